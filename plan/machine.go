@@ -32,7 +32,7 @@ type Machine struct {
 	catalog *catalog.Catalog
 	gpus    []topo.NodeID
 	nccl    map[group]*tune.NCCL
-	rings   map[placed]law
+	rings   map[group]law
 	times   map[call]spoken
 
 	products map[shape]float64
@@ -49,12 +49,6 @@ type call struct {
 	group
 	op    sched.Collective
 	bytes int64
-}
-
-// placed is a ring that was simulated with its sister groups.
-type placed struct {
-	group
-	op sched.Collective
 }
 
 // law is a time that grows with the bytes: seconds, and seconds a byte. It is zero where nothing was simulated.
@@ -208,47 +202,51 @@ func (m *Machine) sisters(g group) int {
 	return min(g.stride, len(m.gpus)-(g.n-1)*g.stride)
 }
 
-// placed is the law of a simulated ring.
+// placed is the law of a simulated ring. Reduce-scatter and all-gather send the same bytes over the same links, and an
+// all-reduce is both, so one simulation serves all three.
 func (m *Machine) placed(op sched.Collective, g group, local int) law {
-	if m.wider > 0 || m.faster > 1 { // a machine that nobody has
-		return law{}
-	}
-	key := placed{g, op}
-	if x, ok := m.rings[key]; ok {
-		return x
-	}
-	if m.rings == nil {
-		m.rings = map[placed]law{}
-	}
-	m.rings[key] = law{}
-	steps := g.n - 1
+	times := 1.0
 	switch op {
 	case sched.AllReduce:
-		steps *= 2
+		times = 2
 	case sched.ReduceScatter, sched.AllGather:
 	default:
 		return law{}
 	}
-	if local != 1 || g.n < 3 || g.stride < m.HostGPUs || g.n*g.stride <= m.Domain || m.sisters(g)*g.n*steps > mostPlaced {
+	if m.wider > 0 || m.faster > 1 { // a machine that nobody has
+		return law{}
+	}
+	x, ok := m.rings[g]
+	if !ok {
+		if m.rings == nil {
+			m.rings = map[group]law{}
+		}
+		x = m.ring(g, local)
+		m.rings[g] = x
+	}
+	return law{times * x.start, times * x.each}
+}
+
+// ring simulates the rings of a group and its sisters at two sizes.
+func (m *Machine) ring(g group, local int) law {
+	if local != 1 || g.n < 3 || g.stride < m.HostGPUs || g.n*g.stride <= m.Domain || m.sisters(g)*g.n*(g.n-1) > mostPlaced {
 		return law{}
 	}
 	var at [2]float64
 	for i, bytes := range []unit.Bytes{64 * unit.MiB, unit.GiB} {
-		t, err := m.Simulate(op, g.n, g.stride, bytes)
+		t, err := m.simulate(g.n, g.stride, bytes)
 		if err != nil {
 			return law{}
 		}
 		at[i] = t
 	}
 	each := (at[1] - at[0]) / float64(unit.GiB-64*unit.MiB)
-	x := law{max(at[0]-each*float64(64*unit.MiB), 0), each}
-	m.rings[key] = x
-	return x
+	return law{max(at[0]-each*float64(64*unit.MiB), 0), each}
 }
 
-// Simulate runs the rings of all groups of n ranks that lie stride apart at once on the cluster's links, and gives the seconds
+// simulate runs the rings of all groups of n ranks that lie stride apart at once on the cluster's links, and gives the seconds
 // until the last is done.
-func (m *Machine) Simulate(op sched.Collective, n, stride int, bytes unit.Bytes) (float64, error) {
+func (m *Machine) simulate(n, stride int, bytes unit.Bytes) (float64, error) {
 	ring, err := algo.Find("ring")
 	if err != nil {
 		return 0, err
@@ -259,13 +257,14 @@ func (m *Machine) Simulate(op sched.Collective, n, stride int, bytes unit.Bytes)
 		for i := range set {
 			set[i] = m.gpus[i*stride+k]
 		}
-		p, err := sim.Wish{}.ProgramOn(ring, m.graph, op, set, bytes)
+		p, err := sim.Wish{}.ProgramOn(ring, m.graph, sched.ReduceScatter, set, bytes)
 		if err != nil {
 			return 0, err
 		}
 		jobs = append(jobs, sim.Job{Program: p, Size: bytes, Place: set})
 	}
-	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Costs: sim.DefaultCosts(m.graph, m.catalog)})
+	// Rings here are short: to run every step costs less than to look for equal parts of a large cluster, once for each sister.
+	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Unfolded: true, Costs: sim.DefaultCosts(m.graph, m.catalog)})
 	if err != nil {
 		return 0, err
 	}
