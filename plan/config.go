@@ -661,6 +661,9 @@ func readAccelerate(name string, data []byte) (*Config, error) {
 			return wrong(err)
 		}
 	}
+	if n, ok := number(mesh["parallelism_config_sp_size"]); ok && n > 1 {
+		c.Context = "ulysses"
+	}
 	if len(mesh) > 0 && c.GPUs > 0 {
 		product := 1
 		for _, k := range []string{"replicate", "shard", "tp", "cp"} {
@@ -748,8 +751,13 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	case l.ETP == 0:
 		l.ETP = 1
 	}
-	if s := get("shard", 0); s > 1 && s < l.DP*l.CP {
-		l.Shard = s
+	// A mesh of replicas and shards (torchtitan, Accelerate) leaves context parallel ranks out of the count; all of them share.
+	shard, mesh := get("shard", 0), get("replicate", 0) > 0
+	if mesh && shard > 0 {
+		shard *= l.CP
+	}
+	if shard > 1 && shard < l.DP*l.CP {
+		l.Shard = shard
 	}
 	if r := get("replicate", 1); r > 1 {
 		if l.DP*l.CP%r != 0 {
@@ -757,8 +765,8 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 		}
 		l.Shard = l.DP * l.CP / r
 	}
-	if s := get("shard", -1); s > 0 && get("replicate", 0) > 0 && s*get("replicate", 1) != l.DP*l.CP {
-		return l, fmt.Errorf("shard %d x replicate %d is not the %d data ranks that %d GPUs leave", s, get("replicate", 1), l.DP*l.CP, gpus)
+	if mesh && shard > 0 && shard*get("replicate", 1) != l.DP*l.CP {
+		return l, fmt.Errorf("shard %d x replicate %d is not the %d data ranks that %d GPUs leave", shard/l.CP, get("replicate", 1), l.DP, gpus)
 	}
 	// Batches: any two of batch, micro-batch and accumulation fix the third.
 	batch, micro, acc := get("batch", 0), get("micro", 0), get("accumulation", 0)

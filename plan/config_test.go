@@ -206,6 +206,12 @@ func TestEmitReadsBackEqual(t *testing.T) {
 		{"torchtitan", "llama3-70b", "tp=8,dp=32,zero=3,micro=16,batch=512,seq=8192,dtype=fp8,recompute=full,cp-kind=gather", FSDP},
 		{"accelerate", "llama3-8b", "dp=8,zero=3,micro=2,batch=64,seq=4096,recompute=full", FSDP},
 		{"accelerate", "llama3-8b", "tp=2,dp=4,zero=2,micro=2,batch=64,seq=4096", FSDP},
+		// Shards of a mesh leave context parallel ranks out of their count.
+		{"torchtitan", "llama3-8b", "cp=2,dp=4,zero=3,micro=2,batch=16,seq=32768,dtype=bf16,recompute=op,cp-kind=gather", FSDP},
+		{"torchtitan", "llama3-8b", "cp=2,dp=8,shard=4,zero=3,micro=1,batch=16,seq=32768,dtype=bf16,recompute=full,cp-kind=gather", FSDP},
+		{"accelerate", "llama3-8b", "cp=8,dp=1,zero=3,micro=1,batch=8,seq=65536", FSDP},
+		{"megatron", "qwen2.5-7b", "tp=4,dp=2,zero=1,micro=1,batch=64,seq=4096", Megatron},
+		{"megatron", "gpt-oss-120b", "tp=1,pp=4,dp=8,ep=8,etp=1,zero=1,micro=1,batch=64,seq=4096", Megatron},
 	} {
 		m := named(t, x.model)
 		l := layout(t, x.layout, x.f)
@@ -243,6 +249,9 @@ func TestEmitReadsBackEqual(t *testing.T) {
 		}
 	}
 	if _, err := Emit("deepspeed", named(t, "deepseek-v3"), layout(t, "dp=8,ep=8,batch=8,seq=4096", Megatron)); err == nil || !strings.Contains(err.Error(), "no words for ep") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Emit("deepspeed", named(t, "llama3-8b"), layout(t, "dp=8,batch=8,seq=4096,flash=off", DeepSpeed)); err == nil || !strings.Contains(err.Error(), "no words for flash") {
 		t.Errorf("%v", err)
 	}
 }

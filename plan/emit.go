@@ -9,20 +9,65 @@ import (
 	"github.com/weft-fabric/weft/work"
 )
 
-// Emit writes a layout in the words of a framework, so that ReadConfig reads it back equal. What the
-// dialect has no words for is an error that names it.
+// Emit writes a layout in the words of a framework, and reads it back: what does not come back equal, the dialect has
+// no words for, and that is an error.
 func Emit(dialect string, m *work.Model, l Layout) (string, error) {
+	var text string
+	var err error
+	g := Given{Seq: l.Seq, Dtype: l.Dtype} // what the dialect leaves to the training script
 	switch dialect {
 	case "deepspeed":
-		return emitDeepSpeed(m, l)
+		text, err = emitDeepSpeed(m, l)
 	case "megatron":
-		return emitMegatron(m, l)
+		text, err = emitMegatron(m, l)
+		g = Given{}
 	case "torchtitan":
-		return emitTorchtitan(m, l)
+		text, err = emitTorchtitan(m, l)
+		g = Given{}
 	case "accelerate":
-		return emitAccelerate(l)
+		text, err = emitAccelerate(l)
+		g.Batch, g.Micro = l.Batch, l.Micro
+	default:
+		return "", fmt.Errorf("unknown framework %q; known: deepspeed, megatron, torchtitan, accelerate", dialect)
 	}
-	return "", fmt.Errorf("unknown framework %q; known: deepspeed, megatron, torchtitan, accelerate", dialect)
+	if err != nil {
+		return "", err
+	}
+	c, err := ReadConfig(dialect, []byte(text))
+	if err != nil {
+		return "", err
+	}
+	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0)) {
+		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows", dialect, m.Name, x.Params().Total, m.Params().Total)
+	}
+	back, err := c.Layout(m, l.GPUs(), g)
+	if err != nil {
+		return "", err
+	}
+	if differ := l.differ(back); len(differ) > 0 {
+		return "", cannot(dialect, l, differ)
+	}
+	return text, nil
+}
+
+// differ names the keys in which two layouts are written differently.
+func (l Layout) differ(other Layout) map[string]bool {
+	split := func(l Layout) map[string]string {
+		out := map[string]string{}
+		for _, word := range strings.Split(l.String(), ",") {
+			k, v, _ := strings.Cut(word, "=")
+			out[k] = v
+		}
+		return out
+	}
+	a, b := split(l), split(other)
+	out := map[string]bool{}
+	for _, k := range keys {
+		if a[k] != b[k] {
+			out[k] = true
+		}
+	}
+	return out
 }
 
 // cannot lists what a dialect has no words for.
@@ -34,7 +79,7 @@ func cannot(dialect string, l Layout, rules map[string]bool) error {
 		}
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("a %s file has no words for %s of layout %s; search with --framework %s", dialect, strings.Join(bad, ", "), l, dialect)
+		return fmt.Errorf("%s files have no words for %s of layout %s; search with --framework %s", dialect, strings.Join(bad, ", "), l, dialect)
 	}
 	return nil
 }
@@ -104,6 +149,7 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 	on(m.Gated, "swiglu")
 	on(!m.Tied, "untie-embeddings-and-output-weights")
 	on(!m.Bias, "disable-bias-linear")
+	on(m.QKVBias, "add-qkv-bias")
 	on(m.QKNorm, "qk-layernorm")
 	if !m.LayerNorm {
 		put("normalization", "RMSNorm")
@@ -116,6 +162,12 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 	}
 	put("vocab-size", m.Vocab)
 	put("seq-length", l.Seq)
+	if m.Windowed > 0 {
+		put("window-size", fmt.Sprintf("%d,0", m.Window))
+		if full := m.Layers - m.Windowed; full > 0 && m.Layers%full == 0 {
+			put("window-attn-skip-freq", m.Layers/full)
+		}
+	}
 	if m.MTP > 0 {
 		put("mtp-num-layers", m.MTP)
 	}

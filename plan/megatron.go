@@ -497,7 +497,7 @@ func (a args) model(name string, c *Config) error {
 		}
 		return nil
 	}
-	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm", Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm")}
+	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu") || a.on("quick-geglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm", Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm"), QKVBias: a.on("add-qkv-bias") && a.on("disable-bias-linear")}
 	if n, ok := a.num("num-query-groups"); ok && a.on("group-query-attention") {
 		m.KVHeads = n
 	}
@@ -564,6 +564,16 @@ func (a args) model(name string, c *Config) error {
 		}
 		m.MLA = &work.MLA{QRank: get("q-lora-rank", 0), KVRank: get("kv-lora-rank", 32), NoPE: get("qk-head-dim", 128), RoPE: get("qk-pos-emb-head-dim", 64), V: get("v-head-dim", 128)}
 		m.HeadDim = m.MLA.NoPE
+	}
+	if w, _, _ := strings.Cut(strings.Trim(a["window-size"], "()\"' "), ","); w != "" {
+		n, ok := number(w)
+		if !ok || n < 1 {
+			return fmt.Errorf("%s: --window-size is %q; want TOKENS,0", name, a["window-size"])
+		}
+		m.Window, m.Windowed = n, m.Layers
+		if every, ok := a.num("window-attn-skip-freq"); ok && every > 0 { // every so many layers one looks at everything
+			m.Windowed -= m.Layers / every
+		}
 	}
 	m.MTP, _ = a.num("mtp-num-layers")
 	if err := m.Check(); err != nil {
