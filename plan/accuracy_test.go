@@ -99,7 +99,7 @@ func classOf(p Point) string {
 func solve(q Question, h Habits, want float64) float64 {
 	at := func(k float64) float64 {
 		q.Factor = k
-		c, err := price(q, h)
+		c, err := price(q, h, math.Inf(1))
 		if err != nil {
 			return math.NaN()
 		}
@@ -147,9 +147,9 @@ func scoreAll(t testing.TB, h Habits, keep func(Point) bool) []scored {
 		s := scored{Point: p, q: q, class: classOf(p)}
 		s.kappa = solve(q, h, p.Step)
 		q.Factor = 1
-		if a, err := price(q, h); err == nil {
+		if a, err := price(q, h, math.Inf(1)); err == nil {
 			q.Factor = 1.2
-			b, _ := price(q, h)
+			b, _ := price(q, h, math.Inf(1))
 			s.host = math.Log(b.Step/a.Step)/math.Log(1.2) < .5
 		}
 		all = append(all, s)
@@ -220,7 +220,7 @@ func predict(rows []scored, h Habits) {
 		}
 		q := r.q
 		q.Factor = f
-		c, err := price(q, h)
+		c, err := price(q, h, math.Inf(1))
 		if err != nil {
 			return math.NaN()
 		}

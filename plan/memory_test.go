@@ -14,7 +14,7 @@ func TestPeaksOfTorchtitan(t *testing.T) {
 		if p.Memory == 0 || !strings.HasSuffix(p.ID, "-tt") {
 			continue
 		}
-		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits)
+		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits, math.Inf(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestMeasuredStepsFit(t *testing.T) {
 		if !stated {
 			l.Recompute.Full = true
 		}
-		c, err := price(Question{Model: p.Model, Machine: machines[key], Framework: p.Framework, Layout: l}, habits)
+		c, err := price(Question{Model: p.Model, Machine: machines[key], Framework: p.Framework, Layout: l}, habits, math.Inf(1))
 		if err != nil {
 			t.Fatal(p.ID, err)
 		}

@@ -71,10 +71,16 @@ func Price(q Question) (*Cost, error) {
 	if err := q.Layout.Check(q.Model, q.Machine.GPUs); err != nil {
 		return nil, err
 	}
-	return price(q, habits)
+	c, err := price(q, habits, math.Inf(1))
+	if err == nil {
+		c.Nearest = nearestPoint(q)
+	}
+	return c, err
 }
 
-func price(q Question, h Habits) (*Cost, error) {
+// price prices a layout, and gives nil where its pipeline and its optimizer alone take longer than limit: what data
+// parallelism adds is not looked at then.
+func price(q Question, h Habits, limit float64) (*Cost, error) {
 	l := q.Layout
 	factor, from := q.Factor, "given"
 	if factor == 0 {
@@ -89,7 +95,7 @@ func price(q Question, h Habits) (*Cost, error) {
 	p := newPricer(q.Model, q.Machine, q.Framework, l, h)
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
-	} else if err := p.transformer(c, factor, q.Why); err != nil {
+	} else if done, err := p.transformer(c, factor, q.Why, limit); err != nil || !done {
 		return nil, err
 	}
 	p.memory(c)
@@ -97,8 +103,8 @@ func price(q Question, h Habits) (*Cost, error) {
 	return c, nil
 }
 
-// transformer fills in the time of a step.
-func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
+// transformer fills in the time of a step, unless it is above limit.
+func (p *pricer) transformer(c *Cost, factor float64, why bool, limit float64) (bool, error) {
 	l := p.l
 	stages := p.stages(factor)
 	hops, send, sendHow := p.hops()
@@ -108,7 +114,11 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 	}
 	r, err := pipe.Run()
 	if err != nil {
-		return err
+		return false, err
+	}
+	opt, optWhy := p.optimizer()
+	if r.Period+opt > limit {
+		return false, nil
 	}
 	c.Pipe, c.stageTimes = r, stages
 	hide, forward := math.Inf(1), math.Inf(1)
@@ -121,7 +131,6 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 	}
 	data, reduction, dataTerms := p.data(hide*.9, forward*.9)
 	c.Hide, c.Reduce = hide*.9, reduction
-	opt, optWhy := p.optimizer()
 	c.Step = r.Period + data + opt
 	c.Bubble = r.Bubble * r.Period / c.Step
 	m := float64(l.MicroBatches())
@@ -133,7 +142,7 @@ func (p *pricer) transformer(c *Cost, factor float64, why bool) error {
 	if why {
 		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
 	}
-	return nil
+	return true, nil
 }
 
 // part is a virtual stage that a rank runs, and the share of the micro-batches that it runs of it.
@@ -250,7 +259,6 @@ func (c *Cost) settle(q Question) {
 	c.EnergyJ = q.Machine.Watts * n * c.Step
 	c.USDPerStep = q.Machine.Hour * n * c.Step / 3600
 	c.Fits = c.Over <= 0
-	c.Nearest = nearestPoint(q, c.Step)
 	if q.Machine.Chip.Far {
 		c.Notes = append(c.Notes, q.Machine.Chip.Near("bf16", 4096, 4096, 4096))
 	}

@@ -114,7 +114,7 @@ func TestCommittedFactorsPriceThePoints(t *testing.T) {
 		}
 		mc := clusterOf(t, p.GPU, p.GPUs, p.NIC)
 		mc.GPU.Name = p.GPU
-		c, err := price(Question{Model: p.Model, Machine: mc, Framework: p.Framework, Layout: p.Layout, Release: p.Release}, habits)
+		c, err := price(Question{Model: p.Model, Machine: mc, Framework: p.Framework, Layout: p.Layout, Release: p.Release}, habits, math.Inf(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestRegretOnTheBLOOMGrid(t *testing.T) {
 			continue
 		}
 		mc := clusterOf(t, p.GPU, p.GPUs, p.NIC)
-		c, err := price(Question{Model: p.Model, Machine: mc, Framework: p.Framework, Layout: p.Layout}, habits)
+		c, err := price(Question{Model: p.Model, Machine: mc, Framework: p.Framework, Layout: p.Layout}, habits, math.Inf(1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -138,7 +138,7 @@ type Nearest struct {
 
 // nearestPoint looks for the point most like a question: the same framework, chip and type count most,
 // then size and layout in doublings.
-func nearestPoint(q Question, _ float64) *Nearest {
+func nearestPoint(q Question) *Nearest {
 	if q.Model.CNN != nil {
 		return nil
 	}

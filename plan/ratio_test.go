@@ -48,7 +48,7 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cost, err := price(Question{Model: m, Machine: mc, Framework: Megatron, Layout: l}, habits)
+				cost, err := price(Question{Model: m, Machine: mc, Framework: Megatron, Layout: l}, habits, math.Inf(1))
 				if err != nil {
 					t.Fatalf("%s: %v", kind, err)
 				}

@@ -31,10 +31,10 @@ type Wish struct {
 type Found struct {
 	Best       *Cost
 	Candidates []*Cost // that fit, the fastest first
-	Front      []*Cost // no other has both less time and less memory
+	Front      []*Cost // within Within times the best: no other has both less time and less memory
 	Looked     int     // layouts that can run at all
 	TooBig     int     // whose parameters alone do not fit
-	Bounded    int     // left out since their compute alone takes longer than the best
+	Bounded    int     // left out since their compute alone, or their pipeline without transfers of data parallelism, takes longer than those kept
 	Priced     int     // priced in full
 	Over       *Cost   // where nothing fits: the one that misses by the least
 }
@@ -276,13 +276,18 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	sort.SliceStable(todo, func(i, j int) bool { return todo[i].lb < todo[j].lb })
 	var fit []*Cost
 	limit := math.Inf(1)
+	slow := 0
 	for i, x := range todo {
 		if x.lb > limit {
 			out.Bounded = len(todo) - i
 			break
 		}
-		c, err := price(question(x.l), h)
+		c, err := price(question(x.l), h, limit)
 		if err != nil {
+			continue
+		}
+		if c == nil {
+			slow++
 			continue
 		}
 		out.Priced++
@@ -305,18 +310,20 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 			limit = min(limit, max(fit[top-1].Step, fit[0].Step*within))
 		}
 	}
+	out.Bounded += slow
 	if len(fit) == 0 && w.Reserve > 0 {
 		w.Reserve = 0
 		return search(m, mc, f, w, h)
 	}
 	if len(fit) == 0 {
 		if out.Over == nil {
-			c, err := price(question(layouts[leastAt]), h)
+			c, err := price(question(layouts[leastAt]), h, math.Inf(1))
 			if err != nil {
 				return nil, err
 			}
 			out.Over = c
 		}
+		out.Over.Nearest = nearestPoint(question(out.Over.Layout))
 		return out, nil
 	}
 	out.Over = nil
@@ -324,9 +331,17 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	out.Candidates = fit[:min(top, len(fit))]
 	low := math.Inf(1)
 	for _, c := range fit {
+		if c.Step > out.Best.Step*within {
+			break
+		}
 		if c.Peak < low*.98 {
 			low = c.Peak
 			out.Front = append(out.Front, c)
+		}
+	}
+	for _, c := range slices.Concat(out.Candidates, out.Front) {
+		if c.Nearest == nil {
+			c.Nearest = nearestPoint(question(c.Layout))
 		}
 	}
 	return out, nil
