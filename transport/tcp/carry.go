@@ -28,8 +28,10 @@ const (
 	ackBytes  = frame.CutSize // received before an acknowledgement goes out: the sender measures streams by them
 	ackPieces = 64
 
-	// A stream may have as much under way as it delivers in this time.
-	windowTime  = 4 * time.Millisecond
+	// A stream may have as much under way as it delivers in windowTime: acknowledgements come from the peer's process, which may wait
+	// for a core that long, and the wire is to have work meanwhile. How fast it delivers is measured over rateTime or more.
+	windowTime  = 32 * time.Millisecond
+	rateTime    = 4 * time.Millisecond
 	firstWindow = 1 << 20
 	leastWindow = frame.CutSize
 	mostWindow  = 8 << 20
@@ -271,7 +273,7 @@ func (pr *peer) settlePiece(i int, now time.Time) bool {
 	if s := p.s; s != nil {
 		s.flight -= p.bytes
 		s.delivered += p.bytes
-		if d := now.Sub(s.since); d >= windowTime {
+		if d := now.Sub(s.since); d >= rateTime {
 			rate := float64(s.delivered) / d.Seconds()
 			if s.rate == 0 {
 				s.rate = rate
