@@ -38,6 +38,7 @@ type synthesis struct {
 	Program  string      `json:"program"` // its digest
 	Channels int         `json:"channels"`
 	Proof    string      `json:"proof"`
+	Free     *synthSize  `json:"without_limits,omitempty"` // the last size without --channels and --trees
 
 	program *sched.Program
 	form    string
@@ -63,6 +64,7 @@ type synthFlags struct {
 	limit                                time.Duration
 	preset                               presetFlags
 	measured                             measuredFlags
+	named                                *synth.Net // of --links, with the names that its file has
 }
 
 func newAlgoSynth() *cobra.Command {
@@ -157,6 +159,7 @@ func (f *synthFlags) target(cmd *cobra.Command, args []string) (*cluster.Cluster
 		}
 		g, set, ok := n.Graph()
 		c := &cluster.Cluster{Name: n.Name, Graph: g, Catalog: catalog.Default()}
+		f.named = n
 		if !ok {
 			if len(f.fail)+len(f.slow) > 0 {
 				return nil, nil, nil, fmt.Errorf("--fail and --slow need links that are the same both ways; edit %s", f.links)
@@ -269,6 +272,9 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 // mostBeside is the number of GPUs up to which weft's own algorithms are simulated beside.
 const mostBeside = 256
 
+// asFast is the share of a form's time from which on weft's own algorithm is as fast.
+const asFast = 0.99
+
 // asGood is the share of the bound from which NCCL's own patterns will do.
 const asGood = 0.95
 
@@ -341,11 +347,28 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 				}
 				if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, beside); err == nil {
 					row.Builtin, row.Own = own.Program.Name, own.Result.Time
-					row.Slower = row.Own < row.Time
+					row.Slower = float64(row.Own) < asFast*float64(row.Time)
 				}
 			}
 		}
 		a.Sizes, a.form = append(a.Sizes, row), s.Form
+	}
+	if last := sizes[len(sizes)-1]; (f.wish.Channels > 0 || f.wish.Trees > 0) && len(set) <= synth.MostShallow {
+		bar.show("what the limits cost")
+		free, start := f.wish, time.Now()
+		free.Channels, free.Trees = 0, 0
+		if f.limit > 0 {
+			free.Stop = func() bool { return time.Since(start) > f.limit }
+		}
+		if s, err := sim.Synthesise(c.Graph, set, op, last, o, free); err == nil && s.Result != nil {
+			a.Free = &synthSize{Bytes: last, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time, Rate: s.Result.AlgBW,
+				Share: float64(s.Result.AlgBW / s.Plan.Bound.Rate), Stopped: s.Stopped}
+		}
+	}
+	if f.named != nil && len(f.fail)+len(f.slow) == 0 { // the same bound, in the words of the file
+		if b, err := f.named.Bounds(op, f.wish.Root, false); err == nil && b.Exact.RatString() == a.Bound.Exact {
+			a.Bound, a.GPUs = newBoundAnswer(b), f.named.Names[:f.named.Ranks]
+		}
 	}
 	bar.show("proof")
 	prove := verify.Program
@@ -414,10 +437,25 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, s := range a.Sizes {
-		if s.Slower {
-			fmt.Fprintf(w, "\nat %s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n", s.Bytes, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
+	if f := a.Free; f != nil {
+		last := a.Sizes[len(a.Sizes)-1]
+		fmt.Fprintf(w, "\nthe limits cost %.3g%% of the rate at %s: without them %s, %.4g%% of the bound, %s\n", 100*max(1-float64(last.Rate/f.Rate), 0), last.Bytes, f.Rate, 100*f.Share, f.Form)
+	}
+	for i := 0; i < len(a.Sizes); i++ { // runs of sizes where the same is faster
+		s, to := a.Sizes[i], i
+		for s.Slower && to+1 < len(a.Sizes) && a.Sizes[to+1].Slower && a.Sizes[to+1].Builtin == s.Builtin {
+			to++
 		}
+		if s.Slower {
+			at := "at " + s.Bytes.String()
+			if to > i {
+				at = fmt.Sprintf("from %s to %s", s.Bytes, a.Sizes[to].Bytes)
+			}
+			fmt.Fprintf(w, "\n%s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n", at, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
+			i = to
+		}
+	}
+	for _, s := range a.Sizes {
 		if s.Stopped {
 			fmt.Fprintf(w, "\nat %s not all forms were simulated in the time of --limit: a longer one may find a faster form\n", s.Bytes)
 		}

@@ -243,7 +243,7 @@ func (s *Synthesis) reached(p *synth.Plan, share float64) bool {
 // near is the share of what trees allow from which no other division is tried, and nearly
 // that of many ranks in turn.
 const (
-	near   = 0.97
+	near   = 0.98
 	nearly = 0.9
 )
 
@@ -271,6 +271,9 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	best := p
 	reached := func() bool { return s.reached(p, near) }
 	if err := form(p, pieces, 0); err != nil {
+		return err
+	}
+	if err := s.linked(p, hop, wish, try, size); err != nil {
 		return err
 	}
 	for _, more := range []int{2, 4, 8} {
@@ -305,6 +308,25 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 			if err := form(best, c, lanes); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// linked tries trees that share one channel for each link, or two of them.
+func (s *Synthesis) linked(p *synth.Plan, hop unit.Time, wish SynthWish, try func(shape) error, size unit.Bytes) error {
+	rounds := p.Rounds(size, hop)
+	for _, copies := range []int{1, 2} {
+		each := max(rounds/copies, 1)
+		if wish.Pieces > 0 {
+			each = max(wish.Pieces/copies, 1)
+		}
+		name := fmt.Sprintf("%s, %s, a channel for each link", treeWord(p), pieceWord(each*copies))
+		if copies > 1 {
+			name = fmt.Sprintf("%s, %s, %d channels for each link", treeWord(p), pieceWord(each*copies), copies)
+		}
+		if err := try(shape{name, func() (*sched.Program, error) { return p.Linked("synth", each, copies, wish.Channels) }}); err != nil {
+			return err
 		}
 	}
 	return nil

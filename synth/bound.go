@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -165,16 +166,17 @@ func count(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// exits says what leads out of a cut: "2 nvlink: 50 GB/s".
+// linkWords are the links of each kind as people call them.
+var linkWords = map[topo.LinkKind]string{0: "link", topo.NVLink: "NVLink", topo.C2C: "C2C link", topo.XGMI: "xGMI link", topo.ICI: "ICI link", topo.PCIe: "PCIe link",
+	topo.SMP: "socket link", topo.InfiniBand: "InfiniBand link", topo.Ethernet: "Ethernet link"}
+
+// exits says what leads out of a cut: "2 NVLinks: 50 GB/s".
 func (n *Net) exits(c *Cut) string {
 	links := map[string]int{}
 	var kinds []string
 	for _, e := range n.Edges {
 		if c.Nodes[e.From] && !c.Nodes[e.To] {
-			kind := "link"
-			if e.Kind != 0 {
-				kind = e.Kind.String()
-			}
+			kind := linkWords[e.Kind]
 			if links[kind] == 0 {
 				kinds = append(kinds, kind)
 			}
@@ -184,11 +186,7 @@ func (n *Net) exits(c *Cut) string {
 	slices.Sort(kinds)
 	var parts []string
 	for _, k := range kinds {
-		word := k
-		if k != "link" {
-			word += " link"
-		}
-		parts = append(parts, count(links[k], word))
+		parts = append(parts, count(links[k], k))
 	}
 	return fmt.Sprintf("%s: %s", strings.Join(parts, " and "), unit.Rate(c.Exit)*n.Unit)
 }

@@ -250,7 +250,7 @@ func (n *Net) border(parts []Cut, adds bool) string {
 		}
 		return fmt.Sprintf("the sums of %s and the others pass %s each way", n.ranks(small.Ranks), n.exits(&small))
 	case len(parts) == n.Ranks:
-		text = "each rank alone"
+		text = "each rank alone,"
 	default:
 		var sizes []string
 		for i, p := range parts {
@@ -260,13 +260,13 @@ func (n *Net) border(parts []Cut, adds bool) string {
 			}
 			sizes = append(sizes, "{"+n.ranks(p.Ranks)+"}")
 		}
-		text = "the parts " + strings.Join(sizes, " ")
+		text = strings.Join(sizes, " ")
 	}
 	verb := "lead out of them"
 	if adds {
 		verb = "lead from one to another"
 	}
-	return fmt.Sprintf("of %d parts, %s: trees up and down cross %d borders, and links of %s %s", len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
+	return fmt.Sprintf("between %d groups, %s every byte crosses %d times, up to its sum and down again, and links of %s %s", len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
 }
 
 func unitRate(n *Net, c int64) string { return fmt.Sprint(float64(c)*float64(n.Unit)/1e9) + " GB/s" }
