@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ type synthesis struct {
 
 	program *sched.Program
 	form    string
+	ways    string // an example of messages that are split
 }
 
 type synthSize struct {
@@ -54,6 +56,7 @@ type synthSize struct {
 	Own     unit.Time  `json:"builtin_time_ps,omitempty"`
 	Slower  bool       `json:"slower_than_builtin,omitempty"`
 	Stopped bool       `json:"stopped_at_limit,omitempty"` // forms were left out
+	Split   bool       `json:"messages_split,omitempty"`   // over ways of different length
 }
 
 type synthFlags struct {
@@ -325,6 +328,7 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		if f.limit > 0 {
 			f.wish.Stop = func() bool { return time.Since(start) > f.limit }
 		}
+		f.wish.Split = true
 		s, err := sim.Synthesise(c.Graph, set, op, size, o, f.wish)
 		if err != nil {
 			return nil, err
@@ -336,7 +340,7 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		a.Bound = newBoundAnswer(b)
 		a.Trees, a.Height, a.Rate, a.Share = len(s.Plan.Ways), s.Plan.Height(), s.Plan.Rate, s.Plan.Share()
 		a.program, a.Program, a.Channels = s.Program, s.Program.Digest(), s.Program.Channels()
-		row := synthSize{Bytes: size, Form: s.Form, Stopped: s.Stopped}
+		row := synthSize{Bytes: size, Form: s.Form, Stopped: s.Stopped, Split: s.Split}
 		if s.Result != nil {
 			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
 			if len(set) <= mostBeside { // of more, weft's own algorithms take longer to simulate than the program to make
@@ -350,6 +354,9 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 					row.Slower = float64(row.Own) < asFast*float64(row.Time)
 				}
 			}
+		}
+		if s.Split {
+			a.ways = splitWords(s.Plan, f.named)
 		}
 		a.Sizes, a.form = append(a.Sizes, row), s.Form
 	}
@@ -388,6 +395,33 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		}
 	}
 	return a, nil
+}
+
+// splitWords says how the first pair of ranks splits its messages.
+func splitWords(p *synth.Plan, named *synth.Net) string {
+	routes := p.Routes()
+	if len(routes) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(routes)), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	name := func(v int) string {
+		if named != nil {
+			return strings.TrimPrefix(p.Net.Names[v], "n0:")
+		}
+		return p.Net.Names[v]
+	}
+	var parts []string
+	for _, s := range routes[first] {
+		if s.From != first[0] {
+			continue
+		}
+		way := "directly"
+		if s.To != first[1] {
+			way = "over " + name(s.To)
+		}
+		parts = append(parts, fmt.Sprintf("%.3g%% %s", 100*s.Part, way))
+	}
+	return fmt.Sprintf("%s sends %s %s", name(first[0]), name(first[1]), strings.Join(parts, ", "))
 }
 
 // ownBest is the fastest of weft's own algorithms without switches that add:
@@ -454,6 +488,9 @@ func (a *synthesis) print(w io.Writer, name string) error {
 			fmt.Fprintf(w, "\n%s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n", at, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
 			i = to
 		}
+	}
+	if i := slices.IndexFunc(a.Sizes, func(s synthSize) bool { return s.Split }); i >= 0 {
+		fmt.Fprintf(w, "\nfrom %s on messages are split over ways of different length, as the bound needs: %s. 'weft sim' and most machines take the shortest way alone and reach less\n", a.Sizes[i].Bytes, a.ways)
 	}
 	for _, s := range a.Sizes {
 		if s.Stopped {

@@ -102,6 +102,13 @@ func (n *network) layout() {
 func (n *network) route(from, to topo.NodeID, channel int32, p *path) error {
 	g := n.g
 	p.uses, p.mid, p.latency, p.net = p.uses[:0], nil, 0, false
+	if way := n.o.ways[[2]topo.NodeID{from, to}]; way != nil {
+		for _, u := range way {
+			p.uses = append(p.uses, n.use(u))
+		}
+		p.latency = n.latency(from, to, way)
+		return nil
+	}
 	a, b := &g.Nodes[from], &g.Nodes[to]
 	key := mix(mix(n.o.Seed, uint64(from)<<32|uint64(to)), uint64(channel))
 	if n.o.Routing == Adaptive && a.Kind != topo.Switch && b.Kind != topo.Switch {

@@ -85,6 +85,7 @@ type Options struct {
 	Unfolded  bool     // simulate every rank and every round
 	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
 	shorten   bool     // shorten rings that are not too long, for tests
+	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
 	// Deadline is a simulated time after which the jobs are given up with ErrLate;
@@ -98,6 +99,9 @@ type Options struct {
 	// number of actions carried out.
 	Progress func(now unit.Time, actions int64)
 }
+
+// ways are the links between pairs of nodes.
+type ways map[[2]topo.NodeID][]topo.Use
 
 // Slow is a part that reaches only a fraction of its rate.
 type Slow struct {

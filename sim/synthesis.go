@@ -45,6 +45,7 @@ type SynthWish struct {
 	Trees    int     // at most this number; 0 for no limit
 	Pieces   int     // 0 for what suits the size
 	Loss     float64 // share of the bound that may be given up for fewer trees
+	Split    bool    // messages may be split over ways of different length, as the trees count on
 
 	Tell func(form string) // what is simulated next; nil for nobody
 	Stop func() bool       // whether to make do with what was found; nil for never
@@ -63,6 +64,7 @@ type Synthesis struct {
 	Result  *Result
 	Tried   []Tried // forms, in the order they were tried
 	Stopped bool    // forms were left out, as it was to stop
+	Split   bool    // it was simulated with messages split over ways of different length, as Plan.Routes says
 
 	skip bool // too much to simulate
 }
@@ -82,6 +84,9 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	s := &Synthesis{Net: net, Plan: plan}
 	o.Stop = wish.Stop
 	hop := o.Costs.Local + unit.Microsecond/2
+	if wish.Split {
+		o.ways = split(g, plan)
+	}
 	try := func(form shape) error {
 		if s.Program != nil && wish.Stop != nil && wish.Stop() {
 			s.Stopped = true
@@ -120,7 +125,11 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 			break
 		}
 		plan, s.Plan = less, less
+		if wish.Split {
+			o.ways = split(g, plan)
+		}
 	}
+	o.ways = nil // the others count on shortest ways
 	if net.Ranks <= synth.MostShallow && wish.Pieces == 0 {
 		if low, err := net.Shallow(op, wish.Root); err == nil {
 			for _, pieces := range []int{1, 4} {
@@ -148,6 +157,42 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		return nil, fmt.Errorf("trees were found, but no program of them (%s)", why)
 	}
 	return s, nil
+}
+
+// split gives the links of what trees send by other ways than the shortest; nil where they do not, or where a
+// link of the network stands for several of the graph.
+func split(g *topo.Graph, p *synth.Plan) ways {
+	var all ways
+	for pair, shares := range p.Routes() {
+		var way []topo.Use
+		node := func(v int) topo.NodeID {
+			id, err := g.Lookup(p.Net.Names[v])
+			if err != nil {
+				return topo.None
+			}
+			return id
+		}
+		for _, s := range shares {
+			a, b := node(s.From), node(s.To)
+			if a == topo.None || b == topo.None {
+				return nil
+			}
+			found := false
+			for _, e := range g.Edges(a) {
+				if e.Peer == b && !found {
+					way, found = append(way, topo.Use{Link: e.Link, Forward: g.Links[e.Link].A == a, Share: float32(s.Part)}), true
+				}
+			}
+			if !found {
+				return nil
+			}
+		}
+		if all == nil {
+			all = ways{}
+		}
+		all[[2]topo.NodeID{node(pair[0]), node(pair[1])}] = way
+	}
+	return all
 }
 
 func pieceWord(n int) string {
@@ -366,7 +411,7 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 		switch {
 		case err == nil:
 			t.Time = res.Time
-			s.Program, s.Result, s.Form = p, res, form.name
+			s.Program, s.Result, s.Form, s.Split = p, res, form.name, o.ways != nil
 		case !errors.Is(err, ErrLate):
 			return err
 		case s.Program == nil: // stopped

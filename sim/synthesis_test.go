@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +21,13 @@ import (
 // bound, the program of them is proven, and its simulated time for 1 GiB is
 // within 2% of the bound with enough pieces, and never below it.
 func TestSynthesisedReachesTheBound(t *testing.T) {
-	const seed = 7
+	seed := uint64(7)
+	if s := os.Getenv("WEFT_TEST_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	list := []string{
 		"r0 - r1 12\nr1 - r2 25\nr2 - r3 25\nr3 - r0 25\n",
@@ -47,6 +55,11 @@ func TestSynthesisedReachesTheBound(t *testing.T) {
 		}
 		list = append(list, b.String())
 	}
+	// And with both: a direct link beside a switch, ways of different length and width.
+	list = append(list, "r0 - r1 10\nr0 - s 10\nr1 - s 10\n", "r0 - r1 30\nr0 - s 10\nr1 - s 10\nr2 - s 10\n")
+	for range 3 {
+		list = append(list, mixedLinks(rng))
+	}
 	for i, text := range list {
 		net, err := synth.Read("mesh", text)
 		if err != nil {
@@ -64,7 +77,7 @@ func TestSynthesisedReachesTheBound(t *testing.T) {
 			if p.Share() != 1 {
 				t.Errorf("seed %d, %d %s: trees reach %g of the bound", seed, i, op, p.Share())
 			}
-			s, err := Synthesise(g, gpus, op, unit.GiB, Options{}, SynthWish{Pieces: 400})
+			s, err := Synthesise(g, gpus, op, unit.GiB, Options{}, SynthWish{Pieces: 400, Split: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,6 +93,23 @@ func TestSynthesisedReachesTheBound(t *testing.T) {
 			}
 		}
 	}
+}
+
+// mixedLinks draws 3 or 4 ranks with one or two switches and direct links between some.
+func mixedLinks(rng *rand.Rand) string {
+	var b strings.Builder
+	n, switches := 3+rng.IntN(2), 1+rng.IntN(2)
+	for v := range n {
+		fmt.Fprintf(&b, "r%d - s%d %d\n", v, rng.IntN(switches), 10+10*rng.IntN(3))
+	}
+	for s := 1; s < switches; s++ {
+		fmt.Fprintf(&b, "s0 - s%d %d\n", s, 20+10*rng.IntN(3))
+	}
+	for range 1 + rng.IntN(2) {
+		a := rng.IntN(n)
+		fmt.Fprintf(&b, "r%d - r%d %d\n", a, (a+1)%n, 10+10*rng.IntN(2))
+	}
+	return b.String()
 }
 
 // One dead link of a cube mesh: found without being asked for, as it saves more than 5%.

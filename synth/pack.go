@@ -11,6 +11,8 @@ type Tree struct {
 	Root   int
 	Parent []int // by rank; -1 for the root
 	Weight int64
+
+	made *wired // what it was packed in, with links turned round for a tree up; nil where links were filled
 }
 
 // Height is the number of hops from the root to the farthest rank.

@@ -295,10 +295,19 @@ func (n *Net) packed(scale *big.Rat, weight []int64, k int64) ([]Tree, error) {
 		feed[r] = k * w
 	}
 	w := n.wire(caps, feed)
+	return w.trees()
+}
+
+// trees removes the switches and packs what is left.
+func (w *wired) trees() ([]Tree, error) {
 	if err := w.split(); err != nil {
 		return nil, err
 	}
-	return w.pack()
+	trees, err := w.pack()
+	for i := range trees {
+		trees[i].made = w
+	}
+	return trees, err
 }
 
 func floor(scale *big.Rat, c int64) int64 {
@@ -468,11 +477,7 @@ func (n *Net) ways() ([]Way, *big.Rat, error) {
 		for r, x := range h.feed {
 			feed[r] = times(x, scale)
 		}
-		w := net.wire(whole, feed)
-		if err := w.split(); err != nil {
-			return nil, err
-		}
-		return w.pack()
+		return net.wire(whole, feed).trees()
 	}
 	down, err := side(n, h.down)
 	if err != nil {

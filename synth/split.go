@@ -15,6 +15,9 @@ type wired struct {
 	total int64
 	far   [][]int // by pair of nodes: the fewest links between them that pass switches only
 	hops  [][]int // and the most that what was split off passes
+
+	wires [][]int64                // capacities before switches were removed
+	over  map[[2]int]map[int]int64 // by pair of nodes: what was split off between them, by switch
 }
 
 // wire takes capacities for the edges of a network, and feeds for its ranks.
@@ -70,8 +73,12 @@ func (w *wired) short(u, v, t int) bool {
 	return u == t || w.hops[u][v]+w.hops[v][t] <= w.far[u][t]
 }
 
-// joined notes that a link from u to t now stands for the way over v, too.
-func (w *wired) joined(u, v, t int) {
+// joined notes that a link from u to t now stands for c of the way over v, too.
+func (w *wired) joined(u, v, t int, c int64) {
+	if w.over[[2]int{u, t}] == nil {
+		w.over[[2]int{u, t}] = map[int]int64{}
+	}
+	w.over[[2]int{u, t}][v] += c
 	w.hops[u][t] = max(w.hops[u][t], w.hops[u][v]+w.hops[v][t])
 }
 
@@ -112,6 +119,10 @@ func (w *wired) split() error {
 	n := w.net
 	if err := w.balance(); err != nil {
 		return err
+	}
+	w.over = map[[2]int]map[int]int64{}
+	for _, row := range w.cap {
+		w.wires = append(w.wires, slices.Clone(row))
 	}
 	left := make([]int, 0, n.Nodes()-n.Ranks)
 	for v := n.Ranks; v < n.Nodes(); v++ {
@@ -241,7 +252,7 @@ func (w *wired) evenly(v int) bool {
 			for i, u := range in {
 				for j, t := range out {
 					if share[i][j] > 0 && u != t {
-						w.joined(u, v, t)
+						w.joined(u, v, t, share[i][j])
 					}
 				}
 			}
@@ -377,7 +388,7 @@ func (w *wired) offload(u, v, t int, most int64) {
 	if low > 0 {
 		move(low)
 		if u != t {
-			w.joined(u, v, t)
+			w.joined(u, v, t, low)
 		}
 	}
 }
