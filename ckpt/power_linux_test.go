@@ -1,6 +1,7 @@
 package ckpt_test
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -32,6 +33,25 @@ func attach(t *testing.T, image string) (dir string, off func()) {
 	}
 	t.Cleanup(off)
 	return dir, off
+}
+
+// still is the content of an image at one instant. The kernel writes to it now and then, also while it is read, and what is read
+// then is of no instant; twice the same is.
+func still(t *testing.T, image string) []byte {
+	t.Helper()
+	var before []byte
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
+		b, err := os.ReadFile(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(b, before) {
+			return b
+		}
+		before = b
+	}
+	t.Fatalf("%s is written to all the time", image)
+	return nil
 }
 
 // The power fails: what the disk has, and not what the kernel still holds in memory,
@@ -77,11 +97,7 @@ func TestPowerFailure(t *testing.T) {
 		last = base + int64(n)
 
 		snapshot := filepath.Join(images, "copy")
-		b, err := os.ReadFile(image)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(snapshot, b, 0o644); err != nil {
+		if err := os.WriteFile(snapshot, still(t, image), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		after, off := attach(t, snapshot)
