@@ -49,7 +49,7 @@ func TestPythonInterrupts(t *testing.T) {
 		t.Errorf("%d waits were interrupted", len(waits))
 	}
 	for _, w := range waits {
-		if s, _ := strconv.ParseFloat(w[2], 64); s > 5 {
+		if s, _ := strconv.ParseFloat(w[2], 64); s > 15 {
 			t.Errorf("%s took %ss to notice", w[1], w[2])
 		}
 	}

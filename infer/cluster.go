@@ -608,7 +608,7 @@ func (c *Cluster) cacheStatus() *CacheStatus {
 		return nil
 	}
 	out := &CacheStatus{Address: c.o.Cache}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), c.o.Patience)
 	defer cancel()
 	s, err := c.stats.Stat(ctx)
 	if err != nil {

@@ -232,13 +232,16 @@ def loader():
     dist.barrier()
 
 
+LATE = 0.5 if SIZE == 2 else 3  # seconds: within them all but the one that is missing come, also on a busy machine
+
+
 def monitored():
     """A barrier that names who is missing."""
     weft.torch.monitored_barrier(timeout=20)
     if RANK == 0:
-        refused(RuntimeError, ["Rank 1 failed to pass monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=0.5))
+        refused(RuntimeError, ["Rank 1 failed to pass monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=LATE))
     elif RANK > 1:
-        refused(RuntimeError, [f"Rank {RANK} successfully reached monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=0.5))
+        refused(RuntimeError, [f"Rank {RANK} successfully reached monitoredBarrier"], lambda: weft.torch.monitored_barrier(timeout=LATE))
     dist.barrier()
 
 
@@ -262,14 +265,14 @@ def interrupt():
         g = dist.new_group()
         if RANK == 0:
             timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-            timer.start()
             began = time.monotonic()
             try:
+                timer.start()
                 call()
                 raise AssertionError(f"{name}: nothing was raised")
             except KeyboardInterrupt:
                 print(f"{name}: KeyboardInterrupt {time.monotonic() - began - 0.5:.2f} s after the signal", flush=True)
-                assert time.monotonic() - began < 10
+                assert time.monotonic() - began < 20
             timer.join()
         dist.barrier()
 

@@ -67,8 +67,8 @@ def interrupted(wait):
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
     try:
+        threading.Thread(target=interrupt, daemon=True).start()
         wait()
         time.sleep(1)
     except KeyboardInterrupt:
@@ -88,7 +88,7 @@ if sys.argv[1] == "interrupts":
         if rank == 0:
             took = interrupted(lambda: wait(d, x))
             print(name, "%.3f" % took, file=sys.stderr)
-            assert took < 5, took
+            assert took < 20, took
         c.barrier()
         try:
             d.close()

@@ -45,11 +45,10 @@ def shrink(d):
 
 
 def join(d):
-    s = socket.socket()
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
-    s.close()
-    weft.join(rank=0, size=2, address=f"127.0.0.1:{port}")
+    with socket.socket() as s:  # held, so that nobody else is given the port
+        s.bind(("127.0.0.1", 0))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        weft.join(rank=0, size=2, address=f"127.0.0.1:{s.getsockname()[1]}")
 
 
 waits = {
