@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -171,14 +172,16 @@ func (p *probe) run(f *findings) error {
 		return nil
 	}
 	var err error
-	if _, f.Sync, err = p.timed(spend, func() error { return nil }); err != nil {
+	idle, err := p.timed(spend, func() error { return nil })
+	if err != nil {
 		return err
 	}
-	if f.Near, err = p.exchange(1, p.around); err != nil {
+	f.Sync = idle.met
+	if f.Near, err = p.exchange(1, f.Sync, p.around); err != nil {
 		return err
 	}
 	if len(p.mates) < p.size {
-		f.Far, err = p.exchange(p.rails, p.away)
+		f.Far, err = p.exchange(p.rails, f.Sync, p.away)
 	}
 	return err
 }
@@ -242,39 +245,49 @@ func (p *probe) agree(so bool) (bool, error) {
 	return so, nil
 }
 
-// timed gives the time in us that a round takes this rank, and that the meeting
-// of all ranks after it takes. All ranks do the same number of rounds, and all
+// times are what rounds took, in us.
+type times struct {
+	took float64 // this rank
+	met  float64 // the meeting of all ranks after it
+	all  float64 // both
+}
+
+// timed gives the time that a round takes. All ranks do the same number of rounds, and all
 // begin one when all have done the one before. What else runs on a host only
 // makes them longer, so the shortest of each counts.
-func (p *probe) timed(spend time.Duration, round func() error) (took, met float64, err error) {
-	var rounds, meetings []float64
+func (p *probe) timed(spend time.Duration, round func() error) (times, error) {
+	least := times{math.Inf(1), math.Inf(1), math.Inf(1)}
 	begin := time.Now()
 	for i := 0; ; i++ {
 		start := time.Now()
 		if err := round(); err != nil {
-			return 0, 0, err
+			return times{}, err
 		}
 		done := time.Now()
 		stop, err := p.agree(i >= most || i > warm && done.Sub(begin) > spend || i == warm && done.Sub(p.begin) > enough)
 		if err != nil {
-			return 0, 0, err
+			return times{}, err
 		}
-		if i >= warm {
-			rounds = append(rounds, float64(done.Sub(start))/1e3)
-			meetings = append(meetings, float64(time.Since(done))/1e3)
+		if now := time.Now(); i >= warm {
+			least.took = min(least.took, float64(done.Sub(start))/1e3)
+			least.met = min(least.met, float64(now.Sub(done))/1e3)
+			least.all = min(least.all, float64(now.Sub(start))/1e3)
 		}
 		if stop {
-			return slices.Min(rounds), slices.Min(meetings), nil
+			return least, nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
-			return 0, 0, err
+			return times{}, err
 		}
 	}
 }
 
 // exchange measures sending to some ranks and receiving from others, over a number of rails: a large message
-// has a piece for each. Ranks with nobody to exchange with only meet.
-func (p *probe) exchange(rails int, with func() (to, from []int)) (exchange, error) {
+// has a piece for each. Ranks with nobody to exchange with only meet, which takes sync.
+//
+// Ranks of a host share its way out, and not by halves: one has more of it in one round, another in the next, and the least time of each
+// would be of more than there is. So a large message takes as long as all of them do.
+func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) (exchange, error) {
 	to, from := with()
 	_, most := width(p.hosts)
 	chain := max(min(chain, max(8*chain/most, 2))/rails, 2)
@@ -296,7 +309,7 @@ func (p *probe) exchange(rails int, with func() (to, from []int)) (exchange, err
 			}
 			return nil
 		}
-		took, _, err := p.timed(spend/turns, func() error {
+		t, err := p.timed(spend/turns, func() error {
 			for range chain {
 				if len(to) == 0 {
 					return nil
@@ -307,7 +320,10 @@ func (p *probe) exchange(rails int, with func() (to, from []int)) (exchange, err
 			}
 			return nil
 		})
-		return took / float64(chain), err
+		if bytes > small && len(to) == 1 && len(p.mates) > 1 && !slices.Contains(p.mates, to[0]) {
+			t.took = max(t.took, t.all-sync)
+		}
+		return t.took / float64(chain), err
 	}
 	messages := burst
 	if len(to) > 1 {

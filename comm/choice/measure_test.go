@@ -338,3 +338,54 @@ func TestWireOfRails(t *testing.T) {
 		}
 	}
 }
+
+// unfair is a port whose host has one way out that lets one of its two ranks go first in one round, and the other in the next.
+type unfair struct {
+	transport.Port
+	rank int
+	out  *wayOut
+	sent int
+}
+
+// wayOut takes a millisecond for a large message. The ranks take turns by rounds of chain messages.
+type wayOut struct {
+	mu   sync.Mutex
+	free *sync.Cond
+	sent [2]int
+}
+
+func (u *unfair) Send(to, channel int, b []byte) error {
+	if len(b) > small && to/2 != u.rank/2 {
+		seat, round := u.rank%2, u.sent/chain
+		u.sent++
+		w := u.out
+		w.mu.Lock()
+		for seat != round%2 && w.sent[1-seat] < (round+1)*chain {
+			w.free.Wait()
+		}
+		time.Sleep(time.Millisecond) // the wire
+		w.sent[seat]++
+		w.free.Broadcast()
+		w.mu.Unlock()
+	}
+	return u.Port.Send(to, channel, b)
+}
+
+// Ranks that share their host's way out unequally, now one and now the other, do not find it faster than it is.
+func TestSharedWayOut(t *testing.T) {
+	var outs [2]wayOut
+	for i := range outs {
+		outs[i].free = sync.NewCond(&outs[i].mu)
+	}
+	hosts := []int{0, 0, 1, 1}
+	errs := ranks(t, len(hosts), func(rank int, port transport.Port, gather transport.Gather) error {
+		f, err := measure(t.Context(), &unfair{Port: port, rank: rank, out: &outs[rank/2]}, call, rank, hosts, 1, 1, gather)
+		if err == nil && f.Far.Large < 1800 {
+			t.Errorf("rank %d: a large message between hosts takes %.0f us; two ranks send one each, which take 1000 us one after the other", rank, f.Far.Large)
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
