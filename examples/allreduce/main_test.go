@@ -17,7 +17,9 @@ func TestRunsOnFourRanks(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var stdout, stderr bytes.Buffer
-	if _, err := launch.Run(context.Background(), launch.Spec{N: 4, Command: []string{program}, Stdout: &stdout, Stderr: &stderr, Prefix: true}); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), bounded.Limit)
+	defer cancel()
+	if _, err := launch.Run(ctx, launch.Spec{N: 4, Command: []string{program}, Stdout: &stdout, Stderr: &stderr, Prefix: true}); err != nil {
 		t.Fatalf("%v: %s", err, &stderr)
 	}
 	for _, line := range []string{"rank 3 of 4 over shm: mean 2.5", "rank 1 is 0 of 2 in its half, whose ranks add up to 4"} {

@@ -20,7 +20,9 @@ func TestSurvivorsFinish(t *testing.T) {
 	for _, transport := range []string{"shm", "tcp"} {
 		var stdout, stderr bytes.Buffer
 		var failed []int
-		res, err := launch.Run(context.Background(), launch.Spec{N: 4, Command: []string{program}, Stdout: &stdout, Stderr: &stderr, KeepGoing: true,
+		ctx, cancel := context.WithTimeout(t.Context(), bounded.Limit)
+		defer cancel()
+		res, err := launch.Run(ctx, launch.Spec{N: 4, Command: []string{program}, Stdout: &stdout, Stderr: &stderr, KeepGoing: true,
 			Env: []string{"WEFT_TRANSPORT=" + transport}, Failed: func(e launch.Exit, _ int) { failed = append(failed, e.Rank) }})
 		if err != nil || len(failed) != 1 || failed[0] != 1 || res.Exits[1].Signal == 0 {
 			t.Fatalf("%s: %v, failed %v\n%s%s", transport, err, failed, &stdout, &stderr)
