@@ -571,7 +571,7 @@ func (a args) model(name string, c *Config) error {
 			return fmt.Errorf("%s: --window-size is %q; want TOKENS,0", name, a["window-size"])
 		}
 		m.Window, m.Windowed = n, m.Layers
-		if every, ok := a.num("window-attn-skip-freq"); ok && every > 0 { // every so many layers one looks at everything
+		if every, ok := a.num("window-attn-skip-freq"); ok && every > 0 { // one layer in this number looks at everything
 			m.Windowed -= m.Layers / every
 		}
 	}
