@@ -185,6 +185,7 @@ type answer struct {
 	Model   string  `json:"model"`
 	Params  float64 `json:"params"`
 	Active  float64 `json:"active_params"`
+	MTP     float64 `json:"mtp_params,omitempty"` // of layers that predict further tokens, beside the others
 	Cluster string  `json:"cluster"`
 	GPU     string  `json:"gpu"`
 	*plan.Cost
@@ -396,7 +397,10 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 		}
 		a.Findings = append(a.Findings, like.Findings...)
 	}
-	p := m.Params()
+	main := *m // counted as makers publish it: layers that predict further tokens apart
+	main.MTP = 0
+	p := main.Params()
+	a.MTP = m.Params().MTP
 	a.Model, a.Params, a.Active, a.Cluster, a.GPU = m.Name, p.Total, p.Active, c.Name, mc.GPU.Name
 	q := &plan.Question{Model: m, Machine: mc, Framework: fw, Layout: layout, Release: f.release, Factor: f.factor, Why: true}
 	if f.cal != "" && f.factor == 0 {
@@ -433,7 +437,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) err
 	if len(missing) > 0 {
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
-	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: f.factor, Reserve: .05, Top: max(f.top, 2)}
+	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05, Top: max(f.top, 2)}
 	if !f.asJSON && isTerminal(cmd.ErrOrStderr()) {
 		w.Progress = func(done, all int, best float64) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "\r%d of %d layouts, best %.4g s ", done, all, best)
@@ -504,6 +508,9 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	active := ""
 	if a.Active < a.Params*.95 {
 		active = fmt.Sprintf(", %.3gB active", a.Active/1e9)
+	}
+	if a.MTP > 0 {
+		active += fmt.Sprintf(", and %.3gB that predict further tokens", a.MTP/1e9)
 	}
 	line("model", "%s: %.4gB parameters%s", a.Model, a.Params/1e9, active)
 	line("machine", "%d %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", a.GPUs, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)

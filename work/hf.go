@@ -63,7 +63,7 @@ var gptFamilies = []string{"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bl
 
 // families that share embedding and head unless their config says otherwise.
 var tiedFamilies = []string{"gpt2", "opt", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text", "gpt_bigcode", "gpt_neo", "mpt", "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "megatron-bert",
-	"modernbert", "cohere", "cohere2", "starcoder2", "phi3small", "xglm", "biogpt"}
+	"modernbert", "cohere", "cohere2", "starcoder2", "phi3small", "xglm", "biogpt", "minicpm"}
 
 // encoders are families whose tokens see the whole sequence.
 var encoders = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "megatron-bert", "modernbert"}
@@ -217,7 +217,7 @@ func FromHF(name string, data []byte) (*Model, error) {
 		}
 	}
 	act := strings.ToLower(c.text("hidden_act") + c.text("hidden_activation") + c.text("activation_function") + c.text("mlp_hidden_act"))
-	m.Gated = !old && kind != "falcon" && kind != "mpt" && kind != "nemotron" && !strings.Contains(act, "relu2") && act != "relu"
+	m.Gated = !old && kind != "falcon" && kind != "mpt" && kind != "nemotron" && !strings.Contains(act, "relu2") && act != "relu" && act != "xielu"
 	m.Tied = c.flag("tie_word_embeddings", slices.Contains(tiedFamilies, kind))
 	m.LayerNorm = old || kind == "falcon" || kind == "mpt" || kind == "nemotron" || kind == "dbrx" || kind == "cohere" || kind == "stablelm"
 	m.Bias = old || kind == "gpt_oss"
@@ -226,7 +226,7 @@ func FromHF(name string, data []byte) (*Model, error) {
 	}
 	m.QKVBias = !m.Bias && (kind == "qwen2" || kind == "qwen2_moe" || kind == "qwen2_vl_text" || kind == "qwen2_5_vl_text" || kind == "qwen" || kind == "glm" || kind == "glm4" ||
 		c.flag("attention_bias", false) || c.flag("qkv_bias", false) || c.flag("add_qkv_bias", false))
-	m.QKNorm = strings.HasPrefix(kind, "qwen3") || strings.HasPrefix(kind, "gemma3") || c.flag("use_qk_norm", false)
+	m.QKNorm = strings.HasPrefix(kind, "qwen3") || strings.HasPrefix(kind, "gemma3") || c.flag("use_qk_norm", c.flag("qk_norm", false))
 	m.PostNorms = kind == "gemma2" || strings.HasPrefix(kind, "gemma3") || kind == "glm4"
 	switch kind {
 	case "gpt2", "gpt_bigcode", "gpt_neo":

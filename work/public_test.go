@@ -14,6 +14,8 @@ var publicModels = []struct {
 	active float64 // billions that a token passes, embedding and head among them; 0 where it is not stated or all are
 	config string
 }{
+	{"minicpm-2b", 2.7249, 0, `{"model_type":"minicpm","hidden_size":2304,"num_hidden_layers":40,"num_attention_heads":36,"num_key_value_heads":36,"intermediate_size":5760,"vocab_size":122753}`},
+	{"apertus-8b", 8.053, 0, `{"model_type":"apertus","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":21504,"vocab_size":131072,"hidden_act":"xielu","qk_norm":true,"tie_word_embeddings":false}`},
 	{"gemma-2-9b", 9.2417, 0, `{"model_type":"gemma2","hidden_size":3584,"num_hidden_layers":42,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"intermediate_size":14336,"vocab_size":256000,"hidden_act":"gelu_pytorch_tanh","sliding_window":4096}`},
 	{"gemma-2-27b", 27.2271, 0, `{"model_type":"gemma2","hidden_size":4608,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"intermediate_size":36864,"vocab_size":256000,"sliding_window":4096}`},
 	{"gemma-3-27b", 27.0093, 0, `{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"intermediate_size":21504,"vocab_size":262208,"sliding_window":1024}}`},
