@@ -337,6 +337,9 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 	if like != nil {
 		fw = like.Framework
 	}
+	if f.framework == "" && f.layout == "" && f.like == "" {
+		f.framework = f.emit // what is looked for is what the file can say
+	}
 	if f.framework != "" {
 		if fw, err = plan.ParseFramework(f.framework); err != nil {
 			return nil, nil, fmt.Errorf("--framework: %w", err)

@@ -375,6 +375,11 @@ func (c *Config) deepspeed(m map[string]any) error {
 	return nil
 }
 
+// neoxKeys are what a plan takes from gpt-neox, and what is spelt nearly alike.
+var neoxKeys = []string{"pipe_parallel_size", "model_parallel_size", "num_layers", "hidden_size", "num_attention_heads", "num_kv_heads", "seq_length", "max_position_embeddings", "intermediate_size", "expansion_factor", "mlp_type",
+	"activation", "norm", "pos_emb", "no_weight_tying", "attention_config", "checkpoint_activations", "checkpoint_num_layers", "global_num_gpus", "moe_num_experts", "moe_top_k", "moe_expert_parallel_size",
+	"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "sequence_parallel", "expert_interval"}
+
 func readNeoX(name string, data []byte) (*Config, error) {
 	text := strings.NewReplacer(": True", ": true", ": False", ": false", ":True", ": true", ":False", ": false").Replace(stripComments(string(data)))
 	m, err := decodeYAML(name, []byte(text))
@@ -386,6 +391,9 @@ func readNeoX(name string, data []byte) (*Config, error) {
 		flat[strings.ReplaceAll(k, "-", "_")] = v
 	}
 	c := newConfig("gpt-neox", DeepSpeed)
+	if err := misspelt(flat, neoxKeys); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	if err := c.deepspeed(flat); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -173,6 +173,7 @@ func TestBadConfigs(t *testing.T) {
 		{"typo.toml", "[training]\nseq_len=2048\n[parallelism]\ntensor_parallel_degre=8\n", "did you mean", 8},
 		{"heads.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 6 --kv-channels 64 --tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16", "tp 4 does not divide 6 heads", 8},
 		{"typo.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --tensor-model-paralel-size 4", "did you mean --tensor-model-parallel-size", 8},
+		{"typo.yml", "\"pipe_parallel_size\": 1\n\"model_paralel_size\": 2\n\"num_layers\": 12\n\"hidden_size\": 768\n\"num_attention_heads\": 12\n", `did you mean "model_parallel_size"`, 8},
 		{"kind.yaml", "distributed_type: MAGIC\n", "known: FSDP", 8},
 		{"mesh.yaml", "distributed_type: FSDP\nnum_processes: 8\nparallelism_config:\n  parallelism_config_tp_size: 3\n", "makes 3 ranks", 8},
 	} {

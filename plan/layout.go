@@ -91,7 +91,7 @@ func Default(f Framework) Layout {
 		l.ZeRO = 1
 	}
 	if f == DeepSpeed {
-		l.Grad, l.Sequence = "bf16", false
+		l.Grad, l.Sequence, l.Context = "bf16", false, "ulysses"
 	}
 	return l
 }
