@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -410,7 +411,7 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 		return nil, fmt.Errorf("description of agent %s: %w: %d regions", d.Name, ErrLimit, len(d.Regions))
 	}
 	for _, r := range d.Regions {
-		if r.Size < 0 || r.Kind >= kinds || r.ID == 0 || r.Share < -1 {
+		if r.Size < 0 || r.Size > maxRegion || r.Kind >= kinds || r.ID == 0 || r.Share < -1 || r.Share > maxRegion || r.Addr > math.MaxInt64 {
 			return nil, fmt.Errorf("description of agent %s: region %q: kind %d, %d bytes, number %d", d.Name, r.Name, r.Kind, r.Size, r.ID)
 		}
 	}

@@ -285,7 +285,12 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		put()
 		return nil
 	}
-	c.agent.gate.io <- struct{}{} // at most cap(io) at once; the socket waits when the storage does
+	select { // at most cap(io) at once; the socket waits when the storage does
+	case c.agent.gate.io <- struct{}{}:
+	case <-l.shut:
+		leave()
+		return nil
+	}
 	c.agent.wg.Go(func() {
 		put()
 		<-c.agent.gate.io
@@ -305,7 +310,7 @@ func putBuffer(b []byte) { b = b[:ioSize]; buffers.Put(&b) }
 // linkKey is a peer and the network by which it is reached.
 type linkKey struct {
 	id      ID
-	network string // "unix", "tcp" or "ucx"
+	network string // "unix", "tcp", "ucx", or "ask" for what Meet asks over tcp
 }
 
 // link is the way to a peer: one session after another.
@@ -377,7 +382,7 @@ func (l *link) get(ctx context.Context) (*session, error) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 			return nil, fmt.Errorf("agent %s: %w: nothing listens at %v", l.peer.id.Name, ErrGone, l.where())
-		case Code(err) != 0, ctx.Err() != nil, time.Since(began) > outage:
+		case Code(err) != 0 && !errors.Is(err, ErrLost), ctx.Err() != nil, time.Since(began) > outage:
 			return nil, err
 		}
 		if l.agent.cfg.Log != nil {
@@ -403,10 +408,10 @@ func (l *link) socket() string {
 	if l.network == "ucx" && l.peer.sameHost() {
 		return "unix"
 	}
-	if l.network == "ucx" {
-		return "tcp"
+	if l.network == "unix" {
+		return "unix"
 	}
-	return l.network
+	return "tcp"
 }
 
 // dial makes a session: a connection for control to the first address that answers, and streams to all.
@@ -439,7 +444,10 @@ func (l *link) dial(ctx context.Context) (*session, error) {
 		if i == first {
 			count++ // one for those in a hurry
 		}
-		if l.network == "ucx" { // it chooses by itself what it takes
+		switch {
+		case l.network == "ask":
+			count = 0
+		case l.network == "ucx": // it chooses by itself what it takes
 			if count = 0; i == first {
 				count = 1
 			}
@@ -515,10 +523,13 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		h.flags |= helloShares
 		h.slots, _ = a.share.Offset(a.slotMem)
 	}
-	over := stream >= 0 && l.network == "ucx"
-	if over {
+	switch l.network {
+	case "ask":
+		h.flags |= helloAsk
+	case "ucx":
 		h.flags |= helloUCX
 	}
+	over := stream >= 0 && l.network == "ucx"
 	if err := c.send(fHello, uint64(wordAddress(a.word)), *a.word, h.put()); err != nil {
 		c.close()
 		return nil, err

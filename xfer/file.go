@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -37,7 +39,37 @@ type file struct {
 	direct *os.File // past it; nil where that cannot be
 	ring   *ring    // nil for plain calls
 	way    string   // how it is read and written, in words
-	dirty  atomic.Bool
+	stays  durable
+}
+
+// durable makes what was written to a file stay: one call for all who wait for it.
+type durable struct {
+	sync    func() error
+	written atomic.Int64 // writes so far
+
+	mu   sync.Mutex
+	kept int64 // of the writes; they stay
+	lost error // the system lost some. It says so once: what it says later is not believed
+}
+
+// keep returns when all writes that ended before it was called stay.
+func (d *durable) keep() error {
+	want := d.written.Load()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost != nil {
+		return fmt.Errorf("bytes were lost before, so the file must be opened anew: %w", d.lost)
+	}
+	if d.kept >= want {
+		return nil
+	}
+	now := d.written.Load()
+	if err := d.sync(); err != nil {
+		d.lost = err
+		return err
+	}
+	d.kept = now
+	return nil
 }
 
 // OpenFile makes a file storage.
@@ -58,13 +90,17 @@ func OpenFile(path string, o FileOptions) (Storage, error) {
 	if o.Create && !o.ReadOnly {
 		flag |= os.O_CREATE
 	}
+	_, before := os.Lstat(path)
 	f, err := os.OpenFile(path, flag, 0o644)
 	if err != nil {
 		return nil, fileError(err)
 	}
-	x := &file{path: path, o: o, f: f, size: o.Size}
+	x := &file{path: path, o: o, f: f, size: o.Size, stays: durable{sync: f.Sync}}
 	if err := x.shape(); err != nil {
 		x.Close()
+		if errors.Is(before, fs.ErrNotExist) {
+			os.Remove(path) // nobody has a use for an empty one
+		}
 		return nil, err
 	}
 	return x, nil
@@ -108,6 +144,9 @@ func (x *file) shape() error {
 		x.way += ": the file system cannot do without"
 		return nil
 	}
+	if again, err := x.direct.Stat(); err != nil || !os.SameFile(st, again) {
+		return fmt.Errorf("file %s: %w: another file took its place while it was opened; open it again", x.path, ErrStorage)
+	}
 	return x.chooseIO()
 }
 
@@ -129,14 +168,10 @@ func (x *file) Close() error {
 }
 
 func (x *file) Sync(context.Context) error {
-	if x.o.NoSync || !x.dirty.Swap(false) {
+	if x.o.NoSync {
 		return nil
 	}
-	if err := x.f.Sync(); err != nil {
-		x.dirty.Store(true)
-		return err
-	}
-	return nil
+	return x.stays.keep()
 }
 
 // cut is the part of n bytes at off, in memory at p, that can go past the page cache: none if they do not lie alike.
@@ -153,8 +188,9 @@ func (x *file) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 func (x *file) WriteAt(ctx context.Context, p []byte, off int64) error {
-	x.dirty.Store(true)
-	return x.do(ctx, p, off, true)
+	err := x.do(ctx, p, off, true)
+	x.stays.written.Add(1) // also if it failed: some of it may be written
+	return err
 }
 
 // do reads or writes all of p: what can go past the page cache does.
@@ -240,13 +276,30 @@ func (x *wholeFile) Sync(context.Context) error { return nil }
 func (x *wholeFile) Close() error               { return nil }
 
 // ReadAt reads the file that is there now.
-func (x *wholeFile) ReadAt(_ context.Context, p []byte, off int64) error {
-	f, err := os.Open(x.path)
+func (x *wholeFile) ReadAt(ctx context.Context, p []byte, off int64) error {
+	s, err := x.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return through(f, p, off, false)
+	defer s.Close()
+	return s.ReadAt(ctx, p, off)
+}
+
+// Open opens the file that is there now. It is read to its end, also when another takes its place.
+func (x *wholeFile) Open(context.Context) (Source, error) {
+	f, err := os.Open(x.path)
+	if err != nil {
+		return nil, err
+	}
+	return fileSource{f}, nil
+}
+
+type fileSource struct{ f *os.File }
+
+func (s fileSource) Close() error { return s.f.Close() }
+
+func (s fileSource) ReadAt(_ context.Context, p []byte, off int64) error {
+	return through(s.f, p, off, false)
 }
 
 func (x *wholeFile) WriteAt(context.Context, []byte, int64) error {

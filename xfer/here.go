@@ -76,12 +76,10 @@ func (r *Request) readHere(t *Agent) error {
 		}
 		defer le.unuse(nil)
 	}
+	far := places{}
+	defer far.close()
 	src, err := viewOf(len(r.pairs), func(i int) Desc { return r.pairs[i].remote }, func(id uint32) (*place, error) {
-		g, err := t.region(id)
-		if err != nil {
-			return nil, err
-		}
-		return &place{mem: g.mem, store: g.store, region: g}, nil
+		return far.of(id, func() (*Region, error) { return t.region(id) })
 	})
 	if err != nil {
 		return r.blame(err)

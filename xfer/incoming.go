@@ -10,22 +10,24 @@ import (
 
 // incoming is a request of a guest.
 type incoming struct {
-	guest *guest
-	call  uint64
-	op    Op
-	total int64
-	class Class
-	tells bool
-	text  []byte
-	land  *landing // of a write
-	again func(i int)
-	ready bool       // land and again are set
-	turn  sync.Mutex // held while land is made: a request that is posted again has one
-	timer *time.Timer
-	once  sync.Once
-	done  chan struct{}
-	ctx   context.Context // ends with the request
-	end   context.CancelFunc
+	guest   *guest
+	network string // of the session that it came by
+	call    uint64
+	op      Op
+	total   int64
+	class   Class
+	tells   bool
+	text    []byte
+	land    *landing // of a write
+	again   func(i int)
+	ready   bool       // land and again are set
+	turn    sync.Mutex // held while land or reads is made: a request that is posted again has one
+	reads   places     // regions that a read is served from
+	timer   *time.Timer
+	once    sync.Once
+	done    chan struct{}
+	ctx     context.Context // ends with the request
+	end     context.CancelFunc
 }
 
 // post takes a request: a new one, or one that goes on after its connection was lost.
@@ -50,7 +52,7 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 		return
 	}
 	if in == nil {
-		in = &incoming{guest: g, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice, done: make(chan struct{})}
+		in = &incoming{guest: g, network: s.network, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice, done: make(chan struct{})}
 		in.ctx, in.end = context.WithCancel(a.base)
 		g.requests[call] = in
 		if end := time.Now().Add(p.timeout); end.After(g.until) {
@@ -267,7 +269,7 @@ func (g *guest) forget(in *incoming, how *ending) {
 	delete(g.requests, in.call)
 	g.over[in.call] = how
 	g.entered.Broadcast()
-	s := g.now
+	s := g.now[in.network]
 	g.mu.Unlock()
 	close(in.done)
 	in.end()
@@ -340,13 +342,19 @@ func (in *incoming) serveRead(s *inbound, p *post) error {
 			return fmt.Errorf("%w: it does not cover %d bytes at %d of region %d, descriptor %d", ErrLease, d.Len, d.Off, d.Region, i)
 		}
 	}
+	in.turn.Lock()
+	if in.reads == nil {
+		in.reads = places{}
+		context.AfterFunc(in.ctx, func() {
+			in.turn.Lock()
+			defer in.turn.Unlock()
+			in.reads.close()
+		})
+	}
 	src, err := viewOf(len(p.remote), func(i int) Desc { return p.remote[i] }, func(id uint32) (*place, error) {
-		r, err := a.region(id)
-		if err != nil {
-			return nil, err
-		}
-		return &place{mem: r.mem, store: r.store, region: r}, nil
+		return in.reads.of(id, func() (*Region, error) { return a.region(id) })
 	})
+	in.turn.Unlock()
 	if err != nil {
 		return err
 	}

@@ -219,6 +219,10 @@ type place struct {
 	store  Storage
 	sink   Sink // if set, writes go there
 	region *Region
+
+	mu     sync.Mutex
+	source Source // of storage that is read as a whole, from the first read on
+	closed bool
 }
 
 func (p *place) read(ctx context.Context, b []byte, off int64) error {
@@ -226,7 +230,61 @@ func (p *place) read(ctx context.Context, b []byte, off int64) error {
 		copy(b, p.mem[off:])
 		return nil
 	}
-	return storageError(p.region, p.store.ReadAt(ctx, b, off))
+	w, ok := p.store.(Whole)
+	if !ok {
+		return storageError(p.region, p.store.ReadAt(ctx, b, off))
+	}
+	s, err := p.open(ctx, w)
+	if err == nil {
+		err = s.ReadAt(ctx, b, off)
+	}
+	return storageError(p.region, err)
+}
+
+// open gives the source of the request, the same one for all its reads.
+func (p *place) open(ctx context.Context, w Whole) (Source, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, context.Canceled // the request is over
+	}
+	var err error
+	if p.source == nil {
+		p.source, err = w.Open(ctx)
+	}
+	return p.source, err
+}
+
+// close ends reading.
+func (p *place) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed = true; p.source != nil {
+		_ = p.source.Close()
+	}
+}
+
+// places are the regions that a request reads, each opened once, however often the request is begun again after a lost connection.
+type places map[uint32]*place
+
+// of gives the place of a region.
+func (p places) of(id uint32, find func() (*Region, error)) (*place, error) {
+	r, err := find()
+	if err != nil {
+		return nil, err
+	}
+	at := p[id]
+	if at == nil {
+		at = &place{mem: r.mem, store: r.store, region: r}
+		p[id] = at
+	}
+	return at, nil
+}
+
+func (p places) close() {
+	for _, at := range p {
+		at.close()
+	}
 }
 
 func (p *place) write(ctx context.Context, b []byte, off int64) error {

@@ -59,8 +59,12 @@ func (x *object) Close() error               { return nil }
 const tries = 4
 
 func (x *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return again(ctx, func() error { return x.place.Read(ctx, x.name, p, off) })
+}
+
+func again(ctx context.Context, read func() error) error {
 	for n := 1; ; n++ {
-		err := x.place.Read(ctx, x.name, p, off)
+		err := read()
 		if err == nil || n == tries || !errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
 			return err
 		}
@@ -77,6 +81,45 @@ func (x *object) Create(context.Context) (Sink, error) {
 		return nil, fmt.Errorf("object %s: %w: %v, at most %v is written as one object", x.place.Path(x.name), ErrLimit, unit.Bytes(x.size), unit.Bytes(maxObject))
 	}
 	return &objectSink{of: x}, nil
+}
+
+// Open reads one version of the object: the one that the first answer is of.
+func (x *object) Open(context.Context) (Source, error) {
+	if v, ok := x.place.(blob.Versioned); ok {
+		return &objectSource{of: x, place: v}, nil
+	}
+	return x, nil
+}
+
+type objectSource struct {
+	of    *object
+	place blob.Versioned
+
+	mu      sync.Mutex
+	version string // empty until an answer came
+}
+
+func (s *objectSource) Close() error { return nil }
+
+func (s *objectSource) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return again(ctx, func() error {
+		s.mu.Lock()
+		want := s.version
+		s.mu.Unlock()
+		got, err := s.place.ReadVersion(ctx, s.of.name, p, off, want)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.version == "" {
+			s.version = got
+		}
+		if got != s.version { // two of the first answers are of different versions
+			return fmt.Errorf("read %s: %w", s.of.place.Path(s.of.name), blob.ErrChanged)
+		}
+		return nil
+	})
 }
 
 type objectSink struct {

@@ -284,7 +284,7 @@ func (r *Request) mappable(s *session, path string) string {
 // Meet asks the agent at an address to describe itself, all its regions included, and opens it.
 func (a *Agent) Meet(ctx context.Context, name, addr string) (*Peer, error) {
 	p := &Peer{agent: a, id: ID{Name: name}, addrs: []string{addr}, regions: map[uint32]*Remote{}, names: map[string]*Remote{}}
-	l := &link{agent: a, peer: p, network: "tcp", turn: make(chan struct{}, 1)}
+	l := &link{agent: a, peer: p, network: "ask", turn: make(chan struct{}, 1)}
 	s, err := l.get(ctx)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func TestPullFromTheDead(t *testing.T) {
 	g := b.guests[a.ID()]
 	b.mu.Unlock()
 	g.mu.Lock()
-	g.now.pid = 1 << 30 // no such process
+	g.now["unix"].pid = 1 << 30 // no such process
 	g.mu.Unlock()
 	err = write()
 	n, nerr := b.NextNotice(ctx)

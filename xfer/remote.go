@@ -33,14 +33,18 @@ func (a *Agent) low() uint64 {
 
 // send posts the request over a session.
 func (r *Request) send(s *session, p *post, again bool) error {
-	r.mu.Lock()
-	r.sess = s
-	r.mu.Unlock()
 	flag := uint64(0)
 	if again {
 		flag = 1
 	}
-	if err := s.control.sendWhile(r.ctx, fPost, r.num, flag, p.put()); err != nil {
+	b := p.put()
+	if len(b) > maxPayload {
+		return fmt.Errorf("%w: %d descriptors that lie apart take %d bytes to name, at most %d; post them as several requests", ErrLimit, len(p.remote), len(b), maxPayload)
+	}
+	r.mu.Lock()
+	r.sess = s
+	r.mu.Unlock()
+	if err := s.control.sendWhile(r.ctx, fPost, r.num, flag, b); err != nil {
 		s.lose(err)
 		return s.errLost()
 	}
@@ -116,7 +120,7 @@ func (r *Request) readMapped(s *session, again bool) error {
 				return nil, err
 			}
 			return &place{store: x}, nil
-		case m.Share >= 0 && s.share != nil && m.Share+m.Size <= int64(len(s.share.mem)):
+		case m.Share >= 0 && s.share != nil && m.Share <= int64(len(s.share.mem)) && m.Size <= int64(len(s.share.mem))-m.Share:
 			return &place{mem: s.share.mem[m.Share:][:m.Size:m.Size]}, nil
 		case m.Addr != 0 && s.pid != 0:
 			return &place{store: pulled{s.pid, uintptr(m.Addr), m.Size}}, nil
@@ -378,7 +382,10 @@ func (r *Request) writeStream(s *session, again bool) error {
 				return err
 			}
 			if f.kind == fLanded {
-				ch <- f
+				select {
+				case ch <- f:
+				default:
+				}
 				return nil
 			}
 			b := reader{b: f.payload}
@@ -389,15 +396,15 @@ func (r *Request) writeStream(s *session, again bool) error {
 		// A failure at the target stops the sending.
 		sent := make(chan struct{})
 		heard := make(chan struct{})
-		var early []frame
 		go func() {
 			defer close(heard)
 			for {
 				select {
 				case f := <-ch:
-					early = append(early, f)
-					if f.kind == fFail {
+					if f.kind == fFail || f.kind == fLanded { // all else was said before
 						answer = f
+					}
+					if f.kind == fFail {
 						close(failed)
 						return
 					}
@@ -409,8 +416,12 @@ func (r *Request) writeStream(s *session, again bool) error {
 		err := send.all(r.ctx, skip)
 		close(sent)
 		<-heard
-		for _, f := range early {
-			ch <- f
+		if answer.kind != 0 {
+			select {
+			case ch <- answer:
+			default: // the mailbox is full of what nobody asked for
+				return fmt.Errorf("agent %s: too many answers to one request", r.peerName())
+			}
 		}
 		switch {
 		case answer.kind == fFail:

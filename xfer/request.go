@@ -40,6 +40,7 @@ type Request struct {
 	slot    int         // of a write that its target copies, in the table of leases
 	offered uint64      // what is in it; 0 for nothing
 	bye     func()      // what the peer is told once the request is over; nil for nothing
+	reads   places      // own regions that a write sends
 	begun   atomic.Bool // somebody does it
 	brief   bool        // it takes so little time that whoever waits for it does it
 
@@ -63,7 +64,10 @@ func (a *Agent) Post(t Transfer) (*Request, error) {
 	if t.Timeout == 0 {
 		t.Timeout = a.cfg.Timeout
 	}
-	r := &Request{agent: a, peer: t.Remote.peer, t: t, began: time.Now(), limit: t.Timeout, done: make(chan struct{})}
+	if t.Timeout > maxTimeout {
+		return nil, fmt.Errorf("post: %w: time limit %s, at most %s", ErrLimit, t.Timeout, maxTimeout)
+	}
+	r := &Request{agent: a, peer: t.Remote.peer, t: t, began: time.Now(), limit: t.Timeout, done: make(chan struct{}), reads: places{}}
 	var err error
 	if r.pairs, r.total, err = pairs(t.Op, t.Local, t.LocalIndex, t.Remote, t.RemoteIndex); err != nil {
 		return nil, fmt.Errorf("post: %w", err)
@@ -269,6 +273,7 @@ func (r *Request) run() {
 	err := r.move()
 	a.gate.leave(r.t.Class)
 	r.takeBack()
+	r.reads.close()
 	timer.Stop()
 	r.mu.Lock()
 	land := r.land
@@ -299,11 +304,15 @@ func (r *Request) run() {
 			r.state = Cancelled
 		}
 		r.mu.Unlock()
-		// The other end hears of it, if it ever heard of the request.
+		// The other end hears of it, if it ever heard of the request. Nobody here waits until it has.
 		if s != nil {
-			_ = s.control.nc.SetWriteDeadline(time.Now().Add(cancelTime))
-			_ = s.control.send(fFail, r.num, 0, failPayload(err, who))
-			_ = s.control.nc.SetWriteDeadline(time.Time{})
+			r.bye = func() {
+				ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
+				defer cancel()
+				if e := s.control.sendWhile(ctx, fFail, r.num, 0, failPayload(err, who)); e != nil {
+					s.lose(e) // half a frame is on it
+				}
+			}
 		}
 	} else {
 		r.enter(Done)
@@ -313,7 +322,7 @@ func (r *Request) run() {
 	a.mu.Unlock()
 	r.end(nil)
 	close(r.done)
-	if err == nil && r.bye != nil {
+	if r.bye != nil {
 		r.bye() // nobody waits for it
 	}
 }
@@ -377,11 +386,11 @@ func (r *Request) retry(l *link, attempt func(s *session, again bool) error) err
 // source is the view of own bytes that a write sends.
 func (r *Request) source() (view, error) {
 	return viewOf(len(r.pairs), func(i int) Desc { return r.pairs[i].local }, func(id uint32) (*place, error) {
-		return r.own(id)
+		return r.reads.of(id, func() (*Region, error) { return r.own(id) })
 	})
 }
 
-func (r *Request) own(id uint32) (*place, error) {
+func (r *Request) own(id uint32) (*Region, error) {
 	g := r.t.Local.own[id]
 	g.mu.Lock()
 	gone := g.gone
@@ -389,7 +398,7 @@ func (r *Request) own(id uint32) (*place, error) {
 	if gone {
 		return nil, fmt.Errorf("region %q: %w: it was released", g.name, ErrRegion)
 	}
-	return &place{mem: g.mem, store: g.store, region: g}, nil
+	return g, nil
 }
 
 // destination is where a read lands.
@@ -397,13 +406,7 @@ func (r *Request) destination(sliced bool) (*landing, error) {
 	if r.land != nil {
 		return r.land, nil
 	}
-	l, err := newLanding(r.agent.base, len(r.pairs), func(i int) Desc { return r.pairs[i].local }, func(id uint32) (*Region, error) {
-		p, err := r.own(id)
-		if err != nil {
-			return nil, err
-		}
-		return p.region, nil
-	}, r.total, sliced)
+	l, err := newLanding(r.agent.base, len(r.pairs), func(i int) Desc { return r.pairs[i].local }, r.own, r.total, sliced)
 	if err != nil {
 		return nil, err
 	}

@@ -198,7 +198,7 @@ func TestMemoryGoneBeforeTheCopy(t *testing.T) {
 	}
 	g := guestOf(t, b, a.ID())
 	g.mu.Lock()
-	s := g.now
+	s := g.now["unix"]
 	g.mu.Unlock()
 	s.share.drop()
 	noise(mine.Bytes(), 5)
@@ -267,7 +267,7 @@ func TestNothingIsKept(t *testing.T) {
 	until(t, "the guest's connection to end", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.now == nil
+		return len(g.now) == 0
 	})
 	g.drop() // what an hour later does
 	b.mu.Lock()

@@ -21,19 +21,21 @@ type guest struct {
 	id    ID
 
 	mu       sync.Mutex
-	entered  sync.Cond // a request came, or a session changed
-	now      *inbound  // nil while it has no connection
+	entered  sync.Cond           // a request came, or a session changed
+	now      map[string]*inbound // its present sessions, one for each network; those without a connection are missing
 	requests map[uint64]*incoming
-	over     map[uint64]*ending // requests that ended
-	low      uint64             // those below are over for the guest, too
-	timer    *time.Timer        // until its requests fail for want of a connection, then until it is forgotten
-	until    time.Time          // the last deadline of its requests
+	over     map[uint64]*ending     // requests that ended
+	low      uint64                 // those below are over for the guest, too
+	waits    map[string]*time.Timer // until its requests over a network fail for want of a connection
+	timer    *time.Timer            // until it is forgotten
+	until    time.Time              // the last deadline of its requests
 	leases   map[*lease]struct{}
 }
 
 // inbound is a session of a guest.
 type inbound struct {
 	guest   *guest
+	network string // "unix", "tcp", "ucx", or "ask" for one that only asks
 	name    [16]byte
 	control *conn
 	streams []*conn
@@ -130,7 +132,7 @@ func (a *Agent) guest(id ID) (*guest, error) {
 	}
 	g := a.guests[id]
 	if g == nil {
-		g = &guest{agent: a, id: id, requests: map[uint64]*incoming{}, over: map[uint64]*ending{}, leases: map[*lease]struct{}{}}
+		g = &guest{agent: a, id: id, now: map[string]*inbound{}, waits: map[string]*time.Timer{}, requests: map[uint64]*incoming{}, over: map[uint64]*ending{}, leases: map[*lease]struct{}{}}
 		g.entered.L = &g.mu
 		a.guests[id] = g
 	}
@@ -147,7 +149,8 @@ func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
 	if err != nil {
 		return err
 	}
-	s := &inbound{guest: g, name: h.session, control: c}
+	_, unix := c.nc.(*net.UnixConn)
+	s := &inbound{guest: g, network: h.network(unix), name: h.session, control: c}
 	var flags uint64
 	if h.flags&helloShares != 0 {
 		file, err := receiveFile(c.nc)
@@ -165,11 +168,10 @@ func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
 			flags |= welcomeMapped
 		}
 	}
-	if _, unix := c.nc.(*net.UnixConn); unix && readable(h.pid, f.call, f.number) == nil {
+	if unix && readable(h.pid, f.call, f.number) == nil {
 		s.pid = h.pid
 		flags |= welcomePulls
 	}
-	_, unix := c.nc.(*net.UnixConn)
 	shares := unix && a.share != nil
 	var slots uint64
 	if shares {
@@ -208,8 +210,13 @@ func (a *Agent) serveStream(c *conn, h *hello) error {
 		return fmt.Errorf("%w: a stream of %s, which has no session here", ErrAgent, h.from)
 	}
 	g.mu.Lock()
-	s := g.now
-	if s == nil || s.name != h.session || h.stream != len(s.streams) {
+	var s *inbound
+	for _, x := range g.now {
+		if x.name == h.session {
+			s = x
+		}
+	}
+	if s == nil || h.stream != len(s.streams) {
 		g.mu.Unlock()
 		return fmt.Errorf("%w: stream %d of a session that is not the present one of %s", ErrLost, h.stream, h.from)
 	}
@@ -285,11 +292,15 @@ func (g *guest) landing(s *inbound, call uint64) *landing {
 	}
 }
 
-// attach makes a session the guest's present one.
+// attach makes a session the guest's present one of its network.
 func (g *guest) attach(s *inbound) {
 	g.mu.Lock()
-	old := g.now
-	g.now = s
+	old := g.now[s.network]
+	g.now[s.network] = s
+	if t := g.waits[s.network]; t != nil {
+		t.Stop()
+		delete(g.waits, s.network)
+	}
 	if g.timer != nil {
 		g.timer.Stop()
 		g.timer = nil
@@ -301,7 +312,7 @@ func (g *guest) attach(s *inbound) {
 	}
 }
 
-// detach ends a session. If no other comes in time, the guest's requests fail.
+// detach ends a session. If no other of its network comes in time, the guest's requests over it fail.
 func (g *guest) detach(s *inbound, why error) {
 	g.mu.Lock()
 	if s.lost {
@@ -310,10 +321,9 @@ func (g *guest) detach(s *inbound, why error) {
 	}
 	s.lost = true
 	streams := s.streams
-	present := g.now == s
-	if present {
-		g.now = nil
-		g.timer = time.AfterFunc(outage*8/10, func() { g.expire(why) })
+	if g.now[s.network] == s {
+		delete(g.now, s.network)
+		g.waits[s.network] = time.AfterFunc(outage*8/10, func() { g.expire(s.network, why) })
 	}
 	g.entered.Broadcast()
 	g.mu.Unlock()
@@ -325,20 +335,25 @@ func (g *guest) detach(s *inbound, why error) {
 	s.imports.drop()
 }
 
-func (g *guest) expire(why error) {
+// expire fails the requests over a network whose session did not come back. Leases stay while there is another.
+func (g *guest) expire(network string, why error) {
 	g.mu.Lock()
-	back := g.now != nil
+	back, others := g.now[network] != nil, len(g.now) > 0
 	g.mu.Unlock()
 	if back {
 		return
 	}
-	g.failAll(fmt.Errorf("agent %s: %w: %w", g.id.Name, ErrLost, why), g.id.Name)
+	g.fail(func(in *incoming) bool { return in.network == network }, !others, fmt.Errorf("agent %s: %w: %w", g.id.Name, ErrLost, why), g.id.Name)
 	g.mu.Lock()
+	delete(g.waits, network)
 	wait := max(remember, time.Until(g.until))
 	if len(g.over) == 0 {
 		wait = 0
 	}
-	if g.now == nil && g.agent.base.Err() == nil {
+	if len(g.now) == 0 && g.agent.base.Err() == nil {
+		if g.timer != nil {
+			g.timer.Stop()
+		}
 		g.timer = time.AfterFunc(wait, g.drop)
 	}
 	g.mu.Unlock()
@@ -354,7 +369,7 @@ func (g *guest) drop() {
 	defer a.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.now == nil && len(g.requests) == 0 && a.guests[g.id] == g {
+	if len(g.now) == 0 && len(g.requests) == 0 && a.guests[g.id] == g {
 		delete(a.guests, g.id)
 	}
 }
@@ -362,20 +377,34 @@ func (g *guest) drop() {
 // failAll fails what the guest has under way and takes back its leases.
 func (g *guest) failAll(why error, who string) {
 	g.mu.Lock()
-	var all []*incoming
-	for _, in := range g.requests {
-		all = append(all, in)
+	for _, t := range g.waits {
+		t.Stop()
 	}
-	var leases []*lease
-	for l := range g.leases {
-		leases = append(leases, l)
-	}
-	g.leases = map[*lease]struct{}{}
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 	g.mu.Unlock()
-	for _, in := range all {
+	g.fail(func(*incoming) bool { return true }, true, why, who)
+}
+
+// fail fails some requests of the guest, and takes back its leases if it is to.
+func (g *guest) fail(which func(*incoming) bool, take bool, why error, who string) {
+	g.mu.Lock()
+	var some []*incoming
+	for _, in := range g.requests {
+		if which(in) {
+			some = append(some, in)
+		}
+	}
+	var leases []*lease
+	if take {
+		for l := range g.leases {
+			leases = append(leases, l)
+		}
+		g.leases = map[*lease]struct{}{}
+	}
+	g.mu.Unlock()
+	for _, in := range some {
 		in.fail(why, who)
 	}
 	for _, l := range leases {
@@ -399,10 +428,9 @@ func (a *Agent) tellHolder(holder ID, lease uint64) bool {
 		return false
 	}
 	g.mu.Lock()
-	s := g.now
-	g.mu.Unlock()
+	defer g.mu.Unlock()
 	// Without a connection it cannot be asked: it returns, or its lease ends.
-	if s != nil {
+	for _, s := range g.now {
 		go func() { _ = s.control.send(fRevoke, 0, lease, nil) }()
 	}
 	return true
@@ -430,6 +458,7 @@ func (g *guest) handle(s *inbound, f *frame) error {
 	case fPost:
 		var p post
 		if err := p.get(f.payload); err != nil {
+			g.refuse(f.call, err) // slices of it may be on their way
 			return s.control.send(fFail, f.call, 0, failPayload(err, g.agent.id.Name))
 		}
 		g.post(s, f.call, f.number != 0, &p)

@@ -237,8 +237,22 @@ type hello struct {
 
 const (
 	helloShares = 1 << iota // the next byte comes with the descriptor of the sender's share
-	helloUCX                // of a stream: its frames go over UCX
+	helloUCX                // frames of streams go over UCX
+	helloAsk                // of a session that only asks: nothing else of the sender ends with it
 )
+
+// network is what the session of a control connection goes by: one agent has one session of each with another.
+func (h *hello) network(unix bool) string {
+	switch {
+	case h.flags&helloAsk != 0:
+		return "ask"
+	case h.flags&helloUCX != 0:
+		return "ucx"
+	case unix:
+		return "unix"
+	}
+	return "tcp"
+}
 
 func (h *hello) put() []byte {
 	var w writer
@@ -382,7 +396,7 @@ func (p *post) get(b []byte) error {
 		sum += d.Len
 	}
 	switch {
-	case p.op > Write || p.class >= classes || p.how > howTell || p.timeout <= 0 || p.timeout > 24*time.Hour:
+	case p.op > Write || p.class >= classes || p.how > howTell || p.timeout <= 0 || p.timeout > maxTimeout:
 		return fmt.Errorf("a post with operation %d, class %d, way %d, time limit %s", p.op, p.class, p.how, p.timeout)
 	case p.total != sum || sum == 0:
 		return fmt.Errorf("%w: the request says %d bytes, its pieces have %d", ErrLength, p.total, sum)

@@ -266,6 +266,8 @@ const (
 	maxName     = 200
 	maxRegions  = 1 << 16
 	maxTransfer = 1 << 46
+	maxRegion   = 1 << 56
+	maxTimeout  = 24 * time.Hour
 )
 
 // Storage is what is behind a region. Methods may be called from several goroutines at once. Memory and Object
@@ -283,10 +285,19 @@ type Storage interface {
 	Close() error
 }
 
-// Whole is storage that is written as a whole or not at all. Its WriteAt is not called.
+// Whole is storage that is written as a whole or not at all. Its ReadAt and WriteAt are not called.
 type Whole interface {
 	// Create begins to write all of it anew. Parts come at any offset and at once.
 	Create(ctx context.Context) (Sink, error)
+	// Open begins to read it.
+	Open(ctx context.Context) (Source, error)
+}
+
+// Source gives the bytes of one request, from any offset and at once. All are of one time: if another write takes the place of what
+// is read, they are still the old ones, or ReadAt fails.
+type Source interface {
+	ReadAt(ctx context.Context, p []byte, off int64) error
+	Close() error
 }
 
 // Sink takes the bytes of one request.

@@ -5,6 +5,7 @@ package blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -42,6 +43,16 @@ type Place interface {
 	// Close gives back what the place holds on to, like idle connections. It can be
 	// used again after it.
 	Close()
+}
+
+// ErrChanged is a blob that another one took the place of while it was read.
+var ErrChanged = errors.New("another one took its place while it was read")
+
+// Versioned is a place that can read a blob in several calls without mixing two of them. Directories and buckets are.
+type Versioned interface {
+	// ReadVersion is Read of one version of a blob, empty for whichever is there. It gives the version that it read; ErrChanged if
+	// that is not the one asked for.
+	ReadVersion(ctx context.Context, name string, p []byte, off int64, version string) (string, error)
 }
 
 // Info is a line of List.

@@ -252,6 +252,26 @@ func (d *Dir) explain(err error, path string, size int64) error {
 }
 
 func (d *Dir) Read(ctx context.Context, name string, p []byte, off int64) error {
+	return d.read(ctx, name, p, off, func(*os.File) error { return nil })
+}
+
+// ReadVersion reads the file with this identity. Put replaces files, so another blob is another file.
+func (d *Dir) ReadVersion(ctx context.Context, name string, p []byte, off int64, version string) (got string, err error) {
+	err = d.read(ctx, name, p, off, func(f *os.File) error {
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		got = fmt.Sprintf("%d %d %d", inode(st), st.Size(), st.ModTime().UnixNano())
+		if version != "" && got != version {
+			return fmt.Errorf("read %s: %w", d.Path(name), ErrChanged)
+		}
+		return nil
+	})
+	return got, err
+}
+
+func (d *Dir) read(ctx context.Context, name string, p []byte, off int64, look func(f *os.File) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -260,6 +280,9 @@ func (d *Dir) Read(ctx context.Context, name string, p []byte, off int64) error 
 		return err
 	}
 	defer f.Close()
+	if err := look(f); err != nil {
+		return err
+	}
 	if len(p) >= 1<<20 {
 		readAhead(f)
 	}

@@ -2,7 +2,10 @@
 
 package blob
 
-import "os"
+import (
+	"io/fs"
+	"os"
+)
 
 // Reserve leaves disk space to be found when it is written.
 func Reserve(*os.File, int64) error { return nil }
@@ -15,3 +18,5 @@ func startWriteback(*os.File, int64, int64) {}
 func readAhead(*os.File) {}
 
 func freeBytes(string) (int64, bool) { return 0, false }
+
+func inode(fs.FileInfo) uint64 { return 0 } // size and time tell files apart

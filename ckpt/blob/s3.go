@@ -205,21 +205,38 @@ func (s *S3) Read(ctx context.Context, name string, p []byte, off int64) error {
 		_, err := s.client.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{})
 		return s.explain("read", name, err)
 	}
+	_, err := s.ReadVersion(ctx, name, p, off, "")
+	return err
+}
+
+// ReadVersion asks for a range of an object that has this tag.
+func (s *S3) ReadVersion(ctx context.Context, name string, p []byte, off int64, version string) (string, error) {
 	var o minio.GetObjectOptions
 	if err := o.SetRange(off, off+int64(len(p))-1); err != nil {
-		return err
+		return "", err
+	}
+	if version != "" {
+		if err := o.SetMatchETag(version); err != nil {
+			return "", err
+		}
 	}
 	core := minio.Core{Client: s.client}
-	body, _, _, err := core.GetObject(ctx, s.bucket, s.prefix+name, o)
+	body, info, _, err := core.GetObject(ctx, s.bucket, s.prefix+name, o)
+	if version != "" && minio.ToErrorResponse(err).Code == minio.PreconditionFailed {
+		return "", fmt.Errorf("read %s: %w", s.Path(name), ErrChanged)
+	}
 	if err != nil {
-		return s.explain("read", name, err)
+		return "", s.explain("read", name, err)
 	}
 	defer body.Close()
+	if version != "" && info.ETag != version { // the store does not know the condition
+		return "", fmt.Errorf("read %s: %w", s.Path(name), ErrChanged)
+	}
 	n, err := io.ReadFull(body, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("read %s: %d bytes from %d on, %d are there: %w", s.Path(name), len(p), off, n, io.ErrUnexpectedEOF)
+		return "", fmt.Errorf("read %s: %d bytes from %d on, %d are there: %w", s.Path(name), len(p), off, n, io.ErrUnexpectedEOF)
 	}
-	return s.explain("read", name, err)
+	return info.ETag, s.explain("read", name, err)
 }
 
 // List asks for all objects under the prefix.
