@@ -48,7 +48,7 @@ var floors = [][]string{
 	{"report", "watch/store", "internal/fault"},
 	{"probe", "evidence", "launch", "launch/place", "web", "lab"},
 	{"agent", "agent/cost", "watch/server", "watch/load"},
-	{"transport", "transport/auth"},
+	{"transport", "transport/auth", "transport/meter"},
 	{"transport/wait"},
 	{"transport/affinity", "transport/rendezvous", "transport/witness", "internal/conform", "internal/nslab"},
 	{"transport/internal/ring"},

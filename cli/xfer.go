@@ -507,9 +507,10 @@ func newXferShare() *cobra.Command {
 	var asJSON, classes bool
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "An all-reduce beside bulk transfers over one link: without a limit, and with the one that was agreed",
-		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside bulk transfers without a limit, and beside
-ones that keep to --limit. It shows what the limit of a class leaves to collectives. With --classes it times small writes of class latency beside
+		Short: "An all-reduce beside transfers of each class over one link: do they keep to the rule?",
+		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside transfers of each class without the rule of classes and
+with it, and beside bulk transfers that keep to --limit. By the rule transfers of class latency send as many bytes as collectives do meanwhile, bulk a
+quarter, background a sixteenth ('by its' is what they sent, by the bytes of the all-reduces); it ends with 1 if one sent more. With --classes it times small writes of class latency beside
 bulk writes of the same agent and beside all-reduces. Where loopback is faster than the processors,
 processors are what is shared; in a network namespace whose loopback is shaped it is the link.`,
 		Example: `  weft xfer share --limit 50MB/s
@@ -555,23 +556,43 @@ processors are what is shared; in a network namespace whose loopback is shaped i
 				}
 				return w.Flush()
 			}
-			t, err := measure.Shares(ctx, c, int64(n), most)
+			const form = "%-28s  %10s  %10s  %8s  %12s  %8s  %8s  %s\n"
+			show := func(s measure.Share) {
+				rate, ratio, agreed, held := "", "", "", ""
+				if s.Class != "" {
+					rate, ratio = s.Bulk.String(), fmt.Sprintf("%.3f", s.Ratio)
+				}
+				if s.Agreed > 0 {
+					agreed = fmt.Sprintf("%.3f", s.Agreed)
+				}
+				if s.Limit > 0 {
+					agreed = s.Limit.String()
+				}
+				if agreed != "" {
+					held = map[bool]string{true: "yes", false: "no"}[s.Held]
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), form, s.Beside, fmt.Sprintf("%.2f ms", s.Each*1e3), s.Rate, fmt.Sprintf("%.2f", s.Slower), rate, ratio, agreed, held)
+			}
+			if asJSON {
+				show = nil
+			} else {
+				fmt.Fprintf(cmd.OutOrStdout(), form, fmt.Sprintf("all-reduce of %v beside", n), "takes", "rate", "by alone", "transfers", "by its", "agreed", "held")
+			}
+			t, err := measure.Shares(ctx, c, int64(n), most, show)
 			if err != nil {
 				return finding{err}
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), t)
-			}
-			w := newTable(cmd.OutOrStdout())
-			fmt.Fprintf(w, "all-reduce of %v beside\ttakes\trate\tby the time alone\tthe transfers\n", n)
-			for _, s := range t {
-				bulk := ""
-				if s.Bulk > 0 {
-					bulk = s.Bulk.String()
+				if err := printJSON(cmd.OutOrStdout(), t); err != nil {
+					return err
 				}
-				fmt.Fprintf(w, "%s\t%.2f ms\t%v\t%.2f\t%s\n", s.Beside, s.Each*1e3, s.Rate, s.Slower, bulk)
 			}
-			return w.Flush()
+			for _, s := range t {
+				if !s.Held {
+					return finding{fmt.Errorf("%s: the transfers sent %v, %.3f of what the all-reduces sent; more than was agreed", s.Beside, s.Bulk, s.Ratio)}
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&size, "size", "4M", "bytes of the all-reduce")

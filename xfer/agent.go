@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/meter"
 	"github.com/weft-fabric/weft/transport/shm"
 )
 
@@ -38,6 +39,7 @@ type Config struct {
 	Timeout time.Duration // of requests that do not say; 0 for DefaultTimeout
 	Lease   time.Duration // how long a lease lasts unless it is renewed; 0 for DefaultLease
 	Limits  Limits        // of what classes may send
+	Apart   bool          // collectives of this host use other links: none of what is sent waits for them
 	Private bool          // no memory that other processes can map
 	Log     *slog.Logger  // connections that were turned away or lost; nil for silence
 }
@@ -111,9 +113,12 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Streams == 0 {
 		cfg.Streams = 1
 	}
-	a := &Agent{id: ID{cfg.Name, cfg.Generation}, cfg: cfg, gate: newGate(cfg.Limits), word: newWord(),
+	a := &Agent{id: ID{cfg.Name, cfg.Generation}, cfg: cfg, gate: newGate(cfg.Limits, nil), word: newWord(),
 		regions: map[uint32]*Region{}, names: map[string]*Region{}, leases: map[uint64]*lease{},
 		peers: map[string]*Peer{}, links: map[linkKey]*link{}, guests: map[ID]*guest{}, conns: map[*conn]struct{}{}, active: map[uint64]*Request{}, holds: map[holdKey]*hold{}}
+	if !cfg.Apart {
+		a.gate.beside = meter.Open()
+	}
 	a.base, a.end = context.WithCancel(context.Background())
 	a.inbox.more = make(chan struct{})
 	agents.Lock()

@@ -11,14 +11,14 @@ import (
 // take its share.
 func TestClassesShareALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{})
+		g := newGate(Limits{}, nil)
 		link := make(chan struct{}, 1) // one slice at a time, a millisecond each
 		var sent [classes]int
 		run := func(c Class, until time.Time) {
 			g.join(c)
 			defer g.leave(c)
 			for time.Now().Before(until) {
-				if err := g.take(t.Context(), c, sliceSize); err != nil {
+				if err := g.take(t.Context(), c, sliceSize, true); err != nil {
 					t.Error(err)
 					return
 				}
@@ -54,13 +54,13 @@ func TestClassesShareALink(t *testing.T) {
 // A limit is what a class leaves to the collectives on the link.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{Background: 50e6})
+		g := newGate(Limits{Background: 50e6}, nil)
 		g.join(Background)
 		defer g.leave(Background)
 		began := time.Now()
 		bytes := int64(0)
 		for time.Since(began) < 2*time.Second {
-			if err := g.take(t.Context(), Background, sliceSize); err != nil {
+			if err := g.take(t.Context(), Background, sliceSize, true); err != nil {
 				t.Fatal(err)
 			}
 			bytes += sliceSize
@@ -72,12 +72,155 @@ func TestLimits(t *testing.T) {
 		defer g.leave(Latency)
 		began = time.Now()
 		for range 100 {
-			if err := g.take(t.Context(), Latency, sliceSize); err != nil {
+			if err := g.take(t.Context(), Latency, sliceSize, true); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if d := time.Since(began); d > time.Second {
 			t.Errorf("a class without a limit waited %s", d)
+		}
+	})
+}
+
+// The rule with collectives: of the bytes that they send, latency has as many, bulk a quarter, background a sixteenth; a class inside the host
+// as much as it likes; and all of the link when they pause.
+func TestCollectivesShareALink(t *testing.T) {
+	for _, x := range []struct {
+		class Class
+		link  bool
+		most  float64 // by what collectives send
+	}{{Latency, true, 1}, {Bulk, true, 1. / 4}, {Background, true, 1. / 16}, {Bulk, false, 1000}} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := uint64(12345) // by collectives, before this began
+			g := newGate(Limits{}, func() (uint64, uint64) { return sent, 0 })
+			stop, over := make(chan struct{}), make(chan struct{})
+			go func() { // an all-reduce of 64 KiB every 100 us: 655 MB/s
+				defer close(over)
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Microsecond):
+						sent += 64 << 10
+					}
+				}
+			}()
+			g.join(x.class)
+			defer g.leave(x.class)
+			transfer := func(d time.Duration) (bytes float64) {
+				for began := time.Now(); time.Since(began) < d; bytes += sliceSize {
+					if err := g.take(t.Context(), x.class, sliceSize, x.link); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(100 * time.Microsecond) // what the slice itself takes: 10 GB/s
+				}
+				return bytes
+			}
+			before := sent
+			got := transfer(2 * time.Second)
+			ratio := got / float64(sent-before)
+			if x.link && (ratio > 1.1*x.most || ratio < 0.8*x.most) {
+				t.Errorf("%s: %.4f of the collectives' bytes, want %.4f", x.class, ratio, x.most)
+			}
+			close(stop)
+			<-over
+			alone := transfer(time.Second)
+			if alone < 9e9 || !x.link && got < 1.8e10 {
+				t.Errorf("%s, link %v: %.1f GB/s without collectives, %.1f beside them; want 10", x.class, x.link, alone/1e9, got/2e9)
+			}
+		})
+	}
+}
+
+// An all-reduce hands all its bytes to a buffer at once and then waits for as much to come, for 200 ms: it is under way all the time.
+func TestCollectiveThatIsBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent, came uint64
+		g := newGate(Limits{}, func() (uint64, uint64) { return sent, came })
+		stop, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			for k := 0; ; k++ {
+				if k%100 == 0 {
+					sent += 10 << 20
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(2 * time.Millisecond):
+					came += 100 << 10
+				}
+			}
+		}()
+		g.join(Bulk)
+		defer g.leave(Bulk)
+		bytes := 0.0
+		for began := time.Now(); time.Since(began) < 4*time.Second; bytes += sliceSize {
+			if err := g.take(t.Context(), Bulk, sliceSize, true); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		if ratio := bytes / float64(sent); ratio > 1.15/4 || ratio < 0.8/4 {
+			t.Errorf("%.3f of the collectives' bytes, want a quarter", ratio)
+		}
+		close(stop)
+		<-over
+	})
+}
+
+// Collectives of few bytes go on all the time: transfers have little, but are not held up for ever.
+func TestSmallCollectivesStarveNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := uint64(0)
+		g := newGate(Limits{}, func() (uint64, uint64) { sent++; return 0, sent })
+		g.join(Background)
+		defer g.leave(Background)
+		began := time.Now()
+		for range 20 {
+			if err := g.take(t.Context(), Background, sliceSize, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(began); d > 20*longest+time.Second || d < 18*longest {
+			t.Errorf("20 slices took %s", d)
+		}
+	})
+}
+
+// A class that could not send its share, as its peer was slow, has no claim on it later.
+func TestShareThatWasNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Limits{}, nil)
+		g.join(Latency) // and sends nothing
+		defer g.leave(Latency)
+		g.join(Bulk)
+		defer g.leave(Bulk)
+		for range 200 {
+			if err := g.take(t.Context(), Bulk, sliceSize, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Now it sends a slice every millisecond. Bulk has its quarter of that, from now on.
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			for range 400 {
+				_ = g.take(t.Context(), Latency, sliceSize, true)
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		time.Sleep(time.Millisecond)
+		n := 0
+		for began := time.Now(); time.Since(began) < 300*time.Millisecond; n++ {
+			if err := g.take(t.Context(), Bulk, sliceSize, true); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		<-over
+		if n < 50 || n > 110 {
+			t.Errorf("bulk sent %d slices beside 300, want about 75", n)
 		}
 	})
 }

@@ -47,6 +47,16 @@ func (a *Agent) newConn(nc net.Conn, secret *auth.Secret, dialer bool) *conn {
 	return c
 }
 
+// crosses reports whether the bytes go over a link that collectives use, too: not those between processes of a host.
+func (c *conn) crosses() bool {
+	nc := c.nc
+	if s, ok := nc.(*ucxStream); ok {
+		nc = s.Conn
+	}
+	_, unix := nc.(*net.UnixConn)
+	return !unix
+}
+
 func (c *conn) close() {
 	c.agent.mu.Lock()
 	nc := c.nc

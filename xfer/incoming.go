@@ -169,7 +169,7 @@ func (in *incoming) pull(s *inbound, p *post) error {
 		return err
 	}
 	a.gate.join(p.class)
-	err = in.land.copyFrom(in.ctx, &src, func(n int64) error { return a.gate.take(in.ctx, p.class, n) })
+	err = in.land.copyFrom(in.ctx, &src, func(n int64) error { return a.gate.take(in.ctx, p.class, n, false) })
 	a.gate.leave(p.class)
 	if err != nil {
 		if own := (*storageFailure)(nil); errors.Is(err, ErrStorage) && !errors.As(err, &own) {

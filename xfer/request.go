@@ -428,4 +428,4 @@ func (r *Request) landsIn(l *landing) error {
 	return nil
 }
 
-func (r *Request) gateFor(n int64) error { return r.agent.gate.take(r.ctx, r.t.Class, n) }
+func (r *Request) gateFor(n int64) error { return r.agent.gate.take(r.ctx, r.t.Class, n, false) }

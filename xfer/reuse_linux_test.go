@@ -426,12 +426,12 @@ func TestServedReadsHaveAClass(t *testing.T) {
 // A class whose requests send nothing, as their peers are slow, does not hold the others back.
 func TestIdleClassHoldsNobodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Limits{})
+		g := newGate(Limits{}, nil)
 		g.join(Latency)
 		g.join(Bulk)
 		began := time.Now()
 		for range 100 {
-			if err := g.take(t.Context(), Bulk, sliceSize); err != nil {
+			if err := g.take(t.Context(), Bulk, sliceSize, true); err != nil {
 				t.Fatal(err)
 			}
 		}

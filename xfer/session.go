@@ -400,7 +400,7 @@ func (s *sender) one(ctx context.Context, c *conn, i int) error {
 func (s *sender) prepare(ctx context.Context, c *conn, i int) (o outgoing, err error) {
 	off := int64(i) * sliceSize
 	n := min(sliceSize, s.total-off)
-	if err := s.gate.take(ctx, s.class, n); err != nil {
+	if err := s.gate.take(ctx, s.class, n, c.crosses()); err != nil {
 		return o, err
 	}
 	if err := s.stop(); err != nil {

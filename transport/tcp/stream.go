@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/auth"
+	"github.com/weft-fabric/weft/transport/meter"
 	"github.com/weft-fabric/weft/transport/tcp/internal/buffer"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
@@ -181,6 +182,7 @@ func (s *stream) fill() (n int, full bool, err error) {
 	dst := s.room()
 	n, err = socket.Recv2(s.fd, dst, s.stage, &s.rmsg)
 	if n > 0 {
+		meter.Came(n)
 		k := min(n, len(dst))
 		s.took(dst[:k])
 		s.w = n - k
@@ -522,6 +524,7 @@ func (s *stream) drain(once bool) bool {
 // sent notes that n bytes of a frame are written, and says whether that was
 // all of it; the caller holds wmu.
 func (s *stream) sent(o *outbound, n int) bool {
+	meter.Sent(n)
 	k := min(n, frame.HeaderSize-o.head)
 	if o.head == 0 && k > 0 {
 		s.out.Next()

@@ -2,67 +2,108 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-fabric/weft/transport/meter"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/weft-fabric/weft/xfer"
 )
 
-// Share is how a collective fares beside bulk transfers over the same link.
+// Share is how a collective fares beside transfers over the same link.
 type Share struct {
-	Beside  string    `json:"beside"`
-	Each    float64   `json:"all_reduce_s"` // the median
-	Rate    unit.Rate `json:"all_reduce_rate"`
-	Slower  float64   `json:"slower"` // by the time alone
-	Bulk    unit.Rate `json:"bulk_rate,omitempty"`
-	Limit   unit.Rate `json:"bulk_limit,omitempty"`
-	Allowed bool      `json:"allowed"` // the transfers kept to their limit
+	Beside string    `json:"beside"`
+	Class  string    `json:"class,omitempty"` // of the transfers
+	Each   float64   `json:"all_reduce_s"`    // the median
+	Rate   unit.Rate `json:"all_reduce_rate"`
+	Slower float64   `json:"slower"`               // by the time alone
+	Bulk   unit.Rate `json:"bulk_rate,omitempty"`  // of the transfers while collectives ran
+	Limit  unit.Rate `json:"bulk_limit,omitempty"` // that was agreed
+	Ratio  float64   `json:"ratio,omitempty"`      // bytes of the transfers by those of the collectives
+	Agreed float64   `json:"agreed,omitempty"`     // what it may be by the rule; 0 where the rule is off
+	Held   bool      `json:"held"`                 // the transfers kept to the rule and to their limit
 }
 
 // shared is how many all-reduces are timed for a line.
-const shared = 31
+const shared = 61
 
-// Shares runs all-reduces of two ranks over tcp: alone, beside bulk transfers without a limit, and beside ones with the limit that
-// was agreed, all over this host's loopback interface.
-func Shares(ctx context.Context, c Config, size int64, limit unit.Rate) ([]Share, error) {
-	var out []Share
-	for _, x := range []struct {
+// slack is by how much a figure may be over what was agreed: a slice may be ahead of what it is compared with.
+const slack = 1.15
+
+// settle is how long collectives run before it counts: transfers have sent ahead, as nobody else was there.
+const settle = 300 * time.Millisecond
+
+// Shares runs all-reduces of two ranks over tcp: alone, beside transfers of each class without the rule of classes and with it, and beside bulk
+// transfers with the limit that was agreed, all over this host's loopback interface.
+func Shares(ctx context.Context, c Config, size int64, limit unit.Rate, tell func(Share)) ([]Share, error) {
+	type line struct {
 		beside string
-		bulk   bool
+		class  xfer.Class
+		apart  bool
 		limit  unit.Rate
-	}{{"nothing", false, 0}, {"bulk transfers without a limit", true, 0}, {fmt.Sprintf("bulk transfers of at most %v", limit), true, limit}} {
-		s := Share{Beside: x.beside, Limit: x.limit, Allowed: true}
-		stop := func() unit.Rate { return 0 }
-		if x.bulk {
+		agreed float64
+	}
+	lines := []line{{beside: "nothing"}}
+	for _, x := range []struct {
+		class  xfer.Class
+		agreed float64
+	}{{xfer.Latency, 1}, {xfer.Bulk, 1. / 4}, {xfer.Background, 1. / 16}} {
+		lines = append(lines, line{fmt.Sprintf("%s, without the rule", x.class), x.class, true, 0, 0}, line{fmt.Sprintf("%s, by the rule", x.class), x.class, false, 0, x.agreed})
+	}
+	lines = append(lines, line{fmt.Sprintf("bulk of at most %v", limit), xfer.Bulk, true, limit, 0})
+	var out []Share
+	for i, x := range lines {
+		s := Share{Beside: x.beside, Limit: x.limit, Agreed: x.agreed, Slower: 1, Held: true}
+		stop := func() stretch { return stretch{} }
+		if i > 0 {
+			s.Class = x.class.String()
 			var err error
-			if stop, err = c.bulk(ctx, x.limit); err != nil {
+			if stop, err = c.stream(ctx, x.class, x.apart, x.limit); err != nil {
 				return out, err
 			}
 		}
 		r, err := c.ranks(ctx, 2, "share", size, "WEFT_TRANSPORT=tcp")
-		s.Bulk = stop()
+		moved := stop()
 		if err != nil {
 			return out, fmt.Errorf("all-reduce beside %s: %w", x.beside, err)
 		}
 		s.Each, s.Rate = r.Each, unit.Rate(float64(size)/r.Each)
-		s.Slower = 1
-		if len(out) > 0 {
+		if i > 0 {
 			s.Slower = s.Each / out[0].Each
+			if moved.beside == 0 {
+				return out, fmt.Errorf("all-reduce beside %s: they took %.3f s together, too little to compare; raise --size", x.beside, r.Each*shared)
+			}
+			s.Bulk = unit.Rate(float64(moved.bytes) / moved.took.Seconds())
+			s.Ratio = float64(moved.bytes) / float64(moved.beside)
 		}
-		// What is in the first slices may be ahead of the limit.
-		s.Allowed = x.limit == 0 || float64(s.Bulk) <= 1.1*float64(x.limit)
+		s.Held = (x.agreed == 0 || s.Ratio <= slack*x.agreed) && (x.limit == 0 || float64(s.Bulk) <= slack*float64(x.limit))
 		out = append(out, s)
+		if tell != nil {
+			tell(s)
+		}
 	}
 	return out, nil
 }
 
-// bulk writes into another process over tcp until stop, which gives the rate.
-func (c *Config) bulk(ctx context.Context, limit unit.Rate) (stop func() unit.Rate, err error) {
-	const size = 8 << 20
-	a, err := xfer.New(xfer.Config{Name: "bulk", Token: c.Token, Path: "tcp", Timeout: time.Minute, Limits: xfer.Limits{xfer.Bulk: limit}})
+// stretch is what was sent while collectives ran.
+type stretch struct {
+	took   time.Duration
+	bytes  int64  // by transfers
+	beside uint64 // by collectives
+}
+
+// stream writes into another process over tcp, four requests of a slice each at a time, until stop. That says what was written while collectives
+// ran.
+func (c *Config) stream(ctx context.Context, class xfer.Class, apart bool, limit unit.Rate) (stop func() stretch, err error) {
+	const size, deep = 1 << 20, 4
+	sent := meter.Open()
+	if sent == nil {
+		return nil, errors.New("what collectives send cannot be counted: no shared memory between processes (/dev/shm)")
+	}
+	a, err := xfer.New(xfer.Config{Name: "stream", Token: c.Token, Path: "tcp", Timeout: time.Minute, Apart: apart, Limits: xfer.Limits{xfer.Bulk: limit}})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +115,7 @@ func (c *Config) bulk(ctx context.Context, limit unit.Rate) (stop func() unit.Ra
 			t.local, err = a.Prepare(nil, []xfer.Desc{r.At(0, size)})
 		}
 	}
-	if err == nil {
+	for k := 0; err == nil && k < deep; k++ {
 		err = t.add(ctx, c, size)
 	}
 	if err != nil {
@@ -82,25 +123,48 @@ func (c *Config) bulk(ctx context.Context, limit unit.Rate) (stop func() unit.Ra
 		return nil, err
 	}
 	var moved atomic.Int64
-	over := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
-	began := time.Now()
-	go func() {
-		defer close(over)
-		for ctx.Err() == nil {
-			q, err := a.Post(xfer.Transfer{Op: xfer.Write, Local: t.local, Remote: t.far[0], Class: xfer.Bulk})
-			if err != nil || q.Wait(ctx) != nil {
-				return
+	var wg sync.WaitGroup
+	for _, far := range t.far {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				q, err := a.Post(xfer.Transfer{Op: xfer.Write, Local: t.local, Remote: far, Class: class})
+				if err != nil || q.Wait(ctx) != nil {
+					return
+				}
+				moved.Add(size)
 			}
-			moved.Add(size)
+		})
+	}
+	var seen stretch
+	wg.Go(func() {
+		var first, began time.Time
+		var from int64
+		start, _ := sent()
+		for last := start; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			now, _ := sent()
+			if now == last {
+				continue
+			}
+			last = now
+			if first.IsZero() {
+				first = time.Now()
+			}
+			if time.Since(first) < settle {
+				continue
+			}
+			if began.IsZero() {
+				began, from, start = time.Now(), moved.Load(), now
+				continue
+			}
+			seen = stretch{time.Since(began), moved.Load() - from, now - start}
 		}
-	}()
-	return func() unit.Rate {
-		rate := unit.Rate(float64(moved.Load()) / time.Since(began).Seconds())
+	})
+	return func() stretch {
 		cancel()
-		<-over
+		wg.Wait()
 		t.close()
-		return rate
+		return seen
 	}, nil
 }
 
