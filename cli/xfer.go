@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -79,6 +80,12 @@ func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 		c.IO = "calls"
 	default:
 		return c, done, fmt.Errorf("--posix_api_type %q: want URING or CALLS", p.io)
+	}
+	if p.store != "" && !strings.HasPrefix(p.store, "s3://") {
+		return c, done, fmt.Errorf("--store %q: want s3://BUCKET/PREFIX; --filepath takes a directory", p.store)
+	}
+	if st, err := os.Stat(p.dir); p.dir != "" && (err != nil || !st.IsDir()) {
+		return c, done, fmt.Errorf("--filepath %q: no such directory; make it first", p.dir)
 	}
 	if c.Token, err = launch.NewToken(); err != nil {
 		return c, done, err
@@ -168,11 +175,27 @@ installed is said. Ratios are medians over the rounds.`,
 			if maxBatch < minBatch {
 				maxBatch = minBatch
 			}
-			if !cmd.Flags().Changed("total_buffer_size") {
+			if !cmd.Flags().Changed("total_buffer_size") && maxBatch > 0 && maxBatch <= xfer.MaxDescs && c.MaxBlock <= math.MaxInt64/int64(maxBatch) {
 				c.Total = max(c.Total, c.MaxBlock*int64(maxBatch))
 			}
-			if iters < 1 || warmup < 0 || minBatch < 1 || pairs < 1 || c.MaxBlock < c.MinBlock {
-				return fmt.Errorf("want at least one iteration, block and initiator, and sizes from small to large")
+			for _, f := range []struct {
+				flag        string
+				value, most int
+				least       int
+			}{{"num_iter", iters, 1 << 30, 1}, {"warmup_iter", warmup, 1 << 30, 0}, {"start_batch_size", minBatch, xfer.MaxDescs, 1}, {"max_batch_size", maxBatch, xfer.MaxDescs, 1},
+				{"num_initiator_dev", pairs, 256, 1}, {"rounds", rounds, 1 << 20, 1}, {"streams", streams, 64, 1}} {
+				if f.value < f.least || f.value > f.most {
+					return fmt.Errorf("--%s %d: want %d to %d", f.flag, f.value, f.least, f.most)
+				}
+			}
+			if c.MaxBlock < c.MinBlock {
+				return fmt.Errorf("--max_block_size %v is less than --start_block_size %v", unit.Bytes(c.MaxBlock), unit.Bytes(c.MinBlock))
+			}
+			if float64(c.MaxBlock)*float64(maxBatch) > float64(c.Total) {
+				return fmt.Errorf("--total_buffer_size %v: %d blocks of %v need more", unit.Bytes(c.Total), maxBatch, unit.Bytes(c.MaxBlock))
+			}
+			if check && c.Local != xfer.Host {
+				return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", from)
 			}
 			if !slices.Contains(measure.Schemes, scheme) {
 				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
@@ -378,6 +401,9 @@ open the description, or meet it at an address. Every notice is a line after tha
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" || len(name) > 200 {
 				return fmt.Errorf("--name of %d bytes: want 1 to 200", len(name))
+			}
+			if io != "" && io != "ring" && io != "calls" {
+				return fmt.Errorf("--io %q: want ring or calls", io)
 			}
 			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
 			if len(regions) == 0 {

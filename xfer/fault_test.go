@@ -37,7 +37,7 @@ func TestBadInput(t *testing.T) {
 		{"overflow", p, []Desc{far.At(1<<62, 1<<62)}, ErrBounds},
 		{"no such region", nil, []Desc{{77, 0, 1}}, ErrRegion},
 		{"no such remote region", p, []Desc{{77, 0, 1}}, ErrRegion},
-		{"too many", nil, make([]Desc, maxDescs+1), ErrLimit},
+		{"too many", nil, make([]Desc, MaxDescs+1), ErrLimit},
 	} {
 		if _, err := a.Prepare(c.peer, c.descs); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)

@@ -39,8 +39,8 @@ func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 	if peer != nil {
 		whose = peer.id.Name
 	}
-	if len(descs) == 0 || len(descs) > maxDescs {
-		return nil, fmt.Errorf("prepare a list of %s: %w: %d descriptors, want 1 to %d", whose, ErrLimit, len(descs), maxDescs)
+	if len(descs) == 0 || len(descs) > MaxDescs {
+		return nil, fmt.Errorf("prepare a list of %s: %w: %d descriptors, want 1 to %d", whose, ErrLimit, len(descs), MaxDescs)
 	}
 	if peer == nil {
 		l.own = map[uint32]*Region{}

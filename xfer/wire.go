@@ -175,8 +175,8 @@ func (r *reader) text(most int) string { return string(r.bytes(most)) }
 
 func (r *reader) descs() []Desc {
 	n := r.num()
-	if r.err == nil && n > maxDescs {
-		r.err = fmt.Errorf("%w: %d descriptors, at most %d", ErrLimit, n, maxDescs)
+	if r.err == nil && n > MaxDescs {
+		r.err = fmt.Errorf("%w: %d descriptors, at most %d", ErrLimit, n, MaxDescs)
 	}
 	if r.err == nil && n > uint64(len(r.b)) {
 		r.err = errCut // each takes 3 bytes at least

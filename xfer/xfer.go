@@ -255,13 +255,13 @@ type Status struct {
 const (
 	DefaultTimeout = 30 * time.Second
 	DefaultLease   = 30 * time.Second
+	MaxDescs       = 1 << 20                // descriptors of a list
 	leaseGrace     = 250 * time.Millisecond // after a lease, until its memory is used again: what was sent in time may be under way
 	outage         = time.Second            // a lost connection may take so long to come back
 	cancelTime     = time.Second            // that Cancel waits for the other end
 
 	sliceSize   = 1 << 20   // on a socket: what has one checksum
 	stepSize    = 256 << 10 // copied between two looks at the fence
-	maxDescs    = 1 << 20   // of a list
 	maxNotice   = 1 << 20
 	maxName     = 200
 	maxRegions  = 1 << 16
