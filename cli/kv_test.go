@@ -105,3 +105,21 @@ func TestKVFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestServeFlags(t *testing.T) {
+	for _, line := range []string{
+		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users 0", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
+		"--patience -1s", "--patience 0s", "--alike -1", "--alike 1000", "--cache x", "--cache 0", "--cache 1KiB", "--compare --rounds 0", "--compare --prefill 0", "--rounds 3", "--model big",
+		"--drill boom:1", "--drill kill:0", "--listen x", "--listen 127.0.0.1:99999", "--for -1s", "--tp 2",
+	} {
+		if code, out, errs := command("", append([]string{"up", "--serve"}, fields(line)...)...); code != 2 || errs == "" {
+			t.Errorf("up --serve %s: exit %d, want 2: %s%s", line, code, out, errs)
+		}
+	}
+	if code, _, errs := command("", "up", "--prefill", "2"); code != 2 {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if code, _, errs := command("", "up", "--serve", "--cache", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
+		t.Errorf("a cache that is not there: exit %d: %s", code, errs)
+	}
+}

@@ -43,7 +43,7 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
 	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
 	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
-	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix or tcp; without it the shortest")
+	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; without it the shortest")
 	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
 	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
 	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
@@ -121,6 +121,24 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 		}
 	}
 	s.o.Path = s.path
+	switch {
+	case s.o.Patience <= 0:
+		return fmt.Errorf("--patience %s: want more than nothing", s.o.Patience)
+	case o.For < 0:
+		return fmt.Errorf("--for %s: want more than nothing", o.For)
+	case s.compare && (s.rounds < 1 || s.o.Prefill < 1):
+		return fmt.Errorf("--compare with --rounds %d and --prefill %d: want at least 1 of each", s.rounds, s.o.Prefill)
+	case !s.compare && cmd.Flags().Changed("rounds"):
+		return errors.New("--rounds says nothing without --compare")
+	}
+	if o.Listen != "" {
+		if _, err := hostPort(o.Listen, 0); err != nil {
+			return fmt.Errorf("--listen %w", err)
+		}
+	}
+	if err := s.o.Check(); err != nil {
+		return err
+	}
 	s.o.Program = append(o.Program, "serve-worker")
 	log := io.Discard
 	if !quiet {
@@ -132,7 +150,7 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 	context.AfterFunc(ctx, stop)
 	c, err := infer.Start(ctx, s.o)
 	if err != nil {
-		return err
+		return finding{err}
 	}
 	defer c.Close()
 	out := cmd.OutOrStdout()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -111,12 +112,35 @@ type Reply struct {
 	Asked     time.Time     `json:"asked"`
 }
 
-// Start starts the workers and waits until all are ready.
-func Start(ctx context.Context, o Options) (*Cluster, error) {
+// Check reports what is wrong with options.
+func (o Options) Check() error {
 	if o.Decode < 1 || o.Prefill < 0 || o.Decode > 64 || o.Prefill > 64 {
-		return nil, fmt.Errorf("infer: %d prefill and %d decode workers; want 0 to 64 and 1 to 64", o.Prefill, o.Decode)
+		return fmt.Errorf("infer: %d prefill and %d decode workers; want 0 to 64 and 1 to 64", o.Prefill, o.Decode)
+	}
+	if o.Patience < 0 || o.Silence < 0 || o.Rate < 0 {
+		return fmt.Errorf("infer: patience %s, silence %s, rate %v: below 0", o.Patience, o.Silence, o.Rate)
+	}
+	if o.Path != "" && !slices.Contains(paths, o.Path) {
+		return fmt.Errorf("infer: path %q; known: %s", o.Path, strings.Join(paths, ", "))
+	}
+	if o.CacheMemory > 0 && o.Cache != "" {
+		return fmt.Errorf("infer: a cache service at %s and one of %v of its own; want one of them", o.Cache, unit.Bytes(o.CacheMemory))
 	}
 	if _, err := o.Model.load(); err != nil {
+		return err
+	}
+	if least := o.Model.blockBytes(); o.CacheMemory < 0 || o.CacheMemory > 0 && o.CacheMemory < least {
+		return fmt.Errorf("infer: a cache of %v; a block alone has %v", unit.Bytes(o.CacheMemory), unit.Bytes(least))
+	}
+	return nil
+}
+
+// paths are those between processes of a host.
+var paths = []string{"shm", "pull", "unix", "tcp", "ucx"}
+
+// Start starts the workers and waits until all are ready.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if o.Patience == 0 {
@@ -137,9 +161,6 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	c := &Cluster{o: o, token: token, attempts: map[int]*attempt{}, change: make(chan struct{})}
 	if o.CacheMemory > 0 {
-		if o.Cache != "" {
-			return nil, fmt.Errorf("infer: a cache service at %s and one of %v of its own; want one of them", o.Cache, unit.Bytes(o.CacheMemory))
-		}
 		var err error
 		if c.cache, err = startCache(o, token); err != nil {
 			return nil, fmt.Errorf("infer: %w", err)

@@ -229,6 +229,42 @@ func TestSlabIsNeverWrong(t *testing.T) {
 	}
 }
 
+// A file that is no slab is left as it is; an empty one, one of noughts and one of an earlier life are taken.
+func TestForeignSlab(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old")
+	c := small(t, func(o *Options) { o.Disk, o.Slab = old, 40*8192 })
+	for i := range 40 {
+		if err := put(c, "default", path(1, i+1), content("default", hash(1, i))); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, c)
+	}
+	c.Close()
+	for name, text := range map[string]string{"notes": "do not lose this", "empty": "", "noughts": strings.Repeat("\x00", 9000), "mine": strings.Repeat("\x00", 100) + "x"} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := New(Options{Block: 1000, Memory: 2000, Disk: file, Slab: 40 * 8192})
+		if err == nil {
+			c.Close()
+		}
+		have, _ := os.ReadFile(file)
+		if bad := name == "notes" || name == "mine"; bad != (err != nil) || bad && string(have) != text {
+			t.Errorf("%s: %v, it holds %d bytes", name, err, len(have))
+		}
+	}
+	again, err := New(Options{Block: 3000, Memory: 6000, Disk: old, Slab: 30 * 8192}) // of other sizes
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	if _, err := New(Options{Block: 1000, Memory: 2000, Disk: dir, Slab: 40 * 8192}); err == nil {
+		t.Error("a folder is taken for a slab")
+	}
+}
+
 // bare is a store that must not be listed, and that fails where it is told to.
 type bare struct {
 	blob.Place

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -54,6 +55,10 @@ func openSlab(path string, size, block int64) (*slab, error) {
 		f.Close()
 		return nil, fmt.Errorf("slab %s: another cache uses it: %w", path, err)
 	}
+	if err := foreign(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("slab %s: %w", path, err)
+	}
 	if err := reserve(f, s.size()); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("slab %s of %v: %w", path, unit.Bytes(s.size()), err)
@@ -63,6 +68,32 @@ func openSlab(path string, size, block int64) (*slab, error) {
 		s.free = append(s.free, s.slots-1-i)
 	}
 	return s, nil
+}
+
+// foreign refuses a file that was something else before: it would be overwritten. A slab begins with a slot's head, or with noughts where its first
+// slot was never written.
+func foreign(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("it is no plain file")
+	}
+	first := make([]byte, headRoom)
+	n, err := f.ReadAt(first, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if n >= 8 && binary.LittleEndian.Uint64(first) == slabMagic {
+		return nil
+	}
+	for _, b := range first[:n] {
+		if b != 0 {
+			return errors.New("it holds something that is no slab of a kv cache, and would be overwritten; remove it, or name another file")
+		}
+	}
+	return nil
 }
 
 func (s *slab) size() int64 { return int64(s.slots) * s.slot }
