@@ -24,6 +24,11 @@ func TestAwait(t *testing.T) {
 	if !strings.Contains(out.String(), "waiting for the etcd at 127.0.0.1:1, 10s at most") {
 		t.Errorf("it said %q", out.String())
 	}
+	for listen, want := range map[string]string{"0.0.0.0:7080": "127.0.0.1:7080", "[::]:7080": "127.0.0.1:7080", "10.0.0.1:7080": "10.0.0.1:7080"} {
+		if at := reachable(listen, "http://127.0.0.1:2379"); at != want {
+			t.Errorf("a cache at %s is found at %s, want %s", listen, at, want)
+		}
+	}
 	out.Reset()
 	if err := await(t.Context(), &out, "nothing", func(context.Context) error { return nil }); err != nil || out.Len() > 0 {
 		t.Errorf("what answers at once: %v, %q", err, out.String())

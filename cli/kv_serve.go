@@ -31,7 +31,7 @@ import (
 
 func newKVServe() *cobra.Command {
 	o := kvcache.DefaultOptions()
-	var listen, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
+	var listen, advertise, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
 	var peers []string
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -69,7 +69,7 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 			for _, f := range []struct {
 				name, needs string
 				there       bool
-			}{{"disk-size", "disk", o.Disk != ""}, {"pack", "store", store != ""}, {"prefix", "etcd", etcd != ""}} {
+			}{{"disk-size", "disk", o.Disk != ""}, {"pack", "store", store != ""}, {"prefix", "etcd", etcd != ""}, {"advertise", "etcd", etcd != ""}} {
 				if cmd.Flags().Changed(f.name) && !f.there {
 					return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
 				}
@@ -98,6 +98,11 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 			for _, p := range peers {
 				if _, err := hostPort(p, 1); err != nil {
 					return fmt.Errorf("--peer %w", err)
+				}
+			}
+			if advertise != "" {
+				if _, err := hostPort(advertise, 1); err != nil {
+					return fmt.Errorf("--advertise %w", err)
 				}
 			}
 			if etcd != "" {
@@ -176,8 +181,12 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 				}
 				defer c.Close()
 				var d *directory.Directory
+				at := advertise
+				if at == "" {
+					at = reachable(l.Addr().String(), c.Endpoints()[0])
+				}
 				err = await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
-					if d, err = directory.Join(ctx, c, prefix, o.Name, l.Addr().String(), token, cache, o.Log); errors.Is(err, context.DeadlineExceeded) {
+					if d, err = directory.Join(ctx, c, prefix, o.Name, at, token, cache, o.Log); errors.Is(err, context.DeadlineExceeded) {
 						err = errors.Join(err, unreached(c.Endpoints()))
 					}
 					return err
@@ -217,6 +226,7 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 	host, _ := os.Hostname()
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
+	f.StringVar(&advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; without it that of --listen, or of the interface towards etcd")
 	f.StringVar(&o.Name, "name", host, "`NAME` of this cache")
 	f.StringVar(&memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
 	f.StringVar(&block, "block", "1MiB", "`SIZE` of a block at most")
@@ -243,6 +253,26 @@ func hostPort(at string, least int) (string, error) {
 		return "", fmt.Errorf("%q: want HOST:PORT with a port from %d to 65535", at, least)
 	}
 	return host, nil
+}
+
+// reachable is the address at which others reach a listener: where that is of all interfaces, with the one towards them.
+func reachable(listen, them string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return listen
+	}
+	if _, rest, ok := strings.Cut(them, "://"); ok {
+		them = rest
+	}
+	c, err := net.Dial("udp", them) // which sends nothing
+	if err != nil {
+		return listen
+	}
+	defer c.Close()
+	if host, _, err = net.SplitHostPort(c.LocalAddr().String()); err != nil {
+		return listen
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // awaitTime is how long a server waits for what it needs.

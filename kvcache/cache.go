@@ -16,6 +16,7 @@ package kvcache
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -309,7 +310,7 @@ func (t *tenant) names(list []kv.Hash) []kv.Hash {
 // Tenant finds a tenant by its token; without tenants everybody is the only one.
 func (c *Cache) Tenant(token string) (string, bool) {
 	for _, t := range c.tenants {
-		if t.Token == token {
+		if subtle.ConstantTimeCompare([]byte(t.Token), []byte(token)) == 1 {
 			return t.Name, true
 		}
 	}

@@ -10,6 +10,7 @@ import hashlib
 import enum
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -294,6 +295,22 @@ class NIXL(unittest.TestCase):
         self.assertIn("b", a.get_xfer_error(h))
         with self.assertRaises(nixl.nixlBackendError):
             b.get_agent_metadata()
+
+    def test_notices_to_one_that_is_stopped_hold_nobody_up(self):
+        a, b, mine, theirs, peer = self.pair()
+        c = self.agent("c")
+        third = a.add_remote_agent(c.get_agent_metadata())
+        a.send_notif(peer, b"before")
+        self.assertEqual(notices(b, 1), {"a": [b"before"]})
+        b._child.process.send_signal(signal.SIGSTOP)
+        try:
+            a.send_notif(peer, b"meanwhile")  # taken, and on its way
+            a.send_notif(third, b"to another")
+            self.assertEqual(notices(c, 1), {"a": [b"to another"]})
+        finally:
+            b._child.process.send_signal(signal.SIGCONT)
+        self.assertEqual(notices(b, 1), {"a": [b"meanwhile"]})
+        self.assertEqual((a.get_new_notifs(), a.get_failed_notifs()), ({}, []))
 
     def test_another_process(self):
         code = (

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/xfer"
@@ -82,7 +83,14 @@ type agent struct {
 	lists    map[int]*xfer.List
 	requests map[int]*posted
 	next     int
+
+	mu   sync.Mutex
+	lost []string // notices that did not reach their peers, for the next look at those that came
 }
+
+// noticeTime is how long a call waits for the acknowledgement of a notice. Later ones are told when the program asks for notices: a peer that was
+// stopped must not hold up the program, which has others to talk to.
+const noticeTime = time.Second
 
 // Main serves the program that started this process, until it closes in.
 func Main(in io.Reader, out io.Writer) error {
@@ -212,9 +220,12 @@ func (g *agent) do(c call, r *answer) (err error) {
 		if c.Data != nil {
 			data = *c.Data
 		}
-		return g.a.Notify(ctx, p, data)
+		return g.notify(p, data)
 	case "notices":
 		r.Notices = map[string][][]byte{}
+		g.mu.Lock()
+		r.Failed, g.lost = g.lost, nil
+		g.mu.Unlock()
 		for _, n := range g.a.Notices() {
 			if n.Err != nil {
 				r.Failed = append(r.Failed, n.Err.Error())
@@ -225,6 +236,34 @@ func (g *agent) do(c call, r *answer) (err error) {
 		return nil
 	}
 	return fmt.Errorf("%q is no call: %w", c.Do, errParameter)
+}
+
+func (g *agent) notify(p *xfer.Peer, data []byte) error {
+	done := make(chan error)
+	over, late := context.WithCancel(context.Background())
+	defer late()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err := g.a.Notify(ctx, p, data)
+		select {
+		case done <- err:
+		case <-over.Done():
+			if err != nil {
+				g.mu.Lock()
+				g.lost = append(g.lost, err.Error())
+				g.mu.Unlock()
+			}
+		}
+	}()
+	t := time.NewTimer(noticeTime)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+		return nil
+	}
 }
 
 func (g *agent) prepare(c call, r *answer) error {
