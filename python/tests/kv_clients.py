@@ -648,6 +648,31 @@ class SGLang(unittest.TestCase):
             self.assertEqual(other.k.raw()[here * 100 : here * 100 + 100], noise(100, 10 + there))
             self.assertEqual(other.v.raw()[here * 100 : here * 100 + 100], noise(100, 20 + there))
 
+    def test_several_pools(self):
+        a, b = self.storage(), self.storage()
+        pools = {s: {name: Pool(8, 100) for name in ("kv", "mamba", "draft")} for s in (a, b)}
+        for s in a, b:
+            s.register_mem_pool_host(pools[s]["kv"])
+            for name in "mamba", "draft":
+                s.register_mem_host_pool_v2(pools[s][name], name)
+        keys = ["v2 %d %d" % (id(self), i) for i in range(4)]
+        for n, pool in enumerate(pools[a].values()):
+            ctypes.memmove(pool.k.address, noise(800, 30 + n), 800)
+            ctypes.memmove(pool.v.address, noise(800, 40 + n), 800)
+        of = lambda name, keys=None, indices=None, policy="all_pages": types.SimpleNamespace(name=name, keys=keys, host_indices=indices, hit_policy=policy)
+        self.assertEqual(a.batch_set_v2([of("kv", keys, [0, 1, 2, 3]), of("mamba", keys[2:3], [5]), of("draft", keys[:2], [6, 7])]), {"kv": [True] * 4, "mamba": [True], "draft": [True] * 2})
+        found = lambda *transfers: (lambda r: (r.kv_hit_pages, r.extra_pool_hit_pages))(b.batch_exists_v2(keys, list(transfers)))
+        self.assertEqual(found(), (4, {"kv": 4}))
+        self.assertEqual(found(of("draft")), (2, {"kv": 4, "draft": 2}))
+        self.assertEqual(found(of("mamba", keys[3:], policy="trailing_pages")), (3, {"kv": 4, "mamba": 3}))
+        self.assertEqual(found(of("mamba")), (0, {"kv": 4}))
+        self.assertEqual(b.batch_get_v2([of("kv", keys[:1], [4]), of("mamba", keys[2:], [0, 1])]), {"kv": [True], "mamba": [True, False]})
+        self.assertEqual(pools[b]["kv"].k.raw()[400:500], noise(800, 30)[:100])
+        self.assertEqual(pools[b]["mamba"].v.raw()[:100], noise(800, 41)[500:600])
+        self.assertEqual(b.batch_get_v1([], []), [])
+        with self.assertRaisesRegex(ValueError, "was not registered"):
+            b.batch_get_v2([of("swa", keys, [0, 1, 2, 3])])
+
     def test_single_pages(self):
         s = self.storage()
         self.assertIsNone(s.get("k"))

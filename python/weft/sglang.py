@@ -15,6 +15,18 @@ from .kv import CacheError, Client
 try:
     from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 except ImportError:  # SGLang is not here
+    HiCacheStorage = None
+
+try:
+    from sglang.srt.mem_cache.hicache_storage import PoolTransferResult
+except ImportError:  # nor in versions with one pool
+
+    class PoolTransferResult:
+        def __init__(self, kv_hit_pages, extra_pool_hit_pages):
+            self.kv_hit_pages, self.extra_pool_hit_pages = kv_hit_pages, extra_pool_hit_pages
+
+
+if HiCacheStorage is None:
 
     class HiCacheStorage:
         def register_mem_pool_host(self, mem_pool_host):
@@ -40,7 +52,7 @@ class WeftStorage(HiCacheStorage):
         if of("is_page_first_layout", False):
             parts.append("page first")
         self.suffix = "".join("|%s" % p for p in parts)
-        self.mem_pool_host = None
+        self.mem_pool_host, self.registered_pools = None, {}
 
     def _keys(self, keys):
         return [k + self.suffix for k in keys]
@@ -87,16 +99,16 @@ class WeftStorage(HiCacheStorage):
 
     # With the host pool: pages are read into it and written out of it.
 
-    def batch_get_v1(self, keys, host_indices, extra_info=None):
+    def batch_get_v1(self, keys, host_indices, extra_info=None, pool=None):
         try:
             pages = self.client.get(self._keys(keys), alone=True)
         except CacheError as e:
             self.client.complain(e)
             return [False] * len(keys)
-        return [p is not None and self._scatter(spans, p) for p, spans in zip(pages, self._spans(len(keys), host_indices))]
+        return [p is not None and self._scatter(spans, p) for p, spans in zip(pages, self._spans(len(keys), host_indices, pool))]
 
-    def batch_set_v1(self, keys, host_indices, extra_info=None):
-        pages = [b"".join(ctypes.string_at(a, n) for a, n in spans) for spans in self._spans(len(keys), host_indices)]
+    def batch_set_v1(self, keys, host_indices, extra_info=None, pool=None):
+        pages = [b"".join(ctypes.string_at(a, n) for a, n in spans) for spans in self._spans(len(keys), host_indices, pool)]
         try:
             done = self.client.put(self._keys(keys), pages, alone=True)
         except CacheError as e:
@@ -104,9 +116,56 @@ class WeftStorage(HiCacheStorage):
             done = 0
         return [i < done for i in range(len(keys))]
 
-    def _spans(self, pages, host_indices):
+    # With several pools (Mamba, sliding windows, draft models): each has pages of its own under the same keys.
+
+    def register_mem_host_pool_v2(self, host_pool, host_pool_name):
+        self.registered_pools[str(host_pool_name)] = host_pool
+
+    @staticmethod
+    def _of_pool(keys, name):
+        return list(keys) if str(name) in ("kv", "__default__") else ["%s.%s" % (k, name) for k in keys]
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        """How long the prefix is that every pool has: all of its pages, or the last ones where that is enough."""
+        pages = self.batch_exists(keys)
+        hits, final = ({"kv": pages} if pages else {}), pages
+        for t in pool_transfers or ():
+            if not final:
+                break
+            names = self._of_pool(keys[:pages], t.name)
+            if str(getattr(t.hit_policy, "value", t.hit_policy)) == "all_pages":
+                have = self.batch_exists(names)
+            else:
+                last, have = max(1, len(t.keys or ())), 0
+                for end in range(pages, 0, -1):
+                    part = names[max(0, end - last) : end]
+                    if self.batch_exists(part) == len(part):
+                        have = end
+                        break
+            if have:
+                hits[t.name] = have
+            final = min(final, have)
+        return PoolTransferResult(final, hits)
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return {t.name: self.batch_get_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name)) for t in transfers}
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        return {t.name: self.batch_set_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name)) for t in transfers}
+
+    def _pool(self, name):
+        pool = self.registered_pools.get(str(name))
+        if pool is None and str(name) == "kv":
+            pool = self.mem_pool_host
+        if pool is None:
+            raise ValueError("pool %s was not registered; known: %s" % (name, ", ".join(self.registered_pools)))
+        return pool
+
+    def _spans(self, pages, host_indices, pool=None):
         """The memory of each page: get_page_buffer_meta gives addresses and sizes, as many for each page."""
-        addresses, sizes = self.mem_pool_host.get_page_buffer_meta(host_indices)
+        if not pages:
+            return []
+        addresses, sizes = (pool or self.mem_pool_host).get_page_buffer_meta(host_indices)
         if not isinstance(sizes, (list, tuple)):
             sizes = [sizes] * len(addresses)
         each = len(addresses) // pages
