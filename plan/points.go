@@ -243,7 +243,7 @@ var factorRows = sync.OnceValue(func() []factorRow {
 })
 
 // FactorFor gives the ratio of kernels in a running step to kernels alone, for a framework, a GPU and a
-// type, and where it comes from. A combination that nobody measured takes the nearest one, and says so.
+// type, and where it comes from. A combination that nobody measured takes the row that is most like it, and says so.
 func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string) {
 	if dtype == "fp16" || dtype == "fp32" {
 		dtype = "bf16"
@@ -251,46 +251,41 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 	if dtype == "fp8block" {
 		dtype = "fp8"
 	}
-	best, penalty := factorRow{value: 1.25}, math.Inf(1)
-	for _, r := range factorRows() {
-		d := 0.0
-		// The chip's kernels are priced by themselves: what is lost around them is the framework's habit more than the chip's.
-		if r.framework != f {
-			d += 4.5
-			if f == DeepSpeed && r.framework == Megatron {
-				d -= 2.5
+	// Rows are compared by what they share with the question, word by word, the most telling first. The chip's kernels are
+	// priced by themselves, so what is lost around them is the framework's habit more than the chip's; layers with
+	// experts lose it elsewhere, and steps before flash attention are of another time.
+	shares := func(r factorRow) [6]bool {
+		return [6]bool{r.framework == f, r.moe == moe, r.flash == flash, chipOf(r.gpu) == chipOf(gpu), r.dtype == dtype, sameGPU(gpu, r.gpu)}
+	}
+	better := func(a, b factorRow) bool {
+		x, y := shares(a), shares(b)
+		for i := range x {
+			if x[i] != y[i] {
+				return x[i]
 			}
 		}
-		if r.flash != flash {
-			d += 4.2 // steps of another time
-		}
-		if !sameGPU(gpu, r.gpu) {
-			d++
-			if chipOf(r.gpu) != chipOf(gpu) {
-				d += 3
-			}
-		}
-		if r.dtype != dtype {
-			d += 1.5
-		}
-		if r.moe != moe {
-			d += 4
-		}
-		d += .2 / float64(max(r.points, 1))
-		if d < penalty {
-			best, penalty = r, d
+		return a.points > b.points
+	}
+	rows := factorRows()
+	best := rows[0]
+	for _, r := range rows[1:] {
+		if better(r, best) {
+			best = r
 		}
 	}
-	kind := "dense"
-	if best.moe {
-		kind = "with experts"
-	}
-	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, kind)
-	if penalty >= 1 {
-		from += fmt.Sprintf("; nothing was measured for %s on %s in %s", f, gpu, dtype)
-		if flash && chipOf(gpu) == "a100" {
-			from += " with flash attention"
+	words := func(moe, flash bool) string {
+		kind, attention := "dense", "attention that writes its scores"
+		if moe {
+			kind = "with experts"
 		}
+		if flash {
+			attention = "flash attention"
+		}
+		return kind + ", " + attention
+	}
+	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, words(best.moe, best.flash))
+	if shares(best) != [6]bool{true, true, true, true, true, true} {
+		from += fmt.Sprintf("; nothing was measured for %s on %s in %s, %s", f, gpu, dtype, words(moe, flash))
 	}
 	return best.value, from
 }
