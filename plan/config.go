@@ -36,6 +36,7 @@ type Config struct {
 	Overlap   *bool
 	Blocking  bool // sends between pipeline stages
 	Flash     *bool
+	Looped    bool // products of experts one after the other
 	Offload   bool
 	Phase     string
 	Local     int // torchtitan's batch of a data rank
@@ -862,7 +863,7 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	if c.Phase != "" {
 		l.Phase = c.Phase
 	}
-	l.Offload = c.Offload
+	l.Offload, l.Looped = c.Offload, c.Looped && m.Experts > 0
 	if len(missing) > 0 {
 		return l, fmt.Errorf("the file does not say everything; add %s", strings.Join(missing, ", "))
 	}

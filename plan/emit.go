@@ -194,7 +194,7 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 		} else if m.MoEEvery > 1 {
 			put("moe-layer-freq", m.MoEEvery)
 		}
-		put("moe-grouped-gemm", nil)
+		on(!l.Looped, "moe-grouped-gemm")
 		put("moe-token-dispatcher-type", "alltoall")
 	}
 	section("PARALLEL_ARGS")

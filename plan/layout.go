@@ -61,7 +61,8 @@ type Layout struct {
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
 	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
 	Dropout   bool           `json:"dropout,omitempty"`
-	Offload   bool           `json:"offload,omitempty"` // the optimizer's state lives in host memory
+	Looped    bool           `json:"looped_experts,omitempty"` // products of experts one after the other, not grouped
+	Offload   bool           `json:"offload,omitempty"`        // the optimizer's state lives in host memory
 }
 
 // GPUs is how many it takes.
@@ -97,7 +98,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "p2p", "flash", "loss", "dropout", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -181,6 +182,10 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			l.FusedLoss = how == "fused"
 		case "flash":
 			truth(&l.Flash)
+		case "experts":
+			how := "grouped"
+			choice(&how, "grouped", "looped")
+			l.Looped = how == "looped"
 		case "dropout":
 			truth(&l.Dropout)
 		case "offload":
@@ -285,6 +290,9 @@ func (l Layout) String() string {
 	}
 	if l.Dropout {
 		put("dropout", "on")
+	}
+	if l.Looped {
+		put("experts", "looped")
 	}
 	if l.Offload {
 		put("offload", "on")

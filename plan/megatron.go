@@ -478,6 +478,7 @@ func (a args) config(name string) (*Config, error) {
 	if a["rampup-batch-size"] != "" || a["step-batch-size-schedule"] != "" {
 		c.find("the batch grows during the run; the plan is for the last size")
 	}
+	c.Looped = !a.on("moe-grouped-gemm")
 	if err := a.model(name, c); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func TestMemoryOfMegatron(t *testing.T) {
 	if refused > len(rows)/10 {
 		t.Errorf("%d of %d are refused", refused, len(rows)-1)
 	}
-	most := map[string][4]float64{"gpt": {.03, .08, .10, .14}, "moe": {.06, .06, .27, .13}} // medians of state and peak, p90
+	most := map[string][4]float64{"gpt": {.03, .08, .10, .14}, "moe": {.03, .05, .25, .09}} // medians of state and peak, p90
 	for kind, want := range most {
 		for i, list := range [][]float64{states[kind], peaks[kind]} {
 			slices.Sort(list)

@@ -101,6 +101,10 @@ func (p *pricer) product(tokens, n, k float64) (f, b, w float64) {
 // grouped is the same for experts: each of local experts gets tokens/local tokens.
 func (p *pricer) grouped(local, tokens, n, k float64) (f, b, w float64) {
 	each := tokens / local
+	if p.l.Looped {
+		f, b, w = p.product(each, n, k)
+		return local * f, local * b, local * w
+	}
 	padded := local * math.Ceil(each/128) * 128
 	c := p.mc.Chip
 	f, b, _ = p.product(padded, n, k)
