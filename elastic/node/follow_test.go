@@ -215,6 +215,9 @@ func TestOneLeaves(t *testing.T) {
 		c.Slots, c.Restarts, c.Policy = slots(3), 5, coord.Policy{Min: 1, Max: 3}
 	})
 	h.steps(1, 3)
+	h.mu.Lock()
+	before := len(h.events) // ranks that come one after another may have epochs that are replaced while they form
+	h.mu.Unlock()
 	h.signal(1, syscall.SIGTERM)
 	e := h.await("its end", func(e Event) bool { return e.Kind == Exited && e.Slot == 1 })
 	if !e.Exit.OK() {
@@ -226,7 +229,7 @@ func TestOneLeaves(t *testing.T) {
 	if err := h.ends(); err != nil {
 		t.Error(err)
 	}
-	for _, e := range h.events {
+	for _, e := range h.events[before:] {
 		if e.Word.Kind == elastic.Failed || e.Word.Kind == elastic.Stuck {
 			t.Errorf("slot %d: %+v", e.Slot, e.Word)
 		}

@@ -39,7 +39,7 @@ func Root(t testing.TB) string {
 }
 
 // buildLimit is long, as the first build compiles the standard library once more, on a machine that may be busy.
-const buildLimit = 5 * time.Minute
+const buildLimit = 8 * time.Minute
 
 var built = map[string]error{}
 var building sync.Mutex
