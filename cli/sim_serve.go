@@ -109,6 +109,7 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 				if err != nil {
 					return err
 				}
+				r.Judge(ttft, tpot)
 				tries = []serve.Try{{Result: r, Layout: e.Layout}}
 			} else {
 				tries = serve.Layouts(e, load, ttft, tpot, apart)
@@ -125,9 +126,10 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 				type answer struct {
 					Model string `json:"model"`
 					*serve.Result
-					Others []*serve.Result `json:"others,omitempty"`
+					Others  []*serve.Result `json:"others,omitempty"`
+					Reasons []string        `json:"reasons"`
 				}
-				a := answer{Model: m.Name, Result: best}
+				a := answer{Model: m.Name, Result: best, Reasons: serve.Reasons(tries)}
 				for _, t := range tries[1:] {
 					if t.Result != nil {
 						a.Others = append(a.Others, t.Result)
@@ -143,19 +145,7 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
 			for _, x := range tries {
-				name := fmt.Sprintf("%d x tp %d", x.Layout.Replicas, x.Layout.TP)
-				if x.Layout.DP > 1 {
-					name += fmt.Sprintf(" dp %d", x.Layout.DP)
-				}
-				if x.Layout.EP > 1 {
-					name += fmt.Sprintf(" ep %d", x.Layout.EP)
-				}
-				if x.Layout.PP > 1 {
-					name += fmt.Sprintf(" pp %d", x.Layout.PP)
-				}
-				if x.Layout.Prefill > 0 {
-					name += fmt.Sprintf(" + %d for prompts", x.Layout.Prefill)
-				}
+				name := x.Layout
 				if x.Result == nil {
 					fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t%s\n", name, x.Why)
 					continue
@@ -165,6 +155,11 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			}
 			if err := t.Flush(); err != nil {
 				return err
+			}
+			if len(tries) > 1 || best.Misses != "" {
+				for _, why := range serve.Reasons(tries) {
+					fmt.Fprintln(w, why)
+				}
 			}
 			if best.KVLimit != "" {
 				fmt.Fprintf(w, "KV caches cross the fabric layer by layer and are there %.2f ms (p50), %.2f ms (p99) after their prompts; limit: %s\n", 1e3*best.Transfer.P50, 1e3*best.Transfer.P99, best.KVLimit)

@@ -26,8 +26,8 @@ const kvShare = .78
 // kvStart is the seconds to set a transfer up.
 const kvStart = .42e-3
 
-// streams is in how many parts the layers of a prompt are handed over while it runs.
-const streams = 4
+// streams is in how many parts the layers of a prompt but the last are handed over while it runs.
+const streams = 8
 
 // event of serving: a request arrives, a part of a prompt's layers is done, a decode worker's step ends.
 type event struct {
@@ -70,6 +70,7 @@ type decoder struct {
 	waiting []int // requests whose KV cache is there
 	used    int
 	busy    bool
+	batch   int // how many of run are in the step under way; the others came since
 }
 
 // serveApart runs all workers on one clock.
@@ -99,9 +100,9 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 	for i := range reqs {
 		starts[i] = reqs[i].At
 	}
-	parts := make([]int, len(reqs)) // flows and parts of a request that are not through
-	worker := make([]int, len(reqs))
-	free := make([]float64, e.Layout.Prefill)
+	parts := make([]int, len(reqs))              // flows and parts of a request that are not through
+	lane := make([]int, len(reqs))               // the group of all prefill workers' groups that takes a request's prompt
+	free := make([]float64, e.Layout.Prefill*dp) // when a group of a prefill worker takes the next prompt
 	decoders := make([]decoder, e.Layout.Replicas)
 	var of []int // by transfer: its request
 	away := rand.New(rand.NewPCG(7, 7))
@@ -141,20 +142,22 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 			w.Context += x.ctx
 		}
 		w.Context /= w.Decode
-		d.busy = true
-		c.push(event{at: now + e.Step(w), kind: stepEnds, id: k})
+		w = w.inStages(e.Layout.PP, e.Chunk)
+		d.busy, d.batch = true, len(d.run)
+		step := e.Step(w)
+		res.spent.add(e, w, step)
+		c.push(event{at: now + step, kind: stepEnds, id: k})
 	}
 	send := func(i, part int) error {
 		share := 1 / float64(e.Model.Layers) // the last layer
 		if part < streams {
 			share = (1 - share) / streams
 		}
-		from := (e.Layout.Replicas + worker[i]) * size
-		to := i % e.Layout.Replicas * size
-		group := i / e.Layout.Replicas % dp * e.Layout.TP
+		from := (e.Layout.Replicas+lane[i]/dp)*size + lane[i]%dp*e.Layout.TP
+		to := i%e.Layout.Replicas*size + i/e.Layout.Replicas%dp*e.Layout.TP
 		for stage := range e.Layout.PP {
 			for t := range e.Layout.TP {
-				at := stage*e.Layout.Ranks() + group + t
+				at := stage*e.Layout.Ranks() + t
 				if _, err := flows.Start(ps(now), gpus[from+at], gpus[to+at], e.KVBytes()*float64(reqs[i].Input)*share/kvShare); err != nil {
 					return err
 				}
@@ -195,12 +198,21 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 			tokens := e.fresh(reqs[i])
 			begin := max(free[w], now)
 			old := reqs[i].Input - tokens
-			free[w] = begin + max(e.Step(Work{Prompts: 1, Prompt: tokens, Before: old}), e.load(old))
-			worker[i], ends[i], parts[i] = w, free[w], streams+1
-			for p := range streams {
-				c.push(event{at: begin + (free[w]-begin)*float64(p+1)/(streams+1), kind: layersDone, id: i, part: p})
+			prompts := 1 // groups of a worker go in step: their prompts at the same time
+			for k := w - w%dp; k < w-w%dp+dp; k++ {
+				if k != w && free[k] > begin {
+					prompts++
+				}
 			}
-			c.push(event{at: free[w], kind: layersDone, id: i, part: streams})
+			took := max(e.Step(Work{Prompts: prompts, Prompt: prompts * tokens, Before: old}), e.load(old))
+			lane[i], ends[i], parts[i] = w, begin+took, streams+1
+			res.spent.prefill += took / float64(e.Layout.PP)
+			free[w] = begin + took/float64(e.Layout.PP) // the first stage is free for the next
+			most := 1 - 1/float64(e.Model.Layers)       // of the time: a layer's part is ready when the layer is done
+			for p := range streams {
+				c.push(event{at: begin + took*most*float64(p+1)/streams, kind: layersDone, id: i, part: p})
+			}
+			c.push(event{at: ends[i], kind: layersDone, id: i, part: streams})
 		case layersDone:
 			if err := send(x.id, x.part); err != nil {
 				return err
@@ -212,7 +224,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		case stepEnds:
 			d := &decoders[x.id]
 			d.busy = false
-			for k := 0; k < len(d.run); {
+			for k, left := 0, d.batch; left > 0; left-- {
 				r := &d.run[k]
 				r.left--
 				r.ctx++

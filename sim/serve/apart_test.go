@@ -26,7 +26,7 @@ func hosts(t *testing.T, kind, text string) *plan.Machine {
 	return m
 }
 
-// Mooncake's transfers between two hosts with eight NICs of 200 Gb/s and TP 8: 0.54 ms for 20 MiB to 8.5 ms for 1.2 GiB.
+// Mooncake's nine transfers of Qwen3-8B's KV cache between two hosts with TP 8 and a line of 200 GB/s (vllm-v1-pd-performance in its docs).
 func TestTransfers(t *testing.T) {
 	m, err := work.Named("qwen3-8b")
 	if err != nil {
@@ -34,7 +34,8 @@ func TestTransfers(t *testing.T) {
 	}
 	e := Engine{Model: m, Machine: hosts(t, "dgx-a100", "QM8700"), Layout: Layout{TP: 8, PP: 1, Replicas: 1, Prefill: 1}, Weights: "bf16", KV: "bf16", Chunk: 8192, Memory: .9}
 	graph, gpus := e.Machine.Places()
-	for tokens, ms := range map[int]float64{128: .54, 512: .92, 8192: 8.5} {
+	var errs []float64
+	for tokens, ms := range map[int]float64{128: .54, 256: .61, 512: .92, 1024: 1.5, 2048: 2.51, 4096: 4.75, 8192: 8.84, 16384: 16.43, 32768: 31.65} {
 		f, err := sim.NewFlows(graph, sim.Options{Catalog: e.Machine.Catalog(), Measured: true})
 		if err != nil {
 			t.Fatal(err)
@@ -53,9 +54,12 @@ func TestTransfers(t *testing.T) {
 			f.Advance(at)
 			end = at
 		}
-		if got := 1e3 * (kvStart + end.Seconds()); math.Abs(got/ms-1) > .10 {
-			t.Errorf("%d tokens: %.2f ms, measured %.2f", tokens, got, ms)
-		}
+		got := 1e3 * (kvStart + end.Seconds())
+		t.Logf("%d tokens: %.2f ms, measured %.2f", tokens, got, ms)
+		errs = append(errs, off(got, ms))
+	}
+	if median, worst := of(errs); median > .05 || worst > .12 {
+		t.Errorf("transfers are off by %.1f%% in the median, %.1f%% at worst", 100*median, 100*worst)
 	}
 }
 

@@ -1,6 +1,9 @@
 package serve
 
-import "sort"
+import (
+	"fmt"
+	"sort"
+)
 
 // Try is one layout and what it gives.
 type Try struct {
@@ -40,9 +43,12 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 			out = append(out, Try{Result: r, Layout: l})
 		}
 	}
-	within := func(t Try) bool {
-		return t.Result != nil && (ttft == 0 || t.Result.TTFT.P90 <= ttft) && (tpot == 0 || t.Result.TPOT.P90 <= tpot)
+	for _, t := range out {
+		if t.Result != nil {
+			t.Result.Judge(ttft, tpot)
+		}
 	}
+	within := func(t Try) bool { return t.Result != nil && t.Result.Misses == "" }
 	sort.SliceStable(out, func(i, j int) bool {
 		a, b := out[i], out[j]
 		if within(a) != within(b) {
@@ -54,4 +60,70 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 		return a.Result != nil && a.Result.Total > b.Result.Total
 	})
 	return out
+}
+
+// Judge notes which limit of the first token or of a token, 0 for none, 90% of the requests do not keep.
+func (r *Result) Judge(ttft, tpot float64) {
+	switch {
+	case ttft > 0 && r.TTFT.P90 > ttft:
+		r.Misses = fmt.Sprintf("first token %.3g s for 90%% of the requests, %.3g s asked", r.TTFT.P90, ttft)
+	case tpot > 0 && r.TPOT.P90 > tpot:
+		r.Misses = fmt.Sprintf("a token %.3g ms for 90%% of the requests, %.3g ms asked", 1e3*r.TPOT.P90, 1e3*tpot)
+	}
+}
+
+// Reasons says why the first of tried layouts is the best, and why the next ones are not.
+func Reasons(tries []Try) []string {
+	if len(tries) == 0 || tries[0].Result == nil {
+		return nil
+	}
+	best := tries[0].Result
+	var out []string
+	if best.Misses != "" {
+		out = append(out, fmt.Sprintf("no layout keeps the limits; %s gives the most tokens a second: %s", tries[0].Layout, best.Misses))
+	} else {
+		out = append(out, fmt.Sprintf("%s gives the most tokens a second of those that keep the limits: %s", tries[0].Layout, best.Limit))
+	}
+	for _, t := range tries[1:] {
+		r := t.Result
+		switch {
+		case r == nil:
+			out = append(out, fmt.Sprintf("%s cannot be: %s", t.Layout, t.Why))
+			continue
+		case r.Misses != "" && best.Misses == "":
+			out = append(out, fmt.Sprintf("%s misses a limit: %s", t.Layout, r.Misses))
+			continue
+		}
+		why := fmt.Sprintf("%s gives %.0f%% less", t.Layout, 100*(1-r.Total/best.Total))
+		a, b := best.Layout, r.Layout
+		switch {
+		case r.Limit != best.Limit:
+			why += ": " + r.Limit
+		case b.Prefill > 0 && a.Prefill == 0:
+			why += fmt.Sprintf(": %d of its %d copies only take prompts, the others decode %.0f requests at once", b.Prefill, b.Prefill+b.Replicas, r.Batch)
+		case b.Ranks() > a.Ranks():
+			why += fmt.Sprintf(": sums over ranks take %.0f%% of its steps, %.0f%% of the best's", 100*r.SumsShare, 100*best.SumsShare)
+		default:
+			why += fmt.Sprintf(": each GPU reads %.0f GB of weights a step, the best's %.0f GB, and its KV cache holds %d tokens, the best's %d", r.Weights/1e9, best.Weights/1e9, r.KVTokens*b.Replicas, best.KVTokens*a.Replicas)
+		}
+		out = append(out, why)
+	}
+	return out
+}
+
+// String is a layout as users say it.
+func (l Layout) String() string {
+	name := fmt.Sprintf("%d x tp %d", l.Replicas, l.TP)
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"dp", l.DP}, {"ep", l.EP}, {"pp", l.PP}} {
+		if x.n > 1 {
+			name += fmt.Sprintf(" %s %d", x.name, x.n)
+		}
+	}
+	if l.Prefill > 0 {
+		name += fmt.Sprintf(" + %d for prompts", l.Prefill)
+	}
+	return name
 }

@@ -68,6 +68,7 @@ type Habits struct {
 	EagerExperts float64 // seconds more of a layer with experts
 	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
 	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
+	Whole        bool    // prompts are not cut: one that is not the first of a step waits until there is room for all of it
 }
 
 // Kind is an engine by name: its habits, the prompt tokens of a step, and how its steps lie to the sum of their kernels.
@@ -78,12 +79,15 @@ type Kind struct {
 	Factor, Compute float64
 }
 
+// turn is what passes between a client and an engine's queue, in seconds.
+const turn = 14e-3
+
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 2048, 1.05, 1.2},
-	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3, PromptsFirst: true}, 8192, 1, 1.2},
-	{"trtllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: 20e-3}, 4096, 1, 1.15},
+	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn}, 8192, 1.05, 1.2},
+	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn, PromptsFirst: true}, 8192, 1, 1.2},
+	{"trtllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn, Whole: true}, 8192, 1, 1.15},
 }
 
 // KindNamed finds an engine.
@@ -196,7 +200,14 @@ type Result struct {
 	Requests   int       `json:"requests"`
 	USD        float64   `json:"usd_per_million_tokens"`
 	Limit      string    `json:"limit"`
+	Misses     string    `json:"misses,omitempty"`      // the time limit that it does not keep
+	SumsShare  float64   `json:"sums_over_ranks_share"` // of the time of steps
+	Prompts    float64   `json:"prompts_share"`         // what prompts add to steps, of their time
+	Idle       float64   `json:"idle_share"`            // of the copies' time, without a step
+	Batch      float64   `json:"mean_batch"`            // requests that get a token in a step
 	Seed       uint64    `json:"seed"`
+
+	spent spent
 }
 
 type running struct {
@@ -227,7 +238,7 @@ func Run(e Engine, load Load) (*Result, error) {
 	if capacity < longest {
 		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs a copy, or narrower weights", capacity, int(e.Machine.GPU.Memory/1e9), longest)
 	}
-	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: capacity, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed, Limit: "weights and KV cache read from memory"}
+	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: capacity, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed}
 	copies := max(e.Layout.Replicas, 1)
 	var ttft, tpot, speed, moved []float64
 	out, end := 0, 0.0
@@ -265,6 +276,7 @@ func Run(e Engine, load Load) (*Result, error) {
 		}
 		e.serve(mine, users, capacity, count, res)
 	}
+	res.spent.tell(res, end*float64(max(e.Layout.Replicas, 1)))
 	res.TTFT, res.TPOT, res.TokensPerS, res.Transfer = quantiles(ttft), quantiles(tpot), quantiles(speed), quantiles(moved)
 	if end > 0 {
 		res.Total = float64(out) / end
@@ -346,13 +358,25 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			continue
 		}
 		var w Work
-		budget := e.Chunk
+		budget := e.Chunk * e.Layout.PP // of prompt tokens and new ones together, as engines count; stages have a chunk each under way
+		if !e.Habits.PromptsFirst {
+			for k := range run {
+				if run[k].prompt == 0 {
+					budget--
+				}
+			}
+			budget = max(budget, 1)
+		}
 		for k := range run {
 			if run[k].prompt == 0 {
 				w.Decode++
 				w.Context += run[k].ctx
 			} else if budget > 0 {
 				take := min(run[k].prompt, budget)
+				if e.Habits.Whole && take < run[k].prompt && w.Prompt > 0 {
+					budget = 0 // it waits for a step that has room for all of it
+					continue
+				}
 				budget -= take
 				w.Prompts++
 				w.Prompt += take
@@ -370,8 +394,10 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 		if w.Prompts > 0 {
 			w.Before /= w.Prompts
 		}
+		w = w.inStages(e.Layout.PP, e.Chunk)
 		step := max(e.Step(w), loading) // blocks come layer by layer, beside the compute
 		loading = 0
+		res.spent.add(e, w, step)
 		// As long as nothing changes, steps are alike: many at once.
 		many := 1
 		if w.Prompt == 0 {
@@ -392,6 +418,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			many = max(min(many, 16), 1)
 		}
 		now += step * float64(many)
+		res.spent.repeat(e, w, step, many-1)
 		for k := 0; k < len(run); {
 			x := &run[k]
 			if x.prompt > 0 || x.first > 0 && w.Decode == 0 {

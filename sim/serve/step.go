@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/weft-fabric/weft/plan/kernel"
@@ -11,6 +12,72 @@ import (
 // Prompt tokens together, run beside them; Before is how many tokens a piece finds in the cache, on average.
 type Work struct {
 	Decode, Context, Prompts, Prompt, Before int
+}
+
+// inStages is the work of one pass through the stages of a pipeline, while each stage is at a part of its own: requests
+// are dealt out over as many batches as there are stages, and prompts that are longer than a chunk over as many passes.
+// In the time of one pass all of the batches pass.
+func (w Work) inStages(stages, chunk int) Work {
+	if stages == 1 {
+		return w
+	}
+	up := func(n, parts int) int { return (n + parts - 1) / parts }
+	w.Decode = up(w.Decode, stages)
+	if passes := min(stages, up(w.Prompt, chunk)); passes > 1 {
+		w.Prompt, w.Prompts = up(w.Prompt, passes), up(w.Prompts, passes)
+	}
+	return w
+}
+
+// spent is what the steps of a run took, and for what.
+type spent struct {
+	all, sums, prompts float64
+	steps, tokens      float64
+	prefill            float64 // of prefill workers
+}
+
+func (s *spent) add(e *Engine, w Work, step float64) { s.repeat(e, w, step, 1) }
+
+func (s *spent) repeat(e *Engine, w Work, step float64, times int) {
+	n := float64(times)
+	s.all += n * step
+	tokens := math.Ceil(float64(w.Decode+w.Prompt) / float64(max(e.Layout.DP, 1)))
+	s.sums += n * min(2*float64(e.Model.Layers)*e.reduce(2*tokens*float64(e.Model.Hidden)), step)
+	if w.Prompt > 0 {
+		s.prompts += n * max(step-e.Step(Work{Decode: w.Decode, Context: w.Context}), 0)
+	}
+	if w.Decode > 0 {
+		s.steps += n
+		s.tokens += n * float64(w.Decode*e.Layout.PP)
+	}
+}
+
+// tell says what a run's time went into, and what limits it.
+func (s *spent) tell(r *Result, time float64) {
+	if s.all == 0 || time == 0 {
+		return
+	}
+	r.SumsShare, r.Prompts, r.Idle = s.sums/s.all, s.prompts/s.all, max(1-s.all/time, 0)
+	if s.steps > 0 {
+		r.Batch = s.tokens / s.steps
+	}
+	busy := 0.0
+	if n := r.Layout.Prefill * max(r.Layout.DP, 1); n > 0 {
+		busy = s.prefill / float64(n) / (time / float64(max(r.Layout.Replicas, 1)))
+	}
+	switch {
+	case r.Limit != "": // the KV cache
+	case busy > .8:
+		r.Limit = fmt.Sprintf("prompts: their copies are busy %.0f%% of the time", 100*min(busy, 1))
+	case r.Idle > .5:
+		r.Limit = fmt.Sprintf("arrivals: copies stand idle %.0f%% of the time", 100*r.Idle)
+	case r.Prompts > .5:
+		r.Limit = fmt.Sprintf("compute of prompts: %.0f%% of the steps' time", 100*r.Prompts)
+	case r.SumsShare > .3:
+		r.Limit = fmt.Sprintf("sums over ranks: %.0f%% of the steps' time", 100*r.SumsShare)
+	default:
+		r.Limit = "weights and KV cache read from memory"
+	}
 }
 
 // round keeps 32 steps a doubling: a step's time is smooth in its tokens.
@@ -101,7 +168,8 @@ func (e *Engine) reduce(bytes float64) float64 {
 func (e *Engine) sum(w Work) float64 {
 	m, c, l := e.Model, e.Machine.Chip, e.Layout
 	t, dp, ranks := float64(l.TP), float64(max(l.DP, 1)), float64(l.Ranks())
-	decode, prompt := math.Ceil(float64(w.Decode)/dp), math.Ceil(float64(w.Prompt)/dp)
+	// A prompt runs in one group: fewer prompts than groups leave groups without any, and the others wait for it.
+	decode, prompt := math.Ceil(float64(w.Decode)/dp), math.Ceil(float64(w.Prompt)/min(dp, max(float64(w.Prompts), 1)))
 	prompts := math.Ceil(float64(w.Prompts) / dp)
 	tokens, all := decode+prompt, float64(w.Decode+w.Prompt)
 	ty := kernel.Type(e.Weights)

@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,9 @@ import (
 
 // block is the tokens of one of Mooncake's blocks, which hash_ids names.
 const block = 512
+
+// maxTokens is the longest prompt and answer that a trace may have.
+const maxTokens = 1 << 28
 
 // ReadTrace reads arrivals: Mooncake's lines of JSON (timestamp in milliseconds, input_length, output_length, and hash_ids,
 // from which follows what earlier prompts left in the cache), Azure's tables (TIMESTAMP, ContextTokens, GeneratedTokens) or
@@ -33,15 +35,11 @@ func ReadTrace(data []byte) ([]Request, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no request in the trace")
 	}
-	slices.SortStableFunc(out, func(a, b Request) int {
-		switch {
-		case a.At < b.At:
-			return -1
-		case a.At > b.At:
-			return 1
+	for i := 1; i < len(out); i++ {
+		if out[i].At < out[i-1].At {
+			return nil, fmt.Errorf("request %d comes at %.3f s, before the one above it at %.3f s: sort the trace by time", i+1, out[i].At-out[0].At, out[i-1].At-out[0].At)
 		}
-		return 0
-	})
+	}
 	first := out[0].At
 	for i := range out {
 		out[i].At -= first
@@ -67,8 +65,8 @@ func readMooncake(data []byte) ([]Request, error) {
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if r.Timestamp == nil || r.Input < 1 || r.Output < 0 {
-			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length", n)
+		if r.Timestamp == nil || *r.Timestamp < 0 || r.Input < 1 || r.Output < 0 || r.Input > maxTokens || r.Output > maxTokens {
+			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length: milliseconds from 0 on, at least one token of a prompt, none below 0", n)
 		}
 		cached, prefix := 0, true
 		for _, id := range r.Blocks {
@@ -107,7 +105,7 @@ func readAzure(data []byte) ([]Request, error) {
 		when, err := seconds(row[cols[0]])
 		in, err1 := strconv.Atoi(strings.TrimSpace(row[cols[1]]))
 		gen, err2 := strconv.Atoi(strings.TrimSpace(row[cols[2]]))
-		if err != nil || err1 != nil || err2 != nil || in < 1 || gen < 0 {
+		if err != nil || err1 != nil || err2 != nil || in < 1 || gen < 0 || in > maxTokens || gen > maxTokens {
 			return nil, fmt.Errorf("row %d: %s: want a time and two numbers of tokens", n+2, strings.Join(row, ","))
 		}
 		out = append(out, Request{when, in, max(gen, 1), 0})
