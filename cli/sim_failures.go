@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/sim/failures"
@@ -14,6 +17,7 @@ func newSimFailures() *cobra.Command {
 	var gpus, spares, runs int
 	var days, work, interval, stall, load, store, detect, timeout, localise, requeue, inPlace, kept, memory float64
 	var rates map[string]string
+	var tiers []string
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -28,7 +32,8 @@ Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand bes
 seed gives the same numbers.`,
 		Example: `  weft sim failures --cluster rail --set hosts=2048 --model llama3.1-405b --days 54
   weft sim failures --cluster superpod-h100 --work 30 --spares 2 --json
-  weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05`,
+  weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05
+  weft sim failures --cluster rail --model llama3-70b --tier 'name=memory write=40 read=40 survives=0.8' --tier 'name=disk write=4 read=8 copy=100 survives=0.5'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := planCluster(cmd, on, p, gpus)
@@ -97,8 +102,29 @@ seed gives the same numbers.`,
 			if memory > 0 {
 				j.Tiers = append([]failures.Tier{{Name: "peer memory", Stall: .5, Load: 15, Survives: memory}}, j.Tiers...)
 			}
-			if spares < 0 || runs < 1 || days <= 0 || work < 0 || interval < 0 {
-				return fmt.Errorf("--spares, --runs, --days, --work and --interval must not be negative, --runs and --days at least 1")
+			quick := j.Tiers[:len(j.Tiers)-1]
+			for _, text := range tiers {
+				t, err := parseTier(text, size/float64(parts.Hosts))
+				if err != nil {
+					return fmt.Errorf("--tier %q: %w", text, err)
+				}
+				quick = append(quick, t)
+			}
+			j.Tiers = append(quick, failures.Tier{Name: "store", Stall: stall, Load: load, Every: interval})
+			switch {
+			case spares < 0 || work < 0 || interval < 0:
+				return fmt.Errorf("--spares, --work and --interval must not be negative")
+			case runs < 1 || !(days > 0):
+				return fmt.Errorf("--runs %d, --days %g: want at least 1 run of more than 0 days", runs, days)
+			case !(store > 0):
+				return fmt.Errorf("--store is %g; want GB/s above 0", store)
+			}
+			enough, err := failures.Spares(j, runs, seed)
+			if err != nil {
+				return err
+			}
+			if !fl.Changed("spares") {
+				spares, j.Spares = enough, enough
 			}
 			r, err := failures.Best(j, runs, seed)
 			if err != nil {
@@ -114,17 +140,23 @@ seed gives the same numbers.`,
 			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, spares, runs, days, seed)
 			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
 			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
+			for _, t := range quick {
+				line("", "%s: every %.0f s, stands still for %.2g s, loads in %.2g s, survives %.0f%% of the failures", t.Name, r.Intervals["tier "+t.Name], t.Stall, t.Load, 100*t.Survives)
+			}
 			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s", r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
 			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%", 100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)
 			for _, k := range []string{"checkpoints", "repeated work", "detection", "restart", "waiting for hosts"} {
 				line("", "%-18s %.2f%%", k, 100*r.Parts[k])
 			}
-			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile: as many spares", r.Away, r.AwayP99)
+			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile; %d spares are enough 99%% of the time", r.Away, r.AwayP99, enough)
 			line("lost", "%.0f GPU hours a run", r.Lost)
 			for _, x := range r.Causes {
 				line("", "%-18s %6.1f failures, %.0f GPU hours", x.Name, x.Failures, x.GPUHours)
 			}
 			if len(r.Days) > 0 {
+				if r.Unfinished > 0 {
+					line("finishes", "never, as far as %d of %d runs go: not in %g days", r.Unfinished, r.Runs, 40*days)
+				}
 				line("finishes", "after %.1f days in half of the runs, %.1f in 90%%, %.1f in 99%%", r.Days["p50"], r.Days["p90"], r.Days["p99"])
 			}
 			return nil
@@ -140,11 +172,12 @@ seed gives the same numbers.`,
 	fl.Float64Var(&work, "work", 0, "`DAYS` of training to do: also say when it is done")
 	fl.IntVar(&runs, "runs", 20, "how many `RUNS` to draw")
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the draws")
-	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by")
+	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by; enough for 99% of the time without it")
 	fl.Float64Var(&interval, "interval", 0, "`SECONDS` of work between checkpoints; the best without it")
 	fl.Float64Var(&stall, "stall", 10, "`SECONDS` that training stands still for a checkpoint")
 	fl.Float64Var(&load, "load", 60, "`SECONDS` to load one")
 	fl.Float64Var(&memory, "memory-tier", 0, "also keep copies in peers' memory, which survive this `SHARE` of failures")
+	fl.StringArrayVar(&tiers, "tier", nil, "a further place of checkpoints: `'name=disk write=4 read=8 survives=0.7'`, GB/s of a host; also every=SECONDS and copy=GB/s, at which training goes on when a copy is made; quickest first, repeatable")
 	fl.Float64Var(&detect, "detect", 20, "`SECONDS` until a failure is known")
 	fl.Float64Var(&timeout, "timeout", 600, "`SECONDS` until a hang is")
 	fl.Float64Var(&localise, "localise", 120, "`SECONDS` to find the part to blame")
@@ -173,4 +206,39 @@ func blast(g *topo.Graph) int {
 		most = len(hosts)
 	})
 	return most
+}
+
+// parseTier reads a place of checkpoints, of which a host holds that many bytes.
+func parseTier(text string, bytes float64) (failures.Tier, error) {
+	t := failures.Tier{}
+	values := map[string]float64{"write": 0, "read": 0, "survives": 0, "every": 0, "copy": 0}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		if key == "name" {
+			t.Name = value
+			continue
+		}
+		if _, known := values[key]; !known {
+			return t, fmt.Errorf("%q is not known; want name=, write=, read=, survives=, every=, copy=", word)
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return t, fmt.Errorf("%s: want a number above 0", word)
+		}
+		values[key] = v
+	}
+	switch {
+	case t.Name == "" || values["write"] == 0 || values["read"] == 0 || values["survives"] == 0:
+		return t, fmt.Errorf("name=, write= and read= (GB/s of a host) and survives= (the share of failures that leave it whole) are needed")
+	case values["survives"] > 1:
+		return t, fmt.Errorf("survives=%g: want a share of at most 1", values["survives"])
+	case bytes == 0:
+		return t, fmt.Errorf("how large is a checkpoint? say --model")
+	}
+	t.Survives, t.Every = values["survives"], values["every"]
+	t.Stall, t.Load = bytes/(values["write"]*1e9), bytes/(values["read"]*1e9)
+	if c := values["copy"]; c > 0 { // training goes on once the copy is made; the save counts when it is written
+		t.Stall, t.Drain = bytes/(c*1e9), bytes/(values["write"]*1e9)
+	}
+	return t, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,9 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 			}
 			if cmd.Flags().Changed("rate") && !(rate > 0 && rate < 1e9) {
 				return fmt.Errorf("--rate is %g; it must be above 0", rate)
+			}
+			if err := simServeFlags(cmd); err != nil {
+				return err
 			}
 			c, note, err := planCluster(cmd, on, p, gpus)
 			if err != nil {
@@ -206,4 +210,32 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"vllm", "sglang", "trtllm"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// simServeFlags refuses values of flags that mean nothing, and flags that would have no effect.
+func simServeFlags(cmd *cobra.Command) error {
+	fl := cmd.Flags()
+	for _, x := range []struct {
+		name     string
+		from, to float64
+		want     string
+	}{
+		{"users", 1, 1e6, "at least 1"}, {"input", 1, 1e8, "at least 1 token"}, {"output", 1, 1e8, "at least 1 token"}, {"requests", 0, 1e8, "a number from 0 on"}, {"gpus", 1, 1e9, "at least 1"},
+		{"tp", 1, 1e6, "at least 1"}, {"pp", 1, 1e6, "at least 1"}, {"dp", 1, 1e6, "at least 1"}, {"ep", 1, 1e6, "at least 1"}, {"replicas", 1, 1e6, "at least 1"}, {"prefill", 0, 1e6, "a number from 0 on"},
+		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"}, {"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"},
+		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"}, {"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
+	} {
+		f := fl.Lookup(x.name)
+		if v, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && (err != nil || !(v >= x.from && v <= x.to)) {
+			return fmt.Errorf("--%s is %s; want %s", x.name, f.Value, x.want)
+		}
+	}
+	if !fl.Changed("tp") {
+		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
+			if fl.Changed(name) {
+				return fmt.Errorf("--%s is for one layout: say --tp, too; without it all layouts are tried (--apart also with prefill and decode apart)", name)
+			}
+		}
+	}
+	return nil
 }

@@ -92,6 +92,9 @@ of it backward still hides, and the step. --traces DIR writes the step as Chakra
 				}
 			}
 			fmt.Fprintf(w, "step       %.4g s; planned without contention %.4g s\n", r.Step, r.Planned)
+			if !r.Cost.Fits {
+				return finding{fmt.Errorf("%s does not fit: a GPU needs %.1f GB more than it has; 'weft plan %s' says what does", l, r.Cost.Over/1e9, args[0])}
+			}
 			return nil
 		},
 	}

@@ -14,6 +14,7 @@ package failures
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -160,6 +161,7 @@ type Result struct {
 	Causes     []Cause            `json:"lost_by_cause"`
 	Parts      map[string]float64 `json:"lost_share"` // of all time: checkpoints, repeated work, detection, restart, waiting for hosts
 	Days       map[string]float64 `json:"days_to_finish,omitempty"`
+	Unfinished int                `json:"unfinished,omitempty"` // runs in which the work was not done in 40 times the days
 	Spares     int                `json:"spares"`
 	Away       float64            `json:"hosts_away_mean"`
 	AwayP99    float64            `json:"hosts_away_p99"`
@@ -171,7 +173,8 @@ type Result struct {
 type event struct {
 	at   float64
 	seq  int
-	kind int // of hazard; -1 for a host that is repaired
+	kind int // of hazard; -1 for a part that is repaired
+	back int // hosts that come back with it
 }
 
 type events []event
@@ -196,7 +199,8 @@ type one struct {
 	failures                      []float64
 	lost                          []float64
 	away, finish                  float64
-	awayTimes                     []float64
+	finished                      bool
+	awayTimes                     map[int]float64 // by hosts away: seconds
 }
 
 // Check reports what makes a job impossible.
@@ -210,6 +214,8 @@ func (j Job) Check() error {
 		return fmt.Errorf("a job needs a place for checkpoints")
 	case !(j.Rate() > 0):
 		return fmt.Errorf("nothing ever fails: give hazards with a rate")
+	case j.Rate()*j.Days*86400 > 1e7:
+		return fmt.Errorf("%.3g failures in %g days are more than can be followed; at most 10 million", j.Rate()*j.Days*86400, j.Days)
 	}
 	for _, h := range j.Hazards {
 		if h.Count < 0 || h.Yearly < 0 || h.Shape < 0 || h.Repair < 0 || h.Sigma < 0 {
@@ -217,9 +223,17 @@ func (j Job) Check() error {
 		}
 	}
 	for _, t := range j.Tiers {
-		if t.Stall < 0 || t.Load < 0 || t.Survives < 0 || t.Survives > 1 || t.Every < 0 {
+		if !(t.Stall >= 0 && t.Load >= 0 && t.Survives >= 0 && t.Survives <= 1 && t.Every >= 0 && t.Drain >= 0) {
 			return fmt.Errorf("tier %s: times must not be negative, and it survives a share of 0 to 1", t.Name)
 		}
+	}
+	for name, v := range map[string]float64{"detection": j.Detect, "the time limit": j.Timeout, "localisation": j.Localise, "requeue": j.Requeue, "a restart in place": j.InPlace} {
+		if !(v >= 0) {
+			return fmt.Errorf("%s takes %g s; times must not be negative", name, v)
+		}
+	}
+	if !(j.Kept >= 0 && j.Kept <= 1) {
+		return fmt.Errorf("the same hosts go on after a share of %g of the failures; want 0 to 1", j.Kept)
 	}
 	return nil
 }
@@ -249,31 +263,16 @@ func (j *Job) every() {
 // run draws one run.
 func (j Job) run(r *rand.Rand) one {
 	end := j.Days * 86400
-	o := one{failures: make([]float64, len(j.Hazards)), lost: make([]float64, len(j.Hazards))}
+	o := one{failures: make([]float64, len(j.Hazards)), lost: make([]float64, len(j.Hazards)), awayTimes: map[int]float64{}}
 	q := &events{}
 	seq := 0
-	push := func(at float64, kind int) {
+	push := func(at float64, kind, back int) {
 		seq++
-		heap.Push(q, event{at, seq, kind})
-	}
-	// All parts of a kind together are one renewal process. Its gaps are Weibull with the mean that the
-	// counts give; a shape below 1 makes bursts.
-	gap := func(k int) float64 {
-		h := j.Hazards[k]
-		mean := 365 * 86400 / (float64(h.Count) * h.Yearly)
-		shape := h.Shape
-		if shape == 0 {
-			shape = 1
-		}
-		return mean / math.Gamma(1+1/shape) * math.Pow(r.ExpFloat64(), 1/shape)
+		heap.Push(q, event{at, seq, kind, back})
 	}
 	for k, h := range j.Hazards {
 		if h.Count > 0 && h.Yearly > 0 {
-			at := gap(k)
-			if h.Shape > 0 && h.Shape < 1 { // begin in the middle of the process, not at a failure
-				at *= r.Float64() * 2
-			}
-			push(at, k)
+			push(h.first(r), k, 0)
 		}
 	}
 	// Work that counts grows by speed between events: saves take their share of it.
@@ -281,49 +280,79 @@ func (j Job) run(r *rand.Rand) one {
 	for _, t := range j.Tiers {
 		overhead += t.Stall / t.intervals
 	}
-	now, away, awaySince := 0.0, 0, 0.0
-	need := j.Hosts
-	have := j.Hosts + j.Spares
+	away, awaySince := 0, 0.0
+	need, have := j.Hosts, j.Hosts+j.Spares
 	note := func(at float64) {
 		o.away += float64(away) * (at - awaySince)
+		o.awayTimes[away] += at - awaySince
 		awaySince = at
 	}
 	work := 0.0 // done and kept
 	goal := j.Work * 86400
-	begin := 0.0 // when the job last began to work
-	up := true
+	limit := end
+	if goal > 0 {
+		limit = 40 * end // a job that is not done by then is given up
+	}
+	// The job is in one of three states: it works since begin; it starts, and will work from begin on, what it does before
+	// being detection until found and restart after; or it waits for hosts since begin.
+	const (
+		working = iota
+		starting
+		waiting
+	)
+	state, begin, found, since := working, 0.0, 0.0, 0.0 // since: when a start began
+	settleStart := func(at float64) {                    // count what a start took up to a time
+		o.detect += max(min(at, found)-since, 0)
+		o.restart += max(at-max(found, since), 0)
+		since = at
+	}
+	now := limit
 	for {
-		if q.Len() == 0 {
-			break
-		}
 		e := heap.Pop(q).(event)
-		if goal > 0 && up && work+(e.at-begin)/overhead >= goal && e.at > begin {
+		if e.at > limit {
+			e.at, e.kind = limit, -2
+		}
+		if state == starting && e.at >= begin { // it works by now, or has too few hosts
+			settleStart(begin)
+			state = working
+			if have-away < need {
+				state = waiting
+			}
+		}
+		if goal > 0 && state == working && work+(e.at-begin)/overhead >= goal {
 			now = begin + (goal-work)*overhead
-			work = goal
+			o.stall += (goal - work) * (overhead - 1)
+			work, o.finished = goal, true
 			break
 		}
-		if e.at >= end && goal == 0 || e.at > 40*end {
+		if e.kind == -2 {
+			switch state {
+			case working:
+				done := (limit - begin) / overhead
+				o.stall += limit - begin - done
+				work += done
+			case starting:
+				settleStart(limit)
+			case waiting:
+				o.wait += limit - begin
+			}
 			break
 		}
-		if e.kind < 0 {
+		if e.kind == -1 {
 			note(e.at)
-			away--
-			if !up && have-away >= need {
-				up = true
-				o.wait += e.at - now
-				begin = max(e.at, begin)
+			away -= e.back
+			if state == waiting && have-away >= need {
+				o.wait += e.at - begin
+				state, begin = working, e.at
 			}
 			continue
 		}
-		push(e.at+gap(e.kind), e.kind)
-		if !up || e.at < begin { // nothing runs, or it is starting: the part is repaired all the same
+		h := j.Hazards[e.kind]
+		push(e.at+h.gap(r), e.kind, 0)
+		if state == waiting { // nothing runs that could fail
 			continue
 		}
-		h := j.Hazards[e.kind]
 		o.failures[e.kind]++
-		ran := e.at - begin
-		done := ran / overhead
-		o.stall += ran - done
 		// Which checkpoint is left decides what is repeated.
 		tier := len(j.Tiers) - 1
 		for i := range j.Tiers[:tier] {
@@ -333,54 +362,87 @@ func (j Job) run(r *rand.Rand) one {
 			}
 		}
 		t := j.Tiers[tier]
-		lost := math.Mod(work+done, t.intervals)
-		if t.Drain > 0 && lost < t.Drain {
-			lost += t.intervals
+		lost := 0.0
+		if state == starting {
+			settleStart(e.at) // the start begins again
+		} else {
+			ran := e.at - begin
+			done := ran / overhead
+			o.stall += ran - done
+			lost = math.Mod(work+done, t.intervals)
+			if t.Drain > 0 && lost < t.Drain {
+				lost += t.intervals
+			}
+			lost = min(lost, work+done)
+			work += done - lost
+			o.again += lost
 		}
-		lost = min(lost, work+done)
-		work += done - lost
-		o.again += lost
 		detect := j.Detect
 		if r.Float64() < h.Silent {
 			detect = j.Timeout
 		}
 		restart := j.Requeue
-		if h.Hosts == 0 || r.Float64() < j.Kept {
+		if h.Hosts == 0 || h.Hosts == 1 && r.Float64() < j.Kept {
 			restart = j.InPlace
 		} else {
 			note(e.at)
-			for range h.Hosts {
-				away++
-				push(e.at+j.repair(h, r), -1)
-			}
+			away += h.Hosts
+			push(e.at+j.repair(h, r), -1, h.Hosts) // one part is repaired, and all its hosts are back
 			detect += j.Localise
 		}
-		o.detect += detect
-		o.restart += restart + t.Load
 		o.lost[e.kind] += lost*overhead + detect + restart + t.Load
-		begin = e.at + detect + restart + t.Load
-		o.awayTimes = append(o.awayTimes, float64(away))
-		if have-away < need {
-			up = false
-			now = begin
-		}
+		state, since, found = starting, e.at, e.at+detect
+		begin = found + restart + t.Load
 	}
+	o.total = now
 	if goal > 0 {
-		o.finish, o.total = now, now
-	} else {
-		now = end
-		o.total = end
-		if up && begin < end {
-			done := (end - begin) / overhead
-			o.stall += end - begin - done
-			work += done
-		} else if !up {
-			o.wait += end - min(begin, end)
-		}
+		o.finish = now
 	}
 	note(o.total)
 	o.good = work
 	return o
+}
+
+// gap draws the seconds from one failure to the next. All parts of a kind together are one renewal process; its gaps are
+// Weibull with the mean that the counts give, and a shape below 1 makes bursts.
+func (h Hazard) gap(r *rand.Rand) float64 { return h.scale() * math.Pow(r.ExpFloat64(), 1/h.shape()) }
+
+// first draws the seconds to the first failure of a run, which begins somewhere inside a gap: long gaps are met more often
+// than short ones, as often as they are long.
+func (h Hazard) first(r *rand.Rand) float64 {
+	if h.shape() == 1 {
+		return h.gap(r)
+	}
+	return r.Float64() * h.scale() * math.Pow(gamma(r, 1+1/h.shape()), 1/h.shape())
+}
+
+func (h Hazard) shape() float64 {
+	if h.Shape == 0 {
+		return 1
+	}
+	return h.Shape
+}
+
+// scale is the Weibull's, from its mean.
+func (h Hazard) scale() float64 {
+	return 365 * 86400 / (float64(h.Count) * h.Yearly) / math.Gamma(1+1/h.shape())
+}
+
+// gamma draws from a gamma distribution with a shape of at least 1 and scale 1, by Marsaglia and Tsang's method.
+func gamma(r *rand.Rand, shape float64) float64 {
+	d := shape - 1./3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := r.NormFloat64()
+		v := 1 + c*x
+		if v <= 0 {
+			continue
+		}
+		v = v * v * v
+		if math.Log(1-r.Float64()) < .5*x*x+d-d*v+d*math.Log(v) {
+			return d * v
+		}
+	}
 }
 
 // repair draws the seconds until a host is back.
@@ -397,19 +459,25 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	res := &Result{MTTF: j.MTTF(), Runs: runs, Seed: seed, Spares: j.Spares, Parts: map[string]float64{}, Intervals: map[string]float64{}}
 	last := j.Tiers[len(j.Tiers)-1]
 	res.Interval = last.intervals
-	stall := max(last.Stall, .1)
-	res.Intervals["young"], res.Intervals["daly"], res.Intervals["exact"] = Young(stall, res.MTTF), Daly(stall, res.MTTF), Exact(stall, res.MTTF)
+	stall, falls := max(last.Stall, .1), res.MTTF // the time between failures that fall to the last tier
+	for _, t := range j.Tiers[:len(j.Tiers)-1] {
+		falls /= max(1-t.Survives, 1e-3)
+	}
+	res.Intervals["young"], res.Intervals["daly"], res.Intervals["exact"] = Young(stall, falls), Daly(stall, falls), Exact(stall, falls)
 	for _, t := range j.Tiers {
 		res.Intervals["tier "+t.Name] = t.intervals
 	}
-	var good, finish, away []float64
-	var total, failures, waiting float64
+	var good, finish []float64
+	away := map[int]float64{}
+	unfinished := 0
+	var total, failures, waiting, counts float64
 	causes := make([]Cause, len(j.Hazards))
 	sums := map[string]float64{}
 	for i := range runs {
 		o := j.run(rand.New(rand.NewPCG(seed, uint64(i))))
 		good = append(good, o.good/o.total)
 		total += o.total
+		counts += o.good
 		waiting += o.wait
 		for k := range causes {
 			causes[k].Failures += o.failures[k] / float64(runs)
@@ -422,9 +490,14 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 		sums["restart"] += o.restart
 		sums["waiting for hosts"] += o.wait
 		res.Away += o.away / o.total / float64(runs)
-		away = append(away, o.awayTimes...)
+		for n, t := range o.awayTimes {
+			away[n] += t
+		}
 		if j.Work > 0 {
 			finish = append(finish, o.finish/86400)
+			if !o.finished {
+				unfinished++
+			}
 		}
 	}
 	for k, v := range sums {
@@ -443,8 +516,8 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	}
 	res.Goodput, res.GoodputLow, res.GoodputUp = mean, mean-half, mean+half
 	res.ETTR = mean
-	if busy := 1 - waiting/total; busy > 0 {
-		res.ETTR = mean / busy
+	if waiting > 0 && total > waiting {
+		res.ETTR = counts / (total - waiting)
 	}
 	res.Failures = failures / float64(runs)
 	if failures > 0 {
@@ -464,16 +537,31 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 		return 0
 	})
 	res.Causes = causes
-	if len(away) > 0 {
-		slices.Sort(away)
-		res.AwayP99 = away[len(away)*99/100]
+	// 99% of the time no more hosts are away.
+	left := total * .99
+	for _, n := range slices.Sorted(maps.Keys(away)) {
+		res.AwayP99 = float64(n)
+		if left -= away[n]; left <= 0 {
+			break
+		}
 	}
+	res.Unfinished = unfinished
 	if len(finish) > 0 {
 		slices.Sort(finish)
 		at := func(p float64) float64 { return finish[min(int(p*float64(len(finish))), len(finish)-1)] }
 		res.Days = map[string]float64{"p10": at(.1), "p50": at(.5), "p90": at(.9), "p99": at(.99)}
 	}
 	return res, nil
+}
+
+// Spares is how many hosts must stand by so that 99% of the time no more are away.
+func Spares(j Job, runs int, seed uint64) (int, error) {
+	j.Spares, j.Tiers = 4*j.Hosts, slices.Clone(j.Tiers)
+	r, err := Run(j, runs, seed)
+	if err != nil {
+		return 0, err
+	}
+	return int(r.AwayP99), nil
 }
 
 // Best tries intervals around the exact one for the last tier and keeps the one with the most goodput.

@@ -1,14 +1,18 @@
 package failures
 
-// Rates of parts, failures a year, as measured on 16,384 H100 during 54 days (Llama 3, table 5): the GPU with its
+// yearly is failures a year of one part of 16,384, of those that 54 days counted.
+const yearly = 365. / 54 / 16384
+
+// Rates of parts, failures a year, as measured on 16,384 H100 during 54 days (Llama 3, table 5: 419 stops): the GPU with its
 // memory, a server's other parts, a NIC, and a port's switch or cable. Repair times are those of a trace of 400
 // servers: log-normal, median 23 hours, a spread of 2.5 in the logarithm; software needs none.
 const (
-	gpuYearly    = 0.111
-	hostYearly   = 0.046
-	nicYearly    = 0.0029
-	portYearly   = 0.014
-	softYearly   = 0.0326 // software, data, human: a GPU's share of what remains of Llama 3's 419
+	gpuYearly    = 268 * yearly    // faulty, HBM, SRAM, processor, silent corruption, heat
+	hostYearly   = 14 * yearly * 8 // power supply, chassis, board, CPU, DIMM, SSD
+	nicYearly    = 7 * yearly
+	portYearly   = 35 * yearly // switch or cable: the source cannot tell
+	switchYearly = .02         // of one leaf switch, taken out of its ports' rate
+	softYearly   = 95 * yearly // software (56), hosts taken out for maintenance (32), watchdogs without a known cause (7)
 	repairMedian = 23.0
 	repairSigma  = 1.6 // of one kind of part; kinds together spread by 2.5
 	silentShare  = 0.10
@@ -37,8 +41,8 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 		{Name: "gpu of a lemon host", Count: lemons, Yearly: gpu * .35 * float64(p.GPUs) / float64(max(lemons, 1)), Shape: .53, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
 		{Name: "host", Count: p.Hosts, Yearly: rate("host", hostYearly), Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: .02},
 		{Name: "nic", Count: p.NICs, Yearly: rate("nic", nicYearly), Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
-		{Name: "cable", Count: p.Ports, Yearly: rate("cable", portYearly*.9), Hosts: 1, Repair: 6, Sigma: 1, Silent: silentShare},
-		{Name: "switch", Count: p.Leaves, Yearly: rate("switch", .02), Hosts: max(p.HostsPerLeaf, 1), Repair: 6, Sigma: 1, Silent: .02},
+		{Name: "cable", Count: p.Ports, Yearly: rate("cable", max(portYearly-switchYearly*float64(p.Leaves)/float64(max(p.Ports, 1)), 0)), Hosts: 1, Repair: 6, Sigma: 1, Silent: silentShare},
+		{Name: "switch", Count: p.Leaves, Yearly: rate("switch", switchYearly), Hosts: max(p.HostsPerLeaf, 1), Repair: 6, Sigma: 1, Silent: .02},
 		{Name: "software", Count: p.GPUs, Yearly: rate("software", softYearly), Hosts: 0, Repair: 0, Sigma: 0, Silent: silentShare},
 	}
 }

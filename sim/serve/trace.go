@@ -37,7 +37,7 @@ func ReadTrace(data []byte) ([]Request, error) {
 	}
 	for i := 1; i < len(out); i++ {
 		if out[i].At < out[i-1].At {
-			return nil, fmt.Errorf("request %d comes at %.3f s, before the one above it at %.3f s: sort the trace by time", i+1, out[i].At-out[0].At, out[i-1].At-out[0].At)
+			return nil, fmt.Errorf("request %d comes %.3f s before the one above it: sort the trace by time", i+1, out[i-1].At-out[i].At)
 		}
 	}
 	first := out[0].At
@@ -59,13 +59,13 @@ func readMooncake(data []byte) ([]Request, error) {
 		var r struct {
 			Timestamp *float64 `json:"timestamp"`
 			Input     int      `json:"input_length"`
-			Output    int      `json:"output_length"`
+			Output    *int     `json:"output_length"`
 			Blocks    []int64  `json:"hash_ids"`
 		}
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if r.Timestamp == nil || *r.Timestamp < 0 || r.Input < 1 || r.Output < 0 || r.Input > maxTokens || r.Output > maxTokens {
+		if r.Timestamp == nil || *r.Timestamp < 0 || r.Output == nil || r.Input < 1 || *r.Output < 0 || r.Input > maxTokens || *r.Output > maxTokens {
 			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length: milliseconds from 0 on, at least one token of a prompt, none below 0", n)
 		}
 		cached, prefix := 0, true
@@ -75,15 +75,18 @@ func readMooncake(data []byte) ([]Request, error) {
 			}
 			seen[id] = true
 		}
-		out = append(out, Request{*r.Timestamp / 1e3, r.Input, max(r.Output, 1), min(cached, r.Input-1)})
+		out = append(out, Request{*r.Timestamp / 1e3, r.Input, max(*r.Output, 1), min(cached, r.Input-1)})
 	}
 	return out, s.Err()
 }
 
 func readAzure(data []byte) ([]Request, error) {
 	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-	if err != nil || len(rows) == 0 {
-		return nil, fmt.Errorf("not a trace: want lines of JSON with timestamp, or a table with TIMESTAMP, ContextTokens, GeneratedTokens (%v)", err)
+	if err != nil {
+		return nil, fmt.Errorf("not a trace: want lines of JSON with timestamp, or a table with TIMESTAMP, ContextTokens, GeneratedTokens: %w", err)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("no request in the trace")
 	}
 	at := map[string]int{}
 	for i, h := range rows[0] {
