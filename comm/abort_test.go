@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -72,9 +71,6 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 	for i, op := range trialOps {
 		for j, fault := range []string{"wrong count", "wrong type", "wrong operation", "missing call"} {
 			for _, messages := range []bool{false, true} {
-				if messages && bounded.Race {
-					continue // what ranks read of one another's boards to find out is a snapshot, as between hosts
-				}
 				if fault == "missing call" && i%5 != 0 {
 					continue // each waits for its limit; processes have them all
 				}
@@ -224,9 +220,6 @@ func TestCanceledContext(t *testing.T) {
 // The report of a hang says who waits for whom, since when and at which step.
 func TestHangReport(t *testing.T) {
 	for _, messages := range []bool{false, true} {
-		if messages && bounded.Race {
-			continue
-		}
 		var first []error
 		for limit := 100 * time.Millisecond; limit < time.Minute; limit *= 2 { // until it is long enough for calls to begin
 			first, _ = attempt(t, 3, messages, func(rank int) *order {

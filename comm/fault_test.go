@@ -134,12 +134,12 @@ func (y *tally) after(f *faultCase, list procs, victim int, within time.Duration
 }
 
 // steady repeats a case, with longer limits, in which the machine had no core for
-// some rank for a good part of the limit.
+// some rank for a good part of the limit, or until the limit had passed.
 func (f *faultCase) steady(do func() *tally) *tally {
 	for again := 0; ; again++ {
 		f.limit = limit << again
 		y := do()
-		if again == 4 || y.stall < f.limit/4 {
+		if again == 4 || y.stall < f.limit/4 && !slices.ContainsFunc(y.problems, neverBegan) {
 			y.again = again
 			return y
 		}

@@ -105,8 +105,8 @@ func (v *verbs) Write(to int, dst transport.Key, src []byte) (transport.Ticket, 
 	})
 }
 
-// snapshot is up to how many bytes Read loads words at once.
-const snapshot = 4 << 10
+// snapshot is up to how many bytes Read loads words at once: more than the part of a board that is read (board.ShortSize, 13,824).
+const snapshot = 16 << 10
 
 // Read loads from a rank's memory. Short memory of words at a multiple of eight is loaded a word at once, for owners that
 // store to it with sync/atomic, as they do to boards.
