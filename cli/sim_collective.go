@@ -184,32 +184,9 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	o := sim.Options{PXN: f.pxn, Seed: f.seed, Fail: f.fail, Unfolded: f.noFold, Measured: !f.wire}
-	if o.Slow, err = parseSlow(f.slow); err != nil {
+	o, err := f.options()
+	if err != nil {
 		return err
-	}
-	if o.Routing, err = choose("--routing", f.routing, map[string]sim.Routing{"adaptive": sim.Adaptive, "ecmp": sim.ECMP}); err != nil {
-		return err
-	}
-	if o.Transport, err = choose("--transport", f.transport, map[string]sim.Transport{"rdma": sim.RDMA, "tcp": sim.TCP}); err != nil {
-		return err
-	}
-	if f.seeds < 0 || f.seeds > 0 && o.Routing != sim.ECMP {
-		return fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
-	}
-	if f.algo != "auto" {
-		if _, _, err := sim.Named(f.algo); err != nil {
-			return fmt.Errorf("--algo: %w", err)
-		}
-	}
-	if f.channels < 0 || f.channels > maxCopies || f.pieces < 0 || f.pieces > maxPieces {
-		return fmt.Errorf("--channels %d --pieces %d: want 0 to %d channels and 0 to %d pieces", f.channels, f.pieces, maxCopies, maxPieces)
-	}
-	if f.noSwitches && f.algo != "auto" {
-		return fmt.Errorf("--no-switches is for --algo auto; leave it out with --algo %s", f.algo)
-	}
-	if f.copies < 1 || f.copies > 64 {
-		return fmt.Errorf("--copies %d: want 1 to 64", f.copies)
 	}
 	write, err := traceWriter(f.out)
 	if err != nil {
@@ -219,16 +196,9 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	var gpus []topo.NodeID
-	c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
-	if f.gpus < 0 || f.gpus > len(gpus) {
-		return fmt.Errorf("--gpus %d: %s has %d", f.gpus, c.Name, len(gpus))
-	}
-	if f.gpus > 0 {
-		gpus = gpus[:f.gpus]
-	}
-	if len(gpus) < 2 {
-		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
+	gpus, err := f.chosenGPUs(c)
+	if err != nil {
+		return err
 	}
 	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {
 		return fmt.Errorf("--job says program= and place= itself; leave --program and --place out")
@@ -265,39 +235,9 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	var rows []simRow
 	var last *sim.Result
 	for _, size := range sizes {
-		found, err := f.simulate(c.Graph, op, len(gpus), size, o)
+		row, res, err := f.row(c.Graph, op, len(gpus), size, o, len(sizes) == 1)
 		if err != nil {
 			return err
-		}
-		p, res := found.Program, found.Result
-		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: found.Algo, Proto: "simple", Channels: p.Channels(),
-			Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Seed: f.seed, Digest: p.Digest()}
-		left := map[string]string{}
-		for _, t := range found.Tried {
-			if t.Why == "" {
-				row.Tried = append(row.Tried, t.Algo)
-				continue
-			}
-			if len(sizes) == 1 {
-				left[t.Algo] = t.Why
-				row.LeftOut = left
-			}
-		}
-		if f.seeds > 0 {
-			spread, err := sim.Seeds(c.Graph, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
-			if err != nil {
-				return err
-			}
-			row.Mean, row.P99, row.Seeds = spread.Mean.Microseconds(), spread.P99.Microseconds(), f.seeds
-		}
-		if f.copies > 1 {
-			jobs := slices.Repeat([]sim.Job{{Program: p, Size: size}}, f.copies)
-			if res, err = sim.Run(c.Graph, jobs, o); err != nil {
-				return err
-			}
-			each := float64(size.Per(res.Time)) / 1e9
-			row.Copies, row.Time, row.Limit = f.copies, res.Time.Microseconds(), res.Limit
-			row.AlgBW, row.BusBW = each, each*op.BusFactor(len(gpus))
 		}
 		rows, last = append(rows, row), res
 	}
@@ -321,6 +261,91 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		printTried(cmd.OutOrStdout(), rows[0])
 	}
 	return nil
+}
+
+// options are those of the simulator that the flags ask for.
+func (f *simFlags) options() (o sim.Options, err error) {
+	o = sim.Options{PXN: f.pxn, Seed: f.seed, Fail: f.fail, Unfolded: f.noFold, Measured: !f.wire}
+	if o.Slow, err = parseSlow(f.slow); err != nil {
+		return o, err
+	}
+	if o.Routing, err = choose("--routing", f.routing, map[string]sim.Routing{"adaptive": sim.Adaptive, "ecmp": sim.ECMP}); err != nil {
+		return o, err
+	}
+	if o.Transport, err = choose("--transport", f.transport, map[string]sim.Transport{"rdma": sim.RDMA, "tcp": sim.TCP}); err != nil {
+		return o, err
+	}
+	if f.seeds < 0 || f.seeds > 0 && o.Routing != sim.ECMP {
+		return o, fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
+	}
+	if f.algo != "auto" {
+		if _, _, err := sim.Named(f.algo); err != nil {
+			return o, fmt.Errorf("--algo: %w", err)
+		}
+	}
+	if f.channels < 0 || f.channels > maxCopies || f.pieces < 0 || f.pieces > maxPieces {
+		return o, fmt.Errorf("--channels %d --pieces %d: want 0 to %d channels and 0 to %d pieces", f.channels, f.pieces, maxCopies, maxPieces)
+	}
+	if f.noSwitches && f.algo != "auto" {
+		return o, fmt.Errorf("--no-switches is for --algo auto; leave it out with --algo %s", f.algo)
+	}
+	if f.copies < 1 || f.copies > 64 {
+		return o, fmt.Errorf("--copies %d: want 1 to 64", f.copies)
+	}
+	return o, nil
+}
+
+// chosenGPUs are the GPUs that take part: all, or the first of them.
+func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
+	var gpus []topo.NodeID
+	c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
+	if f.gpus < 0 || f.gpus > len(gpus) {
+		return nil, fmt.Errorf("--gpus %d: %s has %d", f.gpus, c.Name, len(gpus))
+	}
+	if f.gpus > 0 {
+		gpus = gpus[:f.gpus]
+	}
+	if len(gpus) < 2 {
+		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
+	}
+	return gpus, nil
+}
+
+// row simulates one size on n GPUs. If it is the only one, the row also says why algorithms were left out.
+func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o sim.Options, only bool) (simRow, *sim.Result, error) {
+	found, err := f.simulate(g, op, n, size, o)
+	if err != nil {
+		return simRow{}, nil, err
+	}
+	p, res := found.Program, found.Result
+	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Proto: "simple", Channels: p.Channels(),
+		Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Seed: f.seed, Digest: p.Digest()}
+	left := map[string]string{}
+	for _, t := range found.Tried {
+		if t.Why == "" {
+			row.Tried = append(row.Tried, t.Algo)
+		} else if only {
+			left[t.Algo] = t.Why
+			row.LeftOut = left
+		}
+	}
+	if f.seeds > 0 {
+		spread, err := sim.Seeds(g, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
+		if err != nil {
+			return row, nil, err
+		}
+		row.Mean, row.P99, row.Seeds = spread.Mean.Microseconds(), spread.P99.Microseconds(), f.seeds
+	}
+	if f.copies > 1 {
+		jobs := slices.Repeat([]sim.Job{{Program: p, Size: size}}, f.copies)
+		if res, err = sim.Run(g, jobs, o); err != nil {
+			return row, nil, err
+		}
+		each := float64(size.Per(res.Time)) / 1e9
+		row.Copies, row.Time, row.Limit = f.copies, res.Time.Microseconds(), res.Limit
+		row.AlgBW, row.BusBW = each, each*op.BusFactor(n)
+	}
+	return row, res, nil
 }
 
 // simulate runs the algorithm asked for, or all that fit. With seeds, the run

@@ -96,13 +96,25 @@ func (e *Endpoint) report(ev transport.Event) {
 	}
 }
 
-// lose notes the end of a stream, and moves what it carried to the others.
-func (pr *peer) lose(s *stream, why error) {
-	e := pr.e
+// ending is what the end of a stream means for its peer.
+type ending struct {
+	rest    []*stream      // streams that are left
+	altered bool           // it brought a frame that was changed on its way
+	refused *frame.Refused // it brought a frame that makes no sense; nil if it did not
+	often   bool           // too many streams of the peer ended in one of these two ways
+	same    bool           // too many frames were refused for the same reason
+	brief   int            // streams in a row that did not last
+}
+
+// strike takes a stream out, and counts how it ended. What it carried is to be sent again.
+func (pr *peer) strike(s *stream, why error) ending {
 	pr.mu.Lock()
-	rest := slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
-	if pr.numbered && !e.closed.Load() {
-		pr.streams.Store(&rest)
+	defer pr.mu.Unlock()
+	out := ending{altered: errors.Is(why, auth.ErrAltered)}
+	out.rest = slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
+	out.refused, _ = errors.AsType[*frame.Refused](why)
+	if pr.numbered && !pr.e.closed.Load() {
+		pr.streams.Store(&out.rest)
 		pr.left = append(pr.left, s)
 		for _, p := range pr.carrier.window {
 			if p != nil && p.s == s {
@@ -111,41 +123,45 @@ func (pr *peer) lose(s *stream, why error) {
 			}
 		}
 	}
-	altered := errors.Is(why, auth.ErrAltered)
-	refused, _ := errors.AsType[*frame.Refused](why)
-	if altered || refused != nil {
+	if out.altered || out.refused != nil {
 		pr.altered++
 	}
-	if refused != nil {
-		if pr.refused != refused.What {
-			pr.refused, pr.times = refused.What, 0
+	if out.refused != nil {
+		if pr.refused != out.refused.What {
+			pr.refused, pr.times = out.refused.What, 0
 		}
 		pr.times++
 	}
 	if pr.brief++; time.Since(s.born) > briefTime {
 		pr.brief = 0
 	}
-	often, same, brief := pr.altered >= alterations, pr.times >= refusals, pr.brief
-	pr.mu.Unlock()
+	out.often, out.same, out.brief = pr.altered >= alterations, pr.times >= refusals, pr.brief
+	return out
+}
+
+// lose notes the end of a stream, and moves what it carried to the others.
+func (pr *peer) lose(s *stream, why error) {
+	e := pr.e
+	end := pr.strike(s, why)
 	bye := pr.bye.Load()
 	text := why.Error()
 	if bye {
 		text = "it closed its endpoint"
 	}
-	if altered {
+	if end.altered {
 		e.count.altered.Add(1)
 	}
 	switch {
 	case e.closed.Load():
-	case !pr.numbered && refused != nil:
-		pr.refuse(refused.What)
+	case !pr.numbered && end.refused != nil:
+		pr.refuse(end.refused.What)
 	case !pr.numbered:
 		pr.vanish(text)
 	case bye:
 		e.later(func() {
 			s.abandon()
 			pr.discard(s)
-			if len(rest) == 0 {
+			if len(end.rest) == 0 {
 				pr.vanish(text)
 			}
 		})
@@ -155,31 +171,37 @@ func (pr *peer) lose(s *stream, why error) {
 		if errors.Is(why, errReplaced) {
 			lost.tell() // the other side noticed, and lives
 		}
-		e.later(func() {
-			s.abandon()
-			pr.discard(s)
-			if refused != nil && (same || often) {
-				pr.refuse(refused.What)
-				return
-			}
-			if often {
-				pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
-				return
-			}
-			e.verbs.Renew(pr.rank)
-			if len(rest) == 0 {
-				e.later(func() { pr.lastHope(text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET)) })
-			} else if !errors.Is(why, errReplaced) {
-				e.later(lost.soon)
-			}
-			pr.feed()
-			pr.acknowledge(s) // what was told over the stream may not have come
-			if e.dials(e.cfg.Rank, pr.rank) {
-				pr.redial(s.pair, s.number, lost, brief)
-			}
-		})
+		e.later(func() { pr.goOn(s, end, lost, why) })
 	}
 	e.wakeAll()
+}
+
+// goOn goes on without a stream that was lost: it sends what it carried over the others, and makes it anew. Or it gives the peer up.
+func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
+	e := pr.e
+	s.abandon()
+	pr.discard(s)
+	if end.refused != nil && (end.same || end.often) {
+		pr.refuse(end.refused.What)
+		return
+	}
+	if end.often {
+		pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
+		return
+	}
+	e.verbs.Renew(pr.rank)
+	if len(end.rest) == 0 {
+		e.later(func() {
+			pr.lastHope(lost.ev.Text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET))
+		})
+	} else if !errors.Is(why, errReplaced) {
+		e.later(lost.soon)
+	}
+	pr.feed()
+	pr.acknowledge(s) // what was told over the stream may not have come
+	if e.dials(e.cfg.Rank, pr.rank) {
+		pr.redial(s.pair, s.number, lost, end.brief)
+	}
 }
 
 // discard closes a stream that is none of the peer's any more.
