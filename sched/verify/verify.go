@@ -504,7 +504,11 @@ func (w *world) promised(r sched.Rank) error {
 			}
 			if first, ok := w.mem[0][sched.Out].find(at); ok {
 				if first.how != got.how {
-					return w.wrong(r, c, "sums out[%d] in another association than another rank does: the bits may differ", c)
+					other := "rank 0 does"
+					if w.turns {
+						other = "another rank does"
+					}
+					return w.wrong(r, c, "sums out[%d] in another association than %s: the bits may differ; let all ranks add in one order, such as (x0+x1)+x2", c, other)
 				}
 				next = min(next, c+first.hi-at)
 			}
