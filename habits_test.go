@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // targets reads the Makefile: what it has rules for, what it declares and what its head explains.
@@ -150,5 +152,51 @@ func TestProcessesOfTestsAreBounded(t *testing.T) {
 				t.Errorf("%s starts a process without a limit; use bounded.Command, or bounded.Server for one that serves", name)
 			}
 		}
+	}
+}
+
+// The code that CONTRIBUTING.md shows for an algorithm and for a dialect compiles where it is to stand.
+func TestContributingCompiles(t *testing.T) {
+	text, err := os.ReadFile("CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		switch code := m[1]; {
+		case strings.HasPrefix(code, "package algo"):
+			files["sched/algo/contributed.go"] = code
+		case strings.HasPrefix(code, "package format"):
+			files["topo/format/contributed.go"] = code
+		case strings.HasPrefix(code, "{"):
+			files["topo/format/rows.go"] = "package format\n\nvar _ = []Dialect{\n" + code + "}\n"
+		}
+	}
+	if len(files) != 3 {
+		t.Fatalf("CONTRIBUTING.md has code for %d files; want an algorithm, a dialect and its rows", len(files))
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, code := range files {
+		at := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
+		if err := os.WriteFile(at, []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		overlay.Replace[filepath.Join(here, name)] = at
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(at, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-overlay", at, "./sched/algo", "./topo/format").CombinedOutput(); err != nil {
+		t.Errorf("go build: %v\n%s", err, out)
 	}
 }
