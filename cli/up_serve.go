@@ -77,69 +77,10 @@ func (s *serveFlags) wrong(f *pflag.FlagSet) error {
 
 // run serves until the load is done.
 func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) error {
-	s.o.Model = infer.Small()
-	switch s.model {
-	case "small":
-	case "tiny":
-		s.o.Model.Config = model.Tiny()
-		s.o.Model.Config.Context = 160
-		if !cmd.Flags().Changed("prompt") {
-			s.load.Prompt = 96
-		}
-	default:
-		return fmt.Errorf("--model %q with --serve; known: small, tiny", s.model)
-	}
-	s.o.Model.Seed, s.load.Seed, s.load.Check, s.load.Mode = o.Train.Seed, o.Train.Seed, o.Check, infer.Mode(s.mode)
-	if s.rate != "" {
-		r, err := unit.ParseRate(s.rate)
-		if err != nil {
-			return fmt.Errorf("--rate: %w", err)
-		}
-		s.o.Rate = r
-	}
-	if err := s.load.Fits(s.o.Model); err != nil {
+	kills, stops, err := s.settle(cmd, o)
+	if err != nil {
 		return err
 	}
-	if s.cache != "" {
-		if _, _, err := net.SplitHostPort(s.cache); err == nil {
-			s.o.Cache, s.o.Token = s.cache, os.Getenv("WEFT_TOKEN")
-		} else if n, err := unit.ParseBytes(s.cache); err == nil && n > 0 {
-			s.o.CacheMemory = int64(n)
-		} else {
-			return fmt.Errorf("--cache %q: want a size, like 64MiB, or HOST:PORT of a 'weft kv serve'", s.cache)
-		}
-	}
-	kills, stops := 0, 0
-	for _, x := range o.Drill {
-		switch x.Kind {
-		case "kill":
-			kills += x.Count
-		case "stop":
-			stops += x.Count
-		default:
-			return fmt.Errorf("--drill %s: with --serve there are kill and stop", x.Kind)
-		}
-	}
-	s.o.Path = s.path
-	switch {
-	case s.o.Patience <= 0:
-		return fmt.Errorf("--patience %s: want more than nothing", s.o.Patience)
-	case o.For < 0:
-		return fmt.Errorf("--for %s: want more than nothing", o.For)
-	case s.compare && (s.rounds < 1 || s.o.Prefill < 1):
-		return fmt.Errorf("--compare with --rounds %d and --prefill %d: want at least 1 of each", s.rounds, s.o.Prefill)
-	case !s.compare && cmd.Flags().Changed("rounds"):
-		return errors.New("--rounds says nothing without --compare")
-	}
-	if o.Listen != "" {
-		if _, err := hostPort(o.Listen, 0); err != nil {
-			return fmt.Errorf("--listen %w", err)
-		}
-	}
-	if err := s.o.Check(); err != nil {
-		return err
-	}
-	s.o.Program = append(o.Program, "serve-worker")
 	log := io.Discard
 	if !quiet {
 		log = cmd.ErrOrStderr()
@@ -154,21 +95,16 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 	}
 	defer c.Close()
 	out := cmd.OutOrStdout()
+	said := out // what is told on the way
+	if asJSON || quiet {
+		said = io.Discard
+	}
 	if o.Listen != "" {
-		ln, err := net.Listen("tcp", o.Listen)
-		if err != nil && o.Fallback {
-			host, _, _ := net.SplitHostPort(o.Listen)
-			ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
-		}
+		server, err := servePage(said, o, c)
 		if err != nil {
-			return finding{fmt.Errorf("--listen %s: %w", o.Listen, err)}
+			return finding{err}
 		}
-		server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 5 * time.Second}
-		go server.Serve(ln)
 		defer server.Close()
-		if !asJSON && !quiet {
-			fmt.Fprintf(out, "page        http://%s\n", ln.Addr())
-		}
 	}
 	if s.compare {
 		rows, err := c.Compare(ctx, s.load, s.rounds)
@@ -178,23 +114,7 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 		if asJSON {
 			return printJSON(out, rows)
 		}
-		fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; medians of %d requests a mode, in turns\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
-		t := newTable(out)
-		fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
-		for _, r := range rows {
-			hidden, exposed, formula, prefill := "", "", "", ""
-			if r.Mode != infer.Recompute {
-				exposed, formula, prefill = short(r.Exposed), short(r.Formula), short(r.Prefill)
-			}
-			if r.Mode == infer.Stream {
-				hidden = fmt.Sprintf("%.0f%%", 100*r.Hidden)
-			}
-			if r.Mode == infer.Cached {
-				formula, hidden = "", fmt.Sprintf("%d blocks from the cache", r.Shared)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Mode, short(r.TTFT), short(r.TPOT), prefill, exposed, formula, hidden)
-		}
-		return t.Flush()
+		return s.printModes(out, rows)
 	}
 	if o.For > 0 {
 		var cancel context.CancelFunc
@@ -202,30 +122,7 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 		defer cancel()
 	}
 	begun := time.Now()
-	over := make(chan struct{})
-	broken := make(chan struct{})
-	work, endWork := context.WithCancel(ctx)
-	go func() { defer close(broken); c.Break(work, kills, stops, o.Seed) }()
-	go func() {
-		defer close(over)
-		tick := time.NewTicker(2 * time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				if !asJSON && !quiet {
-					st := c.Status()
-					fmt.Fprintf(out, "%8.3f s  %d requests%s\n", time.Since(begun).Seconds(), st.Asked, spreads(st))
-				}
-			case <-work.Done():
-				return
-			}
-		}
-	}()
-	tally, err := c.Drive(ctx, s.load)
-	endWork()
-	<-over
-	<-broken
+	tally, err := s.drive(ctx, said, c, kills, stops, o.Seed)
 	st := c.Status()
 	if asJSON {
 		if e := printJSON(out, struct {
@@ -235,21 +132,155 @@ func (s *serveFlags) run(cmd *cobra.Command, o up.Options, asJSON, quiet bool) e
 			return e
 		}
 	} else {
-		fmt.Fprintf(out, "requests    %d in %.1f s, %d failed%s\n", tally.Requests, time.Since(begun).Seconds(), tally.Failed, spreads(st))
-		for _, w := range st.Workers {
-			fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)
-		}
-		if k := st.Cache; k != nil {
-			fmt.Fprintf(out, "cache       %s: %d of %d blocks found, %d stored, %v by transfers%s\n", k.Address, k.Found, k.Asked, k.Stored, unit.Bytes(k.Moved), k.Error)
-		}
-		if s.load.Check {
-			fmt.Fprintf(out, "checked     %d answers, %d differ from one process's\n", tally.Checked, tally.Wrong)
-		}
+		s.printTally(out, tally, st, time.Since(begun))
 	}
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return finding{err}
 	}
 	return nil
+}
+
+// settle makes the settings of the cluster and of its load out of the flags, and counts the kills and stops of the drill.
+func (s *serveFlags) settle(cmd *cobra.Command, o up.Options) (kills, stops int, err error) {
+	s.o.Model = infer.Small()
+	switch s.model {
+	case "small":
+	case "tiny":
+		s.o.Model.Config = model.Tiny()
+		s.o.Model.Config.Context = 160
+		if !cmd.Flags().Changed("prompt") {
+			s.load.Prompt = 96
+		}
+	default:
+		return 0, 0, fmt.Errorf("--model %q with --serve; known: small, tiny", s.model)
+	}
+	s.o.Model.Seed, s.load.Seed, s.load.Check, s.load.Mode = o.Train.Seed, o.Train.Seed, o.Check, infer.Mode(s.mode)
+	if s.rate != "" {
+		if s.o.Rate, err = unit.ParseRate(s.rate); err != nil {
+			return 0, 0, fmt.Errorf("--rate: %w", err)
+		}
+	}
+	if err := s.load.Fits(s.o.Model); err != nil {
+		return 0, 0, err
+	}
+	if s.cache != "" {
+		if _, _, err := net.SplitHostPort(s.cache); err == nil {
+			s.o.Cache, s.o.Token = s.cache, os.Getenv("WEFT_TOKEN")
+		} else if n, err := unit.ParseBytes(s.cache); err == nil && n > 0 {
+			s.o.CacheMemory = int64(n)
+		} else {
+			return 0, 0, fmt.Errorf("--cache %q: want a size, like 64MiB, or HOST:PORT of a 'weft kv serve'", s.cache)
+		}
+	}
+	for _, x := range o.Drill {
+		switch x.Kind {
+		case "kill":
+			kills += x.Count
+		case "stop":
+			stops += x.Count
+		default:
+			return 0, 0, fmt.Errorf("--drill %s: with --serve there are kill and stop", x.Kind)
+		}
+	}
+	s.o.Path = s.path
+	switch {
+	case s.o.Patience <= 0:
+		return 0, 0, fmt.Errorf("--patience %s: want more than nothing", s.o.Patience)
+	case o.For < 0:
+		return 0, 0, fmt.Errorf("--for %s: want more than nothing", o.For)
+	case s.compare && (s.rounds < 1 || s.o.Prefill < 1):
+		return 0, 0, fmt.Errorf("--compare with --rounds %d and --prefill %d: want at least 1 of each", s.rounds, s.o.Prefill)
+	case !s.compare && cmd.Flags().Changed("rounds"):
+		return 0, 0, errors.New("--rounds says nothing without --compare")
+	}
+	if o.Listen != "" {
+		if _, err := hostPort(o.Listen, 0); err != nil {
+			return 0, 0, fmt.Errorf("--listen %w", err)
+		}
+	}
+	if err := s.o.Check(); err != nil {
+		return 0, 0, err
+	}
+	s.o.Program = append(o.Program, "serve-worker")
+	return kills, stops, nil
+}
+
+// servePage serves the page of the cluster, and says where.
+func servePage(out io.Writer, o up.Options, c *infer.Cluster) (*http.Server, error) {
+	ln, err := net.Listen("tcp", o.Listen)
+	if err != nil && o.Fallback {
+		host, _, _ := net.SplitHostPort(o.Listen)
+		ln, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w", o.Listen, err)
+	}
+	server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	go server.Serve(ln)
+	fmt.Fprintf(out, "page        http://%s\n", ln.Addr())
+	return server, nil
+}
+
+// drive puts the load on the cluster while the drill breaks its workers, and says every two seconds how it goes.
+func (s *serveFlags) drive(ctx context.Context, out io.Writer, c *infer.Cluster, kills, stops int, seed uint64) (infer.Tally, error) {
+	begun := time.Now()
+	over, broken := make(chan struct{}), make(chan struct{})
+	work, end := context.WithCancel(ctx)
+	go func() { defer close(broken); c.Break(work, kills, stops, seed) }()
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(2 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				st := c.Status()
+				fmt.Fprintf(out, "%8.3f s  %d requests%s\n", time.Since(begun).Seconds(), st.Asked, spreads(st))
+			case <-work.Done():
+				return
+			}
+		}
+	}()
+	tally, err := c.Drive(ctx, s.load)
+	end()
+	<-over
+	<-broken
+	return tally, err
+}
+
+// printTally says how it went.
+func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Status, took time.Duration) {
+	fmt.Fprintf(out, "requests    %d in %.1f s, %d failed%s\n", tally.Requests, took.Seconds(), tally.Failed, spreads(st))
+	for _, w := range st.Workers {
+		fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)
+	}
+	if k := st.Cache; k != nil {
+		fmt.Fprintf(out, "cache       %s: %d of %d blocks found, %d stored, %v by transfers%s\n", k.Address, k.Found, k.Asked, k.Stored, unit.Bytes(k.Moved), k.Error)
+	}
+	if s.load.Check {
+		fmt.Fprintf(out, "checked     %d answers, %d differ from one process's\n", tally.Checked, tally.Wrong)
+	}
+}
+
+// printModes prints the ways in which a cache can come, side by side.
+func (s *serveFlags) printModes(out io.Writer, rows []infer.Row) error {
+	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; medians of %d requests a mode, in turns\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
+	t := newTable(out)
+	fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
+	for _, r := range rows {
+		hidden, exposed, formula, prefill := "", "", "", ""
+		if r.Mode != infer.Recompute {
+			exposed, formula, prefill = short(r.Exposed), short(r.Formula), short(r.Prefill)
+		}
+		if r.Mode == infer.Stream {
+			hidden = fmt.Sprintf("%.0f%%", 100*r.Hidden)
+		}
+		if r.Mode == infer.Cached {
+			formula, hidden = "", fmt.Sprintf("%d blocks from the cache", r.Shared)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Mode, short(r.TTFT), short(r.TPOT), prefill, exposed, formula, hidden)
+	}
+	return t.Flush()
 }
 
 func spreads(s infer.Status) (text string) {
