@@ -353,8 +353,8 @@ have; --only names others. The same file gives the same bytes.`,
   weft net emit examples/hpn.yaml -o out --only netplan,frr,slurm
   weft net emit --list`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if list {
-				return cobra.NoArgs(cmd, args)
+			if list { // the same for every cluster
+				return cobra.MaximumNArgs(1)(cmd, args)
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
