@@ -157,7 +157,7 @@ func TestObjectStoreFaults(t *testing.T) {
 	}
 	// A store that is well has all the time that a busy machine takes.
 	limits := func(c *Cache, d time.Duration) { c.packs.look, c.packs.long = d, d }
-	const little, much = 200 * time.Millisecond, 25 * time.Second
+	const little, much = 100 * time.Millisecond, 25 * time.Second
 	all := path(1, 4) // one pack
 	fill := func(c *Cache) {
 		for i := range all {
@@ -196,6 +196,7 @@ func TestObjectStoreFaults(t *testing.T) {
 			t.Fatalf("the pack was not written: %+v", c.Stat().Counters)
 		}
 	}
+	hurt := 0
 	for _, how := range []string{"500", "503", "expired", "silent", "slow", "short", "flipped"} {
 		c := open() // its memory is empty
 		limits(c, little)
@@ -203,9 +204,9 @@ func TestObjectStoreFaults(t *testing.T) {
 		if read(c, 1) {
 			t.Errorf("%s: a block came", how)
 		}
-		hurt := front.set("")
-		if n := c.Stat().Counters; n.Failed+n.Damaged == 0 || n.Missed != 1 || hurt == 0 {
-			t.Errorf("%s: %d answers were spoiled, counted %+v", how, hurt, n)
+		hurt += front.set("")
+		if n := c.Stat().Counters; n.Failed+n.Damaged == 0 || n.Missed != 1 {
+			t.Errorf("%s: counted %+v", how, n)
 		}
 		// The head comes, its blocks do not.
 		limits(c, much)
@@ -222,5 +223,8 @@ func TestObjectStoreFaults(t *testing.T) {
 		if !read(c, 3) || !read(c, 1) {
 			t.Errorf("%s: the store is well, and its blocks are not there: %+v", how, c.Stat().Counters)
 		}
+	}
+	if hurt == 0 {
+		t.Error("no answer was spoiled")
 	}
 }
