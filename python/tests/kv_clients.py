@@ -19,6 +19,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -359,6 +360,13 @@ class Connections(unittest.TestCase):
         self.addCleanup(c.close)
         with self.assertRaisesRegex(kv.CacheError, "at most"):
             c.put([b"long"], [bytes(c.stat()["block_bytes"] + (8 << 20))], alone=True)
+
+    def test_a_cache_that_ends_while_it_is_called(self):
+        for raised in ConnectionResetError, BrokenPipeError, ConnectionRefusedError:
+            c = kv.Client("127.0.0.1:1")
+            with unittest.mock.patch("http.client.HTTPConnection.connect", side_effect=raised("gone")):
+                with self.assertRaisesRegex(kv.CacheError, "cannot be reached: gone"):
+                    c.match([bytes(32)])
 
     def test_a_cache_that_does_not_answer_is_left_alone(self):
         with socket.socket() as s:

@@ -137,7 +137,7 @@ class Client:
                 try:
                     connection.request(method, path, iter(pieces) if pieces is not None else None, headers)
                 except (BrokenPipeError, ConnectionResetError):
-                    if used:
+                    if used or connection.sock is None:
                         raise
                     # It may have refused the call before it had all of it, and said why.
                 response = connection.getresponse()
