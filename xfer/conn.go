@@ -107,12 +107,16 @@ func (c *conn) putSlice(call, i uint64, b []byte) error {
 	f.put(&c.head, c.out)
 	head := c.head[:]
 	c.made = c.made[:0]
-	for ; len(b) > portion; b = b[portion:] {
-		if err := c.write(head, b[:portion]); err != nil {
+	size := portion
+	if _, ok := c.nc.(*ucxStream); ok {
+		size = sliceSize // each portion would be two messages that are waited for
+	}
+	for ; len(b) > size; b = b[size:] {
+		if err := c.write(head, b[:size]); err != nil {
 			return err
 		}
 		head = nil
-		c.made = c.out.Blocks(c.made, b[:portion])
+		c.made = c.out.Blocks(c.made, b[:size])
 	}
 	c.made = c.out.Blocks(c.made, b)
 	binary.LittleEndian.PutUint32(c.tail[:], c.out.Tail(c.made))

@@ -302,7 +302,7 @@ func (p *matrixProcess) hear(limit time.Duration, which ...string) word {
 // matrixWays are paths, and what the target's region is made of. On the way of GPUs both ends have memory of one. Reading the memory of
 // a process that is no child takes leave, which root has.
 func matrixWays() [][2]string {
-	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"unix", "file"}, {"unix", "object"}, {"gpu", "gpu"}}
+	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"tcp", "file"}, {"tcp", "object"}, {"unix", "file"}, {"unix", "object"}, {"gpu", "gpu"}}
 	if os.Geteuid() == 0 {
 		ways = append(ways, [2]string{"pull", "host"})
 	}
