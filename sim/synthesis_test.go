@@ -112,6 +112,24 @@ func mixedLinks(rng *rand.Rand) string {
 	return b.String()
 }
 
+// Once it is to stop, the best form so far is kept and the answer says that others were left out.
+func TestStoppedSynthesis(t *testing.T) {
+	net, err := synth.Read("ring", "r0 - r1 3\nr1 - r2 25\nr2 - r3 25\nr3 - r0 25\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, gpus, _ := net.Graph()
+	forms := 0
+	wish := SynthWish{Tell: func(string) { forms++ }, Stop: func() bool { return forms > 1 }}
+	s, err := Synthesise(g, gpus, sched.AllReduce, 16*unit.MiB, Options{}, wish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Stopped || s.Result == nil || forms != 2 || len(s.Tried) != 2 {
+		t.Errorf("stopped %t after %d forms, %d tried, kept %q", s.Stopped, forms, len(s.Tried), s.Form)
+	}
+}
+
 // One dead link of a cube mesh: found without being asked for, as it saves more than 5%.
 func TestAutoSynthesises(t *testing.T) {
 	net, err := synth.Read("ring", "r0 - r1 3\nr1 - r2 25\nr2 - r3 25\nr3 - r0 25\n")

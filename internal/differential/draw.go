@@ -108,7 +108,10 @@ func made(rng *rand.Rand, n int) (*sched.Program, string) {
 	}
 	how := "synth"
 	var p *sched.Program
-	switch rng.IntN(6) {
+	switch rng.IntN(8) {
+	case 4, 5:
+		how = "a channel for each link"
+		p, err = plan.Linked("synth", 1+rng.IntN(3), 1+rng.IntN(2), []int{0, 4, 8}[rng.IntN(3)])
 	case 0:
 		how = "fewest hops"
 		if plan, err = net.Shallow(op, root); err == nil {

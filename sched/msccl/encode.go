@@ -46,6 +46,11 @@ func Encode(w io.Writer, p *sched.Program) error {
 	if p.Slots > slots["Simple"] {
 		a.Proto = "LL"
 	}
+	for r := range p.Ranks { // room for steps that are taken apart, where there are any
+		for c, list := range e.lists[r] {
+			e.split(list, pairs(list), c)
+		}
+	}
 	for r := range p.Ranks {
 		a.GPU = append(a.GPU, e.gpu(r))
 	}
@@ -62,6 +67,7 @@ type encoder struct {
 	p      *sched.Program
 	lists  [][][]step.Action // by rank and channel
 	widest int               // chunks of the largest step
+	room   int               // chunks of scratch beyond the program's own
 }
 
 // spot is a step of a thread block.
@@ -112,6 +118,7 @@ func (e *encoder) split(list []step.Action, p pairing, channel int) (out []step.
 			if !a.Op.Stores() {
 				first.Dst = room
 				first.Dst.Count = a.Count
+				e.room = e.p.Channels() * e.widest
 			}
 			first.Op = sched.Recv
 			if a.Op.Reduces() {
@@ -126,7 +133,7 @@ func (e *encoder) split(list []step.Action, p pairing, channel int) (out []step.
 }
 
 func (e *encoder) gpu(r int) xmlGPU {
-	g := xmlGPU{ID: r, In: e.p.NumChunks(sched.In), Out: e.p.NumChunks(sched.Out), Tmp: e.p.NumChunks(sched.Tmp) + e.p.Channels()*e.widest}
+	g := xmlGPU{ID: r, In: e.p.NumChunks(sched.In), Out: e.p.NumChunks(sched.Out), Tmp: e.p.NumChunks(sched.Tmp) + e.room}
 	channels := e.p.Channels()
 	places := make([][]spot, channels) // of every action of the program: its last step
 	type need struct {

@@ -126,6 +126,35 @@ const scattered = `<algo name="rs" nchunksperloop="2" nchannels="1" proto="Simpl
 </algo>
 `
 
+// What is written and read is written the same again: scratch for steps that are taken apart
+// is only there where there are such steps, and does not grow.
+func TestWrittenTwice(t *testing.T) {
+	for _, name := range []string{"ring", "direct", "recursive-doubling"} {
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: 4, Channels: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first, second bytes.Buffer
+		if err := msccl.Encode(&first, p); err != nil {
+			t.Fatal(err)
+		}
+		q, err := msccl.Decode(bytes.NewReader(first.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := msccl.Encode(&second, q); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := msccl.Decode(&second); err != nil || again.NumChunks(sched.Tmp) != p.NumChunks(sched.Tmp) {
+			t.Errorf("%s: %d chunks of scratch, %d when written twice (%v)", name, p.NumChunks(sched.Tmp), again.NumChunks(sched.Tmp), err)
+		}
+	}
+}
+
 func TestInPlace(t *testing.T) {
 	for _, text := range []string{inPlace, scattered} {
 		p, err := msccl.Decode(strings.NewReader(text))
