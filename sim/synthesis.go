@@ -129,6 +129,21 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 			o.ways = split(g, plan)
 		}
 	}
+	if op == sched.AllReduce && net.Ranks <= synth.MostShallow && wish.Trees == 0 && !s.reached(plan, nearly) {
+		// Lower trees lose some rate and win where hops count.
+		for _, loss := range []float64{wish.Loss, 0.3} {
+			low, err := net.Twice(synth.Wish{Loss: loss})
+			if err != nil || low.Height() >= plan.Height() {
+				continue
+			}
+			if wish.Split {
+				o.ways = split(g, low)
+			}
+			if err := s.low(low, hop, wish, try, size); err != nil {
+				return nil, err
+			}
+		}
+	}
 	o.ways = nil // the others count on shortest ways
 	if net.Ranks <= synth.MostShallow && wish.Pieces == 0 {
 		if low, err := net.Shallow(op, wish.Root); err == nil {
@@ -356,6 +371,21 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 		}
 	}
 	return nil
+}
+
+// low tries lower trees, in pieces as they suit the size and in fewer.
+func (s *Synthesis) low(p *synth.Plan, hop unit.Time, wish SynthWish, try func(shape) error, size unit.Bytes) error {
+	pieces := p.Pieces(size, hop)
+	if wish.Pieces > 0 {
+		pieces = wish.Pieces
+	}
+	for _, c := range []int{pieces, max(pieces/3, 1)} {
+		name := fmt.Sprintf("%s, %s", treeWord(p), pieceWord(c))
+		if err := try(shape{name, func() (*sched.Program, error) { return p.Program("synth", c, 0) }}); err != nil {
+			return err
+		}
+	}
+	return s.linked(p, hop, wish, try, size)
 }
 
 // linked tries trees that share one channel for each link, or two of them.

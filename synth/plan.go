@@ -455,6 +455,27 @@ func (p *Plan) reduce(wish Wish) error {
 	return nil
 }
 
+// Twice makes an all-reduce of a reduce-scatter and an all-gather over the same trees. They are often lower than those
+// that reach the bound, so that it wins where bytes and hops count both.
+func (n *Net) Twice(wish Wish) (*Plan, error) {
+	if !n.even() {
+		return nil, fmt.Errorf("%s: links differ by direction", n.Name)
+	}
+	b, err := n.Bounds(sched.AllReduce, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	half, err := n.Make(sched.AllGather, 0, wish)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Net: n, Op: sched.AllReduce, Bound: b, Exact: new(big.Rat).Mul(half.Exact, ratio(1, 2)), Rate: half.Rate / 2}
+	for _, w := range half.Ways {
+		p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
+	}
+	return p, nil
+}
+
 // ways packs an all-reduce with the capacities as they are.
 func (n *Net) ways() ([]Way, *big.Rat, error) {
 	h, _, err := n.halve(false)
