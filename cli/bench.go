@@ -135,6 +135,9 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 				}
 				return f.runPredict(cmd, args)
 			}
+			if err := unused(cmd, "is for --compare and --predict", []string{"namespaces", "rails", "rate"}); err != nil {
+				return err
+			}
 			if err := unused(cmd, "is for --compare", compareFlags); err != nil {
 				return err
 			}

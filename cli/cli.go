@@ -36,7 +36,10 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "weft: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
 	if rank := (*launch.Failure)(nil); errors.As(err, &rank) {
-		return rank.Exit.Status()
+		if code := rank.Exit.Status(); code <= 2 || cmd.Name() == "run" { // whose ranks are the user's
+			return code
+		}
+		return 1
 	}
 	if errors.As(err, new(finding)) {
 		return 1

@@ -207,9 +207,22 @@ func scarce(err error) error {
 
 // hostFlags are the flags of verbs that start ranks.
 func hostFlags(cmd *cobra.Command, spec *launch.Spec, hosts, rsh *string) {
-	cmd.Flags().StringVar(hosts, "hosts", "", "`LIST` of hosts to run on, like a,b or n[0-3]; this host without it")
+	cmd.Flags().Var((*hostsFlag)(hosts), "hosts", "`LIST` of hosts to run on, like a,b or n[0-3]; this host without it")
 	cmd.Flags().StringVar(rsh, "rsh", "ssh -o BatchMode=yes {host} {command}", "`TEMPLATE` of the command that starts a rank on a host")
 	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; the first host without it")
+}
+
+// hostsFlag is a list of hosts. An empty one is an error: a script whose list is lost would run all ranks here.
+type hostsFlag string
+
+func (f *hostsFlag) String() string { return string(*f) }
+func (f *hostsFlag) Type() string   { return "string" }
+func (f *hostsFlag) Set(s string) error {
+	if strings.TrimSpace(s) == "" {
+		return errors.New("it names no host; want a list like a,b or n[0-3], or no --hosts for this host")
+	}
+	*f = hostsFlag(s)
+	return nil
 }
 
 // places fills in where ranks run.

@@ -19,9 +19,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -89,6 +91,14 @@ func (r Result) Code() int {
 	return r.Cause.Exit.Status()
 }
 
+// checkAddr is nil for an address or a name that rank 0 may listen at; the port is told apart.
+func checkAddr(addr string) error {
+	if _, err := netip.ParseAddr(addr); err == nil || !strings.ContainsAny(addr, ":/[] \t") {
+		return nil
+	}
+	return fmt.Errorf("launch: MASTER_ADDR %q is neither an address nor a name of a host; want one without a port, like 10.0.0.1 or n0", addr)
+}
+
 // Run starts the ranks and returns once all have ended and their output is
 // written. The error is a *Failure if a rank failed, ctx's if that ended the
 // run, or says what could not be started; whichever it is, no rank is left.
@@ -101,6 +111,9 @@ func Run(ctx context.Context, spec Spec) (Result, error) {
 		return Result{}, err
 	}
 	addr, port := spec.Addr, spec.Port
+	if err := checkAddr(addr); err != nil {
+		return Result{}, err
+	}
 	if addr == "" {
 		addr = "127.0.0.1"
 		if len(spec.Hosts) > 0 {
