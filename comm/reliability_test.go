@@ -137,7 +137,10 @@ const pageAfter = `## After a failure
 Shrink leaves out ranks that live and do not call it within two seconds (comm.Grace,
 or half of the time limit), whichever they are: also rank 0, a process that is
 stopped, or one that the network does not reach. A rank that was left out gets
-ErrExcluded when it calls Shrink.
+ErrExcluded when it calls Shrink, as long as a rank of the others is there to tell
+it, or they share memory. A process on the same host that was stopped, talks tcp, and
+wakes up after all others have ended cannot know that they went on: for it they are
+dead, and without a majority (WEFT_QUORUM=majority) it goes on alone.
 
 All that go on agree on one group, by ballots on the boards of the ranks. If ranks
 are on several hosts, only a majority of the last communicator goes on, or half of
