@@ -6,12 +6,18 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 )
 
 //go:embed report.html
 var reportText string
 
-var reportPage = template.Must(template.New("report").Parse(reportText))
+var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{"soft": soft}).Parse(reportText))
+
+// soft lets a browser break a layout's text after its commas, and nowhere else.
+func soft(s string) template.HTML {
+	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(s), ",", ",<wbr>"))
+}
 
 // Page is what a report shows besides the cost.
 type Page struct {
@@ -29,7 +35,9 @@ func days(d float64) string {
 	switch {
 	case d < 2:
 		return fmt.Sprintf("%.1f hours", 24*d)
-	case d < 730:
+	case d >= 100 && d < 730:
+		return fmt.Sprintf("%.0f days", d)
+	case d < 100:
 		return fmt.Sprintf("%.1f days", d)
 	}
 	return fmt.Sprintf("%.1f years", d/365)
