@@ -155,9 +155,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			defer signal.Stop(signals)
 			spec.Signals = signals
 			spec.Failed = func(e launch.Exit, left int) {
-				if left > 0 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "weft run: %s; %d of %d ranks go on\n", e, left, spec.N)
-				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "weft run: %s; %d of %d ranks go on\n", e, left, spec.N)
 			}
 			_, err = launch.Run(cmd.Context(), spec)
 			return scarce(err)
