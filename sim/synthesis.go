@@ -330,11 +330,17 @@ func (s *Synthesis) forms(p *synth.Plan, hop unit.Time, wish SynthWish, try func
 	}
 	best := p
 	reached := func() bool { return s.reached(p, near) }
-	if err := form(p, pieces, 0); err != nil {
-		return err
+	first := []func() error{
+		func() error { return form(p, pieces, 0) },
+		func() error { return s.linked(p, hop, wish, try, size) },
 	}
-	if err := s.linked(p, hop, wish, try, size); err != nil {
-		return err
+	if len(p.Ways) > usualTrees { // what is simulated quickly first: the other has channels by the hundred
+		slices.Reverse(first)
+	}
+	for _, try := range first {
+		if err := try(); err != nil {
+			return err
+		}
 	}
 	for _, more := range []int{2, 4, 8} {
 		even := p.Even(more * len(p.Ways))
