@@ -265,7 +265,11 @@ var bodies = map[string]conform.Body{
 			return err
 		}
 		defer e.Close()
-		return s.Run(e)
+		if err := s.Run(e); err != nil {
+			return err
+		}
+		_, err = c.Gather(context.Background(), nil) // what a rank sent is its own to deliver for a second only
+		return err
 	},
 	// Waits for rank 2, which is killed.
 	"victim": func(c *conform.Child) error {
@@ -305,6 +309,12 @@ func TestProcesses(t *testing.T) {
 				if err := c.Gather(); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := c.Gather(); err != nil {
+				for r := range s.Ranks {
+					c.Kill(r)
+				}
+				t.Error(err)
 			}
 			if err := c.Wait(); err != nil {
 				t.Error(err)
