@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,8 +92,9 @@ func TestCollectivesShareALink(t *testing.T) {
 		most  float64 // by what collectives send
 	}{{Latency, true, 1}, {Bulk, true, 1. / 4}, {Background, true, 1. / 16}, {Bulk, false, 1000}} {
 		synctest.Test(t, func(t *testing.T) {
-			sent := uint64(12345) // by collectives, before this began
-			g := newGate(Limits{}, func() (uint64, uint64) { return sent, 0 })
+			var sent atomic.Uint64
+			sent.Store(12345) // by collectives, before this began
+			g := newGate(Limits{}, func() (uint64, uint64) { return sent.Load(), 0 })
 			stop, over := make(chan struct{}), make(chan struct{})
 			go func() { // an all-reduce of 64 KiB every 100 us: 655 MB/s
 				defer close(over)
@@ -101,7 +103,7 @@ func TestCollectivesShareALink(t *testing.T) {
 					case <-stop:
 						return
 					case <-time.After(100 * time.Microsecond):
-						sent += 64 << 10
+						sent.Add(64 << 10)
 					}
 				}
 			}()
@@ -116,9 +118,9 @@ func TestCollectivesShareALink(t *testing.T) {
 				}
 				return bytes
 			}
-			before := sent
+			before := sent.Load()
 			got := transfer(2 * time.Second)
-			ratio := got / float64(sent-before)
+			ratio := got / float64(sent.Load()-before)
 			if x.link && (ratio > 1.1*x.most || ratio < 0.8*x.most) {
 				t.Errorf("%s: %.4f of the collectives' bytes, want %.4f", x.class, ratio, x.most)
 			}
@@ -135,20 +137,20 @@ func TestCollectivesShareALink(t *testing.T) {
 // An all-reduce hands all its bytes to a buffer at once and then waits for as much to come, for 200 ms: it is under way all the time.
 func TestCollectiveThatIsBuffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var sent, came uint64
-		g := newGate(Limits{}, func() (uint64, uint64) { return sent, came })
+		var sent, came atomic.Uint64
+		g := newGate(Limits{}, func() (uint64, uint64) { return sent.Load(), came.Load() })
 		stop, over := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(over)
 			for k := 0; ; k++ {
 				if k%100 == 0 {
-					sent += 10 << 20
+					sent.Add(10 << 20)
 				}
 				select {
 				case <-stop:
 					return
 				case <-time.After(2 * time.Millisecond):
-					came += 100 << 10
+					came.Add(100 << 10)
 				}
 			}
 		}()
@@ -161,7 +163,7 @@ func TestCollectiveThatIsBuffered(t *testing.T) {
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
-		if ratio := bytes / float64(sent); ratio > 1.15/4 || ratio < 0.8/4 {
+		if ratio := bytes / float64(sent.Load()); ratio > 1.15/4 || ratio < 0.8/4 {
 			t.Errorf("%.3f of the collectives' bytes, want a quarter", ratio)
 		}
 		close(stop)
