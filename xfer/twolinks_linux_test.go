@@ -11,11 +11,10 @@ func TestSeveralPathsAtOnce(t *testing.T) {
 	ctx := limit(t)
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	const n = 3 << 20
-	p := meet(t, a, b)
 	var wg sync.WaitGroup
 	for i, path := range []string{"shm", "tcp", "unix"} {
 		mine, theirs := host(t, a, path, n, false, uint64(10+i)), host(t, b, path, n, false, uint64(20+i))
-		p = meet(t, a, b)
+		p := meet(t, a, b)
 		local, far := prepare(t, a, nil, mine.At(0, n)), prepare(t, a, p, remote(t, p, path).At(0, n))
 		wg.Go(func() {
 			for k := range 20 {
