@@ -307,6 +307,11 @@ why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --p
 
 // etcdAt connects to the etcd in which agents find one another.
 func etcdAt(endpoints string) (*clientv3.Client, error) {
+	for e := range strings.SplitSeq(endpoints, ",") {
+		if _, err := hostPort(strings.TrimPrefix(strings.TrimPrefix(e, "http://"), "https://"), 1); err != nil {
+			return nil, fmt.Errorf("--etcd %s: %w", endpoints, err)
+		}
+	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, fmt.Errorf("--etcd %s: %w; want addresses such as 10.0.0.1:2379,10.0.0.2:2379", endpoints, err)
@@ -345,9 +350,12 @@ the cluster's token.`,
 					return err
 				}
 				defer c.Close()
-				p, err = directory.Find(ctx, c, prefix, args[0], a)
+				err = await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
+					p, err = directory.Find(ctx, c, prefix, args[0], a)
+					return err
+				})
 				if err != nil {
-					return finding{err}
+					return finding{fmt.Errorf("--etcd %s: %w", etcd, err)}
 				}
 			} else if p, err = a.Meet(ctx, args[0], args[1]); err != nil {
 				return finding{err}
@@ -438,9 +446,11 @@ open the description, or meet it at an address. Every notice is a line after tha
 				}
 				defer c.Close()
 				s.Ready = func(ctx context.Context, a *xfer.Agent) (func(), error) {
-					ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-					defer cancel()
-					e, err := directory.Publish(ctx, c, prefix, a)
+					var e *directory.Entry
+					err := await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
+						e, err = directory.Publish(ctx, c, prefix, a)
+						return err
+					})
 					if err != nil {
 						return nil, fmt.Errorf("--etcd %s: %w", etcd, err)
 					}
