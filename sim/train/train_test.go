@@ -61,7 +61,7 @@ func TestPlanTakesTheSimulation(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("%s %s: %.5f s planned, %.5f s simulated", cl.Name, c.layout, r.Modelled, r.Reduce)
-		if d := r.Modelled / r.Reduce; d < .995 || d > 1.005 {
+		if d := r.Modelled / r.Reduce; d < .99 || d > 1.01 {
 			t.Errorf("%s %s: the plan's reduction takes %.5f s, the simulation's %.5f s", cl.Name, c.layout, r.Modelled, r.Reduce)
 		}
 	}
