@@ -93,9 +93,12 @@ func TestQuantisedWeights(t *testing.T) {
 }
 
 func TestTraces(t *testing.T) {
-	a, err := ReadTrace([]byte("{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 2}\n{\"timestamp\": 500, \"input_length\": 7, \"output_length\": 3}\n"))
+	a, err := ReadTrace([]byte("{\"timestamp\": 500, \"input_length\": 7, \"output_length\": 3}\n{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 2}\n"))
 	if err != nil || len(a) != 2 || a[0].Input != 7 || a[1].At != .5 {
 		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := ReadTrace([]byte("{\"timestamp\": 1000, \"input_length\": 5, \"output_length\": 2}\n{\"timestamp\": 500, \"input_length\": 7, \"output_length\": 3}\n")); err == nil {
+		t.Error("times that go back pass")
 	}
 	b, err := ReadTrace([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600,3180,8\n"))
 	if err != nil || len(b) != 2 || b[1].Output != 8 || math.Abs(b[1].At-.052) > 1e-3 {
