@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -72,9 +71,6 @@ func TestFaultsBetweenGoroutines(t *testing.T) {
 	for i, op := range trialOps {
 		for j, fault := range []string{"wrong count", "wrong type", "wrong operation", "missing call"} {
 			for _, messages := range []bool{false, true} {
-				if messages && bounded.Race {
-					continue // calls and notices are written plainly and read as a snapshot, which the detector cannot know
-				}
 				if fault == "missing call" && i%5 != 0 {
 					continue // each waits for its limit; processes have them all
 				}

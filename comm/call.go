@@ -237,8 +237,7 @@ func (c *Comm) runScript(o *current) error {
 	if g.Memory != nil {
 		err = c.shared.Arrive(&o.Op)
 	} else {
-		o.Call.Put(g.Mine().Call(o.Call.Seq))
-		g.Mine().Entry(o.Call.Seq).Flag().Set(o.Call.Seq)
+		g.Mine().Enter(o.Call.Seq, &o.Call)
 	}
 	if err != nil {
 		return err

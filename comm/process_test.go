@@ -207,7 +207,8 @@ func openFiles() []string {
 	var left []string
 	maps, _ := os.ReadFile("/proc/self/maps")
 	for line := range strings.Lines(string(maps)) {
-		if strings.Contains(line, "/memfd:") || strings.Contains(line, "/dev/shm/") {
+		// The count of transport/meter is one page for as long as the process lives.
+		if strings.Contains(line, "/memfd:") || strings.Contains(line, "/dev/shm/") && !strings.Contains(line, "/dev/shm/weft-meter-") {
 			left = append(left, strings.TrimSpace(line))
 		}
 	}

@@ -6,6 +6,7 @@
 package wait
 
 import (
+	"encoding/binary"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,14 @@ func (r Raised) Settled() {
 // Release stores a word that may lie in shared memory so that a rank that sees it sees
 // all that was stored before, without waiting until anybody can.
 func Release(word *atomic.Uint64, v uint64) { release(word, v) }
+
+// ReleaseAll stores src in dst a word at once, so that those who look at dst meanwhile, with sync/atomic, see each word as it was
+// or as it is. Both are whole words, and dst lies at a multiple of eight.
+func ReleaseAll(dst, src []byte) {
+	for ; len(src) > 0; dst, src = dst[8:], src[8:] {
+		release((*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(dst))), binary.NativeEndian.Uint64(src))
+	}
+}
 
 // Add raises the flag by d and says to what.
 func (f *Flag) Add(d uint64) uint64 {

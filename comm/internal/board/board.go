@@ -173,6 +173,14 @@ func (b Board) Entered() (seq uint64) {
 // Call is where the call of an operation is written.
 func (b Board) Call(seq uint64) []byte { return b[atCalls+callLine*(seq%Window):][:callLine] }
 
+// Enter writes the call of an operation, which others may look at now, and that its owner has entered it.
+func (b Board) Enter(seq uint64, call interface{ Put([]byte) }) {
+	var text [callSize]byte
+	call.Put(text[:])
+	wait.ReleaseAll(b.Call(seq), text[:])
+	b.Entry(seq).Flag().Set(seq)
+}
+
 // Began is when an operation began, in ticks of its host.
 func (b Board) Began(seq uint64) int64 { return int64(atomicAt(b.Call(seq), callSize).Load()) }
 

@@ -3,6 +3,8 @@ package board
 import (
 	"encoding/binary"
 	"sync/atomic"
+
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Notice is word of a failure that a rank leaves with the others, on their boards.
@@ -54,7 +56,7 @@ func (b Board) NoticeWord() *atomic.Uint64 { return atomicAt(b, atNotice) }
 // Leave writes a notice, if there is none yet.
 func (n *Notice) Leave(b Board, body []byte) {
 	if from := b.NoticeWord(); from.CompareAndSwap(0, Writing) {
-		copy(b[NoticeBody:], body)
+		wait.ReleaseAll(b[NoticeBody:], body)
 		from.Store(uint64(n.From + 1))
 	}
 }

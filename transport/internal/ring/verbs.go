@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // The verbs are carried out as they are posted: memory of peers is stored to and
@@ -90,8 +91,11 @@ func word(b []byte) (*atomic.Uint64, bool) {
 
 func load(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// Write stores src in a rank's memory. Eight bytes at a multiple of eight are
-// stored at once, for owners that look at them with sync/atomic.
+// short is up to how many bytes Write stores words at once: more than a notice on a board.
+const short = 512
+
+// Write stores src in a rank's memory. Short memory of words at a multiple of eight is
+// stored a word at once, for owners that look at it with sync/atomic.
 func (v *verbs) Write(to int, dst transport.Key, src []byte) (transport.Ticket, error) {
 	return v.post(to, dst, len(src), func(b []byte) {
 		if w, ok := word(b); ok {
@@ -100,7 +104,11 @@ func (v *verbs) Write(to int, dst transport.Key, src []byte) (transport.Ticket, 
 			w.Store(load(x[:]))
 			return
 		}
-		reduce.Copy(b, src)
+		if _, ok := word(b[:min(len(b), 8)]); ok && len(b)%8 == 0 && len(b) <= short {
+			wait.ReleaseAll(b, src)
+		} else {
+			reduce.Copy(b, src)
+		}
 		v.fence.Add(1) // whatever is stored next is not seen before
 	})
 }
