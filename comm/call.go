@@ -237,7 +237,7 @@ func (c *Comm) runScript(o *current) error {
 	if g.Memory != nil {
 		err = c.shared.Arrive(&o.Op)
 	} else {
-		g.Mine().Enter(o.Call.Seq, &o.Call)
+		announce(g.Mine(), &o.Call)
 	}
 	if err != nil {
 		return err
@@ -363,4 +363,11 @@ func (c *Comm) spread(seq uint64) {
 			c.world.verbs.write(c.group.Members[i], c.keys[i]+board.RefusalAt, binary.LittleEndian.AppendUint64(nil, word))
 		}
 	}
+}
+
+// announce writes on a board what its rank has begun.
+func announce(b board.Board, call *calls.Call) {
+	var text [transport.CallSize]byte
+	call.Put(text[:])
+	b.Enter(call.Seq, &text)
 }

@@ -348,7 +348,7 @@ const tokens = 8
 func (c *Comm) runLevels(o *current) error {
 	g, l, x := c.group, c.levels, o.prepared.levels
 	c.begin(o, g.Watch.Look())
-	g.Mine().Enter(o.Call.Seq, &o.Call)
+	announce(g.Mine(), &o.Call)
 	run := phases{o: o, leveled: x, l: l, salt: numbered(signature(&o.Call), o.Call.Seq)}
 	if err := run.measure(); err != nil {
 		return err

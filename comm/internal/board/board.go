@@ -174,10 +174,8 @@ func (b Board) Entered() (seq uint64) {
 func (b Board) Call(seq uint64) []byte { return b[atCalls+callLine*(seq%Window):][:callLine] }
 
 // Enter writes the call of an operation, which others may look at now, and that its owner has entered it.
-func (b Board) Enter(seq uint64, call interface{ Put([]byte) }) {
-	var text [callSize]byte
-	call.Put(text[:])
-	wait.ReleaseAll(b.Call(seq), text[:])
+func (b Board) Enter(seq uint64, call *[callSize]byte) {
+	wait.ReleaseAll(b.Call(seq), call[:])
 	b.Entry(seq).Flag().Set(seq)
 }
 
