@@ -121,6 +121,15 @@ type initiator struct {
 	seen uint64       // answers that came
 	err  error
 	conn net.Conn // nil while there is none
+
+	landing bool // the reader puts what comes into the caller's memory: nothing is completed or sent again before it has ended
+}
+
+// land waits until no byte lands any more in memory of an operation. The connection is closed; the caller holds mu.
+func (x *initiator) land() {
+	for x.landing {
+		x.cond.Wait()
+	}
 }
 
 // New makes the verbs of a rank. named finds own memory whose keys others give; nil
@@ -380,6 +389,9 @@ func (x *initiator) broke(conn net.Conn, err error) bool {
 	conn.Close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.conn == conn {
+		x.land()
+	}
 	if x.err != nil {
 		return false
 	}
@@ -475,28 +487,36 @@ func (x *initiator) readOne(in io.Reader, conn net.Conn) error {
 		x.mu.Unlock()
 		return net.ErrClosed
 	}
+	if x.err != nil { // all have been told so
+		x.mu.Unlock()
+		return net.ErrClosed
+	}
 	if len(x.sent) == 0 {
 		x.mu.Unlock()
 		return errNotAsked
 	}
 	o := x.sent[0]
-	x.mu.Unlock()
 	if o.verb == verbRead && h[0] == statusDone {
-		if _, err := io.ReadFull(in, o.mem); err != nil {
+		x.landing = true
+		x.mu.Unlock()
+		_, err := io.ReadFull(in, o.mem)
+		x.mu.Lock()
+		x.landing = false
+		x.cond.Broadcast()
+		if err == nil && (x.err != nil || x.conn != conn) { // it failed, or will be answered again
+			err = net.ErrClosed
+		}
+		if err != nil {
+			x.mu.Unlock()
 			return err
 		}
-	}
-	x.mu.Lock()
-	if x.conn != conn { // it will be answered again
-		x.mu.Unlock()
-		return net.ErrClosed
 	}
 	if o.was != nil && h[0] == statusDone {
 		*o.was = binary.LittleEndian.Uint64(h[8:])
 	}
 	x.sent = x.sent[1:]
 	if x.seen++; len(x.sent) == unanswered-1 {
-		x.cond.Signal()
+		x.cond.Broadcast()
 	}
 	x.mu.Unlock()
 	x.v.finish(x.rank, o, o.problem(x.rank, h[0]))
@@ -522,12 +542,13 @@ func (x *initiator) fail(err error) {
 		return
 	}
 	x.err = x.why(err)
-	ops := append(x.sent, x.wait...)
-	x.sent, x.wait = nil, nil
 	if x.conn != nil {
 		x.conn.Close()
 	}
 	x.cond.Broadcast()
+	x.land()
+	ops := append(x.sent, x.wait...)
+	x.sent, x.wait = nil, nil
 	x.mu.Unlock()
 	for _, o := range ops {
 		x.v.finish(x.rank, o, x.err)
