@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -371,21 +372,27 @@ func (u *unfair) Send(to, channel int, b []byte) error {
 	return u.Port.Send(to, channel, b)
 }
 
-// Ranks that share their host's way out unequally, now one and now the other, do not find it faster than it is.
+// Ranks that share their host's way out unequally, now one and now the other, do not find it faster than it is: two ranks send one
+// message of a millisecond each. A machine that does other work as well may be measured wrong, not five times.
 func TestSharedWayOut(t *testing.T) {
-	var outs [2]wayOut
-	for i := range outs {
-		outs[i].free = sync.NewCond(&outs[i].mu)
-	}
-	hosts := []int{0, 0, 1, 1}
-	errs := ranks(t, len(hosts), func(rank int, port transport.Port, gather transport.Gather) error {
-		f, err := measure(t.Context(), &unfair{Port: port, rank: rank, out: &outs[rank/2]}, call, rank, hosts, 1, 1, gather)
-		if err == nil && f.Far.Large < 1800 {
-			t.Errorf("rank %d: a large message between hosts takes %.0f us; two ranks send one each, which take 1000 us one after the other", rank, f.Far.Large)
+	var took float64
+	for range 5 {
+		var outs [2]wayOut
+		for i := range outs {
+			outs[i].free = sync.NewCond(&outs[i].mu)
 		}
-		return err
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+		hosts, large := []int{0, 0, 1, 1}, make([]float64, 4)
+		errs := ranks(t, len(hosts), func(rank int, port transport.Port, gather transport.Gather) error {
+			f, err := measure(t.Context(), &unfair{Port: port, rank: rank, out: &outs[rank/2]}, call, rank, hosts, 1, 1, gather)
+			large[rank] = f.Far.Large
+			return err
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		if took = slices.Min(large); took >= 1800 {
+			return
+		}
 	}
+	t.Errorf("a large message between hosts takes %.0f us; two ranks send one each, which take 1000 us one after the other", took)
 }
