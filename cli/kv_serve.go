@@ -106,14 +106,8 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 				}
 			}
 			if etcd != "" {
-				for _, e := range strings.Split(etcd, ",") {
-					at := e
-					if _, rest, ok := strings.Cut(e, "://"); ok {
-						at = rest
-					}
-					if _, err := hostPort(at, 1); err != nil {
-						return fmt.Errorf("--etcd %w", err)
-					}
+				if err := checkEtcd(etcd); err != nil {
+					return err
 				}
 				if o.Name == "" || strings.Trim(prefix, "/") == "" {
 					return fmt.Errorf("--name %q, --prefix %q: a cache in an etcd needs both", o.Name, prefix)

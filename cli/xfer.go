@@ -307,16 +307,27 @@ why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --p
 
 // etcdAt connects to the etcd in which agents find one another.
 func etcdAt(endpoints string) (*clientv3.Client, error) {
-	for e := range strings.SplitSeq(endpoints, ",") {
-		if _, err := hostPort(strings.TrimPrefix(strings.TrimPrefix(e, "http://"), "https://"), 1); err != nil {
-			return nil, fmt.Errorf("--etcd %s: %w", endpoints, err)
-		}
+	if err := checkEtcd(endpoints); err != nil {
+		return nil, err
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, fmt.Errorf("--etcd %s: %w; want addresses such as 10.0.0.1:2379,10.0.0.2:2379", endpoints, err)
 	}
 	return c, nil
+}
+
+// checkEtcd refuses what are no addresses of an etcd.
+func checkEtcd(endpoints string) error {
+	for e := range strings.SplitSeq(endpoints, ",") {
+		if _, rest, ok := strings.Cut(e, "://"); ok {
+			e = rest
+		}
+		if _, err := hostPort(e, 1); err != nil {
+			return fmt.Errorf("--etcd %w", err)
+		}
+	}
+	return nil
 }
 
 const etcdPrefix = "/weft/xfer"

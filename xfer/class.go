@@ -20,6 +20,9 @@ type Limits [classes]unit.Rate
 // collectives send meanwhile, and as much as they like while there are none; and a slice a second in any case.
 var weights = [users]float64{Bulk: 4, Latency: 16, Background: 1, collectives: 16}
 
+// Share is what transfers of a class may send by the rule, for each byte that collectives send meanwhile.
+func (c Class) Share() float64 { return weights[c] / weights[collectives] }
+
 // collectives are the user of a link beside the classes.
 const (
 	collectives = classes

@@ -489,11 +489,12 @@ func (e *Endpoint) checkRail(rail int, but *peer) {
 		if pr == but || !pr.numbered || pr.alive() != nil {
 			continue
 		}
-		i := slices.IndexFunc(pr.all(), func(s *stream) bool { return s.rail == rail })
+		all := pr.all() // streams come and go meanwhile
+		i := slices.IndexFunc(all, func(s *stream) bool { return s.rail == rail })
 		if i < 0 {
 			continue
 		}
-		pair := pr.all()[i].pair
+		pair := all[i].pair
 		if !pr.hasOther(pair) {
 			continue
 		}

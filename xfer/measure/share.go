@@ -47,11 +47,8 @@ func Shares(ctx context.Context, c Config, size int64, limit unit.Rate, tell fun
 		agreed float64
 	}
 	lines := []line{{beside: "nothing"}}
-	for _, x := range []struct {
-		class  xfer.Class
-		agreed float64
-	}{{xfer.Latency, 1}, {xfer.Bulk, 1. / 4}, {xfer.Background, 1. / 16}} {
-		lines = append(lines, line{fmt.Sprintf("%s, without the rule", x.class), x.class, true, 0, 0}, line{fmt.Sprintf("%s, by the rule", x.class), x.class, false, 0, x.agreed})
+	for _, c := range []xfer.Class{xfer.Latency, xfer.Bulk, xfer.Background} {
+		lines = append(lines, line{fmt.Sprintf("%s, without the rule", c), c, true, 0, 0}, line{fmt.Sprintf("%s, by the rule", c), c, false, 0, c.Share()})
 	}
 	lines = append(lines, line{fmt.Sprintf("bulk of at most %v", limit), xfer.Bulk, true, limit, 0})
 	var out []Share
