@@ -83,8 +83,8 @@ type Cache struct {
 	count  Counters
 	broken error // of the slab: it is not used any more
 	log    journal
-	fault  bool // the cache is closed
-	calls  int  // under way: memory stays until they are over
+	closed bool
+	calls  int // under way: memory stays until they are over
 	idle   chan struct{}
 
 	life  context.Context // of what is written behind
@@ -243,7 +243,7 @@ var ErrClosed = errors.New("kv cache: it is closed")
 func (c *Cache) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fault {
+	if c.closed {
 		return ErrClosed
 	}
 	c.calls++
@@ -262,8 +262,8 @@ func (c *Cache) leave() {
 // first.
 func (c *Cache) Close() {
 	c.mu.Lock()
-	was := c.fault
-	c.fault = true
+	was := c.closed
+	c.closed = true
 	var idle chan struct{}
 	if !was && c.calls > 0 {
 		idle = make(chan struct{})
@@ -382,7 +382,7 @@ func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := t.blocks[key]
-	if b != nil && b.slot >= 0 || c.fault {
+	if b != nil && b.slot >= 0 || c.closed {
 		t.memory.Match(one, c.now())
 		c.count.Known++
 		return nil, nil
@@ -443,7 +443,7 @@ func (c *Cache) abort(r *reserved) {
 func (c *Cache) later(j job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.fault {
+	if !c.closed {
 		select {
 		case c.queue <- j:
 			return
@@ -484,7 +484,7 @@ func (c *Cache) write() {
 	defer close(c.done)
 	for j := range c.queue {
 		c.mu.Lock()
-		over := c.fault
+		over := c.closed
 		c.mu.Unlock()
 		switch {
 		case over:

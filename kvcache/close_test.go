@@ -75,7 +75,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 func (c *Cache) closing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.fault
+	return c.closed
 }
 
 // stuck is a store that never answers a write.

@@ -101,7 +101,7 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 	fill := strings.NewReplacer("%I", in, "%O", out, "%S", hold, "%P", look("peer"))
 	for _, row := range rows {
 		text := row.text
-		if row.kind == await {
+		if row.kind == await { // its columns tree and peer hold the channel that is waited for, and a step of it
 			with := look("tree")
 			if copies > 1 {
 				with = fmt.Sprintf("c/%d*%d+%s", channels, channels, with)
