@@ -58,109 +58,126 @@ func (d *diag) arrivals() {
 		failed = failed || f.Severity == Critical && (f.Job == "" || f.Job == jb.name) && f.ID != "tcp-fallback" && f.Layer != "performance"
 	}
 	for _, c := range jb.comms {
-		var starts, done, booted []int
-		for _, r := range c.ranks() {
-			m := c.members[r]
-			if m.start != nil {
-				starts = append(starts, r)
-			}
-			if m.done != nil {
-				done = append(done, r)
-			}
-			if m.boot != nil {
-				booted = append(booted, r)
-			}
-		}
-		if len(done) > 0 || len(starts) == 0 {
-			if miss := c.n - len(c.members); miss > 0 && c == jb.world && len(done) > 0 {
+		a := c.reached()
+		if len(a.done) > 0 || len(a.starts) == 0 {
+			if miss := c.n - len(c.members); miss > 0 && c == jb.world && len(a.done) > 0 {
 				d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", miss, c.n, jb.name))
 			}
 			continue
 		}
 		cut := false
-		for _, r := range starts {
+		for _, r := range a.starts {
 			cut = cut || d.cutFile(c.members[r].start.At.File)
 		}
-		if len(starts) < c.n {
-			var missing []int
-			for r := range c.n {
-				if !slices.Contains(starts, r) {
-					missing = append(missing, r)
-				}
-			}
-			lone := len(jb.procs) == 1 // the logs of the others were not given
-			if lone && failed {
-				d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", len(missing), c.n, jb.name))
-				continue
-			}
-			// Processes that print but have not come to Init.
-			s := Subject{Ranks: missing}
-			var ev []Evidence
-			for _, r := range starts[:min(len(starts), 2)] {
-				ev = append(ev, c.members[r].start.At)
-			}
-			for _, p := range jb.procs {
-				if len(p.members) == 0 {
-					s.Hosts = append(s.Hosts, p.host)
-					ev = append(ev, p.lines[len(p.lines)-1].At)
-				}
-			}
-			f := d.find("never-arrived", s, ev...)
-			f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL", len(starts), c.n, ranksText(missing))
-			if cut || lone {
-				f.Confidence = 0.4
-				f.Severity = Warning
-			}
-			if lone {
-				f.Cause = fmt.Sprintf("only %s is in these logs, and waits for the others: they are not started, stuck before NCCL, or their logs were not given", ranksText(starts))
-			}
-			if failed {
-				f.Severity = Warning
-			}
+		if len(a.starts) < c.n {
+			d.neverArrived(c, a.starts, cut, failed)
 			continue
 		}
 		if failed {
 			continue
 		}
-		f := (*Finding)(nil)
-		hasVia, hasUp := false, false
-		for _, m := range c.members {
-			hasVia = hasVia || len(m.via) > 0
-			hasUp = hasUp || m.ringsUp != nil
-		}
-		switch {
-		case hasVia && !hasUp:
-			s, ev := d.halfPairs(c)
-			f = d.find("stuck-in-connect", s, ev...)
-		case !hasVia:
-			s := Subject{}
-			var ev []Evidence
-			if len(booted) > 0 && len(booted) < c.n {
-				for r := range c.n {
-					if !slices.Contains(booted, r) {
-						s.Ranks = append(s.Ranks, r)
-						s.Hosts = append(s.Hosts, c.members[r].proc.host)
-						ev = append(ev, c.members[r].start.At)
-					}
-				}
-			} else {
-				last := c.members[starts[0]]
-				for _, r := range starts {
-					if m := c.members[r]; m.start.Time > last.start.Time {
-						last = m
-					}
-				}
-				if last.start.Time > 0 {
-					s = Subject{Ranks: []int{last.rank}, Hosts: []string{last.proc.host}}
-				}
-				ev = append(ev, last.start.At)
-			}
-			f = d.find("stuck-in-bootstrap", s, ev...)
-		}
-		if f != nil && cut {
+		if f := d.stuck(c, a); f != nil && cut {
 			f.Confidence, f.Severity = 0.4, Warning
 		}
 	}
+}
+
+// reached is which ranks of a communicator came how far in its setup.
+type reached struct{ starts, booted, done []int }
+
+func (c *comm) reached() (a reached) {
+	for _, r := range c.ranks() {
+		m := c.members[r]
+		if m.start != nil {
+			a.starts = append(a.starts, r)
+		}
+		if m.done != nil {
+			a.done = append(a.done, r)
+		}
+		if m.boot != nil {
+			a.booted = append(a.booted, r)
+		}
+	}
+	return a
+}
+
+// neverArrived says which ranks did not come to a communicator that the others entered.
+func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
+	jb := d.job
+	var missing []int
+	for r := range c.n {
+		if !slices.Contains(starts, r) {
+			missing = append(missing, r)
+		}
+	}
+	lone := len(jb.procs) == 1 // the logs of the others were not given
+	if lone && failed {
+		d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", len(missing), c.n, jb.name))
+		return
+	}
+	// Processes that print but have not come to Init.
+	s := Subject{Ranks: missing}
+	var ev []Evidence
+	for _, r := range starts[:min(len(starts), 2)] {
+		ev = append(ev, c.members[r].start.At)
+	}
+	for _, p := range jb.procs {
+		if len(p.members) == 0 {
+			s.Hosts = append(s.Hosts, p.host)
+			ev = append(ev, p.lines[len(p.lines)-1].At)
+		}
+	}
+	f := d.find("never-arrived", s, ev...)
+	f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL", len(starts), c.n, ranksText(missing))
+	if cut || lone {
+		f.Confidence = 0.4
+		f.Severity = Warning
+	}
+	if lone {
+		f.Cause = fmt.Sprintf("only %s is in these logs, and waits for the others: they are not started, stuck before NCCL, or their logs were not given", ranksText(starts))
+	}
+	if failed {
+		f.Severity = Warning
+	}
+}
+
+// stuck says where a communicator stopped that all ranks entered and none finished.
+func (d *diag) stuck(c *comm, a reached) *Finding {
+	hasVia, hasUp := false, false
+	for _, m := range c.members {
+		hasVia = hasVia || len(m.via) > 0
+		hasUp = hasUp || m.ringsUp != nil
+	}
+	switch {
+	case hasVia && !hasUp:
+		s, ev := d.halfPairs(c)
+		return d.find("stuck-in-connect", s, ev...)
+	case !hasVia:
+		s := Subject{}
+		var ev []Evidence
+		if len(a.booted) > 0 && len(a.booted) < c.n {
+			for r := range c.n {
+				if !slices.Contains(a.booted, r) {
+					s.Ranks = append(s.Ranks, r)
+					s.Hosts = append(s.Hosts, c.members[r].proc.host)
+					ev = append(ev, c.members[r].start.At)
+				}
+			}
+		} else {
+			last := c.members[a.starts[0]]
+			for _, r := range a.starts {
+				if m := c.members[r]; m.start.Time > last.start.Time {
+					last = m
+				}
+			}
+			if last.start.Time > 0 {
+				s = Subject{Ranks: []int{last.rank}, Hosts: []string{last.proc.host}}
+			}
+			ev = append(ev, last.start.At)
+		}
+		return d.find("stuck-in-bootstrap", s, ev...)
+	}
+	return nil
 }
 
 type wire struct {
@@ -226,17 +243,26 @@ func (d *diag) halfPairs(c *comm) (s Subject, ev []Evidence) {
 
 // netPaths judges GPUDirect, NICs that are not used, and rails that are crossed.
 func (d *diag) netPaths() {
-	jb := d.job
-	if !jb.multiHost() {
+	if !d.job.multiHost() {
 		return
 	}
-	type use struct {
-		gdr, plain []*Line
-		nics       map[int]bool
+	names, listed := d.job.nics()
+	uses := d.job.nicsUsed()
+	off := d.gdrOff(uses)
+	for _, c := range d.job.sure() {
+		d.gdrOneSide(c, off)
 	}
-	hosts := map[string]*use{}
-	names := map[string]map[int]string{} // host, index, device
-	fabric := map[string]int{}
+	d.crossedRails(names)
+	d.job.each(func(_ *proc, l *Line) { d.find("cross-rail", d.of(l), l.At) }, "ib_rail")
+	d.unusedNICs(names, listed, uses)
+}
+
+// nicNames are the InfiniBand devices of each host, by the number that NCCL gave them.
+type nicNames map[string]map[int]string
+
+// nics also says how many devices the longest list of a host has.
+func (jb *job) nics() (names nicNames, listed map[string]int) {
+	names, listed = nicNames{}, map[string]int{}
 	jb.each(func(_ *proc, l *Line) {
 		if names[l.Host] == nil {
 			names[l.Host] = map[int]string{}
@@ -245,8 +271,19 @@ func (d *diag) netPaths() {
 		for _, x := range list {
 			names[l.Host][x.index] = x.name
 		}
-		fabric[l.Host] = max(fabric[l.Host], len(list))
+		listed[l.Host] = max(listed[l.Host], len(list))
 	}, "ib_using")
+	return names, listed
+}
+
+// nicUse is what the connections of one host use: channels with and without GPUDirect RDMA, and numbers of NICs.
+type nicUse struct {
+	gdr, plain []*Line
+	nics       map[int]bool
+}
+
+func (jb *job) nicsUsed() map[string]*nicUse {
+	hosts := map[string]*nicUse{}
 	for _, c := range jb.comms {
 		for _, r := range c.ranks() {
 			for _, l := range c.members[r].via {
@@ -255,7 +292,7 @@ func (d *diag) netPaths() {
 				}
 				u := hosts[l.Host]
 				if u == nil {
-					u = &use{nics: map[int]bool{}}
+					u = &nicUse{nics: map[int]bool{}}
 					hosts[l.Host] = u
 				}
 				u.nics[num(l.F["dev"])] = true
@@ -267,12 +304,17 @@ func (d *diag) netPaths() {
 			}
 		}
 	}
+	return hosts
+}
+
+// gdrOff finds hosts that use GPUDirect RDMA for no connection.
+func (d *diag) gdrOff(hosts map[string]*nicUse) (off map[string]bool) {
 	order := slices.SortedFunc(maps.Keys(hosts), natural)
 	some := false
 	for _, h := range order {
 		some = some || len(hosts[h].gdr) > 0
 	}
-	off := map[string]bool{}
+	off = map[string]bool{}
 	for _, h := range order {
 		u := hosts[h]
 		if len(u.gdr) > 0 || len(u.plain) == 0 {
@@ -298,49 +340,69 @@ func (d *diag) netPaths() {
 			f.Severity, f.Confidence, f.Cause = Critical, 0.9, byID["gdr-off"].Cause
 		}
 	}
+	return off
+}
+
+// gdrOneSide finds connections that have GPUDirect RDMA at one end.
+func (d *diag) gdrOneSide(c *comm, off map[string]bool) {
+	send, recv := wires(c)
+	for _, w := range sortWires(send) {
+		s, r := send[w], recv[w]
+		if r == nil || s.F["net"] == "Socket" || r.F["net"] == "Socket" {
+			continue
+		}
+		sg, rg := strings.Contains(s.F["sfx"], "GDRDMA"), strings.Contains(r.F["sfx"], "GDRDMA")
+		if sg != rg {
+			lack := s
+			if sg {
+				lack = r
+			}
+			if !off[lack.Host] {
+				f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}}, s.At, r.At)
+				f.Subject.Ranks = append(f.Subject.Ranks, d.j.rankOf(lack))
+			} else if f := d.has("gdr-off"); f != nil && len(f.Consequences) < 4 {
+				f.Consequences = append(f.Consequences, fmt.Sprintf("channel %s between ranks %d and %d has GPUDirect on one side only", w.c, w.a, w.b))
+			}
+		}
+	}
+}
+
+// crossedRails finds connections from one rail to another.
+func (d *diag) crossedRails(names nicNames) {
 	crossing, all := 0, 0
-	var crossEv []Evidence
-	var crossLinks []string
-	for _, c := range jb.sure() {
+	var ev []Evidence
+	var links []string
+	for _, c := range d.job.sure() {
 		send, recv := wires(c)
 		for _, w := range sortWires(send) {
 			s, r := send[w], recv[w]
 			if r == nil || s.F["net"] == "Socket" || r.F["net"] == "Socket" {
 				continue
 			}
-			sg, rg := strings.Contains(s.F["sfx"], "GDRDMA"), strings.Contains(r.F["sfx"], "GDRDMA")
-			if sg != rg {
-				lack := s
-				if sg {
-					lack = r
-				}
-				if !off[lack.Host] {
-					f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}}, s.At, r.At)
-					f.Subject.Ranks = append(f.Subject.Ranks, d.j.rankOf(lack))
-				} else if f := d.has("gdr-off"); f != nil && len(f.Consequences) < 4 {
-					f.Consequences = append(f.Consequences, fmt.Sprintf("channel %s between ranks %d and %d has GPUDirect on one side only", w.c, w.a, w.b))
-				}
-			}
 			all++
 			i, j := num(s.F["dev"]), num(r.F["dev"])
 			a, b := names[s.Host][i], names[r.Host][j]
 			if i != j && (a == "" || b == "" || a != b) {
 				crossing++
-				crossEv = append(crossEv, s.At, r.At)
-				crossLinks = append(crossLinks, fmt.Sprintf("%s:%s - %s:%s", s.Host, cmp.Or(a, "nic"+s.F["dev"]), r.Host, cmp.Or(b, "nic"+r.F["dev"])))
+				ev = append(ev, s.At, r.At)
+				links = append(links, fmt.Sprintf("%s:%s - %s:%s", s.Host, cmp.Or(a, "nic"+s.F["dev"]), r.Host, cmp.Or(b, "nic"+r.F["dev"])))
 			}
 		}
 	}
-	if all > 0 && float64(crossing) > 0.1*float64(all) {
-		f := d.find("cross-rail", Subject{Links: crossLinks}, crossEv...)
-		f.Cause = fmt.Sprintf("%d of %d connections go from one rail to another: order of ranks or NICs differs between hosts", crossing, all)
-		if 2*crossing <= all && !jb.some("modify_qp", "ib_wc") { // rings of NCCL may leave a host by another NIC than they entered it
-			f.Severity, f.Confidence = Info, 0.5
-			f.Cause += "; on fabrics whose rails are connected this is normal"
-		}
+	if all == 0 || float64(crossing) <= 0.1*float64(all) {
+		return
 	}
-	jb.each(func(_ *proc, l *Line) { d.find("cross-rail", d.of(l), l.At) }, "ib_rail")
-	// NICs without traffic.
+	f := d.find("cross-rail", Subject{Links: links}, ev...)
+	f.Cause = fmt.Sprintf("%d of %d connections go from one rail to another: order of ranks or NICs differs between hosts", crossing, all)
+	if 2*crossing <= all && !d.job.some("modify_qp", "ib_wc") { // rings of NCCL may leave a host by another NIC than they entered it
+		f.Severity, f.Confidence = Info, 0.5
+		f.Cause += "; on fabrics whose rails are connected this is normal"
+	}
+}
+
+// unusedNICs finds hosts that use fewer NICs than most hosts do, or than they have.
+func (d *diag) unusedNICs(names nicNames, listed map[string]int, hosts map[string]*nicUse) {
+	order := slices.SortedFunc(maps.Keys(hosts), natural)
 	most := map[int]int{}
 	for _, h := range order {
 		most[len(hosts[h].nics)]++
@@ -353,19 +415,9 @@ func (d *diag) netPaths() {
 	}
 	for _, h := range order {
 		u := hosts[h]
-		local := d.localRanks(h)
-		seen := 0
-		for _, p := range jb.procs {
-			if p.host == h {
-				for _, m := range p.members {
-					if m.comm == jb.world {
-						seen++
-					}
-				}
-			}
-		}
-		lost := common > len(u.nics) && most[common] > most[len(u.nics)]
-		fewer := fabric[h] > len(u.nics) && local >= fabric[h] && seen >= local
+		used, own, local := len(u.nics), listed[h], d.localRanks(h)
+		lost := common > used && most[common] > most[used]
+		fewer := own > used && local >= own && d.job.ranksSeen(h) >= local
 		if !lost && !fewer {
 			continue
 		}
@@ -380,16 +432,17 @@ func (d *diag) netPaths() {
 		for _, l := range append(slices.Clone(u.gdr), u.plain...)[:1] {
 			ev = append(ev, l.At)
 		}
-		jb.each(func(_ *proc, l *Line) {
+		d.job.each(func(_ *proc, l *Line) {
 			if l.Host == h && len(ev) < 2 {
 				ev = append(ev, l.At)
 			}
 		}, "ib_using")
 		f := d.find("rails-unused", Subject{Hosts: []string{h}, Devices: absent}, ev...)
-		f.Cause = fmt.Sprintf("%s uses %d NICs; %s", h, len(u.nics), map[bool]string{true: fmt.Sprintf("most hosts use %d", common), false: fmt.Sprintf("it has %d", fabric[h])}[lost])
-		switch used := len(u.nics); {
+		f.Cause = fmt.Sprintf("%s uses %d NICs; it has %d", h, used, own)
+		switch {
 		case lost:
-		case used > 1 && 2*used >= fabric[h]: // NCCL chooses so on some machines
+			f.Cause = fmt.Sprintf("%s uses %d NICs; most hosts use %d", h, used, common)
+		case used > 1 && 2*used >= own: // NCCL chooses so on some machines
 			if len(f.Evidence) <= len(ev) {
 				f.Severity, f.Confidence = Info, 0.5
 			}
@@ -397,6 +450,21 @@ func (d *diag) netPaths() {
 			f.Severity = Warning
 		}
 	}
+}
+
+// ranksSeen counts the ranks of the largest communicator that a host's logs speak of.
+func (jb *job) ranksSeen(host string) (n int) {
+	for _, p := range jb.procs {
+		if p.host != host {
+			continue
+		}
+		for _, m := range p.members {
+			if m.comm == jb.world {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // localRanks is how many ranks of the job are on a host, as NCCL counts them.
@@ -553,107 +621,120 @@ func (d *diag) rings() {
 
 // outOfStep compares COLL lines: the same count must be the same operation.
 func (d *diag) outOfStep() {
-	jb := d.job
-	for _, c := range jb.sure() {
-		type call struct {
-			text string
-			l    *Line
-		}
-		calls := map[int64]map[int]call{}
-		last := map[int]int64{}
-		first := map[int]int64{}
-		for _, r := range c.ranks() {
-			for _, l := range c.members[r].colls {
-				if l.F["fn"] == "Send" || l.F["fn"] == "Recv" {
-					continue
-				}
-				op, err := strconv.ParseInt(l.F["op"], 16, 64)
-				if err != nil {
-					continue
-				}
-				if calls[op] == nil {
-					calls[op] = map[int]call{}
-				}
-				text := fmt.Sprintf("%s of %s elements of type %s, op %s, root %s", l.F["fn"], l.F["cnt"], l.F["dt"], l.F["redop"], l.F["root"])
-				if _, dup := calls[op][r]; dup {
-					continue // counts begin anew: cannot be told apart
-				}
-				calls[op][r] = call{text, l}
-				last[r] = max(last[r], op)
-				if f, ok := first[r]; !ok || op < f {
-					first[r] = op
-				}
-			}
-		}
+	for _, c := range d.job.sure() {
+		calls, last := c.launches()
 		if len(last) < 2 {
 			continue
 		}
-		for _, op := range slices.Sorted(maps.Keys(calls)) {
-			kinds := map[string][]int{}
-			for r, x := range calls[op] {
-				kinds[x.text] = append(kinds[x.text], r)
-			}
-			if len(kinds) < 2 {
-				continue
-			}
-			common := ""
-			for _, k := range slices.Sorted(maps.Keys(kinds)) {
-				if common == "" || len(kinds[k]) > len(kinds[common]) {
-					common = k
-				}
-			}
-			h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op), Confidence: 0.85, Waiting: kinds[common]}
-			slices.Sort(h.Waiting)
-			var f *Finding
-			for _, k := range slices.Sorted(maps.Keys(kinds)) {
-				slices.Sort(kinds[k])
-				h.Why = append(h.Why, fmt.Sprintf("at operation %d, %s called %s", op, ranksText(kinds[k]), k))
-				if k == common {
-					continue
-				}
-				h.Culprits = append(h.Culprits, kinds[k]...)
-				for _, r := range kinds[k] {
-					f = d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, calls[op][r].l.At, calls[op][kinds[common][0]].l.At)
-				}
-			}
-			f.Cause = strings.Join(h.Why, "; ")
-			slices.Sort(h.Culprits)
-			d.hangs = append(d.hangs, h)
+		if d.differentCalls(c, calls) || d.fellBehind(c, calls, last) {
 			return
 		}
-		// A minority stopped earlier than all the others, which stopped together.
-		top := int64(-1)
-		for _, op := range last {
-			top = max(top, op)
-		}
-		var behind, there []int
-		for _, r := range slices.Sorted(maps.Keys(last)) {
-			if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil || last[r] != top && d.atEnd(c.members[r]) {
+	}
+}
+
+// launched is a collective that a rank launched, as its log says.
+type launched struct {
+	text string
+	l    *Line
+}
+
+// launches collects the collectives of a communicator by number and rank, and the last number of each rank.
+func (c *comm) launches() (calls map[int64]map[int]launched, last map[int]int64) {
+	calls, last = map[int64]map[int]launched{}, map[int]int64{}
+	for _, r := range c.ranks() {
+		for _, l := range c.members[r].colls {
+			if l.F["fn"] == "Send" || l.F["fn"] == "Recv" {
 				continue
 			}
-			if last[r] == top {
-				there = append(there, r)
-			} else {
-				behind = append(behind, r)
+			op, err := strconv.ParseInt(l.F["op"], 16, 64)
+			if err != nil {
+				continue
 			}
+			if calls[op] == nil {
+				calls[op] = map[int]launched{}
+			}
+			text := fmt.Sprintf("%s of %s elements of type %s, op %s, root %s", l.F["fn"], l.F["cnt"], l.F["dt"], l.F["redop"], l.F["root"])
+			if _, dup := calls[op][r]; dup {
+				continue // counts begin anew: cannot be told apart
+			}
+			calls[op][r] = launched{text, l}
+			last[r] = max(last[r], op)
 		}
-		if len(behind) == 0 || len(behind)*4 > len(there) || len(there) < 2 {
+	}
+	return calls, last
+}
+
+// differentCalls finds the first number at which ranks called different collectives.
+func (d *diag) differentCalls(c *comm, calls map[int64]map[int]launched) bool {
+	for _, op := range slices.Sorted(maps.Keys(calls)) {
+		kinds := map[string][]int{}
+		for r, x := range calls[op] {
+			kinds[x.text] = append(kinds[x.text], r)
+		}
+		if len(kinds) < 2 {
 			continue
 		}
-		// Ranks that write one file leave lines in the order of time: the last lines
-		// of a running job differ by little. Only a gap that all others share counts.
-		h := Hang{Class: "behind", Culprits: behind, Waiting: there, Group: cmp.Or(c.id, c.key), Confidence: 0.7,
-			Operation: fmt.Sprintf("%s #%d", calls[top][there[0]].l.F["fn"], top)}
-		for _, r := range behind {
-			l := c.members[r].colls[len(c.members[r].colls)-1]
-			f := d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, l.At)
-			f.Confidence = 0.7
-			f.Cause = fmt.Sprintf("%s stopped at operation %d, all others launched %d", ranksText(behind), last[r], top)
-			h.Why = append(h.Why, fmt.Sprintf("rank %d launched up to operation %d, %s up to %d", r, last[r], ranksText(there), top))
+		common := ""
+		for _, k := range slices.Sorted(maps.Keys(kinds)) {
+			if common == "" || len(kinds[k]) > len(kinds[common]) {
+				common = k
+			}
 		}
+		h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op), Confidence: 0.85, Waiting: kinds[common]}
+		slices.Sort(h.Waiting)
+		var f *Finding
+		for _, k := range slices.Sorted(maps.Keys(kinds)) {
+			slices.Sort(kinds[k])
+			h.Why = append(h.Why, fmt.Sprintf("at operation %d, %s called %s", op, ranksText(kinds[k]), k))
+			if k == common {
+				continue
+			}
+			h.Culprits = append(h.Culprits, kinds[k]...)
+			for _, r := range kinds[k] {
+				f = d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, calls[op][r].l.At, calls[op][kinds[common][0]].l.At)
+			}
+		}
+		f.Cause = strings.Join(h.Why, "; ")
+		slices.Sort(h.Culprits)
 		d.hangs = append(d.hangs, h)
-		return
+		return true
 	}
+	return false
+}
+
+// fellBehind finds a minority that stopped earlier than all the others, which stopped together.
+func (d *diag) fellBehind(c *comm, calls map[int64]map[int]launched, last map[int]int64) bool {
+	top := int64(-1)
+	for _, op := range last {
+		top = max(top, op)
+	}
+	var behind, there []int
+	for _, r := range slices.Sorted(maps.Keys(last)) {
+		if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil || last[r] != top && d.atEnd(c.members[r]) {
+			continue
+		}
+		if last[r] == top {
+			there = append(there, r)
+		} else {
+			behind = append(behind, r)
+		}
+	}
+	if len(behind) == 0 || len(behind)*4 > len(there) || len(there) < 2 {
+		return false
+	}
+	// Ranks that write one file leave lines in the order of time: the last lines
+	// of a running job differ by little. Only a gap that all others share counts.
+	h := Hang{Class: "behind", Culprits: behind, Waiting: there, Group: cmp.Or(c.id, c.key), Confidence: 0.7,
+		Operation: fmt.Sprintf("%s #%d", calls[top][there[0]].l.F["fn"], top)}
+	for _, r := range behind {
+		l := c.members[r].colls[len(c.members[r].colls)-1]
+		f := d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, l.At)
+		f.Confidence = 0.7
+		f.Cause = fmt.Sprintf("%s stopped at operation %d, all others launched %d", ranksText(behind), last[r], top)
+		h.Why = append(h.Why, fmt.Sprintf("rank %d launched up to operation %d, %s up to %d", r, last[r], ranksText(there), top))
+	}
+	d.hangs = append(d.hangs, h)
+	return true
 }
 
 func (jb *job) ncclSeen() bool {

@@ -146,47 +146,66 @@ var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-
 
 // fold puts consequences under their causes.
 func (d *diag) fold() {
-	// A GPU that failed explains what its host's peers saw.
-	if xid := d.index["gpu-failed"]; xid != nil {
-		for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error", "gpu-spinning", "connect-refused"} {
-			for _, f := range slices.Clone(d.list) {
-				if f.ID == id && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
-					xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
-					xid.addEvidence(f.Evidence...)
-					d.drop(f)
-				}
-			}
-		}
+	d.foldGPU()
+	for _, pair := range explains {
+		d.foldPair(pair[0], pair[1])
 	}
-	for _, pair := range [][2]string{
-		{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
-		{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
-		{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
-		{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
-		{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
-	} {
-		for _, cause := range slices.Clone(d.list) {
-			if cause.ID != pair[0] {
-				continue
-			}
-			for _, f := range slices.Clone(d.list) {
-				if f.ID != pair[1] || f.Job != cause.Job && f.Job != "" && cause.Job != "" || f.Severity < Warning && cause.Severity < Warning {
-					continue
-				}
-				if pair[0] == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
-					continue
-				}
-				cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
-				if cause.Subject.empty() {
-					cause.Subject.add(f.Subject)
-				}
-				cause.addEvidence(f.Evidence...)
-				cause.Severity = max(cause.Severity, f.Severity)
+	d.foldConsequences()
+	d.foldClosed()
+}
+
+// explains are pairs of findings: the first explains the second.
+var explains = [][2]string{
+	{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
+	{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
+	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
+	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
+	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
+}
+
+// foldGPU: a GPU that failed explains what its host's peers saw.
+func (d *diag) foldGPU() {
+	xid := d.index["gpu-failed"]
+	if xid == nil {
+		return
+	}
+	for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error", "gpu-spinning", "connect-refused"} {
+		for _, f := range slices.Clone(d.list) {
+			if f.ID == id && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
+				xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+				xid.addEvidence(f.Evidence...)
 				d.drop(f)
 			}
 		}
 	}
-	// What only follows goes to the likeliest root of its job.
+}
+
+// foldPair puts findings of effect under those of cause in the same job.
+func (d *diag) foldPair(id, effect string) {
+	for _, cause := range slices.Clone(d.list) {
+		if cause.ID != id {
+			continue
+		}
+		for _, f := range slices.Clone(d.list) {
+			if f.ID != effect || f.Job != cause.Job && f.Job != "" && cause.Job != "" || f.Severity < Warning && cause.Severity < Warning {
+				continue
+			}
+			if id == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
+				continue
+			}
+			cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			if cause.Subject.empty() {
+				cause.Subject.add(f.Subject)
+			}
+			cause.addEvidence(f.Evidence...)
+			cause.Severity = max(cause.Severity, f.Severity)
+			d.drop(f)
+		}
+	}
+}
+
+// foldConsequences gives what only follows to the likeliest root of its job.
+func (d *diag) foldConsequences() {
 	for _, jb := range d.j.jobs {
 		m := d.conseq[jb]
 		if len(m) == 0 {
@@ -211,6 +230,10 @@ func (d *diag) fold() {
 		}
 	}
 	d.job = nil
+}
+
+// foldClosed puts closed connections under what ended the peer.
+func (d *diag) foldClosed() {
 	if root := d.index["peer-died"]; root != nil {
 		if f := d.index["peer-closed"]; f != nil {
 			root.Consequences = append(root.Consequences, f.Title+" ("+f.Subject.String()+")")

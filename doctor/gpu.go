@@ -25,8 +25,23 @@ func sameBus(nccl, pci string) bool {
 }
 
 func (d *diag) gpuRules() {
-	links := map[string]map[int]int{} // model, number of active links, GPUs
-	clocks := map[string][]float64{}
+	links, clocks := d.gpuModels()
+	for _, g := range d.c.GPUs {
+		s := Subject{Hosts: []string{g.Host}, Devices: []string{named(g.Host, g.device())}}
+		d.nvlinks(g, s, links[g.Name])
+		d.gpuMemory(g, s)
+		d.gpuClocks(g, s, clocks[g.Name])
+		d.gpuSlot(g, s)
+	}
+	d.spinning()
+}
+
+func (g GPU) device() string { return cmp.Or(g.Bus, fmt.Sprintf("GPU%d", g.Index)) }
+
+// gpuModels collects what GPUs of one model have in common: GPUs by the number of their active links, and clocks under load.
+func (d *diag) gpuModels() (links map[string]map[int]int, clocks map[string][]float64) {
+	links = map[string]map[int]int{}
+	clocks = map[string][]float64{}
 	for _, g := range d.c.GPUs {
 		n := 0
 		for _, l := range g.Links {
@@ -44,95 +59,108 @@ func (d *diag) gpuRules() {
 			clocks[g.Name] = append(clocks[g.Name], g.ClockSM)
 		}
 	}
-	masks := map[string]int{}
-	for _, g := range d.c.GPUs {
-		if g.FabricState != "" {
-			masks[g.Clique+g.ClusterUUID]++
+	return links, clocks
+}
+
+// nvlinks judges the NVLinks of a GPU; counts says how many GPUs of its model have how many active links.
+func (d *diag) nvlinks(g GPU, s Subject, counts map[int]int) {
+	dev := g.device()
+	inactive, most := 0, 0
+	for n := range counts {
+		most = max(most, n)
+	}
+	for _, l := range g.Links {
+		if !l.Active {
+			inactive++
+			if most > 0 || inactive < len(g.Links) {
+				x := s
+				x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
+				d.find("nvlink-inactive", x, l.At)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
+			n := l.Errors[name]
+			bad := n > 0 && (strings.Contains(name, "recovery") || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc")
+			if bad {
+				x := s
+				x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
+				f := d.find("nvlink-errors", x, l.At)
+				if strings.Contains(name, "recovery") {
+					f.Severity = Critical
+				}
+			}
 		}
 	}
+	if inactive == 0 && len(g.Links) > 0 && len(g.Links) < most {
+		x := d.find("nvlink-inactive", s, g.At)
+		x.Cause = fmt.Sprintf("%d links, other GPUs of the model have %d", len(g.Links), most)
+	}
+}
+
+func (d *diag) gpuMemory(g GPU, s Subject) {
+	if g.MemTotal > 0 && float64(g.MemUsed) > 0.97*float64(g.MemTotal) {
+		d.find("gpu-memory-nearly-full", s, g.At)
+	}
+	if g.RemapFail {
+		d.find("row-remap-failed", s, g.At)
+	}
+	if g.RemapWait {
+		d.find("row-remap-pending", s, g.At)
+	}
+	if g.RemapRows >= 8 {
+		f := d.find("row-remap-pending", s, g.At)
+		f.Title = "many rows were remapped"
+	}
+	if g.ECC > 0 {
+		d.find("ecc-errors", s, g.At)
+	}
+}
+
+// gpuClocks judges heat and clocks; clocks are those of all GPUs of the model that are at work.
+func (d *diag) gpuClocks(g GPU, s Subject, clocks []float64) {
+	if len(g.Throttle) > 0 {
+		f := d.find("gpu-throttled", s, g.At)
+		f.Cause = "active: " + strings.Join(g.Throttle, ", ") + "; cooling or power supply"
+	}
+	if g.Temp > 0 && g.TempSlow > 0 && g.Temp > g.TempSlow-5 {
+		f := d.find("gpu-hot", s, g.At)
+		if g.Temp >= g.TempSlow {
+			f.Severity = Critical
+		}
+	}
+	if m := median(clocks); g.Util > 80 && len(clocks) >= 3 && g.ClockSM > 0 && g.ClockSM < 0.9*m {
+		f := d.find("gpu-slow-clock", s, g.At)
+		f.Cause = fmt.Sprintf("%.0f MHz, the others run at %.0f", g.ClockSM, m)
+		if g.ClockSM < 0.7*m {
+			f.Severity = Critical
+		}
+	}
+}
+
+// gpuSlot judges the GPU's PCIe link and its part in the NVLink fabric.
+func (d *diag) gpuSlot(g GPU, s Subject) {
+	if g.Width > 0 && g.WidthMax > 0 && g.Width < g.WidthMax {
+		f := d.find("pcie-degraded", s, g.At)
+		f.Cause = fmt.Sprintf("width x%d of x%d: seating, riser, BIOS", g.Width, g.WidthMax)
+	}
+	if g.PCIeGen > 0 && g.PCIeGen < g.PCIeGenMax && g.Util > 50 && g.Perf == "P0" {
+		f := d.find("pcie-degraded", s, g.At)
+		f.Cause = fmt.Sprintf("generation %d of %d under load: seating, riser, BIOS", g.PCIeGen, g.PCIeGenMax)
+	}
+	if g.Replays > 1000 {
+		d.find("pcie-replays", s, g.At)
+	}
+	if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" && !strings.EqualFold(g.FabricCode, "Success") {
+		f := d.find("nvlink-fabric-degraded", s, g.At)
+		f.Severity, f.Confidence = Critical, 0.85
+		f.Cause = fmt.Sprintf("fabric state %s, status %s: fabric manager or IMEX", g.FabricState, g.FabricCode)
+	}
+}
+
+// spinning finds GPUs that are busy and take little power.
+func (d *diag) spinning() {
 	spinning := map[string][]GPU{}
 	for _, g := range d.c.GPUs {
-		dev := cmp.Or(g.Bus, fmt.Sprintf("GPU%d", g.Index))
-		s := Subject{Hosts: []string{g.Host}, Devices: []string{named(g.Host, dev)}}
-		inactive, most := 0, 0
-		for n := range links[g.Name] {
-			most = max(most, n)
-		}
-		for _, l := range g.Links {
-			if !l.Active {
-				inactive++
-				if most > 0 || inactive < len(g.Links) {
-					x := s
-					x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
-					d.find("nvlink-inactive", x, l.At)
-				}
-			}
-			for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
-				n := l.Errors[name]
-				bad := n > 0 && (strings.Contains(name, "recovery") || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc")
-				if bad {
-					x := s
-					x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
-					f := d.find("nvlink-errors", x, l.At)
-					if strings.Contains(name, "recovery") {
-						f.Severity = Critical
-					}
-				}
-			}
-		}
-		if inactive == 0 && len(g.Links) > 0 && len(g.Links) < most {
-			x := d.find("nvlink-inactive", s, g.At)
-			x.Cause = fmt.Sprintf("%d links, other GPUs of the model have %d", len(g.Links), most)
-		}
-		if g.MemTotal > 0 && float64(g.MemUsed) > 0.97*float64(g.MemTotal) {
-			d.find("gpu-memory-nearly-full", s, g.At)
-		}
-		if g.RemapFail {
-			d.find("row-remap-failed", s, g.At)
-		}
-		if g.RemapWait {
-			d.find("row-remap-pending", s, g.At)
-		}
-		if g.RemapRows >= 8 {
-			f := d.find("row-remap-pending", s, g.At)
-			f.Title = "many rows were remapped"
-		}
-		if g.ECC > 0 {
-			d.find("ecc-errors", s, g.At)
-		}
-		if len(g.Throttle) > 0 {
-			f := d.find("gpu-throttled", s, g.At)
-			f.Cause = "active: " + strings.Join(g.Throttle, ", ") + "; cooling or power supply"
-		}
-		if g.Temp > 0 && g.TempSlow > 0 && g.Temp > g.TempSlow-5 {
-			f := d.find("gpu-hot", s, g.At)
-			if g.Temp >= g.TempSlow {
-				f.Severity = Critical
-			}
-		}
-		if m := median(clocks[g.Name]); g.Util > 80 && len(clocks[g.Name]) >= 3 && g.ClockSM > 0 && g.ClockSM < 0.9*m {
-			f := d.find("gpu-slow-clock", s, g.At)
-			f.Cause = fmt.Sprintf("%.0f MHz, the others run at %.0f", g.ClockSM, m)
-			if g.ClockSM < 0.7*m {
-				f.Severity = Critical
-			}
-		}
-		if g.Width > 0 && g.WidthMax > 0 && g.Width < g.WidthMax {
-			f := d.find("pcie-degraded", s, g.At)
-			f.Cause = fmt.Sprintf("width x%d of x%d: seating, riser, BIOS", g.Width, g.WidthMax)
-		}
-		if g.PCIeGen > 0 && g.PCIeGen < g.PCIeGenMax && g.Util > 50 && g.Perf == "P0" {
-			f := d.find("pcie-degraded", s, g.At)
-			f.Cause = fmt.Sprintf("generation %d of %d under load: seating, riser, BIOS", g.PCIeGen, g.PCIeGenMax)
-		}
-		if g.Replays > 1000 {
-			d.find("pcie-replays", s, g.At)
-		}
-		if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" && !strings.EqualFold(g.FabricCode, "Success") {
-			f := d.find("nvlink-fabric-degraded", s, g.At)
-			f.Severity, f.Confidence = Critical, 0.85
-			f.Cause = fmt.Sprintf("fabric state %s, status %s: fabric manager or IMEX", g.FabricState, g.FabricCode)
-		}
 		if g.Util >= 99 && g.Power > 0 && g.Cap > 0 && g.Power < 0.4*g.Cap {
 			spinning[g.Host] = append(spinning[g.Host], g)
 		}

@@ -177,55 +177,7 @@ func (w *world) reach(mine, theirs *view, key string, o *Op) int {
 // inOrder judges by the oldest unfinished operation of every rank alone: what it is in.
 // It gives nil where that does not tell, as when ranks wait in a circle.
 func (w *world) inOrder(views map[int]*view) *Hang {
-	var edges []edge
-	stuck := map[int]bool{}
-	for _, r := range w.ranks() {
-		v := views[r]
-		o := v.first
-		if o == nil {
-			continue
-		}
-		key := w.keyOf(v.dump, o)
-		g := w.groups[key]
-		if g == nil || len(g.Ranks) < 2 {
-			continue
-		}
-		members := g.Ranks
-		if o.P2P {
-			if o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
-				continue
-			}
-			members = []int{g.Ranks[o.From], g.Ranks[o.To]}
-		}
-		var wait, lost []int
-		passed := false
-		for _, m := range members {
-			switch {
-			case m == r:
-			case views[m] == nil && w.passed(m, key, o):
-				passed = true
-			case views[m] == nil:
-				lost = append(lost, m)
-			default:
-				switch w.reach(v, views[m], key, o) {
-				case -1:
-					wait = append(wait, m)
-				case 1:
-					passed = true
-				}
-			}
-		}
-		switch {
-		case len(wait) > 0:
-		case passed:
-			stuck[r] = true
-		default: // those of which nothing is known, if there are any
-			wait = lost
-		}
-		for _, m := range wait {
-			edges = append(edges, edge{from: r, to: m, op: o, group: key})
-		}
-	}
+	edges, stuck := w.waits(views)
 	culprits, cycle := sinks(edges)
 	if cycle {
 		return nil
@@ -284,6 +236,60 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 		}
 	}
 	return h
+}
+
+// waits says who waits for whom: for each rank the members of its first unfinished operation that have not come to it.
+// stuck are ranks that have not finished what others have.
+func (w *world) waits(views map[int]*view) (edges []edge, stuck map[int]bool) {
+	stuck = map[int]bool{}
+	for _, r := range w.ranks() {
+		v := views[r]
+		o := v.first
+		if o == nil {
+			continue
+		}
+		key := w.keyOf(v.dump, o)
+		g := w.groups[key]
+		if g == nil || len(g.Ranks) < 2 {
+			continue
+		}
+		members := g.Ranks
+		if o.P2P {
+			if o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+				continue
+			}
+			members = []int{g.Ranks[o.From], g.Ranks[o.To]}
+		}
+		var wait, lost []int
+		passed := false
+		for _, m := range members {
+			switch {
+			case m == r:
+			case views[m] == nil && w.passed(m, key, o):
+				passed = true
+			case views[m] == nil:
+				lost = append(lost, m)
+			default:
+				switch w.reach(v, views[m], key, o) {
+				case -1:
+					wait = append(wait, m)
+				case 1:
+					passed = true
+				}
+			}
+		}
+		switch {
+		case len(wait) > 0:
+		case passed:
+			stuck[r] = true
+		default: // those of which nothing is known, if there are any
+			wait = lost
+		}
+		for _, m := range wait {
+			edges = append(edges, edge{from: r, to: m, op: o, group: key})
+		}
+	}
+	return edges, stuck
 }
 
 // missed gives the ranks without a dump that the others wait for. A rank is stuck at

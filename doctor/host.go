@@ -79,61 +79,12 @@ func fast(p PCI) bool {
 }
 
 func (d *diag) hostRules() {
-	// Interfaces.
 	byHost := map[string][]Address{}
 	for _, a := range d.c.Addresses {
 		byHost[a.Host] = append(byHost[a.Host], a)
 	}
-	stem := regexp.MustCompile(`\d.*$`)
 	for _, h := range slices.SortedFunc(maps.Keys(byHost), natural) {
-		subnets := map[string][]Address{}
-		kinds := map[string][]Address{}
-		for _, a := range byHost[h] {
-			if a.Name == "lo" || virtualIf.MatchString(a.Name) || strings.HasPrefix(a.Name, "br") || strings.HasPrefix(a.Name, "bond") {
-				continue
-			}
-			kinds[stem.ReplaceAllString(a.Name, "")] = append(kinds[stem.ReplaceAllString(a.Name, "")], a)
-			for _, p := range a.Prefixes {
-				pre, err := netip.ParsePrefix(p)
-				if err != nil || pre.Addr().IsLinkLocalUnicast() || !pre.Addr().Is4() || pre.Bits() >= 31 {
-					continue
-				}
-				k := pre.Masked().String()
-				subnets[k] = append(subnets[k], a)
-			}
-		}
-		for _, k := range slices.Sorted(maps.Keys(subnets)) {
-			if list := subnets[k]; len(list) > 1 {
-				f := d.find("nics-one-subnet", Subject{Hosts: []string{h}})
-				for _, a := range list {
-					f.Subject.Devices = append(f.Subject.Devices, named(h, a.Name))
-					f.addEvidence(a.At)
-				}
-				f.Cause = fmt.Sprintf("%d interfaces in %s: the kernel answers ARP for one NIC on another", len(list), k)
-			}
-		}
-		for _, k := range slices.Sorted(maps.Keys(kinds)) {
-			list := kinds[k]
-			if len(list) < 4 {
-				continue
-			}
-			up := 0
-			mtu := map[int]int{}
-			for _, a := range list {
-				if a.State == "UP" {
-					up++
-					mtu[a.MTU]++
-				}
-			}
-			for _, a := range list {
-				if a.State == "DOWN" && up*2 > len(list) {
-					d.find("interface-down", Subject{Hosts: []string{h}, Devices: []string{named(h, a.Name)}}, a.At)
-				}
-				if a.State == "UP" && len(mtu) > 1 && mtu[a.MTU]*4 <= up {
-					d.find("mtu-differs", Subject{Hosts: []string{h}, Devices: []string{named(h, a.Name)}}, a.At)
-				}
-			}
-		}
+		d.interfaces(h, byHost[h])
 	}
 	for _, h := range d.c.Host {
 		s := Subject{Hosts: []string{h.Host}}
@@ -164,6 +115,62 @@ func (d *diag) hostRules() {
 		}
 	}
 	d.processes()
+}
+
+// interfaces compares the addresses, states and MTUs of one host's interfaces.
+func (d *diag) interfaces(h string, list []Address) {
+	stem := regexp.MustCompile(`\d.*$`)
+	subnets := map[string][]Address{}
+	kinds := map[string][]Address{}
+	for _, a := range list {
+		if a.Name == "lo" || virtualIf.MatchString(a.Name) || strings.HasPrefix(a.Name, "br") || strings.HasPrefix(a.Name, "bond") {
+			continue
+		}
+		kinds[stem.ReplaceAllString(a.Name, "")] = append(kinds[stem.ReplaceAllString(a.Name, "")], a)
+		for _, p := range a.Prefixes {
+			pre, err := netip.ParsePrefix(p)
+			if err != nil || pre.Addr().IsLinkLocalUnicast() || !pre.Addr().Is4() || pre.Bits() >= 31 {
+				continue
+			}
+			k := pre.Masked().String()
+			subnets[k] = append(subnets[k], a)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(subnets)) {
+		if list := subnets[k]; len(list) > 1 {
+			f := d.find("nics-one-subnet", Subject{Hosts: []string{h}})
+			for _, a := range list {
+				f.Subject.Devices = append(f.Subject.Devices, named(h, a.Name))
+				f.addEvidence(a.At)
+			}
+			f.Cause = fmt.Sprintf("%d interfaces in %s: the kernel answers ARP for one NIC on another", len(list), k)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		if len(kinds[k]) >= 4 {
+			d.sameKind(h, kinds[k])
+		}
+	}
+}
+
+// sameKind finds interfaces that are down or have another MTU while most of their kind are up or have one.
+func (d *diag) sameKind(h string, list []Address) {
+	up := 0
+	mtu := map[int]int{}
+	for _, a := range list {
+		if a.State == "UP" {
+			up++
+			mtu[a.MTU]++
+		}
+	}
+	for _, a := range list {
+		if a.State == "DOWN" && up*2 > len(list) {
+			d.find("interface-down", Subject{Hosts: []string{h}, Devices: []string{named(h, a.Name)}}, a.At)
+		}
+		if a.State == "UP" && len(mtu) > 1 && mtu[a.MTU]*4 <= up {
+			d.find("mtu-differs", Subject{Hosts: []string{h}, Devices: []string{named(h, a.Name)}}, a.At)
+		}
+	}
 }
 
 // portNeed holds the connections of a job against the ports of a host.

@@ -94,32 +94,11 @@ func num(s string) int {
 }
 
 func join(c *Case) *joined {
-	j := &joined{procs: map[string]*proc{}, addr: map[string]string{}}
-	comms := map[string]*comm{}
-	var commOrder []*comm
-	cur := map[string]*member{}   // by host, process and thread: the communicator it is setting up
-	byPtr := map[string]*member{} // by process and comm pointer
-	sized := map[string]int{}
-	newest := map[string]*member{} // by host, process, device
-	// Before 2.18.3 a communicator is named when it is done: what its thread says of it stands
-	// before that.
-	type early struct {
-		l     *Line
-		other *member // whose it is if the thread makes no further communicator
+	j := &joiner{
+		joined: &joined{procs: map[string]*proc{}, addr: map[string]string{}},
+		comms:  map[string]*comm{}, cur: map[string]*member{}, byPtr: map[string]*member{}, newest: map[string]*member{},
+		sized: map[string]int{}, slots: map[int]int{}, pending: map[string][]early{},
 	}
-	pending := map[string][]early{}
-	place := func(m *member, l *Line) {
-		switch {
-		case m == nil:
-		case l.Kind == "channels" && m.channels == nil:
-			m.channels = l
-		case l.Kind == "rings_up":
-			m.ringsUp = l
-		case l.Kind != "channels":
-			m.via = append(m.via, l)
-		}
-	}
-	slots := map[int]int{} // of the communicators of a size without an id
 	var loose []*Line
 	for i := range c.Lines {
 		l := &c.Lines[i]
@@ -127,138 +106,194 @@ func join(c *Case) *joined {
 			loose = append(loose, l)
 			continue
 		}
-		pk := fmt.Sprintf("%s:%d", l.Host, l.PID)
-		p := j.procs[pk]
-		if p == nil {
-			p = &proc{host: l.Host, pid: l.PID, env: map[string]*Line{}}
-			j.procs[pk] = p
-			j.order = append(j.order, p)
-		}
-		p.lines = append(p.lines, l)
-		tk := fmt.Sprintf("%s:%d", pk, l.TID)
-		dk := fmt.Sprintf("%s:[%d]", pk, l.Dev)
-		of := func() *member {
-			if m := cur[tk]; m != nil {
-				return m
-			}
-			if m := newest[dk]; m != nil {
-				return m
-			}
-			if len(p.members) == 1 {
-				return p.members[0]
-			}
-			return nil
-		}
-		switch l.Kind {
-		case "version":
-			if p.version == "" {
-				p.version, p.verLine = l.F["ver"], l
-			}
-		case "driver":
-			p.driver = l.F["drv"]
-		case "env", "env_hca":
-			if _, ok := p.env[l.F["var"]]; !ok {
-				p.env[l.F["var"]] = l
-			}
-		case "init_start", "init_done":
-			n, rank := num(l.F["n"]), num(l.F["rank"])
-			if n > mostRanks || rank >= n {
-				break // a line that is damaged
-			}
-			ptr := pk + l.F["comm"]
-			m := byPtr[ptr]
-			if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank || m.comm.n != n) {
-				m = nil // the pointer is used again
-			}
-			if m == nil {
-				key := "id " + l.F["cid"]
-				if l.F["cid"] == "" {
-					// Before 2.16: the k-th communicator of this size of this process.
-					k := sized[fmt.Sprintf("%s n%d r%d", pk, n, rank)]
-					sized[fmt.Sprintf("%s n%d r%d", pk, n, rank)]++
-					for slot := 0; ; slot++ {
-						key = fmt.Sprintf("size %d number %d.%d", n, k, slot)
-						if old := comms[key]; old == nil || old.members[rank] == nil || old.members[rank].proc == p {
-							slots[n] = max(slots[n], slot)
-							break
-						}
-					}
-				} else if old := comms[key]; old != nil && old.members[rank] != nil && old.members[rank].proc != p {
-					key += " again"
-				}
-				co := comms[key]
-				if co == nil {
-					co = &comm{key: key, id: l.F["cid"], n: n, members: map[int]*member{}}
-					comms[key] = co
-					commOrder = append(commOrder, co)
-				}
-				m = &member{comm: co, proc: p, rank: rank, dev: num(l.F["dev"]), bus: l.F["bus"]}
-				if old := co.members[rank]; old == nil {
-					co.members[rank] = m
-				}
-				p.members = append(p.members, m)
-				byPtr[ptr] = m
-			}
-			if l.Kind == "init_start" {
-				m.start = l
-			} else {
-				m.done = l
-			}
-			for _, e := range pending[tk] {
-				if m.start == nil {
-					place(m, e.l)
-				} else {
-					place(e.other, e.l)
-				}
-			}
-			delete(pending, tk)
-			cur[tk], newest[dk] = m, m
-			newest[fmt.Sprintf("%s:[%d]", pk, m.dev)] = m
-		case "comm_end":
-			if m := byPtr[pk+l.F["comm"]]; m != nil {
-				m.end = l
-			}
-		case "boot_timings":
-			if m := of(); m != nil {
-				m.boot = l
-			}
-		case "init_timings":
-			if m := of(); m != nil {
-				m.timings = l
-			}
-		case "local_shape":
-			if m := byPtr[pk+l.F["comm"]]; m != nil {
-				m.shape = l
-			}
-		case "channels", "rings_up", "ch_p2p", "ch_shm", "ch_net":
-			if m := cur[tk]; m != nil && m.start != nil {
-				place(m, l)
-			} else {
-				pending[tk] = append(pending[tk], early{l, of()})
-			}
-		case "coll":
-			if m := byPtr[pk+l.F["comm"]]; m != nil {
-				m.colls = append(m.colls, l)
-			}
-		case "ib_wc":
-			if m := of(); m != nil {
-				m.wc = append(m.wc, l)
-			}
-		}
+		j.line(l)
 		for _, a := range addresses(l) {
 			j.addr[a] = l.Host
 		}
 	}
-	for _, tk := range slices.Sorted(maps.Keys(pending)) {
-		for _, e := range pending[tk] {
-			place(e.other, e.l)
+	for _, thread := range slices.Sorted(maps.Keys(j.pending)) {
+		for _, e := range j.pending[thread] {
+			e.other.setup(e.l)
 		}
 	}
-	for _, co := range commOrder {
-		co.mixed = co.id == "" && slots[co.n] > 0
+	for _, co := range j.commOrder {
+		co.mixed = co.id == "" && j.slots[co.n] > 0
 	}
-	j.group(commOrder, loose)
-	return j
+	j.group(j.commOrder, loose)
+	return j.joined
+}
+
+// joiner is what is known while lines are read.
+type joiner struct {
+	*joined
+	comms     map[string]*comm
+	commOrder []*comm
+	cur       map[string]*member // by host, process and thread: the communicator it is setting up
+	byPtr     map[string]*member // by process and comm pointer
+	newest    map[string]*member // by host, process, device
+	sized     map[string]int     // communicators of a process, by size and rank
+	slots     map[int]int        // of the communicators of a size without an id
+	// Before 2.18.3 a communicator is named when it is done: what its thread says of it stands
+	// before that.
+	pending map[string][]early // by thread
+}
+
+// early is a line that came before the communicator it belongs to was named.
+type early struct {
+	l     *Line
+	other *member // whose it is if the thread makes no further communicator
+}
+
+// setup keeps a line that tells how the member was connected.
+func (m *member) setup(l *Line) {
+	switch {
+	case m == nil:
+	case l.Kind == "channels" && m.channels == nil:
+		m.channels = l
+	case l.Kind == "rings_up":
+		m.ringsUp = l
+	case l.Kind != "channels":
+		m.via = append(m.via, l)
+	}
+}
+
+// process is the one that printed a line.
+func (j *joiner) process(key string, l *Line) *proc {
+	p := j.procs[key]
+	if p == nil {
+		p = &proc{host: l.Host, pid: l.PID, env: map[string]*Line{}}
+		j.procs[key] = p
+		j.order = append(j.order, p)
+	}
+	p.lines = append(p.lines, l)
+	return p
+}
+
+// line files a line under its process and, where it says which, its communicator.
+func (j *joiner) line(l *Line) {
+	pk := fmt.Sprintf("%s:%d", l.Host, l.PID)
+	p := j.process(pk, l)
+	tk := fmt.Sprintf("%s:%d", pk, l.TID)
+	dk := fmt.Sprintf("%s:[%d]", pk, l.Dev)
+	of := func() *member {
+		if m := j.cur[tk]; m != nil {
+			return m
+		}
+		if m := j.newest[dk]; m != nil {
+			return m
+		}
+		if len(p.members) == 1 {
+			return p.members[0]
+		}
+		return nil
+	}
+	switch l.Kind {
+	case "version":
+		if p.version == "" {
+			p.version, p.verLine = l.F["ver"], l
+		}
+	case "driver":
+		p.driver = l.F["drv"]
+	case "env", "env_hca":
+		if _, ok := p.env[l.F["var"]]; !ok {
+			p.env[l.F["var"]] = l
+		}
+	case "init_start", "init_done":
+		j.enter(l, p, pk, tk, dk)
+	case "comm_end":
+		if m := j.byPtr[pk+l.F["comm"]]; m != nil {
+			m.end = l
+		}
+	case "boot_timings":
+		if m := of(); m != nil {
+			m.boot = l
+		}
+	case "init_timings":
+		if m := of(); m != nil {
+			m.timings = l
+		}
+	case "local_shape":
+		if m := j.byPtr[pk+l.F["comm"]]; m != nil {
+			m.shape = l
+		}
+	case "channels", "rings_up", "ch_p2p", "ch_shm", "ch_net":
+		if m := j.cur[tk]; m != nil && m.start != nil {
+			m.setup(l)
+		} else {
+			j.pending[tk] = append(j.pending[tk], early{l, of()})
+		}
+	case "coll":
+		if m := j.byPtr[pk+l.F["comm"]]; m != nil {
+			m.colls = append(m.colls, l)
+		}
+	case "ib_wc":
+		if m := of(); m != nil {
+			m.wc = append(m.wc, l)
+		}
+	}
+}
+
+// enter files a line in which a process enters a communicator, or has finished its setup.
+func (j *joiner) enter(l *Line, p *proc, pk, tk, dk string) {
+	n, rank := num(l.F["n"]), num(l.F["rank"])
+	if n > mostRanks || rank >= n {
+		return // a line that is damaged
+	}
+	ptr := pk + l.F["comm"]
+	m := j.byPtr[ptr]
+	if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank || m.comm.n != n) {
+		m = nil // the pointer is used again
+	}
+	if m == nil {
+		co := j.communicator(l, p, pk, n, rank)
+		m = &member{comm: co, proc: p, rank: rank, dev: num(l.F["dev"]), bus: l.F["bus"]}
+		if old := co.members[rank]; old == nil {
+			co.members[rank] = m
+		}
+		p.members = append(p.members, m)
+		j.byPtr[ptr] = m
+	}
+	if l.Kind == "init_start" {
+		m.start = l
+	} else {
+		m.done = l
+	}
+	for _, e := range j.pending[tk] {
+		if m.start == nil {
+			m.setup(e.l)
+		} else {
+			e.other.setup(e.l)
+		}
+	}
+	delete(j.pending, tk)
+	j.cur[tk], j.newest[dk] = m, m
+	j.newest[fmt.Sprintf("%s:[%d]", pk, m.dev)] = m
+}
+
+// communicator is the one that a line names, by id or, before 2.16, by being the k-th of its size in this process.
+func (j *joiner) communicator(l *Line, p *proc, pk string, n, rank int) *comm {
+	key := "id " + l.F["cid"]
+	if l.F["cid"] == "" {
+		sized := fmt.Sprintf("%s n%d r%d", pk, n, rank)
+		k := j.sized[sized]
+		j.sized[sized]++
+		for slot := 0; ; slot++ {
+			key = fmt.Sprintf("size %d number %d.%d", n, k, slot)
+			if old := j.comms[key]; old == nil || old.members[rank] == nil || old.members[rank].proc == p {
+				j.slots[n] = max(j.slots[n], slot)
+				break
+			}
+		}
+	} else if old := j.comms[key]; old != nil && old.members[rank] != nil && old.members[rank].proc != p {
+		key += " again"
+	}
+	co := j.comms[key]
+	if co == nil {
+		co = &comm{key: key, id: l.F["cid"], n: n, members: map[int]*member{}}
+		j.comms[key] = co
+		j.commOrder = append(j.commOrder, co)
+	}
+	return co
 }
 
 // addresses of a host that a line tells.
@@ -340,43 +375,7 @@ func (j *joined) group(comms []*comm, loose []*Line) {
 			}
 		}
 	}
-	// Processes that made no communicator belong to the only job, or to one of
-	// their own.
-	var orphans []*proc
-	for _, p := range j.order {
-		if p.job == nil {
-			orphans = append(orphans, p)
-		}
-	}
-	if len(orphans) > 0 {
-		switch {
-		case len(j.jobs) == 1:
-			for _, p := range orphans {
-				p.job = j.jobs[0]
-				j.jobs[0].procs = append(j.jobs[0].procs, p)
-			}
-		case len(j.jobs) == 0:
-			jb := &job{procs: orphans}
-			for _, p := range orphans {
-				p.job = jb
-			}
-			j.jobs = append(j.jobs, jb)
-		default: // by file
-			for _, p := range orphans {
-				for _, jb := range j.jobs {
-					if slices.ContainsFunc(jb.procs, func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }) {
-						p.job = jb
-						jb.procs = append(jb.procs, p)
-						break
-					}
-				}
-				if p.job == nil {
-					p.job = j.jobs[0]
-					j.jobs[0].procs = append(j.jobs[0].procs, p)
-				}
-			}
-		}
-	}
+	j.adopt()
 	slices.SortStableFunc(j.jobs, func(a, b *job) int { return cmp.Compare(b.size(), a.size()) })
 	for i, jb := range j.jobs {
 		jb.name = fmt.Sprintf("job %d (%d ranks)", i+1, jb.size())
@@ -398,6 +397,47 @@ func (j *joined) group(comms []*comm, loose []*Line) {
 				}
 			}
 			to.loose = append(to.loose, l)
+		}
+	}
+}
+
+// adopt gives processes that made no communicator to the only job, to a job whose file they are in, or to one of
+// their own.
+func (j *joined) adopt() {
+	var orphans []*proc
+	for _, p := range j.order {
+		if p.job == nil {
+			orphans = append(orphans, p)
+		}
+	}
+	if len(orphans) == 0 {
+		return
+	}
+	switch {
+	case len(j.jobs) == 1:
+		for _, p := range orphans {
+			p.job = j.jobs[0]
+			j.jobs[0].procs = append(j.jobs[0].procs, p)
+		}
+	case len(j.jobs) == 0:
+		jb := &job{procs: orphans}
+		for _, p := range orphans {
+			p.job = jb
+		}
+		j.jobs = append(j.jobs, jb)
+	default: // by file
+		for _, p := range orphans {
+			for _, jb := range j.jobs {
+				if slices.ContainsFunc(jb.procs, func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }) {
+					p.job = jb
+					jb.procs = append(jb.procs, p)
+					break
+				}
+			}
+			if p.job == nil {
+				p.job = j.jobs[0]
+				j.jobs[0].procs = append(j.jobs[0].procs, p)
+			}
 		}
 	}
 }

@@ -13,17 +13,16 @@ import (
 var consequenceXids = map[int]bool{45: true, 43: true, 94: true, 154: true}
 
 func (d *diag) kernelRules() {
-	type key struct{ host, dev string }
-	firsts := map[key]Kernel{}
+	firsts := map[part]Kernel{}
 	for _, k := range d.c.Kernel {
 		if k.Kind == "xid" && !consequenceXids[k.Code] {
-			if _, ok := firsts[key{k.Host, k.Device}]; !ok {
-				firsts[key{k.Host, k.Device}] = k
+			if _, ok := firsts[part{k.Host, k.Device}]; !ok {
+				firsts[part{k.Host, k.Device}] = k
 			}
 		}
 	}
-	corrected := map[key][]Kernel{}
-	downs := map[key][]Kernel{}
+	corrected := map[part][]Kernel{} // PCIe errors
+	downs := map[part][]Kernel{}     // of NICs
 	for _, k := range d.c.Kernel {
 		s := Subject{Hosts: []string{k.Host}}
 		if k.Device != "" {
@@ -31,7 +30,7 @@ func (d *diag) kernelRules() {
 		}
 		switch k.Kind {
 		case "xid":
-			d.xid(k, s, firsts[key{k.Host, k.Device}])
+			d.xid(k, s, firsts[part{k.Host, k.Device}])
 		case "sxid":
 			id := "nvswitch-event"
 			if k.Fatal {
@@ -45,10 +44,10 @@ func (d *diag) kernelRules() {
 				f.Cause = "it says: " + k.Text
 			}
 		case "aer":
-			if k.Fatal {
+			if at := (part{k.Host, k.Device}); k.Fatal {
 				d.find("pcie-errors", s, k.At)
 			} else {
-				corrected[key{k.Host, k.Device}] = append(corrected[key{k.Host, k.Device}], k)
+				corrected[at] = append(corrected[at], k)
 			}
 		case "gpu_lost":
 			f := d.find("gpu-failed", s, k.At)
@@ -71,43 +70,64 @@ func (d *diag) kernelRules() {
 		case "storage":
 			d.find("storage-stalled", Subject{Hosts: s.Hosts, Devices: []string{k.Device}}, k.At)
 		case "nic_down":
-			downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}] = append(downs[key{k.Host, cmp.Or(k.F["if"], k.Device)}], k)
+			at := part{k.Host, cmp.Or(k.F["if"], k.Device)}
+			downs[at] = append(downs[at], k)
 		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce":
-			id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
-				"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
-				"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware"}[k.Kind]
-			f := d.find(id, s, k.At)
-			if pid := k.F["pid"]; pid != "" {
-				if p := d.j.procs[k.Host+":"+pid]; p != nil {
+			d.kernelEvent(k, s)
+		}
+	}
+	d.pcieNoise(corrected)
+	d.nicDowns(downs)
+}
+
+// part is a device of a host.
+type part struct{ host, dev string }
+
+func byHostThenDevice(a, b part) int {
+	return cmp.Or(natural(a.host, b.host), natural(a.dev, b.dev))
+}
+
+// kernelEvent takes lines that name their symptom themselves, and adds the ranks of the process that they name.
+func (d *diag) kernelEvent(k Kernel, s Subject) {
+	id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
+		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
+		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware"}[k.Kind]
+	f := d.find(id, s, k.At)
+	if pid := k.F["pid"]; pid != "" {
+		if p := d.j.procs[k.Host+":"+pid]; p != nil {
+			for _, m := range p.members {
+				f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
+			}
+		} else if k.Host == "" {
+			for _, p := range d.j.order {
+				if strconv.Itoa(p.pid) == pid {
+					f.Subject.Hosts = append(f.Subject.Hosts, p.host)
 					for _, m := range p.members {
 						f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
 					}
-				} else if k.Host == "" {
-					for _, p := range d.j.order {
-						if strconv.Itoa(p.pid) == pid {
-							f.Subject.Hosts = append(f.Subject.Hosts, p.host)
-							for _, m := range p.members {
-								f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
-							}
-						}
-					}
 				}
-			}
-			if id == "host-hardware" && len(f.Evidence) == 1 && k.Device != "" {
-				f.Cause = k.Text
-			}
-			if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
-				f.Severity, f.Confidence = Warning, 0.7
 			}
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(corrected), func(a, b key) int { return cmp.Or(natural(a.host, b.host), natural(a.dev, b.dev)) }) {
+	if id == "host-hardware" && len(f.Evidence) == 1 && k.Device != "" {
+		f.Cause = k.Text
+	}
+	if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
+		f.Severity, f.Confidence = Warning, 0.7
+	}
+}
+
+func (d *diag) pcieNoise(corrected map[part][]Kernel) {
+	for _, k := range slices.SortedFunc(maps.Keys(corrected), byHostThenDevice) {
 		if list := corrected[k]; len(list) >= 10 {
 			f := d.find("pcie-noise", Subject{Hosts: []string{k.host}, Devices: []string{named(k.host, k.dev)}}, list[0].At, list[len(list)-1].At)
 			f.More += len(list) - 2
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(downs), func(a, b key) int { return cmp.Or(natural(a.host, b.host), natural(a.dev, b.dev)) }) {
+}
+
+func (d *diag) nicDowns(downs map[part][]Kernel) {
+	for _, k := range slices.SortedFunc(maps.Keys(downs), byHostThenDevice) {
 		list := downs[k]
 		// Once in the first minutes of a host is its start.
 		if len(list) == 1 && list[0].Uptime > 0 && list[0].Uptime < 600 {

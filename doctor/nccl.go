@@ -125,9 +125,22 @@ func harmless(msg string) bool {
 
 // completions judges RDMA completion errors.
 func (d *diag) completions() {
-	jb := d.job
-	var retry []*Line
-	jb.each(func(_ *proc, l *Line) {
+	retry := d.completionErrors()
+	d.job.each(func(_ *proc, l *Line) {
+		f := d.find("completion-error", d.of(l), l.At)
+		f.Title = "the libfabric plugin reports an error"
+		f.Cause = "libfabric says: " + strings.TrimPrefix(l.Msg, "NET/OFI ")
+		f.Fix = "FI_LOG_LEVEL=warn; security group that allows itself; locked memory; versions of EFA, libfabric and the plugin"
+	}, "ofi_fail")
+	if len(retry) > 0 && !d.flapped(retry) && !d.silentPeer(retry) {
+		d.retriesExceeded(retry)
+	}
+}
+
+// completionErrors judges RDMA operations that failed and returns those whose retries were exhausted (status 12), which
+// can mean several things.
+func (d *diag) completionErrors() (retry []*Line) {
+	d.job.each(func(_ *proc, l *Line) {
 		s := d.of(l)
 		if h := l.F["hca"]; h != "" {
 			s.Devices = []string{l.Host + ":" + strings.TrimSuffix(h, ",")}
@@ -155,18 +168,13 @@ func (d *diag) completions() {
 			f.Title = "an RDMA operation failed with status " + l.F["status"]
 		}
 	}, "ib_wc")
-	jb.each(func(_ *proc, l *Line) {
-		f := d.find("completion-error", d.of(l), l.At)
-		f.Title = "the libfabric plugin reports an error"
-		f.Cause = "libfabric says: " + strings.TrimPrefix(l.Msg, "NET/OFI ")
-		f.Fix = "FI_LOG_LEVEL=warn; security group that allows itself; locked memory; versions of EFA, libfabric and the plugin"
-	}, "ofi_fail")
-	if len(retry) == 0 {
-		return
-	}
-	// One side saw its port fail: the link.
+	return retry
+}
+
+// flapped: one side saw its port fail, so it was the link.
+func (d *diag) flapped(retry []*Line) bool {
 	flap := false
-	jb.each(func(_ *proc, l *Line) {
+	d.job.each(func(_ *proc, l *Line) {
 		ev := strings.ToLower(l.F["ev"])
 		if !strings.Contains(ev, "port error") && !strings.Contains(ev, "port down") && !strings.Contains(ev, "port err") {
 			return
@@ -185,14 +193,18 @@ func (d *diag) completions() {
 		}
 		d.find("link-flap", s, l.At)
 	}, "ib_async")
-	if flap {
-		for _, l := range retry {
-			d.find("link-flap", Subject{}, l.At)
-			d.consequence("retries exhausted (status 12)", l)
-		}
-		return
+	if !flap {
+		return false
 	}
-	// Many name one peer that does not complain itself: it died.
+	for _, l := range retry {
+		d.find("link-flap", Subject{}, l.At)
+		d.consequence("retries exhausted (status 12)", l)
+	}
+	return true
+}
+
+// silentPeer: many name one peer that does not complain itself, so it died.
+func (d *diag) silentPeer(retry []*Line) bool {
 	peers := map[string][]*Line{}
 	reporters := map[string]map[string]bool{}
 	for _, l := range retry {
@@ -219,25 +231,30 @@ func (d *diag) completions() {
 			silent = append(silent, p)
 		}
 	}
-	if len(silent) == 1 && len(peers[silent[0]])*10 >= len(retry)*8 {
-		host := silent[0]
-		s := Subject{Hosts: []string{host}}
-		for _, p := range jb.procs {
-			if p.host == host {
-				for _, m := range p.members {
-					if m.comm == jb.world {
-						s.Ranks = append(s.Ranks, m.rank)
-					}
+	if len(silent) != 1 || len(peers[silent[0]])*10 < len(retry)*8 {
+		return false
+	}
+	host, jb := silent[0], d.job
+	s := Subject{Hosts: []string{host}}
+	for _, p := range jb.procs {
+		if p.host == host {
+			for _, m := range p.members {
+				if m.comm == jb.world {
+					s.Ranks = append(s.Ranks, m.rank)
 				}
 			}
 		}
-		d.find("peer-died", s)
-		for _, l := range peers[host] {
-			d.find("peer-died", Subject{}, l.At)
-			d.consequence("retries exhausted (status 12) towards "+host, l)
-		}
-		return
 	}
+	d.find("peer-died", s)
+	for _, l := range peers[host] {
+		d.find("peer-died", Subject{}, l.At)
+		d.consequence("retries exhausted (status 12) towards "+host, l)
+	}
+	return true
+}
+
+// retriesExceeded tells pairs that never could talk from paths that lose packets, by the time since init.
+func (d *diag) retriesExceeded(retry []*Line) {
 	for _, l := range retry {
 		s := d.of(l)
 		if h := l.F["hca"]; h != "" {

@@ -158,43 +158,18 @@ var consumer = regexp.MustCompile(`(?i)geforce|rtx [2345]0|titan|quadro rtx|\bL4
 // gpuPaths judges P2P between GPUs of a host.
 func (d *diag) gpuPaths() {
 	jb := d.job
-	nv := func(host string, a, b int) (Evidence, bool) {
-		for _, m := range d.c.Paths {
-			if m.Host == host || m.Host == "" || len(d.c.Paths) == 1 {
-				if c := m.Cell[[2]string{fmt.Sprintf("GPU%d", a), fmt.Sprintf("GPU%d", b)}]; strings.HasPrefix(c, "NV") {
-					return m.At, true
-				}
-			}
-		}
-		return Evidence{}, false
-	}
-	isConsumer := func(host string) bool {
-		for _, g := range d.c.GPUs {
-			if (g.Host == host || g.Host == "") && consumer.MatchString(g.Name) {
-				return true
-			}
-		}
-		return false
-	}
-	dataCentre := func(host string) bool {
-		for _, g := range d.c.GPUs {
-			if (g.Host == host || g.Host == "") && g.Name != "" && !consumer.MatchString(g.Name) {
-				return true
-			}
-		}
-		return false
-	}
 	jb.each(func(_ *proc, l *Line) {
 		i, j := num(l.F["i"]), num(l.F["j"])
-		if ev, ok := nv(l.Host, i, j); ok {
+		if ev, ok := d.nvlinked(l.Host, i, j); ok {
 			d.find("nvlink-unused", d.of(l), l.At, ev)
 			return
 		}
-		if isConsumer(l.Host) {
+		consumers, others := d.gpuKinds(l.Host)
+		if consumers {
 			return
 		}
 		f := d.find("p2p-refused", d.of(l), l.At)
-		if !dataCentre(l.Host) {
+		if !others {
 			f.Severity, f.Confidence = Info, 0.4
 		}
 	}, "p2p_off", "p2p_off_conn")
@@ -210,13 +185,42 @@ func (d *diag) gpuPaths() {
 					continue
 				}
 				i, j := gpuIndex(l.F["ai"], a), gpuIndex(l.F["bi"], b)
-				if ev, ok := nv(l.Host, i, j); ok {
+				if ev, ok := d.nvlinked(l.Host, i, j); ok {
 					d.find("nvlink-unused", d.of(l), l.At, ev)
 				}
 			}
 		}
 	}
-	// GPUs spin, paths are P2P, and ACS is on.
+	d.spinningAndACS()
+}
+
+// nvlinked says whether two GPUs of a host are joined by NVLink, as nvidia-smi topo shows them.
+func (d *diag) nvlinked(host string, a, b int) (Evidence, bool) {
+	for _, m := range d.c.Paths {
+		if m.Host == host || m.Host == "" || len(d.c.Paths) == 1 {
+			if c := m.Cell[[2]string{fmt.Sprintf("GPU%d", a), fmt.Sprintf("GPU%d", b)}]; strings.HasPrefix(c, "NV") {
+				return m.At, true
+			}
+		}
+	}
+	return Evidence{}, false
+}
+
+// gpuKinds says whether a host has consumer GPUs, and whether it has others.
+func (d *diag) gpuKinds(host string) (consumers, others bool) {
+	for _, g := range d.c.GPUs {
+		if g.Host == host || g.Host == "" {
+			known := consumer.MatchString(g.Name)
+			consumers = consumers || known
+			others = others || g.Name != "" && !known
+		}
+	}
+	return consumers, others
+}
+
+// spinningAndACS: GPUs spin, paths are P2P, and ACS is on.
+func (d *diag) spinningAndACS() {
+	jb := d.job
 	for _, g := range d.c.GPUs {
 		if g.Util < 99 || g.Power <= 0 || g.Cap <= 0 || g.Power > 0.4*g.Cap {
 			continue

@@ -25,7 +25,6 @@ func (d *diag) devices(multi bool) {
 		s.Devices = []string{l.Host + ":" + strings.Trim(l.F["dev"], ".,")}
 		d.find(id, s, l.At)
 	}, "ib_open", "ib_query")
-	// Lists of devices.
 	lists := map[string][]ibDevice{}
 	jb.each(func(p *proc, l *Line) {
 		list := ibDevices(l.F["list"])
@@ -50,7 +49,14 @@ func (d *diag) devices(multi bool) {
 			d.find("ib-roce-mixed", d.of(l), l.At)
 		}
 	}, "ib_using")
-	// NCCL_IB_HCA names what is not there.
+	d.hcaNames(lists)
+	if multi && len(lists) > 1 {
+		d.nicCounts(lists)
+	}
+}
+
+// hcaNames finds devices that NCCL_IB_HCA names and that are not there.
+func (d *diag) hcaNames(lists map[string][]ibDevice) {
 	have := map[string]map[string]bool{}
 	for h, list := range lists {
 		have[h] = map[string]bool{}
@@ -69,7 +75,7 @@ func (d *diag) devices(multi bool) {
 		have[p.Host][p.Device] = true
 		whole[p.Host] = true
 	}
-	jb.each(func(p *proc, l *Line) {
+	d.job.each(func(p *proc, l *Line) {
 		if l.F["var"] != "NCCL_IB_HCA" || l.Host == "" || have[l.Host] == nil {
 			return
 		}
@@ -102,24 +108,26 @@ func (d *diag) devices(multi bool) {
 			}
 		}
 	}, "env", "env_hca")
-	// Numbers of NICs differ.
-	if multi && len(lists) > 1 {
-		count := map[int][]string{}
-		for h, list := range lists {
-			count[len(list)] = append(count[len(list)], h)
-		}
-		if len(count) > 1 {
-			common := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b int) int {
-				return cmp.Or(cmp.Compare(len(count[a]), len(count[b])), cmp.Compare(a, b))
-			})
-			jb.each(func(_ *proc, l *Line) {
-				if n := len(ibDevices(l.F["list"])); n < common && n > 0 {
-					f := d.find("nic-count-differs", Subject{Hosts: []string{l.Host}}, l.At)
-					f.Cause = fmt.Sprintf("these hosts open %d NICs, the others %d; NCCL goes on by default and may hang or run at the pace of the slowest", n, common)
-				}
-			}, "ib_using")
-		}
+}
+
+// nicCounts finds hosts that open fewer NICs than most hosts.
+func (d *diag) nicCounts(lists map[string][]ibDevice) {
+	count := map[int][]string{}
+	for h, list := range lists {
+		count[len(list)] = append(count[len(list)], h)
 	}
+	if len(count) < 2 {
+		return
+	}
+	common := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(count[a]), len(count[b])), cmp.Compare(a, b))
+	})
+	d.job.each(func(_ *proc, l *Line) {
+		if n := len(ibDevices(l.F["list"])); n < common && n > 0 {
+			f := d.find("nic-count-differs", Subject{Hosts: []string{l.Host}}, l.At)
+			f.Cause = fmt.Sprintf("these hosts open %d NICs, the others %d; NCCL goes on by default and may hang or run at the pace of the slowest", n, common)
+		}
+	}, "ib_using")
 }
 
 func prefixed(host string, names []string) []string {
@@ -200,42 +208,7 @@ func (d *diag) network(multi bool) {
 		}
 	}, "net_init")
 	if len(names) > 1 && multi {
-		var kinds []string
-		for n := range names {
-			kinds = append(kinds, n)
-		}
-		slices.Sort(kinds)
-		// A process may be told twice, in two wordings.
-		perProc := map[string]map[string]bool{}
-		for n, list := range names {
-			for _, l := range list {
-				k := fmt.Sprintf("%s:%d", l.Host, l.PID)
-				if perProc[k] == nil {
-					perProc[k] = map[string]bool{}
-				}
-				perProc[k][n] = true
-			}
-		}
-		sets := map[string]bool{}
-		for _, set := range perProc {
-			sets[strings.Join(slices.Sorted(maps.Keys(set)), "+")] = true
-		}
-		if len(sets) > 1 {
-			common := kinds[0]
-			for _, k := range kinds {
-				if len(names[k]) > len(names[common]) {
-					common = k
-				}
-			}
-			for _, k := range kinds {
-				for _, l := range names[k] {
-					if k != common {
-						f := d.find("networks-differ", d.of(l), l.At)
-						f.Cause = "hosts have different software: " + strings.Join(kinds, ", ")
-					}
-				}
-			}
-		}
+		d.networksDiffer(names)
 	}
 	socket := names["Socket"]
 	jb.each(func(_ *proc, l *Line) {
@@ -243,9 +216,52 @@ func (d *diag) network(multi bool) {
 			socket = append(socket, l)
 		}
 	}, "ch_net")
-	if len(socket) == 0 || !multi {
+	if len(socket) > 0 && multi {
+		d.overTCP(socket)
+	}
+}
+
+// networksDiffer finds processes that use another network than most. names are lines by the network they name.
+func (d *diag) networksDiffer(names map[string][]*Line) {
+	kinds := slices.Sorted(maps.Keys(names))
+	// A process may be told twice, in two wordings.
+	perProc := map[string]map[string]bool{}
+	for n, list := range names {
+		for _, l := range list {
+			k := fmt.Sprintf("%s:%d", l.Host, l.PID)
+			if perProc[k] == nil {
+				perProc[k] = map[string]bool{}
+			}
+			perProc[k][n] = true
+		}
+	}
+	sets := map[string]bool{}
+	for _, set := range perProc {
+		sets[strings.Join(slices.Sorted(maps.Keys(set)), "+")] = true
+	}
+	if len(sets) < 2 {
 		return
 	}
+	common := kinds[0]
+	for _, k := range kinds {
+		if len(names[k]) > len(names[common]) {
+			common = k
+		}
+	}
+	for _, k := range kinds {
+		if k == common {
+			continue
+		}
+		for _, l := range names[k] {
+			f := d.find("networks-differ", d.of(l), l.At)
+			f.Cause = "hosts have different software: " + strings.Join(kinds, ", ")
+		}
+	}
+}
+
+// overTCP says why ranks use TCP, and weighs it by whether their hosts have RDMA.
+func (d *diag) overTCP(socket []*Line) {
+	jb := d.job
 	reasons := map[string]string{"ib_nolib": "tcp-no-library", "ofi_none": "tcp-no-provider", "ib_none": "tcp-no-device"}
 	byHost := map[string]bool{}
 	for _, l := range socket {
@@ -295,7 +311,6 @@ func (d *diag) network(multi bool) {
 			}
 		}
 	}
-	// Plugin that fails in every version.
 }
 
 var virtualIf = regexp.MustCompile(`^(docker|veth|virbr|cni|br-|flannel|cali|tun|tap|wg|tailscale|zt|cloudflare|CloudflareWARP|vxlan|kube|lxc|podman|utun|vmnet|weave|cilium|nodelocaldns|dummy)`)
@@ -382,57 +397,9 @@ func (jb *job) uses(net string) bool {
 }
 
 func (d *diag) sockets(v [3]int, known bool) {
+	d.connections(v, known)
 	jb := d.job
-	jb.each(func(_ *proc, l *Line) {
-		msg := l.F["msg"] + l.F["m2"] + l.F["m3"] + l.F["m4"] + l.F["m6"]
-		s := d.of(l)
-		peer := l.F["peer"] + l.F["peer3"]
-		if h := d.j.hostOf(peer); h != "" {
-			s.Links = []string{linkTo(l.Host, h)}
-		} else if a := ipOf(peer); a != "" {
-			s.Links = []string{linkTo(l.Host, a)}
-		}
-		if strings.Contains(msg, "Software caused connection abort") {
-			if !known || !atLeast(v, 2, 24) {
-				notReachable(d.find("connect-abort", s, l.At), peer)
-				return
-			}
-		}
-		f := d.find("connect-refused", s, l.At)
-		notReachable(f, peer)
-	}, "connect_fail")
-	retries := map[string][]*Line{}
-	jb.each(func(_ *proc, l *Line) {
-		m := l.F["msg"] + l.F["m2"]
-		if strings.Contains(m, "refused") || strings.Contains(m, "o route to host") {
-			retries[l.Host] = append(retries[l.Host], l)
-		}
-	}, "connect_retry")
-	for _, h := range slices.Sorted(maps.Keys(retries)) {
-		if len(retries[h]) >= 10 && !jb.ready() {
-			d.find("connect-refused", d.of(retries[h][0]), retries[h][0].At, retries[h][len(retries[h])-1].At)
-		}
-	}
-	jb.each(func(_ *proc, l *Line) {
-		if strings.Contains(l.F["what"], "type") {
-			d.find("stale-process", d.of(l), l.At)
-			return
-		}
-		f := d.find("foreign-client", d.of(l), l.At)
-		if t := magicText(l.Msg); t != "" {
-			f.Cause = fmt.Sprintf("a foreign client; its first bytes are %q", t)
-			if strings.HasPrefix(t, "GET ") || strings.HasPrefix(t, "POST") || strings.HasPrefix(t, "HEAD") {
-				f.Cause += ": an HTTP client, such as a metrics scraper"
-			} else if strings.HasPrefix(t, "SSH-") {
-				f.Cause += ": an SSH client or scanner"
-			}
-		}
-		if len(f.Evidence) == 1 && jb.ready() {
-			f.Severity = Info
-		} else if len(f.Evidence) > 1 || !jb.ready() {
-			f.Severity = Warning
-		}
-	}, "bad_magic")
+	jb.each(func(_ *proc, l *Line) { d.foreignClient(l) }, "bad_magic")
 	jb.each(func(p *proc, l *Line) {
 		if d.justEnded(l) {
 			d.find("leftovers", d.of(l), l.At)
@@ -465,26 +432,88 @@ func (d *diag) sockets(v [3]int, known bool) {
 		d.find("peer-closed", s, l.At)
 	}, "peer_closed")
 	if f := d.has("peer-closed"); f != nil && len(f.Subject.Hosts) == 1 {
-		// Everybody names one peer that says nothing: it died.
-		host := f.Subject.Hosts[0]
-		who := map[string]bool{}
-		said := false
-		jb.each(func(_ *proc, l *Line) {
-			if l.Host == host {
-				said = true
-			}
-			who[fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
-		}, "peer_closed")
-		other := false
-		for _, p := range jb.procs {
-			for _, l := range p.lines {
-				other = other || l.Warn && l.Kind != "peer_closed" && l.Kind != "bt" && l.Kind != "proxy_fail" && l.Kind != "async_err"
+		d.closedByOne(f)
+	}
+}
+
+// connections judges connections that were refused or came to nothing.
+func (d *diag) connections(v [3]int, known bool) {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		msg := l.F["msg"] + l.F["m2"] + l.F["m3"] + l.F["m4"] + l.F["m6"]
+		s := d.of(l)
+		peer := l.F["peer"] + l.F["peer3"]
+		if h := d.j.hostOf(peer); h != "" {
+			s.Links = []string{linkTo(l.Host, h)}
+		} else if a := ipOf(peer); a != "" {
+			s.Links = []string{linkTo(l.Host, a)}
+		}
+		if strings.Contains(msg, "Software caused connection abort") {
+			if !known || !atLeast(v, 2, 24) {
+				notReachable(d.find("connect-abort", s, l.At), peer)
+				return
 			}
 		}
-		if !said && len(who) >= 2 && !other {
-			g := d.find("peer-died", Subject{Hosts: []string{host}}, f.Evidence...)
-			g.Confidence = 0.8
+		f := d.find("connect-refused", s, l.At)
+		notReachable(f, peer)
+	}, "connect_fail")
+	retries := map[string][]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		m := l.F["msg"] + l.F["m2"]
+		if strings.Contains(m, "refused") || strings.Contains(m, "o route to host") {
+			retries[l.Host] = append(retries[l.Host], l)
 		}
+	}, "connect_retry")
+	for _, h := range slices.Sorted(maps.Keys(retries)) {
+		if len(retries[h]) >= 10 && !jb.ready() {
+			d.find("connect-refused", d.of(retries[h][0]), retries[h][0].At, retries[h][len(retries[h])-1].At)
+		}
+	}
+}
+
+// foreignClient judges a connection that began with bytes that are not NCCL's.
+func (d *diag) foreignClient(l *Line) {
+	if strings.Contains(l.F["what"], "type") {
+		d.find("stale-process", d.of(l), l.At)
+		return
+	}
+	f := d.find("foreign-client", d.of(l), l.At)
+	if t := magicText(l.Msg); t != "" {
+		f.Cause = fmt.Sprintf("a foreign client; its first bytes are %q", t)
+		if strings.HasPrefix(t, "GET ") || strings.HasPrefix(t, "POST") || strings.HasPrefix(t, "HEAD") {
+			f.Cause += ": an HTTP client, such as a metrics scraper"
+		} else if strings.HasPrefix(t, "SSH-") {
+			f.Cause += ": an SSH client or scanner"
+		}
+	}
+	if len(f.Evidence) == 1 && d.job.ready() {
+		f.Severity = Info
+	} else if len(f.Evidence) > 1 || !d.job.ready() {
+		f.Severity = Warning
+	}
+}
+
+// closedByOne: everybody names one peer that says nothing, so it died.
+func (d *diag) closedByOne(f *Finding) {
+	jb := d.job
+	host := f.Subject.Hosts[0]
+	who := map[string]bool{}
+	said := false
+	jb.each(func(_ *proc, l *Line) {
+		if l.Host == host {
+			said = true
+		}
+		who[fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
+	}, "peer_closed")
+	other := false
+	for _, p := range jb.procs {
+		for _, l := range p.lines {
+			other = other || l.Warn && l.Kind != "peer_closed" && l.Kind != "bt" && l.Kind != "proxy_fail" && l.Kind != "async_err"
+		}
+	}
+	if !said && len(who) >= 2 && !other {
+		g := d.find("peer-died", Subject{Hosts: []string{host}}, f.Evidence...)
+		g.Confidence = 0.8
 	}
 }
 

@@ -9,23 +9,21 @@ import (
 )
 
 func (d *diag) settings(multi bool, v [3]int, known bool) {
-	jb := d.job
+	d.variables(multi, v, known)
+	d.valuesDiffer()
+	d.plugin()
+	d.versions(v, known)
+}
+
+// variables judges what each rank has set, by itself.
+func (d *diag) variables(multi bool, v [3]int, known bool) {
 	tuned := map[string]*Line{}
 	seen := map[string]bool{}
-	jb.each(func(p *proc, l *Line) {
+	d.job.each(func(p *proc, l *Line) {
 		name, val := l.F["var"], strings.TrimSpace(l.F["val"])
 		s := d.of(l)
 		if why := unknownVariable(name, v, known); why != "" && !seen[name+l.Host] {
-			f := d.find("variable-unknown", s, l.At)
-			if !strings.Contains(f.Cause, name) {
-				f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID["variable-unknown"].Cause)+"; "+why, "; ")
-			}
-			// NCCL prints what it reads: a library that prints this one is a vendor's build.
-			if vendor := l.F["script"] == "" && strings.Contains(why, "by no version"); !vendor {
-				f.Severity, f.Confidence = byID[f.ID].Severity, byID[f.ID].Confidence
-			} else if len(f.Evidence) == 1 {
-				f.Severity, f.Confidence = Info, 0.5
-			}
+			d.variableUnknown(name, why, l)
 		}
 		seen[name+l.Host] = true
 		switch name {
@@ -38,6 +36,7 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 				d.find("debug-word-unknown", s, l.At)
 			}
 		case "NCCL_DEBUG_FILE":
+			jb := d.job
 			if val != "" && !strings.HasPrefix(val, "/dev/std") && !(strings.Contains(val, "%p") || strings.Contains(val, "%h") && jb.size() <= len(jb.hosts())) {
 				d.find("debug-file-shared", s, l.At)
 			}
@@ -55,9 +54,30 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 			d.find("over-tuned", Subject{}, tuned[n].At)
 		}
 	}
-	// Values that differ between ranks.
+}
+
+func (d *diag) variableUnknown(name, why string, l *Line) {
+	f := d.find("variable-unknown", d.of(l), l.At)
+	if !strings.Contains(f.Cause, name) {
+		f.addCause(why)
+	}
+	// NCCL prints what it reads: a library that prints this one is a vendor's build.
+	if vendor := l.F["script"] == "" && strings.Contains(why, "by no version"); !vendor {
+		f.Severity, f.Confidence = byID[f.ID].Severity, byID[f.ID].Confidence
+	} else if len(f.Evidence) == 1 {
+		f.Severity, f.Confidence = Info, 0.5
+	}
+}
+
+// addCause appends to the causes found so far. The catalogue's own sentence goes with the first.
+func (f *Finding) addCause(why string) {
+	f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID[f.ID].Cause)+"; "+why, "; ")
+}
+
+// valuesDiffer finds variables that some ranks have set otherwise than others, or not at all.
+func (d *diag) valuesDiffer() {
 	values := map[string]map[string][]*Line{}
-	for _, p := range jb.procs {
+	for _, p := range d.job.procs {
 		for name, l := range p.env {
 			if l.F["script"] != "" {
 				continue
@@ -69,61 +89,74 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if slices.Contains(mayDiffer, name) {
+		switch {
+		case slices.Contains(mayDiffer, name):
+		case len(values[name]) > 1:
+			d.valueDiffers(name, values[name])
+		default:
+			d.unsetOnHosts(name)
+		}
+	}
+}
+
+// valueDiffers takes the lines that set a variable, by value.
+func (d *diag) valueDiffers(name string, by map[string][]*Line) {
+	common := ""
+	for _, val := range slices.Sorted(maps.Keys(by)) {
+		if common == "" || len(by[val]) > len(by[common]) {
+			common = val
+		}
+	}
+	for _, val := range slices.Sorted(maps.Keys(by)) {
+		if val == common {
 			continue
 		}
-		if len(values[name]) > 1 {
-			common := ""
-			for _, val := range slices.Sorted(maps.Keys(values[name])) {
-				if common == "" || len(values[name][val]) > len(values[name][common]) {
-					common = val
-				}
-			}
-			for _, val := range slices.Sorted(maps.Keys(values[name])) {
-				for _, l := range values[name][val] {
-					if val != common {
-						f := d.find("env-differs", d.of(l), l.At, values[name][common][0].At)
-						note := fmt.Sprintf("%s is %q on some ranks and %q on others", name, val, common)
-						if !strings.Contains(f.Cause, note) {
-							f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID["env-differs"].Cause)+"; "+note, "; ")
-						}
-					}
-				}
-			}
-			continue
-		}
-		// Set on all processes of some hosts and on none of others.
-		set, all := map[string]int{}, map[string]int{}
-		var example *Line
-		for _, p := range jb.procs {
-			if len(p.members) == 0 || len(p.env) == 0 {
-				continue
-			}
-			all[p.host]++
-			if l := p.env[name]; l != nil {
-				set[p.host]++
-				example = l
-			}
-		}
-		if len(set) > 0 && len(set) < len(all) && example != nil {
-			whole := true
-			for h, n := range set {
-				whole = whole && n == all[h]
-			}
-			if whole {
-				for _, h := range slices.Sorted(maps.Keys(all)) {
-					if set[h] == 0 {
-						f := d.find("env-differs", Subject{Hosts: []string{h}}, example.At)
-						note := fmt.Sprintf("%s is not set there", name)
-						if !strings.Contains(f.Cause, note) {
-							f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID["env-differs"].Cause)+"; "+note, "; ")
-						}
-					}
-				}
+		for _, l := range by[val] {
+			f := d.find("env-differs", d.of(l), l.At, by[common][0].At)
+			note := fmt.Sprintf("%s is %q on some ranks and %q on others", name, val, common)
+			if !strings.Contains(f.Cause, note) {
+				f.addCause(note)
 			}
 		}
 	}
-	// The plugin of the network.
+}
+
+// unsetOnHosts finds a variable that is set on all processes of some hosts and on none of others.
+func (d *diag) unsetOnHosts(name string) {
+	set, all := map[string]int{}, map[string]int{}
+	var example *Line
+	for _, p := range d.job.procs {
+		if len(p.members) == 0 || len(p.env) == 0 {
+			continue
+		}
+		all[p.host]++
+		if l := p.env[name]; l != nil {
+			set[p.host]++
+			example = l
+		}
+	}
+	if len(set) == 0 || len(set) == len(all) {
+		return
+	}
+	for h, n := range set {
+		if n != all[h] {
+			return
+		}
+	}
+	for _, h := range slices.Sorted(maps.Keys(all)) {
+		if set[h] > 0 {
+			continue
+		}
+		f := d.find("env-differs", Subject{Hosts: []string{h}}, example.At)
+		if note := fmt.Sprintf("%s is not set there", name); !strings.Contains(f.Cause, note) {
+			f.addCause(note)
+		}
+	}
+}
+
+// plugin finds a plug-in of the network that was there and could not be used.
+func (d *diag) plugin() {
+	jb := d.job
 	fails, loaded := []*Line{}, false
 	jb.each(func(_ *proc, l *Line) { fails = append(fails, l) }, "plugin_fail")
 	jb.each(func(_ *proc, l *Line) { loaded = true }, "plugin_loaded")
@@ -135,7 +168,11 @@ func (d *diag) settings(multi bool, v [3]int, known bool) {
 	if len(fails) >= 3 && !loaded && !external {
 		d.find("plugin-mismatch", d.of(fails[0]), fails[0].At, fails[len(fails)-1].At)
 	}
-	// Versions.
+}
+
+// versions finds libraries of different versions.
+func (d *diag) versions(v [3]int, known bool) {
+	jb := d.job
 	vers := map[string][]*Line{}
 	jb.each(func(_ *proc, l *Line) { vers[l.F["ver"]] = append(vers[l.F["ver"]], l) }, "version")
 	if len(vers) > 1 {

@@ -12,14 +12,8 @@ import (
 // Rules on RAS, Inspector and nccl-tests.
 
 func (d *diag) rasRules() {
-	type pos struct {
-		hash string
-		rank int
-	}
-	before := map[pos]map[string]int64{}
+	before := map[rasPlace]map[string]int64{}
 	for i, r := range d.c.RAS {
-		file := r.File
-		hosts := map[int]string{}
 		for _, p := range r.Dead {
 			f := d.find("ras-missing", Subject{Hosts: []string{p.Host}, Devices: []string{named(p.Host, "GPU"+p.GPU)}}, p.At)
 			if !p.Dead && len(r.Dead) == 1 {
@@ -27,110 +21,135 @@ func (d *diag) rasRules() {
 			}
 		}
 		for _, c := range r.Comms {
-			for _, k := range c.Missing {
-				ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer", c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
-				if len(c.Text) > 0 {
-					ev = c.Text[len(c.Text)-1]
-				}
-				f := d.find("ras-missing", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, ev)
-				if k.Dead {
-					f.Cause = "RAS considers the process dead"
-				}
-			}
-			// Behind: for each operation the ranks below the highest count.
-			top := maps.Clone(c.Top)
-			if top == nil {
-				top = map[string]int64{}
-			}
-			for _, k := range c.Ranks {
-				hosts[k.Rank] = k.Host
-				for op, n := range k.Counts {
-					top[op] = max(top[op], n)
-				}
-				if k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7 {
-					d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v", c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
-				}
-			}
-			var behind []RASRank
-			gap := int64(0)
-			opName := ""
-			for _, k := range c.Ranks {
-				late := false
-				for _, op := range slices.Sorted(maps.Keys(k.Counts)) {
-					if lag := top[op] - k.Counts[op]; lag > 0 {
-						late = true
-						if lag > gap {
-							gap, opName = lag, op
-						}
-					}
-				}
-				if late {
-					behind = append(behind, k)
-				}
-			}
-			stuck, moved := false, false
-			for _, k := range c.Ranks {
-				p := pos{c.Hash, k.Rank}
-				if old, ok := before[p]; ok && i > 0 {
-					same := maps.Equal(old, k.Counts)
-					stuck = stuck || same
-					moved = moved || !same
-				}
-				before[p] = k.Counts
-			}
-			if len(behind) > 0 {
-				most := len(behind)*2 > max(c.Size, len(c.Ranks)) // a few are ahead of all others
-				var ranks []int
-				for _, k := range behind {
-					ranks = append(ranks, k.Rank)
-				}
-				slices.Sort(ranks)
-				f := d.find("ras-behind", Subject{Ranks: ranks})
-				for _, k := range behind {
-					f.Subject.Hosts = append(f.Subject.Hosts, k.Host)
-					text := fmt.Sprintf("communicator %s rank %d", c.Hash, k.Rank)
-					if k.Host != "" {
-						text += fmt.Sprintf(" on %s (process %d)", k.Host, k.PID)
-					}
-					f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
-				}
-				switch {
-				case most && !stuck:
-					f.Severity, f.Confidence = Warning, 0.5
-					f.Cause = fmt.Sprintf("%d of %d ranks have launched %s #%d, the others are ahead and wait: who holds them up is among those behind; counts can differ for a moment, so ask again after 30 s", len(behind), max(c.Size, len(c.Ranks)), opName, top[opName]-gap)
-				case moved:
-					f.Severity, f.Confidence = Warning, 0.6
-					f.Cause = "they are behind but still launch: slow, not stuck"
-				case stuck || len(c.Missing) > 0:
-					f.Confidence = 0.9
-				default:
-					f.Severity, f.Confidence = Warning, 0.6
-					f.Cause = "behind in one report; counts can differ for a moment: ask again after 30 s"
-				}
-				if !moved {
-					h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence, Waiting: []int{}}
-					for _, k := range c.Ranks {
-						if !slices.Contains(ranks, k.Rank) {
-							h.Waiting = append(h.Waiting, k.Rank)
-						}
-					}
-					if stuck {
-						d.hangs = append(d.hangs, h)
-					}
-				}
-			}
-			if len(c.Missing) > 0 && len(d.hangs) == 0 {
-				h := Hang{Class: "missing", Group: c.Hash, Operation: "collective", Confidence: 0.85, Waiting: []int{}}
-				for _, k := range c.Missing {
-					h.Culprits = append(h.Culprits, k.Rank)
-					h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
-				}
-				slices.Sort(h.Culprits)
-				h.Culprits = slices.Compact(h.Culprits) // a report lists a rank in several sections
-				d.hangs = append(d.hangs, h)
-			}
+			d.rasComm(r.File, c, i > 0, before)
 		}
 	}
+}
+
+// rasPlace is a rank of a communicator, in any report.
+type rasPlace struct {
+	hash string
+	rank int
+}
+
+// rasComm judges one communicator of a report; again says that an earlier report left its counts in before.
+func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]map[string]int64) {
+	for _, k := range c.Missing {
+		ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer", c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
+		if len(c.Text) > 0 {
+			ev = c.Text[len(c.Text)-1]
+		}
+		f := d.find("ras-missing", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, ev)
+		if k.Dead {
+			f.Cause = "RAS considers the process dead"
+		}
+	}
+	for _, k := range c.Ranks {
+		if k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7 {
+			d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v", c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
+		}
+	}
+	stuck, moved := false, false
+	for _, k := range c.Ranks {
+		p := rasPlace{c.Hash, k.Rank}
+		if old, ok := before[p]; ok && again {
+			same := maps.Equal(old, k.Counts)
+			stuck = stuck || same
+			moved = moved || !same
+		}
+		before[p] = k.Counts
+	}
+	if lag := c.lag(); len(lag.ranks) > 0 {
+		d.rasBehind(file, c, lag, stuck, moved)
+	}
+	if len(c.Missing) > 0 && len(d.hangs) == 0 {
+		h := Hang{Class: "missing", Group: c.Hash, Operation: "collective", Confidence: 0.85, Waiting: []int{}}
+		for _, k := range c.Missing {
+			h.Culprits = append(h.Culprits, k.Rank)
+			h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
+		}
+		slices.Sort(h.Culprits)
+		h.Culprits = slices.Compact(h.Culprits) // a report lists a rank in several sections
+		d.hangs = append(d.hangs, h)
+	}
+}
+
+// rasLag is who is behind in a communicator, by how much, and in which operation the most.
+type rasLag struct {
+	ranks []RASRank
+	gap   int64
+	op    string
+	top   map[string]int64 // the highest count of each operation
+}
+
+// lag looks for ranks below the highest count of an operation.
+func (c RASComm) lag() (lag rasLag) {
+	lag.top = maps.Clone(c.Top)
+	if lag.top == nil {
+		lag.top = map[string]int64{}
+	}
+	for _, k := range c.Ranks {
+		for op, n := range k.Counts {
+			lag.top[op] = max(lag.top[op], n)
+		}
+	}
+	for _, k := range c.Ranks {
+		late := false
+		for _, op := range slices.Sorted(maps.Keys(k.Counts)) {
+			n := lag.top[op] - k.Counts[op]
+			late = late || n > 0
+			if n > lag.gap {
+				lag.gap, lag.op = n, op
+			}
+		}
+		if late {
+			lag.ranks = append(lag.ranks, k)
+		}
+	}
+	return lag
+}
+
+// rasBehind judges ranks that launched less than others. stuck: some launched nothing since the report before; moved: some did.
+func (d *diag) rasBehind(file string, c RASComm, lag rasLag, stuck, moved bool) {
+	behind, gap, opName := lag.ranks, lag.gap, lag.op
+	most := len(behind)*2 > max(c.Size, len(c.Ranks)) // a few are ahead of all others
+	var ranks []int
+	for _, k := range behind {
+		ranks = append(ranks, k.Rank)
+	}
+	slices.Sort(ranks)
+	f := d.find("ras-behind", Subject{Ranks: ranks})
+	for _, k := range behind {
+		f.Subject.Hosts = append(f.Subject.Hosts, k.Host)
+		text := fmt.Sprintf("communicator %s rank %d", c.Hash, k.Rank)
+		if k.Host != "" {
+			text += fmt.Sprintf(" on %s (process %d)", k.Host, k.PID)
+		}
+		f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
+	}
+	switch {
+	case most && !stuck:
+		f.Severity, f.Confidence = Warning, 0.5
+		f.Cause = fmt.Sprintf("%d of %d ranks have launched %s #%d, the others are ahead and wait: who holds them up is among those behind; counts can differ for a moment, so ask again after 30 s", len(behind), max(c.Size, len(c.Ranks)), opName, lag.top[opName]-gap)
+	case moved:
+		f.Severity, f.Confidence = Warning, 0.6
+		f.Cause = "they are behind but still launch: slow, not stuck"
+	case stuck || len(c.Missing) > 0:
+		f.Confidence = 0.9
+	default:
+		f.Severity, f.Confidence = Warning, 0.6
+		f.Cause = "behind in one report; counts can differ for a moment: ask again after 30 s"
+	}
+	if moved || !stuck {
+		return
+	}
+	h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence, Waiting: []int{}}
+	for _, k := range c.Ranks {
+		if !slices.Contains(ranks, k.Rank) {
+			h.Waiting = append(h.Waiting, k.Rank)
+		}
+	}
+	d.hangs = append(d.hangs, h)
 }
 
 func (d *diag) perfRules() {
@@ -203,50 +222,15 @@ func (d *diag) lateness() {
 		}
 		where[p.Comm][p.Rank] = p
 	}
-	type tally struct {
-		last, n int
-		late    []float64
-		noise   []float64
-		share   []float64
-	}
 	ranks := map[string]map[int]*tally{}
-	count := map[string]int{}
 	for k, waits := range ops {
 		if len(waits) < 3 {
 			continue
 		}
-		count[k.comm]++
-		var all []float64
-		least := -1
-		for _, r := range slices.Sorted(maps.Keys(waits)) {
-			all = append(all, waits[r])
-			if least < 0 || waits[r] < waits[least] {
-				least = r
-			}
-		}
-		m := median(all)
-		var dev []float64
-		for _, w := range all {
-			dev = append(dev, math.Abs(w-m))
-		}
-		mad := median(dev)
 		if ranks[k.comm] == nil {
 			ranks[k.comm] = map[int]*tally{}
 		}
-		for r, w := range waits {
-			t := ranks[k.comm][r]
-			if t == nil {
-				t = &tally{}
-				ranks[k.comm][r] = t
-			}
-			t.n++
-			if r == least {
-				t.last++
-			}
-			t.late = append(t.late, m-w)
-			t.noise = append(t.noise, mad)
-			t.share = append(t.share, (m-w)/m)
-		}
+		tallyWaits(ranks[k.comm], waits)
 	}
 	for _, c := range slices.Sorted(maps.Keys(ranks)) {
 		for _, r := range slices.Sorted(maps.Keys(ranks[c])) {
@@ -262,6 +246,46 @@ func (d *diag) lateness() {
 				f.Severity = Critical
 			}
 		}
+	}
+}
+
+// tally is how late one rank was in the collectives of a communicator.
+type tally struct {
+	last, n int       // collectives to which it came last; all
+	late    []float64 // microseconds after the median rank
+	noise   []float64 // spread of all ranks around the median
+	share   []float64 // late as a share of the median wait
+}
+
+// tallyWaits adds the waits of one collective. Who waited least came last.
+func tallyWaits(ranks map[int]*tally, waits map[int]float64) {
+	var all []float64
+	least := -1
+	for _, r := range slices.Sorted(maps.Keys(waits)) {
+		all = append(all, waits[r])
+		if least < 0 || waits[r] < waits[least] {
+			least = r
+		}
+	}
+	m := median(all)
+	var dev []float64
+	for _, w := range all {
+		dev = append(dev, math.Abs(w-m))
+	}
+	mad := median(dev)
+	for r, w := range waits {
+		t := ranks[r]
+		if t == nil {
+			t = &tally{}
+			ranks[r] = t
+		}
+		t.n++
+		if r == least {
+			t.last++
+		}
+		t.late = append(t.late, m-w)
+		t.noise = append(t.noise, mad)
+		t.share = append(t.share, (m-w)/m)
 	}
 }
 

@@ -49,11 +49,53 @@ func portKind(p Port) string {
 }
 
 func (d *diag) portRules() {
-	// Rates of ports of one kind, on all hosts.
+	seen := d.portsSeen()
+	samples := map[string][]Port{}
+	var order []string
+	for _, p := range d.c.Ports {
+		name := portName(p)
+		s := Subject{Devices: []string{name}}
+		if !p.Switch && p.Host != "" {
+			s.Hosts = []string{p.Host}
+		}
+		if p.Problem != "" && p.Device == "" {
+			d.portUnread(p, s)
+			continue
+		}
+		d.port(p, s, seen)
+		if len(p.Counters) > 0 {
+			if samples[name] == nil {
+				order = append(order, name)
+			}
+			samples[name] = append(samples[name], p)
+		}
+	}
+	for _, name := range order {
+		d.counters(name, samples[name], samples)
+	}
+	d.cables()
+	for _, w := range d.c.Switches {
+		if len(w.Problems) > 0 {
+			d.find("switch-hardware", Subject{Devices: []string{strings.TrimSpace(w.Name + " " + w.GUID)}}, w.Problems...)
+		}
+	}
+	d.pairTests()
+}
+
+// portsSeen is what the ports of all hosts have in common.
+type portsSeen struct {
+	rates  map[string]map[float64]int // ports of a kind by rate
+	usual  map[string]float64         // the rate that most ports of a kind have
+	layers map[string]bool            // of active ports
+	active map[string]int             // active ports of a host
+	device map[string][2]int          // by device name: active ports, all
+}
+
+func (d *diag) portsSeen() portsSeen {
 	rates := map[string]map[float64]int{}
-	layers := map[string]bool{}     // of active ports
-	active := map[string]int{}      // by host
-	byDevice := map[string][2]int{} // device name: active, all
+	layers := map[string]bool{}
+	active := map[string]int{}
+	byDevice := map[string][2]int{}
 	for _, p := range d.c.Ports {
 		if p.Switch || p.State == "" {
 			continue
@@ -82,89 +124,75 @@ func (d *diag) portRules() {
 			}
 		}
 	}
-	samples := map[string][]Port{}
-	var order []string
-	for _, p := range d.c.Ports {
-		name := portName(p)
-		s := Subject{Devices: []string{name}}
-		if !p.Switch && p.Host != "" {
-			s.Hosts = []string{p.Host}
-		}
-		if p.Problem != "" && p.Device == "" {
-			s.Devices = nil
-			if p.Name != "" {
-				s.Devices = []string{named(p.Host, p.Name)}
-			}
-			f := d.find("ib-tool-failed", s, p.At)
-			if p.Name != "" {
-				f.Cause = "device " + p.Name + " cannot be read: its driver or its files in /sys are gone, or a container does not see it"
-				f.Fix = "ls /sys/class/infiniband/" + p.Name + "; the kernel log of its driver; reset or replace the NIC"
-			}
-			continue
-		}
-		if p.Problem != "" {
-			f := d.find("ber-high", s, p.At)
-			f.Cause = "mlxlink: " + p.Problem
-		}
-		up := p.State == "" || p.State == "Active" || p.State == "Link up"
-		if p.State != "" && p.State != "Active" && p.State != "Link up" && !p.Switch {
-			// A port that is down everywhere is not wired; management Ethernet may be.
-			role := byDevice[p.Device]
-			f := d.find("port-down", s, p.At)
-			f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
-			if (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp") {
-				f.Cause = fmt.Sprintf("state %s, physical %s: the cable is good, and no subnet manager has set the port up", p.State, p.Phys)
-				f.Fix = "is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
-			}
-			switch {
-			case active[p.Host] == 0 && len(d.c.Ports) > 1:
-			case role[1] > 1 && role[0] == 0:
-				f.Severity = min(f.Severity, Info)
-				f.Cause += " (down on every host that was read: perhaps not wired)"
-			case p.Layer == "Ethernet" && layers["InfiniBand"]:
-				if len(f.Evidence) == 1 {
-					f.Severity, f.Confidence = Warning, 0.5
-				}
-			}
-			if p.Layer != "Ethernet" && active[p.Host] > 0 && role[0] > 0 {
-				f.Severity = Critical
-			}
-		}
-		if up && p.SMLID == 0 && p.Layer == "InfiniBand" {
-			d.find("no-subnet-manager", s, p.At)
-		}
-		if k := portKind(p); up && p.Rate > 0 && p.Rate < common[k] && (rates[k][p.Rate]*2 < rates[k][common[k]] || len(rates[k]) > 2) {
-			f := d.find("port-slow", s, p.At)
-			f.Cause = fmt.Sprintf("%.0f Gbit/s, most ports of this kind have %.0f: a lane or a speed was lost", p.Rate, common[k])
-			if p.Layer == "Ethernet" && layers["InfiniBand"] || byDevice[p.Device][0] > 1 && sameRole(d.c.Ports, p) {
-				f.Severity = Info // all ports of this name are so: a management port
-				f.Confidence = 0.4
-			}
-		}
-		if p.EffBER > 1e-15 || p.RawBER > 1e-6 {
-			f := d.find("ber-high", s, p.At)
-			f.Cause = fmt.Sprintf("raw BER %.0e, effective BER %.0e: cable or optic", p.RawBER, p.EffBER)
-			if p.EffBER > 1e-12 || p.RawBER > 1e-5 {
-				f.Severity = Critical
-			}
-		}
-		if len(p.Counters) > 0 {
-			if samples[name] == nil {
-				order = append(order, name)
-			}
-			samples[name] = append(samples[name], p)
+	return portsSeen{rates, common, layers, active, byDevice}
+}
+
+// portUnread tells of a tool that could not read its device.
+func (d *diag) portUnread(p Port, s Subject) {
+	s.Devices = nil
+	if p.Name != "" {
+		s.Devices = []string{named(p.Host, p.Name)}
+	}
+	f := d.find("ib-tool-failed", s, p.At)
+	if p.Name != "" {
+		f.Cause = "device " + p.Name + " cannot be read: its driver or its files in /sys are gone, or a container does not see it"
+		f.Fix = "ls /sys/class/infiniband/" + p.Name + "; the kernel log of its driver; reset or replace the NIC"
+	}
+}
+
+// port judges the state, the rate and the bit errors of one port.
+func (d *diag) port(p Port, s Subject, seen portsSeen) {
+	if p.Problem != "" {
+		f := d.find("ber-high", s, p.At)
+		f.Cause = "mlxlink: " + p.Problem
+	}
+	up := p.State == "" || p.State == "Active" || p.State == "Link up"
+	if !up && !p.Switch {
+		d.portDown(p, s, seen)
+	}
+	if up && p.SMLID == 0 && p.Layer == "InfiniBand" {
+		d.find("no-subnet-manager", s, p.At)
+	}
+	k := portKind(p)
+	if rates, usual := seen.rates[k], seen.usual[k]; up && p.Rate > 0 && p.Rate < usual && (rates[p.Rate]*2 < rates[usual] || len(rates) > 2) {
+		f := d.find("port-slow", s, p.At)
+		f.Cause = fmt.Sprintf("%.0f Gbit/s, most ports of this kind have %.0f: a lane or a speed was lost", p.Rate, usual)
+		if p.Layer == "Ethernet" && seen.layers["InfiniBand"] || seen.device[p.Device][0] > 1 && sameRole(d.c.Ports, p) {
+			f.Severity = Info // all ports of this name are so: a management port
+			f.Confidence = 0.4
 		}
 	}
-	for _, name := range order {
-		d.counters(name, samples[name], samples)
-	}
-	d.cables()
-	for _, w := range d.c.Switches {
-		if len(w.Problems) > 0 {
-			d.find("switch-hardware", Subject{Devices: []string{strings.TrimSpace(w.Name + " " + w.GUID)}}, w.Problems...)
+	if p.EffBER > 1e-15 || p.RawBER > 1e-6 {
+		f := d.find("ber-high", s, p.At)
+		f.Cause = fmt.Sprintf("raw BER %.0e, effective BER %.0e: cable or optic", p.RawBER, p.EffBER)
+		if p.EffBER > 1e-12 || p.RawBER > 1e-5 {
+			f.Severity = Critical
 		}
 	}
-	d.pairTests()
+}
+
+// portDown weighs a port that is down: one that is down everywhere is not wired; management Ethernet may be.
+func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
+	role := seen.device[p.Device]
+	f := d.find("port-down", s, p.At)
+	f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
+	if (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp") {
+		f.Cause = fmt.Sprintf("state %s, physical %s: the cable is good, and no subnet manager has set the port up", p.State, p.Phys)
+		f.Fix = "is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
+	}
+	switch {
+	case seen.active[p.Host] == 0 && len(d.c.Ports) > 1:
+	case role[1] > 1 && role[0] == 0:
+		f.Severity = min(f.Severity, Info)
+		f.Cause += " (down on every host that was read: perhaps not wired)"
+	case p.Layer == "Ethernet" && seen.layers["InfiniBand"]:
+		if len(f.Evidence) == 1 {
+			f.Severity, f.Confidence = Warning, 0.5
+		}
+	}
+	if p.Layer != "Ethernet" && seen.active[p.Host] > 0 && role[0] > 0 {
+		f.Severity = Critical
+	}
 }
 
 // pairTests holds the bandwidth between two NICs against the rate of the port.
@@ -215,27 +243,18 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 		e.Text = fmt.Sprintf("%s %s = %d", name, c, v)
 		return e
 	}
-	if len(list) > 1 {
-		a := list[0]
-		for _, x := range portLimits {
-			if b, was := p.Counters[x.name], a.Counters[x.name]; b > was && x.name != "port_rcv_switch_relay_errors" && x.name != "VL15_dropped" {
-				e := ev(x.name, b)
-				e.Text = fmt.Sprintf("%s %s grew from %d to %d", name, x.name, was, b)
-				f := d.find("port-errors-growing", s, e)
-				if x.name == "port_rcv_remote_physical_errors" {
-					f.Fix = "look one hop up: bad packets were marked there"
-				}
-				if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" && b-was < 100 {
-					if len(f.Evidence) == 1 {
-						f.Severity = Warning
-					}
-				} else {
-					f.Severity = Critical
-				}
+	// The same counter on other ports of the kind: an old fabric has counts everywhere.
+	others := func(counter string) (v []float64) {
+		for n, l := range all {
+			if n != name && l[0].Switch == p.Switch {
+				v = append(v, float64(l[len(l)-1].Counters[counter]))
 			}
 		}
+		return v
 	}
-	packets := float64(p.Counters["port_rcv_packets"] + p.Counters["port_xmit_packets"])
+	if len(list) > 1 {
+		d.countersGrew(name, s, list[0], p)
+	}
 	for _, x := range portLimits {
 		v := p.Counters[x.name]
 		if v < x.limit {
@@ -245,23 +264,7 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 			}
 			continue
 		}
-		// Other ports of the kind: an old fabric has counts everywhere.
-		var others []float64
-		for n, l := range all {
-			if n != name && l[0].Switch == p.Switch {
-				others = append(others, float64(l[len(l)-1].Counters[x.name]))
-			}
-		}
-		if len(others) >= 3 && float64(v) < 10*median(others) {
-			continue
-		}
-		if x.name == "port_rcv_switch_relay_errors" && packets > 0 && float64(v) < 1e-6*packets {
-			continue
-		}
-		if x.name == "symbol_error" && packets > 0 && float64(v) < 1e-6*packets {
-			continue
-		}
-		if x.name == "port_xmit_discards" && packets > 0 && float64(v) < 1e-7*packets {
+		if o := others(x.name); len(o) >= 3 && float64(v) < 10*median(o) || seldom(p, x.name) {
 			continue
 		}
 		f := d.find("port-errors", s, ev(x.name, v))
@@ -286,15 +289,9 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 	}
 	// Waiting for credits, against ports of the kind.
 	if v := float64(p.Counters["port_xmit_wait"]); v > 1e6 {
-		var others []float64
-		for n, l := range all {
-			if n != name && l[0].Switch == p.Switch {
-				others = append(others, float64(l[len(l)-1].Counters["port_xmit_wait"]))
-			}
-		}
-		if len(others) >= 3 {
-			slices.Sort(others)
-			high := others[len(others)*3/4]
+		if o := others("port_xmit_wait"); len(o) >= 3 {
+			slices.Sort(o)
+			high := o[len(o)*3/4]
 			if v > 10*math.Max(high, 1e5) {
 				d.find("port-congested", s, ev("port_xmit_wait", p.Counters["port_xmit_wait"]))
 			}
@@ -302,87 +299,129 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 	}
 }
 
-// cables judges links of a fabric.
-func (d *diag) cables() {
-	kind := func(c Cable) string {
-		a, b := "CA", "CA"
-		if c.ASwitch {
-			a = "SW"
-		}
-		if c.BSwitch {
-			b = "SW"
-		}
-		if a > b {
-			a, b = b, a
-		}
-		return a + b + c.At.File
-	}
-	usual := map[string]map[string]int{}
-	for _, c := range d.c.Cables {
-		if c.B == "" || !strings.HasPrefix(c.State, "Active") || c.Speed == "" || strings.Contains(c.A+c.B, "ggregation") {
+// seldom says that an error is rare beside the packets that passed.
+func seldom(p Port, counter string) bool {
+	share := map[string]float64{"port_rcv_switch_relay_errors": 1e-6, "symbol_error": 1e-6, "port_xmit_discards": 1e-7}[counter]
+	packets := float64(p.Counters["port_rcv_packets"] + p.Counters["port_xmit_packets"])
+	return packets > 0 && float64(p.Counters[counter]) < share*packets
+}
+
+// countersGrew compares the first reading of a port with its last.
+func (d *diag) countersGrew(name string, s Subject, a, p Port) {
+	for _, x := range portLimits {
+		b, was := p.Counters[x.name], a.Counters[x.name]
+		if b <= was || x.name == "port_rcv_switch_relay_errors" || x.name == "VL15_dropped" {
 			continue
 		}
-		k := kind(c)
-		if usual[k] == nil {
-			usual[k] = map[string]int{}
+		e := p.At
+		e.Text = fmt.Sprintf("%s %s grew from %d to %d", name, x.name, was, b)
+		f := d.find("port-errors-growing", s, e)
+		if x.name == "port_rcv_remote_physical_errors" {
+			f.Fix = "look one hop up: bad packets were marked there"
 		}
-		usual[k][fmt.Sprintf("%dx %s", c.Width, c.Speed)]++
+		if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" && b-was < 100 {
+			if len(f.Evidence) == 1 {
+				f.Severity = Warning
+			}
+		} else {
+			f.Severity = Critical
+		}
 	}
+}
+
+// cables judges links of a fabric.
+func (d *diag) cables() {
+	usual := d.usualCables()
 	seen := map[string]bool{}
 	for _, c := range d.c.Cables {
-		link := fmt.Sprintf("%s:%d - %s:%d", c.A, c.APort, c.B, c.BPort)
 		if c.B == "" || strings.Contains(c.A+c.B, "ggregation") {
 			continue
 		}
+		link := fmt.Sprintf("%s:%d - %s:%d", c.A, c.APort, c.B, c.BPort)
 		back := fmt.Sprintf("%s:%d - %s:%d", c.B, c.BPort, c.A, c.APort)
 		if seen[back] {
 			continue
 		}
 		seen[link] = true
-		s := Subject{Links: []string{link}}
-		if c.Problem != "" {
-			f := d.find("port-unhealthy", s, c.At)
-			f.Cause = "the subnet manager marked it " + c.Problem
+		d.cable(c, Subject{Links: []string{link}}, usual[cableKind(c)])
+	}
+}
+
+// cableKind tells cables apart by what is at their ends and by the file that lists them.
+func cableKind(c Cable) string {
+	a, b := "CA", "CA"
+	if c.ASwitch {
+		a = "SW"
+	}
+	if c.BSwitch {
+		b = "SW"
+	}
+	if a > b {
+		a, b = b, a
+	}
+	return a + b + c.At.File
+}
+
+// usualCables counts active cables by kind, width and speed.
+func (d *diag) usualCables() map[string]map[string]int {
+	usual := map[string]map[string]int{}
+	for _, c := range d.c.Cables {
+		if c.B == "" || !strings.HasPrefix(c.State, "Active") || c.Speed == "" || strings.Contains(c.A+c.B, "ggregation") {
 			continue
 		}
-		for _, n := range []struct {
-			name string
-			sw   bool
-		}{{c.A, c.ASwitch}, {c.B, c.BSwitch}} {
-			if f := strings.Fields(n.name); !n.sw && len(f) > 0 {
-				s.Hosts = append(s.Hosts, f[0])
-			}
+		k := cableKind(c)
+		if usual[k] == nil {
+			usual[k] = map[string]int{}
 		}
-		if c.WidthMax > c.Width || c.SpeedMax != "" {
-			f := d.find("cable-degraded", s, c.At)
-			f.Cause = fmt.Sprintf("%dX %s; both ends could do more", c.Width, c.Speed)
-			continue
+		usual[k][fmt.Sprintf("%dx %s", c.Width, c.Speed)]++
+	}
+	return usual
+}
+
+// cable judges one cable; usual counts the cables of its kind by width and speed.
+func (d *diag) cable(c Cable, s Subject, usual map[string]int) {
+	if c.Problem != "" {
+		f := d.find("port-unhealthy", s, c.At)
+		f.Cause = "the subnet manager marked it " + c.Problem
+		return
+	}
+	for _, n := range []struct {
+		name string
+		sw   bool
+	}{{c.A, c.ASwitch}, {c.B, c.BSwitch}} {
+		if f := strings.Fields(n.name); !n.sw && len(f) > 0 {
+			s.Hosts = append(s.Hosts, f[0])
 		}
-		if strings.HasPrefix(c.State, "Active") && c.Speed != "" {
-			k := kind(c)
-			mine := usual[k][fmt.Sprintf("%dx %s", c.Width, c.Speed)]
-			all := 0
-			for _, n := range usual[k] {
-				all += n
-			}
-			best := ""
-			for _, v := range slices.Sorted(maps.Keys(usual[k])) {
-				if best == "" || usual[k][v] > usual[k][best] {
-					best = v
-				}
-			}
-			if all >= 8 && mine*5 <= all && cableRate(c.Width, c.Speed) < bestRate(best) {
-				f := d.find("cable-degraded", s, c.At)
-				if len(f.Evidence) == 1 {
-					f.Severity, f.Confidence = Warning, 0.6
-				}
-				f.Cause = fmt.Sprintf("%dx %s, most links of its kind are %s", c.Width, c.Speed, best)
-			}
+	}
+	if c.WidthMax > c.Width || c.SpeedMax != "" {
+		f := d.find("cable-degraded", s, c.At)
+		f.Cause = fmt.Sprintf("%dX %s; both ends could do more", c.Width, c.Speed)
+		return
+	}
+	if strings.HasPrefix(c.State, "Active") && c.Speed != "" {
+		d.slowerThanUsual(c, s, usual)
+	}
+	if !strings.HasPrefix(c.State, "Active") && c.State != "" && !strings.HasPrefix(c.State, "Down") {
+		f := d.find("port-down", s, c.At)
+		f.Cause = "state " + c.State
+	}
+}
+
+func (d *diag) slowerThanUsual(c Cable, s Subject, usual map[string]int) {
+	mine := usual[fmt.Sprintf("%dx %s", c.Width, c.Speed)]
+	all, best := 0, ""
+	for _, v := range slices.Sorted(maps.Keys(usual)) {
+		all += usual[v]
+		if best == "" || usual[v] > usual[best] {
+			best = v
 		}
-		if !strings.HasPrefix(c.State, "Active") && c.State != "" && !strings.HasPrefix(c.State, "Down") {
-			f := d.find("port-down", s, c.At)
-			f.Cause = "state " + c.State
+	}
+	if all >= 8 && mine*5 <= all && cableRate(c.Width, c.Speed) < bestRate(best) {
+		f := d.find("cable-degraded", s, c.At)
+		if len(f.Evidence) == 1 {
+			f.Severity, f.Confidence = Warning, 0.6
 		}
+		f.Cause = fmt.Sprintf("%dx %s, most links of its kind are %s", c.Width, c.Speed, best)
 	}
 }
 

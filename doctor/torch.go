@@ -40,112 +40,12 @@ func (t timeout) what() string {
 
 // watchdogs judges collectives that PyTorch's watchdog gave up, group by group.
 func (d *diag) watchdogs() {
-	jb := d.job
-	// A watchdog's line of old versions does not name its group; the line of the same rank
-	// and operation that tells how far the group is does.
-	named := map[string]string{}
-	states := map[string]map[int]*Line{}
-	jb.each(func(_ *proc, l *Line) {
-		g := cmp.Or(l.F["group"], "default")
-		if states[g] == nil {
-			states[g] = map[int]*Line{}
-		}
-		states[g][l.Rank] = l
-		if l.F["seq"] != "" {
-			named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])] = g
-		}
-	}, "pgstate")
-	groups := map[string][]timeout{}
-	seen := map[string]bool{}
-	jb.each(func(_ *proc, l *Line) {
-		g := cmp.Or(l.F["group"], named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])], "default")
-		key := fmt.Sprintf("%s|%d|%s", g, l.Rank, l.F["seq"])
-		if seen[key] { // said again when the process is taken down
-			return
-		}
-		seen[key] = true
-		groups[g] = append(groups[g], timeout{l.Rank, num(l.F["seq"]), l})
-	}, "watchdog")
+	groups, states := d.timeouts()
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		list := groups[g]
-		// What a rank waits in is the first that timed out.
-		first := map[int]timeout{}
-		var s Subject
-		var ev []Evidence
-		for _, h := range list {
-			if f, ok := first[h.rank]; !ok || h.seq < f.seq {
-				first[h.rank] = h
-			}
-			ev = append(ev, h.l.At)
-		}
-		ranks := slices.Sorted(maps.Keys(first))
-		s.Ranks = ranks
-		low, high := first[ranks[0]], first[ranks[0]]
-		kinds := map[string][]int{}
-		for _, r := range ranks {
-			h := first[r]
-			if h.seq < low.seq {
-				low = h
-			}
-			if h.seq > high.seq {
-				high = h
-			}
-			kinds[h.what()] = append(kinds[h.what()], r)
-		}
-		switch {
-		case low.seq != high.seq:
-			f := d.find("watchdog-desync", s, ev...)
-			f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
-		default:
-			f := d.find("watchdog-same-place", s, ev...)
-			where := low.l.F["op"]
-			if low.seq >= 0 {
-				where = fmt.Sprintf("%s #%d", where, low.seq)
-			}
-			f.Cause = fmt.Sprintf("all wait in %s of group %s: %s", where, g, byID["watchdog-same-place"].Cause)
-			if len(ranks) == 1 {
-				f.Confidence = 0.5
-				f.Title = "a rank timed out in a collective"
-				f.Cause = fmt.Sprintf("it waits in %s of group %s, and no other rank is in the log: whoever it waits for is not known", where, g)
-			}
-			if len(kinds) > 1 && len(d.c.Dumps) == 0 {
-				d.hangs = append(d.hangs, mismatched(kinds, g, where))
-			}
-		}
-		// Who had issued less than what the others wait in.
-		st := states[g]
-		if len(st) > 1 && len(d.c.Dumps) == 0 {
-			var behind, there []int
-			for _, r := range slices.Sorted(maps.Keys(st)) {
-				if _, waits := first[r]; !waits && num(st[r].F["enqueued"]) < high.seq {
-					behind = append(behind, r)
-				} else {
-					there = append(there, r)
-				}
-			}
-			if len(behind) > 0 && len(there) > 0 {
-				h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", high.l.F["op"], high.seq), Confidence: 0.85}
-				for _, r := range behind {
-					h.Why = append(h.Why, fmt.Sprintf("rank %d had issued %s operations when the others waited in %d", r, st[r].F["enqueued"], high.seq))
-				}
-				d.hangs = append(d.hangs, h)
-			}
-		}
+		d.timedOut(g, groups[g], states[g])
 	}
-	// PyTorch's own look for those that did not come.
-	missed := map[int]bool{}
-	var at []Evidence
-	jb.each(func(_ *proc, l *Line) {
-		for _, w := range strings.FieldsFunc(l.F["ranks"], func(r rune) bool { return r == ',' || r == ' ' }) {
-			if r, err := strconv.Atoi(w); err == nil {
-				missed[r] = true
-			}
-		}
-		at = append(at, l.At)
-	}, "barrier")
-	if len(missed) > 0 && len(d.hangs) == 0 {
-		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default", Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
-	}
+	d.barrierMissed()
+	jb := d.job
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("collective-mismatch", Subject{Ranks: []int{num(l.F["a"]), num(l.F["b"])}}, l.At)
 		f.Confidence = 0.95
@@ -165,6 +65,126 @@ func (d *diag) watchdogs() {
 		}
 		d.find("peer-closed", s, l.At)
 	}, "gloo_lost")
+}
+
+// timeouts collects what watchdogs say by group: the collectives that timed out, and how far each rank is.
+func (d *diag) timeouts() (groups map[string][]timeout, states map[string]map[int]*Line) {
+	jb := d.job
+	// A watchdog's line of old versions does not name its group; the line of the same rank
+	// and operation that tells how far the group is does.
+	named := map[string]string{}
+	states = map[string]map[int]*Line{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], "default")
+		if states[g] == nil {
+			states[g] = map[int]*Line{}
+		}
+		states[g][l.Rank] = l
+		if l.F["seq"] != "" {
+			named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])] = g
+		}
+	}, "pgstate")
+	groups = map[string][]timeout{}
+	seen := map[string]bool{}
+	jb.each(func(_ *proc, l *Line) {
+		g := cmp.Or(l.F["group"], named[fmt.Sprintf("%d %s", l.Rank, l.F["seq"])], "default")
+		key := fmt.Sprintf("%s|%d|%s", g, l.Rank, l.F["seq"])
+		if seen[key] { // said again when the process is taken down
+			return
+		}
+		seen[key] = true
+		groups[g] = append(groups[g], timeout{l.Rank, num(l.F["seq"]), l})
+	}, "watchdog")
+	return groups, states
+}
+
+// timedOut judges the timeouts of one group.
+func (d *diag) timedOut(g string, list []timeout, states map[int]*Line) {
+	// What a rank waits in is the first that timed out.
+	first := map[int]timeout{}
+	var s Subject
+	var ev []Evidence
+	for _, h := range list {
+		if f, ok := first[h.rank]; !ok || h.seq < f.seq {
+			first[h.rank] = h
+		}
+		ev = append(ev, h.l.At)
+	}
+	ranks := slices.Sorted(maps.Keys(first))
+	s.Ranks = ranks
+	low, high := first[ranks[0]], first[ranks[0]]
+	kinds := map[string][]int{}
+	for _, r := range ranks {
+		h := first[r]
+		if h.seq < low.seq {
+			low = h
+		}
+		if h.seq > high.seq {
+			high = h
+		}
+		kinds[h.what()] = append(kinds[h.what()], r)
+	}
+	switch {
+	case low.seq != high.seq:
+		f := d.find("watchdog-desync", s, ev...)
+		f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
+	default:
+		f := d.find("watchdog-same-place", s, ev...)
+		where := low.l.F["op"]
+		if low.seq >= 0 {
+			where = fmt.Sprintf("%s #%d", where, low.seq)
+		}
+		f.Cause = fmt.Sprintf("all wait in %s of group %s: %s", where, g, byID["watchdog-same-place"].Cause)
+		if len(ranks) == 1 {
+			f.Confidence = 0.5
+			f.Title = "a rank timed out in a collective"
+			f.Cause = fmt.Sprintf("it waits in %s of group %s, and no other rank is in the log: whoever it waits for is not known", where, g)
+		}
+		if len(kinds) > 1 && len(d.c.Dumps) == 0 {
+			d.hangs = append(d.hangs, mismatched(kinds, g, where))
+		}
+	}
+	if len(states) > 1 && len(d.c.Dumps) == 0 {
+		d.issuedLess(g, first, high, states)
+	}
+}
+
+// issuedLess finds ranks that had issued less than what the others wait in.
+func (d *diag) issuedLess(g string, first map[int]timeout, high timeout, st map[int]*Line) {
+	var behind, there []int
+	for _, r := range slices.Sorted(maps.Keys(st)) {
+		if _, waits := first[r]; !waits && num(st[r].F["enqueued"]) < high.seq {
+			behind = append(behind, r)
+		} else {
+			there = append(there, r)
+		}
+	}
+	if len(behind) == 0 || len(there) == 0 {
+		return
+	}
+	h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", high.l.F["op"], high.seq), Confidence: 0.85}
+	for _, r := range behind {
+		h.Why = append(h.Why, fmt.Sprintf("rank %d had issued %s operations when the others waited in %d", r, st[r].F["enqueued"], high.seq))
+	}
+	d.hangs = append(d.hangs, h)
+}
+
+// barrierMissed takes PyTorch's own word for the ranks that did not come.
+func (d *diag) barrierMissed() {
+	jb := d.job
+	missed := map[int]bool{}
+	var at []Evidence
+	jb.each(func(_ *proc, l *Line) {
+		for _, w := range strings.FieldsFunc(l.F["ranks"], func(r rune) bool { return r == ',' || r == ' ' }) {
+			if r, err := strconv.Atoi(w); err == nil {
+				missed[r] = true
+			}
+		}
+		at = append(at, l.At)
+	}, "barrier")
+	if len(missed) > 0 && len(d.hangs) == 0 {
+		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default", Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
+	}
 }
 
 // mismatched is the verdict on ranks that called different operations at one place.
@@ -271,46 +291,7 @@ func (d *diag) exits() {
 	jb := d.job
 	var list []*Line
 	jb.each(func(_ *proc, l *Line) { list = append(list, l) }, "exit")
-	signal := func(l *Line) int { // of 137 and of -9 it is 9
-		switch c := num(l.F["code"]); {
-		case c > 128 && c < 192:
-			return c - 128
-		case l.F["code"] != "" && l.F["code"][0] == '-':
-			n, _ := strconv.Atoi(l.F["code"][1:])
-			return n
-		}
-		return 0
-	}
-	// The first failure, where the launcher says so: of several hosts, those that crashed or were
-	// killed, else the earliest. Without that word, those that crashed or were killed; else all
-	// that ended badly. Who is terminated or aborts after a time limit follows.
-	roots, killed, first := false, false, 0.0
-	for _, l := range list {
-		if l.F["root"] != "" {
-			roots = true
-			killed = killed || signal(l) != 0 && signal(l) != 15 && signal(l) != 6
-			if first == 0 || l.Time < first {
-				first = l.Time
-			}
-		}
-	}
-	grade := func(l *Line) int {
-		s := signal(l)
-		if roots && (l.F["root"] == "" || killed && (s == 0 || s == 15 || s == 6) || !killed && l.Time > first+2) {
-			return 3
-		}
-		switch {
-		case s == 15 || s == 2:
-			return 3
-		case s == 6 && jb.some("watchdog", "stuck", "nccl_failed", "cuda_error"):
-			return 2
-		case s != 0 && s != 6:
-			return 0
-		case l.F["root"] != "":
-			return 0
-		}
-		return 1
-	}
+	grade := d.rootExits(list)
 	best := 2
 	for _, l := range list {
 		best = min(best, grade(l))
@@ -320,42 +301,7 @@ func (d *diag) exits() {
 			d.consequence("processes ended", l)
 			continue
 		}
-		s := d.of(l)
-		if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil && jb.world.members[t].proc.host == l.Host {
-			s.Ranks = []int{t}
-		}
-		if h := d.j.addr[l.F["addr"]]; h != "" {
-			s.Hosts = []string{h}
-		}
-		if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {
-			s.Hosts = append(s.Hosts, p.host)
-			for _, m := range p.members {
-				if m.comm == jb.world {
-					s.Ranks = append(s.Ranks, m.rank)
-				}
-			}
-		}
-		f := d.find("process-died", s, l.At)
-		f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal(l)]
-		switch {
-		case l.F["what"] == "heap":
-			f.Cause = "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
-		case f.Cause != "":
-		case l.F["by"] == "vllm":
-			f.Cause = "a worker ended; its own lines before this one say why"
-			f.Confidence = 0.6
-		case l.F["by"] == "loader":
-			f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
-		case l.F["by"] == "ray":
-			f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
-		case l.F["code"] == "1":
-			f.Cause = "an exception of the program"
-		default:
-			f.Cause = "exit code " + l.F["code"]
-		}
-		if signal(l) == 6 {
-			f.Confidence = 0.5
-		}
+		d.processDied(l)
 	}
 	jb.each(func(_ *proc, l *Line) {
 		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
@@ -395,6 +341,95 @@ func (d *diag) exits() {
 			}
 		}
 	}, "cancelled")
+}
+
+// exitSignal is the signal that ended a process: 9 for exit codes 137 and -9, 0 for none.
+func exitSignal(l *Line) int {
+	switch c := num(l.F["code"]); {
+	case c > 128 && c < 192:
+		return c - 128
+	case l.F["code"] != "" && l.F["code"][0] == '-':
+		n, _ := strconv.Atoi(l.F["code"][1:])
+		return n
+	}
+	return 0
+}
+
+// rootExits grades how likely an exit is the first failure, 0 the likeliest. Where the launcher names the first failure: of
+// several hosts, those that crashed or were killed, else the earliest. Without that word, those that crashed or were killed;
+// else all that ended badly. Who is terminated or aborts after a time limit follows.
+func (d *diag) rootExits(list []*Line) func(*Line) int {
+	roots, killed, first := false, false, 0.0
+	for _, l := range list {
+		if l.F["root"] == "" {
+			continue
+		}
+		s := exitSignal(l)
+		roots = true
+		killed = killed || s != 0 && s != 15 && s != 6
+		if first == 0 || l.Time < first {
+			first = l.Time
+		}
+	}
+	return func(l *Line) int {
+		s := exitSignal(l)
+		if roots && (l.F["root"] == "" || killed && (s == 0 || s == 15 || s == 6) || !killed && l.Time > first+2) {
+			return 3
+		}
+		switch {
+		case s == 15 || s == 2:
+			return 3
+		case s == 6 && d.job.some("watchdog", "stuck", "nccl_failed", "cuda_error"):
+			return 2
+		case s != 0 && s != 6:
+			return 0
+		case l.F["root"] != "":
+			return 0
+		}
+		return 1
+	}
+}
+
+// processDied says which process ended, and what its exit code means.
+func (d *diag) processDied(l *Line) {
+	jb := d.job
+	s := d.of(l)
+	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil && jb.world.members[t].proc.host == l.Host {
+		s.Ranks = []int{t}
+	}
+	if h := d.j.addr[l.F["addr"]]; h != "" {
+		s.Hosts = []string{h}
+	}
+	if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {
+		s.Hosts = append(s.Hosts, p.host)
+		for _, m := range p.members {
+			if m.comm == jb.world {
+				s.Ranks = append(s.Ranks, m.rank)
+			}
+		}
+	}
+	f := d.find("process-died", s, l.At)
+	signal := exitSignal(l)
+	f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal]
+	switch {
+	case l.F["what"] == "heap":
+		f.Cause = "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
+	case f.Cause != "":
+	case l.F["by"] == "vllm":
+		f.Cause = "a worker ended; its own lines before this one say why"
+		f.Confidence = 0.6
+	case l.F["by"] == "loader":
+		f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
+	case l.F["by"] == "ray":
+		f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
+	case l.F["code"] == "1":
+		f.Cause = "an exception of the program"
+	default:
+		f.Cause = "exit code " + l.F["code"]
+	}
+	if signal == 6 {
+		f.Confidence = 0.5
+	}
 }
 
 // rendezvous judges jobs that did not come together.

@@ -68,96 +68,109 @@ var (
 // readRASText reads the report for people. It lists only small groups of ranks,
 // which are often the ones ahead and not the ones behind: the counts say which.
 func readRASText(s *scan, b []byte) error {
-	r := doctor.RAS{File: s.file}
-	var comm *doctor.RASComm
-	section := ""
-	size := 0
-	sizes := map[string]int{} // by group
-	upTo := int64(-1)
-	var counts *rasCounts // of the operation that is being listed
+	t := &rasText{s: s, r: doctor.RAS{File: s.file}, sizes: map[string]int{}, upTo: -1}
 	n := 0
 	for l := range strings.Lines(string(b)) {
 		n++
-		l = strings.TrimRight(l, "\r\n")
-		t := strings.TrimSpace(l)
-		switch {
-		case rasEvent.MatchString(t):
-			m := rasEvent.FindStringSubmatch(t)
-			p := doctor.RASProcess{At: s.at(n, l), Host: m[3], GPU: m[4], Dead: true}
-			p.PID, _ = strconv.Atoi(m[2])
-			r.Dead = append(r.Dead, p)
-		case rasNCCLv.MatchString(t):
-			r.Version = rasNCCLv.FindStringSubmatch(t)[1]
-		case rasTable.MatchString(l):
-			m := rasTable.FindStringSubmatch(l)
-			v, _ := strconv.Atoi(m[5])
-			size = max(size, v)
-			sizes[m[1]] = v
-		case rasComm.MatchString(l):
-			m := rasComm.FindStringSubmatch(l)
-			counts.fill(comm)
-			counts = nil
-			if comm == nil || comm.Hash != m[3] {
-				of, ok := sizes[m[1]]
-				if !ok {
-					of = size
-				}
-				r.Comms = append(r.Comms, doctor.RASComm{Hash: m[3], Size: of})
-				comm = &r.Comms[len(r.Comms)-1]
-			}
-			comm.Text = append(comm.Text, s.at(n, l))
-			section, upTo = strings.TrimSpace(m[4]), -1
-		case rasCount.MatchString(t):
-			counts.fill(comm)
-			counts, upTo = &rasCounts{op: rasCount.FindStringSubmatch(t)[1]}, -1
-		case strings.Contains(t, "have different status"):
-			counts.fill(comm)
-			counts, upTo = nil, -1
-		case t == "INCOMPLETE" || t == "DEAD" || t == "TIMEOUT":
-			section = t
-		case rasUpTo.MatchString(t):
-			m := rasUpTo.FindStringSubmatch(t)
-			upTo, _ = strconv.ParseInt(m[2], 10, 64)
-			if counts == nil {
-				counts = &rasCounts{op: "collective"}
-			}
-			counts.add(m[1], upTo, n)
-			if comm != nil {
-				comm.Text = append(comm.Text, s.at(n, l))
-			}
-		case rasRank.MatchString(t):
-			m := rasRank.FindStringSubmatch(t)
-			if comm == nil {
-				continue
-			}
-			k := doctor.RASRank{Host: m[4], Counts: map[string]int64{}, Line: n}
-			k.Rank, _ = strconv.Atoi(m[1])
-			k.Dev, _ = strconv.Atoi(m[2])
-			k.PID, _ = strconv.Atoi(m[3])
-			if section != "MISMATCH" && strings.Contains(section, "INCOMPLETE") && upTo < 0 {
-				comm.Missing = append(comm.Missing, k)
-				continue
-			}
-			if upTo >= 0 && counts != nil {
-				counts.rank(k)
-			}
-		case rasProc.MatchString(t):
-			m := rasProc.FindStringSubmatch(t)
-			p := doctor.RASProcess{At: s.at(n, l), Host: m[2], GPU: m[3], Dead: section == "DEAD"}
-			p.PID, _ = strconv.Atoi(m[1])
-			r.Dead = append(r.Dead, p)
-		case rasLost.MatchString(t):
-			if comm != nil {
-				for _, x := range ranks(strings.ReplaceAll(rasLost.FindStringSubmatch(t)[1], " ", ",")) {
-					comm.Missing = append(comm.Missing, doctor.RASRank{Rank: x, Line: n})
-				}
-				comm.Text = append(comm.Text, s.at(n, l))
-			}
-		}
+		t.line(n, strings.TrimRight(l, "\r\n"))
 	}
-	counts.fill(comm)
-	s.c.RAS = append(s.c.RAS, r)
+	t.counts.fill(t.comm)
+	s.c.RAS = append(s.c.RAS, t.r)
 	return nil
+}
+
+// rasText is what is known while a report is read.
+type rasText struct {
+	s       *scan
+	r       doctor.RAS
+	comm    *doctor.RASComm
+	section string
+	size    int
+	sizes   map[string]int // by group
+	upTo    int64
+	counts  *rasCounts // of the operation that is being listed
+}
+
+func (x *rasText) line(n int, l string) {
+	t := strings.TrimSpace(l)
+	switch {
+	case rasEvent.MatchString(t):
+		m := rasEvent.FindStringSubmatch(t)
+		p := doctor.RASProcess{At: x.s.at(n, l), Host: m[3], GPU: m[4], Dead: true}
+		p.PID, _ = strconv.Atoi(m[2])
+		x.r.Dead = append(x.r.Dead, p)
+	case rasNCCLv.MatchString(t):
+		x.r.Version = rasNCCLv.FindStringSubmatch(t)[1]
+	case rasTable.MatchString(l):
+		m := rasTable.FindStringSubmatch(l)
+		v, _ := strconv.Atoi(m[5])
+		x.size = max(x.size, v)
+		x.sizes[m[1]] = v
+	case rasComm.MatchString(l):
+		x.communicator(rasComm.FindStringSubmatch(l))
+		x.comm.Text = append(x.comm.Text, x.s.at(n, l))
+	case rasCount.MatchString(t):
+		x.counts.fill(x.comm)
+		x.counts, x.upTo = &rasCounts{op: rasCount.FindStringSubmatch(t)[1]}, -1
+	case strings.Contains(t, "have different status"):
+		x.counts.fill(x.comm)
+		x.counts, x.upTo = nil, -1
+	case t == "INCOMPLETE" || t == "DEAD" || t == "TIMEOUT":
+		x.section = t
+	case rasUpTo.MatchString(t):
+		m := rasUpTo.FindStringSubmatch(t)
+		x.upTo, _ = strconv.ParseInt(m[2], 10, 64)
+		if x.counts == nil {
+			x.counts = &rasCounts{op: "collective"}
+		}
+		x.counts.add(m[1], x.upTo, n)
+		if x.comm != nil {
+			x.comm.Text = append(x.comm.Text, x.s.at(n, l))
+		}
+	case rasRank.MatchString(t):
+		x.rank(n, rasRank.FindStringSubmatch(t))
+	case rasProc.MatchString(t):
+		m := rasProc.FindStringSubmatch(t)
+		p := doctor.RASProcess{At: x.s.at(n, l), Host: m[2], GPU: m[3], Dead: x.section == "DEAD"}
+		p.PID, _ = strconv.Atoi(m[1])
+		x.r.Dead = append(x.r.Dead, p)
+	case rasLost.MatchString(t) && x.comm != nil:
+		for _, r := range ranks(strings.ReplaceAll(rasLost.FindStringSubmatch(t)[1], " ", ",")) {
+			x.comm.Missing = append(x.comm.Missing, doctor.RASRank{Rank: r, Line: n})
+		}
+		x.comm.Text = append(x.comm.Text, x.s.at(n, l))
+	}
+}
+
+// communicator begins a section: its group, its hash and its state.
+func (x *rasText) communicator(m []string) {
+	x.counts.fill(x.comm)
+	x.counts = nil
+	if x.comm == nil || x.comm.Hash != m[3] {
+		of, ok := x.sizes[m[1]]
+		if !ok {
+			of = x.size
+		}
+		x.r.Comms = append(x.r.Comms, doctor.RASComm{Hash: m[3], Size: of})
+		x.comm = &x.r.Comms[len(x.r.Comms)-1]
+	}
+	x.section, x.upTo = strings.TrimSpace(m[4]), -1
+}
+
+// rank takes the line of one rank: it is missing, or has the count that was said last.
+func (x *rasText) rank(n int, m []string) {
+	if x.comm == nil {
+		return
+	}
+	k := doctor.RASRank{Host: m[4], Counts: map[string]int64{}, Line: n}
+	k.Rank, _ = strconv.Atoi(m[1])
+	k.Dev, _ = strconv.Atoi(m[2])
+	k.PID, _ = strconv.Atoi(m[3])
+	if x.section != "MISMATCH" && strings.Contains(x.section, "INCOMPLETE") && x.upTo < 0 {
+		x.comm.Missing = append(x.comm.Missing, k)
+	} else if x.upTo >= 0 && x.counts != nil {
+		x.counts.rank(k)
+	}
 }
 
 // rasCounts is how far the ranks of a communicator are with one operation. The report
@@ -384,7 +397,7 @@ func (s *scan) benchLine(n int, text string) {
 	if len(f) == 9 || len(f) > 9 && len(f)%2 == 1 { // root
 		f = f[1:]
 	}
-	if len(f) < 4 || len(f)%2 != 0 {
+	if len(f) < 6 || len(f)%2 != 0 { // time and two rates, out of place and in place
 		return
 	}
 	size, err := strconv.ParseInt(m[1], 10, 64)

@@ -52,99 +52,13 @@ func (j *jsoner) value(depth int) (any, error) {
 	}
 	switch c := j.b[j.at]; {
 	case c == '{':
-		j.at++
-		d := &pdict{map[string]any{}}
-		for first := true; ; first = false {
-			j.space()
-			if j.at >= len(j.b) {
-				return d, errCut
-			}
-			if j.b[j.at] == '}' {
-				j.at++
-				return d, nil
-			}
-			if !first {
-				if j.b[j.at] != ',' {
-					return d, fmt.Errorf("line %d: expected , or } in an object, found %q", j.lineAt(), j.b[j.at])
-				}
-				j.at++
-				j.space()
-			}
-			if j.at >= len(j.b) {
-				return d, errCut
-			}
-			if j.b[j.at] != '"' {
-				return d, fmt.Errorf("line %d: expected a key in quotes, found %q", j.lineAt(), j.b[j.at])
-			}
-			k, err := j.text()
-			if err != nil {
-				return d, err
-			}
-			j.space()
-			if j.at >= len(j.b) {
-				return d, errCut
-			}
-			if j.b[j.at] != ':' {
-				return d, fmt.Errorf("line %d: expected : after key %q", j.lineAt(), clip(k))
-			}
-			j.at++
-			v, err := j.value(depth + 1)
-			if err != nil {
-				switch v.(type) { // a part of a container is worth keeping, a part of a number is wrong
-				case *pdict, *plist:
-					d.m[k] = v
-				}
-				return d, err
-			}
-			d.m[k] = v
-		}
+		return j.object(depth)
 	case c == '[':
-		j.at++
-		l := &plist{}
-		for first := true; ; first = false {
-			j.space()
-			if j.at >= len(j.b) {
-				return l, errCut
-			}
-			if j.b[j.at] == ']' {
-				j.at++
-				return l, nil
-			}
-			if !first {
-				if j.b[j.at] != ',' {
-					return l, fmt.Errorf("line %d: expected , or ] in a list, found %q", j.lineAt(), j.b[j.at])
-				}
-				j.at++
-			}
-			v, err := j.value(depth + 1)
-			if err != nil {
-				switch v.(type) {
-				case *pdict, *plist:
-					l.l = append(l.l, v)
-				}
-				return l, err
-			}
-			l.l = append(l.l, v)
-		}
+		return j.list(depth)
 	case c == '"':
 		return j.text()
 	case c == '-' || c >= '0' && c <= '9':
-		from := j.at
-		for j.at < len(j.b) && strings.IndexByte("+-.eE0123456789", j.b[j.at]) >= 0 {
-			j.at++
-		}
-		if j.at >= len(j.b) && from > 0 {
-			return nil, errCut
-		}
-		s := string(j.b[from:j.at])
-		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return n, nil
-		}
-		f, err := strconv.ParseFloat(s, 64)
-		if err != nil || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("line %d: %q is no number", j.lineAt(), clip(s))
-		}
-		return f, nil
+		return j.number()
 	}
 	for word, v := range map[string]any{"true": true, "false": false, "null": nil, "NaN": nil} {
 		if rest := j.b[j.at:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
@@ -155,6 +69,104 @@ func (j *jsoner) value(depth int) (any, error) {
 		}
 	}
 	return nil, fmt.Errorf("line %d: %q begins no JSON value", j.lineAt(), j.b[j.at])
+}
+
+func (j *jsoner) object(depth int) (any, error) {
+	j.at++
+	d := &pdict{map[string]any{}}
+	for first := true; ; first = false {
+		j.space()
+		if j.at >= len(j.b) {
+			return d, errCut
+		}
+		if j.b[j.at] == '}' {
+			j.at++
+			return d, nil
+		}
+		if !first {
+			if j.b[j.at] != ',' {
+				return d, fmt.Errorf("line %d: expected , or } in an object, found %q", j.lineAt(), j.b[j.at])
+			}
+			j.at++
+			j.space()
+		}
+		if j.at >= len(j.b) {
+			return d, errCut
+		}
+		if j.b[j.at] != '"' {
+			return d, fmt.Errorf("line %d: expected a key in quotes, found %q", j.lineAt(), j.b[j.at])
+		}
+		k, err := j.text()
+		if err != nil {
+			return d, err
+		}
+		j.space()
+		if j.at >= len(j.b) {
+			return d, errCut
+		}
+		if j.b[j.at] != ':' {
+			return d, fmt.Errorf("line %d: expected : after key %q", j.lineAt(), clip(k))
+		}
+		j.at++
+		v, err := j.value(depth + 1)
+		if err != nil {
+			switch v.(type) { // a part of a container is worth keeping, a part of a number is wrong
+			case *pdict, *plist:
+				d.m[k] = v
+			}
+			return d, err
+		}
+		d.m[k] = v
+	}
+}
+
+func (j *jsoner) list(depth int) (any, error) {
+	j.at++
+	l := &plist{}
+	for first := true; ; first = false {
+		j.space()
+		if j.at >= len(j.b) {
+			return l, errCut
+		}
+		if j.b[j.at] == ']' {
+			j.at++
+			return l, nil
+		}
+		if !first {
+			if j.b[j.at] != ',' {
+				return l, fmt.Errorf("line %d: expected , or ] in a list, found %q", j.lineAt(), j.b[j.at])
+			}
+			j.at++
+		}
+		v, err := j.value(depth + 1)
+		if err != nil {
+			switch v.(type) {
+			case *pdict, *plist:
+				l.l = append(l.l, v)
+			}
+			return l, err
+		}
+		l.l = append(l.l, v)
+	}
+}
+
+func (j *jsoner) number() (any, error) {
+	from := j.at
+	for j.at < len(j.b) && strings.IndexByte("+-.eE0123456789", j.b[j.at]) >= 0 {
+		j.at++
+	}
+	if j.at >= len(j.b) && from > 0 {
+		return nil, errCut
+	}
+	s := string(j.b[from:j.at])
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return nil, fmt.Errorf("line %d: %q is no number", j.lineAt(), clip(s))
+	}
+	return f, nil
 }
 
 func (j *jsoner) text() (string, error) {

@@ -45,8 +45,18 @@ var (
 
 // kernelLine reads one line of a kernel log, wherever it stands.
 func (s *scan) kernelLine(n int, text string) bool {
-	k := doctor.Kernel{At: s.at(n, text), Host: s.host, Code: -1}
-	body := text
+	k := doctor.Kernel{At: s.at(n, text), Host: s.host, Code: -1, F: map[string]string{}}
+	body := kernelHead(&k, text)
+	if !s.gpuEvent(&k, body) && !pcieEvent(&k, body) && !nicEvent(&k, body) && !hostEvent(&k, body) {
+		return false
+	}
+	s.addKernel(k)
+	return true
+}
+
+// kernelHead reads the host and the time of a line, and returns the rest.
+func kernelHead(k *doctor.Kernel, text string) (body string) {
+	body = text
 	if strings.HasPrefix(text, "{") && strings.Contains(text, `"MESSAGE"`) {
 		if v, _ := parseJSON([]byte(text)); v != nil {
 			if d, _ := v.(*pdict); d != nil {
@@ -71,7 +81,11 @@ func (s *scan) kernelLine(n int, text string) bool {
 	if m := kubeNode.FindStringSubmatch(body); m != nil && k.Host == "" {
 		k.Host, _, _ = strings.Cut(m[1], ".")
 	}
-	k.F = map[string]string{}
+	return body
+}
+
+// gpuEvent knows what drivers and the fabric manager say of GPUs and NVSwitches.
+func (s *scan) gpuEvent(k *doctor.Kernel, body string) bool {
 	switch {
 	case strings.Contains(body, "NVSwitch") && kFabric.MatchString(body):
 		m := kFabric.FindStringSubmatch(body)
@@ -88,18 +102,7 @@ func (s *scan) kernelLine(n int, text string) bool {
 		k.Code, _ = strconv.Atoi(m[3])
 		k.Fatal = m[4] == "Fatal"
 	case strings.Contains(body, "Xid (") && kXid.MatchString(body):
-		m := kXid.FindStringSubmatch(body)
-		k.Kind, k.Device, k.Text = "xid", strings.ToLower(m[1]), m[3]
-		k.Code, _ = strconv.Atoi(m[2])
-		if p := kXidPID.FindStringSubmatch(m[3]); p != nil {
-			k.F["pid"] = p[1]
-		}
-		if a := kAfter.FindStringSubmatch(m[3]); a != nil {
-			k.F["after"] = a[1]
-		}
-		if u := kNVLink5.FindStringSubmatch(m[3]); u != nil && k.Code >= 144 && k.Code <= 150 {
-			k.F["unit"], k.F["severity"], k.F["link"], k.F["intr"], k.F["status"] = u[1], u[2], u[5], u[6], u[7]
-		}
+		xidLine(k, kXid.FindStringSubmatch(body))
 	case strings.Contains(body, "fallen off the bus"):
 		k.Kind, k.Code = "xid", 79
 		if m := kFallen.FindStringSubmatch(body); m != nil {
@@ -114,14 +117,11 @@ func (s *scan) kernelLine(n int, text string) bool {
 		return false
 	case kLost.MatchString(body):
 		m := kLost.FindStringSubmatch(body)
-		k.Kind, k.Device = "gpu_lost", strings.ToLower(m[2]+m[4])
-		switch {
-		case m[1] == "NV_ERR_RESET_REQUIRED":
+		k.Kind, k.Device, k.Text = "gpu_lost", strings.ToLower(m[2]+m[4]), "the driver has lost the GPU"
+		if m[1] == "NV_ERR_RESET_REQUIRED" {
 			k.Text = "the driver says that the GPU needs a reset"
-		case m[3] != "":
+		} else if m[3] != "" {
 			k.Text = "the driver cannot start the GPU: " + m[3]
-		default:
-			k.Text = "the driver has lost the GPU"
 		}
 	case strings.Contains(body, "amdgpu") && kAMD.MatchString(body):
 		m := kAMD.FindStringSubmatch(body)
@@ -129,20 +129,33 @@ func (s *scan) kernelLine(n int, text string) bool {
 		if strings.HasPrefix(m[2], "page fault") {
 			k.Kind = "gpu_fault"
 		}
-	case strings.Contains(body, "| ") && kSEL.MatchString(body):
-		m := kSEL.FindStringSubmatch(body)
-		k.Kind, k.Device, k.Text = "mce", strings.TrimSpace(m[1]), strings.TrimSpace(m[1])+": "+strings.TrimSpace(m[2])
 	case kAPI.MatchString(body):
 		k.Kind, k.Text = "driver_mismatch", kAPI.FindStringSubmatch(body)[1]
-	case kRDMA.MatchString(body):
-		m := kRDMA.FindStringSubmatch(body)
-		k.Kind, k.Device, k.Text = "nic_driver", m[1], m[2]
+	}
+	return k.Kind != ""
+}
+
+// xidLine takes the device, the number and the text of an Xid.
+func xidLine(k *doctor.Kernel, m []string) {
+	k.Kind, k.Device, k.Text = "xid", strings.ToLower(m[1]), m[3]
+	k.Code, _ = strconv.Atoi(m[2])
+	if p := kXidPID.FindStringSubmatch(m[3]); p != nil {
+		k.F["pid"] = p[1]
+	}
+	if a := kAfter.FindStringSubmatch(m[3]); a != nil {
+		k.F["after"] = a[1]
+	}
+	if u := kNVLink5.FindStringSubmatch(m[3]); u != nil && k.Code >= 144 && k.Code <= 150 {
+		k.F["unit"], k.F["severity"], k.F["link"], k.F["intr"], k.F["status"] = u[1], u[2], u[5], u[6], u[7]
+	}
+}
+
+// pcieEvent knows errors of PCIe.
+func pcieEvent(k *doctor.Kernel, body string) bool {
+	switch {
 	case kSlot.MatchString(body):
 		m := kSlot.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text, k.Fatal = "aer", m[1], "the slot says: "+m[2], true
-	case kStorage.MatchString(body):
-		m := kStorage.FindStringSubmatch(body)
-		k.Kind, k.Device, k.Text = "storage", m[1]+m[2]+m[3]+m[4], body
 	case strings.Contains(body, "PCIe Bus Error") && kAER.MatchString(body):
 		m := kAER.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "aer", m[2], m[3]
@@ -154,48 +167,72 @@ func (s *scan) kernelLine(n int, text string) bool {
 	case kDPC.MatchString(body):
 		k.Kind, k.Device, k.Fatal = "aer", kDPC.FindStringSubmatch(body)[1], true
 		k.Text = "downstream port containment"
-	case strings.Contains(body, "mlx5_core"):
-		m := kMLX.FindStringSubmatch(body)
-		if m == nil {
-			return false
-		}
-		k.Device, k.Text = m[1], m[3]
-		k.F["if"] = m[2]
-		t := strings.ToLower(m[3])
-		switch {
-		case strings.Contains(t, "insufficient power"):
-			k.Kind = "nic_power"
-		case strings.Contains(t, "high temperature") || strings.Contains(t, "over temperature"):
-			k.Kind = "nic_heat"
-		case strings.Contains(t, "port module event[error]"), strings.Contains(t, "cable error"):
-			k.Kind = "nic_cable"
-		case strings.Contains(t, "limits exceeded"):
-			k.Kind = "nic_keys"
-		case strings.Contains(t, "health compromised"), strings.Contains(t, "assert_var"), strings.Contains(t, "fatal error"), strings.Contains(t, "firmware fatal"), strings.Contains(t, "health_care"), strings.Contains(t, "device's health"), strings.Contains(t, "internal error"), strings.Contains(t, "reset requested") && strings.Contains(t, "fw"):
-			k.Kind = "nic_dead"
-		case strings.HasPrefix(t, "link down"):
-			k.Kind = "nic_down"
-		case strings.HasPrefix(t, "link up"):
-			k.Kind = "nic_up"
-		default:
-			return false
-		}
+	}
+	return k.Kind != ""
+}
+
+// nicEvent knows what drivers say of NICs.
+func nicEvent(k *doctor.Kernel, body string) bool {
+	if m := kRDMA.FindStringSubmatch(body); m != nil {
+		k.Kind, k.Device, k.Text = "nic_driver", m[1], m[2]
+		return true
+	}
+	if !strings.Contains(body, "mlx5_core") {
+		return false
+	}
+	m := kMLX.FindStringSubmatch(body)
+	if m == nil {
+		return false
+	}
+	if k.Kind = mlxKind(strings.ToLower(m[3])); k.Kind == "" {
+		return false
+	}
+	k.Device, k.Text, k.F["if"] = m[1], m[3], m[2]
+	return true
+}
+
+// mlxKind says which symptom a line of Mellanox's driver is, by its text in lower case.
+func mlxKind(t string) string {
+	switch {
+	case strings.Contains(t, "insufficient power"):
+		return "nic_power"
+	case strings.Contains(t, "high temperature") || strings.Contains(t, "over temperature"):
+		return "nic_heat"
+	case strings.Contains(t, "port module event[error]"), strings.Contains(t, "cable error"):
+		return "nic_cable"
+	case strings.Contains(t, "limits exceeded"):
+		return "nic_keys"
+	case strings.Contains(t, "health compromised"), strings.Contains(t, "assert_var"), strings.Contains(t, "fatal error"), strings.Contains(t, "firmware fatal"), strings.Contains(t, "health_care"), strings.Contains(t, "device's health"), strings.Contains(t, "internal error"), strings.Contains(t, "reset requested") && strings.Contains(t, "fw"):
+		return "nic_dead"
+	case strings.HasPrefix(t, "link down"):
+		return "nic_down"
+	case strings.HasPrefix(t, "link up"):
+		return "nic_up"
+	}
+	return ""
+}
+
+// hostEvent knows the rest: storage, memory, crashes, hardware errors.
+func hostEvent(k *doctor.Kernel, body string) bool {
+	switch {
+	case strings.Contains(body, "| ") && kSEL.MatchString(body):
+		m := kSEL.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "mce", strings.TrimSpace(m[1]), strings.TrimSpace(m[1])+": "+strings.TrimSpace(m[2])
+	case kStorage.MatchString(body):
+		m := kStorage.FindStringSubmatch(body)
+		k.Kind, k.Device, k.Text = "storage", m[1]+m[2]+m[3]+m[4], body
 	case strings.Contains(body, "peermem") && strings.Contains(body, "invalid context"):
 		k.Kind, k.Text = "peermem", body
 	case strings.Contains(body, "segfault"):
-		m := kSeg.FindStringSubmatch(body)
-		if m == nil {
-			return false
+		if m := kSeg.FindStringSubmatch(body); m != nil {
+			k.Kind, k.Device, k.Text = "nccl_crash", m[3], m[1]+" "+m[2]
+			k.F["pid"] = m[2]
 		}
-		k.Kind, k.Device, k.Text = "nccl_crash", m[3], m[1]+" "+m[2]
-		k.F["pid"] = m[2]
 	case strings.Contains(body, "ut of memory"):
-		m := kOOM.FindStringSubmatch(body)
-		if m == nil {
-			return false
+		if m := kOOM.FindStringSubmatch(body); m != nil {
+			k.Kind, k.Text = "oom_kill", m[2]+" "+m[1]
+			k.F["pid"] = m[1]
 		}
-		k.Kind, k.Text = "oom_kill", m[2]+" "+m[1]
-		k.F["pid"] = m[1]
 	case kPanic.MatchString(body):
 		k.Kind, k.Text = "panic", kPanic.FindString(body)
 	case strings.Contains(body, "file-max limit"):
@@ -203,18 +240,13 @@ func (s *scan) kernelLine(n int, text string) bool {
 	case kMCE.MatchString(body):
 		k.Kind, k.Text = "mce", body
 	case strings.Contains(body, "blocked for more than"):
-		m := kHung.FindStringSubmatch(body)
-		if m == nil {
-			return false
+		if m := kHung.FindStringSubmatch(body); m != nil {
+			k.Kind, k.Text = "hung_task", m[1]+" "+m[2]
+			k.F["pid"] = m[2]
 		}
-		k.Kind, k.Text = "hung_task", m[1]+" "+m[2]
-		k.F["pid"] = m[2]
 	case kIOMMU.MatchString(body):
 		m := kIOMMU.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "iommu", m[1]+m[2], body
-	default:
-		return false
 	}
-	s.addKernel(k)
-	return true
+	return k.Kind != ""
 }

@@ -129,32 +129,8 @@ func (s *scan) ncclLines(n int, text string) bool {
 		}
 		msg := strings.TrimSpace(text[m[1]:end])
 		from = next
-		l := doctor.Line{At: s.at(n, text), Warn: level == "WARN" || level == "ABORT", Dev: -1, Rank: launcherRank(text[:m[0]]), Time: clock(head), Msg: msg}
-		if l.Time == 0 {
-			l.Time = clock(text[:m[0]])
-		}
-		origins := ncclOrigin.FindAllStringSubmatchIndex(head, -1)
-		for j := len(origins) - 1; j >= 0; j-- {
-			o := origins[j]
-			host := head[o[2]:o[3]]
-			if _, err := strconv.Atoi(host); err == nil { // 12:00:00 is a time
-				continue
-			}
-			l.Host, _, _ = strings.Cut(s.knownHost(host), ".")
-			s.hosts[l.Host] = true
-			l.PID, _ = strconv.Atoi(head[o[4]:o[5]])
-			l.TID, _ = strconv.Atoi(head[o[6]:o[7]])
-			if o[8] >= 0 {
-				l.Dev, _ = strconv.Atoi(head[o[8]:o[9]])
-			}
-			if src := ncclSource.FindStringSubmatch(head[o[1]:]); src != nil {
-				l.Source = src[1]
-			}
-			break
-		}
-		if l.Host == "" {
-			l.Host = s.host
-		}
+		l := s.ncclHead(text[:m[0]], head)
+		l.At, l.Msg, l.Warn = s.at(n, text), msg, level == "WARN" || level == "ABORT"
 		l.Kind, l.F = classify(msg)
 		if l.Kind == "ib_wc" {
 			moreOfCompletion(l.F)
@@ -180,6 +156,38 @@ func (s *scan) ncclLines(n int, text string) bool {
 		s.addLine(l)
 	}
 	return true
+}
+
+// ncclHead reads who printed a message: host, process, thread, device, rank and time. before is the line up to the message,
+// head what of it follows the message before.
+func (s *scan) ncclHead(before, head string) doctor.Line {
+	l := doctor.Line{Dev: -1, Rank: launcherRank(before), Time: clock(head)}
+	if l.Time == 0 {
+		l.Time = clock(before)
+	}
+	origins := ncclOrigin.FindAllStringSubmatchIndex(head, -1)
+	for j := len(origins) - 1; j >= 0; j-- {
+		o := origins[j]
+		host := head[o[2]:o[3]]
+		if _, err := strconv.Atoi(host); err == nil { // 12:00:00 is a time
+			continue
+		}
+		l.Host, _, _ = strings.Cut(s.knownHost(host), ".")
+		s.hosts[l.Host] = true
+		l.PID, _ = strconv.Atoi(head[o[4]:o[5]])
+		l.TID, _ = strconv.Atoi(head[o[6]:o[7]])
+		if o[8] >= 0 {
+			l.Dev, _ = strconv.Atoi(head[o[8]:o[9]])
+		}
+		if src := ncclSource.FindStringSubmatch(head[o[1]:]); src != nil {
+			l.Source = src[1]
+		}
+		break
+	}
+	if l.Host == "" {
+		l.Host = s.host
+	}
+	return l
 }
 
 // release decides on messages that another process's message followed on their line. If

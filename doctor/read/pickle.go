@@ -169,199 +169,232 @@ func (p *pickler) run() (any, error) {
 		if p.items++; p.items > 1<<28 {
 			return nil, fmt.Errorf("more than %d instructions", 1<<28)
 		}
-		switch op[0] {
-		case 0x80: // PROTO
-			v, err := p.take(1)
-			if err != nil {
-				return nil, err
-			}
-			if v[0] > 5 {
-				return nil, fmt.Errorf("pickle protocol %d is newer than 5", v[0])
-			}
-		case 0x95: // FRAME
-			if _, err := p.take(8); err != nil {
-				return nil, err
-			}
-		case '.': // STOP
+		if op[0] == '.' { // STOP
 			return p.pop()
-		case '(':
-			err = p.push(pickleMark{})
-		case '0':
-			_, err = p.pop()
-		case '1':
-			_, err = p.marked()
-		case '2':
-			var v any
-			if v, err = p.pop(); err == nil {
-				p.push(v)
-				err = p.push(v)
-			}
-		case '}':
-			err = p.push(&pdict{map[string]any{}})
-		case ']':
-			err = p.push(&plist{})
-		case ')':
-			err = p.push(&plist{})
-		case 'd', 'l', 't':
-			var items []any
-			if items, err = p.marked(); err != nil {
-				break
-			}
-			if op[0] != 'd' {
-				err = p.push(&plist{items})
-				break
-			}
-			if err = p.push(&pdict{map[string]any{}}); err == nil {
-				err = p.set(items)
-			}
-		case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
-			n := int(op[0]) - 0x84
-			if len(p.stack) < n {
-				return nil, fmt.Errorf("byte %d makes a tuple of values that are not there", p.at-1)
-			}
-			items := append([]any(nil), p.stack[len(p.stack)-n:]...)
-			p.stack = p.stack[:len(p.stack)-n]
-			err = p.push(&plist{items})
-		case 'a', 'e':
-			var items []any
-			if op[0] == 'e' {
-				items, err = p.marked()
-			} else {
-				var v any
-				v, err = p.pop()
-				items = []any{v}
-			}
-			if err != nil {
-				break
-			}
-			var l *plist
-			if len(p.stack) > 0 {
-				l, _ = p.stack[len(p.stack)-1].(*plist)
-			}
-			if l == nil {
-				return nil, fmt.Errorf("byte %d appends to something that is no list", p.at-1)
-			}
-			l.l = append(l.l, items...)
-		case 's', 'u':
-			var items []any
-			if op[0] == 'u' {
-				items, err = p.marked()
-			} else {
-				var k, v any
-				if v, err = p.pop(); err == nil {
-					k, err = p.pop()
-				}
-				items = []any{k, v}
-			}
-			if err == nil {
-				err = p.set(items)
-			}
-		case 'N':
-			err = p.push(nil)
-		case 0x88:
-			err = p.push(true)
-		case 0x89:
-			err = p.push(false)
-		case 'I', 'L', 'F', 'S', 'V': // text forms of protocol 0
-			var s string
-			if s, err = p.line(); err == nil {
-				err = p.textual(op[0], s)
-			}
-		case 'J':
-			var b []byte
-			if b, err = p.take(4); err == nil {
-				err = p.push(int64(int32(binary.LittleEndian.Uint32(b))))
-			}
-		case 'K':
-			var b []byte
-			if b, err = p.take(1); err == nil {
-				err = p.push(int64(b[0]))
-			}
-		case 'M':
-			var b []byte
-			if b, err = p.take(2); err == nil {
-				err = p.push(int64(binary.LittleEndian.Uint16(b)))
-			}
-		case 0x8a, 0x8b: // LONG1, LONG4
-			n := 0
-			var b []byte
-			if op[0] == 0x8a {
-				if b, err = p.take(1); err == nil {
-					n = int(b[0])
-				}
-			} else if b, err = p.take(4); err == nil {
-				n = int(int32(binary.LittleEndian.Uint32(b)))
-			}
-			if err == nil {
-				if b, err = p.take(n); err == nil {
-					err = p.push(long(b))
-				}
-			}
-		case 'G':
-			var b []byte
-			if b, err = p.take(8); err == nil {
-				err = p.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
-			}
-		case 'X', 'T', 'B', 0x8c, 'U', 'C', 0x8d, 0x8e: // text and bytes with their length
-			size := map[byte]int{'X': 4, 'T': 4, 'B': 4, 0x8c: 1, 'U': 1, 'C': 1, 0x8d: 8, 0x8e: 8}[op[0]]
-			var b []byte
-			if b, err = p.take(size); err != nil {
-				break
-			}
-			n := 0
-			for i := size - 1; i >= 0; i-- {
-				if n > 1<<40 {
-					return nil, fmt.Errorf("byte %d: text of impossible length", p.at-1)
-				}
-				n = n<<8 | int(b[i])
-			}
-			if b, err = p.take(n); err == nil {
-				err = p.push(string(b))
-			}
-		case 'q', 'r', 0x94: // BINPUT, LONG_BINPUT, MEMOIZE
-			n := len(p.memo)
-			var b []byte
-			if op[0] == 'q' {
-				if b, err = p.take(1); err == nil {
-					n = int(b[0])
-				}
-			} else if op[0] == 'r' {
-				if b, err = p.take(4); err == nil {
-					n = int(binary.LittleEndian.Uint32(b))
-				}
-			}
-			if err == nil && len(p.stack) == 0 {
-				err = fmt.Errorf("byte %d remembers nothing", p.at-1)
-			}
-			if err == nil {
-				p.memo[n] = p.stack[len(p.stack)-1]
-			}
-		case 'h', 'j': // BINGET, LONG_BINGET
-			n := 0
-			var b []byte
-			if op[0] == 'h' {
-				if b, err = p.take(1); err == nil {
-					n = int(b[0])
-				}
-			} else if b, err = p.take(4); err == nil {
-				n = int(binary.LittleEndian.Uint32(b))
-			}
-			if err == nil {
-				v, ok := p.memo[n]
-				if !ok {
-					return nil, fmt.Errorf("byte %d takes %d from the memo, which was not stored", p.at-1, n)
-				}
-				err = p.push(v)
-			}
-		case 'c', 'i', 'o', 'R', 'b', 0x81, 0x92, 0x93, 'P', 'Q', 0x82, 0x83, 0x84, 0x97, 0x98:
-			return nil, fmt.Errorf("byte %d (%s) names or calls code; a dump of data has none: refused", p.at-1, pickleOp(op[0]))
-		default:
-			return nil, fmt.Errorf("byte %d is no instruction of a pickle (0x%02x)", p.at-1, op[0])
 		}
-		if err != nil {
+		if err := p.do(op[0]); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// do obeys one instruction.
+func (p *pickler) do(op byte) error {
+	switch op {
+	case 0x80: // PROTO
+		v, err := p.take(1)
+		if err == nil && v[0] > 5 {
+			err = fmt.Errorf("pickle protocol %d is newer than 5", v[0])
+		}
+		return err
+	case 0x95: // FRAME
+		_, err := p.take(8)
+		return err
+	case '(':
+		return p.push(pickleMark{})
+	case '0':
+		_, err := p.pop()
+		return err
+	case '1':
+		_, err := p.marked()
+		return err
+	case '2':
+		v, err := p.pop()
+		if err == nil {
+			p.push(v)
+			err = p.push(v)
+		}
+		return err
+	case '}', ']', ')', 'd', 'l', 't', 0x85, 0x86, 0x87:
+		return p.container(op)
+	case 'a', 'e':
+		return p.extend(op)
+	case 's', 'u':
+		return p.store(op)
+	case 'q', 'r', 0x94: // BINPUT, LONG_BINPUT, MEMOIZE
+		return p.remember(op)
+	case 'h', 'j': // BINGET, LONG_BINGET
+		return p.recall(op)
+	case 'c', 'i', 'o', 'R', 'b', 0x81, 0x92, 0x93, 'P', 'Q', 0x82, 0x83, 0x84, 0x97, 0x98:
+		return fmt.Errorf("byte %d (%s) names or calls code; a dump of data has none: refused", p.at-1, pickleOp(op))
+	}
+	return p.scalar(op)
+}
+
+// container makes maps, lists and tuples, empty or of what is on the stack.
+func (p *pickler) container(op byte) error {
+	switch op {
+	case '}':
+		return p.push(&pdict{map[string]any{}})
+	case ']', ')':
+		return p.push(&plist{})
+	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
+		n := int(op) - 0x84
+		if len(p.stack) < n {
+			return fmt.Errorf("byte %d makes a tuple of values that are not there", p.at-1)
+		}
+		items := append([]any(nil), p.stack[len(p.stack)-n:]...)
+		p.stack = p.stack[:len(p.stack)-n]
+		return p.push(&plist{items})
+	}
+	items, err := p.marked()
+	if err != nil {
+		return err
+	}
+	if op != 'd' {
+		return p.push(&plist{items})
+	}
+	if err := p.push(&pdict{map[string]any{}}); err != nil {
+		return err
+	}
+	return p.set(items)
+}
+
+// extend appends one value or all above the mark to the list below.
+func (p *pickler) extend(op byte) error {
+	var items []any
+	var err error
+	if op == 'e' {
+		items, err = p.marked()
+	} else {
+		var v any
+		v, err = p.pop()
+		items = []any{v}
+	}
+	if err != nil {
+		return err
+	}
+	var l *plist
+	if len(p.stack) > 0 {
+		l, _ = p.stack[len(p.stack)-1].(*plist)
+	}
+	if l == nil {
+		return fmt.Errorf("byte %d appends to something that is no list", p.at-1)
+	}
+	l.l = append(l.l, items...)
+	return nil
+}
+
+// store puts one pair or all above the mark into the map below.
+func (p *pickler) store(op byte) error {
+	if op == 'u' {
+		items, err := p.marked()
+		if err != nil {
+			return err
+		}
+		return p.set(items)
+	}
+	v, err := p.pop()
+	if err != nil {
+		return err
+	}
+	k, err := p.pop()
+	if err != nil {
+		return err
+	}
+	return p.set([]any{k, v})
+}
+
+// scalar pushes a number, a text or a constant.
+func (p *pickler) scalar(op byte) error {
+	switch op {
+	case 'N':
+		return p.push(nil)
+	case 0x88:
+		return p.push(true)
+	case 0x89:
+		return p.push(false)
+	case 'I', 'L', 'F', 'S', 'V': // text forms of protocol 0
+		s, err := p.line()
+		if err != nil {
+			return err
+		}
+		return p.textual(op, s)
+	case 'J', 'K', 'M':
+		n, err := p.little(operand[op])
+		if err != nil {
+			return err
+		}
+		if op == 'J' {
+			n = int(int32(n))
+		}
+		return p.push(int64(n))
+	case 0x8a, 0x8b: // LONG1, LONG4
+		n, err := p.little(operand[op])
+		if err != nil {
+			return err
+		}
+		b, err := p.take(int(int32(n)))
+		if err != nil {
+			return err
+		}
+		return p.push(long(b))
+	case 'G':
+		b, err := p.take(8)
+		if err != nil {
+			return err
+		}
+		return p.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+	case 'X', 'T', 'B', 0x8c, 'U', 'C', 0x8d, 0x8e: // text and bytes with their length
+		n, err := p.little(operand[op])
+		if err != nil {
+			return err
+		}
+		b, err := p.take(n)
+		if err != nil {
+			return err
+		}
+		return p.push(string(b))
+	}
+	return fmt.Errorf("byte %d is no instruction of a pickle (0x%02x)", p.at-1, op)
+}
+
+// operand is how many bytes the number after an instruction has: a value, a length or a place in the memo.
+var operand = [256]int{'J': 4, 'K': 1, 'M': 2, 0x8a: 1, 0x8b: 4, 'X': 4, 'T': 4, 'B': 4, 0x8c: 1, 'U': 1, 'C': 1, 0x8d: 8, 0x8e: 8, 'q': 1, 'r': 4, 'h': 1, 'j': 4}
+
+// little reads a number of size bytes, the lowest first.
+func (p *pickler) little(size int) (int, error) {
+	b, err := p.take(size)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := size - 1; i >= 0; i-- {
+		if n > 1<<40 {
+			return 0, fmt.Errorf("byte %d: text of impossible length", p.at-1)
+		}
+		n = n<<8 | int(b[i])
+	}
+	return n, nil
+}
+
+// remember stores the top of the stack in the memo.
+func (p *pickler) remember(op byte) error {
+	n, err := len(p.memo), error(nil)
+	if op != 0x94 {
+		n, err = p.little(operand[op])
+	}
+	if err != nil {
+		return err
+	}
+	if len(p.stack) == 0 {
+		return fmt.Errorf("byte %d remembers nothing", p.at-1)
+	}
+	p.memo[n] = p.stack[len(p.stack)-1]
+	return nil
+}
+
+// recall pushes what remember stored.
+func (p *pickler) recall(op byte) error {
+	n, err := p.little(operand[op])
+	if err != nil {
+		return err
+	}
+	v, ok := p.memo[n]
+	if !ok {
+		return fmt.Errorf("byte %d takes %d from the memo, which was not stored", p.at-1, n)
+	}
+	return p.push(v)
 }
 
 func pickleOp(b byte) string {

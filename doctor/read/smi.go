@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,24 +62,47 @@ func (n *xnode) num(paths ...string) float64 {
 }
 
 func readSMI(s *scan, b []byte) error {
+	root, cut, err := xmlTree(b)
+	if err != nil {
+		return err
+	}
+	log := root.find("nvidia_smi_log")
+	if log == nil {
+		return errNotThis
+	}
+	i := 0
+	for _, g := range log.kids {
+		if g.name != "gpu" {
+			continue
+		}
+		s.c.GPUs = append(s.c.GPUs, s.smiGPU(g, i))
+		i++
+	}
+	if cut != nil {
+		s.note("the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, i)
+	}
+	return nil
+}
+
+// xmlTree reads elements, their text and their ids. cut is what stopped it before the end.
+func xmlTree(b []byte) (root *xnode, cut, err error) {
 	dec := xml.NewDecoder(strings.NewReader(string(b)))
 	dec.Strict = false
-	root := &xnode{}
+	root = &xnode{}
 	stack := []*xnode{root}
-	var cut error
 	for {
 		t, err := dec.Token()
+		if err == io.EOF {
+			return root, nil, nil
+		}
 		if err != nil {
-			if err != io.EOF {
-				cut = err
-			}
-			break
+			return root, err, nil
 		}
 		top := stack[len(stack)-1]
 		switch t := t.(type) {
 		case xml.StartElement:
 			if len(stack) > 64 {
-				return fmt.Errorf("XML nested deeper than 64")
+				return nil, nil, fmt.Errorf("XML nested deeper than 64")
 			}
 			l, _ := dec.InputPos()
 			n := &xnode{name: t.Name.Local, line: l}
@@ -99,73 +123,74 @@ func readSMI(s *scan, b []byte) error {
 			}
 		}
 	}
-	log := root.find("nvidia_smi_log")
-	if log == nil {
-		return errNotThis
+}
+
+// smiGPU takes what nvidia-smi -q -x says of the i-th GPU.
+func (s *scan) smiGPU(g *xnode, i int) doctor.GPU {
+	gpu := doctor.GPU{At: s.at(g.line, "GPU "+g.id+" "+g.get("product_name")), Host: s.host, Index: i, Name: g.get("product_name"), UUID: g.get("uuid"), Bus: strings.ToLower(g.id)}
+	mib := func(v float64) int64 {
+		if v < 0 {
+			return -1
+		}
+		return int64(v * (1 << 20))
 	}
-	i := 0
-	for _, g := range log.kids {
-		if g.name != "gpu" {
-			continue
+	gpu.MemUsed, gpu.MemTotal = mib(g.num("fb_memory_usage/used")), mib(g.num("fb_memory_usage/total"))
+	gpu.Util = g.num("utilization/gpu_util")
+	gpu.Power = g.num("gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw", "gpu_power_readings/average_power_draw")
+	gpu.Cap = g.num("gpu_power_readings/current_power_limit", "gpu_power_readings/power_limit", "power_readings/enforced_power_limit", "power_readings/power_limit", "gpu_power_readings/enforced_power_limit")
+	gpu.Temp = g.num("temperature/gpu_temp")
+	gpu.TempSlow = g.num("temperature/gpu_temp_slow_threshold")
+	gpu.ClockSM, gpu.ClockSMMax = g.num("clocks/sm_clock"), g.num("max_clocks/sm_clock")
+	gpu.Perf = g.get("performance_state")
+	gpu.PCIeGen = int(g.num("pci/pci_gpu_link_info/pcie_gen/current_link_gen"))
+	gpu.PCIeGenMax = int(g.num("pci/pci_gpu_link_info/pcie_gen/max_link_gen"))
+	gpu.Width = lanes(g.get("pci/pci_gpu_link_info/link_widths/current_link_width"))
+	gpu.WidthMax = lanes(g.get("pci/pci_gpu_link_info/link_widths/max_link_width"))
+	gpu.Replays = int64(g.num("pci/replay_counter"))
+	gpu.RemapFail = strings.EqualFold(g.get("remapped_rows/remapped_row_failure"), "Yes")
+	gpu.RemapWait = strings.EqualFold(g.get("remapped_rows/remapped_row_pending"), "Yes")
+	gpu.RemapRows = int64(g.num("remapped_rows/remapped_row_unc"))
+	gpu.ECC = eccErrors(g.find("ecc_errors/volatile"))
+	gpu.FabricState, gpu.FabricCode = g.get("fabric/state"), g.get("fabric/status")
+	gpu.Clique, gpu.ClusterUUID = g.get("fabric/cliqueId", "fabric/clique_id"), g.get("fabric/clusterUuid", "fabric/cluster_uuid")
+	gpu.MIG = strings.EqualFold(g.get("mig_mode/current_mig"), "Enabled")
+	for _, where := range []string{"clocks_event_reasons", "clocks_throttle_reasons"} {
+		if r := g.find(where); r != nil {
+			gpu.Throttle = append(gpu.Throttle, throttles(r)...)
 		}
-		gpu := doctor.GPU{At: s.at(g.line, "GPU "+g.id+" "+g.get("product_name")), Host: s.host, Index: i, Name: g.get("product_name"), UUID: g.get("uuid"), Bus: strings.ToLower(g.id)}
-		i++
-		mib := func(v float64) int64 {
-			if v < 0 {
-				return -1
-			}
-			return int64(v * (1 << 20))
-		}
-		gpu.MemUsed, gpu.MemTotal = mib(g.num("fb_memory_usage/used")), mib(g.num("fb_memory_usage/total"))
-		gpu.Util = g.num("utilization/gpu_util")
-		gpu.Power = g.num("gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw", "gpu_power_readings/average_power_draw")
-		gpu.Cap = g.num("gpu_power_readings/current_power_limit", "gpu_power_readings/power_limit", "power_readings/enforced_power_limit", "power_readings/power_limit", "gpu_power_readings/enforced_power_limit")
-		gpu.Temp = g.num("temperature/gpu_temp")
-		gpu.TempSlow = g.num("temperature/gpu_temp_slow_threshold")
-		gpu.ClockSM, gpu.ClockSMMax = g.num("clocks/sm_clock"), g.num("max_clocks/sm_clock")
-		gpu.Perf = g.get("performance_state")
-		gpu.PCIeGen = int(g.num("pci/pci_gpu_link_info/pcie_gen/current_link_gen"))
-		gpu.PCIeGenMax = int(g.num("pci/pci_gpu_link_info/pcie_gen/max_link_gen"))
-		gpu.Width = lanes(g.get("pci/pci_gpu_link_info/link_widths/current_link_width"))
-		gpu.WidthMax = lanes(g.get("pci/pci_gpu_link_info/link_widths/max_link_width"))
-		gpu.Replays = int64(g.num("pci/replay_counter"))
-		gpu.RemapFail = strings.EqualFold(g.get("remapped_rows/remapped_row_failure"), "Yes")
-		gpu.RemapWait = strings.EqualFold(g.get("remapped_rows/remapped_row_pending"), "Yes")
-		gpu.RemapRows = int64(g.num("remapped_rows/remapped_row_unc"))
-		gpu.ECC = -1
-		if v := g.find("ecc_errors/volatile"); v != nil {
-			sum := int64(0)
-			for _, k := range v.kids {
-				if strings.Contains(k.name, "uncorrectable") {
-					if n, err := strconv.ParseInt(strings.TrimSpace(k.text), 10, 64); err == nil {
-						sum += n
-					}
-				}
-			}
-			if n := v.num("double_bit/total"); n > 0 {
-				sum += int64(n)
-			}
-			gpu.ECC = sum
-		}
-		gpu.FabricState, gpu.FabricCode = g.get("fabric/state"), g.get("fabric/status")
-		gpu.Clique, gpu.ClusterUUID = g.get("fabric/cliqueId", "fabric/clique_id"), g.get("fabric/clusterUuid", "fabric/cluster_uuid")
-		gpu.MIG = strings.EqualFold(g.get("mig_mode/current_mig"), "Enabled")
-		for _, where := range []string{"clocks_event_reasons", "clocks_throttle_reasons"} {
-			if r := g.find(where); r != nil {
-				for _, k := range r.kids {
-					name := strings.TrimPrefix(strings.TrimPrefix(k.name, "clocks_event_reason_"), "clocks_throttle_reason_")
-					if strings.TrimSpace(k.text) == "Active" && name != "gpu_idle" && name != "sw_power_cap" && name != "applications_clocks_setting" && name != "sync_boost" && name != "display_clocks_setting" {
-						gpu.Throttle = append(gpu.Throttle, name)
-					}
-				}
-			}
-		}
-		s.c.GPUs = append(s.c.GPUs, gpu)
 	}
-	if cut != nil {
-		s.note("the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, i)
+	return gpu
+}
+
+// eccErrors counts those that could not be corrected; -1 where nvidia-smi does not say.
+func eccErrors(v *xnode) int64 {
+	if v == nil {
+		return -1
 	}
-	return nil
+	sum := int64(0)
+	for _, k := range v.kids {
+		if strings.Contains(k.name, "uncorrectable") {
+			if n, err := strconv.ParseInt(strings.TrimSpace(k.text), 10, 64); err == nil {
+				sum += n
+			}
+		}
+	}
+	if n := v.num("double_bit/total"); n > 0 {
+		sum += int64(n)
+	}
+	return sum
+}
+
+// throttles are the active reasons for lower clocks that are worth a word.
+func throttles(r *xnode) (names []string) {
+	for _, k := range r.kids {
+		name := strings.TrimPrefix(strings.TrimPrefix(k.name, "clocks_event_reason_"), "clocks_throttle_reason_")
+		harmless := []string{"gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost", "display_clocks_setting"}
+		if strings.TrimSpace(k.text) == "Active" && !slices.Contains(harmless, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func lanes(t string) int {

@@ -68,7 +68,7 @@ func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
 				e.name, e.block = value, key == "blockname"
 			case i == 0 && key == "blocksizes":
 				sizes = value
-				return nil
+				return checkBlockSizes(number, strings.Split(value, ","))
 			case key == "nodes" && e.name != "" || key == "switches" && e.name != "" && !e.block:
 				names, err := hostlist.Expand(value)
 				if err != nil {
@@ -263,4 +263,14 @@ func hostsAt(g *topo.Graph, n topo.NodeID) []topo.HostID {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// checkBlockSizes refuses sizes that are no number of nodes.
+func checkBlockSizes(line int, sizes []string) error {
+	for _, size := range sizes {
+		if n, err := strconv.Atoi(size); err != nil || n < 1 {
+			return errorAt("slurm", line, "block size %q; want a number of nodes, 1 or more", clip(size))
+		}
+	}
+	return nil
 }

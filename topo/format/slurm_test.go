@@ -149,19 +149,20 @@ func TestSlurmYAML(t *testing.T) {
 // TestSlurmYAMLRefused: what Slurm would pass over in silence is said with its line.
 func TestSlurmYAMLRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"- topology: x\n  tree:\n    switchs:\n      - switch: a\n":                                `line 4: unknown key "switchs"; known: switches`,
-		"- topology: x\n  flat: true\n":                                                            "neither tree nor block",
-		"- topology: x\n  tree:\n    switches:\n      - nodes: n0\n":                               "line 4: a switch without a name",
-		"- topology: x\n  tree:\n    switches:\n      - switch: a\n      - switch: a\n":            `line 5: "a" is defined twice, first in line 4`,
-		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        children: b\n":          `which no line defines`,
-		"- topology: x\n  tree:\n    switches:\n      - switch: a\n       nodes: n0\n":             "line 5",
-		"- topology: &t x\n  tree: {}\n":                                                           "expected plain text",
-		"- topology: x\n\ttree: y\n":                                                               "tab",
-		"- topology: x\n---\n- topology: y\n":                                                      "second document",
-		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[3-1]\n":        "line 5",
-		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[0-99999999]\n": "line 5",
-		"- topology: x\n  topology: y\n":                                                           "written twice",
-		"- topology: x\n  block:\n    block_sizes: [4\n    blocks:\n":                              "ends with ]",
+		"- topology: x\n  tree:\n    switchs:\n      - switch: a\n":                                           `line 4: unknown key "switchs"; known: switches`,
+		"- topology: x\n  flat: true\n":                                                                       "neither tree nor block",
+		"- topology: x\n  tree:\n    switches:\n      - nodes: n0\n":                                          "line 4: a switch without a name",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n      - switch: a\n":                       `line 5: "a" is defined twice, first in line 4`,
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        children: b\n":                     `which no line defines`,
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n       nodes: n0\n":                        "line 5",
+		"- topology: &t x\n  tree: {}\n":                                                                      "expected plain text",
+		"- topology: x\n\ttree: y\n":                                                                          "tab",
+		"- topology: x\n---\n- topology: y\n":                                                                 "second document",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[3-1]\n":                   "line 5",
+		"- topology: x\n  tree:\n    switches:\n      - switch: a\n        nodes: n[0-99999999]\n":            "line 5",
+		"- topology: x\n  topology: y\n":                                                                      "written twice",
+		"- topology: x\n  block:\n    block_sizes: [4\n    blocks:\n":                                         "ends with ]",
+		"- topology: x\n  block:\n    block_sizes: [4 8]\n    blocks:\n      - block: b\n        nodes: n0\n": `line 3: block size "4 8"`,
 	} {
 		g, err := decodeSlurm("x", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "slurm: line ") {

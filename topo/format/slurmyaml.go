@@ -72,6 +72,9 @@ func (r *slurmYAMLReader) read(n *plainNode, list, name string) error {
 	for _, s := range n.get("block_sizes").list {
 		sizes = append(sizes, s.text)
 	}
+	if err := checkBlockSizes(n.get("block_sizes").line, sizes); err != nil {
+		return err
+	}
 	r.sizes = strings.Join(sizes, ",")
 	index := map[string]int{}
 	for _, item := range n.get(list).list {
