@@ -25,8 +25,14 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 		if nic <= 50 {
 			host = "aws-p4de"
 		}
+	case "A800":
+		host = "dgx-a100"
 	case "H200":
 		host = "dgx-h200"
+	case "MI300X":
+		host = "mi300x"
+	case "V100":
+		host, per = "dgx-2", 16
 	case "B200":
 		host = "dgx-b200"
 	case "B300":
@@ -44,6 +50,10 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 		sw = "QM8790"
 	case host == "aws-p4de":
 		sw = "SN4600C"
+	case host == "dgx-2":
+		sw = "SB7800"
+	case host == "mi300x":
+		sw = "TH5-400"
 	case strings.HasSuffix(host, "300"):
 		sw = "Q3400"
 	}
@@ -65,6 +75,8 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 	case "A100-40G":
 		m.GPU.Memory, m.GPU.Name = 40*unit.GB, "A100-SXM-40GB"
 		m.Chip.HBM = 1555e9
+	case "A800", "H800":
+		m.GPU.Name = gpu + "-SXM"
 	case "H100-96G-500W":
 		m.GPU.Memory, m.GPU.Name = 96*unit.GB, "H100-96G-500W"
 		m.Chip.HBM = 2400e9

@@ -34,6 +34,8 @@ type Config struct {
 	Context   string
 	Sequence  *bool
 	Overlap   *bool
+	TPOverlap *bool
+	DPOverlap *bool
 	Blocking  bool // sends between pipeline stages
 	Flash     *bool
 	Looped    bool // products of experts one after the other
@@ -855,6 +857,12 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	}
 	if c.Overlap != nil {
 		l.Overlap = *c.Overlap
+	}
+	if c.TPOverlap != nil {
+		l.TPOverlap = *c.TPOverlap || l.TP == 1 || !l.Sequence
+	}
+	if c.DPOverlap != nil {
+		l.DPOverlap = *c.DPOverlap
 	}
 	l.Blocking = c.Blocking
 	if c.Flash != nil {

@@ -227,9 +227,9 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 	}
 	on(l.Blocking, "no-overlap-p2p-communication")
 	if l.Overlap {
-		put("overlap-grad-reduce", nil)
-		on(l.ZeRO > 0, "overlap-param-gather")
-		on(l.TP > 1 && l.Sequence, "tp-comm-overlap")
+		on(l.DPOverlap, "overlap-grad-reduce")
+		on(l.DPOverlap && l.ZeRO > 0, "overlap-param-gather")
+		on(l.TPOverlap && l.TP > 1 && l.Sequence, "tp-comm-overlap")
 	}
 	section("TRAINING_ARGS")
 	put("micro-batch-size", l.Micro)

@@ -57,6 +57,8 @@ type Layout struct {
 	Grad      string         `json:"grad"`                   // fp32 or bf16: how gradients are summed and sent
 	Phase     string         `json:"phase"`                  // pretrain, sft, lora
 	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
+	TPOverlap bool           `json:"tp_overlap"`             // of it, transfers of tensor parallelism are cut up and run beside their own products: Megatron's --tp-comm-overlap
+	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
 	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
 	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
@@ -84,7 +86,7 @@ func (l Layout) ExpertData() int { return max(l.TP*l.CP*l.DP/(l.ETP*l.EP), 1) }
 
 // Default is a layout that cuts nothing.
 func Default(f Framework) Layout {
-	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1, Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, Flash: true}
+	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1, Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, TPOverlap: true, DPOverlap: true, Flash: true}
 	switch f {
 	case FSDP:
 		l.ZeRO = 3
@@ -98,7 +100,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -172,6 +174,10 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			truth(&l.Sequence)
 		case "overlap":
 			truth(&l.Overlap)
+		case "tp-overlap":
+			truth(&l.TPOverlap)
+		case "dp-overlap":
+			truth(&l.DPOverlap)
 		case "p2p":
 			how := "overlap"
 			choice(&how, "overlap", "blocking")
@@ -278,6 +284,12 @@ func (l Layout) String() string {
 	}
 	if !l.Overlap {
 		put("overlap", "off")
+	}
+	if !l.TPOverlap {
+		put("tp-overlap", "off")
+	}
+	if !l.DPOverlap {
+		put("dp-overlap", "off")
 	}
 	if l.Blocking {
 		put("p2p", "blocking")

@@ -407,6 +407,10 @@ func (a args) config(name string) (*Config, error) {
 	}
 	overlap := a.on("overlap-grad-reduce") || a.on("tp-comm-overlap") || c.Values["zero"] >= 2
 	c.Overlap = &overlap
+	if overlap {
+		tp, dp := a.on("tp-comm-overlap"), a.on("overlap-grad-reduce") || c.Values["zero"] >= 2
+		c.TPOverlap, c.DPOverlap = &tp, &dp
+	}
 	c.Blocking = a.on("no-overlap-p2p-communication")
 	if !overlap {
 		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")

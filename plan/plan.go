@@ -202,7 +202,7 @@ func (p *pricer) hops() (hops []float64, longest float64, how string) {
 
 // ShownOf is what of a gradient reduction stays visible.
 func (c *Cost) ShownOf(reduce float64) float64 {
-	if !c.Layout.Overlap {
+	if !c.Layout.Overlap || !c.Layout.DPOverlap {
 		return reduce
 	}
 	return max(reduce-c.Hide, reduce*.04)

@@ -194,10 +194,37 @@ func nearestPoint(q Question) *Nearest {
 		n.Error = 0
 		n.Remark = "the model was not scored there"
 	}
-	if far > 3 {
+	if unlike := p.unlike(q); len(unlike) > 0 {
+		n.Remark = "no measured neighbour: nothing was measured " + strings.Join(unlike, ", nor ")
+	}
+	if far > 3 && n.Remark == "" {
 		n.Remark = "nothing measured is near: this figure is an extrapolation"
 	}
 	return n
+}
+
+// unlike says what about a question no measured step shares: its GPU's generation, its framework there, its type there, experts there.
+func (p *Point) unlike(q Question) []string {
+	var out []string
+	gpu := q.Machine.GPU.Name
+	measured := func(ok func(Point) bool) bool {
+		return slices.ContainsFunc(Points(), func(p Point) bool { return p.Step > 0 && chipOf(p.GPU) == chipOf(gpu) && ok(p) })
+	}
+	if !measured(func(Point) bool { return true }) {
+		return []string{"on " + gpu + " or its sisters"}
+	}
+	if !measured(func(p Point) bool { return p.Framework == q.Framework }) {
+		out = append(out, fmt.Sprintf("of %s on %s or its sisters", q.Framework, gpu))
+	}
+	if !measured(func(p Point) bool {
+		return p.Layout.Dtype == q.Layout.Dtype || half(p.Layout.Dtype) && half(q.Layout.Dtype)
+	}) {
+		out = append(out, fmt.Sprintf("in %s on %s or its sisters", q.Layout.Dtype, gpu))
+	}
+	if q.Model.Experts > 0 && !measured(func(p Point) bool { return p.Framework == q.Framework && p.Model.Experts > 0 }) {
+		out = append(out, fmt.Sprintf("of %s with experts on %s or its sisters", q.Framework, gpu))
+	}
+	return out
 }
 
 func half(t string) bool { return t == "bf16" || t == "fp16" }
@@ -273,6 +300,17 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 			best = r
 		}
 	}
+	// On a chip whose steps nobody measured the slowest of what is like it is taken, so that a plan promises too little rather than
+	// too much. A GPU below its own power limit is slow for a reason of its own.
+	cautious := ""
+	if chipOf(best.gpu) != chipOf(gpu) {
+		for _, r := range rows {
+			if x, y := shares(r), shares(best); x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && r.value > best.value && !capped(r.gpu) {
+				best = r
+			}
+		}
+		cautious = ", the slowest that is like it"
+	}
 	words := func(moe, flash bool) string {
 		kind, attention := "dense", "attention that writes its scores"
 		if moe {
@@ -285,10 +323,13 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 	}
 	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, words(best.moe, best.flash))
 	if shares(best) != [6]bool{true, true, true, true, true, true} {
-		from += fmt.Sprintf("; nothing was measured for %s on %s in %s, %s", f, gpu, dtype, words(moe, flash))
+		from += cautious + fmt.Sprintf("; nothing was measured for %s on %s in %s, %s", f, gpu, dtype, words(moe, flash))
 	}
 	return best.value, from
 }
+
+// capped reports whether a point's GPU ran below the power limit of its kind.
+func capped(gpu string) bool { return strings.HasSuffix(gpu, "00W") }
 
 // releases is how layers with experts ran in releases of Megatron-Bridge and NeMo, over those of early
 // 2026: kernels were fused and host time went into graphs over the year. Dense layers hardly changed.

@@ -43,6 +43,9 @@ type Habits struct {
 // habits are the fitted values; see docs/plan-accuracy.md.
 var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
+// windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
+const windowBlock = 128
+
 // layerTime is what one layer takes for one micro-batch, in seconds.
 type layerTime struct {
 	f, b, w    float64 // compute: forward, input gradient, weight gradient
@@ -162,7 +165,7 @@ func (p *pricer) layer(moe bool) layerTime {
 		at *= p.h.AttnH100
 	}
 	if m.Windowed > 0 && float64(m.Window) < seq {
-		w := float64(m.Window)
+		w := min(float64(m.Window)+windowBlock, seq) // kernels skip whole blocks of keys only
 		short := at * (w - w*w/(2*seq)) / (seq / 2)
 		if m.BothWays {
 			short = at * w / seq
@@ -267,7 +270,7 @@ func (p *pricer) layer(moe bool) layerTime {
 func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	c, l := p.mc.Chip, p.l
 	seq, n := float64(l.Seq), float64(l.Micro)*heads
-	rate := c.Peak["bf16"] * .42
+	rate := c.Peak["bf16"] * c.Reach("bf16") * .42
 	if math.Mod(d, 8) != 0 {
 		rate = c.Peak["bf16"] * .055
 	}
@@ -498,8 +501,10 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 		switch {
 		case p.f == FSDP:
 			tpF, tpB = tpF*p.h.TPPlain, tpB*p.h.TPPlain
-		case l.Sequence:
+		case l.Sequence && l.TPOverlap:
 			tpF, tpB = tpF*p.h.TPShown, tpB*p.h.TPShown
+		case l.Sequence:
+			tpB *= p.plainBack()
 		}
 		epF, epB = epF*p.h.EPShown, epB*p.h.EPShown
 	}
@@ -536,6 +541,11 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	x.again += again
 	x.shown += max(fTime-f, 0) + max(bTime-b-again, 0)
 }
+
+// plainBack is the share of tensor parallel traffic that stays visible in backward without --tp-comm-overlap. Megatron then starts the
+// gather of a column's input beside its input gradient, and the scatter of that gradient beside the weight gradient: four
+// of the six transfers. The gathers of the two rows' gradients, and all of forward, have nothing beside them.
+func (p *pricer) plainBack() float64 { return 2.0/6 + p.h.Shadow*4/6 }
 
 // again is the time of what selective recompute computes once more.
 func (p *pricer) again(k layerTime, factor float64) float64 {
@@ -664,7 +674,7 @@ func (p *pricer) data(hide, forward float64) (shown, reduction float64, terms []
 		}
 		shownR, shownG := reduce*p.h.Bare, gather*p.h.Bare
 		hidden, behind := "nothing runs beside them", "nothing runs beside them"
-		if l.Overlap {
+		if l.Overlap && l.DPOverlap {
 			// Buckets: the last one has nothing left to hide behind.
 			shownR, shownG = max(reduce-hide, reduce*.04), max(gather-forward, gather*.04)
 			hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide), fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
