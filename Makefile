@@ -159,6 +159,7 @@ accuracy:
 
 plan-accuracy:
 	$(GO) test ./plan -run Update -count=1 -update
+	$(GO) test ./plan -run Outside -count=1 -update
 
 .PHONY: serve-accuracy
 serve-accuracy:

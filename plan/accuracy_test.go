@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/plan/kernel"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -33,6 +34,8 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 		host = "mi300x"
 	case "V100":
 		host, per = "dgx-2", 16
+	case "RTX-4090":
+		host = "l40s-8"
 	case "B200":
 		host = "dgx-b200"
 	case "B300":
@@ -77,6 +80,11 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 		m.Chip.HBM = 1555e9
 	case "A800", "H800":
 		m.GPU.Name = gpu + "-SXM"
+	case "RTX-4090":
+		if m.GPU, err = c.Catalog.GPU(gpu); err != nil {
+			t.Fatal(err)
+		}
+		m.Chip = kernel.NewChip(m.GPU)
 	case "H100-96G-500W":
 		m.GPU.Memory, m.GPU.Name = 96*unit.GB, "H100-96G-500W"
 		m.Chip.HBM = 2400e9

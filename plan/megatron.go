@@ -410,6 +410,9 @@ func (a args) config(name string) (*Config, error) {
 	if overlap {
 		tp, dp := a.on("tp-comm-overlap"), a.on("overlap-grad-reduce") || c.Values["zero"] >= 2
 		c.TPOverlap, c.DPOverlap = &tp, &dp
+		if !tp && sp && c.Values["tp"] > 1 {
+			c.find("no --tp-comm-overlap: forward waits for the transfers of tensor parallelism")
+		}
 	}
 	c.Blocking = a.on("no-overlap-p2p-communication")
 	if !overlap {

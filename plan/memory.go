@@ -74,8 +74,17 @@ func (p *pricer) bytesPer() bytesPer {
 	}
 	if l.Offload {
 		b.optimizer, b.sharedO = 0, 0
+		if p.f == DeepSpeed && l.ZeRO >= 2 { // gradients go to the host as they come, a bucket at a time
+			b.gradients, b.sharedG = 0, 0
+		}
 	}
-	if l.Phase == "lora" {
+	if l.Phase == "lora" { // weights that nothing changes have no copy in fp32
+		if mixed {
+			b.weights, b.sharedW = min(b.weights, 2), min(b.sharedW, 2)
+		}
+		if mixed && l.ZeRO == 2 {
+			b.sharedW = 0
+		}
 		b.gradients, b.optimizer, b.sharedG, b.sharedO, b.transient = .02, .06, 0, 0, 0
 	}
 	return b
@@ -200,7 +209,7 @@ func (p *pricer) memory(c *Cost) {
 			}
 		}
 		bucket := 0.0
-		if p.f == DeepSpeed && l.DP > 1 {
+		if p.f == DeepSpeed && (l.DP > 1 || l.Offload) {
 			bucket = min(4.5*5e8, 4*(o.dense+o.experts))
 		}
 		state := weights + grads + optim + p.workspace()

@@ -72,10 +72,27 @@ func Price(q Question) (*Cost, error) {
 		return nil, err
 	}
 	c, err := price(q, habits, math.Inf(1))
-	if err == nil {
-		c.Nearest = nearestPoint(q)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	c.Nearest = nearestPoint(q)
+	c.assume(q)
+	return c, nil
+}
+
+// assume names what the figures take for granted and many runs do not have.
+func (c *Cost) assume(q Question) {
+	l := q.Layout
+	if q.Framework == Megatron && l.Overlap && l.TPOverlap && l.Sequence && l.TP > 1 {
+		plain := q
+		plain.Layout.TPOverlap, plain.Why = false, false
+		if other, err := price(plain, habits, math.Inf(1)); err == nil && other.Step > c.Step*1.03 {
+			c.Notes = append(c.Notes, fmt.Sprintf("tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off) a step takes %.4g s, %.0f%% more", other.Step, 100*(other.Step/c.Step-1)))
+		}
+	}
+	if n := q.Machine.GPU.Compute; n > 0 && n < 80 && l.Flash && q.Model.CNN == nil {
+		c.Notes = append(c.Notes, fmt.Sprintf("FlashAttention needs Ampere or later, and %s is older: flash=off prices attention that writes its scores", q.Machine.GPU.Name))
+	}
 }
 
 // price prices a layout, and gives nil where its pipeline and its optimizer alone take longer than limit: what data

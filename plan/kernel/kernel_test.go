@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"github.com/weft-fabric/weft/topo/catalog"
 	"math"
 	"slices"
 	"strings"
@@ -64,5 +65,44 @@ func TestKernelsLeftOut(t *testing.T) {
 		if m > .05 || p > .15 || dm > .05 || dp > .20 {
 			t.Errorf("attention %s: prompt median %.1f%%, p90 %.1f%%; new token %.1f%%, %.1f%%", col, 100*m, 100*p, 100*dm, 100*dp)
 		}
+	}
+}
+
+// No product is faster than the fastest that was measured on its chip, and heads of 64 take as long as FlashAttention-3 reports.
+func TestReach(t *testing.T) {
+	cat := catalog.Default()
+	for name, most := range map[string]float64{"MI300X": 708e12, "V100-SXM": 83.0 / 112 * 125e12, "H100-SXM": 794.5e12, "GB200": 1822e12} {
+		g, err := cat.GPU(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := 0.0
+		for _, m := range []float64{4096, 8192, 16384} {
+			for _, n := range []float64{4096, 8192, 16384} {
+				best = max(best, 2*m*n*8192/NewChip(g).GEMM("bf16", m, n, 8192))
+			}
+		}
+		if best > 1.06*most || best < .8*most {
+			t.Errorf("%s: the best product runs at %.0f TFLOP/s; %.0f were measured", name, best/1e12, most/1e12)
+		}
+	}
+	g, err := cat.GPU("H100-SXM")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewChip(g)
+	if r := c.Prefill("bf16", 1, 16384, 16384, 32, 32, 64) / c.Prefill("bf16", 1, 16384, 16384, 32, 32, 128); r < .62 || r > .70 {
+		t.Errorf("heads of 64 take %.2f of the time of heads of 128; FlashAttention-3 reports 0.66", r)
+	}
+	ultra, err := cat.GPU("GB300")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := cat.GPU("GB200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := NewChip(ultra).Prefill("bf16", 1, 8192, 8192, 32, 8, 128), NewChip(plain).Prefill("bf16", 1, 8192, 8192, 32, 8, 128); a > .8*b {
+		t.Errorf("attention on GB300 takes %.2f of GB200's time", a/b)
 	}
 }
