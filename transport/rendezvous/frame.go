@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/weft-fabric/weft/transport/auth"
 )
 
 // Kinds of frames in a rendezvous.
@@ -71,11 +73,27 @@ func parseHeader(b *[headerSize]byte) (f frame, n uint32, err error) {
 	return f, n, nil
 }
 
+// visit says which process dials, and for the how manieth time: a rank that lost its connection may dial again before rank 0
+// sees the end of the first one, and is not two processes.
+type visit [16]byte
+
+func newVisit(process [8]byte, attempt uint64) (v visit) {
+	copy(v[:], process[:])
+	binary.LittleEndian.PutUint64(v[8:], attempt)
+	return v
+}
+
+func visitOf(h auth.Hello) visit { return h.Extra }
+
+func (v visit) process() [8]byte { return [8]byte(v[:8]) }
+func (v visit) attempt() uint64  { return binary.LittleEndian.Uint64(v[8:]) }
+
 // link is the connection with one rank.
 type link struct {
 	conn net.Conn
-	in   bool // the handshake is complete
-	bye  bool // it has taken its leave
+	by   visit // rank 0: who dialed
+	in   bool  // the handshake is complete
+	bye  bool  // it has taken its leave
 	why  string
 	mu   sync.Mutex
 }

@@ -136,13 +136,20 @@ func (r *Meeting) spread(ctx context.Context, links []*link, f frame) error {
 			continue
 		}
 		wg.Go(func() {
-			if err := l.send(f, deadline(ctx)); err != nil {
+			if err := l.send(f, deadline(ctx)); err != nil && !r.replaced(i, l) {
 				errs[i] = fmt.Errorf("rank %d cannot be told anything: %w", i, err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// replaced reports whether a rank has dialed again since: what it missed it is told over its new link.
+func (r *Meeting) replaced(rank int, l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.links[rank] != nil && r.links[rank] != l
 }
 
 // fail ends the rendezvous for gathering here and on all others; the caller holds mu.
@@ -280,7 +287,7 @@ func (r *Meeting) Tell(b []byte) error {
 	return nil
 }
 
-// lost is the end of a rank's link, or of its attempt to come in if l is nil.
+// lost is the end of a rank's link.
 func (r *Meeting) lost(rank int, l *link, why error) {
 	tell := false
 	defer func() {
@@ -293,15 +300,16 @@ func (r *Meeting) lost(rank int, l *link, why error) {
 	if r.closed {
 		return
 	}
-	if l != nil {
-		l.conn.Close()
+	l.conn.Close()
+	if r.cfg.Rank == 0 && r.links[rank] != l {
+		return // it has dialed again since
 	}
 	if r.cfg.Rank == 0 && !r.begun {
 		r.links[rank] = nil // it may come again
 		r.changed()
 		return
 	}
-	bye := l != nil && l.bye
+	bye := l.bye
 	if bye {
 		why = errors.New("it took its leave")
 		if l.why != "" {

@@ -48,6 +48,8 @@ type Meeting struct {
 	cfg   Config
 	addr  string
 	world [16]byte
+	self  [8]byte // others than rank 0: which process this is
+	tries uint64  // and how often it has dialed
 
 	named bool // that the name of addr is not known was told
 
@@ -112,7 +114,9 @@ func meeting(cfg Config) (*Meeting, error) {
 	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
 		return nil, err
 	}
-	return &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}, nil
+	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}
+	_, err = rand.Read(r.self[:])
+	return r, err
 }
 
 // join comes, and waits until all are there.
@@ -198,8 +202,8 @@ func (r *Meeting) host(ctx context.Context) error {
 	r.gate = &auth.Listener{
 		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
-		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.sealed(conn, &h.Secret, false), h.Rank) },
-		Leave: func(h auth.Hello) { r.lost(h.Rank, nil, errors.New("connection lost while it came in")) },
+		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.sealed(conn, &h.Secret, false), h) },
+		Leave: r.turnBack,
 	}
 	r.wg.Add(1)
 	go func() {
@@ -342,6 +346,8 @@ func (r *Meeting) admit(h auth.Hello) error {
 		err = fmt.Errorf("rank %d says there are %d ranks, rank 0 says %d", h.Rank, h.Size, r.cfg.Size)
 	case h.Rank < 1 || h.Rank >= r.cfg.Size:
 		err = fmt.Errorf("rank %d is not one of those that come to rank 0, 1 to %d", h.Rank, r.cfg.Size-1)
+	case r.links[h.Rank] != nil && r.links[h.Rank].by.process() == visitOf(h).process():
+		return r.again(h)
 	case r.links[h.Rank] != nil:
 		err = fmt.Errorf("two processes came to %s as rank %d: each needs a rank of its own (RANK), or one of an earlier start still runs", r.addr, h.Rank)
 	case r.begun:
@@ -353,24 +359,56 @@ func (r *Meeting) admit(h auth.Hello) error {
 		}
 		return err
 	}
-	r.links[h.Rank] = &link{}
+	r.links[h.Rank] = &link{by: visitOf(h)}
 	return nil
 }
 
-// enter makes a rank that was admitted a member.
-func (r *Meeting) enter(conn net.Conn, rank int) {
+// again judges a process that is here already and dials once more: it lost its connection before this end noticed, and before
+// it heard that all are there. The new one takes the place of the old one. The caller holds mu.
+func (r *Meeting) again(h auth.Hello) error {
+	was, by := r.links[h.Rank], visitOf(h)
+	if by.attempt() <= was.by.attempt() {
+		return fmt.Errorf("rank %d has dialed again since", h.Rank)
+	}
+	if was.conn != nil {
+		was.conn.Close()
+	}
+	r.links[h.Rank] = &link{by: by}
+	r.changed()
+	return nil
+}
+
+// turnBack forgets a rank that was admitted and lost its connection before it entered.
+func (r *Meeting) turnBack(h auth.Hello) {
 	r.mu.Lock()
-	if r.closed || r.links[rank] == nil {
+	defer r.mu.Unlock()
+	if l := r.links[h.Rank]; l != nil && l.by == visitOf(h) {
+		r.links[h.Rank] = nil
+		if r.begun {
+			r.left[h.Rank] = errors.New("connection lost while it came in again")
+		}
+		r.changed()
+	}
+}
+
+// enter makes a rank that was admitted a member.
+func (r *Meeting) enter(conn net.Conn, h auth.Hello) {
+	rank := h.Rank
+	r.mu.Lock()
+	if r.closed || r.links[rank] == nil || r.links[rank].by != visitOf(h) {
 		r.mu.Unlock()
 		conn.Close()
 		return
 	}
-	l := &link{conn: conn, in: true} // not the one of admit: spread may look at it now, without the lock
+	l := &link{conn: conn, in: true, by: visitOf(h)} // not the one of admit: spread may look at it now, without the lock
 	r.links[rank], r.came[rank] = l, true
 	r.wg.Add(1)
 	r.changed()
-	broken := r.broken
+	broken, begun := r.broken, r.begun
 	r.mu.Unlock()
+	if begun { // its first connection did not bring it the word
+		_ = l.send(frame{kind: kindStart, body: r.world[:]}, time.Now().Add(writeTime))
+	}
 	if broken != nil {
 		_ = l.send(frame{kind: kindFail, body: []byte(broken.Error())}, time.Now().Add(writeTime))
 	}
@@ -433,7 +471,8 @@ func (r *Meeting) visit(ctx context.Context) error {
 	secure, err := auth.Client(ctx, conn, r.cfg.TLS, host)
 	var secret auth.Secret
 	if err == nil {
-		secret, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size})
+		r.tries++
+		secret, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size, Extra: newVisit(r.self, r.tries)})
 	}
 	if err != nil {
 		stop()

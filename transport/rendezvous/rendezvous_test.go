@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http/httptest"
@@ -559,6 +560,106 @@ func TestLateDuplicate(t *testing.T) {
 	wg.Wait()
 }
 
+// A rank loses its connection while it waits for others, and rank 0 does not see that: it dials again and is let in, as one
+// process. An attempt from before that comes late changes nothing.
+func TestDialsAgainBeforeTheEndIsSeen(t *testing.T) {
+	l := listener(t)
+	between, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer between.Close()
+	cut := make(chan net.Conn, 1) // rank 0's end of the connection that rank 1 lost
+	go func() {
+		for first := true; ; first = false {
+			near, err := between.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				near.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(far, near) }()
+			go func() {
+				if !first {
+					_, _ = io.Copy(near, far)
+					near.Close()
+					return
+				}
+				_, _ = io.CopyN(near, far, 300) // challenge, verdict and the word whom rank 0 waits for
+				_ = near.(*net.TCPConn).SetLinger(0)
+				near.Close()
+				cut <- far
+			}()
+		}
+	}()
+	meetings, errs := make([]*Meeting, 3), make([]error, 3)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		meetings[0], errs[0] = Join(within(t, 50*time.Second), Config{Listener: l, Size: 3, Token: "t"})
+	})
+	wg.Go(func() {
+		meetings[1], errs[1] = Join(within(t, 50*time.Second), Config{Addr: between.Addr().String(), Rank: 1, Size: 3, Token: "t"})
+	})
+	select {
+	case far := <-cut:
+		defer far.Close()
+	case <-time.After(40 * time.Second):
+		t.Fatal("rank 1 was never told whom rank 0 waits for")
+	}
+	wg.Go(func() {
+		meetings[2], errs[2] = Join(within(t, 50*time.Second), Config{Addr: l.Addr().String(), Rank: 2, Size: 3, Token: "t"})
+	})
+	wg.Wait()
+	defer closeAll(meetings)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range meetings {
+		wg.Go(func() {
+			if _, err := r.Gather(within(t, 50*time.Second), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Of two attempts of one process the later one counts, in whichever order they come in.
+func TestTheLaterAttemptCounts(t *testing.T) {
+	m, err := meeting(Config{Addr: "127.0.0.1:1", Size: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := func(attempt uint64) auth.Hello {
+		return auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 3, Extra: newVisit([8]byte{7}, attempt)}
+	}
+	if err := errors.Join(m.admit(hello(1)), m.admit(hello(2))); err != nil {
+		t.Fatal(err)
+	}
+	if m.admit(hello(1)) == nil {
+		t.Error("an attempt that was given up took the place of a later one")
+	}
+	first, other := net.Pipe()
+	second, mine := net.Pipe()
+	defer mine.Close()
+	m.enter(second, hello(2))
+	m.enter(first, hello(1))
+	m.turnBack(hello(1))
+	if _, err := other.Read(make([]byte, 1)); err == nil {
+		t.Error("the first connection is still open")
+	}
+	if l := m.links[1]; l == nil || !l.in || l.conn != second {
+		t.Errorf("rank 1 is not there by its later connection: %+v", l)
+	}
+	if err := m.admit(auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 3, Extra: newVisit([8]byte{8}, 1)}); err == nil || !strings.Contains(err.Error(), "two processes") {
+		t.Errorf("another process as rank 1: %v", err)
+	}
+	m.Close()
+}
+
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte{kindBlob, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a', 'b'})
 	f.Add([]byte{kindBlobs, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
@@ -617,7 +718,7 @@ func TestToldWhileOneComesIn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	links := slices.Clone(m.links)
 	var wg sync.WaitGroup
-	wg.Go(func() { m.enter(ours, 1) })
+	wg.Go(func() { m.enter(ours, auth.Hello{Rank: 1}) })
 	if err := m.spread(within(t, 10*time.Second), links, frame{kind: kindWaiting, body: putRanks([]int{1})}); err != nil {
 		t.Error(err)
 	}
