@@ -118,6 +118,7 @@ type process struct {
 	cfg      Config
 	majority bool            // Shrink needs one
 	witness  witness.Witness // that decides between two halves; nil: that with rank 0 goes on
+	ledger   witness.Ledger  // where ranks of one host that share no memory keep what they decided; nil where they need none
 	id       [16]byte        // of the ranks of this Join, by which a witness tells them from others
 	next     atomic.Uint32   // communicators that this rank had a number for
 	verbs    verbs
@@ -358,6 +359,9 @@ func (w *world) sweep() {
 func (w *world) close() error {
 	var errs []error
 	errs = append(errs, w.all.Close())
+	if w.ledger != nil {
+		errs = append(errs, w.ledger.Close())
+	}
 	if w.room != nil {
 		errs = append(errs, w.room.Close())
 	}

@@ -75,7 +75,7 @@ type Config struct {
 	// communicator, or half of them with its rank 0, so that there are never two groups; "any", whoever
 	// is left. "witness:HOST:PORT" is a majority, or half of the ranks with the vote of a witness (weft coord --witness,
 	// weft run --witness) instead of that of rank 0: jobs on two hosts then outlive the loss of either. Empty is majority if the ranks
-	// are on several hosts, which a broken network may part, and any otherwise. WEFT_QUORUM.
+	// are on several hosts, which a broken network may part, or could not share what they decide, and any otherwise. WEFT_QUORUM.
 	Quorum string
 	// Canonical makes the bits of a sum depend on the ranks' numbers alone:
 	// neither on transport, hosts, size, chunks nor algorithm (the canonical order of package sched). WEFT_CANONICAL=1.

@@ -45,6 +45,7 @@ type hello struct {
 	Canonical bool
 	Quorum    string
 	World     [16]byte // rank 0's is that of the world
+	Ledger    int      // rank 0's: number of the open file; 0 if there is none
 	Timeout   time.Duration
 	Cores     int
 	Layout    uint64 // of the boards: board.Hash
@@ -78,6 +79,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if w.ep != nil {
 			_ = w.ep.Close()
 		}
+		w.closeLedger()
 		_ = room.Leave(err)
 		return nil, fmt.Errorf("rank %d of %d: %w", cfg.Rank, cfg.Size, err)
 	}
@@ -94,7 +96,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
-	mine, err := json.Marshal(hello{World: id, Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
+	mine, err := json.Marshal(hello{World: id, Ledger: w.newLedger(id), Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
 		Canonical: cfg.Canonical, Quorum: cfg.Quorum, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
 	if err != nil {
 		return nil, err
@@ -121,6 +123,7 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 	if err != nil {
 		return nil, err
 	}
+	w.openLedger(&hellos[0])
 	for rank := range hellos {
 		if hellos[rank].Machine == hellos[cfg.Rank].Machine {
 			w.local++
@@ -279,7 +282,7 @@ func (w *world) compare(hellos []hello) error {
 		}
 		w.hosts, w.pids = append(w.hosts, first[h.Host]), append(w.pids, h.PID)
 	}
-	w.majority, w.id = w.cfg.Quorum == "majority" || w.cfg.Quorum == "" && len(first) > 1, hellos[0].World
+	w.majority, w.id = w.cfg.Quorum == "majority", hellos[0].World
 	if at, ok := strings.CutPrefix(w.cfg.Quorum, witnessed); ok {
 		w.majority, w.witness = true, &witness.Client{Addr: at, Token: w.cfg.Token, Rank: w.cfg.Rank, Size: w.cfg.Size}
 	}
@@ -327,6 +330,40 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	return kind, nil
 }
 
+// newLedger makes the ledger if ranks may need one: rank 0's, where another transport than shared memory and no majority is asked
+// for. It gives the number by which the others find it, 0 if there is none.
+func (w *world) newLedger(id [16]byte) (number int) {
+	cfg := &w.cfg
+	if k := transportKind(cfg.Transport); cfg.Rank != 0 || cfg.Size == 1 || cfg.Quorum != "" && cfg.Quorum != "any" || k == "" || k == "shm" {
+		return 0
+	}
+	l, err := witness.NewLedger(id)
+	if err != nil {
+		return 0 // then a majority is asked for
+	}
+	w.ledger = l
+	return l.Number()
+}
+
+// openLedger opens rank 0's ledger if it serves: if all ranks are on one host. Ranks of several hosts need a majority.
+func (w *world) openLedger(first *hello) {
+	if slices.Max(w.hosts) > 0 {
+		w.majority = w.majority || w.cfg.Quorum == ""
+		w.closeLedger()
+	} else if first.Ledger > 0 && w.ledger == nil {
+		if l, err := witness.OpenLedger(first.PID, first.Ledger, first.World); err == nil {
+			w.ledger = l
+		}
+	}
+}
+
+func (w *world) closeLedger() {
+	if w.ledger != nil {
+		_ = w.ledger.Close()
+		w.ledger = nil
+	}
+}
+
 // first makes the communicator of all ranks once the endpoint is there.
 func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, error) {
 	w.mem, w.all = w.ep.Memory(), w.ep
@@ -343,26 +380,34 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	}
 	c.enter(everyone)
 	c.become(1, w.ep.Rank(), c.group.Members)
-	pulls := byte(0)
+	can := byte(0)
 	if m := w.memory(); m != nil && m.Pulls() {
-		pulls = 1
+		can |= canPull
 	}
-	blobs, err := gather(ctx, append(c.address().Append(nil), pulls))
+	if w.ledger != nil || w.mem != nil {
+		can |= canKeep
+	}
+	blobs, err := gather(ctx, append(c.address().Append(nil), can))
 	if err != nil {
 		return nil, err
 	}
 	at := make([]board.Address, len(blobs))
 	w.pulls = true
+	keep := true
 	var without []int
 	for i, b := range blobs {
 		if len(b) != board.AddressSize+1 {
 			return nil, fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), board.AddressSize+1)
 		}
 		at[i] = board.AddressIn(b)
-		w.pulls = w.pulls && b[board.AddressSize] == 1
-		if b[board.AddressSize] != 1 {
-			without = append(without, i)
+		if b[board.AddressSize]&canPull == 0 {
+			w.pulls, without = false, append(without, i)
 		}
+		keep = keep && b[board.AddressSize]&canKeep != 0
+	}
+	if !keep { // some rank could not learn of a decision after the others have ended
+		w.closeLedger()
+		w.majority = w.majority || w.cfg.Quorum == "" && !w.ep.Can().OneProcess
 	}
 	if err := w.copies(without); err != nil {
 		return nil, err
@@ -379,6 +424,12 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	}
 	return c, c.layer(ctx)
 }
+
+// What a rank says that it can, in the byte behind its board's address.
+const (
+	canPull = 1 // read memory of the others
+	canKeep = 2 // find out what was decided when all others have ended: it sees their boards, or has the ledger
+)
 
 // copies says that some ranks may not read others' memory, so that what is not registered is copied once more.
 func (w *world) copies(ranks []int) error {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/internal/bounded"
 	virtual "github.com/weft-fabric/weft/internal/world"
 	"github.com/weft-fabric/weft/transport"
@@ -26,6 +27,19 @@ type survivor struct {
 	err   error // why it did not go on; nil if it did
 }
 
+// ledgerOf is a ledger as a rank sees it: one that was killed writes no more.
+type ledgerOf struct {
+	witness.Ledger
+	e *virtual.Endpoint
+}
+
+func (l ledgerOf) Decide(k witness.Key, record []byte) ([]byte, error) {
+	if l.e.Dead() {
+		return nil, errors.New("killed")
+	}
+	return l.Ledger.Decide(k, record)
+}
+
 const outliveLimit = 2 * time.Second // of an operation
 
 // outlive runs ranks that add, and shrink after each failure, until they have added again or are told that they may not go on.
@@ -33,7 +47,7 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witne
 	t.Helper()
 	var mu sync.Mutex
 	var gather *gathering
-	list := make([]survivor, cfg.Ranks)
+	list, ledger := make([]survivor, cfg.Ranks), witness.MemoryLedger()
 	result := virtual.Run(t, cfg, func(rank int, e transport.Endpoint) {
 		mu.Lock()
 		if gather == nil {
@@ -50,6 +64,9 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witne
 		defer func() { _ = c.Close() }()
 		if len(witnesses) > 0 {
 			c.world.witness = witnesses[rank]
+		}
+		if quorum == "any" {
+			c.world.ledger = ledgerOf{ledger, e.(*virtual.Endpoint)}
 		}
 		for shrunk := 0; ; {
 			who := make([]int32, c.Size())
@@ -127,6 +144,113 @@ func TestNeverTwoWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("%d partitions, %d groups went on", seeds, went)
+}
+
+// Ranks die while they agree, candidates among them, and messages are late: the majority that is left goes on as one group, and
+// without a majority (ranks of one host with a ledger) there are never two.
+func TestShrinkWhileCandidatesDie(t *testing.T) {
+	seeds := uint64(bounded.Times(40, 100))
+	if testing.Short() {
+		seeds = 20
+	}
+	if *scheduleTime > 0 {
+		seeds = uint64(*scheduleTime / time.Second)
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 5))
+		n := 5 + r.IntN(4)
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: 100 * time.Microsecond, Delay: []time.Duration{time.Millisecond, 5 * time.Millisecond}[r.IntN(2)],
+			Tail: []int{5, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
+		for i, victim := range r.Perm(n)[:(n-1)/2] {
+			step := 5 + r.IntN(30)
+			if i > 0 { // the lowest ranks are the first candidates
+				victim, step = []int{i - 1, victim}[r.IntN(2)], step+r.IntN(8*n)
+			}
+			cfg.Faults = append(cfg.Faults, virtual.Fault{Kind: virtual.Kill, Rank: victim, Step: step})
+		}
+		quorum := []string{"majority", "any"}[seed%2]
+		result, list := outlive(t, cfg, quorum)
+		// Ranks that were done before the last one died are gone; those that were not go on from there, or are too few to.
+		problems, groups := result.Problems, map[int]string{} // by epoch
+		for rank, s := range list {
+			var f *Failure
+			group := fmt.Sprint(s.group)
+			switch was, known := groups[s.epoch]; {
+			case result.Dead[rank]:
+			case s.err == nil && known && was != group:
+				problems = append(problems, fmt.Sprintf("two groups go on in epoch %d: %s and %s", s.epoch, was, group))
+			case s.err == nil:
+				groups[s.epoch] = group
+			case !errors.As(s.err, &f) || f.Kind != Excluded && f.Kind != NoQuorum:
+				problems = append(problems, fmt.Sprintf("rank %d did not go on: %v", rank, s.err))
+			}
+		}
+		if len(groups) == 0 {
+			problems = append(problems, "nobody goes on")
+		}
+		if len(problems) > 0 {
+			t.Errorf("seed %d: %d ranks, %s, delay %s, %v\n  %s", seed, n, quorum, cfg.Delay, cfg.Faults, strings.Join(problems, "\n  "))
+		}
+	}
+}
+
+// A candidate had its record accepted and died, and the word of an earlier candidate came late to the same boards: the record may
+// have been chosen, so it is what the others take.
+func TestALateCandidateDoesNotHideWhatWasAccepted(t *testing.T) {
+	const n, dead, late = 5, 2, 0
+	accepted := board.Record{Ballot: n + dead, ID: 77} // without rank 4
+	for _, r := range []int{0, 1, dead, 3} {
+		accepted.Add(r)
+	}
+	old := board.Record{Ballot: n + late, ID: 78}
+	for r := range n {
+		old.Add(r)
+	}
+	var mu sync.Mutex
+	var gather, ready *gathering
+	sizes, errs := make([]int, n), make([]error, n)
+	cfg := virtual.Config{Seed: 1, Ranks: n, Think: 10 * time.Microsecond, Delay: time.Millisecond, Notice: time.Millisecond, Limit: time.Hour,
+		Faults: []virtual.Fault{{Kind: virtual.Kill, Rank: dead, Step: 40}}}
+	result := virtual.Run(t, cfg, func(rank int, e transport.Endpoint) {
+		mu.Lock()
+		if gather == nil {
+			gather, ready = newGathering(n), newGathering(n-1)
+		}
+		mu.Unlock()
+		ctx := context.Background()
+		c, err := overEndpoint(e, Config{Timeout: outliveLimit, Quorum: "majority"}, gather.at(rank))
+		for err == nil {
+			err = Barrier(ctx, c)
+		}
+		if rank == dead {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		c.group.Mine().SwapVote(board.Vote{}, board.Vote{Promised: accepted.Ballot, Accepted: accepted.Ballot})
+		c.group.Mine().WriteRecord(dead, accepted.Encode())
+		c.group.Mine().WriteRecord(late, old.Encode())
+		if _, err := ready.at(rank-min(1, rank/(dead+1)))(ctx, nil); err != nil {
+			errs[rank] = err
+			return
+		}
+		sub, err := c.Shrink(ctx)
+		if errs[rank] = err; err == nil {
+			sizes[rank] = sub.Size()
+			_ = sub.Close()
+		}
+	})
+	if len(result.Problems) > 0 || !result.Dead[dead] {
+		t.Fatalf("%v, dead: %v", result.Problems, result.Dead)
+	}
+	for rank := range n {
+		switch {
+		case rank == dead:
+		case rank == 4 && !errors.Is(errs[rank], ErrExcluded):
+			t.Errorf("rank 4, which is not in the record, shrank to %d: %v", sizes[rank], errs[rank])
+		case rank != 4 && sizes[rank] != 4:
+			t.Errorf("rank %d shrank to %d ranks: %v", rank, sizes[rank], errs[rank])
+		}
+	}
 }
 
 // silent is a witness that cannot be reached.
@@ -262,5 +386,32 @@ func TestShrinkWithoutAStoppedProcess(t *testing.T) {
 			}
 			list.finish()
 		}
+	}
+}
+
+// A process that is stopped while the others shrink, go on and end does not go on alone when it wakes: nobody is left to tell it,
+// but what they decided is kept as long as it lives.
+func TestALateRankDoesNotGoOnAlone(t *testing.T) {
+	for _, c := range []struct {
+		transport string
+		stopped   int
+	}{{"tcp", 0}, {"tcp", 2}, {"shm", 0}} {
+		list := startProcs(t, 3, c.transport, "stubborn", "WEFT_TIMEOUT=1500ms")
+		for _, p := range list {
+			p.await("ready")
+		}
+		list[c.stopped].signal(syscall.SIGSTOP)
+		others := list.without(c.stopped)
+		for _, e := range others.await("over") {
+			if e.Err != "" || string(e.Value) != "2" {
+				t.Errorf("%s, rank %d stopped: the others shrank to %s ranks: %s", c.transport, c.stopped, e.Value, e.Err)
+			}
+		}
+		others.finish()
+		list[c.stopped].signal(syscall.SIGCONT)
+		if e := list[c.stopped].await("over"); e.Kind != Excluded {
+			t.Errorf("%s, rank %d stopped: when all others had ended it shrank to %q ranks: %s", c.transport, c.stopped, e.Value, e.Err)
+		}
+		list[c.stopped : c.stopped+1].finish()
 	}
 }

@@ -137,16 +137,15 @@ const pageAfter = `## After a failure
 Shrink leaves out ranks that live and do not call it within two seconds (comm.Grace,
 or half of the time limit), whichever they are: also rank 0, a process that is
 stopped, or one that the network does not reach. A rank that was left out gets
-ErrExcluded when it calls Shrink, as long as a rank of the others is there to tell
-it, or they share memory. A process on the same host that was stopped, talks tcp, and
-wakes up after all others have ended cannot know that they went on: for it they are
-dead, and without a majority (WEFT_QUORUM=majority) it goes on alone.
+ErrExcluded when it calls Shrink, also if it wakes up after all others have gone on and
+ended: on one host what was decided is kept in memory as long as one of its ranks lives.
 
 All that go on agree on one group, by ballots on the boards of the ranks. If ranks
 are on several hosts, only a majority of the last communicator goes on, or half of
 it with its rank 0: a broken network never leaves two groups. The others get
 ErrNoQuorum. WEFT_QUORUM=majority demands that on one host, too; WEFT_QUORUM=any goes
-on with whoever is left.
+on with whoever is left. Ranks of one host that can share neither memory nor an open file,
+as containers with process numbers of their own cannot, need a majority, too.
 
 Jobs on two hosts that are to outlive the loss of either need a third place that votes:
 a witness. weft coord --witness 10.0.0.9:2381, on a third host, serves one and keeps what
@@ -156,7 +155,8 @@ the half that gets its vote goes on, the other half gets ErrExcluded, or ErrNoQu
 cannot reach the witness. It is one more voter of the same ballots, so there is one decision.
 
 TestNeverTwoWorlds and TestWitnessDecidesBetweenHalves part seeded worlds in two, for ever
-or for a while, and count the groups that go on: never two. TestShrinkWithoutAStoppedProcess does it
+or for a while, and count the groups that go on: never two. TestShrinkWhileCandidatesDie kills ranks
+while they agree. TestShrinkWithoutAStoppedProcess and TestALateRankDoesNotGoOnAlone do it
 with processes and SIGSTOP.
 
 Under weft run the others are ended when a rank fails; with --keep-going they run

@@ -29,7 +29,8 @@ import (
 // Which boards are enough: with a majority (Config.Quorum) more than half of the ranks of the communicator, or half of them with
 // rank 0. Any two such sets share a board, so there is one decision. With a witness, half of them with its vote instead: it votes
 // like a board, and is asked only by a half, which cannot do without it. Without a majority, every rank that lives and is not
-// stopped: then two groups can go on only if each takes the other for dead.
+// stopped. The boards of the others tell what was decided without them: in shared memory they stay when their ranks end. Ranks of
+// one host that share no memory have a ledger instead: a record is chosen once it stands there, and the first one counts.
 type shrink struct {
 	c     *Comm
 	ctx   context.Context
@@ -118,16 +119,14 @@ func (s *shrink) look(boards []board.Board) {
 	}
 }
 
-// chosenOf finds a record that was chosen: of a later ballot it is about the same ranks. Nil if there is none.
+// chosenOf finds a record that was chosen; nil if there is none.
 func chosenOf(boards []board.Board) *board.Record {
 	for _, b := range boards {
 		if b == nil {
 			continue
 		}
-		for _, read := range []func() (board.Record, bool){b.Own, b.Record} {
-			if r, ok := read(); ok && r.Chosen > 0 && r.Ballot >= r.Chosen {
-				return &r
-			}
+		if r, ok := b.Chosen(); ok {
+			return &r
 		}
 	}
 	return nil
@@ -199,12 +198,31 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 	if s.isHalf(asks) && !s.ask(&tie, record.Encode(), late) || !s.isHalf(asks) && !s.enough(asks) {
 		return nil
 	}
-	record.Chosen = own
+	if record = s.enterLedger(record); record == nil {
+		return nil
+	}
+	record.Ballot, record.Chosen = own, own
 	for i := range asks {
 		asks[i].ok = true // all are told, those that did not answer as well
 	}
 	s.write(asks, record)
 	return record
+}
+
+// enterLedger gives the record that the ledger has, which is this one if there was none; nil if it cannot be asked.
+func (s *shrink) enterLedger(r *board.Record) *board.Record {
+	w := s.c.world
+	if w.ledger == nil {
+		return r
+	}
+	text, err := w.ledger.Decide(witness.Key{World: w.id, Comm: s.c.id, Epoch: s.epoch}, r.Encode())
+	if err != nil {
+		return nil
+	}
+	if first, ok := board.DecodeRecord(text); ok {
+		return &first
+	}
+	return nil
 }
 
 // isHalf reports whether the boards that are ok are half of all, and there is a witness to decide.
@@ -314,11 +332,11 @@ func (s *shrink) write(asks []voted, r *board.Record) {
 			continue
 		}
 		if b := c.group.Boards[i]; b != nil {
-			b.WriteRecord(text)
+			b.WriteRecord(c.Rank(), text)
 			continue
 		}
 		var err error
-		tickets[i], err = v.raw.Write(c.group.Members[i], c.keys[i]+board.RecordAt, text)
+		tickets[i], err = v.raw.Write(c.group.Members[i], c.keys[i]+transport.Key(board.RecordAt(c.Rank())), text)
 		asks[i].ok = err == nil
 	}
 	end := time.Now().Add(answer)
@@ -330,9 +348,9 @@ func (s *shrink) write(asks []voted, r *board.Record) {
 }
 
 // proposal is the record that was accepted in the highest ballot, or else that of the ranks that want to go on; nil if the first
-// cannot be read now. A copy on the boards that accepted it may have been written over by a candidate that was late. The
-// candidate whose ballot it was has it, or a later proposal of its own, which is as good: had the first been chosen, the later one
-// would be the same. If that candidate is dead and every rank that lives answers, nobody can have taken the record.
+// cannot be read now. The candidate whose ballot it was has it, and so have the boards that accepted it; or there is a later proposal
+// of that candidate, which is as good: had the first been chosen, the later one would be the same. A candidate with the same slot
+// may have written over it. If then its own candidate is dead and every rank that lives answers, nobody can have taken the record.
 func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 	highest := tie.vote.Accepted
 	for _, a := range asks {
@@ -344,15 +362,19 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 		return &r
 	}
 	if highest > 0 {
-		boards, by := s.c.allBoards(), int(highest)%s.c.Size()
+		boards, n := s.c.allBoards(), board.Ballot(s.c.Size())
+		if r := chosenOf(boards); r != nil {
+			return r
+		}
+		by := int(highest % n)
 		for i, b := range boards {
 			if b == nil {
 				continue
 			}
-			if r, ok := b.Own(); ok && (i == by && r.Ballot >= highest || r.Chosen > 0) {
+			if r, ok := b.Own(); ok && i == by && r.Ballot >= highest {
 				return &r
 			}
-			if r, ok := b.Record(); ok && r.Ballot == highest {
+			if r, ok := b.Record(by); ok && r.Ballot >= highest && int(r.Ballot%n) == by {
 				return &r
 			}
 		}

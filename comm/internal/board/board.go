@@ -16,16 +16,16 @@
 //	 12672     64  waiting    whose message is waited for: by the operation, by  whoever asks why a call  any time
 //	                          a send or receive; and which rank made a call      takes long; the owner
 //	                          that is wrong in itself, which that rank writes
-//	 12736    384  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
+//	 12736   3072  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
 //	                          what it is asked to vote for, which all write
-//	 13120    256  notice     of a failure. The first rank to find 0 there       the owner                never
+//	 15808    256  notice     of a failure. The first rank to find 0 there       the owner                never
 //	                          writes it
-//	 13376    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
+//	 16064    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
 //	                          rank sets its own
-//	 13568    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
-//	 13696    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
+//	 16256    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
+//	 16384    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
 //	                          the input is staged instead
-//	 13824  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
+//	 16512  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and a line that is written next would be taken
 // along. When a line may be written again is guarded by the window (package shared): a rank writes what an earlier operation
@@ -70,7 +70,7 @@ const (
 	atSmall    = atSteps + lineSize
 
 	lineSize   = 128
-	shrinkSize = 384
+	shrinkSize = 3072
 	callLine   = 64
 	callSize   = transport.CallSize
 
@@ -83,7 +83,7 @@ const (
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
 var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, Size,
 	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
-	shrinkVote, shrinkOwn, shrinkText, recordChosen, recordID, recordSum, recordSet}
+	shrinkVote, shrinkOwn, shrinkText, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
 
 // Hash is a number that changes with the layout. Ranks compare it before they share memory: two builds that lay their boards
 // out differently would compute wrong results.

@@ -80,7 +80,7 @@ func TestShrinkLines(t *testing.T) {
 	if a := AddressIn(Address{7, 9}.Append(nil)); a != (Address{7, 9}) {
 		t.Errorf("%+v", a)
 	}
-	if _, ok := b.Record(); ok || b.Vote() != (Vote{}) {
+	if _, ok := b.Record(3); ok || b.Vote() != (Vote{}) {
 		t.Error("an empty board has a record or a vote")
 	}
 	r := Record{Ballot: 7, Chosen: 9, ID: 12}
@@ -89,15 +89,26 @@ func TestShrinkLines(t *testing.T) {
 			r.Add(i)
 		}
 	}
-	b.WriteRecord(r.Encode())
-	if got, ok := b.Record(); !ok || got != r || !got.Has(3) || got.Has(4) {
+	b.WriteRecord(3, r.Encode())
+	if got, ok := b.Record(3); !ok || got != r || !got.Has(3) || got.Has(4) {
 		t.Errorf("%+v, %t; want %+v", got, ok, r)
 	}
 	if _, ok := b.Own(); ok {
 		t.Error("what the owner is asked to vote for is its own")
 	}
-	b[RecordAt+recordSet+3]++ // half of another record
-	if _, ok := b.Record(); ok {
+	if got, ok := b.Chosen(); ok {
+		t.Errorf("%+v is chosen in ballot 9 and of ballot 7", got)
+	}
+	other := Record{Ballot: 9, Chosen: 9}
+	b.WriteRecord(4, other.Encode())
+	if got, ok := b.Record(3); !ok || got != r {
+		t.Errorf("another candidate's record became %+v", got)
+	}
+	if got, ok := b.Chosen(); !ok || got != other {
+		t.Errorf("chosen is %+v, %t; want %+v", got, ok, other)
+	}
+	b[RecordAt(3)+recordSet+3]++ // half of another record
+	if _, ok := b.Record(3); ok {
 		t.Error("a record that is being written was read")
 	}
 	v := Vote{Promised: 5, Accepted: 1<<32 - 1}

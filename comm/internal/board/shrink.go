@@ -15,22 +15,28 @@ const (
 	wantKey    = atShrink + 16          // and the board's key
 	shrinkVote = atShrink + 24          // a Vote
 	shrinkOwn  = atShrink + 32          // a Record: what the owner proposes, or knows to be chosen
-	shrinkText = shrinkOwn + recordSize // a Record: what others ask it to vote for
+	shrinkText = shrinkOwn + recordSize // Records: what others ask it to vote for, a slot for each candidate
 
 	recordBallot = 0  // of the proposal
 	recordChosen = 8  // the ballot by which it was found to be chosen; 0 if that is not known
 	recordID     = 16 // the communicator's number
 	recordSum    = 24 // of ballot, number and ranks
 	recordSet    = 32 // the ranks that are in, a bit a rank
-	recordSize   = (shrinkSize - 32) / 2
+	recordSize   = 176
+
+	// Candidates have slots of their own, so that one whose word comes late does not write over what the board has accepted of
+	// another. They are the lowest of the ranks that live: only candidates that are this far apart share a slot.
+	recordSlots = 16
 
 	// MaxShrink is how many ranks a decision has bits for.
 	MaxShrink = (recordSize - recordSet) * 8
 
-	// VoteAt and RecordAt are where vote and record lie.
-	VoteAt   = shrinkVote
-	RecordAt = shrinkText
+	// VoteAt is where the vote lies.
+	VoteAt = shrinkVote
 )
+
+// RecordAt is where a candidate writes the record that it asks for.
+func RecordAt(candidate int) int { return shrinkText + recordSize*(candidate%recordSlots) }
 
 // Propose says that the rank wants to begin an epoch, and where its next board is.
 func (b Board) Propose(epoch uint64, next Address) {
@@ -113,8 +119,22 @@ func recordHash(b []byte) uint64 {
 // Own is the record that the owner proposes or knows to be chosen; false if there is none, or it is being written.
 func (b Board) Own() (Record, bool) { return b.record(shrinkOwn) }
 
-// Record is the record that the owner was asked to vote for last; false if there is none, or it is being written.
-func (b Board) Record() (Record, bool) { return b.record(shrinkText) }
+// Record is the record that a candidate asked the owner to vote for last; false if there is none, or it is being written. It may
+// be that of a candidate with the same slot.
+func (b Board) Record(candidate int) (Record, bool) { return b.record(RecordAt(candidate)) }
+
+// Chosen is a record on the board that is known to be chosen: all of them are about the same ranks, as one of a later ballot is.
+func (b Board) Chosen() (Record, bool) {
+	for at := shrinkOwn; at < shrinkText+recordSlots*recordSize; at += recordSize {
+		if atomicAt(b, at+recordChosen).Load() == 0 {
+			continue
+		}
+		if r, ok := b.record(at); ok && r.Chosen > 0 && r.Ballot >= r.Chosen {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
 
 func (b Board) record(at int) (r Record, ok bool) {
 	var text [recordSize]byte
@@ -140,9 +160,9 @@ func DecodeRecord(text []byte) (r Record, ok bool) {
 	return r, true
 }
 
-// WriteOwn and WriteRecord write an encoded record.
-func (b Board) WriteOwn(text []byte)    { b.writeRecord(shrinkOwn, text) }
-func (b Board) WriteRecord(text []byte) { b.writeRecord(shrinkText, text) }
+// WriteOwn writes an encoded record of the owner, WriteRecord one of a candidate.
+func (b Board) WriteOwn(text []byte)                   { b.writeRecord(shrinkOwn, text) }
+func (b Board) WriteRecord(candidate int, text []byte) { b.writeRecord(RecordAt(candidate), text) }
 
 func (b Board) writeRecord(at int, text []byte) {
 	for i := 0; i < recordSize; i += 8 {
