@@ -91,7 +91,7 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 	if m.lab.name != "" {
 		err = m.lab.place(cmd, &m.spec, m.hosts)
 	} else {
-		err = places(&m.spec, m.hosts, m.rsh)
+		err = places(cmd, &m.spec, m.hosts, m.rsh)
 	}
 	if err != nil {
 		return err

@@ -262,7 +262,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.lab.name == "" {
-		if err := places(&f.spec, f.hosts, f.rsh); err != nil {
+		if err := places(cmd, &f.spec, f.hosts, f.rsh); err != nil {
 			return err
 		}
 	}

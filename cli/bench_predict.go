@@ -49,7 +49,7 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--predict simulates messages, and ranks of one host read one another's memory; want --namespaces 2x4, --hosts, or --transport tcp")
 	}
 	if len(layouts) == 0 {
-		if err := places(&f.spec, f.hosts, f.rsh); err != nil {
+		if err := places(cmd, &f.spec, f.hosts, f.rsh); err != nil {
 			return err
 		}
 	}

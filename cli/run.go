@@ -134,7 +134,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 				if !cmd.Flags().Changed("ranks") {
 					spec.N = len(spec.Hosts)
 				}
-			} else if err := places(&spec, hosts, rsh); err != nil {
+			} else if err := places(cmd, &spec, hosts, rsh); err != nil {
 				return err
 			}
 			if err := rails.place(cmd, &spec); err != nil {
@@ -224,8 +224,11 @@ func (f *hostsFlag) Set(s string) error {
 }
 
 // places fills in where ranks run.
-func places(spec *launch.Spec, hosts, rsh string) (err error) {
+func places(cmd *cobra.Command, spec *launch.Spec, hosts, rsh string) (err error) {
 	if hosts == "" {
+		if cmd.Flags().Changed("rsh") {
+			return errors.New("--rsh says how hosts are reached, and none are given: add --hosts, like --hosts a,b")
+		}
 		return nil
 	}
 	if spec.Hosts, err = hostlist.Expand(hosts); err != nil {

@@ -260,6 +260,9 @@ func (e *env) settings() (c Config) {
 	default:
 		e.wrong("WEFT_RAILS", "WEFT_RAILS=%q is none of one, all, discover", s)
 	}
+	if c.AllRails && len(c.Interfaces) > 0 {
+		e.wrong("WEFT_RAILS", "WEFT_RAILS=%s and WEFT_INTERFACES=%s contradict one another: leave one of them out", e.get("WEFT_RAILS"), strings.Join(c.Interfaces, ","))
+	}
 	c.Host = e.get("WEFT_HOST")
 	c.Streams = e.number("WEFT_STREAMS", 0, mostStreams)
 	if s := e.get("WEFT_TIMEOUT"); s != "" {
@@ -365,10 +368,10 @@ func (e *env) err() error {
 		slices.Sort(known)
 		meant := ""
 		if near := spell.Nearest(name, append(slices.Clone(known), elsewhere...)); near != "" {
-			meant = "; did you mean " + near + "?"
+			meant = " (did you mean " + near + "?)"
 		}
 		// The value may be a secret: it is not told.
-		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is no variable of weft; those for ranks are %s%s", name, strings.Join(known, ", "), meant)})
+		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is no variable of weft%s; those for ranks are %s", name, meant, strings.Join(known, ", "))})
 	}
 	return errors.Join(e.errs...)
 }
@@ -475,7 +478,10 @@ func checkWay(name string) error {
 }
 
 func checkInterfaces(list []string) error {
-	for _, s := range list {
+	for i, s := range list {
+		if slices.Contains(list[:i], s) {
+			return fmt.Errorf("names %q twice: leave one out", s)
+		}
 		if s == "" || s != strings.TrimSpace(s) {
 			return fmt.Errorf("has the name %q in it; want names such as eth0 or prefixes such as 10.1.0.0/16, with commas and no spaces between", s)
 		}

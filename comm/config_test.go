@@ -73,8 +73,8 @@ func TestWrongEnvironment(t *testing.T) {
 		{"MASTER_PORT", "http", `MASTER_PORT="http" is not a number`},
 		{"MASTER_PORT", "70000", "above 65535"},
 		{"WEFT_REQUIRE", "ib", "none of shm, tcp, mixed"},
-		{"WEFT_TRANPORT", "tcp", "WEFT_TRANPORT is no variable of weft; those for ranks are WEFT_CANONICAL, "},
-		{"WEFT_TRANPORT", "tcp", "did you mean WEFT_TRANSPORT?"},
+		{"WEFT_TRANPORT", "tcp", "WEFT_TRANPORT is no variable of weft (did you mean WEFT_TRANSPORT?); those for ranks are WEFT_CANONICAL, "},
+		{"WEFT_INTERFACES", "eth0,ib0,eth0", `names "eth0" twice`},
 		{"WEFT_FLIGHT_DIR", "/proc/nothing", `"/proc/nothing"`},
 		{"WEFT_WATCH", "/proc/nothing", `"/proc/nothing"`},
 	} {
@@ -109,6 +109,10 @@ func TestWrongEnvironment(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "contradict") {
 		t.Error(err)
 	}
+	_, err = configOf(environ(map[string]string{"WEFT_RAILS": "all", "WEFT_INTERFACES": "eth0"}))
+	if err == nil || !strings.Contains(err.Error(), "WEFT_RAILS=all and WEFT_INTERFACES=eth0 contradict") {
+		t.Error(err)
+	}
 }
 
 // A process that a launcher started beside others is not taken for a world of one.
@@ -136,6 +140,11 @@ func TestNoSilentWorldOfOne(t *testing.T) {
 		{"OMPI_COMM_WORLD_SIZE=2", "Open MPI started several processes (OMPI_COMM_WORLD_SIZE=2)"},
 		{"PMI_SIZE=2", "MPI started several processes (PMI_SIZE=2)"},
 		{"PET_NNODES=2", "torchrun started several processes (PET_NNODES=2)"},
+		{"OMPI_COMM_WORLD_RANK=0", "Open MPI started several processes (OMPI_COMM_WORLD_RANK=0)"},
+		{"PMI_RANK=0", "MPI started several processes (PMI_RANK=0)"},
+		{"GROUP_RANK=1", "torchrun started several processes (GROUP_RANK=1)"},
+		{"GROUP_RANK=0 GROUP_WORLD_SIZE=1", ""},
+		{"MPI_LOCALRANKID=0 MPI_LOCALNRANKS=4", "mpiexec started several processes"},
 		{"LOCAL_RANK=1", "a launcher started several processes (LOCAL_RANK=1)"},
 		{"LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", ""},
 		{"WEFT_AGENT_FD=3", "package elastic"},

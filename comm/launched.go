@@ -4,6 +4,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,6 +83,8 @@ func (e *env) several() {
 		{"PMIx", "PMIX_RANK", []string{"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}},
 		{"a launcher", "LOCAL_RANK", []string{"LOCAL_WORLD_SIZE"}},
 		{"torchrun", "PET_NODE_RANK", []string{"PET_NNODES"}},
+		{"torchrun", "GROUP_RANK", []string{"GROUP_WORLD_SIZE"}},
+		{"mpiexec", "MPI_LOCALRANKID", []string{"MPI_LOCALNRANKS"}},
 	} {
 		rank := e.values[by.rank]
 		// Slurm leaves the size in the shell of an allocation, too.
@@ -100,8 +103,10 @@ func (e *env) several() {
 			}
 		}
 		r, _ := strconv.Atoi(rank)
-		// PMIx tells a process its rank and not how many there are.
-		if n > 1 || r > 0 || by.rank == "PMIX_RANK" && n == 0 {
+		// Those that launchers of MPI set always come with the size: one alone was left over, or the other was lost. PMIx tells a
+		// process its rank and not how many there are.
+		half := rank != "" && n == 0 && slices.Contains([]string{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}, by.rank)
+		if n > 1 || r > 0 || half {
 			e.wrong("RANK", "%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
 			return
 		}

@@ -181,12 +181,19 @@ func (e none) Is(target error) bool { return target == ErrNone }
 // named are the interfaces that were asked for, in that order.
 func named(cfg *Config, mine *Facts) (out []Rail, err error) {
 	for _, want := range cfg.Interfaces {
-		n := len(out)
+		n, twice := len(out), ""
 		p, err := netip.ParsePrefix(want)
 		for _, r := range mine.Rails {
 			if r.Name == want || (err == nil && p.Contains(r.Addr)) {
-				out = add(out, r)
+				if next := add(out, r); len(next) == len(out) {
+					twice = r.Name
+				} else {
+					out = next
+				}
 			}
+		}
+		if len(out) == n && twice != "" {
+			return nil, none{fmt.Sprintf("rank %d has no further interface for %q: %s is named before it; name each rail once", cfg.Rank, want, twice)}
 		}
 		if len(out) == n {
 			return nil, none{fmt.Sprintf("rank %d has no interface %q that is up and has an address: it has %s", cfg.Rank, want, names(mine.Rails))}
