@@ -51,6 +51,8 @@ type Meeting struct {
 	self  [8]byte // others than rank 0: which process this is
 	tries uint64  // and how often it has dialed
 
+	foreign string // rank 0: the host that it was to listen at, if it has no such address
+
 	named bool // that the name of addr is not known was told
 
 	gate *auth.Listener // rank 0
@@ -197,7 +199,8 @@ func (r *Meeting) host(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("rank 0 cannot listen at %s, which is to be an address of its host (MASTER_ADDR, MASTER_PORT): %w", r.addr, err)
 		}
-		r.ln, r.addr = ln, ln.Addr().String()
+		r.ln = ln
+		r.found(ln.Addr())
 	}
 	r.gate = &auth.Listener{
 		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
@@ -245,6 +248,17 @@ func (r *Meeting) host(ctx context.Context) error {
 		}
 		r.mu.Lock()
 	}
+}
+
+// found takes in where rank 0 listens. If that is at all addresses of its host instead of the one that it was given, that one is not
+// among them, and the others may not find it.
+func (r *Meeting) found(at net.Addr) {
+	host, _, _ := net.SplitHostPort(r.addr)
+	if got, port, err := net.SplitHostPort(at.String()); err == nil && host != "" && net.ParseIP(got).IsUnspecified() && !net.ParseIP(host).IsUnspecified() {
+		r.addr, r.foreign = net.JoinHostPort(host, port), host
+		return
+	}
+	r.addr = at.String()
 }
 
 // notAll says which ranks did not come. Those that came and gave up waiting for them are not at fault. The caller holds mu.
@@ -308,6 +322,13 @@ func (r *Meeting) unknown(err error) {
 
 // away says who came and was turned away, and why others may not have come.
 func (r *Meeting) away() string {
+	if r.foreign != "" {
+		return fmt.Sprintf(" (%s is no address of rank 0's host: set MASTER_ADDR to one, or let %s lead there)", r.foreign, r.foreign) + r.turned()
+	}
+	return r.turned()
+}
+
+func (r *Meeting) turned() string {
 	var kinds []string
 	for _, c := range r.gate.Counters() {
 		if c.Value > 0 {

@@ -660,6 +660,14 @@ func TestTheLaterAttemptCounts(t *testing.T) {
 	m.Close()
 }
 
+// Rank 0 was given an address that its host does not have: it says so when nobody finds it there.
+func TestAddressOfAnotherHost(t *testing.T) {
+	_, err := Join(within(t, 300*time.Millisecond), Config{Addr: "203.0.113.7:0", Size: 2, Token: "t"})
+	if err == nil || !strings.Contains(err.Error(), "rank 1 of 2 did not come to 203.0.113.7:") || !strings.Contains(err.Error(), "203.0.113.7 is no address of rank 0's host: set MASTER_ADDR") {
+		t.Error(err)
+	}
+}
+
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte{kindBlob, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a', 'b'})
 	f.Add([]byte{kindBlobs, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
