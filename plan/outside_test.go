@@ -141,8 +141,12 @@ func outsideTable(points []outsidePoint) string {
 	var b strings.Builder
 	b.WriteString(`# Published steps that stand behind no factor
 
-Made by ` + "`make plan-accuracy`" + ` from plan/testdata/outside.csv; ` + "`go test -run Outside ./plan`" + ` checks it. Every row is a figure that others published, typed as a layout of
-` + "`weft plan --layout`" + `. No factor and no habit is fitted to a row. Tokens are a second and GPU. [plan-accuracy.md](../plan-accuracy.md) says what is to be learned.
+Made by:
+
+    make plan-accuracy
+
+Every row of plan/testdata/outside.csv is a figure that others published, typed as a layout of ` + "`weft plan --layout`" + `; ` + "`go test -run Outside ./plan`" + ` checks the table. No factor and no habit is fitted to a row. Tokens are
+a second and GPU. [plan-accuracy.md](../plan-accuracy.md) says what is to be learned.
 
 | source | model, GPUs | layout | published | predicted | step off by | |
 |---|---|---|---|---|---|---|
