@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// An agent that published itself in etcd is found there while it lives.
-func TestXferThroughEtcd(t *testing.T) {
-	t.Setenv("WEFT_TOKEN", "")
+// startEtcd starts an etcd that ends with the test, and gives its address.
+func startEtcd(t *testing.T) string {
+	t.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel, cfg.LogOutputs = t.TempDir(), "fatal", []string{"/dev/null"}
 	any := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
@@ -23,13 +23,19 @@ func TestXferThroughEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(e.Close)
 	select {
 	case <-e.Server.ReadyNotify():
 	case <-time.After(40 * time.Second):
 		t.Fatal("etcd does not start")
 	}
-	at := e.Clients[0].Addr().String()
+	return e.Clients[0].Addr().String()
+}
+
+// An agent that published itself in etcd is found there while it lives.
+func TestXferThroughEtcd(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	at := startEtcd(t)
 	in, end := io.Pipe()
 	out, says := io.Pipe()
 	over := make(chan int)

@@ -4,6 +4,7 @@ Neither NIXL nor vLLM, SGLang or LMCache is used here. Run by "go test ./cli -ru
 running cache service.
 """
 
+import array
 import asyncio
 import ctypes
 import hashlib
@@ -196,6 +197,7 @@ class NIXL(unittest.TestCase):
         try:
             nixl.install()
             from nixl._api import nixl_agent, nixl_agent_config, nixl_prepped_dlist_handle, nixl_thread_sync_t, nixl_xfer_handle, nixlBind  # noqa: F401
+            from nixl import DEFAULT_COMM_PORT, nixl_backend_handle  # noqa: F401
             from nixl._bindings import DRAM_SEG, nixlBackendError, nixlCancelledError, nixlRegDList, nixlRemoteDisconnectError, nixlXferDList, nixlXferTelemetry  # noqa: F401
             import nixl._utils as utils
         finally:
@@ -272,6 +274,182 @@ class NIXL(unittest.TestCase):
         self.assertEqual([a.check_remote_metadata(peer, d) for d in at], [True, False])
         a.add_remote_agent(b.get_partial_agent_metadata(regs[1]))
         self.assertEqual([a.check_remote_metadata(peer, d) for d in at], [True, True])
+
+    def listening(self, name, port=0, token=""):
+        with unittest.mock.patch.dict(os.environ, {"WEFT_TOKEN": token}):
+            a = nixl.nixl_agent(name, nixl.nixl_agent_config(True, True, port, backends=["UCX"]))
+        self.addCleanup(a.close)
+        return a
+
+    def test_metadata_by_sockets(self):
+        a, b = self.listening("initiator"), self.listening("target")
+        one, two = Memory(4096, seed=1), Memory(4096, seed=2)
+        regs = [b.register_memory([(m.address, m.size, 0, "")], "DRAM") for m in (one, two)]
+        at = [a.get_xfer_descs([(m.address, m.size, 0)], "DRAM") for m in (one, two)]
+        b.send_partial_agent_metadata(regs[0], True, ["UCX"], "127.0.0.1", a.listen_port)
+        self.assertEqual([a.check_remote_metadata("target", d) for d in at], [True, False])
+        a.fetch_remote_metadata("target", "127.0.0.1", b.listen_port)
+        a.send_local_metadata("127.0.0.1", b.listen_port)
+        self.assertEqual([a.check_remote_metadata("target", d) for d in at], [True, True])
+        self.assertTrue(b.check_remote_metadata("initiator"))
+        b.send_notif("initiator", b.get_serialized_descs(at[0]))
+        self.assertEqual(a.deserialize_descs(notices(a, 1)["target"][0]), at[0])
+        mine = Memory(4096)
+        a.register_memory([(mine.address, 4096, 0, "")], "DRAM")
+        h = a.initialize_xfer("READ", a.get_xfer_descs([(mine.address, 4096, 0)], "DRAM"), at[1], "target", "Done_reading")
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        self.assertEqual((mine.raw(), notices(b, 1)), (two.raw(), {"initiator": [b"Done_reading"]}))
+        a.invalidate_local_metadata("127.0.0.1", b.listen_port)
+        self.assertFalse(b.check_remote_metadata("initiator"))
+        port = b.listen_port
+        b.close()
+        a.invalidate_local_metadata("127.0.0.1", port)  # whoever is gone needs not be told
+        with unittest.mock.patch("weft._meet.PATIENCE", 0.2), self.assertRaisesRegex(nixl.nixlRemoteDisconnectError, "no agent takes metadata at 127.0.0.1"):
+            a.fetch_remote_metadata("target", "127.0.0.1", port)
+
+    def test_metadata_by_sockets_of_wrong_ones(self):
+        a, b = self.listening("a", token="secret"), self.listening("b", token="other")
+        with self.assertRaisesRegex(nixl.nixlNotAllowedError, "WEFT_TOKEN"):
+            b.fetch_remote_metadata("a", "127.0.0.1", a.listen_port)
+        c = self.listening("c", token="secret")
+        with self.assertRaisesRegex(nixl.nixlNotFoundError, "agent 'a', not 'b'"):
+            c.fetch_remote_metadata("b", "127.0.0.1", a.listen_port)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "no agent's metadata"):
+            c._give(b"garbage", "127.0.0.1", a.listen_port, "")
+        with self.assertRaisesRegex(nixl.nixlBackendError, "choose another listen_port"):
+            self.listening("d", port=a.listen_port)
+        for junk in b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\2[]", b"\0\0\0\2{}", b"":
+            with socket.create_connection(("127.0.0.1", a.listen_port)) as s:
+                s.sendall(junk)
+        c.fetch_remote_metadata("a", "127.0.0.1", a.listen_port)  # it listens still
+        with unittest.mock.patch.dict(os.environ), self.assertRaisesRegex(nixl.nixlInvalidParamError, "NIXL_ETCD_ENDPOINTS"):
+            os.environ.pop("NIXL_ETCD_ENDPOINTS", None)
+            c.send_local_metadata()
+
+    def test_metadata_by_etcd(self):
+        if not os.environ.get("NIXL_ETCD_ENDPOINTS"):
+            self.skipTest("NIXL_ETCD_ENDPOINTS names no etcd")
+        a, b = self.agent("etcd-a"), self.agent("etcd-b")
+        one, two = Memory(4096, seed=1), Memory(4096, seed=2)
+        regs = [b.register_memory([(m.address, m.size, 0, "")], "DRAM") for m in (one, two)]
+        at = [a.get_xfer_descs([(m.address, m.size, 0)], "DRAM") for m in (one, two)]
+        b.send_partial_agent_metadata(regs[0], True, ["UCX"], label="first")
+        a.fetch_remote_metadata("etcd-b", label="first")
+        self.assertEqual([a.check_remote_metadata("etcd-b", d) for d in at], [True, False])
+        b.send_local_metadata()
+        a.fetch_remote_metadata("etcd-b")
+        self.assertEqual([a.check_remote_metadata("etcd-b", d) for d in at], [True, True])
+        b.invalidate_local_metadata()
+        with unittest.mock.patch("weft._meet.PATIENCE", 0.2):
+            for label in "", "first":
+                with self.assertRaisesRegex(nixl.nixlNotFoundError, "etcd has no metadata"):
+                    a.fetch_remote_metadata("etcd-b", label=label)
+
+    def test_cost(self):
+        a, b, mine, theirs, peer = self.pair()
+        before = mine.raw()
+        for op, n in ("READ", 4096), ("WRITE", 1 << 20):
+            h = a.initialize_xfer(op, a.get_xfer_descs([(mine.address, n, 0)], "DRAM"), a.get_xfer_descs([(theirs.address, n, 0)], "DRAM"), peer)
+            took, margin, method = a.estimate_xfer_cost(h)
+            self.assertTrue(0 < took < 20e6 and margin > 0 and method == "UNKNOWN", (took, margin, method))
+        self.assertEqual((mine.raw(), theirs.raw()), (before, noise(1 << 20, 3)))  # measuring writes nothing of theirs or ours
+        a.release_xfer_handle(h)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "released"):
+            a.estimate_xfer_cost(h)
+
+    def test_indices_of_any_kind(self):
+        a, b, mine, theirs, peer = self.pair()
+        rows = [(i * 4096, 4096, 0) for i in range(8)]
+        local = a.prep_xfer_dlist("", [(mine.address + o, n, d) for o, n, d in rows], "DRAM")
+        far = a.prep_xfer_dlist(peer, [(theirs.address + o, n, d) for o, n, d in rows], "DRAM")
+        indices = [(1, 2), range(3, 5), [True, 6], array.array("i", [7, 0])]
+        try:
+            import numpy
+
+            indices += [numpy.array([1, 5], dtype=numpy.int32), numpy.array([2, 3], dtype=numpy.uint32)]
+        except ImportError:
+            pass
+        for which in indices:
+            ctypes.memset(mine.address, 0, mine.size)
+            h = a.make_prepped_xfer("READ", local, which, far, which)
+            self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+            for i in range(8):
+                want = theirs.raw()[i * 4096 : (i + 1) * 4096] if i in [int(x) for x in which] else bytes(4096)
+                self.assertEqual(mine.raw()[i * 4096 : (i + 1) * 4096], want, (which, i))
+
+    def test_objects(self):
+        if not os.environ.get("WEFT_S3"):
+            self.skipTest("WEFT_S3 names no store")
+        a, mine = self.agent("a"), Memory(300000, seed=5)
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "no bucket"):
+            a.create_backend("OBJ")
+        a.create_backend("OBJ", {"bucket": "weft", "endpoint_override": os.environ["WEFT_S3"]})
+        a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+        key = "nixl/%d" % os.getpid()
+        descs = a.register_memory([(0, 200000, 7, key)], "OBJ")
+        self.assertEqual(a.query_memory([(0, 0, 0, key)], "OBJ", "OBJ"), [None])
+        for op, at in ("WRITE", 0), ("READ", 100000):
+            h = a.initialize_xfer(op, a.get_xfer_descs([(mine.address + at, 200000, 0)], "DRAM"), a.get_xfer_descs([(0, 200000, 7)], "OBJ"), "a")
+            self.assertEqual(finish(a, h, a.transfer(h)), "DONE", a.get_xfer_error(h))
+        self.assertEqual(mine.raw()[100000:], noise(300000, 5)[:200000])
+        self.assertEqual(a.query_memory(descs, "OBJ"), [{"size": "200000"}])
+        with self.assertRaises(nixl.nixlInvalidParamError):
+            a.register_memory([(0, 10, 8, "")], "OBJ")
+        a.deregister_memory(descs)
+
+    def test_bindings(self):
+        """The agent below the one that programs use: numbers for handles, nixl_status_t for states."""
+        a, b = nixl.nixlAgent("low-a", nixl.nixlAgentConfig()), nixl.nixlAgent("low-b", nixl.nixlAgentConfig())
+        self.addCleanup(a._child.close)
+        self.addCleanup(b._child.close)
+        back = a.createBackend("UCX", {}), b.createBackend("UCX", {})
+        one, two = Memory(4096, seed=1), Memory(4096)
+        for agent, m, handle in (a, one, back[0]), (b, two, back[1]):
+            descs = nixl.nixlRegDList(nixl.DRAM_SEG)
+            descs.addDesc((m.address, m.size, 0, "meta"))
+            self.assertIs(agent.registerMem(descs, [handle]), nixl.NIXL_SUCCESS)
+        self.assertEqual(a.loadRemoteMD(b.getLocalMD()).decode(encoding="UTF-8"), "low-b")
+        self.assertEqual([a.checkRemoteMD(n, nixl.nixlXferDList(nixl.DRAM_SEG)) for n in ("low-b", "low-c")], [nixl.NIXL_SUCCESS, nixl.NIXL_ERR_NOT_FOUND])
+        src, dst = nixl.nixlXferDList(nixl.DRAM_SEG, [(one.address, 64, 0)]), nixl.nixlXferDList(nixl.DRAM_SEG, [(two.address, 64, 0)])
+        prepared = a.prepXferDlist(src, [back[0]]), a.prepXferDlist("low-b", dst)
+        for h in a.createXferReq(nixl.NIXL_WRITE, src, dst, "low-b", "n\0te"), a.makeXferReq(nixl.NIXL_WRITE, prepared[0], [0], prepared[1], [0], "n\0te"):
+            status, end = a.postXferReq(h), time.monotonic() + 20
+            while status is not nixl.NIXL_SUCCESS:
+                self.assertLess(time.monotonic(), end)
+                status = a.getXferStatus(h)
+            self.assertEqual(a.queryXferBackend(h), back[0])
+            self.assertEqual(a.getXferTelemetry(h).totalBytes, 64)
+            a.releaseXferReq(h)
+            with self.assertRaisesRegex(nixl.nixlInvalidParamError, "released"):
+                a.getXferStatus(h)
+        got, end = {}, time.monotonic() + 20
+        while len(got.get("low-a", [])) < 2:
+            self.assertLess(time.monotonic(), end)
+            got = b.getNotifs(got)
+        self.assertEqual((got, two.raw()[:65]), ({"low-a": [b"n\0te"] * 2}, one.raw()[:64] + b"\0"))
+        with self.assertRaises(TypeError):
+            a.createXferReq("WRITE", src, dst, "low-b")
+        with self.assertRaises(nixl.nixlInvalidParamError):
+            a.registerMem(descs, [99])
+
+    def test_programs_of_nixl(self):
+        """A program that imports nixl runs by "python3 -m weft.nixl"."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as f:
+                f.write(
+                    "import sys, beside\nfrom nixl import nixl_agent, nixl_agent_config\nfrom nixl.logging import get_logger\n"
+                    "get_logger(__name__).info('logged %s', sys.argv[1:])\na = nixl_agent('x', nixl_agent_config(backends=[]))\nprint(a.name, __name__, sys.argv[1:])\n"
+                )
+            with open(os.path.join(folder, "beside.py"), "w") as f:
+                f.write("")
+            env = dict(os.environ, PYTHONPATH=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+            p = subprocess.run([sys.executable, "-m", "weft.nixl", path, "--ip", "1"], env=env, capture_output=True, text=True, timeout=30)
+            self.assertEqual(p.stdout, "x __main__ ['--ip', '1']\n", p.stderr)
+            self.assertIn("logged ['--ip', '1']", p.stderr)
+            p = subprocess.run([sys.executable, "-m", "weft.nixl"], env=env, capture_output=True, text=True, timeout=30)
+            self.assertIn("want: python3 -m weft.nixl", p.stderr)
+            self.assertEqual(p.returncode, 2)
 
     def test_handles_that_nobody_holds(self):
         """What is not released goes with its object, in the middle of other calls."""

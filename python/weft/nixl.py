@@ -13,11 +13,17 @@ To let a program that imports nixl._api find it: weft.nixl.install(). The transf
 every slice, notices after the data has landed and exactly once, a deadline on every request (WEFT_XFER_TIMEOUT seconds, 30 without it).
 
 The agent runs in a process of its own ("weft xfer-agent", the program that WEFT_PROGRAM or PATH names) and reaches this process's memory
-through the kernel, so no extension is built. DRAM and FILE are there; VRAM is refused. The token of the cluster is WEFT_TOKEN, and
+through the kernel, so no extension is built. DRAM, FILE and OBJ are there; VRAM is refused. The token of the cluster is WEFT_TOKEN, and
 WEFT_XFER_LISTEN an address that other hosts reach.
 
+Metadata goes by any way the program has, by sockets (enable_listen_thread, send_local_metadata and its kin; both ends prove that they know the
+token, and without one only the same host is heard), or by etcd (NIXL_ETCD_ENDPOINTS; an agent's entries go ten seconds after it died).
+
+A program that was written for NIXL runs on it without a change:  python3 -m weft.nixl PROGRAM.py ARGUMENTS
+
 Differences from NIXL: a request that a peer posted to us and that failed is told by get_failed_notifs(); a transfer ends in ERR at its
-deadline instead of staying in PROC; get_xfer_telemetry needs no switch, though NIXL_TELEMETRY_ENABLE=no turns it off.
+deadline instead of staying in PROC; get_xfer_telemetry needs no switch, though NIXL_TELEMETRY_ENABLE=no turns it off; sending and fetching
+metadata is done when the call returns, and raises if the other is not there.
 """
 
 import base64
@@ -28,12 +34,16 @@ import json
 import logging
 import os
 import pickle
+import runpy
 import shutil
 import subprocess
 import sys
 import threading
 import time
 import types
+import weakref
+
+from weft import _meet
 
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_COMM_PORT = 8888
@@ -121,6 +131,47 @@ _memory = {"DRAM": DRAM_SEG, "cpu": DRAM_SEG, "VRAM": VRAM_SEG, "cuda": VRAM_SEG
 _words = {DRAM_SEG: "DRAM", VRAM_SEG: "VRAM", BLK_SEG: "BLOCK", OBJ_SEG: "OBJ", FILE_SEG: "FILE"}
 
 
+class nixl_xfer_op_t(enum.Enum):
+    """What a transfer does."""
+
+    NIXL_READ = 0
+    NIXL_WRITE = 1
+
+
+NIXL_READ, NIXL_WRITE = nixl_xfer_op_t
+
+
+class nixl_cost_t(enum.IntEnum):
+    """How a cost was found. Here it is measured, which NIXL has no word for."""
+
+    NIXL_COST_ANALYTICAL_BACKEND = 0
+
+
+NIXL_COST_ANALYTICAL_BACKEND = nixl_cost_t.NIXL_COST_ANALYTICAL_BACKEND
+
+
+class nixl_status_t(enum.IntEnum):
+    """Answers of nixlAgent. Those below zero are raised as errors."""
+
+    NIXL_IN_PROG = 1
+    NIXL_SUCCESS = 0
+    NIXL_ERR_NOT_POSTED = -1
+    NIXL_ERR_INVALID_PARAM = -2
+    NIXL_ERR_BACKEND = -3
+    NIXL_ERR_NOT_FOUND = -4
+    NIXL_ERR_MISMATCH = -5
+    NIXL_ERR_NOT_ALLOWED = -6
+    NIXL_ERR_REPOST_ACTIVE = -7
+    NIXL_ERR_UNKNOWN = -8
+    NIXL_ERR_NOT_SUPPORTED = -9
+
+
+(
+    NIXL_IN_PROG, NIXL_SUCCESS, NIXL_ERR_NOT_POSTED, NIXL_ERR_INVALID_PARAM, NIXL_ERR_BACKEND, NIXL_ERR_NOT_FOUND, NIXL_ERR_MISMATCH,
+    NIXL_ERR_NOT_ALLOWED, NIXL_ERR_REPOST_ACTIVE, NIXL_ERR_UNKNOWN, NIXL_ERR_NOT_SUPPORTED,
+) = nixl_status_t
+
+
 class nixl_thread_sync_t(enum.Enum):
     """How calls of several threads are kept apart. Here they always are."""
 
@@ -135,13 +186,14 @@ NIXL_THREAD_SYNC_NONE, NIXL_THREAD_SYNC_STRICT, NIXL_THREAD_SYNC_RW, NIXL_THREAD
 
 def _reachable(kind):
     """The word for a kind of memory that can be reached from here."""
-    if kind not in (DRAM_SEG, FILE_SEG):
-        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM and FILE can" % _words[kind])
+    if kind not in (DRAM_SEG, FILE_SEG, OBJ_SEG):
+        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM, FILE and OBJ can" % _words[kind])
     return _words[kind]
 
 
 class nixl_agent_config:
-    """Settings of an agent. Threads, ports and plug-ins have no meaning here."""
+    """Settings of an agent. With enable_listen_thread it takes metadata of others at listen_port (0 for any; nixl_agent.listen_port says
+    which). Numbers of threads have no meaning here."""
 
     def __init__(
         self, enable_prog_thread=True, enable_listen_thread=False, listen_port=DEFAULT_COMM_PORT, capture_telemetry=False, num_threads=0, backends=("UCX",), sync_mode=None
@@ -164,7 +216,7 @@ class agent_name(str):
 
     __hash__ = str.__hash__
 
-    def decode(self, *_):
+    def decode(self, encoding="utf-8", errors="strict"):
         return str(self)
 
 
@@ -271,6 +323,18 @@ class nixlXferDList(_Descs):
     """Memory to move: (address, length, device)."""
 
 
+class nixlRemoteDList(_Descs):
+    """Memory of other agents: (address, length, device, agent)."""
+
+    fields = 4
+
+    def _checked(self, d):
+        d = super()._checked(d)
+        if not isinstance(d[3], (str, bytes)):
+            raise TypeError("descriptor %r; want the name of an agent at its end" % (d,))
+        return d[:3] + (_name(d[3]),)
+
+
 class nixlXferTelemetry:
     """Figures of a transfer: times in microseconds, bytes and descriptors. path is the way that the bytes took."""
 
@@ -298,7 +362,7 @@ def _descs(descs, mem_type, cls, other):
     if isinstance(descs, cls):
         return descs
     if isinstance(descs, other):
-        return wrong("a %s is given where a %s is wanted", other.__name__, cls.__name__)
+        return wrong("a %s is given where a %s is wanted", type(descs).__name__, cls.__name__)
     tail = ("",) * (cls.fields - 3)
     tensors = _tensors(descs)
     if tensors is not None:
@@ -314,7 +378,7 @@ def _descs(descs, mem_type, cls, other):
     if not array and not (isinstance(descs, (list, tuple)) and all(isinstance(d, tuple) for d in descs)):
         return wrong("%s is no list of descriptors; want tuples, an (N, 3) array or tensors", type(descs).__name__)
     if mem_type is None:
-        return wrong("mem_type is missing: want DRAM or FILE for tuples and arrays")
+        return wrong("mem_type is missing: want DRAM, FILE or OBJ for tuples and arrays")
     if array:
         if len(descs.shape) != 2 or descs.shape[1] != 3:
             return wrong("an array of shape %s; want (N, 3): address, length, device", tuple(descs.shape))
@@ -387,7 +451,7 @@ class _Regions:
 
     @staticmethod
     def key(kind, device):
-        return (kind, device if kind == "FILE" else 0)
+        return (kind, 0 if kind == "DRAM" else device)
 
     def add(self, kind, address, length, device, name):
         bisect.insort(self.by.setdefault(self.key(kind, device), []), (address, length, name))
@@ -421,8 +485,10 @@ class _Regions:
 class nixl_prepped_dlist_handle:
     """Descriptors that were checked; make_prepped_xfer takes some of them by index."""
 
-    def __init__(self, agent, number, count):
-        self.agent, self.number, self.count = agent, number, count
+    def __init__(self, agent, number, agent_name, descs):
+        self.agent, self.number, self.agent_name, self.kind, self.rows = agent, number, agent_name, descs.kind, list(descs.rows)
+        self.count, self.sizes = len(self.rows), [d[1] for d in self.rows]
+        self.ends = (agent_name, self.kind)
 
     def release(self):
         if self.number:
@@ -454,46 +520,77 @@ class nixl_xfer_handle:
             self.agent._child.soon("release", req=self.request)
 
 
+nixl_backend_handle = int
+
+# Settings of plug-ins, with what they are without being given.
+_plugins = {
+    "WEFT": {}, "UCX": {}, "POSIX": {},
+    "OBJ": {"bucket": "", "endpoint_override": "", "scheme": "https", "region": "us-east-1", "access_key": "", "secret_key": "", "session_token": ""},
+}  # fmt: skip
+
+_PIECE, _PROBE = 4096, 1 << 20  # bytes of a small read and of a large one, of which a cost is made
+
+
+def _kinds_of(plugin):
+    return ["DRAM_SEG", "OBJ_SEG"] if plugin == "OBJ" else ["DRAM_SEG", "FILE_SEG"]
+
+
 class nixl_agent:
     """One end of transfers, under a name that other agents know."""
 
     def __init__(self, agent_name, nixl_conf=None, instantiate_all=False):
-        if not agent_name:
-            raise nixlInvalidParamError("an agent needs a name")
-        self.name, self.config = agent_name, nixl_conf or nixl_agent_config()
-        program = os.environ.get("WEFT_PROGRAM") or shutil.which("weft")
-        if not program:
-            raise nixlBackendError("no weft program: put it on PATH or set WEFT_PROGRAM")
-        self._child = _Child(program)
-        self._timeout = float(os.environ.get("WEFT_XFER_TIMEOUT", DEFAULT_TIMEOUT))
-        listen = os.environ.get("WEFT_XFER_LISTEN")
-        self._regions, self._peers, self._count, self._failed, self.notifs = _Regions(), {}, 0, [], {}
-        self.plugin_list, self.backends, self.backend_mems, self.backend_options = ["WEFT", "UCX", "POSIX"], {}, {}, {}
-        self.nixl_mems, self.nixl_ops = dict(_memory), {"WRITE": "WRITE", "READ": "READ"}
+        if nixl_conf and instantiate_all:
+            logger.warning("instantiate_all is left out: the configuration names the backends")
+        conf = nixl_conf or nixl_agent_config()
+        low = nixlAgentConfig(conf.enable_pthread, conf.enable_listen, conf.port)
+        low.syncMode = (conf.sync_mode or (NIXL_THREAD_SYNC_STRICT if conf.enable_listen else NIXL_THREAD_SYNC_NONE)).value
+        low.captureTelemetry = conf.capture_telemetry
+        self._on(nixlAgent(agent_name, low), conf)
+        self.agent._api = weakref.proxy(self)
         try:
-            self._child.call("new", name=agent_name, token=os.environ.get("WEFT_TOKEN", ""), listen=[listen] if listen else [])
-            for name in self.plugin_list if instantiate_all and nixl_conf is None else self.config.backends:
+            for name in self.plugin_list if instantiate_all and nixl_conf is None else conf.backends:
                 if name in self.plugin_list:
                     self.create_backend(name)
                 else:
                     logger.warning("backend %s is left out: there is no such plug-in here", name)
         except Exception:
-            self._child.close()
+            self.close()
             raise
 
-    # Plug-ins: there is one, under the names that programs ask for.
+    def _on(self, agent, conf):
+        """Takes over a nixlAgent, whose process moves the bytes."""
+        self.agent, self.name, self.config, self._child, self._token = agent, agent.name, conf, agent._child, agent._token
+        self._timeout = float(os.environ.get("WEFT_XFER_TIMEOUT", DEFAULT_TIMEOUT))
+        self._regions, self._peers, self._count, self._failed, self.notifs = _Regions(), {}, 0, [], {}
+        self._costs, self._probe, self._listener = {}, None, None
+        self.plugin_list, self.backends, self.backend_mems, self.backend_options = list(_plugins), {}, {}, {}
+        self.nixl_mems, self.nixl_ops = dict(_memory), {"WRITE": NIXL_WRITE, "READ": NIXL_READ}
+        if agent.config.useListenThread:
+            me = weakref.ref(self)
+            try:
+                self._listener = _meet.Listener(agent.config.listenPort, self._token, lambda do, name, data: _heard(me(), do, name, data))
+            except (OSError, OverflowError) as e:
+                self._child.close()
+                raise nixlBackendError("port %d cannot be listened at: %s; choose another listen_port, or 0 for any" % (agent.config.listenPort, e)) from e
+
+    @property
+    def listen_port(self):
+        """The port at which metadata of others is taken; None without enable_listen_thread."""
+        return self._listener.port if self._listener else None
+
+    # Plug-ins: there is one, under the names that programs ask for. OBJ has settings: the store.
 
     def get_plugin_list(self):
         return self.plugin_list
 
     def get_plugin_mem_types(self, backend):
-        return self._known(backend, self.plugin_list, ["DRAM_SEG", "FILE_SEG"])
+        return self._known(backend, self.plugin_list, _kinds_of(backend))
 
     def get_plugin_params(self, backend):
-        return self._known(backend, self.plugin_list, {})
+        return self._known(backend, self.plugin_list, dict(_plugins.get(backend, {})))
 
     def get_backend_mem_types(self, backend):
-        return self._known(backend, self.backends, ["DRAM_SEG", "FILE_SEG"])
+        return self._known(backend, self.backends, _kinds_of(backend))
 
     def get_backend_params(self, backend):
         return self._known(backend, self.backends, self.backend_options.get(backend, {}))
@@ -508,8 +605,19 @@ class nixl_agent:
     def create_backend(self, backend, initParams=None):
         if backend not in self.plugin_list:
             raise nixlNotFoundError("plug-in %r; known: %s" % (backend, ", ".join(self.plugin_list)))
+        if backend == "OBJ":
+            given = {k: str(v) for k, v in (initParams or {}).items() if v}
+            bucket = given.get("bucket") or os.environ.get("AWS_DEFAULT_BUCKET")
+            if not bucket:
+                raise nixlInvalidParamError("OBJ: no bucket; give it as parameter bucket or in AWS_DEFAULT_BUCKET")
+            endpoint = given.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_OVERRIDE", "")
+            if endpoint and "://" not in endpoint:
+                endpoint = given.get("scheme", "https") + "://" + endpoint
+            env = {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_REGION": given.get("region"), "AWS_ACCESS_KEY_ID": given.get("access_key")}
+            env.update({"AWS_SECRET_ACCESS_KEY": given.get("secret_key"), "AWS_SESSION_TOKEN": given.get("session_token")})
+            self._child.call("store", name="s3://" + bucket, env={k: v for k, v in env.items() if v})
         self.backends.setdefault(backend, len(self.backends) + 1)
-        self.backend_mems[backend], self.backend_options[backend] = ["DRAM_SEG", "FILE_SEG"], dict(initParams or {})
+        self.backend_mems[backend], self.backend_options[backend] = _kinds_of(backend), dict(initParams or {})
 
     def _use(self, backends):
         for name in backends:
@@ -524,6 +632,9 @@ class nixl_agent:
     def get_xfer_descs(self, descs, mem_type=None):
         return _descs(descs, mem_type, nixlXferDList, nixlRegDList)
 
+    def get_remote_descs(self, descs, mem_type=None):
+        return _descs(descs, mem_type, nixlRemoteDList, (nixlXferDList, nixlRegDList))
+
     def get_serialized_descs(self, descs):
         return pickle.dumps(descs)
 
@@ -537,11 +648,14 @@ class nixl_agent:
             raise nixlInvalidParamError("nothing to register: want tuples (address, length, device, text) with mem_type, an (N, 3) array, tensors or a nixlRegDList")
         kind, done = _reachable(descs.kind), []
         try:
-            for address, length, device, _ in descs.rows:
+            for address, length, device, text in descs.rows:
                 self._count += 1
                 name = "%s %d" % (kind, self._count)
                 if kind == "FILE":
                     self._child.call("register", name=name, fd=device, len=address + length)
+                    address, length = 0, address + length
+                elif kind == "OBJ":
+                    self._child.call("register", name=name, key=text.decode(), len=address + length)
                     address, length = 0, address + length
                 else:
                     self._child.call("register", name=name, addr=address, len=length)
@@ -557,18 +671,21 @@ class nixl_agent:
         self._use(backends)
         kind = _reachable(dereg_list.kind)
         for address, length, device, _ in dereg_list.rows:
-            at = (0, address + length) if kind == "FILE" else (address, length)
+            at = (address, length) if kind == "DRAM" else (0, address + length)
             self._child.call("deregister", name=self._regions.remove(kind, *at, device))
 
     def query_memory(self, reg_list, backend, mem_type=None):
-        """What is known of files by their paths (the text of a descriptor): None for one that is not there."""
+        """What is known of files by their paths and of objects by their keys (the text of a descriptor): None for one that is not there."""
         descs = self.get_reg_descs(reg_list, mem_type)
         if backend not in self.backends:
             raise ValueError("backend %r is not there; known: %s" % (backend, list(self.backends)))
         if descs is None:
             raise nixlInvalidParamError("nothing to query: want tuples (address, length, device, text) with mem_type, or a nixlRegDList")
+        if descs.kind is OBJ_SEG:
+            found = [self._child.call("query", key=text.decode()) for _, _, _, text in descs.rows]
+            return [{"size": str(f.get("bytes", 0))} if f.get("state") else None for f in found]
         if descs.kind is not FILE_SEG:
-            raise nixlNotSupportedError("%s cannot be queried; FILE can" % _words[descs.kind])
+            raise nixlNotSupportedError("%s cannot be queried; FILE and OBJ can" % _words[descs.kind])
         found = []
         for _, _, device, text in descs.rows:
             try:
@@ -588,7 +705,7 @@ class nixl_agent:
         self._use(backends)
         kind, rows = _reachable(descs.kind), []
         for address, length, device, _ in descs:
-            at = (0, address + length) if kind == "FILE" else (address, length)
+            at = (address, length) if kind == "DRAM" else (0, address + length)
             rows.append([kind, *at, device, self._regions.name(kind, *at, device)])
         return self._metadata(rows, partial=True)
 
@@ -609,6 +726,64 @@ class nixl_agent:
             regions.add(kind, address, length, device, region)
         self._peers[name] = regions
         return agent_name(name)
+
+    # Metadata by sockets, to ip_addr and port, or by etcd without them.
+
+    def _meet(self, ip_addr, port, do, data=b"", wait=True):
+        try:
+            return _meet.call(ip_addr, port, self._token, do, self.name, data, wait)
+        except PermissionError as e:
+            raise nixlNotAllowedError("%s:%d: %s" % (ip_addr, port, e)) from e
+        except ValueError as e:
+            raise nixlInvalidParamError("%s:%d: %s" % (ip_addr, port, e)) from e
+        except OSError as e:
+            raise nixlRemoteDisconnectError("no agent takes metadata at %s:%d: %s; start it with enable_listen_thread" % (ip_addr, port, e)) from e
+
+    def _etcd(self, do, agent, label, **what):
+        endpoints = [e.strip() for e in os.environ.get("NIXL_ETCD_ENDPOINTS", "").split(",") if e.strip()]
+        if not endpoints:
+            raise nixlInvalidParamError("no ip_addr and no NIXL_ETCD_ENDPOINTS: say where metadata goes")
+        key = os.environ.get("NIXL_ETCD_NAMESPACE", "/nixl/agents/").rstrip("/") + "/" + agent + "/" + label
+        return self._child.call("etcd " + do, etcd=endpoints, key=key, **what)
+
+    def _give(self, metadata, ip_addr, port, label):
+        if ip_addr:
+            self._meet(ip_addr, port, "send", metadata)
+        else:
+            self._etcd("put", self.name, label or "metadata", data=base64.b64encode(metadata).decode())
+
+    def send_local_metadata(self, ip_addr="", port=DEFAULT_COMM_PORT):
+        """Gives the metadata to the agent that listens there, or to etcd."""
+        self._give(self.get_agent_metadata(), ip_addr, port, "")
+
+    def send_partial_agent_metadata(self, descs, inc_conn_info=False, backends=(), ip_addr="", port=DEFAULT_COMM_PORT, label=""):
+        """The same with some of the memory; in etcd under a label of its own."""
+        self._give(self.get_partial_agent_metadata(descs, inc_conn_info, backends), ip_addr, port, label)
+
+    def fetch_remote_metadata(self, remote_agent, ip_addr="", port=DEFAULT_COMM_PORT, label=""):
+        """Asks the agent that listens there, or etcd, for metadata and adds it. What is not in etcd yet is waited for, five seconds."""
+        name = _name(remote_agent)
+        if ip_addr:
+            metadata = self._meet(ip_addr, port, "fetch")
+            if (found := json.loads(metadata).get("name")) != name:
+                raise nixlNotFoundError("at %s:%d is agent %r, not %r" % (ip_addr, port, found, name))
+        else:
+            end = time.monotonic() + _meet.PATIENCE
+            while not (metadata := base64.b64decode(self._etcd("get", name, label or "metadata").get("blob", ""))):
+                if time.monotonic() > end:
+                    raise nixlNotFoundError("etcd has no metadata of agent %r (label %r)" % (name, label or "metadata"))
+                time.sleep(0.05)
+        self.add_remote_agent(metadata)
+
+    def invalidate_local_metadata(self, ip_addr="", port=DEFAULT_COMM_PORT):
+        """Tells the agent that listens there to forget this one, or takes everything of it out of etcd. An agent that is gone needs not be told."""
+        if ip_addr:
+            try:
+                self._meet(ip_addr, port, "invalidate", wait=False)
+            except nixlRemoteDisconnectError as e:
+                logger.info("%s", e)
+        else:
+            self._etcd("delete", self.name, "")
 
     def check_remote_metadata(self, agent, descs=None):
         """Whether an agent is known, and all of these descriptors lie in its registered memory."""
@@ -648,10 +823,10 @@ class nixl_agent:
         kind = _reachable(descs.kind)
         rows = [regions.find(kind, *d) for d in descs.rows]
         number = self._child.call("prepare", peer="" if own else agent, descs=rows)["number"]
-        return nixl_prepped_dlist_handle(self, number, len(rows))
+        return nixl_prepped_dlist_handle(self, number, "" if own else agent, descs)
 
     def make_prepped_xfer(self, operation, local_xfer_side, local_indices, remote_xfer_side, remote_indices, notif_msg=b"", backends=(), skip_desc_merge=False):
-        op = self.nixl_ops[operation]
+        op = "READ" if self.nixl_ops[operation] is NIXL_READ else "WRITE"
         self._use(backends)
         li, fi = [int(i) for i in local_indices], [int(i) for i in remote_indices]
         if len(li) != len(fi) or not li:
@@ -705,6 +880,54 @@ class nixl_agent:
         handle.telemetry = nixlXferTelemetry(handle.began // 1000, posted, max(posted, int(answer.get("took_us", 0))), answer.get("bytes", 0), len(handle.li), answer.get("path", ""))
         return handle.state
 
+    def estimate_xfer_cost(self, req_handle):
+        """How long a transfer will take: microseconds, how far off that may be, and how it was found ("UNKNOWN": NIXL has no word for
+        measured). The first time some of its bytes are read into memory of our own; the same two ends are not measured twice."""
+        if req_handle.state == "RELEASED":
+            raise nixlInvalidParamError("the transfer was released")
+        far, count = req_handle.far, sum(req_handle.far.sizes[i] for i in req_handle.fi)
+        if far.ends not in self._costs:
+            self._costs[far.ends] = self._measure(req_handle)
+        first, rate, spread = self._costs[far.ends]
+        took = first + max(0, count - _PIECE) * rate
+        return max(1, round(took)), max(1, round(spread * took)), "UNKNOWN"
+
+    def _measure(self, handle):
+        """Time of a small read in microseconds, of each further byte, and how much repeats differ, from reads of what the transfer names."""
+        if self._probe is None:
+            memory = ctypes.create_string_buffer(_PROBE)
+            self.register_memory([(ctypes.addressof(memory), _PROBE, 0, "")], "DRAM")
+            self._probe = memory
+        at, rows, total = ctypes.addressof(self._probe), [], 0
+        for i in handle.fi:
+            if total < _PROBE:
+                address, length, device = handle.far.rows[i]
+                rows.append((address, min(length, _PROBE - total), device))
+                total += rows[-1][1]
+        address, length, device = rows[0]
+        small = [self._timed(handle.far, at, [(address, min(length, _PIECE), device)]) for _ in range(4)][1:]  # the first connects
+        large = [self._timed(handle.far, at, rows) for _ in range(3)]
+        first, whole = sorted(small)[1], sorted(large)[1]
+        rate = max(0.0, whole - first) / max(1, total - min(length, _PIECE))
+        return first, rate, max((max(t) - min(t)) / sorted(t)[1] for t in (small, large))
+
+    def _timed(self, far, at, rows):
+        """Microseconds that reads of far's memory into ours take."""
+        local = []
+        for _, length, _ in rows:
+            local.append((at, length, 0))
+            at += length
+        h = self.initialize_xfer("READ", nixlXferDList(DRAM_SEG, local), nixlXferDList(far.kind, rows), far.agent_name or self.name)
+        try:
+            began, state = time.perf_counter(), self.transfer(h)
+            while state == "PROC":
+                state = self.check_xfer_state(h)
+            if state != "DONE":
+                raise nixlBackendError("the cost cannot be measured: %s" % h.error)
+            return (time.perf_counter() - began) * 1e6
+        finally:
+            h.release()
+
     def get_xfer_error(self, handle):
         """Why a transfer is in ERR: who is at fault, and what landed."""
         return handle.error
@@ -719,14 +942,19 @@ class nixl_agent:
     def query_xfer_backend(self, handle):
         return next(iter(self.backends), "WEFT")
 
-    def estimate_xfer_cost(self, req_handle):
-        raise nixlNotSupportedError("what a transfer will take is not known before; 'weft xfer explain' tells which path it takes")
-
     def release_xfer_handle(self, handle):
         handle.release()
 
     def release_dlist_handle(self, handle):
         handle.release()
+
+    def prep_mem_view(self, dlist, *, backends=None):
+        """A view of memory that kernels of a GPU use. There is none here, as in a NIXL without HAVE_UCX_GPU_DEVICE_API."""
+        self._use(backends or ())
+        raise nixlBackendError("memory views are for kernels of a GPU; HAVE_UCX_GPU_DEVICE_API is false here")
+
+    def release_mem_view(self, mvh):
+        raise nixlInvalidParamError("memory view %r is not there" % (mvh,))
 
     # Notices.
 
@@ -760,12 +988,207 @@ class nixl_agent:
         self._child.call("notify", peer=_name(remote_agent_name), data=base64.b64encode(_data(notif_msg)).decode())
 
     def close(self):
+        if self._listener is not None:
+            self._listener.close()
         self._child.close()
 
     def __del__(self):
-        child = getattr(self, "_child", None)
-        if child is not None:
-            child.close()
+        if getattr(self, "_child", None) is not None:
+            self.close()
+
+
+def _heard(agent, do, name, metadata):
+    """Answers another agent's call at the listener."""
+    if agent is None:
+        raise nixlRemoteDisconnectError("the agent is gone")
+    if do == "fetch":
+        return agent.get_agent_metadata()
+    if do == "send":
+        agent.add_remote_agent(metadata)
+    elif do == "invalidate":
+        if name in agent._peers:
+            agent.remove_remote_agent(name)
+    else:
+        raise nixlInvalidParamError("%r is no call; known: send, fetch, invalidate" % do)
+
+
+class nixlAgentConfig:
+    """Settings of nixlAgent. The listener's are used; calls of several threads are always kept apart."""
+
+    def __init__(
+        self, useProgThread=False, useListenThread=False, listenPort=0, syncMode=None, numWorkers=1, pthrDelay=0, lthrDelay=100000, captureTelemetry=False
+    ):
+        self.useProgThread, self.useListenThread, self.listenPort, self.syncMode = useProgThread, useListenThread, listenPort, syncMode
+        self.pthrDelay, self.lthrDelay, self.captureTelemetry, self.etcdWatchTimeout = pthrDelay, lthrDelay, captureTelemetry, 5000000
+
+
+class nixlAgent:
+    """NIXL's agent as its bindings have it: handles are numbers, states are nixl_status_t. Each call is made by nixl_agent's."""
+
+    def __init__(self, name, config=None):
+        if not name:
+            raise nixlInvalidParamError("an agent needs a name")
+        program = os.environ.get("WEFT_PROGRAM") or shutil.which("weft")
+        if not program:
+            raise nixlBackendError("no weft program: put it on PATH or set WEFT_PROGRAM")
+        self.name, self.config, self._token = name, config or nixlAgentConfig(), os.environ.get("WEFT_TOKEN", "")
+        self._child = _Child(program)
+        listen = os.environ.get("WEFT_XFER_LISTEN")
+        try:
+            self._child.call("new", name=name, token=self._token, listen=[listen] if listen else [])
+        except Exception:
+            self._child.close()
+            raise
+        self._api, self._objects, self._number = None, {}, 0
+
+    @property
+    def _up(self):
+        if self._api is None:
+            api = nixl_agent.__new__(nixl_agent)
+            api._on(self, nixl_agent_config(backends=[]))
+            self._api = api
+        return self._api
+
+    def _keep(self, thing):
+        self._number += 1
+        self._objects[self._number] = thing
+        return self._number
+
+    def _at(self, number):
+        if number not in self._objects:
+            raise nixlInvalidParamError("handle %r is not there, or was released" % (number,))
+        return self._objects[number]
+
+    def _names(self, backends):
+        """Backends that are given by their handles."""
+        have = {h: name for name, h in self._up.backends.items()}
+        for h in [backends] if isinstance(backends, int) else backends:
+            if h not in have:
+                raise nixlInvalidParamError("backend %r is not there" % (h,))
+        return [have[h] for h in ([backends] if isinstance(backends, int) else backends)]
+
+    def getAvailPlugins(self):
+        return self._up.get_plugin_list()
+
+    def getPluginParams(self, type):
+        if type not in self._up.plugin_list:
+            raise nixlNotFoundError("plug-in %r; known: %s" % (type, ", ".join(self._up.plugin_list)))
+        return self._up.get_plugin_params(type), self._up.get_plugin_mem_types(type)
+
+    def getBackendParams(self, backend):
+        (name,) = self._names(backend)
+        return self._up.get_backend_params(name), self._up.get_backend_mem_types(name)
+
+    def createBackend(self, type, initParams=None):
+        self._up.create_backend(type, initParams)
+        return self._up.backends[type]
+
+    def registerMem(self, descs, backends=()):
+        self._up.register_memory(descs, backends=self._names(backends))
+        return NIXL_SUCCESS
+
+    def deregisterMem(self, descs, backends=()):
+        self._up.deregister_memory(descs, backends=self._names(backends))
+        return NIXL_SUCCESS
+
+    def queryMem(self, descs, backend):
+        return self._up.query_memory(descs, *self._names(backend))
+
+    def makeConnection(self, remote_agent, backends=()):
+        self._up.make_connection(remote_agent, self._names(backends))
+        return NIXL_SUCCESS
+
+    def prepXferDlist(self, *args, **named):
+        """(descs, backend) for memory of this agent, (agent_name, descs, backend) for that of another."""
+        args = list(args)
+        agent = args.pop(0) if args and isinstance(args[0], (str, bytes)) else named.get("agent_name", "")
+        descs = args.pop(0) if args else named["descs"]
+        return self._keep(self._up.prep_xfer_dlist(agent, descs, backends=self._names(args[0] if args else named.get("backend", ()))))
+
+    def makeXferReq(self, operation, local_side, local_indices, remote_side, remote_indices, notif_msg="", backend=(), skip_desc_merg=False):
+        sides = self._at(local_side), local_indices, self._at(remote_side), remote_indices
+        return self._keep(self._up.make_prepped_xfer(_operation(operation), *sides, notif_msg, self._names(backend)))
+
+    def createXferReq(self, operation, local_descs, remote_descs, remote_agent, notif_msg="", backend=()):
+        return self._keep(self._up.initialize_xfer(_operation(operation), local_descs, remote_descs, remote_agent, notif_msg, self._names(backend)))
+
+    def estimateXferCost(self, req_handle):
+        return self._up.estimate_xfer_cost(self._at(req_handle))[:2] + (-1,)
+
+    def _status(self, state, handle):
+        if state == "ERR":
+            raise nixlBackendError(self._at(handle).error)
+        return NIXL_SUCCESS if state == "DONE" else NIXL_IN_PROG
+
+    def postXferReq(self, reqh, notif_msg=""):
+        return self._status(self._up.transfer(self._at(reqh), notif_msg), reqh)
+
+    def getXferStatus(self, reqh):
+        return self._status(self._up.check_xfer_state(self._at(reqh)), reqh)
+
+    def getXferTelemetry(self, reqh):
+        return self._up.get_xfer_telemetry(self._at(reqh))
+
+    def queryXferBackend(self, reqh):
+        return self._up.backends[self._up.query_xfer_backend(self._at(reqh))]
+
+    def releaseXferReq(self, reqh):
+        self._at(reqh).release()
+        del self._objects[reqh]
+        return NIXL_SUCCESS
+
+    releasedDlistH = releaseXferReq
+
+    def getNotifs(self, notif_map, backends=()):
+        for name, many in self._up.get_new_notifs(self._names(backends)).items():
+            notif_map.setdefault(name, []).extend(many)
+        return notif_map
+
+    def genNotif(self, remote_agent, msg, backends=()):
+        self._up.send_notif(remote_agent, msg, *self._names(backends)[:1])
+        return NIXL_SUCCESS
+
+    def getLocalMD(self):
+        return self._up.get_agent_metadata()
+
+    def getLocalPartialMD(self, descs, inc_conn_info=False, backends=()):
+        return self._up.get_partial_agent_metadata(descs, inc_conn_info, self._names(backends))
+
+    def loadRemoteMD(self, metadata):
+        return self._up.add_remote_agent(metadata)
+
+    def invalidateRemoteMD(self, agent):
+        if _name(agent) not in self._up._peers:
+            raise nixlNotFoundError("agent %r is not known" % (agent,))
+        self._up.remove_remote_agent(agent)
+        return NIXL_SUCCESS
+
+    def sendLocalMD(self, ip_addr="", port=0):
+        self._up.send_local_metadata(ip_addr, port)
+
+    def sendLocalPartialMD(self, descs, inc_conn_info=False, backends=(), ip_addr="", port=0, label=""):
+        self._up.send_partial_agent_metadata(descs, inc_conn_info, self._names(backends), ip_addr, port, label)
+
+    def fetchRemoteMD(self, remote_agent, ip_addr="", port=0, label=""):
+        self._up.fetch_remote_metadata(remote_agent, ip_addr, port, label)
+
+    def invalidateLocalMD(self, ip_addr="", port=0):
+        self._up.invalidate_local_metadata(ip_addr, port)
+
+    def checkRemoteMD(self, agent, descs):
+        return NIXL_SUCCESS if self._up.check_remote_metadata(agent, descs) else NIXL_ERR_NOT_FOUND
+
+    def prepMemView(self, dlist, backends=()):
+        return self._up.prep_mem_view(dlist, backends=self._names(backends))
+
+    def releaseMemView(self, mvh):
+        self._up.release_mem_view(mvh)
+
+
+def _operation(op):
+    if op not in nixl_xfer_op_t:
+        raise TypeError("operation %r; want NIXL_READ or NIXL_WRITE" % (op,))
+    return "READ" if op is NIXL_READ else "WRITE"
 
 
 def malloc_passthru(size):
@@ -788,14 +1211,48 @@ def verify_transfer(address1, address2, size):
     assert ctypes.string_at(address1, size) == ctypes.string_at(address2, size)
 
 
+def get_logger(name):
+    """A logger below "nixl", as nixl.logging has it; NIXL_LOG_LEVEL sets how much it says."""
+    top, level = logging.getLogger("nixl"), os.environ.get("NIXL_LOG_LEVEL", "INFO").upper()
+    if not top.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s NIXL %(levelname)-8s %(filename)s:%(lineno)d %(message)s", "%Y-%m-%d %H:%M:%S"))
+        top.addHandler(handler)
+        top.setLevel({"TRACE": "DEBUG", "FATAL": "CRITICAL", "WARN": "WARNING"}.get(level, level))
+    return top.getChild(name.lstrip("_"))
+
+
 def install():
-    """Makes this module what "import nixl._api", "from nixl._bindings import ..." and "import nixl._utils" find."""
-    package = types.ModuleType("nixl")
-    api = sys.modules[__name__]
-    package._api = package._bindings = package._utils = api
+    """Makes this module what "import nixl" and its parts (nixl._api, nixl._bindings, nixl._utils, nixl.logging) find."""
+    package, api = types.ModuleType("nixl"), sys.modules[__name__]
     package.__path__ = []
-    for name in ("", "._api", "._bindings", "._utils"):
-        sys.modules["nixl" + name] = api if name else package
+    package._api = package._bindings = package._utils = api
+    for name in "DEFAULT_COMM_PORT nixl_agent nixl_agent_config nixl_backend_handle nixl_prepped_dlist_handle nixl_thread_sync_t nixl_xfer_handle".split():
+        setattr(package, name, getattr(api, name))
+    package.logging = types.ModuleType("nixl.logging")
+    package.logging.get_logger = get_logger
+    sys.modules.update({"nixl": package, "nixl.logging": package.logging, "nixl._api": api, "nixl._bindings": api, "nixl._utils": api})
 
 
 nixlBind = sys.modules[__name__]  # what nixl._api calls its bindings
+
+
+def main(args):
+    """Runs a program, or with -m a module, that imports nixl."""
+    if not args or args[0] in ("-h", "--help") or args == ["-m"]:
+        print("want: python3 -m weft.nixl PROGRAM.py ARGUMENTS, or -m MODULE ARGUMENTS", file=sys.stderr)
+        sys.exit(2)
+    install()
+    if args[0] == "-m":
+        sys.argv = args[1:]
+        runpy.run_module(args[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = args
+        sys.path[0] = os.path.dirname(os.path.abspath(args[0]))  # as if it were started alone
+        runpy.run_path(args[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    from weft import nixl
+
+    nixl.main(sys.argv[1:])

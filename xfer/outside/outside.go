@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/xfer"
 )
 
@@ -45,6 +47,10 @@ type call struct {
 	Limit  float64  `json:"limit"`
 	Req    int      `json:"req"`
 	Peer   string   `json:"peer"`
+
+	Key  string            `json:"key"`  // register, query: an object of the store; etcd: what is put, got, deleted
+	Env  map[string]string `json:"env"`  // store: where it is and who we are, in the variables that S3 clients read
+	Etcd []string          `json:"etcd"` // endpoints
 }
 
 // desc is bytes of a region by its name.
@@ -83,6 +89,8 @@ type agent struct {
 	lists    map[int]*xfer.List
 	requests map[int]*posted
 	next     int
+	store    blob.Place // what objects lie in
+	entries  entries
 
 	mu   sync.Mutex
 	lost []string // notices that did not reach their peers, for the next look at those that came
@@ -99,6 +107,7 @@ func Main(in io.Reader, out io.Writer) error {
 		if g.a != nil {
 			g.a.Close()
 		}
+		g.entries.close()
 	}()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 256<<20)
@@ -148,13 +157,14 @@ func (g *agent) do(c call, r *answer) (err error) {
 		}
 		g.a, err = xfer.New(xfer.Config{Name: c.Name, Token: c.Token, Listen: c.Listen})
 		return err
+	case "store":
+		return g.openStore(c)
+	case "query":
+		return g.query(ctx, c, r)
+	case "etcd put", "etcd get", "etcd delete":
+		return g.entries.do(ctx, c, r)
 	case "register":
-		var s xfer.Storage
-		if c.FD != nil {
-			s, err = xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), xfer.FileOptions{Size: c.Len})
-		} else {
-			s, err = memoryOf(g.pid, c.Addr, c.Len)
-		}
+		s, err := g.storage(c)
 		if err != nil {
 			return err
 		}
@@ -236,6 +246,61 @@ func (g *agent) do(c call, r *answer) (err error) {
 		return nil
 	}
 	return fmt.Errorf("%q is no call: %w", c.Do, errParameter)
+}
+
+// storage is what a region is made of: memory or a file of the program, or an object.
+func (g *agent) storage(c call) (xfer.Storage, error) {
+	switch {
+	case c.FD != nil:
+		return xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), xfer.FileOptions{Size: c.Len})
+	case c.Key != "" || (c.Addr == 0 && g.store != nil):
+		if g.store == nil {
+			return nil, fmt.Errorf("object %q: no store was given: %w", c.Key, errParameter)
+		}
+		if c.Len < 1 || c.Key == "" {
+			return nil, fmt.Errorf("object %q of %d bytes: want a key and at least one byte: %w", c.Key, c.Len, xfer.ErrBounds)
+		}
+		return xfer.NewObject(g.store, c.Key, c.Len, xfer.ObjectOptions{})
+	}
+	return memoryOf(g.pid, c.Addr, c.Len)
+}
+
+// openStore takes an object store. This process has one, as its settings are those of the environment.
+func (g *agent) openStore(c call) error {
+	for k, v := range c.Env {
+		if !strings.HasPrefix(k, "AWS_") {
+			return fmt.Errorf("setting %s of a store: want AWS_...: %w", k, errParameter)
+		}
+		if err := os.Setenv(k, v); err != nil {
+			return fmt.Errorf("setting %s: %w", k, err)
+		}
+	}
+	p, err := blob.Open(c.Name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errParameter, err)
+	}
+	if g.store != nil {
+		g.store.Close()
+	}
+	g.store = p
+	return nil
+}
+
+// query says whether an object is there (State) and how large it is (Bytes).
+func (g *agent) query(ctx context.Context, c call, r *answer) error {
+	if g.store == nil || c.Key == "" {
+		return fmt.Errorf("object %q: want a store and a key: %w", c.Key, errParameter)
+	}
+	found, err := g.store.List(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f.Name == c.Key {
+			r.State, r.Bytes = "there", f.Size
+		}
+	}
+	return nil
 }
 
 func (g *agent) notify(p *xfer.Peer, data []byte) error {
