@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-fabric/weft/internal/store"
 	"github.com/weft-fabric/weft/launch"
 )
 
@@ -48,9 +47,8 @@ func TestPythonClients(t *testing.T) {
 		t.Fatalf("kv serve printed %q, %v", line, err)
 	}
 	go io.Copy(io.Discard, out)
-	s3, _ := store.Start(t)
 	tests := exec.CommandContext(ctx, python, "../python/tests/kv_clients.py")
-	tests.Env = append(os.Environ(), "WEFT_PROGRAM="+weft, "WEFT_KV="+at[1], "WEFT_S3="+s3, "NIXL_ETCD_ENDPOINTS="+startEtcd(t), "PYTHONDONTWRITEBYTECODE=1")
+	tests.Env = append(os.Environ(), "WEFT_PROGRAM="+weft, "WEFT_KV="+at[1], "PYTHONDONTWRITEBYTECODE=1")
 	tests.WaitDelay = time.Second
 	if text, err := tests.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, text)

@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd starts an etcd that ends with the test, and gives its address.
-func startEtcd(t *testing.T) string {
-	t.Helper()
+// An agent that published itself in etcd is found there while it lives.
+func TestXferThroughEtcd(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
 	cfg := embed.NewConfig()
 	cfg.Dir, cfg.LogLevel, cfg.LogOutputs = t.TempDir(), "fatal", []string{"/dev/null"}
 	any := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
@@ -23,19 +23,13 @@ func startEtcd(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.Close)
+	defer e.Close()
 	select {
 	case <-e.Server.ReadyNotify():
 	case <-time.After(40 * time.Second):
 		t.Fatal("etcd does not start")
 	}
-	return e.Clients[0].Addr().String()
-}
-
-// An agent that published itself in etcd is found there while it lives.
-func TestXferThroughEtcd(t *testing.T) {
-	t.Setenv("WEFT_TOKEN", "")
-	at := startEtcd(t)
+	at := e.Clients[0].Addr().String()
 	in, end := io.Pipe()
 	out, says := io.Pipe()
 	over := make(chan int)

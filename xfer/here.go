@@ -57,7 +57,7 @@ func (r *Request) readHere(t *Agent) error {
 	}
 	var le *lease
 	if t != r.agent {
-		h, err := r.t.Remote.leased(func() (*hold, error) { return t.leaseHere(r.agent, r.t.Remote) })
+		h, err := r.t.Remote.leased(r.ctx, func() (*hold, error) { return t.leaseHere(r.agent, r.t.Remote) })
 		if err != nil {
 			return r.blame(err)
 		}
@@ -166,14 +166,20 @@ func (t *Agent) leaseHere(reader *Agent, list *List) (*hold, error) {
 	return h, nil
 }
 
-// leased is the lease of a list: the one it has, or a new one.
-func (l *List) leased(get func() (*hold, error)) (*hold, error) {
+// leased is the lease of a list: the one it has, or a new one. One request asks for it, others wait as long as their own time lasts.
+func (l *List) leased(ctx context.Context, get func() (*hold, error)) (*hold, error) {
+	select {
+	case l.asks <- struct{}{}:
+		defer func() { <-l.asks }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.released {
+	old, released := l.lease, l.released
+	l.mu.Unlock()
+	if released {
 		return nil, fmt.Errorf("%w: the list was released", ErrClosed)
 	}
-	old := l.lease
 	if old != nil {
 		old.mu.Lock()
 		over := old.given || old.asked || time.Now().After(old.until)
@@ -183,11 +189,20 @@ func (l *List) leased(get func() (*hold, error)) (*hold, error) {
 		}
 	}
 	h, err := get()
-	if err == nil {
-		l.lease = h
-		if old != nil {
-			old.giveBack()
-		}
+	if err != nil {
+		return nil, err
 	}
-	return h, err
+	l.mu.Lock()
+	if released = l.released; !released {
+		l.lease = h
+	}
+	l.mu.Unlock()
+	if old != nil {
+		old.giveBack()
+	}
+	if released { // while the lease was on its way
+		h.giveBack()
+		return nil, fmt.Errorf("%w: the list was released", ErrClosed)
+	}
+	return h, nil
 }

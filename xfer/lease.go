@@ -85,7 +85,7 @@ func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration) (*lease, error
 	l.idle.L = &l.mu
 	l.revoke = l.ask
 	regions := map[uint32]*Region{}
-	for _, d := range l.descs {
+	for _, d := range descs { // as they came: joined ones may hide what is out of bounds
 		r := regions[d.Region]
 		if r == nil {
 			var err error

@@ -97,8 +97,8 @@ func (a *Agent) allowed(caps []capability, descs []Desc) error {
 		}
 		keys[c.region] = true
 	}
-	for _, d := range descs {
-		if !keys[d.Region] {
+	for i, d := range descs {
+		if (i == 0 || d.Region != descs[i-1].Region) && !keys[d.Region] {
 			if _, err := a.region(d.Region); err != nil {
 				return err
 			}

@@ -18,6 +18,8 @@ type List struct {
 	own      map[uint32]*Region // of own lists
 	grant    uint64             // a lease that the owner gave beforehand; 0 for none
 
+	asks chan struct{} // held by the request that asks for the lease
+
 	mu       sync.Mutex
 	lease    *hold // of a peer's list, from the first read on
 	released bool
@@ -34,7 +36,7 @@ func (a *Agent) PrepareGranted(peer *Peer, descs []Desc, grant uint64) (*List, e
 }
 
 func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
-	l := &List{agent: a, peer: peer, descs: slices.Clone(descs), grant: grant}
+	l := &List{agent: a, peer: peer, descs: slices.Clone(descs), grant: grant, asks: make(chan struct{}, 1)}
 	whose := a.id.Name
 	if peer != nil {
 		whose = peer.id.Name

@@ -83,7 +83,7 @@ func (r *Request) readMapped(s *session, again bool) error {
 	if err != nil {
 		return err
 	}
-	h, err := r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) })
+	h, err := r.t.Remote.leased(r.ctx, func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) })
 	if err != nil {
 		return r.blame(err)
 	}
@@ -201,7 +201,7 @@ func (r *Request) readStream(s *session, again bool) error {
 	// What is missing must come under the lease that the rest came under: else it may be of another time.
 	h := r.lease
 	if h == nil {
-		if h, err = r.t.Remote.leased(func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) }); err != nil {
+		if h, err = r.t.Remote.leased(r.ctx, func() (*hold, error) { return s.lease(r.ctx, r.t.Remote) }); err != nil {
 			return r.blame(err)
 		}
 		r.lease = h
@@ -282,29 +282,43 @@ func (r *Request) writePulled(s *session, again bool) error {
 		return err
 	}
 	p.source = make([]Desc, len(r.pairs))
+	var last uint32
+	var from Desc // where the region of that number begins, as the target finds it
 	for i, x := range r.pairs {
-		g := r.t.Local.own[x.local.Region]
-		if _, err := r.own(x.local.Region); err != nil {
-			return err
-		}
-		if d, ok := (&place{store: g.store}).device(); ok {
-			shown, err := d.show()
-			if err != nil {
+		if d := x.local; i == 0 || d.Region != last {
+			if from, err = r.sourceOf(d.Region, p); err != nil {
 				return err
 			}
-			k := slices.IndexFunc(p.shown, func(x *Shown) bool { return x == shown })
-			if k < 0 {
-				k = len(p.shown)
-				p.shown = append(p.shown, shown)
-			}
-			p.source[i] = Desc{uint32(sourceShown + k), x.local.Off, x.local.Len}
-		} else if g.share >= 0 {
-			p.source[i] = Desc{1, g.share + x.local.Off, x.local.Len}
-		} else {
-			p.source[i] = Desc{0, int64(g.address()) + x.local.Off, x.local.Len}
+			last = d.Region
 		}
+		p.source[i] = Desc{from.Region, from.Off + x.local.Off, x.local.Len}
 	}
 	return r.awaitLanding(s, p, again, nil)
+}
+
+// sourceOf is where an own region begins, as the target of a write finds it (post.source).
+func (r *Request) sourceOf(id uint32, p *post) (Desc, error) {
+	g, err := r.own(id)
+	if err != nil {
+		return Desc{}, err
+	}
+	d, ok := (&place{store: g.store}).device()
+	switch {
+	case ok:
+		shown, err := d.show()
+		if err != nil {
+			return Desc{}, err
+		}
+		k := slices.Index(p.shown, shown)
+		if k < 0 {
+			k = len(p.shown)
+			p.shown = append(p.shown, shown)
+		}
+		return Desc{Region: uint32(sourceShown + k)}, nil
+	case g.share >= 0:
+		return Desc{Region: 1, Off: g.share}, nil
+	}
+	return Desc{Region: 0, Off: int64(g.address())}, nil
 }
 
 // awaitLanding posts a write and waits until it has landed; meanwhile work sends what it must.

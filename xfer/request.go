@@ -280,26 +280,25 @@ func (r *Request) run() {
 	r.mu.Unlock()
 	if err != nil {
 		// What ended it from outside is the reason, whatever it led to.
-		who := a.id.Name
+		who, sent := a.id.Name, int64(0)
 		if cause := context.Cause(r.ctx); cause != nil {
 			err = cause
 			r.mu.Lock()
 			who = r.who
 			r.mu.Unlock()
 		} else if b := (*blamed)(nil); errors.As(err, &b) {
-			who, err = b.who, b.error
-			r.sent = b.landed
+			who, err, sent = b.who, b.error, b.landed
 		}
 		if land != nil {
 			land.close(err)
 		}
-		f := &Failure{Request: r.num, Op: r.t.Op, From: a.id, To: r.to(), Who: who, Total: r.total, Landed: r.sent, Why: err}
+		f := &Failure{Request: r.num, Op: r.t.Op, From: a.id, To: r.to(), Who: who, Total: r.total, Landed: sent, Why: err}
 		if land != nil {
 			f.Landed = land.moved.Load()
 		}
 		r.mu.Lock()
 		s := r.sess
-		r.err, r.state = f, Failed
+		r.err, r.state, r.sent = f, Failed, sent
 		if errors.Is(err, ErrCancelled) && who == a.id.Name {
 			r.state = Cancelled
 		}

@@ -497,8 +497,8 @@ func (s *session) lease(ctx context.Context, l *List) (*hold, error) {
 func (l *List) capabilities() []capability {
 	var out []capability
 	seen := map[uint32]bool{}
-	for _, d := range l.descs {
-		if !seen[d.Region] {
+	for i, d := range l.descs {
+		if (i == 0 || d.Region != l.descs[i-1].Region) && !seen[d.Region] {
 			seen[d.Region] = true
 			if r, err := l.peer.region(d.Region); err == nil {
 				out = append(out, capability{r.ID, r.Key})

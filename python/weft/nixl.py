@@ -886,14 +886,15 @@ class nixl_agent:
         if req_handle.state == "RELEASED":
             raise nixlInvalidParamError("the transfer was released")
         far, count = req_handle.far, sum(req_handle.far.sizes[i] for i in req_handle.fi)
-        if far.ends not in self._costs:
+        if far.ends not in self._costs or min(count, _PROBE) > 4 * self._costs[far.ends][3]:  # few bytes say little of many
             self._costs[far.ends] = self._measure(req_handle)
-        first, rate, spread = self._costs[far.ends]
+        first, rate, spread, _ = self._costs[far.ends]
         took = first + max(0, count - _PIECE) * rate
         return max(1, round(took)), max(1, round(spread * took)), "UNKNOWN"
 
     def _measure(self, handle):
-        """Time of a small read in microseconds, of each further byte, and how much repeats differ, from reads of what the transfer names."""
+        """Time of a small read in microseconds, of each further byte, how much repeats differ, and of how many bytes that was made: from reads of
+        what the transfer names."""
         if self._probe is None:
             memory = ctypes.create_string_buffer(_PROBE)
             self.register_memory([(ctypes.addressof(memory), _PROBE, 0, "")], "DRAM")
@@ -907,9 +908,9 @@ class nixl_agent:
         address, length, device = rows[0]
         small = [self._timed(handle.far, at, [(address, min(length, _PIECE), device)]) for _ in range(4)][1:]  # the first connects
         large = [self._timed(handle.far, at, rows) for _ in range(3)]
-        first, whole = sorted(small)[1], sorted(large)[1]
-        rate = max(0.0, whole - first) / max(1, total - min(length, _PIECE))
-        return first, rate, max((max(t) - min(t)) / sorted(t)[1] for t in (small, large))
+        first, whole, more = sorted(small)[1], sorted(large)[1], total - min(length, _PIECE)
+        rate = max(0.0, whole - first) / more if more >= _PIECE else first / _PIECE  # too few bytes for a rate: as if all were such small reads
+        return first, rate, max((max(t) - min(t)) / sorted(t)[1] for t in (small, large)), total
 
     def _timed(self, far, at, rows):
         """Microseconds that reads of far's memory into ours take."""
@@ -1186,7 +1187,7 @@ class nixlAgent:
 
 
 def _operation(op):
-    if op not in nixl_xfer_op_t:
+    if not isinstance(op, nixl_xfer_op_t):
         raise TypeError("operation %r; want NIXL_READ or NIXL_WRITE" % (op,))
     return "READ" if op is NIXL_READ else "WRITE"
 
