@@ -13,11 +13,11 @@ function table(id, heads, rows) {
 function draw(s) {
   const c = s.model.config;
   document.getElementById("model").textContent = `GPT of ${c.Layers} layers of width ${c.Width}, context ${c.Context}; ${s.asked} requests so far`;
-  table("times", ["cache comes", "requests", "first token p50", "p99", "between tokens p50", "p99"],
+  table("times", ["cache comes", "requests", "first token after, p50", "first token after, p99", "between tokens, p50", "between tokens, p99"],
     (s.ttft || []).map((x, i) => [x.mode, x.count, ms(x.p50_ns), ms(x.p99_ns), ms(s.tpot[i].p50_ns), ms(s.tpot[i].p99_ns)]));
-  table("workers", ["worker", "role", "pid", "state", "requests now", "done", "restarts", "the one before ended"],
+  table("workers", ["worker", "role", "pid", "state", "requests now", "requests done", "restarts", "why it was restarted"],
     s.workers.map((w) => [w.name, w.role, w.pid, !w.live ? ["gone", "off"] : w.silent ? ["silent", "off"] : "live", w.requests, w.done, w.restarts, (w.last || "").slice(0, 60)]));
-  table("requests", ["request", "state", "mode", "prompt", "tokens", "first token", "between", "prefill", "exposed", "from the cache", "path", "workers", "tries", ""],
+  table("requests", ["request", "state", "cache comes", "prompt tokens", "answer tokens", "first token after", "between tokens", "prompt computed in", "transfer left then", "blocks from the cache", "path", "workers", "tries", "error"],
     s.requests.slice(0, 15).map((r) => [r.id, r.error ? ["failed", "off"] : r.state, r.mode + (r.recomputed ? ", recomputed" : ""), r.prompt_tokens, r.tokens, ms(r.ttft_ns), ms(r.tpot_ns),
       ms(r.prefill_ns), ms(r.exposed_ns), r.shared_blocks ? r.shared_blocks + " of " + r.blocks.length : "", r.path || "", [r.prefill_worker, r.decode_worker].filter(Boolean).join(" to "), r.attempts, r.error || ""]));
   const k = s.cache;
