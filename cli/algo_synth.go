@@ -20,6 +20,7 @@ import (
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/topo/catalog"
 	"github.com/weft-fabric/weft/topo/rings"
+	"github.com/weft-fabric/weft/transport/measure"
 	"github.com/weft-fabric/weft/tune"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -131,7 +132,7 @@ Links that have changed since need another run; --forget takes what is kept away
 	s.Float64Var(&f.wish.Loss, "loss", sim.DefaultLoss, "share of the bound that may be given up for fewer trees; 0 for none")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
-	s.DurationVar(&f.limit, "limit", time.Minute, "`TIME` for simulations of a size: then the best form found is kept; 0 for no limit")
+	s.DurationVar(&f.limit, "limit", time.Minute, "processor `TIME` for simulations of a size: then the best form found is kept; 0 for no limit")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
 	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; without it the ending of -o decides, else weft")
@@ -212,7 +213,7 @@ func (f *synthFlags) plain(net *synth.Net, op sched.Collective, sizes []unit.Byt
 		return nil, disproof{err}
 	}
 	a.Proof = reportLine(rep)
-	a.form = fmt.Sprintf("%d trees of up to %d hops, %s", a.Trees, a.Height, count(pieces, "piece"))
+	a.form = fmt.Sprintf("%s of up to %s, %s", count(a.Trees, "tree"), count(a.Height, "hop"), count(pieces, "piece"))
 	return a, nil
 }
 
@@ -272,6 +273,16 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 	return a.print(report, c.Name)
 }
 
+// spent says from now on whether more processor time was used than a limit allows: a busy machine finds what an
+// idle one does. It is nil for no limit.
+func spent(limit time.Duration, used func() time.Duration) func() bool {
+	if limit == 0 {
+		return nil
+	}
+	start := used()
+	return func() bool { return used()-start > limit }
+}
+
 // mostBeside is the number of GPUs up to which weft's own algorithms are simulated beside.
 const mostBeside = 256
 
@@ -324,10 +335,7 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		bar.show(fmt.Sprintf("%s of %s: trees", op, size))
 		start := time.Now()
 		f.wish.Tell = func(form string) { bar.show(fmt.Sprintf("%s of %s: %s", op, size, form)) }
-		f.wish.Stop = nil
-		if f.limit > 0 {
-			f.wish.Stop = func() bool { return time.Since(start) > f.limit }
-		}
+		f.wish.Stop = spent(f.limit, measure.Used)
 		f.wish.Split = true
 		s, err := sim.Synthesise(c.Graph, set, op, size, o, f.wish)
 		if err != nil {
@@ -345,10 +353,8 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
 			if len(set) <= mostBeside { // of more, weft's own algorithms take longer to simulate than the program to make
 				bar.show(fmt.Sprintf("%s of %s: weft's own algorithms", op, size))
-				beside, begun := o, time.Now()
-				if f.limit > 0 {
-					beside.Stop = func() bool { return time.Since(begun) > f.limit }
-				}
+				beside := o
+				beside.Stop = spent(f.limit, measure.Used)
 				if own, err := ownBest(c.Graph, set, op, f.wish.Root, size, beside); err == nil {
 					row.Builtin, row.Own = own.Program.Name, own.Result.Time
 					row.Slower = float64(row.Own) < asFast*float64(row.Time)
@@ -362,11 +368,9 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 	}
 	if last := sizes[len(sizes)-1]; (f.wish.Channels > 0 || f.wish.Trees > 0) && len(set) <= synth.MostShallow {
 		bar.show("what the limits cost")
-		free, start := f.wish, time.Now()
+		free := f.wish
 		free.Channels, free.Trees = 0, 0
-		if f.limit > 0 {
-			free.Stop = func() bool { return time.Since(start) > f.limit }
-		}
+		free.Stop = spent(f.limit, measure.Used)
 		if s, err := sim.Synthesise(c.Graph, set, op, last, o, free); err == nil && s.Result != nil {
 			a.Free = &synthSize{Bytes: last, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time, Rate: s.Result.AlgBW,
 				Share: float64(s.Result.AlgBW / s.Plan.Bound.Rate), Stopped: s.Stopped}
@@ -494,7 +498,7 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	}
 	for _, s := range a.Sizes {
 		if s.Stopped {
-			fmt.Fprintf(w, "\nat %s not all forms were simulated in the time of --limit: a longer one may find a faster form\n", s.Bytes)
+			fmt.Fprintf(w, "\nat %s not all forms were simulated in the processor time of --limit: a longer one may find a faster form\n", s.Bytes)
 		}
 	}
 	return nil

@@ -159,7 +159,7 @@ libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
 // emitTuner writes what NCCL should run, for its tuner plug-ins.
 func emitTuner(w io.Writer, c *cluster.Cluster, set []topo.NodeID, o tune.NCCLOptions, cal *tune.Calibration) error {
 	if len(set) < 2 {
-		return fmt.Errorf("a collective needs at least two GPUs; here are %d", len(set))
+		return fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
 	}
 	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, o)
 	if err != nil {
@@ -213,7 +213,7 @@ const maxExplained = 1024
 
 func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions, cal *tune.Calibration) (*explanation, error) {
 	if len(set) < 2 {
-		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(set))
+		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
 	}
 	m, err := tune.NewNCCL(c.Graph, set, c.Catalog, o)
 	if err != nil {

@@ -306,7 +306,7 @@ func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
 		gpus = gpus[:f.gpus]
 	}
 	if len(gpus) < 2 {
-		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
+		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(gpus))
 	}
 	return gpus, nil
 }

@@ -256,17 +256,27 @@ const (
 // mostProven is how many channels of all ranks together can be proven where they share chunks.
 const mostProven = 1 << 14
 
+// turnsTry is how trees take turns on few channels: each channel has each pieces of its own. Booked ones have few
+// pieces, and links of the fabric booked one after another.
+type turnsTry struct {
+	channels, each int
+	booked         bool
+}
+
 // ordered tries trees that take turns on few channels.
 func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error) error {
 	followed := p.Repeats()
-	tries := []struct{ channels, each int }{{4, 16}, {2, 32}, {8, 8}, {16, 4}, {1, 8}}
+	tries := []turnsTry{{4, 16, false}, {2, 32, false}, {8, 8, false}, {16, 4, false}, {1, 8, false}}
+	if s.Net.Ranks > mostAlike { // a round has transfers enough to keep links busy, and few pieces are quickly simulated
+		tries = append([]turnsTry{{4, 4, true}, {2, 4, true}}, tries...)
+	}
 	if followed > mostAlike { // few pieces first: every rank is simulated
-		tries = slices.Insert(tries, 0, struct{ channels, each int }{4, 2})
+		tries = append([]turnsTry{{4, 2, false}}, tries...)
 	}
 	if s.Net.Ranks > mostTried { // fabrics of that size have several pods, and fewer hosts are alike to the simulator
-		followed, tries = max(followed, mostTried), []struct{ channels, each int }{{2, 4}}
-		if wish.Channels == 1 {
-			tries[0].channels = 1
+		followed, tries = max(followed, mostTried), []turnsTry{{4, 1, true}}
+		if wish.Channels > 0 && wish.Channels < 4 {
+			tries[0] = turnsTry{min(wish.Channels, 2), 2, true}
 		}
 	}
 	messages := len(p.Ways) * (s.Net.Ranks - 1) / s.Net.Ranks * followed
@@ -281,11 +291,15 @@ func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error
 		if wish.Pieces > 0 {
 			each = max(wish.Pieces/max(c.channels/2, 1), 1)
 		}
-		name := fmt.Sprintf("%s in turn, %s for each channel", treeWord(p), pieceWord(each))
+		make, how := p.Ordered, "in turn"
+		if c.booked {
+			make, how = p.Booked, "in turn by booked links"
+		}
+		name := fmt.Sprintf("%s %s, %s for each channel", treeWord(p), how, pieceWord(each))
 		if messages*each*c.channels > 2*mostFollowed {
 			s.skip = true
 		}
-		if err := try(shape{name, func() (*sched.Program, error) { return p.Ordered("synth", each, c.channels) }}); err != nil {
+		if err := try(shape{name, func() (*sched.Program, error) { return make("synth", each, c.channels) }}); err != nil {
 			return err
 		}
 		if s.Program != nil && (s.Result == nil || s.reached(p, nearly)) {

@@ -103,6 +103,13 @@ func TestManyRanks(t *testing.T) {
 				if want := "rotation"; c.hosts == 9 && !op.Rooted() && rep.Method != want {
 					t.Errorf("%s: proven by %s, want %s", op, rep.Method, want)
 				}
+				booked, err := p.Booked("synth", 2, channels)
+				if err != nil {
+					t.Fatal(op, err)
+				}
+				if _, err := verify.Right(booked); err != nil {
+					t.Fatalf("%d hosts, %s booked on %d channels: %v", c.hosts, op, channels, err)
+				}
 			}
 		}
 	}

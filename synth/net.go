@@ -76,7 +76,7 @@ const grain = 1e6
 // NVLink does.
 func FromGraph(g *topo.Graph, gpus []topo.NodeID, o Options) (*Net, error) {
 	if len(gpus) < 2 {
-		return nil, fmt.Errorf("a collective needs at least two GPUs; here are %d", len(gpus))
+		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(gpus))
 	}
 	b := &builder{g: g, o: o, net: &Net{Name: g.Name, Ranks: len(gpus), Unit: grain}, at: map[place]int{}, known: map[[2]int]int{}}
 	for _, gpu := range gpus {
@@ -114,7 +114,7 @@ func FromGraph(g *topo.Graph, gpus []topo.NodeID, o Options) (*Net, error) {
 	n := b.net
 	n.tidy()
 	if left := n.apart(); left != nil {
-		return nil, fmt.Errorf("no path joins %s to the other GPUs; a schedule needs one network", n.ranks(left))
+		return nil, fmt.Errorf("no path joins %s to the other GPUs; a schedule needs one network: leave them out with --gpus", n.ranks(left))
 	}
 	return n, nil
 }

@@ -36,6 +36,7 @@ var rows = []struct {
 // turn is one thing that a rank does for a tree.
 type turn struct {
 	start      float64 // when, were all pieces to flow at the rate of their links; late if it takes one in
+	span       float64 // how long, for one that sends
 	order      int     // of turns that start at the same time
 	kind       int
 	way        int
@@ -55,7 +56,7 @@ func (t *timetable) follow(x, y *turn) {
 	}
 	x.needs = append(x.needs, y)
 	after := y.stage
-	if y.side != x.side || t.slots != nil && x.kind < takeOut && y.kind >= takeOut {
+	if t.roads == nil && (y.side != x.side || t.slots != nil && x.kind < takeOut && y.kind >= takeOut) {
 		after++
 	}
 	x.stage = max(x.stage, after)
@@ -97,6 +98,7 @@ type timetable struct {
 	moves  []*turn // sending ends, in the order that they were found
 	stages int     // the last one
 	slots  []int   // by transfer, in the order that they are found: when in a round; nil where each waits for what it passes on
+	roads  *roads  // links that are booked; nil where only those of ranks count
 }
 
 // round is how long one takes by the links of ranks.
@@ -139,20 +141,36 @@ func (t *timetable) longest(side int) int {
 //
 // Each channel, or each pair of them, has each pieces of its own.
 func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) {
-	n := p.Net.Ranks
 	if len(p.Ways) == 0 {
 		return nil, fmt.Errorf("the plan has no trees")
 	}
-	t := p.timetable(channels > 1, nil)
+	t := p.timetable(channels > 1, nil, nil)
 	all := []*timetable{t} // for each pair of channels, or for all alike
 	if slots := t.colours(); slots != nil {
-		if u := p.timetable(channels > 1, slots); u.round()*float64(each+u.stages) < t.round()*float64(each+t.stages) {
+		if u := p.timetable(channels > 1, slots, nil); u.round()*float64(each+u.stages) < t.round()*float64(each+t.stages) {
 			t, all = u, []*timetable{u}
 			for pair := 1; pair < channels/t.sides && t.crossing(); pair++ {
-				all = append(all, p.timetable(channels > 1, t.shifted(pair, channels/t.sides)))
+				all = append(all, p.timetable(channels > 1, t.shifted(pair, channels/t.sides), nil))
 			}
 		}
 	}
+	return p.written(name, each, channels, all)
+}
+
+// Booked writes the plan as Ordered does, with all turns of a piece in one round: transfers are
+// booked on the links of the fabric that they share, one after another, and each comes after what
+// it passes on. A round of very many transfers keeps links busy that way while a piece goes
+// down its trees, so that few pieces are enough.
+func (p *Plan) Booked(name string, each, channels int) (*sched.Program, error) {
+	if len(p.Ways) == 0 {
+		return nil, fmt.Errorf("the plan has no trees")
+	}
+	return p.written(name, each, channels, []*timetable{p.timetable(channels > 1, nil, p.Net.roads(p.Repeats()))})
+}
+
+// written writes a program of timetables, one for each pair of channels, or one for all alike.
+func (p *Plan) written(name string, each, channels int, all []*timetable) (*sched.Program, error) {
+	n, t := p.Net.Ranks, all[0]
 	pieces := each * channels / t.sides
 	if channels < 1 || channels%t.sides != 0 || each < 1 || pieces > 1<<16 {
 		return nil, fmt.Errorf("%d pieces for each of %d channels, which come in groups of %d; want 1 piece or more, and at most %d in all", each, channels, t.sides, 1<<16)
@@ -261,6 +279,8 @@ func (p *Plan) Ordered(name string, each, channels int) (*sched.Program, error) 
 	if t.stages > 0 && t.sides == 1 { // not all have a piece in the first rounds and in the last
 		fmt.Fprintf(&body, "      if %s <= p && p <= %s+%d:\n", look("stage"), look("stage"), each-1)
 		indent += "  "
+	} else if t.sides == 2 && t.stages == 0 { // who waits for a step counts all entries
+		fmt.Fprintf(&body, "      if %s == %d:\n        wait channel c^1 done 0\n", look("kind"), nothing)
 	} else if t.stages > 0 { // not all have a piece in the first rounds and in the last; who waits for a step counts these, too
 		fmt.Fprintf(&body, "      if %s < %s || %s+%d < p || %s == %d:\n        wait channel c^1 done 0\n      else:\n", "p", look("stage"), look("stage"), each-1, look("kind"), nothing)
 		indent += "  "
@@ -287,9 +307,9 @@ func (p *Plan) Repeats() int {
 //
 // A transfer starts when its ranks are free and what it passes on is there, or in the slot
 // of a round that is given for it: then what it passes on came in a round before.
-func (p *Plan) timetable(apart bool, slots []int) *timetable {
+func (p *Plan) timetable(apart bool, slots []int, roads *roads) *timetable {
 	n := p.Net.Ranks
-	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}, slots: slots}
+	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}, slots: slots, roads: roads}
 	if inside, outside := p.Net.faces(); apart && inside > 0 && outside > 0 {
 		t.sides = 2
 		t.cost = [2]float64{1 / inside, 1 / outside}
@@ -319,7 +339,7 @@ func (p *Plan) timetable(apart bool, slots []int) *timetable {
 	for d := high - 1; d >= 0; d-- {
 		came := map[[2]int][]*turn{} // by way and parent
 		var keys [][2]int
-		for _, h := range p.hops(ups, d) {
+		t.pick(p.hops(ups, d), true, ready, func(h hop) {
 			root := ways[h.way].Up.Root
 			kind := sendSum
 			if len(ups[h.way].kids[h.child]) == 0 {
@@ -338,12 +358,15 @@ func (p *Plan) timetable(apart bool, slots []int) *timetable {
 				keys = append(keys, key)
 			}
 			came[key] = append(came[key], take)
-		}
+		})
 		for _, key := range keys { // sums are added in the order they come
 			way, v, list := key[0], key[1], came[key]
 			root := v == ways[way].Up.Root
 			slices.SortFunc(list, func(a, b *turn) int {
-				if t.slots != nil {
+				switch {
+				case t.roads != nil:
+					return cmp.Compare(a.order, b.order)
+				case t.slots != nil:
 					return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.side, b.side), a.compare(b))
 				}
 				return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.side, b.side), cmp.Compare(a.order, b.order))
@@ -360,7 +383,7 @@ func (p *Plan) timetable(apart bool, slots []int) *timetable {
 				if k > 0 {
 					t.follow(x, list[k-1])
 				}
-				last[way][v], ready[way][v] = x, max(ready[way][v], x.mate.start+t.cost[x.side]*float64(ways[way].Weight))
+				last[way][v], ready[way][v] = x, max(ready[way][v], x.mate.start+x.mate.span)
 			}
 		}
 	}
@@ -375,7 +398,7 @@ func (p *Plan) timetable(apart bool, slots []int) *timetable {
 		}
 	}
 	for d := range low {
-		for _, h := range p.hops(downs, d) {
+		t.pick(p.hops(downs, d), false, ready, func(h hop) {
 			w := &ways[h.way]
 			give, take := t.move(h.way, w.Down.Root, h.parent, h.child, sendOut, takeOut, ready[h.way][h.parent])
 			if w.Up == nil && h.parent == w.Down.Root {
@@ -383,8 +406,11 @@ func (p *Plan) timetable(apart bool, slots []int) *timetable {
 			}
 			t.follow(give, last[h.way][h.parent])
 			t.follow(take, sums[h.way][h.child]) // the result takes the place of the sum
-			last[h.way][h.child], ready[h.way][h.child] = take, give.start+t.cost[give.side]*float64(w.Weight)
-		}
+			last[h.way][h.child], ready[h.way][h.child] = take, give.start+give.span
+			if t.roads != nil {
+				ready[h.way][h.child] = take.start
+			}
+		})
 	}
 	t.settle()
 	return t
@@ -574,21 +600,23 @@ func (n *Net) distant() func(a, b int) bool {
 // move books a transfer from one rank to another.
 func (t *timetable) move(way, root, from, to, give, take int, ready float64) (a, b *turn) {
 	n := t.plan.Net.Ranks
-	side := 0
-	if t.sides == 2 && t.plan.Net.Hosts[from] != t.plan.Net.Hosts[to] {
-		side = 1
-	}
+	side, weight := t.side(from, to), float64(t.plan.Ways[way].Weight)
 	out, in := &t.ports[from%t.period][side], &t.ports[to%t.period][side]
-	start := max(ready, out.sends, in.takes)
-	if t.slots != nil {
-		start = t.cost[side] * float64(t.plan.Ways[way].Weight) * float64(t.slots[t.count])
+	start, span := max(ready, out.sends, in.takes), t.cost[side]*weight
+	switch {
+	case t.slots != nil:
+		start = span * float64(t.slots[t.count])
+	case t.roads != nil:
+		links := t.roads.way(from, to)
+		start, span = t.roads.start(links, start), t.roads.span(links)*weight
+		t.roads.book(links, start, weight)
 	}
-	end := start + t.cost[side]*float64(t.plan.Ways[way].Weight)
+	end := start + span
 	out.sends, in.takes = max(out.sends, end), max(in.takes, end)
 	t.count++
-	a = &turn{start: start, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n, rank: from, side: side}
+	a = &turn{start: start, span: span, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n, rank: from, side: side}
 	b = &turn{start: start, order: t.count, kind: take, way: way, root: (root - to + n) % n, peer: (from - to + n) % n, rank: to, side: side}
-	b.start += late * (end - start)
+	b.start += late * span
 	a.mate, b.mate = b, a
 	t.add(a)
 	t.add(b)
@@ -620,7 +648,7 @@ func (t *timetable) settle() {
 		slices.SortStableFunc(t.moves, (*turn).compare)
 	}
 	after := func(x, y *turn) {
-		if y != nil && y.side == x.side && y.stage == x.stage {
+		if y != nil && (y.side == x.side || t.roads != nil) && y.stage == x.stage {
 			x.start = max(x.start, y.start+least)
 		}
 	}

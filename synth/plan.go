@@ -80,7 +80,7 @@ func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
 	case sched.AllReduce:
 		err = p.reduce(wish)
 	default:
-		return nil, fmt.Errorf("no trees for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast and reduce", op)
+		return nil, fmt.Errorf("no trees for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast and reduce; 'weft explain --bound --op %s' says what no schedule beats", op, op)
 	}
 	if err != nil {
 		return nil, err

@@ -44,15 +44,17 @@ func TestPlansReachTheBound(t *testing.T) {
 				if p.Exact.Cmp(p.Bound.Exact) != 0 {
 					t.Errorf("%s: trees reach %s of %s", op, p.Exact.RatString(), p.Bound.Exact.RatString())
 				}
-				ordered, err := p.Ordered("synth", 2, 4)
-				if err != nil {
-					t.Fatal(op, err)
-				}
-				if _, err := verify.Program(ordered); err != nil {
-					t.Fatalf("%s, in order: %v\n%s", op, err, ordered)
-				}
-				if ordered.Channels() != 4 {
-					t.Errorf("%s, in order: %d channels, want 4", op, ordered.Channels())
+				for how, write := range map[string]func(string, int, int) (*sched.Program, error){"in order": p.Ordered, "booked": p.Booked} {
+					prog, err := write("synth", 2, 4)
+					if err != nil {
+						t.Fatal(op, err)
+					}
+					if _, err := verify.Program(prog); err != nil {
+						t.Fatalf("%s, %s: %v\n%s", op, how, err, prog)
+					}
+					if prog.Channels() != 4 {
+						t.Errorf("%s, %s: %d channels, want 4", op, how, prog.Channels())
+					}
 				}
 				for lanes := range 3 {
 					prog, err := p.Program("synth", 3, lanes)

@@ -87,7 +87,7 @@ func Read(name, text string) (*Net, error) {
 	}
 	n.Ranks = ranks + 1
 	if n.Ranks < 2 {
-		return nil, fmt.Errorf("%d ranks; a schedule needs at least two, named r0, r1 and so on", n.Ranks)
+		return nil, fmt.Errorf("ranks found: %d; a schedule needs at least two, named r0, r1 and so on", n.Ranks)
 	}
 	var switches []string
 	for end := range at {

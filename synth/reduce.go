@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -269,7 +270,9 @@ func (n *Net) border(parts []Cut, adds bool) string {
 	return fmt.Sprintf("between %d groups, %s every byte crosses %d times, up to its sum and down again, and links of %s %s", len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
 }
 
-func unitRate(n *Net, c int64) string { return fmt.Sprint(float64(c)*float64(n.Unit)/1e9) + " GB/s" }
+func unitRate(n *Net, c int64) string {
+	return strconv.FormatFloat(float64(c)*float64(n.Unit)/1e9, 'f', -1, 64) + " GB/s"
+}
 
 // parts looks for disjoint sets that cover the ranks and prove that an
 // all-reduce cannot be faster. A tree up and one down cross the borders of m
@@ -503,6 +506,25 @@ func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
 	if len(sets) == 2 {
 		n.divide(part)
 	}
+	if !adds {
+		return n.trimmed(part, len(sets), false)
+	}
+	// Switches that add are each in some set: near their ranks, or all of the fabric in the first one.
+	one := slices.Clone(part)
+	for v := n.Ranks; v < n.Nodes(); v++ {
+		if n.Hosts[v] < 0 {
+			one[v] = 0
+		}
+	}
+	cuts, rate := n.trimmed(part, len(sets), true)
+	if whole, r := n.trimmed(one, len(sets), true); r != nil && (rate == nil || r.Cmp(rate) < 0) {
+		return whole, r
+	}
+	return cuts, rate
+}
+
+// trimmed moves switches to where borders are smallest, and evaluates the parts that result.
+func (n *Net) trimmed(part []int, sets int, adds bool) ([]Cut, *big.Rat) {
 	in, out := n.sides()
 	// what a switch's borders are, in a part or in none
 	border := func(v, p int) int64 {
@@ -552,7 +574,7 @@ func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
 			}
 		}
 	}
-	cuts := make([]Cut, len(sets))
+	cuts := make([]Cut, sets)
 	for i := range cuts {
 		nodes := make([]bool, n.Nodes())
 		for v := range nodes {
@@ -578,5 +600,5 @@ func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
 			sum += e.Cap
 		}
 	}
-	return cuts, ratio(sum, int64(4*(len(sets)-1)))
+	return cuts, ratio(sum, int64(4*(sets-1)))
 }

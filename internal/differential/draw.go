@@ -120,7 +120,10 @@ func made(rng *rand.Rand, n int) (*sched.Program, string) {
 	case 1:
 		how, op = "one shot", sched.AllReduce
 		p, err = net.OneShot("synth")
-	case 2, 3:
+	case 3:
+		how = "trees in turn by booked links"
+		p, err = plan.Booked("synth", 1+rng.IntN(3), []int{1, 2, 4}[rng.IntN(3)])
+	case 2:
 		how = "trees in turn"
 		p, err = plan.Ordered("synth", 1+rng.IntN(3), []int{1, 2, 4}[rng.IntN(3)])
 	default:
