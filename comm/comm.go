@@ -141,13 +141,16 @@ type world struct {
 	pulls   bool             // every rank may copy out of memory that others do not see
 	links   cost.Links       // what the choice of programs is based on
 	choices *choice.Tables
-	made    *choice.Programs // that were made for these links; nil for none
-	key     choice.Key       // what is kept of the links belongs to
-	hosts   []int            // by rank of the endpoint
-	apart   []string         // by rank: why it shares no memory with the host it says it is on; empty if it does
-	pids    []int            // of processes, by rank of the endpoint
-	local   int              // ranks on this machine, which share its cores
-	shared  int              // hosts that share the cores of a machine, at most
+
+	hostTables map[int]*choice.Table // by ranks: of phases inside hosts, where these are not all of the host; guarded by mu
+
+	made   *choice.Programs // that were made for these links; nil for none
+	key    choice.Key       // what is kept of the links belongs to
+	hosts  []int            // by rank of the endpoint
+	apart  []string         // by rank: why it shares no memory with the host it says it is on; empty if it does
+	pids   []int            // of processes, by rank of the endpoint
+	local  int              // ranks on this machine, which share its cores
+	shared int              // hosts that share the cores of a machine, at most
 
 	inside, across *world // nil but where transports are mixed
 	mates          []int  // of inside: the ranks of all that its ranks are

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/bits"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/calls"
@@ -22,7 +23,7 @@ import (
 // Where ranks of a host share memory and hosts do not, a collective runs in phases
 // (algo.Levels), each on a communicator of its own: that of the ranks of this host, which
 // runs flat programs in shared memory, or that of the ranks of one number on all hosts,
-// which sends messages. The program of all phases is the one that is proven and
+// which sends messages; of the first ranks, where hosts have different numbers of ranks. The program of all phases is the one that is proven and
 // simulated; the phases' programs are the parts that it is made of.
 
 // divided is an endpoint whose ranks see the memory of some and not of others.
@@ -87,23 +88,48 @@ func (w *world) findInside() {
 	if w.inside == nil {
 		return
 	}
-	in, near := w.links, w.links.Near
-	n := w.inside.ep.Size()
-	in.Kind, in.Ranks, in.Far = w.inside.ep.Can().Name, n, cost.Link{}
-	in.Sync = float64(bits.Len(uint(n-1))) * (near.Alpha + 2*near.Post)
-	w.inside.links = in
+	w.inside.links = w.linksOf(w.inside.ep.Size())
 	w.across.links = w.links
 }
 
-// levels is how a communicator of several hosts, each with as many ranks, runs collectives.
+// linksOf is what links cost inside a host of n ranks.
+func (w *world) linksOf(n int) cost.Links {
+	in, near := w.links, w.links.Near
+	in.Kind, in.Ranks, in.Far = w.inside.ep.Can().Name, n, cost.Link{}
+	in.Sync = float64(bits.Len(uint(n-1))) * (near.Alpha + 2*near.Post)
+	return in
+}
+
+// within is the table of choices for n ranks of a host that carry out phases. It is the same on all hosts, also on those that have
+// more ranks besides: all must take the same programs.
+func (w *world) within(n int) *choice.Table {
+	if n == w.inside.links.Ranks {
+		return w.inside.tables().For(make([]int, n))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hostTables[n] == nil {
+		if w.hostTables == nil {
+			w.hostTables = map[int]*choice.Table{}
+		}
+		w.hostTables[n] = choice.New(w.linksOf(n), w.inside.ep.Can(), n, nil)
+	}
+	return w.hostTables[n]
+}
+
+// levels is how a communicator of several hosts runs collectives.
 type levels struct {
-	inner, outer *Comm
-	local, hosts int
-	seat, home   int // this rank's number on its host, and its host's
+	inner, outer *Comm // outer is nil on ranks that do not talk to other hosts
+	sizes        []int // ranks of each host, one after the other
+	first        []int // the first rank of each host
+	local, hosts int   // local is 0 where hosts have different numbers of ranks
+	seat, home   int   // this rank's number on its host, and its host's
 	spare        []byte
-	table        *choice.Table // of the phases between hosts
-	post         unit.Time     // what a message between hosts takes of a core
-	canonical    bool          // sums are in the canonical order
+	table        *choice.Table                 // of the phases between hosts
+	within       func(ranks int) *choice.Table // of those inside a host, by its ranks
+	whole        *choice.Table                 // of calls that do not run in phases
+	post         unit.Time                     // what a message between hosts takes of a core
+	canonical    bool                          // sums are in the canonical order
 	built        map[string]*sched.Program
 }
 
@@ -116,8 +142,8 @@ type leveled struct {
 	predicted unit.Time
 }
 
-// layer makes the communicators of the phases, if there are to be phases: where there are several hosts, with as many
-// ranks each, at least two, host by host.
+// layer makes the communicators of the phases, if there are to be phases: where there are several hosts, some with several ranks,
+// host by host.
 func (c *Comm) layer(ctx context.Context) error {
 	w := c.world
 	if w.inside == nil {
@@ -128,29 +154,45 @@ func (c *Comm) layer(ctx context.Context) error {
 		hosts[i] = w.hosts[m]
 	}
 	explains := w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1
-	local, why := blocks(hosts)
-	if local == 0 {
+	sizes, why := blocks(hosts)
+	if sizes == nil {
 		if explains && why != "" {
 			_, err := fmt.Fprintf(w.cfg.Explain, "no phases, as %s: every call is one program of all ranks, and each message takes its pair's way\n", why)
 			return err
 		}
 		return nil
 	}
-	l := &levels{local: local, hosts: len(hosts) / local, seat: c.Rank() % local, home: c.Rank() / local, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
+	l := &levels{sizes: sizes, hosts: len(sizes), within: w.within, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
+	if slices.Max(sizes) == slices.Min(sizes) {
+		l.local = sizes[0]
+	}
+	for at, h := 0, 0; h < l.hosts; h++ {
+		if l.first = append(l.first, at); at <= c.Rank() {
+			l.home, l.seat = h, c.Rank()-at
+		}
+		at += sizes[h]
+	}
 	var err error
 	if l.inner, err = c.split(ctx, l.home, l.seat); err != nil {
 		return err
 	}
-	if l.outer, err = c.split(ctx, l.seat, l.home); err != nil {
+	color := l.seat
+	if l.local == 0 && l.seat > 0 {
+		color = -1
+	}
+	if l.outer, err = c.split(ctx, color, l.home); err != nil {
 		_ = l.inner.Close()
 		return err
 	}
-	l.inner.above, l.outer.above = c, c
+	l.inner.above, l.inner.library.choices = c, w.within(sizes[l.home])
+	if l.outer != nil {
+		l.outer.above = c
+	}
 	each := make([]int, l.hosts)
 	for i := range each {
 		each[i] = i
 	}
-	l.table = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each)
+	l.table, l.whole = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each), c.library.table()
 	l.post = cost.Span(w.across.links.Far.Post)
 	c.levels = l
 	if explains {
@@ -159,29 +201,23 @@ func (c *Comm) layer(ctx context.Context) error {
 	return nil
 }
 
-// blocks is how many ranks each host has where there are to be phases: several hosts, with as many ranks each, at least two, and ranks
-// that are numbered host by host. Else it is 0, and why says what is in the way where some host has several ranks.
-func blocks(hosts []int) (local int, why string) {
-	on, runs := map[int]int{}, 0
+// blocks is how many ranks each host has where there are to be phases: several hosts, some with several ranks, and ranks
+// that are numbered host by host. Else it is nil, and why says what is in the way where some host has several ranks.
+func blocks(hosts []int) (sizes []int, why string) {
+	on := map[int]bool{}
 	for r, h := range hosts {
-		on[h]++
-		if r == 0 || hosts[r-1] != h {
-			runs++
+		if on[h] = true; r == 0 || hosts[r-1] != h {
+			sizes = append(sizes, 0)
 		}
-	}
-	least, most := len(hosts), 0
-	for _, n := range on {
-		least, most = min(least, n), max(most, n)
+		sizes[len(sizes)-1]++
 	}
 	switch {
-	case len(on) < 2 || most < 2:
-		return 0, ""
-	case least < most:
-		return 0, fmt.Sprintf("hosts have %d to %d ranks", least, most)
-	case runs > len(on):
-		return 0, "ranks are not numbered host by host"
+	case len(on) < 2 || len(on) == len(hosts):
+		return nil, ""
+	case len(sizes) > len(on):
+		return nil, "ranks are not numbered host by host"
 	}
-	return most, ""
+	return sizes, ""
 }
 
 // last reports whether no other communicator of the process is left, but for those of phases.
@@ -191,7 +227,9 @@ func (c *Comm) last() bool {
 		c = c.above
 	}
 	if c.levels != nil {
-		refs = 3
+		if refs++; c.levels.outer != nil {
+			refs++
+		}
 	}
 	return c.world.refs.Load() <= refs
 }
@@ -203,12 +241,19 @@ func (l *levels) close() error {
 		err = l.inner.world.ep.Verbs().Free(l.spare)
 		l.spare = nil
 	}
-	return errors.Join(err, l.inner.Close(), l.outer.Close())
+	if l.outer != nil {
+		err = errors.Join(err, l.outer.Close())
+	}
+	return errors.Join(err, l.inner.Close())
 }
 
 // serves reports whether a call can run in phases. Canonical sums can if the sum of a host is part of them: hosts of 2^k ranks, one
 // after the other, have one each.
 func (l *levels) serves(r *request) bool {
+	if l.local == 0 {
+		_, err := algo.NewUneven(r.Op, l.sizes, max(r.Root, 0))
+		return err == nil && r.Counts == nil && !l.canonical
+	}
 	switch r.Op {
 	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
 		return r.Counts == nil && (!l.canonical || l.local&(l.local-1) == 0)
@@ -218,60 +263,39 @@ func (l *levels) serves(r *request) bool {
 	return false
 }
 
+// part is a program of a phase, for hosts of this number of ranks, or for this number of hosts.
+type part struct{ phase, ranks int }
+
+// parts are the programs of phases.
+type parts struct {
+	*leveled
+	programs map[part]*sched.Program
+	names    []string // of the algorithms, by phase
+	took     unit.Time
+}
+
 // choose finds the phases for a call of the given size, and their program.
 func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *sched.Program, string, error) {
-	var best *leveled
-	var program *sched.Program
-	var times [2]unit.Time
-	var chosen []string
-	for i, leader := range []bool{false, true} {
-		if leader && op == sched.AllToAll {
+	var best *parts
+	var reasons []string
+	for _, leader := range []bool{false, true} {
+		if leader && op == sched.AllToAll || !leader && l.local == 0 {
 			continue
 		}
-		phases, err := algo.NewLevels(op, l.local*l.hosts, l.local, root, leader)
+		x, err := l.plan(op, root, bytes, leader)
 		if err != nil {
 			return nil, nil, "", err
 		}
-		x := &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, len(phases.Phases))}
-		parts, names := make([]*sched.Program, len(phases.Phases)), make([]string, len(phases.Phases))
-		for k := range phases.Phases {
-			ph := &phases.Phases[k]
-			table, size := l.inner.library.table(), bytes*int64(ph.Cells)/int64(phases.Cells)
-			if ph.Across {
-				table = l.table
-			}
-			if ph.Across && ph.Only < 0 { // the ranks of a host share its way out, and send one after another
-				size *= int64(l.local)
-				times[i] += unit.Time(l.local-1) * l.post
-			} else if ph.Across { // one rank of a host fills half of its way out: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
-				size *= 2
-			}
-			pick, err := table.Pick(ph.Op, ph.Root, size, l.canonical)
-			if err != nil {
-				return nil, nil, "", err
-			}
-			if parts[k], names[k] = pick.Program, pick.Algo; ph.Across {
-				x.outer[k] = pick.Program
-			}
-			times[i] += pick.Predicted * unit.Time(ph.Times)
-		}
-		if best != nil && times[1] >= times[0] {
-			break
-		}
-		if best, chosen = x, names; program != nil {
-			program = nil
-		}
-		if program, err = l.compose(x, parts); err != nil {
-			return nil, nil, "", err
+		reasons = append(reasons, map[bool]string{false: "every rank in ", true: "leaders in "}[leader]+x.took.String())
+		if best == nil || x.took < best.took {
+			best = x
 		}
 	}
-	if best.predicted = times[0]; best.leader {
-		best.predicted = times[1]
+	program, err := l.compose(best)
+	if err != nil {
+		return nil, nil, "", err
 	}
-	reason := "predicted " + times[0].String()
-	if times[1] > 0 {
-		reason = fmt.Sprintf("every rank in %s, leaders in %s", times[0], times[1])
-	}
+	best.predicted = best.took
 	how := ""
 	for k := range best.Phases {
 		sep, where := " + ", "inside"
@@ -281,25 +305,101 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 		if best.Phases[k].Across {
 			where = "between"
 		}
-		how += fmt.Sprintf("%s%s %s by %s", sep, best.Phases[k].Op, where, chosen[k])
+		how += fmt.Sprintf("%s%s %s by %s", sep, best.Phases[k].Op, where, best.names[k])
 	}
-	return best, program, how + "; " + reason, nil
+	return best.leveled, program, how + "; " + strings.Join(reasons, ", "), nil
+}
+
+// plan finds the programs of the phases of a call, by leaders or by all ranks.
+func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (*parts, error) {
+	phases, err := algo.NewLevels(op, max(l.local, 1)*l.hosts, max(l.local, 1), root, leader)
+	if l.local == 0 {
+		phases, err = algo.NewUneven(op, l.sizes, root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := len(phases.Phases)
+	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n)}, programs: map[part]*sched.Program{}, names: make([]string, n)}
+	for k := range phases.Phases {
+		ph := &phases.Phases[k]
+		size := bytes * int64(ph.Cells) / int64(phases.Cells)
+		if !ph.Across {
+			if err := l.planInside(x, k, size); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if ph.Only < 0 { // the ranks of a host share its way out, and send one after another
+			size *= int64(l.local)
+			x.took += unit.Time(l.local-1) * l.post
+		} else if l.local > 0 { // one rank of a host fills half of its way out, where others would fill the rest: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
+			size *= 2
+		}
+		pick, err := l.table.Pick(ph.Op, ph.Root, size, l.canonical)
+		if err != nil {
+			return nil, err
+		}
+		x.programs[part{k, l.hosts}], x.outer[k], x.names[k] = pick.Program, pick.Program, pick.Algo
+		x.took += pick.Predicted * unit.Time(ph.Times)
+	}
+	return x, nil
+}
+
+// planInside finds the programs of a phase inside hosts, one for each number of ranks. The slowest host counts.
+func (l *levels) planInside(x *parts, k int, bytes int64) error {
+	ph := &x.Phases[k]
+	var longest unit.Time
+	for _, ranks := range x.Distinct() {
+		if ranks == 1 { // it copies
+			p, err := alone(ph.Op)
+			if err != nil {
+				return err
+			}
+			x.programs[part{k, 1}] = p
+			continue
+		}
+		pick, err := l.within(ranks).Pick(ph.Op, ph.Root, bytes, l.canonical)
+		if err != nil {
+			return err
+		}
+		x.programs[part{k, ranks}], x.names[k] = pick.Program, pick.Algo
+		longest = max(longest, pick.Predicted)
+	}
+	x.took += longest * unit.Time(ph.Times)
+	return nil
+}
+
+// alone is the program of a phase on a host of one rank.
+func alone(op sched.Collective) (*sched.Program, error) {
+	a, err := algo.Find("direct")
+	if err == nil && !a.Serves(op) {
+		a, err = algo.Find("rank-order")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.Program(algo.Spec{Op: op, Ranks: 1})
 }
 
 // compose is the program of phases, built once.
-func (l *levels) compose(x *leveled, parts []*sched.Program) (*sched.Program, error) {
+func (l *levels) compose(x *parts) (*sched.Program, error) {
 	name := "two-level"
 	if x.leader {
 		name = "leader"
 	}
 	key := fmt.Sprint(name, x.Op, x.Root)
-	for _, p := range parts {
-		key += fmt.Sprintf(" %p", p)
+	for k := range x.Phases {
+		for _, ranks := range append(x.Distinct(), l.hosts) {
+			if p := x.programs[part{k, ranks}]; p != nil {
+				key += fmt.Sprintf(" %s", p.Digest())
+			}
+		}
 	}
 	if p := l.built[key]; p != nil {
 		return p, nil
 	}
-	p, err := x.Program(name, parts)
+	p, err := x.Compose(name, func(phase, ranks int) *sched.Program { return x.programs[part{phase, ranks}] })
 	if err == nil {
 		l.built[key] = p
 	}
@@ -308,7 +408,11 @@ func (l *levels) compose(x *leveled, parts []*sched.Program) (*sched.Program, er
 
 // explain prints which phases run at which sizes.
 func (l *levels) explain(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "phases on %d hosts of %d ranks:\n", l.hosts, l.local); err != nil {
+	of := fmt.Sprint(l.local)
+	if l.local == 0 {
+		of = strings.Trim(strings.ReplaceAll(fmt.Sprint(l.sizes), " ", ", "), "[]")
+	}
+	if _, err := fmt.Fprintf(w, "phases on %d hosts of %s ranks:\n", l.hosts, of); err != nil {
 		return err
 	}
 	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier} {
@@ -322,6 +426,11 @@ func (l *levels) explain(w io.Writer) error {
 				return err
 			}
 			how := p.Name
+			if whole, err := l.instead(op, 0, bytes, x); err != nil {
+				return err
+			} else if whole != nil {
+				how, reason, x = "no phases, "+whole.Algo, whole.Reason, &leveled{}
+			}
 			for k, part := range x.outer {
 				if part != nil {
 					how += fmt.Sprintf(", %s between hosts by %s", x.Phases[k].Op, part.Name)
@@ -339,6 +448,19 @@ func (l *levels) explain(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// instead is the program of all ranks at once if it is faster than phases: of an all-to-all, which in phases copies what leaves a host once
+// more, and where leaders must do for hosts of different sizes. Else it is nil.
+func (l *levels) instead(op sched.Collective, root int, bytes int64, x *leveled) (*choice.Pick, error) {
+	if op != sched.AllToAll && l.local > 0 {
+		return nil, nil
+	}
+	whole, err := l.whole.Pick(op, root, bytes, false)
+	if err != nil || whole.Predicted >= x.predicted {
+		return nil, err
+	}
+	return whole, nil
 }
 
 // tokens are the elements that a barrier passes on.
@@ -561,9 +683,9 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 	}
 	up := func(r int) int {
 		if sub == c.levels.inner {
-			return c.levels.home*c.levels.local + r
+			return c.levels.first[c.levels.home] + r
 		}
-		return r*c.levels.local + c.levels.seat
+		return c.levels.first[r] + c.levels.seat
 	}
 	var ranks []int
 	for _, r := range f.Culprits {

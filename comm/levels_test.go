@@ -1,15 +1,16 @@
 package comm
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// Collectives are right however ranks are dealt out to hosts: in phases where hosts have as many ranks each, host by host,
-// and as a whole where they have not.
+// Collectives are right however ranks are dealt out to hosts: in phases where ranks are numbered host by host, and as a whole where
+// they are not.
 func TestHostsOfSeveralRanks(t *testing.T) {
-	layouts := bounded.First(2, "aaabbb", "aaab", "abab", "aabb", "aabbcc", "aaaa", "abcd")
+	layouts := bounded.First(3, "aaab", "aaabbb", "abbcc", "abab", "aabb", "aabbcc", "aaaa", "abcd")
 	if testing.Short() {
 		layouts = layouts[:1]
 	}
@@ -86,23 +87,22 @@ func TestFaultsInPhases(t *testing.T) {
 	}
 }
 
-// Phases need hosts with as many ranks each, numbered host by host; else --explain says what is in the way.
+// Phases need ranks that are numbered host by host, and a host with several; else --explain says what is in the way.
 func TestBlocks(t *testing.T) {
 	for _, x := range []struct {
-		hosts []int
-		local int
-		why   string
+		hosts, sizes []int
+		why          string
 	}{
-		{[]int{0, 0, 1, 1}, 2, ""},
-		{[]int{1, 1, 1, 0, 0, 0}, 3, ""},
-		{[]int{0, 0, 0, 1}, 0, "hosts have 1 to 3 ranks"},
-		{[]int{0, 0, 1, 2, 2}, 0, "hosts have 1 to 2 ranks"},
-		{[]int{0, 1, 0, 1}, 0, "ranks are not numbered host by host"},
-		{[]int{0, 1, 2}, 0, ""},
-		{[]int{0, 0, 0}, 0, ""},
+		{[]int{0, 0, 1, 1}, []int{2, 2}, ""},
+		{[]int{1, 1, 1, 0, 0, 0}, []int{3, 3}, ""},
+		{[]int{0, 0, 0, 1}, []int{3, 1}, ""},
+		{[]int{0, 0, 1, 2, 2}, []int{2, 1, 2}, ""},
+		{[]int{0, 1, 0, 1}, nil, "ranks are not numbered host by host"},
+		{[]int{0, 1, 2}, nil, ""},
+		{[]int{0, 0, 0}, nil, ""},
 	} {
-		if local, why := blocks(x.hosts); local != x.local || why != x.why {
-			t.Errorf("%v: %d, %q; want %d, %q", x.hosts, local, why, x.local, x.why)
+		if sizes, why := blocks(x.hosts); !slices.Equal(sizes, x.sizes) || why != x.why {
+			t.Errorf("%v: %v, %q; want %v, %q", x.hosts, sizes, why, x.sizes, x.why)
 		}
 	}
 }

@@ -196,14 +196,10 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
 			return nil, err
 		}
-		if r.Op == sched.AllToAll { // in phases what leaves a host is copied once more
-			whole, err := p.table().Pick(r.Op, 0, k.bytes, false)
-			if err != nil {
-				return nil, err
-			}
-			if whole.Predicted < levels.predicted {
-				levels, program, reason = nil, whole.Program, whole.Reason
-			}
+		if whole, err := l.instead(r.Op, k.root, k.bytes, levels); err != nil {
+			return nil, err
+		} else if whole != nil {
+			levels, program, reason = nil, whole.Program, whole.Reason
 		}
 	} else if program == nil {
 		var err error

@@ -3,6 +3,7 @@ package algo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/sched"
@@ -72,14 +73,15 @@ func init() {
 	})
 }
 
-// Levels is a collective over domains of Local ranks each, as phases. Buffers are
-// measured in cells: a block where ranks have blocks, a slice of 1/Local or the whole
-// buffer elsewhere.
+// Levels is a collective over domains of Local ranks each, or of Sizes where these differ, as
+// phases. Buffers are measured in cells: a block where ranks have blocks, a slice of 1/Local or
+// the whole buffer elsewhere.
 type Levels struct {
 	Op                 sched.Collective
 	Ranks, Local, Root int
-	Cells              int // of the larger of in and out
-	Scratch            int // cells
+	Sizes              []int // ranks of each domain, one after the other; nil where all have Local
+	Cells              int   // of the larger of in and out
+	Scratch            int   // cells
 	Phases             []Phase
 }
 
@@ -110,125 +112,170 @@ func NewLevels(op sched.Collective, ranks, local, root int, leader bool) (*Level
 		return nil, fmt.Errorf("%d ranks in domains of %d: every domain must have the same number", ranks, local)
 	}
 	l := &Levels{Op: op, Ranks: ranks, Local: local, Root: root}
-	domains, home, seat := ranks/local, root/local, root%local
-	in, out := Span{Buf: sched.In}, Span{Buf: sched.Out}
-	tmp := func(at int) Span { return Span{Buf: sched.Tmp, At: at} }
-	inside := func(op sched.Collective, root, cells int, a, b Span) {
-		l.Phases = append(l.Phases, Phase{Op: op, Root: root, Only: -1, Times: 1, Cells: cells, In: a, Out: b})
-	}
-	across := func(op sched.Collective, root, cells int, a, b Span) {
-		l.Phases = append(l.Phases, Phase{Op: op, Across: true, Root: root, Only: -1, Times: 1, Cells: cells, In: a, Out: b})
-	}
-	last := func() *Phase { return &l.Phases[len(l.Phases)-1] }
-	rows := func(a, b int) { // the phase is done for each domain's row of blocks
-		last().Times, last().In.Step, last().Out.Step = domains, a, b
-	}
-	switch {
-	case leader:
-		seat = 0
+	if leader {
+		seat := 0
 		if op.Rooted() {
 			seat = root % local
 		}
-		l.Cells = 1
-		if op.Blocks() {
-			l.Cells = ranks
-		}
-		only := func() { last().Only = seat }
-		switch op {
-		case sched.AllReduce:
-			inside(sched.Reduce, 0, 1, in, tmp(0))
-			across(sched.AllReduce, 0, 1, tmp(0), tmp(1))
-			only()
-			inside(sched.Broadcast, 0, 1, tmp(1), out)
-			l.Scratch = 2
-		case sched.Barrier:
-			inside(sched.Barrier, 0, 1, in, tmp(0))
-			across(sched.Barrier, 0, 1, tmp(0), tmp(1))
-			only()
-			inside(sched.Broadcast, 0, 1, tmp(1), out)
-			l.Scratch = 2
-		case sched.ReduceScatter:
-			inside(sched.Reduce, 0, ranks, in, tmp(0))
-			across(sched.ReduceScatter, 0, ranks, tmp(0), tmp(ranks))
-			only()
-			inside(sched.Scatter, 0, local, tmp(ranks), out)
-			l.Scratch = ranks + local
-		case sched.AllGather:
-			inside(sched.Gather, 0, local, in, tmp(0))
-			across(sched.AllGather, 0, ranks, tmp(0), tmp(local))
-			only()
-			inside(sched.Broadcast, 0, ranks, tmp(local), out)
-			l.Scratch = ranks + local
-		case sched.Broadcast:
-			across(sched.Broadcast, home, 1, in, tmp(0))
-			only()
-			inside(sched.Broadcast, seat, 1, tmp(0), out)
-			l.Scratch = 1
-		case sched.Reduce:
-			inside(sched.Reduce, seat, 1, in, tmp(0))
-			across(sched.Reduce, home, 1, tmp(0), out)
-			only()
-			l.Scratch = 1
-		default:
-			return nil, fmt.Errorf("no leader can do %s for its domain", op)
-		}
-	default:
-		l.Cells = local
-		if op.Blocks() {
-			l.Cells = ranks
-		}
-		only := func() { last().Only = home }
-		switch op {
-		case sched.AllReduce:
-			inside(sched.ReduceScatter, 0, local, in, tmp(0))
-			across(sched.AllReduce, 0, 1, tmp(0), tmp(1))
-			inside(sched.AllGather, 0, local, tmp(1), out)
-			l.Scratch = 2
-		case sched.Barrier:
-			l.Cells = 1
-			inside(sched.Barrier, 0, 1, in, tmp(0))
-			across(sched.Barrier, 0, 1, tmp(0), out)
-			l.Scratch = 1
-		case sched.ReduceScatter:
-			inside(sched.ReduceScatter, 0, local, in, tmp(0))
-			rows(local, 1)
-			across(sched.ReduceScatter, 0, domains, tmp(0), out)
-			l.Scratch = domains
-		case sched.AllGather:
-			across(sched.AllGather, 0, domains, in, tmp(0))
-			inside(sched.AllGather, 0, local, tmp(0), out)
-			rows(1, local)
-			l.Scratch = domains
-		case sched.AllToAll:
-			inside(sched.AllToAll, 0, local, in, tmp(0))
-			rows(local, local)
-			across(sched.AllToAll, 0, ranks, tmp(0), out)
-			l.Scratch = ranks
-		case sched.Broadcast:
-			inside(sched.Scatter, seat, local, in, tmp(0))
-			only()
-			across(sched.Broadcast, home, 1, tmp(0), tmp(0))
-			inside(sched.AllGather, 0, local, tmp(0), out)
-			l.Scratch = 1
-		case sched.Reduce:
-			inside(sched.ReduceScatter, 0, local, in, tmp(0))
-			across(sched.Reduce, home, 1, tmp(0), tmp(1))
-			inside(sched.Gather, seat, local, tmp(1), out)
-			only()
-			l.Scratch = 2
-		default:
-			return nil, fmt.Errorf("%s has no two levels", op)
-		}
+		return l, l.byLeaders(root/local, seat)
 	}
-	return l, nil
+	return l, l.byAll(root/local, root%local)
 }
 
-// Of is how many ranks take part in a phase.
+// NewUneven lists the phases of a collective over domains that have different numbers of ranks. The first rank of each speaks for it;
+// a root must be one of these.
+func NewUneven(op sched.Collective, sizes []int, root int) (*Levels, error) {
+	l := &Levels{Op: op, Root: root, Sizes: sizes}
+	home := -1
+	for d, n := range sizes {
+		if n < 1 {
+			return nil, fmt.Errorf("domain %d has %d ranks", d, n)
+		}
+		if l.Ranks == root {
+			home = d
+		}
+		l.Ranks += n
+	}
+	switch op {
+	case sched.AllReduce, sched.Barrier:
+	case sched.Broadcast, sched.Reduce:
+		if home < 0 {
+			return nil, fmt.Errorf("root %d is not the first rank of its domain", root)
+		}
+	default:
+		return nil, fmt.Errorf("%s has no phases over domains of different sizes", op)
+	}
+	return l, l.byLeaders(home, 0)
+}
+
+// inside adds a phase in all domains, across one between the ranks of one number in all domains.
+func (l *Levels) inside(op sched.Collective, root, cells int, a, b Span) *Phase {
+	l.Phases = append(l.Phases, Phase{Op: op, Root: root, Only: -1, Times: 1, Cells: cells, In: a, Out: b})
+	return &l.Phases[len(l.Phases)-1]
+}
+
+func (l *Levels) across(op sched.Collective, root, cells int, a, b Span) *Phase {
+	p := l.inside(op, root, cells, a, b)
+	p.Across = true
+	return p
+}
+
+var inSpan, outSpan = Span{Buf: sched.In}, Span{Buf: sched.Out}
+
+func tmpSpan(at int) Span { return Span{Buf: sched.Tmp, At: at} }
+
+// byLeaders lists the phases in which the ranks of one seat speak for their domains. Home is the root's domain.
+func (l *Levels) byLeaders(home, seat int) error {
+	ranks, local := l.Ranks, l.Local
+	in, out, tmp := inSpan, outSpan, tmpSpan
+	l.Cells = 1
+	if l.Op.Blocks() {
+		l.Cells = ranks
+	}
+	switch l.Op {
+	case sched.AllReduce:
+		l.inside(sched.Reduce, 0, 1, in, tmp(0))
+		l.across(sched.AllReduce, 0, 1, tmp(0), tmp(1)).Only = seat
+		l.inside(sched.Broadcast, 0, 1, tmp(1), out)
+		l.Scratch = 2
+	case sched.Barrier:
+		l.inside(sched.Barrier, 0, 1, in, tmp(0))
+		l.across(sched.Barrier, 0, 1, tmp(0), tmp(1)).Only = seat
+		l.inside(sched.Broadcast, 0, 1, tmp(1), out)
+		l.Scratch = 2
+	case sched.ReduceScatter:
+		l.inside(sched.Reduce, 0, ranks, in, tmp(0))
+		l.across(sched.ReduceScatter, 0, ranks, tmp(0), tmp(ranks)).Only = seat
+		l.inside(sched.Scatter, 0, local, tmp(ranks), out)
+		l.Scratch = ranks + local
+	case sched.AllGather:
+		l.inside(sched.Gather, 0, local, in, tmp(0))
+		l.across(sched.AllGather, 0, ranks, tmp(0), tmp(local)).Only = seat
+		l.inside(sched.Broadcast, 0, ranks, tmp(local), out)
+		l.Scratch = ranks + local
+	case sched.Broadcast:
+		l.across(sched.Broadcast, home, 1, in, tmp(0)).Only = seat
+		l.inside(sched.Broadcast, seat, 1, tmp(0), out)
+		l.Scratch = 1
+	case sched.Reduce:
+		l.inside(sched.Reduce, seat, 1, in, tmp(0))
+		l.across(sched.Reduce, home, 1, tmp(0), out).Only = seat
+		l.Scratch = 1
+	default:
+		return fmt.Errorf("no leader can do %s for its domain", l.Op)
+	}
+	return nil
+}
+
+// byAll lists the phases in which every rank speaks for its part. The root is rank seat of domain home.
+func (l *Levels) byAll(home, seat int) error {
+	ranks, local, domains := l.Ranks, l.Local, l.Ranks/l.Local
+	in, out, tmp := inSpan, outSpan, tmpSpan
+	rows := func(p *Phase, a, b int) { // the phase is done for each domain's row of blocks
+		p.Times, p.In.Step, p.Out.Step = domains, a, b
+	}
+	l.Cells = local
+	if l.Op.Blocks() {
+		l.Cells = ranks
+	}
+	switch l.Op {
+	case sched.AllReduce:
+		l.inside(sched.ReduceScatter, 0, local, in, tmp(0))
+		l.across(sched.AllReduce, 0, 1, tmp(0), tmp(1))
+		l.inside(sched.AllGather, 0, local, tmp(1), out)
+		l.Scratch = 2
+	case sched.Barrier:
+		l.Cells = 1
+		l.inside(sched.Barrier, 0, 1, in, tmp(0))
+		l.across(sched.Barrier, 0, 1, tmp(0), out)
+		l.Scratch = 1
+	case sched.ReduceScatter:
+		rows(l.inside(sched.ReduceScatter, 0, local, in, tmp(0)), local, 1)
+		l.across(sched.ReduceScatter, 0, domains, tmp(0), out)
+		l.Scratch = domains
+	case sched.AllGather:
+		l.across(sched.AllGather, 0, domains, in, tmp(0))
+		rows(l.inside(sched.AllGather, 0, local, tmp(0), out), 1, local)
+		l.Scratch = domains
+	case sched.AllToAll:
+		rows(l.inside(sched.AllToAll, 0, local, in, tmp(0)), local, local)
+		l.across(sched.AllToAll, 0, ranks, tmp(0), out)
+		l.Scratch = ranks
+	case sched.Broadcast:
+		l.inside(sched.Scatter, seat, local, in, tmp(0)).Only = home
+		l.across(sched.Broadcast, home, 1, tmp(0), tmp(0))
+		l.inside(sched.AllGather, 0, local, tmp(0), out)
+		l.Scratch = 1
+	case sched.Reduce:
+		l.inside(sched.ReduceScatter, 0, local, in, tmp(0))
+		l.across(sched.Reduce, home, 1, tmp(0), tmp(1))
+		l.inside(sched.Gather, seat, local, tmp(1), out).Only = home
+		l.Scratch = 2
+	default:
+		return fmt.Errorf("%s has no two levels", l.Op)
+	}
+	return nil
+}
+
+// Of is how many ranks take part in a phase; inside domains of different sizes, in that of the first.
 func (l *Levels) Of(p *Phase) int {
-	if p.Across {
+	switch {
+	case p.Across && l.Sizes != nil:
+		return len(l.Sizes)
+	case p.Across:
 		return l.Ranks / l.Local
+	case l.Sizes != nil:
+		return l.Sizes[0]
 	}
 	return l.Local
+}
+
+// Distinct are the sizes of domains, each once.
+func (l *Levels) Distinct() []int {
+	if l.Sizes == nil {
+		return []int{l.Local}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(l.Sizes)))
 }
 
 // parts are the phases' programs by algorithms of these names, or plain ones where an
@@ -278,63 +325,128 @@ func (l *Levels) Program(called string, parts []*sched.Program) (*sched.Program,
 	if len(parts) != len(l.Phases) {
 		return nil, fmt.Errorf("%d programs for %d phases", len(parts), len(l.Phases))
 	}
-	m := 1 // chunks of a cell
-	for i, p := range parts {
-		ph := &l.Phases[i]
-		switch {
-		case p.Op != ph.Op || p.Ranks != l.Of(ph) || p.Op.Rooted() && p.Root != ph.Root:
-			return nil, fmt.Errorf("phase %d is %s of %d ranks, its program %s of %d", i, ph.Op, l.Of(ph), p.Op, p.Ranks)
-		case p.Switches > 0 || len(p.Groups) != 1 || p.Groups[0].Count != 1 || len(p.Orders) > 0:
-			return nil, fmt.Errorf("program %s of phase %d has several channels, switches or an order of ranks", p.Name, i)
-		}
-		need := larger(p) / gcd(larger(p), ph.Cells)
-		m = m / gcd(m, need) * need
+	return l.Compose(called, func(phase, size int) *sched.Program { return parts[phase] })
+}
+
+// Compose is Program where a phase inside domains has a program for each size of them.
+func (l *Levels) Compose(called string, part func(phase, size int) *sched.Program) (*sched.Program, error) {
+	m, err := l.common(part)
+	if err != nil {
+		return nil, err
 	}
-	if m > 1<<20 {
-		return nil, fmt.Errorf("the phases' chunks have %d common parts", m)
-	}
-	r, num := name("r"), sched.N
-	seat, home := op(sched.Mod, r, num(l.Local)), op(sched.Div, r, num(l.Local))
-	mate := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, home, num(l.Local)), e) }
-	twin := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(l.Local)), seat) }
-	all := &sched.Program{Name: called, Op: l.Op, Ranks: l.Ranks, Root: l.Root, Slots: 1, Chunks: num(m * l.Cells)}
+	num, at := sched.N, l.standing()
+	all := &sched.Program{Name: called, Op: l.Op, Ranks: l.Ranks, Root: l.Root, Slots: 1, Chunks: num(m * l.Cells), Tables: at.tables}
 	if !l.Op.Rooted() {
 		all.Root = 0
 	}
 	scratch := m * l.Scratch
 	var body []sched.Stmt
-	for i, p := range parts {
+	for i := range l.Phases {
 		ph := &l.Phases[i]
-		k := m * ph.Cells / larger(p) // chunks for one of the phase
-		at := func(s Span) place {
-			e := num(m * s.At)
-			if ph.Times > 1 {
-				e = op(sched.Add, e, op(sched.Mul, name("row"), num(m*s.Step)))
+		for _, size := range l.sizesOf(ph) {
+			p := part(i, size)
+			k := m * ph.Cells / larger(p) // chunks for one of the phase
+			steps := l.steps(ph, p, m, k, &at)
+			if l.Sizes != nil && !ph.Across && len(steps) > 0 {
+				steps = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, at.size, num(size)), Then: steps}}}
 			}
-			return place{s.Buf, e}
+			body = append(body, steps...)
+			all.Slots = max(all.Slots, p.Slots)
+			scratch = max(scratch, m*l.Scratch+k*p.NumChunks(sched.Tmp))
 		}
-		f := renamer{p: p, rank: seat, peer: mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
-			place: map[sched.Buffer]place{sched.In: at(ph.In), sched.Out: at(ph.Out), sched.Tmp: {sched.Tmp, num(m * l.Scratch)}}}
-		mine := seat
-		if ph.Across {
-			f.rank, f.peer = home, twin
-		} else {
-			mine = home
-		}
-		part := f.body(p.Groups[0].Body)
-		if ph.Times > 1 {
-			part = []sched.Stmt{{Loop: &sched.Loop{Var: "row", Count: num(ph.Times), Body: part}}}
-		}
-		if ph.Only >= 0 && len(part) > 0 {
-			part = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, mine, num(ph.Only)), Then: part}}}
-		}
-		body = append(body, part...)
-		all.Slots = max(all.Slots, p.Slots)
-		scratch = max(scratch, m*l.Scratch+k*p.NumChunks(sched.Tmp))
 	}
 	all.Scratch = num(scratch)
 	all.Groups = []sched.Group{{Count: 1, Body: body}}
 	return sched.Parse(all.String())
+}
+
+// sizesOf are the numbers of ranks for which a phase has a program.
+func (l *Levels) sizesOf(ph *Phase) []int {
+	if ph.Across {
+		return []int{l.Of(ph)}
+	}
+	return l.Distinct()
+}
+
+// common is how many chunks a cell has, so that those of all phases are whole ones.
+func (l *Levels) common(part func(phase, size int) *sched.Program) (int, error) {
+	m := 1
+	for i := range l.Phases {
+		ph := &l.Phases[i]
+		for _, size := range l.sizesOf(ph) {
+			p := part(i, size)
+			switch {
+			case p.Op != ph.Op || p.Ranks != size || p.Op.Rooted() && p.Root != ph.Root:
+				return 0, fmt.Errorf("phase %d is %s of %d ranks, its program %s of %d", i, ph.Op, size, p.Op, p.Ranks)
+			case p.Switches > 0 || len(p.Groups) != 1 || p.Groups[0].Count != 1 || len(p.Orders) > 0 || len(p.Tables) > 0:
+				return 0, fmt.Errorf("program %s of phase %d has several channels, switches, tables or an order of ranks", p.Name, i)
+			}
+			need := larger(p) / gcd(larger(p), ph.Cells)
+			m = m / gcd(m, need) * need
+		}
+	}
+	if m > 1<<20 {
+		return 0, fmt.Errorf("the phases' chunks have %d common parts", m)
+	}
+	return m, nil
+}
+
+// standing is where a rank is, as expressions: its number in its domain, its domain, how many ranks that has, and which rank
+// another one of its domain, or the same one of another domain, is.
+type standing struct {
+	seat, home, size *sched.Expr
+	mate, twin       func(*sched.Expr) *sched.Expr
+	tables           []sched.Table
+}
+
+func (l *Levels) standing() standing {
+	r, num := name("r"), sched.N
+	if l.Sizes == nil {
+		seat, home := op(sched.Mod, r, num(l.Local)), op(sched.Div, r, num(l.Local))
+		return standing{seat: seat, home: home, size: num(l.Local),
+			mate: func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, home, num(l.Local)), e) },
+			twin: func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(l.Local)), seat) }}
+	}
+	tables := []sched.Table{{Name: "seat"}, {Name: "home"}, {Name: "size"}, {Name: "first"}}
+	for d, n := range l.Sizes {
+		tables[3].Values = append(tables[3].Values, int64(len(tables[0].Values)))
+		for s := range n {
+			for i, v := range []int{s, d, n} {
+				tables[i].Values = append(tables[i].Values, int64(v))
+			}
+		}
+	}
+	look := func(table string, e *sched.Expr) *sched.Expr { return &sched.Expr{Kind: sched.Look, Name: table, L: e} }
+	seat := look("seat", r)
+	return standing{seat: seat, home: look("home", r), size: look("size", r), tables: tables,
+		mate: func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Sub, r, seat), e) },
+		twin: func(e *sched.Expr) *sched.Expr { return look("first", e) }}
+}
+
+// steps are those of a phase, by its program. Each of its chunks is k of the whole, and a cell has m.
+func (l *Levels) steps(ph *Phase, p *sched.Program, m, k int, at *standing) []sched.Stmt {
+	num := sched.N
+	span := func(s Span) place {
+		e := num(m * s.At)
+		if ph.Times > 1 {
+			e = op(sched.Add, e, op(sched.Mul, name("row"), num(m*s.Step)))
+		}
+		return place{s.Buf, e}
+	}
+	f := renamer{p: p, rank: at.seat, peer: at.mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
+		place: map[sched.Buffer]place{sched.In: span(ph.In), sched.Out: span(ph.Out), sched.Tmp: {sched.Tmp, num(m * l.Scratch)}}}
+	mine := at.home
+	if ph.Across {
+		f.rank, f.peer, mine = at.home, at.twin, at.seat
+	}
+	part := f.body(p.Groups[0].Body)
+	if ph.Times > 1 {
+		part = []sched.Stmt{{Loop: &sched.Loop{Var: "row", Count: num(ph.Times), Body: part}}}
+	}
+	if ph.Only >= 0 && len(part) > 0 {
+		part = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, mine, num(ph.Only)), Then: part}}}
+	}
+	return part
 }
 
 // larger is the number of chunks of a program's larger buffer.

@@ -65,6 +65,11 @@ const Timeout = 5 * time.Second
 // that no other protocol begins with it; its last byte is the version.
 var magic = [8]byte{0x89, 'w', 'e', 'f', 't', '\r', 0x1a, 1}
 
+// tlsHandshake is the first byte of a connection under TLS.
+const tlsHandshake = 0x16
+
+const sameTLS = "give all ranks the same WEFT_TLS"
+
 // ErrToken is a peer that has another token.
 var ErrToken = errors.New("the cluster tokens differ: set WEFT_TOKEN to the same value on all ranks")
 
@@ -114,6 +119,9 @@ func checkMagic(b []byte) error {
 		}
 		if i == 7 {
 			return &turned{kind: Version, why: fmt.Sprintf("protocol version %d, this is %d", c, magic[7])}
+		}
+		if i == 0 && c == tlsHandshake {
+			return &turned{kind: TLS, why: "it begins with TLS, and this end has none: " + sameTLS}
 		}
 		return &turned{kind: Garbage, why: fmt.Sprintf("began with %q", b)}
 	}

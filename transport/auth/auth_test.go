@@ -138,7 +138,7 @@ func TestStrangers(t *testing.T) {
 		{"port scan", Empty, func(c net.Conn) {}},
 		{"HTTP probe", Garbage, func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")) }},
 		{"2 GiB length field", Garbage, func(c net.Conn) { _, _ = c.Write(binary.BigEndian.AppendUint32(nil, 0x7fffffff)) }},
-		{"TLS hello", Garbage, func(c net.Conn) { _, _ = c.Write([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}) }},
+		{"TLS hello", TLS, func(c net.Conn) { _, _ = c.Write([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}) }},
 		{"truncated hello", Truncated, func(c net.Conn) { _, _ = c.Write(hello()[:50]) }},
 		{"no proof", Truncated, func(c net.Conn) { _, _ = c.Write(hello()) }},
 		{"other version", Version, func(c net.Conn) {

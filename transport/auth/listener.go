@@ -114,7 +114,11 @@ func (l *Listener) greet(raw net.Conn) {
 			defer cancel()
 			t := tls.Server(raw, serverTLS(l.TLS))
 			if err := t.HandshakeContext(ctx); err != nil {
-				return Hello{}, &turned{kind: TLS, why: err.Error()}
+				why := err.Error()
+				if r, ok := errors.AsType[tls.RecordHeaderError](err); ok && r.RecordHeader[0] == magic[0] {
+					why = "it has no TLS, and this end has: " + sameTLS
+				}
+				return Hello{}, &turned{kind: TLS, why: why}
 			}
 			conn = t
 		}

@@ -338,7 +338,11 @@ func (r *Meeting) turned() string {
 	if len(kinds) == 0 {
 		return r.gate.Trouble()
 	}
-	return " (turned away: " + strings.Join(kinds, ", ") + ")" + r.gate.Trouble()
+	hint := ""
+	if slices.ContainsFunc(kinds, func(k string) bool { return strings.HasPrefix(k, "hello.tls ") }) {
+		hint = ": give all ranks the same WEFT_TLS"
+	}
+	return " (turned away: " + strings.Join(kinds, ", ") + hint + ")" + r.gate.Trouble()
 }
 
 // missing are the ranks that are not here; the caller holds mu.

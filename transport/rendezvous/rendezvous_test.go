@@ -668,6 +668,51 @@ func TestAddressOfAnotherHost(t *testing.T) {
 	}
 }
 
+// TLS on one side only is said to be that, whichever side it is.
+func TestTLSOnOneSide(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	config := &tls.Config{Certificates: server.TLS.Certificates, RootCAs: pool}
+	server.Close()
+	for with := range 2 {
+		l := listener(t)
+		var b lockedBuffer
+		log := slog.New(slog.NewTextHandler(&b, nil))
+		configs := make([]*tls.Config, 2)
+		configs[with] = config
+		ctx := within(t, time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _ = Join(ctx, Config{Addr: l.Addr().String(), Rank: 1, Size: 2, Token: "t", TLS: configs[1]})
+		})
+		_, err := Join(ctx, Config{Listener: l, Size: 2, Token: "t", TLS: configs[0], Log: log})
+		wg.Wait()
+		if err == nil || !strings.Contains(err.Error(), "give all ranks the same WEFT_TLS)") || !strings.Contains(b.String(), "TLS, and this end has") {
+			t.Errorf("rank %d has TLS: %v\n%s", with, err, b.String())
+		}
+	}
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte{kindBlob, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a', 'b'})
 	f.Add([]byte{kindBlobs, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
