@@ -382,7 +382,8 @@ func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := t.blocks[key]
-	if b != nil && b.slot >= 0 || c.closed {
+	// A block of the same name and another size that is on the disk stays: its size and checksum are those of the disk's.
+	if b != nil && (b.slot >= 0 || b.disk >= 0 && b.size != size) || c.closed {
 		t.memory.Match(one, c.now())
 		c.count.Known++
 		return nil, nil

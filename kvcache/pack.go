@@ -111,7 +111,7 @@ func (c *Cache) inStore(ctx context.Context, t *tenant, path Path, i int) (place
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			t.absent.Add(last, c.now())
-		case errors.Is(err, errResting):
+		case errors.Is(err, errResting), ctx.Err() != nil: // whoever asked is gone
 		default:
 			c.count.Failed++
 			c.o.Log.Warn("the store could not be read", "error", err)
