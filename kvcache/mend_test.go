@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
@@ -39,6 +40,14 @@ func TestTheSameNameWithAnotherSize(t *testing.T) {
 	got, _, err := get(ctx, c, "default", p)
 	if s := c.Stat().Counters; err != nil || !bytes.Equal(got, first) || s.Damaged != 0 {
 		t.Errorf("%d bytes, %v, %d damaged; want the 900 bytes that were first", len(got), err, s.Damaged)
+	}
+}
+
+// A slab that the disk has no room for says what to do.
+func TestNoRoomForTheSlab(t *testing.T) {
+	_, err := New(Options{Name: "a", Block: 1 << 20, Memory: 1 << 20, Disk: filepath.Join(t.TempDir(), "slab"), Slab: 1 << 60})
+	if err == nil || !strings.Contains(err.Error(), "make it smaller, or make room") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 
+	"github.com/weft-fabric/weft/ckpt/blob"
 	"github.com/weft-fabric/weft/kv"
 	"github.com/weft-fabric/weft/unit"
 	"github.com/zeebo/xxh3"
@@ -51,7 +53,7 @@ func openSlab(path string, size, block int64) (*slab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("slab: %w", err)
 	}
-	if err := lockFile(f); err != nil {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("slab %s: another cache uses it: %w", path, err)
 	}
@@ -61,7 +63,7 @@ func openSlab(path string, size, block int64) (*slab, error) {
 	}
 	if err := reserve(f, s.size()); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("slab %s of %v: %w", path, unit.Bytes(s.size()), err)
+		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or make room", path, unit.Bytes(s.size()), err)
 	}
 	s.f = f
 	for i := range s.slots {
@@ -94,6 +96,18 @@ func foreign(f *os.File) error {
 		}
 	}
 	return nil
+}
+
+// reserve takes the disk space of the slab. A file that has more keeps it.
+func reserve(f *os.File, size int64) error {
+	if err := blob.Reserve(f, size); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() < size { // of a file system that reserves nothing
+		err = f.Truncate(size)
+	}
+	return err
 }
 
 func (s *slab) size() int64 { return int64(s.slots) * s.slot }

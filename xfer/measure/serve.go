@@ -65,7 +65,8 @@ func ParseRegion(s string) (Region, error) {
 		r.Size = int64(n)
 	}
 	if r.Size == 0 && k != xfer.File {
-		return Region{}, fmt.Errorf("region %q: want a size, as %s=%s:...:64MiB", s, name, k)
+		at := map[xfer.Kind]string{xfer.Object: "s3://BUCKET/NAME:", xfer.GPU: "cuda:"}[k]
+		return Region{}, fmt.Errorf("region %q: want a size, as %s=%s:%s64MiB", s, name, k, at)
 	}
 	return r, nil
 }
