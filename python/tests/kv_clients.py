@@ -147,6 +147,26 @@ class NIXL(unittest.TestCase):
             a.release_xfer_handle(h)
             a.deregister_memory(regs)
 
+    def test_files_that_are_open_for_reading(self):
+        a, mine = self.agent("a"), Memory(8192, seed=5)
+        a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+        with self.assertRaisesRegex(nixl.nixlInvalidParamError, "999 is not open"):
+            a.register_memory([(0, 4096, 999, "")], "FILE")
+        with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR")) as f:
+            f.write(noise(4096, 6))
+            f.flush()
+            fd = os.open(f.name, os.O_RDONLY)
+            try:
+                a.register_memory([(0, 4096, fd, "")], "FILE")
+                at = a.get_xfer_descs([(mine.address, 4096, 0)], "DRAM"), a.get_xfer_descs([(0, 4096, fd)], "FILE"), "a"
+                h = a.initialize_xfer("WRITE", *at)
+                self.assertEqual(finish(a, h, a.transfer(h)), "ERR")  # as the program itself could not
+                h = a.initialize_xfer("READ", *at)
+                self.assertEqual(finish(a, h, a.transfer(h)), "DONE", a.get_xfer_error(h))
+                self.assertEqual(mine.raw()[:4096], noise(4096, 6))
+            finally:
+                os.close(fd)
+
     def test_wrong_use_is_named(self):
         with self.assertRaises(nixl.nixlInvalidParamError):
             nixl.nixl_agent("")

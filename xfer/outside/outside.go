@@ -16,8 +16,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weft-fabric/weft/ckpt/blob"
@@ -164,11 +166,11 @@ func (g *agent) do(c call, r *answer) (err error) {
 	case "etcd put", "etcd get", "etcd delete":
 		return g.entries.do(ctx, c, r)
 	case "register":
-		s, err := g.storage(c)
+		s, access, err := g.storage(c)
 		if err != nil {
 			return err
 		}
-		g.regions[c.Name], err = g.a.Register(c.Name, s, 0)
+		g.regions[c.Name], err = g.a.Register(c.Name, s, access)
 		if err != nil {
 			delete(g.regions, c.Name)
 		}
@@ -248,21 +250,46 @@ func (g *agent) do(c call, r *answer) (err error) {
 	return fmt.Errorf("%q is no call: %w", c.Do, errParameter)
 }
 
-// storage is what a region is made of: memory or a file of the program, or an object.
-func (g *agent) storage(c call) (xfer.Storage, error) {
+// storage is what a region is made of, memory or a file of the program, or an object, and what peers may do with it.
+func (g *agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) {
 	switch {
 	case c.FD != nil:
-		return xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), xfer.FileOptions{Size: c.Len})
+		o := xfer.FileOptions{Size: c.Len}
+		if o.ReadOnly, err = readOnly(g.pid, *c.FD); err != nil {
+			return nil, 0, err
+		}
+		if o.ReadOnly {
+			access = xfer.MayRead
+		}
+		s, err = xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), o)
+		return s, access, err
 	case c.Key != "" || (c.Addr == 0 && g.store != nil):
 		if g.store == nil {
-			return nil, fmt.Errorf("object %q: no store was given: %w", c.Key, errParameter)
+			return nil, 0, fmt.Errorf("object %q: no store was given: %w", c.Key, errParameter)
 		}
 		if c.Len < 1 || c.Key == "" {
-			return nil, fmt.Errorf("object %q of %d bytes: want a key and at least one byte: %w", c.Key, c.Len, xfer.ErrBounds)
+			return nil, 0, fmt.Errorf("object %q of %d bytes: want a key and at least one byte: %w", c.Key, c.Len, xfer.ErrBounds)
 		}
-		return xfer.NewObject(g.store, c.Key, c.Len, xfer.ObjectOptions{})
+		s, err = xfer.NewObject(g.store, c.Key, c.Len, xfer.ObjectOptions{})
+		return s, 0, err
 	}
-	return memoryOf(g.pid, c.Addr, c.Len)
+	s, err = memoryOf(g.pid, c.Addr, c.Len)
+	return s, 0, err
+}
+
+// readOnly reports whether the program opened a file for reading alone: then it is not written here either.
+func readOnly(pid, fd int) (bool, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	if err != nil {
+		return false, fmt.Errorf("file descriptor %d is not open: %w: %w", fd, errParameter, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+			return n&syscall.O_ACCMODE == syscall.O_RDONLY, err
+		}
+	}
+	return false, fmt.Errorf("file descriptor %d: how it was opened is not known", fd)
 }
 
 // openStore takes an object store. This process has one, as its settings are those of the environment.
