@@ -23,7 +23,7 @@
 //	  recv -> out[(r+1)%n] from (r-1)%n
 //
 // Messages between two ranks on one channel keep their order; up to slots of
-// them may be under way. A send is done once its message is under way; a
+// them may be under way. A message of no chunks, in[0 +: 0], is a signal. A send is done once its message is under way; a
 // receive takes the oldest message. A step that reduces computes src + message,
 // in this order, and so a program fixes the order of every reduction. The input
 // buffer is never written. A step may store to the chunks that it reads, but not
@@ -252,6 +252,7 @@ type Program struct {
 	Tables   []Table
 	Groups   []Group
 	Orders   [][]Rank // by channel: the rank at each position; nil for a channel means position p is rank p
+	From     any      // the file of another tool that it was read from, so that it can be written again as it was; nil if it was none
 }
 
 // Channels is the number of channels of all groups together.

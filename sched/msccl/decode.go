@@ -19,23 +19,42 @@ const (
 	maxChunk = 1 << 24
 )
 
-// Decode reads an algorithm. The program may still be wrong: sched/verify says
-// so. In and out are one memory where the file says inplace or a step writes to
-// i; the program then starts with a copy.
-func Decode(r io.Reader) (*sched.Program, error) {
-	var a xmlAlgo
-	d := xml.NewDecoder(io.LimitReader(r, maxBytes))
-	if err := d.Decode(&a); err != nil {
+// XML is an algorithm as its file has it.
+type XML struct{ algo xmlAlgo }
+
+// ReadXML reads an algorithm. Program says what it means, Write writes it again.
+func ReadXML(r io.Reader) (*XML, error) {
+	x := &XML{}
+	if err := xml.NewDecoder(io.LimitReader(r, maxBytes)).Decode(&x.algo); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("MSCCL XML: no <algo> element")
 		}
 		return nil, fmt.Errorf("MSCCL XML: %w", err)
 	}
-	x := &decoder{a: &a}
-	if err := x.read(); err != nil {
-		return nil, fmt.Errorf("MSCCL XML: algo %q: %w", a.Name, err)
+	return x, nil
+}
+
+// Program gives the algorithm as a program. It may still be wrong: sched/verify says so. In and out are one memory where the file
+// says inplace or a step writes to i; the program then starts with a copy.
+func (x *XML) Program() (*sched.Program, error) {
+	d := &decoder{a: &x.algo}
+	if err := d.read(); err != nil {
+		return nil, fmt.Errorf("MSCCL XML: algo %q: %w", x.algo.Name, err)
 	}
-	return x.p, x.p.Check()
+	d.p.From = x
+	return d.p, d.p.Check()
+}
+
+// Write writes the algorithm, with attributes in one order whatever they were read in.
+func (x *XML) Write(w io.Writer) error { return writeXML(w, &x.algo) }
+
+// Decode reads an algorithm as a program.
+func Decode(r io.Reader) (*sched.Program, error) {
+	x, err := ReadXML(r)
+	if err != nil {
+		return nil, err
+	}
+	return x.Program()
 }
 
 // block is a thread block on its way to a channel.

@@ -16,8 +16,12 @@ const maxSteps = 1 << 20
 // many thread blocks as it has pairs of peers, chained by dependencies so that
 // its steps keep their order. A fused step whose two peers do not go together
 // all the time is written as a receive and a send. MSCCL has no switches that
-// compute and neither barriers nor send-recv.
+// compute and neither barriers nor send-recv. A program that was read from such a
+// file is written as that file.
 func Encode(w io.Writer, p *sched.Program) error {
+	if from, ok := p.From.(*XML); ok {
+		return from.Write(w)
+	}
 	coll, ok := colls[p.Op]
 	switch {
 	case !ok:
@@ -36,6 +40,7 @@ func Encode(w io.Writer, p *sched.Program) error {
 		}
 		e.widest = max(e.widest, int(a.Count))
 		e.lists[r][a.Channel] = append(e.lists[r][a.Channel], *a)
+		e.signals = e.signals || a.Count == 0 && a.Op != sched.Wait
 		return m, nil
 	})
 	if err != nil {
@@ -46,6 +51,9 @@ func Encode(w io.Writer, p *sched.Program) error {
 	if p.Slots > slots["Simple"] {
 		a.Proto = "LL"
 	}
+	if e.signals {
+		e.widen()
+	}
 	for r := range p.Ranks { // room for steps that are taken apart, where there are any
 		for c, list := range e.lists[r] {
 			e.split(list, pairs(list), c)
@@ -54,12 +62,16 @@ func Encode(w io.Writer, p *sched.Program) error {
 	for r := range p.Ranks {
 		a.GPU = append(a.GPU, e.gpu(r))
 	}
+	return writeXML(w, &a)
+}
+
+func writeXML(w io.Writer, a *xmlAlgo) error {
 	enc := xml.NewEncoder(w)
 	enc.Indent("", "  ")
 	if err := enc.Encode(a); err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, "\n")
+	_, err := io.WriteString(w, "\n")
 	return err
 }
 
@@ -68,6 +80,25 @@ type encoder struct {
 	lists  [][][]step.Action // by rank and channel
 	widest int               // chunks of the largest step
 	room   int               // chunks of scratch beyond the program's own
+
+	signals bool // there are messages of no chunks
+}
+
+// widen gives messages of no chunks one, as every step of MSCCL has some.
+func (e *encoder) widen() {
+	e.widest = max(e.widest, 1)
+	e.room = e.p.Channels() * e.widest
+	for _, lists := range e.lists {
+		for c, list := range lists {
+			for i := range list {
+				if a := &list[i]; a.Count == 0 && a.Op != sched.Wait {
+					a.Count = 1
+					a.Src = step.Chunks{Buf: sched.In, Count: 1}
+					a.Dst = step.Chunks{Buf: sched.Tmp, Index: int64(e.p.NumChunks(sched.Tmp) + c*e.widest), Count: 1}
+				}
+			}
+		}
+	}
 }
 
 // spot is a step of a thread block.

@@ -36,6 +36,8 @@ type xmlAlgo struct {
 	OutPlace string   `xml:"outofplace,attr,omitempty"`
 	Root     int      `xml:"root,attr,omitempty"`
 	GPU      []xmlGPU `xml:"gpu"`
+
+	Others []xml.Attr `xml:",any,attr"` // minBytes, redop and the like: kept, not read
 }
 
 type xmlGPU struct {

@@ -69,6 +69,7 @@ func TestRoundTrip(t *testing.T) {
 						t.Errorf("%s %s, %d ranks: rank %d is wrong", a.Name, op, n, r)
 					}
 				}
+				q.From = nil // not as the file that it is from
 				again := new(bytes.Buffer)
 				if err := msccl.Encode(again, q); err != nil {
 					t.Fatal(err)
@@ -146,6 +147,7 @@ func TestWrittenTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		q.From = nil
 		if err := msccl.Encode(&second, q); err != nil {
 			t.Fatal(err)
 		}
@@ -241,16 +243,22 @@ func FuzzDecode(f *testing.F) {
 		if _, err := verify.Program(p); err != nil {
 			return
 		}
-		var b bytes.Buffer
-		if err := msccl.Encode(&b, p); err != nil {
-			t.Fatal(err)
-		}
-		q, err := msccl.Decode(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := verify.Program(q); err != nil {
-			t.Fatalf("%v\n%s\n%s", err, p, q)
+		for _, from := range []any{p.From, nil} { // as the file that it is from, and made anew
+			p.From = from
+			var b bytes.Buffer
+			if err := msccl.Encode(&b, p); err != nil {
+				t.Fatal(err)
+			}
+			q, err := msccl.Decode(&b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verify.Program(q); err != nil {
+				t.Fatalf("%v\n%s\n%s", err, p, q)
+			}
+			if from != nil && q.String() != p.String() {
+				t.Fatalf("reads back as another program\n%s\n%s", p, q)
+			}
 		}
 	})
 }

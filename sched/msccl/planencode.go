@@ -1,7 +1,6 @@
 package msccl
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -13,12 +12,16 @@ import (
 // becomes a thread block. A send is a put into a place of its own in the
 // receiver's scratch and a signal, a receive is a wait and what is done with it.
 // A wait for another channel is a semaphore of the two thread blocks. What exceeds
-// the loader's limits is refused before anything is written.
+// the loader's limits is refused before anything is written. A program that was read
+// from a plan is written as that plan.
 func EncodePlan(w io.Writer, p *sched.Program) error {
+	if from, ok := p.From.(*Plan); ok {
+		return from.Write(w)
+	}
 	coll, ok := planColls[p.Op]
 	switch {
 	case !ok:
-		return fmt.Errorf("MSCCL++ has no name for %s; it knows allreduce, allgather, reducescatter, alltoall", p.Op)
+		return fmt.Errorf("MSCCL++ has no name for %s; it knows %s", p.Op, knownPlanColls)
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which these plans do not describe", p.Name, p.Switches)
 	}
@@ -57,9 +60,8 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 			}
 		}
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(plan{Name: p.Name, Collective: coll, Protocol: "Simple", Align: 16, Threads: 1024, GPUs: e.gpus})
+	made := Plan{Name: p.Name, Collective: coll, Protocol: "Simple", Align: 16, Threads: 1024, GPUs: e.gpus}
+	return made.Write(w)
 }
 
 // pairOf is a channel of a rank that another one waits for.
@@ -162,6 +164,14 @@ func (e *planEncoder) add(r int, a *step.Action) error {
 		put(nop)
 	}
 	value := src
+	if a.Count == 0 { // a signal
+		if a.Op.Sends() {
+			put(planOp{Name: "signal", Type: "memory", Channels: []int{e.channel(r, int(a.To), int(a.Channel))}})
+			way := step.Conn{From: sched.Rank(r), To: a.To, Channel: a.Channel}
+			e.sent[way] = append(e.sent[way], 0)
+		}
+		return nil
+	}
 	switch a.Op {
 	case sched.Copy:
 		put(planOp{Name: "copy", Src: []planBuf{src}, Dst: []planBuf{dst}})

@@ -13,6 +13,7 @@
 //     an action that receives while there is no message; one that does both,
 //     until there are both. Held is this rule. Slots bound what a program may
 //     ask for; no result depends on how much more room a world has.
+//   - A message may have no chunks: it says only that its sender is so far.
 //   - A Wait is handed out once what it waits for is done; there is nothing to
 //     carry out, it only says so. It counts as an action of its channel.
 //   - Effect says what an action computes: src, the message, src + message, or
@@ -239,7 +240,11 @@ func (m *Machine) chunks(out *Chunks, c int32, s *sched.Step, ref *sched.Ref) bo
 		return false
 	}
 	size := m.size[ref.Buf]
-	if out.Count < 1 || out.Index < 0 || out.Count > size || out.Index > size-out.Count {
+	least := int64(1)
+	if s.Op == sched.Send || s.Op == sched.Recv {
+		least = 0 // a signal
+	}
+	if out.Count < least || out.Index < 0 || out.Count > size || out.Index > size-out.Count {
 		m.fail(c, s, "%s is outside the %d chunks of %s", *out, size, ref.Buf)
 		return false
 	}

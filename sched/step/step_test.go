@@ -101,6 +101,8 @@ func TestFaults(t *testing.T) {
 		"copy in[0] -> out[r-1]":         "out[-1] is outside the 3 chunks of out",
 		"copy in[0] -> out[0 +: 2]":      "it reads 1 chunks and stores 2",
 		"copy in[0 +: 0] -> out[0 +: 0]": "in[0 +: 0] is outside",
+		"send in[0 +: r-1] to 1":         "in[0 +: -1] is outside",
+		"send in[2 +: 0] to 1":           "in[2 +: 0] is outside the 1 chunks",
 		"wait channel 5 done 0":          "there is no channel 5",
 		"copy in[0] -> tmp[0]":           "tmp[0] is outside the 0 chunks of tmp",
 	} {

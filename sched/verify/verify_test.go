@@ -293,6 +293,41 @@ channels 1:
 	}
 }
 
+// So does a message of no chunks.
+func TestOrderThroughSignals(t *testing.T) {
+	text := `weft 1
+name signalled
+op all-reduce
+ranks 2
+chunks 1
+scratch 1
+channels 1:
+  if r == 0:
+    copy in[0] -> tmp[0]
+    send tmp[0] to 1
+    send in[0 +: 0] to 1
+  else:
+    recv-reduce in[0] -> out[0] from 0
+    recv -> tmp[0 +: 0] from 0
+channels 1:
+  if r == 1:
+    wait channel 0 done 2
+    send out[0] to 0
+  else:
+    recv -> tmp[0] from 1
+    copy tmp[0] -> out[0]
+`
+	rep, err := verify.Program(parse(t, text))
+	if err != nil || rep.MaxSent != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	// A race is one with a signal that says nothing of it, too.
+	early := strings.Replace(strings.Replace(text, "wait channel 0 done 2\n    send out[0]", "send in[0]", 1), "copy tmp[0] -> out[0]", "reduce tmp[0] -> out[0]", 1)
+	if _, err := verify.Program(parse(t, early)); err == nil {
+		t.Error("a race was accepted")
+	}
+}
+
 // %+v tells the story that led to a violation, oldest step first.
 func TestTraceTellsTheStory(t *testing.T) {
 	p := parse(t, `weft 1

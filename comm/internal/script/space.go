@@ -32,6 +32,9 @@ type padding struct {
 }
 
 func (s *space) at(c step.Chunks) []byte {
+	if c.Count == 0 {
+		return nil
+	}
 	if c.Buf == sched.Tmp {
 		return s.tmp[int(c.Index)*s.stride:][:int(c.Count)*s.stride]
 	}
