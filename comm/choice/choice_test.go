@@ -390,3 +390,24 @@ operation       from   to     algorithm   pieces  channels  time      bus bandwi
 		t.Error(got.String())
 	}
 }
+
+// Links of 16 cores that joined 8 hosts: the replay has direct sends as the fastest at every size, which long ones are not.
+func TestLongMessagesGoToOneRankAtATime(t *testing.T) {
+	links := cost.Links{Kind: "tcp", Ranks: 8, Cores: 16, Sync: 1,
+		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 256 << 20, Byte: 16e-6}},
+		Near:  cost.Link{Alpha: 3, Post: 2, Beta: 1.5e-4},
+		Far:   cost.Link{Alpha: 12, Post: 3, Beta: 2e-4, Wire: 2e-4}}
+	table := New(links, can["tcp"], 8, spread(8, 1))
+	for _, x := range []struct {
+		bytes  int64
+		direct bool
+	}{{512 << 10, true}, {16 << 20, false}, {256 << 20, false}} {
+		p, err := table.Pick(sched.AllGather, 0, x.bytes, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (p.Algo == "direct") != x.direct {
+			t.Errorf("all-gather of %d bytes: %s, %s", x.bytes, p.Algo, p.Reason)
+		}
+	}
+}
