@@ -66,6 +66,9 @@ type Config struct {
 	// WEFT_OUTAGE, a time or none.
 	Outage time.Duration
 
+	// Congestion names the congestion control of tcp between hosts, such as cubic; empty for the system's. WEFT_CONGESTION.
+	Congestion string
+
 	// Timeout is how long an operation may take, from its call (or, behind
 	// others, its turn) to its end, waiting for the slowest rank included, and how
 	// long Join waits for all ranks if its context has no deadline. WEFT_TIMEOUT;
@@ -303,6 +306,8 @@ func (e *env) settings() (c Config) {
 		}
 		c.Outage = d
 	}
+	c.Congestion = e.get("WEFT_CONGESTION")
+	e.badly("WEFT_CONGESTION", checkCongestion(c.Congestion))
 	c.Checksum = e.get("WEFT_CHECKSUM")
 	e.badly("WEFT_CHECKSUM", checkChecksum(c.Checksum))
 	if s := e.get("WEFT_TLS"); s != "" && s != "0" && s != "none" {
@@ -418,6 +423,7 @@ func (c *Config) complete() error {
 		{"required transport", "WEFT_REQUIRE", c.Require, CheckTransport(c.Require)},
 		{"interfaces", "WEFT_INTERFACES", strings.Join(c.Interfaces, ","), checkInterfaces(c.Interfaces)},
 		{"checksums", "WEFT_CHECKSUM", c.Checksum, checkChecksum(c.Checksum)},
+		{"congestion control", "WEFT_CONGESTION", c.Congestion, checkCongestion(c.Congestion)},
 		{"quorum", "WEFT_QUORUM", c.Quorum, checkQuorum(c.Quorum)},
 		{"streams", "WEFT_STREAMS", strconv.Itoa(c.Streams), checkNumber(c.Streams, mostStreams)},
 		{"operations of the flight recorder", "WEFT_FLIGHT", strconv.Itoa(c.Flight), checkNumber(c.Flight, mostFlight)},
@@ -492,6 +498,13 @@ func checkInterfaces(list []string) error {
 		}
 	}
 	return nil
+}
+
+func checkCongestion(s string) error {
+	if s == "" {
+		return nil
+	}
+	return tcp.CheckCongestion(s)
 }
 
 func checkChecksum(s string) error {

@@ -62,6 +62,7 @@ func TestWrongEnvironment(t *testing.T) {
 		{"WEFT_FLOOR", "-5GB/s", "such as 5GB/s"},
 		{"WEFT_OUTAGE", "30", "such as 30s nor none"},
 		{"WEFT_CHECKSUM", "some", "none of hosts, all, none"},
+		{"WEFT_CONGESTION", "none", "no congestion control that this process may use"},
 		{"WEFT_TLS", "/nowhere", "ca.pem"},
 		{"WEFT_MEASURE", "2", "none of 1, true, 0, false"},
 		{"WEFT_EXPLAIN", "yes", "none of 1, true, 0, false"},

@@ -185,7 +185,7 @@ func sharers(hellos []hello, hosts []int) int {
 func (w *world) wire(gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
 	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
-		Streams: cfg.Streams, Outage: cfg.Outage, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
+		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
 }
 
 // ucx is the configuration of UCX.

@@ -87,6 +87,9 @@ type Config struct {
 	// need for one.
 	Checksum Sums
 
+	// Congestion names the congestion control of connections between hosts, such as cubic; the system's if it is empty.
+	Congestion string
+
 	Event func(transport.Event) // hears of outages and lost paths; nil for nobody
 	Log   *slog.Logger          // connections that were turned away, outages and paths that were lost; nil for silence
 }

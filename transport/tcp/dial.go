@@ -359,7 +359,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 			return err
 		}
 		s.fd = fd
-		if s.roomy, err = socket.Tune(s.fd, e.rails[rail].Addr.IsLoopback()); err != nil {
+		if s.roomy, err = socket.Tune(s.fd, e.rails[rail].Addr.IsLoopback(), e.cfg.Congestion); err != nil {
 			_ = unix.Close(fd)
 			return err
 		}

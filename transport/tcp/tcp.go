@@ -78,6 +78,9 @@ type counts struct {
 	old, stale, mismatch, again, paths, dialed, resent, outages, outageTime, altered atomic.Uint64
 }
 
+// CheckCongestion says whether this host has a congestion control of that name.
+func CheckCongestion(name string) error { return socket.CheckControl(name) }
+
 // Open connects a rank with all others.
 func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {

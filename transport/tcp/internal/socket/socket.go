@@ -6,6 +6,7 @@
 package socket
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"strconv"
@@ -141,8 +142,8 @@ const loopBuffer = 4 << 20
 
 // Tune sets what a stream needs. The buffers of streams between hosts are
 // the system's own, which grow with the path; roomy says that they are larger than
-// any piece from the start.
-func Tune(fd int, loopback bool) (roomy bool, err error) {
+// any piece from the start. control is the congestion control of streams between hosts, the system's without it.
+func Tune(fd int, loopback bool, control string) (roomy bool, err error) {
 	type option struct{ level, name, value int }
 	options := []option{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
@@ -165,8 +166,26 @@ func Tune(fd int, loopback bool) (roomy bool, err error) {
 		// Nothing is congested there, and control that paces what is sent (bbr) costs 5 to
 		// 10% of an exchange of 1 MiB. Where reno is not to be had the system's will do.
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+	} else if control != "" {
+		if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control); err != nil {
+			return false, os.NewSyscallError("setsockopt", err)
+		}
 	}
 	return roomy, unix.SetNonblock(fd, true)
+}
+
+// CheckControl says whether this system has a congestion control, and which ones it has.
+func CheckControl(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
+		known, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+		return fmt.Errorf("is no congestion control that this process may use: %w; this host has %s", err, strings.Join(strings.Fields(string(known)), ", "))
+	}
+	return nil
 }
 
 // systemLimit is a limit of the network; 0 if it cannot be read.
