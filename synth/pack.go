@@ -13,6 +13,36 @@ type Tree struct {
 	Weight int64
 
 	made *wired // what it was packed in, with links turned round for a tree up; nil where links were filled
+	was  *Tree  // the tree as it was packed, where another rank has become the root
+}
+
+// centred is the tree with the root that makes it lowest. Data that climbs and descends it takes the same
+// links both ways whichever rank is the root.
+func (t *Tree) centred() *Tree {
+	n := len(t.Parent)
+	next := make([][]int, n)
+	for v, p := range t.Parent {
+		if p >= 0 {
+			next[v], next[p] = append(next[v], p), append(next[p], v)
+		}
+	}
+	best, least := t, t.Height()
+	for root := range n {
+		one := &Tree{Root: root, Parent: make([]int, n), Weight: t.Weight, made: t.made, was: t}
+		one.Parent[root] = -1
+		for now := []int{root}; len(now) > 0; now = now[1:] {
+			for _, v := range next[now[0]] {
+				if v != one.Parent[now[0]] {
+					one.Parent[v] = now[0]
+					now = append(now, v)
+				}
+			}
+		}
+		if h := one.Height(); h < least {
+			best, least = one, h
+		}
+	}
+	return best
 }
 
 // Height is the number of hops from the root to the farthest rank.

@@ -85,9 +85,25 @@ func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.centre()
 	f, _ := p.Exact.Float64()
 	p.Rate = unit.Rate(f) * n.Unit
 	return p, nil
+}
+
+// centre gives ways of an all-reduce that take one tree up and down the root that makes it lowest. Trees that
+// are turned into one another stay as they are.
+func (p *Plan) centre() {
+	if p.Op != sched.AllReduce || p.turned != nil {
+		return
+	}
+	for i := range p.Ways {
+		if w := &p.Ways[i]; w.Up != nil && w.Down != nil && equalTrees(w.Up, w.Down) {
+			w.Down = w.Down.centred()
+			w.Up = w.Down
+		}
+	}
+	slices.SortStableFunc(p.Ways, func(a, b Way) int { return a.Root() - b.Root() })
 }
 
 // Share is the part of the bound that the plan reaches.
@@ -473,6 +489,7 @@ func (n *Net) Twice(wish Wish) (*Plan, error) {
 	for _, w := range half.Ways {
 		p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
 	}
+	p.centre()
 	return p, nil
 }
 

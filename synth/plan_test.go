@@ -75,3 +75,19 @@ func TestPlansReachTheBound(t *testing.T) {
 		})
 	}
 }
+
+// An all-reduce up and down a chain has its root in the middle: half the hops, and the same bytes on every link.
+func TestAllReduceRootsInTheMiddle(t *testing.T) {
+	n, err := Read("chain", "r0 - r1 10\nr1 - r2 10\nr2 - r3 10\nr3 - r4 10\nr4 - r5 10\nr5 - r6 10\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.Make(sched.AllReduce, 0, Wish{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sound(t, p)
+	if p.Height() != 6 || p.Share() != 1 {
+		t.Errorf("%d hops up and down, %g of the bound; want 3 each way and all of it", p.Height(), p.Share())
+	}
+}

@@ -21,6 +21,9 @@ func (p *Plan) Routes() map[[2]int][]Share {
 		if t == nil || t.made == nil {
 			return
 		}
+		if t.was != nil { // its links are those of the tree as it was packed, up and down
+			t = t.was
+		}
 		for child, parent := range t.Parent {
 			if parent < 0 {
 				continue
