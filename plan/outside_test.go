@@ -289,3 +289,27 @@ func TestNoMeasuredNeighbour(t *testing.T) {
 		}
 	}
 }
+
+// What recompute of modules costs is the time of those modules: MLA's up-projections are a tenth of DeepSeek-V3's products, not a quarter.
+func TestRecomputeCostsItsModules(t *testing.T) {
+	m, err := work.Named("deepseek-v3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mc := clusterOf(t, "H100", 8, 400)
+	l := Default(Megatron)
+	l.Micro, l.Seq, l.ETP, l.EP, l.DP = 1, 4096, 1, 8, 8
+	l.Recompute.Modules = []string{"mla_up_proj"}
+	p := newPricer(m, mc, Megatron, l, habits)
+	k := p.layer(true)
+	if share := p.again(k, 1) / k.gemm; share < .06 || share > .14 {
+		t.Errorf("mla_up_proj computes %.1f%% of a layer's products again; its parameters are 9%% of those in use", 100*share)
+	}
+	p.l.Recompute.Modules = []string{"mlp"}
+	if again := p.again(k, 1); again != 0 {
+		t.Errorf("a layer with experts has no plain MLP, and computes %g s of it again", again)
+	}
+	if dense := p.layer(false); p.again(dense, 1) < .3*dense.gemm {
+		t.Errorf("the MLP of a dense layer is %.0f%% of its products", 100*p.again(dense, 1)/dense.gemm)
+	}
+}

@@ -54,6 +54,7 @@ type layerTime struct {
 	cpF, cpB   float64 // context parallel transfers that attention does not hide
 	gemm, attn float64 // of f, for the tree
 	vector     float64
+	up, mlp    float64 // of gemm: what widens the latent of MLA, and the MLP of a layer without experts
 }
 
 // pricer prices one layout.
@@ -129,21 +130,22 @@ func (p *pricer) layer(moe bool) layerTime {
 	heads := float64(m.Heads) / t
 	kv := max(float64(m.KVHeads)/t, 1)
 	var x layerTime
-	add := func(f, b, w float64) {
+	add := func(f, b, w float64) float64 {
 		x.f, x.b, x.w = x.f+f, x.b+b, x.w+w
 		x.gemm += f
+		return f
 	}
 	vd := d
 	if a := m.MLA; a != nil {
 		qk := float64(a.NoPE + a.RoPE)
 		if a.QRank > 0 {
 			add(p.product(T, float64(a.QRank), h))
-			add(p.product(T, heads*qk, float64(a.QRank)))
+			x.up += add(p.product(T, heads*qk, float64(a.QRank)))
 		} else {
 			add(p.product(T, heads*qk, h))
 		}
 		add(p.product(T, float64(a.KVRank+a.RoPE), h))
-		add(p.product(T, heads*float64(a.NoPE+a.V), float64(a.KVRank)))
+		x.up += add(p.product(T, heads*float64(a.NoPE+a.V), float64(a.KVRank)))
 		add(p.product(T, h, heads*float64(a.V)))
 		kv, d, vd = heads, qk, float64(a.V)
 	} else {
@@ -198,8 +200,8 @@ func (p *pricer) layer(moe bool) layerTime {
 	}
 	if !moe {
 		f := float64(m.FFN) / t
-		add(p.product(T, g*f, h))
-		add(p.product(T, h, f))
+		x.mlp += add(p.product(T, g*f, h))
+		x.mlp += add(p.product(T, h, f))
 		bytes += mlp(T, f)
 	} else {
 		// Tokens of a rank, before routing: with sequence parallelism and whole experts a TP rank
@@ -557,8 +559,11 @@ func (p *pricer) again(k layerTime, factor float64) float64 {
 	if r.Has("layernorm") || r.Has("mlp_act") || r.Has("moe_act") {
 		t += k.vector * .4
 	}
-	if r.Has("mla_up_proj") || r.Has("mlp") {
-		t += k.gemm * .25
+	if r.Has("mla_up_proj") {
+		t += k.up
+	}
+	if r.Has("mlp") {
+		t += k.mlp
 	}
 	if slices.Contains(r.Modules, "op") {
 		t += k.gemm*.5 + k.vector*.8
