@@ -30,6 +30,8 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 		host = "dgx-a100"
 	case "H200":
 		host = "dgx-h200"
+	case "H800":
+		host = "hgx-h800"
 	case "MI300X":
 		host = "mi300x"
 	case "V100":
@@ -78,8 +80,8 @@ func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
 	case "A100-40G":
 		m.GPU.Memory, m.GPU.Name = 40*unit.GB, "A100-SXM-40GB"
 		m.Chip.HBM = 1555e9
-	case "A800", "H800":
-		m.GPU.Name = gpu + "-SXM"
+	case "A800":
+		m.GPU.Name = "A800-SXM"
 	case "RTX-4090":
 		if m.GPU, err = c.Catalog.GPU(gpu); err != nil {
 			t.Fatal(err)

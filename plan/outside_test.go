@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -311,5 +312,22 @@ func TestRecomputeCostsItsModules(t *testing.T) {
 	}
 	if dense := p.layer(false); p.again(dense, 1) < .3*dense.gemm {
 		t.Errorf("the MLP of a dense layer is %.0f%% of its products", 100*p.again(dense, 1)/dense.gemm)
+	}
+}
+
+// GPUs whose library nobody fitted send at the rate of their links: two MI300X have one xGMI link between them, eight have seven each.
+func TestTransfersWithoutAModelTakeTime(t *testing.T) {
+	m := clusterOf(t, "MI300X", 16, 400)
+	const bytes = 256 << 20
+	for n, most := range map[int]float64{2: 64e9, 8: 448e9} {
+		s, how := m.Collective(sched.AllGather, n, 1, bytes)
+		if rate := bytes * float64(n-1) / float64(n) / s; rate > most || rate < most/2 {
+			t.Errorf("%d MI300X gather at %.0f GB/s, their links have %.0f (%s)", n, rate/1e9, most/1e9, how)
+		}
+	}
+	one, _ := m.Collective(sched.AllGather, 8, 1, bytes)
+	two, _ := m.Collective(sched.AllGather, 16, 1, bytes)
+	if two < one {
+		t.Errorf("sixteen in two hosts gather in %g s, eight in one in %g s", two, one)
 	}
 }

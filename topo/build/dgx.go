@@ -195,6 +195,12 @@ func hgxH100(m *maker) {
 	m.stripe("NVSwitch-3", 5, 4, 4, 5)
 }
 
+// hgxH800 is the same board with GPUs that have eight links, two to each NVSwitch.
+func hgxH800(m *maker) {
+	singles(m, m.sockets(2, "Xeon-8480+", "upi2", 4), "pcie5")
+	m.stripe("NVSwitch-3", 2, 2, 2, 2)
+}
+
 // singles hangs eight PCIe switches on two sockets, each with a GPU and a NIC.
 func singles(m *maker, cpus []string, link string) {
 	for i := range 8 {

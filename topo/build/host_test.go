@@ -173,7 +173,7 @@ func between(g *topo.Graph, way []topo.Use) unit.Rate {
 func TestAnyPairBehindNVSwitchUsesAllLinks(t *testing.T) {
 	for kind, want := range map[string]unit.Rate{
 		"dgx-2": 150e9, "dgx-a100": 300e9, "hgx-a100": 300e9, "dgx-h100": 450e9, "hgx-h100": 450e9, "dgx-h200": 450e9,
-		"grand-teton": 450e9, "dgx-b200": 900e9, "dgx-b300": 900e9,
+		"grand-teton": 450e9, "dgx-b200": 900e9, "dgx-b300": 900e9, "hgx-h20": 450e9, "hgx-h800": 200e9,
 	} {
 		g := mustHost(t, kind)
 		var way []topo.Use
