@@ -68,3 +68,20 @@ func (t *Table) enterAll(key contest) error {
 	t.fields[key] = f
 	return nil
 }
+
+// TestCanonicalSumsOfLongMessages: where rabenseifner and rank-order take equally long, long all-reduces take the former, which needs no
+// scratch memory; other sums have no use for it.
+func TestCanonicalSumsOfLongMessages(t *testing.T) {
+	for _, n := range []int{4, 8} {
+		table := New(desk(n), can["tcp"], n, spread(n, 1))
+		for op, want := range map[sched.Collective]string{sched.AllReduce: "rabenseifner", sched.ReduceScatter: "rank-order", sched.Reduce: "rank-order"} {
+			p, err := table.Pick(op, 0, 16<<20, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Algo != want {
+				t.Errorf("%s of 16 MiB by %d hosts: %s in %v, want %s", op, n, p.Algo, p.Predicted, want)
+			}
+		}
+	}
+}
