@@ -32,6 +32,7 @@ var messages = []Scenario{
 	{Name: "order", Ranks: 3, Run: order},
 	{Name: "sizes", Ranks: 2, Run: allSizes},
 	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
+	{Name: "announced, and received elsewhere", Ranks: 2, Run: receivedElsewhere},
 	{Name: "at once", Ranks: 4, Run: atOnce},
 	{Name: "exchanges on one channel", Ranks: 4, Run: exchangesOnOne},
 	{Name: "capabilities", Ranks: 2, Run: capabilities},
@@ -111,6 +112,36 @@ func allSizes(e transport.Endpoint) error {
 		}
 		if err := same(got, uint64(k)); err != nil {
 			return err
+		}
+	}
+	return p.Close()
+}
+
+// receivedElsewhere: a message that is received into other memory than was announced for it comes there, or the receive is refused and the
+// message is still to be had.
+func receivedElsewhere(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	for k, n := range sizes {
+		if e.Rank() == 0 {
+			if err := p.Send(1, 0, message(n, uint64(k))); err != nil {
+				return fmt.Errorf("send %d bytes: %w", n, err)
+			}
+			continue
+		}
+		announced, other := make([]byte, n), make([]byte, n)
+		p.Expect(0, 0, announced)
+		got := other
+		if err := p.Recv(0, 0, other); err != nil {
+			got = announced
+			if again := p.Recv(0, 0, announced); again != nil {
+				return fmt.Errorf("receive %d bytes elsewhere: %w, then where they were announced: %w", n, err, again)
+			}
+		}
+		if err := same(got, uint64(k)); err != nil {
+			return fmt.Errorf("announced, and received elsewhere: %w", err)
 		}
 	}
 	return p.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/transport"
 )
@@ -275,8 +276,7 @@ func (p *port) Close() error {
 		return nil
 	}
 	p.empty()
-	for me, in := range p.ahead {
-		_ = me
+	for _, in := range p.ahead {
 		ps.discard(in)
 	}
 	p.ahead = nil
@@ -538,18 +538,22 @@ func (p *port) Expect(from, channel int, dst []byte) {
 	p.ps.settle()
 }
 
-// next is what Recv or Take waits for: what was announced, or a new one; the caller holds the lock.
-func (p *port) next(from, channel, n int, dst []byte, take bool) *want {
-	w := p.way(from, channel)
-	if len(w.announced) > 0 && !take {
-		x := w.announced[0]
-		w.announced[0] = nil
-		if w.announced = w.announced[1:]; len(w.announced) == 0 {
-			w.announced = nil
-		}
-		return x
+// next is what Recv or Take waits for: what was announced, or a new one; the caller holds the lock. What was announced is
+// received where it was announced, and nowhere else.
+func (p *port) next(in *transport.Incoming) (*want, error) {
+	w := p.way(in.From, in.Channel)
+	if len(w.announced) == 0 {
+		return p.ask(in.From, in.Channel, in.N, in.Dst, in.Take != nil), nil
 	}
-	return p.ask(from, channel, n, dst, take)
+	x := w.announced[0]
+	if in.Take != nil || x.n != in.N || x.channel != in.Channel || unsafe.SliceData(x.dst) != unsafe.SliceData(in.Dst) {
+		return nil, fmt.Errorf("channel %d from rank %d: %d bytes were announced, and are not received where they were", transport.Way(in.Channel), in.From, x.n)
+	}
+	w.announced[0] = nil
+	if w.announced = w.announced[1:]; len(w.announced) == 0 {
+		w.announced = nil
+	}
+	return x, nil
 }
 
 // Recv takes the next message of a way into dst.
@@ -572,7 +576,11 @@ func (p *port) receive(in transport.Incoming) error {
 	}
 	defer ps.leave()
 	ps.mu.Lock()
-	x := p.next(in.From, in.Channel, in.N, in.Dst, in.Take != nil)
+	x, err := p.next(&in)
+	if err != nil {
+		ps.unlock()
+		return err
+	}
 	ok, err := p.got(x, in.From)
 	ps.settle()
 	ps.unlock()
@@ -632,7 +640,11 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		return sent && came, nil
 	}
 	ps.mu.Lock()
-	x = p.next(in.From, in.Channel, in.N, in.Dst, in.Take != nil)
+	var err error
+	if x, err = p.next(&in); err != nil {
+		ps.unlock()
+		return err
+	}
 	ok, err := both()
 	ps.settle()
 	ps.unlock()
