@@ -363,12 +363,12 @@ func (f *simFlags) simulate(g *topo.Graph, op sched.Collective, n int, size unit
 		return nil, err
 	}
 	wish.Outer = outer
-	p, err := wish.Program(a, g, op, n, size, o.Catalog)
+	j, err := wish.Job(a, g, op, n, size, o.Catalog)
 	if err != nil {
 		return nil, err
 	}
-	res, err := sim.Collective(g, p, size, o)
-	return &sim.Found{Algo: f.algo, Program: p, Result: res}, err
+	res, err := sim.Run(g, []sim.Job{j}, o)
+	return &sim.Found{Algo: f.algo, Program: j.Program, Result: res}, err
 }
 
 // choose finds a word among known ones.

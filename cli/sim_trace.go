@@ -25,7 +25,7 @@ func newSimTrace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace DIR|FILE... --cluster CLUSTER",
 		Short: "Run Chakra execution traces, the format of ASTRA-sim, on a cluster",
-		Long: `Run the execution traces of a job, one file a rank (NAME.RANK.et), on a cluster's GPUs in their order. What depends on
+		Long: `Run the execution traces of a job, one file a rank (NAME.RANK.et, or Chakra's JSON as NAME.RANK.json), on a cluster's GPUs in their order. What depends on
 nothing unfinished begins: computations of a rank one after the other, those of its processor apart, collectives of a
 group one after the other, messages when both ends are there. Collectives are simulated on the fabric's links with all
 their sister groups (as many ranks, none shared) at once, by the fastest of a few algorithms.
@@ -113,7 +113,27 @@ Groups are read from groups.json or comm_group.json beside the traces, or from -
 	return cmd
 }
 
-var traceName = regexp.MustCompile(`(\d+)\.(et|chakra)$`)
+var traceName = regexp.MustCompile(`(\d+)\.(et|chakra|json)$`)
+
+// tracesIn lists the traces of a folder: protobuf, or JSON where there is none.
+func tracesIn(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, ending := range []string{".et", ".json"} {
+		var files []string
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) == ending && traceName.MatchString(e.Name()) {
+				files = append(files, filepath.Join(dir, e.Name()))
+			}
+		}
+		if len(files) > 0 {
+			return files
+		}
+	}
+	return nil
+}
 
 // readTraces reads the traces of a job: a folder, or files whose names end in RANK.et.
 func readTraces(args []string, groups string) ([]*chakra.Trace, chakra.Groups, error) {
@@ -129,11 +149,8 @@ func readTraces(args []string, groups string) ([]*chakra.Trace, chakra.Groups, e
 				groups = filepath.Join(args[0], name)
 			}
 		}
-		if files, err = filepath.Glob(filepath.Join(args[0], "*.et")); err != nil {
-			return nil, nil, err
-		}
-		if len(files) == 0 {
-			return nil, nil, fmt.Errorf("%s has no file NAME.RANK.et", args[0])
+		if files = tracesIn(args[0]); len(files) == 0 {
+			return nil, nil, fmt.Errorf("%s has no file NAME.RANK.et or NAME.RANK.json", args[0])
 		}
 	}
 	var all []*chakra.Trace

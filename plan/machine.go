@@ -37,6 +37,8 @@ type Machine struct {
 
 	products map[shape]float64
 
+	stretch func(Transfer) float64 // nil for a fabric that is as the plan takes it
+
 	// What if: NICs faster times as fast, NVLink domains of wider GPUs. Zero for the machine as it is.
 	faster float64
 	wider  int
@@ -57,6 +59,30 @@ type law struct{ start, each float64 }
 type spoken struct {
 	seconds float64
 	how     string
+}
+
+// Transfer is one that leaves NVLink domains, of all groups of a kind at once: Ranks of them, Stride apart. A send between the
+// stages of a pipeline is a SendRecv of as many ranks as there are stages.
+type Transfer struct {
+	Op            sched.Collective
+	Ranks, Stride int
+	Bytes         float64 // the larger of input and output
+	Simulated     bool    // the plan's time is that of a simulation on the healthy cluster's links
+}
+
+// Stretched is the machine with a fabric on which each transfer takes times as long as the plan has it, as f says.
+func (m *Machine) Stretched(f func(Transfer) float64) *Machine {
+	c := *m
+	c.stretch, c.times = f, map[call]spoken{}
+	return &c
+}
+
+// longer is how many times as long a transfer takes on the machine's fabric.
+func (m *Machine) longer(t Transfer) float64 {
+	if m.stretch == nil || t.Ranks < 2 || t.Ranks*t.Stride <= m.Domain {
+		return 1
+	}
+	return m.stretch(t)
 }
 
 // NewMachine takes the first gpus GPUs of a cluster; 0 means all.
@@ -159,8 +185,9 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	}
 	var t spoken
 	floor, local := m.wire(op, g, bytes)
+	simulated := false
 	if ring := m.placed(op, g, local); ring.each > 0 && bytes >= leastPlaced {
-		floor = 0
+		floor, simulated = 0, true
 		t = spoken{ring.start + ring.each*bytes, fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
 	} else if model != nil {
 		p := model.Predict(op, unit.Bytes(bytes))
@@ -181,6 +208,7 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	if t.seconds < floor {
 		t = spoken{floor, fmt.Sprintf("%d ranks of the group in a domain share its NICs with their sister groups: %.0f GB/s", local, float64(local)*m.NIC/1e9)}
 	}
+	t.seconds *= m.longer(Transfer{op, n, stride, bytes, simulated})
 	if len(m.times) > 1<<20 {
 		clear(m.times)
 	}

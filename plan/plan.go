@@ -17,6 +17,7 @@ import (
 	"math"
 
 	"github.com/weft-fabric/weft/plan/schedule"
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/work"
 )
 
@@ -209,6 +210,9 @@ func (p *pricer) hops() (hops []float64, longest float64, how string) {
 			}
 		}
 		t, why := p.mc.Send(apart, bytes)
+		if apart > 0 {
+			t *= p.mc.longer(Transfer{Op: sched.SendRecv, Ranks: l.PP, Stride: stride, Bytes: bytes})
+		}
 		hops = append(hops, t)
 		if t > longest {
 			longest, how = t, why

@@ -258,6 +258,7 @@ func (p *pricer) layer(moe bool) layerTime {
 			x.cpF, x.cpB = ag, 2*ag
 		default:
 			hop, _ := p.mc.Send(l.TP*(l.CP-1), 4*T*kv*d)
+			hop *= p.mc.longer(Transfer{Op: sched.AllGather, Ranks: l.CP, Stride: l.TP, Bytes: 4 * T * kv * d * n})
 			x.cpF = max((n-1)*hop-at*(n-1)/n, 0) + hop/2
 			x.cpB = max((n-1)*2*hop-at*p.h.AttnBack*(n-1)/n, 0) + hop
 		}

@@ -164,6 +164,22 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 	return a.Program(s)
 }
 
+// Job is an algorithm on the first n GPUs of a graph. Rings, and rings or halving between domains, come with
+// Fewer: around a bad part very many ranks are simulated with some of them.
+func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (Job, error) {
+	p, err := w.Program(a, g, op, n, size, c)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{Program: p, Size: size}
+	if a.Name == "ring" || a.Name == "hierarchical" {
+		j.Fewer = &Fewer{Grain: Domain(g, n), Doubles: w.Outer != "" && w.Outer != "ring", Program: func(ranks int) (*sched.Program, error) {
+			return w.Program(a, g, op, ranks, size, c)
+		}}
+	}
+	return j, nil
+}
+
 // ProgramOn builds an algorithm's program for ranks that stand on chosen GPUs.
 func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes) (*sched.Program, error) {
 	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces, Outer: w.Outer}
@@ -356,19 +372,17 @@ type search struct {
 func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 	wish := s.wish
 	wish.Outer = c.outer
-	p, err := wish.Program(c.a, s.g, s.op, s.n, s.size, s.net.o.Catalog)
+	j, err := wish.Job(c.a, s.g, s.op, s.n, s.size, s.net.o.Catalog)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errProgram, err)
 	}
-	j, err := Job{Program: p, Size: s.size}.placed(s.g)
-	if err != nil {
+	if j, err = j.placed(s.g); err != nil {
 		return nil, nil, err
 	}
-	if s.healthy != nil && c.a.Name == "hierarchical" {
-		j.Fewer = &Fewer{Grain: Domain(s.g, s.n), Doubles: c.outer != "" && c.outer != "ring", Program: func(ranks int) (*sched.Program, error) {
-			return wish.Program(c.a, s.g, s.op, ranks, s.size, s.net.o.Catalog)
-		}}
+	if s.healthy == nil || c.a.Name != "hierarchical" {
+		j.Fewer = nil // a ring over so many ranks is left out rather than shortened
 	}
+	p := j.Program
 	deadline := unit.Time(0)
 	if best := s.found.Result; best != nil {
 		deadline = best.Time - 1

@@ -108,6 +108,11 @@ func (n *network) capacity(w wire) int64 {
 	if int(l) >= len(n.g.Links) {
 		return int64(socketRate)
 	}
+	if n.o.Wide {
+		if t := n.tier(w); t == Spine || t == Core {
+			return maxRate
+		}
+	}
 	link := &n.g.Links[l]
 	rate := float64(n.g.Classes[link.Class].Rate) * float64(link.Count) * n.reach[link.Class]
 	if len(n.slow) > 0 {

@@ -83,6 +83,7 @@ type Options struct {
 	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
 	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
 	Unfolded  bool     // simulate every rank and every round
+	Wide      bool     // links between switches carry whatever comes: a fabric that blocks nobody
 	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
 	shorten   bool     // shorten rings that are not too long, for tests
 	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways

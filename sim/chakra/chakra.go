@@ -4,7 +4,7 @@
 //	name.0.et … name.N.et ─► Read ─► []Trace ─► Run on a cluster's graph ─► when each node ran, what waited for whom
 //
 // A file is a row of protobuf messages, each behind its length as a varint: first the
-// metadata of the trace, then its nodes.
+// metadata of the trace, then its nodes. JSON is read, too (json.go).
 package chakra
 
 import (
@@ -81,41 +81,61 @@ type Node struct {
 func Read(r io.Reader, rank int) (*Trace, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	t := &Trace{Rank: rank}
-	meta, err := message(in)
-	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
+	var err error
+	if isJSON(in) {
+		t.Version, t.Nodes, err = readJSON(in)
+	} else {
+		t.Version, t.Nodes, err = readMessages(in)
 	}
-	if t.Version, err = metadata(meta); err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
+	if err != nil {
+		return nil, err
 	}
 	seen := map[uint64]bool{}
-	for {
-		m, err := message(in)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("node %d of the file: %w", len(t.Nodes)+1, err)
-		}
-		n, err := node(m)
-		if err != nil {
-			return nil, fmt.Errorf("node %d of the file: %w", len(t.Nodes)+1, err)
-		}
+	for i, n := range t.Nodes {
 		if seen[n.ID] {
-			return nil, fmt.Errorf("node %d of the file: id %d is there twice", len(t.Nodes)+1, n.ID)
+			return nil, fmt.Errorf("node %d of the file: id %d is there twice", i+1, n.ID)
 		}
 		seen[n.ID] = true
-		t.Nodes = append(t.Nodes, n)
 	}
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
-		for _, d := range slices.Concat(n.Control, n.Data) {
+		// Converters cut traces and leave control dependencies on what came before. Chakra's reader knows no others than data's.
+		n.Control = slices.DeleteFunc(n.Control, func(d uint64) bool { return !seen[d] })
+		for _, d := range n.Data {
 			if !seen[d] {
 				return nil, fmt.Errorf("node %d (%s) depends on node %d, which is not in the trace", n.ID, n.Name, d)
 			}
 		}
 	}
 	return t, nil
+}
+
+// readMessages reads a row of protobuf messages.
+func readMessages(in *bufio.Reader) (version string, nodes []Node, err error) {
+	meta, err := message(in)
+	if err == nil {
+		version, err = metadata(meta)
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("metadata: %w", err)
+	}
+	for {
+		m, err := message(in)
+		if errors.Is(err, io.EOF) {
+			return version, nodes, nil
+		}
+		var n Node
+		if err == nil {
+			n, err = node(m)
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("node %d of the file: %w", len(nodes)+1, err)
+		}
+		nodes = append(nodes, n)
+	}
 }
 
 // message takes the next message of a file; io.EOF after the last.
@@ -234,10 +254,19 @@ func node(m []byte) (Node, error) {
 			err = n.attribute(a)
 		}
 	}
+	if err == nil {
+		err = n.check()
+	}
+	return n, err
+}
+
+// check refuses a node that lacks what its kind needs.
+func (n *Node) check() (err error) {
 	switch {
-	case err != nil:
 	case n.Kind == 0:
 		err = fmt.Errorf("node %d (%s) has no kind", n.ID, n.Name)
+	case n.Kind == Collect && n.Op < 0 && n.Duration > 0: // PyTorch's call on the host: it takes the time that was recorded
+		n.Kind, n.Op = Compute, -1
 	case n.Kind == Collect && n.Op < 0:
 		err = fmt.Errorf("node %d (%s) is a collective without comm_type", n.ID, n.Name)
 	case n.Kind == Collect && n.Op > Barrier:
@@ -245,7 +274,7 @@ func node(m []byte) (Node, error) {
 	case (n.Kind == Send || n.Kind == Recv) && n.Peer < 0:
 		err = fmt.Errorf("node %d (%s) has no comm_dst or comm_src", n.ID, n.Name)
 	}
-	return n, err
+	return err
 }
 
 // list takes repeated numbers, packed or one by one.
@@ -295,6 +324,11 @@ func (n *Node) attribute(m []byte) error {
 			number = x
 		}
 	}
+	return n.set(name, number, string(v.bytes))
+}
+
+// set gives a node a named value.
+func (n *Node) set(name string, number int64, text string) error {
 	switch name {
 	case "is_cpu_op":
 		n.CPU = number != 0
@@ -318,7 +352,7 @@ func (n *Node) attribute(m []byte) error {
 	case "comm_tag":
 		n.Tag = number
 	case "pg_name":
-		n.Group = string(v.bytes)
+		n.Group = text
 	}
 	return nil
 }
@@ -368,7 +402,7 @@ func (n *Node) encode() []byte {
 	attr := func(name string, num protowire.Number, x uint64) {
 		m = protowire.AppendBytes(protowire.AppendTag(m, 10, protowire.BytesType), number(text(nil, 1, name), num, x))
 	}
-	const i64, u64, boolean = 9, 13, 27
+	const i32, i64, u64, boolean = 7, 9, 13, 27 // the types that Chakra's own reader takes of each
 	cpu := uint64(0)
 	if n.CPU {
 		cpu = 1
@@ -383,8 +417,8 @@ func (n *Node) encode() []byte {
 		}
 	case Send, Recv:
 		attr("comm_size", i64, n.Bytes)
-		attr(map[Kind]string{Send: "comm_dst", Recv: "comm_src"}[n.Kind], i64, uint64(n.Peer))
-		attr("comm_tag", i64, uint64(n.Tag))
+		attr(map[Kind]string{Send: "comm_dst", Recv: "comm_src"}[n.Kind], i32, uint64(n.Peer))
+		attr("comm_tag", i32, uint64(n.Tag))
 	default:
 		if n.Ops > 0 {
 			attr("num_ops", i64, n.Ops)

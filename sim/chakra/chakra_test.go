@@ -91,7 +91,7 @@ func TestWrongFiles(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":     {nil, "EOF"},
+		"empty":     {nil, "the file is empty"},
 		"text":      {[]byte(strings.Repeat("\xff", 40)), "is it a Chakra trace"},
 		"cut":       {whole[:len(whole)-3], "ends within"},
 		"twice":     {encoded(t, &Trace{Nodes: []Node{{ID: 1, Kind: Compute}, {ID: 1, Kind: Compute}}}), "twice"},
@@ -196,6 +196,8 @@ func TestWhatCannotRun(t *testing.T) {
 		groups Groups
 		want   string
 	}{
+		"never received":   {two(Node{ID: 1, Kind: Send, Peer: 1, Bytes: 8}, Node{ID: 1, Kind: Compute}), nil, "sent and never received"},
+		"never sent":       {two(Node{ID: 1, Kind: Recv, Peer: 1, Bytes: 8}, Node{ID: 1, Kind: Compute}), nil, "the others do not come"},
 		"nobody comes":     {two(reduce, Node{ID: 1, Kind: Compute}), nil, "the others do not come"},
 		"sizes differ":     {two(reduce, other), nil, "2048 bytes"},
 		"unknown group":    {two(grouped, grouped), nil, `group "7" is not in the file`},
@@ -228,4 +230,88 @@ func FuzzReadGroups(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A ring in which every rank sends before it receives runs, as in ASTRA-sim's examples: sends do not wait for receives.
+func TestSendsDoNotWait(t *testing.T) {
+	m := machine(t, 1)
+	var traces []*Trace
+	for r := range 4 {
+		tr := &Trace{Rank: r}
+		for step := range uint64(3) {
+			send := Node{ID: 3 * step, Name: "send", Kind: Send, Bytes: 1 << 20, Op: -1, Peer: int64(r+1) % 4}
+			if step > 0 {
+				send.Data = []uint64{3*step - 1}
+			}
+			tr.Nodes = append(tr.Nodes, send,
+				Node{ID: 3*step + 1, Name: "receive", Kind: Recv, Bytes: 1 << 20, Op: -1, Peer: int64(r+3) % 4, Data: []uint64{3 * step}},
+				Node{ID: 3*step + 2, Name: "sum", Kind: Compute, Duration: 7, Op: -1, Peer: -1, Data: []uint64{3*step + 1}})
+		}
+		traces = append(traces, tr)
+	}
+	r, err := Run(traces, nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := Run([]*Trace{{Rank: 0, Nodes: []Node{{Kind: Send, Bytes: 1 << 20, Op: -1, Peer: 1}}}, {Rank: 1, Nodes: []Node{{Kind: Recv, Bytes: 1 << 20, Op: -1, Peer: 0}}}}, nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3 * (one.Time + 7e-6); r.Time < want*.999 || r.Time > want*1.001 {
+		t.Errorf("three steps take %.3g s; want three messages and three sums, %.3g s", r.Time, want)
+	}
+}
+
+// A control dependency on a node that is not there is one on what came before the trace.
+func TestControlOnWhatCameBefore(t *testing.T) {
+	got, err := Read(bytes.NewReader(encoded(t, &Trace{Nodes: []Node{{ID: 1, Kind: Compute, Peer: -1}, {ID: 2, Kind: Compute, Control: []uint64{1, 7}, Peer: -1}}})), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.Nodes[1].Control, []uint64{1}) {
+		t.Errorf("it waits for %v", got.Nodes[1].Control)
+	}
+}
+
+// A trace in either form of Chakra's JSON is the trace in protobuf.
+func TestJSON(t *testing.T) {
+	want := []Node{{ID: 0, Name: "product", Kind: Compute, Duration: 5, Op: -1, Peer: -1},
+		{ID: 3, Name: "sum", Kind: Collect, Data: []uint64{0}, Bytes: 1 << 20, Op: AllReduce, Peer: -1, Group: "1"},
+		{ID: 4, Name: "on", Kind: Send, Data: []uint64{3}, Bytes: 64, Op: -1, Peer: 2, Tag: 9},
+		{ID: 5, Name: "call", Kind: Compute, Duration: 85, CPU: true, Op: -1, Peer: -1}}
+	feeder := `{"workload_graph": [
+		{"Id": 0, "Name": "product", "NodeType": 4, "ctrlDeps": [77], "data_deps": [], "runtime": 5, "is_cpu_op": false},
+		{"Id": 3, "Name": "sum", "NodeType": 7, "data_deps": [0], "comm_type": 0, "comm_size": 1048576, "is_cpu_op": false, "pg_name": "1"},
+		{"Id": 4, "Name": "on", "NodeType": 5, "data_deps": [3], "comm_dst": 2, "comm_size": 64, "comm_tag": 9},
+		{"Id": 5, "Name": "call", "NodeType": 7, "data_deps": [], "runtime": 85, "is_cpu_op": true}]}`
+	jsonizer := `{
+  "version": "0.0.4"
+}{"name": "product", "type": "COMP_NODE", "durationMicros": "5", "attr": [{"name": "is_cpu_op", "boolVal": false}]}
+{"id": "3", "name": "sum", "type": "COMM_COLL_NODE", "dataDeps": ["0"], "attr": [{"name": "comm_type", "int64Val": "0"}, {"name": "comm_size", "int64Val": "1048576"}, {"name": "pg_name", "stringVal": "1"}]}
+{"id": "4", "name": "on", "type": "COMM_SEND_NODE", "dataDeps": ["3"], "attr": [{"name": "comm_dst", "int32Val": 2}, {"name": "comm_size", "int64Val": "64"}, {"name": "comm_tag", "int32Val": 9}]}
+{"id": "5", "name": "call", "type": "COMM_COLL_NODE", "durationMicros": "85", "attr": [{"name": "is_cpu_op", "boolVal": true}]}`
+	for name, text := range map[string]string{"feeder": feeder, "jsonizer": jsonizer} {
+		got, err := Read(strings.NewReader(text), 0)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if !reflect.DeepEqual(got.Nodes, want) {
+			t.Errorf("%s: read %+v\nwant %+v", name, got.Nodes, want)
+		}
+	}
+	for name, c := range map[string][2]string{
+		"cut":      {feeder[:len(feeder)-20], "ends within"},
+		"twice":    {`{"workload_graph": [{"Id": 1, "NodeType": 4}, {"Id": 1, "NodeType": 4}]}`, "twice"},
+		"parent":   {`{"workload_graph": [{"Id": 1, "NodeType": 4, "data_deps": [2]}]}`, "depends on node 2"},
+		"type":     {`{"workload_graph": [{"Id": 1, "NodeType": 40}]}`, "NodeType"},
+		"name":     {`{"version": "0.0.4"}{"id": "1", "type": "DREAM_NODE"}`, "DREAM_NODE"},
+		"no id":    {`{"workload_graph": [{"NodeType": 4}]}`, "no Id"},
+		"number":   {`{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": "long"}]}`, "no whole number"},
+		"negative": {`{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": -4}]}`, "none below 0"},
+		"pytorch":  {`{"schema": "1.0.2-chakra.0.0.4", "pid": 7, "nodes": []}`, "chakra_converter"},
+		"nothing":  {`{}`, "no node"},
+	} {
+		if _, err := Read(strings.NewReader(c[0]), 0); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s: %v; want %q", name, err, c[1])
+		}
+	}
 }

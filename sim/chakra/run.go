@@ -60,7 +60,7 @@ type CallResult struct {
 
 // Run runs the traces of all ranks. Computations of a rank go one after the other, those of
 // its processor apart from those of its GPU; collectives of a group go one after the other.
-// A transfer begins when all its ranks have come to it. Sister groups, which have as many
+// A collective begins when all its ranks have come to it, a message when it is sent. Sister groups, which have as many
 // ranks each and share none, are taken to call at once: they share the fabric's links.
 func Run(traces []*Trace, groups Groups, m Machine) (*Result, error) {
 	w, err := newWorld(traces, groups, m)
@@ -89,6 +89,7 @@ type call struct {
 	key   string
 	nodes []int // of those that have come
 	want  int
+	there float64 // of a message that was sent: when its bytes are there
 }
 
 type world struct {
@@ -251,6 +252,9 @@ func (w *world) run() (*Result, error) {
 	if w.done < len(w.jobs) {
 		return nil, w.stuck()
 	}
+	if keys := slices.Sorted(maps.Keys(w.open)); len(keys) > 0 {
+		return nil, fmt.Errorf("%s is sent and never received (node %d of rank %d); %d messages are so", keys[0], w.jobs[w.open[keys[0]].nodes[0]].node.ID, w.jobs[w.open[keys[0]].nodes[0]].rank, len(keys))
+	}
 	res := &Result{Ranks: w.spent}
 	for _, r := range w.spent {
 		res.Time = max(res.Time, r.End)
@@ -362,11 +366,12 @@ func (w *world) come(i int) error {
 		return fmt.Errorf("%s (node %d, %s): %w", key, j.node.ID, j.node.Name, err)
 	}
 	p.Calls++
-	w.launch(c, p.seconds[slices.Index(w.sister[j.node.Group], j.node.Group)])
+	w.launch(c.nodes, w.now+p.seconds[slices.Index(w.sister[j.node.Group], j.node.Group)])
 	return nil
 }
 
-// meet brings a rank to a message.
+// meet brings a rank to a message. A send does not wait for its receive, as in ASTRA-sim: it is done when the bytes are
+// sent. A receive is done when they are there.
 func (w *world) meet(i int) error {
 	j := &w.jobs[i]
 	from, to := j.rank, int(j.node.Peer)
@@ -375,21 +380,26 @@ func (w *world) meet(i int) error {
 	}
 	pair := fmt.Sprintf("message from %d to %d, tag %d", from, to, j.node.Tag)
 	turn := fmt.Sprintf("%s\x00%d", pair, j.node.Kind)
-	key := fmt.Sprintf("%s, the %d.", pair, w.turn[turn]+1)
+	key := fmt.Sprintf("%s, number %d", pair, w.turn[turn]+1)
 	w.turn[turn]++
 	c := w.arrive(key, 2, i)
-	if len(c.nodes) < 2 {
-		return nil
+	both := len(c.nodes) == 2
+	if both {
+		delete(w.open, key)
+		if a, b := w.jobs[c.nodes[0]].node.Bytes, j.node.Bytes; a != b {
+			return fmt.Errorf("%s: %d bytes at one end, %d at the other", key, a, b)
+		}
 	}
-	delete(w.open, key)
-	if a, b := w.jobs[c.nodes[0]].node.Bytes, j.node.Bytes; a != b {
-		return fmt.Errorf("%s: %d bytes at one end, %d at the other", key, a, b)
+	if j.node.Kind == Send {
+		t, err := w.message(from, to, j.node.Bytes)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		c.there = w.now + t
+		w.launch(c.nodes, c.there) // the receive, too, if it waits
+	} else if both {
+		w.launch([]int{i}, max(c.there, w.now))
 	}
-	t, err := w.message(from, to, j.node.Bytes)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	w.launch(c, t)
 	return nil
 }
 
@@ -404,13 +414,13 @@ func (w *world) arrive(key string, want, i int) *call {
 	return c
 }
 
-// launch lets a transfer begin to which all have come.
-func (w *world) launch(c *call, seconds float64) {
-	for _, i := range c.nodes {
+// launch lets a transfer of ranks that have come begin, and says when it ends.
+func (w *world) launch(nodes []int, end float64) {
+	for _, i := range nodes {
 		w.note(w.jobs[i].rank, 'w', -1)
 		w.note(w.jobs[i].rank, 't', 1)
 	}
-	w.finishAt(w.now+seconds, c.nodes...)
+	w.finishAt(end, slices.Clone(nodes)...)
 }
 
 func (w *world) end(i int) {
@@ -456,7 +466,9 @@ func (w *world) note(rank int, kind byte, by int) {
 
 // stuck says what waits for what.
 func (w *world) stuck() error {
-	keys := slices.Sorted(maps.Keys(w.open))
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(w.open)), func(k string) bool { // a message that was sent holds nobody up
+		return w.jobs[w.open[k].nodes[0]].node.Kind == Send
+	})
 	if len(keys) == 0 {
 		for _, j := range w.jobs {
 			if !j.begun {
