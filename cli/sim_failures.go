@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ func newSimFailures() *cobra.Command {
 	var gpus, spares, runs int
 	var days, work, interval, stall, load, store, detect, timeout, localise, requeue, inPlace, kept, memory float64
 	var rates map[string]string
-	var tiers []string
+	var tiers, grouped []string
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -27,6 +28,8 @@ func newSimFailures() *cobra.Command {
 what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
 16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the
 hosts make 35% of the faults, in bursts; repairs are log-normal. A leaf switch takes all its hosts.
+Racks, spines and planes of the cluster fail where --rate gives them a rate, and power feeds, cooling units and the like
+where --group describes them: nothing public says how often they do.
 
 Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand beside one another. The same
 seed gives the same numbers.`,
@@ -61,24 +64,37 @@ seed gives the same numbers.`,
 			if leaves > 0 {
 				parts.HostsPerLeaf = max(blast(c.Graph), 1)
 			}
-			yearly := map[string]float64{}
+			groups, yearly := failures.Domains(c.Graph), map[string]float64{}
+			for i := range groups {
+				groups[i].Count = max(part(groups[i].Count), 1)
+			}
+			for _, text := range grouped {
+				d, rate, err := parseGroup(text)
+				if err != nil {
+					return fmt.Errorf("--group %q: %w", text, err)
+				}
+				groups, yearly[d.Name] = append(groups, d), rate
+			}
 			for k, v := range c.Needs.FailureRates {
 				if k != "cable" && k != "switch" { // a port's rate is measured for both together
 					yearly[k] = v
 				}
 			}
 			for k, v := range rates {
-				var r float64
-				if _, err := fmt.Sscanf(v, "%g", &r); err != nil || r < 0 {
+				r, err := strconv.ParseFloat(v, 64)
+				if err != nil || !(r >= 0) || math.IsInf(r, 0) {
 					return fmt.Errorf("--rate %s=%s: want failures of one part a year", k, v)
 				}
-				switch k {
-				case "gpu", "host", "nic", "cable", "switch", "software":
-					yearly[k] = r
-				default:
-					return fmt.Errorf("--rate %s: known parts: gpu, host, nic, cable, switch, software", k)
+				known := []string{"gpu", "host", "nic", "cable", "switch", "software"}
+				for _, d := range groups {
+					known = append(known, d.Name)
 				}
+				if !slices.Contains(known, k) {
+					return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: --group 'name=power count=4 hosts=16'", k, c.Name, strings.Join(known, ", "))
+				}
+				yearly[k] = r
 			}
+			parts.Groups = groups
 			size := 0.0
 			if model != "" {
 				m, err := loadModel(cmd, model)
@@ -184,10 +200,39 @@ seed gives the same numbers.`,
 	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; 454 at 2,048 GPUs and 105 more a doubling without it")
 	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
 	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
-	fl.StringToStringVar(&rates, "rate", nil, "failures of one part a year, `PART=RATE`: gpu, host, nic, cable, switch, software")
+	fl.StringToStringVar(&rates, "rate", nil, "failures of one part a year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
+	fl.StringArrayVar(&grouped, "group", nil, "hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd
+}
+
+// parseGroup reads a kind of failure domain and how often one of them fails a year.
+func parseGroup(text string) (failures.Group, float64, error) {
+	d, rate := failures.Group{}, 0.0
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch key {
+		case "name":
+			d.Name = value
+		case "count":
+			d.Count, err = strconv.Atoi(value)
+		case "hosts":
+			d.Hosts, err = strconv.Atoi(value)
+		case "rate":
+			rate, err = strconv.ParseFloat(value, 64)
+		default:
+			return d, 0, fmt.Errorf("%q is not known; want name=, count=, hosts=, rate=", word)
+		}
+		if err != nil {
+			return d, 0, fmt.Errorf("%s: want a number", word)
+		}
+	}
+	if d.Name == "" || d.Count < 1 || d.Hosts < 0 || !(rate > 0) || math.IsInf(rate, 0) {
+		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES of one a year, all above 0")
+	}
+	return d, rate, nil
 }
 
 // blast is how many hosts hang on one leaf switch.

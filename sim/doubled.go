@@ -67,7 +67,7 @@ func (n *network) doubled(j Job) (*Result, error) {
 		}
 		a, b, c := at[len(at)-3], at[len(at)-2], at[len(at)-1]
 		bend := 2*(c.more-b.more) - (b.more - a.more)
-		if max(bend, -bend) > 2*n.bend()*float64(c.res.Time) { // what is left to carry on is a third of it or less
+		if max(bend, -bend) > 2*n.bend([]Job{j})*float64(c.res.Time) { // what is left to carry on is a third of it or less
 			continue
 		}
 		more := c.more + (c.more-b.more)*(1-float64(few)/float64(ranks))

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/unit"
@@ -22,8 +24,8 @@ const maxWhole = 1 << 23
 // maxQuick is maxWhole where Best tries many algorithms.
 const maxQuick = 1 << 21
 
-// maxBend is how far the slopes between three lengths may lie apart for a line, as a fraction; roughBend where Best looks for
-// the fastest of many, and copies of a pattern that share links make the slopes waver.
+// maxBend is how far the slopes between three lengths may lie apart for a line, as a fraction; roughBend where copies of a
+// pattern share links, which makes the slopes waver, and where Best looks for the fastest of many.
 const (
 	maxBend   = 1e-4
 	roughBend = 1e-2
@@ -40,8 +42,8 @@ func (n *network) most() int64 {
 	return maxWhole
 }
 
-func (n *network) bend() float64 {
-	if n.quick {
+func (n *network) bend(jobs []Job) float64 {
+	if n.quick || slices.ContainsFunc(jobs, func(j Job) bool { return j.Program.Channels() > 1 }) {
 		return roughBend
 	}
 	return maxBend
@@ -94,7 +96,7 @@ func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
 				return nil, err
 			}
 		}
-		if r := extend(at, jobs, float64(healthy-3*base)/float64(base), n.bend()); r != nil {
+		if r := extend(at, jobs, float64(healthy-3*base)/float64(base), n.bend(jobs)); r != nil {
 			r.Seed = n.o.Seed
 			return r.by(deadline, nil)
 		}

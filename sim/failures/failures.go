@@ -173,9 +173,15 @@ type Result struct {
 type event struct {
 	at   float64
 	seq  int
-	kind int // of hazard; -1 for a part that is repaired
+	kind int // of hazard, or one of the two below
 	back int // hosts that come back with it
 }
+
+// Kinds of events that are no failure.
+const (
+	repaired = -1 // a part is whole again
+	over     = -2 // the run ends
+)
 
 type events []event
 
@@ -310,7 +316,7 @@ func (j Job) run(r *rand.Rand) one {
 	for {
 		e := heap.Pop(q).(event)
 		if e.at > limit {
-			e.at, e.kind = limit, -2
+			e.at, e.kind = limit, over
 		}
 		if state == starting && e.at >= begin { // it works by now, or has too few hosts
 			settleStart(begin)
@@ -325,7 +331,7 @@ func (j Job) run(r *rand.Rand) one {
 			work, o.finished = goal, true
 			break
 		}
-		if e.kind == -2 {
+		if e.kind == over {
 			switch state {
 			case working:
 				done := (limit - begin) / overhead
@@ -338,7 +344,7 @@ func (j Job) run(r *rand.Rand) one {
 			}
 			break
 		}
-		if e.kind == -1 {
+		if e.kind == repaired {
 			note(e.at)
 			away -= e.back
 			if state == waiting && have-away >= need {
@@ -387,7 +393,7 @@ func (j Job) run(r *rand.Rand) one {
 		} else {
 			note(e.at)
 			away += h.Hosts
-			push(e.at+j.repair(h, r), -1, h.Hosts) // one part is repaired, and all its hosts are back
+			push(e.at+j.repair(h, r), repaired, h.Hosts) // one part is repaired, and all its hosts are back
 			detect += j.Localise
 		}
 		o.lost[e.kind] += lost*overhead + detect + restart + t.Load

@@ -1,6 +1,7 @@
 package failures
 
 import (
+	"github.com/weft-fabric/weft/cluster"
 	"math"
 	"testing"
 )
@@ -140,5 +141,43 @@ func TestRSC(t *testing.T) {
 	}
 	if mean /= n; math.Abs(mean-.9) > .02 {
 		t.Errorf("jobs of 1,024 to 2,048 GPUs: ETTR %.3f, measured about 0.9", mean)
+	}
+}
+
+// Racks, spines and planes come from the graph; they fail where they have a rate, and take their hosts.
+func TestGroupsOfHosts(t *testing.T) {
+	c, err := cluster.Preset("gb200-su", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]Group{}
+	for _, d := range Domains(c.Graph) {
+		found[d.Name] = d
+	}
+	if r := found["rack"]; r.Count != 8 || r.Hosts != 18 {
+		t.Errorf("racks %+v; want 8 of 18 hosts", r)
+	}
+	if s := found["spine"]; s.Count < 2 || s.Hosts != 0 {
+		t.Errorf("spines %+v; want several, none of which cuts a host off", s)
+	}
+	p := Parts{Hosts: 144, GPUs: 576, NICs: 576, Ports: 576, Groups: append(Domains(c.Graph), Group{"power", 4, 36})}
+	for _, h := range Hazards(p, nil) {
+		if h.Name == "rack" || h.Name == "power" {
+			t.Errorf("%+v without a rate", h)
+		}
+	}
+	hz := Hazards(p, map[string]float64{"gpu": 0, "host": 0, "nic": 0, "cable": 0, "switch": 0, "software": 0, "power": 12})
+	j := Job{Hosts: 144, GPUs: 576, Hazards: hz, Requeue: 60, Days: 365, Tiers: []Tier{{Name: "store", Stall: 1, Load: 1}}}
+	r, err := Run(j, 20, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Four feeds, twelve times a year each; while 36 of the hosts are away, the job waits.
+	if r.Causes[0].Name != "power" || r.Failures < 38 || r.Failures > 48 || r.Parts["waiting for hosts"] < .03 {
+		t.Errorf("%+v", r)
+	}
+	j.Spares = 36
+	if s, err := Run(j, 20, 1); err != nil || s.Parts["waiting for hosts"] > r.Parts["waiting for hosts"]/3 {
+		t.Errorf("36 spares leave a wait of %.3f of the time: %v", s.Parts["waiting for hosts"], err)
 	}
 }

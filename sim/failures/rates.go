@@ -1,5 +1,7 @@
 package failures
 
+import "github.com/weft-fabric/weft/topo"
+
 // yearly is failures a year of one part of 16,384, of those that 54 days counted.
 const yearly = 365. / 54 / 16384
 
@@ -21,7 +23,60 @@ const (
 // Parts are the counts of a cluster's parts that may fail a job.
 type Parts struct {
 	Hosts, GPUs, NICs, Ports, Leaves int
-	HostsPerLeaf                     int // hosts that one leaf switch takes
+	HostsPerLeaf                     int     // hosts that one leaf switch takes
+	Groups                           []Group // of hosts that go down together
+}
+
+// Group is a kind of failure domain above a host: racks, power feeds, cooling units, spines, planes. Nothing public says how often these
+// fail, so they have a rate only where one is given.
+type Group struct {
+	Name  string // rack, power, cooling, spine, plane
+	Count int
+	Hosts int // that one of them takes; 0 if the job goes on with the same hosts after it has started again
+}
+
+// Domains are the failure domains that a graph's hosts and switches are in: racks as the cluster places hosts, spines and planes with
+// the hosts that have no other way. Hosts without a rack are in none.
+func Domains(g *topo.Graph) []Group {
+	var out []Group
+	racks := map[int32]int{}
+	for _, h := range g.Hosts {
+		if h.Rack != topo.None {
+			racks[h.Rack]++
+		}
+	}
+	most := 0
+	for _, n := range racks {
+		most = max(most, n)
+	}
+	if len(racks) > 0 {
+		out = append(out, Group{"rack", len(racks), most})
+	}
+	spines, planes := 0, map[int8]bool{}
+	g.Each(topo.Switch, func(_ topo.NodeID, n *topo.Node) {
+		if n.Fabric == topo.None || g.Fabrics[n.Fabric].Service {
+			return
+		}
+		planes[n.Fabric] = true
+		if n.Tier > 1 {
+			spines++
+		}
+	})
+	if spines > 0 { // other spines carry its traffic; what was under way is lost
+		hosts := 0
+		if spines == 1 {
+			hosts = len(g.Hosts)
+		}
+		out = append(out, Group{"spine", spines, hosts})
+	}
+	if len(planes) > 0 {
+		hosts := 0
+		if len(planes) == 1 {
+			hosts = len(g.Hosts)
+		}
+		out = append(out, Group{"plane", len(planes), hosts})
+	}
+	return out
 }
 
 // Hazards gives the parts of a cluster the measured rates. yearly overrides a rate by name: gpu, host, nic, cable,
@@ -36,7 +91,7 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 	// 5% of the hosts make 35% of the faults, in bursts: lemons.
 	gpu := rate("gpu", gpuYearly)
 	lemons := (p.GPUs + 19) / 20
-	return []Hazard{
+	list := []Hazard{
 		{Name: "gpu", Count: p.GPUs - lemons, Yearly: gpu * .65 * float64(p.GPUs) / float64(max(p.GPUs-lemons, 1)), Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
 		{Name: "gpu of a lemon host", Count: lemons, Yearly: gpu * .35 * float64(p.GPUs) / float64(max(lemons, 1)), Shape: .53, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
 		{Name: "host", Count: p.Hosts, Yearly: rate("host", hostYearly), Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: .02},
@@ -45,6 +100,12 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 		{Name: "switch", Count: p.Leaves, Yearly: rate("switch", switchYearly), Hosts: max(p.HostsPerLeaf, 1), Repair: 6, Sigma: 1, Silent: .02},
 		{Name: "software", Count: p.GPUs, Yearly: rate("software", softYearly), Hosts: 0, Repair: 0, Sigma: 0, Silent: silentShare},
 	}
+	for _, d := range p.Groups {
+		if v := yearly[d.Name]; v > 0 {
+			list = append(list, Hazard{Name: d.Name, Count: d.Count, Yearly: v, Hosts: min(d.Hosts, p.Hosts), Repair: 6, Sigma: 1, Silent: .02})
+		}
+	}
+	return list
 }
 
 // Requeue is the seconds until a job of that number of GPUs runs again with other hosts, as measured from 2,048 to 16,384

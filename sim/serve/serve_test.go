@@ -164,3 +164,23 @@ func FuzzReadTrace(f *testing.F) {
 	f.Add([]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n"))
 	f.Fuzz(func(t *testing.T, data []byte) { _, _ = ReadTrace(data) })
 }
+
+// Published forms and their near relations give the same requests.
+func TestTraceForms(t *testing.T) {
+	want := []Request{{0, 100, 10, 0}, {1.5, 200, 20, 0}}
+	for name, text := range map[string]string{
+		"Azure 2024": "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,100,10\n2024-05-10 00:00:01.509930+00:00,200,20\n",
+		"Azure 2025": "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2024-10-15 12:00:00.500000,1,100,10\n2024-10-15 12:00:02.000000,0,200,20\n",
+		"Windows":    "\xef\xbb\xbfTIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.0,100,10\r\n2023-11-16 18:17:04.5,200,20\r\n",
+		"ISO":        "timestamp,input_length,output_length\n2024-05-10T00:00:00,100,10\n2024-05-10T00:00:01.5,200,20\n",
+		"a list":     "[{\"timestamp\": 0, \"input_length\": 100, \"output_length\": 10},\n {\"timestamp\": 1500,\n \"input_length\": 200, \"output_length\": 20}]",
+	} {
+		got, err := ReadTrace([]byte(text))
+		if err != nil || len(got) != 2 || got[0] != want[0] || got[1].Input != 200 || got[1].Output != 20 || got[1].At < 1.499 || got[1].At > 1.501 {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := ReadTrace([]byte("TIMESTAMP,Tokens\n1,2\n")); err == nil || !strings.Contains(err.Error(), "there are TIMESTAMP, Tokens") {
+		t.Errorf("a table without prompts: %v", err)
+	}
+}

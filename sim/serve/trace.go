@@ -24,6 +24,17 @@ func ReadTrace(data []byte) ([]Request, error) {
 	data = bytes.TrimPrefix(bytes.TrimSpace(data), []byte("\xef\xbb\xbf"))
 	var out []Request
 	var err error
+	if bytes.HasPrefix(data, []byte("[")) { // the same objects as one list
+		var list []json.RawMessage
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, fmt.Errorf("a list of requests in JSON: %w", err)
+		}
+		data = nil
+		for _, one := range list {
+			one = bytes.ReplaceAll(one, []byte("\n"), []byte(" "))
+			data = append(append(data, one...), '\n')
+		}
+	}
 	if bytes.HasPrefix(data, []byte("{")) {
 		out, err = readMooncake(data)
 	} else {
@@ -93,15 +104,16 @@ func readAzure(data []byte) ([]Request, error) {
 		at[strings.ToLower(strings.TrimSpace(h))] = i
 	}
 	var cols [3]int
-	for i, name := range []string{"timestamp", "contexttokens", "generatedtokens"} {
-		c, ok := at[name]
-		if !ok {
-			c, ok = at[[]string{"", "request tokens", "response tokens"}[i]]
+	for i, names := range columns {
+		found := false
+		for _, name := range names {
+			if c, ok := at[name]; ok && !found {
+				cols[i], found = c, true
+			}
 		}
-		if !ok {
-			return nil, fmt.Errorf("no column %s; want TIMESTAMP, ContextTokens, GeneratedTokens", name)
+		if !found {
+			return nil, fmt.Errorf("no column %s; there are %s; want TIMESTAMP, ContextTokens, GeneratedTokens", names[0], strings.Join(rows[0], ", "))
 		}
-		cols[i] = c
 	}
 	var out []Request
 	for n, row := range rows[1:] {
@@ -116,13 +128,17 @@ func readAzure(data []byte) ([]Request, error) {
 	return out, nil
 }
 
+// columns are the names of time, prompt and answer in Azure's traces of 2023, 2024 and 2025 (which has NumImages, too), BurstGPT's and
+// tables with Mooncake's names.
+var columns = [3][]string{{"timestamp", "arrival_timestamp", "time"}, {"contexttokens", "request tokens", "input_length", "num_prefill_tokens"}, {"generatedtokens", "response tokens", "output_length", "num_decode_tokens"}}
+
 // seconds reads a time of day or a number of seconds.
 func seconds(s string) (float64, error) {
 	s = strings.TrimSpace(s)
 	if v, err := strconv.ParseFloat(s, 64); err == nil {
 		return v, nil
 	}
-	for _, form := range []string{"2006-01-02 15:04:05.9999999", "2006-01-02 15:04:05.9999999-07:00", time.RFC3339Nano} {
+	for _, form := range []string{"2006-01-02 15:04:05.9999999", "2006-01-02 15:04:05.9999999-07:00", time.RFC3339Nano, "2006-01-02T15:04:05.9999999"} {
 		if t, err := time.Parse(form, s); err == nil {
 			return float64(t.UnixNano()) / 1e9, nil
 		}
