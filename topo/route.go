@@ -214,7 +214,10 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 				found = true
 				break
 			}
-			if _, seen := r.depth[e.Peer]; !seen && g.Nodes[e.Peer].Kind == NVSwitch {
+			if g.Nodes[e.Peer].Kind != NVSwitch {
+				continue
+			}
+			if _, seen := r.depth[e.Peer]; !seen {
 				r.depth[e.Peer] = r.depth[n] + 1
 				r.queue = append(r.queue, e.Peer)
 			}
@@ -232,12 +235,16 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 			continue
 		}
 		down, total := r.depth[n]-1, float32(0)
-		for _, e := range g.Edges(n) {
+		edges := g.Edges(n)
+		if down == 0 { // of a switch's many links only those to the far end
+			edges = g.between(n, to)
+		}
+		for _, e := range edges {
 			if r.nearer(e, down) {
 				total += r.carries(e, to)
 			}
 		}
-		for _, e := range g.Edges(n) {
+		for _, e := range edges {
 			if !r.nearer(e, down) {
 				continue
 			}
