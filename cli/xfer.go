@@ -79,7 +79,7 @@ func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 	case "CALLS":
 		c.IO = "calls"
 	default:
-		return c, done, fmt.Errorf("--posix_api_type %q: want URING or CALLS", p.io)
+		return c, done, fmt.Errorf("--posix_api_type %q: want URING or CALLS; AIO and POSIXAIO are not used here", p.io)
 	}
 	if p.store != "" && !strings.HasPrefix(p.store, "s3://") {
 		return c, done, fmt.Errorf("--store %q: want s3://BUCKET/PREFIX; --filepath takes a directory", p.store)
@@ -109,6 +109,7 @@ func newXferBench() *cobra.Command {
 	var op, scheme, from, to, backend, class, minBlock, maxBlock, total string
 	var minBatch, maxBatch, iters, warmup, rounds, pairs, streams int
 	var check, compare, asJSON bool
+	var nixl nixlbench
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure transfers between kinds of memory, with nixlbench's flags and columns",
@@ -126,6 +127,9 @@ installed is said. Ratios are medians over the rounds.`,
   weft xfer bench --backend SELF --target_seg_type VRAM --device soft --start_block_size 1M --compare`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := nixl.place(&place); err != nil {
+				return err
+			}
 			c, done, err := place.config()
 			if err != nil {
 				return err
@@ -149,7 +153,7 @@ installed is said. Ratios are medians over the rounds.`,
 				return fmt.Errorf("--class: %w", err)
 			}
 			switch strings.ToUpper(backend) {
-			case "", "WEFT":
+			case "", "WEFT", "UCX":
 			case "POSIX":
 				c.Here, c.Remote = true, xfer.File
 			case "OBJ":
@@ -157,7 +161,7 @@ installed is said. Ratios are medians over the rounds.`,
 			case "SELF":
 				c.Here = true
 			default:
-				return fmt.Errorf("--backend %q: want WEFT, POSIX, OBJ or SELF; paths between processes are chosen by --path", backend)
+				return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path", backend)
 			}
 			for _, b := range []struct {
 				flag, text string
@@ -202,6 +206,9 @@ installed is said. Ratios are medians over the rounds.`,
 			}
 			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
 			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams = iters, warmup, rounds, check, compare, streams
+			if err := nixl.config(cmd, &c); err != nil {
+				return err
+			}
 			if !asJSON {
 				c.Progress = cmd.OutOrStdout()
 				measure.PrintHead(c.Progress)
@@ -217,6 +224,7 @@ installed is said. Ratios are medians over the rounds.`,
 		},
 	}
 	place.register(cmd)
+	nixl.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&op, "op_type", "READ", "READ or WRITE")
 	f.StringVar(&scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")

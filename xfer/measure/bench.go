@@ -33,6 +33,9 @@ type Config struct {
 	MaxBatch int
 	Total    int64 // bytes of each region
 	Iters    int
+	Large    int // blocks above 1 MiB are moved this much less often; 0 for as often
+	Threads  int // requests of an initiator that are under way at once; 0 for one
+	Recreate bool
 	Warmup   int
 	Rounds   int // between which the comparisons are run
 	Check    bool
@@ -282,76 +285,75 @@ func pin(a, b *xfer.Region) error {
 }
 
 // lists are the prepared requests of an initiator: windows of its regions, used in turn.
-func (c *Config) lists(b *bout, i int, block int64, batch int, total int64, shared bool) (local, remote *xfer.List, windows int, prep time.Duration, err error) {
+func lists(b *bout, block int64, batch int, total int64) (s state, err error) {
 	n := int(total / block)
-	here, there := make([]xfer.Desc, n), make([]xfer.Desc, n)
+	s.here, s.there = make([]xfer.Desc, n), make([]xfer.Desc, n)
 	for k := range n {
-		here[k], there[k] = b.local.At(int64(k)*block, block), b.remote(int64(k)*block, block)
+		s.here[k], s.there[k] = b.local.At(int64(k)*block, block), b.remote(int64(k)*block, block)
 	}
 	began := time.Now()
-	if local, err = b.agent.Prepare(nil, here); err != nil {
-		return nil, nil, 0, 0, err
+	if s.local, err = b.agent.Prepare(nil, s.here); err != nil {
+		return s, err
 	}
-	if remote, err = b.agent.Prepare(b.peer, there); err != nil {
-		return nil, nil, 0, 0, err
+	if s.remote, err = b.agent.Prepare(b.peer, s.there); err != nil {
+		return s, err
 	}
-	return local, remote, n / batch, time.Since(began), nil
+	s.prep = time.Since(began)
+	windows := n / batch
+	for w := range windows {
+		// Blocks of a request lie apart, as those of a cache do: every window takes each windows-th block.
+		idx := make([]int, batch)
+		for k := range idx {
+			idx[k] = k*windows + w
+		}
+		s.index = append(s.index, idx)
+	}
+	return s, nil
 }
 
 func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children []*Child, block int64, batch int, total int64) error {
-	type state struct {
-		local, remote *xfer.List
-		index         [][]int
-		prep          time.Duration
-	}
 	states := make([]state, len(bouts))
 	for i, b := range bouts {
-		l, r, windows, prep, err := c.lists(b, i, block, batch, total, false)
+		s, err := lists(b, block, batch, total)
 		if err != nil {
 			return err
 		}
-		defer l.Release()
-		defer r.Release()
-		s := state{local: l, remote: r, prep: prep}
-		for w := range windows {
-			// Blocks of a request lie apart, as those of a cache do: every window takes each windows-th block.
-			idx := make([]int, batch)
-			for k := range idx {
-				idx[k] = k*windows + w
-			}
-			s.index = append(s.index, idx)
-		}
+		defer s.local.Release()
+		defer s.remote.Release()
 		states[i] = s
 	}
+	threads := max(1, c.Threads)
+	if n := len(states[0].index); threads > n {
+		return fmt.Errorf("%d requests at once of %d blocks of %v: the buffer of %v has room for %d", threads, batch, unit.Bytes(block), unit.Bytes(total), n)
+	}
 	bytesPer := block * int64(batch)
-	var posts, txs []time.Duration
+	var posts, txs, preps []time.Duration
 	var mu sync.Mutex
 	run := func(iters int, keep bool) (time.Duration, error) {
-		errs := make([]error, len(bouts))
+		errs := make([]error, len(bouts)*threads)
 		began := time.Now()
 		var wg sync.WaitGroup
 		for i, b := range bouts {
-			wg.Go(func() {
-				s := states[i]
-				for k := range iters {
-					t0 := time.Now()
-					q, err := b.agent.Post(xfer.Transfer{Op: c.Op, Local: s.local, LocalIndex: s.index[k%len(s.index)], Remote: s.remote, RemoteIndex: s.index[k%len(s.index)], Class: c.Class})
-					t1 := time.Now()
-					if err == nil {
-						err = q.Wait(ctx)
+			for th := range threads {
+				wg.Go(func() {
+					for k := range iters {
+						t, err := c.request(ctx, b, &states[i], k*threads+th)
+						if err != nil {
+							errs[i*threads+th] = err
+							return
+						}
+						if keep {
+							mu.Lock()
+							posts, txs = append(posts, t.post), append(txs, t.tx)
+							if c.Recreate {
+								preps = append(preps, t.prep)
+							}
+							row.Path = t.path
+							mu.Unlock()
+						}
 					}
-					if err != nil {
-						errs[i] = err
-						return
-					}
-					if keep {
-						mu.Lock()
-						posts, txs = append(posts, t1.Sub(t0)), append(txs, time.Since(t1))
-						row.Path = q.Poll().Path
-						mu.Unlock()
-					}
-				}
-			})
+				})
+			}
 		}
 		wg.Wait()
 		return time.Since(began), errors.Join(errs...)
@@ -373,6 +375,9 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 		return sum
 	}
 	per := max(1, c.Iters/c.Rounds)
+	if block > 1<<20 {
+		per = max(1, per/max(1, c.Large))
+	}
 	var spent time.Duration
 	var used, moved float64
 	ratios := make([][]float64, len(beside))
@@ -386,7 +391,7 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 		}
 		used += cpu() - before
 		spent += d
-		n := float64(per) * float64(len(bouts)) * float64(bytesPer)
+		n := float64(per) * float64(len(bouts)*threads) * float64(bytesPer)
 		moved += n
 		for k, o := range beside {
 			if o.run == nil {
@@ -405,14 +410,15 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 		}
 	}
 	row.Rate = unit.Rate(moved / spent.Seconds())
-	row.Latency = spent.Seconds() * 1e6 * float64(len(bouts)) / float64(len(posts))
+	row.Latency = spent.Seconds() * 1e6 * float64(len(bouts)*threads) / float64(len(posts))
 	row.Descs = moved / float64(block) / spent.Seconds()
 	if moved > 0 && used > 0 {
 		row.CPU = used / (moved / 1e9)
 	}
-	var preps []time.Duration
 	for _, s := range states {
-		preps = append(preps, s.prep)
+		if !c.Recreate {
+			preps = append(preps, s.prep)
+		}
 	}
 	row.Prep, row.PrepP99 = spread(preps)
 	row.Post, row.PostP99 = spread(posts)
@@ -431,6 +437,54 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 		return c.check(ctx, bouts, states[0].local, states[0].remote)
 	}
 	return nil
+}
+
+// state is the prepared lists of an initiator, and which of their descriptors its requests take in turn.
+type state struct {
+	local, remote *xfer.List
+	index         [][]int
+	prep          time.Duration
+	here, there   []xfer.Desc
+}
+
+// took is how long one request took.
+type took struct {
+	prep, post, tx time.Duration
+	path           string
+}
+
+// request makes the k-th request of an initiator, with lists of its own if it is to.
+func (c *Config) request(ctx context.Context, b *bout, s *state, k int) (t took, err error) {
+	window := s.index[k%len(s.index)]
+	x := xfer.Transfer{Op: c.Op, Local: s.local, LocalIndex: window, Remote: s.remote, RemoteIndex: window, Class: c.Class}
+	t0 := time.Now()
+	if c.Recreate {
+		here, there := make([]xfer.Desc, len(window)), make([]xfer.Desc, len(window))
+		for i, w := range window {
+			here[i], there[i] = s.here[w], s.there[w]
+		}
+		if x.Local, err = b.agent.Prepare(nil, here); err != nil {
+			return t, err
+		}
+		defer x.Local.Release()
+		if x.Remote, err = b.agent.Prepare(b.peer, there); err != nil {
+			return t, err
+		}
+		defer x.Remote.Release()
+		x.LocalIndex, x.RemoteIndex = nil, nil
+		t.prep = time.Since(t0)
+		t0 = time.Now()
+	}
+	q, err := b.agent.Post(x)
+	t1 := time.Now()
+	if err == nil {
+		err = q.Wait(ctx)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.post, t.tx, t.path = t1.Sub(t0), time.Since(t1), q.Poll().Path
+	return t, nil
 }
 
 // check writes, reads back and compares.
