@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -57,36 +58,9 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 	if err := launch.Supported(); err != nil {
 		return finding{fmt.Errorf("%s --measured: %w", cmd.CommandPath(), err)}
 	}
-	if len(args) > 0 {
-		return fmt.Errorf("%s with --measured, which measures the hosts that --hosts or --lab names; leave one of them out", args[0])
-	}
-	for _, name := range unmeasured {
-		if l := cmd.Flags().Lookup(name); l != nil && l.Changed {
-			return fmt.Errorf("--%s is not for --measured; see 'weft algo synth --help'", name)
-		}
-	}
-	cfg := fit.Config{Ranks: m.ranks, Channels: f.wish.Channels, Turns: m.turns, Forget: m.forget}
-	ops := "all-reduce,all-gather,reduce-scatter"
-	if cmd.Flags().Changed("op") {
-		ops = f.op
-	}
-	for _, name := range strings.Split(ops, ",") {
-		op, err := sched.ParseCollective(name)
-		if err != nil {
-			return fmt.Errorf("--op: %w", err)
-		}
-		cfg.Ops = append(cfg.Ops, op)
-	}
-	size := "256KiB..16MiB"
-	if cmd.Flags().Changed("size") {
-		size = f.size
-	}
-	all, err := parseSizes(size)
+	cfg, err := f.measuring(cmd, args)
 	if err != nil {
 		return err
-	}
-	for i := 0; i < len(all); i += 2 { // every fourth: choices change slowly
-		cfg.Sizes = append(cfg.Sizes, all[i])
 	}
 	if m.lab.name != "" {
 		err = m.lab.place(cmd, &m.spec, m.hosts)
@@ -114,22 +88,9 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 	defer signal.Stop(signals)
 	m.spec.Signals, m.spec.Stderr, m.spec.Prefix = signals, cmd.ErrOrStderr(), true
 	out := cmd.OutOrStdout()
-	links, row := func(r *fit.Report) {
-		fmt.Fprintf(out, "%s on %s over %s; links as measured:\n\n%s\n", count(r.Ranks, "rank"), count(r.Hosts, "host"), r.Transport, indent(r.Links))
-		fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6s  %s\n", "operation", "size", "runtime's choice", "time", "made", "predicted", "bound", "ratio", "program")
-	}, func(r *fit.Row) {
-		if r.Form == "" {
-			fmt.Fprintf(out, "%-15s%10s  %-26s%10s  nothing made: %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), r.Why)
-			return
-		}
-		verdict := "not kept"
-		if r.Kept {
-			verdict = "kept"
-		}
-		fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6.2f  %s; %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), micros(r.Took), micros(r.Predicted), micros(r.Bound), r.OwnUS/r.Took, r.Form, verdict)
-	}
-	if f.asJSON {
-		links, row = func(*fit.Report) {}, func(*fit.Row) {}
+	links, row := func(*fit.Report) {}, func(*fit.Row) {}
+	if !f.asJSON {
+		links, row = measuredPrinter(out)
 	}
 	r, err := fit.Measure(cmd.Context(), cfg, m.spec, links, row)
 	if err != nil {
@@ -146,6 +107,61 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 		fmt.Fprintf(out, "\n%s kept in %s: they run by themselves from the next start of these ranks on these hosts\n", count(r.Kept, "program"), r.File)
 	}
 	return nil
+}
+
+// measuring is what --measured is to measure, as the other flags say.
+func (f *synthFlags) measuring(cmd *cobra.Command, args []string) (cfg fit.Config, err error) {
+	if len(args) > 0 {
+		return cfg, fmt.Errorf("%s with --measured, which measures the hosts that --hosts or --lab names; leave one of them out", args[0])
+	}
+	for _, name := range unmeasured {
+		if l := cmd.Flags().Lookup(name); l != nil && l.Changed {
+			return cfg, fmt.Errorf("--%s is not for --measured; see 'weft algo synth --help'", name)
+		}
+	}
+	m := &f.measured
+	cfg = fit.Config{Ranks: m.ranks, Channels: f.wish.Channels, Turns: m.turns, Forget: m.forget}
+	ops := "all-reduce,all-gather,reduce-scatter"
+	if cmd.Flags().Changed("op") {
+		ops = f.op
+	}
+	for _, name := range strings.Split(ops, ",") {
+		op, err := sched.ParseCollective(name)
+		if err != nil {
+			return cfg, fmt.Errorf("--op: %w", err)
+		}
+		cfg.Ops = append(cfg.Ops, op)
+	}
+	size := "256KiB..16MiB"
+	if cmd.Flags().Changed("size") {
+		size = f.size
+	}
+	all, err := parseSizes(size)
+	if err != nil {
+		return cfg, err
+	}
+	for i := 0; i < len(all); i += 2 { // every fourth: choices change slowly
+		cfg.Sizes = append(cfg.Sizes, all[i])
+	}
+	return cfg, nil
+}
+
+// measuredPrinter prints links when they are measured, and a row for each size.
+func measuredPrinter(out io.Writer) (links func(*fit.Report), row func(*fit.Row)) {
+	return func(r *fit.Report) {
+			fmt.Fprintf(out, "%s on %s over %s; links as measured:\n\n%s\n", count(r.Ranks, "rank"), count(r.Hosts, "host"), r.Transport, indent(r.Links))
+			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6s  %s\n", "operation", "size", "runtime's choice", "time", "made", "predicted", "bound", "ratio", "program")
+		}, func(r *fit.Row) {
+			if r.Form == "" {
+				fmt.Fprintf(out, "%-15s%10s  %-26s%10s  nothing made: %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), r.Why)
+				return
+			}
+			verdict := "not kept"
+			if r.Kept {
+				verdict = "kept"
+			}
+			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6.2f  %s; %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), micros(r.Took), micros(r.Predicted), micros(r.Bound), r.OwnUS/r.Took, r.Form, verdict)
+		}
 }
 
 func micros(us float64) string { return unit.Time(us * float64(unit.Microsecond)).String() }

@@ -366,15 +366,9 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		}
 		a.Sizes, a.form = append(a.Sizes, row), s.Form
 	}
-	if last := sizes[len(sizes)-1]; (f.wish.Channels > 0 || f.wish.Trees > 0) && len(set) <= synth.MostShallow {
+	if (f.wish.Channels > 0 || f.wish.Trees > 0) && len(set) <= synth.MostShallow {
 		bar.show("what the limits cost")
-		free := f.wish
-		free.Channels, free.Trees = 0, 0
-		free.Stop = spent(f.limit, measure.Used)
-		if s, err := sim.Synthesise(c.Graph, set, op, last, o, free); err == nil && s.Result != nil {
-			a.Free = &synthSize{Bytes: last, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time, Rate: s.Result.AlgBW,
-				Share: float64(s.Result.AlgBW / s.Plan.Bound.Rate), Stopped: s.Stopped}
-		}
+		a.Free = f.unlimited(c.Graph, set, op, sizes[len(sizes)-1], o)
 	}
 	if f.named != nil && len(f.fail)+len(f.slow) == 0 { // the same bound, in the words of the file
 		if b, err := f.named.Bounds(op, f.wish.Root, false); err == nil && b.Exact.RatString() == a.Bound.Exact {
@@ -399,6 +393,19 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		}
 	}
 	return a, nil
+}
+
+// unlimited is what could be made without the limits of channels and trees; nil where nothing can.
+func (f *synthFlags) unlimited(g *topo.Graph, set []topo.NodeID, op sched.Collective, size unit.Bytes, o sim.Options) *synthSize {
+	free := f.wish
+	free.Channels, free.Trees = 0, 0
+	free.Stop = spent(f.limit, measure.Used)
+	s, err := sim.Synthesise(g, set, op, size, o, free)
+	if err != nil || s.Result == nil {
+		return nil
+	}
+	return &synthSize{Bytes: size, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time, Rate: s.Result.AlgBW,
+		Share: float64(s.Result.AlgBW / s.Plan.Bound.Rate), Stopped: s.Stopped}
 }
 
 // splitWords says how the first pair of ranks splits its messages.

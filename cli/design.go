@@ -13,13 +13,18 @@ import (
 	"github.com/weft-fabric/weft/draw"
 )
 
+// designFlags are the flags of weft design.
+type designFlags struct {
+	p                        presetFlags
+	preset, dir, model, link string
+	actual                   []string
+	search                   string
+	compare                  bool
+	asJSON, textbook         bool
+}
+
 func newDesign() *cobra.Command {
-	var p presetFlags
-	var preset, dir, model, link string
-	var actual []string
-	var search string
-	var compare bool
-	var asJSON, textbook bool
+	var s designFlags
 	cmd := &cobra.Command{
 		Use:   "design CLUSTER",
 		Short: "Report on a cluster's network: counts, bandwidth, failures, cost, checklist",
@@ -45,87 +50,89 @@ cluster file. --actual compares a design with the InfiniBand fabric that stands.
   weft design --search '512 h100, 1:1, under $30M'`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if search != "" {
-				if len(args) > 0 || preset != "" || compare {
-					return fmt.Errorf("--search proposes designs; leave cluster files, --preset and --compare out")
-				}
-				return searchDesigns(cmd, search, dir, asJSON)
-			}
-			if compare {
-				return compareDesigns(cmd, args, p, link, asJSON)
-			}
-			if len(args) > 1 {
-				return fmt.Errorf("%d cluster files; give one, or --compare", len(args))
-			}
-			var c *cluster.Cluster
-			var err error
-			switch {
-			case preset != "" && len(args) > 0:
-				return fmt.Errorf("give a cluster file or --preset, not both: %q and %q", args[0], preset)
-			case preset != "":
-				params, perr := p.params()
-				if perr != nil {
-					return perr
-				}
-				c, err = cluster.Preset(preset, params)
-			case len(args) == 1:
-				c, err = loadCluster(cmd, args[0], p)
-			default:
-				return fmt.Errorf("give a cluster file, or --preset NAME; 'weft topo build --list' shows the presets")
-			}
-			if err != nil {
-				return err
-			}
-			if err := stateLinks(c, link); err != nil {
-				return err
-			}
-			if model != "" {
-				if c.Needs.Params, err = cluster.ParseCount(model); err != nil {
-					return fmt.Errorf("--params: %w", err)
-				}
-			}
-			if len(actual) > 0 {
-				found, err := fabricDrift(c.Graph, actual)
-				if err != nil {
-					return err
-				}
-				return tellDrift(cmd, "the design", c.Name+" fabric", found, asJSON, false)
-			}
-			r, err := design.Analyze(c)
-			if err != nil {
-				return err
-			}
-			r.Collectives = design.Collectives(c.Graph)
-			if textbook {
-				r.Textbook = design.NewTextbook(c.Catalog, r.Economics.Years)
-			}
-			if dir != "" {
-				if err := writeReport(cmd, dir, c, r); err != nil {
-					return err
-				}
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			if dir != "" {
-				return nil
-			}
-			return r.Text(cmd.OutOrStdout())
-		},
+		RunE:              s.run,
 	}
-	p.register(cmd)
-	cmd.Flags().StringVar(&preset, "preset", "", "a known cluster by `NAME` instead of a file")
-	cmd.Flags().StringVar(&model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
-	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
-	cmd.Flags().BoolVar(&compare, "compare", false, "print several cluster files side by side")
-	cmd.Flags().StringVar(&search, "search", "", "propose designs for a `WISH`, such as '2048 h100, 1:1, under $90M'")
-	cmd.Flags().StringSliceVar(&actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
-	cmd.Flags().BoolVar(&textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
-	cmd.Flags().StringVarP(&dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	s.p.register(cmd)
+	cmd.Flags().StringVar(&s.preset, "preset", "", "a known cluster by `NAME` instead of a file")
+	cmd.Flags().StringVar(&s.model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
+	cmd.Flags().StringVar(&s.link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().BoolVar(&s.compare, "compare", false, "print several cluster files side by side")
+	cmd.Flags().StringVar(&s.search, "search", "", "propose designs for a `WISH`, such as '2048 h100, 1:1, under $90M'")
+	cmd.Flags().StringSliceVar(&s.actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
+	cmd.Flags().BoolVar(&s.textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
+	cmd.Flags().StringVarP(&s.dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
+	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print the report as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("preset", clusterNames)
 	return cmd
+}
+
+func (s *designFlags) run(cmd *cobra.Command, args []string) error {
+	if s.search != "" {
+		if len(args) > 0 || s.preset != "" || s.compare {
+			return fmt.Errorf("--search proposes designs; leave cluster files, --preset and --compare out")
+		}
+		return searchDesigns(cmd, s.search, s.dir, s.asJSON)
+	}
+	if s.compare {
+		return compareDesigns(cmd, args, s.p, s.link, s.asJSON)
+	}
+	if len(args) > 1 {
+		return fmt.Errorf("%d cluster files; give one, or --compare", len(args))
+	}
+	var c *cluster.Cluster
+	var err error
+	switch {
+	case s.preset != "" && len(args) > 0:
+		return fmt.Errorf("give a cluster file or --preset, not both: %q and %q", args[0], s.preset)
+	case s.preset != "":
+		params, perr := s.p.params()
+		if perr != nil {
+			return perr
+		}
+		c, err = cluster.Preset(s.preset, params)
+	case len(args) == 1:
+		c, err = loadCluster(cmd, args[0], s.p)
+	default:
+		return fmt.Errorf("give a cluster file, or --preset NAME; 'weft topo build --list' shows the presets")
+	}
+	if err != nil {
+		return err
+	}
+	if err := stateLinks(c, s.link); err != nil {
+		return err
+	}
+	if s.model != "" {
+		if c.Needs.Params, err = cluster.ParseCount(s.model); err != nil {
+			return fmt.Errorf("--params: %w", err)
+		}
+	}
+	if len(s.actual) > 0 {
+		found, err := fabricDrift(c.Graph, s.actual)
+		if err != nil {
+			return err
+		}
+		return tellDrift(cmd, "the design", c.Name+" fabric", found, s.asJSON, false)
+	}
+	r, err := design.Analyze(c)
+	if err != nil {
+		return err
+	}
+	r.Collectives = design.Collectives(c.Graph)
+	if s.textbook {
+		r.Textbook = design.NewTextbook(c.Catalog, r.Economics.Years)
+	}
+	if s.dir != "" {
+		if err := writeReport(cmd, s.dir, c, r); err != nil {
+			return err
+		}
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	if s.dir != "" {
+		return nil
+	}
+	return r.Text(cmd.OutOrStdout())
 }
 
 func writeReport(cmd *cobra.Command, dir string, c *cluster.Cluster, r *design.Report) error {

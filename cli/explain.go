@@ -30,17 +30,20 @@ type explanation struct {
 	Fitted     *cost.Selection `json:"calibrated,omitempty"`
 }
 
+// explainFlags are the flags of weft explain.
+type explainFlags struct {
+	op, size, cluster, gpus, cal string
+	emit                         string
+	links                        string
+	asJSON, bound                bool
+	root                         int
+	fail, slow                   []string
+	preset                       presetFlags
+	nccl                         ncclFlags
+}
+
 func newExplain() *cobra.Command {
-	var f struct {
-		op, size, cluster, gpus, cal string
-		emit                         string
-		links                        string
-		asJSON, bound                bool
-		root                         int
-		fail, slow                   []string
-		preset                       presetFlags
-		nccl                         ncclFlags
-	}
+	var s explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain [CLUSTER]",
 		Short: "Say why a collective runs as it does: choice, limit, bus bandwidth against wire rate",
@@ -61,99 +64,101 @@ libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
   weft explain dgx-h100 --emit nccl-tuner`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			op, err := sched.ParseCollective(f.op)
-			if err != nil {
-				return fmt.Errorf("--op: %w", err)
-			}
-			sizes, err := parseSizes(f.size)
-			if err != nil {
-				return err
-			}
-			if len(sizes) != 1 {
-				return fmt.Errorf("--size %s: one size is explained at a time", f.size)
-			}
-			if f.links != "" {
-				if !f.bound || len(args) > 0 || f.cluster != "" {
-					return fmt.Errorf("--links is for --bound, instead of a cluster")
-				}
-				n, err := readLinks(cmd, f.links)
-				if err != nil {
-					return err
-				}
-				b, err := boundsOf(n, op, f.root, sizes[0])
-				if err != nil {
-					return err
-				}
-				return b.write(cmd, n.Name, f.asJSON)
-			}
-			c, err := oneCluster(cmd, args, f.cluster, f.preset)
-			if err != nil {
-				return err
-			}
-			set, err := explainSet(c.Graph, f.gpus)
-			if err != nil {
-				return err
-			}
-			if f.bound {
-				o := sim.Options{Fail: f.fail}
-				if o.Slow, err = parseSlow(f.slow); err != nil {
-					return err
-				}
-				b, err := findBounds(c, set, op, f.root, sizes[0], o)
-				if err != nil {
-					return err
-				}
-				return b.write(cmd, c.Name, f.asJSON)
-			}
-			if len(f.fail)+len(f.slow) > 0 {
-				return fmt.Errorf("--fail and --slow are for --bound; 'weft sim collective' simulates them")
-			}
-			var cal *tune.Calibration
-			if f.cal != "" {
-				if cal, err = readCalibration(cmd, f.cal); err != nil {
-					return err
-				}
-			}
-			o, err := f.nccl.options()
-			if err != nil {
-				return err
-			}
-			switch f.emit {
-			case "":
-			case "nccl-tuner":
-				return emitTuner(cmd.OutOrStdout(), c, set, o, cal)
-			default:
-				return fmt.Errorf("--emit %q is not known; known: nccl-tuner", f.emit)
-			}
-			e, err := explain(c, set, op, sizes[0], o, cal)
-			if err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printJSON(cmd.OutOrStdout(), e)
-			}
-			return e.print(cmd.OutOrStdout())
-		},
+		RunE:              s.run,
 	}
-	f.preset.register(cmd)
-	f.nccl.register(cmd, "")
-	s := cmd.Flags()
-	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
-	s.StringVar(&f.size, "size", "64MiB", "`SIZE` of the larger of input and output")
-	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
-	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
-	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
-	s.BoolVar(&f.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
-	s.StringVar(&f.links, "links", "", "with --bound: `FILE` of links, as 'weft algo synth --links' takes it")
-	s.IntVar(&f.root, "root", 0, "with --bound: root `RANK` of a rooted collective")
-	s.StringArrayVar(&f.fail, "fail", nil, "with --bound: a dead `PART`, as 'weft sim collective' takes it; repeatable")
-	s.StringArrayVar(&f.slow, "slow", nil, "with --bound: `PART=FACTOR`, a part at a fraction of its rate; repeatable")
-	s.StringVar(&f.emit, "emit", "", "`FORM` of a file to write instead: nccl-tuner, the table of NCCL's tuner plug-in")
-	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
+	s.preset.register(cmd)
+	s.nccl.register(cmd, "")
+	f := cmd.Flags()
+	f.StringVar(&s.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
+	f.StringVar(&s.size, "size", "64MiB", "`SIZE` of the larger of input and output")
+	f.StringVar(&s.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
+	f.StringVar(&s.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
+	f.StringVar(&s.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
+	f.BoolVar(&s.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
+	f.StringVar(&s.links, "links", "", "with --bound: `FILE` of links, as 'weft algo synth --links' takes it")
+	f.IntVar(&s.root, "root", 0, "with --bound: root `RANK` of a rooted collective")
+	f.StringArrayVar(&s.fail, "fail", nil, "with --bound: a dead `PART`, as 'weft sim collective' takes it; repeatable")
+	f.StringArrayVar(&s.slow, "slow", nil, "with --bound: `PART=FACTOR`, a part at a fraction of its rate; repeatable")
+	f.StringVar(&s.emit, "emit", "", "`FORM` of a file to write instead: nccl-tuner, the table of NCCL's tuner plug-in")
+	f.BoolVar(&s.asJSON, "json", false, "print as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("emit", cobra.FixedCompletions([]string{"nccl-tuner"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(runsRanks(newExplainTransports()), newWayRank())
 	return cmd
+}
+
+func (s *explainFlags) run(cmd *cobra.Command, args []string) error {
+	op, err := sched.ParseCollective(s.op)
+	if err != nil {
+		return fmt.Errorf("--op: %w", err)
+	}
+	sizes, err := parseSizes(s.size)
+	if err != nil {
+		return err
+	}
+	if len(sizes) != 1 {
+		return fmt.Errorf("--size %s: one size is explained at a time", s.size)
+	}
+	if s.links != "" {
+		if !s.bound || len(args) > 0 || s.cluster != "" {
+			return fmt.Errorf("--links is for --bound, instead of a cluster")
+		}
+		n, err := readLinks(cmd, s.links)
+		if err != nil {
+			return err
+		}
+		b, err := boundsOf(n, op, s.root, sizes[0])
+		if err != nil {
+			return err
+		}
+		return b.write(cmd, n.Name, s.asJSON)
+	}
+	c, err := oneCluster(cmd, args, s.cluster, s.preset)
+	if err != nil {
+		return err
+	}
+	set, err := explainSet(c.Graph, s.gpus)
+	if err != nil {
+		return err
+	}
+	if s.bound {
+		o := sim.Options{Fail: s.fail}
+		if o.Slow, err = parseSlow(s.slow); err != nil {
+			return err
+		}
+		b, err := findBounds(c, set, op, s.root, sizes[0], o)
+		if err != nil {
+			return err
+		}
+		return b.write(cmd, c.Name, s.asJSON)
+	}
+	if len(s.fail)+len(s.slow) > 0 {
+		return fmt.Errorf("--fail and --slow are for --bound; 'weft sim collective' simulates them")
+	}
+	var cal *tune.Calibration
+	if s.cal != "" {
+		if cal, err = readCalibration(cmd, s.cal); err != nil {
+			return err
+		}
+	}
+	o, err := s.nccl.options()
+	if err != nil {
+		return err
+	}
+	switch s.emit {
+	case "":
+	case "nccl-tuner":
+		return emitTuner(cmd.OutOrStdout(), c, set, o, cal)
+	default:
+		return fmt.Errorf("--emit %q is not known; known: nccl-tuner", s.emit)
+	}
+	e, err := explain(c, set, op, sizes[0], o, cal)
+	if err != nil {
+		return err
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), e)
+	}
+	return e.print(cmd.OutOrStdout())
 }
 
 // emitTuner writes what NCCL should run, for its tuner plug-ins.

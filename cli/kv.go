@@ -60,11 +60,16 @@ and hash_ids, one for each 512 tokens of input; requests share the ids of what t
 	return cmd
 }
 
+// kvReplay are the flags of weft kv replay.
+type kvReplay struct {
+	tiers, policies, admit string
+	half                   float64
+	asJSON                 bool
+	e                      kv.Economy
+}
+
 func newKVReplay() *cobra.Command {
-	var tiers, policies, admit string
-	var half float64
-	var asJSON bool
-	e := kv.Llama70B(kv.TraceBlock)
+	s := kvReplay{e: kv.Llama70B(kv.TraceBlock)}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Hit rates of eviction policies on a trace in Mooncake's format",
@@ -79,88 +84,90 @@ Admissions to lower tiers: always, second (used twice), worth (read faster than 
   weft kv replay trace.jsonl --tiers 1000,5000 --policy lru,arc
   weft kv replay trace.jsonl --tiers memory=500,disk=5000::second --json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readInput(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			list, err := kv.ReadTrace(bytes.NewReader(data))
-			if err != nil {
-				return fmt.Errorf("%s: %w; 'weft kv trace' writes one of this form", args[0], err)
-			}
-			if err := e.Check(); err != nil {
-				return err
-			}
-			if !(half >= 0) || math.IsInf(half, 1) {
-				return fmt.Errorf("--half-life %g: want 0 (uses never count less) or more seconds", half)
-			}
-			var names []kv.Policy
-			for _, n := range strings.Split(policies, ",") {
-				p, err := kv.ParsePolicy(n)
-				if err != nil {
-					return fmt.Errorf("--policy: %w", err)
-				}
-				names = append(names, p)
-			}
-			sets, err := tierSets(tiers, admit)
-			if err != nil {
-				return fmt.Errorf("--tiers: %w", err)
-			}
-			type row struct {
-				Policy kv.Policy `json:"policy"`
-				Tiers  []kv.Tier `json:"tiers"`
-				kv.Result
-			}
-			var rows []row
-			for _, set := range sets {
-				for _, p := range names {
-					these, err := kv.ParseTiers(set, p, kv.Admission(admit))
-					if err != nil {
-						return fmt.Errorf("--tiers: %w", err)
-					}
-					r, err := kv.Replay(list, these, e, half)
-					if err != nil {
-						return finding{err}
-					}
-					rows = append(rows, row{p, these, r})
-				}
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), rows)
-			}
-			w := cmd.OutOrStdout()
-			first := rows[0]
-			fmt.Fprintf(w, "%d requests, %d blocks of %d tokens, %d of them different; a cache without end finds %.1f%%\n",
-				first.Requests, first.Blocks, kv.TraceBlock, first.Unique, 100*first.Bound)
-			t := newTable(w)
-			fmt.Fprintln(t, "tiers\tpolicy\thits\tby tier\tcomputing saved\twhole prompts\twritten\tevicted")
-			for _, r := range rows {
-				var sizes, by, put, gone []string
-				for i, x := range r.Tiers {
-					sizes = append(sizes, fmt.Sprintf("%s %d", x.Name, x.Blocks))
-					by = append(by, fmt.Sprintf("%.1f%%", 100*float64(r.ByTier[i])/float64(r.Blocks)))
-					put = append(put, strconv.Itoa(r.Puts[i]))
-					gone = append(gone, strconv.Itoa(r.Gone[i]))
-				}
-				fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%.1f%%\t%d\t%s\t%s\n", strings.Join(sizes, ", "), r.Policy, 100*r.Rate, strings.Join(by, " "), 100*r.Share, r.Whole, strings.Join(put, " "), strings.Join(gone, " "))
-			}
-			return t.Flush()
-		},
+		RunE: s.run,
 	}
 	f := cmd.Flags()
-	f.StringVar(&tiers, "tiers", "1000,5000,20000", "sizes of a cache in `BLOCKS`, or tiers as NAME=BLOCKS[:POLICY[:ADMISSION]],...")
-	f.StringVar(&policies, "policy", "lru,lfu,arc,cost", "`POLICIES` to compare: lru, lfu, arc, cost")
-	f.StringVar(&admit, "admit", string(kv.Always), "what lower tiers take: always, second or worth")
-	f.Float64Var(&half, "half-life", 600, "`SECONDS` after which a use counts half, for lfu")
-	f.Float64Var(&e.Params, "params", e.Params, "`PARAMETERS` of the model that computes blocks")
-	f.IntVar(&e.Layers, "layers", e.Layers, "`LAYERS` of the model")
-	f.IntVar(&e.Width, "width", e.Width, "`WIDTH` of the model")
-	f.Float64Var(&e.Flops, "flops", e.Flops, "`FLOPS`: operations a second of those that compute blocks")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.StringVar(&s.tiers, "tiers", "1000,5000,20000", "sizes of a cache in `BLOCKS`, or tiers as NAME=BLOCKS[:POLICY[:ADMISSION]],...")
+	f.StringVar(&s.policies, "policy", "lru,lfu,arc,cost", "`POLICIES` to compare: lru, lfu, arc, cost")
+	f.StringVar(&s.admit, "admit", string(kv.Always), "what lower tiers take: always, second or worth")
+	f.Float64Var(&s.half, "half-life", 600, "`SECONDS` after which a use counts half, for lfu")
+	f.Float64Var(&s.e.Params, "params", s.e.Params, "`PARAMETERS` of the model that computes blocks")
+	f.IntVar(&s.e.Layers, "layers", s.e.Layers, "`LAYERS` of the model")
+	f.IntVar(&s.e.Width, "width", s.e.Width, "`WIDTH` of the model")
+	f.Float64Var(&s.e.Flops, "flops", s.e.Flops, "`FLOPS`: operations a second of those that compute blocks")
+	f.BoolVar(&s.asJSON, "json", false, "print JSON")
 	for name, words := range map[string][]string{"policy": {"lru", "lfu", "arc", "cost"}, "admit": {"always", "second", "worth"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
+}
+
+func (s *kvReplay) run(cmd *cobra.Command, args []string) error {
+	data, err := readInput(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	list, err := kv.ReadTrace(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("%s: %w; 'weft kv trace' writes one of this form", args[0], err)
+	}
+	if err := s.e.Check(); err != nil {
+		return err
+	}
+	if !(s.half >= 0) || math.IsInf(s.half, 1) {
+		return fmt.Errorf("--half-life %g: want 0 (uses never count less) or more seconds", s.half)
+	}
+	var names []kv.Policy
+	for _, n := range strings.Split(s.policies, ",") {
+		p, err := kv.ParsePolicy(n)
+		if err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+		names = append(names, p)
+	}
+	sets, err := tierSets(s.tiers, s.admit)
+	if err != nil {
+		return fmt.Errorf("--tiers: %w", err)
+	}
+	type row struct {
+		Policy kv.Policy `json:"policy"`
+		Tiers  []kv.Tier `json:"tiers"`
+		kv.Result
+	}
+	var rows []row
+	for _, set := range sets {
+		for _, p := range names {
+			these, err := kv.ParseTiers(set, p, kv.Admission(s.admit))
+			if err != nil {
+				return fmt.Errorf("--tiers: %w", err)
+			}
+			r, err := kv.Replay(list, these, s.e, s.half)
+			if err != nil {
+				return finding{err}
+			}
+			rows = append(rows, row{p, these, r})
+		}
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	w := cmd.OutOrStdout()
+	first := rows[0]
+	fmt.Fprintf(w, "%d requests, %d blocks of %d tokens, %d of them different; a cache without end finds %.1f%%\n",
+		first.Requests, first.Blocks, kv.TraceBlock, first.Unique, 100*first.Bound)
+	t := newTable(w)
+	fmt.Fprintln(t, "tiers\tpolicy\thits\tby tier\tcomputing saved\twhole prompts\twritten\tevicted")
+	for _, r := range rows {
+		var sizes, by, put, gone []string
+		for i, x := range r.Tiers {
+			sizes = append(sizes, fmt.Sprintf("%s %d", x.Name, x.Blocks))
+			by = append(by, fmt.Sprintf("%.1f%%", 100*float64(r.ByTier[i])/float64(r.Blocks)))
+			put = append(put, strconv.Itoa(r.Puts[i]))
+			gone = append(gone, strconv.Itoa(r.Gone[i]))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%.1f%%\t%d\t%s\t%s\n", strings.Join(sizes, ", "), r.Policy, 100*r.Rate, strings.Join(by, " "), 100*r.Share, r.Whole, strings.Join(put, " "), strings.Join(gone, " "))
+	}
+	return t.Flush()
 }
 
 // tierSets reads --tiers: sizes alone are caches of one tier each.

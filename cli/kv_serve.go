@@ -29,10 +29,15 @@ import (
 	"github.com/weft-fabric/weft/xfer"
 )
 
+// kvServe is a cache that serves, as its flags say.
+type kvServe struct {
+	o                                                                                         kvcache.Options
+	listen, advertise, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
+	peers                                                                                     []string
+}
+
 func newKVServe() *cobra.Command {
-	o := kvcache.DefaultOptions()
-	var listen, advertise, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
-	var peers []string
+	s := kvServe{o: kvcache.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Keep and share KV cache blocks: memory, then disk, then an object store",
@@ -52,191 +57,238 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
   weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080
   weft kv serve --listen 10.0.0.1:7080 --name a --etcd 10.0.0.9:2379`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, f := range []struct {
-				name, text string
-				to         *int64
-			}{{"--memory", memory, &o.Memory}, {"--block", block, &o.Block}, {"--disk-size", slab, &o.Slab}, {"--pack", pack, &o.Pack}} {
-				n, err := unit.ParseBytes(f.text)
-				if err != nil {
-					return fmt.Errorf("%s: %w", f.name, err)
-				}
-				if n == 0 {
-					return fmt.Errorf("%s is 0; want more", f.name)
-				}
-				*f.to = int64(n)
-			}
-			for _, f := range []struct {
-				name, needs string
-				there       bool
-			}{{"disk-size", "disk", o.Disk != ""}, {"pack", "store", store != ""}, {"prefix", "etcd", etcd != ""}, {"advertise", "etcd", etcd != ""}} {
-				if cmd.Flags().Changed(f.name) && !f.there {
-					return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
-				}
-			}
-			if o.Dirty < 1 {
-				return fmt.Errorf("--dirty %d: want at least 1 block", o.Dirty)
-			}
-			if chain != "" && !regexp.MustCompile(`^(vllm|sglang)/[1-9][0-9]*/[0-9a-f]{16}$`).MatchString(chain) {
-				return fmt.Errorf("--chain %q: want what kv.Chain's Print gives, like vllm/16/0123456789abcdef", chain)
-			}
-			var err error
-			if o.Policy, err = kv.ParsePolicy(policy); err != nil {
-				return fmt.Errorf("--policy: %w", err)
-			}
-			if store != "" {
-				if o.Store, err = blob.Open(store); err != nil {
-					return fmt.Errorf("--store: %w", err)
-				}
-				defer o.Store.Close()
-			}
-			token := os.Getenv("WEFT_TOKEN")
-			host, err := hostPort(listen, 0)
-			if err != nil {
-				return fmt.Errorf("--listen %w", err)
-			}
-			for _, p := range peers {
-				if _, err := hostPort(p, 1); err != nil {
-					return fmt.Errorf("--peer %w", err)
-				}
-			}
-			if advertise != "" {
-				if _, err := hostPort(advertise, 1); err != nil {
-					return fmt.Errorf("--advertise %w", err)
-				}
-			}
-			if etcd != "" {
-				if err := checkEtcd(etcd); err != nil {
-					return err
-				}
-				if o.Name == "" || strings.Trim(prefix, "/") == "" {
-					return fmt.Errorf("--name %q, --prefix %q: a cache in an etcd needs both", o.Name, prefix)
-				}
-			}
-			if tenants != "" {
-				text, err := os.ReadFile(tenants)
-				if err != nil {
-					return fmt.Errorf("--tenants: %w", err)
-				}
-				d := json.NewDecoder(bytes.NewReader(text))
-				d.DisallowUnknownFields()
-				if err := d.Decode(&o.Tenants); err != nil || len(o.Tenants) == 0 {
-					if err == nil {
-						err = errors.New("nobody is in it")
-					}
-					return fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", tenants, err)
-				}
-				for _, t := range o.Tenants {
-					if t.Token == "" {
-						return fmt.Errorf("--tenants %s: %s has no token", tenants, t.Name)
-					}
-				}
-			} else {
-				o.Tenants = []kvcache.Tenant{{Name: "default", Token: token, Quota: o.Memory}}
-			}
-			if err := auth.CheckToken(token, host, false); err != nil {
-				return err
-			}
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			if o.Agent, err = xfer.New(xfer.Config{Name: "kv " + o.Name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err != nil {
-				return finding{err}
-			}
-			defer o.Agent.Close()
-			cache, err := kvcache.New(o)
-			if err != nil {
-				return err
-			}
-			defer cache.Close()
-			l, err := net.Listen("tcp", listen)
-			if err != nil {
-				return finding{fmt.Errorf("--listen %s: %w", listen, err)}
-			}
-			defer l.Close()
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			if o.Store != nil {
-				err := await(ctx, cmd.ErrOrStderr(), "the store "+store, func(ctx context.Context) error {
-					if err := o.Store.Read(ctx, "kv/0", make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
-						return err
-					}
-					return nil
-				})
-				if err != nil {
-					return finding{fmt.Errorf("--store %s: %w", store, err)}
-				}
-			}
-			for _, p := range peers {
-				cache.Follow(p, token)
-			}
-			if etcd != "" {
-				c, err := etcdAt(etcd)
-				if err != nil {
-					return err
-				}
-				defer c.Close()
-				var d *directory.Directory
-				at := advertise
-				if at == "" {
-					at = reachable(l.Addr().String(), c.Endpoints()[0])
-				}
-				err = await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
-					if d, err = directory.Join(ctx, c, prefix, o.Name, at, token, cache, o.Log); errors.Is(err, context.DeadlineExceeded) {
-						err = errors.Join(err, unreached(c.Endpoints()))
-					}
-					return err
-				})
-				if err != nil {
-					return finding{fmt.Errorf("--etcd %s: %w", etcd, err)}
-				}
-				defer d.Close()
-			}
-			server := &http.Server{Handler: kvcache.NewServer(cache, token, chain).Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-			// Calls that are under way have three seconds, then their connections are closed: after that nobody reads the cache's memory.
-			over := make(chan struct{})
-			go func() {
-				defer close(over)
-				<-ctx.Done()
-				end, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-				defer cancel()
-				if server.Shutdown(end) != nil {
-					server.Close()
-				}
-			}()
-			fmt.Fprintf(cmd.OutOrStdout(), "kv cache %s: http://%s, %d blocks of %v in memory", o.Name, l.Addr(), o.Memory/o.Block, unit.Bytes(o.Block))
-			if o.Disk != "" {
-				fmt.Fprintf(cmd.OutOrStdout(), ", %v at %s", unit.Bytes(o.Slab), o.Disk)
-			}
-			if o.Store != nil {
-				fmt.Fprintf(cmd.OutOrStdout(), ", packs in %s", store)
-			}
-			fmt.Fprintln(cmd.OutOrStdout())
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return finding{err}
-			}
-			<-over
-			return nil
-		},
+		RunE: s.run,
 	}
 	host, _ := os.Hostname()
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
-	f.StringVar(&advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; without it that of --listen, or of the interface towards etcd")
-	f.StringVar(&o.Name, "name", host, "`NAME` of this cache")
-	f.StringVar(&memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
-	f.StringVar(&block, "block", "1MiB", "`SIZE` of a block at most")
-	f.StringVar(&o.Disk, "disk", "", "`FILE` for blocks that leave memory, on a fast disk; what it holds is overwritten")
-	f.StringVar(&slab, "disk-size", "1GiB", "`SIZE` of that file")
-	f.StringVar(&store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
-	f.StringVar(&pack, "pack", "4MiB", "`SIZE` of a pack, at least")
-	f.StringVar(&policy, "policy", string(kv.LRU), "which block leaves first: lru, lfu, arc, cost")
-	f.StringVar(&tenants, "tenants", "", "`FILE` with tenants as JSON")
-	f.StringVar(&chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
-	f.StringArrayVar(&peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
-	f.StringVar(&etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
-	f.StringVar(&prefix, "prefix", "/weft/kv", "`KEY` in etcd under which that lies")
-	f.IntVar(&o.Dirty, "dirty", o.Dirty, "`BLOCKS` that wait for disk and store at most")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
+	f.StringVar(&s.advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; without it that of --listen, or of the interface towards etcd")
+	f.StringVar(&s.o.Name, "name", host, "`NAME` of this cache")
+	f.StringVar(&s.memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
+	f.StringVar(&s.block, "block", "1MiB", "`SIZE` of a block at most")
+	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks that leave memory, on a fast disk; what it holds is overwritten")
+	f.StringVar(&s.slab, "disk-size", "1GiB", "`SIZE` of that file")
+	f.StringVar(&s.store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
+	f.StringVar(&s.pack, "pack", "4MiB", "`SIZE` of a pack, at least")
+	f.StringVar(&s.policy, "policy", string(kv.LRU), "which block leaves first: lru, lfu, arc, cost")
+	f.StringVar(&s.tenants, "tenants", "", "`FILE` with tenants as JSON")
+	f.StringVar(&s.chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
+	f.StringArrayVar(&s.peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
+	f.StringVar(&s.etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
+	f.StringVar(&s.prefix, "prefix", "/weft/kv", "`KEY` in etcd under which that lies")
+	f.IntVar(&s.o.Dirty, "dirty", s.o.Dirty, "`BLOCKS` that wait for disk and store at most")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
+	if err := s.sizes(cmd); err != nil {
+		return err
+	}
+	host, err := s.addresses()
+	if err != nil {
+		return err
+	}
+	if s.store != "" {
+		if s.o.Store, err = blob.Open(s.store); err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+		defer s.o.Store.Close()
+	}
+	token := os.Getenv("WEFT_TOKEN")
+	if s.o.Tenants, err = s.readTenants(token); err != nil {
+		return err
+	}
+	if err := auth.CheckToken(token, host, false); err != nil {
+		return err
+	}
+	s.o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	if s.o.Agent, err = xfer.New(xfer.Config{Name: "kv " + s.o.Name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err != nil {
+		return finding{err}
+	}
+	defer s.o.Agent.Close()
+	cache, err := kvcache.New(s.o)
+	if err != nil {
+		return err
+	}
+	defer cache.Close()
+	l, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return finding{fmt.Errorf("--listen %s: %w", s.listen, err)}
+	}
+	defer l.Close()
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := s.awaitStore(ctx, cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	for _, p := range s.peers {
+		cache.Follow(p, token)
+	}
+	if s.etcd != "" {
+		leave, err := s.join(ctx, cmd.ErrOrStderr(), cache, l.Addr().String(), token)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	return s.answer(ctx, cmd.OutOrStdout(), kvcache.NewServer(cache, token, s.chain).Handler(), l)
+}
+
+// sizes reads the flags of sizes and habits, and refuses those that say nothing.
+func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
+	for _, f := range []struct {
+		name, text string
+		to         *int64
+	}{{"--memory", s.memory, &s.o.Memory}, {"--block", s.block, &s.o.Block}, {"--disk-size", s.slab, &s.o.Slab}, {"--pack", s.pack, &s.o.Pack}} {
+		n, err := unit.ParseBytes(f.text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		if n == 0 {
+			return fmt.Errorf("%s is 0; want more", f.name)
+		}
+		*f.to = int64(n)
+	}
+	for _, f := range []struct {
+		name, needs string
+		there       bool
+	}{{"disk-size", "disk", s.o.Disk != ""}, {"pack", "store", s.store != ""}, {"prefix", "etcd", s.etcd != ""}, {"advertise", "etcd", s.etcd != ""}} {
+		if cmd.Flags().Changed(f.name) && !f.there {
+			return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
+		}
+	}
+	if s.o.Dirty < 1 {
+		return fmt.Errorf("--dirty %d: want at least 1 block", s.o.Dirty)
+	}
+	if s.chain != "" && !regexp.MustCompile(`^(vllm|sglang)/[1-9][0-9]*/[0-9a-f]{16}$`).MatchString(s.chain) {
+		return fmt.Errorf("--chain %q: want what kv.Chain's Print gives, like vllm/16/0123456789abcdef", s.chain)
+	}
+	if s.o.Policy, err = kv.ParsePolicy(s.policy); err != nil {
+		return fmt.Errorf("--policy: %w", err)
+	}
+	return nil
+}
+
+// addresses checks those that were given, and returns the host of --listen.
+func (s *kvServe) addresses() (host string, err error) {
+	if host, err = hostPort(s.listen, 0); err != nil {
+		return "", fmt.Errorf("--listen %w", err)
+	}
+	for _, p := range s.peers {
+		if _, err := hostPort(p, 1); err != nil {
+			return "", fmt.Errorf("--peer %w", err)
+		}
+	}
+	if s.advertise != "" {
+		if _, err := hostPort(s.advertise, 1); err != nil {
+			return "", fmt.Errorf("--advertise %w", err)
+		}
+	}
+	if s.etcd != "" {
+		if err := checkEtcd(s.etcd); err != nil {
+			return "", err
+		}
+		if s.o.Name == "" || strings.Trim(s.prefix, "/") == "" {
+			return "", fmt.Errorf("--name %q, --prefix %q: a cache in an etcd needs both", s.o.Name, s.prefix)
+		}
+	}
+	return host, nil
+}
+
+// readTenants reads --tenants; without it there is one, with the cache's own token.
+func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
+	if s.tenants == "" {
+		return []kvcache.Tenant{{Name: "default", Token: token, Quota: s.o.Memory}}, nil
+	}
+	text, err := os.ReadFile(s.tenants)
+	if err != nil {
+		return nil, fmt.Errorf("--tenants: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&list); err != nil || len(list) == 0 {
+		if err == nil {
+			err = errors.New("nobody is in it")
+		}
+		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", s.tenants, err)
+	}
+	for _, t := range list {
+		if t.Token == "" {
+			return nil, fmt.Errorf("--tenants %s: %s has no token", s.tenants, t.Name)
+		}
+	}
+	return list, nil
+}
+
+// awaitStore waits until the object store answers.
+func (s *kvServe) awaitStore(ctx context.Context, w io.Writer) error {
+	if s.o.Store == nil {
+		return nil
+	}
+	err := await(ctx, w, "the store "+s.store, func(ctx context.Context) error {
+		if err := s.o.Store.Read(ctx, "kv/0", make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return finding{fmt.Errorf("--store %s: %w", s.store, err)}
+	}
+	return nil
+}
+
+// join enters the directory in etcd, under the address that others reach this cache at; leave ends that.
+func (s *kvServe) join(ctx context.Context, w io.Writer, cache *kvcache.Cache, listens, token string) (leave func(), err error) {
+	c, err := etcdAt(s.etcd)
+	if err != nil {
+		return nil, err
+	}
+	var d *directory.Directory
+	at := s.advertise
+	if at == "" {
+		at = reachable(listens, c.Endpoints()[0])
+	}
+	err = await(ctx, w, "the etcd at "+s.etcd, func(ctx context.Context) (err error) {
+		if d, err = directory.Join(ctx, c, s.prefix, s.o.Name, at, token, cache, s.o.Log); errors.Is(err, context.DeadlineExceeded) {
+			err = errors.Join(err, unreached(c.Endpoints()))
+		}
+		return err
+	})
+	if err != nil {
+		c.Close()
+		return nil, finding{fmt.Errorf("--etcd %s: %w", s.etcd, err)}
+	}
+	return func() { d.Close(); c.Close() }, nil
+}
+
+// answer serves until ctx is over.
+func (s *kvServe) answer(ctx context.Context, w io.Writer, handler http.Handler, l net.Listener) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	// Calls that are under way have three seconds, then their connections are closed: after that nobody reads the cache's memory.
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if server.Shutdown(end) != nil {
+			server.Close()
+		}
+	}()
+	fmt.Fprintf(w, "kv cache %s: http://%s, %d blocks of %v in memory", s.o.Name, l.Addr(), s.o.Memory/s.o.Block, unit.Bytes(s.o.Block))
+	if s.o.Disk != "" {
+		fmt.Fprintf(w, ", %v at %s", unit.Bytes(s.o.Slab), s.o.Disk)
+	}
+	if s.o.Store != nil {
+		fmt.Fprintf(w, ", packs in %s", s.store)
+	}
+	fmt.Fprintln(w)
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return finding{err}
+	}
+	<-over
+	return nil
 }
 
 // hostPort gives the host of HOST:PORT; ports are from least on.

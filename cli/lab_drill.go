@@ -16,10 +16,15 @@ import (
 	"github.com/weft-fabric/weft/topo/hostlist"
 )
 
+// labDrill are the flags of weft lab drill.
+type labDrill struct {
+	cfg             lab.DrillConfig
+	hosts, size     string
+	asJSON, noRanks bool
+}
+
 func newLabDrill() *cobra.Command {
-	var cfg lab.DrillConfig
-	var hosts, size string
-	var asJSON, noRanks bool
+	var s labDrill
 	var list strings.Builder
 	var names []string
 	for _, f := range lab.Faults() {
@@ -48,78 +53,83 @@ the switches say: a cable that all of them crossed and no working one is the sus
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			faults := args[1:]
-			for _, f := range faults {
+			for _, f := range args[1:] {
 				if !slices.Contains(names, f) {
 					return fmt.Errorf("unknown fault %q; known: %s", f, strings.Join(names, ", "))
 				}
 			}
-			if len(faults) == 0 {
-				faults = names
+			if len(args) == 1 {
+				args = append(args, names...)
 			}
-			if cfg.Phase < 500*time.Millisecond || cfg.During < time.Second {
-				return fmt.Errorf("--phase %s, --during %s; give at least 500ms and 1s", cfg.Phase, cfg.During)
-			}
-			bytes, err := bench.ParseSize(size)
-			if err != nil {
-				return fmt.Errorf("--bytes: %w", err)
-			}
-			i, err := lab.Find(args[0])
-			if err != nil {
-				return finding{err}
-			}
-			if err := i.Enter(); err != nil {
-				return finding{err}
-			}
-			if hosts != "" {
-				if cfg.Hosts, err = hostlist.Expand(hosts); err != nil {
-					return err
-				}
-				for _, h := range cfg.Hosts {
-					if !slices.Contains(i.Spec.Hosts(), h) {
-						return fmt.Errorf("--hosts %s: lab %s has no host %s", hosts, args[0], h)
-					}
-				}
-			}
-			if !noRanks {
-				exe, err := os.Executable()
-				if err != nil {
-					return err
-				}
-				cfg.Program, cfg.Bytes, cfg.Env = []string{exe, "lab-rank", strconv.FormatInt(bytes, 10)}, int(bytes), labEnv(i)
-			}
-			cfg.Log = func(format string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", a...) }
-			cfg.Drift = drift(cmd, i)
-			ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
-			defer stop()
-			reports := []*lab.Drill{}
-			for k, f := range faults {
-				d, err := i.Drill(ctx, f, cfg)
-				if err != nil {
-					return finding{fmt.Errorf("%s: %w", f, err)}
-				}
-				reports = append(reports, d)
-				if !asJSON {
-					if k > 0 {
-						fmt.Fprintln(cmd.OutOrStdout())
-					}
-					d.Print(cmd.OutOrStdout())
-				}
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), reports)
-			}
-			return nil
+			return s.run(cmd, args[0], args[1:])
 		},
 	}
 	fl := cmd.Flags()
-	fl.DurationVar(&cfg.Phase, "phase", 3*time.Second, "`TIME` to measure before the fault, and after its repair")
-	fl.DurationVar(&cfg.During, "during", 6*time.Second, "`TIME` for which the fault stays")
-	fl.StringVar(&hosts, "hosts", "", "`LIST` of hosts that ranks run on; two behind each of two leaves without it")
-	fl.StringVar(&size, "bytes", "1M", "`SIZE` of an all-reduce")
-	fl.BoolVar(&noRanks, "no-ranks", false, "packets only")
-	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	fl.DurationVar(&s.cfg.Phase, "phase", 3*time.Second, "`TIME` to measure before the fault, and after its repair")
+	fl.DurationVar(&s.cfg.During, "during", 6*time.Second, "`TIME` for which the fault stays")
+	fl.StringVar(&s.hosts, "hosts", "", "`LIST` of hosts that ranks run on; two behind each of two leaves without it")
+	fl.StringVar(&s.size, "bytes", "1M", "`SIZE` of an all-reduce")
+	fl.BoolVar(&s.noRanks, "no-ranks", false, "packets only")
+	fl.BoolVar(&s.asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// run breaks the lab in one way after the other.
+func (s *labDrill) run(cmd *cobra.Command, name string, faults []string) error {
+	cfg := &s.cfg
+	if cfg.Phase < 500*time.Millisecond || cfg.During < time.Second {
+		return fmt.Errorf("--phase %s, --during %s; give at least 500ms and 1s", cfg.Phase, cfg.During)
+	}
+	bytes, err := bench.ParseSize(s.size)
+	if err != nil {
+		return fmt.Errorf("--bytes: %w", err)
+	}
+	i, err := lab.Find(name)
+	if err != nil {
+		return finding{err}
+	}
+	if err := i.Enter(); err != nil {
+		return finding{err}
+	}
+	if s.hosts != "" {
+		if cfg.Hosts, err = hostlist.Expand(s.hosts); err != nil {
+			return err
+		}
+		for _, h := range cfg.Hosts {
+			if !slices.Contains(i.Spec.Hosts(), h) {
+				return fmt.Errorf("--hosts %s: lab %s has no host %s", s.hosts, name, h)
+			}
+		}
+	}
+	if !s.noRanks {
+		exe, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cfg.Program, cfg.Bytes, cfg.Env = []string{exe, "lab-rank", strconv.FormatInt(bytes, 10)}, int(bytes), labEnv(i)
+	}
+	cfg.Log = func(format string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", a...) }
+	cfg.Drift = drift(cmd, i)
+	ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
+	defer stop()
+	reports := []*lab.Drill{}
+	for k, f := range faults {
+		d, err := i.Drill(ctx, f, *cfg)
+		if err != nil {
+			return finding{fmt.Errorf("%s: %w", f, err)}
+		}
+		reports = append(reports, d)
+		if !s.asJSON {
+			if k > 0 {
+				fmt.Fprintln(cmd.OutOrStdout())
+			}
+			d.Print(cmd.OutOrStdout())
+		}
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), reports)
+	}
+	return nil
 }
 
 // drift compares a lab with the cluster file that it was made from; nil where the file is gone.

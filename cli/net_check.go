@@ -157,12 +157,17 @@ const maxReading = 64 << 20
 // settled is the time between two readings of --settle: sessions that come up again do so within it.
 const settled = 3 * time.Second
 
+// netCheck are the flags of weft net check.
+type netCheck struct {
+	f               planFlags
+	from, rsh       string
+	settle          time.Duration
+	fabric, configs []string
+	asJSON, unread  bool
+}
+
 func newNetCheck() *cobra.Command {
-	var f planFlags
-	var from, rsh string
-	var settle time.Duration
-	var fabric, configs []string
-	var asJSON, unread bool
+	var s netCheck
 	cmd := &cobra.Command{
 		Use:   "check [CLUSTER] --from DIR|ssh|lab:NAME | --fabric FILE | --config FILE",
 		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
@@ -189,92 +194,94 @@ Exit code 1 if anything is not as planned.`,
   weft net check --config /etc/slurm/gres.conf,/etc/network/interfaces`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(configs) > 0 {
-				if len(args) > 0 || from != "" || len(fabric) > 0 {
-					return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
-				}
-				var found []check.Finding
-				for _, name := range configs {
-					data, err := os.ReadFile(name)
-					if err != nil {
-						return err
-					}
-					list, err := check.Config(name, "", data)
-					if err != nil {
-						return err
-					}
-					found = append(found, list...)
-				}
-				return tellDrift(cmd, "", strings.Join(configs, ", ")+": read", found, asJSON, unread)
-			}
-			if len(args) == 0 {
-				return fmt.Errorf("a cluster file is missing; --config alone needs none")
-			}
-			p, err := f.load(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			if len(fabric) > 0 && from == "" {
-				found, err := fabricDrift(p.Graph, fabric)
-				if err != nil {
-					return err
-				}
-				return tellDrift(cmd, args[0], p.Name+" fabric", found, asJSON, unread)
-			}
-			read := func() (check.Readings, error) {
-				if name, ok := strings.CutPrefix(from, "lab:"); ok {
-					return readLab(name)
-				}
-				if user, ok := sshFrom(from); ok {
-					return readSSH(cmd, p, user, strings.Fields(rsh))
-				}
-				if settle > 0 {
-					return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", settle)
-				}
-				if from != "" {
-					return readFolder(from)
-				}
-				return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
-			}
-			r, err := read()
-			if err != nil {
-				return err
-			}
-			found := check.Compare(p, r)
-			for end := time.Now().Add(settle); len(found) > 0 && time.Now().Before(end); {
-				select {
-				case <-cmd.Context().Done():
-					return cmd.Context().Err()
-				case <-time.After(settled):
-				}
-				before := found
-				if r, err = read(); err != nil {
-					return err
-				}
-				if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
-					break
-				}
-			}
-			if len(fabric) > 0 {
-				more, err := fabricDrift(p.Graph, fabric)
-				if err != nil {
-					return err
-				}
-				found = append(found, more...)
-			}
-			return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(len(r), "device")), found, asJSON, unread)
-		},
+		RunE:              s.run,
 	}
-	f.register(cmd)
-	cmd.Flags().StringVar(&from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
-	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
-	cmd.Flags().DurationVar(&settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
-	cmd.Flags().StringSliceVar(&configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
-	cmd.Flags().StringSliceVar(&fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&unread, "allow-unknown", false, "do not fail for what could not be read")
+	s.f.register(cmd)
+	cmd.Flags().StringVar(&s.from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
+	cmd.Flags().StringVar(&s.rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
+	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
+	cmd.Flags().StringSliceVar(&s.configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
+	cmd.Flags().StringSliceVar(&s.fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
+	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&s.unread, "allow-unknown", false, "do not fail for what could not be read")
 	return cmd
+}
+
+func (s *netCheck) run(cmd *cobra.Command, args []string) error {
+	if len(s.configs) > 0 {
+		if len(args) > 0 || s.from != "" || len(s.fabric) > 0 {
+			return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
+		}
+		var found []check.Finding
+		for _, name := range s.configs {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			list, err := check.Config(name, "", data)
+			if err != nil {
+				return err
+			}
+			found = append(found, list...)
+		}
+		return tellDrift(cmd, "", strings.Join(s.configs, ", ")+": read", found, s.asJSON, s.unread)
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("a cluster file is missing; --config alone needs none")
+	}
+	p, err := s.f.load(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	if len(s.fabric) > 0 && s.from == "" {
+		found, err := fabricDrift(p.Graph, s.fabric)
+		if err != nil {
+			return err
+		}
+		return tellDrift(cmd, args[0], p.Name+" fabric", found, s.asJSON, s.unread)
+	}
+	read := func() (check.Readings, error) {
+		if name, ok := strings.CutPrefix(s.from, "lab:"); ok {
+			return readLab(name)
+		}
+		if user, ok := sshFrom(s.from); ok {
+			return readSSH(cmd, p, user, strings.Fields(s.rsh))
+		}
+		if s.settle > 0 {
+			return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", s.settle)
+		}
+		if s.from != "" {
+			return readFolder(s.from)
+		}
+		return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
+	}
+	r, err := read()
+	if err != nil {
+		return err
+	}
+	found := check.Compare(p, r)
+	for end := time.Now().Add(s.settle); len(found) > 0 && time.Now().Before(end); {
+		select {
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		case <-time.After(settled):
+		}
+		before := found
+		if r, err = read(); err != nil {
+			return err
+		}
+		if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
+			break
+		}
+	}
+	if len(s.fabric) > 0 {
+		more, err := fabricDrift(p.Graph, s.fabric)
+		if err != nil {
+			return err
+		}
+		found = append(found, more...)
+	}
+	return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(len(r), "device")), found, s.asJSON, s.unread)
 }
 
 // tellDrift prints what differs; it is a finding if anything does.

@@ -320,18 +320,9 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 			return nil, nil, err
 		}
 	}
-	var m *work.Model
-	switch {
-	case len(args) == 1:
-		if m, err = loadModel(cmd, args[0]); err != nil {
-			return nil, nil, err
-		}
-	case like != nil && like.Model != nil:
-		m = like.Model
-	case like != nil:
-		return nil, nil, fmt.Errorf("%s names no model; give one: weft plan MODEL --like %s", f.like, f.like)
-	default:
-		return nil, nil, fmt.Errorf("which model? give a name such as llama3-70b, a config.json or a YAML file")
+	m, err := f.model(cmd, args, like)
+	if err != nil {
+		return nil, nil, err
 	}
 	fw := plan.Megatron
 	if like != nil {
@@ -351,23 +342,8 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 	}
 	var layout plan.Layout
 	if f.layout != "" {
-		if f.like != "" {
-			return nil, nil, fmt.Errorf("give --layout or --like, not both")
-		}
-		if layout, err = plan.ParseLayout(f.layout, fw, gpus); err != nil {
-			return nil, nil, fmt.Errorf("--layout: %w", err)
-		}
-		if f.batch > 0 {
-			layout.Batch = f.batch
-		}
-		if f.seq > 0 {
-			layout.Seq = f.seq
-		}
-		if f.dtype != "" {
-			layout.Dtype = f.dtype
-		}
-		if f.phase != "" {
-			layout.Phase = f.phase
+		if layout, err = f.givenLayout(fw, gpus); err != nil {
+			return nil, nil, err
 		}
 		if gpus == 0 {
 			gpus = layout.GPUs()
@@ -416,6 +392,42 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 		}
 	}
 	return q, a, nil
+}
+
+// model is the one that is named, or that of the file of --like.
+func (f *trainFlags) model(cmd *cobra.Command, args []string, like *plan.Config) (*work.Model, error) {
+	switch {
+	case len(args) == 1:
+		return loadModel(cmd, args[0])
+	case like != nil && like.Model != nil:
+		return like.Model, nil
+	case like != nil:
+		return nil, fmt.Errorf("%s names no model; give one: weft plan MODEL --like %s", f.like, f.like)
+	}
+	return nil, fmt.Errorf("which model? give a name such as llama3-70b, a config.json or a YAML file")
+}
+
+// givenLayout is that of --layout, with what other flags say of it.
+func (f *trainFlags) givenLayout(fw plan.Framework, gpus int) (layout plan.Layout, err error) {
+	if f.like != "" {
+		return layout, fmt.Errorf("give --layout or --like, not both")
+	}
+	if layout, err = plan.ParseLayout(f.layout, fw, gpus); err != nil {
+		return layout, fmt.Errorf("--layout: %w", err)
+	}
+	if f.batch > 0 {
+		layout.Batch = f.batch
+	}
+	if f.seq > 0 {
+		layout.Seq = f.seq
+	}
+	if f.dtype != "" {
+		layout.Dtype = f.dtype
+	}
+	if f.phase != "" {
+		layout.Phase = f.phase
+	}
+	return layout, nil
 }
 
 func (f *trainFlags) dtypeOr(l plan.Layout) string {

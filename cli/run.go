@@ -24,14 +24,19 @@ func ending() []os.Signal {
 	return []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
 }
 
+// runFlags are the flags of weft run.
+type runFlags struct {
+	spec                     launch.Spec
+	hosts, rsh, tie, watched string
+	env                      []string
+	elastic                  elasticRun
+	links                    linkFlags
+	inLab                    labFlag
+	rails                    railFlags
+}
+
 func newRun() *cobra.Command {
-	var spec launch.Spec
-	var hosts, rsh, tie, watched string
-	var env []string
-	var elastic elasticRun
-	var links linkFlags
-	var inLab labFlag
-	var rails railFlags
+	var s runFlags
 	cmd := &cobra.Command{
 		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
 		Short: "Start a program as several ranks: once, or elastically on several nodes",
@@ -87,95 +92,97 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			for _, kv := range env {
-				if i := strings.IndexByte(kv, '='); i < 1 {
-					return fmt.Errorf("--env %q; want NAME=VALUE", kv)
-				}
-			}
-			if spec.Grace < 0 {
-				return fmt.Errorf("--grace %s; want a time of 0 or more", spec.Grace)
-			}
-			more, err := links.env()
-			if err != nil {
-				return err
-			}
-			env = append(more, env...)
-			if watched != "" {
-				dir, err := filepath.Abs(watched)
-				if err != nil {
-					return fmt.Errorf("--watch %s: %w", watched, err)
-				}
-				env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, env...)
-			}
-			meets, err := elastic.wanted(cmd)
-			if err != nil {
-				return err
-			}
-			if meets {
-				for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab", "witness", "cluster"} {
-					if cmd.Flags().Changed(name) {
-						return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
-					}
-				}
-				elastic.env, elastic.out, elastic.err, elastic.grace = env, cmd.OutOrStdout(), cmd.ErrOrStderr(), spec.Grace
-				if elastic.grace == 0 {
-					elastic.grace = -1
-				}
-				return scarce(elastic.run(cmd.Context(), args, spec.Addr, spec.Port))
-			}
-			if spec.Command, spec.Env = args, env; spec.Grace == 0 {
-				spec.Grace = -1 // none; 0 would be the default
-			}
-			if inLab.name != "" {
-				if err := inLab.place(cmd, &spec, hosts); err != nil {
-					return err
-				}
-				if !cmd.Flags().Changed("ranks") {
-					spec.N = len(spec.Hosts)
-				}
-			} else if err := places(cmd, &spec, hosts, rsh); err != nil {
-				return err
-			}
-			if err := rails.place(cmd, &spec); err != nil {
-				return err
-			}
-			spec.Token = os.Getenv("WEFT_TOKEN")
-			if tie != "" {
-				end, err := serveWitness(tie, &spec)
-				if err != nil {
-					return err
-				}
-				defer end()
-			}
-			spec.Prefix = spec.N > 1
-			spec.Stdout, spec.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			signals := make(chan os.Signal, 8)
-			signal.Notify(signals, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
-			defer signal.Stop(signals)
-			spec.Signals = signals
-			spec.Failed = func(e launch.Exit, left int) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "weft run: %s; %d of %d ranks go on\n", e, left, spec.N)
-			}
-			_, err = launch.Run(cmd.Context(), spec)
-			return scarce(err)
-		},
+		RunE: s.run,
 	}
-	cmd.Flags().IntVarP(&spec.N, "ranks", "n", 1, "number of ranks")
-	cmd.Flags().DurationVar(&spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
-	cmd.Flags().BoolVar(&spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
-	cmd.Flags().StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
-	cmd.Flags().StringVar(&watched, "watch", "", "`DIR` of each host in which ranks tell 'weft agent' of their operations and leave flight records; it is made where it is missing")
-	cmd.Flags().StringArrayVar(&env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
-	hostFlags(cmd, &spec, &hosts, &rsh)
-	inLab.bind(cmd)
-	rails.bind(cmd)
-	cmd.Flags().IntVar(&spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
-	links.bind(cmd)
-	links.bindTransport(cmd)
-	elastic.bind(cmd)
+	cmd.Flags().IntVarP(&s.spec.N, "ranks", "n", 1, "number of ranks")
+	cmd.Flags().DurationVar(&s.spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
+	cmd.Flags().BoolVar(&s.spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
+	cmd.Flags().StringVar(&s.tie, "witness", "", "`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
+	cmd.Flags().StringVar(&s.watched, "watch", "", "`DIR` of each host in which ranks tell 'weft agent' of their operations and leave flight records; it is made where it is missing")
+	cmd.Flags().StringArrayVar(&s.env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
+	hostFlags(cmd, &s.spec, &s.hosts, &s.rsh)
+	s.inLab.bind(cmd)
+	s.rails.bind(cmd)
+	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	s.links.bind(cmd)
+	s.links.bindTransport(cmd)
+	s.elastic.bind(cmd)
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd
+}
+
+func (s *runFlags) run(cmd *cobra.Command, args []string) (err error) {
+	for _, kv := range s.env {
+		if i := strings.IndexByte(kv, '='); i < 1 {
+			return fmt.Errorf("--env %q; want NAME=VALUE", kv)
+		}
+	}
+	if s.spec.Grace < 0 {
+		return fmt.Errorf("--grace %s; want a time of 0 or more", s.spec.Grace)
+	}
+	more, err := s.links.env()
+	if err != nil {
+		return err
+	}
+	s.env = append(more, s.env...)
+	if s.watched != "" {
+		dir, err := filepath.Abs(s.watched)
+		if err != nil {
+			return fmt.Errorf("--watch %s: %w", s.watched, err)
+		}
+		s.env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, s.env...)
+	}
+	meets, err := s.elastic.wanted(cmd)
+	if err != nil {
+		return err
+	}
+	if meets {
+		for _, name := range []string{"ranks", "hosts", "rsh", "keep-going", "lab", "witness", "cluster"} {
+			if cmd.Flags().Changed(name) {
+				return fmt.Errorf("--%s is for runs without nodes that meet; leave it out, or leave out --nproc, --nodes and their like", name)
+			}
+		}
+		s.elastic.env, s.elastic.out, s.elastic.err, s.elastic.grace = s.env, cmd.OutOrStdout(), cmd.ErrOrStderr(), s.spec.Grace
+		if s.elastic.grace == 0 {
+			s.elastic.grace = -1
+		}
+		return scarce(s.elastic.run(cmd.Context(), args, s.spec.Addr, s.spec.Port))
+	}
+	if s.spec.Command, s.spec.Env = args, s.env; s.spec.Grace == 0 {
+		s.spec.Grace = -1 // none; 0 would be the default
+	}
+	if s.inLab.name != "" {
+		if err := s.inLab.place(cmd, &s.spec, s.hosts); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("ranks") {
+			s.spec.N = len(s.spec.Hosts)
+		}
+	} else if err := places(cmd, &s.spec, s.hosts, s.rsh); err != nil {
+		return err
+	}
+	if err := s.rails.place(cmd, &s.spec); err != nil {
+		return err
+	}
+	s.spec.Token = os.Getenv("WEFT_TOKEN")
+	if s.tie != "" {
+		end, err := serveWitness(s.tie, &s.spec)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	s.spec.Prefix = s.spec.N > 1
+	s.spec.Stdout, s.spec.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
+	defer signal.Stop(signals)
+	s.spec.Signals = signals
+	s.spec.Failed = func(e launch.Exit, left int) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weft run: %s; %d of %d ranks go on\n", e, left, s.spec.N)
+	}
+	_, err = launch.Run(cmd.Context(), s.spec)
+	return scarce(err)
 }
 
 // serveWitness is the witness of a run's ranks, and lets them know.

@@ -219,26 +219,8 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 			return err
 		}
 	}
-	// Where nodes count their own ranks they may differ.
-	stride := job.NProc
-	if _, err := strconv.Atoi(r.flags.NProc); err != nil && job.Nodes > 1 {
-		stride = place.MaxProc
-	}
-	slots := make([]int, job.NProc)
-	for i := range slots {
-		slots[i] = node.Any
-		if job.Numbered {
-			slots[i] = job.Node*stride + i
-		}
-	}
-	env := []string{"WEFT_JOB=" + job.Name}
-	if job.NProc > 1 && !r.follow && os.Getenv("OMP_NUM_THREADS") == "" {
-		env = append(env, "OMP_NUM_THREADS=1") // or every rank would take all cores
-	}
-	env = append(env, r.env...)
-	if job.Ckpt != "" {
-		env = append(env, "WEFT_CKPT="+job.Ckpt)
-	}
+	slots := r.slots(job)
+	env := r.environment(job)
 	secret := ""
 	if token != "" && job.Nodes > 1 {
 		secret = token + " " + job.Name
@@ -263,13 +245,53 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer r.passSignals(ctx, cancel, n, len(slots))()
+	err = n.Run(ctx)
+	switch {
+	case err == nil || errors.As(err, new(*launch.Failure)):
+		return err
+	case errors.Is(err, context.Canceled):
+		return finding{errors.New("ended by a signal before the work was done")}
+	}
+	return finding{err}
+}
+
+// slots are the numbers of this node's ranks, where nodes are numbered.
+func (r *elasticRun) slots(job place.Job) []int {
+	// Where nodes count their own ranks they may differ.
+	stride := job.NProc
+	if _, err := strconv.Atoi(r.flags.NProc); err != nil && job.Nodes > 1 {
+		stride = place.MaxProc
+	}
+	slots := make([]int, job.NProc)
+	for i := range slots {
+		slots[i] = node.Any
+		if job.Numbered {
+			slots[i] = job.Node*stride + i
+		}
+	}
+	return slots
+}
+
+// environment is what ranks get besides the agent's own.
+func (r *elasticRun) environment(job place.Job) []string {
+	env := []string{"WEFT_JOB=" + job.Name}
+	if job.NProc > 1 && !r.follow && os.Getenv("OMP_NUM_THREADS") == "" {
+		env = append(env, "OMP_NUM_THREADS=1") // or every rank would take all cores
+	}
+	env = append(env, r.env...)
+	if job.Ckpt != "" {
+		env = append(env, "WEFT_CKPT="+job.Ckpt)
+	}
+	return env
+}
+
+// passSignals lets a signal end the ranks and a second one kill them, and hands others on, until stop is called.
+func (r *elasticRun) passSignals(ctx context.Context, cancel func(), n *node.Node, slots int) (stop func()) {
 	ends, more := make(chan os.Signal, 8), make(chan os.Signal, 8)
 	signal.Notify(ends, ending()...)
-	defer signal.Stop(ends)
 	signal.Notify(more, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(more)
 	over := make(chan struct{})
-	defer close(over)
 	go func() {
 		for {
 			select {
@@ -289,14 +311,11 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 			}
 		}
 	}()
-	err = n.Run(ctx)
-	switch {
-	case err == nil || errors.As(err, new(*launch.Failure)):
-		return err
-	case errors.Is(err, context.Canceled):
-		return finding{errors.New("ended by a signal before the work was done")}
+	return func() {
+		close(over)
+		signal.Stop(more)
+		signal.Stop(ends)
 	}
-	return finding{err}
 }
 
 // tell says on standard error what a user should know of.

@@ -200,22 +200,8 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {
-		return fmt.Errorf("--job says program= and place= itself; leave --program and --place out")
-	}
-	if f.as != "" && f.cal != "" {
-		return fmt.Errorf("--as and --cal are two answers; ask for one")
-	}
-	if f.as != "" {
-		return f.asOther(cmd, c, op, sizes, gpus)
-	}
-	for _, name := range f.nccl.names() {
-		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s is a setting of NCCL's; ask with --as nccl", name)
-		}
-	}
-	if f.cal != "" {
-		return f.calibrated(cmd, c, op, sizes, gpus)
+	if answered, err := f.otherAnswer(cmd, c, op, sizes, gpus); answered || err != nil {
+		return err
 	}
 	o.Catalog = c.Catalog
 	if !f.wire {
@@ -261,6 +247,28 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		printTried(cmd.OutOrStdout(), rows[0])
 	}
 	return nil
+}
+
+// otherAnswer asks NCCL's model (--as) or measurements (--cal) instead of simulating, where flags say so.
+func (f *simFlags) otherAnswer(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) (answered bool, err error) {
+	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {
+		return false, fmt.Errorf("--job says program= and place= itself; leave --program and --place out")
+	}
+	if f.as != "" && f.cal != "" {
+		return false, fmt.Errorf("--as and --cal are two answers; ask for one")
+	}
+	if f.as != "" {
+		return true, f.asOther(cmd, c, op, sizes, gpus)
+	}
+	for _, name := range f.nccl.names() {
+		if cmd.Flags().Changed(name) {
+			return false, fmt.Errorf("--%s is a setting of NCCL's; ask with --as nccl", name)
+		}
+	}
+	if f.cal != "" {
+		return true, f.calibrated(cmd, c, op, sizes, gpus)
+	}
+	return false, nil
 }
 
 // options are those of the simulator that the flags ask for.

@@ -133,28 +133,9 @@ func repeated(set []topo.NodeID) topo.NodeID {
 
 // runJobs simulates programs of the user's own, on GPUs of their own, side by side.
 func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o sim.Options, write traceFunc) error {
-	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "seed", "transport", "wire", "no-fold", "output", "unproven"}
-	if len(f.jobs) > 0 {
-		if err := honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=", append(both, "job", "channels", "pieces", "no-switches")...); err != nil {
-			return err
-		}
-	} else if f.program != "" {
-		if err := honours(cmd, "--program", "the program says it itself", append(both, "program", "place", "size")...); err != nil {
-			return err
-		}
-	} else if err := honours(cmd, "--place", "leave it out", append(both, "op", "algo", "place", "size", "channels", "pieces")...); err != nil {
+	asked, err := f.askedJobs(cmd)
+	if err != nil {
 		return err
-	}
-	asked := []jobFlags{{op: f.op, size: f.size, algo: f.algo, program: f.program, place: f.place, start: "0us"}}
-	if len(f.jobs) > 0 {
-		asked = nil
-		for _, s := range f.jobs {
-			j, err := parseJob(s)
-			if err != nil {
-				return err
-			}
-			asked = append(asked, j)
-		}
 	}
 	wish := sim.Wish{Channels: f.channels, Pieces: f.pieces, NoSwitches: f.noSwitches}
 	plain := o
@@ -209,16 +190,47 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 	if f.asJSON {
 		return printJSON(out, rows)
 	}
+	if err := printJobs(out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	printTiers(out, res)
+	return nil
+}
+
+// askedJobs are those of --job, or the one that --program and --place describe.
+func (f *simFlags) askedJobs(cmd *cobra.Command) (asked []jobFlags, err error) {
+	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "seed", "transport", "wire", "no-fold", "output", "unproven"}
+	switch {
+	case len(f.jobs) > 0:
+		err = honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=", append(both, "job", "channels", "pieces", "no-switches")...)
+	case f.program != "":
+		err = honours(cmd, "--program", "the program says it itself", append(both, "program", "place", "size")...)
+	default:
+		err = honours(cmd, "--place", "leave it out", append(both, "op", "algo", "place", "size", "channels", "pieces")...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(f.jobs) == 0 {
+		return []jobFlags{{op: f.op, size: f.size, algo: f.algo, program: f.program, place: f.place, start: "0us"}}, nil
+	}
+	for _, s := range f.jobs {
+		j, err := parseJob(s)
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, j)
+	}
+	return asked, nil
+}
+
+func printJobs(out io.Writer, rows []jobRow) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "job\toperation\tsize\tGPUs\tprogram\tchannels\tstart\ttime\talone\tbusbw\tlimit")
 	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
 	for i, r := range rows {
 		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%.2f GB/s\t%s\n", i+1, r.Op, unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Channels, us(r.Start), us(r.Time), us(r.Alone), r.BusBW, r.Limit)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(out)
-	printTiers(out, res)
-	return nil
+	return t.Flush()
 }

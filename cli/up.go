@@ -30,13 +30,18 @@ var models = []struct {
 	{"mlp", "a multilayer perceptron of 27 thousand parameters", model.TinyMLP},
 }
 
+// upFlags are the flags of weft up.
+type upFlags struct {
+	o                                              up.Options
+	name, drill, transport, wire, schedule, follow string
+	layers                                         int
+	inLab                                          labFlag
+	asJSON, quiet, noOverlap, noMirror             bool
+	serve                                          serveFlags
+}
+
 func newUp() *cobra.Command {
-	o := up.Options{Train: train.Default()}
-	var name, drill, transport, wire, schedule, follow string
-	var layers int
-	var inLab labFlag
-	var asJSON, quiet, noOverlap, noMirror bool
-	var serve serveFlags
+	s := upFlags{o: up.Options{Train: train.Default()}}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
@@ -78,138 +83,39 @@ one to the other layer by layer. --compare measures what that hides. docs/kv.md.
   weft up --serve --prefill 2 --decode 2 --drill kill:3 --for 20s --check
   weft up --serve --compare --path tcp --rate 100MB/s`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := serve.wrong(cmd.Flags()); err != nil {
-				return err
-			}
-			if serve.on {
-				exe, err := os.Executable()
-				if err != nil {
-					return fmt.Errorf("this program's own file: %w", err)
-				}
-				if o.Drill, err = up.ParseDrill(drill); err != nil {
-					return err
-				}
-				o.Program, o.Fallback, serve.model = []string{exe}, !cmd.Flags().Changed("listen"), name
-				return serve.run(cmd, o, asJSON, quiet)
-			}
-			if o.Ranks < 1 || o.Min < 1 {
-				return fmt.Errorf("--ranks %d, --min %d; at least 1 of each is needed", o.Ranks, o.Min)
-			}
-			if o.Train.Model, err = findModel(name); err != nil {
-				return err
-			}
-			if layers > 0 {
-				o.Train.Model.Layers = layers
-			}
-			if o.Drill, err = up.ParseDrill(drill); err != nil {
-				return err
-			}
-			if o.Env, err = up.Transport(transport); err != nil {
-				return err
-			}
-			if o.Train.Wire, err = reduce.ParseType(wire); err != nil {
-				return fmt.Errorf("--wire: %w", err)
-			}
-			o.Train.Schedule, o.Train.Elastic, o.Train.Overlap = pipe.Kind(schedule), train.Elastic(follow), !noOverlap
-			o.Train.Mirror = !noMirror
-			if noOverlap {
-				o.Contrast = 0
-			}
-			if inLab.name != "" {
-				i, hosts, err := inLab.find(cmd, "")
-				if err != nil {
-					return err
-				}
-				if !cmd.Flags().Changed("ranks") {
-					o.Ranks = len(hosts)
-				}
-				o.Env = append(o.Env, labEnv(i)...)
-				o.Place = func(slot int) ([]string, string) {
-					h := hosts[slot%len(hosts)]
-					return i.Entry(h), i.Spec.Node(h).Front
-				}
-			}
-			exe, err := os.Executable()
-			if err != nil {
-				return fmt.Errorf("this program's own file: %w", err)
-			}
-			o.Program = []string{exe}
-			o.Command = strings.Join(append([]string{"weft"}, os.Args[1:]...), " ")
-			o.Fallback = !cmd.Flags().Changed("listen")
-			out := cmd.OutOrStdout()
-			if asJSON {
-				out = io.Discard
-			}
-			o.Summary = out
-			if !quiet {
-				o.Log = cmd.ErrOrStderr()
-				if !asJSON {
-					o.Log = out
-				}
-			}
-			o.Ready = func(page, ckpt string) {
-				if o.Log == nil {
-					return
-				}
-				if page != "" {
-					fmt.Fprintf(o.Log, "page        %s\n", page)
-				}
-				if ckpt != "" && o.Ckpt != "" {
-					fmt.Fprintf(o.Log, "checkpoints %s\n", ckpt)
-				}
-			}
-			o.Batch = cmd.Flags().Changed("batch")
-			ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
-			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends this process, and its ranks die with it
-			s, err := up.Run(ctx, o)
-			if asJSON && (err == nil || s.Steps > 0) {
-				text, e := json.MarshalIndent(s, "", "  ")
-				if e != nil {
-					return e
-				}
-				if _, e := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text); e != nil {
-					return e
-				}
-			}
-			if err != nil && !errors.As(err, new(up.UseError)) {
-				return finding{err}
-			}
-			return err
-		},
+		RunE: s.run,
 	}
-	inLab.bind(cmd)
+	s.inLab.bind(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.Ranks, "ranks", 4, "number of ranks, each a process")
-	f.IntVar(&o.Min, "min", 1, "fewest `RANKS` to go on with; with fewer for 30s the run saves a checkpoint and stops")
-	f.IntVar(&o.Train.Layout.TP, "tp", 1, "tensor parallel: ranks that share every layer")
-	f.IntVar(&o.Train.Layout.PP, "pp", 1, "pipeline parallel: stages that share the layers")
-	f.IntVar(&o.Train.Layout.Zero, "zero", 0, "what replicas share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
-	f.StringVar(&schedule, "schedule", string(pipe.OneFOneB), "order of passes in a pipeline: 1f1b or gpipe")
-	f.StringVar(&name, "model", "small", "what to train: small, tiny or mlp")
-	f.IntVar(&layers, "layers", 0, "layers of the model, if not its own number")
-	f.IntVar(&o.Train.Batch, "batch", o.Train.Batch, "samples of a global batch")
-	f.IntVar(&o.Train.Micro, "micro", o.Train.Micro, "samples of a micro-batch, at most")
-	f.Uint64Var(&o.Train.Seed, "seed", o.Train.Seed, "seed of parameters and data order")
-	f.StringVar(&wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
-	f.StringVar(&follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
-	f.BoolVar(&noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
-	f.BoolVar(&noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
-	f.IntVar(&o.Contrast, "contrast", 8, "one step in every `STEPS` does not overlap, to measure what overlapping hides; 0 for none")
-	f.StringVar(&transport, "transport", "", "shm or tcp; without it the fastest")
-	f.DurationVar(&o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")
-	f.IntVar(&o.Steps, "steps", 0, "step to train to; without it no end")
-	f.StringVar(&o.Ckpt, "ckpt", "", "`DIR` or s3://BUCKET/PREFIX of checkpoints to continue from and to keep")
-	f.IntVar(&o.Every, "ckpt-every", 50, "`STEPS` between checkpoints; 0 for none")
-	f.IntVar(&o.Keep, "ckpt-keep", 3, "latest checkpoints that stay; 0 for all")
-	f.StringVar(&drill, "drill", "", "what to break: kill:N, stop:N, coord:N, several with commas")
-	f.Uint64Var(&o.Seed, "drill-seed", 1, "seed of the drill's instants and victims")
-	f.BoolVar(&o.Check, "check", false, "at the end, train the same steps undisturbed and compare the losses")
-	f.StringVar(&o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
-	f.BoolVar(&asJSON, "json", false, "end with one JSON object; progress goes to standard error")
-	f.BoolVar(&quiet, "quiet", false, "no progress")
-	serve.register(f)
+	f.IntVar(&s.o.Ranks, "ranks", 4, "number of ranks, each a process")
+	f.IntVar(&s.o.Min, "min", 1, "fewest `RANKS` to go on with; with fewer for 30s the run saves a checkpoint and stops")
+	f.IntVar(&s.o.Train.Layout.TP, "tp", 1, "tensor parallel: ranks that share every layer")
+	f.IntVar(&s.o.Train.Layout.PP, "pp", 1, "pipeline parallel: stages that share the layers")
+	f.IntVar(&s.o.Train.Layout.Zero, "zero", 0, "what replicas share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
+	f.StringVar(&s.schedule, "schedule", string(pipe.OneFOneB), "order of passes in a pipeline: 1f1b or gpipe")
+	f.StringVar(&s.name, "model", "small", "what to train: small, tiny or mlp")
+	f.IntVar(&s.layers, "layers", 0, "layers of the model, if not its own number")
+	f.IntVar(&s.o.Train.Batch, "batch", s.o.Train.Batch, "samples of a global batch")
+	f.IntVar(&s.o.Train.Micro, "micro", s.o.Train.Micro, "samples of a micro-batch, at most")
+	f.Uint64Var(&s.o.Train.Seed, "seed", s.o.Train.Seed, "seed of parameters and data order")
+	f.StringVar(&s.wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
+	f.StringVar(&s.follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
+	f.BoolVar(&s.noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
+	f.BoolVar(&s.noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
+	f.IntVar(&s.o.Contrast, "contrast", 8, "one step in every `STEPS` does not overlap, to measure what overlapping hides; 0 for none")
+	f.StringVar(&s.transport, "transport", "", "shm or tcp; without it the fastest")
+	f.DurationVar(&s.o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")
+	f.IntVar(&s.o.Steps, "steps", 0, "step to train to; without it no end")
+	f.StringVar(&s.o.Ckpt, "ckpt", "", "`DIR` or s3://BUCKET/PREFIX of checkpoints to continue from and to keep")
+	f.IntVar(&s.o.Every, "ckpt-every", 50, "`STEPS` between checkpoints; 0 for none")
+	f.IntVar(&s.o.Keep, "ckpt-keep", 3, "latest checkpoints that stay; 0 for all")
+	f.StringVar(&s.drill, "drill", "", "what to break: kill:N, stop:N, coord:N, several with commas")
+	f.Uint64Var(&s.o.Seed, "drill-seed", 1, "seed of the drill's instants and victims")
+	f.BoolVar(&s.o.Check, "check", false, "at the end, train the same steps undisturbed and compare the losses")
+	f.StringVar(&s.o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
+	f.BoolVar(&s.asJSON, "json", false, "end with one JSON object; progress goes to standard error")
+	f.BoolVar(&s.quiet, "quiet", false, "no progress")
+	s.serve.register(f)
 	var names []string
 	for _, m := range models {
 		names = append(names, m.name)
@@ -221,6 +127,134 @@ one to the other layer by layer. --compare measures what that hides. docs/kv.md.
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // all of them are flags
 	}
 	return cmd
+}
+
+func (s *upFlags) run(cmd *cobra.Command, args []string) (err error) {
+	if err := s.serve.wrong(cmd.Flags()); err != nil {
+		return err
+	}
+	if s.serve.on {
+		return s.answerPrompts(cmd)
+	}
+	if err := s.training(); err != nil {
+		return err
+	}
+	if err := s.intoLab(cmd); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program's own file: %w", err)
+	}
+	s.o.Program = []string{exe}
+	s.o.Command = strings.Join(append([]string{"weft"}, os.Args[1:]...), " ")
+	s.o.Fallback = !cmd.Flags().Changed("listen")
+	s.o.Batch = cmd.Flags().Changed("batch")
+	s.tell(cmd)
+	ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends this process, and its ranks die with it
+	sum, err := up.Run(ctx, s.o)
+	if s.asJSON && (err == nil || sum.Steps > 0) {
+		text, e := json.MarshalIndent(sum, "", "  ")
+		if e != nil {
+			return e
+		}
+		if _, e := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text); e != nil {
+			return e
+		}
+	}
+	if err != nil && !errors.As(err, new(up.UseError)) {
+		return finding{err}
+	}
+	return err
+}
+
+// answerPrompts is weft up --serve.
+func (s *upFlags) answerPrompts(cmd *cobra.Command) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("this program's own file: %w", err)
+	}
+	if s.o.Drill, err = up.ParseDrill(s.drill); err != nil {
+		return err
+	}
+	s.o.Program, s.o.Fallback, s.serve.model = []string{exe}, !cmd.Flags().Changed("listen"), s.name
+	return s.serve.run(cmd, s.o, s.asJSON, s.quiet)
+}
+
+// training puts the flags of model and layout together.
+func (s *upFlags) training() (err error) {
+	if s.o.Ranks < 1 || s.o.Min < 1 {
+		return fmt.Errorf("--ranks %d, --min %d; at least 1 of each is needed", s.o.Ranks, s.o.Min)
+	}
+	if s.o.Train.Model, err = findModel(s.name); err != nil {
+		return err
+	}
+	if s.layers > 0 {
+		s.o.Train.Model.Layers = s.layers
+	}
+	if s.o.Drill, err = up.ParseDrill(s.drill); err != nil {
+		return err
+	}
+	if s.o.Env, err = up.Transport(s.transport); err != nil {
+		return err
+	}
+	if s.o.Train.Wire, err = reduce.ParseType(s.wire); err != nil {
+		return fmt.Errorf("--wire: %w", err)
+	}
+	s.o.Train.Schedule, s.o.Train.Elastic, s.o.Train.Overlap = pipe.Kind(s.schedule), train.Elastic(s.follow), !s.noOverlap
+	s.o.Train.Mirror = !s.noMirror
+	if s.noOverlap {
+		s.o.Contrast = 0
+	}
+	return nil
+}
+
+// intoLab places the ranks on the hosts of --lab.
+func (s *upFlags) intoLab(cmd *cobra.Command) error {
+	if s.inLab.name == "" {
+		return nil
+	}
+	i, hosts, err := s.inLab.find(cmd, "")
+	if err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("ranks") {
+		s.o.Ranks = len(hosts)
+	}
+	s.o.Env = append(s.o.Env, labEnv(i)...)
+	s.o.Place = func(slot int) ([]string, string) {
+		h := hosts[slot%len(hosts)]
+		return i.Entry(h), i.Spec.Node(h).Front
+	}
+	return nil
+}
+
+// tell says where progress and the summary are printed.
+func (s *upFlags) tell(cmd *cobra.Command) {
+	out := cmd.OutOrStdout()
+	if s.asJSON {
+		out = io.Discard
+	}
+	s.o.Summary = out
+	if !s.quiet {
+		s.o.Log = cmd.ErrOrStderr()
+		if !s.asJSON {
+			s.o.Log = out
+		}
+	}
+	s.o.Ready = func(page, ckpt string) {
+		if s.o.Log == nil {
+			return
+		}
+		if page != "" {
+			fmt.Fprintf(s.o.Log, "page        %s\n", page)
+		}
+		if ckpt != "" && s.o.Ckpt != "" {
+			fmt.Fprintf(s.o.Log, "checkpoints %s\n", ckpt)
+		}
+	}
 }
 
 func findModel(name string) (model.Config, error) {

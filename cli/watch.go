@@ -119,12 +119,15 @@ func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (floa
 	}
 }
 
+// watchServe are the flags of weft watch.
+type watchServe struct {
+	watchFlags
+	listen, reports, dir, limit, tls string
+	quiet                            bool
+}
+
 func newWatch() *cobra.Command {
-	var f struct {
-		watchFlags
-		listen, reports, dir, limit, tls string
-		quiet                            bool
-	}
+	var f watchServe
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Watch a cluster: who is late, which link is slow, why a job hangs",
@@ -149,65 +152,7 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			wc, err := f.config(cmd)
-			if err != nil {
-				return err
-			}
-			var limit unit.Bytes
-			if limit, err = unit.ParseBytes(f.limit); err != nil {
-				return fmt.Errorf("--limit: %w", err)
-			}
-			token := os.Getenv("WEFT_TOKEN")
-			out := cmd.OutOrStdout()
-			file, isFile := out.(*os.File)
-			screen := !f.quiet && isFile && terminal(file) != nil
-			c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token}
-			if !screen && !f.quiet {
-				c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
-			}
-			c.Log = slog.New(slog.DiscardHandler)
-			if f.dir != "" {
-				if err := os.MkdirAll(f.dir, 0o755); err != nil {
-					return fmt.Errorf("--dir %s: %w; name a folder that can be written to, or leave it out and keep no history", f.dir, err)
-				}
-			}
-			s, err := server.New(c)
-			if err != nil {
-				return finding{err}
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			reports, err := reportListener(f.reports, token, f.tls)
-			if err != nil {
-				return err
-			}
-			pages, err := net.Listen("tcp", f.listen)
-			if err != nil {
-				reports.Close()
-				return finding{fmt.Errorf("--listen %s: %w", f.listen, err)}
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "page http://%s, agents: weft agent --report %s\n", pages.Addr(), reports.Addr())
-			ends := make(chan error, 3)
-			a := serveHTTP(s.Reports(), reports, ends)
-			b := serveHTTP(s.Pages(), pages, ends)
-			go func() { ends <- s.Run(ctx) }()
-			if screen {
-				go drawScreen(ctx, file, s)
-			}
-			select {
-			case err = <-ends:
-				stop()
-			case <-ctx.Done():
-				err = <-ends
-			}
-			a()
-			b()
-			if err != nil {
-				return finding{err}
-			}
-			return nil
-		},
+		RunE: f.run,
 	}
 	s := cmd.Flags()
 	s.StringVar(&f.listen, "listen", "localhost:9420", "`ADDRESS` of the page")
@@ -219,6 +164,66 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
 	f.register(cmd)
 	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchLoad(), newWatchDrills(), newWatchPatient())
 	return cmd
+}
+
+func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
+	wc, err := f.config(cmd)
+	if err != nil {
+		return err
+	}
+	var limit unit.Bytes
+	if limit, err = unit.ParseBytes(f.limit); err != nil {
+		return fmt.Errorf("--limit: %w", err)
+	}
+	token := os.Getenv("WEFT_TOKEN")
+	out := cmd.OutOrStdout()
+	file, isFile := out.(*os.File)
+	screen := !f.quiet && isFile && terminal(file) != nil
+	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token}
+	if !screen && !f.quiet {
+		c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
+	}
+	c.Log = slog.New(slog.DiscardHandler)
+	if f.dir != "" {
+		if err := os.MkdirAll(f.dir, 0o755); err != nil {
+			return fmt.Errorf("--dir %s: %w; name a folder that can be written to, or leave it out and keep no history", f.dir, err)
+		}
+	}
+	s, err := server.New(c)
+	if err != nil {
+		return finding{err}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	reports, err := reportListener(f.reports, token, f.tls)
+	if err != nil {
+		return err
+	}
+	pages, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		reports.Close()
+		return finding{fmt.Errorf("--listen %s: %w", f.listen, err)}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "page http://%s, agents: weft agent --report %s\n", pages.Addr(), reports.Addr())
+	ends := make(chan error, 3)
+	a := serveHTTP(s.Reports(), reports, ends)
+	b := serveHTTP(s.Pages(), pages, ends)
+	go func() { ends <- s.Run(ctx) }()
+	if screen {
+		go drawScreen(ctx, file, s)
+	}
+	select {
+	case err = <-ends:
+		stop()
+	case <-ctx.Done():
+		err = <-ends
+	}
+	a()
+	b()
+	if err != nil {
+		return finding{err}
+	}
+	return nil
 }
 
 // reportListener listens for agents. With a token connections are encrypted and both ends
@@ -371,16 +376,19 @@ host WEFT_TOKEN is given as password. Exit code 1 if something critical is wrong
 	return cmd
 }
 
+// watchReplay are the flags of weft watch replay.
+type watchReplay struct {
+	watchFlags
+	from, to string
+	incident int
+	speed    float64
+	asJSON   bool
+	screen   bool
+	listen   string
+}
+
 func newWatchReplay() *cobra.Command {
-	var f struct {
-		watchFlags
-		from, to string
-		incident int
-		speed    float64
-		asJSON   bool
-		screen   bool
-		listen   string
-	}
+	var f watchReplay
 	cmd := &cobra.Command{
 		Use:   "replay DIR",
 		Short: "Play what a server recorded: the same reports, judged again",
@@ -393,84 +401,7 @@ and after it. --speed plays with the clock, 1 as it was.`,
   weft watch replay /var/lib/weft-watch --incident 12 --speed 5 --screen
   weft watch replay /var/lib/weft-watch --from 2026-11-16T02:00:00Z --to 2026-11-16T03:00:00Z --json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.config(cmd)
-			if err != nil {
-				return err
-			}
-			if _, err := os.Stat(args[0]); err != nil {
-				return err
-			}
-			from, to := 0.0, math.Inf(1)
-			for _, x := range []struct {
-				text string
-				into *float64
-			}{{f.from, &from}, {f.to, &to}} {
-				if x.text == "" {
-					continue
-				}
-				t, err := time.Parse(time.RFC3339, x.text)
-				if err != nil {
-					return fmt.Errorf("%q is no time; give for example 2026-11-16T02:00:00Z", x.text)
-				}
-				*x.into = float64(t.UnixNano()) / 1e9
-			}
-			if f.incident > 0 {
-				list, _, err := server.Events(args[0])
-				if err != nil {
-					return finding{err}
-				}
-				found := false
-				for _, i := range list {
-					if i.ID == f.incident {
-						from, to, found = i.Began-60, max(i.Ended, i.Seen, i.Began)+60, true
-					}
-				}
-				if !found {
-					return finding{fmt.Errorf("%s has no incident %d; it has %d, numbered from 1", args[0], f.incident, len(list))}
-				}
-			}
-			out := cmd.OutOrStdout()
-			all := []watch.Incident{}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			err = server.Replay(args[0], c, from, to, func(now float64, m *watch.Machine, news []watch.Incident) bool {
-				for _, i := range news {
-					if i.Ended == 0 {
-						all = append(all, i)
-					}
-					if !f.asJSON && !f.screen {
-						fmt.Fprintln(out, noticeLine(i))
-						if i.Ended == 0 {
-							for _, e := range i.Evidence {
-								fmt.Fprintf(out, "          %s\n", e.Text)
-							}
-						}
-					}
-				}
-				if f.screen {
-					rows, _ := m.Table("", "", 0, 12)
-					fmt.Fprint(out, "\x1b[H\x1b[2J"+watch.Screen(m.View(now), rows, watch.Style{Width: 110, Height: 50, Color: true}))
-				}
-				if f.speed > 0 {
-					select {
-					case <-ctx.Done():
-					case <-time.After(time.Duration(float64(time.Second) / f.speed)):
-					}
-				}
-				return ctx.Err() == nil
-			})
-			if err != nil {
-				return finding{err}
-			}
-			if f.asJSON {
-				return printJSON(out, map[string]any{"incidents": all})
-			}
-			if !f.screen {
-				fmt.Fprintf(out, "%s\n", count(len(all), "incident"))
-			}
-			return nil
-		},
+		RunE: f.run,
 	}
 	s := cmd.Flags()
 	s.StringVar(&f.from, "from", "", "`TIME` to begin with")
@@ -481,6 +412,85 @@ and after it. --speed plays with the clock, 1 as it was.`,
 	s.BoolVar(&f.screen, "screen", false, "show the screen")
 	f.register(cmd)
 	return cmd
+}
+
+func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
+	c, err := f.config(cmd)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(args[0]); err != nil {
+		return err
+	}
+	from, to := 0.0, math.Inf(1)
+	for _, x := range []struct {
+		text string
+		into *float64
+	}{{f.from, &from}, {f.to, &to}} {
+		if x.text == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339, x.text)
+		if err != nil {
+			return fmt.Errorf("%q is no time; give for example 2026-11-16T02:00:00Z", x.text)
+		}
+		*x.into = float64(t.UnixNano()) / 1e9
+	}
+	if f.incident > 0 {
+		list, _, err := server.Events(args[0])
+		if err != nil {
+			return finding{err}
+		}
+		found := false
+		for _, i := range list {
+			if i.ID == f.incident {
+				from, to, found = i.Began-60, max(i.Ended, i.Seen, i.Began)+60, true
+			}
+		}
+		if !found {
+			return finding{fmt.Errorf("%s has no incident %d; it has %d, numbered from 1", args[0], f.incident, len(list))}
+		}
+	}
+	out := cmd.OutOrStdout()
+	all := []watch.Incident{}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err = server.Replay(args[0], c, from, to, func(now float64, m *watch.Machine, news []watch.Incident) bool {
+		for _, i := range news {
+			if i.Ended == 0 {
+				all = append(all, i)
+			}
+			if !f.asJSON && !f.screen {
+				fmt.Fprintln(out, noticeLine(i))
+				if i.Ended == 0 {
+					for _, e := range i.Evidence {
+						fmt.Fprintf(out, "          %s\n", e.Text)
+					}
+				}
+			}
+		}
+		if f.screen {
+			rows, _ := m.Table("", "", 0, 12)
+			fmt.Fprint(out, "\x1b[H\x1b[2J"+watch.Screen(m.View(now), rows, watch.Style{Width: 110, Height: 50, Color: true}))
+		}
+		if f.speed > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(float64(time.Second) / f.speed)):
+			}
+		}
+		return ctx.Err() == nil
+	})
+	if err != nil {
+		return finding{err}
+	}
+	if f.asJSON {
+		return printJSON(out, map[string]any{"incidents": all})
+	}
+	if !f.screen {
+		fmt.Fprintf(out, "%s\n", count(len(all), "incident"))
+	}
+	return nil
 }
 
 func newWatchExport() *cobra.Command {

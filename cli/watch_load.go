@@ -18,14 +18,17 @@ import (
 	"github.com/weft-fabric/weft/watch/load"
 )
 
+// watchLoad are the flags of weft watch load.
+type watchLoad struct {
+	hosts, series, connections int
+	every, length              time.Duration
+	ranks, keep, asJSON, fault bool
+	cluster, listen            string
+}
+
 // newWatchLoad measures a server under the reports of a cluster that does not exist.
 func newWatchLoad() *cobra.Command {
-	var f struct {
-		hosts, series, connections int
-		every, length              time.Duration
-		ranks, keep, asJSON, fault bool
-		cluster, listen            string
-	}
+	var f watchLoad
 	cmd := &cobra.Command{
 		Use:    "load",
 		Hidden: true,
@@ -35,94 +38,7 @@ and memory of the server, the delay from the report of a lost link to its incide
 and how long the page takes to answer. --keep leaves it running for people to look at.`,
 		Example: `  weft watch load --hosts 10000 --series 200 --every 10s --for 60s`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.hosts < 1 || f.series < 1 || f.connections < 1 || f.every < time.Second || f.length < f.every {
-				return errors.New("at least 1 host, 1 series, 1 connection, --every 1s, and --for no shorter than that")
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			exe, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			dir, remove, err := launch.TempDir("load")
-			if err != nil {
-				return err
-			}
-			defer remove()
-			token, err := launch.NewToken()
-			if err != nil {
-				return err
-			}
-			var addr [2]string
-			for i := range addr {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					return err
-				}
-				addr[i] = l.Addr().String()
-				l.Close()
-			}
-			if f.listen != "" {
-				addr[0] = f.listen
-			}
-			args := []string{"watch", "--listen", addr[0], "--reports", addr[1], "--dir", dir, "--quiet"}
-			if f.cluster != "" {
-				args = append(args, "--cluster", f.cluster)
-			}
-			server := exec.CommandContext(ctx, exe, args...)
-			server.Env = append(os.Environ(), "WEFT_TOKEN="+token, "GOMAXPROCS=2")
-			server.Stderr = cmd.ErrOrStderr()
-			server.WaitDelay = 5 * time.Second
-			server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
-			if err := server.Start(); err != nil {
-				return err
-			}
-			defer server.Wait()
-			defer server.Process.Signal(syscall.SIGTERM)
-			client, scheme, err := reportClient(token, "token")
-			if err != nil {
-				return err
-			}
-			client.Transport.(*http.Transport).MaxIdleConnsPerHost = f.connections + 8 // hosts keep their connections
-			for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-				c, err := net.Dial("tcp", addr[1])
-				if err == nil {
-					c.Close()
-					break
-				}
-				if time.Now().After(end) {
-					return finding{fmt.Errorf("the server does not listen: %w", err)}
-				}
-			}
-			w := load.New(f.hosts, f.series, f.every.Seconds(), 1, float64(time.Now().Add(-time.Hour).UnixNano())/1e9)
-			w.Ranks = f.ranks
-			if f.fault {
-				w.Down, w.Late, w.Slow = f.hosts/7, 41, f.hosts/3
-			}
-			r, err := w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, f.length, f.connections)
-			if err != nil && ctx.Err() == nil {
-				return finding{err}
-			}
-			if f.asJSON {
-				return printJSON(cmd.OutOrStdout(), r)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), `hosts                 %d with %d series each, every %g s: %.0f samples a second
-reports               %d in %.0f s, %d failed, the last one %.2f s late
-server, processor     %.2f cores
-server, memory        %.0f MB at most
-delay to verdict      %.1f s
-page answers          %.1f ms (median), %.1f ms (99%%), %.1f ms at most; the view has %d bytes
-`, r.Hosts, r.Series, r.Every, float64(r.Hosts*r.Series)/r.Every, r.Reports, r.Seconds, r.Failed, r.Behind, r.Cores, float64(r.Memory)/1e6, r.Verdict, r.PageP50, r.PageP99, r.PageMax, r.ViewSize)
-			if f.keep {
-				fmt.Fprintf(cmd.OutOrStdout(), "page http://%s until Ctrl-C\n", addr[0])
-				_, err = w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, 24*time.Hour, f.connections)
-				if err != nil && ctx.Err() == nil {
-					return finding{err}
-				}
-			}
-			return nil
-		},
+		RunE:    f.run,
 	}
 	s := cmd.Flags()
 	s.IntVar(&f.hosts, "hosts", 10000, "hosts")
@@ -137,6 +53,101 @@ page answers          %.1f ms (median), %.1f ms (99%%), %.1f ms at most; the vie
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file for the server")
 	s.StringVar(&f.listen, "listen", "", "`ADDRESS` of the page; a free one without it")
 	return cmd
+}
+
+func (f *watchLoad) run(cmd *cobra.Command, _ []string) error {
+	if f.hosts < 1 || f.series < 1 || f.connections < 1 || f.every < time.Second || f.length < f.every {
+		return errors.New("at least 1 host, 1 series, 1 connection, --every 1s, and --for no shorter than that")
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir, remove, err := launch.TempDir("load")
+	if err != nil {
+		return err
+	}
+	defer remove()
+	token, err := launch.NewToken()
+	if err != nil {
+		return err
+	}
+	var addr [2]string
+	for i := range addr {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		addr[i] = l.Addr().String()
+		l.Close()
+	}
+	if f.listen != "" {
+		addr[0] = f.listen
+	}
+	args := []string{"watch", "--listen", addr[0], "--reports", addr[1], "--dir", dir, "--quiet"}
+	if f.cluster != "" {
+		args = append(args, "--cluster", f.cluster)
+	}
+	server := exec.CommandContext(ctx, exe, args...)
+	server.Env = append(os.Environ(), "WEFT_TOKEN="+token, "GOMAXPROCS=2")
+	server.Stderr = cmd.ErrOrStderr()
+	server.WaitDelay = 5 * time.Second
+	server.Cancel = func() error { return server.Process.Signal(syscall.SIGTERM) }
+	if err := server.Start(); err != nil {
+		return err
+	}
+	defer server.Wait()
+	defer server.Process.Signal(syscall.SIGTERM)
+	client, scheme, err := reportClient(token, "token")
+	if err != nil {
+		return err
+	}
+	client.Transport.(*http.Transport).MaxIdleConnsPerHost = f.connections + 8 // hosts keep their connections
+	if err := awaitListener(addr[1]); err != nil {
+		return err
+	}
+	w := load.New(f.hosts, f.series, f.every.Seconds(), 1, float64(time.Now().Add(-time.Hour).UnixNano())/1e9)
+	w.Ranks = f.ranks
+	if f.fault {
+		w.Down, w.Late, w.Slow = f.hosts/7, 41, f.hosts/3
+	}
+	r, err := w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, f.length, f.connections)
+	if err != nil && ctx.Err() == nil {
+		return finding{err}
+	}
+	if f.asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), `hosts                 %d with %d series each, every %g s: %.0f samples a second
+reports               %d in %.0f s, %d failed, the last one %.2f s late
+server, processor     %.2f cores
+server, memory        %.0f MB at most
+delay to verdict      %.1f s
+page answers          %.1f ms (median), %.1f ms (99%%), %.1f ms at most; the view has %d bytes
+`, r.Hosts, r.Series, r.Every, float64(r.Hosts*r.Series)/r.Every, r.Reports, r.Seconds, r.Failed, r.Behind, r.Cores, float64(r.Memory)/1e6, r.Verdict, r.PageP50, r.PageP99, r.PageMax, r.ViewSize)
+	if f.keep {
+		fmt.Fprintf(cmd.OutOrStdout(), "page http://%s until Ctrl-C\n", addr[0])
+		_, err = w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, 24*time.Hour, f.connections)
+		if err != nil && ctx.Err() == nil {
+			return finding{err}
+		}
+	}
+	return nil
+}
+
+// awaitListener waits until a server listens.
+func awaitListener(addr string) error {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			return c.Close()
+		}
+		if time.Now().After(end) {
+			return finding{fmt.Errorf("the server does not listen: %w", err)}
+		}
+	}
 }
 
 // newWatchPatient is the program of a rank in drills.
