@@ -205,3 +205,24 @@ func TestCommentsNameNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Words that mean something special here are in the glossary, each at the beginning of a paragraph.
+func TestGlossaryExplainsHouseWords(t *testing.T) {
+	text, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\*\*([^*]+)\*\*`).FindAllStringSubmatch(string(text), -1) {
+		for word := range strings.SplitSeq(m[1], ", ") {
+			explained[word] = true
+		}
+	}
+	for _, word := range []string{"agent", "board", "bound", "canonical", "class", "culprit", "digest", "drift", "drill", "epoch", "factor", "finding", "flat", "flight recorder",
+		"goodput", "heir", "incident", "lab", "layout", "lease", "lock", "mirror", "mode", "network plan", "notice", "observer", "pack", "program", "region", "rendezvous", "round", "script",
+		"seat", "shrink", "slab", "slot", "spare", "step", "tenant", "tier", "token", "undo", "window", "witness"} {
+		if !explained[word] {
+			t.Errorf("docs/glossary.md does not explain %q", word)
+		}
+	}
+}

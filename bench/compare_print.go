@@ -58,21 +58,9 @@ func (t *Table) Markdown(w io.Writer) error {
 	for _, f := range t.Families {
 		head = append(head, f+" us")
 	}
-	type pair struct{ theirs, ours string }
-	var pairs []pair
-	for _, f := range t.Families {
-		for _, o := range ours {
-			switch {
-			case f == Registered || f == Plain:
-			case f != MPI && o == Plain: // the others are compared with the best of ours
-			case f == Limit:
-				pairs = append(pairs, pair{o, f}) // ours over the limit
-				head = append(head, o+"/"+f)
-			default:
-				pairs = append(pairs, pair{f, o})
-				head = append(head, f+"/"+o)
-			}
-		}
+	pairs := t.pairs(ours)
+	for _, p := range pairs {
+		head = append(head, p.theirs+"/"+p.ours)
 	}
 	head = append(head, "best MPI", "lost")
 	line := func(cells []string) { fmt.Fprintf(tw, "| %s |\n", strings.Join(cells, "\t| ")) }
@@ -122,6 +110,26 @@ func (t *Table) Markdown(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// pair is a ratio of two families' times; above 1 ours is faster, but for that over the limit.
+type pair struct{ theirs, ours string }
+
+// pairs are the ratios that the table shows.
+func (t *Table) pairs(ours []string) (pairs []pair) {
+	for _, f := range t.Families {
+		for _, o := range ours {
+			switch {
+			case f == Registered || f == Plain:
+			case f != MPI && o == Plain: // the others are compared with the best of ours
+			case f == Limit:
+				pairs = append(pairs, pair{o, f}) // ours over the limit
+			default:
+				pairs = append(pairs, pair{f, o})
+			}
+		}
+	}
+	return pairs
 }
 
 // dear is from which cost of canonical sums on a row is in bold.

@@ -103,25 +103,9 @@ func decodeImport(name, from string, data []byte) (*topo.Graph, error) {
 // compute NICs first.
 func (p *parse) buildImport(c *Cluster, from *imported) {
 	g := from.graph
-	kinds := map[string]*build.Hosts{}
-	rack := map[string]int32{}
-	next := int32(0)
-	for i := range p.hosts {
-		group := &p.hosts[i]
-		for j, name := range group.Names {
-			kinds[name] = group
-			rack[name] = topo.None
-			if group.PerRack > 0 {
-				rack[name] = next + int32(j/group.PerRack)
-			}
-			if _, ok := g.HostByName(name); !ok {
-				p.fail(p.places[name], "hosts", "%q is not in the imported fabric; %s", clip(name), nearHost(g, name))
-				return
-			}
-		}
-		if group.PerRack > 0 {
-			next += int32((len(group.Names) + group.PerRack - 1) / group.PerRack)
-		}
+	kinds, rack, ok := p.kindsOf(g)
+	if !ok {
+		return
 	}
 	b := topo.NewBuilder(c.Name)
 	for _, f := range g.Fabrics {
@@ -165,23 +149,7 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 			short = append(short, host.Name)
 		}
 	}
-	for i := range g.Nodes {
-		if n := g.Nodes[i]; n.Host == topo.None {
-			if n.Kind == topo.Switch && n.Model == "" {
-				n.Model = from.model
-			}
-			moved[i] = b.Node(n)
-			b.Attr(moved[i], g.Attrs[topo.NodeID(i)])
-		}
-	}
-	for i := range g.Links {
-		l := g.Links[i]
-		if moved[l.A] == topo.None || moved[l.B] == topo.None {
-			continue // inside a host whose kind replaces what was found
-		}
-		l.A, l.B, l.Class = moved[l.A], moved[l.B], b.Class(g.Classes[l.Class])
-		b.Wire(b.Link(l), g.Wires[topo.LinkID(i)])
-	}
+	copyFabric(b, g, moved, from.model)
 	railed(b, g, moved, kinds)
 	out, err := b.Graph()
 	if err != nil {
@@ -194,6 +162,51 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 	}
 	if len(short) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s, the first %s, have fewer cables in the imported fabric than their kind has compute NICs", plural(len(short), "host"), short[0]))
+	}
+}
+
+// kindsOf is what the file says of imported hosts: their kind and rack.
+func (p *parse) kindsOf(g *topo.Graph) (kinds map[string]*build.Hosts, rack map[string]int32, ok bool) {
+	kinds, rack = map[string]*build.Hosts{}, map[string]int32{}
+	next := int32(0)
+	for i := range p.hosts {
+		group := &p.hosts[i]
+		for j, name := range group.Names {
+			kinds[name] = group
+			rack[name] = topo.None
+			if group.PerRack > 0 {
+				rack[name] = next + int32(j/group.PerRack)
+			}
+			if _, ok := g.HostByName(name); !ok {
+				p.fail(p.places[name], "hosts", "%q is not in the imported fabric; %s", clip(name), nearHost(g, name))
+				return nil, nil, false
+			}
+		}
+		if group.PerRack > 0 {
+			next += int32((len(group.Names) + group.PerRack - 1) / group.PerRack)
+		}
+	}
+	return kinds, rack, true
+}
+
+// copyFabric takes over switches, which are of the given model where they have none, and the links that are left.
+func copyFabric(b *topo.Builder, g *topo.Graph, moved []topo.NodeID, model string) {
+	for i := range g.Nodes {
+		if n := g.Nodes[i]; n.Host == topo.None {
+			if n.Kind == topo.Switch && n.Model == "" {
+				n.Model = model
+			}
+			moved[i] = b.Node(n)
+			b.Attr(moved[i], g.Attrs[topo.NodeID(i)])
+		}
+	}
+	for i := range g.Links {
+		l := g.Links[i]
+		if moved[l.A] == topo.None || moved[l.B] == topo.None {
+			continue // inside a host whose kind replaces what was found
+		}
+		l.A, l.B, l.Class = moved[l.A], moved[l.B], b.Class(g.Classes[l.Class])
+		b.Wire(b.Link(l), g.Wires[topo.LinkID(i)])
 	}
 }
 

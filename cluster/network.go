@@ -589,21 +589,11 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		if head == nil {
-			head = cells
-			for i, c := range head {
-				if slices.Contains(head[:i], c) {
-					bad(number, "column %q comes twice; keep one", clip(c))
-					return nil
-				}
-				if !slices.Contains(strings.Split(columns, ", "), c) {
-					bad(number, "column %q; known: %s", clip(c), columns)
-					return nil
-				}
-			}
-			if !slices.Contains(head, "host") || !slices.Contains(head, "part") {
-				bad(number, "columns host and part are needed; known: %s", columns)
+			if problem := checkColumns(cells, columns); problem != "" {
+				bad(number, "%s", problem)
 				return nil
 			}
+			head = cells
 			continue
 		}
 		if len(cells) != len(head) {
@@ -614,36 +604,9 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 		for i, c := range head {
 			*map[string]*string{"host": &d.Host, "part": &d.Part, "mac": &d.MAC, "pci": &d.PCI, "guid": &d.GUID, "serial": &d.Serial}[c] = cells[i]
 		}
-		if d.Host == "" || d.Part == "" {
-			bad(number, "host %q, part %q; write both, such as n0,nic0", clip(d.Host), clip(d.Part))
+		if problem := d.tidy(); problem != "" {
+			bad(number, "%s", problem)
 			continue
-		}
-		if d.MAC != "" && !isMAC(d.MAC) {
-			bad(number, "mac %q; it must be six bytes such as b8:3f:d2:00:00:01", clip(d.MAC))
-			continue
-		}
-		d.MAC = strings.ToLower(d.MAC)
-		if d.MAC == "00:00:00:00:00:00" || d.MAC != "" && strings.ContainsRune("13579bdf", rune(d.MAC[1])) {
-			bad(number, "mac %s is nobody's or a group's; write what `ip link` says of the port", d.MAC)
-			continue
-		}
-		d.PCI = strings.ToLower(d.PCI)
-		if d.PCI != "" && !pciAddress.MatchString(d.PCI) {
-			bad(number, "pci %q; it must be an address such as 0000:1a:00.0", clip(d.PCI))
-			continue
-		}
-		if d.GUID != "" {
-			d.GUID = strings.ToLower(strings.ReplaceAll(d.GUID, ":", ""))
-			if !strings.HasPrefix(d.GUID, "0x") {
-				d.GUID = "0x" + d.GUID
-			}
-			if _, err := strconv.ParseUint(d.GUID, 0, 64); err != nil || len(d.GUID) != 18 {
-				bad(number, "guid %q; it must be 16 hexadecimal digits such as 0x946dae0300abcdef", clip(d.GUID))
-				continue
-			} else if d.GUID == "0x0000000000000000" {
-				bad(number, "guid %s is nobody's; write what `ibstat` says of the port", d.GUID)
-				continue
-			}
 		}
 		unique := true
 		for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID}, {"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
@@ -665,6 +628,54 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 		bad(1, "the file is empty; its first line names the columns: %s", columns)
 	}
 	return out
+}
+
+// checkColumns says what is wrong with the first line of an inventory.
+func checkColumns(head []string, columns string) string {
+	for i, c := range head {
+		if slices.Contains(head[:i], c) {
+			return fmt.Sprintf("column %q comes twice; keep one", clip(c))
+		}
+		if !slices.Contains(strings.Split(columns, ", "), c) {
+			return fmt.Sprintf("column %q; known: %s", clip(c), columns)
+		}
+	}
+	if !slices.Contains(head, "host") || !slices.Contains(head, "part") {
+		return "columns host and part are needed; known: " + columns
+	}
+	return ""
+}
+
+// tidy writes addresses in one form, and says what is wrong with them.
+func (d *Device) tidy() string {
+	if d.Host == "" || d.Part == "" {
+		return fmt.Sprintf("host %q, part %q; write both, such as n0,nic0", clip(d.Host), clip(d.Part))
+	}
+	if d.MAC != "" && !isMAC(d.MAC) {
+		return fmt.Sprintf("mac %q; it must be six bytes such as b8:3f:d2:00:00:01", clip(d.MAC))
+	}
+	d.MAC = strings.ToLower(d.MAC)
+	if d.MAC == "00:00:00:00:00:00" || d.MAC != "" && strings.ContainsRune("13579bdf", rune(d.MAC[1])) {
+		return fmt.Sprintf("mac %s is nobody's or a group's; write what `ip link` says of the port", d.MAC)
+	}
+	d.PCI = strings.ToLower(d.PCI)
+	if d.PCI != "" && !pciAddress.MatchString(d.PCI) {
+		return fmt.Sprintf("pci %q; it must be an address such as 0000:1a:00.0", clip(d.PCI))
+	}
+	if d.GUID == "" {
+		return ""
+	}
+	d.GUID = strings.ToLower(strings.ReplaceAll(d.GUID, ":", ""))
+	if !strings.HasPrefix(d.GUID, "0x") {
+		d.GUID = "0x" + d.GUID
+	}
+	if _, err := strconv.ParseUint(d.GUID, 0, 64); err != nil || len(d.GUID) != 18 {
+		return fmt.Sprintf("guid %q; it must be 16 hexadecimal digits such as 0x946dae0300abcdef", clip(d.GUID))
+	}
+	if d.GUID == "0x0000000000000000" {
+		return fmt.Sprintf("guid %s is nobody's; write what `ibstat` says of the port", d.GUID)
+	}
+	return ""
 }
 
 var pciAddress = regexp.MustCompile(`^([0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)

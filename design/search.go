@@ -133,13 +133,53 @@ func Search(w Wish, c *catalog.Catalog, progress func(done, of int)) (*Found, er
 		c = catalog.Default()
 	}
 	f := &Found{Wish: w, Proposals: []Proposal{}, Refused: []Refused{}}
-	type try struct {
-		host, family, sw string
-		hosts            int
-		ratio            float64
+	tries, slow, err := w.tries(c)
+	if err != nil {
+		return nil, err
 	}
-	var tries []try
-	models, slow := map[string]bool{}, map[string]string{}
+	for i, t := range tries {
+		progress(i, len(tries))
+		ratio := ""
+		if t.ratio != 1 {
+			ratio = fmt.Sprintf(", oversubscription: \"%g:1\"", t.ratio)
+		}
+		text := fmt.Sprintf("name: %d-%s-%s\nhosts: {\"n[0-%d]\": {kind: %s, rack: 4}}\nfabric: {family: %s, switch: %s%s}\n", w.GPUs, w.GPU, t.family, t.hosts-1, t.host, t.family, t.sw, ratio)
+		p, err := propose(text, c)
+		if err != nil {
+			f.Refused = append(f.Refused, Refused{fmt.Sprintf("%d %s, %s of %s at %g:1", t.hosts, t.host, t.family, t.sw, t.ratio), firstLine(err)})
+			continue
+		}
+		p.Host, p.Family, p.Switch = t.host, t.family, t.sw
+		p.judge(w)
+		f.Proposals = append(f.Proposals, *p)
+	}
+	for _, sw := range slices.Sorted(maps.Keys(slow)) {
+		f.Refused = append(f.Refused, Refused{sw, slow[sw]})
+	}
+	slices.SortStableFunc(f.Proposals, func(a, b Proposal) int {
+		if a.Fits != b.Fits {
+			if a.Fits {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(len(a.Misses), len(b.Misses)), cmp.Compare(len(a.Unpriced), len(b.Unpriced)), cmp.Compare(a.USD, b.USD), cmp.Compare(a.Ratio, b.Ratio))
+	})
+	f.explain()
+	return f, nil
+}
+
+// try is a design to look at: hosts of a kind, and a fabric for them.
+type try struct {
+	host, family, sw string
+	hosts            int
+	ratio            float64
+}
+
+// tries are all designs that could fulfil the wish; slow says which switches run the hosts' NICs below their rate.
+func (w Wish) tries(c *catalog.Catalog) (tries []try, slow map[string]string, err error) {
+	models := map[string]bool{}
+	slow = map[string]string{}
 	for _, kind := range build.HostKinds() {
 		box, err := build.HostBox(c, kind)
 		if err != nil {
@@ -179,54 +219,18 @@ func Search(w Wish, c *catalog.Catalog, progress func(done, of int)) (*Found, er
 				if w.Family != "" && w.Family != family {
 					continue
 				}
-				ratios := []float64{1}
+				tries = append(tries, try{kind, family, sw, (w.GPUs + gpus - 1) / gpus, 1})
 				if w.Ratio != 1 {
-					ratios = append(ratios, cmp.Or(w.Ratio, 2))
-				}
-				for _, r := range ratios {
-					tries = append(tries, try{kind, family, sw, (w.GPUs + gpus - 1) / gpus, r})
+					tries = append(tries, try{kind, family, sw, (w.GPUs + gpus - 1) / gpus, cmp.Or(w.Ratio, 2)})
 				}
 			}
 		}
 	}
 	if len(tries) == 0 {
-		var known []string
-		for m := range models {
-			known = append(known, m)
-		}
-		slices.Sort(known)
-		return nil, fmt.Errorf("no known host has a GPU %q and a NIC for the switches that are asked for; known GPUs: %s", w.GPU, strings.Join(known, ", "))
+		known := slices.Sorted(maps.Keys(models))
+		return nil, nil, fmt.Errorf("no known host has a GPU %q and a NIC for the switches that are asked for; known GPUs: %s", w.GPU, strings.Join(known, ", "))
 	}
-	for i, t := range tries {
-		progress(i, len(tries))
-		ratio := ""
-		if t.ratio != 1 {
-			ratio = fmt.Sprintf(", oversubscription: \"%g:1\"", t.ratio)
-		}
-		text := fmt.Sprintf("name: %d-%s-%s\nhosts: {\"n[0-%d]\": {kind: %s, rack: 4}}\nfabric: {family: %s, switch: %s%s}\n", w.GPUs, w.GPU, t.family, t.hosts-1, t.host, t.family, t.sw, ratio)
-		p, err := propose(text, c)
-		if err != nil {
-			f.Refused = append(f.Refused, Refused{fmt.Sprintf("%d %s, %s of %s at %g:1", t.hosts, t.host, t.family, t.sw, t.ratio), firstLine(err)})
-			continue
-		}
-		p.Host, p.Family, p.Switch = t.host, t.family, t.sw
-		p.judge(w)
-		f.Proposals = append(f.Proposals, *p)
-	}
-	for _, sw := range slices.Sorted(maps.Keys(slow)) {
-		f.Refused = append(f.Refused, Refused{sw, slow[sw]})
-	}
-	slices.SortStableFunc(f.Proposals, func(a, b Proposal) int {
-		if a.Fits != b.Fits {
-			if a.Fits {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(len(a.Misses), len(b.Misses)), cmp.Compare(len(a.Unpriced), len(b.Unpriced)), cmp.Compare(a.USD, b.USD), cmp.Compare(a.Ratio, b.Ratio))
-	})
-	f.explain()
-	return f, nil
+	return tries, slow, nil
 }
 
 // switches lists those of a kind of link that a fabric is built of, by name.

@@ -95,19 +95,8 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if len(p.Switches) == 0 {
-		return nil, fmt.Errorf("%s has no switches; a lab needs a fabric", p.Name)
-	}
-	for i := range p.Switches {
-		if p.Switches[i].IB {
-			return nil, fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
-		}
-	}
-	if p.Intent.Backend.Links != "/31" {
-		return nil, fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
-	}
-	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
-		return nil, fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
+	if err := canBeLab(p); err != nil {
+		return nil, err
 	}
 	s := &Spec{Name: name, Options: o}
 	front := p.Intent.Frontend
@@ -155,45 +144,77 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	case "static":
 		static(p, s)
 	}
+	if o.Setup == "none" {
+		return s, nil
+	}
 	for i := range p.Hosts {
-		if o.Setup == "none" {
-			break
+		if err := s.host(p, &p.Hosts[i], byNode[p.Hosts[i].Name]); err != nil {
+			return nil, err
 		}
-		h := &p.Hosts[i]
-		n := Node{Name: h.Name, Files: byNode[h.Name], Front: h.First(network.Frontend).Addr.Addr().String()}
-		for j := range h.Interfaces {
-			x := &h.Interfaces[j]
-			if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
-				return nil, fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
-			}
-			if x.Link == network.None {
-				s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
-			}
-			n.Addrs = append(n.Addrs, x.Addr.String())
-			if x.Role == network.Backend {
-				n.Rules++
-			}
-			if o.Setup == "plain" {
-				n.Script = append(n.Script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
-				routes, rules := emit.Routing(p, x)
-				for _, r := range routes {
-					to, table := "default", ""
-					if r.To.IsValid() {
-						to = r.To.String()
-					}
-					if r.Table > 0 {
-						table = fmt.Sprintf(" table %d", r.Table)
-					}
-					n.Script = append(n.Script, fmt.Sprintf("route add %s via %s dev %s%s", to, r.Via, x.Name, table))
-				}
-				for _, r := range rules {
-					n.Script = append(n.Script, fmt.Sprintf("rule add priority %d from %s to %s table %d", r.Priority, r.From.Addr(), r.To, r.Table))
-				}
-			}
-		}
-		s.Nodes = append(s.Nodes, n)
 	}
 	return s, nil
+}
+
+// canBeLab says what of a plan a lab cannot have.
+func canBeLab(p *network.Plan) error {
+	if len(p.Switches) == 0 {
+		return fmt.Errorf("%s has no switches; a lab needs a fabric", p.Name)
+	}
+	for i := range p.Switches {
+		if p.Switches[i].IB {
+			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
+		}
+	}
+	if p.Intent.Backend.Links != "/31" {
+		return fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
+	}
+	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
+		return fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
+	}
+	return nil
+}
+
+// host adds one with its wires to bridges; those to switches are there already.
+func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
+	n := Node{Name: h.Name, Files: files, Front: h.First(network.Frontend).Addr.Addr().String()}
+	for j := range h.Interfaces {
+		x := &h.Interfaces[j]
+		if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
+			return fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
+		}
+		if x.Link == network.None {
+			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
+		}
+		n.Addrs = append(n.Addrs, x.Addr.String())
+		if x.Role == network.Backend {
+			n.Rules++
+		}
+		if s.Options.Setup == "plain" {
+			n.Script = append(n.Script, plainSetup(p, x)...)
+		}
+	}
+	s.Nodes = append(s.Nodes, n)
+	return nil
+}
+
+// plainSetup are the commands of ip that set an interface up.
+func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
+	script = append(script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	routes, rules := emit.Routing(p, x)
+	for _, r := range routes {
+		to, table := "default", ""
+		if r.To.IsValid() {
+			to = r.To.String()
+		}
+		if r.Table > 0 {
+			table = fmt.Sprintf(" table %d", r.Table)
+		}
+		script = append(script, fmt.Sprintf("route add %s via %s dev %s%s", to, r.Via, x.Name, table))
+	}
+	for _, r := range rules {
+		script = append(script, fmt.Sprintf("rule add priority %d from %s to %s table %d", r.Priority, r.From.Addr(), r.To, r.Table))
+	}
+	return script
 }
 
 // Neighbours is how many entries of the kernel's neighbour tables the lab takes,

@@ -23,6 +23,27 @@ func Screen(v View, rows []Row, st Style) string {
 		st.Height = 40
 	}
 	s := &screen{st: st}
+	s.health(v)
+	s.incidents(v)
+	s.jobs(v.Jobs)
+	if len(v.Heat.Cells) > 0 {
+		s.head("Ports by rail: load of each switch or host")
+		s.heat(v.Heat)
+	}
+	s.late(v.Late)
+	s.collectives(v.Collectives)
+	s.links(v.Links)
+	s.ranks(rows)
+	s.changes(v.Changes)
+	s.over(v.Incidents)
+	out := s.lines
+	if len(out) > st.Height {
+		out = out[:st.Height]
+	}
+	return strings.Join(out, "\n") + "\n"
+}
+
+func (s *screen) health(v View) {
 	h := v.Health
 	sign := map[string]string{"good": "●", "warn": "▲", "bad": "■", "unknown": "?"}[h.State]
 	s.line(s.paint(h.State, sign+" "+strings.ToUpper(h.State))+"  "+s.bold(v.Title), clock(v.Now))
@@ -32,13 +53,17 @@ func Screen(v View, rows []Row, st Style) string {
 		hosts = fmt.Sprintf("hosts %d of %d", h.Hosts, h.Expected)
 	}
 	s.text(s.dim(fmt.Sprintf("%s (%d silent)   ports %d (%d down)   checks %d (%d not good)   jobs %d   ranks %d   series %d", hosts, h.Silent, h.Ports, h.Down, h.Checks, h.Bad, h.Jobs, h.Ranks, h.Series)))
+}
+
+// incidents shows those that are open, as many as there is room for.
+func (s *screen) incidents(v View) {
 	s.head("Incidents")
-	open := 0
+	open, most := 0, max(4, s.st.Height/5)
 	for _, i := range v.Incidents {
 		if i.Ended > 0 {
 			continue
 		}
-		if open++; open > max(4, st.Height/5) {
+		if open++; open > most {
 			continue
 		}
 		state := "warn"
@@ -56,44 +81,57 @@ func Screen(v View, rows []Row, st Style) string {
 	if open == 0 {
 		s.text(s.dim("none is open"))
 	}
-	if n := open - max(4, st.Height/5); n > 0 {
+	if n := open - most; n > 0 {
 		s.text(s.dim(fmt.Sprintf("and %d more", n)))
 	}
-	if len(v.Jobs) > 0 {
-		s.head("Jobs")
-		s.row(s.dim, "job", 18, "ranks", 9, "hosts", 6, "ops/s", 9, "quiet", 9, "state", 0)
-		for _, j := range v.Jobs[:min(len(v.Jobs), 6)] {
-			s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6, fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, "good"), 0)
-		}
+}
+
+func (s *screen) jobs(jobs []JobView) {
+	if len(jobs) == 0 {
+		return
 	}
-	if len(v.Heat.Cells) > 0 {
-		s.head("Ports by rail: load of each switch or host")
-		s.heat(v.Heat)
+	s.head("Jobs")
+	s.row(s.dim, "job", 18, "ranks", 9, "hosts", 6, "ops/s", 9, "quiet", 9, "state", 0)
+	for _, j := range jobs[:min(len(jobs), 6)] {
+		s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6, fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, "good"), 0)
 	}
-	if late := slices.DeleteFunc(slices.Clone(v.Late), func(l LateView) bool { return l.Cost < 0.005 }); len(late) > 0 {
-		s.head("Late ranks")
-		for _, l := range late[:min(len(late), 4)] {
-			s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s", l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
-		}
+}
+
+func (s *screen) late(list []LateView) {
+	late := slices.DeleteFunc(slices.Clone(list), func(l LateView) bool { return l.Cost < 0.005 })
+	if len(late) == 0 {
+		return
 	}
-	if len(v.Collectives) > 0 {
-		s.head("Collectives")
-		s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "baseline", 10, "ratio", 0)
-		for _, c := range v.Collectives[:min(len(v.Collectives), 5)] {
-			none := func(x float64) string {
-				if x == 0 {
-					return "-"
-				}
-				return span(x)
+	s.head("Late ranks")
+	for _, l := range late[:min(len(late), 4)] {
+		s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s", l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
+	}
+}
+
+func (s *screen) collectives(list []CollectiveView) {
+	if len(list) == 0 {
+		return
+	}
+	s.head("Collectives")
+	s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "baseline", 10, "ratio", 0)
+	for _, c := range list[:min(len(list), 5)] {
+		none := func(x float64) string {
+			if x == 0 {
+				return "-"
 			}
-			ratio := "-"
-			if c.Ratio > 0 {
-				ratio = fmt.Sprintf("%.2f", c.Ratio)
-			}
-			s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, none(c.Baseline), 10, ratio, 0)
+			return span(x)
 		}
+		ratio := "-"
+		if c.Ratio > 0 {
+			ratio = fmt.Sprintf("%.2f", c.Ratio)
+		}
+		s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, none(c.Baseline), 10, ratio, 0)
 	}
-	for _, l := range v.Links[:min(len(v.Links), 1)] {
+}
+
+// links shows the slowest of one job.
+func (s *screen) links(list []LinkView) {
+	for _, l := range list[:min(len(list), 1)] {
 		s.head("Links of " + l.Job + ": the slowest of " + fmt.Sprint(len(l.Cells)))
 		cells := slices.Clone(l.Cells)
 		slices.SortStableFunc(cells, func(a, b LinkCell) int {
@@ -114,33 +152,45 @@ func Screen(v View, rows []Row, st Style) string {
 			s.text(fmt.Sprintf("rank %d to rank %d  %s", c.From, c.To, what))
 		}
 	}
-	if len(rows) > 0 {
-		s.head("Ranks")
-		s.row(s.dim, "job", 14, "rank", 6, "host", 10, "gpu", 5, "nic", 8, "rail", 6, "leaf", 10, "port", 6, "operation", 11, "late", 10, "state", 0)
-		for _, r := range rows {
-			rail, port := "-", "-"
-			if r.Rail >= 0 {
-				rail = fmt.Sprint(r.Rail)
-			}
-			if r.Leaf != "" {
-				port = fmt.Sprint(r.Port)
-			}
-			state := r.State
-			paint := func(x string) string { return x }
-			if r.Trouble != "" {
-				state, paint = r.Trouble, func(x string) string { return s.paint("bad", x) }
-			}
-			s.row(paint, r.Job, 14, fmt.Sprint(r.Rank), 6, r.Host, 10, r.GPU, 5, cmp2(r.NIC, "-"), 8, rail, 6, cmp2(r.Leaf, "-"), 10, port, 6, fmt.Sprint(r.Seq), 11, span(max(0, r.Late)), 10, state, 0)
-		}
+}
+
+func (s *screen) ranks(rows []Row) {
+	if len(rows) == 0 {
+		return
 	}
-	if len(v.Changes) > 0 {
-		s.head("Changed since yesterday")
-		for _, c := range v.Changes[:min(len(v.Changes), 4)] {
-			s.text(fmt.Sprintf("%s  %s: %s was %s, is %s", clock(c.At), c.Host, c.What, cmp2(c.From, "not there"), cmp2(c.To, "gone")))
+	s.head("Ranks")
+	s.row(s.dim, "job", 14, "rank", 6, "host", 10, "gpu", 5, "nic", 8, "rail", 6, "leaf", 10, "port", 6, "operation", 11, "late", 10, "state", 0)
+	for _, r := range rows {
+		rail, port := "-", "-"
+		if r.Rail >= 0 {
+			rail = fmt.Sprint(r.Rail)
 		}
+		if r.Leaf != "" {
+			port = fmt.Sprint(r.Port)
+		}
+		state := r.State
+		paint := func(x string) string { return x }
+		if r.Trouble != "" {
+			state, paint = r.Trouble, func(x string) string { return s.paint("bad", x) }
+		}
+		s.row(paint, r.Job, 14, fmt.Sprint(r.Rank), 6, r.Host, 10, r.GPU, 5, cmp2(r.NIC, "-"), 8, rail, 6, cmp2(r.Leaf, "-"), 10, port, 6, fmt.Sprint(r.Seq), 11, span(max(0, r.Late)), 10, state, 0)
 	}
+}
+
+func (s *screen) changes(list []Change) {
+	if len(list) == 0 {
+		return
+	}
+	s.head("Changed since yesterday")
+	for _, c := range list[:min(len(list), 4)] {
+		s.text(fmt.Sprintf("%s  %s: %s was %s, is %s", clock(c.At), c.Host, c.What, cmp2(c.From, "not there"), cmp2(c.To, "gone")))
+	}
+}
+
+// over shows incidents that have ended.
+func (s *screen) over(incidents []Incident) {
 	past := 0
-	for _, i := range v.Incidents {
+	for _, i := range incidents {
 		if i.Ended == 0 {
 			continue
 		}
@@ -151,11 +201,6 @@ func Screen(v View, rows []Row, st Style) string {
 			s.text(s.dim(fmt.Sprintf("%s  %s, lasted %s", clock(i.Began), i.Verdict, span(i.Ended-i.Began))))
 		}
 	}
-	out := s.lines
-	if len(out) > st.Height {
-		out = out[:st.Height]
-	}
-	return strings.Join(out, "\n") + "\n"
 }
 
 type screen struct {

@@ -22,44 +22,11 @@ func OpenSM(p *network.Plan) []File {
 
 func openSM(p *network.Plan, fabric int) []File {
 	g := p.Graph
-	var roots []string
-	tiers, ib := 0, false
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if int(g.Nodes[s.Node].Fabric) == fabric && s.IB {
-			ib, tiers = true, max(tiers, s.Tier)
-		}
-	}
+	roots, ib := smRoots(p, fabric)
 	if !ib {
 		return nil
 	}
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if int(g.Nodes[s.Node].Fabric) == fabric && s.Tier == tiers {
-			roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
-		}
-	}
-	type port struct {
-		host *network.Host
-		guid string
-	}
-	var ports []port
-	invented := false
-	for i := range p.Hosts {
-		h := &p.Hosts[i]
-		for j := range h.Interfaces {
-			x := &h.Interfaces[j]
-			if !x.IB || x.Node == network.None || int(g.Nodes[x.Node].Fabric) != fabric {
-				continue
-			}
-			guid := x.GUID
-			if guid == "" {
-				invented = true
-				guid = fmt.Sprintf("0x%016x", nodeGUID(p, x.Node, h.Name)+1) // the first port
-			}
-			ports = append(ports, port{h, guid})
-		}
-	}
+	ports, invented := smPorts(p, fabric)
 	dir := "opensm/" + g.Fabrics[fabric].Name + "/etc/opensm/"
 	begin := func() *text {
 		var t text
@@ -88,7 +55,63 @@ func openSM(p *network.Plan, fabric int) []File {
 	for _, x := range ports {
 		cn.line("%s", x.guid)
 	}
-	part := begin()
+	part, qos := begin(), begin()
+	partitions(p, ports, part, qos)
+	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644), part.file(dir+"partitions.conf", 0o644)}
+	if len(p.Intent.Partitions) > 0 {
+		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
+	}
+	return out
+}
+
+// smRoots are the GUIDs of the highest switches; ib says whether the fabric is InfiniBand.
+func smRoots(p *network.Plan, fabric int) (roots []string, ib bool) {
+	g := p.Graph
+	tiers := 0
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		if int(g.Nodes[s.Node].Fabric) == fabric && s.IB {
+			ib, tiers = true, max(tiers, s.Tier)
+		}
+	}
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		if int(g.Nodes[s.Node].Fabric) == fabric && s.Tier == tiers {
+			roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
+		}
+	}
+	return roots, ib
+}
+
+// smPort is a port of a host in an InfiniBand fabric.
+type smPort struct {
+	host *network.Host
+	guid string
+}
+
+// smPorts also says whether GUIDs had to be made up.
+func smPorts(p *network.Plan, fabric int) (ports []smPort, invented bool) {
+	g := p.Graph
+	for i := range p.Hosts {
+		h := &p.Hosts[i]
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
+			if !x.IB || x.Node == network.None || int(g.Nodes[x.Node].Fabric) != fabric {
+				continue
+			}
+			guid := x.GUID
+			if guid == "" {
+				invented = true
+				guid = fmt.Sprintf("0x%016x", nodeGUID(p, x.Node, h.Name)+1) // the first port
+			}
+			ports = append(ports, smPort{h, guid})
+		}
+	}
+	return ports, invented
+}
+
+// partitions writes who may talk to whom, and a service level for each partition.
+func partitions(p *network.Plan, ports []smPort, part, qos *text) {
 	// Tenants are apart only where the default partition does not join them:
 	// their ports are limited members of it, and limited members do not hear one another.
 	tenant := map[string]bool{}
@@ -108,7 +131,6 @@ func openSM(p *network.Plan, fabric int) []File {
 		}
 		part.line("Default=0x7fff, ipoib, mtu=5, defmember=limited : %s ;", strings.Join(others, ", "))
 	}
-	qos := begin()
 	qos.line("qos-ulps\n    default : 0")
 	for i, t := range p.Intent.Partitions {
 		member := map[string]string{} // a host to what its ports are in the partition
@@ -128,11 +150,6 @@ func openSM(p *network.Plan, fabric int) []File {
 		qos.line("    any, pkey 0x%04x : %d", t.PKey, 1+i%3)
 	}
 	qos.line("end-qos-ulps")
-	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644), part.file(dir+"partitions.conf", 0o644)}
-	if len(p.Intent.Partitions) > 0 {
-		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
-	}
-	return out
 }
 
 // nodeGUID is a node's GUID: what the imported graph says, or a stand-in.

@@ -295,6 +295,11 @@ func (x Cluster) emit(b *topo.Builder, layouts []*layout, uses [][]use, main int
 			b.Node(n)
 		}
 	}
+	connect(b, layouts, base)
+}
+
+// connect makes the switches of every fabric and the links between them; base is the first switch of each.
+func connect(b *topo.Builder, layouts []*layout, base []topo.NodeID) {
 	for i, l := range layouts {
 		for _, n := range l.nodes {
 			n.Fabric = int8(i)

@@ -20,6 +20,17 @@ var denseTypes = []string{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", 
 // the entry, the field and the value.
 func (c *Catalog) Check() error {
 	k := &checker{c: c}
+	k.links()
+	k.gpus()
+	k.nics()
+	k.switches()
+	k.hosts()
+	k.cables()
+	return errors.Join(k.all...)
+}
+
+func (k *checker) links() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.Links)) {
 		l := c.Links[key]
 		k.entry("link", key, l.Gen)
@@ -39,6 +50,10 @@ func (c *Catalog) Check() error {
 			k.add("efficiency is %v; it must be between 0 (unknown) and 1", l.Efficiency)
 		}
 	}
+}
+
+func (k *checker) gpus() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.GPUs)) {
 		g := c.GPUs[key]
 		k.entry("GPU", key, g.Name)
@@ -62,6 +77,10 @@ func (c *Catalog) Check() error {
 		k.link("pcie", g.PCIe, isPCIe, "a PCIe link")
 		k.power(g.Watts, g.Price)
 	}
+}
+
+func (k *checker) nics() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.NICs)) {
 		n := c.NICs[key]
 		k.entry("NIC", key, n.Name)
@@ -72,6 +91,10 @@ func (c *Catalog) Check() error {
 		k.notNegative("latency", float64(n.Latency))
 		k.power(n.Watts, n.Price)
 	}
+}
+
+func (k *checker) switches() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.Switches)) {
 		s := c.Switches[key]
 		k.entry("switch", key, s.Name)
@@ -87,6 +110,10 @@ func (c *Catalog) Check() error {
 		k.notNegative("per-cage", float64(s.PerCage))
 		k.power(s.Watts, s.Price)
 	}
+}
+
+func (k *checker) hosts() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.Hosts)) {
 		h := c.Hosts[key]
 		k.entry("host", key, h.Name)
@@ -100,6 +127,10 @@ func (c *Catalog) Check() error {
 		k.power(h.Watts, h.Price)
 		k.notNegative("rent", h.Rent.USD)
 	}
+}
+
+func (k *checker) cables() {
+	c := k.c
 	for _, key := range slices.Sorted(maps.Keys(c.Cables)) {
 		w := c.Cables[key]
 		k.entry("cable", key, w.Name)
@@ -108,7 +139,6 @@ func (c *Catalog) Check() error {
 		k.notNegative("optics", float64(w.Optics))
 		k.power(w.Watts, w.Price)
 	}
-	return errors.Join(k.all...)
 }
 
 func isPCIe(k topo.LinkKind) bool { return k == topo.PCIe }

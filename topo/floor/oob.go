@@ -74,21 +74,10 @@ func (o *OutOfBand) Build(g *topo.Graph, c *catalog.Catalog, plan *Plan, more []
 		b.Link(topo.Link{A: b.Node(n), B: leaves[len(leaves)-1], APort: 1, BPort: uint16(used), Class: class})
 	}
 	for i, r := range plan.Racks {
-		var names [][2]string
-		for _, at := range r.Devices {
-			d := &plan.Devices[at]
-			_, host := g.HostByName(d.Name)
-			_, inGraph := g.Lookup(d.Name)
-			switch {
-			case host:
-				names = append(names, [2]string{d.Name, "bmc"})
-			case inGraph == nil || extra[d.Name]:
-				names = append(names, [2]string{d.Name, "mgmt"})
-			}
-		}
 		if r.Use == "" {
 			continue
 		}
+		names := oobPorts(g, plan, &r, extra)
 		for k := range pdus {
 			names = append(names, [2]string{fmt.Sprintf("%s-pdu%d", r.Name, k), "eth0"})
 		}
@@ -110,6 +99,22 @@ func (o *OutOfBand) Build(g *topo.Graph, c *catalog.Catalog, plan *Plan, more []
 		x, y := plan.stands(out, out.Links[l].A), plan.stands(out, out.Links[l].B)
 		return plan.Length(plan.Way(x, y))
 	}), nil
+}
+
+// oobPorts are the devices of a rack that are managed, each with the name of its port: hosts, switches and what was added.
+func oobPorts(g *topo.Graph, plan *Plan, r *Rack, extra map[string]bool) (names [][2]string) {
+	for _, at := range r.Devices {
+		d := &plan.Devices[at]
+		_, host := g.HostByName(d.Name)
+		_, inGraph := g.Lookup(d.Name)
+		switch {
+		case host:
+			names = append(names, [2]string{d.Name, "bmc"})
+		case inGraph == nil || extra[d.Name]:
+			names = append(names, [2]string{d.Name, "mgmt"})
+		}
+	}
+	return names
 }
 
 // climb joins the leaves by pairs of spines, and the spines by two cores where

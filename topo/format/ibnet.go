@@ -366,6 +366,20 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 	if err != nil {
 		return err
 	}
+	p.comment(rest, v, peer)
+	if err := n.plug(v, port, p); err != nil {
+		return err
+	}
+	// The other end may have a record of its own, before or after; where it has none this line speaks for it.
+	back := &ibPort{peer: v.id, peerPort: port, width: p.width, speed: p.speed, guid: peerGUID, peerLID: p.lid, line: number, implied: true}
+	if _, has := peer.port[p.peerPort]; !has && !peer.listed {
+		return n.plug(peer, p.peerPort, back)
+	}
+	return nil
+}
+
+// comment reads what follows a port: the peer's description, lids, width and speed.
+func (p *ibPort) comment(rest string, v, peer *ibNode) {
 	_, comment, _ := strings.Cut(rest, "#")
 	before, after := comment, comment
 	if open, end := strings.IndexByte(comment, '"'), strings.LastIndexByte(comment, '"'); open >= 0 && end > open {
@@ -398,15 +412,6 @@ func (n *ibNet) portLine(v *ibNode, number int, line string) error {
 			break
 		}
 	}
-	if err := n.plug(v, port, p); err != nil {
-		return err
-	}
-	// The other end may have a record of its own, before or after; where it has none this line speaks for it.
-	back := &ibPort{peer: v.id, peerPort: port, width: p.width, speed: p.speed, guid: peerGUID, peerLID: p.lid, line: number, implied: true}
-	if _, has := peer.port[p.peerPort]; !has && !peer.listed {
-		return n.plug(peer, p.peerPort, back)
-	}
-	return nil
 }
 
 // peer finds or makes the node that a port line names.

@@ -302,23 +302,11 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	dev := ncclDevice{cpu: cpu, host: host, busid: id, text: busid, at: e.at}
 	kind := function(e.attrs["class"])
 	switch {
-	case len(gpus) > 0:
+	case len(gpus)+len(nics) > 0:
 		for _, sub := range gpus {
 			dev.node = r.device(topo.GPU, host, parent, class, attrs)
-			dev.el, dev.dev, dev.at = sub, sub.attrs["dev"], sub.at
-			own := prefixed(sub, topo.Attrs{"nccl.sub": strconv.Itoa(sub.at)})
-			if len(sub.subs) > 0 {
-				own["nccl.below"] = serialize(sub.subs)
-			}
-			r.b.Attr(dev.node, own)
-			r.gpus = append(r.gpus, dev)
+			r.gpu(dev, sub)
 		}
-		for _, sub := range nics {
-			if err := r.nic(e, sub, parent, cpu, host); err != nil {
-				return err
-			}
-		}
-	case len(nics) > 0:
 		for _, sub := range nics {
 			if err := r.nic(e, sub, parent, cpu, host); err != nil {
 				return err
@@ -348,6 +336,17 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 		r.unknown = append(r.unknown, dev)
 	}
 	return nil
+}
+
+// gpu takes a <gpu> of the device that was made for it.
+func (r *ncclReader) gpu(dev ncclDevice, sub *element) {
+	dev.el, dev.dev, dev.at = sub, sub.attrs["dev"], sub.at
+	own := prefixed(sub, topo.Attrs{"nccl.sub": strconv.Itoa(sub.at)})
+	if len(sub.subs) > 0 {
+		own["nccl.below"] = serialize(sub.subs)
+	}
+	r.b.Attr(dev.node, own)
+	r.gpus = append(r.gpus, dev)
 }
 
 // pciModels are catalogue keys of accelerators by PCI vendor and device (the PCI ID repository, pci.ids).

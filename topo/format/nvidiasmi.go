@@ -150,16 +150,8 @@ func readSMI(data []byte) (*smiMatrix, error) {
 			if names == nil {
 				return nil // a prompt, a date, a title
 			}
-			if len(names) > maxDevices {
-				return errorAt("nvidia-smi", number, "%d columns; expected at most %d", len(names), maxDevices)
-			}
 			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity") || strings.Contains(line, "CPUAffinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
-			for _, c := range smiColumns {
-				if strings.Contains(line, c.head) || c.key == "smi.cpus" && hasCPU {
-					m.columns = append(m.columns, c.key)
-				}
-			}
-			return m.head(number, names, index)
+			return m.firstLine(number, line, names, hasCPU, index)
 		}
 		if strings.Contains(line, "Legend:") {
 			legends = true
@@ -206,6 +198,19 @@ func readSMI(data []byte) (*smiMatrix, error) {
 		return nil, err
 	}
 	return m.ordered(), nil
+}
+
+// firstLine takes the names of the columns.
+func (m *smiMatrix) firstLine(number int, line string, names []string, hasCPU bool, index map[string]int) error {
+	if len(names) > maxDevices {
+		return errorAt("nvidia-smi", number, "%d columns; expected at most %d", len(names), maxDevices)
+	}
+	for _, c := range smiColumns {
+		if strings.Contains(line, c.head) || c.key == "smi.cpus" && hasCPU {
+			m.columns = append(m.columns, c.key)
+		}
+	}
+	return m.head(number, names, index)
 }
 
 // ordered puts the devices in the order of their numbers, GPUs first, so that

@@ -100,63 +100,73 @@ func (s *Server) Pages() http.Handler {
 	part("/api/late", func(v *watch.View) any { return map[string]any{"late": v.Late} })
 	part("/api/links", func(v *watch.View) any { return map[string]any{"links": v.Links} })
 	part("/api/changes", func(v *watch.View) any { return map[string]any{"changes": v.Changes} })
-	mux.HandleFunc("GET /api/view", func(w http.ResponseWriter, r *http.Request) {
-		s.viewMu.Lock()
-		b := s.view
-		s.viewMu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		w.Write(b)
-	})
-	mux.HandleFunc("GET /api/table", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		from, _ := strconv.Atoi(q.Get("from"))
-		n, err := strconv.Atoi(q.Get("n"))
-		if err != nil || n < 1 {
-			n = 200
-		}
-		rows, total := s.Rows(q.Get("job"), q.Get("host"), max(0, from), min(n, 10000))
-		answer(w, map[string]any{"rows": rows, "total": total, "from": max(0, from)})
-	})
-	mux.HandleFunc("GET /api/hosts", func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		list := s.m.Hosts(s.now())
-		s.mu.Unlock()
-		answer(w, map[string]any{"hosts": list})
-	})
-	mux.HandleFunc("GET /api/series", func(w http.ResponseWriter, r *http.Request) {
-		host := r.URL.Query().Get("host")
-		s.mu.Lock()
-		names, values := s.m.Series(host)
-		values = slices.Clone(values)
-		s.mu.Unlock()
-		if names == nil {
-			fail(w, http.StatusNotFound, fmt.Sprintf("host %q has reported no series; see /api/hosts", host))
-			return
-		}
-		list := []map[string]any{}
-		for i, n := range names {
-			list = append(list, map[string]any{"name": n, "value": values[i]})
-		}
-		answer(w, map[string]any{"host": host, "series": list})
-	})
-	mux.HandleFunc("GET /api/history", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		hours, err := strconv.ParseFloat(q.Get("hours"), 64)
-		if err != nil || hours <= 0 || hours > 24*400 {
-			hours = 24
-		}
-		list, err := s.History(q.Get("host"), q.Get("series"), s.now()-hours*3600, s.now())
-		if err != nil {
-			fail(w, http.StatusBadRequest, err.Error())
-			return
-		}
-		answer(w, map[string]any{"host": q.Get("host"), "series": q.Get("series"), "points": list})
-	})
+	mux.HandleFunc("GET /api/view", s.wholeView)
+	mux.HandleFunc("GET /api/table", s.table)
+	mux.HandleFunc("GET /api/hosts", s.hosts)
+	mux.HandleFunc("GET /api/series", s.series)
+	mux.HandleFunc("GET /api/history", s.history)
 	mux.HandleFunc("GET /events", s.stream)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, s.View().Health.State) })
 	return web.Guard(s.admit(mux))
+}
+
+func (s *Server) wholeView(w http.ResponseWriter, _ *http.Request) {
+	s.viewMu.Lock()
+	b := s.view
+	s.viewMu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Write(b)
+}
+
+func (s *Server) table(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	from, _ := strconv.Atoi(q.Get("from"))
+	n, err := strconv.Atoi(q.Get("n"))
+	if err != nil || n < 1 {
+		n = 200
+	}
+	rows, total := s.Rows(q.Get("job"), q.Get("host"), max(0, from), min(n, 10000))
+	answer(w, map[string]any{"rows": rows, "total": total, "from": max(0, from)})
+}
+
+func (s *Server) hosts(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	list := s.m.Hosts(s.now())
+	s.mu.Unlock()
+	answer(w, map[string]any{"hosts": list})
+}
+
+func (s *Server) series(w http.ResponseWriter, r *http.Request) {
+	host := r.URL.Query().Get("host")
+	s.mu.Lock()
+	names, values := s.m.Series(host)
+	values = slices.Clone(values)
+	s.mu.Unlock()
+	if names == nil {
+		fail(w, http.StatusNotFound, fmt.Sprintf("host %q has reported no series; see /api/hosts", host))
+		return
+	}
+	list := []map[string]any{}
+	for i, n := range names {
+		list = append(list, map[string]any{"name": n, "value": values[i]})
+	}
+	answer(w, map[string]any{"host": host, "series": list})
+}
+
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	hours, err := strconv.ParseFloat(q.Get("hours"), 64)
+	if err != nil || hours <= 0 || hours > 24*400 {
+		hours = 24
+	}
+	list, err := s.History(q.Get("host"), q.Get("series"), s.now()-hours*3600, s.now())
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	answer(w, map[string]any{"host": q.Get("host"), "series": q.Get("series"), "points": list})
 }
 
 // admit lets people of this host in, and those of others who give the token as password.
