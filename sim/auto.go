@@ -380,7 +380,7 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 		return nil, nil, err
 	}
 	if s.healthy == nil || c.a.Name != "hierarchical" {
-		j.Fewer = nil // a ring over so many ranks is left out rather than shortened
+		j.Fewer = nil // a ring over thousands of ranks is left out rather than shortened
 	}
 	p := j.Program
 	deadline := unit.Time(0)
