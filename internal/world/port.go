@@ -304,6 +304,8 @@ func (p *port) recv(from, channel int, dst []byte, whole bool) error {
 	m, err := p.next(from, channel, len(dst))
 	if m != nil && m.stored == nil && !(whole && err != nil) {
 		copy(dst, m.come())
+	} else if m != nil && err == nil {
+		copy(dst, m.stored.dst) // it was announced, maybe for elsewhere
 	}
 	return err
 }

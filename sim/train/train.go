@@ -105,23 +105,6 @@ func Deal(g *topo.Graph, asked []int, mixed bool, hostGPUs int) ([][]topo.NodeID
 	return out, nil
 }
 
-// Step simulates one step of jobs equal jobs.
-func Step(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o sim.Options) (*Result, error) {
-	if jobs < 1 {
-		return nil, fmt.Errorf("%d jobs; want at least one", jobs)
-	}
-	asked := slices.Repeat([]int{q.Layout.GPUs()}, jobs)
-	places, err := Deal(g, asked, mixed, hostGPUs)
-	if err != nil {
-		return nil, err
-	}
-	var all []Job
-	for _, p := range places {
-		all = append(all, Job{q, p})
-	}
-	return Steps(g, all, o)
-}
-
 // Steps simulates one step of jobs that run at once.
 func Steps(g *topo.Graph, jobs []Job, o sim.Options) (*Result, error) {
 	f := &fabric{g: g, o: o, longer: map[callOf]float64{}, reference: map[callOf]float64{}, res: &Result{}}

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/cluster"
@@ -56,7 +58,7 @@ func TestPlanTakesTheSimulation(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := sim.Options{Catalog: cl.Catalog, Measured: true, Costs: sim.DefaultCosts(cl.Graph, cl.Catalog)}
-		r, err := Step(cl.Graph, q, 1, false, 8, o)
+		r, err := oneStep(cl.Graph, q, 1, false, 8, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestPlanTakesTheSimulation(t *testing.T) {
 func TestSisterGroupsAtOnce(t *testing.T) {
 	c, q := question(t, "tp=8,dp=8,micro=1,batch=8,seq=4096")
 	o := sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}
-	r, err := Step(c.Graph, q, 1, false, 8, o)
+	r, err := oneStep(c.Graph, q, 1, false, 8, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestSisterGroupsAtOnce(t *testing.T) {
 		t.Errorf("%.1f GB/s a NIC", rate/1e9)
 	}
 	o.Slow = []sim.Slow{{Name: "n3:nic2", Factor: .25}}
-	s, err := Step(c.Graph, q, 1, false, 8, o)
+	s, err := oneStep(c.Graph, q, 1, false, 8, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +99,14 @@ func TestSisterGroupsAtOnce(t *testing.T) {
 func TestSeveralJobs(t *testing.T) {
 	c, q := question(t, "tp=8,dp=4,micro=1,batch=4,seq=4096")
 	o := sim.Options{Catalog: c.Catalog}
-	r, err := Step(c.Graph, q, 2, true, 8, o)
+	r, err := oneStep(c.Graph, q, 2, true, 8, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Jobs) != 2 || r.Jobs[0] <= 0 || r.Jobs[1] <= 0 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := Step(c.Graph, q, 3, false, 8, o); err == nil {
+	if _, err := oneStep(c.Graph, q, 3, false, 8, o); err == nil {
 		t.Error("three jobs of 32 GPUs pass on 64")
 	}
 }
@@ -155,7 +157,7 @@ func on(t *testing.T, preset string, params map[string]int, model, layout string
 		t.Fatal(err)
 	}
 	o.Catalog, o.Measured, o.Costs = c.Catalog, true, sim.DefaultCosts(c.Graph, c.Catalog)
-	r, err := Step(c.Graph, plan.Question{Model: m, Machine: mc, Framework: f, Layout: l}, 1, false, 8, o)
+	r, err := oneStep(c.Graph, plan.Question{Model: m, Machine: mc, Framework: f, Layout: l}, 1, false, 8, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,4 +274,21 @@ func TestJobsThatDiffer(t *testing.T) {
 	if _, err := Deal(c.Graph, []int{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}, true, 8); err == nil {
 		t.Error("thirteen hosts are dealt out of twelve")
 	}
+}
+
+// oneStep simulates one step of jobs equal jobs.
+func oneStep(g *topo.Graph, q plan.Question, jobs int, mixed bool, hostGPUs int, o sim.Options) (*Result, error) {
+	if jobs < 1 {
+		return nil, fmt.Errorf("%d jobs; want at least one", jobs)
+	}
+	asked := slices.Repeat([]int{q.Layout.GPUs()}, jobs)
+	places, err := Deal(g, asked, mixed, hostGPUs)
+	if err != nil {
+		return nil, err
+	}
+	var all []Job
+	for _, p := range places {
+		all = append(all, Job{q, p})
+	}
+	return Steps(g, all, o)
 }
