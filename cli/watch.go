@@ -384,7 +384,6 @@ type watchReplay struct {
 	speed    float64
 	asJSON   bool
 	screen   bool
-	listen   string
 }
 
 func newWatchReplay() *cobra.Command {

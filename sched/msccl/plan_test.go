@@ -253,9 +253,7 @@ func pipelined(n int) *maker {
 			ins = append(ins, op("copy", "", bufs(near("i", c, 1)), bufs(near("s", c, 1))))
 			outs = append(outs, op("copy", "", bufs(near("s", c, 1)), bufs(near("o", c, 1))))
 		}
-		for _, o := range m.everybody(g, "signal", "wait") {
-			signals = append(signals, o)
-		}
+		signals = append(signals, m.everybody(g, "signal", "wait")...)
 		m.block(g, pipe(slices.Concat(ins, []planOp{nop}, signals, []planOp{release(0)})...))
 		m.block(g, pipe(slices.Concat([]planOp{acquire(0), nop, op("glres", "switch", bufs(group("s", g, 1)), bufs(group("s", g, 1))), nop}, signals[:1], []planOp{release(1)})...))
 		m.block(g, pipe(slices.Concat([]planOp{acquire(1), nop}, signals[1:], outs, []planOp{nop})...))
