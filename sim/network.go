@@ -43,6 +43,8 @@ type network struct {
 	chips  []chipLatency
 	way    []topo.Use
 	work   int64 // actions carried out by runs, those folded left out
+
+	rates []int64 // by wire: its capacity; nil until somebody asks
 }
 
 // middle is what all flows from one switch to another have in common.
@@ -100,6 +102,17 @@ func (n *network) efficiency(c *topo.Class) float64 {
 		return e
 	}
 	return 1
+}
+
+// capacities are those of all wires, the same for all runs.
+func (n *network) capacities() []int64 {
+	if n.rates == nil {
+		n.rates = make([]int64, 2*(len(n.g.Links)+len(n.g.Nodes)))
+		for i := range n.rates {
+			n.rates[i] = n.capacity(wire(i))
+		}
+	}
+	return n.rates
 }
 
 // capacity is what a wire carries, in bytes a second.

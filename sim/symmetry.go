@@ -148,10 +148,7 @@ func (s *symmetry) middle(f int32) []use {
 
 // refine finds the smallest period that colours of links respect.
 func (s *symmetry) refine(r *run) {
-	s.capacity = make([]int64, 2*(len(s.net.g.Links)+len(s.net.g.Nodes)))
-	for i := range s.capacity {
-		s.capacity[i] = s.net.capacity(wire(i))
-	}
+	s.capacity = s.net.capacities()
 	sig := make([]uint64, s.n)
 	for k := range s.n {
 		h := uint64(1)
@@ -343,6 +340,7 @@ func (s *symmetry) resources(w *world) {
 			}
 		}
 	}
+	s.colour = nil // a number for each wire, which worlds that are kept need no more
 }
 
 func (s *symmetry) add(orbit, res int32, share int64) {
