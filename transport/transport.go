@@ -201,6 +201,10 @@ type Capabilities struct {
 	// message is spread; the same on every rank. 0 is one.
 	Rails int
 
+	// Copies is how long a message to another host may be so that its sender does not wait until it is taken: it is sent from a
+	// copy. 0 means any length.
+	Copies int
+
 	// Holds: a message may wait until all of it has come, so Port.Holder is not
 	// nil.
 	Holds bool

@@ -20,7 +20,7 @@ import (
 var can = map[string]transport.Capabilities{
 	"mem": {Name: "mem", OneProcess: true, SharedMemory: true},
 	"shm": {Name: "shm", SharedMemory: true},
-	"tcp": {Name: "tcp", Overlaps: true, Holds: true},
+	"tcp": {Name: "tcp", Overlaps: true, Holds: true, Copies: 256 << 10},
 }
 
 // desk is a host with two cores; its ranks meet in a microsecond and send

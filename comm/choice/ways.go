@@ -298,14 +298,11 @@ func (t *Table) narrow(channels, class int) bool {
 	return channels > 1 && smallest(class)/int64(channels)/int64(t.n) < wide
 }
 
-// copied is how long messages between hosts may be that are sent from copies, so that their sender goes on.
-const copied = 256 << 10
-
 // queues reports that every rank sends a long message to every other, one after another, and each waits until its receiver, who does the
 // same, has taken it. The replay knows nothing of such waits: of an all-gather of 16 MiB on 8 hosts it says 6.5 ms directly and 7.3 by a
 // ring, which take 16 to 60 and 7 to 10 (16 cores, 2026-11-17).
 func (t *Table) queues(w way, class int) bool {
-	return w.algo == "direct" && t.many > 1 && t.n > 2 && smallest(class)/int64(t.n) >= copied &&
+	return w.algo == "direct" && t.many > 1 && t.n > 2 && t.can.Copies > 0 && smallest(class)/int64(t.n) >= int64(t.can.Copies) &&
 		slices.Contains([]sched.Collective{sched.AllGather, sched.AllToAll, sched.AllReduce, sched.ReduceScatter}, w.op)
 }
 

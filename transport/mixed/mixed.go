@@ -131,7 +131,8 @@ func (e *Endpoint) Memory() transport.Memory { return nil }
 
 // Can is what all pairs can do.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "mixed", Depth: ring.Depth, Rails: e.far.Can().Rails}
+	far := e.far.Can()
+	return transport.Capabilities{Name: "mixed", Depth: ring.Depth, Rails: far.Rails, Copies: far.Copies}
 }
 
 // Alive is nil, or why a rank can no longer be reached.
