@@ -369,6 +369,72 @@ func (l *poor) Accept() (net.Conn, error) {
 	}
 }
 
+// watched is a listener that gives out one connection and notes, when that is closed, how many were turned away by then.
+type watched struct {
+	net.Listener
+	gate    *Listener
+	counted chan uint64
+	given   bool
+}
+
+type watchedConn struct {
+	net.Conn
+	l *watched
+}
+
+func (l *watched) Accept() (net.Conn, error) {
+	if l.given {
+		return nil, net.ErrClosed
+	}
+	l.given = true
+	c, err := l.Listener.Accept()
+	return watchedConn{c, l}, err
+}
+
+func (c watchedConn) Close() error {
+	var n uint64
+	for k := range kinds {
+		n += c.l.gate.counts[k].Load()
+	}
+	c.l.counted <- n
+	return c.Conn.Close()
+}
+
+// A connection is counted before it is closed: who sees the end of it finds it in the counters.
+func TestCountedBeforeClosed(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for name, change := range map[string]func(*Listener){
+		"garbage": func(*Listener) {},
+		"crowd": func(l *Listener) {
+			l.open = map[net.Conn]struct{}{}
+			for range crowd {
+				l.open[&net.TCPConn{}] = struct{}{}
+			}
+		},
+	} {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		l := &Listener{Token: "right"}
+		change(l)
+		w := &watched{Listener: ln, gate: l, counted: make(chan uint64, 1)}
+		l.Serve(w)
+		if n := <-w.counted; n != 1 {
+			t.Errorf("%s: %d counted when the connection was closed, want 1", name, n)
+		}
+		c.Close()
+		l.wg.Wait()
+	}
+}
+
 func TestTroubleIsTold(t *testing.T) {
 	d := &Listener{}
 	if s := d.Trouble(); s != "" {

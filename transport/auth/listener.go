@@ -94,10 +94,10 @@ func (l *Listener) Serve(ln net.Listener) {
 		}
 		l.mu.Unlock()
 		if full || closed {
-			conn.Close()
 			if full {
 				l.count(&turned{kind: Crowded, why: "too many handshakes at once"}, conn.RemoteAddr())
 			}
+			conn.Close()
 			continue
 		}
 		go l.greet(conn)
@@ -138,7 +138,7 @@ func (l *Listener) greet(raw net.Conn) {
 	delete(l.open, raw)
 	l.mu.Unlock()
 	if err != nil {
-		conn.Close()
+		defer conn.Close() // last, so that one that was turned away finds itself counted and its seat free
 		if admitted && l.Leave != nil {
 			l.Leave(h)
 		}
