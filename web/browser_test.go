@@ -194,6 +194,15 @@ func testLive(t *testing.T, ctx context.Context) {
 		d.Event(c.event)
 		until(t, ctx, `document.querySelector('#events p').textContent === `+strconv.Quote(c.want))
 	}
+	// A spare rank has no seat in the layout: it stands below the others.
+	d.Rank(web.Rank{ID: 7, Rank: 7, Host: "node-1", State: web.Healthy, Replica: -1, Stage: -1, Tensor: -1})
+	until(t, ctx, `document.getElementById('topology').textContent.includes('spare')`)
+	if got := text(t, ctx, "#topology"); strings.Contains(got, "d-1") {
+		t.Errorf("the picture has a row for a spare rank: %q", got)
+	}
+	if list := ask[[]string](t, ctx, overlaps); len(list) > 0 {
+		t.Errorf("with a spare rank these texts cover one another: %q", list)
+	}
 	if !ask[bool](t, ctx, `window.__same`) {
 		t.Error("the page was loaded again")
 	}

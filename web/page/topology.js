@@ -65,7 +65,8 @@ export class Topology {
       rect.dataset.s = r.state;
       rect.classList.toggle('bad', bad);
       const name = r.rank >= 0 ? `rank ${r.rank}` : `slot ${r.id}`;
-      rect.querySelector('title').textContent = `${name}, ${r.state}: replica ${r.replica}, stage ${r.stage}, tensor ${r.tensor}${r.host ? `, on ${r.host}` : ''}`;
+      const seat = seated(r) ? `replica ${r.replica}, stage ${r.stage}, tensor ${r.tensor}` : r.rank >= 0 ? 'spare' : 'not in the step';
+      rect.querySelector('title').textContent = `${name}, ${r.state}: ${seat}${r.host ? `, on ${r.host}` : ''}`;
       const text = rect.parentNode.querySelector(':scope > text.in');
       if (text && rect.parentNode.tagName === 'g') {
         text.textContent = bad ? sign(r.state) : String(r.rank >= 0 ? r.rank : r.id);
@@ -81,7 +82,7 @@ export class Topology {
     const tensor = Math.max(1, t.tensor);
     const hosts = t.hosts.map(h => {
       const inRank = h.ids.map(id => this.store.ranks.get(id)).filter(Boolean);
-      const placed = inRank.filter(r => r.rank >= 0), loose = inRank.filter(r => r.rank < 0);
+      const placed = inRank.filter(seated), loose = inRank.filter(r => !seated(r));
       const rows = [...new Set(placed.map(r => r.replica))].sort((a, b) => a - b);
       const stages = [...new Set(placed.map(r => r.stage))].sort((a, b) => a - b);
       // Without stages and tensor ranks, replicas stand side by side.
@@ -90,7 +91,7 @@ export class Topology {
       const w = flat ? perRow * (cw + 14) - 14 : label + stages.length * (tensor * cw + 8) + (stages.length - 1) * gap;
       const lines = flat ? Math.ceil(rows.length / perRow) : rows.length;
       const extra = loose.length ? ch + rowGap : 0;
-      return { h, placed, loose, rows, stages, flat, perRow, w: Math.max(w, loose.length * (cw + 6), h.host.length * 7 + 60) + 2 * pad, height: head + lines * (ch + 8) + Math.max(0, lines - 1) * rowGap + extra + pad };
+      return { h, placed, loose, rows, stages, flat, perRow, w: Math.max(w, loose.length * (cw + 6) + (loose.length ? 84 : 0), h.host.length * 7 + 60) + 2 * pad, height: head + lines * (ch + 8) + Math.max(0, lines - 1) * rowGap + extra + pad };
     });
     let x = 0, y = 4, rowHeight = 0, right = 0;
     const spots = [];
@@ -148,6 +149,11 @@ export class Topology {
       this.grid(parts, one, left, top, m);
     }
     one.loose.forEach((r, i) => parts.push(this.cell(r.id, left + i * (m.cw + 6), y + one.height - m.ch - m.pad + 2, m.cw, m.ch, true)));
+    if (one.loose.some(r => r.rank >= 0)) {
+      const spare = svg('text', { x: left + one.loose.length * (m.cw + 6), y: y + one.height - m.ch / 2 - m.pad + 6 });
+      spare.textContent = one.loose.length === 1 ? 'spare' : 'spare, or away';
+      parts.push(spare);
+    }
   }
 
   grid(parts, one, left, top, m) {
@@ -205,6 +211,9 @@ export class Topology {
     return svg('svg', { class: 'dense', viewBox: `-1 -1 ${all + 2} ${total + 2}`, width: all, height: total }, ...parts);
   }
 }
+
+// seated says whether a rank has a seat in the layout: spare ranks and those that are not in the step have none.
+function seated(r) { return r.rank >= 0 && r.replica >= 0; }
 
 // common is what all names begin with, up to their numbers.
 function common(names) {
