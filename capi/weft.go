@@ -15,26 +15,18 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/internal/release"
 )
 
 //export goVersion
 func goVersion(to *C.char, n C.int) {
-	putText(unsafe.Slice((*byte)(unsafe.Pointer(to)), n), version())
-}
-
-// version is that of the module, or devel.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
+	putText(unsafe.Slice((*byte)(unsafe.Pointer(to)), n), release.This().Version)
 }
 
 //export goThreads

@@ -2,43 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-fabric/weft/internal/release"
 )
-
-// build is what 'weft version' prints; the keys of --json are kept.
-type build struct {
-	Version  string `json:"version"`  // as Go derives it from the tag, or (devel)
-	Commit   string `json:"commit"`   // unknown if the binary was not built in a checkout
-	Time     string `json:"time"`     // of the commit
-	Dirty    bool   `json:"dirty"`    // the checkout had changes that were not committed
-	Go       string `json:"go"`       // the compiler
-	Platform string `json:"platform"` // system/processor
-}
-
-// thisBuild reads what the Go linker wrote into the binary.
-func thisBuild(info *debug.BuildInfo, ok bool) build {
-	b := build{Version: "(devel)", Commit: "unknown", Time: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if !ok {
-		return b
-	}
-	if v := info.Main.Version; v != "" {
-		b.Version = v
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Dirty = s.Value == "true"
-		}
-	}
-	return b
-}
 
 func newVersion() *cobra.Command {
 	var asJSON bool
@@ -51,7 +19,7 @@ checkout, or by 'go run', has version (devel) and an unknown commit.`,
   weft version --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := thisBuild(debug.ReadBuildInfo())
+			b := release.This()
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), b)
 			}

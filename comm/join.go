@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/comm/choice"
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/cost"
+	"github.com/weft-fabric/weft/internal/release"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/mixed"
@@ -206,33 +207,8 @@ func (w *world) ucx(hellos []hello, gather transport.Gather) ucx.Config {
 // checksums are the settings of that name.
 var checksums = map[string]tcp.Sums{"": tcp.SumsBetween, "hosts": tcp.SumsBetween, "none": tcp.SumsNone, "all": tcp.SumsAll}
 
-// build is which weft this is: the version of the module, or the revision it was built from; empty if that is not known, as in
-// tests.
-var build = sync.OnceValue(func() string {
-	const weft = "github.com/weft-fabric/weft"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	mods := append([]*debug.Module{&info.Main}, info.Deps...)
-	i := slices.IndexFunc(mods, func(m *debug.Module) bool { return m.Path == weft })
-	if i < 0 {
-		return ""
-	}
-	if v := mods[i].Version; v != "" && v != "(devel)" {
-		return v
-	}
-	if i > 0 {
-		return ""
-	}
-	rev := ""
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			rev = s.Value
-		}
-	}
-	return rev
-})
+// build is which weft this is; empty if that is not known.
+var build = sync.OnceValue(release.ID)
 
 // explainWays prints how every pair of ranks talks, and who counts as a host of its own although it says otherwise.
 func (w *world) explainWays(kind string) error {

@@ -321,3 +321,28 @@ func TestSwapsAreFolded(t *testing.T) {
 		t.Errorf("%d of 256 ranks are simulated, want at most those of one host", res.Ranks)
 	}
 }
+
+// Where switches compute is decided by what they do, not by what the program is called.
+func TestSwitchesAreFoundByWhatTheyDo(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 2})
+	for name, want := range map[string]topo.Kind{"nvls-tree": topo.NVSwitch, "sharp": topo.Switch, "collnet-direct": topo.Switch} {
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.AllReduce, Ranks: 16, Local: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Name = "mine"
+		at, err := DefaultPlace(g, p)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for k, n := range at[p.Ranks:] {
+			if kind := g.Nodes[n].Kind; kind != want {
+				t.Errorf("switch %d of %s under another name is placed on %s, which is a %s; want a %s", k, name, g.NodeName(n), kind, want)
+			}
+		}
+	}
+}

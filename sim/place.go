@@ -3,14 +3,14 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/topo"
 )
 
 // DefaultPlace puts data ranks on the GPUs in the graph's order. Switches that
-// compute go where their programs mean them to be: those of nvls programs on
+// compute go where what they do can be done: those that do what multimem does on
 // the accelerator network of their domain, a share of the ranks each; the leaves
 // of a sharp program on the switches at the NICs of their ranks, by the program's
 // order of ranks, and its root and the switches of other programs above them, on
@@ -34,7 +34,7 @@ func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID
 		return place, nil
 	}
 	top, err := highest(g)
-	chips := strings.HasPrefix(p.Name, "nvls")
+	code := step.Compile(p)
 	leaves := p.Switches
 	if p.Name == "sharp" && leaves > 1 {
 		leaves--
@@ -43,7 +43,7 @@ func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID
 		gpu := place[p.At(0, int64(min(k*((p.Ranks+leaves-1)/leaves), p.Ranks-1)))]
 		at := topo.NodeID(topo.None)
 		switch {
-		case chips:
+		case code.Multimem(sched.Rank(p.Ranks + k)):
 			at = neighbour(g, gpu, topo.NVSwitch)
 		case p.Name == "sharp" && k < leaves && g.Near(gpu) != topo.None:
 			at = neighbour(g, g.Near(gpu), topo.Switch)

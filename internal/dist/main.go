@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/release"
 )
 
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}}
@@ -33,7 +35,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "dist: %q is unexpected; flags are -version and -o\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	if err := release(*version, *out); err != nil {
+	if err := write(*version, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}
@@ -48,8 +50,8 @@ func git(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// release writes all files of a release.
-func release(version, dir string) error {
+// write writes all files of a release.
+func write(version, dir string) error {
 	commit, err := git("rev-parse", "HEAD")
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func release(version, dir string) error {
 	for _, p := range platforms {
 		name := fmt.Sprintf("weft-%s-%s-%s", version, p.OS, p.Arch)
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w", "-o", path, ".")
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w "+release.Flags(version, commit, when), "-o", path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {

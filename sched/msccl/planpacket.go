@@ -264,9 +264,6 @@ func (d *planDecoder) program() (*sched.Program, error) {
 	if name == "" || strings.HasPrefix(name, "#") {
 		name = "plan"
 	}
-	if d.switches > 0 && !strings.HasPrefix(name, "nvls") {
-		name = "nvls-" + name // by this name, simulations place the switch among the NVSwitches
-	}
 	p := &sched.Program{From: d.plan, Name: name, Op: d.op, Ranks: d.n, Switches: d.switches, Chunks: sched.N(d.chunks), Slots: 8}
 	first := 0
 	if d.framed() {

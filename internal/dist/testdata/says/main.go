@@ -1,0 +1,13 @@
+// Command says prints which release it is, for the test of what dist tells the linker.
+package main
+
+import (
+	"fmt"
+
+	"github.com/weft-fabric/weft/internal/release"
+)
+
+func main() {
+	b := release.This()
+	fmt.Println(b.Version, b.Commit, b.Time, release.ID())
+}
