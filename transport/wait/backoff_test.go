@@ -90,6 +90,34 @@ func TestLongYields(t *testing.T) {
 	}
 }
 
+// Long yields say something if they follow closely upon one another and took enough time together, or follow upon a pause.
+func TestOneLongYield(t *testing.T) {
+	var b Backoff
+	at := time.Hour
+	for i, c := range []struct {
+		after, took time.Duration // the end of the last one, and what it takes
+		want        bool
+	}{
+		{0, enough - 1, false},
+		{closeBy, enough - 1, false},
+		{closeBy - 1, longYield, true},
+		{time.Second, longYield, false},
+		{1, enough / 2, false},
+		{1, enough / 2, true},
+		{time.Second, enough, true},
+	} {
+		at += c.after
+		if got := b.again(at, at+c.took); got != c.want {
+			t.Errorf("yield %d, %s after another one, took %s and counts: %t", i, c.after, c.took, got)
+		}
+		at += c.took
+	}
+	b.until.Store(int64(at + time.Hour))
+	if !b.again(at+time.Hour, at+time.Hour+longYield) {
+		t.Error("a long yield right after a pause does not count")
+	}
+}
+
 // Where other processes want the core, a wait looks for a moment and sleeps; where none do it looks for as long as it learnt to.
 // Ranks that share cores go on yielding then; others stop.
 func TestWantedCores(t *testing.T) {
@@ -123,8 +151,12 @@ func TestWantedCores(t *testing.T) {
 		}
 		b.until.Store(int64(time.Since(start)))
 		usual("after a while")
-		if !b.stillWanted(time.Since(start)+time.Hour, true) || !b.Wanted() {
+		soon := time.Duration(b.seen.Load()) + believed - 1
+		if !b.stillWanted(soon, true) || !b.Wanted() {
 			t.Errorf("%d ranks: not wanted, though others are still there", ranks)
+		}
+		if b.stillWanted(soon+1, true) || b.wanted.Load() {
+			t.Errorf("%d ranks: wanted for ever after the last long yield, as something runs somewhere", ranks)
 		}
 		b.until.Store(int64(time.Since(start)))
 		if b.stillWanted(time.Since(start), false) || b.wanted.Load() {
