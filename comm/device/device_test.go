@@ -745,7 +745,7 @@ func TestWaysAreAgreed(t *testing.T) {
 						return hidden{soft.New(gpu.Plain)}, nil
 					}
 					return soft.New(gpu.Plain), nil
-				}, Config{Way: x.ways[i]})
+				}, Config{Way: x.ways[i], Sums: OnHost})
 				if x.err != "" {
 					if err == nil || !strings.Contains(err.Error(), x.err) {
 						t.Errorf("%v, hidden %t: rank %d: %v", x.ways, x.hidden, i, err)

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	long   = flag.Duration("time", time.Minute, "how long to draw programs")
+	long   = flag.Duration("time", 25*time.Second, "how long to draw programs")
 	seed   = flag.Uint64("seed", 0, "the first seed; 0 for one that the date gives")
 	replay = flag.Uint64("replay", 0, "the only seed")
 	limit  = flag.Duration("limit", 2*time.Minute, "after which a call hangs")
