@@ -77,7 +77,7 @@ func TestFaultsInPhases(t *testing.T) {
 			if x.fault == "kill -9" {
 				world, y = f.death(world)
 			} else {
-				y = f.wrong(world)
+				y = f.steady(func() *tally { return f.wrong(world) })
 			}
 			if y.bad > 0 || y.silent > 0 || y.errors == 0 || y.right != y.errors {
 				t.Errorf("%d errors, %d name the right rank, %d wrong data, %d silent: %q", y.errors, y.right, y.bad, y.silent, y.problems)
