@@ -293,7 +293,7 @@ func (c *Comm) release() error {
 	w.mu.Unlock()
 	old := retired{ep: w.ep, board: g.Mine(), rank: g.Rank, members: g.Members}
 	if c.shared != nil {
-		old.stages = c.shared.Buffers()
+		old.stages = append(c.shared.Buffers(), c.library.tables...)
 	}
 	// Ranks of other hosts that talk to this one hear that its endpoint is closed.
 	alone := c.last()
@@ -400,7 +400,7 @@ func (c *Comm) become(id uint32, rank int, members []int) {
 		Stop: c.stop, Heard: func() error { return asError(c.heard()) }, Flight: c.flight}
 	c.group.Boards[rank] = mine
 	c.setWaiter()
-	c.library = library{world: w, members: members, levels: func() *levels { return c.levels }, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}
+	c.library = library{world: w, group: c.group, members: members, levels: func() *levels { return c.levels }, known: map[key]*prepared{}, forms: map[*sched.Program]*form{}}
 	c.flight.SetRank(rank)
 	if w.mem != nil {
 		c.shared = shared.New(c.group, w.ep.Verbs())

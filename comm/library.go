@@ -9,6 +9,7 @@ import (
 	"github.com/weft-fabric/weft/comm/choice"
 	"github.com/weft-fabric/weft/comm/internal/chunks"
 	"github.com/weft-fabric/weft/comm/internal/flat"
+	"github.com/weft-fabric/weft/comm/internal/group"
 	"github.com/weft-fabric/weft/comm/internal/script"
 	"github.com/weft-fabric/weft/comm/internal/shared"
 	"github.com/weft-fabric/weft/sched"
@@ -19,11 +20,13 @@ import (
 // library finds the program of a call, and keeps what running it needs.
 type library struct {
 	world   *world
+	group   *group.Group
 	members []int // ranks of the endpoint
 	levels  func() *levels
 	choices *choice.Table
 	known   map[key]*prepared
 	forms   map[*sched.Program]*form
+	tables  [][]byte     // of forms that this rank found for all
 	recent  [8]*prepared // the last ones by collective
 	judges  map[*choice.Made]*choice.Judge
 }
@@ -246,9 +249,7 @@ func (p *library) formOf(program *sched.Program) (*form, error) {
 		f.digest = f.digest<<8 | uint64(b)
 	}
 	if p.world.mem != nil {
-		if flat, err := flat.New(program); err == nil {
-			f.flat = flat
-		}
+		f.flat = p.flatOf(program, f.digest)
 	}
 	p.forms[program] = f
 	return f, nil

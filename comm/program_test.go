@@ -200,8 +200,8 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for r := range f.Ranks {
-				for _, s := range f.Ranks[r].Sums {
+			for r := range f.Size() {
+				for _, s := range f.Rank(r).Sums {
 					for _, x := range s.Srcs {
 						if x.Rank != int32(r) {
 							note(moved, int32(r), name([]flat.Chunk{x}))
@@ -213,7 +213,7 @@ func TestFlatMovesWhatMessagesCarry(t *testing.T) {
 						}
 					}
 				}
-				for _, m := range f.Ranks[r].Moves {
+				for _, m := range f.Rank(r).Moves {
 					if m.Srcs[0].Rank != int32(r) {
 						note(moved, int32(r), name(m.Srcs))
 					}

@@ -41,7 +41,8 @@ func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, first, en
 		}
 		list = append(list, n)
 	}
-	for _, r := range form.Ranks[first:end] {
+	for rank := first; rank < end; rank++ {
+		r := form.Rank(rank)
 		for i := range r.Sums {
 			add(&r.Sums[i])
 		}

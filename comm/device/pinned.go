@@ -230,8 +230,8 @@ func (s *staged) sumsOnGPU(c *Call, p *planned) bool {
 	if s.pinned == nil || !reduces(c.Op) || c.Reduce == reduce.PreMulSum || c.Counts != nil || p.form == nil {
 		return false
 	}
-	for i := range p.form.Ranks {
-		if len(p.form.Ranks[i].Moves) > 0 { // copies between pinned memory are no GPU's work
+	for i := range p.form.Size() {
+		if len(p.form.Rank(i).Moves) > 0 { // copies between pinned memory are no GPU's work
 			return false
 		}
 	}

@@ -26,6 +26,9 @@
 //	 16384    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
 //	                          the input is staged instead
 //	 16512  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
+//	 82048   2048  forms      64 lines of 32: the digest of a program, which     ranks that run the       never
+//	                          rank finds its form for all, where and how long.   program
+//	                          On the first rank's board; the finder writes it
 //
 // Lines that others read are 128 bytes apart: processors fetch them in pairs, and a line that is written next would be taken
 // along. When a line may be written again is guarded by the window (package shared): a rank writes what an earlier operation
@@ -74,14 +77,18 @@ const (
 	callLine   = 64
 	callSize   = transport.CallSize
 
+	atForms   = atSmall + SmallWindow*SmallSize
+	formSlots = 64
+	formSize  = 32
+
 	// Size is the length of a board.
-	Size = atSmall + SmallWindow*SmallSize
+	Size = atForms + formSlots*formSize
 	// ShortSize is its length without the small inputs: what is read to find out what a rank does.
 	ShortSize = atSmall
 )
 
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
-var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, Size,
+var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, atForms, formSlots, formSize, Size,
 	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
 	shrinkVote, shrinkOwn, shrinkText, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
 

@@ -17,7 +17,7 @@ func TestTheTableOfTheLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]int{"entries": atEntries, "calls": atCalls, "mid": atMid, "leave": atLeave, "staged": atStaged, "waiting": atWaiting, "shrink": atShrink,
-		"notice": atNotice, "let go": atLetGo, "sleepers": atSleepers, "steps": atSteps, "small": atSmall}
+		"notice": atNotice, "let go": atLetGo, "sleepers": atSleepers, "steps": atSteps, "small": atSmall, "forms": atForms}
 	var ends int
 	rows := regexp.MustCompile(`(?m)^//\s+(\d+)\s+(\d+)\s+(let go|\w+) `).FindAllStringSubmatch(string(src), -1)
 	for _, r := range rows {

@@ -18,10 +18,28 @@ import (
 
 // Form is the flat form of a program.
 type Form struct {
-	Ranks   []Rank
 	InPlace bool // no input that is overwritten in place is read by another kernel
 	Pushes  bool // some sums go to outputs of other ranks
 	Rooted  bool // all outputs are one rank's
+
+	parts  []*Rank // by rank; of a form from a table those that were read
+	table  []int32
+	orders []*reduce.Order // of the table
+}
+
+// Size is the number of ranks.
+func (f *Form) Size() int { return len(f.parts) }
+
+// Rank is what a rank does.
+func (f *Form) Rank(rank int) *Rank {
+	if f.parts[rank] == nil {
+		part, err := f.read(rank)
+		if err != nil {
+			panic(err) // the rank that wrote the table runs the same build, and nobody else writes there
+		}
+		f.parts[rank] = part
+	}
+	return f.parts[rank]
 }
 
 // Rank is what one rank does.
@@ -136,6 +154,14 @@ func (n *names) Store(r sched.Rank, _ *step.Action, c step.Chunks, v []*worth) e
 	return nil
 }
 
+func newForm(ranks int) *Form {
+	f, all := &Form{parts: make([]*Rank, ranks)}, make([]Rank, ranks)
+	for r := range all {
+		f.parts[r] = &all[r]
+	}
+	return f
+}
+
 // New finds the flat form of a program; the error says why there is none.
 func New(p *sched.Program) (*Form, error) {
 	if p.Switches > 0 {
@@ -160,7 +186,7 @@ func New(p *sched.Program) (*Form, error) {
 		return nil, err
 	}
 	mem := w.mem
-	f := &Form{Ranks: make([]Rank, p.Ranks)}
+	f := newForm(p.Ranks)
 	if p.Op == sched.Barrier {
 		f.meet(nil)
 		return f, nil
@@ -174,7 +200,7 @@ func New(p *sched.Program) (*Form, error) {
 			}
 			here := Chunk{int32(r), int32(c)}
 			if w.at == -1 {
-				f.Ranks[r].Moves = append(f.Ranks[r].Moves, Kernel{Srcs: []Chunk{w.src}, Dsts: []Chunk{here}})
+				f.parts[r].Moves = append(f.parts[r].Moves, Kernel{Srcs: []Chunk{w.src}, Dsts: []Chunk{here}})
 				continue
 			}
 			if w.dsts == nil {
@@ -184,14 +210,14 @@ func New(p *sched.Program) (*Form, error) {
 		}
 	}
 	for _, w := range sums {
-		at := &f.Ranks[w.at]
+		at := f.parts[w.at]
 		if !slices.ContainsFunc(w.dsts, func(d Chunk) bool { return d.Rank == w.at }) {
 			return nil, fmt.Errorf("%s: rank %d computes a sum that it does not keep", p.Name, w.at)
 		}
 		for _, d := range w.dsts {
 			if d.Rank != w.at {
 				f.Pushes = true
-				f.Ranks[d.Rank].Fetches = append(f.Ranks[d.Rank].Fetches, Fetch{Rank: w.at, Sum: int32(len(at.Sums)), Chunk: d.Index})
+				f.parts[d.Rank].Fetches = append(f.parts[d.Rank].Fetches, Fetch{Rank: w.at, Sum: int32(len(at.Sums)), Chunk: d.Index})
 			}
 		}
 		k, err := made.kernel(w, w.dsts)
@@ -212,12 +238,12 @@ func (f *Form) finish(p *sched.Program) {
 	}
 	readers := map[Chunk][]use{}
 	kernels := func(do func(rank int32, k *Kernel)) {
-		for r := range f.Ranks {
-			for i := range f.Ranks[r].Sums {
-				do(int32(r), &f.Ranks[r].Sums[i])
+		for r := range f.parts {
+			for i := range f.parts[r].Sums {
+				do(int32(r), &f.parts[r].Sums[i])
 			}
-			for i := range f.Ranks[r].Moves {
-				do(int32(r), &f.Ranks[r].Moves[i])
+			for i := range f.parts[r].Moves {
+				do(int32(r), &f.parts[r].Moves[i])
 			}
 		}
 	}
@@ -237,15 +263,15 @@ func (f *Form) finish(p *sched.Program) {
 	}
 	f.meet(needs)
 	f.helps(p)
-	for r := range f.Ranks {
-		at := &f.Ranks[r]
+	for r := range f.parts {
+		at := f.parts[r]
 		at.First = max(slices.IndexFunc(at.Moves, func(k Kernel) bool { return k.Srcs[0].Rank == int32(r) }), 0)
 	}
-	for r := range f.Ranks {
+	for r := range f.parts {
 		for c := range p.NumChunks(sched.In) {
 			for _, u := range readers[Chunk{int32(r), int32(c)}] {
 				if u.reader != int32(r) {
-					f.Ranks[r].Exports = append(f.Ranks[r].Exports, int32(c))
+					f.parts[r].Exports = append(f.parts[r].Exports, int32(c))
 					break
 				}
 			}
@@ -271,8 +297,8 @@ func (f *Form) finish(p *sched.Program) {
 // helps sets whose entries a rank must read before it works for the root, in operations that end at one.
 func (f *Form) helps(p *sched.Program) {
 	f.Rooted = p.Op == sched.Gather || p.Op == sched.Reduce
-	for r := range f.Ranks {
-		at := &f.Ranks[r]
+	for r := range f.parts {
+		at := f.parts[r]
 		if f.Rooted && r != p.Root {
 			at.Helps = append(at.Helps, int32(p.Root))
 		}
@@ -287,9 +313,9 @@ func (f *Form) helps(p *sched.Program) {
 // meet sets which entries each rank must read: those of the ranks whose input it needs, or of all ranks if needs is nil. Each
 // begins with the rank after it.
 func (f *Form) meet(needs map[[2]int32]bool) {
-	n := int32(len(f.Ranks))
+	n := int32(len(f.parts))
 	for r := range n {
-		at := &f.Ranks[r]
+		at := f.parts[r]
 		for k := int32(1); k < n; k++ {
 			i := (r + k) % n
 			if needs == nil || needs[[2]int32{r, i}] {

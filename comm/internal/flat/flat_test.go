@@ -70,7 +70,7 @@ func TestFlatFormsKeepTheOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for r, rank := range f.Ranks {
+			for r, rank := range f.parts {
 				for _, k := range rank.Sums {
 					for i, s := range k.Srcs {
 						want := int32(i)

@@ -65,9 +65,9 @@ func (x *run) fetchSums() error {
 		if hi == lo {
 			continue
 		}
-		theirs, at := x.o.Form.Ranks[f.Rank].Sums, 0
+		at := 0
 		for i := range f.Sum {
-			at += x.length(&theirs[i])
+			at += x.length(&x.o.Form.Rank(int(f.Rank)).Sums[i])
 		}
 		b, err := x.g.At(int(f.Rank), x.g.Boards[f.Rank].Mid().Where(), at+hi-lo)
 		if err != nil {

@@ -31,7 +31,7 @@ type source struct{ rank, at int }
 
 // NewInline gives the inline form of an operation that has one.
 func NewInline(o *op.Op, rank int) *Inline {
-	own := &o.Form.Ranks[rank]
+	own := o.Form.Rank(rank)
 	b := &Inline{gives: len(own.Exports) > 0, reads: own.Reads, atOnce: own.OneWay}
 	if o.Op == sched.Broadcast && rank == o.Root { // which has it where it belongs
 		return b

@@ -186,8 +186,8 @@ func (t *trade) sumBlock(s, end int, other []byte) {
 // setOrders finds the order of the sums as the program has it: both ranks compute the same bits, whichever of them sums a part.
 func (x *run) setOrders() {
 	x.orders = x.orders[:0]
-	for r := range x.o.Form.Ranks {
-		for _, k := range x.o.Form.Ranks[r].Sums {
+	for r := range x.o.Form.Size() {
+		for _, k := range x.o.Form.Rank(r).Sums {
 			first := k.Srcs[0]
 			lo, hi := x.o.OutSpan(flat.Chunk{Rank: int32(x.g.Rank), Index: first.Index}) // of an all-reduce, in and out
 			if lo == hi {

@@ -24,7 +24,7 @@ func (x *run) share() error {
 
 // storeShare stores the share of a rank, this one or one that died, to the root's output.
 func (x *run) storeShare(rank int, logged bool) {
-	sums, done := x.o.Form.Ranks[x.o.Root].Sums, 0
+	sums, done := x.o.Form.Rank(x.o.Root).Sums, 0
 	for i := range sums {
 		lo, hi := x.shareOf(rank, x.length(&sums[i]))
 		done += x.storeSum(&sums[i], lo, hi, rank, logged, done)
@@ -68,7 +68,7 @@ func (x *run) moveBlocks(rank int) {
 			panic(err) // it entered with it and did not leave
 		}
 	}
-	moves := x.o.Form.Ranks[x.o.Root].Moves
+	moves := x.o.Form.Rank(x.o.Root).Moves
 	for i := range moves {
 		k := &moves[i]
 		lo, hi := x.o.OutSpan(k.Dsts[0])
@@ -80,7 +80,7 @@ func (x *run) moveBlocks(rank int) {
 
 // pool sums this rank's share and leaves it where the root sees it. The root copies all shares to its output.
 func (x *run) pool() error {
-	kernels := x.o.Form.Ranks[x.o.Root].Sums
+	kernels := x.o.Form.Rank(x.o.Root).Sums
 	sums, h, err := x.staging.result(x.shareBytes(kernels, x.g.Rank))
 	if err != nil {
 		return err

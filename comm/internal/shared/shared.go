@@ -68,7 +68,7 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
-	x := run{Runner: r, o: o, own: &o.Form.Ranks[r.g.Rank], call: &o.Plan, mine: o.Plan.SmallAs}
+	x := run{Runner: r, o: o, own: o.Form.Rank(r.g.Rank), call: &o.Plan, mine: o.Plan.SmallAs}
 	if o.Plan.Small {
 		return x.small()
 	}
@@ -130,7 +130,7 @@ func Asks(o *op.Op, g *group.Group) plan.Call {
 	c := plan.Call{Op: o.Op, Rank: g.Rank, Ranks: g.Size(), Root: o.Root, In: len(o.In), Out: len(o.Out), Reduces: o.Reduce != 0, Scaled: o.Scaled(),
 		Uneven: o.Counts != nil, Unknown: o.Theirs != nil, Host: plan.Host{Pulls: g.Host.Pulls, Full: g.Host.Full, Crowded: g.Host.Crowded}}
 	if f := o.Form; f != nil {
-		c.Program = plan.Program{Flat: true, Pushes: f.Pushes, InPlace: f.InPlace, Exports: len(f.Ranks[g.Rank].Exports) > 0, Rooted: f.Rooted}
+		c.Program = plan.Program{Flat: true, Pushes: f.Pushes, InPlace: f.InPlace, Exports: len(f.Rank(g.Rank).Exports) > 0, Rooted: f.Rooted}
 	}
 	for i := range g.Members {
 		c.Largest = max(c.Largest, o.InBytes(i, g.Size()))

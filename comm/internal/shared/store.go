@@ -22,7 +22,7 @@ func (x *run) storeAll() error {
 // store stores the sums of a rank, this one or one that died, to all outputs. An heir does all of it again: with a log, what is
 // done is skipped; without, inputs and outputs are apart and the same is stored once more.
 func (x *run) store(rank int, logged bool) {
-	sums, done := x.o.Form.Ranks[rank].Sums, 0
+	sums, done := x.o.Form.Rank(rank).Sums, 0
 	for i := range sums {
 		done += x.storeSum(&sums[i], 0, x.length(&sums[i]), rank, logged, done)
 	}

@@ -1,0 +1,64 @@
+package comm
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+)
+
+// One rank of many finds the form of a program, whichever comes first, and the others read it.
+func TestOneRankFindsTheFormForAll(t *testing.T) {
+	const n = 32
+	var found [3]atomic.Int32
+	counts := [3]int{2, 2, 1 << 14} // two programs
+	each(t, n, Config{}, func(c *Comm) error {
+		for round, count := range counts {
+			b := make([]int32, count)
+			for i := range b {
+				b[i] = int32(c.Rank() + i)
+			}
+			if err := AllReduce(context.Background(), c, b, Sum); err != nil {
+				return err
+			}
+			for i, v := range b {
+				if want := int32(n*(n-1)/2 + n*i); v != want {
+					t.Errorf("rank %d: element %d is %d, want %d", c.Rank(), i, v, want)
+					break
+				}
+			}
+			found[round].Add(int32(len(c.library.tables)))
+		}
+		return nil
+	})
+	for round, want := range []int32{1, 1, 2} {
+		if got := found[round].Load(); got != want {
+			t.Errorf("after an all-reduce of %d elements %d forms were found, want %d", counts[round], got, want)
+		}
+	}
+}
+
+// Nobody waits for a form whose finder has gone.
+func TestNobodyWaitsForAFinderThatLeft(t *testing.T) {
+	cs, err := Local(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, mine := cs[2].group.Boards[0].FormOf(7, 2)
+	if !mine {
+		t.Fatal("a form is taken that nobody has asked for")
+	}
+	if again, mine := cs[1].group.Boards[0].FormOf(7, 1); mine || again.Finder() != 2 {
+		t.Errorf("rank %d finds a form, want 2", again.Finder())
+	}
+	if err := cs[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := cs[1].library.awaitForm(line); ok {
+		t.Error("a form came from a rank that has gone")
+	}
+	for _, c := range cs[:2] {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
