@@ -1,8 +1,8 @@
 // Package elastic keeps a program's ranks at work while others come, fail and
-// return. The agent of the node (package node) tells its ranks in which epoch they
+// return. The launcher of the node (package node) tells its ranks in which epoch they
 // are; a rank goes from one epoch to the next without being started again.
 //
-//	link, err := elastic.Connect()                  // with the agent that started this process
+//	link, err := elastic.Connect()                  // with the launcher that started this process
 //	err = elastic.Run(ctx, link, job)               // until the job is done or told to stop
 //
 // A Job is what the program does:
@@ -84,7 +84,7 @@ func (f *Fatal) Error() string { return f.Err.Error() }
 // Unwrap is the error of the job.
 func (f *Fatal) Unwrap() error { return f.Err }
 
-// Run works on a job until its last step, until the agent says stop (then all
+// Run works on a job until its last step, until the launcher says stop (then all
 // ranks stop after the same step), or until too few are left. When ctx ends this
 // rank asks to leave, and the others go on without it. Run returns nil in all
 // these cases, and a *Fatal where the job cannot go on.
@@ -227,7 +227,7 @@ func (r *runner) failed(ctx context.Context, e *Epoch, err error) error {
 
 // wait is what follows a failure: the news of who is gone comes of itself, from the
 // one that saw a process end or from a lease that ended. If it does not come, the
-// agent is told who is to blame and sees to another epoch.
+// launcher is told who is to blame and sees to another epoch.
 func (r *runner) wait(e *Epoch, culprits []int, cause error) {
 	w := Word{Kind: Failed, Epoch: e.Number, At: time.Now(), Text: cause.Error()}
 	for _, rank := range culprits {

@@ -16,7 +16,7 @@ import (
 // Kind says what a Word is about.
 type Kind string
 
-// What a process tells its agent.
+// What a process tells its launcher.
 const (
 	Hello  Kind = "hello"  // it follows epochs; Addr is where it is found as rank 0
 	Beat   Kind = "beat"   // it lives
@@ -30,13 +30,13 @@ const (
 	Report Kind = "report" // of the program, in Name and Data
 )
 
-// What an agent tells a process.
+// What a launcher tells a process.
 const (
 	Assign Kind = "assign" // Place is the latest epoch
 	Stop   Kind = "stop"   // all ranks are to stop after the same step
 )
 
-// Word is a line between a process and its agent, in JSON.
+// Word is a line between a process and its launcher, in JSON.
 type Word struct {
 	Kind  Kind            `json:"kind"`
 	Epoch uint64          `json:"epoch,omitempty"`
@@ -51,7 +51,7 @@ type Word struct {
 	Place *Epoch          `json:"place,omitempty"`
 }
 
-// What an agent sets in the environment of a process: the descriptor of the
+// What a launcher sets in the environment of a process: the descriptor of the
 // connection with it, and the address from which others reach the process.
 const (
 	EnvAgent = "WEFT_AGENT_FD"
@@ -64,10 +64,10 @@ const Pulse = 100 * time.Millisecond
 // maxWord is the longest line in bytes. An epoch of 10,000 members has 400 KB.
 const maxWord = 4 << 20
 
-// ErrAgent is the error of a process whose agent is gone.
-var ErrAgent = errors.New("the agent that started this process is gone")
+// ErrAgent is the error of a process whose launcher is gone.
+var ErrAgent = errors.New("the launcher (weft run or weft up) that started this process is gone")
 
-// Link is a process's connection with the agent that started it.
+// Link is a process's connection with the launcher that started it.
 type Link struct {
 	conn     net.Conn
 	listener *listener
@@ -83,7 +83,7 @@ type Link struct {
 	wg    sync.WaitGroup
 }
 
-// Connect takes up the connection with the agent that started this process, and
+// Connect takes up the connection with the launcher that started this process, and
 // says that it follows epochs.
 func Connect() (*Link, error) {
 	text := os.Getenv(EnvAgent)
@@ -98,7 +98,7 @@ func Connect() (*Link, error) {
 	conn, err := net.FileConn(f)
 	f.Close()
 	if err != nil {
-		return nil, fmt.Errorf("the agent's descriptor %d: %w", fd, err)
+		return nil, fmt.Errorf("the launcher's descriptor %d: %w", fd, err)
 	}
 	host := os.Getenv(EnvHost)
 	if host == "" {
@@ -121,7 +121,7 @@ func connect(conn net.Conn, host string) (*Link, error) {
 	return l, nil
 }
 
-// Close lets go of the agent. What Run returned is told to it: nil that this
+// Close lets go of the launcher. What Run returned is told to it: nil that this
 // process has done its work, a *Fatal that nobody can.
 func (l *Link) Close(err error) {
 	var f *Fatal
@@ -137,7 +137,7 @@ func (l *Link) Close(err error) {
 	l.wg.Wait()
 }
 
-// Report sends the agent something of the program's own.
+// Report sends the launcher something of the program's own.
 func (l *Link) Report(name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -156,14 +156,14 @@ func (l *Link) Progress(step int, took time.Duration) {
 // them have stopped after the same one.
 func (l *Link) Final() bool { return l.final > 0 }
 
-// Err says why there is no agent any more, nil if there is one.
+// Err says why there is no launcher any more, nil if there is one.
 func (l *Link) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// send writes a line. An agent that is gone is found out by reading.
+// send writes a line. A launcher that is gone is found out by reading.
 func (l *Link) send(w Word) {
 	line, err := json.Marshal(w)
 	if err != nil {
@@ -281,7 +281,7 @@ func (l *Link) await(ctx context.Context, after uint64) *Epoch {
 	return e
 }
 
-// during gives a context that ends with the agent, or when a later epoch than e is
+// during gives a context that ends with the launcher, or when a later epoch than e is
 // told of which ends is true.
 func (l *Link) during(e *Epoch, ends func(next *Epoch) bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -302,7 +302,7 @@ func (l *Link) during(e *Epoch, ends func(next *Epoch) bool) (context.Context, c
 	return ctx, func() { cancel(nil) }
 }
 
-// later waits for a later epoch, for the word to stop, or for the agent's end;
+// later waits for a later epoch, for the word to stop, or for the launcher's end;
 // false if ctx ended first.
 func (l *Link) later(ctx context.Context, number uint64) bool {
 	return l.until(ctx, func() bool { return l.err != nil || l.stop || l.last.Number > number })

@@ -99,7 +99,7 @@ func Lab() Config {
 	return c
 }
 
-// Hosts is for the agents of hosts, one a host, which do little else: a lost host
+// Hosts is for the launchers of hosts, one a host, which do little else: a lost host
 // is known to all within 0.7 s, whatever the number of hosts. A host on which
 // nothing runs for half a second is lost by this definition.
 //

@@ -52,7 +52,7 @@
 //
 // # What runs it
 //
-//	elastic/observe     the agents of a job's hosts: a clock and datagrams; lists come from the coordinator's epochs
+//	elastic/observe     the launchers of a job's hosts: a clock and datagrams; lists come from the coordinator's epochs
 //	coord               the leader's half: workers' records in, epochs out; it observes nobody
 //	member/simulation   10,000 machines in virtual time
 package member

@@ -1,10 +1,10 @@
-// Package node is the agent of a host in an elastic job: it starts the host's
+// Package node is the launcher of a host in an elastic job: it starts the host's
 // ranks, enters them with the coordinator, tells them their epochs, sees who dies
 // or falls silent, and starts those again.
 //
 //	process ends        ──► worker "dead" in the store ──► an epoch without it ──► survivors go on
 //	process is silent   ──► the same, 1.2 s later; when it speaks again it enters anew
-//	a host is silent    ──► its observers among the other agents say so, 0.5 to 0.65 s later; or its leases end
+//	a host is silent    ──► its observers among the other launchers say so, 0.5 to 0.65 s later; or its leases end
 //	a new process       ──► enters under the same slot, recovers, joins at a step's end
 //
 // Two kinds of programs run under it. One that follows epochs (package elastic) is
@@ -32,10 +32,10 @@ import (
 	"github.com/weft-fabric/weft/member"
 )
 
-// Config is what an agent runs.
+// Config is what a launcher runs.
 type Config struct {
 	Client *coord.Client
-	Policy coord.Policy // every agent stands for the lead
+	Policy coord.Policy // every launcher stands for the lead
 
 	// Slots are the host's ids in the job, one for each process. Those that are Any get
 	// the lowest ids in a row that no node has.
@@ -51,9 +51,9 @@ type Config struct {
 	Follow  bool    // the program follows epochs; see package elastic
 	Restart Restart // what is started again when a process fails
 
-	// Secret makes the agents of the job's hosts observe one another (package
+	// Secret makes the launchers of the job's hosts observe one another (package
 	// observe): a lost host is then known within 0.7 s instead of when its leases
-	// end. It is the same for all agents of the job, and known to nobody else.
+	// end. It is the same for all launchers of the job, and known to nobody else.
 	Secret string
 
 	Host string // this host's name
@@ -150,7 +150,7 @@ type HaltError struct{ Reason string }
 
 func (e *HaltError) Error() string { return e.Reason }
 
-// Node is an agent at work.
+// Node is a launcher at work.
 type Node struct {
 	cfg   Config
 	slots []*slot
@@ -169,14 +169,14 @@ type Node struct {
 	dead     chan struct{} // closed by Kill
 	kill     sync.Once
 
-	observer *observe.Observer // of the other hosts' agents; nil without a secret
+	observer *observe.Observer // of the other hosts' launchers; nil without a secret
 	agent    string            // how the others reach it
 	hosts    coord.Epoch       // whose hosts are observed
 	inner    context.Context   // of reports
 	reports  sync.WaitGroup
 }
 
-// New makes an agent; Run sets it to work.
+// New makes a launcher; Run sets it to work.
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Slots) == 0 || len(cfg.Command) == 0 {
 		return nil, fmt.Errorf("node: %d slots and %d words of a command; at least one of each is needed", len(cfg.Slots), len(cfg.Command))
@@ -367,7 +367,7 @@ func (n *Node) tell(e Event) {
 }
 
 // decide stands for the lead. What goes wrong with the store is tried
-// again: another agent may lead meanwhile.
+// again: another launcher may lead meanwhile.
 func (n *Node) decide(ctx context.Context) {
 	for {
 		err := n.cfg.Client.Decide(ctx, n.cfg.Policy)

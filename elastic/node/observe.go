@@ -14,7 +14,7 @@ import (
 	"github.com/weft-fabric/weft/member"
 )
 
-// observe opens this agent's socket. It takes part once an epoch lists its ranks.
+// observe opens this launcher's socket. It takes part once an epoch lists its ranks.
 func (n *Node) observe() error {
 	if n.cfg.Secret == "" {
 		return nil
@@ -25,7 +25,7 @@ func (n *Node) observe() error {
 	}
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	if err != nil {
-		return fmt.Errorf("node: a socket for the other agents: %w", err)
+		return fmt.Errorf("node: a socket for the other launchers: %w", err)
 	}
 	id := observe.NewID()
 	n.observer, err = observe.Open(observe.Config{ID: id, Secret: n.cfg.Secret, Conn: conn, Member: member.Hosts(), Ask: n.cfg.Client.Ping, Tell: n.observed})
@@ -37,30 +37,30 @@ func (n *Node) observe() error {
 	return nil
 }
 
-// stopObserving closes the agent's socket, and says what came there that was not
+// stopObserving closes the launcher's socket, and says what came there that was not
 // of this job.
 func (n *Node) stopObserving() {
 	_ = n.observer.Close()
 	if c := n.observer.Counters(); c.Forged+c.Garbled+c.Repeated > 0 {
-		n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("datagrams between agents: %d were forged or of another job, %d held no message, %d came twice; all were dropped", c.Forged, c.Garbled, c.Repeated)})
+		n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("datagrams between launchers: %d were forged or of another job, %d held no message, %d came twice; all were dropped", c.Forged, c.Garbled, c.Repeated)})
 	}
 }
 
-// formatAgent is an agent as workers' records name it: 1f3c5a70:4711. Its address is
+// formatAgent is a launcher as workers' records name it: 1f3c5a70:4711. Its address is
 // the workers' own.
 func formatAgent(id member.ID, port int) string { return fmt.Sprintf("%08x:%d", uint32(id), port) }
 
-// agentOf reads the agent of a seat.
+// agentOf reads the launcher of a seat.
 func agentOf(s coord.Seat) (observe.Host, error) {
 	id, port, ok := strings.Cut(s.Agent, ":")
 	n, err := strconv.ParseUint(id, 16, 32)
 	p, bad := strconv.ParseUint(port, 10, 16)
 	if !ok || err != nil || bad != nil || len(id) != 8 || p == 0 || member.ID(n) >= observe.Coordinator {
-		return observe.Host{}, fmt.Errorf("agent %.64q; want 8 hexadecimal digits, a colon and a port", s.Agent)
+		return observe.Host{}, fmt.Errorf("launcher %.64q; want 8 hexadecimal digits, a colon and a port", s.Agent)
 	}
 	a, err := netip.ParseAddrPort(s.Address)
 	if err != nil {
-		return observe.Host{}, fmt.Errorf("agent %.64q: the address %.64q of its worker is not IP:port", s.Agent, s.Address)
+		return observe.Host{}, fmt.Errorf("launcher %.64q: the address %.64q of its worker is not IP:port", s.Agent, s.Address)
 	}
 	return observe.Host{ID: member.ID(n), Addr: netip.AddrPortFrom(a.Addr(), uint16(p))}, nil
 }
@@ -112,7 +112,7 @@ func (n *Node) observed(ev observe.Event) {
 	if len(seats) == 0 {
 		return
 	}
-	what := fmt.Sprintf("host %s is lost: its agent at %s is silent", seats[0].Host, at)
+	what := fmt.Sprintf("host %s is lost: its launcher at %s is silent", seats[0].Host, at)
 	n.tell(Event{Kind: Lost, Slot: -1, Epoch: e, Text: what})
 	if !ev.Report {
 		return

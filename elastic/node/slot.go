@@ -61,7 +61,7 @@ type slot struct {
 	due     time.Time   // not to be started before
 	begun   uint64      // round for which it has been said that no earlier process is left
 	running coord.Epoch // that the process was started with
-	why     string      // the agent has ended it
+	why     string      // the launcher has ended it
 }
 
 // said is a word of a process.

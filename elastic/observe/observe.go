@@ -1,4 +1,4 @@
-// Package observe is how the agents of a job's hosts notice that one of them is
+// Package observe is how the launchers of a job's hosts notice that one of them is
 // gone: package member's machine, with a clock and datagrams. Nothing of the
 // machine is different here from its simulation; this package gives it time and
 // packets, and says what it found out.
@@ -6,12 +6,12 @@
 //	         list of hosts ◄── epochs ◄── the coordinator ◄── Event.Report
 //	               │                                              ▲
 //	datagrams ─► Observer ─► member.Machine ─► Suspected, Died ───┘
-//	    ▲            │                             │ told to every agent within milliseconds
-//	    └────────────┴──── the other agents ◄──────┘
+//	    ▲            │                             │ told to every launcher within milliseconds
+//	    └────────────┴──── the other launchers ◄──────┘
 //
 // Each host sends a datagram to four others in every interval, whatever the
 // number of hosts. Who the hosts are follows from the coordinator's epochs, which
-// all agents read there: lists never come from a datagram.
+// all launchers read there: lists never come from a datagram.
 //
 // # Who is believed
 //
@@ -21,9 +21,9 @@
 //
 // # What is reported
 //
-// Every agent hears of every loss. An agent reports a lost host to the
+// Every launcher hears of every loss. A launcher reports a lost host to the
 // coordinator only if it is one of that host's observers, has heard that host
-// before, and still hears another host. So an agent that is cut off reports nobody,
+// before, and still hears another host. So a launcher that is cut off reports nobody,
 // and where a firewall drops all datagrams nobody is reported: hosts are then lost
 // when their leases end.
 package observe
@@ -47,13 +47,13 @@ import (
 // datagrams: what is meant for it goes through Config.Ask.
 const Coordinator = member.Nobody - 1
 
-// Host is an agent as the others reach it.
+// Host is a launcher as the others reach it.
 type Host struct {
-	ID   member.ID // of the agent's process; see NewID
+	ID   member.ID // of the launcher's process; see NewID
 	Addr netip.AddrPort
 }
 
-// NewID draws the id of an agent's process. Of 10,000 hosts two have the same in
+// NewID draws the id of a launcher's process. Of 10,000 hosts two have the same in
 // one job of fifty; Update leaves both out, and their leases have to do.
 func NewID() member.ID { return member.ID(rand.Uint32() >> 1) }
 
@@ -61,7 +61,7 @@ func NewID() member.ID { return member.ID(rand.Uint32() >> 1) }
 type Config struct {
 	ID     member.ID
 	Secret string       // of the job: those that have it are believed
-	Conn   *net.UDPConn // the agent's socket; Close closes it
+	Conn   *net.UDPConn // the launcher's socket; Close closes it
 	Member member.Config
 
 	// Ask asks the coordinator for a sign of life. It is called in a goroutine of
@@ -77,7 +77,7 @@ type Event struct {
 	Kind   member.Kind
 	ID     member.ID
 	Epoch  uint64 // of the list that was valid then
-	Report bool   // Died: this agent tells the coordinator
+	Report bool   // Died: this launcher tells the coordinator
 }
 
 // Counters are numbers that only grow.
@@ -91,12 +91,12 @@ type Counters struct {
 	Dropped        uint64 // came faster than they were handled
 	Unsent         uint64 // the system did not take them: no route, full queue
 	Asked          uint64 // questions to the coordinator
-	Stalled        uint64 // times that this agent did not run for two intervals; silence of others does not count then
-	Withheld       uint64 // losses that this agent saw and may not report
+	Stalled        uint64 // times that this launcher did not run for two intervals; silence of others does not count then
+	Withheld       uint64 // losses that this launcher saw and may not report
 	Heard          uint64 // hosts, when their first datagram since they were listed comes
 }
 
-// Observer is an agent's part in observing.
+// Observer is a launcher's part in observing.
 type Observer struct {
 	cfg   Config
 	began time.Time
@@ -116,7 +116,7 @@ type Observer struct {
 	sent     map[member.ID]uint64 // numbers used
 	came     map[member.ID]*window
 	heard    map[member.ID]member.Time // the latest datagram of each
-	owed     map[member.ID]bool        // lost hosts that this agent observes and has not reported
+	owed     map[member.ID]bool        // lost hosts that this launcher observes and has not reported
 	withheld map[member.ID]bool        // of them, those that are counted
 	out      []byte
 	asking   bool
@@ -132,7 +132,7 @@ func Open(cfg Config) (*Observer, error) {
 		seal: newSealer(cfg.Secret), addrs: map[member.ID]netip.AddrPort{}, sent: map[member.ID]uint64{}, came: map[member.ID]*window{},
 		heard: map[member.ID]member.Time{}, owed: map[member.ID]bool{}, withheld: map[member.ID]bool{}}
 	if cfg.Conn == nil || cfg.ID >= Coordinator {
-		return nil, fmt.Errorf("observe: agent %d with socket %v; ids are below %d and a socket is needed", cfg.ID, cfg.Conn, Coordinator)
+		return nil, fmt.Errorf("observe: launcher %d with socket %v; ids are below %d and a socket is needed", cfg.ID, cfg.Conn, Coordinator)
 	}
 	if most := maxMessage / 12; cfg.Member.Batch > most {
 		return nil, fmt.Errorf("observe: %d rumours in a message; %d fit into a datagram", cfg.Member.Batch, most)
@@ -151,7 +151,7 @@ func Open(cfg Config) (*Observer, error) {
 	return o, nil
 }
 
-// Close ends it. The other agents notice, unless an epoch without this one came before.
+// Close ends it. The other launchers notice, unless an epoch without this one came before.
 func (o *Observer) Close() error {
 	o.once.Do(func() { close(o.done) })
 	o.cancel()
@@ -160,7 +160,7 @@ func (o *Observer) Close() error {
 	return err
 }
 
-// Update takes the list of an epoch, by its number. All agents must be given the
+// Update takes the list of an epoch, by its number. All launchers must be given the
 // same list under the same number; a number that is not above the latest is ignored.
 func (o *Observer) Update(number uint64, hosts []Host) {
 	list := slices.Clone(hosts)
@@ -307,7 +307,7 @@ func (o *Observer) take(p []byte) {
 	}
 }
 
-// between reports whether a message goes from agent to agent. Lists, and requests
+// between reports whether a message goes from launcher to launcher. Lists, and requests
 // to join and leave, are the coordinator's.
 func between(v member.Verb) bool {
 	switch v {
@@ -354,7 +354,7 @@ func (o *Observer) send(to member.ID, m *member.Message) {
 }
 
 // ask asks the coordinator. Its answer is what a datagram of the machine's decider
-// would be: the trouble is not this agent's own.
+// would be: the trouble is not this launcher's own.
 func (o *Observer) ask() {
 	if o.asking || o.cfg.Ask == nil {
 		return
@@ -393,8 +393,8 @@ func (o *Observer) happened(e member.Event) {
 	o.cfg.Tell(Event{Kind: e.Kind, ID: e.ID, Epoch: o.m.Epoch().Number})
 }
 
-// report tells of a lost host that this agent observes: with a report, or once
-// without while this agent may not report.
+// report tells of a lost host that this launcher observes: with a report, or once
+// without while this launcher may not report.
 func (o *Observer) report(id member.ID) {
 	_, before := o.heard[id]
 	hears, now := false, o.now()

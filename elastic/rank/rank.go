@@ -1,6 +1,6 @@
 // Package rank is the program of one rank of an elastic training run: a trainer
 // (package train) on the communicator of each epoch, with checkpoints, telling the
-// agent what it does.
+// launcher what it does.
 //
 // Where the state comes from when an epoch forms, in this order: from ranks that
 // have it; where a shard of it has died with its rank, from the latest checkpoint;
@@ -127,7 +127,7 @@ func Main(ctx context.Context) error {
 
 // Run trains until the run is over.
 func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
-	slot, _ := strconv.Atoi(os.Getenv("WEFT_SLOT")) // the agent sets it
+	slot, _ := strconv.Atoi(os.Getenv("WEFT_SLOT")) // the launcher sets it
 	j := &job{cfg: cfg, link: link, orders: fault.Take(cfg.Orders, slot), t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[report.Collective]*report.Collective{}}
 	if cfg.Ckpt != "" {
 		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {

@@ -111,18 +111,18 @@ Who is in the job, which host is lost, and which epoch holds. This page is made 
 
 | what | who notices | how long it takes |
 |---|---|---|
-| a rank's process ends | the agent of its host | at once |
-| a rank hangs or is stopped | the agent of its host | 1.2 s of silence |
-| a host, or its agent, is lost | its observers among the other hosts' agents | 0.5 to 0.65 s; every agent knows within 10 ms more |
+| a rank's process ends | the launcher of its host | at once |
+| a rank hangs or is stopped | the launcher of its host | 1.2 s of silence |
+| a host, or its launcher, is lost | its observers among the other hosts' launchers | 0.5 to 0.65 s; every launcher knows within 10 ms more |
 | the same, with two hosts, without WEFT_TOKEN, or where datagrams are blocked | etcd, when leases end | 1.0 to 1.6 s with up to 16 hosts, 10 to 11 s with more |
-| the lost host was the leader's | its observers, and then etcd when the leader's lease ends | every agent knows as above; the next epoch comes after 1.0 to 1.6 s |
+| the lost host was the leader's | its observers, and then etcd when the leader's lease ends | every launcher knows as above; the next epoch comes after 1.0 to 1.6 s |
 
-The coordinator decides on epochs and nobody else does (package ` + "`coord`" + `). One of the agents leads, under a lease of a
+The coordinator decides on epochs and nobody else does (package ` + "`coord`" + `). One of the launchers leads, under a lease of a
 second; it reads the workers' records in etcd and writes epochs by compare and set. What to decide is computed by
 ` + "`member.Machine`" + `.
 
-The agents of hosts observe one another (package ` + "`elastic/observe`" + `) with the same machine, which calls nothing and reads
-no clock: the agent gives it the time and datagrams. Who the hosts are follows from the coordinator's epochs. A lost host
+The launchers of hosts observe one another (package ` + "`elastic/observe`" + `) with the same machine, which calls nothing and reads
+no clock: the launcher gives it the time and datagrams. Who the hosts are follows from the coordinator's epochs. A lost host
 is reported to the coordinator in one write, and one epoch without all its ranks follows. Leases stay as a second line:
 of 1 s with up to 16 hosts, of 10 s with more, so that etcd renews few. ` + "`weft run`" + ` does all of this in jobs of two hosts
 and more that have a token; ` + "`weft up`" + ` has one host and nothing to observe.
@@ -136,8 +136,8 @@ and more that have a token; ` + "`weft up`" + ` has one host and nothing to obse
   that the trouble is not the observer's own.
 - A suspect that lives answers with a higher incarnation. The time in which an observer's own process was stopped does not
   count, and an observer that others contradict stretches its timeouts, at most to twice.
-- News of a failure goes from agent to agent along the rings, at most one datagram with 100 of them to each observer in 10 ms.
-- An agent reports a host only if it observes it, has heard it before, and still hears another host. An agent that is cut
+- News of a failure goes from launcher to launcher along the rings, at most one datagram with 100 of them to each observer in 10 ms.
+- A launcher reports a host only if it observes it, has heard it before, and still hears another host. A launcher that is cut
   off reports nobody. Where datagrams are blocked nobody is reported, and leases decide.
 
 ## Who is believed
@@ -164,7 +164,7 @@ p50 / p99 / most. False alarms an hour in the whole job: suspected / failed, of 
 Excused are those that are called failed while stopped or cut off for more than two timeouts, from either side of a cut. Messages and bytes a
 second: of a host on average, sent, and of the busiest, sent and received; with the headers of UDP and IPv4 and without the
 26 bytes of sequence and MAC. The network: 50 us and an exponential 50 us more one way, one message in 1,000 20 ms late, one in 10,000 lost where nothing else
-is said, clocks up to 50 ppm off, the store 2 ms away. Here epochs are passed on between hosts, too, which agents leave to
+is said, clocks up to 50 ppm off, the store 2 ms away. Here epochs are passed on between hosts, too, which launchers leave to
 the coordinator.
 
 | world | deaths | failed, ms | known to all, ms | false / h | excused | epochs | msg/s | B/s | busiest msg/s | busiest B/s |
@@ -215,12 +215,12 @@ func suspicion(mult, n int, interval time.Duration) time.Duration {
 const measured = `
 ### Measured
 
-Hosts are network namespaces on one bridge, one agent each, on a machine with two cores (2026-11-16; ` + "`elastic/observe/lab_test.go`" + ` has
-the commands). Ten losses a row. Killed: the agent's process or socket is gone. Cut off: its link is down. Loss: nftables
+Hosts are network namespaces on one bridge, one launcher each, on a machine with two cores (2026-11-16; ` + "`elastic/observe/lab_test.go`" + ` has
+the commands). Ten losses a row. Killed: the launcher's process or socket is gone. Cut off: its link is down. Loss: nftables
 drops that share of packets at every host, of datagrams and of etcd's connections alike. By mistake: living hosts that
 anybody calls lost.
 
-| agents | fault | first knows, p50 / p99 | all know, p50 / p99 | by mistake |
+| launchers | fault | first knows, p50 / p99 | all know, p50 / p99 | by mistake |
 |---|---|---|---|---|
 | 200 that observe | killed | 567 / 596 ms | 578 / 605 ms | 0 |
 | 200 that observe | cut off | 546 / 589 ms | 554 / 597 ms | 0 |
@@ -238,19 +238,17 @@ anybody calls lost.
 | 59 with leases of 1 s | killed, 5% loss | 1,161 / 1,278 ms | 1,268 / 1,602 ms | 1 |
 | 59 with leases of 1 s | killed, 10% loss | 1,115 / 1,192 ms | 1,212 / 1,333 ms | 1 |
 
-The 200 are in one process, each with a socket in its own namespace; that process had the scheduler's real-time class
-(` + "`chrt -r 1`" + `), as the load of the machine was 30 to 48. The 60 and the 59 are processes of their own, without it, under a load of 19 to 24.
-An earlier run of the 59, under a load of 22, called at least three living hosts lost when their leases ended.
+The 200 are in one process, each with a socket in its own namespace, in the scheduler's real-time class (` + "`chrt -r 1`" + `),
+because the machine was busy. The 60 and the 59 are processes of their own without it.
 
-Without faults an agent sends 40 datagrams and 1,360 bytes a second (without headers) and takes 0.16% of a processor where
-all are in one process, 0.8% as a process of its own. An agent with a lease takes 0.15%, and its etcd 1.4 ms of a processor
+Without faults a launcher sends 40 datagrams and 1,360 bytes a second (without headers) and takes 0.16% of a processor where
+all are in one process, 0.8% as a process of its own. A launcher with a lease takes 0.15%, and its etcd 1.4 ms of a processor
 a second for each worker: 14 processors for 10,000 of them, by extrapolation. Leases of 10 s take a tenth of that.
 A loss costs etcd one read and one write from each of the four observers.
 
-Starved agents notice late rather than wrongly: the same 200 in one process without the real-time class, under a load
-of 41, did not run for 200 ms and more two to four times a second each. All knew after 0.7 to 6.2 s
-(median; 10.7 s at most), and in three such runs one host was lost by mistake. 200 agents as processes of their own were not measured:
-the kernel's table of neighbours, which all namespaces share, was too small for them in the one run that was tried.
+Starved launchers notice late rather than wrongly: the same 200 without the real-time class, on cores that others kept busy,
+all knew after 0.7 to 6.2 s (median; 10.7 s at most), and in three runs one living host was called lost. 200 launchers as
+processes of their own were not measured: the kernel's table of neighbours, which all namespaces share, was too small.
 
 Delay on the network is simulated only: the machine's kernel has no netem.
 `
