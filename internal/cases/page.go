@@ -17,7 +17,7 @@ var guides = []struct{ name, about string }{
 	{"transfers", "overlap, RDMA, NCCL's pitfalls, SHARP, NIXL"},
 }
 
-// Page writes the cases as docs/reference-cases.md has them.
+// Page writes the cases as docs/tables/reference-cases.md has them.
 func Page(list []Case) string {
 	var b strings.Builder
 	right := 0
@@ -31,8 +31,12 @@ func Page(list []Case) string {
 	}
 	b.WriteString(`# Reference cases
 
-Worked figures on collectives and transport from five published guides to GPU clusters, each beside what weft computes, and
-why the two differ. The page is made by ` + "`go test ./internal/cases -run Page -update`" + ` and held to by the same test;
+Made by:
+
+    go test ./internal/cases -run Page -update
+
+Worked figures from five published guides to GPU clusters, each beside what weft computes, and why the two differ. Read it if a
+guide gives you a figure on collectives or links and you want to know whether to believe it.
 ` + "`go test ./internal/cases -run Cases -v`" + ` prints each case by its name and checks ours against bounds from a closed form.
 
 Ours is computed at run time: simulated on a built topology (at the rates of the wires, or at measured rates with the
