@@ -287,18 +287,29 @@ the engine's other models alone. First tokens are counted below saturation, wher
 	text += fmt.Sprintf(`
 Wanted for dense models: a token within 10%% in the median, the first within 20%%. %d of %d points are past saturation, %d are said not to fit.
 
-Tokens a step are those that the points' launch files give: 8,192, or a prompt, 1,500 tokens and one of each user for aiconfigurator's own runs with vLLM and
-TensorRT-LLM, whose prompts are not cut. What stands behind it, apart from the kernels of plan/kernel: in a graph a kernel starts in 2 us, and narrow inputs are quantised by the kernel before, where
-the tables of kernels have a launch and a kernel of its own for it (12 to 15 us in fp8); sums over ranks go by one or two shots over NVLink; steps with prompts are in no graph, so
-that the host's 0.4 ms a layer, and 1 ms more where there are experts, is their least time; what prompts add to a step runs at clocks under a power cap; and the client counts: ten requests for each user, all users at once in the
-beginning, lengths as the client drew them. Users with equal lengths stay in step with one another and ask at once, which is most of their first token's time.
+What the prediction is made of, beside the kernels of plan/kernel:
 
-Known to be off: TensorRT-LLM's first tokens of InferenceMAX with 1,024 tokens in and out come after some twenty tokens, as if streamed in bundles; of its Llama 8B points
-one user's requests wait for a whole answer, whatever the load; the vLLM points of Llama 8B in fp8 are faster than reading
-the weights allows. The points of DeepSeek do not say whether tokens are guessed ahead (multi-token prediction), which halves a token's time, nor how chunks are cut; SGLang looks for new requests every 10 or 30 steps there,
-and both engines send tokens in bundles of 10 or 30, which is most of their first token's time.
+- Tokens a step are those of the points' launch files: 8,192, or, for aiconfigurator's own runs with vLLM and TensorRT-LLM, a prompt,
+  1,500 tokens and one of each user; their prompts are not cut.
+- In a graph a kernel starts in 2 us, and narrow inputs are quantised by the kernel before. The tables of kernels have a launch and a
+  kernel of its own for it (12 to 15 us in fp8).
+- Sums over ranks go by one or two shots over NVLink.
+- Steps with prompts are in no graph: they take at least 0.4 ms of the host a layer, 1 ms more with experts. What prompts add to a step
+  runs at clocks under a power cap.
+- The client counts: ten requests for each user, all users at once in the beginning, lengths as the client drew them. Users with equal
+  lengths ask at the same time, which is most of their first token's time.
 
-KV caches between two hosts (Mooncake's nine transfers of Qwen3-8B, 20 MiB to 4.5 GiB): 3.3%% off in the median, 10.6%% at worst (`+"`go test -v -run TestTransfers ./sim/serve`"+`).
+Known to be off:
+
+- TensorRT-LLM's first tokens of InferenceMAX with 1,024 tokens in and out come after some twenty tokens, as if streamed in bundles.
+- In TensorRT-LLM's Llama 8B points one user's requests wait for a whole answer, whatever the load.
+- vLLM's points of Llama 8B in fp8 are faster than reading the weights allows.
+- DeepSeek's points do not say whether tokens are guessed ahead (multi-token prediction), which halves a token's time, nor how chunks
+  are cut. SGLang looks for new requests every 10 or 30 steps there, and both engines send tokens in bundles of 10 or 30, which is most
+  of their first token's time.
+
+KV caches between two hosts (Mooncake's nine transfers of Qwen3-8B, 20 MiB to 4.5 GiB): 3.3%% off in the median, 10.6%% at worst
+(`+"`go test -v -run TestTransfers ./sim/serve`"+`).
 `, saturated, len(points), none)
 	if err := os.WriteFile("../../docs/serve-accuracy.md", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
