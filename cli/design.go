@@ -36,7 +36,7 @@ what training a model of that size asks of the network. With -o DIR it writes
 report.txt, report.json, report.html (one page, the pictures in it),
 topology.svg, bill.csv, a picture of each network beside the compute fabrics and
 floor.svg (where the file has a floor) instead of printing. An imported topology may not state the rates of
-its links: --link says what they are.
+its links: --link states them.
 
 --compare prints several designs side by side; a star marks the better figure. --search
 tries the known hosts, switches and fabrics for a wish in a line and ranks what fits by
@@ -55,7 +55,7 @@ cluster file. --actual compares a design with the InfiniBand fabric that stands.
 	s.p.register(cmd)
 	cmd.Flags().StringVar(&s.preset, "preset", "", "a known cluster by `NAME` instead of a file")
 	cmd.Flags().StringVar(&s.model, "params", "", "also say what training a model of `N` parameters needs, such as 70B")
-	cmd.Flags().StringVar(&s.link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().StringVar(&s.link, "link", "", "the rate of links for which an imported topology states none, such as `ndr`")
 	cmd.Flags().BoolVar(&s.compare, "compare", false, "print several cluster files side by side")
 	cmd.Flags().StringVar(&s.search, "search", "", "propose designs for a `WISH`, such as '2048 h100, 1:1, under $90M'")
 	cmd.Flags().StringSliceVar(&s.actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")

@@ -75,7 +75,7 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 	f.StringVar(&s.chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
 	f.StringArrayVar(&s.peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
 	f.StringVar(&s.etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
-	f.StringVar(&s.prefix, "prefix", "/weft/kv", "`KEY` in etcd under which that lies")
+	f.StringVar(&s.prefix, "prefix", "/weft/kv", "`KEY` in etcd for the entries of caches")
 	f.IntVar(&s.o.Dirty, "dirty", s.o.Dirty, "`BLOCKS` that wait for disk and store at most")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

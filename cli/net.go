@@ -35,7 +35,7 @@ type planFlags struct {
 
 func (f *planFlags) register(cmd *cobra.Command) {
 	f.presetFlags.register(cmd)
-	cmd.Flags().StringVar(&f.lock, "lock", "", "numbers and addresses that were given out: `FILE`; without it CLUSTER.lock beside the cluster file, where that is there")
+	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with the numbers and addresses given out; without it CLUSTER.lock beside the cluster file, if there is one")
 	cmd.Flags().BoolVar(&f.renumber, "renumber", false, "let addresses of the lock change")
 }
 

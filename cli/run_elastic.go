@@ -54,7 +54,7 @@ func (r *elasticRun) bind(cmd *cobra.Command) {
 	f.StringVar(&r.user, "coord-user", "", "`NAME` at an etcd with users; the password is in WEFT_COORD_PASSWORD")
 	f.StringVar(&r.tls.CA, "coord-ca", "", "`FILE` with the authority of an etcd's certificates")
 	f.StringVar(&r.tls.Cert, "coord-cert", "", "`FILE` with this node's certificate for an etcd")
-	f.StringVar(&r.tls.Key, "coord-key", "", "`FILE` with its key")
+	f.StringVar(&r.tls.Key, "coord-key", "", "`FILE` with the key of that certificate")
 	_ = cmd.RegisterFlagCompletionFunc("restart", cobra.FixedCompletions([]string{string(node.All), string(node.One)}, cobra.ShellCompDirectiveNoFileComp)) // it is a flag
 }
 

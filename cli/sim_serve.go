@@ -71,7 +71,7 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.Float64Var(&s.reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already; a trace with hash_ids says it itself")
 	fl.Float64Var(&s.tier, "tier", 0, "`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
 	fl.Float64Var(&s.factor, "factor", 0, "decode steps of a server over the sum of their kernels, instead of the engine's `FACTOR`")
-	fl.Float64Var(&s.compute, "compute", 0, "the same `FACTOR` of what prompts add")
+	fl.Float64Var(&s.compute, "compute", 0, "the same for what prompts add to a step: `FACTOR`")
 	fl.Float64Var(&s.ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&s.tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&s.price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")

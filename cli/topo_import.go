@@ -31,7 +31,7 @@ func newTopoImport() *cobra.Command {
 		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
 the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
 nothing and which every verb takes as CLUSTER. Rates that the text does not state
-are shown as unknown; --link says what they are.`,
+are shown as unknown; --link states them.`,
 		Example: `  weft topo import --from nccl-xml topo.xml
   nvidia-smi topo -m | weft topo import --from nvidia-smi -
   ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json
@@ -76,7 +76,7 @@ are shown as unknown; --link says what they are.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "dialect: "+strings.Join(dialectNames(false), ", "))
-	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate the text does not state, such as `ndr`")
+	cmd.Flags().StringVar(&link, "link", "", "the rate of links for which the text states none, such as `ndr`")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the graph to, as JSON")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole graph as JSON")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialectNames(false), cobra.ShellCompDirectiveNoFileComp))

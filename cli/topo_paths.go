@@ -60,7 +60,7 @@ func newTopoPaths() *cobra.Command {
 	}
 	p.register(cmd)
 	cmd.Flags().StringVar(&size, "size", "64MiB", "rank by the time a message of this `SIZE` takes")
-	cmd.Flags().StringVar(&link, "link", "", "what links are whose rate an imported topology does not state, such as `ndr`")
+	cmd.Flags().StringVar(&link, "link", "", "the rate of links for which an imported topology states none, such as `ndr`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -27,8 +27,8 @@ import (
 func newXfer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "xfer",
-		Short: "Move bytes between memory, files and object stores of agents",
-		Long: `Move bytes between memory, files and objects of agents that come and go: with leases, deadlines, checksums,
+		Short: "Move bytes between memory, files and object stores of processes",
+		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
 notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
   weft xfer explain host host`,
@@ -407,7 +407,7 @@ the cluster's token.`,
 		},
 	}
 	cmd.Flags().StringVar(&etcd, "etcd", "", "`HOST:PORT,...` of the etcd in which it published itself")
-	cmd.Flags().StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd under which agents lie")
+	cmd.Flags().StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -487,7 +487,7 @@ open the description, or meet it at an address. Every notice is a line after tha
 	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
 	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
 	f.StringVar(&etcd, "etcd", "", "publish the description in the etcd at `HOST:PORT,...` while the agent lives")
-	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd under which agents lie")
+	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
 	f.BoolVar(&bare, "bare", false, "answer bare sockets, too, for comparisons")
 	f.BoolVar(&quiet, "quiet", false, "print no notices")
 	f.BoolVar(&buffered, "buffered", false, "files through the page cache")
@@ -563,11 +563,17 @@ func newXferShare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "share",
 		Short: "An all-reduce beside transfers of each class over one link: do they keep to the rule?",
-		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside transfers of each class without the rule of classes and
-with it, and beside bulk transfers that keep to --limit. By the rule transfers of class latency send as many bytes as collectives do meanwhile, bulk a
-quarter, background a sixteenth ('by its' is what they sent, by the bytes of the all-reduces); it ends with 1 if one sent more. With --classes it times small writes of class latency beside
-bulk writes of the same agent and beside all-reduces. Where loopback is faster than the processors,
-processors are what is shared; in a network namespace whose loopback is shaped it is the link.`,
+		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside
+transfers of each class without the rule of classes and with it, and beside bulk
+transfers limited to --limit. By the rule, class latency sends as many bytes as
+collectives do meanwhile, bulk a quarter, background a sixteenth. Column 'by its' is
+bytes of transfers over bytes of all-reduces. Exit code 1 if a class sent more.
+
+--classes times small writes of class latency beside bulk writes of the same agent and
+beside all-reduces.
+
+On a plain loopback the processors are shared, not the link; use a network namespace
+whose loopback is shaped (docs/transfers.md).`,
 		Example: `  weft xfer share --limit 50MB/s
   weft xfer share --classes --limit 20MB/s
   weft xfer share --size 4M --limit 200MB/s --json`,
