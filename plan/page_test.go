@@ -96,72 +96,104 @@ func accuracyPage(t testing.TB, rows []scored) string {
 const measuredElsewhere = `
 ## Kernels
 
-Matrix products with every point left out of what predicts it: median 2.6 to 4.8%, p90 9.3 to 13.8% over seven tables (A100, H100, B200; bf16, fp8, fp4). With all
-points of the same weights left out: 2.8 to 5.4% and 10.6 to 15.8%. Attention over prompts 2.9 to 3.9%, of a new token 3.1 to 4.7%. ` + "`" + `go test -v ./plan/kernel` + "`" + ` prints them.
+Matrix products, every point left out of what predicts it: median 2.6 to 4.8%, p90 9.3 to 13.8% over seven tables
+(A100, H100, B200; bf16, fp8, fp4). With all points of the same weights left out: 2.8 to 5.4% and 10.6 to 15.8%.
+Attention over prompts 2.9 to 3.9%, of a new token 3.1 to 4.7%. ` + "`" + `go test -v ./plan/kernel` + "`" + ` prints them.
 
 ## Memory
 
-134 runs of Megatron-LM's own tests on eight A100 and H100, read from their arguments (small models, 0.2 to 60 GB; Megatron logs on its last rank, so the last stage's memory is compared):
-state median 1.5% dense and 1.3% with experts (3% wanted), peak 5.0% and 3.5% (8% wanted); p90 9 and 23%, 13 and 8% (` + "`" + `go test -v -run MemoryOfMegatron ./plan` + "`" + `). Grouped matrix products of experts keep four workspaces of
-32 MiB on Hopper and of 4 MiB on A100: 134.2 and 16.9 MB lie between two pairs of tests that differ in nothing else. Which tests group them is taken from Megatron-LM's own files; before, without it, the state with experts was off by 5.1%.
-What is left: Muon's state (-36%), CUDA graphs (-25 and -50%), interleaved stages with a further-token layer (-28%), and peaks of tp 2 with pp 2 (-21%: half a GB of 2.3 that is not understood) and of four interleaved stages (+12%). Peaks that torchtitan reports (14): median 3.6%, p90 28.7%. **Peaks of BLOOM (40, of whole processes) are 18% above the prediction, nanotron's (14) 18%**: fragmentation
-and buffers of Megatron-DeepSpeed and nanotron are not modelled.
+| runs | what | median error | p90 | wanted |
+|---|---|---|---|---|
+| 134 of Megatron-LM's own tests, 8 A100 or H100, dense | state | 1.5% | 9% | 3% |
+| | peak | 5.0% | 13% | 8% |
+| the same, with experts | state | 1.3% | 23% | 3% |
+| | peak | 3.5% | 8% | 8% |
+| 14 of torchtitan | peak | 3.6% | 28.7% | |
+| 40 of BLOOM, whole processes | peak | **18% above the prediction** | | |
+| 14 of nanotron | peak | **18%** | | |
 
-Whether a step fits: all measured steps ran. Where the measurement says what is computed again, 262 of 266 (98%) are said to fit; elsewhere 320 of 321 are with full recompute, and the
-others would fit with less than that (` + "`" + `go test -v -run MeasuredStepsFit ./plan` + "`" + `). A GPU has what its driver shows: 80 GB are 85.5 billion bytes. The allocator's slack, up to 19% with FSDP, goes when memory is short and is
-no part of the verdict. Steps that ran out of memory are not among the open points, so nothing is known of verdicts that are too kind.
+Megatron-LM's tests are small models (0.2 to 60 GB); it logs on its last rank, so the last stage's memory is compared
+(` + "`" + `go test -v -run MemoryOfMegatron ./plan` + "`" + `). Grouped matrix products of experts keep four workspaces of 32 MiB on
+Hopper and of 4 MiB on A100. Known to be off: Muon's state (-36%), CUDA graphs (-25 and -50%), interleaved stages with
+a further-token layer (-28%), peaks of tp 2 with pp 2 (-21%) and of four interleaved stages (+12%). Fragmentation and
+buffers of Megatron-DeepSpeed and nanotron are not modelled.
+
+Whether a step fits: all measured steps ran. Where the measurement says what is computed again, 262 of 266 (98%) are
+said to fit; elsewhere 320 of 321 are with full recompute, and the others would fit with less than that
+(` + "`" + `go test -v -run MeasuredStepsFit ./plan` + "`" + `). A GPU has what its driver shows: 80 GB are 85.5 billion bytes. The
+allocator's slack, up to 19% with FSDP, goes when memory is short and is no part of the verdict. Steps that ran out of
+memory are not among the open points, so nothing is known of verdicts that are too kind.
 
 ## Schedules
 
-What schedules gain over 1F1B, beside 24 measured rates of Qi et al. (8 and 16 stages on A100, 24 to 128 micro-batches, models of 1.5B and 14.6B that are in
-no fit): ZB-1p median 2.8%, worst 4.0%; ZB-2p 0.3% and 1.0%; interleaved 2.6% and 5.4%, priced with sends that block, as Megatron's did in 2023 (` + "`" + `p2p=blocking` + "`" + `): three times as many of them through the NIC
-between hosts make up half of what it loses. The rates themselves are off by 0 to 2% with 8 stages and by 7 to 15% with 16 (` + "`" + `go test -v -run SchedulesBeside ./plan` + "`" + `).
+What schedules gain over 1F1B, beside 24 measured rates of Qi et al. (8 and 16 stages on A100, 24 to 128
+micro-batches, models of 1.5B and 14.6B that are in no fit; ` + "`" + `go test -v -run SchedulesBeside ./plan` + "`" + `):
+
+| schedule | median error | worst |
+|---|---|---|
+| ZB-1p | 2.8% | 4.0% |
+| ZB-2p | 0.3% | 1.0% |
+| interleaved, with sends that block, as Megatron's did in 2023 (` + "`" + `p2p=blocking` + "`" + `) | 2.6% | 5.4% |
+
+The rates themselves are off by 0 to 2% with 8 stages and by 7 to 15% with 16.
 
 `
 
 // outsideText is what is to be learned from the published steps; the tables come between its two parts.
 const outsideText = `## Published steps that are in no fit
 
-Figures of papers and of makers' pages, none of which stands behind a factor or a habit: Megatron-Bridge's pages on Llama 3.1 405B, Qwen3 235B, GPT-OSS 120B and Kimi K2, NeMo AutoModel, torchtitan
-and IBM on A100, MegaScale, MT-NLG, GLM-130B, GPT-NeoX-20B, Nemotron-4, Llama 3, DeepSeek-V3 and others. [Every row](tables/plan-outside.md) has its source, its layout as typed, and what is not stated and was assumed.
-` + "`go test -run Outside ./plan`" + ` predicts them again and fails if these tables are not what the model gives. Errors are of the step's time; a minus is a prediction that is too fast.
-Before the changes below, and typed without ` + "`tp-overlap`" + ` and ` + "`dp-overlap`" + `, the medians were 11.6% for dense Megatron, 16.3% for it on A100, 7.4% with experts, 45.6% for GPT-OSS, 4.5% for FSDP. LoRA was at 27.6%: the recipes,
-read afterwards, compute everything again, and are typed so now, as are AutoModel's other rows.
+Figures of papers and of makers' pages that stand behind no factor: Megatron-Bridge's pages on Llama 3.1 405B, Qwen3
+235B, GPT-OSS 120B and Kimi K2, NeMo AutoModel, torchtitan and IBM on A100, MegaScale, MT-NLG, GLM-130B, GPT-NeoX-20B,
+Nemotron-4, Llama 3, DeepSeek-V3 and others. [Every row](tables/plan-outside.md) has its source, its layout as typed,
+and what is not stated and was assumed. ` + "`" + `go test -run Outside ./plan` + "`" + ` predicts them again and fails if these tables
+are not what the model gives. Errors are of the step's time; a minus is a prediction that is too fast.
 `
 
 const outsideLearned = `
-What they showed, and what was changed for a reason that holds without them:
+What the model takes from them, each for a reason that holds without them:
 
-- Steps of Llama 3, Nemotron-4 and MegaScale's Megatron-LM were predicted 10 to 35% too fast. Their tensor parallel transfers are not cut up and hidden: that is Megatron's ` + "`--tp-comm-overlap`" + `, which
-  NVIDIA's own recipes turn on and which is off by itself. ` + "`tp-overlap=off`" + ` and ` + "`dp-overlap=off`" + ` say so in a layout, a script without the flags is read so, and the answer names the other figure where they differ by 3%.
-- Chips do not reach the same share of their peak. The best products that others measured are 54% of it on MI300X, 74% on V100 and 73% on GB200, beside 80% on H100 and 78% on B200: kernels are priced by that.
-- Exponentials bound attention from Hopper on: heads of 64 take two thirds of the time of heads of 128 on H100, three quarters on B200, and Blackwell Ultra computes twice as many a clock. GB300's factor for dense
-  models, which was 0.94, became 1.0.
-- Frozen weights of LoRA have no copy in fp32, and gradients of ZeRO-2 with offload lie in host memory: three verdicts on memory were wrong.
+- Llama 3, Nemotron-4 and MegaScale's Megatron-LM do not cut up and hide their tensor parallel transfers: that is
+  Megatron's ` + "`" + `--tp-comm-overlap` + "`" + `, which NVIDIA's own recipes turn on and which is off by itself. ` + "`" + `tp-overlap=off` + "`" + ` and
+  ` + "`" + `dp-overlap=off` + "`" + ` say so in a layout, a script without the flags is read so, and the answer names the other figure
+  where they differ by 3%. Without this, dense Megatron was off by 11.6% in the median.
+- Chips do not reach the same share of their peak: the best products that others measured are 54% of it on MI300X, 74%
+  on V100, 73% on GB200, 80% on H100 and 78% on B200. Kernels are priced by that.
+- Exponentials bound attention from Hopper on: heads of 64 take two thirds of the time of heads of 128 on H100, three
+  quarters on B200, and Blackwell Ultra computes twice as many a clock.
+- Frozen weights of LoRA have no copy in fp32, and gradients of ZeRO-2 with offload lie in host memory.
 
-Where it loses: **GPT-OSS is predicted 1.3 to 3 times too fast on Blackwell.** Before release 26.06 its attention with sinks had no fast kernel (the makers' page names a release that fell back and lost 40%), and
-the factor for experts on Blackwell is below 1, which no kernel is: two models stand behind it, both with more sorting of tokens and less arithmetic. Layers with experts on B200 and B300 doubled in speed between two releases
-of 2026 (Qwen3 235B: 2,644 and 5,936 tokens). AutoModel's experts are faster than the factor of dense FSDP says. Kimi K2 ran with Muon, which is not priced. Steps at a fixed batch lose 10 to 16% from 256 to 1,024 GPUs in
-MegaScale's paper, and 4% here: about a second of each step, which is not understood. V100's single GPU ran kernels of 2019, which were not fused.
+Where it loses:
 
-Where no step was measured on a GPU's generation, with its framework or in its type there, ` + "`nearest`" + ` says "no measured neighbour", and the slowest factor of what is like it is taken.
+- **GPT-OSS is predicted 1.3 to 3 times too fast on Blackwell.** Before release 26.06 its attention with sinks had no
+  fast kernel, and the factor for experts on Blackwell is below 1, which no kernel is: only two models stand behind
+  it.
+- Layers with experts on B200 and B300 doubled in speed between two releases of 2026 (Qwen3 235B: 2,644 and 5,936
+  tokens).
+- AutoModel's experts are faster than the factor of dense FSDP says. Kimi K2 ran with Muon, which is not priced.
+- Steps at a fixed batch lose 10 to 16% from 256 to 1,024 GPUs in MegaScale's paper, and 4% here.
+- V100's single GPU ran kernels of 2019, which were not fused.
 
-Whether it fits: 36 reports of runs that did (26) or ran out of memory (10), such as 70B with FSDP on eight GPUs of 80 GB, or 13B with offload on one V100, lie in plan/testdata/fit.csv: 36 verdicts are right
-(` + "`go test -v -run FitsAsReported ./plan`" + `).
+Where no step was measured on a GPU's generation, with its framework or in its type, ` + "`" + `nearest` + "`" + ` says "no measured
+neighbour", and the slowest factor of what is like it is taken.
+
+Whether it fits: plan/testdata/fit.csv has 36 reports of runs that did (26) or ran out of memory (10), such as 70B
+with FSDP on eight GPUs of 80 GB, or 13B with offload on one V100. All 36 verdicts are right
+(` + "`" + `go test -v -run FitsAsReported ./plan` + "`" + `).
 
 `
 
 // measuredBeside is the rest of what other tests measure.
 const measuredBeside = `## Choosing a layout
 
-Of the layouts that the BLOOM team tried on 384 GPUs the model would choose one that is 3.5% slower than the best measured (` + "`" + `go test -run Regret ./plan` + "`" + `).
-Nanotron published only the best layout of each of its 14 cells, so what another choice would have cost there cannot be said. The model prices these layouts 8 to 51% (median 24%) above the one it
-would choose itself with the same habits, without overlap or interleaving (` + "`go test -v -run Nanotron ./plan`" + `): mostly data parallelism with ZeRO-1 where nanotron's sweep took two pipeline stages. Its steps of small models are hardly understood here (12% off in the median), and a choice for nanotron should not rest on this model.
+Of the layouts that the BLOOM team tried on 384 GPUs the model would choose one that is 3.5% slower than the best
+measured (` + "`" + `go test -run Regret ./plan` + "`" + `). Do not choose a layout for nanotron by this model: its steps of small models
+are 12% off in the median, and it prices nanotron's 14 published layouts 8 to 51% above those it would choose itself
+(` + "`" + `go test -v -run Nanotron ./plan` + "`" + `). What another choice would have cost there was not published.
 
 ## Peers
 
-Steps on A100. The model was changed with these rows in view, so they are no blind test: attention that writes its scores and kernels started one by one are priced by what programs of that time
-do, but the 1.2 ms of host time a layer and pass were chosen from vTrain's rows, and Korthikanti's set Megatron's factor on A100 (each of its models is left out where it is predicted).
+Steps on A100. This is no blind test: 1.2 ms of host time a layer and pass were chosen from vTrain's rows, and
+Korthikanti's set Megatron's factor on A100 (each of its models is left out where it is predicted).
 
 | | points | here | the peer |
 |---|---|---|---|
@@ -169,6 +201,7 @@ do, but the 1.2 ms of host time a layer and pass were chosen from vTrain's rows,
 | Narayanan et al., 1.7B to 1T on 32 to 3,072 GPUs | 10 | mean 4.3%, median 5.3%, p90 8.0% | |
 | vTrain, GPTs of 0.2B to 1.4B on one host | 360 of 1,440 | mean 12.6%, median 10.5% | vTrain: mean 8.4%, with every kernel measured on the same GPU before |
 
-Megatron-DeepSpeed on the same GPU is 1.3 times slower than Megatron-LM (BLOOM above; 126 beside 163 TFLOP/s for the 530B model in the two papers), so the two have factors of their own. vTrain's rows of
-four and more sequences of a small model are 15 to 30% slower than predicted: its vector work is not understood here.
+Megatron-DeepSpeed on the same GPU is 1.3 times slower than Megatron-LM (126 beside 163 TFLOP/s for the 530B model in
+the two papers), so the two have factors of their own. vTrain's rows of four and more sequences of a small model are
+15 to 30% slower than predicted.
 `
