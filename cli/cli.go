@@ -44,6 +44,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if errors.As(err, new(finding)) {
 		return 1
 	}
+	if strings.Contains(err.Error(), "arg(s)") { // cobra counts arguments and does not say which they are
+		fmt.Fprintf(stderr, "Usage: %s\n", cmd.UseLine())
+	}
 	fmt.Fprintf(stderr, "Try '%s --help'.\n", cmd.CommandPath())
 	return 2
 }

@@ -113,7 +113,11 @@ func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluste
 			if strings.ContainsAny(arg, "/.") {
 				return nil, fmt.Errorf("no file %q", arg)
 			}
-			return cluster.Preset(arg, params)
+			c, err := cluster.Preset(arg, params)
+			if err != nil && strings.HasPrefix(err.Error(), "unknown preset") {
+				err = fmt.Errorf("%q is no file here: %w", arg, err)
+			}
+			return c, err
 		}
 	}
 	if len(params) > 0 {
