@@ -61,7 +61,7 @@ const (
 const TTL = time.Second
 
 // OneHost is the term of a lease in a job on one host, which has the coordinator,
-// too: the launcher there sees ranks end or hang itself, no other host can be silent,
+// too: the agent there sees ranks end or hang itself, no other host can be silent,
 // and a machine that stands still for a second or two must not cost all ranks their
 // places.
 const OneHost = 5 * time.Second

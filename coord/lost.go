@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ManyHosts is the term of workers' leases in a job of many hosts, whose launchers
+// ManyHosts is the term of workers' leases in a job of many hosts, whose agents
 // observe one another (package elastic/observe) and report a lost host long before
 // a lease ends. Leases of a second would cost the coordinator four renewals a
 // second for each worker.

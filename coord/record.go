@@ -30,7 +30,7 @@ type Worker struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
 	Address string    `json:"address"`         // host:port at which it can be reached; rank 0's is where the others meet
-	Agent   string    `json:"agent,omitempty"` // of its host, as the other launchers reach it; "" if that one takes no part in observing
+	Agent   string    `json:"agent,omitempty"` // of its host, as the other agents reach it; "" if that one takes no part in observing
 	State   State     `json:"state"`
 	Step    uint64    `json:"step,omitempty"` // done last
 	Pace    int64     `json:"pace,omitempty"` // of a step, in nanoseconds
