@@ -16,8 +16,8 @@ import (
 // Calls of one communicator are carried out in the order in which they were made.
 // Whatever goes wrong is told by Wait, also if the call was wrong in itself.
 type Handle struct {
-	ctx  context.Context      // of the call
-	by   atomic.Pointer[Comm] // whose queue it is in; nil if it never was in one
+	ctx  context.Context       // of the call
+	by   atomic.Pointer[queue] // that it is in; nil if it never was in one
 	done chan struct{}
 	err  error
 }
@@ -78,11 +78,11 @@ func (h *Handle) Wait(ctx context.Context) error {
 
 // carryOut carries out what is queued up to this call, if that waits for somebody to do it.
 func (h *Handle) carryOut() bool {
-	c := h.by.Load()
-	if c == nil || !c.claim() {
+	q := h.by.Load()
+	if q == nil || !q.claim() {
 		return false
 	}
-	c.work(h)
+	q.work(h)
 	<-h.done // it may have been over before
 	return true
 }

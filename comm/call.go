@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -10,6 +9,7 @@ import (
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/chunks"
+	"github.com/weft-fabric/weft/comm/internal/group"
 	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
 	"github.com/weft-fabric/weft/comm/internal/script"
@@ -63,7 +63,7 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 			c.before = o.Sig
 			c.flight.End(plan.Inline, 0, true, &o.Steps, nil)
 			if c.flight.Publish(true) {
-				go c.work(nil)
+				go c.queue.work(nil)
 			}
 			raised.Settled()
 			return nil
@@ -77,7 +77,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	if f := c.failed.Load(); f != nil {
 		return f
 	}
-	if err := c.check(r, factor); err != nil {
+	if err := checkRequest(r, c.Size(), factor); err != nil {
 		return c.refused(err)
 	}
 	p, err := c.library.find(r, asked)
@@ -105,7 +105,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	}
 	o.mixed = signature(&o.Call)
 	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil
-	c.layOut(o)
+	o.layOut(c.group)
 	o.starts = plan.Start(&o.Plan)
 	if p.levels != nil {
 		o.starts = plan.Levels
@@ -114,7 +114,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 }
 
 // layOut works out where the chunks of the program lie, and the inline form if the operation has one.
-func (c *Comm) layOut(o *current) {
+func (o *current) layOut(g *group.Group) {
 	p := o.prepared
 	o.OutOnly, o.inline = nil, nil
 	if o.Counts != nil {
@@ -123,7 +123,7 @@ func (c *Comm) layOut(o *current) {
 			l := chunks.New(p.program, o.Type.Size(), 0, o.Theirs)
 			o.OutOnly = &l
 		}
-		o.Plan = shared.Asks(&o.Op, c.group)
+		o.Plan = shared.Asks(&o.Op, g)
 		return
 	}
 	fresh := p.layout.Size != o.Type.Size() || p.layout.Count != o.Count
@@ -132,12 +132,12 @@ func (c *Comm) layOut(o *current) {
 		p.script.Relaid()
 	}
 	o.Chunks = p.layout
-	o.Plan = shared.Asks(&o.Op, c.group)
+	o.Plan = shared.Asks(&o.Op, g)
 	if plan.Start(&o.Plan) != plan.Inline {
 		return
 	}
 	if p.inline == nil || fresh && p.layout.Per > 1 { // else it is that of other types of as many bytes, too
-		p.inline = shared.NewInline(&o.Op, c.Rank())
+		p.inline = shared.NewInline(&o.Op, g.Rank)
 	}
 	o.inline = p.inline
 }
@@ -149,7 +149,7 @@ func (c *Comm) run(letGo bool) error {
 	}
 	err := c.runJudged()
 	if letGo {
-		c.letGo()
+		c.queue.letGo()
 	}
 	return err
 }
@@ -172,7 +172,8 @@ func (c *Comm) carryOut(letGo bool) error {
 	var err error
 	switch o.Mode = o.starts; o.Mode {
 	case plan.Alone:
-		c.alone(o)
+		c.begin(o, c.group.Watch.Look())
+		o.alone()
 	case plan.Inline:
 		err = c.shared.RunInline(&o.Op, o.inline)
 	case plan.Script:
@@ -194,7 +195,7 @@ func (c *Comm) carryOut(letGo bool) error {
 	c.flight.End(o.Mode, o.Entered, atOnce, &o.Steps, err)
 	raised := c.group.Waiter.Raised() // the waiter is another one's to use once this one lets go
 	if c.flight.Publish(letGo) {
-		go c.work(nil)
+		go c.queue.work(nil)
 	}
 	raised.Settled()
 	if err != nil {
@@ -246,8 +247,7 @@ func (c *Comm) runScript(o *current) error {
 }
 
 // alone is every operation of a single rank.
-func (c *Comm) alone(o *current) {
-	c.begin(o, c.group.Watch.Look())
+func (o *current) alone() {
 	if len(o.Out) == 0 || len(o.In) == 0 || o.Request.Op == sched.Barrier {
 		return
 	}
@@ -273,8 +273,8 @@ func numbered(h, v uint64) uint64 {
 	return h ^ h>>32
 }
 
-// check tells what is wrong with a call before anybody else hears of it.
-func (c *Comm) check(r *request, factor float64) error {
+// checkRequest tells what is wrong with a call before anybody else hears of it.
+func checkRequest(r *request, ranks int, factor float64) error {
 	if r.Reduce != 0 || r.Op == sched.AllReduce || r.Op == sched.ReduceScatter || r.Op == sched.Reduce {
 		if err := reduce.Check(r.Type, r.Reduce); err != nil {
 			return err
@@ -285,11 +285,11 @@ func (c *Comm) check(r *request, factor float64) error {
 			}
 		}
 	}
-	if r.Op.Rooted() && (r.Root < 0 || r.Root >= c.Size()) {
-		return fmt.Errorf("%s: root %d is no rank of a communicator of %d", r.Op, r.Root, c.Size())
+	if r.Op.Rooted() && (r.Root < 0 || r.Root >= ranks) {
+		return fmt.Errorf("%s: root %d is no rank of a communicator of %d", r.Op, r.Root, ranks)
 	}
-	if len(r.Counts) > 0 && len(r.Counts) != c.Size() {
-		return fmt.Errorf("%s: %d counts for %d ranks", r.Op, len(r.Counts), c.Size())
+	if len(r.Counts) > 0 && len(r.Counts) != ranks {
+		return fmt.Errorf("%s: %d counts for %d ranks", r.Op, len(r.Counts), ranks)
 	}
 	for i, k := range r.Counts {
 		if k < 0 {
@@ -329,7 +329,7 @@ func elements[T Element](b []byte, n int) []T {
 func (c *Comm) refuse(err error) error {
 	if c.failed.Load() == nil && c.flight.Take() {
 		_ = c.refused(err)
-		c.letGo()
+		c.queue.letGo()
 	}
 	return err
 }
@@ -348,20 +348,6 @@ func (c *Comm) refused(err error) error {
 func (c *Comm) makeGood() {
 	if c.refusal == c.seq {
 		c.spread(0)
-	}
-}
-
-// spread writes on the boards of the others which operation this rank refused; 0 for none.
-func (c *Comm) spread(seq uint64) {
-	word := board.Refusal(c.Rank(), seq)
-	for i, b := range c.group.Boards {
-		switch {
-		case i == c.Rank():
-		case b != nil:
-			b.Refuse(word)
-		case c.group.Alive(i) == nil:
-			c.world.verbs.write(c.group.Members[i], c.keys[i]+board.RefusalAt, binary.LittleEndian.AppendUint64(nil, word))
-		}
 	}
 }
 

@@ -76,20 +76,13 @@ import (
 // same ones in the same order. It is safe to use from several goroutines, but
 // then their order is not known to the other ranks.
 type Comm struct {
-	world   *world
+	peers
 	id      uint32
 	epoch   uint32
-	group   *group.Group
-	keys    []transport.Key // of the members' boards, where they are not seen
 	library library
 	flight  *Flight
 	failed  atomic.Pointer[Failure]
-
-	mu        sync.Mutex // guards the queue
-	queue     []*queued
-	unclaimed atomic.Bool // what is queued waits for somebody to carry it out: AtWait
-	armed     atomic.Bool // afterAll will look after it
-	afterAll  *time.Timer // guarded by mu
+	queue   queue
 
 	// What follows is owned by whoever carries operations out (queue.go).
 	seq     uint64         // of the last operation that was given a number
@@ -100,6 +93,7 @@ type Comm struct {
 	scripts *script.Runner // made when first used
 
 	probing  probing
+	mu       sync.Mutex               // of those that make what follows
 	messages atomic.Pointer[messages] // point to point, made when first used
 	mail     atomic.Pointer[mail]     // with tags, made when first used
 
@@ -260,9 +254,9 @@ func (c *Comm) Close() error {
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	}
-	c.own() // what is queued ends with the error above
+	c.queue.own() // what is queued ends with the error above
 	c.world.tellers.wait()
-	defer c.letGo()
+	defer c.queue.letGo()
 	return c.release()
 }
 
@@ -295,19 +289,7 @@ func (c *Comm) release() error {
 	if c.shared != nil {
 		old.stages = append(c.shared.Buffers(), c.library.tables...)
 	}
-	// Ranks of other hosts that talk to this one hear that its endpoint is closed.
-	alone := c.last()
-	for i, b := range g.Boards {
-		switch {
-		case i == g.Rank, b == nil && alone:
-		case b != nil:
-			b.LetGo(g.Rank)
-		case g.Alive(i) == nil:
-			if at, bit := board.LetGoBit(g.Rank); bit != 0 {
-				c.world.verbs.add(g.Members[i], c.keys[i]+transport.Key(at), bit)
-			}
-		}
-	}
+	c.leave(c.last())
 	g.Boards = nil
 	w.mu.Lock()
 	w.retired = append(w.retired, old)
@@ -377,7 +359,8 @@ func (w *world) newComm(epoch uint32) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Comm{world: w, epoch: epoch, keys: make([]transport.Key, 1), flight: flight.New(0, w.cfg.Flight)}
+	c := &Comm{peers: peers{world: w, keys: make([]transport.Key, 1)}, epoch: epoch, flight: flight.New(0, w.cfg.Flight)}
+	c.queue.flight, c.queue.carryOut = c.flight, c.carryOutQueued
 	c.flight.SetLinks(&w.events)
 	if can := w.ep.Can(); !can.SharedMemory || can.OneProcess { // else it has a handle, and there are fewer keys than communicators may be
 		if c.keys[0], err = w.ep.Verbs().Key(b); err != nil {
@@ -420,34 +403,6 @@ func (c *Comm) setWaiter() {
 	if g.Host.Crowded = g.Host.Full; !g.Host.Crowded {
 		g.Waiter.Late = func() { g.Affinity.Spread(g) }
 	}
-}
-
-// address is where the own board lies for the others.
-func (c *Comm) address() board.Address {
-	a := board.Address{Key: c.keys[c.Rank()]}
-	if m := c.world.memory(); m != nil {
-		a.Handle, _ = m.Handle(c.group.Mine())
-	}
-	return a
-}
-
-// meet takes in where the boards of the members are.
-func (c *Comm) meet(at []board.Address) error {
-	for i, a := range at {
-		if i == c.Rank() {
-			continue
-		}
-		c.keys[i] = a.Key
-		if c.world.mem == nil {
-			continue
-		}
-		m, err := c.group.At(i, a.Handle, board.Size)
-		if err != nil {
-			return fmt.Errorf("memory of rank %d: %w", i, err)
-		}
-		c.group.Boards[i] = m
-	}
-	return nil
 }
 
 // asError is a failure as an error: nil stays nil.

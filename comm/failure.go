@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/blame"
@@ -100,6 +98,11 @@ func (f *Failure) Is(target error) bool {
 	return target == kindTable[f.Kind].err || f.Kind == Timeout && target == context.DeadlineExceeded
 }
 
+// notice is a failure as other ranks are told of it.
+func (f *Failure) notice(from int) *board.Notice {
+	return &board.Notice{From: from, Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error()}
+}
+
 // fail marks the communicator as failed, tells the others, and gives the error of the operation under way.
 func (c *Comm) fail(err error) error { return c.failIn(err, c.cur.Call) }
 
@@ -129,7 +132,7 @@ func (c *Comm) failIn(err error, call calls.Call) error {
 		return f
 	}
 	if c.above == nil { // else that tells, in its own numbers
-		c.tell(f)
+		c.peers.tell(f.notice(c.Rank()))
 	}
 	return f
 }
@@ -182,7 +185,7 @@ func (c *Comm) Abort(why error) {
 	}
 	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("aborted: %w", why)}
 	if c.failed.CompareAndSwap(nil, f) {
-		c.tell(f)
+		c.peers.tell(f.notice(c.Rank()))
 		c.dump(f)
 	}
 	c.world.mu.Lock()
@@ -197,7 +200,7 @@ func (c *Comm) Abort(why error) {
 func (c *Comm) failWith(p *Comm) {
 	if f := p.failed.Load(); f != nil && c.Size() > 1 {
 		if own := c.inherited(f, p); c.failed.CompareAndSwap(nil, own) {
-			c.tell(own)
+			c.peers.tell(own.notice(c.Rank()))
 		}
 	}
 }
@@ -214,15 +217,6 @@ func (c *Comm) inherited(f *Failure, p *Comm) *Failure {
 		}
 	}
 	return own
-}
-
-// inAll is a rank's number among all ranks of the process's Join.
-func (c *Comm) inAll(rank int) int {
-	m := c.group.Members[rank]
-	if c.world.mates != nil {
-		m = c.world.mates[m]
-	}
-	return m
 }
 
 // abortedAbove is word that a communicator was aborted which this one was split from, or nil.
@@ -247,98 +241,6 @@ func (c *Comm) Err() error {
 		return f
 	}
 	return nil
-}
-
-// tell leaves a notice of a failure with every other member.
-func (c *Comm) tell(f *Failure) {
-	n := board.Notice{From: c.Rank(), Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error()}
-	body := n.Body()
-	if c.world.mem == nil {
-		c.tellFar(body)
-		return
-	}
-	for i, b := range c.group.Boards {
-		if i != c.Rank() && b != nil && c.group.Alive(i) == nil {
-			n.Leave(b, body)
-		}
-	}
-}
-
-// A rank that failed waits for a moment until the others have taken its notice, and goes on
-// telling those that have not answered for longer: a packet that is lost takes 200 ms.
-const (
-	moment  = 100 * time.Millisecond
-	telling = 2 * time.Second
-)
-
-// tellFar is tell where boards are not seen. Close waits for what goes on after it.
-func (c *Comm) tellFar(body []byte) {
-	told, tellers := make(chan struct{}, c.Size()), 0
-	for i := range c.group.Members {
-		if i != c.Rank() && c.group.Alive(i) == nil && !c.state(i).Stopped() {
-			tellers++
-			c.world.tellers.start(func() {
-				c.tellOne(i, body)
-				told <- struct{}{}
-			})
-		}
-	}
-	timer := time.NewTimer(moment)
-	defer timer.Stop()
-	for range tellers {
-		select {
-		case <-told:
-		case <-timer.C:
-			return
-		}
-	}
-}
-
-// tellers are goroutines that tell other ranks of a failure.
-type tellers struct {
-	mu   sync.Mutex
-	none sync.Cond
-	n    int
-}
-
-func (t *tellers) start(f func()) {
-	t.mu.Lock()
-	t.n++
-	t.mu.Unlock()
-	go func() {
-		f()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.n--; t.n == 0 {
-			t.none.Broadcast()
-		}
-	}()
-}
-
-// wait returns when all have ended: after the time for telling at most.
-func (t *tellers) wait() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.n > 0 {
-		t.none.Wait()
-	}
-}
-
-// tellOne leaves a notice with a rank. The first to claim the notice of a rank writes it. A claim
-// must not be left without a notice: nobody else could tell that rank any more.
-func (c *Comm) tellOne(rank int, body []byte) {
-	v, to, at := &c.world.verbs, c.group.Members[rank], c.keys[rank]
-	end := time.Now().Add(telling)
-	var was uint64
-	t, err := v.raw.CompareSwap(to, at+board.NoticeAt, 0, board.Writing, &was)
-	if err != nil || v.wait(t, telling) != nil || was != 0 {
-		return
-	}
-	v.write(to, at+board.NoticeBody, body)
-	t, err = v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(c.Rank()+1), new(uint64))
-	if err == nil {
-		_ = v.wait(t, time.Until(end)) // this rank may be about to end
-	}
 }
 
 // heard is a failure that another rank left a notice of, or nil.

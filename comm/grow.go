@@ -82,9 +82,9 @@ func (c *Comm) Grow(ctx context.Context, g Growth) (*Comm, error) {
 	cfg.Rank, cfg.Size, cfg.Listener, cfg.Links = c.Rank(), c.Size()+g.Newcomers, nil, c.Links()
 	word := growWord{Invitation: Invitation{First: c.Size(), Size: cfg.Size}}
 	if c.Rank() == 0 {
-		word.Err = c.invite(ctx, &g, &word.Invitation, &cfg)
+		word.Err = invite(ctx, &g, &word.Invitation, &cfg)
 	}
-	if err := c.spreadWord(ctx, &word); err != nil {
+	if err := spreadWord(ctx, c, &word); err != nil {
 		if cfg.Listener != nil {
 			_ = cfg.Listener.Close()
 		}
@@ -105,7 +105,7 @@ func (c *Comm) Grow(ctx context.Context, g Growth) (*Comm, error) {
 }
 
 // invite listens for newcomers and invites them; it gives what went wrong.
-func (c *Comm) invite(ctx context.Context, g *Growth, i *Invitation, cfg *Config) string {
+func invite(ctx context.Context, g *Growth, i *Invitation, cfg *Config) string {
 	at := g.Listen
 	if at == "" {
 		host, _, err := net.SplitHostPort(cfg.Addr)
@@ -138,7 +138,7 @@ func (c *Comm) invite(ctx context.Context, g *Growth, i *Invitation, cfg *Config
 }
 
 // spreadWord hands rank 0's word to all members.
-func (c *Comm) spreadWord(ctx context.Context, w *growWord) error {
+func spreadWord(ctx context.Context, c *Comm, w *growWord) error {
 	text := make([]byte, growSize)
 	if c.Rank() == 0 {
 		if len(w.Err) > growError { // the others wait for a word: it is cut rather than not said

@@ -57,9 +57,9 @@ func (w *world) memory() transport.Memory {
 
 // enter takes a communicator that is alone so far to the world in which its members reach
 // one another best. Members are ranks of the world it is in.
-func (c *Comm) enter(members []int) {
-	c.group.Members = members
-	w := c.world
+func (p *peers) enter(members []int) {
+	p.group.Members = members
+	w := p.world
 	if w.inside == nil {
 		return
 	}
@@ -76,9 +76,9 @@ func (c *Comm) enter(members []int) {
 		for i, m := range members {
 			list[i] = slices.Index(w.inside.mates, m)
 		}
-		c.world, c.group.Members = w.inside, list
+		p.world, p.group.Members = w.inside, list
 	case apart:
-		c.world = w.across
+		p.world = w.across
 	}
 }
 

@@ -164,7 +164,7 @@ type Notice struct {
 // Notices gives those that came and were not taken yet, and returns at once.
 // Notices belong to the process, not to one communicator.
 func (c *Comm) Notices() []Notice {
-	v := c.pollNotices()
+	v := c.world.verbs.pollNotices()
 	defer v.mu.Unlock()
 	list := make([]Notice, len(v.notices))
 	v.take(list)
@@ -173,14 +173,13 @@ func (c *Comm) Notices() []Notice {
 
 // TakeNotices is Notices for callers whose room is limited: it fills list and returns how many it took. The others stay.
 func (c *Comm) TakeNotices(list []Notice) int {
-	v := c.pollNotices()
+	v := c.world.verbs.pollNotices()
 	defer v.mu.Unlock()
 	return v.take(list)
 }
 
 // pollNotices looks for new ones; the lock is held when it returns.
-func (c *Comm) pollNotices() *verbs {
-	v := &c.world.verbs
+func (v *verbs) pollNotices() *verbs {
 	v.mu.Lock()
 	v.poll()
 	return v

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/reduce"
 )
-
-// Whose turn it is to carry operations out is in the flight recorder's word. Whoever takes it from idle to running carries them
-// out, and owns what is not guarded otherwise.
 
 // queued is a call that waits for its turn.
 type queued struct {
@@ -43,26 +42,6 @@ func AtWait() Option { return Option{atWait: true} }
 // untilLate is how long a call waits for its caller to carry it out.
 const untilLate = 100 * time.Microsecond
 
-// offer lets whoever waits first carry out what is queued, or a goroutine after a while. The caller holds mu.
-func (c *Comm) offer() {
-	c.unclaimed.Store(true)
-	switch {
-	case !c.armed.CompareAndSwap(false, true): // it looks after this one, too
-	case c.afterAll == nil:
-		c.afterAll = time.AfterFunc(untilLate, func() {
-			c.armed.Store(false)
-			if c.claim() {
-				c.work(nil)
-			}
-		})
-	default:
-		c.afterAll.Reset(untilLate)
-	}
-}
-
-// claim reports whether what is queued is the caller's to carry out.
-func (c *Comm) claim() bool { return c.unclaimed.Load() && c.unclaimed.CompareAndSwap(true, false) }
-
 // do carries out a call, now or when its turn comes.
 func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
 	if len(opts) > 0 || !c.flight.Take() {
@@ -77,7 +56,7 @@ func (c *Comm) do(ctx context.Context, r *request, opts []Option) error {
 // doNow carries out a call; it is the caller's turn, which ends with it.
 func (c *Comm) doNow(ctx context.Context, r *request, asked want, factor float64) error {
 	if err := c.start(ctx, r, asked, factor); err != nil {
-		c.letGo()
+		c.queue.letGo()
 		return err
 	}
 	return c.run(true)
@@ -107,38 +86,84 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	if own == nil {
 		q.handle = newHandle(ctx)
 	}
-	c.mu.Lock()
-	c.queue = append(c.queue, q)
-	q.handle.by.Store(c)
-	switch idle := c.flight.Turn(flight.Queued) == flight.Idle; {
-	case idle && q.atWait:
-		c.offer()
-	case idle, own != nil && !q.atWait && c.claim():
-		go c.work(nil)
-	}
-	c.mu.Unlock()
+	c.queue.add(q, own != nil)
 	if own == nil {
 		return q.handle.waitAsking(ctx)
 	}
 	return nil
 }
 
+// carryOutQueued carries out a call whose turn has come.
+func (c *Comm) carryOutQueued(q *queued) error {
+	if err := c.start(q.ctx, &q.request, q.want, q.factor); err != nil {
+		return err
+	}
+	return c.run(false)
+}
+
+// queue has the calls of a communicator that wait for their turn. Whose turn it is to carry operations out is in the flight recorder's
+// word. Whoever takes it from idle to running carries them out, and owns what is not guarded otherwise.
+type queue struct {
+	flight   *Flight
+	carryOut func(*queued) error
+
+	mu        sync.Mutex
+	calls     []*queued
+	unclaimed atomic.Bool // they wait for somebody to carry them out: AtWait
+	armed     atomic.Bool // afterAll will look after them
+	afterAll  *time.Timer // guarded by mu
+}
+
+// add queues a call, which somebody waits for or has started.
+func (q *queue) add(x *queued, started bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calls = append(q.calls, x)
+	x.handle.by.Store(q)
+	switch idle := q.flight.Turn(flight.Queued) == flight.Idle; {
+	case idle && x.atWait:
+		q.offer()
+	case idle, started && !x.atWait && q.claim():
+		go q.work(nil)
+	}
+}
+
+// offer lets whoever waits first carry out what is queued, or a goroutine after a while. The caller holds mu.
+func (q *queue) offer() {
+	q.unclaimed.Store(true)
+	switch {
+	case !q.armed.CompareAndSwap(false, true): // it looks after this one, too
+	case q.afterAll == nil:
+		q.afterAll = time.AfterFunc(untilLate, func() {
+			q.armed.Store(false)
+			if q.claim() {
+				q.work(nil)
+			}
+		})
+	default:
+		q.afterAll.Reset(untilLate)
+	}
+}
+
+// claim reports whether what is queued is the caller's to carry out.
+func (q *queue) claim() bool { return q.unclaimed.Load() && q.unclaimed.CompareAndSwap(true, false) }
+
 // letGo ends the caller's turn.
-func (c *Comm) letGo() {
-	if c.flight.LetGo() {
-		go c.work(nil)
+func (q *queue) letGo() {
+	if q.flight.LetGo() {
+		go q.work(nil)
 	}
 }
 
 // own waits until what is queued is done and makes it the caller's turn.
-func (c *Comm) own() {
-	for !c.flight.Take() {
-		c.mu.Lock()
+func (q *queue) own() {
+	for !q.flight.Take() {
+		q.mu.Lock()
 		var last *Handle
-		if n := len(c.queue); n > 0 {
-			last = c.queue[n-1].handle
+		if n := len(q.calls); n > 0 {
+			last = q.calls[n-1].handle
 		}
-		c.mu.Unlock()
+		q.mu.Unlock()
 		if last != nil {
 			_ = last.wait()
 		} else {
@@ -149,37 +174,33 @@ func (c *Comm) own() {
 
 // work carries out what is queued, in order, until nothing is, or the last call of interest is over: another goroutine goes on then.
 // It is started by whoever takes the turn from idle or running to queued, and ends with idle.
-func (c *Comm) work(last *Handle) {
+func (q *queue) work(last *Handle) {
 	for over := false; ; {
-		c.mu.Lock()
-		if len(c.queue) == 0 {
-			c.flight.Turn(flight.Idle)
-			c.mu.Unlock()
+		q.mu.Lock()
+		if len(q.calls) == 0 {
+			q.flight.Turn(flight.Idle)
+			q.mu.Unlock()
 			return
 		}
 		if over {
-			c.mu.Unlock()
-			go c.work(nil)
+			q.mu.Unlock()
+			go q.work(nil)
 			return
 		}
-		q := c.queue[0]
-		c.queue = c.queue[1:]
-		c.mu.Unlock()
-		err := c.start(q.ctx, &q.request, q.want, q.factor)
-		if err == nil {
-			err = c.run(false)
-		}
-		q.handle.end(err)
-		over = q.handle == last
+		next := q.calls[0]
+		q.calls = q.calls[1:]
+		q.mu.Unlock()
+		next.handle.end(q.carryOut(next))
+		over = next.handle == last
 	}
 }
 
 // behind is why the context of a call ended that waits for the one under way.
-func (c *Comm) behind() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, q := range c.queue {
-		if err := q.ctx.Err(); err != nil {
+func (q *queue) behind() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, x := range q.calls {
+		if err := x.ctx.Err(); err != nil {
 			return err
 		}
 	}

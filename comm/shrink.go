@@ -32,7 +32,8 @@ import (
 // stopped. The boards of the others tell what was decided without them: in shared memory they stay when their ranks end. Ranks of
 // one host that share no memory have a ledger instead: a record is chosen once it stands there, and the first one counts.
 type shrink struct {
-	c     *Comm
+	*peers
+	id    uint32 // of the communicator
 	ctx   context.Context
 	next  board.Address // of this rank's next board
 	epoch uint64        // that begins
@@ -61,16 +62,15 @@ const stagger = 50 * time.Millisecond
 
 // agree gives the ranks that are in, the new communicator's number, and where the ranks' next boards are.
 func (s *shrink) agree() (members []int, id uint32, at []board.Address, err error) {
-	c := s.c
-	if c.Size() > board.MaxShrink {
-		return nil, 0, nil, fmt.Errorf("%d ranks are too many to shrink; the most are %d", c.Size(), board.MaxShrink)
+	if len(s.group.Members) > board.MaxShrink {
+		return nil, 0, nil, fmt.Errorf("%d ranks are too many to shrink; the most are %d", len(s.group.Members), board.MaxShrink)
 	}
 	s.began, s.wants = clock.Now(), map[int]board.Address{}
 	s.grace = min(Grace, time.Duration(s.end-s.began)/2)
-	c.group.Mine().Propose(s.epoch, s.next)
+	s.group.Mine().Propose(s.epoch, s.next)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		began := clock.Now()
-		boards := c.allBoards()
+		boards := s.allBoards()
 		s.looked = max(s.looked, clock.Now()-began)
 		s.look(boards)
 		record := chosenOf(boards)
@@ -78,8 +78,8 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 			record = s.attempt(boards)
 		}
 		if record != nil {
-			c.group.Mine().WriteOwn(record.Encode()) // for those that cannot read it elsewhere
-			if !record.Has(c.Rank()) {
+			s.group.Mine().WriteOwn(record.Encode()) // for those that cannot read it elsewhere
+			if !record.Has(s.group.Rank) {
 				return nil, 0, nil, s.fails(Excluded, nil, errors.New("the other ranks went on without this one: it came too late"))
 			}
 			if members, at := s.membersOf(record); members != nil {
@@ -134,17 +134,17 @@ func chosenOf(boards []board.Board) *board.Record {
 
 // expects reports whether a rank may come: it lives and has not closed the communicator.
 func (s *shrink) expects(i int) bool {
-	return i == s.c.Rank() || s.c.group.Alive(i) == nil && !s.c.hasClosed(i)
+	return i == s.group.Rank || s.group.Alive(i) == nil && !s.hasClosed(i)
 }
 
 // turn reports whether this rank is to make an attempt now.
 func (s *shrink) turn() bool {
 	now, before, all := clock.Now(), 0, true
-	for i := range s.c.group.Members {
+	for i := range s.group.Members {
 		_, wants := s.wants[i]
 		if expected := s.expects(i); expected && !wants {
 			all = false
-		} else if expected && i < s.c.Rank() {
+		} else if expected && i < s.group.Rank {
 			before++
 		}
 	}
@@ -160,8 +160,8 @@ func (s *shrink) turn() bool {
 
 // attempt tries to have a record chosen; nil if it was not.
 func (s *shrink) attempt(boards []board.Board) *board.Record {
-	n := s.c.Size()
-	own := (s.ballot/board.Ballot(n)+1)*board.Ballot(n) + board.Ballot(s.c.Rank())
+	n := len(s.group.Members)
+	own := (s.ballot/board.Ballot(n)+1)*board.Ballot(n) + board.Ballot(s.group.Rank)
 	asks := make([]voted, n)
 	for i, b := range boards {
 		if asks[i].ok = b != nil; b != nil {
@@ -182,7 +182,7 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 		return nil
 	}
 	record.Ballot, record.Chosen = own, 0
-	s.c.group.Mine().WriteOwn(record.Encode())
+	s.group.Mine().WriteOwn(record.Encode())
 	s.write(asks, record)
 	for i := range asks {
 		asks[i].vote.Promised = own
@@ -211,11 +211,11 @@ func (s *shrink) attempt(boards []board.Board) *board.Record {
 
 // enterLedger gives the record that the ledger has, which is this one if there was none; nil if it cannot be asked.
 func (s *shrink) enterLedger(r *board.Record) *board.Record {
-	w := s.c.world
+	w := s.world
 	if w.ledger == nil {
 		return r
 	}
-	text, err := w.ledger.Decide(witness.Key{World: w.id, Comm: s.c.id, Epoch: s.epoch}, r.Encode())
+	text, err := w.ledger.Decide(witness.Key{World: w.id, Comm: s.id, Epoch: s.epoch}, r.Encode())
 	if err != nil {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (s *shrink) enterLedger(r *board.Record) *board.Record {
 // isHalf reports whether the boards that are ok are half of all, and there is a witness to decide.
 func (s *shrink) isHalf(asks []voted) bool {
 	yes, _ := s.count(asks)
-	return s.c.world.witness != nil && 2*yes == len(asks)
+	return s.world.witness != nil && 2*yes == len(asks)
 }
 
 // tied is what the witness was found to say.
@@ -239,7 +239,7 @@ type tied struct {
 
 // ask changes the vote of the witness as next says, with the record that is voted for if there is one, and reports whether that was done.
 func (s *shrink) ask(t *tied, record []byte, next func(was board.Vote) (board.Vote, bool)) bool {
-	w := s.c.world
+	w := s.world
 	ctx, cancel := context.WithTimeout(s.ctx, answer)
 	defer cancel()
 	for {
@@ -248,7 +248,7 @@ func (s *shrink) ask(t *tied, record []byte, next func(was board.Vote) (board.Vo
 		if !agrees {
 			return false
 		}
-		found, kept, err := w.witness.Swap(ctx, witness.Key{World: w.id, Comm: s.c.id, Epoch: s.epoch}, t.vote.Word(), to.Word(), record)
+		found, kept, err := w.witness.Swap(ctx, witness.Key{World: w.id, Comm: s.id, Epoch: s.epoch}, t.vote.Word(), to.Word(), record)
 		if err != nil && s.mute == nil {
 			s.muteSince = clock.Now()
 		}
@@ -273,7 +273,7 @@ type voted struct {
 
 // cast changes the votes of the boards that are to be asked as next says, which may refuse.
 func (s *shrink) cast(asks []voted, next func(was board.Vote) (board.Vote, bool)) {
-	c, v := s.c, &s.c.world.verbs
+	v := &s.world.verbs
 	type posted struct {
 		rank   int
 		ticket transport.Ticket
@@ -289,10 +289,10 @@ func (s *shrink) cast(asks []voted, next func(was board.Vote) (board.Vote, bool)
 				a.ok, a.refuses = false, true
 				return
 			}
-			b := c.group.Boards[i]
+			b := s.group.Boards[i]
 			if b == nil { // far away
 				was := new(uint64)
-				t, err := v.raw.CompareSwap(c.group.Members[i], c.keys[i]+board.VoteAt, a.vote.Word(), to.Word(), was)
+				t, err := v.raw.CompareSwap(s.group.Members[i], s.keys[i]+board.VoteAt, a.vote.Word(), to.Word(), was)
 				if a.ok = err == nil; a.ok {
 					open = append(open, posted{i, t, was})
 				}
@@ -325,23 +325,23 @@ func (s *shrink) cast(asks []voted, next func(was board.Vote) (board.Vote, bool)
 
 // write writes a record on the boards that are ok. They are no longer if that cannot be done.
 func (s *shrink) write(asks []voted, r *board.Record) {
-	c, v, text := s.c, &s.c.world.verbs, r.Encode()
+	v, text := &s.world.verbs, r.Encode()
 	tickets := make([]transport.Ticket, len(asks))
 	for i := range asks {
 		if !asks[i].ok {
 			continue
 		}
-		if b := c.group.Boards[i]; b != nil {
-			b.WriteRecord(c.Rank(), text)
+		if b := s.group.Boards[i]; b != nil {
+			b.WriteRecord(s.group.Rank, text)
 			continue
 		}
 		var err error
-		tickets[i], err = v.raw.Write(c.group.Members[i], c.keys[i]+transport.Key(board.RecordAt(c.Rank())), text)
+		tickets[i], err = v.raw.Write(s.group.Members[i], s.keys[i]+transport.Key(board.RecordAt(s.group.Rank)), text)
 		asks[i].ok = err == nil
 	}
 	end := time.Now().Add(answer)
 	for i, t := range tickets {
-		if asks[i].ok && t != 0 && !c.state(i).Stopped() {
+		if asks[i].ok && t != 0 && !s.state(i).Stopped() {
 			asks[i].ok = v.wait(t, time.Until(end)) == nil
 		}
 	}
@@ -362,7 +362,7 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 		return &r
 	}
 	if highest > 0 {
-		boards, n := s.c.allBoards(), board.Ballot(s.c.Size())
+		boards, n := s.allBoards(), board.Ballot(len(s.group.Members))
 		if r := chosenOf(boards); r != nil {
 			return r
 		}
@@ -378,11 +378,11 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 				return &r
 			}
 		}
-		if s.c.world.majority || s.c.group.Alive(by) == nil {
+		if s.world.majority || s.group.Alive(by) == nil {
 			return nil
 		}
 	}
-	r := &board.Record{ID: s.c.world.number()}
+	r := &board.Record{ID: s.world.number()}
 	for i := range s.wants {
 		if s.expects(i) {
 			r.Add(i)
@@ -394,8 +394,8 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 // enough reports whether the boards that are ok are enough to decide.
 func (s *shrink) enough(asks []voted) bool {
 	yes, no := s.count(asks)
-	if s.c.world.majority {
-		return isMajority(yes, len(asks), asks[0].ok && s.c.world.witness == nil)
+	if s.world.majority {
+		return isMajority(yes, len(asks), asks[0].ok && s.world.witness == nil)
 	}
 	return no == 0 && len(s.silent) == 0
 }
@@ -408,7 +408,7 @@ func (s *shrink) count(asks []voted) (yes, no int) {
 			yes++
 		} else if a.refuses {
 			no++
-		} else if s.c.group.Alive(i) == nil && !s.c.state(i).Stopped() {
+		} else if s.group.Alive(i) == nil && !s.state(i).Stopped() {
 			s.silent = append(s.silent, i)
 		}
 	}
@@ -427,12 +427,12 @@ func (s *shrink) membersOf(r *board.Record) (members []int, at []board.Address) 
 	if s.chosen == 0 {
 		s.chosen = now
 	}
-	for i := range s.c.group.Members {
+	for i := range s.group.Members {
 		if !r.Has(i) {
 			continue
 		}
 		next, known := s.wants[i]
-		if !known && s.c.group.Alive(i) == nil && now-s.chosen < int64(s.grace) {
+		if !known && s.group.Alive(i) == nil && now-s.chosen < int64(s.grace) {
 			return nil, nil
 		}
 		members, at = append(members, i), append(at, next)
@@ -442,34 +442,33 @@ func (s *shrink) membersOf(r *board.Record) (members []int, at []board.Address) 
 
 // over is nil, or why there is no use in going on.
 func (s *shrink) over(decided bool) error {
-	c := s.c
 	if err := s.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return s.fails(Aborted, []int{c.Rank()}, err)
+		return s.fails(Aborted, []int{s.group.Rank}, err)
 	}
 	now := clock.Now()
-	if !decided && c.world.majority && now-s.began > int64(s.grace) {
+	if !decided && s.world.majority && now-s.began > int64(s.grace) {
 		var gone []int
-		for i := range c.group.Members {
-			if c.group.Alive(i) != nil && i != c.Rank() {
+		for i := range s.group.Members {
+			if s.group.Alive(i) != nil && i != s.group.Rank {
 				gone = append(gone, i)
 			}
 		}
 		// A rank that this one never talked to is not known to be gone when the link to it is. After an outage's time it is.
-		if now-s.began > int64(s.grace+c.world.cfg.outage()) {
+		if now-s.began > int64(s.grace+s.world.cfg.outage()) {
 			gone = s.unseen
 		}
 		first := !slices.Contains(gone, 0)
-		left := c.Size() - len(gone)
-		if c.world.witness != nil && 2*left == c.Size() {
+		left := len(s.group.Members) - len(gone)
+		if s.world.witness != nil && 2*left == len(s.group.Members) {
 			if s.mute == nil { // is it there? Other candidates may be before this one
 				s.ask(&tied{}, nil, func(was board.Vote) (board.Vote, bool) { return was, was == board.Vote{} })
 			}
 			if first = true; s.mute != nil && now-s.muteSince > int64(s.grace) {
-				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, c.Size(), s.mute))
+				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, len(s.group.Members), s.mute))
 			}
 		}
-		if !isMajority(left, c.Size(), first) {
-			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, c.Size()))
+		if !isMajority(left, len(s.group.Members), first) {
+			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, len(s.group.Members)))
 		}
 	}
 	if now <= s.end {
@@ -484,5 +483,5 @@ func (s *shrink) over(decided bool) error {
 
 // fails is the failure of the call.
 func (s *shrink) fails(k Kind, culprits []int, why error) *Failure {
-	return &Failure{Kind: k, Rank: s.c.Rank(), Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why)}
+	return &Failure{Kind: k, Rank: s.group.Rank, Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why)}
 }

@@ -218,7 +218,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := shrink{c: c, ctx: ctx, next: sub.address(), epoch: uint64(c.epoch) + 1, end: c.until(ctx, clock.Now())}
+	s := shrink{peers: &c.peers, id: c.id, ctx: ctx, next: sub.address(), epoch: uint64(c.epoch) + 1, end: c.until(ctx, clock.Now())}
 	members, id, at, err := s.agree()
 	if err != nil {
 		sub.abandon()
