@@ -250,6 +250,30 @@ func (e *env) settings() (c Config) {
 	if c.Transport != "" && c.Require != "" && transportKind(c.Transport) != transportKind(c.Require) {
 		e.wrong("WEFT_REQUIRE", "WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
 	}
+	c.Host = e.get("WEFT_HOST")
+	e.network(&c)
+	e.limits(&c)
+	c.Quorum = e.get("WEFT_QUORUM")
+	e.badly("WEFT_QUORUM", checkQuorum(c.Quorum))
+	c.Log = e.logger()
+	if s := e.get("WEFT_TLS"); s != "" && s != "0" && s != "none" {
+		t, err := auth.Certificates(s, c.Token)
+		if err != nil {
+			e.wrong("WEFT_TLS", "WEFT_TLS=%q: %w", s, err)
+		}
+		c.TLS = t
+	}
+	c.Canonical, c.Measure = e.flag("WEFT_CANONICAL"), e.flag("WEFT_MEASURE")
+	if e.flag("WEFT_EXPLAIN") {
+		c.Explain = os.Stderr
+	}
+	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0, mostFlight), e.get("WEFT_FLIGHT_DIR")
+	c.WatchDir = e.get("WEFT_WATCH")
+	return c
+}
+
+// network reads which interfaces tcp uses, and how.
+func (e *env) network(c *Config) {
 	if s := e.get("WEFT_INTERFACES"); s != "" {
 		c.Interfaces = strings.Split(s, ",")
 		e.badly("WEFT_INTERFACES", checkInterfaces(c.Interfaces))
@@ -266,8 +290,15 @@ func (e *env) settings() (c Config) {
 	if c.AllRails && len(c.Interfaces) > 0 {
 		e.wrong("WEFT_RAILS", "WEFT_RAILS=%s and WEFT_INTERFACES=%s contradict one another: leave one of them out", e.get("WEFT_RAILS"), strings.Join(c.Interfaces, ","))
 	}
-	c.Host = e.get("WEFT_HOST")
 	c.Streams = e.number("WEFT_STREAMS", 0, mostStreams)
+	c.Congestion = e.get("WEFT_CONGESTION")
+	e.badly("WEFT_CONGESTION", checkCongestion(c.Congestion))
+	c.Checksum = e.get("WEFT_CHECKSUM")
+	e.badly("WEFT_CHECKSUM", checkChecksum(c.Checksum))
+}
+
+// limits reads how long things may take and how slow links may be.
+func (e *env) limits(c *Config) {
 	if s := e.get("WEFT_TIMEOUT"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
@@ -277,23 +308,12 @@ func (e *env) settings() (c Config) {
 		}
 		c.Timeout = d
 	}
-	c.Quorum = e.get("WEFT_QUORUM")
-	e.badly("WEFT_QUORUM", checkQuorum(c.Quorum))
 	if s := e.get("WEFT_FLOOR"); s != "" {
 		r, err := unit.ParseRate(s)
 		if err != nil || r < 0 {
 			e.wrong("WEFT_FLOOR", "WEFT_FLOOR=%q is not a rate such as 5GB/s or 40Gb/s", s)
 		}
 		c.Floor = r
-	}
-	switch s := e.get("WEFT_LOG"); s {
-	case "off":
-	case "", "warn":
-		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	case "info":
-		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	default:
-		e.wrong("WEFT_LOG", "WEFT_LOG=%q is none of off, warn, info", s)
 	}
 	switch s := e.get("WEFT_OUTAGE"); s {
 	case "":
@@ -306,24 +326,20 @@ func (e *env) settings() (c Config) {
 		}
 		c.Outage = d
 	}
-	c.Congestion = e.get("WEFT_CONGESTION")
-	e.badly("WEFT_CONGESTION", checkCongestion(c.Congestion))
-	c.Checksum = e.get("WEFT_CHECKSUM")
-	e.badly("WEFT_CHECKSUM", checkChecksum(c.Checksum))
-	if s := e.get("WEFT_TLS"); s != "" && s != "0" && s != "none" {
-		t, err := auth.Certificates(s, c.Token)
-		if err != nil {
-			e.wrong("WEFT_TLS", "WEFT_TLS=%q: %w", s, err)
-		}
-		c.TLS = t
+}
+
+// logger reads what is logged, to standard error; nil for nothing.
+func (e *env) logger() *slog.Logger {
+	switch s := e.get("WEFT_LOG"); s {
+	case "off":
+	case "", "warn":
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	case "info":
+		return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	default:
+		e.wrong("WEFT_LOG", "WEFT_LOG=%q is none of off, warn, info", s)
 	}
-	c.Canonical, c.Measure = e.flag("WEFT_CANONICAL"), e.flag("WEFT_MEASURE")
-	if e.flag("WEFT_EXPLAIN") {
-		c.Explain = os.Stderr
-	}
-	c.Flight, c.FlightDir = e.number("WEFT_FLIGHT", 0, mostFlight), e.get("WEFT_FLIGHT_DIR")
-	c.WatchDir = e.get("WEFT_WATCH")
-	return c
+	return nil
 }
 
 // identity reads who this rank is and where rank 0 listens.
