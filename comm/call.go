@@ -2,9 +2,7 @@ package comm
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/board"
@@ -50,15 +48,15 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 	o.Call.Seq = c.seq
 	if c.world.mem == nil { // the operation before is part of what ranks have to agree on
 		o.Call.Program = o.prepared.digest ^ r.Salt ^ c.before
-		o.mixed = signature(&o.Call)
+		o.mixed = o.Call.Signature()
 	}
 	if o.Salt != r.Salt && c.world.mem != nil {
 		o.Call.Program = o.prepared.digest ^ r.Salt
-		o.mixed = signature(&o.Call)
+		o.mixed = o.Call.Signature()
 	}
 	o.ctx, o.In, o.Out, o.Salt = ctx, r.In, r.Out, r.Salt
 	if o.inline != nil && o.prepared.judge == nil {
-		o.Sig = numbered(o.mixed^c.before, c.seq)
+		o.Sig = calls.Mix(o.mixed^c.before, c.seq)
 		if raised, done := c.shared.RunAtOnce(&o.Op, o.inline); done {
 			c.before = o.Sig
 			c.flight.End(plan.Inline, 0, true, &o.Steps, nil)
@@ -103,7 +101,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	if c.world.mem == nil {
 		o.Call.Program ^= c.before
 	}
-	o.mixed = signature(&o.Call)
+	o.mixed = o.Call.Signature()
 	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil
 	o.layOut(c.group)
 	o.starts = plan.Start(&o.Plan)
@@ -166,7 +164,7 @@ func (c *Comm) carryOut(letGo bool) error {
 	if c.world.mem == nil {
 		before = 0 // it is in the call
 	}
-	o.Sig = numbered(o.mixed^before, o.Call.Seq)
+	o.Sig = calls.Mix(o.mixed^before, o.Call.Seq)
 	o.Steps.Reset(false)
 	o.Overlap = keepsInput(o.Request.Op) && op.Overlap(o.In, o.Out)
 	var err error
@@ -258,70 +256,6 @@ func (o *current) alone() {
 	if &o.Out[0] != &o.In[0] {
 		reduce.Copy(o.Out, o.In)
 	}
-}
-
-// signature is a number that two calls share only if they are the same call, up to one chance in 2^64, but for their number.
-func signature(c *calls.Call) uint64 {
-	h := numbered(uint64(c.Epoch)<<32|uint64(c.Comm), c.Program)
-	h = numbered(h, uint64(c.Op)|uint64(c.Variant)<<8|uint64(c.Type)<<16|uint64(c.Reduce)<<24|uint64(uint32(c.Root))<<32)
-	return numbered(h, c.Count)
-}
-
-// numbered mixes a number into a signature.
-func numbered(h, v uint64) uint64 {
-	h = (h ^ v) * 0x9E3779B97F4A7C15
-	return h ^ h>>32
-}
-
-// checkRequest tells what is wrong with a call before anybody else hears of it.
-func checkRequest(r *request, ranks int, factor float64) error {
-	if r.Reduce != 0 || r.Op == sched.AllReduce || r.Op == sched.ReduceScatter || r.Op == sched.Reduce {
-		if err := reduce.Check(r.Type, r.Reduce); err != nil {
-			return err
-		}
-		if r.Reduce == reduce.PreMulSum {
-			if err := reduce.CheckScale(r.Type, factor); err != nil {
-				return err
-			}
-		}
-	}
-	if r.Op.Rooted() && (r.Root < 0 || r.Root >= ranks) {
-		return fmt.Errorf("%s: root %d is no rank of a communicator of %d", r.Op, r.Root, ranks)
-	}
-	if len(r.Counts) > 0 && len(r.Counts) != ranks {
-		return fmt.Errorf("%s: %d counts for %d ranks", r.Op, len(r.Counts), ranks)
-	}
-	for i, k := range r.Counts {
-		if k < 0 {
-			return fmt.Errorf("%s: count %d of rank %d", r.Op, k, i)
-		}
-	}
-	return nil
-}
-
-// need says that a buffer has not the length that a call asks for.
-func need(op sched.Collective, what string, have, want int) error {
-	return fmt.Errorf("%s: %s has %d elements, %d are needed", op, what, have, want)
-}
-
-// strays reports whether a buffer shares memory with another one, but does not begin at a byte of it: results would overwrite
-// what is yet to be read.
-func strays(part, whole []byte, at int) bool {
-	return op.Overlap(part, whole) && uintptr(unsafe.Pointer(&part[0])) != uintptr(unsafe.Pointer(&whole[0]))+uintptr(at)
-}
-
-// astray is the error for it.
-func astray[T Element](op sched.Collective, name string, part []T, other string, whole []T, at int) error {
-	by := (int(uintptr(unsafe.Pointer(&part[0]))) - int(uintptr(unsafe.Pointer(&whole[0])))) / int(unsafe.Sizeof(part[0]))
-	return fmt.Errorf("%s: %s overlaps %s, it begins %d elements behind it; want %d, or two buffers that share nothing", op, name, other, by, at)
-}
-
-// elements is memory as elements of a type.
-func elements[T Element](b []byte, n int) []T {
-	if n == 0 {
-		return nil
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
 // refuse is the end of a call that is wrong in itself. The others, which may be waiting for this rank in it, are told, if nothing

@@ -206,7 +206,7 @@ func (c *Comm) mismatch(i int) error {
 				break
 			}
 		}
-		if theirs, known := callOn(c.group.Boards[i], seq); known && signature(&theirs) != signature(&mine) {
+		if theirs, known := callOn(c.group.Boards[i], seq); known && theirs.Signature() != mine.Signature() {
 			m = calls.Mismatch(c.Rank(), i, &mine, &theirs)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
 )
@@ -14,35 +12,6 @@ import (
 // Reductions by functions of the caller. They run as all-to-all and all-gather: every rank gets its share of the elements of all
 // ranks, combines them in the order of the ranks, and hands the result on. So the function need not be commutative, the bits are the
 // same on all ranks, and a rank moves 2(n-1)/n of its bytes, as in a ring.
-
-// plain is the bytes of a slice of plain values.
-func plain[T any](s []T) ([]byte, error) {
-	t := reflect.TypeFor[T]()
-	if !isPlain(t) {
-		return nil, fmt.Errorf("%v: %w", t, errNotPlain)
-	}
-	if len(s) == 0 {
-		return nil, nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(t.Size())), nil
-}
-
-func isPlain(t reflect.Type) bool {
-	switch k := t.Kind(); {
-	case k >= reflect.Bool && k <= reflect.Complex128 && k != reflect.Uintptr:
-		return true
-	case k == reflect.Array:
-		return isPlain(t.Elem())
-	case k == reflect.Struct:
-		for i := range t.NumField() {
-			if !isPlain(t.Field(i).Type) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
-}
 
 // shares deals the elements of all ranks out: to every rank the same part of each rank's buf, rank after rank. The last part may be
 // filled up.

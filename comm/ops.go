@@ -133,7 +133,7 @@ func Barrier(ctx context.Context, c *Comm, opts ...Option) error {
 // AllGatherV is AllGather of blocks of different lengths: rank p gives counts[p]
 // elements. All ranks give the same counts.
 func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, opts ...Option) error {
-	if err := blocksOf(c, sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
+	if err := blocksOf(c.Rank(), c.Size(), sched.AllGather, "dst", len(dst), counts, "src", len(src)); err != nil {
 		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
@@ -146,7 +146,7 @@ func AllGatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []
 // ReduceScatterV is ReduceScatter into blocks of different lengths: rank p gets
 // counts[p] elements. All ranks give the same counts.
 func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op, opts ...Option) error {
-	if err := blocksOf(c, sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
+	if err := blocksOf(c.Rank(), c.Size(), sched.ReduceScatter, "src", len(src), counts, "dst", len(dst)); err != nil {
 		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
@@ -162,7 +162,7 @@ func GatherV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []int
 	if c.Rank() != root {
 		dst, have = nil, total(counts)
 	}
-	if err := blocksOf(c, sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
+	if err := blocksOf(c.Rank(), c.Size(), sched.Gather, "dst", have, counts, "src", len(src)); err != nil {
 		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(src), reduce.Bytes(dst), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
@@ -178,7 +178,7 @@ func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []in
 	if c.Rank() != root {
 		src, have = nil, total(counts)
 	}
-	if err := blocksOf(c, sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
+	if err := blocksOf(c.Rank(), c.Size(), sched.Scatter, "src", have, counts, "dst", len(dst)); err != nil {
 		return c.refuse(err)
 	}
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
@@ -192,10 +192,10 @@ func ScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, counts []in
 // come from rank p, and sends[p] elements of src go to it. What rank r sends to p
 // is what p receives from r. dst may be src if sends are recvs.
 func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sends []int, opts ...Option) error {
-	if err := countsOf(c, sched.AllToAll, "sends", sends); err != nil {
+	if err := countsOf(c.Size(), sched.AllToAll, "sends", sends); err != nil {
 		return c.refuse(err)
 	}
-	if err := countsOf(c, sched.AllToAll, "recvs", recvs); err != nil {
+	if err := countsOf(c.Size(), sched.AllToAll, "recvs", recvs); err != nil {
 		return c.refuse(err)
 	}
 	if len(src) != total(sends) {
@@ -215,39 +215,4 @@ func AllToAllV[T Element](ctx context.Context, c *Comm, dst, src []T, recvs, sen
 	}
 	return c.do(ctx, &request{Op: sched.AllToAll, Variant: calls.AllToAllV, Type: reduce.TypeOf[T](), Root: -1, Counts: sends, Theirs: recvs,
 		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
-}
-
-// blocksOf checks the lengths of a call with counts.
-func blocksOf(c *Comm, op sched.Collective, all string, have int, counts []int, one string, own int) error {
-	if err := countsOf(c, op, "counts", counts); err != nil {
-		return err
-	}
-	if have != total(counts) {
-		return need(op, all, have, total(counts))
-	}
-	if own != counts[c.Rank()] {
-		return need(op, one, own, counts[c.Rank()])
-	}
-	return nil
-}
-
-// countsOf checks the lengths of blocks that a call gives.
-func countsOf(c *Comm, op sched.Collective, what string, counts []int) error {
-	if len(counts) != c.Size() {
-		return need(op, what, len(counts), c.Size())
-	}
-	for i, k := range counts {
-		if k < 0 {
-			return fmt.Errorf("%s: %s[%d] is %d; want 0 or more", op, what, i, k)
-		}
-	}
-	return nil
-}
-
-func total(counts []int) int {
-	t := 0
-	for _, k := range counts {
-		t += k
-	}
-	return t
 }

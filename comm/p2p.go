@@ -173,7 +173,3 @@ func SendRecv[T Element](ctx context.Context, c *Comm, dst, src []T, from, to in
 		end(err)
 	})
 }
-
-func errNoRank(rank, size int) error {
-	return fmt.Errorf("rank %d is not in a communicator of %d", rank, size)
-}

@@ -160,7 +160,7 @@ func (p *peers) called(i int, b board.Board, seq uint64) (blame.Call, bool) {
 
 // said is a call in words.
 func (p *peers) said(i int, call *calls.Call, began int64) blame.Call {
-	return blame.Call{Seq: call.Seq, What: call.String(), Sig: signature(call), Ago: p.ago(i, began)}
+	return blame.Call{Seq: call.Seq, What: call.String(), Sig: call.Signature(), Ago: p.ago(i, began)}
 }
 
 // ago says how long ago a rank of the same host began something.
@@ -345,7 +345,7 @@ func (p *probing) ask(c *peers, call *calls.Call, waits bool, now int64) error {
 			return nil
 		} else if err == nil {
 			theirs, ok := callOn(p.board, call.Seq)
-			if ok && signature(&theirs) != signature(call) {
+			if ok && theirs.Signature() != call.Signature() {
 				return calls.Mismatch(c.group.Rank, p.rank, call, &theirs)
 			}
 		}

@@ -22,7 +22,7 @@ func (c *Comm) runLevels(o *current) error {
 	g, l, x := c.group, c.levels, o.prepared.levels
 	c.begin(o, g.Watch.Look())
 	announce(g.Mine(), &o.Call)
-	run := phases{o: o, leveled: x, l: l, salt: numbered(signature(&o.Call), o.Call.Seq)}
+	run := phases{o: o, leveled: x, l: l, salt: calls.Mix(o.Call.Signature(), o.Call.Seq)}
 	if err := run.measure(); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 			if i == c.Rank() || b == nil {
 				continue
 			}
-			if theirs, ok := callOn(b, c.cur.Call.Seq); ok && signature(&theirs) != signature(&c.cur.Call) {
+			if theirs, ok := callOn(b, c.cur.Call.Seq); ok && theirs.Signature() != c.cur.Call.Signature() {
 				return calls.Mismatch(c.Rank(), i, &c.cur.Call, &theirs)
 			}
 		}

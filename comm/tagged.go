@@ -2,7 +2,6 @@ package comm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/weft-fabric/weft/comm/calls"
@@ -193,5 +192,3 @@ func PutNotify[T Element](c *Comm, dst Key, src []T, value uint32, to int) Ticke
 	}
 	return Notify(c, value, to) // operations to a rank are carried out in order
 }
-
-var errNotPlain = errors.New("elements must be plain values: numbers, and arrays and structs of numbers")

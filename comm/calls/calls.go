@@ -177,3 +177,16 @@ func Elements(f transport.Form) string {
 	}
 	return fmt.Sprintf("%d bytes", f.Bytes())
 }
+
+// Signature is a number that two calls share only if they are the same call, up to one chance in 2^64, but for their number.
+func (c *Call) Signature() uint64 {
+	h := Mix(uint64(c.Epoch)<<32|uint64(c.Comm), c.Program)
+	h = Mix(h, uint64(c.Op)|uint64(c.Variant)<<8|uint64(c.Type)<<16|uint64(c.Reduce)<<24|uint64(uint32(c.Root))<<32)
+	return Mix(h, c.Count)
+}
+
+// Mix mixes a number into a signature.
+func Mix(h, v uint64) uint64 {
+	h = (h ^ v) * 0x9E3779B97F4A7C15
+	return h ^ h>>32
+}
