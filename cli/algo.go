@@ -75,13 +75,73 @@ func (f *algoFlags) read(a *algo.Algorithm, ranks int) (algo.Spec, error) {
 func (f *algoFlags) program(cmd *cobra.Command, arg string, ranks int) (*sched.Program, error) {
 	a, err := algo.Find(arg)
 	if err != nil {
-		return loadProgram(cmd, arg, err)
+		return fromFile(cmd, arg, err)
 	}
 	s, err := f.read(a, ranks)
 	if err != nil {
 		return nil, err
 	}
+	if err := f.idle(cmd, a, s.Op, s.Ranks); err != nil {
+		return nil, err
+	}
 	return a.Program(s)
+}
+
+// fromFile reads a program, which has settled what the flags of algorithms are for.
+func fromFile(cmd *cobra.Command, path string, unknown error) (*sched.Program, error) {
+	p, err := loadProgram(cmd, path, unknown)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"ranks", "op", "root", "channels", "pieces", "slots", "local", "dims", "aggregate", "inner", "outer"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			return nil, fmt.Errorf("--%s %s: %s is a program, which says so itself; leave it out", name, f.Value, path)
+		}
+	}
+	return p, nil
+}
+
+// idle refuses a flag that an algorithm does not heed: with no value of it is the program another one.
+func (f *algoFlags) idle(cmd *cobra.Command, a *algo.Algorithm, op sched.Collective, ranks int) error {
+	if root := cmd.Flags().Lookup("root"); root.Changed && !op.Rooted() {
+		return fmt.Errorf("--root %s: %s has no root; leave it out", root.Value, op)
+	}
+	build := func(s algo.Spec) string {
+		s.Op, s.Ranks = op, max(ranks, 4)
+		p, err := a.Program(s)
+		if err != nil {
+			return err.Error()
+		}
+		return p.String()
+	}
+	plain := ""
+	for _, x := range []struct {
+		name   string
+		others []algo.Spec
+	}{
+		{"pieces", []algo.Spec{{Pieces: 2}, {Pieces: 3}}},
+		{"local", []algo.Spec{{Local: 1}, {Local: 2}}},
+		{"dims", []algo.Spec{{Dims: []int{-1}}}},
+		{"aggregate", []algo.Spec{{Aggregate: -1}}},
+		{"inner", []algo.Spec{{Local: 2, Inner: "?"}}},
+		{"outer", []algo.Spec{{Local: 2, Outer: "?"}}},
+	} {
+		given := cmd.Flags().Lookup(x.name)
+		if !given.Changed {
+			continue
+		}
+		if plain == "" {
+			plain = build(algo.Spec{})
+		}
+		heeded := false
+		for _, s := range x.others {
+			heeded = heeded || build(s) != plain
+		}
+		if !heeded {
+			return fmt.Errorf("--%s %s: %s takes no notice of it; leave it out, or see 'weft algo list' for one that does", x.name, given.Value, a.Name)
+		}
+	}
+	return nil
 }
 
 // algoNames completes NAME with the algorithms; the shell adds files.

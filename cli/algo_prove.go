@@ -60,7 +60,7 @@ type prover struct {
 func (v *prover) prove(cmd *cobra.Command, arg string) error {
 	a, err := algo.Find(arg)
 	if err != nil {
-		p, err := loadProgram(cmd, arg, err)
+		p, err := fromFile(cmd, arg, err)
 		if err != nil {
 			return err
 		}
@@ -76,6 +76,11 @@ func (v *prover) prove(cmd *cobra.Command, arg string) error {
 			return nil
 		}
 		ops = []sched.Collective{op}
+	}
+	if !v.all {
+		if err := v.idle(cmd, a, ops); err != nil {
+			return err
+		}
 	}
 	for _, op := range ops {
 		skipped := 0
@@ -109,6 +114,16 @@ func (v *prover) prove(cmd *cobra.Command, arg string) error {
 		}
 	}
 	return nil
+}
+
+// idle refuses a flag that the algorithm heeds for none of the operations.
+func (v *prover) idle(cmd *cobra.Command, a *algo.Algorithm, ops []sched.Collective) (err error) {
+	for _, op := range ops {
+		if err = v.f.idle(cmd, a, op, v.counts[0]); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // build makes a program; of all algorithms, those of two levels get domains of

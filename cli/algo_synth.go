@@ -226,6 +226,9 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if cmd.Flags().Changed("root") && !op.Rooted() {
+		return fmt.Errorf("--root %d: %s has no root; leave it out", f.wish.Root, op)
+	}
 	w := &f.wish
 	if f.limit < 0 {
 		return fmt.Errorf("--limit %s: want 0 or more", f.limit)

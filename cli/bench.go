@@ -17,6 +17,7 @@ import (
 	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/launch"
 	"github.com/weft-fabric/weft/reduce"
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -243,6 +244,11 @@ func self() ([]string, error) {
 
 // run measures one operation.
 func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
+	for i := range args {
+		if err := f.links.apart(args[i:][:1]); err != nil {
+			return err
+		}
+	}
 	if len(args) > 1 {
 		return fmt.Errorf("%d operations; want one, or --compare", len(args))
 	}
@@ -309,12 +315,40 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	return errors.Join(err, verdict)
 }
 
+// idle refuses flags that the operation takes no notice of.
+func (f *benchFlags) idle(cmd *cobra.Command) error {
+	op := f.cfg.Op
+	for _, x := range []struct {
+		flag, name, lacks string
+		idle              bool
+	}{
+		{"-o", "op", "reduces nothing", !op.Reduces()},
+		{"-r", "root", "has no root", !op.Rooted()},
+		{"-b", "minbytes", "has no size", op.Collective == sched.Barrier},
+		{"-e", "maxbytes", "has no size", op.Collective == sched.Barrier},
+		{"-i", "stepbytes", "has no size", op.Collective == sched.Barrier},
+		{"-f", "stepfactor", "has no size", op.Collective == sched.Barrier},
+		{"-d", "datatype", "has no elements", op.Collective == sched.Barrier},
+		{"--plain", "plain", "has no buffers", op.Collective == sched.Barrier},
+		{"--registered", "registered", "has no buffers", op.Collective == sched.Barrier},
+		{"--floor", "floor", "has no bandwidth", op.Collective == sched.Barrier},
+	} {
+		if v := cmd.Flags().Lookup(x.name); v.Changed && x.idle {
+			return fmt.Errorf("%s %s: %s %s; leave it out", x.flag, v.Value, op, x.lacks)
+		}
+	}
+	return nil
+}
+
 // read fills in the Config from the flags.
 func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
 	if len(args) == 1 {
 		if f.cfg.Op, err = bench.ParseOp(args[0]); err != nil {
 			return err
 		}
+	}
+	if err := f.idle(cmd); err != nil {
+		return err
 	}
 	for _, x := range []struct {
 		flag, text string
@@ -326,6 +360,9 @@ func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
 		if *x.to, err = bench.ParseSize(x.text); err != nil {
 			return fmt.Errorf("%s: %w", x.flag, err)
 		}
+	}
+	if f.step != "" && f.cfg.StepBytes == 0 {
+		return fmt.Errorf("-i %s: the next row would have the same size; want bytes above 0, or -f", f.step)
 	}
 	if f.cfg.Ranks, err = strconv.Atoi(f.ranks); err != nil {
 		return fmt.Errorf("-n %q: want a number of ranks; lists are for --compare", f.ranks)

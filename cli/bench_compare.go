@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/bench"
 	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -24,7 +26,7 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := f.comparison(args, len(layouts) > 0)
+	c, err := f.comparison(args, len(layouts) > 0, cmd.Flags().Changed("sizes"))
 	if err != nil {
 		return err
 	}
@@ -63,8 +65,8 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) error {
 	}))
 }
 
-// comparison is what the flags and operations ask for. With hosts, the ranks run on several hosts.
-func (f *benchFlags) comparison(ops []string, hosts bool) (bench.Comparison, error) {
+// comparison is what the flags and operations ask for. With hosts, the ranks run on several hosts; sized is whether sizes are given.
+func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparison, error) {
 	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
 	if c.Transport == "" && hosts {
 		c.Transport = "mixed"
@@ -106,6 +108,12 @@ func (f *benchFlags) comparison(ops []string, hosts bool) (bench.Comparison, err
 			return c, fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
 		}
 		c.Ops = append(c.Ops, op)
+	}
+	if one := func(o bench.Op) bool { return o.Collective == sched.AllReduce }; f.apart && !slices.ContainsFunc(c.Ops, one) {
+		return c, fmt.Errorf("--out-of-place is for all-reduce, which is not among %s; leave it out", strings.Join(ops, ", "))
+	}
+	if sized && !slices.ContainsFunc(c.Ops, func(o bench.Op) bool { return o.Collective != sched.Barrier }) {
+		return c, fmt.Errorf("--sizes %s: a barrier has no size; leave it out", f.sizes)
 	}
 	for _, s := range strings.Split(f.sizes, ",") {
 		n, err := bench.ParseSize(s)

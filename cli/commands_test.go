@@ -72,7 +72,8 @@ func calls(line string) (list [][]string) {
 	return list
 }
 
-// parses says what is wrong with a command line: an unknown verb, an unknown flag, a value that is none, a wrong number of arguments.
+// parses says what is wrong with a command line: an unknown verb, an unknown flag, one that would change nothing, a value that is none, a wrong
+// number of arguments.
 func parses(args []string) error {
 	root := newRoot()
 	root.InitDefaultHelpCmd()
@@ -93,6 +94,14 @@ func parses(args []string) error {
 	}
 	if !cmd.Runnable() {
 		return fmt.Errorf("%s is not a command of its own", cmd.CommandPath())
+	}
+	for _, x := range idles {
+		if x.verb != strings.TrimPrefix(cmd.CommandPath(), "weft ") {
+			continue
+		}
+		if err := x.check(cmd.Flags()); err != nil {
+			return err
+		}
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }

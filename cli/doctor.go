@@ -43,6 +43,9 @@ Exit code 1 means that there is a finding at or above --fail-on.`,
   weft doctor --list
   weft doctor explain tcp-fallback`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.list && len(args) > 0 {
+				return fmt.Errorf("--list shows what can be found and reads nothing; leave %s out", args[0])
+			}
 			if f.list {
 				return printCatalogue(cmd.OutOrStdout(), f.asJSON)
 			}

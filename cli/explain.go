@@ -98,6 +98,9 @@ func (s *explainFlags) run(cmd *cobra.Command, args []string) error {
 	if len(sizes) != 1 {
 		return fmt.Errorf("--size %s: one size is explained at a time", s.size)
 	}
+	if cmd.Flags().Changed("root") && !op.Rooted() {
+		return fmt.Errorf("--root %d: %s has no root; leave it out", s.root, op)
+	}
 	if s.links != "" {
 		if !s.bound || len(args) > 0 || s.cluster != "" {
 			return fmt.Errorf("--links is for --bound, instead of a cluster")

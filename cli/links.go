@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,17 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 func (f *linkFlags) bindTransport(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); the fastest of shm, tcp and mixed without it")
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// apart refuses a folder that stands behind --tls instead of in it: it would be taken for an operation or for the command.
+func (f *linkFlags) apart(args []string) error {
+	if f.tls != "token" || len(args) == 0 {
+		return nil
+	}
+	if st, err := os.Stat(args[0]); err == nil && st.IsDir() || len(args) > 1 && args[1] == "--" || strings.HasPrefix(args[0], "/") && err != nil {
+		return fmt.Errorf("%s stands behind --tls and is not taken for its folder; want --tls=%s, or --tls alone for certificates from the token", args[0], args[0])
+	}
+	return nil
 }
 
 // env are the variables that the flags come to.

@@ -120,17 +120,16 @@ func (s *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if s.spec.Grace < 0 {
 		return fmt.Errorf("--grace %s; want a time of 0 or more", s.spec.Grace)
 	}
+	if err := s.links.apart(args); err != nil {
+		return err
+	}
 	more, err := s.links.env()
 	if err != nil {
 		return err
 	}
 	s.env = append(more, s.env...)
-	if s.watched != "" {
-		dir, err := filepath.Abs(s.watched)
-		if err != nil {
-			return fmt.Errorf("--watch %s: %w", s.watched, err)
-		}
-		s.env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, s.env...)
+	if err := s.watch(); err != nil {
+		return err
 	}
 	meets, err := s.elastic.wanted(cmd)
 	if err != nil {
@@ -147,6 +146,9 @@ func (s *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 			s.elastic.grace = -1
 		}
 		return scarce(s.elastic.run(cmd.Context(), args, s.spec.Addr, s.spec.Port))
+	}
+	if err := onlyMeeting(cmd); err != nil {
+		return err
 	}
 	if s.spec.Command, s.spec.Env = args, s.env; s.spec.Grace == 0 {
 		s.spec.Grace = -1 // none; 0 would be the default
@@ -183,6 +185,29 @@ func (s *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	_, err = launch.Run(cmd.Context(), s.spec)
 	return scarce(err)
+}
+
+// watch has ranks tell 'weft agent' of their operations, if --watch says where.
+func (s *runFlags) watch() error {
+	if s.watched == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(s.watched)
+	if err != nil {
+		return fmt.Errorf("--watch %s: %w", s.watched, err)
+	}
+	s.env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, s.env...)
+	return nil
+}
+
+// onlyMeeting refuses flags of runs whose nodes meet.
+func onlyMeeting(cmd *cobra.Command) error {
+	for _, name := range []string{"restart", "explain", "coord-dir", "coord-timeout", "coord-user", "coord-ca", "coord-cert", "coord-key"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			return fmt.Errorf("--%s %s is for runs whose nodes meet; leave it out, or give --nproc or --nodes instead of -n", name, f.Value)
+		}
+	}
+	return nil
 }
 
 // serveWitness is the witness of a run's ranks, and lets them know.

@@ -10,12 +10,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/comm"
 	"github.com/weft-fabric/weft/coord"
 	"github.com/weft-fabric/weft/elastic/node"
 	"github.com/weft-fabric/weft/launch"
@@ -73,10 +75,24 @@ func (r *elasticRun) wanted(cmd *cobra.Command) (bool, error) {
 	switch {
 	case alone && err == nil && where.Size > 1:
 		return false, fmt.Errorf("%s has started %d processes like this one, and -n or --hosts would make a world of each: leave it out for one world of all, or add --standalone", where.By, where.Size)
-	case alone:
+	case alone || cmd.Flags().Changed("lab"):
 		return false, nil
+	case err == nil && !where.Several():
+		return false, halfLaunched(os.Environ())
 	}
-	return err == nil && where.Several(), err
+	return err == nil, err
+}
+
+// halfLaunched refuses an environment in which a launcher has left only some of what it sets: each of the processes that it
+// started would make a world of its own.
+func halfLaunched(environ []string) error {
+	own := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		return strings.HasPrefix(kv, "WEFT_") || strings.HasPrefix(kv, "MASTER_")
+	})
+	if _, err := comm.FromEnviron(own); err != nil {
+		return fmt.Errorf("%w. With -n this is a run of its own", err)
+	}
+	return nil
 }
 
 // run starts this node's ranks and keeps them at work.
@@ -106,6 +122,9 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 	job, err := r.flags.Resolve(where, runtime.NumCPU())
 	if err != nil {
 		return err
+	}
+	if job.Serve && (r.user != "" || r.tls != (coord.Files{})) {
+		return errors.New("--coord-user, --coord-ca, --coord-cert and --coord-key are for an etcd that is there; here the coordinator is in the run: leave them out, or name one with --coord etcd://HOST:PORT")
 	}
 	if r.explain {
 		for _, line := range where.Why {

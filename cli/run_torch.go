@@ -173,6 +173,9 @@ func (t *torchFlags) logs(job string, say io.Writer) (func(rank, local int, stdo
 			any = any || w > 0
 		}
 	}
+	if !any && t.logDir != "" {
+		fmt.Fprintf(say, "weft: nothing goes to --log-dir %s; --redirects 3 or --tee 3 says what\n", t.logDir)
+	}
 	if !any {
 		return nil, nil
 	}

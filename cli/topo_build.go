@@ -27,6 +27,9 @@ as 'nvidia-smi topo -m' prints it, and always a summary of links and bandwidths.
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if list && len(args) > 0 {
+				return fmt.Errorf("--list shows all that is known; leave out %s or --list", args[0])
+			}
 			if list || len(args) == 0 {
 				return printPresets(cmd.OutOrStdout())
 			}

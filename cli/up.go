@@ -136,7 +136,7 @@ func (s *upFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if s.serve.on {
 		return s.answerPrompts(cmd)
 	}
-	if err := s.training(); err != nil {
+	if err := s.training(cmd); err != nil {
 		return err
 	}
 	if err := s.intoLab(cmd); err != nil {
@@ -184,14 +184,17 @@ func (s *upFlags) answerPrompts(cmd *cobra.Command) error {
 }
 
 // training puts the flags of model and layout together.
-func (s *upFlags) training() (err error) {
+func (s *upFlags) training(cmd *cobra.Command) (err error) {
 	if s.o.Ranks < 1 || s.o.Min < 1 {
 		return fmt.Errorf("--ranks %d, --min %d; at least 1 of each is needed", s.o.Ranks, s.o.Min)
 	}
 	if s.o.Train.Model, err = findModel(s.name); err != nil {
 		return err
 	}
-	if s.layers > 0 {
+	if cmd.Flags().Changed("layers") {
+		if s.layers < 1 {
+			return fmt.Errorf("--layers %d; a model has at least 1", s.layers)
+		}
 		s.o.Train.Model.Layers = s.layers
 	}
 	if s.o.Drill, err = up.ParseDrill(s.drill); err != nil {
