@@ -33,6 +33,7 @@ type region struct {
 	packed  []byte
 	holders map[int]bool // ranks that have its key
 	kind    Memory
+	given   bool // by the caller, and not got from Alloc
 	freed   bool
 }
 
@@ -50,8 +51,8 @@ func (rs *regions) Alloc(n int) ([]byte, error) {
 	defer rs.leave()
 	rs.mu.Lock()
 	defer rs.unlock()
-	if len(rs.numbered) >= maxRegions {
-		return nil, fmt.Errorf("ucx: %w: %d allocations are in use, as many as can be named", transport.ErrNoMemory, len(rs.numbered))
+	if err := rs.full(); err != nil {
+		return nil, err
 	}
 	m := page()
 	defer m.free()
@@ -72,6 +73,14 @@ func (rs *regions) Alloc(n int) ([]byte, error) {
 	return r.b[:n:n], nil
 }
 
+// full is an error if there are as many regions as can be named.
+func (rs *regions) full() error {
+	if len(rs.numbered) < maxRegions {
+		return nil
+	}
+	return fmt.Errorf("ucx: %w: %d allocations are in use, as many as can be named", transport.ErrNoMemory, len(rs.numbered))
+}
+
 // register makes memory of the caller's, which may be a GPU's, one that peers may name, and names it. Peers write and read
 // there; this rank's own processor does not, if it is a GPU's. Unregister takes it back.
 func (rs *regions) register(at uintptr, n int, kind Memory) (transport.Key, error) {
@@ -84,6 +93,9 @@ func (rs *regions) register(at uintptr, n int, kind Memory) (transport.Key, erro
 	defer rs.leave()
 	rs.mu.Lock()
 	defer rs.unlock()
+	if err := rs.full(); err != nil {
+		return 0, err
+	}
 	m := page()
 	defer m.free()
 	m.set(0, 1|2|16) // address, length, kind
@@ -93,7 +105,7 @@ func (rs *regions) register(at uintptr, n int, kind Memory) (transport.Key, erro
 	if err := rs.lib.status("ucp_mem_map", rs.context, m.at(), m.at()+512); err != nil {
 		return 0, fmt.Errorf("ucx: register %d bytes at %#x (does UCX know this kind of memory? ucx_info -d lists cuda_copy): %w", n, at, err)
 	}
-	r := &region{memh: m.pointer(512), b: bytesAt(at, n), kind: kind, named: true}
+	r := &region{memh: m.pointer(512), b: bytesAt(at, n), kind: kind, named: true, given: true}
 	rs.add(r)
 	return transport.Key(r.number << offsetBits), nil
 }
@@ -118,33 +130,55 @@ func (rs *regions) search(at uintptr) int {
 	return sort.Search(len(rs.sorted), func(i int) bool { return address(rs.sorted[i].b) > at })
 }
 
-// find is the region that b lies in.
+// find is the region that b lies in, the one that begins last if there are several: part of a region may be registered once more.
 func (rs *regions) find(b []byte) *region {
-	i := rs.search(address(b)) - 1
-	if i < 0 {
-		return nil
+	for i := rs.search(address(b)) - 1; i >= 0; i-- {
+		r := rs.sorted[i]
+		off := address(b) - address(r.b)
+		if off <= uintptr(len(r.b)) && uintptr(len(b)) <= uintptr(len(r.b))-off {
+			return r
+		}
 	}
-	r := rs.sorted[i]
-	off := address(b) - address(r.b)
-	if off > uintptr(len(r.b)) || uintptr(len(b)) > uintptr(len(r.b))-off {
-		return nil
-	}
-	return r
+	return nil
 }
 
-// Free gives back what Alloc gave. Peers that have its key are told; the memory goes once they have let go of it.
+// Free gives back what Alloc gave.
 func (rs *regions) Free(b []byte) error {
 	if err := rs.enter(); err != nil {
 		return err
 	}
 	defer rs.leave()
-	rs.mu.Lock()
-	defer rs.unlock()
-	r := rs.find(b)
-	if r == nil || address(r.b) != address(b) {
+	if !rs.release(address(b), false) {
 		return fmt.Errorf("ucx: free %d bytes that were not got from Alloc", len(b))
 	}
-	i := rs.search(address(b)) - 1
+	return nil
+}
+
+// unregister ends what register began.
+func (rs *regions) unregister(at uintptr) error {
+	if err := rs.enter(); err != nil {
+		return err
+	}
+	defer rs.leave()
+	if !rs.release(at, true) {
+		return fmt.Errorf("ucx: unregister %#x, where nothing is registered", at)
+	}
+	return nil
+}
+
+// release gives back the region that begins at an address. Peers that have its key are told; the memory goes once they have let go
+// of it. False if there is no such region.
+func (rs *regions) release(at uintptr, given bool) bool {
+	rs.mu.Lock()
+	defer rs.unlock()
+	i := rs.search(at) - 1
+	for i >= 0 && address(rs.sorted[i].b) == at && rs.sorted[i].given != given {
+		i--
+	}
+	if i < 0 || address(rs.sorted[i].b) != at {
+		return false
+	}
+	r := rs.sorted[i]
 	rs.sorted = append(rs.sorted[:i], rs.sorted[i+1:]...)
 	r.freed = true
 	for rank := range r.holders {
@@ -156,7 +190,7 @@ func (rs *regions) Free(b []byte) error {
 	}
 	rs.unmap(r)
 	rs.settle()
-	return nil
+	return true
 }
 
 // unmap ends a region that nobody holds any more.
@@ -179,8 +213,11 @@ func (rs *regions) Key(b []byte) (transport.Key, error) {
 	return transport.Key(r.number<<offsetBits | uint64(address(b)-address(r.b))), nil
 }
 
-// tellKey answers a peer that asked for a region's key.
+// tellKey answers a peer that asked for a region's key. One that is gone since holds nothing, and could never let go of it.
 func (rs *regions) tellKey(p *peer, number uint64) {
+	if p.gone.Load() != nil {
+		return
+	}
 	r := rs.numbered[number]
 	h := header{kind: kindKey, length: number}
 	if r == nil || !r.named || r.freed {

@@ -109,6 +109,10 @@ func (p *port) match(in *inbound, me int, seq uint64) {
 		ps.count.stale++
 		p.drop(in, me)
 		return
+	case in.dead: // given up before this call began here
+		p.failed(gaveUp(me, in))
+		p.drop(in, me)
+		return
 	}
 	w := p.way(me, int(in.h.channel))
 	if len(w.wants) == 0 {
@@ -119,6 +123,11 @@ func (p *port) match(in *inbound, me int, seq uint64) {
 	x := w.wants[0]
 	w.wants = w.wants[1:]
 	p.meet(in, x, me)
+}
+
+// gaveUp is why a call ends whose message its sender took back.
+func gaveUp(me int, in *inbound) error {
+	return fmt.Errorf("rank %d gave up sending a message of %d bytes", me, in.h.length)
 }
 
 // meet gives a message to whoever asked for it.

@@ -169,7 +169,7 @@ func (ps *ports) revoked(in *inbound) {
 	in.dead = true
 	if q := ps.portOf(&in.h); q != nil && q.begun && in.h.call == q.enc {
 		if me := q.indexOf(in.from.rank); me >= 0 {
-			q.failed(fmt.Errorf("rank %d gave up sending a message of %d bytes", me, in.h.length))
+			q.failed(gaveUp(me, in))
 		}
 	}
 	ps.discard(in)

@@ -383,7 +383,7 @@ func (e *Endpoint) Register(at uintptr, n int, kind Memory) (transport.Key, erro
 }
 
 // Unregister ends what Register began. The memory must stay until it returns.
-func (e *Endpoint) Unregister(at uintptr) error { return e.verbs.Free(bytesAt(at, 1)) }
+func (e *Endpoint) Unregister(at uintptr) error { return e.verbs.unregister(at) }
 
 // arrived is called by UCX for every message, with the lock held by whoever lets UCX work. It answers whether UCX
 // shall keep what it has of the message.

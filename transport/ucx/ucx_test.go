@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/conform"
+	"github.com/weft-fabric/weft/transport"
 )
 
 var bodies = map[string]conform.Body{}
@@ -205,5 +206,151 @@ func TestRequired(t *testing.T) {
 		if (x.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), x.err) {
 			t.Errorf("%s required: got %v, want %q", x.want, err, x.err)
 		}
+	}
+}
+
+// Memory behind a part of it that was registered once more is found, and each is given back by itself.
+func TestRegionsMayOverlap(t *testing.T) {
+	need(t)
+	e, err := Open(context.Background(), Config{Size: 1, Transports: []string{"posix"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	b, err := e.verbs.Alloc(1 << 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := e.verbs.Key(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []int{0, 4096} {
+		part, err := e.Register(address(b[from:]), 4096, HostMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k, err := e.verbs.Key(b[from : from+10]); err != nil || k != part {
+			t.Errorf("in the part at %d: key %#x, %v, want %#x", from, k, err, part)
+		}
+		if k, err := e.verbs.Key(b[40000:]); err != nil || k != whole+40000 {
+			t.Errorf("behind the part at %d: key %#x, %v, want %#x", from, k, err, whole+40000)
+		}
+		if err := e.Unregister(address(b[from:])); err != nil {
+			t.Error(err)
+		}
+		if err := e.Unregister(address(b[from:])); err == nil {
+			t.Errorf("the part at %d was given back twice", from)
+		}
+	}
+	if _, err := e.Register(address(b), 4096, HostMemory); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.verbs.Free(b); err != nil {
+		t.Error(err)
+	}
+	if err := e.Unregister(address(b)); err != nil {
+		t.Errorf("Free took the registration of the same memory: %v", err)
+	}
+}
+
+// What an operation's end leaves to be done is done, also if a region is given up meanwhile in which others are under way.
+func TestRegionGoesWhileOthersFail(t *testing.T) {
+	need(t)
+	e, err := start(Config{Rank: 0, Size: 3, Transports: []string{"posix"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.destroy()
+	v := e.verbs
+	v.mu.Lock()
+	defer v.unlock()
+	var parted []int
+	e.w.parted = func(p *peer) { parted = append(parted, p.rank) }
+	lost, busy := &peer{rank: 1}, &peer{rank: 2, far: map[uint64]*remote{7: {known: true, using: 1}}}
+	fails, runs := v.slot(nil), v.slot(nil)
+	fails.status.Store(-25) // the connection was reset
+	v.running = []*op{{peer: lost, s: fails}, {peer: busy, s: runs, far: busy.far[7]}}
+	v.dropKey(busy, 7)
+	v.settle()
+	if !slices.Equal(parted, []int{1}) || lost.gone.Load() == nil {
+		t.Errorf("those that wait for rank 1 are not told: %v", parted)
+	}
+	if len(busy.far) != 1 {
+		t.Error("the region is gone while an operation is under way there")
+	}
+	runs.status.Store(0)
+	v.drain()
+	if len(busy.far) != 0 || len(v.todo) != 0 {
+		t.Errorf("%d regions and %d things to do are left", len(busy.far), len(v.todo))
+	}
+}
+
+// A notice after writes that were lost is not sent: it would say that they are there.
+func TestNoNoticeAfterLostWrites(t *testing.T) {
+	need(t)
+	e, err := start(Config{Rank: 0, Size: 2, Transports: []string{"posix"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.destroy()
+	v := e.verbs
+	v.mu.Lock()
+	defer v.unlock()
+	p := &peer{rank: 1}
+	flush := v.slot(nil)
+	flush.status.Store(-25)
+	p.ops = []*op{{kind: opNotify, peer: p, ticket: 3, flush: flush}}
+	v.issue(p)
+	if len(v.done) != 1 || v.done[0].Ticket != 3 || v.done[0].Err == nil || p.told != 0 {
+		t.Errorf("completions %+v, %d messages sent; want an error and none", v.done, p.told)
+	}
+}
+
+// A key is not noted as held by a rank that is gone: nothing would ever let go of it.
+func TestKeyIsNotGivenToTheDead(t *testing.T) {
+	need(t)
+	e, err := start(Config{Rank: 0, Size: 2, Transports: []string{"posix"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.destroy()
+	v := e.verbs
+	v.mu.Lock()
+	defer v.unlock()
+	p := &peer{rank: 1}
+	p.gone.Store(&transport.Gone{Rank: 1})
+	r := &region{b: make([]byte, 8), named: true, packed: make([]byte, 9)}
+	v.add(r)
+	v.tellKey(p, r.number)
+	if len(r.holders) != 0 {
+		t.Errorf("held by %v", r.holders)
+	}
+	delete(v.numbered, r.number) // it is not UCX's
+}
+
+// A call whose message was given up before the call began here ends.
+func TestGivenUpBeforeTheCall(t *testing.T) {
+	need(t)
+	e, err := start(Config{Rank: 0, Size: 2, Transports: []string{"posix"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.destroy()
+	from := &peer{rank: 1, open: map[uint64]*inbound{}}
+	e.w.peers[1] = from
+	x, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &inbound{from: from, dead: true}
+	c := transport.Call{Seq: 1, Epoch: 1, Comm: 1}
+	in.h.kind, in.h.length = kindData, 100
+	c.Put(in.h.call[:])
+	p := x.(*port)
+	p.ahead = []*inbound{in}
+	p.Begin(transport.Call{Seq: 1}, nil)
+	if err := p.Disagrees(); err == nil || !strings.Contains(err.Error(), "rank 1 gave up sending a message of 100 bytes") {
+		t.Errorf("the call goes on: %v", err)
 	}
 }

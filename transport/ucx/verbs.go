@@ -81,16 +81,14 @@ func (v *verbs) learnKey(p *peer, number, base uint64, packed []byte) {
 
 // dropKey forgets a region that its owner has freed, and tells it so once nothing is under way there.
 func (v *verbs) dropKey(p *peer, number uint64) {
-	f := p.far[number]
-	if f != nil {
+	if f := p.far[number]; f != nil {
 		f.gone = true
 		if f.using > 0 {
-			v.later(func() { v.dropKey(p, number) })
 			v.drain()
-			if f.using > 0 {
-				v.progressing(p, f)
-				return
-			}
+		}
+		if f.using > 0 {
+			v.parting = append(v.parting, parting{p, number, f})
+			return
 		}
 		if f.rkey != 0 {
 			v.lib.call("ucp_rkey_destroy", f.rkey)
@@ -99,16 +97,6 @@ func (v *verbs) dropKey(p *peer, number uint64) {
 		delete(p.far, number)
 	}
 	v.control(p, header{kind: kindForgot, length: number}, nil)
-}
-
-// progressing leaves the end of a region to the end of its last operation.
-func (v *verbs) progressing(p *peer, f *remote) {
-	v.todo = v.todo[:len(v.todo)-1]
-	for number, g := range p.far {
-		if g == f {
-			v.parting = append(v.parting, parting{p, number, f})
-		}
-	}
 }
 
 // parting is a region that its owner has freed while operations were under way.
@@ -205,22 +193,7 @@ func (v *verbs) start(o *op) bool {
 		return true
 	}
 	if o.kind == opNotify {
-		if o.flush == nil && p.unflushed {
-			p.unflushed = false
-			o.flush = v.slot(nil)
-			o.flush.begin(v.lib.flush, p.ep, o.flush.params())
-			v.flushing = append(v.flushing, p)
-		}
-		if o.flush != nil {
-			if !o.flush.ended() {
-				return false
-			}
-			v.put(o.flush)
-			o.flush = nil
-		}
-		o.s = v.post(p, header{kind: kindNotice, length: o.value}, nil)
-		v.running = append(v.running, o)
-		return true
+		return v.notify(o)
 	}
 	number, off := uint64(o.key)>>offsetBits, int(uint64(o.key)&(1<<offsetBits-1))
 	if o.far == nil {
@@ -275,6 +248,33 @@ func (v *verbs) start(o *op) bool {
 		p.unflushed = true
 		s.begin(v.lib.atomic, p.ep, code, uintptr(unsafe.Pointer(&s.operand)), 1, at, f.rkey, s.params())
 	}
+	v.running = append(v.running, o)
+	return true
+}
+
+// notify sends a notice once what was written before has arrived; false if it has to wait.
+func (v *verbs) notify(o *op) bool {
+	p := o.peer
+	if o.flush == nil && p.unflushed {
+		p.unflushed = false
+		o.flush = v.slot(nil)
+		o.flush.begin(v.lib.flush, p.ep, o.flush.params())
+		v.flushing = append(v.flushing, p)
+	}
+	if o.flush != nil {
+		if !o.flush.ended() {
+			return false
+		}
+		status := o.flush.status.Load()
+		v.put(o.flush)
+		o.flush = nil
+		if status < 0 { // what was written before may be missing: a notice would say that it is there
+			v.lost(p, "UCX: "+v.lib.words(status))
+			v.complete(o, p.gone.Load())
+			return true
+		}
+	}
+	o.s = v.post(p, header{kind: kindNotice, length: o.value}, nil)
 	v.running = append(v.running, o)
 	return true
 }
