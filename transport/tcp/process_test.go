@@ -43,7 +43,14 @@ func rankChild() error {
 		return err
 	}
 	defer room.Close()
-	e, err := Open(ctx, Config{Rank: rank, Size: size, Gather: room.Gather, Token: "t", AllRails: true, Streams: 1})
+	cfg := Config{Rank: rank, Size: size, Gather: room.Gather, Token: "t", AllRails: true, Streams: 1}
+	if list := os.Getenv("WEFT_TCP_INTERFACES"); list != "" { // one for each rank, which cannot reach one another
+		cfg.AllRails, cfg.Interfaces = false, []string{strings.Split(list, ",")[rank]}
+		var hurry context.CancelFunc
+		ctx, hurry = context.WithTimeout(ctx, time.Second)
+		defer hurry()
+	}
+	e, err := Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -249,6 +256,30 @@ func TestRails(t *testing.T) {
 	}
 	if lost == 0 || resent == 0 {
 		t.Errorf("%d paths lost and %d pieces sent again after a cut in mid-run", lost, resent)
+	}
+}
+
+// TestWrongNetwork gives two ranks interfaces of different networks: the one that dials says which, and what to do.
+func TestWrongNetwork(t *testing.T) {
+	lab := nslab.New(t, 2, 3) // they meet over the second rail
+	for host, rail := range []int{2, 0} {
+		if err := lab.Cut(host, rail); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("WEFT_TCP_INTERFACES", nslab.Rail(0)+","+nslab.Rail(2))
+	ranks := startRanks(t, lab, 2)
+	said := ""
+	for _, r := range ranks {
+		for r.lines.Scan() {
+		}
+		if err := r.cmd.Wait(); err == nil {
+			t.Error("ranks without a common network have met")
+		}
+		said += r.err.String()
+	}
+	if !strings.Contains(said, "has no way to") || !strings.Contains(said, "take interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS)") {
+		t.Errorf("they said %q", said)
 	}
 }
 

@@ -161,7 +161,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 		if s.keep(e); s.yields(e) {
 			// The peer may be waiting, over others, for what they send to this
 			// rank, announced or not: let it in.
-			s.wide = s.wide || sending && s.idle > tries+1 && time.Since(s.since) > wideTime
+			s.wide = s.wide || sending && s.widens(time.Now())
 			continue
 		}
 		if err := p.stop(); err != nil {
@@ -198,6 +198,9 @@ type spell struct {
 
 	since, slept time.Time // the first yield, the first sleep
 }
+
+// widens says whether a sender has looked for long enough, from its second yield on, to look at all peers.
+func (s *spell) widens(now time.Time) bool { return s.idle > tries+1 && now.Sub(s.since) > wideTime }
 
 // keep makes the wait one of those that keep a processor, or lets it park if there
 // are enough of them.
