@@ -145,6 +145,21 @@ type Bounded interface {
 	Unbound()
 }
 
+// Server is a port that takes what comes while somebody waits on it, and that one who waits
+// elsewhere can give a turn.
+type Server interface {
+	// Serve takes what has come and says whether anything did. It does not wait, and is
+	// safe to call from any goroutine.
+	Serve() bool
+}
+
+// Idler is a port whose waits can do something else.
+type Idler interface {
+	// Meanwhile sets what waits do before they sleep: f does not wait, and says whether
+	// there was anything to do. It is called before the first Begin.
+	Meanwhile(f func() bool)
+}
+
 // Outgoing is a message that is sent while another is received.
 type Outgoing struct {
 	To, Channel int

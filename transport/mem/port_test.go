@@ -3,6 +3,7 @@ package mem
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -186,5 +187,47 @@ func TestToItself(t *testing.T) {
 		if !slices.Equal(in, out) {
 			t.Errorf("%d bytes came back changed", n)
 		}
+	}
+}
+
+// Waits for a message, for its receiver and for room do something else meanwhile: here, what they wait for.
+func TestMeanwhile(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("two ranks on one core have nothing else to do")
+	}
+	const long = 1 << 20
+	for _, x := range []struct {
+		name     string
+		announce bool
+		waits    func(p transport.Port) error
+		meets    func(p transport.Port) error
+	}{
+		{"receive", false, func(p transport.Port) error { return p.Recv(1, 0, make([]byte, 8)) }, func(p transport.Port) error { return p.Send(0, 0, make([]byte, 8)) }},
+		{"send", false, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) }, func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
+		{"announced", true, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) }, func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			_, p := pair(t)
+			met := false
+			p[0].(transport.Idler).Meanwhile(func() bool {
+				if met {
+					return false
+				}
+				met = true
+				if err := x.meets(p[1]); err != nil {
+					t.Error(err)
+				}
+				return true
+			})
+			for r := range p {
+				p[r].Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, func() error { return errors.New("nothing was done meanwhile") })
+			}
+			if x.announce {
+				p[0].Expect(1, 0, make([]byte, 8))
+			}
+			if err := x.waits(p[0]); err != nil || !met {
+				t.Errorf("%v, done meanwhile: %t", err, met)
+			}
+		})
 	}
 }

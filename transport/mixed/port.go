@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/weft-fabric/weft/transport"
 )
@@ -17,6 +18,8 @@ type port struct {
 	index     []int // by member: its number in the port of this host, or -1
 	locals    []int // the members of this host, by that number
 	near, far transport.Port
+	copies    int         // bytes up to which a message over tcp is sent from a copy
+	long      atomic.Bool // the call has a longer one, whose sender waits until it is taken
 }
 
 // Port makes the port of a communicator.
@@ -41,6 +44,8 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 		_ = p.far.Close()
 		return nil, err
 	}
+	p.copies = e.far.Can().Copies
+	p.near.(transport.Idler).Meanwhile(p.serve)
 	return p, nil
 }
 
@@ -53,6 +58,19 @@ func (p *port) side(member int) (transport.Port, int, error) {
 		return p.near, i, nil
 	}
 	return p.far, member, nil
+}
+
+// serve lets in what other hosts send while this rank waits in shared memory. A rank of another host that sends a long message
+// waits for this one, and others wait for that one in turn.
+func (p *port) serve() bool { return p.long.Load() && p.far.(transport.Server).Serve() }
+
+// way is side for a message of n bytes.
+func (p *port) way(member, n int) (transport.Port, int, error) {
+	side, i, err := p.side(member)
+	if n > p.copies && side == p.far && !p.long.Load() {
+		p.long.Store(true)
+	}
+	return side, i, err
 }
 
 // Begin starts a call on both. Whoever waits on one hears of a message of another call
@@ -72,6 +90,7 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 			return nil
 		}
 	}
+	p.long.Store(false)
 	p.near.Begin(c, other(p.far))
 	p.far.Begin(c, other(p.near))
 }
@@ -108,7 +127,7 @@ func (e *Endpoint) named(err error) error {
 }
 
 func (p *port) Send(to, channel int, b []byte) error {
-	side, i, err := p.side(to)
+	side, i, err := p.way(to, len(b))
 	if err != nil {
 		return err
 	}
@@ -116,13 +135,13 @@ func (p *port) Send(to, channel int, b []byte) error {
 }
 
 func (p *port) Expect(from, channel int, dst []byte) {
-	if side, i, err := p.side(from); err == nil { // else Recv says so
+	if side, i, err := p.way(from, len(dst)); err == nil { // else Recv says so
 		side.Expect(i, channel, dst)
 	}
 }
 
 func (p *port) Recv(from, channel int, dst []byte) error {
-	side, i, err := p.side(from)
+	side, i, err := p.way(from, len(dst))
 	if err != nil {
 		return err
 	}
@@ -130,22 +149,22 @@ func (p *port) Recv(from, channel int, dst []byte) error {
 }
 
 func (p *port) Take(from, channel, n int, f func(piece []byte)) error {
-	side, i, err := p.side(from)
+	side, i, err := p.way(from, n)
 	if err != nil {
 		return err
 	}
 	return p.told(side, side.Take(i, channel, n, f))
 }
 
-// Exchange is that of the side which reaches both ranks. Else it sends, then receives:
-// a send in shared memory does not wait for its receiver, and one over tcp only for a
-// rank that reads, whatever it is doing.
+// Exchange is that of the side which reaches both ranks. Else it sends, then receives: a
+// send in shared memory waits for its receiver no longer than it takes to move the message
+// away, and one over tcp for a rank that reads, whatever it is doing.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
-	a, to, err := p.side(out.To)
+	a, to, err := p.way(out.To, len(out.Bytes))
 	if err != nil {
 		return err
 	}
-	b, from, err := p.side(in.From)
+	b, from, err := p.way(in.From, in.N)
 	if err != nil {
 		return err
 	}

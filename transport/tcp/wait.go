@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
 	"github.com/weft-fabric/weft/transport/tcp/internal/socket"
 )
@@ -297,23 +298,40 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide boo
 func (p *port) readFrom(peers []*peer, want *atomic.Bool) bool {
 	moved := false
 	for _, pr := range peers {
-		for _, s := range pr.all() {
-			if s.conn != nil || s.lost.Load() {
-				continue
-			}
-			if s.rmu.TryLock() {
-				if s.read(readBudget, true, want) {
-					moved = true
-				}
-				s.rmu.Unlock()
-			}
-			if s.queued.Load() > 0 && s.write() {
+		moved = pr.turn(want) || moved
+	}
+	return moved
+}
+
+// turn reads and writes the streams with a peer, and says whether anything moved.
+func (pr *peer) turn(want *atomic.Bool) (moved bool) {
+	for _, s := range pr.all() {
+		if s.conn != nil || s.lost.Load() {
+			continue
+		}
+		if s.rmu.TryLock() {
+			if s.read(readBudget, true, want) {
 				moved = true
 			}
+			s.rmu.Unlock()
+		}
+		if s.queued.Load() > 0 && s.write() {
+			moved = true
 		}
 	}
 	return moved
 }
+
+// Serve lets in what others send, for a caller that waits in another transport: the senders of long messages wait for it.
+func (p *port) Serve() bool {
+	moved := false
+	for _, pr := range p.e.peers {
+		moved = pr.turn(nil) || moved
+	}
+	return moved
+}
+
+var _ transport.Server = (*port)(nil)
 
 // doze sleeps in poll for a millisecond at most. It is false if that cannot be.
 func (p *port) doze(w *waiter, peers []*peer, done *atomic.Bool) bool {

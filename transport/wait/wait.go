@@ -177,6 +177,10 @@ type Waiter struct {
 	// Local means that those who are waited for are goroutines of this process:
 	// the processor is given to them rather than to another process.
 	Local bool
+	// Meanwhile, if it is set, is called between two looks once spinning has not helped,
+	// unless other ranks or processes want the core. It does something else, without
+	// waiting, and says whether there was anything to do.
+	Meanwhile func() bool
 	// Late, if it is set, is called once in a wait that takes longer than some
 	// 5 us or than Spin, before the processor is given away.
 	Late func()
@@ -228,6 +232,11 @@ func (w *Waiter) GiveWay() bool {
 	return true
 }
 
+// Works does something else meanwhile, and says whether there was anything to do.
+func (w *Waiter) Works() bool {
+	return w.Meanwhile != nil && (w.backoff == nil || !w.backoff.crowded() && !w.backoff.Wanted()) && w.Meanwhile()
+}
+
 // Wait returns once the flag is at least v, or with what stop says. Stop is
 // asked before the first sleep and after every one, so at least every Slice.
 func (f *Flag) Wait(v uint64, w *Waiter, stop func() error) error {
@@ -255,7 +264,7 @@ func (w *Waiter) look(f *Flag, v uint64) bool {
 		if w.backoff != nil && w.backoff.Wanted() {
 			return !w.backoff.crowded() && pause(&f.value, v, pausesOfMoment)
 		}
-		if !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
+		if !w.Works() && !w.GiveWay() && pause(&f.value, v, keepsFor) || f.value.Load() >= v {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,5 +178,33 @@ func BenchmarkTurn(b *testing.B) {
 	for k := range uint64(b.N) {
 		a.Post(k + 1)
 		_ = z.Wait(k+1, w, nil)
+	}
+}
+
+// A wait does something else between two looks, and looks again after it. It does not where others want the core.
+func TestMeanwhile(t *testing.T) {
+	var f Flag
+	never := func() error { return errors.New("asked to stop") }
+	calls := 0
+	w := &Waiter{Yield: 10, Meanwhile: func() bool {
+		if calls++; calls == 5 {
+			f.Post(1)
+		}
+		return calls%2 == 0
+	}}
+	if err := f.Wait(1, w, never); err != nil || calls != 5 {
+		t.Errorf("%v after %d calls, the flag was raised in the fifth", err, calls)
+	}
+	if err := f.Wait(1, w, never); err != nil || calls != 5 {
+		t.Errorf("%v and %d calls, of which the last 5 while nothing is waited for", err, calls)
+	}
+	busy := &Backoff{Ranks: 1}
+	busy.wanted.Store(true)
+	busy.until.Store(1 << 62)
+	for what, b := range map[string]*Backoff{"other processes want the core": busy, "ranks outnumber cores": {Ranks: runtime.NumCPU() + 1}} {
+		w.backoff = b
+		if err := f.Wait(2, w, never); err == nil || calls != 5 {
+			t.Errorf("%v after %d calls where %s", err, calls, what)
+		}
 	}
 }

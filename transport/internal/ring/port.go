@@ -23,7 +23,8 @@ type Port struct {
 	call       transport.Call
 	tag        uint64
 	stop       transport.Stop
-	generation uint64 // grows with every Begin
+	waiter     wait.Waiter // the hub's, for waits of this port that raise no flag
+	generation uint64      // grows with every Begin
 
 	block   []byte
 	head    *portHead
@@ -62,7 +63,7 @@ func (h *Hub) Port(g transport.Group) (transport.Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %d: %w", id, err)
 	}
-	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, words: g.Words, block: block, head: as[portHead](block), peers: make([]atomic.Pointer[portHead], len(members))}
+	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, words: g.Words, block: block, head: as[portHead](block), peers: make([]atomic.Pointer[portHead], len(members)), waiter: *h.waiter}
 	p.head.id, p.head.epoch, p.head.members, p.head.rank = id, epoch, uint32(len(members)), uint32(me)
 	p.peers[me].Store(p.head)
 	p.lanes.Store(new([]*lane))
@@ -70,6 +71,11 @@ func (h *Hub) Port(g transport.Group) (transport.Port, error) {
 	h.ports[p] = struct{}{}
 	return p, nil
 }
+
+// Meanwhile sets what waits do between two looks; it is called before anything is sent or received.
+func (p *Port) Meanwhile(f func() bool) { p.waiter.Meanwhile = f }
+
+var _ transport.Idler = (*Port)(nil)
 
 // Begin starts a call.
 func (p *Port) Begin(c transport.Call, stop transport.Stop) {
@@ -280,7 +286,7 @@ func (p *Port) newLane(channel int) (*lane, error) {
 	}
 	grown := make([]*lane, max(channel+1, len(ls)))
 	copy(grown, ls)
-	l := &lane{p: p, channel: channel, out: make([]*outWay, len(p.members)), in: make([]*inWay, len(p.members)), waiter: *p.h.waiter}
+	l := &lane{p: p, channel: channel, out: make([]*outWay, len(p.members)), in: make([]*inWay, len(p.members)), waiter: p.waiter}
 	l.ask = l.goOn
 	grown[channel] = l
 	p.lanes.Store(&grown)

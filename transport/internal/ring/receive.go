@@ -155,7 +155,7 @@ func (l *lane) await(w *inWay) error {
 		if l.find(w) {
 			break
 		}
-		if err := l.wait(bell, rung+1, w.from, l.p.h.waiter, 0); err != nil {
+		if err := l.wait(bell, rung+1, w.from, &l.p.waiter, 0); err != nil {
 			if l.find(w) {
 				break
 			}
@@ -313,7 +313,7 @@ func (l *lane) follow(w *inWay, s *slot, dst []byte, n int, f func([]byte)) erro
 	}
 	for done := 0; done < n; {
 		end := min(done+piece, n)
-		if err := l.wait(&w.staged, s.base+uint64(end), w.from, l.p.h.waiter, 0); err != nil {
+		if err := l.wait(&w.staged, s.base+uint64(end), w.from, &l.p.waiter, 0); err != nil {
 			return err
 		}
 		if f != nil {

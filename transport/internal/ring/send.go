@@ -137,7 +137,7 @@ func (l *lane) room(to int, serves *lane) (*outWay, error) {
 		}
 	}
 	if o.full() {
-		if err := l.waitServing(serves, &o.taken, o.next-depth+1, to, l.p.h.waiter, 0); err != nil {
+		if err := l.waitServing(serves, &o.taken, o.next-depth+1, to, &l.p.waiter, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -242,8 +242,8 @@ func (l *lane) copyAll(o *outWay, at, b []byte) {
 // patience is how to wait for a receiver before moving a message of n bytes:
 // about as long as moving it takes, 0.1 ns a byte, so that it never takes more
 // than twice the time of the better choice, but not longer than any wait spins.
-func (h *Hub) patience(n int) wait.Waiter {
-	w := *h.waiter
+func (p *Port) patience(n int) wait.Waiter {
+	w := p.waiter
 	w.Spin = min(w.Spin, 256+n/512)
 	w.Yield = min(w.Yield, 1+n/(8<<10))
 	return w
@@ -252,13 +252,13 @@ func (h *Hub) patience(n int) wait.Waiter {
 // handOver waits until the receiver has read a message where it lies. If it does
 // not come, the sender moves the message out of the way, until it does.
 func (l *lane) handOver(o *outWay, s *slot, to int, b []byte, serves *lane) error {
-	w := l.p.h.patience(len(b))
+	w := l.p.patience(len(b))
 	err := l.waitServing(serves, &o.taken, o.next, to, &w, 1)
 	if err == errLate {
 		if s.claim.Load() == open && l.moveAway(o, s, b) {
 			return nil
 		}
-		err = l.waitServing(serves, &o.taken, o.next, to, l.p.h.waiter, 0)
+		err = l.waitServing(serves, &o.taken, o.next, to, &l.p.waiter, 0)
 	}
 	if err != nil && l.giveUp(s) {
 		err = nil

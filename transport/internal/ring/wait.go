@@ -85,7 +85,9 @@ func (l *lane) waitServing(serves *lane, f *wait.Flag, v uint64, member int, w *
 		case turns <= w.Spin/bit:
 			_ = f.Wait(v, &brief, again)
 		case turns <= w.Spin/bit+w.Yield:
-			w.GiveWay()
+			if !w.Works() {
+				w.GiveWay()
+			}
 		default:
 			l.peer, l.asks, l.limit = member, (turns-w.Spin/bit-w.Yield)/naps, limit
 			if err := l.goOn(); err != nil {
