@@ -20,6 +20,16 @@ func (l *Loop) Slot() int { return l.slot }
 // Check reports what can be wrong with a program without running it. Programs
 // built in Go must pass it too; it also resolves the names of their variables.
 func (p *Program) Check() error {
+	for _, check := range []func() error{p.checkHead, p.checkNames, p.checkChunks, p.checkOrders} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkHead reports what is missing or too much.
+func (p *Program) checkHead() error {
 	switch {
 	case p.Name == "":
 		return fmt.Errorf("the program has no name")
@@ -40,6 +50,11 @@ func (p *Program) Check() error {
 	case len(p.Orders) > p.Channels():
 		return fmt.Errorf("program %s orders channel %d but has %d channels", p.Name, len(p.Orders)-1, p.Channels())
 	}
+	return nil
+}
+
+// checkNames resolves the names of variables.
+func (p *Program) checkNames() error {
 	names := []string{"r", "n", "c"}
 	for _, l := range p.Lets {
 		names = append(names, l.Name)
@@ -64,6 +79,11 @@ func (p *Program) Check() error {
 			return fmt.Errorf("program %s: %w", p.Name, err)
 		}
 	}
+	return nil
+}
+
+// checkChunks reports numbers of chunks that cannot be.
+func (p *Program) checkChunks() error {
 	env := p.Env(0, 0)
 	chunks := p.Chunks.Eval(&env)
 	if why := env.Undefined(); why != "" {
@@ -84,6 +104,11 @@ func (p *Program) Check() error {
 	if p.Op.Blocks() && chunks%int64(p.Ranks) != 0 {
 		return fmt.Errorf("program %s has %d chunks, which %d ranks cannot share evenly", p.Name, chunks, p.Ranks)
 	}
+	return nil
+}
+
+// checkOrders reports orders of ranks that are no permutations.
+func (p *Program) checkOrders() error {
 	for c, order := range p.Orders {
 		if order == nil {
 			continue

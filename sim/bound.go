@@ -50,55 +50,21 @@ func sample(ranks, switches int) []sched.Rank {
 
 // boundRank is bound for one rank.
 func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (unit.Time, error) {
-	type way struct {
-		rate int64
-		uses []use
-	}
-	type wayKey struct {
-		from, to sched.Rank
-		channel  int32
-	}
-	ways := map[wayKey]way{}
-	find := func(from, to sched.Rank, channel int32) (way, error) {
-		key := wayKey{from, to, channel}
-		w, known := ways[key]
-		if known {
-			return w, nil
-		}
-		var p path
-		w.rate = maxRate
-		if a, b := j.Place[from], j.Place[to]; a != b {
-			if err := n.route(a, b, channel, &p); err != nil {
-				return w, err
-			}
-		}
-		w.uses = slices.Clone(p.uses) // the links between switches are left out: the bound is lower without them
-		for _, u := range w.uses {
-			w.rate = min(w.rate, rate(n.capacity(u.wire), int64(u.share)))
-		}
-		ways[key] = w
-		return w, nil
-	}
-	factor := 1.0
+	b := &rankBound{n: n, job: j, rank: r, chunk: chunk, factor: 1, ways: map[boundKey]boundWay{},
+		busy: make([]float64, j.Program.Channels()), load: map[wire]float64{}}
 	if f, ok := n.lame[j.Place[r]]; ok {
-		factor = f
+		b.factor = f
 	}
 	if int(r) >= j.Program.Ranks {
-		factor = 0
-	}
-	busy := make([]float64, j.Program.Channels()) // picoseconds, by channel
-	load := map[wire]float64{}                    // bytes times whole
-	carry := func(w way, bytes float64) {
-		for _, u := range w.uses {
-			load[u.wire] += bytes * float64(u.share)
-		}
+		b.factor = 0
 	}
 	var ready []step.Action
 	for count := 0; count < maxBoundActions; {
 		if ready = m.Ready(ready[:0]); len(ready) == 0 {
 			break
 		}
-		for _, a := range ready {
+		for i := range ready {
+			a := &ready[i]
 			count++
 			times := int64(1)
 			if a.Op != sched.Wait {
@@ -107,38 +73,100 @@ func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (
 				times += more
 			}
 			m.Complete(a.Channel)
-			if a.Op == sched.Wait {
-				continue
-			}
-			bytes := a.Count * chunk
-			cost, work := n.charges(a.Op, bytes, factor)
-			took := work
-			if a.Op.Receives() {
-				w, err := find(a.From, r, a.Channel)
-				if err != nil {
-					return 0, err
-				}
-				carry(w, float64(bytes)*float64(times))
-			}
-			if a.Op.Sends() {
-				w, err := find(r, a.To, a.Channel)
-				if err != nil {
-					return 0, err
-				}
-				carry(w, float64(bytes)*float64(times))
-				took = cost + max(work, span(float64(bytes), w.rate))
-			}
-			if factor != 0 { // a switch sends on all its ports at once
-				busy[a.Channel] += float64(took) * float64(times)
+			if err := b.add(a, times); err != nil {
+				return 0, err
 			}
 		}
 	}
-	most := slices.Max(busy)
-	for w, bytes := range load {
-		most = max(most, bytes/whole/float64(n.capacity(w))*1e12)
+	return b.least(), m.Err()
+}
+
+// rankBound is what is known so far of what a rank does.
+type rankBound struct {
+	n      *network
+	job    Job
+	rank   sched.Rank
+	chunk  int64
+	factor float64 // what work takes there, 0 for a switch
+	ways   map[boundKey]boundWay
+	busy   []float64        // picoseconds, by channel
+	load   map[wire]float64 // bytes times whole
+}
+
+type boundKey struct {
+	from, to sched.Rank
+	channel  int32
+}
+
+type boundWay struct {
+	rate int64
+	uses []use
+}
+
+// way finds which links messages take, and at which rate.
+func (b *rankBound) way(from, to sched.Rank, channel int32) (boundWay, error) {
+	key := boundKey{from, to, channel}
+	w, known := b.ways[key]
+	if known {
+		return w, nil
+	}
+	var p path
+	w.rate = maxRate
+	if at, to := b.job.Place[from], b.job.Place[to]; at != to {
+		if err := b.n.route(at, to, channel, &p); err != nil {
+			return w, err
+		}
+	}
+	w.uses = slices.Clone(p.uses) // the links between switches are left out: the bound is lower without them
+	for _, u := range w.uses {
+		w.rate = min(w.rate, rate(b.n.capacity(u.wire), int64(u.share)))
+	}
+	b.ways[key] = w
+	return w, nil
+}
+
+// add takes in an action that the rank does a number of times.
+func (b *rankBound) add(a *step.Action, times int64) error {
+	if a.Op == sched.Wait {
+		return nil
+	}
+	bytes := a.Count * b.chunk
+	carry := func(w boundWay) {
+		for _, u := range w.uses {
+			b.load[u.wire] += float64(bytes) * float64(times) * float64(u.share)
+		}
+	}
+	cost, work := b.n.charges(a.Op, bytes, b.factor)
+	took := work
+	if a.Op.Receives() {
+		w, err := b.way(a.From, b.rank, a.Channel)
+		if err != nil {
+			return err
+		}
+		carry(w)
+	}
+	if a.Op.Sends() {
+		w, err := b.way(b.rank, a.To, a.Channel)
+		if err != nil {
+			return err
+		}
+		carry(w)
+		took = cost + max(work, span(float64(bytes), w.rate))
+	}
+	if b.factor != 0 { // a switch sends on all its ports at once
+		b.busy[a.Channel] += float64(took) * float64(times)
+	}
+	return nil
+}
+
+// least is the time of the busiest channel or link.
+func (b *rankBound) least() unit.Time {
+	most := slices.Max(b.busy)
+	for w, bytes := range b.load {
+		most = max(most, bytes/whole/float64(b.n.capacity(w))*1e12)
 	}
 	// Rounding may have added a little; a bound must not exceed the time itself.
-	return unit.Time(min(most*(1-1e-6), 1<<60)), m.Err()
+	return unit.Time(min(most*(1-1e-6), 1<<60))
 }
 
 // actions is about how many actions that send or receive all ranks take, from a few of them.

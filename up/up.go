@@ -171,10 +171,7 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 			return s, err
 		}
 		if o.Steps > 0 && taken >= o.Steps {
-			if o.Summary != nil {
-				_, err = fmt.Fprintf(o.Summary, "step %d has been taken already: the checkpoint in %s is of step %d; give --steps above that to go on\n", o.Steps, o.Ckpt, taken)
-			}
-			return Summary{Steps: taken, Ranks: o.Ranks, Incidents: []Incident{}}, err
+			return o.takenAlready(taken)
 		}
 	}
 	if r.token, err = launch.NewToken(); err != nil {
@@ -213,21 +210,32 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 	if o.Ready != nil {
 		o.Ready(page, r.o.Ckpt)
 	}
-	err = r.train(ctx)
+	return r.conclude(ctx, r.train(ctx))
+}
+
+// takenAlready is the end of a run whose checkpoint has all of its steps.
+func (o *Options) takenAlready(taken int) (s Summary, err error) {
+	if o.Summary != nil {
+		_, err = fmt.Fprintf(o.Summary, "step %d has been taken already: the checkpoint in %s is of step %d; give --steps above that to go on\n", o.Steps, o.Ckpt, taken)
+	}
+	return Summary{Steps: taken, Ranks: o.Ranks, Incidents: []Incident{}}, err
+}
+
+// conclude says what came of a run whose training has ended, with err.
+func (r *run) conclude(ctx context.Context, err error) (Summary, error) {
 	r.over()
-	s = r.ledger.summary()
+	s := r.ledger.summary()
 	r.mu.Lock()
 	s.Verdicts = slices.Clone(r.verdicts)
 	r.mu.Unlock()
-	if err == nil && o.Check {
-		again := ctx
+	if err == nil && r.o.Check {
 		if ctx.Err() != nil { // what ended training does not end this
-			again = context.WithoutCancel(ctx)
+			ctx = context.WithoutCancel(ctx)
 		}
-		err = r.check(again, &s)
+		err = r.check(ctx, &s)
 	}
-	if o.Summary != nil && s.Steps > 0 {
-		if e := s.Print(o.Summary); err == nil {
+	if r.o.Summary != nil && s.Steps > 0 {
+		if e := s.Print(r.o.Summary); err == nil {
 			err = e
 		}
 	}

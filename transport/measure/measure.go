@@ -200,13 +200,7 @@ const limit = 40 * time.Second
 func pair(ctx context.Context, o Options, w Way, t task, traced bool) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+4*t.For)
 	defer cancel()
-	type rank struct {
-		cmd *exec.Cmd
-		in  io.WriteCloser
-		out *bufio.Scanner
-		err strings.Builder
-	}
-	var ranks [2]*rank
+	var ranks [2]*child
 	defer func() {
 		cancel()
 		for _, r := range ranks {
@@ -216,70 +210,31 @@ func pair(ctx context.Context, o Options, w Way, t task, traced bool) (figures, 
 			}
 		}
 	}()
+	command := o.Command
+	if traced {
+		command = append(slices.Clone(command), "--traced")
+	}
 	for i := range ranks {
 		t.Rank = i
-		text, err := json.Marshal(t)
-		if err != nil {
+		var err error
+		if ranks[i], err = start(ctx, command, t); err != nil {
 			return figures{}, err
 		}
-		command := o.Command
-		if traced {
-			command = append(slices.Clone(command), "--traced")
-		}
-		r := &rank{cmd: exec.CommandContext(ctx, command[0], command[1:]...)}
-		r.cmd.Env = append(os.Environ(), envTask+"="+string(text))
-		r.cmd.WaitDelay = 2 * time.Second
-		r.cmd.Stderr = &r.err
-		if r.in, err = r.cmd.StdinPipe(); err != nil {
-			return figures{}, err
-		}
-		out, err := r.cmd.StdoutPipe()
-		if err != nil {
-			return figures{}, err
-		}
-		r.out = bufio.NewScanner(out)
-		r.out.Buffer(nil, 1<<20)
-		if err := r.cmd.Start(); err != nil {
-			return figures{}, err
-		}
-		ranks[i] = r
 	}
-	var found [2]*figures
 	calls := map[string]int{}
-	for {
+	for ranks[0].found == nil || ranks[1].found == nil {
 		all := make([][]byte, 2)
 		for i, r := range ranks {
-			for all[i] == nil {
-				if !r.out.Scan() {
-					if found[i] != nil {
-						break
-					}
-					return figures{}, ended(ctx, r.err.String())
-				}
-				var l line
-				if json.Unmarshal(r.out.Bytes(), &l) != nil {
-					continue // of a library that prints
-				}
-				switch {
-				case l.Done != nil:
-					found[i] = l.Done
-				case l.Calls != nil:
-					for n, c := range l.Calls {
-						calls[n] += c
-					}
-				case l.Gather != nil:
-					all[i] = l.Gather
-				}
-				if found[i] != nil && !traced {
-					break
-				}
+			var err error
+			if all[i], err = r.hear(ctx, calls, traced); err != nil {
+				return figures{}, err
 			}
 		}
-		if found[0] != nil && found[1] != nil {
+		if ranks[0].found != nil && ranks[1].found != nil {
 			break
 		}
 		if all[0] == nil || all[1] == nil {
-			return figures{}, firstError(found)
+			return figures{}, firstError([2]*figures{ranks[0].found, ranks[1].found})
 		}
 		for _, r := range ranks {
 			if err := json.NewEncoder(r.in).Encode(line{All: all}); err != nil {
@@ -287,13 +242,72 @@ func pair(ctx context.Context, o Options, w Way, t task, traced bool) (figures, 
 			}
 		}
 	}
-	if err := firstError(found); err != nil {
+	if err := firstError([2]*figures{ranks[0].found, ranks[1].found}); err != nil {
 		return figures{}, err
 	}
-	f := *found[0]
-	f.CPU += found[1].CPU
+	f := *ranks[0].found
+	f.CPU += ranks[1].found.CPU
 	f.calls = calls
 	return f, nil
+}
+
+// child is a rank in a process of its own.
+type child struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	err   strings.Builder
+	found *figures // nil until it has them
+}
+
+// start starts a rank.
+func start(ctx context.Context, command []string, t task) (*child, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	r := &child{cmd: exec.CommandContext(ctx, command[0], command[1:]...)}
+	r.cmd.Env = append(os.Environ(), envTask+"="+string(text))
+	r.cmd.WaitDelay = 2 * time.Second
+	r.cmd.Stderr = &r.err
+	if r.in, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	r.out = bufio.NewScanner(out)
+	r.out.Buffer(nil, 1<<20)
+	return r, r.cmd.Start()
+}
+
+// hear reads what a rank says until it has something for the other one, which is returned, or its figures. Of a rank that is traced
+// what follows them is read, too: how often it called the system.
+func (r *child) hear(ctx context.Context, calls map[string]int, traced bool) ([]byte, error) {
+	for r.out.Scan() {
+		var l line
+		if json.Unmarshal(r.out.Bytes(), &l) != nil {
+			continue // of a library that prints
+		}
+		switch {
+		case l.Done != nil:
+			r.found = l.Done
+		case l.Calls != nil:
+			for n, c := range l.Calls {
+				calls[n] += c
+			}
+		case l.Gather != nil:
+			return l.Gather, nil
+		}
+		if r.found != nil && !traced {
+			return nil, nil
+		}
+	}
+	if r.found == nil {
+		return nil, ended(ctx, r.err.String())
+	}
+	return nil, nil
 }
 
 func firstError(found [2]*figures) error {
