@@ -232,22 +232,8 @@ func (m *Machine) decide() {
 	if e != nil {
 		members = e.Members
 	}
-	var failed []ID
-	first, silent, suspects := far, 0, false
-	for _, k := range m.marks {
-		switch k.state {
-		case Failed:
-			failed = append(failed, k.id)
-			first = min(first, k.since)
-			if k.incarnation != Final {
-				silent++
-			}
-		case Suspect:
-			suspects = true
-			silent++
-		}
-	}
-	if len(failed) > 0 && 2*silent > len(members) {
+	g := m.gone()
+	if len(g.failed) > 0 && 2*g.silent > len(members) {
 		return // either they are gone or this process is; see checkQuorum
 	}
 	var joins []request
@@ -256,7 +242,7 @@ func (m *Machine) decide() {
 			joins = append(joins, p)
 		}
 	}
-	due := len(failed) > 0 && (!suspects || m.now >= first+m.cfg.Settle) ||
+	due := len(g.failed) > 0 && (!g.suspects || m.now >= g.first+m.cfg.Settle) ||
 		len(o.leaves) > 0 || len(o.caught) > 0 || e != nil && e.Leader != m.self
 	if len(joins) > 0 {
 		total := len(members) + len(joins)
@@ -265,6 +251,45 @@ func (m *Machine) decide() {
 	if !due {
 		return
 	}
+	next := m.nextOf(members, g.failed, joins)
+	if e != nil && !m.mayGoOn(next, g) {
+		return
+	}
+	o.asked, o.failures = m.now, len(g.failed)
+	o.proposed = &Proposal{Prev: e.number(), Next: next}
+	m.proposal = o.proposed
+}
+
+// losses are the members that do not answer.
+type losses struct {
+	failed   []ID // in order
+	first    Time // when the first of them failed
+	silent   int  // that did not say that they end, suspects included
+	suspects bool
+}
+
+// gone counts them.
+func (m *Machine) gone() losses {
+	g := losses{first: far}
+	for _, k := range m.marks {
+		switch k.state {
+		case Failed:
+			g.failed = append(g.failed, k.id)
+			g.first = min(g.first, k.since)
+			if k.incarnation != Final {
+				g.silent++
+			}
+		case Suspect:
+			g.suspects = true
+			g.silent++
+		}
+	}
+	return g
+}
+
+// nextOf is the epoch without those that failed or leave, and with those that join.
+func (m *Machine) nextOf(members []Member, failed []ID, joins []request) *Epoch {
+	o, e := m.lead, m.epoch
 	next := &Epoch{Number: e.number() + 1, Leader: m.self, Observers: m.cfg.Observers}
 	for _, old := range members {
 		_, dead := slices.BinarySearch(failed, old.ID)
@@ -280,43 +305,44 @@ func (m *Machine) decide() {
 		}
 	}
 	slices.SortFunc(next.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	active := next.Active()
 	switch {
 	case e == nil, len(failed) > 0:
-	case slices.Equal(active, e.Active()):
+	case slices.Equal(next.Active(), e.Active()):
 		next.AfterStep = e.AfterStep
 	default:
 		next.AfterStep = m.boundary()
 	}
-	if e != nil {
-		recent := len(failed)
-		o.losses = slices.DeleteFunc(o.losses, func(l loss) bool { return m.now-l.at > m.cfg.Window })
-		for _, l := range o.losses {
-			recent += l.count
-		}
-		few := len(active) < m.cfg.Min
-		switch {
-		case !few:
-			o.below = Never
-		case o.below == Never:
-			o.below = min(first, m.now)
-		}
-		// Of those that come back some may catch up, if one that is active is left. Who
-		// dies again while it does is waited for no longer than the first time.
-		returns := few && len(active) > 0 && m.cfg.Return > 0 && (len(failed) == 0 || m.now < o.below+m.cfg.Return)
-		switch {
-		case returns && len(next.Members) >= m.cfg.Min:
-		case returns && len(failed) > 0:
-			return
-		case few:
-			next.Halt = TooFew
-		case recent > m.cfg.MaxFailures:
-			next.Halt = TooMany
-		}
+	return next
+}
+
+// mayGoOn says in the next epoch whether too few members are left or too many were lost; false if some may yet come back.
+func (m *Machine) mayGoOn(next *Epoch, g losses) bool {
+	o, active := m.lead, next.Active()
+	recent := len(g.failed)
+	o.losses = slices.DeleteFunc(o.losses, func(l loss) bool { return m.now-l.at > m.cfg.Window })
+	for _, l := range o.losses {
+		recent += l.count
 	}
-	o.asked, o.failures = m.now, len(failed)
-	o.proposed = &Proposal{Prev: e.number(), Next: next}
-	m.proposal = o.proposed
+	few := len(active) < m.cfg.Min
+	switch {
+	case !few:
+		o.below = Never
+	case o.below == Never:
+		o.below = min(g.first, m.now)
+	}
+	// Of those that come back some may catch up, if one that is active is left. Who
+	// dies again while it does is waited for no longer than the first time.
+	returns := few && len(active) > 0 && m.cfg.Return > 0 && (len(g.failed) == 0 || m.now < o.below+m.cfg.Return)
+	switch {
+	case returns && len(next.Members) >= m.cfg.Min:
+	case returns && len(g.failed) > 0:
+		return false
+	case few:
+		next.Halt = TooFew
+	case recent > m.cfg.MaxFailures:
+		next.Halt = TooMany
+	}
+	return true
 }
 
 func has(list []request, id ID) bool {

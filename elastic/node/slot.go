@@ -116,14 +116,9 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 			if s.proc == nil {
 				return nil
 			}
-			if s.halts() { // it saves what there is, however long that takes, and ends by itself
-				continue
-			}
-			kill = time.After(s.n.cfg.Grace)
-			if s.conn != nil {
-				s.say(elastic.Word{Kind: elastic.Stop})
-			} else {
-				s.proc.Signal(syscall.SIGTERM)
+			if !s.halts() { // else it saves what there is, however long that takes, and ends by itself
+				kill = time.After(s.n.cfg.Grace)
+				s.askToStop()
 			}
 		case <-dead:
 			dead = nil
@@ -166,25 +161,39 @@ func (s *slot) run(ctx, life context.Context) (err error) {
 				s.heard = s.heard.Add(gap)
 			}
 			last = now
-			s.listen(life, now)
-			if stop == nil && s.conn != nil && s.proc != nil && now.Sub(s.heard) >= s.n.cfg.Silence {
-				s.proc.Kill() // it does not hear that it is to stop
-			}
-			ran := s.running
-			if !s.n.cfg.Policy.Together {
-				ran = s.place.Epoch
-			}
-			if s.ended && s.proc == nil && s.n.allDone(ran) {
-				return nil
-			}
-			if err := s.settle(now); err != nil {
+			if over, err := s.pulse(life, now, stop == nil); over || err != nil {
 				return err
-			}
-			if s.stranded(now) {
-				return nil
 			}
 		}
 	}
+}
+
+// askToStop lets the rank know that it is to stop.
+func (s *slot) askToStop() {
+	if s.conn != nil {
+		s.say(elastic.Word{Kind: elastic.Stop})
+	} else {
+		s.proc.Signal(syscall.SIGTERM)
+	}
+}
+
+// pulse is what a slot looks after again and again. It reports whether the slot's work is over.
+func (s *slot) pulse(life context.Context, now time.Time, stopping bool) (over bool, err error) {
+	s.listen(life, now)
+	if stopping && s.conn != nil && s.proc != nil && now.Sub(s.heard) >= s.n.cfg.Silence {
+		s.proc.Kill() // it does not hear that it is to stop
+	}
+	ran := s.running
+	if !s.n.cfg.Policy.Together {
+		ran = s.place.Epoch
+	}
+	if s.ended && s.proc == nil && s.n.allDone(ran) {
+		return true, nil
+	}
+	if err := s.settle(now); err != nil {
+		return true, err
+	}
+	return s.stranded(now), nil
 }
 
 // waiting reports whether the slot can do nothing without the coordinator.

@@ -215,120 +215,164 @@ type turn struct {
 // must not be crossed by a step; if one is, or channels share chunks in an order that is
 // not the rank's own, it falls back to unrolling.
 func rotated(p *sched.Program, period int, modes bool) (*Report, error) {
-	w := newWorld(p, period, false)
-	n, kinds := int64(p.Ranks), int64(period)
-	per := int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / n
-	labels := int64(0) // how far input chunk numbers move when ranks move by one
-	if p.Op == sched.AllReduce || p.Op == sched.ReduceScatter || p.Op == sched.AllToAll {
-		labels = per
-	}
-	code := step.Compile(p)
-	machines := make([]*step.Machine, period)
-	held := make([][]step.Action, period)
-	for r := range machines {
-		machines[r], held[r] = code.Machine(sched.Rank(r)), make([]step.Action, p.Channels())
-	}
-	queues := map[turn][]message{}
-	from := func(r int64, a *step.Action) turn {
-		return turn{int64(a.From) % kinds, (r - int64(a.From) + n) % n, a.Channel}
-	}
-	to := func(r int64, a *step.Action) turn { return turn{r, (int64(a.To) - r + n) % n, a.Channel} }
-	hold := func(r int64, a *step.Action) step.Hold {
-		var in, out int64
-		if a.Op.Receives() {
-			in = int64(len(queues[from(r, a)]))
-		}
-		if a.Op.Sends() {
-			out = int64(len(queues[to(r, a)]))
-		}
-		return step.Held(a.Op, in, out, int64(p.Slots))
-	}
-	type done struct {
-		way turn
-		msg message
-	}
-	var buf []step.Action
+	w := newRotation(p, period)
 	for progress := true; progress; {
-		progress = false
-		// All ranks look at their channels at once and act at once: a message
-		// sent in this round is taken in the next at the earliest.
-		var sent []done
-		for r, m := range machines {
-			buf = m.Ready(buf[:0])
-			if m.Err() != nil {
-				return nil, m.Err()
-			}
-			for _, a := range buf {
-				if p.Op != sched.Barrier && (crosses(p, a.Src, per) || crosses(p, a.Dst, per)) {
-					return unrolled(p, modes)
-				}
-				held[r][a.Channel] = a
-			}
-			progress = progress || len(buf) > 0
+		var crossed bool
+		var err error
+		if progress, crossed, err = w.round(); err != nil {
+			return nil, err
 		}
-		took := map[turn]int{}
-		for r, m := range machines {
-			for c := range held[r] {
-				a := &held[r][c]
-				if a.Op == 0 || hold(int64(r), a) != step.Free {
-					continue
-				}
-				var in message
-				if a.Op.Receives() {
-					way := from(int64(r), a)
-					in = rotate(queues[way][took[way]], int64(a.From)-way.kind, n, labels)
-					took[way]++
-				}
-				out, err := w.do(sched.Rank(r), a, in)
-				if err != nil {
-					return nil, err
-				}
-				if a.Op.Sends() {
-					sent = append(sent, done{to(int64(r), a), out})
-				}
-				m.Complete(a.Channel)
-				*a = step.Action{}
-				progress = true
-			}
-		}
-		for way, k := range took {
-			queues[way] = queues[way][k:]
-		}
-		for _, s := range sent {
-			queues[s.way] = append(queues[s.way], s.msg)
+		if crossed {
+			return unrolled(p, modes)
 		}
 	}
 	if list := w.sharing(); len(list) > 0 {
 		return unrolled(p, modes)
 	}
-	for r, m := range machines {
-		if !m.Done() {
-			return nil, stuckRotated(p, sched.Rank(r), held[r], func(a *step.Action) step.Hold { return hold(int64(r), a) })
-		}
-	}
-	left := 0
-	for _, q := range queues {
-		left += len(q)
-	}
-	if left > 0 {
-		return nil, fmt.Errorf("%s: ranks send %d messages that are never taken", p.Name, left)
-	}
-	for r := range machines {
-		if err := w.promised(sched.Rank(r)); err != nil {
-			return nil, err
-		}
+	if err := w.over(); err != nil {
+		return nil, err
 	}
 	rep := newReport(p, "rotation")
 	w.report(rep)
 	rep.Canonical = w.canonical()
-	rep.Actions *= n / kinds
+	rep.Actions *= w.n / w.kinds
 	took := make([]int64, period)
 	for pair, chunks := range rep.Links { // what one sends, one of the receiver's kind takes
-		took[int64(pair.To)%kinds] += chunks
+		took[int64(pair.To)%w.kinds] += chunks
 	}
 	rep.MaxRecv = slices.Max(took)
 	rep.Sent, rep.Links = nil, nil
 	return rep, nil
+}
+
+// rotation is a world of one rank of each kind, which receives what those of its kind send, renamed.
+type rotation struct {
+	*world
+	n, kinds int64
+	per      int64 // chunks of a rank
+	labels   int64 // how far input chunk numbers move when ranks move by one
+	machines []*step.Machine
+	held     [][]step.Action // handed out and not carried out, by channel
+	queues   map[turn][]message
+}
+
+func newRotation(p *sched.Program, period int) *rotation {
+	w := &rotation{world: newWorld(p, period, false), n: int64(p.Ranks), kinds: int64(period), queues: map[turn][]message{},
+		machines: make([]*step.Machine, period), held: make([][]step.Action, period)}
+	w.per = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / w.n
+	if p.Op == sched.AllReduce || p.Op == sched.ReduceScatter || p.Op == sched.AllToAll {
+		w.labels = w.per
+	}
+	code := step.Compile(p)
+	for r := range w.machines {
+		w.machines[r], w.held[r] = code.Machine(sched.Rank(r)), make([]step.Action, p.Channels())
+	}
+	return w
+}
+
+// from is the way of the message that an action receives, to that of the one it sends.
+func (w *rotation) from(r int64, a *step.Action) turn {
+	return turn{int64(a.From) % w.kinds, (r - int64(a.From) + w.n) % w.n, a.Channel}
+}
+
+func (w *rotation) to(r int64, a *step.Action) turn {
+	return turn{r, (int64(a.To) - r + w.n) % w.n, a.Channel}
+}
+
+// hold is what keeps an action from being carried out.
+func (w *rotation) hold(r int64, a *step.Action) step.Hold {
+	var in, out int64
+	if a.Op.Receives() {
+		in = int64(len(w.queues[w.from(r, a)]))
+	}
+	if a.Op.Sends() {
+		out = int64(len(w.queues[w.to(r, a)]))
+	}
+	return step.Held(a.Op, in, out, int64(w.p.Slots))
+}
+
+// round lets all ranks look at their channels at once and act at once: a message sent in this round is taken in the next at the
+// earliest. crossed says that an action moves chunks of several ranks, which cannot be renamed.
+func (w *rotation) round() (progress, crossed bool, err error) {
+	var buf []step.Action
+	for r, m := range w.machines {
+		buf = m.Ready(buf[:0])
+		if m.Err() != nil {
+			return false, false, m.Err()
+		}
+		for _, a := range buf {
+			if w.p.Op != sched.Barrier && (crosses(w.p, a.Src, w.per) || crosses(w.p, a.Dst, w.per)) {
+				return false, true, nil
+			}
+			w.held[r][a.Channel] = a
+		}
+		progress = progress || len(buf) > 0
+	}
+	acted, err := w.act()
+	return progress || acted, false, err
+}
+
+// act carries out what nothing holds.
+func (w *rotation) act() (progress bool, err error) {
+	type done struct {
+		way turn
+		msg message
+	}
+	var sent []done
+	took := map[turn]int{}
+	for r, m := range w.machines {
+		for c := range w.held[r] {
+			a := &w.held[r][c]
+			if a.Op == 0 || w.hold(int64(r), a) != step.Free {
+				continue
+			}
+			var in message
+			if a.Op.Receives() {
+				way := w.from(int64(r), a)
+				in = rotate(w.queues[way][took[way]], int64(a.From)-way.kind, w.n, w.labels)
+				took[way]++
+			}
+			out, err := w.do(sched.Rank(r), a, in)
+			if err != nil {
+				return false, err
+			}
+			if a.Op.Sends() {
+				sent = append(sent, done{w.to(int64(r), a), out})
+			}
+			m.Complete(a.Channel)
+			*a = step.Action{}
+			progress = true
+		}
+	}
+	for way, k := range took {
+		w.queues[way] = w.queues[way][k:]
+	}
+	for _, s := range sent {
+		w.queues[s.way] = append(w.queues[s.way], s.msg)
+	}
+	return progress, nil
+}
+
+// over says what is wrong with the end: ranks that are stuck, messages that nobody took, results that are not what was promised.
+func (w *rotation) over() error {
+	for r, m := range w.machines {
+		if !m.Done() {
+			return stuckRotated(w.p, sched.Rank(r), w.held[r], func(a *step.Action) step.Hold { return w.hold(int64(r), a) })
+		}
+	}
+	left := 0
+	for _, q := range w.queues {
+		left += len(q)
+	}
+	if left > 0 {
+		return fmt.Errorf("%s: ranks send %d messages that are never taken", w.p.Name, left)
+	}
+	for r := range w.machines {
+		if err := w.promised(sched.Rank(r)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // crosses reports whether a step touches two blocks of the larger buffer at once.
