@@ -137,7 +137,7 @@ type Made = choice.Made
 // KeepMade keeps programs for worlds like this one: as many ranks, on the same hosts, over the same transport. They run from the
 // next Join on, each for the sizes that it is for, where a call does not ask for another program or for canonical sums. It is for
 // rank 0 of the world; an empty list takes them away. The file's path is returned.
-func KeepMade(c *Comm, list []Made) (string, error) {
+func (c *Comm) KeepMade(list []Made) (string, error) {
 	if c.Rank() != 0 || c.world.key.Ranks != c.Size() {
 		return "", fmt.Errorf("programs are kept by rank 0 of a whole world of processes; this is rank %d of %d", c.Rank(), c.Size())
 	}

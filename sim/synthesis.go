@@ -146,32 +146,45 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	}
 	o.ways = nil // the others count on shortest ways
 	if net.Ranks <= synth.MostShallow && wish.Pieces == 0 {
-		if low, err := net.Shallow(op, wish.Root); err == nil {
-			for _, pieces := range []int{1, 4} {
-				form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)), func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
-				if err := try(form); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if op == sched.AllReduce && size <= 4*unit.MiB {
-			form := shape{"one shot: every input to everybody", func() (*sched.Program, error) { return net.OneShot("synth") }}
-			if err := try(form); err != nil {
-				return nil, err
-			}
+		if err := s.shallow(op, wish.Root, size, try); err != nil {
+			return nil, err
 		}
 	}
-	if s.Program == nil {
-		why := "no form was tried"
-		if k := len(s.Tried); k > 0 {
-			why = s.Tried[k-1].Algo + ": " + s.Tried[k-1].Why
-		}
-		if wish.Channels > 0 {
-			return nil, fmt.Errorf("no synthesised program has at most %d channels (%s)", wish.Channels, why)
-		}
-		return nil, fmt.Errorf("trees were found, but no program of them (%s)", why)
+	if err := s.none(wish.Channels); err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+// shallow tries forms of few hops, for small sizes.
+func (s *Synthesis) shallow(op sched.Collective, root int, size unit.Bytes, try func(shape) error) error {
+	if low, err := s.Net.Shallow(op, root); err == nil {
+		for _, pieces := range []int{1, 4} {
+			form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)), func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
+			if err := try(form); err != nil {
+				return err
+			}
+		}
+	}
+	if op != sched.AllReduce || size > 4*unit.MiB {
+		return nil
+	}
+	return try(shape{"one shot: every input to everybody", func() (*sched.Program, error) { return s.Net.OneShot("synth") }})
+}
+
+// none says why there is no program, if there is none.
+func (s *Synthesis) none(channels int) error {
+	if s.Program != nil {
+		return nil
+	}
+	why := "no form was tried"
+	if k := len(s.Tried); k > 0 {
+		why = s.Tried[k-1].Algo + ": " + s.Tried[k-1].Why
+	}
+	if channels > 0 {
+		return fmt.Errorf("no synthesised program has at most %d channels (%s)", channels, why)
+	}
+	return fmt.Errorf("trees were found, but no program of them (%s)", why)
 }
 
 // split gives the links of what trees send by other ways than the shortest; nil where they do not, or where a

@@ -72,105 +72,126 @@ func (s *scale) x(t unit.Time) float64 {
 func (t *Trace) WriteTimeline(w io.Writer, title string, name func(job, rank int) string) error {
 	var c svg.Canvas
 	plain, bold := svg.Font{Size: 12}, svg.Font{Size: 15, Bold: true}
-	var rows []row
-	index := map[row]int{}
-	begin, end := unit.Time(0), unit.Time(1)
+	p := &timeline{c: &c, font: plain, index: map[row]int{}, end: 1}
 	for i, s := range t.Spans {
-		if i == 0 || s.Begin < begin {
-			begin = s.Begin
+		if i == 0 || s.Begin < p.begin {
+			p.begin = s.Begin
 		}
-		end = max(end, s.End)
+		p.end = max(p.end, s.End)
 	}
-	for r := range t.order() {
-		index[r] = len(rows)
-		rows = append(rows, r)
-	}
-	label := func(r row) string {
-		return fmt.Sprintf("rank %d · %s · channel %d", r.rank, name(r.job, int(r.rank)), r.channel)
-	}
+	var labels []string
 	left := 0.0
-	for _, r := range rows {
-		left = max(left, plain.Width(label(r)))
+	for r := range t.order() {
+		p.index[r] = len(labels)
+		labels = append(labels, fmt.Sprintf("rank %d · %s · channel %d", r.rank, name(r.job, int(r.rank)), r.channel))
+		left = max(left, plain.Width(labels[len(labels)-1]))
 	}
 	left += timelineMargin + 12
 	y := float64(timelineMargin)
 	c.Text(timelineMargin, y, svg.Start, bold, bold.Fit(title, timelineWidth-2*timelineMargin))
 	y += 30
-	x := float64(timelineMargin)
-	for _, k := range []struct{ class, text string }{
-		{"pay", "overhead"}, {"send", "send"}, {"reduce", "receive, reduce and send"}, {"pass", "receive and send on"}, {"receive", "receive"}, {"local", "copy"},
-	} {
-		c.Rect(svg.Box{X: x, Y: y + 1, W: 12, H: 12}, 2, "", svg.Class(k.class))
-		b := c.Text(x+17, y, svg.Start, plain, k.text, svg.Class("dim"))
-		x = b.Right() + 20
-	}
-	y += 44
-	top := y
+	p.legend(y)
+	p.top = y + 44
+	p.bottom = p.top + float64(len(labels))*rowHeight
 	width := timelineWidth - timelineMargin - left
-	var gaps []Gap
 	for _, g := range t.Gaps {
-		if g.Begin >= begin && g.End <= end {
-			gaps = append(gaps, g)
+		if g.Begin >= p.begin && g.End <= p.end {
+			p.gaps = append(p.gaps, g)
 		}
 	}
-	if float64(len(gaps))*gapWidth > width/2 { // too many to show each
-		gaps = nil
+	if float64(len(p.gaps))*gapWidth > width/2 { // too many to show each
+		p.gaps = nil
 	}
-	s := newScale(gaps, begin, end, left, width)
-	bottom := top + float64(len(rows))*rowHeight
-	last := 0.0
-	tick := func(at unit.Time) {
-		x := s.x(at)
-		text := (at - begin).String()
-		half := plain.Width(text) / 2
-		c.Line(x, top-4, x, bottom, "", svg.Class("rule"))
-		if x-half < last+8 || x+half > timelineWidth-2 {
-			return
-		}
-		c.Text(x, top-20, svg.Middle, plain, text, svg.Class("dim"))
-		last = x + half
+	p.scale = newScale(p.gaps, p.begin, p.end, left, width)
+	p.axis()
+	for i, text := range labels {
+		c.Text(left-10, p.top+float64(i)*rowHeight+2, svg.End, plain, text)
 	}
-	ticks := []unit.Time{begin}
-	for _, g := range gaps {
-		ticks = append(ticks, g.Begin, g.End)
+	for _, s := range t.Spans {
+		p.span(s)
 	}
-	if len(gaps) == 0 {
-		for i := 1; i < 6; i++ {
-			ticks = append(ticks, begin+(end-begin)*unit.Time(i)/6)
-		}
+	for _, g := range p.gaps {
+		p.gap(g)
 	}
-	for _, at := range append(ticks, end) {
-		tick(at)
-	}
-	for i, r := range rows {
-		c.Text(left-10, top+float64(i)*rowHeight+2, svg.End, plain, label(r))
-	}
-	for _, sp := range t.Spans {
-		i := index[row{sp.Job, sp.Rank, sp.Channel}]
-		at := top + float64(i)*rowHeight + 3
-		hover := fmt.Sprintf("%s, %s, %s to %s", sp.Op, sp.Bytes, sp.Begin, sp.End)
-		if sp.From >= 0 {
-			hover += fmt.Sprintf(", from rank %d", sp.From)
-		}
-		if sp.To >= 0 {
-			hover += fmt.Sprintf(", to rank %d", sp.To)
-		}
-		if sp.Flow > sp.Begin {
-			c.Rect(svg.Box{X: s.x(sp.Begin), Y: at, W: s.x(sp.Flow) - s.x(sp.Begin), H: rowHeight - 6}, 0, "", svg.Class("pay"))
-		}
-		c.Rect(svg.Box{X: s.x(sp.Flow), Y: at, W: max(s.x(sp.End)-s.x(sp.Flow), 0.5), H: rowHeight - 6}, 0, hover, svg.Class(colour(sp)))
-	}
-	for _, g := range gaps {
-		c.Rect(svg.Box{X: s.x(g.Begin), Y: top, W: gapWidth, H: bottom - top}, 0, fmt.Sprintf("%d rounds like the ones before, %s", g.Rounds, g.End-g.Begin), svg.Class("gap"))
-		text := fmt.Sprintf("× %d", g.Rounds)
-		c.Text(s.x(g.Begin)+gapWidth/2, (top+bottom)/2-7, svg.Middle, plain, plain.Fit(text, gapWidth-6), svg.Class("dim"))
-	}
-	y = bottom + 12
+	y = p.bottom + 12
 	if t.Cut {
 		c.Text(timelineMargin, y, svg.Start, plain, fmt.Sprintf("The first %d actions of these ranks are shown.", len(t.Spans)), svg.Class("dim"))
 		y += 20
 	}
 	return c.WriteTo(w, timelineWidth, y+timelineMargin, "weft-sim", title, timelineStyle)
+}
+
+// timeline is a picture that is being drawn.
+type timeline struct {
+	c           *svg.Canvas
+	font        svg.Font
+	index       map[row]int
+	begin, end  unit.Time
+	top, bottom float64 // of the rows
+	gaps        []Gap
+	scale       *scale
+}
+
+// legend says what the colours mean.
+func (p *timeline) legend(y float64) {
+	x := float64(timelineMargin)
+	for _, k := range []struct{ class, text string }{
+		{"pay", "overhead"}, {"send", "send"}, {"reduce", "receive, reduce and send"}, {"pass", "receive and send on"}, {"receive", "receive"}, {"local", "copy"},
+	} {
+		p.c.Rect(svg.Box{X: x, Y: y + 1, W: 12, H: 12}, 2, "", svg.Class(k.class))
+		b := p.c.Text(x+17, y, svg.Start, p.font, k.text, svg.Class("dim"))
+		x = b.Right() + 20
+	}
+}
+
+// axis draws the times: at the ends of gaps, or some in between where there are none.
+func (p *timeline) axis() {
+	ticks := []unit.Time{p.begin}
+	for _, g := range p.gaps {
+		ticks = append(ticks, g.Begin, g.End)
+	}
+	if len(p.gaps) == 0 {
+		for i := 1; i < 6; i++ {
+			ticks = append(ticks, p.begin+(p.end-p.begin)*unit.Time(i)/6)
+		}
+	}
+	last := 0.0
+	for _, at := range append(ticks, p.end) {
+		x := p.scale.x(at)
+		text := (at - p.begin).String()
+		half := p.font.Width(text) / 2
+		p.c.Line(x, p.top-4, x, p.bottom, "", svg.Class("rule"))
+		if x-half < last+8 || x+half > timelineWidth-2 {
+			continue
+		}
+		p.c.Text(x, p.top-20, svg.Middle, p.font, text, svg.Class("dim"))
+		last = x + half
+	}
+}
+
+// span draws an action.
+func (p *timeline) span(s Span) {
+	at := p.top + float64(p.index[row{s.Job, s.Rank, s.Channel}])*rowHeight + 3
+	hover := fmt.Sprintf("%s, %s, %s to %s", s.Op, s.Bytes, s.Begin, s.End)
+	if s.From >= 0 {
+		hover += fmt.Sprintf(", from rank %d", s.From)
+	}
+	if s.To >= 0 {
+		hover += fmt.Sprintf(", to rank %d", s.To)
+	}
+	begin, flow, end := p.scale.x(s.Begin), p.scale.x(s.Flow), p.scale.x(s.End)
+	if s.Flow > s.Begin {
+		p.c.Rect(svg.Box{X: begin, Y: at, W: flow - begin, H: rowHeight - 6}, 0, "", svg.Class("pay"))
+	}
+	p.c.Rect(svg.Box{X: flow, Y: at, W: max(end-flow, 0.5), H: rowHeight - 6}, 0, hover, svg.Class(colour(s)))
+}
+
+// gap draws what is left out.
+func (p *timeline) gap(g Gap) {
+	x := p.scale.x(g.Begin)
+	p.c.Rect(svg.Box{X: x, Y: p.top, W: gapWidth, H: p.bottom - p.top}, 0, fmt.Sprintf("%d rounds like the ones before, %s", g.Rounds, g.End-g.Begin), svg.Class("gap"))
+	text := fmt.Sprintf("× %d", g.Rounds)
+	p.c.Text(x+gapWidth/2, (p.top+p.bottom)/2-7, svg.Middle, p.font, p.font.Fit(text, gapWidth-6), svg.Class("dim"))
 }
 
 // order lists the rows in order of job, rank and channel.

@@ -226,7 +226,7 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, tell func(any) error) e
 	}
 	var err error
 	r.Kept = len(made)
-	if r.File, err = comm.KeepMade(c, made); err != nil {
+	if r.File, err = c.KeepMade(made); err != nil {
 		return err
 	}
 	return tell(event{Done: r})
