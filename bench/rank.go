@@ -53,7 +53,8 @@ type Point struct {
 
 // Time is what one way of calling took.
 type Time struct {
-	Micros  float64 `json:"time_us"` // of one operation: median over batches of the slowest rank
+	Micros  float64 `json:"time_us"`  // of one operation: median over batches of the slowest rank
+	Least   float64 `json:"least_us"` // the same of the fastest batch
 	AlgBW   float64 `json:"algbw_GBps"`
 	BusBW   float64 `json:"busbw_GBps"`
 	Wrong   int64   `json:"wrong"` // elements, over all ranks; -1 if not checked
@@ -208,7 +209,7 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 	}
 	slices.Sort(times)
 	ns := median(times)
-	t.Micros = ns / 1e3
+	t.Micros, t.Least = ns/1e3, times[0]/1e3
 	if ns > 0 {
 		t.AlgBW = float64(bytes) / ns
 		t.BusBW = t.AlgBW * m.cfg.Op.BusFactor(m.c.Size())

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/sched"
@@ -70,7 +71,7 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	if net {
 		c.latency += w.o.Costs.Net
 	}
-	c.flow = w.share.flow(loads)
+	c.flow, c.far = w.share.flow(loads), net
 	id := int32(len(w.conns))
 	if w.lame[t.machine] == 0 {
 		w.threadOf = append(w.threadOf, ^id)
@@ -80,6 +81,9 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	}
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
+	if w.busy {
+		w.labour(&w.conns[id])
+	}
 	return id
 }
 
@@ -136,6 +140,7 @@ func (w *world) connect() error {
 					w.share.flows[c.flow].loads = w.loads(append(slices.Clip(c.path), c.mid...))
 				}
 			}
+			w.labours()
 			return w.err
 		}
 	}
@@ -143,6 +148,10 @@ func (w *world) connect() error {
 	if w.listing {
 		w.listing = false
 		w.bundle()
+	}
+	if w.labours() {
+		w.share.apart()
+		return nil
 	}
 	w.prune()
 	w.share.apart()
@@ -271,3 +280,6 @@ func (w *world) bundle() {
 
 // noWire marks a resource that is no link.
 const noWire wire = -1
+
+// coreWire marks cores of a machine.
+const coreWire wire = math.MinInt32

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/weft-fabric/weft/sched/step"
 	"github.com/weft-fabric/weft/unit"
 )
@@ -75,7 +77,7 @@ const maxShared = 4
 
 // newLanes prepares lanes, nil if the world needs events.
 func newLanes(w *world) *lanes {
-	if !w.known || w.o.ordered || w.trace.trace != nil {
+	if !w.known || w.o.ordered || w.trace.trace != nil || w.o.Processors != nil || slices.ContainsFunc(w.runs, func(r *run) bool { return r.again != nil }) {
 		return nil
 	}
 	slots, shared := 0, 0

@@ -137,8 +137,11 @@ func (n *network) capacity(w wire) int64 {
 // name says what a wire is, with its direction.
 func (n *network) name(w wire) string {
 	l := topo.LinkID(w >> 1)
-	if w == noWire {
+	switch w {
+	case noWire:
 		return "memory"
+	case coreWire:
+		return "cores"
 	}
 	if int(l) >= len(n.g.Links) {
 		return "the CPU's copies for " + n.g.NodeName(topo.NodeID(int(l)-len(n.g.Links)))
@@ -149,8 +152,11 @@ func (n *network) name(w wire) string {
 // tier says what part of the cluster a wire belongs to.
 func (n *network) tier(w wire) Tier {
 	l := topo.LinkID(w >> 1)
-	if w == noWire {
+	switch w {
+	case noWire:
 		return Host
+	case coreWire:
+		return Sockets
 	}
 	if int(l) >= len(n.g.Links) {
 		return Sockets

@@ -87,9 +87,12 @@ func (w *world) limit(res *Result) string {
 		return "nothing"
 	}
 	wire := w.resWire[best]
+	if wire == coreWire {
+		return fmt.Sprintf("cores: %s of the time is bytes that they move", share(c[worst]))
+	}
 	rate := unit.Rate(w.share.res[best].cap)
 	why := ""
-	if l := topo.LinkID(wire >> 1); int(l) < len(w.net.g.Links) {
+	if l := topo.LinkID(wire >> 1); l >= 0 && int(l) < len(w.net.g.Links) {
 		why = w.net.g.Class(l).Gen + ", "
 		if f := w.net.slowness(l); f != 1 {
 			why += fmt.Sprintf("at %g of its rate, ", f)

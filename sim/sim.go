@@ -89,6 +89,10 @@ type Options struct {
 	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
+	// Processors are the cores that ranks share, if ranks are processes whose work is theirs; nil for GPUs, of which each has its own.
+	// With them Costs but Net count for nothing.
+	Processors *Processors
+
 	// Deadline is a simulated time after which the jobs are given up with ErrLate;
 	// 0 for never.
 	Deadline unit.Time
@@ -119,6 +123,7 @@ type Job struct {
 	Size    unit.Bytes    // of the larger of input and output, as nccl-tests counts
 	Place   []topo.NodeID // where each rank is; nil means DefaultPlace
 	Start   unit.Time     // when its ranks begin
+	Repeat  int           // operations, if more than one: a rank begins the next when its own part of one is done
 
 	Fewer *Fewer // nil if it is simulated with all its ranks, however many
 }
@@ -134,6 +139,9 @@ type Fewer struct {
 // maxSize is the largest collective that is simulated: 1 PiB less a byte would
 // already exceed what any cluster holds.
 const maxSize = unit.Bytes(1) << 50
+
+// maxRepeat bounds the operations of a job.
+const maxRepeat = 1 << 16
 
 // Collective simulates one program on its own.
 func Collective(g *topo.Graph, p *sched.Program, size unit.Bytes, o Options) (*Result, error) {
@@ -163,6 +171,12 @@ func Run(g *topo.Graph, jobs []Job, o Options) (*Result, error) {
 func networkOf(g *topo.Graph, o Options) (*network, error) {
 	if o.Catalog == nil {
 		o.Catalog = catalog.Default()
+	}
+	if o.Processors != nil {
+		if err := o.Processors.check(g); err != nil {
+			return nil, err
+		}
+		o.Unfolded, o.Costs.Launch = true, 0
 	}
 	whole := g
 	if len(o.Fail) > 0 {
@@ -249,6 +263,8 @@ func (j Job) check() error {
 		return fmt.Errorf("size %s: a collective moves at least one byte", j.Size)
 	case j.Size >= maxSize:
 		return fmt.Errorf("size %d is too large; the limit is %d bytes", int64(j.Size), int64(maxSize-1))
+	case j.Repeat < 0 || j.Repeat > maxRepeat:
+		return fmt.Errorf("%s runs %d times; at most %d expected", j.Program.Name, j.Repeat, maxRepeat)
 	case j.Start < 0:
 		return fmt.Errorf("%s starts at %s, before time begins", j.Program.Name, j.Start)
 	}

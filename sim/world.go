@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/step"
@@ -53,6 +54,7 @@ type conn struct {
 	wide     int32 // route index when ranks are folded, -1 else
 	under    int32 // slots taken
 	ready    int32 // messages there and not taken
+	far      bool  // between hosts, where there are processors
 	alone    int64 // the rate it always has, if no other flow ever shares a link with it; else 0
 	limit    int32 // the resource that sets it
 	latency  unit.Time
@@ -88,6 +90,7 @@ type run struct {
 	first    int32 // thread of rank 0, channel 0
 	chunk    int64 // bytes
 	left     int   // machines that have not ended
+	again    []int // by machine: operations that are left, where a job repeats
 	end      unit.Time
 	last     Critical
 }
@@ -128,6 +131,11 @@ type world struct {
 	batches int64
 	looks   int64 // at the deadline
 	mixed   bool  // lanes, of which some shared links
+
+	cores []int32 // by machine of Processors: its resource
+	own   []int32 // by thread: the core that it has at most
+	task  []int32 // by thread: the flow of its work
+	busy  bool    // connections that are made from now on take time of cores
 }
 
 func newWorld(net *network, jobs []Job, o Options) (*world, error) {
@@ -138,7 +146,11 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 		r := &run{job: j, code: step.Compile(p), world: int32(p.Ranks + p.Switches), channels: int32(p.Channels()), first: int32(len(w.threads))}
 		r.chunk, r.waits = j.chunk(), r.code.Waits()
 		r.period = r.world
-		if len(jobs) == 1 && !o.Unfolded {
+		if j.Repeat > 1 {
+			r.again = slices.Repeat([]int{j.Repeat - 1}, int(r.period))
+			w.fold.on = false
+		}
+		if len(jobs) == 1 && !o.Unfolded && j.Repeat <= 1 {
 			sym, err := findSymmetry(net, r)
 			if err != nil {
 				return nil, err
@@ -177,6 +189,7 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 	} else {
 		w.sym.resources(w)
 	}
+	w.employ()
 	if err := w.connect(); err != nil {
 		return nil, err
 	}
@@ -237,8 +250,12 @@ func (w *world) handle(e event) {
 	case starts:
 		w.begin(e.id)
 	case ends:
-		if t := &w.threads[e.id]; t.phase == flows && t.version == e.version {
+		switch t := &w.threads[e.id]; {
+		case t.version != e.version:
+		case t.phase == flows:
 			w.through(e.id)
+		case t.phase == pays || t.phase == settles:
+			w.worked(e.id)
 		}
 	case done:
 		w.done(e.id)
@@ -298,11 +315,26 @@ func (w *world) collect(m int32, why *Critical) {
 		w.err = err
 		return
 	}
+	if mach.Done() && w.repeat(m, r) {
+		w.collect(m, why)
+		return
+	}
 	if mach.Done() {
 		if r.left--; r.left == 0 {
 			r.end, r.last = w.now, *why
 		}
 	}
+}
+
+// repeat begins a rank's next operation, if there is one.
+func (w *world) repeat(m int32, r *run) bool {
+	k := m - w.threads[r.first].machine
+	if r.again == nil || r.again[k] == 0 {
+		return false
+	}
+	r.again[k]--
+	w.machines[m] = r.code.Machine(w.ranks[m])
+	return true
 }
 
 // try starts a thread's action if its message is there and there is room.
@@ -326,6 +358,16 @@ func (w *world) try(id int32, why *Critical) {
 		c.there = c.there[:copy(c.there, c.there[1:])]
 	}
 	factor := w.lame[t.machine]
+	if w.o.Processors != nil && factor > 0 {
+		ph := settles
+		if t.out >= 0 {
+			w.conns[t.out].under++
+			ph = pays
+		}
+		t.reduced = 0
+		w.work(id, ph, w.toil(t))
+		return
+	}
 	cost, work := w.net.charges(t.op, t.bytes, factor)
 	if t.out < 0 {
 		if t.in < 0 && t.again > 0 && w.trace.trace == nil { // nobody takes part in these but this thread: all at once

@@ -18,7 +18,7 @@ var key = Key{Hosts: "0123", Kind: "tcp", Ranks: 4, Cores: 2, Kernel: "6.1.0", P
 // measured is what ranks of such a host may have found.
 func measured(busy float64, when int) figures {
 	return figures{When: time.Date(2026, 11, 16, 0, 0, when, 0, time.UTC), Busy: busy, Cores: 2, Sync: 1 + busy,
-		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 256 << 20, Byte: 42e-6}}, Near: exchange{7 * busy, 6, 90 * busy}}
+		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 256 << 20, Byte: 42e-6}}, Near: exchange{Small: 7 * busy, More: 6, Large: 90 * busy}}
 }
 
 func filed(f figures) file { return file{Version: version, Key: key, Made: 1, Kept: f} }
@@ -80,7 +80,7 @@ func TestSpoiledLinksAreNotUsed(t *testing.T) {
 		spoil(whole[:n])
 	}
 	for want, change := range map[string]func(f *file){
-		"version 2, not 5":       func(f *file) { f.Version = 2 },
+		"version 2, not 6":       func(f *file) { f.Version = 2 },
 		"cost -2 us":             func(f *file) { f.Kept.Sync = -2 },
 		"no pace":                func(f *file) { f.Kept.Paces = nil },
 		"links of 4 ranks on -2": func(f *file) { f.Kept.Cores = -2 },
