@@ -31,6 +31,8 @@ var unreached = []struct{ what, why string }{
 	{"comm/onesided.go", "one-sided operations"},
 	{"comm/tagged.go", "messages with tags, calls at once, prepared calls"},
 	{"comm/folds.go", "reductions by functions, scans, locations"},
+	{"comm/buffers.go:plain", "elements of reductions by functions"},
+	{"comm/buffers.go:isPlain", "elements of reductions by functions"},
 	{"comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
 	{"comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
