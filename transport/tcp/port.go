@@ -39,7 +39,7 @@ type port struct {
 	ways     [][]*way // by rank, then channel
 	used     []*way   // in this call
 	free     []*slot
-	ahead    []*slot // messages of calls that have not begun, as they came
+	ahead    []lead // messages of calls that have not begun, by the ranks they came from
 	early    map[aheadKey]*slot
 	last     [][transport.CallSize]byte
 	seen     []bool
@@ -52,6 +52,13 @@ type port struct {
 	rooms []roomWait // senders that wait for their peer to take something
 
 	stray map[int]stray // ranks that are in another call than this
+}
+
+// lead are the messages of a rank that is ahead, in the order of their calls. A root that need not wait is often dozens of calls
+// ahead, so that a call looks at those of its own and at one more.
+type lead struct {
+	from  int
+	slots []*slot
 }
 
 // stray is what a rank sent first of another call.
@@ -119,9 +126,9 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
 	p.expects = make([]int, e.cfg.Size)
 	p.lent, p.owed = make([]int64, e.cfg.Size), make([]int64, e.cfg.Size)
-	for _, x := range p.ahead {
-		if i := p.index[x.from]; i >= 0 {
-			p.last[i], p.seen[i] = x.call, true
+	for _, l := range p.ahead {
+		if i := p.index[l.from]; i >= 0 && len(l.slots) > 0 {
+			p.last[i], p.seen[i] = l.slots[len(l.slots)-1].call, true
 		}
 	}
 	return p, nil
@@ -270,25 +277,44 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	if p.stray != nil {
 		clear(p.stray)
 	}
-	if len(p.ahead) == 0 {
-		return
-	}
-	rest := p.ahead[:0]
-	for _, s := range p.ahead {
-		seq, me := seqOf(&s.call), p.index[s.from]
-		if me < 0 || seq <= c.Seq {
-			delete(p.early, aheadKey{s.from, s.channel, s.msgno, seq})
+	if len(p.early) > 0 {
+		for i := range p.ahead {
+			p.catchUp(&p.ahead[i])
 		}
+	}
+}
+
+// keep keeps a message of a call that has not begun; the caller holds mu.
+func (p *port) keep(s *slot) {
+	i := slices.IndexFunc(p.ahead, func(l lead) bool { return l.from == s.from })
+	if i < 0 {
+		i, p.ahead = len(p.ahead), append(p.ahead, lead{from: s.from})
+	}
+	l, seq := &p.ahead[i], seqOf(&s.call)
+	at := len(l.slots)
+	for at > 0 && seqOf(&l.slots[at-1].call) > seq { // another stream was quicker
+		at--
+	}
+	l.slots = slices.Insert(l.slots, at, s)
+}
+
+// catchUp takes what a rank sent ahead of the call that begins; the caller holds mu.
+func (p *port) catchUp(l *lead) {
+	me, n := p.index[l.from], 0
+	for ; n < len(l.slots); n++ {
+		s := l.slots[n]
+		seq := seqOf(&s.call)
+		if me >= 0 && seq > p.seq {
+			p.strays(me, &s.call, s.piece)
+			break
+		}
+		delete(p.early, aheadKey{s.from, s.channel, s.msgno, seq})
 		switch {
 		case me < 0:
 			p.e.count.stale.Add(1)
 			p.drop(s)
 			continue
-		case seq > c.Seq:
-			p.strays(me, &s.call, s.piece)
-			rest = append(rest, s)
-			continue
-		case seq < c.Seq:
+		case seq < p.seq:
 			p.strays(me, &s.call, s.piece)
 			p.e.count.stale.Add(1)
 			p.drop(s)
@@ -306,8 +332,12 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 		}
 		w.slots[w.head+int(s.msgno)] = s
 	}
-	clear(p.ahead[len(rest):])
-	p.ahead = rest
+	clear(l.slots[:n])
+	if n == len(l.slots) {
+		l.slots = l.slots[:0] // and the room before them is kept
+	} else {
+		l.slots = l.slots[n:]
+	}
 }
 
 // detach takes the receivers' memory back: once it returns, nothing is written
@@ -712,8 +742,10 @@ func (p *port) Close() error {
 	}
 	p.closed = true
 	p.failed(transport.ErrClosed)
-	for _, s := range p.ahead {
-		p.drop(s)
+	for _, l := range p.ahead {
+		for _, s := range l.slots {
+			p.drop(s)
+		}
 	}
 	p.ahead, p.early = nil, nil
 	p.mu.Unlock()

@@ -352,7 +352,7 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (
 				p.early = map[aheadKey]*slot{}
 			}
 			p.early[k] = x
-			p.ahead = append(p.ahead, x)
+			p.keep(x)
 		}
 		if !x.is(form) || x.call != *call {
 			return nil, &n.stale

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -330,7 +331,7 @@ func TestOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := ports[1]
-	p.look(t, "the second message", func() bool { return len(p.ahead) == 1 && p.ahead[0].busy > 0 })
+	p.look(t, "the second message", func() bool { return len(p.ahead) == 1 && len(p.ahead[0].slots) == 1 && p.ahead[0].slots[0].busy > 0 })
 	p.begin(1)
 	in := make([]byte, len(first))
 	done := p.awaits(t, in)
@@ -477,5 +478,43 @@ func TestServe(t *testing.T) {
 	}
 	if !bytes.Equal(got[:len(src)], src) || !bytes.Equal(got[len(src):], src) {
 		t.Error("what was let in is not what was sent")
+	}
+}
+
+// Messages of a rank that is ahead are kept in the order of their calls, however they come, and a call takes only its own.
+func TestRankThatIsAhead(t *testing.T) {
+	_, ports := pair(t)
+	const calls = 40 // as many as are taken though nobody waits for them
+	for seq := uint64(1); seq <= calls; seq++ {
+		ports[0].begin(seq)
+		if err := ports[0].Send(1, 0, []byte{byte(seq), byte(seq >> 8)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := ports[1]
+	p.look(t, "all messages", func() bool { return len(p.early) == calls })
+	p.mu.Lock()
+	came := slices.Clone(p.ahead[0].slots)
+	p.ahead[0].slots = p.ahead[0].slots[:0]
+	for i := range came { // the second of every pair first
+		p.keep(came[i^1])
+	}
+	kept := p.ahead[0].slots
+	if !slices.Equal(kept, came) {
+		t.Error("messages are not kept in the order of their calls")
+	}
+	p.mu.Unlock()
+	for seq := uint64(1); seq <= calls; seq++ {
+		p.begin(seq)
+		p.mu.Lock()
+		left, early, next := len(p.ahead[0].slots), len(p.early), seqOf(new(p.stray[0].call))
+		p.mu.Unlock()
+		if want := int(calls - seq); left != want || early != want || want > 0 && next != seq+1 {
+			t.Fatalf("call %d: %d and %d messages are kept, want %d; the next is of call %d", seq, left, early, want, next)
+		}
+		in := make([]byte, 2)
+		if err := p.Recv(0, 0, in); err != nil || in[0] != byte(seq) || in[1] != byte(seq>>8) {
+			t.Fatalf("call %d: %v, %x", seq, err, in)
+		}
 	}
 }
