@@ -188,7 +188,7 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	if err := w.measure(ctx, c, gather); err != nil {
 		return nil, err
 	}
-	return c, c.layer(ctx)
+	return c, c.layer(ctx, gather)
 }
 
 // What a rank says that it can, in the byte behind its board's address.

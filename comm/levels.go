@@ -118,7 +118,9 @@ func (w *world) within(n int) *choice.Table {
 type levels struct {
 	inner, outer *Comm // outer is nil on ranks that do not talk to other hosts
 	sizes        []int // ranks of each host, one after the other
-	first        []int // the first rank of each host
+	order        []int // the ranks, host by host
+	base         []int // by host, where it begins in order
+	places       []int // the host of each rank; nil where ranks are numbered host by host
 	local, hosts int   // local is 0 where hosts have different numbers of ranks
 	seat, home   int   // this rank's number on its host, and its host's
 	spare        []byte
@@ -126,6 +128,7 @@ type levels struct {
 	within       func(ranks int) *choice.Table // of those inside a host, by its ranks
 	whole        *choice.Table                 // of calls that do not run in phases
 	post         unit.Time                     // what a message between hosts takes of a core
+	copies       float64                       // what a byte takes that a rank copies
 	canonical    bool                          // sums are in the canonical order
 	built        map[string]*sched.Program
 }
@@ -139,45 +142,45 @@ type leveled struct {
 	predicted unit.Time
 }
 
-// layer makes the communicators of the phases, if there are to be phases: where there are several hosts, some with several ranks,
-// host by host.
-func (c *Comm) layer(ctx context.Context) error {
+// layer makes the communicators of the phases, if there are to be phases: where there are several hosts, some with several ranks.
+// With a gather among all ranks these meet by it, and need not find programs for that.
+func (c *Comm) layer(ctx context.Context, gather transport.Gather) error {
 	w := c.world
 	if w.inside == nil {
 		return nil
 	}
-	hosts := make([]int, c.Size())
-	for i, m := range c.group.Members {
-		hosts[i] = w.hosts[m]
+	places := c.Hosts()
+	sizes, order, err := algo.InDomains(places)
+	if err != nil {
+		return err
 	}
-	explains := w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1
-	sizes, why := blocks(hosts)
-	if sizes == nil {
-		if explains && why != "" {
-			_, err := fmt.Fprintf(w.cfg.Explain, "no phases, as %s: every call is one program of all ranks, and each message takes its pair's way\n", why)
-			return err
-		}
+	if len(sizes) < 2 || len(sizes) == len(places) {
 		return nil
 	}
-	l := &levels{sizes: sizes, hosts: len(sizes), within: w.within, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
+	explains := w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1
+	l := &levels{sizes: sizes, order: order, hosts: len(sizes), within: w.within, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
+	if !slices.IsSorted(order) {
+		l.places = places
+	}
 	if slices.Max(sizes) == slices.Min(sizes) {
 		l.local = sizes[0]
 	}
-	for at, h := 0, 0; h < l.hosts; h++ {
-		if l.first = append(l.first, at); at <= c.Rank() {
-			l.home, l.seat = h, c.Rank()-at
+	at := slices.Index(order, c.Rank())
+	for first, h := 0, 0; h < l.hosts; h++ {
+		if l.base = append(l.base, first); first <= at {
+			l.home, l.seat = h, at-first
 		}
-		at += sizes[h]
+		first += sizes[h]
 	}
-	var err error
-	if l.inner, err = c.split(ctx, l.home, l.seat); err != nil {
+	split := func(color, key int) (*Comm, error) { return c.split(ctx, color, key, gather) }
+	if l.inner, err = split(l.home, l.seat); err != nil {
 		return err
 	}
 	color := l.seat
 	if l.local == 0 && l.seat > 0 {
 		color = -1
 	}
-	if l.outer, err = c.split(ctx, color, l.home); err != nil {
+	if l.outer, err = split(color, l.home); err != nil {
 		_ = l.inner.Close()
 		return err
 	}
@@ -191,30 +194,12 @@ func (c *Comm) layer(ctx context.Context) error {
 	}
 	l.table, l.whole = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each), c.library.table()
 	l.post = cost.Span(w.across.links.Far.Post)
+	l.copies = float64(cost.Span(w.across.links.Near.Beta))
 	c.levels = l
 	if explains {
 		return l.explain(w.cfg.Explain)
 	}
 	return nil
-}
-
-// blocks is how many ranks each host has where there are to be phases: several hosts, some with several ranks, and ranks
-// that are numbered host by host. Else it is nil, and why says what is in the way where some host has several ranks.
-func blocks(hosts []int) (sizes []int, why string) {
-	on := map[int]bool{}
-	for r, h := range hosts {
-		if on[h] = true; r == 0 || hosts[r-1] != h {
-			sizes = append(sizes, 0)
-		}
-		sizes[len(sizes)-1]++
-	}
-	switch {
-	case len(on) < 2 || len(on) == len(hosts):
-		return nil, ""
-	case len(sizes) > len(on):
-		return nil, "ranks are not numbered host by host"
-	}
-	return sizes, ""
 }
 
 // last reports whether no other communicator of the process is left, but for those of phases.
@@ -248,12 +233,12 @@ func (l *levels) close() error {
 // after the other, have one each.
 func (l *levels) serves(r *request) bool {
 	if l.local == 0 {
-		_, err := algo.NewUneven(r.Op, l.sizes, max(r.Root, 0))
+		_, err := l.phases(r.Op, max(r.Root, 0), true)
 		return err == nil && r.Counts == nil && !l.canonical
 	}
 	switch r.Op {
 	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
-		return r.Counts == nil && (!l.canonical || l.local&(l.local-1) == 0)
+		return r.Counts == nil && (!l.canonical || l.places == nil && l.local&(l.local-1) == 0)
 	case sched.AllGather, sched.AllToAll, sched.Broadcast, sched.Barrier:
 		return r.Counts == nil
 	}
@@ -302,17 +287,29 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 		if best.Phases[k].Across {
 			where = "between"
 		}
+		if best.Phases[k].Moves != 0 {
+			how += sep + "blocks put in order"
+			continue
+		}
 		how += fmt.Sprintf("%s%s %s by %s", sep, best.Phases[k].Op, where, best.names[k])
 	}
 	return best.leveled, program, how + "; " + strings.Join(reasons, ", "), nil
 }
 
+// phases are those of a call.
+func (l *levels) phases(op sched.Collective, root int, leader bool) (*algo.Levels, error) {
+	switch {
+	case l.places != nil:
+		return algo.NewPlaced(op, l.places, root, leader)
+	case l.local == 0:
+		return algo.NewUneven(op, l.sizes, root)
+	}
+	return algo.NewLevels(op, l.local*l.hosts, l.local, root, leader)
+}
+
 // plan finds the programs of the phases of a call, by leaders or by all ranks.
 func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (*parts, error) {
-	phases, err := algo.NewLevels(op, max(l.local, 1)*l.hosts, max(l.local, 1), root, leader)
-	if l.local == 0 {
-		phases, err = algo.NewUneven(op, l.sizes, root)
-	}
+	phases, err := l.phases(op, root, leader)
 	if err != nil {
 		return nil, err
 	}
@@ -321,6 +318,10 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 	for k := range phases.Phases {
 		ph := &phases.Phases[k]
 		size := bytes * int64(ph.Cells) / int64(phases.Cells)
+		if ph.Moves != 0 {
+			x.took += unit.Time(float64(size) * l.copies)
+			continue
+		}
 		if !ph.Across {
 			if err := l.planInside(x, k, size); err != nil {
 				return nil, err
@@ -409,7 +410,11 @@ func (l *levels) explain(w io.Writer) error {
 	if l.local == 0 {
 		of = strings.Trim(strings.ReplaceAll(fmt.Sprint(l.sizes), " ", ", "), "[]")
 	}
-	if _, err := fmt.Fprintf(w, "phases on %d hosts of %s ranks:\n", l.hosts, of); err != nil {
+	numbered := ""
+	if l.places != nil {
+		numbered = ", which are not numbered host by host"
+	}
+	if _, err := fmt.Fprintf(w, "phases on %d hosts of %s ranks%s:\n", l.hosts, of, numbered); err != nil {
 		return err
 	}
 	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier} {
@@ -448,9 +453,10 @@ func (l *levels) explain(w io.Writer) error {
 }
 
 // instead is the program of all ranks at once if it is faster than phases: of an all-to-all, which in phases copies what leaves a host once
-// more, and where leaders must do for hosts of different sizes. Else it is nil.
+// more, where leaders must do for hosts of different sizes, and where blocks are copied as ranks are not numbered host by host. Else it is
+// nil.
 func (l *levels) instead(op sched.Collective, root int, bytes int64, x *leveled) (*choice.Pick, error) {
-	if op != sched.AllToAll && l.local > 0 {
+	if op != sched.AllToAll && l.local > 0 && l.places == nil {
 		return nil, nil
 	}
 	whole, err := l.whole.Pick(op, root, bytes, false)

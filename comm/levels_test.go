@@ -1,16 +1,14 @@
 package comm
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// Collectives are right however ranks are dealt out to hosts: in phases where ranks are numbered host by host, and as a whole where
-// they are not.
+// Collectives are right however ranks are dealt out to hosts, numbered host by host or not.
 func TestHostsOfSeveralRanks(t *testing.T) {
-	layouts := bounded.First(3, "aaab", "aaabbb", "abbcc", "abab", "aabb", "aabbcc", "aaaa", "abcd")
+	layouts := bounded.First(3, "aaab", "abab", "aaabbb", "abbcc", "abcbac", "abaa", "aabb", "aabbcc", "aaaa", "abcd")
 	if testing.Short() {
 		layouts = layouts[:1]
 	}
@@ -69,10 +67,11 @@ func TestFaultsInPhases(t *testing.T) {
 	for _, x := range []struct {
 		fault, op string
 		count     int
-	}{{"wrong operation", "all-reduce", 1000}, {"wrong count", "broadcast", 40000}, {"kill -9", "all-gather", 5}} {
+		hosts     string
+	}{{"wrong operation", "all-reduce", 1000, "aabb"}, {"wrong count", "broadcast", 40000, "abab"}, {"kill -9", "all-gather", 5, "abab"}} {
 		t.Run(x.fault, func(t *testing.T) {
 			f := faultCase{fault: x.fault, transport: "mixed", op: x.op, count: x.count, inPlace: true, k: 1}
-			world := startProcs(t, 4, "mixed", "serve")
+			world := startProcs(t, 4, "mixed", "serve", "hosts="+x.hosts)
 			var y *tally
 			if x.fault == "kill -9" {
 				world, y = f.death(world)
@@ -84,25 +83,5 @@ func TestFaultsInPhases(t *testing.T) {
 			}
 			world.finish()
 		})
-	}
-}
-
-// Phases need ranks that are numbered host by host, and a host with several; else --explain says what is in the way.
-func TestBlocks(t *testing.T) {
-	for _, x := range []struct {
-		hosts, sizes []int
-		why          string
-	}{
-		{[]int{0, 0, 1, 1}, []int{2, 2}, ""},
-		{[]int{1, 1, 1, 0, 0, 0}, []int{3, 3}, ""},
-		{[]int{0, 0, 0, 1}, []int{3, 1}, ""},
-		{[]int{0, 0, 1, 2, 2}, []int{2, 1, 2}, ""},
-		{[]int{0, 1, 0, 1}, nil, "ranks are not numbered host by host"},
-		{[]int{0, 1, 2}, nil, ""},
-		{[]int{0, 0, 0}, nil, ""},
-	} {
-		if sizes, why := blocks(x.hosts); !slices.Equal(sizes, x.sizes) || why != x.why {
-			t.Errorf("%v: %v, %q; want %v, %q", x.hosts, sizes, why, x.sizes, x.why)
-		}
 	}
 }

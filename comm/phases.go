@@ -28,6 +28,10 @@ func (c *Comm) runLevels(o *current) error {
 	}
 	for k := range x.Phases {
 		ph := &x.Phases[k]
+		if ph.Moves != 0 {
+			run.move(ph)
+			continue
+		}
 		sub, me := l.inner, l.home
 		if ph.Across {
 			sub, me = l.outer, l.seat
@@ -58,6 +62,7 @@ type phases struct {
 	size   int   // bytes of an element
 	typ    reduce.Type
 	by     reduce.Op
+	first  int    // the first phase that is a collective
 	last   int    // the last phase that reduces
 	aside  []byte // what the last phase puts its result in, where out must stay as it is until all is done
 }
@@ -85,9 +90,12 @@ func (p *phases) measure() error {
 		}
 	}
 	for k := range p.Phases {
-		if p.Phases[k].Op.Reduces() {
+		if p.Phases[k].Moves == 0 && p.Phases[k].Op.Reduces() {
 			p.last = k
 		}
+	}
+	if p.Phases[0].Moves != 0 {
+		p.first = 1
 	}
 	end := &p.Phases[len(p.Phases)-1]
 	aside := 0
@@ -143,6 +151,19 @@ func (p *phases) at(s algo.Span, t, cells int) []byte {
 	return whole[from:min(from+cells*p.cell*p.size, len(whole))]
 }
 
+// move puts blocks in another order.
+func (p *phases) move(ph *algo.Phase) {
+	in, out := p.at(ph.In, 0, ph.Cells), p.at(ph.Out, 0, ph.Cells)
+	n := p.cell * p.size
+	for i, r := range p.l.order {
+		from, to := r, i
+		if ph.Moves == algo.ToRanks {
+			from, to = to, from
+		}
+		reduce.Copy(out[to*n:][:n], in[from*n:][:n])
+	}
+}
+
 // one does a phase once.
 func (p *phases) one(sub *Comm, k, t int) error {
 	ph := &p.Phases[k]
@@ -154,7 +175,7 @@ func (p *phases) one(sub *Comm, k, t int) error {
 	if ph.Op.Reduces() {
 		r.Reduce = p.by
 	}
-	if k == 0 && p.o.Reduce == reduce.PreMulSum { // the first phase reads the inputs
+	if k == p.first && p.o.Reduce == reduce.PreMulSum { // it reads the inputs
 		r.Reduce = p.o.Reduce
 	}
 	if ph.Op == sched.Barrier {
@@ -233,10 +254,11 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 		return err
 	}
 	up := func(r int) int {
-		if sub == c.levels.inner {
-			return c.levels.first[c.levels.home] + r
+		l := c.levels
+		if sub == l.inner {
+			return l.order[l.base[l.home]+r]
 		}
-		return c.levels.first[r] + c.levels.seat
+		return l.order[l.base[r]+l.seat]
 	}
 	var ranks []int
 	for _, r := range f.Culprits {

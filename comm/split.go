@@ -12,6 +12,7 @@ import (
 	"github.com/weft-fabric/weft/comm/internal/clock"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/transport"
 )
 
 // Split makes a communicator of the ranks that give the same color, in the order
@@ -25,7 +26,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	sub, err := c.split(ctx, color, key)
+	sub, err := c.split(ctx, color, key, nil)
 	if sub == nil || err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 
 // adopt makes a new communicator a child of c: what aborts c aborts it.
 func (c *Comm) adopt(ctx context.Context, sub *Comm) (*Comm, error) {
-	if err := sub.layer(ctx); err != nil {
+	if err := sub.layer(ctx, nil); err != nil {
 		sub.abandon()
 		return nil, err
 	}
@@ -45,13 +46,18 @@ func (c *Comm) adopt(ctx context.Context, sub *Comm) (*Comm, error) {
 	return sub, nil
 }
 
-// split is Split without what is made of the new communicator when it is there.
-func (c *Comm) split(ctx context.Context, color, key int) (*Comm, error) {
+// split is Split without what is made of the new communicator when it is there. With a gather among all ranks these meet by it.
+func (c *Comm) split(ctx context.Context, color, key int, gather transport.Gather) (*Comm, error) {
 	sub, err := c.world.newComm(c.epoch)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.splitInto(ctx, sub, color, key); err != nil {
+	if gather == nil {
+		err = c.splitInto(ctx, sub, color, key)
+	} else {
+		err = c.splitBy(ctx, sub, color, key, gather)
+	}
+	if err != nil {
 		sub.abandon()
 		return nil, err
 	}
@@ -158,6 +164,29 @@ func (c *Comm) splitInto(ctx context.Context, sub *Comm, color, key int) error {
 	return nil
 }
 
+// splitBy is splitInto by a gather. It needs no program, and no connections but those of the gather.
+func (c *Comm) splitBy(ctx context.Context, sub *Comm, color, key int, gather transport.Gather) error {
+	blobs, err := gather(ctx, c.splitPart(sub, color, key))
+	if err != nil {
+		return err
+	}
+	if len(blobs) != c.Size() {
+		return fmt.Errorf("the gather gave what %d ranks said, and there are %d", len(blobs), c.Size())
+	}
+	for r, b := range blobs {
+		if len(b) != splitSize {
+			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", r, len(b), splitSize)
+		}
+	}
+	if color >= 0 {
+		if err := c.assemble(sub, slices.Concat(blobs...), color); err != nil {
+			return err
+		}
+	}
+	_, err = gather(ctx, nil) // nobody is done before everybody knows the others' boards
+	return err
+}
+
 // assemble makes a communicator that is alone so far one of the ranks whose part of what was gathered has its color.
 func (c *Comm) assemble(sub *Comm, all []byte, color int) error {
 	le := binary.LittleEndian
@@ -237,7 +266,7 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if err := sub.meet(at); err != nil {
 		return nil, err
 	}
-	if err := sub.layer(ctx); err != nil && sub.Err() == nil { // else a call on it says so, and it can shrink again
+	if err := sub.layer(ctx, nil); err != nil && sub.Err() == nil { // else a call on it says so, and it can shrink again
 		return nil, err
 	}
 	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})

@@ -80,6 +80,7 @@ type Levels struct {
 	Op                 sched.Collective
 	Ranks, Local, Root int
 	Sizes              []int // ranks of each domain, one after the other; nil where all have Local
+	Places             []int // the domain of each rank; nil where ranks are numbered domain by domain
 	Cells              int   // of the larger of in and out
 	Scratch            int   // cells
 	Phases             []Phase
@@ -89,6 +90,7 @@ type Levels struct {
 // domains.
 type Phase struct {
 	Op     sched.Collective
+	Moves  Moves // it is no collective: each rank puts its own blocks in another order
 	Across bool
 	Root   int // of the phase's ranks
 	Only   int // inside: the one domain that takes part; across: the one number; -1 for all
@@ -97,6 +99,15 @@ type Phase struct {
 	In     Span
 	Out    Span
 }
+
+// Moves is an order that blocks are put in where ranks are not numbered domain by domain.
+type Moves int
+
+// Blocks in the order of ranks become blocks in that of the domains, or the other way round.
+const (
+	ToDomains Moves = 1 + iota
+	ToRanks
+)
 
 // Span is where a phase's buffer begins: at a cell of in, out or scratch, and Step
 // cells further each time.
@@ -146,6 +157,84 @@ func NewUneven(op sched.Collective, sizes []int, root int) (*Levels, error) {
 		return nil, fmt.Errorf("%s has no phases over domains of different sizes", op)
 	}
 	return l, l.byLeaders(home, 0)
+}
+
+// NewPlaced lists the phases of a collective over ranks that are not numbered domain by domain: rank r is in domain places[r], from 0
+// as they come. They are those of ranks that are, with a table of who is where; where ranks have blocks, these are put in the order of the
+// domains first, or in that of the ranks last. Domains of different sizes have leaders only.
+func NewPlaced(op sched.Collective, places []int, root int, leader bool) (*Levels, error) {
+	sizes, order, err := InDomains(places)
+	if err != nil {
+		return nil, err
+	}
+	at := max(slices.Index(order, root), 0)
+	var l *Levels
+	if slices.Min(sizes) != slices.Max(sizes) {
+		if !leader {
+			return nil, errors.New("domains of different sizes have leaders only")
+		}
+		l, err = NewUneven(op, sizes, at)
+	} else {
+		l, err = NewLevels(op, len(places), sizes[0], at, leader)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.Root, l.Places = root, places
+	l.arrange()
+	return l, nil
+}
+
+// InDomains is how many ranks each domain has, and the ranks domain by domain.
+func InDomains(places []int) (sizes, order []int, err error) {
+	for r, d := range places {
+		if d < 0 || d > len(sizes) {
+			return nil, nil, fmt.Errorf("rank %d is in domain %d, and there are %d before it: domains are numbered from 0 as they come", r, d, len(sizes))
+		}
+		if d == len(sizes) {
+			sizes = append(sizes, 0)
+		}
+		sizes[d]++
+	}
+	if len(sizes) == 0 {
+		return nil, nil, errors.New("no ranks")
+	}
+	for d := range sizes {
+		for r, p := range places {
+			if p == d {
+				order = append(order, r)
+			}
+		}
+	}
+	return sizes, order, nil
+}
+
+// arrange adds the phases that put blocks in order.
+func (l *Levels) arrange() {
+	if !l.Op.Blocks() {
+		return
+	}
+	n := l.Ranks
+	if l.Op != sched.AllGather { // in has a block a rank
+		room := tmpSpan(l.Scratch)
+		l.Scratch += n
+		for i := range l.Phases {
+			if l.Phases[i].In.Buf == sched.In {
+				l.Phases[i].In = Span{sched.Tmp, room.At + l.Phases[i].In.At, l.Phases[i].In.Step}
+			}
+		}
+		l.Phases = slices.Insert(l.Phases, 0, Phase{Moves: ToDomains, Only: -1, Times: 1, Cells: n, In: inSpan, Out: room})
+	}
+	if l.Op != sched.ReduceScatter { // and so has out
+		room := tmpSpan(l.Scratch)
+		l.Scratch += n
+		for i := range l.Phases {
+			if l.Phases[i].Out.Buf == sched.Out {
+				l.Phases[i].Out = Span{sched.Tmp, room.At + l.Phases[i].Out.At, l.Phases[i].Out.Step}
+			}
+		}
+		l.Phases = append(l.Phases, Phase{Moves: ToRanks, Only: -1, Times: 1, Cells: n, In: room, Out: outSpan})
+	}
 }
 
 // inside adds a phase in all domains, across one between the ranks of one number in all domains.
@@ -285,6 +374,10 @@ func (l *Levels) parts(inner, outer string) ([]*sched.Program, error) {
 	var list []*sched.Program
 	for i := range l.Phases {
 		ph := &l.Phases[i]
+		if ph.Moves != 0 {
+			list = append(list, nil)
+			continue
+		}
 		name := inner
 		if ph.Across {
 			name = outer
@@ -343,6 +436,10 @@ func (l *Levels) Compose(called string, part func(phase, size int) *sched.Progra
 	var body []sched.Stmt
 	for i := range l.Phases {
 		ph := &l.Phases[i]
+		if ph.Moves != 0 {
+			body = append(body, l.move(ph, m, &at))
+			continue
+		}
 		for _, size := range l.sizesOf(ph) {
 			p := part(i, size)
 			k := m * ph.Cells / larger(p) // chunks for one of the phase
@@ -360,8 +457,24 @@ func (l *Levels) Compose(called string, part func(phase, size int) *sched.Progra
 	return sched.Parse(all.String())
 }
 
+// move is the loop that puts blocks in another order, of m chunks each.
+func (l *Levels) move(ph *Phase, m int, at *standing) sched.Stmt {
+	num, b := sched.N, name("b")
+	place := func(s Span, cell *sched.Expr) sched.Ref {
+		return sched.Ref{Buf: s.Buf, Index: op(sched.Mul, op(sched.Add, num(s.At), cell), num(m)), Count: num(m)}
+	}
+	from, to := b, at.place(b)
+	if ph.Moves == ToRanks {
+		from, to = to, from
+	}
+	return sched.Stmt{Loop: &sched.Loop{Var: "b", Count: num(l.Ranks), Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: place(ph.In, from), Dst: place(ph.Out, to)}}}}}
+}
+
 // sizesOf are the numbers of ranks for which a phase has a program.
 func (l *Levels) sizesOf(ph *Phase) []int {
+	if ph.Moves != 0 {
+		return nil
+	}
 	if ph.Across {
 		return []int{l.Of(ph)}
 	}
@@ -396,11 +509,15 @@ func (l *Levels) common(part func(phase, size int) *sched.Program) (int, error) 
 type standing struct {
 	seat, home, size *sched.Expr
 	mate, twin       func(*sched.Expr) *sched.Expr
+	place            func(*sched.Expr) *sched.Expr // of a rank's block among those of all domains
 	tables           []sched.Table
 }
 
 func (l *Levels) standing() standing {
 	r, num := name("r"), sched.N
+	if l.Places != nil {
+		return l.placed()
+	}
 	if l.Sizes == nil {
 		seat, home := op(sched.Mod, r, num(l.Local)), op(sched.Div, r, num(l.Local))
 		return standing{seat: seat, home: home, size: num(l.Local),
@@ -416,11 +533,43 @@ func (l *Levels) standing() standing {
 			}
 		}
 	}
-	look := func(table string, e *sched.Expr) *sched.Expr { return &sched.Expr{Kind: sched.Look, Name: table, L: e} }
 	seat := look("seat", r)
 	return standing{seat: seat, home: look("home", r), size: look("size", r), tables: tables,
 		mate: func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Sub, r, seat), e) },
 		twin: func(e *sched.Expr) *sched.Expr { return look("first", e) }}
+}
+
+func look(table string, e *sched.Expr) *sched.Expr {
+	return &sched.Expr{Kind: sched.Look, Name: table, L: e}
+}
+
+// placed is standing where ranks are not numbered domain by domain: at lists the ranks so, and base says where a domain begins in it.
+func (l *Levels) placed() standing {
+	sizes, order, _ := InDomains(l.Places)
+	tables := []sched.Table{{Name: "seat", Values: make([]int64, l.Ranks)}, {Name: "home"}, {Name: "base"}, {Name: "at"}, {Name: "size"}}
+	first := 0
+	for _, n := range sizes {
+		for s := range n {
+			tables[0].Values[order[first+s]] = int64(s)
+		}
+		tables[2].Values = append(tables[2].Values, int64(first))
+		first += n
+	}
+	for r, d := range l.Places {
+		tables[1].Values, tables[4].Values = append(tables[1].Values, int64(d)), append(tables[4].Values, int64(sizes[d]))
+		tables[3].Values = append(tables[3].Values, int64(order[r]))
+	}
+	r := name("r")
+	s := standing{seat: look("seat", r), home: look("home", r), size: look("size", r), tables: tables,
+		place: func(e *sched.Expr) *sched.Expr { return op(sched.Add, look("base", look("home", e)), look("seat", e)) }}
+	s.mate = func(e *sched.Expr) *sched.Expr { return look("at", op(sched.Add, look("base", s.home), e)) }
+	s.twin = func(e *sched.Expr) *sched.Expr { return look("at", op(sched.Add, look("base", e), s.seat)) }
+	if l.Sizes == nil {
+		s.tables = tables[:4] // size is asked for only where it differs
+	} else {
+		s.twin = func(e *sched.Expr) *sched.Expr { return look("at", look("base", e)) }
+	}
+	return s
 }
 
 // steps are those of a phase, by its program. Each of its chunks is k of the whole, and a cell has m.
