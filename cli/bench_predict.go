@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"text/tabwriter"
@@ -92,7 +93,7 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return fmt.Errorf("-n %q: want a number of ranks; lists are for --compare", f.ranks)
 		}
-		if err := measure(f.spec, n, max(len(f.spec.Hosts), 1)); err != nil {
+		if err := measure(f.spec, n, distinct(f.spec.Hosts)); err != nil {
 			return err
 		}
 	}
@@ -128,6 +129,11 @@ func predict(op string, p *bench.Point, hosts, ranks int) (predicted, error) {
 	row := predicted{Hosts: hosts, Ranks: ranks, Op: op, Bytes: p.Bytes, Program: p.Ran.Name, Measured: t.Least, Simulated: float64(time) / float64(unit.Microsecond), Point: p}
 	row.Ratio = row.Simulated / row.Measured
 	return row, nil
+}
+
+// distinct is how many hosts a list names, each of them once or for several ranks; an empty list is this one.
+func distinct(hosts []string) int {
+	return max(len(slices.Compact(slices.Sorted(slices.Values(hosts)))), 1)
 }
 
 func (x *prediction) print(w io.Writer) error {
