@@ -29,6 +29,7 @@ type hostFault struct {
 	end   func(lab *nslab.Lab) error
 	dead  []int // hosts that do not come back: their ranks must be named
 	apart []int // hosts on one side of a partition that does not heal
+	place []int // the host of each rank; nil: two ranks on each, host by host
 	quick bool  // tried by every test
 
 	witness int  // the host on which a witness is, from 1 on; 0 for none. One that has no ranks is cut off when the fault begins
@@ -37,23 +38,38 @@ type hostFault struct {
 
 const onEach = 2 // ranks of a host
 
-func ranksOf(hosts ...int) (list []int) {
-	for _, h := range hosts {
-		for k := range onEach {
-			list = append(list, h*onEach+k)
+// places are the hosts of the ranks.
+func (f *hostFault) places() []int {
+	if f.place != nil {
+		return f.place
+	}
+	var list []int
+	for r := range f.hosts * onEach {
+		list = append(list, r/onEach)
+	}
+	return list
+}
+
+// ranksOf are the ranks of some hosts.
+func (f *hostFault) ranksOf(hosts ...int) (list []int) {
+	for r, h := range f.places() {
+		if slices.Contains(hosts, h) {
+			list = append(list, r)
 		}
 	}
 	return list
 }
 
-func killHost(h int) func(*nslab.Lab, procs) error {
+func kill(ranks ...int) func(*nslab.Lab, procs) error {
 	return func(_ *nslab.Lab, list procs) error {
-		for _, r := range ranksOf(h) {
+		for _, r := range ranks {
 			_ = list[r].cmd.Process.Kill()
 		}
 		return nil
 	}
 }
+
+func killHost(h int) func(*nslab.Lab, procs) error { return kill(onEach*h, onEach*h+1) }
 
 func hostFaultList() []hostFault {
 	cut := func(h, r int) func(*nslab.Lab, procs) error {
@@ -83,6 +99,7 @@ func hostFaultList() []hostFault {
 	accept := func(h int) func(*nslab.Lab) error {
 		return func(lab *nslab.Lab) error { return loadRules(lab, h, "flush ruleset") }
 	}
+	inTurn, uneven := []int{0, 1, 2, 0, 1, 2}, []int{0, 0, 0, 1, 2, 2}
 	short := []string{"WEFT_OUTAGE=1s"}
 	long := []string{"WEFT_OUTAGE=60s", "WEFT_TIMEOUT=90s"}
 	return []hostFault{
@@ -109,6 +126,12 @@ func hostFaultList() []hostFault {
 		{name: "two halves for good, the witness with that of rank 0", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 1},
 		{name: "two halves for good, the witness lost to both", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 5, nobody: true},
 		{name: "one host of three cut off for good, with the witness", hosts: 3, rails: 1, env: short, begin: part(2), apart: []int{2}, witness: 3},
+		{name: "ranks dealt out in turn: link down for 2 s", hosts: 3, rails: 1, place: inTurn, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
+		{name: "ranks dealt out in turn: a host's processes killed", hosts: 3, rails: 1, place: inTurn, begin: kill(1, 4), dead: []int{1}},
+		{name: "ranks dealt out in turn: rank 0's host cut off for good", hosts: 3, rails: 1, place: inTurn, env: short, begin: part(0), apart: []int{0}},
+		{name: "hosts of 3, 1 and 2 ranks: link down for 2 s", hosts: 3, rails: 1, place: uneven, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
+		{name: "hosts of 3, 1 and 2 ranks: that of 2 killed", hosts: 3, rails: 1, place: uneven, begin: kill(4, 5), dead: []int{2}},
+		{name: "hosts of 3, 1 and 2 ranks: that of 2 cut off for good", hosts: 3, rails: 1, place: uneven, env: short, begin: part(2), apart: []int{2}},
 	}
 }
 
@@ -199,7 +222,7 @@ const (
 	hostsTitle = "## Several hosts\n"
 	hostsNext  = "\n## Transfers\n"
 	hostsHead  = hostsTitle + `
-Network namespaces are the hosts. Two ranks on each work all the time: all-reduces of 4 bytes to 1.6 MB, and messages. The longest call
+Network namespaces are the hosts. Two ranks on each, numbered host by host where nothing else is said, work all the time: all-reduces of 4 bytes to 1.6 MB, and messages. The longest call
 is that of any rank, the outage included; after a fault for good it is the time until the last survivor had its error. WEFT_OUTAGE is
 30 s, 60 s for the longest and 1 s for cuts for good. Then all survivors call Shrink at once. Made by ` + "`make host-faults`" + `:
 
@@ -222,7 +245,7 @@ func (f *hostFault) try(t *testing.T) hostRow {
 			return err
 		}))
 	}
-	list := onHosts(t, lab, f.hosts, onEach, "flow", env...)
+	list := onPlaces(t, lab, f.places(), "flow", env...)
 	last := f.lasts + 1500*time.Millisecond
 	if f.lasts == 0 {
 		last = time.Minute
@@ -265,12 +288,12 @@ func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow)
 			rest = append(rest, h)
 		}
 	}
-	sides = append(sides, ranksOf(rest...))
+	sides = append(sides, f.ranksOf(rest...))
 	if len(f.apart) > 0 {
-		sides = append(sides, ranksOf(f.apart...))
+		sides = append(sides, f.ranksOf(f.apart...))
 	}
 	for _, h := range f.dead {
-		for _, r := range ranksOf(h) {
+		for _, r := range f.ranksOf(h) {
 			list[r].wait()
 		}
 	}
