@@ -375,7 +375,7 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 func (p *parser) step(word, rest string) (*Step, error) {
 	op, err := lookup[Op]("step", opNames, word)
 	if err != nil {
-		return nil, fmt.Errorf("%w; loops are written repeat NAME < COUNT:, conditions if EXPRESSION:", err)
+		return nil, fmt.Errorf("%w; a loop is written \"repeat NAME < COUNT:\", a condition \"if EXPRESSION:\"", err)
 	}
 	s := &Step{Op: op}
 	e := &exprParser{text: rest, scope: p.scope}

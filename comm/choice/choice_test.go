@@ -62,21 +62,32 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A long all-to-all over hosts pairs ranks up where it can, so that all of a host turn to another host together.
+// An all-to-all over hosts pairs ranks up where it can, so that all of a host turn to another host together. Long messages are taken
+// by ranks that wait inside their hosts, too, if there are cores for them: then it need not.
 func TestAllToAllOverHosts(t *testing.T) {
 	for _, x := range []struct {
 		hosts []int
+		cores int
+		size  int64
 		want  string
-	}{{spread(2, 4), "pairwise-xor"}, {spread(4, 4), "pairwise-xor"}, {spread(2, 3), "pairwise"}, {spread(2, 1), "pairwise"}} {
+	}{
+		{spread(2, 4), 16, 1 << 20, "pairwise-xor"},
+		{spread(4, 4), 16, 2 << 20, "pairwise-xor"},
+		{spread(2, 4), 16, 16 << 20, "pairwise"},
+		{spread(4, 4), 16, 16 << 20, "pairwise"},
+		{spread(4, 4), 2, 16 << 20, "pairwise-xor"},
+		{spread(2, 3), 16, 16 << 20, "pairwise"},
+		{spread(2, 1), 16, 16 << 20, "pairwise"},
+	} {
 		n := len(x.hosts)
 		l := desk(n)
-		l.Cores = 16
-		p, err := New(l, can["tcp"], n, x.hosts).Pick(sched.AllToAll, 0, 16<<20, false)
+		l.Cores = x.cores
+		p, err := New(l, can["tcp"], n, x.hosts).Pick(sched.AllToAll, 0, x.size, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if p.Algo != x.want {
-			t.Errorf("%v: %s, want %s: %s", x.hosts, p.Algo, x.want, p.Reason)
+			t.Errorf("%v, %d cores, %d bytes: %s, want %s: %s", x.hosts, x.cores, x.size, p.Algo, x.want, p.Reason)
 		}
 	}
 }

@@ -136,10 +136,13 @@ func (t *Table) liking(w way, class int) int {
 	// Several hosts: one partner at a time keeps senders and receivers on each other's heels. 8 ranks on 2 hosts take 78 ms for 16 MiB
 	// directly and 57 pairwise, 9.3 and 6.8 for 2 MiB; 32 KiB take 0.55 and 0.77 (2026-11-16).
 	// Where ranks are paired up, all of a host turn to another host together, and nobody waits inside his host for one who is held up outside: on
-	// 16 cores 8 ranks on 2 hosts take 0.65 ms for 1 MiB and 14 for 16 so, pairwise 1.1 and 21, directly 1.6 and 67 (2026-11-17).
+	// 16 cores 8 ranks on 2 hosts take 0.65 ms for 1 MiB so, pairwise 1.1. Senders of longer messages wait for their receivers, who take them also
+	// while they wait inside their hosts, so long as cores are to spare: 16 ranks on 4 hosts take 24 to 29 ms for 16 MiB paired up and 12 to 13
+	// pairwise, 8 on 2 hosts 11 to 12 and 9 to 10 (2026-11-17).
 	if w.op == sched.AllToAll && t.many > 1 && class >= classOf(int64(t.n)*(16<<10)) {
+		taken := t.can.Copies > 0 && smallest(class)/int64(t.n) >= int64(t.can.Copies) && !t.crowd
 		switch {
-		case name == "pairwise-xor" && t.local > 1 && t.local&(t.local-1) == 0 && t.order == nil:
+		case name == "pairwise-xor" && t.local > 1 && t.local&(t.local-1) == 0 && t.order == nil && !taken:
 			return -2
 		case name == "pairwise":
 			return -1
