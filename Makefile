@@ -34,7 +34,7 @@ GO       ?= go
 FUZZTIME ?= 60s
 VERSION  ?=
 # Left out of make quick: packages whose tests start processes, browsers or clusters, or take more than 5 s of a processor.
-SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt
+SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt xfer web lab network/emit synth tune design evidence
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= transport comm coord ckpt elastic launch up web member train bench probe xfer kvcache infer watch agent
