@@ -29,7 +29,9 @@ func (p *library) flatOf(program *sched.Program, digest uint64) *flat.Form {
 			return p.findForAll(program, line)
 		case line != nil:
 			if at, n, ok := p.awaitForm(line); ok {
-				return p.readForm(line.Finder(), at, n)
+				if f, err := p.readForm(line.Finder(), at, n); err == nil {
+					return f
+				}
 			}
 		}
 	}
@@ -49,7 +51,7 @@ func (p *library) awaitForm(line board.Form) (at transport.Handle, n int, ok boo
 			return at, n, true
 		}
 		took := time.Since(began)
-		if finder := line.Finder(); finder >= 0 && p.group.Alive(finder) != nil || took > min(formWait, p.world.cfg.Timeout) {
+		if finder := line.Finder(); line.GivenUp() || finder >= 0 && p.group.Alive(finder) != nil || took > min(formWait, p.world.cfg.Timeout) {
 			return 0, 0, false
 		}
 		wait.Nap(min(max(took/4, 50*time.Microsecond), 100*time.Millisecond))
@@ -66,7 +68,8 @@ func (p *library) findForAll(program *sched.Program, line board.Form) *flat.Form
 	table := f.Table()
 	b, err := p.group.Endpoint.Verbs().Alloc(len(table))
 	if err != nil {
-		return f // the others find it themselves
+		line.GiveUp()
+		return f
 	}
 	copy(b, table)
 	p.tables = append(p.tables, b)
@@ -79,18 +82,15 @@ func (p *library) findForAll(program *sched.Program, line board.Form) *flat.Form
 	return f
 }
 
-// readForm reads a form that a rank has written down; nil if there is none.
-func (p *library) readForm(finder int, at transport.Handle, n int) *flat.Form {
+// readForm reads a form that a rank has written down; nil if the program has none. It fails where the rank died before its memory
+// was mapped here.
+func (p *library) readForm(finder int, at transport.Handle, n int) (*flat.Form, error) {
 	if n == 0 {
-		return nil
+		return nil, nil
 	}
 	b, err := p.group.At(finder, at, n)
 	if err != nil {
-		panic(err) // the rank wrote it down itself
+		return nil, err
 	}
-	f, err := flat.FromTable(b)
-	if err != nil {
-		panic(err) // likewise: all ranks run the same build
-	}
-	return f
+	return flat.FromTable(b)
 }

@@ -50,6 +50,15 @@ func TestNobodyWaitsForAFinderThatLeft(t *testing.T) {
 	if again, mine := cs[1].group.Boards[0].FormOf(7, 1); mine || again.Finder() != 2 {
 		t.Errorf("rank %d finds a form, want 2", again.Finder())
 	}
+	line.GiveUp() // as a finder does that has no memory for the table
+	if _, _, ok := line.Where(); ok || !line.GivenUp() {
+		t.Error("a form that its finder gave up is there")
+	}
+	line.Found(1<<40, 64) // memory that cannot be mapped, as that of a rank that died
+	if f, err := cs[1].library.readForm(2, 1<<40, 64); err == nil {
+		t.Errorf("memory that is not there holds %v", f)
+	}
+	line, _ = cs[2].group.Boards[0].FormOf(8, 2)
 	if err := cs[2].Close(); err != nil {
 		t.Fatal(err)
 	}

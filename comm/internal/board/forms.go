@@ -13,7 +13,13 @@ const (
 	formDigest = 0  // of the program
 	formFinder = 8  // the rank that finds it, and 1
 	formWhere  = 16 // where it is in that rank's memory
-	formLength = 24 // of it; 0 while it is not there, 1 if there is none
+	formLength = 24 // of it; 0 while it is not there
+)
+
+// Lengths that are none.
+const (
+	noForm  = 1 // the program has no form
+	notKept = 2 // it could not be kept for the others
 )
 
 // FormOf gives the line of a program, and whether the caller is to find its form: it has made the line. It is nil if there is no
@@ -36,14 +42,22 @@ func (b Board) FormOf(digest uint64, rank int) (line Form, mine bool) {
 // Found says where the form is; of no bytes that the program has none.
 func (f Form) Found(at transport.Handle, n int) {
 	wait.Release(atomicAt(f, formWhere), uint64(at))
-	atomicAt(f, formLength).Store(uint64(max(n, 1)))
+	atomicAt(f, formLength).Store(uint64(max(n, noForm)))
 }
+
+// GiveUp says that the others must find the form themselves.
+func (f Form) GiveUp() { atomicAt(f, formLength).Store(notKept) }
+
+// GivenUp is what GiveUp said.
+func (f Form) GivenUp() bool { return atomicAt(f, formLength).Load() == notKept }
 
 // Where is what Found said, once it did: there are no bytes if the program has no form.
 func (f Form) Where() (at transport.Handle, n int, done bool) {
-	n = int(atomicAt(f, formLength).Load())
-	if n == 1 {
+	switch n = int(atomicAt(f, formLength).Load()); n {
+	case noForm:
 		return 0, 0, true
+	case notKept:
+		return 0, 0, false
 	}
 	return transport.Handle(atomicAt(f, formWhere).Load()), n, n > 0
 }
