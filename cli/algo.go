@@ -81,7 +81,7 @@ func (f *algoFlags) program(cmd *cobra.Command, arg string, ranks int) (*sched.P
 	if err != nil {
 		return nil, err
 	}
-	if err := f.idle(cmd, a, s.Op, s.Ranks); err != nil {
+	if err := f.refuseIgnored(cmd, a, s.Op, s.Ranks); err != nil {
 		return nil, err
 	}
 	return a.Program(s)
@@ -101,8 +101,8 @@ func fromFile(cmd *cobra.Command, path string, unknown error) (*sched.Program, e
 	return p, nil
 }
 
-// idle refuses a flag that an algorithm does not heed: with no value of it is the program another one.
-func (f *algoFlags) idle(cmd *cobra.Command, a *algo.Algorithm, op sched.Collective, ranks int) error {
+// refuseIgnored refuses a flag that an algorithm does not heed: with no value of it is the program another one.
+func (f *algoFlags) refuseIgnored(cmd *cobra.Command, a *algo.Algorithm, op sched.Collective, ranks int) error {
 	if root := cmd.Flags().Lookup("root"); root.Changed && !op.Rooted() {
 		return fmt.Errorf("--root %s: %s has no root; leave it out", root.Value, op)
 	}

@@ -78,7 +78,7 @@ func (v *prover) prove(cmd *cobra.Command, arg string) error {
 		ops = []sched.Collective{op}
 	}
 	if !v.all {
-		if err := v.idle(cmd, a, ops); err != nil {
+		if err := v.refuseIgnored(cmd, a, ops); err != nil {
 			return err
 		}
 	}
@@ -116,10 +116,10 @@ func (v *prover) prove(cmd *cobra.Command, arg string) error {
 	return nil
 }
 
-// idle refuses a flag that the algorithm heeds for none of the operations.
-func (v *prover) idle(cmd *cobra.Command, a *algo.Algorithm, ops []sched.Collective) (err error) {
+// refuseIgnored refuses a flag that the algorithm heeds for none of the operations.
+func (v *prover) refuseIgnored(cmd *cobra.Command, a *algo.Algorithm, ops []sched.Collective) (err error) {
 	for _, op := range ops {
-		if err = v.f.idle(cmd, a, op, v.counts[0]); err == nil {
+		if err = v.f.refuseIgnored(cmd, a, op, v.counts[0]); err == nil {
 			return nil
 		}
 	}

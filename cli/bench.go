@@ -315,8 +315,8 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	return errors.Join(err, verdict)
 }
 
-// idle refuses flags that the operation takes no notice of.
-func (f *benchFlags) idle(cmd *cobra.Command) error {
+// refuseIgnored refuses flags that the operation takes no notice of.
+func (f *benchFlags) refuseIgnored(cmd *cobra.Command) error {
 	op := f.cfg.Op
 	for _, x := range []struct {
 		flag, name, lacks string
@@ -347,7 +347,7 @@ func (f *benchFlags) read(cmd *cobra.Command, args []string) (err error) {
 			return err
 		}
 	}
-	if err := f.idle(cmd); err != nil {
+	if err := f.refuseIgnored(cmd); err != nil {
 		return err
 	}
 	for _, x := range []struct {

@@ -70,7 +70,7 @@ preset or host: see 'weft topo build --list'.`,
 	}
 	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newFitRank(), newCkpt(),
 		newNet(), newLab(), newLabInit(), newLabRank(), runsRanks(newUp()), newRank(), newServeWorker(), newOutsideAgent(), newCoord(), newDoctor(), newAgent(), newWatch(), newKV(), newXfer(), newVersion())
-	refuseIdle(root)
+	refuseIgnored(root)
 	completeFlags(root, choices())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

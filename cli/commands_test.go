@@ -95,7 +95,7 @@ func parses(args []string) error {
 	if !cmd.Runnable() {
 		return fmt.Errorf("%s is not a command of its own", cmd.CommandPath())
 	}
-	for _, x := range idles {
+	for _, x := range ignoredFlags {
 		if x.verb != strings.TrimPrefix(cmd.CommandPath(), "weft ") {
 			continue
 		}

@@ -82,7 +82,7 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
 	if w.busy {
-		w.labour(&w.conns[id])
+		w.chargeFlow(&w.conns[id])
 	}
 	return id
 }
@@ -140,7 +140,7 @@ func (w *world) connect() error {
 					w.share.flows[c.flow].loads = w.loads(append(slices.Clip(c.path), c.mid...))
 				}
 			}
-			w.labours()
+			w.chargeFlows()
 			return w.err
 		}
 	}
@@ -149,7 +149,7 @@ func (w *world) connect() error {
 		w.listing = false
 		w.bundle()
 	}
-	if w.labours() {
+	if w.chargeFlows() {
 		w.share.apart()
 		return nil
 	}

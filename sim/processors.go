@@ -75,8 +75,8 @@ func (p *Processors) unitOf() float64 { return max(p.Far.SendByte+p.Far.TakeByte
 // shares is a number of nanoseconds a byte as the share of a core's capacity.
 func shares(ns float64) int64 { return max(1, int64(math.Round(ns*whole))) }
 
-// employ makes cores, the threads on them, and what threads do there.
-func (w *world) employ() {
+// makeCores makes cores, the threads on them, and what threads do there.
+func (w *world) makeCores() {
 	p := w.o.Processors
 	if p == nil {
 		return
@@ -100,17 +100,17 @@ func (w *world) machineOf(id int32) int32 {
 	return w.cores[w.o.Processors.Machine[w.net.g.Nodes[place].Host]]
 }
 
-// labours adds to all flows what their bytes take of cores, if there are cores.
-func (w *world) labours() bool {
+// chargeFlows adds to all flows what their bytes take of cores, if there are cores.
+func (w *world) chargeFlows() bool {
 	w.busy = w.o.Processors != nil
 	for i := 0; w.busy && i < len(w.conns); i++ {
-		w.labour(&w.conns[i])
+		w.chargeFlow(&w.conns[i])
 	}
 	return w.busy
 }
 
-// labour adds to a connection's flow what its bytes take of cores.
-func (w *world) labour(c *conn) {
+// chargeFlow adds to a connection's flow what its bytes take of cores.
+func (w *world) chargeFlow(c *conn) {
 	work := &w.o.Processors.Near
 	if c.far {
 		work = &w.o.Processors.Far
@@ -137,8 +137,8 @@ func (w *world) labour(c *conn) {
 	add(w.machineOf(c.to), work.TakeByte)
 }
 
-// toil is what an action takes of a core before its flow begins: taking a message, sums and copies, sending one.
-func (w *world) toil(t *thread) unit.Time {
+// coreTime is what an action takes of a core before its flow begins: taking a message, sums and copies, sending one.
+func (w *world) coreTime(t *thread) unit.Time {
 	p := w.o.Processors
 	work := unit.Time(0)
 	between := func(c *conn) *Work {
@@ -167,8 +167,8 @@ func (w *world) toil(t *thread) unit.Time {
 	return work + unit.Time(math.Round(ns*float64(t.bytes)*float64(unit.Nanosecond)))
 }
 
-// work lets a thread have a core for some time, as far as others leave it one.
-func (w *world) work(id int32, ph phase, time unit.Time) {
+// runOnCore lets a thread have a core for some time, as far as others leave it one.
+func (w *world) runOnCore(id int32, ph phase, time unit.Time) {
 	t := &w.threads[id]
 	t.phase, t.flowed = ph, w.now
 	if time <= 0 {
@@ -180,8 +180,8 @@ func (w *world) work(id int32, ph phase, time unit.Time) {
 	w.share.start(w.task[id])
 }
 
-// worked ends what a thread did on its core.
-func (w *world) worked(id int32) {
+// leftCore ends what a thread did on its core.
+func (w *world) leftCore(id int32) {
 	t := &w.threads[id]
 	if w.share.flows[w.task[id]].active {
 		w.share.stop(w.task[id])

@@ -189,7 +189,7 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 	} else {
 		w.sym.resources(w)
 	}
-	w.employ()
+	w.makeCores()
 	if err := w.connect(); err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (w *world) handle(e event) {
 		case t.phase == flows:
 			w.through(e.id)
 		case t.phase == pays || t.phase == settles:
-			w.worked(e.id)
+			w.leftCore(e.id)
 		}
 	case done:
 		w.done(e.id)
@@ -365,7 +365,7 @@ func (w *world) try(id int32, why *Critical) {
 			ph = pays
 		}
 		t.reduced = 0
-		w.work(id, ph, w.toil(t))
+		w.runOnCore(id, ph, w.coreTime(t))
 		return
 	}
 	cost, work := w.net.charges(t.op, t.bytes, factor)

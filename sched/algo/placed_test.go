@@ -36,18 +36,7 @@ func TestPlaced(t *testing.T) {
 					if err != nil {
 						continue // no phases, or none for that root
 					}
-					p, err := l.Compose("placed", func(phase, size int) *sched.Program {
-						ph := &l.Phases[phase]
-						name := "direct"
-						if ph.Op.Reduces() && ph.Op != sched.Barrier && !ph.Across {
-							name = "rank-order"
-						}
-						p, err := find(t, name).Program(algo.Spec{Op: ph.Op, Ranks: size, Root: ph.Root})
-						if err != nil {
-							t.Fatalf("%s of %d: %v", ph.Op, size, err)
-						}
-						return p
-					})
+					p, err := compose(t, "placed", l)
 					if err != nil {
 						t.Fatalf("%v, %s: %v", places, op, err)
 					}

@@ -20,18 +20,7 @@ func TestUneven(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := l.Compose("uneven", func(phase, size int) *sched.Program {
-					ph := &l.Phases[phase]
-					name := "direct"
-					if ph.Op.Reduces() && ph.Op != sched.Barrier && !ph.Across {
-						name = "rank-order"
-					}
-					p, err := find(t, name).Program(algo.Spec{Op: ph.Op, Ranks: size, Root: ph.Root})
-					if err != nil {
-						t.Fatalf("%s of %d: %v", ph.Op, size, err)
-					}
-					return p
-				})
+				p, err := compose(t, "uneven", l)
 				if err != nil {
 					t.Fatalf("%v, %s: %v", sizes, op, err)
 				}
@@ -68,4 +57,21 @@ func TestUneven(t *testing.T) {
 			t.Error(fmt.Sprint(x, " was taken"))
 		}
 	}
+}
+
+// compose makes the program of some phases: reductions inside a domain by rank-order, everything else by direct.
+func compose(t *testing.T, name string, l *algo.Levels) (*sched.Program, error) {
+	t.Helper()
+	return l.Compose(name, func(phase, size int) *sched.Program {
+		ph := &l.Phases[phase]
+		by := "direct"
+		if ph.Op.Reduces() && ph.Op != sched.Barrier && !ph.Across {
+			by = "rank-order"
+		}
+		p, err := find(t, by).Program(algo.Spec{Op: ph.Op, Ranks: size, Root: ph.Root})
+		if err != nil {
+			t.Fatalf("%s of %d: %v", ph.Op, size, err)
+		}
+		return p
+	})
 }

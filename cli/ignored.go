@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// An idle is flags of a verb that one of its modes would pass over. To give one there is wrong use: who typed it would take the
-// answer for one that honours it.
-type idle struct {
+// ignored is flags of a verb that one of its modes would ignore. To give one there is wrong use: who typed it would take the answer
+// for one that honours it.
+type ignored struct {
 	verb    string // below weft, like sim train
-	flags   string // which are idle, with spaces between
+	flags   string // which would be ignored, with spaces between
 	with    string // where one of these holds: a flag that is given, or NAME=VALUE
 	without string // or where none of these does
 	why     string // and what to do
 }
 
-// idles is in the order of verbs. Conditions that need more than flags are beside the verb's other checks.
-var idles = []idle{
+// ignoredFlags is in the order of verbs. Conditions that need more than flags are beside the verb's other checks.
+var ignoredFlags = []ignored{
 	{"topo build", "json set su", "list", "", "--list shows what is known; leave it out"},
 	{"design", "params link textbook actual set su", "search", "", "--search proposes designs of its own; leave it out"},
 	{"design", "params textbook actual output", "compare", "", "--compare prints a table alone; leave it out"},
@@ -71,13 +71,13 @@ var idles = []idle{
 	{"up", "mode", "prefill=0", "", "decode workers read the prompts themselves; leave it out"},
 }
 
-// refuseIdle has the verbs refuse flags that they would pass over.
-func refuseIdle(root *cobra.Command) {
+// refuseIgnored has the verbs refuse flags that they would ignore.
+func refuseIgnored(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		verb := strings.TrimPrefix(c.CommandPath(), "weft ")
 		before := c.PreRunE
 		c.PreRunE = func(cmd *cobra.Command, args []string) error {
-			for _, x := range idles {
+			for _, x := range ignoredFlags {
 				if x.verb != verb {
 					continue
 				}
@@ -90,12 +90,12 @@ func refuseIdle(root *cobra.Command) {
 			}
 			return nil
 		}
-		refuseIdle(c)
+		refuseIgnored(c)
 	}
 }
 
-// check says which flag is given and would be passed over.
-func (x *idle) check(flags *pflag.FlagSet) error {
+// check says which flag is given and would be ignored.
+func (x *ignored) check(flags *pflag.FlagSet) error {
 	if x.with != "" && !holds(flags, x.with) || x.without != "" && holds(flags, x.without) {
 		return nil
 	}

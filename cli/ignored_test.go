@@ -28,15 +28,15 @@ func given(t *testing.T, flags *pflag.FlagSet, condition string) {
 }
 
 // Every flag that a mode would pass over is refused there, by its name and with what to do, and not elsewhere.
-func TestIdleFlagsAreRefused(t *testing.T) {
-	verb := func(x *idle) *cobra.Command {
+func TestIgnoredFlagsAreRefused(t *testing.T) {
+	verb := func(x *ignored) *cobra.Command {
 		cmd, _, err := newRoot().Find(strings.Fields(x.verb))
 		if err != nil || strings.TrimPrefix(cmd.CommandPath(), "weft ") != x.verb {
 			t.Fatalf("no verb %q: %v", x.verb, err)
 		}
 		return cmd
 	}
-	for _, x := range idles {
+	for _, x := range ignoredFlags {
 		for _, name := range strings.Fields(x.flags) {
 			modes := strings.Fields(x.with)
 			if x.without != "" {
