@@ -43,7 +43,7 @@ func (c *Comm) stop() error {
 		return f
 	}
 	now := clock.Now()
-	if err := c.probing.ask(&c.peers, &o.Call, o.limit.Load() != 0, now); err != nil {
+	if err := c.probe(now); err != nil {
 		return err
 	}
 	for i := range c.group.Members {

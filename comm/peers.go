@@ -316,52 +316,114 @@ func (p *peers) spread(seq uint64) {
 	}
 }
 
-// probing asks a rank far away what it does, without waiting for the answer.
+// probing asks ranks that are waited for what they do, without waiting for the answer.
 type probing struct {
 	mu     sync.Mutex
 	next   int64       // when to ask
 	rank   int         // that was asked
 	board  board.Board // its answer; nil if nobody was asked
 	ticket transport.Ticket
+	found  error // a rank that makes another call
 }
 
-// A rank that waits for messages asks after a while, and from then on every while, whether the other makes the same call. Ranks
+// A rank that waits asks after a while, and from then on every while, whether those that it waits for make the same calls. Ranks
 // that call different things may wait for each other without a message that would tell.
 const probeAfter, probeEvery = 200 * time.Millisecond, 500 * time.Millisecond
 
-// ask finds out whether the rank that is waited for, far away, makes another call under the number of this one. waits says that
-// the call has waited for a while.
-func (p *probing) ask(c *peers, call *calls.Call, waits bool, now int64) error {
-	if c.world.mem != nil || c.group.Wait.Phase != blame.Messages || !p.mu.TryLock() {
+// probe finds out whether a rank that the operation under way waits for made another call, now or before. A phase is part of
+// an operation of the communicator above it, which a rank that makes another call may not have entered: that one's boards tell.
+func (c *Comm) probe(now int64) error {
+	top := c
+	if c.above != nil {
+		top = c.above
+	}
+	p := &top.probing
+	if top.world.mem != nil || top.group.Boards == nil || !p.mu.TryLock() {
 		return nil
 	}
 	defer p.mu.Unlock()
-	if !waits {
-		p.next, p.board = now+int64(probeAfter), nil
+	if top.cur.limit.Load() == 0 { // the operation has just begun
+		p.next, p.rank, p.board, p.found = now+int64(probeAfter), -1, nil, nil
 		return nil
 	}
 	if p.board != nil {
-		if err := c.world.verbs.look(p.ticket); err == errPending {
+		if err := top.world.verbs.look(p.ticket); err == errPending {
 			return nil
 		} else if err == nil {
-			theirs, ok := callOn(p.board, call.Seq)
-			if ok && theirs.Signature() != call.Signature() {
-				return calls.Mismatch(c.group.Rank, p.rank, call, &theirs)
-			}
+			p.found = top.differs(p.rank, p.board)
 		}
-		p.board = nil
+		if p.board = nil; p.found != nil {
+			return p.found
+		}
 	}
-	if now < p.next || c.group.Boards == nil {
+	if now < p.next {
 		return nil
 	}
-	p.next = now + int64(probeEvery)
-	rank, _, _ := c.group.Mine().Waiting()
-	if rank < 0 || rank >= len(c.group.Members) || rank == c.group.Rank {
+	rank := c.awaited(p.rank)
+	if p.rank = rank; rank < 0 { // all that are waited for were asked
+		p.next = now + int64(probeEvery)
 		return nil
 	}
 	b := make(board.Board, board.ShortSize)
-	if t, err := c.world.verbs.raw.Read(c.group.Members[rank], b, c.keys[rank]); err == nil {
-		p.rank, p.board, p.ticket = rank, b, t
+	if t, err := top.world.verbs.raw.Read(top.group.Members[rank], b, top.keys[rank]); err == nil {
+		p.board, p.ticket = b, t
+	}
+	return nil
+}
+
+// mismatch is what was found in the operation under way, if anything.
+func (p *probing) mismatch() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.found
+}
+
+// awaited is the first rank behind another that the wait needs, by its number in the communicator whose operation this is; -1 if
+// there is none.
+func (c *Comm) awaited(after int) int {
+	g, best := c.group, -1
+	consider := func(i int) {
+		if r := c.numberAbove(i); r > after && (best < 0 || r < best) {
+			best = r
+		}
+	}
+	if g.Wait.Phase == blame.Messages {
+		if i, _, _ := g.Mine().Waiting(); i >= 0 && i < g.Size() && i != g.Rank {
+			consider(i)
+		}
+		return best
+	}
+	for i, b := range g.Boards {
+		if i != g.Rank && b != nil && !g.Wait.Done(i, b) {
+			consider(i)
+		}
+	}
+	return best
+}
+
+// numberAbove is the number of a rank in the communicator whose phases this one carries out, or in this one if it carries out none's.
+func (c *Comm) numberAbove(i int) int {
+	if c.above == nil {
+		return i
+	}
+	l := c.above.levels
+	if c == l.inner {
+		return l.order[l.base[l.home]+i]
+	}
+	return l.order[l.base[i]+l.seat]
+}
+
+// differs is the first operation of which a rank's board has another call than this rank's; nil if there is none.
+func (p *peers) differs(i int, theirs board.Board) error {
+	mine := p.group.Mine()
+	last, lead := mine.Entered(), theirs.Entered()
+	const torn = 4 // operations whose lines a rank that goes on may have written anew while they were read
+	from := max(last, lead+torn)
+	for seq := from - min(from, board.Window) + 1; seq <= min(last, lead); seq++ {
+		a, known := callOn(mine, seq)
+		if b, ok := callOn(theirs, seq); ok && known && a.Signature() != b.Signature() {
+			return calls.Mismatch(p.group.Rank, i, &a, &b)
+		}
 	}
 	return nil
 }

@@ -249,20 +249,16 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 	if f := c.failed.Load(); f != nil {
 		return f
 	}
+	if m := c.probing.mismatch(); m != nil {
+		return m
+	}
 	var f *Failure
 	if !errors.As(err, &f) {
 		return err
 	}
-	up := func(r int) int {
-		l := c.levels
-		if sub == l.inner {
-			return l.order[l.base[l.home]+r]
-		}
-		return l.order[l.base[r]+l.seat]
-	}
 	var ranks []int
 	for _, r := range f.Culprits {
-		ranks = append(ranks, up(r))
+		ranks = append(ranks, sub.numberAbove(r))
 	}
 	slices.Sort(ranks)
 	switch f.Kind {

@@ -47,6 +47,7 @@ type order struct {
 	Type       string         `json:"type,omitempty"`
 	Count      int            `json:"count,omitempty"`
 	Root       int            `json:"root,omitempty"`
+	Max        bool           `json:"max,omitempty"` // reduce by Max, not by Sum
 	Registered bool           `json:"registered,omitempty"`
 	InPlace    bool           `json:"inPlace,omitempty"`
 	Limit      time.Duration  `json:"limit,omitempty"`

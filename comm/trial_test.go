@@ -68,6 +68,10 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 	}
 	data := newInputs[T](n, Sum)
 	fill := func(b []T) []T { return data.fill(b, me) }
+	by := Sum
+	if o.Max {
+		by = Max
+	}
 	var src, dst []T
 	check := func(what string, got []T, want func(i int) T) error {
 		for i := range got {
@@ -100,14 +104,14 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 			dst = get(count)
 		}
 		result(folded)
-		tr.run = func(ctx context.Context) error { return AllReduceTo(ctx, c, dst, src, Sum, opts...) }
+		tr.run = func(ctx context.Context) error { return AllReduceTo(ctx, c, dst, src, by, opts...) }
 	case "reduce-scatter":
 		src = fill(get(n * count))
 		if dst = src[me*count:][:count]; !o.InPlace {
 			dst = get(count)
 		}
 		result(func(i int) T { return folded(me*count + i) })
-		tr.run = func(ctx context.Context) error { return ReduceScatter(ctx, c, dst, src, Sum, opts...) }
+		tr.run = func(ctx context.Context) error { return ReduceScatter(ctx, c, dst, src, by, opts...) }
 	case "all-gather":
 		dst = get(n * count)
 		if src = dst[me*count:][:count]; !o.InPlace {
@@ -131,7 +135,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 			}
 		}
 		result(folded)
-		tr.run = func(ctx context.Context) error { return Reduce(ctx, c, dst, src, Sum, root, opts...) }
+		tr.run = func(ctx context.Context) error { return Reduce(ctx, c, dst, src, by, root, opts...) }
 	case "all-to-all":
 		src = fill(get(n * count))
 		if dst = src; !o.InPlace {
@@ -180,7 +184,7 @@ func newTrial[T reduce.Element](c *Comm, o order, opts ...Option) (*trial, error
 	case "reduce-scatter-v":
 		src, dst = fill(get(at(n))), get(counts[me])
 		result(func(i int) T { return folded(at(me) + i) })
-		tr.run = func(ctx context.Context) error { return ReduceScatterV(ctx, c, dst, src, counts, Sum) }
+		tr.run = func(ctx context.Context) error { return ReduceScatterV(ctx, c, dst, src, counts, by) }
 	case "all-to-all-v": // rank r sends count+r+p elements to p
 		sends, recvs := make([]int, n), make([]int, n)
 		for p := range n {
