@@ -69,6 +69,11 @@ type Config struct {
 	// Congestion names the congestion control of tcp between hosts, such as cubic; empty for the system's. WEFT_CONGESTION.
 	Congestion string
 
+	// Slice is the time slice that the threads of this process ask the system for, from 100 us to 100 ms, so that a rank that is woken
+	// beside busy processes runs soon. 0 means 100 us where the ranks of a machine outnumber its cores, and else what the system
+	// gives; less than 0 always the latter. WEFT_SLICE, a time or none.
+	Slice time.Duration
+
 	// Timeout is how long an operation may take, from its call (or, behind
 	// others, its turn) to its end, waiting for the slowest rank included, and how
 	// long Join waits for all ranks if its context has no deadline. WEFT_TIMEOUT;
@@ -315,16 +320,25 @@ func (e *env) limits(c *Config) {
 		}
 		c.Floor = r
 	}
-	switch s := e.get("WEFT_OUTAGE"); s {
+	c.Outage = e.timeOrNone("WEFT_OUTAGE", "30s")
+	c.Slice = e.timeOrNone("WEFT_SLICE", "100us")
+	e.badly("WEFT_SLICE", checkSlice(c.Slice))
+}
+
+// timeOrNone is a variable with a time; none is -1.
+func (e *env) timeOrNone(name, such string) time.Duration {
+	switch s := e.get(name); s {
 	case "":
+		return 0
 	case "none", "0":
-		c.Outage = -1
+		return -1
 	default:
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
-			e.wrong("WEFT_OUTAGE", "WEFT_OUTAGE=%q is neither a time such as 30s nor none", s)
+			e.wrong(name, "%s=%q is neither a time such as %s nor none", name, s, such)
+			return 0
 		}
-		c.Outage = d
+		return d
 	}
 }
 
@@ -440,6 +454,7 @@ func (c *Config) complete() error {
 		{"interfaces", "WEFT_INTERFACES", strings.Join(c.Interfaces, ","), checkInterfaces(c.Interfaces)},
 		{"checksums", "WEFT_CHECKSUM", c.Checksum, checkChecksum(c.Checksum)},
 		{"congestion control", "WEFT_CONGESTION", c.Congestion, checkCongestion(c.Congestion)},
+		{"time slice", "WEFT_SLICE", c.Slice.String(), checkSlice(c.Slice)},
 		{"quorum", "WEFT_QUORUM", c.Quorum, checkQuorum(c.Quorum)},
 		{"streams", "WEFT_STREAMS", strconv.Itoa(c.Streams), checkNumber(c.Streams, mostStreams)},
 		{"operations of the flight recorder", "WEFT_FLIGHT", strconv.Itoa(c.Flight), checkNumber(c.Flight, mostFlight)},
@@ -537,6 +552,19 @@ func checkQuorum(s string) error {
 		}
 	} else if s != "" && s != "majority" && s != "any" {
 		return errors.New("is none of majority, any, witness:HOST:PORT")
+	}
+	return nil
+}
+
+// leastSlice and mostSlice are what Linux allows.
+const (
+	leastSlice = 100 * time.Microsecond
+	mostSlice  = 100 * time.Millisecond
+)
+
+func checkSlice(d time.Duration) error {
+	if d > 0 && (d < leastSlice || d > mostSlice) {
+		return fmt.Errorf("is not from %s to %s", leastSlice, mostSlice)
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package comm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"github.com/weft-fabric/weft/transport/mem"
 	"github.com/weft-fabric/weft/transport/rendezvous"
 	"github.com/weft-fabric/weft/transport/shm"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // Join meets the other ranks and makes the communicator of all of them. It ends
@@ -80,6 +83,9 @@ func (w *world) join(ctx context.Context, gather transport.Gather) (*Comm, error
 		if hellos[rank].Machine == hellos[cfg.Rank].Machine {
 			w.local++
 		}
+	}
+	if cfg.Slice > 0 || cfg.Slice == 0 && w.local > runtime.NumCPU() {
+		wait.TimeSlice(cmp.Or(cfg.Slice, leastSlice))
 	}
 	w.shared = sharers(hellos, w.hosts)
 	if err := w.open(ctx, kind, hellos, gather); err != nil {
