@@ -25,6 +25,115 @@ import (
 func init() {
 	bodies["survivor"] = survivor
 	bodies["full"] = fullDevShm
+	bodies["watched"] = watched
+}
+
+// watched opens an endpoint, tells how many files the process has open, and then which ranks are gone as often as it is asked. Rank 3 closes its endpoint
+// instead, and its process stays.
+func watched(c *conform.Child) error {
+	before := files()
+	e, err := opened(c)
+	if err != nil {
+		return err
+	}
+	if err := c.Say(fmt.Append(nil, files()-before)); err != nil {
+		return err
+	}
+	for {
+		b, err := c.Hear()
+		if err != nil {
+			return err
+		}
+		if string(b) == "close" {
+			return e.Close()
+		}
+		var gone []int
+		if err := json.Unmarshal(b, &gone); err != nil {
+			return err
+		}
+		if slices.Contains(gone, -1) { // it is to leave, and to stay
+			e.Close()
+		}
+		for _, r := range gone {
+			for r >= 0 && e.Alive(r) == nil {
+				runtime.Gosched()
+			}
+		}
+		if err := c.Say(nil); err != nil {
+			return err
+		}
+	}
+}
+
+func files() int {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return len(list)
+}
+
+// Many ranks need no descriptor for each pair. All learn of the end of a process all the same, also if those that watched it have ended or
+// left before.
+func TestManyRanksWatchAFew(t *testing.T) {
+	const n = 24
+	c := conform.Spawn(t, n, "watched")
+	if err := c.Gather(); err != nil {
+		t.Fatal(err)
+	}
+	left := map[int]bool{}
+	for r := range n {
+		left[r] = true
+		b, err := c.Hear(r)
+		var got int
+		if err == nil {
+			err = json.Unmarshal(b, &got)
+		}
+		if err != nil {
+			t.Fatalf("rank %d: %v\n%v", r, err, c.Wait())
+		}
+		if got > 10 { // the arena, an event, those that it watches, a poller
+			t.Errorf("rank %d of %d has %d files more open than before", r, n, got)
+		}
+	}
+	all := func(order string) {
+		t.Helper()
+		for r := range left {
+			if err := c.Say(r, []byte(order)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for r := range left {
+			if _, err := c.Hear(r); err != nil {
+				t.Fatalf("rank %d: %v\n%v", r, err, c.Wait())
+			}
+		}
+	}
+	// Rank 3 leaves, and all that watched rank 4 die with it, or before it.
+	if err := c.Say(3, []byte("[-1]")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Hear(3); err != nil {
+		t.Fatal(err)
+	}
+	delete(left, 3)
+	all("[3]")
+	for _, r := range []int{2, 0, 20, 4, 12} {
+		c.Kill(r)
+		delete(left, r)
+	}
+	all("[3, 2, 0, 20, 4, 12]")
+	c.Kill(5)
+	delete(left, 5)
+	all("[5]")
+	for r := range left {
+		if err := c.Say(r, []byte("close")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Say(3, []byte("close")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // report is what a survivor tells the parent.

@@ -18,13 +18,14 @@ import (
 
 // Arenas are passed as file descriptors over Unix sockets of abstract names,
 // which no file system holds. Every rank listens under a random name that it
-// tells the others by the Gather, and dials those of lower rank; on each
+// tells the others by the Gather, and dials the first one, or, where not all see
+// one another's processes, all of lower rank; on each
 // connection both say a hello that begins with the secret the other told by the
 // Gather, and carries the descriptor of the arena. Whoever runs as another user,
 // or does not know the secret, is turned away and counted.
 
 const (
-	cardVersion = 1
+	cardVersion = 2
 	secretSize  = 16
 	helloSize   = secretSize + 4 + 4 + 8 + 8 + 8
 	maxName     = 100
@@ -116,9 +117,10 @@ func parseHello(b []byte) (hello, error) {
 // met is a peer after the hellos.
 type met struct {
 	hello
-	conn  *net.UnixConn // kept open if the other side or this one has no descriptor of the process
+	conn  *net.UnixConn // kept open if the other side or this one has no descriptor of the process; nil if the first rank told of it
 	file  *os.File      // its arena
 	pid   int           // in this process's namespace; 0 if it is not in it
+	began uint64        // when the process began; 0 if it is watched by its socket
 	pidfd int           // -1 if there is none
 }
 
@@ -127,7 +129,9 @@ func (m *met) close() {
 	if m == nil {
 		return
 	}
-	m.conn.Close()
+	if m.conn != nil {
+		m.conn.Close()
+	}
 	if m.file != nil {
 		m.file.Close()
 	}
@@ -165,6 +169,31 @@ var errMet = errors.New("all met")
 // run meets every other rank. On an error all that was met is given back.
 func (p *pass) run(ctx context.Context) ([]*met, error) {
 	p.peers = make([]*met, p.me.size)
+	together := p.together()
+	var err error
+	if together && p.me.rank > 0 {
+		if err = p.dial(ctx, 0); err == nil {
+			err = p.takeRound(ctx)
+		} else {
+			err = fmt.Errorf("shm: rank %d meets rank 0: %w", p.me.rank, err)
+		}
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		}
+	} else if err = p.meetAll(ctx); err == nil && together {
+		err = p.handRound(ctx)
+	}
+	if err == nil {
+		return p.peers, nil
+	}
+	for _, m := range p.peers {
+		m.close()
+	}
+	return nil, fmt.Errorf("shm: rank %d met %d of %d others: %w", p.me.rank, p.me.size-1-p.missing(), p.me.size-1, err)
+}
+
+// meetAll meets those of higher rank, which dial, and dials the others.
+func (p *pass) meetAll(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = p.listener.SetDeadline(time.Now()) })
@@ -203,14 +232,10 @@ func (p *pass) run(ctx context.Context) ([]*met, error) {
 		})
 	}
 	wg.Wait()
-	err := context.Cause(ctx)
-	if err == errMet {
-		return p.peers, nil
+	if err := context.Cause(ctx); err != errMet {
+		return err
 	}
-	for _, m := range p.peers {
-		m.close()
-	}
-	return nil, fmt.Errorf("shm: rank %d met %d of %d others: %w", p.me.rank, p.me.size-1-p.missing(), p.me.size-1, err)
+	return nil
 }
 
 // missing counts the ranks not met.
@@ -347,18 +372,16 @@ func (m *met) credentials() error {
 	return nil
 }
 
-// watch gets a descriptor of the process at the other end. That process has not
+// watch makes sure that the process at the other end can be told from others with its number later. That process has not
 // heard this rank yet and waits for it, so the number is still its own; once it
 // has, it may do its work and end before this rank gets to run again.
 func (p *pass) watch(m *met, rank int) error {
 	if !p.watched(rank) {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(m.pid, 0)
-	if err != nil {
-		return fmt.Errorf("process %d: %w", m.pid, err)
+	if m.began = began(m.pid); m.began == 0 {
+		return fmt.Errorf("process %d: %w", m.pid, unix.ESRCH)
 	}
-	m.pidfd = fd
 	return nil
 }
 

@@ -130,12 +130,12 @@ func (e *Endpoint) meet(ctx context.Context, c *Config) error {
 			e.pulls[r] = true
 			e.mayPull(e.rank, r).Store(1)
 		}
-		if m.pidfd >= 0 {
+		if m.began != 0 && m.conn != nil {
 			m.conn.Close()
 		}
 	}
 	e.Hub = ring.New(space{e}, wait.For(max(c.Machine, e.size), false))
-	e.watch, err = newWatch(e.peers, e.lost)
+	e.watch, err = newWatch(e)
 	return err
 }
 
@@ -251,8 +251,12 @@ func (e *Endpoint) Alive(rank int) error {
 	if e.closed.Load() {
 		return transport.ErrClosed
 	}
-	if e.Hub.Left(rank) {
-		e.lost(rank, "left")
+	if e.Hub.Left(rank) || e.ended(rank).Load() != 0 {
+		why := "left"
+		if m := e.peers[rank]; m != nil {
+			why = m.why()
+		}
+		e.lost(rank, why)
 		return e.gone[rank].Load()
 	}
 	return nil
@@ -292,16 +296,22 @@ func (e *Endpoint) Counters() []transport.Counter {
 	return append(e.Hub.Counters(), transport.Counter{Name: "hellos_refused", Value: e.refused.Load()})
 }
 
-// An arena begins with the ring's head, then a word for each rank: whether the
-// owner can read all memory of that rank. The table of names follows.
+// An arena begins with the ring's head, then two words for each rank: whether the
+// owner can read all memory of that rank, and, in the first rank's arena, whether its process
+// was seen to have ended. The table of names follows.
 
 func headerSize(size int) uint64 {
-	return uint64(ring.HeadSize(size)+4*size+page-1)&^(page-1) + tableSize
+	return uint64(ring.HeadSize(size)+8*size+page-1)&^(page-1) + tableSize
 }
 
 // mayPull is the word that says whether rank by can read memory of rank from.
 func (e *Endpoint) mayPull(by, from int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&e.maps[by][ring.HeadSize(e.size)+4*from]))
+}
+
+// ended is the word that says that a rank's process has ended. Not all ranks watch it: those that do tell the others.
+func (e *Endpoint) ended(rank int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&e.maps[0][ring.HeadSize(e.size)+4*(e.size+rank)]))
 }
 
 // space is the arenas as the ring sees them.
