@@ -47,6 +47,9 @@ func (c *Comm) stop() error {
 		return err
 	}
 	for i := range c.group.Members {
+		if i == 0 && c.allThere() {
+			break
+		}
 		if i == c.Rank() {
 			continue
 		}

@@ -109,6 +109,13 @@ func (p *peers) hasClosed(rank int) bool {
 	return mine != nil && mine.IsLetGo(rank)
 }
 
+// allThere reports whether nobody has ended or closed the communicator, where one look tells: hundreds of ranks of a host that wait
+// would spend their time looking at each of the others.
+func (p *peers) allThere() bool {
+	ep, ok := p.group.Endpoint.(interface{ AllAlive() bool })
+	return ok && ep.AllAlive() && !p.group.Mine().AnyLetGo(len(p.group.Members))
+}
+
 // sameHost reports whether a rank is on this rank's host.
 func (p *peers) sameHost(i int) bool {
 	m := p.group.Members

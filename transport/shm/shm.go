@@ -238,7 +238,9 @@ func (e *Endpoint) lost(rank int, why string) {
 	if e.Hub.Left(rank) {
 		why = "left"
 	}
-	e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why, Left: why == "left"})
+	if e.gone[rank].CompareAndSwap(nil, &transport.Gone{Rank: rank, Why: why, Left: why == "left"}) {
+		e.left().Add(1)
+	}
 }
 
 // Alive is nil while a rank's process runs and has not closed its endpoint.
@@ -266,6 +268,7 @@ func (e *Endpoint) Alive(rank int) error {
 func (e *Endpoint) Close() error {
 	e.closing.Do(func() {
 		e.Hub.Close()
+		e.left().Add(1)
 		e.closed.Store(true)
 		for e.inside.Load() != 0 {
 			runtime.Gosched()
@@ -298,10 +301,10 @@ func (e *Endpoint) Counters() []transport.Counter {
 
 // An arena begins with the ring's head, then two words for each rank: whether the
 // owner can read all memory of that rank, and, in the first rank's arena, whether its process
-// was seen to have ended. The table of names follows.
+// was seen to have ended. There a word follows that is not 0 if any rank ended or left. The table of names is the last.
 
 func headerSize(size int) uint64 {
-	return uint64(ring.HeadSize(size)+8*size+page-1)&^(page-1) + tableSize
+	return uint64(ring.HeadSize(size)+8*size+4+page-1)&^(page-1) + tableSize
 }
 
 // mayPull is the word that says whether rank by can read memory of rank from.
@@ -312,6 +315,18 @@ func (e *Endpoint) mayPull(by, from int) *atomic.Uint32 {
 // ended is the word that says that a rank's process has ended. Not all ranks watch it: those that do tell the others.
 func (e *Endpoint) ended(rank int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&e.maps[0][ring.HeadSize(e.size)+4*(e.size+rank)]))
+}
+
+// left is the word that is not 0 if any rank ended or left.
+func (e *Endpoint) left() *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&e.maps[0][ring.HeadSize(e.size)+8*e.size]))
+}
+
+// AllAlive reports whether no rank has ended or left: then Alive is nil for each of them, and need not be asked.
+func (e *Endpoint) AllAlive() bool {
+	e.inside.Add(1)
+	defer e.inside.Add(-1)
+	return !e.closed.Load() && e.left().Load() == 0
 }
 
 // space is the arenas as the ring sees them.

@@ -264,6 +264,16 @@ func (b Board) IsLetGo(rank int) bool {
 	return bit != 0 && atomicAt(b, at).Load()&bit != 0
 }
 
+// AnyLetGo reports whether any of that many ranks said so.
+func (b Board) AnyLetGo(ranks int) bool {
+	for at := atLetGo; at < atSleepers && ranks > 0; at, ranks = at+8, ranks-64 {
+		if atomicAt(b, at).Load() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // LetGoBit is where a rank says so. Ranks from 1,536 on have no bit: the boards of groups that large are kept until their
 // ranks are gone.
 func LetGoBit(rank int) (at int, bit uint64) {
