@@ -128,6 +128,25 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	return kind, nil
 }
 
+// beside is how many channels of a rank may run side by side: as many as every rank has cores of its machine, one, two or four. Where
+// ranks are many it is two at most, as each channel has connections of its own with every rank.
+func beside(hellos []hello) int {
+	on := map[string]int{}
+	for _, h := range hellos {
+		on[h.Machine]++
+	}
+	n := 4
+	if len(hellos) > 8 {
+		n = 2
+	}
+	for _, h := range hellos {
+		for n > 1 && h.Cores < n*on[h.Machine] {
+			n /= 2
+		}
+	}
+	return n
+}
+
 // sharers is how many hosts share the cores of a machine, at most: network namespaces and pods count as hosts.
 func sharers(hellos []hello, hosts []int) int {
 	on, most := map[string]map[int]bool{}, 1
@@ -220,11 +239,11 @@ var ways = map[string]way{
 	"shm": {memory: true, open: func(ctx context.Context, w *world, _ []hello, gather transport.Gather) (transport.Endpoint, error) {
 		return shm.Open(ctx, shm.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Gather: gather, Machine: w.local})
 	}},
-	"tcp": {hosts: true, encrypts: true, open: func(ctx context.Context, w *world, _ []hello, gather transport.Gather) (transport.Endpoint, error) {
-		return tcp.Open(ctx, w.wire(gather))
+	"tcp": {hosts: true, encrypts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
+		return tcp.Open(ctx, w.wire(hellos, gather))
 	}},
-	"mixed": {memory: true, hosts: true, encrypts: true, open: func(ctx context.Context, w *world, _ []hello, gather transport.Gather) (transport.Endpoint, error) {
-		return mixed.Open(ctx, mixed.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, TCP: w.wire(gather)})
+	"mixed": {memory: true, hosts: true, encrypts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
+		return mixed.Open(ctx, mixed.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, TCP: w.wire(hellos, gather)})
 	}},
 	"ucx": {hosts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
 		return ucx.Open(ctx, w.overUCX(hellos, gather))
@@ -245,10 +264,10 @@ func (w *world) open(ctx context.Context, kind string, hellos []hello, gather tr
 }
 
 // wire is the configuration of tcp.
-func (w *world) wire(gather transport.Gather) tcp.Config {
+func (w *world) wire(hellos []hello, gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
 	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
-		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Event: w.events.Add, Log: cfg.Log}
+		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Machine: w.local, Channels: beside(hellos), Event: w.events.Add, Log: cfg.Log}
 }
 
 // overUCX is the configuration of UCX.

@@ -145,6 +145,12 @@ type Bounded interface {
 	Unbound()
 }
 
+// Parallel is a port on which channels of a call that run side by side are not in each other's way.
+type Parallel interface {
+	// Channels says how many channels the call has, each with a caller of its own, until the next Begin.
+	Channels(n int)
+}
+
 // Server is a port that takes what comes while somebody waits on it, and that one who waits
 // elsewhere can give a turn.
 type Server interface {
@@ -215,6 +221,9 @@ type Capabilities struct {
 	// Rails is how many networks there are between two ranks of different hosts at most, over all of which a long
 	// message is spread; the same on every rank. 0 is one.
 	Rails int
+
+	// Channels is how many channels of a call have connections to another host of their own: see Parallel. The same on every rank. 0 is one.
+	Channels int
 
 	// Copies is how long a message to another host may be so that its sender does not wait until it is taken: it is sent from a
 	// copy. 0 means any length.

@@ -422,3 +422,41 @@ func TestLongMessagesGoToOneRankAtATime(t *testing.T) {
 		}
 	}
 }
+
+// Long messages take several channels where ranks have cores to spare and the transport has connections for each; never where the cores are taken.
+func TestChannelsBeside(t *testing.T) {
+	for _, x := range []struct {
+		what     string
+		hosts    []int
+		cores    int
+		shared   int // hosts that share the cores
+		channels int // for which there are connections
+		size     int64
+		want     int
+	}{
+		{"long messages", spread(2, 1), 16, 2, 4, 16 << 20, 4},
+		{"messages for two", spread(2, 1), 16, 2, 4, 2 << 20, 2},
+		{"short messages", spread(2, 1), 16, 2, 4, 1 << 20, 1},
+		{"two cores a rank", spread(8, 1), 16, 8, 2, 16 << 20, 2},
+		{"two cores a rank, messages for one", spread(8, 1), 16, 8, 2, 8 << 20, 1},
+		{"a core a rank", spread(8, 2), 16, 8, 2, 64 << 20, 1},
+		{"two busy cores", spread(2, 1), 2, 2, 2, 64 << 20, 1},
+		{"one connection", spread(2, 1), 16, 2, 1, 16 << 20, 1},
+	} {
+		n := len(x.hosts)
+		l, tcp := desk(n), can["tcp"]
+		l.Cores, l.Hosts, tcp.Channels = x.cores, x.shared, x.channels
+		for i, op := range []sched.Collective{sched.AllReduce, sched.AllToAll, sched.AllGather, sched.ReduceScatter} {
+			if i == 2 {
+				l.Far.Wire = 0 // the wire is no limit
+			}
+			p, err := New(l, tcp, n, x.hosts).Pick(op, 0, x.size, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Program.Channels() != x.want {
+				t.Errorf("%s: %s of %d bytes on %d hosts has %d channels (%s), want %d", x.what, op, x.size, len(x.hosts), p.Program.Channels(), p.Algo, x.want)
+			}
+		}
+	}
+}

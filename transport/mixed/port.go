@@ -203,4 +203,10 @@ func (p *port) Bound() int { return p.far.(transport.Bounded).Bound() }
 // Unbound lifts it.
 func (p *port) Unbound() { p.far.(transport.Bounded).Unbound() }
 
-var _ transport.Bounded = (*port)(nil)
+// Channels is for tcp: in shared memory channels have memory of their own.
+func (p *port) Channels(n int) { p.far.(transport.Parallel).Channels(n) }
+
+var (
+	_ transport.Bounded  = (*port)(nil)
+	_ transport.Parallel = (*port)(nil)
+)

@@ -16,7 +16,7 @@ import (
 // Between hosts, and with more than one stream to a peer, messages are cut into pieces that are
 // numbered for the peer and kept until it has acknowledged them. Short messages go over
 // the first stream that is not lost, pieces of long ones over whichever has room in its window, so that
-// faster streams carry more. When a stream breaks, what it had not delivered goes over the others, or
+// faster streams carry more. Channels that run side by side have streams of their own (channels.go). When a stream breaks, what it had not delivered goes over the others, or
 // over the next one that can be made, and what comes twice is dropped by its number. Short
 // messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
@@ -55,6 +55,7 @@ type sending struct {
 	proto *outbound
 	rest  []byte // not yet cut
 	at    uint64
+	on    int // the number of its streams, or anyStream
 	left  int // pieces that are not acknowledged, and one while there is a rest
 	done  atomic.Bool
 	wake  *waiter
@@ -202,7 +203,7 @@ func (pr *peer) control(o *outbound) {
 		return
 	}
 	pr.mu.Lock()
-	s := pr.first()
+	s := pr.first(anyStream)
 	pr.number(o, s, true, nil)
 	pr.mu.Unlock()
 	if s != nil {
@@ -346,23 +347,29 @@ func (pr *peer) assign(p *piece, s *stream) bool {
 	return true
 }
 
-// first is the stream for short messages: the first that is not lost. Their receiver looks there
-// first. The caller holds mu.
-func (pr *peer) first() *stream {
+// first is the stream for short messages: the first that is not lost, of those with a number if there is one. Their receiver looks
+// there first. The caller holds mu.
+func (pr *peer) first(number int) *stream {
+	var first *stream
 	for _, s := range pr.all() {
-		if !s.lost.Load() {
+		switch {
+		case s.lost.Load():
+		case s.carries(number):
 			return s
+		case first == nil:
+			first = s
 		}
 	}
-	return nil
+	return first
 }
 
-// fittest is the stream for a piece of a long message: that with the most room
-// in its window, which is as large as the stream is fast. The caller holds mu.
-func (pr *peer) fittest() *stream {
+// fittest is the stream for a piece of a long message: that with the most room in its window, which is as large as the stream is
+// fast, of those with a number, or of all if these are lost. The caller holds mu.
+func (pr *peer) fittest(number int) *stream {
+	number = pr.sound(number)
 	var best *stream
 	for _, x := range pr.all() {
-		if x.lost.Load() || x.flight >= x.window {
+		if x.lost.Load() || x.flight >= x.window || !x.carries(number) {
 			continue
 		}
 		if best == nil || x.flight*best.window < best.flight*x.window {
@@ -377,7 +384,7 @@ func (pr *peer) feed() {
 	pr.mu.Lock()
 	c := &pr.carrier
 	for len(c.again) > 0 {
-		s := pr.first()
+		s := pr.first(anyStream)
 		if s == nil {
 			break
 		}
@@ -394,18 +401,19 @@ func (pr *peer) feed() {
 		pr.assign(p, s)
 		s.post(o)
 	}
-	for len(c.long) > 0 {
-		m := c.long[0]
+	for i := 0; i < len(c.long) && len(c.window) < keepMost; {
+		m := c.long[i]
 		n := min(len(m.rest), frame.CutSize)
-		s := pr.fittest()
-		if s == nil || len(c.window) >= keepMost {
-			break
+		s := pr.fittest(m.on)
+		if s == nil {
+			i++ // those of other streams may go on
+			continue
 		}
 		o := &outbound{h: m.proto.h, call: m.proto.call, b: m.rest[:n]}
 		o.h.Offset = m.at
 		m.at += uint64(n)
 		m.rest = m.rest[n:]
-		c.long = c.long[1:]
+		c.long = slices.Delete(c.long, i, i+1)
 		if len(m.rest) > 0 {
 			m.left++
 			c.long = append(c.long, m)
@@ -445,7 +453,7 @@ func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
 	x.call = p.enc
 	c.window = append(c.window, x)
 	c.kept += len(b)
-	s := pr.first()
+	s := pr.first(p.streamOf(channel))
 	ok := pr.assign(x, s)
 	if ok && s.queued.Load() == 0 {
 		c.debt, c.owed = 0, 0 // the header tells
@@ -490,12 +498,12 @@ func (s *stream) sendNow(h frame.Header, call *[transport.CallSize]byte, b []byt
 
 // sendNumbered is Send of a long message to a peer whose pieces are numbered.
 func (p *port) sendNumbered(pr *peer, o *outbound) error {
-	m := &sending{proto: o, rest: o.b, left: 1}
+	m := &sending{proto: o, rest: o.b, on: p.streamOf(int(o.h.Channel)), left: 1}
 	pr.mu.Lock()
 	pr.carrier.long = append(pr.carrier.long, m)
 	pr.mu.Unlock()
 	pr.feed()
-	err := p.await(pr, &m.done, true, func(w *waiter) {
+	err := p.await(pr, m.on, &m.done, true, func(w *waiter) {
 		pr.mu.Lock()
 		m.wake = w
 		pr.mu.Unlock()
@@ -522,7 +530,7 @@ func (p *port) awaitRoom(pr *peer) error {
 	}
 	pr.rooms = append(pr.rooms, roomWait{rank: pr.rank, room: &room})
 	pr.mu.Unlock()
-	err := p.await(pr, &room, true, func(w *waiter) {
+	err := p.await(pr, anyStream, &room, true, func(w *waiter) {
 		pr.mu.Lock()
 		setWaiter(pr.rooms, &room, w)
 		pr.mu.Unlock()

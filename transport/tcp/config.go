@@ -17,6 +17,7 @@
 //	outage.go        lost streams and their return
 //	slot.go          messages on their receiver         credit.go        how far a sender may be ahead
 //	wait.go          spinning, sleeping, the pump       port.go          the messages of a communicator
+//	channels.go      channels that run side by side
 //	quick.go         short messages                     swap.go          a send and a receive at once
 //	whole.go         messages that come as a whole      dial.go          how streams come to be
 //	tcp.go           the endpoint
@@ -61,9 +62,16 @@ type Config struct {
 	GPU int
 
 	// Streams is how many connections a pair of ranks has for each pair of
-	// interfaces; 0 for one on loopback and two elsewhere. Short messages use the first,
-	// long ones all.
+	// interfaces; 0 for one on loopback, elsewhere two or as many as Channels. Short messages use the first,
+	// long ones all, and channels that run side by side one each.
 	Streams int
+
+	// Channels is how many channels of a call may run side by side, for which there are cores; the same on every rank. Each has streams of its own
+	// by default.
+	Channels int
+
+	// Machine is how many ranks share the cores of this machine, also those in other network namespaces; 0 if only those of this host do.
+	Machine int
 
 	// Lazy makes streams to a rank when something is first sent to it, or received of
 	// it, rather than all at once. The end of a rank is noticed by those that talked to it.

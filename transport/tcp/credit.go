@@ -62,7 +62,7 @@ func (p *port) awaitCredit(pr *peer) error {
 	p.rooms = append(p.rooms, roomWait{rank: pr.rank, room: &room})
 	p.mu.Unlock()
 	// Credit comes as messages do.
-	err := p.await(pr, &room, false, func(w *waiter) {
+	err := p.await(pr, anyStream, &room, false, func(w *waiter) {
 		p.mu.Lock()
 		setWaiter(p.rooms, &room, w)
 		p.mu.Unlock()

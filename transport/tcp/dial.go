@@ -33,7 +33,7 @@ func (e *Endpoint) streamsPerRail() int {
 	if len(e.rails) == 1 && e.rails[0].Addr.IsLoopback() {
 		return 1
 	}
-	return 2
+	return max(2, e.cfg.Channels)
 }
 
 // listen opens a port on every rail.

@@ -46,10 +46,11 @@ type port struct {
 	expects  []int // messages that were announced and have not come, by endpoint rank
 	froms    []int // the endpoint ranks of which there are any
 
-	deep  bool       // the call may have any number of bytes under way
-	lent  []int64    // cost of what was sent and not yet taken, by endpoint rank
-	owed  []int64    // cost of what was taken and not yet told its sender
-	rooms []roomWait // senders that wait for their peer to take something
+	side  atomic.Int32 // channels of the call that run side by side; 0 for one
+	deep  bool         // the call may have any number of bytes under way
+	lent  []int64      // cost of what was sent and not yet taken, by endpoint rank
+	owed  []int64      // cost of what was taken and not yet told its sender
+	rooms []roomWait   // senders that wait for their peer to take something
 
 	stray map[int]stray // ranks that are in another call than this
 }
@@ -266,6 +267,7 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	}
 	p.used = p.used[:0]
 	p.call, p.seq, p.stop, p.begun, p.deep = c, c.Seq, stop, true, false
+	p.side.Store(0)
 	p.call.Epoch, p.call.Comm = p.epoch, p.id
 	p.call.Put(p.enc[:])
 	if p.err.Load() != nil {
@@ -504,7 +506,7 @@ func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound, waits func(bo
 	if waits != nil {
 		waits(true)
 	}
-	err := p.await(pr, &o.done, true, func(wt *waiter) {
+	err := p.await(pr, anyStream, &o.done, true, func(wt *waiter) {
 		s.wmu.Lock()
 		o.wake = wt
 		s.wmu.Unlock()
@@ -666,7 +668,7 @@ func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool,
 	s.waited = true
 	p.lonely(s, from)
 	p.mu.Unlock()
-	err := p.await(pr, &s.done, false, func(wt *waiter) {
+	err := p.await(pr, p.streamOf(int(s.channel)), &s.done, false, func(wt *waiter) {
 		p.mu.Lock()
 		if s.wake = wt; wt != nil {
 			p.lonely(s, from)

@@ -77,12 +77,8 @@ func (s *stream) try(h frame.Header, call *[transport.CallSize]byte, b []byte, c
 // recvQuick waits a moment for the next message of a way, of which nothing is known
 // yet. It is false if something else came, or nothing.
 func (p *port) recvQuick(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) bool {
-	ss := pr.all()
-	if len(ss) == 0 {
-		return false
-	}
-	s := ss[0]
-	if !s.rmu.TryLock() {
+	s := pr.first(p.streamOf(channel))
+	if s == nil || !s.rmu.TryLock() {
 		return false
 	}
 	for idle := 0; idle < p.e.looks+quickYields; idle++ {

@@ -205,7 +205,7 @@ func (e *Endpoint) Describe(w io.Writer) error {
 // Can says that messages are received while others are sent, and may wait in
 // the sockets.
 func (e *Endpoint) Can() transport.Capabilities {
-	can := transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true, Copies: keepSize}
+	can := transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true, Copies: keepSize, Channels: e.streamsPerRail()}
 	for _, at := range e.where {
 		if len(at) > 1 {
 			can.Rails = max(can.Rails, len(at))

@@ -125,17 +125,17 @@ func (e *Endpoint) wakeAll() {
 	}
 }
 
-// await reads and writes until a message is in, or out if it is sent. tell is
+// await reads and writes until a message is in, or out if it is sent, the streams with a number first. tell is
 // called whenever the caller is going to sleep, with the waiter to wake when that is
 // so, and with nil in the end if it was called before.
-func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waiter)) error {
+func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell func(*waiter)) error {
 	e := p.e
-	s := spell{blind: e.secure || pr.rank == e.cfg.Rank}
+	s := spell{on: number, blind: e.secure || pr.rank == e.cfg.Rank}
 	s.parking = s.blind
 	defer s.end(e, tell)
 	var some [8]*peer // the peers that matter
 	for {
-		peers, moved := p.turn(some[:0], pr, done, sending, s.wide)
+		peers, moved := p.turn(some[:0], pr, done, sending, &s)
 		if done.Load() {
 			if !s.slept.IsZero() && e.home.Cores {
 				e.home.Slept(time.Since(s.slept))
@@ -147,7 +147,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 		}
 		if err := pr.alive(); err != nil {
 			// What it sent before may have come while this looked.
-			if p.readFrom(some[:1], nil); done.Load() {
+			if readFrom(some[:1], allStream, nil); done.Load() {
 				return nil
 			}
 			return err
@@ -179,7 +179,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 		if s.slept.IsZero() {
 			s.slept = time.Now()
 		}
-		if s.parking || !p.doze(s.w, peers, done) {
+		if s.parking || !p.doze(s.w, peers, s.on, done) {
 			s.letGo()
 			p.park(s.w, pr, peers, done, sending)
 			continue
@@ -191,6 +191,7 @@ func (p *port) await(pr *peer, done *atomic.Bool, sending bool, tell func(*waite
 // spell is a wait under way.
 type spell struct {
 	w       *waiter
+	on      int  // the number of the streams that are the caller's own, or anyStream
 	idle    int  // looks in vain, one after another
 	blind   bool // there is nothing to look at
 	wide    bool // it looks at all peers
@@ -230,7 +231,7 @@ func (s *spell) yields(e *Endpoint) bool {
 		return false
 	}
 	if s.idle == tries { // most need no more than this, and the clock takes 0.1 us
-		e.home.Yield()
+		e.yield(s.on)
 		return true
 	}
 	now := time.Now()
@@ -240,7 +241,7 @@ func (s *spell) yields(e *Endpoint) bool {
 	if now.Sub(s.since) >= e.home.LookFor(yieldTime) {
 		return false
 	}
-	e.home.Yield()
+	e.yield(s.on)
 	return true
 }
 
@@ -260,9 +261,9 @@ var keeping atomic.Int32
 // turn gives each of the streams that matter to a wait its turn, and says
 // whether anything moved. The peers that matter are appended to a list, the one
 // that is waited for as the first.
-func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide bool) (peers []*peer, moved bool) {
-	peers = append(list, pr)
-	if wide {
+func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending bool, s *spell) (peers []*peer, moved bool) {
+	peers, on := append(list, pr), s.looksAt()
+	if s.wide {
 		for _, x := range p.e.peers {
 			if x != pr {
 				peers = append(peers, x)
@@ -270,10 +271,10 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide boo
 		}
 	}
 	if !sending {
-		return peers, p.readFrom(peers, done)
+		return peers, readFrom(peers, on, done)
 	}
 	reading := true
-	if !wide {
+	if !s.wide {
 		p.mu.Lock()
 		for _, r := range p.froms {
 			if r != pr.rank {
@@ -283,8 +284,8 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide boo
 		reading = p.expects[pr.rank] > 0 || pr.numbered
 		p.mu.Unlock()
 	}
-	for _, s := range pr.all() {
-		if s.queued.Load() > 0 && s.write() {
+	for _, x := range pr.all() {
+		if x.carries(on) && x.queued.Load() > 0 && x.write() {
 			moved = true
 		}
 	}
@@ -292,21 +293,22 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending, wide boo
 	if !reading {
 		from = peers[1:]
 	}
-	return peers, p.readFrom(from, nil) || moved
+	return peers, readFrom(from, on, nil) || moved
 }
 
-func (p *port) readFrom(peers []*peer, want *atomic.Bool) bool {
+func readFrom(peers []*peer, number int, want *atomic.Bool) bool {
 	moved := false
 	for _, pr := range peers {
-		moved = pr.turn(want) || moved
+		moved = pr.turn(number, want) || moved
 	}
 	return moved
 }
 
-// turn reads and writes the streams with a peer, and says whether anything moved.
-func (pr *peer) turn(want *atomic.Bool) (moved bool) {
+// turn reads and writes the streams with a peer that have a number, and says whether anything moved. If these are lost it is all.
+func (pr *peer) turn(number int, want *atomic.Bool) (moved bool) {
+	number = pr.sound(number)
 	for _, s := range pr.all() {
-		if s.conn != nil || s.lost.Load() {
+		if s.conn != nil || s.lost.Load() || !s.carries(number) {
 			continue
 		}
 		if s.rmu.TryLock() {
@@ -326,7 +328,7 @@ func (pr *peer) turn(want *atomic.Bool) (moved bool) {
 func (p *port) Serve() bool {
 	moved := false
 	for _, pr := range p.e.peers {
-		moved = pr.turn(nil) || moved
+		moved = pr.turn(allStream, nil) || moved
 	}
 	return moved
 }
@@ -334,7 +336,7 @@ func (p *port) Serve() bool {
 var _ transport.Server = (*port)(nil)
 
 // doze sleeps in poll for a millisecond at most. It is false if that cannot be.
-func (p *port) doze(w *waiter, peers []*peer, done *atomic.Bool) bool {
+func (p *port) doze(w *waiter, peers []*peer, number int, done *atomic.Bool) bool {
 	if w.efd < 0 {
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 		if err != nil {
@@ -345,7 +347,7 @@ func (p *port) doze(w *waiter, peers []*peer, done *atomic.Bool) bool {
 	w.fds = append(w.fds[:0], unix.PollFd{Fd: int32(w.efd), Events: unix.POLLIN})
 	for _, pr := range peers {
 		for _, s := range pr.all() {
-			if s.lost.Load() {
+			if s.lost.Load() || !s.carries(pr.sound(number)) {
 				continue
 			}
 			ev := int16(unix.POLLIN)

@@ -55,7 +55,7 @@ func TestSenderTakesWhatOthersSend(t *testing.T) {
 	}
 	var done atomic.Bool
 	for _, wide := range []bool{false, true} {
-		ports[0].turn(nil, es[0].peers[1], &done, true, wide)
+		ports[0].turn(nil, es[0].peers[1], &done, true, &spell{on: anyStream, wide: wide})
 		ports[0].mu.Lock()
 		if got := ports[0].has(); got != wide {
 			t.Errorf("a sender that looks at all peers, %v, has taken it: %v", wide, got)
@@ -69,7 +69,7 @@ func TestSenderThatWaitsLooksAtAll(t *testing.T) {
 	es, ports := trio(t)
 	var done atomic.Bool
 	ended := make(chan error, 1)
-	go func() { ended <- ports[0].await(es[0].peers[1], &done, true, func(*waiter) {}) }()
+	go func() { ended <- ports[0].await(es[0].peers[1], anyStream, &done, true, func(*waiter) {}) }()
 	if err := ports[2].Send(0, 0, []byte("unannounced")); err != nil {
 		t.Fatal(err)
 	}

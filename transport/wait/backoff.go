@@ -22,6 +22,7 @@ import (
 type Backoff struct {
 	Ranks int // of this host; set before it is used
 
+	beside   atomic.Int32 // threads of all ranks that may look at once, if they are more than the ranks
 	patience atomic.Int32 // how often the time of looking is doubled
 	until    atomic.Int64 // no yields before, in ns after start
 	span     atomic.Int64 // how long that was
@@ -47,6 +48,15 @@ func (t *Backoff) Slept(d time.Duration) {
 }
 
 const mostPatience = 6
+
+// Beside says how many threads of all ranks of this machine may look at once.
+func (t *Backoff) Beside(threads int) {
+	for was := t.beside.Load(); int(was) < threads && !t.beside.CompareAndSwap(was, int32(threads)); was = t.beside.Load() {
+	}
+}
+
+// threads is how many may look at once.
+func (t *Backoff) threads() int { return max(t.Ranks, int(t.beside.Load())) }
 
 // crowded reports whether ranks outnumber cores.
 func (t *Backoff) crowded() bool { return t.Ranks > runtime.NumCPU() }
@@ -103,13 +113,13 @@ func (t *Backoff) Wanted() bool {
 // Yield gives the processor away, unless that took long before, and says for how long.
 func (t *Backoff) Yield() time.Duration {
 	from := time.Since(start)
-	if from < time.Duration(t.until.Load()) || t.wanted.Load() && t.stillWanted(from, othersRun(t.Ranks)) {
+	if from < time.Duration(t.until.Load()) || t.wanted.Load() && t.stillWanted(from, othersRun(t.threads())) {
 		return 0
 	}
 	osYield()
 	to := time.Since(start)
 	if to-from >= longYield && t.again(from, to) {
-		t.yielded(to, othersRun(t.Ranks))
+		t.yielded(to, othersRun(t.threads()))
 	}
 	return to - from
 }

@@ -56,11 +56,12 @@ func (s *summer) passing(n int) []byte {
 // lane is a channel under way.
 type lane struct {
 	*Runner
-	sp   *space
-	list []action
-	sum  *summer
-	done *marks // of all channels; nil if there is only this one
-	end  int    // the index of a receive that waits for the whole message, -1 if there is none
+	sp    *space
+	list  []action
+	sum   *summer
+	done  *marks // of all channels; nil if there is only this one
+	waits bool   // another channel may wait for what this one has done
+	end   int    // the index of a receive that waits for the whole message, -1 if there is none
 
 	// A message that is to be sent, if there is one: with the next that is received, where the transport can do both at once
 	// and the program lets it.
@@ -72,7 +73,10 @@ type lane struct {
 // channel runs the actions of a channel in order.
 func (r *Runner) channel(sp *space, list []action, longest int, sum *summer, done *marks) error {
 	sum.set(sp.o)
-	l := lane{Runner: r, sp: sp, list: list, sum: sum, done: done, end: sp.ends(r.port, list, longest)}
+	l := lane{Runner: r, sp: sp, list: list, sum: sum, done: done, waits: done != nil && done.waits, end: -1}
+	if done == nil { // else another channel may still fail when this one ends
+		l.end = sp.ends(r.port, list, longest)
+	}
 	for i := range list {
 		a := &list[i]
 		if sp.unsaved && (a.Op.Stores() && a.Dst.Buf == sched.Out || len(a.announce) > 0) {
@@ -156,7 +160,7 @@ func (l *lane) post(a *action, i int, b []byte) error {
 	if len(b) > 0 { // messages of no bytes are not sent: both sides know that they are empty
 		l.b, l.a, l.sent = b, a, i
 	}
-	if !l.swaps || l.done != nil {
+	if !l.swaps || l.waits {
 		return l.flush()
 	}
 	return nil

@@ -78,7 +78,7 @@ func (r *Runner) Run(o *op.Op, p *Prepared) error {
 // parts runs a program on one part of the elements after another, so that no message is longer than it should be.
 func (r *Runner) parts(o *op.Op, p *Prepared) error {
 	c := &o.Chunks
-	if o.Counts != nil || len(p.Script.channels) > 1 || o.Op == sched.Barrier || (o.Count+c.Per-1)/c.Per*c.Size <= p.Undivided {
+	if o.Counts != nil || o.Op == sched.Barrier || (o.Count+c.Per-1)/c.Per*c.Size <= p.Undivided {
 		return r.part(o, p, false)
 	}
 	whole := *c
@@ -102,6 +102,9 @@ func (r *Runner) part(o *op.Op, p *Prepared, more bool) error {
 		b.Unbound() // it may need more under way: see slots.go
 	}
 	var err error
+	if side, ok := r.port.(transport.Parallel); ok && many {
+		side.Channels(len(s.channels))
+	}
 	if many {
 		err = r.channels(sp, p)
 	} else {
@@ -116,7 +119,7 @@ func (r *Runner) part(o *op.Op, p *Prepared, more bool) error {
 // channels runs channels side by side, the first on the caller's goroutine.
 func (r *Runner) channels(sp *space, p *Prepared) error {
 	list := p.Script.channels
-	done := newMarks(len(list))
+	done := newMarks(p.Script)
 	errs := make([]error, len(list))
 	var wg sync.WaitGroup
 	for k := 1; k < len(list); k++ {
@@ -145,15 +148,19 @@ type marks struct {
 	cond   sync.Cond
 	done   []int64
 	failed bool
+	waits  bool // the script has waits for them
 }
 
-func newMarks(channels int) *marks {
-	m := &marks{done: make([]int64, channels)}
+func newMarks(s *Script) *marks {
+	m := &marks{done: make([]int64, len(s.channels)), waits: s.waits}
 	m.cond.L = &m.mu
 	return m
 }
 
 func (m *marks) mark(channel int) {
+	if !m.waits {
+		return
+	}
 	m.mu.Lock()
 	m.done[channel]++
 	m.mu.Unlock()

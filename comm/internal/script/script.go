@@ -19,6 +19,7 @@ type Script struct {
 	clean    bool // in place, it stores nothing to the input but what is there
 	slots    int  // messages under way that the program may rely on
 	widest   int  // chunks of its longest message
+	waits    bool // a channel waits for another
 }
 
 // action is an action, with the receives that may be announced before its send.
@@ -50,13 +51,14 @@ func New(p *sched.Program, rank, depth int) (*Script, error) {
 			a := action{Action: buf[i], sendOn: buf[i].Channel, recvOn: buf[i].Channel}
 			a.left, a.right = step.Effect(a.Op)
 			s.widest = max(s.widest, int(a.Count))
+			s.waits = s.waits || a.Op == sched.Wait
 			s.channels[a.Channel] = append(s.channels[a.Channel], a)
 			m.Complete(a.Channel)
 		}
 	}
 	s.slots, s.clean = p.Slots, clean(p, rank, s.channels)
 	newAnnouncer(p, rank, s.channels).announceAll(s.channels)
-	s.pieces = len(s.channels) == 1 && firsts(s.channels[0])
+	s.pieces = firsts(s.channels...)
 	if depth > 0 {
 		return s, s.spread(p, depth)
 	}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/reduce"
@@ -11,7 +12,9 @@ import (
 // undo is what an operation in place has overwritten of its input, which is to be whole if the operation fails.
 type undo struct {
 	in, copy []byte
-	spans    []span // of in that are in copy
+
+	mu    sync.Mutex // channels run side by side
+	spans []span     // of in that are in copy
 }
 
 type span struct{ lo, hi int }
@@ -54,6 +57,8 @@ func (u *undo) span(b []byte) (lo, hi int) {
 
 // note writes down that a part of the input is saved.
 func (u *undo) note(lo, hi int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if n := len(u.spans); n > 0 && u.spans[n-1].hi == lo {
 		u.spans[n-1].hi = hi
 	} else {
@@ -69,23 +74,29 @@ func (u *undo) restore() {
 }
 
 // firsts finds the actions that overwrite input in place, where in and out are the same memory: those that store a chunk for
-// the first time. It is false if one does so to a part of its chunks only.
-func firsts(list []action) bool {
-	stored := map[int64]bool{}
-	for i := range list {
-		a := &list[i]
-		if !a.Op.Stores() || a.Dst.Buf != sched.Out || a.Op == sched.Copy && a.Src.Buf == sched.In && a.Src.Index == a.Dst.Index {
-			continue
-		}
-		fresh := int64(0)
-		for k := a.Dst.Index; k < a.Dst.Index+a.Dst.Count; k++ {
-			if !stored[k] {
-				stored[k] = true
-				fresh++
+// the first time. It is false if one does so to a part of its chunks only, or if two channels store to a chunk.
+func firsts(channels ...[]action) bool {
+	stored := map[int64]int{} // by which channel
+	for c, list := range channels {
+		for i := range list {
+			a := &list[i]
+			if !a.Op.Stores() || a.Dst.Buf != sched.Out || a.Op == sched.Copy && a.Src.Buf == sched.In && a.Src.Index == a.Dst.Index {
+				continue
 			}
-		}
-		if a.first = fresh > 0; a.first && fresh < a.Dst.Count {
-			return false
+			fresh := int64(0)
+			for k := a.Dst.Index; k < a.Dst.Index+a.Dst.Count; k++ {
+				by, before := stored[k]
+				if before && by != c {
+					return false
+				}
+				if !before {
+					stored[k] = c
+					fresh++
+				}
+			}
+			if a.first = fresh > 0; a.first && fresh < a.Dst.Count {
+				return false
+			}
 		}
 	}
 	return true
