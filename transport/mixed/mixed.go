@@ -92,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 	wire := c.TCP
 	wire.Rank, wire.Size, wire.Gather, wire.Reached = c.Rank, c.Size, c.Gather, reached
 	// All ranks decide alike, also one that is alone on its host.
-	if wire.Streams == 0 && wire.Channels < 2 && crowded(c.Hosts) && !wire.AllRails && len(wire.Interfaces) < 2 {
+	if wire.Streams == 0 && crowded(c.Hosts) && !wire.AllRails && len(wire.Interfaces) < 2 {
 		wire.Streams = 1 // the ranks of a host fill its way out together; 64 B over two streams take twice as long
 	}
 	wire.Lazy = true // phases talk to a few ranks of other hosts, not to all
