@@ -37,11 +37,15 @@ const (
 	PointToPoint
 	SplitCall
 	ShrinkCall
+	AllReduceBy // these three are folds: reductions by functions of the caller
+	ScanBy
+	ExScanBy
 )
 
 var variants = map[uint8]string{
 	AllGatherV: "all-gather-v", AllToAllV: "all-to-all-v", GatherV: "gather-v", ScatterV: "scatter-v",
 	ReduceScatterV: "reduce-scatter-v", PointToPoint: "send/recv", SplitCall: "split", ShrinkCall: "shrink",
+	AllReduceBy: "all-reduce by a function", ScanBy: "scan", ExScanBy: "exscan",
 }
 
 // Wire is the call as transports carry it.
@@ -98,6 +102,9 @@ func (c *Call) String() string {
 	if v := variants[c.Variant]; v != "" {
 		s = v
 	}
+	if c.folds() {
+		return fmt.Sprintf("%s of %d bytes for each rank", s, c.Count)
+	}
 	s += fmt.Sprintf(" of %d %s", c.Count, c.Type)
 	if c.Reduce != 0 {
 		s += " " + c.Reduce.String()
@@ -107,6 +114,9 @@ func (c *Call) String() string {
 	}
 	return s
 }
+
+// folds says that the call is dealt out in shares, of which Count is the bytes.
+func (c *Call) folds() bool { return c.Variant >= AllReduceBy }
 
 // differ names the first field that differs, in the order in which people look.
 func (c *Call) differ(o *Call) string {
@@ -123,6 +133,8 @@ func (c *Call) differ(o *Call) string {
 		return fmt.Sprintf("roots %d and %d", c.Root, o.Root)
 	case c.Type != o.Type:
 		return fmt.Sprintf("types %s and %s", c.Type, o.Type)
+	case c.folds() && (c.Count != o.Count || c.Program != o.Program):
+		return "other numbers of elements, types or reductions, or different operations before this one"
 	case c.Count != o.Count:
 		return fmt.Sprintf("counts %d and %d", c.Count, o.Count)
 	case c.Reduce != o.Reduce:
