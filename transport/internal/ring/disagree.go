@@ -4,8 +4,8 @@ import "github.com/weft-fabric/weft/transport"
 
 // scan looks at the oldest message of every way to this rank that has not been
 // taken. One of the current number that belongs to another call is a mismatch,
-// whomever this rank is waiting for. It looks at tags only, which are atomic, so
-// it may run beside the lanes that receive them.
+// whomever this rank is waiting for; one of an epoch that has ended is not. It looks at
+// tags and epochs only, which are atomic, so it may run beside the lanes that receive them.
 func (p *Port) scan() error {
 	mine := p.tag & 0xffff
 	for m := range p.members {
@@ -19,12 +19,10 @@ func (p *Port) scan() error {
 				break
 			}
 			if k := w.taken.Load(); w.holds(k) {
-				tag := w.slots[k%depth].tag.Load()
-				if tag&0xffff == mine && tag != p.tag && w.taken.Load() == k {
-					theirs := p.theirs(m, tag, p.call.Epoch)
-					if theirs.Epoch >= p.call.Epoch {
-						return &transport.Mismatch{Rank: p.me, Peer: m, Mine: p.call, Theirs: theirs, Words: p.words}
-					}
+				s := &w.slots[k%depth]
+				tag, epoch := s.tag.Load(), uint32(s.epoch.Load())
+				if tag&0xffff == mine && tag != p.tag && epoch >= p.call.Epoch && w.taken.Load() == k {
+					return &transport.Mismatch{Rank: p.me, Peer: m, Mine: p.call, Theirs: p.theirs(m, tag, epoch), Words: p.words}
 				}
 			}
 			at = w.next

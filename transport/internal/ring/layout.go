@@ -136,8 +136,7 @@ type slot struct {
 	kind   uint32
 	tag    atomic.Uint64 // of the call; others than the receiver may look at it at any time
 	form   transport.Form
-	epoch  uint32
-	_      uint32
+	epoch  atomic.Uint64 // of the call, for whoever looks at the tag
 	data   [Eager]byte
 	claim  atomic.Uint64 // this and what follows is of a message that is not eager
 	where  uint64        // handle or address

@@ -170,7 +170,7 @@ func (l *lane) await(w *inWay) error {
 func (l *lane) waiting(w *inWay) bool {
 	for w.holds(w.next) {
 		s := &w.slots[w.next%depth]
-		if s.tag.Load() == l.p.tag || s.epoch >= l.p.call.Epoch {
+		if s.tag.Load() == l.p.tag || uint32(s.epoch.Load()) >= l.p.call.Epoch {
 			return true
 		}
 		w.next++
@@ -193,7 +193,7 @@ func (l *lane) receive(w *inWay, dst []byte, form transport.Form, f func([]byte)
 	}
 	s := &w.slots[w.next%depth]
 	if tag := s.tag.Load(); tag != p.tag {
-		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, s.epoch), Words: p.words}
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, uint32(s.epoch.Load())), Words: p.words}
 	}
 	if s.form != form {
 		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Channel: l.channel, Sent: s.form, Want: form, Words: p.words}

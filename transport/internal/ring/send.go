@@ -221,7 +221,8 @@ func (l *lane) put(o *outWay, to int, b []byte, form transport.Form, w *wait.Wai
 
 // post makes a message visible.
 func (l *lane) post(o *outWay, s *slot, form transport.Form, w *wait.Waiter) {
-	s.form, s.epoch = form, l.p.call.Epoch // a store first: else the slot is loaded, only to see whether it is there
+	s.form = form // a store first: else the slot is loaded, only to see whether it is there
+	wait.Release(&s.epoch, uint64(l.p.call.Epoch))
 	wait.Release(&s.tag, l.p.tag)
 	o.next++
 	s.posted().RaiseFor(o.next, &o.asleep, w)
