@@ -104,9 +104,9 @@ type Config struct {
 	// WatchDir is where the process tells of its operations twice a second while it
 	// runs, in live-PID.json, for weft agent to read; empty for nowhere. WEFT_WATCH.
 	WatchDir string
-	// Log hears of refused connections, outages, lost paths and slower ways than usual (warnings), and of the choice of transport
-	// and of what is back (info); nil for silence. WEFT_LOG, off, warn or info, is where FromEnv lets it write to standard error:
-	// warn if it is not set.
+	// Log hears of refused connections, outages, lost paths, what is back, and slower ways than usual (warnings), and of the choice of
+	// transport (info); nil for silence. WEFT_LOG, off, warn or info, is where FromEnv lets it write to standard error: warn if it is
+	// not set.
 	Log *slog.Logger
 	// Listener, on rank 0, is where it listens instead of at Addr.
 	Listener net.Listener

@@ -37,7 +37,9 @@ func TestFoldsThatDifferAreAMismatch(t *testing.T) {
 			}
 			return AllReduceMax(ctx, c, make([]Loc[float64], 4))
 		}},
-		{"sizes of bytes", func(c *Comm) error { return AllReduceBytes(ctx, c, make([]byte, 24), last(c, 2, 3), func(acc, x []byte) {}) }},
+		{"sizes of bytes", func(c *Comm) error {
+			return AllReduceBytes(ctx, c, make([]byte, 24), last(c, 2, 3), func(acc, x []byte) {})
+		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			each(t, 4, Config{Timeout: 20 * time.Second}, func(c *Comm) error {

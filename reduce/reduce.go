@@ -6,7 +6,7 @@
 //	ApplyAll        the same into several destinations, in the same pass; or in another Order, such as a Tree's
 //	ApplyAllLogged  the same, so that another process can finish it if this one is killed
 //	Scale           dst = dst * factor
-//	Finish          what is left to do after the last operand: Avg divides by the count
+//	Finish          what is left to do after the last operand: of Avg, the division by the count
 //	Copy            past the caches where the destination is too large for them
 //
 // Every result is defined to the bit, so that it depends neither on the
@@ -137,7 +137,7 @@ const (
 	Prod
 	Min
 	Max
-	Avg       // Sum, and Finish divides by the number of operands
+	Avg       // Sum, and Finish divides by the number of operands; floats are multiplied with its rounded inverse
 	PreMulSum // Sum of operands that were multiplied by a factor (ScaleTo)
 	BAnd
 	BOr

@@ -294,9 +294,6 @@ const (
 	OutageOver                  // there is one again, and nothing was lost
 )
 
-// Good reports whether something is there again.
-func (k EventKind) Good() bool { return k == PathBack || k == OutageOver }
-
 func (k EventKind) String() string {
 	return [...]string{"path lost", "path back", "link lost", "link back"}[k]
 }

@@ -89,11 +89,7 @@ func (e *Endpoint) report(ev transport.Event) {
 	if last {
 		args = append(args, "more", fmt.Sprintf("only counted for %s", chatTime))
 	}
-	if ev.Kind.Good() {
-		e.cfg.Log.Info(ev.Kind.String(), args...)
-	} else {
-		e.cfg.Log.Warn(ev.Kind.String(), args...)
-	}
+	e.cfg.Log.Warn(ev.Kind.String(), args...) // also what is back: who read that it was lost is to know
 }
 
 // ending is what the end of a stream means for its peer.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -517,6 +519,19 @@ func TestRankThatIsAhead(t *testing.T) {
 		in := make([]byte, 2)
 		if err := p.Recv(0, 0, in); err != nil || in[0] != byte(seq) || in[1] != byte(seq>>8) {
 			t.Fatalf("call %d: %v, %x", seq, err, in)
+		}
+	}
+}
+
+// Whoever is warned that a link is lost is told that it is back, by the same log.
+func TestWhatIsBackIsToldAsWhatIsLost(t *testing.T) {
+	var text strings.Builder
+	e := &Endpoint{peers: []*peer{{}, {}}}
+	e.cfg.Log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for _, k := range []transport.EventKind{transport.PathLost, transport.PathBack, transport.Outage, transport.OutageOver} {
+		e.report(transport.Event{Kind: k, Peer: 1})
+		if !strings.Contains(text.String(), k.String()) {
+			t.Errorf("%q is not told", k)
 		}
 	}
 }
