@@ -147,9 +147,9 @@ func scaleIntegers(t Type, dst, src []byte, factor float64) {
 	}
 }
 
-// Finish does what op leaves to do once n operands are in dst: Avg divides integers by n, and multiplies floats with 1/n, which is
-// rounded first, as NCCL does. So the average of seven threes is 3.0000002.
-// Floats are scaled by 1/n, integers divided with the remainder dropped.
+// Finish does what op leaves to do once n operands are in dst: Avg divides by n.
+// Integers are divided with the remainder dropped. Floats are scaled by 1/n, which is rounded first, as with NCCL: the average of seven
+// threes is 3.0000002.
 func Finish(t Type, op Op, dst []byte, n int) {
 	if op != Avg || n == 1 {
 		return
