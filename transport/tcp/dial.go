@@ -303,7 +303,7 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.C
 	if err == nil {
 		secret, err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
 	}
-	if err == nil && !stop() {
+	if !stop() && (err == nil || errors.Is(err, net.ErrClosed)) { // it took too long, or nobody waits for it any more
 		err = ctx.Err()
 	}
 	if err != nil {
