@@ -84,11 +84,14 @@ func (e *env) several() {
 		{"a launcher", "LOCAL_RANK", []string{"LOCAL_WORLD_SIZE"}},
 		{"torchrun", "PET_NODE_RANK", []string{"PET_NNODES"}},
 		{"torchrun", "GROUP_RANK", []string{"GROUP_WORLD_SIZE"}},
+		{"torchrun", "ROLE_RANK", []string{"ROLE_WORLD_SIZE"}},
 		{"mpiexec", "MPI_LOCALRANKID", []string{"MPI_LOCALNRANKS"}},
+		{"flux run", "FLUX_TASK_RANK", []string{"FLUX_JOB_SIZE"}},
+		{"jsrun", "JSM_NAMESPACE_RANK", []string{"JSM_NAMESPACE_SIZE"}},
 	} {
 		rank := e.values[by.rank]
-		// Slurm leaves the size in the shell of an allocation, too.
-		if alone := strings.HasPrefix(by.rank, "SLURM") || strings.HasPrefix(by.rank, "PMIX"); rank == "" && alone {
+		// Slurm and Flux leave the size in the shell of an allocation, too.
+		if alone := strings.HasPrefix(by.rank, "SLURM") || strings.HasPrefix(by.rank, "PMIX") || strings.HasPrefix(by.rank, "FLUX"); rank == "" && alone {
 			continue
 		}
 		n, found := 0, ""
