@@ -120,6 +120,12 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 		return err
 	}
 	m := &meter{c: c, cfg: &cfg, w: w}
+	var gauged *Gauge
+	if cfg.Gauge {
+		if gauged, err = gauge(ctx, c); err != nil {
+			return fmt.Errorf("measuring messages: %w", err)
+		}
+	}
 	for i, bytes := range sizes {
 		w.size(int(bytes / width))
 		p := &Point{}
@@ -128,7 +134,7 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 			inPlace bool
 			to      **Time
 		}{{false, &p.Out}, {true, &p.In}} {
-			if !w.has(way.inPlace) {
+			if !w.has(way.inPlace) || way.inPlace && cfg.Predict && p.Out != nil { // one way is enough to compare with
 				continue
 			}
 			if *way.to, err = m.measure(ctx, p.Bytes, way.inPlace, uint64(2*i)); err != nil {
@@ -144,6 +150,7 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 			if p.Ran, err = ran(c, &cfg, p.Bytes); err != nil {
 				return err
 			}
+			p.Ran.Gauge, p.Ran.Phases = gauged, p.Way == "phases"
 		}
 		if c.Rank() == 0 {
 			if err := emit(Event{Row: p}); err != nil {

@@ -66,16 +66,21 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 		f.ranks = strconv.Itoa(ranks)
 		spec.Stderr, spec.Prefix = cmd.ErrOrStderr(), true
 		spec.Env = append(spec.Env, "WEFT_MEASURE=1")
+		var gauged *bench.Gauge // of these hosts
 		for _, op := range args {
 			if err := f.read(cmd, []string{op}); err != nil {
 				return err
 			}
-			f.cfg.Predict = true
+			f.cfg.Predict, f.cfg.Gauge = true, gauged == nil
 			r, err := bench.Measure(ctx, f.cfg, spec, func(bench.Event) {})
 			if err != nil {
 				return err
 			}
 			for _, p := range r.Rows {
+				if gauged == nil {
+					gauged = p.Ran.Gauge
+				}
+				p.Ran.Gauge = gauged
 				row, err := predict(op, p, hosts, ranks)
 				if err != nil {
 					return fmt.Errorf("simulating %s of %s: %w", op, unit.Bytes(p.Bytes), err)

@@ -190,6 +190,9 @@ func (c *Comm) Chosen(op Collective, root int, bytes int64) (*Program, error) {
 	return p.program, nil
 }
 
+// Message is how long the messages of a collective are at most, in bytes: one of longer chunks is carried out run by run.
+func (c *Comm) Message(op Collective) int { return c.library.table().Message(op) }
+
 // Counters tells what the transport counted since it began: bytes, messages,
 // refused connections, lost paths; and on rank 0, as rendezvous.*, which connections were refused where
 // ranks met.

@@ -72,6 +72,10 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 		c.latency += w.o.Costs.Net
 	}
 	c.flow, c.far = w.share.flow(loads), net
+	c.light = c.flow
+	if w.o.Processors != nil {
+		c.latency += w.workOf(&c).Wake
+	}
 	id := int32(len(w.conns))
 	if w.lame[t.machine] == 0 {
 		w.threadOf = append(w.threadOf, ^id)
@@ -82,7 +86,7 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
 	if w.busy {
-		w.chargeFlow(&w.conns[id])
+		w.chargeFlow(id)
 	}
 	return id
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/topo"
@@ -21,16 +22,22 @@ type Processors struct {
 	Cores   []float64 // of each machine; part of one where a quota says so
 	Machine []int     // of each host of the graph, by topo.HostID: namespaces and containers share one
 
-	Near Work    // of messages inside a host
-	Far  Work    // between hosts
-	Sum  float64 // nanoseconds of a core to add up a byte
-	Copy float64 // or to copy one
+	Begin unit.Time // what an operation takes of a core before its first action
+	Near  Work      // of messages inside a host
+	Far   Work      // between hosts
+	Sum   float64   // nanoseconds of a core to add up a byte
+	Copy  float64   // or to copy one
 }
 
 // Work is what a message takes of cores.
 type Work struct {
 	Send, Take         unit.Time // a message, at its sender and at its receiver
 	SendByte, TakeByte float64   // nanoseconds a byte, likewise
+	Wake               unit.Time // until the receiver notices a message that is there, of no core
+
+	// Kept is how long messages may be that are copied, or that the system takes whole: their sender goes on when it has done its part, and
+	// their receiver does its part when it comes to them. The sender of a longer one waits while it goes, and both work on it at the same time.
+	Kept int64
 
 	// Shared means that the receiver reads the bytes where they lie, to copy them or to add them up at once: nothing flows, and TakeByte is all
 	// that they take.
@@ -57,7 +64,7 @@ func (p *Processors) check(g *topo.Graph) error {
 			return fmt.Errorf("a byte takes %g ns of a core; 0 to 1e6 expected", x)
 		}
 	}
-	for _, t := range []unit.Time{p.Near.Send, p.Near.Take, p.Far.Send, p.Far.Take} {
+	for _, t := range []unit.Time{p.Begin, p.Near.Send, p.Near.Take, p.Far.Send, p.Far.Take, p.Near.Wake, p.Far.Wake} {
 		if t < 0 {
 			return fmt.Errorf("a message takes %s of a core; at least nothing expected", t)
 		}
@@ -104,20 +111,35 @@ func (w *world) machineOf(id int32) int32 {
 func (w *world) chargeFlows() bool {
 	w.busy = w.o.Processors != nil
 	for i := 0; w.busy && i < len(w.conns); i++ {
-		w.chargeFlow(&w.conns[i])
+		w.chargeFlow(int32(i))
 	}
 	return w.busy
 }
 
-// chargeFlow adds to a connection's flow what its bytes take of cores.
-func (w *world) chargeFlow(c *conn) {
-	work := &w.o.Processors.Near
+// workOf is what messages of a connection take of cores.
+func (w *world) workOf(c *conn) *Work {
 	if c.far {
-		work = &w.o.Processors.Far
+		return &w.o.Processors.Far
 	}
+	return &w.o.Processors.Near
+}
+
+// keeps reports whether the message that a thread sends is kept.
+func (w *world) keeps(t *thread) bool {
+	work := w.workOf(&w.conns[t.out])
+	return !work.Shared && t.bytes <= work.Kept
+}
+
+// chargeFlow adds to a connection's flow what its bytes take of cores.
+func (w *world) chargeFlow(id int32) {
+	c := &w.conns[id]
+	work := w.workOf(c)
 	if work.Shared {
 		return
 	}
+	// Messages that are kept take no time of cores while they go.
+	c.light = w.share.flow(slices.Clone(w.share.flows[c.flow].loads))
+	w.threadOf = append(w.threadOf, ^id)
 	x := &w.share.flows[c.flow]
 	add := func(res int32, ns float64) {
 		if ns == 0 {
@@ -140,14 +162,7 @@ func (w *world) chargeFlow(c *conn) {
 // coreTime is what an action takes of a core before its flow begins: taking a message, sums and copies, sending one.
 func (w *world) coreTime(t *thread) unit.Time {
 	p := w.o.Processors
-	work := unit.Time(0)
-	between := func(c *conn) *Work {
-		if c.far {
-			return &p.Far
-		}
-		return &p.Near
-	}
-	ns := 0.0
+	work, ns := unit.Time(0), 0.0
 	switch {
 	case t.op.Reduces():
 		ns = p.Sum
@@ -155,16 +170,35 @@ func (w *world) coreTime(t *thread) unit.Time {
 		ns = p.Copy
 	}
 	if t.in >= 0 {
-		from := between(&w.conns[t.in])
+		from := w.workOf(&w.conns[t.in])
 		work += from.Take
-		if from.Shared {
+		switch {
+		case from.Shared:
 			ns = from.TakeByte
+		case t.bytes <= from.Kept:
+			ns += from.TakeByte
 		}
 	}
 	if t.out >= 0 {
-		work += between(&w.conns[t.out]).Send
+		to := w.workOf(&w.conns[t.out])
+		if work += to.Send; w.keeps(t) {
+			ns += to.SendByte
+		}
 	}
 	return work + unit.Time(math.Round(ns*float64(t.bytes)*float64(unit.Nanosecond)))
+}
+
+// enter begins a rank's next operation: its actions follow when it has done what comes before them.
+func (w *world) enter(m int32, why *Critical) {
+	p := w.o.Processors
+	if p == nil || p.Begin == 0 || w.lame[m] == 0 {
+		w.collect(m, why)
+		return
+	}
+	r := w.runs[w.runOf[m]]
+	id := r.first + (m-w.threads[r.first].machine)*r.channels
+	w.threads[id].critical = *why
+	w.runOnCore(id, enters, p.Begin)
 }
 
 // runOnCore lets a thread have a core for some time, as far as others leave it one.
@@ -186,8 +220,19 @@ func (w *world) leftCore(id int32) {
 	if w.share.flows[w.task[id]].active {
 		w.share.stop(w.task[id])
 	}
-	if t.phase == pays {
+	switch t.phase {
+	case enters:
+		t.phase = idle
 		t.critical[Overhead] += w.now - t.flowed
+		w.collect(t.machine, &t.critical)
+		return
+	case pays:
+		t.critical[Overhead] += w.now - t.flowed
+		if w.keeps(t) {
+			w.forward(t.out, t)
+			w.done(id)
+			return
+		}
 		w.begin(id)
 		return
 	}

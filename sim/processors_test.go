@@ -123,6 +123,42 @@ func TestOneCoreDoesAllTheWork(t *testing.T) {
 	}
 }
 
+// A message that is kept goes when its sender has done its part, and its receiver does its own after that; the work on a longer one overlaps.
+// An operation begins with Begin, and messages are noticed after Wake.
+func TestKeptMessages(t *testing.T) {
+	g, place := crowdOf(t, 2, 1)
+	a, err := algo.Find("direct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := a.Program(algo.Spec{Op: sched.Broadcast, Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const us = unit.Microsecond
+	for _, c := range []struct {
+		kept, size int64
+		repeat     int
+		want       unit.Time
+	}{
+		{1 << 20, 1 << 20, 1, (5 + 3 + 300 + 105 + 7 + 2 + 200) * us}, // 105 us on a wire of 10 GB/s
+		{1 << 20, 1 << 20, 101, (5+3+300)*101*us + (105+7+2+200)*us},  // the sender does not wait
+		{1<<20 - 1, 1 << 20, 1, (5 + 3 + 300 + 7 + 2) * us},           // the longest of three
+	} {
+		x := &Processors{Cores: []float64{4}, Machine: []int{0, 0}, Begin: 5 * us,
+			Far: Work{Send: 3 * us, Take: 2 * us, Wake: 7 * us, SendByte: 300e3 / (1 << 20), TakeByte: 200e3 / (1 << 20), Kept: c.kept}}
+		q := *p
+		q.Slots = 200
+		res, err := Run(g, []Job{{Program: &q, Size: unit.Bytes(c.size), Place: place, Repeat: c.repeat}}, Options{Processors: x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := res.Time - c.want; d < -5*us || d > 10*us+res.Time/50 { // the latency of the way, and copies of the root
+			t.Errorf("%d broadcasts of %d bytes, of which %d are kept, take %s; want %s", c.repeat, c.size, c.kept, res.Time, c.want)
+		}
+	}
+}
+
 // A rank begins its next operation when its own part of one is done: the root of a broadcast is ahead, so that operations overlap.
 func TestOperationsOverlap(t *testing.T) {
 	g, place := crowdOf(t, 4, 1)

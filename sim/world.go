@@ -18,6 +18,7 @@ const (
 	pays                 // overhead, before its flow
 	flows                // its flow is under way
 	settles              // the flow is through, the reduction is not; or an action without a flow
+	enters               // an operation, before its first action
 )
 
 // thread is one channel of one simulated rank.
@@ -51,6 +52,7 @@ type peer struct {
 type conn struct {
 	from, to int32 // threads
 	flow     int32 // in sharing
+	light    int32 // the same of messages that are handed to the connection, while their sender goes on
 	wide     int32 // route index when ranks are folded, -1 else
 	under    int32 // slots taken
 	ready    int32 // messages there and not taken
@@ -64,7 +66,7 @@ type conn struct {
 	messages int64
 	path     []use   // nil when ranks are folded
 	mid      []use   // more of it, which like ways have in common
-	queue    []cargo // of a switch that sends: what has not left yet, the first of it under way
+	queue    []cargo // messages that are handed to it and have not left yet, the first of them under way
 }
 
 type message struct {
@@ -245,7 +247,7 @@ func (w *world) handle(e event) {
 		c[Before] = w.now - w.o.Costs.Launch
 		first := w.threads[r.first].machine
 		for k := range r.period {
-			w.collect(first+k, &c)
+			w.enter(first+k, &c)
 		}
 	case starts:
 		w.begin(e.id)
@@ -254,7 +256,7 @@ func (w *world) handle(e event) {
 		case t.version != e.version:
 		case t.phase == flows:
 			w.through(e.id)
-		case t.phase == pays || t.phase == settles:
+		case t.phase == pays || t.phase == settles || t.phase == enters:
 			w.leftCore(e.id)
 		}
 	case done:
@@ -316,7 +318,7 @@ func (w *world) collect(m int32, why *Critical) {
 		return
 	}
 	if mach.Done() && w.repeat(m, r) {
-		w.collect(m, why)
+		w.enter(m, why)
 		return
 	}
 	if mach.Done() {
@@ -469,7 +471,7 @@ func (w *world) done(id int32) {
 	w.actions++
 	w.trace.span(w, id)
 	t.phase = idle
-	if t.out >= 0 && w.lame[t.machine] > 0 {
+	if t.out >= 0 && w.lame[t.machine] > 0 && !(w.o.Processors != nil && w.keeps(t)) {
 		w.deliver(t.out, &t.critical)
 	}
 	in := t.in
