@@ -27,7 +27,8 @@ type predicted struct {
 	Program   string  `json:"program"`
 	Measured  float64 `json:"measured_us"`
 	Simulated float64 `json:"simulated_us"`
-	Ratio     float64 `json:"ratio"` // simulated over measured
+	Ratio     float64 `json:"ratio"`  // simulated over measured
+	Spread    float64 `json:"spread"` // of what was measured: the middle batch over the fastest
 
 	Point *bench.Point `json:"point"` // what was measured, and what ran
 }
@@ -132,7 +133,7 @@ func predict(op string, p *bench.Point, hosts, ranks int) (predicted, error) {
 		return predicted{}, err
 	}
 	row := predicted{Hosts: hosts, Ranks: ranks, Op: op, Bytes: p.Bytes, Program: p.Ran.Name, Measured: t.Least, Simulated: float64(time) / float64(unit.Microsecond), Point: p}
-	row.Ratio = row.Simulated / row.Measured
+	row.Ratio, row.Spread = row.Simulated/row.Measured, t.Micros/t.Least
 	return row, nil
 }
 
@@ -145,17 +146,25 @@ func (x *prediction) print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(tw, "| hosts\t| ranks\t| op\t| bytes\t| program\t| measured us\t| simulated us\t| simulated/measured |")
 	fmt.Fprintln(tw, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| --- |")
+	mean, unsure := 0.0, 0
 	for _, r := range x.Rows {
 		ratio := fmt.Sprintf("%.2f", r.Ratio)
 		if math.Abs(r.Ratio-1) > 0.25 {
 			ratio = "**" + ratio + "**"
+		}
+		mean += math.Log(r.Ratio) / float64(len(x.Rows))
+		if r.Spread > 1.25 {
+			ratio, unsure = ratio+" ~", unsure+1
 		}
 		fmt.Fprintf(tw, "| %d\t| %d\t| %s\t| %s\t| %s\t| %.1f\t| %.1f\t| %s |\n", r.Hosts, r.Ranks, r.Op, unit.Bytes(r.Bytes), r.Program, r.Measured, r.Simulated, ratio)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "# within 25%%: %d of %d\n", x.Within, len(x.Rows))
+	fmt.Fprintf(w, "# within 25%%: %d of %d\n# geometric mean: %.2f\n", x.Within, len(x.Rows), math.Exp(mean))
+	if unsure > 0 {
+		fmt.Fprintf(w, "# ~ the middle batch took more than 25%% longer than the fastest: %d\n", unsure)
+	}
 	if x.Doubted {
 		fmt.Fprintln(w, "# links were measured beside other work: they are doubtful")
 	}
