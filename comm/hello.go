@@ -128,20 +128,20 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	return kind, nil
 }
 
-// beside is how many channels of a rank may run side by side: as many as every rank has cores of its machine, one, two or four. Where
-// ranks are many it is two at most, as each channel has connections of its own with every rank.
+// beside is how many channels of a rank may run side by side: four where every rank has eight cores of its machine, two where it has two. Each
+// channel has connections of its own with every rank.
 func beside(hellos []hello) int {
 	on := map[string]int{}
 	for _, h := range hellos {
 		on[h.Machine]++
 	}
 	n := 4
-	if len(hellos) > 8 {
-		n = 2
-	}
 	for _, h := range hellos {
-		for n > 1 && h.Cores < n*on[h.Machine] {
-			n /= 2
+		switch own := h.Cores / on[h.Machine]; {
+		case own < 2:
+			return 1
+		case own < 8 || len(hellos) > 8:
+			n = 2
 		}
 	}
 	return n

@@ -1,13 +1,20 @@
 package comm
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/script"
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -121,4 +128,74 @@ func TestKilledAtEveryMove(t *testing.T) {
 		t.Errorf("%d operations were cut short and %d not", cut, whole)
 	}
 	t.Logf("%d whole results of %d", whole, tried)
+}
+
+// cut is a port that fails after a number of messages, on whichever channel.
+type cut struct {
+	transport.Port
+	left atomic.Int32
+}
+
+var errCut = errors.New("cut")
+
+func (c *cut) message(err error) error {
+	if c.left.Add(-1) < 0 {
+		return errCut
+	}
+	return err
+}
+
+func (c *cut) Send(to, channel int, b []byte) error {
+	return c.message(c.Port.Send(to, channel, b))
+}
+
+func (c *cut) Recv(from, channel int, dst []byte) error {
+	return c.message(c.Port.Recv(from, channel, dst))
+}
+
+func (c *cut) Take(from, channel, n int, f func([]byte)) error {
+	return c.message(c.Port.Take(from, channel, n, f))
+}
+
+func (c *cut) Exchange(out transport.Outgoing, in transport.Incoming, waits func(bool)) error {
+	return c.message(c.Port.Exchange(out, in, waits))
+}
+
+// An all-reduce in place on two channels fails after any number of messages: what both channels overwrote of the input is as it was.
+func TestChannelsRestoreInput(t *testing.T) {
+	ctx := context.Background()
+	p, err := programOf("ring", 3, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for messages := range int32(8) { // of a rank, on both channels
+		comms, err := LocalWith(3, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for _, c := range comms {
+			messagesOnly(c)
+			port, err := newPort(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &cut{Port: port}
+			x.left.Store(messages)
+			c.scripts = script.NewRunner(c.group, x, true)
+			wg.Go(func() {
+				want := noise(uint64(messages), c.Rank(), 100_000)
+				buf := slices.Clone(want)
+				if err := AllReduce(ctx, c, buf, Sum, Using(p)); !errors.Is(err, errCut) {
+					t.Errorf("rank %d, %d messages: %v", c.Rank(), messages, err)
+				} else if !bytes.Equal(reduce.Bytes(buf), reduce.Bytes(want)) { // there are NaNs
+					t.Errorf("rank %d, %d messages: the input is changed", c.Rank(), messages)
+				}
+			})
+		}
+		wg.Wait()
+		for _, c := range comms {
+			_ = c.Close()
+		}
+	}
 }

@@ -437,6 +437,7 @@ func TestChannelsBeside(t *testing.T) {
 		{"long messages", spread(2, 1), 16, 2, 4, 16 << 20, 4},
 		{"messages for two", spread(2, 1), 16, 2, 4, 2 << 20, 2},
 		{"short messages", spread(2, 1), 16, 2, 4, 1 << 20, 1},
+		{"four cores a rank", spread(4, 1), 16, 4, 4, 16 << 20, 2},
 		{"two cores a rank", spread(8, 1), 16, 8, 2, 16 << 20, 2},
 		{"two cores a rank, messages for one", spread(8, 1), 16, 8, 2, 8 << 20, 1},
 		{"a core a rank", spread(8, 2), 16, 8, 2, 64 << 20, 1},

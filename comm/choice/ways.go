@@ -410,14 +410,16 @@ func (t *Table) most(op sched.Collective, class int) int {
 	if t.many == 1 || op.Rooted() || t.can.Channels == 0 {
 		return t.own
 	}
-	least := int64(512 << 10) // bytes of a message
-	if t.own < 4 {
-		least = 1 << 20
+	least := int64(1 << 20) // bytes of a message
+	if t.own >= 4 {
+		least = 512 << 10
 	}
-	for _, channels := range []int{4, 2} {
-		if channels <= min(t.can.Channels, t.own) && smallest(class)/int64(t.n*channels) >= least {
-			return channels
-		}
+	message := smallest(class) / int64(t.n)
+	switch {
+	case t.can.Channels >= 4 && t.own >= 8 && message >= 4*least:
+		return 4
+	case t.can.Channels >= 2 && t.own >= 2 && message >= 2*least:
+		return 2
 	}
 	return 1
 }

@@ -28,4 +28,10 @@ func TestFirsts(t *testing.T) {
 	if firsts(append(list[:2:2], act(sched.Recv, step.Chunks{}, out(1, 2)))) {
 		t.Error("a store of which a half is the first is not told")
 	}
+	if !firsts(list[:3:3], list[3:]) {
+		t.Error("channels that store to different chunks are taken for ones that store to the same")
+	}
+	if firsts(list[:3:3], []action{act(sched.Recv, step.Chunks{}, out(1, 1))}) {
+		t.Error("two channels that store to a chunk are not told")
+	}
 }
