@@ -128,8 +128,8 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	return kind, nil
 }
 
-// beside is how many channels of a rank may run side by side: four where every rank has eight cores of its machine, two where it has two. Each
-// channel has connections of its own with every rank.
+// beside is how many channels of a rank may run side by side: four where every rank has eight cores of its machine, two where it has four, so
+// that half of the cores stay for others. Each channel has connections of its own with every rank.
 func beside(hellos []hello) int {
 	on := map[string]int{}
 	for _, h := range hellos {
@@ -138,7 +138,7 @@ func beside(hellos []hello) int {
 	n := 4
 	for _, h := range hellos {
 		switch own := h.Cores / on[h.Machine]; {
-		case own < 2:
+		case own < 4:
 			return 1
 		case own < 8 || len(hellos) > 8:
 			n = 2
