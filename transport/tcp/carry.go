@@ -489,7 +489,7 @@ func (c *carrier) copyOf(b []byte) *piece {
 func (s *stream) sendNow(h frame.Header, call *[transport.CallSize]byte, b []byte) {
 	if o, err := s.try(h, call, b, true); o != nil {
 		if err != nil {
-			s.fail(err)
+			s.hangUp(err)
 		} else {
 			s.flush()
 		}

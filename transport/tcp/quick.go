@@ -31,7 +31,7 @@ func (pr *peer) quick() bool { return !pr.e.secure && pr.rank != pr.e.cfg.Rank }
 func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbound {
 	o, err := s.try(frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno}, &p.enc, b, false)
 	if err != nil {
-		s.fail(err)
+		s.hangUp(err)
 	}
 	return o
 }

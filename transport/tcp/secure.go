@@ -67,7 +67,7 @@ func (s *stream) writeSecure() {
 			s.wmu.Lock()
 			if err != nil {
 				s.wmu.Unlock()
-				if err != io.ErrClosedPipe {
+				if err != io.ErrClosedPipe && !closedByPeer(err) { // the reader finds that out, behind what the peer sent
 					s.fail(err)
 				}
 				return

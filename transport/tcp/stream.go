@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -47,6 +48,7 @@ type stream struct {
 
 	id     int32 // with the pump
 	lost   atomic.Bool
+	hung   atomic.Bool // nothing can be written to it any more
 	queued atomic.Int32
 	armed  atomic.Uint32 // events for which the pump is woken
 
@@ -516,7 +518,7 @@ func (s *stream) drain(once bool) bool {
 	s.writing = false
 	s.wmu.Unlock()
 	if err != nil {
-		s.fail(err) // only now, as others may wait for the end of this
+		s.hangUp(err) // only now, as others may wait for the end of this
 	}
 	return moved
 }
@@ -583,6 +585,30 @@ func (s *stream) cancel(o *outbound) {
 		s.queue[i] = rest
 		return
 	}
+}
+
+// hangUp ends a stream to which nothing can be written. If the peer has closed it, what it sent before is taken first: a rank that ends
+// with its last operation lets the others end it. The caller may hold rmu but not wmu.
+func (s *stream) hangUp(why error) {
+	if !closedByPeer(why) || s.e.closed.Load() {
+		s.fail(why)
+		return
+	}
+	if s.hung.Swap(true) {
+		return
+	}
+	s.e.later(func() {
+		s.rmu.Lock()
+		for s.read(readBudget, true, nil) && !s.lost.Load() {
+		}
+		s.rmu.Unlock()
+		s.fail(why)
+	})
+}
+
+// closedByPeer says that writing failed because the peer, or its host, closed the connection.
+func closedByPeer(err error) bool {
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
 // fail ends the stream. The caller may hold rmu but not wmu.
