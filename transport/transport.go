@@ -128,6 +128,12 @@ type Port interface {
 	Close() error
 }
 
+// Chooser is a port that receives while it sends with some ranks, and sends first with others.
+type Chooser interface {
+	// Overlaps reports whether Exchange with these two receives while it sends.
+	Overlaps(to, from int) bool
+}
+
 // Disagreer is a port that can be asked whether a message of another call has come,
 // by a caller that waits for something else.
 type Disagreer interface {

@@ -132,7 +132,7 @@ func (e *Endpoint) Memory() transport.Memory { return nil }
 // Can is what all pairs can do.
 func (e *Endpoint) Can() transport.Capabilities {
 	far := e.far.Can()
-	return transport.Capabilities{Name: "mixed", Depth: ring.Depth, Rails: far.Rails, Copies: far.Copies}
+	return transport.Capabilities{Name: "mixed", Overlaps: true, Depth: ring.Depth, Rails: far.Rails, Copies: far.Copies}
 }
 
 // Alive is nil, or why a rank can no longer be reached.

@@ -85,6 +85,18 @@ func TestConform(t *testing.T) {
 	}
 }
 
+func TestOverlaps(t *testing.T) {
+	p := &port{index: []int{0, -1, 1, -1}} // ranks 0 and 2 are of this host
+	for _, x := range []struct {
+		to, from int
+		want     bool
+	}{{1, 3, true}, {3, 3, true}, {0, 1, false}, {1, 2, false}, {0, 2, false}} {
+		if got := p.Overlaps(x.to, x.from); got != x.want {
+			t.Errorf("a message to rank %d and one from rank %d at once: %t", x.to, x.from, got)
+		}
+	}
+}
+
 func TestMatrix(t *testing.T) {
 	var b strings.Builder
 	if err := WriteMatrix(&b, []int{0, 0, 1}); err != nil {

@@ -186,6 +186,11 @@ func (l *lane) posted() {
 
 // receive receives a message into dst, or adds it up there, and sends what is to be sent meanwhile.
 func (l *lane) receive(a *action, at int, in transport.Incoming, dst []byte) error {
+	if c, ok := l.port.(transport.Chooser); ok && l.b != nil && !c.Overlaps(int(l.a.To), int(a.From)) {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
 	if l.b != nil && op.Overlap(l.b, dst) {
 		// Sums may follow what is sent, in step with it.
 		if in.After = in.Take != nil && &l.b[0] == &dst[0]; !in.After {
