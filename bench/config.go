@@ -43,8 +43,7 @@ type Config struct {
 	Algo      string    `json:"algo,omitempty"`     // an algorithm by name
 	Program   string    `json:"program,omitempty"`  // or the text of a program
 	Unproven  bool      `json:"unproven,omitempty"` // which need not be proven
-	Predict   bool      `json:"predict,omitempty"`  // tell which programs ran over which links, for Predict
-	Gauge     bool      `json:"gauge,omitempty"`    // and what messages take, before anything else is measured
+	Predict   bool      `json:"predict,omitempty"`  // tell which programs ran, and what messages took before that, for Predict
 
 	program *sched.Program
 }

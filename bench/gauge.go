@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,37 +22,42 @@ import (
 //	channels  the same on two channels, and on four, which share the bytes
 //	near      each rank sends to the next of its host and receives from the one before
 //	inside    the ranks of each host gather in the memory that they share
-//	leaders   the ranks of each host meet, the first ones exchange a message with those of other hosts, and they meet again
+//	seats     the ranks of each host meet, all exchange a message with their likes on other hosts, and they meet again
+//	leaders   the same, of the first ranks of hosts alone
 type Gauge struct {
 	Pair     []Took         `json:"pair"`
 	OneWay   []Took         `json:"one_way"`
 	All      []Took         `json:"all"`
 	Channels map[int][]Took `json:"channels,omitempty"` // by their number
-	Chain    Took           `json:"chain"`              // of all: several exchanges one after another
+	Chain    []Took         `json:"chain"`              // of all: several exchanges one after another
 	Near     []Took         `json:"near,omitempty"`
 	Inside   []Took         `json:"inside,omitempty"`
+	Seats    []Took         `json:"seats,omitempty"`
 	Leaders  []Took         `json:"leaders,omitempty"`
 	Passes   []Took         `json:"passes"` // copies of memory, by all ranks at once
 	Spent    float64        `json:"spent_ms"`
 }
 
-// Took is how long an operation of some bytes took, in us: the fastest batch, the middle one, and what all processors did for one.
+// Took is how long an operation of some bytes took, in us: the fastest batch, the lower quartile of all, and what all processors did for one in the
+// fastest.
 type Took struct {
 	Bytes  int64   `json:"bytes"`
 	Span   int64   `json:"span,omitempty"` // of memory that operations passed over, one after another; 0 is one place
 	Least  float64 `json:"least_us"`
-	Middle float64 `json:"middle_us"`
+	Mostly float64 `json:"mostly_us"`
 	CPU    float64 `json:"cpu_us"`
+
+	Batches []float64 `json:"batches_us"`
 
 	agreed float64 // the first time of all ranks, by which all decide alike
 }
 
 const (
 	gaugeMost    = 8 << 20
-	gaugeRoom    = 16 << 20             // bytes of each of two buffers, less where a machine has many ranks
-	gaugeTurns   = 2                    // all is measured so often, as what else runs does so for some ms at a time
-	gaugeBatches = 5                    // in each
-	gaugeTime    = 2 * time.Millisecond // of a batch
+	gaugeRoom    = 16 << 20 // bytes of each of two buffers, less where a machine has many ranks
+	gaugeBatches = 5
+	gaugeTime    = 2 * time.Millisecond // of a batch, or longer
+	gaugeLeast   = 4                    // operations of a batch: what follows at once may come before it is asked for, and is copied once more
 	gaugeSlow    = 8 * time.Millisecond // of an operation; longer ones are not measured
 	links        = 4                    // exchanges of a chain
 )
@@ -88,17 +94,15 @@ func gauge(ctx context.Context, c *comm.Comm) (g *Gauge, err error) {
 	}
 	defer func() { err = errors.Join(err, comm.Free(c, x.src), comm.Free(c, x.dst)) }()
 	g = &Gauge{Channels: map[int][]Took{}}
-	for range gaugeTurns {
-		if err = x.turn(ctx, g); err != nil {
-			return nil, err
-		}
+	if err = x.measure(ctx, g); err != nil {
+		return nil, err
 	}
 	g.Spent = float64(time.Since(begin)) / 1e6
 	return g, nil
 }
 
-// turn measures everything once.
-func (x *gauger) turn(ctx context.Context, g *Gauge) error {
+// measure measures everything.
+func (x *gauger) measure(ctx context.Context, g *Gauge) error {
 	steps := []func(context.Context, *Gauge) error{x.passes}
 	if hostsOf(x.hosts) > 1 {
 		steps = append(steps, x.away)
@@ -146,7 +150,6 @@ func (x *gauger) away(ctx context.Context, g *Gauge) error {
 		}
 		return ""
 	})
-	var chain []Took
 	err := x.curve(ctx, &g.Pair, swap(1, 1, pair), pair, placed, false)
 	if err == nil {
 		err = x.curve(ctx, &g.OneWay, oneWay, pair, placed, false)
@@ -157,7 +160,7 @@ func (x *gauger) away(ctx context.Context, g *Gauge) error {
 		}
 	}
 	if err == nil {
-		err = x.curve(ctx, &chain, swap(1, links, everybody), everybody, placed[:1], false)
+		err = x.curve(ctx, &g.Chain, swap(1, links, everybody), everybody, placed[:1], false)
 	}
 	for _, channels := range []int{2, 4} {
 		if err == nil && x.c.Links().Own(widest(x.hosts)) >= float64(channels) {
@@ -165,9 +168,6 @@ func (x *gauger) away(ctx context.Context, g *Gauge) error {
 			err = x.curve(ctx, &list, swap(channels, 1, everybody), everybody, shared, false)
 			g.Channels[channels] = list
 		}
-	}
-	if err == nil && (g.Chain.Least == 0 || chain[0].Least < g.Chain.Least) {
-		g.Chain = chain[0]
 	}
 	return err
 }
@@ -186,14 +186,39 @@ func sizesOf(wide bool) []int64 {
 func add(list *[]Took, t Took) {
 	for i := range *list {
 		if was := &(*list)[i]; was.Bytes == t.Bytes && was.Span == t.Span {
-			was.Middle = (was.Middle + t.Middle) / 2
 			if t.Least < was.Least {
 				was.Least, was.CPU = t.Least, t.CPU
 			}
+			was.Batches = slices.Sorted(slices.Values(append(was.Batches, t.Batches...)))
+			was.Mostly = was.Batches[(len(was.Batches)-1)/4]
 			return
 		}
 	}
-	*list = append(*list, t)
+	slices.Sort(t.Batches)
+	t.Mostly = t.Batches[(len(t.Batches)-1)/4]
+	at, _ := slices.BinarySearchFunc(*list, t, func(a, b Took) int { return cmp.Or(cmp.Compare(a.Span, b.Span), cmp.Compare(a.Bytes, b.Bytes)) })
+	*list = slices.Insert(*list, at, t)
+}
+
+// Add adds what was measured another time: what else runs does so for some time, and ranks happen to be on other cores.
+func (g *Gauge) Add(more *Gauge) {
+	for _, x := range []struct{ to, from *[]Took }{{&g.Pair, &more.Pair}, {&g.OneWay, &more.OneWay}, {&g.All, &more.All}, {&g.Chain, &more.Chain},
+		{&g.Near, &more.Near}, {&g.Inside, &more.Inside}, {&g.Seats, &more.Seats}, {&g.Leaders, &more.Leaders}, {&g.Passes, &more.Passes}} {
+		for _, t := range *x.from {
+			add(x.to, t)
+		}
+	}
+	for n, from := range more.Channels {
+		list := g.Channels[n]
+		for _, t := range from {
+			add(&list, t)
+		}
+		if g.Channels == nil {
+			g.Channels = map[int][]Took{}
+		}
+		g.Channels[n] = list
+	}
+	g.Spent += more.Spent
 }
 
 // near measures messages inside hosts.
@@ -240,23 +265,36 @@ func (x *gauger) together(ctx context.Context, g *Gauge) (err error) {
 			return err
 		}
 	}
-	var swap *sched.Program
+	exchange := func(c *comm.Comm, p *sched.Program) func(bytes int) error {
+		return func(bytes int) error {
+			if err := comm.Barrier(ctx, x.sub); err != nil {
+				return err
+			}
+			if c != nil {
+				if err := comm.AllReduceTo(ctx, c, x.dst[:bytes/4], x.src[:bytes/4], comm.Sum, comm.Unproven(p)); err != nil {
+					return err
+				}
+			}
+			return comm.Barrier(ctx, x.sub)
+		}
+	}
+	next, before := x.around(false)
+	all := x.program(1, func(r int) string {
+		if next[r] < 0 {
+			return ""
+		}
+		return fmt.Sprintf("send in[c] to %d\n    recv -> out[c] from %d", next[r], before[r])
+	})
+	if err := x.sizes(ctx, &g.Seats, everybody, placed[:6], false, exchange(x.c, all)); err != nil {
+		return err
+	}
+	var few *sched.Program
 	if x.first != nil {
-		if swap, err = sched.Parse(fmt.Sprintf("weft 1\nname exchange\nop all-reduce\nranks %d\nchunks 1\nslots 1\nchannels 1:\n  send in[0] to (r+1)%%n\n  recv -> out[0] from (r-1)%%n\n", x.first.Size())); err != nil {
+		if few, err = sched.Parse(fmt.Sprintf("weft 1\nname gauge\nop all-reduce\nranks %d\nchunks 1\nslots 1\nchannels 1:\n  send in[0] to (r+1)%%n\n  recv -> out[0] from (r-1)%%n\n", x.first.Size())); err != nil {
 			return err
 		}
 	}
-	return x.sizes(ctx, &g.Leaders, everybody, placed[:3], false, func(bytes int) error {
-		if err := comm.Barrier(ctx, x.sub); err != nil {
-			return err
-		}
-		if x.first != nil {
-			if err := comm.AllReduceTo(ctx, x.first, x.dst[:bytes/4], x.src[:bytes/4], comm.Sum, comm.Unproven(swap)); err != nil {
-				return err
-			}
-		}
-		return comm.Barrier(ctx, x.sub)
-	})
+	return x.sizes(ctx, &g.Leaders, everybody, placed[:6], false, exchange(x.first, few))
 }
 
 // passes measures copies.
@@ -380,16 +418,15 @@ func (x *gauger) time(ctx context.Context, on func(int) bool, bytes int, wide bo
 		if err != nil {
 			return Took{}, err
 		}
-		if each = max(ns/int64(iters), 1); each > int64(gaugeTime) {
+		each = max(ns/int64(iters), 1)
+		if iters = int(min(max(int64(gaugeTime)/each, gaugeLeast), int64(iters*20))); each > int64(gaugeTime) {
 			break
 		}
-		iters = int(min(max(int64(gaugeTime)/each, 1), int64(iters*20)))
 	}
 	t := Took{Bytes: int64(bytes), Least: math.Inf(1), agreed: float64(each) / 1e3}
 	if wide {
 		t.Span = int64(8 * len(x.src))
 	}
-	var all []float64
 	batches := gaugeBatches
 	if each > int64(gaugeTime) {
 		batches = 2
@@ -400,13 +437,11 @@ func (x *gauger) time(ctx context.Context, on func(int) bool, bytes int, wide bo
 			return Took{}, err
 		}
 		us := float64(ns) / 1e3 / float64(iters)
-		all = append(all, us)
+		t.Batches = append(t.Batches, us)
 		if us < t.Least {
 			t.Least, t.CPU = us, float64(used)/1e3/float64(iters)
 		}
 	}
-	slices.Sort(all)
-	t.Middle = median(all)
 	x.at = 0
 	return t, nil
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -134,42 +133,47 @@ func (m *model) fit(p *sched.Program, bytes int64, runs int) error {
 	g := m.r.Gauge
 	begin := 0.0 // what an operation takes besides its messages: that of several exchanges in one is known
 	if m.crowd == 1 {
-		all := at(g.All, 8, 0)
-		begin = max(all-max(g.Chain.Least-all, 0)/(links-1), 0)
+		all := m.at(g.All, 8, 0)
+		begin = max(all-max(m.at(g.Chain, 8, 0)-all, 0)/(links-1), 0)
 	}
 	m.p.Begin = cost.Span(begin / float64(runs))
 	m.fitFar(p, far, span, begin)
 	m.fitNear(near, span)
-	m.p.Copy = at(g.Passes, float64(bytes), span) / float64(max(bytes, 1)) * 1e3 / m.crowd
+	m.p.Copy = m.at(g.Passes, float64(bytes), span) / float64(max(bytes, 1)) * 1e3 / m.crowd
 	m.p.Sum = m.p.Copy
 	return nil
 }
 
 // fitFar is fit of messages between hosts. An exchange takes what the sender and the receiver do, one after the other, and one way the longer of
-// these. Where ranks share cores, what is more than their work is time until they notice a message.
+// these. Where ranks share cores, what is more than their work is time until they notice a message. In phases that is longer, as ranks of a host wait
+// for one another before and after.
 func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 	g := m.r.Gauge
-	list, small := g.All, at(g.All, 8, 0)
-	if leads := m.r.Phases && far.senders <= hostsOf(m.r.Hosts) && widest(m.r.Hosts) > 1; leads && len(g.Leaders) > 0 {
-		list, small = g.Pair, at(g.Leaders, 8, 0)-at(g.Inside, 8, 0)
+	list, met, crowd := g.All, g.Seats, m.crowd
+	if m.r.Phases && far.senders <= hostsOf(m.r.Hosts) && widest(m.r.Hosts) > 1 { // of first ranks alone
+		list, met, crowd = g.Pair, g.Leaders, 1
 	}
-	small = max(small-begin, 0)
-	long := max(at(list, far.bytes, span)-at(list, 8, 0), 0)
+	small := max(m.at(list, 8, 0)-begin, 0)
+	long := max(m.at(list, far.bytes, span)-m.at(list, 8, 0), 0)
 	if together := widestOf(g.Channels, p.Channels()); together != nil { // side by side they are no faster than they were seen to be
-		long = max(at(together, far.bytes*float64(p.Channels()), span)-small-begin, 0)
+		long = max(m.at(together, far.bytes*float64(p.Channels()), span)-small-begin, 0)
 	}
-	share := min(max((at(g.OneWay, far.bytes, span)-begin)/max(at(g.Pair, far.bytes, span)-begin, 1e-3), 0.5), 0.9)
+	late := 0.0
+	if m.r.Phases && len(met) > 0 {
+		size := min(far.bytes, float64(met[len(met)-1].Bytes))
+		late = max(m.at(met, size, 0)-m.at(g.Inside, 8, 0)-m.at(list, size, 0), 0)
+	}
+	share := min(max((m.at(g.OneWay, far.bytes, span)-begin)/max(m.at(g.Pair, far.bytes, span)-begin, 1e-3), 0.5), 0.9)
 	if m.wire > 0 { // what waits for a wire is no work; both ends copy and check a byte
-		share, long = 0.5, 4*at(g.Passes, far.bytes, span)
+		share, long, late = 0.5, 4*m.at(g.Passes, far.bytes, span), 0
 	}
 	work := small
 	if m.crowd > 1 && len(g.Pair) > 0 {
-		alone := slices.MinFunc(g.Pair, func(a, b Took) int { return cmp.Compare(a.Bytes, b.Bytes) })
-		work = min(alone.Least, alone.CPU/2, small/m.crowd)
+		work = min(g.Pair[0].Least, g.Pair[0].CPU/2, m.at(g.All, 8, 0)/m.crowd)
 	}
-	byte := long / max(far.bytes, 1) * 1e3 / m.crowd
+	byte := long / max(far.bytes, 1) * 1e3 / crowd
 	m.p.Far = sim.Work{Send: cost.Span(work * share), Take: cost.Span(work * (1 - share)), SendByte: byte * share, TakeByte: byte * (1 - share),
-		Wake: cost.Span(max(small-work*m.crowd, 0)), Kept: kept}
+		Wake: cost.Span(max(small-work*crowd, 0) + late), Kept: kept}
 }
 
 // fitNear is fit of messages inside hosts: of phases, in which ranks read one another's memory, or of messages, of which both ends do half.
@@ -182,8 +186,8 @@ func (m *model) fitNear(near sent, span float64) {
 	if m.r.Phases {
 		list, size = g.Inside, size*float64(n)
 	}
-	small := at(list, 8, 0)
-	byte := max(at(list, size, span)-small, 0) / max(size, 1) * 1e3 / m.crowd
+	small := m.at(list, 8, 0)
+	byte := max(m.at(list, size, span)-small, 0) / max(size, 1) * 1e3 / m.crowd
 	work, wake := small, 0.0
 	if m.crowd > 1 {
 		work, wake = 0, small
@@ -213,8 +217,8 @@ func widestOf(lists map[int][]Took, channels int) (list []Took) {
 
 // at is how long something takes for a number of bytes, in us, where operations pass over a span of memory: what was measured is of one place, which
 // caches hold, and of places all over a longer span.
-func at(list []Took, bytes, span float64) float64 {
-	one := between(list, bytes, false)
+func (m *model) at(list []Took, bytes, span float64) float64 {
+	one := m.between(list, bytes, false)
 	wide, least := 0.0, 0.0 // the longer span, and the smallest size that was measured there
 	for _, t := range list {
 		if t.Span > 0 && wide == 0 {
@@ -225,12 +229,12 @@ func at(list []Took, bytes, span float64) float64 {
 		return one
 	}
 	size := max(bytes, least)
-	more := max(between(list, size, true)-between(list, size, false), 0) * bytes / size
+	more := max(m.between(list, size, true)-m.between(list, size, false), 0) * bytes / size
 	return one + more*min(math.Log(span/(2*bytes))/math.Log(wide/(2*bytes)), 1)
 }
 
 // between is the time of a number of bytes, between those of two sizes that were measured, of one place or of many.
-func between(list []Took, bytes float64, many bool) float64 {
+func (m *model) between(list []Took, bytes float64, many bool) float64 {
 	var last, before Took
 	known := 0
 	for _, t := range list {
@@ -238,16 +242,25 @@ func between(list []Took, bytes float64, many bool) float64 {
 			continue
 		}
 		if before, last = last, t; known == 0 && bytes <= float64(t.Bytes) {
-			return t.Least
+			return m.time(&t)
 		}
 		if known++; bytes <= float64(t.Bytes) {
 			break
 		}
 	}
 	if known < 2 {
-		return last.Least * max(bytes/float64(max(last.Bytes, 1)), 1)
+		return m.time(&last) * max(bytes/float64(max(last.Bytes, 1)), 1)
 	}
-	return max(before.Least+(last.Least-before.Least)*(bytes-float64(before.Bytes))/float64(last.Bytes-before.Bytes), 0)
+	return max(m.time(&before)+(m.time(&last)-m.time(&before))*(bytes-float64(before.Bytes))/float64(last.Bytes-before.Bytes), 0)
+}
+
+// time is what counts of several batches: the fastest, as what else runs only makes others longer. Where ranks share cores it is of ranks that
+// happened to be awake, and what is usual counts.
+func (m *model) time(t *Took) float64 {
+	if m.crowd > 1 {
+		return t.Mostly
+	}
+	return t.Least
 }
 
 // wireByte is what a byte takes of a host's way out, in us: nothing where processors are what large messages wait for. A wire carries both
@@ -258,7 +271,7 @@ func (m *model) wireByte() float64 {
 		return 0
 	}
 	bytes := float64(wireSize)
-	one, pair, all := between(g.OneWay, bytes, false), between(g.Pair, bytes, false), between(g.All, bytes, false)
+	one, pair, all := m.between(g.OneWay, bytes, false), m.between(g.Pair, bytes, false), m.between(g.All, bytes, false)
 	if pair > 1.25*one && all < 2*m.crowd*pair {
 		return 0
 	}

@@ -13,15 +13,15 @@ import (
 func line(us, ns float64) (list []Took) {
 	for _, bytes := range placed {
 		t := us + ns*float64(bytes)/1e3
-		list = append(list, Took{Bytes: bytes, Least: t, Middle: t, CPU: 2 * t})
+		list = append(list, Took{Bytes: bytes, Least: t, Mostly: t, CPU: 2 * t})
 	}
 	return list
 }
 
 // gaugeOf is what is measured where an exchange between hosts takes 10 us and some ns a byte of two cores, and ranks share a core.
 func gaugeOf(ns, share float64) *Gauge {
-	return &Gauge{Pair: line(10, ns), OneWay: line(6, ns*0.6), All: line(10*share, ns*share), Chain: Took{Bytes: 8, Least: 10 * share * links},
-		Near: line(1*share, 0.2*share), Inside: line(1*share, 0.1*share), Leaders: line(11*share, ns), Passes: line(0, 0.03*share)}
+	return &Gauge{Pair: line(10, ns), OneWay: line(6, ns*0.6), All: line(10*share, ns*share), Chain: line(10*share*links, 0),
+		Near: line(1*share, 0.2*share), Inside: line(1*share, 0.1*share), Seats: line(11*share, ns*share), Leaders: line(11*share, ns), Passes: line(0, 0.03*share)}
 }
 
 func programOf(t *testing.T, name string, s algo.Spec) string {
@@ -99,14 +99,15 @@ func TestPredictChannels(t *testing.T) {
 // What was measured in one place is of caches; an operation on more memory takes as long as places all over it.
 func TestAtSpans(t *testing.T) {
 	list := append(line(0, 1), Took{Bytes: 64 << 10, Span: 32 << 20, Least: 131.072}, Took{Bytes: 2 << 20, Span: 32 << 20, Least: 4194.304})
+	m := &model{crowd: 1}
 	for _, c := range []struct{ bytes, span, want float64 }{
 		{1 << 20, 2 << 20, 1048.576}, {1 << 20, 32 << 20, 2097.152}, {1 << 20, 1 << 30, 2097.152}, {1 << 20, 8 << 20, 1048.576 * 1.5}, {32 << 10, 64 << 20, 65.536}, {8, 16, 0.008},
 	} {
-		if got := at(list, c.bytes, c.span); !near(got, c.want, 1e-6) {
+		if got := m.at(list, c.bytes, c.span); !near(got, c.want, 1e-6) {
 			t.Errorf("%g bytes in %g: %g us; want %g", c.bytes, c.span, got, c.want)
 		}
 	}
-	if got := at(nil, 8, 8); got != 0 {
+	if got := m.at(nil, 8, 8); got != 0 {
 		t.Errorf("nothing was measured and takes %g us", got)
 	}
 }

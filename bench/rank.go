@@ -121,7 +121,7 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 	}
 	m := &meter{c: c, cfg: &cfg, w: w}
 	var gauged *Gauge
-	if cfg.Gauge {
+	if cfg.Predict {
 		if gauged, err = gauge(ctx, c); err != nil {
 			return fmt.Errorf("measuring messages: %w", err)
 		}

@@ -72,8 +72,9 @@ run; the table has the medians, and ratios above 1 are how many times as long as
 ours the others take. Programs for the others are compiled when first needed and
 kept in the user's cache folder.
 
---predict measures, then simulates the very programs that ran on a cluster made of the
-links that the ranks measured when they met, as 'weft sim' does, and prints both times.
+--predict first measures what messages take where the operations run, then the operations.
+It simulates the very programs that ran, as 'weft sim' does, on a cluster made of what
+messages took, and prints both times. ~ marks times whose own spread is over 25%.
 
 --spread times every operation by itself, where other work takes the processors
 away: --hogs starts processes that never wait, --quota gives the ranks of each

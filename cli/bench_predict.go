@@ -67,24 +67,28 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 		f.ranks = strconv.Itoa(ranks)
 		spec.Stderr, spec.Prefix = cmd.ErrOrStderr(), true
 		spec.Env = append(spec.Env, "WEFT_MEASURE=1")
-		var gauged *bench.Gauge // of these hosts
+		gauge := &bench.Gauge{} // of these hosts, measured before each operation
+		var reports []*bench.Report
 		for _, op := range args {
 			if err := f.read(cmd, []string{op}); err != nil {
 				return err
 			}
-			f.cfg.Predict, f.cfg.Gauge = true, gauged == nil
+			f.cfg.Predict = true
 			r, err := bench.Measure(ctx, f.cfg, spec, func(bench.Event) {})
 			if err != nil {
 				return err
 			}
+			if len(r.Rows) > 0 {
+				gauge.Add(r.Rows[0].Ran.Gauge)
+			}
+			reports = append(reports, r)
+		}
+		for i, r := range reports {
 			for _, p := range r.Rows {
-				if gauged == nil {
-					gauged = p.Ran.Gauge
-				}
-				p.Ran.Gauge = gauged
-				row, err := predict(op, p, hosts, ranks)
+				p.Ran.Gauge = gauge
+				row, err := predict(args[i], p, hosts, ranks)
 				if err != nil {
-					return fmt.Errorf("simulating %s of %s: %w", op, unit.Bytes(p.Bytes), err)
+					return fmt.Errorf("simulating %s of %s: %w", args[i], unit.Bytes(p.Bytes), err)
 				}
 				out.Rows, out.Doubted = append(out.Rows, row), out.Doubted || p.Ran.Links.Doubtful
 				if math.Abs(row.Ratio-1) <= 0.25 {

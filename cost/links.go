@@ -51,15 +51,6 @@ type Link struct {
 	Post  float64 `json:"post_us"`          // of a core, a message, at each end
 	Beta  float64 `json:"beta_us_per_byte"` // of a core, a byte, at each end
 	Wire  float64 `json:"wire_us_per_byte"` // of the host's way out, which its ranks share; zero inside a host
-
-	// What processors were seen to do for a message, at both ends together. The above follow from how long messages take, so that ranks
-	// that share cores are in them; these are the same however many ranks there are.
-	Work     float64 `json:"work_us,omitzero"`
-	WorkByte float64 `json:"work_us_per_byte,omitzero"`
-
-	// Wake is what a small message takes besides: on the way, and until its receiver has a core. Ranks that wait look for messages and give way, so
-	// that this is as long whether others work or wait.
-	Wake float64 `json:"wake_us,omitzero"`
 }
 
 // Check refuses links that no measurement gives.
@@ -70,8 +61,7 @@ func (l *Links) Check() error {
 	if len(l.Paces) == 0 {
 		return fmt.Errorf("links without a pace of memory; at least one expected")
 	}
-	numbers := []float64{l.Sync, l.Near.Alpha, l.Near.Post, l.Near.Beta, l.Near.Wire, l.Far.Alpha, l.Far.Post, l.Far.Beta, l.Far.Wire,
-		l.Near.Work, l.Near.WorkByte, l.Far.Work, l.Far.WorkByte, l.Near.Wake, l.Far.Wake}
+	numbers := []float64{l.Sync, l.Near.Alpha, l.Near.Post, l.Near.Beta, l.Near.Wire, l.Far.Alpha, l.Far.Post, l.Far.Beta, l.Far.Wire}
 	last := 0.0
 	for _, p := range l.Paces {
 		if p.Traffic <= last {

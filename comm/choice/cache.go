@@ -42,7 +42,7 @@ type file struct {
 }
 
 // version changes when figures come to mean something else.
-const version = 6
+const version = 7
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10

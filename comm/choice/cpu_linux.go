@@ -13,15 +13,6 @@ func cpuTime() int64 {
 	return t.Nano()
 }
 
-// processTime is what the whole process has used of cores, in nanoseconds.
-func processTime() int64 {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {
-		return 0
-	}
-	return t.Nano()
-}
-
 // kernel names the running kernel's release.
 func kernel() string {
 	var u unix.Utsname

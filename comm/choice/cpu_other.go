@@ -13,7 +13,4 @@ var started = time.Now()
 // ranks share cores it counts the others' time, too.
 func cpuTime() int64 { return int64(time.Since(started)) }
 
-// processTime stands in for what the process has used.
-func processTime() int64 { return cpuTime() }
-
 func kernel() string { return runtime.GOOS }

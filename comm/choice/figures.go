@@ -48,10 +48,6 @@ func combine(all [][]byte, hosts []int, shared int) (f figures, err error) {
 			Small: mid(func(f *findings) float64 { return of(f).Small }),
 			More:  mid(func(f *findings) float64 { return of(f).More }),
 			Large: mid(func(f *findings) float64 { return of(f).Large }),
-
-			SmallWork: mid(func(f *findings) float64 { return of(f).SmallWork }),
-			LargeWork: mid(func(f *findings) float64 { return of(f).LargeWork }),
-			Mostly:    mid(func(f *findings) float64 { return of(f).Mostly }),
 		}
 	}
 	f = figures{
@@ -112,14 +108,8 @@ func (f *figures) links(hosts []int) (cost.Links, error) {
 		}
 		byte := max((x.Large-x.Small)/float64(large-small), perPass*2*l.Paces[0].Byte)
 		link := cost.Link{Post: max(more/2/crowd, leastPost), Alpha: x.Small - more, Beta: byte / 2 / crowd}
-		link.Work, link.WorkByte = x.SmallWork, max(x.LargeWork-x.SmallWork, 0)/float64(large-small)
-		link.Wake = max(x.Mostly-x.SmallWork, 0)
 		if far {
 			link.Wire = byte / float64(narrowest)
-			// A rank that waits for a slow wire looks for messages all the time, and what it used says nothing. What is usual counts then.
-			if link.WorkByte > spins*2*usual.Far.Beta {
-				link.WorkByte = 2 * usual.Far.Beta
-			}
 		}
 		return link
 	}
@@ -134,9 +124,6 @@ func (f *figures) links(hosts []int) (cost.Links, error) {
 	}
 	return l, l.Check()
 }
-
-// spins is how many times the usual work for a byte is more than any host needs for it.
-const spins = 4
 
 // usual is what a host of 2023 takes for a pass over memory of 16 KiB, 256 KiB and 4 MiB
 // a rank and for messages over TCP, and what these take on 25 Gb/s between hosts: in

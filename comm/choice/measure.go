@@ -101,12 +101,6 @@ type exchange struct {
 	Small float64 `json:"small_us"` // a small one
 	More  float64 `json:"more_us"`  // another one at the same time, of and to another rank if there is one
 	Large float64 `json:"large_us"` // a large one
-
-	// What processors did for the first and the last: sending one message and receiving another is the work of both ends of one. And how long a small
-	// one mostly takes: the shortest time is of ranks that happened to be awake. These are lower quartiles.
-	SmallWork float64 `json:"small_work_us"`
-	LargeWork float64 `json:"large_work_us"`
-	Mostly    float64 `json:"mostly_us"`
 }
 
 // probe is a measurement under way.
@@ -256,8 +250,6 @@ type times struct {
 	took float64 // this rank
 	met  float64 // the meeting of all ranks after it
 	all  float64 // both
-
-	work, mostly float64 // what the process used of processors in the first, and how long that was: lower quartiles
 }
 
 // timed gives the time that a round takes. All ranks do the same number of rounds, and all
@@ -265,27 +257,23 @@ type times struct {
 // makes them longer, so the shortest of each counts.
 func (p *probe) timed(spend time.Duration, round func() error) (times, error) {
 	least := times{took: math.Inf(1), met: math.Inf(1), all: math.Inf(1)}
-	var work, took []float64
 	begin := time.Now()
 	for i := 0; ; i++ {
-		used, start := processTime(), time.Now()
+		start := time.Now()
 		if err := round(); err != nil {
 			return times{}, err
 		}
-		used = processTime() - used
 		done := time.Now()
 		stop, err := p.agree(i >= most || i > warm && done.Sub(begin) > spend || i == warm && done.Sub(p.begin) > enough)
 		if err != nil {
 			return times{}, err
 		}
 		if now := time.Now(); i >= warm {
-			work, took = append(work, float64(used)/1e3), append(took, float64(done.Sub(start))/1e3)
 			least.took = min(least.took, float64(done.Sub(start))/1e3)
 			least.met = min(least.met, float64(now.Sub(done))/1e3)
 			least.all = min(least.all, float64(now.Sub(start))/1e3)
 		}
 		if stop {
-			least.work, least.mostly = quantile(work, 4), quantile(took, 4)
 			return least, nil
 		}
 		if err := context.Cause(p.ctx); err != nil {
@@ -306,7 +294,7 @@ func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) 
 	_, most := width(p.hosts)
 	chain := max(min(chain, max(8*chain/most, 2))/rails, 2)
 	// round exchanges messages at once, with one rank after another.
-	round := func(messages, bytes int) (times, error) {
+	round := func(messages, bytes int) (float64, error) {
 		at := 0
 		once := func() error {
 			space, data := p.space, p.bytes
@@ -345,15 +333,14 @@ func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) 
 		if bytes > small && len(to) == 1 && len(p.mates) > 1 && !slices.Contains(p.mates, to[0]) {
 			t.took = max(t.took, t.all-sync)
 		}
-		each := float64(chain)
-		return times{took: t.took / each, work: t.work / each, mostly: t.mostly / each}, err
+		return t.took / float64(chain), err
 	}
 	messages := burst
 	if len(to) > 1 {
 		messages = len(to)
 	}
 	// What else runs does so for some ms at a time: all is measured twice, and the shorter time counts.
-	var least [3]times
+	var least [3]float64
 	for turn := range turns {
 		for i, m := range [3]struct{ messages, bytes int }{{1, small}, {messages, small}, {1, p.large * rails}} {
 			t, err := round(m.messages, m.bytes)
@@ -361,7 +348,7 @@ func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) 
 				return exchange{}, err
 			}
 			if turn > 0 {
-				t = times{took: min(t.took, least[i].took), work: min(t.work, least[i].work), mostly: min(t.mostly, least[i].mostly)}
+				t = min(t, least[i])
 			}
 			least[i] = t
 		}
@@ -370,8 +357,7 @@ func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) 
 		return exchange{}, nil
 	}
 	one, several, large := least[0], least[1], least[2]
-	return exchange{Small: one.took, More: max(several.took-one.took, 0) / float64(messages-1), Large: large.took,
-		SmallWork: one.work, LargeWork: large.work, Mostly: one.mostly}, nil
+	return exchange{Small: one, More: max(several-one, 0) / float64(messages-1), Large: large}, nil
 }
 
 // memory measures what a byte of traffic takes of a core, while all ranks do the

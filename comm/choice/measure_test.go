@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -396,22 +395,4 @@ func TestSharedWayOut(t *testing.T) {
 		}
 	}
 	t.Errorf("a large message between hosts takes %.0f us; two ranks send one each, which take 1000 us one after the other", took)
-}
-
-// What processors do for messages is in the links, whatever the crowd; a rank that waited for a slow wire and looked for messages all the time
-// used too much, and what is usual counts.
-func TestLinksHaveWork(t *testing.T) {
-	large := float64(largeFor(1) - small)
-	f := figures{Cores: 2, Hosts: 4, Paces: []cost.Pace{{Traffic: 1, Byte: 1e-6}}, Far: exchange{Small: 20, More: 4, Large: 20 + 1e-3*large, SmallWork: 8, LargeWork: 8 + 5e-4*large, Mostly: 25}}
-	l, err := f.links([]int{0, 1, 2, 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if math.Abs(l.Far.WorkByte/5e-4-1) > 1e-9 || l.Far.Work != 8 || l.Far.Wake != 17 {
-		t.Errorf("links %+v; want 8 us and 5e-4 us a byte of work, 17 us besides", l.Far)
-	}
-	f.Far.Large, f.Far.LargeWork = 20+0.08*large, 20+0.08*large
-	if l, err = f.links([]int{0, 1, 2, 3}); err != nil || l.Far.WorkByte != 2*usual.Far.Beta {
-		t.Errorf("links %+v, %v; want the usual work for a byte", l.Far, err)
-	}
 }
