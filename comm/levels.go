@@ -20,7 +20,7 @@ import (
 // Where ranks of a host share memory and hosts do not, a collective runs in phases
 // (algo.Levels), each on a communicator of its own: that of the ranks of this host, which
 // runs flat programs in shared memory, or that of the ranks of one number on all hosts,
-// which sends messages; of the first ranks, where hosts have different numbers of ranks. The program of all phases is the one that is proven and
+// which sends messages; of as many ranks of each host as the smallest one has, where hosts have different numbers of them. The program of all phases is the one that is proven and
 // simulated; the phases' programs are the parts that it is made of.
 
 // divided is an endpoint whose ranks see the memory of some and not of others.
@@ -122,6 +122,7 @@ type levels struct {
 	base         []int // by host, where it begins in order
 	places       []int // the host of each rank; nil where ranks are numbered host by host
 	local, hosts int   // local is 0 where hosts have different numbers of ranks
+	least        int   // ranks of the smallest host
 	seat, home   int   // this rank's number on its host, and its host's
 	spare        []byte
 	table        *choice.Table                 // of the phases between hosts
@@ -137,6 +138,7 @@ type levels struct {
 type leveled struct {
 	*algo.Levels
 	leader bool
+	parts  bool             // hosts have different numbers of ranks, and several of each speak
 	outer  []*sched.Program // by phase; nil for those inside hosts
 
 	predicted unit.Time
@@ -162,7 +164,7 @@ func (c *Comm) layer(ctx context.Context, gather transport.Gather) error {
 	if !slices.IsSorted(order) {
 		l.places = places
 	}
-	if slices.Max(sizes) == slices.Min(sizes) {
+	if l.least = slices.Min(sizes); slices.Max(sizes) == l.least {
 		l.local = sizes[0]
 	}
 	at := slices.Index(order, c.Rank())
@@ -177,7 +179,7 @@ func (c *Comm) layer(ctx context.Context, gather transport.Gather) error {
 		return err
 	}
 	color := l.seat
-	if l.local == 0 && l.seat > 0 {
+	if l.seat >= l.least {
 		color = -1
 	}
 	if l.outer, err = split(color, l.home); err != nil {
@@ -251,6 +253,7 @@ type part struct{ phase, ranks int }
 // parts are the programs of phases.
 type parts struct {
 	*leveled
+	whole    *algo.Levels // the phases that are proven
 	programs map[part]*sched.Program
 	names    []string // of the algorithms, by phase
 	took     unit.Time
@@ -261,10 +264,14 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *
 	var best *parts
 	var reasons []string
 	for _, leader := range []bool{false, true} {
-		if leader && op == sched.AllToAll || !leader && l.local == 0 {
+		if leader && op == sched.AllToAll || !leader && l.local == 0 && (op != sched.AllReduce || l.least == 1) {
 			continue
 		}
-		x, err := l.plan(op, root, bytes, leader)
+		plan := l.plan
+		if !leader && l.local == 0 {
+			plan = l.planParts
+		}
+		x, err := plan(op, root, bytes, leader)
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -302,7 +309,7 @@ func (l *levels) phases(op sched.Collective, root int, leader bool) (*algo.Level
 	case l.places != nil:
 		return algo.NewPlaced(op, l.places, root, leader)
 	case l.local == 0:
-		return algo.NewUneven(op, l.sizes, root)
+		return algo.NewUneven(op, l.sizes, root, leader)
 	}
 	return algo.NewLevels(op, l.local*l.hosts, l.local, root, leader)
 }
@@ -314,7 +321,7 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 		return nil, err
 	}
 	n := len(phases.Phases)
-	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n)}, programs: map[part]*sched.Program{}, names: make([]string, n)}
+	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n)}, whole: phases, programs: map[part]*sched.Program{}, names: make([]string, n)}
 	for k := range phases.Phases {
 		ph := &phases.Phases[k]
 		size := bytes * int64(ph.Cells) / int64(phases.Cells)
@@ -331,7 +338,7 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 		if ph.Only < 0 { // the ranks of a host share its way out, and send one after another
 			size *= int64(l.local)
 			x.took += unit.Time(l.local-1) * l.post
-		} else if l.local > 0 { // one rank of a host fills half of its way out, where others would fill the rest: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
+		} else if l.least > 1 { // one rank of a host fills half of its way out, where others would fill the rest: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
 			size *= 2
 		}
 		pick, err := l.table.Pick(ph.Op, ph.Root, size, l.canonical)
@@ -341,6 +348,61 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 		x.programs[part{k, l.hosts}], x.outer[k], x.names[k] = pick.Program, pick.Program, pick.Algo
 		x.took += pick.Predicted * unit.Time(ph.Times)
 	}
+	return x, nil
+}
+
+// planParts finds the programs of a call over hosts with different numbers of ranks, of which several of each host speak. Inside a host each part is
+// summed by the rank that it is of, in the order of the ranks, and all read it there. That is a reduce and a broadcast for each part; they
+// are carried out at once, as a reduce-scatter and an all-gather in which some ranks have no block.
+func (l *levels) planParts(op sched.Collective, root int, bytes int64, leader bool) (*parts, error) {
+	whole, err := l.phases(op, root, leader)
+	if err != nil {
+		return nil, err
+	}
+	fused := *whole
+	between := whole.Phases[l.least]
+	fused.Phases = []algo.Phase{
+		{Op: sched.ReduceScatter, Only: -1, Times: 1, Cells: l.least, In: algo.Span{Buf: sched.In}, Out: between.In},
+		between,
+		{Op: sched.AllGather, Only: -1, Times: 1, Cells: l.least, In: between.Out, Out: algo.Span{Buf: sched.Out}},
+	}
+	x := &parts{leveled: &leveled{Levels: &fused, parts: true, outer: make([]*sched.Program, 3)}, whole: whole, programs: map[part]*sched.Program{}, names: []string{"rank-order", "", "direct"}}
+	for k := range whole.Phases {
+		ph := &whole.Phases[k]
+		if ph.Across {
+			continue
+		}
+		a, err := algo.Find(map[bool]string{true: "rank-order", false: "direct"}[ph.Op == sched.Reduce])
+		if err != nil {
+			return nil, err
+		}
+		for _, ranks := range whole.Distinct() {
+			if x.programs[part{k, ranks}], err = a.Program(algo.Spec{Op: ph.Op, Ranks: ranks, Root: ph.Root}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, k := range []int{0, 2} {
+		var longest unit.Time
+		for _, ranks := range whole.Distinct() {
+			pick, err := l.within(ranks).Pick(fused.Phases[k].Op, 0, bytes, false)
+			if err != nil {
+				return nil, err
+			}
+			took := pick.Predicted
+			if k == 0 { // not all ranks have a part to sum
+				took = took * unit.Time(ranks) / unit.Time(l.least)
+			}
+			longest = max(longest, took)
+		}
+		x.took += longest
+	}
+	pick, err := l.table.Pick(between.Op, 0, bytes, false) // the ranks of a host share its way out, and send one after another
+	if err != nil {
+		return nil, err
+	}
+	x.took += pick.Predicted + unit.Time(l.least-1)*l.post
+	x.programs[part{l.least, l.hosts}], x.outer[1], x.names[1] = pick.Program, pick.Program, pick.Algo
 	return x, nil
 }
 
@@ -387,7 +449,7 @@ func (l *levels) compose(x *parts) (*sched.Program, error) {
 		name = "leader"
 	}
 	key := fmt.Sprint(name, x.Op, x.Root)
-	for k := range x.Phases {
+	for k := range x.whole.Phases {
 		for _, ranks := range append(x.Distinct(), l.hosts) {
 			if p := x.programs[part{k, ranks}]; p != nil {
 				key += fmt.Sprintf(" %s", p.Digest())
@@ -397,7 +459,7 @@ func (l *levels) compose(x *parts) (*sched.Program, error) {
 	if p := l.built[key]; p != nil {
 		return p, nil
 	}
-	p, err := x.Compose(name, func(phase, ranks int) *sched.Program { return x.programs[part{phase, ranks}] })
+	p, err := x.whole.Compose(name, func(phase, ranks int) *sched.Program { return x.programs[part{phase, ranks}] })
 	if err == nil {
 		l.built[key] = p
 	}

@@ -1,6 +1,8 @@
 package comm
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
@@ -8,7 +10,7 @@ import (
 
 // Collectives are right however ranks are dealt out to hosts, numbered host by host or not.
 func TestHostsOfSeveralRanks(t *testing.T) {
-	layouts := bounded.First(3, "aaab", "abab", "aaabbb", "abbcc", "abcbac", "abaa", "aabb", "aabbcc", "aaaa", "abcd")
+	layouts := bounded.First(4, "aaabb", "abab", "aaabbb", "ababa", "aaab", "abbcc", "abcbac", "abaa", "aabb", "aabbcc", "aaaa", "abcd")
 	if testing.Short() {
 		layouts = layouts[:1]
 	}
@@ -36,6 +38,7 @@ func TestHostsOfSeveralRanks(t *testing.T) {
 }
 
 func init() {
+	bodies["far factors"] = func(k *kid) error { return k.once(factors(k.c)) }
 	bodies["far folds"] = func(k *kid) error {
 		err := foldsBody(k.c)
 		e := event{At: "folds"}
@@ -68,10 +71,10 @@ func TestFaultsInPhases(t *testing.T) {
 		fault, op string
 		count     int
 		hosts     string
-	}{{"wrong operation", "all-reduce", 1000, "aabb"}, {"wrong count", "broadcast", 40000, "abab"}, {"kill -9", "all-gather", 5, "abab"}} {
-		t.Run(x.fault, func(t *testing.T) {
+	}{{"wrong operation", "all-reduce", 1000, "aabb"}, {"wrong count", "broadcast", 40000, "abab"}, {"kill -9", "all-gather", 5, "abab"}, {"kill -9", "all-reduce", 300000, "aaabb"}} {
+		t.Run(x.fault+" "+x.hosts, func(t *testing.T) {
 			f := faultCase{fault: x.fault, transport: "mixed", op: x.op, count: x.count, inPlace: true, k: 1}
-			world := startProcs(t, 4, "mixed", "serve", "hosts="+x.hosts)
+			world := startProcs(t, len(x.hosts), "mixed", "serve", "hosts="+x.hosts)
 			var y *tally
 			if x.fault == "kill -9" {
 				world, y = f.death(world)
@@ -83,5 +86,43 @@ func TestFaultsInPhases(t *testing.T) {
 			}
 			world.finish()
 		})
+	}
+}
+
+// factors checks sums of inputs that each rank multiplies with its own factor, and averages.
+func factors(c *Comm) error {
+	ctx := context.Background()
+	n := c.Size()
+	for _, count := range []int{1, 1000, 100_003} {
+		in, out := make([]float64, count), make([]float64, count)
+		for i := range in {
+			in[i] = float64(i%7 + 1)
+		}
+		if err := AllReduceTo(ctx, c, out, in, PreMulSum, Factor(float64(c.Rank()+1))); err != nil {
+			return err
+		}
+		for i := range out {
+			if want := float64(i%7+1) * float64(n*(n+1)/2); out[i] != want {
+				return fmt.Errorf("element %d of %d: %v, want %v", i, count, out[i], want)
+			}
+		}
+		if err := AllReduce(ctx, c, in, Avg); err != nil {
+			return err
+		}
+		for i := range in {
+			if want := float64(i%7 + 1); in[i] != want {
+				return fmt.Errorf("average %d of %d: %v, want %v", i, count, in[i], want)
+			}
+		}
+	}
+	return nil
+}
+
+// Each rank's factor, and the number of ranks, count once, also where ranks are dealt out in turn and where hosts have different numbers of them.
+func TestFactorsOverHosts(t *testing.T) {
+	for _, hosts := range []string{"abab", "ababa", "aaabb"} {
+		list := startProcs(t, len(hosts), "mixed", "far factors", "hosts="+hosts)
+		list.await("done")
+		list.finish()
 	}
 }

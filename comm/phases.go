@@ -36,7 +36,7 @@ func (c *Comm) runLevels(o *current) error {
 		if ph.Across {
 			sub, me = l.outer, l.seat
 		}
-		if ph.Only >= 0 && ph.Only != me {
+		if ph.Only >= 0 && ph.Only != me || sub == nil {
 			continue
 		}
 		for t := range ph.Times {
@@ -82,8 +82,8 @@ func (p *phases) measure() error {
 		if align := max(64/p.size, 1); p.cell > align {
 			p.cell = (p.cell + align - 1) / align * align
 		}
-		if p.cell*p.Local != o.Count {
-			p.counts = make([]int, p.Local)
+		if p.cell*p.Local != o.Count || p.parts {
+			p.counts = make([]int, p.l.sizes[p.l.home]) // some ranks may have no part
 			for i := range p.counts {
 				p.counts[i] = min(max(o.Count-i*p.cell, 0), p.cell)
 			}
@@ -168,6 +168,9 @@ func (p *phases) move(ph *algo.Phase) {
 func (p *phases) one(sub *Comm, k, t int) error {
 	ph := &p.Phases[k]
 	n := p.Of(ph)
+	if p.parts && !ph.Across {
+		n = p.Local
+	}
 	r := request{Op: ph.Op, Type: p.typ, Root: -1, Salt: p.salt}
 	if ph.Op.Rooted() {
 		r.Root = ph.Root

@@ -52,7 +52,7 @@ func wrongCalls(count int) (list []wrongCall) {
 // A rank that calls something else than the others is named to all ranks of all hosts long before the time limit, whatever it calls.
 func TestWrongCallsOverHosts(t *testing.T) {
 	usual := map[string][]int{"reduce for gather": {1}, "all-reduce for broadcast": {2}, "gather for gather-v": {0}} // these took the whole time limit
-	for k, hosts := range bounded.First(2, "aabb", "aaab", "abab", "abcd", "aabbcc", "abaa") {
+	for k, hosts := range bounded.First(2, "aabb", "aaab", "abab", "abcd", "aabbcc", "abaa", "aaabb") {
 		t.Run(hosts, func(t *testing.T) {
 			list := startProcs(t, len(hosts), "mixed", "serve", "hosts="+hosts)
 			longest := time.Duration(0)

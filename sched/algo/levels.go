@@ -133,9 +133,9 @@ func NewLevels(op sched.Collective, ranks, local, root int, leader bool) (*Level
 	return l, l.byAll(root/local, root%local)
 }
 
-// NewUneven lists the phases of a collective over domains that have different numbers of ranks. The first rank of each speaks for it;
-// a root must be one of these.
-func NewUneven(op sched.Collective, sizes []int, root int) (*Levels, error) {
+// NewUneven lists the phases of a collective over domains that have different numbers of ranks. With leader the first rank of each
+// speaks for it, and a root must be one of these. Else as many ranks of each domain speak as the smallest one has, each for its part.
+func NewUneven(op sched.Collective, sizes []int, root int, leader bool) (*Levels, error) {
 	l := &Levels{Op: op, Root: root, Sizes: sizes}
 	home := -1
 	for d, n := range sizes {
@@ -146,6 +146,9 @@ func NewUneven(op sched.Collective, sizes []int, root int) (*Levels, error) {
 			home = d
 		}
 		l.Ranks += n
+	}
+	if !leader {
+		return l, l.byParts()
 	}
 	switch op {
 	case sched.AllReduce, sched.Barrier:
@@ -161,7 +164,7 @@ func NewUneven(op sched.Collective, sizes []int, root int) (*Levels, error) {
 
 // NewPlaced lists the phases of a collective over ranks that are not numbered domain by domain: rank r is in domain places[r], from 0
 // as they come. They are those of ranks that are, with a table of who is where; where ranks have blocks, these are put in the order of the
-// domains first, or in that of the ranks last. Domains of different sizes have leaders only.
+// domains first, or in that of the ranks last.
 func NewPlaced(op sched.Collective, places []int, root int, leader bool) (*Levels, error) {
 	sizes, order, err := InDomains(places)
 	if err != nil {
@@ -170,10 +173,7 @@ func NewPlaced(op sched.Collective, places []int, root int, leader bool) (*Level
 	at := max(slices.Index(order, root), 0)
 	var l *Levels
 	if slices.Min(sizes) != slices.Max(sizes) {
-		if !leader {
-			return nil, errors.New("domains of different sizes have leaders only")
-		}
-		l, err = NewUneven(op, sizes, at)
+		l, err = NewUneven(op, sizes, at, leader)
 	} else {
 		l, err = NewLevels(op, len(places), sizes[0], at, leader)
 	}
@@ -292,6 +292,27 @@ func (l *Levels) byLeaders(home, seat int) error {
 		l.Scratch = 1
 	default:
 		return fmt.Errorf("no leader can do %s for its domain", l.Op)
+	}
+	return nil
+}
+
+// byParts lists the phases in which the first ranks of each domain, as many as the smallest has, speak for a part each. Inside there is a
+// reduce, and a broadcast, for each part, as not all ranks have one.
+func (l *Levels) byParts() error {
+	l.Local = slices.Min(l.Sizes)
+	switch {
+	case l.Op != sched.AllReduce:
+		return fmt.Errorf("%s has no parts over domains of different sizes", l.Op)
+	case l.Local < 2:
+		return errors.New("a domain of one rank has one part only")
+	}
+	l.Cells, l.Scratch = l.Local, 2
+	for part := range l.Local {
+		l.inside(sched.Reduce, part, 1, Span{sched.In, part, 0}, tmpSpan(0))
+	}
+	l.across(sched.AllReduce, 0, 1, tmpSpan(0), tmpSpan(1))
+	for part := range l.Local {
+		l.inside(sched.Broadcast, part, 1, tmpSpan(1), Span{sched.Out, part, 0})
 	}
 	return nil
 }
@@ -536,7 +557,7 @@ func (l *Levels) standing() standing {
 	seat := look("seat", r)
 	return standing{seat: seat, home: look("home", r), size: look("size", r), tables: tables,
 		mate: func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Sub, r, seat), e) },
-		twin: func(e *sched.Expr) *sched.Expr { return look("first", e) }}
+		twin: func(e *sched.Expr) *sched.Expr { return op(sched.Add, look("first", e), seat) }}
 }
 
 func look(table string, e *sched.Expr) *sched.Expr {
@@ -566,8 +587,6 @@ func (l *Levels) placed() standing {
 	s.twin = func(e *sched.Expr) *sched.Expr { return look("at", op(sched.Add, look("base", e), s.seat)) }
 	if l.Sizes == nil {
 		s.tables = tables[:4] // size is asked for only where it differs
-	} else {
-		s.twin = func(e *sched.Expr) *sched.Expr { return look("at", look("base", e)) }
 	}
 	return s
 }
@@ -592,8 +611,12 @@ func (l *Levels) steps(ph *Phase, p *sched.Program, m, k int, at *standing) []sc
 	if ph.Times > 1 {
 		part = []sched.Stmt{{Loop: &sched.Loop{Var: "row", Count: num(ph.Times), Body: part}}}
 	}
-	if ph.Only >= 0 && len(part) > 0 {
+	switch {
+	case len(part) == 0:
+	case ph.Only >= 0:
 		part = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, mine, num(ph.Only)), Then: part}}}
+	case ph.Across && l.Sizes != nil: // some domains have more ranks than there are parts
+		part = []sched.Stmt{{If: &sched.If{Cond: op(sched.Lt, mine, num(l.Local)), Then: part}}}
 	}
 	return part
 }

@@ -2,6 +2,7 @@ package algo_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/sched"
@@ -16,7 +17,7 @@ func TestUneven(t *testing.T) {
 		first := 0
 		for d, n := range sizes {
 			for _, op := range []sched.Collective{sched.AllReduce, sched.Barrier, sched.Broadcast, sched.Reduce} {
-				l, err := algo.NewUneven(op, sizes, first)
+				l, err := algo.NewUneven(op, sizes, first, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +54,50 @@ func TestUneven(t *testing.T) {
 		op   sched.Collective
 		root int
 	}{{sched.Broadcast, 1}, {sched.AllToAll, 0}} {
-		if _, err := algo.NewUneven(x.op, []int{3, 1}, x.root); err == nil {
+		if _, err := algo.NewUneven(x.op, []int{3, 1}, x.root, true); err == nil {
+			t.Error(fmt.Sprint(x, " was taken"))
+		}
+	}
+}
+
+// Where every domain has several ranks, as many of each as the smallest has send a part each, and as much.
+func TestUnevenParts(t *testing.T) {
+	for _, places := range [][]int{{0, 0, 0, 0, 1, 1, 1}, {0, 0, 1, 1, 1}, {0, 0, 0, 1, 1, 2, 2, 2, 2}, {0, 1, 0, 1, 1}, {0, 1, 1, 2, 0, 2, 1, 0, 0}} {
+		sizes, order, err := algo.InDomains(places)
+		if err != nil {
+			t.Fatal(err)
+		}
+		make := func() (*algo.Levels, error) { return algo.NewPlaced(sched.AllReduce, places, 0, false) }
+		if slices.IsSorted(order) {
+			make = func() (*algo.Levels, error) { return algo.NewUneven(sched.AllReduce, sizes, 0, false) }
+		}
+		l, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := compose(t, "uneven", l)
+		if err != nil {
+			t.Fatalf("%v: %v", places, err)
+		}
+		rep, err := verify.Right(p)
+		if err != nil {
+			t.Fatalf("%v: %+v\n%s", places, err, p)
+		}
+		sends := map[int]bool{}
+		for pair := range rep.Links {
+			if places[pair.From] != places[pair.To] {
+				sends[int(pair.From)] = true
+			}
+		}
+		if want := slices.Min(sizes) * len(sizes); len(sends) != want {
+			t.Errorf("%v: %d ranks send to other domains, want %d", places, len(sends), want)
+		}
+	}
+	for _, x := range []struct {
+		op    sched.Collective
+		sizes []int
+	}{{sched.AllReduce, []int{3, 1}}, {sched.Broadcast, []int{3, 2}}} {
+		if _, err := algo.NewUneven(x.op, x.sizes, 0, false); err == nil {
 			t.Error(fmt.Sprint(x, " was taken"))
 		}
 	}
