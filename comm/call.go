@@ -78,7 +78,9 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	if err := checkRequest(r, c.Size(), factor); err != nil {
 		return c.refused(err)
 	}
+	c.library.ctx = ctx
 	p, err := c.library.find(r, asked)
+	c.library.ctx = nil
 	if err != nil {
 		return c.refused(err)
 	}

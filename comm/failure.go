@@ -235,6 +235,9 @@ func (c *Comm) abortedAbove() *Failure {
 	return nil
 }
 
+// hasFailed reports whether the communicator can no longer be used, as far as this rank has heard.
+func (c *Comm) hasFailed() bool { return c.failed.Load() != nil || c.heard() != nil }
+
 // Err is nil, or why the communicator can no longer be used.
 func (c *Comm) Err() error {
 	if f := c.failed.Load(); f != nil {

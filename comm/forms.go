@@ -32,6 +32,8 @@ func (p *library) flatOf(program *sched.Program, digest uint64) *flat.Form {
 				if f, err := p.readForm(line.Finder(), at, n); err == nil {
 					return f
 				}
+			} else if p.over() { // the call will not be made
+				return nil
 			}
 		}
 	}
@@ -42,7 +44,7 @@ func (p *library) flatOf(program *sched.Program, digest uint64) *flat.Form {
 	return f
 }
 
-// awaitForm waits until a form is there, unless its finder dies or takes too long. The pauses grow with the time: hundreds of ranks
+// awaitForm waits until a form is there, unless its finder dies or takes too long, or the call ends. The pauses grow with the time: hundreds of ranks
 // that look often leave the finder no core.
 func (p *library) awaitForm(line board.Form) (at transport.Handle, n int, ok bool) {
 	began := time.Now()
@@ -51,12 +53,15 @@ func (p *library) awaitForm(line board.Form) (at transport.Handle, n int, ok boo
 			return at, n, true
 		}
 		took := time.Since(began)
-		if finder := line.Finder(); line.GivenUp() || finder >= 0 && p.group.Alive(finder) != nil || took > min(formWait, p.world.cfg.Timeout) {
+		if finder := line.Finder(); line.GivenUp() || p.over() || finder >= 0 && p.group.Alive(finder) != nil || took > min(formWait, p.world.cfg.Timeout) {
 			return 0, 0, false
 		}
 		wait.Nap(min(max(took/4, 50*time.Microsecond), 100*time.Millisecond))
 	}
 }
+
+// over reports whether the call whose program is looked for has ended, or the communicator.
+func (p *library) over() bool { return p.failed() || p.ctx != nil && p.ctx.Err() != nil }
 
 // findForAll finds a form and writes it down for the others.
 func (p *library) findForAll(program *sched.Program, line board.Form) *flat.Form {

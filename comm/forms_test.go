@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // One rank of many finds the form of a program, whichever comes first, and the others read it.
@@ -37,8 +38,9 @@ func TestOneRankFindsTheFormForAll(t *testing.T) {
 	}
 }
 
-// Nobody waits for a form whose finder has gone.
+// Nobody waits for a form whose finder has gone, or for a call that has ended.
 func TestNobodyWaitsForAFinderThatLeft(t *testing.T) {
+	began := time.Now()
 	cs, err := Local(3)
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +60,14 @@ func TestNobodyWaitsForAFinderThatLeft(t *testing.T) {
 	if f, err := cs[1].library.readForm(2, 1<<40, 64); err == nil {
 		t.Errorf("memory that is not there holds %v", f)
 	}
+	line, _ = cs[2].group.Boards[0].FormOf(9, 2)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	cs[1].library.ctx = ended
+	if _, _, ok := cs[1].library.awaitForm(line); ok || time.Since(began) > formWait {
+		t.Error("a call that has ended waits for a form")
+	}
+	cs[1].library.ctx = nil
 	line, _ = cs[2].group.Boards[0].FormOf(8, 2)
 	if err := cs[2].Close(); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package comm
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -23,6 +24,8 @@ type library struct {
 	group   *group.Group
 	members []int // ranks of the endpoint
 	levels  func() *levels
+	failed  func() bool     // the communicator has, or another rank says so
+	ctx     context.Context // of the call whose program is looked for; nil outside of calls
 	choices *choice.Table
 	known   map[key]*prepared
 	forms   map[*sched.Program]*form
