@@ -2,20 +2,21 @@ package wait
 
 import (
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // All threads of a process have short time slices once it asked for them, and those that start later. Their niceness stays.
 func TestTimeSlice(t *testing.T) {
 	const asked = 200 * time.Microsecond
 	if os.Getenv("WEFT_TEST_SLICE") == "" { // in a process of its own: slices are inherited
-		me := exec.Command(os.Args[0], "-test.run=^TestTimeSlice$", "-test.v")
+		me := bounded.Command(t, os.Args[0], "-test.run=^TestTimeSlice$", "-test.v")
 		me.Env = append(os.Environ(), "WEFT_TEST_SLICE=1")
 		out, err := me.CombinedOutput()
 		if err != nil {
