@@ -136,6 +136,10 @@ func (m *met) why() string {
 	return "its process ended"
 }
 
+// over reports whether reading the memory of the process failed because it ends. One without any has given it back, however long the
+// rest takes on a busy host.
+func (m *met) over(err error) bool { return errors.Is(err, unix.ESRCH) || m.ending() }
+
 // ending reports whether the process is ending, which can be seen by failures
 // before it has ended: its memory goes first. What goes wrong with a process
 // that is not ending takes a tenth of a second longer.

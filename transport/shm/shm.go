@@ -226,7 +226,7 @@ func (e *Endpoint) Pull(rank int, addr uintptr, dst []byte) error {
 	}
 	m := e.peers[rank]
 	err := readProcess(m.pid, addr, dst)
-	if err != nil && m.ending() {
+	if err != nil && m.over(err) {
 		e.lost(rank, m.why())
 		return e.Alive(rank)
 	}
