@@ -224,7 +224,7 @@ const (
 	hostsHead  = hostsTitle + `
 Network namespaces are the hosts. Two ranks on each, numbered host by host where nothing else is said, work all the time: all-reduces of 4 bytes to 1.6 MB, and messages. The longest call
 is that of any rank, the outage included; after a fault for good it is the time until the last survivor had its error. WEFT_OUTAGE is
-30 s, 60 s for the longest and 1 s for cuts for good. Then all survivors call Shrink at once. Made by ` + "`make host-faults`" + `:
+30 s, 60 s for the longest and 1 s for cuts for good. Then all survivors call Shrink at once. Made by ` + "`make host-faults`" + `, all rows in one run:
 
 | fault | the job | right ranks named | longest call, or time to the error | wrong elements | worlds afterwards | Shrink took |
 |---|---|---:|---:|---:|---:|---:|
