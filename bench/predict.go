@@ -90,22 +90,24 @@ type model struct {
 	place []topo.NodeID
 	wire  float64 // us a byte, of a host's way out
 	crowd float64 // ranks that share a core, or 1
+	away  float64 // the same of those that exchange messages between hosts where all do (Gauge.All)
 	p     sim.Processors
 }
 
 func newModel(r *Ran) (*model, error) {
-	m := &model{r: r, crowd: max(1, 1/r.Links.Own(widest(r.Hosts)))}
-	m.wire = m.wireByte()
-	var err error
-	if m.g, m.place, err = m.graph(); err != nil {
-		return nil, err
-	}
-	hosts := slices.Max(r.Hosts) + 1
+	m := &model{r: r}
+	hosts := hostsOf(r.Hosts)
 	for h := range hosts {
 		m.p.Machine = append(m.p.Machine, h/max(r.Links.Hosts, 1))
 	}
-	m.p.Cores = slices.Repeat([]float64{float64(r.Links.Cores)}, m.p.Machine[hosts-1]+1)
-	return m, nil
+	machines := m.p.Machine[hosts-1] + 1
+	m.p.Cores = slices.Repeat([]float64{float64(r.Links.Cores)}, machines)
+	cores := float64(machines * r.Links.Cores)
+	m.crowd, m.away = max(1, float64(len(r.Hosts))/cores), max(1, float64(narrowest(r.Hosts)*hosts)/cores)
+	m.wire = m.wireByte()
+	var err error
+	m.g, m.place, err = m.graph()
+	return m, err
 }
 
 // run simulates operations one after another, and gives the time of one in us.
@@ -149,7 +151,7 @@ func (m *model) fit(p *sched.Program, bytes int64, runs int) error {
 // for one another before and after.
 func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 	g := m.r.Gauge
-	list, met, crowd := g.All, g.Seats, m.crowd
+	list, met, crowd := g.All, g.Seats, m.away
 	if m.r.Phases && far.senders <= hostsOf(m.r.Hosts) && widest(m.r.Hosts) > 1 { // of first ranks alone
 		list, met, crowd = g.Pair, g.Leaders, 1
 	}
@@ -161,15 +163,18 @@ func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 	late := 0.0
 	if m.r.Phases && len(met) > 0 {
 		size := min(far.bytes, float64(met[len(met)-1].Bytes))
+		if m.wire > 0 {
+			size = 8
+		}
 		late = max(m.at(met, size, 0)-m.at(g.Inside, 8, 0)-m.at(list, size, 0), 0)
 	}
 	share := min(max((m.at(g.OneWay, far.bytes, span)-begin)/max(m.at(g.Pair, far.bytes, span)-begin, 1e-3), 0.5), 0.9)
 	if m.wire > 0 { // what waits for a wire is no work; both ends copy and check a byte
-		share, long, late = 0.5, 4*m.at(g.Passes, far.bytes, span), 0
+		share, long = 0.5, 4*m.at(g.Passes, far.bytes, span)
 	}
 	work := small
 	if m.crowd > 1 && len(g.Pair) > 0 {
-		work = min(g.Pair[0].Least, g.Pair[0].CPU/2, m.at(g.All, 8, 0)/m.crowd)
+		work = min(g.Pair[0].Least, g.Pair[0].CPU/2, m.at(g.All, 8, 0)/m.away)
 	}
 	byte := long / max(far.bytes, 1) * 1e3 / crowd
 	m.p.Far = sim.Work{Send: cost.Span(work * share), Take: cost.Span(work * (1 - share)), SendByte: byte * share, TakeByte: byte * (1 - share),
@@ -272,7 +277,7 @@ func (m *model) wireByte() float64 {
 	}
 	bytes := float64(wireSize)
 	one, pair, all := m.between(g.OneWay, bytes, false), m.between(g.Pair, bytes, false), m.between(g.All, bytes, false)
-	if pair > 1.25*one && all < 2*m.crowd*pair {
+	if pair > 1.25*one && all < 2*m.away*pair {
 		return 0
 	}
 	return all / bytes / float64(narrowest(m.r.Hosts))
