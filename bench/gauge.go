@@ -57,7 +57,7 @@ const (
 	gaugeRoom    = 16 << 20 // bytes of each of two buffers, less where a machine has many ranks
 	gaugeBatches = 5
 	gaugeTime    = 2 * time.Millisecond // of a batch, or longer
-	gaugeLeast   = 4                    // operations of a batch: what follows at once may come before it is asked for, and is copied once more
+	gaugeLeast   = 4                    // operations of a batch: long ones that follow one another take longer than one by itself
 	gaugeSlow    = 8 * time.Millisecond // of an operation; longer ones are not measured
 	links        = 4                    // exchanges of a chain
 )
