@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weft-fabric/weft/comm/internal/board"
 	"github.com/weft-fabric/weft/comm/internal/plan"
 	"github.com/weft-fabric/weft/internal/bounded"
 )
@@ -121,10 +122,10 @@ func TestFaultsWhileAStageGrows(t *testing.T) {
 	}
 }
 
-// signalGrown sends the process a signal once it has staged a number of pieces, or when
+// signalGrown sends the process a signal once it has staged a number of pieces, of which its board tells, or when
 // all is over.
-func (c *Comm) signalGrown(at uint64, s syscall.Signal, over <-chan struct{}) {
-	for c.group.Mine().Staged().Load() < at {
+func signalGrown(mine board.Board, at uint64, s syscall.Signal, over <-chan struct{}) {
+	for mine.Staged().Load() < at {
 		select {
 		case <-over:
 			at = 0

@@ -337,6 +337,9 @@ type probing struct {
 // that call different things may wait for each other without a message that would tell.
 const probeAfter, probeEvery = 200 * time.Millisecond, 500 * time.Millisecond
 
+// What is read of a board is loaded a word at once, as its owner stores it.
+const _ = uint(transport.Snapshot - board.ShortSize)
+
 // probe finds out whether a rank that the operation under way waits for made another call, now or before. A phase is part of
 // an operation of the communicator above it, which a rank that makes another call may not have entered: that one's boards tell.
 func (c *Comm) probe(now int64) error {

@@ -326,7 +326,8 @@ func (k *kid) op(o order) error {
 			return err
 		}
 	} else if o.Pieces > 0 {
-		go c.signalGrown(c.group.Mine().Staged().Load()+uint64(o.Pieces), o.Signal, over)
+		mine := c.group.Mine()
+		go signalGrown(mine, mine.Staged().Load()+uint64(o.Pieces), o.Signal, over)
 	} else if o.Signal != 0 {
 		go c.signalAt((c.seq+1)<<24+uint64(o.Steps), o.Signal, over)
 	}

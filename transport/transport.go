@@ -309,6 +309,10 @@ func (k EventKind) String() string {
 // what k names, within the same memory.
 type Key uint64
 
+// Snapshot is up to how many bytes a Read between ranks that share memory loads words at once, for owners that store to them with
+// sync/atomic.
+const Snapshot = 32 << 10
+
 // Verbs are one-sided operations on registered memory, after the verbs of RDMA.
 // The owner of the memory takes no part in them.
 //

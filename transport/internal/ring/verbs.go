@@ -113,14 +113,11 @@ func (v *verbs) Write(to int, dst transport.Key, src []byte) (transport.Ticket, 
 	})
 }
 
-// snapshot is up to how many bytes Read loads words at once: more than the part of a board that is read (board.ShortSize, 13,824).
-const snapshot = 16 << 10
-
 // Read loads from a rank's memory. Short memory of words at a multiple of eight is loaded a word at once, for owners that
 // store to it with sync/atomic, as they do to boards.
 func (v *verbs) Read(from int, dst []byte, src transport.Key) (transport.Ticket, error) {
 	return v.post(from, src, len(dst), func(b []byte) {
-		if _, ok := word(b[:min(len(b), 8)]); !ok || len(b)%8 != 0 || len(b) > snapshot {
+		if _, ok := word(b[:min(len(b), 8)]); !ok || len(b)%8 != 0 || len(b) > transport.Snapshot {
 			reduce.Copy(dst, b)
 			return
 		}
