@@ -330,6 +330,7 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 		p := pairs[ss[0].pair]
 		pairs = append([][2]int{p}, slices.Delete(slices.Clone(pairs), ss[0].pair, ss[0].pair+1)...)
 	}
+	var refused error
 	for _, p := range pairs {
 		var secret auth.Secret
 		conn, secret, err = f.e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneVerbs})
@@ -339,6 +340,12 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 			}
 			return conn, nil
 		}
+		if isRefused(err) {
+			refused = err
+		}
+	}
+	if pr := f.e.peers[rank]; refused != nil && !pr.met.Load() { // it has no streams whose end would tell that it has ended
+		_ = pr.unmet(refused)
 	}
 	return nil, err
 }
