@@ -13,7 +13,7 @@ import (
 )
 
 // linkFlags say how ranks reach one another, as variables that they read.
-type linkFlags struct{ transport, tls, checksum, outage string }
+type linkFlags struct{ transport, require, tls, checksum, outage string }
 
 var (
 	transports = []string{"shm", "tcp", "mixed", "ucx"}
@@ -36,6 +36,12 @@ func (f *linkFlags) bindTransport(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// bindRequire adds --require.
+func (f *linkFlags) bindRequire(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.require, "require", "", "`TRANSPORT` that must be what ranks use; another one is an error")
+	_ = cmd.RegisterFlagCompletionFunc("require", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // apart refuses a folder that stands behind --tls instead of in it: it would be taken for an operation or for the command.
 func (f *linkFlags) apart(args []string) error {
 	if f.tls != "token" || len(args) == 0 {
@@ -49,14 +55,17 @@ func (f *linkFlags) apart(args []string) error {
 
 // env are the variables that the flags come to.
 func (f *linkFlags) env() (list []string, err error) {
-	if f.transport != "" {
-		if err := comm.CheckNamed(f.transport); err != nil {
-			return nil, fmt.Errorf("--transport %s: %w", f.transport, err)
+	for _, x := range []struct{ flag, variable, name string }{{"transport", "WEFT_TRANSPORT", f.transport}, {"require", "WEFT_REQUIRE", f.require}} {
+		if x.name == "" {
+			continue
 		}
-		if err := comm.CheckTransport(f.transport); err != nil || f.transport == "mem" {
-			return nil, fmt.Errorf("--transport: unknown transport %q; known: %s", f.transport, strings.Join(transports, ", "))
+		if err := comm.CheckNamed(x.name); err != nil {
+			return nil, fmt.Errorf("--%s %s: %w", x.flag, x.name, err)
 		}
-		list = append(list, "WEFT_TRANSPORT="+f.transport)
+		if err := comm.CheckTransport(x.name); err != nil || x.name == "mem" {
+			return nil, fmt.Errorf("--%s: unknown transport %q; known: %s", x.flag, x.name, strings.Join(transports, ", "))
+		}
+		list = append(list, x.variable+"="+x.name)
 	}
 	if f.tls != "" {
 		list = append(list, "WEFT_TLS="+f.tls)

@@ -106,6 +106,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
 	s.links.bind(cmd)
 	s.links.bindTransport(cmd)
+	s.links.bindRequire(cmd)
 	s.elastic.bind(cmd)
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd

@@ -317,7 +317,8 @@ func (r *Meeting) unknown(err error) {
 		return
 	}
 	r.named = true
-	r.cfg.Log.Warn("the name of the rendezvous is not known yet: waiting for it until the join limit", "rank", r.cfg.Rank, "at", r.addr, "error", err)
+	r.cfg.Log.Warn("the name of the rendezvous is not known yet: waiting for it until the join limit", "rank", r.cfg.Rank, "at", r.addr, "error", err,
+		"fix", "if it has no such name, give its address: --master-addr, or MASTER_ADDR")
 }
 
 // away says who came and was turned away, and why others may not have come.

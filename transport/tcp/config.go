@@ -111,3 +111,9 @@ const (
 	SumsNone
 	SumsAll
 )
+
+// sums says whether pieces have checksums, and whether those are keyed; between says that frames leave the host.
+func (c *Config) sums(secure, between bool) (keyed, sums bool) {
+	keyed = !secure && c.Token != "" && (between && c.Checksum != SumsNone || c.Checksum == SumsAll)
+	return keyed, !secure && (keyed || c.Checksum == SumsAll)
+}

@@ -377,3 +377,39 @@ func FuzzFrames(f *testing.F) {
 type nopConn struct{ net.Conn }
 
 func (nopConn) Close() error { return nil }
+
+// Between hosts checksums are keyed unless somebody says otherwise, inside one only if somebody asks, and never under TLS.
+func TestWhichChecksums(t *testing.T) {
+	for _, x := range []struct {
+		cfg             Config
+		secure, between bool
+		keyed, sums     bool
+	}{
+		{cfg: Config{Token: "t"}, between: true, keyed: true, sums: true},
+		{cfg: Config{Token: "t", Checksum: SumsNone}, between: true},
+		{cfg: Config{Token: "t"}, secure: true, between: true},
+		{cfg: Config{Token: "t"}},
+		{cfg: Config{Token: "t", Checksum: SumsAll}, keyed: true, sums: true},
+		{cfg: Config{Checksum: SumsAll}, sums: true},
+	} {
+		if keyed, sums := x.cfg.sums(x.secure, x.between); keyed != x.keyed || sums != x.sums {
+			t.Errorf("%+v: keyed %v, checksums %v", x, keyed, sums)
+		}
+	}
+}
+
+// Whoever sits between two ranks cannot make the checksum of what it changes: every connection has keys of its own.
+func TestChecksumsAreKeyed(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams, c.Checksum = 2, SumsAll })
+	plain, piece := auth.PlainKey(), []byte("what is sent")
+	seen := map[uint32]bool{plain.Piece(piece): true}
+	for _, s := range es[0].peers[1].all() {
+		for _, k := range []*auth.Key{s.in, s.out} {
+			if sum := k.Piece(piece); seen[sum] {
+				t.Errorf("checksum %x is that of no key, or of another connection", sum)
+			} else {
+				seen[sum] = true
+			}
+		}
+	}
+}

@@ -160,8 +160,7 @@ func (e *Endpoint) open(ctx context.Context) error {
 		e.where[i] = w.At
 	}
 	between := slices.ContainsFunc(e.rails, func(r rails.Rail) bool { return !r.Addr.IsLoopback() })
-	e.keyed = !e.secure && e.cfg.Token != "" && (between && e.cfg.Checksum != SumsNone || e.cfg.Checksum == SumsAll)
-	e.sums = !e.secure && (e.keyed || e.cfg.Checksum == SumsAll)
+	e.keyed, e.sums = e.cfg.sums(e.secure, between)
 	if err := e.plan(between); err != nil {
 		return err
 	}
