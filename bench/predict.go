@@ -210,7 +210,7 @@ func (m *model) fitNear(near sent, span float64) {
 // hostsOf is how many hosts there are.
 func hostsOf(hosts []int) int { return slices.Max(hosts) + 1 }
 
-// widestOf is what was measured on so many channels, or on fewer; nil of one.
+// widestOf is what was measured on that number of channels, or on fewer; nil of one.
 func widestOf(lists map[int][]Took, channels int) (list []Took) {
 	for n := 2; n <= channels; n++ {
 		if l := lists[n]; l != nil {

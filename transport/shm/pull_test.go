@@ -7,12 +7,13 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func init() {
@@ -32,7 +33,7 @@ func init() {
 // A process that is killed gives its memory back first, and on a busy host the rest of its end takes long. A rank that reads its memory
 // meanwhile finds that it is gone.
 func TestProcessWithoutMemoryIsOver(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
+	cmd := bounded.Server(t, os.Args[0])
 	cmd.Env = append(os.Environ(), "SHM_TEST_NO_MEMORY=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
