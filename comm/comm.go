@@ -253,7 +253,12 @@ func Free[T Element](c *Comm, s []T) error {
 //
 // The last communicator of a process to be closed closes its connections. A
 // process that ends without Close has died, for those that still wait for it.
+//
+// Close of nil does nothing: that is what a Shrink that failed leaves in c, err = c.Shrink(ctx).
 func (c *Comm) Close() error {
+	if c == nil {
+		return nil
+	}
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	}

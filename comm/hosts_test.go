@@ -2,6 +2,7 @@ package comm
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -172,5 +173,27 @@ func TestAgreeOnTransport(t *testing.T) {
 	w.apart = []string{"", "", "another user"}
 	if _, err := w.agree(hellos); err == nil || !strings.Contains(err.Error(), "rank 0 requires transport shm, but mixed would be used: the ranks are on 2 hosts; rank 2 counts as a host of its own: another user") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Ranks that may not read one another's memory, and so copy once more, say so and how to mend it.
+func TestSlowerCopiesAreTold(t *testing.T) {
+	var log, table strings.Builder
+	comms, err := LocalWith(3, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Explain: &table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := comms[0].world.copies([]int{0, 2}); err != nil {
+		t.Error(err)
+	}
+	for name, text := range map[string]string{"log": log.String(), "table": table.String()} {
+		if !strings.Contains(text, "process_vm_readv is not allowed") || !strings.Contains(text, "ptrace_scope") || !strings.Contains(text, "[0 2]") {
+			t.Errorf("the %s says %q", name, text)
+		}
+	}
+	for _, c := range comms {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -224,3 +224,11 @@ func TestStrangersAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// What a Shrink that failed leaves can be closed, as a deferred call does.
+func TestCloseOfNothing(t *testing.T) {
+	var c *Comm
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
