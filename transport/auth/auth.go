@@ -250,7 +250,8 @@ func answer(conn net.Conn, token string, admit func(Hello) error) (Hello, error)
 		return h, &turned{kind: Truncated, why: err.Error()}
 	}
 	if no != nil {
-		return h, &turned{kind: Refused, why: no.Error()}
+		_, over := errors.AsType[Over](no)
+		return h, &turned{kind: Refused, why: no.Error(), over: over}
 	}
 	h.Secret = secretOf(token, hello[:], challenge[:])
 	return h, conn.SetDeadline(time.Time{})

@@ -40,9 +40,16 @@ func (k Kind) String() string { return kindNames[k] }
 type turned struct {
 	kind Kind
 	why  string
+	over bool // it came too late
 }
 
 func (t *turned) Error() string { return t.kind.String() + ": " + t.why }
+
+// Over is why one is not let in that comes too late, as those do whose streams end one after another. It is told to the dialer, and is
+// neither counted nor logged.
+type Over string
+
+func (o Over) Error() string { return string(o) }
 
 // Listener admits connections that prove they know the token. Its fields are set before
 // Serve.
@@ -158,6 +165,9 @@ func (l *Listener) count(err error, from net.Addr) {
 	t, ok := errors.AsType[*turned](err)
 	if !ok {
 		t = &turned{kind: Truncated, why: err.Error()}
+	}
+	if t.over {
+		return
 	}
 	if l.counts[t.kind].Add(1) == 1 && l.Log != nil {
 		l.Log.Warn("connection turned away; more of this kind are only counted", "kind", t.kind.String(), "from", from.String(), "why", t.why)

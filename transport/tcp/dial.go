@@ -100,7 +100,7 @@ func (e *Endpoint) serve() {
 			case l.kind == laneData && (!e.dials(h.Rank, e.cfg.Rank) || int(l.yours) >= len(e.rails)):
 				return fmt.Errorf("rank %d does not dial rank %d", h.Rank, e.cfg.Rank)
 			case e.closed.Load():
-				return errors.New(closing)
+				return auth.Over(closing)
 			}
 			return e.peers[h.Rank].welcome()
 		},

@@ -113,6 +113,9 @@ func (pr *peer) welcome() error {
 	if r, ok := errors.AsType[*transport.Refused](err); ok {
 		return errors.New(refusing + r.What)
 	}
+	if g, ok := errors.AsType[*transport.Gone](err); ok && g.Left {
+		return auth.Over(err.Error())
+	}
 	return err
 }
 
