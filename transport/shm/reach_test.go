@@ -5,9 +5,11 @@ package shm
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/conform"
@@ -15,6 +17,14 @@ import (
 )
 
 func init() {
+	bodies["reach as another user"] = func(c *conform.Child) error {
+		if c.Rank == 2 {
+			if err := syscall.Setuid(65534); err != nil {
+				return err
+			}
+		}
+		return bodies["reach"](c)
+	}
 	bodies["reach"] = func(c *conform.Child) error {
 		hosts, why, err := Reach(context.Background(), c.Rank, make([]int, c.Size), c.Gather)
 		if err != nil {
@@ -43,6 +53,22 @@ func TestReachIsProven(t *testing.T) {
 		}
 		cmd.Path = path
 	}, "reach")
+	for range 2 {
+		if err := c.Gather(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// So does a rank of another user, which may not read the others' memory.
+func TestRankOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: it takes root to become another user")
+	}
+	c := conform.Spawn(t, 3, "reach as another user")
 	for range 2 {
 		if err := c.Gather(); err != nil {
 			t.Fatal(err)
