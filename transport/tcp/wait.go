@@ -181,7 +181,8 @@ func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell
 		}
 		if s.parking || !p.doze(s.w, peers, s.on, done) {
 			s.letGo()
-			p.park(s.w, pr, peers, done, sending)
+			// The peer may wait, over others, for what they send to this rank: one that receives lets it in, too, after a while.
+			s.wide = p.park(s.w, pr, peers, done, sending) || s.wide
 			continue
 		}
 		s.parking, s.idle = true, 0 // unless something came
