@@ -103,7 +103,8 @@ type Port interface {
 	Expect(from, channel int, dst []byte)
 
 	// Recv takes the next message of a way into dst: the memory announced for
-	// it, if it was.
+	// it, if it was. One that waits long lets in what other ranks send, as those
+	// may be what its peer waits for; so does Take.
 	Recv(from, channel int, dst []byte) error
 
 	// Take takes the next message of a way, of n bytes, piece after piece, and

@@ -32,6 +32,7 @@ var messages = []Scenario{
 	{Name: "order", Ranks: 3, Run: order},
 	{Name: "sizes", Ranks: 2, Run: allSizes},
 	{Name: "both send, then receive", Ranks: 2, Run: bothSend},
+	{Name: "all wait for one another", Ranks: 4, Run: waitingRing},
 	{Name: "announced, and received elsewhere", Ranks: 2, Run: receivedElsewhere},
 	{Name: "at once", Ranks: 4, Run: atOnce},
 	{Name: "exchanges on one channel", Ranks: 4, Run: exchangesOnOne},
@@ -167,6 +168,42 @@ func bothSend(e transport.Endpoint) error {
 			return fmt.Errorf("receive %d bytes: %w", n, err)
 		}
 		if err := same(b, number(peer, me, 0, k)); err != nil {
+			return err
+		}
+	}
+	return p.Close()
+}
+
+// waitingRing: a rank that waits for one peer lets in what others send to it. Rank 1 waits for 2, which sends to 3, which waits for 0, which
+// sends to 1. Each way holds one message, of any length, so they do not wait for one another for ever.
+func waitingRing(e transport.Endpoint) error {
+	p, err := begun(e, 7)
+	if err != nil {
+		return err
+	}
+	const n = 4 << 20
+	if b, ok := p.(transport.Bounded); ok {
+		b.Unbound()
+	}
+	do := [][][2]int{ // by rank, in order: from whom, to whom
+		{{0, 1}, {0, 3}},
+		{{2, 1}, {0, 1}},
+		{{2, 3}, {2, 1}},
+		{{0, 3}, {2, 3}},
+	}
+	for _, m := range do[e.Rank()] {
+		from, to := m[0], m[1]
+		if from == e.Rank() {
+			if err := p.Send(to, 0, message(n, number(from, to, 0, 0))); err != nil {
+				return fmt.Errorf("send to rank %d: %w", to, err)
+			}
+			continue
+		}
+		b := make([]byte, n)
+		if err := p.Recv(from, 0, b); err != nil {
+			return fmt.Errorf("receive from rank %d: %w", from, err)
+		}
+		if err := same(b, number(from, to, 0, 0)); err != nil {
 			return err
 		}
 	}
