@@ -298,7 +298,7 @@ func (t *Table) enter(key contest) (*field, error) {
 // longer than short messages do. 2 ranks on 2 hosts take 27 us for an all-gather of 512 bytes in both directions, and 9 for one of 8
 // bytes in one (16 cores, 2026-11-16).
 func (t *Table) narrow(op sched.Collective, channels, class int) bool {
-	return channels > 1 && (smallest(class)/int64(channels)/int64(t.n) < wide || channels > t.most(op, class))
+	return channels > 1 && (smallest(class)/int64(channels)/int64(t.n) < wide || channels > t.mostChannels(op, class))
 }
 
 // queues reports that every rank sends a long message to every other, one after another, and each waits until its receiver, who does the
@@ -356,7 +356,7 @@ func (t *Table) messages(key plain) (*Pick, error) {
 			first = i
 		}
 	}
-	best, err := t.beside(list[first], key.class)
+	best, err := t.withChannels(list[first], key.class)
 	if err != nil {
 		return nil, err
 	}
@@ -373,13 +373,13 @@ func (t *Table) messages(key plain) (*Pick, error) {
 	return p, nil
 }
 
-// beside gives a way as many channels as its messages are long enough for. The replay takes the rate of links for what it is with one caller, so
+// withChannels gives a way as many channels as its messages are long enough for. The replay takes the rate of links for what it is with one caller, so
 // that it sees no gain.
-func (t *Table) beside(x timed, class int) (timed, error) {
+func (t *Table) withChannels(x timed, class int) (timed, error) {
 	if t.many == 1 || x.op.Rooted() {
 		return x, nil
 	}
-	for channels := t.most(x.op, class); channels > x.channels; channels /= 2 {
+	for channels := t.mostChannels(x.op, class); channels > x.channels; channels /= 2 {
 		w := x.way
 		w.channels = channels
 		p, err := t.program(w)
@@ -396,7 +396,7 @@ func (t *Table) beside(x timed, class int) (timed, error) {
 	return x, nil
 }
 
-// most is how many channels a call between hosts may have. A caller sends, receives, checks and adds one after another, so where messages are
+// mostChannels is how many channels a call between hosts may have. A caller sends, receives, checks and adds one after another, so where messages are
 // long, ranks have cores to spare and the transport has connections for each channel, several callers are faster. On 16 cores, in ms
 // with one, two and four channels (2026-11-17):
 //
@@ -409,7 +409,7 @@ func (t *Table) beside(x timed, class int) (timed, error) {
 //
 // So half of the cores stay for others. Eight hosts with two channels leave none: besides the above, all-reduces of 16 MiB took 20 to 24 ms so in other
 // runs where one channel took 22 to 29, and 31 to 39 where it took 24; processor time is 1.4 times as much.
-func (t *Table) most(op sched.Collective, class int) int {
+func (t *Table) mostChannels(op sched.Collective, class int) int {
 	if t.many == 1 || op.Rooted() || t.can.Channels == 0 {
 		return t.own
 	}
@@ -438,7 +438,7 @@ func (t *Table) refine(x *timed, class int) error {
 				continue
 			case pieces > 1 && !t.cuts(x.way):
 				continue
-			case channels > 1 && (message < wide || t.many == 1 || channels > t.most(x.op, class)):
+			case channels > 1 && (message < wide || t.many == 1 || channels > t.mostChannels(x.op, class)):
 				continue // within a host all channels end up on the same two cores' sockets
 			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
 				return nil
