@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // A rank that sent its last message and ended is found to be gone by writing to it. What it sent is received all the same.
@@ -28,7 +29,7 @@ func TestLastMessageOfARankThatEnded(t *testing.T) {
 	}
 	theirs.fail(errClosed) // as when its process ends
 	theirs.dispose()
-	for end := time.Now().Add(20 * time.Second); !mine.hung.Load() && !mine.lost.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !mine.hung.Load() && !mine.lost.Load() && time.Now().Before(end); wait.Yield() {
 		mine.sendNow(frame.Header{Kind: frame.Ack}, &[transport.CallSize]byte{}, nil)
 	}
 	mine.rmu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/transport"
 	"github.com/weft-fabric/weft/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/transport/wait"
 )
 
 // A rank on a busy host may take long to answer one that dials it. That is a time limit that passed, after which it is dialed again,
@@ -64,7 +65,7 @@ func TestOneSidedWithARankThatWasNeverMet(t *testing.T) {
 		t.Fatal(err)
 	}
 	var done []transport.Completion
-	for end := time.Now().Add(bounded.Limit / 2); len(done) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(bounded.Limit / 2); len(done) == 0 && time.Now().Before(end); wait.Yield() {
 		done = v.Poll(done)
 	}
 	if len(done) != 1 || done[0].Err == nil || es[0].Alive(1) == nil {
