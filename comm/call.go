@@ -2,6 +2,7 @@ package comm
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/comm/calls"
@@ -188,7 +189,7 @@ func (c *Comm) carryOut(letGo bool) error {
 		c.begin(o, c.group.Watch.About())
 	}
 	if err != nil {
-		err = c.fail(err)
+		err = c.giveUp(c.fail(err))
 	} else {
 		c.before = o.Sig
 	}
@@ -200,6 +201,19 @@ func (c *Comm) carryOut(letGo bool) error {
 	raised.Settled()
 	if err != nil {
 		c.dump(err)
+	}
+	return err
+}
+
+// giveUp marks the operation under way as given up on all boards before its error is returned: from then on the caller may change
+// its memory, though a rank that was stopped may still be in the operation (package shared).
+func (c *Comm) giveUp(err error) error {
+	if c.shared == nil {
+		return err
+	}
+	if bad := c.shared.GiveUp(c.cur.Call.Seq); bad != nil {
+		c.unfenced = bad
+		return fmt.Errorf("%w; a rank that is stopped may still store to the output of this call, as that could not be moved: %w", err, bad)
 	}
 	return err
 }

@@ -85,12 +85,13 @@ type Comm struct {
 	queue   queue
 
 	// What follows is owned by whoever carries operations out (queue.go).
-	seq     uint64         // of the last operation that was given a number
-	before  uint64         // the signature of the operation before: ranks that differed in it differ in the next, too
-	refusal uint64         // the operation that this rank's last call would have been, if it was wrong in itself
-	cur     current        // the operation under way
-	shared  *shared.Runner // nil where memory is not shared
-	scripts *script.Runner // made when first used
+	seq      uint64         // of the last operation that was given a number
+	before   uint64         // the signature of the operation before: ranks that differed in it differ in the next, too
+	refusal  uint64         // the operation that this rank's last call would have been, if it was wrong in itself
+	cur      current        // the operation under way
+	shared   *shared.Runner // nil where memory is not shared
+	unfenced error          // why the output of an operation that was given up may still be stored to
+	scripts  *script.Runner // made when first used
 
 	probing  probing
 	mu       sync.Mutex               // of those that make what follows
@@ -295,7 +296,7 @@ func (c *Comm) release() error {
 	w.mu.Unlock()
 	old := retired{ep: w.ep, board: g.Mine(), rank: g.Rank, members: g.Members}
 	if c.shared != nil {
-		old.stages = append(c.shared.Buffers(), c.library.tables...)
+		old.stages, old.fences = append(c.shared.Buffers(), c.library.tables...), c.shared.Fences()
 	}
 	c.leave(c.last())
 	g.Boards = nil
@@ -326,6 +327,7 @@ type retired struct {
 	ep      transport.Endpoint
 	board   board.Board
 	stages  [][]byte
+	fences  []func() error // of outputs that others could store to
 	rank    int
 	members []int
 }
@@ -338,6 +340,11 @@ func (w *world) sweep() {
 		for i, m := range old.members {
 			if i != old.rank && !old.board.IsLetGo(i) && old.ep.Alive(m) == nil {
 				return false
+			}
+		}
+		for _, end := range old.fences {
+			if err := end(); err != nil {
+				panic(err) // it is memory of this endpoint, which is open
 			}
 		}
 		for _, b := range append(old.stages, old.board) {

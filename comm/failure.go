@@ -10,6 +10,7 @@ import (
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/comm/internal/group"
 	"github.com/weft-fabric/weft/comm/internal/shared"
 	"github.com/weft-fabric/weft/transport"
 )
@@ -147,6 +148,10 @@ func (c *Comm) failureOf(err error) *Failure {
 	if errors.As(err, &differs) {
 		err = c.mismatch(differs.Rank)
 	}
+	var late *group.GivenUp
+	if errors.As(err, &late) {
+		return c.wasGivenUp(late.By)
+	}
 	f = &Failure{Kind: Broken, Err: err}
 	var m *transport.Mismatch
 	var g *transport.Gone
@@ -163,6 +168,18 @@ func (c *Comm) failureOf(err error) *Failure {
 			f = c.gone(i, err)
 		}
 	}
+	return f
+}
+
+// wasGivenUp is the failure of an operation that another rank gave up while this one was in it. What this rank read since may be
+// something else, so it has no result.
+func (c *Comm) wasGivenUp(by int) *Failure {
+	why := "no reason is left"
+	f := &Failure{Kind: Timeout, Culprits: []int{c.Rank()}}
+	if told := c.heard(); told != nil {
+		f.Kind, f.Culprits, why = told.Kind, told.Culprits, told.Err.Error()
+	}
+	f.Err = fmt.Errorf("rank %d gave it up in epoch %d before this rank was done (stopped for longer than the time limit?), so its result is not to be trusted; Shrink, or Join again if the others went on: %s", by, c.epoch, why)
 	return f
 }
 

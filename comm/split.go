@@ -243,6 +243,9 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if c.group.Boards == nil {
 		return nil, fmt.Errorf("rank %d: shrink: %w", c.Rank(), ErrClosed)
 	}
+	if c.unfenced != nil {
+		return nil, fmt.Errorf("rank %d: shrink: a rank that is stopped may still store to memory of this one: %w", c.Rank(), c.unfenced)
+	}
 	sub, err := c.world.newComm(c.epoch + 1)
 	if err != nil {
 		return nil, err

@@ -376,6 +376,17 @@ type Memory interface {
 	Pull(rank int, addr uintptr, dst []byte) error
 }
 
+// Fencer is Memory that can be protected from ranks that were allowed to store to it and may still do so, late: ranks that were
+// stopped while they did and that nobody waits for any more.
+type Fencer interface {
+	// Fences reports whether memory can be protected without touching what lies beside it. It is cheap.
+	Fences(b []byte) bool
+	// Fence keeps b and what it holds where it is for its owner, and gives it another handle: what is stored under the old one from
+	// now on, or read, is not b's. The caller must not write to b meanwhile, and calls end when no rank can use the old
+	// handle any more. Keys of the memory are no longer good.
+	Fence(b []byte) (end func() error, err error)
+}
+
 // The errors that callers tell apart.
 var (
 	ErrNoMemory = errors.New("not enough shared memory")

@@ -141,6 +141,12 @@ func (s space) Named(rank int, k transport.Key, n int) ([]byte, error) {
 	return s.w.tables[rank].atKey(k, n)
 }
 
+// Done is an error if the memory was given back meanwhile. The heap keeps it until then.
+func (s space) Done(rank int, k transport.Key) error {
+	_, err := s.w.tables[rank].atKey(k, 0)
+	return err
+}
+
 func (s space) Pullable(int) bool { return false }
 
 var _ transport.Endpoint = (*Endpoint)(nil)

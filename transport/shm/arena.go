@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,9 @@ const (
 	page     = 4 << 10
 	hugePage = 2 << 20
 
-	// large is from where on an allocation gets whole pages to itself, so that
-	// giving it back returns them all and taking it needs no clearing.
+	// large is from where on taking an allocation needs no clearing. From a page on
+	// it has whole pages to itself: giving it back returns them all, and it can be
+	// protected from late stores without touching its neighbours.
 	large = 64 << 10
 	// heavy is from where on it is looked up beforehand whether there is memory; that takes about 50 us.
 	heavy = 4 << 20
@@ -43,6 +45,9 @@ type arena struct {
 	named map[uint64]uint64 // numbers by start
 	last  uint64            // number that was given
 	huge  bool              // the system gives large pages to shared memory that asks for them
+	paged map[uint64]int    // by start, the bytes asked for, of what has whole pages
+	held  map[uint64]*held  // by start, what ranks may still store to (fence.go)
+	moves atomic.Pointer[[]moved]
 
 	closed          bool
 	allocated, peak uint64
@@ -80,7 +85,8 @@ func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size}), table: header - tableSize, named: map[uint64]uint64{}}, nil
+	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size}), table: header - tableSize, named: map[uint64]uint64{},
+		paged: map[uint64]int{}, held: map[uint64]*held{}}, nil
 }
 
 // mapArena maps an arena whole. The range is only reserved: what is not in use
@@ -111,7 +117,7 @@ func hugeShared() bool {
 }
 
 // alloc gets n bytes, zeroed: at a multiple of 64, of 128 if they are as many, as
-// processors fetch lines in pairs, of a page from 64 KiB on and
+// processors fetch lines in pairs, of a page if they are more than one and
 // of a large page from 2 MiB on, in whole ones where there are such. The memory
 // is there when it returns.
 func (a *arena) alloc(n int) ([]byte, error) {
@@ -120,13 +126,13 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	}
 	unit, align := uint64(line), uint64(line)
 	switch {
-	case n >= 2*line && n < large:
+	case n >= 2*line && n <= page:
 		align = 2 * line
 	case n >= hugePage && a.huge:
 		unit, align = hugePage, hugePage
 	case n >= hugePage:
 		unit, align = page, hugePage
-	case n >= large:
+	case n > page:
 		unit, align = page, page
 	}
 	size := (uint64(max(n, 1)) + unit - 1) &^ (unit - 1)
@@ -141,6 +147,9 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	if a.closed {
 		return nil, transport.ErrClosed
 	}
+	if err := a.sweep(); err != nil {
+		return nil, err
+	}
 	s, ok := a.x.take(size, align)
 	if !ok {
 		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d (the memory, or half of what ulimit -v leaves, for each rank) has %d in use", transport.ErrNoMemory, n, len(a.mem), a.allocated)
@@ -152,6 +161,9 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	b := a.mem[s.start:s.end:s.end]
 	if n < large {
 		clear(b)
+	}
+	if unit >= page {
+		a.paged[s.start] = n
 	}
 	a.allocated += size
 	a.peak = max(a.peak, a.allocated)
@@ -200,12 +212,43 @@ func (a *arena) release(b []byte) error {
 	if !ok {
 		return fmt.Errorf("shm: free memory that is not of this arena")
 	}
-	was, merged, ok := a.x.give(off)
-	if !ok {
+	h := a.held[off]
+	if _, used := a.x.used[off]; !used || h != nil && h.freed {
 		return fmt.Errorf("shm: free at %d: nothing got from Alloc begins there", off)
 	}
-	a.forget(off)
-	a.allocated -= was.size()
+	if h == nil {
+		h = &held{}
+	}
+	a.retireName(off, h)
+	if h.freed = true; h.waits() || len(h.backs) > 0 {
+		a.held[off] = h
+		return a.sweep()
+	}
+	return a.giveBack(off, nil)
+}
+
+// giveBack makes an allocation and the pages that it was moved to free again. The caller holds mu.
+func (a *arena) giveBack(off uint64, backs []uint64) error {
+	if len(backs) > 0 {
+		at := span{off, off + a.x.used[off]}
+		if err := a.remap(at, at.start); err != nil {
+			return err
+		}
+		a.setMoves(without(a.allMoves(), at))
+	}
+	delete(a.paged, off)
+	a.allocated -= a.x.used[off]
+	for _, start := range append(backs, off) {
+		if err := a.returnPages(start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnPages frees a span, and gives the system all pages that are free by it.
+func (a *arena) returnPages(off uint64) error {
+	was, merged, _ := a.x.give(off)
 	// Pages at the edges belong partly to others unless the merged span covers
 	// them. Where the system gives large pages it may have given more than was
 	// asked for.

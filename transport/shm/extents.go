@@ -50,6 +50,16 @@ func (x *extents) take(n, align uint64) (span, bool) {
 	return span{}, false
 }
 
+// holder is the start of what is in use and holds a span.
+func (x *extents) holder(s span) (start uint64, ok bool) {
+	for start, n := range x.used {
+		if s.start >= start && s.end <= start+n {
+			return start, true
+		}
+	}
+	return 0, false
+}
+
 // give frees what begins at start. It says what that was and the free span that
 // it has become a part of; false if nothing in use begins there.
 func (x *extents) give(start uint64) (was, merged span, ok bool) {

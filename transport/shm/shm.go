@@ -182,7 +182,7 @@ func (e *Endpoint) Free(b []byte) error { return e.arena.release(b) }
 
 // Handle says where b lies in the own arena, if it does.
 func (e *Endpoint) Handle(b []byte) (transport.Handle, bool) {
-	off, ok := e.arena.find(b)
+	off, ok := e.arena.place(b)
 	return transport.Handle(off), ok
 }
 

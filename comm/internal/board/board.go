@@ -19,7 +19,7 @@
 //	 12736   3072  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
 //	                          what it is asked to vote for, which all write
 //	 15808    256  notice     of a failure. The first rank to find 0 there       the owner                never
-//	                          writes it
+//	                          writes it. Also which operation was given up
 //	 16064    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
 //	                          rank sets its own
 //	 16256    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
@@ -90,7 +90,7 @@ const (
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
 var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, atForms, formSlots, formSize, Size,
 	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
-	shrinkVote, shrinkOwn, shrinkText, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
+	noticeGiven, noticeOwn, noticeKind, shrinkVote, shrinkOwn, shrinkText, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
 
 // Hash is a number that changes with the layout. Ranks compare it before they share memory: two builds that lay their boards
 // out differently would compute wrong results.

@@ -3,6 +3,8 @@
 package group
 
 import (
+	"fmt"
+
 	"github.com/weft-fabric/weft/comm/flight"
 	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/comm/internal/board"
@@ -72,6 +74,19 @@ func (g *Group) Raise(f *wait.Flag, v uint64) { f.RaiseFor(v, g.Mine().Sleepers(
 func (g *Group) Await(rank int, f *wait.Flag, v uint64) error {
 	return f.WaitAs(v, g.Boards[rank].Sleepers(), g.Waiter, g.Stop)
 }
+
+// Stands is nil if nobody has given up an operation whose inputs were read, so that what was read is right.
+func (g *Group) Stands(seq uint64) error {
+	if by := g.Mine().GivenUp(seq); by >= 0 {
+		return &GivenUp{By: by}
+	}
+	return nil
+}
+
+// GivenUp says that another rank gave the operation up while this one was in it.
+type GivenUp struct{ By int }
+
+func (e *GivenUp) Error() string { return fmt.Sprintf("rank %d gave the operation up", e.By) }
 
 // Heir reports whether this rank is the lowest that lives: the heir of those that died.
 func (g *Group) Heir() bool {

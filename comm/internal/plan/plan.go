@@ -138,13 +138,8 @@ func (c *Call) pair() bool { return c.Ranks == 2 && c.Op == sched.AllReduce && c
 // Enter decides how this rank gives its input and whether the others may store to its output.
 func Enter(c *Call) Entry {
 	e := c.input()
-	if c.Pushes {
-		if c.OutSeen {
-			e |= OutSeen
-		}
-		if c.Overlap {
-			e |= Overlaid
-		}
+	if c.Pushes && c.OutSeen && !c.Overlap { // an input that others overwrote could not be put back after a failure
+		e |= OutSeen
 	}
 	if c.offers() {
 		e = c.offer(e)
@@ -229,7 +224,7 @@ func (c *Call) offer(e Entry) Entry {
 	if c.Rank != c.Root || c.Scaled || c.Reduces && c.In < least {
 		return e
 	}
-	seen := c.OutSeen
+	seen := c.OutSeen && !(c.Reduces && c.Overlap) // as above
 	if c.Reduces {
 		switch {
 		case c.InSeen && (seen || c.pools()):
@@ -245,9 +240,6 @@ func (c *Call) offer(e Entry) Entry {
 	}
 	if seen {
 		e |= OutSeen
-	}
-	if c.Overlap {
-		e |= Overlaid
 	}
 	return e
 }

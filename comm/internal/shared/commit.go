@@ -80,6 +80,9 @@ func (x *run) fetchSums() error {
 
 // meet says that the own sums are there, at a handle, and waits for those of the others.
 func (x *run) meet(h transport.Handle) error {
+	if err := x.stands(); err != nil { // the others may use what is told from here on
+		return err
+	}
 	g, seq := x.g, x.o.Call.Seq
 	g.Wait.Phase = blame.Sums
 	g.Mine().Mid().SetWhere(h)

@@ -10,6 +10,16 @@ import (
 
 // direct does the sums and moves that end in the own output, and waits for the readers of the own input where it is borrowed.
 func (x *run) direct() error {
+	was := x.save()
+	err := x.fillOut()
+	if err != nil {
+		was.restore()
+	}
+	return err
+}
+
+// fillOut is direct without what a failure takes back.
+func (x *run) fillOut() error {
 	if x.o.Op != sched.Broadcast || x.g.Rank != x.o.Root { // which has it where it belongs
 		if len(x.own.Sums) > 0 {
 			if err := x.sumHere(); err != nil {

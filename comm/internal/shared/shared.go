@@ -39,7 +39,10 @@ type Runner struct {
 	views   []view // of the members, in the operation under way
 	pieces  uint64 // that were staged since the communicator was made
 	exchange
-	scratch []byte   // private memory for pulled inputs
+	scratch []byte // private memory for pulled inputs
+	before  []byte // private memory for inputs that are overwritten
+	lent    []byte // the output that the others may store to, in the operation under way
+	fences  []func() error
 	srcs    [][]byte // reused
 	dsts    [][]byte
 }
@@ -68,6 +71,7 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
+	r.lent = nil
 	x := run{Runner: r, o: o, own: o.Form.Rank(r.g.Rank), call: &o.Plan, mine: o.Plan.SmallAs}
 	if o.Plan.Small {
 		return x.small()
@@ -148,7 +152,9 @@ func (x *run) asks() {
 		x.inAt, c.InSeen = g.Memory.Handle(o.In)
 	}
 	if c.Pushes || c.Rooted && c.Rank == c.Root && c.Out > board.SmallSize {
-		x.outAt, c.OutSeen = g.Memory.Handle(o.Out)
+		if x.outAt, c.OutSeen = g.Memory.Handle(o.Out); c.OutSeen {
+			c.OutSeen = mayLend(g.Memory, o.Out)
+		}
 	}
 }
 
@@ -165,6 +171,7 @@ func (x *run) enter() error {
 	}
 	if x.mine&plan.OutSeen != 0 {
 		line.SetOut(uint64(x.outAt))
+		x.lent = o.Out
 	}
 	if x.call.Logs() {
 		if err := x.staging.journal(g.Mine()); err != nil {

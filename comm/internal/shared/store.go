@@ -11,10 +11,13 @@ import (
 // ErrInherit ends a wait for a rank that died between entry and exit: its heir does what it left undone.
 var ErrInherit = errors.New("a rank died in the operation")
 
-// storeAll stores the own sums to all outputs. In place, sums overwrite inputs, so they keep a log: the heir of a rank that
-// died goes on at the very instruction.
+// storeAll stores the own sums to all outputs. Averages are finished where they lie, so they keep a log: the heir of a rank that
+// died goes on at the very instruction. Nothing is in place: what others overwrote could not be put back after a failure.
 func (x *run) storeAll() error {
-	logged := x.all.Overlaid || x.o.Reduce == reduce.Avg
+	if err := x.g.Stands(x.o.Call.Seq); err != nil { // see allLeft
+		return err
+	}
+	logged := x.o.Reduce == reduce.Avg
 	x.store(x.g.Rank, logged)
 	return x.leave(x.own.Readers, func(dead int) { x.store(dead, logged) })
 }
@@ -107,7 +110,7 @@ func (x *run) leaveTo(readers []int32, inherit func(dead int), heirs bool) error
 			x.inherit(inherit)
 		}
 	}
-	return nil
+	return x.stands()
 }
 
 // inherit does what ranks that died left undone, and says that they left.

@@ -3,6 +3,7 @@ package shared
 import (
 	"github.com/weft-fabric/weft/comm/internal/blame"
 	"github.com/weft-fabric/weft/comm/internal/board"
+	"github.com/weft-fabric/weft/comm/internal/group"
 	"github.com/weft-fabric/weft/comm/internal/op"
 )
 
@@ -66,6 +67,9 @@ func (r *Runner) mayEnter(o *op.Op) error {
 		if err := r.g.Heard(); err != nil {
 			return err
 		}
+	}
+	if by := r.g.Mine().WasGivenUp(o.Call.Seq); by >= 0 {
+		return &group.GivenUp{By: by}
 	}
 	if seq := o.Call.Seq; seq-r.window.low >= board.Window {
 		return r.awaitAll(o, seq-board.Window/2)

@@ -54,6 +54,8 @@ type Space interface {
 	// Name gives memory got from Alloc a key; Named is n bytes at one that was given.
 	Name(b []byte) (transport.Key, error)
 	Named(rank int, k transport.Key, n int) ([]byte, error)
+	// Done is called when that memory was used; it is an error if it was given back meanwhile.
+	Done(rank int, k transport.Key) error
 
 	// Pullable reports whether a rank can read all memory of this one.
 	Pullable(by int) bool

@@ -73,6 +73,9 @@ func (v *verbs) post(rank int, at transport.Key, n int, do func(b []byte)) (tran
 			return 0, bad
 		}
 		do(b)
+		if bad := v.h.s.Done(rank, at); bad != nil {
+			return 0, bad
+		}
 	}
 	return v.complete(rank, err), nil
 }
