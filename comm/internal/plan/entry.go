@@ -19,10 +19,10 @@ const (
 
 // The flags of an entry.
 const (
-	OutSeen  Entry = 1 << (8 + iota) // the others can store to the output, at the second handle
-	Once                             // every operation uses this stage, not every other
-	Growing                          // the stage is being filled, piece by piece
-	Pooled                           // of the root: if nobody can store to its output, every rank leaves its share where the root sees it
+	OutSeen Entry = 1 << (8 + iota) // the others can store to the output, at the second handle
+	Once                            // every operation uses this stage, not every other
+	Growing                         // the stage is being filled, piece by piece
+	Pooled                          // of the root: if nobody can store to its output, every rank leaves its share where the root sees it
 )
 
 // Input is how the input is given, without the flags.
