@@ -22,7 +22,7 @@ import (
 //  3. An output that the others were allowed to store to gets other frames before its owner returns an error
 //     (transport.Fencer). Late stores go to the old frames, which are given back when every rank has let go of the board.
 //
-// Package fence in this folder's tests explores all interleavings of these steps, with each rule and without.
+// model_test.go explores all interleavings of these steps, with each rule and without.
 
 // stands is nil if what was read of other ranks' users is right, and what was stored to the own output.
 func (x *run) stands() error {
