@@ -41,7 +41,7 @@ RACE     ?= transport comm coord ckpt elastic launch up web member train bench p
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -210,6 +210,11 @@ bench-busy: packages build
 # Every fault of hosts and of the links between them, as the table of docs/reliability.md; needs root, about four minutes.
 host-faults:
 	$(GO) test ./comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
+
+# TRIALS ranks are frozen in calls, and judged when they wake. SEED is that of the first trial.
+TRIALS ?= 500
+freezes:
+	WEFT_TEST_FREEZES=$(TRIALS) WEFT_TEST_SEED=$(or $(SEED),1) $(GO) test ./comm -run TestWokenRanks -count=1 -timeout 0 -v
 
 # SEED begins where an earlier run did.
 differential:

@@ -150,7 +150,7 @@ func (c *Comm) failureOf(err error) *Failure {
 	}
 	var late *group.GivenUp
 	if errors.As(err, &late) {
-		return c.wasGivenUp(late.By)
+		return c.wasGivenUp(late)
 	}
 	f = &Failure{Kind: Broken, Err: err}
 	var m *transport.Mismatch
@@ -173,13 +173,13 @@ func (c *Comm) failureOf(err error) *Failure {
 
 // wasGivenUp is the failure of an operation that another rank gave up while this one was in it. What this rank read since may be
 // something else, so it has no result.
-func (c *Comm) wasGivenUp(by int) *Failure {
-	why := "no reason is left"
+func (c *Comm) wasGivenUp(e *group.GivenUp) *Failure {
+	why := "it left no reason"
 	f := &Failure{Kind: Timeout, Culprits: []int{c.Rank()}}
 	if told := c.heard(); told != nil {
 		f.Kind, f.Culprits, why = told.Kind, told.Culprits, told.Err.Error()
 	}
-	f.Err = fmt.Errorf("rank %d gave it up in epoch %d before this rank was done (stopped for longer than the time limit?), so its result is not to be trusted; Shrink, or Join again if the others went on: %s", by, c.epoch, why)
+	f.Err = fmt.Errorf("%w in epoch %d before this rank was done with it (was it stopped for longer than the time limit?); the result is not to be used: Shrink, or Join again if the others went on: %s", e, c.epoch, why)
 	return f
 }
 

@@ -338,7 +338,7 @@ func freezeOnce(t *testing.T, seed uint64, x trialOfFreeze, n *freezeCounts) {
 		n.excluded++
 	}
 	for _, e := range told {
-		if e.At == "failed" && strings.Contains(e.Err, "gave it up in epoch") {
+		if e.At == "failed" && strings.Contains(e.Err, "gave the operation up in epoch") {
 			n.given++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/calls"
+	"github.com/weft-fabric/weft/comm/internal/group"
 	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/sched"
 	"github.com/weft-fabric/weft/sched/algo"
@@ -246,6 +247,9 @@ func (p *phases) do(sub *Comm, k int, r *request) error {
 
 // fromPhase is the error of a phase as one of the whole communicator, whose ranks have other numbers.
 func (c *Comm) fromPhase(sub *Comm, err error) error {
+	if late, ok := errors.AsType[*group.GivenUp](err); ok {
+		return c.wasGivenUp(&group.GivenUp{By: sub.numberAbove(late.By)})
+	}
 	if said := c.heard(); said != nil {
 		return said
 	}

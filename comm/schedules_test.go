@@ -40,12 +40,15 @@ type schedule struct {
 	virtual.Config
 	list []scheduled
 
-	wrong string // "", or what a rank does: mismatch, abort
+	wrong string // "", or what a rank does: mismatch, abort; frozen: it is paused for longer than the limit, and wakes
 	odd   int    // that rank
 	at    int    // and in which operation
 }
 
-const scheduleLimit = 20 * time.Second // of an operation
+const (
+	scheduleLimit = 20 * time.Second // of an operation
+	frozenLimit   = time.Second      // where a rank is frozen: waits of virtual time cost some real time
+)
 
 // newSchedule draws a schedule.
 func newSchedule(seed uint64) schedule {
@@ -283,7 +286,11 @@ func (s *schedule) run(t *testing.T) (virtual.Result, []string) {
 		scheduleMu.Unlock()
 		o := &outcomes[rank]
 		ctx := context.Background()
-		c, err := overEndpoint(e, Config{Timeout: scheduleLimit}, g)
+		cfg := Config{Timeout: scheduleLimit}
+		if s.wrong == "frozen" {
+			cfg.Quorum, cfg.Timeout = "majority", frozenLimit // a rank that wakes must not go on alone
+		}
+		c, err := overEndpoint(e, cfg, g)
 		if err != nil {
 			o.bad("no communicator: %v", err)
 			return
@@ -308,7 +315,7 @@ func (s *schedule) run(t *testing.T) (virtual.Result, []string) {
 			}
 			o.shrunk, o.sum = sub.Size(), one[0]
 			_ = sub.Close()
-		} else if !dead() {
+		} else if woken := s.wrong == "frozen" && rank == s.odd; !dead() && !(woken && (errors.Is(err, ErrExcluded) || errors.Is(err, ErrNoQuorum))) {
 			o.bad("Shrink: %v; the failure was: %v", err, o.err)
 		}
 		_ = c.Close()
@@ -365,6 +372,10 @@ func (s *schedule) judge(r virtual.Result, outcomes []outcome) (problems []strin
 		case s.wrong == "abort":
 			if f.Kind != Aborted || !names(f, s.odd, "aborted: enough") {
 				bad("rank %d: rank %d aborted, and the failure is %s of %v: %v", rank, s.odd, f.Kind, f.Culprits, f)
+			}
+		case s.wrong == "frozen":
+			if rank != s.odd && f.Kind != Timeout {
+				bad("rank %d: rank %d was frozen, and the failure is %s of %v: %v", rank, s.odd, f.Kind, f.Culprits, f)
 			}
 		default:
 			bad("rank %d: nothing went wrong, and the failure is %s of %v: %v", rank, f.Kind, f.Culprits, f)
@@ -428,6 +439,33 @@ func TestDeathAtEveryStep(t *testing.T) {
 				t.Errorf("%s, rank %d killed at step %d: %s", op, step%3, step, p)
 			}
 			if t.Failed() || !slices.Contains(r.Dead, true) {
+				break
+			}
+		}
+	}
+	t.Logf("%d runs", runs)
+}
+
+// A rank is frozen at every one of its steps in turn, for longer than the others wait for it, and woken when they have gone on. What
+// it returns then is judged as theirs is: nil with the right result, or an error with the input as it was.
+func TestFreezeAtEveryStep(t *testing.T) {
+	ops := slices.Compact(slices.Clone(scheduledOps))
+	if testing.Short() {
+		ops = ops[:2]
+	}
+	runs := 0
+	for i, op := range ops {
+		for step := 1 + i%4; ; step += bounded.Times(4, 1) { // a quarter of the steps, others in each operation, and each rank in turn
+			odd := step % 3
+			s := schedule{Config: virtual.Config{Seed: uint64(2000*i + step), Ranks: 3, Think: 10 * time.Microsecond, Delay: 100 * time.Microsecond, Overlaps: true, Holds: true,
+				Notice: 10 * time.Millisecond, Limit: time.Hour, Faults: []virtual.Fault{{Kind: virtual.Pause, Rank: odd, Step: step, For: 10 * frozenLimit}}}, wrong: "frozen", odd: odd}
+			s.list = []scheduled{{op: op, count: 700, root: 1, place: true}, {op: "all-reduce", count: 20_000, place: true}}
+			r, problems := s.run(t)
+			runs++
+			for _, p := range problems {
+				t.Errorf("%s, rank %d frozen at step %d: %s", op, odd, step, p)
+			}
+			if t.Failed() || r.Steps[odd] < step {
 				break
 			}
 		}
