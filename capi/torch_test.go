@@ -45,6 +45,17 @@ func TestTorchCycles(t *testing.T) {
 	}
 }
 
+// TestTorchGroupLists calls new_group with different lists on three ranks.
+func TestTorchGroupLists(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	for _, out := range libweft.AllRanks(t, 3, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), "lists") {
+		if !strings.Contains(out, "lists is well") {
+			t.Errorf("a rank printed %q", out)
+		}
+	}
+}
+
 // TestTorchDrills does on purpose what goes wrong with PyTorch over weft.
 func TestTorchDrills(t *testing.T) {
 	python := libweft.Python(t, "torch")

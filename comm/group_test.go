@@ -98,3 +98,28 @@ func TestGroupRefuses(t *testing.T) {
 		return Barrier(context.Background(), c)
 	})
 }
+
+// Ranks that meet with different lists of members all get an error that has both.
+func TestGroupOfDifferentLists(t *testing.T) {
+	ctx := context.Background()
+	store := newNotices()
+	each(t, 3, quick, func(c *Comm) error {
+		lists := [][]int{{0, 2}, {0, 1}, {2, 1}}
+		for k, pair := range [][2]int{{0, 1}, {0, 2}} {
+			place := slices.Index(pair[:], c.Rank())
+			if place < 0 {
+				continue
+			}
+			g, err := c.Group(ctx, lists[c.Rank()], store.gather(fmt.Sprint("different ", k), place, 2))
+			if g != nil || err == nil {
+				return fmt.Errorf("rank %d: a group was made", c.Rank())
+			}
+			for _, r := range pair {
+				if want := fmt.Sprint(lists[r]); !strings.Contains(err.Error(), want) {
+					return fmt.Errorf("rank %d: %s is not in: %w", c.Rank(), want, err)
+				}
+			}
+		}
+		return Barrier(ctx, c)
+	})
+}

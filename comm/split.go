@@ -1,11 +1,15 @@
 package comm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weft-fabric/weft/comm/calls"
 	"github.com/weft-fabric/weft/comm/internal/board"
@@ -113,7 +117,8 @@ func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather fun
 		binary.LittleEndian.PutUint64(all[r*splitSize:], ^uint64(0)) // of no color
 	}
 	const color = 0
-	blobs, err := gather(ctx, c.splitPart(sub, color, slices.Index(ranks, c.Rank())))
+	list := appendList(nil, ranks)
+	blobs, err := gather(ctx, append(c.splitPart(sub, color, slices.Index(ranks, c.Rank())), list...))
 	if err != nil {
 		return err
 	}
@@ -121,16 +126,57 @@ func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather fun
 		return fmt.Errorf("a group of %d ranks, and %d answered", len(ranks), len(blobs))
 	}
 	for i, b := range blobs {
-		if len(b) != splitSize {
-			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize)
+		if len(b) != splitSize+listSize {
+			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize+listSize)
 		}
-		copy(all[ranks[i]*splitSize:], b)
+		if theirs := b[splitSize:]; !bytes.Equal(theirs, list) {
+			return fmt.Errorf("rank %d makes a group of ranks %s, rank %d one of ranks %s: all members must give the same list", c.Rank(), listIn(list), ranks[i], listIn(theirs))
+		}
+		copy(all[ranks[i]*splitSize:], b[:splitSize])
 	}
 	if err := c.assemble(sub, all, color); err != nil {
 		return err
 	}
 	_, err = gather(ctx, nil) // nobody is done before everybody knows the others' boards
 	return err
+}
+
+// The members that a rank gives to a group are told in a fixed length, as gathers want it: a digest, how many there are, and the first
+// of them, for errors.
+const (
+	listFirst = 16
+	listSize  = 8 + 4 + 4*listFirst
+)
+
+// appendList encodes a list of members.
+func appendList(b []byte, ranks []int) []byte {
+	h, le := fnv.New64a(), binary.LittleEndian
+	for _, r := range ranks {
+		_, _ = h.Write(le.AppendUint32(nil, uint32(r)))
+	}
+	b = le.AppendUint32(le.AppendUint64(b, h.Sum64()), uint32(len(ranks)))
+	for i := range listFirst {
+		r := 0
+		if i < len(ranks) {
+			r = ranks[i]
+		}
+		b = le.AppendUint32(b, uint32(r))
+	}
+	return b
+}
+
+// listIn prints what appendList encoded.
+func listIn(b []byte) string {
+	le := binary.LittleEndian
+	n := int(le.Uint32(b[8:]))
+	var s []string
+	for i := range min(n, listFirst) {
+		s = append(s, strconv.Itoa(int(le.Uint32(b[12+4*i:]))))
+	}
+	if n > listFirst {
+		s = append(s, fmt.Sprintf("and %d more", n-listFirst))
+	}
+	return "[" + strings.Join(s, " ") + "]"
 }
 
 // splitPart is what a rank tells the others of the communicator that it brings along.

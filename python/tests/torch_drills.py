@@ -183,6 +183,25 @@ def groups():
     assert after[0] <= before[0] + 2 and after[1] <= before[1] + 6 and after[2] <= before[2] + 20, seen
 
 
+def lists():
+    """Ranks that call new_group with different lists all learn of it, and never compute with each other's values."""
+    assert SIZE == 3
+    for mine in ([0, 1] if RANK == 1 else [0, 2],                 # one rank is in a group of its own
+                 [0, 1, 2] if RANK == 2 else [0, 1],              # of another size
+                 [0, 1] if RANK == 0 else [1, 2]):                # rank 0 waits for one that never comes
+        g = dist.new_group(mine)
+        for call in (lambda: dist.all_reduce(torch.full((4,), float(RANK)), group=g), lambda: dist.barrier(group=g)):
+            refused(RuntimeError, [str(mine), "new_group", "calls it with"], call)
+        dist.barrier()
+    for same in ([0, 1], [2, 0], [0, 1, 2]):
+        g = dist.new_group(same)
+        if RANK in same:
+            t = torch.full((4,), float(RANK))
+            dist.all_reduce(t, group=g)
+            assert t[0].item() == sum(same), t
+    dist.barrier()
+
+
 class Rows(torch.utils.data.Dataset):
     def __len__(self):
         return 64
@@ -286,7 +305,7 @@ def exit_():
     dist.barrier()
 
 
-DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt, "exit": exit_}
+DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt, "exit": exit_}
 
 
 def main():

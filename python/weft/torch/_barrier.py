@@ -30,6 +30,8 @@ def _here(store, key, until):
 
 def monitored(self, timeout=None, wait_all_ranks=False):
     """The method of a group."""
+    if self._members is not None:
+        self._agree()
     seconds = _seconds(timeout, self)
     began = time.monotonic()
     until = began + seconds

@@ -15,6 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_future
 
 from . import _memory, _native as native
+from ._members import Disagreement, Members
 from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Queued, Work, ends, failure
 
@@ -73,8 +74,10 @@ class ProcessGroup(_Base):
         self._above = None      # the group that it was made of
         self._lent = False      # whether somebody else closes the communicator
         self._late = None       # the error of a call whose wait was over before it failed
+        self._members = None    # asked before the first call whether all ranks have the same list
+        self._meeting = ""      # what tells the ranks of this Join from others
         self._sides = {}        # a stream of each device, for futures
-        self._shared = native.transport(comm) in ("shm", "mixed")
+        self._shared = bool(comm) and native.transport(comm) in ("shm", "mixed")
         _groups.add(self)
 
     # ---- what it is ----
@@ -147,6 +150,8 @@ class ProcessGroup(_Base):
         """Makes one call and gives the Work for it."""
         if self._late is not None:
             self._raise_late()
+        if self._members is not None:
+            self._agree()
         self._calls += 1
         k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
@@ -185,6 +190,14 @@ class ProcessGroup(_Base):
     def _raise_late(self):
         e, self._late = self._late, None
         raise e
+
+    def _agree(self):
+        """Before the first call, when all ranks have passed new_group: raises on every member if their lists differ."""
+        try:
+            self._members.check()
+        except Disagreement as e:
+            raise RuntimeError(str(e)) from None
+        self._members = None
 
     def _side(self, device):
         """A stream on which futures wait. It is made with the first call: making one waits for all that the GPU does."""
@@ -324,7 +337,7 @@ class ProcessGroup(_Base):
         if f.f_globals is not _FRONT:
             return None
         given = f.f_locals
-        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None:
+        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None:
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
@@ -833,20 +846,21 @@ def _address(options):
     return address if ":" in address.rpartition("]")[2] else address + ":0"
 
 
-def _join(store, rank, size, timeout, options):
-    """Meets the other ranks at an address that rank 0 leaves in the store."""
+def _join(store, rank, size, timeout, options, ranks):
+    """Meets the other ranks at an address that rank 0 leaves in the store, under a key for these ranks alone."""
     if size == 1:
-        return native.join(0, 1, "", "", timeout, options.lines())
+        return native.join(0, 1, "", "", timeout, options.lines()), ""
+    key = f"weft {ranks}" if ranks else "weft"
     if rank == 0:
         token = options.token or os.environ.get("WEFT_TOKEN") or secrets.token_hex(16)
         listener, address = native.listen(_address(options))
         try:
-            store.set("weft", f"{address} {token}")
-            return native.join(0, size, address, token, timeout, options.lines(), listener)
+            store.set(key, f"{address} {token}")
+            return native.join(0, size, address, token, timeout, options.lines(), listener), address
         finally:
             native.unlisten(listener)
-    address, _, token = store.get("weft").decode().partition(" ")
-    return native.join(rank, size, address, token, timeout, options.lines())
+    address, _, token = store.get(key).decode().partition(" ")
+    return native.join(rank, size, address, token, timeout, options.lines()), address
 
 
 def _parent(ranks):
@@ -857,22 +871,6 @@ def _parent(ranks):
     return None, None
 
 
-def _gatherer(store, rank, size):
-    """Gives every member what all said: they say it to the first, which tells all. Twice, under keys of their own."""
-    rounds = itertools.count()
-
-    def gather(mine):
-        key = f"weft {next(rounds)} "
-        if rank:
-            store.set(key + str(rank), mine or b"-")
-            return store.get(key + "0") if mine else (store.get(key + "0"), b"")[1]
-        said = [mine] + [store.get(key + str(r)) for r in range(1, size)]
-        store.set(key + "0", b"".join(said) if mine else b"-")
-        return b"".join(said) if mine else b""
-
-    return gather
-
-
 def create(backend, options=None):
     """Makes a group: what init_process_group and new_group call."""
     global _ready
@@ -881,15 +879,23 @@ def create(backend, options=None):
     ranks = list(backend.global_ranks_in_group)  # none for the group of all
     own = _ready is not None or not ranks or options.settings or options.address
     parent, members = (None, None) if own else _parent(ranks)
-    lent = _ready is not None
+    lent, who, meeting = _ready is not None, None, ""
     if lent:
         comm, _ready = _ready, None
-    elif parent is not None:
-        comm = native.group(parent._comm, members, _gatherer(store, rank, size))
     else:
-        comm = _join(store, rank, size, timeout, options)
+        if ranks:
+            who = Members(store, ranks, rank, timeout, parent._meeting if parent is not None else "")
+        try:
+            if who is not None:
+                who.agree()
+            if parent is not None:
+                comm = native.group(parent._comm, members, who.gather)
+            else:
+                comm, meeting = _join(store, rank, size, timeout, options, ranks)
+        except Disagreement:
+            comm = 0  # the first call tells all ranks why
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
-    g._above, g._lent = parent, lent
+    g._above, g._lent, g._members, g._meeting = parent, lent, who, meeting
     return g
 
 
