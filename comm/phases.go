@@ -98,9 +98,8 @@ func (p *phases) measure() error {
 	if p.Phases[0].Moves != 0 {
 		p.first = 1
 	}
-	end := &p.Phases[len(p.Phases)-1]
 	aside := 0
-	if end.Across && end.Out.Buf == sched.Out && o.Overlap {
+	if o.Overlap { // the input stays as it is until the last phase is over, which others may give up
 		aside = len(o.Out)
 	}
 	need := p.Scratch * p.cell * p.size

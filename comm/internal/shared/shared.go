@@ -71,7 +71,15 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
-	r.lent = nil
+	err := r.carryOut(o)
+	if err == nil {
+		r.lent = nil // all ranks have left: nobody stores to it any more
+	}
+	return err
+}
+
+// carryOut is Run without its end.
+func (r *Runner) carryOut(o *op.Op) error {
 	x := run{Runner: r, o: o, own: o.Form.Rank(r.g.Rank), call: &o.Plan, mine: o.Plan.SmallAs}
 	if o.Plan.Small {
 		return x.small()
