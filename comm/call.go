@@ -28,6 +28,7 @@ type current struct {
 	prepared *prepared
 	inline   *shared.Inline // nil if it has no such form
 	mixed    uint64         // the signature of the call, but for its number
+	lost     bool           // it is in place, failed, and its input is overwritten
 	starts   plan.Mode      // as far as this rank's call tells
 	usual    bool           // of equal blocks, by the program that is chosen: it may be made again as it is
 	limit    atomic.Int64   // by the clock; set when it is first asked for, by any channel
@@ -158,7 +159,7 @@ func (c *Comm) run(letGo bool) error {
 // carryOut is run of a single operation.
 func (c *Comm) carryOut(letGo bool) error {
 	o := &c.cur
-	o.Began, o.Entered = 0, 0
+	o.Began, o.Entered, o.lost = 0, 0, false
 	if o.limit.Load() != 0 {
 		o.limit.Store(0)
 		o.missed.Store(0)
@@ -208,10 +209,14 @@ func (c *Comm) carryOut(letGo bool) error {
 // giveUp marks the operation under way as given up on all boards before its error is returned: from then on the caller may change
 // its memory, though a rank that was stopped may still be in the operation (package shared).
 func (c *Comm) giveUp(err error) error {
-	if c.shared == nil {
-		return err
+	lost, bad := c.cur.lost, error(nil)
+	if c.shared != nil {
+		lost, bad = c.shared.GiveUp(&c.cur.Op)
 	}
-	if bad := c.shared.GiveUp(c.cur.Call.Seq); bad != nil {
+	if lost {
+		err = overwritten(err)
+	}
+	if bad != nil {
 		c.unfenced = bad
 		return fmt.Errorf("%w; a rank that is stopped may still store to the output of this call, as that could not be moved: %w", err, bad)
 	}

@@ -67,7 +67,12 @@ type Failure struct {
 	Seq      uint64 // the operation's number on the communicator; 0 if it was none, as Send and Recv are
 	Call     string // what this rank was doing; "" if that is not known
 	Err      error
-	Report   []string // which rank waits for which, since when: a line for each rank; printed by %+v
+
+	// Overwritten says that the input is lost, as the call was in place and others had begun to store to it: on registered
+	// memory, and on several hosts in the last phase. Without it a failed call has left its input as it was.
+	Overwritten bool
+
+	Report []string // which rank waits for which, since when: a line for each rank; printed by %+v
 }
 
 func (f *Failure) Error() string {
@@ -78,7 +83,22 @@ func (f *Failure) Error() string {
 	case f.Seq != 0:
 		s += fmt.Sprintf("operation %d: ", f.Seq)
 	}
-	return s + f.Err.Error()
+	s += f.Err.Error()
+	if f.Overwritten {
+		s += "; its buffer is overwritten in part: fill it again before another call"
+	}
+	return s
+}
+
+// overwritten is the failure of a call whose input is lost.
+func overwritten(err error) error {
+	f, ok := errors.AsType[*Failure](err)
+	if !ok {
+		return err
+	}
+	own := *f // what later calls on the communicator return is not about this buffer
+	own.Overwritten = true
+	return &own
 }
 
 // Format prints the report of the ranks under %+v.

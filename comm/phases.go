@@ -42,6 +42,7 @@ func (c *Comm) runLevels(o *current) error {
 		}
 		for t := range ph.Times {
 			if err := run.one(sub, k, t); err != nil {
+				o.lost = run.overwrites(k)
 				return c.fromPhase(sub, err)
 			}
 		}
@@ -50,6 +51,14 @@ func (c *Comm) runLevels(o *current) error {
 		reduce.Copy(o.Out, run.aside)
 	}
 	return nil
+}
+
+// overwrites reports whether the input of an operation in place may be lost once its k-th phase has begun.
+func (p *phases) overwrites(k int) bool {
+	if !p.o.Overlap || p.aside != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Phases[:k+1], func(ph algo.Phase) bool { return ph.Out.Buf == sched.Out })
 }
 
 // phases are those of an operation under way.
@@ -98,8 +107,9 @@ func (p *phases) measure() error {
 	if p.Phases[0].Moves != 0 {
 		p.first = 1
 	}
+	end := &p.Phases[len(p.Phases)-1]
 	aside := 0
-	if o.Overlap { // the input stays as it is until the last phase is over, which others may give up
+	if end.Across && end.Out.Buf == sched.Out && o.Overlap {
 		aside = len(o.Out)
 	}
 	need := p.Scratch * p.cell * p.size
@@ -291,7 +301,7 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 		return c.late()
 	}
 	own := *f
-	own.Rank, own.Seq, own.Culprits, own.Report = c.Rank(), c.cur.Call.Seq, ranks, nil
+	own.Rank, own.Seq, own.Culprits, own.Report, own.Overwritten = c.Rank(), c.cur.Call.Seq, ranks, nil, false
 	own.Call = c.cur.Call.String()
 	return &own
 }

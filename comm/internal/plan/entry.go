@@ -19,10 +19,11 @@ const (
 
 // The flags of an entry.
 const (
-	OutSeen Entry = 1 << (8 + iota) // the others can store to the output, at the second handle
-	Once                            // every operation uses this stage, not every other
-	Growing                         // the stage is being filled, piece by piece
-	Pooled                          // of the root: if nobody can store to its output, every rank leaves its share where the root sees it
+	OutSeen  Entry = 1 << (8 + iota) // the others can store to the output, at the second handle
+	Overlaid                         // in and out share memory
+	Once                             // every operation uses this stage, not every other
+	Growing                          // the stage is being filled, piece by piece
+	Pooled                           // of the root: if nobody can store to its output, every rank leaves its share where the root sees it
 )
 
 // Input is how the input is given, without the flags.
@@ -38,6 +39,7 @@ func (e Entry) Borrowed() bool {
 // Entries sums up the entries of all ranks, the own one included.
 type Entries struct {
 	Hidden   bool // some rank's input or output is not seen by the others
+	Overlaid bool // some rank's in and out share memory
 	Borrowed bool // some other rank's input is borrowed
 	Slots    int  // ranks that give their input by pieces
 	Lent     int  // ranks whose buffers all ranks see
@@ -54,5 +56,6 @@ func (a *Entries) Add(e Entry, own bool) {
 	if in := e.Input(); in != Lent && in != Nowhere || e&OutSeen == 0 {
 		a.Hidden = true
 	}
+	a.Overlaid = a.Overlaid || e&Overlaid != 0
 	a.Borrowed = a.Borrowed || !own && e.Borrowed()
 }

@@ -138,8 +138,13 @@ func (c *Call) pair() bool { return c.Ranks == 2 && c.Op == sched.AllReduce && c
 // Enter decides how this rank gives its input and whether the others may store to its output.
 func Enter(c *Call) Entry {
 	e := c.input()
-	if c.Pushes && c.OutSeen && !c.Overlap { // an input that others overwrote could not be put back after a failure
-		e |= OutSeen
+	if c.Pushes {
+		if c.OutSeen {
+			e |= OutSeen
+		}
+		if c.Overlap {
+			e |= Overlaid
+		}
 	}
 	if c.offers() {
 		e = c.offer(e)
@@ -224,7 +229,7 @@ func (c *Call) offer(e Entry) Entry {
 	if c.Rank != c.Root || c.Scaled || c.Reduces && c.In < least {
 		return e
 	}
-	seen := c.OutSeen && !(c.Reduces && c.Overlap) // as above
+	seen := c.OutSeen
 	if c.Reduces {
 		switch {
 		case c.InSeen && (seen || c.pools()):
@@ -240,6 +245,9 @@ func (c *Call) offer(e Entry) Entry {
 	}
 	if seen {
 		e |= OutSeen
+	}
+	if c.Overlap {
+		e |= Overlaid
 	}
 	return e
 }

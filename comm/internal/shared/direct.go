@@ -10,7 +10,10 @@ import (
 
 // direct does the sums and moves that end in the own output, and waits for the readers of the own input where it is borrowed.
 func (x *run) direct() error {
-	was := x.save()
+	var was original
+	if x.o.Overlap && (x.all.Borrowed || x.mine.Borrowed() || x.follows()) { // else nothing can fail after the first store
+		was = x.save()
+	}
 	err := x.fillOut()
 	if err != nil {
 		was.restore()

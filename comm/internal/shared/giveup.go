@@ -4,7 +4,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
+	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -33,32 +35,33 @@ func (x *run) stands() error {
 }
 
 // GiveUp marks an operation as given up, before the caller returns an error from it, and makes sure that nobody stores to its output
-// any more.
-func (r *Runner) GiveUp(seq uint64) error {
-	g := r.g
+// any more. It reports whether somebody may have done so before and the operation is in place: then its input is lost.
+func (r *Runner) GiveUp(o *op.Op) (lost bool, err error) {
+	g, seq := r.g, o.Call.Seq
 	for i, b := range g.Boards {
 		if i != g.Rank && b != nil {
 			b.GiveUp(g.Rank, seq)
 		}
 	}
 	g.Mine().Quit(seq)
+	lost = r.overwrites(o)
 	out := r.lent
 	r.lent = nil
 	if len(out) == 0 || r.allLeft(seq) {
-		return nil
+		return lost, nil
 	}
 	f, ok := g.Memory.(transport.Fencer)
 	if !ok { // ranks are goroutines: none of them is stopped while this one runs
 		for !r.allLeft(seq) {
 			time.Sleep(20 * time.Microsecond)
 		}
-		return nil
+		return lost, nil
 	}
 	end, err := f.Fence(out)
 	if err == nil {
 		r.fences = append(r.fences, end)
 	}
-	return err
+	return lost, err
 }
 
 // allLeft reports whether no rank stores to others' outputs in an operation any more. One that has not entered it finds it given up
@@ -69,6 +72,21 @@ func (r *Runner) allLeft(seq uint64) bool {
 			continue
 		}
 		if entered := b.Entry(seq).Flag().Load() >= seq; entered {
+			return false
+		}
+	}
+	return true
+}
+
+// overwrites reports whether other ranks may have overwritten the input of an operation that was just marked: nobody stores to outputs
+// before all have entered, and who enters later finds the mark. Saving every input that may be overwritten so would take as long as two to three
+// such operations (16 MiB, 2026-11-18), so the error says that it is lost.
+func (r *Runner) overwrites(o *op.Op) bool {
+	if len(r.lent) == 0 || !o.Overlap || o.Mode == plan.Commit || o.Mode == plan.Pieces || o.Mode == plan.Pool {
+		return false
+	}
+	for _, b := range r.g.Boards {
+		if b == nil || b.Entry(o.Call.Seq).Flag().Load() < o.Call.Seq {
 			return false
 		}
 	}
@@ -87,28 +105,31 @@ func mayLend(m transport.Memory, out []byte) bool {
 	return !ok || f.Fences(out)
 }
 
-// saved is what a direct operation in place overwrites of its input, to be put back if it fails.
-type saved struct {
+// original is the part of an input that a direct operation in place overwrites, to be put back if it fails.
+type original struct {
 	in, was []byte
 }
 
 // save copies the part of the input that the output shares.
-func (x *run) save() saved {
-	o := x.o
-	if !o.Overlap || !x.all.Borrowed && !x.mine.Borrowed() && !x.follows() {
-		return saved{} // nothing can fail after the first store
-	}
-	in := shares(o.In, o.Out)
+func (x *run) save() original {
+	in := shares(x.o.In, x.o.Out)
 	if cap(x.before) < len(in) {
 		x.before = make([]byte, len(in))
 	}
 	was := x.before[:len(in)]
-	copy(was, in)
-	return saved{in, was}
+	if len(in) <= saveNear {
+		reduce.Copy(was, in)
+	} else {
+		reduce.CopyAway(was, in)
+	}
+	return original{in, was}
 }
 
+// saveNear is up to which size what is saved may stay in the caches.
+const saveNear = 512 << 10
+
 // restore puts it back.
-func (s saved) restore() { copy(s.in, s.was) }
+func (s original) restore() { copy(s.in, s.was) }
 
 // shares is the part of a that shares memory with b.
 func shares(a, b []byte) []byte {

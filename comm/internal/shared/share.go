@@ -20,7 +20,7 @@ func (x *run) share() error {
 	if err := x.g.Stands(x.o.Call.Seq); err != nil { // see allLeft
 		return err
 	}
-	logged := x.o.Reduce == reduce.Avg
+	logged := x.views[x.o.Root].entry&plan.Overlaid != 0 || x.o.Reduce == reduce.Avg
 	x.storeShare(x.g.Rank, logged)
 	return x.leave(x.own.Helps, func(dead int) { x.storeShare(dead, logged) })
 }

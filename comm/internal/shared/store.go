@@ -11,13 +11,13 @@ import (
 // ErrInherit ends a wait for a rank that died between entry and exit: its heir does what it left undone.
 var ErrInherit = errors.New("a rank died in the operation")
 
-// storeAll stores the own sums to all outputs. Averages are finished where they lie, so they keep a log: the heir of a rank that
-// died goes on at the very instruction. Nothing is in place: what others overwrote could not be put back after a failure.
+// storeAll stores the own sums to all outputs. In place, sums overwrite inputs, so they keep a log: the heir of a rank that
+// died goes on at the very instruction.
 func (x *run) storeAll() error {
 	if err := x.g.Stands(x.o.Call.Seq); err != nil { // see allLeft
 		return err
 	}
-	logged := x.o.Reduce == reduce.Avg
+	logged := x.all.Overlaid || x.o.Reduce == reduce.Avg
 	x.store(x.g.Rank, logged)
 	return x.leave(x.own.Readers, func(dead int) { x.store(dead, logged) })
 }
