@@ -39,8 +39,11 @@
 //     the time limit ends, or when any rank aborts. The error is a *Failure. It names
 //     the ranks at fault and what they were last seen doing, and errors.Is tells
 //     failures apart: ErrDead, ErrTimeout, ErrMismatch and so on.
-//   - An operation that failed has not changed its input. One that all ranks had
-//     entered may be completed although one of them dies in it.
+//   - An operation that returns nil has its whole result, also on a rank that was
+//     stopped in it and that the others gave up.
+//   - An operation that failed has not changed its input, or says so: Overwritten of
+//     the Failure. One that all ranks had entered may be completed although one of
+//     them dies in it.
 //
 // After a failure a communicator only returns errors; Shrink makes a new one of the
 // ranks that are left.
@@ -215,13 +218,18 @@ func (c *Comm) Counters() []Counter {
 //
 // The memory belongs to the process, not to c: it is good on every communicator
 // that was made from the same Join or Local, and it stays when c is closed or
-// shrunk. Only the rank that got it may free it, with Free. It may do so as soon
-// as its own calls on the memory have returned: a collective returns only when no
-// other rank reads this rank's memory any more. Other ranks' Put and Get are not
-// calls of this rank, so have a Barrier before the Free of memory whose Key they
-// know; a Put or Get that comes after it is an error there. What is not freed goes
-// when the last communicator of the Join or Local is closed; using the memory
-// after that, even to read it, crashes the process. Memory of a rank that died
+// shrunk. Only the rank that got it may free it, with Free, or use it for something
+// else. It may do so as soon as its own calls on the memory have returned. After nil
+// no other rank uses the memory any more. After an error a rank that was stopped in
+// the call may still read it: it then gets an error, too. It cannot store to it:
+// memory that others were allowed to store to gets other pages, at the same address,
+// before the error is returned, and its keys are no longer good.
+//
+// Other ranks' Put and Get are not calls of this rank, so have a Barrier before the
+// Free of memory whose Key they know; a Put or Get that comes after it, or is under
+// way, is an error there, and never reaches what is allocated later. What is not
+// freed goes when the last communicator of the Join or Local is closed; using the
+// memory after that, even to read it, crashes the process. Memory of a rank that died
 // stays until the others are done with it.
 func Alloc[T Element](c *Comm, n int) ([]T, error) {
 	size := reduce.TypeOf[T]().Size()

@@ -78,9 +78,10 @@ the time limit or the context ends, or when a rank aborts. The error tells the
 kind of failure (errors.Is), the ranks at fault (Failure.Culprits) and what they
 were last seen doing. Printed with %+v it has a line for each rank: which rank it
 waits for, and since when. An operation that failed has left its inputs as they
-were. One that ended without an error has its whole result. After a failure,
-Shrink gives the survivors a communicator, without starting a process or opening
-a connection.
+were, or says that they are lost (Failure.Overwritten): see below. One that ended
+without an error has its whole result, also on a rank that was stopped meanwhile.
+After a failure, Shrink gives the survivors a communicator, without starting a
+process or opening a connection.
 
 ## The fault matrix
 
@@ -139,6 +140,37 @@ or half of the time limit), whichever they are: also rank 0, a process that is
 stopped, or one that the network does not reach. A rank that was left out gets
 ErrExcluded when it calls Shrink, also if it wakes up after all others have gone on and
 ended: on one host what was decided is kept in memory as long as one of its ranks lives.
+
+### A rank that is stopped, and wakes
+
+A process may be stopped in the middle of a call (SIGSTOP, a debugger, a paused virtual machine) for longer than the
+others wait for it. They get an error, Shrink, and go on. When it wakes it is still inside the call, and has their memory
+mapped. What holds:
+
+- A call that returns nil has its whole, right result. A rank marks a call as given up, in memory that all ranks of the
+  host see, before it returns an error from it. A rank that reads other ranks' buffers looks for that mark after its last
+  read. The woken rank gets an error that names the rank which gave up and the epoch; its Shrink returns ErrExcluded, and it
+  can Join again.
+- Nobody stores to a survivor's memory afterwards: neither to what it allocates after the failure, nor to the buffers of
+  the failed call, which it may go on using. Buffers that other ranks were allowed to store to get other pages at the same
+  addresses before the error is returned. The copy takes as much memory as the buffer until the late rank has ended or left
+  the old communicator. If there is not enough, the error says so, and Shrink fails.
+- Nobody waits for the stopped rank.
+- An input is as it was after an error. There is one exception: an all-reduce or reduce **in place** on memory from
+  comm.Alloc, or in place in the last phase on several hosts, may have been overwritten in part. Then Failure.Overwritten
+  is set and the error says so; fill the buffer again before the next call.
+- Keys of a buffer whose call failed are no longer good: ask for new ones. Put and Get of a rank that was stopped within
+  them never reach memory that was freed and allocated again; memory that its owner keeps may still be written to.
+
+This does not cover GPU memory that ranks map directly: a process that is stopped after it entered a call, and before it
+queued its kernels, may queue them when it wakes. It gets an error, but its kernels may store to the survivors' outputs.
+Use WEFT_CUDA=staged where processes may be stopped.
+
+TestEveryInterleavingOfAnOperationThatIsGivenUp explores every interleaving of a model with three ranks, with these
+rules and without each of them. TestWokenRanks freezes processes over shared memory, several hosts and tcp, and judges
+what the woken rank and the survivors have; ` + "`make freezes TRIALS=500`" + ` runs as many trials.
+
+### How ranks agree
 
 All that go on agree on one group, by ballots on the boards of the ranks. If ranks
 are on several hosts, only a majority of the last communicator goes on, or half of
