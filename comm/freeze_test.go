@@ -313,7 +313,8 @@ func freezeOnce(t *testing.T, seed uint64, x trialOfFreeze, n *freezeCounts) {
 		for {
 			e, ok := p.next()
 			if !ok {
-				t.Fatalf("%+v: rank %d ended before %q\n%s", x, p.rank, at, p.stderr)
+				p.wait()
+				t.Fatalf("%+v: rank %d ended before %q: %v\n%s", x, p.rank, at, p.cmd.ProcessState, p.stderr)
 			}
 			if e.Data != "" || e.At == "broken" {
 				t.Errorf("%+v: rank %d, %s: %s%s", x, p.rank, e.At, e.Data, e.Err)
