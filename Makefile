@@ -3,6 +3,7 @@
 # make long   make test with every variant that it leaves out, race, proofs, drift, faults of hosts, fuzzing; two hours
 # make race   the race detector over everything that shares memory between goroutines
 # make schedules  seeded schedules of the runtime in virtual time, for as long as TIME says (10m); a failure names its seed
+# make freezes  ranks that are stopped in calls and judged when they wake: TRIALS of them (500), from SEED on
 # make differential  programs drawn at random, proven and run, for as long as TIME says; a failure names its seed
 # make proofs  every algorithm proven at every count of ranks; about five minutes
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Ranks that are frozen (SIGSTOP) inside a call for longer than the time limit, and woken when the others have given them up, shrunk
@@ -284,7 +286,7 @@ type freezeCounts struct{ trials, excluded, given int }
 // WEFT_TEST_FREEZES=500 runs as many trials (make freezes); WEFT_TEST_SEED begins with another seed, WEFT_TEST_FREEZE_OVER=ucx
 // takes one transport.
 func TestWokenRanks(t *testing.T) {
-	trials, first := 6, uint64(1)
+	trials, first := bounded.Times(4, 40), uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("WEFT_TEST_FREEZES")); err == nil {
 		trials = n
 	}

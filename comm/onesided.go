@@ -20,8 +20,9 @@ import (
 // a notice after everything posted before it. A read, and an atomic operation,
 // is complete when its result is there. Atomic operations work on 8 bytes at a
 // multiple of 8, and are atomic with the owner's sync/atomic. A key that its rank
-// did not give, or whose memory it freed, and what reaches beyond that memory, is
-// an error. Posting never blocks and returns a Ticket; its Wait and Poll tell how
+// did not give, or whose memory it freed, also while the operation is under way, and
+// what reaches beyond that memory, is an error. So is the key of memory that a failed
+// collective stored to: its rank has to give a new one. Posting never blocks and returns a Ticket; its Wait and Poll tell how
 // the operation ended, also if it could not be posted. They need not be called.
 
 // Key names memory that a rank got from Alloc, to the other ranks. It means the

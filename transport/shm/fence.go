@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/transport"
 )
 
 // A rank that is stopped while it stores to a peer's memory goes on when it wakes, whatever happened meanwhile, and nothing can
@@ -90,6 +92,9 @@ func (a *arena) fence(b []byte) (end func() error, err error) {
 	start, ok := a.x.holder(at)
 	if !ok {
 		return nil, fmt.Errorf("shm: protect %d bytes that were not got from Alloc", len(b))
+	}
+	if have := available(); at.size() >= heavy && at.size()+margin > have {
+		return nil, fmt.Errorf("shm: %w: %d bytes to protect as many, %d available of which %d stay free", transport.ErrNoMemory, at.size(), have, uint64(margin))
 	}
 	to, ok := a.x.take(at.size(), page)
 	if !ok {
