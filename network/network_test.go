@@ -129,11 +129,13 @@ func TestExamplesHaveSoundPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "rail-131k" { // 16,384 hosts take more than the default /16
+				prefix := c.Network.Backend.Prefix
+				c.Network.Backend.Prefix = cluster.DefaultNetwork().Backend.Prefix
 				_, err := Make(f, c, nil)
 				if err == nil || !strings.Contains(err.Error(), "a /14 would do") {
 					t.Fatalf("want the prefix that would do, got %v", err)
 				}
-				c.Network.Backend.Prefix = netip.MustParsePrefix("172.20.0.0/14")
+				c.Network.Backend.Prefix = prefix
 			}
 			p, err := Make(f, c, nil)
 			if err != nil {
