@@ -34,7 +34,7 @@ var floors = [][]string{
 	{"cluster", "synth", "internal/manifest"},
 	{"network"},
 	{"network/emit"},
-	{"network/check"},
+	{"network/check", "network/prove"},
 	{"cost", "kv"},
 	{"tune/table"},
 	{"tune", "sim", "member"},

@@ -272,14 +272,19 @@ func (m *maker) tables() {
 		return
 	}
 	first, last := m.plan.Rails[0].Table, m.plan.Rails[n-1].Table
+	lastRule := m.plan.Rails[n-1].Rule
+	if m.routedStorage() {
+		n += len(m.in.Storage.NICs)
+		last, lastRule = last+len(m.in.Storage.NICs), lastRule+10*len(m.in.Storage.NICs)
+	}
 	if first <= 255 && last >= 253 {
 		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256", first, n, first, last, 253-n)
 	}
 	if last > math.MaxInt32 {
 		m.fail("backend.table", "%d: the last of %d rails would have table %d, and Linux tools read at most %d; begin at 101", first, n, last, math.MaxInt32)
 	}
-	if last := m.plan.Rails[n-1].Rule; last >= 32766 {
-		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, last, 32765-10*(n-1))
+	if lastRule >= 32766 {
+		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, lastRule, 32765-10*(n-1))
 	}
 	ib, ethernet := m.kinds()
 	if ib && m.in.Backend.MTU > IPoIBMTU && m.in.Given("backend.mtu") {
@@ -307,6 +312,17 @@ func (m *maker) tables() {
 	}
 }
 
+// routedStorage reports whether a storage NIC has an Ethernet cable: its links are routed then.
+func (m *maker) routedStorage() bool {
+	found := false
+	m.g.Each(topo.NIC, func(id topo.NodeID, n *topo.Node) {
+		if e := cables(m.g, id); !found && len(e) > 0 && slices.Contains(m.in.Storage.NICs, n.Name) {
+			found = n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Service && m.g.Class(e[0].Link).Kind != topo.InfiniBand
+		}
+	})
+	return found
+}
+
 // fits checks that every prefix holds the hosts, and says which would.
 func (m *maker) fits(hosts int) {
 	for _, x := range m.nets() {
@@ -319,12 +335,16 @@ func (m *maker) fits(hosts int) {
 				parts = max(1, m.most(x.net.NICs))
 			}
 		}
+		room := hostRoom
+		if x.role == Storage && x.net.Bond == "none" && m.routedStorage() { // a /31 for each link
+			parts, room = len(x.net.NICs), func(p netip.Prefix) int { return size(p) / 2 }
+		}
 		ok := func(p netip.Prefix) bool {
 			c := cut(p, 0, parts)
-			return c.IsValid() && hostRoom(c) >= hosts
+			return c.IsValid() && room(c) >= hosts
 		}
 		if !ok(x.net.Prefix) {
-			m.exhausted(x.role.String()+".prefix", "hosts", x.net.Prefix, hostRoom(x.net.Prefix)/parts, hosts, ok)
+			m.exhausted(x.role.String()+".prefix", "hosts", x.net.Prefix, room(x.net.Prefix)/parts, hosts, ok)
 		}
 	}
 	rails := len(m.plan.Rails)
@@ -599,13 +619,18 @@ func (m *maker) pins() {
 				continue
 			}
 			x.Addr = whole(pin.Addr, x.Addr)
+		} else if slices.ContainsFunc(h.Interfaces, func(x Interface) bool { return x.Role == role && x.Net.IsValid() }) {
+			m.fail(field, "%s; storage links are routed, and their addresses follow from NIC and host: leave it out", pin.Addr)
 		} else {
 			m.fail(field, "%s has no interface in %s", h.Name, role)
 		}
 	}
 }
 
-// bonds checks that the members of a bond lead to two switches that can share it.
+// bonds refuses bonds that cannot come up: LACP needs the same at the other end,
+// on one switch or on two that act as one (MLAG, EVPN multihoming), and the files
+// for switches have neither. Where the cluster file has no cables of the network,
+// its switches are somebody else's to configure.
 func (m *maker) bonds() {
 	for _, x := range m.nets() {
 		if x.net.Bond != "lacp" {
@@ -615,7 +640,7 @@ func (m *maker) bonds() {
 		for i := range m.plan.Hosts {
 			h := &m.plan.Hosts[i]
 			peers, members := map[topo.NodeID]bool{}, 0
-			var models []string
+			var names []string
 			for _, y := range h.Interfaces {
 				if y.Bond == "" || y.Role != x.role {
 					continue
@@ -632,19 +657,19 @@ func (m *maker) bonds() {
 						peer = l.B
 					}
 					peers[peer] = true
-					models = append(models, m.g.Nodes[peer].Model)
+					names = append(names, m.g.Nodes[peer].Name)
 				}
 			}
 			if members == 1 {
 				m.fail(field, "lacp: %s has one NIC there; a bond needs two", h.Name)
 				return
 			}
-			if len(models) > 1 && len(peers) == 1 {
-				m.fail(field, "lacp: both NICs of %s go to one leaf, so the bond does not survive its loss; give the fabric leaves: 2", h.Name)
+			if len(names) > 1 && len(peers) > 1 {
+				m.fail(field, "lacp: the NICs of %s go to %s, which no MLAG and no Ethernet segment makes one; leave bond out: each NIC is then a routed link with an address of its own", h.Name, strings.Join(names, " and "))
 				return
 			}
-			if slices.Sort(models); len(slices.Compact(models)) > 1 {
-				m.fail(field, "lacp: the NICs of %s go to switches of two models; a pair is two of one", h.Name)
+			if len(names) > 1 {
+				m.fail(field, "lacp: both NICs of %s go to %s, whose files make no port channel of them; leave bond out: each NIC is then a routed link with an address of its own", h.Name, names[0])
 				return
 			}
 		}
