@@ -47,6 +47,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.ports()
 	m.addresses()
 	m.bonds()
+	m.front()
 	m.inventory()
 	m.partitions()
 	m.slurm()

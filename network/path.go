@@ -188,6 +188,9 @@ func (p *Plan) unjoined(a, b *Host, x, y *Interface) string {
 			return fmt.Sprintf("no cables lead from %s to %s", here.Name, there.Name)
 		}
 	}
+	if x.VLAN != 0 && p.Intent.Render.Leaf == "frr" {
+		return fmt.Sprintf("the files for FRR make no bridge for VLAN %d at %s; write links: /31, or render: {leaf: sonic}", x.VLAN, here.Name)
+	}
 	if here != there && x.Addr.Masked() == y.Addr.Masked() {
 		return fmt.Sprintf("both look for one another on their own wire, %s, and %s and %s route between themselves", x.Addr.Masked(), here.Name, there.Name)
 	}

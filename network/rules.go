@@ -676,6 +676,24 @@ func (m *maker) bonds() {
 	}
 }
 
+// front refuses a front end on switches of the plan: its VLAN would end at every
+// leaf, since their uplinks are routed, and no switch would have its gateway.
+func (m *maker) front() {
+	for i := range m.plan.Hosts {
+		h := &m.plan.Hosts[i]
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
+			if x.Role != Frontend || x.Link == None || x.IB {
+				continue
+			}
+			if sw, _ := m.plan.PeerPort(x); sw != nil {
+				m.fail("frontend.nics", "%s of %s is plugged into %s, whose uplinks are routed: VLAN %d ends there, and no switch has the gateway %s; leave the switches of the front end out of fabrics, under services they are counted", x.Name, h.Name, sw.Name, x.VLAN, m.in.Frontend.Gateway)
+				return
+			}
+		}
+	}
+}
+
 // inventory puts what is known of real parts into the interfaces.
 func (m *maker) inventory() {
 	for _, d := range m.in.Inventory {

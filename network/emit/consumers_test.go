@@ -127,10 +127,11 @@ func networkd(text string) understood {
 func TestNetplanUnderstands(t *testing.T) {
 	tool(t, "netplan", "netplan.io")
 	for name, p := range map[string]*network.Plan{
-		"rails": ethernet(t, 8, ""),
-		"leaf":  ethernet(t, 8, "network: {backend: {links: leaf}}\n"),
-		"bond":  ethernet(t, 8, "network: {storage: {bond: lacp}}\n"),
-		"hpn":   example(t, "hpn"),
+		"rails":   ethernet(t, 8, ""),
+		"leaf":    ethernet(t, 8, "network: {backend: {links: leaf}}\n"),
+		"bond":    ethernet(t, 8, "network: {storage: {bond: lacp}}\n"),
+		"hpn":     example(t, "hpn"),
+		"storage": example(t, "storage"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -142,7 +143,7 @@ func TestNetplanUnderstands(t *testing.T) {
 
 func TestNetworkManagerUnderstands(t *testing.T) {
 	tool(t, "nmcli", "network-manager")
-	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k")} {
+	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k"), example(t, "storage")} {
 		h := &p.Hosts[1]
 		for i := range h.Interfaces {
 			x := &h.Interfaces[i]

@@ -99,19 +99,6 @@ func (t Trip) String() string {
 	return fmt.Sprintf("%s %s -> %s: lost: %s", t.From, t.Source, t.Target, t.Why)
 }
 
-// Owner finds the device and port that have an address.
-func (n *Net) Owner(a netip.Addr) *End {
-	for _, name := range n.names() {
-		d := n.Devices[name]
-		for _, p := range d.ports() {
-			if p.owns(a) {
-				return &End{d, p}
-			}
-		}
-	}
-	return nil
-}
-
 func (n *Net) names() []string {
 	var out []string
 	for name := range n.Devices {
