@@ -48,6 +48,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.addresses()
 	m.bonds()
 	m.front()
+	m.unplugged()
 	m.inventory()
 	m.partitions()
 	m.slurm()

@@ -676,6 +676,19 @@ func (m *maker) bonds() {
 	}
 }
 
+// unplugged says that storage NICs get addresses and nothing more where the file
+// has no switches for them.
+func (m *maker) unplugged() {
+	for i := range m.plan.Hosts {
+		for _, x := range m.plan.Hosts[i].Interfaces {
+			if x.Role == Storage && x.Bond == "" && x.Link == None {
+				m.warn("storage: %s of %s has no switch in the file, so nothing here joins storage NICs; declare the switches under fabrics (service: true) to have them planned", x.Name, m.plan.Hosts[i].Name)
+				return
+			}
+		}
+	}
+}
+
 // front refuses a front end on switches of the plan: its VLAN would end at every
 // leaf, since their uplinks are routed, and no switch would have its gateway.
 func (m *maker) front() {

@@ -141,12 +141,12 @@ func (w *weftRun) incidents() []watch.Incident {
 // await waits until something is so; every report and incident is a reason to look.
 func (w *weftRun) await(what string, so func() bool) {
 	w.t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(90 * time.Second)
 	for !so() {
 		select {
 		case <-w.heard:
 		case <-limit:
-			w.t.Fatalf("no %s after a minute; incidents %v, jobs %+v", what, kinds(w.incidents()), w.server.View().Jobs)
+			w.t.Fatalf("no %s in time; incidents %v, jobs %+v", what, kinds(w.incidents()), w.server.View().Jobs)
 		}
 	}
 }
