@@ -9,6 +9,7 @@
 package lives
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,16 +20,21 @@ import (
 	"time"
 )
 
-// Space names the process numbers that this process's own number is one of.
-var Space = sync.OnceValue(func() string { return SpaceOf("/proc", "self") })
+// Space names the process numbers that this process's own number is one of. Where
+// the kernel does not tell, hosts differ at least in their names.
+var Space = sync.OnceValue(func() string { return cmp.Or(SpaceOf("/proc", "self"), hostName()) })
+
+func hostName() string {
+	host, _ := os.Hostname()
+	return strings.NewReplacer("/", "_", "-", "_").Replace(host)
+}
 
 // SpaceOf is the Space of a process of this host; proc is where its /proc is
 // mounted. It is empty if the kernel refuses to tell.
 func SpaceOf(proc, pid string) string {
 	boot, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
-	if err != nil { // no Linux: hosts differ at least in their names
-		host, _ := os.Hostname()
-		return strings.NewReplacer("/", "_", "-", "_").Replace(host)
+	if err != nil { // no Linux
+		return hostName()
 	}
 	space, err := os.Readlink(filepath.Join(proc, pid, "ns/pid"))
 	if err != nil {
