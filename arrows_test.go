@@ -18,7 +18,7 @@ const module = "github.com/weft-fabric/weft/"
 // The packages from the ground up. A package may import packages of its own line and of
 // the lines above it, never of those below.
 var floors = [][]string{
-	{"unit", "internal/bounded", "internal/spell", "internal/release"},
+	{"unit", "internal/bounded", "internal/spell", "internal/release", "internal/lives"},
 	{"internal/store"},
 	{"reduce", "reduce/gen"}, // bytes in, bytes out; not a word, as it asks for the processor's features
 	{"gpu"},
@@ -34,7 +34,7 @@ var floors = [][]string{
 	{"cluster", "synth", "internal/manifest"},
 	{"network"},
 	{"network/emit"},
-	{"network/check"},
+	{"network/check", "network/prove"},
 	{"cost", "kv"},
 	{"tune/table"},
 	{"tune", "sim", "member"},

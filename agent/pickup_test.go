@@ -42,7 +42,7 @@ func fakeProcess(t *testing.T, root string, pid, parent int, comm, cgroup string
 // ranksOf gives what the agent reports of the ranks of a tree.
 func ranksOf(p *pulse) map[string]watch.Rank {
 	out := map[string]watch.Rank{}
-	list, _ := p.ranks(&Config{Host: "n1"})
+	list, _, _ := p.ranks(&Config{Host: "n1"})
 	for _, r := range list {
 		out[fmt.Sprintf("%s/%d", r.Job, r.Rank)] = r
 	}
@@ -124,7 +124,7 @@ func TestPicksUpFiles(t *testing.T) {
 		return fmt.Sprintf(`{"version":"2.10","pg_config":{"0":{"name":"0","desc":"default_pg","ranks":"[0, 1]"}},"pg_status":{"0":{"last_enqueued_collective":"%d","last_completed_collective":"%d"}},"entries":[{"record_id":%d,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":%d,"profiling_name":"nccl:all_reduce","state":"scheduled"}]}`, seq, seq-1, seq, seq)
 	}
 	dumps := func() (seqs []int64) {
-		_, list := p.ranks(&Config{Host: "n1"})
+		_, list, _ := p.ranks(&Config{Host: "n1"})
 		for _, d := range list {
 			if d.Job != "train" || !strings.Contains(d.File, "on n1") {
 				t.Errorf("%+v", d)

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-fabric/weft/doctor"
 	"github.com/weft-fabric/weft/doctor/read"
 	"github.com/weft-fabric/weft/evidence"
+	"github.com/weft-fabric/weft/internal/lives"
 	"github.com/weft-fabric/weft/watch"
 )
 
@@ -27,6 +28,9 @@ type pulse struct {
 	known map[int]*process
 	files map[string]stamp // that were read, and when they were written
 	tails map[string]int64 // how far files that grow were read
+
+	folders  map[fileID]*folder // in which ranks and launchers tell
+	launches []watch.Launch     // that no server has yet
 }
 
 type stamp struct {
@@ -37,8 +41,9 @@ type stamp struct {
 type process struct {
 	doctor.Process
 	rank   bool
-	young  int // how often it was looked at
-	nspid  int // its number in its own namespace
+	young  int    // how often it was looked at
+	nspid  int    // its number in its own namespace
+	space  string // that namespace, as lives.SpaceOf names it
 	parent int
 	dir    string // of /proc
 	sys    string // where control groups are
@@ -50,7 +55,7 @@ type process struct {
 }
 
 func newPulse(root string) *pulse {
-	return &pulse{root: root, known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}}
+	return &pulse{root: root, known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}, folders: map[fileID]*folder{}}
 }
 
 // young is how often the environment of a process is looked at: one that was just made
@@ -128,7 +133,7 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 func (p *pulse) place(x *process) {
 	x.dir = p.root + "/proc/" + strconv.Itoa(x.PID)
 	x.sys = p.root + "/sys/fs/cgroup"
-	x.nspid = x.PID
+	x.nspid, x.space = x.PID, lives.SpaceOf(p.root+"/proc", strconv.Itoa(x.PID))
 	b, _ := os.ReadFile(x.dir + "/status")
 	for l := range strings.Lines(string(b)) {
 		f := strings.Fields(l)
@@ -201,7 +206,7 @@ func (x *process) limit() (limit, used int64) {
 	return limit, max(0, used)
 }
 
-// live is what comm writes to live-PID.json.
+// live is what comm writes to the file of a rank.
 type live struct {
 	Rank   int `json:"rank"`
 	Size   int `json:"size"`
@@ -246,7 +251,8 @@ func (p *pulse) fresh(path string) ([]byte, bool) {
 func (p *pulse) operations(x *process) {
 	root := x.dir + "/root"
 	if dir := x.Env["WEFT_WATCH"]; dir != "" {
-		b, ok := p.fresh(filepath.Join(root, dir, fmt.Sprintf("live-%d.json", x.nspid)))
+		p.visit(filepath.Join(root, dir))
+		b, ok := p.fresh(filepath.Join(root, dir, p.liveFile(x, filepath.Join(root, dir))))
 		var l live
 		if ok && json.Unmarshal(b, &l) == nil {
 			x.Rank, x.World = l.Rank, l.Size
@@ -354,7 +360,7 @@ func (p *pulse) dumps(x *process) (list []watch.Dump) {
 }
 
 // ranks gives everything that is known of the ranks of this host.
-func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump) {
+func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launches []watch.Launch) {
 	procs := p.list(c.Host, c.Ranks)
 	sockets := map[int][]watch.Link{}
 	if len(procs) > 0 {
@@ -385,7 +391,8 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump) {
 		}
 	}
 	slices.SortFunc(dumps, func(a, b watch.Dump) int { return strings.Compare(a.File, b.File) })
-	return list, dumps
+	p.launchers(c)
+	return list, dumps, slices.Clone(p.launches)
 }
 
 // gpuOf is the GPU that a rank uses, by its environment.

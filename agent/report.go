@@ -65,8 +65,15 @@ func (a *Agent) Ranks(now time.Time) *watch.Report {
 	a.beat.Lock()
 	defer a.beat.Unlock()
 	r := &watch.Report{Host: a.c.Host, Boot: boot, At: float64(now.UnixNano()) / 1e9, Every: a.c.Pulse.Seconds(), HasRanks: true}
-	r.Ranks, r.Dumps = a.pulse.ranks(&a.c)
+	r.Ranks, r.Dumps, r.Launches = a.pulse.ranks(&a.c)
 	return r
+}
+
+// taken forgets what a server has: the first n lines of launchers.
+func (a *Agent) taken(n int) {
+	a.beat.Lock()
+	defer a.beat.Unlock()
+	a.pulse.launches = a.pulse.launches[min(n, len(a.pulse.launches)):]
 }
 
 // Counters gives a report of what was sampled last. With names, the names of the series
@@ -172,9 +179,11 @@ func (a *Agent) tell(ctx context.Context) {
 				a.c.Log.Warn("the server of weft watch is not reached; tried again", "error", err)
 			}
 		case lost > 0:
+			a.taken(len(r.Launches))
 			a.c.Log.Info("the server of weft watch is reached again", "reports lost", lost)
 			lost, names = 0, true // it may be another one
 		default:
+			a.taken(len(r.Launches))
 			names = answer.Names
 		}
 		pulse := a.c.Pulse

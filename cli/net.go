@@ -22,7 +22,7 @@ func newNet() *cobra.Command {
 		Short: "Plan addresses and routing, write every configuration file, ask which way a flow takes",
 		RunE:  group,
 	}
-	cmd.AddCommand(newNetPlan(), newNetEmit(), newNetPath(), newNetReach(), newNetCollect(), newNetCheck())
+	cmd.AddCommand(newNetPlan(), newNetEmit(), newNetPath(), newNetReach(), newNetProve(), newNetCollect(), newNetCheck())
 	return cmd
 }
 

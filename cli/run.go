@@ -143,6 +143,7 @@ func (s *runFlags) run(cmd *cobra.Command, args []string) (err error) {
 			}
 		}
 		s.elastic.env, s.elastic.out, s.elastic.err, s.elastic.grace = s.env, cmd.OutOrStdout(), cmd.ErrOrStderr(), s.spec.Grace
+		s.elastic.watched = s.watched
 		if s.elastic.grace == 0 {
 			s.elastic.grace = -1
 		}
@@ -197,6 +198,7 @@ func (s *runFlags) watch() error {
 	if err != nil {
 		return fmt.Errorf("--watch %s: %w", s.watched, err)
 	}
+	s.watched = dir
 	s.env = append([]string{"WEFT_WATCH=" + dir, "WEFT_FLIGHT_DIR=" + dir}, s.env...)
 	return nil
 }

@@ -42,6 +42,7 @@ type elasticRun struct {
 	env      []string
 	grace    time.Duration
 	out, err io.Writer
+	watched  string // folder in which ranks and launcher tell the agent; "" for none
 }
 
 func (r *elasticRun) bind(cmd *cobra.Command) {
@@ -266,6 +267,7 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	defer cancel()
 	defer r.passSignals(ctx, cancel, n, len(slots))()
 	err = n.Run(ctx)
+	launch.Over(r.watched, job.Name, err)
 	switch {
 	case err == nil || errors.As(err, new(*launch.Failure)):
 		return err

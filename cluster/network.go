@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -88,8 +89,45 @@ type Partition struct {
 
 // Slurm says what the scheduler's files need besides the graph.
 type Slurm struct {
-	Topology string // "tree" or "block"
-	Block    int    // hosts of the base block; 0: the pods of the graph
+	// Topology is "tree", "block" or "none", and empty where the file leaves the
+	// choice to the plan: blocks where NVLink joins hosts, a tree where switches do.
+	Topology string
+	Block    int    // hosts of the base block; 0: those of an NVLink domain or a pod
+	Version  string // the oldest Slurm that reads the files, such as "22.05"; empty: BlockVersion or later
+}
+
+// BlockVersion is the first Slurm whose blocks have sizes (BlockSizes, --segment).
+const BlockVersion = "24.05"
+
+// HasBlocks reports whether the Slurm that reads the files has the block plug-in.
+func (s *Slurm) HasBlocks() bool { return s.Version == "" || s.Version >= BlockVersion }
+
+var slurmVersion = regexp.MustCompile(`^[0-9][0-9]\.[0-9][0-9]$`)
+
+// slurm reads what the scheduler's files need.
+func (p *parse) slurm(n *node, into *Slurm) {
+	if n == nil {
+		return
+	}
+	f := p.fields("network.slurm", n)
+	if f.has("topology") {
+		into.Topology = f.oneOf("topology", "tree", "block", "none")
+	}
+	if f.has("block") {
+		into.Block = f.integer("block", 1, 1<<16)
+	}
+	if f.has("version") {
+		if into.Version = f.text("version"); !slurmVersion.MatchString(into.Version) {
+			f.fail("version", "%q; write the two numbers of a release, such as \"22.05\"", clip(into.Version))
+		}
+	}
+	switch {
+	case into.Topology == "block" && !into.HasBlocks():
+		f.fail("topology", "block with version %s; blocks with sizes came with Slurm %s: write topology: tree, or leave it out", into.Version, BlockVersion)
+	case f.has("block") && into.Topology != "block":
+		f.fail("block", "%d with topology: %s, which has no blocks; write topology: block, or leave block out", into.Block, cmp.Or(into.Topology, "tree"))
+	}
+	f.done()
 }
 
 // Render names the dialect of each file.
@@ -151,7 +189,6 @@ func DefaultNetwork() Network {
 		Routing:    Routing{Protocol: "bgp-unnumbered", ASN: 4200000000, BFD: 300 * time.Millisecond, Multiplier: 3},
 		RoCE: RoCE{Mode: "lossless", DSCP: 26, Priority: 3, CNPDSCP: 48, CNPPriority: 6,
 			ECNMin: 150e3, ECNMax: 1500e3, Probability: 100},
-		Slurm:  Slurm{Topology: "tree"},
 		Render: Render{Host: "netplan", Leaf: "frr", Spine: "frr", Schedules: []string{"slurm"}},
 		Flows:  slices.Clone(defaultFlows),
 		lines:  map[string]int{},
@@ -190,15 +227,7 @@ func (p *parse) network(f *fields) Network {
 		p.routing(q.get("routing"), &out.Routing)
 		p.roce(q.get("roce"), &out.RoCE)
 		out.Partitions = p.partitions(q.get("partitions"))
-		if s := q.get("slurm"); s != nil {
-			r := p.fields("network.slurm", s)
-			out.Slurm.Topology = r.oneOf("topology", "tree", "block")
-			out.Slurm.Block = r.integer("block", 1, 1<<16)
-			if r.has("block") && out.Slurm.Topology != "block" {
-				r.fail("block", "%d with topology: %s, which has no blocks; write topology: block, or leave block out", out.Slurm.Block, out.Slurm.Topology)
-			}
-			r.done()
-		}
+		p.slurm(q.get("slurm"), &out.Slurm)
 		p.render(q.get("render"), &out.Render)
 		p.flows(q.get("flows"), &out)
 		q.done()

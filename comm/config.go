@@ -102,7 +102,7 @@ type Config struct {
 	// WriteChrome), N being the rank in the world; empty for nowhere. WEFT_FLIGHT_DIR.
 	FlightDir string
 	// WatchDir is where the process tells of its operations twice a second while it
-	// runs, in live-PID.json, for weft agent to read; empty for nowhere. WEFT_WATCH.
+	// runs, in live-SPACE-PID.json (package lives), for weft agent to read; empty for nowhere. WEFT_WATCH.
 	WatchDir string
 	// Log hears of refused connections, outages, lost paths, what is back, and slower ways than usual (warnings), and of the choice of
 	// transport (info); nil for silence. WEFT_LOG, off, warn or info, is where FromEnv lets it write to standard error: warn if it is

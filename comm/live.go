@@ -3,7 +3,6 @@ package comm
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/comm/flight"
+	"github.com/weft-fabric/weft/internal/lives"
 )
 
 // livePace is how often a process tells of its operations, liveTimes how often of each,
@@ -22,8 +22,8 @@ const (
 	liveOps   = 96
 )
 
-// lives are the communicators of this process that tell of their operations.
-var lives struct {
+// living are the communicators of this process that tell of their operations.
+var living struct {
 	mu    sync.Mutex
 	comms map[*Comm][liveTimes]uint64 // and up to which operation they had, the last times
 	dir   string
@@ -31,7 +31,7 @@ var lives struct {
 	over  chan struct{}
 }
 
-// liveGroup is a communicator in live-PID.json.
+// liveGroup is a communicator in the file of a rank.
 type liveGroup struct {
 	Comm  uint32 `json:"comm"`
 	Epoch uint32 `json:"epoch"`
@@ -45,37 +45,37 @@ func (c *Comm) appear() {
 	if dir == "" || c.id == 0 { // it is alone so far
 		return
 	}
-	lives.mu.Lock()
-	defer lives.mu.Unlock()
-	if lives.comms == nil {
-		lives.comms = map[*Comm][liveTimes]uint64{}
+	living.mu.Lock()
+	defer living.mu.Unlock()
+	if living.comms == nil {
+		living.comms = map[*Comm][liveTimes]uint64{}
 	}
-	lives.comms[c] = [liveTimes]uint64{}
-	if lives.stop == nil {
-		lives.dir, lives.stop, lives.over = dir, make(chan struct{}), make(chan struct{})
-		go tellLives(lives.dir, lives.stop, lives.over)
+	living.comms[c] = [liveTimes]uint64{}
+	if living.stop == nil {
+		living.dir, living.stop, living.over = dir, make(chan struct{}), make(chan struct{})
+		go tellLives(living.dir, living.stop, living.over)
 	}
 }
 
 // vanish ends what appear began.
 func (c *Comm) vanish() {
-	lives.mu.Lock()
-	delete(lives.comms, c)
+	living.mu.Lock()
+	delete(living.comms, c)
 	var over chan struct{}
-	if len(lives.comms) == 0 && lives.stop != nil {
-		close(lives.stop)
-		over, lives.stop = lives.over, nil
+	if len(living.comms) == 0 && living.stop != nil {
+		close(living.stop)
+		over, living.stop = living.over, nil
 	}
-	lives.mu.Unlock()
+	living.mu.Unlock()
 	if over != nil {
 		<-over
 	}
 }
 
-// tellLives writes live-PID.json twice a second, for agents (weft agent) to read.
+// tellLives writes the file of a rank twice a second, for agents (weft agent) to read.
 func tellLives(dir string, stop, over chan struct{}) {
 	defer close(over)
-	path := filepath.Join(dir, fmt.Sprintf("live-%d.json", os.Getpid()))
+	path := filepath.Join(dir, lives.Live(lives.Space(), os.Getpid()))
 	defer os.Remove(path)
 	tick := time.NewTicker(livePace)
 	defer tick.Stop()
@@ -93,15 +93,15 @@ func tellLives(dir string, stop, over chan struct{}) {
 }
 
 func liveState() any {
-	lives.mu.Lock()
-	defer lives.mu.Unlock()
+	living.mu.Lock()
+	defer living.mu.Unlock()
 	rank, size := 0, 0
 	groups := []liveGroup{}
-	for c, had := range lives.comms {
+	for c, had := range living.comms {
 		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(had[0], liveOps)}
 		copy(had[:], had[1:])
 		had[liveTimes-1] = g.Done
-		lives.comms[c] = had
+		living.comms[c] = had
 		if s := c.world.all.Size(); s >= size {
 			rank, size = c.world.all.Rank(), s
 		}

@@ -22,9 +22,9 @@ func TestLive(t *testing.T) {
 		if err := Barrier(ctx, c); err != nil {
 			return err
 		}
-		lives.mu.Lock()
-		after := lives.comms[c][0]
-		lives.mu.Unlock()
+		living.mu.Lock()
+		after := living.comms[c][0]
+		living.mu.Unlock()
 		l := c.Flight().Live(after, 16)
 		if l.In || l.Done < 101 || after == 0 && len(l.Ops) != 16 {
 			return fmt.Errorf("rank %d: %+v", c.Rank(), l)
@@ -36,9 +36,9 @@ func TestLive(t *testing.T) {
 		}
 		return nil
 	})
-	lives.mu.Lock()
-	n, running := len(lives.comms), lives.stop != nil
-	lives.mu.Unlock()
+	living.mu.Lock()
+	n, running := len(living.comms), living.stop != nil
+	living.mu.Unlock()
 	if n != 0 || running {
 		t.Errorf("%d communicators still tell; the teller runs: %v", n, running)
 	}

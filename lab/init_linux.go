@@ -372,6 +372,13 @@ func (b *builder) wire(w *Wire) error {
 		if err := netlink.LinkSetMaster(end, br); err != nil {
 			return err
 		}
+		// The front end is the site's own. Nothing that was emitted joins the ports of other
+		// networks without switches, so the lab does not either.
+		if w.Bridge != "frontend" {
+			if err := netlink.LinkSetIsolated(end, true); err != nil {
+				return err
+			}
+		}
 		return netlink.LinkSetUp(end)
 	}
 	far, err := netlink.NewHandleAt(b.spaces[w.B])

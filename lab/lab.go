@@ -186,9 +186,8 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
 		}
 		n.Addrs = append(n.Addrs, x.Addr.String())
-		if x.Role == network.Backend {
-			n.Rules++
-		}
+		_, rules := emit.Routing(p, x)
+		n.Rules += len(rules)
 		if s.Options.Setup == "plain" {
 			n.Script = append(n.Script, plainSetup(p, x)...)
 		}

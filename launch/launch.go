@@ -137,12 +137,16 @@ func Run(ctx context.Context, spec Spec) (Result, error) {
 	out := newOutput(&spec)
 	run := &run{spec: &spec, exits: make(chan *Process, spec.N), procs: make([]*Process, 0, spec.N)}
 	for _, p := range places {
-		env := slices.Concat(p.env(spec.N, addr, port, token), spec.Env, spec.HostEnv[p.host])
-		command, env, stdin := spec.Remote.wrap(p.host, spec.Command, env, token)
+		plain := slices.Concat(p.env(spec.N, addr, port, token), spec.Env, spec.HostEnv[p.host])
+		command, env, stdin := spec.Remote.wrap(p.host, spec.Command, plain, token)
+		var remote []string
+		if env == nil {
+			remote = plain
+		}
 		stdout, stderr := out.writers(p.rank)
 		proc, err := Start(Command{
 			Rank: p.rank, Host: p.host, Args: command, Env: env, Dir: spec.Dir,
-			Stdin: stdin, Stdout: stdout, Stderr: stderr,
+			Stdin: stdin, Stdout: stdout, Stderr: stderr, remote: remote,
 		}, run.exits)
 		if err != nil {
 			run.stop(nil)
@@ -154,7 +158,13 @@ func Run(ctx context.Context, spec Spec) (Result, error) {
 			spec.Started(proc)
 		}
 	}
-	return run.wait(ctx)
+	res, err := run.wait(ctx)
+	told := err
+	if err == nil && run.asked != nil { // ranks that end well when they are asked to have still not finished
+		told = context.Canceled
+	}
+	Over(run.procs[0].watch, run.procs[0].record.Job, told)
+	return res, err
 }
 
 func (s *Spec) check() error {

@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/lives"
 )
 
 // Command is what one process runs.
@@ -23,6 +26,8 @@ type Command struct {
 	Files          []*os.File // descriptors 3 and on, as exec.Cmd's ExtraFiles; the caller closes its own
 	Stdin          []byte     // written to a pipe that stays open while the process runs; nil is an empty input
 	Stdout, Stderr io.Writer  // called from goroutines of the process, one at a time each; nil drops what is written
+
+	remote []string // the environment of a process that this one starts on another host; nil for none
 }
 
 // Process is a rank that was started: it leads a process group of its own, is
@@ -40,8 +45,13 @@ type Process struct {
 	reading sync.WaitGroup
 	done    chan struct{}
 
+	watch  string       // folder of the reports (WEFT_WATCH), "" for none
+	record lives.Record // of its start
+	remote bool         // the rank itself is on another host
+
 	mu     sync.Mutex
 	exit   Exit
+	asked  bool // a signal that ends was sent to it
 	ended  bool // the leader is dead and not yet reaped
 	reaped bool // Pid may belong to someone else
 }
@@ -58,6 +68,8 @@ func Start(c Command, exits chan<- *Process) (*Process, error) {
 	}
 	p := &Process{Rank: c.Rank, Host: c.Host, tail: newTail(), done: make(chan struct{})}
 	p.exit = Exit{Rank: c.Rank, Host: c.Host}
+	p.remote = c.remote != nil
+	p.watch, p.record = c.reported()
 	var theirs []*os.File
 	closeAll := func(files []*os.File) {
 		for _, f := range files {
@@ -130,6 +142,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 	p.Pid, p.started = cmd.Process.Pid, time.Now()
 	p.exit.Pid = p.Pid
 	watchGroup(p.Pid)
+	p.report(lives.Started)
 	started <- nil
 
 	// The dead leader stays unreaped while its group is killed, so its number
@@ -145,6 +158,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 	p.exit.After = after
 	p.exit.set(cmd.ProcessState.Sys().(syscall.WaitStatus))
 	p.mu.Unlock()
+	p.report(lives.Ended)
 	exits <- p
 
 	// A descendant that left the group may hold the pipes open for ever.
@@ -189,6 +203,7 @@ func (p *Process) Signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
+		p.asked = p.asked || slices.Contains([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGKILL}, sig)
 		_ = syscall.Kill(-p.Pid, sig)
 	}
 }

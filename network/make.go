@@ -47,6 +47,8 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.ports()
 	m.addresses()
 	m.bonds()
+	m.front()
+	m.unplugged()
 	m.inventory()
 	m.partitions()
 	m.slurm()
@@ -249,12 +251,16 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 		if x.IB {
 			x.MTU, x.VLAN = min(x.MTU, IPoIBMTU), 0
 		}
-		if bond == "" {
-			part := net.Prefix
-			if len(nodes) > 1 {
-				part = cut(net.Prefix, i, len(nodes))
-			}
-			x.Addr = m.flat(part, h.Number)
+		switch {
+		case bond != "":
+		case role == Storage && x.Link != None && !x.IB:
+			k := slices.Index(net.NICs, x.Name)
+			x.VLAN, x.Net = 0, cut(net.Prefix, k, len(net.NICs))
+			x.Table, x.Rule = m.in.Backend.Table+len(m.plan.Rails)+k, m.in.Backend.Rule+10*(len(m.plan.Rails)+k)
+		case len(nodes) > 1:
+			x.Addr = m.flat(cut(net.Prefix, i, len(nodes)), h.Number)
+		default:
+			x.Addr = m.flat(net.Prefix, h.Number)
 		}
 		if role == Frontend && i == 0 {
 			x.Gateway = net.Gateway
@@ -439,7 +445,7 @@ func (m *maker) ports() {
 	}
 }
 
-// addresses gives the backend's links their addresses.
+// addresses gives the links of the backend and of routed storage their addresses.
 func (m *maker) addresses() {
 	for i := range m.plan.Switches {
 		s := &m.plan.Switches[i]
@@ -450,7 +456,11 @@ func (m *maker) addresses() {
 			}
 			h := &m.plan.Hosts[p.Host]
 			x := &h.Interfaces[p.Iface]
-			if p.Rail == None { // storage or front end: the host has its address
+			if p.Rail == None {
+				if x.Net.IsValid() { // routed storage; otherwise the host has its address
+					p.Addr = netip.PrefixFrom(at(x.Net, 2*h.Number), 31)
+					x.Addr, x.Gateway = whole(at(p.Addr, 1), p.Addr), p.Addr.Addr()
+				}
 				continue
 			}
 			r := &m.plan.Rails[p.Rail]

@@ -12,8 +12,10 @@
 //
 // Hosts have a number that a lock file keeps, so that addresses stay when the
 // cluster grows. Host i has the address x.x.(1+i/240).(10+i%240) on the front
-// end, in storage and in management. The backend is cut into one prefix a rail;
-// inside it link k has the addresses 2k (switch) and 2k+1 (host).
+// end and in management. The backend is cut into one prefix per rail; inside it
+// link k has the addresses 2k (switch) and 2k+1 (host). Storage is cut in the same
+// way, into one prefix per storage NIC, where the cluster file has its switches;
+// otherwise it is numbered as the front end is.
 package network
 
 import (
@@ -103,8 +105,11 @@ type Interface struct {
 	Addr    netip.Prefix
 	Gateway netip.Addr // the switch's end; the default route on the front end
 	MTU     int
-	VLAN    int    // 0: untagged on a routed link
-	Bond    string // the bond it is a member of; a member has no address
+	VLAN    int          // 0: untagged on a routed link
+	Net     netip.Prefix // of a routed storage link: what all hosts' NICs of this number share
+	Table   int          // of a routed storage link: its routing table
+	Rule    int          // and the priority of its rule
+	Bond    string       // the bond it is a member of; a member has no address
 	IB      bool
 	MAC     string // from the inventory; empty if unknown
 	PCI     string

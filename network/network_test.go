@@ -129,11 +129,13 @@ func TestExamplesHaveSoundPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "rail-131k" { // 16,384 hosts take more than the default /16
+				prefix := c.Network.Backend.Prefix
+				c.Network.Backend.Prefix = cluster.DefaultNetwork().Backend.Prefix
 				_, err := Make(f, c, nil)
 				if err == nil || !strings.Contains(err.Error(), "a /14 would do") {
 					t.Fatalf("want the prefix that would do, got %v", err)
 				}
-				c.Network.Backend.Prefix = netip.MustParsePrefix("172.20.0.0/14")
+				c.Network.Backend.Prefix = prefix
 			}
 			p, err := Make(f, c, nil)
 			if err != nil {
@@ -340,7 +342,10 @@ func TestWrongIntents(t *testing.T) {
 		{"bond of one", eth("network: {storage: {nics: stor0, bond: lacp}}"), "needs two"},
 		{"bond of the backend", eth("network: {backend: {bond: lacp}}"), "separate networks"},
 		{"bond on InfiniBand", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: QM9700}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: QM9700}\nnetwork: {storage: {bond: lacp}}", "no LACP"},
-		{"bond at one leaf", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "one leaf"},
+		{"bond at one leaf", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "both NICs of n0 go to s-leaf0"},
+		{"front end on routed switches", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  f: {family: fat-tree, service: true, nics: svc0, switch: SN5600, link: 400gbe}", "no switch has the gateway"},
+		{"bond over two leaves", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "no MLAG"},
+		{"pin on a routed link", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {pin: {n1: {storage: 10.1.0.77}}}", "storage links are routed"},
 		{"bond word", eth("network: {storage: {bond: balance-rr}}"), "known: none, lacp"},
 		{"pin of a stranger", eth("network: {pin: {m7: {frontend: 10.0.0.9}}}"), "no host \"m7\""},
 		{"pin outside", eth("network: {pin: {n7: {frontend: 10.9.0.9}}}"), "outside 10.0.0.0/16"},

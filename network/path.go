@@ -86,6 +86,10 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		return nil, fmt.Errorf("%s and %s are not both on the %s network", from, to, role)
 	}
 	out.Source, out.Target, out.Interface, out.Gateway, out.MTU, out.VLAN = x.Addr.Addr(), y.Addr.Addr(), x.Name, x.Gateway, min(x.MTU, y.MTU), x.VLAN
+	if x.Net.IsValid() {
+		out.Table = x.Table
+		out.Why += fmt.Sprintf("; the source address %s is of %s, whose rule leads to table %d", x.Addr.Addr(), x.Name, x.Table)
+	}
 	out.Hops = p.hops(x, y)
 	if why := p.apart(a, b, x, y); why != "" {
 		out.Unreached = why
@@ -147,7 +151,7 @@ func (p *Plan) hops(x, y *Interface) []string {
 // apart says why two interfaces cannot talk, or nothing.
 func (p *Plan) apart(a, b *Host, x, y *Interface) string {
 	if !x.IB {
-		return ""
+		return p.unjoined(a, b, x, y)
 	}
 	mine, theirs := p.tenants(a.Name), p.tenants(b.Name)
 	if len(mine) == 0 && len(theirs) == 0 {
@@ -162,6 +166,35 @@ func (p *Plan) apart(a, b *Host, x, y *Interface) string {
 		}
 	}
 	return fmt.Sprintf("%s is in %s, %s in %s: they share no partition", a.Name, partitions(mine), b.Name, partitions(theirs))
+}
+
+// unjoined says why Ethernet does not carry packets between two interfaces: nothing
+// in the plan joins them, or both believe to be on one wire and are behind switches
+// that route. The front end without cables is the site's own network.
+func (p *Plan) unjoined(a, b *Host, x, y *Interface) string {
+	if x.Link == None || y.Link == None {
+		if x.Role == Frontend {
+			return ""
+		}
+		return fmt.Sprintf("the cluster file has no switches of the %s network, so nothing here joins %s and %s; declare them under fabrics (service: true)", x.Role, a.Label(x), b.Label(y))
+	}
+	here, _ := p.PeerPort(x)
+	there, _ := p.PeerPort(y)
+	if here == nil || there == nil {
+		return fmt.Sprintf("%s or %s is not plugged into a switch", a.Label(x), b.Label(y))
+	}
+	if here != there {
+		if _, ok := p.Graph.Across(x.Node, y.Node, 0, nil); !ok {
+			return fmt.Sprintf("no cables lead from %s to %s", here.Name, there.Name)
+		}
+	}
+	if x.VLAN != 0 && p.Intent.Render.Leaf == "frr" {
+		return fmt.Sprintf("the files for FRR make no bridge for VLAN %d at %s; write links: /31, or render: {leaf: sonic}", x.VLAN, here.Name)
+	}
+	if here != there && x.Addr.Masked() == y.Addr.Masked() {
+		return fmt.Sprintf("both look for one another on their own wire, %s, and %s and %s route between themselves", x.Addr.Masked(), here.Name, there.Name)
+	}
+	return ""
 }
 
 // tenants gives the partitions of a host, and whether it is a full member.
@@ -230,12 +263,16 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 		}
 		c.Reaches = true
 		switch {
+		case x.VLAN != 0 && x.Link == None:
+			c.Why = fmt.Sprintf("one VLAN, %d, on switches outside this plan", x.VLAN)
 		case x.VLAN != 0:
 			c.Why = fmt.Sprintf("one VLAN, %d", x.VLAN)
 		case x.IB && len(p.Intent.Partitions) == 0:
 			c.Why = "one InfiniBand subnet, all in the default partition"
 		case x.IB:
 			c.Why = "one InfiniBand subnet, by shared partition"
+		case f == Storage:
+			c.Why = "routed by the storage fabric, each NIC a link of its own"
 		default:
 			c.Why = "routed by the fabric, rail by rail"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/topo"
+	"github.com/weft-fabric/weft/topo/format"
 	"github.com/weft-fabric/weft/unit"
 )
 
@@ -271,14 +272,19 @@ func (m *maker) tables() {
 		return
 	}
 	first, last := m.plan.Rails[0].Table, m.plan.Rails[n-1].Table
+	lastRule := m.plan.Rails[n-1].Rule
+	if m.routedStorage() {
+		n += len(m.in.Storage.NICs)
+		last, lastRule = last+len(m.in.Storage.NICs), lastRule+10*len(m.in.Storage.NICs)
+	}
 	if first <= 255 && last >= 253 {
 		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256", first, n, first, last, 253-n)
 	}
 	if last > math.MaxInt32 {
 		m.fail("backend.table", "%d: the last of %d rails would have table %d, and Linux tools read at most %d; begin at 101", first, n, last, math.MaxInt32)
 	}
-	if last := m.plan.Rails[n-1].Rule; last >= 32766 {
-		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, last, 32765-10*(n-1))
+	if lastRule >= 32766 {
+		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, lastRule, 32765-10*(n-1))
 	}
 	ib, ethernet := m.kinds()
 	if ib && m.in.Backend.MTU > IPoIBMTU && m.in.Given("backend.mtu") {
@@ -306,6 +312,17 @@ func (m *maker) tables() {
 	}
 }
 
+// routedStorage reports whether a storage NIC has an Ethernet cable: its links are routed then.
+func (m *maker) routedStorage() bool {
+	found := false
+	m.g.Each(topo.NIC, func(id topo.NodeID, n *topo.Node) {
+		if e := cables(m.g, id); !found && len(e) > 0 && slices.Contains(m.in.Storage.NICs, n.Name) {
+			found = n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Service && m.g.Class(e[0].Link).Kind != topo.InfiniBand
+		}
+	})
+	return found
+}
+
 // fits checks that every prefix holds the hosts, and says which would.
 func (m *maker) fits(hosts int) {
 	for _, x := range m.nets() {
@@ -318,12 +335,16 @@ func (m *maker) fits(hosts int) {
 				parts = max(1, m.most(x.net.NICs))
 			}
 		}
+		room := hostRoom
+		if x.role == Storage && x.net.Bond == "none" && m.routedStorage() { // a /31 for each link
+			parts, room = len(x.net.NICs), func(p netip.Prefix) int { return size(p) / 2 }
+		}
 		ok := func(p netip.Prefix) bool {
 			c := cut(p, 0, parts)
-			return c.IsValid() && hostRoom(c) >= hosts
+			return c.IsValid() && room(c) >= hosts
 		}
 		if !ok(x.net.Prefix) {
-			m.exhausted(x.role.String()+".prefix", "hosts", x.net.Prefix, hostRoom(x.net.Prefix)/parts, hosts, ok)
+			m.exhausted(x.role.String()+".prefix", "hosts", x.net.Prefix, room(x.net.Prefix)/parts, hosts, ok)
 		}
 	}
 	rails := len(m.plan.Rails)
@@ -598,13 +619,18 @@ func (m *maker) pins() {
 				continue
 			}
 			x.Addr = whole(pin.Addr, x.Addr)
+		} else if slices.ContainsFunc(h.Interfaces, func(x Interface) bool { return x.Role == role && x.Net.IsValid() }) {
+			m.fail(field, "%s; storage links are routed, and their addresses follow from NIC and host: leave it out", pin.Addr)
 		} else {
 			m.fail(field, "%s has no interface in %s", h.Name, role)
 		}
 	}
 }
 
-// bonds checks that the members of a bond lead to two switches that can share it.
+// bonds refuses bonds that cannot come up: LACP needs the same at the other end,
+// on one switch or on two that act as one (MLAG, EVPN multihoming), and the files
+// for switches have neither. Where the cluster file has no cables of the network,
+// its switches are somebody else's to configure.
 func (m *maker) bonds() {
 	for _, x := range m.nets() {
 		if x.net.Bond != "lacp" {
@@ -614,7 +640,7 @@ func (m *maker) bonds() {
 		for i := range m.plan.Hosts {
 			h := &m.plan.Hosts[i]
 			peers, members := map[topo.NodeID]bool{}, 0
-			var models []string
+			var names []string
 			for _, y := range h.Interfaces {
 				if y.Bond == "" || y.Role != x.role {
 					continue
@@ -631,19 +657,50 @@ func (m *maker) bonds() {
 						peer = l.B
 					}
 					peers[peer] = true
-					models = append(models, m.g.Nodes[peer].Model)
+					names = append(names, m.g.Nodes[peer].Name)
 				}
 			}
 			if members == 1 {
 				m.fail(field, "lacp: %s has one NIC there; a bond needs two", h.Name)
 				return
 			}
-			if len(models) > 1 && len(peers) == 1 {
-				m.fail(field, "lacp: both NICs of %s go to one leaf, so the bond does not survive its loss; give the fabric leaves: 2", h.Name)
+			if len(names) > 1 && len(peers) > 1 {
+				m.fail(field, "lacp: the NICs of %s go to %s, which no MLAG and no Ethernet segment makes one; leave bond out: each NIC is then a routed link with an address of its own", h.Name, strings.Join(names, " and "))
 				return
 			}
-			if slices.Sort(models); len(slices.Compact(models)) > 1 {
-				m.fail(field, "lacp: the NICs of %s go to switches of two models; a pair is two of one", h.Name)
+			if len(names) > 1 {
+				m.fail(field, "lacp: both NICs of %s go to %s, whose files make no port channel of them; leave bond out: each NIC is then a routed link with an address of its own", h.Name, names[0])
+				return
+			}
+		}
+	}
+}
+
+// unplugged says that storage NICs get addresses and nothing more where the file
+// has no switches for them.
+func (m *maker) unplugged() {
+	for i := range m.plan.Hosts {
+		for _, x := range m.plan.Hosts[i].Interfaces {
+			if x.Role == Storage && x.Bond == "" && x.Link == None {
+				m.warn("storage: %s of %s has no switch in the file, so nothing here joins storage NICs; declare the switches under fabrics (service: true) to have them planned", x.Name, m.plan.Hosts[i].Name)
+				return
+			}
+		}
+	}
+}
+
+// front refuses a front end on switches of the plan: its VLAN would end at every
+// leaf, since their uplinks are routed, and no switch would have its gateway.
+func (m *maker) front() {
+	for i := range m.plan.Hosts {
+		h := &m.plan.Hosts[i]
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
+			if x.Role != Frontend || x.Link == None || x.IB {
+				continue
+			}
+			if sw, _ := m.plan.PeerPort(x); sw != nil {
+				m.fail("frontend.nics", "%s of %s is plugged into %s, whose uplinks are routed: VLAN %d ends there, and no switch has the gateway %s; leave the switches of the front end out of fabrics, under services they are counted", x.Name, h.Name, sw.Name, x.VLAN, m.in.Frontend.Gateway)
 				return
 			}
 		}
@@ -704,31 +761,101 @@ func (m *maker) partitions() {
 	}
 }
 
-// slurm checks that blocks are whole: Slurm gives jobs no hosts of a block that
-// is smaller than the base.
+// slurm chooses the topology that the scheduler's files describe, so that
+// slurm.conf and topology.conf cannot disagree, and checks its blocks.
 func (m *maker) slurm() {
+	in := &m.in.Slurm
+	if in.Topology == "" {
+		in.Topology = m.slurmDefault()
+	}
+	switch switches := m.computeSwitches(); {
+	case in.Topology == "tree" && !switches:
+		m.fail("slurm.topology", "tree; no switch joins the hosts: leave topology out, or write none")
+	case in.Topology == "block" && len(m.plan.Hosts) > 0:
+		m.blocks()
+	}
+}
+
+// slurmDefault is blocks where NVLink joins all hosts and Slurm has them, else a
+// tree where switches join hosts.
+func (m *maker) slurmDefault() string {
+	inside := 0
+	for _, d := range format.NVLinkDomains(m.g) {
+		inside += len(d)
+	}
+	switch {
+	case inside > 0 && inside == len(m.g.Hosts) && m.in.Slurm.HasBlocks():
+		return "block"
+	case m.computeSwitches():
+		return "tree"
+	}
+	return "none"
+}
+
+// computeSwitches reports whether switches of a compute fabric join hosts.
+func (m *maker) computeSwitches() bool {
+	return slices.ContainsFunc(m.plan.Switches, func(s Switch) bool {
+		f := m.g.Nodes[s.Node].Fabric
+		return f < 0 || !m.g.Fabrics[f].Service
+	})
+}
+
+// Blocks lists the hosts of every block of Slurm's block topology: an NVLink
+// domain each, or where NVLink joins no hosts the intent's number of them, or a pod.
+func (p *Plan) Blocks() [][]topo.HostID {
+	if domains := format.NVLinkDomains(p.Graph); len(domains) > 0 {
+		return domains
+	}
+	index := map[int]int{}
+	var out [][]topo.HostID
+	for i := range p.Graph.Hosts {
+		key := int(p.Graph.Hosts[i].Pod)
+		if size := p.Intent.Slurm.Block; size > 0 {
+			key = i / size
+		}
+		if _, known := index[key]; !known {
+			index[key] = len(out)
+			out = append(out, nil)
+		}
+		out[index[key]] = append(out[index[key]], topo.HostID(i))
+	}
+	return out
+}
+
+// blocks checks that no block is smaller than the base: before 25.05 Slurm gives
+// jobs none of its hosts.
+func (m *maker) blocks() {
 	n, block := len(m.plan.Hosts), m.in.Slurm.Block
-	if block == 0 && m.in.Slurm.Topology == "block" {
-		pods := map[int32]int{}
-		for i := range m.g.Hosts {
-			pods[m.g.Hosts[i].Pod]++
-		}
-		sizes := slices.Sorted(maps.Values(pods))
-		if n > 0 && sizes[0] != sizes[len(sizes)-1] {
-			m.warn("slurm.topology block: pods have %d to %d hosts, and the smallest is the base: jobs see %d hosts of each; write block", sizes[0], sizes[len(sizes)-1], sizes[0])
-		}
+	least, most, inside := n, 0, 0
+	for _, b := range m.plan.Blocks() {
+		least, most, inside = min(least, len(b)), max(most, len(b)), inside+len(b)
 	}
-	if block == 0 || n%block == 0 {
-		return
+	domains := len(format.NVLinkDomains(m.g)) > 0
+	switch {
+	case inside < n:
+		m.fail("slurm.topology", "block; %d of %d hosts are in no NVLink domain and so in no block: write topology: tree", n-inside, n)
+	case domains && block > least:
+		m.fail("slurm.block", "%d is more than the %d hosts of an NVLink domain, and a block is one domain; write %d or less", block, least, least)
+	case block == 0 && least != most:
+		what := "pods"
+		if domains {
+			what = "NVLink domains"
+		}
+		m.warn("slurm.topology block: %s have %d to %d hosts, and the smallest is the base: jobs see %d hosts of each; write block", what, least, most, least)
+	case block > 0 && !domains && n%block != 0:
+		m.fail("slurm.block", "%d does not divide %d hosts, and Slurm leaves the hosts of a smaller block idle; write %s", block, n, divisors(n, block))
 	}
+}
+
+// divisors names the divisors of n next to a number that is none.
+func divisors(n, near int) string {
 	fix := ""
-	for d := 1; d <= n; d++ { // the nearest sizes that divide
-		if n%d == 0 && d < block {
+	for d := 1; d <= n; d++ {
+		if n%d == 0 && d < near {
 			fix = fmt.Sprintf("%d", d)
 		} else if n%d == 0 {
-			fix += fmt.Sprintf(" or %d", d)
-			break
+			return fix + fmt.Sprintf(" or %d", d)
 		}
 	}
-	m.fail("slurm.block", "%d does not divide %d hosts, and Slurm leaves the hosts of a smaller block idle; write %s", block, n, fix)
+	return fix
 }

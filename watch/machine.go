@@ -108,6 +108,12 @@ type job struct {
 	again []restart // processes that took the place of others and were not told of yet
 	links map[pair]*flow
 	ends  map[string]int // both addresses of a connection, to the rank at its first
+
+	launcher bool    // it reports what becomes of the ranks
+	deaths   []death // of this attempt, as launchers told, by their times
+	cause    *death  // the one that explains the others; nil before it is known
+	over     string  // finished, failed or cancelled; "" while it goes on
+	overBy   int     // the rank that failed first
 }
 
 type rank struct {
@@ -175,6 +181,8 @@ func (r *Report) Check() error {
 		return fmt.Errorf("%q is no name of a host", r.Host)
 	case math.IsNaN(r.At) || math.IsInf(r.At, 0) || r.Every < 0 || r.Every > 86400 || math.IsNaN(r.Every):
 		return fmt.Errorf("the time of the report of %s is no time", r.Host)
+	case len(r.Launches) > 1<<17:
+		return fmt.Errorf("%d lines of launchers on host %s; at most %d are taken", len(r.Launches), r.Host, 1<<17)
 	case len(r.Ranks) > 4096:
 		return fmt.Errorf("%d ranks on host %s; at most 4096 are taken", len(r.Ranks), r.Host)
 	}
@@ -184,6 +192,11 @@ func (r *Report) Check() error {
 		}
 		if len(c.Values) > 100_000 {
 			return fmt.Errorf("%d series of %s; at most 100,000 are taken", len(c.Values), r.Host)
+		}
+	}
+	for i := range r.Launches {
+		if l := &r.Launches[i]; l.Rank < 0 || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
+			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}
 	for i := range r.Ranks {
@@ -227,6 +240,9 @@ func (m *Machine) Observe(now float64, r *Report) error {
 	}
 	if r.HasRanks {
 		m.ranks(now, h, r.Ranks)
+	}
+	for _, l := range r.Launches {
+		m.launch(now, l)
 	}
 	for _, d := range r.Dumps {
 		m.dump(now, d)
@@ -304,11 +320,7 @@ func (m *Machine) ranks(now float64, h *host, list []Rank) {
 		if x.State == "Z" || x.State == "X" {
 			continue // it has ended, and its parent has not asked how
 		}
-		j := m.jobs[x.Job]
-		if j == nil {
-			j = &job{name: x.Job, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, links: map[pair]*flow{}, ends: map[string]int{}}
-			m.jobs[x.Job] = j
-		}
+		j := m.jobNamed(now, x.Job)
 		j.size = max(j.size, x.Size, x.Rank+1)
 		j.alive = now
 		r := j.ranks[x.Rank]
@@ -419,9 +431,12 @@ func (m *Machine) Tick(now float64) []Incident {
 			continue
 		}
 		m.restarted(now, j, raise)
+		m.launched(now, j, raise)
 		m.processes(now, j, raise)
-		m.matrix(now, j, raise)
-		m.lateness(now, j, raise)
+		if !j.explained() { // who comes late to a job that is ending says nothing
+			m.matrix(now, j, raise)
+			m.lateness(now, j, raise)
+		}
 		m.hang(now, j, raise)
 	}
 	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })

@@ -136,7 +136,7 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
 		r := j.ranks[n]
-		if r.gone > 0 && alive > 0 {
+		if r.gone > 0 && alive > 0 && j.guessed(now, n) {
 			// Others must go on: ranks of a job that ends go within a moment of one another. Those of a job that is started again come one
 			// by one, and are no others that go on: who has not come long after them is missing.
 			others := oldest <= r.gone || now-newest >= startTime && (n < size || size == 0)
@@ -252,6 +252,16 @@ func (j *job) asDumps() []doctor.Dump {
 }
 
 func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why string) {
+	if j.explained() {
+		if j.cause == nil {
+			return // it is decided within a moment
+		}
+		f := fmt.Sprintf("the job hangs: %s in %s", waiting(h.Waiting), h.Operation)
+		if i := m.open[j.causeKey()]; i != nil && !slices.Contains(i.Follows, f) && len(i.Follows) < followers+4 {
+			i.Follows = append(i.Follows, f)
+		}
+		return
+	}
 	// A rank that is stopped or dead explains it: the hang is its consequence.
 	for _, c := range h.Culprits {
 		for _, i := range m.open {
@@ -272,8 +282,12 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		// Its peers failed because it was gone, and told so before they ended.
 		for _, c := range h.Culprits {
 			if r := j.ranks[c]; r != nil && r.gone > 0 {
+				died := "died first"
+				if d := j.exit(c, r.PID); d != nil { // with 0, or it would explain all
+					died = d.how()
+				}
 				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, c, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, c),
-					Verdict: fmt.Sprintf("%s of %s died first; %s for it in %s", j.on(c), j.name, waiting(h.Waiting), h.Operation), Evidence: []Evidence{{now, "by " + why}}})
+					Verdict: fmt.Sprintf("%s of %s %s; %s for it in %s", j.on(c), j.name, died, waiting(h.Waiting), h.Operation), Evidence: []Evidence{{now, "by " + why}}})
 			}
 		}
 		return

@@ -61,6 +61,7 @@ type JobView struct {
 	Memory  int64    `json:"memory_bytes"`
 	Leaves  []string `json:"leaves"`
 	Verdict string   `json:"verdict,omitempty"`
+	End     string   `json:"end,omitempty"` // by its launcher: finished, failed by rank N, cancelled
 }
 
 // Row is the way from a job to a switch port.
@@ -258,7 +259,7 @@ func (m *Machine) health(now float64) Health {
 }
 
 func (m *Machine) job(now float64, j *job) JobView {
-	v := JobView{Job: j.name, Size: j.size, State: "good", Began: j.began, Quiet: now - j.moved, Leaves: []string{}}
+	v := JobView{Job: j.name, Size: j.size, State: "good", Began: j.began, Quiet: now - j.moved, Leaves: []string{}, End: j.end()}
 	hosts, leaves := map[string]bool{}, map[string]bool{}
 	for _, r := range j.ranks {
 		if r.gone == 0 {

@@ -17,6 +17,23 @@ type Report struct {
 	Ranks    []Rank    `json:"ranks,omitempty"`
 	HasRanks bool      `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
 	Dumps    []Dump    `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
+	Launches []Launch  `json:"launches,omitempty"`  // what launchers said since the last report that arrived
+}
+
+// Launch is what a launcher says of a rank: that its process started, or how it ended;
+// or how the whole job is over.
+type Launch struct {
+	Event  string  `json:"event"` // started, ended or over
+	At     float64 `json:"at"`    // by the clock of the launcher's host
+	Job    string  `json:"job"`
+	Rank   int     `json:"rank"`
+	Size   int     `json:"size,omitempty"`
+	Host   string  `json:"host,omitempty"`
+	PID    int     `json:"pid,omitempty"` // 0 if the launcher does not know it
+	Code   int     `json:"code,omitempty"`
+	Signal int     `json:"signal,omitempty"`
+	Asked  bool    `json:"asked,omitempty"` // the launcher had asked it to end
+	How    string  `json:"how,omitempty"`   // finished, failed or cancelled
 }
 
 // Dump is a flight record of a rank of a job.

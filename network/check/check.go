@@ -323,7 +323,7 @@ func (c *comparer) host(h *network.Host) {
 		}
 	}
 	for _, x := range h.Interfaces {
-		if x.Role == network.Backend && !x.IB {
+		if (x.Role == network.Backend || x.Net.IsValid()) && !x.IB {
 			for key, want := range map[string][]string{"arp_ignore": {"1"}, "arp_announce": {"2"}, "rp_filter": {"0", "2"}} {
 				c.setting(h.Name, "net.ipv4.conf."+x.Name+"."+key, want...)
 			}

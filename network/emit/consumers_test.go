@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/ibsim"
@@ -128,10 +127,11 @@ func networkd(text string) understood {
 func TestNetplanUnderstands(t *testing.T) {
 	tool(t, "netplan", "netplan.io")
 	for name, p := range map[string]*network.Plan{
-		"rails": ethernet(t, 8, ""),
-		"leaf":  ethernet(t, 8, "network: {backend: {links: leaf}}\n"),
-		"bond":  ethernet(t, 8, "network: {storage: {bond: lacp}}\n"),
-		"hpn":   example(t, "hpn"),
+		"rails":   ethernet(t, 8, ""),
+		"leaf":    ethernet(t, 8, "network: {backend: {links: leaf}}\n"),
+		"bond":    ethernet(t, 8, "network: {storage: {bond: lacp}}\n"),
+		"hpn":     example(t, "hpn"),
+		"storage": example(t, "storage"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestNetplanUnderstands(t *testing.T) {
 
 func TestNetworkManagerUnderstands(t *testing.T) {
 	tool(t, "nmcli", "network-manager")
-	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k")} {
+	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k"), example(t, "storage")} {
 		h := &p.Hosts[1]
 		for i := range h.Interfaces {
 			x := &h.Interfaces[i]
@@ -325,73 +325,11 @@ func freePort(t *testing.T) int {
 func TestSlurmUnderstands(t *testing.T) {
 	tool(t, "slurmctld", "slurmctld")
 	tool(t, "scontrol", "slurm-client")
-	if os.Getuid() != 0 {
-		t.Skip("slurmctld runs as root here")
-	}
 	p := ethernet(t, 8, "")
-	dir := t.TempDir()
-	write(t, Slurm(p), dir)
-	etc := filepath.Join(dir, "slurm/etc/slurm")
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := filepath.Join(etc, "slurm.conf")
-	text := fmt.Sprintf(`ClusterName=t
-SlurmctldHost=%s(127.0.0.1)
-SlurmUser=root
-SlurmctldPort=%d
-SlurmdPort=%d
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation=%s
-SlurmdSpoolDir=%s
-SlurmctldPidFile=%s/ctld.pid
-SlurmdPidFile=%s/slurmd.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SlurmdParameters=config_overrides
-include %s/weft-nodes.conf
-`, host, freePort(t), freePort(t), dir, dir, dir, dir, etc)
-	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	gres := filepath.Join(etc, "gres.conf") // there are no GPUs here: any device file will do
-	data, err := os.ReadFile(gres)
-	if err != nil {
-		t.Fatal(err)
-	}
-	devices := filepath.Join(dir, "dev")
-	if err := os.MkdirAll(devices, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 8 {
-		if out, err := bounded.Command(t, "mknod", fmt.Sprintf("%s/nvidia%d", devices, i), "c", "1", "3").CombinedOutput(); err != nil {
-			t.Skipf("mknod: %v %s", err, out)
-		}
-	}
-	if err := os.WriteFile(gres, bytes.ReplaceAll(data, []byte("/dev/nvidia"), []byte(devices+"/nvidia")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SLURM_CONF", conf)
-	ctld := bounded.Command(t, "slurmctld", "-D", "-c", "-f", conf)
-	var said bytes.Buffer
-	ctld.Stdout, ctld.Stderr = &said, &said
-	if err := ctld.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { ctld.Process.Kill(); ctld.Wait() }()
-	var topology []byte
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if topology, err = bounded.Command(t, "scontrol", "show", "topology").Output(); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("slurmctld does not answer: %v\n%s", err, said.String())
-		}
-	}
+	c := startSlurm(t, p)
+	topology := command(t, nil, "scontrol", "show", "topology")
 	for _, want := range []string{"SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-3]", "SwitchName=leaf8 Level=0 LinkSpeed=1 Nodes=n[4-7]", "Level=1 LinkSpeed=1 Nodes=n[0-7] Switches=leaf[0,8]"} {
-		if !strings.Contains(string(topology), want) {
+		if !strings.Contains(topology, want) {
 			t.Errorf("the topology has no %q:\n%s", want, topology)
 		}
 	}
@@ -406,7 +344,7 @@ include %s/weft-nodes.conf
 	if _, err := exec.LookPath("slurmd"); err != nil {
 		return
 	}
-	out, _ := bounded.Command(t, "slurmd", "-G", "-N", "n1", "-f", conf).CombinedOutput()
+	out, _ := bounded.Command(t, "slurmd", "-G", "-N", "n1", "-f", c.conf).CombinedOutput()
 	for i := range 8 {
 		var links []string
 		for j := range 8 {

@@ -73,7 +73,7 @@ func write(t testing.TB, files []File, dir string) {
 // TestEveryDialectOfEveryExample: all files are written, twice alike, none empty,
 // each with its origin where its form has comments.
 func TestEveryDialectOfEveryExample(t *testing.T) {
-	for _, name := range []string{"rail-1k", "superpod-h100", "hpn", "two-fabrics", "nvl72"} {
+	for _, name := range []string{"rail-1k", "superpod-h100", "hpn", "two-fabrics", "nvl72", "storage"} {
 		p := example(t, name)
 		for _, d := range Dialects() {
 			a, b := d.Emit(p), d.Emit(p)
@@ -114,7 +114,7 @@ func TestEveryDialectOfEveryExample(t *testing.T) {
 
 // TestCablesAreOnce: every port of every cable is in the plan once.
 func TestCablesAreOnce(t *testing.T) {
-	for _, name := range []string{"rail-1k", "hpn", "two-fabrics", "nvl72", "dragonfly", "torus"} {
+	for _, name := range []string{"rail-1k", "hpn", "two-fabrics", "nvl72", "dragonfly", "torus", "storage"} {
 		p := example(t, name)
 		rows := bytes.Split(bytes.TrimSpace(Cables(p)[0].Data), []byte("\n"))[1:]
 		links := 0

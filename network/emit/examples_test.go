@@ -22,7 +22,7 @@ var wholeExamples = flag.Bool("emit.all", false, "ask consumers about every host
 // vtysh and bgpd of switches, the name server of all names, Kea and dnsmasq of leases; Kubernetes' files by the fields of their kinds. Slurm's
 // controller, OpenSM and systemd-networkd are asked in tests of their own.
 func TestExamplesAreUnderstood(t *testing.T) {
-	for _, name := range []string{"rail-1k", "superpod-h100", "hpn", "two-fabrics", "nvl72"} {
+	for _, name := range []string{"rail-1k", "superpod-h100", "hpn", "two-fabrics", "nvl72", "storage"} {
 		t.Run(name, func(t *testing.T) {
 			p := example(t, name)
 			dir := t.TempDir()

@@ -30,6 +30,11 @@ func Routing(p *network.Plan, x *network.Interface) (routes []Route, rules []Rul
 	if x.Role == network.Frontend && x.Gateway.IsValid() {
 		return []Route{{Via: x.Gateway}}, nil
 	}
+	if x.Net.IsValid() { // routed storage: the same for each of its NICs
+		all := p.Intent.Storage.Prefix
+		return []Route{{To: x.Net, Via: x.Gateway}, {To: all, Via: x.Gateway, Table: x.Table}},
+			[]Rule{{From: netip.PrefixFrom(x.Addr.Addr(), 32), To: all, Table: x.Table, Priority: x.Rule}}
+	}
 	if x.Role != network.Backend || !x.Gateway.IsValid() {
 		return nil, nil
 	}
@@ -299,7 +304,7 @@ func Sysctl(p *network.Plan) []File {
 		t.line("# Loose reverse path check: a strict one drops everything where a rule is missing.")
 		t.line("net.ipv4.conf.all.rp_filter = 2\nnet.ipv4.conf.default.rp_filter = 2")
 		for j := range h.Interfaces {
-			if x := &h.Interfaces[j]; x.Role == network.Backend {
+			if x := &h.Interfaces[j]; x.Role == network.Backend || x.Net.IsValid() {
 				t.line("net.ipv4.conf.%s.arp_ignore = 1\nnet.ipv4.conf.%s.arp_announce = 2\nnet.ipv4.conf.%s.rp_filter = 2", x.Name, x.Name, x.Name)
 			}
 		}

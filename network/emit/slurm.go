@@ -1,7 +1,6 @@
 package emit
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,11 +72,10 @@ func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 	var t text
 	t.head(p, "#")
 	t.line("# Include this from slurm.conf. Sockets and cores are assumed, %d a socket: take them from `slurmd -C` on one host of each kind.", coresASocket)
-	plugin := "topology/tree"
-	if p.Intent.Slurm.Topology == "block" {
-		plugin = "topology/block"
+	if kind := p.Intent.Slurm.Topology; kind != "none" { // the default plug-in has had three names since 22.05
+		t.line("TopologyPlugin=topology/%s", kind)
 	}
-	t.line("TopologyPlugin=%s\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nGresTypes=gpu", plugin)
+	t.line("SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nGresTypes=gpu")
 	var all []string
 	for _, k := range kinds {
 		gres := ""
@@ -85,10 +83,10 @@ func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 			gres = fmt.Sprintf(" Gres=gpu:%s:%d", k.gpuType(p), len(k.gpus))
 		}
 		sockets := max(1, len(k.cpus))
-		t.line("NodeName=%s NodeAddr=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN", hostlist.Compress(k.hosts), hostlist.Compress(k.addrs), sockets, coresASocket, gres)
+		t.line("NodeName=%s NodeAddr=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN", hostlist.Slurm(k.hosts), hostlist.Slurm(k.addrs), sockets, coresASocket, gres)
 		all = append(all, k.hosts...)
 	}
-	t.line("PartitionName=gpu Nodes=%s Default=YES MaxTime=INFINITE State=UP", hostlist.Compress(all))
+	t.line("PartitionName=gpu Nodes=%s Default=YES MaxTime=INFINITE State=UP", hostlist.Slurm(all))
 	return t.file("slurm/etc/slurm/weft-nodes.conf", 0o644)
 }
 
@@ -100,7 +98,7 @@ func slurmGres(p *network.Plan, kinds []*hostKind) File {
 	t.line("# AutoDetect is off: lines that differ from what it finds would drain the node.")
 	t.line("AutoDetect=off")
 	for _, k := range kinds {
-		nodes := hostlist.Compress(k.hosts)
+		nodes := hostlist.Slurm(k.hosts)
 		for i, gpu := range k.gpus {
 			cores := ""
 			if at := slices.Index(k.cpus, p.Graph.CPUOf(gpu)); at >= 0 {
@@ -126,61 +124,24 @@ func slurmGres(p *network.Plan, kinds []*hostKind) File {
 	return t.file("slurm/etc/slurm/gres.conf", 0o644)
 }
 
-// slurmTopology writes topology.conf as weft topo export does, or blocks of the pods.
+// slurmTopology writes the topology.conf that TopologyPlugin in slurm.conf reads.
+// Without switches there is none.
 func slurmTopology(p *network.Plan) []File {
 	var t text
 	t.head(p, "#")
-	if p.Intent.Slurm.Topology == "block" {
-		base, pods := blocks(p)
-		for i, b := range pods {
-			t.line("BlockName=block%d Nodes=%s", i, hostlist.Compress(b))
-		}
-		t.line("BlockSizes=%d", base)
-		return []File{t.file("slurm/etc/slurm/topology.conf", 0o644)}
+	var err error
+	switch p.Intent.Slurm.Topology {
+	case "none":
+		return nil
+	case "block":
+		err = format.SlurmBlocks(&t, p.Graph, p.Blocks(), p.Intent.Slurm.Block)
+	default:
+		err = format.SlurmTree(&t, p.Graph)
 	}
-	var b bytes.Buffer
-	d, err := format.Find("slurm")
-	if err == nil {
-		err = d.Encode(&b, p.Graph)
+	if err != nil { // network.Make chose a topology that this graph has
+		panic(err)
 	}
-	if err != nil {
-		t.line("# no topology: %v", err)
-	}
-	t.Write(b.Bytes())
 	return []File{t.file("slurm/etc/slurm/topology.conf", 0o644)}
-}
-
-// blocks cuts the hosts into blocks of the intent's size, or of one pod or rack
-// of the accelerator network each. The base is the smallest one.
-func blocks(p *network.Plan) (base int, out [][]string) {
-	size := p.Intent.Slurm.Block
-	if size == 0 {
-		byPod := map[int32][]string{}
-		var order []int32
-		for i := range p.Hosts {
-			pod := p.Graph.Hosts[p.Hosts[i].ID].Pod
-			if byPod[pod] == nil {
-				order = append(order, pod)
-			}
-			byPod[pod] = append(byPod[pod], p.Hosts[i].Name)
-		}
-		for _, pod := range order {
-			out = append(out, byPod[pod])
-		}
-	} else {
-		for i := 0; i < len(p.Hosts); i += size {
-			var names []string
-			for j := i; j < min(i+size, len(p.Hosts)); j++ {
-				names = append(names, p.Hosts[j].Name)
-			}
-			out = append(out, names)
-		}
-	}
-	base = len(out[0])
-	for _, b := range out {
-		base = min(base, len(b))
-	}
-	return base, out
 }
 
 func slurmJob(p *network.Plan, kinds []*hostKind) File {

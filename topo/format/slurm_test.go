@@ -72,7 +72,7 @@ func TestSlurmBlocksOfNVLinkDomains(t *testing.T) {
 	if err := encodeSlurm(&out, g); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(out.String(), "BlockName=block0 Nodes=") || !strings.HasSuffix(out.String(), "BlockSizes=18\n") {
+	if !strings.Contains(out.String(), "topology/block") || !strings.Contains(out.String(), "\nBlockName=block0 Nodes=") || !strings.HasSuffix(out.String(), "BlockSizes=18\n") {
 		t.Errorf("got\n%s", out.String())
 	}
 	again(t, "slurm", out.Bytes())

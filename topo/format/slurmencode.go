@@ -12,10 +12,8 @@ import (
 )
 
 // encodeSlurm writes topology.conf. Hosts that share NVSwitches outside of them
-// make blocks. Any other cluster is a tree, in which Slurm wants each node at
-// one leaf: leaves that share hosts (the rails of a pod) become one, and so do
-// switches of a higher tier that share switches below. The comment says which
-// switches a line stands for.
+// make blocks, any other cluster is a tree. The first line says which plug-in
+// slurm.conf must name: slurmctld does not start where the two disagree.
 func encodeSlurm(out io.Writer, g *topo.Graph) error {
 	if len(g.Hosts) == 0 {
 		return fmt.Errorf("slurm describes a cluster and %q has no host", g.Name)
@@ -23,11 +21,36 @@ func encodeSlurm(out io.Writer, g *topo.Graph) error {
 	w := &slurmWriter{Writer: bufio.NewWriter(out), g: g}
 	if read := slurmRead(g); len(read) > 0 {
 		w.again(read)
-	} else if domains := domains(g); len(domains) > 0 {
-		w.blocks(domains)
-	} else if err := w.tree(); err != nil {
+	} else if domains := NVLinkDomains(g); len(domains) > 0 {
+		fmt.Fprintln(w, "# slurm.conf: TopologyPlugin=topology/block (Slurm 24.05 and later)")
+		w.blocks(domains, 0)
+	} else {
+		fmt.Fprintln(w, "# slurm.conf: TopologyPlugin=topology/tree")
+		if err := w.tree(); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// SlurmTree writes the switches of a topology.conf for topology/tree, in which
+// Slurm wants each node at one leaf: leaves that share hosts (the rails of a pod)
+// become one, and so do switches of a higher tier that share switches below. The
+// comment says which switches a line stands for.
+func SlurmTree(out io.Writer, g *topo.Graph) error {
+	w := &slurmWriter{Writer: bufio.NewWriter(out), g: g}
+	if err := w.tree(); err != nil {
 		return err
 	}
+	return w.Flush()
+}
+
+// SlurmBlocks writes a topology.conf for topology/block: one line per block, and
+// the sizes that jobs are planned by. base is the first of them; 0 takes the
+// smallest block.
+func SlurmBlocks(out io.Writer, g *topo.Graph, blocks [][]topo.HostID, base int) error {
+	w := &slurmWriter{Writer: bufio.NewWriter(out), g: g}
+	w.blocks(blocks, base)
 	return w.Flush()
 }
 
@@ -41,7 +64,7 @@ func (w *slurmWriter) names(hosts []topo.HostID) string {
 	for i, h := range hosts {
 		list[i] = w.g.Hosts[h].Name
 	}
-	return hostlist.Compress(list)
+	return hostlist.Slurm(list)
 }
 
 // again writes what was read.
@@ -71,8 +94,8 @@ func (w *slurmWriter) again(switches []topo.NodeID) {
 	}
 }
 
-// domains gives the sets of hosts that NVSwitches outside of them join.
-func domains(g *topo.Graph) [][]topo.HostID {
+// NVLinkDomains gives the sets of hosts that NVSwitches outside of them join.
+func NVLinkDomains(g *topo.Graph) [][]topo.HostID {
 	s := newSets(len(g.Hosts))
 	joined := make([]bool, len(g.Hosts))
 	g.Each(topo.NVSwitch, func(n topo.NodeID, node *topo.Node) {
@@ -111,13 +134,26 @@ func domains(g *topo.Graph) [][]topo.HostID {
 	return list
 }
 
-func (w *slurmWriter) blocks(domains [][]topo.HostID) {
-	least := len(domains[0])
-	for i, hosts := range domains {
-		fmt.Fprintf(w, "BlockName=block%d Nodes=%s\n", i, w.names(hosts))
-		least = min(least, len(hosts))
+// maxBlockLevel is how often Slurm lets the base be doubled.
+const maxBlockLevel = 15
+
+// blocks writes the blocks and their sizes: the base, then twice as many as long
+// as there are hosts for one of them.
+func (w *slurmWriter) blocks(blocks [][]topo.HostID, base int) {
+	least := len(blocks[0])
+	for i, list := range blocks {
+		fmt.Fprintf(w, "BlockName=block%d Nodes=%s\n", i, w.names(list))
+		least = min(least, len(list))
 	}
-	fmt.Fprintf(w, "BlockSizes=%d\n", least)
+	if base == 0 {
+		base = least
+	}
+	hosts := base * len(blocks)
+	fmt.Fprintf(w, "BlockSizes=%d", base)
+	for level, size := 1, 2*base; level <= maxBlockLevel && size <= hosts; level, size = level+1, 2*size {
+		fmt.Fprintf(w, ",%d", size)
+	}
+	fmt.Fprintln(w)
 }
 
 // slurmGroup is a line of the tree: switches that count as one.
@@ -210,11 +246,11 @@ func (w *slurmWriter) write(groups []*slurmGroup, parent map[int]bool) {
 			for j, n := range g.members {
 				list[j] = w.g.Nodes[n].Name
 			}
-			fmt.Fprintf(w, "# %s stands for %s\n", g.name, hostlist.Compress(list))
+			fmt.Fprintf(w, "# %s stands for %s\n", g.name, hostlist.Slurm(list))
 		}
 		fmt.Fprintf(w, "SwitchName=%s", g.name)
 		if len(g.below) > 0 {
-			fmt.Fprintf(w, " Switches=%s", hostlist.Compress(g.below))
+			fmt.Fprintf(w, " Switches=%s", hostlist.Slurm(g.below))
 		}
 		if len(g.hosts) > 0 {
 			slices.Sort(g.hosts)
@@ -233,6 +269,6 @@ func (w *slurmWriter) write(groups []*slurmGroup, parent map[int]bool) {
 				name, used = name+"-all", true
 			}
 		}
-		fmt.Fprintf(w, "SwitchName=%s Switches=%s\n", name, hostlist.Compress(roots))
+		fmt.Fprintf(w, "SwitchName=%s Switches=%s\n", name, hostlist.Slurm(roots))
 	}
 }

@@ -195,7 +195,13 @@ func clip(s string) string {
 // Neighbours that differ in one number share a bracket; nothing is sorted and
 // nothing dropped. The names must be such as Expand gives: not empty, without
 // spaces, commas and brackets.
-func Compress(names []string) string {
+func Compress(names []string) string { return compress(names, true) }
+
+// Slurm is Compress for Slurm's own files: Slurm 22.05 reads no text behind a
+// bracket (leaf[0-1]a), so such names stand alone.
+func Slurm(names []string) string { return compress(names, false) }
+
+func compress(names []string, suffixes bool) string {
 	var out strings.Builder
 	for i := 0; i < len(names); {
 		if i > 0 {
@@ -206,7 +212,7 @@ func Compress(names []string) string {
 		if end < len(names) {
 			at = differ(names[i], names[end])
 		}
-		if at.end == at.start {
+		if at.end == at.start || !suffixes && at.end < len(names[i]) {
 			out.WriteString(names[i])
 			i++
 			continue
