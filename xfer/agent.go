@@ -24,7 +24,7 @@ import (
 // Config says who an agent is and how it is reached. The zero value of each field but Name is usable.
 type Config struct {
 	Name       string
-	Generation uint64 // larger in every life of a name; 0 for the time in nanoseconds
+	Generation uint64 // of this life of the name, larger than those before; 0 to draw one (life.go)
 
 	// Listen are the addresses at which peers reach this agent, one for each interface that shall carry data:
 	// host:port, port 0 for any. Empty for 127.0.0.1:0.
@@ -72,6 +72,7 @@ type Agent struct {
 	lastRegion uint32
 	leases     map[uint64]*lease
 	lastLease  uint64
+	lives      lives
 	peers      map[string]*Peer
 	links      map[linkKey]*link
 	guests     map[ID]*guest
@@ -99,7 +100,7 @@ func New(cfg Config) (*Agent, error) {
 		}
 	}
 	if cfg.Generation == 0 {
-		cfg.Generation = uint64(time.Now().UnixNano())
+		cfg.Generation = nextGeneration(time.Now())
 	}
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []string{"127.0.0.1:0"}
@@ -329,6 +330,7 @@ type Remote struct {
 	Size   int64  `json:"size"`
 	Access Access `json:"access"`
 	Key    uint64 `json:"key"`
+	Epoch  uint64 `json:"epoch,omitempty"` // what was reclaimed later cannot be reached by this description
 	Share  int64  `json:"share"`           // where it lies in its agent's shared memory; -1 if it does not
 	Addr   uint64 `json:"addr,omitempty"`  // of host memory in its process
 	Shown  *Shown `json:"shown,omitempty"` // of GPU memory, as other processes of the host find it
@@ -349,7 +351,7 @@ type description struct {
 }
 
 // It changes with what agents say to one another: those of different versions do not meet.
-const descriptionVersion = 2
+const descriptionVersion = 3
 
 // Describe is what a peer must know to reach this agent and regions of it, all if none is given. Whoever has it
 // and the token may use the regions as their access says.
@@ -368,7 +370,10 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		a.mu.Unlock()
 	}
 	for _, r := range regions {
-		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Share: r.share}
+		r.mu.Lock()
+		epoch := r.epochs.now
+		r.mu.Unlock()
+		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Epoch: epoch, Share: r.share}
 		if r.mem != nil && !a.cfg.Private {
 			x.Addr = r.address()
 		}
@@ -401,7 +406,7 @@ type Peer struct {
 }
 
 // Open makes a peer known by what it described. A later description of the same life adds regions; one of a
-// later life makes the earlier one stale. Nothing is sent until the first request.
+// later life (life.go) makes the earlier one stale. Nothing is sent until the first request.
 func (a *Agent) Open(blob []byte) (*Peer, error) {
 	var d description
 	if err := json.Unmarshal(blob, &d); err != nil {
@@ -434,10 +439,13 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 		return nil, ErrClosed
 	}
 	p := a.peers[d.Name]
-	if p != nil && p.id.Generation > d.Generation {
-		return nil, fmt.Errorf("agent %s: %w: this describes generation %x, the one known is %x", d.Name, ErrStale, d.Generation, p.id.Generation)
-	}
 	if p != nil && p.id != id {
+		if err := a.lives.follows(id, p.id, p.there()); err != nil {
+			return nil, err
+		}
+		if p.id.Generation < id.Generation {
+			a.lives.end(p.id)
+		}
 		stale = fmt.Errorf("agent %s: %w: generation %x; it has started anew as %x", d.Name, ErrStale, p.id.Generation, d.Generation)
 		p.mu.Lock()
 		p.stale = stale
@@ -453,6 +461,9 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	defer p.mu.Unlock()
 	for i := range d.Regions {
 		r := &d.Regions[i]
+		if known := p.regions[r.ID]; known != nil && known.Epoch > r.Epoch {
+			continue // an earlier description that came late
+		}
 		p.regions[r.ID], p.names[r.Name] = r, r
 	}
 	return p, nil

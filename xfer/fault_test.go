@@ -159,7 +159,7 @@ func TestForeign(t *testing.T) {
 			if err := move(p, "theirs", Write); !errors.Is(err, ErrStale) {
 				t.Errorf("a peer that is known to have started anew: %v", err)
 			}
-			if _, err := a.Open([]byte(fmt.Sprintf(`{"version":2,"name":"b","generation":%d,"addrs":[],"regions":[]}`, old.Generation))); !errors.Is(err, ErrStale) {
+			if _, err := a.Open([]byte(fmt.Sprintf(`{"version":3,"name":"b","generation":%d,"addrs":[],"regions":[]}`, old.Generation))); !errors.Is(err, ErrStale) {
 				t.Errorf("the description of an earlier life: %v", err)
 			}
 		})
@@ -664,7 +664,7 @@ func TestRanges(t *testing.T) {
 }
 
 func FuzzPost(f *testing.F) {
-	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2}}, remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
+	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2, 0}}, remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
 	f.Add(p.put())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, q post
