@@ -103,10 +103,11 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	s.o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	if s.o.Agent, err = xfer.New(xfer.Config{Name: "kv " + s.o.Name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err != nil {
+	end, err := s.agents(host, token)
+	if err != nil {
 		return finding{err}
 	}
-	defer s.o.Agent.Close()
+	defer end()
 	cache, err := kvcache.New(s.o)
 	if err != nil {
 		return err
@@ -133,6 +134,37 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		defer leave()
 	}
 	return s.answer(ctx, cmd.OutOrStdout(), kvcache.NewServer(cache, token, s.chain).Handler(), l)
+}
+
+// agents starts the agent of other caches, and one for each of several tenants, under its own token.
+func (s *kvServe) agents(host, token string) (end func(), err error) {
+	var all []*xfer.Agent
+	end = func() {
+		for _, a := range all {
+			a.Close()
+		}
+	}
+	start := func(name, token string) *xfer.Agent {
+		if err != nil {
+			return nil
+		}
+		var a *xfer.Agent
+		if a, err = xfer.New(xfer.Config{Name: name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err == nil {
+			all = append(all, a)
+		}
+		return a
+	}
+	s.o.Agent = start("kv "+s.o.Name, token)
+	if s.tenants != "" {
+		s.o.Agents = map[string]*xfer.Agent{}
+		for _, t := range s.o.Tenants {
+			s.o.Agents[t.Name] = start("kv "+s.o.Name+" for "+t.Name, t.Token)
+		}
+	}
+	if err != nil {
+		end()
+	}
+	return end, err
 }
 
 // sizes reads the flags of sizes and habits, and refuses those that say nothing.
@@ -213,9 +245,15 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 		}
 		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", s.tenants, err)
 	}
+	if token == "" {
+		return nil, errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
+	}
 	for _, t := range list {
 		if t.Token == "" {
 			return nil, fmt.Errorf("--tenants %s: %s has no token", s.tenants, t.Name)
+		}
+		if t.Token == token {
+			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own", s.tenants, t.Name)
 		}
 	}
 	return list, nil

@@ -2,7 +2,9 @@ package xfer
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -348,6 +350,19 @@ type description struct {
 	Local      string   `json:"local,omitempty"`
 	Addrs      []string `json:"addrs"`
 	Regions    []Remote `json:"regions"`
+	MAC        []byte   `json:"mac"` // by the agent's token, over all the rest
+}
+
+// sign makes the MAC of a description. Who has another token, as another tenant has, can neither make up a description nor use one that it
+// found. Fields of JSON cannot run into one another.
+func (d description) sign(token string) []byte {
+	d.MAC = nil
+	m := hmac.New(sha256.New, []byte(token))
+	m.Write([]byte("weft description\x00"))
+	if err := json.NewEncoder(m).Encode(d); err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return m.Sum(nil)
 }
 
 // It changes with what agents say to one another: those of different versions do not meet.
@@ -383,6 +398,7 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		d.Regions = append(d.Regions, x)
 	}
 	slices.SortFunc(d.Regions, func(x, y Remote) int { return int(x.ID) - int(y.ID) })
+	d.MAC = d.sign(a.cfg.Token)
 	b, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // strings and numbers always encode
@@ -415,6 +431,8 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	switch {
 	case d.Version != descriptionVersion:
 		return nil, fmt.Errorf("description of an agent of version %d; this one is of version %d: run the same version of weft on both sides", d.Version, descriptionVersion)
+	case !hmac.Equal(d.MAC, d.sign(a.cfg.Token)):
+		return nil, fmt.Errorf("description of agent %q: %w", d.Name, ErrToken)
 	case d.Name == "" || len(d.Name) > maxName || d.Generation == 0:
 		return nil, fmt.Errorf("description of an agent: name %q, generation %d", d.Name, d.Generation)
 	case len(d.Regions) > maxRegions:
