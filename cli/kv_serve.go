@@ -48,7 +48,8 @@ slab are empty; a block that does not fit its checksum is dropped, never served.
 Caches that name one another with --peer know what the others have and fetch it from there. They show WEFT_TOKEN.
 With --etcd they find one another, and who has which block, in an etcd; each needs a --name of its own.
 --tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
-own blocks. Without it there is one tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
+own blocks. WEFT_TOKEN is then the secret of the caches, and no tenant may have it. Without --tenants there is one
+tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
 
 The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/transfers.md).
 /metrics is for Prometheus.`,

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/kv"
 	"github.com/weft-fabric/weft/kvcache"
 	"github.com/weft-fabric/weft/launch"
@@ -371,9 +372,10 @@ func TestTenantsThatCannotBeApart(t *testing.T) {
 		if err := os.WriteFile(file, []byte(x.tenants), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		t.Setenv("WEFT_TOKEN", x.token)
-		if code, out, errs := command("", "kv", "serve", "--listen", "127.0.0.1:0", "--tenants", file); code != 2 || !strings.Contains(errs, x.want) {
-			t.Errorf("%s with WEFT_TOKEN=%s: exit %d, %s%s", x.tenants, x.token, code, out, errs)
+		cmd := bounded.Within(t, 10*time.Second, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--tenants", file)
+		cmd.Env = append(os.Environ(), "WEFT_TOKEN="+x.token)
+		if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), x.want) {
+			t.Errorf("%s with WEFT_TOKEN=%s: %v, %s", x.tenants, x.token, err, out)
 		}
 	}
 }
