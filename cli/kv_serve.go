@@ -234,7 +234,23 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 	if s.tenants == "" {
 		return []kvcache.Tenant{{Name: "default", Token: token, Quota: s.o.Memory}}, nil
 	}
-	text, err := os.ReadFile(s.tenants)
+	if list, err = readTenantFile(s.tenants); err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return nil, errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
+	}
+	for _, t := range list {
+		if t.Token == token {
+			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own", s.tenants, t.Name)
+		}
+	}
+	return list, nil
+}
+
+// readTenantFile reads a file of --tenants.
+func readTenantFile(file string) (list []kvcache.Tenant, err error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--tenants: %w", err)
 	}
@@ -244,17 +260,11 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 		if err == nil {
 			err = errors.New("nobody is in it")
 		}
-		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", s.tenants, err)
-	}
-	if token == "" {
-		return nil, errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
+		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", file, err)
 	}
 	for _, t := range list {
 		if t.Token == "" {
-			return nil, fmt.Errorf("--tenants %s: %s has no token", s.tenants, t.Name)
-		}
-		if t.Token == token {
-			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own", s.tenants, t.Name)
+			return nil, fmt.Errorf("--tenants %s: %s has no token", file, t.Name)
 		}
 	}
 	return list, nil

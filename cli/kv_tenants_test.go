@@ -31,8 +31,9 @@ import (
 
 // service is a real 'weft kv serve' with two tenants, as somebody with a token sees it.
 type service struct {
-	t  *testing.T
-	at string
+	t       *testing.T
+	at      string
+	tenants string // the file
 }
 
 func serveTenants(t *testing.T) service {
@@ -49,7 +50,7 @@ func serveTenants(t *testing.T) service {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
-	cmd := exec.CommandContext(ctx, weft, "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--tenants", file)
+	cmd := exec.CommandContext(ctx, weft, "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--name", "c1", "--tenants", file)
 	cmd.Env = append(os.Environ(), "WEFT_TOKEN=the-caches-secret")
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
@@ -68,7 +69,7 @@ func serveTenants(t *testing.T) service {
 	if err != nil || at == nil {
 		t.Fatalf("kv serve printed %q, %v", line, err)
 	}
-	return service{t, at[1]}
+	return service{t, at[1], file}
 }
 
 // call makes a call by hand: what a program of the attacker's own would send. It gives the status and the body.
@@ -356,6 +357,62 @@ func TestTenantsDoNotSeeOneAnother(t *testing.T) {
 	defer own.Close()
 	if w, err := own.Match(t.Context(), list); len(w) != 3 || err != nil {
 		t.Errorf("after a flood of another Alice has %v, %v", w, err)
+	}
+}
+
+// Tokens that are issued open what they are for, and nothing after their time, elsewhere, or for others.
+func TestTenantsIssueTokens(t *testing.T) {
+	s := serveTenants(t)
+	_, names, _ := s.secretBlocks()
+	issue := func(args ...string) string {
+		code, out, errs := command("", append([]string{"kv", "token", "--tenants", s.tenants}, args...)...)
+		if code != 0 {
+			t.Fatalf("%v: exit %d: %s", args, code, errs)
+		}
+		return strings.TrimSpace(out)
+	}
+	good := issue("--tenant", "alice", "--audience", "c1", "--for", "1m")
+	body, mac, _ := strings.Cut(strings.TrimPrefix(good, "weft1."), ".")
+	claim := kvcache.Claim{Tenant: "alice", Audience: "c1", Until: time.Now().Add(time.Minute)}
+	past := claim
+	past.Until = time.Now().Add(-time.Second)
+	_, absent := s.call("POST", "/v1/match", alice, blockHead{Keys: names[2:]})
+	for what, x := range map[string]struct {
+		token string
+		code  int
+	}{
+		"good":                  {good, 200},
+		"for another cache":     {issue("--tenant", "alice", "--audience", "c2"), 401},
+		"for no cache":          {kvcache.Issue(alice, kvcache.Claim{Tenant: "alice", Until: claim.Until}), 401},
+		"over":                  {kvcache.Issue(alice, past), 401},
+		"under another's key":   {kvcache.Issue(mallory, claim), 401},
+		"under the caches' key": {kvcache.Issue(operator, claim), 401},
+		"with another MAC":      {"weft1." + body + "." + strings.ToLower(mac), 401},
+		"without a MAC":         {"weft1." + body, 401},
+		"cut":                   {good[:len(good)-1], 401},
+		"of nobody":             {kvcache.Issue("", kvcache.Claim{Tenant: "bob", Audience: "c1", Until: claim.Until}), 401},
+	} {
+		code, got := s.call("POST", "/v1/match", x.token, blockHead{Keys: names[2:]})
+		if code != x.code || code == 200 && got != absent {
+			t.Errorf("a token that is %s: %d %q, want %d", what, code, got, x.code)
+		}
+	}
+	// One for an agent names the memory of that one.
+	worker, other := agentOf(t, "worker", alice, 5), agentOf(t, "other", alice, 5)
+	bound := issue("--tenant", "alice", "--audience", "c1", "--agent", "worker", "--generation", "5")
+	for a, want := range map[*xfer.Agent]int{worker: 200, other: 403, agentOf(t, "worker", alice, 6): 403} {
+		r, err := a.Register("r", xfer.Memory(make([]byte, blockBytes)), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, got := s.call("POST", "/v1/fill", bound, blockHead{Keys: names[:1], Agent: a.Describe(r), Region: "r", Pieces: [][]int64{{0, blockBytes}}}); code != want || code == 200 && !strings.Contains(got, `"blocks":1`) {
+			t.Errorf("agent %s: %d %q, want %d", a.ID(), code, got, want)
+		}
+	}
+	for _, line := range []string{"", "--tenant nobody --audience c1", "--tenant alice", "--tenant alice --audience c1 --for 0s"} {
+		if code, _, errs := command("", append([]string{"kv", "token", "--tenants", s.tenants}, fields(line)...)...); code != 2 || errs == "" {
+			t.Errorf("kv token %s: exit %d, want 2: %s", line, code, errs)
+		}
 	}
 }
 

@@ -16,7 +16,6 @@ package kvcache
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -317,16 +316,6 @@ func (t *tenant) names(list []kv.Hash) []kv.Hash {
 		out[i] = t.name(h)
 	}
 	return out
-}
-
-// Tenant finds a tenant by its token; without tenants everybody is the only one.
-func (c *Cache) Tenant(token string) (string, bool) {
-	for _, t := range c.tenants {
-		if subtle.ConstantTimeCompare([]byte(t.Token), []byte(token)) == 1 {
-			return t.Name, true
-		}
-	}
-	return "", false
 }
 
 // Path names the blocks of a text from its beginning on. Of blocks that are Alone no path is known: each stands by itself.

@@ -465,6 +465,10 @@ func (s *Server) moves(do func(ctx context.Context, who string, p Path, q *move)
 			refuse(w, http.StatusBadRequest, "%v", err)
 			return
 		}
+		if claim, _ := s.cache.Tenant(bearer(r)); claim.covers(q.Agent) != nil {
+			refuse(w, http.StatusForbidden, "%v", claim.covers(q.Agent))
+			return
+		}
 		out, err := do(r.Context(), who, Path{all, q.Alone}, &q)
 		if errors.Is(err, xfer.ErrToken) {
 			refuse(w, http.StatusForbidden, "the agent that is described is not one of this tenant: it has another token")

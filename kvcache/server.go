@@ -101,11 +101,12 @@ func (s *Server) isPeer(r *http.Request) bool {
 // tenant finds out who asks.
 func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, ok := s.cache.Tenant(bearer(r))
+		claim, ok := s.cache.Tenant(bearer(r))
 		if !ok {
-			refuse(w, http.StatusUnauthorized, "no tenant has this token; send 'Authorization: Bearer TOKEN'")
+			refuse(w, http.StatusUnauthorized, "no tenant has this token, or it is over, or for another cache; send 'Authorization: Bearer TOKEN'")
 			return
 		}
+		who := claim.Tenant
 		if print := r.Header.Get(ChainHeader); print != "" {
 			s.mu.Lock()
 			if s.chains[who] == "" {
@@ -125,13 +126,13 @@ func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who strin
 // any is for tenants, who hear of themselves alone, and for whoever has the token of other caches, who hears of all.
 func (s *Server) any(f func(w http.ResponseWriter, st Stat)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, ok := s.cache.Tenant(bearer(r))
+		claim, ok := s.cache.Tenant(bearer(r))
 		var st Stat
 		switch {
 		case s.isPeer(r):
 			st = s.cache.Stat()
 		case ok:
-			st = s.cache.Of(who)
+			st = s.cache.Of(claim.Tenant)
 		default:
 			refuse(w, http.StatusUnauthorized, "nobody has this token; send 'Authorization: Bearer TOKEN'")
 			return
