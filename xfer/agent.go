@@ -422,7 +422,8 @@ type Peer struct {
 }
 
 // Open makes a peer known by what it described. A later description of the same life adds regions; one of a
-// later life (life.go) makes the earlier one stale. Nothing is sent until the first request.
+// later life (life.go) makes the earlier one stale. Nothing is sent until the first request. It returns at once, unless a life with a
+// larger generation seems to be there: whether that has ended takes a moment to hear.
 func (a *Agent) Open(blob []byte) (*Peer, error) {
 	var d description
 	if err := json.Unmarshal(blob, &d); err != nil {
@@ -443,6 +444,16 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 			return nil, fmt.Errorf("description of agent %s: region %q: kind %d, %d bytes, number %d", d.Name, r.Name, r.Kind, r.Size, r.ID)
 		}
 	}
+	var p *Peer
+	err := a.unlessThere(func() (err error) {
+		p, err = a.know(&d)
+		return err
+	})
+	return p, err
+}
+
+// know enters what an agent described.
+func (a *Agent) know(d *description) (*Peer, error) {
 	id := ID{d.Name, d.Generation}
 	var old []*link // of an earlier life
 	var stale error

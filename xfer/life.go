@@ -56,35 +56,42 @@ func (l *lives) end(id ID) {
 
 // follows says whether a life can take the place of another of the same name, which is there still or not.
 func (l *lives) follows(id, other ID, there bool) error {
-	if _, over := l.past[id]; over || id.Generation < other.Generation && there {
-		return fmt.Errorf("agent %s: %w: generation %x; %x was here already", id.Name, ErrStale, id.Generation, other.Generation)
+	err := fmt.Errorf("agent %s: %w: generation %x; %x was here already", id.Name, ErrStale, id.Generation, other.Generation)
+	if _, over := l.past[id]; over {
+		return err
+	}
+	if id.Generation < other.Generation && there {
+		return errThere{err}
 	}
 	return nil
 }
 
-// there reports whether the guest has a connection, and whether it had one a moment ago and may come back.
-func (g *guest) there() (now, lately bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.now) > 0, len(g.waits) > 0
-}
+// errThere says that a life with a larger generation is there, or was a moment ago.
+type errThere struct{ error }
 
-// errLately says that another life of the name lost its connection a moment ago.
-var errLately = fmt.Errorf("%w: a later one lost its connection a moment ago", ErrStale)
+func (e errThere) Unwrap() error { return e.error }
 
-// admitGuest is guest for one that has just come: whether a life with a larger generation is gone may take a moment to know.
-func (a *Agent) admitGuest(id ID) (*guest, error) {
+// unlessThere tries until no life with a larger generation is there, for as long as it may take to hear that its process has ended.
+func (a *Agent) unlessThere(try func() error) error {
+	end := time.Now().Add(outage)
 	for {
-		g, err := a.guest(id)
-		if !errors.Is(err, errLately) {
-			return g, err
+		err := try()
+		if there := (errThere{}); !errors.As(err, &there) || time.Now().After(end) {
+			return err
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-a.base.Done():
-			return nil, ErrClosed
+			return ErrClosed
 		}
 	}
+}
+
+// there reports whether the guest has a connection, or had one a moment ago and may come back.
+func (g *guest) there() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.now) > 0 || len(g.waits) > 0
 }
 
 // there reports whether the peer's process is known to be there: in this one, or by a connection. The caller holds the agent's mu.

@@ -121,12 +121,7 @@ func (a *Agent) guest(id ID) (*guest, error) {
 		if g.id.Name != id.Name || g.id == id {
 			continue
 		}
-		now, lately := g.there()
-		err := a.lives.follows(id, g.id, now)
-		if err == nil && lately && id.Generation < g.id.Generation {
-			err = errLately
-		}
-		if err != nil {
+		if err := a.lives.follows(id, g.id, g.there()); err != nil {
 			a.mu.Unlock()
 			return nil, err
 		}
@@ -151,7 +146,11 @@ func (a *Agent) guest(id ID) (*guest, error) {
 
 // serveControl is the control connection of a guest's session, until it is lost.
 func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
-	g, err := a.admitGuest(h.from)
+	var g *guest
+	err := a.unlessThere(func() (err error) {
+		g, err = a.guest(h.from)
+		return err
+	})
 	if err != nil {
 		return err
 	}

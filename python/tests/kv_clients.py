@@ -134,6 +134,28 @@ class NIXL(unittest.TestCase):
         a.send_notif(peer, b"")
         self.assertEqual(sorted(notices(b, 2)["a"]), [b"", b"hello"])
 
+    def test_memory_that_was_taken_back(self):
+        """What its owner took back and uses for something else is an error for those that prepared a list before, never other bytes."""
+        a, b = self.agent("a"), self.agent("b")
+        mine, theirs = Memory(1 << 20), Memory(1 << 20, seed=3)
+        a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+        regs = b.register_memory([(theirs.address, theirs.size, 0, "")], "DRAM")
+        peer = a.add_remote_agent(b.get_agent_metadata())
+        local, far = a.prep_xfer_dlist("", [(mine.address, 4096, 0)], "DRAM"), a.prep_xfer_dlist(peer, [(theirs.address, 4096, 0)], "DRAM")
+        h = a.make_prepped_xfer("READ", local, [0], far, [0])
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        before = mine.raw()
+        self.assertEqual(before[:4096], theirs.raw()[:4096])
+        b.deregister_memory(regs)
+        b.register_memory([(theirs.address, theirs.size, 0, "")], "DRAM")
+        ctypes.memmove(theirs.address, b"other" * 800, 4000)
+        try:
+            state = finish(a, h, a.transfer(h))
+        except nixl.nixlError:
+            state = "ERR"
+        self.assertEqual(state, "ERR")
+        self.assertEqual(mine.raw(), before)
+
     def test_files(self):
         a = self.agent("a")
         mine = Memory(100000, seed=5)
