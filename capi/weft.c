@@ -308,6 +308,7 @@ int weft_xfer_register_gpu(weft_xfer_agent a, const char *name, int gpu, uint64_
 	GO(e, goXferRegisterGPU(a, (char *)name, gpu, address, bytes, access, r, e));
 }
 int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e) { GO(e, goXferReclaim(r, offset, bytes, timeout_ms, e)); }
+int weft_xfer_publish(weft_region r, int64_t offset, int64_t bytes, weft_error *e) { GO(e, goXferPublish(r, offset, bytes, e)); }
 int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e) { GO(e, goXferRelease(r, timeout_ms, e)); }
 int weft_xfer_describe(weft_xfer_agent a, char *buf, int64_t cap, int64_t *need, weft_error *e) { GO(e, goXferDescribe(a, buf, cap, need, e)); }
 int weft_xfer_peer_open(weft_xfer_agent a, const char *description, int64_t bytes, weft_xfer_peer *p, weft_error *e)

@@ -441,7 +441,8 @@ int weft_xfer_register(weft_xfer_agent a, const char *name, void *p, int64_t byt
 int weft_xfer_register_file(weft_xfer_agent a, const char *name, const char *file, int64_t bytes, int access, weft_region *r, weft_error *e);
 int weft_xfer_register_object(weft_xfer_agent a, const char *name, const char *place, const char *key, int64_t bytes, int access, weft_region *r, weft_error *e);
 int weft_xfer_register_gpu(weft_xfer_agent a, const char *name, int gpu, uint64_t address, int64_t bytes, int access, weft_region *r, weft_error *e);
-int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e); /* returns when the bytes may be used again */
+int weft_xfer_reclaim(weft_region r, int64_t offset, int64_t bytes, int64_t timeout_ms, weft_error *e); /* returns when the bytes may be used again; no peer reaches them until they are published */
+int weft_xfer_publish(weft_region r, int64_t offset, int64_t bytes, weft_error *e);                     /* what was reclaimed is filled: peers reach it by descriptions made since */
 int weft_xfer_release(weft_region r, int64_t timeout_ms, weft_error *e);                                /* the same for all of it, for good; again if it did not end in time */
 
 /* Agents get to know one another by descriptions. need is the bytes of this one; the text is JSON. */

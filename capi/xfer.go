@@ -281,6 +281,16 @@ func goXferReclaim(n C.weft_region, off, size, ms C.int64_t, e *C.weft_error) (r
 	return fill(e, err)
 }
 
+//export goXferPublish
+func goXferPublish(n C.weft_region, off, size C.int64_t, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	r, err := own(n)
+	if err != nil {
+		return fill(e, err)
+	}
+	return fill(e, r.Publish(int64(off), int64(size)))
+}
+
 //export goXferRelease
 func goXferRelease(n C.weft_region, ms C.int64_t, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)

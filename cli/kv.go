@@ -21,7 +21,7 @@ func newKV() *cobra.Command {
   weft kv replay trace.jsonl --tiers memory=1000`,
 		RunE: group,
 	}
-	cmd.AddCommand(newKVServe(), newKVStat(), newKVTrace(), newKVReplay(), newKVBench())
+	cmd.AddCommand(newKVServe(), newKVStat(), newKVToken(), newKVTrace(), newKVReplay(), newKVBench())
 	return cmd
 }
 

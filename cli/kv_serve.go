@@ -48,7 +48,8 @@ slab are empty; a block that does not fit its checksum is dropped, never served.
 Caches that name one another with --peer know what the others have and fetch it from there. They show WEFT_TOKEN.
 With --etcd they find one another, and who has which block, in an etcd; each needs a --name of its own.
 --tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
-own blocks. Without it there is one tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
+own blocks. WEFT_TOKEN is then the secret of the caches, and no tenant may have it. Without --tenants there is one
+tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
 
 The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/transfers.md).
 /metrics is for Prometheus.`,
@@ -103,10 +104,11 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	s.o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	if s.o.Agent, err = xfer.New(xfer.Config{Name: "kv " + s.o.Name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err != nil {
+	end, err := s.agents(host, token)
+	if err != nil {
 		return finding{err}
 	}
-	defer s.o.Agent.Close()
+	defer end()
 	cache, err := kvcache.New(s.o)
 	if err != nil {
 		return err
@@ -133,6 +135,37 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		defer leave()
 	}
 	return s.answer(ctx, cmd.OutOrStdout(), kvcache.NewServer(cache, token, s.chain).Handler(), l)
+}
+
+// agents starts the agent of other caches, and one for each of several tenants, under its own token.
+func (s *kvServe) agents(host, token string) (end func(), err error) {
+	var all []*xfer.Agent
+	end = func() {
+		for _, a := range all {
+			a.Close()
+		}
+	}
+	start := func(name, token string) *xfer.Agent {
+		if err != nil {
+			return nil
+		}
+		var a *xfer.Agent
+		if a, err = xfer.New(xfer.Config{Name: name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err == nil {
+			all = append(all, a)
+		}
+		return a
+	}
+	s.o.Agent = start("kv "+s.o.Name, token)
+	if s.tenants != "" {
+		s.o.Agents = map[string]*xfer.Agent{}
+		for _, t := range s.o.Tenants {
+			s.o.Agents[t.Name] = start("kv "+s.o.Name+" for "+t.Name, t.Token)
+		}
+	}
+	if err != nil {
+		end()
+	}
+	return end, err
 }
 
 // sizes reads the flags of sizes and habits, and refuses those that say nothing.
@@ -201,7 +234,23 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 	if s.tenants == "" {
 		return []kvcache.Tenant{{Name: "default", Token: token, Quota: s.o.Memory}}, nil
 	}
-	text, err := os.ReadFile(s.tenants)
+	if list, err = readTenantFile(s.tenants); err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return nil, errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
+	}
+	for _, t := range list {
+		if t.Token == token {
+			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own", s.tenants, t.Name)
+		}
+	}
+	return list, nil
+}
+
+// readTenantFile reads a file of --tenants.
+func readTenantFile(file string) (list []kvcache.Tenant, err error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--tenants: %w", err)
 	}
@@ -211,11 +260,11 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 		if err == nil {
 			err = errors.New("nobody is in it")
 		}
-		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", s.tenants, err)
+		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", file, err)
 	}
 	for _, t := range list {
 		if t.Token == "" {
-			return nil, fmt.Errorf("--tenants %s: %s has no token", s.tenants, t.Name)
+			return nil, fmt.Errorf("--tenants %s: %s has no token", file, t.Name)
 		}
 	}
 	return list, nil

@@ -16,11 +16,11 @@ package kvcache
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -44,8 +44,11 @@ type Options struct {
 	// Tenants share the memory by their quotas; without any there is one, without a token, that has all.
 	Tenants []Tenant
 	Dirty   int // blocks that wait for the disk or the store at most; further ones are kept in memory alone
-	// Agent, if there is one, moves blocks of clients and other caches that have one, too (move.go). It stays the caller's.
+	// Agent, if there is one, moves blocks of other caches that have one, too, and of the clients of a single tenant (move.go). It stays the
+	// caller's. Where there are several tenants, those with an agent of their own in Agents move blocks: its token is theirs, and its peers
+	// are their clients alone, whatever names those take.
 	Agent  *xfer.Agent
+	Agents map[string]*xfer.Agent
 	Absent time.Duration
 	Log    *slog.Logger
 }
@@ -56,6 +59,14 @@ type Tenant struct {
 	Token string `json:"token"`
 	Salt  string `json:"salt"`  // its names are mixed with; empty: the name
 	Quota int64  `json:"quota"` // bytes of memory; of the slab it has the same share
+}
+
+// mix is what names of the tenant are mixed with.
+func (t Tenant) mix() string {
+	if t.Salt == "" {
+		return t.Name
+	}
+	return t.Salt
 }
 
 // DefaultOptions are 256 MiB of memory for blocks of up to 1 MiB.
@@ -71,8 +82,7 @@ type Cache struct {
 	o       Options
 	slots   int
 	memory  []byte
-	region  *xfer.Region // of memory, if there is an agent
-	guests  guests
+	door    *door // by which transfers of other caches go; nil without an agent
 	slab    *slab
 	packs   *packs
 	tenants map[string]*tenant // by name
@@ -80,7 +90,6 @@ type Cache struct {
 
 	mu     sync.Mutex
 	free   []int // slots of memory
-	count  Counters
 	broken error // of the slab: it is not used any more
 	log    journal
 	closed bool
@@ -125,6 +134,8 @@ type tenant struct {
 	disk   *kv.Tree // nil: none
 	blocks map[kv.Hash]*block
 	absent *kv.Absent
+	count  Counters
+	door   *door // by which its transfers go
 }
 
 // block is what is known of one.
@@ -210,11 +221,11 @@ func (c *Cache) addTenant(t Tenant) error {
 		if t.Token == other.Token {
 			return fmt.Errorf("kv cache: tenants %s and %s have the same token", t.Name, other.Name)
 		}
+		if t.mix() == other.mix() {
+			return fmt.Errorf("kv cache: tenants %s and %s have the same salt %q: they would find each other's blocks in the store and at other caches", t.Name, other.Name, t.mix())
+		}
 	}
-	x := &tenant{Tenant: t, blocks: map[kv.Hash]*block{}, absent: kv.NewAbsent(1<<16, c.o.Absent.Seconds())}
-	if x.salt = []byte(t.Salt); t.Salt == "" {
-		x.salt = []byte(t.Name)
-	}
+	x := &tenant{Tenant: t, salt: []byte(t.mix()), blocks: map[kv.Hash]*block{}, absent: kv.NewAbsent(1<<16, c.o.Absent.Seconds())}
 	tree := func(n int) *kv.Tree {
 		return kv.NewTree(kv.Options{Blocks: n, Policy: c.o.Policy, HalfLife: 600, Value: func(int) float64 { return 1 }})
 	}
@@ -307,16 +318,6 @@ func (t *tenant) names(list []kv.Hash) []kv.Hash {
 	return out
 }
 
-// Tenant finds a tenant by its token; without tenants everybody is the only one.
-func (c *Cache) Tenant(token string) (string, bool) {
-	for _, t := range c.tenants {
-		if subtle.ConstantTimeCompare([]byte(t.Token), []byte(token)) == 1 {
-			return t.Name, true
-		}
-	}
-	return "", false
-}
-
 // Path names the blocks of a text from its beginning on. Of blocks that are Alone no path is known: each stands by itself.
 type Path struct {
 	Keys  []kv.Hash
@@ -385,7 +386,7 @@ func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 	// A block of the same name and another size that is on the disk stays: its size and checksum are those of the disk's.
 	if b != nil && (b.slot >= 0 || b.disk >= 0 && b.size != size) || c.closed {
 		t.memory.Match(one, c.now())
-		c.count.Known++
+		t.count.Known++
 		return nil, nil
 	}
 	have, gone, err := t.memory.Insert(one, c.now(), nil)
@@ -394,7 +395,7 @@ func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 		if have == 1 {
 			t.memory.Cut(one, 0, nil)
 		}
-		c.count.Refused++
+		t.count.Refused++
 		return nil, ErrRoom
 	}
 	r := &reserved{t: t, b: b, fresh: b == nil}
@@ -416,10 +417,10 @@ func (c *Cache) commit(r *reserved) {
 	c.mu.Lock()
 	b.full, b.sum = true, sum
 	if r.fresh {
-		c.count.Stored++
+		r.t.count.Stored++
 		c.log.add(b.key, true)
 	}
-	c.count.In += int64(b.size)
+	r.t.count.In += int64(b.size)
 	if b.disk >= 0 || c.slab == nil || c.broken != nil {
 		r.t.memory.Unlock(r.lock)
 		c.mu.Unlock()
@@ -451,7 +452,7 @@ func (c *Cache) later(j job) {
 		default:
 		}
 	}
-	c.count.Behind++
+	j.t.count.Behind++
 	if j.b != nil {
 		j.t.memory.Unlock(j.lock)
 	}
@@ -467,7 +468,7 @@ func (c *Cache) drop(t *tenant, gone []kv.Hash) {
 		b := t.blocks[h]
 		c.free = append(c.free, b.slot)
 		b.slot = -1
-		c.count.Evicted++
+		t.count.Evicted++
 		c.forget(t, b)
 	}
 }
@@ -516,11 +517,11 @@ func (c *Cache) writeDisk(j job) {
 		old := t.blocks[h]
 		c.slab.give(old.disk)
 		old.disk = -1
-		c.count.EvictedOut++
+		t.count.EvictedOut++
 		c.forget(t, old)
 	}
 	if have == 0 || err != nil {
-		c.count.Behind++
+		t.count.Behind++
 		t.memory.Unlock(j.lock)
 		c.mu.Unlock()
 		return
@@ -538,12 +539,12 @@ func (c *Cache) writeDisk(j job) {
 	if err != nil {
 		t.disk.Cut(one, 0, nil)
 		c.slab.give(slot)
-		c.count.Failed++
+		t.count.Failed++
 		c.broken = fmt.Errorf("slab %s: %w; it is not used any more", c.o.Disk, err)
 		c.o.Log.Error("the disk tier is off", "error", c.broken)
 	} else {
 		b.disk = slot
-		c.count.Written++
+		t.count.Written++
 	}
 	t.memory.Unlock(j.lock)
 	c.forget(t, b)
@@ -628,13 +629,13 @@ func (c *Cache) Get(ctx context.Context, who string, p Path, i int, use func(dat
 	}
 	defer c.leave()
 	c.mu.Lock()
-	c.count.Asked++
+	t.count.Asked++
 	c.mu.Unlock()
 	w, ok, err := c.get(ctx, t, p, i, use)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && !ok {
-		c.count.Missed++
+		t.count.Missed++
 	}
 	return w, ok, err
 }
@@ -652,12 +653,12 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 		c.mu.Lock()
 		switch {
 		case errors.Is(err, errDamaged):
-			c.count.Damaged++
+			t.count.Damaged++
 		case err != nil:
-			c.count.Failed++
+			t.count.Failed++
 		default:
-			c.count.Peer++
-			c.count.Out += int64(len(data))
+			t.count.Peer++
+			t.count.Out += int64(len(data))
 		}
 		c.mu.Unlock()
 		if err == nil {
@@ -677,12 +678,12 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 	c.mu.Lock()
 	switch {
 	case errors.Is(err, errDamaged):
-		c.count.Damaged++
+		t.count.Damaged++
 	case err != nil:
-		c.count.Failed++
+		t.count.Failed++
 	default:
-		c.count.Store++
-		c.count.Out += int64(len(data))
+		t.count.Store++
+		t.count.Out += int64(len(data))
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -703,8 +704,8 @@ func (c *Cache) local(t *tenant, key kv.Hash, use func([]byte) error, asked bool
 		data := c.bytes(b.slot, b.size)
 		if asked {
 			t.memory.Match(one, c.now())
-			c.count.Memory++
-			c.count.Out += int64(len(data))
+			t.count.Memory++
+			t.count.Out += int64(len(data))
 		}
 		c.mu.Unlock()
 		err := use(data)
@@ -730,9 +731,9 @@ func (c *Cache) local(t *tenant, key kv.Hash, use func([]byte) error, asked bool
 	t.disk.Unlock(lock)
 	if err != nil {
 		if errors.Is(err, errDamaged) {
-			c.count.Damaged++
+			t.count.Damaged++
 		} else {
-			c.count.Failed++
+			t.count.Failed++
 		}
 		c.o.Log.Warn("a block of the slab is lost", "block", key, "error", err)
 		if b.disk == slot {
@@ -748,8 +749,8 @@ func (c *Cache) local(t *tenant, key kv.Hash, use func([]byte) error, asked bool
 		c.mu.Unlock()
 		return OnDisk, true, use(data)
 	}
-	c.count.Disk++
-	c.count.Out += int64(len(data))
+	t.count.Disk++
+	t.count.Out += int64(len(data))
 	c.mu.Unlock()
 	_, _ = c.put(t, key, data)
 	return OnDisk, true, use(data)
@@ -786,7 +787,7 @@ type TenantStat struct {
 func (c *Cache) Stat() Stat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stat{Name: c.o.Name, Uptime: c.now(), Block: c.o.Block, Memory: c.o.Memory, Policy: c.o.Policy, Waiting: len(c.queue), Counters: c.count, Tenants: []TenantStat{}, Peers: []PeerStat{}}
+	s := Stat{Name: c.o.Name, Uptime: c.now(), Block: c.o.Block, Memory: c.o.Memory, Policy: c.o.Policy, Waiting: len(c.queue), Tenants: []TenantStat{}, Peers: []PeerStat{}}
 	if c.slab != nil {
 		s.Slab = c.slab.size()
 	}
@@ -807,6 +808,7 @@ func (c *Cache) Stat() Stat {
 			one.Disk = t.disk.Len()
 		}
 		s.Tenants = append(s.Tenants, one)
+		s.Counters.add(&t.count)
 	}
 	for _, p := range c.peers {
 		s.Peers = append(s.Peers, p.stat())
@@ -814,9 +816,31 @@ func (c *Cache) Stat() Stat {
 	return s
 }
 
+// Of is how the cache stands as one of its tenants sees it: nothing of the others, or of what they share.
+func (c *Cache) Of(who string) Stat {
+	all := c.Stat()
+	s := Stat{Name: all.Name, Uptime: all.Uptime, Block: all.Block, Policy: all.Policy, Tenants: []TenantStat{}, Peers: []PeerStat{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range all.Tenants {
+		if t.Name == who {
+			s.Memory, s.Counters = t.Quota, c.tenants[who].count
+			s.Tenants = append(s.Tenants, t)
+		}
+	}
+	return s
+}
+
+// add adds what another has counted.
+func (c *Counters) add(o *Counters) {
+	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
+	}
+}
+
 // Metrics writes the counters for Prometheus.
-func (c *Cache) Metrics(w io.Writer) error {
-	s := c.Stat()
+func (s Stat) Metrics(w io.Writer) error {
 	var err error
 	line := func(format string, args ...any) {
 		if err == nil {

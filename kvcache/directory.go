@@ -128,7 +128,7 @@ func (c *Cache) News(since uint64) News {
 }
 
 // Moves reports whether the cache makes transfers.
-func (c *Cache) Moves() bool { return c.o.Agent != nil }
+func (c *Cache) Moves() bool { return c.door != nil }
 
 // Told is another cache that is not asked for what it has: a directory that the caches share tells it (kvcache/directory).
 type Told struct {

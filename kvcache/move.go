@@ -29,7 +29,8 @@ import (
 //	releases it: nothing lands or is read any more, also if the cache is late
 //
 // The cache is the one that posts, in both directions. So it describes no memory of its own: a tenant reaches its own blocks
-// alone. The pieces of a block lie where the client wants them, so that its layout may be another (kv.Moves). Between caches
+// alone. Each of several tenants has an agent of the cache to itself, under the tenant's token: descriptions of others' agents are
+// refused, and names that its agents take are of no concern to anybody else. The pieces of a block lie where the client wants them, so that its layout may be another (kv.Moves). Between caches
 // /v1/push is the same as fill for one block, by its mixed name.
 
 // Piece is a run of bytes of a client's memory.
@@ -60,49 +61,81 @@ const (
 // nobody else's.
 func (c *Cache) makeMemory() (err error) {
 	n := int64(c.slots) * c.o.Block
-	a := c.o.Agent
-	if a == nil {
-		c.memory = make([]byte, n)
-		return nil
-	}
-	if len(c.tenants) < 2 {
-		c.memory, err = a.Alloc(int(n))
+	shared := c.o.Agent != nil && len(c.tenants) < 2 && c.o.Agents == nil
+	if shared {
+		c.memory, err = c.o.Agent.Alloc(int(n))
 	} else {
 		c.memory = make([]byte, n)
 	}
 	if err == nil {
-		c.region, err = a.Register("kv blocks", xfer.Memory(c.memory), xfer.Own)
+		c.door, err = c.newDoor(c.o.Agent)
+	}
+	for name, t := range c.tenants {
+		if err != nil {
+			break
+		}
+		if t.door = c.door; !shared {
+			t.door, err = c.newDoor(c.o.Agents[name])
+		}
 	}
 	if err != nil {
+		c.closeDoors()
 		return fmt.Errorf("kv cache: memory of %v: %w", unit.Bytes(n), err)
 	}
 	return nil
 }
 
 func (c *Cache) freeMemory() {
-	if c.region != nil {
-		_ = c.region.Release(context.Background()) // no peer reads it
-		if len(c.tenants) < 2 {
-			_ = c.o.Agent.Free(c.memory)
-		}
+	c.closeDoors()
+	if c.o.Agent != nil && len(c.tenants) < 2 && c.o.Agents == nil {
+		_ = c.o.Agent.Free(c.memory)
 	}
 }
 
-// guests are the clients that transfers were made with. Those that were not heard of for a while are forgotten.
-type guests struct {
-	mu     sync.Mutex
-	last   map[*xfer.Peer]time.Time
+func (c *Cache) closeDoors() {
+	c.door.close()
+	for _, t := range c.tenants {
+		t.door.close()
+	}
+}
+
+// door is an agent of the cache, the memory of the blocks as a region of it, and the clients that transfers were made with. Those that
+// were not heard of for a while are forgotten.
+type door struct {
+	agent  *xfer.Agent
+	region *xfer.Region
 	copies atomic.Int64 // blocks that went from a copy
+
+	mu   sync.Mutex
+	last map[*xfer.Peer]time.Time
+}
+
+// newDoor registers the memory with an agent; nil without one.
+func (c *Cache) newDoor(a *xfer.Agent) (*door, error) {
+	if a == nil {
+		return nil, nil
+	}
+	r, err := a.Register("kv blocks", xfer.Memory(c.memory), xfer.Own)
+	if err != nil {
+		return nil, err
+	}
+	return &door{agent: a, region: r, last: map[*xfer.Peer]time.Time{}}, nil
+}
+
+func (d *door) close() {
+	if d != nil {
+		_ = d.region.Release(context.Background()) // no peer reads it
+	}
 }
 
 const guestTime = 2 * time.Minute
 
 // guest opens the agent and the region of a call.
-func (c *Cache) guest(q *move) (*xfer.Peer, *xfer.Remote, error) {
-	if c.o.Agent == nil {
+func (d *door) guest(q *move) (*xfer.Peer, *xfer.Remote, error) {
+	if d == nil {
 		return nil, nil, errors.New("this cache makes no transfers; use /v1/get and /v1/put")
 	}
-	p, err := c.o.Agent.Open(q.Agent)
+	p, err := d.agent.Open(q.Agent)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,26 +143,24 @@ func (c *Cache) guest(q *move) (*xfer.Peer, *xfer.Remote, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	g := &c.guests
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.last == nil {
-		g.last = map[*xfer.Peer]time.Time{}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	now := time.Now()
-	for old, at := range g.last {
+	for old, at := range d.last {
 		if old != p && now.Sub(at) > guestTime {
-			delete(g.last, old)
-			c.o.Agent.Forget(old)
+			delete(d.last, old)
+			d.agent.Forget(old)
 		}
 	}
-	g.last[p] = now
+	d.last[p] = now
 	return p, r, nil
 }
 
 // batch is the pairs of one transfer.
 type batch struct {
 	c           *Cache
+	t           *tenant
+	door        *door
 	op          xfer.Op
 	peer        *xfer.Peer
 	remote      *xfer.Remote
@@ -155,7 +186,7 @@ func (b *batch) run(ctx context.Context) error {
 	if len(b.here) == 0 {
 		return nil
 	}
-	a := b.c.o.Agent
+	a := b.door.agent
 	here, there, n := b.here, b.there, b.bytes
 	b.here, b.there, b.bytes = nil, nil, 0
 	local, err := a.Prepare(nil, here)
@@ -183,7 +214,7 @@ func (b *batch) run(ctx context.Context) error {
 	}
 	b.path = r.Poll().Path
 	b.c.mu.Lock()
-	b.c.count.Moved += n
+	b.t.count.Moved += n
 	b.c.mu.Unlock()
 	return nil
 }
@@ -211,7 +242,7 @@ type held struct {
 }
 
 // hold locks a block that is in memory.
-func (c *Cache) hold(t *tenant, key kv.Hash, asked bool) (held, bool) {
+func (c *Cache) hold(t *tenant, d *door, key kv.Hash, asked bool) (held, bool) {
 	one := []kv.Hash{key}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,10 +253,10 @@ func (c *Cache) hold(t *tenant, key kv.Hash, asked bool) (held, bool) {
 	lock, _ := t.memory.Lock(one)
 	if asked {
 		t.memory.Match(one, c.now())
-		c.count.Memory++
-		c.count.Out += int64(b.size)
+		t.count.Memory++
+		t.count.Out += int64(b.size)
 	}
-	return held{c.region.At(int64(b.slot)*c.o.Block, int64(b.size)), b.sum, func() {
+	return held{d.region.At(int64(b.slot)*c.o.Block, int64(b.size)), b.sum, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		t.memory.Unlock(lock)
@@ -236,9 +267,9 @@ func (c *Cache) hold(t *tenant, key kv.Hash, asked bool) (held, bool) {
 func (c *Cache) borrow(ctx context.Context, t *tenant, p Path, i int) (held, bool, error) {
 	key := t.name(p.Keys[i])
 	c.mu.Lock()
-	c.count.Asked++
+	t.count.Asked++
 	c.mu.Unlock()
-	if h, ok := c.hold(t, key, true); ok {
+	if h, ok := c.hold(t, t.door, key, true); ok {
 		return h, true, nil
 	}
 	var data []byte
@@ -248,15 +279,15 @@ func (c *Cache) borrow(ctx context.Context, t *tenant, p Path, i int) (held, boo
 	})
 	if err != nil || !ok {
 		c.mu.Lock()
-		c.count.Missed++
+		t.count.Missed++
 		c.mu.Unlock()
 		return held{}, false, err
 	}
-	if h, ok := c.hold(t, key, false); ok {
+	if h, ok := c.hold(t, t.door, key, false); ok {
 		return h, true, nil
 	}
 	// There was no room in memory: it goes from where it is.
-	r, err := c.o.Agent.Register(fmt.Sprintf("kv block %d", c.guests.copies.Add(1)), xfer.Memory(data), xfer.Own)
+	r, err := t.door.agent.Register(fmt.Sprintf("kv block %d", t.door.copies.Add(1)), xfer.Memory(data), xfer.Own)
 	if err != nil {
 		return held{}, false, err
 	}
@@ -273,8 +304,8 @@ func (c *Cache) fill(ctx context.Context, who string, p Path, q *move) (out move
 		return out, err
 	}
 	defer c.leave()
-	b := batch{c: c, op: xfer.Write}
-	if b.peer, b.remote, err = c.guest(q); err != nil {
+	b := batch{c: c, t: t, door: t.door, op: xfer.Write}
+	if b.peer, b.remote, err = b.door.guest(q); err != nil {
 		return out, err
 	}
 	var list []held
@@ -337,8 +368,8 @@ func (c *Cache) drain(ctx context.Context, who string, p Path, q *move) (out mov
 		return out, err
 	}
 	defer c.leave()
-	b := batch{c: c, op: xfer.Read}
-	if b.peer, b.remote, err = c.guest(q); err != nil {
+	b := batch{c: c, t: t, door: t.door, op: xfer.Read}
+	if b.peer, b.remote, err = b.door.guest(q); err != nil {
 		return out, err
 	}
 	type slot struct {
@@ -408,7 +439,7 @@ func (c *Cache) drain(ctx context.Context, who string, p Path, q *move) (out mov
 			continue
 		}
 		list = append(list, slot{r, i})
-		b.add(c.region.At(int64(r.b.slot)*c.o.Block, size), q.Pieces[i-q.From])
+		b.add(b.door.region.At(int64(r.b.slot)*c.o.Block, size), q.Pieces[i-q.From])
 		if len(list) == moveBatch {
 			if err := flush(); err != nil {
 				return out, err
@@ -434,7 +465,15 @@ func (s *Server) moves(do func(ctx context.Context, who string, p Path, q *move)
 			refuse(w, http.StatusBadRequest, "%v", err)
 			return
 		}
+		if claim, _ := s.cache.Tenant(bearer(r)); claim.covers(q.Agent) != nil {
+			refuse(w, http.StatusForbidden, "%v", claim.covers(q.Agent))
+			return
+		}
 		out, err := do(r.Context(), who, Path{all, q.Alone}, &q)
+		if errors.Is(err, xfer.ErrToken) {
+			refuse(w, http.StatusForbidden, "the agent that is described is not one of this tenant: it has another token")
+			return
+		}
 		if err != nil {
 			out.Error = err.Error()
 		}
@@ -472,17 +511,17 @@ func (c *Cache) push(ctx context.Context, t *tenant, key kv.Hash, q *move, room 
 		return out, err
 	}
 	defer c.leave()
-	b := batch{c: c, op: xfer.Write}
-	if b.peer, b.remote, err = c.guest(q); err != nil {
+	b := batch{c: c, t: t, door: c.door, op: xfer.Write}
+	if b.peer, b.remote, err = b.door.guest(q); err != nil {
 		return out, err
 	}
-	h, ok := c.hold(t, key, true)
+	h, ok := c.hold(t, b.door, key, true)
 	if !ok {
 		// On the disk: reading it brings it into memory, where there is room.
 		if _, ok, err = c.local(t, key, func([]byte) error { return nil }, true); err != nil || !ok {
 			return out, err
 		}
-		if h, ok = c.hold(t, key, false); !ok {
+		if h, ok = c.hold(t, b.door, key, false); !ok {
 			return out, nil
 		}
 	}

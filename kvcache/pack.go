@@ -113,7 +113,7 @@ func (c *Cache) inStore(ctx context.Context, t *tenant, path Path, i int) (place
 			t.absent.Add(last, c.now())
 		case errors.Is(err, errResting), ctx.Err() != nil: // whoever asked is gone
 		default:
-			c.count.Failed++
+			t.count.Failed++
 			c.o.Log.Warn("the store could not be read", "error", err)
 		}
 		c.mu.Unlock()
@@ -212,13 +212,13 @@ func (c *Cache) writePack(ctx context.Context, j job) {
 	defer c.mu.Unlock()
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		c.count.Raced++
+		j.t.count.Raced++
 	case err != nil:
-		c.count.Failed++
+		j.t.count.Failed++
 		c.o.Log.Warn("a pack was not written", "pack", name, "error", err)
 		return
 	default:
-		c.count.Packed++
+		j.t.count.Packed++
 	}
 	j.t.absent.Remove(j.group[len(j.group)-1])
 }

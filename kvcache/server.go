@@ -16,22 +16,29 @@ import (
 	"github.com/weft-fabric/weft/kv"
 )
 
-// ChainHeader carries kv.Chain's Print: the first client says which chain the cache is for, unless it was given, and
-// clients with another are refused.
+// ChainHeader carries kv.Chain's Print: the first client of a tenant says which chain its blocks are named by, unless it was given, and
+// clients of the tenant with another are refused.
 const ChainHeader = "Weft-Kv-Chain"
 
 // Server answers clients of a cache.
 type Server struct {
 	cache *Cache
-	peer  string // token of other caches; empty: none is asked for
+	peer  string // token of other caches
+	apart bool   // tenants have tokens that are not that of other caches: what concerns others is not told
 
-	mu    sync.Mutex
-	chain string
+	mu     sync.Mutex
+	chains map[string]string // of each tenant
 }
 
-// NewServer serves a cache. Other caches show the peer token; chain may be empty.
+// NewServer serves a cache. Other caches show the peer token, which no tenant has unless there is only one; with tenants and without a peer
+// token there are no other caches. chain may be empty.
 func NewServer(c *Cache, peerToken, chain string) *Server {
-	return &Server{cache: c, peer: peerToken, chain: chain}
+	s := &Server{cache: c, peer: peerToken, chains: map[string]string{}}
+	for name, t := range c.tenants {
+		s.chains[name] = chain
+		s.apart = s.apart || t.Token != peerToken
+	}
+	return s
 }
 
 // Handler is the service:
@@ -49,24 +56,21 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /v1/put", s.tenant(s.put))
 	mux.HandleFunc("POST /v1/fill", s.moves(s.cache.fill))
 	mux.HandleFunc("POST /v1/drain", s.moves(s.cache.drain))
-	mux.HandleFunc("GET /v1/stat", s.any(func(w http.ResponseWriter, r *http.Request) { reply(w, http.StatusOK, s.stat()) }))
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /v1/stat", s.any(func(w http.ResponseWriter, st Stat) { reply(w, http.StatusOK, st) }))
+	metrics := func(w http.ResponseWriter, st Stat) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		_ = s.cache.Metrics(w)
-	})
+		_ = st.Metrics(w)
+	}
+	if s.apart {
+		mux.HandleFunc("GET /metrics", s.any(metrics))
+	} else {
+		mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { metrics(w, s.cache.Stat()) })
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /v1/changes", s.other(s.changes))
 	mux.HandleFunc("POST /v1/fetch", s.other(s.fetch))
 	mux.HandleFunc("POST /v1/push", s.other(s.push))
 	return mux
-}
-
-func (s *Server) stat() Stat {
-	st := s.cache.Stat()
-	s.mu.Lock()
-	st.Chain = s.chain
-	s.mu.Unlock()
-	return st
 }
 
 func reply(w http.ResponseWriter, code int, v any) {
@@ -88,23 +92,27 @@ func bearer(r *http.Request) string {
 }
 
 func (s *Server) isPeer(r *http.Request) bool {
+	if s.apart && s.peer == "" {
+		return false
+	}
 	return subtle.ConstantTimeCompare([]byte(bearer(r)), []byte(s.peer)) == 1
 }
 
 // tenant finds out who asks.
 func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, ok := s.cache.Tenant(bearer(r))
+		claim, ok := s.cache.Tenant(bearer(r))
 		if !ok {
-			refuse(w, http.StatusUnauthorized, "no tenant has this token; send 'Authorization: Bearer TOKEN'")
+			refuse(w, http.StatusUnauthorized, "no tenant has this token, or it is over, or for another cache; send 'Authorization: Bearer TOKEN'")
 			return
 		}
+		who := claim.Tenant
 		if print := r.Header.Get(ChainHeader); print != "" {
 			s.mu.Lock()
-			if s.chain == "" {
-				s.chain = print
+			if s.chains[who] == "" {
+				s.chains[who] = print
 			}
-			have := s.chain
+			have := s.chains[who]
 			s.mu.Unlock()
 			if have != print {
 				refuse(w, http.StatusConflict, "blocks here are named by the chain %s, yours is %s: convention, block size or seed (PYTHONHASHSEED) differ", have, print)
@@ -115,14 +123,26 @@ func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who strin
 	}
 }
 
-// any is for tenants and other caches alike.
-func (s *Server) any(f http.HandlerFunc) http.HandlerFunc {
+// any is for tenants, who hear of themselves alone, and for whoever has the token of other caches, who hears of all.
+func (s *Server) any(f func(w http.ResponseWriter, st Stat)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := s.cache.Tenant(bearer(r)); !ok && !s.isPeer(r) {
+		claim, ok := s.cache.Tenant(bearer(r))
+		var st Stat
+		switch {
+		case s.isPeer(r):
+			st = s.cache.Stat()
+		case ok:
+			st = s.cache.Of(claim.Tenant)
+		default:
 			refuse(w, http.StatusUnauthorized, "nobody has this token; send 'Authorization: Bearer TOKEN'")
 			return
 		}
-		f(w, r)
+		s.mu.Lock()
+		if len(st.Tenants) == 1 {
+			st.Chain = s.chains[st.Tenants[0].Name]
+		}
+		s.mu.Unlock()
+		f(w, st)
 	}
 }
 

@@ -2,7 +2,9 @@ package xfer
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -24,7 +26,7 @@ import (
 // Config says who an agent is and how it is reached. The zero value of each field but Name is usable.
 type Config struct {
 	Name       string
-	Generation uint64 // larger in every life of a name; 0 for the time in nanoseconds
+	Generation uint64 // of this life of the name, larger than those before; 0 to draw one (life.go)
 
 	// Listen are the addresses at which peers reach this agent, one for each interface that shall carry data:
 	// host:port, port 0 for any. Empty for 127.0.0.1:0.
@@ -72,6 +74,7 @@ type Agent struct {
 	lastRegion uint32
 	leases     map[uint64]*lease
 	lastLease  uint64
+	lives      lives
 	peers      map[string]*Peer
 	links      map[linkKey]*link
 	guests     map[ID]*guest
@@ -99,7 +102,7 @@ func New(cfg Config) (*Agent, error) {
 		}
 	}
 	if cfg.Generation == 0 {
-		cfg.Generation = uint64(time.Now().UnixNano())
+		cfg.Generation = nextGeneration(time.Now())
 	}
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []string{"127.0.0.1:0"}
@@ -329,6 +332,7 @@ type Remote struct {
 	Size   int64  `json:"size"`
 	Access Access `json:"access"`
 	Key    uint64 `json:"key"`
+	Epoch  uint64 `json:"epoch,omitempty"` // what was reclaimed later cannot be reached by this description
 	Share  int64  `json:"share"`           // where it lies in its agent's shared memory; -1 if it does not
 	Addr   uint64 `json:"addr,omitempty"`  // of host memory in its process
 	Shown  *Shown `json:"shown,omitempty"` // of GPU memory, as other processes of the host find it
@@ -346,10 +350,23 @@ type description struct {
 	Local      string   `json:"local,omitempty"`
 	Addrs      []string `json:"addrs"`
 	Regions    []Remote `json:"regions"`
+	MAC        []byte   `json:"mac"` // by the agent's token, over all the rest
+}
+
+// sign makes the MAC of a description. Who has another token, as another tenant has, can neither make up a description nor use one that it
+// found. Fields of JSON cannot run into one another.
+func (d description) sign(token string) []byte {
+	d.MAC = nil
+	m := hmac.New(sha256.New, []byte(token))
+	m.Write([]byte("weft description\x00"))
+	if err := json.NewEncoder(m).Encode(d); err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return m.Sum(nil)
 }
 
 // It changes with what agents say to one another: those of different versions do not meet.
-const descriptionVersion = 2
+const descriptionVersion = 3
 
 // Describe is what a peer must know to reach this agent and regions of it, all if none is given. Whoever has it
 // and the token may use the regions as their access says.
@@ -368,7 +385,10 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		a.mu.Unlock()
 	}
 	for _, r := range regions {
-		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Share: r.share}
+		r.mu.Lock()
+		epoch := r.epochs.now
+		r.mu.Unlock()
+		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Epoch: epoch, Share: r.share}
 		if r.mem != nil && !a.cfg.Private {
 			x.Addr = r.address()
 		}
@@ -378,6 +398,7 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		d.Regions = append(d.Regions, x)
 	}
 	slices.SortFunc(d.Regions, func(x, y Remote) int { return int(x.ID) - int(y.ID) })
+	d.MAC = d.sign(a.cfg.Token)
 	b, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // strings and numbers always encode
@@ -401,7 +422,8 @@ type Peer struct {
 }
 
 // Open makes a peer known by what it described. A later description of the same life adds regions; one of a
-// later life makes the earlier one stale. Nothing is sent until the first request.
+// later life (life.go) makes the earlier one stale. Nothing is sent until the first request. It returns at once, unless a life with a
+// larger generation seems to be there: whether that has ended takes a moment to hear.
 func (a *Agent) Open(blob []byte) (*Peer, error) {
 	var d description
 	if err := json.Unmarshal(blob, &d); err != nil {
@@ -410,6 +432,8 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	switch {
 	case d.Version != descriptionVersion:
 		return nil, fmt.Errorf("description of an agent of version %d; this one is of version %d: run the same version of weft on both sides", d.Version, descriptionVersion)
+	case !hmac.Equal(d.MAC, d.sign(a.cfg.Token)):
+		return nil, fmt.Errorf("description of agent %q: %w", d.Name, ErrToken)
 	case d.Name == "" || len(d.Name) > maxName || d.Generation == 0:
 		return nil, fmt.Errorf("description of an agent: name %q, generation %d", d.Name, d.Generation)
 	case len(d.Regions) > maxRegions:
@@ -420,6 +444,16 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 			return nil, fmt.Errorf("description of agent %s: region %q: kind %d, %d bytes, number %d", d.Name, r.Name, r.Kind, r.Size, r.ID)
 		}
 	}
+	var p *Peer
+	err := a.unlessThere(func() (err error) {
+		p, err = a.know(&d)
+		return err
+	})
+	return p, err
+}
+
+// know enters what an agent described.
+func (a *Agent) know(d *description) (*Peer, error) {
 	id := ID{d.Name, d.Generation}
 	var old []*link // of an earlier life
 	var stale error
@@ -434,10 +468,13 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 		return nil, ErrClosed
 	}
 	p := a.peers[d.Name]
-	if p != nil && p.id.Generation > d.Generation {
-		return nil, fmt.Errorf("agent %s: %w: this describes generation %x, the one known is %x", d.Name, ErrStale, d.Generation, p.id.Generation)
-	}
 	if p != nil && p.id != id {
+		if err := a.lives.follows(id, p.id, p.there()); err != nil {
+			return nil, err
+		}
+		if p.id.Generation < id.Generation {
+			a.lives.end(p.id)
+		}
 		stale = fmt.Errorf("agent %s: %w: generation %x; it has started anew as %x", d.Name, ErrStale, p.id.Generation, d.Generation)
 		p.mu.Lock()
 		p.stale = stale
@@ -453,6 +490,9 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	defer p.mu.Unlock()
 	for i := range d.Regions {
 		r := &d.Regions[i]
+		if known := p.regions[r.ID]; known != nil && known.Epoch > r.Epoch {
+			continue // an earlier description that came late
+		}
 		p.regions[r.ID], p.names[r.Name] = r, r
 	}
 	return p, nil

@@ -3,8 +3,8 @@ package xfer
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,7 +142,7 @@ func TestForeign(t *testing.T) {
 				t.Errorf("a region that was released: %v", err)
 			}
 			// The agent starts anew under the same name.
-			old := b.ID()
+			old, described := b.ID(), b.Describe()
 			b.Close()
 			c := start(t, "b", func(c *Config) { c.Path = path; c.Generation = old.Generation + 1; c.Listen = b.cfg.Listen })
 			if path == "tcp" {
@@ -159,7 +159,7 @@ func TestForeign(t *testing.T) {
 			if err := move(p, "theirs", Write); !errors.Is(err, ErrStale) {
 				t.Errorf("a peer that is known to have started anew: %v", err)
 			}
-			if _, err := a.Open([]byte(fmt.Sprintf(`{"version":2,"name":"b","generation":%d,"addrs":[],"regions":[]}`, old.Generation))); !errors.Is(err, ErrStale) {
+			if _, err := a.Open(described); !errors.Is(err, ErrStale) {
 				t.Errorf("the description of an earlier life: %v", err)
 			}
 		})
@@ -664,7 +664,7 @@ func TestRanges(t *testing.T) {
 }
 
 func FuzzPost(f *testing.F) {
-	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2}}, remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
+	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2, 0}}, remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
 	f.Add(p.put())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, q post
@@ -682,9 +682,16 @@ func FuzzPost(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	f.Add([]byte(`{"version":2,"name":"b","generation":3,"host":"h","addrs":["127.0.0.1:1"],"regions":[{"id":1,"name":"r","kind":0,"size":10,"access":3,"key":5,"share":-1}]}`))
+	f.Add([]byte(`{"version":3,"name":"b","generation":3,"host":"h","addrs":["127.0.0.1:1"],"regions":[{"id":1,"name":"r","kind":0,"size":10,"access":3,"key":5,"share":-1}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := &Agent{peers: map[string]*Peer{}}
+		var d description
+		if json.Unmarshal(b, &d) == nil {
+			d.MAC = d.sign("")
+			if signed, err := json.Marshal(d); err == nil {
+				b = signed
+			}
+		}
 		if p, err := a.Open(b); err == nil {
 			for _, r := range p.Regions() {
 				_, _ = a.Prepare(p, []Desc{r.At(0, r.Size), r.At(1, 1)})

@@ -119,12 +119,15 @@ func (r *Request) writeHere(t *Agent) error {
 	for i, p := range r.pairs {
 		remote[i] = p.remote
 	}
-	if t != r.agent {
-		if err := t.allowed(r.t.Remote.capabilities(), remote); err != nil {
+	var epoch func(uint32) uint64 // of own memory there is none
+	if r.peer != nil {
+		caps := r.t.Remote.capabilities()
+		if err := t.allowed(caps, remote); err != nil {
 			return r.blame(err)
 		}
+		epoch = epochsOf(caps)
 	}
-	l, err := t.destination(t.base, remote, r.total, false)
+	l, err := t.destination(t.base, epoch, remote, r.total, false)
 	if err != nil {
 		return r.blame(err)
 	}

@@ -217,6 +217,7 @@ func TestDescriptionsThatLie(t *testing.T) {
 			t.Fatal(err)
 		}
 		lie(&d.Regions[0])
+		d.MAC = d.sign("secret") // by one that has the token
 		text, err := json.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
@@ -231,6 +232,7 @@ func TestDescriptionsThatLie(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Regions[0].Share, d.Regions[0].Size = 1<<55, 1<<55
+	d.MAC = d.sign("secret")
 	text, err := json.Marshal(d)
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func (in *incoming) prepare(p *post) (known bool, err error) {
 	if at := overlap(p.remote); at >= 0 {
 		return false, fmt.Errorf("%w: descriptor %d", ErrOverlap, at)
 	}
-	l, err := a.destination(in.ctx, p.remote, p.total, p.how == howStream)
+	l, err := a.destination(in.ctx, epochsOf(p.caps), p.remote, p.total, p.how == howStream)
 	if err != nil {
 		return false, err
 	}
@@ -194,8 +194,8 @@ func (in *incoming) set(l *landing, again func(i int)) {
 	in.guest.mu.Unlock()
 }
 
-// destination makes the landing of a write into own regions.
-func (a *Agent) destination(ctx context.Context, descs []Desc, total int64, sliced bool) (*landing, error) {
+// destination makes the landing of a write into own regions (newLanding).
+func (a *Agent) destination(ctx context.Context, epoch func(uint32) uint64, descs []Desc, total int64, sliced bool) (*landing, error) {
 	return newLanding(ctx, len(descs), func(i int) Desc { return descs[i] }, func(id uint32) (*Region, error) {
 		r, err := a.region(id)
 		if err != nil {
@@ -212,7 +212,7 @@ func (a *Agent) destination(ctx context.Context, descs []Desc, total int64, slic
 			}
 		}
 		return r, nil
-	}, total, sliced)
+	}, total, sliced, epoch)
 }
 
 // finish makes a write durable, tells the user, then the initiator.

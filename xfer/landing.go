@@ -46,8 +46,9 @@ type landSink struct {
 // interrupter is a connection whose reader may be stuck in the middle of a slice.
 type interrupter interface{ interrupt() }
 
-// newLanding makes the destination of a request from own regions.
-func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uint32) (*Region, error), total int64, sliced bool) (*landing, error) {
+// newLanding makes the destination of a request from own regions. epoch is that of the descriptions by which a peer writes; nil for
+// own requests.
+func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uint32) (*Region, error), total int64, sliced bool, epoch func(uint32) uint64) (*landing, error) {
 	l := &landing{total: total, full: make(chan struct{}), shut: make(chan struct{}), kicks: map[interrupter]int{}, sync: map[*Region]struct{}{}, lands: map[*Region][2]int64{}}
 	l.idle.L = &l.mu
 	l.ctx, l.cause = context.WithCancel(context.WithoutCancel(ctx))
@@ -101,12 +102,30 @@ func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uin
 				break
 			}
 		}
+		if err == nil && epoch != nil {
+			err = l.reach(epoch) // what is reclaimed from now on closes it
+		}
 	}
 	if err != nil {
 		l.close(err)
 		return nil, err
 	}
 	return l, nil
+}
+
+// reach says why the bytes cannot be written under descriptions of those epochs.
+func (l *landing) reach(epoch func(uint32) uint64) error {
+	for i := range l.view.parts {
+		p := &l.view.parts[i]
+		r := p.at.region
+		r.mu.Lock()
+		err := r.epochs.check(p.off, p.n, epoch(r.id))
+		r.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("region %q: %w", r.name, err)
+		}
+	}
+	return nil
 }
 
 // wholly refuses to write a part of what exists as a whole only.

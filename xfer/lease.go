@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,7 +81,8 @@ func joined(descs []Desc) []Desc {
 }
 
 // grant gives a lease on own regions. The holder's name is empty if whoever comes first with the number takes it.
-func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration) (*lease, error) {
+// epoch is that of the description of a region by which the holder came.
+func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration, epoch func(region uint32) uint64) (*lease, error) {
 	l := &lease{agent: a, descs: joined(descs), holder: holder, until: time.Now().Add(ttl), users: map[interrupter]int{}, ended: make(chan struct{}), slot: -1}
 	l.idle.L = &l.mu
 	l.revoke = l.ask
@@ -116,18 +118,26 @@ func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration) (*lease, error
 	l.timer = time.AfterFunc(ttl+leaseGrace, l.expire)
 	l.mu.Unlock()
 	for _, r := range regions {
-		r.mu.Lock()
-		gone := r.gone
-		if !gone {
-			r.leases[l] = struct{}{}
-		}
-		r.mu.Unlock()
-		if gone {
-			l.end("the region is gone")
-			return nil, fmt.Errorf("region %q: %w", r.name, ErrWithdrawn)
+		if err := r.admit(l, epoch(r.id)); err != nil {
+			l.end("it was refused")
+			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// admit notes a lease, which Reclaim then awaits, unless the bytes are out of reach of a description of that epoch.
+func (r *Region) admit(l *lease, epoch uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone {
+		return fmt.Errorf("region %q: %w", r.name, ErrWithdrawn)
+	}
+	if err := r.reach(l.descs, epoch); err != nil {
+		return err
+	}
+	r.leases[l] = struct{}{}
+	return nil
 }
 
 // takeSlot enters a number into the table of leases; -1 if that is full. The caller holds mu.
@@ -145,6 +155,7 @@ func (a *Agent) takeSlot(id uint64, ttl time.Duration) int {
 
 // stands is asked after bytes were copied out of mapped memory: were they the owner's to give until now?
 func (t *leaseSlot) stands(id uint64) error {
+	afterReads()
 	switch {
 	case t.id.Load() != id:
 		return fmt.Errorf("%w: its owner took the memory back while it was read", ErrLease)
@@ -322,12 +333,13 @@ func (l *lease) covers(d Desc) bool {
 // until it gives them back, or the time is over.
 type Grant struct{ l *lease }
 
-// Grant gives a lease on bytes of own regions to whoever prepares a list with its number (PrepareGranted).
+// Grant gives a lease on bytes of own regions to whoever prepares a list with its number (PrepareGranted). Bytes that were
+// reclaimed are published first.
 func (a *Agent) Grant(descs []Desc, ttl time.Duration) (*Grant, error) {
 	if len(descs) == 0 || ttl <= 0 {
 		return nil, fmt.Errorf("grant of %d descriptors for %s: want one and a time at least", len(descs), ttl)
 	}
-	l, err := a.grant(ID{}, descs, ttl)
+	l, err := a.grant(ID{}, descs, ttl, func(uint32) uint64 { return math.MaxUint64 }) // the owner knows what it grants
 	if err != nil {
 		return nil, fmt.Errorf("grant: %w", err)
 	}

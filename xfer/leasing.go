@@ -54,7 +54,7 @@ func (a *Agent) leaseFor(holder ID, granted uint64, ttl time.Duration, caps []ca
 		if err := a.allowed(caps, descs); err != nil {
 			return nil, err
 		}
-		return a.grant(holder, descs, ttl)
+		return a.grant(holder, descs, ttl, epochsOf(caps))
 	}
 	a.mu.Lock()
 	l := a.leases[granted]
@@ -82,6 +82,15 @@ func (a *Agent) leaseFor(holder ID, granted uint64, ttl time.Duration, caps []ca
 		}
 	}
 	return l, nil
+}
+
+// epochsOf gives the epochs of descriptions that capabilities are of.
+func epochsOf(caps []capability) func(region uint32) uint64 {
+	of := map[uint32]uint64{}
+	for _, c := range caps {
+		of[c.region] = c.epoch
+	}
+	return func(region uint32) uint64 { return of[region] }
 }
 
 // allowed checks the keys of the regions that descriptors name.

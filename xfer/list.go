@@ -16,6 +16,7 @@ type List struct {
 	descs    []Desc
 	disjoint bool               // no two of them overlap
 	own      map[uint32]*Region // of own lists
+	far      map[uint32]*Remote // of a peer's: as they were described when the list was prepared
 	grant    uint64             // a lease that the owner gave beforehand; 0 for none
 
 	asks chan struct{} // held by the request that asks for the lease
@@ -46,6 +47,8 @@ func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 	}
 	if peer == nil {
 		l.own = map[uint32]*Region{}
+	} else {
+		l.far = map[uint32]*Remote{}
 	}
 	var last uint32
 	var size int64
@@ -64,6 +67,7 @@ func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 				if err != nil {
 					return nil, fmt.Errorf("prepare a list of %s: descriptor %d: %w", whose, i, err)
 				}
+				l.far[d.Region] = r
 				size, name = r.Size, r.Name
 			}
 			last = d.Region

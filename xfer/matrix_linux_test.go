@@ -32,13 +32,13 @@ var (
 
 // A word that processes of the matrix exchange: one line of JSON each.
 type word struct {
-	Do      string          `json:"do,omitempty"` // to a process: open, post, reclaim
+	Do      string          `json:"do,omitempty"` // to a process: open, post, reclaim, turn
 	Blob    json.RawMessage `json:"blob,omitempty"`
 	Op      Op              `json:"op,omitempty"`
 	Timeout time.Duration   `json:"timeout,omitempty"`
 	Seed    uint64          `json:"seed,omitempty"`
 
-	Is   string `json:"is,omitempty"` // of a process: ready, posted, done, notice, reclaimed
+	Is   string `json:"is,omitempty"` // of a process: ready, posted, done, notice, reclaimed, published
 	Err  string `json:"err,omitempty"`
 	Code uint8  `json:"code,omitempty"`
 	Who  string `json:"who,omitempty"`
@@ -206,6 +206,18 @@ func matrixAgent() {
 				noise(r.mem, w.Seed)
 			}
 			says <- failed(word{Is: "reclaimed"}, err)
+		case "turn":
+			// It takes its memory back, fills it with a number, and publishes that.
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			err := r.Reclaim(ctx, 0, matrixSize)
+			if err == nil {
+				err = fillWith(ctx, r, w.Seed)
+			}
+			cancel()
+			if err == nil {
+				err = r.Publish(0, matrixSize)
+			}
+			says <- failed(word{Is: "published", Seed: w.Seed, Blob: a.Describe(r)}, err)
 		}
 	}
 }

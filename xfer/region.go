@@ -34,6 +34,7 @@ type Region struct {
 	mu     sync.Mutex
 	gone   bool // Release has begun
 	closed bool // and has ended
+	epochs epochs
 	leases map[*lease]struct{}
 	landed map[*landing]struct{} // requests that write into it
 }
@@ -140,9 +141,14 @@ func (r *Region) address() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.
 
 // Reclaim returns when n bytes from off on may be used again: writes of peers into them have been failed, and
 // readers have given back their leases, or those are over. A reader that is too late fails, and says so,
-// before it uses what it read.
+// before it uses what it read. From the moment of the call on nobody gets a new lease on the bytes, and no write into them
+// begins, until Publish; descriptions that were made before, and lists of them, are refused for ever (epoch.go).
 func (r *Region) Reclaim(ctx context.Context, off, n int64) error {
+	if off < 0 || n < 0 || n > r.Size()-off {
+		return fmt.Errorf("reclaim region %q: %w: %d bytes at %d of %d", r.name, ErrBounds, n, off, r.Size())
+	}
 	r.mu.Lock()
+	r.epochs.withdraw(off, n)
 	var writes []*landing
 	for l := range r.landed {
 		if l.touches(r, off, n) {

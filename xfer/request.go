@@ -405,7 +405,7 @@ func (r *Request) destination(sliced bool) (*landing, error) {
 	if r.land != nil {
 		return r.land, nil
 	}
-	l, err := newLanding(r.agent.base, len(r.pairs), func(i int) Desc { return r.pairs[i].local }, r.own, r.total, sliced)
+	l, err := newLanding(r.agent.base, len(r.pairs), func(i int) Desc { return r.pairs[i].local }, r.own, r.total, sliced, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -328,7 +328,7 @@ func TestOneSliceTwoConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{id: ID{"a", 1}}
 		r := &Region{agent: a, id: 1, name: "mine", store: make(memory, 4096), mem: make([]byte, 4096), landed: map[*landing]struct{}{}}
-		l, err := newLanding(t.Context(), 1, func(int) Desc { return Desc{1, 0, 4096} }, func(uint32) (*Region, error) { return r, nil }, 4096, true)
+		l, err := newLanding(t.Context(), 1, func(int) Desc { return Desc{1, 0, 4096} }, func(uint32) (*Region, error) { return r, nil }, 4096, true, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -113,22 +113,23 @@ func (a *Agent) warn(text string, args ...any) {
 	}
 }
 
-// guest finds or makes a guest. One of a later life ends the earlier ones of its name.
+// guest finds or makes a guest. One of a later life (life.go) ends the earlier ones of its name.
 func (a *Agent) guest(id ID) (*guest, error) {
 	a.mu.Lock()
 	var old []*guest
 	for _, g := range a.guests {
-		if g.id.Name != id.Name {
+		if g.id.Name != id.Name || g.id == id {
 			continue
 		}
-		if g.id.Generation > id.Generation {
+		if err := a.lives.follows(id, g.id, g.there()); err != nil {
 			a.mu.Unlock()
-			return nil, fmt.Errorf("agent %s: %w: generation %x; %x was here already", id.Name, ErrStale, id.Generation, g.id.Generation)
+			return nil, err
 		}
-		if g.id != id {
-			old = append(old, g)
-			delete(a.guests, g.id)
-		}
+		old = append(old, g)
+	}
+	for _, g := range old {
+		a.lives.end(g.id)
+		delete(a.guests, g.id)
 	}
 	g := a.guests[id]
 	if g == nil {
@@ -145,7 +146,11 @@ func (a *Agent) guest(id ID) (*guest, error) {
 
 // serveControl is the control connection of a guest's session, until it is lost.
 func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
-	g, err := a.guest(h.from)
+	var g *guest
+	err := a.unlessThere(func() (err error) {
+		g, err = a.guest(h.from)
+		return err
+	})
 	if err != nil {
 		return err
 	}

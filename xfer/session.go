@@ -500,9 +500,8 @@ func (l *List) capabilities() []capability {
 	for i, d := range l.descs {
 		if (i == 0 || d.Region != l.descs[i-1].Region) && !seen[d.Region] {
 			seen[d.Region] = true
-			if r, err := l.peer.region(d.Region); err == nil {
-				out = append(out, capability{r.ID, r.Key})
-			}
+			r := l.far[d.Region]
+			out = append(out, capability{r.ID, r.Key, r.Epoch})
 		}
 	}
 	return out

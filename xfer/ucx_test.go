@@ -102,7 +102,7 @@ func TestNoUCX(t *testing.T) {
 func TestFenceBeforeTheChecksum(t *testing.T) {
 	a := start(t, "a", nil)
 	mine := host(t, a, "mine", 1000, false, 1)
-	l, err := newLanding(context.Background(), 1, func(int) Desc { return mine.At(0, 1000) }, a.region, 1000, true)
+	l, err := newLanding(context.Background(), 1, func(int) Desc { return mine.At(0, 1000) }, a.region, 1000, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

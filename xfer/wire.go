@@ -282,10 +282,11 @@ func (h *hello) get(b []byte) error {
 	return r.end()
 }
 
-// capability names a region and proves that its owner described it.
+// capability names a region and proves that its owner described it, and in which epoch.
 type capability struct {
 	region uint32
 	key    uint64
+	epoch  uint64
 }
 
 func (w *writer) caps(list []capability) {
@@ -293,12 +294,13 @@ func (w *writer) caps(list []capability) {
 	for _, c := range list {
 		w.num(uint64(c.region))
 		*w = binary.LittleEndian.AppendUint64(*w, c.key)
+		w.num(c.epoch)
 	}
 }
 
 func (r *reader) caps() []capability {
 	n := r.num()
-	if r.err == nil && (n > maxRegions || n*9 > uint64(len(r.b))) {
+	if r.err == nil && (n > maxRegions || n*10 > uint64(len(r.b))) {
 		r.err = errCut
 	}
 	var out []capability
@@ -308,8 +310,10 @@ func (r *reader) caps() []capability {
 			r.err = errCut
 			break
 		}
-		out = append(out, capability{uint32(region), binary.LittleEndian.Uint64(r.b)})
+		c := capability{region: uint32(region), key: binary.LittleEndian.Uint64(r.b)}
 		r.b = r.b[8:]
+		c.epoch = r.num()
+		out = append(out, c)
 	}
 	return out
 }

@@ -17,8 +17,8 @@
 //     was cancelled, withdrawn or outlived its deadline is fenced where the bytes land, and a peer that was
 //     stopped for a minute cannot write into memory that is in use again.
 //   - Lease before read. The owner knows who reads what and until when, by its own clock. To use the memory
-//     again it calls Reclaim, which waits for readers, or outlives them; a reader looks at its lease again
-//     after the bytes have landed and fails rather than use what may have changed.
+//     again it calls Reclaim, which waits for readers, or outlives them, and lets no others in (epoch.go); a reader
+//     looks at its lease again after the bytes have landed and fails rather than use what may have changed.
 //   - Landed is not sent. A Write is done when its target has checked it and has it where it belongs, a file's
 //     bytes on the disk, an object complete.
 //   - A notice belongs to the data: it is delivered after the bytes have landed, exactly once, also when the
@@ -140,7 +140,7 @@ func (s State) String() string { return stateNames[s] }
 // Over reports whether nothing happens any more.
 func (s State) Over() bool { return s >= Done }
 
-// ID names one life of an agent: whoever takes the same name later has a larger generation.
+// ID names one life of an agent. Whoever takes the same name later has another generation (life.go).
 type ID struct {
 	Name       string
 	Generation uint64

@@ -164,6 +164,10 @@ static void transfers(const char *dir)
 
 	/* What the owner took back is gone: an error that says whose it is, never other bytes. */
 	OK(weft_xfer_reclaim(own, 0, N, 5000, &e));
+	TRUE(go(WEFT_XFER_READ, local, remote, NULL, NULL) == WEFT_XFER_LEASE);
+	OK(weft_xfer_publish(own, 0, N, &e));
+	TRUE(go(WEFT_XFER_READ, local, remote, NULL, NULL) == WEFT_XFER_LEASE); /* the list is of a description from before */
+	FAILS(weft_xfer_publish(own, N, 1, &e), WEFT_XFER_BOUNDS);
 	OK(weft_xfer_release(own, 5000, &e));
 	FAILS(weft_xfer_release(own, 5000, &e), WEFT_INVALID);
 	s.size = sizeof s;

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import enum
 import http.client
+import itertools
 import os
 import signal
 import socket
@@ -132,6 +133,28 @@ class NIXL(unittest.TestCase):
         a.send_notif(peer, b"hello")
         a.send_notif(peer, b"")
         self.assertEqual(sorted(notices(b, 2)["a"]), [b"", b"hello"])
+
+    def test_memory_that_was_taken_back(self):
+        """What its owner took back and uses for something else is an error for those that prepared a list before, never other bytes."""
+        a, b = self.agent("a"), self.agent("b")
+        mine, theirs = Memory(1 << 20), Memory(1 << 20, seed=3)
+        a.register_memory([(mine.address, mine.size, 0, "")], "DRAM")
+        regs = b.register_memory([(theirs.address, theirs.size, 0, "")], "DRAM")
+        peer = a.add_remote_agent(b.get_agent_metadata())
+        local, far = a.prep_xfer_dlist("", [(mine.address, 4096, 0)], "DRAM"), a.prep_xfer_dlist(peer, [(theirs.address, 4096, 0)], "DRAM")
+        h = a.make_prepped_xfer("READ", local, [0], far, [0])
+        self.assertEqual(finish(a, h, a.transfer(h)), "DONE")
+        before = mine.raw()
+        self.assertEqual(before[:4096], theirs.raw()[:4096])
+        b.deregister_memory(regs)
+        b.register_memory([(theirs.address, theirs.size, 0, "")], "DRAM")
+        ctypes.memmove(theirs.address, b"other" * 800, 4000)
+        try:
+            state = finish(a, h, a.transfer(h))
+        except nixl.nixlError:
+            state = "ERR"
+        self.assertEqual(state, "ERR")
+        self.assertEqual(mine.raw(), before)
 
     def test_files(self):
         a = self.agent("a")
@@ -620,12 +643,10 @@ class VLLM(unittest.TestCase):
         return noise(2 * self.BLOCK * 3, hash((name, tuple(tokens[:upto]))) & 0xFFFFFF)
 
     def page(self, e, name, block):
-        from weft import _pages
-        return _pages.read(e.caches[name], block, e.worker.axis)
+        return e.worker.layouts[name].read(e.caches[name], block)
 
     def run_step(self, e, request, tokens, blocks, resumed=None):
         """A request's only prefill step, or its first after it was preempted. Gives the matched tokens, and the blocks that failed."""
-        from weft import _pages
         r = types.SimpleNamespace(request_id=request, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
         matched, later = e.scheduler.get_num_new_matched_tokens(r, 0)
         self.assertFalse(later)
@@ -644,7 +665,7 @@ class VLLM(unittest.TestCase):
         for name, cache in e.caches.items():
             w.wait_for_layer_load(name)
             for i in range(matched // self.BLOCK, len(tokens) // self.BLOCK):  # the forward pass of this layer
-                _pages.write(cache, blocks[i], w.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+                w.layouts[name].write(cache, blocks[i], self.values(name, tokens, (i + 1) * self.BLOCK))
             w.save_kv_layer(name, cache, None)
         w.wait_for_save()
         self.assertEqual(w.get_finished({request}), (None, None))
@@ -674,6 +695,108 @@ class VLLM(unittest.TestCase):
             self.check(b, other, [10, 11, 12, 13])
             # One token at least is computed.
             self.assertEqual(self.run_step(a, "four", tokens[:16], [20, 21, 22, 23])[0], 12)
+
+    def test_kernels_with_smaller_blocks(self):
+        """A tensor has several pages for each of the scheduler's blocks. Each element says which block, token and place it belongs to, by the rules of
+        vLLM's shapes and nothing of the connector's."""
+        block, blocks, heads, width = self.BLOCK, 16, 5, 3
+        shapes = {
+            "keys and values apart": lambda n, t: ((2, n, t, heads, width), lambda i: (i[1], i[2], (i[0], i[3], i[4]))),
+            "beside each other": lambda n, t: ((n, 2, t, heads, width), lambda i: (i[0], i[2], (i[1], i[3], i[4]))),
+            "one for both": lambda n, t: ((n, t, width), lambda i: (i[0], i[1], (i[2],))),
+            "tokens inside heads": lambda n, t: ((n, 2, heads, t, width), lambda i: (i[0], i[3], (i[1], i[2], i[4]))),
+        }
+
+        def places(shape):
+            return itertools.product(*(range(n) for n in shape))
+
+        def engine(kind, ratio):
+            shape, where = shapes[kind](blocks * ratio, block // ratio)
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra),
+                cache_config=types.SimpleNamespace(block_size=block, num_gpu_blocks=blocks),
+                model_config=types.SimpleNamespace(model="kernels" + self.salt, dtype="uint8"))
+            e = types.SimpleNamespace(scheduler=WeftConnector(config, KVConnectorRole.SCHEDULER), worker=WeftConnector(config, KVConnectorRole.WORKER), shape=shape, cache=Tensor(shape))
+            e.worker.register_kv_caches({"l": e.cache})
+            said = e.worker.get_handshake_metadata()
+            if said is not None:
+                e.scheduler.set_xfer_handshake_metadata({0: said})
+            e.where = lambda i: (where(i)[0] // ratio, where(i)[0] % ratio * (block // ratio) + where(i)[1], where(i)[2])
+            self.addCleanup(e.scheduler.shutdown)
+            self.addCleanup(e.worker.shutdown)
+            return e
+
+        def step(e, name, tokens, ids, value):
+            r = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
+            matched, _ = e.scheduler.get_num_new_matched_tokens(r, 0)
+            e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda: (ids,)), matched)
+            e.worker.bind_connector_metadata(e.scheduler.build_connector_meta(types.SimpleNamespace(
+                scheduled_new_reqs=[types.SimpleNamespace(req_id=name, block_ids=(ids,), num_computed_tokens=matched)],
+                scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]), num_scheduled_tokens={name: len(tokens) - matched})))
+            e.worker.start_load_kv(None)
+            e.worker.wait_for_layer_load("l")
+            if value:
+                for at, i in enumerate(places(e.shape)):
+                    b, token, rest = e.where(i)
+                    if b in ids:
+                        e.cache[at] = value(ids.index(b), token, rest)
+            e.worker.save_kv_layer("l", e.cache, None)
+            e.worker.wait_for_save()
+            self.assertEqual(e.worker.get_block_ids_with_load_errors(), set())
+            e.worker.clear_connector_metadata()
+            e.scheduler.request_finished(r, ids)
+            return matched
+
+        def value(nth, token, rest):
+            return noise(1, hash((nth, token, rest)) & 0xFFFFFF)[0]
+
+        tokens, ratios = list(range(2 * block)), (1, 2, 4)
+        for kind in shapes:
+            self.salt += "y"
+            for n, (mine, theirs) in enumerate(itertools.product(ratios, ratios)):
+                a, b = engine(kind, mine), engine(kind, theirs)
+                text = [1000 * n] + tokens
+                self.assertEqual(step(a, "save", text, [3, 1, 9], value), 0)
+                got = step(b, "load", text, [5, 2, 7], None)
+                if kind == "tokens inside heads" and mine != theirs:
+                    self.assertEqual(got, 0, (kind, mine, theirs))  # the bytes are in another order
+                    continue
+                self.assertEqual(got, 2 * block, (kind, mine, theirs))
+                for at, i in enumerate(places(b.shape)):
+                    block_of, token, rest = b.where(i)
+                    want = value((5, 2).index(block_of), token, rest) if block_of in (5, 2) else 0
+                    self.assertEqual(b.cache[at], want, (kind, mine, theirs, i))
+        # The two orders of keys and values are one in the cache.
+        a, b = engine("keys and values apart", 2), engine("beside each other", 4)
+        text = [77] + tokens
+        step(a, "save", text, [3, 1, 9], value)
+        self.assertEqual(step(b, "load", text, [5, 2, 7], None), 2 * block)
+        self.assertEqual(b.cache[4 * 5 * 2 * heads * width], value(0, 0, (0, 0, 0)))
+
+    def test_shapes_that_are_not_understood(self):
+        def register(shape, blocks=16, tokens=8, caches=None):
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra),
+                cache_config=types.SimpleNamespace(block_size=tokens, num_gpu_blocks=blocks), model_config=types.SimpleNamespace(model="m", dtype="uint8"))
+            w = WeftConnector(config, KVConnectorRole.WORKER)
+            self.addCleanup(w.shutdown)
+            w.register_kv_caches(caches or {"layer 5": Tensor(shape)})
+            return w
+
+        for shape in ((2, 33, 4, 3), (24, 2, 8, 3), (32, 2, 5, 3), (16 * 3, 2, 8, 3), (3, 32, 4, 3), (128, 8, 3)):
+            with self.assertRaisesRegex(ValueError, r"layer 5: a cache of shape .*: no axis counts pages for 16 blocks of 8 tokens; want"):
+                register(shape)
+        with self.assertRaisesRegex(ValueError, "two axes could count pages"):
+            register((2, 4, 4, 3), blocks=2)
+        with self.assertRaisesRegex(ValueError, "for an unknown number of blocks"):
+            register((32, 2, 4, 3), blocks=None)
+        self.assertEqual(register((32, 2, 8, 3), blocks=None).layouts["layer 5"].ratio, 1)
+        with self.assertRaisesRegex(ValueError, "layer 5: its cache is a list, not one tensor"):
+            register(None, caches={"layer 5": [Tensor((16, 8, 3))]})
+        groups = types.SimpleNamespace(kv_cache_groups=[1, 2], num_blocks=16)
+        config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=8), model_config=types.SimpleNamespace(model="m"))
+        with self.assertRaisesRegex(ValueError, "2 groups of layers"):
+            WeftConnector(config, KVConnectorRole.WORKER, groups)
 
     def test_blocks_that_do_not_come(self):
         a = self.engine()
@@ -719,7 +842,6 @@ class VLLM(unittest.TestCase):
 
     def steps(self, e, requests):
         """One step of several new requests at once: (name, tokens, blocks, tokens that vLLM has already)."""
-        from weft import _pages
         new, scheduled, todo = [], {}, []
         for name, tokens, blocks, local in requests:
             r = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
@@ -738,7 +860,7 @@ class VLLM(unittest.TestCase):
             w.wait_for_layer_load(name + ".shares")  # a layer without a cache of its own
             for tokens, blocks, first in todo:
                 for i in range(first, len(tokens) // self.BLOCK):
-                    _pages.write(cache, blocks[i], w.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+                    w.layouts[name].write(cache, blocks[i], self.values(name, tokens, (i + 1) * self.BLOCK))
             w.save_kv_layer(name, cache, None)
         # With a draft model behind it vLLM asks first and saves last.
         w.get_finished(set())
@@ -763,9 +885,8 @@ class VLLM(unittest.TestCase):
         tokens = list(range(400, 418))
         # vLLM has the first two blocks, the cache has none of them: they are stored as well, else nobody would find what comes after.
         for name in a.caches:
-            from weft import _pages
             for i in range(2):
-                _pages.write(a.caches[name], i, a.worker.axis, self.values(name, tokens, (i + 1) * self.BLOCK))
+                a.worker.layouts[name].write(a.caches[name], i, self.values(name, tokens, (i + 1) * self.BLOCK))
         self.assertEqual(self.steps(a, [("one", tokens, [0, 1, 2, 3, 4], 8)]), set())
         self.assertEqual(self.run_step(b, "two", tokens, [7, 8, 9, 10, 11]), (16, set()))
         self.check(b, tokens, [7, 8, 9, 10])

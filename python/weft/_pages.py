@@ -1,18 +1,94 @@
 """Pages of KV caches in tensors: bytes of a block, in and out.
 
 A tensor is torch's, on the CPU or a GPU, or anything contiguous with the buffer protocol and a shape. Where the blocks are is seen from
-its shape: (2, blocks, ...) with keys and values apart, or (blocks, 2, ...) together, as vLLM's attention back ends have it.
+its shape: (2, pages, ...) with keys and values apart, or (pages, 2, ...) together, as vLLM's attention back ends have it.
 """
 
 
-def block_axis(shape, blocks=None):
-    """Which axis counts blocks."""
-    if blocks is not None:
-        for axis in (0, 1):
-            if axis < len(shape) and shape[axis] == blocks:
-                return axis
-        raise ValueError("a cache of shape %s has no axis of %d blocks" % (tuple(shape), blocks))
-    return 1 if len(shape) > 1 and shape[0] == 2 else 0
+class Layout:
+    """Where the blocks of a cache are.
+
+    A kernel may take smaller blocks than the scheduler counts: then the tensor has ratio pages for each block, and block b is the pages from
+    b * ratio on. The bytes of a block are those of its keys, then those of its values, each in the order of pages, so that engines whose kernels
+    take different blocks read one another's. Where tokens are not the outermost of a page that cannot be, and odd says what the order is.
+    """
+
+    def __init__(self, shape, blocks, tokens):
+        self.shape, self.tokens = tuple(shape), tokens
+        fits = [f for f in (self._fit(axis, blocks) for axis in (0, 1)) if f]
+        if len(fits) != 1:
+            raise ValueError(
+                "a cache of shape %s: %s for %s blocks of %d tokens; want (pages, ...) or (2, pages, ...) with a whole number of pages for each block and the tokens of a page behind them"
+                % (self.shape, "two axes could count pages" if fits else "no axis counts pages", "an unknown number of" if blocks is None else blocks, tokens)
+            )
+        self.axis, self.ratio = fits[0]
+        page = tokens // self.ratio
+        rest = self.shape[self.axis + 1 :]
+        # Keys and values of a page beside each other.
+        self.paired = self.axis == 0 and len(rest) > 2 and rest[0] == 2 and page in rest[1:]
+        if self.paired:
+            rest = rest[1:]
+        both = self.paired or self.axis == 1
+        first = bool(rest) and rest[0] == page
+        self.odd = "" if first and (both or len(rest) == 2) else "%s%dx%s" % ("2x" if both else "", self.ratio, "x".join(str(n) for n in rest))
+
+    def _fit(self, axis, blocks):
+        """The axis and its pages of a block, if that axis can be the one that counts pages."""
+        if axis >= len(self.shape) or axis == 1 and self.shape[0] != 2:
+            return None
+        rest = self.shape[axis + 1 :]
+        if blocks is None:  # one page for each, if all tokens of a block are in it; keys and values come first
+            return (axis, 1) if self.tokens in rest and (axis == 1) == (self.shape[0] == 2) else None
+        if blocks < 1 or self.shape[axis] % blocks:
+            return None
+        ratio = self.shape[axis] // blocks
+        if ratio == 1 or ratio > 1 and self.tokens % ratio == 0 and self.tokens // ratio in rest:
+            return axis, ratio
+        return None
+
+    def blocks(self):
+        return self.shape[self.axis] // self.ratio
+
+    def size(self, tensor):
+        """The number of bytes of a block."""
+        n = tensor.numel() * tensor.element_size() if hasattr(tensor, "data_ptr") else memoryview(tensor).nbytes
+        return n // self.blocks()
+
+    def _view(self, tensor, block):
+        """The pages of a block as torch has them, in the order of the bytes."""
+        pages = tensor.narrow(self.axis, block * self.ratio, self.ratio)
+        return pages.transpose(0, 1) if self.paired else pages
+
+    def _spans(self, size, block):
+        """Where the bytes of a block are in a contiguous tensor of that size."""
+        pages, first = self.shape[self.axis], block * self.ratio
+        if self.paired:
+            half = size // pages // 2
+            return [((first + p) * 2 * half + k * half, half) for k in range(2) for p in range(self.ratio)]
+        outer = self.shape[0] if self.axis else 1
+        step, run = size // outer, size // outer // pages
+        return [(o * step + first * run, run * self.ratio) for o in range(outer)]
+
+    def read(self, tensor, block):
+        """The bytes of a block."""
+        if _by_torch(tensor):
+            return bytes(_bytes_of(self._view(tensor, block).contiguous().cpu()))
+        view = _bytes_of(tensor)
+        return b"".join(view[at : at + n] for at, n in self._spans(len(view), block))
+
+    def write(self, tensor, block, data):
+        """Fills a block."""
+        if _by_torch(tensor):
+            import torch
+
+            pages = self._view(tensor, block)
+            pages.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype).view(pages.shape))
+            return
+        view = _bytes_of(tensor)
+        done = 0
+        for at, n in self._spans(len(view), block):
+            view[at : at + n] = data[done : done + n]
+            done += n
 
 
 def _bytes_of(tensor):
@@ -22,7 +98,9 @@ def _bytes_of(tensor):
 
         if not tensor.is_contiguous():
             raise ValueError("a cache that is not contiguous")
-        return memoryview((ctypes.c_char * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr())).cast("B")
+        memory = (ctypes.c_char * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr())
+        memory.tensor = tensor  # which stays as long as somebody looks at its bytes
+        return memoryview(memory).cast("B")
     return memoryview(tensor).cast("B")
 
 
@@ -33,42 +111,3 @@ def _on_gpu(tensor):
 def _by_torch(tensor):
     """Whether torch has to move the bytes: out of a GPU, or of a tensor whose bytes do not follow one another (HND behind NHD)."""
     return _on_gpu(tensor) or hasattr(tensor, "data_ptr") and not tensor.is_contiguous()
-
-
-def _spans(shape, size, axis, block):
-    """Where a block's bytes are in a contiguous tensor of that size."""
-    outer = 1
-    for n in shape[:axis]:
-        outer *= n
-    step = size // outer
-    run = step // shape[axis]
-    return [(o * step + block * run, run) for o in range(outer)]
-
-
-def read(tensor, block, axis):
-    """The bytes of a block."""
-    if _by_torch(tensor):
-        return bytes(_bytes_of(tensor.select(axis, block).contiguous().cpu()))
-    view = _bytes_of(tensor)
-    return b"".join(view[at : at + n] for at, n in _spans(tensor.shape, len(view), axis, block))
-
-
-def size(tensor, axis):
-    """The number of bytes of a block."""
-    n = tensor.numel() * tensor.element_size() if hasattr(tensor, "data_ptr") else memoryview(tensor).nbytes
-    return n // tensor.shape[axis]
-
-
-def write(tensor, block, axis, data):
-    """Fills a block."""
-    if _by_torch(tensor):
-        import torch
-
-        page = tensor.select(axis, block)
-        page.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype).view(page.shape))
-        return
-    view = _bytes_of(tensor)
-    done = 0
-    for at, n in _spans(tensor.shape, len(view), axis, block):
-        view[at : at + n] = data[done : done + n]
-        done += n

@@ -11,6 +11,7 @@ vLLM's order; vLLM itself was not run.
 """
 
 import collections
+import hashlib
 import os
 import threading
 
@@ -20,6 +21,17 @@ from .kv import CacheError, Chain, Client
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
 except ImportError:  # vLLM is not here: the double drives the class alone
+    KVConnectorBase_V1 = None
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+except ImportError:  # nor in earlier versions
+
+    class KVConnectorHandshakeMetadata:
+        pass
+
+
+if KVConnectorBase_V1 is None:
 
     class KVConnectorMetadata:
         pass
@@ -48,6 +60,13 @@ class WeftMetadata(KVConnectorMetadata):
     def __init__(self):
         self.loads = []  # (request, keys of the whole path, first index, block ids from there on)
         self.stores = []  # (request, keys of the whole path, first index, block ids of the whole path)
+
+
+class WeftOrder(KVConnectorHandshakeMetadata):
+    """How a worker's cache orders the bytes of a block, where that is not as most have it."""
+
+    def __init__(self, order):
+        self.order = order
 
 
 class _Tracked:
@@ -80,10 +99,14 @@ class WeftConnector(KVConnectorBase_V1):
         model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, getattr(vllm_config, "parallel_config", None)
         parts = [getattr(model, "model", ""), getattr(model, "revision", None), getattr(model, "dtype", ""), getattr(cache, "cache_dtype", "auto")]
         parts += [getattr(parallel, what + "_size", 1) for what in ("world", "tensor_parallel", "pipeline_parallel", "decode_context_parallel", "prefill_context_parallel")]
-        self.space = "|".join(str(p) for p in parts)
+        self.shared = "|".join(str(p) for p in parts)
+        self._order("")
         self.rank = getattr(parallel, "rank", 0)
         self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), float(extra.get("timeout", 10)), rest=float(extra.get("rest", 5)))
-        self.tracked, self.caches, self.axis = {}, {}, 0
+        if len(getattr(kv_cache_config, "kv_cache_groups", None) or ()) > 1:
+            raise ValueError("the cache has %d groups of layers with blocks of their own; weft.vllm takes one: start vLLM with --disable-hybrid-kv-cache-manager" % len(kv_cache_config.kv_cache_groups))
+        self.count = getattr(cache, "num_gpu_blocks", None) or getattr(kv_cache_config, "num_blocks", None)
+        self.tracked, self.caches, self.layouts = {}, {}, {}
         # failed: blocks to tell vLLM of; lost: those of the last steps, as vLLM may be a step ahead; spoiled: requests that were computed behind one.
         self.saved, self.failed, self.lost, self.spoiled, self.loading = {}, set(), collections.deque(maxlen=4), set(), None
 
@@ -179,10 +202,36 @@ class WeftConnector(KVConnectorBase_V1):
     # The worker's side.
 
     def register_kv_caches(self, kv_caches):
-        self.caches = dict(kv_caches)
-        first = next(iter(self.caches.values()))
-        count = getattr(getattr(self._vllm_config, "cache_config", None), "num_gpu_blocks", None)
-        self.axis = _pages.block_axis(first.shape, count if count in first.shape[:2] else None)
+        count = getattr(getattr(self._vllm_config, "cache_config", None), "num_gpu_blocks", None) or self.count
+        layouts = {}
+        for name, tensor in kv_caches.items():
+            shape = getattr(tensor, "shape", None)
+            if shape is None:
+                raise ValueError("layer %s: its cache is a %s, not one tensor of blocks; weft.vllm does not know how to move it" % (name, type(tensor).__name__))
+            try:
+                layouts[name] = _pages.Layout(shape, count, self.block)
+            except ValueError as e:
+                raise ValueError("layer %s: %s" % (name, e)) from None
+        if len({l.blocks() for l in layouts.values()}) > 1:
+            raise ValueError("layers have different numbers of blocks: %s" % ", ".join("%s %d" % (n, l.blocks()) for n, l in layouts.items()))
+        self.caches, self.layouts = dict(kv_caches), layouts
+        self._order("|".join("%s %s" % (n, l.odd) for n, l in layouts.items() if l.odd))
+
+    def _order(self, text):
+        """Blocks whose bytes are in another order than most have them get names of their own."""
+        self.order = text
+        self.space = self.shared + ("|order " + hashlib.sha256(text.encode()).hexdigest()[:16] if text else "")
+
+    def get_handshake_metadata(self):
+        return WeftOrder(self.order) if self.order else None
+
+    def set_xfer_handshake_metadata(self, metadata):
+        """What the workers say of their caches: without it the scheduler finds nothing that was stored in another order."""
+        orders = {m.order for m in metadata.values() if isinstance(m, WeftOrder)}
+        if len(orders) > 1:
+            raise ValueError("workers keep the bytes of a block in different orders: %s" % ", ".join(sorted(orders)))
+        for order in orders:
+            self._order(order)
 
     def start_load_kv(self, forward_context=None, **kwargs):
         self._loaded()  # of a step that was broken off
@@ -196,7 +245,7 @@ class WeftConnector(KVConnectorBase_V1):
 
     def _load(self, loads, done):
         try:
-            sizes = [_pages.size(t, self.axis) for t in self.caches.values()]
+            sizes = [self.layouts[name].size(t) for name, t in self.caches.items()]
             for name, keys, start, blocks in loads:
                 missing = set(blocks)
                 try:
@@ -204,8 +253,8 @@ class WeftConnector(KVConnectorBase_V1):
                         if page is None or len(page) != sum(sizes):
                             continue
                         at = 0
-                        for tensor, n in zip(self.caches.values(), sizes):
-                            _pages.write(tensor, block, self.axis, page[at : at + n])
+                        for (layer, tensor), n in zip(self.caches.items(), sizes):
+                            self.layouts[layer].write(tensor, block, page[at : at + n])
                             at += n
                         missing.discard(block)
                 except CacheError as e:
@@ -236,7 +285,9 @@ class WeftConnector(KVConnectorBase_V1):
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
         meta = self._get_connector_metadata()
         blocks = {b for _, _, start, blocks in meta.stores for b in blocks[start:]}
-        self.saved[layer_name] = {b: _pages.read(kv_layer, b, self.axis) for b in blocks}
+        layout = self.layouts.get(layer_name)
+        if layout:  # one without uses another's cache
+            self.saved[layer_name] = {b: layout.read(kv_layer, b) for b in blocks}
 
     def wait_for_save(self):
         self._loaded()
@@ -264,9 +315,6 @@ class WeftConnector(KVConnectorBase_V1):
 
     def handle_preemptions(self, *_):
         pass
-
-    def get_handshake_metadata(self):
-        return None
 
     def shutdown(self):
         self._loaded()

@@ -30,7 +30,7 @@ type Entry struct {
 }
 
 // Publish puts an agent's description, as Describe gives it, into etcd under prefix and its name, until the agent or the
-// entry closes or the process ends. It takes the place of an earlier life's, never of a later one's (ErrStale).
+// entry closes or the process ends. It takes the place of an earlier life's, never of a later one's that is there (ErrStale).
 func Publish(ctx context.Context, etcd *clientv3.Client, prefix string, a *xfer.Agent, regions ...*xfer.Region) (*Entry, error) {
 	name := a.ID().Name
 	l, err := etcd.Grant(ctx, int64(ttl/time.Second))
@@ -78,7 +78,7 @@ func (e *Entry) Update(ctx context.Context, regions ...*xfer.Region) error {
 		return fmt.Errorf("agent %s: publish: %w", id.Name, err)
 	}
 	if r.Succeeded {
-		return fmt.Errorf("agent %s: publish: %w: a later one is there", id.Name, xfer.ErrStale)
+		return fmt.Errorf("agent %s: publish: %w: a later one is there; if that has ended, what it published goes within %s", id.Name, xfer.ErrStale, ttl)
 	}
 	return nil
 }

@@ -1,0 +1,196 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
+)
+
+// fillWith fills a region with a number. Memory changes word by word, under the eyes of whoever reads it.
+func fillWith(ctx context.Context, r *Region, number uint64) error {
+	var one [8]byte
+	binary.LittleEndian.PutUint64(one[:], number)
+	if r.mem != nil {
+		for at := 0; at < len(r.mem); at += 8 {
+			copy(r.mem[at:], one[:])
+		}
+		return nil
+	}
+	all := bytes.Repeat(one[:], int(r.Size())/8)
+	w, ok := r.store.(Whole)
+	if !ok {
+		return r.store.WriteAt(ctx, all, 0)
+	}
+	s, err := w.Create(ctx)
+	if err == nil {
+		err = s.WriteAt(ctx, all, 0)
+	}
+	if err == nil {
+		err = s.Commit(ctx)
+	}
+	return err
+}
+
+// edition is a description and the number that the region is filled with.
+type edition struct {
+	blob   json.RawMessage
+	number uint64
+}
+
+// lateReader reads from a process that reclaims its region again and again. It holds on to its list until that was refused several
+// times: always one description behind. fresh hears of the first read of each edition.
+type lateReader struct {
+	newest atomic.Pointer[edition]
+	fresh  chan uint64
+	stop   atomic.Bool
+
+	good, refused int
+	wrong         []string
+	err           error
+}
+
+func (l *lateReader) run(a *Agent, patience int) {
+	mem := make([]byte, matrixSize)
+	mine, err := a.Register("mine", Memory(mem), Own)
+	if err != nil {
+		l.err = err
+		return
+	}
+	for !l.stop.Load() && l.err == nil {
+		l.err = l.read(a, mine, l.newest.Load(), patience)
+	}
+}
+
+// read reads under one description until the reader's patience is over, or a newer one was read.
+func (l *lateReader) read(a *Agent, mine *Region, e *edition, patience int) error {
+	p, err := a.Open(e.blob)
+	if err != nil {
+		return err
+	}
+	far, err := p.Region("r")
+	if err != nil {
+		return err
+	}
+	from, err := a.Prepare(p, []Desc{far.At(0, matrixSize)})
+	if err != nil {
+		return err
+	}
+	defer from.Release()
+	to, err := a.Prepare(nil, []Desc{mine.At(0, matrixSize)})
+	if err != nil {
+		return err
+	}
+	defer to.Release()
+	told := false
+	for refused := 0; refused < patience && !l.stop.Load(); {
+		q, err := a.Post(Transfer{Op: Read, Local: to, Remote: from, Timeout: 20 * time.Second})
+		if err == nil {
+			err = q.Wait(context.Background())
+		}
+		switch {
+		case errors.Is(err, ErrLease):
+			l.refused++
+			refused++
+		case err != nil:
+			return err
+		default:
+			first, mixed := binary.LittleEndian.Uint64(mine.Bytes()), false
+			for at := 0; at < matrixSize && !mixed; at += 8 {
+				mixed = binary.LittleEndian.Uint64(mine.Bytes()[at:]) != first
+			}
+			if l.good++; mixed || first != e.number {
+				word := "of another time"
+				if mixed {
+					word = "mixed"
+				}
+				l.wrong = append(l.wrong, word)
+				return nil
+			}
+			if !told {
+				told = true
+				l.fresh <- e.number
+			}
+		}
+	}
+	return nil
+}
+
+// An owner reclaims its region again and again while readers that know only what it described before go on reading, in processes of
+// their own: whoever is told that all is well has what was described.
+func TestReclaimAgainstLateReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	for _, way := range matrixWays() {
+		path, kind := way[0], way[1]
+		if kind == "gpu" {
+			continue // its readers need memory of the same GPU
+		}
+		t.Run(path+" "+kind, func(t *testing.T) {
+			owner := startMatrix(t, "owner", path, kind, t.TempDir(), 1, 5*time.Second)
+			if owner.hear(20*time.Second, "ready").Is == "" {
+				t.Fatal("the owner does not start")
+			}
+			turn := func(number uint64) edition {
+				owner.tell(t, word{Do: "turn", Seed: number})
+				w := owner.hear(25*time.Second, "published")
+				if w.Is == "" || w.Err != "" {
+					t.Fatalf("edition %d: %s", number, w.Err)
+				}
+				return edition{w.Blob, number}
+			}
+			first := turn(1)
+			readers := []*lateReader{{}, {}}
+			var wg sync.WaitGroup
+			for i, l := range readers {
+				a, err := New(Config{Name: string(rune('a' + i)), Token: "matrix", Path: path, Lease: 5 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer a.Close()
+				l.newest.Store(&first)
+				l.fresh = make(chan uint64, 1000)
+				wg.Go(func() { l.run(a, 1+20*i) })
+			}
+			rounds := uint64(bounded.Times(6, 200))
+			for number := uint64(2); number <= rounds; number++ {
+				for _, l := range readers { // each has read the last edition once
+					for seen := uint64(0); seen != number-1; {
+						select {
+						case seen = <-l.fresh:
+						case <-time.After(25 * time.Second):
+							t.Fatalf("edition %d is not read: %v", number-1, l.err)
+						}
+					}
+				}
+				e := turn(number)
+				for _, l := range readers {
+					l.newest.Store(&e)
+				}
+			}
+			for _, l := range readers {
+				l.stop.Store(true)
+			}
+			wg.Wait()
+			good, refused := 0, 0
+			for i, l := range readers {
+				good, refused = good+l.good, refused+l.refused
+				if l.err != nil || len(l.wrong) > 0 {
+					t.Errorf("reader %d: %d of %d reads without an error were wrong %v; %v", i, len(l.wrong), l.good, l.wrong, l.err)
+				}
+			}
+			t.Logf("%d editions: %d reads right, %d refused", rounds, good, refused)
+			if refused < int(rounds)-1 {
+				t.Errorf("only %d reads were refused in %d rounds: nobody was late", refused, rounds)
+			}
+		})
+	}
+}
