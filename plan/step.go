@@ -55,6 +55,8 @@ type layerTime struct {
 	gemm, attn float64 // of f, for the tree
 	vector     float64
 	up, mlp    float64 // of gemm: what widens the latent of MLA, and the MLP of a layer without experts
+	shared     float64 // of gemm: shared experts
+	moe        float64 // of gemm: all that a layer with experts has beside attention
 }
 
 // pricer prices one layout.
@@ -66,6 +68,12 @@ type pricer struct {
 	h  Habits
 	t  kernel.Type
 	tc float64 // tokens of a rank and micro-batch
+
+	// Found once, since several terms need them; a search keeps those of a family of layouts.
+	times  *[2]layerTime
+	cut    []int // layers of each chunk
+	begins []int // the first layer of each chunk
+	held   []held
 }
 
 func gemmType(dtype string) kernel.Type {
@@ -213,16 +221,18 @@ func (p *pricer) layer(moe bool) layerTime {
 		local := float64(m.Experts) / float64(l.EP)
 		routed := own * float64(m.TopK)
 		f := float64(m.ExpertFFN) / float64(l.ETP)
+		before := x.gemm
 		add(p.grouped(local, routed, g*f, h))
 		add(p.grouped(local, routed, h, f))
 		bytes += mlp(routed, f) + routed*h*2*p.h.Permute
 		if m.SharedFFN > 0 {
 			fs := float64(m.SharedFFN) / t
-			add(p.product(T, g*fs, h))
-			add(p.product(T, h, fs))
+			x.shared += add(p.product(T, g*fs, h))
+			x.shared += add(p.product(T, h, fs))
 			bytes += mlp(T, fs)
 		}
 		add(p.product(own, float64(m.Experts), h))
+		x.moe = x.gemm - before
 		// Dispatch and combine, forward and again backward.
 		size := own * h * p.copies()
 		dispatch, _ := p.mc.Collective(sched.AllToAll, l.EP*l.ETP, 1, size*p.wire())
@@ -360,19 +370,59 @@ func (m *Machine) gemm(t kernel.Type, a, b, c float64) float64 {
 	return v
 }
 
-// split gives the layers of each virtual stage, as even as can be; what is left over goes to the
-// middle, since the ends carry embedding and head.
-func split(layers, stages int) []int {
-	out := make([]int, stages)
+// split gives the layers of each chunk, as even as can be when the first and the last are to hold some less than the others; what is
+// left over goes to the middle. It is nil where an end would hold less than nothing.
+func split(layers, chunks, firstLess, lastLess int) []int {
+	out := make([]int, chunks)
+	units := layers + firstLess + lastLess
 	for i := range out {
-		out[i] = layers / stages
+		out[i] = units / chunks
 	}
-	rest := layers % stages
-	from := (stages - rest + 1) / 2
+	rest := units % chunks
+	from := (chunks - rest + 1) / 2
 	for i := range rest {
 		out[from+i]++
 	}
+	out[0] -= firstLess
+	out[chunks-1] -= lastLess
+	if out[0] < 0 || out[chunks-1] < 0 {
+		return nil
+	}
 	return out
+}
+
+// counts gives the layers of each chunk of the layout.
+func (p *pricer) counts() []int {
+	if p.cut == nil {
+		p.cut = split(p.m.Layers, p.l.PP*p.l.VPP, p.l.FirstLess, p.l.LastLess)
+	}
+	return p.cut
+}
+
+// starts gives the first layer of each chunk.
+func (p *pricer) starts() []int {
+	if p.begins == nil {
+		at := 0
+		for _, n := range p.counts() {
+			p.begins = append(p.begins, at)
+			at += n
+		}
+	}
+	return p.begins
+}
+
+// kinds is the time of a dense layer and of one with experts.
+func (p *pricer) kinds() [2]layerTime {
+	if p.times == nil {
+		p.times = &[2]layerTime{}
+		if p.m.DenseLayers() > 0 {
+			p.times[0] = p.layer(false)
+		}
+		if p.m.MoELayers() > 0 || p.m.MTP > 0 && p.m.Experts > 0 {
+			p.times[1] = p.layer(true)
+		}
+	}
+	return *p.times
 }
 
 // chunkTime is the passes of one virtual stage.
@@ -382,37 +432,31 @@ type chunkTime struct {
 	again float64 // of B, forward passes computed again
 }
 
+func (x *chunkTime) add(y chunkTime) {
+	x.F, x.B, x.W, x.shown, x.again = x.F+y.F, x.B+y.B, x.W+y.W, x.shown+y.shown, x.again+y.again
+}
+
 // stages prices every virtual stage. factor scales compute.
 func (p *pricer) stages(factor float64) []chunkTime {
 	m, l := p.m, p.l
 	n := l.PP * l.VPP
-	counts := split(m.Layers, n)
-	var kinds [2]layerTime
-	if m.DenseLayers() > 0 {
-		kinds[0] = p.layer(false)
-	}
-	if m.MoELayers() > 0 {
-		kinds[1] = p.layer(true)
-	}
+	counts := p.counts()
+	kinds := p.kinds()
 	gatherF, gatherB := p.zero3()
+	var each [2]chunkTime
+	for i := range each {
+		p.addLayer(&each[i], kinds[i], i == 1, factor, gatherF[i], gatherB[i])
+	}
 	out := make([]chunkTime, n)
 	at := 0
 	for i, c := range counts {
-		x := &out[i]
 		for range c {
-			moe := m.IsMoE(at)
+			out[i].add(each[b2i(m.IsMoE(at))])
 			at++
-			k := kinds[0]
-			if moe {
-				k = kinds[1]
-			}
-			p.addLayer(x, k, moe, factor, gatherF[b2i(moe)], gatherB[b2i(moe)])
 		}
-		if m.MTP > 0 && i == n-1 {
-			for range m.MTP {
-				p.addLayer(x, kinds[b2i(m.Experts > 0)], m.Experts > 0, factor, 0, 0)
-			}
-		}
+	}
+	for range m.MTP {
+		p.addLayer(&out[n-1], kinds[b2i(m.Experts > 0)], m.Experts > 0, factor, 0, 0)
 	}
 	if !l.Overlap && l.PP > 1 && p.f == DeepSpeed {
 		for i := range out {
@@ -569,8 +613,11 @@ func (p *pricer) again(k layerTime, factor float64) float64 {
 	if slices.Contains(r.Modules, "op") {
 		t += k.gemm*.5 + k.vector*.8
 	}
-	if r.Has("moe") {
-		t += k.gemm*.6 + k.epF
+	switch {
+	case r.Has("moe"):
+		return (t+k.moe)*factor + k.epF
+	case r.Has("shared_experts"):
+		t += k.shared
 	}
 	return t * factor
 }
@@ -584,6 +631,13 @@ type held struct {
 
 // holds gives what each pipeline rank holds.
 func (p *pricer) holds() []held {
+	if p.held == nil {
+		p.held = p.holding()
+	}
+	return p.held
+}
+
+func (p *pricer) holding() []held {
 	m, l := p.m, p.l
 	out := make([]held, l.PP)
 	if m.CNN != nil {
@@ -591,7 +645,7 @@ func (p *pricer) holds() []held {
 		return out
 	}
 	n := l.PP * l.VPP
-	counts := split(m.Layers, n)
+	counts := p.counts()
 	at := 0
 	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
 	for i, c := range counts {
