@@ -34,7 +34,7 @@ func (p *pricer) layers(factor float64) (out [2]float64) {
 	for i := range out {
 		out[i] = math.Inf(1)
 		for _, vpp := range []int{1, 2} {
-			q.l.PP, q.l.VPP = 2, vpp
+			q.l.PP, q.l.VPP, q.l.EPOverlap = 2, vpp, vpp == 2 && q.l.EP > 1
 			out[i] = min(out[i], q.one(i == 1, factor, [2]float64{}, [2]float64{}).sum())
 		}
 	}

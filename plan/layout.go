@@ -63,6 +63,7 @@ type Layout struct {
 	Phase     string         `json:"phase"`                  // pretrain, sft, lora
 	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
 	TPOverlap bool           `json:"tp_overlap"`             // of it, transfers of tensor parallelism are cut up and run beside their own products: Megatron's --tp-comm-overlap
+	EPOverlap bool           `json:"ep_overlap,omitempty"`   // of it, tokens travel to experts and back beside the compute of another micro-batch: Megatron's --overlap-moe-expert-parallel-comm
 	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
 	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
@@ -105,7 +106,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -185,6 +186,8 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			truth(&l.Overlap)
 		case "tp-overlap":
 			truth(&l.TPOverlap)
+		case "ep-overlap":
+			truth(&l.EPOverlap)
 		case "dp-overlap":
 			truth(&l.DPOverlap)
 		case "p2p":
@@ -303,6 +306,9 @@ func (l Layout) String() string {
 	if !l.TPOverlap {
 		put("tp-overlap", "off")
 	}
+	if l.EPOverlap {
+		put("ep-overlap", "on")
+	}
 	if !l.DPOverlap {
 		put("dp-overlap", "off")
 	}
@@ -325,6 +331,12 @@ func (l Layout) String() string {
 		put("offload", "on")
 	}
 	return strings.Join(parts, ",")
+}
+
+// mayHideExperts reports whether expert traffic can run beside the compute of another micro-batch. Megatron's flag needs a second chunk
+// to compute meanwhile unless there is no pipeline, and experts that are not computed again as a whole.
+func (l Layout) mayHideExperts() bool {
+	return l.EP > 1 && (l.PP == 1 || l.VPP > 1 || l.Schedule == schedule.DualPipe) && !l.Recompute.Has("moe")
 }
 
 // Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.
@@ -373,6 +385,7 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 		}
+		want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
 		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
 		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
 	}

@@ -31,6 +31,11 @@ func (o *oracle) try(l Layout) {
 		return
 	}
 	o.priced++
+	if o.f == Megatron && l.EP > 1 && !l.EPOverlap { // --overlap-moe-expert-parallel-comm
+		x := l
+		x.EPOverlap = true
+		o.try(x)
+	}
 	c, err := price(Question{Model: o.m, Machine: o.mc, Framework: o.f, Layout: l}, habits, math.Inf(1))
 	if err != nil || !c.Fits {
 		return

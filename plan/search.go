@@ -248,7 +248,8 @@ func (s *searcher) grid(g branch) {
 func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
 	p := newPricer(s.m, s.mc, s.f, l, s.h)
 	p.times = times
-	l.VPP = 2 // hides the most
+	l.VPP = 2 // whose expert traffic is hidden if any is
+	l.EPOverlap = s.hides(l)
 	p.l = l
 	e := p.estimate(s.factor)
 	if bytes := e.fixed + e.state/float64(l.PP); bytes > s.room {

@@ -236,10 +236,14 @@ func (s *space) schedules() []schedule.Kind {
 	return []schedule.Kind{schedule.OneFOneB, schedule.Interleaved}
 }
 
+// hides reports whether expert traffic is hidden: wherever Megatron can, since that never takes longer.
+func (s *space) hides(l Layout) bool { return s.f == Megatron && l.mayHideExperts() }
+
 // pipelines calls do for each schedule and number of chunks. One stage has no order to choose.
 func (s *space) pipelines(l Layout, do func(Layout)) {
 	if l.PP == 1 {
 		l.VPP, l.Schedule = 1, schedule.OneFOneB
+		l.EPOverlap = s.hides(l)
 		do(l)
 		return
 	}
@@ -257,6 +261,7 @@ func (s *space) pipelines(l Layout, do func(Layout)) {
 		}
 		for vpp := least; vpp <= most; vpp++ {
 			l.VPP, l.Schedule = vpp, kind
+			l.EPOverlap = s.hides(l)
 			do(l)
 		}
 	}

@@ -234,10 +234,8 @@ func (p *pricer) layer(moe bool) layerTime {
 		add(p.product(own, float64(m.Experts), h))
 		x.moe = x.gemm - before
 		// Dispatch and combine, forward and again backward.
-		size := own * h * p.copies()
-		dispatch, _ := p.mc.Collective(sched.AllToAll, l.EP*l.ETP, 1, size*p.wire())
-		combine, _ := p.mc.Collective(sched.AllToAll, l.EP*l.ETP, 1, size*2)
-		x.epF, x.epB = dispatch+combine, dispatch+combine
+		there, back := p.toExperts(own*h, p.wire()), p.toExperts(own*h, 2)
+		x.epF, x.epB = there+back, there+back
 	}
 	x.vector = c.Vector(bytes * p.h.Vector)
 	x.f += x.vector
@@ -297,16 +295,39 @@ func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	return (products*(10e-6+4*n*seq*seq*d/rate) + n*seq*seq*bytes/(c.HBM*.85)) / float64(l.CP)
 }
 
-// copies is how often a token is sent to its experts. Where they lie in several NVLink domains it crosses
-// the NIC once for each domain that has one of its K experts, and is copied there. Routing that is limited
-// to some groups of experts reaches fewer domains.
+// toExperts is the time to bring the tokens of a rank, of so many bytes each, to their experts, or back. Each of a token's K copies crosses
+// NVLink once, unless its expert lies on the same rank. Where experts lie in several domains a token also crosses the NIC once for each
+// other domain that has one of them, and is copied there; both go on at once once the first tokens have
+// come, and the slower one counts.
+//
+//	rank ──NIC, once a domain──► a rank of the other domain ──NVLink, once an expert──► rank
+func (p *pricer) toExperts(tokens, bytes float64) float64 {
+	n := p.l.EP * p.l.ETP
+	if n == 1 {
+		return 0
+	}
+	size, k := tokens*bytes, float64(p.m.TopK)
+	if n <= p.mc.Domain {
+		t, _ := p.mc.Collective(sched.AllToAll, n, 1, size*k)
+		return t
+	}
+	leaves := size * k * float64(n-1) / float64(n)
+	inside := leaves / p.mc.Inside()
+	if host := min(n, p.mc.HostGPUs); host > 1 { // every GPU has its own links to the switch, so that a host shows their rate
+		inside, _ = p.mc.Collective(sched.AllToAll, host, 1, leaves*float64(host)/float64(host-1))
+	}
+	across, _ := p.mc.Collective(sched.AllToAll, n, 1, size*p.copies())
+	return max(inside, across) + forwarding
+}
+
+// forwarding is how long the first tokens take through the NIC before they go on over NVLink, in seconds.
+const forwarding = 15e-6
+
+// copies is in how many NVLink domains a token has experts. Routing that is limited to some groups of experts reaches fewer.
 func (p *pricer) copies() float64 {
 	m := p.m
 	k := float64(m.TopK)
-	domains := p.domains()
-	if domains <= 1 {
-		return k
-	}
+	domains := math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
 	missed := math.Pow(1-1/domains, k) // of a domain: none of the K experts lies in it
 	if g := float64(m.Groups); m.TopGroups > 0 && g >= domains {
 		none := 1.0 // none of its groups is among those chosen
@@ -316,18 +337,6 @@ func (p *pricer) copies() float64 {
 		missed = max(missed, none)
 	}
 	return min(k, domains*(1-missed))
-}
-
-// domains is how many NVLink domains the experts of a layer lie in.
-func (p *pricer) domains() float64 {
-	return math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
-}
-
-// alternates reports whether the framework computes one micro-batch while the tokens of another are on
-// their way to experts on other hosts. Megatron does with interleaved stages, and without a pipeline.
-func (p *pricer) alternates() bool {
-	l := p.l
-	return p.f == Megatron && l.Overlap && l.EP > 1 && p.domains() > 1 && (l.VPP > 1 || l.PP == 1 || l.Schedule == "dualpipe")
 }
 
 // wire is the bytes of a number that experts are sent.
@@ -556,7 +565,7 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 		epF, epB = epF*p.h.EPShown, epB*p.h.EPShown
 	}
 	var hidF, hidB float64 // expert traffic that runs beside the compute of another micro-batch
-	if moe && p.alternates() {
+	if moe && l.Overlap && l.EPOverlap {
 		hidF, hidB, epF, epB = k.epF, k.epB, 0, 0
 	}
 	// Kernels and transfers of a pass wait for the host that starts them, not one after the other.
