@@ -114,7 +114,7 @@ type footprint struct {
 	state, peak           float64 // sums, with what libraries keep
 }
 
-// footprints is what each pipeline rank holds when it has so many micro-batches' activations of its stage at once.
+// footprints is what each pipeline rank holds when it has the given number of micro-batches alive on its stage.
 func (p *pricer) footprints(alive []float64) []footprint {
 	l := p.l
 	b := p.bytesPer()

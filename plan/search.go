@@ -313,8 +313,7 @@ func (s *searcher) add(all []leaf, l Layout, times *[2]layerTime, counts []int) 
 	return append(all, x)
 }
 
-// behind reports whether what takes no less than so many seconds and uses no less than so many bytes can be neither a candidate nor on the
-// front: one that is known has no more of both.
+// behind reports whether a layout with these lower bounds can be neither a candidate nor on the front: a known one has no more of both.
 func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
 	if seconds <= s.kept() || bytes == 0 {
 		return false

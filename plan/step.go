@@ -295,7 +295,7 @@ func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	return (products*(10e-6+4*n*seq*seq*d/rate) + n*seq*seq*bytes/(c.HBM*.85)) / float64(l.CP)
 }
 
-// toExperts is the time to bring the tokens of a rank, of so many bytes each, to their experts, or back. Each of a token's K copies crosses
+// toExperts is the time to bring the numbers of a rank's tokens, of the given bytes each, to their experts, or back. Each of a token's K copies crosses
 // NVLink once, unless its expert lies on the same rank. Where experts lie in several domains a token also crosses the NIC once for each
 // other domain that has one of them, and is copied there; both go on at once once the first tokens have
 // come, and the slower one counts.

@@ -142,7 +142,7 @@ func (p Pipe) Check() error {
 	return p.Legal()
 }
 
-// Legal reports why no pipe of this kind, with so many ranks, chunks and micro-batches, can run.
+// Legal reports why no pipe of this kind, with these numbers of ranks, chunks and micro-batches, can run.
 func (p Pipe) Legal() error {
 	switch {
 	case p.Ranks < 1 || p.Micro < 1 || p.Chunks < 1:
