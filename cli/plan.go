@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/cluster"
 	"github.com/weft-fabric/weft/plan"
+	"github.com/weft-fabric/weft/plan/schedule"
 	"github.com/weft-fabric/weft/topo"
 	"github.com/weft-fabric/weft/work"
 )
@@ -23,6 +24,7 @@ type trainFlags struct {
 	p                                         presetFlags
 	cluster, layout, framework, dtype, why    string
 	convention, timeline, dir, release, phase string
+	schedules                                 string
 	like, emit, tokens                        string
 	gpus, batch, seq, micro, top              int
 	price, factor                             float64
@@ -71,6 +73,7 @@ that is most like the answer and how wrong the model is there.`,
 	fl.StringVar(&f.framework, "framework", "", "whose habits: megatron, fsdp, deepspeed")
 	fl.StringVar(&f.dtype, "dtype", "", "`TYPE` of matrix products in a search: bf16, fp16, fp32, fp8, mxfp8, nvfp4")
 	fl.StringVar(&f.phase, "phase", "", "pretrain, sft or lora")
+	fl.StringVar(&f.schedules, "schedules", "", "pipeline `SCHEDULES` to search, joined by commas, or all; without it those that the framework has")
 	fl.StringVar(&f.release, "release", "", "`RELEASE` of Megatron-Bridge or NeMo, such as 25.09: layers with experts got faster over the year")
 	fl.StringVar(&f.why, "why", "", "also print the tree of terms behind `WHAT`: step or memory")
 	fl.StringVar(&f.convention, "convention", "", "count FLOPs by causal, full, hardware or 6n")
@@ -237,6 +240,9 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.layout != "" || f.like != "" {
+		if err := q.Layout.Check(q.Model, q.Machine.GPUs); err != nil {
+			return err
+		}
 		if a.Cost, err = plan.Price(*q); err != nil {
 			return err
 		}
@@ -441,7 +447,7 @@ func (f *trainFlags) dtypeOr(l plan.Layout) string {
 }
 
 // search looks for the best layout.
-func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) error {
+func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (err error) {
 	var missing []string
 	if f.batch < 1 {
 		missing = append(missing, "--batch SEQUENCES")
@@ -453,9 +459,12 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) err
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
 	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05, Top: max(f.top, 2)}
+	if w.Schedules, err = schedule.ParseKinds(f.schedules); err != nil {
+		return fmt.Errorf("--schedules: %w", err)
+	}
 	if !f.asJSON && isTerminal(cmd.ErrOrStderr()) {
-		w.Progress = func(done, all int, best float64) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "\r%d of %d layouts, best %.4g s ", done, all, best)
+		w.Progress = func(priced int, best float64) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "\r%d layouts priced, best %.4g s ", priced, best)
 		}
 		defer fmt.Fprint(cmd.ErrOrStderr(), "\r")
 	}
@@ -463,7 +472,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) err
 	if err != nil {
 		return err
 	}
-	a.Search = &looked{found.Looked, found.TooBig, found.Bounded, found.Priced}
+	a.Search = &looked{found.TooBig + found.Bounded + found.Priced, found.TooBig, found.Bounded, found.Priced}
 	if found.Best == nil {
 		a.Cost = found.Over
 		q.Layout = a.Layout
@@ -528,7 +537,11 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		active += fmt.Sprintf(", and %.3gB that predict further tokens", a.MTP/1e9)
 	}
 	line("model", "%s: %.4gB parameters%s", a.Model, a.Params/1e9, active)
-	line("machine", "%d %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", a.GPUs, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
+	gpus := fmt.Sprint(a.GPUs)
+	if a.GPUs < q.Machine.GPUs {
+		gpus = fmt.Sprintf("%d of %d", a.GPUs, q.Machine.GPUs)
+	}
+	line("machine", "%s %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
 	line("layout", "%s", a.LayoutText)
 	line("step", "%.4g s, %.4g tokens/s a GPU, %.0f TFLOP/s a GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
@@ -554,7 +567,7 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		line("finding", "%s", n)
 	}
 	if a.Search != nil {
-		line("search", "%d layouts can run: %d too big, %d cannot be fast enough by their bound, %d priced", a.Search.Looked, a.Search.TooBig, a.Search.Bounded, a.Search.Priced)
+		line("search", "%d layouts priced; %d layouts or families of them cannot be faster by their bound, %d do not fit", a.Search.Priced, a.Search.Bounded, a.Search.TooBig)
 	}
 	for i, c := range a.Candidates {
 		if i >= f.top {

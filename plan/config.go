@@ -29,6 +29,7 @@ type Config struct {
 	Values    map[string]int
 	Recompute *work.Recompute
 	Schedule  schedule.Kind
+	Chunks    []int // layers of every chunk, where the file names them all
 	Dtype     string
 	Grad      string
 	Context   string
@@ -36,6 +37,7 @@ type Config struct {
 	Overlap   *bool
 	TPOverlap *bool
 	DPOverlap *bool
+	EPOverlap bool
 	Blocking  bool // sends between pipeline stages
 	Flash     *bool
 	Looped    bool // products of experts one after the other
@@ -733,12 +735,18 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	if c.Schedule != "" {
 		l.Schedule = c.Schedule
 	}
-	l.VPP = get("vpp", 1)
-	if n := get("layers-per-chunk", 0); n > 0 && l.PP > 1 {
-		if m.Layers%(l.PP*n) != 0 {
-			return l, fmt.Errorf("%d layers a chunk do not divide %d layers over pp %d", n, m.Layers, l.PP)
+	l.VPP, l.FirstLess, l.LastLess = get("vpp", 1), get("first-less", 0), get("last-less", 0)
+	if c.Chunks != nil {
+		if err := l.cutAs(c.Chunks, m.Layers); err != nil {
+			return l, err
 		}
-		l.VPP = m.Layers / l.PP / n
+	}
+	if n := get("layers-per-chunk", 0); n > 0 && l.PP > 1 {
+		counted := m.Layers + l.FirstLess + l.LastLess
+		if counted%(l.PP*n) != 0 {
+			return l, fmt.Errorf("%d layers a chunk do not divide %d layers over pp %d", n, counted, l.PP)
+		}
+		l.VPP = counted / l.PP / n
 	}
 	if l.PP == 1 {
 		l.VPP = 1
@@ -755,7 +763,7 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	}
 	l.ETP = get("etp", 0)
 	switch {
-	case l.EP == 1:
+	case l.EP == 1 && (l.ETP == 0 || m.Experts == 0):
 		l.ETP = l.TP
 	case l.ETP == 0 && c.Framework == Megatron:
 		l.ETP = l.TP
@@ -861,6 +869,7 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	if c.TPOverlap != nil {
 		l.TPOverlap = *c.TPOverlap || l.TP == 1 || !l.Sequence
 	}
+	l.EPOverlap = c.EPOverlap && l.mayHideExperts()
 	if c.DPOverlap != nil {
 		l.DPOverlap = *c.DPOverlap
 	}

@@ -14,6 +14,7 @@ import (
 func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	var text string
 	var err error
+	l.FirstLess, l.LastLess = l.plainSplit(m.Layers)
 	g := Given{Seq: l.Seq, Dtype: l.Dtype} // what the dialect leaves to the training script
 	switch dialect {
 	case "deepspeed":
@@ -37,8 +38,8 @@ func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0)) {
-		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows", dialect, m.Name, x.Params().Total, m.Params().Total)
+	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" && x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0)) {
+		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows or routing", dialect, m.Name, x.Params().Total, m.Params().Total)
 	}
 	back, err := c.Layout(m, l.GPUs(), g)
 	if err != nil {
@@ -86,7 +87,7 @@ func cannot(dialect string, l Layout, rules map[string]bool) error {
 
 func emitDeepSpeed(m *work.Model, l Layout) (string, error) {
 	if err := cannot("deepspeed", l, map[string]bool{"vpp": l.VPP > 1, "ep": l.EP > 1, "sp": l.Sequence && l.TP > 1, "schedule": l.PP > 1 && l.Schedule != schedule.OneFOneB,
-		"recompute": len(l.Recompute.Modules) > 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp32", "cp-kind": l.CP > 1 && l.Context != "ulysses", "phase": l.Phase != "pretrain"}); err != nil {
+		"recompute": len(l.Recompute.Modules) > 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp32", "cp-kind": l.CP > 1 && l.Context != "ulysses", "phase": l.Phase != "pretrain", "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
 		return "", err
 	}
 	zero := map[string]any{"stage": l.ZeRO, "overlap_comm": l.Overlap, "contiguous_gradients": true, "reduce_bucket_size": 500000000, "allgather_bucket_size": 500000000}
@@ -117,161 +118,6 @@ func emitDeepSpeed(m *work.Model, l Layout) (string, error) {
 	return string(b) + "\n", err
 }
 
-func emitMegatron(m *work.Model, l Layout) (string, error) {
-	zb := l.PP > 1 && l.Schedule != schedule.OneFOneB && l.Schedule != schedule.Interleaved
-	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0 && l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	section := func(name string) { fmt.Fprintf(&b, ")\n\n%s=(\n", name) }
-	put := func(flag string, value any) {
-		if value == nil {
-			fmt.Fprintf(&b, "    --%s\n", flag)
-		} else {
-			fmt.Fprintf(&b, "    --%s %v\n", flag, value)
-		}
-	}
-	on := func(ok bool, flag string) {
-		if ok {
-			put(flag, nil)
-		}
-	}
-	fmt.Fprintf(&b, "#!/bin/bash\n# %s on %d GPUs: %s\n\nGPUS_PER_NODE=8\nNNODES=%d\n\nMODEL_ARGS=(\n", m.Name, l.GPUs(), l, max(l.GPUs()/8, 1))
-	put("num-layers", m.Layers)
-	put("hidden-size", m.Hidden)
-	put("ffn-hidden-size", m.FFN)
-	put("num-attention-heads", m.Heads)
-	put("kv-channels", m.HeadDim)
-	if m.KVHeads != m.Heads {
-		put("group-query-attention", nil)
-		put("num-query-groups", m.KVHeads)
-	}
-	on(m.Gated, "swiglu")
-	on(!m.Tied, "untie-embeddings-and-output-weights")
-	on(!m.Bias, "disable-bias-linear")
-	on(m.QKVBias, "add-qkv-bias")
-	on(m.QKNorm, "qk-layernorm")
-	if !m.LayerNorm {
-		put("normalization", "RMSNorm")
-	}
-	if m.Positions > 0 {
-		put("max-position-embeddings", m.Positions)
-	} else {
-		put("position-embedding-type", "rope")
-		put("max-position-embeddings", l.Seq)
-	}
-	put("vocab-size", m.Vocab)
-	put("seq-length", l.Seq)
-	if m.Windowed > 0 {
-		put("window-size", fmt.Sprintf("%d,0", m.Window))
-		if full := m.Layers - m.Windowed; full > 0 && m.Layers%full == 0 {
-			put("window-attn-skip-freq", m.Layers/full)
-		}
-	}
-	if m.MTP > 0 {
-		put("mtp-num-layers", m.MTP)
-	}
-	if a := m.MLA; a != nil {
-		put("multi-latent-attention", nil)
-		if a.QRank > 0 {
-			put("q-lora-rank", a.QRank)
-		}
-		put("kv-lora-rank", a.KVRank)
-		put("qk-head-dim", a.NoPE)
-		put("qk-pos-emb-head-dim", a.RoPE)
-		put("v-head-dim", a.V)
-	}
-	if m.Experts > 0 {
-		section("MOE_ARGS")
-		put("num-experts", m.Experts)
-		put("moe-router-topk", m.TopK)
-		put("moe-ffn-hidden-size", m.ExpertFFN)
-		if m.SharedFFN > 0 {
-			put("moe-shared-expert-intermediate-size", m.SharedFFN)
-		}
-		if m.DenseFirst > 0 {
-			put("moe-layer-freq", fmt.Sprintf("'([0]*%d+[1]*%d)'", m.DenseFirst, m.Layers-m.DenseFirst))
-		} else if m.MoEEvery > 1 {
-			put("moe-layer-freq", m.MoEEvery)
-		}
-		on(!l.Looped, "moe-grouped-gemm")
-		put("moe-token-dispatcher-type", "alltoall")
-	}
-	section("PARALLEL_ARGS")
-	put("tensor-model-parallel-size", l.TP)
-	put("pipeline-model-parallel-size", l.PP)
-	put("context-parallel-size", l.CP)
-	if l.VPP > 1 {
-		put("num-virtual-stages-per-pipeline-rank", l.VPP)
-	}
-	if m.Experts > 0 {
-		put("expert-model-parallel-size", l.EP)
-		put("expert-tensor-parallel-size", l.ETP)
-	}
-	on(l.Sequence && l.TP > 1, "sequence-parallel")
-	switch l.Context {
-	case "ulysses":
-		put("cp-comm-type", "a2a")
-	case "gather":
-		put("cp-comm-type", "all_gather")
-	}
-	switch l.ZeRO {
-	case 1:
-		put("use-distributed-optimizer", nil)
-		if l.Shard > 0 {
-			put("num-distributed-optimizer-instances", l.DP*l.CP/l.Shard)
-		}
-	case 2, 3:
-		put("use-megatron-fsdp", nil)
-		put("data-parallel-sharding-strategy", map[int]string{2: "optim_grads", 3: "optim_grads_params"}[l.ZeRO])
-	}
-	on(l.Blocking, "no-overlap-p2p-communication")
-	if l.Overlap {
-		on(l.DPOverlap, "overlap-grad-reduce")
-		on(l.DPOverlap && l.ZeRO > 0, "overlap-param-gather")
-		on(l.TPOverlap && l.TP > 1 && l.Sequence, "tp-comm-overlap")
-	}
-	section("TRAINING_ARGS")
-	put("micro-batch-size", l.Micro)
-	put("global-batch-size", l.Batch)
-	switch l.Dtype {
-	case "fp16":
-		put("fp16", nil)
-		on(l.Grad == "fp32", "accumulate-allreduce-grads-in-fp32")
-	case "fp32":
-	default:
-		put("bf16", nil)
-		on(l.Grad == "bf16", "grad-reduce-in-bf16")
-	}
-	switch l.Dtype {
-	case "fp8", "mxfp8", "fp8block":
-		put("fp8-format", map[string]string{"fp8": "hybrid", "mxfp8": "e4m3", "fp8block": "e4m3"}[l.Dtype])
-		if r := map[string]string{"mxfp8": "mxfp8", "fp8block": "blockwise"}[l.Dtype]; r != "" {
-			put("fp8-recipe", r)
-		}
-	case "nvfp4":
-		put("fp4-format", "e2m1")
-	}
-	switch {
-	case l.Recompute.Full:
-		put("recompute-granularity", "full")
-		put("recompute-method", "uniform")
-		put("recompute-num-layers", 1)
-	case len(l.Recompute.Modules) > 0:
-		put("recompute-granularity", "selective")
-		put("recompute-modules", strings.Join(l.Recompute.Modules, " "))
-	}
-	if !l.Flash {
-		put("attention-backend", "unfused")
-	}
-	b.WriteString(")\n\ntorchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py \\\n    \"${MODEL_ARGS[@]}\" ")
-	if m.Experts > 0 {
-		b.WriteString("\"${MOE_ARGS[@]}\" ")
-	}
-	b.WriteString("\"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n")
-	return b.String(), nil
-}
-
 func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 	name, flavour := "", ""
 	for k, v := range flavours {
@@ -283,7 +129,7 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 		return "", fmt.Errorf("torchtitan has no flavour for %s", m.Name)
 	}
 	if err := cannot("torchtitan", l, map[string]bool{"zero": l.ZeRO < 2, "offload": l.Offload, "recompute": len(l.Recompute.Modules) > 0 && l.Recompute.String() != "op", "sp": !l.Sequence && l.TP > 1,
-		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" && l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 && l.Batch%l.DP != 0}); err != nil {
+		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" && l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 && l.Batch%l.DP != 0, "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
 		return "", err
 	}
 	var b strings.Builder

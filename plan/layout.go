@@ -45,6 +45,11 @@ type Layout struct {
 	ETP   int `json:"etp"`   // tensor parallel ranks inside an expert
 	Shard int `json:"shard"` // ranks that share the optimizer's state (HSDP, ZeRO++); 0 for all data ranks
 
+	// Layers that the first and the last chunk hold less than the others, for the embedding and the head beside them. Megatron counts one
+	// for each with --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split.
+	FirstLess int `json:"first_less,omitempty"`
+	LastLess  int `json:"last_less,omitempty"`
+
 	Sequence  bool           `json:"sp"`      // sequence parallel: norms are cut over TP, too
 	Context   string         `json:"cp_kind"` // ring, ulysses, gather
 	ZeRO      int            `json:"zero"`
@@ -58,6 +63,7 @@ type Layout struct {
 	Phase     string         `json:"phase"`                  // pretrain, sft, lora
 	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
 	TPOverlap bool           `json:"tp_overlap"`             // of it, transfers of tensor parallelism are cut up and run beside their own products: Megatron's --tp-comm-overlap
+	EPOverlap bool           `json:"ep_overlap,omitempty"`   // of it, tokens travel to experts and back beside the compute of another micro-batch: Megatron's --overlap-moe-expert-parallel-comm
 	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
 	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
@@ -100,7 +106,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -166,6 +172,10 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			number(&l.Batch, 1)
 		case "seq":
 			number(&l.Seq, 1)
+		case "first-less":
+			number(&l.FirstLess, 0)
+		case "last-less":
+			number(&l.LastLess, 0)
 		case "zero":
 			if number(&l.ZeRO, 0); err == nil && l.ZeRO > 3 {
 				err = fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
@@ -176,6 +186,8 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			truth(&l.Overlap)
 		case "tp-overlap":
 			truth(&l.TPOverlap)
+		case "ep-overlap":
+			truth(&l.EPOverlap)
 		case "dp-overlap":
 			truth(&l.DPOverlap)
 		case "p2p":
@@ -269,6 +281,12 @@ func (l Layout) String() string {
 	}
 	put("zero", l.ZeRO)
 	put("schedule", l.Schedule)
+	if l.FirstLess > 0 {
+		put("first-less", l.FirstLess)
+	}
+	if l.LastLess > 0 {
+		put("last-less", l.LastLess)
+	}
 	put("micro", l.Micro)
 	if l.Batch > 0 {
 		put("batch", l.Batch)
@@ -287,6 +305,9 @@ func (l Layout) String() string {
 	}
 	if !l.TPOverlap {
 		put("tp-overlap", "off")
+	}
+	if l.EPOverlap {
+		put("ep-overlap", "on")
 	}
 	if !l.DPOverlap {
 		put("dp-overlap", "off")
@@ -310,6 +331,12 @@ func (l Layout) String() string {
 		put("offload", "on")
 	}
 	return strings.Join(parts, ",")
+}
+
+// mayHideExperts reports whether expert traffic can run beside the compute of another micro-batch. Megatron's flag needs a second chunk
+// to compute meanwhile unless there is no pipeline, and experts that are not computed again as a whole.
+func (l Layout) mayHideExperts() bool {
+	return l.EP > 1 && (l.PP == 1 || l.VPP > 1 || l.Schedule == schedule.DualPipe) && !l.Recompute.Has("moe")
 }
 
 // Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.
@@ -346,6 +373,8 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 		// The first and the last chunk may hold nothing but the embedding and the head, as in Llama 3 405B.
 		want(l.PP*l.VPP <= m.Layers+2, "pp %d x vpp %d needs as many layers, less two for the embedding and the head; there are %d", l.PP, l.VPP, m.Layers)
 		want(l.PP*l.VPP <= m.Layers || l.VPP > 1, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
+		want(l.PP*l.VPP > 1 || l.FirstLess+l.LastLess == 0, "first-less and last-less need pp above 1")
+		want(l.FirstLess >= 0 && l.LastLess >= 0 && (l.PP*l.VPP > m.Layers+2 || split(m.Layers, l.PP*l.VPP, l.FirstLess, l.LastLess) != nil), "first-less %d and last-less %d are more than a chunk of %d layers over %d chunks holds", l.FirstLess, l.LastLess, m.Layers, l.PP*l.VPP)
 		if l.Seq >= 1 {
 			want(l.CP == 1 || l.Seq%(2*l.CP) == 0, "seq %d is not a multiple of 2 cp = %d", l.Seq, 2*l.CP)
 			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism", l.Seq, l.CP, l.TP)
@@ -356,14 +385,15 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 		}
+		want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
 		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
 		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
 	}
 	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)
 	want(l.PP == 1 || l.ZeRO < 2 || l.Schedule != schedule.DualPipe, "zero %d with dualpipe", l.ZeRO)
 	if l.PP > 1 && l.Batch%(l.Micro*l.DP) == 0 && l.Batch > 0 {
-		p := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Cost: make([]schedule.Cost, l.PP*l.VPP)}
-		if err := p.Check(); err != nil {
+		p := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches()}
+		if err := p.Legal(); err != nil {
 			bad = append(bad, err.Error())
 		}
 	} else if l.PP == 1 {

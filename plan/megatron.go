@@ -415,6 +415,10 @@ func (a args) config(name string) (*Config, error) {
 		}
 	}
 	c.Blocking = a.on("no-overlap-p2p-communication")
+	c.EPOverlap = a.on("overlap-moe-expert-parallel-comm")
+	if err := c.readStages(a); err != nil {
+		return wrong("%v", err)
+	}
 	if !overlap {
 		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")
 	}
@@ -453,8 +457,8 @@ func (a args) config(name string) (*Config, error) {
 		if mods := strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]); strings.TrimSpace(mods) != "" && mods != "true" {
 			r.Modules = nil
 			for _, x := range strings.Fields(mods) {
-				if _, err := work.ParseRecompute(x); err != nil {
-					return wrong("--recompute-modules: %v", err)
+				if !slices.Contains(megatronModules, x) {
+					return wrong("--recompute-modules: %s is not known; want some of %s", x, strings.Join(megatronModules, ", "))
 				}
 				r.Modules = append(r.Modules, x)
 			}
@@ -553,6 +557,7 @@ func (a args) model(name string, c *Config) error {
 			m.ExpertFFN = f
 		}
 		m.SharedFFN, _ = a.num("moe-shared-expert-intermediate-size")
+		a.router(m)
 		if f := strings.ReplaceAll(a["moe-layer-freq"], " ", ""); f != "" {
 			if x := freqList.FindStringSubmatch(strings.Trim(f, `"'`)); x != nil {
 				m.DenseFirst, _ = strconv.Atoi(x[1])
@@ -588,5 +593,84 @@ func (a args) model(name string, c *Config) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	c.Model = m
+	return nil
+}
+
+// router reads how tokens are given to experts.
+func (a args) router(m *work.Model) {
+	if n, ok := a.num("moe-router-num-groups"); ok {
+		if top, ok := a.num("moe-router-group-topk"); ok && top < n {
+			m.Groups, m.TopGroups = n, top
+		}
+	}
+	if f := a["moe-router-score-function"]; f != "softmax" {
+		m.Router = f
+	}
+	m.RouterBias = a.on("moe-router-enable-expert-bias")
+	if x, err := strconv.ParseFloat(a["moe-router-topk-scaling-factor"], 64); err == nil && x != 1 {
+		m.RouterScale = x
+	}
+}
+
+// readStages reads how layers are cut over stages, in each of the ways that Megatron has.
+func (c *Config) readStages(a args) error {
+	text, named := a["pipeline-model-parallel-layout"]
+	embedding, loss := a.on("account-for-embedding-in-pipeline-split"), a.on("account-for-loss-in-pipeline-split")
+	if named && (embedding || loss || c.Values["vpp"] > 0 || c.Values["layers-per-chunk"] > 0) {
+		return fmt.Errorf("--pipeline-model-parallel-layout excludes --account-for-... and the flags of virtual stages")
+	}
+	c.Values["first-less"], c.Values["last-less"] = b2i(embedding), b2i(loss)
+	if !named {
+		return nil
+	}
+	chunks, err := readChunks(text)
+	if err != nil {
+		return fmt.Errorf("--pipeline-model-parallel-layout %s: %w", text, err)
+	}
+	c.Chunks = chunks
+	return nil
+}
+
+var repeated = regexp.MustCompile(`(\(([^()]*)\)|([EtmL]))\*(\d+)`)
+
+// readChunks counts the layers of every chunk of a string such as E|t*2|(t|)*4mL.
+func readChunks(text string) ([]int, error) {
+	text = strings.NewReplacer(",", "", " ", "", `"`, "", "'", "").Replace(text)
+	for {
+		at := repeated.FindStringSubmatchIndex(text)
+		if at == nil {
+			break
+		}
+		part := repeated.FindStringSubmatch(text)
+		n, err := strconv.Atoi(part[4])
+		if err != nil || n > 1<<14 || len(text) > 1<<16 {
+			return nil, fmt.Errorf("%s repeats too often", part[0])
+		}
+		text = text[:at[0]] + strings.Repeat(part[2]+part[3], n) + text[at[1]:]
+	}
+	if bad := strings.Trim(text, "EtmL|"); bad != "" {
+		return nil, fmt.Errorf("%q is none of E, t, m, L and |", bad)
+	}
+	var out []int
+	for _, chunk := range strings.Split(text, "|") {
+		out = append(out, strings.Count(chunk, "t"))
+	}
+	return out, nil
+}
+
+// cutAs sets chunks and what the ends are relieved of from the layers of every chunk.
+func (l *Layout) cutAs(chunks []int, layers int) error {
+	sum := 0
+	for _, c := range chunks {
+		sum += c
+	}
+	if sum != layers || len(chunks)%l.PP != 0 {
+		return fmt.Errorf("the stages hold %d layers in %d chunks; there are %d layers and pp %d", sum, len(chunks), layers, l.PP)
+	}
+	l.VPP = len(chunks) / l.PP
+	var ok bool
+	if l.FirstLess, l.LastLess, ok = splitOf(chunks); !ok {
+		return fmt.Errorf("stages between the first and the last differ by more than a layer; such a plan is not modelled")
+	}
 	return nil
 }

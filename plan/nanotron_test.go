@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/weft-fabric/weft/work"
 )
 
 // Nanotron published the best layout of each cell of its sweep. With the same habits, no overlap, how much longer does the model
@@ -21,19 +23,24 @@ func TestNanotronsBestLayouts(t *testing.T) {
 			t.Fatal(err)
 		}
 		best := theirs
-		for _, l := range Layouts(p.Model, mc, p.Framework, Wish{Batch: p.Layout.Batch, Seq: p.Layout.Seq, Dtype: p.Layout.Dtype}) {
-			if l.Recompute.String() != p.Layout.Recompute.String() || l.ZeRO > 1 || l.VPP > 1 { // nanotron neither interleaves nor shares more than the optimizer
-				continue
+		all := newSpace(p.Model, p.GPUs, p.Framework, Wish{Batch: p.Layout.Batch, Seq: p.Layout.Seq, Dtype: p.Layout.Dtype})
+		all.base.Overlap, all.base.Grad = p.Layout.Overlap, p.Layout.Grad
+		all.again = []work.Recompute{p.Layout.Recompute}
+		factor, _, h := q.factors(habits)
+		try := func(l Layout) { // nanotron neither interleaves nor cuts sequences, and shares the optimizer at most
+			if l.ZeRO > 1 || l.Check(p.Model, p.GPUs) != nil || newPricer(p.Model, mc, p.Framework, l, h).estimate(factor).seconds(l) > best.Step {
+				return
 			}
-			l.Overlap, l.Grad = p.Layout.Overlap, p.Layout.Grad
 			q.Layout = l
-			if s, _ := bound(q, habits); s > best.Step {
-				continue
-			}
 			if c, err := price(q, habits, best.Step); err == nil && c != nil && c.Fits && c.Step < best.Step {
 				best = c
 			}
 		}
+		all.families(func(l Layout) {
+			if l.CP == 1 && l.TP <= mc.Domain && l.Sequence == p.Layout.Sequence {
+				all.grids(l, func(l Layout) { all.states(l, try) })
+			}
+		})
 		t.Logf("%s %s on %d: measured %.3g s; theirs %.3g s %s; ours %.3g s %s", p.ID, p.Model.Name, p.GPUs, p.Step, theirs.Step, theirs.LayoutText, best.Step, best.LayoutText)
 		regret = append(regret, theirs.Step/best.Step-1)
 	}

@@ -67,9 +67,13 @@ type Cost struct {
 	stageTimes []chunkTime
 }
 
-// Price prices a layout.
+// Price prices a layout. It may leave GPUs of the machine idle.
 func Price(q Question) (*Cost, error) {
-	if err := q.Layout.Check(q.Model, q.Machine.GPUs); err != nil {
+	gpus := 0
+	if q.Layout.GPUs() > q.Machine.GPUs {
+		gpus = q.Machine.GPUs
+	}
+	if err := q.Layout.Check(q.Model, gpus); err != nil {
 		return nil, err
 	}
 	c, err := price(q, habits, math.Inf(1))
@@ -96,40 +100,62 @@ func (c *Cost) assume(q Question) {
 	}
 }
 
-// price prices a layout, and gives nil where its pipeline and its optimizer alone take longer than limit: what data
-// parallelism adds is not looked at then.
-func price(q Question, h Habits, limit float64) (*Cost, error) {
-	l := q.Layout
+// factors is the factor of kernels, where it comes from, and the habits of the release that is asked for.
+func (q Question) factors(h Habits) (float64, string, Habits) {
 	factor, from := q.Factor, "given"
 	if factor == 0 {
-		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, l.Dtype, q.Model.Experts > 0, l.Flash)
+		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0, q.Layout.Flash)
 	}
 	if r, host := releaseFactor(q); r != 1 || host != 1 {
 		factor *= r
 		h.MoEHost *= host
 		from += fmt.Sprintf("; release %s x %.2f, host time x %.2f", q.Release, r, host)
 	}
+	return factor, from, h
+}
+
+// price prices a layout, and gives nil where its pipeline and its optimizer alone take longer than limit: what data
+// parallelism adds is not looked at then.
+func price(q Question, h Habits, limit float64) (*Cost, error) {
+	factor, from, h := q.factors(h)
+	return newPricer(q.Model, q.Machine, q.Framework, q.Layout, h).price(q, factor, from, nil, limit)
+}
+
+// price does so with stages that are priced already, or nil.
+func (p *pricer) price(q Question, factor float64, from string, stages []chunkTime, limit float64) (*Cost, error) {
+	l := q.Layout
 	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal}
-	p := newPricer(q.Model, q.Machine, q.Framework, l, h)
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
-	} else if done, err := p.transformer(c, factor, q.Why, limit); err != nil || !done {
-		return nil, err
+	} else {
+		if stages == nil {
+			stages = p.stages(factor)
+		}
+		if done, err := p.transformer(c, stages, factor, q.Why, limit); err != nil || !done {
+			return nil, err
+		}
 	}
 	p.memory(c)
 	c.settle(q)
 	return c, nil
 }
 
-// transformer fills in the time of a step, unless it is above limit.
-func (p *pricer) transformer(c *Cost, factor float64, why bool, limit float64) (bool, error) {
+// pipe is the pipeline of a layout.
+func (p *pricer) pipe(stages []chunkTime, trace bool) schedule.Pipe {
 	l := p.l
-	stages := p.stages(factor)
-	hops, send, sendHow := p.hops()
-	pipe := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Hops: hops, Sync: !l.Overlap || l.Blocking, Trace: why}
+	pipe := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches(), Sync: !l.Overlap || l.Blocking, Trace: trace}
 	for _, s := range stages {
 		pipe.Cost = append(pipe.Cost, s.Cost)
 	}
+	return pipe
+}
+
+// transformer fills in the time of a step, unless it is above limit.
+func (p *pricer) transformer(c *Cost, stages []chunkTime, factor float64, why bool, limit float64) (bool, error) {
+	l := p.l
+	hops, send, sendHow := p.hops()
+	pipe := p.pipe(stages, why)
+	pipe.Hops = hops
 	r, err := pipe.Run()
 	if err != nil {
 		return false, err
@@ -169,21 +195,22 @@ type part struct {
 	share float64
 }
 
-// chunksOf lists the virtual stages of a rank: every pp-th one, in a V one and its mirror image, with
-// dualpipe half of the micro-batches of both.
-func (p *pricer) chunksOf(rank int) []part {
-	l := p.l
-	switch l.Schedule {
-	case schedule.ZBV:
-		return []part{{rank, 1}, {2*l.PP - 1 - rank, 1}}
-	case schedule.DualPipe:
-		if l.PP > 1 {
-			return []part{{rank, .5}, {l.PP - 1 - rank, .5}}
-		}
+// chunk is the v-th chunk of a rank: every pp-th one, or in a V one and its mirror image.
+func (l Layout) chunk(rank, v int) int {
+	if l.Schedule == schedule.ZBV && v == 1 {
+		return 2*l.PP - 1 - rank
+	}
+	return v*l.PP + rank
+}
+
+// chunksOf lists the chunks of a rank; with dualpipe it runs half of the micro-batches of two.
+func (l Layout) chunksOf(rank int) []part {
+	if l.Schedule == schedule.DualPipe && l.PP > 1 {
+		return []part{{rank, .5}, {l.PP - 1 - rank, .5}}
 	}
 	var out []part
-	for i := rank; i < l.PP*l.VPP; i += l.PP {
-		out = append(out, part{i, 1})
+	for v := range l.VPP {
+		out = append(out, part{l.chunk(rank, v), 1})
 	}
 	return out
 }
@@ -310,7 +337,7 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 	pipe := Term{Name: "pipeline", Value: r.Period, Unit: "s", Why: fmt.Sprintf("%s run pass by pass: %d stages, %d chunks each, %d micro-batches", l.Schedule, l.PP, l.VPP, l.MicroBatches())}
 	busy := Term{Name: "busy", Value: r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("of stage %d, the busiest", busiest)}
 	var f, b, w, shown, again float64
-	for _, x := range p.chunksOf(busiest) {
+	for _, x := range l.chunksOf(busiest) {
 		s := stages[x.chunk]
 		f, b, w, shown, again = f+x.share*s.F, b+x.share*s.B, w+x.share*s.W, shown+x.share*s.shown, again+x.share*s.again
 	}

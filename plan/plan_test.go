@@ -3,8 +3,6 @@ package plan
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -120,55 +118,6 @@ func TestCommittedFactorsPriceThePoints(t *testing.T) {
 		}
 		if e := c.Step/p.Step - 1; math.Abs(e) > .3 {
 			t.Errorf("%s %s: %.4g s, measured %.4g s", p.ID, p.Layout, c.Step, p.Step)
-		}
-	}
-}
-
-// What a search finds is what pricing every layout finds, and no bound is above a price.
-func TestSearchIsBruteForce(t *testing.T) {
-	for seed := range uint64(6) {
-		r := rand.New(rand.NewPCG(seed, 17))
-		pick := func(list ...int) int { return list[r.IntN(len(list))] }
-		gpus := pick(4, 8, 16)
-		mc := clusterOf(t, "H100", gpus, 400)
-		heads := pick(8, 12, 16)
-		m := &work.Model{Name: "m", Layers: pick(4, 6, 8), Heads: heads, KVHeads: heads, HeadDim: 128, Hidden: 128 * heads, FFN: 512 * heads, Vocab: 32000, Gated: true}
-		f := []Framework{Megatron, FSDP, DeepSpeed}[seed%3]
-		if f == Megatron && seed > 2 {
-			m.Experts, m.TopK, m.ExpertFFN = 8, 2, 128*heads
-		}
-		if seed == 1 {
-			m.Layers, m.Hidden, m.HeadDim, m.FFN = 48, 1024*heads, 1024, 4096*heads // nothing fits, or nearly
-		}
-		w := Wish{Batch: pick(16, 32), Seq: pick(2048, 8192), Top: pick(1, 3), Within: 1}
-		found, err := Search(m, mc, f, w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []float64
-		layouts := Layouts(m, mc, f, w)
-		for _, l := range layouts {
-			q := Question{Model: m, Machine: mc, Framework: f, Layout: l}
-			c, err := Price(q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s, b := bound(q, habits); s > c.Step*(1+1e-9) || b > c.Peak {
-				t.Fatalf("seed %d: %s: bound %.6g s, %.4g B; price %.6g s, %.4g B", seed, l, s, b, c.Step, c.Peak)
-			}
-			if c.Fits {
-				all = append(all, c.Step)
-			}
-		}
-		slices.Sort(all)
-		t.Logf("seed %d: %d layouts, %d fit, %d priced", seed, len(layouts), len(all), found.Priced)
-		if len(all) == 0 && found.Best != nil {
-			t.Fatalf("seed %d: nothing fits, and the search found %s", seed, found.Best.Layout)
-		}
-		for i, c := range found.Candidates {
-			if math.Abs(c.Step/all[i]-1) > 1e-12 {
-				t.Fatalf("seed %d: candidate %d takes %.9g s, brute force %.9g s", seed, i, c.Step, all[i])
-			}
 		}
 	}
 }

@@ -99,6 +99,7 @@ var Points = sync.OnceValue(func() []Point {
 			l.Grad, l.Overlap = "fp32", false
 		case p.Framework == Megatron:
 			l.Grad = "bf16"
+			l.EPOverlap = recipeHides(l, p.GPU)
 		}
 		p.Layout = l
 		if v := x("mfu_full"); v > 0 && p.Step == 0 {
@@ -108,6 +109,16 @@ var Points = sync.OnceValue(func() []Point {
 	}
 	return all
 })
+
+// recipeHides reports whether a run is taken to have had Megatron's --overlap-moe-expert-parallel-comm: published rows do not say, and
+// Megatron-Bridge's recipes set it where experts lie in several NVLink domains.
+func recipeHides(l Layout, gpu string) bool {
+	domain := 8
+	if strings.HasPrefix(gpu, "GB") {
+		domain = 72
+	}
+	return l.mayHideExperts() && l.EP*l.ETP > domain
+}
 
 // pointModel finds the model of a point. BLOOM's candidates carry their shape in their name.
 func pointModel(name string, heads int) *work.Model {

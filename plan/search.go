@@ -16,222 +16,29 @@ type Wish struct {
 	Dtype      string
 	Grad       string
 	Phase      string
-	Fixed      func(Layout) bool // layouts that are allowed; nil for all
-	Schedules  []schedule.Kind   // nil for 1f1b and interleaved
+	Schedules  []schedule.Kind // nil for those that the framework has
 	Release    string
 	Factor     float64
 	Reserve    float64 // share of the memory that a layout leaves free, where any layout does
 	Top        int     // how many candidates to keep; 0 for 10
-	Within     float64 // candidates up to Within times the best are priced for the front; 0 for 1.1
-	// Progress, if set, is called now and then.
-	Progress func(done, all int, best float64)
+	Within     float64 // candidates up to Within times the best are looked at for the front; 0 for 1.1
+	// Progress, if set, is called now and then with the layouts priced so far and the best step.
+	Progress func(priced int, best float64)
 }
 
-// Found is what a search gives.
+// Found is what a search gives. A candidate is a layout with the split of its layers over stages that is fastest.
 type Found struct {
 	Best       *Cost
 	Candidates []*Cost // that fit, the fastest first
-	Front      []*Cost // within Within times the best: no other has both less time and less memory
-	Looked     int     // layouts that can run at all
-	TooBig     int     // whose parameters alone do not fit
-	Bounded    int     // left out since their compute alone, or their pipeline without transfers of data parallelism, takes longer than those kept
+	Front      []*Cost // within Within times the best, of candidates and of layouts with even stages: no other has both less time and less memory
+	TooBig     int     // layouts, or whole families of them, that a bound on their memory excludes
+	Bounded    int     // the same by a bound on their time
 	Priced     int     // priced in full
-	Over       *Cost   // where nothing fits: the one that misses by the least
+	Over       *Cost   // where nothing fits: of those looked at the one that misses by the least
 }
 
-// divisors of n in order.
-func divisors(n int) []int {
-	var out []int
-	for d := 1; d*d <= n; d++ {
-		if n%d == 0 {
-			out = append(out, d)
-			if d*d != n {
-				out = append(out, n/d)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// Layouts lists every layout of a model on a machine that can run at all, in a fixed order.
-func Layouts(m *work.Model, mc *Machine, f Framework, w Wish) []Layout {
-	base := Default(f)
-	base.Batch, base.Seq = w.Batch, w.Seq
-	if w.Dtype != "" {
-		base.Dtype = w.Dtype
-	}
-	if w.Grad != "" {
-		base.Grad = w.Grad
-	}
-	if w.Phase != "" {
-		base.Phase = w.Phase
-	}
-	n := mc.GPUs
-	if m.CNN != nil {
-		var out []Layout
-		for _, micro := range divisors(max(w.Batch/n, 1)) {
-			l := base
-			l.DP, l.Micro, l.ETP = n, micro, 1
-			if l.Check(m, n) == nil {
-				out = append(out, l)
-			}
-		}
-		return out
-	}
-	kinds := w.Schedules
-	if kinds == nil {
-		kinds = []schedule.Kind{schedule.OneFOneB, schedule.Interleaved}
-	}
-	zeros := []int{1}
-	switch f {
-	case FSDP:
-		zeros = []int{2, 3}
-	case DeepSpeed:
-		zeros = []int{0, 1, 2, 3}
-	case Megatron:
-		zeros = []int{0, 1, 3}
-	}
-	recomputes := []work.Recompute{{}, {Full: true}}
-	if f == Megatron && (m.Experts > 0 || m.Gated) {
-		names := []string{"layernorm", "mlp_act"}
-		if m.Experts > 0 {
-			names = []string{"layernorm", "moe_act"}
-		}
-		if m.MLA != nil {
-			names = append(names, "mla_up_proj")
-		}
-		slices.Sort(names)
-		recomputes = append(recomputes, work.Recompute{Modules: names})
-	}
-	if f == FSDP {
-		recomputes = append(recomputes, work.Recompute{Modules: []string{"op"}})
-	}
-	tpMost := min(mc.Domain, 16)
-	var out []Layout
-	for _, tp := range divisors(n) {
-		if tp > tpMost || m.Heads%tp != 0 {
-			continue
-		}
-		for _, cp := range divisors(n / tp) {
-			// Context parallelism pays for long sequences only: below 4,096 tokens a rank it is left out.
-			if cp > 1 && w.Seq/cp < 4096 || cp > 64 {
-				continue
-			}
-			for _, pp := range divisors(n / tp / cp) {
-				if pp > m.Layers || pp > 64 {
-					continue
-				}
-				dp := n / tp / cp / pp
-				if w.Batch%dp != 0 {
-					continue
-				}
-				for _, micro := range divisors(w.Batch / dp) {
-					if micro > 8 || micro > 1 && micro*w.Seq/cp > 65536 {
-						continue
-					}
-					for _, ep := range divisors(max(m.Experts, 1)) {
-						if ep > 1 && tp*cp*dp%ep != 0 {
-							continue
-						}
-						if m.Experts > 0 && f != Megatron && ep > 1 {
-							continue
-						}
-						for _, kind := range kinds {
-							if pp == 1 && kind != schedule.OneFOneB {
-								continue
-							}
-							chunks := []int{1}
-							switch kind {
-							case schedule.Interleaved:
-								chunks = nil
-								for _, v := range divisors(m.Layers / pp) {
-									if v > 1 && m.Layers%pp == 0 && v <= 20 {
-										chunks = append(chunks, v)
-									}
-								}
-							case schedule.ZBV:
-								chunks = []int{2}
-							}
-							for _, v := range chunks {
-								for _, z := range zeros {
-									if z == 3 && pp > 1 || z == 0 && dp*cp > 1 && f == Megatron {
-										continue
-									}
-									if f == Megatron && z == 1 && dp*cp == 1 {
-										continue
-									}
-									for _, r := range recomputes {
-										l := base
-										l.TP, l.CP, l.PP, l.VPP, l.DP, l.EP, l.ETP = tp, cp, pp, v, dp, ep, 1
-										if ep == 1 {
-											l.ETP = tp
-										}
-										l.Micro, l.Schedule, l.ZeRO, l.Recompute = micro, kind, z, r
-										if w.Fixed != nil && !w.Fixed(l) {
-											continue
-										}
-										if l.Check(m, n) == nil {
-											out = append(out, l)
-										}
-									}
-								}
-							}
-						}
-					}
-				}
-			}
-		}
-	}
-	return out
-}
-
-// bound is the least that a layout can take and hold: compute of the busiest stage without any wait, and
-// the state with one micro-batch's activations.
-func bound(q Question, h Habits) (seconds, bytes float64) {
-	factor := q.Factor
-	if factor == 0 {
-		factor, _ = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0, q.Layout.Flash)
-	}
-	compute, host := releaseFactor(q)
-	factor *= compute
-	h.MoEHost *= host
-	p := newPricer(q.Model, q.Machine, q.Framework, q.Layout, h)
-	b := p.bytesPer()
-	share, shareE := float64(q.Layout.Sharded()), float64(q.Layout.ExpertData())
-	if q.Layout.ZeRO == 0 {
-		share, shareE = 1, 1
-	}
-	for _, o := range p.holds() {
-		held := b.weights + b.gradients + b.optimizer
-		shared := b.sharedW + b.sharedG + b.sharedO
-		bytes = max(bytes, (o.dense+o.experts)*held+o.dense*shared/share+o.experts*shared/shareE)
-	}
-	if q.Model.CNN != nil {
-		return 0, bytes
-	}
-	busy := make([]float64, q.Layout.PP)
-	for i, s := range p.stages(factor) {
-		r := i % q.Layout.PP
-		if q.Layout.Schedule == schedule.ZBV && i >= q.Layout.PP {
-			r = 2*q.Layout.PP - 1 - i
-		}
-		busy[r] += s.F + s.B + s.W
-	}
-	m := float64(q.Layout.MicroBatches())
-	if q.Layout.Schedule == schedule.DualPipe { // a rank runs both directions, half of the micro-batches each
-		for i := range (q.Layout.PP + 1) / 2 {
-			j := q.Layout.PP - 1 - i
-			both := (busy[i] + busy[j]) / 2
-			busy[i], busy[j] = both, both
-		}
-	}
-	opt, _ := p.optimizer()
-	return m*slices.Max(busy) + opt, bytes
-}
-
-// Search looks for the fastest layout that fits. It leaves a layout out only where a bound proves that it
-// cannot fit or cannot be among those kept, so the best it finds is the best there is.
+// Search looks for the fastest layout that fits. It leaves a layout out only where a bound proves that it cannot fit or cannot be
+// among those kept, so the best it finds is the best there is.
 func Search(m *work.Model, mc *Machine, f Framework, w Wish) (*Found, error) {
 	return search(m, mc, f, w, habits)
 }
@@ -240,98 +47,29 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	if w.Batch < 1 || w.Seq < 1 && m.CNN == nil {
 		return nil, fmt.Errorf("a search needs the batch in sequences and the sequence length: say --batch and --seq")
 	}
-	layouts := Layouts(m, mc, f, w)
-	out := &Found{Looked: len(layouts)}
-	if len(layouts) == 0 {
-		return nil, fmt.Errorf("no layout of %s on %d GPUs can run batch %d: a batch that is a multiple of the data ranks is needed, and heads, layers and experts that divide", m.Name, mc.GPUs, w.Batch)
-	}
-	top, within := w.Top, w.Within
-	if top == 0 {
-		top = 10
-	}
-	if within == 0 {
-		within = 1.1
-	}
-	type open struct {
-		l  Layout
-		lb float64
-	}
-	var todo []open
-	capacity := mc.Usable() - contextBytes
-	least, leastAt := math.Inf(1), 0
-	question := func(l Layout) Question {
-		return Question{Model: m, Machine: mc, Framework: f, Layout: l, Release: w.Release, Factor: w.Factor}
-	}
-	for i, l := range layouts {
-		s, b := bound(question(l), h)
-		if b < least {
-			least, leastAt = b, i
-		}
-		if b > capacity {
-			out.TooBig++
-			continue
-		}
-		todo = append(todo, open{l, s})
-	}
-	sort.SliceStable(todo, func(i, j int) bool { return todo[i].lb < todo[j].lb })
-	var fit []*Cost
-	limit := math.Inf(1)
-	slow := 0
-	for i, x := range todo {
-		if x.lb > limit {
-			out.Bounded = len(todo) - i
-			break
-		}
-		c, err := price(question(x.l), h, limit)
-		if err != nil {
-			continue
-		}
-		if c == nil {
-			slow++
-			continue
-		}
-		out.Priced++
-		if w.Progress != nil && out.Priced%64 == 0 {
-			best := 0.0
-			if len(fit) > 0 {
-				best = fit[0].Step
-			}
-			w.Progress(i, len(todo), best)
-		}
-		if c.Over > -w.Reserve*c.Capacity {
-			if out.Over == nil || c.Over < out.Over.Over {
-				out.Over = c
-			}
-			continue
-		}
-		at := sort.Search(len(fit), func(i int) bool { return fit[i].Step > c.Step })
-		fit = slices.Insert(fit, at, c)
-		if len(fit) >= top {
-			limit = min(limit, max(fit[top-1].Step, fit[0].Step*within))
+	s := newSearcher(m, mc, f, w, h)
+	if m.CNN != nil {
+		s.convolutions()
+	} else {
+		families := s.roots()
+		// The first round finds steps to beat, the second what beats them with another split; the third fills the front.
+		for _, s.round = range []round{{even: true}, {}, {even: true, front: true}} {
+			s.walk(families)
 		}
 	}
-	out.Bounded += slow
-	if len(fit) == 0 && w.Reserve > 0 {
+	if len(s.fit) == 0 && w.Reserve > 0 {
 		w.Reserve = 0
 		return search(m, mc, f, w, h)
 	}
-	if len(fit) == 0 {
-		if out.Over == nil {
-			c, err := price(question(layouts[leastAt]), h, math.Inf(1))
-			if err != nil {
-				return nil, err
-			}
-			out.Over = c
-		}
-		out.Over.Nearest = nearestPoint(question(out.Over.Layout))
-		return out, nil
+	if len(s.fit) == 0 {
+		return s.nothing()
 	}
-	out.Over = nil
-	out.Best = fit[0]
-	out.Candidates = fit[:min(top, len(fit))]
+	out := s.out
+	out.Best = s.fit[0]
+	out.Candidates = s.fit[:min(s.top, len(s.fit))]
 	low := math.Inf(1)
-	for _, c := range fit {
-		if c.Step > out.Best.Step*within {
+	for _, c := range s.fit {
+		if c.Step > out.Best.Step*s.within {
 			break
 		}
 		if c.Peak < low*.98 {
@@ -341,10 +79,336 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	}
 	for _, c := range slices.Concat(out.Candidates, out.Front) {
 		if c.Nearest == nil {
-			c.Nearest = nearestPoint(question(c.Layout))
+			c.Nearest = nearestPoint(s.question(c.Layout))
 		}
 	}
 	return out, nil
+}
+
+// round is what one walk over all families looks at.
+type round struct {
+	even  bool // stages of as many layers each, or as near as can be, alone
+	front bool // also layouts that are too slow to be candidates and may be on the front
+}
+
+// searcher is a search under way.
+type searcher struct {
+	*space
+	mc     *Machine
+	h      Habits
+	factor float64
+	from   string
+	room   float64 // bytes in use that a rank may have at most
+	top    int
+	within float64
+
+	round
+	fit   []*Cost          // candidates, the fastest first
+	known map[string]*Cost // candidates by their names without the split
+	out   *Found
+	least Layout // of the layouts that are too big the smallest, by a bound
+	small float64
+}
+
+func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
+	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1)}
+	if s.top == 0 {
+		s.top = 10
+	}
+	if s.within == 0 {
+		s.within = 1.1
+	}
+	s.factor, s.from, s.h = s.question(s.base).factors(h)
+	s.room = (mc.Usable()*(1-w.Reserve) - contextBytes) / (1 + torn)
+	return s
+}
+
+func (s *searcher) question(l Layout) Question {
+	return Question{Model: s.m, Machine: s.mc, Framework: s.f, Layout: l, Release: s.w.Release, Factor: s.w.Factor}
+}
+
+// kept is the step that a layout must reach to be among the candidates, and wide the one to be on the front.
+func (s *searcher) kept() float64 {
+	if len(s.fit) < s.top {
+		return math.Inf(1)
+	}
+	return s.fit[s.top-1].Step
+}
+
+func (s *searcher) wide() float64 {
+	if len(s.fit) < s.top {
+		return math.Inf(1)
+	}
+	if !s.front {
+		return s.kept()
+	}
+	return max(s.kept(), s.fit[0].Step*s.within)
+}
+
+// branch is a family or a grid of it, with the least that its layouts take.
+type branch struct {
+	l     Layout
+	times *[2]layerTime
+	least float64
+	chain float64 // of one micro-batch through all layers
+}
+
+// roots prices a layer in every family, and gives families with those that can be fastest first.
+func (s *searcher) roots() (out []branch) {
+	s.families(func(l Layout) {
+		p := newPricer(s.m, s.mc, s.f, l, s.h)
+		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
+			s.tooBig(l, bytes)
+			return
+		}
+		if !s.feasible(l) {
+			return
+		}
+		p.kinds()
+		// Whatever data ranks and stages there are, they share the work of a batch.
+		chain := p.chain(s.factor)
+		out = append(out, branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
+	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].least < out[j].least })
+	return out
+}
+
+// walk looks at families in order.
+func (s *searcher) walk(families []branch) {
+	for i, x := range families {
+		if x.least > s.wide() {
+			s.out.Bounded += len(families) - i
+			return
+		}
+		s.family(x)
+	}
+}
+
+// feasible reports whether any layout of a family can run: what does not depend on data ranks and stages divides.
+func (s *searcher) feasible(l Layout) bool {
+	l.PP, l.VPP, l.DP = 1, 1, 1
+	l.Batch = l.Micro
+	one := l.TP * l.CP
+	for one*l.DP%(l.EP*l.ETP) != 0 { // Check wants data ranks that the experts divide
+		l.DP++
+	}
+	l.Batch *= l.DP
+	return l.Check(s.m, 0) == nil
+}
+
+// family looks at the grids of a family, those that can be fastest first.
+func (s *searcher) family(x branch) {
+	var grids []branch
+	s.grids(x.l, func(l Layout) {
+		if least := float64(l.MicroBatches()) * x.chain / float64(l.PP); least <= s.wide() {
+			grids = append(grids, branch{l, x.times, least, x.chain})
+		} else {
+			s.out.Bounded++
+		}
+	})
+	sort.SliceStable(grids, func(i, j int) bool { return grids[i].least < grids[j].least })
+	for i, g := range grids {
+		if g.least > s.wide() {
+			s.out.Bounded += len(grids) - i
+			return
+		}
+		s.grid(g)
+	}
+}
+
+// leaf is a layout with its split, and the least that it takes.
+type leaf struct {
+	p      *pricer
+	stages []chunkTime
+	least  float64
+	peak   float64 // bytes in use; 0 where only running it tells
+}
+
+// grid prices the leaves of a grid, those that can be fastest first.
+func (s *searcher) grid(g branch) {
+	var all []leaf
+	s.states(g.l, func(l Layout) {
+		all = s.state(l, g.times, all)
+	})
+	sort.SliceStable(all, func(i, j int) bool { return all[i].least < all[j].least })
+	for i, x := range all {
+		if x.least > s.wide() {
+			s.out.Bounded += len(all) - i
+			return
+		}
+		if s.behind(x.p, x.least, x.peak) {
+			s.out.Bounded++
+			continue
+		}
+		s.price(x)
+	}
+}
+
+// state adds the leaves of a grid with a certain state.
+func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
+	p := newPricer(s.m, s.mc, s.f, l, s.h)
+	p.times = times
+	l.VPP = 2 // whose expert traffic is hidden if any is
+	l.EPOverlap = s.hides(l)
+	p.l = l
+	e := p.estimate(s.factor)
+	if bytes := e.fixed + e.state/float64(l.PP); bytes > s.room {
+		s.tooBig(l, bytes)
+		return all
+	}
+	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, e.fixed+e.state/float64(l.PP)) {
+		s.out.Bounded++
+		return all
+	}
+	s.pipelines(l, func(l Layout) {
+		seconds, bytes := e.seconds(l), e.bytes(l)
+		if bytes > s.room {
+			s.tooBig(l, bytes)
+		} else if seconds > s.wide() || s.behind(p, seconds, bytes) {
+			s.out.Bounded++
+		} else if l.Check(s.m, 0) == nil {
+			all = s.cut(l, times, e, all)
+		}
+	})
+	return all
+}
+
+// cut adds the splits of a leaf that may be kept.
+func (s *searcher) cut(l Layout, times *[2]layerTime, e estimate, all []leaf) []leaf {
+	if s.even {
+		return s.add(all, l, times, nil)
+	}
+	most := s.m.Layers
+	if n := s.wide() / (float64(l.MicroBatches()) * e.light); n < float64(most) {
+		most = int(n * (1 + 1e-9))
+	}
+	s.splits(l, most, func(l Layout, counts []int) {
+		all = s.add(all, l, times, counts)
+	})
+	return all
+}
+
+// add adds a leaf unless a bound excludes it.
+func (s *searcher) add(all []leaf, l Layout, times *[2]layerTime, counts []int) []leaf {
+	p := newPricer(s.m, s.mc, s.f, l, s.h)
+	p.times, p.cut = times, counts
+	x := leaf{p: p, stages: p.stages(s.factor)}
+	if x.least = p.least(x.stages); x.least > s.wide() {
+		s.out.Bounded++
+		return all
+	}
+	if alive := p.known(); alive != nil {
+		for _, f := range p.footprints(alive) {
+			x.peak = max(x.peak, f.peak)
+		}
+	}
+	if x.peak > s.room {
+		s.tooBig(l, x.peak)
+		return all
+	}
+	if s.behind(p, x.least, x.peak) {
+		s.out.Bounded++
+		return all
+	}
+	return append(all, x)
+}
+
+// behind reports whether a layout with these lower bounds can be neither a candidate nor on the front: a known one has no more of both.
+func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
+	if seconds <= s.kept() || bytes == 0 {
+		return false
+	}
+	peak, _ := p.settled(bytes, p.spare())
+	for _, c := range s.fit {
+		if c.Step > seconds {
+			return false
+		}
+		if c.Peak <= peak {
+			return true
+		}
+	}
+	return false
+}
+
+// price prices a leaf in full and keeps it if it fits.
+func (s *searcher) price(x leaf) {
+	q := s.question(x.p.l)
+	c, err := x.p.price(q, s.factor, s.from, x.stages, s.wide())
+	if err != nil {
+		return
+	}
+	if c == nil {
+		s.out.Bounded++
+		return
+	}
+	s.out.Priced++
+	if s.w.Progress != nil && s.out.Priced%64 == 0 && len(s.fit) > 0 {
+		s.w.Progress(s.out.Priced, s.fit[0].Step)
+	}
+	if c.Over > -s.w.Reserve*c.Capacity {
+		if s.out.Over == nil || c.Over < s.out.Over.Over {
+			s.out.Over = c
+		}
+		return
+	}
+	s.keep(c)
+}
+
+// keep adds a candidate, or puts it in the place of the same layout with a slower split.
+func (s *searcher) keep(c *Cost) {
+	key := uncut(c.Layout)
+	if other := s.known[key]; other != nil {
+		if other.Step <= c.Step {
+			return
+		}
+		s.fit = slices.DeleteFunc(s.fit, func(o *Cost) bool { return o == other })
+	}
+	s.known[key] = c
+	at := sort.Search(len(s.fit), func(i int) bool { return s.fit[i].Step > c.Step })
+	s.fit = slices.Insert(s.fit, at, c)
+}
+
+// uncut names a layout without its split.
+func uncut(l Layout) string {
+	l.FirstLess, l.LastLess = 0, 0
+	return l.String()
+}
+
+// tooBig notes a layout that does not fit, or a family of which it is the smallest.
+func (s *searcher) tooBig(l Layout, bytes float64) {
+	s.out.TooBig++
+	if bytes < s.small && l.Check(s.m, 0) == nil {
+		s.small, s.least = bytes, l
+	}
+}
+
+// nothing answers where no layout fits, or none can run.
+func (s *searcher) nothing() (*Found, error) {
+	if !math.IsInf(s.small, 1) {
+		if c, err := price(s.question(s.least), habits, math.Inf(1)); err == nil && (s.out.Over == nil || c.Over < s.out.Over.Over) {
+			s.out.Over = c
+		}
+	}
+	if s.out.Over == nil {
+		return nil, fmt.Errorf("no layout of %s on up to %d GPUs can run batch %d: a batch that is a multiple of the data ranks is needed, and heads, layers and experts that divide", s.m.Name, s.gpus, s.w.Batch)
+	}
+	s.out.Over.Nearest = nearestPoint(s.question(s.out.Over.Layout))
+	return s.out, nil
+}
+
+// convolutions prices data parallelism, which is all that a convolutional network is planned with.
+func (s *searcher) convolutions() {
+	for _, dp := range divisors(s.w.Batch) {
+		for _, micro := range divisors(s.w.Batch / dp) {
+			for _, zero := range s.zeros(1) {
+				l := s.base
+				l.DP, l.Micro, l.ETP, l.ZeRO = dp, micro, 1, zero
+				if dp <= s.gpus && l.Check(s.m, 0) == nil {
+					s.price(leaf{p: newPricer(s.m, s.mc, s.f, l, s.h)})
+				}
+			}
+		}
+	}
 }
 
 // Beside says why one layout is faster than another, term by term, the largest difference first.

@@ -16,7 +16,7 @@ func BenchmarkSearch(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					b.ReportMetric(float64(found.Looked), "layouts")
+					b.ReportMetric(float64(found.TooBig+found.Bounded+found.Priced), "layouts")
 					b.ReportMetric(float64(found.Priced), "priced")
 				}
 			})

@@ -55,6 +55,8 @@ type layerTime struct {
 	gemm, attn float64 // of f, for the tree
 	vector     float64
 	up, mlp    float64 // of gemm: what widens the latent of MLA, and the MLP of a layer without experts
+	shared     float64 // of gemm: shared experts
+	moe        float64 // of gemm: all that a layer with experts has beside attention
 }
 
 // pricer prices one layout.
@@ -66,6 +68,12 @@ type pricer struct {
 	h  Habits
 	t  kernel.Type
 	tc float64 // tokens of a rank and micro-batch
+
+	// Found once, since several terms need them; a search keeps those of a family of layouts.
+	times  *[2]layerTime
+	cut    []int // layers of each chunk
+	begins []int // the first layer of each chunk
+	held   []held
 }
 
 func gemmType(dtype string) kernel.Type {
@@ -213,21 +221,21 @@ func (p *pricer) layer(moe bool) layerTime {
 		local := float64(m.Experts) / float64(l.EP)
 		routed := own * float64(m.TopK)
 		f := float64(m.ExpertFFN) / float64(l.ETP)
+		before := x.gemm
 		add(p.grouped(local, routed, g*f, h))
 		add(p.grouped(local, routed, h, f))
 		bytes += mlp(routed, f) + routed*h*2*p.h.Permute
 		if m.SharedFFN > 0 {
 			fs := float64(m.SharedFFN) / t
-			add(p.product(T, g*fs, h))
-			add(p.product(T, h, fs))
+			x.shared += add(p.product(T, g*fs, h))
+			x.shared += add(p.product(T, h, fs))
 			bytes += mlp(T, fs)
 		}
 		add(p.product(own, float64(m.Experts), h))
+		x.moe = x.gemm - before
 		// Dispatch and combine, forward and again backward.
-		size := own * h * p.copies()
-		dispatch, _ := p.mc.Collective(sched.AllToAll, l.EP*l.ETP, 1, size*p.wire())
-		combine, _ := p.mc.Collective(sched.AllToAll, l.EP*l.ETP, 1, size*2)
-		x.epF, x.epB = dispatch+combine, dispatch+combine
+		there, back := p.toExperts(own*h, p.wire()), p.toExperts(own*h, 2)
+		x.epF, x.epB = there+back, there+back
 	}
 	x.vector = c.Vector(bytes * p.h.Vector)
 	x.f += x.vector
@@ -287,16 +295,39 @@ func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	return (products*(10e-6+4*n*seq*seq*d/rate) + n*seq*seq*bytes/(c.HBM*.85)) / float64(l.CP)
 }
 
-// copies is how often a token is sent to its experts. Where they lie in several NVLink domains it crosses
-// the NIC once for each domain that has one of its K experts, and is copied there. Routing that is limited
-// to some groups of experts reaches fewer domains.
+// toExperts is the time to bring the numbers of a rank's tokens, of the given bytes each, to their experts, or back. Each of a token's K copies crosses
+// NVLink once, unless its expert lies on the same rank. Where experts lie in several domains a token also crosses the NIC once for each
+// other domain that has one of them, and is copied there; both go on at once once the first tokens have
+// come, and the slower one counts.
+//
+//	rank ──NIC, once a domain──► a rank of the other domain ──NVLink, once an expert──► rank
+func (p *pricer) toExperts(tokens, bytes float64) float64 {
+	n := p.l.EP * p.l.ETP
+	if n == 1 {
+		return 0
+	}
+	size, k := tokens*bytes, float64(p.m.TopK)
+	if n <= p.mc.Domain {
+		t, _ := p.mc.Collective(sched.AllToAll, n, 1, size*k)
+		return t
+	}
+	leaves := size * k * float64(n-1) / float64(n)
+	inside := leaves / p.mc.Inside()
+	if host := min(n, p.mc.HostGPUs); host > 1 { // every GPU has its own links to the switch, so that a host shows their rate
+		inside, _ = p.mc.Collective(sched.AllToAll, host, 1, leaves*float64(host)/float64(host-1))
+	}
+	across, _ := p.mc.Collective(sched.AllToAll, n, 1, size*p.copies())
+	return max(inside, across) + forwarding
+}
+
+// forwarding is how long the first tokens take through the NIC before they go on over NVLink, in seconds.
+const forwarding = 15e-6
+
+// copies is in how many NVLink domains a token has experts. Routing that is limited to some groups of experts reaches fewer.
 func (p *pricer) copies() float64 {
 	m := p.m
 	k := float64(m.TopK)
-	domains := p.domains()
-	if domains <= 1 {
-		return k
-	}
+	domains := math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
 	missed := math.Pow(1-1/domains, k) // of a domain: none of the K experts lies in it
 	if g := float64(m.Groups); m.TopGroups > 0 && g >= domains {
 		none := 1.0 // none of its groups is among those chosen
@@ -306,18 +337,6 @@ func (p *pricer) copies() float64 {
 		missed = max(missed, none)
 	}
 	return min(k, domains*(1-missed))
-}
-
-// domains is how many NVLink domains the experts of a layer lie in.
-func (p *pricer) domains() float64 {
-	return math.Ceil(float64(p.l.EP*p.l.ETP) / float64(p.mc.Domain))
-}
-
-// alternates reports whether the framework computes one micro-batch while the tokens of another are on
-// their way to experts on other hosts. Megatron does with interleaved stages, and without a pipeline.
-func (p *pricer) alternates() bool {
-	l := p.l
-	return p.f == Megatron && l.Overlap && l.EP > 1 && p.domains() > 1 && (l.VPP > 1 || l.PP == 1 || l.Schedule == "dualpipe")
 }
 
 // wire is the bytes of a number that experts are sent.
@@ -360,19 +379,59 @@ func (m *Machine) gemm(t kernel.Type, a, b, c float64) float64 {
 	return v
 }
 
-// split gives the layers of each virtual stage, as even as can be; what is left over goes to the
-// middle, since the ends carry embedding and head.
-func split(layers, stages int) []int {
-	out := make([]int, stages)
+// split gives the layers of each chunk, as even as can be when the first and the last are to hold some less than the others; what is
+// left over goes to the middle. It is nil where an end would hold less than nothing.
+func split(layers, chunks, firstLess, lastLess int) []int {
+	out := make([]int, chunks)
+	units := layers + firstLess + lastLess
 	for i := range out {
-		out[i] = layers / stages
+		out[i] = units / chunks
 	}
-	rest := layers % stages
-	from := (stages - rest + 1) / 2
+	rest := units % chunks
+	from := (chunks - rest + 1) / 2
 	for i := range rest {
 		out[from+i]++
 	}
+	out[0] -= firstLess
+	out[chunks-1] -= lastLess
+	if out[0] < 0 || out[chunks-1] < 0 {
+		return nil
+	}
 	return out
+}
+
+// counts gives the layers of each chunk of the layout.
+func (p *pricer) counts() []int {
+	if p.cut == nil {
+		p.cut = split(p.m.Layers, p.l.PP*p.l.VPP, p.l.FirstLess, p.l.LastLess)
+	}
+	return p.cut
+}
+
+// starts gives the first layer of each chunk.
+func (p *pricer) starts() []int {
+	if p.begins == nil {
+		at := 0
+		for _, n := range p.counts() {
+			p.begins = append(p.begins, at)
+			at += n
+		}
+	}
+	return p.begins
+}
+
+// kinds is the time of a dense layer and of one with experts.
+func (p *pricer) kinds() [2]layerTime {
+	if p.times == nil {
+		p.times = &[2]layerTime{}
+		if p.m.DenseLayers() > 0 {
+			p.times[0] = p.layer(false)
+		}
+		if p.m.MoELayers() > 0 || p.m.MTP > 0 && p.m.Experts > 0 {
+			p.times[1] = p.layer(true)
+		}
+	}
+	return *p.times
 }
 
 // chunkTime is the passes of one virtual stage.
@@ -382,37 +441,31 @@ type chunkTime struct {
 	again float64 // of B, forward passes computed again
 }
 
+func (x *chunkTime) add(y chunkTime) {
+	x.F, x.B, x.W, x.shown, x.again = x.F+y.F, x.B+y.B, x.W+y.W, x.shown+y.shown, x.again+y.again
+}
+
 // stages prices every virtual stage. factor scales compute.
 func (p *pricer) stages(factor float64) []chunkTime {
 	m, l := p.m, p.l
 	n := l.PP * l.VPP
-	counts := split(m.Layers, n)
-	var kinds [2]layerTime
-	if m.DenseLayers() > 0 {
-		kinds[0] = p.layer(false)
-	}
-	if m.MoELayers() > 0 {
-		kinds[1] = p.layer(true)
-	}
+	counts := p.counts()
+	kinds := p.kinds()
 	gatherF, gatherB := p.zero3()
+	var each [2]chunkTime
+	for i := range each {
+		p.addLayer(&each[i], kinds[i], i == 1, factor, gatherF[i], gatherB[i])
+	}
 	out := make([]chunkTime, n)
 	at := 0
 	for i, c := range counts {
-		x := &out[i]
 		for range c {
-			moe := m.IsMoE(at)
+			out[i].add(each[b2i(m.IsMoE(at))])
 			at++
-			k := kinds[0]
-			if moe {
-				k = kinds[1]
-			}
-			p.addLayer(x, k, moe, factor, gatherF[b2i(moe)], gatherB[b2i(moe)])
 		}
-		if m.MTP > 0 && i == n-1 {
-			for range m.MTP {
-				p.addLayer(x, kinds[b2i(m.Experts > 0)], m.Experts > 0, factor, 0, 0)
-			}
-		}
+	}
+	for range m.MTP {
+		p.addLayer(&out[n-1], kinds[b2i(m.Experts > 0)], m.Experts > 0, factor, 0, 0)
 	}
 	if !l.Overlap && l.PP > 1 && p.f == DeepSpeed {
 		for i := range out {
@@ -512,7 +565,7 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 		epF, epB = epF*p.h.EPShown, epB*p.h.EPShown
 	}
 	var hidF, hidB float64 // expert traffic that runs beside the compute of another micro-batch
-	if moe && p.alternates() {
+	if moe && l.Overlap && l.EPOverlap {
 		hidF, hidB, epF, epB = k.epF, k.epB, 0, 0
 	}
 	// Kernels and transfers of a pass wait for the host that starts them, not one after the other.
@@ -569,8 +622,11 @@ func (p *pricer) again(k layerTime, factor float64) float64 {
 	if slices.Contains(r.Modules, "op") {
 		t += k.gemm*.5 + k.vector*.8
 	}
-	if r.Has("moe") {
-		t += k.gemm*.6 + k.epF
+	switch {
+	case r.Has("moe"):
+		return (t+k.moe)*factor + k.epF
+	case r.Has("shared_experts"):
+		t += k.shared
 	}
 	return t * factor
 }
@@ -584,6 +640,13 @@ type held struct {
 
 // holds gives what each pipeline rank holds.
 func (p *pricer) holds() []held {
+	if p.held == nil {
+		p.held = p.holding()
+	}
+	return p.held
+}
+
+func (p *pricer) holding() []held {
 	m, l := p.m, p.l
 	out := make([]held, l.PP)
 	if m.CNN != nil {
@@ -591,7 +654,7 @@ func (p *pricer) holds() []held {
 		return out
 	}
 	n := l.PP * l.VPP
-	counts := split(m.Layers, n)
+	counts := p.counts()
 	at := 0
 	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
 	for i, c := range counts {

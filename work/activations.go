@@ -9,7 +9,7 @@ import (
 // Recompute says what is computed again in backward instead of kept.
 type Recompute struct {
 	Full    bool     `json:"full,omitempty"`    // keep only the input of every layer
-	Modules []string `json:"modules,omitempty"` // Megatron's names: core_attn, layernorm, mlp_act, moe_act, mla_up_proj, mlp, moe
+	Modules []string `json:"modules,omitempty"` // Megatron's names: core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts; and mlp_act and op, which it does not have
 }
 
 // modules lists what may be computed again by itself.

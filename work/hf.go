@@ -248,6 +248,12 @@ func FromHF(name string, data []byte) (*Model, error) {
 	if n, top := c.number("n_group", "moe_router_num_groups"), c.number("topk_group", "moe_router_group_topk"); n > 1 && top > 0 && top < n {
 		m.Groups, m.TopGroups = n, top
 	}
+	if c.text("scoring_func") == "sigmoid" {
+		m.Router, m.RouterBias = "sigmoid", c.text("topk_method") == "noaux_tc"
+	}
+	if scale := 1.0; json.Unmarshal(c["routed_scaling_factor"], &scale) == nil && scale != 1 && m.Experts > 1 {
+		m.RouterScale = scale
+	}
 	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts", "experts_per_token", "moe_k")
 	if n := ffn.number("moe_num_experts"); n > 0 {
 		m.Experts, m.TopK = n, ffn.number("moe_top_k")

@@ -38,6 +38,9 @@ func latent(q, kv, nope, rope, v int) func(*Model) {
 func groups(n, top int) func(*Model) {
 	return func(m *Model) { m.Groups, m.TopGroups = n, top }
 }
+func sigmoid(bias bool, scale float64) func(*Model) {
+	return func(m *Model) { m.Router, m.RouterBias, m.RouterScale = "sigmoid", bias, scale }
+}
 func windowed(w, layers int) func(*Model) {
 	return func(m *Model) { m.Window, m.Windowed = w, layers }
 }
@@ -116,14 +119,14 @@ var rows = []row{
 	{"qwen3-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, true, false, moe(128, 8, 1536, 0, 0, qkNorm)},
 	{"deepseek-v2", 60, 5120, 12288, 128, 128, 128, 102400, true, false, moe(160, 6, 1536, 3072, 1, latent(1536, 512, 128, 64, 128))},
 	{"deepseek-v2-lite", 27, 2048, 10944, 16, 16, 128, 102400, true, false, moe(64, 6, 1408, 2816, 1, latent(0, 512, 128, 64, 128))},
-	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4))},
-	{"kimi-k2", 61, 7168, 18432, 64, 64, 128, 163840, true, false, moe(384, 8, 2048, 2048, 1, latent(1536, 512, 128, 64, 128))},
-	{"llama4-scout", 48, 5120, 8192, 40, 8, 128, 202048, true, false, moe(16, 1, 8192, 8192, 0)},
-	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false, moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 })},
+	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4), sigmoid(true, 2.5))},
+	{"kimi-k2", 61, 7168, 18432, 64, 64, 128, 163840, true, false, moe(384, 8, 2048, 2048, 1, latent(1536, 512, 128, 64, 128), sigmoid(true, 2.827))},
+	{"llama4-scout", 48, 5120, 8192, 40, 8, 128, 202048, true, false, moe(16, 1, 8192, 8192, 0, sigmoid(false, 0))},
+	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false, moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 }, sigmoid(false, 0))},
 	{"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, true, false, moe(32, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 12))},
 	{"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, true, false, moe(128, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 18))},
-	{"glm-4.5", 92, 5120, 12288, 96, 8, 128, 151552, true, false, moe(160, 8, 1536, 1536, 3, qkv, qkNorm)},
-	{"glm-4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, true, false, moe(128, 8, 1408, 1408, 1, qkv)},
+	{"glm-4.5", 92, 5120, 12288, 96, 8, 128, 151552, true, false, moe(160, 8, 1536, 1536, 3, qkv, qkNorm, sigmoid(true, 2.5))},
+	{"glm-4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, true, false, moe(128, 8, 1408, 1408, 1, qkv, sigmoid(true, 0))},
 	{"gemma2-9b", 42, 3584, 14336, 16, 8, 256, 256000, true, true, all(windowed(4096, 21), func(m *Model) { m.PostNorms = true })},
 	{"gemma2-27b", 46, 4608, 36864, 32, 16, 128, 256000, true, true, all(windowed(4096, 23), func(m *Model) { m.PostNorms = true })},
 	{"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, true, true, all(windowed(1024, 52), func(m *Model) { m.PostNorms, m.QKNorm = true, true })},

@@ -39,11 +39,16 @@ type Model struct {
 	Positions int  `json:"positions,omitempty"`  // rows of a learned position table; 0 for rotary, ALiBi and the like
 
 	// Experts. Without them Experts is 0.
-	Experts    int  `json:"experts,omitempty"`
-	TopK       int  `json:"top_k,omitempty"`
-	Groups     int  `json:"expert_groups,omitempty"` // experts lie in groups, and a token goes to few of them
-	TopGroups  int  `json:"top_groups,omitempty"`    // how many of these groups a token chooses
-	ExpertFFN  int  `json:"expert_ffn,omitempty"`
+	Experts   int `json:"experts,omitempty"`
+	TopK      int `json:"top_k,omitempty"`
+	Groups    int `json:"expert_groups,omitempty"` // experts lie in groups, and a token goes to few of them
+	TopGroups int `json:"top_groups,omitempty"`    // how many of these groups a token chooses
+	ExpertFFN int `json:"expert_ffn,omitempty"`
+
+	Router      string  `json:"router,omitempty"`       // sigmoid; softmax without it
+	RouterBias  bool    `json:"router_bias,omitempty"`  // a bias per expert balances the load instead of a loss
+	RouterScale float64 `json:"router_scale,omitempty"` // what the chosen experts' weights are multiplied by; 0 for 1
+
 	SharedFFN  int  `json:"shared_ffn,omitempty"`  // width of all shared experts together
 	DenseFirst int  `json:"dense_first,omitempty"` // the first layers have no experts
 	MoEEvery   int  `json:"moe_every,omitempty"`   // every MoEEvery layers one with experts; 0 and 1 for all
@@ -287,4 +292,13 @@ func (m *Model) KVBytesPerToken(b float64) float64 {
 		return float64(m.Layers) * float64(m.MLA.KVRank+m.MLA.RoPE) * b
 	}
 	return 2 * float64(m.Layers) * float64(m.KVHeads) * float64(m.HeadDim) * b
+}
+
+// Routing says how tokens are given to experts, in words that are equal where it is.
+func (m *Model) Routing() string {
+	scale := m.RouterScale
+	if scale == 0 {
+		scale = 1
+	}
+	return fmt.Sprintf("top %d of %d, %d of %d groups, %q, bias %t, x %g", m.TopK, m.Experts, m.TopGroups, m.Groups, m.Router, m.RouterBias, scale)
 }

@@ -134,11 +134,10 @@ func (c Chip) peak(t Type) (float64, Type) {
 		}
 		return c.peak("fp8")
 	case "fp8", "fp8block":
-		if p := c.Peak["fp8"]; p > 0 && c.Table != "a100" {
+		if p := c.Peak["fp8"]; p > 0 && c.Table == "b200" { // no product scaled by blocks was measured there
+			return p, "fp8"
+		} else if p > 0 && c.Table != "a100" {
 			return p, t
-		}
-		if c.Table == "b200" {
-			return c.Peak["fp8"], "fp8"
 		}
 		return c.peak("bf16")
 	}

@@ -61,6 +61,21 @@ func ParseKind(s string) (Kind, error) {
 	return "", fmt.Errorf("unknown schedule %q; known: %s", s, strings.Join(names, ", "))
 }
 
+// ParseKinds reads names joined by commas; "all" means all, and no name means none.
+func ParseKinds(s string) (out []Kind, err error) {
+	if s == "all" {
+		return Kinds(), nil
+	}
+	for _, name := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) {
+		k, err := ParseKind(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
 // Splits reports whether a kind runs weight gradients apart from input gradients.
 func (k Kind) Splits() bool {
 	switch k {
@@ -119,12 +134,19 @@ type Result struct {
 // Check reports what makes a pipe impossible.
 func (p Pipe) Check() error {
 	switch {
-	case p.Ranks < 1 || p.Micro < 1 || p.Chunks < 1:
-		return fmt.Errorf("a pipeline needs ranks, chunks and micro-batches of at least 1; there are %d, %d and %d", p.Ranks, p.Chunks, p.Micro)
 	case len(p.Cost) != p.Ranks*p.Chunks:
 		return fmt.Errorf("%d costs for %d chunks", len(p.Cost), p.Ranks*p.Chunks)
 	case len(p.Hops) != 0 && len(p.Hops) != p.Ranks:
 		return fmt.Errorf("%d hops between %d ranks", len(p.Hops), p.Ranks)
+	}
+	return p.Legal()
+}
+
+// Legal reports why no pipe of this kind, with these numbers of ranks, chunks and micro-batches, can run.
+func (p Pipe) Legal() error {
+	switch {
+	case p.Ranks < 1 || p.Micro < 1 || p.Chunks < 1:
+		return fmt.Errorf("a pipeline needs ranks, chunks and micro-batches of at least 1; there are %d, %d and %d", p.Ranks, p.Chunks, p.Micro)
 	case p.Kind == Interleaved && p.Chunks > 1 && p.Micro%p.Ranks != 0:
 		return fmt.Errorf("interleaved schedules need micro-batches in multiples of pp: %d micro-batches, pp %d", p.Micro, p.Ranks)
 	case p.Kind == ZBV && p.Chunks != 2:
@@ -135,6 +157,28 @@ func (p Pipe) Check() error {
 		return fmt.Errorf("%s has one chunk a rank; there are %d", p.Kind, p.Chunks)
 	}
 	return nil
+}
+
+// Holds is what a run gives as Alive of a rank, known before it; false for kinds whose ranks choose their passes while they run.
+func (p Pipe) Holds(rank int) (int, bool) {
+	switch {
+	case p.Kind.Splits():
+		return 0, false
+	case p.Kind == GPipe:
+		return p.Micro, true
+	case p.Chunks == 1:
+		return min(p.Micro, p.Ranks-rank), true
+	}
+	return min(p.ahead(rank)+1, p.Micro*p.Chunks), true
+}
+
+// ahead is how many forward passes a rank of an interleaved schedule runs before its first backward pass and the forward pass before that.
+func (p Pipe) ahead(rank int) int {
+	total := p.Micro * p.Chunks
+	if p.Micro == p.Ranks {
+		return total
+	}
+	return min(total, (p.Ranks-rank-1)*2+(p.Chunks-1)*p.Ranks)
 }
 
 // hop is the time of an activation between two ranks, either way.
@@ -260,10 +304,7 @@ func (p Pipe) order(rank int) []pass {
 		micro := func(i int) int { return i/(n*p.Chunks)*n + i%n }
 		f := func(i int) pass { return pass{'F', chunk(i, true)*n + rank, micro(i)} }
 		b := func(i int) pass { return pass{'B', chunk(i, false)*n + rank, micro(i)} }
-		warm := min(total, (n-rank-1)*2+(p.Chunks-1)*n)
-		if p.Micro == n {
-			warm = total
-		}
+		warm := p.ahead(rank)
 		for i := range warm {
 			seq = append(seq, f(i))
 		}

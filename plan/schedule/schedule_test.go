@@ -73,6 +73,11 @@ func TestEveryScheduleIsValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for rank, alive := range r.Alive {
+			if n, ok := p.Holds(rank); ok && n != alive {
+				t.Fatalf("rank %d holds %d activations, and %d were said before", rank, alive, n)
+			}
+		}
 		want := 2 * p.Ranks * p.Chunks * p.Micro
 		if kind.Splits() {
 			want = 3 * p.Ranks * p.Chunks * p.Micro
