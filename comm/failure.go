@@ -68,8 +68,9 @@ type Failure struct {
 	Call     string // what this rank was doing; "" if that is not known
 	Err      error
 
-	// Overwritten says that the input is lost, as the call was in place and others had begun to store to it: on registered
-	// memory, and on several hosts in the last phase. Without it a failed call has left its input as it was.
+	// Overwritten says that the input is lost: the call was in place, and its result may have been stored in part. That happens on
+	// registered memory, on large plain buffers, and on several hosts in the last phase. Without it a failed call has left its
+	// input as it was.
 	Overwritten bool
 
 	Report []string // which rank waits for which, since when: a line for each rank; printed by %+v

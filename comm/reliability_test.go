@@ -156,9 +156,9 @@ mapped. What holds:
   addresses before the error is returned. The copy takes as much memory as the buffer until the late rank has ended or left
   the old communicator. If there is not enough, the error says so, and Shrink fails.
 - Nobody waits for the stopped rank.
-- An input is as it was after an error. There is one exception: an all-reduce or reduce **in place** on memory from
-  comm.Alloc, or in place in the last phase on several hosts, may have been overwritten in part. Then Failure.Overwritten
-  is set and the error says so; fill the buffer again before the next call.
+- An input is as it was after an error. There is one exception: an all-reduce, reduce, reduce-scatter or all-to-all **in
+  place** may have overwritten part of its buffer: on memory from comm.Alloc, on large plain buffers, and on several hosts
+  in the last phase. Then Failure.Overwritten is set and the error says so; fill the buffer again before the next call.
 - Keys of a buffer whose call failed are no longer good: ask for new ones. Put and Get of a rank that was stopped within
   them never reach memory that was freed and allocated again; memory that its owner keeps may still be written to.
 

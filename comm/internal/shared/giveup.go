@@ -2,11 +2,9 @@ package shared
 
 import (
 	"time"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/comm/internal/op"
 	"github.com/weft-fabric/weft/comm/internal/plan"
-	"github.com/weft-fabric/weft/reduce"
 	"github.com/weft-fabric/weft/transport"
 )
 
@@ -35,7 +33,7 @@ func (x *run) stands() error {
 }
 
 // GiveUp marks an operation as given up, before the caller returns an error from it, and makes sure that nobody stores to its output
-// any more. It reports whether somebody may have done so before and the operation is in place: then its input is lost.
+// any more. It reports whether an input in place is lost, because somebody may have stored to it before, or this rank did.
 func (r *Runner) GiveUp(o *op.Op) (lost bool, err error) {
 	g, seq := r.g, o.Call.Seq
 	for i, b := range g.Boards {
@@ -44,7 +42,7 @@ func (r *Runner) GiveUp(o *op.Op) (lost bool, err error) {
 		}
 	}
 	g.Mine().Quit(seq)
-	lost = r.overwrites(o)
+	lost = r.spoiled || r.overwrites(o)
 	out := r.lent
 	r.lent = nil
 	if len(out) == 0 || r.allLeft(seq) {
@@ -103,39 +101,6 @@ func (r *Runner) Fences() (ends []func() error) {
 func mayLend(m transport.Memory, out []byte) bool {
 	f, ok := m.(transport.Fencer)
 	return !ok || f.Fences(out)
-}
-
-// original is the part of an input that a direct operation in place overwrites, to be put back if it fails.
-type original struct {
-	in, was []byte
-}
-
-// save copies the part of the input that the output shares.
-func (x *run) save() original {
-	in := shares(x.o.In, x.o.Out)
-	if cap(x.before) < len(in) {
-		x.before = make([]byte, len(in))
-	}
-	was := x.before[:len(in)]
-	if len(in) <= saveNear {
-		reduce.Copy(was, in)
-	} else {
-		reduce.CopyAway(was, in)
-	}
-	return original{in, was}
-}
-
-// saveNear is up to which size what is saved may stay in the caches.
-const saveNear = 512 << 10
-
-// restore puts it back.
-func (s original) restore() { copy(s.in, s.was) }
-
-// shares is the part of a that shares memory with b.
-func shares(a, b []byte) []byte {
-	pa, pb := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
-	lo, hi := max(pa, pb), min(pa+uintptr(len(a)), pb+uintptr(len(b)))
-	return a[lo-pa : hi-pa]
 }
 
 // follows reports whether some input that is read is still being staged, so that waiting for it may fail.

@@ -40,7 +40,7 @@ type Runner struct {
 	pieces  uint64 // that were staged since the communicator was made
 	exchange
 	scratch []byte // private memory for pulled inputs
-	before  []byte // private memory for inputs that are overwritten
+	spoiled bool   // the operation under way failed after it may have overwritten its own input
 	lent    []byte // the output that the others may store to, in the operation under way
 	fences  []func() error
 	srcs    [][]byte // reused
@@ -71,6 +71,7 @@ type run struct {
 
 // Run runs an operation and notes in it which mode it was.
 func (r *Runner) Run(o *op.Op) error {
+	r.spoiled = false
 	err := r.carryOut(o)
 	if err == nil {
 		r.lent = nil // all ranks have left: nobody stores to it any more
