@@ -12,7 +12,7 @@
 # make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
-# make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: sim/peer_test.go)
+# make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
@@ -35,7 +35,7 @@ GO       ?= go
 FUZZTIME ?= 60s
 VERSION  ?=
 # Left out of make quick: packages whose tests start processes, browsers or clusters, or take more than 5 s of a processor.
-SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce sched/verify sched/algo topo/format sim member/simulation train ckpt xfer web lab network/emit synth tune design evidence
+SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce collective/verify collective/algo model/topo/format sim run/internal/member/simulation train ckpt xfer web lab fabric/network/emit synth tune design evidence
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= transport comm coord ckpt elastic launch up web member train bench probe xfer kvcache infer watch agent
@@ -104,7 +104,7 @@ race:
 # New schedules of the runtime in virtual time, from a seed that is printed.
 TIME ?= 10m
 schedules:
-	$(GO) test -count=1 -timeout 0 -run 'TestSchedules$$|TestNeverTwoWorlds' -v ./comm -args -schedules.time=$(TIME) -schedules.from=$$(date +%s)000
+	$(GO) test -count=1 -timeout 0 -run 'TestSchedules$$|TestNeverTwoWorlds' -v ./run/comm -args -schedules.time=$(TIME) -schedules.from=$$(date +%s)000
 
 # Everything that runs no ranks works on macOS; the rest builds and says that it takes Linux.
 cross:
@@ -118,8 +118,8 @@ lib:
 
 gpu:
 	CGO_ENABLED=0 $(GO) build -o bin/gpu/weft .
-	CGO_ENABLED=0 $(GO) test -c -o bin/gpu/cuda.test ./gpu/cuda
-	gpu/check bin/gpu
+	CGO_ENABLED=0 $(GO) test -c -o bin/gpu/cuda.test ./run/gpu/cuda
+	run/gpu/check bin/gpu
 
 .PHONY: wheel
 wheel: lib
@@ -156,24 +156,24 @@ staticcheck:
 	$(NICE) $(GO) run honnef.co/go/tools/cmd/staticcheck ./...
 
 accuracy:
-	$(GO) test ./tune -update
+	$(GO) test ./predict/tune -update
 
 plan-accuracy:
-	$(GO) test ./plan -run Update -count=1 -update
-	$(GO) test ./plan -run Outside -count=1 -update
+	$(GO) test ./predict/plan -run Update -count=1 -update
+	$(GO) test ./predict/plan -run Outside -count=1 -update
 
 .PHONY: serve-accuracy
 serve-accuracy:
-	$(GO) test ./sim/serve -run Update -count=1 -timeout 30m -update
+	$(GO) test ./predict/sim/serve -run Update -count=1 -timeout 30m -update
 
 bench: bench-sim
-	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./topo/...
-	GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Table|Threshold' -benchtime 1x ./reduce
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 3x ./model/topo/...
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Table|Threshold' -benchtime 1x ./run/reduce
 
-# ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; sim/peer_test.go says what they are.
+# ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; predict/sim/peer_test.go says what they are.
 bench-sim:
-	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./sim/...
-	GOMAXPROCS=1 $(GO) test -run '^$$' -bench Search -benchtime 1x ./plan
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./predict/sim/...
+	GOMAXPROCS=1 $(GO) test -run '^$$' -bench Search -benchtime 1x ./predict/plan
 
 # Collectives beside Open MPI, MPICH, Gloo and the limit of the memory; about five minutes.
 bench-comm: packages build
@@ -210,12 +210,12 @@ bench-busy: packages build
 
 # Every fault of hosts and of the links between them, as the table of docs/reliability.md; needs root, about four minutes.
 host-faults:
-	$(GO) test ./comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
+	$(GO) test ./run/comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
 
 # TRIALS ranks are frozen in calls, and judged when they wake. SEED is that of the first trial.
 TRIALS ?= 500
 freezes:
-	WEFT_TEST_FREEZES=$(TRIALS) WEFT_TEST_SEED=$(or $(SEED),1) $(GO) test ./comm -run TestWokenRanks -count=1 -timeout 0 -v
+	WEFT_TEST_FREEZES=$(TRIALS) WEFT_TEST_SEED=$(or $(SEED),1) $(GO) test ./run/comm -run TestWokenRanks -count=1 -timeout 0 -v
 
 # SEED begins where an earlier run did.
 differential:
@@ -223,19 +223,19 @@ differential:
 
 # Proves every algorithm at every count of ranks up to 33, and large ones; about five minutes.
 proofs:
-	$(GO) test ./sched/algo -count=1 -timeout 30m -long
+	$(GO) test ./collective/algo -count=1 -timeout 30m -long
 
 # Every planted fault in a lab with real routers; about ten minutes, as root.
 drift:
-	$(GO) test ./lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
+	$(GO) test ./fabric/lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
 
 # Labs of 6, 64 and 200 routers started and measured, for the table in docs/lab.md; about two minutes, as root.
 lab-scale:
-	$(GO) test ./lab -run TestScale -count=1 -v -lab.scale -timeout 20m
+	$(GO) test ./fabric/lab -run TestScale -count=1 -v -lab.scale -timeout 20m
 
 # Five designs emitted, and every file of theirs read by its consumer; about ten minutes.
 consumers:
-	$(GO) test ./network/emit -run TestExamplesAreUnderstood -count=1 -timeout 40m -emit.all
+	$(GO) test ./fabric/network/emit -run TestExamplesAreUnderstood -count=1 -timeout 40m -emit.all
 
 # Every drill, with ranks of weft at work; about three minutes, as root.
 drills: build
@@ -247,19 +247,19 @@ TRIALS  ?= 5
 HEALTHY ?= 10m
 watch-drills:
 	CGO_ENABLED=0 $(GO) run . watch drills --trials $(TRIALS) --healthy $(HEALTHY)
-	WEFT_TEST_HOURS=24 $(GO) test -count=1 -timeout 30m -run TestHealthyDay -v ./watch
+	WEFT_TEST_HOURS=24 $(GO) test -count=1 -timeout 30m -run TestHealthyDay -v ./observe/watch
 
 watch-load:
 	CGO_ENABLED=0 $(GO) build -o .weft-load . && ./.weft-load watch load --hosts 10000 --series 200 --every 10s --for 60s; rm -f .weft-load
 # SEED draws other moments of the faults.
 xfer-faults:
-	$(GO) test ./xfer -run TestFaultMatrix -count=1 -v -timeout 30m -xfer.faults $(if $(SEED),-xfer.seed $(SEED))
+	$(GO) test ./move/xfer -run TestFaultMatrix -count=1 -v -timeout 30m -xfer.faults $(if $(SEED),-xfer.seed $(SEED))
 
 # Building the store takes three minutes of a processor.
 VERSITYGW ?= v1.8.0
 xfer-store:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && GOBIN=$$dir $(GO) install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
-		WEFT_VERSITYGW=$$dir/versitygw $(GO) test ./xfer ./kvcache -run Store -count=1 -v -timeout 10m
+		WEFT_VERSITYGW=$$dir/versitygw $(GO) test ./move/xfer ./move/kvcache -run Store -count=1 -v -timeout 10m
 
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \

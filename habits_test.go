@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/app/cli"
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
@@ -128,8 +128,8 @@ func TestReadmeNamesEveryVerb(t *testing.T) {
 // holds: a process that hangs would hang the whole run.
 func TestProcessesOfTestsAreBounded(t *testing.T) {
 	unbounded := map[string]string{
-		"launch/launch_test.go": "what ranks of the tests start, which the tests end",
-		"internal/bounded":      "the processes that it is tried on",
+		"run/launch/launch_test.go": "what ranks of the tests start, which the tests end",
+		"internal/bounded":          "the processes that it is tried on",
 	}
 	for _, pkg := range packages(t) {
 		files, err := filepath.Glob(filepath.Join(pkg, "*_test.go"))
@@ -196,7 +196,7 @@ func TestContributingCompiles(t *testing.T) {
 	if err := os.WriteFile(at, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-overlay", at, "./sched/algo", "./topo/format").CombinedOutput(); err != nil {
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-overlay", at, "./collective/algo", "./model/topo/format").CombinedOutput(); err != nil {
 		t.Errorf("go build: %v\n%s", err, out)
 	}
 }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/app/cli"
 )
 
 func main() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-fabric/weft/cli"
+	"github.com/weft-fabric/weft/app/cli"
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/libweft"
-	"github.com/weft-fabric/weft/kvcache"
-	"github.com/weft-fabric/weft/xfer"
+	"github.com/weft-fabric/weft/move/kvcache"
+	"github.com/weft-fabric/weft/move/xfer"
 )
 
 // The header compiles without a warning as C99 and as C++17, and its sizes and offsets are those of testdata/abi.txt.

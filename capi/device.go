@@ -14,13 +14,13 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/comm/device"
-	"github.com/weft-fabric/weft/gpu"
-	"github.com/weft-fabric/weft/gpu/cuda"
-	"github.com/weft-fabric/weft/reduce"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/transport/wait"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/run/comm"
+	"github.com/weft-fabric/weft/run/comm/device"
+	"github.com/weft-fabric/weft/run/gpu"
+	"github.com/weft-fabric/weft/run/gpu/cuda"
+	"github.com/weft-fabric/weft/run/reduce"
+	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
 // pending is a call under way: of package comm, or on memory of GPUs.

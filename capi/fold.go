@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 // goFold makes a reduction by a function of C.

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/run/comm"
+	"github.com/weft-fabric/weft/run/elastic"
 )
 
 // follower is a process that follows epochs: elastic.Run in a goroutine, whose Job hands what is to be done to the thread of C and

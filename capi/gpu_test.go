@@ -13,13 +13,13 @@ func drivers(t *testing.T) string {
 	t.Helper()
 	cc, dir := libweft.Compiler(t, "cc"), t.TempDir()
 	for name, define := range map[string]string{"good.so": "-DGPUS=2", "old.so": "-DVERSION=10020", "none.so": "-DINIT=100", "mixed.so": "-DINIT=803"} {
-		libweft.Run(t, nil, cc, "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", define, "-o", filepath.Join(dir, name), "../gpu/cuda/testdata/driver.c")
+		libweft.Run(t, nil, cc, "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", define, "-o", filepath.Join(dir, name), "../run/gpu/cuda/testdata/driver.c")
 	}
 	return dir
 }
 
 // What is wrong with the GPU of one rank, or with its memory, is an error on all ranks, and nobody hangs. The kernels' sums are the
-// host's here (the staged way); on a GPU gpu/check does the same.
+// host's here (the staged way); on a GPU run/gpu/check does the same.
 func TestGPUsThatAreWrong(t *testing.T) {
 	libweft.Build(t)
 	python, dir := libweft.Python(t, "ctypes"), drivers(t)

@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/xfer"
+	"github.com/weft-fabric/weft/move/xfer"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 // handles gives values numbers that C holds. A number is never used twice.

@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/kv"
-	"github.com/weft-fabric/weft/kvcache"
+	"github.com/weft-fabric/weft/move/kv"
+	"github.com/weft-fabric/weft/move/kvcache"
 )
 
 var caches = handles[kvcache.Client]{what: "cache service"}

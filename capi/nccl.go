@@ -12,7 +12,7 @@ import (
 	"os"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/tune/table"
+	"github.com/weft-fabric/weft/predict/tune/table"
 )
 
 // goTunerTable reads the table for NCCL's tuner and gives how many of its rows can fit a communicator; below 0 with what is wrong.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-fabric/weft/doctor"
-	reader "github.com/weft-fabric/weft/doctor/read"
 	"github.com/weft-fabric/weft/internal/libweft"
+	"github.com/weft-fabric/weft/observe/doctor"
+	reader "github.com/weft-fabric/weft/observe/doctor/read"
 )
 
 // The plug-ins, loaded and called as NCCL does: the tuner hands NCCL the choices of a table, and what the profiler wrote is read by

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 // request is a call under way: one of package comm with a handle, or a one-sided one.

@@ -20,8 +20,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/internal/release"
+	"github.com/weft-fabric/weft/run/comm"
+	"github.com/weft-fabric/weft/run/release"
 )
 
 //export goVersion

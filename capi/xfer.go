@@ -14,10 +14,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/ckpt/blob"
-	"github.com/weft-fabric/weft/gpu"
-	"github.com/weft-fabric/weft/gpu/cuda"
-	"github.com/weft-fabric/weft/xfer"
+	"github.com/weft-fabric/weft/move/xfer"
+	"github.com/weft-fabric/weft/run/ckpt/blob"
+	"github.com/weft-fabric/weft/run/gpu"
+	"github.com/weft-fabric/weft/run/gpu/cuda"
 )
 
 // xferAgent is an agent, the memory that C got from it, by address, and the stores of its objects.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
-	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/run/launch"
 )
 
 func TestRunsOnFourRanks(t *testing.T) {

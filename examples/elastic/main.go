@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/elastic"
+	"github.com/weft-fabric/weft/run/comm"
+	"github.com/weft-fabric/weft/run/elastic"
 )
 
 // steps is how many to take, unless the first argument is another number.

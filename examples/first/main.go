@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/weft-fabric/weft/comm"
-	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 var (

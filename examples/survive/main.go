@@ -13,7 +13,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
-	"github.com/weft-fabric/weft/launch"
+	"github.com/weft-fabric/weft/run/launch"
 )
 
 // A rank dies, the launcher leaves the others alone, and they finish without it.

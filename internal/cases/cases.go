@@ -9,7 +9,7 @@
 //
 // Ours is computed each time: by package sim on a built topology wherever it is a
 // collective or a transfer, by package tune where a guide says what NCCL takes,
-// by sched/verify where it counts bytes and steps, and from the catalogue where
+// by collective/verify where it counts bytes and steps, and from the catalogue where
 // it is the rate of a port. Every case carries bounds from a closed form, so that
 // an engine that goes astray is noticed here.
 package cases

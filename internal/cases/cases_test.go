@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/weft-fabric/weft/cluster"
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/internal/bounded"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/tables/reference-cases.md")

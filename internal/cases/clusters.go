@@ -3,12 +3,12 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sched/verify"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/verify"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
 )
 
 // sent is what the rank that sends most sends, in sizes of the larger buffer.

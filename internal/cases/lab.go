@@ -3,15 +3,15 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/cluster"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sched/verify"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/topo/catalog"
-	"github.com/weft-fabric/weft/tune"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/verify"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
+	"github.com/weft-fabric/weft/predict/tune"
 )
 
 // lab computes. Its first error sticks and makes all that follows zero, so that

@@ -3,12 +3,12 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/tune"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
+	"github.com/weft-fabric/weft/predict/tune"
 )
 
 // resnet is the gradient of ResNet-50: 25.6 million parameters of four bytes.

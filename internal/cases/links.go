@@ -3,11 +3,11 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/topo/rings"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/rings"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
 )
 
 // linksGuide is "PCIe, NVLink, NVSwitch and NCCL".

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-fabric/weft/topo/catalog"
+	"github.com/weft-fabric/weft/model/topo/catalog"
 )
 
 // The guides: five published texts on GPU clusters, in Chinese, as engineers read them.

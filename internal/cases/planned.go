@@ -1,10 +1,10 @@
 package cases
 
 import (
-	"github.com/weft-fabric/weft/cluster"
-	"github.com/weft-fabric/weft/plan"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/work"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/plan"
 )
 
 // price prices a layout of a model on hosts of a kind.

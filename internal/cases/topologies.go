@@ -3,10 +3,10 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
 )
 
 // The three boxes of the links guide's comparison and the clusters guide's torus, as in the files

@@ -3,11 +3,11 @@ package cases
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/sim"
-	"github.com/weft-fabric/weft/topo"
-	"github.com/weft-fabric/weft/unit"
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
 )
 
 // gradient is what two A100 reduce in 12 ms at the wire's rate: 3.6 GB at 300 GB/s.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 // Open makes a world of n ranks in this process. It leaves closing them to the

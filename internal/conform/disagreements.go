@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 var disagreements = []Scenario{

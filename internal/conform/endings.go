@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 var endings = []Scenario{

@@ -3,7 +3,7 @@ package conform
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 // call is an operation of a number on a communicator.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 var verbs = []Scenario{

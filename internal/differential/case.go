@@ -9,9 +9,9 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/internal/reference"
-	"github.com/weft-fabric/weft/sched"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 // Case is one call of a program: what every rank is told.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/verify"
 	"github.com/weft-fabric/weft/internal/reference"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/verify"
 )
 
 var (

@@ -8,13 +8,13 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/synth"
 	"github.com/weft-fabric/weft/internal/mutant"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
-	"github.com/weft-fabric/weft/synth"
 )
 
-// Draw draws a program for n ranks: one of sched/algo with random parameters, one that
+// Draw draws a program for n ranks: one of collective/algo with random parameters, one that
 // weaves random trees and paths, or one text for all ranks. About half of them are then
 // broken in one place or two, so that many are wrong. How says where it comes from.
 func Draw(rng *rand.Rand, n int) (p *sched.Program, how string) {

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-fabric/weft/comm"
+	"github.com/weft-fabric/weft/run/comm"
 )
 
 // Group is the ranks of a communicator that run cases.
@@ -27,7 +27,7 @@ type Group interface {
 // local is a group of goroutines.
 type local []*comm.Comm
 
-// Local starts ranks that are goroutines of this process, over transport/mem.
+// Local starts ranks that are goroutines of this process, over run/transport/mem.
 func Local(n int, limit time.Duration) (Group, error) {
 	list, err := comm.LocalWith(n, comm.Config{Timeout: limit})
 	return local(list), err

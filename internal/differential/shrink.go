@@ -3,8 +3,8 @@ package differential
 import (
 	"strings"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/verify"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/verify"
 )
 
 // maxShrinks bounds how many smaller programs Shrink looks at.

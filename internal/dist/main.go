@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-fabric/weft/internal/release"
+	"github.com/weft-fabric/weft/run/release"
 )
 
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}}

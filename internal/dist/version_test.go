@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
-	"github.com/weft-fabric/weft/internal/release"
+	"github.com/weft-fabric/weft/run/release"
 )
 
 // A binary of a release says its version, commit and time, whatever Go knows of the checkout.

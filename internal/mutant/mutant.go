@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/step"
 )
 
 // Explicit is a program written out: by channel and rank, every step with numbers.

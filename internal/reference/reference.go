@@ -1,13 +1,13 @@
 // Package reference runs programs on plain slices in one process: the simplest
-// world behind sched/step, which tests hold the others against. Every order that
+// world behind collective/step, which tests hold the others against. Every order that
 // the interpreter's contract allows can be tried by choosing who goes next.
 package reference
 
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/step"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/step"
 )
 
 // Number is what a program can add.

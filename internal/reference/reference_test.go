@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/internal/reference"
-	"github.com/weft-fabric/weft/sched"
-	"github.com/weft-fabric/weft/sched/algo"
 	"pgregory.net/rapid"
 )
 

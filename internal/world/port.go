@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 // credit is how many bytes a rank may have sent to another that were not taken.

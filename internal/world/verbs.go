@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 // memory is what a rank got from Alloc, by number.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/conform"
-	"github.com/weft-fabric/weft/transport"
+	"github.com/weft-fabric/weft/run/transport"
 )
 
 // The world is held to the contract of every transport, under several seeds.

@@ -1,6 +1,6 @@
 """Clients of transfers and of the cache service, with doubles of the engines that call them in their documented order.
 
-Neither NIXL nor vLLM, SGLang or LMCache is used here. Run by "go test ./cli -run Python"; WEFT_PROGRAM names the weft program and WEFT_KV a
+Neither NIXL nor vLLM, SGLang or LMCache is used here. Run by "go test ./app/cli -run Python"; WEFT_PROGRAM names the weft program and WEFT_KV a
 running cache service.
 """
 

@@ -4,7 +4,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/weft-fabric/weft/internal/release"
+	"github.com/weft-fabric/weft/run/release"
 )
 
 func main() {

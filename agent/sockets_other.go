@@ -1,9 +1,0 @@
-//go:build !linux
-
-package agent
-
-import "github.com/weft-fabric/weft/watch"
-
-func connections([]*process) map[int][]watch.Link { return nil }
-
-func memoryAvailable() (float64, bool) { return 0, false }

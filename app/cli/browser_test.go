@@ -1,0 +1,133 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/weft-fabric/weft/app/cli"
+	"github.com/weft-fabric/weft/internal/bounded"
+)
+
+// browser starts a headless Chromium, or skips where there is none.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium here; 'make test' as root on Debian installs it")
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
+	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(cancel)
+	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
+	t.Cleanup(end)
+	return ctx
+}
+
+// overlaps counts pairs of texts of a picture that cover one another, and texts that leave it.
+const overlaps = `(() => {
+  const svg = document.querySelector('svg');
+  const frame = svg.getBoundingClientRect();
+  const boxes = [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect()).filter(b => b.width > 0);
+  let bad = 0;
+  for (let i = 0; i < boxes.length; i++) {
+    const a = boxes[i];
+    if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1 || a.bottom > frame.bottom + 1) bad++;
+    for (let j = i + 1; j < boxes.length; j++) {
+      const b = boxes[j];
+      const w = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (w > 2 && h > 3) bad++;
+    }
+  }
+  return bad;
+})()`
+
+// ask evaluates an expression in the page.
+func ask[T any](t *testing.T, ctx context.Context, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func open(t *testing.T, ctx context.Context, file string) {
+	t.Helper()
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1500, 1000), chromedp.Navigate("file://"+file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func weft(t *testing.T, args ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := cli.Main(args, nil, &out, &errs); code != 0 {
+		t.Fatal(errs.String())
+	}
+}
+
+// The report of the 1,024-GPU fabric opens in a browser: the picture is there
+// and its texts are apart, every entry of the contents leads somewhere, no
+// table is wider than the page, it has a light and a dark scheme, and nothing
+// is fetched from anywhere.
+func TestReportOpensInABrowser(t *testing.T) {
+	ctx := browser(t)
+	dir := t.TempDir()
+	weft(t, "design", "../../examples/rail-1k.yaml", "-o", dir)
+	open(t, ctx, filepath.Join(dir, "report.html"))
+	const links = `[...document.querySelectorAll('a[href^="#"]')]`
+	if n := ask[int](t, ctx, links+`.length`); n < 10 {
+		t.Errorf("%d entries in the contents", n)
+	}
+	if n := ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
+		t.Errorf("%d entries of the contents lead nowhere", n)
+	}
+	if n := ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
+		t.Errorf("%d tables leave the page", n)
+	}
+	if n := ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
+		t.Errorf("the page fetched %d resources", n)
+	}
+	if w := ask[float64](t, ctx, `document.querySelector('svg').getBoundingClientRect().width`); w < 800 {
+		t.Errorf("the picture is %.0f wide", w)
+	}
+	if n := ask[int](t, ctx, overlaps); n > 0 {
+		t.Errorf("%d texts of the picture overlap or leave it", n)
+	}
+	const background = `getComputedStyle(document.body).backgroundColor`
+	light := ask[string](t, ctx, background)
+	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
+	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, dark); err != nil {
+		t.Fatal(err)
+	}
+	if ask[string](t, ctx, background) == light {
+		t.Errorf("light and dark look the same: %s", light)
+	}
+}
+
+// The pictures of hosts and fabrics open by themselves, their texts apart.
+func TestPicturesOpenInABrowser(t *testing.T) {
+	ctx := browser(t)
+	for _, name := range []string{"../../examples/rail-1k.yaml", "../../examples/hpn.yaml", "../../examples/tpu-v4.yaml", "../../examples/dragonfly.yaml", "dgx-1v", "dgx-h100", "gb200-nvl72"} {
+		file := filepath.Join(t.TempDir(), "f.svg")
+		weft(t, "topo", "show", name, "-o", file)
+		open(t, ctx, file)
+		if n := ask[int](t, ctx, `document.querySelectorAll('text').length`); n < 10 {
+			t.Errorf("%s: %d texts", name, n)
+		}
+		if n := ask[int](t, ctx, overlaps); n > 0 {
+			t.Errorf("%s: %d texts overlap or leave the picture", name, n)
+		}
+	}
+}

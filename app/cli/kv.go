@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/move/kv"
+)
+
+func newKV() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "KV caches of inference: policies on traces, the cache service",
+		Long:  `Work with KV caches: the blocks that a model computes for a prompt and that other requests can use again.`,
+		Example: `  weft kv trace --requests 2000 -o trace.jsonl
+  weft kv replay trace.jsonl --tiers memory=1000`,
+		RunE: group,
+	}
+	cmd.AddCommand(newKVServe(), newKVStat(), newKVToken(), newKVTrace(), newKVReplay(), newKVBench())
+	return cmd
+}
+
+func newKVTrace() *cobra.Command {
+	s := kv.Conversation()
+	var seed uint64
+	var out string
+	cmd := &cobra.Command{
+		Use:   "trace",
+		Short: "Make a trace of conversations in Mooncake's format",
+		Long: `Make requests as conversations have them: each begins with one of a few prompts of applications, goes on for
+some turns and brings everything before along. Lines of JSON: timestamp (milliseconds), input_length, output_length,
+and hash_ids, one for each 512 tokens of input; requests share the ids of what they share.`,
+		Example: `  weft kv trace --requests 2000 -o trace.jsonl
+  weft kv trace --requests 500 --turns 8 --seed 7`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := kv.Generate(s, seed)
+			if err != nil {
+				return err
+			}
+			return output(cmd, out, func(w io.Writer) error { return kv.WriteTrace(w, list) })
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&s.Requests, "requests", s.Requests, "how many `REQUESTS`")
+	f.Float64Var(&s.Rate, "rate", s.Rate, "`CONVERSATIONS` that begin a second")
+	f.IntVar(&s.Prompts, "prompts", s.Prompts, "`PROMPTS` of applications that conversations begin with")
+	f.IntVar(&s.Prompt, "prompt", s.Prompt, "`TOKENS` of such a prompt, on average")
+	f.IntVar(&s.User, "user", s.User, "`TOKENS` that a turn adds, on average")
+	f.IntVar(&s.Answer, "answer", s.Answer, "`TOKENS` of an answer, on average")
+	f.Float64Var(&s.Turns, "turns", s.Turns, "`TURNS` of a conversation, on average")
+	f.Float64Var(&s.Think, "think", s.Think, "`SECONDS` between turns, on average")
+	f.Uint64Var(&seed, "seed", 1, "`SEED`: the same one gives the same trace")
+	f.StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	return cmd
+}
+
+// kvReplay are the flags of weft kv replay.
+type kvReplay struct {
+	tiers, policies, admit string
+	half                   float64
+	asJSON                 bool
+	e                      kv.Economy
+}
+
+func newKVReplay() *cobra.Command {
+	s := kvReplay{e: kv.Llama70B(kv.TraceBlock)}
+	cmd := &cobra.Command{
+		Use:   "replay TRACE",
+		Short: "Hit rates of eviction policies on a trace in Mooncake's format",
+		Long: `Run the requests of a trace through a cache of one or more tiers, once for each policy: every request looks its
+blocks up and stores them. The table has hit rates by tier, the share of computing saved, and what a cache without end
+would find. TRACE is a file, or - for standard input; 'weft kv trace' makes one.
+
+Sizes are in blocks of 512 tokens. Several sizes of the first tier make several tables: --tiers 1000,5000,20000.
+Policies: lru, lfu (uses count half after --half-life), arc, cost (what computing the block again costs).
+Admissions to lower tiers: always, second (used twice), worth (read faster than computed).`,
+		Example: `  weft kv replay trace.jsonl
+  weft kv replay trace.jsonl --tiers 1000,5000 --policy lru,arc
+  weft kv replay trace.jsonl --tiers memory=500,disk=5000::second --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: s.run,
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.tiers, "tiers", "1000,5000,20000", "sizes of a cache in `BLOCKS`, or tiers as NAME=BLOCKS[:POLICY[:ADMISSION]],...")
+	f.StringVar(&s.policies, "policy", "lru,lfu,arc,cost", "`POLICIES` to compare: lru, lfu, arc, cost")
+	f.StringVar(&s.admit, "admit", string(kv.Always), "what lower tiers take: always, second or worth")
+	f.Float64Var(&s.half, "half-life", 600, "`SECONDS` after which a use counts half, for lfu")
+	f.Float64Var(&s.e.Params, "params", s.e.Params, "`PARAMETERS` of the model that computes blocks")
+	f.IntVar(&s.e.Layers, "layers", s.e.Layers, "`LAYERS` of the model")
+	f.IntVar(&s.e.Width, "width", s.e.Width, "`WIDTH` of the model")
+	f.Float64Var(&s.e.Flops, "flops", s.e.Flops, "`FLOPS`: operations a second of those that compute blocks")
+	f.BoolVar(&s.asJSON, "json", false, "print JSON")
+	for name, words := range map[string][]string{"policy": {"lru", "lfu", "arc", "cost"}, "admit": {"always", "second", "worth"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+func (s *kvReplay) run(cmd *cobra.Command, args []string) error {
+	data, err := readInput(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	list, err := kv.ReadTrace(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("%s: %w; 'weft kv trace' writes one of this form", args[0], err)
+	}
+	if err := s.e.Check(); err != nil {
+		return err
+	}
+	if !(s.half >= 0) || math.IsInf(s.half, 1) {
+		return fmt.Errorf("--half-life %g: want 0 (uses never count less) or more seconds", s.half)
+	}
+	var names []kv.Policy
+	for _, n := range strings.Split(s.policies, ",") {
+		p, err := kv.ParsePolicy(n)
+		if err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+		names = append(names, p)
+	}
+	sets, err := tierSets(s.tiers, s.admit)
+	if err != nil {
+		return fmt.Errorf("--tiers: %w", err)
+	}
+	type row struct {
+		Policy kv.Policy `json:"policy"`
+		Tiers  []kv.Tier `json:"tiers"`
+		kv.Result
+	}
+	var rows []row
+	for _, set := range sets {
+		for _, p := range names {
+			these, err := kv.ParseTiers(set, p, kv.Admission(s.admit))
+			if err != nil {
+				return fmt.Errorf("--tiers: %w", err)
+			}
+			r, err := kv.Replay(list, these, s.e, s.half)
+			if err != nil {
+				return finding{err}
+			}
+			rows = append(rows, row{p, these, r})
+		}
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	w := cmd.OutOrStdout()
+	first := rows[0]
+	fmt.Fprintf(w, "%d requests, %d blocks of %d tokens, %d of them different; a cache without end finds %.1f%%\n",
+		first.Requests, first.Blocks, kv.TraceBlock, first.Unique, 100*first.Bound)
+	t := newTable(w)
+	fmt.Fprintln(t, "tiers\tpolicy\thits\tby tier\tcomputing saved\twhole prompts\twritten\tevicted")
+	for _, r := range rows {
+		var sizes, by, put, gone []string
+		for i, x := range r.Tiers {
+			sizes = append(sizes, fmt.Sprintf("%s %d", x.Name, x.Blocks))
+			by = append(by, fmt.Sprintf("%.1f%%", 100*float64(r.ByTier[i])/float64(r.Blocks)))
+			put = append(put, strconv.Itoa(r.Puts[i]))
+			gone = append(gone, strconv.Itoa(r.Gone[i]))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%.1f%%\t%d\t%s\t%s\n", strings.Join(sizes, ", "), r.Policy, 100*r.Rate, strings.Join(by, " "), 100*r.Share, r.Whole, strings.Join(put, " "), strings.Join(gone, " "))
+	}
+	return t.Flush()
+}
+
+// tierSets reads --tiers: sizes alone are caches of one tier each.
+func tierSets(text, admit string) ([]string, error) {
+	switch kv.Admission(admit) {
+	case kv.Always, kv.Second, kv.Worth:
+	default:
+		return nil, fmt.Errorf("admission %q; known: %s, %s, %s", admit, kv.Always, kv.Second, kv.Worth)
+	}
+	if strings.Contains(text, "=") {
+		return []string{text}, nil
+	}
+	var out []string
+	for _, n := range strings.Split(text, ",") {
+		out = append(out, "memory="+n)
+	}
+	return out, nil
+}

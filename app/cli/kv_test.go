@@ -1,0 +1,125 @@
+package cli_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/move/kv"
+	"github.com/weft-fabric/weft/move/kvcache"
+)
+
+// A served cache keeps blocks, tells how it stands, and ends on SIGTERM; one that was killed has lost them all.
+func TestKVServe(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	defer cancel()
+	slab := filepath.Join(t.TempDir(), "slab")
+	start := func() (*exec.Cmd, string) {
+		cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "64KiB", "--block", "4KiB", "--disk", slab, "--disk-size", "1MiB", "--store", t.TempDir(), "--pack", "8KiB")
+		cmd.WaitDelay = time.Second
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		at := regexp.MustCompile(`http://([0-9.:]+), 16 blocks`).FindStringSubmatch(line)
+		if err != nil || at == nil {
+			t.Fatalf("it printed %q, %v", line, err)
+		}
+		go io.Copy(io.Discard, out)
+		return cmd, at[1]
+	}
+	cmd, at := start()
+	chain, _ := kv.NewChain(kv.VLLM, "0", 2)
+	path, _ := chain.Hashes([]uint32{1, 2, 3, 4, 5, 6}, kv.Extra{})
+	client := kvcache.Dial(at, "", chain.Print())
+	defer client.Close()
+	if n, err := client.Put(ctx, path, 0, [][]byte{[]byte("a"), []byte("b"), []byte("c")}); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if w, err := client.Match(ctx, path); len(w) != 3 || err != nil {
+		t.Fatal(w, err)
+	}
+	code, out, errs := command("", "kv", "stat", at)
+	if code != 0 || !strings.Contains(out, "tenant default  3 of 16 blocks in memory") || !strings.Contains(out, chain.Print()) {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	cmd, at = start()
+	again := kvcache.Dial(at, "", chain.Print())
+	defer again.Close()
+	if w, err := again.Match(ctx, path); len(w) != 0 || err != nil {
+		t.Errorf("after a kill it has %v, %v", w, err)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+	if code, _, errs := command("", "kv", "stat", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+// A flag that is wrong, or that says nothing without another, is named before anything is opened.
+func TestKVFlags(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	nobody, unknown := write("nobody.json", "[]"), write("unknown.json", `[{"name": "a", "token": "x", "qouta": 3}]`)
+	trace := filepath.Join(dir, "trace.jsonl")
+	if code, _, errs := command("", "kv", "trace", "--requests", "5", "-o", trace); code != 0 {
+		t.Fatal(errs)
+	}
+	for _, line := range []string{
+		"serve --memory 0", "serve --memory -1", "serve --memory many", "serve --block 0", "serve --block 2GiB --memory 1GiB",
+		"serve --disk " + dir + "/no/slab", "serve --disk " + dir + "/slab --disk-size 1KiB", "serve --disk-size 1GiB",
+		"serve --pack 0", "serve --pack 1MiB", "serve --policy fifo", "serve --store ftp://x", "serve --dirty 0", "serve --chain x",
+		"serve --tenants " + dir + "/none", "serve --tenants " + nobody, "serve --tenants " + unknown,
+		"serve --peer x", "serve --peer 127.0.0.1", "serve --peer 127.0.0.1:0", "serve --peer 127.0.0.1:99999", "serve --listen x", "serve --listen 127.0.0.1:99999",
+		"serve --etcd nowhere", "serve --etcd 127.0.0.1:2379,x", "serve --prefix /x", "serve --etcd 127.0.0.1:2379 --prefix /", "serve --etcd 127.0.0.1:2379 --name=",
+		"serve more", "stat x", "stat 127.0.0.1:0", "stat a b", "bench --blocks 1", "bench --for 0s",
+		"trace --requests 0", "trace --rate 0", "trace --rate nan", "trace --turns inf", "trace --think -1", "trace --prompts 0", "trace --user 0", "trace --answer 0",
+		"replay " + dir + "/none", "replay " + nobody, "replay " + trace + " --tiers 0", "replay " + trace + " --policy fifo", "replay " + trace + " --admit never",
+		"replay " + trace + " --half-life -1", "replay " + trace + " --half-life nan", "replay " + trace + " --params 0", "replay " + trace + " --layers 0",
+		"replay " + trace + " --width 0", "replay " + trace + " --flops 0",
+	} {
+		if code, out, errs := command("", append([]string{"kv"}, fields(line)...)...); code != 2 || errs == "" || strings.Contains(errs, "panic") {
+			t.Errorf("kv %s: exit %d, want 2: %s%s", line, code, out, errs)
+		}
+	}
+}
+
+func TestServeFlags(t *testing.T) {
+	for _, line := range []string{
+		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users 0", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
+		"--patience -1s", "--patience 0s", "--alike -1", "--alike 1000", "--cache x", "--cache 0", "--cache 1KiB", "--compare --rounds 0", "--compare --prefill 0", "--rounds 3", "--model big",
+		"--drill boom:1", "--drill kill:0", "--listen x", "--listen 127.0.0.1:99999", "--for -1s", "--tp 2",
+	} {
+		if code, out, errs := command("", append([]string{"up", "--serve"}, fields(line)...)...); code != 2 || errs == "" {
+			t.Errorf("up --serve %s: exit %d, want 2: %s%s", line, code, out, errs)
+		}
+	}
+	if code, _, errs := command("", "up", "--prefill", "2"); code != 2 {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if code, _, errs := command("", "up", "--serve", "--cache", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
+		t.Errorf("a cache that is not there: exit %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/move/kvcache"
+)
+
+func newKVToken() *cobra.Command {
+	var file, tenant string
+	var life time.Duration
+	var claim kvcache.Claim
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Issue a token of a tenant that ends by itself and is for one cache",
+		Long: `Issue a token for a worker of a tenant. It opens the tenant's blocks at the cache of that --name until its time is
+over, and nothing else. Workers send it as 'Authorization: Bearer TOKEN', as they would the tenant's own token, which
+stays where this is run. With --agent it may name memory of that agent alone.`,
+		Example: `  weft kv token --tenants tenants.json --tenant a --audience cache-1 --for 8h`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" || claim.Audience == "" || life < time.Second {
+				return fmt.Errorf("--tenants %q, --audience %q, --for %s: want the file of 'weft kv serve --tenants', the --name of that cache, and a second at least", file, claim.Audience, life)
+			}
+			list, err := readTenantFile(file)
+			if err != nil {
+				return err
+			}
+			for _, t := range list {
+				if t.Name == tenant {
+					claim.Tenant, claim.Until = tenant, time.Now().Add(life)
+					fmt.Fprintln(cmd.OutOrStdout(), kvcache.Issue(t.Token, claim))
+					return nil
+				}
+			}
+			return fmt.Errorf("--tenant %q: %s has no such tenant", tenant, file)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&file, "tenants", "", "`FILE` with tenants as JSON")
+	f.StringVar(&tenant, "tenant", "", "`NAME` of the tenant")
+	f.StringVar(&claim.Audience, "audience", "", "`NAME` of the cache that it is for")
+	f.StringVar(&claim.Agent, "agent", "", "`NAME` of the only agent whose memory it may name; without it any")
+	f.Uint64Var(&claim.Generation, "generation", 0, "`NUMBER` of that agent's life; 0 for any")
+	f.DurationVar(&life, "for", time.Hour, "`TIME` that it lasts")
+	return cmd
+}

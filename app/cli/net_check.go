@@ -1,0 +1,344 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/fabric/lab"
+	"github.com/weft-fabric/weft/fabric/network/check"
+)
+
+func newNetCollect() *cobra.Command {
+	var f planFlags
+	var dir, from, rsh string
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "collect [CLUSTER] --print",
+		Short: "Show or run the commands whose output weft net check reads; all of them only read",
+		Long: `Show the commands whose output 'weft net check' reads. Keep the output of each as
+DIR/DEVICE/NAME, by whatever means you have: ssh, Ansible, a cron job. --from lab:NAME
+runs them in a lab and writes such a folder, --from ssh runs them on the hosts and
+switches of a cluster file.`,
+		Example: `  weft net collect --print
+  weft net collect examples/lab.yaml --from ssh:admin -o readings
+  weft net collect --from lab:lab -o readings`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if show || from == "" {
+				for _, c := range check.Commands() {
+					who := "hosts and switches"
+					if !c.Host {
+						who = "switches" + map[string]string{"frr": " with FRR", "bird": " with BIRD"}[c.Daemon()]
+					} else if !c.Switch {
+						who = "hosts"
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "# %s: keep as DIR/DEVICE/%s\n%s\n", who, c.Name, shellLine(c.Args))
+				}
+				return nil
+			}
+			if dir == "" {
+				return fmt.Errorf("--from %s needs -o DIR, the folder to write below", from)
+			}
+			var r check.Readings
+			user, remote := sshFrom(from)
+			name, inLab := strings.CutPrefix(from, "lab:")
+			switch {
+			case remote && len(args) == 1:
+				p, err := f.load(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				if r, err = readSSH(cmd, p, user, strings.Fields(rsh)); err != nil {
+					return err
+				}
+			case remote:
+				return fmt.Errorf("--from %s needs CLUSTER, which names the devices", from)
+			case inLab:
+				var err error
+				if r, err = readLab(name); err != nil {
+					return finding{err}
+				}
+			default:
+				return fmt.Errorf("--from is %q; it must be lab:NAME, ssh or ssh:USER", from)
+			}
+			for dev, list := range r {
+				if err := os.MkdirAll(filepath.Join(dir, dev), 0o755); err != nil {
+					return err
+				}
+				for name, data := range list {
+					if err := os.WriteFile(filepath.Join(dir, dev, name), data, 0o644); err != nil {
+						return err
+					}
+				}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s below %s\n", count(len(r), "device"), dir)
+			return nil
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&show, "print", false, "show the commands and run nothing")
+	cmd.Flags().StringVar(&from, "from", "", "where to run them: `lab:NAME`, ssh or ssh:USER")
+	cmd.Flags().StringVar(&rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
+	cmd.Flags().StringVarP(&dir, "output", "o", "", "folder to write below: `DIR`")
+	return cmd
+}
+
+// shellLine writes a command as a shell takes it.
+func shellLine(args []string) string {
+	var out []string
+	for _, a := range args {
+		if strings.ContainsAny(a, ` ^$()|*\`) {
+			a = "'" + a + "'"
+		}
+		out = append(out, a)
+	}
+	return strings.Join(out, " ")
+}
+
+// sshFrom reads --from ssh and --from ssh:USER.
+func sshFrom(from string) (user string, ok bool) {
+	if from == "ssh" {
+		return "", true
+	}
+	return strings.CutPrefix(from, "ssh:")
+}
+
+func readLab(name string) (check.Readings, error) {
+	i, err := lab.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	return i.Collect()
+}
+
+// readFolder reads DIR/DEVICE/NAME.
+func readFolder(dir string) (check.Readings, error) {
+	devices, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := check.Readings{}
+	for _, d := range devices {
+		if !d.IsDir() {
+			continue
+		}
+		out[d.Name()] = map[string][]byte{}
+		for _, c := range check.Commands() {
+			path := filepath.Join(dir, d.Name(), c.Name)
+			st, err := os.Stat(path)
+			if err != nil {
+				continue
+			}
+			if st.Size() > maxReading {
+				return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			out[d.Name()][c.Name] = data
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no folder of a device; weft net collect --print says what belongs there", dir)
+	}
+	return out, nil
+}
+
+// maxReading is the largest output of a command that is read.
+const maxReading = 64 << 20
+
+// settled is the time between two readings of --settle: sessions that come up again do so within it.
+const settled = 3 * time.Second
+
+// netCheck are the flags of weft net check.
+type netCheck struct {
+	f               planFlags
+	from, rsh       string
+	settle          time.Duration
+	fabric, configs []string
+	asJSON, unread  bool
+}
+
+func newNetCheck() *cobra.Command {
+	var s netCheck
+	cmd := &cobra.Command{
+		Use:   "check [CLUSTER] --from DIR|ssh|lab:NAME | --fabric FILE | --config FILE",
+		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
+		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
+Each finding names the device, what was wanted and read, the command that showed it,
+the line of the cluster file, and a fix. What follows from a cause stands below it;
+two cables in one another's ports are one finding. Nothing is changed anywhere.
+Sessions of BGP and BFD that have just come up, or flapped, take a moment: --settle 20s
+reads again until two readings in a row say the same.
+
+--fabric compares the cables of an InfiniBand fabric: what ibnetdiscover or iblinkinfo
+printed. Adapters are named by host: "n0 mlx5_0".
+
+--config looks for mistakes in files that somebody wrote, without a cluster file: gres.conf
+(Links, AutoDetect), /etc/network/interfaces and netplan (rails in one subnet, rules that are
+missing, MTUs of IP over InfiniBand, bonds of which one link waits).
+
+Exit code 1 if anything is not as planned.`,
+		Example: `  weft net check examples/lab.yaml --from lab:lab
+  weft net check examples/lab.yaml --from lab:lab --settle 20s
+  weft net check examples/lab.yaml --from readings --json
+  weft net check examples/lab.yaml --from ssh:admin
+  weft net check examples/superpod-h100.yaml --fabric ibnetdiscover.txt
+  weft net check --config /etc/slurm/gres.conf,/etc/network/interfaces`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE:              s.run,
+	}
+	s.f.register(cmd)
+	cmd.Flags().StringVar(&s.from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
+	cmd.Flags().StringVar(&s.rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
+	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
+	cmd.Flags().StringSliceVar(&s.configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
+	cmd.Flags().StringSliceVar(&s.fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
+	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&s.unread, "allow-unknown", false, "do not fail for what could not be read")
+	return cmd
+}
+
+func (s *netCheck) run(cmd *cobra.Command, args []string) error {
+	if len(s.configs) > 0 {
+		if len(args) > 0 || s.from != "" || len(s.fabric) > 0 {
+			return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
+		}
+		var found []check.Finding
+		for _, name := range s.configs {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			list, err := check.Config(name, "", data)
+			if err != nil {
+				return err
+			}
+			found = append(found, list...)
+		}
+		return tellDrift(cmd, "", strings.Join(s.configs, ", ")+": read", found, s.asJSON, s.unread)
+	}
+	if len(args) == 0 {
+		return fmt.Errorf("a cluster file is missing; --config alone needs none")
+	}
+	p, err := s.f.load(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	if len(s.fabric) > 0 && s.from == "" {
+		found, err := fabricDrift(p.Graph, s.fabric)
+		if err != nil {
+			return err
+		}
+		return tellDrift(cmd, args[0], p.Name+" fabric", found, s.asJSON, s.unread)
+	}
+	read := func() (check.Readings, error) {
+		if name, ok := strings.CutPrefix(s.from, "lab:"); ok {
+			return readLab(name)
+		}
+		if user, ok := sshFrom(s.from); ok {
+			return readSSH(cmd, p, user, strings.Fields(s.rsh))
+		}
+		if s.settle > 0 {
+			return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", s.settle)
+		}
+		if s.from != "" {
+			return readFolder(s.from)
+		}
+		return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
+	}
+	r, err := read()
+	if err != nil {
+		return err
+	}
+	found := check.Compare(p, r)
+	for end := time.Now().Add(s.settle); len(found) > 0 && time.Now().Before(end); {
+		select {
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		case <-time.After(settled):
+		}
+		before := found
+		if r, err = read(); err != nil {
+			return err
+		}
+		if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
+			break
+		}
+	}
+	if len(s.fabric) > 0 {
+		more, err := fabricDrift(p.Graph, s.fabric)
+		if err != nil {
+			return err
+		}
+		found = append(found, more...)
+	}
+	return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(len(r), "device")), found, s.asJSON, s.unread)
+}
+
+// tellDrift prints what differs; it is a finding if anything does.
+func tellDrift(cmd *cobra.Command, file, head string, found []check.Finding, asJSON, unread bool) error {
+	bad := 0
+	for _, x := range found {
+		if x.State != check.Unknown || !unread {
+			bad++
+		}
+	}
+	if asJSON {
+		if found == nil {
+			found = []check.Finding{}
+		}
+		if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+			return err
+		}
+	} else {
+		printDrift(cmd, file, head, found)
+	}
+	if bad > 0 {
+		return finding{fmt.Errorf("%s not as planned", count(bad, "thing"))}
+	}
+	return nil
+}
+
+func printDrift(cmd *cobra.Command, file, head string, found []check.Finding) {
+	w := cmd.OutOrStdout()
+	if len(found) == 0 {
+		fmt.Fprintf(w, "%s, all as planned\n", head)
+		return
+	}
+	for _, x := range found {
+		device := x.Device
+		if x.Line > 0 && x.Intent == "" { // of the file itself
+			device = fmt.Sprintf("%s:%d", x.Device, x.Line)
+		}
+		fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, device, x.Part, x.What)
+		if x.Want != "" {
+			fmt.Fprintf(w, "        want  %s\n", x.Want)
+		}
+		if x.Got != "" {
+			fmt.Fprintf(w, "        got   %s\n", x.Got)
+		}
+		if x.Command != "" {
+			fmt.Fprintf(w, "        by    %s\n", x.Command)
+		}
+		if x.Intent != "" {
+			at := "the default of " + x.Intent
+			if x.Line > 0 {
+				at = fmt.Sprintf("%s:%d %s", file, x.Line, x.Intent)
+			}
+			fmt.Fprintf(w, "        plan  %s\n", at)
+		}
+		fmt.Fprintf(w, "        fix   %s\n", x.Fix)
+		for _, c := range x.Consequences {
+			fmt.Fprintf(w, "        so    %s\n", c)
+		}
+	}
+}

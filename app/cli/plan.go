@@ -1,0 +1,615 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/internal/schedule"
+	"github.com/weft-fabric/weft/predict/plan"
+)
+
+// trainFlags is what 'plan' is asked.
+type trainFlags struct {
+	p                                         presetFlags
+	cluster, layout, framework, dtype, why    string
+	convention, timeline, dir, release, phase string
+	schedules                                 string
+	like, emit, tokens                        string
+	gpus, batch, seq, micro, top              int
+	price, factor                             float64
+	asJSON                                    bool
+	cal                                       string
+}
+
+func newPlan() *cobra.Command {
+	var f trainFlags
+	cmd := &cobra.Command{
+		Use:   "plan MODEL --cluster CLUSTER",
+		Short: "Say how long a training step takes, whether it fits, and which layout is best",
+		Long: `Say what training a model costs on a cluster. With --layout it prices one layout:
+seconds a step, tokens a second, MFU, memory by component, energy and money. Without
+it, it looks for the fastest layout that fits and says why it wins and what would make
+it faster.
+
+MODEL is a name of the catalogue (llama3-70b, deepseek-v3, ...), a Hugging Face
+config.json or the folder it lies in, a YAML file in weft's own words (docs/plan.md), or
+a size such as 13B, which stands for a GPT of that size.
+With --like FILE the layout comes from a configuration of DeepSpeed, Megatron,
+torchtitan, Accelerate or gpt-neox; what the file does not say is asked for by flag.
+
+Every time is a sum of kernels, transfers and waiting. One factor for each framework,
+GPU and type of number is fitted to measured steps; 'nearest' names the measured step
+that is most like the answer and how wrong the model is there.`,
+		Example: `  weft plan llama3-70b --cluster superpod-h100 --gpus 64 --batch 128 --seq 8192
+  weft plan gpt3-175b --cluster rail --gpus 1024 --layout tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1
+  weft plan llama3-8b --cluster dgx-h100 --batch 128 --seq 8192 --framework fsdp --why step
+  weft plan deepseek-v3 --cluster gb200-su --gpus 256 --batch 4096 --seq 4096 --dtype mxfp8 --tokens 14.8T
+  weft plan llama3-8b --cluster dgx-h100 --batch 64 --seq 8192 --emit megatron`,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return work.Names(), cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.p.register(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&f.cluster, "cluster", "", "`CLUSTER`: file, preset, or a kind of host, of which as many are taken as needed")
+	fl.IntVar(&f.gpus, "gpus", 0, "how many `GPUs` of it; all without it")
+	fl.IntVar(&f.batch, "batch", 0, "`SEQUENCES` a step, all ranks together")
+	fl.IntVar(&f.seq, "seq", 0, "`TOKENS` of a sequence")
+	fl.IntVar(&f.micro, "micro", 0, "`SEQUENCES` of a micro-batch, where --like does not say")
+	fl.StringVar(&f.layout, "layout", "", "price this `LAYOUT`: tp=8,pp=4,dp=16,cp=1,ep=1,micro=1,batch=512,seq=2048,zero=1,schedule=1f1b,recompute=full,dtype=bf16")
+	fl.StringVar(&f.framework, "framework", "", "whose habits: megatron, fsdp, deepspeed")
+	fl.StringVar(&f.dtype, "dtype", "", "`TYPE` of matrix products in a search: bf16, fp16, fp32, fp8, mxfp8, nvfp4")
+	fl.StringVar(&f.phase, "phase", "", "pretrain, sft or lora")
+	fl.StringVar(&f.schedules, "schedules", "", "pipeline `SCHEDULES` to search, joined by commas, or all; without it those that the framework has")
+	fl.StringVar(&f.release, "release", "", "`RELEASE` of Megatron-Bridge or NeMo, such as 25.09: layers with experts got faster over the year")
+	fl.StringVar(&f.why, "why", "", "also print the tree of terms behind `WHAT`: step or memory")
+	fl.StringVar(&f.convention, "convention", "", "count FLOPs by causal, full, hardware or 6n")
+	fl.StringVar(&f.tokens, "tokens", "", "also say days, energy and money for `N` tokens, such as 15T")
+	fl.Float64Var(&f.price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.Float64Var(&f.factor, "factor", 0, "kernels in a running step over kernels alone, instead of the fitted `FACTOR`")
+	fl.StringVar(&f.cal, "cal", "", "`FILE` that 'weft calibrate' wrote from your own steps")
+	fl.IntVar(&f.top, "top", 5, "how many candidates to print")
+	fl.StringVar(&f.like, "like", "", "take the layout from a configuration `FILE` of a training framework")
+	fl.StringVar(&f.emit, "emit", "", "write the layout out for `FRAMEWORK`: deepspeed, megatron, torchtitan, accelerate")
+	fl.StringVar(&f.timeline, "timeline", "", "draw one step to `FILE`: .svg, or .json for Perfetto")
+	fl.StringVarP(&f.dir, "output", "o", "", "`DIR` for the report: HTML, SVG and JSON")
+	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	for name, values := range map[string][]string{"framework": {"megatron", "fsdp", "deepspeed"}, "why": {"step", "memory"}, "emit": {"deepspeed", "megatron", "torchtitan", "accelerate"},
+		"dtype": {"bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"}, "convention": {"causal", "full", "hardware", "6n"}, "phase": {"pretrain", "sft", "lora"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	return cmd
+}
+
+// loadModel finds what MODEL means: a file or a folder with a config.json, else a name.
+func loadModel(cmd *cobra.Command, arg string) (*work.Model, error) {
+	st, err := os.Stat(arg)
+	switch {
+	case arg != "-" && errors.Is(err, fs.ErrNotExist):
+		if strings.HasSuffix(arg, ".json") || strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") {
+			return nil, fmt.Errorf("no file %q", arg)
+		}
+		m, err := work.Named(arg)
+		if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 {
+			return work.GPTLike(n), nil // nothing but a size is known
+		}
+		return m, err
+	case err == nil && st.IsDir():
+		arg = filepath.Join(arg, "config.json")
+	}
+	data, err := readInput(cmd, arg)
+	if err != nil {
+		return nil, err
+	}
+	name := base(arg)
+	if name == "config" {
+		name = filepath.Base(filepath.Dir(arg))
+	}
+	m, err := work.Read(name, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", arg, err)
+	}
+	return m, nil
+}
+
+// planCluster loads a cluster. Of a single host as many are taken as the GPUs need, joined by a rail fabric
+// that does not block; the note says so.
+func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*cluster.Cluster, string, error) {
+	if arg == "" {
+		return nil, "", fmt.Errorf("which cluster? say --cluster with a file, a preset or a kind of host; 'weft topo build --list' shows them")
+	}
+	c, err := loadCluster(cmd, arg, p)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := stateLinks(c, ""); err != nil {
+		return nil, "", err
+	}
+	have := c.Graph.Count(topo.GPU)
+	if gpus <= have || len(c.Graph.Hosts) == 0 {
+		return c, "", nil
+	}
+	if c.Graph.Count(topo.Switch) > 0 {
+		return nil, "", fmt.Errorf("%d GPUs are asked for; %s has %d%s", gpus, c.Name, have, larger(arg))
+	}
+	h, err := c.Catalog.Host(c.Graph.Hosts[0].Model)
+	if err != nil || h.GPUs == 0 || h.NIC == "" {
+		return c, "", nil
+	}
+	hosts := (gpus + h.GPUs - 1) / h.GPUs
+	nic, err := c.Catalog.NIC(h.NIC)
+	if err != nil {
+		return c, "", nil
+	}
+	text := ""
+	if strings.HasPrefix(h.Name, "gb") {
+		hosts = (hosts + 17) / 18 * 18
+		text = "nvlink: nvl72\n"
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Catalog.Switches)) {
+		s := c.Catalog.Switches[name]
+		if s.Link != nic.Link || s.Kind == topo.NVLink {
+			continue
+		}
+		file := fmt.Sprintf("name: %s\nhosts:\n  \"n[0-%d]\": %s\n%sfabric:\n  family: rail\n  switch: %s\n", c.Name, hosts-1, h.Name, text, s.Name)
+		if big, err := cluster.Parse(c.Name, []byte(file), nil); err == nil {
+			return big, fmt.Sprintf("%s is one host: %d of them are taken, joined by a rail fabric of %s that does not block", arg, hosts, s.Name), nil
+		}
+	}
+	return c, "", nil
+}
+
+// larger says which parameter makes a preset larger.
+func larger(arg string) string {
+	for _, p := range cluster.Presets() {
+		if p.Name == arg && len(p.Params) > 0 {
+			return fmt.Sprintf("; make it larger with --set %s=N (it is %d by itself)", p.Params[0].Name, p.Params[0].Default)
+		}
+	}
+	return ""
+}
+
+// answer is what --json prints: the cost of the best or asked layout, and what a search found besides.
+type answer struct {
+	Model   string  `json:"model"`
+	Params  float64 `json:"params"`
+	Active  float64 `json:"active_params"`
+	MTP     float64 `json:"mtp_params,omitempty"` // of layers that predict further tokens, beside the others
+	Cluster string  `json:"cluster"`
+	GPU     string  `json:"gpu"`
+	*plan.Cost
+	Days       float64       `json:"days,omitempty"`
+	USD        float64       `json:"usd,omitempty"`
+	MWh        float64       `json:"mwh,omitempty"`
+	Tokens     float64       `json:"tokens,omitempty"`
+	Candidates []row         `json:"candidates,omitempty"`
+	Front      []row         `json:"pareto,omitempty"`
+	Search     *looked       `json:"search,omitempty"`
+	Beside     []string      `json:"runner_up_loses_by,omitempty"`
+	Changes    []plan.Change `json:"changes,omitempty"`
+	Findings   []string      `json:"findings,omitempty"`
+}
+
+type row struct {
+	Layout string  `json:"layout"`
+	Step   float64 `json:"step_s"`
+	MFU    float64 `json:"mfu"`
+	Peak   float64 `json:"memory_peak_bytes"`
+	USD    float64 `json:"usd_per_step"`
+}
+
+type looked struct {
+	Looked  int `json:"layouts"`
+	TooBig  int `json:"too_big"`
+	Bounded int `json:"bounded"`
+	Priced  int `json:"priced"`
+}
+
+func rowsOf(costs []*plan.Cost) []row {
+	var out []row
+	for _, c := range costs {
+		out = append(out, row{c.LayoutText, c.Step, c.MFU, c.Peak, c.USDPerStep})
+	}
+	return out
+}
+
+// run answers.
+func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
+	if f.why != "" && f.why != "step" && f.why != "memory" {
+		return fmt.Errorf("--why %q: want step or memory", f.why)
+	}
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	q, a, err := f.question(cmd, args)
+	if err != nil {
+		return err
+	}
+	if f.layout != "" || f.like != "" {
+		if err := q.Layout.Check(q.Model, q.Machine.GPUs); err != nil {
+			return err
+		}
+		if a.Cost, err = plan.Price(*q); err != nil {
+			return err
+		}
+	} else if err := f.search(cmd, q, a); err != nil {
+		return err
+	}
+	if err := f.finish(q, a); err != nil {
+		return err
+	}
+	if f.emit != "" {
+		return f.write(cmd, q, a)
+	}
+	if f.timeline != "" {
+		if err := f.draw(cmd, q, a); err != nil {
+			return err
+		}
+	}
+	if f.dir != "" {
+		if err := f.report(cmd, q, a); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.asJSON:
+		if f.why == "" {
+			a.Why = nil
+		}
+		err = printJSON(cmd.OutOrStdout(), a)
+	case f.dir == "":
+		err = f.print(cmd.OutOrStdout(), q, a)
+	}
+	if err != nil {
+		return err
+	}
+	if !a.Fits {
+		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d", a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage)}
+	}
+	return nil
+}
+
+// check refuses values of flags that mean nothing, before anything is read.
+func (f *trainFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"factor", f.factor}, {"price", f.price}} {
+		if given(x.name) && !(x.value > 0 && x.value < 1e9) {
+			return fmt.Errorf("--%s is %g; it must be above 0", x.name, x.value)
+		}
+	}
+	for _, x := range []struct {
+		name  string
+		value int
+	}{{"gpus", f.gpus}, {"batch", f.batch}, {"seq", f.seq}, {"micro", f.micro}} {
+		if given(x.name) && (x.value < 1 || x.value > 1<<26) {
+			return fmt.Errorf("--%s is %d; it must be at least 1 and no more than %d", x.name, x.value, 1<<26)
+		}
+	}
+	for _, x := range []struct{ name, key, value string }{{"dtype", "dtype", f.dtype}, {"phase", "phase", f.phase}} {
+		if x.value == "" {
+			continue
+		}
+		if _, err := plan.ParseLayout(x.key+"="+x.value, plan.Megatron, 0); err != nil {
+			return fmt.Errorf("--%s: %w", x.name, err)
+		}
+	}
+	if f.release != "" && (len(f.release) < 4 || strings.Trim(f.release, "0123456789.") != "") {
+		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
+	}
+	return nil
+}
+
+// question gathers model, machine and layout.
+func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question, *answer, error) {
+	a := &answer{}
+	var like *plan.Config
+	var err error
+	if f.like != "" {
+		if like, err = f.readLike(cmd, a); err != nil {
+			return nil, nil, err
+		}
+	}
+	m, err := f.model(cmd, args, like)
+	if err != nil {
+		return nil, nil, err
+	}
+	fw := plan.Megatron
+	if like != nil {
+		fw = like.Framework
+	}
+	if f.framework == "" && f.layout == "" && f.like == "" {
+		f.framework = f.emit // what is looked for is what the file can say
+	}
+	if f.framework != "" {
+		if fw, err = plan.ParseFramework(f.framework); err != nil {
+			return nil, nil, fmt.Errorf("--framework: %w", err)
+		}
+	}
+	gpus := f.gpus
+	if gpus < 0 {
+		return nil, nil, fmt.Errorf("--gpus is %d; it must be at least 1", gpus)
+	}
+	var layout plan.Layout
+	if f.layout != "" {
+		if layout, err = f.givenLayout(fw, gpus); err != nil {
+			return nil, nil, err
+		}
+		if gpus == 0 {
+			gpus = layout.GPUs()
+		}
+	}
+	if like != nil && gpus == 0 {
+		gpus = like.GPUs
+	}
+	c, note, err := planCluster(cmd, f.cluster, f.p, gpus)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.price > 0 {
+		c.Needs.CloudPrice = f.price
+	}
+	mc, err := plan.NewMachine(c, gpus)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.price > 0 {
+		mc.HourFrom = "--price"
+	}
+	mc.Notes = append(mc.Notes, m.Notes...)
+	if note != "" {
+		mc.Notes = append(mc.Notes, note)
+	}
+	if like != nil {
+		if layout, err = like.Layout(m, mc.GPUs, plan.Given{Batch: f.batch, Seq: f.seq, Micro: f.micro, Dtype: f.dtype}); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", f.like, err)
+		}
+		a.Findings = append(a.Findings, like.Findings...)
+	}
+	main := *m // counted as makers publish it: layers that predict further tokens apart
+	main.MTP = 0
+	p := main.Params()
+	a.MTP = m.Params().MTP
+	a.Model, a.Params, a.Active, a.Cluster, a.GPU = m.Name, p.Total, p.Active, c.Name, mc.GPU.Name
+	q := &plan.Question{Model: m, Machine: mc, Framework: fw, Layout: layout, Release: f.release, Factor: f.factor, Why: true}
+	if f.cal != "" && f.factor == 0 {
+		data, err := readInput(cmd, f.cal)
+		if err != nil {
+			return nil, nil, err
+		}
+		if q.Factor, err = plan.ReadFactor(data, fw, mc.GPU.Name, f.dtypeOr(layout)); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", f.cal, err)
+		}
+	}
+	return q, a, nil
+}
+
+// model is the one that is named, or that of the file of --like.
+func (f *trainFlags) model(cmd *cobra.Command, args []string, like *plan.Config) (*work.Model, error) {
+	switch {
+	case len(args) == 1:
+		return loadModel(cmd, args[0])
+	case like != nil && like.Model != nil:
+		return like.Model, nil
+	case like != nil:
+		return nil, fmt.Errorf("%s names no model; give one: weft plan MODEL --like %s", f.like, f.like)
+	}
+	return nil, fmt.Errorf("which model? give a name such as llama3-70b, a config.json or a YAML file")
+}
+
+// givenLayout is that of --layout, with what other flags say of it.
+func (f *trainFlags) givenLayout(fw plan.Framework, gpus int) (layout plan.Layout, err error) {
+	if f.like != "" {
+		return layout, fmt.Errorf("give --layout or --like, not both")
+	}
+	if layout, err = plan.ParseLayout(f.layout, fw, gpus); err != nil {
+		return layout, fmt.Errorf("--layout: %w", err)
+	}
+	if f.batch > 0 {
+		layout.Batch = f.batch
+	}
+	if f.seq > 0 {
+		layout.Seq = f.seq
+	}
+	if f.dtype != "" {
+		layout.Dtype = f.dtype
+	}
+	if f.phase != "" {
+		layout.Phase = f.phase
+	}
+	return layout, nil
+}
+
+func (f *trainFlags) dtypeOr(l plan.Layout) string {
+	switch {
+	case l.Dtype != "":
+		return l.Dtype
+	case f.dtype != "":
+		return f.dtype
+	}
+	return "bf16"
+}
+
+// search looks for the best layout.
+func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (err error) {
+	var missing []string
+	if f.batch < 1 {
+		missing = append(missing, "--batch SEQUENCES")
+	}
+	if f.seq < 1 && q.Model.CNN == nil {
+		missing = append(missing, "--seq TOKENS")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
+	}
+	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05, Top: max(f.top, 2)}
+	if w.Schedules, err = schedule.ParseKinds(f.schedules); err != nil {
+		return fmt.Errorf("--schedules: %w", err)
+	}
+	if !f.asJSON && isTerminal(cmd.ErrOrStderr()) {
+		w.Progress = func(priced int, best float64) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "\r%d layouts priced, best %.4g s ", priced, best)
+		}
+		defer fmt.Fprint(cmd.ErrOrStderr(), "\r")
+	}
+	found, err := plan.Search(q.Model, q.Machine, q.Framework, w)
+	if err != nil {
+		return err
+	}
+	a.Search = &looked{found.TooBig + found.Bounded + found.Priced, found.TooBig, found.Bounded, found.Priced}
+	if found.Best == nil {
+		a.Cost = found.Over
+		q.Layout = a.Layout
+		return nil
+	}
+	a.Candidates, a.Front = rowsOf(found.Candidates), rowsOf(found.Front)
+	q.Layout = found.Best.Layout
+	if a.Cost, err = plan.Price(*q); err != nil {
+		return err
+	}
+	if len(found.Candidates) > 1 {
+		other := *q
+		other.Layout = found.Candidates[1].Layout
+		if c, err := plan.Price(other); err == nil {
+			a.Beside = plan.Beside(a.Cost, c)
+		}
+	}
+	var layouts []plan.Layout
+	for _, c := range found.Candidates {
+		layouts = append(layouts, c.Layout)
+	}
+	a.Changes = plan.Changes(*q, layouts)
+	return nil
+}
+
+// finish adds what follows from flags.
+func (f *trainFlags) finish(q *plan.Question, a *answer) error {
+	a.Notes = append(append([]string{}, q.Machine.Notes...), a.Notes...)
+	if f.convention != "" {
+		c, err := work.ParseConvention(f.convention)
+		if err != nil {
+			return fmt.Errorf("--convention: %w", err)
+		}
+		if a.MFU > 0 {
+			ratio := a.MFUs[string(c)] / a.MFU
+			a.TFLOPS, a.MFU, a.Convention = a.TFLOPS*ratio, a.MFU*ratio, c
+		}
+	}
+	if f.tokens != "" {
+		n, err := cluster.ParseCount(f.tokens)
+		if err != nil {
+			return fmt.Errorf("--tokens: %w", err)
+		}
+		steps := n / (float64(a.Layout.Batch) * float64(max(a.Layout.Seq, 1)))
+		a.Tokens, a.Days, a.USD, a.MWh = n, steps*a.Step/86400, steps*a.USDPerStep, steps*a.EnergyJ/3.6e9
+	}
+	return nil
+}
+
+func gigabytes(b float64) string { return fmt.Sprintf("%.1f GB", b/1e9) }
+
+// print writes the answer for people.
+func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	active := ""
+	if a.Active < a.Params*.95 {
+		active = fmt.Sprintf(", %.3gB active", a.Active/1e9)
+	}
+	if a.MTP > 0 {
+		active += fmt.Sprintf(", and %.3gB that predict further tokens", a.MTP/1e9)
+	}
+	line("model", "%s: %.4gB parameters%s", a.Model, a.Params/1e9, active)
+	gpus := fmt.Sprint(a.GPUs)
+	if a.GPUs < q.Machine.GPUs {
+		gpus = fmt.Sprintf("%d of %d", a.GPUs, q.Machine.GPUs)
+	}
+	line("machine", "%s %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
+	line("layout", "%s", a.LayoutText)
+	line("step", "%.4g s, %.4g tokens/s a GPU, %.0f TFLOP/s a GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
+	verdict := "fits"
+	if !a.Fits {
+		verdict = fmt.Sprintf("does NOT fit, %s too much", gigabytes(a.Over))
+	}
+	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, verdict)
+	if a.Days > 0 {
+		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s); without failures: see 'weft sim failures'", a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
+	}
+	if n := a.Nearest; n != nil {
+		line("nearest", "%s: %s, measured %.4g s, model %+.1f%%", n.ID, n.What, n.Step, 100*n.Error)
+		if n.Remark != "" {
+			line("", "%s", n.Remark)
+		}
+	}
+	line("factor", "%.3f: %s", a.Factor, a.FactorFrom)
+	for _, n := range a.Notes {
+		line("note", "%s", n)
+	}
+	for _, n := range a.Findings {
+		line("finding", "%s", n)
+	}
+	if a.Search != nil {
+		line("search", "%d layouts priced; %d layouts or families of them cannot be faster by their bound, %d do not fit", a.Search.Priced, a.Search.Bounded, a.Search.TooBig)
+	}
+	for i, c := range a.Candidates {
+		if i >= f.top {
+			break
+		}
+		line(fmt.Sprintf("  %d.", i+1), "%.4g s  MFU %.1f%%  %s  %s", c.Step, 100*c.MFU, gigabytes(c.Peak), c.Layout)
+	}
+	if len(a.Front) > 1 {
+		last := a.Front[len(a.Front)-1]
+		line("front", "from %.4g s with %s to %.4g s with %s: %s", a.Front[0].Step, gigabytes(a.Front[0].Peak), last.Step, gigabytes(last.Peak), last.Layout)
+	}
+	if len(a.Beside) > 0 {
+		line("second", "loses by %s", strings.Join(a.Beside, ", "))
+	}
+	for _, c := range a.Changes {
+		line("faster with", "%s: %.4g s, %+.1f%%", c.What, c.Step, -100*c.Gain)
+	}
+	switch f.why {
+	case "step":
+		fmt.Fprintln(w)
+		printTerm(w, *a.Why, 0)
+	case "memory":
+		fmt.Fprintln(w)
+		printTerm(w, plan.Term{Name: "memory at peak", Value: a.Peak, Unit: "B", Why: fmt.Sprintf("of a rank of stage %d", a.Stage), Terms: a.Memory}, 0)
+	}
+	return nil
+}
+
+func printTerm(w io.Writer, t plan.Term, depth int) {
+	value := fmt.Sprintf("%.4g %s", t.Value, t.Unit)
+	if t.Unit == "B" {
+		value = gigabytes(t.Value)
+	}
+	if t.Note { // explains its neighbours, and does not add to them
+		value = "(" + value + ")"
+	}
+	fmt.Fprintf(w, "%-52s %12s", strings.Repeat("  ", depth)+t.Name, value)
+	if t.Why != "" {
+		fmt.Fprintf(w, "   %s", t.Why)
+	}
+	fmt.Fprintln(w)
+	for _, x := range t.Terms {
+		printTerm(w, x, depth+1)
+	}
+}

@@ -1,0 +1,289 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/predict/sim/failures"
+)
+
+func newSimFailures() *cobra.Command {
+	var p presetFlags
+	var on, model string
+	var gpus, spares, runs int
+	var days, work, interval, stall, load, store, detect, timeout, localise, requeue, inPlace, kept, memory float64
+	var rates map[string]string
+	var tiers, grouped []string
+	var seed uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "failures --cluster CLUSTER",
+		Short: "Simulate a year of failures: goodput, the best checkpoint interval, days to finish",
+		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: what is noticed when,
+what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
+16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the
+hosts make 35% of the faults, in bursts; repairs are log-normal. A leaf switch takes all its hosts.
+Racks, spines and planes of the cluster fail where --rate gives them a rate, and power feeds, cooling units and the like
+where --group describes them: nothing public says how often they do.
+
+Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand beside one another. The same
+seed gives the same numbers.`,
+		Example: `  weft sim failures --cluster rail --set hosts=2048 --model llama3.1-405b --days 54
+  weft sim failures --cluster superpod-h100 --work 30 --spares 2 --json
+  weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05
+  weft sim failures --cluster rail --model llama3-70b --tier 'name=memory write=40 read=40 survives=0.8' --tier 'name=disk write=4 read=8 copy=100 survives=0.5'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := planCluster(cmd, on, p, gpus)
+			if err != nil {
+				return err
+			}
+			have := c.Graph.Count(topo.GPU)
+			if gpus == 0 {
+				gpus = have
+			}
+			if gpus < 1 || gpus > have {
+				return fmt.Errorf("--gpus is %d; %s has %d", gpus, c.Name, have)
+			}
+			hosts := len(c.Graph.Hosts)
+			share := float64(gpus) / float64(have)
+			part := func(n int) int { return int(float64(n)*share + .5) }
+			leaves := 0
+			c.Graph.Each(topo.Switch, func(_ topo.NodeID, n *topo.Node) {
+				if n.Tier == 1 {
+					leaves++
+				}
+			})
+			nics := part(c.Graph.Count(topo.NIC))
+			parts := failures.Parts{Hosts: max(part(hosts), 1), GPUs: gpus, NICs: nics, Ports: nics, Leaves: part(leaves)}
+			if leaves > 0 {
+				parts.HostsPerLeaf = max(blast(c.Graph), 1)
+			}
+			groups, yearly := failures.Domains(c.Graph), map[string]float64{}
+			for i := range groups {
+				groups[i].Count = max(part(groups[i].Count), 1)
+			}
+			for _, text := range grouped {
+				d, rate, err := parseGroup(text)
+				if err != nil {
+					return fmt.Errorf("--group %q: %w", text, err)
+				}
+				groups, yearly[d.Name] = append(groups, d), rate
+			}
+			for k, v := range c.Needs.FailureRates {
+				if k != "cable" && k != "switch" { // a port's rate is measured for both together
+					yearly[k] = v
+				}
+			}
+			for k, v := range rates {
+				r, err := strconv.ParseFloat(v, 64)
+				if err != nil || !(r >= 0) || math.IsInf(r, 0) {
+					return fmt.Errorf("--rate %s=%s: want failures of one part a year", k, v)
+				}
+				known := []string{"gpu", "host", "nic", "cable", "switch", "software"}
+				for _, d := range groups {
+					known = append(known, d.Name)
+				}
+				if !slices.Contains(known, k) {
+					return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: --group 'name=power count=4 hosts=16'", k, c.Name, strings.Join(known, ", "))
+				}
+				yearly[k] = r
+			}
+			parts.Groups = groups
+			size := 0.0
+			if model != "" {
+				m, err := loadModel(cmd, model)
+				if err != nil {
+					return err
+				}
+				size = failures.CheckpointBytes(m.Params().Total)
+			}
+			fl := cmd.Flags()
+			if size > 0 && !fl.Changed("stall") {
+				stall = size / (store * 1e9)
+			}
+			if size > 0 && !fl.Changed("load") {
+				load = size / (store * 1e9)
+			}
+			if !fl.Changed("requeue") {
+				requeue = failures.Requeue(gpus)
+			}
+			j := failures.Job{Hosts: parts.Hosts, GPUs: gpus, Hazards: failures.Hazards(parts, yearly), Detect: detect, Timeout: timeout, Localise: localise, Requeue: requeue, InPlace: inPlace, Kept: kept, Spares: spares, Days: days, Work: work,
+				Tiers: []failures.Tier{{Name: "store", Stall: stall, Load: load, Every: interval}}}
+			if memory > 0 {
+				j.Tiers = append([]failures.Tier{{Name: "peer memory", Stall: .5, Load: 15, Survives: memory}}, j.Tiers...)
+			}
+			quick := j.Tiers[:len(j.Tiers)-1]
+			for _, text := range tiers {
+				t, err := parseTier(text, size/float64(parts.Hosts))
+				if err != nil {
+					return fmt.Errorf("--tier %q: %w", text, err)
+				}
+				quick = append(quick, t)
+			}
+			j.Tiers = append(quick, failures.Tier{Name: "store", Stall: stall, Load: load, Every: interval})
+			switch {
+			case spares < 0 || work < 0 || interval < 0:
+				return fmt.Errorf("--spares, --work and --interval must not be negative")
+			case runs < 1 || !(days > 0):
+				return fmt.Errorf("--runs %d, --days %g: want at least 1 run of more than 0 days", runs, days)
+			case !(store > 0):
+				return fmt.Errorf("--store is %g; want GB/s above 0", store)
+			}
+			enough, err := failures.Spares(j, runs, seed)
+			if err != nil {
+				return err
+			}
+			if !fl.Changed("spares") {
+				spares, j.Spares = enough, enough
+			}
+			r, err := failures.Best(j, runs, seed)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			out := cmd.OutOrStdout()
+			line := func(name, format string, args ...any) {
+				fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+			}
+			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, spares, runs, days, seed)
+			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
+			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
+			for _, t := range quick {
+				line("", "%s: every %.0f s, stands still for %.2g s, loads in %.2g s, survives %.0f%% of the failures", t.Name, r.Intervals["tier "+t.Name], t.Stall, t.Load, 100*t.Survives)
+			}
+			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s", r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
+			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%", 100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)
+			for _, k := range []string{"checkpoints", "repeated work", "detection", "restart", "waiting for hosts"} {
+				line("", "%-18s %.2f%%", k, 100*r.Parts[k])
+			}
+			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile; %d spares are enough 99%% of the time", r.Away, r.AwayP99, enough)
+			line("lost", "%.0f GPU hours a run", r.Lost)
+			for _, x := range r.Causes {
+				line("", "%-18s %6.1f failures, %.0f GPU hours", x.Name, x.Failures, x.GPUHours)
+			}
+			if len(r.Days) > 0 {
+				if r.Unfinished > 0 {
+					line("finishes", "never, as far as %d of %d runs go: not in %g days", r.Unfinished, r.Runs, 40*days)
+				}
+				line("finishes", "after %.1f days in half of the runs, %.1f in 90%%, %.1f in 99%%", r.Days["p50"], r.Days["p90"], r.Days["p99"])
+			}
+			return nil
+		},
+	}
+	p.register(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
+	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs` the job has; all without it")
+	fl.StringVar(&model, "model", "", "`MODEL` whose checkpoints are saved, 14 bytes a parameter")
+	fl.Float64Var(&store, "store", 200, "`GB/s` that the store takes and gives, all hosts together")
+	fl.Float64Var(&days, "days", 365, "length of a run in `DAYS`")
+	fl.Float64Var(&work, "work", 0, "`DAYS` of training to do: also say when it is done")
+	fl.IntVar(&runs, "runs", 20, "how many `RUNS` to draw")
+	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the draws")
+	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by; enough for 99% of the time without it")
+	fl.Float64Var(&interval, "interval", 0, "`SECONDS` of work between checkpoints; the best without it")
+	fl.Float64Var(&stall, "stall", 10, "`SECONDS` that training stands still for a checkpoint")
+	fl.Float64Var(&load, "load", 60, "`SECONDS` to load a checkpoint")
+	fl.Float64Var(&memory, "memory-tier", 0, "also keep copies in peers' memory, which survive this `SHARE` of failures")
+	fl.StringArrayVar(&tiers, "tier", nil, "a further place of checkpoints: `'name=disk write=4 read=8 survives=0.7'`, GB/s of a host; also every=SECONDS and copy=GB/s, at which training goes on when a copy is made; quickest first, repeatable")
+	fl.Float64Var(&detect, "detect", 20, "`SECONDS` until a failure is known")
+	fl.Float64Var(&timeout, "timeout", 600, "`SECONDS` until a hang is known")
+	fl.Float64Var(&localise, "localise", 120, "`SECONDS` to find the part to blame")
+	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; 454 at 2,048 GPUs and 105 more a doubling without it")
+	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
+	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
+	fl.StringToStringVar(&rates, "rate", nil, "failures of one part a year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
+	fl.StringArrayVar(&grouped, "group", nil, "hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
+	fl.BoolVar(&asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	return cmd
+}
+
+// parseGroup reads a kind of failure domain and how often one of them fails a year.
+func parseGroup(text string) (failures.Group, float64, error) {
+	d, rate := failures.Group{}, 0.0
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch key {
+		case "name":
+			d.Name = value
+		case "count":
+			d.Count, err = strconv.Atoi(value)
+		case "hosts":
+			d.Hosts, err = strconv.Atoi(value)
+		case "rate":
+			rate, err = strconv.ParseFloat(value, 64)
+		default:
+			return d, 0, fmt.Errorf("%q is not known; want name=, count=, hosts=, rate=", word)
+		}
+		if err != nil {
+			return d, 0, fmt.Errorf("%s: want a number", word)
+		}
+	}
+	if d.Name == "" || d.Count < 1 || d.Hosts < 0 || !(rate > 0) || math.IsInf(rate, 0) {
+		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES of one a year, all above 0")
+	}
+	return d, rate, nil
+}
+
+// blast is how many hosts hang on one leaf switch.
+func blast(g *topo.Graph) int {
+	most := 0
+	g.Each(topo.Switch, func(id topo.NodeID, n *topo.Node) {
+		if n.Tier != 1 || most > 0 {
+			return
+		}
+		hosts := map[topo.HostID]bool{}
+		for _, e := range g.Edges(id) {
+			if x := g.Nodes[e.Peer]; x.Kind == topo.NIC {
+				hosts[x.Host] = true
+			}
+		}
+		most = len(hosts)
+	})
+	return most
+}
+
+// parseTier reads a place of checkpoints, of which a host holds that many bytes.
+func parseTier(text string, bytes float64) (failures.Tier, error) {
+	t := failures.Tier{}
+	values := map[string]float64{"write": 0, "read": 0, "survives": 0, "every": 0, "copy": 0}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		if key == "name" {
+			t.Name = value
+			continue
+		}
+		if _, known := values[key]; !known {
+			return t, fmt.Errorf("%q is not known; want name=, write=, read=, survives=, every=, copy=", word)
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return t, fmt.Errorf("%s: want a number above 0", word)
+		}
+		values[key] = v
+	}
+	switch {
+	case t.Name == "" || values["write"] == 0 || values["read"] == 0 || values["survives"] == 0:
+		return t, fmt.Errorf("name=, write= and read= (GB/s of a host) and survives= (the share of failures that leave it whole) are needed")
+	case values["survives"] > 1:
+		return t, fmt.Errorf("survives=%g: want a share of at most 1", values["survives"])
+	case bytes == 0:
+		return t, fmt.Errorf("how large is a checkpoint? say --model")
+	}
+	t.Survives, t.Every = values["survives"], values["every"]
+	t.Stall, t.Load = bytes/(values["write"]*1e9), bytes/(values["read"]*1e9)
+	if c := values["copy"]; c > 0 { // training goes on once the copy is made; the save counts when it is written
+		t.Stall, t.Drain = bytes/(c*1e9), bytes/(values["write"]*1e9)
+	}
+	return t, nil
+}

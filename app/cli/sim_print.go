@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/predict/sim"
+)
+
+// simRow is one line of the answer; its keys are stable.
+type simRow struct {
+	Op       string  `json:"op"`
+	Bytes    int64   `json:"bytes"`
+	GPUs     int     `json:"gpus"`
+	Algo     string  `json:"algo"`
+	Proto    string  `json:"proto"`
+	Channels int     `json:"channels"`
+	Time     float64 `json:"time_us"`
+	AlgBW    float64 `json:"algbw_GBps"`
+	BusBW    float64 `json:"busbw_GBps"`
+	Limit    string  `json:"limit"`
+	Mean     float64 `json:"ecmp_mean_us,omitempty"`
+	P99      float64 `json:"ecmp_p99_us,omitempty"`
+	Seeds    int     `json:"ecmp_seeds,omitempty"`
+	Seed     uint64  `json:"seed,omitempty"`
+	Copies   int     `json:"copies,omitempty"`    // bandwidths are those of each
+	Short    bool    `json:"shortened,omitempty"` // simulated with fewer ranks around a bad part, and carried on to all
+	Digest   string  `json:"digest,omitempty"`
+	Nearest  string  `json:"nearest,omitempty"`
+	Error    float64 `json:"typical_error,omitempty"`
+
+	Tried   []string          `json:"tried,omitempty"`    // by auto: what was simulated
+	LeftOut map[string]string `json:"left_out,omitempty"` // by auto: what was not, and why
+	Notes   []string          `json:"notes,omitempty"`    // where the question lies outside of what was measured
+}
+
+func printRows(w io.Writer, rows []simRow) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	ecmp := len(rows) > 0 && rows[0].Seeds > 0
+	head := "size\tGPUs\talgorithm\tproto\tchannels\ttime\talgbw\tbusbw\t"
+	if ecmp {
+		head = "size\tGPUs\talgorithm\tproto\tchannels\tadaptive\talgbw\tbusbw\tECMP mean\tECMP p99\t"
+	}
+	fmt.Fprintln(table, head+"limit")
+	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, us(r.Time), r.AlgBW, r.BusBW)
+		if ecmp {
+			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
+		}
+		fmt.Fprintln(table, r.Limit)
+	}
+	table.Flush()
+}
+
+// printTried says what auto chose among.
+func printTried(w io.Writer, r simRow) {
+	if len(r.Tried) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "fastest of %s\n", strings.Join(r.Tried, ", "))
+	why := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		why[r.LeftOut[name]] = append(why[r.LeftOut[name]], name)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(why)) {
+		fmt.Fprintf(w, "not tried: %s: %s\n", strings.Join(why[reason], ", "), reason)
+	}
+}
+
+// printTiers shows how busy the parts of the cluster were.
+func printTiers(w io.Writer, r *sim.Result) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "tier\tlink directions used\tbytes\tbusy, mean\tbusy, most")
+	for _, t := range r.Tiers() {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes, 100*t.Mean, 100*t.Most)
+	}
+	table.Flush()
+	fmt.Fprintf(w, "%d actions, %d of them folded; %s simulated\n", r.Actions, r.Folded, count(r.Ranks, "rank"))
+	if r.Shortened {
+		fmt.Fprintln(w, "The table is of the ranks around the bad part. The time of all ranks was carried on from three such parts, to about 1%.")
+	}
+}
+
+type traceFunc func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error
+
+// traceWriter chooses the form of a trace by the file's name.
+func traceWriter(path string) (traceFunc, error) {
+	switch {
+	case path == "":
+		return nil, nil
+	case strings.HasSuffix(path, ".json"):
+		return func(t *sim.Trace, w io.Writer, _ string, name func(job, rank int) string) error {
+			return t.WriteChrome(w, name)
+		}, nil
+	case strings.HasSuffix(path, ".svg"):
+		return func(t *sim.Trace, w io.Writer, title string, name func(job, rank int) string) error {
+			return t.WriteTimeline(w, title, name)
+		}, nil
+	}
+	return nil, fmt.Errorf("-o %s: a trace is written to FILE.json (Perfetto) or FILE.svg (timeline)", path)
+}
+
+// progress tells a terminal how far a long simulation is; nil elsewhere.
+func progress(w io.Writer) func(now unit.Time, actions int64) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return nil
+	}
+	if st, err := f.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	start := time.Now()
+	shown := start
+	return func(now unit.Time, actions int64) {
+		if t := time.Now(); t.Sub(start) > time.Second && t.Sub(shown) > 100*time.Millisecond {
+			shown = t
+			fmt.Fprintf(w, "\r\033[Ksimulated %s, %d actions", now, actions)
+		}
+	}
+}

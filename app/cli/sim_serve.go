@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/plan"
+	"github.com/weft-fabric/weft/predict/sim/serve"
+)
+
+// simServe are the flags of weft sim serve.
+type simServe struct {
+	p                                                                              presetFlags
+	on, weights, kv, trace, engine, routing                                        string
+	fail, slow                                                                     []string
+	gpus, tp, pp, dp, ep, replicas, prefill, users, in, out, requests, chunk, most int
+	rate, memory, reuse, tier, spread, factor, compute, ttft, tpot, price          float64
+	seed                                                                           uint64
+	asJSON, apart                                                                  bool
+}
+
+func newSimServe() *cobra.Command {
+	var s simServe
+	cmd := &cobra.Command{
+		Use:   "serve MODEL --cluster CLUSTER",
+		Short: "Simulate a model that answers requests: first token, time a token, tokens a second, cost",
+		Long: `Serve requests step by step: continuous batching with prompts in chunks, the size of the KV cache, copies of
+the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries all and prints the best first;
+--ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand
+the KV cache over through the fabric.
+
+Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's, Azure's or BurstGPT's form
+(--trace). --engine takes the habits of vLLM, SGLang or TensorRT-LLM.`,
+		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
+  weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
+  weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
+  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300
+  weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 4 --prefill 4 --rate 6 --slow n1:nic0=0.02`,
+		Args: cobra.ExactArgs(1),
+		RunE: s.run,
+	}
+	s.p.register(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&s.on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
+	fl.IntVar(&s.gpus, "gpus", 0, "how many `GPUs`; all without it")
+	fl.IntVar(&s.tp, "tp", 0, "`GPUs` of a copy; all ways are tried without it")
+	fl.IntVar(&s.dp, "dp", 0, "`GROUPS` of tp GPUs inside a copy that attend to different requests and share the experts, with --tp")
+	fl.IntVar(&s.ep, "ep", 0, "`GPUs` that whole experts are spread over, with --tp; the others of a copy cut them")
+	fl.IntVar(&s.pp, "pp", 1, "pipeline `STAGES` of a copy")
+	fl.IntVar(&s.replicas, "replicas", 0, "`COPIES` of the model; as many as there is place for without it")
+	fl.IntVar(&s.prefill, "prefill", 0, "further `COPIES` that take prompts only")
+	fl.BoolVar(&s.apart, "apart", false, "also try prefill and decode on copies of their own")
+	fl.StringVar(&s.weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4")
+	fl.StringVar(&s.kv, "kv", "bf16", "`TYPE` of the KV cache: bf16, fp8")
+	fl.IntVar(&s.users, "users", 16, "`USERS` that ask again when they have their answer")
+	fl.Float64Var(&s.rate, "rate", 0, "`REQUESTS` a second, at random, instead of users")
+	fl.StringVar(&s.trace, "trace", "", "`FILE` with arrivals, in Mooncake's or Azure's form")
+	fl.IntVar(&s.in, "input", 1024, "`TOKENS` of a prompt")
+	fl.IntVar(&s.out, "output", 256, "`TOKENS` of an answer")
+	fl.IntVar(&s.requests, "requests", 0, "how many `REQUESTS`; ten a user without it")
+	fl.IntVar(&s.chunk, "chunk", 0, "`TOKENS` of prompts that a step takes at most, instead of the engine's")
+	fl.StringVar(&s.engine, "engine", "vllm", "whose habits: vllm, sglang, trtllm")
+	fl.Float64Var(&s.spread, "spread", 0, "`SHARE` of --input and --output that a request may be shorter, at random")
+	fl.IntVar(&s.most, "most", 0, "`REQUESTS` that run at once at most; as many as memory allows without it")
+	fl.Float64Var(&s.memory, "memory", .9, "`SHARE` of the memory that the engine takes")
+	fl.Float64Var(&s.reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already; a trace with hash_ids says it itself")
+	fl.Float64Var(&s.tier, "tier", 0, "`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
+	fl.Float64Var(&s.factor, "factor", 0, "decode steps of a server over the sum of their kernels, instead of the engine's `FACTOR`")
+	fl.Float64Var(&s.compute, "compute", 0, "the same for what prompts add to a step: `FACTOR`")
+	fl.Float64Var(&s.ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
+	fl.Float64Var(&s.tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
+	fl.Float64Var(&s.price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.StringVar(&s.routing, "routing", "adaptive", "of KV transfers: adaptive or ecmp")
+	fl.StringArrayVar(&s.fail, "fail", nil, "a dead `PART` that KV transfers go around; repeatable")
+	fl.StringArrayVar(&s.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate for KV transfers; repeatable")
+	fl.Uint64Var(&s.seed, "seed", 1, "`SEED` of the arrivals")
+	fl.BoolVar(&s.asJSON, "json", false, "print JSON")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
+	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"vllm", "sglang", "trtllm"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (s *simServe) run(cmd *cobra.Command, args []string) error {
+	m, err := loadModel(cmd, args[0])
+	if err != nil {
+		return err
+	}
+	if m.BothWays {
+		return fmt.Errorf("%s is an encoder: it writes no tokens one after the other, and there is nothing to decode", m.Name)
+	}
+	if cmd.Flags().Changed("rate") && !(s.rate > 0 && s.rate < 1e9) {
+		return fmt.Errorf("--rate is %g; it must be above 0", s.rate)
+	}
+	if err := simServeFlags(cmd); err != nil {
+		return err
+	}
+	c, note, err := planCluster(cmd, s.on, s.p, s.gpus)
+	if err != nil {
+		return err
+	}
+	if s.price > 0 {
+		c.Needs.CloudPrice = s.price
+	}
+	mc, err := plan.NewMachine(c, s.gpus)
+	if err != nil {
+		return err
+	}
+	load, err := s.readLoad(cmd)
+	if err != nil {
+		return err
+	}
+	e, err := s.engineOn(c, mc, m)
+	if err != nil {
+		return err
+	}
+	tries, err := s.try(e, load)
+	if err != nil {
+		return err
+	}
+	if len(tries) == 0 || tries[0].Result == nil {
+		why := "no layout divides its heads"
+		if len(tries) > 0 {
+			why = tries[0].Why
+		}
+		return finding{fmt.Errorf("%s cannot be served on %d %s: %s", m.Name, mc.GPUs, mc.GPU.Name, why)}
+	}
+	if s.asJSON {
+		return printJSON(cmd.OutOrStdout(), newServeAnswer(m.Name, tries))
+	}
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s; %d requests, seed %d\n", m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, tries[0].Result.Requests, s.seed)
+	if note != "" {
+		fmt.Fprintln(w, note)
+	}
+	return printTries(w, tries)
+}
+
+// readLoad is who asks: users, arrivals at random, or a trace.
+func (s *simServe) readLoad(cmd *cobra.Command) (serve.Load, error) {
+	load := serve.Load{Concurrency: s.users, Rate: s.rate, Input: s.in, Output: s.out, Requests: s.requests, Spread: s.spread, Seed: s.seed}
+	if s.rate > 0 {
+		load.Concurrency = 0
+	}
+	if s.trace == "" {
+		if s.requests == 0 {
+			load.Requests = max(10*s.users, 200)
+		}
+		return load, nil
+	}
+	data, err := readInput(cmd, s.trace)
+	if err != nil {
+		return load, err
+	}
+	if load.Trace, err = serve.ReadTrace(data); err != nil {
+		return load, fmt.Errorf("%s: %w", s.trace, err)
+	}
+	if s.requests > 0 && cmd.Flags().Changed("requests") {
+		load.Trace = load.Trace[:min(s.requests, len(load.Trace))]
+	}
+	return load, nil
+}
+
+// engineOn is the engine that the flags describe, without a layout.
+func (s *simServe) engineOn(c *cluster.Cluster, mc *plan.Machine, m *work.Model) (e serve.Engine, err error) {
+	for name, v := range map[string]string{"--weights": s.weights, "--kv": s.kv} {
+		if v != "bf16" && v != "fp8" && v != "fp4" || name == "--kv" && v == "fp4" {
+			return e, fmt.Errorf("%s %q: want bf16 or fp8, or fp4 for weights", name, v)
+		}
+	}
+	kind, err := serve.KindNamed(s.engine)
+	if err != nil {
+		return e, fmt.Errorf("--engine: %w", err)
+	}
+	e = serve.Engine{Model: m, Machine: mc, Weights: s.weights, KV: s.kv, Most: s.most, Memory: s.memory, Reuse: s.reuse, Tier: s.tier * 1e9}
+	e.Take(kind)
+	if s.chunk != 0 {
+		e.Chunk = s.chunk
+	}
+	if s.factor > 0 {
+		e.Factor = s.factor
+	}
+	if s.compute > 0 {
+		e.Compute = s.compute
+	}
+	if len(s.fail)+len(s.slow) > 0 && s.prefill == 0 && !s.apart {
+		return e, fmt.Errorf("--fail and --slow are for KV caches that cross the fabric, and here none does; add --prefill N or --apart")
+	}
+	e.Fabric, err = fabricOptions(c, s.routing, s.seed, s.fail, s.slow)
+	return e, err
+}
+
+// try runs the layout of --tp, or all of them, the best first.
+func (s *simServe) try(e serve.Engine, load serve.Load) ([]serve.Try, error) {
+	if s.tp == 0 {
+		return serve.Layouts(e, load, s.ttft, s.tpot, s.apart), nil
+	}
+	replicas := s.replicas
+	if replicas == 0 {
+		replicas = max(e.Machine.GPUs/(s.tp*max(s.dp, 1)*s.pp)-s.prefill, 1)
+	}
+	e.Layout = serve.Layout{TP: s.tp, PP: s.pp, DP: s.dp, EP: s.ep, Replicas: replicas, Prefill: s.prefill}
+	r, err := serve.Run(e, load)
+	if err != nil {
+		return nil, err
+	}
+	r.Judge(s.ttft, s.tpot)
+	return []serve.Try{{Result: r, Layout: e.Layout}}, nil
+}
+
+// serveAnswer is what --json prints: the best layout, the others, and why it is the best.
+type serveAnswer struct {
+	Model string `json:"model"`
+	*serve.Result
+	Others  []*serve.Result `json:"others,omitempty"`
+	Reasons []string        `json:"reasons"`
+}
+
+func newServeAnswer(model string, tries []serve.Try) serveAnswer {
+	a := serveAnswer{Model: model, Result: tries[0].Result, Reasons: serve.Reasons(tries)}
+	for _, t := range tries[1:] {
+		if t.Result != nil {
+			a.Others = append(a.Others, t.Result)
+		}
+	}
+	return a
+}
+
+func printTries(w io.Writer, tries []serve.Try) error {
+	best := tries[0].Result
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
+	for _, x := range tries {
+		name := x.Layout
+		if x.Result == nil {
+			fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t%s\n", name, x.Why)
+			continue
+		}
+		r := x.Result
+		fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n", name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(tries) > 1 || best.Misses != "" {
+		for _, why := range serve.Reasons(tries) {
+			fmt.Fprintln(w, why)
+		}
+	}
+	if best.KVLimit != "" {
+		fmt.Fprintf(w, "KV caches cross the fabric layer by layer and are there %.2f ms (p50), %.2f ms (p99) after their prompts; limit: %s\n", 1e3*best.Transfer.P50, 1e3*best.Transfer.P99, best.KVLimit)
+	}
+	return nil
+}
+
+// simServeFlags refuses values of flags that mean nothing, and flags that would have no effect.
+func simServeFlags(cmd *cobra.Command) error {
+	fl := cmd.Flags()
+	for _, x := range []struct {
+		name     string
+		from, to float64
+		want     string
+	}{
+		{"users", 1, 1e6, "at least 1"}, {"input", 1, 1e8, "at least 1 token"}, {"output", 1, 1e8, "at least 1 token"}, {"requests", 0, 1e8, "a number from 0 on"}, {"gpus", 1, 1e9, "at least 1"},
+		{"tp", 1, 1e6, "at least 1"}, {"pp", 1, 1e6, "at least 1"}, {"dp", 1, 1e6, "at least 1"}, {"ep", 1, 1e6, "at least 1"}, {"replicas", 1, 1e6, "at least 1"}, {"prefill", 0, 1e6, "a number from 0 on"},
+		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"}, {"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"},
+		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"}, {"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
+	} {
+		f := fl.Lookup(x.name)
+		if v, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && (err != nil || !(v >= x.from && v <= x.to)) {
+			return fmt.Errorf("--%s is %s; want %s", x.name, f.Value, x.want)
+		}
+	}
+	if !fl.Changed("tp") {
+		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
+			if fl.Changed(name) {
+				return fmt.Errorf("--%s is for one layout: say --tp, too; without it all layouts are tried (--apart also with prefill and decode apart)", name)
+			}
+		}
+	}
+	return nil
+}

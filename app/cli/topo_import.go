@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/topo/format"
+)
+
+// dialectNames lists the dialects that can be read, or those that can be written.
+func dialectNames(write bool) []string {
+	var names []string
+	for _, d := range format.Dialects() {
+		if write && d.Encode != nil || !write && d.Decode != nil {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+func newTopoImport() *cobra.Command {
+	var from, out, link string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Read a topology that another tool wrote, show it, and keep it as JSON",
+		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
+the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
+nothing and which every verb takes as CLUSTER. Rates that the text does not state
+are shown as unknown; --link states them.`,
+		Example: `  weft topo import --from nccl-xml topo.xml
+  nvidia-smi topo -m | weft topo import --from nvidia-smi -
+  ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json
+  weft topo import --from slurm topology.conf --link ndr -o fabric.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var d format.Dialect
+			var err error
+			if from != "" {
+				if d, err = format.Find(from); err != nil || d.Decode == nil {
+					return fmt.Errorf("--from: no dialect %q can be read; known: %s", from, strings.Join(dialectNames(false), ", "))
+				}
+			}
+			data, err := readInput(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if from == "" {
+				var ok bool
+				if d, ok = format.Detect(data); !ok || d.Decode == nil {
+					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s", args[0], strings.Join(dialectNames(false), "|"))
+				}
+			}
+			g, err := decode(d, args[0], data)
+			if err != nil {
+				return err
+			}
+			if link != "" {
+				c := &cluster.Cluster{Name: base(args[0]), Graph: g, Catalog: catalog.Default()}
+				if err := stateLinks(c, link); err != nil {
+					return err
+				}
+				g = c.Graph
+			}
+			for _, n := range format.Notes(g) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
+			}
+			if out != "" {
+				return output(cmd, out, func(w io.Writer) error { return printGraph(w, g, true) })
+			}
+			return printGraph(cmd.OutOrStdout(), g, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "dialect: "+strings.Join(dialectNames(false), ", "))
+	cmd.Flags().StringVar(&link, "link", "", "the rate of links for which the text states none, such as `ndr`")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the graph to, as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the whole graph as JSON")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions(dialectNames(false), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}

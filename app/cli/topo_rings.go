@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/hostlist"
+	"github.com/weft-fabric/weft/model/topo/rings"
+	"github.com/weft-fabric/weft/predict/sim"
+)
+
+// ringsAnswer is what was found, and what no schedule beats.
+type ringsAnswer struct {
+	rings.Report
+	Bounds []boundAnswer `json:"schedule_bounds,omitempty"`
+}
+
+func newTopoRings() *cobra.Command {
+	var p presetFlags
+	var gpus string
+	var o rings.Options
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "rings CLUSTER",
+		Short: "Find the best rings and trees over GPUs of one host, and their bus bandwidth",
+		Example: `  weft topo rings dgx-1v
+  weft topo rings dgx-1v --gpus 0-3
+  nvidia-smi topo -m | weft topo rings - --gpus 0,1,4`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Budget < 0 {
+				return fmt.Errorf("--budget is %d; it must be 0, for the default, or more", o.Budget)
+			}
+			c, err := loadCluster(cmd, args[0], p)
+			if err != nil {
+				return err
+			}
+			set, err := chooseGPUs(c.Graph, gpus)
+			if err != nil {
+				return err
+			}
+			r, err := rings.Search(c.Graph, set, c.Catalog, o)
+			if err != nil {
+				return err
+			}
+			answer := ringsAnswer{Report: r.Report(c.Graph)}
+			for _, op := range []sched.Collective{sched.AllReduce, sched.AllGather} {
+				if b, err := findBounds(c, set, op, 0, 0, sim.Options{}); err == nil {
+					answer.Bounds = append(answer.Bounds, b.Bounds...)
+				}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), answer)
+			}
+			if err := r.Print(cmd.OutOrStdout(), c.Graph); err != nil {
+				return err
+			}
+			for _, b := range answer.Bounds {
+				adds := ""
+				if b.Adds {
+					adds = " in switches that add"
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "no schedule of %s%s beats bus %s on the wire: %s\n", b.Op, adds, b.Bus, b.Why)
+			}
+			return nil
+		},
+	}
+	p.register(cmd)
+	cmd.Flags().StringVar(&gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 or full names n0:gpu[0-3]; all of the first host without it")
+	cmd.Flags().IntVar(&o.Budget, "budget", 0, "search steps before giving up on a proof; 0 for the default")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// chooseGPUs reads a choice of GPUs: numbers are GPUs of the first host.
+func chooseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
+	var set []topo.NodeID
+	if len(g.Hosts) == 0 {
+		return nil, fmt.Errorf("%s has no hosts", g.Name)
+	}
+	if choice == "" {
+		for i, n := range g.HostNodes(0) {
+			if n.Kind == topo.GPU {
+				set = append(set, g.Hosts[0].First+topo.NodeID(i))
+			}
+		}
+		return set, nil
+	}
+	if strings.Trim(choice, "0123456789,-") == "" {
+		choice = g.Hosts[0].Name + ":gpu[" + choice + "]"
+	}
+	names, err := hostlist.Expand(choice)
+	if err != nil {
+		return nil, fmt.Errorf("--gpus: %w", err)
+	}
+	for _, name := range names {
+		n, err := g.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf("--gpus: %w", err)
+		}
+		if g.Nodes[n].Kind != topo.GPU {
+			return nil, fmt.Errorf("--gpus: %s is a %s", name, g.Nodes[n].Kind)
+		}
+		set = append(set, n)
+	}
+	return set, nil
+}

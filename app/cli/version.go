@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-fabric/weft/run/release"
+)
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print version, commit, compiler and platform of this binary",
+		Long: `Print what this binary was built from. A binary that was built outside of a
+checkout, or by 'go run', has version (devel) and an unknown commit.`,
+		Example: `  weft version
+  weft version --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := release.This()
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), b)
+			}
+			commit := b.Commit
+			if b.Dirty {
+				commit += ", with changes that were not committed"
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weft      %s\ncommit    %s\ntime      %s\ngo        %s\nplatform  %s\n", b.Version, commit, b.Time, b.Go, b.Platform)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

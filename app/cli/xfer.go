@@ -1,0 +1,664 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/move/xfer"
+	"github.com/weft-fabric/weft/move/xfer/directory"
+	"github.com/weft-fabric/weft/move/xfer/measure"
+	"github.com/weft-fabric/weft/run/launch"
+	"github.com/weft-fabric/weft/run/transport/auth"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+func newXfer() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "xfer",
+		Short: "Move bytes between memory, files and object stores of processes",
+		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
+notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
+		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
+  weft xfer explain host host`,
+		RunE: group,
+	}
+	cmd.AddCommand(newXferBench(), newXferExplain(), newXferServe(), newXferShow(), newXferCompare(), newXferShare(), newXferRank())
+	return cmd
+}
+
+// underscores lets flags be written as nixlbench has them, and with dashes.
+func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
+}
+
+// xferPlace are the flags that say where files and objects lie.
+type xferPlace struct {
+	dir, store, io, path, floor, device string
+	buffered                            bool
+}
+
+func (p *xferPlace) register(cmd *cobra.Command) {
+	cmd.Flags().SetNormalizeFunc(underscores)
+	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; a new one in the system's temporary folder without it")
+	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
+	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
+	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
+	cmd.Flags().StringVar(&p.floor, "require", "", "the longest `PATH` that may be taken, in this order; fail rather than take a longer one")
+	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
+	cmd.Flags().BoolVar(&p.buffered, "buffered", false, "files through the page cache")
+}
+
+// config makes the common part of a measurement; done removes what it made.
+func (p *xferPlace) config() (c measure.Config, done func(), err error) {
+	done = func() {}
+	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Floor: p.floor, Device: p.device, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{{"path", p.path, xfer.Paths}, {"require", p.floor, xfer.Paths}, {"device", p.device, measure.Devices}} {
+		if f.value != "" && !slices.Contains(f.known, f.value) {
+			return c, done, fmt.Errorf("--%s %q: want %s", f.name, f.value, strings.Join(f.known, ", "))
+		}
+	}
+	switch strings.ToUpper(p.io) {
+	case "":
+	case "URING":
+		c.IO = "ring"
+	case "CALLS":
+		c.IO = "calls"
+	default:
+		return c, done, fmt.Errorf("--posix_api_type %q: want URING or CALLS; AIO and POSIXAIO are not used here", p.io)
+	}
+	if p.store != "" && !strings.HasPrefix(p.store, "s3://") {
+		return c, done, fmt.Errorf("--store %q: want s3://BUCKET/PREFIX; --filepath takes a directory", p.store)
+	}
+	if st, err := os.Stat(p.dir); p.dir != "" && (err != nil || !st.IsDir()) {
+		return c, done, fmt.Errorf("--filepath %q: no such directory; make it first", p.dir)
+	}
+	if c.Token, err = launch.NewToken(); err != nil {
+		return c, done, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return c, done, err
+	}
+	c.Command = []string{exe, "xfer", "serve", "--json"}
+	if c.Dir == "" {
+		if c.Dir, err = os.MkdirTemp("", "weft-xfer-"); err != nil {
+			return c, done, err
+		}
+		done = func() { os.RemoveAll(c.Dir) }
+	}
+	return c, done, nil
+}
+
+func newXferBench() *cobra.Command {
+	var place xferPlace
+	var op, scheme, from, to, backend, class, minBlock, maxBlock, total string
+	var minBatch, maxBatch, iters, warmup, rounds, pairs, streams int
+	var check, compare, asJSON bool
+	var nixl nixlbench
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure transfers between kinds of memory, with nixlbench's flags and columns",
+		Long: `Measure transfers. The initiator is this process, each target a process of its own that is started and ended.
+With --backend POSIX or OBJ the file or the object is the initiator's own, as with nixlbench's storage plug-ins.
+
+The blocks of a request lie apart. A request is posted when the one before is done. CPU s/GB is the processor time of all
+processes. --compare runs, in turns with ours, what moves the same bytes without us: memcpy in one process, as many bare
+sockets as ours, ucx_perftest, MPI's one-sided operations, fio, the store's client, the GPU driver's own copies; what is not
+installed is said. Ratios are medians over the rounds.`,
+		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M --compare
+  weft xfer bench --op_type WRITE --path tcp --start_block_size 1M
+  weft xfer bench --backend POSIX --start_block_size 1M --start_batch_size 16 --compare
+  weft xfer bench --scheme manytoone --num_initiator_dev 2
+  weft xfer bench --backend SELF --target_seg_type VRAM --device soft --start_block_size 1M --compare`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := nixl.place(&place); err != nil {
+				return err
+			}
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			switch strings.ToUpper(op) {
+			case "READ":
+				c.Op = xfer.Read
+			case "WRITE":
+				c.Op = xfer.Write
+			default:
+				return fmt.Errorf("--op_type %q: want READ or WRITE", op)
+			}
+			if c.Local, err = xfer.ParseKind(from); err != nil {
+				return fmt.Errorf("--initiator_seg_type: %w", err)
+			}
+			if c.Remote, err = xfer.ParseKind(to); err != nil {
+				return fmt.Errorf("--target_seg_type: %w", err)
+			}
+			if c.Class, err = xfer.ParseClass(class); err != nil {
+				return fmt.Errorf("--class: %w", err)
+			}
+			switch strings.ToUpper(backend) {
+			case "", "WEFT", "UCX":
+			case "POSIX":
+				c.Here, c.Remote = true, xfer.File
+			case "OBJ":
+				c.Here, c.Remote = true, xfer.Object
+			case "SELF":
+				c.Here = true
+			default:
+				return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path", backend)
+			}
+			for _, b := range []struct {
+				flag, text string
+				to         *int64
+			}{{"start_block_size", minBlock, &c.MinBlock}, {"max_block_size", maxBlock, &c.MaxBlock}, {"total_buffer_size", total, &c.Total}} {
+				n, err := unit.ParseBytes(b.text)
+				if err != nil || n <= 0 {
+					return fmt.Errorf("--%s %q: want a size, as 64K", b.flag, b.text)
+				}
+				*b.to = int64(n)
+			}
+			if !cmd.Flags().Changed("max_block_size") {
+				c.MaxBlock = max(c.MaxBlock, c.MinBlock)
+			}
+			if maxBatch < minBatch {
+				maxBatch = minBatch
+			}
+			if !cmd.Flags().Changed("total_buffer_size") && maxBatch > 0 && maxBatch <= xfer.MaxDescs && c.MaxBlock <= math.MaxInt64/int64(maxBatch) {
+				c.Total = max(c.Total, c.MaxBlock*int64(maxBatch))
+			}
+			for _, f := range []struct {
+				flag        string
+				value, most int
+				least       int
+			}{{"num_iter", iters, 1 << 30, 1}, {"warmup_iter", warmup, 1 << 30, 0}, {"start_batch_size", minBatch, xfer.MaxDescs, 1}, {"max_batch_size", maxBatch, xfer.MaxDescs, 1},
+				{"num_initiator_dev", pairs, 256, 1}, {"rounds", rounds, 1 << 20, 1}, {"streams", streams, 64, 1}} {
+				if f.value < f.least || f.value > f.most {
+					return fmt.Errorf("--%s %d: want %d to %d", f.flag, f.value, f.least, f.most)
+				}
+			}
+			if c.MaxBlock < c.MinBlock {
+				return fmt.Errorf("--max_block_size %v is less than --start_block_size %v", unit.Bytes(c.MaxBlock), unit.Bytes(c.MinBlock))
+			}
+			if float64(c.MaxBlock)*float64(maxBatch) > float64(c.Total) {
+				return fmt.Errorf("--total_buffer_size %v: %d blocks of %v need more", unit.Bytes(c.Total), maxBatch, unit.Bytes(c.MaxBlock))
+			}
+			if check && c.Local != xfer.Host {
+				return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", from)
+			}
+			if !slices.Contains(measure.Schemes, scheme) {
+				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
+			}
+			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
+			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams = iters, warmup, rounds, check, compare, streams
+			if err := nixl.config(cmd, &c); err != nil {
+				return err
+			}
+			if !asJSON {
+				c.Progress = cmd.OutOrStdout()
+				measure.PrintHead(c.Progress)
+			}
+			rows, err := measure.Run(cmd.Context(), c)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), rows)
+			}
+			return nil
+		},
+	}
+	place.register(cmd)
+	nixl.register(cmd)
+	f := cmd.Flags()
+	f.StringVar(&op, "op_type", "READ", "READ or WRITE")
+	f.StringVar(&scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")
+	f.StringVar(&backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it, SELF for two regions of it")
+	f.StringVar(&from, "initiator_seg_type", "DRAM", "`KIND` at the initiator: DRAM, FILE, OBJ or VRAM")
+	f.StringVar(&to, "target_seg_type", "DRAM", "`KIND` at the target")
+	f.StringVar(&class, "class", "bulk", "latency, bulk or background")
+	f.StringVar(&minBlock, "start_block_size", "4K", "smallest block")
+	f.StringVar(&maxBlock, "max_block_size", "4K", "largest block")
+	f.IntVar(&minBatch, "start_batch_size", 1, "fewest blocks in a request")
+	f.IntVar(&maxBatch, "max_batch_size", 1, "most blocks in a request")
+	f.StringVar(&total, "total_buffer_size", "64M", "bytes of each region")
+	f.IntVar(&iters, "num_iter", 100, "requests of each initiator")
+	f.IntVar(&warmup, "warmup_iter", 10, "requests before")
+	f.IntVar(&rounds, "rounds", 5, "rounds between which comparisons run")
+	f.IntVar(&pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
+	f.IntVar(&streams, "streams", 1, "connections that carry data, for each address")
+	f.BoolVar(&check, "check_consistency", false, "write, read back and compare")
+	f.BoolVar(&compare, "compare", false, "run what moves the same bytes without us, in turns")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferExplain() *cobra.Command {
+	var place xferPlace
+	var size string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "explain LOCAL REMOTE",
+		Short: "Measure the paths between two processes and say which one a read takes",
+		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
+why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --path or --require it fails where that cannot be had.`,
+		Example: `  weft xfer explain host host
+  weft xfer explain host file --size 16M
+  weft xfer explain host host --require pull`,
+		Args: cobra.ExactArgs(2), ValidArgs: []string{"host", "file", "object", "gpu"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			if c.Local, err = xfer.ParseKind(args[0]); err != nil {
+				return err
+			}
+			if c.Remote, err = xfer.ParseKind(args[1]); err != nil {
+				return err
+			}
+			n, err := unit.ParseBytes(size)
+			if err != nil || n <= 0 {
+				return fmt.Errorf("--size %q: want a size, as 16M", size)
+			}
+			e, err := measure.Explain(cmd.Context(), c, int64(n))
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), e)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "path\tlatency\trate\t%v take\twhy\n", e.Size)
+			for _, r := range e.Routes {
+				if !r.OK {
+					fmt.Fprintf(w, "%s\t-\t-\t-\tno: %s\n", r.Path, r.Why)
+					continue
+				}
+				why := ""
+				if r.Path == e.Chosen {
+					why = "chosen: takes the least time"
+					if c.Path != "" {
+						why = "chosen: demanded"
+					}
+				}
+				fmt.Fprintf(w, "%s\t%v\t%v\t%v\t%s\n", r.Path, r.Latency.Round(time.Microsecond/10), r.Rate,
+					(r.Latency + time.Duration(float64(n)/float64(r.Rate)*1e9)).Round(time.Microsecond), why)
+			}
+			if e.File != "" {
+				fmt.Fprintf(w, "\nfiles: %s\n", e.File)
+			}
+			return w.Flush()
+		},
+	}
+	place.register(cmd)
+	cmd.Flags().StringVar(&size, "size", "1M", "bytes of the read")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// etcdAt connects to the etcd in which agents find one another.
+func etcdAt(endpoints string) (*clientv3.Client, error) {
+	if err := checkEtcd(endpoints); err != nil {
+		return nil, err
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(endpoints, ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("--etcd %s: %w; want addresses such as 10.0.0.1:2379,10.0.0.2:2379", endpoints, err)
+	}
+	return c, nil
+}
+
+// checkEtcd refuses what are no addresses of an etcd.
+func checkEtcd(endpoints string) error {
+	for e := range strings.SplitSeq(endpoints, ",") {
+		if _, rest, ok := strings.Cut(e, "://"); ok {
+			e = rest
+		}
+		if _, err := hostPort(e, 1); err != nil {
+			return fmt.Errorf("--etcd %w", err)
+		}
+	}
+	return nil
+}
+
+const etcdPrefix = "/weft/xfer"
+
+func newXferShow() *cobra.Command {
+	var etcd, prefix string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show NAME [HOST:PORT]",
+		Short: "What an agent describes of itself: its addresses and regions",
+		Long: `Ask the agent NAME at an address what it is, or look it up in the etcd that 'weft xfer serve --etcd' published it in. WEFT_TOKEN is
+the cluster's token.`,
+		Example: `  weft xfer show store 127.0.0.1:7000
+  weft xfer show store --etcd 127.0.0.1:2379`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 2) == (etcd != "") {
+				return fmt.Errorf("want an address, or --etcd HOST:PORT to look the agent up")
+			}
+			a, err := xfer.New(xfer.Config{Name: fmt.Sprintf("show %d", os.Getpid()), Token: os.Getenv("WEFT_TOKEN")})
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+			defer cancel()
+			var p *xfer.Peer
+			if etcd != "" {
+				c, err := etcdAt(etcd)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				err = await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
+					p, err = directory.Find(ctx, c, prefix, args[0], a)
+					return err
+				})
+				if err != nil {
+					return finding{fmt.Errorf("--etcd %s: %w", etcd, err)}
+				}
+			} else if p, err = a.Meet(ctx, args[0], args[1]); err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), struct {
+					Name       string         `json:"name"`
+					Generation uint64         `json:"generation"`
+					Regions    []*xfer.Remote `json:"regions"`
+				}{p.ID().Name, p.ID().Generation, p.Regions()})
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintf(w, "agent %s, generation %x\n", p.ID().Name, p.ID().Generation)
+			fmt.Fprintln(w, "region\tkind\tsize\tmay be\tmapped on its host")
+			for _, r := range p.Regions() {
+				may := []string{}
+				if r.Access&xfer.MayRead != 0 {
+					may = append(may, "read")
+				}
+				if r.Access&xfer.MayWrite != 0 {
+					may = append(may, "written")
+				}
+				mapped := "no"
+				if r.Share >= 0 {
+					mapped = "yes"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", r.Name, r.Kind, unit.Bytes(r.Size), strings.Join(may, ", "), mapped)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().StringVar(&etcd, "etcd", "", "`HOST:PORT,...` of the etcd in which it published itself")
+	cmd.Flags().StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferServe() *cobra.Command {
+	var name, io, etcd, prefix string
+	var listen, regions []string
+	var bare, quiet, buffered, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "serve --region NAME=KIND:...",
+		Short: "Run an agent with regions that others read and write",
+		Long: `Run an agent until its standard input ends or it is interrupted. The first line it prints describes it, as JSON: others
+open the description, or meet it at an address. Every notice is a line after that. WEFT_TOKEN is the cluster's token.`,
+		Example: `  weft xfer serve --name store --region kv=host:64M </dev/null
+  weft xfer serve --region slab=file:/tmp/weft-slab:64M --listen 127.0.0.1:0 </dev/null
+  weft xfer serve --name store --region kv=host:64M --etcd 127.0.0.1:2379 </dev/null`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" || len(name) > 200 {
+				return fmt.Errorf("--name of %d bytes: want 1 to 200", len(name))
+			}
+			if io != "" && io != "ring" && io != "calls" {
+				return fmt.Errorf("--io %q: want ring or calls", io)
+			}
+			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
+			if len(regions) == 0 {
+				return fmt.Errorf("no region given; want --region NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE")
+			}
+			for _, text := range regions {
+				r, err := measure.ParseRegion(text)
+				if err != nil {
+					return err
+				}
+				if slices.ContainsFunc(s.Regions, func(x measure.Region) bool { return x.Name == r.Name }) {
+					return fmt.Errorf("--region %s: the name is there twice", r.Name)
+				}
+				r.Buffered, r.IO = buffered, io
+				s.Regions = append(s.Regions, r)
+			}
+			for _, at := range listen {
+				host, _, err := net.SplitHostPort(at)
+				if err != nil {
+					return fmt.Errorf("--listen %q: want HOST:PORT", at)
+				}
+				if err := auth.CheckToken(s.Config.Token, host, false); err != nil {
+					return err
+				}
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if etcd != "" {
+				c, err := etcdAt(etcd)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				s.Ready = func(ctx context.Context, a *xfer.Agent) (func(), error) {
+					var e *directory.Entry
+					err := await(ctx, cmd.ErrOrStderr(), "the etcd at "+etcd, func(ctx context.Context) (err error) {
+						e, err = directory.Publish(ctx, c, prefix, a)
+						return err
+					})
+					if err != nil {
+						return nil, fmt.Errorf("--etcd %s: %w", etcd, err)
+					}
+					return e.Close, nil
+				}
+			}
+			if err := measure.Serve(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), s); err != nil && ctx.Err() == nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "name", "agent", "`NAME` of the agent")
+	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
+	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
+	f.StringVar(&etcd, "etcd", "", "publish the description in the etcd at `HOST:PORT,...` while the agent lives")
+	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
+	f.BoolVar(&bare, "bare", false, "answer bare sockets, too, for comparisons")
+	f.BoolVar(&quiet, "quiet", false, "print no notices")
+	f.BoolVar(&buffered, "buffered", false, "files through the page cache")
+	f.StringVar(&io, "io", "", "how files are read and written: ring or calls")
+	f.BoolVar(&asJSON, "json", true, "print JSON, which is the only form")
+	_ = f.MarkHidden("bare")
+	return cmd
+}
+
+// newXferRank is a rank of 'xfer compare'.
+func newXferRank() *cobra.Command {
+	return &cobra.Command{
+		Use: "rank", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := measure.Rank(cmd.Context(), cmd.OutOrStdout(), args[0], args[1]); err != nil {
+				return finding{err}
+			}
+			return nil
+		},
+	}
+}
+
+func newXferCompare() *cobra.Command {
+	var sizes string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "The same bytes by send and receive, and by transfers: times, and what happens when one side is late or dies",
+		Long: `Move the same bytes between two processes of this host in both ways: by send and receive of comm, as NCCL does it,
+and by transfers, as NIXL does it; then with one side late, and with one side killed.`,
+		Example: `  weft xfer compare --sizes 1M`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Minute)
+			defer cancel()
+			var place xferPlace
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			var list []int64
+			for s := range strings.SplitSeq(sizes, ",") {
+				n, err := unit.ParseBytes(s)
+				if err != nil || n <= 0 || n%4 != 0 {
+					return fmt.Errorf("--sizes %q: want sizes that are multiples of 4, as 1M,20M", s)
+				}
+				list = append(list, int64(n))
+			}
+			t, err := measure.Compare(ctx, c, list)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), t)
+			}
+			w := newTable(cmd.OutOrStdout())
+			fmt.Fprintln(w, "what\tsend and receive\ttransfer")
+			for _, r := range t {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", r.What, r.SendRecv, r.Transfer)
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().StringVar(&sizes, "sizes", "1M,20M", "bytes to move, several with commas")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newXferShare() *cobra.Command {
+	var size, limit string
+	var asJSON, classes bool
+	cmd := &cobra.Command{
+		Use:   "share",
+		Short: "An all-reduce beside transfers of each class over one link: do they keep to the rule?",
+		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside
+transfers of each class without the rule of classes and with it, and beside bulk
+transfers limited to --limit. By the rule, class latency sends as many bytes as
+collectives do meanwhile, bulk a quarter, background a sixteenth. Column 'by its' is
+bytes of transfers over bytes of all-reduces. Exit code 1 if a class sent more.
+
+--classes times small writes of class latency beside bulk writes of the same agent and
+beside all-reduces.
+
+On a plain loopback the processors are shared, not the link; use a network namespace
+whose loopback is shaped (docs/transfers.md).`,
+		Example: `  weft xfer share --limit 50MB/s
+  weft xfer share --classes --limit 20MB/s
+  weft xfer share --size 4M --limit 200MB/s --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := unit.ParseBytes(size)
+			if err != nil || n <= 0 || n%4 != 0 {
+				return fmt.Errorf("--size %q: want a multiple of 4, as 4M", size)
+			}
+			most, err := unit.ParseRate(limit)
+			if err != nil || most <= 0 {
+				return fmt.Errorf("--limit %q: want a rate, as 50MB/s", limit)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
+			defer cancel()
+			var place xferPlace
+			c, done, err := place.config()
+			if err != nil {
+				return err
+			}
+			defer done()
+			if classes {
+				t, err := measure.Classes(ctx, c, int64(n), most)
+				if err != nil {
+					return finding{err}
+				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), t)
+				}
+				w := newTable(cmd.OutOrStdout())
+				fmt.Fprintf(w, "256 KiB of class\tbeside\tmedian\tp95\tby the median alone\tthe bulk writes\tall-reduce of %v\n", n)
+				for _, u := range t {
+					bulk, reduce := "", ""
+					if u.Bulk > 0 {
+						bulk = u.Bulk.String()
+					}
+					if u.Reduce > 0 {
+						reduce = fmt.Sprintf("%.1f ms", u.Reduce*1e3)
+					}
+					fmt.Fprintf(w, "%s\t%s\t%.1f ms\t%.1f ms\t%.2f\t%s\t%s\n", u.Class, u.Beside, u.Median, u.P95, u.Slower, bulk, reduce)
+				}
+				return w.Flush()
+			}
+			const form = "%-28s  %10s  %10s  %8s  %12s  %8s  %8s  %s\n"
+			show := func(s measure.Share) {
+				rate, ratio, agreed, held := "", "", "", ""
+				if s.Class != "" {
+					rate, ratio = s.Bulk.String(), fmt.Sprintf("%.3f", s.Ratio)
+				}
+				if s.Agreed > 0 {
+					agreed = fmt.Sprintf("%.3f", s.Agreed)
+				}
+				if s.Limit > 0 {
+					agreed = s.Limit.String()
+				}
+				if agreed != "" {
+					held = map[bool]string{true: "yes", false: "no"}[s.Held]
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), form, s.Beside, fmt.Sprintf("%.2f ms", s.Each*1e3), s.Rate, fmt.Sprintf("%.2f", s.Slower), rate, ratio, agreed, held)
+			}
+			if asJSON {
+				show = nil
+			} else {
+				fmt.Fprintf(cmd.OutOrStdout(), form, fmt.Sprintf("all-reduce of %v beside", n), "takes", "rate", "by alone", "transfers", "by its", "agreed", "held")
+			}
+			t, err := measure.Shares(ctx, c, int64(n), most, show)
+			if err != nil {
+				return finding{err}
+			}
+			if asJSON {
+				if err := printJSON(cmd.OutOrStdout(), t); err != nil {
+					return err
+				}
+			}
+			for _, s := range t {
+				if !s.Held {
+					return finding{fmt.Errorf("%s: the transfers sent %v, %.3f of what the all-reduces sent; more than was agreed", s.Beside, s.Bulk, s.Ratio)}
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&size, "size", "4M", "bytes of the all-reduce")
+	cmd.Flags().StringVar(&limit, "limit", "50MB/s", "what bulk transfers may take")
+	cmd.Flags().BoolVar(&classes, "classes", false, "small writes beside bulk writes and all-reduces")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

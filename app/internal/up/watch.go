@@ -1,0 +1,142 @@
+package up
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	eyes "github.com/weft-fabric/weft/observe/agent"
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/watch"
+	watching "github.com/weft-fabric/weft/observe/watch/server"
+	"github.com/weft-fabric/weft/view/web"
+)
+
+// hangLimit is how long no operation of a run may end, in seconds.
+const hangLimit = 5
+
+// Verdict is what the watch of a run found.
+type Verdict struct {
+	At      time.Time `json:"at"`
+	Kind    string    `json:"kind"`
+	Slots   []int     `json:"slots"`
+	Verdict string    `json:"verdict"`
+}
+
+// observe watches the run as a cluster is watched: an agent looks at the ranks'
+// processes, their connections and what they say of their operations, and a server
+// judges. The numbers in its verdicts are slots, which stay while ranks come and go.
+func (r *run) observe() (err error) {
+	for _, d := range []string{r.orders(), r.lives()} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	r.watch, err = watching.New(watching.Config{Watch: watch.Config{Title: "weft up", Hang: hangLimit, Elastic: true}, Notice: r.verdict})
+	return err
+}
+
+func (r *run) orders() string { return filepath.Join(r.dir, "orders") }
+func (r *run) lives() string  { return filepath.Join(r.dir, "live") }
+
+// look runs the agent and the judge until ctx ends.
+func (r *run) look(ctx context.Context) {
+	c := eyes.Default()
+	c.Ranks, c.Pulse, c.Send = r.ledger.processes, 500*time.Millisecond, r.hear
+	var wg sync.WaitGroup
+	wg.Add(2)
+	go func() {
+		defer wg.Done()
+		eyes.New(c).Run(ctx)
+	}()
+	go func() {
+		defer wg.Done()
+		_ = r.watch.Run(ctx) // it keeps nothing that could fail to be written
+	}()
+	wg.Wait()
+}
+
+// hear takes a report of the agent, with slots instead of ranks.
+func (r *run) hear(_ context.Context, rep *watch.Report) (watch.Answer, error) {
+	slot := map[int]int{}
+	for i := range rep.Ranks {
+		x := &rep.Ranks[i]
+		if s := r.ledger.slotOf(x.PID); s >= 0 {
+			slot[x.Rank], x.Rank = s, s
+		}
+		x.Size = r.o.Ranks
+	}
+	for i := range rep.Ranks {
+		for k := range rep.Ranks[i].Groups {
+			g := &rep.Ranks[i].Groups[k]
+			members := make([]int, 0, len(g.Ranks))
+			for _, m := range g.Ranks {
+				if s, ok := slot[m]; ok {
+					members = append(members, s)
+				}
+			}
+			g.Ranks = members
+		}
+	}
+	rep.Dumps = nil
+	return r.watch.Take(rep)
+}
+
+// verdict puts what was found into the journal and onto the page.
+func (r *run) verdict(i watch.Incident) {
+	if i.Kind == "check" { // of the host, not of the run
+		return
+	}
+	slot := -1
+	if len(i.Subject.Ranks) == 1 {
+		slot = i.Subject.Ranks[0]
+	}
+	at := time.Unix(0, int64(i.Began*1e9))
+	if i.Ended > 0 {
+		r.event(web.Event{At: time.Unix(0, int64(i.Ended*1e9)), Kind: "over", ID: slot, Text: fmt.Sprintf("%s lasted %.1f s", i.Kind, i.Ended-i.Began)})
+		return
+	}
+	r.event(web.Event{At: at, Kind: "verdict", ID: slot, Text: i.Verdict})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.verdicts = append(r.verdicts, Verdict{at, i.Kind, slices.Clone(i.Subject.Ranks), i.Verdict})
+}
+
+// pages are the page of the run, and below /watch/ that of its watch.
+func (r *run) pages() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", r.board.Handler())
+	mux.Handle("/watch/", http.StripPrefix("/watch", r.watch.Pages()))
+	return mux
+}
+
+// processes are those of the slots, for the agent.
+func (l *ledger) processes() (list []doctor.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for slot, s := range l.slots {
+		if s.Pid != 0 && s.State != web.Failed && s.State != web.Left {
+			list = append(list, doctor.Process{Host: "localhost", PID: s.Pid, Rank: slot, World: len(l.slots), Local: slot, Job: "up", Env: map[string]string{"WEFT_WATCH": l.r.lives()}})
+		}
+	}
+	return list
+}
+
+// slotOf is the slot of a process, -1 if it has none.
+func (l *ledger) slotOf(pid int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.IndexFunc(l.slots, func(s web.Rank) bool { return s.Pid == pid })
+}
+
+// pid is the process of a slot.
+func (l *ledger) pid(slot int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.slots[slot].Pid
+}

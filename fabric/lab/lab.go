@@ -1,0 +1,254 @@
+// Package lab brings a network plan up on one machine: every host and switch a
+// network namespace, every cable a pair of virtual Ethernet devices, with the
+// files that weft net emit writes for production: FRR routes, systemd-networkd
+// configures hosts, lldpd says who is plugged into whom.
+//
+// Where there is no root, or where there are hundreds of routers, BIRD or routes that
+// weft computes stand in for FRR, and weft itself for systemd-networkd.
+//
+//	weft lab up ──► init ──┬─ namespace leaf0   zebra bgpd bfdd   frr.conf
+//	 (ends)        (stays) ├─ namespace spine0  zebra bgpd bfdd   frr.conf
+//	                       ├─ namespace n0      networkd          *.network
+//	                       └─ front end: a bridge at init's own namespace
+//
+// Init is the first process of a process, mount and network namespace of its own.
+// When it ends, however it ends, the kernel ends everything inside and removes
+// every namespace, device and file: nothing is left behind.
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/fabric/network/emit"
+)
+
+// Spec is what a lab is made of: a value that init is given.
+type Spec struct {
+	Name  string
+	File  string // the cluster file, to compare the lab with
+	Nodes []Node
+	Wires []Wire
+	Front string   // the gateway's address and length on the front end's bridge
+	Rails []string // the prefixes of the backend, one a rail
+	Options
+}
+
+// Options say who does what in a lab.
+type Options struct {
+	Routing string // what switches run: "frr" on the emitted frr.conf, "bird" on a file of the lab's own, or "static" for routes that weft computes
+	Setup   string // who configures hosts: "networkd" on the emitted files, "plain" for weft itself, or "none" for a lab without hosts
+	LLDP    bool   // lldpd says who is plugged into whom
+}
+
+// Usual is a lab on the emitted files alone.
+func Usual() Options { return Options{Routing: "frr", Setup: "networkd", LLDP: true} }
+
+// Check says what is wrong with options.
+func (o Options) Check() error {
+	if !slices.Contains(Routings, o.Routing) {
+		return fmt.Errorf("unknown routing %q; known: %s", o.Routing, strings.Join(Routings, ", "))
+	}
+	if !slices.Contains(Configurers, o.Setup) {
+		return fmt.Errorf("unknown way %q to configure hosts; known: %s", o.Setup, strings.Join(Configurers, ", "))
+	}
+	return nil
+}
+
+// Routings and Configurers are the words of Options.
+var (
+	Routings    = []string{"frr", "bird", "static"}
+	Configurers = []string{"networkd", "plain", "none"}
+)
+
+// Node is a host or a switch.
+type Node struct {
+	Name   string
+	Router bool
+	Tier   int
+	Island string      // fabric and plane; routers of two islands share no cable
+	Files  []emit.File // below the node's own root
+	Script []string    // lines of ip -batch that configure the node where no daemon does
+	Uplink []string    // interfaces to other switches
+	Loop   string      // a switch's own address
+	Front  string      // a host's address on the front end
+	Addrs  []string    // addresses that must be there before the lab is ready
+	Rules  int         // routing rules of a host that must be there
+}
+
+// Wire is a cable.
+type Wire struct {
+	A, AIf string // node and interface
+	B, BIf string // "" for the front end's or storage's bridge
+	AMTU   int
+	BMTU   int
+	Bridge string // which bridge, where B is ""
+}
+
+// MaxNodes is how many namespaces a lab may have.
+const MaxNodes = 2000
+
+// NewSpec makes the lab of a plan.
+func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := canBeLab(p); err != nil {
+		return nil, err
+	}
+	s := &Spec{Name: name, Options: o}
+	front := p.Intent.Frontend
+	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
+	for _, r := range p.Rails {
+		s.Rails = append(s.Rails, r.Prefix.String())
+	}
+	files, err := emit.Make(p, []string{"frr", "lldp", "networkd", "sysctl"})
+	if err != nil {
+		return nil, err
+	}
+	byNode := map[string][]emit.File{}
+	for _, f := range files {
+		part := strings.SplitN(f.Path, "/", 3)
+		byNode[part[1]] = append(byNode[part[1]], emit.File{Path: part[2], Mode: f.Mode, Data: f.Data})
+	}
+	for i := range p.Switches {
+		sw := &p.Switches[i]
+		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: fmt.Sprintf("%d/%d", p.Graph.Nodes[sw.Node].Fabric, p.Graph.Nodes[sw.Node].Plane), Files: byNode[sw.Name], Loop: sw.Loopback.String()}
+		for j := range sw.Ports {
+			q := &sw.Ports[j]
+			here := emit.PortName(p, sw, q.Number)
+			if q.Host == network.None {
+				n.Uplink = append(n.Uplink, here)
+				far, port := p.Far(q)
+				if far == nil || far.Node < sw.Node {
+					continue
+				}
+				s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: far.Name, BIf: emit.PortName(p, far, port.Number), BMTU: port.MTU})
+				continue
+			}
+			if q.Iface == network.None || o.Setup == "none" {
+				continue
+			}
+			x := &p.Hosts[q.Host].Interfaces[q.Iface]
+			s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: p.Hosts[q.Host].Name, BIf: x.Name, BMTU: x.MTU})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	switch o.Routing {
+	case "bird":
+		if err := birds(p, s); err != nil {
+			return nil, err
+		}
+	case "static":
+		static(p, s)
+	}
+	if o.Setup == "none" {
+		return s, nil
+	}
+	for i := range p.Hosts {
+		if err := s.host(p, &p.Hosts[i], byNode[p.Hosts[i].Name]); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// canBeLab says what of a plan a lab cannot have.
+func canBeLab(p *network.Plan) error {
+	if len(p.Switches) == 0 {
+		return fmt.Errorf("%s has no switches; a lab needs a fabric", p.Name)
+	}
+	for i := range p.Switches {
+		if p.Switches[i].IB {
+			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
+		}
+	}
+	if p.Intent.Backend.Links != "/31" {
+		return fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
+	}
+	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
+		return fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
+	}
+	return nil
+}
+
+// host adds one with its wires to bridges; those to switches are there already.
+func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
+	n := Node{Name: h.Name, Files: files, Front: h.First(network.Frontend).Addr.Addr().String()}
+	for j := range h.Interfaces {
+		x := &h.Interfaces[j]
+		if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
+			return fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
+		}
+		if x.Link == network.None {
+			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
+		}
+		n.Addrs = append(n.Addrs, x.Addr.String())
+		_, rules := emit.Routing(p, x)
+		n.Rules += len(rules)
+		if s.Options.Setup == "plain" {
+			n.Script = append(n.Script, plainSetup(p, x)...)
+		}
+	}
+	s.Nodes = append(s.Nodes, n)
+	return nil
+}
+
+// plainSetup are the commands of ip that set an interface up.
+func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
+	script = append(script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	routes, rules := emit.Routing(p, x)
+	for _, r := range routes {
+		to, table := "default", ""
+		if r.To.IsValid() {
+			to = r.To.String()
+		}
+		if r.Table > 0 {
+			table = fmt.Sprintf(" table %d", r.Table)
+		}
+		script = append(script, fmt.Sprintf("route add %s via %s dev %s%s", to, r.Via, x.Name, table))
+	}
+	for _, r := range rules {
+		script = append(script, fmt.Sprintf("rule add priority %d from %s to %s table %d", r.Priority, r.From.Addr(), r.To, r.Table))
+	}
+	return script
+}
+
+// Neighbours is how many entries of the kernel's neighbour tables the lab takes,
+// about one for each end of a cable in each of IPv4 and IPv6. The tables are one
+// for the whole machine.
+func (s *Spec) Neighbours() int { return 2 * len(s.Wires) }
+
+// Hosts names the hosts, in the order of the plan.
+func (s *Spec) Hosts() []string {
+	var out []string
+	for i := range s.Nodes {
+		if !s.Nodes[i].Router {
+			out = append(out, s.Nodes[i].Name)
+		}
+	}
+	return out
+}
+
+// Node finds a node by name.
+func (s *Spec) Node(name string) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// WireAt finds the wire that an interface of a node is an end of.
+func (s *Spec) WireAt(node, iface string) *Wire {
+	for i := range s.Wires {
+		w := &s.Wires[i]
+		if w.A == node && w.AIf == iface || w.B == node && w.BIf == iface {
+			return w
+		}
+	}
+	return nil
+}

@@ -1,0 +1,652 @@
+// Package check holds what hosts and switches say of themselves against the
+// network plan, and says what differs: which device, what was wanted, what was
+// read, by which command, and what follows from what.
+//
+// It is pure: readings are texts that something else collected, over ssh, from a
+// lab or by hand. A device that said nothing is unknown, never right.
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/fabric/network/emit"
+)
+
+// Command is something to ask a device; its output is what Compare reads.
+type Command struct {
+	Name   string   // of the reading, and of its file: "ip-addr.json"
+	Args   []string // what to run
+	Switch bool     // asked of switches
+	Host   bool     // asked of hosts
+}
+
+// Daemon is the routing daemon that answers the command: frr, bird, or nothing
+// where it is not about routing. A switch runs one of them.
+func (c Command) Daemon() string {
+	switch c.Args[0] {
+	case "vtysh":
+		return "frr"
+	case "birdc":
+		return "bird"
+	}
+	return ""
+}
+
+// Commands lists what to ask. All of it only reads.
+func Commands() []Command {
+	return []Command{
+		{"ip-addr.json", []string{"ip", "-j", "addr"}, true, true},
+		{"ip-rule.json", []string{"ip", "-j", "rule"}, false, true},
+		{"ip-route.json", []string{"ip", "-j", "route", "show", "table", "all"}, true, true},
+		{"lldp.json", []string{"lldpcli", "-f", "json0", "show", "neighbors"}, true, true},
+		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
+		{"bgp.json", []string{"vtysh", "-c", "show bgp summary json"}, true, false},
+		{"bfd.json", []string{"vtysh", "-c", "show bfd peers json"}, true, false},
+		{"rib.json", []string{"vtysh", "-c", "show ip route json"}, true, false},
+		{"bird-protocols.txt", []string{"birdc", "show", "protocols", "all"}, true, false},
+		{"bird-bfd.txt", []string{"birdc", "show", "bfd", "sessions"}, true, false},
+	}
+}
+
+// Readings holds the outputs of the commands, by device and command.
+type Readings map[string]map[string][]byte
+
+// State is how a thing relates to the plan.
+type State string
+
+// The states. What matches is not reported.
+const (
+	Differ  State = "differ"
+	Missing State = "missing"
+	Extra   State = "extra"
+	Unknown State = "unknown"
+)
+
+// Kind is what a finding is about. What follows from what is decided by kinds.
+type Kind string
+
+// The kinds.
+const (
+	Device     Kind = "device"     // all of a host or switch
+	Reading    Kind = "reading"    // the output of a command
+	Daemon     Kind = "daemon"     // the routing daemons of a switch
+	NoPort     Kind = "no-port"    // an interface that is not there
+	PortOff    Kind = "port-off"   // an interface that is switched off
+	NoCarrier  Kind = "no-carrier" // an interface without a carrier
+	MTU        Kind = "mtu"        //
+	Address    Kind = "address"    //
+	Rule       Kind = "rule"       // of a host's routing
+	Route      Kind = "route"      // of a host
+	Setting    Kind = "setting"    // of a kernel
+	ASNumber   Kind = "as-number"  //
+	Session    Kind = "session"    // of BGP
+	BFD        Kind = "bfd"        //
+	Ways       Kind = "ways"       // fewer than planned between leaves
+	Forwarding Kind = "forwarding" // the kernel does otherwise than the routing daemon says
+	Crossed    Kind = "crossed"    // two cables in one another's ports
+	Neighbour  Kind = "neighbour"  // another device at the end of a cable, or none
+	Degraded   Kind = "degraded"   // a link that is slower or narrower than planned
+)
+
+// order says which kinds are causes of others: what comes first is told first.
+func (k Kind) order(s State) int {
+	switch {
+	case s == Unknown:
+		return 0
+	case k == Crossed || k == Daemon:
+		return 1
+	case k == NoPort || k == PortOff:
+		return 2
+	case k == Neighbour && s != Missing:
+		return 3
+	case k == NoCarrier:
+		return 4
+	case k == Session:
+		return 6
+	case k == BFD:
+		return 7
+	case k == Neighbour:
+		return 8
+	case k == Ways:
+		return 9
+	}
+	return 5
+}
+
+// Finding is one thing that is not as planned.
+type Finding struct {
+	State        State    `json:"state"`
+	Kind         Kind     `json:"kind"`
+	Device       string   `json:"device"`
+	Part         string   `json:"part"` // interface, port, rule, route
+	What         string   `json:"what"`
+	Want         string   `json:"want"`
+	Got          string   `json:"got"`
+	Command      string   `json:"command"`
+	Intent       string   `json:"intent"` // the field of the cluster file that says so
+	Line         int      `json:"line"`   // of that field; 0 where the file leaves it to the default
+	Fix          string   `json:"fix"`
+	Consequences []string `json:"consequences,omitempty"`
+
+	links []string // cables that the finding concerns, for folding
+	wide  bool     // a consequence of any lost link
+}
+
+func (f Finding) String() string {
+	return fmt.Sprintf("%s %s: %s: %s, want %s (%s)", f.Device, f.Part, f.State, orNothing(f.Got), orNothing(f.Want), f.What)
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// comparer collects findings.
+type comparer struct {
+	p     *network.Plan
+	said  map[string]*device
+	found []Finding
+}
+
+// Compare says what differs between the plan and the readings.
+func Compare(p *network.Plan, r Readings) []Finding {
+	c := &comparer{p: p, said: map[string]*device{}}
+	names := map[string]bool{}
+	for i := range p.Hosts {
+		names[p.Hosts[i].Name] = true
+		c.read(p.Hosts[i].Name, r[p.Hosts[i].Name], false)
+	}
+	for i := range p.Switches {
+		if p.Switches[i].IB {
+			continue
+		}
+		names[p.Switches[i].Name] = true
+		c.read(p.Switches[i].Name, r[p.Switches[i].Name], true)
+	}
+	for name := range r {
+		if !names[name] {
+			c.add(Finding{State: Extra, Kind: Device, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name, Fix: "add it to the cluster file, or leave its readings out"})
+		}
+	}
+	for i := range p.Hosts {
+		c.host(&p.Hosts[i])
+	}
+	for i := range p.Switches {
+		if !p.Switches[i].IB {
+			c.sw(&p.Switches[i])
+		}
+	}
+	c.cables()
+	return c.folded()
+}
+
+func (c *comparer) add(f Finding) {
+	if f.Intent != "" {
+		f.Line = c.p.Intent.Line(f.Intent)
+		f.Intent = "network." + f.Intent
+	}
+	c.found = append(c.found, f)
+}
+
+// read parses what a device said; what cannot be read is unknown.
+func (c *comparer) read(name string, r map[string][]byte, sw bool) {
+	d := &device{}
+	c.said[name] = d
+	if len(r) == 0 {
+		c.add(Finding{State: Unknown, Kind: Device, Device: name, Part: "device", What: "nothing was read from it", Want: "answers", Fix: "collect again: weft net collect --print shows the commands"})
+		return
+	}
+	daemon := "frr"
+	if _, ok := r["bird-protocols.txt"]; ok {
+		if _, both := r["bgp.json"]; !both {
+			daemon = "bird"
+		}
+	}
+	silent := false // vtysh says nothing, and no error, where no daemon answers it
+	for _, cmd := range Commands() {
+		if sw && !cmd.Switch || !sw && !cmd.Host || cmd.Daemon() != "" && cmd.Daemon() != daemon {
+			continue
+		}
+		data, ok := r[cmd.Name]
+		if ok && cmd.Args[0] == "vtysh" && len(bytes.TrimSpace(data)) == 0 {
+			if !silent {
+				c.add(Finding{State: Missing, Kind: Daemon, Device: name, Part: "routing", What: "the routing daemon does not answer", Want: "an answer", Command: strings.Join(cmd.Args, " "), Intent: "routing", Fix: "systemctl restart frr", links: []string{"daemon " + name}})
+			}
+			silent = true
+			continue
+		}
+		if !ok {
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
+			continue
+		}
+		if err := d.parse(cmd.Name, data); err != nil {
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(), Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
+		}
+	}
+}
+
+func clip(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > 60 {
+		return s[:57] + "..."
+	}
+	return s
+}
+
+// link names a cable by its switch end, which is unique.
+func link(sw, port string) string { return sw + ":" + port }
+
+// iface compares one interface of a device: there, up, MTU, addresses.
+func (c *comparer) iface(dev, name string, mtu int, addrs []string, cable, field string) {
+	d := c.said[dev]
+	if d.ifaces == nil {
+		return
+	}
+	cmd := "ip -j addr"
+	x, ok := d.ifaces[name]
+	if !ok {
+		c.add(Finding{State: Missing, Kind: NoPort, Device: dev, Part: name, What: "there is no such interface", Want: name, Command: cmd, Fix: "look for the NIC with lspci; check its name in the .link file", links: []string{cable}})
+		return
+	}
+	if !x.up {
+		c.add(Finding{State: Differ, Kind: PortOff, Device: dev, Part: name, What: "the interface is switched off", Want: "up", Got: "down", Command: cmd, Fix: "ip link set " + name + " up", links: []string{cable}})
+	} else if !x.carrier {
+		c.add(Finding{State: Differ, Kind: NoCarrier, Device: dev, Part: name, What: "no carrier: the cable or the other end is dead", Want: "carrier", Got: "no carrier", Command: cmd, Fix: "look at the other end, then at the cable", links: []string{cable}, wide: true})
+	}
+	if mtu > 0 && x.mtu != mtu {
+		c.add(Finding{State: Differ, Kind: MTU, Device: dev, Part: name, What: "MTU", Want: fmt.Sprint(mtu), Got: fmt.Sprint(x.mtu), Command: cmd, Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
+	}
+	missing, extra := difference(addrs, x.addrs)
+	switch {
+	case len(missing) == 1 && len(extra) == 1:
+		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable}})
+	default:
+		for _, a := range missing {
+			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
+		}
+		for _, a := range extra {
+			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name)})
+		}
+	}
+}
+
+// difference gives what only one of two lists has.
+func difference(want, got []string) (missing, extra []string) {
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			missing = append(missing, w)
+		}
+	}
+	for _, g := range got {
+		if !slices.Contains(want, g) {
+			extra = append(extra, g)
+		}
+	}
+	return missing, extra
+}
+
+// host compares a host's interfaces, rules, routes and settings.
+func (c *comparer) host(h *network.Host) {
+	d := c.said[h.Name]
+	for i := range h.Interfaces {
+		x := &h.Interfaces[i]
+		if x.Bond != "" {
+			continue
+		}
+		c.iface(h.Name, x.Name, x.MTU, []string{x.Addr.String()}, c.cableOf(h, x), x.Role.String())
+		c.hostRouting(h, x, d)
+	}
+	if d.rules != nil {
+		for _, r := range d.rules {
+			if r.used || r.table == "local" || r.table == "main" || r.table == "default" {
+				continue
+			}
+			c.add(Finding{State: Extra, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", r.priority), What: "routing rule", Got: r.String(), Command: "ip -j rule", Intent: "backend.rule", Fix: fmt.Sprintf("ip rule del priority %d", r.priority)})
+		}
+	}
+	if d.routes != nil {
+		defaults := 0
+		for _, r := range d.routes {
+			if r.dst == "default" && r.table == "main" {
+				defaults++
+				if front := h.First(network.Frontend); r.dev != front.Name {
+					c.add(Finding{State: Extra, Kind: Route, Device: h.Name, Part: "default route", What: "a second default route", Got: "by " + r.via + " on " + r.dev, Command: "ip -j route", Intent: "frontend.gateway", Fix: "ip route del default dev " + r.dev})
+				}
+			}
+		}
+	}
+	for _, x := range h.Interfaces {
+		if (x.Role == network.Backend || x.Net.IsValid()) && !x.IB {
+			for key, want := range map[string][]string{"arp_ignore": {"1"}, "arp_announce": {"2"}, "rp_filter": {"0", "2"}} {
+				c.setting(h.Name, "net.ipv4.conf."+x.Name+"."+key, want...)
+			}
+		}
+	}
+}
+
+// hostRouting compares the rules and routes that an interface needs.
+func (c *comparer) hostRouting(h *network.Host, x *network.Interface, d *device) {
+	routes, rules := emit.Routing(c.p, x)
+	lost := []string{"address " + h.Name + " " + x.Name}
+	if d.rules != nil {
+		for _, want := range rules {
+			w := rule{priority: want.Priority, from: want.From.Addr().String(), to: want.To.String(), table: fmt.Sprint(want.Table)}
+			same := -1
+			for i := range d.rules {
+				if d.rules[i].equal(w) {
+					d.rules[i].used = true
+					same = -2
+					break
+				}
+				if d.rules[i].from == w.from && same == -1 && !d.rules[i].used {
+					same = i
+				}
+			}
+			switch {
+			case same == -2:
+			case same >= 0:
+				d.rules[same].used = true
+				c.add(Finding{State: Differ, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Got: d.rules[same].String(), Command: "ip -j rule", Intent: "backend.rule", Fix: "apply the emitted file again"})
+			default:
+				c.add(Finding{State: Missing, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Command: "ip -j rule", Intent: "backend.rule",
+					Fix: fmt.Sprintf("ip rule add priority %d from %s to %s table %s", w.priority, w.from, w.to, w.table)})
+			}
+		}
+	}
+	if d.routes == nil {
+		return
+	}
+	for _, want := range routes {
+		dst, table := "default", "main"
+		if want.To.IsValid() {
+			dst = want.To.String()
+		}
+		if want.Table > 0 {
+			table = fmt.Sprint(want.Table)
+		}
+		got := ""
+		for _, r := range d.routes {
+			if r.dst == dst && r.table == table && (table != "main" || dst != "default" || r.dev == x.Name) {
+				got = r.via + " on " + r.dev
+			}
+		}
+		if w := want.Via.String() + " on " + x.Name; got != w {
+			state := Differ
+			if got == "" {
+				state = Missing
+			}
+			c.add(Finding{State: state, Kind: Route, Device: h.Name, Part: "route to " + dst, What: "route in table " + table, Want: w, Got: got, Command: "ip -j route show table all", Intent: x.Role.String() + ".prefix",
+				Fix: fmt.Sprintf("ip route replace %s via %s dev %s table %s", dst, want.Via, x.Name, table), links: append(lost, c.cableOf(h, x))})
+		}
+	}
+}
+
+// cableOf names the cable of a host's interface.
+func (c *comparer) cableOf(h *network.Host, x *network.Interface) string {
+	if sw, port := c.p.PeerPort(x); sw != nil {
+		return link(sw.Name, emit.PortName(c.p, sw, port.Number))
+	}
+	return h.Name + ":" + x.Name
+}
+
+// setting compares a kernel setting.
+func (c *comparer) setting(dev, key string, want ...string) {
+	d := c.said[dev]
+	if d.sysctl == nil {
+		return
+	}
+	got, ok := d.sysctl[key]
+	if ok && !slices.Contains(want, got) {
+		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got, Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
+	}
+}
+
+// sw compares a switch's ports, addresses, sessions and settings.
+func (c *comparer) sw(s *network.Switch) {
+	p, d := c.p, c.said[s.Name]
+	for i := range s.Ports {
+		q := &s.Ports[i]
+		name := emit.PortName(p, s, q.Number)
+		var addrs []string
+		if q.Addr.IsValid() {
+			addrs = []string{q.Addr.String()}
+		}
+		cable := link(s.Name, name)
+		if q.Host == network.None {
+			cable = c.trunk(s, q)
+		}
+		c.iface(s.Name, name, q.MTU, addrs, cable, "backend")
+		if q.Host == network.None && d.peers != nil {
+			c.session(s, q, name, cable)
+		}
+	}
+	if d.ifaces != nil {
+		if lo := d.ifaces["lo"]; !slices.Contains(lo.addrs, s.Loopback.String()+"/32") {
+			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32", Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
+		}
+	}
+	if d.asn != 0 && d.asn != s.ASN {
+		c.add(Finding{State: Differ, Kind: ASNumber, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN), Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
+	}
+	for name := range d.peers {
+		if !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Host == network.None && emit.PortName(p, s, q.Number) == name }) {
+			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have", Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
+		}
+	}
+	c.setting(s.Name, "net.ipv4.ip_forward", "1")
+	// 1 hashes addresses and ports; so does 3 if its fields say so.
+	if policy := []string{"1"}; d.sysctl["net.ipv4.fib_multipath_hash_fields"] == "55" {
+		c.setting(s.Name, "net.ipv4.fib_multipath_hash_policy", append(policy, "3")...)
+	} else {
+		c.setting(s.Name, "net.ipv4.fib_multipath_hash_policy", policy...)
+	}
+	c.setting(s.Name, "net.ipv4.conf.all.ignore_routes_with_linkdown", "1")
+	c.paths(s, d)
+}
+
+// trunk names a cable between switches by the end that comes first in the plan.
+func (c *comparer) trunk(s *network.Switch, q *network.Port) string {
+	if far, port := c.p.Far(q); far != nil && far.Node < s.Node {
+		return link(far.Name, emit.PortName(c.p, far, port.Number))
+	}
+	return link(s.Name, emit.PortName(c.p, s, q.Number))
+}
+
+// session compares the BGP session of a port between switches, and its BFD.
+func (c *comparer) session(s *network.Switch, q *network.Port, name, cable string) {
+	d := c.said[s.Name]
+	cmd, watch := "vtysh -c 'show bgp summary json'", "vtysh -c 'show bfd peers json'"
+	if d.bird {
+		cmd, watch = "birdc show protocols all", "birdc show bfd sessions"
+	}
+	peer, ok := d.peers[name]
+	switch {
+	case !ok:
+		c.add(Finding{State: Missing, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Command: cmd, Intent: "routing", Fix: fmt.Sprintf("neighbor %s interface v6only peer-group FABRIC", name), links: []string{"session " + cable}})
+	case peer.state != "Established":
+		c.add(Finding{State: Differ, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end", links: []string{cable, "session " + cable, "daemon " + c.p.Graph.NodeName(q.Peer)}, wide: true})
+	}
+	if d.bfd == nil || c.p.Intent.Routing.Multiplier == 0 || !ok || peer.state != "Established" {
+		return
+	}
+	if status, ok := d.bfd[name]; !ok || status != "up" {
+		state := Differ
+		if !ok {
+			state = Missing
+		}
+		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: watch, Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
+	}
+}
+
+// paths compares how many ways a leaf has to the loopbacks of other leaves, as
+// the routing daemon has them and as the kernel has them.
+func (c *comparer) paths(s *network.Switch, d *device) {
+	if d.routes == nil || s.Tier != 1 {
+		return
+	}
+	ups := 0
+	for _, q := range s.Ports {
+		if q.Host == network.None {
+			ups++
+		}
+	}
+	narrow, worst, apart := 0, ups, ""
+	for i := range c.p.Switches {
+		other := &c.p.Switches[i]
+		if other == s || other.Tier != 1 || other.IB || c.p.Graph.Nodes[other.Node].Plane != c.p.Graph.Nodes[s.Node].Plane || c.p.Graph.Nodes[other.Node].Fabric != c.p.Graph.Nodes[s.Node].Fabric {
+			continue
+		}
+		dst := other.Loopback.String()
+		kernel := 0
+		for _, r := range d.routes {
+			if r.table == "main" && (r.dst == dst || r.dst == dst+"/32") {
+				kernel = r.ways
+			}
+		}
+		if kernel < ups {
+			narrow++
+			worst = min(worst, kernel)
+		}
+		if d.rib != nil && d.rib[dst+"/32"] != kernel && apart == "" {
+			apart = fmt.Sprintf("%s: %d ways in the routing daemon, %d in the kernel", dst, d.rib[dst+"/32"], kernel)
+		}
+	}
+	if apart != "" {
+		c.add(Finding{State: Differ, Kind: Forwarding, Device: s.Name, Part: "routes", What: "the kernel forwards otherwise than the routing daemon says", Want: "the same ways", Got: apart, Command: "ip -j route; vtysh -c 'show ip route json'", Fix: "no zebra nexthop kernel enable, then restart FRR"})
+		return
+	}
+	if narrow > 0 {
+		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(ups), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
+	}
+}
+
+// cables compares neighbours, as LLDP has them, with the cable plan. Two cables
+// that are plugged into one another's ports are one finding.
+func (c *comparer) cables() {
+	type end struct{ dev, port string }
+	far := map[end]end{}  // as read
+	want := map[end]end{} // as planned, both directions
+	for dev, d := range c.said {
+		for port, n := range d.lldp {
+			far[end{dev, port}] = end{n.device, n.port}
+		}
+	}
+	var order []end
+	for i := range c.p.Switches {
+		s := &c.p.Switches[i]
+		if s.IB || c.said[s.Name].lldp == nil {
+			continue
+		}
+		for j := range s.Ports {
+			q := &s.Ports[j]
+			e := end{s.Name, emit.PortName(c.p, s, q.Number)}
+			var o end
+			if q.Host != network.None && q.Iface != network.None {
+				o = end{c.p.Hosts[q.Host].Name, c.p.Hosts[q.Host].Interfaces[q.Iface].Name}
+			} else if sw, port := c.p.Far(q); sw != nil {
+				o = end{sw.Name, emit.PortName(c.p, sw, port.Number)}
+			}
+			if o.dev == "" {
+				continue
+			}
+			want[e] = o
+			order = append(order, e)
+		}
+	}
+	slices.SortFunc(order, func(a, b end) int { return cmp.Or(strings.Compare(a.dev, b.dev), strings.Compare(a.port, b.port)) })
+	done := map[end]bool{}
+	for _, e := range order {
+		w, got := want[e], far[e]
+		if done[e] || got == w {
+			continue
+		}
+		cable := link(e.dev, e.port)
+		if back := want[w]; back == e && w.dev < e.dev { // a trunk is told from its first end
+			cable = link(w.dev, w.port)
+		}
+		name := func(x end) string {
+			if x.dev == "" {
+				return ""
+			}
+			return x.dev + ":" + x.port
+		}
+		if got.dev == "" {
+			done[w] = true
+			c.add(Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true})
+			continue
+		}
+		// Who should be plugged in where this one is?
+		other := end{}
+		for x, y := range want {
+			if y == got && x != e {
+				other = x
+			}
+		}
+		if other.dev != "" && far[other] == w {
+			done[other], done[w], done[got] = true, true, true
+			c.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed", Want: fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)), Got: fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
+				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)), links: []string{cable, link(other.dev, other.port)}})
+			continue
+		}
+		done[w], done[got] = true, true
+		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: "move the cable", links: []string{cable}})
+	}
+}
+
+// folded puts consequences under their causes. A lost carrier, session or
+// neighbour follows from what concerns the same cable; fewer ways follow from
+// any of them.
+func (c *comparer) folded() []Finding {
+	rank := func(f *Finding) int { return f.Kind.order(f.State) }
+	slices.SortStableFunc(c.found, func(a, b Finding) int { return rank(&a) - rank(&b) })
+	var out []Finding
+	for _, f := range c.found {
+		cause := -1
+		for i := range out {
+			if follows(&out[i], &f) {
+				cause = i
+				break
+			}
+		}
+		if cause < 0 {
+			out = append(out, f)
+			continue
+		}
+		out[cause].Consequences = append(out[cause].Consequences, f.String())
+		out[cause].links = append(out[cause].links, f.links...)
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int {
+		return cmp.Or(rank(&a)-rank(&b), strings.Compare(a.Device, b.Device), strings.Compare(a.Part, b.Part))
+	})
+	return out
+}
+
+// follows reports whether b is a consequence of a.
+func follows(a, b *Finding) bool {
+	for _, l := range b.links {
+		if l != "" && slices.Contains(a.links, l) {
+			return true
+		}
+	}
+	if !b.wide {
+		return false
+	}
+	switch b.Kind {
+	case Session: // it needs the right AS number at both ends
+		return a.Kind == ASNumber
+	case Ways: // any lost link, session or loopback makes fewer
+		switch a.Kind {
+		case Session, Daemon, NoCarrier, PortOff, NoPort, Neighbour, ASNumber, Crossed:
+			return true
+		}
+		return a.Part == "lo"
+	}
+	return false
+}

@@ -1,0 +1,176 @@
+package kvcache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+
+	"github.com/weft-fabric/weft/move/kv"
+)
+
+// Client talks to a cache.
+type Client struct {
+	address, token, chain string
+	http                  *http.Client
+}
+
+// Dial gives a client of the cache at an address. chain is kv.Chain's Print, or empty.
+func Dial(address, token, chain string) *Client {
+	return &Client{address, token, chain, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+}
+
+// Close gives back connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.address+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.chain != "" {
+		r.Header.Set(ChainHeader, c.chain)
+	}
+	a, err := c.http.Do(r)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("kv cache at %s: %w; 'weft kv serve' starts one", c.address, syscall.ECONNREFUSED)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	if a.StatusCode != http.StatusOK {
+		defer a.Body.Close()
+		var why answer
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 64<<10))
+		if json.Unmarshal(text, &why) != nil || why.Error == "" {
+			why.Error = string(bytes.TrimSpace(text))
+		}
+		return nil, fmt.Errorf("kv cache at %s: %s: %s", c.address, a.Status, why.Error)
+	}
+	return a.Body, nil
+}
+
+func (c *Client) ask(ctx context.Context, path string, body io.Reader) (answer, error) {
+	var a answer
+	b, err := c.call(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return a, err
+	}
+	defer b.Close()
+	if err := json.NewDecoder(b).Decode(&a); err != nil {
+		return a, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	return a, nil
+}
+
+func names(path []kv.Hash) []string {
+	out := make([]string, len(path))
+	for i, h := range path {
+		out[i] = h.String()
+	}
+	return out
+}
+
+// Match says where the blocks of a path are, up to the first that is nowhere.
+func (c *Client) Match(ctx context.Context, path []kv.Hash) ([]Where, error) {
+	var b bytes.Buffer
+	if err := writeHead(&b, request{Keys: names(path)}); err != nil {
+		return nil, err
+	}
+	a, err := c.ask(ctx, "/v1/match", &b)
+	if err == nil {
+		err = c.believe(len(a.Where), len(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.Where, nil
+}
+
+// believe refuses an answer about more blocks than were asked for.
+func (c *Client) believe(blocks, asked int) error {
+	if blocks < 0 || blocks > asked {
+		return fmt.Errorf("kv cache at %s: it answers for %d blocks; %d were asked for", c.address, blocks, asked)
+	}
+	return nil
+}
+
+// Get reads the blocks of a path from the from-th on, up to the first that is not there, and hands each to use.
+func (c *Client) Get(ctx context.Context, path []kv.Hash, from int, use func(i int, data []byte) error) (int, error) {
+	var b bytes.Buffer
+	if err := writeHead(&b, request{Keys: names(path), From: from}); err != nil {
+		return 0, err
+	}
+	body, err := c.call(ctx, http.MethodPost, "/v1/get", &b)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	var a answer
+	if err := readHead(body, &a); err != nil {
+		return 0, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	if err := c.believe(a.Blocks, len(path)-from); err != nil {
+		return 0, err
+	}
+	var buf []byte
+	for i := range a.Blocks {
+		data, err := readFrame(body, maxBlock, buf)
+		if errors.Is(err, errMissing) {
+			return i, nil
+		}
+		if err != nil {
+			return i, fmt.Errorf("kv cache at %s: block %d: %w", c.address, from+i, err)
+		}
+		if err := use(from+i, data); err != nil {
+			return i, err
+		}
+		buf = data
+	}
+	return a.Blocks, nil
+}
+
+// Put stores the blocks of a path from the from-th on, and says how many are there now.
+func (c *Client) Put(ctx context.Context, path []kv.Hash, from int, blocks [][]byte) (int, error) {
+	if len(blocks) != len(path)-from {
+		return 0, fmt.Errorf("kv cache: %d blocks for the names from %d to %d", len(blocks), from, len(path))
+	}
+	r, w := io.Pipe()
+	go func() {
+		err := writeHead(w, request{Keys: names(path), From: from})
+		for i := 0; err == nil && i < len(blocks); i++ {
+			err = writeFrame(w, blocks[i])
+		}
+		w.CloseWithError(err)
+	}()
+	a, err := c.ask(ctx, "/v1/put", r)
+	r.Close()
+	if err == nil {
+		err = c.believe(a.Blocks, len(blocks))
+	}
+	if err == nil && a.Error != "" {
+		err = fmt.Errorf("kv cache at %s: %d of %d stored: %s", c.address, a.Blocks, len(blocks), a.Error)
+	}
+	return a.Blocks, err
+}
+
+// Stat asks how the cache stands.
+func (c *Client) Stat(ctx context.Context) (Stat, error) {
+	var s Stat
+	b, err := c.call(ctx, http.MethodGet, "/v1/stat", nil)
+	if err != nil {
+		return s, err
+	}
+	defer b.Close()
+	if err := json.NewDecoder(b).Decode(&s); err != nil {
+		return s, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	return s, nil
+}

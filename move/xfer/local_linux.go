@@ -1,0 +1,95 @@
+package xfer
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/transport/shm"
+)
+
+// listenLocal listens for processes of this host, under a name that no file system holds.
+func listenLocal() net.Listener {
+	l, err := net.Listen("unix", "@weft-xfer-"+rand.Text())
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+// sendFile passes a descriptor over a Unix socket, receiveFile takes one.
+func sendFile(nc net.Conn, f *os.File) error {
+	c, ok := nc.(*net.UnixConn)
+	if !ok {
+		return errors.New("descriptors go over Unix sockets only")
+	}
+	_, _, err := c.WriteMsgUnix([]byte{1}, unix.UnixRights(int(f.Fd())), nil)
+	return err
+}
+
+func receiveFile(nc net.Conn) (*os.File, error) {
+	c, ok := nc.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("descriptors come over Unix sockets only")
+	}
+	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		if fds, err := unix.ParseUnixRights(&m); err == nil && len(fds) == 1 {
+			return os.NewFile(uintptr(fds[0]), "shared memory of a peer"), nil
+		}
+	}
+	return nil, errors.New("no descriptor came")
+}
+
+// newWord makes a word whose value nobody can guess.
+func newWord() *uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	w := new(uint64)
+	*w = binary.NativeEndian.Uint64(b[:])
+	return w
+}
+
+func wordAddress(w *uint64) uintptr { return uintptr(unsafe.Pointer(w)) }
+
+// readable tries whether the memory of a process can be read, at a word whose value is known.
+func readable(pid int, addr, value uint64) error {
+	var got uint64
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&got)), 8)
+	if err := shm.ReadProcess(pid, uintptr(addr), b); err != nil {
+		return err
+	}
+	if got != value {
+		return fmt.Errorf("process %d of this host is another one", pid)
+	}
+	return nil
+}
+
+// hostClock is the time that all processes of this host agree on, in nanoseconds.
+func hostClock() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // every kernel has it
+	}
+	return t.Nano()
+}
+
+func alignedBuffer(n int) []byte {
+	b := make([]byte, n+4096)
+	at := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 4095
+	return b[at:][:n:n]
+}

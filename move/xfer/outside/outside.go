@@ -1,0 +1,445 @@
+// Package outside is an agent of package xfer for a program in another language. The program starts it as a child
+// and tells it, a line of JSON at a time, what to do; memory stays the program's own, and the agent reads and writes it
+// through the kernel. python/weft/nixl.py is such a program.
+//
+//	{"id": 1, "do": "register", "name": "pool", "addr": 139637976727552, "len": 1048576}
+//	{"id": 1}
+//	{"id": 2, "do": "open", "blob": "..."}
+//	{"id": 2, "name": "decode0"}
+package outside
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-fabric/weft/move/xfer"
+	"github.com/weft-fabric/weft/run/ckpt/blob"
+)
+
+// call is what the program says.
+type call struct {
+	ID int    `json:"id"`
+	Do string `json:"do"`
+
+	Name   string   `json:"name"`   // of the agent, a region or a peer
+	Token  string   `json:"token"`  // new
+	Listen []string `json:"listen"` // new
+	Addr   uint64   `json:"addr"`   // register: memory of the program
+	FD     *int     `json:"fd"`     // register: a file that the program has open
+	Len    int64    `json:"len"`
+	Blob   []byte   `json:"blob"`  // open
+	Descs  []desc   `json:"descs"` // prepare
+	List   int      `json:"list"`  // release
+	Op     string   `json:"op"`    // post: READ, WRITE
+	Local  int      `json:"local"` // lists
+	LI     []int    `json:"li"`
+	Far    int      `json:"far"`
+	FI     []int    `json:"fi"`
+	Data   *[]byte  `json:"data"` // notice
+	Limit  float64  `json:"limit"`
+	Req    int      `json:"req"`
+	Peer   string   `json:"peer"`
+
+	Key  string            `json:"key"`  // register, query: an object of the store; etcd: what is put, got, deleted
+	Env  map[string]string `json:"env"`  // store: where it is and who we are, in the variables that S3 clients read
+	Etcd []string          `json:"etcd"` // endpoints
+}
+
+// desc is bytes of a region by its name.
+type desc struct {
+	Region string `json:"r"`
+	Off    int64  `json:"o"`
+	Len    int64  `json:"n"`
+}
+
+// answer is what the agent says.
+type answer struct {
+	ID      int                 `json:"id"`
+	Error   string              `json:"error,omitempty"`
+	Kind    string              `json:"kind,omitempty"` // of the error
+	Name    string              `json:"name,omitempty"`
+	Blob    []byte              `json:"blob,omitempty"`
+	Number  int                 `json:"number,omitempty"`
+	State   string              `json:"state,omitempty"` // DONE, PROC, ERR
+	Path    string              `json:"path,omitempty"`
+	Bytes   int64               `json:"bytes,omitempty"`
+	Took    float64             `json:"took_us,omitempty"`
+	Notices map[string][][]byte `json:"notices,omitempty"`
+	Failed  []string            `json:"failed,omitempty"` // writes of peers that did not land
+}
+
+type posted struct {
+	*xfer.Request
+	began, ended time.Time
+}
+
+type agent struct {
+	a        *xfer.Agent
+	pid      int
+	regions  map[string]*xfer.Region
+	peers    map[string]*xfer.Peer
+	lists    map[int]*xfer.List
+	requests map[int]*posted
+	next     int
+	store    blob.Place // what objects lie in
+	entries  entries
+
+	mu   sync.Mutex
+	lost []string // notices that did not reach their peers, for the next look at those that came
+}
+
+// noticeTime is how long a call waits for the acknowledgement of a notice. Later ones are told when the program asks for notices: a peer that was
+// stopped must not hold up the program, which has others to talk to.
+const noticeTime = time.Second
+
+// Main serves the program that started this process, until it closes in.
+func Main(in io.Reader, out io.Writer) error {
+	g := &agent{pid: os.Getppid(), regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}}
+	defer func() {
+		if g.a != nil {
+			g.a.Close()
+		}
+		g.entries.close()
+	}()
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 256<<20)
+	w := json.NewEncoder(out)
+	for lines.Scan() {
+		var c call
+		r := answer{}
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			r.Error, r.Kind = err.Error(), "parameter"
+		} else if err := g.do(c, &r); err != nil {
+			r.Error, r.Kind = err.Error(), kind(err)
+		}
+		r.ID = c.ID
+		if err := w.Encode(r); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// kind is an error in the words of other libraries.
+func kind(err error) string {
+	for _, x := range []struct {
+		err  error
+		kind string
+	}{{errParameter, "parameter"}, {xfer.ErrBounds, "parameter"}, {xfer.ErrOverlap, "parameter"}, {xfer.ErrLength, "mismatch"}, {xfer.ErrRegion, "not found"}, {xfer.ErrAgent, "not found"}, {xfer.ErrAccess, "not allowed"},
+		{xfer.ErrKey, "not allowed"}, {xfer.ErrStale, "disconnected"}, {xfer.ErrGone, "disconnected"}, {xfer.ErrLost, "disconnected"}, {xfer.ErrCancelled, "cancelled"}, {xfer.ErrKind, "unsupported"}, {xfer.ErrPath, "unsupported"}} {
+		if errors.Is(err, x.err) {
+			return x.kind
+		}
+	}
+	return "backend"
+}
+
+var errParameter = errors.New("wrong use")
+
+func (g *agent) do(c call, r *answer) (err error) {
+	if g.a == nil && c.Do != "new" {
+		return fmt.Errorf("%s before new: %w", c.Do, errParameter)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	switch c.Do {
+	case "new":
+		if g.a != nil {
+			return fmt.Errorf("the agent is there already: %w", errParameter)
+		}
+		g.a, err = xfer.New(xfer.Config{Name: c.Name, Token: c.Token, Listen: c.Listen})
+		return err
+	case "store":
+		return g.openStore(c)
+	case "query":
+		return g.query(ctx, c, r)
+	case "etcd put", "etcd get", "etcd delete":
+		return g.entries.do(ctx, c, r)
+	case "register":
+		s, access, err := g.storage(c)
+		if err != nil {
+			return err
+		}
+		g.regions[c.Name], err = g.a.Register(c.Name, s, access)
+		if err != nil {
+			delete(g.regions, c.Name)
+		}
+		return err
+	case "deregister":
+		x := g.regions[c.Name]
+		if x == nil {
+			return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
+		}
+		delete(g.regions, c.Name)
+		return x.Release(ctx)
+	case "describe":
+		r.Blob = g.a.Describe()
+		return nil
+	case "open":
+		p, err := g.a.Open(c.Blob)
+		if err != nil {
+			return err
+		}
+		g.peers[p.ID().Name] = p
+		r.Name = p.ID().Name
+		return nil
+	case "forget":
+		if p := g.peers[c.Name]; p != nil {
+			g.a.Forget(p)
+			delete(g.peers, c.Name)
+			return nil
+		}
+		return fmt.Errorf("agent %q: %w", c.Name, xfer.ErrAgent)
+	case "prepare":
+		return g.prepare(c, r)
+	case "drop":
+		if l := g.lists[c.List]; l != nil {
+			l.Release()
+			delete(g.lists, c.List)
+			return nil
+		}
+		return fmt.Errorf("list %d: %w", c.List, xfer.ErrRegion)
+	case "post":
+		return g.post(c, r)
+	case "poll":
+		return g.poll(c, r)
+	case "release":
+		x := g.requests[c.Req]
+		if x == nil {
+			return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
+		}
+		delete(g.requests, c.Req)
+		if !x.Poll().State.Over() {
+			return x.Cancel(ctx)
+		}
+		return nil
+	case "notify":
+		p := g.peers[c.Peer]
+		if p == nil {
+			return fmt.Errorf("agent %q: %w", c.Peer, xfer.ErrAgent)
+		}
+		var data []byte
+		if c.Data != nil {
+			data = *c.Data
+		}
+		return g.notify(p, data)
+	case "notices":
+		r.Notices = map[string][][]byte{}
+		g.mu.Lock()
+		r.Failed, g.lost = g.lost, nil
+		g.mu.Unlock()
+		for _, n := range g.a.Notices() {
+			if n.Err != nil {
+				r.Failed = append(r.Failed, n.Err.Error())
+				continue
+			}
+			r.Notices[n.From.Name] = append(r.Notices[n.From.Name], n.Data)
+		}
+		return nil
+	}
+	return fmt.Errorf("%q is no call: %w", c.Do, errParameter)
+}
+
+// storage is what a region is made of, memory or a file of the program, or an object, and what peers may do with it.
+func (g *agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) {
+	switch {
+	case c.FD != nil:
+		o := xfer.FileOptions{Size: c.Len}
+		if o.ReadOnly, err = readOnly(g.pid, *c.FD); err != nil {
+			return nil, 0, err
+		}
+		if o.ReadOnly {
+			access = xfer.MayRead
+		}
+		s, err = xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), o)
+		return s, access, err
+	case c.Key != "" || (c.Addr == 0 && g.store != nil):
+		if g.store == nil {
+			return nil, 0, fmt.Errorf("object %q: no store was given: %w", c.Key, errParameter)
+		}
+		if c.Len < 1 || c.Key == "" {
+			return nil, 0, fmt.Errorf("object %q of %d bytes: want a key and at least one byte: %w", c.Key, c.Len, xfer.ErrBounds)
+		}
+		s, err = xfer.NewObject(g.store, c.Key, c.Len, xfer.ObjectOptions{})
+		return s, 0, err
+	}
+	s, err = memoryOf(g.pid, c.Addr, c.Len)
+	return s, 0, err
+}
+
+// readOnly reports whether the program opened a file for reading alone: then it is not written here either.
+func readOnly(pid, fd int) (bool, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
+	if err != nil {
+		return false, fmt.Errorf("file descriptor %d is not open: %w: %w", fd, errParameter, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
+			return n&syscall.O_ACCMODE == syscall.O_RDONLY, err
+		}
+	}
+	return false, fmt.Errorf("file descriptor %d: how it was opened is not known", fd)
+}
+
+// openStore takes an object store. This process has one, as its settings are those of the environment.
+func (g *agent) openStore(c call) error {
+	for k, v := range c.Env {
+		if !strings.HasPrefix(k, "AWS_") {
+			return fmt.Errorf("setting %s of a store: want AWS_...: %w", k, errParameter)
+		}
+		if err := os.Setenv(k, v); err != nil {
+			return fmt.Errorf("setting %s: %w", k, err)
+		}
+	}
+	p, err := blob.Open(c.Name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errParameter, err)
+	}
+	if g.store != nil {
+		g.store.Close()
+	}
+	g.store = p
+	return nil
+}
+
+// query says whether an object is there (State) and how large it is (Bytes).
+func (g *agent) query(ctx context.Context, c call, r *answer) error {
+	if g.store == nil || c.Key == "" {
+		return fmt.Errorf("object %q: want a store and a key: %w", c.Key, errParameter)
+	}
+	found, err := g.store.List(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f.Name == c.Key {
+			r.State, r.Bytes = "there", f.Size
+		}
+	}
+	return nil
+}
+
+func (g *agent) notify(p *xfer.Peer, data []byte) error {
+	done := make(chan error)
+	over, late := context.WithCancel(context.Background())
+	defer late()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err := g.a.Notify(ctx, p, data)
+		select {
+		case done <- err:
+		case <-over.Done():
+			if err != nil {
+				g.mu.Lock()
+				g.lost = append(g.lost, err.Error())
+				g.mu.Unlock()
+			}
+		}
+	}()
+	t := time.NewTimer(noticeTime)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+		return nil
+	}
+}
+
+func (g *agent) prepare(c call, r *answer) error {
+	var peer *xfer.Peer
+	if c.Peer != "" {
+		if peer = g.peers[c.Peer]; peer == nil {
+			return fmt.Errorf("agent %q: %w", c.Peer, xfer.ErrAgent)
+		}
+	}
+	descs := make([]xfer.Desc, len(c.Descs))
+	for i, d := range c.Descs {
+		if peer == nil {
+			x := g.regions[d.Region]
+			if x == nil {
+				return fmt.Errorf("descriptor %d: region %q: %w", i, d.Region, xfer.ErrRegion)
+			}
+			descs[i] = x.At(d.Off, d.Len)
+			continue
+		}
+		x, err := peer.Region(d.Region)
+		if err != nil {
+			return fmt.Errorf("descriptor %d: %w", i, err)
+		}
+		descs[i] = x.At(d.Off, d.Len)
+	}
+	l, err := g.a.Prepare(peer, descs)
+	if err != nil {
+		return err
+	}
+	g.next++
+	g.lists[g.next], r.Number = l, g.next
+	return nil
+}
+
+func (g *agent) post(c call, r *answer) error {
+	local, far := g.lists[c.Local], g.lists[c.Far]
+	if local == nil || far == nil {
+		return fmt.Errorf("lists %d and %d: %w", c.Local, c.Far, xfer.ErrRegion)
+	}
+	t := xfer.Transfer{Local: local, LocalIndex: c.LI, Remote: far, RemoteIndex: c.FI, Class: xfer.Latency, Timeout: time.Duration(c.Limit * float64(time.Second))}
+	switch c.Op {
+	case "READ":
+		t.Op = xfer.Read
+	case "WRITE":
+		t.Op = xfer.Write
+	default:
+		return fmt.Errorf("operation %q; want READ or WRITE: %w", c.Op, errParameter)
+	}
+	if c.Data != nil {
+		t.Notice = append([]byte{}, *c.Data...)
+	}
+	x, err := g.a.Post(t)
+	if err != nil {
+		return err
+	}
+	g.next++
+	g.requests[g.next], r.Number = &posted{Request: x, began: time.Now()}, g.next
+	c.Req = g.next
+	return g.poll(c, r)
+}
+
+func (g *agent) poll(c call, r *answer) error {
+	x := g.requests[c.Req]
+	if x == nil {
+		return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
+	}
+	s := x.Poll()
+	switch {
+	case s.State == xfer.Done:
+		r.State = "DONE"
+	case s.State.Over():
+		r.State = "ERR"
+		if s.Err != nil {
+			r.Error, r.Kind = s.Err.Error(), kind(s.Err)
+		}
+	default:
+		r.State = "PROC"
+	}
+	if s.State.Over() && x.ended.IsZero() {
+		x.ended = time.Now()
+	}
+	if !x.ended.IsZero() {
+		r.Took = float64(x.ended.Sub(x.began).Microseconds())
+	}
+	r.Path, r.Bytes = s.Path, s.Landed
+	return nil
+}

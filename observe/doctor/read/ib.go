@@ -1,0 +1,610 @@
+package read
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
+)
+
+// Tools of InfiniBand: ibstat, ibstatus, perfquery, iblinkinfo, ibnetdiscover,
+// ibdiagnet and mlxlink. Counters get the names they have in /sys.
+
+func newPort() doctor.Port { return doctor.Port{SMLID: -1, Counters: map[string]uint64{}, LID: -1} }
+
+var (
+	statCA     = regexp.MustCompile(`^CA '([^']+)'`)
+	statPort   = regexp.MustCompile(`^\s+Port (\d+):`)
+	statFailed = regexp.MustCompile(`(?:IB device|CA|device) '?([\w.-]+)'? failed|can't open (?:UMAD port|device) \(?'?([\w.-]+)`)
+	statPair   = regexp.MustCompile(`^\s*([A-Za-z][\w /]*?)\s*:\s*(.*)$`)
+)
+
+// readIBStat reads blocks "CA 'mlx5_0'" with "Port 1:". The tool may stop half-way
+// and say so on a line of its own.
+func readIBStat(s *scan, b []byte) error {
+	var ca string
+	var port *doctor.Port
+	n := 0
+	add := func() {
+		if port != nil {
+			s.c.Ports = append(s.c.Ports, *port)
+		}
+		port = nil
+	}
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := statCA.FindStringSubmatch(l); m != nil {
+			add()
+			ca = m[1]
+			continue
+		}
+		if m := statPort.FindStringSubmatch(l); m != nil && ca != "" {
+			add()
+			p := newPort()
+			p.At, p.Host, p.Device = s.at(n, ca+" "+strings.TrimSpace(l)), s.host, ca
+			p.Port, _ = strconv.Atoi(m[1])
+			port = &p
+			continue
+		}
+		if strings.Contains(l, "ibpanic") || strings.Contains(l, "stat of IB device") || strings.Contains(l, "can't open") {
+			s.note("line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
+			p := newPort()
+			p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
+			if m := statFailed.FindStringSubmatch(l); m != nil {
+				p.Name = m[1]
+			}
+			s.c.Ports = append(s.c.Ports, p)
+			continue
+		}
+		m := statPair.FindStringSubmatch(l)
+		if m == nil || port == nil {
+			continue
+		}
+		portField(port, m[1], m[2], s.at(n, ca+" port "+strconv.Itoa(port.Port)+": "+strings.TrimSpace(l)))
+	}
+	add()
+	return nil
+}
+
+// portField stores what ibstat and ibstatus call by slightly different names.
+func portField(p *doctor.Port, key, val string, at doctor.Evidence) {
+	val = strings.TrimSpace(val)
+	switch strings.ToLower(key) {
+	case "state":
+		if _, rest, ok := strings.Cut(val, ": "); ok { // 4: ACTIVE
+			val = rest
+		}
+		p.State = title(val)
+		p.At = at
+	case "physical state", "phys state":
+		if _, rest, ok := strings.Cut(val, ": "); ok {
+			val = rest
+		}
+		p.Phys = val
+	case "rate":
+		if f := firstNumber.FindString(val); f != "" {
+			p.Rate, _ = strconv.ParseFloat(f, 64)
+		}
+		if i := strings.Index(val, "("); i >= 0 {
+			p.Width = lanes(val[i:])
+		}
+	case "base lid":
+		p.LID = hexOrDec(val)
+	case "sm lid":
+		p.SMLID = hexOrDec(val)
+	case "port guid":
+		p.GUID = val
+	case "link layer", "link_layer":
+		p.Layer = val
+	}
+}
+
+func title(s string) string {
+	if s == "" {
+		return s
+	}
+	s = strings.ToLower(s)
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func hexOrDec(s string) int {
+	v, err := strconv.ParseInt(strings.TrimSpace(s), 0, 64)
+	if err != nil {
+		return -1
+	}
+	return int(v)
+}
+
+var statusHead = regexp.MustCompile(`^Infiniband device '([^']+)' port (\d+) status:`)
+
+func readIBStatus(s *scan, b []byte) error {
+	var port *doctor.Port
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := statusHead.FindStringSubmatch(l); m != nil {
+			p := newPort()
+			p.At, p.Host, p.Device = s.at(n, l), s.host, m[1]
+			p.Port, _ = strconv.Atoi(m[2])
+			s.c.Ports = append(s.c.Ports, p)
+			port = &s.c.Ports[len(s.c.Ports)-1]
+			continue
+		}
+		if m := statPair.FindStringSubmatch(l); m != nil && port != nil {
+			portField(port, m[1], m[2], s.at(n, port.Device+" port "+strconv.Itoa(port.Port)+": "+strings.TrimSpace(l)))
+		}
+	}
+	return nil
+}
+
+// perfNames are perfquery's counters by the names of /sys.
+var perfNames = map[string]string{
+	"symbolerrorcounter": "symbol_error", "linkerrorrecoverycounter": "link_error_recovery", "linkdownedcounter": "link_downed",
+	"portrcverrors": "port_rcv_errors", "portrcvremotephysicalerrors": "port_rcv_remote_physical_errors",
+	"portrcvswitchrelayerrors": "port_rcv_switch_relay_errors", "portxmitdiscards": "port_xmit_discards",
+	"portxmitconstrainterrors": "port_xmit_constraint_errors", "portrcvconstrainterrors": "port_rcv_constraint_errors",
+	"locallinkintegrityerrors": "local_link_integrity_errors", "excessivebufferoverrunerrors": "excessive_buffer_overrun_errors",
+	"vl15dropped": "VL15_dropped", "portxmitwait": "port_xmit_wait", "portxmitdata": "port_xmit_data", "portrcvdata": "port_rcv_data",
+	"portxmitpkts": "port_xmit_packets", "portrcvpkts": "port_rcv_packets", "qp1dropped": "qp1_dropped",
+	"portlocalphysicalerrors": "port_local_physical_errors", "portmalformedpkterrors": "port_malformed_packet_errors", "portbufferoverrunerrors": "excessive_buffer_overrun_errors",
+	"portdlidmappingerrors": "port_dlid_mapping_errors", "portvlmappingerrors": "port_vl_mapping_errors", "portloopingerrors": "port_looping_errors",
+}
+
+var (
+	perfHead = regexp.MustCompile(`^# Port(?:RcvErrorDetails| extended)? counters: Lid (\d+) port (\d+)`)
+	perfPair = regexp.MustCompile(`^([A-Za-z0-9]+):\.*\s*(0x[0-9a-fA-F]+|\d+)`)
+	guidName = regexp.MustCompile(`0x[0-9a-fA-F]{16}`)
+)
+
+func readPerfquery(s *scan, b []byte) error {
+	var port *doctor.Port
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := perfHead.FindStringSubmatch(l); m != nil {
+			p := newPort()
+			p.At, p.Host = s.at(n, l), s.host
+			p.LID, _ = strconv.Atoi(m[1])
+			p.Port, _ = strconv.Atoi(m[2])
+			p.GUID = guidName.FindString(s.file)
+			p.Device = "lid " + m[1]
+			s.c.Ports = append(s.c.Ports, p)
+			port = &s.c.Ports[len(s.c.Ports)-1]
+			continue
+		}
+		if m := perfPair.FindStringSubmatch(l); m != nil && port != nil {
+			if name, ok := perfNames[strings.ToLower(m[1])]; ok {
+				v, err := strconv.ParseUint(m[2], 0, 64)
+				if err == nil {
+					port.Counters[name] = v
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// readDiagnet reads the port counters file of ibdiagnet: "Port=1 Lid=0x1 GUID=0x.."
+// and then name=0xHEX.
+func readDiagnet(s *scan, b []byte) error {
+	head := regexp.MustCompile(`^Port=(\d+) Lid=(\S+) GUID=(\S+)(?:.*?Port Name=(.*))?`)
+	pair := regexp.MustCompile(`^([a-z0-9_]+)=(0x[0-9a-fA-F]+|\d+)\s*$`)
+	names := map[string]string{"link_down_counter": "link_downed", "link_error_recovery_counter": "link_error_recovery", "symbol_error_counter": "symbol_error",
+		"port_rcv_remote_physical_errors": "port_rcv_remote_physical_errors", "port_rcv_errors": "port_rcv_errors", "port_xmit_discard": "port_xmit_discards",
+		"port_rcv_switch_relay_errors": "port_rcv_switch_relay_errors", "excessive_buffer_errors": "excessive_buffer_overrun_errors", "local_link_integrity_errors": "local_link_integrity_errors",
+		"port_rcv_constraint_errors": "port_rcv_constraint_errors", "port_xmit_constraint_errors": "port_xmit_constraint_errors", "vl15_dropped": "VL15_dropped",
+		"port_xmit_data": "port_xmit_data", "port_rcv_data": "port_rcv_data", "port_xmit_pkts": "port_xmit_packets", "port_rcv_pkts": "port_rcv_packets", "port_xmit_wait": "port_xmit_wait",
+		"port_xmit_data_extended": "port_xmit_data", "port_rcv_data_extended": "port_rcv_data", "port_xmit_pkts_extended": "port_xmit_packets", "port_rcv_pkts_extended": "port_rcv_packets"}
+	var port *doctor.Port
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimSpace(l)
+		if m := head.FindStringSubmatch(l); m != nil {
+			p := newPort()
+			p.At, p.GUID, p.Name = s.at(n, l), m[3], strings.TrimSpace(m[4])
+			p.Port, _ = strconv.Atoi(m[1])
+			p.LID = hexOrDec(m[2])
+			p.Device = m[3]
+			if p.Name != "" {
+				p.Device = p.Name
+			}
+			p.Switch = true // not of this host: the fabric's view
+			s.c.Ports = append(s.c.Ports, p)
+			port = &s.c.Ports[len(s.c.Ports)-1]
+			continue
+		}
+		if m := pair.FindStringSubmatch(l); m != nil && port != nil {
+			v, err := strconv.ParseUint(m[2], 0, 64)
+			if err != nil {
+				continue
+			}
+			name, ok := names[m[1]]
+			if !ok {
+				name, ok = names[strings.TrimSuffix(m[1], "_extended")]
+			}
+			if ok {
+				port.Counters[name] = max(port.Counters[name], v)
+			} else {
+				port.Counters[m[1]] = v
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	liSwitch = regexp.MustCompile(`^(CA|Switch|Router): (.*?):\s*$`)
+	liGUID   = regexp.MustCompile(`^0x[0-9a-fA-F]{16} (.*)$`)
+	liLine   = regexp.MustCompile(`^\s*(?:0x[0-9a-fA-F]+\s+)?(?:"?([^"]*?)"?\s+)?(\d+)\s+(\d+)\[\s*\]\s*==\(\s*(?:(\d+)X\s+)?(?:([\d.]+ Gbps|[A-Z]+\d*)\s+)?(\w+)\s*/\s*(\w+)\s*\)==>\s*(?:0x[0-9a-fA-F]+\s+)?(?:(\d+)\s+(\d+))?\s*\[\s*\]\s*"([^"]*)"\s*(?:\(\s*(.*?)\s*\))?`)
+)
+
+// readLinkInfo reads iblinkinfo: a heading a node, then a line a port.
+func readLinkInfo(s *scan, b []byte) error {
+	node, isSwitch := "", false
+	n, bad := 0, 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := liSwitch.FindStringSubmatch(l); m != nil {
+			node, isSwitch = m[2], m[1] == "Switch"
+			if g := liGUID.FindStringSubmatch(node); g != nil {
+				node = g[1]
+			}
+			continue
+		}
+		if !strings.Contains(l, "==(") {
+			continue
+		}
+		m := liLine.FindStringSubmatch(l)
+		if m == nil {
+			bad++
+			continue
+		}
+		c := doctor.Cable{At: s.at(n, l), A: node, ASwitch: isSwitch, State: m[6] + "/" + m[7], B: m[10], Speed: strings.TrimSpace(m[5])}
+		if node == "" {
+			c.A = m[1]
+		}
+		c.APort, _ = strconv.Atoi(m[3])
+		c.BPort, _ = strconv.Atoi(m[9])
+		c.Width, _ = strconv.Atoi(m[4])
+		if strings.Contains(m[11], "Could be") {
+			if w := regexp.MustCompile(`Could be (\d+)X`).FindStringSubmatch(m[11]); w != nil {
+				c.WidthMax, _ = strconv.Atoi(w[1])
+			}
+			if w := regexp.MustCompile(`Could be ([\d.]+ Gbps|[A-Z]+\d*)\b`).FindStringSubmatch(m[11]); w != nil && !strings.HasSuffix(w[1], "X") {
+				c.SpeedMax = w[1]
+			}
+		}
+		s.c.Cables = append(s.c.Cables, c)
+	}
+	if bad > 0 {
+		s.note("%d port lines were not understood", bad)
+	}
+	return nil
+}
+
+var (
+	ndNode = regexp.MustCompile(`^(Switch|Ca|Rt)\s+(\d+) "([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"`)
+	ndPort = regexp.MustCompile(`^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\([0-9a-fA-F]+\))?\s*#?\s*(?:lid \d+ lmc \d+ )?"?([^"]*)"?.*?(\d+)x([A-Z]+\d*|\?\?\?)`)
+	ndLine = regexp.MustCompile(`^(CA|SW|RT)\s+(\d+)\s+(\d+) (0x[0-9a-fA-F]+) (\d+)x (\S+)(?: - (CA|SW|RT)\s+(\d+)\s+(\d+) (0x[0-9a-fA-F]+) \( '(.*)' - '(.*)' \)|\s+'(.*)')`)
+)
+
+// readDiscover reads ibnetdiscover, the classic form and -p.
+func readDiscover(s *scan, b []byte) error {
+	names := map[string]string{}
+	node, desc := "", ""
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := ndLine.FindStringSubmatch(l); m != nil {
+			if m[7] == "" {
+				continue // a port without a cable
+			}
+			c := doctor.Cable{At: s.at(n, l), A: m[11], B: m[12], ASwitch: m[1] == "SW", BSwitch: m[7] == "SW", Speed: m[6], State: "Active/LinkUp"}
+			c.APort, _ = strconv.Atoi(m[3])
+			c.BPort, _ = strconv.Atoi(m[9])
+			c.Width, _ = strconv.Atoi(m[5])
+			s.c.Cables = append(s.c.Cables, c)
+			continue
+		}
+		if m := ndNode.FindStringSubmatch(l); m != nil {
+			node, desc = m[3], m[4]
+			names[node] = desc
+			continue
+		}
+		if m := ndPort.FindStringSubmatch(l); m != nil && node != "" {
+			c := doctor.Cable{At: s.at(n, l), A: desc, B: m[4], ASwitch: node[0] == 'S', BSwitch: m[2][0] == 'S', Speed: m[6], State: "Active/LinkUp"}
+			if c.B == "" {
+				c.B = names[m[2]]
+			}
+			c.APort, _ = strconv.Atoi(m[1])
+			c.BPort, _ = strconv.Atoi(m[3])
+			c.Width, _ = strconv.Atoi(m[5])
+			s.c.Cables = append(s.c.Cables, c)
+		}
+	}
+	return nil
+}
+
+var mlxPair = regexp.MustCompile(`^([A-Za-z][^:]*?)\s*:\s*(.*)$`)
+
+// readMLXLink reads mlxlink's report of one port.
+func readMLXLink(s *scan, b []byte) error {
+	p := newPort()
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = ansi.ReplaceAllString(strings.TrimSpace(l), "")
+		m := mlxPair.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		val := strings.TrimSpace(m[2])
+		ber := func() float64 { // 15E-255 is the tool's word for none seen
+			f, err := strconv.ParseFloat(strings.Fields(val + " 0")[0], 64)
+			if err != nil || f < 1e-100 {
+				return 0
+			}
+			return f
+		}
+		switch key := strings.ToLower(m[1]); {
+		case key == "state":
+			p.State, p.At = title(val), s.at(n, l)
+		case key == "physical state":
+			p.Phys = val
+		case key == "speed":
+			if strings.Contains(val, "IB-") {
+				p.Layer = "InfiniBand"
+			} else if strings.HasSuffix(val, "G") || strings.Contains(val, "G_") {
+				p.Layer = "Ethernet"
+			}
+		case key == "width":
+			p.Width = lanes(val)
+		case strings.HasPrefix(key, "raw physical ber"):
+			p.RawBER = ber()
+		case strings.HasPrefix(key, "effective physical ber"):
+			p.EffBER = ber()
+			if p.EffBER > 0 {
+				p.At = s.at(n, l)
+			}
+		case key == "link down counter":
+			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
+				p.Counters["link_downed"] = v
+			}
+		case key == "link error recovery counter":
+			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
+				p.Counters["link_error_recovery"] = v
+			}
+		case strings.HasPrefix(key, "troubleshooting"), key == "recommendation":
+			if !strings.Contains(strings.ToLower(val), "no issue") && val != "" && key == "recommendation" {
+				p.Problem = val
+			}
+		case key == "device":
+			p.Device = val
+		}
+	}
+	p.Host = s.host
+	if p.Device == "" {
+		p.Device = strings.TrimSuffix(s.file[strings.LastIndexByte(s.file, '/')+1:], ".txt")
+	}
+	if p.At.File == "" {
+		p.At = s.at(1, "mlxlink")
+	}
+	s.c.Ports = append(s.c.Ports, p)
+	return nil
+}
+
+// readEthtool reads ethtool -S, of which the interface is in the file's name or in a
+// line before each part.
+func readEthtool(s *scan, b []byte) error {
+	var e *doctor.Ether
+	name := ""
+	n := 0
+	pair := regexp.MustCompile(`^\s+([A-Za-z0-9_\[\].-]+): (\d+)\s*$`)
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if strings.HasPrefix(l, "NIC statistics:") {
+			s.c.Ether = append(s.c.Ether, doctor.Ether{At: s.at(n, l), Host: s.host, Device: name, Counters: map[string]uint64{}})
+			e = &s.c.Ether[len(s.c.Ether)-1]
+			if name == "" {
+				e.Device = ifName(s.file)
+			}
+			name = ""
+			continue
+		}
+		if m := pair.FindStringSubmatch(l); m != nil && e != nil {
+			v, err := strconv.ParseUint(m[2], 10, 64)
+			if err == nil {
+				e.Counters[m[1]] = v
+			}
+			continue
+		}
+		if m := regexp.MustCompile(`([A-Za-z][\w.-]*)\s*:?\s*$`).FindStringSubmatch(l); m != nil && !strings.HasPrefix(l, " ") {
+			name = m[1]
+		}
+	}
+	return nil
+}
+
+var ifWord = regexp.MustCompile(`(?:^|[._/@-])((?:en|eth|ib|bond|rdma|rail|roce)[a-z0-9]*\d[a-z0-9]*)(?:[._/-]|$)`)
+
+func ifName(file string) string {
+	m := ifWord.FindAllStringSubmatch(file, -1)
+	if m == nil {
+		return ""
+	}
+	return m[len(m)-1][1]
+}
+
+var (
+	pciHead = regexp.MustCompile(`^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:]+): (.*)`)
+	pciLink = regexp.MustCompile(`Speed ([\d.]+)GT/s(?: \((\w+)\))?, Width x(\d+)(?: \((\w+)\))?`)
+	pciType = regexp.MustCompile(`Express \(v\d+\) ([A-Za-z /-]+?)(?: \(|,|$)`)
+)
+
+func readLSPCI(s *scan, b []byte) error {
+	var d *doctor.PCI
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := pciHead.FindStringSubmatch(l); m != nil {
+			s.c.PCI = append(s.c.PCI, doctor.PCI{At: s.at(n, l), Host: s.host, Addr: m[1], Class: m[2], Name: m[3], Bridge: strings.Contains(m[2], "bridge")})
+			d = &s.c.PCI[len(s.c.PCI)-1]
+			continue
+		}
+		if d == nil {
+			continue
+		}
+		t := strings.TrimSpace(l)
+		switch {
+		case strings.HasPrefix(t, "LnkCap:"):
+			if m := pciLink.FindStringSubmatch(t); m != nil {
+				d.SpeedMax, _ = strconv.ParseFloat(m[1], 64)
+				d.WidthMax, _ = strconv.Atoi(m[3])
+			}
+		case strings.HasPrefix(t, "LnkSta:"):
+			if m := pciLink.FindStringSubmatch(t); m != nil {
+				d.Speed, _ = strconv.ParseFloat(m[1], 64)
+				d.Width, _ = strconv.Atoi(m[3])
+				if d.Width < d.WidthMax || d.Speed < d.SpeedMax {
+					d.At = s.at(n, d.Addr+" "+t)
+				}
+			}
+		case strings.HasPrefix(t, "ACSCtl:"):
+			d.ACS = strings.TrimSpace(strings.TrimPrefix(t, "ACSCtl:"))
+			if strings.Contains(d.ACS, "SrcValid+") && d.Bridge {
+				d.At = s.at(n, d.Addr+" "+t)
+			}
+		case strings.HasPrefix(t, "Kernel driver in use:"):
+			d.Driver = strings.TrimSpace(strings.TrimPrefix(t, "Kernel driver in use:"))
+		case strings.Contains(t, "Express (v"):
+			if m := pciType.FindStringSubmatch(t); m != nil {
+				d.Type = m[1]
+			}
+		case strings.HasPrefix(t, "UESta:"):
+			for _, f := range strings.Fields(strings.TrimPrefix(t, "UESta:")) {
+				if strings.HasSuffix(f, "+") {
+					d.Errors = append(d.Errors, strings.TrimSuffix(f, "+"))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ipAddress reads an element of ip -j address.
+func (s *scan) ipAddress(d *pdict) {
+	a := doctor.Address{At: s.at(0, d.text("ifname")), Host: s.host, Name: d.text("ifname"), State: d.text("operstate"), MTU: int(d.int("mtu", 0))}
+	for _, x := range d.list("addr_info") {
+		if i, _ := x.(*pdict); i != nil && i.text("local") != "" {
+			a.Prefixes = append(a.Prefixes, i.text("local")+"/"+i.text("prefixlen"))
+		}
+	}
+	a.At.Text = strings.TrimSpace(a.Name + " " + a.State + " " + strings.Join(a.Prefixes, " "))
+	s.c.Addresses = append(s.c.Addresses, a)
+}
+
+// A copy of /sys: one file an attribute, known by its path.
+
+type attr struct{ kind, device, port, name string }
+
+var (
+	sysPort = regexp.MustCompile(`(?:^|/)([^/]+)/ports/(\d+)/(state|phys_state|rate|link_layer|lid|sm_lid|(?:counters|hw_counters)/\w+)$`)
+	sysPCI  = regexp.MustCompile(`(?:^|/)([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/(current_link_speed|current_link_width|max_link_speed|max_link_width|aer_dev_(?:correctable|nonfatal|fatal)|class|vendor)$`)
+)
+
+// sysOther are attributes of an RDMA device that say nothing here.
+var sysOther = regexp.MustCompile(`/(?:mlx|bnxt|efa|hfi|irdma|rxe|rocep|ibp|siw)[^/]*/(?:board_id|fw_ver|hca_type|node_desc|node_guid|node_type|sys_image_guid|hw_rev|dev|uevent|ports/\d+/(?:cap_mask|lid_mask_count|sm_sl|gid_attrs/.*|gids/.*|pkeys/.*|has_smi|cm_\w+/.*))$`)
+
+func sysAttr(name string) (attr, bool) {
+	if m := sysPort.FindStringSubmatch(name); m != nil {
+		return attr{"port", m[1], m[2], m[3]}, true
+	}
+	if m := sysPCI.FindStringSubmatch(name); m != nil {
+		return attr{"pci", m[1], "", m[2]}, true
+	}
+	return attr{}, false
+}
+
+func (s *scan) sysFile(a attr, val string) {
+	root := s.file[:strings.Index(s.file, a.device)]
+	switch a.kind {
+	case "port":
+		n, _ := strconv.Atoi(a.port)
+		var p *doctor.Port
+		for i := len(s.c.Ports) - 1; i >= 0; i-- {
+			if q := &s.c.Ports[i]; q.Device == a.device && q.Port == n && strings.HasPrefix(q.At.File, root) {
+				p = q
+				break
+			}
+		}
+		if p == nil {
+			np := newPort()
+			np.At, np.Host, np.Device, np.Port = doctor.Evidence{File: root + a.device + "/ports/" + a.port}, s.host, a.device, n
+			s.c.Ports = append(s.c.Ports, np)
+			p = &s.c.Ports[len(s.c.Ports)-1]
+		}
+		switch a.name {
+		case "state", "phys_state", "rate", "link_layer", "lid", "sm_lid":
+			key := map[string]string{"phys_state": "phys state", "lid": "base lid", "sm_lid": "sm lid"}[a.name]
+			if key == "" {
+				key = a.name
+			}
+			portField(p, key, val, doctor.Evidence{File: root + a.device + "/ports/" + a.port + "/state", Line: 1, Text: a.device + " port " + a.port + " state " + val})
+		default:
+			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
+				p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
+			} else if val != "" && !strings.HasPrefix(val, "N/A") {
+				s.note("%s is %q, no number", a.name, clip(val))
+			}
+		}
+	case "pci":
+		var d *doctor.PCI
+		for i := range s.c.PCI {
+			if q := &s.c.PCI[i]; q.Addr == a.device && strings.HasPrefix(q.At.File, root) {
+				d = q
+			}
+		}
+		if d == nil {
+			s.c.PCI = append(s.c.PCI, doctor.PCI{At: doctor.Evidence{File: root + a.device}, Host: s.host, Addr: a.device, AER: map[string]int64{}})
+			d = &s.c.PCI[len(s.c.PCI)-1]
+		}
+		switch a.name {
+		case "current_link_speed", "max_link_speed":
+			f, _ := strconv.ParseFloat(firstNumber.FindString(val), 64)
+			if a.name == "max_link_speed" {
+				d.SpeedMax = f
+			} else {
+				d.Speed = f
+			}
+		case "current_link_width":
+			d.Width = max(lanes(val), 0)
+			d.At.Text = a.device + " x" + val
+		case "max_link_width":
+			d.WidthMax = max(lanes(val), 0)
+		case "class":
+			d.Bridge = strings.HasPrefix(val, "0x0604")
+			d.Class = map[string]string{"0x0302": "3D controller", "0x0300": "VGA compatible controller", "0x0200": "Ethernet controller", "0x0207": "Infiniband controller"}[val[:min(len(val), 6)]]
+		case "vendor":
+			if val == "0x10de" && d.Name == "" {
+				d.Name = "NVIDIA"
+			}
+		default:
+			for l := range strings.Lines(val) {
+				f := strings.Fields(l)
+				if len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
+					v, _ := strconv.ParseInt(f[1], 10, 64)
+					d.AER[strings.TrimPrefix(a.name, "aer_dev_")] = v
+				}
+			}
+		}
+	}
+}

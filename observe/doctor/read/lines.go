@@ -1,0 +1,123 @@
+package read
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
+)
+
+// maxLine is how much of a line is kept. NCCL's lines are at most 1023 bytes up to
+// 2.28 and a few KiB after; a longer line is cut, and the rest of it is skipped.
+const maxLine = 16 << 10
+
+// lines reads a stream line by line in bounded memory.
+type lines struct {
+	r    *bufio.Reader
+	n    int // of the line that was read last
+	long int // lines that were cut
+	err  error
+}
+
+func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, 64<<10)} }
+
+// next gives the next line without its end; ok is false at the end. The slice is
+// valid until the next call.
+func (l *lines) next() (line []byte, ok bool) {
+	if l.err != nil {
+		return nil, false
+	}
+	b, err := l.r.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		b = append([]byte(nil), b[:maxLine]...)
+		l.long++
+		for err == bufio.ErrBufferFull {
+			_, err = l.r.ReadSlice('\n')
+		}
+	} else if len(b) > maxLine {
+		b = b[:maxLine]
+		l.long++
+	}
+	if err != nil {
+		l.err = err
+		if len(b) == 0 {
+			return nil, false
+		}
+	}
+	l.n++
+	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
+		b = b[:len(b)-1]
+	}
+	if len(b) == 0 && err == nil { // of empty lines the first is enough
+		ahead, _ := l.r.Peek(l.r.Buffered())
+		k := 0
+		for k < len(ahead) && ahead[k] == '\n' {
+			k++
+		}
+		l.r.Discard(k)
+		l.n += k
+	}
+	return b, true
+}
+
+var (
+	ansi     = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+	isoTime  = regexp.MustCompile(`(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)([.,]\d+)?(Z|[+-]\d\d:?\d\d)?`)
+	longTime = regexp.MustCompile(`\[?((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +)?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d:\d\d:\d\d)(?:\.(\d+))?(?: (\d{4}))?`)
+)
+
+// hasClock says whether 12:34:56 is in a text, before slower looks.
+func hasClock(s string) bool {
+	digit := func(i int) bool { return s[i] >= '0' && s[i] <= '9' }
+	for i := 2; i+5 < len(s); i++ {
+		if s[i] == ':' && s[i+3] == ':' && digit(i-2) && digit(i-1) && digit(i+1) && digit(i+2) && digit(i+4) && digit(i+5) {
+			return true
+		}
+	}
+	return false
+}
+
+// clock finds a time in the head of a line: seconds since 1970. Times without a
+// zone are taken as they stand, since only differences on one host count.
+func clock(s string) float64 {
+	if !hasClock(s) {
+		return 0
+	}
+	if m := isoTime.FindStringSubmatch(s); m != nil {
+		t, err := time.Parse("2006-01-02 15:04:05", m[1]+" "+m[2])
+		if err != nil {
+			return 0
+		}
+		sec := float64(t.Unix())
+		if m[3] != "" {
+			if f, err := strconv.ParseFloat("0."+m[3][1:], 64); err == nil {
+				sec += f
+			}
+		}
+		if z := strings.ReplaceAll(m[4], ":", ""); len(z) == 5 {
+			h, _ := strconv.Atoi(z[1:3])
+			mi, _ := strconv.Atoi(z[3:5])
+			off := float64(h*3600 + mi*60)
+			if z[0] == '+' {
+				off = -off
+			}
+			sec += off
+		}
+		return sec
+	}
+	if m := longTime.FindStringSubmatch(s); m != nil {
+		year := m[6]
+		if year == "" {
+			year = "1972" // a leap year, for logs that leave it out
+		}
+		t, err := time.Parse("2006 Jan 2 15:04:05", year+" "+m[2]+" "+m[3]+" "+m[4])
+		if err != nil {
+			return 0
+		}
+		return float64(t.Unix())
+	}
+	return 0
+}

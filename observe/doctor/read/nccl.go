@@ -1,0 +1,283 @@
+package read
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
+)
+
+// NCCL's lines, in any launcher's clothes:
+//
+//	[1,12]<stderr>: n0:4242:4311 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>
+//	└ launcher ──┘  └host:pid:tid┘ └device of the thread, not the rank
+//
+// The words " NCCL INFO " are looked for anywhere and what stands before them is
+// read backwards. Two processes that write at once can leave two messages on one
+// line, and both are read.
+
+var (
+	ncclOrigin = regexp.MustCompile(`([A-Za-z0-9_][A-Za-z0-9_.-]*):(\d+):(\d+)(?: \[(-?\d+)\])?`)
+	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
+	bareVer    = regexp.MustCompile(`[NR]CCL version (\d+\.\d+\.\d+)([^+\s]*)\+(?:cuda|hip)(\S*)`)
+	mpiRank    = regexp.MustCompile(`\[\d+,(\d+)\]<std(?:out|err)>`)
+	wordRank   = regexp.MustCompile(`\[[Rr]ank ?(\d+)\]`)
+	srunRank   = regexp.MustCompile(`^(\d+): `)
+	mpichRank  = regexp.MustCompile(`^\[(\d+)\](?:<std(?:out|err)>:)? ?(?:$|[A-Za-z0-9_.-]+:\d+:\d+)`)
+)
+
+// ncclMarks finds " NCCL INFO " and the like: where the word before it ends, where the
+// level stands, and where the message begins.
+func ncclMarks(text string) [][4]int {
+	var out [][4]int
+	for from := 0; ; {
+		i := strings.Index(text[from:], "NCCL ")
+		if i < 0 {
+			return out
+		}
+		i += from
+		from = i + 5
+		if i > 0 && text[i-1] != ' ' && text[i-1] != ']' {
+			continue
+		}
+		for _, level := range [...]string{"INFO", "WARN", "CALL", "TRACE", "ABORT", "HINT"} {
+			if rest := text[i+5:]; strings.HasPrefix(rest, level) && len(rest) > len(level) && rest[len(level)] == ' ' {
+				from = i + 5 + len(level) + 1
+				out = append(out, [4]int{max(i-1, 0), from, i + 5, i + 5 + len(level)})
+				break
+			}
+		}
+	}
+}
+
+// launcherRank is the rank that a launcher's prefix names, or -1.
+func launcherRank(prefix string) int {
+	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && prefix[0] != '[' && (prefix[0] < '0' || prefix[0] > '9') {
+		return -1
+	}
+	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank} {
+		if m := re.FindStringSubmatch(prefix); m != nil {
+			if n, err := strconv.Atoi(m[1]); err == nil && n < 1<<24 {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// classify finds the kind of an NCCL message and its fields.
+func classify(msg string) (string, map[string]string) {
+	for i := range ncclKinds {
+		k := &ncclKinds[i]
+		hit := false
+		for _, n := range k.needles {
+			hit = hit || strings.Contains(msg, n)
+		}
+		if !hit {
+			continue
+		}
+		m := k.re.FindStringSubmatch(msg)
+		if m == nil {
+			continue
+		}
+		f := map[string]string{}
+		for j, name := range k.re.SubexpNames() {
+			if name != "" && m[j] != "" {
+				f[name] = m[j]
+			}
+		}
+		return k.id, f
+	}
+	return "", nil
+}
+
+// needEnd are kinds of which a part means something else than the whole.
+var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if", "network", "version", "local_shape", "mnnvl"}
+
+// ncclLines reads the NCCL messages of one line of a file.
+func (s *scan) ncclLines(n int, text string) bool {
+	marks := ncclMarks(text)
+	if marks == nil {
+		// A version line is bare below INFO, and so are messages of old launchers.
+		if m := bareVer.FindStringSubmatch(text); m != nil {
+			l := doctor.Line{At: s.at(n, text), Kind: "version", Dev: -1, Rank: launcherRank(text), Time: clock(text), Msg: text,
+				F: map[string]string{"ver": m[1], "cuda": m[3]}}
+			s.addLine(l)
+			return true
+		}
+		return false
+	}
+	from := 0
+	for i, m := range marks {
+		head := text[from:m[0]]
+		level := text[m[2]:m[3]]
+		end := len(text)
+		next := end
+		if i+1 < len(marks) {
+			// The next message's origin ends this one's text.
+			between := text[m[1]:marks[i+1][0]]
+			if o := ncclOrigin.FindAllStringSubmatchIndex(between, -1); o != nil {
+				x := o[len(o)-1]
+				next = m[1] + x[0] + len(between[x[2]:x[3]]) - len(s.knownHost(between[x[2]:x[3]]))
+			} else {
+				next = marks[i+1][0]
+			}
+			end = next
+		}
+		msg := strings.TrimSpace(text[m[1]:end])
+		from = next
+		l := s.ncclHead(text[:m[0]], head)
+		l.At, l.Msg, l.Warn = s.at(n, text), msg, level == "WARN" || level == "ABORT"
+		l.Kind, l.F = classify(msg)
+		if l.Kind == "ib_wc" {
+			moreOfCompletion(l.F)
+		}
+		if l.Kind == "" && !l.Warn {
+			s.quiet++ // an INFO line without news
+			continue
+		}
+		if slices.Contains(needEnd, l.Kind) {
+			if s.last { // cut by the end of the file
+				continue
+			}
+			if i+1 < len(marks) { // perhaps cut by another process: the next line tells
+				s.held = append(s.held, l)
+				continue
+			}
+		}
+		if l.Kind == "bt" || l.Kind == "tuning" || l.Kind == "pattern" || l.Kind == "system" || l.Kind == "tree" || l.Kind == "trees" {
+			if s.kinds[l.Kind]++; s.kinds[l.Kind] > 64 {
+				continue
+			}
+		}
+		s.addLine(l)
+	}
+	return true
+}
+
+// ncclHead reads who printed a message: host, process, thread, device, rank and time. before is the line up to the message,
+// head what of it follows the message before.
+func (s *scan) ncclHead(before, head string) doctor.Line {
+	l := doctor.Line{Dev: -1, Rank: launcherRank(before), Time: clock(head)}
+	if l.Time == 0 {
+		l.Time = clock(before)
+	}
+	origins := ncclOrigin.FindAllStringSubmatchIndex(head, -1)
+	for j := len(origins) - 1; j >= 0; j-- {
+		o := origins[j]
+		host := head[o[2]:o[3]]
+		if _, err := strconv.Atoi(host); err == nil { // 12:00:00 is a time
+			continue
+		}
+		l.Host, _, _ = strings.Cut(s.knownHost(host), ".")
+		s.hosts[l.Host] = true
+		l.PID, _ = strconv.Atoi(head[o[4]:o[5]])
+		l.TID, _ = strconv.Atoi(head[o[6]:o[7]])
+		if o[8] >= 0 {
+			l.Dev, _ = strconv.Atoi(head[o[8]:o[9]])
+		}
+		if src := ncclSource.FindStringSubmatch(head[o[1]:]); src != nil {
+			l.Source = src[1]
+		}
+		break
+	}
+	if l.Host == "" {
+		l.Host = s.host
+	}
+	return l
+}
+
+// release decides on messages that another process's message followed on their line. If
+// they were cut, the next line is their rest.
+func (s *scan) release(next string) {
+	if strings.TrimSpace(next) == "" || ncclMarks(next) != nil {
+		for _, l := range s.held {
+			s.addLine(l)
+		}
+	}
+	s.held = nil
+}
+
+// knownHost is the host at the end of a word, where a message of another process
+// stands before it without a gap: IBn1 is n1, if n1 was seen.
+func (s *scan) knownHost(word string) string {
+	if s.hosts[word] {
+		return word
+	}
+	for i := 1; i < len(word); i++ {
+		if s.hosts[word[i:]] {
+			return word[i:]
+		}
+	}
+	return word
+}
+
+var (
+	wcVendor = regexp.MustCompile(`vendor[ _]err[ =](\d+)`)
+	wcHCA    = regexp.MustCompile(`hca ?=?(\S+)`)
+	wcGID    = regexp.MustCompile(`remoteGids?[ =]?([0-9a-fA-F:.]+)`)
+)
+
+// moreOfCompletion reads what follows the status of a completion error. Opcode and
+// length are not filled in on errors and are left out.
+func moreOfCompletion(f map[string]string) {
+	for name, re := range map[string]*regexp.Regexp{"vendor": wcVendor, "hca": wcHCA, "gid": wcGID} {
+		if m := re.FindStringSubmatch(f["rest"]); m != nil {
+			f[name] = m[1]
+		}
+	}
+}
+
+// envLine reads exports of job scripts and dumps of environments:
+// NCCL_DEBUG=debug, export NCCL_DEBUG_FILE=/tmp/nccl.log.
+var envAssign = regexp.MustCompile(`(?:^|[\s'"])(NCCL_[A-Z0-9_]+)=('[^']*'|"[^"]*"|[^\s'"]*)`)
+
+func (s *scan) envLine(n int, text string) bool {
+	found := false
+	text = strings.ReplaceAll(text, "run with NCCL_DEBUG=", "run with ") // advice, not a setting
+	for _, m := range envAssign.FindAllStringSubmatch(text, -1) {
+		s.addLine(doctor.Line{At: s.at(n, text), Kind: "env", Dev: -1, Rank: launcherRank(text), Host: s.host, Msg: text,
+			F: map[string]string{"var": m[1], "val": strings.Trim(m[2], `'"`), "script": "1"}})
+		found = true
+	}
+	return found
+}
+
+// needles are words of which a line must have one to be looked at.
+var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "AER", "PCIe Bus Error", "peermem", "segfault", "ut of memory", "OutOfMemoryError", "Watchdog", "ast enqueued", "exitcode", "[Gloo]", "gloo/", "onnectFullMesh", "open files",
+	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ", "Rank ", "nvidia-nccl-cu", "NVSwitch", "[ERROR] [tid", "[CRITICAL] [tid", "panic", "BUG", "LOCKUP", "protection fault", "file-max",
+	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
+	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "Last error:", "Traceback (most recent",
+	"Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST", "infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted", "Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
+	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf"}
+
+// needlesBy finds those that begin with two bytes; most pairs begin none.
+var needlesBy = sync.OnceValue(func() func(a, b byte) []string {
+	var group [1 << 16]uint8
+	lists := [][]string{nil}
+	for _, n := range slices.Concat(needles, frameworkWords) {
+		k := int(n[0])<<8 | int(n[1])
+		if group[k] == 0 {
+			group[k] = uint8(len(lists))
+			lists = append(lists, nil)
+		}
+		lists[group[k]] = append(lists[group[k]], n)
+	}
+	return func(a, b byte) []string { return lists[group[int(a)<<8|int(b)]] }
+})
+
+// interesting says whether a line can hold anything; garbage is passed over fast.
+func interesting(b []byte) bool {
+	begin := needlesBy()
+	for i := 0; i+1 < len(b); i++ {
+		for _, n := range begin(b[i], b[i+1]) {
+			if len(b)-i >= len(n) && string(b[i:i+len(n)]) == n {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+// Package evidence gathers what doctor judges: it opens files, folders, NCCL's RAS
+// servers and the live host, and gives them as a doctor.Case. Nothing that it cannot
+// read stops it: what is missing is noted beside the source.
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/doctor/read"
+)
+
+// maxFiles is how many files of a folder are read. A folder of a job of 16,384 ranks
+// has two or three a rank.
+const maxFiles = 200_000
+
+// Options of Gather.
+type Options struct {
+	Stdin    io.Reader
+	ForceRAS bool             // ask RAS of any version, also of those that may crash
+	Progress func(n, all int) // after each file; may be nil
+}
+
+// Gather reads sources: files, folders, "-", and ras://HOST:PORT.
+func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, error) {
+	c := &doctor.Case{}
+	var files []string
+	for _, s := range sources {
+		switch {
+		case s == "-":
+			if err := read.File(c, "stdin", "", o.Stdin); err != nil {
+				return nil, fmt.Errorf("standard input: %w", err)
+			}
+		case strings.HasPrefix(s, "ras://"):
+			b, err := AskRAS(ctx, strings.TrimPrefix(s, "ras://"), o.ForceRAS)
+			if err != nil {
+				return nil, err
+			}
+			if err := read.File(c, s, "", strings.NewReader(string(b))); err != nil {
+				return nil, err
+			}
+		default:
+			list, err := walk(s)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, list...)
+		}
+	}
+	for i, f := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		one(c, f)
+		if o.Progress != nil {
+			o.Progress(i+1, len(files))
+		}
+	}
+	read.Finish(c)
+	return c, nil
+}
+
+func one(c *doctor.Case, name string) {
+	at := len(c.Files)
+	r, err := os.Open(name)
+	if err == nil {
+		err = read.File(c, name, "", r)
+		r.Close()
+	} else {
+		c.Files = append(c.Files, doctor.File{Path: name, Kind: "unread"})
+	}
+	if err != nil {
+		f := &c.Files[at] // an archive has those of its members behind it
+		f.Notes = append(f.Notes, err.Error())
+	}
+}
+
+// walk lists the files of a path. Links to folders are followed once each, as /sys
+// is made of them.
+func walk(root string) ([]string, error) {
+	st, err := os.Stat(root)
+	if err != nil {
+		if os.IsNotExist(err) {
+			return nil, fmt.Errorf("no file or folder %q", root)
+		}
+		return nil, err
+	}
+	if !st.IsDir() {
+		if !st.Mode().IsRegular() && st.Mode()&fs.ModeNamedPipe == 0 {
+			return nil, fmt.Errorf("%s is a device or socket; give a file or a folder", root)
+		}
+		return []string{root}, nil
+	}
+	var files []string
+	seen := map[string]bool{}
+	var visit func(dir string, depth int) error
+	visit = func(dir string, depth int) error {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil || seen[real] || depth > 24 {
+			return nil
+		}
+		seen[real] = true
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			if e.Name() == ".git" {
+				continue
+			}
+			st, err := os.Stat(path)
+			if err != nil {
+				continue
+			}
+			switch {
+			case st.IsDir():
+				if err := visit(path, depth+1); err != nil {
+					return err
+				}
+			case st.Mode().IsRegular():
+				if len(files) >= maxFiles {
+					return fmt.Errorf("%s holds more than %d files; give the folders that matter", root, maxFiles)
+				}
+				files = append(files, path)
+			}
+		}
+		return nil
+	}
+	if err := visit(root, 0); err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s holds no file", root)
+	}
+	slices.Sort(files)
+	return files, nil
+}

@@ -1,0 +1,205 @@
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"golang.org/x/sys/unix"
+)
+
+// A launcher knows what an agent can only guess: when a process ended, by which signal or
+// with which code, and whether it had been asked to. The first failure that nobody asked
+// for is the cause; what happens to the job after it follows from it.
+
+const (
+	// settleDeaths is how long the causes of a job's end may come in after one another, in
+	// seconds: peers of a killed rank can exit before the kernel tells its launcher.
+	settleDeaths = 1.0
+	// lostExit is how long after a process is gone its launcher may still say how it ended.
+	lostExit  = 10.0
+	followers = 8 // consequences that an incident lists
+)
+
+// death is the end of a rank's process, and when the server heard of it.
+type death struct {
+	Launch
+	seen float64
+}
+
+func (d *death) failed() bool { return (d.Code != 0 || d.Signal != 0) && !d.Asked }
+
+// how says what ended it: "was killed by SIGKILL", "exited with code 3".
+func (d *death) how() string {
+	if d.Signal == 0 {
+		return fmt.Sprintf("exited with code %d", d.Code)
+	}
+	return "was killed by " + cmp.Or(unix.SignalName(unix.Signal(d.Signal)), fmt.Sprintf("signal %d", d.Signal))
+}
+
+// why says who sends such a signal.
+func (d *death) why() (cause, fix string) {
+	switch unix.Signal(d.Signal) {
+	case unix.SIGKILL:
+		return "somebody killed its process: the kernel for want of memory, a scheduler or a person; its launcher did not", "look at the kernel log of the host for out of memory, then at the scheduler's log"
+	case unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE:
+		return "its program crashed", "get a stack of it: core dump, faulthandler; look at the kernel log of the host (Xid, memory errors)"
+	case unix.SIGABRT:
+		return "its program gave up: a failed assertion, or a watchdog of its own", "look at its last output"
+	case 0:
+		return "its program ended with an error", "look at its last output"
+	}
+	return "a signal that its launcher did not send ended it", "find who sent it"
+}
+
+// jobNamed finds a job, or makes it.
+func (m *Machine) jobNamed(now float64, name string) *job {
+	j := m.jobs[name]
+	if j == nil {
+		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}}
+		m.jobs[name] = j
+	}
+	return j
+}
+
+// launch takes what a launcher said.
+func (m *Machine) launch(now float64, l Launch) {
+	j := m.jobNamed(now, l.Job)
+	j.launcher = true
+	j.size = max(j.size, l.Size)
+	switch l.Event {
+	case "started":
+		if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
+			j.deaths, j.cause = nil, nil
+		}
+		j.over = ""
+	case "ended":
+		if slices.ContainsFunc(j.deaths, func(d death) bool { return d.Rank == l.Rank && d.PID == l.PID && d.At == l.At }) {
+			return
+		}
+		r := j.ranks[l.Rank]
+		if r == nil { // no agent saw it before
+			r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+			j.ranks[l.Rank] = r
+		}
+		if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
+			l.PID, l.Host = r.PID, r.host
+		}
+		if r.PID == l.PID && r.gone == 0 {
+			r.gone = now
+		}
+		if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
+			j.deaths, j.cause = nil, nil
+		}
+		j.deaths = append(j.deaths, death{l, now})
+		slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
+	case "over":
+		j.over, j.overBy = l.How, l.Rank
+	}
+}
+
+// decide finds the death that explains the others. A rank that a signal ended did not end
+// because of another, so it comes before ranks that gave up a moment earlier; launchers
+// judge the same way, and their word counts.
+func (j *job) decide(now float64) {
+	var first *death
+	for i := range j.deaths {
+		d := &j.deaths[i]
+		if !d.failed() {
+			continue
+		}
+		switch {
+		case first == nil:
+			if now-d.seen < settleDeaths && j.over == "" {
+				return
+			}
+			first = d
+		case first.Signal == 0 && d.Signal != 0 && d.At <= first.At+settleDeaths:
+			first = d
+		}
+		if j.over == "failed" && d.Rank == j.overBy {
+			first = d
+			break
+		}
+	}
+	if first != nil {
+		c := *first
+		j.cause = &c
+	}
+}
+
+// deaths judges what the launcher of a job said.
+func (m *Machine) launched(now float64, j *job, raise raiser) {
+	if j.cause == nil {
+		j.decide(now)
+	}
+	alive := 0
+	for _, r := range j.ranks {
+		if r.gone == 0 {
+			alive++
+		}
+	}
+	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) {
+		left := ""
+		if alive > 0 {
+			left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
+		}
+		cause, fix := c.why()
+		raise(j.causeKey(), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
+			Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
+			Cause:   cause, Fix: fix, Follows: j.consequences(),
+			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.how())}}})
+	}
+}
+
+// causeKey is the key of the incident of a job's cause.
+func (j *job) causeKey() string {
+	return fmt.Sprintf("dead/%s/%d/%d", j.name, j.cause.Rank, j.cause.PID)
+}
+
+// consequences are the other ends after the cause.
+func (j *job) consequences() (list []string) {
+	for _, d := range j.deaths {
+		if d.Rank == j.cause.Rank && d.PID == j.cause.PID || d.Code == 0 && d.Signal == 0 || len(list) == followers {
+			continue
+		}
+		how := d.how()
+		if d.Asked {
+			how = "was ended by the launcher"
+		}
+		list = append(list, fmt.Sprintf("rank %d %s", d.Rank, how))
+	}
+	return list
+}
+
+// exit is how the process of a rank ended, nil if no launcher said so.
+func (j *job) exit(n, pid int) *death {
+	for i := range j.deaths {
+		if d := &j.deaths[i]; d.Rank == n && d.PID == pid {
+			return d
+		}
+	}
+	return nil
+}
+
+// guessed tells whether a rank that is gone is judged by its absence: where no launcher
+// reports, or its word was lost.
+func (j *job) guessed(now float64, n int) bool {
+	r := j.ranks[n]
+	return !j.launcher || j.cause == nil && j.over == "" && j.exit(n, r.PID) == nil && now-r.gone >= lostExit
+}
+
+// explained tells whether a death that its launcher reported explains what happens to the
+// job now, or may within a moment.
+func (j *job) explained() bool {
+	return j.cause != nil || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
+}
+
+// end says how a job ended, "" if it goes on or nobody said so.
+func (j *job) end() string {
+	if j.over == "failed" {
+		return fmt.Sprintf("failed by rank %d", j.overBy)
+	}
+	return j.over
+}

@@ -1,0 +1,281 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/observe/watch"
+	"github.com/weft-fabric/weft/observe/watch/load"
+)
+
+// clock is a time that tests move.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// feed lets a world report for some seconds, a second at a time.
+func feed(t *testing.T, s *Server, c *clock, w *load.World, seconds int) {
+	t.Helper()
+	for range seconds {
+		c.at = c.at.Add(time.Second)
+		at := float64(c.at.UnixNano()) / 1e9
+		for h := range w.Hosts {
+			r := &watch.Report{Host: w.Host(h), Boot: "boot", At: at, Every: 1}
+			if c.at.Unix()%10 == 0 {
+				r = w.Counters(h, at, true)
+				r.Every = 1
+			}
+			w.AddRanks(r, h, at-1, at)
+			if _, err := s.Take(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Tick()
+	}
+}
+
+func incidents(v watch.View) (out []string) {
+	for _, i := range v.Incidents {
+		out = append(out, fmt.Sprint(i.Kind, i.Subject.Ranks, i.Subject.Devices))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// What a server knew is known after kill -9 of it, and a replay of what it recorded gives
+// the same verdicts at the same times.
+func TestRestartAndReplay(t *testing.T) {
+	dir := t.TempDir()
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	cfg := Config{Watch: watch.Config{Title: "test"}, Dir: dir, Limit: 64 << 20, Now: c.now}
+	var live []watch.Incident
+	cfg.Notice = func(i watch.Incident) { live = append(live, i) }
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load.New(4, 80, 10, 3, float64(c.at.Unix()-1000))
+	feed(t, s, c, w, 30)
+	if len(live) > 0 {
+		t.Fatalf("healthy: %v", live[0].Verdict)
+	}
+	w.Late, w.Down, w.Slow = 9, 2, 1
+	feed(t, s, c, w, 45)
+	want := incidents(s.View())
+	if len(want) != 3 || !strings.HasPrefix(want[2], "straggler[9]") {
+		t.Fatalf("%q", want)
+	}
+	// As after kill -9: nothing was closed, and the lock is gone with the process.
+	s.store.Close()
+	s.store = nil
+	again, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if got := incidents(again.View()); !slices.Equal(got, want) {
+		t.Errorf("after a restart %q, before %q", got, want)
+	}
+	if v := again.View(); v.Health.Hosts != 4 || v.Health.Jobs != 1 {
+		t.Errorf("after a restart: %+v", v.Health)
+	}
+	points, err := again.History("n1", `node_infiniband_port_data_transmitted_bytes_total{device="mlx5_0",port="1"}`, 0, 1e12)
+	if err != nil || len(points) < 7 {
+		t.Errorf("history: %d points, %v", len(points), err)
+	}
+	var played []watch.Incident
+	if err := Replay(dir, cfg.Watch, 0, math.Inf(1), func(_ float64, _ *watch.Machine, news []watch.Incident) bool {
+		played = append(played, news...)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range live {
+		if !slices.ContainsFunc(played, func(p watch.Incident) bool {
+			return p.Kind == i.Kind && slices.Equal(p.Subject.Ranks, i.Subject.Ranks) && math.Abs(p.Began-i.Began) <= 2 && p.Verdict == i.Verdict
+		}) {
+			t.Errorf("not replayed: %s", i.Verdict)
+		}
+	}
+}
+
+// Everything that is listed answers with JSON, and reports that are no reports are
+// refused with a reason.
+// Reports that find no room while nothing can be written leave a gap, and the values after it are right.
+func TestHistoryAfterAGap(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	dir := t.TempDir()
+	s, err := New(Config{Dir: dir, Limit: 4 << 30, Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]float64, 100_000)
+	names := make([]string, len(values))
+	for i := range names {
+		names[i] = fmt.Sprintf("series_%d", i)
+	}
+	want := map[float64]float64{}
+	take := func() {
+		c.at = c.at.Add(time.Second)
+		for i := range values {
+			values[i] += 0.3 // told whole: long reports
+		}
+		values[1] = float64(c.at.Unix() - 1_800_000_000) // told by its change
+		want[s.now()] = values[1]
+		if _, err := s.Take(&watch.Report{Host: "h", At: s.now(), Every: 1, Counters: &watch.Counters{Schema: "s", Names: names, Values: values}}); err != nil {
+			t.Fatal(err)
+		}
+		names = nil // told once
+	}
+	take()
+	s.Tick()
+	for range 75 { // 64 MiB wait for the disk at most
+		take()
+	}
+	s.Tick()
+	for range 3 {
+		take()
+	}
+	s.Tick()
+	points, err := s.History("h", "series_1", 0, 1e12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(points); n < 4 || n >= len(want) {
+		t.Errorf("%d of %d values were kept; want some of the first and the last three", n, len(want))
+	}
+	for _, p := range points {
+		if p.Mean != want[p.At] {
+			t.Errorf("%v at %v, want %v", p.Mean, p.At, want[p.At])
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s, err := New(Config{Watch: watch.Config{Title: "test"}, Dir: t.TempDir(), Limit: 16 << 20, Now: c.now, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w := load.New(2, 80, 10, 3, float64(c.at.Unix()-1000))
+	feed(t, s, c, w, 25)
+	pages := httptest.NewServer(s.Pages())
+	defer pages.Close()
+	for _, a := range api {
+		path := a.Path
+		switch path {
+		case "/api/series":
+			path += "?host=n1"
+		case "/api/history":
+			path += "?host=n1&series=weft_load_series_total%7Bn=%2270%22%7D"
+		}
+		res, err := http.Get(pages.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != 200 || !json.Valid(b) {
+			t.Errorf("%s: %d %.200s", path, res.StatusCode, b)
+		}
+	}
+	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/base.css": 200, "/icon.svg": 200, "/nothing": 404, "/metrics": 200, "/healthz": 200, "/api/series?host=zz": 404} {
+		res, err := http.Get(pages.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
+		}
+	}
+	// People from elsewhere need the token.
+	for given, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
+		r := httptest.NewRequest("GET", "http://10.0.0.1/api/health", nil)
+		r.RemoteAddr = "10.0.0.9:1234"
+		r.SetBasicAuth("x", given)
+		rec := httptest.NewRecorder()
+		s.Pages().ServeHTTP(rec, r)
+		if rec.Code != want {
+			t.Errorf("token %q: %d", given, rec.Code)
+		}
+	}
+	reports := httptest.NewServer(s.Reports())
+	defer reports.Close()
+	for _, body := range []string{"", "garbage", `{"host":""}`, `{"host":"x","ranks":[{"rank":-5}]}`, `{"host":"x","counters":{"schema":"q","names":["a"],"values":[]}}`, strings.Repeat("[", 100000)} {
+		res, err := http.Post(reports.URL+"/report", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a watch.Answer
+		err = json.NewDecoder(res.Body).Decode(&a)
+		res.Body.Close()
+		if res.StatusCode != 400 || err != nil || a.Error == "" {
+			t.Errorf("%.40q: %d %v %+v", body, res.StatusCode, err, a)
+		}
+	}
+	if v := s.View(); v.Health.Hosts != 2 {
+		t.Errorf("garbage made hosts: %+v", v.Health)
+	}
+}
+
+// What agents report is the JSON that the server reads, states included.
+func TestReportsAsJSON(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s, err := New(Config{Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load.New(1, 80, 10, 3, float64(c.at.Unix()-1000))
+	w.Down = 0
+	b, err := json.Marshal(w.Counters(0, float64(c.at.Unix()), true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	s.Reports().ServeHTTP(rec, httptest.NewRequest("POST", "/report", bytes.NewReader(b)))
+	if rec.Code != 200 {
+		t.Fatal(rec.Body)
+	}
+	c.at = c.at.Add(time.Second)
+	s.Tick()
+	if got := incidents(s.View()); len(got) != 1 || got[0] != "check[] [n0:mlx5_2]" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzReport(f *testing.F) {
+	w := load.New(1, 70, 10, 3, 0)
+	r := w.Counters(0, 100, true)
+	w.AddRanks(r, 0, 90, 100)
+	b, _ := json.Marshal(r)
+	f.Add(b)
+	f.Add([]byte(`{"host":"a","has_ranks":true,"ranks":[{"job":"j","rank":1,"size":2,"groups":[{"name":"g","ranks":[5,-1],"done":3,"in":true}],"links":[{"local":"a","remote":"b"}]}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := &clock{time.Unix(1_800_000_000, 0)}
+		s, err := New(Config{Now: c.now, Watch: watch.Config{Hang: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			rec := httptest.NewRecorder()
+			s.Reports().ServeHTTP(rec, httptest.NewRequest("POST", "/report", bytes.NewReader(body)))
+			c.at = c.at.Add(3 * time.Second)
+			s.Tick()
+		}
+		watch.Screen(s.View(), nil, watch.Style{Color: true})
+	})
+}

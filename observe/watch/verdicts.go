@@ -1,0 +1,596 @@
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/internal/health"
+)
+
+type raiser func(key string, i Incident)
+
+func (m *Machine) silent(now float64, raise raiser) {
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		limit := m.c.Silent
+		if limit == 0 {
+			limit = max(10, 3*h.every)
+		}
+		quiet := now - h.at
+		if quiet > max(forgotten, limit) {
+			m.change(Change{At: now, Host: name, What: "the host is not watched any more: no report for " + span(quiet)})
+			delete(m.hosts, name)
+			continue
+		}
+		if quiet > limit {
+			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
+				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
+				Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}}})
+		}
+		if skew := math.Abs(h.skew); quiet <= limit && skew > 30 {
+			raise("clock/"+name, Incident{Kind: "clock-wrong", Severity: doctor.Warning, Confidence: 0.95, Subject: doctor.Subject{Hosts: []string{name}},
+				Verdict:  fmt.Sprintf("the clock of host %s is %s off", name, span(skew)),
+				Evidence: []Evidence{{now, fmt.Sprintf("a report of %s said %.0f s, it arrived at %.0f s", name, h.at+h.skew, h.at)}}})
+		}
+	}
+}
+
+// span is a time in words.
+func span(s float64) string {
+	switch {
+	case s < 0.001:
+		return fmt.Sprintf("%.0f us", s*1e6)
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", s*1e3)
+	case s < 120:
+		return fmt.Sprintf("%.3g s", s)
+	case s < 2*3600:
+		return fmt.Sprintf("%.0f min", s/60)
+	case s < 48*3600:
+		return fmt.Sprintf("%.1f h", s/3600)
+	}
+	return fmt.Sprintf("%.1f days", s/86400)
+}
+
+func (m *Machine) subject(j *job, ranks ...int) doctor.Subject {
+	s := doctor.Subject{Ranks: ranks}
+	for _, n := range ranks {
+		if r := j.ranks[n]; r != nil {
+			s.Hosts = append(s.Hosts, r.host)
+			if r.place.NIC != "" {
+				s.Devices = append(s.Devices, r.host+":"+r.place.NIC)
+			}
+		}
+	}
+	return s.Tidy()
+}
+
+// on names a rank with its host and process.
+func (j *job) on(n int) string {
+	r := j.ranks[n]
+	if r == nil {
+		return fmt.Sprintf("rank %d", n)
+	}
+	return fmt.Sprintf("rank %d (process %d on %s)", n, r.PID, r.host)
+}
+
+// restart is a process that took the place of another one.
+type restart struct {
+	rank, was, is int // processes
+	host          string
+	seen, at      float64 // when the old one was last seen; when the new one came
+}
+
+// replaced is called when another process has the place of a rank.
+func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
+	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
+		return
+	}
+	j.again = append(j.again, restart{by.Rank, r.PID, by.PID, r.host, r.at, now})
+}
+
+// restarted tells of processes that took the place of others, once no more come. Half of a job and more are one incident.
+func (m *Machine) restarted(now float64, j *job, raise raiser) {
+	if len(j.again) == 0 || now-j.again[len(j.again)-1].at < waitForOthers {
+		return
+	}
+	list := j.again
+	j.again = nil
+	if len(list) > 1 && 2*len(list) >= len(j.ranks) {
+		var ranks []int
+		seen := 0.0
+		for _, x := range list {
+			ranks, seen = append(ranks, x.rank), max(seen, x.seen)
+		}
+		slices.Sort(ranks)
+		ranks = slices.Compact(ranks)
+		raise("again/"+j.name, Incident{Kind: "job-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, ranks...),
+			Verdict:  fmt.Sprintf("%d of %d ranks of %s were started again", len(ranks), len(j.ranks), j.name),
+			Evidence: []Evidence{{seen, "the last of the old processes was seen"}, {list[0].at, fmt.Sprintf("process %d of rank %d on %s is the first of the new ones", list[0].is, list[0].rank, list[0].host)}}})
+		return
+	}
+	for _, x := range list {
+		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
+			Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", x.rank, j.name, x.was, x.is, x.host),
+			Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
+	}
+}
+
+// processes finds ranks that died, are stopped or have no memory left.
+func (m *Machine) processes(now float64, j *job, raise raiser) {
+	alive, ended := 0, 0.0 // ranks that are there; when the last of the others went
+	oldest, newest, size := math.Inf(1), 0.0, 0
+	for _, r := range j.ranks {
+		if r.gone == 0 {
+			alive++
+			oldest, newest, size = min(oldest, r.first), max(newest, r.first), max(size, r.Size)
+		} else {
+			ended = max(ended, r.gone)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
+		r := j.ranks[n]
+		if r.gone > 0 && alive > 0 && j.guessed(now, n) {
+			// Others must go on: ranks of a job that ends go within a moment of one another. Those of a job that is started again come one
+			// by one, and are no others that go on: who has not come long after them is missing.
+			others := oldest <= r.gone || now-newest >= startTime && (n < size || size == 0)
+			if others && now-ended >= waitForOthers {
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
+					Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
+					Evidence: []Evidence{{r.gone, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
+			}
+		}
+		if r.gone > 0 {
+			continue
+		}
+		if r.State == "T" || r.State == "t" {
+			raise(fmt.Sprintf("stopped/%s/%d", j.name, n), Incident{Kind: "rank-stopped", Severity: doctor.Critical, Confidence: 0.98, Job: j.name, Subject: m.subject(j, n),
+				Verdict:  fmt.Sprintf("%s of %s is stopped (state %s)", j.on(n), j.name, r.State),
+				Fix:      fmt.Sprintf("kill -CONT %d on %s, and find who stopped it", r.PID, r.host),
+				Evidence: []Evidence{{r.at, fmt.Sprintf("/proc/%d/stat on %s says %s", r.PID, r.host, r.State)}}})
+		}
+		if r.Limit > 0 && float64(r.Used) > 0.95*float64(r.Limit) {
+			raise(fmt.Sprintf("memory/%s/%d", j.name, n), Incident{Kind: "memory-full", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.subject(j, n),
+				Verdict:  fmt.Sprintf("%s of %s has used %.0f%% of the memory it may use", j.on(n), j.name, 100*float64(r.Used)/float64(r.Limit)),
+				Evidence: []Evidence{{r.at, fmt.Sprintf("%d of %d bytes are in use", r.Used, r.Limit)}}})
+		}
+	}
+}
+
+// hang judges a job in which ranks wait and no operation ends, by doctor's wait-graph.
+func (m *Machine) hang(now float64, j *job, raise raiser) {
+	// Records of one failure come within a moment of one another.
+	if list := m.dumps[j.name]; len(list) > 0 && now-m.dumped[j.name] >= 1 {
+		j.members(list)
+		for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
+			// A rank without a record that still counts as running may have died a moment ago: the
+			// records of the others can come before the report that its process is gone.
+			running := slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone == 0 })
+			if h.Class == "missing" && running && now-m.dumped[j.name] < waitForOthers {
+				continue
+			}
+			m.hung(now, j, h, raise, "flight records of the ranks")
+		}
+	}
+	quiet := now - j.moved
+	if quiet < m.c.Hang {
+		return
+	}
+	waits := false
+	for _, r := range j.ranks {
+		for _, g := range r.groups {
+			waits = waits || g.In && r.gone == 0 && now-r.moved >= m.c.Hang
+		}
+	}
+	if !waits {
+		return
+	}
+	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
+		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
+	}
+}
+
+// members says who belongs to groups of flight records that do not say so.
+func (j *job) members(list []doctor.Dump) {
+	for i := range list {
+		for k := range list[i].Groups {
+			g := &list[i].Groups[k]
+			if len(g.Ranks) > 0 {
+				continue
+			}
+			for _, r := range j.ranks {
+				if known := r.groups[g.Name]; known != nil && len(known.Ranks) > 0 {
+					g.Ranks = slices.Clone(known.Ranks)
+				}
+			}
+		}
+	}
+}
+
+// asDumps is what the ranks of a job say of their operations, as flight records.
+func (j *job) asDumps() []doctor.Dump {
+	var list []doctor.Dump
+	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
+		r := j.ranks[n]
+		if r.gone > 0 {
+			continue
+		}
+		d := doctor.Dump{File: j.name, Rank: n, NameRank: n, Version: "live", Idle: true}
+		record := int64(0)
+		for _, name := range slices.Sorted(maps.Keys(r.groups)) {
+			g := r.groups[name]
+			members := slices.Clone(g.Ranks)
+			if len(members) == 0 {
+				for k := range j.size {
+					members = append(members, k)
+				}
+			}
+			dg := doctor.Group{ID: -1, Name: name, Ranks: members, LastEnqueued: g.Done, LastCompleted: g.Done, HasStatus: true}
+			if g.Done > 0 {
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: cmp.Or(g.Op, "operation"), From: -1, To: -1, State: "completed", Done: true})
+				record++
+			}
+			if g.In {
+				d.Idle = false
+				dg.LastEnqueued = g.Done + 1
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done + 1, Name: "operation", From: -1, To: -1, State: "started"})
+				record++
+			}
+			d.Groups = append(d.Groups, dg)
+		}
+		if len(d.Groups) > 0 {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why string) {
+	if j.explained() {
+		if j.cause == nil {
+			return // it is decided within a moment
+		}
+		f := fmt.Sprintf("the job hangs: %s in %s", waiting(h.Waiting), h.Operation)
+		if i := m.open[j.causeKey()]; i != nil && !slices.Contains(i.Follows, f) && len(i.Follows) < followers+4 {
+			i.Follows = append(i.Follows, f)
+		}
+		return
+	}
+	// A rank that is stopped or dead explains it: the hang is its consequence.
+	for _, c := range h.Culprits {
+		for _, i := range m.open {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead") && slices.Contains(i.Subject.Ranks, c) {
+				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
+				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
+					i.Follows = append(i.Follows, f)
+				}
+				return
+			}
+		}
+	}
+	kind := "hang"
+	switch {
+	case h.Class == "mismatch":
+		kind = "mismatch"
+	case h.Class == "missing" && slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone > 0 }):
+		// Its peers failed because it was gone, and told so before they ended.
+		for _, c := range h.Culprits {
+			if r := j.ranks[c]; r != nil && r.gone > 0 {
+				died := "died first"
+				if d := j.exit(c, r.PID); d != nil { // with 0, or it would explain all
+					died = d.how()
+				}
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, c, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, c),
+					Verdict: fmt.Sprintf("%s of %s %s; %s for it in %s", j.on(c), j.name, died, waiting(h.Waiting), h.Operation), Evidence: []Evidence{{now, "by " + why}}})
+			}
+		}
+		return
+	}
+	who := "nobody is behind"
+	switch {
+	case len(h.Culprits) == 1:
+		who = j.on(h.Culprits[0]) + " holds it up"
+	case len(h.Culprits) > 1:
+		who = fmt.Sprintf("ranks %v hold it up", h.Culprits)
+	}
+	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...), Cause: doctor.HangClasses[h.Class],
+		Verdict: fmt.Sprintf("%s hangs in %s of %s: %s", j.name, h.Operation, h.Group, who), Evidence: []Evidence{{now, why}}}
+	if kind == "mismatch" {
+		i.Verdict = fmt.Sprintf("%s: at %s of %s, ranks %v called another operation than the rest", j.name, h.Operation, h.Group, h.Culprits)
+	}
+	for _, w := range h.Why {
+		if len(i.Evidence) < evidenceKept {
+			i.Evidence = append(i.Evidence, Evidence{now, w})
+		}
+	}
+	raise(fmt.Sprintf("%s/%s", kind, j.name), i)
+}
+
+func waiting(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d waits", ranks[0])
+	}
+	return fmt.Sprintf("%d ranks wait", len(ranks))
+}
+
+// checks makes incidents of the checks of agents. Three and more bad ports of one switch
+// are one incident, of the switch.
+func (m *Machine) checks(now float64, raise raiser) {
+	byLeaf := map[string][]string{}
+	type bad struct {
+		h *host
+		s health.Status
+	}
+	var list []bad
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		for _, s := range h.states {
+			list = append(list, bad{h, s})
+			if leaf := h.leaf(s.Device); leaf != "" && s.State == health.Bad && !slices.Contains(byLeaf[leaf], h.name+":"+s.Device) {
+				byLeaf[leaf] = append(byLeaf[leaf], h.name+":"+s.Device)
+			}
+		}
+	}
+	for _, leaf := range slices.Sorted(maps.Keys(byLeaf)) {
+		if ports := byLeaf[leaf]; len(ports) >= 3 {
+			raise("leaf/"+leaf, Incident{Kind: "leaf", Severity: doctor.Critical, Confidence: 0.8, Subject: doctor.Subject{Devices: append([]string{leaf}, ports...)}, Where: []string{leaf},
+				Verdict: fmt.Sprintf("switch %s: %d ports of hosts on it are bad at once", leaf, len(ports)), Evidence: []Evidence{{now, strings.Join(ports[:min(len(ports), 8)], ", ")}}})
+		}
+	}
+	for _, b := range list {
+		if len(byLeaf[b.h.leaf(b.s.Device)]) >= 3 {
+			continue
+		}
+		sev := doctor.Warning
+		if b.s.State == health.Bad {
+			sev = doctor.Critical
+		}
+		device := b.s.Device
+		if b.s.Port != "" {
+			device += " port " + b.s.Port
+		}
+		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric), Incident{Kind: "check", Severity: sev, Confidence: 0.9,
+			Subject: doctor.Subject{Hosts: []string{b.h.name}, Devices: []string{b.h.name + ":" + b.s.Device}}, Cause: b.s.Why, Fix: b.s.Fix,
+			Verdict: fmt.Sprintf("%s %s: %s (%s)", b.h.name, device, b.s.Why, b.s.Metric), Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", b.s.Metric, b.s.State, b.s.Value)}}})
+	}
+}
+
+func (h *host) leaf(device string) string {
+	for _, p := range h.ports {
+		if p.Device == device {
+			return p.place.Leaf
+		}
+	}
+	return ""
+}
+
+// standing are verdicts of the slow part of Tick, which hold until the next one.
+type standing struct {
+	key string
+	i   Incident
+}
+
+func (m *Machine) sustained(now float64, raise raiser) {
+	for _, s := range m.stand {
+		raise(s.key, s.i)
+	}
+}
+
+// roles compares ports of one role: the same rail, or the same device name where rails
+// are not known.
+func (m *Machine) roles(now float64) {
+	m.stand = m.stand[:0]
+	role := map[string][]*port{}
+	of := map[*port]string{}
+	jobs := map[string]string{} // which job a host runs
+	for _, n := range slices.Sorted(maps.Keys(m.jobs)) {
+		for _, r := range m.jobs[n].ranks {
+			if r.gone == 0 {
+				jobs[r.host] = n
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
+		h := m.hosts[name]
+		for _, p := range h.ports {
+			if !p.Active || now-p.at > 60 {
+				continue
+			}
+			k := p.Device
+			if p.place.Rail >= 0 {
+				k = fmt.Sprintf("rail %d", p.place.Rail)
+			}
+			role[k] = append(role[k], p)
+			of[p] = name
+		}
+	}
+	add := func(kind, key string, p *port, sev doctor.Severity, sure float64, verdict, text string) {
+		name := of[p]
+		key = kind + "/" + key
+		if m.held(key, true) {
+			m.stand = append(m.stand, standing{key, Incident{Kind: kind, Severity: sev, Confidence: sure, Subject: doctor.Subject{Hosts: []string{name}, Devices: []string{name + ":" + p.Device}}, Verdict: verdict, Evidence: []Evidence{{now, text}}}})
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(role)) {
+		list := role[k]
+		if len(list) < 3 {
+			continue
+		}
+		var rate, wait []float64
+		tx := map[string][]float64{}
+		for _, p := range list {
+			rate, wait = append(rate, p.Gbps), append(wait, p.waitRate)
+			if j := jobs[of[p]]; j != "" {
+				tx[j] = append(tx[j], p.txRate)
+			}
+		}
+		midRate, midWait := median(rate), median(wait)
+		midTx := map[string]float64{}
+		for j, l := range tx {
+			if len(l) >= 3 {
+				midTx[j] = median(l)
+			}
+		}
+		for _, p := range list {
+			name := of[p]
+			job := jobs[name]
+			idle := midTx[job] > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*midTx[job]
+			if !(p.Gbps > 0 && p.Gbps < 0.99*midRate) && !idle && !(p.waitRate > 10*midWait && p.waitRate > 1e6) && len(m.seen) == 0 {
+				continue
+			}
+			key := name + "/" + p.Device + "/" + p.Port.Port
+			if p.Gbps > 0 && p.Gbps < 0.99*midRate {
+				add("port-slow", key, p, doctor.Critical, 0.95, fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate), fmt.Sprintf("%d ports of %s compared", len(list), k))
+			} else {
+				delete(m.seen, "port-slow/"+key)
+			}
+			if idle {
+				add("port-idle", key, p, doctor.Warning, 0.7, fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, job, k, midTx[job]/1e9), fmt.Sprintf("%d ports of %s compared", len(tx[job]), k))
+			} else {
+				delete(m.seen, "port-idle/"+key)
+			}
+			if p.waitRate > 10*midWait && p.waitRate > 1e6 && p.txRate > 0 {
+				add("port-congested", key, p, doctor.Warning, 0.6, fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", name, p.Device, k), fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait))
+			} else {
+				delete(m.seen, "port-congested/"+key)
+			}
+		}
+	}
+}
+
+// timing is what operations of one kind and size took, in windows of ten seconds.
+type timing struct {
+	op      string
+	bytes   int64
+	ranks   int
+	at      float64
+	took    []float64 // of this window
+	count   int64
+	windows []float64 // medians of the last windows
+	mean    float64   // median of the last window
+	ratio   float64   // to the baseline
+	base    float64
+	predict float64
+}
+
+const windowsKept = 360 // an hour
+
+// calibration is how measured and predicted times differ on this cluster.
+type calibration struct {
+	ratios []float64
+}
+
+// measure takes what an operation took without waiting for others: the time of the rank
+// that came last.
+func (g *group) measure(now float64, o *opSeen, there int) {
+	k := fmt.Sprintf("%s/%d", o.name, o.bytes)
+	t := g.per[k]
+	if t == nil {
+		if len(g.per) >= 256 {
+			return
+		}
+		t = &timing{op: o.name, bytes: o.bytes, at: now}
+		g.per[k] = t
+	}
+	least := math.Inf(1)
+	for _, w := range o.took {
+		least = min(least, w)
+	}
+	t.ranks = max(there, len(o.took))
+	t.count++
+	if len(t.took) < 4096 {
+		t.took = append(t.took, least)
+	}
+}
+
+// learned is how many windows a baseline needs.
+const learned = 12
+
+// collectives holds what operations take against what is predicted, corrected by how this
+// cluster differs from the prediction.
+func (m *Machine) collectives(now float64) {
+	for _, name := range slices.Sorted(maps.Keys(m.jobs)) {
+		j := m.jobs[name]
+		for _, gn := range slices.Sorted(maps.Keys(j.group)) {
+			g := j.group[gn]
+			for _, k := range slices.Sorted(maps.Keys(g.per)) {
+				t := g.per[k]
+				if len(t.took) < 5 {
+					continue
+				}
+				t.mean = median(t.took)
+				t.took = t.took[:0]
+				m.compare(now, j, g, t)
+			}
+		}
+	}
+}
+
+func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
+	key := fmt.Sprintf("%s/%d/%d", t.op, t.bytes, t.ranks)
+	if _, ok := m.predict[key]; !ok && m.c.Predict != nil {
+		if x, known := m.c.Predict(t.op, t.bytes, t.ranks); known {
+			m.predict[key] = x
+		}
+	}
+	t.predict = m.predict[key]
+	t.base = 0
+	if len(t.windows) >= learned {
+		t.base = median(t.windows)
+	}
+	if t.predict > 0 {
+		// Sizes differ in what limits them, so each power of two has its own.
+		class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
+		c := m.calib[class]
+		if c == nil {
+			c = &calibration{}
+			m.calib[class] = c
+		}
+		if len(c.ratios) >= learned {
+			t.base = t.predict * median(c.ratios)
+		}
+		if c.ratios = append(c.ratios, t.mean/t.predict); len(c.ratios) > windowsKept {
+			c.ratios = c.ratios[1:]
+		}
+	}
+	if t.windows = append(t.windows, t.mean); len(t.windows) > windowsKept {
+		t.windows = t.windows[1:]
+	}
+	t.ratio = 0
+	if t.base > 0 {
+		t.ratio = t.mean / t.base
+	}
+	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
+	// Small operations are ruled by latency, which says little of links.
+	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20) {
+		return
+	}
+	sev, against := doctor.Warning, "its own median"
+	if t.ratio > 2 {
+		sev = doctor.Critical
+	}
+	if t.predict > 0 {
+		against = "the prediction, corrected by what this cluster reaches"
+	}
+	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,
+		Verdict:  fmt.Sprintf("%s of %s in %s takes %s, %.1f times the baseline of %s", t.op, size(t.bytes), j.name, span(t.mean), t.ratio, span(t.base)),
+		Evidence: []Evidence{{now, "the baseline is " + against}}}})
+}
+
+func size(b int64) string {
+	switch {
+	case b >= 1<<30:
+		return fmt.Sprintf("%.4g GiB", float64(b)/(1<<30))
+	case b >= 1<<20:
+		return fmt.Sprintf("%.4g MiB", float64(b)/(1<<20))
+	case b >= 1<<10:
+		return fmt.Sprintf("%.4g KiB", float64(b)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", b)
+}

@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"math"
+
+	"github.com/weft-fabric/weft/predict/internal/schedule"
+)
+
+// Bounds of a search: what no layout below a branch can undercut. Each says why it holds.
+
+// logitsLeast is the logits of one micro-batch: some rank computes the loss.
+func (p *pricer) logitsLeast() float64 {
+	l := p.l
+	l.PP, l.Schedule = 1, schedule.OneFOneB
+	q := *p
+	q.l = l
+	return q.logits(0)
+}
+
+// one is the passes of one layer.
+func (p *pricer) one(moe bool, factor float64, gather, reduce [2]float64) chunkTime {
+	var x chunkTime
+	p.addLayer(&x, p.kinds()[b2i(moe)], moe, factor, gather[b2i(moe)], reduce[b2i(moe)])
+	return x
+}
+
+func (x chunkTime) sum() float64 { return x.F + x.B + x.W }
+
+// layers is the least time of one layer of each kind in any layout of a family: nothing is computed again or gathered, and expert
+// traffic is hidden where some schedule hides it.
+func (p *pricer) layers(factor float64) (out [2]float64) {
+	q := *p
+	q.l.Recompute.Full, q.l.Recompute.Modules = false, nil
+	for i := range out {
+		out[i] = math.Inf(1)
+		for _, vpp := range []int{1, 2} {
+			q.l.PP, q.l.VPP, q.l.EPOverlap = 2, vpp, vpp == 2 && q.l.EP > 1
+			out[i] = min(out[i], q.one(i == 1, factor, [2]float64{}, [2]float64{}).sum())
+		}
+	}
+	return out
+}
+
+// chain is the least time of one micro-batch through all layers and the head, one after the other. A step is no shorter than the
+// work of all micro-batches over the stages, since some rank does no less than its share.
+func (p *pricer) chain(factor float64) float64 {
+	t := p.layers(factor)
+	return p.through(t, factor)
+}
+
+// through sums layers of so much each, the layers that predict further tokens, and the head.
+func (p *pricer) through(each [2]float64, factor float64) float64 {
+	m := p.m
+	sum := 0.0
+	if n := m.DenseLayers(); n > 0 {
+		sum += float64(n) * each[0]
+	}
+	if n := m.MoELayers(); n > 0 {
+		sum += float64(n) * each[1]
+	}
+	if m.MTP > 0 {
+		sum += float64(m.MTP) * each[b2i(m.Experts > 0)]
+	}
+	f, b, w := p.head()
+	if p.l.Phase == "lora" {
+		w = 0
+	}
+	return sum + (f+b+w)*factor*float64(1+m.MTP)
+}
+
+// estimate is what no schedule and no split of a layout can undercut, found once for all of them.
+type estimate struct {
+	layers int
+	all    float64 // seconds of one micro-batch through everything
+	light  float64 // seconds of the fastest layer
+	fixed  float64 // bytes that every rank holds besides state and activations
+	state  float64 // bytes of all layers' state
+	layer  float64 // bytes of the smallest layer's state
+	act    float64 // bytes that one micro-batch leaves in a layer, at least
+}
+
+// estimate finds it.
+func (p *pricer) estimate(factor float64) estimate {
+	m, l := p.m, p.l
+	gather, reduce := p.zero3()
+	e := estimate{layers: m.Layers, light: math.Inf(1), layer: math.Inf(1), act: math.Inf(1), fixed: p.passing() + p.workspace() + p.live() + p.again1()}
+	b := p.bytesPer()
+	share := float64(l.Sharded())
+	shareE := max(float64(l.ExpertData())*share/float64(l.DP*l.CP), 1)
+	if l.ZeRO == 0 {
+		share, shareE = 1, 1
+	}
+	held, shared := b.weights+b.gradients+b.optimizer, b.sharedW+b.sharedG+b.sharedO
+	kept := p.keptBy()
+	var each [2]float64
+	for i, n := range []int{m.DenseLayers(), m.MoELayers()} {
+		if n == 0 {
+			continue
+		}
+		each[i] = p.one(i == 1, factor, gather, reduce).sum()
+		e.light, e.act = min(e.light, each[i]), min(e.act, kept[i])
+		lp := m.Layer(i == 1)
+		state := ((lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated)*(held+shared/share) + lp.Experts/float64(l.ETP*l.EP)*(held+shared/shareE)
+		e.state += float64(n) * state
+		e.layer = min(e.layer, state)
+	}
+	if m.MTP > 0 { // gathers nothing of its own
+		each[b2i(m.Experts > 0)] = p.one(m.Experts > 0, factor, [2]float64{}, [2]float64{}).sum()
+	}
+	e.all = p.through(each, factor)
+	return e
+}
+
+// seconds is the least time of a layout whatever its split: of the ranks' waits for the first micro-batch, their work and the way back of
+// the last gradient, the longest is no less than the mean. Chunks but the first and the last hold no less than an even share,
+// rounded down; and some rank holds no less than an even share of the layers, rounded up.
+func (e estimate) seconds(l Layout) float64 {
+	pp, m := float64(l.PP), float64(l.MicroBatches())
+	mean := m * e.all / pp
+	if !l.Schedule.Splits() && l.PP > 2 {
+		mean += (pp - 1) * (pp - 2) / (2 * pp) * float64(e.layers/(l.PP*l.VPP)) * e.light
+	}
+	if l.Schedule == schedule.DualPipe { // half of two stages
+		return mean
+	}
+	return max(mean, m*math.Ceil(float64(e.layers)/pp)*e.light)
+}
+
+// bytes is the least memory of a layout whatever its split: the mean of the ranks' state; and where there are three stages, what the
+// second one holds, whose chunks are neither the first nor the last.
+func (e estimate) bytes(l Layout) float64 {
+	mean := e.fixed + e.state/float64(l.PP)
+	if l.PP < 3 {
+		return mean
+	}
+	alive, ok := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches()}.Holds(1)
+	if !ok {
+		return mean
+	}
+	chunk := float64(e.layers / (l.PP * l.VPP))
+	return max(mean, e.fixed+float64(l.VPP)*chunk*e.layer+e.act*chunk*float64(alive))
+}
+
+// least is the least time of a layout with its split: for every rank its own passes of all micro-batches. Where input and weight gradients
+// are one pass, a rank's first pass waits for the first micro-batch to come through the stages before, and after
+// its last pass, a backward one, the gradient goes back through the same stages.
+func (p *pricer) least(stages []chunkTime) float64 {
+	l := p.l
+	opt, _ := p.optimizer()
+	m := float64(l.MicroBatches())
+	waits := make([]float64, l.PP)
+	if !l.Schedule.Splits() {
+		for r := 1; r < l.PP; r++ {
+			waits[r] = waits[r-1] + stages[r-1].sum()
+		}
+	}
+	most := 0.0
+	for r := range l.PP {
+		busy := waits[r]
+		for v := range l.VPP {
+			busy += m * stages[l.chunk(r, v)].sum()
+		}
+		if l.Schedule == schedule.DualPipe {
+			busy = m * (stages[r].sum() + stages[l.PP-1-r].sum()) / 2
+		}
+		most = max(most, busy)
+	}
+	return most*(1-1e-12) + opt // sums in another order differ in their last digits
+}

@@ -1,0 +1,406 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/internal/schedule"
+)
+
+// Framework is whose habits a plan follows: what is sharded, what is kept in which type, what is
+// hidden behind what.
+type Framework string
+
+// The frameworks.
+const (
+	Megatron  Framework = "megatron"  // Megatron-LM, NeMo, nanotron, Megatron-DeepSpeed
+	FSDP      Framework = "fsdp"      // PyTorch FSDP: torchtitan, Composer; MaxText
+	DeepSpeed Framework = "deepspeed" // ZeRO
+)
+
+// ParseFramework reads a name.
+func ParseFramework(s string) (Framework, error) {
+	switch f := Framework(strings.ToLower(s)); f {
+	case Megatron, FSDP, DeepSpeed:
+		return f, nil
+	case "torchtitan", "accelerate":
+		return FSDP, nil
+	case "nemo", "gpt-neox":
+		return Megatron, nil
+	}
+	return "", fmt.Errorf("unknown framework %q; known: megatron, fsdp, deepspeed", s)
+}
+
+// Layout is how a model is cut over GPUs, and what each step computes.
+type Layout struct {
+	TP    int `json:"tp"`
+	CP    int `json:"cp"`
+	PP    int `json:"pp"`
+	VPP   int `json:"vpp"` // chunks of layers a pipeline rank
+	DP    int `json:"dp"`
+	EP    int `json:"ep"`
+	ETP   int `json:"etp"`   // tensor parallel ranks inside an expert
+	Shard int `json:"shard"` // ranks that share the optimizer's state (HSDP, ZeRO++); 0 for all data ranks
+
+	// Layers that the first and the last chunk hold less than the others, for the embedding and the head beside them. Megatron counts one
+	// for each with --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split.
+	FirstLess int `json:"first_less,omitempty"`
+	LastLess  int `json:"last_less,omitempty"`
+
+	Sequence  bool           `json:"sp"`      // sequence parallel: norms are cut over TP, too
+	Context   string         `json:"cp_kind"` // ring, ulysses, gather
+	ZeRO      int            `json:"zero"`
+	Schedule  schedule.Kind  `json:"schedule"`
+	Micro     int            `json:"micro"`
+	Batch     int            `json:"batch"` // sequences a step, all ranks together
+	Seq       int            `json:"seq"`
+	Recompute work.Recompute `json:"recompute"`
+	Dtype     string         `json:"dtype"`                  // bf16, fp16, fp32, fp8, mxfp8, nvfp4: of the matrix products
+	Grad      string         `json:"grad"`                   // fp32 or bf16: how gradients are summed and sent
+	Phase     string         `json:"phase"`                  // pretrain, sft, lora
+	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
+	TPOverlap bool           `json:"tp_overlap"`             // of it, transfers of tensor parallelism are cut up and run beside their own products: Megatron's --tp-comm-overlap
+	EPOverlap bool           `json:"ep_overlap,omitempty"`   // of it, tokens travel to experts and back beside the compute of another micro-batch: Megatron's --overlap-moe-expert-parallel-comm
+	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
+	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
+	Flash     bool           `json:"flash"`                  // attention never writes its scores
+	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
+	Dropout   bool           `json:"dropout,omitempty"`
+	Looped    bool           `json:"looped_experts,omitempty"` // products of experts one after the other, not grouped
+	Offload   bool           `json:"offload,omitempty"`        // the optimizer's state lives in host memory
+}
+
+// GPUs is how many it takes.
+func (l Layout) GPUs() int { return l.TP * l.CP * l.PP * l.DP }
+
+// MicroBatches is how many a step has on each pipeline.
+func (l Layout) MicroBatches() int { return l.Batch / (l.Micro * l.DP) }
+
+// Sharded is how many ranks share one copy of the dense parameters' state.
+func (l Layout) Sharded() int {
+	if l.Shard > 0 {
+		return l.Shard
+	}
+	return l.DP * l.CP
+}
+
+// ExpertData is how many data ranks an expert's parameters have.
+func (l Layout) ExpertData() int { return max(l.TP*l.CP*l.DP/(l.ETP*l.EP), 1) }
+
+// Default is a layout that cuts nothing.
+func Default(f Framework) Layout {
+	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1, Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, TPOverlap: true, DPOverlap: true, Flash: true}
+	switch f {
+	case FSDP:
+		l.ZeRO = 3
+	default:
+		l.ZeRO = 1
+	}
+	if f == DeepSpeed {
+		l.Grad, l.Sequence, l.Context = "bf16", false, "ulysses"
+	}
+	return l
+}
+
+// known keys of ParseLayout, in the order in which String writes them.
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
+
+// ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
+// is above 0. An unknown key is answered with the known ones.
+func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
+	l := Default(f)
+	given := map[string]bool{}
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
+		key, value, ok := strings.Cut(word, "=")
+		key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+		switch key {
+		case "mbs", "micro-batch":
+			key = "micro"
+		case "gbs", "global-batch":
+			key = "batch"
+		case "etensor":
+			key = "etp"
+		}
+		if !ok || !slices.Contains(keys, key) {
+			return l, fmt.Errorf("layout %q: %q; want KEY=VALUE with keys of %s", s, word, strings.Join(keys, ", "))
+		}
+		if given[key] {
+			return l, fmt.Errorf("layout %q: %s is given twice", s, key)
+		}
+		given[key] = true
+		var err error
+		number := func(to *int, least int) {
+			if *to, err = strconv.Atoi(value); err != nil || *to < least || *to > 1<<26 {
+				err = fmt.Errorf("%s is %q; want a number from %d on", key, value, least)
+			}
+		}
+		truth := func(to *bool) {
+			if *to, err = strconv.ParseBool(map[string]string{"on": "true", "off": "false", "yes": "true", "no": "false"}[value]); err != nil {
+				if *to, err = strconv.ParseBool(value); err != nil {
+					err = fmt.Errorf("%s is %q; want on or off", key, value)
+				}
+			}
+		}
+		choice := func(to *string, names ...string) {
+			if *to = strings.ToLower(value); !slices.Contains(names, *to) {
+				err = fmt.Errorf("%s is %q; known: %s", key, value, strings.Join(names, ", "))
+			}
+		}
+		switch key {
+		case "tp":
+			number(&l.TP, 1)
+		case "cp":
+			number(&l.CP, 1)
+		case "pp":
+			number(&l.PP, 1)
+		case "vpp":
+			number(&l.VPP, 1)
+		case "dp":
+			number(&l.DP, 1)
+		case "ep":
+			number(&l.EP, 1)
+		case "etp":
+			number(&l.ETP, 1)
+		case "shard":
+			number(&l.Shard, 0)
+		case "micro":
+			number(&l.Micro, 1)
+		case "batch":
+			number(&l.Batch, 1)
+		case "seq":
+			number(&l.Seq, 1)
+		case "first-less":
+			number(&l.FirstLess, 0)
+		case "last-less":
+			number(&l.LastLess, 0)
+		case "zero":
+			if number(&l.ZeRO, 0); err == nil && l.ZeRO > 3 {
+				err = fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
+			}
+		case "sp":
+			truth(&l.Sequence)
+		case "overlap":
+			truth(&l.Overlap)
+		case "tp-overlap":
+			truth(&l.TPOverlap)
+		case "ep-overlap":
+			truth(&l.EPOverlap)
+		case "dp-overlap":
+			truth(&l.DPOverlap)
+		case "p2p":
+			how := "overlap"
+			choice(&how, "overlap", "blocking")
+			l.Blocking = how == "blocking"
+		case "loss":
+			how := "plain"
+			choice(&how, "plain", "fused")
+			l.FusedLoss = how == "fused"
+		case "flash":
+			truth(&l.Flash)
+		case "experts":
+			how := "grouped"
+			choice(&how, "grouped", "looped")
+			l.Looped = how == "looped"
+		case "dropout":
+			truth(&l.Dropout)
+		case "offload":
+			truth(&l.Offload)
+		case "cp-kind":
+			choice(&l.Context, "ring", "ulysses", "gather")
+		case "schedule":
+			l.Schedule, err = schedule.ParseKind(value)
+		case "recompute":
+			l.Recompute, err = work.ParseRecompute(value)
+		case "dtype":
+			choice(&l.Dtype, "bf16", "fp16", "fp32", "fp8", "mxfp8", "fp8block", "nvfp4")
+		case "grad":
+			choice(&l.Grad, "fp32", "bf16")
+		case "phase":
+			choice(&l.Phase, "pretrain", "sft", "lora")
+		}
+		if err != nil {
+			return l, fmt.Errorf("layout %q: %w", s, err)
+		}
+	}
+	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
+		l.Schedule = schedule.Interleaved
+	}
+	if l.Schedule == schedule.Interleaved && l.PP > 1 && l.VPP == 1 {
+		return l, fmt.Errorf("layout %q: schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b", s)
+	}
+	if l.Schedule == schedule.ZBV && !given["vpp"] {
+		l.VPP = 2
+	}
+	if !given["dp"] && gpus > 0 {
+		if rest := l.TP * l.CP * l.PP; gpus%rest == 0 {
+			l.DP = gpus / rest
+		} else {
+			return l, fmt.Errorf("layout %q: %d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", s, gpus, l.TP, l.CP, l.PP, rest)
+		}
+	}
+	if l.ETP == 0 {
+		l.ETP = 1
+		if l.EP == 1 {
+			l.ETP = l.TP
+		}
+	}
+	return l, nil
+}
+
+func (l Layout) String() string {
+	on := func(b bool) string {
+		if b {
+			return "on"
+		}
+		return "off"
+	}
+	var parts []string
+	put := func(key string, v any) { parts = append(parts, fmt.Sprintf("%s=%v", key, v)) }
+	put("tp", l.TP)
+	put("cp", l.CP)
+	put("pp", l.PP)
+	if l.VPP > 1 {
+		put("vpp", l.VPP)
+	}
+	put("dp", l.DP)
+	put("ep", l.EP)
+	if l.EP > 1 || l.ETP != l.TP {
+		put("etp", l.ETP)
+	}
+	if l.Shard > 0 {
+		put("shard", l.Shard)
+	}
+	if l.TP > 1 {
+		put("sp", on(l.Sequence))
+	}
+	if l.CP > 1 && l.Context != "ring" {
+		put("cp-kind", l.Context)
+	}
+	put("zero", l.ZeRO)
+	put("schedule", l.Schedule)
+	if l.FirstLess > 0 {
+		put("first-less", l.FirstLess)
+	}
+	if l.LastLess > 0 {
+		put("last-less", l.LastLess)
+	}
+	put("micro", l.Micro)
+	if l.Batch > 0 {
+		put("batch", l.Batch)
+	}
+	if l.Seq > 0 {
+		put("seq", l.Seq)
+	}
+	put("recompute", l.Recompute)
+	put("dtype", l.Dtype)
+	put("grad", l.Grad)
+	if l.Phase != "pretrain" {
+		put("phase", l.Phase)
+	}
+	if !l.Overlap {
+		put("overlap", "off")
+	}
+	if !l.TPOverlap {
+		put("tp-overlap", "off")
+	}
+	if l.EPOverlap {
+		put("ep-overlap", "on")
+	}
+	if !l.DPOverlap {
+		put("dp-overlap", "off")
+	}
+	if l.Blocking {
+		put("p2p", "blocking")
+	}
+	if !l.Flash {
+		put("flash", "off")
+	}
+	if l.FusedLoss {
+		put("loss", "fused")
+	}
+	if l.Dropout {
+		put("dropout", "on")
+	}
+	if l.Looped {
+		put("experts", "looped")
+	}
+	if l.Offload {
+		put("offload", "on")
+	}
+	return strings.Join(parts, ",")
+}
+
+// mayHideExperts reports whether expert traffic can run beside the compute of another micro-batch. Megatron's flag needs a second chunk
+// to compute meanwhile unless there is no pipeline, and experts that are not computed again as a whole.
+func (l Layout) mayHideExperts() bool {
+	return l.EP > 1 && (l.PP == 1 || l.VPP > 1 || l.Schedule == schedule.DualPipe) && !l.Recompute.Has("moe")
+}
+
+// Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.
+func (l Layout) Check(m *work.Model, gpus int) error {
+	var bad []string
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"tp", l.TP}, {"cp", l.CP}, {"pp", l.PP}, {"vpp", l.VPP}, {"dp", l.DP}, {"ep", l.EP}, {"etp", l.ETP}, {"micro", l.Micro}} {
+		want(x.n >= 1, "%s is %d; it must be at least 1", x.name, x.n)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
+	}
+	want(l.Batch >= 1, "the batch is not known; say batch=SEQUENCES")
+	want(l.Seq >= 1 || m.CNN != nil, "the sequence length is not known; say seq=TOKENS")
+	if gpus > 0 {
+		want(l.GPUs() == gpus, "tp %d x cp %d x pp %d x dp %d is %d GPUs; there are %d", l.TP, l.CP, l.PP, l.DP, l.GPUs(), gpus)
+	}
+	if l.Batch >= 1 {
+		want(l.Batch%(l.Micro*l.DP) == 0, "batch %d is not a multiple of micro %d x dp %d = %d", l.Batch, l.Micro, l.DP, l.Micro*l.DP)
+	}
+	if m.CNN != nil {
+		want(l.TP*l.CP*l.PP*l.EP == 1, "%s is planned with data parallelism alone", m.Name)
+	} else {
+		want(m.Heads%l.TP == 0, "tp %d does not divide %d heads", l.TP, m.Heads)
+		want(m.KVHeads%l.TP == 0 || l.TP%m.KVHeads == 0, "tp %d does not divide %d KV heads, nor they it", l.TP, m.KVHeads)
+		want(m.DenseLayers() == 0 || m.FFN%l.TP == 0, "tp %d does not divide the MLP's width %d", l.TP, m.FFN)
+		// The first and the last chunk may hold nothing but the embedding and the head, as in Llama 3 405B.
+		want(l.PP*l.VPP <= m.Layers+2, "pp %d x vpp %d needs as many layers, less two for the embedding and the head; there are %d", l.PP, l.VPP, m.Layers)
+		want(l.PP*l.VPP <= m.Layers || l.VPP > 1, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
+		want(l.PP*l.VPP > 1 || l.FirstLess+l.LastLess == 0, "first-less and last-less need pp above 1")
+		want(l.FirstLess >= 0 && l.LastLess >= 0 && (l.PP*l.VPP > m.Layers+2 || split(m.Layers, l.PP*l.VPP, l.FirstLess, l.LastLess) != nil), "first-less %d and last-less %d are more than a chunk of %d layers over %d chunks holds", l.FirstLess, l.LastLess, m.Layers, l.PP*l.VPP)
+		if l.Seq >= 1 {
+			want(l.CP == 1 || l.Seq%(2*l.CP) == 0, "seq %d is not a multiple of 2 cp = %d", l.Seq, 2*l.CP)
+			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism", l.Seq, l.CP, l.TP)
+		}
+		want(l.Context != "ulysses" || m.KVHeads%(l.CP*l.TP) == 0 || l.CP == 1, "ulysses needs heads for every rank: %d KV heads, cp %d x tp %d", m.KVHeads, l.CP, l.TP)
+		if l.EP > 1 {
+			want(m.Experts > 0, "ep %d: %s has no experts", l.EP, m.Name)
+			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
+			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
+		}
+		want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
+		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
+		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
+	}
+	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)
+	want(l.PP == 1 || l.ZeRO < 2 || l.Schedule != schedule.DualPipe, "zero %d with dualpipe", l.ZeRO)
+	if l.PP > 1 && l.Batch%(l.Micro*l.DP) == 0 && l.Batch > 0 {
+		p := schedule.Pipe{Kind: l.Schedule, Ranks: l.PP, Chunks: l.VPP, Micro: l.MicroBatches()}
+		if err := p.Legal(); err != nil {
+			bad = append(bad, err.Error())
+		}
+	} else if l.PP == 1 {
+		want(l.VPP == 1, "vpp %d needs pp above 1", l.VPP)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
+	}
+	return nil
+}

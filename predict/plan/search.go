@@ -1,0 +1,503 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/internal/schedule"
+)
+
+// Wish is what a search may choose from. Zero values mean everything that can run.
+type Wish struct {
+	Batch, Seq int
+	Dtype      string
+	Grad       string
+	Phase      string
+	Schedules  []schedule.Kind // nil for those that the framework has
+	Release    string
+	Factor     float64
+	Reserve    float64 // share of the memory that a layout leaves free, where any layout does
+	Top        int     // how many candidates to keep; 0 for 10
+	Within     float64 // candidates up to Within times the best are looked at for the front; 0 for 1.1
+	// Progress, if set, is called now and then with the layouts priced so far and the best step.
+	Progress func(priced int, best float64)
+}
+
+// Found is what a search gives. A candidate is a layout with the split of its layers over stages that is fastest.
+type Found struct {
+	Best       *Cost
+	Candidates []*Cost // that fit, the fastest first
+	Front      []*Cost // within Within times the best, of candidates and of layouts with even stages: no other has both less time and less memory
+	TooBig     int     // layouts, or whole families of them, that a bound on their memory excludes
+	Bounded    int     // the same by a bound on their time
+	Priced     int     // priced in full
+	Over       *Cost   // where nothing fits: of those looked at the one that misses by the least
+}
+
+// Search looks for the fastest layout that fits. It leaves a layout out only where a bound proves that it cannot fit or cannot be
+// among those kept, so the best it finds is the best there is.
+func Search(m *work.Model, mc *Machine, f Framework, w Wish) (*Found, error) {
+	return search(m, mc, f, w, habits)
+}
+
+func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, error) {
+	if w.Batch < 1 || w.Seq < 1 && m.CNN == nil {
+		return nil, fmt.Errorf("a search needs the batch in sequences and the sequence length: say --batch and --seq")
+	}
+	s := newSearcher(m, mc, f, w, h)
+	if m.CNN != nil {
+		s.convolutions()
+	} else {
+		families := s.roots()
+		// The first round finds steps to beat, the second what beats them with another split; the third fills the front.
+		for _, s.round = range []round{{even: true}, {}, {even: true, front: true}} {
+			s.walk(families)
+		}
+	}
+	if len(s.fit) == 0 && w.Reserve > 0 {
+		w.Reserve = 0
+		return search(m, mc, f, w, h)
+	}
+	if len(s.fit) == 0 {
+		return s.nothing()
+	}
+	out := s.out
+	out.Best = s.fit[0]
+	out.Candidates = s.fit[:min(s.top, len(s.fit))]
+	low := math.Inf(1)
+	for _, c := range s.fit {
+		if c.Step > out.Best.Step*s.within {
+			break
+		}
+		if c.Peak < low*.98 {
+			low = c.Peak
+			out.Front = append(out.Front, c)
+		}
+	}
+	for _, c := range slices.Concat(out.Candidates, out.Front) {
+		if c.Nearest == nil {
+			c.Nearest = nearestPoint(s.question(c.Layout))
+		}
+	}
+	return out, nil
+}
+
+// round is what one walk over all families looks at.
+type round struct {
+	even  bool // stages of as many layers each, or as near as can be, alone
+	front bool // also layouts that are too slow to be candidates and may be on the front
+}
+
+// searcher is a search under way.
+type searcher struct {
+	*space
+	mc     *Machine
+	h      Habits
+	factor float64
+	from   string
+	room   float64 // bytes in use that a rank may have at most
+	top    int
+	within float64
+
+	round
+	fit   []*Cost          // candidates, the fastest first
+	known map[string]*Cost // candidates by their names without the split
+	out   *Found
+	least Layout // of the layouts that are too big the smallest, by a bound
+	small float64
+}
+
+func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
+	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1)}
+	if s.top == 0 {
+		s.top = 10
+	}
+	if s.within == 0 {
+		s.within = 1.1
+	}
+	s.factor, s.from, s.h = s.question(s.base).factors(h)
+	s.room = (mc.Usable()*(1-w.Reserve) - contextBytes) / (1 + torn)
+	return s
+}
+
+func (s *searcher) question(l Layout) Question {
+	return Question{Model: s.m, Machine: s.mc, Framework: s.f, Layout: l, Release: s.w.Release, Factor: s.w.Factor}
+}
+
+// kept is the step that a layout must reach to be among the candidates, and wide the one to be on the front.
+func (s *searcher) kept() float64 {
+	if len(s.fit) < s.top {
+		return math.Inf(1)
+	}
+	return s.fit[s.top-1].Step
+}
+
+func (s *searcher) wide() float64 {
+	if len(s.fit) < s.top {
+		return math.Inf(1)
+	}
+	if !s.front {
+		return s.kept()
+	}
+	return max(s.kept(), s.fit[0].Step*s.within)
+}
+
+// branch is a family or a grid of it, with the least that its layouts take.
+type branch struct {
+	l     Layout
+	times *[2]layerTime
+	least float64
+	chain float64 // of one micro-batch through all layers
+}
+
+// roots prices a layer in every family, and gives families with those that can be fastest first.
+func (s *searcher) roots() (out []branch) {
+	s.families(func(l Layout) {
+		p := newPricer(s.m, s.mc, s.f, l, s.h)
+		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
+			s.tooBig(l, bytes)
+			return
+		}
+		if !s.feasible(l) {
+			return
+		}
+		p.kinds()
+		// Whatever data ranks and stages there are, they share the work of a batch.
+		chain := p.chain(s.factor)
+		out = append(out, branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
+	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].least < out[j].least })
+	return out
+}
+
+// walk looks at families in order.
+func (s *searcher) walk(families []branch) {
+	for i, x := range families {
+		if x.least > s.wide() {
+			s.out.Bounded += len(families) - i
+			return
+		}
+		s.family(x)
+	}
+}
+
+// feasible reports whether any layout of a family can run: what does not depend on data ranks and stages divides.
+func (s *searcher) feasible(l Layout) bool {
+	l.PP, l.VPP, l.DP = 1, 1, 1
+	l.Batch = l.Micro
+	one := l.TP * l.CP
+	for one*l.DP%(l.EP*l.ETP) != 0 { // Check wants data ranks that the experts divide
+		l.DP++
+	}
+	l.Batch *= l.DP
+	return l.Check(s.m, 0) == nil
+}
+
+// family looks at the grids of a family, those that can be fastest first.
+func (s *searcher) family(x branch) {
+	var grids []branch
+	s.grids(x.l, func(l Layout) {
+		if least := float64(l.MicroBatches()) * x.chain / float64(l.PP); least <= s.wide() {
+			grids = append(grids, branch{l, x.times, least, x.chain})
+		} else {
+			s.out.Bounded++
+		}
+	})
+	sort.SliceStable(grids, func(i, j int) bool { return grids[i].least < grids[j].least })
+	for i, g := range grids {
+		if g.least > s.wide() {
+			s.out.Bounded += len(grids) - i
+			return
+		}
+		s.grid(g)
+	}
+}
+
+// leaf is a layout with its split, and the least that it takes.
+type leaf struct {
+	p      *pricer
+	stages []chunkTime
+	least  float64
+	peak   float64 // bytes in use; 0 where only running it tells
+}
+
+// grid prices the leaves of a grid, those that can be fastest first.
+func (s *searcher) grid(g branch) {
+	var all []leaf
+	s.states(g.l, func(l Layout) {
+		all = s.state(l, g.times, all)
+	})
+	sort.SliceStable(all, func(i, j int) bool { return all[i].least < all[j].least })
+	for i, x := range all {
+		if x.least > s.wide() {
+			s.out.Bounded += len(all) - i
+			return
+		}
+		if s.behind(x.p, x.least, x.peak) {
+			s.out.Bounded++
+			continue
+		}
+		s.price(x)
+	}
+}
+
+// state adds the leaves of a grid with a certain state.
+func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
+	p := newPricer(s.m, s.mc, s.f, l, s.h)
+	p.times = times
+	l.VPP = 2 // whose expert traffic is hidden if any is
+	l.EPOverlap = s.hides(l)
+	p.l = l
+	e := p.estimate(s.factor)
+	if bytes := e.fixed + e.state/float64(l.PP); bytes > s.room {
+		s.tooBig(l, bytes)
+		return all
+	}
+	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, e.fixed+e.state/float64(l.PP)) {
+		s.out.Bounded++
+		return all
+	}
+	s.pipelines(l, func(l Layout) {
+		seconds, bytes := e.seconds(l), e.bytes(l)
+		if bytes > s.room {
+			s.tooBig(l, bytes)
+		} else if seconds > s.wide() || s.behind(p, seconds, bytes) {
+			s.out.Bounded++
+		} else if l.Check(s.m, 0) == nil {
+			all = s.cut(l, times, e, all)
+		}
+	})
+	return all
+}
+
+// cut adds the splits of a leaf that may be kept.
+func (s *searcher) cut(l Layout, times *[2]layerTime, e estimate, all []leaf) []leaf {
+	if s.even {
+		return s.add(all, l, times, nil)
+	}
+	most := s.m.Layers
+	if n := s.wide() / (float64(l.MicroBatches()) * e.light); n < float64(most) {
+		most = int(n * (1 + 1e-9))
+	}
+	s.splits(l, most, func(l Layout, counts []int) {
+		all = s.add(all, l, times, counts)
+	})
+	return all
+}
+
+// add adds a leaf unless a bound excludes it.
+func (s *searcher) add(all []leaf, l Layout, times *[2]layerTime, counts []int) []leaf {
+	p := newPricer(s.m, s.mc, s.f, l, s.h)
+	p.times, p.cut = times, counts
+	x := leaf{p: p, stages: p.stages(s.factor)}
+	if x.least = p.least(x.stages); x.least > s.wide() {
+		s.out.Bounded++
+		return all
+	}
+	if alive := p.known(); alive != nil {
+		for _, f := range p.footprints(alive) {
+			x.peak = max(x.peak, f.peak)
+		}
+	}
+	if x.peak > s.room {
+		s.tooBig(l, x.peak)
+		return all
+	}
+	if s.behind(p, x.least, x.peak) {
+		s.out.Bounded++
+		return all
+	}
+	return append(all, x)
+}
+
+// behind reports whether a layout with these lower bounds can be neither a candidate nor on the front: a known one has no more of both.
+func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
+	if seconds <= s.kept() || bytes == 0 {
+		return false
+	}
+	peak, _ := p.settled(bytes, p.spare())
+	for _, c := range s.fit {
+		if c.Step > seconds {
+			return false
+		}
+		if c.Peak <= peak {
+			return true
+		}
+	}
+	return false
+}
+
+// price prices a leaf in full and keeps it if it fits.
+func (s *searcher) price(x leaf) {
+	q := s.question(x.p.l)
+	c, err := x.p.price(q, s.factor, s.from, x.stages, s.wide())
+	if err != nil {
+		return
+	}
+	if c == nil {
+		s.out.Bounded++
+		return
+	}
+	s.out.Priced++
+	if s.w.Progress != nil && s.out.Priced%64 == 0 && len(s.fit) > 0 {
+		s.w.Progress(s.out.Priced, s.fit[0].Step)
+	}
+	if c.Over > -s.w.Reserve*c.Capacity {
+		if s.out.Over == nil || c.Over < s.out.Over.Over {
+			s.out.Over = c
+		}
+		return
+	}
+	s.keep(c)
+}
+
+// keep adds a candidate, or puts it in the place of the same layout with a slower split.
+func (s *searcher) keep(c *Cost) {
+	key := uncut(c.Layout)
+	if other := s.known[key]; other != nil {
+		if other.Step <= c.Step {
+			return
+		}
+		s.fit = slices.DeleteFunc(s.fit, func(o *Cost) bool { return o == other })
+	}
+	s.known[key] = c
+	at := sort.Search(len(s.fit), func(i int) bool { return s.fit[i].Step > c.Step })
+	s.fit = slices.Insert(s.fit, at, c)
+}
+
+// uncut names a layout without its split.
+func uncut(l Layout) string {
+	l.FirstLess, l.LastLess = 0, 0
+	return l.String()
+}
+
+// tooBig notes a layout that does not fit, or a family of which it is the smallest.
+func (s *searcher) tooBig(l Layout, bytes float64) {
+	s.out.TooBig++
+	if bytes < s.small && l.Check(s.m, 0) == nil {
+		s.small, s.least = bytes, l
+	}
+}
+
+// nothing answers where no layout fits, or none can run.
+func (s *searcher) nothing() (*Found, error) {
+	if !math.IsInf(s.small, 1) {
+		if c, err := price(s.question(s.least), habits, math.Inf(1)); err == nil && (s.out.Over == nil || c.Over < s.out.Over.Over) {
+			s.out.Over = c
+		}
+	}
+	if s.out.Over == nil {
+		return nil, fmt.Errorf("no layout of %s on up to %d GPUs can run batch %d: a batch that is a multiple of the data ranks is needed, and heads, layers and experts that divide", s.m.Name, s.gpus, s.w.Batch)
+	}
+	s.out.Over.Nearest = nearestPoint(s.question(s.out.Over.Layout))
+	return s.out, nil
+}
+
+// convolutions prices data parallelism, which is all that a convolutional network is planned with.
+func (s *searcher) convolutions() {
+	for _, dp := range divisors(s.w.Batch) {
+		for _, micro := range divisors(s.w.Batch / dp) {
+			for _, zero := range s.zeros(1) {
+				l := s.base
+				l.DP, l.Micro, l.ETP, l.ZeRO = dp, micro, 1, zero
+				if dp <= s.gpus && l.Check(s.m, 0) == nil {
+					s.price(leaf{p: newPricer(s.m, s.mc, s.f, l, s.h)})
+				}
+			}
+		}
+	}
+}
+
+// Beside says why one layout is faster than another, term by term, the largest difference first.
+func Beside(winner, other *Cost) []string {
+	if winner.Why == nil || other.Why == nil {
+		return nil
+	}
+	flat := func(c *Cost) map[string]float64 {
+		out := map[string]float64{}
+		var walk func(Term, int)
+		walk = func(t Term, depth int) {
+			if depth > 0 && len(t.Terms) == 0 || depth == 2 {
+				out[t.Name] = t.Value
+			}
+			if depth < 2 {
+				for _, x := range t.Terms {
+					walk(x, depth+1)
+				}
+			}
+		}
+		walk(*c.Why, 0)
+		return out
+	}
+	a, b := flat(winner), flat(other)
+	type diff struct {
+		name string
+		by   float64
+	}
+	var all []diff
+	for _, name := range []string{"busy", "idle", "gradients", "parameters", "first gather and last reduction", "optimizer"} {
+		if d := b[name] - a[name]; math.Abs(d) > .002*winner.Step {
+			all = append(all, diff{name, d})
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return math.Abs(all[i].by) > math.Abs(all[j].by) })
+	var out []string
+	for _, d := range all {
+		word := "more"
+		if d.by < 0 {
+			word = "less"
+		}
+		out = append(out, fmt.Sprintf("%s: %.3g s %s", d.name, math.Abs(d.by), word))
+	}
+	return out
+}
+
+// Change is what a change of the machine would do for a plan.
+type Change struct {
+	What string  `json:"what"`
+	Step float64 `json:"step_s"`
+	Gain float64 `json:"gain"` // share of the step saved
+}
+
+// Changes prices the best layouts again on machines that have more of one thing.
+func Changes(q Question, layouts []Layout) []Change {
+	var out []Change
+	base, err := Price(q)
+	if err != nil {
+		return nil
+	}
+	try := func(what string, mc *Machine) {
+		best := math.Inf(1)
+		for _, l := range layouts {
+			x := q
+			x.Machine, x.Layout, x.Why = mc, l, false
+			if c, err := Price(x); err == nil && c.Fits {
+				best = min(best, c.Step)
+			}
+		}
+		if !math.IsInf(best, 1) {
+			out = append(out, Change{what, best, 1 - best/base.Step})
+		}
+	}
+	more := func(change func(*Machine)) *Machine {
+		m := *q.Machine
+		m.times, m.products = map[call]spoken{}, nil
+		change(&m)
+		return &m
+	}
+	if q.Machine.Domain < q.Machine.GPUs {
+		try("twice the NICs", more(func(m *Machine) { m.faster = 2; m.NIC *= 2 }))
+		try(fmt.Sprintf("NVLink domains of %d GPUs", 2*q.Machine.Domain), more(func(m *Machine) { m.wider = 2 * m.Domain; m.Domain *= 2 }))
+	}
+	try("memory twice as fast", more(func(m *Machine) { m.Chip.HBM *= 2 }))
+	slices.SortStableFunc(out, func(a, b Change) int {
+		if a.Step < b.Step {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

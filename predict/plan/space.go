@@ -1,0 +1,331 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/internal/schedule"
+)
+
+// space is every layout that a framework accepts for a model on up to gpus GPUs. docs/plan.md lists its rules under "Searching".
+// What it leaves out is never better than something that it has, and each place that does so says why.
+//
+// It is walked in three levels, from what decides the time of a layer to what only moves layers around:
+//
+//	family  tp, sp, cp, cp-kind, micro, ep, etp    a layer's kernels and transfers follow
+//	grid    dp, pp                                 the GPUs in use and the micro-batches follow
+//	leaf    zero, shard, recompute; schedule, vpp; first-less, last-less
+type space struct {
+	m    *work.Model
+	f    Framework
+	w    Wish
+	gpus int
+	base Layout // what every layout has in common
+
+	again []work.Recompute
+}
+
+func newSpace(m *work.Model, gpus int, f Framework, w Wish) *space {
+	base := Default(f)
+	base.Batch, base.Seq = w.Batch, w.Seq
+	for _, x := range []struct {
+		to   *string
+		from string
+	}{{&base.Dtype, w.Dtype}, {&base.Grad, w.Grad}, {&base.Phase, w.Phase}} {
+		if x.from != "" {
+			*x.to = x.from
+		}
+	}
+	s := &space{m: m, f: f, w: w, gpus: gpus, base: base}
+	s.again = s.recomputes()
+	return s
+}
+
+// divisors of n in order.
+func divisors(n int) []int {
+	var out []int
+	for d := 1; d*d <= n; d++ {
+		if n%d == 0 {
+			out = append(out, d)
+			if d*d != n {
+				out = append(out, n/d)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// contexts are the kinds of context parallelism that a framework has.
+func (s *space) contexts(cp int) []string {
+	switch {
+	case cp == 1:
+		return []string{s.base.Context}
+	case s.f == DeepSpeed:
+		return []string{"ulysses"}
+	case s.f == FSDP:
+		return []string{"ring", "gather"}
+	}
+	return []string{"ring", "ulysses", "gather"}
+}
+
+// sequences says whether norms may be cut over tensor parallel ranks, or must be. Megatron's layers with experts need it.
+func (s *space) sequences(tp int) []bool {
+	if s.f == Megatron && tp > 1 && s.m.Experts == 0 {
+		return []bool{true, false}
+	}
+	return []bool{s.base.Sequence}
+}
+
+// tensors are the sizes of tensor parallel groups inside an expert. Megatron takes any; prices are known up to tp.
+func (s *space) tensors(tp int) []int {
+	if s.m.Experts == 0 {
+		return []int{tp}
+	}
+	if s.f == Megatron {
+		return divisors(tp)
+	}
+	return slices.Compact([]int{1, tp})
+}
+
+// experts are the sizes of expert parallel groups. DeepSpeed's are set in the training script, and are not searched.
+func (s *space) experts() []int {
+	if s.m.Experts == 0 || s.f == DeepSpeed {
+		return []int{1}
+	}
+	return divisors(s.m.Experts)
+}
+
+// families calls do for each family, with one data rank and one stage.
+func (s *space) families(do func(Layout)) {
+	for _, tp := range divisors(s.m.Heads) {
+		for _, cp := range divisors(s.w.Seq) {
+			if tp*cp > s.gpus || cp > 1 && s.w.Seq%(2*cp) != 0 {
+				continue
+			}
+			s.familiesOf(tp, cp, do)
+		}
+	}
+}
+
+func (s *space) familiesOf(tp, cp int, do func(Layout)) {
+	for _, sp := range s.sequences(tp) {
+		for _, kind := range s.contexts(cp) {
+			for _, micro := range divisors(s.w.Batch) {
+				for _, etp := range s.tensors(tp) {
+					for _, ep := range s.experts() {
+						l := s.base
+						l.TP, l.CP, l.Sequence, l.Context, l.Micro, l.ETP, l.EP = tp, cp, sp, kind, micro, etp, ep
+						if tp == 1 {
+							l.Sequence = s.base.Sequence
+						}
+						do(l)
+					}
+				}
+			}
+		}
+	}
+}
+
+// grids calls do for each number of data ranks and stages that a family may have.
+func (s *space) grids(l Layout, do func(Layout)) {
+	for _, dp := range divisors(s.w.Batch / l.Micro) {
+		one := l.TP * l.CP * dp
+		if one > s.gpus || one%(l.EP*l.ETP) != 0 {
+			continue
+		}
+		for pp := 1; pp <= s.m.Layers+2 && pp*one <= s.gpus; pp++ {
+			l.DP, l.PP = dp, pp
+			do(l)
+		}
+	}
+}
+
+// states calls do for each way to share state among data ranks and to compute activations again.
+func (s *space) states(l Layout, do func(Layout)) {
+	for _, zero := range s.zeros(l.PP) {
+		for _, shard := range s.shards(l, zero) {
+			for _, r := range s.again {
+				l.ZeRO, l.Shard, l.Recompute = zero, shard, r
+				do(l)
+			}
+		}
+	}
+}
+
+// zeros are the stages of ZeRO. Megatron has a shared optimizer and, as Megatron-FSDP, all of it; DeepSpeed's pipelines share the optimizer at most.
+func (s *space) zeros(pp int) []int {
+	switch {
+	case s.f == FSDP:
+		return []int{2, 3}
+	case s.f == Megatron:
+		return []int{0, 1, 3}
+	case pp > 1:
+		return []int{0, 1}
+	}
+	return []int{0, 1, 2, 3}
+}
+
+// shards are the sizes of the groups that share one copy of all state; 0 for all data ranks. Below ZeRO 3 a smaller group sends
+// the same, holds more and has a longer optimizer step, so it is never better.
+func (s *space) shards(l Layout, zero int) []int {
+	out := []int{0}
+	if s.f != FSDP || zero < 3 {
+		return out
+	}
+	for _, n := range divisors(l.DP * l.CP) {
+		if n < l.DP*l.CP && n%l.CP == 0 && l.TP*n%(l.EP*l.ETP) == 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// recomputes are the sets of modules that may be computed again. Norms and activation functions cost one pass over the same bytes,
+// for one of them or for all, so all are taken; scores of flash attention are never kept, so there is nothing to compute again; and
+// all of a layer's experts hold what their parts do.
+func (s *space) recomputes() []work.Recompute {
+	out := []work.Recompute{{}, {Full: true}}
+	switch s.f {
+	case DeepSpeed:
+		return out
+	case FSDP:
+		return append(out, work.Recompute{Modules: []string{"op"}})
+	}
+	vector := []string{"layernorm"}
+	groups := [][]string{vector}
+	if s.m.Experts > 0 {
+		groups[0] = append(groups[0], "moe_act")
+		groups = append(groups, []string{"moe"})
+	}
+	if s.m.SharedFFN > 0 {
+		groups = append(groups, []string{"shared_experts"})
+	}
+	if s.m.MLA != nil {
+		groups = append(groups, []string{"mla_up_proj"})
+	}
+	if s.m.DenseLayers() > 0 {
+		groups = append(groups, []string{"mlp"})
+	}
+	if !s.base.Flash {
+		groups = append(groups, []string{"core_attn"})
+	}
+	for set := 1; set < 1<<len(groups); set++ {
+		var names []string
+		for i, g := range groups {
+			if set>>i&1 == 1 {
+				names = append(names, g...)
+			}
+		}
+		slices.Sort(names)
+		out = append(out, work.Recompute{Modules: names})
+	}
+	return out
+}
+
+// schedules are the orders of passes that a framework has, or those that were asked for.
+func (s *space) schedules() []schedule.Kind {
+	switch {
+	case s.w.Schedules != nil:
+		return s.w.Schedules
+	case s.f == FSDP:
+		return []schedule.Kind{schedule.OneFOneB, schedule.Interleaved, schedule.ZBV, schedule.GPipe}
+	case s.f == DeepSpeed:
+		return []schedule.Kind{schedule.OneFOneB}
+	}
+	return []schedule.Kind{schedule.OneFOneB, schedule.Interleaved}
+}
+
+// hides reports whether expert traffic is hidden: wherever Megatron can, since that never takes longer.
+func (s *space) hides(l Layout) bool { return s.f == Megatron && l.mayHideExperts() }
+
+// pipelines calls do for each schedule and number of chunks. One stage has no order to choose.
+func (s *space) pipelines(l Layout, do func(Layout)) {
+	if l.PP == 1 {
+		l.VPP, l.Schedule = 1, schedule.OneFOneB
+		l.EPOverlap = s.hides(l)
+		do(l)
+		return
+	}
+	for _, kind := range s.schedules() {
+		least, most := 1, 1
+		switch kind {
+		case schedule.Interleaved:
+			least, most = 2, (s.m.Layers+2)/l.PP
+		case schedule.ZBV:
+			least, most = 2, 2
+		}
+		some := schedule.Pipe{Kind: kind, Ranks: l.PP, Chunks: least, Micro: l.MicroBatches()}
+		if l.PP*least > s.m.Layers+2*b2i(least > 1) || some.Legal() != nil {
+			continue
+		}
+		for vpp := least; vpp <= most; vpp++ {
+			l.VPP, l.Schedule = vpp, kind
+			l.EPOverlap = s.hides(l)
+			do(l)
+		}
+	}
+}
+
+// splits calls do for each way to count the embedding and the head as layers when a pipeline is cut, if no rank holds more than most layers.
+// Counting them for more only adds to what the chunks between hold, so rows of splits end there.
+func (s *space) splits(l Layout, most int, do func(Layout, []int)) {
+	n, layers := l.PP*l.VPP, s.m.Layers
+	if n == 1 {
+		do(l, []int{layers})
+		return
+	}
+	between := l.VPP // chunks of a rank that are neither the first nor the last, at least
+	if l.PP == 2 {
+		between--
+	}
+	// Ends that hold nothing end it: a chunk of u/n layers, u of them counted, is relieved of u/n + 1 at most.
+	limit := layers
+	if n > 2 {
+		limit = min(limit, (layers+1)/(n-2)+2)
+	}
+	before := map[string]bool{}
+	for last := 0; last <= limit && (layers+last)/n*between <= most; last++ {
+		for first := 0; first <= limit && (layers+last+first)/n*between <= most; first++ {
+			units := layers + last + first
+			if units/n < first || n == 2 && first > 0 && last > 0 { // with two chunks one of both does
+				break
+			}
+			if units/n+1 < last {
+				continue
+			}
+			counts := split(layers, n, first, last)
+			if counts == nil || heaviest(l, counts) > most || before[spelled(counts)] {
+				continue
+			}
+			before[spelled(counts)] = true
+			l.FirstLess, l.LastLess = first, last
+			do(l, counts)
+		}
+	}
+}
+
+// heaviest is the most layers that a rank holds.
+func heaviest(l Layout, counts []int) int {
+	if l.Schedule == schedule.DualPipe { // half of the micro-batches of two stages
+		return 0
+	}
+	most := 0
+	for rank := range l.PP {
+		n := 0
+		for v := range l.VPP {
+			n += counts[l.chunk(rank, v)]
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// spelled is a split as a key.
+func spelled(counts []int) string {
+	b := make([]byte, 0, 2*len(counts))
+	for _, c := range counts {
+		b = append(b, byte(c), byte(c>>8))
+	}
+	return string(b)
+}

@@ -1,0 +1,92 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/weft-fabric/weft/view/draw/svg"
+)
+
+const timelineStyle = `
+.weft-plan{--bg:#ffffff;--ink:#1b1f24;--F:#0072b2;--B:#56b4e9;--W:#009e73;--end:#d55e00;background:var(--bg);font-family:Helvetica Neue,Arial,DejaVu Sans,Liberation Sans,sans-serif}
+@media (prefers-color-scheme:dark){.weft-plan{--bg:#0d1117;--ink:#e6edf3;--F:#4aa3df;--B:#7cc8f2;--W:#1fbf90;--end:#f0793a}}
+.weft-plan text{fill:var(--ink)}.weft-plan .F{fill:var(--F)}.weft-plan .B{fill:var(--B)}.weft-plan .W{fill:var(--W)}.weft-plan .end{fill:var(--end)}
+`
+
+var passName = map[byte]string{'F': "forward", 'B': "backward", 'W': "weight gradients"}
+
+// WritePerfetto writes one step as the JSON that Perfetto and chrome://tracing read: a process a pipeline rank.
+func (c *Cost) WritePerfetto(w io.Writer) error {
+	type event struct {
+		Name string         `json:"name"`
+		Cat  string         `json:"cat,omitempty"`
+		Ph   string         `json:"ph"`
+		Ts   float64        `json:"ts"`
+		Dur  float64        `json:"dur,omitempty"`
+		Pid  int            `json:"pid"`
+		Tid  int            `json:"tid"`
+		Args map[string]any `json:"args,omitempty"`
+	}
+	var all []event
+	if c.Pipe != nil {
+		for i := range c.Pipe.Busy {
+			all = append(all, event{Name: "process_name", Ph: "M", Pid: i, Args: map[string]any{"name": fmt.Sprintf("stage %d", i)}})
+		}
+		for _, s := range c.Pipe.Spans {
+			all = append(all, event{fmt.Sprintf("%c%d", s.Pass, s.Micro), passName[s.Pass], "X", s.Begin * 1e6, (s.End - s.Begin) * 1e6, s.Rank, 0, map[string]any{"chunk": s.Chunk, "micro_batch": s.Micro}})
+		}
+		for i := range c.Pipe.Busy {
+			if rest := c.Step - c.Pipe.Period; rest > 0 {
+				all = append(all, event{"gradients, optimizer", "end of step", "X", c.Pipe.Time * 1e6, rest * 1e6, i, 0, nil})
+			}
+		}
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": all, "displayTimeUnit": "ms"})
+}
+
+// WriteTimeline draws one step: a row a pipeline rank, a bar a pass. Of long steps the first passes are
+// drawn, and the picture says so.
+func (c *Cost) WriteTimeline(w io.Writer) error {
+	const left, width, height = 70.0, 1100.0, 22.0
+	rows := len(c.Pipe.Busy)
+	until, cut := c.Step, false
+	if n := len(c.Pipe.Spans); n > 6000 {
+		// As many micro-batches as fill and drain the pipeline twice.
+		span := 0.0
+		for _, s := range c.Pipe.Spans {
+			if s.Micro < 2*rows+2 {
+				span = max(span, s.End)
+			}
+		}
+		until, cut = span, true
+	}
+	scale := width / until
+	var doc svg.Canvas
+	font := svg.Font{Size: 11}
+	title := fmt.Sprintf("one step, %.4g s: %s", c.Step, c.LayoutText)
+	if cut {
+		title = fmt.Sprintf("the first %.4g s of a step of %.4g s: %s", until, c.Step, c.LayoutText)
+	}
+	doc.Text(4, 4, svg.Start, font, font.Fit(title, left+width))
+	for i := range rows {
+		doc.Text(4, 32+float64(i)*height, svg.Start, font, fmt.Sprintf("stage %d", i))
+	}
+	for _, s := range c.Pipe.Spans {
+		if s.Begin >= until {
+			continue
+		}
+		box := svg.Box{X: left + s.Begin*scale, Y: 30 + float64(s.Rank)*height, W: max((min(s.End, until)-s.Begin)*scale-.3, .2), H: height - 4}
+		doc.Rect(box, 0, fmt.Sprintf("%s of micro-batch %d, chunk %d: %.3g to %.3g s", passName[s.Pass], s.Micro, s.Chunk, s.Begin, s.End), svg.Class(string(s.Pass)), svg.Attr{Name: "fill-opacity", Value: svg.Number(1 - .12*float64(s.Chunk%5))})
+	}
+	if rest := c.Step - c.Pipe.Period; rest > 0 && !cut {
+		doc.Rect(svg.Box{X: left + c.Pipe.Time*scale, Y: 30, W: max(rest*scale, .5), H: float64(rows)*height - 4}, 0, fmt.Sprintf("gradients and optimizer: %.3g s", rest), svg.Class("end"))
+	}
+	x, y := left, 40+float64(rows)*height
+	for _, k := range []struct{ name, class string }{{"forward", "F"}, {"backward", "B"}, {"weight gradients", "W"}, {"gradients and optimizer", "end"}} {
+		doc.Rect(svg.Box{X: x, Y: y, W: 12, H: 12}, 0, "", svg.Class(k.class))
+		box := doc.Text(x+16, y, svg.Start, font, k.name)
+		x = box.Right() + 20
+	}
+	return doc.WriteTo(w, left+width+20, y+24, "weft-plan", title, timelineStyle)
+}

@@ -1,0 +1,585 @@
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/unit"
+)
+
+// slots is how many messages may be under way between two ranks, as many as
+// NCCL has buffers (NCCL_STEPS): fewer would make long ways slower than their links.
+const slots = 8
+
+// Domain is the number of GPUs of one host, or of one accelerator network where
+// that is larger, among the first n of a graph; n if all are in one.
+func Domain(g *topo.Graph, n int) int {
+	var gpus []topo.NodeID
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if len(gpus) < n {
+			gpus = append(gpus, id)
+		}
+	})
+	return DomainOf(g, gpus)
+}
+
+// DomainOf is how many of some GPUs, from the first on, are in its host or
+// accelerator network.
+func DomainOf(g *topo.Graph, gpus []topo.NodeID) int {
+	n := len(gpus)
+	var way []topo.Use
+	for k := 1; k < n; k++ {
+		var err error
+		if way, err = g.Route(topo.Flow{From: gpus[0], To: gpus[k]}, way[:0]); err != nil {
+			return k
+		}
+		for _, u := range way {
+			if g.Class(u.Link).Kind.Network() {
+				return k
+			}
+		}
+	}
+	return max(n, 1)
+}
+
+// Spec fills in what an algorithm should know of the machine it runs on.
+func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
+	return algo.Spec{Op: op, Ranks: n, Slots: slots, Local: Domain(g, n)}
+}
+
+// Place gives rings the orders that suit the machine, a channel each, a torus its
+// dimensions and the ranks in their order, sharp the ranks by the switch they hang
+// on, and hierarchical the copies that keep both its levels busy: four of them
+// reach 0.78 of the NICs' rate on 128 hosts, one 0.49.
+func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
+	switch a.Name {
+	case "ring":
+		s.Orders = Orders(g, s.Ranks, c)
+		s.Channels = max(len(s.Orders), 1)
+	case "nvls-tree":
+		s.Channels = 2 // a pair of trees: who passes on in one is a leaf of the other
+	case "hierarchical":
+		if s.Local < s.Ranks {
+			s.Channels = 4
+		}
+	case "torus":
+		if dims, order := grid(g, s.Ranks); dims != nil {
+			s.Dims, s.Orders = dims, [][]sched.Rank{order}
+		}
+	case "sharp":
+		if local, order := byLeaf(g, s.Ranks); order != nil {
+			s.Local, s.Orders = local, [][]sched.Rank{order}
+		}
+	}
+	return s
+}
+
+// Pieces is how finely to cut a buffer that passes many hops one after the other.
+// With D hops of latency A and B bytes at rate R, p pieces take about
+// (p + D) (A + B/(p R)), least for p = sqrt(D B / (R A)). Taken for 20 hops of 5
+// us at 48 GB/s, and rounded to a power of two up to 64, and to fewer where many
+// ranks would take long to simulate. NVLink SHARP keeps the eight pieces that
+// collective/algo gives it.
+func Pieces(a *algo.Algorithm, s algo.Spec, size unit.Bytes) int {
+	switch a.Name {
+	case "nvls":
+		return 0
+	case "nvls-tree", "collnet-direct":
+		size /= unit.Bytes(max(min(s.Local, s.Ranks), 1))
+	case "ring", "bidirectional-ring":
+		if s.Op != sched.Broadcast && s.Op != sched.Reduce {
+			return 0 // a block of each rank is a piece
+		}
+	}
+	const best = 12 << 10 // bytes: R A / 20
+	share := float64(size) / float64(max(s.Channels, 1))
+	messages := float64(s.Ranks) // for each piece, about
+	if a.Name == "nvls-tree" {
+		messages *= float64(min(s.Local, s.Ranks))
+	}
+	most := min(max(17-math.Log2(messages), 2), 6)
+	return 1 << int(min(max(math.Round(math.Log2(share/best)/2), 0), most))
+}
+
+// Wish narrows down what Best tries.
+type Wish struct {
+	Channels   int    // copies of the pattern side by side; 0 for as many as suit the machine
+	Pieces     int    // how finely to cut; 0 for what suits the size
+	NoSwitches bool   // no algorithm that computes in switches
+	Plain      bool   // no program made for the machine
+	Outer      string // hierarchical: the algorithm between domains; empty for ring, and for Best to choose
+}
+
+// Name is what an algorithm is called together with the one that stands between
+// its domains: hierarchical/rabenseifner. Named reads it.
+func Name(a *algo.Algorithm, outer string) string {
+	if outer == "" {
+		return a.Name
+	}
+	return a.Name + "/" + outer
+}
+
+// Named finds an algorithm by the name that Name gives it.
+func Named(name string) (a *algo.Algorithm, outer string, err error) {
+	name, outer, _ = strings.Cut(name, "/")
+	if a, err = algo.Find(name); err != nil {
+		return nil, "", err
+	}
+	if outer == "" {
+		return a, "", nil
+	}
+	if a.Name != "hierarchical" {
+		return nil, "", fmt.Errorf("%s/%s: only hierarchical has an algorithm between domains", name, outer)
+	}
+	if _, err = algo.Find(outer); err != nil {
+		return nil, "", err
+	}
+	return a, outer, nil
+}
+
+// Program builds an algorithm's program for the first n GPUs of a graph.
+func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (*sched.Program, error) {
+	s := Place(a, Spec(g, op, n), g, c)
+	if w.Channels > 0 {
+		s.Channels = w.Channels
+		if orders := s.Orders; len(orders) > 0 {
+			s.Orders = nil
+			for i := range s.Channels {
+				s.Orders = append(s.Orders, orders[i%len(orders)])
+			}
+		}
+	}
+	if s.Pieces = w.Pieces; s.Pieces == 0 {
+		s.Pieces = Pieces(a, s, size)
+	}
+	s.Outer = w.Outer
+	return a.Program(s)
+}
+
+// Job is an algorithm on the first n GPUs of a graph. Rings, and rings or halving between domains, come with
+// Fewer: around a bad part very many ranks are simulated with some of them.
+func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (Job, error) {
+	p, err := w.Program(a, g, op, n, size, c)
+	if err != nil {
+		return Job{}, err
+	}
+	j := Job{Program: p, Size: size}
+	if a.Name == "ring" || a.Name == "hierarchical" {
+		j.Fewer = &Fewer{Grain: Domain(g, n), Doubles: w.Outer != "" && w.Outer != "ring", Program: func(ranks int) (*sched.Program, error) {
+			return w.Program(a, g, op, ranks, size, c)
+		}}
+	}
+	return j, nil
+}
+
+// ProgramOn builds an algorithm's program for ranks that stand on chosen GPUs.
+func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes) (*sched.Program, error) {
+	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces, Outer: w.Outer}
+	if s.Pieces == 0 {
+		s.Pieces = Pieces(a, s, size)
+	}
+	return a.Program(s)
+}
+
+// quadratic names algorithms whose messages grow with the square of the ranks,
+// and pairs of ranks are what they ask of a simulation.
+var quadratic = []string{"direct", "one-shot", "rank-order", "pairwise", "pairwise-xor", "pairwise-delta", "pairwise-hosts", "bcube"}
+
+// many is the number of ranks from which an algorithm with messages between all
+// pairs is not tried where another does the same: with a message for each pair it
+// takes longer than one that takes part of the ways for all.
+const many = 256
+
+// maxBroken is the number of actions beyond which an algorithm is not simulated on a
+// fabric with a bad part, or with switches that add, where another was: no two ranks
+// do the same there, and nothing is folded.
+const maxBroken = 1 << 22
+
+// vast is the number of ranks from which only algorithms are tried that send few
+// messages a rank or are the same for all ranks: the others take minutes.
+const vast = 8192
+
+// Tried is an algorithm that Best looked at.
+type Tried struct {
+	Algo string    // as Name gives it
+	Time unit.Time // 0 if it was given up, being slower than another
+	Why  string    // why it was left out; empty if it was simulated
+
+	digest string // of the program, where it was synthesised
+}
+
+// Found is the fastest algorithm, and what it was compared with.
+type Found struct {
+	Algo    string // as Name gives it
+	Program *sched.Program
+	Result  *Result
+	Tried   []Tried // in the order of the names
+	Actions int64   // carried out to find it, those folded left out
+}
+
+// candidate is an algorithm that Best may try.
+type candidate struct {
+	a     *algo.Algorithm
+	outer string
+}
+
+func (c candidate) name() string { return Name(c.a, c.outer) }
+
+// candidates lists what may be tried for a collective. Between many domains a
+// ring takes as many steps as there are domains, and halving a logarithm of it.
+func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidate {
+	var list []candidate
+	for _, a := range algo.All() {
+		if !a.Serves(op) {
+			continue
+		}
+		list = append(list, candidate{a, ""})
+		if a.Name != "hierarchical" {
+			continue
+		}
+		if wish.Outer != "" {
+			list[len(list)-1].outer = wish.Outer
+			continue
+		}
+		if d := Domain(g, n); n/d < 4 {
+			continue
+		}
+		if op == sched.AllReduce {
+			list = append(list, candidate{a, "rabenseifner"})
+		} else {
+			list = append(list, candidate{a, "halving-doubling"})
+		}
+	}
+	return list
+}
+
+// Best simulates every algorithm that does a collective on the first n GPUs and
+// keeps the fastest. What cannot be the fastest is not simulated, or only for as
+// long as the fastest so far takes.
+func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*Found, error) {
+	if o.Catalog == nil {
+		o.Catalog = catalog.Default()
+	}
+	net, err := networkOf(g, o)
+	if err != nil {
+		return nil, err
+	}
+	net.quick = true
+	s := &search{g: g, net: net, op: op, n: n, size: size, wish: wish, found: &Found{}}
+	if (len(o.Fail) > 0 || len(o.Slow) > 0) && n > many {
+		whole := o
+		whole.Fail, whole.Slow, whole.Trace = nil, nil, 0
+		if s.healthy, err = networkOf(g, whole); err != nil {
+			return nil, err
+		}
+	}
+	floor := leastTime(g, op, n, size, o)
+	list := candidates(g, op, n, wish)
+	// The likely ones first: what is slower than they are is given up early.
+	rack := Domain(g, n) > 16
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		return cmp.Compare(likely(a, size, n, rack), likely(b, size, n, rack))
+	})
+	f := s.found
+	var failed error
+	var large *candidate // of those that have too many actions to simulate, the one with the fewest
+	fewestActions := manyError(math.MaxInt64)
+	for _, c := range list {
+		t := Tried{Algo: c.name(), Why: leftOut(c.a, g, op, n, wish)}
+		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(c.a.Name) {
+			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
+		}
+		if t.Why == "" {
+			p, res, err := s.try(c)
+			var slower slowerError
+			var many manyError
+			switch {
+			case err == nil:
+				f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
+			case errors.Is(err, ErrLate):
+			case errors.Is(err, errProgram), errors.As(err, &slower):
+				t.Why = err.Error()
+			case errors.As(err, &many):
+				t.Why = fmt.Sprintf("%v; --algo %s does", err, c.name())
+				if many < fewestActions {
+					large, fewestActions = &c, many
+				}
+			default:
+				t.Why, failed = err.Error(), err
+			}
+		}
+		f.Tried = append(f.Tried, t)
+	}
+	if f.Program == nil && large != nil { // an answer that takes long is better than none
+		net.quick = false
+		p, res, err := s.try(*large)
+		if err != nil {
+			return nil, err
+		}
+		f.Algo, f.Program, f.Result = large.name(), p, res
+		at := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Algo == f.Algo })
+		f.Tried[at].Time, f.Tried[at].Why = res.Time, ""
+	}
+	f.synthesise(g, op, n, size, o, wish)
+	if f.Actions = net.work; s.healthy != nil {
+		f.Actions += s.healthy.work
+	}
+	slices.SortFunc(f.Tried, func(a, b Tried) int { return strings.Compare(a.Algo, b.Algo) })
+	switch {
+	case f.Program != nil:
+		return f, nil
+	case failed != nil:
+		return nil, failed
+	}
+	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+}
+
+var errProgram = errors.New("no program")
+
+// slowerError says why an algorithm need not be simulated.
+type slowerError string
+
+func (e slowerError) Error() string { return string(e) }
+
+// manyError is a number of actions that a bad part makes too many, as no two ranks do the same.
+type manyError int64
+
+func (e manyError) Error() string {
+	return fmt.Sprintf("it has %d million actions, too many to simulate where a bad part makes all ranks differ", int64(e)>>20)
+}
+
+// search is what Best has found so far, and on what.
+type search struct {
+	g       *topo.Graph
+	net     *network
+	healthy *network // without what failed or is slow; nil if nothing is, or if ranks are few
+	op      sched.Collective
+	n       int
+	size    unit.Bytes
+	wish    Wish
+	found   *Found
+}
+
+// try simulates one algorithm for as long as the fastest so far takes.
+func (s *search) try(c candidate) (*sched.Program, *Result, error) {
+	wish := s.wish
+	wish.Outer = c.outer
+	j, err := wish.Job(c.a, s.g, s.op, s.n, s.size, s.net.o.Catalog)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errProgram, err)
+	}
+	if j, err = j.placed(s.g); err != nil {
+		return nil, nil, err
+	}
+	if s.healthy == nil || c.a.Name != "hierarchical" {
+		j.Fewer = nil // a ring over thousands of ranks is left out rather than shortened
+	}
+	p := j.Program
+	deadline := unit.Time(0)
+	if best := s.found.Result; best != nil {
+		deadline = best.Time - 1
+		least, err := s.net.bound(j)
+		if err != nil {
+			return nil, nil, err
+		}
+		if least > deadline {
+			return nil, nil, slowerError(fmt.Sprintf("it cannot take less than %s", least))
+		}
+		// Switches that add, and one bad part, make all ranks different, which takes long to
+		// simulate. Without a bad part they are alike.
+		if work := j.actions(); j.Fewer == nil {
+			switch {
+			case s.healthy != nil && work > maxQuick:
+				return nil, nil, manyError(work)
+			case p.Switches > 0 && work > maxBroken:
+				return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does", work>>20, c.name()))
+			}
+		}
+		if p.Switches > 0 && s.n > vast {
+			few := s.n / 16
+			if late, err := s.lateWith(c, few, deadline); err != nil {
+				return nil, nil, err
+			} else if late {
+				return nil, nil, slowerError(fmt.Sprintf("with the first %d GPUs alone it takes longer than %s", few, best.Time))
+			}
+		}
+		if s.healthy != nil && p.Switches == 0 {
+			if _, err := s.healthy.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
+				return nil, nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", best.Time))
+			}
+		}
+	}
+	res, err := s.net.run([]Job{j}, deadline)
+	return p, res, err
+}
+
+// lateWith reports whether an algorithm is late with fewer ranks already: with more of them, none is faster.
+func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, error) {
+	wish := s.wish
+	wish.Outer = c.outer
+	p, err := wish.Program(c.a, s.g, s.op, ranks, s.size, s.net.o.Catalog)
+	if err != nil {
+		return false, nil // it has no program for so few, and may have one for all
+	}
+	j, err := Job{Program: p, Size: s.size}.placed(s.g)
+	if err != nil {
+		return false, err
+	}
+	if _, err = s.net.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
+		return true, nil
+	}
+	return false, err
+}
+
+// likely orders algorithms by how fast they tend to be at a size; rack means that
+// many GPUs share NVSwitches.
+func likely(c candidate, size unit.Bytes, n int, rack bool) int {
+	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+	if size < 256*unit.KiB {
+		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
+	}
+	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
+		return 0
+	}
+	if at := slices.Index(order, c.a.Name); at >= 0 {
+		return at + 1
+	}
+	if slices.Contains(quadratic, c.a.Name) {
+		return len(order) + 2
+	}
+	return len(order) + 1
+}
+
+// leftOut says why an algorithm is not tried; empty if it is.
+func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish Wish) string {
+	switch a.Name {
+	case "torus":
+		if !torus(g) {
+			return "the machine is no torus"
+		}
+	case "two-level", "leader":
+		return "it is for hosts whose ranks share memory; ask for it by name"
+	case "nvls", "nvls-tree":
+		if wish.NoSwitches {
+			return "algorithms in switches were not wanted"
+		}
+		if !accelerates(g) {
+			return "there are no NVSwitches that add"
+		}
+	case "sharp", "collnet-chain", "collnet-direct":
+		if wish.NoSwitches {
+			return "algorithms in switches were not wanted"
+		}
+		if !aggregates(g) {
+			return "there are no InfiniBand switches that add"
+		}
+	}
+	all := slices.Contains(quadratic, a.Name) && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
+	alone := op == sched.AllToAll && (a.Name == "pairwise-xor" || a.Name == "pairwise-hosts")
+	if n > many && all && !alone {
+		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
+	}
+	if n > vast {
+		switch {
+		case strings.Contains(a.Name, "tree"), strings.HasPrefix(a.Name, "collnet"), op == sched.AllToAll:
+		case slices.Contains([]string{"hierarchical", "sharp", "torus", "binomial", "direct", "bruck", "dissemination", "pat"}, a.Name):
+		default:
+			return fmt.Sprintf("it takes minutes to simulate from %d ranks on", vast+1)
+		}
+	}
+	return ""
+}
+
+// adds reports whether an algorithm computes in switches.
+func adds(name string) bool {
+	return name == "nvls" || name == "nvls-tree" || name == "sharp" || strings.HasPrefix(name, "collnet")
+}
+
+// leastTime is what any algorithm takes whose switches only pass bytes on: a GPU
+// must send its share of the bytes over all its links, and it has no more links than it
+// has. All GPUs are taken for the best of the first n.
+func leastTime(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) unit.Time {
+	share := float64(size) / float64(n) * float64(n-1)
+	switch op {
+	case sched.AllReduce:
+		share *= 2
+	case sched.ReduceScatter, sched.AllGather, sched.AllToAll:
+	case sched.Broadcast, sched.Reduce, sched.SendRecv, sched.Gather, sched.Scatter:
+		share = float64(size) / float64(n) * float64(n-1)
+	default:
+		return 0
+	}
+	net := &network{g: g, o: o}
+	for i := range g.Classes {
+		net.reach = append(net.reach, net.efficiency(&g.Classes[i]))
+	}
+	most, seen := 0.0, 0
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if seen++; seen > n {
+			return
+		}
+		rate := 0.0
+		for _, e := range g.Edges(id) {
+			rate += float64(net.capacity(wire(e.Link) << 1))
+		}
+		most = max(most, rate)
+	})
+	if most == 0 {
+		return 0
+	}
+	return unit.Time(share / most * 1e12)
+}
+
+// accelerates reports whether NVSwitches of the graph add up what passes them:
+// those of NVLink 4 and later do.
+func accelerates(g *topo.Graph) bool {
+	found := false
+	g.Each(topo.NVSwitch, func(n topo.NodeID, _ *topo.Node) {
+		for _, e := range g.Edges(n) {
+			if g.Nodes[e.Peer].Kind == topo.GPU {
+				found = strings.Compare(g.Class(e.Link).Gen, "nvlink4") >= 0
+				return
+			}
+		}
+	})
+	return found
+}
+
+// aggregates reports whether network switches at the GPUs' NICs add up what
+// passes them: those of InfiniBand from HDR on do (SHARP version 2).
+func aggregates(g *topo.Graph) bool {
+	found := false
+	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) {
+		if found {
+			return
+		}
+		nic := g.Near(n)
+		if nic == topo.None {
+			return
+		}
+		for _, e := range g.Edges(nic) {
+			if c := g.Class(e.Link); c.Kind == topo.InfiniBand && g.Nodes[e.Peer].Kind == topo.Switch {
+				found = strings.HasPrefix(c.Gen, "hdr") || strings.HasPrefix(c.Gen, "ndr") || strings.HasPrefix(c.Gen, "xdr")
+			}
+		}
+	})
+	return found
+}
+
+// torus reports whether a graph's accelerators or switches form a torus.
+func torus(g *topo.Graph) bool {
+	for _, f := range g.Fabrics {
+		if f.Family == topo.Torus {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/step"
+	"github.com/weft-fabric/weft/model/unit"
+)
+
+// maxBoundActions is how many actions of a rank bound looks at. What comes after
+// them only adds to the time.
+const maxBoundActions = 1 << 12
+
+// bound is a time that a job cannot fall below, found without simulating it. It
+// follows a few ranks alone, as if every message were there at once and every
+// link free:
+//
+//   - a channel does one action after another, so it takes at least the sum of
+//     what each of them takes on an idle network;
+//   - a link carries at least what these ranks send and receive over it.
+//
+// A root that sends everything to everybody is found out this way at once, at any
+// number of ranks, and an algorithm that cannot be the fastest is not simulated.
+func (n *network) bound(j Job) (unit.Time, error) {
+	p := j.Program
+	code := step.Compile(p)
+	chunk := j.chunk()
+	var least unit.Time
+	for _, r := range sample(p.Ranks, p.Switches) {
+		t, err := n.boundRank(j, code.Machine(r), r, chunk)
+		if err != nil {
+			return 0, err
+		}
+		least = max(least, t)
+	}
+	return n.o.Costs.Launch + least, nil
+}
+
+// sample chooses the ranks that bound looks at: the root and its neighbour, some
+// in the middle, the last, and a switch.
+func sample(ranks, switches int) []sched.Rank {
+	list := []sched.Rank{0, 1, sched.Rank(ranks / 2), sched.Rank(ranks - 1)}
+	if switches > 0 {
+		list = append(list, sched.Rank(ranks))
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// boundRank is bound for one rank.
+func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (unit.Time, error) {
+	b := &rankBound{n: n, job: j, rank: r, chunk: chunk, factor: 1, ways: map[boundKey]boundWay{},
+		busy: make([]float64, j.Program.Channels()), load: map[wire]float64{}}
+	if f, ok := n.lame[j.Place[r]]; ok {
+		b.factor = f
+	}
+	if int(r) >= j.Program.Ranks {
+		b.factor = 0
+	}
+	var ready []step.Action
+	for count := 0; count < maxBoundActions; {
+		if ready = m.Ready(ready[:0]); len(ready) == 0 {
+			break
+		}
+		for i := range ready {
+			a := &ready[i]
+			count++
+			times := int64(1)
+			if a.Op != sched.Wait {
+				more := m.Again(a.Channel)
+				m.Repeat(a.Channel, more)
+				times += more
+			}
+			m.Complete(a.Channel)
+			if err := b.add(a, times); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return b.least(), m.Err()
+}
+
+// rankBound is what is known so far of what a rank does.
+type rankBound struct {
+	n      *network
+	job    Job
+	rank   sched.Rank
+	chunk  int64
+	factor float64 // what work takes there, 0 for a switch
+	ways   map[boundKey]boundWay
+	busy   []float64        // picoseconds, by channel
+	load   map[wire]float64 // bytes times whole
+}
+
+type boundKey struct {
+	from, to sched.Rank
+	channel  int32
+}
+
+type boundWay struct {
+	rate int64
+	uses []use
+}
+
+// way finds which links messages take, and at which rate.
+func (b *rankBound) way(from, to sched.Rank, channel int32) (boundWay, error) {
+	key := boundKey{from, to, channel}
+	w, known := b.ways[key]
+	if known {
+		return w, nil
+	}
+	var p path
+	w.rate = maxRate
+	if at, to := b.job.Place[from], b.job.Place[to]; at != to {
+		if err := b.n.route(at, to, channel, &p); err != nil {
+			return w, err
+		}
+	}
+	w.uses = slices.Clone(p.uses) // the links between switches are left out: the bound is lower without them
+	for _, u := range w.uses {
+		w.rate = min(w.rate, rate(b.n.capacity(u.wire), int64(u.share)))
+	}
+	b.ways[key] = w
+	return w, nil
+}
+
+// add takes in an action that the rank does a number of times.
+func (b *rankBound) add(a *step.Action, times int64) error {
+	if a.Op == sched.Wait {
+		return nil
+	}
+	bytes := a.Count * b.chunk
+	carry := func(w boundWay) {
+		for _, u := range w.uses {
+			b.load[u.wire] += float64(bytes) * float64(times) * float64(u.share)
+		}
+	}
+	cost, work := b.n.charges(a.Op, bytes, b.factor)
+	took := work
+	if a.Op.Receives() {
+		w, err := b.way(a.From, b.rank, a.Channel)
+		if err != nil {
+			return err
+		}
+		carry(w)
+	}
+	if a.Op.Sends() {
+		w, err := b.way(b.rank, a.To, a.Channel)
+		if err != nil {
+			return err
+		}
+		carry(w)
+		took = cost + max(work, span(float64(bytes), w.rate))
+	}
+	if b.factor != 0 { // a switch sends on all its ports at once
+		b.busy[a.Channel] += float64(took) * float64(times)
+	}
+	return nil
+}
+
+// least is the time of the busiest channel or link.
+func (b *rankBound) least() unit.Time {
+	most := slices.Max(b.busy)
+	for w, bytes := range b.load {
+		most = max(most, bytes/whole/float64(b.n.capacity(w))*1e12)
+	}
+	// Rounding may have added a little; a bound must not exceed the time itself.
+	return unit.Time(min(most*(1-1e-6), 1<<60))
+}
+
+// actions is about how many actions that send or receive all ranks take, from a few of them.
+func (j Job) actions() int64 {
+	code := step.Compile(j.Program)
+	ranks := sample(j.Program.Ranks, 0)
+	total := int64(0)
+	var ready []step.Action
+	for _, r := range ranks {
+		m := code.Machine(r)
+		for count := 0; count < maxBoundActions; {
+			if ready = m.Ready(ready[:0]); len(ready) == 0 {
+				break
+			}
+			for _, a := range ready {
+				count++
+				times := int64(1)
+				if a.Op != sched.Wait {
+					more := m.Again(a.Channel)
+					m.Repeat(a.Channel, more)
+					times += more
+				}
+				if a.Op.Sends() || a.Op.Receives() {
+					total += times
+				}
+				m.Complete(a.Channel)
+			}
+		}
+	}
+	return total / int64(len(ranks)) * int64(j.Program.Ranks)
+}

@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"fmt"
+	"github.com/weft-fabric/weft/internal/bounded"
+	"testing"
+
+	"github.com/weft-fabric/weft/collective/algo"
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/unit"
+	"pgregory.net/rapid"
+)
+
+// TestNoTimeIsBelowTheBound: whatever the algorithm, the machine, the size and the
+// faults, a simulation takes at least what bound says.
+func TestNoTimeIsBelowTheBound(t *testing.T) {
+	machines := map[string]*topo.Graph{"dgx-h100": preset(t, "dgx-h100", nil), "dgx-1v": preset(t, "dgx-1v", nil), "gb200-su": preset(t, "gb200-su", nil),
+		"rail": preset(t, "rail", map[string]int{"hosts": 4}), "fat-tree": preset(t, "fat-tree", map[string]int{"hosts": 3})}
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom([]string{"dgx-h100", "dgx-1v", "rail", "fat-tree", "gb200-su"}).Draw(t, "machine")
+		g := machines[name]
+		op := rapid.SampledFrom(sched.Collectives()).Draw(t, "op")
+		a := rapid.SampledFrom(algo.All()).Draw(t, "algorithm")
+		n := rapid.IntRange(2, 24).Draw(t, "ranks")
+		size := unit.Bytes(1) << rapid.IntRange(0, 28).Draw(t, "size")
+		o := Options{Measured: rapid.Bool().Draw(t, "measured"), Catalog: catalog.Default()}
+		if rapid.Bool().Draw(t, "costs") {
+			o.Costs = DefaultCosts(g, o.Catalog)
+		}
+		if rapid.Bool().Draw(t, "ecmp") {
+			o.Routing = ECMP
+		}
+		if rapid.Bool().Draw(t, "slow") {
+			first := topo.NodeID(topo.None)
+			g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { first = max(first, id) })
+			o.Slow = []Slow{{g.NodeName(first), 0.5}}
+		}
+		p, err := Wish{}.Program(a, g, op, min(n, g.Count(topo.GPU)), size, o.Catalog)
+		if err != nil {
+			t.Skip(err)
+		}
+		net, err := networkOf(g, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := Job{Program: p, Size: size}.placed(g)
+		if err != nil {
+			t.Skip(err)
+		}
+		least, err := net.bound(j)
+		if err != nil {
+			t.Skip(err)
+		}
+		r, err := net.run([]Job{j}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least > r.Time {
+			t.Fatalf("%s of %s by %s on %d GPUs of %s takes %s, the bound is %s", op, size, a.Name, p.Ranks, name, r.Time, least)
+		}
+	})
+}
+
+// TestBoundIsNearTheTime of algorithms that a rank or a link holds back, so that it
+// spares their simulation.
+func TestBoundIsNearTheTime(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 4})
+	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Catalog: catalog.Default()}
+	for _, c := range []struct {
+		algo string
+		op   sched.Collective
+		size unit.Bytes
+		part float64
+	}{
+		{"direct", sched.Broadcast, 16 * unit.MiB, 0.9}, {"direct", sched.Gather, 16 * unit.MiB, 0.8}, {"ring", sched.AllReduce, unit.GiB, 0.9},
+		{"recursive-doubling", sched.AllReduce, 64 * unit.MiB, 0.9}, {"direct", sched.Broadcast, 8, 0.5},
+	} {
+		a, err := algo.Find(c.algo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Wish{}.Program(a, g, c.op, 32, c.size, o.Catalog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		net, err := networkOf(g, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := Job{Program: p, Size: c.size}.placed(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, err := net.bound(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := net.run([]Job{j}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if float64(least) < c.part*float64(r.Time) {
+			t.Errorf("%s of %s by %s: the bound is %s of %s", c.op, c.size, c.algo, least, r.Time)
+		}
+	}
+}
+
+// TestAutoSimulatesFew: work of auto on thousands of ranks stays bounded. Work is
+// counted in actions of simulated ranks, those folded left out.
+func TestAutoSimulatesFew(t *testing.T) {
+	sending, gathering := bounded.Times(48, 128), bounded.Times(128, 512)
+	for _, c := range []struct {
+		name string
+		set  map[string]int
+		n    int
+		op   sched.Collective
+		most int64 // actions
+	}{
+		{"gb200-su", nil, 144, sched.AllReduce, 1_000_000},
+		{"rail", map[string]int{"hosts": sending}, 8 * sending, sched.Broadcast, 1_000_000},
+		{"rail", map[string]int{"hosts": gathering}, 8 * gathering, sched.Gather, 1_000_000},
+		{"rail", map[string]int{"hosts": 32}, 256, sched.ReduceScatter, 500_000},
+	} {
+		t.Run(fmt.Sprint(c.name, c.n, c.op), func(t *testing.T) {
+			g := preset(t, c.name, c.set)
+			o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+			best, err := Best(g, c.op, c.n, unit.GiB, o, Wish{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best.Actions > c.most {
+				t.Errorf("%d actions were simulated for %s, at most %d are wanted: %+v", best.Actions, best.Algo, c.most, best.Tried)
+			}
+			t.Logf("%d actions for %s in %s", best.Actions, best.Algo, best.Result.Time)
+		})
+	}
+}

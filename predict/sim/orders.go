@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/topo/rings"
+)
+
+// Orders places rings on a machine: the ranks, which are the first n GPUs in the
+// graph's order, as each ring passes them. Inside one host without NVSwitches
+// they are the rings that the search finds; over hosts there is a ring for every
+// NIC of a host, up to maxRings, so that all NICs carry the same. Nil means that one ring in the
+// order of the ranks is as good.
+//
+//	ring 0    0 1 2 3 4 5 6 7    7 6 5 4 3 2 1 0    0 1 2 ...
+//	ring 1    1 2 3 4 5 6 7 0    0 7 6 5 4 3 2 1    1 2 3 ...
+//	          first host         second host        third host
+//
+// Every other host is passed backwards: what leaves at one rail enters the next
+// host at the same, and no byte has to cross to another rail.
+func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
+	var gpus []topo.NodeID
+	rank := map[topo.NodeID]sched.Rank{}
+	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
+		if len(gpus) < n {
+			rank[id] = sched.Rank(len(gpus))
+			gpus = append(gpus, id)
+		}
+	})
+	if len(gpus) < 2 {
+		return nil
+	}
+	if local := Domain(g, n); local < len(gpus) {
+		return railRings(g, gpus, local)
+	}
+	found, err := rings.Search(g, gpus, c, rings.Options{})
+	if err != nil || found.Medium == "nvswitch" || len(found.Rings) < 2 {
+		return nil
+	}
+	var orders [][]sched.Rank
+	for _, r := range found.Rings {
+		var order []sched.Rank
+		for _, id := range r.Order {
+			order = append(order, rank[id])
+		}
+		orders = append(orders, order)
+	}
+	return orders
+}
+
+// maxRings is how many rings there are at most over hosts. In a rack of 72 GPUs
+// sixteen rings already carry what the NVLinks of a GPU do, and NCCL has no more
+// than 32.
+const maxRings = 16
+
+// railRings makes a ring for each GPU of a domain that has a NIC of its own.
+func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
+	if len(gpus)%local != 0 {
+		return nil
+	}
+	var first []int // the GPUs of a domain at which rings enter
+	seen := map[topo.NodeID]bool{}
+	for i, id := range gpus[:local] {
+		if nic := g.Near(id); nic != topo.None && !seen[nic] {
+			seen[nic] = true
+			first = append(first, i)
+		}
+	}
+	if len(first) < 2 {
+		return nil
+	}
+	for n, all := min(len(first), maxRings), first; len(first) > n; { // evenly spread
+		first = nil
+		for i := range n {
+			first = append(first, all[i*len(all)/n])
+		}
+	}
+	var orders [][]sched.Rank
+	for _, f := range first {
+		order := make([]sched.Rank, 0, len(gpus))
+		for base := 0; base < len(gpus); base += local {
+			for i := range local {
+				at := (f + i) % local
+				if base/local%2 == 1 {
+					at = (f - 1 - i + 2*local) % local
+				}
+				order = append(order, sched.Rank(base+at))
+			}
+		}
+		orders = append(orders, order)
+	}
+	return orders
+}

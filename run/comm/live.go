@@ -1,0 +1,118 @@
+package comm
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/run/comm/internal/flight"
+	"github.com/weft-fabric/weft/run/lives"
+)
+
+// livePace is how often a process tells of its operations, liveTimes how often of each,
+// so that a reader that comes late misses none, and liveOps of how many of a
+// communicator at a time.
+const (
+	livePace  = 500 * time.Millisecond
+	liveTimes = 4
+	liveOps   = 96
+)
+
+// living are the communicators of this process that tell of their operations.
+var living struct {
+	mu    sync.Mutex
+	comms map[*Comm][liveTimes]uint64 // and up to which operation they had, the last times
+	dir   string
+	stop  chan struct{}
+	over  chan struct{}
+}
+
+// liveGroup is a communicator in the file of a rank.
+type liveGroup struct {
+	Comm  uint32 `json:"comm"`
+	Epoch uint32 `json:"epoch"`
+	Ranks []int  `json:"ranks"` // of the world
+	flight.Live
+}
+
+// appear makes a communicator tell of its operations, if the process is to.
+func (c *Comm) appear() {
+	dir := c.world.cfg.WatchDir
+	if dir == "" || c.id == 0 { // it is alone so far
+		return
+	}
+	living.mu.Lock()
+	defer living.mu.Unlock()
+	if living.comms == nil {
+		living.comms = map[*Comm][liveTimes]uint64{}
+	}
+	living.comms[c] = [liveTimes]uint64{}
+	if living.stop == nil {
+		living.dir, living.stop, living.over = dir, make(chan struct{}), make(chan struct{})
+		go tellLives(living.dir, living.stop, living.over)
+	}
+}
+
+// vanish ends what appear began.
+func (c *Comm) vanish() {
+	living.mu.Lock()
+	delete(living.comms, c)
+	var over chan struct{}
+	if len(living.comms) == 0 && living.stop != nil {
+		close(living.stop)
+		over, living.stop = living.over, nil
+	}
+	living.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
+
+// tellLives writes the file of a rank twice a second, for agents (weft agent) to read.
+func tellLives(dir string, stop, over chan struct{}) {
+	defer close(over)
+	path := filepath.Join(dir, lives.Live(lives.Space(), os.Getpid()))
+	defer os.Remove(path)
+	tick := time.NewTicker(livePace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		// A reader never sees half a file. What cannot be written is told the next time.
+		if b, err := json.Marshal(liveState()); err == nil && os.WriteFile(path+".new", b, 0o644) == nil {
+			_ = os.Rename(path+".new", path)
+		}
+	}
+}
+
+func liveState() any {
+	living.mu.Lock()
+	defer living.mu.Unlock()
+	rank, size := 0, 0
+	groups := []liveGroup{}
+	for c, had := range living.comms {
+		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(had[0], liveOps)}
+		copy(had[:], had[1:])
+		had[liveTimes-1] = g.Done
+		living.comms[c] = had
+		if s := c.world.all.Size(); s >= size {
+			rank, size = c.world.all.Rank(), s
+		}
+		groups = append(groups, g)
+	}
+	slices.SortFunc(groups, func(a, b liveGroup) int { return cmp.Or(cmp.Compare(a.Comm, b.Comm), cmp.Compare(a.Epoch, b.Epoch)) })
+	return struct {
+		Rank   int         `json:"rank"`
+		Size   int         `json:"size"`
+		PID    int         `json:"pid"`
+		At     int64       `json:"at_ns"`
+		Groups []liveGroup `json:"groups"`
+	}{rank, size, os.Getpid(), time.Now().UnixNano(), groups}
+}

@@ -1,0 +1,465 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/wait"
+)
+
+// dialTime is how long a connection may take that is made when all ranks are
+// up.
+const dialTime = 5 * time.Second
+
+// streamsPerRail is how many streams a pair of interfaces has.
+func (e *Endpoint) streamsPerRail() int {
+	if e.cfg.Streams > 0 {
+		return e.cfg.Streams
+	}
+	if len(e.rails) == 1 && e.rails[0].Addr.IsLoopback() {
+		return 1
+	}
+	return max(2, e.cfg.Channels)
+}
+
+// listen opens a port on every rail.
+func (e *Endpoint) listen() error {
+	for _, r := range e.rails {
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Addr, 0)))
+		if err != nil {
+			return fmt.Errorf("rank %d cannot listen on interface %s: %w", e.cfg.Rank, r.Name, err)
+		}
+		e.listeners = append(e.listeners, l)
+	}
+	return nil
+}
+
+// What a dialer says about a stream in its hello: which rails it joins (its
+// own, the listener's), its number among theirs, what it carries, and the how manieth attempt to
+// make a stream it is. Of two streams the one of the later attempt is the younger, on both ends and
+// whichever was admitted first.
+type lane struct{ mine, yours, number, kind, attempt uint32 }
+
+const (
+	laneData = iota
+	laneVerbs
+	laneKnock // nothing: the dialer wants to be dialed
+	laneProbe // nothing: the dialer has lost all streams up to this attempt, and wants to know whether the listener is there
+	laneRail  // nothing: the dialer has lost all streams of one pair of rails, which number says, up to this attempt
+	laneCheck // nothing: the dialer wants to know whether these rails still join the two
+)
+
+func (l lane) put() (b [16]byte) {
+	for i, x := range [4]uint32{l.mine, l.yours, l.number, l.kind | l.attempt<<8} {
+		binary.LittleEndian.PutUint32(b[4*i:], x)
+	}
+	return b
+}
+
+func getLane(b [16]byte) lane {
+	le := binary.LittleEndian
+	kind := le.Uint32(b[12:])
+	return lane{le.Uint32(b[0:]), le.Uint32(b[4:]), le.Uint32(b[8:]), kind & 0xff, kind >> 8}
+}
+
+// attempt is the lane of the next attempt to make a stream with a peer.
+func (pr *peer) attempt(pair [2]int, number int) lane {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	pr.attempts++
+	return lane{uint32(pair[0]), uint32(pair[1]), uint32(number), laneData, pr.attempts}
+}
+
+// serve answers dialers.
+func (e *Endpoint) serve() {
+	e.gate = &auth.Listener{
+		Token: e.cfg.Token, TLS: e.cfg.TLS, Log: e.cfg.Log,
+		Admit: func(h auth.Hello) error {
+			l := getLane(h.Extra)
+			switch {
+			case h.Purpose != auth.Stream:
+				return fmt.Errorf("this is rank %d's data port, not a rendezvous", e.cfg.Rank)
+			case h.World != e.world:
+				return errors.New("another world")
+			case h.Size != e.cfg.Size || h.Rank < 0 || h.Rank >= e.cfg.Size || h.Rank == e.cfg.Rank:
+				return fmt.Errorf("rank %d of %d comes to rank %d of %d", h.Rank, h.Size, e.cfg.Rank, e.cfg.Size)
+			case l.kind == laneData && (!e.dials(h.Rank, e.cfg.Rank) || int(l.yours) >= len(e.rails)):
+				return fmt.Errorf("rank %d does not dial rank %d", h.Rank, e.cfg.Rank)
+			case e.closed.Load():
+				return auth.Over(closing)
+			}
+			return e.peers[h.Rank].welcome()
+		},
+		Enter: func(conn net.Conn, h auth.Hello) {
+			l := getLane(h.Extra)
+			switch l.kind {
+			case laneVerbs:
+				if e.keyed {
+					conn = auth.Sealed(conn, &h.Secret, false)
+				}
+				e.verbs.Serve(conn, h.Rank)
+				return
+			case laneKnock:
+				conn.Close()
+				e.later(func() { _ = e.reach(e.peers[h.Rank]) })
+				return
+			case laneProbe:
+				conn.Close()
+				e.peers[h.Rank].probed(l.attempt)
+				return
+			case laneRail:
+				conn.Close()
+				e.peers[h.Rank].toldOfRail(int(l.number), l.attempt)
+				return
+			case laneCheck:
+				conn.Close()
+				return
+			}
+			if err := e.add(conn, e.peers[h.Rank], int(l.yours), l, &h.Secret, false); err != nil {
+				conn.Close()
+			}
+		},
+	}
+	for _, l := range e.listeners {
+		e.wg.Go(func() { e.gate.Serve(l) })
+	}
+}
+
+// dials says which of two ranks dials the other, so that every rank dials about
+// half of its peers.
+func (e *Endpoint) dials(from, to int) bool {
+	if (from+to)%2 == 0 {
+		return from < to
+	}
+	return from > to
+}
+
+// pairsWith are the rails that are connected with a peer, this rank's first.
+func (e *Endpoint) pairsWith(rank int) [][2]int {
+	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
+	ps := rails.Pairs(e.where[low], e.where[high])
+	if low == rank {
+		for i := range ps {
+			ps[i][0], ps[i][1] = ps[i][1], ps[i][0]
+		}
+	}
+	return ps
+}
+
+// firstWith is the pair of rails with which messages to a peer begin, and how many pairs there are.
+func (e *Endpoint) firstWith(rank int) (first, n int) {
+	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
+	pairs := rails.Pairs(e.where[low], e.where[high])
+	if len(pairs) < 2 {
+		return 0, 1
+	}
+	return rails.First(e.facts, low, high, pairs, func(rank, rail int) string {
+		for _, r := range e.facts[rank].Rails {
+			if r.Addr == e.where[rank][rail].Addr.Addr() {
+				return r.Name
+			}
+		}
+		return ""
+	}), len(pairs)
+}
+
+// reached reports whether a rank is reached in another way.
+func (e *Endpoint) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
+
+// plan finds out how many streams each peer has.
+func (e *Endpoint) plan(between bool) error {
+	e.want = make([]int, e.cfg.Size)
+	for rank, pr := range e.peers {
+		if rank == e.cfg.Rank || e.reached(rank) {
+			continue
+		}
+		n := len(e.pairsWith(rank))
+		if n == 0 {
+			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
+		}
+		e.want[rank] = n * e.streamsPerRail()
+		pr.numbered = e.want[rank] > 1 || between && e.outage() > 0
+		e.resumes = e.resumes || pr.numbered
+	}
+	return nil
+}
+
+// connect dials the peers and waits until there are all streams.
+func (e *Endpoint) connect(ctx context.Context) error {
+	if e.cfg.Lazy {
+		return nil
+	}
+	per := e.streamsPerRail()
+	errs := make(chan error, e.cfg.Size)
+	dialing := 0
+	// Few at a time: hundreds of handshakes at once only make each slower.
+	turn := make(chan struct{}, 16)
+	for rank, pr := range e.peers {
+		if rank == e.cfg.Rank || e.reached(rank) {
+			continue
+		}
+		if !e.dials(e.cfg.Rank, rank) {
+			continue
+		}
+		ps := e.pairsWith(rank)
+		dialing++
+		go func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			for _, p := range ps {
+				for k := range per {
+					if err := e.dial(ctx, pr, p, k); err != nil {
+						errs <- fmt.Errorf("rank %d cannot reach rank %d at %s: %w", e.cfg.Rank, rank, e.where[rank][p[1]].Addr, err)
+						return
+					}
+				}
+			}
+			errs <- nil
+		}()
+	}
+	var first error
+	for dialing > 0 {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+		dialing--
+	}
+	if first != nil {
+		return first
+	}
+	for {
+		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < e.want[pr.rank] && pr.alive() == nil })
+		if missing < 0 {
+			for _, pr := range e.peers {
+				pr.met.Store(true) // or it is gone already
+			}
+			return nil
+		}
+		select {
+		case <-e.arrive:
+		case <-ctx.Done():
+			return fmt.Errorf("rank %d did not connect to rank %d%s: %w", missing, e.cfg.Rank, e.gate.Trouble(), ctx.Err())
+		}
+	}
+}
+
+// dial makes one stream, trying again while the peer's host may still be
+// coming up.
+func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) error {
+	pause := 5 * time.Millisecond
+	for {
+		l := pr.attempt(pair, number)
+		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+		if err == nil {
+			return e.add(conn, pr, pair[0], l, &secret, true)
+		}
+		var refusal *auth.Refusal
+		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+		pause = min(pause*2, 200*time.Millisecond)
+	}
+}
+
+func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.Conn, secret auth.Secret, err error) {
+	to := e.where[rank][l.yours].Addr
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
+	switch {
+	case l.kind == laneData && l.attempt > uint32(e.want[rank]): // a stream that is made again
+		d.Timeout = attemptTime
+	case l.kind == laneCheck:
+		d.Timeout = checkTime
+	}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	if errors.Is(err, unix.ENETUNREACH) && !e.peers[rank].met.Load() { // later on a link may be down
+		rail := e.rails[l.mine]
+		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no way to %s of rank %d: take interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w", rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
+	}
+	if err != nil {
+		return nil, secret, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	secure, err = auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
+	if err == nil {
+		secret, err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
+	}
+	if !stop() && (err == nil || errors.Is(err, net.ErrClosed)) { // it took too long, or nobody waits for it any more
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, secret, err
+	}
+	return secure, secret, nil
+}
+
+// forVerbs is the endpoint as its verbs see it.
+type forVerbs struct{ e *Endpoint }
+
+func (f forVerbs) Alive(rank int) error { return f.e.peers[rank].alive() }
+func (f forVerbs) Closed() bool         { return f.e.closed.Load() }
+func (f forVerbs) Resumes() bool        { return f.e.resumes }
+func (f forVerbs) Go(run func())        { f.e.wg.Go(run) }
+
+// Dial tries the rails in order.
+func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(f.e.ctx, dialTime)
+	defer cancel()
+	pairs := f.e.pairsWith(rank)
+	if ss := f.e.peers[rank].all(); len(ss) > 0 { // a rail that is known to work goes first
+		p := pairs[ss[0].pair]
+		pairs = append([][2]int{p}, slices.Delete(slices.Clone(pairs), ss[0].pair, ss[0].pair+1)...)
+	}
+	var refused error
+	for _, p := range pairs {
+		var secret auth.Secret
+		conn, secret, err = f.e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneVerbs})
+		if err == nil {
+			if f.e.keyed {
+				conn = auth.Sealed(conn, &secret, true)
+			}
+			return conn, nil
+		}
+		if isRefused(err) {
+			refused = err
+		}
+	}
+	if pr := f.e.peers[rank]; refused != nil && !pr.met.Load() { // it has no streams whose end would tell that it has ended
+		_ = pr.unmet(refused)
+	}
+	return nil, err
+}
+
+// add makes a connection a stream of a peer.
+func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.Secret, dialer bool) error {
+	pair := slices.IndexFunc(e.pairsWith(pr.rank), func(p [2]int) bool { return p[0] == rail })
+	if pair < 0 {
+		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
+	}
+	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s.ends = conn.LocalAddr().String() + " " + conn.RemoteAddr().String()
+	if e.secure {
+		s.conn = conn
+	} else {
+		fd, err := socket.Detach(conn.(*net.TCPConn))
+		if err != nil {
+			return err
+		}
+		s.fd = fd
+		if s.roomy, err = socket.Tune(s.fd, e.rails[rail].Addr.IsLoopback(), e.cfg.Congestion); err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+	}
+	if e.keyed {
+		s.out, s.in = secret.Keys(dialer)
+	}
+	old, err := e.join(s)
+	if err != nil {
+		return err
+	}
+	for _, x := range old {
+		x.fail(errReplaced)
+	}
+	if pr.numbered {
+		pr.isBack()
+		// What found no stream, and what was told over one that broke.
+		pr.feed()
+		pr.acknowledge(s)
+	}
+	select {
+	case e.arrive <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// join makes a stream one of its peer's, and gives those in whose place it is.
+func (e *Endpoint) join(s *stream) (old []*stream, err error) {
+	pr := s.peer
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	late := slices.ContainsFunc(pr.all(), func(x *stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
+	if late || e.closed.Load() || pr.alive() != nil {
+		if s.conn == nil {
+			_ = unix.Close(s.fd)
+		}
+		return nil, errors.New("endpoint closed, peer gone, or a younger stream is there")
+	}
+	pr.youngest = max(pr.youngest, s.attempt)
+	if s.conn == nil {
+		e.name(s)
+	}
+	for _, x := range pr.all() {
+		if x.pair == s.pair && x.number == s.number {
+			old = append(old, x)
+		}
+	}
+	all := append(slices.Clone(pr.all()), s)
+	// Pairs of ranks differ in which of their rails is the first, where short messages go. The second stream of a rail
+	// comes after the first ones of all: a message of few pieces uses every rail.
+	first, n := e.firstWith(pr.rank)
+	slices.SortStableFunc(all, func(a, b *stream) int {
+		return (a.number-b.number)*1024 + (a.pair-first+n)%n - (b.pair-first+n)%n
+	})
+	pr.streams.Store(&all)
+	if len(all) >= e.want[pr.rank] && !pr.met.Swap(true) {
+		close(pr.here)
+	}
+	select {
+	case pr.came <- struct{}{}:
+	default:
+	}
+	if s.conn != nil {
+		e.wg.Go(s.readSecure)
+		e.wg.Go(s.writeSecure)
+		return old, nil
+	}
+	return old, e.watch(s)
+}
+
+// dispose closes the descriptor of a stream that is lost, once nobody uses it.
+func (s *stream) dispose() {
+	s.lost.Store(true)
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
+	s.wmu.Lock()
+	for s.writing {
+		s.wmu.Unlock()
+		wait.Yield()
+		s.wmu.Lock()
+	}
+	defer s.wmu.Unlock()
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if s.disposed {
+		return
+	}
+	s.disposed = true
+	if s.conn != nil {
+		s.conn.Close()
+	} else {
+		s.e.unwatch(s)
+		_ = unix.Close(s.fd)
+	}
+}

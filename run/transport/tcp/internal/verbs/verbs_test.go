@@ -1,0 +1,89 @@
+package verbs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/run/transport"
+)
+
+// late is a connection whose answer to a read comes at the moment when the operation fails.
+type late struct {
+	net.Conn
+	asked  chan struct{} // closed when the request was written
+	once   sync.Once
+	answer *bytes.Reader
+	body   func() // called before the body is given out
+}
+
+func (c *late) Write(b []byte) (int, error) {
+	if len(b) >= requestSize {
+		c.once.Do(func() { close(c.asked) })
+	}
+	return len(b), nil
+}
+
+func (c *late) Read(b []byte) (int, error) {
+	<-c.asked
+	if c.answer.Len() <= int(c.answer.Size())-answerSize {
+		c.body()
+	}
+	return c.answer.Read(b[:min(len(b), answerSize)])
+}
+
+func (c *late) Close() error { return nil }
+
+// one is an endpoint with one connection, which does not come back.
+type one struct {
+	conn net.Conn
+	wg   sync.WaitGroup
+}
+
+func (o *one) Dial(int) (net.Conn, error) { return o.conn, nil }
+func (o *one) Alive(int) error            { return nil }
+func (o *one) Resumes() bool              { return false }
+func (o *one) Closed() bool               { return false }
+func (o *one) Go(f func())                { o.wg.Go(f) }
+
+// A read that fails while its bytes come in is told as failed once no more of them lands.
+func TestReadFailsWhileItLands(t *testing.T) {
+	answer := make([]byte, answerSize+2*answerSize)
+	answer[0] = statusDone
+	binary.LittleEndian.PutUint64(answer[answerSize:], 1)
+	c := &late{asked: make(chan struct{}), answer: bytes.NewReader(answer)}
+	n := &one{conn: c}
+	v := New(0, 2, n, nil)
+	why := errors.New("the peer is gone")
+	var failing sync.WaitGroup
+	c.body = func() {
+		v.mu.Lock()
+		x := v.to[1]
+		v.mu.Unlock()
+		failing.Go(func() { x.fail(why) })
+		for !x.failed() {
+			runtime.Gosched()
+		}
+		if got := v.Poll(nil); len(got) > 0 {
+			t.Errorf("%v was told while bytes land", got)
+		}
+	}
+	dst := make([]byte, 2*answerSize)
+	if _, err := v.Read(1, dst, 8); err != nil {
+		t.Fatal(err)
+	}
+	var got []transport.Completion
+	for end := time.Now().Add(20 * time.Second); len(got) == 0 && time.Now().Before(end); runtime.Gosched() {
+		got = v.Poll(nil)
+	}
+	if len(got) != 1 || !errors.Is(got[0].Err, why) {
+		t.Errorf("%v, want the failure once", got)
+	}
+	failing.Wait()
+	n.wg.Wait()
+}

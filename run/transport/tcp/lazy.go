@@ -1,0 +1,143 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/auth"
+	"golang.org/x/sys/unix"
+)
+
+// Streams may be made when two ranks first talk (Config.Lazy): a pair that never does
+// needs none. As always one of the two dials. The other one knocks: it dials, says that
+// it wants to be dialed, and hangs up.
+
+// meet sees to it that there are streams with a peer that a call is about.
+func (p *port) meet(pr *peer) error {
+	if pr.met.Load() {
+		return nil
+	}
+	return p.e.meet(pr, p.stop)
+}
+
+func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
+	asked := time.Time{}
+	for !pr.met.Load() {
+		if err := pr.alive(); err != nil {
+			return nil // the caller finds out
+		}
+		if e.closed.Load() {
+			return transport.ErrClosed
+		}
+		if e.dials(e.cfg.Rank, pr.rank) {
+			if err := e.reach(pr); err != nil {
+				return err
+			}
+		} else if time.Since(asked) > dialTime {
+			asked = time.Now()
+			heard, err := e.knock(pr)
+			if err != nil {
+				return err
+			}
+			if !heard {
+				asked = asked.Add(20*time.Millisecond - dialTime) // again soon
+			}
+		}
+		if stop != nil {
+			if err := stop(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-pr.here:
+		case <-time.After(slice):
+		case <-e.ctx.Done():
+		}
+	}
+	return nil
+}
+
+// knock asks a peer to dial this rank, and says whether it heard.
+func (e *Endpoint) knock(pr *peer) (heard bool, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+	defer cancel()
+	conn, _, err := e.dialOnce(ctx, pr.rank, lane{kind: laneKnock})
+	if err == nil {
+		conn.Close()
+		return true, nil
+	}
+	return false, pr.unmet(err)
+}
+
+// reach dials a peer that has no streams yet.
+func (e *Endpoint) reach(pr *peer) error {
+	pr.meeting.Lock()
+	defer pr.meeting.Unlock()
+	if pr.met.Load() || pr.alive() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+	defer cancel()
+	for i, pair := range e.pairsWith(pr.rank) {
+		for k := range e.streamsPerRail() {
+			if pr.has(i, k) {
+				continue
+			}
+			l := pr.attempt(pair, k)
+			conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+			if err == nil {
+				err = e.add(conn, pr, pair[0], l, &secret, true)
+			}
+			if err != nil {
+				return pr.unmet(err)
+			}
+		}
+	}
+	return nil
+}
+
+// has reports whether there is a stream of a number over a pair of rails.
+func (pr *peer) has(pair, number int) bool {
+	for _, s := range pr.all() {
+		if s.pair == pair && s.number == number {
+			return true
+		}
+	}
+	return false
+}
+
+// closing is why an endpoint that closes turns connections away.
+const closing = "endpoint closed"
+
+// unmet is what it means that a peer cannot be dialed. All listen before any dials, so
+// one where nobody listens has ended. One that closes may have dialed before: its last
+// messages are on their way. Otherwise it is tried again.
+func (pr *peer) unmet(err error) error {
+	var refusal *auth.Refusal
+	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	if isRefused(err) {
+		select {
+		case <-pr.here: // it had dialed
+		case <-time.After(20 * time.Millisecond):
+			pr.vanish("nobody listens where it did")
+		}
+		return nil
+	}
+	if pr.e.ctx.Err() != nil {
+		return transport.ErrClosed
+	}
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("rank %d cannot reach rank %d: %w", pr.e.cfg.Rank, pr.rank, err)
+}

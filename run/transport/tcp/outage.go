@@ -1,0 +1,537 @@
+//go:build linux
+
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+)
+
+// A stream that breaks is made again by the rank that made it. While a peer has other streams they carry its
+// messages. A peer without any is either dead or out of reach: where its process ended, its host
+// refuses connections, which takes a millisecond to find out; where nothing answers it is an outage, and the peer
+// has Config.Outage to come back. Then everything that was not acknowledged is sent again.
+const (
+	// How often streams are looked after, and after how many retransmissions without an
+	// answer one is given up: 0.6 s with Linux's first timeout of 0.2 s; and one that cannot be
+	// made again, 25 s. A peer that does not read answers probes of its window, so a slow one is not lost.
+	healthTime = 50 * time.Millisecond
+	giveUp     = 2
+	giveUpLast = 7
+
+	// Where a peer has streams over other rails, those of a rail are given up once a packet that was sent again has no
+	// answer for this time, or for two round trips: 0.3 to 0.4 s after the first. Answers come from the peer's kernel, so a
+	// process that waits for a core is not taken for a lost rail; and a rail that was given up wrongly is back in a moment.
+	railTime  = 100 * time.Millisecond
+	checkTime = 250 * time.Millisecond // for a host to answer over a rail that may be lost
+
+	redialFirst = 20 * time.Millisecond
+	redialMost  = 400 * time.Millisecond
+	attemptTime = time.Second // for a host to answer an attempt to connect
+
+	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
+	refusals    = 3 // of the same frame: it is no accident, and would be sent again for ever
+
+	// A stream that is lost sooner than this after it was made is made again with a pause, which grows.
+	briefTime = time.Second
+)
+
+// outage is how long a peer without streams is waited for.
+func (e *Endpoint) outage() time.Duration {
+	if e.cfg.Outage == 0 {
+		return OutageTime
+	}
+	return max(e.cfg.Outage, 0)
+}
+
+// report tells what happened to the links with a peer.
+func (e *Endpoint) report(ev transport.Event) {
+	if ev.Time.IsZero() {
+		ev.Time = time.Now()
+	}
+	if e.cfg.Event != nil {
+		e.cfg.Event(ev)
+	}
+	if e.cfg.Log == nil {
+		return
+	}
+	ok, last, missed := e.peers[ev.Peer].log.may(ev.Time)
+	if !ok {
+		return
+	}
+	args := []any{"rank", e.cfg.Rank, "peer", ev.Peer}
+	if ev.Path != "" {
+		args = append(args, "interface", ev.Path)
+	}
+	if ev.Conn != "" {
+		args = append(args, "connection", ev.Conn)
+	}
+	if ev.Lasted > 0 {
+		args = append(args, "after", ev.Lasted.Round(time.Millisecond))
+	}
+	if ev.Text != "" {
+		args = append(args, "why", ev.Text)
+	}
+	if missed > 0 {
+		args = append(args, "left out before", missed)
+	}
+	if last {
+		args = append(args, "more", fmt.Sprintf("only counted for %s", chatTime))
+	}
+	e.cfg.Log.Warn(ev.Kind.String(), args...) // also what is back: who read that it was lost is to know
+}
+
+// ending is what the end of a stream means for its peer.
+type ending struct {
+	rest    []*stream      // streams that are left
+	altered bool           // it brought a frame that was changed on its way
+	refused *frame.Refused // it brought a frame that makes no sense; nil if it did not
+	often   bool           // too many streams of the peer ended in one of these two ways
+	same    bool           // too many frames were refused for the same reason
+	brief   int            // streams in a row that did not last
+}
+
+// strike takes a stream out, and counts how it ended. What it carried is to be sent again.
+func (pr *peer) strike(s *stream, why error) ending {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	out := ending{altered: errors.Is(why, auth.ErrAltered)}
+	out.rest = slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
+	out.refused, _ = errors.AsType[*frame.Refused](why)
+	if pr.numbered && !pr.e.closed.Load() {
+		pr.streams.Store(&out.rest)
+		pr.left = append(pr.left, s)
+		for _, p := range pr.carrier.window {
+			if p != nil && p.s == s {
+				p.s = nil
+				pr.carrier.again = append(pr.carrier.again, p)
+			}
+		}
+	}
+	if out.altered || out.refused != nil {
+		pr.altered++
+	}
+	if out.refused != nil {
+		if pr.refused != out.refused.What {
+			pr.refused, pr.times = out.refused.What, 0
+		}
+		pr.times++
+	}
+	if pr.brief++; time.Since(s.born) > briefTime {
+		pr.brief = 0
+	}
+	out.often, out.same, out.brief = pr.altered >= alterations, pr.times >= refusals, pr.brief
+	return out
+}
+
+// lose notes the end of a stream, and moves what it carried to the others.
+func (pr *peer) lose(s *stream, why error) {
+	e := pr.e
+	end := pr.strike(s, why)
+	bye := pr.bye.Load()
+	text := why.Error()
+	if bye {
+		text = "it closed its endpoint"
+	}
+	if end.altered {
+		e.count.altered.Add(1)
+	}
+	switch {
+	case e.closed.Load():
+	case !pr.numbered && end.refused != nil:
+		pr.refuse(end.refused.What)
+	case !pr.numbered:
+		pr.vanish(text)
+	case bye:
+		e.later(func() {
+			s.abandon()
+			pr.discard(s)
+			if len(end.rest) == 0 {
+				pr.vanish(text)
+			}
+		})
+	default:
+		e.count.paths.Add(1)
+		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Conn: s.ends, Text: text}}
+		if errors.Is(why, errReplaced) {
+			lost.tell() // the other side noticed, and lives
+		}
+		e.later(func() { pr.goOn(s, end, lost, why) })
+	}
+	e.wakeAll()
+}
+
+// goOn goes on without a stream that was lost: it sends what it carried over the others, and makes it anew. Or it gives the peer up.
+func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
+	e := pr.e
+	s.abandon()
+	pr.discard(s)
+	if end.refused != nil && (end.same || end.often) {
+		pr.refuse(end.refused.What)
+		return
+	}
+	if end.often {
+		pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
+		return
+	}
+	e.verbs.Renew(pr.rank)
+	if len(end.rest) == 0 {
+		e.later(func() {
+			pr.lastHope(lost.ev.Text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET))
+		})
+	} else if !errors.Is(why, errReplaced) {
+		e.later(lost.soon)
+	}
+	pr.feed()
+	pr.acknowledge(s) // what was told over the stream may not have come
+	if e.dials(e.cfg.Rank, pr.rank) {
+		pr.redial(s.pair, s.number, lost, end.brief)
+	}
+}
+
+// discard closes a stream that is none of the peer's any more.
+func (pr *peer) discard(s *stream) {
+	s.dispose()
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	pr.left = slices.DeleteFunc(pr.left, func(x *stream) bool { return x == s })
+}
+
+// errClosed is a stream that its peer, or its peer's host, closed.
+var errClosed = errors.New("connection closed by the other side")
+
+// errReplaced is a stream in whose place the peer made another.
+var errReplaced = errors.New("the other side made a new connection")
+
+// loss is a stream that was lost. It is told when it is known that the peer has not ended, which is told otherwise.
+type loss struct {
+	pr   *peer
+	ev   transport.Event
+	once sync.Once
+}
+
+const tellTime = 100 * time.Millisecond
+
+func (l *loss) soon() {
+	select {
+	case <-l.pr.e.ctx.Done():
+	case <-time.After(tellTime):
+		if l.pr.alive() == nil && !l.pr.bye.Load() {
+			l.tell()
+		}
+	}
+}
+
+func (l *loss) tell() { l.once.Do(func() { l.pr.e.report(l.ev) }) }
+
+// later runs f unless the endpoint is closed.
+func (e *Endpoint) later(f func()) {
+	e.lmu.Lock()
+	defer e.lmu.Unlock()
+	if !e.closed.Load() {
+		e.wg.Go(f)
+	}
+}
+
+// lastHope waits for a peer without any stream. closed says that the last one was closed by the peer or its host, as
+// it is when its process ends: then it is asked first whether it is still there.
+func (pr *peer) lastHope(why string, closed bool) {
+	e := pr.e
+	pr.hoping.Lock() // of several streams that broke at once the first waits for all
+	defer pr.hoping.Unlock()
+	began := time.Now()
+	end := began.Add(e.outage())
+	told, pause := false, redialFirst
+	for e.ctx.Err() == nil && pr.alive() == nil && len(pr.all()) == 0 {
+		if !closed && !told {
+			told = true
+			pr.isDown(began, fmt.Sprintf("%s; waiting %s for it", why, e.outage()))
+		}
+		refused, came := pr.refuses()
+		if came {
+			continue
+		}
+		if refused {
+			pr.vanish(why)
+			return
+		}
+		closed = false
+		if time.Now().After(end) {
+			pr.vanish(fmt.Sprintf("no link with it for %s (%s); WEFT_OUTAGE says how long to wait", e.outage(), why))
+			return
+		}
+		select {
+		case <-e.ctx.Done():
+		case <-pr.came:
+		case <-time.After(min(pause, time.Until(end)+time.Millisecond)):
+		}
+		pause = min(2*pause, redialMost)
+	}
+}
+
+// isDown reports an outage, unless it is over.
+func (pr *peer) isDown(began time.Time, text string) {
+	pr.telling.Lock()
+	defer pr.telling.Unlock()
+	pr.mu.Lock()
+	out := len(pr.all()) == 0 && pr.down.IsZero()
+	if out {
+		pr.down = began
+	}
+	pr.mu.Unlock()
+	if out {
+		pr.e.count.outages.Add(1)
+		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: text})
+	}
+}
+
+// isBack reports the end of an outage, if there was one.
+func (pr *peer) isBack() {
+	pr.telling.Lock()
+	defer pr.telling.Unlock()
+	pr.mu.Lock()
+	down := pr.down
+	pr.down = time.Time{}
+	pr.mu.Unlock()
+	if !down.IsZero() {
+		d := time.Since(down)
+		pr.e.count.outageTime.Add(uint64(d / time.Millisecond))
+		pr.e.report(transport.Event{Kind: transport.OutageOver, Peer: pr.rank, Lasted: d})
+	}
+}
+
+// refuses says whether a peer's host answers and its process does not: it has ended. came says that a stream was made meanwhile.
+func (pr *peer) refuses() (refused, came bool) {
+	e := pr.e
+	pairs := e.pairsWith(pr.rank)
+	pr.mu.Lock()
+	youngest := pr.youngest
+	pr.mu.Unlock()
+	ctx, cancel := context.WithTimeout(e.ctx, attemptTime)
+	defer cancel()
+	answers := make(chan error, len(pairs))
+	for _, p := range pairs {
+		go func() {
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneProbe, attempt: youngest})
+			if err == nil {
+				conn.Close()
+			}
+			answers <- err
+		}()
+	}
+	for range pairs {
+		select {
+		case err := <-answers:
+			if err == nil || pr.unwanted(err) {
+				return false, false
+			}
+			refused = refused || isRefused(err)
+		case <-pr.came:
+			return false, true
+		}
+	}
+	return refused, false
+}
+
+// probed takes a peer's word that it has lost all streams with this rank up to an attempt. Younger ones, which were made
+// while that word was on its way, are not lost: if they were given up, too, two ranks on busy hosts could go on so without end.
+func (pr *peer) probed(attempt uint32) {
+	if !pr.numbered || pr.bye.Load() {
+		return
+	}
+	for _, s := range pr.all() {
+		if s.attempt <= attempt {
+			s.fail(errors.New("the other side lost all connections"))
+		}
+	}
+}
+
+// redial brings a stream back, however long that takes. brief is how many before it did not last.
+func (pr *peer) redial(pair, number int, lost *loss, brief int) {
+	e := pr.e
+	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
+	if brief > 1 {
+		pause = min(redialFirst<<min(brief-2, 8), redialMost)
+		select {
+		case <-time.After(pause):
+		case <-e.ctx.Done():
+		}
+	}
+	for pr.alive() == nil && e.ctx.Err() == nil {
+		// A host that answers is given more time: it may be busy.
+		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+		l := pr.attempt(p, number)
+		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+		cancel()
+		if err == nil {
+			if e.add(conn, pr, p[0], l, &secret, true) == nil {
+				e.count.dialed.Add(1)
+				lost.tell()
+				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(lost.ev.Time)})
+				return
+			}
+			conn.Close()
+		} else if pr.unwanted(err) {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-e.ctx.Done():
+		}
+		pause = min(2*pause, redialMost)
+	}
+}
+
+// watchHealth gives up streams whose packets are not answered.
+func (e *Endpoint) watchHealth() {
+	t := time.NewTicker(healthTime)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, pr := range e.peers {
+			for _, s := range pr.all() {
+				n, trip := s.unanswered()
+				switch {
+				case n == 0:
+					s.quiet = time.Time{}
+				case s.quiet.IsZero():
+					s.quiet = time.Now()
+				}
+				switch {
+				case pr.numbered && n > 0 && time.Since(s.quiet) >= max(railTime, 2*trip) && pr.hasOther(s.pair):
+					pr.loseRail(s.pair, s, fmt.Errorf("packets without an answer for %s, while other rails are there", time.Since(s.quiet).Round(time.Millisecond)))
+				case pr.numbered && n >= giveUp, n >= giveUpLast:
+					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
+				}
+			}
+		}
+	}
+}
+
+// hasOther reports whether a peer has streams over other rails than a pair of them.
+func (pr *peer) hasOther(pair int) bool {
+	return slices.ContainsFunc(pr.all(), func(s *stream) bool { return s.pair != pair && !s.lost.Load() })
+}
+
+// loseRail gives up all streams of a pair of rails of which one has no answers, so that nothing more goes that way, tells the peer over
+// another rail, and looks after the same rail's streams with the others. If it was a false alarm, they are made again at once.
+func (pr *peer) loseRail(pair int, s *stream, why error) {
+	e := pr.e
+	last := pr.failRail(pair, ^uint32(0), why)
+	e.later(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+		defer cancel()
+		for i, p := range e.pairsWith(pr.rank) {
+			if i == pair {
+				continue
+			}
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail, attempt: last})
+			if err == nil {
+				conn.Close()
+				return
+			}
+		}
+	})
+	e.checkRail(s.rail, pr)
+}
+
+// failRail ends the streams of a pair of rails up to an attempt, and gives the last attempt among them.
+func (pr *peer) failRail(pair int, attempt uint32, why error) (last uint32) {
+	for _, s := range pr.all() {
+		if s.pair == pair && s.attempt <= attempt {
+			last = max(last, s.attempt)
+			s.fail(why)
+		}
+	}
+	return last
+}
+
+// toldOfRail takes a peer's word that it has lost the streams of a pair of rails up to an attempt. Younger ones are not lost.
+func (pr *peer) toldOfRail(pair int, attempt uint32) {
+	if !pr.numbered || pr.bye.Load() || !pr.hasOther(pair) {
+		return
+	}
+	for _, s := range pr.all() {
+		if s.pair == pair && s.attempt <= attempt {
+			pr.failRail(pair, attempt, errRail)
+			pr.e.checkRail(s.rail, pr)
+			return
+		}
+	}
+}
+
+// errRail is a stream whose peer has no answers over its rail.
+var errRail = errors.New("the other side has no answers over this rail")
+
+// checkRail tries one of this rank's rails with every peer but one that has streams over it and over others. Where nothing answers,
+// the streams are given up before anybody waits for them.
+func (e *Endpoint) checkRail(rail int, but *peer) {
+	for _, pr := range e.peers {
+		if pr == but || !pr.numbered || pr.alive() != nil {
+			continue
+		}
+		all := pr.all() // streams come and go meanwhile
+		i := slices.IndexFunc(all, func(s *stream) bool { return s.rail == rail })
+		if i < 0 {
+			continue
+		}
+		pair := all[i].pair
+		if !pr.hasOther(pair) {
+			continue
+		}
+		pr.mu.Lock()
+		youngest := pr.youngest
+		pr.mu.Unlock()
+		p := e.pairsWith(pr.rank)[pair]
+		e.later(func() {
+			ctx, cancel := context.WithTimeout(e.ctx, dialTime)
+			defer cancel()
+			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneCheck})
+			if err == nil {
+				conn.Close()
+				return
+			}
+			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && ctx.Err() == nil && pr.hasOther(pair) {
+				pr.failRail(pair, youngest, fmt.Errorf("nothing answers over this rail: %w", err))
+			}
+		})
+	}
+}
+
+// unanswered is how often the oldest packet was sent again, or the peer's window
+// was asked for (also where nothing leaves the host any more); an answer of any
+// kind sets it back to zero. The time is that of a round trip.
+func (s *stream) unanswered() (n uint8, trip time.Duration) {
+	if s.lost.Load() {
+		return 0, 0
+	}
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if s.disposed {
+		return 0, 0
+	}
+	if s.conn == nil {
+		return socket.Unanswered(s.fd)
+	}
+	if under, ok := s.conn.(interface{ NetConn() net.Conn }); ok {
+		if raw, err := under.NetConn().(*net.TCPConn).SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { n, trip = socket.Unanswered(int(fd)) })
+		}
+	}
+	return n, trip
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package tcp
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/auth"
+)
+
+// peer is another rank.
+type peer struct {
+	e    *Endpoint
+	rank int
+
+	streams  atomic.Pointer[[]*stream]
+	gone     atomic.Pointer[transport.Gone]
+	bye      atomic.Bool   // it closed its endpoint
+	waiting  atomic.Int32  // callers that are parked for something of it
+	buffered atomic.Int64  // bytes of its messages that came before they were asked for
+	messages atomic.Uint64 // sent to it
+
+	numbered bool // its pieces are, and kept until they are acknowledged
+
+	met     atomic.Bool   // all its streams were there once
+	here    chan struct{} // closed then
+	meeting sync.Mutex    // held while it is dialed for the first time
+	hoping  sync.Mutex    // held while it has no stream and is waited for
+	telling sync.Mutex    // held while an outage, or its end, is told
+	log     chatter       // what was told of its links
+
+	mu       sync.Mutex
+	carrier  carrier
+	attempts uint32        // to make streams, by this rank
+	youngest uint32        // the latest of those that made one
+	down     time.Time     // since when it has no stream; zero while it has one
+	came     chan struct{} // a token when a stream was made
+	altered  int           // streams that brought altered frames, or refused ones
+	refused  string        // what was wrong with the last frame that was refused
+	times    int           // how often that was so, one after the other
+	brief    int           // streams in a row that were lost soon after they were made
+	left     []*stream     // lost, and not yet closed: Close does it if nobody else gets to it
+	rooms    []roomWait    // senders that wait for room among the copies
+}
+
+// all are the streams with the peer.
+func (pr *peer) all() []*stream {
+	if p := pr.streams.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// any are the streams with the peer, and those that are lost and may still be read by somebody.
+func (pr *peer) any() []*stream {
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	return slices.Concat(pr.all(), pr.left)
+}
+
+// alive is nil, or why the peer cannot be reached.
+func (pr *peer) alive() error {
+	if g := pr.gone.Load(); g != nil {
+		return g
+	}
+	return nil
+}
+
+// vanish makes the peer gone.
+func (pr *peer) vanish(why string) { pr.vanishFor(why, nil) }
+
+func (pr *peer) vanishFor(why string, cause error) {
+	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why, Left: pr.bye.Load(), Cause: cause}) {
+		pr.e.wakeAll()
+	}
+}
+
+// refuse gives up a peer whose frames this rank does not take.
+func (pr *peer) refuse(what string) {
+	r := &transport.Refused{Sender: pr.rank, Receiver: pr.e.cfg.Rank, What: what}
+	pr.vanishFor(r.Error(), r)
+}
+
+// unwanted gives up a peer that turned this rank away for good, and reports whether it did: it gave this rank up before.
+func (pr *peer) unwanted(err error) bool {
+	var refusal *auth.Refusal
+	if !errors.As(err, &refusal) || refusal.Why == closing {
+		return false
+	}
+	if what, ok := strings.CutPrefix(refusal.Why, refusing); ok {
+		r := &transport.Refused{Sender: pr.e.cfg.Rank, Receiver: pr.rank, What: what}
+		pr.vanishFor(r.Error(), r)
+	} else {
+		pr.vanish("it gave this rank up: " + refusal.Why)
+	}
+	return true
+}
+
+// refusing begins what a rank says to one whose frames it does not take.
+const refusing = "frame refused: "
+
+// welcome is nil, or why a peer is turned away.
+func (pr *peer) welcome() error {
+	err := pr.alive()
+	if r, ok := errors.AsType[*transport.Refused](err); ok {
+		return errors.New(refusing + r.What)
+	}
+	if g, ok := errors.AsType[*transport.Gone](err); ok && g.Left {
+		return auth.Over(err.Error())
+	}
+	return err
+}
+
+// chatter bounds what is told of the links with a peer: one that comes and goes is told some times, and then counted.
+type chatter struct {
+	mu     sync.Mutex
+	since  time.Time
+	told   int
+	missed int
+}
+
+const (
+	chatTime = 10 * time.Second
+	chatMost = 20 // lines in that time
+)
+
+// may reports whether a line may be told now, whether it is the last for a while, and how many were left out before it.
+func (c *chatter) may(now time.Time) (ok, last bool, missed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.since) >= chatTime {
+		missed = c.missed
+		c.since, c.told, c.missed = now, 0, 0
+	}
+	if c.told >= chatMost {
+		c.missed++
+		return false, false, 0
+	}
+	c.told++
+	return true, c.told == chatMost, missed
+}
+
+func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }

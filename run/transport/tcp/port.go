@@ -1,0 +1,758 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+)
+
+// port is a communicator's ways. It may exist before Port was called, to hold
+// what members sent that were quicker.
+type port struct {
+	e         *Endpoint
+	id, epoch uint32
+
+	members []int // endpoint ranks by rank
+	index   []int // ranks by endpoint rank, -1 for those that are no members
+	rank    int
+	words   transport.Words
+
+	err atomic.Pointer[failure] // why the call's waits end
+
+	mu       sync.Mutex
+	attached bool
+	closed   bool
+	begun    bool
+	call     transport.Call
+	enc      [transport.CallSize]byte
+	seq      uint64
+	stop     transport.Stop
+	ways     [][]*way // by rank, then channel
+	used     []*way   // in this call
+	free     []*slot
+	ahead    []lead // messages of calls that have not begun, by the ranks they came from
+	early    map[aheadKey]*slot
+	last     [][transport.CallSize]byte
+	seen     []bool
+	expects  []int // messages that were announced and have not come, by endpoint rank
+	froms    []int // the endpoint ranks of which there are any
+
+	side  atomic.Int32 // channels of the call that run side by side; 0 for one
+	deep  bool         // the call may have any number of bytes under way
+	lent  []int64      // cost of what was sent and not yet taken, by endpoint rank
+	owed  []int64      // cost of what was taken and not yet told its sender
+	rooms []roomWait   // senders that wait for their peer to take something
+
+	stray map[int]stray // ranks that are in another call than this
+}
+
+// lead are the messages of a rank that is ahead, in the order of their calls. A root that need not wait is often dozens of calls
+// ahead, so that a call looks at those of its own and at one more.
+type lead struct {
+	from  int
+	slots []*slot
+}
+
+// stray is what a rank sent first of another call.
+type stray struct {
+	call  [transport.CallSize]byte
+	piece uint64 // its number, if it has one
+}
+
+// failure is an error behind a pointer.
+type failure struct{ err error }
+
+// earlyBytes is how much of a peer's messages is taken out of the socket though
+// nobody asked for them yet nor waits for the peer: enough for all that is
+// small. What is longer stays in the socket, from which it need not be copied once
+// more, until someone waits; then all is taken, as what is wanted may come after it.
+const earlyBytes = 64 << 10
+
+func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
+
+// Port makes the ways of a communicator.
+func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
+	id, epoch, members := g.ID, g.Epoch, g.Members
+	rank := slices.Index(members, e.cfg.Rank)
+	if rank < 0 {
+		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", e.cfg.Rank, members, id)
+	}
+	for i, m := range members {
+		if m < 0 || m >= e.cfg.Size || slices.Index(members, m) != i {
+			return nil, fmt.Errorf("members %v of communicator %d: %d is not a rank of %d, or named twice", members, id, m, e.cfg.Size)
+		}
+	}
+	e.pmu.Lock()
+	defer e.pmu.Unlock()
+	if e.closed.Load() {
+		return nil, transport.ErrClosed
+	}
+	if newest := e.epochs[id]; epoch < newest {
+		return nil, fmt.Errorf("communicator %d is in epoch %d already, not %d", id, newest, epoch)
+	}
+	if epoch > e.epochs[id] {
+		e.epochs[id] = epoch
+		e.portGen.Add(1)
+	}
+	k := portKey{epoch, id}
+	p := e.ports[k]
+	if p == nil {
+		p = &port{e: e, id: id, epoch: epoch}
+		e.ports[k] = p
+	}
+	delete(e.ended, k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.attached {
+		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", id, epoch)
+	}
+	p.attached, p.rank, p.members, p.words = true, rank, slices.Clone(members), g.Words
+	p.index = make([]int, e.cfg.Size)
+	for i := range p.index {
+		p.index[i] = -1
+	}
+	for i, m := range members {
+		p.index[m] = i
+	}
+	n := len(members)
+	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
+	p.expects = make([]int, e.cfg.Size)
+	p.lent, p.owed = make([]int64, e.cfg.Size), make([]int64, e.cfg.Size)
+	for _, l := range p.ahead {
+		if i := p.index[l.from]; i >= 0 && len(l.slots) > 0 {
+			p.last[i], p.seen[i] = l.slots[len(l.slots)-1].call, true
+		}
+	}
+	return p, nil
+}
+
+type portKey struct{ epoch, id uint32 }
+
+// portOf is the port of a frame, or nil if its epoch or the port has ended.
+func (e *Endpoint) portOf(s *stream, call *[transport.CallSize]byte) *port {
+	epoch, id := binary.LittleEndian.Uint32(call[:]), binary.LittleEndian.Uint32(call[4:])
+	if p := s.port; p != nil && p.id == id && p.epoch == epoch && s.portGen == e.portGen.Load() {
+		return p
+	}
+	e.pmu.Lock()
+	defer e.pmu.Unlock()
+	k := portKey{epoch, id}
+	if epoch < e.epochs[id] {
+		e.count.old.Add(1)
+		return nil
+	}
+	if e.ended[k] {
+		e.count.stale.Add(1)
+		return nil
+	}
+	p := e.ports[k]
+	if p == nil {
+		p = &port{e: e, id: id, epoch: epoch}
+		e.ports[k] = p
+	}
+	s.port, s.portGen = p, e.portGen.Load()
+	return p
+}
+
+func (p *port) indexOf(rank int) int {
+	if !p.attached {
+		return -1
+	}
+	return p.index[rank]
+}
+
+// way is that of a rank and a channel; the caller holds mu.
+func (p *port) way(rank, channel int) *way {
+	channel = transport.Way(channel)
+	ws := p.ways[rank]
+	for len(ws) <= channel {
+		ws = append(ws, nil)
+	}
+	p.ways[rank] = ws
+	w := ws[channel]
+	if w == nil {
+		w = &way{}
+		ws[channel] = w
+	}
+	if !w.used {
+		w.used = true
+		p.used = append(p.used, w)
+	}
+	return w
+}
+
+// failed ends the call's waits; the caller holds mu.
+func (p *port) failed(err error) {
+	if p.err.CompareAndSwap(nil, &failure{err}) {
+		p.e.wakeAll()
+	}
+}
+
+// Disagrees is why the call has ended although nobody waits here: a message of
+// another call has come, or its caller gave up.
+func (p *port) Disagrees() error {
+	if f := p.err.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
+// disagree ends the call, as a rank does another under the same number, and
+// tells that rank if it cannot know yet. The caller holds mu.
+func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
+	m.Theirs.Get(call[:])
+	p.failed(m)
+	if tell {
+		p.e.peers[p.members[rank]].control(&outbound{h: frame.Header{Kind: frame.Call}, call: p.enc})
+	}
+}
+
+// strays notes that a rank is in an earlier or later call than this: it sends
+// nothing more in this one, so waits for it end. The caller holds mu.
+func (p *port) strays(rank int, call *[transport.CallSize]byte, piece uint64) {
+	if p.stray == nil {
+		p.stray = map[int]stray{}
+	}
+	if _, known := p.stray[rank]; !known {
+		p.stray[rank] = stray{*call, piece}
+	}
+	for _, w := range p.ways[rank] {
+		if w == nil {
+			continue
+		}
+		for _, s := range w.slots[w.head:] {
+			if s.waited {
+				p.lonely(s, rank)
+			}
+		}
+	}
+}
+
+// lonely ends the call if a message is waited for whose sender strayed, unless
+// it may have been overtaken: its receiver asks again before it sleeps. The
+// caller holds mu.
+func (p *port) lonely(s *slot, rank int) {
+	x, ok := p.stray[rank]
+	if !ok || s.came || s.busy > 0 || !p.e.peers[s.from].inOrder(x.piece) {
+		return
+	}
+	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
+	m.Theirs.Get(x.call[:])
+	p.failed(m)
+}
+
+// Begin starts a call.
+func (p *port) Begin(c transport.Call, stop transport.Stop) {
+	p.e.home.Begin()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.froms) > 0 || p.err.Load() != nil {
+		p.mu.Unlock()
+		p.detach()
+		p.mu.Lock()
+	}
+	for _, w := range p.used {
+		p.empty(w)
+		w.base, w.next, w.sent, w.used = 0, 0, 0, false
+	}
+	p.used = p.used[:0]
+	p.call, p.seq, p.stop, p.begun, p.deep = c, c.Seq, stop, true, false
+	p.side.Store(0)
+	p.call.Epoch, p.call.Comm = p.epoch, p.id
+	p.call.Put(p.enc[:])
+	if p.err.Load() != nil {
+		p.err.Store(nil)
+	}
+	if p.closed || p.e.closed.Load() {
+		p.err.Store(&failure{transport.ErrClosed})
+	}
+	if p.stray != nil {
+		clear(p.stray)
+	}
+	if len(p.early) > 0 {
+		for i := range p.ahead {
+			p.catchUp(&p.ahead[i])
+		}
+	}
+}
+
+// keep keeps a message of a call that has not begun; the caller holds mu.
+func (p *port) keep(s *slot) {
+	i := slices.IndexFunc(p.ahead, func(l lead) bool { return l.from == s.from })
+	if i < 0 {
+		i, p.ahead = len(p.ahead), append(p.ahead, lead{from: s.from})
+	}
+	l, seq := &p.ahead[i], seqOf(&s.call)
+	at := len(l.slots)
+	for at > 0 && seqOf(&l.slots[at-1].call) > seq { // another stream was quicker
+		at--
+	}
+	l.slots = slices.Insert(l.slots, at, s)
+}
+
+// catchUp takes what a rank sent ahead of the call that begins; the caller holds mu.
+func (p *port) catchUp(l *lead) {
+	me, n := p.index[l.from], 0
+	for ; n < len(l.slots); n++ {
+		s := l.slots[n]
+		seq := seqOf(&s.call)
+		if me >= 0 && seq > p.seq {
+			p.strays(me, &s.call, s.piece)
+			break
+		}
+		delete(p.early, aheadKey{s.from, s.channel, s.msgno, seq})
+		switch {
+		case me < 0:
+			p.e.count.stale.Add(1)
+			p.drop(s)
+			continue
+		case seq < p.seq:
+			p.strays(me, &s.call, s.piece)
+			p.e.count.stale.Add(1)
+			p.drop(s)
+			continue
+		case s.call != p.enc:
+			p.disagree(me, &s.call, true)
+			p.e.count.mismatch.Add(1)
+			p.drop(s)
+			continue
+		}
+		w := p.way(me, int(s.channel))
+		if p.at(w, s.from, int(s.channel), s.msgno) == nil {
+			p.drop(s)
+			continue
+		}
+		w.slots[w.head+int(s.msgno)] = s
+	}
+	clear(l.slots[:n])
+	if n == len(l.slots) {
+		l.slots = l.slots[:0] // and the room before them is kept
+	} else {
+		l.slots = l.slots[n:]
+	}
+}
+
+// detach takes the receivers' memory back: once it returns, nothing is written
+// there any more and no operand is handed out. It is for calls that failed;
+// those that went well have nothing outstanding.
+func (p *port) detach() {
+	p.mu.Lock()
+	if len(p.froms) == 0 && p.err.Load() == nil {
+		p.mu.Unlock()
+		return
+	}
+	var busy []*peer
+	for _, w := range p.used {
+		for _, s := range w.slots[w.head:] {
+			if s.busy > 0 {
+				busy = append(busy, p.e.peers[s.from])
+			}
+		}
+		p.empty(w)
+	}
+	p.mu.Unlock()
+	for _, pr := range busy {
+		pr.letGo(p)
+	}
+}
+
+// letGo ends the reading of a port's messages that nobody wants any more.
+func (pr *peer) letGo(p *port) {
+	for _, s := range pr.any() {
+		s.rmu.Lock()
+		if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
+			s.forget()
+		}
+		s.rmu.Unlock()
+	}
+}
+
+func (s *slot) isDead() bool {
+	s.port.mu.Lock()
+	defer s.port.mu.Unlock()
+	return s.dead
+}
+
+// forget lets the rest of the piece under way go nowhere; the caller holds rmu.
+func (s *stream) forget() {
+	c := &s.cur
+	if c.mode == modeTake && c.into != nil {
+		takes.Put(c.into)
+	}
+	slot, part, mode := c.slot, c.part, c.mode
+	c.slot, c.part, c.into, c.mode = nil, nil, nil, modeDrop
+	slot.port.arrived(slot, &c.h, mode, part)
+}
+
+// fail ends the call with the first error there was.
+func (p *port) fail(err error) error {
+	p.mu.Lock()
+	p.failed(err)
+	p.mu.Unlock()
+	p.detach()
+	return p.err.Load().err
+}
+
+func (p *port) check(rank, channel int) error {
+	if rank < 0 || rank >= len(p.members) {
+		return fmt.Errorf("rank %d of a communicator of %d", rank, len(p.members))
+	}
+	if !transport.ValidChannel(channel) {
+		return transport.ErrChannel(channel)
+	}
+	return nil
+}
+
+// Send gives b to a peer.
+func (p *port) Send(to, channel int, b []byte) error { return p.send(to, channel, b, 0) }
+
+// send is Send with frames of up to most bytes, if that is more than frame.PieceSize.
+func (p *port) send(to, channel int, b []byte, most int) error {
+	if err := p.check(to, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	pr := p.e.peers[p.members[to]]
+	if err := p.meet(pr); err != nil {
+		return p.fail(err)
+	}
+	p.mu.Lock()
+	if p.full(pr.rank) {
+		p.mu.Unlock()
+		if err := p.awaitCredit(pr); err != nil {
+			return p.end(err)
+		}
+		p.mu.Lock()
+	}
+	w := p.way(to, channel)
+	if len(b) <= quickSize && pr.quick() || pr.numbered && len(b) <= keepSize {
+		return p.sendShort(pr, w, channel, b, nil)
+	}
+	o := p.outgoing(w, pr, channel, b)
+	o.most = most
+	p.mu.Unlock()
+	if pr.rank == p.e.cfg.Rank {
+		p.self(o)
+		return nil
+	}
+	pr.messages.Add(1)
+	if pr.numbered {
+		return p.sendNumbered(pr, o)
+	}
+	if err := pr.alive(); err != nil {
+		return err
+	}
+	s := pr.all()[0]
+	s.send(o)
+	if o.done.Load() {
+		return nil
+	}
+	return p.awaitSent(pr, s, w, o, nil)
+}
+
+// sendShort is Send of a short message by the caller that holds mu, which it gives up. It tells
+// waits, if there is one, when it has to.
+func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(bool)) error {
+	msgno := w.sent
+	w.sent++
+	p.lent[pr.rank] += cost(len(b))
+	p.mu.Unlock()
+	if err := pr.alive(); err != nil {
+		return err
+	}
+	if pr.numbered {
+		return p.sendKept(pr, channel, msgno, b)
+	}
+	s := pr.all()[0]
+	o := s.sendQuick(p, channel, msgno, b)
+	if o == nil {
+		return nil
+	}
+	return p.awaitSent(pr, s, w, o, waits)
+}
+
+// outgoing is the next message of a way; the caller holds mu.
+func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
+	o := w.out
+	if o == nil {
+		o = &outbound{}
+		w.out = o
+	}
+	o.h = frame.Header{Kind: frame.Data, Total: uint64(len(b)), Channel: uint32(channel), Msgno: w.sent}
+	o.call, o.b, o.head, o.body, o.most = p.enc, b, 0, 0, 0
+	o.done.Store(false)
+	o.gone.Store(0)
+	w.sent++
+	if pr.rank != p.e.cfg.Rank {
+		p.lent[pr.rank] += cost(len(b))
+	}
+	return o
+}
+
+// awaitSent waits until a message is out, and tells waits from when to when.
+func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound, waits func(bool)) error {
+	if waits != nil {
+		waits(true)
+	}
+	err := p.await(pr, anyStream, &o.done, true, func(wt *waiter) {
+		s.wmu.Lock()
+		o.wake = wt
+		s.wmu.Unlock()
+	})
+	if err != nil {
+		s.cancel(o)
+		p.mu.Lock()
+		w.out = nil
+		p.mu.Unlock()
+		return p.end(err)
+	}
+	if waits != nil {
+		waits(false)
+	}
+	return nil
+}
+
+// end is how a wait ends that was in vain. That a rank is gone ends only the
+// waits for it; anything else ends the call.
+func (p *port) end(err error) error {
+	if g := (*transport.Gone)(nil); errors.As(err, &g) {
+		return err
+	}
+	return p.fail(err)
+}
+
+// self is a message of a rank to itself.
+func (p *port) self(o *outbound) {
+	p.mu.Lock()
+	h := o.h
+	h.Length = len(o.b)
+	x, why := p.find(p.e.cfg.Rank, &o.call, &h)
+	if x == nil {
+		why.Add(1)
+		p.mu.Unlock()
+		return
+	}
+	if x.asked && x.take == nil {
+		copy(x.dst, o.b)
+		x.got, x.came = h.Length, true
+		p.settle(x)
+		p.mu.Unlock()
+		return
+	}
+	x.busy++
+	p.mu.Unlock()
+	p.arrived(x, &h, modePart, slices.Clone(o.b))
+}
+
+// Expect announces where a message will be wanted.
+func (p *port) Expect(from, channel int, dst []byte) {
+	if p.check(from, channel) != nil || p.err.Load() != nil {
+		return // the Recv for it says so
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.way(from, channel)
+	s := p.at(w, p.members[from], channel, w.next)
+	if s == nil {
+		return
+	}
+	w.next++
+	p.ask(s, from, dst, nil, transport.FormOf(channel, len(dst)))
+}
+
+// ask says where a message is wanted; the caller holds mu.
+func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), form transport.Form) {
+	if !s.is(form) {
+		p.unlike(s, from, s.form, form)
+		return
+	}
+	s.asked, s.dst, s.take = true, dst, take
+	if s.done.Load() {
+		if take == nil {
+			p.adopt(s)
+		} else {
+			s.done.Store(false)
+			p.hand(s)
+			p.settle(s)
+		}
+		return
+	}
+	s.counted = true
+	if p.expects[s.from]++; p.expects[s.from] == 1 {
+		p.froms = append(p.froms, s.from)
+	}
+	if len(s.parts) > 0 && !s.whole {
+		p.adopt(s)
+	}
+	p.settle(s)
+}
+
+// expectLess notes that a message that was announced has come.
+func (p *port) expectLess(from int) {
+	if p.expects[from]--; p.expects[from] == 0 {
+		i := slices.Index(p.froms, from)
+		p.froms[i] = p.froms[len(p.froms)-1]
+		p.froms = p.froms[:len(p.froms)-1]
+	}
+}
+
+// Recv takes the next message of a way into dst.
+func (p *port) Recv(from, channel int, dst []byte) error {
+	return p.receive(from, channel, len(dst), dst, nil)
+}
+
+// Take takes the next message of a way piece after piece.
+func (p *port) Take(from, channel, n int, f func(piece []byte)) error {
+	return p.receive(from, channel, n, nil, f)
+}
+
+func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) error {
+	if err := p.check(from, channel); err != nil {
+		return p.fail(err)
+	}
+	if f := p.err.Load(); f != nil {
+		return p.fail(f.err)
+	}
+	pr := p.e.peers[p.members[from]]
+	if err := p.meet(pr); err != nil {
+		return p.fail(err)
+	}
+	p.mu.Lock()
+	w := p.way(from, channel)
+	if n <= quickSize && p.fresh(w) && pr.quick() && pr.alive() == nil {
+		p.mu.Unlock()
+		if p.recvQuick(pr, from, channel, w, n, dst, take) {
+			return nil
+		}
+		p.mu.Lock()
+	}
+	return p.receiveAny(pr, from, channel, w, n, dst, take)
+}
+
+// receiveAny is receive by the caller that holds mu, which it gives up.
+func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
+	s := p.at(w, pr.rank, channel, w.base)
+	announced := s.asked
+	if !announced {
+		if w.next == w.base {
+			w.next++
+		}
+		p.ask(s, from, dst, take, transport.FormOf(channel, n))
+	} else if form := transport.FormOf(channel, n); s.form != form {
+		p.failed(fmt.Errorf("channel %d from rank %d: %s were announced and %s are received", transport.Way(channel), from, s.form, form))
+	}
+	p.mu.Unlock()
+	return p.awaitMessage(pr, from, w, s, announced, dst, take)
+}
+
+// awaitMessage waits until a message that was asked for is in, and ends it.
+func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool, dst []byte, take func([]byte)) error {
+	p.mu.Lock()
+	if p.written(s) || s.done.Load() && p.err.Load() == nil {
+		p.pop(w, s, announced, dst, take)
+		p.mu.Unlock()
+		return nil
+	}
+	s.waited = true
+	p.lonely(s, from)
+	p.mu.Unlock()
+	err := p.await(pr, p.streamOf(int(s.channel)), &s.done, false, func(wt *waiter) {
+		p.mu.Lock()
+		if s.wake = wt; wt != nil {
+			p.lonely(s, from)
+		}
+		p.mu.Unlock()
+	})
+	p.mu.Lock()
+	s.waited = false
+	if p.written(s) || err == nil && p.err.Load() == nil {
+		p.pop(w, s, announced, dst, take)
+		p.mu.Unlock()
+		return nil
+	}
+	if err == nil {
+		err = p.err.Load().err
+	}
+	g, _ := errors.AsType[*transport.Gone](err)
+	if g == nil || p.err.Load() != nil {
+		p.mu.Unlock()
+		return p.fail(err)
+	}
+	// The memory is the caller's again.
+	if w.head < len(w.slots) && w.slots[w.head] == s {
+		p.drop(s)
+		w.shift()
+	}
+	p.mu.Unlock()
+	pr.letGo(p)
+	return err
+}
+
+// pop ends a message that is complete; the caller holds mu.
+func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte)) {
+	if announced && s.total > 0 && s.take == nil {
+		if take != nil {
+			take(s.dst)
+		} else if unsafe.SliceData(s.dst) != unsafe.SliceData(dst) {
+			copy(dst, s.dst)
+		}
+	}
+	w.shift()
+	p.repay(s.from, s.total)
+	p.retire(s)
+}
+
+// Last is what a peer was last seen doing.
+func (p *port) Last(rank int) (transport.Call, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var c transport.Call
+	if rank < 0 || rank >= len(p.seen) || !p.seen[rank] {
+		return c, false
+	}
+	c.Get(p.last[rank][:])
+	return c, true
+}
+
+// Close gives back what the port holds.
+func (p *port) Close() error {
+	e := p.e
+	e.pmu.Lock()
+	k := portKey{p.epoch, p.id}
+	if e.ports[k] == p {
+		delete(e.ports, k)
+		e.ended[k] = true
+		e.portGen.Add(1)
+	}
+	e.pmu.Unlock()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	p.failed(transport.ErrClosed)
+	for _, l := range p.ahead {
+		for _, s := range l.slots {
+			p.drop(s)
+		}
+	}
+	p.ahead, p.early = nil, nil
+	p.mu.Unlock()
+	p.detach()
+	return nil
+}
+
+var _ transport.Port = (*port)(nil)

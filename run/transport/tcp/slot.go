@@ -1,0 +1,447 @@
+//go:build linux
+
+package tcp
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+)
+
+// slot is a message on the receiver: asked for, come, or both. Its port's lock
+// guards it but for done.
+type slot struct {
+	port    *port
+	from    int // rank of the endpoint
+	channel uint32
+	msgno   uint32
+	call    [transport.CallSize]byte // if it is of a call that has not begun
+	piece   uint64                   // and the number of the piece of it that came first, if it has one
+
+	known bool // its form is
+	form  transport.Form
+	total int  // bytes of it
+	got   int  // bytes that are where they belong, or in parts
+	came  bool // at least one piece has
+
+	asked   bool // dst or take is set
+	counted bool // among those that are expected of the peer
+	dst     []byte
+	take    func([]byte)
+	after   *atomic.Int64 // no more bytes than these are handed out; nil without a limit
+	handed  int           // bytes that take got
+	handing bool          // take is being called, by whoever set this
+
+	whole   bool // dst is not to be written before all has come
+	patient bool // which it does in the socket
+	here    int  // bytes that are there
+	sure    bool // they are all, and are being read
+
+	parts  []part // what came before it was asked for
+	busy   int    // pieces that are being read
+	direct []int  // where those of them begin that are numbered and read into dst
+	dead   bool   // nobody wants it any more
+	done   atomic.Bool
+
+	waited bool // by its receiver
+	wake   *waiter
+}
+
+// aheadKey names a message of a call that has not begun.
+type aheadKey struct {
+	from           int
+	channel, msgno uint32
+	seq            uint64
+}
+
+// partCost is what a piece in memory of its own takes: its bytes, a slot and a
+// header of the allocator.
+func partCost(b []byte) int64 { return int64(len(b)) + 320 }
+
+// part is a piece in memory of its own.
+type part struct {
+	at int
+	b  []byte
+}
+
+const (
+	maxAhead = 1 << 18 // messages of one way that may come before they are asked for: more than credit allows
+	maxGap   = 4096    // messages of one way that may be overtaken by another: as many as pieces can
+)
+
+// way is the messages from one rank on one channel within a call.
+type way struct {
+	base  uint32  // number of the first slot
+	next  uint32  // number of the next message to announce
+	slots []*slot // slots[head:], from base on
+	head  int
+	sent  uint32 // messages sent to that rank
+	used  bool
+	out   *outbound
+}
+
+// at is the slot of a message, made if needed; nil if the number cannot be.
+func (p *port) at(w *way, from, channel int, msgno uint32) *slot {
+	i := msgno - w.base
+	if i >= maxAhead || i > uint32(len(w.slots)-w.head+maxGap) {
+		return nil
+	}
+	for uint32(len(w.slots)-w.head) <= i {
+		s := p.slot()
+		s.from, s.channel, s.msgno = from, uint32(transport.Way(channel)), w.base+uint32(len(w.slots)-w.head)
+		w.slots = append(w.slots, s)
+	}
+	return w.slots[w.head+int(i)]
+}
+
+// shift takes the first slot off a way; the caller holds mu.
+func (w *way) shift() {
+	w.slots[w.head] = nil
+	w.base++
+	if w.head++; w.head == len(w.slots) {
+		w.slots, w.head = w.slots[:0], 0
+	} else if w.head > 64 && w.head > len(w.slots)/2 {
+		n := copy(w.slots, w.slots[w.head:])
+		clear(w.slots[n:])
+		w.slots, w.head = w.slots[:n], 0
+	}
+}
+
+// empty ends all messages of a way; the caller holds mu.
+func (p *port) empty(w *way) {
+	for _, s := range w.slots[w.head:] {
+		p.drop(s)
+	}
+	w.base += uint32(len(w.slots) - w.head)
+	clear(w.slots)
+	w.slots, w.head = w.slots[:0], 0
+}
+
+// slot is a fresh one; the caller holds mu.
+func (p *port) slot() *slot {
+	if n := len(p.free); n > 0 {
+		s := p.free[n-1]
+		p.free = p.free[:n-1]
+		return s
+	}
+	return &slot{port: p}
+}
+
+// retire gives a slot back whose message was taken; the caller holds mu.
+func (p *port) retire(s *slot) {
+	*s = slot{port: p, parts: s.parts[:0], direct: s.direct[:0]}
+	if len(p.free) < 64 {
+		p.free = append(p.free, s)
+	}
+}
+
+// drop ends a slot whose message nobody wants any more. It is not used again,
+// as others may still look at it. The caller holds mu.
+func (p *port) drop(s *slot) {
+	s.dead = true
+	if s.counted {
+		s.counted = false
+		p.expectLess(s.from)
+	}
+	if s.busy > 0 {
+		return // whoever is reading into it ends it
+	}
+	if s.came && p.attached {
+		p.repay(s.from, s.total)
+	}
+	p.freeParts(s)
+}
+
+func (p *port) freeParts(s *slot) {
+	for _, x := range s.parts {
+		p.e.peers[s.from].buffered.Add(-partCost(x.b))
+		buffer.FreePart(x.b)
+	}
+	clear(s.parts)
+	s.parts = s.parts[:0]
+}
+
+// is notes the form of a message, which is false if it is known to be another.
+func (s *slot) is(f transport.Form) bool {
+	if s.known {
+		return s.form == f
+	}
+	s.known, s.form, s.total = true, f, f.Bytes()
+	return true
+}
+
+// unlike is the failure of a call in which a message was sent in another form than
+// it is received; the caller holds mu.
+func (p *port) unlike(s *slot, peer int, sent, want transport.Form) {
+	p.failed(&transport.Mismatch{Rank: p.rank, Peer: peer, Mine: p.call, Theirs: p.call, Channel: int(s.channel), Sent: sent, Want: want, Words: p.words})
+}
+
+// adopt puts what came early where it was asked for; the caller holds mu, which
+// is given up while operands are handed out.
+func (p *port) adopt(s *slot) {
+	if s.take != nil {
+		p.hand(s)
+		return
+	}
+	if len(s.direct) > 0 {
+		// A piece that came again is put where it belongs when the stream that broke no longer reads it there: what that
+		// one reads may have been altered.
+		s.parts = slices.DeleteFunc(s.parts, func(x part) bool {
+			if slices.Contains(s.direct, x.at) {
+				return false
+			}
+			copy(s.dst[x.at:], x.b)
+			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			buffer.FreePart(x.b)
+			return true
+		})
+		return
+	}
+	for _, x := range s.parts {
+		copy(s.dst[x.at:], x.b)
+	}
+	p.freeParts(s)
+}
+
+// read ends the reading of a piece, and says whether it was read into dst and is numbered; the caller holds mu.
+func (s *slot) read(h *frame.Header, mode uint8) bool {
+	s.busy--
+	if mode != modeDirect || h.Piece == 0 {
+		return false
+	}
+	i := slices.Index(s.direct, int(h.Offset))
+	s.direct = slices.Delete(s.direct, i, i+1)
+	return true
+}
+
+// hand hands out the parts that follow what was handed out already, as far as they may
+// be; the caller holds mu, which is given up meanwhile.
+func (p *port) hand(s *slot) {
+	if s.handing {
+		return // and looks again before it ends
+	}
+	s.handing = true
+	for i := 0; i < len(s.parts) && !s.dead; i++ {
+		x := s.parts[i]
+		if x.at > s.handed {
+			continue
+		}
+		// A stream that broke may have handed out the beginning, or all of it.
+		rest := x.b[min(s.handed-x.at, len(x.b)):]
+		some := rest[:s.may(len(rest))]
+		if len(some) < len(rest) && len(some) == 0 {
+			break
+		}
+		if len(some) > 0 {
+			s.busy++
+			p.mu.Unlock()
+			s.take(some)
+			p.mu.Lock()
+			s.busy--
+			s.handed += len(some)
+		}
+		if i = slices.IndexFunc(s.parts, func(y part) bool { return y.at == x.at }); len(some) == len(rest) {
+			s.parts = slices.Delete(s.parts, i, i+1)
+			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			buffer.FreePart(x.b)
+		}
+		i = -1
+	}
+	s.handing = false
+}
+
+// may is how many of n bytes that follow may be handed out: all of them, or what was sent
+// from their place, in multiples of 64.
+func (s *slot) may(n int) int {
+	if s.after == nil {
+		return n
+	}
+	if m := int(s.after.Load()) - s.handed; m < n {
+		return max(m, 0) &^ 63
+	}
+	return n
+}
+
+// route finds out where the piece of the current header goes. It is false if
+// the piece shall stay in the socket, as nobody waits for it and enough is
+// waiting already. The caller holds rmu.
+func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
+	c := &s.cur
+	p := s.e.portOf(s, call)
+	if p == nil {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, why := p.find(s.peer.rank, call, &c.h)
+	if x == nil {
+		why.Add(1)
+		return true
+	}
+	switch {
+	case x.done.Load() || x.got+c.h.Length > x.total:
+		s.e.count.stale.Add(1)
+		return true
+	case x.take != nil && !x.handing && x.handed == int(c.h.Offset) && c.h.Flags&frame.FlagSum == 0:
+		// A piece with a checksum is not handed out before that was looked at.
+		c.mode, x.handing = modeTake, true
+	case x.asked && x.whole && s.wholes(x):
+		x.here = s.w - s.r - frame.HeaderSize + socket.Unread(s.fd)
+		switch {
+		case x.here >= x.total:
+			c.mode, c.into, c.all, x.sure = modeWhole, x.dst, x.dst, true
+		case x.patient:
+			return false
+		default:
+			s.apart()
+		}
+	case x.asked && x.whole:
+		s.apart()
+	case x.asked && x.take == nil && !slices.Contains(x.direct, int(c.h.Offset)):
+		c.mode, c.all = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
+		c.into = c.all
+		if c.h.Piece > 0 {
+			x.direct = append(x.direct, int(c.h.Offset))
+		}
+	default:
+		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.Length) > earlyBytes {
+			return false
+		}
+		s.apart()
+	}
+	c.slot = x
+	x.busy++
+	return true
+}
+
+// apart gives the piece of the current header memory of its own.
+func (s *stream) apart() {
+	c := &s.cur
+	c.mode = modePart
+	c.part = buffer.Part(c.h.Length)
+	c.into, c.all = c.part, c.part
+}
+
+// find is the slot of a message, or the counter of what it is instead; the
+// caller holds mu.
+func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (*slot, *atomic.Uint64) {
+	n := &p.e.count
+	seq := seqOf(call)
+	channel, form := transport.Way(int(h.Channel)), transport.FormOf(int(h.Channel), int(h.Total))
+	me := p.indexOf(from)
+	if me >= 0 && (h.Piece == 0 || seq >= seqOf(&p.last[me])) {
+		p.last[me], p.seen[me] = *call, true
+	}
+	if !p.begun || seq > p.seq {
+		if (p.attached && me < 0) || h.Kind == frame.Call {
+			return nil, &n.stale
+		}
+		if p.begun && me >= 0 {
+			p.strays(me, call, h.Piece)
+		}
+		k := aheadKey{from, uint32(channel), h.Msgno, seq}
+		x := p.early[k]
+		if x == nil {
+			x = p.slot()
+			x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.Msgno, *call, h.Piece
+			if p.early == nil {
+				p.early = map[aheadKey]*slot{}
+			}
+			p.early[k] = x
+			p.keep(x)
+		}
+		if !x.is(form) || x.call != *call {
+			return nil, &n.stale
+		}
+		return x, nil
+	}
+	if me < 0 {
+		return nil, &n.stale
+	}
+	if seq < p.seq {
+		// A piece that comes again, as its stream broke, may have come in the meantime.
+		if h.Kind != frame.Data || h.Piece == 0 || !p.e.peers[from].have(h.Piece) {
+			p.strays(me, call, h.Piece)
+		}
+		return nil, &n.stale
+	}
+	if *call != p.enc {
+		p.disagree(me, call, h.Kind != frame.Call)
+		return nil, &n.mismatch
+	}
+	if p.err.Load() != nil {
+		return nil, &n.stale
+	}
+	w := p.way(me, channel)
+	x := p.at(w, from, channel, h.Msgno)
+	if x == nil {
+		return nil, &n.stale
+	}
+	if !x.is(form) {
+		p.unlike(x, me, form, x.form)
+		return nil, &n.mismatch
+	}
+	return x, nil
+}
+
+// arrived is the end of a piece. It says whether the message is complete.
+func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.read(h, mode)
+	if mode == modeTake {
+		s.handing = false
+	}
+	if s.dead {
+		if b != nil {
+			buffer.FreePart(b)
+		}
+		p.drop(s)
+		return false
+	}
+	switch mode {
+	case modeTake:
+		s.handed += h.Length
+		if len(s.parts) > 0 {
+			p.hand(s)
+		}
+	case modePart:
+		p.e.peers[s.from].buffered.Add(partCost(b))
+		s.parts = append(s.parts, part{int(h.Offset), b})
+		if s.asked && (!s.whole || s.got+h.Length == s.total) {
+			p.adopt(s)
+		}
+	}
+	s.got += h.Length
+	s.came = true
+	whole := s.got == s.total
+	p.settle(s)
+	if whole && s.busy > 0 && !s.done.Load() {
+		// What is still being read came over another stream meanwhile.
+		p.e.later(p.e.peers[s.from].spare)
+	}
+	return whole
+}
+
+// settle tells the receiver once a message is complete; the caller holds mu.
+func (p *port) settle(s *slot) {
+	if s.dead {
+		if s.busy == 0 {
+			p.drop(s)
+		}
+		return
+	}
+	if !s.came || s.got < s.total || s.done.Load() || (s.asked && (s.busy > 0 || (s.take != nil && s.handed < s.total))) {
+		return
+	}
+	if s.counted {
+		s.counted = false
+		p.expectLess(s.from)
+	}
+	s.done.Store(true)
+	s.wake.wake()
+}

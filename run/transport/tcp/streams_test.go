@@ -1,0 +1,537 @@
+//go:build linux
+
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/wait"
+)
+
+func total(e *Endpoint, name string) uint64 {
+	for _, c := range e.Counters() {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	return 0
+}
+
+func patience() transport.Stop {
+	end := time.Now().Add(time.Minute)
+	return func() error {
+		if time.Now().After(end) {
+			return errors.New("nothing happened for a minute")
+		}
+		return nil
+	}
+}
+
+func fillRandom(b []byte, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
+// TestAProbeSparesYoungerStreams: that a peer had lost all streams is no reason to give up one
+// that was made since, and what was dialed before does not take the place of what was dialed after it.
+func TestAProbeSparesYoungerStreams(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	for _, e := range es {
+		pr := e.peers[1-e.cfg.Rank]
+		if len(pr.all()) != 2 || pr.youngest == 0 {
+			t.Fatalf("rank %d has %d streams, the youngest of attempt %d", e.cfg.Rank, len(pr.all()), pr.youngest)
+		}
+		before := pr.all()
+		if pr.probed(0); before[0].lost.Load() || before[1].lost.Load() {
+			t.Errorf("rank %d gave up streams that are younger than a probe", e.cfg.Rank)
+		}
+	}
+	e := es[0]
+	if !e.dials(0, 1) {
+		e = es[1]
+	}
+	pr := e.peers[1-e.cfg.Rank]
+	old, s := lane{number: 0, kind: laneData}, pr.all()[0]
+	conn, secret, err := e.dialOnce(t.Context(), pr.rank, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.add(conn, pr, 0, old, &secret, true); err == nil {
+		t.Error("an attempt took the place of a later one")
+	}
+	conn.Close()
+	if s.lost.Load() {
+		t.Error("the later one is lost")
+	}
+	for _, e := range es {
+		pr := e.peers[1-e.cfg.Rank]
+		list := pr.all()
+		pr.probed(list[0].attempt)
+		if !list[0].lost.Load() {
+			t.Errorf("rank %d keeps a stream that its peer has lost", e.cfg.Rank)
+		}
+	}
+}
+
+// A rail is given up as a whole when its peer has no answers over it: what it had under way would else go over the next stream of the
+// same rail, and wait there again. Streams of other rails and younger ones stay, and so does a rail that is the only one.
+func TestRailIsGivenUpAsAWhole(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 4 })
+	e := es[0]
+	if e.dials(0, 1) {
+		e = es[1]
+	}
+	pr := e.peers[1-e.cfg.Rank]
+	list := pr.all()
+	lost := func() (n int) {
+		for _, s := range list {
+			if s.lost.Load() {
+				n++
+			}
+		}
+		return n
+	}
+	oldest := list[0].attempt
+	for _, s := range list {
+		oldest = min(oldest, s.attempt)
+	}
+	pr.toldOfRail(0, oldest+9)
+	if lost() > 0 {
+		t.Fatal("the only rail was given up on a peer's word")
+	}
+	for _, s := range list[:3] {
+		s.pair = 1
+	}
+	youngest := list[0]
+	for _, s := range list[:3] {
+		if s.attempt > youngest.attempt {
+			youngest = s
+		}
+	}
+	pr.toldOfRail(1, youngest.attempt-1)
+	if lost() != 2 || youngest.lost.Load() || list[3].lost.Load() {
+		t.Errorf("%d streams are lost, the youngest %v, that of the other rail %v; want the other two of the rail", lost(), youngest.lost.Load(), list[3].lost.Load())
+	}
+}
+
+// A stream that is lost just when its endpoint closes is closed with it.
+func TestLostWhileClosing(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	e := es[0]
+	pr := e.peers[1]
+	s := pr.all()[0]
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	e.lmu.Lock() // nothing that is to be done later begins
+	begin := sync.OnceFunc(e.lmu.Unlock)
+	defer begin()
+	lost, closed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(lost)
+		s.fail(io.EOF)
+	}()
+	until("the stream is still listed", func() bool { return !slices.Contains(pr.all(), s) }) // the peer may have made another one
+	go func() { closed <- e.Close() }()
+	until("the endpoint does not close", e.closed.Load)
+	begin()
+	<-lost
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	s.amu.Lock()
+	defer s.amu.Unlock()
+	if !s.disposed {
+		t.Error("the socket of the lost stream is left open")
+	}
+}
+
+// TestStreamsBreak breaks streams in mid-transfer, one after another, while two
+// ranks exchange messages of many sizes in every way: all arrive, whole and in
+// order, and streams come back.
+func TestStreamsBreak(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 3 })
+	const rounds = 60
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for rank, e := range es {
+		wg.Go(func() {
+			errs[rank] = func() error {
+				p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+				if err != nil {
+					return err
+				}
+				defer p.Close()
+				peer := 1 - rank
+				sizes := []int{8, 1000, 60_000, 70_000, frame.PieceSize, 3*frame.PieceSize + 17, 5 << 20}
+				for k := range rounds {
+					p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: uint64(k + 1)}, patience())
+					n := sizes[k%len(sizes)]
+					out, in, want := make([]byte, n), make([]byte, n), make([]byte, n)
+					fillRandom(out, uint64(2*k+rank))
+					fillRandom(want, uint64(2*k+peer))
+					if k%3 == 0 {
+						p.Expect(peer, 0, in)
+					}
+					if k%5 == 2 && rank == 0 {
+						// In the middle of what this round sends.
+						ss := e.peers[1].all()
+						if len(ss) > 1 {
+							_ = unix.Shutdown(ss[k%len(ss)].fd, unix.SHUT_RDWR)
+						}
+					}
+					if k%3 == 1 {
+						at := 0
+						err = p.Exchange(transport.Outgoing{To: peer, Bytes: out}, transport.Incoming{From: peer, N: n, Take: func(b []byte) { at += copy(in[at:], b) }}, nil)
+					} else if err = p.Send(peer, 0, out); err == nil {
+						err = p.Recv(peer, 0, in)
+					}
+					if err != nil {
+						return fmt.Errorf("round %d: %w", k, err)
+					}
+					if !bytes.Equal(in, want) {
+						return fmt.Errorf("round %d: %d bytes differ", k, n)
+					}
+				}
+				return nil
+			}()
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := total(es[0], "paths.lost"); n < 5 {
+		t.Errorf("%d paths were lost, want those that were broken", n)
+	}
+	for i := 0; total(es[0], "paths.dialed")+total(es[1], "paths.dialed") == 0; i++ {
+		if i == 10_000 {
+			t.Fatal("no stream came back")
+		}
+		time.Sleep(5 * time.Millisecond) // between looks at a counter
+	}
+	for _, e := range es {
+		if err := e.Alive(1 - e.Rank()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// hold keeps a stream from writing until it is let go.
+func (s *stream) hold() (let func()) {
+	s.wmu.Lock()
+	s.writing = true
+	s.wmu.Unlock()
+	return sync.OnceFunc(func() {
+		s.wmu.Lock()
+		s.writing = false
+		s.wmu.Unlock()
+		s.write()
+	})
+}
+
+// pair is two ranks with two streams and a port each.
+func pair(t *testing.T) (es []*Endpoint, ports [2]*port) {
+	t.Helper()
+	es = endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	for i, e := range es {
+		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = p.(*port)
+	}
+	return es, ports
+}
+
+// begin begins an operation by its number.
+func (p *port) begin(seq uint64) {
+	p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: seq}, patience())
+}
+
+// look waits until a port is as it should be.
+func (p *port) look(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for stop := patience(); ; wait.Yield() {
+		p.mu.Lock()
+		ok := is()
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		if err := stop(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// awaits receives a message from rank 0, and returns once it is waited for or the
+// call has failed.
+func (p *port) awaits(t *testing.T, in []byte) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.Recv(0, 0, in) }()
+	p.look(t, "a message is waited for", func() bool {
+		ws := p.ways[0]
+		return p.err.Load() != nil || len(ws) > 0 && len(ws[0].slots) > ws[0].head && ws[0].slots[ws[0].head].waited
+	})
+	return done
+}
+
+// TestOvertaken begins an operation when a part of the next one's message has come
+// over another stream than the first one's message, which is still under way: the
+// rank that sent both is not taken for one that left the first out.
+func TestOvertaken(t *testing.T) {
+	es, ports := pair(t)
+	first, second := make([]byte, 8), make([]byte, 60_000)
+	fillRandom(first, 1)
+	fillRandom(second, 2)
+	ss, let := es[0].peers[1].all(), [2]func(){}
+	for i, b := range [][]byte{first, second} {
+		let[i] = ss[i].hold()
+		defer let[i]()
+		es[0].peers[1].streams.Store(&[]*stream{ss[i], ss[1-i]}) // short messages take the first
+		ports[0].begin(uint64(i + 1))
+		if err := ports[0].Send(1, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if n := ss[i].queued.Load(); n != 1 {
+			t.Fatalf("%d messages in stream %d, want 1", n, i)
+		}
+	}
+	// The header of the second, and half of it.
+	s := ss[1]
+	s.wmu.Lock()
+	o := s.queue[s.first]
+	s.start(o)
+	n, err := socket.Send2(s.fd, s.wbuf[:frame.HeaderSize], o.b[:len(second)/2], &s.wmsg)
+	if err == nil {
+		s.sent(o, n)
+	}
+	s.wmu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ports[1]
+	p.look(t, "the second message", func() bool { return len(p.ahead) == 1 && len(p.ahead[0].slots) == 1 && p.ahead[0].slots[0].busy > 0 })
+	p.begin(1)
+	in := make([]byte, len(first))
+	done := p.awaits(t, in)
+	let[0]()
+	if err := <-done; err != nil || !bytes.Equal(in, first) {
+		t.Fatalf("first message: %v, %x", err, in)
+	}
+	let[1]()
+	p.begin(2)
+	in = make([]byte, len(second))
+	if err := p.Recv(0, 0, in); err != nil || !bytes.Equal(in, second) {
+		t.Fatalf("second message: %v", err)
+	}
+}
+
+// TestComesAgain finds the place of a piece when its operation is over, as it came
+// over another stream meanwhile: the rank that sent it is not taken for one that is
+// still there, but a rank that sends what never came is.
+func TestComesAgain(t *testing.T) {
+	es, ports := pair(t)
+	out, in := make([]byte, 8), make([]byte, 8)
+	send := func(seq uint64) {
+		t.Helper()
+		fillRandom(out, seq)
+		ports[0].begin(seq)
+		if err := ports[0].Send(1, 0, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := ports[1]
+	send(1)
+	p.begin(1)
+	if err := p.Recv(0, 0, in); err != nil {
+		t.Fatal(err)
+	}
+	call := p.enc
+	p.begin(2)
+	done := p.awaits(t, in)
+	came := es[1].peers[0].carrier.mark.Load()
+	find := func(piece uint64) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if x, _ := p.find(0, &call, &frame.Header{Kind: frame.Data, Length: 8, Total: 8, Piece: piece}); x != nil {
+			t.Errorf("piece %d of operation 1 has a place in operation 2", piece)
+		}
+		if f := p.err.Load(); f != nil {
+			return f.err
+		}
+		return nil
+	}
+	if err := find(came); err != nil {
+		t.Errorf("a piece that comes again: %v", err)
+	}
+	send(2)
+	if err := <-done; err != nil || !bytes.Equal(in, out) {
+		t.Errorf("operation 2: %v, %x", err, in)
+	}
+	p.begin(3)
+	done = p.awaits(t, in)
+	if m, ok := errors.AsType[*transport.Mismatch](find(came + 2)); !ok || m.Peer != 0 || m.Theirs.Seq != 1 {
+		t.Errorf("a piece that never came: %v", m)
+	}
+	if err := <-done; err == nil {
+		t.Error("operation 3 goes on")
+	}
+}
+
+// The memory of a message whose sender is gone is its receiver's again only when nobody can write there any more, also not
+// somebody who had begun to read a stream before it was lost.
+func TestMemoryOfALostStream(t *testing.T) {
+	es, ports := pair(t)
+	in := make([]byte, 1<<20)
+	p, pr := ports[1], es[1].peers[0]
+	p.begin(1)
+	done := p.awaits(t, in)
+	s := pr.all()[0]
+	s.rmu.Lock() // somebody reads
+	p.mu.Lock()
+	x := p.ways[0][0].slots[p.ways[0][0].head]
+	x.busy++
+	x.direct = append(x.direct, 0)
+	p.mu.Unlock()
+	s.cur = inbound{on: true, mode: modeDirect, slot: x, into: in, all: in, left: len(in), h: frame.Header{Kind: frame.Data, Length: len(in), Total: uint64(len(in)), Piece: 1}}
+	go s.fail(io.EOF)
+	until := patience()
+	for len(pr.all()) > 1 {
+		if err := until(); err != nil {
+			t.Fatal(err)
+		}
+		wait.Yield()
+	}
+	pr.vanish("it is gone, as this test says")
+	select {
+	case err := <-done:
+		t.Errorf("the message ended while a stream was read into its memory: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.rmu.Unlock()
+	if g, ok := errors.AsType[*transport.Gone](<-done); !ok {
+		t.Error(g)
+	}
+}
+
+// A rank that waits elsewhere lets in what others send: their long messages end though nobody receives them yet, announced or not.
+func TestServe(t *testing.T) {
+	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
+	var p [2]transport.Port
+	for r, e := range es {
+		var err error
+		if p[r], err = e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}}); err != nil {
+			t.Fatal(err)
+		}
+		p[r].Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
+	}
+	src, got := make([]byte, 4*keepSize), make([]byte, 8*keepSize)
+	fillRandom(src, 1)
+	p[1].Expect(0, 0, got[:len(src)])
+	sent := make(chan error, 1)
+	go func() {
+		err := p[0].Send(1, 0, src)
+		if err == nil {
+			err = p[0].Send(1, 0, src)
+		}
+		sent <- err
+	}()
+	var err error
+	for on := true; on; {
+		select {
+		case err = <-sent:
+			on = false
+		default:
+			if !p[1].(transport.Server).Serve() {
+				wait.Yield()
+			}
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := p[1].Recv(0, 0, got[i*len(src):][:len(src)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got[:len(src)], src) || !bytes.Equal(got[len(src):], src) {
+		t.Error("what was let in is not what was sent")
+	}
+}
+
+// Messages of a rank that is ahead are kept in the order of their calls, however they come, and a call takes only its own.
+func TestRankThatIsAhead(t *testing.T) {
+	_, ports := pair(t)
+	const calls = 40 // as many as are taken though nobody waits for them
+	for seq := uint64(1); seq <= calls; seq++ {
+		ports[0].begin(seq)
+		if err := ports[0].Send(1, 0, []byte{byte(seq), byte(seq >> 8)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := ports[1]
+	p.look(t, "all messages", func() bool { return len(p.early) == calls })
+	p.mu.Lock()
+	came := slices.Clone(p.ahead[0].slots)
+	p.ahead[0].slots = p.ahead[0].slots[:0]
+	for i := range came { // the second of every pair first
+		p.keep(came[i^1])
+	}
+	kept := p.ahead[0].slots
+	if !slices.Equal(kept, came) {
+		t.Error("messages are not kept in the order of their calls")
+	}
+	p.mu.Unlock()
+	for seq := uint64(1); seq <= calls; seq++ {
+		p.begin(seq)
+		p.mu.Lock()
+		left, early, next := len(p.ahead[0].slots), len(p.early), seqOf(new(p.stray[0].call))
+		p.mu.Unlock()
+		if want := int(calls - seq); left != want || early != want || want > 0 && next != seq+1 {
+			t.Fatalf("call %d: %d and %d messages are kept, want %d; the next is of call %d", seq, left, early, want, next)
+		}
+		in := make([]byte, 2)
+		if err := p.Recv(0, 0, in); err != nil || in[0] != byte(seq) || in[1] != byte(seq>>8) {
+			t.Fatalf("call %d: %v, %x", seq, err, in)
+		}
+	}
+}
+
+// Whoever is warned that a link is lost is told that it is back, by the same log.
+func TestWhatIsBackIsToldAsWhatIsLost(t *testing.T) {
+	var text strings.Builder
+	e := &Endpoint{peers: []*peer{{}, {}}}
+	e.cfg.Log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for _, k := range []transport.EventKind{transport.PathLost, transport.PathBack, transport.Outage, transport.OutageOver} {
+		e.report(transport.Event{Kind: k, Peer: 1})
+		if !strings.Contains(text.String(), k.String()) {
+			t.Errorf("%q is not told", k)
+		}
+	}
+}

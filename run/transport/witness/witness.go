@@ -1,0 +1,287 @@
+// Package witness is the vote that decides between two halves.
+//
+// When the network parts the ranks of a world in two halves of the same size, neither is a majority. A witness is one more
+// voter, at a third place: the half that it votes with goes on. It knows nothing of the ranks. It keeps, for each decision, a
+// vote and the record that was voted for, and changes both at once by compare and swap, as the boards of ranks do: see package
+// comm, shrink.go. What it has said it must not forget, so a server with a directory writes every change to disk
+// before it answers. Both ends prove that they know the token, and what they say has keyed checksums; it is not encrypted.
+package witness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/weft-fabric/weft/run/transport/auth"
+)
+
+// Key names a decision: how a communicator of a world goes on.
+type Key struct {
+	World [16]byte
+	Comm  uint32
+	Epoch uint64 // that begins
+}
+
+// Witness keeps votes.
+type Witness interface {
+	// Swap changes a vote from what it was to another, together with the record that is voted for, unless that is nil. It gives vote
+	// and record as they were found: if the vote is not what was asked for, nothing was changed. The first vote is 0.
+	Swap(ctx context.Context, k Key, was, to uint64, record []byte) (found uint64, kept []byte, err error)
+}
+
+const (
+	maxRecord    = 4 << 10
+	maxDecisions = 1 << 16
+)
+
+// votes are those of all decisions.
+type votes struct {
+	mu   sync.Mutex
+	list map[Key]vote
+	file *os.File // nil if they are kept in memory alone
+	size int64    // of the file: whole lines
+}
+
+type vote struct {
+	word   uint64
+	record []byte
+}
+
+// line is a change as it stands in the file.
+type line struct {
+	Key
+	Word   uint64
+	Record []byte
+}
+
+// Memory is a witness in this process, which forgets when the process ends.
+func Memory() Witness { return &votes{list: map[Key]vote{}} }
+
+// open reads what a witness said before.
+func open(dir string) (*votes, error) {
+	v := &votes{list: map[Key]vote{}}
+	if dir == "" {
+		return v, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, "witness")
+	old, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(old, '\n') + 1 // a line that was cut short was not answered
+	for n, text := range bytes.Split(old[:whole], []byte("\n")) {
+		if len(text) == 0 {
+			continue
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", name, n+1, err)
+		}
+		v.list[l.Key] = vote{l.Word, l.Record}
+	}
+	if v.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	v.size = int64(whole)
+	return v, v.file.Truncate(v.size)
+}
+
+// Swap is that of Witness.
+func (v *votes) Swap(_ context.Context, k Key, was, to uint64, record []byte) (uint64, []byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	found, known := v.list[k]
+	if found.word != was {
+		return found.word, found.record, nil
+	}
+	if !known && len(v.list) >= maxDecisions {
+		return 0, nil, fmt.Errorf("the witness keeps %d decisions and takes no more: start another", maxDecisions)
+	}
+	next := vote{to, found.record}
+	if record != nil {
+		next.record = record
+	}
+	if v.file != nil {
+		text, err := json.Marshal(line{k, next.word, next.record})
+		if err != nil {
+			return 0, nil, err
+		}
+		text = append(text, '\n')
+		if _, err = v.file.WriteAt(text, v.size); err == nil { // over what an earlier attempt left, if any
+			err = v.file.Sync()
+		}
+		if err != nil {
+			return 0, nil, errors.Join(fmt.Errorf("the witness cannot write its state: %w", err), v.file.Truncate(v.size))
+		}
+		v.size += int64(len(text))
+	}
+	v.list[k] = next
+	return found.word, found.record, nil
+}
+
+// Server answers ranks.
+type Server struct {
+	votes *votes
+	ln    net.Listener
+	gate  *auth.Listener
+	wg    sync.WaitGroup
+}
+
+// ServerConfig says where a server listens and which ranks it answers.
+type ServerConfig struct {
+	Listen string // host:port; port 0 takes a free one
+	Dir    string // of its state; empty: in memory alone
+	Token  string // of the cluster; may be empty only on loopback addresses
+	Log    *slog.Logger
+}
+
+// Serve begins to answer.
+func Serve(c ServerConfig) (*Server, error) {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("address of the witness: %w", err)
+	}
+	if err := auth.CheckToken(c.Token, host, false); err != nil {
+		return nil, err
+	}
+	v, err := open(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{votes: v, ln: ln}
+	s.gate = &auth.Listener{Token: c.Token, Log: c.Log,
+		Admit: func(h auth.Hello) error {
+			if h.Purpose != auth.Witness {
+				return errors.New("this is a witness")
+			}
+			return nil
+		},
+		Enter: func(conn net.Conn, h auth.Hello) {
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(auth.Timeout))
+			s.answer(auth.Sealed(conn, &h.Secret, false), h.World)
+		}}
+	s.wg.Go(func() { s.gate.Serve(ln) })
+	return s, nil
+}
+
+// Address is where the server listens.
+func (s *Server) Address() string { return s.ln.Addr().String() }
+
+// Close ends the server.
+func (s *Server) Close() error {
+	err := s.ln.Close()
+	s.gate.Close()
+	s.wg.Wait()
+	if s.votes.file != nil {
+		err = errors.Join(err, s.votes.file.Close())
+	}
+	return err
+}
+
+// A question is communicator, epoch, the two votes, and a record with its length before it, or ^0 if there is none. The answer is a
+// status, the vote that was found, and the record with its length; with status 1 it is an error's text.
+const questionSize, answerSize = 4 + 8 + 8 + 8 + 4, 1 + 8 + 4
+
+func (s *Server) answer(conn net.Conn, world [16]byte) {
+	var q [questionSize]byte
+	if _, err := io.ReadFull(conn, q[:]); err != nil {
+		return
+	}
+	le := binary.LittleEndian
+	var record []byte
+	if n := le.Uint32(q[28:]); n != ^uint32(0) {
+		if n > maxRecord {
+			return
+		}
+		record = make([]byte, n)
+		if _, err := io.ReadFull(conn, record); err != nil {
+			return
+		}
+	}
+	found, kept, err := s.votes.Swap(context.Background(), Key{world, le.Uint32(q[0:]), le.Uint64(q[4:])}, le.Uint64(q[12:]), le.Uint64(q[20:]), record)
+	var a [answerSize]byte
+	if err != nil {
+		a[0], kept = 1, []byte(err.Error())
+	}
+	le.PutUint64(a[1:], found)
+	le.PutUint32(a[9:], uint32(len(kept)))
+	_, _ = conn.Write(append(a[:], kept...))
+}
+
+// Client asks a witness.
+type Client struct {
+	Addr       string // host:port
+	Token      string
+	Rank, Size int // who asks
+}
+
+// Swap is that of Witness, over a connection of its own: a decision takes a few of them.
+func (c *Client) Swap(ctx context.Context, k Key, was, to uint64, record []byte) (found uint64, kept []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("witness %s: %w", c.Addr, err)
+		}
+	}()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.Addr)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	secret, err := auth.Dial(conn, c.Token, auth.Hello{Purpose: auth.Witness, Rank: c.Rank, Size: c.Size, World: k.World})
+	if err != nil {
+		return 0, nil, err
+	}
+	sealed := auth.Sealed(conn, &secret, true)
+	var q [questionSize]byte
+	le := binary.LittleEndian
+	le.PutUint32(q[0:], k.Comm)
+	le.PutUint64(q[4:], k.Epoch)
+	le.PutUint64(q[12:], was)
+	le.PutUint64(q[20:], to)
+	le.PutUint32(q[28:], ^uint32(0))
+	if record != nil {
+		le.PutUint32(q[28:], uint32(len(record)))
+	}
+	if _, err := sealed.Write(append(q[:], record...)); err != nil {
+		return 0, nil, err
+	}
+	in := bufio.NewReader(sealed)
+	var a [answerSize]byte
+	if _, err := io.ReadFull(in, a[:]); err != nil {
+		return 0, nil, err
+	}
+	n := le.Uint32(a[9:])
+	if n > maxRecord {
+		return 0, nil, fmt.Errorf("it answers with %d bytes, at most %d are allowed", n, maxRecord)
+	}
+	kept = make([]byte, n)
+	if _, err := io.ReadFull(in, kept); err != nil {
+		return 0, nil, err
+	}
+	if a[0] != 0 {
+		return 0, nil, errors.New(string(kept))
+	}
+	return le.Uint64(a[1:]), kept, nil
+}
