@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/collective/sched"
@@ -15,16 +17,20 @@ import (
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/predict/sim"
+	"github.com/weft-fabric/weft/run/transport/measure"
 )
 
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
 	op, size, cluster, host, algo, as, cal, routing, transport, out string
-	gpus, channels, pieces, seeds, copies                           int
+	channels, pieces, seeds, copies                                 int
+	gpus                                                            string
 	seed                                                            uint64
 	fail, slow, jobs                                                []string
 	program, place                                                  string
 	unproven                                                        bool
+	memory                                                          string
+	limit                                                           time.Duration
 	pxn, wire, noFold, noSwitches, asJSON                           bool
 	preset                                                          presetFlags
 	nccl                                                            ncclFlags
@@ -66,7 +72,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
-	s.IntVar(&f.gpus, "gpus", 0, "how many GPUs take part, in the cluster's order; 0 for all")
+	s.StringVar(&f.gpus, "gpus", "", "the first `N` GPUs of the cluster, or a range that starts with the first: 0-7; all without it")
 	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
 	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
@@ -87,6 +93,8 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringArrayVar(&f.jobs, "job", nil, "a `JOB` beside others: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
+	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "`SIZE` that a simulation may take; what needs more is left out, and the answer says so")
+	s.DurationVar(&f.limit, "limit", time.Minute, "processor `TIME` for each size: then auto keeps the fastest algorithm found; 0 for no limit")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.StringVarP(&f.out, "output", "o", "", "write a trace: `FILE`.json or FILE.svg")
 	return cmd
@@ -212,7 +220,8 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		o.Unfolded = o.Unfolded || len(gpus) <= shownWhole
 	}
 	if len(f.jobs) > 0 || f.program != "" || f.place != "" {
-		return f.runJobs(cmd, c, len(gpus), o, write)
+		o.Stop = spent(f.limit, measure.Used)
+		return f.overBudget(f.runJobs(cmd, c, len(gpus), o, write))
 	}
 	if f.unproven {
 		return fmt.Errorf("--unproven is for --program; algorithms are proven")
@@ -221,9 +230,10 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	var rows []simRow
 	var last *sim.Result
 	for _, size := range sizes {
+		o.Stop = spent(f.limit, measure.Used)
 		row, res, err := f.row(c.Graph, op, len(gpus), size, o, len(sizes) == 1)
 		if err != nil {
-			return err
+			return f.overBudget(err)
 		}
 		rows, last = append(rows, row), res
 	}
@@ -247,6 +257,17 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		printTried(cmd.OutOrStdout(), rows[0])
 	}
 	return nil
+}
+
+// overBudget tells how to go on where a simulation was too large for its budget.
+func (f *simFlags) overBudget(err error) error {
+	if _, much := errors.AsType[*sim.MemoryError](err); much {
+		return finding{fmt.Errorf("%w; use fewer --gpus, another --algo, or more --memory", err)}
+	}
+	if errors.Is(err, sim.ErrLate) || errors.Is(err, sim.ErrBudget) {
+		return finding{fmt.Errorf("no answer after %s of processor time; use fewer --gpus, another --algo, or a longer --limit (0 for none)", f.limit)}
+	}
+	return err
 }
 
 // otherAnswer asks NCCL's model (--as) or measurements (--cal) instead of simulating, where flags say so.
@@ -274,6 +295,12 @@ func (f *simFlags) otherAnswer(cmd *cobra.Command, c *cluster.Cluster, op sched.
 // options are those of the simulator that the flags ask for.
 func (f *simFlags) options() (o sim.Options, err error) {
 	o = sim.Options{PXN: f.pxn, Seed: f.seed, Fail: f.fail, Unfolded: f.noFold, Measured: !f.wire}
+	if o.Memory, err = unit.ParseBytes(f.memory); err != nil {
+		return o, fmt.Errorf("--memory: %w", err)
+	}
+	if o.Memory <= 0 || f.limit < 0 {
+		return o, fmt.Errorf("--memory %s --limit %s: want more than 0 bytes, and 0 or more seconds", f.memory, f.limit)
+	}
 	if o.Slow, err = parseSlow(f.slow); err != nil {
 		return o, err
 	}
@@ -303,15 +330,37 @@ func (f *simFlags) options() (o sim.Options, err error) {
 	return o, nil
 }
 
+// firstGPUs reads --gpus: a count, or a set as 'weft explain' takes it, if that is the first GPUs in their order. 0 means all.
+func (f *simFlags) firstGPUs(g *topo.Graph, all []topo.NodeID) (int, error) {
+	if f.gpus == "" {
+		return 0, nil
+	}
+	if n, err := strconv.Atoi(f.gpus); err == nil {
+		return n, nil
+	}
+	set, err := chooseGPUs(g, f.gpus)
+	if err != nil {
+		return 0, err
+	}
+	if len(set) > len(all) || !slices.Equal(set, all[:len(set)]) {
+		return 0, fmt.Errorf("--gpus %s: these are not the first %d GPUs; use --place %s with an --algo", f.gpus, len(set), f.gpus)
+	}
+	return len(set), nil
+}
+
 // chosenGPUs are the GPUs that take part: all, or the first of them.
 func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
 	var gpus []topo.NodeID
 	c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
-	if f.gpus < 0 || f.gpus > len(gpus) {
-		return nil, fmt.Errorf("--gpus %d: %s has %d", f.gpus, c.Name, len(gpus))
+	n, err := f.firstGPUs(c.Graph, gpus)
+	if err != nil {
+		return nil, err
 	}
-	if f.gpus > 0 {
-		gpus = gpus[:f.gpus]
+	if n < 0 || n > len(gpus) {
+		return nil, fmt.Errorf("--gpus %s: %s has %d", f.gpus, c.Name, len(gpus))
+	}
+	if n > 0 {
+		gpus = gpus[:n]
 	}
 	if len(gpus) < 2 {
 		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(gpus))
@@ -335,6 +384,9 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 		} else if only {
 			left[t.Algo] = t.Why
 			row.LeftOut = left
+		}
+		if t.Cost {
+			row.OverBudget = append(row.OverBudget, t.Algo)
 		}
 	}
 	if f.seeds > 0 {

@@ -36,9 +36,10 @@ type simRow struct {
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`
 
-	Tried   []string          `json:"tried,omitempty"`    // by auto: what was simulated
-	LeftOut map[string]string `json:"left_out,omitempty"` // by auto: what was not, and why
-	Notes   []string          `json:"notes,omitempty"`    // where the question lies outside of what was measured
+	Tried      []string          `json:"tried,omitempty"`       // by auto: what was simulated
+	LeftOut    map[string]string `json:"left_out,omitempty"`    // by auto: what was not, and why
+	OverBudget []string          `json:"over_budget,omitempty"` // left out only because simulating them takes too much memory or time
+	Notes      []string          `json:"notes,omitempty"`       // where the question lies outside of what was measured
 }
 
 func printRows(w io.Writer, rows []simRow) {
@@ -66,6 +67,9 @@ func printTried(w io.Writer, r simRow) {
 		return
 	}
 	fmt.Fprintf(w, "fastest of %s\n", strings.Join(r.Tried, ", "))
+	if len(r.OverBudget) > 0 {
+		fmt.Fprintf(w, "over budget: %s may be faster; give --memory or --limit more to find out\n", strings.Join(r.OverBudget, ", "))
+	}
 	why := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
 		why[r.LeftOut[name]] = append(why[r.LeftOut[name]], name)
@@ -80,7 +84,7 @@ func printTiers(w io.Writer, r *sim.Result) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "tier\tlink directions used\tbytes\tbusy, mean\tbusy, most")
 	for _, t := range r.Tiers() {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes, 100*t.Mean, 100*t.Most)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes.Decimal(), 100*t.Mean, 100*t.Most)
 	}
 	table.Flush()
 	fmt.Fprintf(w, "%d actions, %d of them folded; %s simulated\n", r.Actions, r.Folded, count(r.Ranks, "rank"))

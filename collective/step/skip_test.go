@@ -181,7 +181,10 @@ func TestSendsTellsOfEveryWay(t *testing.T) {
 		p := drawProgram(t)
 		code := step.Compile(p)
 		told := map[step.Conn]bool{}
-		if !code.Sends(p.Ranks+p.Switches, func(from, to sched.Rank, channel int32) { told[step.Conn{From: from, To: to, Channel: channel}] = true }) {
+		if !code.Sends(p.Ranks+p.Switches, func(from, to sched.Rank, channel int32) bool {
+			told[step.Conn{From: from, To: to, Channel: channel}] = true
+			return true
+		}) {
 			return
 		}
 		for r := range p.Ranks + p.Switches {
@@ -209,10 +212,11 @@ func TestSendsTellsOfNoOtherWay(t *testing.T) {
 				}
 			}
 		}
-		code.Sends(p.Ranks+p.Switches, func(from, to sched.Rank, channel int32) {
+		code.Sends(p.Ranks+p.Switches, func(from, to sched.Rank, channel int32) bool {
 			if !taken[step.Conn{From: from, To: to, Channel: channel}] {
 				t.Errorf("%s: told that rank %d sends to %d on channel %d, which it never does", p.Name, from, to, channel)
 			}
+			return true
 		})
 	})
 }

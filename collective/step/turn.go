@@ -84,8 +84,9 @@ func (k *Code) Swaps(by int) bool {
 
 // Sends calls f for every way that messages of the first ranks may take, for some of
 // them more than once. Of choices that depend on a loop whose variable the peer does not
-// use, both sides count as taken. It reports false if there are too many to tell.
-func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32)) bool {
+// use, both sides count as taken. It reports false if there are too many to tell, or once f returns false, which
+// ends it.
+func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32) bool) bool {
 	seen := map[string]bool{}
 	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []choice) bool {
 		if in.step == nil || !in.step.Op.Sends() {
@@ -113,8 +114,8 @@ func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32)) bool
 						continue senders
 					}
 				}
-				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) {
-					f(sched.Rank(r), sched.Rank(to), int32(c))
+				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) && !f(sched.Rank(r), sched.Rank(to), int32(c)) {
+					return false
 				}
 			}
 			return true

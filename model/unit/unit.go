@@ -152,6 +152,9 @@ func (n Bytes) String() string {
 	return print(float64(n), decimalSizes)
 }
 
+// Decimal prints decimal multiples only, for columns in which rows are compared.
+func (n Bytes) Decimal() string { return print(float64(n), decimalSizes) }
+
 func (b BitRate) String() string  { return print(float64(b), bitRates) }
 func (r Rate) String() string     { return print(float64(r), byteRates) }
 func (b BothWays) String() string { return print(float64(b), byteRates) + " both ways" }

@@ -212,6 +212,7 @@ type Tried struct {
 	Algo string    // as Name gives it
 	Time unit.Time // 0 if it was given up, being slower than another
 	Why  string    // why it was left out; empty if it was simulated
+	Cost bool      // it was left out only because simulating it takes too much memory or time: it may be faster
 
 	digest string // of the program, where it was synthesised
 }
@@ -297,18 +298,27 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(c.a.Name) {
 			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
 		}
+		if t.Why == "" && o.Stop != nil && o.Stop() {
+			t.Why, t.Cost, failed = ErrBudget.Error(), true, ErrBudget
+		}
 		if t.Why == "" {
 			p, res, err := s.try(c)
 			var slower slowerError
 			var many manyError
+			var memory *MemoryError
 			switch {
 			case err == nil:
 				f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
+			case errors.Is(err, ErrLate) && o.Stop != nil && o.Stop():
+				t.Why, t.Cost, failed = ErrBudget.Error(), true, ErrBudget
 			case errors.Is(err, ErrLate):
+			case errors.As(err, &memory):
+				t.Why, t.Cost = err.Error(), true
+				failed = cmp.Or[error](failed, err)
 			case errors.Is(err, errProgram), errors.As(err, &slower):
 				t.Why = err.Error()
 			case errors.As(err, &many):
-				t.Why = fmt.Sprintf("%v; --algo %s does", err, c.name())
+				t.Why, t.Cost = fmt.Sprintf("%v; --algo %s does", err, c.name()), true
 				if many < fewestActions {
 					large, fewestActions = &c, many
 				}
@@ -343,6 +353,9 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 }
 
 var errProgram = errors.New("no program")
+
+// ErrBudget says that Options.Stop ended the search before any algorithm was simulated.
+var ErrBudget = errors.New("the time to search was used up before it was simulated")
 
 // slowerError says why an algorithm need not be simulated.
 type slowerError string

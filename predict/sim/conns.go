@@ -64,6 +64,9 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 			}
 		}
 		c.path, c.mid, c.latency, net = slices.Clip(p.uses), p.mid, p.latency, p.net
+		if !w.spend(connBytes+len(c.path)*useBytes, r) || !w.listing && !w.spend(len(c.mid)*useBytes, r) {
+			return -1
+		}
 		if !w.listing {
 			loads = w.loads(append(slices.Clip(c.path), c.mid...))
 		}
@@ -132,15 +135,20 @@ const maxKnown = 1 << 22
 func (w *world) connect() error {
 	w.listing = w.sym == nil
 	for _, r := range w.runs {
-		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) {
-			if w.err == nil && len(w.conns) < maxKnown {
-				w.conn(r, r.first+int32(from)*r.channels+channel, apart(int32(from), int32(to), r.world, r.swaps))
+		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) bool {
+			w.conn(r, r.first+int32(from)*r.channels+channel, apart(int32(from), int32(to), r.world, r.swaps))
+			return w.err == nil && len(w.conns) < maxKnown
+		}) {
+			if w.err != nil {
+				return w.err
 			}
-		}) || w.err != nil || len(w.conns) == maxKnown {
 			if w.listing {
 				w.listing = false
 				for i := range w.conns {
 					c := &w.conns[i]
+					if !w.spend(len(c.mid)*useBytes, r) {
+						return w.err
+					}
 					w.share.flows[c.flow].loads = w.loads(append(slices.Clip(c.path), c.mid...))
 				}
 			}

@@ -100,6 +100,10 @@ type Options struct {
 	// Stop, if set, is asked now and then; once it says yes, the jobs are given up with ErrLate.
 	Stop func() bool
 
+	// Memory is about how much a simulation may allocate beyond the graph; 0 for DefaultMemory. What needs more fails
+	// with a MemoryError.
+	Memory unit.Bytes
+
 	// Progress, if set, is called now and then with the simulated time and the
 	// number of actions carried out.
 	Progress func(now unit.Time, actions int64)

@@ -39,11 +39,6 @@ type hop struct {
 	channel int32
 }
 
-// maxFlows bounds the flows of all ranks together, beyond which ranks are not
-// folded: those of an all-to-all grow with the square of the ranks, and the route
-// of each is kept.
-const maxFlows = 1 << 21
-
 // findSymmetry looks for a period that leaves program and routes as they are;
 // nil if there is none below the number of ranks.
 func findSymmetry(net *network, r *run) (*symmetry, error) {
@@ -69,19 +64,21 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 	for k := range s.hops {
 		s.hops[k] = map[hop]int32{}
 	}
-	few, flows := true, 0
-	ok := r.code.Sends(int(s.base), func(from, to sched.Rank, channel int32) {
+	flows := 0
+	ok := r.code.Sends(int(s.base), func(from, to sched.Rank, channel int32) bool {
 		h := hop{apart(int32(from), int32(to), s.n, s.swaps), channel}
 		if _, known := s.hops[from][h]; known {
-			return
+			return true
 		}
-		flows += n / int(s.base)
-		if few = few && flows <= maxFlows; few {
-			s.hops[from][h] = int32(len(s.sends[from]))
-			s.sends[from] = append(s.sends[from], h)
+		// The flows of an all-to-all grow with the square of the ranks, and the route of each is kept.
+		if flows += n / int(s.base); flows > net.o.maxFlows() {
+			return false
 		}
+		s.hops[from][h] = int32(len(s.sends[from]))
+		s.sends[from] = append(s.sends[from], h)
+		return true
 	})
-	if !ok || !few {
+	if !ok {
 		return nil, nil
 	}
 	if err := s.route(r); err != nil {
@@ -110,8 +107,12 @@ func (s *symmetry) route(r *run) error {
 	s.mid = make([]int32, 0, total)
 	known := map[*use]int32{}
 	var p path
+	var looks int64
 	for k := range s.n {
 		for _, h := range s.sends[k%s.base] {
+			if s.net.o.stopped(&looks) {
+				return ErrLate
+			}
 			if err := s.net.route(r.job.Place[k], r.job.Place[away(k, h.delta, s.n, s.swaps)], h.channel, &p); err != nil {
 				return err
 			}

@@ -131,8 +131,9 @@ type world struct {
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
 	batches int64
-	looks   int64 // at the deadline
-	mixed   bool  // lanes, of which some shared links
+	looks   int64      // at the deadline
+	bytes   unit.Bytes // of what is kept, about; see spend
+	mixed   bool       // lanes, of which some shared links
 
 	cores []int32 // by machine of Processors: its resource
 	own   []int32 // by thread: the core that it has at most
@@ -162,6 +163,9 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 			}
 		}
 		w.runs = append(w.runs, r)
+		if !w.spend(int(r.period)*int(r.channels)*threadBytes, r) {
+			return nil, w.err
+		}
 		r.left = int(r.period)
 		for k := range r.period {
 			m := r.code.Machine(sched.Rank(k))
@@ -229,12 +233,7 @@ func (w *world) run() error {
 
 // late reports whether a time lies after the deadline, or the simulation is to stop.
 func (w *world) late(t unit.Time) bool {
-	if w.o.Stop != nil {
-		if w.looks++; w.looks&0xfff == 0 && w.o.Stop() {
-			return true
-		}
-	}
-	return w.o.Deadline > 0 && t > w.o.Deadline
+	return w.o.stopped(&w.looks) || w.o.Deadline > 0 && t > w.o.Deadline
 }
 
 func (w *world) handle(e event) {
