@@ -15,7 +15,6 @@ import (
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/work"
-	"github.com/weft-fabric/weft/predict/internal/schedule"
 	"github.com/weft-fabric/weft/predict/plan"
 )
 
@@ -36,7 +35,7 @@ func newPlan() *cobra.Command {
 	var f trainFlags
 	cmd := &cobra.Command{
 		Use:   "plan MODEL --cluster CLUSTER",
-		Short: "Say how long a training step takes, whether it fits, and which layout is best",
+		Short: "Predict a training step's time and memory, and find the best layout",
 		Long: `Say what training a model costs on a cluster. With --layout it prices one layout:
 seconds a step, tokens a second, MFU, memory by component, energy and money. Without
 it, it looks for the fastest layout that fits and says why it wins and what would make
@@ -459,7 +458,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
 	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05, Top: max(f.top, 2)}
-	if w.Schedules, err = schedule.ParseKinds(f.schedules); err != nil {
+	if w.Schedules, err = plan.ParseSchedules(f.schedules); err != nil {
 		return fmt.Errorf("--schedules: %w", err)
 	}
 	if !f.asJSON && isTerminal(cmd.ErrOrStderr()) {

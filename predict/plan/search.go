@@ -10,6 +10,9 @@ import (
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
 
+// ParseSchedules reads a list of pipeline schedules, such as 1f1b,interleaved, for Wish.Schedules.
+func ParseSchedules(text string) ([]schedule.Kind, error) { return schedule.ParseKinds(text) }
+
 // Wish is what a search may choose from. Zero values mean everything that can run.
 type Wish struct {
 	Batch, Seq int
