@@ -13,75 +13,46 @@ import (
 	"testing"
 )
 
-// longest is how many lines of code a function may have. Data does not count: literals of values, texts over several lines, and
-// declarations of flags.
-const longest = 80
+// A function whose cyclomatic complexity is above busy is hard to test path by path; one above tangled is hard to read at
+// all. Both counts may only fall: lower the number when you simplify a function. Split where an idea ends, or turn
+// branches into a table; a function cut in the middle is no easier to read.
+const (
+	busy     = 10
+	tangled  = 40
+	busyNow  = 1410 // of 9,739 functions
+	tangles  = 11
+	headroom = 10 // so far the counts may lie below the recorded ones before they must be lowered
+)
 
-// codeLines counts the lines of a function that hold code.
-func codeLines(set *token.FileSet, fn *ast.FuncDecl) int {
-	line := func(p token.Pos) int { return set.Position(p).Line }
-	first, last := line(fn.Pos()), line(fn.End())
-	data := map[int]bool{}
-	skip := func(n ast.Node, from, to int) {
-		for l := line(n.Pos()) + from; l <= line(n.End())+to; l++ {
-			data[l] = true
-		}
-	}
-	ast.Inspect(fn.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.BasicLit: // a text over several lines
-			skip(n, 1, 0)
-		case *ast.CompositeLit:
-			if !holdsCode(n) {
-				skip(n, 1, 0)
+// complexity counts the paths that branch off: if, for, case, && and ||, plus one. Function literals count for the
+// function that holds them.
+func complexity(fn *ast.FuncDecl) int {
+	n := 1
+	ast.Inspect(fn.Body, func(x ast.Node) bool {
+		switch x := x.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			n++
+		case *ast.CaseClause:
+			if x.List != nil {
+				n++
 			}
-		case *ast.ExprStmt:
-			if declaresFlag(n.X) {
-				skip(n, 0, 0)
+		case *ast.CommClause:
+			if x.Comm != nil {
+				n++
 			}
-		case *ast.AssignStmt:
-			if len(n.Rhs) == 1 && declaresFlag(n.Rhs[0]) {
-				skip(n, 0, 0)
+		case *ast.BinaryExpr:
+			if x.Op == token.LAND || x.Op == token.LOR {
+				n++
 			}
 		}
 		return true
 	})
-	return last - first + 1 - len(data)
+	return n
 }
 
-// holdsCode says whether a literal has functions in it.
-func holdsCode(n ast.Node) (found bool) {
-	ast.Inspect(n, func(n ast.Node) bool {
-		_, is := n.(*ast.FuncLit)
-		found = found || is
-		return !found
-	})
-	return found
-}
-
-// declaresFlag knows f.StringVar(...) and its like, and what makes flags complete.
-func declaresFlag(x ast.Expr) bool {
-	call, ok := x.(*ast.CallExpr)
-	if !ok {
-		return false
-	}
-	method, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok {
-		return false
-	}
-	name := method.Sel.Name
-	return strings.HasSuffix(name, "Var") || strings.HasSuffix(name, "VarP") || strings.Contains(name, "Flag") && name != "Flag" && name != "Flags"
-}
-
-// tooLong is how many functions are longer today. Lower the number when you have cut one into parts that have names; it never rises.
-const tooLong = 79
-
-func TestFunctionsAreShort(t *testing.T) {
-	type long struct {
-		lines int
-		name  string
-	}
-	var all []long
+// functions lists the complexity of every function that people write: neither tests nor generated code.
+func functions(t *testing.T) (list []function) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -92,16 +63,13 @@ func TestFunctionsAreShort(t *testing.T) {
 		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil || ast.IsGenerated(file) {
 			return err
 		}
 		for _, decl := range file.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Body != nil {
-				if n := codeLines(set, fn); n > longest {
-					all = append(all, long{n, fmt.Sprintf("%s %s", filepath.ToSlash(path), fn.Name.Name)})
-				}
+				list = append(list, function{complexity(fn), filepath.ToSlash(path) + " " + fn.Name.Name})
 			}
 		}
 		return nil
@@ -109,41 +77,62 @@ func TestFunctionsAreShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(all, func(a, b long) int { return cmp.Or(b.lines-a.lines, cmp.Compare(a.name, b.name)) })
-	var list strings.Builder
-	for _, f := range all {
-		fmt.Fprintf(&list, "\n%5d  %s", f.lines, f.name)
-	}
-	if len(all) > tooLong {
-		t.Errorf("%d functions have more than %d lines of code, and at most %d may: cut the new one into parts that have names%s", len(all), longest, tooLong, &list)
-	} else if len(all) < tooLong {
-		t.Logf("only %d functions have more than %d lines of code: write %d for tooLong", len(all), longest, len(all))
+	slices.SortFunc(list, func(a, b function) int { return cmp.Or(b.complexity-a.complexity, cmp.Compare(a.name, b.name)) })
+	return list
+}
+
+type function struct {
+	complexity int
+	name       string
+}
+
+func TestComplexityOnlyFalls(t *testing.T) {
+	all := functions(t)
+	for _, limit := range []struct {
+		above, recorded int
+		name            string
+	}{{busy, busyNow, "busyNow"}, {tangled, tangles, "tangles"}} {
+		n, _ := slices.BinarySearchFunc(all, limit.above, func(f function, above int) int { return cmp.Compare(above, f.complexity) })
+		t.Logf("%d of %d functions (%.1f%%) have a complexity above %d", n, len(all), 100*float64(n)/float64(len(all)), limit.above)
+		switch {
+		case n > limit.recorded:
+			var list strings.Builder
+			for _, f := range all[:min(n, 40)] {
+				fmt.Fprintf(&list, "\n%5d  %s", f.complexity, f.name)
+			}
+			t.Errorf("%d functions have a complexity above %d, and at most %d may; simplify the new one%s", n, limit.above, limit.recorded, &list)
+		case n < limit.recorded-headroom:
+			t.Errorf("%d functions have a complexity above %d: well done; write %d for %s", n, limit.above, n, limit.name)
+		}
 	}
 }
 
-// What is counted: lines of code, and not those of data.
-func TestCodeLines(t *testing.T) {
+func TestComplexityCountsBranches(t *testing.T) {
 	const source = `package p
-func f() {
-	text := ` + "`one\ntwo\nthree`" + `
-	list := []string{
-		"a",
-		"b",
+func f(a, b bool, list []int, c chan int) {
+	if a && b || !a {
+		return
 	}
-	flags.StringVar(&text, "text", "",
-		"a text")
-	call := []func(){
-		func() { list = nil },
+	for range list {
+		switch {
+		case a:
+		case b:
+		default:
+		}
 	}
-	use(text, list, call)
+	select {
+	case <-c:
+	default:
+	}
+	func() { for a { } }()
 }
 `
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, "p.go", source, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := codeLines(set, file.Decls[0].(*ast.FuncDecl)); n != 8 {
-		t.Errorf("%d lines of code; want 8: func, text, list, three of call, use, end", n)
+	// 1, if, &&, ||, for, two cases, one communication, and the loop of the literal.
+	if got := complexity(file.Decls[0].(*ast.FuncDecl)); got != 9 {
+		t.Errorf("complexity %d, want 9", got)
 	}
 }
