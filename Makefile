@@ -38,7 +38,7 @@ VERSION  ?=
 SLOW      = weft capi comm elastic up cli bench coord launch transport cases draw reduce collective/verify collective/algo model/topo/format sim run/internal/member/simulation train ckpt xfer web lab fabric/network/emit synth tune design evidence
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
-RACE     ?= transport comm coord ckpt elastic launch up web member train bench probe xfer kvcache infer watch agent
+RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run/internal run/train app/internal view/web observe move
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
@@ -68,12 +68,10 @@ test: packages gofmt vet
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
 	$(MAKE) -j 2 NICE='nice -n 19' staticcheck tests
 
-# Packages with a failure are run once more, one at a time (those that passed are in Go's cache). A test that passes then is a
-# fault all the same, of the test or of weft: its first failure is printed, and it is to be mended.
+# Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
 .PHONY: tests
 tests:
-	@run() { $(GO) test -vet=off -parallel 4 -timeout 15m "$$@" ./...; }; \
-	run -p 3 || { echo 'Once more, one package at a time, for what failed:'; run -p 1 && echo 'What failed above passed when it was run again: mend it.'; }
+	$(GO) test -vet=off -parallel 4 -timeout 15m -p 3 ./...
 
 # Everything there is: tests try all counts of ranks, layouts and moments of a death instead of a choice of them.
 long: packages lint cross

@@ -15,130 +15,215 @@ import (
 
 const module = "github.com/weft-fabric/weft/"
 
-// The packages from the ground up. A package may import packages of its own line and of
-// the lines above it, never of those below.
-var floors = [][]string{
-	{"unit", "internal/bounded", "internal/spell", "internal/release", "internal/lives"},
-	{"internal/store"},
-	{"reduce", "reduce/gen"}, // bytes in, bytes out; not a word, as it asks for the processor's features
-	{"gpu"},
-	{"gpu/ptx"},
-	{"topo"},
-	{"topo/hostlist", "topo/catalog"},
-	{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},
-	{"sched"},
-	{"sched/step"},
-	{"sched/verify", "sched/algo", "sched/msccl", "internal/reference", "internal/mutant", "internal/ibsim", "internal/libweft"},
-	{"draw/svg"},
-	{"draw"},
-	{"cluster", "synth", "internal/manifest"},
-	{"network"},
-	{"network/emit"},
-	{"network/check", "network/prove"},
-	{"cost", "kv"},
-	{"tune/table"},
-	{"tune", "sim", "member"},
-	{"work", "plan/kernel", "plan/schedule"},
-	{"plan", "sim/failures"},
-	{"sim/chakra"},
-	{"sim/serve", "sim/train"},
-	{"internal/cases", "member/simulation"},
-	{"design", "doctor", "health", "doctor/read/internal/regexp"},
-	{"doctor/read", "watch"},
-	{"report", "watch/store", "internal/fault"},
-	{"probe", "evidence", "launch", "launch/place", "web", "lab"},
-	{"agent", "agent/cost", "watch/server", "watch/load"},
-	{"transport", "transport/auth", "transport/meter"},
-	{"transport/wait"},
-	{"transport/affinity", "transport/rendezvous", "transport/witness", "internal/conform", "internal/nslab"},
-	{"transport/internal/ring"},
-	{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
-	{"transport/tcp/internal/buffer"},
-	{"gpu/soft", "gpu/cuda"},
-	{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx", "internal/world"},
-	{"transport/mixed", "transport/measure"},
-	{"comm/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
-	{"comm/internal/board", "comm/internal/flat", "comm/flight"},
-	{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
-	{"comm/internal/shared", "comm/internal/script"},
-	{"comm", "coord"},
-	{"comm/device"},
-	{"elastic", "elastic/observe"},
-	{"elastic/node"},
-	{"ckpt/blob", "ckpt/box", "ckpt/safetensors"},
-	{"ckpt", "xfer"},
-	{"xfer/measure", "xfer/directory", "kvcache"},
-	{"kvcache/directory"},
-	{"train/mat", "train/mat/gen", "train/data", "train/optim", "train/pipe"},
-	{"train/model"},
-	{"infer", "xfer/outside"},
-	{"train"},
-	{"train/checkpoint"},
-	{"elastic/rank"},
-	{"watch/drill"},
-	{"up"},
-	{"bench", "internal/differential", "capi"},
-	{"bench/fit"},
-	{"cli", "examples/allreduce", "examples/elastic", "examples/first", "examples/survive"},
-	{".", "internal/dist"},
+// areas are the folders at the root that hold Go code for users, from the ground up, and what each may import.
+// The doc.go of an area and ARCHITECTURE.md repeat the list for people; TestAreasSayWhatTheyImport compares them.
+var areas = []struct {
+	name string
+	may  []string
+}{
+	{"model", nil},
+	{"collective", []string{"model"}},
+	{"view", []string{"model", "collective"}},
+	{"predict", []string{"model", "collective", "view"}},
+	{"run", []string{"model", "collective", "view", "predict"}},
+	{"fabric", []string{"model", "collective", "view", "predict", "run"}},
+	{"move", []string{"model", "run"}},
+	{"observe", []string{"model", "collective", "view", "run"}},
+	{"app", []string{"model", "collective", "view", "predict", "run", "fabric", "move", "observe"}},
+	{"capi", []string{"collective", "predict", "run", "move"}},
+	{".", []string{"app"}},
 }
 
-// TestEveryPackageHasALine in ARCHITECTURE.md, in the order of the floors.
+// areaOf is the first folder of a package's path, or "." for the program itself.
+func areaOf(pkg string) string {
+	area, _, _ := strings.Cut(pkg, "/")
+	return area
+}
+
+// floors orders the packages inside each area, from the ground up. A package may import packages of its own line and of
+// the lines above it, never of those below. Areas keep circles out between folders; floors keep an area readable from
+// one end to the other.
+var floors = map[string][][]string{
+	"model": {
+		{"unit", "spell"},
+		{"topo"},
+		{"topo/hostlist", "topo/catalog"},
+		{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},
+		{"cluster", "work"},
+	},
+	"collective": {
+		{"sched"},
+		{"step"},
+		{"verify", "algo", "msccl"},
+		{"synth"},
+	},
+	"view": {
+		{"draw/svg", "report"},
+		{"draw", "web"},
+	},
+	"predict": {
+		{"cost", "tune/table", "internal/kernel", "internal/schedule"},
+		{"tune", "sim"},
+		{"plan", "sim/failures"},
+		{"sim/chakra"},
+		{"sim/serve", "sim/train"},
+	},
+	"run": {
+		{"release", "fault", "lives"},
+		{"reduce", "reduce/gen"}, // bytes in, bytes out
+		{"gpu"},
+		{"gpu/ptx"},
+		{"launch", "launch/place"},
+		{"transport", "transport/auth", "transport/meter"},
+		{"transport/wait"},
+		{"transport/affinity", "transport/rendezvous", "transport/witness"},
+		{"transport/internal/ring"},
+		{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
+		{"transport/tcp/internal/buffer"},
+		{"gpu/soft", "gpu/cuda"},
+		{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx"},
+		{"transport/mixed", "transport/measure"},
+		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
+		{"comm/internal/board", "comm/internal/flat", "comm/internal/flight"},
+		{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
+		{"comm/internal/shared", "comm/internal/script"},
+		{"internal/member"},
+		{"internal/member/simulation"},
+		{"comm", "coord"},
+		{"comm/device"},
+		{"elastic", "elastic/internal/observe"},
+		{"elastic/node"},
+		{"ckpt/blob", "ckpt/internal/box", "ckpt/internal/safetensors"},
+		{"ckpt"},
+		{"train/internal/mat", "train/internal/mat/gen", "train/internal/data", "train/internal/optim", "train/pipe"},
+		{"train/model"},
+		{"train"},
+		{"train/checkpoint"},
+		{"elastic/rank"},
+	},
+	"fabric": {
+		{"network"},
+		{"network/emit"},
+		{"network/check", "network/prove"},
+		{"design", "lab"},
+	},
+	"move": {
+		{"kv", "xfer"},
+		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache"},
+		{"kvcache/directory", "infer"},
+	},
+	"observe": {
+		{"doctor", "internal/health", "doctor/read/internal/regexp"},
+		{"doctor/read", "watch"},
+		{"watch/internal/store", "probe", "evidence"},
+		{"agent", "agent/cost", "watch/server", "watch/load"},
+		{"watch/drill"},
+	},
+	"app": {
+		{"internal/up", "internal/bench"},
+		{"internal/bench/fit"},
+		{"cli"},
+	},
+	"capi": {{""}},
+	".":    {{""}},
+}
+
+// helpers and samples lie outside the areas: what tests use, and programs that show how weft is used.
+// No area imports them; only tests import helpers.
+var outside = []string{"internal", "examples"}
+
+func path(area, pkg string) string {
+	if pkg == "" {
+		return area
+	}
+	return area + "/" + pkg
+}
+
+// TestEveryPackageHasALine in its area's table in ARCHITECTURE.md.
 func TestEveryPackageHasALine(t *testing.T) {
 	page, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "| floor | package | what it is |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	level := map[string]int{}
-	for i, line := range floors {
-		for _, p := range line {
-			level[strings.ReplaceAll("/"+p, "/.", "/main")[1:]] = i
+	listed := map[string]bool{}
+	area := ""
+	for line := range strings.Lines(string(page)) {
+		if head, ok := strings.CutPrefix(line, "### "); ok {
+			area = strings.Trim(strings.Fields(head)[0], "`/")
 		}
-	}
-	last := 0
-	for line := range strings.Lines(table) {
 		f := strings.Split(line, "|")
-		if len(f) != 5 || strings.HasPrefix(f[1], "---") {
+		if len(f) != 4 || !strings.HasPrefix(f[1], " `") {
 			continue
 		}
-		p := strings.Trim(f[2], " `")
-		at, known := level[p]
-		switch {
-		case !known:
-			t.Errorf("ARCHITECTURE.md names %s, which arrows_test.go does not know, or names it twice", p)
-		case at < last:
-			t.Errorf("ARCHITECTURE.md has %s below packages that import it", p)
-		case len(strings.TrimSpace(f[3])) < 3:
-			t.Errorf("ARCHITECTURE.md does not say what %s is", p)
+		name := strings.Trim(f[1], " `")
+		if _, known := floors[area]; !known && !slices.Contains(outside, area) {
+			continue
 		}
-		last = max(last, at)
-		delete(level, p)
+		pkg := path(area, strings.TrimPrefix(name, "."))
+		if listed[pkg] {
+			t.Errorf("ARCHITECTURE.md names %s twice", pkg)
+		}
+		listed[pkg] = true
+		if len(strings.TrimSpace(f[2])) < 3 {
+			t.Errorf("ARCHITECTURE.md does not say what %s is", pkg)
+		}
 	}
-	for p := range level {
-		t.Errorf("%s has no line in ARCHITECTURE.md's table", p)
+	for _, pkg := range packages(t) {
+		if pkg == "." || isArea(pkg) || strings.HasPrefix(pkg, "examples/") || strings.HasPrefix(pkg, "internal/dist/") {
+			continue
+		}
+		if !listed[pkg] {
+			t.Errorf("%s has no line in its area's table in ARCHITECTURE.md", pkg)
+		}
+		delete(listed, pkg)
+	}
+	for pkg := range listed {
+		t.Errorf("ARCHITECTURE.md has a line for %s, which does not exist", pkg)
 	}
 }
 
-// words are pure values: standard library and one another. Engines are pure
-// too, but may use libraries of the field.
+// isArea tells the folder of an area, which holds nothing but doc.go, from a package.
+func isArea(pkg string) bool {
+	_, is := floors[pkg]
+	return is && pkg != "capi" && pkg != "."
+}
+
+// TestAreasSayWhatTheyImport: the doc.go of an area ends with the areas it may import, as this test has them.
+func TestAreasSayWhatTheyImport(t *testing.T) {
+	for _, r := range areas {
+		if !isArea(r.name) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(r.name, "doc.go"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		want := "// May import: " + strings.Join(r.may, ", ") + "."
+		if r.may == nil {
+			want = "// May import: no other area."
+		}
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("%s/doc.go lacks the line %q", r.name, want)
+		}
+	}
+}
+
+// Pure packages read no file, no clock and no network and start no goroutine. Vocabularies use the standard library and
+// one another alone; engines may use libraries of the field.
 var (
-	words   = []string{"unit", "topo", "sched", "draw"}
-	shell   = []string{"watch/store", "watch/server", "watch/load", "watch/drill"} // what stands around package watch: disk, network, processes
-	engines = []string{"cluster", "synth", "network", "design", "doctor", "health", "watch", "cost", "tune", "sim", "work", "plan", "kv", "internal/cases", "member", "comm/internal/plan", "comm/internal/blame", "comm/internal/chunks", "comm/internal/flat"}
+	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw"}
+	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
+	engines      = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor", "observe/internal/health", "observe/watch",
+		"predict", "move/kv", "internal/cases", "run/internal/member", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}
 )
 
-// Forbidden arrows and the reason for each, for the packages that a prefix names.
-var forbidden = []struct{ from, to, why string }{
-	{"words", "os", "a value does not read files; pass the bytes in"},
-	{"words", "net", "a value does not talk"},
-	{"words", "log", "pure packages return what they found, the shell logs it"},
-	{"words", "log/slog", "pure packages return what they found, the shell logs it"},
-	{"engines", "os", "an engine's world is an argument"},
-	{"engines", "net", "an engine's world is an argument"},
-	{"engines", "log", "pure packages return what they found, the shell logs it"},
-	{"engines", "log/slog", "pure packages return what they found, the shell logs it"},
+// Imports that pure packages must not have, with the reason for each.
+var forbidden = map[string]string{
+	"os":       "a pure package gets its input as an argument",
+	"net":      "a pure package does not talk to anyone",
+	"log":      "a pure package returns what it found; its caller logs it",
+	"log/slog": "a pure package returns what it found; its caller logs it",
 }
 
 // importsOf lists the imports of a package, and whether its code starts goroutines or asks for the time.
@@ -202,46 +287,89 @@ func among(pkg string, list []string) bool {
 	return slices.ContainsFunc(list, func(p string) bool { return pkg == p || strings.HasPrefix(pkg, p+"/") })
 }
 
+// A package imports only areas that its area may import, and inside its area only what lies below it.
 func TestArrowsGoDown(t *testing.T) {
+	may := map[string][]string{}
+	for _, r := range areas {
+		may[r.name] = r.may
+	}
 	floor := map[string]int{}
-	for i, names := range floors {
-		for _, n := range names {
-			floor[n] = i
+	for area, lines := range floors {
+		for i, names := range lines {
+			for _, n := range names {
+				floor[path(area, n)] = i
+			}
 		}
 	}
 	for _, pkg := range packages(t) {
-		mine, known := floor[pkg]
-		if !known {
-			t.Errorf("package %q has no floor; give it one in arrows_test.go and in ARCHITECTURE.md", pkg)
+		area := areaOf(pkg)
+		if isArea(pkg) || slices.Contains(outside, area) {
 			continue
 		}
-		imports, impure := importsOf(t, pkg)
-		for _, path := range imports {
-			if other, ours := strings.CutPrefix(path, module); ours {
-				if theirs, ok := floor[other]; ok && theirs > mine {
-					t.Errorf("%s imports %s: arrows go down only", pkg, other)
-				}
-				continue
-			}
-			if strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && among(pkg, words) {
-				t.Errorf("%s imports %s: words use the standard library alone", pkg, path)
-			}
-			for _, f := range forbidden {
-				if f.to == path && (f.from == "words" && among(pkg, words) || f.from == "engines" && among(pkg, engines) && !among(pkg, shell)) {
-					t.Errorf("%s imports %s: %s", pkg, path, f.why)
-				}
-			}
+		if _, known := floor[pkg]; !known {
+			t.Errorf("package %q has no floor; give it one in arrows_test.go and a line in ARCHITECTURE.md", pkg)
+			continue
 		}
-		if among(pkg, words) || among(pkg, engines) && !among(pkg, shell) {
-			for _, what := range impure {
-				t.Errorf("%s; clock, order and world of a pure package are arguments", what)
+		imports, _ := importsOf(t, pkg)
+		for _, path := range imports {
+			other, ours := strings.CutPrefix(path, module)
+			switch theirs := areaOf(other); {
+			case !ours:
+			case theirs == area && floor[other] > floor[pkg]:
+				t.Errorf("%s imports %s: arrows go down only", pkg, other)
+			case theirs != area && !slices.Contains(may[area], theirs):
+				t.Errorf("%s imports %s: %s may import %s only", pkg, other, area, strings.Join(may[area], ", "))
 			}
 		}
 	}
 }
 
+// Every arrow that an area may have is used: the picture in ARCHITECTURE.md shows what is, not what could be.
+func TestArrowsBetweenAreasAreUsed(t *testing.T) {
+	used := map[[2]string]bool{}
+	for _, pkg := range packages(t) {
+		imports, _ := importsOf(t, pkg)
+		for _, path := range imports {
+			if other, ours := strings.CutPrefix(path, module); ours {
+				used[[2]string{areaOf(pkg), areaOf(other)}] = true
+			}
+		}
+	}
+	for _, r := range areas {
+		for _, to := range r.may {
+			if !used[[2]string{r.name, to}] {
+				t.Errorf("%s may import %s and does not: take the arrow out", r.name, to)
+			}
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	for _, pkg := range packages(t) {
+		vocabulary := among(pkg, vocabularies)
+		if !vocabulary && (!among(pkg, engines) || among(pkg, shell)) {
+			continue
+		}
+		imports, impure := importsOf(t, pkg)
+		for _, path := range imports {
+			if strings.HasPrefix(path, module) {
+				continue
+			}
+			if vocabulary && strings.Contains(strings.SplitN(path, "/", 2)[0], ".") {
+				t.Errorf("%s imports %s: vocabularies use the standard library alone", pkg, path)
+			}
+			if why := forbidden[path]; why != "" {
+				t.Errorf("%s imports %s: %s", pkg, path, why)
+			}
+		}
+		for _, what := range impure {
+			t.Errorf("%s; clock, order and world of a pure package are arguments", what)
+		}
+	}
+}
+
 // A program that runs collectives needs no hardware catalogue and no topology.
-// topo/hostlist is neither: it reads lists of names, such as Slurm's.
+// model/topo/hostlist is neither: it reads lists of names, such as Slurm's.
 func TestArrowsOfCommReachNoTopology(t *testing.T) {
 	seen := map[string]bool{}
 	var follow func(pkg, by string)
@@ -250,7 +378,7 @@ func TestArrowsOfCommReachNoTopology(t *testing.T) {
 			return
 		}
 		seen[pkg] = true
-		if pkg != "topo/hostlist" && among(pkg, []string{"topo", "tune", "sim", "cluster"}) {
+		if pkg != "model/topo/hostlist" && among(pkg, []string{"model/topo", "model/cluster", "predict/tune", "predict/sim"}) {
 			t.Errorf("comm reaches %s: %s", pkg, by)
 			return
 		}
@@ -261,7 +389,7 @@ func TestArrowsOfCommReachNoTopology(t *testing.T) {
 			}
 		}
 	}
-	follow("comm", "comm")
+	follow("run/comm", "run/comm")
 }
 
 // The interpreter is the only pkg that computes what a step's expressions mean
@@ -269,11 +397,11 @@ func TestArrowsOfCommReachNoTopology(t *testing.T) {
 // on one; each such place is named here with the reason.
 func TestOnlyTheInterpreterComputesOperands(t *testing.T) {
 	allowed := map[string]string{
-		"sched/algo/tidy.go":     "folds expressions of numbers alone when a text is written",
-		"sched/verify/rotate.go": "finds the scale of a block, which must be free of rank, channel and loops",
+		"collective/algo/tidy.go":     "folds expressions of numbers alone when a text is written",
+		"collective/verify/rotate.go": "finds the scale of a block, which must be free of rank, channel and loops",
 	}
 	for _, pkg := range packages(t) {
-		if pkg == "sched" || pkg == "sched/step" {
+		if pkg == "collective/sched" || pkg == "collective/step" {
 			continue
 		}
 		files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
@@ -288,7 +416,7 @@ func TestOnlyTheInterpreterComputesOperands(t *testing.T) {
 			computes := !strings.HasSuffix(name, "_test.go") && strings.Contains(string(src), ".Eval(")
 			switch _, ok := allowed[name]; {
 			case computes && !ok:
-				t.Errorf("%s computes expressions of a program; that is sched/step's", name)
+				t.Errorf("%s computes expressions of a program; that is collective/step's", name)
 			case computes:
 				delete(allowed, name)
 			}

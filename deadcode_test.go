@@ -47,7 +47,7 @@ var unreached = []struct{ what, why string }{
 	{"run/coord/worker.go:Client.Workers", "the registered workers, for tools and tests"},
 	{"move/infer/infer.go:Answer", "what one process answers, for tests and programs that compare"},
 	{"move/kvcache/client.go", "Go programs store and read blocks with it"},
-	{"kv/", "the library of KV caches: locks, layouts and placement are for serving engines"},
+	{"move/kv/", "the library of KV caches: locks, layouts and placement are for serving engines"},
 	{"model/topo/diff.go", "what differs between two topologies"},
 	{"model/topo/project.go", "a topology's fabric or hosts alone"},
 	{"model/topo/catalog/claims.go:Claims", "figures of the field that are wrong, with the right ones"},
@@ -62,12 +62,12 @@ var unreached = []struct{ what, why string }{
 
 	// A leader among the members, and members that join, catch up and leave by
 	// messages: the simulation uses these. Hosts' lists come from the coordinator.
-	{"member/", "the machine's inputs and names that the simulation uses and the agents do not"},
+	{"run/internal/member/", "the machine's inputs and names that the simulation uses and the agents do not"},
 
 	// Only tests call these.
 	{"view/draw/svg/svg.go", "what a picture holds, for its tests"},
 	{"run/launch/launch.go:Result.Code", "tests of launches"},
-	{"reduce/", "the plain definitions that kernels are tested against"},
+	{"run/reduce/", "the plain definitions that kernels are tested against"},
 	{"predict/sim/failures/failures.go", "closed forms that the simulation is held against"},
 	{"run/train/internal/mat/mat.go:path.String", "names of tests"},
 	{"predict/tune/regions.go:band.String", "messages of tests"},
