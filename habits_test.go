@@ -84,42 +84,24 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 	}
 }
 
-// Every verb of the README exists, and the README names every verb.
-func TestReadmeNamesEveryVerb(t *testing.T) {
+// Every verb that the README shows exists. docs/reference/commands.md has all of them.
+func TestReadmeNamesVerbsThatExist(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var help, errs bytes.Buffer
-	if code := cli.Main([]string{"--help"}, nil, &help, &errs); code != 0 {
-		t.Fatal(errs.String())
+	shown := regexp.MustCompile("(?:go run \\.|`weft) ([a-z]+)(?: ([a-z]+))?").FindAllStringSubmatch(string(text), -1)
+	if len(shown) < 10 {
+		t.Fatalf("the README shows %d commands", len(shown))
 	}
-	_, list, _ := strings.Cut(help.String(), "Available Commands:\n")
-	list, _, _ = strings.Cut(list, "\n\n")
-	var verbs []string
-	for line := range strings.Lines(list) {
-		verbs = append(verbs, strings.Fields(line)[0])
-	}
-	if len(verbs) < 10 {
-		t.Fatalf("the help names %q", verbs)
-	}
-	named := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?:go run \\.|`weft) ([a-z]+)(?: ([a-z]+))?").FindAllStringSubmatch(string(text), -1) {
-		named[m[1]] = true
-		if !slices.Contains(verbs, m[1]) {
-			t.Errorf("the README says 'weft %s'; there is no such verb", m[1])
-			continue
+	for _, m := range shown {
+		path := m[1:2]
+		if m[1] == "topo" || m[1] == "algo" || m[1] == "sim" || m[1] == "ckpt" || m[1] == "xfer" {
+			path = m[1:]
 		}
-		if m[2] != "" && (m[1] == "topo" || m[1] == "algo" || m[1] == "sim" || m[1] == "ckpt") {
-			var out bytes.Buffer
-			if code := cli.Main([]string{m[1], m[2], "--help"}, nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "weft "+m[1]+" "+m[2]) {
-				t.Errorf("the README says 'weft %s %s'; there is no such verb", m[1], m[2])
-			}
-		}
-	}
-	for _, v := range verbs {
-		if !named[v] && v != "help" {
-			t.Errorf("the README does not name 'weft %s'", v)
+		var out, errs bytes.Buffer
+		if code := cli.Main(append(slices.Clone(path), "--help"), nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "weft "+strings.Join(path, " ")) {
+			t.Errorf("the README shows 'weft %s'; there is no such verb", strings.Join(path, " "))
 		}
 	}
 }
@@ -165,11 +147,11 @@ func TestContributingCompiles(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		switch code := m[1]; {
 		case strings.HasPrefix(code, "package algo"):
-			files["sched/algo/contributed.go"] = code
+			files["collective/algo/contributed.go"] = code
 		case strings.HasPrefix(code, "package format"):
-			files["topo/format/contributed.go"] = code
+			files["model/topo/format/contributed.go"] = code
 		case strings.HasPrefix(code, "{"):
-			files["topo/format/rows.go"] = "package format\n\nvar _ = []Dialect{\n" + code + "}\n"
+			files["model/topo/format/rows.go"] = "package format\n\nvar _ = []Dialect{\n" + code + "}\n"
 		}
 	}
 	if len(files) != 3 {

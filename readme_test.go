@@ -79,3 +79,32 @@ func TestReadmeShowsRealOutput(t *testing.T) {
 		t.Errorf("README shows\n%s\nbut the command prints\n%s", shown, out.String()[:min(len(shown), out.Len())])
 	}
 }
+
+// Every command in the README's table runs in a fresh checkout. Those that run until they are told to end are left out;
+// other tests start them.
+func TestReadmeCommandsRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts ranks and transfers")
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("\\| `go run \\. ([^`]+)` \\|").FindAllStringSubmatch(string(text), -1)
+	if len(shown) < 7 {
+		t.Fatalf("the README's table shows %d commands", len(shown))
+	}
+	want := map[string]int{"doctor": 1} // it finds what is wrong in the logs
+	for _, m := range shown {
+		args := strings.Fields(m[1])
+		if args[0] == "up" || args[0] == "watch" {
+			continue
+		}
+		cmd := bounded.Command(t, os.Args[0], args...)
+		cmd.Env = append(os.Environ(), asWeft+"=1")
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want[args[0]] {
+			t.Errorf("weft %s: exit code %d, %v\n%s", m[1], code, err, out)
+		}
+	}
+}

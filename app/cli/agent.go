@@ -26,7 +26,7 @@ func newAgent() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Watch this host: counters, kernel log, jobs; metrics and states",
+		Short: "Collect this host's metrics, kernel log and job states, and serve or send them",
 		Long: `Sample this host every few seconds: ports of InfiniBand and RoCE, interfaces, PCIe
 links and errors, GPUs through NVIDIA's library, the kernel log, and processes that
 are ranks of jobs. Counters are judged by their growth; states are good, bad or

@@ -26,7 +26,7 @@ func newAlgoList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the algorithms: collectives, steps, bytes per rank, when they are best",
+		Short: "List algorithms: collectives, steps, bytes per rank, when to use them",
 		Long: `List the algorithms with the collectives they do, their steps (messages one
 after another on the longest chain), the bytes a rank sends of S, and when they
 are best. n is the number of ranks; formulas are checked against proofs.`,

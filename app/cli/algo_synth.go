@@ -75,7 +75,7 @@ func newAlgoSynth() *cobra.Command {
 	f := synthFlags{}
 	cmd := &cobra.Command{
 		Use:   "synth [CLUSTER]",
-		Short: "Make the best schedule for a machine as it is, with the proof that nothing can be faster",
+		Short: "Synthesise the best schedule for a machine, with a proof that none is faster",
 		Long: `Make a schedule for exactly these GPUs and links: whole boxes, odd sets of GPUs,
 meshes, dead and slow links. The bound is exact and the cut that proves it is
 named; trees are packed until they reach it; the program of these trees is

@@ -14,7 +14,7 @@ func newAlgoVerify() *cobra.Command {
 	var all, asJSON, verbose bool
 	cmd := &cobra.Command{
 		Use:   "verify NAME|FILE ...",
-		Short: "Prove that algorithms or program files do what they promise",
+		Short: "Prove that algorithms or program files are correct",
 		Long: `Prove programs: every rank ends with what the collective promises, every
 contribution once and added in the same association on every rank; nobody waits
 for ever; no chunk is used without an order. NAME is an algorithm, proven for all

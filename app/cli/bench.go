@@ -43,7 +43,7 @@ func newBench() *cobra.Command {
 	f := &benchFlags{cfg: bench.Default()}
 	cmd := &cobra.Command{
 		Use:   "bench [OPERATION...]",
-		Short: "Measure and verify collectives between processes, as nccl-tests does",
+		Short: "Benchmark and verify collectives between processes, as nccl-tests does",
 		Long: `Start ranks on this host, or on others, and measure an operation at a range of
 sizes: nccl-tests' flags and columns. Results are verified on inputs whose right
 result is known to the bit. The time of an operation is that of the slowest rank,

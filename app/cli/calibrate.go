@@ -20,7 +20,7 @@ func newCalibrate() *cobra.Command {
 	var p presetFlags
 	cmd := &cobra.Command{
 		Use:   "calibrate LOG... | --steps FILE --cluster CLUSTER",
-		Short: "Fit the cost model to nccl-tests logs of a cluster, with error bars",
+		Short: "Fit the NCCL model to nccl-tests logs from your cluster, with error bars",
 		Long: `Fit an alpha-beta-gamma model to measurements: logs of nccl-tests in the old or
 the new column form, or comma-separated points (op, gpus, bytes, time_us and,
 optionally, nodes). The result is a small text file that 'sim collective' and

@@ -22,7 +22,7 @@ func newCkptReshard() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "reshard PLACE -n RANKS -o PLACE",
-		Short: "Write a checkpoint as another number of ranks would have",
+		Short: "Rewrite a checkpoint for another number of ranks",
 		Long: `Write a checkpoint split for another number of ranks to another place; every bit of
 every tensor stays the same. Training does not need it: a checkpoint of any layout
 loads into any other. Layouts: ` + strings.Join(names, ", ") + `.`,

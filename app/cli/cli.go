@@ -54,22 +54,31 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weft",
-		Short: "Design, prove, predict, run and watch GPU cluster networks",
-		Long: `weft designs GPU cluster networks, proves and predicts how collectives and
-training run on them, runs them, and watches what runs.
+		Short: "Design, predict, run and observe GPU cluster communication",
+		Long: `weft designs GPU cluster networks, proves and predicts how collectives,
+training and serving run on them, runs them, and shows what happens.
 
-CLUSTER, wherever a verb asks for one, is a cluster file (YAML), a topology in a
-dialect that 'weft topo import' knows, '-' for standard input, or the name of a
-preset or host: see 'weft topo build --list'.`,
+Wherever a verb takes CLUSTER, give it a cluster file (YAML), a topology in a
+format that 'weft topo import' reads, '-' for standard input, or the name of a
+preset or host ('weft topo build --list' shows them).`,
 		Example: `  weft design examples/rail-1k.yaml
-  weft topo build dgx-h100
-  weft topo paths examples/rail-1k.yaml n0:gpu0 n17:gpu5`,
+  weft sim collective --size 1GiB --cluster examples/rail-1k.yaml
+  weft bench all-reduce -n 4
+  weft up`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          group,
 	}
-	root.AddCommand(newTopo(), newDesign(), newAlgo(), newExplain(), newCalibrate(), newPlan(), newSim(), runsRanks(newRun()), runsRanks(newBench()), newBenchRank(), newFitRank(), newCkpt(),
-		newNet(), newLab(), newLabInit(), newLabRank(), runsRanks(newUp()), newRank(), newServeWorker(), newOutsideAgent(), newCoord(), newDoctor(), newAgent(), newWatch(), newKV(), newXfer(), newVersion())
+	for _, g := range jobs() {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+		for _, c := range g.verbs {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID(about)
+	root.SetCompletionCommandGroupID(about)
+	root.AddCommand(newBenchRank(), newFitRank(), newLabInit(), newLabRank(), newRank(), newServeWorker(), newOutsideAgent()) // hidden: processes that weft starts itself
 	refuseIgnored(root)
 	completeFlags(root, choices())
 	root.InitDefaultCompletionCmd()
@@ -79,6 +88,26 @@ preset or host: see 'weft topo build --list'.`,
 		}
 	}
 	return root
+}
+
+// about is the group of verbs that tell about weft itself.
+const about = "about"
+
+// job is one kind of work that people come with; the help lists verbs by it.
+type job struct {
+	id, title string
+	verbs     []*cobra.Command
+}
+
+func jobs() []job {
+	return []job{
+		{"design", "Design a network:", []*cobra.Command{newTopo(), newDesign(), newNet(), newLab()}},
+		{"predict", "Prove and predict:", []*cobra.Command{newAlgo(), newSim(), newExplain(), newPlan(), newCalibrate()}},
+		{"run", "Run:", []*cobra.Command{runsRanks(newUp()), runsRanks(newRun()), runsRanks(newBench()), newCoord(), newCkpt()}},
+		{"move", "Move data:", []*cobra.Command{newXfer(), newKV()}},
+		{"observe", "Observe and diagnose:", []*cobra.Command{newWatch(), newDoctor(), newAgent()}},
+		{about, "About weft:", []*cobra.Command{newVersion()}},
+	}
 }
 
 // runsRanks has a verb say at once where it cannot work: ranks take Linux, and settings that are known.

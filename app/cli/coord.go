@@ -17,7 +17,7 @@ func newCoord() *cobra.Command {
 	var tie string
 	cmd := &cobra.Command{
 		Use:   "coord --dir DIR --listen ADDRESS",
-		Short: "A coordinator of elastic jobs, on its own",
+		Short: "Run a stand-alone coordinator for elastic jobs",
 		Long: `Run the coordinator that elastic jobs meet at: an etcd in this process with its
 state in DIR. Killed and started again on the same DIR it continues; the members
 of a job go on meanwhile. Three of them (--name, --peers) bear the loss of one.

@@ -26,7 +26,7 @@ func newDoctor() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH|-|ras://HOST[:PORT]]...",
-		Short: "Say who is to blame: causes from logs, dumps and counters",
+		Short: "Find the cause of a failed, hung or slow job in logs, dumps and counters",
 		Long: `Read everything that is given, recognise it by content, join it across ranks and
 hosts, and answer in one page: the verdict, the evidence, and the commands to run
 next. PATH is a file or a folder, plain or gzip. Without one, this host is read.
@@ -164,7 +164,7 @@ func newDoctorExplain() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "explain ID",
-		Short:   "A page about one finding",
+		Short:   "Explain one finding: what it means, how to confirm it, how to fix it",
 		Long:    `Print what a finding means, what it is seen by, how sure it is and what to do.`,
 		Example: `  weft doctor explain gpudirect-acs`,
 		Args:    cobra.ExactArgs(1),

@@ -46,7 +46,7 @@ func newExplain() *cobra.Command {
 	var s explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain [CLUSTER]",
-		Short: "Say why a collective runs as it does: choice, limit, bus bandwidth against wire rate",
+		Short: "Explain a collective's time: chosen algorithm, limiting link, bus bandwidth and wire rate",
 		Long: `Explain one collective on one cluster in words and figures: which algorithm and
 protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rate
 (or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.

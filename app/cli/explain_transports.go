@@ -22,7 +22,7 @@ func newExplainTransports() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "transports",
-		Short: "Put sockets, shared memory, UCX and RDMA side by side: copies, system calls, processor time, latency, bandwidth",
+		Short: "Compare sockets, shared memory, UCX and RDMA: copies, system calls, CPU time, latency, bandwidth",
 		Long: `Measure the ways in which two processes of this machine can exchange bytes, one after
 the other, with two real processes: latency of 8 bytes, bandwidth and processor time of
 long messages, system calls that move data (counted by a tracer in a run of their own).

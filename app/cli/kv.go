@@ -15,7 +15,7 @@ import (
 func newKV() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "KV caches of inference: policies on traces, the cache service",
+		Short: "Run a KV-cache service, and replay traces against cache policies",
 		Long:  `Work with KV caches: the blocks that a model computes for a prompt and that other requests can use again.`,
 		Example: `  weft kv trace --requests 2000 -o trace.jsonl
   weft kv replay trace.jsonl --tiers memory=1000`,
@@ -31,7 +31,7 @@ func newKVTrace() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "Make a trace of conversations in Mooncake's format",
+		Short: "Generate a conversation trace in Mooncake's format",
 		Long: `Make requests as conversations have them: each begins with one of a few prompts of applications, goes on for
 some turns and brings everything before along. Lines of JSON: timestamp (milliseconds), input_length, output_length,
 and hash_ids, one for each 512 tokens of input; requests share the ids of what they share.`,
@@ -72,7 +72,7 @@ func newKVReplay() *cobra.Command {
 	s := kvReplay{e: kv.Llama70B(kv.TraceBlock)}
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
-		Short: "Hit rates of eviction policies on a trace in Mooncake's format",
+		Short: "Compare the hit rates of eviction policies on a trace in Mooncake's format",
 		Long: `Run the requests of a trace through a cache of one or more tiers, once for each policy: every request looks its
 blocks up and stores them. The table has hit rates by tier, the share of computing saved, and what a cache without end
 would find. TRACE is a file, or - for standard input; 'weft kv trace' makes one.

@@ -15,7 +15,7 @@ func newKVBench() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how many calls a second the radix tree answers, with each policy",
+		Short: "Measure the radix tree's calls per second with each policy",
 		Long: `Measure the radix tree of blocks on one processor. The tree is full. Calls are in turn a lookup, a lock, an insert of a path
 of eight blocks that pushes as many out, and the end of the lock. On a busy machine the clock counts the work of others, too; a second of
 the processor does not.`,

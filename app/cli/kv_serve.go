@@ -407,7 +407,7 @@ func newKVStat() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "stat [ADDRESS]",
-		Short:   "How a cache service stands: tenants, tiers, hits, peers",
+		Short:   "Show a cache service's tenants, tiers, hits and peers",
 		Long:    `Ask a cache service ('weft kv serve') how it stands. A service with a token wants it in WEFT_TOKEN.`,
 		Example: `  weft kv stat 127.0.0.1:7080`,
 		Args:    cobra.MaximumNArgs(1),

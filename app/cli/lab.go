@@ -16,7 +16,7 @@ import (
 func newLab() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Bring a cluster's network up on this machine, with real routers and the emitted files",
+		Short: "Bring a cluster's network up on this machine, with real routers and the emitted configuration",
 		RunE:  group,
 	}
 	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabShow(), newLabDrill())
@@ -30,7 +30,7 @@ func newLabUp() *cobra.Command {
 	o := lab.Usual()
 	cmd := &cobra.Command{
 		Use:   "up CLUSTER",
-		Short: "Start the lab: a namespace a host and switch, FRR and systemd-networkd on the emitted files",
+		Short: "Start a lab: one namespace per host and switch, with FRR and systemd-networkd on the emitted files",
 		Long: `Start a lab: every host and switch of a cluster is a network namespace, every cable a
 pair of virtual devices. Switches run FRR on the frr.conf, hosts run systemd-networkd
 on the .network files that 'weft net emit' writes. It needs root. A lab goes on until
@@ -94,7 +94,7 @@ namespaces; weft lab exec, weft bench --lab and weft run --lab work in it, show 
 func newLabDown() *cobra.Command {
 	return &cobra.Command{
 		Use:               "down NAME",
-		Short:             "End a lab",
+		Short:             "Stop a lab",
 		Example:           `  weft lab down lab`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: labNames,
@@ -111,7 +111,7 @@ func newLabDown() *cobra.Command {
 func newLabList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List the labs that are up",
+		Short:   "List running labs",
 		Example: `  weft lab list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -134,7 +134,7 @@ func newLabList() *cobra.Command {
 func newLabExec() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exec NAME NODE -- COMMAND...",
-		Short: "Run a command on a host or switch of a lab",
+		Short: "Run a command on a lab's host or switch",
 		Example: `  weft lab exec lab n0 -- ip -br addr
   weft lab exec lab spine0 -- vtysh -N spine0 -c 'show ip route'`,
 		Args:              cobra.MinimumNArgs(3),

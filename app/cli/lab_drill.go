@@ -33,7 +33,7 @@ func newLabDrill() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "drill NAME [FAULT...]",
-		Short: "Break a lab's network and measure: packets lost, who noticed, what weft's ranks did meanwhile",
+		Short: "Break a lab's network and measure packet loss, detection and what the ranks did",
 		Long: `Break something in a lab, measure, and repair it; all faults one after the other
 without FAULT. Sixteen flows of 500 small packets a second say how long an outage was.
 Ranks of weft on hosts behind two leaves do one all-reduce after the other; their bus

@@ -20,7 +20,7 @@ func newLabShow() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show a lab at work: ports, rates and what is wrong, as text, as a picture, or as a live page",
+		Short: "Show a running lab's ports, rates and faults as text, a picture or a live page",
 		Example: `  weft lab show lab
   weft lab show lab -o lab.svg
   weft lab show lab --listen 127.0.0.1:7080`,

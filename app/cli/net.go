@@ -19,7 +19,7 @@ import (
 func newNet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net",
-		Short: "Plan addresses and routing, write every configuration file, ask which way a flow takes",
+		Short: "Plan addresses and routing, write configuration files, trace flows, check for drift",
 		RunE:  group,
 	}
 	cmd.AddCommand(newNetPlan(), newNetEmit(), newNetPath(), newNetReach(), newNetProve(), newNetCollect(), newNetCheck())
@@ -101,7 +101,7 @@ func newNetPlan() *cobra.Command {
 	var host string
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
-		Short: "Number every interface and port: addresses, gateways, rails, tables, AS numbers",
+		Short: "Plan addresses, gateways, rails, routing tables and AS numbers for every interface and port",
 		Long: `Number every interface and port of a cluster. The section network of the cluster
 file says what is wanted; without it there are four networks with usual prefixes.
 
@@ -344,7 +344,7 @@ func newNetEmit() *cobra.Command {
 	var list bool
 	cmd := &cobra.Command{
 		Use:   "emit CLUSTER -o DIR",
-		Short: "Write the files of hosts, switches, subnet managers, schedulers, DHCP, DNS, NCCL and cabling",
+		Short: "Write configuration for hosts, switches, subnet managers, schedulers, DHCP, DNS, NCCL and cabling",
 		Long: `Write every configuration file of a cluster's network, below DIR: hosts/NAME/etc/...,
 switches/NAME/etc/..., opensm, slurm, kubernetes, nccl, dhcp, dns, cables, netbox. The
 section network.render of the cluster file says which dialects hosts and switches
@@ -432,7 +432,7 @@ func newNetPath() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "path CLUSTER FROM TO",
-		Short: "Say which network a flow takes, from which address, by which table and switches",
+		Short: "Trace a flow: network, source address, routing table and switches",
 		Example: `  weft net path examples/rail-1k.yaml n0 n17 --for checkpoint
   weft net path examples/hpn.yaml n0 n200 --for collective --rail 5`,
 		Args:              cobra.ExactArgs(3),
@@ -477,7 +477,7 @@ func newNetReach() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:               "reach CLUSTER FROM TO",
-		Short:             "Say which networks of one host reach which of another, and why not",
+		Short:             "Show which networks of one host reach which networks of another, and why not",
 		Example:           `  weft net reach examples/rail-1k.yaml n0 n17`,
 		Args:              cobra.ExactArgs(3),
 		ValidArgsFunction: clusterNames,

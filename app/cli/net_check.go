@@ -19,7 +19,7 @@ func newNetCollect() *cobra.Command {
 	var show bool
 	cmd := &cobra.Command{
 		Use:   "collect [CLUSTER] --print",
-		Short: "Show or run the commands whose output weft net check reads; all of them only read",
+		Short: "Show or run the read-only commands whose output 'weft net check' reads",
 		Long: `Show the commands whose output 'weft net check' reads. Keep the output of each as
 DIR/DEVICE/NAME, by whatever means you have: ssh, Ansible, a cron job. --from lab:NAME
 runs them in a lab and writes such a folder, --from ssh runs them on the hosts and
@@ -170,7 +170,7 @@ func newNetCheck() *cobra.Command {
 	var s netCheck
 	cmd := &cobra.Command{
 		Use:   "check [CLUSTER] --from DIR|ssh|lab:NAME | --fabric FILE | --config FILE",
-		Short: "Compare what hosts and switches say with the plan: what differs, is missing, is extra, is unknown",
+		Short: "Compare the running hosts and switches with the plan: different, missing, extra or unknown",
 		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
 Each finding names the device, what was wanted and read, the command that showed it,
 the line of the cluster file, and a fix. What follows from a cause stands below it;

@@ -39,7 +39,7 @@ func newRun() *cobra.Command {
 	var s runFlags
 	cmd := &cobra.Command{
 		Use:   "run [-n RANKS | --nodes COUNT --nproc COUNT] [flags] -- COMMAND [ARG...]",
-		Short: "Start a program as several ranks: once, or elastically on several nodes",
+		Short: "Start a program as several ranks, on one host or elastically on several",
 		Long: `Start COMMAND as RANKS processes, each with RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_TOKEN in its environment.
 

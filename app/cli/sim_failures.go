@@ -23,7 +23,7 @@ func newSimFailures() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "failures --cluster CLUSTER",
-		Short: "Simulate a year of failures: goodput, the best checkpoint interval, days to finish",
+		Short: "Simulate a year of failures: goodput, best checkpoint interval, days to finish",
 		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: what is noticed when,
 what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
 16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the

@@ -28,7 +28,7 @@ func newSimServe() *cobra.Command {
 	var s simServe
 	cmd := &cobra.Command{
 		Use:   "serve MODEL --cluster CLUSTER",
-		Short: "Simulate a model that answers requests: first token, time a token, tokens a second, cost",
+		Short: "Simulate inference: time to first token, time per token, throughput, cost",
 		Long: `Serve requests step by step: continuous batching with prompts in chunks, the size of the KV cache, copies of
 the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries all and prints the best first;
 --ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand

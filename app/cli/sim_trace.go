@@ -24,7 +24,7 @@ func newSimTrace() *cobra.Command {
 	var seed uint64
 	cmd := &cobra.Command{
 		Use:   "trace DIR|FILE... --cluster CLUSTER",
-		Short: "Run Chakra execution traces, the format of ASTRA-sim, on a cluster",
+		Short: "Run Chakra execution traces (ASTRA-sim's format) on a cluster",
 		Long: `Run the execution traces of a job, one file a rank (NAME.RANK.et, or Chakra's JSON as NAME.RANK.json), on a cluster's GPUs in their order. What depends on
 nothing unfinished begins: computations of a rank one after the other, those of its processor apart, collectives of a
 group one after the other, messages when both ends are there. Collectives are simulated on the fabric's links with all

@@ -15,7 +15,7 @@ func newTopoDiscover() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "discover",
-		Short: "Read this host: GPUs, PCIe tree, NVLink, NICs, NUMA",
+		Short: "Discover this host's GPUs, PCIe tree, NVLink, NICs and NUMA nodes",
 		Long: `Read this host from /sys, and its NVLinks from NVIDIA's management library where
 there is one. With --root, read a copy of another host's /sys instead; NVLink is
 not in /sys and is then missing.`,

@@ -27,7 +27,7 @@ func newTopoImport() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Read a topology that another tool wrote, show it, and keep it as JSON",
+		Short: "Read another tool's topology, show it, and save it as JSON",
 		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
 the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
 nothing and which every verb takes as CLUSTER. Rates that the text does not state

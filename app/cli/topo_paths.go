@@ -16,7 +16,7 @@ func newTopoPaths() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "paths CLUSTER FROM TO",
-		Short: "Rank the paths between two endpoints by bandwidth and latency, and say why",
+		Short: "Rank the paths between two endpoints by bandwidth and latency, with reasons",
 		Example: `  weft topo paths examples/rail-1k.yaml n0:gpu0 n17:gpu5
   weft topo paths dgx-a100 gpu0 gpu7 --size 8B`,
 		Args:              cobra.ExactArgs(3),

@@ -25,7 +25,7 @@ func newTopoRings() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rings CLUSTER",
-		Short: "Find the best rings and trees over GPUs of one host, and their bus bandwidth",
+		Short: "Find the best rings and trees over a host's GPUs, and their bus bandwidth",
 		Example: `  weft topo rings dgx-1v
   weft topo rings dgx-1v --gpus 0-3
   nvidia-smi topo -m | weft topo rings - --gpus 0,1,4`,

@@ -44,7 +44,7 @@ func newUp() *cobra.Command {
 	s := upFlags{o: up.Options{Train: train.Default()}}
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "A whole cluster on this machine: coordinator, ranks training, a page to watch",
+		Short: "Run a small cluster on this machine: coordinator, training ranks and a live page",
 		Long: `Start a coordinator (embedded etcd), train a small GPT on a text that is
 part of weft in several processes, and serve a page that shows it at work. Kill a
 rank and watch the loss curve go on: the others notice within milliseconds, go on

@@ -12,7 +12,7 @@ func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print version, commit, compiler and platform of this binary",
+		Short: "Print this binary's version, commit, compiler and platform",
 		Long: `Print what this binary was built from. A binary that was built outside of a
 checkout, or by 'go run', has version (devel) and an unknown commit.`,
 		Example: `  weft version

@@ -130,7 +130,7 @@ func newWatch() *cobra.Command {
 	var f watchServe
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Watch a cluster: who is late, which link is slow, why a job hangs",
+		Short: "Watch a cluster: late ranks, slow links, hung jobs, with names",
 		Long: `Take the reports of agents ('weft agent --report'), judge them once a second, and show
 what is wrong: on this terminal, as a page, as JSON and as metrics. With --cluster the
 rail, leaf and switch port of every rank are named, and collectives are held against
@@ -316,7 +316,7 @@ func newWatchShow() *cobra.Command {
 	var width, height int
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
-		Short: "Print what a server of 'weft watch' sees",
+		Short: "Print the current state of a 'weft watch' server",
 		Long: `Print the screen of a server once, or with --json everything it knows. From another
 host WEFT_TOKEN is given as password. Exit code 1 if something critical is wrong.`,
 		Example: `  weft watch show
@@ -390,7 +390,7 @@ func newWatchReplay() *cobra.Command {
 	var f watchReplay
 	cmd := &cobra.Command{
 		Use:   "replay DIR",
-		Short: "Play what a server recorded: the same reports, judged again",
+		Short: "Replay a recorded history through the same rules",
 		Long: `Play the reports of a folder of 'weft watch --dir' as they came, and print incidents as
 they open and end. The verdicts are those of this program and of these flags, not
 those that were recorded, so another --hang or a cluster file can be tried on an
@@ -496,7 +496,7 @@ func newWatchExport() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write alerting rules for Prometheus and a dashboard for Grafana",
+		Short: "Write Prometheus alerting rules and a Grafana dashboard",
 		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
 every check that agents make, for agents that are silent, GPUs that spin in a
 collective, ports that are slower than their peers, rails that carry too little, and

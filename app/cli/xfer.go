@@ -27,7 +27,7 @@ import (
 func newXfer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "xfer",
-		Short: "Move bytes between memory, files and object stores of processes",
+		Short: "Move bytes between processes' memory, files and object stores",
 		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
 notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
@@ -112,7 +112,7 @@ func newXferBench() *cobra.Command {
 	var nixl nixlbench
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure transfers between kinds of memory, with nixlbench's flags and columns",
+		Short: "Benchmark transfers, with nixlbench's flags and columns",
 		Long: `Measure transfers. The initiator is this process, each target a process of its own that is started and ended.
 With --backend POSIX or OBJ the file or the object is the initiator's own, as with nixlbench's storage plug-ins.
 
@@ -254,7 +254,7 @@ func newXferExplain() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain LOCAL REMOTE",
-		Short: "Measure the paths between two processes and say which one a read takes",
+		Short: "Measure the paths between two processes and show which one a read takes",
 		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
 why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --path or --require it fails where that cannot be had.`,
 		Example: `  weft xfer explain host host
@@ -345,7 +345,7 @@ func newXferShow() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show NAME [HOST:PORT]",
-		Short: "What an agent describes of itself: its addresses and regions",
+		Short: "Show an agent's addresses and regions",
 		Long: `Ask the agent NAME at an address what it is, or look it up in the etcd that 'weft xfer serve --etcd' published it in. WEFT_TOKEN is
 the cluster's token.`,
 		Example: `  weft xfer show store 127.0.0.1:7000
@@ -418,7 +418,7 @@ func newXferServe() *cobra.Command {
 	var bare, quiet, buffered, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "serve --region NAME=KIND:...",
-		Short: "Run an agent with regions that others read and write",
+		Short: "Run an agent whose regions others can read and write",
 		Long: `Run an agent until its standard input ends or it is interrupted. The first line it prints describes it, as JSON: others
 open the description, or meet it at an address. Every notice is a line after that. WEFT_TOKEN is the cluster's token.`,
 		Example: `  weft xfer serve --name store --region kv=host:64M </dev/null
@@ -515,7 +515,7 @@ func newXferCompare() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "compare",
-		Short: "The same bytes by send and receive, and by transfers: times, and what happens when one side is late or dies",
+		Short: "Compare send/receive with transfers: times, and what happens when one side is late or dies",
 		Long: `Move the same bytes between two processes of this host in both ways: by send and receive of comm, as NCCL does it,
 and by transfers, as NIXL does it; then with one side late, and with one side killed.`,
 		Example: `  weft xfer compare --sizes 1M`,
@@ -562,7 +562,7 @@ func newXferShare() *cobra.Command {
 	var asJSON, classes bool
 	cmd := &cobra.Command{
 		Use:   "share",
-		Short: "An all-reduce beside transfers of each class over one link: do they keep to the rule?",
+		Short: "Run an all-reduce together with transfers of each class on one link and check the sharing rule",
 		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside
 transfers of each class without the rule of classes and with it, and beside bulk
 transfers limited to --limit. By the rule, class latency sends as many bytes as
