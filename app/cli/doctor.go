@@ -267,7 +267,7 @@ func printReport(w io.Writer, r *doctor.Report) error {
 	for _, f := range r.Files {
 		for _, n := range f.Notes {
 			if notes++; notes <= 8 {
-				fmt.Fprintf(&b, "  %s: %s\n", f.Path, n)
+				fmt.Fprintf(&b, "  %s: %s\n", f.Path, n.Text)
 			}
 		}
 	}

@@ -437,10 +437,11 @@ func (d *diag) hangFindings() {
 				break
 			}
 		}
-		for _, why := range h.Why {
+		for i, why := range h.Why {
 			ev := Evidence{File: file, Text: why}
+			rank, one := h.about[i]
 			for _, dump := range d.c.Dumps {
-				if len(h.Culprits) > 0 && strings.HasPrefix(why, fmt.Sprintf("rank %d ", dump.NameRank)) {
+				if one && dump.NameRank == rank {
 					ev.File = dump.File
 				}
 			}

@@ -186,6 +186,23 @@ type Finding struct {
 	Confirm      string     `json:"confirm,omitempty"` // what would make it certain
 	Where        []string   `json:"where,omitempty"`   // rail, leaf and port of each suspect, by the cluster file
 	Consequences []string   `json:"consequences"`
+
+	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
+}
+
+// addCause says a cause once, by its key, and reports whether it is new. The first takes the place of the catalogue's
+// sentence, further ones are appended.
+func (f *Finding) addCause(key, why string) bool {
+	switch {
+	case f.causes[key]:
+		return false
+	case f.causes == nil:
+		f.causes, f.Cause = map[string]bool{}, why
+	default:
+		f.Cause += "; " + why
+	}
+	f.causes[key] = true
+	return true
 }
 
 // maxEvidence is how many lines a finding keeps; the rest is counted.
@@ -215,6 +232,8 @@ type Hang struct {
 	Waiting    []int    `json:"waiting"`              // ranks that wait for them, directly or through others
 	Candidates []int    `json:"candidates,omitempty"` // ranks without a dump, of which nothing is known
 	Why        []string `json:"why"`
+
+	about map[int]int // by the number of a line of Why: the rank that it is about
 }
 
 // HangClasses says what each class of a hang means.
@@ -253,10 +272,33 @@ type Job struct {
 
 // File is a source and what it was taken for.
 type File struct {
-	Path  string   `json:"path"`
-	Kind  string   `json:"kind"`
-	Lines int      `json:"lines,omitempty"`
-	Notes []string `json:"notes,omitempty"` // what is missing or was not understood
+	Path  string `json:"path"`
+	Kind  string `json:"kind"`
+	Lines int    `json:"lines,omitempty"`
+	Notes []Note `json:"notes,omitempty"` // what is missing or was not understood
+}
+
+// Note is a remark on a source. Rules look at its kind; the text is for people, and JSON has it alone.
+type Note struct {
+	Kind NoteKind
+	Text string
+}
+
+// MarshalText writes the text.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.Text), nil }
+
+// NoteKind is what a note means for the evidence.
+type NoteKind int
+
+const (
+	Partial NoteKind = iota // some of it was not understood or not kept; its end is there
+	Cut                     // it ends before its end: what is missing at the end may have been written
+	Unread                  // nothing of it could be read or understood
+)
+
+// has says whether a source has a note of a kind.
+func (f *File) has(k NoteKind) bool {
+	return slices.ContainsFunc(f.Notes, func(n Note) bool { return n.Kind == k })
 }
 
 // Step is a command to run next.

@@ -51,8 +51,8 @@ func (d *diag) kernelRules() {
 			}
 		case "gpu_lost":
 			f := d.find("gpu-failed", s, k.At)
-			if f.Cause == byID["gpu-failed"].Cause {
-				f.Cause, f.Fix = k.Text, "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
+			if f.causes == nil && f.addCause("lost", k.Text) {
+				f.Fix = "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
 			}
 		case "gpu_fault":
 			f := d.find("gpu-fault", s, k.At)
@@ -211,15 +211,14 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 		id = "gpu-event"
 	}
 	f := d.find(id, s, k.At)
-	if !strings.Contains(f.Cause, fmt.Sprintf("Xid %d ", k.Code)) {
-		if f.Cause == byID[id].Cause {
-			f.Cause, f.Fix = text, action
-		} else {
-			f.Cause += "; " + text
-			if !strings.Contains(f.Fix, action) {
-				f.Fix += "; " + action
-			}
+	if first := f.causes == nil; f.addCause(fmt.Sprintf("Xid %d", k.Code), text) {
+		switch {
+		case first:
+			f.Fix = action
+		case !f.causes["do "+action]:
+			f.Fix += "; " + action
 		}
+		f.causes["do "+action] = true
 		if x.Effect != "" {
 			f.Consequences = append(f.Consequences, x.Effect)
 		}

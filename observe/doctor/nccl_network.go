@@ -520,8 +520,10 @@ func (d *diag) closedByOne(f *Finding) {
 // notReachable adds to a failed connection that the address is one that no other host can have.
 func notReachable(f *Finding, peer string) {
 	a := ipOf(peer)
-	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !strings.Contains(f.Cause, a) {
-		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, f.Cause)
+	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !f.causes[a] {
+		was := f.Cause
+		f.addCause(a, "")
+		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, was)
 	}
 }
 

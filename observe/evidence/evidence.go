@@ -78,7 +78,7 @@ func one(c *doctor.Case, name string) {
 	}
 	if err != nil {
 		f := &c.Files[at] // an archive has those of its members behind it
-		f.Notes = append(f.Notes, err.Error())
+		f.Notes = append(f.Notes, doctor.Note{Kind: doctor.Unread, Text: err.Error()})
 	}
 }
 

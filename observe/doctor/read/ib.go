@@ -49,7 +49,7 @@ func readIBStat(s *scan, b []byte) error {
 			continue
 		}
 		if strings.Contains(l, "ibpanic") || strings.Contains(l, "stat of IB device") || strings.Contains(l, "can't open") {
-			s.note("line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
+			s.note(doctor.Cut, "line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
 			p := newPort()
 			p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
 			if m := statFailed.FindStringSubmatch(l); m != nil {
@@ -283,7 +283,7 @@ func readLinkInfo(s *scan, b []byte) error {
 		s.c.Cables = append(s.c.Cables, c)
 	}
 	if bad > 0 {
-		s.note("%d port lines were not understood", bad)
+		s.note(doctor.Partial, "%d port lines were not understood", bad)
 	}
 	return nil
 }
@@ -563,7 +563,7 @@ func (s *scan) sysFile(a attr, val string) {
 			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
 				p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
 			} else if val != "" && !strings.HasPrefix(val, "N/A") {
-				s.note("%s is %q, no number", a.name, clip(val))
+				s.note(doctor.Partial, "%s is %q, no number", a.name, clip(val))
 			}
 		}
 	case "pci":

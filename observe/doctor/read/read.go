@@ -31,7 +31,7 @@ type scan struct {
 	c         *doctor.Case
 	file      string
 	host      string // that the file is known to be of, "" unknown
-	note      func(format string, args ...any)
+	note      func(k doctor.NoteKind, format string, args ...any)
 	kinds     map[string]int
 	quiet     int
 	form      string // what a log is by the form of its lines, "" unknown
@@ -133,8 +133,8 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	at := len(c.Files)
 	c.Files = append(c.Files, f)
 	s := &scan{c: c, file: name, host: host, kinds: map[string]int{}, hosts: map[string]bool{}}
-	s.note = func(format string, args ...any) {
-		c.Files[at].Notes = append(c.Files[at].Notes, fmt.Sprintf(format, args...))
+	s.note = func(k doctor.NoteKind, format string, args ...any) {
+		c.Files[at].Notes = append(c.Files[at].Notes, doctor.Note{Kind: k, Text: fmt.Sprintf(format, args...)})
 	}
 	if sysOther.MatchString(name) {
 		c.Files[at].Kind = "/sys"
@@ -167,7 +167,7 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 		c.Files[at].Kind = kind
 	}
 	if s.lost > 0 {
-		s.note("%d lines beyond the first %d were not kept", s.lost, maxEvents)
+		s.note(doctor.Cut, "%d lines beyond the first %d were not kept", s.lost, maxEvents)
 	}
 	return err
 }
@@ -213,14 +213,14 @@ func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
 		return d.name, err
 	}
 	if len(b) > maxWhole {
-		s.note("larger than %d MiB: only the beginning was read", maxWhole>>20)
+		s.note(doctor.Cut, "larger than %d MiB: only the beginning was read", maxWhole>>20)
 		b = b[:maxWhole]
 	}
 	if err := d.whole(s, b); err != nil {
 		if errors.Is(err, errNotThis) {
 			return s.log(bufio.NewReaderSize(bytes.NewReader(b), headSize))
 		}
-		s.note("%v", err)
+		s.note(doctor.Unread, "%v", err)
 	}
 	return d.name, nil
 }
@@ -269,7 +269,7 @@ func (s *scan) perHost(d dialect, r io.Reader) (string, error) {
 	for _, h := range order {
 		s.host, _, _ = strings.Cut(h, ".")
 		if err := d.whole(s, parts[h].Bytes()); err != nil && !errors.Is(err, errNotThis) {
-			s.note("%s: %v", h, err)
+			s.note(doctor.Partial, "%s: %v", h, err)
 		}
 	}
 	return d.name, nil
@@ -313,13 +313,13 @@ func (s *scan) log(r io.Reader) (string, error) {
 	s.release("")
 	s.c.Files[len(s.c.Files)-1].Lines = l.n
 	if l.err != nil && l.err != io.EOF {
-		s.note("reading stopped: %v", l.err)
+		s.note(doctor.Cut, "reading stopped: %v", l.err)
 	}
 	if l.long > 0 {
-		s.note("%d lines were longer than %d bytes and were cut", l.long, maxLine)
+		s.note(doctor.Partial, "%d lines were longer than %d bytes and were cut", l.long, maxLine)
 	}
 	if cut && nccl > 0 {
-		s.note("the last line has no end: the file may be cut")
+		s.note(doctor.Cut, "the last line has no end: the file may be cut")
 	}
 	switch {
 	case s.bench.rows > 0 && nccl <= s.bench.rows:
@@ -333,7 +333,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 	case s.kept > 0:
 		return "job log", nil
 	}
-	s.note("nothing in it was recognised")
+	s.note(doctor.Unread, "nothing in it was recognised")
 	return "unknown", nil
 }
 
@@ -384,7 +384,7 @@ func readPickle(s *scan, b []byte) error {
 	v, err := unpickle(b)
 	d, _ := v.(*pdict)
 	if err != nil && !errors.Is(err, errCut) {
-		if strings.Contains(err.Error(), "refused") {
+		if errors.Is(err, errCode) {
 			s.c.Files[len(s.c.Files)-1].Kind = "refused"
 			return fmt.Errorf("pickle: %w; the file is not a flight recorder's dump, or it was tampered with", err)
 		}
@@ -402,7 +402,7 @@ func readPickle(s *scan, b []byte) error {
 	dump := flight(s.file, d)
 	if err != nil {
 		cutDump(&dump)
-		s.note("%v: %d operations were read", err, len(dump.Entries))
+		s.note(doctor.Cut, "%v: %d operations were read", err, len(dump.Entries))
 	}
 	s.c.Dumps = append(s.c.Dumps, dump)
 	s.c.Files[len(s.c.Files)-1].Kind = "flight recorder"
@@ -453,7 +453,7 @@ func readJSON(s *scan, b []byte) error {
 		}
 		if err != nil {
 			if found > 0 {
-				s.note("line %d: %v: what is before was read", j.lineAt(), err)
+				s.note(doctor.Partial, "line %d: %v: what is before was read", j.lineAt(), err)
 				// Lines of JSON: go on with the next line.
 				if i := bytes.IndexByte(j.b[min(j.at, len(j.b)):], '\n'); i >= 0 {
 					j.at += i + 1
