@@ -257,7 +257,12 @@ func overlap[T comparable](a, b []T) bool {
 
 // report puts the findings in order and writes the verdict.
 func (d *diag) report() *Report {
-	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unknown: d.unknown, Next: []Step{}}
+	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unread: []Source{}, Unknown: d.unknown, Next: []Step{}}
+	for i := range r.Files {
+		if why := r.Files[i].unread(); why != "" {
+			r.Unread = append(r.Unread, Source{r.Files[i].Path, why})
+		}
+	}
 	if r.Files == nil {
 		r.Files = []File{}
 	}
@@ -348,27 +353,37 @@ func (d *diag) verdict(r *Report) string {
 		n[f.Severity]++
 	}
 	if n[Critical]+n[Warning] == 0 {
-		read := 0
-		for _, f := range r.Files {
-			if f.Kind != "unknown" && f.Kind != "empty" && f.Kind != "refused" {
-				read++
-			}
-		}
-		switch {
-		case read == 0 && len(r.Files) > 0:
-			return "Nothing was recognised, so nothing can be said."
-		case n[Info] > 0:
-			if n[Info] == 1 {
-				return "Nothing is wrong in what was read; one thing is worth knowing."
-			}
-			return fmt.Sprintf("Nothing is wrong in what was read; %d things are worth knowing.", n[Info])
-		}
-		return "Nothing is wrong in what was read."
+		return nothingWrong(r, n[Info])
 	}
 	f := &r.Findings[0]
 	s := fmt.Sprintf("%s%s: %s (%.0f%% sure)", capital(f.Title), at(f.Subject), f.Cause, f.Confidence*100)
 	if more := n[Critical] + n[Warning] - 1; more > 0 {
 		s += fmt.Sprintf("; %d more %s", more, plural(more, "finding"))
+	}
+	return s + "."
+}
+
+// nothingWrong is the verdict without a warning: how far that can be trusted.
+func nothingWrong(r *Report, infos int) string {
+	if r.Blind() {
+		s := "Unknown: no file that was given could be read or understood"
+		if len(r.Unread) > 0 {
+			s += fmt.Sprintf("; %s: %s", r.Unread[0].Path, r.Unread[0].Why)
+		}
+		return s + "."
+	}
+	s := "Nothing is wrong in what was read"
+	switch n := len(r.Unread); {
+	case n == 1:
+		s += "; one file told nothing"
+	case n > 1:
+		s += fmt.Sprintf("; %d files told nothing", n)
+	}
+	switch {
+	case infos == 1:
+		s += "; one thing is worth knowing"
+	case infos > 1:
+		s += fmt.Sprintf("; %d things are worth knowing", infos)
 	}
 	return s + "."
 }

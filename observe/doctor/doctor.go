@@ -256,6 +256,7 @@ type Report struct {
 	Hangs    []Hang    `json:"hangs,omitempty"` // of further jobs in the same files
 	Jobs     []Job     `json:"jobs"`
 	Files    []File    `json:"files"`
+	Unread   []Source  `json:"unread"`  // files that could not be read or understood, and why
 	Unknown  []string  `json:"unknown"` // what the files do not tell, and what would
 	Next     []Step    `json:"next"`    // commands to run, by layer
 }
@@ -295,6 +296,28 @@ const (
 	Cut                     // it ends before its end: what is missing at the end may have been written
 	Unread                  // nothing of it could be read or understood
 )
+
+// Source is a file that tells nothing.
+type Source struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// unread says why nothing of a source is known, "" if something is.
+func (f *File) unread() string {
+	for _, n := range f.Notes {
+		if n.Kind == Unread {
+			return n.Text
+		}
+	}
+	return map[string]string{"empty": "it is empty", "unread": "it was not read", "unknown": "nothing in it was recognised", "refused": "it was refused"}[f.Kind]
+}
+
+// Blind says that sources were given and none of them was understood: whether anything is wrong is unknown.
+func (r *Report) Blind() bool {
+	known := slices.ContainsFunc(r.Files, func(f File) bool { return f.Kind != "archive" && f.unread() == "" })
+	return len(r.Findings) == 0 && len(r.Files) > 0 && !known
+}
 
 // has says whether a source has a note of a kind.
 func (f *File) has(k NoteKind) bool {

@@ -109,6 +109,7 @@ func walk(root string) ([]string, error) {
 		seen[real] = true
 		entries, err := os.ReadDir(dir)
 		if err != nil {
+			files = append(files, dir) // reading it says why
 			return nil
 		}
 		for _, e := range entries {

@@ -167,7 +167,11 @@ func (s *scan) archive(each func(func(string, io.Reader)) error, host string) er
 		s.note(doctor.Partial, "%d files; only the first %d were read", n, maxMembers)
 	}
 	if err != nil { // what is before was read
-		s.note(doctor.Cut, "the archive ends in the middle (%v) after %d files", err, n)
+		kind := doctor.Cut
+		if n == 0 {
+			kind = doctor.Unread
+		}
+		s.note(kind, "the archive ends in the middle (%v) after %d files", err, n)
 	}
 	return nil
 }

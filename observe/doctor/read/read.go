@@ -151,15 +151,22 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	}
 	br := s.unpack(bufio.NewReaderSize(r, headSize))
 	if br == nil {
+		c.Files[at].Kind = "unread"
 		return nil
 	}
 	if members, ok := archive(br); ok {
 		c.Files[at].Kind = "archive"
 		return s.archive(members, host)
 	}
-	head, _ := br.Peek(headSize)
+	head, err := br.Peek(headSize)
 	if len(head) == 0 {
 		c.Files[at].Kind = "empty"
+		if len(c.Files[at].Notes) > 0 || err != io.EOF { // compressed data that end at once, or a folder, a bad disk
+			c.Files[at].Kind = "unread"
+		}
+		if err != io.EOF {
+			return err
+		}
 		return nil
 	}
 	kind, err := s.source(br, head)
@@ -401,7 +408,7 @@ func readPickle(s *scan, b []byte) error {
 	}
 	dump := flight(s.file, d)
 	if err != nil {
-		cutDump(&dump)
+		s.cutDump(&dump)
 		s.note(doctor.Cut, "%v: %d operations were read", err, len(dump.Entries))
 	}
 	s.c.Dumps = append(s.c.Dumps, dump)
@@ -410,10 +417,13 @@ func readPickle(s *scan, b []byte) error {
 }
 
 // cutDump marks a dump that ends in the middle. Its last operation is not whole.
-func cutDump(d *doctor.Dump) {
+func (s *scan) cutDump(d *doctor.Dump) {
 	d.Truncated = true
 	if n := len(d.Entries); n > 0 {
 		d.Entries = d.Entries[:n-1]
+	}
+	if len(d.Entries) == 0 {
+		s.note(doctor.Unread, "the dump ends before its first whole operation")
 	}
 }
 
@@ -481,7 +491,7 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 		case isFlight(v):
 			d := flight(s.file, v)
 			if err != nil {
-				cutDump(&d)
+				s.cutDump(&d)
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "flight recorder"
@@ -497,7 +507,7 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 		case v.has("records") && v.has("rank"):
 			d := weftFlight(s.file, v)
 			if err != nil {
-				cutDump(&d)
+				s.cutDump(&d)
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
