@@ -140,7 +140,7 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
 	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
@@ -271,7 +271,7 @@ func (d *diag) report() *Report {
 			return i
 		}
 		if f.ID == "hang" {
-			return 12
+			return slices.Index(roots, "ras-query-crash")
 		}
 		return len(roots)
 	}
@@ -290,7 +290,7 @@ func (d *diag) report() *Report {
 		if jb.world == nil && len(jb.procs) == 0 {
 			continue
 		}
-		x := Job{Name: jb.name, Ranks: jb.size(), Hosts: jb.hosts(), Groups: len(jb.comms)}
+		x := Job{Name: jb.name, Ranks: jb.size(), Silent: jb.silent, Hosts: jb.hosts(), Groups: len(jb.comms)}
 		if jb.world != nil {
 			x.Seen = len(jb.world.members)
 		}

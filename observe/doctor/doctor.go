@@ -244,7 +244,7 @@ var HangClasses = map[string]string{
 	"network":  "all ranks of a group wait in one operation that all have issued: the network below it",
 	"mismatch": "ranks issued different operations at one place of the order",
 	"order":    "ranks issued operations of two groups in opposite order and wait for one another",
-	"missing":  "the culprits left no dump: dead, or never started",
+	"missing":  "the culprits left no dump and no last words: dead, or never started",
 	"behind":   "the culprits launched fewer operations than their peers",
 }
 
@@ -264,8 +264,9 @@ type Report struct {
 // Job is a set of processes that share communicators.
 type Job struct {
 	Name   string   `json:"name"`
-	Ranks  int      `json:"ranks"` // of the largest communicator
-	Seen   int      `json:"seen"`  // ranks of which something was read
+	Ranks  int      `json:"ranks"`            // of the largest communicator
+	Seen   int      `json:"seen"`             // ranks of which something was read
+	Silent []int    `json:"silent,omitempty"` // ranks that did not say that the job came to a halt while others did
 	Hosts  []string `json:"hosts"`
 	NCCL   []string `json:"nccl_versions,omitempty"`
 	Groups int      `json:"groups,omitempty"`

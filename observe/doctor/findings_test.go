@@ -259,6 +259,7 @@ func findings() []symptom {
 		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
 		{"", "fabric-manager-errors", f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [ERROR] [tid 527118] failed to find the GPU handle 12 in the multicast team request setup 42.\n"), f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [INFO] [tid 527118] Received an inband message\n"), "", "failed to find the GPU handle"},
 		{"", "remote-invalid-request", warn("NET/IB : mlx5_1:1 async fatal event on QP (0x7309dc3bb338): invalid request local work queue error"), ok, "mlx5_1", ""},
+		{"", "checkpoint-blocks", eight(0, "Saving checkpoint to /ckpt/1800\n"), eight(-1, ""), "0", "longer than the time limit"},
 		{"", "nvswitch-failed", k("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"), quiet, "0000:c1:00.0", "SXid 20034"},
 	}
 }

@@ -13,6 +13,8 @@ import (
 func (d *diag) torchRules() {
 	d.watchdogs()
 	d.exceptions()
+	d.silence()
+	d.saving()
 	d.exits()
 	d.rendezvous()
 	jb := d.job
