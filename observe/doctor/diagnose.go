@@ -147,7 +147,7 @@ var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-
 // fold puts consequences under their causes.
 func (d *diag) fold() {
 	d.foldGPU()
-	for _, pair := range explains {
+	for _, pair := range effectsFirst(explains) {
 		d.foldPair(pair[0], pair[1])
 	}
 	d.foldConsequences()
@@ -161,6 +161,31 @@ var explains = [][2]string{
 	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
 	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
+	{"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
+	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
+}
+
+// effectsFirst orders pairs so that what explains something has taken that up before it is itself explained. Where two
+// explain one another, the one that stands first goes first.
+func effectsFirst(pairs [][2]string) (out [][2]string) {
+	done := map[[2]string]bool{}
+	var visit func(p [2]string)
+	visit = func(p [2]string) {
+		if done[p] {
+			return
+		}
+		done[p] = true
+		for _, q := range pairs {
+			if q[0] == p[1] && q[1] != p[0] {
+				visit(q)
+			}
+		}
+		out = append(out, p)
+	}
+	for _, p := range pairs {
+		visit(p)
+	}
+	return out
 }
 
 // foldGPU: a GPU that failed explains what its host's peers saw.
@@ -193,7 +218,7 @@ func (d *diag) foldPair(id, effect string) {
 			if id == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
 				continue
 			}
-			cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			cause.Consequences = append(append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject)), f.Consequences...)
 			if cause.Subject.empty() {
 				cause.Subject.add(f.Subject)
 			}

@@ -273,6 +273,20 @@ func timedOut(rank, seq int, op string, numel int) string {
 	return fmt.Sprintf("[rank%d]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank %d] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=%d, OpType=%s, NumelIn=%d, NumelOut=%d, Timeout(ms)=600000) ran for 600002 milliseconds before timing out.\n", rank, rank, seq, op, numel, numel)
 }
 
+// Causes stand one behind the other: a host that was lost, the process that died with it, and the ranks that waited for
+// that one. All of it stands under the first, which is as bad as the worst.
+func TestChainsFoldUnderTheirFirstCause(t *testing.T) {
+	r := diagnose(t, map[string]string{
+		"job.out": "slurmctld: error: Nodes n3 not responding, setting DOWN\nsrun: error: n3: task 3: Killed\n" + timedOut(0, 41, "ALLREDUCE", 8) + timedOut(1, 41, "ALLREDUCE", 8) + timedOut(2, 41, "ALLREDUCE", 8),
+	})
+	if got := ids(r, doctor.Warning); !slices.Equal(got, []string{"host-lost"}) {
+		t.Fatalf("%v: %s", got, r.Verdict)
+	}
+	if f := r.Findings[0]; f.Severity != doctor.Critical || len(f.Consequences) < 2 {
+		t.Errorf("%+v", f)
+	}
+}
+
 // What PyTorch's watchdog says names who holds the job up.
 func TestWatchdogsNameTheCulprit(t *testing.T) {
 	state := func(rank, seq, enqueued int, group string) string {
