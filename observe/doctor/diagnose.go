@@ -140,7 +140,7 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
 	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
@@ -161,7 +161,7 @@ var explains = [][2]string{
 	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
 	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
-	{"comm-id-subnet", "unique-id-empty"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
+	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
 	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
 }
 
@@ -284,6 +284,9 @@ func overlap[T comparable](a, b []T) bool {
 func (d *diag) report() *Report {
 	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unread: []Source{}, Unknown: d.unknown, Next: []Step{}}
 	for i := range r.Files {
+		if f := &r.Files[i]; f.Kind == "ibnetdiscover" && f.has(Cut) {
+			r.Unknown = append(r.Unknown, f.Path+" is cut: links and nodes that are not in it may be there; run ibnetdiscover again")
+		}
 		if why := r.Files[i].unread(); why != "" {
 			r.Unread = append(r.Unread, Source{r.Files[i].Path, why})
 		}
@@ -403,6 +406,18 @@ func nothingWrong(r *Report, infos int) string {
 		s += "; one file told nothing"
 	case n > 1:
 		s += fmt.Sprintf("; %d files told nothing", n)
+	}
+	cut := 0
+	for i := range r.Files {
+		if r.Files[i].has(Cut) {
+			cut++
+		}
+	}
+	switch {
+	case cut == 1:
+		s += "; one file is cut"
+	case cut > 1:
+		s += fmt.Sprintf("; %d files are cut", cut)
 	}
 	switch {
 	case infos == 1:

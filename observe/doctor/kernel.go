@@ -76,8 +76,32 @@ func (d *diag) kernelRules() {
 			d.kernelEvent(k, s)
 		}
 	}
+	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
+}
+
+// pulled finds cables and modules that were pulled out. A port without one says so when its driver starts.
+func (d *diag) pulled() {
+	had, out := map[part]bool{}, map[part]Kernel{}
+	for _, k := range d.c.Kernel {
+		at := part{k.Host, k.Device}
+		switch k.Kind {
+		case "nic_plugged", "nic_up":
+			had[at] = true
+			delete(out, at)
+		case "nic_unplugged":
+			if had[at] || k.Uptime == 0 || k.Uptime > 600 {
+				out[at] = k
+			}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(out), byHostThenDevice) {
+		f := d.find("cable-unplugged", Subject{Hosts: []string{at.host}, Devices: []string{named(at.host, at.dev)}}, out[at].At)
+		if f.Since == "" {
+			f.Since = when(out[at])
+		}
+	}
 }
 
 // part is a device of a host.

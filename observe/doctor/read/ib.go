@@ -296,7 +296,7 @@ var (
 
 // readDiscover reads ibnetdiscover, the classic form and -p.
 func readDiscover(s *scan, b []byte) error {
-	names := map[string]string{}
+	names, named := map[string]string{}, map[string]bool{}
 	node, desc := "", ""
 	n := 0
 	for l := range strings.Lines(string(b)) {
@@ -319,6 +319,7 @@ func readDiscover(s *scan, b []byte) error {
 			continue
 		}
 		if m := ndPort.FindStringSubmatch(l); m != nil && node != "" {
+			named[m[2]] = true
 			c := doctor.Cable{At: s.at(n, l), A: desc, B: m[4], ASwitch: node[0] == 'S', BSwitch: m[2][0] == 'S', Speed: m[6], State: "Active/LinkUp"}
 			if c.B == "" {
 				c.B = names[m[2]]
@@ -328,6 +329,19 @@ func readDiscover(s *scan, b []byte) error {
 			c.Width, _ = strconv.Atoi(m[5])
 			s.c.Cables = append(s.c.Cables, c)
 		}
+	}
+	// Every node has a block of its own.
+	lost := 0
+	for id := range named {
+		if _, ok := names[id]; !ok {
+			lost++
+		}
+	}
+	switch {
+	case lost > 0:
+		s.note(doctor.Cut, "the output is cut: %d of %d nodes that others are connected to are not described", lost, len(names)+lost)
+	case len(b) > 0 && b[len(b)-1] != '\n':
+		s.note(doctor.Cut, "the output is cut: its last line has no end")
 	}
 	return nil
 }

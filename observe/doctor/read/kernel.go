@@ -198,6 +198,10 @@ func mlxKind(t string) string {
 		return "nic_power"
 	case strings.Contains(t, "high temperature") || strings.Contains(t, "over temperature"):
 		return "nic_heat"
+	case strings.Contains(t, "cable unplugged"):
+		return "nic_unplugged"
+	case strings.Contains(t, "cable plugged"), strings.Contains(t, "port module event") && strings.Contains(t, "plugged and enabled"):
+		return "nic_plugged"
 	case strings.Contains(t, "port module event[error]"), strings.Contains(t, "cable error"):
 		return "nic_cable"
 	case strings.Contains(t, "limits exceeded"):

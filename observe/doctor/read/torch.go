@@ -64,6 +64,7 @@ var (
 	launcherHead   = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\([^)]*pid=\d+[^)]*\) |\[(?:default|rank|RANK ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
 	checkpointing  = regexp.MustCompile(`(?i)\b(?:saving|writing|storing|dumping|begin(?:ning)? to save|start(?:ing|ed)? (?:to )?(?:sav|writ)\w+)\b.{0,60}\bcheckpoint|\bcheckpoint(?:ing)? (?:is being (?:saved|written)|save (?:begins|started|starts))|\[Torch\] Saving `)
 	checkpointDone = regexp.MustCompile(`(?i)(\b(?:saved|wrote|finished|completed|done (?:saving|writing))\b.{0,60}\bcheckpoint|\bcheckpoint\b.{0,120}\b(?:saved|written|done|complete[d]?|finished)\b|\[Torch\] Saved )`)
+	accessFault    = regexp.MustCompile(`Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
 	containerTop   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
 )
 
@@ -194,6 +195,7 @@ var torchRules = []torchRule{
 	{has: []string{"RendezvousTimeoutError", "RendezvousConnectionError"}, read: (*scan).rendezvousLine},
 	{has: []string{"server socket has failed to"}, re: portUsed, kind: "port_used", raised: true},
 	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
+	{has: []string{"Memory access fault by GPU"}, re: accessFault, kind: "gpu_access", fields: []string{"node", "addr", "reason"}, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
 	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
