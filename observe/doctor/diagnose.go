@@ -400,30 +400,23 @@ func nothingWrong(r *Report, infos int) string {
 		}
 		return s + "."
 	}
-	s := "Nothing is wrong in what was read"
-	switch n := len(r.Unread); {
-	case n == 1:
-		s += "; one file told nothing"
-	case n > 1:
-		s += fmt.Sprintf("; %d files told nothing", n)
-	}
 	cut := 0
 	for i := range r.Files {
 		if r.Files[i].has(Cut) {
 			cut++
 		}
 	}
-	switch {
-	case cut == 1:
-		s += "; one file is cut"
-	case cut > 1:
-		s += fmt.Sprintf("; %d files are cut", cut)
-	}
-	switch {
-	case infos == 1:
-		s += "; one thing is worth knowing"
-	case infos > 1:
-		s += fmt.Sprintf("; %d things are worth knowing", infos)
+	s := "Nothing is wrong in what was read"
+	for _, x := range []struct {
+		n         int
+		one, many string
+	}{{len(r.Unread), "one file told nothing", "files told nothing"}, {cut, "one file is cut", "files are cut"}, {infos, "one thing is worth knowing", "things are worth knowing"}} {
+		switch {
+		case x.n == 1:
+			s += "; " + x.one
+		case x.n > 1:
+			s += fmt.Sprintf("; %d %s", x.n, x.many)
+		}
 	}
 	return s + "."
 }

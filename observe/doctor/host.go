@@ -159,7 +159,7 @@ func (d *diag) addressTwice(h string, list []Address) {
 	by := map[netip.Prefix][]Address{}
 	for _, a := range list {
 		for _, text := range a.Prefixes {
-			if p, err := netip.ParsePrefix(text); err == nil && a.Name != "lo" && !virtualIf.MatchString(a.Name) && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+			if p, err := netip.ParsePrefix(text); err == nil && p.Addr().IsGlobalUnicast() && !virtualIf.MatchString(a.Name) {
 				by[p] = append(by[p], a)
 			}
 		}

@@ -545,25 +545,28 @@ func (d *diag) otherSubnet() {
 		if p != nil && p.env["NCCL_COMM_ID"] != nil {
 			f.addEvidence(p.env["NCCL_COMM_ID"].At)
 		}
-		a, err := netip.ParseAddr(ipOf(l.F["addr"]))
-		if err != nil {
-			return
-		}
-		if a.IsLinkLocalUnicast() {
-			f.addCause("link-local", fmt.Sprintf("NCCL_COMM_ID or the root's address is %s, a link-local address: no other host can tell which of its interfaces leads there", a))
-			f.Fix = "give rank 0 a routable address: NCCL_SOCKET_FAMILY=AF_INET there, or the right interface"
-			return
-		}
-		for _, x := range d.c.Addresses {
-			for _, text := range x.Prefixes {
-				if pre, err := netip.ParsePrefix(text); x.Host == l.Host && err == nil && pre.Contains(a) {
-					f.addCause("there is one", fmt.Sprintf("%s of this host is in the subnet of %s now: it was not up or had no address then, or the process runs in another network namespace", x.Name, a))
-					f.Confidence = min(f.Confidence, 0.6)
-					f.addEvidence(x.At)
-				}
-			}
+		if a, err := netip.ParseAddr(ipOf(l.F["addr"])); err == nil {
+			d.whySubnet(f, l.Host, a)
 		}
 	}, "subnet_none")
+}
+
+// whySubnet looks at the address in whose subnet a host has no interface.
+func (d *diag) whySubnet(f *Finding, host string, a netip.Addr) {
+	if a.IsLinkLocalUnicast() {
+		f.addCause("link-local", fmt.Sprintf("NCCL_COMM_ID or the root's address is %s, a link-local address: no other host can tell which of its interfaces leads there", a))
+		f.Fix = "give rank 0 a routable address: NCCL_SOCKET_FAMILY=AF_INET there, or the right interface"
+		return
+	}
+	for _, x := range d.c.Addresses {
+		for _, text := range x.Prefixes {
+			if pre, err := netip.ParsePrefix(text); x.Host == host && err == nil && pre.Contains(a) {
+				f.addCause("there is one", fmt.Sprintf("%s of this host is in the subnet of %s now: it was not up or had no address then, or the process runs in another network namespace", x.Name, a))
+				f.Confidence = min(f.Confidence, 0.6)
+				f.addEvidence(x.At)
+			}
+		}
+	}
 }
 
 // notReachable adds to a failed connection that the address is one that no other host can have.

@@ -34,8 +34,28 @@ func (d *diag) callRoll() roll {
 			r.here[rank] = true
 		}
 	}
+	d.listen(&r)
+	jb.each(func(_ *proc, l *Line) { r.size = max(r.size, min(num(l.F["n"]), mostRanks)) }, "member")
+	r.told = r.size > 0
+	if len(d.j.jobs) == 1 {
+		for _, f := range d.c.Files {
+			if rank := rankOfFile(f.Path); rank >= 0 {
+				r.here[rank] = true
+			}
+		}
+	}
+	for rank := range r.here { // what a line says may be of a part of the job
+		if rank >= r.size {
+			r.size, r.told = rank+1, false
+		}
+	}
+	return r
+}
+
+// listen notes who spoke when the job came to a halt.
+func (d *diag) listen(r *roll) {
 	byFile := map[string]int{}
-	jb.each(func(_ *proc, l *Line) {
+	d.job.each(func(_ *proc, l *Line) {
 		rank := d.j.rankOf(l)
 		if rank < 0 || rank >= mostRanks {
 			return
@@ -46,21 +66,14 @@ func (d *diag) callRoll() roll {
 		}
 		byFile[l.At.File] = rank
 	}, wordsAtTheEnd...)
-	jb.each(func(_ *proc, l *Line) { r.size = max(r.size, min(num(l.F["n"]), mostRanks)) }, "member")
-	r.told = r.size > 0
-	if len(d.j.jobs) == 1 {
-		for _, f := range d.c.Files {
-			if m := rankFile.FindStringSubmatch(f.Path[strings.LastIndexByte(f.Path, '/')+1:]); m != nil {
-				r.here[num(m[1])] = true
-			}
-		}
+}
+
+// rankOfFile is the rank that a file is named after, or -1.
+func rankOfFile(path string) int {
+	if m := rankFile.FindStringSubmatch(path[strings.LastIndexByte(path, '/')+1:]); m != nil {
+		return num(m[1])
 	}
-	if !r.told {
-		for rank := range r.here {
-			r.size = max(r.size, rank+1)
-		}
-	}
-	return r
+	return -1
 }
 
 // silent are the ranks that should have spoken and did not.
@@ -75,14 +88,8 @@ func (r *roll) silent() (list []int) {
 
 // silence judges ranks that do not say that the operation timed out in which the others of the whole job wait.
 func (d *diag) silence() {
-	groups, _ := d.timeouts()
-	group := ""
-	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		if name, _, _ := strings.Cut(g, " "); name == "default" || name == "default_pg" || name == "0" {
-			group = g
-		}
-	}
-	if group == "" || len(d.c.Dumps) > 0 {
+	op, group := d.stoppedIn()
+	if op == nil || len(d.c.Dumps) > 0 {
 		return
 	}
 	r := d.callRoll()
@@ -96,33 +103,46 @@ func (d *diag) silence() {
 	if f != nil && len(f.Subject.Ranks) < r.size {
 		f.Title = fmt.Sprintf("%d of %d ranks timed out in one operation", len(f.Subject.Ranks), r.size)
 	}
-	if len(list) == 0 {
-		return
-	}
-	if f != nil {
+	if f != nil && len(list) > 0 {
 		f.Confidence = min(f.Confidence, 0.5)
 		f.Cause = ranksText(list) + " said nothing of it: the others wait for them, or their logs were not given"
 	}
-	if len(d.hangs) > 0 || 2*len(list) > spoke {
-		return // who is to blame is known, or too few spoke
+	if len(list) > 0 && len(d.hangs) == 0 && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
+		d.hangs = append(d.hangs, r.blame(list, op, group))
 	}
-	op := groups[group][0].l
+}
+
+// stoppedIn is the first operation of the group of all ranks that timed out, or nil.
+func (d *diag) stoppedIn() (op *Line, group string) {
+	groups, _ := d.timeouts()
+	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		if name, _, _ := strings.Cut(g, " "); name == "default" || name == "default_pg" || name == "0" {
+			op, group = groups[g][0].l, g
+		}
+	}
+	return op, group
+}
+
+// blame is the verdict on ranks that are silent while the others wait in an operation.
+func (r *roll) blame(list []int, op *Line, group string) Hang {
 	h := Hang{Class: "host", Culprits: list, Waiting: slices.Sorted(maps.Keys(r.spoke)), Group: group, Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.8}
 	for _, rank := range list {
 		how := "its log is here and does not say that it timed out"
-		if !r.here[rank] {
+		switch {
+		case r.here[rank]:
+		case r.shared:
 			how = "no line of it is here, although ranks write into one file"
 			h.Confidence = min(h.Confidence, 0.75)
-			if !r.shared {
-				how, h.Class, h.Confidence = "no log of it is here: it is dead or never started, or its log was not given", "missing", 0.5
-			}
+		default:
+			how = "no log of it is here: it is dead or never started, or its log was not given"
+			h.Class, h.Confidence = "missing", 0.5
 		}
-		h.Why = append(h.Why, fmt.Sprintf("rank %d is silent while %d of %d ranks timed out: %s", rank, spoke, r.size, how))
+		h.Why = append(h.Why, fmt.Sprintf("rank %d is silent while %d of %d ranks timed out: %s", rank, r.size-len(list), r.size, how))
 	}
 	if !r.told {
 		h.Confidence = min(h.Confidence, 0.65)
 	}
-	d.hangs = append(d.hangs, h)
+	return h
 }
 
 // saving finds ranks that hold a job up because they write a checkpoint.
@@ -158,8 +178,8 @@ func (d *diag) writer(l *Line) int {
 	if r := d.j.rankOf(l); r >= 0 {
 		return r
 	}
-	if m := rankFile.FindStringSubmatch(l.At.File[strings.LastIndexByte(l.At.File, '/')+1:]); m != nil {
-		return num(m[1])
+	if r := rankOfFile(l.At.File); r >= 0 {
+		return r
 	}
 	owner := -1
 	for _, p := range d.job.procs {

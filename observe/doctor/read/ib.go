@@ -330,7 +330,13 @@ func readDiscover(s *scan, b []byte) error {
 			s.c.Cables = append(s.c.Cables, c)
 		}
 	}
-	// Every node has a block of its own.
+	s.discoverEnd(b, names, named)
+	return nil
+}
+
+// discoverEnd notes that an output of ibnetdiscover is cut: every node has a block of its own, so one that others are
+// connected to and that has none is missing.
+func (s *scan) discoverEnd(b []byte, names map[string]string, named map[string]bool) {
 	lost := 0
 	for id := range named {
 		if _, ok := names[id]; !ok {
@@ -343,7 +349,6 @@ func readDiscover(s *scan, b []byte) error {
 	case len(b) > 0 && b[len(b)-1] != '\n':
 		s.note(doctor.Cut, "the output is cut: its last line has no end")
 	}
-	return nil
 }
 
 var mlxPair = regexp.MustCompile(`^([A-Za-z][^:]*?)\s*:\s*(.*)$`)

@@ -160,14 +160,7 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	}
 	head, err := br.Peek(headSize)
 	if len(head) == 0 {
-		c.Files[at].Kind = "empty"
-		if len(c.Files[at].Notes) > 0 || err != io.EOF { // compressed data that end at once, or a folder, a bad disk
-			c.Files[at].Kind = "unread"
-		}
-		if err != io.EOF {
-			return err
-		}
-		return nil
+		return nothing(&c.Files[at], err)
 	}
 	kind, err := s.source(br, head)
 	if c.Files[at].Kind == "log" {
@@ -177,6 +170,19 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 		s.note(doctor.Cut, "%d lines beyond the first %d were not kept", s.lost, maxEvents)
 	}
 	return err
+}
+
+// nothing is a source without a byte: it is empty, or could not be read, as compressed data that end at once, a folder or
+// a bad disk.
+func nothing(f *doctor.File, err error) error {
+	if f.Kind = "empty"; len(f.Notes) > 0 {
+		f.Kind = "unread"
+	}
+	if err != io.EOF {
+		f.Kind = "unread"
+		return err
+	}
+	return nil
 }
 
 func (s *scan) source(r *bufio.Reader, head []byte) (string, error) {
