@@ -153,6 +153,10 @@ func (s *scan) ncclLines(n int, text string) bool {
 				continue
 			}
 		}
+		if l.Kind == "coll" {
+			s.addCall(l)
+			continue
+		}
 		s.addLine(l)
 	}
 	return true

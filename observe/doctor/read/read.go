@@ -24,6 +24,7 @@ const (
 	maxWhole  = 512 << 20 // of a file that is read as a whole; logs have no limit
 	maxEvents = 1 << 20   // lines that are kept of one file; more are counted
 	headSize  = 64 << 10  // that decides what a file is
+	lastCalls = 256       // collectives that are kept of a process and a communicator: the last ones
 )
 
 // scan is the state of reading one file.
@@ -37,6 +38,8 @@ type scan struct {
 	form      string // what a log is by the form of its lines, "" unknown
 	last      bool   // the line has no end
 	kept      int
+	calls     map[string]*ring // by process and communicator
+	passed    int              // collectives of which later ones took the place
 	lost      int
 	hosts     map[string]bool // that lines have named
 	bench     benchState
@@ -60,6 +63,45 @@ func (s *scan) addLine(l doctor.Line) {
 		return
 	}
 	s.c.Lines = append(s.c.Lines, l)
+}
+
+// ring is where the last collectives of a communicator are among the lines of a case.
+type ring struct {
+	at   []int
+	next int
+}
+
+// addCall keeps a collective that a process launched. What tells who is behind or called something else are the last
+// ones; a job that logs each of them writes gigabytes.
+func (s *scan) addCall(l doctor.Line) {
+	key := fmt.Sprintf("%s:%d:%s", l.Host, l.PID, l.F["comm"])
+	r := s.calls[key]
+	if r == nil {
+		if s.calls == nil {
+			s.calls = map[string]*ring{}
+		}
+		r = &ring{}
+		s.calls[key] = r
+	}
+	if len(r.at) < lastCalls {
+		n := len(s.c.Lines)
+		if s.addLine(l); len(s.c.Lines) > n {
+			r.at = append(r.at, n)
+		}
+		return
+	}
+	s.c.Lines[r.at[r.next]] = l
+	r.next = (r.next + 1) % lastCalls
+	s.passed++
+}
+
+// tidyCalls puts the lines that a file added back into its order.
+func (s *scan) tidyCalls(from int) {
+	if s.passed == 0 {
+		return
+	}
+	slices.SortStableFunc(s.c.Lines[from:], func(a, b doctor.Line) int { return a.At.Line - b.At.Line })
+	s.note(doctor.Partial, "of each process and communicator the last %d collectives were kept; %d earlier ones were passed over", lastCalls, s.passed)
 }
 
 func (s *scan) addKernel(k doctor.Kernel) {
@@ -162,7 +204,9 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	if len(head) == 0 {
 		return nothing(&c.Files[at], err)
 	}
+	from := len(c.Lines)
 	kind, err := s.source(br, head)
+	s.tidyCalls(from)
 	if c.Files[at].Kind == "log" {
 		c.Files[at].Kind = kind
 	}
