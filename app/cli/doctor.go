@@ -36,7 +36,8 @@ It understands ` + strings.Join(read.Kinds(), ", ") + `.
 A RAS server is asked only if its NCCL is 2.29.2 or later: older ones can crash
 when asked. --force-ras asks them nevertheless, for jobs that hang anyway.
 
-Exit code 1 means that there is a finding at or above --fail-on.`,
+Exit code 1 means that there is a finding at or above --fail-on, or that nothing
+that was given could be read or understood, so that the answer is unknown.`,
 		Example: `  weft doctor /var/log/job42/
   weft doctor nccl.n0.log nccl.n1.log dmesg.n0.txt --json
   weft doctor dumps/ --cluster examples/rail-1k.yaml
@@ -73,6 +74,9 @@ Exit code 1 means that there is a finding at or above --fail-on.`,
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printReport(cmd.OutOrStdout(), r)
+			}
+			if err == nil && r.Blind() {
+				return finding{fmt.Errorf("unknown: %s given, none understood", count(len(r.Unread), "file"))}
 			}
 			if worst, any := r.Worst(); err == nil && any && worst >= level {
 				n := 0
@@ -262,12 +266,25 @@ func printReport(w io.Writer, r *doctor.Report) error {
 			fmt.Fprintf(&b, "  %s\n", u)
 		}
 	}
+	if len(r.Unread) > 0 {
+		fmt.Fprintf(&b, "\nTold nothing\n")
+	}
+	for i, u := range r.Unread {
+		if i == 8 {
+			fmt.Fprintf(&b, "  ... and %s, all in --json\n", count(len(r.Unread)-8, "more file"))
+			break
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", u.Path, u.Why)
+	}
 	fmt.Fprintf(&b, "\nRead: %s\n", kinds(r.Files))
 	notes := 0
 	for _, f := range r.Files {
 		for _, n := range f.Notes {
+			if n.Kind == doctor.Unread {
+				continue // said above
+			}
 			if notes++; notes <= 8 {
-				fmt.Fprintf(&b, "  %s: %s\n", f.Path, n)
+				fmt.Fprintf(&b, "  %s: %s\n", f.Path, n.Text)
 			}
 		}
 	}

@@ -22,16 +22,7 @@ func (d *diag) crossRules() {
 
 // cutFile says whether a file ends in the middle.
 func (d *diag) cutFile(name string) bool {
-	for _, f := range d.c.Files {
-		if f.Path == name {
-			for _, n := range f.Notes {
-				if strings.Contains(n, "cut") || strings.Contains(n, "in the middle") {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.c.Files, func(f File) bool { return f.Path == name && f.has(Cut) })
 }
 
 // atEnd says whether the last line of a rank is the last of a file that several

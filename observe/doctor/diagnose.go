@@ -140,14 +140,14 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
-	"no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
+	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
 // fold puts consequences under their causes.
 func (d *diag) fold() {
 	d.foldGPU()
-	for _, pair := range explains {
+	for _, pair := range effectsFirst(explains) {
 		d.foldPair(pair[0], pair[1])
 	}
 	d.foldConsequences()
@@ -161,6 +161,31 @@ var explains = [][2]string{
 	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
 	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
+	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
+	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
+}
+
+// effectsFirst orders pairs so that what explains something has taken that up before it is itself explained. Where two
+// explain one another, the one that stands first goes first.
+func effectsFirst(pairs [][2]string) (out [][2]string) {
+	done := map[[2]string]bool{}
+	var visit func(p [2]string)
+	visit = func(p [2]string) {
+		if done[p] {
+			return
+		}
+		done[p] = true
+		for _, q := range pairs {
+			if q[0] == p[1] && q[1] != p[0] {
+				visit(q)
+			}
+		}
+		out = append(out, p)
+	}
+	for _, p := range pairs {
+		visit(p)
+	}
+	return out
 }
 
 // foldGPU: a GPU that failed explains what its host's peers saw.
@@ -193,7 +218,7 @@ func (d *diag) foldPair(id, effect string) {
 			if id == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
 				continue
 			}
-			cause.Consequences = append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			cause.Consequences = append(append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject)), f.Consequences...)
 			if cause.Subject.empty() {
 				cause.Subject.add(f.Subject)
 			}
@@ -257,7 +282,15 @@ func overlap[T comparable](a, b []T) bool {
 
 // report puts the findings in order and writes the verdict.
 func (d *diag) report() *Report {
-	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unknown: d.unknown, Next: []Step{}}
+	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unread: []Source{}, Unknown: d.unknown, Next: []Step{}}
+	for i := range r.Files {
+		if f := &r.Files[i]; f.Kind == "ibnetdiscover" && f.has(Cut) {
+			r.Unknown = append(r.Unknown, f.Path+" is cut: links and nodes that are not in it may be there; run ibnetdiscover again")
+		}
+		if why := r.Files[i].unread(); why != "" {
+			r.Unread = append(r.Unread, Source{r.Files[i].Path, why})
+		}
+	}
 	if r.Files == nil {
 		r.Files = []File{}
 	}
@@ -266,7 +299,7 @@ func (d *diag) report() *Report {
 			return i
 		}
 		if f.ID == "hang" {
-			return 12
+			return slices.Index(roots, "ras-query-crash")
 		}
 		return len(roots)
 	}
@@ -285,7 +318,7 @@ func (d *diag) report() *Report {
 		if jb.world == nil && len(jb.procs) == 0 {
 			continue
 		}
-		x := Job{Name: jb.name, Ranks: jb.size(), Hosts: jb.hosts(), Groups: len(jb.comms)}
+		x := Job{Name: jb.name, Ranks: jb.size(), Silent: jb.silent, Hosts: jb.hosts(), Groups: len(jb.comms)}
 		if jb.world != nil {
 			x.Seen = len(jb.world.members)
 		}
@@ -348,27 +381,42 @@ func (d *diag) verdict(r *Report) string {
 		n[f.Severity]++
 	}
 	if n[Critical]+n[Warning] == 0 {
-		read := 0
-		for _, f := range r.Files {
-			if f.Kind != "unknown" && f.Kind != "empty" && f.Kind != "refused" {
-				read++
-			}
-		}
-		switch {
-		case read == 0 && len(r.Files) > 0:
-			return "Nothing was recognised, so nothing can be said."
-		case n[Info] > 0:
-			if n[Info] == 1 {
-				return "Nothing is wrong in what was read; one thing is worth knowing."
-			}
-			return fmt.Sprintf("Nothing is wrong in what was read; %d things are worth knowing.", n[Info])
-		}
-		return "Nothing is wrong in what was read."
+		return nothingWrong(r, n[Info])
 	}
 	f := &r.Findings[0]
 	s := fmt.Sprintf("%s%s: %s (%.0f%% sure)", capital(f.Title), at(f.Subject), f.Cause, f.Confidence*100)
 	if more := n[Critical] + n[Warning] - 1; more > 0 {
 		s += fmt.Sprintf("; %d more %s", more, plural(more, "finding"))
+	}
+	return s + "."
+}
+
+// nothingWrong is the verdict without a warning: how far that can be trusted.
+func nothingWrong(r *Report, infos int) string {
+	if r.Blind() {
+		s := "Unknown: no file that was given could be read or understood"
+		if len(r.Unread) > 0 {
+			s += fmt.Sprintf("; %s: %s", r.Unread[0].Path, r.Unread[0].Why)
+		}
+		return s + "."
+	}
+	cut := 0
+	for i := range r.Files {
+		if r.Files[i].has(Cut) {
+			cut++
+		}
+	}
+	s := "Nothing is wrong in what was read"
+	for _, x := range []struct {
+		n         int
+		one, many string
+	}{{len(r.Unread), "one file told nothing", "files told nothing"}, {cut, "one file is cut", "files are cut"}, {infos, "one thing is worth knowing", "things are worth knowing"}} {
+		switch {
+		case x.n == 1:
+			s += "; " + x.one
+		case x.n > 1:
+			s += fmt.Sprintf("; %d %s", x.n, x.many)
+		}
 	}
 	return s + "."
 }
@@ -437,10 +485,11 @@ func (d *diag) hangFindings() {
 				break
 			}
 		}
-		for _, why := range h.Why {
+		for i, why := range h.Why {
 			ev := Evidence{File: file, Text: why}
+			rank, one := h.about[i]
 			for _, dump := range d.c.Dumps {
-				if len(h.Culprits) > 0 && strings.HasPrefix(why, fmt.Sprintf("rank %d ", dump.NameRank)) {
+				if one && dump.NameRank == rank {
 					ev.File = dump.File
 				}
 			}

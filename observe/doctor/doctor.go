@@ -186,6 +186,23 @@ type Finding struct {
 	Confirm      string     `json:"confirm,omitempty"` // what would make it certain
 	Where        []string   `json:"where,omitempty"`   // rail, leaf and port of each suspect, by the cluster file
 	Consequences []string   `json:"consequences"`
+
+	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
+}
+
+// addCause says a cause once, by its key, and reports whether it is new. The first takes the place of the catalogue's
+// sentence, further ones are appended.
+func (f *Finding) addCause(key, why string) bool {
+	switch {
+	case f.causes[key]:
+		return false
+	case f.causes == nil:
+		f.causes, f.Cause = map[string]bool{}, why
+	default:
+		f.Cause += "; " + why
+	}
+	f.causes[key] = true
+	return true
 }
 
 // maxEvidence is how many lines a finding keeps; the rest is counted.
@@ -215,6 +232,8 @@ type Hang struct {
 	Waiting    []int    `json:"waiting"`              // ranks that wait for them, directly or through others
 	Candidates []int    `json:"candidates,omitempty"` // ranks without a dump, of which nothing is known
 	Why        []string `json:"why"`
+
+	about map[int]int // by the number of a line of Why: the rank that it is about
 }
 
 // HangClasses says what each class of a hang means.
@@ -225,7 +244,7 @@ var HangClasses = map[string]string{
 	"network":  "all ranks of a group wait in one operation that all have issued: the network below it",
 	"mismatch": "ranks issued different operations at one place of the order",
 	"order":    "ranks issued operations of two groups in opposite order and wait for one another",
-	"missing":  "the culprits left no dump: dead, or never started",
+	"missing":  "the culprits left no dump and no last words: dead, or never started",
 	"behind":   "the culprits launched fewer operations than their peers",
 }
 
@@ -237,6 +256,7 @@ type Report struct {
 	Hangs    []Hang    `json:"hangs,omitempty"` // of further jobs in the same files
 	Jobs     []Job     `json:"jobs"`
 	Files    []File    `json:"files"`
+	Unread   []Source  `json:"unread"`  // files that could not be read or understood, and why
 	Unknown  []string  `json:"unknown"` // what the files do not tell, and what would
 	Next     []Step    `json:"next"`    // commands to run, by layer
 }
@@ -244,8 +264,9 @@ type Report struct {
 // Job is a set of processes that share communicators.
 type Job struct {
 	Name   string   `json:"name"`
-	Ranks  int      `json:"ranks"` // of the largest communicator
-	Seen   int      `json:"seen"`  // ranks of which something was read
+	Ranks  int      `json:"ranks"`            // of the largest communicator
+	Seen   int      `json:"seen"`             // ranks of which something was read
+	Silent []int    `json:"silent,omitempty"` // ranks that did not say that the job came to a halt while others did
 	Hosts  []string `json:"hosts"`
 	NCCL   []string `json:"nccl_versions,omitempty"`
 	Groups int      `json:"groups,omitempty"`
@@ -253,10 +274,55 @@ type Job struct {
 
 // File is a source and what it was taken for.
 type File struct {
-	Path  string   `json:"path"`
-	Kind  string   `json:"kind"`
-	Lines int      `json:"lines,omitempty"`
-	Notes []string `json:"notes,omitempty"` // what is missing or was not understood
+	Path  string `json:"path"`
+	Kind  string `json:"kind"`
+	Lines int    `json:"lines,omitempty"`
+	Notes []Note `json:"notes,omitempty"` // what is missing or was not understood
+}
+
+// Note is a remark on a source. Rules look at its kind; the text is for people, and JSON has it alone.
+type Note struct {
+	Kind NoteKind
+	Text string
+}
+
+// MarshalText writes the text.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.Text), nil }
+
+// NoteKind is what a note means for the evidence.
+type NoteKind int
+
+const (
+	Partial NoteKind = iota // some of it was not understood or not kept; its end is there
+	Cut                     // it ends before its end: what is missing at the end may have been written
+	Unread                  // nothing of it could be read or understood
+)
+
+// Source is a file that tells nothing.
+type Source struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// unread says why nothing of a source is known, "" if something is.
+func (f *File) unread() string {
+	for _, n := range f.Notes {
+		if n.Kind == Unread {
+			return n.Text
+		}
+	}
+	return map[string]string{"empty": "it is empty", "unread": "it was not read", "unknown": "nothing in it was recognised", "refused": "it was refused"}[f.Kind]
+}
+
+// Blind says that sources were given and none of them was understood: whether anything is wrong is unknown.
+func (r *Report) Blind() bool {
+	known := slices.ContainsFunc(r.Files, func(f File) bool { return f.Kind != "archive" && f.unread() == "" })
+	return len(r.Findings) == 0 && len(r.Files) > 0 && !known
+}
+
+// has says whether a source has a note of a kind.
+func (f *File) has(k NoteKind) bool {
+	return slices.ContainsFunc(f.Notes, func(n Note) bool { return n.Kind == k })
 }
 
 // Step is a command to run next.

@@ -259,6 +259,11 @@ func findings() []symptom {
 		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
 		{"", "fabric-manager-errors", f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [ERROR] [tid 527118] failed to find the GPU handle 12 in the multicast team request setup 42.\n"), f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [INFO] [tid 527118] Received an inband message\n"), "", "failed to find the GPU handle"},
 		{"", "remote-invalid-request", warn("NET/IB : mlx5_1:1 async fatal event on QP (0x7309dc3bb338): invalid request local work queue error"), ok, "mlx5_1", ""},
+		{"", "gpu-access-fault", file("[rank3]: Memory access fault by GPU node-2 (Agent handle: 0x56468ab3bb50) on address 0x7fe55fb03000. Reason: Page not present or supervisor privilege.\nAborted (core dumped)\n"), file("step 3 loss 2.1\n"), "3", "page not present"},
+		{"", "cable-unplugged", k("mlx5_core 0000:17:00.0: Port module event: module 0, Cable unplugged"), quiet, "n0:0000:17:00.0", ""},
+		{"", "port-disabled", f("ibstat.n0.txt", ibActive+ibPort("mlx5_1", "Down", "Disabled", "10", "0")), f("ibstat.n0.txt", ibActive), "n0:mlx5_1", ""},
+		{"", "address-twice", f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.1.0.2/16", "ens3 UP 9000 10.1.0.2/16")), f("ip.n0.json", addresses("ens1 UP 9000 10.1.0.2/16", "ens2 UP 9000 10.2.0.3/16")), "n0:ens3", "10.1.0.2 is on 3 interfaces"},
+		{"", "checkpoint-blocks", eight(0, "Saving checkpoint to /ckpt/1800\n"), eight(-1, ""), "0", "longer than the time limit"},
 		{"", "nvswitch-failed", k("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 28 LTSSM Fault Up"), quiet, "0000:c1:00.0", "SXid 20034"},
 	}
 }
@@ -270,6 +275,20 @@ func torchTable(host string, rank, code int) string {
 
 func timedOut(rank, seq int, op string, numel int) string {
 	return fmt.Sprintf("[rank%d]:[E1119 13:21:12.5 ProcessGroupNCCL.cpp:616] [Rank %d] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=%d, OpType=%s, NumelIn=%d, NumelOut=%d, Timeout(ms)=600000) ran for 600002 milliseconds before timing out.\n", rank, rank, seq, op, numel, numel)
+}
+
+// Causes stand one behind the other: a host that was lost, the process that died with it, and the ranks that waited for
+// that one. All of it stands under the first, which is as bad as the worst.
+func TestChainsFoldUnderTheirFirstCause(t *testing.T) {
+	r := diagnose(t, map[string]string{
+		"job.out": "slurmctld: error: Nodes n3 not responding, setting DOWN\nsrun: error: n3: task 3: Killed\n" + timedOut(0, 41, "ALLREDUCE", 8) + timedOut(1, 41, "ALLREDUCE", 8) + timedOut(2, 41, "ALLREDUCE", 8),
+	})
+	if got := ids(r, doctor.Warning); !slices.Equal(got, []string{"host-lost"}) {
+		t.Fatalf("%v: %s", got, r.Verdict)
+	}
+	if f := r.Findings[0]; f.Severity != doctor.Critical || len(f.Consequences) < 2 {
+		t.Errorf("%+v", f)
+	}
 }
 
 // What PyTorch's watchdog says names who holds the job up.

@@ -742,6 +742,10 @@ func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
 				what += ", which its peers have finished"
 			}
 		}
+		if h.about == nil {
+			h.about = map[int]int{}
+		}
+		h.about[len(h.Why)] = c
 		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, what, ranksText(who), map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
 	}
 	if len(h.Candidates) > 0 {

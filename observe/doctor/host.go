@@ -136,6 +136,7 @@ func (d *diag) interfaces(h string, list []Address) {
 			subnets[k] = append(subnets[k], a)
 		}
 	}
+	d.addressTwice(h, list)
 	for _, k := range slices.Sorted(maps.Keys(subnets)) {
 		if list := subnets[k]; len(list) > 1 {
 			f := d.find("nics-one-subnet", Subject{Hosts: []string{h}})
@@ -149,6 +150,32 @@ func (d *diag) interfaces(h string, list []Address) {
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
 		if len(kinds[k]) >= 4 {
 			d.sameKind(h, kinds[k])
+		}
+	}
+}
+
+// addressTwice finds one address on several interfaces of a host.
+func (d *diag) addressTwice(h string, list []Address) {
+	by := map[netip.Prefix][]Address{}
+	for _, a := range list {
+		for _, text := range a.Prefixes {
+			if p, err := netip.ParsePrefix(text); err == nil && p.Addr().IsGlobalUnicast() && !virtualIf.MatchString(a.Name) {
+				by[p] = append(by[p], a)
+			}
+		}
+	}
+	for _, p := range slices.SortedFunc(maps.Keys(by), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
+		if len(by[p]) < 2 {
+			continue
+		}
+		f := d.find("address-twice", Subject{Hosts: []string{h}})
+		f.addCause(p.String(), fmt.Sprintf("%s is on %d interfaces: answers leave by one and come back by another, connections hang or are reset", p.Addr(), len(by[p])))
+		for _, a := range by[p] {
+			f.Subject.Devices = append(f.Subject.Devices, named(h, a.Name))
+			f.addEvidence(a.At)
+		}
+		if p.IsSingleIP() {
+			f.Severity, f.Confidence = Info, 0.5
 		}
 	}
 }

@@ -67,11 +67,12 @@ func (c *comm) ranks() []int { return slices.Sorted(maps.Keys(c.members)) }
 
 // job is the processes that share communicators.
 type job struct {
-	name  string
-	procs []*proc
-	comms []*comm
-	world *comm
-	loose []*Line // lines that name no process
+	name   string
+	procs  []*proc
+	comms  []*comm
+	world  *comm
+	silent []int   // ranks that should have said that the job came to a halt, and did not
+	loose  []*Line // lines that name no process
 }
 
 // joined is all jobs of a case.

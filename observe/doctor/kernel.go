@@ -51,8 +51,8 @@ func (d *diag) kernelRules() {
 			}
 		case "gpu_lost":
 			f := d.find("gpu-failed", s, k.At)
-			if f.Cause == byID["gpu-failed"].Cause {
-				f.Cause, f.Fix = k.Text, "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
+			if f.causes == nil && f.addCause("lost", k.Text) {
+				f.Fix = "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
 			}
 		case "gpu_fault":
 			f := d.find("gpu-fault", s, k.At)
@@ -76,8 +76,32 @@ func (d *diag) kernelRules() {
 			d.kernelEvent(k, s)
 		}
 	}
+	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
+}
+
+// pulled finds cables and modules that were pulled out. A port without one says so when its driver starts.
+func (d *diag) pulled() {
+	had, out := map[part]bool{}, map[part]Kernel{}
+	for _, k := range d.c.Kernel {
+		at := part{k.Host, k.Device}
+		switch k.Kind {
+		case "nic_plugged", "nic_up":
+			had[at] = true
+			delete(out, at)
+		case "nic_unplugged":
+			if had[at] || k.Uptime == 0 || k.Uptime > 600 {
+				out[at] = k
+			}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(out), byHostThenDevice) {
+		f := d.find("cable-unplugged", Subject{Hosts: []string{at.host}, Devices: []string{named(at.host, at.dev)}}, out[at].At)
+		if f.Since == "" {
+			f.Since = when(out[at])
+		}
+	}
 }
 
 // part is a device of a host.
@@ -211,15 +235,14 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 		id = "gpu-event"
 	}
 	f := d.find(id, s, k.At)
-	if !strings.Contains(f.Cause, fmt.Sprintf("Xid %d ", k.Code)) {
-		if f.Cause == byID[id].Cause {
-			f.Cause, f.Fix = text, action
-		} else {
-			f.Cause += "; " + text
-			if !strings.Contains(f.Fix, action) {
-				f.Fix += "; " + action
-			}
+	if first := f.causes == nil; f.addCause(fmt.Sprintf("Xid %d", k.Code), text) {
+		switch {
+		case first:
+			f.Fix = action
+		case !f.causes["do "+action]:
+			f.Fix += "; " + action
 		}
+		f.causes["do "+action] = true
 		if x.Effect != "" {
 			f.Consequences = append(f.Consequences, x.Effect)
 		}

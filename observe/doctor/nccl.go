@@ -14,7 +14,7 @@ var direct = map[string]string{
 	"ib_gid_change": "gid-changed", "net_missing": "network-not-found", "root_twice": "rank-twice", "root_mismatch": "world-size-differs",
 	"dup_gpu": "gpu-shared", "ver_mismatch": "versions-differ", "ras_ver_mismatch": "versions-differ", "p2p_off_nvl": "nvlink-p2p-broken",
 	"ring_broken": "topologies-differ", "pxn_old": "plugin-old-no-pxn", "stack": "stack-unlimited", "cumem_host": "cumem-host-blocked",
-	"bootstrap_none": "no-interface", "ib_noip": "no-interface", "driver_old": "driver-too-old", "files": "open-files", "family": "unique-id-empty",
+	"ib_noip": "no-interface", "driver_old": "driver-too-old", "files": "open-files", "family": "unique-id-empty",
 	"no_path": "topology-search-failed", "mixed_nics": "nic-count-differs", "ib_mixed": "ib-roce-mixed", "too_old": "versions-differ", "cuda_oom": "cuda-out-of-memory",
 	"ipc_fail": "p2p-forced", "imex": "imex-missing",
 }
@@ -53,6 +53,8 @@ func (d *diag) ncclRules() {
 		id := direct[kind]
 		jb.each(func(_ *proc, l *Line) { d.find(id, d.of(l), l.At) }, kind)
 	}
+	d.noInterface()
+	d.otherSubnet()
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("no-interface", d.of(l), l.At)
 		if strings.Contains(l.Msg, "ignoring") && f.Severity == Critical && len(f.Evidence) == 1 {

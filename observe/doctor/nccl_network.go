@@ -517,11 +517,65 @@ func (d *diag) closedByOne(f *Finding) {
 	}
 }
 
+// noInterface judges hosts on which NCCL finds no interface. That a filter is set is seen in the log; without one, there is
+// none but loopback and Docker's, or the filter was not printed.
+func (d *diag) noInterface() {
+	d.job.each(func(p *proc, l *Line) {
+		f := d.find("no-interface", d.of(l), l.At)
+		if p != nil && p.env["NCCL_SOCKET_IFNAME"] != nil {
+			f.addEvidence(p.env["NCCL_SOCKET_IFNAME"].At)
+			f.addCause("filter", byID["no-interface"].Cause)
+			f.Confidence = byID["no-interface"].Confidence
+		} else if f.causes == nil {
+			f.Confidence, f.Cause = 0.75, "NCCL_SOCKET_IFNAME matches nothing on this host, or no interface but loopback and Docker's is up and has an address"
+		}
+	}, "bootstrap_none")
+}
+
+// otherSubnet judges hosts that have no interface in the subnet of NCCL_COMM_ID. Only with that variable NCCL compares
+// subnets; NCCL_SOCKET_IFNAME is then not asked.
+func (d *diag) otherSubnet() {
+	fatal := d.job.some("nccl_failed") || len(d.job.comms) == 0
+	d.job.each(func(_ *proc, l *Line) { fatal = fatal || l.F["addr"] == "" }, "subnet_none")
+	d.job.each(func(p *proc, l *Line) {
+		f := d.find("comm-id-subnet", d.of(l), l.At)
+		if !fatal { // it goes on with another interface
+			f.Severity, f.Confidence = Warning, 0.6
+		}
+		if p != nil && p.env["NCCL_COMM_ID"] != nil {
+			f.addEvidence(p.env["NCCL_COMM_ID"].At)
+		}
+		if a, err := netip.ParseAddr(ipOf(l.F["addr"])); err == nil {
+			d.whySubnet(f, l.Host, a)
+		}
+	}, "subnet_none")
+}
+
+// whySubnet looks at the address in whose subnet a host has no interface.
+func (d *diag) whySubnet(f *Finding, host string, a netip.Addr) {
+	if a.IsLinkLocalUnicast() {
+		f.addCause("link-local", fmt.Sprintf("NCCL_COMM_ID or the root's address is %s, a link-local address: no other host can tell which of its interfaces leads there", a))
+		f.Fix = "give rank 0 a routable address: NCCL_SOCKET_FAMILY=AF_INET there, or the right interface"
+		return
+	}
+	for _, x := range d.c.Addresses {
+		for _, text := range x.Prefixes {
+			if pre, err := netip.ParsePrefix(text); x.Host == host && err == nil && pre.Contains(a) {
+				f.addCause("there is one", fmt.Sprintf("%s of this host is in the subnet of %s now: it was not up or had no address then, or the process runs in another network namespace", x.Name, a))
+				f.Confidence = min(f.Confidence, 0.6)
+				f.addEvidence(x.At)
+			}
+		}
+	}
+}
+
 // notReachable adds to a failed connection that the address is one that no other host can have.
 func notReachable(f *Finding, peer string) {
 	a := ipOf(peer)
-	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !strings.Contains(f.Cause, a) {
-		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, f.Cause)
+	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !f.causes[a] {
+		was := f.Cause
+		f.addCause(a, "")
+		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, was)
 	}
 }
 

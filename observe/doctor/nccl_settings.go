@@ -58,20 +58,13 @@ func (d *diag) variables(multi bool, v [3]int, known bool) {
 
 func (d *diag) variableUnknown(name, why string, l *Line) {
 	f := d.find("variable-unknown", d.of(l), l.At)
-	if !strings.Contains(f.Cause, name) {
-		f.addCause(why)
-	}
+	f.addCause(name, why)
 	// NCCL prints what it reads: a library that prints this one is a vendor's build.
-	if vendor := l.F["script"] == "" && strings.Contains(why, "by no version"); !vendor {
+	if _, ncclReads := variables[name]; l.F["script"] != "" || ncclReads {
 		f.Severity, f.Confidence = byID[f.ID].Severity, byID[f.ID].Confidence
 	} else if len(f.Evidence) == 1 {
 		f.Severity, f.Confidence = Info, 0.5
 	}
-}
-
-// addCause appends to the causes found so far. The catalogue's own sentence goes with the first.
-func (f *Finding) addCause(why string) {
-	f.Cause = strings.TrimPrefix(strings.TrimPrefix(f.Cause, byID[f.ID].Cause)+"; "+why, "; ")
 }
 
 // valuesDiffer finds variables that some ranks have set otherwise than others, or not at all.
@@ -113,10 +106,7 @@ func (d *diag) valueDiffers(name string, by map[string][]*Line) {
 		}
 		for _, l := range by[val] {
 			f := d.find("env-differs", d.of(l), l.At, by[common][0].At)
-			note := fmt.Sprintf("%s is %q on some ranks and %q on others", name, val, common)
-			if !strings.Contains(f.Cause, note) {
-				f.addCause(note)
-			}
+			f.addCause(name+"="+val, fmt.Sprintf("%s is %q on some ranks and %q on others", name, val, common))
 		}
 	}
 }
@@ -148,9 +138,7 @@ func (d *diag) unsetOnHosts(name string) {
 			continue
 		}
 		f := d.find("env-differs", Subject{Hosts: []string{h}}, example.At)
-		if note := fmt.Sprintf("%s is not set there", name); !strings.Contains(f.Cause, note) {
-			f.addCause(note)
-		}
+		f.addCause(name, name+" is not set there")
 	}
 }
 

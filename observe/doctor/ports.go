@@ -84,11 +84,12 @@ func (d *diag) portRules() {
 
 // portsSeen is what the ports of all hosts have in common.
 type portsSeen struct {
-	rates  map[string]map[float64]int // ports of a kind by rate
-	usual  map[string]float64         // the rate that most ports of a kind have
-	layers map[string]bool            // of active ports
-	active map[string]int             // active ports of a host
-	device map[string][2]int          // by device name: active ports, all
+	rates    map[string]map[float64]int // ports of a kind by rate
+	usual    map[string]float64         // the rate that most ports of a kind have
+	layers   map[string]bool            // of active ports
+	active   map[string]int             // active ports of a host
+	device   map[string][2]int          // by device name: active ports, all
+	disabled map[string]bool            // hosts with a port that is switched off
 }
 
 func (d *diag) portsSeen() portsSeen {
@@ -96,10 +97,12 @@ func (d *diag) portsSeen() portsSeen {
 	layers := map[string]bool{}
 	active := map[string]int{}
 	byDevice := map[string][2]int{}
+	disabled := map[string]bool{}
 	for _, p := range d.c.Ports {
 		if p.Switch || p.State == "" {
 			continue
 		}
+		disabled[p.Host] = disabled[p.Host] || strings.EqualFold(p.Phys, "Disabled")
 		x := byDevice[p.Device]
 		x[1]++
 		if p.State == "Active" {
@@ -124,7 +127,7 @@ func (d *diag) portsSeen() portsSeen {
 			}
 		}
 	}
-	return portsSeen{rates, common, layers, active, byDevice}
+	return portsSeen{rates, common, layers, active, byDevice, disabled}
 }
 
 // portUnread tells of a tool that could not read its device.
@@ -173,6 +176,10 @@ func (d *diag) port(p Port, s Subject, seen portsSeen) {
 
 // portDown weighs a port that is down: one that is down everywhere is not wired; management Ethernet may be.
 func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
+	if strings.EqualFold(p.Phys, "Disabled") {
+		d.find("port-disabled", s, p.At)
+		return
+	}
 	role := seen.device[p.Device]
 	f := d.find("port-down", s, p.At)
 	f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
@@ -182,6 +189,9 @@ func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
 	}
 	switch {
 	case seen.active[p.Host] == 0 && len(d.c.Ports) > 1:
+	case role[1] > 1 && role[0] == 0 && seen.disabled[p.Host] && strings.EqualFold(p.Phys, "Polling"):
+		f.Severity, f.Confidence = max(Warning, f.Severity), 0.7
+		f.Cause = "it looks for a partner and finds none, on every host that was read; ports that are not wired are switched off on this host, so this one should be: cable or switch port"
 	case role[1] > 1 && role[0] == 0:
 		f.Severity = min(f.Severity, Info)
 		f.Cause += " (down on every host that was read: perhaps not wired)"

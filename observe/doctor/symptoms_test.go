@@ -159,6 +159,7 @@ func symptoms() []symptom {
 		{"35", "bootstrap-subnets-differ", with(ncclJob{hosts: 3, noDone: true, noVia: true, ifName: func(h int) string { return []string{"eth0", "eth0", "ens9"}[h] }, address: func(h int) string { return []string{"10.0.0.1", "10.0.0.2", "192.168.7.3"}[h] }}), with(ncclJob{hosts: 3}), "n2:ens9", ""},
 		{"36", "bootstrap-link-local", with(ncclJob{address: func(h int) string { return fmt.Sprintf("fe80::%d%%eth0", h+1) }}), ok, "n0", ""},
 		{"37", "no-interface", fail("Bootstrap : no socket interface found"), ok, "n0", ""},
+		{"37a", "comm-id-subnet", with(ncclJob{env: all("NCCL_COMM_ID=192.168.0.91:27030"), more: one(1, "WARN: Net : No interface found in the same subnet as remote address 192.168.0.91<27030>", "WARN: NET/Socket : No usable listening interface found")}), ok, "n0", "NCCL_SOCKET_IFNAME is not asked"},
 		{"37b", "no-interface", fail("no device found matching eth9, verify NCCL_OOB_NET_IFNAME"), ok, "n0", ""},
 		{"38", "connect-refused", with(ncclJob{noDone: true, noVia: true, early: one(1, "WARN: socketStartConnect: Connect to 10.0.0.1<41001> failed : Connection refused")}), ok, "n0", ""},
 		{"39", "connect-abort", with(ncclJob{version: "2.20.5", more: one(1, "WARN: socketStartConnect: Connect to 10.0.0.2<41001> failed : Software caused connection abort")}), with(ncclJob{version: "2.20.5"}), "n0 - n1", ""},

@@ -13,6 +13,8 @@ import (
 func (d *diag) torchRules() {
 	d.watchdogs()
 	d.exceptions()
+	d.silence()
+	d.saving()
 	d.exits()
 	d.rendezvous()
 	jb := d.job
@@ -259,10 +261,18 @@ func (d *diag) exceptions() {
 		}
 	}, "cuda_error")
 	jb.each(func(_ *proc, l *Line) {
+		s := d.of(l)
+		s.Devices = []string{named(l.Host, l.F["node"])}
+		f := d.find("gpu-access-fault", s, l.At)
+		if why := strings.ToLower(l.F["reason"]); len(f.Evidence) == 1 && why != "" {
+			f.Cause = fmt.Sprintf("%s at %s: %s", why, l.F["addr"], f.Cause)
+		}
+	}, "gpu_access")
+	jb.each(func(_ *proc, l *Line) {
 		if raised[l.Rank] == nil {
 			raised[l.Rank] = l
 		}
-	}, "cuda_oom")
+	}, "cuda_oom", "gpu_access")
 	delete(raised, -1)
 	// Others timed out: they wait for the ranks that are gone.
 	if len(raised) == 0 || len(d.hangs) > 0 || len(d.c.Dumps) > 0 {
@@ -379,7 +389,7 @@ func (d *diag) rootExits(list []*Line) func(*Line) int {
 		switch {
 		case s == 15 || s == 2:
 			return 3
-		case s == 6 && d.job.some("watchdog", "stuck", "nccl_failed", "cuda_error"):
+		case s == 6 && d.job.some("watchdog", "stuck", "nccl_failed", "cuda_error", "gpu_access"):
 			return 2
 		case s != 0 && s != 6:
 			return 0

@@ -27,7 +27,7 @@ func TestWordsOfVersions(t *testing.T) {
 		{"peer-closed", "Net : Call to recv from 10.0.0.2<4000> failed : Connection reset by peer"},
 		{"peer-closed", "socketProgressOpt: Call to recv from 10.0.0.2<4000> failed : Broken pipe"},
 		{"no-interface", "NET/Socket : no interface found"},
-		{"no-interface", "Net : No interface found in the same subnet as remote address 10.0.0.2<0>"},
+		{"comm-id-subnet", "Net : No interface found in the same subnet as remote address 10.0.0.2<0>"},
 		{"unique-id-empty", "Net : connecting to address <> with family 0 is neither AF_INET(2) nor AF_INET6(10)"},
 		{"topologies-differ", "Error : ring 3 does not contain rank 5"},
 		{"topology-search-failed", "Could not create rings, falling back on simple ring"},

@@ -78,7 +78,7 @@ func one(c *doctor.Case, name string) {
 	}
 	if err != nil {
 		f := &c.Files[at] // an archive has those of its members behind it
-		f.Notes = append(f.Notes, err.Error())
+		f.Notes = append(f.Notes, doctor.Note{Kind: doctor.Unread, Text: err.Error()})
 	}
 }
 
@@ -109,6 +109,7 @@ func walk(root string) ([]string, error) {
 		seen[real] = true
 		entries, err := os.ReadDir(dir)
 		if err != nil {
+			files = append(files, dir) // reading it says why
 			return nil
 		}
 		for _, e := range entries {

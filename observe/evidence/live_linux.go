@@ -102,7 +102,7 @@ func sysPCI(c *doctor.Case, host string) {
 func kmsg(c *doctor.Case, host string) {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		c.Files = append(c.Files, doctor.File{Path: "/dev/kmsg", Kind: "unread", Notes: []string{err.Error() + "; run as root, or give the output of dmesg"}})
+		c.Files = append(c.Files, doctor.File{Path: "/dev/kmsg", Kind: "unread", Notes: []doctor.Note{{Kind: doctor.Unread, Text: err.Error() + "; run as root, or give the output of dmesg"}}})
 		return
 	}
 	defer unix.Close(fd)
@@ -157,7 +157,7 @@ func smi(ctx context.Context, c *doctor.Case, host string) {
 		cancel()
 		name := "nvidia-smi " + strings.Join(args, " ")
 		if err != nil {
-			c.Files = append(c.Files, doctor.File{Path: name, Kind: "unread", Notes: []string{err.Error()}})
+			c.Files = append(c.Files, doctor.File{Path: name, Kind: "unread", Notes: []doctor.Note{{Kind: doctor.Unread, Text: err.Error()}}})
 			continue
 		}
 		read.File(c, name, host, bytes.NewReader(out))

@@ -451,6 +451,7 @@ func (m *Machine) Tick(now float64) []Incident {
 	if m.trouble != "" {
 		raise("store", Incident{Kind: "store", Severity: doctor.Warning, Confidence: 1, Verdict: "history is not being written: " + m.trouble})
 	}
+	m.relate()
 	for _, k := range slices.Sorted(maps.Keys(m.open)) {
 		i := m.open[k]
 		if !found[k] && now-i.Seen >= Kinds[i.Kind].Quiet {
@@ -545,6 +546,35 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 			old.Follows = append(old.Follows, f)
 		}
 	}
+}
+
+// relate ties incidents to those that explain them. A cause is at least as severe as what follows from it.
+func (m *Machine) relate() {
+	for _, i := range m.open {
+		i.Because = nil
+	}
+	for _, k := range slices.Sorted(maps.Keys(m.open)) {
+		cause := m.open[k]
+		effects := explains[cause.Kind]
+		if len(effects) == 0 {
+			continue
+		}
+		for _, i := range m.open {
+			if i.Job == cause.Job && slices.Contains(effects, i.Kind) {
+				cause.Severity = max(cause.Severity, i.Severity)
+				i.Because = append(i.Because, cause.ID)
+			}
+		}
+	}
+}
+
+// ordered are the open incidents, the worst first, and of those that are equally bad causes before what they explain.
+func (m *Machine) ordered() []*Incident {
+	list := slices.Collect(maps.Values(m.open))
+	slices.SortFunc(list, func(a, b *Incident) int {
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(min(1, len(a.Because)), min(1, len(b.Because))), cmp.Compare(b.Began, a.Began), cmp.Compare(a.key, b.key))
+	})
+	return list
 }
 
 // held counts evaluations in a row in which something was so.

@@ -30,6 +30,7 @@ type play struct {
 	stopped map[int]bool
 	stuck   int // a rank that does not come any more, -1 for none
 	full    map[int]bool
+	drag    float64             // operations take as many times as long
 	ops     int                 // operations a second; 0 for ten
 	first   int                 // late ranks are late to every operation with a number that this divides, and to no other; 0 to all
 	links   map[pair][2]float64 // acked, busy
@@ -64,7 +65,7 @@ func (p *play) second() {
 			}
 			took := map[int]float64{}
 			for r := range arrive {
-				took[r] = end - arrive[r] + 0.001
+				took[r] = end - arrive[r] + 0.001*max(1, p.drag)
 			}
 			ops = append(ops, took)
 		}
@@ -481,5 +482,35 @@ func TestWhatIsForgotten(t *testing.T) {
 	news := m.News()
 	if v := m.View(now + 86500); len(m.hosts) != 0 || slices.ContainsFunc(v.Incidents, func(i Incident) bool { return i.Ended == 0 }) || len(news) != 1 || news[0].Host != "old" {
 		t.Errorf("%d hosts, %+v, changes %+v", len(m.hosts), v.Incidents, news)
+	}
+}
+
+// A link that is somewhat slow is a warning by itself. Where it makes collectives three times as slow as they were, it is
+// as bad as that, stands before it everywhere, and the collective names it.
+func TestCauseStandsBeforeItsSymptom(t *testing.T) {
+	for seed := range uint64(3) {
+		p := newPlay(4, seed, Config{})
+		p.run(300)
+		p.slow[pair{1, 2}], p.drag = 5, 3 // the whole ring goes at the speed of its slowest link
+		p.run(60)
+		at := map[string]int{}
+		v := p.m.View(p.now)
+		for i := len(v.Incidents) - 1; i >= 0; i-- {
+			if v.Incidents[i].Ended == 0 {
+				at[v.Incidents[i].Kind] = i
+			}
+		}
+		link, have := at["slow-link"]
+		slow, symptom := at["slow-collective"]
+		if !have || !symptom {
+			t.Fatalf("seed %d: %v", seed, v.Incidents)
+		}
+		a, b := v.Incidents[link], v.Incidents[slow]
+		if link > slow || a.Severity < b.Severity || b.Severity != doctor.Critical || !slices.Contains(b.Because, a.ID) {
+			t.Errorf("seed %d: #%d %s %s is number %d, #%d %s %s because of %v is number %d", seed, a.ID, a.Severity, a.Kind, link, b.ID, b.Severity, b.Kind, b.Because, slow)
+		}
+		if !strings.HasPrefix(v.Health.Verdict, a.Verdict) || v.Jobs[0].Verdict != a.Verdict {
+			t.Errorf("seed %d: %q, %q", seed, v.Health.Verdict, v.Jobs[0].Verdict)
+		}
 	}
 }

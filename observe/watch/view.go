@@ -186,12 +186,9 @@ func (m *Machine) View(now float64) View {
 // incidents lists open ones, the worst first, and then the last that ended.
 func (m *Machine) incidents() []Incident {
 	out := []Incident{}
-	for _, k := range slices.Sorted(maps.Keys(m.open)) {
-		out = append(out, *m.open[k])
+	for _, i := range m.ordered() {
+		out = append(out, *i)
 	}
-	slices.SortStableFunc(out, func(a, b Incident) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(b.Began, a.Began))
-	})
 	out = out[:min(len(out), viewRows)]
 	for i := len(m.past) - 1; i >= 0 && i >= len(m.past)-viewHistory; i-- {
 		out = append(out, *m.past[i])
@@ -229,13 +226,12 @@ func (m *Machine) health(now float64) Health {
 	}
 	worst := doctor.Info
 	var first *Incident
-	for _, k := range slices.Sorted(maps.Keys(m.open)) {
-		i := m.open[k]
+	for _, i := range m.ordered() {
 		h.Open[i.Severity.String()]++
 		if i.Kind == "agent-silent" {
 			h.Silent++
 		}
-		if first == nil || i.Severity > worst {
+		if first == nil {
 			worst, first = i.Severity, i
 		}
 	}
@@ -278,10 +274,9 @@ func (m *Machine) job(now float64, j *job) JobView {
 			v.Rate += 1 / g.step
 		}
 	}
-	worst := doctor.Info
-	for _, k := range slices.Sorted(maps.Keys(m.open)) {
-		if i := m.open[k]; i.Job == j.name && (v.Verdict == "" || i.Severity > worst) {
-			v.Verdict, worst = i.Verdict, i.Severity
+	for _, i := range m.ordered() {
+		if i.Job == j.name && v.Verdict == "" {
+			v.Verdict = i.Verdict
 			v.State = map[bool]string{true: "bad", false: "warn"}[i.Severity == doctor.Critical]
 		}
 	}

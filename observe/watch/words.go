@@ -136,6 +136,7 @@ type Incident struct {
 	Ended      float64         `json:"ended,omitempty"` // 0: it goes on
 	Evidence   []Evidence      `json:"evidence"`
 	Follows    []string        `json:"consequences,omitempty"`
+	Because    []int           `json:"because,omitempty"` // open incidents that explain this one, by id
 	key        string
 }
 
@@ -152,6 +153,17 @@ type Change struct {
 	What string  `json:"what"`
 	From string  `json:"from"`
 	To   string  `json:"to"`
+}
+
+// explains are kinds of incidents and what they can be the cause of, in one job. No kind is both.
+var explains = map[string][]string{
+	"slow-link":     {"slow-collective"},
+	"slow-sender":   {"slow-collective"},
+	"slow-receiver": {"slow-collective"},
+	"link-cut":      {"slow-collective", "hang"},
+	"straggler":     {"slow-collective"},
+	"rank-stopped":  {"slow-collective", "hang"},
+	"rank-dead":     {"slow-collective", "hang"},
 }
 
 // Kinds are the kinds of incidents, with what each means and what to do.

@@ -63,7 +63,7 @@ func readSwitchInfo(s *scan, b []byte) error {
 			if v, err := strconv.ParseFloat(val, 64); err == nil && v == 0 {
 				bad(m[2])
 			} else if err != nil {
-				s.note("line %d: %s is %q, no number", n, m[2], clip(val))
+				s.note(doctor.Partial, "line %d: %s is %q, no number", n, m[2], clip(val))
 			}
 		}
 	}

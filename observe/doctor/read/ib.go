@@ -49,7 +49,7 @@ func readIBStat(s *scan, b []byte) error {
 			continue
 		}
 		if strings.Contains(l, "ibpanic") || strings.Contains(l, "stat of IB device") || strings.Contains(l, "can't open") {
-			s.note("line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
+			s.note(doctor.Cut, "line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
 			p := newPort()
 			p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
 			if m := statFailed.FindStringSubmatch(l); m != nil {
@@ -283,7 +283,7 @@ func readLinkInfo(s *scan, b []byte) error {
 		s.c.Cables = append(s.c.Cables, c)
 	}
 	if bad > 0 {
-		s.note("%d port lines were not understood", bad)
+		s.note(doctor.Partial, "%d port lines were not understood", bad)
 	}
 	return nil
 }
@@ -296,7 +296,7 @@ var (
 
 // readDiscover reads ibnetdiscover, the classic form and -p.
 func readDiscover(s *scan, b []byte) error {
-	names := map[string]string{}
+	names, named := map[string]string{}, map[string]bool{}
 	node, desc := "", ""
 	n := 0
 	for l := range strings.Lines(string(b)) {
@@ -319,6 +319,7 @@ func readDiscover(s *scan, b []byte) error {
 			continue
 		}
 		if m := ndPort.FindStringSubmatch(l); m != nil && node != "" {
+			named[m[2]] = true
 			c := doctor.Cable{At: s.at(n, l), A: desc, B: m[4], ASwitch: node[0] == 'S', BSwitch: m[2][0] == 'S', Speed: m[6], State: "Active/LinkUp"}
 			if c.B == "" {
 				c.B = names[m[2]]
@@ -329,7 +330,25 @@ func readDiscover(s *scan, b []byte) error {
 			s.c.Cables = append(s.c.Cables, c)
 		}
 	}
+	s.discoverEnd(b, names, named)
 	return nil
+}
+
+// discoverEnd notes that an output of ibnetdiscover is cut: every node has a block of its own, so one that others are
+// connected to and that has none is missing.
+func (s *scan) discoverEnd(b []byte, names map[string]string, named map[string]bool) {
+	lost := 0
+	for id := range named {
+		if _, ok := names[id]; !ok {
+			lost++
+		}
+	}
+	switch {
+	case lost > 0:
+		s.note(doctor.Cut, "the output is cut: %d of %d nodes that others are connected to are not described", lost, len(names)+lost)
+	case len(b) > 0 && b[len(b)-1] != '\n':
+		s.note(doctor.Cut, "the output is cut: its last line has no end")
+	}
 }
 
 var mlxPair = regexp.MustCompile(`^([A-Za-z][^:]*?)\s*:\s*(.*)$`)
@@ -563,7 +582,7 @@ func (s *scan) sysFile(a attr, val string) {
 			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
 				p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
 			} else if val != "" && !strings.HasPrefix(val, "N/A") {
-				s.note("%s is %q, no number", a.name, clip(val))
+				s.note(doctor.Partial, "%s is %q, no number", a.name, clip(val))
 			}
 		}
 	case "pci":

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -191,18 +192,30 @@ func nicEvent(k *doctor.Kernel, body string) bool {
 	return true
 }
 
+// mlxWords are symptoms and the words of Mellanox's driver of which a line has one, in lower case. The first row that fits
+// counts.
+var mlxWords = []struct {
+	kind  string
+	words []string
+}{
+	{"nic_power", []string{"insufficient power"}},
+	{"nic_heat", []string{"high temperature", "over temperature"}},
+	{"nic_unplugged", []string{"cable unplugged"}},
+	{"nic_plugged", []string{"cable plugged", "status: plugged and enabled"}},
+	{"nic_cable", []string{"port module event[error]", "cable error"}},
+	{"nic_keys", []string{"limits exceeded"}},
+	{"nic_dead", []string{"health compromised", "assert_var", "fatal error", "firmware fatal", "health_care", "device's health", "internal error"}},
+}
+
 // mlxKind says which symptom a line of Mellanox's driver is, by its text in lower case.
 func mlxKind(t string) string {
+	for _, row := range mlxWords {
+		if slices.ContainsFunc(row.words, func(w string) bool { return strings.Contains(t, w) }) {
+			return row.kind
+		}
+	}
 	switch {
-	case strings.Contains(t, "insufficient power"):
-		return "nic_power"
-	case strings.Contains(t, "high temperature") || strings.Contains(t, "over temperature"):
-		return "nic_heat"
-	case strings.Contains(t, "port module event[error]"), strings.Contains(t, "cable error"):
-		return "nic_cable"
-	case strings.Contains(t, "limits exceeded"):
-		return "nic_keys"
-	case strings.Contains(t, "health compromised"), strings.Contains(t, "assert_var"), strings.Contains(t, "fatal error"), strings.Contains(t, "firmware fatal"), strings.Contains(t, "health_care"), strings.Contains(t, "device's health"), strings.Contains(t, "internal error"), strings.Contains(t, "reset requested") && strings.Contains(t, "fw"):
+	case strings.Contains(t, "reset requested") && strings.Contains(t, "fw"):
 		return "nic_dead"
 	case strings.HasPrefix(t, "link down"):
 		return "nic_down"

@@ -14,8 +14,9 @@ type ncclKind struct {
 
 // The order matters: a text is of the first kind that fits.
 var ncclKinds = []ncclKind{
-	{"bootstrap_none", []string{"nterface found"}, regexp.MustCompile(`^Bootstrap ?: no socket interface found|^NET/Socket : (?:no interface found|No usable listening interface found)|^No usable listening interface found|^Net : No interface found in the same subnet`)}, // 2.4.8 to 2.30.7
-	{"root_twice", []string{"already checked in"}, regexp.MustCompile(`^Bootstrap Root : rank (?P<rank>\d+) of (?P<n>\d+) ranks has already checked in`)},                                                                                                                    // 2.3.7 to 2.30.7
+	{"subnet_none", []string{"nterface found"}, regexp.MustCompile(`^(?:Net : )?No interface found in the same subnet as remote address (?P<addr>\S+)|^(?:NET/Socket : |Bootstrap : )?No usable listening interface found`)}, // 2.4.8 to 2.30.7
+	{"bootstrap_none", []string{"nterface found"}, regexp.MustCompile(`^Bootstrap ?: no socket interface found|^NET/Socket : no interface found`)},                                                                           // 2.4.8 to 2.30.7
+	{"root_twice", []string{"already checked in"}, regexp.MustCompile(`^Bootstrap Root : rank (?P<rank>\d+) of (?P<n>\d+) ranks has already checked in`)},                                                                    // 2.3.7 to 2.30.7
 	{"root_mismatch", []string{"Bootstrap Root : mismatch"}, regexp.MustCompile(`^Bootstrap Root : mismatch in (?:rank count from procs|info from procs)`)},
 	{"boot_timings", []string{"Bootstrap timings"}, regexp.MustCompile(`^Bootstrap timings total (?P<total>[\d.]+) \(create (?P<create>[\d.]+), send (?P<send>[\d.]+), recv (?P<recv>[\d.]+), ring (?P<ring>[\d.]+), delay (?P<delay>[\d.]+)\)`)}, // 2.23.4 to 2.30.7
 	{"plugin_loaded", []string{"Loaded net plugin"}, regexp.MustCompile(`^NET/Plugin: Loaded net plugin (?P<name>.+?) \(v(?P<v>\d+)\)`)},                                                                                                          // 2.13.4 to 2.30.7

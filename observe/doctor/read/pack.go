@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/weft-fabric/weft/observe/doctor"
 )
 
 // Logs are kept packed: gzip, zstd and bzip2, one in another; and many in a tar or zip.
@@ -36,7 +37,7 @@ func (s *scan) unpack(br *bufio.Reader) *bufio.Reader {
 			return br
 		}
 		if err != nil {
-			s.note("compressed data: %v", err)
+			s.note(doctor.Unread, "compressed data: %v", err)
 			return nil
 		}
 		br = bufio.NewReaderSize(cutReader{z, s}, headSize)
@@ -53,7 +54,7 @@ type cutReader struct {
 func (c cutReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	if err != nil && err != io.EOF {
-		c.s.note("the compressed data end in the middle (%v)", err)
+		c.s.note(doctor.Cut, "the compressed data end in the middle (%v)", err)
 		err = io.EOF
 	}
 	return n, err
@@ -150,7 +151,7 @@ const maxMembers = 200_000
 
 func (s *scan) archive(each func(func(string, io.Reader)) error, host string) error {
 	if strings.Count(s.file, "!") >= 2 {
-		s.note("an archive in an archive in an archive: not read")
+		s.note(doctor.Unread, "an archive in an archive in an archive: not read")
 		return nil
 	}
 	n := 0
@@ -159,14 +160,18 @@ func (s *scan) archive(each func(func(string, io.Reader)) error, host string) er
 			return
 		}
 		if err := File(s.c, s.file+"!"+path.Clean("/"+name), host, r); err != nil {
-			s.note("%s: %v", name, err)
+			s.note(doctor.Partial, "%s: %v", name, err)
 		}
 	})
 	if n > maxMembers {
-		s.note("%d files; only the first %d were read", n, maxMembers)
+		s.note(doctor.Partial, "%d files; only the first %d were read", n, maxMembers)
 	}
 	if err != nil { // what is before was read
-		s.note("the archive ends in the middle (%v) after %d files", err, n)
+		kind := doctor.Cut
+		if n == 0 {
+			kind = doctor.Unread
+		}
+		s.note(kind, "the archive ends in the middle (%v) after %d files", err, n)
 	}
 	return nil
 }

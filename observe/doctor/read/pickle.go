@@ -2,6 +2,7 @@ package read
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -13,6 +14,9 @@ import (
 
 // errCut says that the data end in the middle.
 var errCut = fmt.Errorf("the file ends in the middle")
+
+// errCode says that a pickle is more than data.
+var errCode = errors.New("names or calls code")
 
 const maxPickleDepth = 1 << 20
 
@@ -216,7 +220,7 @@ func (p *pickler) do(op byte) error {
 	case 'h', 'j': // BINGET, LONG_BINGET
 		return p.recall(op)
 	case 'c', 'i', 'o', 'R', 'b', 0x81, 0x92, 0x93, 'P', 'Q', 0x82, 0x83, 0x84, 0x97, 0x98:
-		return fmt.Errorf("byte %d (%s) names or calls code; a dump of data has none: refused", p.at-1, pickleOp(op))
+		return fmt.Errorf("byte %d (%s) %w; a dump of data has none: refused", p.at-1, pickleOp(op), errCode)
 	}
 	return p.scalar(op)
 }

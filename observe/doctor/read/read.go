@@ -24,6 +24,7 @@ const (
 	maxWhole  = 512 << 20 // of a file that is read as a whole; logs have no limit
 	maxEvents = 1 << 20   // lines that are kept of one file; more are counted
 	headSize  = 64 << 10  // that decides what a file is
+	lastCalls = 256       // collectives that are kept of a process and a communicator: the last ones
 )
 
 // scan is the state of reading one file.
@@ -31,12 +32,14 @@ type scan struct {
 	c         *doctor.Case
 	file      string
 	host      string // that the file is known to be of, "" unknown
-	note      func(format string, args ...any)
+	note      func(k doctor.NoteKind, format string, args ...any)
 	kinds     map[string]int
 	quiet     int
 	form      string // what a log is by the form of its lines, "" unknown
 	last      bool   // the line has no end
 	kept      int
+	calls     map[string]*ring // by process and communicator
+	passed    int              // collectives of which later ones took the place
 	lost      int
 	hosts     map[string]bool // that lines have named
 	bench     benchState
@@ -60,6 +63,45 @@ func (s *scan) addLine(l doctor.Line) {
 		return
 	}
 	s.c.Lines = append(s.c.Lines, l)
+}
+
+// ring is where the last collectives of a communicator are among the lines of a case.
+type ring struct {
+	at   []int
+	next int
+}
+
+// addCall keeps a collective that a process launched. What tells who is behind or called something else are the last
+// ones; a job that logs each of them writes gigabytes.
+func (s *scan) addCall(l doctor.Line) {
+	key := fmt.Sprintf("%s:%d:%s", l.Host, l.PID, l.F["comm"])
+	r := s.calls[key]
+	if r == nil {
+		if s.calls == nil {
+			s.calls = map[string]*ring{}
+		}
+		r = &ring{}
+		s.calls[key] = r
+	}
+	if len(r.at) < lastCalls {
+		n := len(s.c.Lines)
+		if s.addLine(l); len(s.c.Lines) > n {
+			r.at = append(r.at, n)
+		}
+		return
+	}
+	s.c.Lines[r.at[r.next]] = l
+	r.next = (r.next + 1) % lastCalls
+	s.passed++
+}
+
+// tidyCalls puts the lines that a file added back into its order.
+func (s *scan) tidyCalls(from int) {
+	if s.passed == 0 {
+		return
+	}
+	slices.SortStableFunc(s.c.Lines[from:], func(a, b doctor.Line) int { return a.At.Line - b.At.Line })
+	s.note(doctor.Partial, "of each process and communicator the last %d collectives were kept; %d earlier ones were passed over", lastCalls, s.passed)
 }
 
 func (s *scan) addKernel(k doctor.Kernel) {
@@ -133,8 +175,8 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	at := len(c.Files)
 	c.Files = append(c.Files, f)
 	s := &scan{c: c, file: name, host: host, kinds: map[string]int{}, hosts: map[string]bool{}}
-	s.note = func(format string, args ...any) {
-		c.Files[at].Notes = append(c.Files[at].Notes, fmt.Sprintf(format, args...))
+	s.note = func(k doctor.NoteKind, format string, args ...any) {
+		c.Files[at].Notes = append(c.Files[at].Notes, doctor.Note{Kind: k, Text: fmt.Sprintf(format, args...)})
 	}
 	if sysOther.MatchString(name) {
 		c.Files[at].Kind = "/sys"
@@ -151,25 +193,40 @@ func File(c *doctor.Case, name, host string, r io.Reader) error {
 	}
 	br := s.unpack(bufio.NewReaderSize(r, headSize))
 	if br == nil {
+		c.Files[at].Kind = "unread"
 		return nil
 	}
 	if members, ok := archive(br); ok {
 		c.Files[at].Kind = "archive"
 		return s.archive(members, host)
 	}
-	head, _ := br.Peek(headSize)
+	head, err := br.Peek(headSize)
 	if len(head) == 0 {
-		c.Files[at].Kind = "empty"
-		return nil
+		return nothing(&c.Files[at], err)
 	}
+	from := len(c.Lines)
 	kind, err := s.source(br, head)
+	s.tidyCalls(from)
 	if c.Files[at].Kind == "log" {
 		c.Files[at].Kind = kind
 	}
 	if s.lost > 0 {
-		s.note("%d lines beyond the first %d were not kept", s.lost, maxEvents)
+		s.note(doctor.Cut, "%d lines beyond the first %d were not kept", s.lost, maxEvents)
 	}
 	return err
+}
+
+// nothing is a source without a byte: it is empty, or could not be read, as compressed data that end at once, a folder or
+// a bad disk.
+func nothing(f *doctor.File, err error) error {
+	if f.Kind = "empty"; len(f.Notes) > 0 {
+		f.Kind = "unread"
+	}
+	if err != io.EOF {
+		f.Kind = "unread"
+		return err
+	}
+	return nil
 }
 
 func (s *scan) source(r *bufio.Reader, head []byte) (string, error) {
@@ -213,14 +270,14 @@ func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
 		return d.name, err
 	}
 	if len(b) > maxWhole {
-		s.note("larger than %d MiB: only the beginning was read", maxWhole>>20)
+		s.note(doctor.Cut, "larger than %d MiB: only the beginning was read", maxWhole>>20)
 		b = b[:maxWhole]
 	}
 	if err := d.whole(s, b); err != nil {
 		if errors.Is(err, errNotThis) {
 			return s.log(bufio.NewReaderSize(bytes.NewReader(b), headSize))
 		}
-		s.note("%v", err)
+		s.note(doctor.Unread, "%v", err)
 	}
 	return d.name, nil
 }
@@ -269,7 +326,7 @@ func (s *scan) perHost(d dialect, r io.Reader) (string, error) {
 	for _, h := range order {
 		s.host, _, _ = strings.Cut(h, ".")
 		if err := d.whole(s, parts[h].Bytes()); err != nil && !errors.Is(err, errNotThis) {
-			s.note("%s: %v", h, err)
+			s.note(doctor.Partial, "%s: %v", h, err)
 		}
 	}
 	return d.name, nil
@@ -313,13 +370,13 @@ func (s *scan) log(r io.Reader) (string, error) {
 	s.release("")
 	s.c.Files[len(s.c.Files)-1].Lines = l.n
 	if l.err != nil && l.err != io.EOF {
-		s.note("reading stopped: %v", l.err)
+		s.note(doctor.Cut, "reading stopped: %v", l.err)
 	}
 	if l.long > 0 {
-		s.note("%d lines were longer than %d bytes and were cut", l.long, maxLine)
+		s.note(doctor.Partial, "%d lines were longer than %d bytes and were cut", l.long, maxLine)
 	}
 	if cut && nccl > 0 {
-		s.note("the last line has no end: the file may be cut")
+		s.note(doctor.Cut, "the last line has no end: the file may be cut")
 	}
 	switch {
 	case s.bench.rows > 0 && nccl <= s.bench.rows:
@@ -333,7 +390,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 	case s.kept > 0:
 		return "job log", nil
 	}
-	s.note("nothing in it was recognised")
+	s.note(doctor.Unread, "nothing in it was recognised")
 	return "unknown", nil
 }
 
@@ -384,7 +441,7 @@ func readPickle(s *scan, b []byte) error {
 	v, err := unpickle(b)
 	d, _ := v.(*pdict)
 	if err != nil && !errors.Is(err, errCut) {
-		if strings.Contains(err.Error(), "refused") {
+		if errors.Is(err, errCode) {
 			s.c.Files[len(s.c.Files)-1].Kind = "refused"
 			return fmt.Errorf("pickle: %w; the file is not a flight recorder's dump, or it was tampered with", err)
 		}
@@ -401,8 +458,8 @@ func readPickle(s *scan, b []byte) error {
 	}
 	dump := flight(s.file, d)
 	if err != nil {
-		cutDump(&dump)
-		s.note("%v: %d operations were read", err, len(dump.Entries))
+		s.cutDump(&dump)
+		s.note(doctor.Cut, "%v: %d operations were read", err, len(dump.Entries))
 	}
 	s.c.Dumps = append(s.c.Dumps, dump)
 	s.c.Files[len(s.c.Files)-1].Kind = "flight recorder"
@@ -410,10 +467,13 @@ func readPickle(s *scan, b []byte) error {
 }
 
 // cutDump marks a dump that ends in the middle. Its last operation is not whole.
-func cutDump(d *doctor.Dump) {
+func (s *scan) cutDump(d *doctor.Dump) {
 	d.Truncated = true
 	if n := len(d.Entries); n > 0 {
 		d.Entries = d.Entries[:n-1]
+	}
+	if len(d.Entries) == 0 {
+		s.note(doctor.Unread, "the dump ends before its first whole operation")
 	}
 }
 
@@ -453,7 +513,7 @@ func readJSON(s *scan, b []byte) error {
 		}
 		if err != nil {
 			if found > 0 {
-				s.note("line %d: %v: what is before was read", j.lineAt(), err)
+				s.note(doctor.Partial, "line %d: %v: what is before was read", j.lineAt(), err)
 				// Lines of JSON: go on with the next line.
 				if i := bytes.IndexByte(j.b[min(j.at, len(j.b)):], '\n'); i >= 0 {
 					j.at += i + 1
@@ -481,7 +541,7 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 		case isFlight(v):
 			d := flight(s.file, v)
 			if err != nil {
-				cutDump(&d)
+				s.cutDump(&d)
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "flight recorder"
@@ -497,7 +557,7 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 		case v.has("records") && v.has("rank"):
 			d := weftFlight(s.file, v)
 			if err != nil {
-				cutDump(&d)
+				s.cutDump(&d)
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"

@@ -389,7 +389,7 @@ func FuzzJSON(f *testing.F) {
 func TestPatienceEnds(t *testing.T) {
 	for _, first := range []string{"# size count type redop root time algbw busbw #wrong", "Traceback (most recent call last):", "Failures:", "Last error:"} {
 		c := &doctor.Case{Files: []doctor.File{{}}}
-		s := &scan{c: c, kinds: map[string]int{}, hosts: map[string]bool{}, note: func(string, ...any) {}}
+		s := &scan{c: c, kinds: map[string]int{}, hosts: map[string]bool{}, note: func(doctor.NoteKind, string, ...any) {}}
 		text := first + "\n" + strings.Repeat("x\n", patience+100)
 		if _, err := s.log(strings.NewReader(text)); err != nil {
 			t.Fatal(err)

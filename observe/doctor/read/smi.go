@@ -79,7 +79,7 @@ func readSMI(s *scan, b []byte) error {
 		i++
 	}
 	if cut != nil {
-		s.note("the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, i)
+		s.note(doctor.Cut, "the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, i)
 	}
 	return nil
 }

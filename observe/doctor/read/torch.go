@@ -22,48 +22,54 @@ import (
 // The rank behind [Rank is that of a group; the one in the prefix is the job's.
 
 var (
-	watchdogRank = regexp.MustCompile(`[Rr]ank (\d+)\]`)
-	workField    = regexp.MustCompile(`(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,)]*)`)
-	pgGroup      = regexp.MustCompile(`PG (?:ID (\d+) )?(?:PG )?(?:GUID )?([\w:.-]+?)(?:\(([^)]*)\))? Rank (\d+)`)
-	pgState      = regexp.MustCompile(`[Rr]ank (\d+)\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)`)
-	pgWork       = regexp.MustCompile(`at work(?: sequence id)?: (\d+)`)
-	exitCode     = regexp.MustCompile(`failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)`)
-	tableRow     = regexp.MustCompile(`^(?:\[[^\]]*\]:?)?\s*(time|host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?`)
-	srunExit     = regexp.MustCompile(`srun: error: ([\w.-]+): tasks? ([\d,\[\]-]+): (Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|Exited with exit code (\d+)|[A-Z][\w ]+)`)
-	slurmEnd     = regexp.MustCompile(`slurmstepd: error: \*\*\* (?:JOB|STEP) [\d.]+ ON ([\w.-]+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+\b))?`)
-	hostLost     = regexp.MustCompile(`(?:Node failure on|on failed node) ([\w.,\[\]-]+)|Nodes? ([\w.,\[\]-]+) not responding, setting DOWN|Node ([\w.-]+) status is now: NodeNotReady`)
-	megatronNaN  = regexp.MustCompile(`Rank (\d+), node ([\w.-]+), device (\d+), iteration (\d+): Unexpected result`)
-	notNumber    = regexp.MustCompile(`(?i)\bloss['"]?\s*(?:is|[:=|])?\s*-?(?:nan|inf)\b|\bnan (?:or inf )?(?:found |detected )?in (?:the )?(?:local )?(?:loss|grad)|\bnan loss\b`)
-	slurmOOM     = regexp.MustCompile(`slurmstepd: error: Detected \d+ oom[-_]kill event`)
-	mpiExit      = regexp.MustCompile(`noticed that process rank (\d+) with PID (\d+) on node ([\w.-]+) exited on signal (\d+)`)
-	returnCode   = regexp.MustCompile(`exits with return code = (-?\d+)`)
-	statusCode   = regexp.MustCompile(`Process (\d+) exit(?:ed)? with status code (\d+)`)
-	rayExit      = regexp.MustCompile(`A worker died or was killed while executing.*Worker IP address: (\S+) .*Worker PID: (\d+)`)
-	gloo         = regexp.MustCompile(`\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks`)
-	glooLost     = regexp.MustCompile(`gloo/transport/tcp/\S+\] (?:Connection closed by peer|Read error|Write error) ?\[([^\]]+)\]`)
-	glooLate     = regexp.MustCompile(`gloo/\S+\] Timed out waiting (\d+)ms for (?:recv|send) operation`)
-	glooJoin     = regexp.MustCompile(`(?i)gloo.*(?:connectFullMesh failed|Unable to resolve hostname to a|Unable to find address for|timed out connecting)`)
-	barrier      = regexp.MustCompile(`Ranks? ([\d, ]+) failed to pass monitoredBarrier`)
-	lagging      = regexp.MustCompile(`ranks \[([\d, ]+)\] are the lagging ranks`)
-	fingerprint  = regexp.MustCompile(`Rank (\d+) is running collective: (?:CollectiveFingerPrint\()?(.*?), ?but Rank (\d+) is running collective: (?:CollectiveFingerPrint\()?(.*)`)
-	opType       = regexp.MustCompile(`OpType=(\w+)`)
-	opNumber     = regexp.MustCompile(`SequenceNumber=(\d+)`)
-	opShape      = regexp.MustCompile(`TensorShape=(\[[^\]]*\])`)
-	stuckFor     = regexp.MustCompile(`watchdog got stuck for (\d+) seconds`)
-	joined       = regexp.MustCompile(`[Tt]imed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients joined`)
-	noMaster     = regexp.MustCompile(`client socket has timed out after \S+ while trying to connect to \(?\[?([^\]\s,)]+)\]?[,:]? ?(\d*)`)
-	portUsed     = regexp.MustCompile(`server socket has failed to (?:listen|bind).*(?:EADDRINUSE|[Aa]ddress already in use)`)
-	noUniqueID   = regexp.MustCompile(`\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]`)
-	ncclFailed   = regexp.MustCompile(`NCCL [Ee]rror(?: in|\(\d+\))?[:,] ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
-	pipNCCL      = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
-	cudaOOM      = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
-	cudaError    = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([A-Za-z][\w ',/()-]+)`)
-	loaderBus    = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
-	loaderKill   = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
-	pythonRaise  = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
-	launcherHead = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\([^)]*pid=\d+[^)]*\) |\[(?:default|rank|RANK ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
-	containerTop = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
+	watchdogRank   = regexp.MustCompile(`[Rr]ank (\d+)\]`)
+	workField      = regexp.MustCompile(`(\w+)(?:\(ms\))?=(\[[^\]]*\]|[^,)]*)`)
+	pgGroup        = regexp.MustCompile(`PG (?:ID (\d+) )?(?:PG )?(?:GUID )?([\w:.-]+?)(?:\(([^)]*)\))? Rank (\d+)`)
+	pgState        = regexp.MustCompile(`[Rr]ank (\d+)\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)`)
+	pgWork         = regexp.MustCompile(`at work(?: sequence id)?: (\d+)`)
+	exitCode       = regexp.MustCompile(`failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)`)
+	tableRow       = regexp.MustCompile(`^(?:\[[^\]]*\]:?)?\s*(time|host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?`)
+	srunExit       = regexp.MustCompile(`srun: error: ([\w.-]+): tasks? ([\d,\[\]-]+): (Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|Exited with exit code (\d+)|[A-Z][\w ]+)`)
+	slurmEnd       = regexp.MustCompile(`slurmstepd: error: \*\*\* (?:JOB|STEP) [\d.]+ ON ([\w.-]+) CANCELLED AT \S+(?: DUE TO ([A-Z ]+\b))?`)
+	hostLost       = regexp.MustCompile(`(?:Node failure on|on failed node) ([\w.,\[\]-]+)|Nodes? ([\w.,\[\]-]+) not responding, setting DOWN|Node ([\w.-]+) status is now: NodeNotReady`)
+	megatronNaN    = regexp.MustCompile(`Rank (\d+), node ([\w.-]+), device (\d+), iteration (\d+): Unexpected result`)
+	notNumber      = regexp.MustCompile(`(?i)\bloss['"]?\s*(?:is|[:=|])?\s*-?(?:nan|inf)\b|\bnan (?:or inf )?(?:found |detected )?in (?:the )?(?:local )?(?:loss|grad)|\bnan loss\b`)
+	slurmOOM       = regexp.MustCompile(`slurmstepd: error: Detected \d+ oom[-_]kill event`)
+	mpiExit        = regexp.MustCompile(`noticed that process rank (\d+) with PID (\d+) on node ([\w.-]+) exited on signal (\d+)`)
+	returnCode     = regexp.MustCompile(`exits with return code = (-?\d+)`)
+	statusCode     = regexp.MustCompile(`Process (\d+) exit(?:ed)? with status code (\d+)`)
+	rayExit        = regexp.MustCompile(`A worker died or was killed while executing.*Worker IP address: (\S+) .*Worker PID: (\d+)`)
+	gloo           = regexp.MustCompile(`\[Gloo\] Rank (\d+) is connected to (\d+) peer ranks`)
+	glooLost       = regexp.MustCompile(`gloo/transport/tcp/\S+\] (?:Connection closed by peer|Read error|Write error) ?\[([^\]]+)\]`)
+	glooLate       = regexp.MustCompile(`gloo/\S+\] Timed out waiting (\d+)ms for (?:recv|send) operation`)
+	glooJoin       = regexp.MustCompile(`(?i)gloo.*(?:connectFullMesh failed|Unable to resolve hostname to a|Unable to find address for|timed out connecting)`)
+	barrier        = regexp.MustCompile(`Ranks? ([\d, ]+) failed to pass monitoredBarrier`)
+	lagging        = regexp.MustCompile(`ranks \[([\d, ]+)\] are the lagging ranks`)
+	fingerprint    = regexp.MustCompile(`Rank (\d+) is running collective: (?:CollectiveFingerPrint\()?(.*?), ?but Rank (\d+) is running collective: (?:CollectiveFingerPrint\()?(.*)`)
+	opType         = regexp.MustCompile(`OpType=(\w+)`)
+	opNumber       = regexp.MustCompile(`SequenceNumber=(\d+)`)
+	opShape        = regexp.MustCompile(`TensorShape=(\[[^\]]*\])`)
+	stuckFor       = regexp.MustCompile(`watchdog got stuck for (\d+) seconds`)
+	joined         = regexp.MustCompile(`[Tt]imed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients joined`)
+	noMaster       = regexp.MustCompile(`client socket has timed out after \S+ while trying to connect to \(?\[?([^\]\s,)]+)\]?[,:]? ?(\d*)`)
+	portUsed       = regexp.MustCompile(`server socket has failed to (?:listen|bind).*(?:EADDRINUSE|[Aa]ddress already in use)`)
+	noUniqueID     = regexp.MustCompile(`\[(\d+)\] is setting up NCCL communicator and retrieving ncclUniqueId from \[(\d+)\]`)
+	ncclFailed     = regexp.MustCompile(`NCCL [Ee]rror(?: in|\(\d+\))?[:,] ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
+	pipNCCL        = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
+	cudaOOM        = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
+	cudaError      = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([A-Za-z][\w ',/()-]+)`)
+	loaderBus      = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
+	loaderKill     = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
+	pythonRaise    = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
+	launcherHead   = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\([^)]*pid=\d+[^)]*\) |\[(?:default|rank|RANK ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
+	checkpointing  = regexp.MustCompile(`(?i)\b(?:saving|writing|storing|dumping|begin(?:ning)? to save|start(?:ing|ed)? (?:to )?(?:sav|writ)\w+)\b.{0,60}\bcheckpoint|\bcheckpoint(?:ing)? (?:is being (?:saved|written)|save (?:begins|started|starts))|\[Torch\] Saving `)
+	checkpointDone = regexp.MustCompile(`(?i)(\b(?:saved|wrote|finished|completed|done (?:saving|writing))\b.{0,60}\bcheckpoint|\bcheckpoint\b.{0,120}\b(?:saved|written|done|complete[d]?|finished)\b|\[Torch\] Saved )`)
+	accessFault    = regexp.MustCompile(`Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
+	containerTop   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
 )
+
+// checkpointWords are in lines of programs that save their state.
+var checkpointWords = []string{"heckpoint", "CHECKPOINT", "[Torch] Sav"}
 
 // torchState is what the lines so far leave open.
 type torchState struct {
@@ -189,11 +195,14 @@ var torchRules = []torchRule{
 	{has: []string{"RendezvousTimeoutError", "RendezvousConnectionError"}, read: (*scan).rendezvousLine},
 	{has: []string{"server socket has failed to"}, re: portUsed, kind: "port_used", raised: true},
 	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
+	{has: []string{"Memory access fault by GPU"}, re: accessFault, kind: "gpu_access", fields: []string{"node", "addr", "reason"}, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
 	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
 	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number", fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
 	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
+	{has: checkpointWords, when: checkpointDone, re: checkpointDone, kind: "checkpoint", fields: []string{"done"}, calm: true},
+	{has: checkpointWords, when: checkpointing, kind: "checkpoint", calm: true},
 	{begins: "Last error:", read: (*scan).lastErrorLine},
 	{has: []string{"Too many open files"}, kind: "files"},
 	{has: []string{"nvidia-nccl-cu"}, re: pipNCCL, kind: "package", fields: []string{"ver"}, rank: fromNobody, calm: true},
