@@ -277,10 +277,71 @@ def kill():
     assert e.culprits == [1] and e.code in (1, 4), (e.culprits, e.code, str(e))
 
 
+def nested():
+    """Callbacks start calls and wait for their futures, levels deep, in chains, for several at once and for one that began before."""
+    def start(x):
+        return dist.all_reduce(torch.full((4,), float(x)), async_op=True).get_future()
+
+    def value(f):
+        return f.value()[0][0].item()
+
+    def down(levels, x):
+        """The sum of all levels, each of which is waited for in a callback of the one above."""
+        if levels == 0:
+            return start(x).wait()[0][0].item()
+        return start(x).then(lambda f: value(f) + down(levels - 1, x + 1)).wait()
+
+    assert down(3, 1) == SIZE * (1 + 2 + 3 + 4)
+    assert down(12, 0) == SIZE * sum(range(13))  # more levels than threads are kept
+    assert down(1, 5) == SIZE * 11
+    # Many at once, of one size: who starts what second must not depend on who wakes first. They begin in a callback, so that none
+    # is over before all have theirs.
+    for _ in range(20):
+        def several(f):
+            tops = [start(i).then(lambda f, i=i: value(f) + down(2, 10 * i)) for i in range(5)]
+            return [f.wait() for f in tops]
+        got, want = start(0).then(several).wait(), [SIZE * (i + 30 * i + 3) for i in range(5)]
+        assert got == want, (got, want)
+    assert start(1).then(lambda f: sum(t[0][0].item() for t in torch.futures.wait_all([start(2), start(3)]))).wait() == SIZE * 5
+    before, after = start(1), start(2)
+    chained = after.then(value)
+    assert before.then(lambda f: chained.wait()).wait() == SIZE * 2
+    # A callback may ask its own work for the future, and an error in one is that of its future.
+    w = dist.all_reduce(torch.ones(1), async_op=True)
+    assert w.get_future().then(lambda f: w.get_future().done() and w.wait()).wait() is True
+    refused(RuntimeError, ["an error below"], lambda: start(1).then(lambda f: start(2).then(lambda g: dict()["an error below"]).wait()).wait())
+    dist.barrier()
+    threads = sum(t.name == "weft futures" for t in threading.enumerate())
+    assert threads <= 9, f"{threads} threads are left"
+
+
+def powersgd():
+    """PowerSGD's hook for DDP, whose callbacks wait for calls: weft and Gloo train the same."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    def train(group):
+        m = DDP(model(), process_group=group, bucket_cap_mb=64)
+        state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=0.5)
+        m.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        optimizer = torch.optim.SGD(m.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(RANK)
+        for _ in range(8):
+            step(m, torch.randn(8, 16, generator=generator), torch.ones(8, 1))
+            optimizer.step()
+        return [p.detach().clone() for p in m.parameters()]
+
+    ours, theirs = train(dist.group.WORLD), train(dist.new_group(backend="gloo"))
+    for a, b, first in zip(ours, theirs, model().parameters()):
+        torch.testing.assert_close(a, b)
+        assert not torch.equal(a, first), "nothing was learned"
+
+
 def interrupt():
     """Ctrl-C ends waits of every kind."""
     for name, call in (("blocking", lambda: dist.all_reduce(torch.ones(1), group=g)), ("started", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).wait()),
-                       ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3))):
+                       ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3)),
+                       ("future", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().wait()),
+                       ("chained", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().then(lambda f: 1).wait())):
         g = dist.new_group()
         if RANK == 0:
             timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -305,7 +366,8 @@ def exit_():
     dist.barrier()
 
 
-DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt, "exit": exit_}
+DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
+          "nested": nested, "powersgd": powersgd, "exit": exit_}
 
 
 def main():

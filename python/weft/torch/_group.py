@@ -1,6 +1,7 @@
 """The process group: PyTorch's calls, made on a communicator."""
 
 import atexit
+import collections
 import ctypes
 import itertools
 import os
@@ -67,6 +68,7 @@ class ProcessGroup(_Base):
         self._ms = max(1, int(timeout.total_seconds() * 1000))
         self._store, self._name, self._desc = store, name, ""
         self._live = {}         # works that are not over
+        self._watched = collections.deque()  # collectives whose futures are not complete, in their order
         self._kept = {}         # works that C++ may hold: see Work.keep
         self._calls = 0
         self._coalesced = None  # works since _start_coalescing
@@ -914,6 +916,7 @@ def _forked():
     ends.forked()
     for g in list(_groups):
         g._live.clear()
+        g._watched.clear()
 
 
 def _close_all():
