@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -336,12 +337,39 @@ def powersgd():
         assert not torch.equal(a, first), "nothing was learned"
 
 
+def dead_member():
+    """Rank 1 is killed before it calls new_group. The others learn who it was, long before the time limit."""
+    store = dist.distributed_c10d._get_default_group()._store
+    dist.barrier()
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    e = refused(weft.torch.Error, ["new_group", "rank 1 died"], dist.new_group)
+    assert e.culprits == [1] and e.code == weft.DeadRank.code, (e.culprits, e.code)
+    store.get("rank 2 has raised") if RANK == 0 else store.set("rank 2 has raised", "")  # the store is in rank 0
+
+
+def absent():
+    """Rank 1 never joins. The others name it when the limit has passed, which is one limit for all parts of joining."""
+    limit = timedelta(seconds=2)
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, RANK == 0, wait_for_workers=False)
+    if RANK != 1:
+        e = refused(weft.torch.Error, ["joining", "rank 1"], lambda: dist.init_process_group("weft", store=store, rank=RANK, world_size=SIZE, timeout=limit))
+        assert e.culprits == [1], (e.culprits, str(e))
+    store.add("over", 1)
+    while store.add("over", 0) < SIZE:  # the store is in rank 0
+        time.sleep(0.01)
+    store.add("left", 1)
+    while RANK == 0 and store.add("left", 0) < SIZE:
+        time.sleep(0.01)
+
+
 def interrupt():
     """Ctrl-C ends waits of every kind."""
     for name, call in (("blocking", lambda: dist.all_reduce(torch.ones(1), group=g)), ("started", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).wait()),
                        ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3)),
                        ("future", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().wait()),
-                       ("chained", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().then(lambda f: 1).wait())):
+                       ("chained", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().then(lambda f: 1).wait()),
+                       ("new_group", dist.new_group)):  # the last: rank 1 has made one group less then
         g = dist.new_group()
         if RANK == 0:
             timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -367,16 +395,17 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "powersgd": powersgd, "exit": exit_}
+          "nested": nested, "powersgd": powersgd, "dead-member": dead_member, "absent": absent, "exit": exit_}
 
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group(os.environ.get("BACKEND", "weft"))
+    if "absent" not in sys.argv:
+        dist.init_process_group(os.environ.get("BACKEND", "weft"))
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
-    if "kill" not in sys.argv and "exit" not in sys.argv:
+    if not {"kill", "exit", "dead-member", "absent"} & set(sys.argv):
         dist.destroy_process_group()
 
 

@@ -8,7 +8,9 @@ import os
 import secrets
 import struct
 import sys
+import time
 import weakref
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,8 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_future
 
 from . import _memory, _native as native
-from ._members import Disagreement, Members
+from ._members import Disagreement, Members, error, gone, late, wait
+from ._present import Presence, put
 from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Queued, Work, ends, failure
 
@@ -77,6 +80,7 @@ class ProcessGroup(_Base):
         self._lent = False      # whether somebody else closes the communicator
         self._late = None       # the error of a call whose wait was over before it failed
         self._members = None    # asked before the first call whether all ranks have the same list
+        self._presence = None   # which ranks came, and live
         self._meeting = ""      # what tells the ranks of this Join from others
         self._sides = {}        # a stream of each device, for futures
         self._shared = bool(comm) and native.transport(comm) in ("shm", "mixed")
@@ -848,8 +852,24 @@ def _address(options):
     return address if ":" in address.rpartition("]")[2] else address + ":0"
 
 
-def _join(store, rank, size, timeout, options, ranks):
+def _join(store, rank, size, timeout, options, ranks, presence):
+    """Meets the other ranks, all within the time limit."""
+    seconds, every = timeout.total_seconds(), ranks or range(size)
+    try:
+        return _meet(store, rank, size, time.monotonic() + seconds, options, ranks, presence, lambda: gone("joining", presence, every))
+    except native.Refused as e:
+        culprits = e.culprits
+        if not culprits and presence is not None:
+            culprits = list(presence.ended(every)) or presence.missing(every)
+        who = f"; rank {', '.join(map(str, culprits))} did not come or ended" if culprits and not e.culprits else ""
+        raise error(e.code, f"weft: joining: {'Timed out ' if e.code == native.TIMEOUT else ''}{e}{who}", culprits) from None
+    except TimeoutError:
+        raise late("joining", seconds, every[:1]) from None
+
+
+def _meet(store, rank, size, end, options, ranks, presence, look):
     """Meets the other ranks at an address that rank 0 leaves in the store, under a key for these ranks alone."""
+    timeout = timedelta(seconds=end - time.monotonic())
     if size == 1:
         return native.join(0, 1, "", "", timeout, options.lines()), ""
     key = f"weft {ranks}" if ranks else "weft"
@@ -857,12 +877,15 @@ def _join(store, rank, size, timeout, options, ranks):
         token = options.token or os.environ.get("WEFT_TOKEN") or secrets.token_hex(16)
         listener, address = native.listen(_address(options))
         try:
-            store.set(key, f"{address} {token}")
+            put(store, key, f"{address} {token}")
             return native.join(0, size, address, token, timeout, options.lines(), listener), address
         finally:
             native.unlisten(listener)
-    address, _, token = store.get(key).decode().partition(" ")
-    return native.join(rank, size, address, token, timeout, options.lines()), address
+    said = wait("joining", presence, store, key, end, look)
+    if said is None:
+        raise TimeoutError
+    address, _, token = said.decode().partition(" ")
+    return native.join(rank, size, address, token, timedelta(seconds=max(end - time.monotonic(), 0.001)), options.lines()), address
 
 
 def _parent(ranks):
@@ -871,6 +894,14 @@ def _parent(ranks):
     if isinstance(world, ProcessGroup) and world._comm:
         return world, ranks
     return None, None
+
+
+def _presence(store, rank, ranks):
+    """Who has come to the meeting of all ranks; None if that is not one of weft's."""
+    if not ranks:
+        return Presence(store, rank)
+    world = c10d._get_default_group()
+    return world._presence if isinstance(world, ProcessGroup) else None
 
 
 def create(backend, options=None):
@@ -882,22 +913,25 @@ def create(backend, options=None):
     own = _ready is not None or not ranks or options.settings or options.address
     parent, members = (None, None) if own else _parent(ranks)
     lent, who, meeting = _ready is not None, None, ""
+    presence = _presence(store, rank, ranks)
     if lent:
         comm, _ready = _ready, None
     else:
         if ranks:
-            who = Members(store, ranks, rank, timeout, parent._meeting if parent is not None else "")
+            who = Members(store, ranks, rank, timeout, parent._meeting if parent is not None else "", presence)
         try:
             if who is not None:
                 who.agree()
             if parent is not None:
                 comm = native.group(parent._comm, members, who.gather)
             else:
-                comm, meeting = _join(store, rank, size, timeout, options, ranks)
+                comm, meeting = _join(store, rank, size, timeout, options, ranks, presence)
         except Disagreement:
             comm = 0  # the first call tells all ranks why
+    if not ranks:
+        presence.remember(0)  # PyTorch's store is mostly in its process
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
-    g._above, g._lent, g._members, g._meeting = parent, lent, who, meeting
+    g._above, g._lent, g._members, g._meeting, g._presence = parent, lent, who, meeting, presence
     return g
 
 
