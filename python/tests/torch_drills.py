@@ -94,6 +94,19 @@ def values():
         g._store.set("rank 0 has looked", "")
     w.wait()
     assert all(o.eq(torch.arange(2.0 * RANK, 2 * RANK + 2)).all() for o in outs), outs
+    # The short forms of a group's own methods, by position and by name.
+    last = SIZE - 1
+    for call in (lambda t: g.broadcast(t, last), lambda t: g.broadcast(t, root=last), lambda t: g.broadcast(tensor=t, root=last)):
+        t = torch.full((3,), float(RANK))
+        call(t).wait()
+        assert t.eq(last).all(), t
+    for call in (lambda t: g.allreduce(t, op=dist.ReduceOp.MAX), lambda t: g.reduce(t, root=last, op=dist.ReduceOp.MAX), lambda t: g.reduce(t, last, dist.ReduceOp.MAX)):
+        t = torch.full((3,), float(RANK))
+        call(t).wait()
+        assert RANK != last or t.eq(last).all(), t
+    t = torch.ones(3)
+    g.reduce(t, last).wait()
+    assert RANK != last or t.eq(SIZE).all(), t
     # Calls that are waited for together are over when all are, and have all results.
     g._start_coalescing()
     for i in range(3):
@@ -355,12 +368,9 @@ def absent():
     if RANK != 1:
         e = refused(weft.torch.Error, ["joining", "rank 1"], lambda: dist.init_process_group("weft", store=store, rank=RANK, world_size=SIZE, timeout=limit))
         assert e.culprits == [1], (e.culprits, str(e))
-    store.add("over", 1)
-    while store.add("over", 0) < SIZE:  # the store is in rank 0
-        time.sleep(0.01)
-    store.add("left", 1)
-    while RANK == 0 and store.add("left", 0) < SIZE:
-        time.sleep(0.01)
+    store.set(f"rank {RANK} is over", "")
+    for r in range(SIZE if RANK == 0 else 0):  # the store is in rank 0
+        store.get(f"rank {r} is over")
 
 
 def interrupt():

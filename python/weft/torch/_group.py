@@ -306,11 +306,13 @@ class ProcessGroup(_Base):
 
     # ---- collectives ----
 
-    def allreduce(self, tensors, opts=None):
+    def allreduce(self, tensors=None, opts=None, *, tensor=None, op=None):
+        tensors = tensor if tensors is None else tensors
         done = self._plain_sum(tensors)
         if done is not None:
             return done
         mode = _mode()
+        opts = op if opts is None else opts
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
         if isinstance(opts, (_ReduceOp, _RedOpType)):
@@ -402,10 +404,11 @@ class ProcessGroup(_Base):
             return work
         return self._hand(work, mode)
 
-    def broadcast(self, tensors, opts=None):
+    def broadcast(self, tensors=None, opts=None, *, tensor=None, root=None):
         mode = _mode()
+        tensors = tensor if tensors is None else tensors
         if isinstance(tensors, torch.Tensor):
-            tensors, opts = [tensors], _root(opts)
+            tensors, opts = [tensors], _root(dist.BroadcastOptions, root if opts is None else opts)
         if len(tensors) != 1:
             self._refuse(ValueError(f"broadcast: {len(tensors)} tensors; a rank has one"))
         t = tensors[0]
@@ -416,8 +419,13 @@ class ProcessGroup(_Base):
         finish = None if flat.data_ptr() == t.data_ptr() or root == self._rank else lambda: t.copy_(flat)
         return self._make("broadcast", mode, opts, tensors, native.BROADCAST, ty, root=root, dst=flat.data_ptr(), count=n, keep=flat, finish=finish, place=place)
 
-    def reduce(self, tensors, opts=None):
+    def reduce(self, tensors=None, opts=None, op=None, *, tensor=None, root=None):
         mode = _mode()
+        tensors = tensor if tensors is None else tensors
+        if isinstance(tensors, torch.Tensor):
+            tensors, opts = [tensors], _root(dist.ReduceOptions, root if opts is None else opts)
+            if op is not None:
+                opts.reduceOp = op
         t = tensors[0]
         place = self._look("reduce", t)
         ty = self._reducible("reduce", t)
@@ -769,12 +777,13 @@ def _with(opts, op):
     return opts
 
 
-def _root(opts):
-    if isinstance(opts, int):
-        o = dist.BroadcastOptions()
-        o.rootRank = opts
-        return o
-    return opts
+def _root(kind, root):
+    """Options with a root, which may be given in their place."""
+    if isinstance(root, int):
+        opts = kind()
+        opts.rootRank = root
+        return opts
+    return kind() if root is None else root
 
 
 # The handle of the current stream. PyTorch's own object for it takes ten times as long.
