@@ -35,6 +35,46 @@ enum { SUBSYSTEM = 256 | 1 };                              // NCCL_TUNING, NCCL_
 
 typedef void (*logger)(int level, unsigned long flags, const char *file, int line, const char *fmt, ...);
 
+// ---- contexts ----
+
+// What init gave out and finalize has not taken back: a second finalize finds nothing to free.
+struct given {
+	struct given *next;
+	void *context;
+};
+static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct given *all_given;
+
+static bool give(void **to, void *context)
+{
+	struct given *g = malloc(sizeof *g);
+	if (!g)
+		return false;
+	pthread_mutex_lock(&given_lock);
+	*g = (struct given){all_given, context};
+	all_given = g;
+	pthread_mutex_unlock(&given_lock);
+	*to = context;
+	return true;
+}
+
+// take_back says whether a context was given out, and forgets it.
+static bool take_back(void *context)
+{
+	struct given *found = NULL;
+	pthread_mutex_lock(&given_lock);
+	for (struct given **g = &all_given; *g; g = &(*g)->next) {
+		if ((*g)->context == context) {
+			found = *g;
+			*g = found->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&given_lock);
+	free(found);
+	return found != NULL;
+}
+
 // ---- tuner ----
 
 enum { ALGOS = 7, PROTOS = 3 };
@@ -46,6 +86,8 @@ struct tuner {
 
 static int tuner_init(void **context, size_t ranks, size_t nodes, logger log)
 {
+	if (!context)
+		return INVALID_USAGE;
 	*context = NULL;
 	const char *file = getenv("WEFT_NCCL_TABLE");
 	if (!file || !*file) {
@@ -67,7 +109,10 @@ static int tuner_init(void **context, size_t ranks, size_t nodes, logger log)
 	}
 	if (log)
 		log(INFO, SUBSYSTEM, "weft", 0, "weft tuner: %s", said);
-	*context = t;
+	if (!give(context, t)) {
+		free(t);
+		return SYSTEM_ERROR;
+	}
 	return SUCCESS;
 }
 
@@ -87,20 +132,21 @@ static const struct weft_tuner_row *tuner_find(const struct tuner *t, int func, 
 static int tuner_force(void *context, int func, size_t bytes, int pipe_ops, float **table, int algos, int protos, int registered, int *channels)
 {
 	const struct weft_tuner_row *r = tuner_find(context, func, bytes, pipe_ops, registered);
-	if (!r || r->algo >= algos || r->proto >= protos)
+	if (!r || !table || r->algo >= algos || r->proto >= protos)
 		return SUCCESS;
 	float *cost = (float *)table + (size_t)r->algo * protos + r->proto;
 	if (*cost < 0)
 		return SUCCESS;
 	*cost = 0;
-	if (r->channels > 0)
+	if (r->channels > 0 && channels)
 		*channels = r->channels;
 	return SUCCESS;
 }
 
 static int tuner_free(void *context)
 {
-	free(context);
+	if (context && take_back(context))
+		free(context);
 	return SUCCESS;
 }
 
@@ -113,11 +159,11 @@ static int tuner_init_v5(void **context, uint64_t comm, size_t ranks, size_t nod
 static int tuner_v2(void *context, int func, size_t bytes, int collnet, int nvls, int pipe_ops, int *algo, int *proto, int *channels)
 {
 	const struct weft_tuner_row *r = tuner_find(context, func, bytes, pipe_ops, -1);
-	if (!r || ((r->algo == 2 || r->algo == 3) && !collnet) || ((r->algo == 4 || r->algo == 5) && !nvls) || r->algo > 5)
+	if (!r || !algo || !proto || ((r->algo == 2 || r->algo == 3) && !collnet) || ((r->algo == 4 || r->algo == 5) && !nvls) || r->algo > 5)
 		return SUCCESS;
 	*algo = r->algo;
 	*proto = r->proto;
-	if (r->channels > 0)
+	if (r->channels > 0 && channels)
 		*channels = r->channels;
 	return SUCCESS;
 }
@@ -291,6 +337,8 @@ static void *write_all(void *arg)
 
 static int profiler_init(void **context, int *mask, const char *name, uint64_t comm, int nodes, int ranks, int rank, logger log)
 {
+	if (!context || !mask)
+		return INVALID_USAGE;
 	*context = NULL;
 	*mask = 0;
 	const char *dir = getenv("WEFT_NCCL_PROFILE");
@@ -323,8 +371,11 @@ static int profiler_init(void **context, int *mask, const char *name, uint64_t c
 		return SUCCESS;
 	p->comm = comm, p->rank = rank, p->ranks = ranks, p->nodes = nodes;
 	copy(p->name, sizeof p->name, name);
+	if (!give(context, p)) {
+		free(p);
+		return SUCCESS;
+	}
 	p->writes = pthread_create(&p->writer, NULL, write_all, p) == 0;
-	*context = p;
 	*mask = COLL | KERNEL_CH;
 	return SUCCESS;
 }
@@ -413,7 +464,7 @@ static int profiler_no_state(void *event, int state, void *args)
 static int profiler_finalize(void *context)
 {
 	struct profile *p = context;
-	if (!p)
+	if (!p || !take_back(p))
 		return SUCCESS;
 	atomic_store(&p->closing, true);
 	if (p->writes)
@@ -506,13 +557,22 @@ struct kernel_v4 {
 static const char *pick(const char *const *list, size_t n, unsigned i) { return i < n ? list[i] : "?"; }
 #define PICK(list, i) pick(list, sizeof(list) / sizeof *(list), i)
 
+// begins says that no event is kept, and whether there is one to look at.
+static bool begins(void **event, const void *descriptor)
+{
+	if (event)
+		*event = NULL;
+	return event && descriptor;
+}
+
 static int profiler_start_v1(void *context, void **event, const struct coll_v1 *d)
 {
 	static const char *const funcs[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "SendRecv", "Send", "Recv"};
 	static const char *const types[] = {"Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64", "Float16", "Float32", "Float64", "Bfloat16"};
 	static const char *const algos[] = {"TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"};
 	static const char *const protos[] = {"LL", "LL128", "SIMPLE"};
-	*event = NULL;
+	if (!begins(event, d))
+		return SUCCESS;
 	struct slot *s = context && d->head.kind == COLL ? begin(context, d->head.rank) : NULL;
 	if (!s)
 		return SUCCESS;
@@ -527,7 +587,8 @@ static int profiler_start_v1(void *context, void **event, const struct coll_v1 *
 }
 static int profiler_start_v2(void *context, void **event, const struct coll_v2 *d)
 {
-	*event = NULL;
+	if (!begins(event, d))
+		return SUCCESS;
 	struct slot *s = context && d->head.kind == COLL ? begin(context, d->head.rank) : NULL;
 	if (!s)
 		return SUCCESS;
@@ -539,7 +600,8 @@ static int profiler_start_v2(void *context, void **event, const struct coll_v2 *
 }
 static int profiler_start_v3(void *context, void **event, const struct coll_v3 *d)
 {
-	*event = NULL;
+	if (!begins(event, d))
+		return SUCCESS;
 	if (context && d->head.kind == KERNEL_CH) {
 		*event = begin_channel(d->head.parent, 0);
 		return SUCCESS;
@@ -555,7 +617,8 @@ static int profiler_start_v3(void *context, void **event, const struct coll_v3 *
 }
 static int profiler_start_v4(void *context, void **event, const struct coll_v4 *d)
 {
-	*event = NULL;
+	if (!begins(event, d))
+		return SUCCESS;
 	if (context && d->head.kind == KERNEL_CH) {
 		*event = begin_channel(d->head.parent, ((const struct kernel_v4 *)d)->timer);
 		return SUCCESS;
@@ -571,8 +634,9 @@ static int profiler_start_v4(void *context, void **event, const struct coll_v4 *
 static int profiler_start_v5(void *context, void **event, const struct coll_v4 *d)
 {
 	uint64_t kind;
+	if (!begins(event, d))
+		return SUCCESS;
 	memcpy(&kind, d, sizeof kind);
-	*event = NULL;
 	return kind > 255 ? SUCCESS : profiler_start_v4(context, event, d);
 }
 

@@ -143,8 +143,48 @@ func TestPythonWheel(t *testing.T) {
 	} else {
 		libweft.Run(t, nil, python, "-m", "zipfile", "-e", wheel, where)
 	}
-	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.allreduce(x); print(weft.__file__, x[0]); c.barrier(); c.close()")
-	if want := filepath.Join(where, "weft", "__init__.py") + " 2.0\n"; outs[0] != want {
+	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.allreduce(x); print(weft.__file__, x[0], weft.__version__); c.barrier(); c.close()")
+	if want := filepath.Join(where, "weft", "__init__.py") + " 2.0 1.2.3\n"; outs[0] != want {
 		t.Errorf("it printed %q, want %q", outs[0], want)
+	}
+	// Python's own reader of metadata finds the licence, and its file is the repository's.
+	got := libweft.Run(t, []string{"PYTHONPATH=" + where}, python, "-c", `
+import importlib.metadata as m
+d = m.distribution("weft")
+print(d.version, d.metadata["License-Expression"], [f.read_text() for f in d.files if f.name == d.metadata["License-File"]][0], sep="\n", end="")`)
+	licence, err := os.ReadFile("../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "1.2.3\nApache-2.0\n" + string(licence); got != want {
+		t.Errorf("the metadata says %.100q, want %.100q", got, want)
+	}
+}
+
+// A library of something else, or of an earlier weft, is refused with what it is and what to do.
+func TestPythonOtherLibraries(t *testing.T) {
+	python, cc := libweft.Python(t, "ctypes"), libweft.Compiler(t, "cc")
+	for name, x := range map[string]struct{ source, want string }{
+		"foreign": {"int zlib;", "is no library of weft: it has no function weft_abi"},
+		"old":     {`int weft_abi(void) { return 1; } const char *weft_version(void) { return "v0.0.7"; } int weft_join(void) { return 0; }`, "is version v0.0.7 with ABI 1, and older than the package weft 0.1.0: it lacks weft_threads"},
+		"new":     {`int weft_abi(void) { return 9; } const char *weft_version(void) { return "v9.0.0"; }`, "is version v9.0.0 with ABI 9; weft 0.1.0 needs ABI 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, so := filepath.Join(dir, "x.c"), filepath.Join(dir, "libweft.so")
+			if err := os.WriteFile(source, []byte(x.source), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			libweft.Run(t, nil, cc, "-shared", "-fPIC", "-o", so, source)
+			got := libweft.Run(t, []string{"WEFT_LIBRARY=" + so, "PYTHONPATH=../python"}, python, "-c", `
+import weft
+try:
+    weft.version()
+except ImportError as e:
+    print(e)`)
+			if !strings.HasPrefix(got, so+" "+x.want) || !strings.Contains(got, "make lib") || strings.Count(got, "\n") != 1 {
+				t.Errorf("it says %q", got)
+			}
+		})
 	}
 }

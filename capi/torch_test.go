@@ -56,6 +56,33 @@ func TestTorchGroupLists(t *testing.T) {
 	}
 }
 
+// TestTorchCallbacks waits for calls in the callbacks of others, as PowerSGD's hook does.
+func TestTorchCallbacks(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	for _, out := range libweft.AllRanks(t, 2, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), "nested", "powersgd") {
+		if !strings.Contains(out, "nested is well") || !strings.Contains(out, "powersgd is well") {
+			t.Errorf("a rank printed %q", out)
+		}
+	}
+}
+
+// TestTorchMissing makes groups without one of the ranks: dead, or never there.
+func TestTorchMissing(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	for _, drill := range []string{"dead-member", "absent"} {
+		t.Run(drill, func(t *testing.T) {
+			outs, _ := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), drill)
+			for _, r := range []int{0, 2} {
+				if !strings.Contains(outs[r], drill+" is well") {
+					t.Errorf("rank %d printed %q", r, outs[r])
+				}
+			}
+		})
+	}
+}
+
 // TestTorchDrills does on purpose what goes wrong with PyTorch over weft.
 func TestTorchDrills(t *testing.T) {
 	python := libweft.Python(t, "torch")

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 import platform
+import re
 import sys
 import zipfile
 
@@ -25,9 +26,15 @@ def files():
                 yield path, os.path.relpath(path, here)
 
 
+def own():
+    """The version that the sources have."""
+    with open(os.path.join(here, "weft", "_version.py")) as f:
+        return re.search(r'__version__ = "(.*)"', f.read()).group(1)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--version", default="0.1.0")
+    p.add_argument("--version", default=own())
     p.add_argument("-o", default="dist", help="folder of the wheel")
     a = p.parse_args()
     version = a.version.lstrip("v").replace("-", ".dev0+", 1).replace("-", ".")
@@ -36,7 +43,8 @@ def main():
     tag = f"py3-none-linux_{platform.machine()}"
     info = f"weft-{version}.dist-info"
     extra = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: weft\nVersion: {version}\nSummary: Collectives, messages and one-sided memory between processes\nLicense: Apache-2.0\nRequires-Python: >=3.9\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.4\nName: weft\nVersion: {version}\nSummary: Collectives, messages and one-sided memory between processes\n"
+                            "License-Expression: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft\nRoot-Is-Purelib: false\nTag: {tag}\n",
     }
     os.makedirs(a.o, exist_ok=True)
@@ -53,7 +61,12 @@ def main():
 
         for path, inside in files():
             with open(path, "rb") as f:
-                add(inside, f.read())
+                data = f.read()
+            if inside == os.path.join("weft", "_version.py"):
+                data = re.sub(rb'__version__ = ".*"', f'__version__ = "{version}"'.encode(), data)
+            add(inside, data)
+        with open(os.path.join(here, "..", "LICENSE"), "rb") as f:
+            add(f"{info}/licenses/LICENSE", f.read())
         for path, text in extra.items():
             add(path, text.encode())
         record.append(f"{info}/RECORD,,")

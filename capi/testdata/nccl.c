@@ -123,7 +123,22 @@ static void tuners(void *so)
 	fresh(t);
 	IS(v5->get(ctx, 4, 1 << 20, 1, (float **)t, 7, 3, 1, &channels), 0);
 	IS(cheapest(t), RING * 3 + LL128);
+	IS(v5->get(ctx, 4, 1 << 20, 1, NULL, 7, 3, 1, &channels), 0); /* nothing to write to */
+	IS(v5->get(ctx, 4, 1 << 20, 1, (float **)t, 7, 3, 1, NULL), 0);
+	IS(v5->get(NULL, 4, 1 << 20, 1, NULL, 7, 3, 1, NULL), 0);
+	IS(v2->get(ctx, 4, 1 << 30, 0, 1, 1, NULL, NULL, NULL), 0);
+	IS(v5->init(NULL, 0xabc, 8, 1, NULL, NULL, NULL), 5);
+	IS(v2->init(8, 1, NULL, NULL), 5);
+	void *other;
+	IS(v5->init(&other, 0xabc, 8, 1, NULL, NULL, NULL), 0);
 	IS(v5->finalize(ctx), 0);
+	IS(v5->finalize(ctx), 0); /* twice, and of what nobody gave: the other context stays */
+	IS(v5->finalize(NULL), 0);
+	IS(v5->finalize(constants), 0);
+	fresh(t);
+	IS(v5->get(other, 4, 1 << 20, 1, (float **)t, 7, 3, 1, &channels), 0);
+	IS(cheapest(t), RING * 3 + LL128);
+	IS(v5->finalize(other), 0);
 	IS(v5->init(&ctx, 0xabc, 16, 2, logger, &d, constants), 0); /* the table is of another communicator */
 	fresh(t);
 	IS(v5->get(ctx, 4, 1 << 20, 1, (float **)t, 7, 3, 1, &channels), 0);
@@ -277,6 +292,22 @@ static void profilers(void *so)
 	e.type = 4096; /* kinds of later versions */
 	IS(p5->start(ctx5, &coll, &e), 0);
 	IS(coll == NULL, 1);
+	profiler *all[] = {v1, v2, v3, v4, p5};
+	for (int i = 0; i < 5; i++) {
+		IS(all[i]->start(ctx5, NULL, &e), 0);
+		IS(all[i]->start(ctx5, &coll, NULL), 0), IS(coll == NULL, 1);
+		IS(all[i]->start(NULL, &coll, &d), 0), IS(coll == NULL, 1);
+		IS(all[i]->stop(NULL), 0);
+		IS(all[i]->state(NULL, 22, NULL), 0);
+		IS(all[i]->finalize(NULL), 0);
+	}
+	IS(((init_v5)p5->init)(NULL, 0x55, &mask, NULL, 1, 8, 3, NULL), 5);
+	IS(((init_v5)p5->init)(&ctx, 0x55, NULL, NULL, 1, 8, 3, NULL), 5);
+	IS(((init_v1)v1->init)(NULL, NULL), 5);
+	IS(((init_v5)p5->init)(&ctx, 0x56, &mask, NULL, 1, 8, 3, NULL), 0);
+	IS(p5->finalize(ctx), 0);
+	IS(p5->finalize(ctx), 0);
+	IS(p5->finalize(ctx5), 0);
 	IS(p5->finalize(ctx5), 0);
 
 	unsetenv("WEFT_NCCL_PROFILE");

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -93,6 +94,19 @@ def values():
         g._store.set("rank 0 has looked", "")
     w.wait()
     assert all(o.eq(torch.arange(2.0 * RANK, 2 * RANK + 2)).all() for o in outs), outs
+    # The short forms of a group's own methods, by position and by name.
+    last = SIZE - 1
+    for call in (lambda t: g.broadcast(t, last), lambda t: g.broadcast(t, root=last), lambda t: g.broadcast(tensor=t, root=last)):
+        t = torch.full((3,), float(RANK))
+        call(t).wait()
+        assert t.eq(last).all(), t
+    for call in (lambda t: g.allreduce(t, op=dist.ReduceOp.MAX), lambda t: g.reduce(t, root=last, op=dist.ReduceOp.MAX), lambda t: g.reduce(t, last, dist.ReduceOp.MAX)):
+        t = torch.full((3,), float(RANK))
+        call(t).wait()
+        assert RANK != last or t.eq(last).all(), t
+    t = torch.ones(3)
+    g.reduce(t, last).wait()
+    assert RANK != last or t.eq(SIZE).all(), t
     # Calls that are waited for together are over when all are, and have all results.
     g._start_coalescing()
     for i in range(3):
@@ -277,10 +291,95 @@ def kill():
     assert e.culprits == [1] and e.code in (1, 4), (e.culprits, e.code, str(e))
 
 
+def nested():
+    """Callbacks start calls and wait for their futures, levels deep, in chains, for several at once and for one that began before."""
+    def start(x):
+        return dist.all_reduce(torch.full((4,), float(x)), async_op=True).get_future()
+
+    def value(f):
+        return f.value()[0][0].item()
+
+    def down(levels, x):
+        """The sum of all levels, each of which is waited for in a callback of the one above."""
+        if levels == 0:
+            return start(x).wait()[0][0].item()
+        return start(x).then(lambda f: value(f) + down(levels - 1, x + 1)).wait()
+
+    assert down(3, 1) == SIZE * (1 + 2 + 3 + 4)
+    assert down(12, 0) == SIZE * sum(range(13))  # more levels than threads are kept
+    assert down(1, 5) == SIZE * 11
+    # Many at once, of one size: who starts what second must not depend on who wakes first. They begin in a callback, so that none
+    # is over before all have theirs.
+    for _ in range(20):
+        def several(f):
+            tops = [start(i).then(lambda f, i=i: value(f) + down(2, 10 * i)) for i in range(5)]
+            return [f.wait() for f in tops]
+        got, want = start(0).then(several).wait(), [SIZE * (i + 30 * i + 3) for i in range(5)]
+        assert got == want, (got, want)
+    assert start(1).then(lambda f: sum(t[0][0].item() for t in torch.futures.wait_all([start(2), start(3)]))).wait() == SIZE * 5
+    before, after = start(1), start(2)
+    chained = after.then(value)
+    assert before.then(lambda f: chained.wait()).wait() == SIZE * 2
+    # A callback may ask its own work for the future, and an error in one is that of its future.
+    w = dist.all_reduce(torch.ones(1), async_op=True)
+    assert w.get_future().then(lambda f: w.get_future().done() and w.wait()).wait() is True
+    refused(RuntimeError, ["an error below"], lambda: start(1).then(lambda f: start(2).then(lambda g: dict()["an error below"]).wait()).wait())
+    dist.barrier()
+    threads = sum(t.name == "weft futures" for t in threading.enumerate())
+    assert threads <= 9, f"{threads} threads are left"
+
+
+def powersgd():
+    """PowerSGD's hook for DDP, whose callbacks wait for calls: weft and Gloo train the same."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    def train(group):
+        m = DDP(model(), process_group=group, bucket_cap_mb=64)
+        state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=0.5)
+        m.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        optimizer = torch.optim.SGD(m.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(RANK)
+        for _ in range(8):
+            step(m, torch.randn(8, 16, generator=generator), torch.ones(8, 1))
+            optimizer.step()
+        return [p.detach().clone() for p in m.parameters()]
+
+    ours, theirs = train(dist.group.WORLD), train(dist.new_group(backend="gloo"))
+    for a, b, first in zip(ours, theirs, model().parameters()):
+        torch.testing.assert_close(a, b)
+        assert not torch.equal(a, first), "nothing was learned"
+
+
+def dead_member():
+    """Rank 1 is killed before it calls new_group. The others learn who it was, long before the time limit."""
+    store = dist.distributed_c10d._get_default_group()._store
+    dist.barrier()
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    e = refused(weft.torch.Error, ["new_group", "rank 1 died"], dist.new_group)
+    assert e.culprits == [1] and e.code == weft.DeadRank.code, (e.culprits, e.code)
+    store.get("rank 2 has raised") if RANK == 0 else store.set("rank 2 has raised", "")  # the store is in rank 0
+
+
+def absent():
+    """Rank 1 never joins. The others name it when the limit has passed, which is one limit for all parts of joining."""
+    limit = timedelta(seconds=2)
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, RANK == 0, wait_for_workers=False)
+    if RANK != 1:
+        e = refused(weft.torch.Error, ["joining", "rank 1"], lambda: dist.init_process_group("weft", store=store, rank=RANK, world_size=SIZE, timeout=limit))
+        assert e.culprits == [1], (e.culprits, str(e))
+    store.set(f"rank {RANK} is over", "")
+    for r in range(SIZE if RANK == 0 else 0):  # the store is in rank 0
+        store.get(f"rank {r} is over")
+
+
 def interrupt():
     """Ctrl-C ends waits of every kind."""
     for name, call in (("blocking", lambda: dist.all_reduce(torch.ones(1), group=g)), ("started", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).wait()),
-                       ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3))):
+                       ("receive", lambda: dist.recv(torch.ones(1), 1, group=g, tag=3)),
+                       ("future", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().wait()),
+                       ("chained", lambda: dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future().then(lambda f: 1).wait()),
+                       ("new_group", dist.new_group)):  # the last: rank 1 has made one group less then
         g = dist.new_group()
         if RANK == 0:
             timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -305,16 +404,18 @@ def exit_():
     dist.barrier()
 
 
-DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt, "exit": exit_}
+DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
+          "nested": nested, "powersgd": powersgd, "dead-member": dead_member, "absent": absent, "exit": exit_}
 
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group(os.environ.get("BACKEND", "weft"))
+    if "absent" not in sys.argv:
+        dist.init_process_group(os.environ.get("BACKEND", "weft"))
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
-    if "kill" not in sys.argv and "exit" not in sys.argv:
+    if not {"kill", "exit", "dead-member", "absent"} & set(sys.argv):
         dist.destroy_process_group()
 
 

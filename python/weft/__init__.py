@@ -23,9 +23,10 @@ from ctypes import byref
 from . import _lib
 from ._buffer import Buffer, of, type_of
 from ._lib import Call, lib
+from ._version import __version__
 
 __all__ = [
-    "join", "Comm", "Request", "Prepared", "Status", "Memory", "version",
+    "join", "Comm", "Request", "Prepared", "Status", "Memory", "version", "__version__",
     "SUM", "PROD", "MIN", "MAX", "AVG", "PREMULSUM", "BAND", "BOR", "BXOR", "IN_PLACE", "ANY_SOURCE", "ANY_TAG",
     "Error", "DeadRank", "Mismatch", "Timeout", "Aborted", "Closed", "Broken", "Left", "Excluded", "NoQuorum", "Invalid", "Forked", "Internal", "NoDevice",
 ]

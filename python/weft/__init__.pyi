@@ -18,6 +18,7 @@ BXOR: int
 ANY_SOURCE: int
 ANY_TAG: int
 IN_PLACE: Any
+__version__: str
 
 class Error(Exception):
     code: int

@@ -9,6 +9,8 @@ import os
 import threading
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
+from ._version import __version__
+
 ABI = 1
 
 # Codes.
@@ -217,10 +219,7 @@ def _load():
             so = ctypes.CDLL(name)
         except OSError as e:
             raise ImportError(f"{name} cannot be loaded ({e}): build it with 'make lib', or set WEFT_LIBRARY to where it is; it needs Linux with glibc") from None
-        so.weft_version.restype = c_char_p
-        so.weft_abi.restype = c_int
-        if so.weft_abi() != ABI:
-            raise ImportError(f"{name} has ABI {so.weft_abi()}, this package needs {ABI}: build it again with 'make lib'")
+        _check(so, name)
         for f, args in _functions.items():
             g = getattr(so, f)
             g.argtypes, g.restype = args, c_int
@@ -232,6 +231,21 @@ def _load():
         _restore.restype = None
         _loaded = so
         return so
+
+
+def _check(so, name):
+    """Refuses a library that is not the one of this package, with what was found and what to do."""
+    again = "build it again with 'make lib' in the package's repository, or set WEFT_LIBRARY to the right one"
+    if not hasattr(so, "weft_abi") or not hasattr(so, "weft_version"):
+        raise ImportError(f"{name} is no library of weft: it has no function weft_abi; weft {__version__} needs libweft.so with ABI {ABI}: {again}")
+    so.weft_version.restype = c_char_p
+    so.weft_abi.restype = c_int
+    found = f"{name} is version {so.weft_version().decode(errors='replace') or 'unknown'} with ABI {so.weft_abi()}"
+    if so.weft_abi() != ABI:
+        raise ImportError(f"{found}; weft {__version__} needs ABI {ABI}: {again}")
+    missing = [f for f in _functions if not hasattr(so, f)]
+    if missing:
+        raise ImportError(f"{found}, and older than the package weft {__version__}: it lacks {', '.join(missing[:4])}{' and more' if len(missing) > 4 else ''}: {again}")
 
 
 def reraise():

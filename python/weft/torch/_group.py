@@ -1,13 +1,16 @@
 """The process group: PyTorch's calls, made on a communicator."""
 
 import atexit
+import collections
 import ctypes
 import itertools
 import os
 import secrets
 import struct
 import sys
+import time
 import weakref
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -15,7 +18,8 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_future
 
 from . import _memory, _native as native
-from ._members import Disagreement, Members
+from ._members import Disagreement, Members, error, gone, late, wait
+from ._present import Presence, put
 from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Queued, Work, ends, failure
 
@@ -67,6 +71,7 @@ class ProcessGroup(_Base):
         self._ms = max(1, int(timeout.total_seconds() * 1000))
         self._store, self._name, self._desc = store, name, ""
         self._live = {}         # works that are not over
+        self._watched = collections.deque()  # collectives whose futures are not complete, in their order
         self._kept = {}         # works that C++ may hold: see Work.keep
         self._calls = 0
         self._coalesced = None  # works since _start_coalescing
@@ -75,6 +80,7 @@ class ProcessGroup(_Base):
         self._lent = False      # whether somebody else closes the communicator
         self._late = None       # the error of a call whose wait was over before it failed
         self._members = None    # asked before the first call whether all ranks have the same list
+        self._presence = None   # which ranks came, and live
         self._meeting = ""      # what tells the ranks of this Join from others
         self._sides = {}        # a stream of each device, for futures
         self._shared = bool(comm) and native.transport(comm) in ("shm", "mixed")
@@ -300,11 +306,13 @@ class ProcessGroup(_Base):
 
     # ---- collectives ----
 
-    def allreduce(self, tensors, opts=None):
+    def allreduce(self, tensors=None, opts=None, *, tensor=None, op=None):
+        tensors = tensor if tensors is None else tensors
         done = self._plain_sum(tensors)
         if done is not None:
             return done
         mode = _mode()
+        opts = op if opts is None else opts
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
         if isinstance(opts, (_ReduceOp, _RedOpType)):
@@ -396,10 +404,11 @@ class ProcessGroup(_Base):
             return work
         return self._hand(work, mode)
 
-    def broadcast(self, tensors, opts=None):
+    def broadcast(self, tensors=None, opts=None, *, tensor=None, root=None):
         mode = _mode()
+        tensors = tensor if tensors is None else tensors
         if isinstance(tensors, torch.Tensor):
-            tensors, opts = [tensors], _root(opts)
+            tensors, opts = [tensors], _root(dist.BroadcastOptions, root if opts is None else opts)
         if len(tensors) != 1:
             self._refuse(ValueError(f"broadcast: {len(tensors)} tensors; a rank has one"))
         t = tensors[0]
@@ -410,8 +419,13 @@ class ProcessGroup(_Base):
         finish = None if flat.data_ptr() == t.data_ptr() or root == self._rank else lambda: t.copy_(flat)
         return self._make("broadcast", mode, opts, tensors, native.BROADCAST, ty, root=root, dst=flat.data_ptr(), count=n, keep=flat, finish=finish, place=place)
 
-    def reduce(self, tensors, opts=None):
+    def reduce(self, tensors=None, opts=None, op=None, *, tensor=None, root=None):
         mode = _mode()
+        tensors = tensor if tensors is None else tensors
+        if isinstance(tensors, torch.Tensor):
+            tensors, opts = [tensors], _root(dist.ReduceOptions, root if opts is None else opts)
+            if op is not None:
+                opts.reduceOp = op
         t = tensors[0]
         place = self._look("reduce", t)
         ty = self._reducible("reduce", t)
@@ -763,12 +777,13 @@ def _with(opts, op):
     return opts
 
 
-def _root(opts):
-    if isinstance(opts, int):
-        o = dist.BroadcastOptions()
-        o.rootRank = opts
-        return o
-    return opts
+def _root(kind, root):
+    """Options with a root, which may be given in their place."""
+    if isinstance(root, int):
+        opts = kind()
+        opts.rootRank = root
+        return opts
+    return kind() if root is None else root
 
 
 # The handle of the current stream. PyTorch's own object for it takes ten times as long.
@@ -846,8 +861,24 @@ def _address(options):
     return address if ":" in address.rpartition("]")[2] else address + ":0"
 
 
-def _join(store, rank, size, timeout, options, ranks):
+def _join(store, rank, size, timeout, options, ranks, presence):
+    """Meets the other ranks, all within the time limit."""
+    seconds, every = timeout.total_seconds(), ranks or range(size)
+    try:
+        return _meet(store, rank, size, time.monotonic() + seconds, options, ranks, presence, lambda: gone("joining", presence, every))
+    except native.Refused as e:
+        culprits = e.culprits
+        if not culprits and presence is not None:
+            culprits = list(presence.ended(every)) or presence.missing(every)
+        who = f"; rank {', '.join(map(str, culprits))} did not come or ended" if culprits and not e.culprits else ""
+        raise error(e.code, f"weft: joining: {'Timed out ' if e.code == native.TIMEOUT else ''}{e}{who}", culprits) from None
+    except TimeoutError:
+        raise late("joining", seconds, every[:1]) from None
+
+
+def _meet(store, rank, size, end, options, ranks, presence, look):
     """Meets the other ranks at an address that rank 0 leaves in the store, under a key for these ranks alone."""
+    timeout = timedelta(seconds=end - time.monotonic())
     if size == 1:
         return native.join(0, 1, "", "", timeout, options.lines()), ""
     key = f"weft {ranks}" if ranks else "weft"
@@ -855,12 +886,15 @@ def _join(store, rank, size, timeout, options, ranks):
         token = options.token or os.environ.get("WEFT_TOKEN") or secrets.token_hex(16)
         listener, address = native.listen(_address(options))
         try:
-            store.set(key, f"{address} {token}")
+            put(store, key, f"{address} {token}")
             return native.join(0, size, address, token, timeout, options.lines(), listener), address
         finally:
             native.unlisten(listener)
-    address, _, token = store.get(key).decode().partition(" ")
-    return native.join(rank, size, address, token, timeout, options.lines()), address
+    said = wait("joining", presence, store, key, end, look)
+    if said is None:
+        raise TimeoutError
+    address, _, token = said.decode().partition(" ")
+    return native.join(rank, size, address, token, timedelta(seconds=max(end - time.monotonic(), 0.001)), options.lines()), address
 
 
 def _parent(ranks):
@@ -869,6 +903,14 @@ def _parent(ranks):
     if isinstance(world, ProcessGroup) and world._comm:
         return world, ranks
     return None, None
+
+
+def _presence(store, rank, ranks):
+    """Who has come to the meeting of all ranks; None if that is not one of weft's."""
+    if not ranks:
+        return Presence(store, rank)
+    world = c10d._get_default_group()
+    return world._presence if isinstance(world, ProcessGroup) else None
 
 
 def create(backend, options=None):
@@ -880,22 +922,25 @@ def create(backend, options=None):
     own = _ready is not None or not ranks or options.settings or options.address
     parent, members = (None, None) if own else _parent(ranks)
     lent, who, meeting = _ready is not None, None, ""
+    presence = _presence(store, rank, ranks)
     if lent:
         comm, _ready = _ready, None
     else:
         if ranks:
-            who = Members(store, ranks, rank, timeout, parent._meeting if parent is not None else "")
+            who = Members(store, ranks, rank, timeout, parent._meeting if parent is not None else "", presence)
         try:
             if who is not None:
                 who.agree()
             if parent is not None:
                 comm = native.group(parent._comm, members, who.gather)
             else:
-                comm, meeting = _join(store, rank, size, timeout, options, ranks)
+                comm, meeting = _join(store, rank, size, timeout, options, ranks, presence)
         except Disagreement:
             comm = 0  # the first call tells all ranks why
+    if not ranks:
+        presence.remember(0)  # PyTorch's store is mostly in its process
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
-    g._above, g._lent, g._members, g._meeting = parent, lent, who, meeting
+    g._above, g._lent, g._members, g._meeting, g._presence = parent, lent, who, meeting, presence
     return g
 
 
@@ -914,6 +959,7 @@ def _forked():
     ends.forked()
     for g in list(_groups):
         g._live.clear()
+        g._watched.clear()
 
 
 def _close_all():

@@ -1,8 +1,10 @@
 """Calls under way, as PyTorch sees them."""
 
 import atexit
+import collections
 import ctypes
 import threading
+import time
 
 import torch
 from torch._C._distributed_c10d import Work as _Base
@@ -92,6 +94,7 @@ class Work(_Base):
         self._tensors, self._keep, self._finish = tensors, keep, finish
         self._lock = threading.Lock()
         self._over, self._error, self._source = False, None, None
+        self._came = False  # whether the watching thread knows that it is over
         self._future = self._told = None  # one that waits for the end, and after it
         group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
 
@@ -118,12 +121,14 @@ class Work(_Base):
         self._over = True
         self._keep = self._finish = None
         self._group._live.pop(id(self), None)
-        if self._future is not None:
-            self._tell()
 
     def _tell(self):
-        self._told = future = self._future
-        self._future = None
+        """Completes the future of a work that is over. The lock is not held: callbacks run here, and may wait."""
+        with self._lock:
+            future, self._future = self._future, None
+            if future is None:
+                return
+            self._told = future
         if self._error is None:
             future.set_result(list(self._tensors))
         else:
@@ -144,6 +149,13 @@ class Work(_Base):
                 self._error = failure(rc, self._what)
         self._end(self._error)
 
+    def _finish_here(self):
+        """Waits for the end, and completes the future."""
+        with self._lock:
+            if not self._over:
+                self._wait(-1)
+        self._tell()
+
     def wait(self, timeout=None):
         ms = -1
         if timeout is not None and timeout.total_seconds() > 0:
@@ -152,6 +164,8 @@ class Work(_Base):
             with self._lock:
                 if not self._over:
                     self._wait(ms)
+        if self._over and self._future is not None:
+            self._tell()
         self._group._kept.pop(id(self), None)
         if not self._over:
             raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still under way")
@@ -169,6 +183,8 @@ class Work(_Base):
                     self._wait(0)
             finally:
                 self._lock.release()
+        if self._over and self._future is not None:
+            self._tell()
         return self._over
 
     def is_success(self):
@@ -187,14 +203,14 @@ class Work(_Base):
             future = _future(self._tensors)
             if self._told is not None:
                 return self._told
-            if self._over:
-                self._future = future
-                self._tell()
-                return future
             if self._future is None:
                 self._future = future
-                ends.watch(self)
-            return self._future
+                if not self._over:
+                    ends.watch(self)
+            future = self._future
+        if self._over:
+            self._tell()
+        return future
 
     def _source_rank(self):
         if self._source is None or self._source < 0:
@@ -247,8 +263,8 @@ class Queued(Work):
             return super().wait(timeout)
         with self._lock:
             self._follow()
-            if self._future is not None:
-                self._tell()
+        if self._future is not None:
+            self._tell()
         if self._error is not None:
             raise self._error
         return True
@@ -256,54 +272,157 @@ class Queued(Work):
     def get_future(self):
         """A future that is complete at once: who waits for it lets his stream wait."""
         with self._lock:
-            if self._told is None:
-                self._future = _future(self._tensors)
-                side = torch.cuda.current_stream(self._device) if self._finish is not None else self._group._side(self._device)
-                with torch.cuda.stream(side):
-                    self._follow()
-                    if self._future is not None:
-                        self._tell()
-            return self._told
+            if self._told is not None:
+                return self._told
+            future = self._future = _future(self._tensors)
+            side = torch.cuda.current_stream(self._device) if self._finish is not None else self._group._side(self._device)
+            with torch.cuda.stream(side):
+                self._follow()
+        with torch.cuda.stream(side):
+            self._tell()
+        return future
 
 
 class _Ends:
-    """One thread that completes futures when calls end."""
+    """Threads that complete futures when calls end: those of a group's collectives in the order in which they began, which is the
+    same on all ranks.
+
+    What a program hangs on a future runs here, one after another, so that callbacks that start calls do so in the same order on every
+    rank. One that waits for a future steps aside until that one is complete, and another thread goes on; it is the next to run then."""
 
     def __init__(self):
-        self._lock, self._thread, self._queue, self._works = threading.Lock(), None, None, {}
+        self._lock, self._queue, self._works = threading.Lock(), None, {}
+        self._threads = set()
+        self._idle = 0                         # threads that complete nothing at the moment
+        self._listen = threading.Lock()        # held by the one that waits for the next call to end
+        self._turn = threading.Condition(self._lock)
+        self._running, self._back = False, []  # whether a thread completes one, and those whose wait is over
+        self._ready = collections.deque()      # works that ended, in the order of their completion
+        self._mine = threading.local()
 
     def watch(self, work):
         with self._lock:
-            if self._thread is None:
+            if self._queue is None:
                 self._queue = native.queue()
-                self._thread = threading.Thread(target=self._run, name="weft futures", daemon=True)
-                self._thread.start()
                 atexit.register(self.stop)
+                _wait_aside()
+            if not self._threads:
+                self._add()
+        if work._what not in ("send", "recv"):
+            work._group._watched.append(work)
         self._works[work._requests[-1]] = work
         native.tell(work._requests[-1], self._queue)
 
-    def _run(self):
-        while True:
-            request = native.next(self._queue)
-            if request is None:
-                return
-            work = self._works.pop(request, None)
-            if work is not None:
-                with work._lock:
-                    if not work._over:
-                        work._wait(-1)
-            del work
+    def _add(self):
+        """Starts a thread; the lock is held."""
+        t = threading.Thread(target=self._run, args=(self._queue,), name="weft futures", daemon=True)
+        self._threads.add(t)
+        self._idle += 1
+        t.start()
+
+    def _run(self, queue):
+        self._mine.turn = True
+        self._take()
+        self._complete()  # what the one that stepped aside has left
+        while self._give(idle=True):
+            with self._listen:
+                request = native.next(queue)
+                if request is None:
+                    return
+                self._take()
+            self._came(self._works.pop(request, None))
+            self._complete()
+
+    def _came(self, work):
+        """Notes that a call ended. Its future is completed behind those of its group's collectives that began before."""
+        if work is None:
+            return
+        work._came, watched = True, work._group._watched
+        if work._what in ("send", "recv"):
+            self._ready.append(work)
+        while watched and watched[0]._came:
+            self._ready.append(watched.popleft())
+
+    def _complete(self):
+        while self._ready:
+            self._ready.popleft()._finish_here()
+
+    def _take(self):
+        """Waits until no other runs."""
+        with self._turn:
+            while self._running or self._back:
+                self._turn.wait()
+            self._running = True
+            self._idle -= 1
+
+    def _give(self, idle):
+        """Lets the next run. False if there are threads enough without this one, which has nothing to do."""
+        with self._turn:
+            self._running = False
+            self._turn.notify_all()
+            if not idle:
+                if self._idle == 0 or self._ready:
+                    self._add()
+                return True
+            if self._idle >= _SPARE:
+                self._threads.discard(threading.current_thread())
+                return False
+            self._idle += 1
+            return True
+
+    def aside(self, future):
+        """Waits until a future is complete. On one of these threads others run meanwhile."""
+        over = threading.Event()
+        if not getattr(self._mine, "turn", False):
+            future.add_done_callback(lambda _: over.set())
+            over.wait()  # unlike PyTorch's own wait it ends with Ctrl-C
+            return
+
+        def back(_):
+            with self._turn:
+                self._back.append(over)
+                self._turn.notify_all()
+
+        future.add_done_callback(back)
+        self._give(idle=False)
+        with self._turn:
+            while self._running or not self._back or self._back[0] is not over:
+                self._turn.wait()
+            self._back.pop(0)
+            self._running = True
 
     def stop(self):
-        """Ends the thread: one that wakes while Python ends would end the process badly."""
+        """Ends the threads: one that wakes while Python ends would end the process badly."""
         with self._lock:
-            if self._thread is not None:
-                native.queue_free(self._queue)
-                self._thread.join(5)
-                self._thread = None
+            threads, queue = list(self._threads), self._queue
+            self._threads, self._queue = set(), None
+        if queue is not None:
+            native.queue_free(queue)
+        end = time.monotonic() + 5
+        for t in threads:
+            t.join(max(0, end - time.monotonic()))
 
     def forked(self):
         self.__init__()
+
+
+_SPARE = 8  # threads that stay when they have nothing to do
+
+
+def _wait_aside():
+    """Lets every wait for a future of PyTorch's go through aside. Futures that then and collect_all make are objects of C++, of which
+    no class of ours can be the type, so their wait itself is replaced; on futures that are complete it is what it was."""
+    plain = torch._C.Future.wait
+    if getattr(plain, "aside", False):
+        return
+
+    def wait(self):
+        if not self.done():
+            ends.aside(self)
+        return plain(self)
+
+    wait.aside = True
+    torch._C.Future.wait = wait
 
 
 ends = _Ends()
