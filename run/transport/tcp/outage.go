@@ -40,8 +40,7 @@ const (
 	redialMost  = 400 * time.Millisecond
 	attemptTime = time.Second // for a host to answer an attempt to connect
 
-	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
-	refusals    = 3 // of the same frame: it is no accident, and would be sent again for ever
+	refusals = 3 // of the same frame: it is no accident, and would be sent again for ever
 
 	// A stream that is lost sooner than this after it was made is made again with a pause, which grows.
 	briefTime = time.Second
@@ -97,7 +96,7 @@ type ending struct {
 	rest    []*stream      // streams that are left
 	altered bool           // it brought a frame that was changed on its way
 	refused *frame.Refused // it brought a frame that makes no sense; nil if it did not
-	often   bool           // too many streams of the peer ended in one of these two ways
+	often   bool           // streams of the peer end in one of these two ways too often
 	same    bool           // too many frames were refused for the same reason
 	brief   int            // streams in a row that did not last
 }
@@ -120,7 +119,7 @@ func (pr *peer) strike(s *stream, why error) ending {
 		}
 	}
 	if out.altered || out.refused != nil {
-		pr.altered++
+		out.often = pr.altered.often(time.Now())
 	}
 	if out.refused != nil {
 		if pr.refused != out.refused.What {
@@ -131,7 +130,7 @@ func (pr *peer) strike(s *stream, why error) ending {
 	if pr.brief++; time.Since(s.born) > briefTime {
 		pr.brief = 0
 	}
-	out.often, out.same, out.brief = pr.altered >= alterations, pr.times >= refusals, pr.brief
+	out.same, out.brief = pr.times >= refusals, pr.brief
 	return out
 }
 
@@ -182,7 +181,7 @@ func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
 		return
 	}
 	if end.often {
-		pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
+		pr.vanish(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", e.cfg.Rank, alterTime))
 		return
 	}
 	e.verbs.Renew(pr.rank)

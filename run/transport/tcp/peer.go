@@ -43,7 +43,7 @@ type peer struct {
 	youngest uint32        // the latest of those that made one
 	down     time.Time     // since when it has no stream; zero while it has one
 	came     chan struct{} // a token when a stream was made
-	altered  int           // streams that brought altered frames, or refused ones
+	altered  alterations   // streams that brought altered frames, or refused ones
 	refused  string        // what was wrong with the last frame that was refused
 	times    int           // how often that was so, one after the other
 	brief    int           // streams in a row that were lost soon after they were made
@@ -146,6 +146,27 @@ func (c *chatter) may(now time.Time) (ok, last bool, missed int) {
 	}
 	c.told++
 	return true, c.told == chatMost, missed
+}
+
+// alterations is how often frames of a peer were altered, as a rate: one in alterTime is an accident that costs a
+// connection and nothing else, however long the job runs; alterMost at once are no accident. It also bounds how often
+// somebody between the hosts can guess a checksum.
+type alterations struct {
+	paid time.Time // when those that were seen are made up for
+}
+
+const (
+	alterTime = 2 * time.Second
+	alterMost = 8
+)
+
+// often counts another one, and reports whether that is too many.
+func (a *alterations) often(now time.Time) bool {
+	if a.paid.Before(now) {
+		a.paid = now
+	}
+	a.paid = a.paid.Add(alterTime)
+	return a.paid.Sub(now) > (alterMost-1)*alterTime
 }
 
 func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
