@@ -99,6 +99,8 @@ type ending struct {
 	often   bool           // streams of the peer end in one of these two ways too often
 	same    bool           // too many frames were refused for the same reason
 	brief   int            // streams in a row that did not last
+	stalled time.Duration  // for how long nothing was acknowledged, though streams were made; 0 if it may go on
+	stall   stall
 }
 
 // strike takes a stream out, and counts how it ended. What it carried is to be sent again.
@@ -118,6 +120,8 @@ func (pr *peer) strike(s *stream, why error) ending {
 			}
 		}
 	}
+	out.stalled = pr.stall.another(&pr.carrier, pr.e.outage(), s.born, time.Now())
+	out.stall = pr.stall
 	if out.altered || out.refused != nil {
 		out.often = pr.altered.often(time.Now())
 	}
@@ -176,12 +180,7 @@ func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
 	e := pr.e
 	s.abandon()
 	pr.discard(s)
-	if end.refused != nil && (end.same || end.often) {
-		pr.refuse(end.refused.What)
-		return
-	}
-	if end.often {
-		pr.vanish(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", e.cfg.Rank, alterTime))
+	if pr.givenUpFor(&end) {
 		return
 	}
 	e.verbs.Renew(pr.rank)
@@ -197,6 +196,22 @@ func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
 	if e.dials(e.cfg.Rank, pr.rank) {
 		pr.redial(s.pair, s.number, lost, end.brief)
 	}
+}
+
+// givenUpFor gives the peer up if the way in which a stream ended is a reason for that, and reports whether it is.
+func (pr *peer) givenUpFor(end *ending) bool {
+	mine := pr.e.cfg.Rank
+	switch {
+	case end.refused != nil && (end.same || end.often):
+		pr.refuse(end.refused.What)
+	case end.often:
+		pr.vanish(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, alterTime))
+	case end.stalled > 0:
+		pr.vanish(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)))
+	default:
+		return false
+	}
+	return true
 }
 
 // discard closes a stream that is none of the peer's any more.
@@ -292,6 +307,17 @@ func (pr *peer) isDown(began time.Time, text string) {
 	if out {
 		pr.e.count.outages.Add(1)
 		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: text})
+	}
+}
+
+// hasStream ends an outage with a stream that was made, if nothing waits to be acknowledged. Else an acknowledgement
+// ends it: a link may let the few bytes through that make a stream, and nothing else.
+func (pr *peer) hasStream() {
+	pr.mu.Lock()
+	waits := len(pr.carrier.window) > 0
+	pr.mu.Unlock()
+	if !waits {
+		pr.isBack()
 	}
 }
 
