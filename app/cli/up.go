@@ -51,8 +51,8 @@ rank and watch the loss curve go on: the others notice within milliseconds, go o
 without it, and take it in again when it has been restarted.
 
 Ctrl-C, SIGTERM and SIGHUP let ranks finish their step, save it in --ckpt and print
-how the run went; so does the end that --steps or --for set. A second signal ends the
-run at once. A later run continues from --ckpt, with the batch it had; without --ckpt
+how the run went; so does the end that --steps or --for set. Exit code 1 if steps are
+not saved in the end. A second signal ends the run at once. A later run continues from --ckpt, with the batch it had; without --ckpt
 checkpoints go with the run.
 
 --lab puts the ranks onto the hosts of a lab, one on each unless --ranks says otherwise:

@@ -220,6 +220,16 @@ func (l *Lab) Unplug(host, rail int) error { return l.port(host, rail, "") }
 // Plug brings it back.
 func (l *Lab) Plug(host, rail int) error { return l.port(host, rail, fmt.Sprintf("sw%d", rail)) }
 
+// Narrow gives the switch's port of a host on a rail another MTU than the host has: small packets pass, larger ones vanish, and
+// nobody is told.
+func (l *Lab) Narrow(host, rail, mtu int) error {
+	port, err := l.net.LinkByName(fmt.Sprintf("p%dr%d", host, rail))
+	if err != nil {
+		return err
+	}
+	return l.net.LinkSetMTU(port, mtu)
+}
+
 // Part takes hosts, as a group, off all others on all rails: they go on reaching one another. Plug brings each back.
 func (l *Lab) Part(hosts ...int) error {
 	for r := range l.rails {

@@ -74,17 +74,45 @@ type Failure struct {
 	Overwritten bool
 
 	Report []string // which rank waits for which, since when: a line for each rank; printed by %+v
+
+	alias alias
+}
+
+// alias is what ranks that an error names are called in the world, where a communicator has other numbers for them.
+type alias struct {
+	own    string // of the rank that reports
+	others string // of those at fault
+}
+
+// aliases are those of this rank and of some at fault.
+func (p *peers) aliases(culprits []int) (a alias) {
+	name := func(rank int) (int, bool) {
+		if rank < 0 || rank >= len(p.group.Members) {
+			return rank, false
+		}
+		all := p.inAll(rank)
+		return all, all != rank
+	}
+	if all, differs := name(p.group.Rank); differs {
+		a.own = fmt.Sprintf(" (world rank %d)", all)
+	}
+	for _, r := range culprits {
+		if all, differs := name(r); differs && r != p.group.Rank {
+			a.others += fmt.Sprintf("; rank %d is world rank %d", r, all)
+		}
+	}
+	return a
 }
 
 func (f *Failure) Error() string {
-	s := fmt.Sprintf("rank %d: ", f.Rank)
+	s := fmt.Sprintf("rank %d%s: ", f.Rank, f.alias.own)
 	switch {
 	case f.Seq != 0 && f.Call != "":
 		s += fmt.Sprintf("operation %d (%s): ", f.Seq, f.Call)
 	case f.Seq != 0:
 		s += fmt.Sprintf("operation %d: ", f.Seq)
 	}
-	s += f.Err.Error()
+	s += f.Err.Error() + f.alias.others
 	if f.Overwritten {
 		s += "; its buffer is overwritten in part: fill it again before another call"
 	}
@@ -120,9 +148,21 @@ func (f *Failure) Is(target error) bool {
 	return target == kindTable[f.Kind].err || f.Kind == Timeout && target == context.DeadlineExceeded
 }
 
-// notice is a failure as other ranks are told of it.
+// reported is what another rank said of a failure.
+type reported struct {
+	by   int
+	text string
+}
+
+func (r *reported) Error() string { return fmt.Sprintf("rank %d reports: %s", r.by, r.text) }
+
+// notice is a failure as other ranks are told of it. What another rank reported is passed on as that rank's.
 func (f *Failure) notice(from int) *board.Notice {
-	return &board.Notice{From: from, Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error()}
+	n := &board.Notice{From: from, Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error()}
+	if r, ok := f.Err.(*reported); ok { // and nothing was added to it
+		n.From, n.Text = r.by, r.text
+	}
+	return n
 }
 
 // fail marks the communicator as failed, tells the others, and gives the error of the operation under way.
@@ -139,12 +179,14 @@ func (c *Comm) failOutside(err error) error {
 func (c *Comm) failIn(err error, call calls.Call) error {
 	f := c.failureOf(err)
 	was := f
-	if f.Seq == 0 { // a copy, as others may be looking at what ended this call
-		own := *f
+	own := *f // a copy, as others may be looking at what ended this call
+	if f.Seq == 0 {
 		own.Rank, own.Seq = c.Rank(), call.Seq
 		if call.Op != 0 {
 			own.Call = call.String()
 		}
+	}
+	if own.alias = c.aliases(f.Culprits); f.Seq == 0 || own.alias != f.alias {
 		f = &own
 	}
 	if !c.failed.CompareAndSwap(nil, f) {
@@ -207,7 +249,7 @@ func (c *Comm) wasGivenUp(e *group.GivenUp) *Failure {
 // ended is the failure of a call whose context ended before anything was done for it. The others are told as if it had been
 // under way: they wait for this rank in it.
 func (c *Comm) ended(what string, err error) *Failure {
-	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("%s: %w", what, err)}
+	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("%s: %w", what, err), alias: c.aliases(nil)}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Kind = Timeout
 	}
@@ -221,7 +263,7 @@ func (c *Comm) Abort(why error) {
 	if why == nil {
 		why = errors.New("no reason was given")
 	}
-	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("aborted: %w", why)}
+	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("aborted: %w", why), alias: c.aliases(nil)}
 	if c.failed.CompareAndSwap(nil, f) {
 		c.peers.tell(f.notice(c.Rank()))
 		c.dump(f)
@@ -246,7 +288,7 @@ func (c *Comm) failWith(p *Comm) {
 // inherited is a failure of the communicator that this one was split from, in the ranks of this one. A rank at fault that is not
 // in it is named in the text alone.
 func (c *Comm) inherited(f *Failure, p *Comm) *Failure {
-	own := &Failure{Kind: f.Kind, Rank: c.Rank(), Err: fmt.Errorf("in the communicator that this one was split from: %w", f.Err)}
+	own := &Failure{Kind: f.Kind, Rank: c.Rank(), Err: fmt.Errorf("in the communicator that this one was split from: %w%s", f.Err, f.alias.others), alias: c.aliases(nil)}
 	for _, r := range f.Culprits {
 		for i := range c.group.Members {
 			if c.inAll(i) == p.inAll(r) {
@@ -294,7 +336,7 @@ func (c *Comm) heard() *Failure {
 	if !ok {
 		return nil
 	}
-	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: fmt.Errorf("rank %d reports: %s", n.From, n.Text)}
+	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: &reported{n.From, n.Text}, alias: c.aliases(n.Culprits)}
 	if f.Kind < Dead || f.Kind > NoQuorum {
 		f.Kind = Aborted
 	}

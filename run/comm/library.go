@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/weft-fabric/weft/collective/algo"
@@ -27,7 +28,8 @@ type library struct {
 	failed  func() bool     // the communicator has, or another rank says so
 	ctx     context.Context // of the call whose program is looked for; nil outside of calls
 	choices *choice.Table
-	known   map[key]*prepared
+	known   cache
+	blocks  map[blocks]*sched.Program
 	forms   map[*sched.Program]*form
 	tables  [][]byte     // of forms that this rank found for all
 	recent  [8]*prepared // the last ones by collective
@@ -47,6 +49,53 @@ type key struct {
 type form struct {
 	digest uint64
 	flat   *flat.Form // nil if it has none, or memory is not shared
+	own    *own
+}
+
+// own is what this rank does in a program: long, and the same for all sizes.
+type own struct {
+	script *script.Script // nil before it is asked for
+	err    error
+}
+
+// blocks is what the program of a call with blocks of different lengths depends on.
+type blocks struct {
+	op   sched.Collective
+	root int
+	sums bool
+}
+
+// cache has what was prepared for the calls of late, in two generations: when the younger is full, the older is forgotten. So it
+// knows at least the last cacheSize different calls, and at most twice as many.
+type cache struct{ young, old map[key]*prepared }
+
+// cacheSize bounds a generation. With four ranks a full cache takes 0.4 MB, on two hosts 1.5 MB (2026-11-18).
+const cacheSize = 512
+
+func (c *cache) get(k key) *prepared {
+	p := c.young[k]
+	if p == nil {
+		if p = c.old[k]; p != nil {
+			c.put(p)
+		}
+	}
+	return p
+}
+
+func (c *cache) put(p *prepared) {
+	if len(c.young) >= cacheSize {
+		c.young, c.old = nil, c.young
+	}
+	if c.young == nil {
+		c.young = map[key]*prepared{}
+	}
+	c.young[p.key] = p
+}
+
+func (c *cache) drop(which func(*prepared) bool) {
+	for _, m := range []map[key]*prepared{c.young, c.old} {
+		maps.DeleteFunc(m, func(_ key, p *prepared) bool { return which(p) })
+	}
 }
 
 // prepared is a program ready to run what it is called for.
@@ -62,7 +111,6 @@ type prepared struct {
 	judge  *choice.Judge // of the program that was made for such calls, whether it runs or not; nil for none
 	levels *leveled      // the phases that it is made of, nil where it runs as a whole
 	proof  *verify.Report
-	err    error // of the script
 }
 
 // table is the communicator's choices.
@@ -125,11 +173,7 @@ func (p *library) fitted(r *request, k key) (*sched.Program, string, *choice.Jud
 
 // forget makes calls choose anew that a program was made for.
 func (p *library) forget(j *choice.Judge) {
-	for k, x := range p.known {
-		if x.judge == j {
-			delete(p.known, k)
-		}
-	}
+	p.known.drop(func(x *prepared) bool { return x.judge == j })
 	clear(p.recent[:])
 }
 
@@ -137,16 +181,8 @@ func (p *library) forget(j *choice.Judge) {
 // go straight to their ranks.
 func (p *library) pick(r *request, bytes int64) (*sched.Program, string, error) {
 	if r.Counts != nil {
-		name := "direct"
-		if r.Reduce != 0 {
-			name = "rank-order"
-		}
-		a, err := algo.Find(name)
-		if err != nil {
-			return nil, "", err
-		}
-		p, err := a.Program(algo.Spec{Op: r.Op, Ranks: len(p.members), Root: max(r.Root, 0)})
-		return p, "blocks of different lengths go straight to their ranks", err
+		program, err := p.straightFor(r)
+		return program, "blocks of different lengths go straight to their ranks", err
 	}
 	k, err := p.table().Pick(r.Op, max(r.Root, 0), bytes, p.world.cfg.Canonical)
 	if err != nil {
@@ -155,22 +191,44 @@ func (p *library) pick(r *request, bytes int64) (*sched.Program, string, error) 
 	return k.Program, k.Reason, nil
 }
 
+// straightFor is the program of a call with blocks of different lengths, built once.
+func (p *library) straightFor(r *request) (*sched.Program, error) {
+	k := blocks{r.Op, max(r.Root, 0), r.Reduce != 0}
+	if program := p.blocks[k]; program != nil {
+		return program, nil
+	}
+	name := "direct"
+	if k.sums {
+		name = "rank-order"
+	}
+	a, err := algo.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	program, err := a.Program(algo.Spec{Op: k.op, Ranks: len(p.members), Root: k.root})
+	if err != nil {
+		return nil, err
+	}
+	if p.blocks == nil {
+		p.blocks = map[blocks]*sched.Program{}
+	}
+	p.blocks[k] = program
+	return program, nil
+}
+
 // find gives the program of a call.
 func (p *library) find(r *request, want want) (*prepared, error) {
 	k := key{r.Op, r.Counts != nil, max(r.Root, 0), p.bytes(r), want}
 	if last := p.recent[r.Op&7]; last != nil && last.key == k {
 		return last, nil
 	}
-	have := p.known[k]
+	have := p.known.get(k)
 	if have == nil {
 		var err error
 		if have, err = p.prepare(r, k); err != nil {
 			return nil, err
 		}
-		if len(p.known) > 4096 {
-			clear(p.known)
-		}
-		p.known[k] = have
+		p.known.put(have)
 	}
 	p.recent[r.Op&7] = have
 	return have, nil
@@ -247,7 +305,7 @@ func (p *library) formOf(program *sched.Program) (*form, error) {
 	if err != nil {
 		return nil, fmt.Errorf("digest of %s: %w", program.Name, err)
 	}
-	f := &form{}
+	f := &form{own: &own{}}
 	for _, b := range raw {
 		f.digest = f.digest<<8 | uint64(b)
 	}
@@ -260,8 +318,9 @@ func (p *library) formOf(program *sched.Program) (*form, error) {
 
 // scriptOf gives the script of a rank, for a port whose channels hold depth messages, or any number if it is 0.
 func (r *prepared) scriptOf(rank, depth int) (*script.Prepared, error) {
-	if r.script.Script == nil && r.err == nil {
-		r.script.Script, r.err = script.New(r.program, rank, depth)
+	if r.own.script == nil && r.own.err == nil {
+		r.own.script, r.own.err = script.New(r.program, rank, depth)
 	}
-	return &r.script, r.err
+	r.script.Script = r.own.script
+	return &r.script, r.own.err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -472,4 +473,46 @@ func TestLeavingDuringAnOutage(t *testing.T) {
 	for _, p := range list {
 		p.await("left")
 	}
+}
+
+// A switch port whose MTU was lowered lets small packets through and swallows large ones: connections are made again and again, and no
+// long message comes. That is an outage like any other, which ends with an error that names the pair and what to look for, on every rank
+// and before the time limit.
+func TestLargePacketsVanish(t *testing.T) {
+	lab := nslab.New(t, 3, 1)
+	list := onPlaces(t, lab, []int{0, 1, 2}, "flow", "WEFT_OUTAGE=2s", "WEFT_TIMEOUT=20s")
+	list.order(order{Do: "flow", Delay: time.Minute})
+	list.await("inside")
+	must(t, lab.Narrow(2, 0, 600))
+	pair := regexp.MustCompile(`between ranks (2 and [01]|[01] and 2) small packets pass and large ones vanish: compare the MTU`)
+	for r, e := range list.await("flow") {
+		var x flowed
+		must(t, json.Unmarshal(e.Value, &x))
+		if x.Wrong > 0 || e.Kind != Dead || len(e.Culprits) == 0 || !pair.MatchString(e.Err) {
+			t.Errorf("rank %d: %d wrong elements, (%s) %v: %s", r, x.Wrong, e.Kind, e.Culprits, e.Err)
+		}
+	}
+	list.finish()
+}
+
+// Large packets that vanish for a while, and longer than it takes to lose a connection, cost time and nothing else.
+func TestLargePacketsVanishForAWhile(t *testing.T) {
+	lab := nslab.New(t, 2, 1)
+	list := onPlaces(t, lab, []int{0, 1}, "flow", "WEFT_OUTAGE=30s")
+	const lasts = 1500 * time.Millisecond
+	list.order(order{Do: "flow", Delay: 2 * lasts})
+	list.await("inside")
+	must(t, lab.Narrow(1, 0, 600))
+	time.Sleep(lasts) // the fault itself
+	must(t, lab.Narrow(1, 0, 1500))
+	all, ends := list.results()
+	paths := 0
+	for r := range list {
+		if all[r].Wrong > 0 || ends[r].Err != "" {
+			t.Errorf("rank %d: %d wrong elements: %s", r, all[r].Wrong, ends[r].Err)
+		}
+		paths += all[r].Paths
+	}
+	t.Logf("%d connections were lost", paths)
+	list.finish()
 }

@@ -222,7 +222,7 @@ func (p *peers) readersEntered() bool {
 func (p *peers) tell(n *board.Notice) {
 	body := n.Body()
 	if p.world.mem == nil {
-		p.tellFar(body)
+		p.tellFar(n.From, body)
 		return
 	}
 	for i, b := range p.group.Boards {
@@ -240,13 +240,13 @@ const (
 )
 
 // tellFar is tell where boards are not seen. Close waits for what goes on after it.
-func (p *peers) tellFar(body []byte) {
+func (p *peers) tellFar(from int, body []byte) {
 	told, tellers := make(chan struct{}, len(p.group.Members)), 0
 	for i := range p.group.Members {
 		if i != p.group.Rank && p.group.Alive(i) == nil && !p.state(i).Stopped() {
 			tellers++
 			p.world.tellers.start(func() {
-				p.tellOne(i, body)
+				p.tellOne(i, from, body)
 				told <- struct{}{}
 			})
 		}
@@ -294,7 +294,7 @@ func (t *tellers) wait() {
 
 // tellOne leaves a notice with a rank. The first to claim the notice of a rank writes it. A claim
 // must not be left without a notice: nobody else could tell that rank any more.
-func (p *peers) tellOne(rank int, body []byte) {
+func (p *peers) tellOne(rank, from int, body []byte) {
 	v, to, at := &p.world.verbs, p.group.Members[rank], p.keys[rank]
 	end := time.Now().Add(telling)
 	var was uint64
@@ -303,7 +303,7 @@ func (p *peers) tellOne(rank int, body []byte) {
 		return
 	}
 	v.write(to, at+board.NoticeBody, body)
-	t, err = v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(p.group.Rank+1), new(uint64))
+	t, err = v.raw.CompareSwap(to, at+board.NoticeAt, board.Writing, uint64(from+1), new(uint64))
 	if err == nil {
 		_ = v.wait(t, time.Until(end)) // this rank may be about to end
 	}

@@ -302,6 +302,7 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 	}
 	own := *f
 	own.Rank, own.Seq, own.Culprits, own.Report, own.Overwritten = c.Rank(), c.cur.Call.Seq, ranks, nil, false
+	own.alias = c.aliases(ranks)
 	own.Call = c.cur.Call.String()
 	return &own
 }

@@ -483,5 +483,5 @@ func (s *shrink) over(decided bool) error {
 
 // fails is the failure of the call.
 func (s *shrink) fails(k Kind, culprits []int, why error) *Failure {
-	return &Failure{Kind: k, Rank: s.group.Rank, Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why)}
+	return &Failure{Kind: k, Rank: s.group.Rank, Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why), alias: s.aliases(culprits)}
 }

@@ -76,6 +76,20 @@ type save struct {
 	done   map[int]bool
 	over   bool
 	failed bool
+	why    string
+}
+
+// whyUnsaved is why the last checkpoint that failed did, as the rest of a sentence.
+func (l *ledger) whyUnsaved() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, why := -1, ""
+	for k, s := range l.saves {
+		if s.failed && k.step > last {
+			last, why = k.step, fmt.Sprintf(" (that of step %d: %s)", k.step, s.why)
+		}
+	}
+	return why
 }
 
 // incident is a failure and what followed.
@@ -370,7 +384,7 @@ func (l *ledger) saved(slot int, at time.Time, c rank.Part) {
 		if !s.over {
 			l.r.event(web.Event{At: at, Kind: "error", ID: slot, Text: fmt.Sprintf("checkpoint of step %d: %s; training goes on, earlier checkpoints are as they were", c.Step, c.Err)})
 		}
-		s.over, s.failed = true, true
+		s.over, s.failed, s.why = true, true, c.Err
 		out.State, out.Text = "failed", c.Err
 		l.r.board.Checkpoint(out)
 		return

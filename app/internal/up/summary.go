@@ -49,6 +49,7 @@ type Summary struct {
 	Seconds      float64  `json:"seconds"`
 	Coordinators int      `json:"coordinator_kills"`
 	Checkpoints  int      `json:"checkpoints"`
+	Unsaved      int      `json:"steps_unsaved"`         // since the last checkpoint in --ckpt
 	SaveHeld     *float64 `json:"checkpoint_held_ms"`    // median time that a checkpoint held a step up
 	SaveSlows    *float64 `json:"checkpoint_step_ratio"` // median step in which a checkpoint was taken or written, to the others'
 	Bubble       *float64 `json:"bubble"`
@@ -271,6 +272,9 @@ func (s Summary) Print(out io.Writer) error {
 			slows = fmt.Sprintf("; steps beside one take %.2f times as long as the others", *s.SaveSlows)
 		}
 		row("checkpoints", "%d, each holding a step up by %.2f ms%s", s.Checkpoints, *s.SaveHeld, slows)
+	}
+	if s.Unsaved > 0 {
+		row("not saved", "the last %d steps", s.Unsaved)
 	}
 	row("epochs", "%d", s.Epochs)
 	if s.Failures > 0 || s.Kills > 0 {

@@ -234,12 +234,40 @@ func (r *run) conclude(ctx context.Context, err error) (Summary, error) {
 		}
 		err = r.check(ctx, &s)
 	}
+	if r.keeps && s.Steps > 0 {
+		if e := r.unsaved(context.WithoutCancel(ctx), &s); err == nil {
+			err = e
+		}
+	}
 	if r.o.Summary != nil && s.Steps > 0 {
 		if e := s.Print(r.o.Summary); err == nil {
 			err = e
 		}
 	}
 	return s, err
+}
+
+// unsaved counts the steps that no checkpoint has, as the checkpoints themselves say; it is an error if there are any.
+func (r *run) unsaved(ctx context.Context, s *Summary) error {
+	store, err := ckpt.Open(ctx, r.o.Ckpt, ckpt.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	m, _, err := store.Latest(ctx)
+	if err != nil && !errors.Is(err, ckpt.ErrNone) {
+		return fmt.Errorf("whether step %d is saved is not known: %w", s.Steps, err)
+	}
+	s.Unsaved = s.Steps
+	if m != nil {
+		s.Unsaved = s.Steps - int(m.Step)
+	}
+	if s.Unsaved <= 0 {
+		s.Unsaved = 0
+		return nil
+	}
+	return fmt.Errorf("the last %d steps are not saved: the run ended after step %d, the newest checkpoint in %s is of step %d%s; make it possible to write there and run the same again",
+		s.Unsaved, s.Steps, r.o.Ckpt, s.Steps-s.Unsaved, r.ledger.whyUnsaved())
 }
 
 // checkPlace finds out before anything starts whether checkpoints can be written

@@ -555,13 +555,25 @@ func TestAFolderThatIsReadOnly(t *testing.T) {
 	}
 }
 
-// The disk is full: training goes on, and the checkpoints before are as they were.
+// The disk is full: training goes on, and the checkpoints before are as they were. In the end the run fails with
+// how many steps are not saved; with more room, a run from the last checkpoint takes them again.
 func TestADiskThatIsFull(t *testing.T) {
 	dir := mount(t, 0, "size=1m")
-	s := begin(t, Options{Ckpt: dir, Every: 5, Steps: 60, Check: true})
+	var text strings.Builder
+	s := begin(t, Options{Ckpt: dir, Every: 5, Steps: 60, Check: true, Summary: &text})
 	s.await("error", "no space left", "training goes on")
-	s.checked(1)
+	sum, err := s.ends()
 	m := hasCheckpoint(t, dir)
+	unsaved := 60 - int(m.Step)
+	if err == nil || isUse(err) || !strings.Contains(err.Error(), fmt.Sprintf("%d steps are not saved", unsaved)) || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("%d steps are not saved, and the run ends with: %v", unsaved, err)
+	}
+	if sum.Unsaved != unsaved || !strings.Contains(text.String(), fmt.Sprintf("%d steps", unsaved)) || sum.Same == nil || !*sum.Same {
+		t.Errorf("%d steps are not saved: %+v\n%s", unsaved, sum, &text)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
 	s = begin(t, Options{Ckpt: dir, Steps: int(m.Step) + 3, Check: true, Ranks: 2})
 	s.checked(int(m.Step) + 1)
 }

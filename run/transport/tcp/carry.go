@@ -259,6 +259,9 @@ func (pr *peer) shift() {
 	if k > 0 {
 		c.window = c.window[:copy(c.window, c.window[k:])]
 		c.base += uint64(k)
+		if !pr.down.IsZero() && len(pr.all()) > 0 {
+			pr.e.later(pr.isBack)
+		}
 	}
 	pr.roomy()
 }

@@ -382,7 +382,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 		x.fail(errReplaced)
 	}
 	if pr.numbered {
-		pr.isBack()
+		pr.hasStream()
 		// What found no stream, and what was told over one that broke.
 		pr.feed()
 		pr.acknowledge(s)

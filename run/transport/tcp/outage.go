@@ -40,8 +40,7 @@ const (
 	redialMost  = 400 * time.Millisecond
 	attemptTime = time.Second // for a host to answer an attempt to connect
 
-	alterations = 8 // of a peer's frames before it is given up: accidents are rarer
-	refusals    = 3 // of the same frame: it is no accident, and would be sent again for ever
+	refusals = 3 // of the same frame: it is no accident, and would be sent again for ever
 
 	// A stream that is lost sooner than this after it was made is made again with a pause, which grows.
 	briefTime = time.Second
@@ -97,9 +96,11 @@ type ending struct {
 	rest    []*stream      // streams that are left
 	altered bool           // it brought a frame that was changed on its way
 	refused *frame.Refused // it brought a frame that makes no sense; nil if it did not
-	often   bool           // too many streams of the peer ended in one of these two ways
+	often   bool           // streams of the peer end in one of these two ways too often
 	same    bool           // too many frames were refused for the same reason
 	brief   int            // streams in a row that did not last
+	stalled time.Duration  // for how long nothing was acknowledged, though streams were made; 0 if it may go on
+	stall   stall
 }
 
 // strike takes a stream out, and counts how it ended. What it carried is to be sent again.
@@ -119,8 +120,10 @@ func (pr *peer) strike(s *stream, why error) ending {
 			}
 		}
 	}
+	out.stalled = pr.stall.another(&pr.carrier, pr.e.outage(), s.born, time.Now())
+	out.stall = pr.stall
 	if out.altered || out.refused != nil {
-		pr.altered++
+		out.often = pr.altered.often(time.Now())
 	}
 	if out.refused != nil {
 		if pr.refused != out.refused.What {
@@ -131,7 +134,7 @@ func (pr *peer) strike(s *stream, why error) ending {
 	if pr.brief++; time.Since(s.born) > briefTime {
 		pr.brief = 0
 	}
-	out.often, out.same, out.brief = pr.altered >= alterations, pr.times >= refusals, pr.brief
+	out.same, out.brief = pr.times >= refusals, pr.brief
 	return out
 }
 
@@ -177,12 +180,7 @@ func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
 	e := pr.e
 	s.abandon()
 	pr.discard(s)
-	if end.refused != nil && (end.same || end.often) {
-		pr.refuse(end.refused.What)
-		return
-	}
-	if end.often {
-		pr.vanish(fmt.Sprintf("%d of its connections brought altered frames: something between the hosts changes what they send", alterations))
+	if pr.givenUpFor(&end) {
 		return
 	}
 	e.verbs.Renew(pr.rank)
@@ -198,6 +196,22 @@ func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
 	if e.dials(e.cfg.Rank, pr.rank) {
 		pr.redial(s.pair, s.number, lost, end.brief)
 	}
+}
+
+// givenUpFor gives the peer up if the way in which a stream ended is a reason for that, and reports whether it is.
+func (pr *peer) givenUpFor(end *ending) bool {
+	mine := pr.e.cfg.Rank
+	switch {
+	case end.refused != nil && (end.same || end.often):
+		pr.refuse(end.refused.What)
+	case end.often:
+		pr.vanish(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, alterTime))
+	case end.stalled > 0:
+		pr.vanish(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)))
+	default:
+		return false
+	}
+	return true
 }
 
 // discard closes a stream that is none of the peer's any more.
@@ -293,6 +307,17 @@ func (pr *peer) isDown(began time.Time, text string) {
 	if out {
 		pr.e.count.outages.Add(1)
 		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: text})
+	}
+}
+
+// hasStream ends an outage with a stream that was made, if nothing waits to be acknowledged. Else an acknowledgement
+// ends it: a link may let the few bytes through that make a stream, and nothing else.
+func (pr *peer) hasStream() {
+	pr.mu.Lock()
+	waits := len(pr.carrier.window) > 0
+	pr.mu.Unlock()
+	if !waits {
+		pr.isBack()
 	}
 }
 

@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 )
 
 // peer is another rank.
@@ -43,7 +45,8 @@ type peer struct {
 	youngest uint32        // the latest of those that made one
 	down     time.Time     // since when it has no stream; zero while it has one
 	came     chan struct{} // a token when a stream was made
-	altered  int           // streams that brought altered frames, or refused ones
+	stall    stall         // streams that were lost one after the other without anything acknowledged
+	altered  alterations   // streams that brought altered frames, or refused ones
 	refused  string        // what was wrong with the last frame that was refused
 	times    int           // how often that was so, one after the other
 	brief    int           // streams in a row that were lost soon after they were made
@@ -146,6 +149,67 @@ func (c *chatter) may(now time.Time) (ok, last bool, missed int) {
 	}
 	c.told++
 	return true, c.told == chatMost, missed
+}
+
+// alterations is how often frames of a peer were altered, as a rate: one in alterTime is an accident that costs a
+// connection and nothing else, however long the job runs; alterMost at once are no accident. It also bounds how often
+// somebody between the hosts can guess a checksum.
+type alterations struct {
+	paid time.Time // when those that were seen are made up for
+}
+
+const (
+	alterTime = 2 * time.Second
+	alterMost = 8
+)
+
+// often counts another one, and reports whether that is too many.
+func (a *alterations) often(now time.Time) bool {
+	if a.paid.Before(now) {
+		a.paid = now
+	}
+	a.paid = a.paid.Add(alterTime)
+	return a.paid.Sub(now) > (alterMost-1)*alterTime
+}
+
+// stall is a run of streams that were made and lost while the oldest piece was not acknowledged. The clock of an outage
+// runs on what is acknowledged, not on streams: over a link that swallows large packets a stream can be made any number of
+// times, and each is lost within a second.
+type stall struct {
+	since time.Time // the first was lost
+	base  uint64    // the oldest piece then
+	size  int       // of its frame
+	lost  int
+}
+
+const (
+	stallTime   = 5 * time.Second // a stream that lasted longer is no part of a stall: giving one up takes 0.6 s, more on busy hosts
+	smallPacket = 500             // bytes that every network carries
+)
+
+// another counts a stream that was lost. If it was made during the stall, and nothing was acknowledged for as long as an outage
+// may take, it gives that time; else 0. Where no stream can be made it is another's task to wait (lastHope).
+func (x *stall) another(c *carrier, outage time.Duration, born, now time.Time) time.Duration {
+	if len(c.window) == 0 {
+		*x = stall{}
+		return 0
+	}
+	if x.lost == 0 || c.base != x.base || now.Sub(born) > stallTime {
+		*x = stall{since: now, base: c.base, size: frame.HeaderSize + c.window[0].bytes}
+	}
+	x.lost++
+	if took := now.Sub(x.since); outage > 0 && took >= outage && born.After(x.since) {
+		return took
+	}
+	return 0
+}
+
+// between says what is wrong between two ranks. The hint comes first, as long reasons are cut short on their way to others.
+func (x *stall) between(a, b int) string {
+	if x.size > smallPacket {
+		return fmt.Sprintf("between ranks %d and %d small packets pass and large ones vanish: compare the MTU of all ports on the way; a frame of %d bytes was never acknowledged", a, b, x.size)
+	}
+	return fmt.Sprintf("between ranks %d and %d connections can be made, and what is sent over them is never acknowledged", a, b)
 }
 
 func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }

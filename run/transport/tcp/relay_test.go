@@ -9,9 +9,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
@@ -135,6 +137,70 @@ func TestRelay(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// Frames that are altered now and then cost connections and never the job, however many there are over its life; many at once end it,
+// with an error that names both ranks. Between accidents the clock of what was seen is turned back, as if time had passed.
+func TestAlteredNowAndThen(t *testing.T) {
+	r := newRelay(t)
+	es := endpoints(t, 2, func(c *Config) {
+		c.Streams, c.Checksum = 2, SumsAll
+		if c.Rank == 1 { // it dials
+			c.Gather = r.between(t, c.Gather, 1)
+		}
+	})
+	altered := func() uint64 { return total(es[0], "frames.altered") + total(es[1], "frames.altered") }
+	const accidents = 3 * alterMost / 2
+	comm := uint32(1)
+	for altered() < accidents {
+		before := altered()
+		r.change.Store(1)
+		for altered() == before {
+			if err := exchange(es, comm, []int{200_000}, nil); err != nil {
+				t.Fatalf("after %d altered frames: %v", altered(), err)
+			}
+			comm++
+		}
+		for i, e := range es {
+			pr := e.peers[1-i]
+			pr.mu.Lock()
+			pr.altered.paid = pr.altered.paid.Add(-alterTime)
+			pr.mu.Unlock()
+		}
+	}
+	r.change.Store(1 << 20)
+	err := exchange(es, comm, []int{200_000}, nil)
+	if err == nil || !strings.Contains(err.Error(), "rank 0 is gone") || !strings.Contains(err.Error(), "with rank 1 bring altered frames") {
+		if err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || !strings.Contains(err.Error(), "with rank 0 bring altered frames") {
+			t.Errorf("every piece is altered: %v", err)
+		}
+	}
+}
+
+// The rate in virtual time: one in alterTime for a month is bearable, a burst is not, and neither is twice the rate for long.
+func TestAlterations(t *testing.T) {
+	for _, x := range []struct {
+		what  string
+		every time.Duration
+		n     int
+		often int // which one is too many; 0 for none
+	}{
+		{"a month at the bearable rate", alterTime, int(30 * 24 * time.Hour / alterTime), 0},
+		{"a burst", time.Millisecond, 100, alterMost},
+		{"twice the rate", alterTime / 2, 100, 2*alterMost - 2},
+	} {
+		var a alterations
+		at, often := time.Unix(1, 0), 0
+		for i := 1; i <= x.n && often == 0; i++ {
+			if a.often(at) {
+				often = i
+			}
+			at = at.Add(x.every)
+		}
+		if often != x.often {
+			t.Errorf("%s: the one too many is number %d, want %d", x.what, often, x.often)
+		}
 	}
 }
 

@@ -535,3 +535,47 @@ func TestWhatIsBackIsToldAsWhatIsLost(t *testing.T) {
 		}
 	}
 }
+
+// The clock of an outage runs on what is acknowledged: streams that are made again do not set it back, an acknowledgement does.
+func TestStall(t *testing.T) {
+	c := &carrier{base: 7, window: []*piece{{bytes: 1000}}}
+	at := time.Unix(1, 0)
+	var x stall
+	after := func(pause, age time.Duration) time.Duration {
+		at = at.Add(pause)
+		return x.another(c, 3*time.Second, at.Add(-age), at)
+	}
+	const step = 700 * time.Millisecond
+	for i := range 5 {
+		if took := after(step, step); took != 0 {
+			t.Fatalf("given up after %d streams, %s", i+1, took)
+		}
+	}
+	c.base++ // one was acknowledged
+	for i := range 5 {
+		if took := after(step, step); took != 0 {
+			t.Fatalf("given up %d streams after an acknowledgement, %s", i+1, took)
+		}
+	}
+	if took := after(step, step); took != 5*step || x.lost != 6 || !strings.Contains(x.between(0, 1), "MTU") {
+		t.Errorf("%s, %d streams: %s", took, x.lost, x.between(0, 1))
+	}
+	if took := after(0, 4900*time.Millisecond); took != 0 {
+		t.Errorf("given up with a stream that was there before: %s", took)
+	}
+	if took := after(time.Hour, time.Hour); took != 0 {
+		t.Errorf("given up with a stream that lasted an hour: %s", took)
+	}
+	c.window[0].bytes = 8
+	c.base++
+	for range 5 {
+		after(step, step)
+	}
+	if took := after(step, step); took == 0 || strings.Contains(x.between(0, 1), "MTU") {
+		t.Errorf("%s: %s", took, x.between(0, 1))
+	}
+	c.window = nil
+	if took := after(step, step); took != 0 || x.lost != 0 {
+		t.Errorf("given up with nothing to send: %s", took)
+	}
+}

@@ -9,7 +9,7 @@ import (
 
 // Notice is word of a failure that a rank leaves with the others, on their boards.
 type Notice struct {
-	From     int // the rank that wrote it
+	From     int // the rank that found out
 	Kind     uint64
 	Seq      uint64
 	Culprits []int // the first eight
