@@ -93,7 +93,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringArrayVar(&f.jobs, "job", nil, "a `JOB` beside others: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
-	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "`SIZE` that a simulation may take; what needs more is left out, and the answer says so")
+	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "estimated `SIZE` of a simulation's records, about half of the process at its peak; what needs more is left out, and the answer says so")
 	s.DurationVar(&f.limit, "limit", time.Minute, "processor `TIME` for each size: then auto keeps the fastest algorithm found; 0 for no limit")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.StringVarP(&f.out, "output", "o", "", "write a trace: `FILE`.json or FILE.svg")

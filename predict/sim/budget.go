@@ -13,7 +13,9 @@ import (
 // DefaultMemory is what a simulation may take if Options.Memory is zero.
 const DefaultMemory = 2 * unit.GiB
 
-// What records take, in bytes, with the maps and lists they are in. Measured on unfolded runs of 1,024 ranks and rounded up.
+// What records take, in bytes, with the maps and lists they are in. These are estimates: TestMemoryIsChargedInFull holds
+// connections and threads to the heap, flowBytes is not held to anything. A process may hold about twice what is charged,
+// as garbage is collected later.
 const (
 	flowBytes   = 128 // a route that proves a symmetry
 	connBytes   = 480 // a connection with its flow and its key
