@@ -100,17 +100,17 @@ func TestReadmeLeadsToEveryPage(t *testing.T) {
 func TestDocsTablesNameTheirCommand(t *testing.T) {
 	all := pages(t)
 	for path, text := range all {
-		if strings.HasPrefix(path, "docs/tables/") {
+		if strings.HasPrefix(path, "docs/reference/tables/") {
 			if !regexp.MustCompile(`^# .*\n\nMade by:\n\n    \S`).MatchString(text) {
 				t.Errorf("%s does not begin with a title, 'Made by:' and a command", path)
 			}
-			if !strings.Contains(all["docs/performance.md"], "("+strings.TrimPrefix(path, "docs/")+")") {
-				t.Errorf("docs/performance.md does not link to %s", path)
+			if !strings.Contains(all["docs/reference/performance.md"], "("+strings.TrimPrefix(path, "docs/reference/")+")") {
+				t.Errorf("docs/reference/performance.md does not link to %s", path)
 			}
 		}
 	}
-	if n := strings.Count(all["docs/performance.md"], "\n"); n > 120 {
-		t.Errorf("docs/performance.md has %d lines; it is one page to read, tables lie in docs/tables", n)
+	if n := strings.Count(all["docs/reference/performance.md"], "\n"); n > 120 {
+		t.Errorf("docs/reference/performance.md has %d lines; it is one page to read, tables lie in docs/reference/tables", n)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestCommentsNameNumbers(t *testing.T) {
 
 // Words that mean something special here are in the glossary, each at the beginning of a paragraph.
 func TestGlossaryExplainsHouseWords(t *testing.T) {
-	text, err := os.ReadFile("docs/glossary.md")
+	text, err := os.ReadFile("docs/reference/glossary.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestGlossaryExplainsHouseWords(t *testing.T) {
 		"goodput", "heir", "incident", "lab", "layout", "lease", "lock", "mirror", "mode", "network plan", "notice", "observer", "pack", "program", "region", "rendezvous", "round", "script",
 		"seat", "shrink", "slab", "slot", "spare", "step", "tenant", "tier", "token", "undo", "window", "witness"} {
 		if !explained[word] {
-			t.Errorf("docs/glossary.md does not explain %q", word)
+			t.Errorf("docs/reference/glossary.md does not explain %q", word)
 		}
 	}
 }

@@ -56,7 +56,7 @@ bytes count and latency does not, at wire rate, with the cut that proves it; wit
 switches that only pass bytes on, and with switches that copy and add.
 
 --emit nccl-tuner writes the choices of all collectives and sizes as a table, for
-libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
+libweft.so as NCCL's tuner plug-in (docs/how-to/nccl.md).`,
 		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
   weft explain dgx-1v --gpus 0,1,4 --size 1GiB
   weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB

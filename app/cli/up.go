@@ -73,7 +73,7 @@ The run is watched as 'weft watch' watches a cluster: verdicts name who is late,
 link is slow and who holds the run up, in what is printed and at /watch/ of the page.
 
 --serve answers prompts instead: prefill workers read them, decode workers write the answers, and the KV cache goes from
-one to the other layer by layer. --compare measures what that hides. docs/kv.md.`,
+one to the other layer by layer. --compare measures what that hides. docs/how-to/kv.md.`,
 		Example: `  weft up
   weft up --ranks 8 --tp 2 --pp 2 --zero 1 --for 60s --json
   weft up --drill kill:5 --for 60s

@@ -29,7 +29,7 @@ func newXfer() *cobra.Command {
 		Use:   "xfer",
 		Short: "Move bytes between processes' memory, files and object stores",
 		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
-notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
+notices that come once, and failures that both ends hear of. docs/how-to/transfers.md says what holds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
   weft xfer explain host host`,
 		RunE: group,
@@ -573,7 +573,7 @@ bytes of transfers over bytes of all-reduces. Exit code 1 if a class sent more.
 beside all-reduces.
 
 On a plain loopback the processors are shared, not the link; use a network namespace
-whose loopback is shaped (docs/transfers.md).`,
+whose loopback is shaped (docs/how-to/transfers.md).`,
 		Example: `  weft xfer share --limit 50MB/s
   weft xfer share --classes --limit 20MB/s
   weft xfer share --size 4M --limit 200MB/s --json`,

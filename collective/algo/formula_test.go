@@ -117,7 +117,7 @@ func TestMostBytes(t *testing.T) {
 
 // The page on programs lists every algorithm as 'weft algo list' does.
 func TestPageListsEveryAlgorithm(t *testing.T) {
-	page, err := os.ReadFile("../../docs/programs.md")
+	page, err := os.ReadFile("../../docs/reference/programs.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestPageListsEveryAlgorithm(t *testing.T) {
 		}
 		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", a.Name, strings.Join(ops, ", "), a.Steps, a.Sent, a.Summary)
 		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/programs.md lacks the row\n%s", row)
+			t.Errorf("docs/reference/programs.md lacks the row\n%s", row)
 		}
 	}
 }

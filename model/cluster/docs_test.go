@@ -8,7 +8,7 @@ import (
 
 // TestDocs parses every YAML block of the language's description.
 func TestDocs(t *testing.T) {
-	const file = "../../docs/cluster-file.md"
+	const file = "../../docs/reference/cluster-file.md"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	allFaults  = flag.Bool("xfer.faults", false, "run the whole fault matrix and write docs/tables/transfer-faults.md")
+	allFaults  = flag.Bool("xfer.faults", false, "run the whole fault matrix and write docs/reference/tables/transfer-faults.md")
 	faultsSeed = flag.Uint64("xfer.seed", 1, "of the fault matrix")
 )
 
@@ -424,7 +424,7 @@ func TestFaultMatrix(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile("../../docs/tables/transfer-faults.md", []byte("# Faults of transfers\n\nMade by:\n\n    make xfer-faults\n\n[Reliability](../reliability.md) says what it means.\n\n"+b.String()), 0o644); err != nil {
+	if err := os.WriteFile("../../docs/reference/tables/transfer-faults.md", []byte("# Faults of transfers\n\nMade by:\n\n    make xfer-faults\n\n[Reliability](../reliability.md) says what it means.\n\n"+b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport/witness"
 )
 
-var hostFaults = flag.Bool("hostfaults", false, "try every fault between hosts, which takes minutes, and write them into docs/reliability.md")
+var hostFaults = flag.Bool("hostfaults", false, "try every fault between hosts, which takes minutes, and write them into docs/reference/reliability.md")
 
 // hostFault is something that happens to hosts while their ranks work.
 type hostFault struct {
@@ -191,22 +191,22 @@ func TestHostFaults(t *testing.T) {
 	for _, r := range rows {
 		b.WriteString(r.String())
 	}
-	page, err := os.ReadFile("../../docs/reliability.md")
+	page, err := os.ReadFile("../../docs/reference/reliability.md")
 	must(t, err)
 	before, rest, ok := strings.Cut(string(page), hostsTitle)
 	_, after, whole := strings.Cut(rest, hostsNext)
 	if !ok || !whole {
-		t.Fatalf("docs/reliability.md has no section %q before %q", strings.TrimSpace(hostsTitle), strings.TrimSpace(hostsNext))
+		t.Fatalf("docs/reference/reliability.md has no section %q before %q", strings.TrimSpace(hostsTitle), strings.TrimSpace(hostsNext))
 	}
-	must(t, os.WriteFile("../../docs/reliability.md", []byte(before+b.String()+hostsNext+after), 0o644))
+	must(t, os.WriteFile("../../docs/reference/reliability.md", []byte(before+b.String()+hostsNext+after), 0o644))
 }
 
 // The page has a line for every fault, and none says that data was wrong or that there were two worlds.
 func TestPageHasEveryHostFault(t *testing.T) {
-	b, err := os.ReadFile("../../docs/reliability.md")
+	b, err := os.ReadFile("../../docs/reference/reliability.md")
 	must(t, err)
 	if !strings.Contains(string(b), hostsHead) {
-		t.Error("docs/reliability.md has another text before the table of hosts: make host-faults writes it")
+		t.Error("docs/reference/reliability.md has another text before the table of hosts: make host-faults writes it")
 	}
 	for _, f := range hostFaultList() {
 		_, line, _ := strings.Cut(string(b), "\n| "+f.name+" |")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// page is docs/reliability.md.
+// page is docs/reference/reliability.md.
 func (m *matrix) page() string {
 	var b strings.Builder
 	b.WriteString(pageHead)
@@ -46,12 +46,12 @@ func line(fault, transport string, y *tally) string {
 // The page has a line for every fault over every transport, and each says that
 // no data was wrong.
 func TestPageHasTheWholeMatrix(t *testing.T) {
-	b, err := os.ReadFile("../../docs/reliability.md")
+	b, err := os.ReadFile("../../docs/reference/reliability.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(b), pageHead) || !strings.Contains(string(b), pageNotes) || !strings.Contains(string(b), pageAfter) || !strings.HasSuffix(string(b), pageLimits) {
-		t.Error("docs/reliability.md is not what its test writes; go test ./run/comm -run FaultMatrix -update rewrites it")
+		t.Error("docs/reference/reliability.md is not what its test writes; go test ./run/comm -run FaultMatrix -update rewrites it")
 	}
 	for _, fault := range faults {
 		for _, transport := range []string{"shm", "tcp"} {
@@ -116,7 +116,7 @@ ended by itself leaves a process, segment, socket or goroutine behind.
 
 // transfers is the page's section on transfers, which package xfer's tests are behind: it stays as it is.
 func transfers() string {
-	b, err := os.ReadFile("../../docs/reliability.md")
+	b, err := os.ReadFile("../../docs/reference/reliability.md")
 	if err != nil {
 		return ""
 	}
@@ -203,7 +203,7 @@ chrome://tracing and Perfetto.
 
 const pageLimits = `## Limits
 
-- Between hosts a lost link is waited for ([links.md](links.md), with [every case measured](#several-hosts)). A host that
+- Between hosts a lost link is waited for ([links.md](../explanation/links.md), with [every case measured](#several-hosts)). A host that
   loses power looks like one, and is given up after WEFT_OUTAGE.
 - If two ranks of one host have a single stream between them (the default), losing it is losing the rank.
 `

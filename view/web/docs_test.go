@@ -37,10 +37,10 @@ func keysOf(at string, v any, keys map[string]bool) {
 	}
 }
 
-// docs/http.md lists every key of every view, and no other. The views are those of
+// docs/reference/http.md lists every key of every view, and no other. The views are those of
 // the real handler, fed with a run in which everything happens.
 func TestPageOfHTTP(t *testing.T) {
-	page, err := os.ReadFile("../../docs/http.md")
+	page, err := os.ReadFile("../../docs/reference/http.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestPageOfHTTP(t *testing.T) {
 	for _, path := range paths {
 		_, section, found := strings.Cut(string(page), "\n### "+path+"\n")
 		if !found {
-			t.Errorf("docs/http.md has no section %s", path)
+			t.Errorf("docs/reference/http.md has no section %s", path)
 			continue
 		}
 		section, _, _ = strings.Cut(section, "\n##")
@@ -92,12 +92,12 @@ func TestPageOfHTTP(t *testing.T) {
 		sort.Strings(served)
 		for _, k := range served {
 			if !slices.Contains(listed, k) {
-				t.Errorf("docs/http.md, %s: add the row\n| `%s` | |", path, k)
+				t.Errorf("docs/reference/http.md, %s: add the row\n| `%s` | |", path, k)
 			}
 		}
 		for _, k := range listed {
 			if !keys[k] {
-				t.Errorf("docs/http.md, %s: `%s` is not served", path, k)
+				t.Errorf("docs/reference/http.md, %s: `%s` is not served", path, k)
 			}
 		}
 	}
@@ -110,10 +110,10 @@ func TestPageOfHTTP(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "\n## /metrics\n")
 	for _, m := range metrics {
 		if !strings.Contains(section, m) {
-			t.Errorf("docs/http.md, /metrics: add the row\n%s |", m)
+			t.Errorf("docs/reference/http.md, /metrics: add the row\n%s |", m)
 		}
 	}
 	if n := strings.Count(section, "\n| `weft_"); n != len(metrics) {
-		t.Errorf("docs/http.md lists %d metrics, %d are served", n, len(metrics))
+		t.Errorf("docs/reference/http.md lists %d metrics, %d are served", n, len(metrics))
 	}
 }

@@ -97,7 +97,7 @@ func Row(c Case) (string, error) {
 		r.PerHour(r.Suspected), r.PerHour(r.Failed), r.Excused, r.Epochs, r.Sent, r.SentBytes, r.BusiestMessages, r.BusiestBytes), nil
 }
 
-// Page is docs/membership.md with the rows given.
+// Page is docs/explanation/membership.md with the rows given.
 func Page(rows []string) string {
 	d, l := member.Default(), member.Hosts()
 	lab := member.Lab()
