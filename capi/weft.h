@@ -330,7 +330,7 @@ int weft_follow_done(weft_follower f, int last, int failed, const char *why, wef
 int weft_follow_leave(weft_follower f, weft_error *e); /* asks to leave; the others go on without this rank */
 int weft_follow_close(weft_follower f, weft_error *e);
 
-/* ---- transfers between agents that come and go: docs/how-to/transfers.md says what holds ----
+/* ---- transfers between agents that come and go: docs/reference/transfers.md says what holds ----
  *
  *     weft_xfer_config cfg = {.size = sizeof cfg, .name = "decode"};
  *     weft_xfer_open(&cfg, &a, &e);

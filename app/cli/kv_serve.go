@@ -51,7 +51,7 @@ With --etcd they find one another, and who has which block, in an etcd; each nee
 own blocks. WEFT_TOKEN is then the secret of the caches, and no tenant may have it. Without --tenants there is one
 tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
 
-The protocol is HTTP: docs/how-to/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/how-to/transfers.md).
+The protocol is HTTP: docs/reference/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/how-to/transfers.md).
 /metrics is for Prometheus.`,
 		Example: `  weft kv serve --memory 4GiB --block 2MiB
   weft kv serve --memory 4GiB --disk /mnt/nvme/slab --disk-size 200GiB --store s3://bucket/kv

@@ -42,7 +42,7 @@ it, it looks for the fastest layout that fits and says why it wins and what woul
 it faster.
 
 MODEL is a name of the catalogue (llama3-70b, deepseek-v3, ...), a Hugging Face
-config.json or the folder it lies in, a YAML file in weft's own words (docs/how-to/plan.md), or
+config.json or the folder it lies in, a YAML file in weft's own words (docs/reference/plan.md), or
 a size such as 13B, which stands for a GPT of that size.
 With --like FILE the layout comes from a configuration of DeepSpeed, Megatron,
 torchtitan, Accelerate or gpt-neox; what the file does not say is asked for by flag.

@@ -29,7 +29,7 @@ func newXfer() *cobra.Command {
 		Use:   "xfer",
 		Short: "Move bytes between processes' memory, files and object stores",
 		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
-notices that come once, and failures that both ends hear of. docs/how-to/transfers.md says what holds.`,
+notices that come once, and failures that both ends hear of. docs/reference/transfers.md says what holds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
   weft xfer explain host host`,
 		RunE: group,

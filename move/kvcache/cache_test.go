@@ -518,7 +518,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err := c.Stat().Metrics(&out); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../docs/how-to/kv.md")
+	page, err := os.ReadFile("../../docs/reference/kv.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,7 +535,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		name := line[:strings.IndexAny(line, "{ ")]
 		seen++
 		if !helped[name] || !strings.Contains(string(page), "`"+name) {
-			t.Errorf("%s: help %t, in docs/how-to/kv.md %t", name, helped[name], strings.Contains(string(page), "`"+name))
+			t.Errorf("%s: help %t, in docs/reference/kv.md %t", name, helped[name], strings.Contains(string(page), "`"+name))
 		}
 	}
 	if seen < 20 {
