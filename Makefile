@@ -227,7 +227,7 @@ proofs:
 drift:
 	$(GO) test ./fabric/lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
 
-# Labs of 6, 64 and 200 routers started and measured, for the table in docs/how-to/lab.md; about two minutes, as root.
+# Labs of 6, 64 and 200 routers started and measured, for the table in docs/reference/tables/lab.md; about two minutes, as root.
 lab-scale:
 	$(GO) test ./fabric/lab -run TestScale -count=1 -v -lab.scale -timeout 20m
 

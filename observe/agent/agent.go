@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // Default is what 'weft agent' starts with. Every 10 s costs a thousandth of a core
-// with nine ports (docs/how-to/agent.md).
+// with nine ports (docs/reference/tables/agent.md).
 func Default() Config {
 	host, _ := os.Hostname()
 	host, _, _ = strings.Cut(host, ".")

@@ -66,17 +66,32 @@ func TestPageOfHTTP(t *testing.T) {
 	for _, v := range get("/api/")["views"].([]any) {
 		paths = append(paths, v.(map[string]any)["path"].(string))
 	}
-	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
-	for _, path := range paths {
-		_, section, found := strings.Cut(string(page), "\n### "+path+"\n")
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*)")
+	within := func(title string) (list, meanings []string) {
+		_, section, found := strings.Cut(string(page), "\n### "+title+"\n")
 		if !found {
-			t.Errorf("docs/reference/http.md has no section %s", path)
-			continue
+			t.Errorf("docs/reference/http.md has no section %s", title)
 		}
 		section, _, _ = strings.Cut(section, "\n##")
-		var listed []string
 		for _, m := range row.FindAllStringSubmatch(section, -1) {
-			listed = append(listed, m[1])
+			list, meanings = append(list, m[1]), append(meanings, m[2])
+		}
+		return list, meanings
+	}
+	spread, _ := within("spread")
+	times, _ := within("step time")
+	for _, path := range paths {
+		names, meanings := within(path)
+		var listed []string
+		for i, name := range names { // an object that several views have is described once
+			listed = append(listed, name)
+			for link, parts := range map[string][]string{"(#spread)": spread, "(#step-time)": times} {
+				if strings.Contains(meanings[i], link) {
+					for _, part := range parts {
+						listed = append(listed, name+"."+part)
+					}
+				}
+			}
 		}
 		keys := map[string]bool{}
 		keysOf("", get(path), keys)
