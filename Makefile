@@ -189,7 +189,7 @@ bench-hosts: packages build
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
 
-# What canonical sums cost, the table of docs/how-to/hosts.md; as root, about five minutes.
+# What canonical sums cost, a table of docs/reference/tables/hosts.md; as root, about five minutes.
 CANONICAL = --compare --canonical all-reduce reduce-scatter reduce --sizes 8,1K,32K,256K,1M,16M --rounds 9 --batch 5ms
 bench-canonical: packages build
 	./weft bench $(CANONICAL) -n 2,4
@@ -206,7 +206,7 @@ bench-busy: packages build
 	for how in "--quota 50% --namespaces 2x$(HALF)" "--hogs $(CORES) --namespaces 2x$(HALF)" "--hogs $$((2*$(CORES))) --namespaces 2x$(HALF)" "--namespaces 2x$(CORES)" "--namespaces 2x$$((2*$(CORES)))"; do \
 		echo "## $$how, mixed"; ./weft bench --compare --spread $$how $(BUSY) || exit 1; done
 
-# Every fault of hosts and of the links between them, as the table of docs/reference/reliability.md; needs root, about four minutes.
+# Every fault of hosts and of the links between them, as docs/reference/tables/host-faults.md; needs root, about four minutes.
 host-faults:
 	$(GO) test ./run/comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
 
@@ -240,7 +240,7 @@ drills: build
 	./weft lab up examples/lab.yaml --name drills
 	./weft lab drill drills; code=$$?; ./weft lab down drills; exit $$code
 
-# The table of docs/how-to/watch.md: faults over real processes, and a day of healthy running in virtual time.
+# The table of docs/reference/tables/watch.md: faults over real processes, and a day of healthy running in virtual time.
 TRIALS  ?= 5
 HEALTHY ?= 10m
 watch-drills:
