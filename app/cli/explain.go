@@ -47,16 +47,15 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CLUSTER]",
 		Short: "Explain a collective's time: chosen algorithm, limiting link, bus bandwidth and wire rate",
-		Long: `Explain one collective on one cluster in words and figures: which algorithm and
-protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rate
-(or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.
+		Long: `Explain one collective on one cluster: which algorithm and protocol NCCL chooses and
+why, what limits it, why bus bandwidth is not wire rate (or exceeds the NICs'), what
+a GPU subset lacks, and what would change the choice.
 
---bound answers another question: the least time that any schedule can take where
-bytes count and latency does not, at wire rate, with the cut that proves it; with
-switches that only pass bytes on, and with switches that copy and add.
+--bound prints the least time any schedule can take at wire rate, ignoring latency,
+with the cut that proves it: for forwarding switches and for switches that compute.
 
---emit nccl-tuner writes the choices of all collectives and sizes as a table, for
-libweft.so as NCCL's tuner plug-in (docs/how-to/nccl.md).`,
+--emit nccl-tuner writes the choices for all collectives and sizes as a table for
+libweft.so, NCCL's tuner plug-in (docs/how-to/nccl.md).`,
 		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
   weft explain dgx-1v --gpus 0,1,4 --size 1GiB
   weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB

@@ -15,9 +15,9 @@ func newKVToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Issue a token of a tenant that ends by itself and is for one cache",
-		Long: `Issue a token for a worker of a tenant. It opens the tenant's blocks at the cache of that --name until its time is
-over, and nothing else. Workers send it as 'Authorization: Bearer TOKEN', as they would the tenant's own token, which
-stays where this is run. With --agent it may name memory of that agent alone.`,
+		Long: `Issue a token for a tenant's worker. It opens the tenant's blocks at one cache (its --name) until it expires, and nothing
+else. Workers send it as 'Authorization: Bearer TOKEN'; the tenant's own token stays here. With --agent it is valid for
+that agent's memory only.`,
 		Example: `  weft kv token --tenants tenants.json --tenant a --audience cache-1 --for 8h`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

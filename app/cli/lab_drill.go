@@ -34,12 +34,11 @@ func newLabDrill() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill NAME [FAULT...]",
 		Short: "Break a lab's network and measure packet loss, detection and what the ranks did",
-		Long: `Break something in a lab, measure, and repair it; all faults one after the other
-without FAULT. Sixteen flows of 500 small packets a second say how long an outage was.
-Ranks of weft on hosts behind two leaves do one all-reduce after the other; their bus
-bandwidth is told before, during and after the fault, and by which rail bytes went.
-Connections that ranks give up are laid over the cables they took, as the kernels of
-the switches say: a cable that all of them crossed and no working one is the suspect.
+		Long: `Break something in a lab, measure, and repair it; without FAULT, all faults one after
+another. Sixteen flows of 500 small packets per second measure the outage. Ranks behind
+two leaves run one all-reduce after another; the report has their bus bandwidth before,
+during and after the fault, and the share of each rail. The suspect is the cable that
+all lost connections crossed and no working one.
 
 ` + list.String(),
 		Example: `  weft lab drill lab cut-near

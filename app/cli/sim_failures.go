@@ -24,15 +24,14 @@ func newSimFailures() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "failures --cluster CLUSTER",
 		Short: "Simulate a year of failures: goodput, best checkpoint interval, days to finish",
-		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: what is noticed when,
-what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
-16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the
-hosts make 35% of the faults, in bursts; repairs are log-normal. A leaf switch takes all its hosts.
-Racks, spines and planes of the cluster fail where --rate gives them a rate, and power feeds, cooling units and the like
-where --group describes them: nothing public says how often they do.
+		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: detection times, work repeated since the last
+checkpoint, and how long hosts are away. Rates were measured on 16,384 H100 (Llama 3, 2024); --rate or the cluster
+file's failure-rates override them. 5% of the hosts cause 35% of the faults, in bursts; repairs are log-normal. A leaf
+switch takes down all its hosts. Racks, spines and planes fail only with --rate, and power feeds, cooling units and the
+like only with --group, because no public rates exist.
 
-Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand beside one another. The same
-seed gives the same numbers.`,
+The best checkpoint interval is given by Young, Daly, exactly (Lambert's W) and by simulation. Equal seeds give equal
+numbers.`,
 		Example: `  weft sim failures --cluster rail --set hosts=2048 --model llama3.1-405b --days 54
   weft sim failures --cluster superpod-h100 --work 30 --spares 2 --json
   weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05

@@ -29,13 +29,12 @@ func newSimServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve MODEL --cluster CLUSTER",
 		Short: "Simulate inference: time to first token, time per token, throughput, cost",
-		Long: `Serve requests step by step: continuous batching with prompts in chunks, the size of the KV cache, copies of
-the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries all and prints the best first;
---ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand
-the KV cache over through the fabric.
+		Long: `Simulate serving step by step: continuous batching, chunked prompts, a bounded KV cache, and model copies on
+1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried and the best is printed first. --ttft and --tpot set
+limits for 90% of the requests. With --prefill separate copies handle prompts and send the KV cache over the fabric.
 
-Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's, Azure's or BurstGPT's form
-(--trace). --engine takes the habits of vLLM, SGLang or TensorRT-LLM.`,
+Load is a closed loop of --users, random arrivals at --rate, or a --trace from Mooncake, Azure or BurstGPT. --engine
+models the habits of vLLM, SGLang or TensorRT-LLM.`,
 		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
   weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
   weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json

@@ -47,7 +47,7 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
 	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
 	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
-	f.BoolVar(&s.compare, "compare", false, "with --serve: the three modes in turns, as a table beside the formula")
+	f.BoolVar(&s.compare, "compare", false, "with --serve: interleave the three modes and compare them with the formula")
 	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
 }
 
