@@ -29,7 +29,7 @@ type algoFlags struct {
 
 func (f *algoFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.op, "op", "", "`COLLECTIVE`, like all-reduce; the algorithm's first without it")
+	flags.StringVar(&f.op, "op", "", "`COLLECTIVE`, like all-reduce; default: the algorithm's first")
 	flags.IntVar(&f.spec.Root, "root", 0, "root `RANK` of a rooted collective")
 	flags.IntVar(&f.spec.Channels, "channels", 0, "copies side by side, each with its share of the data")
 	flags.IntVar(&f.spec.Pieces, "pieces", 0, "pieces a share is cut into, for pipelined algorithms")

@@ -32,8 +32,8 @@ plan, '-' for standard input.`,
 		},
 	}
 	cmd.Flags().IntVarP(&ranks, "ranks", "n", 8, "number of ranks")
-	cmd.Flags().StringVar(&to, "to", "", "`FORM`: weft, msccl, mscclpp or svg; without it the ending of -o decides, else weft")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVar(&to, "to", "", "`FORM`: weft, msccl, mscclpp or svg; default: by the ending of -o, else weft")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	f.register(cmd)
 	return cmd
 }

@@ -80,7 +80,7 @@ with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 			return output(cmd, out, func(w io.Writer) error { _, err := io.WriteString(w, c.String()); return err })
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the calibration to; standard output without it")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the calibration to; default: standard output")
 	cmd.Flags().StringVar(&op, "op", "", "`COLLECTIVE` of the logs, where they do not say: old ones of all-gather and all-to-all look alike")
 	cmd.Flags().StringVar(&steps, "steps", "", "fit the factor of plans to the training steps in `FILE`")
 	cmd.Flags().StringVar(&on, "cluster", "", "`CLUSTER` that the steps ran on")

@@ -56,7 +56,7 @@ func withStore(cmd *cobra.Command, where string, work func(context.Context, *ckp
 
 // stepFlag chooses a checkpoint; the latest without it.
 func stepFlag(cmd *cobra.Command, step *int64) {
-	cmd.Flags().Int64Var(step, "step", -1, "the checkpoint of `STEP`; the latest without it")
+	cmd.Flags().Int64Var(step, "step", -1, "the checkpoint of `STEP`; default: the latest")
 }
 
 // pick finds the checkpoint of a step, the latest whole one for -1, and says on

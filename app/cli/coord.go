@@ -67,13 +67,13 @@ host.`,
 	f := cmd.Flags()
 	f.StringVar(&c.Dir, "dir", "", "`DIR` of the state; made if it is not there")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:2379", "`ADDRESS` for clients, host:port")
-	f.StringVar(&c.Job, "job", "", "`NAME` of the only job that is served; any without it")
+	f.StringVar(&c.Job, "job", "", "`NAME` of the only job that is served; default: any")
 	f.StringVar(&c.Name, "name", "", "`NAME` of this coordinator among several")
 	f.StringSliceVar(&c.Peers, "peers", nil, "`NAME=HOST:PORT` of every coordinator, this one included")
 	f.StringVar(&c.TLS.Cert, "cert", "", "`FILE` with this server's certificate, instead of those that follow from the token")
 	f.StringVar(&c.TLS.Key, "key", "", "`FILE` with the key of that certificate")
 	f.StringVar(&c.TLS.CA, "ca", "", "`FILE` with the authority of clients' certificates")
-	f.StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which it is the witness of ranks; not at all without it")
+	f.StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which it serves as a witness; default: none")
 	f.BoolVar(&c.NoSync, "no-sync", false, "do not wait for the disk: state survives the process, not the host")
 	return cmd
 }

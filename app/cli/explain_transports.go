@@ -62,7 +62,7 @@ their library say which one is missing.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&o.Ways, "ways", nil, "`NAMES` of those to measure: "+strings.Join(measure.Names(), ", ")+"; all without it")
+	fl.StringSliceVar(&o.Ways, "ways", nil, "`NAMES` of those to measure: "+strings.Join(measure.Names(), ", ")+"; default: all")
 	fl.StringVar(&size, "size", "1MiB", "`SIZE` of long messages")
 	fl.DurationVar(&o.For, "for", o.For, "`TIME` per figure and transport")
 	fl.BoolVar(&calls, "calls", true, "count system calls, with a tracer (ptrace)")

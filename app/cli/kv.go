@@ -48,7 +48,7 @@ and hash_ids, one per 512 input tokens; common prefixes share their ids.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&s.Requests, "requests", s.Requests, "how many `REQUESTS`")
-	f.Float64Var(&s.Rate, "rate", s.Rate, "`CONVERSATIONS` that begin a second")
+	f.Float64Var(&s.Rate, "rate", s.Rate, "new `CONVERSATIONS` per second")
 	f.IntVar(&s.Prompts, "prompts", s.Prompts, "`PROMPTS` of applications that conversations begin with")
 	f.IntVar(&s.Prompt, "prompt", s.Prompt, "`TOKENS` of such a prompt, on average")
 	f.IntVar(&s.User, "user", s.User, "`TOKENS` that a turn adds, on average")
@@ -56,7 +56,7 @@ and hash_ids, one per 512 input tokens; common prefixes share their ids.`,
 	f.Float64Var(&s.Turns, "turns", s.Turns, "`TURNS` of a conversation, on average")
 	f.Float64Var(&s.Think, "think", s.Think, "`SECONDS` between turns, on average")
 	f.Uint64Var(&seed, "seed", 1, "`SEED`: the same one gives the same trace")
-	f.StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	f.StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	return cmd
 }
 

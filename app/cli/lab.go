@@ -82,7 +82,7 @@ run --lab work in it, show and drill need root.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; the cluster's without it")
+	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; default: the cluster's")
 	cmd.Flags().StringVar(&o.Routing, "routing", o.Routing, "what switches run: `frr` on the emitted files, bird (hundreds of routers), or static: routes that weft computes")
 	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup, "who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
 	_ = cmd.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(lab.Routings, cobra.ShellCompDirectiveNoFileComp))

@@ -66,7 +66,7 @@ all lost connections crossed and no working one.
 	fl := cmd.Flags()
 	fl.DurationVar(&s.cfg.Phase, "phase", 3*time.Second, "`TIME` to measure before the fault, and after its repair")
 	fl.DurationVar(&s.cfg.During, "during", 6*time.Second, "`TIME` for which the fault stays")
-	fl.StringVar(&s.hosts, "hosts", "", "`LIST` of hosts that ranks run on; two behind each of two leaves without it")
+	fl.StringVar(&s.hosts, "hosts", "", "`LIST` of hosts that ranks run on; default: two behind each of two leaves")
 	fl.StringVar(&s.size, "bytes", "1M", "`SIZE` of an all-reduce")
 	fl.BoolVar(&s.noRanks, "no-ranks", false, "packets only")
 	fl.BoolVar(&s.asJSON, "json", false, "print JSON")

@@ -32,7 +32,7 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 
 // bindTransport adds --transport.
 func (f *linkFlags) bindTransport(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); the fastest of shm, tcp and mixed without it")
+	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); default: the fastest of shm, tcp and mixed")
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
 }
 

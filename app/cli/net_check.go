@@ -197,7 +197,7 @@ Exit code 1 if anything differs from the plan.`,
 	s.f.register(cmd)
 	cmd.Flags().StringVar(&s.from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
 	cmd.Flags().StringVar(&s.rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
-	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
+	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings agree")
 	cmd.Flags().StringSliceVar(&s.configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
 	cmd.Flags().StringSliceVar(&s.fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print as JSON")

@@ -66,7 +66,7 @@ Exit code 1 if a packet is lost.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&from, "from", "", "`DIR` that 'weft net emit' wrote; without it what it would write")
+	cmd.Flags().StringVar(&from, "from", "", "`DIR` that 'weft net emit' wrote; default: what it would write")
 	cmd.Flags().StringVar(&hosts, "hosts", "", "`LIST` of hosts between which packets are followed, like n[0-7]")
 	return cmd
 }

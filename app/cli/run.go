@@ -101,7 +101,7 @@ Exit code: that of the first rank to fail, or 128 plus the signal that ended it.
 	hostFlags(cmd, &s.spec, &s.hosts, &s.rsh)
 	s.inLab.bind(cmd)
 	s.rails.bind(cmd)
-	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; default: a free one")
 	s.links.bind(cmd)
 	s.links.bindTransport(cmd)
 	s.links.bindRequire(cmd)
@@ -238,9 +238,9 @@ func scarce(err error) error {
 
 // hostFlags are the flags of verbs that start ranks.
 func hostFlags(cmd *cobra.Command, spec *launch.Spec, hosts, rsh *string) {
-	cmd.Flags().Var((*hostsFlag)(hosts), "hosts", "`LIST` of hosts to run on, like a,b or n[0-3]; this host without it")
+	cmd.Flags().Var((*hostsFlag)(hosts), "hosts", "`LIST` of hosts to run on, like a,b or n[0-3]; default: this host")
 	cmd.Flags().StringVar(rsh, "rsh", "ssh -o BatchMode=yes {host} {command}", "`TEMPLATE` of the command that starts a rank on a host")
-	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; the first host without it")
+	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; default: the first host")
 }
 
 // hostsFlag is a list of hosts. An empty one is an error: a script whose list is lost would run all ranks here.

@@ -120,7 +120,7 @@ ASTRA-sim.`,
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` that ECMP hashes with")
 	fl.StringArrayVar(&fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	fl.StringArrayVar(&slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
-	fl.StringVar(&traces, "traces", "", "write the step as Chakra execution traces into `DIR`, one file a rank, and simulate nothing")
+	fl.StringVar(&traces, "traces", "", "write the step as Chakra execution traces into `DIR`, one file per rank, and simulate nothing")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd

@@ -47,7 +47,7 @@ selects it in a cluster.`,
 	}
 	p.register(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "dialect: "+strings.Join(dialectNames(true), ", "))
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	cmd.Flags().StringVar(&host, "host", "", "which host of a cluster to write, for dialects that describe one: `NAME`")
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(dialectNames(true), cobra.ShellCompDirectiveNoFileComp))

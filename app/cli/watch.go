@@ -405,7 +405,7 @@ with a minute before and after. --speed 1 plays in real time.`,
 	s.StringVar(&f.from, "from", "", "`TIME` to begin with")
 	s.StringVar(&f.to, "to", "", "`TIME` to end with")
 	s.IntVar(&f.incident, "incident", 0, "play the incident of this `NUMBER`")
-	s.Float64Var(&f.speed, "speed", 0, "how many seconds a second; 0 is as fast as it goes")
+	s.Float64Var(&f.speed, "speed", 0, "simulated seconds per second; 0 for as fast as possible")
 	s.BoolVar(&f.asJSON, "json", false, "print the incidents as JSON")
 	s.BoolVar(&f.screen, "screen", false, "show the screen")
 	f.register(cmd)

@@ -51,9 +51,9 @@ type xferPlace struct {
 
 func (p *xferPlace) register(cmd *cobra.Command) {
 	cmd.Flags().SetNormalizeFunc(underscores)
-	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; a new one in the system's temporary folder without it")
+	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; default: a new one in the system's temporary folder")
 	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
-	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
+	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; default: the faster one, as measured")
 	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
 	cmd.Flags().StringVar(&p.floor, "require", "", "the longest `PATH` that may be taken, in this order; fail rather than take a longer one")
 	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
@@ -483,7 +483,7 @@ open the description, or meet it at an address. Every notice is one more line. W
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "agent", "`NAME` of the agent")
-	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
+	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; default: 127.0.0.1:0")
 	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
 	f.StringVar(&etcd, "etcd", "", "publish the description in the etcd at `HOST:PORT,...` while the agent lives")
 	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
