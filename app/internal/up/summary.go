@@ -255,7 +255,7 @@ func (s Summary) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, a ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, a...)) }
 	row("steps", "%d in %.1f s on %d ranks (%s), %s tokens/s", s.Steps, s.Seconds, s.Ranks, s.Layout, si(s.Rate))
-	row("loss", "%.4f to %.4f nats a byte", s.LossStart, s.LossEnd)
+	row("loss", "%.4f to %.4f nats per byte", s.LossStart, s.LossEnd)
 	if s.Hidden != nil {
 		row("overlap", "%.0f%% of %.1f ms of collectives a step behind computing%s", 100**s.Hidden, *s.Comm, s.gain())
 	}
