@@ -107,3 +107,16 @@ func TestBestStops(t *testing.T) {
 		t.Errorf("stopped after four: %s, %d left out", f.Algo, late)
 	}
 }
+
+// Stop is asked by how much is done, and not by how often: where each moment changes the rates of thousands of flows, few moments
+// take long. Here all ranks begin at once and share a fabric that is far too narrow.
+func TestStopIsAskedByTheWork(t *testing.T) {
+	g := preset(t, "fat-tree", map[string]int{"hosts": 64, "tiers": 2, "down": 7, "up": 1})
+	p := program(t, "pairwise-xor", algo.Spec{Op: sched.AllToAll, Ranks: 512})
+	asked := 0
+	o := Options{Slow: []Slow{{"n3:nic2", 0.5}}, Stop: func() bool { asked++; return asked > 200 }}
+	r, err := Collective(g, p, unit.GiB, o)
+	if !errors.Is(err, ErrLate) {
+		t.Fatalf("%v %v after being asked %d times", r, err, asked)
+	}
+}

@@ -132,7 +132,7 @@ func (s *symmetry) route(r *run) error {
 	var looks int64
 	for k := range s.listed {
 		for _, h := range s.sends[k%s.base] {
-			if s.net.o.stopped(&looks) {
+			if s.net.o.stopped(&looks, 1) {
 				return ErrLate
 			}
 			if err := s.net.route(r.job.Place[k], r.job.Place[away(k, h.delta, s.n, s.swaps)], h.channel, &p); err != nil {
