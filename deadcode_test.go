@@ -12,8 +12,8 @@ import (
 // path, or path:function.
 var unreached = []struct{ what, why string }{
 	// Packages that tests and pages are made with.
-	{"internal/cases/", "worked figures; the test of docs/tables/reference-cases.md computes them"},
-	{"run/internal/member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
+	{"internal/cases/", "worked figures; the test of docs/reference/tables/reference-cases.md computes them"},
+	{"run/internal/member/simulation/", "10,000 machines in virtual time; makes the figures of docs/reference/tables/membership.md"},
 	{"internal/bounded/", "limits of tests and of the processes that they start"},
 	{"internal/store/", "an object store for tests"},
 	{"internal/conform/", "what every transport is tested with"},

@@ -330,7 +330,7 @@ int weft_follow_done(weft_follower f, int last, int failed, const char *why, wef
 int weft_follow_leave(weft_follower f, weft_error *e); /* asks to leave; the others go on without this rank */
 int weft_follow_close(weft_follower f, weft_error *e);
 
-/* ---- transfers between agents that come and go: docs/transfers.md says what holds ----
+/* ---- transfers between agents that come and go: docs/reference/transfers.md says what holds ----
  *
  *     weft_xfer_config cfg = {.size = sizeof cfg, .name = "decode"};
  *     weft_xfer_open(&cfg, &a, &e);
@@ -468,7 +468,7 @@ int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int6
  * request that it belongs to failed, so bytes may be missing. */
 int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e);
 
-/* ---- blocks of KV caches at a cache service (weft kv serve): docs/kv.md ----
+/* ---- blocks of KV caches at a cache service (weft kv serve): docs/how-to/kv.md ----
  *
  * A path is the hashes of a prompt's blocks from its beginning on, WEFT_KV_HASH bytes each. */
 typedef int64_t weft_kv;

@@ -27,17 +27,17 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH|-|ras://HOST[:PORT]]...",
 		Short: "Find the cause of a failed, hung or slow job in logs, dumps and counters",
-		Long: `Read everything that is given, recognise it by content, join it across ranks and
-hosts, and answer in one page: the verdict, the evidence, and the commands to run
-next. PATH is a file or a folder, plain or gzip. Without one, this host is read.
+		Long: `Read logs, dumps and counters, recognise them by content, join them across ranks and
+hosts, and print one page: the verdict, the evidence, and the commands to run next.
+PATH is a file or a folder, plain or gzip; default: this host.
 
 It understands ` + strings.Join(read.Kinds(), ", ") + `.
 
-A RAS server is asked only if its NCCL is 2.29.2 or later: older ones can crash
-when asked. --force-ras asks them nevertheless, for jobs that hang anyway.
+RAS servers before NCCL 2.29.2 can crash when asked, so only newer ones are asked.
+--force-ras asks anyway, for jobs that hang already.
 
-Exit code 1 means that there is a finding at or above --fail-on, or that nothing
-that was given could be read or understood, so that the answer is unknown.`,
+Exit code 1 means a finding at or above --fail-on, or that none of the given files
+could be understood, so the answer is unknown.`,
 		Example: `  weft doctor /var/log/job42/
   weft doctor nccl.n0.log nccl.n1.log dmesg.n0.txt --json
   weft doctor dumps/ --cluster examples/rail-1k.yaml
@@ -169,7 +169,7 @@ func newDoctorExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain ID",
 		Short:   "Explain one finding: what it means, how to confirm it, how to fix it",
-		Long:    `Print what a finding means, what it is seen by, how sure it is and what to do.`,
+		Long:    `Print what a finding means, how it is detected, how sure it is and what to do.`,
 		Example: `  weft doctor explain gpudirect-acs`,
 		Args:    cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -39,15 +39,15 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&s.o.Decode, "decode", 1, "with --serve: `WORKERS` that write answers")
 	f.StringVar(&s.mode, "mode", string(infer.Stream), "with --serve: how the cache comes: stream (layer by layer), whole or recompute")
 	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` that ask again when they have their answer")
-	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; without it no end")
+	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; default: no limit")
 	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
 	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
 	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
-	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; without it the shortest")
+	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; default: the shortest")
 	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
 	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
 	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
-	f.BoolVar(&s.compare, "compare", false, "with --serve: the three modes in turns, as a table beside the formula")
+	f.BoolVar(&s.compare, "compare", false, "with --serve: interleave the three modes and compare them with the formula")
 	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
 }
 

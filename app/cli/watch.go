@@ -131,16 +131,16 @@ func newWatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Watch a cluster: late ranks, slow links, hung jobs, with names",
-		Long: `Take the reports of agents ('weft agent --report'), judge them once a second, and show
-what is wrong: on this terminal, as a page, as JSON and as metrics. With --cluster the
-rail, leaf and switch port of every rank are named, and collectives are held against
-what is predicted for the cluster, corrected by what it reaches.
+		Long: `Receive agents' reports ('weft agent --report'), judge them every second, and show what
+is wrong: on this terminal, as a page, as JSON and as metrics. --cluster adds the rail,
+leaf and switch port of every rank, and compares collectives with the cluster's
+prediction, corrected by what it reaches.
 
-Agents and server need the same secret in WEFT_TOKEN; without one they talk on this
-host only. The page asks people from other hosts for it as password.
+Agents and server need the same WEFT_TOKEN; without one they communicate on this host
+only. From other hosts the page asks for it as password.
 
---dir keeps history, within --limit bytes: reports as they came, then five-minute
-means. kill -9 costs the last second. 'weft watch replay' plays it.`,
+--dir stores history within --limit bytes: raw reports, then five-minute means. kill -9
+loses the last second. 'weft watch replay' plays it.`,
 		Example: `  weft watch --dir /var/lib/weft-watch --cluster examples/rail-1k.yaml
   weft watch --listen localhost:9420 --reports :9411
   weft watch show localhost:9420
@@ -157,7 +157,7 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
 	s := cmd.Flags()
 	s.StringVar(&f.listen, "listen", "localhost:9420", "`ADDRESS` of the page")
 	s.StringVar(&f.reports, "reports", "localhost:9411", "`ADDRESS` at which agents report")
-	s.StringVar(&f.dir, "dir", "", "`DIR` for history; without one nothing is kept")
+	s.StringVar(&f.dir, "dir", "", "`DIR` for history; without one nothing is stored")
 	s.StringVar(&f.limit, "limit", "4GiB", "`SIZE` that history may take")
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
@@ -317,8 +317,8 @@ func newWatchShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
 		Short: "Print the current state of a 'weft watch' server",
-		Long: `Print the screen of a server once, or with --json everything it knows. From another
-host WEFT_TOKEN is given as password. Exit code 1 if something critical is wrong.`,
+		Long: `Print a server's screen once, or with --json everything it knows. From another host
+WEFT_TOKEN is the password. Exit code 1 if something critical is wrong.`,
 		Example: `  weft watch show
   weft watch show localhost:9420 --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -391,11 +391,10 @@ func newWatchReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay DIR",
 		Short: "Replay a recorded history through the same rules",
-		Long: `Play the reports of a folder of 'weft watch --dir' as they came, and print incidents as
-they open and end. The verdicts are those of this program and of these flags, not
-those that were recorded, so another --hang or a cluster file can be tried on an
-incident of the past. --incident plays one that was recorded, with a minute before
-and after it. --speed plays with the clock, 1 as it was.`,
+		Long: `Play the reports in a 'weft watch --dir' folder and print incidents as they open and
+close. Reports are judged anew with this program and these flags, so you can try
+another --hang or a cluster file on a past incident. --incident plays a recorded one
+with a minute before and after. --speed 1 plays in real time.`,
 		Example: `  weft watch replay /var/lib/weft-watch
   weft watch replay /var/lib/weft-watch --incident 12 --speed 5 --screen
   weft watch replay /var/lib/weft-watch --from 2026-11-16T02:00:00Z --to 2026-11-16T03:00:00Z --json`,
@@ -406,7 +405,7 @@ and after it. --speed plays with the clock, 1 as it was.`,
 	s.StringVar(&f.from, "from", "", "`TIME` to begin with")
 	s.StringVar(&f.to, "to", "", "`TIME` to end with")
 	s.IntVar(&f.incident, "incident", 0, "play the incident of this `NUMBER`")
-	s.Float64Var(&f.speed, "speed", 0, "how many seconds a second; 0 is as fast as it goes")
+	s.Float64Var(&f.speed, "speed", 0, "simulated seconds per second; 0 for as fast as possible")
 	s.BoolVar(&f.asJSON, "json", false, "print the incidents as JSON")
 	s.BoolVar(&f.screen, "screen", false, "show the screen")
 	f.register(cmd)
@@ -497,10 +496,9 @@ func newWatchExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write Prometheus alerting rules and a Grafana dashboard",
-		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
-every check that agents make, for agents that are silent, GPUs that spin in a
-collective, ports that are slower than their peers, rails that carry too little, and
-incidents of a server of 'weft watch'.`,
+		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules alert on every
+agent check, silent agents, GPUs that spin in a collective, ports slower than their
+peers, rails that carry too little, and incidents of a 'weft watch' server.`,
 		Example: `  weft watch export -o monitoring`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,18 +1,17 @@
-// Package world is a transport in virtual time, for tests that replay. A seed
-// decides how long everything takes: what a rank does between two calls, a
-// message on its way, how late a death is noticed. Faults happen at a given step
-// of a rank. Same seed and same code, same run.
+// Package world is a transport in virtual time, for reproducible tests. A seed decides
+// how long everything takes: the work between two calls, a message's travel, the delay
+// until a death is noticed. Faults happen at a given step of a rank. Same seed and same
+// code give the same run.
 //
-// Ranks are goroutines of a testing/synctest bubble, so that every clock, timer
-// and context of the code under test is virtual, too. One goroutine runs at a
-// time: each call of the transport stops its rank until the scheduler lets it go
-// on. The scheduler takes what is due first, and moves the time on when nothing
-// is.
+// Ranks are goroutines in a testing/synctest bubble, so every clock, timer and context
+// of the code under test is virtual. One goroutine runs at a time: each transport call
+// stops its rank until the scheduler resumes it. The scheduler runs what is due first
+// and advances the time when nothing is.
 //
-// The world is harsh where the contract allows it. It writes announced messages
-// into their memory as soon as they come, hands out pieces one step at a time,
-// leaves half of a message behind when its sender dies, and complains about memory
-// that is changed before its Send has returned.
+// The world is as harsh as the contract allows. It writes announced messages into their
+// memory as soon as they arrive, delivers pieces one step at a time, leaves half a
+// message when its sender dies, and reports memory that changes before its Send has
+// returned.
 package world
 
 import (

@@ -309,7 +309,7 @@ def nested():
     assert down(12, 0) == SIZE * sum(range(13))  # more levels than threads are kept
     assert down(1, 5) == SIZE * 11
     # One after the other, each begun in the callback of the one before. Calls that several callbacks start at once, or a callback
-    # and the main thread, have no order that all ranks share: docs/pytorch.md says so.
+    # and the main thread, have no order that all ranks share: docs/how-to/pytorch.md says so.
     for i in range(20):
         assert start(i).then(lambda f: value(f) + down(2, 10 * i)).wait() == SIZE * (i + 30 * i + 3)
     assert start(1).then(lambda f: sum(t[0][0].item() for t in torch.futures.wait_all([start(2), start(3)]))).wait() == SIZE * 5

@@ -1,13 +1,12 @@
-// Package server is weft watch: it takes reports of agents, lets a watch.Machine judge
-// them twice a second, keeps them in a store, and shows what it found as a page, as JSON
-// and as metrics.
+// Package server is weft watch: it receives agents' reports, lets a watch.Machine judge
+// them twice per second, stores them, and serves the findings as a page, JSON and
+// metrics.
 //
 //	agents ──POST /report──► Server ──► watch.Machine ──► page, JSON, /metrics
 //	                            └────► observe/watch/internal/store ──► replay
 //
-// Agents and people come to different addresses. Reports need the cluster's token: the
-// listener that cli makes shows and demands certificates that follow from it, as the
-// rest of weft does.
+// Agents and people use different addresses. Reports need the cluster's token: the
+// listener made by cli presents and demands certificates derived from it.
 package server
 
 import (

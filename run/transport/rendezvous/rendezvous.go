@@ -1,7 +1,7 @@
-// Package rendezvous is how ranks find one another: rank 0 listens at an address
-// that all know, the others come, and through it every rank learns what each
-// has to say (Gather). The connections stay open afterwards: what they lose is
-// a hint that a process died, and a word can be spread over them (Tell).
+// Package rendezvous lets ranks find each other: rank 0 listens at a known address, the
+// others connect, and every rank gets every other rank's data (Gather). The connections
+// stay open: a lost one hints that a process died, and they spread messages to all
+// (Tell).
 package rendezvous
 
 import (

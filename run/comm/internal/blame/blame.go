@@ -1,7 +1,7 @@
-// Package blame finds out which rank holds an operation up. It is pure: what the boards of the ranks say goes in, a sentence and the
-// ranks at fault come out. Every mode asks it, and so do sends and receives.
+// Package blame finds the rank that blocks an operation. It is pure: the ranks' boards go in, a sentence and the ranks at fault come
+// out. Every mode uses it, as do sends and receives.
 //
-// Two questions are asked:
+// It answers two questions:
 //
 //	Ask     a rank is gone: does this wait still need it?
 //	Judge   a wait ended without success: which ranks are at fault, and how do we say it?
