@@ -72,7 +72,7 @@ func (d *diag) kernelRules() {
 		case "nic_down":
 			at := part{k.Host, cmp.Or(k.F["if"], k.Device)}
 			downs[at] = append(downs[at], k)
-		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce":
+		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce", "gpu_diag":
 			d.kernelEvent(k, s)
 		}
 	}
@@ -115,7 +115,7 @@ func byHostThenDevice(a, b part) int {
 func (d *diag) kernelEvent(k Kernel, s Subject) {
 	id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
 		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
-		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware"}[k.Kind]
+		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware", "gpu_diag": "gpu-diagnostic-failed"}[k.Kind]
 	f := d.find(id, s, k.At)
 	if pid := k.F["pid"]; pid != "" {
 		if p := d.j.procs[k.Host+":"+pid]; p != nil {
@@ -133,7 +133,7 @@ func (d *diag) kernelEvent(k Kernel, s Subject) {
 			}
 		}
 	}
-	if id == "host-hardware" && len(f.Evidence) == 1 && k.Device != "" {
+	if (id == "host-hardware" || id == "gpu-diagnostic-failed") && len(f.Evidence) == 1 && k.Device != "" {
 		f.Cause = k.Text
 	}
 	if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {

@@ -16,6 +16,7 @@ func (d *diag) torchRules() {
 	d.silence()
 	d.saving()
 	d.exits()
+	d.scheduled()
 	d.rendezvous()
 	jb := d.job
 	if jb.some("gloo") && !jb.ncclSeen() {
@@ -318,13 +319,15 @@ func (d *diag) exits() {
 	}, "host_lost")
 	jb.each(func(_ *proc, l *Line) {
 		s := d.of(l)
-		if l.F["node"] == "" {
+		if l.F["device"] == "" {
 			d.find("loss-not-finite", s, l.At)
 			return
 		}
 		// Megatron looks before ranks add up, so it is this one's own.
-		host, _, _ := strings.Cut(l.F["node"], ".")
-		s.Hosts, s.Devices = []string{host}, []string{host + ":gpu" + l.F["device"]}
+		if host, _, _ := strings.Cut(l.F["node"], "."); host != "" {
+			s.Hosts = []string{host}
+			s.Devices = []string{host + ":gpu" + l.F["device"]}
+		}
 		f := d.find("loss-not-finite", s, l.At)
 		f.Severity, f.Cause = Critical, "gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
 	}, "not_number")
@@ -351,6 +354,36 @@ func (d *diag) exits() {
 			}
 		}
 	}, "cancelled")
+}
+
+// scheduled judges what schedulers, file systems and name servers refused.
+func (d *diag) scheduled() {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("pod-evicted", d.of(l), l.At)
+		if why := l.F["why"]; why != "" {
+			f.Cause = why
+		}
+		if node := l.F["node"]; node != "" {
+			f.Subject.Devices = append(f.Subject.Devices, "node "+node)
+		}
+	}, "evicted")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("disk-full", d.of(l), l.At)
+		if path := l.F["path"]; path != "" && len(f.Evidence) == 1 {
+			f.Cause = "no space or quota is left for " + path
+		}
+	}, "disk_full")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("name-lookup", d.of(l), l.At)
+		if name := l.F["name"]; name != "" {
+			f.Cause = name + " cannot be resolved: " + byID["name-lookup"].Cause
+		}
+	}, "no_name")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("rendezvous-incomplete", Subject{Ranks: []int{num(l.F["ranks"])}}, l.At)
+		f.Cause = ranksText(f.Subject.Ranks) + " did not come to the first barrier: not started, late, or unable to reach the coordinator"
+	}, "absent")
 }
 
 // exitSignal is the signal that ended a process: 9 for exit codes 137 and -9, 0 for none.
@@ -420,6 +453,7 @@ func (d *diag) processDied(l *Line) {
 	}
 	f := d.find("process-died", s, l.At)
 	signal := exitSignal(l)
+	f.crashed = f.crashed || signal != 0 && signal != 6
 	f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal]
 	switch {
 	case l.F["what"] == "heap":
@@ -430,6 +464,8 @@ func (d *diag) processDied(l *Line) {
 		f.Confidence = 0.6
 	case l.F["by"] == "loader":
 		f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
+	case l.F["by"] == "jax":
+		f.Cause = "it stopped sending heartbeats: its process, its host or the way to it is gone; its own log or the scheduler says why"
 	case l.F["by"] == "ray":
 		f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
 	case l.F["code"] == "1":
@@ -501,13 +537,27 @@ func (d *diag) rendezvous() {
 	}, "no_mr")
 }
 
+// storeLost finds a store that is gone. A process that ends closes it: where nothing else failed, a warning of it is also
+// what a job prints when it is done.
+func (d *diag) storeLost() {
+	calm := !d.job.some("exit", "exception", "watchdog", "stuck", "cancelled")
+	d.job.each(func(_ *proc, l *Line) {
+		f := d.find("store-lost", d.of(l), l.At)
+		if calm = calm && strings.Contains(l.Msg, "[W"); calm {
+			f.Severity, f.Cause = Info, "rank 0 ended first: usual when a job is done, a failure if it was not"
+		} else {
+			f.Severity, f.Cause = byID[f.ID].Severity, byID[f.ID].Cause
+		}
+	}, "store_lost")
+}
+
 // lastWords judges what PyTorch says of NCCL where nothing else explains it.
 func (d *diag) lastWords() {
 	for _, jb := range d.j.jobs {
 		d.job = jb
 		jb.each(func(_ *proc, l *Line) { d.consequence("the store of rank 0 is gone", l) }, "store_lost")
 		if !slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) && !jb.some("nccl_failed") {
-			jb.each(func(_ *proc, l *Line) { d.find("store-lost", d.of(l), l.At) }, "store_lost")
+			d.storeLost()
 		}
 		jb.each(func(_ *proc, l *Line) { d.consequence("NCCL gave up: "+l.F["what"], l) }, "nccl_failed")
 		if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) {

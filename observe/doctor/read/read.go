@@ -152,6 +152,11 @@ var dialects = []dialect{
 	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool},
 	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
 	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText},
+	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct},
+	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods},
+	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag},
+	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM},
+	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP},
 	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
 }
 
@@ -261,6 +266,7 @@ var forms = []struct {
 	re   *regexp.Regexp
 }{
 	{"fabric manager log", regexp.MustCompile(`(?m)^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
 	{"kernel log", regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
@@ -561,6 +567,8 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
+		case v.has("kind") && s.podJSON(v):
+			*kind = "Kubernetes pods"
 		default:
 			return false
 		}
