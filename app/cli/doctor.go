@@ -164,6 +164,14 @@ func printCatalogue(w io.Writer, asJSON bool) error {
 	return t.Flush()
 }
 
+// measuredText says how a finding did on labelled cases.
+func measuredText(e *doctor.Entry) string {
+	if e.Measured == nil {
+		return "no labelled case yet"
+	}
+	return fmt.Sprintf("right in %d of %s", e.Measured.Right, count(e.Measured.Cases, "labelled case"))
+}
+
 func newDoctorExplain() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -191,7 +199,7 @@ func newDoctorExplain() *cobra.Command {
 			fmt.Fprintf(w, "%s: %s\n\n", e.ID, e.Title)
 			t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 			for _, row := range [][2]string{{"seen by", e.Signal}, {"cause", e.Cause}, {"do", e.Fix}, {"to be certain", e.Confirm}, {"not to be confused with", e.Guard},
-				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"layer", e.Layer}} {
+				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"measured", measuredText(e)}, {"layer", e.Layer}} {
 				if row[1] != "" {
 					fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 				}

@@ -78,7 +78,7 @@ func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
 	}
 	f := d.index[key]
 	if f == nil {
-		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.Confidence, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
+		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
 		d.index[key] = f
 		d.list = append(d.list, f)
 	}
@@ -166,17 +166,22 @@ func (d *diag) foldExits() {
 		if f.ID != "process-died" || f.crashed {
 			continue
 		}
-		for _, id := range roots {
-			if id == "process-died" || id == "peer-died" {
-				continue
-			}
-			if i := slices.IndexFunc(d.list, func(c *Finding) bool { return c.ID == id && c.Severity == Critical && (c.Job == f.Job || c.Job == "") }); i >= 0 {
-				d.list[i].Consequences = append(d.list[i].Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
-				d.drop(f)
-				break
-			}
+		if c := d.rootOf(f); c != nil {
+			c.Consequences = append(c.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			d.drop(f)
 		}
 	}
+}
+
+// rootOf is the likeliest cause that a finding's job has beyond a process or a peer that ended, or nil.
+func (d *diag) rootOf(f *Finding) *Finding {
+	for _, id := range roots {
+		i := slices.IndexFunc(d.list, func(c *Finding) bool { return c.ID == id && c.Severity == Critical && (c.Job == f.Job || c.Job == "") })
+		if i >= 0 && id != "process-died" && id != "peer-died" {
+			return d.list[i]
+		}
+	}
+	return nil
 }
 
 // explains are pairs of findings: the first explains the second.
@@ -334,6 +339,9 @@ func (d *diag) report() *Report {
 	})
 	for _, f := range d.list {
 		f.Subject.tidy()
+		if f.ID != "hang" { // the wait-graph weighs its own evidence
+			f.Confidence = min(f.Confidence, byID[f.ID].Confidence)
+		}
 		f.Confidence = math.Round(f.Confidence*100) / 100
 		if d.o.Site != nil {
 			d.locate(f)

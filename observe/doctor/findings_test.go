@@ -262,7 +262,7 @@ func findings() []symptom {
 		{"", "disk-full", file("[rank2]: OSError: [Errno 28] No space left on device: '/data/ckpt/step9.pt'\n"), file("[rank2]: /data has 28 GB of space left on device\n"), "rank 2", "/data/ckpt/step9.pt"},
 		{"", "name-lookup", file("[rank1]: socket.gaierror: [Errno -2] Name or service not known\n"), file("[rank1]: resolved master-0\n"), "rank 1", ""},
 		{"", "gpu-diagnostic-failed", f("diag.n0.txt", "| Diagnostic                | Result                |\n| GPU Memory                | Pass - GPUs: 0, 1     |\n|                           | Fail - GPU: 2         |\n"), f("diag.n0.txt", "| Diagnostic                | Result                |\n| GPU Memory                | Pass - All            |\n"), "n0:gpu2", "GPU Memory"},
-		{"", "row-remap-failed", file(`DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="3",UUID="GPU-3",Hostname="n4"} 1`+"\n"), file(`DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="3",UUID="GPU-3",Hostname="n4"} 0`+"\n"), "n4", ""},
+		{"", "row-remap-failed", file(`DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="3",UUID="GPU-3",Hostname="n4"} 1` + "\n"), file(`DCGM_FI_DEV_ROW_REMAP_FAILURE{gpu="3",UUID="GPU-3",Hostname="n4"} 0` + "\n"), "n4", ""},
 		{"", "acs-enabled", f("lspci.n0.txt", acsOn), f("lspci.n0.txt", acsOff), "17:00.0", ""},
 		{"", "fabric-manager-errors", f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [ERROR] [tid 527118] failed to find the GPU handle 12 in the multicast team request setup 42.\n"), f("fabricmanager.n0.log", "[Oct 31 2023 21:11:20] [INFO] [tid 527118] Received an inband message\n"), "", "failed to find the GPU handle"},
 		{"", "remote-invalid-request", warn("NET/IB : mlx5_1:1 async fatal event on QP (0x7309dc3bb338): invalid request local work queue error"), ok, "mlx5_1", ""},

@@ -3,6 +3,8 @@ package doctor_test
 import (
 	"encoding/csv"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -165,8 +167,92 @@ func TestLabelledCases(t *testing.T) {
 		if !a.right && (c.half == "fix" || os.Getenv("SHOW_HELD") != "") {
 			t.Logf("%s (%s): want %v %v, got: %s", c.name, c.half, c.accept, c.culprit, a.report.Verdict)
 		}
+		if worst, _ := a.report.Worst(); !c.fault && worst > doctor.Info {
+			t.Errorf("%s is healthy and gets %s: %s", c.name, worst, a.report.Verdict)
+		} else if c.fault && worst < doctor.Warning && !a.blind {
+			t.Logf("%s is a fault and exits 0: %s", c.name, a.report.Verdict)
+		}
 	}
-	for _, half := range []string{"fix", "held"} {
-		t.Logf("%s: %s", half, halves[half])
+	for half, least := range map[string]int{"fix": 22, "held": 18} {
+		s := halves[half]
+		t.Logf("%s: %s", half, s)
+		if s.named < least || s.alarms > 0 {
+			t.Errorf("%s: %d faults were named right, now %d; %d healthy bundles get an alarm", half, least, s.named, s.alarms)
+		}
+		if s.sure > 0 && s.sureRight*100 < s.sure*85 {
+			t.Errorf("%s: %d of %d headlines that say 90%% or more are right", half, s.sureRight, s.sure)
+		}
+	}
+}
+
+// drawn is how many cases the share of all headlines counts for beside a finding's own.
+const drawn = 2
+
+// sureOf is a finding's share of right headlines, drawn towards that of all.
+func sureOf(right, said int, all float64) float64 {
+	return math.Round(100*(float64(right)+drawn*all)/float64(said+drawn)) / 100
+}
+
+// The table that says how sure findings are is the one that the held cases give. UPDATE=1 writes it.
+func TestMeasured(t *testing.T) {
+	type count struct{ said, right int }
+	rules := map[string]*count{}
+	var all count
+	var heads []struct {
+		id    string
+		right bool
+	}
+	for _, c := range labelledCases(t) {
+		if c.half != "held" {
+			continue
+		}
+		a := c.ask(t)
+		if a.head == nil || a.head.ID == "hang" {
+			continue
+		}
+		id := a.head.ID
+		if rules[id] == nil {
+			rules[id] = &count{}
+		}
+		all.said++
+		rules[id].said++
+		if a.right {
+			all.right++
+			rules[id].right++
+		}
+		heads = append(heads, struct {
+			id    string
+			right bool
+		}{id, a.right})
+	}
+	share := func(c count) float64 { return (float64(c.right) + 0.5) / float64(c.said+1) } // Jeffreys
+	var b strings.Builder
+	fmt.Fprintf(&b, "finding,cases,right,sure\n*,%d,%d,%.2f\n", all.said, all.right, share(all))
+	for _, id := range slices.Sorted(maps.Keys(rules)) {
+		r := rules[id]
+		fmt.Fprintf(&b, "%s,%d,%d,%.2f\n", id, r.said, r.right, sureOf(r.right, r.said, share(all)))
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile("data/measured.csv", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, _ := os.ReadFile("data/measured.csv"); string(got) != b.String() {
+		t.Errorf("data/measured.csv is not what the held cases give; UPDATE=1 go test ./observe/doctor -run TestMeasured writes it:\n%s", b.String())
+	}
+	// Each headline judged by a table that does not know its case.
+	stated := 0.0
+	for _, h := range heads {
+		one := 0
+		if h.right {
+			one = 1
+		}
+		stated += sureOf(rules[h.id].right-one, rules[h.id].said-1, share(count{all.said - 1, all.right - one}))
+	}
+	stated /= float64(len(heads))
+	is := float64(all.right) / float64(all.said)
+	t.Logf("left out one by one, %d headlines say %.2f on average, and %.2f of them are right", len(heads), stated, is)
+	if math.Abs(stated-is) > 0.1 {
+		t.Errorf("headlines say %.2f on average and %.2f are right", stated, is)
 	}
 }

@@ -314,10 +314,13 @@ func (d *diag) exits() {
 		}
 		d.processDied(l)
 	}
-	jb.each(func(_ *proc, l *Line) {
-		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
-	}, "host_lost")
-	jb.each(func(_ *proc, l *Line) {
+	d.notNumbers()
+	d.ended(len(list) > 0)
+}
+
+// notNumbers judges losses and gradients that are not finite.
+func (d *diag) notNumbers() {
+	d.job.each(func(_ *proc, l *Line) {
 		s := d.of(l)
 		if l.F["device"] == "" {
 			d.find("loss-not-finite", s, l.At)
@@ -331,6 +334,14 @@ func (d *diag) exits() {
 		f := d.find("loss-not-finite", s, l.At)
 		f.Severity, f.Cause = Critical, "gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
 	}, "not_number")
+}
+
+// ended judges what schedulers say: a host that is lost, memory, and jobs that they ended.
+func (d *diag) ended(exits bool) {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
+	}, "host_lost")
 	jb.each(func(_ *proc, l *Line) {
 		s := d.of(l)
 		if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {
@@ -341,7 +352,7 @@ func (d *diag) exits() {
 	}, "oom_event")
 	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")
 	jb.each(func(_ *proc, l *Line) {
-		if l.F["why"] == "" && len(list) > 0 { // the launcher takes the rest down
+		if l.F["why"] == "" && exits { // the launcher takes the rest down
 			d.consequence("the step was cancelled", l)
 			return
 		}
@@ -433,6 +444,16 @@ func (d *diag) rootExits(list []*Line) func(*Line) int {
 	}
 }
 
+// ranksIn are the ranks that a process has in a communicator.
+func (p *proc) ranksIn(c *comm) (list []int) {
+	for _, m := range p.members {
+		if m.comm == c {
+			list = append(list, m.rank)
+		}
+	}
+	return list
+}
+
 // processDied says which process ended, and what its exit code means.
 func (d *diag) processDied(l *Line) {
 	jb := d.job
@@ -445,37 +466,41 @@ func (d *diag) processDied(l *Line) {
 	}
 	if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {
 		s.Hosts = append(s.Hosts, p.host)
-		for _, m := range p.members {
-			if m.comm == jb.world {
-				s.Ranks = append(s.Ranks, m.rank)
-			}
-		}
+		s.Ranks = append(s.Ranks, p.ranksIn(jb.world)...)
 	}
 	f := d.find("process-died", s, l.At)
 	signal := exitSignal(l)
 	f.crashed = f.crashed || signal != 0 && signal != 6
-	f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal]
-	switch {
-	case l.F["what"] == "heap":
-		f.Cause = "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
-	case f.Cause != "":
-	case l.F["by"] == "vllm":
-		f.Cause = "a worker ended; its own lines before this one say why"
+	f.Cause = whyDied(l, signal)
+	if l.F["by"] == "vllm" && signal == 0 {
 		f.Confidence = 0.6
-	case l.F["by"] == "loader":
-		f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
-	case l.F["by"] == "jax":
-		f.Cause = "it stopped sending heartbeats: its process, its host or the way to it is gone; its own log or the scheduler says why"
-	case l.F["by"] == "ray":
-		f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
-	case l.F["code"] == "1":
-		f.Cause = "an exception of the program"
-	default:
-		f.Cause = "exit code " + l.F["code"]
 	}
 	if signal == 6 {
 		f.Confidence = 0.5
 	}
+}
+
+// diedBy says what a signal that ends a process means.
+var diedBy = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}
+
+// toldBy says what it means that a launcher reports the end of a process without a signal.
+var toldBy = map[string]string{
+	"vllm":   "a worker ended; its own lines before this one say why",
+	"loader": "a worker of the data loader ended without a word: host memory, or a crash in a native library",
+	"jax":    "it stopped sending heartbeats: its process, its host or the way to it is gone; its own log or the scheduler says why",
+	"ray":    "a worker ended without a word: the out-of-memory killer, a crash, or ray stop",
+}
+
+// whyDied says what the end of a process means.
+func whyDied(l *Line, signal int) string {
+	if l.F["what"] == "heap" {
+		return "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
+	}
+	code := "exit code " + l.F["code"]
+	if l.F["code"] == "1" {
+		code = "an exception of the program"
+	}
+	return cmp.Or(diedBy[signal], toldBy[l.F["by"]], code)
 }
 
 // rendezvous judges jobs that did not come together.

@@ -39,16 +39,19 @@ func readSacct(s *scan, b []byte) error {
 		case cols == nil && strings.HasPrefix(l, "-----"):
 			cols = columns(l)
 		case cols != nil && strings.TrimSpace(l) != "":
-			row := map[string]string{}
-			for i, v := range cols(l) {
-				if i < len(head) {
-					row[strings.TrimSpace(head[i])] = strings.TrimSpace(v)
-				}
-			}
-			s.sacctRow(n, l, row)
+			s.sacctRow(n, l, named(head, cols(l)))
 		}
 	}
 	return nil
+}
+
+// named gives values the names of their columns.
+func named(head, values []string) map[string]string {
+	row := map[string]string{}
+	for i, v := range values[:min(len(values), len(head))] {
+		row[strings.TrimSpace(head[i])] = strings.TrimSpace(v)
+	}
+	return row
 }
 
 // columns cuts a line where a line of dashes has its gaps.
@@ -80,17 +83,16 @@ func (s *scan) sacctRow(n int, text string, row map[string]string) {
 	id, state := row["JobID"], row["State"]
 	whole := !strings.Contains(id, ".")
 	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]), F: map[string]string{"by": "sacct", "job": id}}
+	if nodes := row["NodeList"]; !strings.ContainsAny(nodes, "[,") {
+		l.F["hosts"] = nodes
+	}
 	for _, e := range slurmEnds {
 		if strings.HasPrefix(state, e.state) {
 			l.Kind, l.F["why"] = e.kind, e.why
-			if nodes := row["NodeList"]; !strings.ContainsAny(nodes, "[,") {
-				l.F["hosts"] = nodes
-			}
-			s.addLine(l)
-			return
 		}
 	}
 	switch {
+	case l.Kind != "":
 	case strings.HasPrefix(state, "CANCELLED") && whole:
 		l.Kind = "cancelled"
 		if _, by, ok := strings.Cut(state, " by "); ok {
