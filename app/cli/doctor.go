@@ -116,6 +116,11 @@ func gather(cmd *cobra.Command, args []string, force bool) (*doctor.Case, error)
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
 		}
+	}, Bytes: func(n, all int64) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\rread %d of %d MB", n/1e6, all/1e6)
+		if n == all {
+			fmt.Fprintln(cmd.ErrOrStderr())
+		}
 	}}
 	return evidence.Gather(cmd.Context(), args, o)
 }
