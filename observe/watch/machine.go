@@ -442,7 +442,7 @@ func (m *Machine) Tick(now float64) []Incident {
 	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })
 	maps.DeleteFunc(m.dumped, func(name string, _ float64) bool { return m.dumps[name] == nil })
 	m.checks(now, raise)
-	if now-m.slowAt >= 10 || now < m.slowAt {
+	if math.Floor(now/10) != math.Floor(m.slowAt/10) { // at the same times, whenever it began
 		m.slowAt = now
 		m.roles(now)
 		m.collectives(now)
@@ -468,6 +468,23 @@ func (m *Machine) Tick(now float64) []Incident {
 	out := m.news
 	m.news = nil
 	return out
+}
+
+// Pause says that nobody judged or took reports between two times: what was not heard then is no silence.
+func (m *Machine) Pause(from, to float64) {
+	d := max(0, to-from)
+	later := func(at *float64) { *at = min(*at+d, to) }
+	for _, h := range m.hosts {
+		later(&h.at)
+	}
+	for _, j := range m.jobs {
+		later(&j.moved)
+		later(&j.alive)
+		for _, r := range j.ranks {
+			later(&r.at)
+			later(&r.moved)
+		}
+	}
 }
 
 // Restore brings back what an earlier server knew: incidents and changes in the order in
