@@ -252,7 +252,7 @@ func (j *job) asDumps() []doctor.Dump {
 }
 
 func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why string) {
-	if j.explained() {
+	if j.explained() && h.Class != "mismatch" { // ranks end for a mismatch, no mismatch comes of ranks that end
 		if j.cause == nil {
 			return // it is decided within a moment
 		}
