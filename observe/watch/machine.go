@@ -84,7 +84,14 @@ type host struct {
 	facts       map[string]string
 	ranks       map[string]bool // keys of job and rank that it reported last
 	hasCounters bool
+	load        Load
+	hungry      float64 // when it last said that it is starved, 0 never
 }
+
+// fed is how long after its last word a host that was starved counts as such, in seconds.
+const fed = 10
+
+func (h *host) starved(now float64) bool { return h != nil && h.hungry > 0 && now-h.hungry < fed }
 
 type port struct {
 	Port
@@ -125,6 +132,7 @@ type rank struct {
 	place  doctor.Place
 	groups map[string]*Group
 	moved  float64
+	used   float64 // processor time, in seconds, when it last moved
 }
 
 // group is what all ranks of a communicator said of its operations.
@@ -235,6 +243,12 @@ func (m *Machine) Observe(now float64, r *Report) error {
 	}
 	h.boot = cmp.Or(r.Boot, h.boot)
 	h.at, h.every, h.skew = now, r.Every, r.At-now
+	if r.Load != nil {
+		h.load = *r.Load
+	}
+	if r.Load.starved() {
+		h.hungry = now
+	}
 	if r.Counters != nil {
 		m.counters(now, h, r.Counters)
 	}
@@ -376,7 +390,7 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 		delete(j.group, g.Name)
 	}
 	if was == nil || was.Done != g.Done {
-		r.moved, j.moved = now, now
+		r.moved, j.moved, r.used = now, now, r.CPU
 	}
 	r.groups[g.Name] = &keep
 	x := j.group[g.Name]
