@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/doctor/read"
 	"github.com/weft-fabric/weft/observe/evidence"
+	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
@@ -193,11 +194,18 @@ func newDoctorExplain() *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			w := cmd.OutOrStdout()
 			e, err := doctor.Explain(args[0])
+			if cause, fix, ok := watch.Explain(args[0]); err != nil && ok { // of an alert
+				if asJSON {
+					return printJSON(w, map[string]string{"id": args[0], "cause": cause, "fix": fix})
+				}
+				_, err := fmt.Fprintf(w, "%s\n\ncause  %s\ndo     %s\n", args[0], cause, fix)
+				return err
+			}
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
 			if asJSON {
 				return printJSON(w, e)
 			}

@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type Config struct {
 	Dir   string       // of the store; "" keeps nothing
 	Limit int64        // bytes of the store; 4 GiB if 0
 	Token string       // which people from other hosts give as password; "" lets none in
+	Read  string       // another password with which people see everything, and agents cannot report; "" for none
+	URL   *url.URL     // at which a proxy serves the pages; nil without one
 	Log   *slog.Logger // nil for silence
 	Now   func() time.Time
 	// Notice, where set, hears of incidents as they open and end.
@@ -61,6 +64,7 @@ type Server struct {
 	odd    bool
 	change chan struct{}
 	stats  struct{ refused, bytes, slowest float64 }
+	opened map[string]int // incidents that opened, by kind
 }
 
 // New makes a server, with what the store knows of the past.
@@ -74,7 +78,7 @@ func New(c Config) (*Server, error) {
 	if c.Limit == 0 {
 		c.Limit = 4 << 30
 	}
-	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, change: make(chan struct{})}
+	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, opened: map[string]int{}, change: make(chan struct{})}
 	if c.Dir != "" {
 		var err error
 		if s.store, err = store.Open(c.Dir, c.Limit); err != nil {
@@ -279,6 +283,13 @@ func (s *Server) Tick() {
 		}
 	}
 	s.mu.Unlock()
+	s.viewMu.Lock()
+	for _, i := range news {
+		if i.Ended == 0 {
+			s.opened[i.Kind]++
+		}
+	}
+	s.viewMu.Unlock()
 	for _, i := range news {
 		if s.c.Notice != nil {
 			s.c.Notice(i)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -359,5 +360,79 @@ func TestReplayIsLive(t *testing.T) {
 	}
 	if total < 12 {
 		t.Errorf("%d incidents: too little to compare", total)
+	}
+}
+
+// What the machine found is in the metrics: incidents by kind, late ranks, collectives and how long jobs are quiet.
+func TestMetricsOfIncidents(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s, err := New(Config{Watch: watch.Config{Predict: func(string, int64, int) (float64, bool) { return 0.001, true }}, Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load.New(4, 80, 10, 3, float64(c.at.Unix()-1000))
+	feed(t, s, c, w, 30)
+	w.Late = 9
+	feed(t, s, c, w, 45)
+	rec := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "http://localhost/metrics", nil)
+	r.RemoteAddr = "127.0.0.1:9"
+	s.Pages().ServeHTTP(rec, r)
+	for _, want := range []string{`weft_watch_incidents_opened_total{kind="straggler"} 1`, `weft_watch_incidents_opened_total{kind="hang"} 0`, `weft_watch_incident{kind="straggler",severity=`,
+		`,rank="9",host="n1"} `, "\nweft_watch_late_ratio{", "\nweft_watch_collective_seconds{", "\nweft_watch_collective_predicted_seconds{", "\nweft_watch_collective_baseline_ratio{", "\nweft_watch_job_quiet_seconds{"} {
+		if !strings.Contains(rec.Body.String(), want) {
+			t.Errorf("no %s in\n%s", want, rec.Body)
+		}
+	}
+}
+
+// Behind a proxy the page is below a path, answers to the proxy's name alone, and asks people who come through it for a
+// password: the cluster's, or the one for reading.
+func TestBehindAProxy(t *testing.T) {
+	at, err := url.Parse("https://ops.example/weft/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Token: "secret", Read: "look", URL: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(s.Pages())
+	defer front.Close()
+	for _, x := range []struct {
+		host, path, password string
+		forwarded            bool
+		code                 int
+	}{
+		{"ops.example", "/weft/api/health", "", false, 200},
+		{"ops.example", "/api/health", "", false, 200}, // a proxy that takes the path off
+		{"ops.example", "/weft", "", false, 301},
+		{"ops.example", "/weft/explain/link_downed", "", false, 200},
+		{"ops.example", "/weft/explain/nothing", "", false, 404},
+		{"ops.example", "/weft/api/health", "", true, 401},
+		{"ops.example", "/weft/api/health", "wrong", true, 401},
+		{"ops.example", "/weft/api/health", "look", true, 200},
+		{"ops.example", "/weft/api/health", "secret", true, 200},
+		{"evil.example", "/weft/api/health", "", false, 421},
+	} {
+		r, err := http.NewRequest("GET", front.URL+x.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = x.host
+		if x.forwarded {
+			r.Header.Set("X-Forwarded-For", "192.0.2.7")
+		}
+		if x.password != "" {
+			r.SetBasicAuth("me", x.password)
+		}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != x.code {
+			t.Errorf("%+v: %d", x, res.StatusCode)
+		}
 	}
 }
