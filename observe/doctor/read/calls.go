@@ -43,7 +43,7 @@ func callKey(to, b []byte) []byte {
 		return nil
 	}
 	msg := b[i+len(infoMark):]
-	if bytes.Index(msg[:min(len(msg), 48)], countMark) < 0 {
+	if !bytes.Contains(msg[:min(len(msg), 48)], countMark) {
 		return nil
 	}
 	c := bytes.LastIndex(msg, commMark)

@@ -9,22 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"golang.org/x/sys/unix"
 )
 
 // A process that is ready to run and is not let is starved; one that sleeps, is stopped or is gone is not.
 func TestStarvedIsNotSilent(t *testing.T) {
 	start := func(args ...string) *exec.Cmd {
-		c := exec.Command(args[0], args[1:]...)
-		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		c := bounded.Server(t, args[0], args[1:]...)
 		if err := c.Start(); err != nil {
 			t.Skip(err)
 		}
 		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 		return c
 	}
-	runtime.LockOSThread() // Pdeathsig is the thread's
-	defer runtime.UnlockOSThread()
 	// Eight loops on one processor: the kernel lets each of them run an eighth of the time.
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
