@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/doctor/read"
 	"github.com/weft-fabric/weft/observe/evidence"
+	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
@@ -116,6 +117,11 @@ func gather(cmd *cobra.Command, args []string, force bool) (*doctor.Case, error)
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
 		}
+	}, Bytes: func(n, all int64) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\rread %d of %d MB", n/1e6, all/1e6)
+		if n == all {
+			fmt.Fprintln(cmd.ErrOrStderr())
+		}
 	}}
 	return evidence.Gather(cmd.Context(), args, o)
 }
@@ -164,6 +170,14 @@ func printCatalogue(w io.Writer, asJSON bool) error {
 	return t.Flush()
 }
 
+// measuredText says how a finding did on labelled cases.
+func measuredText(e *doctor.Entry) string {
+	if e.Measured == nil {
+		return "no labelled case yet"
+	}
+	return fmt.Sprintf("right in %d of %s", e.Measured.Right, count(e.Measured.Cases, "labelled case"))
+}
+
 func newDoctorExplain() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -180,18 +194,25 @@ func newDoctorExplain() *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			w := cmd.OutOrStdout()
 			e, err := doctor.Explain(args[0])
+			if cause, fix, ok := watch.Explain(args[0]); err != nil && ok { // of an alert
+				if asJSON {
+					return printJSON(w, map[string]string{"id": args[0], "cause": cause, "fix": fix})
+				}
+				_, err := fmt.Fprintf(w, "%s\n\ncause  %s\ndo     %s\n", args[0], cause, fix)
+				return err
+			}
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
 			if asJSON {
 				return printJSON(w, e)
 			}
 			fmt.Fprintf(w, "%s: %s\n\n", e.ID, e.Title)
 			t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 			for _, row := range [][2]string{{"seen by", e.Signal}, {"cause", e.Cause}, {"do", e.Fix}, {"to be certain", e.Confirm}, {"not to be confused with", e.Guard},
-				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"layer", e.Layer}} {
+				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"measured", measuredText(e)}, {"layer", e.Layer}} {
 				if row[1] != "" {
 					fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 				}

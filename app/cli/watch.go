@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -122,8 +123,8 @@ func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (floa
 // watchServe are the flags of weft watch.
 type watchServe struct {
 	watchFlags
-	listen, reports, dir, limit, tls string
-	quiet                            bool
+	listen, reports, dir, limit, tls, url string
+	quiet                                 bool
 }
 
 func newWatch() *cobra.Command {
@@ -136,8 +137,10 @@ is wrong: on this terminal, as a page, as JSON and as metrics. --cluster adds th
 leaf and switch port of every rank, and compares collectives with the cluster's
 prediction, corrected by what it reaches.
 
-Agents and server need the same WEFT_TOKEN; without one they communicate on this host
-only. From other hosts the page asks for it as password.
+Agents and server need the same secret in WEFT_TOKEN; without one they talk on this
+host only. The page asks people from other hosts for it as password. The one in
+WEFT_READ_TOKEN lets people see the page, and no agent report. Behind a reverse proxy
+give --url: people who come through the proxy are asked as well.
 
 --dir stores history within --limit bytes: raw reports, then five-minute means. kill -9
 loses the last second. 'weft watch replay' plays it.`,
@@ -159,11 +162,24 @@ loses the last second. 'weft watch replay' plays it.`,
 	s.StringVar(&f.reports, "reports", "localhost:9411", "`ADDRESS` at which agents report")
 	s.StringVar(&f.dir, "dir", "", "`DIR` for history; without one nothing is stored")
 	s.StringVar(&f.limit, "limit", "4GiB", "`SIZE` that history may take")
+	s.StringVar(&f.url, "url", "", "`URL` at which a reverse proxy serves the page, with its path: https://ops.example/weft")
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
 	f.register(cmd)
 	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchLoad(), newWatchDrills(), newWatchPatient())
 	return cmd
+}
+
+// pageURL reads the address at which a proxy serves the page; nil for "".
+func pageURL(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("--url %s is no address of a page; give one like https://ops.example/weft", text)
+	}
+	return u, nil
 }
 
 func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
@@ -179,7 +195,11 @@ func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
 	out := cmd.OutOrStdout()
 	file, isFile := out.(*os.File)
 	screen := !f.quiet && isFile && terminal(file) != nil
-	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token}
+	at, err := pageURL(f.url)
+	if err != nil {
+		return err
+	}
+	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token, Read: os.Getenv("WEFT_READ_TOKEN"), URL: at}
 	if !screen && !f.quiet {
 		c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
 	}
@@ -492,15 +512,18 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 }
 
 func newWatchExport() *cobra.Command {
-	var dir string
+	var dir, url string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write Prometheus alerting rules and a Grafana dashboard",
-		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules alert on every
-agent check, silent agents, GPUs that spin in a collective, ports slower than their
-peers, rails that carry too little, and incidents of a 'weft watch' server.`,
-		Example: `  weft watch export -o monitoring`,
-		Args:    cobra.NoArgs,
+		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
+every check that agents make, for agents that are silent, GPUs that spin in a
+collective, ports that are slower than their peers, rails that carry too little, and
+incidents of a server of 'weft watch'. Each says which 'weft doctor explain' explains it;
+with --url it also links to that explanation.`,
+		Example: `  weft watch export -o monitoring
+  weft watch export -o monitoring --url https://ops.example/weft`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
@@ -509,7 +532,7 @@ peers, rails that carry too little, and incidents of a 'weft watch' server.`,
 			if err != nil {
 				return err
 			}
-			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(), "weft.dashboard.json": string(board) + "\n"} {
+			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(url), "weft.dashboard.json": string(board) + "\n"} {
 				if err := output(cmd, filepath.Join(dir, name), func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
 					return err
 				}
@@ -518,5 +541,6 @@ peers, rails that carry too little, and incidents of a 'weft watch' server.`,
 		},
 	}
 	cmd.Flags().StringVarP(&dir, "output", "o", ".", "`DIR` to write to")
+	cmd.Flags().StringVar(&url, "url", "", "`URL` of the page of weft watch: alerts link there")
 	return cmd
 }

@@ -64,6 +64,9 @@ func (k *Code) Swaps(by int) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
 		}
+		if c >= len(k.at) && (peer && e.Swapping(by) || !peer && e.Repeats(by)) {
+			return true
+		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
 			for r := range n {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))

@@ -177,7 +177,9 @@ func (r *router) inside(from, to NodeID, way []Use) ([]Use, bool) {
 
 // accelerated goes from GPU to GPU without PCIe: along a torus of chips, over a
 // direct link, or through as many NVSwitches as it takes, striped over all
-// shortest ways in proportion to what they carry.
+// shortest ways in proportion to what they carry. Where two GPUs meet in switches
+// of two networks, in that of their box and in one that joins boxes, they take the
+// wider: hardware stripes over the switches of a network, not over networks.
 func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 	g := r.g
 	if a, b := &g.Nodes[from], &g.Nodes[to]; a.Fabric != None && a.Fabric == b.Fabric && g.Fabrics[a.Fabric].Family == Torus {
@@ -226,6 +228,9 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 	if !found {
 		return way, false
 	}
+	if r.depth[from] == 2 {
+		r.widest(from, to)
+	}
 	clear(r.share)
 	r.share[from] = 1
 	r.queue = append(r.queue[:0], from)
@@ -257,6 +262,54 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 		}
 	}
 	return way, true
+}
+
+// widest keeps, of the switches between two GPUs, those of the network that carries most. Switches are of one network if they have
+// links to the same GPUs.
+func (r *router) widest(from, to NodeID) {
+	g := r.g
+	if len(r.queue) <= 2 { // the far end and one switch
+		return
+	}
+	type network struct {
+		gpus, rate float32
+		sum        uint64
+	}
+	var list []network
+	of := func(s NodeID) int {
+		var n network
+		for _, e := range g.Edges(s) {
+			if g.Nodes[e.Peer].Kind == GPU {
+				n.gpus++
+				n.sum += mix(uint64(e.Peer), 1)
+			}
+		}
+		for i := range list {
+			if list[i].gpus == n.gpus && list[i].sum == n.sum {
+				return i
+			}
+		}
+		list = append(list, n)
+		return len(list) - 1
+	}
+	switches := map[NodeID]int{}
+	for _, e := range g.Edges(from) {
+		if r.nearer(e, 1) {
+			if _, seen := switches[e.Peer]; !seen {
+				switches[e.Peer] = of(e.Peer)
+			}
+			list[switches[e.Peer]].rate += r.carries(e, to)
+		}
+	}
+	best := float32(0)
+	for _, n := range list {
+		best = max(best, n.rate)
+	}
+	for s, i := range switches {
+		if list[i].rate < best {
+			delete(r.depth, s)
+		}
+	}
 }
 
 // nearer reports whether an accelerator link leads to a node at a depth.

@@ -186,6 +186,8 @@ type Finding struct {
 	Where        []string   `json:"where,omitempty"`   // rail, leaf and port of each suspect, by the cluster file
 	Consequences []string   `json:"consequences"`
 
+	crashed bool // of a dead process: a signal ended it that no other rank's failure brings
+
 	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
 }
 
