@@ -1,15 +1,15 @@
-// Package schedule runs a pipeline's schedule as a schedule: every forward, backward and
-// weight-gradient pass of every micro-batch on every rank, when what it needs has arrived.
+// Package schedule simulates a pipeline schedule: every forward, backward and weight-gradient pass of
+// every micro-batch on every rank runs when its inputs have arrived.
 //
 //	rank 0  F0 F1 F2 F3       B0 F4 B1 ...
 //	rank 1     F0 F1 F2    B0 F3 B1 ...
 //	rank 2        F0 F1 B0 F2 B1 ...
 //	rank 3           F0 B0 F1 B1 ...
 //
-// The time of a step, who waits how long and how many activations are alive follow from the run;
-// no formula for a bubble is used. Kinds with a published order (gpipe, 1f1b, interleaved, zb-h1, zb-h2)
-// keep it. In the others (zb-v, dualpipe) a rank takes the first of: a backward pass, a forward pass if
-// memory allows, a weight gradient; zb-1p and zb-2p take the better of both ways.
+// Step time, waiting times and live activations follow from the run; no bubble formula is used. Kinds
+// with a published order (gpipe, 1f1b, interleaved, zb-h1, zb-h2) keep it. In the others (zb-v,
+// dualpipe) a rank takes the first of: a backward pass, a forward pass if memory allows, a weight
+// gradient; zb-1p and zb-2p take the better of both methods.
 package schedule
 
 import (

@@ -1,10 +1,10 @@
 // Package chakra reads, writes and runs Chakra execution traces, the MLCommons format
-// that ASTRA-sim takes: a file a rank, in it a graph of computations and transfers.
+// that ASTRA-sim reads: one file per rank with a graph of computations and transfers.
 //
 //	name.0.et … name.N.et ─► Read ─► []Trace ─► Run on a cluster's graph ─► when each node ran, what waited for whom
 //
-// A file is a row of protobuf messages, each behind its length as a varint: first the
-// metadata of the trace, then its nodes. JSON is read, too (json.go).
+// A file is a sequence of protobuf messages, each after its length as a varint: first the
+// trace's metadata, then its nodes. JSON is supported too (json.go).
 package chakra
 
 import (

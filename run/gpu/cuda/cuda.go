@@ -1,8 +1,8 @@
-// Package cuda is GPUs of NVIDIA, through the driver's library, which is opened when it is first needed. Nothing of CUDA
-// is needed to build it, and nothing of it runs where no GPU is asked for.
+// Package cuda drives NVIDIA GPUs through the driver's library, which it loads on first use. Building it needs no CUDA, and
+// nothing of it runs unless a GPU is requested.
 //
-//	Open       a GPU by its number, in the context that PyTorch and the CUDA runtime use, too
-//	Error      what the driver answered: the call, its code and the driver's own words
+//	Open       a GPU by number, in the context that PyTorch and the CUDA runtime use
+//	Error      the driver's answer: the call, its code and its text
 //
 // Errors match those of package gpu: gpu.ErrNoLibrary, ErrVersion, ErrNoDevice, ErrNoJIT, ErrMemory, ErrNotShown, ErrLost.
 package cuda

@@ -1,13 +1,13 @@
-// Package ptx writes the kernels that reduce memory of a GPU, as text in PTX, the assembly language that NVIDIA's
-// driver compiles for the GPU it finds. There is one kernel for each type of elements and each operation of package
-// reduce, and its results are defined to the bit by that package:
+// Package ptx generates kernels that reduce GPU memory, as PTX, the assembly language that NVIDIA's driver compiles
+// for the GPU at hand. There is one kernel per element type and operation of package reduce, which defines its results
+// to the bit:
 //
 //	Sum ... BXor   dsts = ((s0 op s1) op s2) op ...   every source read once, every destination written once; or in another order
 //	Avg            the same sum, divided by the number of sources
 //	PreMulSum      dsts = s0 * factor                 what the inputs of such a sum are made of
 //
-// A kernel takes any number of sources and destinations up to Most, of any alignment: where all of them lie alike
-// modulo 16 bytes, all but the ends are moved 16 bytes at a time. A destination may be one of the sources.
+// A kernel takes up to Most sources and destinations of any alignment. If all of them are equal modulo 16 bytes,
+// all but the ends are moved 16 bytes at a time. A destination may be one of the sources.
 package ptx
 
 import (

@@ -1,13 +1,11 @@
-// Package affinity spreads the ranks of a host over its processors.
+// Package affinity spreads a host's ranks over its CPUs.
 //
-// Ranks that are woken by one process tend to be put on its core, and the system
-// takes 10 ms and more to spread them, because all of them are always busy: a rank
-// that waits yields to the other. Two bare processes exchange 112 bytes in 6.3 us
-// on one core, and in 3.7 to 5.4 on two.
+// The kernel tends to put ranks that one process wakes on its core, and takes 10 ms and
+// more to spread them, because a waiting rank yields and all of them look busy. Two
+// bare processes exchange 112 bytes in 6.3 us on one core, and in 3.7 to 5.4 us on two.
 //
-// So a rank moves itself: to a processor with fewer ranks (Allowed, MoveTo), or to
-// its Home. It is not kept there: the system may move it, and a rank that was bound
-// to one processor has nowhere to go.
+// So a rank moves itself, to a CPU with fewer ranks (Allowed, MoveTo) or to its Home. It
+// is not pinned there: the kernel may move it on when the CPU is needed.
 package affinity
 
 import (

@@ -1,19 +1,19 @@
 // Package ucx carries messages and one-sided operations between ranks over UCX, the library that
-// Open MPI and others use for InfiniBand, RoCE, shared memory and tcp. The library is opened when
-// it is asked for (libucp.so.0; Debian's package libucx0), so weft needs neither cgo nor its headers.
+// Open MPI and others use for InfiniBand, RoCE, shared memory and tcp. The library is loaded on
+// request (libucp.so.0; Debian's package libucx0), so weft needs neither cgo nor its headers.
 //
-// UCX has a worker a rank, which moves only when somebody calls its progress. So:
+// UCX has one worker per rank, which progresses only when called. So:
 //
-//	whoever waits      makes progress itself, spins for a while, arms the worker and sleeps on its descriptor
-//	the keeper         a goroutine that does so when nobody waits, so that peers reach memory and get answers
-//	all of UCX         is called under one lock; nothing of it is called from a callback
+//	a waiting rank     makes progress itself, spins for a while, arms the worker and sleeps on its descriptor
+//	the keeper         is a goroutine that does so when nobody waits, so that peers are answered
+//	all UCX calls      are made under one lock, and none from a callback
 //
-// A message is one active message. Its header carries the call, so disagreements are found before a
-// byte of a long message moves: those stay with their sender (rendezvous) until the receiver has a
-// place for them. Headers are numbered for each pair, as UCX promises no order between messages.
+// A message is one active message. Its header carries the call, so mismatches are found before a byte
+// of a long message moves: long messages stay with their sender (rendezvous) until the receiver has a
+// buffer. Headers are numbered per pair, because UCX does not order messages.
 //
-// Memory of Alloc is UCX's own (shared memory where the ranks share a host). A peer asks once for the
-// key of a region and reads, writes and adds there without its owner.
+// Alloc memory is UCX's own (shared memory within a host). A peer fetches a region's key once, then
+// reads, writes and adds there without involving the owner.
 //
 //	ucx.go       the endpoint: ranks meet and part         worker.go    the lock, progress
 //	ports.go     communicators of a rank                   slot.go      requests, in memory that no collector moves
@@ -23,8 +23,8 @@
 //	library.go   the library and its calls                 wire.go      headers
 //	lanes.go     which transports UCX took                 stub_*.s     what UCX calls when a request ends
 //
-// It was run over posix, sysv, cma and tcp. InfiniBand, RoCE and memory of GPUs are the same calls; no
-// such hardware was at hand, and nothing here was run on it.
+// It was tested over posix, sysv, cma and tcp. InfiniBand, RoCE and GPU memory use the same calls, but
+// were not tested for lack of hardware.
 package ucx
 
 import (

@@ -1,21 +1,20 @@
-// Package store keeps what agents reported: in files of one folder, within a limit of
-// bytes, so that it survives kill -9 of the server.
+// Package store stores agents' reports in one folder, within a byte limit, such that they
+// survive a kill -9 of the server.
 //
 //	raw-000017.log    reports as they came, the last minutes to days
 //	mean-000004.log   five-minute means, least and greatest values of every series
 //	event-000001.log  incidents
 //	name-000001.log   names of series
 //
-// A file is a row of records: length, checksum (CRC-32C), bytes. Records are appended
-// and never changed. A writer hands what it has to the system once a second, so kill -9
-// costs the last second; a host that loses power loses what the system had not written
-// yet, at most ten seconds. Reading ends at the first record that is not whole; what
-// lies before it is good.
+// A file is a sequence of records: length, checksum (CRC-32C), bytes. Records are appended
+// and never changed. The writer flushes to the kernel every second, so kill -9 loses the
+// last second and a power failure at most ten seconds. Reading stops at the first
+// incomplete record; everything before it is valid.
 //
-// Each kind has a share of the limit. A file is closed at an eighth of its share, and
-// the oldest one goes when the share is used up: old raw reports go first, their means
-// stay. A disk that is full ends writing, not the server: the last record is cut off
-// again, the oldest raw file is given up, and writing is tried again every ten seconds.
+// Each kind has a share of the limit. A file is closed at an eighth of its share, and the
+// oldest one is deleted when the share is used up: old raw reports go first, their means
+// stay. A full disk stops writing, not the server: the last record is truncated, the
+// oldest raw file is deleted, and writing is retried every ten seconds.
 package store
 
 import (

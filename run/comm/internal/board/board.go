@@ -1,5 +1,5 @@
-// Package board is the page of a rank that the other ranks of a communicator see: what it calls, how far it is, whom it waits
-// for. In shared memory all ranks map it; over tcp it is read with one-sided reads when somebody asks why a call takes long.
+// Package board is a rank's state as the communicator's other ranks see it: what it calls, how far it is, whom it waits for. In
+// shared memory all ranks map it; over tcp they read it one-sidedly to find out why a call takes long.
 //
 // The layout, in bytes. Only the owner writes to its board, except where the table says otherwise.
 //
@@ -30,9 +30,8 @@
 //	                          rank finds its form for all, where and how long.   program
 //	                          On the first rank's board; the finder writes it
 //
-// Lines that others read are 128 bytes apart: processors fetch them in pairs, and a line that is written next would be taken
-// along. When a line may be written again is guarded by the window (package shared): a rank writes what an earlier operation
-// left only once all ranks have entered a later one.
+// Lines that others read are 128 bytes apart, because CPUs prefetch pairs of cache lines. The window (package shared) guards
+// reuse: a rank overwrites an earlier operation's line only once all ranks have entered a later one.
 package board
 
 import (

@@ -1,12 +1,12 @@
-// Package shared runs flat programs between ranks that see one another's memory:
+// Package shared runs flat programs between ranks that share memory:
 //
-//	enter   each rank says what it calls and where its input lies, and reads the entries of the ranks whose input it needs
-//	work    sums and moves, straight out of the inputs of the others
-//	leave   each rank waits until nobody uses its memory any more
+//	enter   each rank publishes its call and its input's address, and reads the entries of the ranks whose input it needs
+//	work    sums and moves, directly from the others' inputs
+//	leave   each rank waits until nobody uses its memory
 //
-// Inputs that the others do not see are copied to where they do, or pulled: copied by the kernel from one process to another
-// (process_vm_readv), where it allows it. Small inputs lie in the board, several operations deep, so nobody has to wait to
-// leave: a line written, the others' lines read, that is the operation.
+// Inputs that the others cannot see are copied to shared memory, or pulled by the kernel (process_vm_readv) where allowed. Small
+// inputs are stored in the board, several operations deep, so no rank has to wait to leave: the operation is one line written
+// and the others' lines read.
 //
 // Each mode of package plan has a file:
 //

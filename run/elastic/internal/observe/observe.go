@@ -1,31 +1,28 @@
-// Package observe is how the launchers of a job's hosts notice that one of them is
-// gone: package member's machine, with a clock and datagrams. Nothing of the
-// machine is different here from its simulation; this package gives it time and
-// packets, and says what it found out.
+// Package observe lets the launchers of a job's hosts detect that one of them is gone.
+// It drives package member's machine, the same one as in the simulation, with a clock
+// and datagrams, and reports what it finds.
 //
 //	         list of hosts ◄── epochs ◄── the coordinator ◄── Event.Report
 //	               │                                              ▲
 //	datagrams ─► Observer ─► member.Machine ─► Suspected, Died ───┘
-//	    ▲            │                             │ told to every launcher within milliseconds
+//	    ▲            │                             │ known to every launcher within milliseconds
 //	    └────────────┴──── the other launchers ◄──────┘
 //
-// Each host sends a datagram to four others in every interval, whatever the
-// number of hosts. Who the hosts are follows from the coordinator's epochs, which
-// all launchers read there: lists never come from a datagram.
+// Each host sends a datagram to four others per interval, whatever the number of hosts.
+// The host list comes from the coordinator's epochs, never from a datagram.
 //
-// # Who is believed
+// # Authentication
 //
-// Datagrams carry a MAC under a key that follows from the job's secret, name their
-// receiver, and are numbered; see packet.go. Forged, repeated and misdirected
-// ones are dropped and counted.
+// Datagrams carry a MAC under a key derived from the job's secret, name their receiver,
+// and are numbered; see packet.go. Forged, repeated and misdirected ones are dropped and
+// counted.
 //
-// # What is reported
+// # Reports
 //
-// Every launcher hears of every loss. A launcher reports a lost host to the
-// coordinator only if it is one of that host's observers, has heard that host
-// before, and still hears another host. So a launcher that is cut off reports nobody,
-// and where a firewall drops all datagrams nobody is reported: hosts are then lost
-// when their leases end.
+// Every launcher learns of every loss. It reports a lost host to the coordinator only if
+// it is one of that host's observers, has received from it before, and still receives
+// from another host. A launcher that is cut off therefore reports nobody. If a firewall
+// drops all datagrams, hosts are lost when their leases end.
 package observe
 
 import (

@@ -1,13 +1,11 @@
-// Package ring carries out ports and verbs for ranks that see one another's
-// memory, whatever that memory is: package mem gives it the heap of a process,
-// package shm the arenas of several.
+// Package ring implements ports and verbs for ranks that share memory: package mem
+// provides one process's heap, package shm the arenas of several processes.
 //
-// A way, from one rank to another on a channel, is a ring of slots, each with a
-// flag of its own, and two flags more. It lies in the sender's memory, because only its owner can allocate
-// there; for the caches it makes no difference where it lies, as the lines that
-// the sender wrote go to the receiver once a message either way. A rank finds
-// the ways that lead to it by a directory at the start of each rank's memory, so
-// making a port sends nothing, and a way exists from its first message on.
+// A way, from one rank to another on a channel, is a ring of slots, each with its own
+// flag, and two more flags. It is in the sender's memory, because only the owner can
+// allocate there; for the caches the position makes no difference. A rank finds the ways
+// that lead to it through a directory at the start of each rank's memory. Making a port
+// therefore sends nothing, and a way exists from its first message on.
 //
 //	rank a's memory                                  rank b
 //	head: directory ─► port (id, epoch) ─► way to b, channel 0 ─► way to b, channel 1
@@ -15,12 +13,11 @@
 //	                   who uses it          taken    ◄─ a waits for it
 //	                                        staged   ── b waits for it
 //
-// A message of up to Eager bytes lies in its slot. A longer one stays where it is
-// and the slot says where; the sender waits until the receiver has read it there.
-// If the receiver does not come for it, the sender moves the message into memory
-// of the way and goes on, so that ranks that all send first do not wait for one
-// another for ever. Who comes first, receiver or mover, is decided by the slot's
-// claim.
+// A message of up to Eager bytes is stored in its slot. A longer one stays where it is,
+// the slot has its address, and the sender waits until the receiver has read it. If the
+// receiver is late, the sender moves the message into the way's memory and continues, so
+// that ranks that all send first do not deadlock. The slot's claim decides who comes
+// first, receiver or mover.
 package ring
 
 import (

@@ -1,18 +1,17 @@
 //go:build linux
 
-// Package verbs carries out one-sided operations over connections of their own.
+// Package verbs executes one-sided operations over separate connections.
 //
-// There is a connection for each direction of a pair, made when the first operation
-// is posted, so that a message that nobody wants yet never holds operations back. A
-// goroutine of the target carries them out one after another, and answers each: that
-// is the order which the verbs promise.
+// There is one connection per direction of a pair, made when the first operation is
+// posted, so that an unreceived message never delays operations. A goroutine at the
+// target executes and answers them one after another, which is the promised order.
 //
 //	request  u8 verb, 7 zero, u64 key, u64 length or operand, u64 operand, then the data of a write
 //	answer   u8 status, 7 zero, u64 result, then the data of a read
 //
-// A connection that breaks is made again. It begins with who posts (a session) and how many answers came; what was
-// not answered is sent again, and the target, which knows how many operations of the session it carried out, answers
-// those again and does not carry them out twice.
+// A broken connection is replaced. It begins with the poster's session and the number of answers received; unanswered
+// operations are resent. The target knows how many operations of the session it has executed, so it answers those
+// again without executing them twice.
 package verbs
 
 import (
