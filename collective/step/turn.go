@@ -60,11 +60,18 @@ func (k *Code) Swaps(by int) bool {
 		return false
 	}
 	vals := make([]int64, by)
+	seen := func(c int, e *sched.Expr, peer bool) bool { // from the text alone
+		form := e.Repeats
+		if peer {
+			form = e.Swapping
+		}
+		return c >= len(k.at) && form(by)
+	}
 	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
 		}
-		if c >= len(k.at) && (peer && e.Swapping(by) || !peer && e.Repeats(by)) {
+		if seen(c, e, peer) {
 			return true
 		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
