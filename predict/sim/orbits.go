@@ -42,12 +42,13 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 		return nil // flows that correspond may be told apart by their hash, or by which way was found first
 	}
 	o := &orbits{net: net}
-	if !o.lay(place) || !o.wire() {
+	if !o.lay(place) {
 		return nil
 	}
+	o.wire()
 	n := int32(len(place))
 	step := lcm(base, o.gpus)
-	if step <= 0 || step >= n || n%step != 0 {
+	if step >= n || n%step != 0 {
 		return nil
 	}
 	hosts := n / o.gpus
@@ -59,6 +60,12 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 	if o.few == hosts {
 		return nil
 	}
+	o.count(hosts)
+	return o
+}
+
+// count joins what more belongs together, and counts the links of every orbit.
+func (o *orbits) count(hosts int32) {
 	// Switches that have the same links downwards may take turns as well, the others of each tier with them: then all links of
 	// a tier are one orbit, and not one for each of a leaf's uplinks.
 	stay := func(b int32) int32 { return b }
@@ -70,7 +77,6 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 	for i := range o.links {
 		o.size[o.find(int32(i))]++
 	}
-	return o
 }
 
 // swapping gives the smallest power of two, at least least, by whose multiples hosts may be renamed with an exclusive or.
@@ -92,6 +98,15 @@ func (o *orbits) turning(hosts, least int32) int32 {
 	return hosts
 }
 
+// end is the index after the last switch of the same tier.
+func (o *orbits) end(s int) int {
+	end := s
+	for end < len(o.above) && o.tier(end) == o.tier(s) {
+		end++
+	}
+	return end
+}
+
 // tier is that of a switch, by index.
 func (o *orbits) tier(i int) uint8 { return o.net.g.Nodes[o.above[i]].Tier }
 
@@ -107,16 +122,15 @@ func lcm(a, b int32) int32 {
 func (o *orbits) lay(place []topo.NodeID) bool {
 	g := o.net.g
 	first := g.Nodes[place[0]].Host
-	for int(o.gpus) < len(place) && first != topo.None && g.Nodes[place[o.gpus]].Host == first {
-		o.gpus++
-	}
-	if o.gpus == 0 || len(place)%int(o.gpus) != 0 {
+	next := slices.IndexFunc(place, func(n topo.NodeID) bool { return g.Nodes[n].Host != first })
+	if first == topo.None || next < 0 || len(place)%next != 0 {
 		return false
 	}
+	o.gpus = int32(next)
 	o.block = slices.Repeat([]int32{-1}, len(g.Hosts))
 	for k := 0; k < len(place); k += int(o.gpus) {
 		h := g.Nodes[place[k]].Host
-		if h == topo.None || o.block[h] >= 0 || !o.like(h, first) {
+		if h == topo.None || !o.like(h, first) {
 			return false
 		}
 		o.block[h] = int32(len(o.blocks))
@@ -127,13 +141,13 @@ func (o *orbits) lay(place []topo.NodeID) bool {
 			}
 		}
 	}
-	return len(o.blocks) > 1
+	return true
 }
 
-// like reports whether a host is a copy of another, with an accelerator network of its own.
+// like reports whether a host is a copy of another, with an accelerator network of its own, and has no ranks yet.
 func (o *orbits) like(h, first topo.HostID) bool {
 	p := &o.net.hosts[h]
-	return !p.open && p.base >= 0 && p.alike == o.net.hosts[first].alike
+	return o.block[h] < 0 && !p.open && p.base >= 0 && p.alike == o.net.hosts[first].alike
 }
 
 // rank takes in the GPU of a host's i-th rank, which must be in the position of the first host's, with the same cable.
@@ -156,7 +170,7 @@ func (o *orbits) rank(i int, node, first topo.NodeID) bool {
 }
 
 // wire collects the switches that flows may pass, and the links between them.
-func (o *orbits) wire() bool {
+func (o *orbits) wire() {
 	g := o.net.g
 	o.index = map[topo.NodeID]int32{}
 	add := func(s topo.NodeID) {
@@ -197,7 +211,6 @@ func (o *orbits) wire() bool {
 		o.attr[i] = mix(mix(uint64(link.Class)<<32|uint64(link.Count), uint64(g.LinkLatency(l))), mix(uint64(o.net.capacity(up)), uint64(o.net.capacity(up^1))))
 		o.root[i] = int32(i)
 	}
-	return true
 }
 
 func (o *orbits) find(i int32) int32 {
@@ -245,10 +258,7 @@ func (o *orbits) switches(rename func(int32) int32, turn uint8) []int32 {
 	// A switch above becomes one whose links go to what those of the first become. Among several, they keep their order.
 	have, want := make([]uint64, len(o.above)), make([]uint64, len(o.above))
 	for s := 0; s < len(o.above); {
-		end := s
-		for end < len(o.above) && o.tier(end) == o.tier(s) {
-			end++
-		}
+		end := o.end(s)
 		if !o.fill(s, end, o.tier(s) == turn, to, have, want, pair) {
 			return nil
 		}
@@ -256,17 +266,22 @@ func (o *orbits) switches(rename func(int32) int32, turn uint8) []int32 {
 			if !o.same(i, int(to[i])) {
 				return nil
 			}
-			for _, e := range o.net.g.Edges(o.above[i]) {
-				if o.net.upward(o.above[i], e) {
-					at, a := o.index[e.Peer], o.attr[o.of[e.Link]]
-					have[at] += mix(uint64(i)+1, a)
-					want[at] += mix(uint64(to[i])+1, a)
-				}
-			}
+			o.lift(i, int(to[i]), have, want)
 		}
 		s = end
 	}
 	return to
+}
+
+// lift tells the switches above one what links they have to it, and which they want once it has become another.
+func (o *orbits) lift(i, becomes int, have, want []uint64) {
+	for _, e := range o.net.g.Edges(o.above[i]) {
+		if o.net.upward(o.above[i], e) {
+			at, a := o.index[e.Peer], o.attr[o.of[e.Link]]
+			have[at] += mix(uint64(i)+1, a)
+			want[at] += mix(uint64(becomes)+1, a)
+		}
+	}
 }
 
 // fill pairs the switches of a tier that are not paired yet, each with one that has the links it wants: the next one of those with turn.
