@@ -301,7 +301,7 @@ func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []top
 	case a.NCCL == 0:
 		return fmt.Errorf("--to nccl-tuner: NCCL's patterns are counted for an all-reduce of GPUs of one host with nothing slow; 'weft explain --emit nccl-tuner' writes the table for others")
 	case len(f.fail) > 0:
-		return fmt.Errorf("--to nccl-tuner: NCCL finds dead links by itself, and its model here knows none; 'weft explain --emit nccl-tuner' writes the table of the whole machine")
+		return fmt.Errorf("--to nccl-tuner: the model of NCCL has no dead links; 'weft explain --emit nccl-tuner' writes the whole machine's table")
 	case float64(a.NCCL) < asGood*float64(a.Bound.Rate):
 		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp", a.NCCL, a.Rate, a.Bound.Rate)}
 	}
@@ -504,7 +504,7 @@ func (a *synthesis) print(w io.Writer, name string) error {
 		}
 	}
 	if i := slices.IndexFunc(a.Sizes, func(s synthSize) bool { return s.Split }); i >= 0 {
-		fmt.Fprintf(w, "\nfrom %s on messages are split over ways of different length, as the bound needs: %s. 'weft sim' and most machines take the shortest way alone and reach less\n", a.Sizes[i].Bytes, a.ways)
+		fmt.Fprintf(w, "\nfrom %s on messages are split over paths of different length, as the bound needs: %s. 'weft sim' and most machines use the shortest path only and reach less\n", a.Sizes[i].Bytes, a.ways)
 	}
 	for _, s := range a.Sizes {
 		if s.Stopped {

@@ -101,7 +101,7 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r := f.cfg.Require; r == "direct" || r == "staged" {
 				if f.cfg.Device == "" {
-					return fmt.Errorf("--require %s is a way between GPUs; want --device cuda with it", r)
+					return fmt.Errorf("--require %s is a path between GPUs; add --device cuda", r)
 				}
 				f.cfg.DeviceWay, f.cfg.Require = r, ""
 			}

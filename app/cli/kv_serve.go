@@ -188,7 +188,7 @@ func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 		there       bool
 	}{{"disk-size", "disk", s.o.Disk != ""}, {"pack", "store", s.store != ""}, {"prefix", "etcd", s.etcd != ""}, {"advertise", "etcd", s.etcd != ""}} {
 		if cmd.Flags().Changed(f.name) && !f.there {
-			return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
+			return fmt.Errorf("--%s needs --%s", f.name, f.needs)
 		}
 	}
 	if s.o.Dirty < 1 {

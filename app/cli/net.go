@@ -120,7 +120,7 @@ next to the cluster file; locked addresses change only with --renumber.`,
 			if write {
 				path := f.lockPath(args[0])
 				if path == "" {
-					return fmt.Errorf("--write: %s is no file; say with --lock where the lock is kept", args[0])
+					return fmt.Errorf("--write: %s is not a file; name the lock with --lock", args[0])
 				}
 				if err := output(cmd, path, func(w io.Writer) error { _, err := w.Write(p.Lock()); return err }); err != nil {
 					return err

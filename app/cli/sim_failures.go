@@ -82,7 +82,7 @@ numbers.`,
 			for k, v := range rates {
 				r, err := strconv.ParseFloat(v, 64)
 				if err != nil || !(r >= 0) || math.IsInf(r, 0) {
-					return fmt.Errorf("--rate %s=%s: want failures of one part a year", k, v)
+					return fmt.Errorf("--rate %s=%s: want failures per part and year", k, v)
 				}
 				known := []string{"gpu", "host", "nic", "cable", "switch", "software"}
 				for _, d := range groups {
@@ -229,7 +229,7 @@ func parseGroup(text string) (failures.Group, float64, error) {
 		}
 	}
 	if d.Name == "" || d.Count < 1 || d.Hosts < 0 || !(rate > 0) || math.IsInf(rate, 0) {
-		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES of one a year, all above 0")
+		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES per unit and year, all above 0")
 	}
 	return d, rate, nil
 }

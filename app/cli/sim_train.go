@@ -193,7 +193,7 @@ func printTrain(w io.Writer, r *train.Result, on, note string) {
 	}
 	if len(r.Steps) > 1 {
 		for i, j := range r.Steps {
-			fmt.Fprintf(w, "job %-5d  %s on %d GPUs: %.4g s a step; planned alone %.4g s\n", i+1, j.Model, j.GPUs, j.Step, j.Planned)
+			fmt.Fprintf(w, "job %-5d  %s on %d GPUs: %.4g s per step; planned alone %.4g s\n", i+1, j.Model, j.GPUs, j.Step, j.Planned)
 		}
 	}
 	fmt.Fprintf(w, "step       %.4g s; planned without contention %.4g s\n", r.Step, r.Planned)

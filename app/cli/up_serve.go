@@ -191,7 +191,7 @@ func (s *serveFlags) settle(cmd *cobra.Command, o up.Options) (kills, stops int,
 	case s.compare && (s.rounds < 1 || s.o.Prefill < 1):
 		return 0, 0, fmt.Errorf("--compare with --rounds %d and --prefill %d: want at least 1 of each", s.rounds, s.o.Prefill)
 	case !s.compare && cmd.Flags().Changed("rounds"):
-		return 0, 0, errors.New("--rounds says nothing without --compare")
+		return 0, 0, errors.New("--rounds needs --compare")
 	}
 	if o.Listen != "" {
 		if _, err := hostPort(o.Listen, 0); err != nil {
@@ -264,7 +264,7 @@ func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Statu
 
 // printModes prints the ways in which a cache can come, side by side.
 func (s *serveFlags) printModes(out io.Writer, rows []infer.Row) error {
-	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; medians of %d requests a mode, in turns\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
+	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; interleaved medians of %d requests per mode\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
 	t := newTable(out)
 	fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
 	for _, r := range rows {

@@ -361,10 +361,10 @@ WEFT_TOKEN is the password. Exit code 1 if something critical is wrong.`,
 				}
 				defer res.Body.Close()
 				if res.StatusCode == http.StatusUnauthorized {
-					return finding{fmt.Errorf("%s wants the cluster's token: set WEFT_TOKEN", addr)}
+					return finding{fmt.Errorf("%s needs the cluster's token; set WEFT_TOKEN", addr)}
 				}
 				if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-					return finding{fmt.Errorf("%s is no server of 'weft watch': %w", addr, err)}
+					return finding{fmt.Errorf("%s is not a 'weft watch' server: %w", addr, err)}
 				}
 				return nil
 			}
@@ -450,7 +450,7 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 		}
 		t, err := time.Parse(time.RFC3339, x.text)
 		if err != nil {
-			return fmt.Errorf("%q is no time; give for example 2026-11-16T02:00:00Z", x.text)
+			return fmt.Errorf("%q is not a time; use for example 2026-11-16T02:00:00Z", x.text)
 		}
 		*x.into = float64(t.UnixNano()) / 1e9
 	}

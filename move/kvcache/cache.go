@@ -159,7 +159,7 @@ type job struct {
 // New opens a cache.
 func New(o Options) (*Cache, error) {
 	if o.Block < 1 || o.Memory < o.Block {
-		return nil, fmt.Errorf("kv cache: memory of %v for blocks of %v; want room for one at least", unit.Bytes(o.Memory), unit.Bytes(o.Block))
+		return nil, fmt.Errorf("kv cache: memory of %v for blocks of %v; it must hold at least one", unit.Bytes(o.Memory), unit.Bytes(o.Block))
 	}
 	if o.Policy == "" {
 		o.Policy = kv.LRU

@@ -50,7 +50,7 @@ func HTTP(client *http.Client, url string) Send {
 			return a, err
 		}
 		if err := json.Unmarshal(text, &a); err != nil {
-			return a, fmt.Errorf("%s is no server of weft watch: it answered %.80q", url, text)
+			return a, fmt.Errorf("%s is not a weft watch server: it answered %.80q", url, text)
 		}
 		if a.Error != "" {
 			return a, errors.New(a.Error)

@@ -186,7 +186,7 @@ func (r *Report) Check() error {
 	case r.Host == "":
 		return fmt.Errorf("the report names no host")
 	case len(r.Host) > 253 || strings.ContainsAny(r.Host, " \n\t/\x00"):
-		return fmt.Errorf("%q is no name of a host", r.Host)
+		return fmt.Errorf("%q is not a host name", r.Host)
 	case math.IsNaN(r.At) || math.IsInf(r.At, 0) || r.Every < 0 || r.Every > 86400 || math.IsNaN(r.Every):
 		return fmt.Errorf("the time of the report of %s is no time", r.Host)
 	case len(r.Launches) > 1<<17:

@@ -82,7 +82,7 @@ func (p Page) HTML(w io.Writer) error {
 	case c.Peak > .95*c.Capacity:
 		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
-	facts := []fact{{"a step", fmt.Sprintf("%.3g s", c.Step), ""}, {"tokens/s a GPU", fmt.Sprintf("%.4g", c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
+	facts := []fact{{"a step", fmt.Sprintf("%.3g s", c.Step), ""}, {"tokens/s per GPU", fmt.Sprintf("%.4g", c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {
 		facts = append(facts, fact{"to train", days(p.Days), ""}, fact{"cost", dollars(p.USD), ""})

@@ -406,7 +406,7 @@ func (e *env) err() error {
 			meant = " (did you mean " + near + "?)"
 		}
 		// The value may be a secret: it is not told.
-		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is no variable of weft%s; those for ranks are %s", name, meant, strings.Join(known, ", "))})
+		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is not a weft variable%s; ranks read %s", name, meant, strings.Join(known, ", "))})
 	}
 	return errors.Join(e.errs...)
 }
@@ -524,7 +524,7 @@ func checkInterfaces(list []string) error {
 		}
 		if strings.Contains(s, "/") {
 			if _, err := netip.ParsePrefix(s); err != nil {
-				return fmt.Errorf("has %q in it, which is no prefix such as 10.1.0.0/16", s)
+				return fmt.Errorf("has %q in it, which is not a prefix such as 10.1.0.0/16", s)
 			}
 		}
 	}

@@ -246,7 +246,7 @@ func (p *phases) do(sub *Comm, k int, r *request) error {
 		return sub.do(p.o.ctx, r, nil)
 	}
 	if !sub.flight.Take() {
-		return fmt.Errorf("a phase of operation %d is under way twice", p.o.Call.Seq)
+		return fmt.Errorf("a phase of operation %d is in progress twice", p.o.Call.Seq)
 	}
 	if p.outer[k] == nil {
 		return sub.doNow(p.o.ctx, r, want{}, p.o.Factor)

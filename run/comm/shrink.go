@@ -468,7 +468,7 @@ func (s *shrink) over(decided bool) error {
 			}
 		}
 		if !isMajority(left, len(s.group.Members), first) {
-			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, len(s.group.Members)))
+			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the remaining %d are not a majority of %d; if those ranks are known to be dead, WEFT_QUORUM=any continues without them", blame.Names(gone), left, len(s.group.Members)))
 		}
 	}
 	if now <= s.end {

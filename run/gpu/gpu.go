@@ -183,7 +183,7 @@ func (r *Reduction) Check(most int) error {
 	case r.Op != reduce.PreMulSum && len(r.Srcs) == 1:
 		return fmt.Errorf("one source is copied, not reduced")
 	case r.Bytes%r.Type.Size() != 0:
-		return fmt.Errorf("%d bytes are no whole number of %s", r.Bytes, r.Type)
+		return fmt.Errorf("%d bytes are not a multiple of %s", r.Bytes, r.Type)
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (b *Board) viewRanks(r *http.Request) (any, error) {
 	if text != "" {
 		var err error
 		if id, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("id=%q is no number; leave it out for all ranks", text)
+			return nil, fmt.Errorf("id=%q is not a number; leave it out for all ranks", text)
 		}
 	}
 	list := b.rankViews(id)

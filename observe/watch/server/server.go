@@ -363,7 +363,7 @@ func (s *Server) Reports() http.Handler {
 		}
 		var rep watch.Report
 		if err := json.Unmarshal(buf.Bytes(), &rep); err != nil {
-			s.refuse(w, fmt.Errorf("this is no report: %w", err))
+			s.refuse(w, fmt.Errorf("this is not a report: %w", err))
 			return
 		}
 		a, err := s.Take(&rep)

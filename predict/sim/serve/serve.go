@@ -336,7 +336,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			i := queue[0]
 			need := reqs[i].Input + reqs[i].Output
 			if used+need > capacity {
-				res.Limit = "KV cache: requests wait for room"
+				res.Limit = "KV cache: requests wait for space"
 				break
 			}
 			used += need

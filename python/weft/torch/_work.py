@@ -168,7 +168,7 @@ class Work(_Base):
             self._tell()
         self._group._kept.pop(id(self), None)
         if not self._over:
-            raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still under way")
+            raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still in progress")
         if self._error is not None:
             raise self._error
         return True

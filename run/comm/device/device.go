@@ -150,7 +150,7 @@ func Open(ctx context.Context, c *comm.Comm, open func() (gpu.Device, error), cf
 		return nil, err
 	}
 	if c.Size() > ptx.Most && cfg.Way == Direct {
-		return nil, fmt.Errorf("%d ranks: the direct way takes %d at most", c.Size(), ptx.Most)
+		return nil, fmt.Errorf("%d ranks: the direct path supports at most %d", c.Size(), ptx.Most)
 	}
 	own, err := c.Dup(ctx)
 	if err != nil {
@@ -292,7 +292,7 @@ func (g *Group) plan(c *Call) (*planned, error) {
 	}
 	if g.way == Direct && g.Size() > 1 {
 		if made.form, err = flat.New(p); err != nil {
-			return nil, fmt.Errorf("the direct way needs a program in which every sum is one rank's: %w", err)
+			return nil, fmt.Errorf("the direct path needs a program in which one rank computes each sum: %w", err)
 		}
 	}
 	g.plans[k] = made
