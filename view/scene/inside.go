@@ -19,7 +19,7 @@ func inside(g *topo.Graph, h topo.HostID) Inside {
 	rows := [4][]int{} // NICs; CPUs and PCIe; GPUs; NVLink switches
 	for i := range int(host.Count) {
 		n := &g.Nodes[host.First+topo.NodeID(i)]
-		in.Names, in.Kinds = append(in.Names, n.Name), append(in.Kinds, uint8(n.Kind))
+		in.Names, in.Kinds = append(in.Names, n.Name), append(in.Kinds, int(n.Kind))
 		row := map[topo.Kind]int{topo.NIC: 0, topo.GPU: 2, topo.NVSwitch: 3}
 		at, known := row[n.Kind]
 		if !known {

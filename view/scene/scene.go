@@ -38,10 +38,11 @@ type Scene struct {
 	// Links are pairs of parts, with the kind of each link in LinkKinds; those inside hosts are in Kinds. Above MaxLinks there
 	// are none, Folded is set, and Bands stand for them: a page asks for the links of a block (BlockLinks) when it opens it.
 	Links     []int32 `json:"links"`
-	LinkKinds []uint8 `json:"link_kinds"`
+	LinkKinds []int   `json:"link_kinds"`
 	Folded    bool    `json:"folded"`
 	Bands     []Band  `json:"bands"`
 	AllLinks  int     `json:"all_links"`
+	Head      float64 `json:"head"` // height of a block's name
 }
 
 // MaxLinks is how many links between hosts and switches a scene carries one by one.
@@ -53,7 +54,7 @@ type Inside struct {
 	W     float64   `json:"w"`
 	H     float64   `json:"h"`
 	Names []string  `json:"names"`
-	Kinds []uint8   `json:"kinds"` // topo.Kind
+	Kinds []int     `json:"kinds"` // topo.Kind
 	X     []float64 `json:"x"`     // of the middle
 	Y     []float64 `json:"y"`
 	Size  []float64 `json:"size"`  // width of the part; its height is the same but for NICs
@@ -77,8 +78,8 @@ type Chips struct {
 	Name  []string  `json:"name"`
 	X     []float64 `json:"x"` // of the middle
 	Y     []float64 `json:"y"`
-	Tier  []uint8   `json:"tier"`
-	Kind  []uint8   `json:"kind"`
+	Tier  []int     `json:"tier"`
+	Kind  []int     `json:"kind"`
 	Block []int     `json:"block"` // -1 for those of the rows above
 	Model []string  `json:"model"`
 }
@@ -121,12 +122,12 @@ const (
 	margin  = 12.0
 	title   = 12.0 // above what is in a frame, for its name
 	between = 10.0 // hosts of a block
-	aspect  = 1.75
+	aspect  = 1.35
 )
 
 // New places a graph.
 func New(g *topo.Graph) *Scene {
-	s := &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU), Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []uint8{}}
+	s := &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU), Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}}
 	l := &layout{g: g, s: s}
 	l.hosts()
 	l.blocks()
@@ -142,6 +143,7 @@ type layout struct {
 	kindOf map[string]int
 	groups []group
 	above  [][]topo.NodeID // switches by row, the highest tier first
+	head   float64         // height of a block's name: a line of text when all is seen
 }
 
 // group is a block before it has a place.
@@ -248,11 +250,20 @@ func (l *layout) place() {
 			b.hostW, b.hostH = max(b.hostW, k.W), max(b.hostH, k.H)
 		}
 	}
+	area := 0.0
+	for i := range l.groups {
+		b := &l.groups[i]
+		area += float64(len(b.hosts)) * (b.hostW + between) * (b.hostH + between)
+	}
+	l.head = max(title, min(100, .034*math.Sqrt(area*aspect)))
+	l.s.Head = l.head
 	bestCols, bestAcross, best := 1, 1, math.Inf(1)
 	for cols := 1; cols <= max(most, 1); cols++ {
 		for across := 1; across <= max(len(l.groups), 1); across++ {
 			w, h := l.size(cols, across)
-			if off := math.Abs(math.Log(w / h / aspect)); off < best-1e-9 {
+			// Rows that are filled look calmer than the exact shape.
+			off := math.Abs(math.Log(w/h/aspect)) + .9*hole(most, cols) + .9*hole(len(l.groups), across)
+			if off < best-1e-9 {
 				bestCols, bestAcross, best = cols, across, off
 			}
 		}
@@ -263,15 +274,21 @@ func (l *layout) place() {
 	l.put(bestCols, bestAcross)
 }
 
+// hole is the share of a grid's places that its last row leaves empty.
+func hole(n, cols int) float64 {
+	rows := (n + cols - 1) / cols
+	return 1 - float64(n)/float64(max(rows*cols, 1))
+}
+
 // shape computes a block's size for a number of hosts side by side.
-func (b *group) shape(cols int) {
+func (b *group) shape(cols int, head float64) {
 	b.cols = max(1, min(cols, len(b.hosts)))
 	rows := (len(b.hosts) + b.cols - 1) / b.cols
 	b.innerW = max(float64(b.cols)*(b.hostW+between)-between, 60)
 	lines := func(n int) int { return (n*int(pitch) + int(b.innerW) - 1) / int(b.innerW) }
 	b.leafRows, b.nvRows = lines(len(b.leaves)), lines(len(b.nvs))
 	b.w = b.innerW + 2*margin
-	b.h = 2*margin + title + float64(rows)*(b.hostH+between) - between
+	b.h = 2*margin + head + float64(rows)*(b.hostH+between) - between
 	if b.leafRows > 0 {
 		b.h += float64(b.leafRows)*pitch + 2*margin
 	}
@@ -285,7 +302,7 @@ func (l *layout) size(cols, across int) (w, h float64) {
 	lineH, lineW := 0.0, 0.0
 	for i := range l.groups {
 		b := &l.groups[i]
-		b.shape(cols)
+		b.shape(cols, l.head)
 		lineW += b.w + 2*margin
 		lineH = max(lineH, b.h)
 		if (i+1)%across == 0 || i == len(l.groups)-1 {
@@ -324,10 +341,10 @@ func (l *layout) put(cols, across int) {
 	c := &s.Chips
 	n := len(l.g.Nodes) - c.First
 	c.Name, c.X, c.Y, c.Model = make([]string, n), make([]float64, n), make([]float64, n), make([]string, n)
-	c.Tier, c.Kind, c.Block = make([]uint8, n), make([]uint8, n), make([]int, n)
+	c.Tier, c.Kind, c.Block = make([]int, n), make([]int, n), make([]int, n)
 	set := func(id topo.NodeID, x, y float64, block int) {
 		i, node := int(id)-c.First, &l.g.Nodes[id]
-		c.Name[i], c.X[i], c.Y[i], c.Tier[i], c.Kind[i], c.Block[i], c.Model[i] = l.g.NodeName(id), x, y, node.Tier, uint8(node.Kind), block, node.Model
+		c.Name[i], c.X[i], c.Y[i], c.Tier[i], c.Kind[i], c.Block[i], c.Model[i] = l.g.NodeName(id), x, y, int(node.Tier), int(node.Kind), block, node.Model
 	}
 	line := func(list []topo.NodeID, x, y, w float64, block int) {
 		per, _ := rowHeight(len(list), w)
@@ -349,7 +366,7 @@ func (l *layout) put(cols, across int) {
 	for i := range l.groups {
 		b := &l.groups[i]
 		s.Blocks = append(s.Blocks, Block{Name: l.blockName(b), X: x, Y: y, W: b.w, H: b.h, Hosts: len(b.hosts), Switches: len(b.leaves) + len(b.nvs)})
-		inner := y + margin + title
+		inner := y + margin + l.head
 		if b.leafRows > 0 {
 			line(b.leaves, x+margin, inner, b.innerW, i)
 			inner += float64(b.leafRows)*pitch + 2*margin
@@ -418,11 +435,11 @@ func (l *layout) links() {
 		}
 		if s.AllLinks <= MaxLinks {
 			s.Links = append(s.Links, int32(link.A), int32(link.B))
-			s.LinkKinds = append(s.LinkKinds, uint8(l.g.Classes[link.Class].Kind))
+			s.LinkKinds = append(s.LinkKinds, int(l.g.Classes[link.Class].Kind))
 		}
 	}
 	if s.AllLinks > MaxLinks {
-		s.Links, s.LinkKinds, s.Folded = nil, []uint8{}, true
+		s.Links, s.LinkKinds, s.Folded = nil, []int{}, true
 	}
 	for k, n := range bands {
 		s.Bands = append(s.Bands, Band{k[0], k[1], n})

@@ -140,6 +140,33 @@ func TestPictures(t *testing.T) {
 		visit(t, ctx, s.URL, 1440, 900)
 		until(t, ctx, idle)
 		shoot(t, ctx, filepath.Join(dir, name+".png"))
-		t.Log(name, ask[[]string](t, ctx, `window.__errors`))
 	}
+	for name, algo := range map[string]string{"rail-1k": "hierarchical", "two-hosts": "ring", "dgx-1v": "synth"} {
+		s := server(t, sample(t, name))
+		for _, look := range []string{"light", "dark"} {
+			scheme(t, ctx, look)
+			visit(t, ctx, s.URL, 1440, 900)
+			until(t, ctx, idle)
+			click(t, ctx, "#tab-collective")
+			ask[bool](t, ctx, `(() => { const a = document.getElementById('c-algo'); a.value = '`+algo+`'; a.dispatchEvent(new Event('input')); return true; })()`)
+			click(t, ctx, "#c-run")
+			until(t, ctx, `app.results.a !== null && `+idle)
+			ask[bool](t, ctx, `(app.pause(), app.seek(app.total * .3), true)`)
+			shoot(t, ctx, filepath.Join(dir, "run-"+name+"-"+look+".png"))
+			click(t, ctx, "#c-bound")
+			until(t, ctx, `app.bound !== null && `+idle)
+			shoot(t, ctx, filepath.Join(dir, "bound-"+name+"-"+look+".png"))
+		}
+	}
+	scheme(t, ctx, "light")
+	s := server(t, sample(t, "rail-1k"))
+	for _, size := range [][2]int64{{1440, 900}, {390, 844}} {
+		visit(t, ctx, s.URL, size[0], size[1])
+		until(t, ctx, idle)
+		click(t, ctx, "#tab-plan")
+		click(t, ctx, "#p-run")
+		until(t, ctx, `app.plan !== null && `+idle)
+		shoot(t, ctx, filepath.Join(dir, "plan-"+strconv.FormatInt(size[0], 10)+".png"))
+	}
+	t.Log(ask[[]string](t, ctx, `window.__errors`))
 }

@@ -48,7 +48,7 @@ func (j *job) design(f File) (any, error) {
 func alone(b *built) []Figure {
 	g := b.c.Graph
 	n := g.Count(topo.GPU)
-	list := []Figure{{Key: "gpus", Name: "GPUs", Value: grouped(int64(n)), Note: fmt.Sprintf("%d hosts", len(g.Hosts)), Formula: "hosts × GPUs per host", Source: "counted in the graph"}}
+	list := []Figure{{Key: "gpus", Name: "GPUs", Value: grouped(int64(n)), Note: plural(len(g.Hosts), "host"), Formula: "hosts × GPUs per host", Source: "counted in the graph"}}
 	if n > 0 {
 		first := topo.NodeID(-1)
 		g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
@@ -65,9 +65,9 @@ func alone(b *built) []Figure {
 func figures(r *design.Report) []Figure {
 	count := func(n int) string { return grouped(int64(n)) }
 	list := []Figure{
-		{Key: "gpus", Name: "GPUs", Value: count(r.GPUs), Note: fmt.Sprintf("%s hosts, %d per host", count(r.Hosts), r.Sizes.GPUsPerHost), Formula: "hosts × GPUs per host", Source: "counted in the graph"},
+		{Key: "gpus", Name: "GPUs", Value: count(r.GPUs), Note: fmt.Sprintf("%s, %d per host", plural(r.Hosts, "host"), r.Sizes.GPUsPerHost), Formula: "hosts × GPUs per host", Source: "counted in the graph"},
 		{Key: "switches", Name: "Switches", Value: count(r.Switches.Total()), Note: switches(r), Formula: "by tier", Source: "counted in the graph; ports by the catalogue"},
-		{Key: "cables", Name: "Cables", Value: count(r.Cables.Total()), Note: fmt.Sprintf("%s transceivers", count(r.Optics.Transceivers)), Formula: "host-leaf + leaf-spine + spine-core + others", Source: "counted in the graph. " + r.Optics.Rule},
+		{Key: "cables", Name: "Cables", Value: count(r.Cables.Total()), Note: plural(r.Optics.Transceivers, "transceiver"), Formula: "host-leaf + leaf-spine + spine-core + others", Source: "counted in the graph. " + r.Optics.Rule},
 	}
 	over := Figure{Key: "oversubscription", Name: "Oversubscription", Value: ratio(r.Oversubscription), State: "good", Formula: "bandwidth into a switch from below ÷ bandwidth out of it upwards, worst tier", Source: "computed at every switch of the graph"}
 	if r.Oversubscription > 1.0001 {
@@ -91,15 +91,18 @@ func figures(r *design.Report) []Figure {
 		cost.Source += "; no price: " + strings.Join(r.Unpriced, ", ")
 	}
 	power := Figure{Key: "power", Name: "Power", Value: watts(r.PowerWatts), Note: "at most, without cooling", Formula: "sum of the bill: count × rated power", Source: "data sheets in the catalogue"}
-	path := Figure{Key: "path", Name: "Longest path", Value: micros(r.Latency.Total), Note: hops(r.Paths.WorstSwitches), Formula: terms(r.Latency.Terms), Source: fmt.Sprintf("%s to %s", r.Latency.From, r.Latency.To)}
+	path := Figure{Key: "path", Name: "Longest path", Value: micros(r.Latency.Total), Note: plural(r.Paths.WorstSwitches, "switch"), Formula: terms(r.Latency.Terms), Source: fmt.Sprintf("%s to %s", r.Latency.From, r.Latency.To)}
 	return append(list, over, half, cost, power, path)
 }
 
-func hops(n int) string {
+func plural(n int, what string) string {
 	if n == 1 {
-		return "1 switch"
+		return "1 " + what
 	}
-	return fmt.Sprintf("%d switches", n)
+	if strings.HasSuffix(what, "h") {
+		what += "e"
+	}
+	return grouped(int64(n)) + " " + what + "s"
 }
 
 func terms(list []design.LatencyTerm) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/predict/sim"
 )
 
@@ -22,24 +23,26 @@ type trace struct {
 	Gaps   []gap `json:"gaps"`  // spans of time in which the round before repeats
 
 	// Spans by column. Path is an index in Paths by member, or -1 where nothing is sent.
-	Rank    []int   `json:"rank"`
-	Channel []int   `json:"channel"`
-	From    []int   `json:"from"`
-	To      []int   `json:"to"`
-	Bytes   []int64 `json:"bytes"`
-	Begin   []int64 `json:"begin_ps"`
-	Flow    []int64 `json:"flow_ps"`
-	End     []int64 `json:"end_ps"`
-	Op      []int   `json:"op"` // sched.Op; see Ops
-	Pair    []int   `json:"pair"`
+	Rank    ints  `json:"rank"`
+	Channel ints  `json:"channel"`
+	From    ints  `json:"from"` // -1 if it receives nothing
+	To      ints  `json:"to"`   // -1 if it sends nothing
+	Bytes   longs `json:"bytes"`
+	Begin   longs `json:"begin_ps"`
+	Flow    longs `json:"flow_ps"`
+	End     longs `json:"end_ps"`
+	Op      ints  `json:"op"` // an index in Ops
+	Pair    ints  `json:"pair"`
 
 	Ops     []string `json:"ops"`
 	Members []int    `json:"members"` // the k whose messages are drawn
 	All     int      `json:"all"`     // how many there are
 	// Paths are routes by pair and member: the parts that a message passes. Routes[Starts[p·len(Members)+m]:] up to the next start.
-	Starts string `json:"starts"`
-	Routes string `json:"routes"`
-	Nodes  string `json:"nodes"` // where each rank is
+	Starts ints `json:"starts"`
+	Routes ints `json:"routes"`
+	Nodes  ints `json:"nodes"` // where each rank is
+	// Latency is how long after its last byte left a message arrives, by pair: links, and the hand-over to a NIC.
+	Latency longs `json:"latency_ps"`
 
 	// Load is the sum over links of bytes under way by tier over time: the mean rate in each of its steps.
 	LoadTiers []string    `json:"load_tiers"`
@@ -55,7 +58,8 @@ type gap struct {
 }
 
 const (
-	mostSpans  = 24_000
+	mostSpans  = 120_000
+	fewSpans   = 40_000 // that ranks are chosen for, where there are many
 	mostRanks  = 256
 	fewRanks   = 16
 	mostRoutes = 12_000 // pairs times members
@@ -67,9 +71,9 @@ const (
 // trace that takes too long is left out with a note.
 func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 	o := a.o
-	o.Trace, o.TraceRanks, o.Unfolded = mostSpans, mostRanks, len(a.gpus) <= whole
+	o.Trace, o.TraceRanks, o.Unfolded = mostSpans, mostRanks, len(a.gpus) <= whole && f.Result.Actions < mostSpans
 	if r := f.Result; r.Ranks > 0 && r.Actions > 0 { // fewer ranks to the end rather than all of them for a while
-		o.TraceRanks = int(min(mostRanks, max(fewRanks, mostSpans*int64(r.Ranks)/r.Actions)))
+		o.TraceRanks = int(min(mostRanks, max(fewRanks, fewSpans*int64(r.Ranks)/max(r.Actions-r.Folded, 1))))
 	}
 	deadline := time.Now().Add(15 * time.Second)
 	o.Stop = func() bool { return j.stop() || time.Now().After(deadline) }
@@ -93,7 +97,7 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 	if err != nil {
 		return
 	}
-	t.routes(broken, place)
+	t.routes(broken, place, o.Costs.Net)
 	t.load(res, int64(out.Time))
 	out.Trace = t
 }
@@ -115,16 +119,16 @@ func newTrace(s *sim.Trace, p *sched.Program, stretch float64) *trace {
 			names[x.Op] = op
 			t.Ops = append(t.Ops, x.Op.String())
 		}
-		t.Rank, t.Channel = append(t.Rank, int(x.Rank)), append(t.Channel, int(x.Channel))
-		t.From, t.To = append(t.From, int(x.From)), append(t.To, int(x.To))
-		t.Bytes, t.Op = append(t.Bytes, int64(x.Bytes)), append(t.Op, op)
+		t.Rank, t.Channel = append(t.Rank, int32(x.Rank)), append(t.Channel, x.Channel)
+		t.From, t.To = append(t.From, int32(x.From)), append(t.To, int32(x.To))
+		t.Bytes, t.Op = append(t.Bytes, int64(x.Bytes)), append(t.Op, int32(op))
 		t.Begin, t.Flow, t.End = append(t.Begin, at(int64(x.Begin))), append(t.Flow, at(int64(x.Flow))), append(t.End, at(int64(x.End)))
 	}
 	return t
 }
 
 // routes finds the path of every pair of ranks that exchange messages, for as many members of each class as are drawn.
-func (t *trace) routes(g *topo.Graph, place []topo.NodeID) {
+func (t *trace) routes(g *topo.Graph, place []topo.NodeID, net unit.Time) {
 	pairs := map[[2]int]int{}
 	var list [][2]int
 	for i := range t.Rank {
@@ -132,14 +136,14 @@ func (t *trace) routes(g *topo.Graph, place []topo.NodeID) {
 			t.Pair = append(t.Pair, -1)
 			continue
 		}
-		key := [2]int{t.Rank[i], t.To[i]}
+		key := [2]int{int(t.Rank[i]), int(t.To[i])}
 		id, known := pairs[key]
 		if !known {
 			id = len(list)
 			pairs[key] = id
 			list = append(list, key)
 		}
-		t.Pair = append(t.Pair, id)
+		t.Pair = append(t.Pair, int32(id))
 	}
 	t.All = 1
 	if t.Period > 0 {
@@ -164,20 +168,22 @@ func (t *trace) routes(g *topo.Graph, place []topo.NodeID) {
 			}
 			way = uses
 			if len(t.passes) == i {
-				t.passes = append(t.passes, tiersOf(g, uses))
+				mask, wires := tiersOf(g, uses)
+				if mask&(1<<sim.Leaf) != 0 {
+					wires += net
+				}
+				t.passes, t.Latency = append(t.passes, mask), append(t.Latency, int64(wires))
 			}
 			routes = append(routes, stops(g, place[from], uses)...)
 		}
 		if len(t.passes) == i {
-			t.passes = append(t.passes, 0)
+			t.passes, t.Latency = append(t.passes, 0), append(t.Latency, 0)
 		}
 	}
-	t.Starts, t.Routes = pack(append(starts, int32(len(routes)))), pack(routes)
-	nodes := make([]int32, len(place))
-	for i, n := range place {
-		nodes[i] = int32(n)
+	t.Starts, t.Routes = append(starts, int32(len(routes))), routes
+	for _, n := range place {
+		t.Nodes = append(t.Nodes, int32(n))
 	}
-	t.Nodes = pack(nodes)
 }
 
 // member is a rank of the same class, k classes further on. Switches that compute have no class.
@@ -249,12 +255,17 @@ func stops(g *topo.Graph, from topo.NodeID, uses []topo.Use) []int32 {
 	return out
 }
 
-// tiersOf is the tiers of links on a path, a bit each.
-func tiersOf(g *topo.Graph, uses []topo.Use) (mask uint16) {
+// tiersOf is the tiers of links on a path, a bit each, and the latency of these links.
+func tiersOf(g *topo.Graph, uses []topo.Use) (mask uint16, wires unit.Time) {
+	at := topo.NodeID(topo.None)
 	for _, u := range uses {
 		mask |= 1 << tierOf(g, u.Link)
+		if from, to := g.Links[u.Link].Ends(u.Forward); at == topo.None || from == at { // not the other stripes
+			at = to
+			wires += g.LinkLatency(u.Link)
+		}
 	}
-	return mask
+	return mask, wires
 }
 
 func tierOf(g *topo.Graph, id topo.LinkID) sim.Tier {

@@ -172,11 +172,11 @@ func describe(q planQuestion, mc *plan.Machine, c *plan.Cost, out map[string]any
 		out["passes"], out["passes_cut"], out["pipe_s"] = list, len(c.Pipe.Spans) > mostPasses, c.Pipe.Time
 	}
 	_, places := mc.Places()
-	nodes := make([]int32, len(places))
-	for i, n := range places {
-		nodes[i] = int32(n)
+	nodes := ints{}
+	for _, n := range places {
+		nodes = append(nodes, int32(n))
 	}
-	out["nodes"] = pack(nodes)
+	out["nodes"] = nodes
 	if q.Tokens != "" {
 		n, err := cluster.ParseCount(q.Tokens)
 		if err != nil {

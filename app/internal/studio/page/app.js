@@ -335,7 +335,9 @@ class App {
     $('c-errors').replaceChildren();
     $('c-run').disabled = true;
     try {
-      this.results[run] = await this.ask('simulate', this.question(run));
+      const got = await this.ask('simulate', this.question(run));
+      if (got.trace) unpackTrace(got.trace);
+      this.results[run] = got;
       this.state.ran[run] = true;
       this.refresh();
       this.share();

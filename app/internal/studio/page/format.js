@@ -62,9 +62,15 @@ function roundTicks(lo, hi, wanted) {
 }
 
 // unpack reads numbers that the engine packed: int32 in base64.
-function unpack(text) {
-  const raw = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), c => c.charCodeAt(0));
-  return new Int32Array(raw.buffer, 0, raw.length >> 2);
+function unbase(text) { return Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : Uint8Array.from(atob(text), c => c.charCodeAt(0)); }
+function unpack(text) { return new Int32Array(unbase(text).buffer); }
+function unpackLong(text) { return new Float64Array(unbase(text).buffer); }
+
+// unpackTrace reads the columns of a trace in place.
+function unpackTrace(t) {
+  for (const k of ['rank', 'channel', 'from', 'to', 'op', 'pair', 'starts', 'routes', 'nodes']) t[k] = unpack(t[k]);
+  for (const k of ['bytes', 'begin_ps', 'flow_ps', 'end_ps', 'latency_ps']) t[k] = unpackLong(t[k]);
+  return t;
 }
 
 let toastEnd = 0;

@@ -37,6 +37,8 @@ class Lanes {
   set(groups, total, unit) {
     const same = this.total === total;
     this.groups = groups; this.total = total || 1; this.unit = unit ?? duration;
+    const rows = groups.reduce((n, g) => n + g.lanes.length, 0), load = groups.some(g => g.load?.length) ? 40 : 0;
+    this.c.style.height = Math.max(80, Math.min(innerHeight > 1200 ? 300 : 190, 20 + load + rows * 20)) + 'px';
     if (!same || this.to > total) { this.from = 0; this.to = this.total; }
     this.resize();
     this.paint();
@@ -78,7 +80,7 @@ class Lanes {
       const n = all > fit ? Math.max(1, Math.floor(fit * g.lanes.length / all)) : g.lanes.length;
       for (let i = 0; i < n; i++) rows.push({ lane: g.lanes[i], group: g });
     }
-    this.rowTop = load; this.rowHigh = Math.min(18, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
+    this.rowTop = load; this.rowHigh = Math.min(20, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
   }
 
   paintNow() {
@@ -107,7 +109,9 @@ class Lanes {
         const a = Math.max(left, this.x(gap.begin_ps)), b = Math.min(right, this.x(gap.end_ps));
         if (b <= a) continue;
         g.fillStyle = colour(group.tint); g.globalAlpha = .16; g.fillRect(a, y, b - a, h); g.globalAlpha = 1;
-        if (i === 0 || this.rows[i - 1].group !== group) { g.fillStyle = colour('soft'); g.textAlign = 'center'; g.fillText(`${countText(gap.rounds)} more rounds like the one before`, (a + b) / 2, y + h / 2, b - a - 6); }
+        if (i > 0 && this.rows[i - 1].group === group) continue;
+        const text = gap.rounds === 1 ? 'the round before again' : `the round before ${countText(gap.rounds)} times more`;
+        if (g.measureText(text).width < b - a - 8) { g.fillStyle = colour('soft'); g.textAlign = 'center'; g.fillText(text, (a + b) / 2, y + h / 2); }
       }
     });
     this.line();

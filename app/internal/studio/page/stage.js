@@ -436,9 +436,9 @@ class Stage {
     font(11, 600);
     for (const r of s.rows) if (this.seen(r.x, r.y - 30 * px, r.w, r.h + 30 * px)) { g.textAlign = 'left'; const w = g.measureText(r.name).width; const x = Math.max(this.see[0] + 6 * px, r.x - w - 12 * px >= this.see[0] ? r.x - w - 12 * px : r.x); g.fillText(r.name, x, r.x - w - 12 * px >= this.see[0] ? r.y + r.h / 2 + 4 * px : r.y - 4 * px); }
     for (const b of s.blocks) {
-      if (b.w * this.view.s < 64 || !b.name || !this.seen(b.x, b.y, b.w, b.h)) continue;
-      const text = b.w * this.view.s > 150 ? `${b.name} · ${b.hosts} hosts` : b.name;
-      g.fillText(text, b.x + 10, b.y + Math.max(11 * px, 12) + 1);
+      if (b.w * this.view.s < 40 || (s.head ?? 12) * this.view.s < 12 || !b.name || !this.seen(b.x, b.y, b.w, b.h)) continue;
+      const text = b.name === 'hosts' ? `${b.hosts} hosts` : b.w * this.view.s > 150 ? `${b.name} · ${b.hosts} hosts` : b.name;
+      g.fillText(text, b.x + 10, b.y + Math.max(11 * px, 12) + 2 * px);
     }
     g.fillStyle = colour('soft');
     for (let i = 0; i < s.hosts.name.length; i++) {
@@ -546,21 +546,24 @@ class Stage {
 // prepareMessages turns a trace into what drawing needs: a dot is a function of (span, member, time), so any time can be
 // drawn at once and two runs share a clock exactly.
 function prepareMessages(t, total, stage, tint) {
-  const starts = unpack(t.starts), routes = unpack(t.routes);
+  const { starts, routes } = t;
   const x = new Float32Array(routes.length), y = new Float32Array(routes.length), length = new Float32Array(routes.length);
   for (let p = 0; p + 1 < starts.length; p++) for (let i = starts[p]; i < starts[p + 1]; i++) {
     x[i] = stage.X[routes[i]]; y[i] = stage.Y[routes[i]];
     length[i] = i > starts[p] ? length[i - 1] + Math.hypot(x[i] - x[i - 1], y[i] - y[i - 1]) : 0;
   }
+  // A dot leaves with its message's first byte and is there when the last one is.
+  const there = new Float64Array(t.rank.length);
   const buckets = Array.from({ length: 512 }, () => []);
   for (let i = 0; i < t.rank.length; i++) {
     if (t.pair[i] < 0) continue;
-    const a = Math.floor(t.flow_ps[i] / total * 512), b = Math.min(511, Math.floor(t.end_ps[i] / total * 512));
+    there[i] = t.end_ps[i] + t.latency_ps[t.pair[i]];
+    const a = Math.floor(t.flow_ps[i] / total * 512), b = Math.min(511, Math.floor(there[i] / total * 512));
     for (let k = Math.max(0, a); k <= b; k++) buckets[k].push(i);
   }
   const clock = at => { // in a gap the round before it repeats
     for (const g of t.gaps) if (at >= g.begin_ps && at < g.end_ps && g.rounds) { const round = (g.end_ps - g.begin_ps) / g.rounds; return g.begin_ps - round + (at - g.begin_ps) % round; }
     return at;
   };
-  return { starts, x, y, length, buckets, total, clock, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: t.end_ps };
+  return { starts, x, y, length, buckets, total, clock, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there };
 }

@@ -59,7 +59,7 @@ function triedList(r) {
 
 // lanesOf makes lanes of a trace: one for each rank that was recorded.
 function lanesOf(r, label, tint, stage) {
-  const t = r.trace, nodes = unpack(t.nodes), by = new Map(t.shown.map(rank => [rank, []]));
+  const t = r.trace, nodes = t.nodes, by = new Map(t.shown.map(rank => [rank, []]));
   for (let i = 0; i < t.rank.length; i++) {
     const sends = t.to[i] >= 0;
     by.get(t.rank[i])?.push([t.begin_ps[i], sends ? t.flow_ps[i] : t.begin_ps[i], t.end_ps[i], sends ? tint : 'nic',
@@ -90,7 +90,7 @@ function scatter(box, points, chosen, onpick) {
 
 function planFacts(p) {
   const c = p.cost, list = [
-    { key: 'step', name: 'Step', value: seconds(c.step_s), note: c.layout_text, formula: 'kernels × one fitted factor, the pipeline run as a schedule, transfers that nothing hides', source: `factor ${digits(c.factor)}: ${c.factor_source}` },
+    { key: 'step', name: 'Step', value: seconds(c.step_s), note: c.layout_text.replaceAll(',', ',\u200b'), formula: 'kernels × one fitted factor, the pipeline run as a schedule, transfers that nothing hides', source: `factor ${digits(c.factor)}: ${c.factor_source}` },
     { key: 'tokens', name: 'Tokens/s per GPU', value: countText(c.tokens_per_s_per_gpu), formula: 'batch × sequence ÷ step ÷ GPUs', source: 'the step above' },
     { key: 'mfu', name: 'MFU', value: percent(c.mfu), note: c.flops_convention, formula: 'useful FLOPs ÷ (step × peak FLOP/s × GPUs)', source: `${digits(c.tflops_per_gpu)} TFLOP/s per GPU of ${p.gpu}` },
     { key: 'memory', name: 'Memory', value: gigabytes(c.memory_peak_bytes), state: c.fits ? 'good' : 'bad', note: c.fits ? `of ${gigabytes(c.memory_capacity_bytes)}, on stage ${c.memory_worst_stage}` : `does not fit: ${gigabytes(c.memory_over_bytes)} too much`, formula: 'state + activations at the peak of the worst stage', source: 'the terms on the left' },
@@ -99,7 +99,7 @@ function planFacts(p) {
   if (p.days) list.push({ key: 'days', name: 'To train', value: p.days > 1 ? digits(p.days) + ' days' : digits(p.days * 24) + ' hours', note: `${digits(p.tokens / 1e12)}T tokens, without failures`, formula: 'tokens ÷ (batch × sequence) × step', source: 'the step above' },
     { key: 'usd', name: 'Cost', value: p.usd >= 1e6 ? '$' + digits(p.usd / 1e6) + ' million' : '$' + countText(p.usd), note: `${digits(p.mwh)} MWh`, formula: 'GPU hours × price of a GPU hour', source: 'catalogue price' });
   const n = c.nearest, more = [];
-  if (n) more.push(el('p', { class: 'say' }, el('b', {}, 'Nearest measured step '), `${n.id}: ${n.what}, measured ${seconds(n.measured_step_s)}; the model is off by ${n.error >= 0 ? '+' : ''}${digits(100 * n.error)}% there.`));
+  if (n) more.push(el('p', { class: 'say' }, el('b', {}, 'Nearest measured step '), `${n.id}: ${n.what.replaceAll(',', ',\u200b')}, measured ${seconds(n.measured_step_s)}; the model is off by ${n.error >= 0 ? '+' : ''}${digits(100 * n.error)}% there.`));
   if (p.changes?.length) more.push(el('details', { class: 'fig' }, el('summary', {}, el('span', {}, 'What would help'), el('b', {}, '')), ...p.changes.map(x => el('p', { class: 'say' }, el('b', {}, x.what + ' '), `${seconds(x.step_s)}, ${digits(100 * x.gain)}% less`))));
   if (p.why) more.push(el('details', { class: 'fig tree' }, el('summary', {}, el('span', {}, 'Every term of the step'), el('b', {}, '')), termTree(p.why)));
   return facts(`${p.model} on ${countText(c.gpus)} ${p.gpu}`, list, ...more, ...(p.notes ?? []).map(t => el('p', { class: 'say' }, t)));
