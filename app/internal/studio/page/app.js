@@ -177,8 +177,8 @@ class App {
   }
 
   dotWords(r, name) {
-    const t = r.trace, share = t.members.length < t.all ? `, ${countText(t.members.length)} of ${countText(t.all)} rank classes drawn` : '';
-    return `${name}: a dot is a message${share}`;
+    const t = r.trace, drawn = t.shown.length * t.members.length;
+    return `${name}: a dot is a message` + (drawn < t.ranks ? ` (${countText(drawn)} of ${countText(t.ranks)} ranks drawn)` : '');
   }
 
   legend(list) { $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text))); }
