@@ -78,8 +78,8 @@ class App {
     this.view(state.view, true);
     if (!await this.redraw()) return;
     if (state.sel) this.select(this.stage.lookup(state.sel));
-    if (state.ran.a) await this.simulate('a');
-    if (state.ran.b && state.b) await this.simulate('b');
+    if (state.ran.a) await this.simulate('a', true);
+    if (state.ran.b && state.b) await this.simulate('b', true);
     if (state.ran.plan) await this.planIt();
   }
 
@@ -323,7 +323,7 @@ class App {
 
   // form reads the form of a run back into the state.
   form() {
-    this.state[this.run] = { op: $('c-op').value, bytes: 2 ** +$('c-size').value, algo: $('c-algo').value, gpus: +$('c-gpus').value || 0, routing: $('c-routing').value, faults: $('c-faults').checked, program: $('c-program').value };
+    this.state[this.run] = { with: this.state[this.run]?.with, op: $('c-op').value, bytes: 2 ** +$('c-size').value, algo: $('c-algo').value, gpus: +$('c-gpus').value || 0, routing: $('c-routing').value, faults: $('c-faults').checked, program: $('c-program').value };
     $('c-size-out').textContent = byteSize(this.state[this.run].bytes);
     $('c-program-box').hidden = $('c-algo').value !== 'program';
     this.share();
@@ -331,12 +331,17 @@ class App {
 
   question(run) { const r = this.state[run]; return { text: this.state.text, faults: r.faults === false ? [] : this.state.faults, op: r.op, bytes: r.bytes, algo: r.algo, gpus: r.gpus, routing: r.routing, program: r.algo === 'program' ? r.program : '' }; }
 
-  async simulate(run) {
+  // simulate runs A or B with the faults of now; a link's replay with those that it ran with.
+  async simulate(run, replay) {
+    const q = this.question(run), with_ = this.state[run].with;
+    if (replay && Array.isArray(with_)) q.faults = with_;
     $('c-errors').replaceChildren();
     $('c-run').disabled = true;
     try {
-      const got = await this.ask('simulate', this.question(run));
+      const got = await this.ask('simulate', q);
       if (got.trace) unpackTrace(got.trace);
+      got.faults = q.faults;
+      this.state[run].with = q.faults;
       this.results[run] = got;
       this.state.ran[run] = true;
       this.refresh();

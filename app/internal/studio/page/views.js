@@ -34,6 +34,7 @@ function runFacts(name, tint, r, other) {
     el('h2', {}, `${name.toUpperCase()}: ${r.op} of ${byteSize(r.bytes)} on ${countText(r.gpus)} GPUs`),
     el('p', { class: 'big' }, el('i', { class: 'dot-' + name }), el('strong', {}, duration(r.time_ps)), el('span', { class: 'soft' }, r.algo + (faster > 1.0005 ? `, ${digits(faster)} times as fast` : ''))),
     r.limit ? el('p', { class: 'say' }, el('b', {}, 'Limited by '), r.limit) : null,
+    r.faults?.length ? el('p', { class: 'say' }, el('b', {}, 'With '), r.faults.map(f => f.part + (f.factor ? ' at ' + percent(f.factor) : ' dead')).join(', ')) : null,
     ...(r.notes ?? []).map(n => el('p', { class: 'say' }, n)),
     ...how.map(figure),
     r.critical.length ? el('details', { class: 'fig', open: true }, el('summary', {}, el('span', {}, 'Where the time goes'), el('b', {}, '')),
