@@ -114,26 +114,35 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.out != "" {
-		if f.live != "" {
-			return errors.New("--live is for a page that is served; leave it out with -o")
-		}
+	switch {
+	case f.out != "" && f.live != "":
+		return errors.New("--live is for a page that is served; leave it out with -o")
+	case f.out == "" && f.engine != "":
+		return errors.New("--engine is for -o FILE")
+	case f.out != "":
 		c, err := compiled(cmd.Context(), f.engine)
 		if err != nil {
 			return err
 		}
 		return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
 	}
-	if f.engine != "" {
-		return errors.New("--engine is for -o FILE")
+	live, err := liveAddress(f.live)
+	if err != nil {
+		return err
 	}
-	s := &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open}
-	if f.live != "" {
-		if s.Live, err = url.Parse(f.live); err != nil || s.Live.Host == "" || s.Live.Scheme != "http" && s.Live.Scheme != "https" {
-			return fmt.Errorf("--live %q: want the address of a page, like http://127.0.0.1:7070", f.live)
-		}
+	return f.serve(cmd, &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open, Live: live})
+}
+
+// liveAddress reads --live; nil where there is none.
+func liveAddress(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, nil
 	}
-	return f.serve(cmd, s)
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("--live %q: want the address of a page, like http://127.0.0.1:7070", text)
+	}
+	return u, nil
 }
 
 // compiled is the engine of --engine, or one that is compiled now.

@@ -16,6 +16,7 @@ package scene
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -179,23 +180,17 @@ func (l *layout) hosts() {
 
 // blocks sorts hosts and switches into blocks and rows.
 func (l *layout) blocks() {
-	at := map[int32]int{}
-	of := func(pod int32) *group {
-		i, known := at[pod]
-		if !known {
-			i = len(l.groups)
-			at[pod] = i
-			l.groups = append(l.groups, group{pod: pod})
-		}
-		return &l.groups[i]
-	}
-	rackPod := map[int32]int32{}
+	at, rackPod := map[int32]int{}, map[int32]int32{}
 	for h := range l.g.Hosts {
-		pod := l.g.Hosts[h].Pod
-		b := of(pod)
+		host := &l.g.Hosts[h]
+		if _, known := at[host.Pod]; !known {
+			at[host.Pod] = len(l.groups)
+			l.groups = append(l.groups, group{pod: host.Pod})
+		}
+		b := &l.groups[at[host.Pod]]
 		b.hosts = append(b.hosts, topo.HostID(h))
-		if rack := l.g.Hosts[h].Rack; rack >= 0 {
-			rackPod[rack] = pod
+		if host.Rack >= 0 {
+			rackPod[host.Rack] = host.Pod
 		}
 	}
 	l.s.Chips.First = len(l.g.Nodes)
@@ -206,32 +201,33 @@ func (l *layout) blocks() {
 			continue
 		}
 		l.s.Chips.First = min(l.s.Chips.First, id)
-		pod := n.Pod
-		if other, known := rackPod[n.Rack]; pod == topo.None && known && n.Kind == topo.NVSwitch {
-			pod = other
-		}
-		_, known := at[pod]
-		switch {
-		case n.Kind == topo.NVSwitch && known:
-			b := of(pod)
-			b.nvs = append(b.nvs, topo.NodeID(id))
-		case n.Tier <= 1 && known && (pod != topo.None || len(at) == 1 && l.flat(n)):
-			b := of(pod)
-			b.leaves = append(b.leaves, topo.NodeID(id))
-		default:
+		if b := l.blockOf(n, at, rackPod); b == nil {
 			key := [2]int{-int(n.Tier), int(n.Fabric)}
 			tiers[key] = append(tiers[key], topo.NodeID(id))
+		} else if n.Kind == topo.NVSwitch {
+			b.nvs = append(b.nvs, topo.NodeID(id))
+		} else {
+			b.leaves = append(b.leaves, topo.NodeID(id))
 		}
 	}
 	slices.SortStableFunc(l.groups, func(a, b group) int { return cmp.Compare(a.pod, b.pod) })
-	keys := make([][2]int, 0, len(tiers))
-	for k := range tiers {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
-	for _, k := range keys {
+	// The highest tier first, and inside a tier fabric by fabric.
+	for _, k := range slices.SortedFunc(maps.Keys(tiers), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 		l.above = append(l.above, tiers[k])
 	}
+}
+
+// blockOf is the block that a switch stands in: a leaf or an NVLink switch with its pod or rack. It is nil for the rows above.
+func (l *layout) blockOf(n *topo.Node, at map[int32]int, rackPod map[int32]int32) *group {
+	pod := n.Pod
+	if other, known := rackPod[n.Rack]; pod == topo.None && known && n.Kind == topo.NVSwitch {
+		pod = other
+	}
+	i, known := at[pod]
+	if !known || n.Kind != topo.NVSwitch && (n.Tier > 1 || pod == topo.None && !(len(at) == 1 && l.flat(n))) {
+		return nil
+	}
+	return &l.groups[i]
 }
 
 // flat reports whether a switch belongs to a fabric without tiers, whose switches stand among the hosts.

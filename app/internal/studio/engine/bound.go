@@ -63,35 +63,41 @@ func (j *job) bound(q Collective) (any, error) {
 
 // cut adds one set: its parts by their numbers in the graph, and the links that leave it.
 func (b *boundAnswer) cut(a *asked, n *synth.Net, c *synth.Cut) {
-	g := a.c.Graph
-	at := func(i int) int {
-		if i < len(a.gpus) {
-			return int(a.gpus[i])
-		}
-		id, err := g.Lookup(n.Names[i])
-		if err != nil { // a part that the network has twice, once for each direction
-			return -1
-		}
-		return int(id)
-	}
 	set := []int{}
-	for i, in := range c.Nodes {
-		if id := at(i); in && id >= 0 {
+	for _, r := range c.Ranks {
+		set = append(set, int(a.gpus[r]))
+	}
+	for i := n.Ranks; i < len(c.Nodes); i++ {
+		if id := a.part(n, i); c.Nodes[i] && id >= 0 {
 			set = append(set, id)
 		}
 	}
-	if c.Nodes == nil {
-		for _, r := range c.Ranks {
-			set = append(set, at(r))
-		}
-	}
 	b.Parts = append(b.Parts, set)
+	if c.Nodes != nil {
+		b.leaving(a, n, c)
+	}
+}
+
+// leaving adds the links that leave a set.
+func (b *boundAnswer) leaving(a *asked, n *synth.Net, c *synth.Cut) {
 	for _, e := range n.Edges {
-		if len(b.Edges) >= mostEdges || c.Nodes == nil || !c.Nodes[e.From] || c.Nodes[e.To] {
+		if len(b.Edges) >= mostEdges || !c.Nodes[e.From] || c.Nodes[e.To] {
 			continue
 		}
-		if x, y := at(e.From), at(e.To); x >= 0 && y >= 0 {
+		if x, y := a.part(n, e.From), a.part(n, e.To); x >= 0 && y >= 0 {
 			b.Edges = append(b.Edges, [2]int{x, y})
 		}
 	}
+}
+
+// part is a node of a network for synthesis as a part of the cluster; -1 for one of the two that a PCIe part becomes there.
+func (a *asked) part(n *synth.Net, i int) int {
+	if i < n.Ranks {
+		return int(a.gpus[i])
+	}
+	id, err := a.c.Graph.Lookup(n.Names[i])
+	if err != nil {
+		return -1
+	}
+	return int(id)
 }

@@ -129,61 +129,53 @@ func newTrace(s *sim.Trace, p *sched.Program, stretch float64) *trace {
 
 // routes finds the path of every pair of ranks that exchange messages, for as many members of each class as are drawn.
 func (t *trace) routes(g *topo.Graph, place []topo.NodeID, net unit.Time) {
-	pairs := map[[2]int]int{}
-	var list [][2]int
+	list := t.pairs()
+	t.All = max(1, t.Ranks/max(t.Period, 1))
+	draw := max(1, min(t.All, mostRoutes/max(len(list), 1)))
+	for m := range draw {
+		t.Members = append(t.Members, m*t.All/draw)
+	}
+	for i, p := range list {
+		mask, wires := uint16(0), unit.Time(0)
+		for _, k := range t.Members {
+			t.Starts = append(t.Starts, int32(len(t.Routes)))
+			from, to := t.member(p[0], k), t.member(p[1], k)
+			if from >= len(place) || to >= len(place) || place[from] == place[to] {
+				continue
+			}
+			uses := route(g, place[from], place[to], uint64(i)<<20|uint64(k))
+			if mask == 0 {
+				mask, wires = tiersOf(g, uses)
+			}
+			t.Routes = append(t.Routes, stops(g, place[from], uses)...)
+		}
+		if mask&(1<<sim.Leaf) != 0 {
+			wires += net
+		}
+		t.passes, t.Latency = append(t.passes, mask), append(t.Latency, int64(wires))
+	}
+	t.Starts = append(t.Starts, int32(len(t.Routes)))
+	for _, n := range place {
+		t.Nodes = append(t.Nodes, int32(n))
+	}
+}
+
+// pairs lists the senders with their receivers, and notes for each span which of them it is.
+func (t *trace) pairs() (list [][2]int) {
+	known := map[[2]int]int{}
 	for i := range t.Rank {
 		if t.To[i] < 0 {
 			t.Pair = append(t.Pair, -1)
 			continue
 		}
 		key := [2]int{int(t.Rank[i]), int(t.To[i])}
-		id, known := pairs[key]
-		if !known {
-			id = len(list)
-			pairs[key] = id
+		if _, ok := known[key]; !ok {
+			known[key] = len(list)
 			list = append(list, key)
 		}
-		t.Pair = append(t.Pair, int32(id))
+		t.Pair = append(t.Pair, int32(known[key]))
 	}
-	t.All = 1
-	if t.Period > 0 {
-		t.All = max(1, t.Ranks/t.Period)
-	}
-	draw := max(1, min(t.All, mostRoutes/max(len(list), 1)))
-	for m := range draw {
-		t.Members = append(t.Members, m*t.All/draw)
-	}
-	starts, routes := []int32{}, []int32{}
-	var way []topo.Use
-	for i, p := range list {
-		for _, k := range t.Members {
-			starts = append(starts, int32(len(routes)))
-			from, to := t.member(p[0], k), t.member(p[1], k)
-			if from >= len(place) || to >= len(place) || place[from] == place[to] {
-				continue
-			}
-			uses := way[:0]
-			if uses = route(g, place[from], place[to], uint64(i)<<20|uint64(k), uses); uses == nil {
-				continue
-			}
-			way = uses
-			if len(t.passes) == i {
-				mask, wires := tiersOf(g, uses)
-				if mask&(1<<sim.Leaf) != 0 {
-					wires += net
-				}
-				t.passes, t.Latency = append(t.passes, mask), append(t.Latency, int64(wires))
-			}
-			routes = append(routes, stops(g, place[from], uses)...)
-		}
-		if len(t.passes) == i {
-			t.passes, t.Latency = append(t.passes, 0), append(t.Latency, 0)
-		}
-	}
-	t.Starts, t.Routes = append(starts, int32(len(routes))), routes
-	for _, n := range place {
-		t.Nodes = append(t.Nodes, int32(n))
-	}
+	return list
 }
 
 // member is a rank of the same class, k classes further on. Switches that compute have no class.
@@ -194,19 +186,28 @@ func (t *trace) member(rank, k int) int {
 	return (rank + k*t.Period) % t.Ranks
 }
 
-// route finds a message's path. Programs that add in switches send to a switch, which is no end of a route: the path there is
-// a link, or two by way of the NIC.
-func route(g *topo.Graph, from, to topo.NodeID, key uint64, way []topo.Use) []topo.Use {
-	if uses, err := g.Route(topo.Flow{From: from, To: to, Key: key}, way); err == nil {
+// route finds a message's path; nil if there is none. Programs that add in switches send to a switch, which is no end of a
+// route: the path there is a link, or several by way of the NIC.
+func route(g *topo.Graph, from, to topo.NodeID, key uint64) []topo.Use {
+	if uses, err := g.Route(topo.Flow{From: from, To: to, Key: key}, nil); err == nil {
 		return uses
 	}
 	if u, ok := join(g, from, to); ok {
-		return append(way, u)
+		return []topo.Use{u}
 	}
-	gpu, back := from, false
-	if g.Nodes[from].Kind != topo.GPU {
-		gpu, back = to, true
+	if g.Nodes[from].Kind == topo.GPU {
+		return byNIC(g, from, to)
 	}
+	way := byNIC(g, to, from)
+	slices.Reverse(way)
+	for i := range way {
+		way[i].Forward = !way[i].Forward
+	}
+	return way
+}
+
+// byNIC is the path from a GPU through its NIC to the switch at that NIC.
+func byNIC(g *topo.Graph, gpu, to topo.NodeID) []topo.Use {
 	if g.Nodes[gpu].Kind != topo.GPU {
 		return nil
 	}
@@ -215,20 +216,11 @@ func route(g *topo.Graph, from, to topo.NodeID, key uint64, way []topo.Use) []to
 		return nil
 	}
 	inner, ok := g.Inside(gpu, nic, nil)
-	if back {
-		inner, ok = g.Inside(nic, gpu, nil)
-	}
-	u, joined := join(g, nic, to)
-	if back {
-		u, joined = join(g, from, nic)
-	}
-	switch {
-	case !ok || !joined:
+	cable, joined := join(g, nic, to)
+	if !ok || !joined {
 		return nil
-	case back:
-		return append(append(way, u), inner...)
 	}
-	return append(append(way, inner...), u)
+	return append(inner, cable)
 }
 
 // join finds a link between two parts.
@@ -243,6 +235,9 @@ func join(g *topo.Graph, a, b topo.NodeID) (topo.Use, bool) {
 
 // stops lists the parts that a route passes, its ends included. Where NVSwitches stripe a message, one of them stands for all.
 func stops(g *topo.Graph, from topo.NodeID, uses []topo.Use) []int32 {
+	if len(uses) == 0 {
+		return nil
+	}
 	out := []int32{int32(from)}
 	at := from
 	for _, u := range uses {

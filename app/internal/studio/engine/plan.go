@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -43,6 +44,24 @@ type pass struct {
 const mostPasses = 40_000
 
 func (j *job) plan(q planQuestion) (any, error) {
+	ask, err := j.training(q)
+	if err != nil {
+		return nil, err
+	}
+	m, mc := ask.Model, ask.Machine
+	out := map[string]any{"model": m.Name, "params": m.Params().Total, "gpu": mc.GPU.Name, "host_gpus": mc.HostGPUs, "domain": mc.Domain}
+	cost, err := j.layouts(q, ask, out)
+	if err != nil {
+		return nil, err
+	}
+	if err := describe(q, mc, cost, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// training reads what is to be trained, on what and by which framework.
+func (j *job) training(q planQuestion) (*plan.Question, error) {
 	b, err := j.cluster(q.File)
 	if err != nil {
 		return nil, err
@@ -51,7 +70,7 @@ func (j *job) plan(q planQuestion) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.Batch < 1 || q.Seq < 1 || q.Batch > 1<<26 || q.Seq > 1<<26 {
+	if min(q.Batch, q.Seq) < 1 || max(q.Batch, q.Seq) > 1<<26 {
 		return nil, fmt.Errorf("batch %d and sequence %d; both must be at least 1", q.Batch, q.Seq)
 	}
 	fw := plan.Megatron
@@ -64,16 +83,7 @@ func (j *job) plan(q planQuestion) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := plan.Question{Model: m, Machine: mc, Framework: fw, Why: true}
-	out := map[string]any{"model": m.Name, "params": m.Params().Total, "gpu": mc.GPU.Name, "host_gpus": mc.HostGPUs, "domain": mc.Domain}
-	cost, err := j.layouts(q, &ask, out)
-	if err != nil {
-		return nil, err
-	}
-	if err := describe(q, mc, cost, out); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return &plan.Question{Model: m, Machine: mc, Framework: fw, Why: true}, nil
 }
 
 func model(name string) (*work.Model, error) {
@@ -87,21 +97,7 @@ func model(name string) (*work.Model, error) {
 // layouts prices the layout that was asked for, or searches.
 func (j *job) layouts(q planQuestion, ask *plan.Question, out map[string]any) (*plan.Cost, error) {
 	if q.Layout != "" {
-		l, err := plan.ParseLayout(q.Layout, ask.Framework, ask.Machine.GPUs)
-		if err != nil {
-			return nil, err
-		}
-		if l.Batch == 0 {
-			l.Batch = q.Batch
-		}
-		if l.Seq == 0 {
-			l.Seq = q.Seq
-		}
-		if err := l.Check(ask.Model, ask.Machine.GPUs); err != nil {
-			return nil, err
-		}
-		ask.Layout = l
-		return plan.Price(*ask)
+		return priced(q, ask)
 	}
 	var told time.Time
 	w := plan.Wish{Batch: q.Batch, Seq: q.Seq, Dtype: q.Dtype, Reserve: .05, Top: 40, Within: 1.5, Stop: j.stop,
@@ -113,14 +109,13 @@ func (j *job) layouts(q planQuestion, ask *plan.Question, out map[string]any) (*
 		}}
 	j.tell(Progress{Text: "searching layouts"})
 	found, err := plan.Search(ask.Model, ask.Machine, ask.Framework, w)
+	if err == nil {
+		err = j.ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := j.ctx.Err(); err != nil {
-		return nil, err
-	}
-	out["looked"] = found.TooBig + found.Bounded + found.Priced
-	out["priced"] = found.Priced
+	out["looked"], out["priced"] = found.TooBig+found.Bounded+found.Priced, found.Priced
 	if found.Best == nil {
 		return found.Over, nil
 	}
@@ -136,6 +131,20 @@ func (j *job) layouts(q planQuestion, ask *plan.Question, out map[string]any) (*
 	}
 	out["changes"] = plan.Changes(*ask, few)
 	return cost, nil
+}
+
+// priced is the cost of the layout that was asked for.
+func priced(q planQuestion, ask *plan.Question) (*plan.Cost, error) {
+	l, err := plan.ParseLayout(q.Layout, ask.Framework, ask.Machine.GPUs)
+	if err != nil {
+		return nil, err
+	}
+	l.Batch, l.Seq = cmp.Or(l.Batch, q.Batch), cmp.Or(l.Seq, q.Seq)
+	if err := l.Check(ask.Model, ask.Machine.GPUs); err != nil {
+		return nil, err
+	}
+	ask.Layout = l
+	return plan.Price(*ask)
 }
 
 func points(f *plan.Found) []point {
