@@ -16,7 +16,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/weft-fabric/weft/view/web"
+	"github.com/weft-fabric/weft/view/kit"
 )
 
 // Compiled is the engine as WebAssembly, with the script of Go's that starts it. Both come from one Go release.
@@ -116,7 +116,7 @@ const policy = `default-src 'none'; script-src 'unsafe-inline' 'wasm-unsafe-eval
 func File(w io.Writer, c *Compiled, open Open) error {
 	var failed error
 	read := func(name string) string {
-		if b, ok := web.Base(name); ok {
+		if b, ok := kit.File(name); ok {
 			return string(b)
 		}
 		b, err := files.ReadFile("page/" + name)

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
-	"github.com/weft-fabric/weft/view/web"
+	"github.com/weft-fabric/weft/view/kit"
 )
 
 // Piece is one page of the gallery.
@@ -83,6 +83,5 @@ var index = template.Must(template.New("index").Parse(`<!doctype html>
 
 // Index writes the page that links to the others.
 func Index(w io.Writer) error {
-	style, _ := web.Base("base.css")
-	return index.Execute(w, map[string]any{"Style": template.CSS(style), "Pages": Gallery()})
+	return index.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Pages": Gallery()})
 }

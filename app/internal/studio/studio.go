@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
+	"github.com/weft-fabric/weft/view/kit"
 	"github.com/weft-fabric/weft/view/web"
 )
 
@@ -71,7 +72,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		w.Header().Set("Cache-Control", "no-cache")
-		if b, ok := web.Base(name); ok {
+		if b, ok := kit.File(name); ok {
 			serve(w, r, name, b)
 			return
 		}

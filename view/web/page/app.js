@@ -16,7 +16,7 @@ const curves = { loss: ['Loss', loss], grad_norm: ['Gradient norm', v => v == nu
 let curve = 'loss';
 const lossChart = new Chart(document.getElementById('loss'), {
   label: 'loss by step', smooth: true, zoom: true, none: 'no step yet',
-  x: v => count(v), y: (v, range) => range < 0.004 ? v.toExponential(1) : v.toFixed(range >= 4 ? 0 : range >= 0.4 ? 1 : range >= 0.04 ? 2 : 3),
+  x: v => count(v), y: (v, places) => places > 4 ? v.toExponential(1) : v.toFixed(places),
   read: at => put('loss-read', at == null ? lossChart?.zoomed() ? 'double click: all steps' : '' : `step ${count(store.loss.steps[at])} · ${curves[curve][1](store.loss[curve][at])}${store.loss.stride > 1 ? ` · mean of ${store.loss.stride} steps` : ''}`),
 });
 for (const b of document.querySelectorAll('[data-curve]')) b.addEventListener('click', () => {
