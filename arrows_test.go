@@ -120,8 +120,9 @@ var floors = map[string][][]string{
 		{"watch/drill"},
 	},
 	"app": {
-		{"internal/up", "internal/bench", "internal/studio/engine"},
+		{"internal/bench", "internal/studio/engine"},
 		{"internal/bench/fit", "internal/studio", "internal/studio/wasm"},
+		{"internal/up"},
 		{"cli"},
 	},
 	"capi": {{""}},

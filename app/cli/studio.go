@@ -130,7 +130,11 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return f.serve(cmd, &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open, Live: live})
+	s := &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open}
+	if live != nil {
+		s.Live = studio.Follow(live)
+	}
+	return f.serve(cmd, s)
 }
 
 // liveAddress reads --live; nil where there is none.

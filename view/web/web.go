@@ -33,7 +33,8 @@ type Job struct {
 	Started   time.Time `json:"started,omitzero"`
 	Until     time.Time `json:"until,omitzero"` // zero: no end
 	Ended     bool      `json:"ended"`
-	Watch     string    `json:"watch,omitempty"` // where the page of its watch is
+	Watch     string    `json:"watch,omitempty"`  // where the page of its watch is
+	Studio    string    `json:"studio,omitempty"` // where it is drawn on a picture
 }
 
 // States of a rank. Others are shown by their own name.

@@ -46,8 +46,8 @@ type Server struct {
 	Engine *engine.Engine
 	Limits engine.Limits
 	Open   Open
-	Token  string   // that requests for answers must bear; empty for none
-	Live   *url.URL // of a page of 'up' or 'watch' that the page may follow; nil for none
+	Token  string       // that requests for answers must bear; empty for none
+	Live   http.Handler // the pages of a run or a cluster that this page may follow, such as Follow gives; nil for none
 
 	mu      sync.Mutex
 	clients map[string]*client
@@ -92,7 +92,7 @@ func (s *Server) Handler() http.Handler {
 	})
 	mux.Handle("POST /api/{method}", http.NewCrossOriginProtection().Handler(s.admit(http.HandlerFunc(s.answer))))
 	if s.Live != nil {
-		mux.Handle("GET /live/", s.admit(s.live()))
+		mux.Handle("GET /live/", s.admit(http.StripPrefix("/live", s.Live)))
 	}
 	return web.Guard(mux)
 }
@@ -119,21 +119,19 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// live passes requests on to the run or cluster that the command line named, and to nothing else.
-func (s *Server) live() http.Handler {
-	proxy := &httputil.ReverseProxy{
+// Follow passes requests on to the page of a run or a cluster at an address, and to nothing else.
+func Follow(at *url.URL) http.Handler {
+	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(s.Live)
-			p.Out.URL.Path = strings.TrimSuffix(s.Live.Path, "/") + strings.TrimPrefix(p.In.URL.Path, "/live")
-			p.Out.Host = s.Live.Host
+			p.SetURL(at)
+			p.Out.Host = at.Host
 			p.Out.Header.Del("Authorization")
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			fail(w, http.StatusBadGateway, fmt.Sprintf("%s does not answer: %v", s.Live, err))
+			fail(w, http.StatusBadGateway, fmt.Sprintf("%s does not answer: %v", at, err))
 		},
 	}
-	return proxy
 }
 
 // answer computes one answer and sends it as lines, progress first.
@@ -190,7 +188,7 @@ func (s *Server) opened(got any) any {
 		m["open"] = s.Open
 	}
 	if s.Live != nil {
-		m["live"] = s.Live.String()
+		m["live"] = true
 	}
 	return m
 }

@@ -149,7 +149,7 @@ func TestLivePassesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := engine.Default()
-	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: at}).Handler())
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: studio.Follow(at)}).Handler())
 	defer s.Close()
 	get := func() (int, string) {
 		answer, err := http.Get(s.URL + "/live/api/all")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/weft-fabric/weft/app/internal/studio"
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
+	"github.com/weft-fabric/weft/view/web"
 )
 
 // person does tasks on the page, and counts what they take.
@@ -308,6 +310,50 @@ func TestServerReturns(t *testing.T) {
 	defer second.Close()
 	click(t, ctx, "#c-run")
 	until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
+}
+
+// A run is drawn on the picture as it is, and as it was; a run that goes away is told of and taken up again.
+func TestLive(t *testing.T) {
+	ctx := browser(t)
+	board := web.NewBoard()
+	defer board.Close()
+	board.Job(web.Job{Title: "a run", Ranks: 4, Transport: "shm"})
+	state := func(id int, s string) {
+		board.Rank(web.Rank{ID: id, Rank: id, Host: "host-a", Pid: 100 + id, State: s, Step: 7})
+	}
+	for id := range 4 {
+		state(id, web.Healthy)
+	}
+	var gone atomic.Bool
+	l := engine.Default()
+	pages := board.Handler()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if gone.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	const slot = `app.stage.states?.get('n2')`
+	until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
+	state(2, web.Failed)
+	until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
+	until(t, ctx, `app.total > 3`) // it has been so for a while
+	ask[bool](t, ctx, `(app.seek(0), true)`)
+	if got := ask[string](t, ctx, slot); got != "healthy" {
+		t.Errorf("at the beginning it was %s", got)
+	}
+	ask[bool](t, ctx, `(app.seek(app.total), true)`)
+	until(t, ctx, slot+` === 'failed'`)
+	gone.Store(true)
+	until(t, ctx, `document.getElementById('l-state').textContent.startsWith('Connection lost')`)
+	gone.Store(false)
+	state(2, web.Recovering)
+	until(t, ctx, slot+` === 'recovering'`)
+	click(t, ctx, "#tab-design")
+	until(t, ctx, `app.stage.scene.gpus === 1024 && `+idle)
 }
 
 // A cancelled simulation ends, and the page takes the next one.

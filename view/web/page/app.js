@@ -52,9 +52,11 @@ function drawJob() {
   const list = [j.model, j.params && !j.model.includes('parameters') ? `${large(j.params)} parameters` : '', j.layout, j.transport].filter(Boolean);
   put('what', list.join(' · ') || 'waiting for the run');
   put('foot', j.command || '');
-  const watch = document.getElementById('watch');
-  if (j.watch) watch.setAttribute('href', j.watch);
-  watch.hidden = !j.watch;
+  for (const k of ['watch', 'studio']) {
+    const a = document.getElementById(k);
+    if (j[k]) a.setAttribute('href', j[k]);
+    a.hidden = !j[k];
+  }
 }
 
 let first = null; // loss that the run began with

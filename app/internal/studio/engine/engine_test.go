@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func text(t *testing.T, name string) string {
@@ -57,7 +59,7 @@ func must(t *testing.T, err error) {
 func TestSamples(t *testing.T) {
 	e := New(Default())
 	for _, s := range Samples() {
-		if s.Name == "rail-131k" && testing.Short() {
+		if s.Name == "rail-131k" && !bounded.Long() {
 			continue
 		}
 		var scene struct{ GPUs int }

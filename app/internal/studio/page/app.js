@@ -139,6 +139,7 @@ class App {
     if (this.liveFeed) {
       if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; }
     }
+    if (name !== 'live' && this.stage.scene) $('title').textContent = this.stage.scene.name || 'weft studio';
     this.refresh();
     if (!quiet) this.share();
   }
@@ -199,7 +200,7 @@ class App {
     const had = !$('dock').hidden;
     $('dock').hidden = !groups.length;
     $('dock-note').textContent = note;
-    if (!groups.length) { this.pause(); this.stage.drawTop(); return; }
+    if (!groups.length) { this.pause(); this.stage.drawTop(); $('dock').hidden = v !== 'live' || !this.liveFeed?.history.length; return; }
     this.total = total;
     this.unit = unit;
     this.lanes.set(groups, total, unit);
@@ -212,6 +213,20 @@ class App {
     $('scrub').value = 1000 * this.time / (this.total || 1);
     $('now').textContent = (this.unit ?? duration)(this.time);
     this.stage.drawTop();
+    this.lanes.line();
+    if (this.state.view === 'live') this.liveFeed?.replay(this.time);
+  }
+
+  // showLive moves the clock with a run, unless its reader went back.
+  showLive(groups, total, back) {
+    if (this.state.view !== 'live') return;
+    $('dock').hidden = false;
+    this.total = Math.max(total, 1);
+    this.unit = seconds;
+    $('dock-note').textContent = back === null ? 'now' : 'as it was; drag to the end to follow';
+    this.lanes.set(groups, this.total, seconds);
+    if (back === null) { this.time = this.lanes.now = this.total; $('scrub').value = 1000; $('now').textContent = seconds(this.total); }
+    else { $('scrub').value = 1000 * this.time / this.total; }
     this.lanes.line();
   }
 
