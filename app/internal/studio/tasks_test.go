@@ -76,9 +76,19 @@ func (p *person) sees(selector, want string) {
 
 func quoted(s string) string { return fmt.Sprintf("%q", s) }
 
-// Tasks as a person does them, one after another on one page.
-func TestTasks(t *testing.T) {
+// One browser for all of them.
+func TestInABrowser(t *testing.T) {
 	ctx := browser(t)
+	for _, x := range []struct {
+		name string
+		test func(*testing.T, context.Context)
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Live", testLive}, {"Cancel", testCancel}} {
+		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
+	}
+}
+
+// Tasks as a person does them, one after another on one page.
+func testTasks(t *testing.T, ctx context.Context) {
 	p := &person{T: t, ctx: ctx}
 	s := server(t, studio.Open{})
 	link := ""
@@ -225,8 +235,7 @@ func broken(t *testing.T, p *person, link string) {
 }
 
 // The page fits a phone and a wall, by light and dark; controls have names; the keyboard reaches views, picture and clock.
-func TestLooks(t *testing.T) {
-	ctx := browser(t)
+func testLooks(t *testing.T, ctx context.Context) {
 	s := server(t, sample(t, "two-hosts"))
 	const wide = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
 	for _, size := range [][2]int64{{320, 700}, {390, 844}, {1024, 768}, {2560, 1440}} {
@@ -289,8 +298,7 @@ const contrasts = `(() => {
 })()`
 
 // A server that goes away is told of, and the page goes on when it is back; what was typed meanwhile is kept.
-func TestServerReturns(t *testing.T) {
-	ctx := browser(t)
+func testServerReturns(t *testing.T, ctx context.Context) {
 	l := engine.Default()
 	h := (&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler()
 	first := httptest.NewServer(h)
@@ -313,8 +321,7 @@ func TestServerReturns(t *testing.T) {
 }
 
 // A run is drawn on the picture as it is, and as it was; a run that goes away is told of and taken up again.
-func TestLive(t *testing.T) {
-	ctx := browser(t)
+func testLive(t *testing.T, ctx context.Context) {
 	board := web.NewBoard()
 	defer board.Close()
 	board.Job(web.Job{Title: "a run", Ranks: 4, Transport: "shm"})
@@ -357,8 +364,7 @@ func TestLive(t *testing.T) {
 }
 
 // A cancelled simulation ends, and the page takes the next one.
-func TestCancel(t *testing.T) {
-	ctx := browser(t)
+func testCancel(t *testing.T, ctx context.Context) {
 	s := server(t, sample(t, "rail-1k"))
 	visit(t, ctx, s.URL, 1280, 900)
 	until(t, ctx, idle)
