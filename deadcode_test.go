@@ -53,7 +53,6 @@ var unreached = []struct{ what, why string }{
 	{"model/topo/catalog/claims.go:Claims", "figures of the field that are wrong, with the right ones"},
 	{"model/topo/format/ncclview.go", "a topology as NCCL's search sees it"},
 	{"view/draw/draw.go:Host", "one host's picture, for programs"},
-	{"predict/sim/result.go:Result.Links", "the load of every link, for programs"},
 	{"collective/verify/verify.go:Unrolled", "the proof without symmetry, which the one by rotation is held against"},
 	{"run/train/box.go", "states from files that weft did not write"},
 	{"run/train/checkpoint/checkpoint.go:Load", "a whole checkpoint in one process"},
