@@ -56,13 +56,17 @@ func TestTorchGroupLists(t *testing.T) {
 	}
 }
 
-// TestTorchCallbacks waits for calls in the callbacks of others, as PowerSGD's hook does.
+// TestTorchCallbacks waits for calls in the callbacks of others, as PowerSGD's hook does, and starts calls in several at once.
 func TestTorchCallbacks(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
-	for _, out := range libweft.AllRanks(t, 2, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), "nested", "powersgd") {
-		if !strings.Contains(out, "nested is well") || !strings.Contains(out, "powersgd is well") {
-			t.Errorf("a rank printed %q", out)
+	for _, x := range bounded.First(1, [][]string{{"shm", "nested", "order", "powersgd"}, {"tcp", "order"}}...) {
+		for _, out := range libweft.AllRanks(t, 3, []string{"WEFT_TRANSPORT=" + x[0]}, python, slices.Concat([]string{filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")}, x[1:])...) {
+			for _, drill := range x[1:] {
+				if !strings.Contains(out, drill+" is well") {
+					t.Errorf("a rank printed %q", out)
+				}
+			}
 		}
 	}
 }

@@ -202,6 +202,7 @@ typedef struct weft_call {
 	int32_t device;     /* DLPack's kind of dst and src: 0 and 1 are the host's memory, 2 CUDA */
 	int32_t device_id;
 	void *stream; /* of the device: the call begins behind what it holds */
+	uint64_t cause; /* of collectives on host memory: what led to the call, as the caller counts; a call in which ranks differ fails */
 } weft_call;
 
 /* ---- the library ---- */

@@ -119,6 +119,7 @@ class Call(ctypes.Structure):
         ("device", c_int32),
         ("device_id", c_int32),
         ("stream", c_void_p),
+        ("cause", c_uint64),
     ]
 
 
