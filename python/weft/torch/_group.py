@@ -882,8 +882,8 @@ def _join(store, rank, size, timeout, options, ranks, presence):
         return _meet(store, rank, size, time.monotonic() + seconds, options, ranks, presence, lambda: gone("joining", presence, every))
     except native.Refused as e:
         culprits = e.culprits
-        if not culprits and presence is not None:
-            culprits = list(presence.ended(every)) or presence.missing(every)
+        if not culprits and presence is not None and e.code != native.ABORTED:
+            culprits = sorted({*presence.ended(every), *presence.missing(every)})
         who = f"; rank {', '.join(map(str, culprits))} did not come or ended" if culprits and not e.culprits else ""
         raise error(e.code, f"weft: joining: {'Timed out ' if e.code == native.TIMEOUT else ''}{e}{who}", culprits) from None
     except TimeoutError:
