@@ -29,6 +29,11 @@ func TestTorchSuite(t *testing.T) {
 	if want := fmt.Sprintf("%d passed, 0 failed", len(torchTests)); err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("want %q: %v\n%s", want, err, out)
 	}
+	detail := bounded.Within(t, 2*time.Minute, python, suite, "--ranks", "3", "test_barrier_timeout_group", "test_barrier_timeout_full_group", "test_all_reduce_sum")
+	detail.Env = append(cmd.Env, "TORCH_DISTRIBUTED_DEBUG=DETAIL")
+	if out, err := detail.CombinedOutput(); err != nil || !strings.Contains(string(out), "3 passed, 0 failed") {
+		t.Errorf("with DETAIL: %v\n%s", err, out)
+	}
 }
 
 // TestTorchCycles makes and destroys a thousand groups: descriptors, threads and memory stay. make cycles runs it with those of C and Python.

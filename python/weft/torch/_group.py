@@ -643,6 +643,9 @@ class ProcessGroup(_Base):
 
     def barrier(self, opts=None):
         mode = _mode()
+        if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+            # PyTorch's wrapper for this level is for its own backends. Calls are compared anyway; this names all ranks that do not come.
+            self.monitored_barrier(self._limit(mode, opts) / 1000)
         return self._make("barrier", mode, opts, (), native.BARRIER)
 
     # ---- messages ----
