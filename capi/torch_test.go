@@ -80,9 +80,9 @@ func TestTorchCallbacks(t *testing.T) {
 func TestTorchMissing(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
-	for _, drill := range []string{"dead-member", "absent"} {
+	for drill, transport := range map[string]string{"dead-member": "shm", "far-member": "tcp", "absent": "shm"} {
 		t.Run(drill, func(t *testing.T) {
-			outs, _ := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), drill)
+			outs, _ := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=" + transport}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), drill)
 			for _, r := range []int{0, 2} {
 				if !strings.Contains(outs[r], drill+" is well") {
 					t.Errorf("rank %d printed %q", r, outs[r])

@@ -240,6 +240,7 @@ int weft_rank(weft_comm c);                                   /* -1 if c is none
 int weft_size(weft_comm c);                                   /* -1 if c is none */
 int weft_get_info(weft_comm c, weft_info *info, weft_error *e);
 int weft_check(weft_comm c, weft_error *e); /* WEFT_OK, or why the communicator can no longer be used */
+int weft_ended(weft_comm c, weft_error *e); /* WEFT_OK, or WEFT_DEAD or WEFT_LEFT and which rank is known to have ended, without a call */
 
 /* ---- calls ---- */
 

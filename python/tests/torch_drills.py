@@ -418,6 +418,11 @@ def dead_member():
     store.get("rank 2 has raised") if RANK == 0 else store.set("rank 2 has raised", "")  # the store is in rank 0
 
 
+def far_member():
+    """The same for ranks that do not see one another's processes, as on other hosts: the group of all ranks knows."""
+    dead_member()
+
+
 def absent():
     """Rank 1 never joins. The others name it when the limit has passed, which is one limit for all parts of joining."""
     limit = timedelta(seconds=2)
@@ -462,17 +467,19 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "order": order, "powersgd": powersgd, "dead-member": dead_member, "absent": absent, "exit": exit_}
+          "nested": nested, "order": order, "powersgd": powersgd, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
 
 
 def main():
     torch.set_num_threads(1)
+    if "far-member" in sys.argv:
+        weft.torch._present._here = lambda: f"host {RANK}"
     if "absent" not in sys.argv:
         dist.init_process_group(os.environ.get("BACKEND", "weft"))
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
-    if not {"kill", "exit", "dead-member", "absent"} & set(sys.argv):
+    if not {"kill", "exit", "dead-member", "far-member", "absent"} & set(sys.argv):
         dist.destroy_process_group()
 
 

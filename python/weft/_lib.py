@@ -139,6 +139,7 @@ _functions = {
     "weft_size": [_H],
     "weft_get_info": [_H, POINTER(Info), _E],
     "weft_check": [_H, _E],
+    "weft_ended": [_H, _E],
     "weft_run": [_H, POINTER(Call), POINTER(Status), _E],
     "weft_run_all": [_H, POINTER(Call), c_int, _E],
     "weft_start": [_H, POINTER(Call), POINTER(_H), _E],

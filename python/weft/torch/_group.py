@@ -958,6 +958,9 @@ def create(backend, options=None):
         presence.remember(0)  # PyTorch's store is mostly in its process
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
     g._above, g._lent, g._members, g._meeting, g._presence = parent, lent, who, meeting, presence
+    if not ranks:
+        all_ = weakref.ref(g)
+        presence.others = lambda: native.ended(all_()._comm) if all_() is not None else []
     return g
 
 
