@@ -26,7 +26,7 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 	fl.StringVar(&f.tls, "tls", "", "encrypt what passes between ranks; certificates are made from the token, or taken from `DIR`: ca.pem, cert.pem, key.pem")
 	fl.Lookup("tls").NoOptDefVal = "token"
 	fl.StringVar(&f.outage, "outage", "", "`TIME` to wait for a rank of another host that no link reaches, or none (default 30s)")
-	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` messages over tcp have a keyed checksum: hosts, those between hosts; all; none (default hosts)")
+	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` messages over tcp have a checksum: hosts, those between hosts; all; none (default hosts)")
 	_ = cmd.RegisterFlagCompletionFunc("checksum", cobra.FixedCompletions(checksums, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -42,6 +42,7 @@ type key struct {
 	blocks bool // of different lengths
 	root   int
 	bytes  int64
+	ragged bool // over hosts: the ranks' parts of the buffer differ in length
 	want   want
 }
 
@@ -191,21 +192,27 @@ func (p *library) pick(r *request, bytes int64) (*sched.Program, string, error) 
 	return k.Program, k.Reason, nil
 }
 
+// straight is the program in which blocks go straight to their ranks, and its name.
+func straight(op sched.Collective, ranks, root int, sums bool) (*sched.Program, string, error) {
+	name := "direct"
+	if sums {
+		name = "rank-order"
+	}
+	a, err := algo.Find(name)
+	if err != nil {
+		return nil, "", err
+	}
+	program, err := a.Program(algo.Spec{Op: op, Ranks: ranks, Root: root})
+	return program, name, err
+}
+
 // straightFor is the program of a call with blocks of different lengths, built once.
 func (p *library) straightFor(r *request) (*sched.Program, error) {
 	k := blocks{r.Op, max(r.Root, 0), r.Reduce != 0}
 	if program := p.blocks[k]; program != nil {
 		return program, nil
 	}
-	name := "direct"
-	if k.sums {
-		name = "rank-order"
-	}
-	a, err := algo.Find(name)
-	if err != nil {
-		return nil, err
-	}
-	program, err := a.Program(algo.Spec{Op: k.op, Ranks: len(p.members), Root: k.root})
+	program, _, err := straight(k.op, len(p.members), k.root, k.sums)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +225,7 @@ func (p *library) straightFor(r *request) (*sched.Program, error) {
 
 // find gives the program of a call.
 func (p *library) find(r *request, want want) (*prepared, error) {
-	k := key{r.Op, r.Counts != nil, max(r.Root, 0), p.bytes(r), want}
+	k := key{r.Op, r.Counts != nil, max(r.Root, 0), p.bytes(r), p.levels().ragged(r), want}
 	if last := p.recent[r.Op&7]; last != nil && last.key == k {
 		return last, nil
 	}
@@ -257,7 +264,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 		program, reason = fitted, why
 	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r) {
 		var err error
-		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
+		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes, k.ragged); err != nil {
 			return nil, err
 		}
 		if whole, err := l.instead(r.Op, k.root, k.bytes, levels); err != nil {
