@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
@@ -225,7 +226,7 @@ func (p *library) straightFor(r *request) (*sched.Program, error) {
 
 // find gives the program of a call.
 func (p *library) find(r *request, want want) (*prepared, error) {
-	k := key{r.Op, r.Counts != nil, max(r.Root, 0), p.bytes(r), p.levels().ragged(r), want}
+	k := key{r.Op, r.Counts != nil, max(r.Root, 0), sizeClass(p.bytes(r)), p.levels().ragged(r), want}
 	if last := p.recent[r.Op&7]; last != nil && last.key == k {
 		return last, nil
 	}
@@ -239,6 +240,14 @@ func (p *library) find(r *request, want want) (*prepared, error) {
 	}
 	p.recent[r.Op&7] = have
 	return have, nil
+}
+
+// sizeClass is the size for which the program of a call is chosen and made ready: the next of sixteen steps from one power of two to the
+// next. A program is bound to the size itself by each call, which is cheap, so calls of a size that was never seen cost no more than
+// others. Choices differ little within a step of a sixteenth.
+func sizeClass(bytes int64) int64 {
+	step := int64(1) << max(bits.Len64(uint64(max(bytes, 1)-1))-5, 0)
+	return (bytes + step - 1) / step * step
 }
 
 // bytes is the size that the choice of a program depends on. Ranks must not differ in it.
