@@ -135,6 +135,8 @@ const pageAfter = `## After a failure
         c, err = c.Shrink(ctx) // gradients are as they were
     }
 
+Where some pairs of ranks cannot reach each other (a one-way drop, a broken route), Shrink keeps the largest group of which
+every two ranks can, if that is a majority. The others get ErrExcluded, which names the ranks that they cannot reach.
 Shrink leaves out ranks that live and do not call it within two seconds (comm.Grace,
 or half of the time limit), whichever they are: also rank 0, a process that is
 stopped, or one that the network does not reach. A rank that was left out gets
@@ -188,7 +190,8 @@ cannot reach the witness. It is one more voter of the same ballots, so there is 
 
 TestNeverTwoWorlds and TestWitnessDecidesBetweenHalves part seeded worlds in two, for ever
 or for a while, and count the groups that go on: never two. TestShrinkWhileCandidatesDie kills ranks
-while they agree. TestShrinkWithoutAStoppedProcess and TestALateRankDoesNotGoOnAlone do it
+while they agree. TestShrinkKeepsTheLargestConnectedMajority tears random pairs of ranks apart and compares the group
+with a search of all groups. TestShrinkWithoutAStoppedProcess and TestALateRankDoesNotGoOnAlone do it
 with processes and SIGSTOP.
 
 Under weft run the others are ended when a rank fails; with --keep-going they run
