@@ -58,8 +58,8 @@ var floors = map[string][][]string{
 		{"synth"},
 	},
 	"view": {
-		{"draw/svg", "report"},
-		{"draw", "web"},
+		{"draw/svg", "report", "kit"},
+		{"draw", "web", "scene"},
 	},
 	"predict": {
 		{"cost", "tune/table", "internal/kernel", "internal/schedule"},
@@ -120,8 +120,9 @@ var floors = map[string][][]string{
 		{"watch/drill"},
 	},
 	"app": {
-		{"internal/up", "internal/bench"},
-		{"internal/bench/fit"},
+		{"internal/bench", "internal/studio/engine"},
+		{"internal/bench/fit", "internal/studio", "internal/studio/wasm"},
+		{"internal/up"},
 		{"cli"},
 	},
 	"capi": {{""}},
@@ -212,7 +213,7 @@ func TestAreasSayWhatTheyImport(t *testing.T) {
 // Pure packages read no file, no clock and no network and start no goroutine. Vocabularies use the standard library and
 // one another alone; engines may use libraries of the field.
 var (
-	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw"}
+	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw", "view/scene", "view/kit"}
 	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
 	engines      = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor", "observe/internal/health", "observe/watch",
 		"predict", "move/kv", "internal/cases", "run/internal/member", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}

@@ -362,6 +362,9 @@ func (k *call) do(ctx context.Context, c *comm.Comm, o ...comm.Option) error {
 	if k.reduce == comm.PreMulSum {
 		o = append(o, comm.Factor(float64(k.a.factor)))
 	}
+	if k.a.cause != 0 {
+		o = append(o, comm.CausedBy(uint64(k.a.cause)))
+	}
 	switch k.a.op {
 	case C.WEFT_BARRIER:
 		return comm.Barrier(ctx, c, o...)

@@ -253,6 +253,16 @@ func goCheck(n C.weft_comm, e *C.weft_error) (rc C.int) {
 	return fill(e, err)
 }
 
+//export goEnded
+func goEnded(n C.weft_comm, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	c, err := comms.get(n)
+	if err == nil {
+		err = c.Ended()
+	}
+	return fill(e, err)
+}
+
 //export goRun
 func goRun(n C.weft_comm, from *C.weft_call, status *C.weft_status, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)

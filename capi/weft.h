@@ -202,6 +202,7 @@ typedef struct weft_call {
 	int32_t device;     /* DLPack's kind of dst and src: 0 and 1 are the host's memory, 2 CUDA */
 	int32_t device_id;
 	void *stream; /* of the device: the call begins behind what it holds */
+	uint64_t cause; /* of collectives on host memory: what led to the call, as the caller counts; a call in which ranks differ fails */
 } weft_call;
 
 /* ---- the library ---- */
@@ -239,6 +240,7 @@ int weft_rank(weft_comm c);                                   /* -1 if c is none
 int weft_size(weft_comm c);                                   /* -1 if c is none */
 int weft_get_info(weft_comm c, weft_info *info, weft_error *e);
 int weft_check(weft_comm c, weft_error *e); /* WEFT_OK, or why the communicator can no longer be used */
+int weft_ended(weft_comm c, weft_error *e); /* WEFT_OK, or WEFT_DEAD or WEFT_LEFT and which rank is known to have ended, without a call */
 
 /* ---- calls ---- */
 

@@ -2,6 +2,8 @@
 // record in which ranks report their progress to a page.
 //
 //	topo.Graph, sched.Program ──► draw ──► draw/svg
+//	topo.Graph ──► scene ──► a canvas
+//	kit ──► every page: one stylesheet, one icon
 //	report.Collective, events ──► web  ──► browser
 //
 // Drawing takes values and returns text. Pages get their data from the program that serves them; they compute no result

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -160,15 +159,7 @@ func loadProgram(cmd *cobra.Command, path string, unknown error) (*sched.Program
 	if err != nil {
 		return nil, err
 	}
-	var p *sched.Program
-	switch text := bytes.TrimLeft(data, "\ufeff \t\r\n"); {
-	case bytes.HasPrefix(text, []byte("<")):
-		p, err = msccl.Decode(bytes.NewReader(data))
-	case bytes.HasPrefix(text, []byte("{")):
-		p, err = msccl.DecodePlan(bytes.NewReader(text))
-	default:
-		p, err = sched.Parse(string(data))
-	}
+	p, err := msccl.Read(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

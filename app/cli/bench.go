@@ -154,6 +154,7 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 	fl.BoolVarP(&f.cfg.Check, "check", "c", true, "verify results")
 	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations per batch; default: as many as take 20 ms")
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
+	fl.BoolVar(&f.cfg.Fresh, "new-sizes", false, "time every call on a size that was not seen before, up to a quarter shorter than the row's")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
 	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; default: the fastest of shm, tcp and mixed")
 	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be used (ucx:rc: messages over UCX's rc), or with --device the path, direct or staged; anything else is an error")
@@ -211,12 +212,12 @@ func operations() string {
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
 	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota", "canonical"}
-	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
+	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "new-sizes", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )
 
 // notPredict are flags that --predict would pass over.
-var notPredict = []string{"device", "lab", "tls", "checksum", "outage", "cpu", "require", "floor", "explain"}
+var notPredict = []string{"new-sizes", "device", "lab", "tls", "checksum", "outage", "cpu", "require", "floor", "explain"}
 
 // without is a list without some of it.
 func without(list []string, some ...string) []string {

@@ -101,7 +101,7 @@ type job struct {
 
 func jobs() []job {
 	return []job{
-		{"design", "Design a network:", []*cobra.Command{newTopo(), newDesign(), newNet(), newLab()}},
+		{"design", "Design a network:", []*cobra.Command{newTopo(), newDesign(), newStudio(), newNet(), newLab()}},
 		{"predict", "Prove and predict:", []*cobra.Command{newAlgo(), newSim(), newExplain(), newPlan(), newCalibrate()}},
 		{"run", "Run:", []*cobra.Command{runsRanks(newUp()), runsRanks(newRun()), runsRanks(newBench()), newCoord(), newCkpt()}},
 		{"move", "Move data:", []*cobra.Command{newXfer(), newKV()}},

@@ -26,7 +26,7 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 	fl.StringVar(&f.tls, "tls", "", "encrypt traffic between ranks; certificates are derived from the token, or read from `DIR`: ca.pem, cert.pem, key.pem")
 	fl.Lookup("tls").NoOptDefVal = "token"
 	fl.StringVar(&f.outage, "outage", "", "`TIME` to wait for a rank of another host that no link reaches, or none (default 30s)")
-	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` tcp messages have a keyed checksum: hosts (between hosts), all or none (default hosts)")
+	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` tcp messages have a checksum: hosts (between hosts), all or none (default hosts)")
 	_ = cmd.RegisterFlagCompletionFunc("checksum", cobra.FixedCompletions(checksums, cobra.ShellCompDirectiveNoFileComp))
 }
 

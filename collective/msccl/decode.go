@@ -1,6 +1,7 @@
 package msccl
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -434,4 +435,15 @@ func (x *decoder) body(g int, list []*block, b *block) []sched.Stmt {
 		body = append(body, sched.Stmt{Step: st})
 	}
 	return body
+}
+
+// Read reads a program in any of its forms, which its first character tells apart: MSCCL's XML, MSCCL++'s JSON, or text.
+func Read(data []byte) (*sched.Program, error) {
+	switch text := bytes.TrimLeft(data, "\ufeff \t\r\n"); {
+	case bytes.HasPrefix(text, []byte("<")):
+		return Decode(bytes.NewReader(data))
+	case bytes.HasPrefix(text, []byte("{")):
+		return DecodePlan(bytes.NewReader(text))
+	}
+	return sched.Parse(string(data))
 }

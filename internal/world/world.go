@@ -53,15 +53,17 @@ const (
 	Pause                 // the rank does nothing for a while
 	Cut                   // the rank and its peer cannot reach each other for a while, for ever if For is 0
 	Part                  // the ranks of Side and the others cannot reach one another for a while, for ever if For is 0
+	Tear                  // some pairs of ranks cannot reach each other for a while, for ever if For is 0
 )
 
 // Fault happens when a rank takes a step.
 type Fault struct {
 	Kind Kind
 	Rank int
-	Peer int    // of Cut
-	Side uint64 // of Part: a bit a rank
-	Step int    // of the rank, from 1
+	Peer int      // of Cut
+	Side uint64   // of Part: a bit a rank
+	Pair [][2]int // of Tear
+	Step int      // of the rank, from 1
 	For  time.Duration
 }
 
@@ -74,6 +76,9 @@ func (f Fault) String() string {
 	}
 	if f.Kind == Part {
 		return fmt.Sprintf("part ranks %b from the others for %s at step %d of rank %d", f.Side, f.For, f.Step, f.Rank)
+	}
+	if f.Kind == Tear {
+		return fmt.Sprintf("tear the pairs %v apart for %s at step %d of rank %d", f.Pair, f.For, f.Step, f.Rank)
 	}
 	return fmt.Sprintf("cut ranks %d and %d for %s at step %d of the first", f.Rank, f.Peer, f.For, f.Step)
 }
@@ -341,6 +346,10 @@ func (w *World) fault(f Fault, now int64) {
 		w.paused[f.Rank] = now + int64(f.For)
 	case Cut:
 		w.sever(f.Rank, f.Peer, f.For, now)
+	case Tear:
+		for _, p := range f.Pair {
+			w.sever(p[0], p[1], f.For, now)
+		}
 	case Part:
 		for a := range w.eps {
 			for b := range a {

@@ -267,49 +267,36 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 // widest keeps, of the switches between two GPUs, those of the network that carries most. Switches are of one network if they have
 // links to the same GPUs.
 func (r *router) widest(from, to NodeID) {
-	g := r.g
 	if len(r.queue) <= 2 { // the far end and one switch
 		return
 	}
-	type network struct {
-		gpus, rate float32
-		sum        uint64
-	}
-	var list []network
-	of := func(s NodeID) int {
-		var n network
-		for _, e := range g.Edges(s) {
-			if g.Nodes[e.Peer].Kind == GPU {
-				n.gpus++
-				n.sum += mix(uint64(e.Peer), 1)
-			}
-		}
-		for i := range list {
-			if list[i].gpus == n.gpus && list[i].sum == n.sum {
-				return i
-			}
-		}
-		list = append(list, n)
-		return len(list) - 1
-	}
-	switches := map[NodeID]int{}
-	for _, e := range g.Edges(from) {
+	rates := map[uint64]float32{} // by network
+	networks := map[NodeID]uint64{}
+	for _, e := range r.g.Edges(from) {
 		if r.nearer(e, 1) {
-			if _, seen := switches[e.Peer]; !seen {
-				switches[e.Peer] = of(e.Peer)
-			}
-			list[switches[e.Peer]].rate += r.carries(e, to)
+			networks[e.Peer] = r.network(e.Peer)
+			rates[networks[e.Peer]] += r.carries(e, to)
 		}
 	}
 	best := float32(0)
-	for _, n := range list {
-		best = max(best, n.rate)
+	for _, rate := range rates {
+		best = max(best, rate)
 	}
-	for s, i := range switches {
-		if list[i].rate < best {
+	for s, n := range networks {
+		if rates[n] < best {
 			delete(r.depth, s)
 		}
 	}
+}
+
+// network is a number that switches with links to the same GPUs have in common.
+func (r *router) network(s NodeID) (sum uint64) {
+	for _, e := range r.g.Edges(s) {
+		if r.g.Nodes[e.Peer].Kind == GPU {
+			sum += mix(uint64(e.Peer), 1)
+		}
+	}
+	return sum
 }
 
 // nearer reports whether an accelerator link leads to a node at a depth.

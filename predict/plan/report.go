@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
+	"strconv"
 	"strings"
+
+	"github.com/weft-fabric/weft/view/kit"
 )
 
 //go:embed report.html
@@ -53,7 +57,23 @@ func dollars(v float64) string {
 	case v >= 1e4:
 		return fmt.Sprintf("$%.0f,000", v/1e3)
 	}
-	return fmt.Sprintf("$%.4g", v)
+	return "$" + readable(v)
+}
+
+// readable writes four figures of a number without an exponent, with commas between thousands.
+func readable(v float64) string {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	places := 3 - int(math.Floor(math.Log10(math.Abs(v))))
+	s := strconv.FormatFloat(v, 'f', max(places, 0), 64)
+	if strings.Contains(s, ".") {
+		return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // Text is the value in a unit that fits it.
@@ -64,7 +84,7 @@ func (t Term) Text() string {
 	case t.Unit == "s" && t.Value > 0 && t.Value < 1:
 		return fmt.Sprintf("%.3g ms", 1e3*t.Value)
 	}
-	return fmt.Sprintf("%.4g %s", t.Value, t.Unit)
+	return readable(t.Value) + " " + t.Unit
 }
 
 // HTML writes the report as one page that needs nothing else.
@@ -82,7 +102,7 @@ func (p Page) HTML(w io.Writer) error {
 	case c.Peak > .95*c.Capacity:
 		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
-	facts := []fact{{"a step", fmt.Sprintf("%.3g s", c.Step), ""}, {"tokens/s per GPU", fmt.Sprintf("%.4g", c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
+	facts := []fact{{"step", readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {
 		facts = append(facts, fact{"to train", days(p.Days), ""}, fact{"cost", dollars(p.USD), ""})
@@ -93,7 +113,7 @@ func (p Page) HTML(w io.Writer) error {
 	}
 	trust := []string{fmt.Sprintf("factor %.3f: %s", c.Factor, c.FactorFrom)}
 	if n := c.Nearest; n != nil {
-		trust = append(trust, fmt.Sprintf("nearest measured step: %s (%s), measured %.4g s, the model is off by %+.1f%% there", n.ID, n.What, n.Step, 100*n.Error))
+		trust = append(trust, fmt.Sprintf("nearest measured step: %s (%s), measured %s s, the model is off by %+.1f%% there", n.ID, n.What, readable(n.Step), 100*n.Error))
 		if n.Remark != "" {
 			trust = append(trust, n.Remark)
 		}
@@ -111,5 +131,5 @@ func (p Page) HTML(w io.Writer) error {
 	}
 	shown := *c
 	shown.Why = why
-	return reportPage.Execute(w, map[string]any{"Title": p.Title, "Machine": p.Machine, "Cost": &shown, "Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String())})
+	return reportPage.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Title": p.Title, "Machine": p.Machine, "Cost": &shown, "Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String())})
 }

@@ -27,6 +27,8 @@ type Wish struct {
 	Within     float64 // candidates up to Within times the best are looked at for the front; 0 for 1.1
 	// Progress, if set, is called now and then with the layouts priced so far and the best step.
 	Progress func(priced int, best float64)
+	// Stop, if set, is asked now and then; once it says yes, the search ends with what it has (Found.Stopped).
+	Stop func() bool
 }
 
 // Found is what a search gives. A candidate is a layout with the split of its layers over stages that is fastest.
@@ -38,6 +40,7 @@ type Found struct {
 	Bounded    int     // the same by a bound on their time
 	Priced     int     // priced in full
 	Over       *Cost   // where nothing fits: of those looked at the one that misses by the least
+	Stopped    bool    // Wish.Stop ended the search: a faster layout may exist
 }
 
 // Search looks for the fastest layout that fits. It leaves a layout out only where a bound proves that it cannot fit or cannot be
@@ -60,7 +63,7 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 			s.walk(families)
 		}
 	}
-	if len(s.fit) == 0 && w.Reserve > 0 {
+	if len(s.fit) == 0 && w.Reserve > 0 && !s.out.Stopped {
 		w.Reserve = 0
 		return search(m, mc, f, w, h)
 	}
@@ -179,12 +182,20 @@ func (s *searcher) roots() (out []branch) {
 // walk looks at families in order.
 func (s *searcher) walk(families []branch) {
 	for i, x := range families {
-		if x.least > s.wide() {
+		if x.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(families) - i
 			return
 		}
 		s.family(x)
 	}
+}
+
+// stopped asks Wish.Stop, and remembers a yes.
+func (s *searcher) stopped() bool {
+	if s.w.Stop != nil && !s.out.Stopped {
+		s.out.Stopped = s.w.Stop()
+	}
+	return s.out.Stopped
 }
 
 // feasible reports whether any layout of a family can run: what does not depend on data ranks and stages divides.
@@ -211,7 +222,7 @@ func (s *searcher) family(x branch) {
 	})
 	sort.SliceStable(grids, func(i, j int) bool { return grids[i].least < grids[j].least })
 	for i, g := range grids {
-		if g.least > s.wide() {
+		if g.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(grids) - i
 			return
 		}

@@ -42,35 +42,34 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 		return nil // flows that correspond may be told apart by their hash, or by which way was found first
 	}
 	o := &orbits{net: net}
-	if !o.lay(place) || !o.wire() {
+	if !o.lay(place) {
 		return nil
 	}
-	g, n := net.g, int32(len(place))
+	o.wire()
+	n := int32(len(place))
 	step := lcm(base, o.gpus)
-	if step <= 0 || step >= n || n%step != 0 {
+	if step >= n || n%step != 0 {
 		return nil
 	}
 	hosts := n / o.gpus
 	if swaps {
-		few := hosts
-		for few > step/o.gpus && o.accept(func(b int32) int32 { return b ^ few/2 }, 0) {
-			few /= 2
-		}
-		o.few = few
+		o.few = o.swapping(hosts, step/o.gpus)
 	} else {
-		for few := step / o.gpus; few < hosts && o.few == 0; few += step / o.gpus {
-			if hosts%few == 0 && o.accept(func(b int32) int32 { return (b + few) % hosts }, 0) {
-				o.few = few
-			}
-		}
+		o.few = o.turning(hosts, step/o.gpus)
 	}
-	if o.few == 0 || o.few == hosts {
+	if o.few == hosts {
 		return nil
 	}
+	o.count(hosts)
+	return o
+}
+
+// count joins what more belongs together, and counts the links of every orbit.
+func (o *orbits) count(hosts int32) {
 	// Switches that have the same links downwards may take turns as well, the others of each tier with them: then all links of
 	// a tier are one orbit, and not one for each of a leaf's uplinks.
 	stay := func(b int32) int32 { return b }
-	for tier := g.Nodes[o.above[0]].Tier + 1; tier <= g.Nodes[o.above[len(o.above)-1]].Tier; tier++ {
+	for tier := o.tier(0) + 1; tier <= o.tier(len(o.above)-1); tier++ {
 		o.accept(stay, tier)
 	}
 	o.times, o.sizes = int64(hosts/o.few), map[wire]int64{}
@@ -78,8 +77,38 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 	for i := range o.links {
 		o.size[o.find(int32(i))]++
 	}
-	return o
 }
+
+// swapping gives the smallest power of two, at least least, by whose multiples hosts may be renamed with an exclusive or.
+func (o *orbits) swapping(hosts, least int32) int32 {
+	few := hosts
+	for few > least && o.accept(func(b int32) int32 { return b ^ few/2 }, 0) {
+		few /= 2
+	}
+	return few
+}
+
+// turning gives the smallest multiple of least by which hosts may be renamed round the ring of all.
+func (o *orbits) turning(hosts, least int32) int32 {
+	for few := least; few < hosts; few += least {
+		if hosts%few == 0 && o.accept(func(b int32) int32 { return (b + few) % hosts }, 0) {
+			return few
+		}
+	}
+	return hosts
+}
+
+// end is the index after the last switch of the same tier.
+func (o *orbits) end(s int) int {
+	end := s
+	for end < len(o.above) && o.tier(end) == o.tier(s) {
+		end++
+	}
+	return end
+}
+
+// tier is that of a switch, by index.
+func (o *orbits) tier(i int) uint8 { return o.net.g.Nodes[o.above[i]].Tier }
 
 func lcm(a, b int32) int32 {
 	x, y := a, b
@@ -93,53 +122,55 @@ func lcm(a, b int32) int32 {
 func (o *orbits) lay(place []topo.NodeID) bool {
 	g := o.net.g
 	first := g.Nodes[place[0]].Host
-	for int(o.gpus) < len(place) && first != topo.None && g.Nodes[place[o.gpus]].Host == first {
-		o.gpus++
-	}
-	if o.gpus == 0 || len(place)%int(o.gpus) != 0 {
+	next := slices.IndexFunc(place, func(n topo.NodeID) bool { return g.Nodes[n].Host != first })
+	if first == topo.None || next < 0 || len(place)%next != 0 {
 		return false
 	}
+	o.gpus = int32(next)
 	o.block = slices.Repeat([]int32{-1}, len(g.Hosts))
 	for k := 0; k < len(place); k += int(o.gpus) {
 		h := g.Nodes[place[k]].Host
-		if h == topo.None || o.block[h] >= 0 || o.net.hosts[h].open || o.net.hosts[h].base < 0 {
+		if h == topo.None || !o.like(h, first) {
 			return false
 		}
 		o.block[h] = int32(len(o.blocks))
 		o.blocks = append(o.blocks, h)
-		if o.net.hosts[h].alike != o.net.hosts[first].alike {
-			return false
-		}
 		for i, node := range place[k : k+int(o.gpus)] {
-			if g.Nodes[node].Host != h || node-g.Hosts[h].First != place[i]-g.Hosts[first].First || g.Nodes[node].Kind != topo.GPU {
+			if g.Nodes[node].Host != h || !o.rank(i, node, place[i]) {
 				return false
 			}
-			if o.net.lame[node] != o.net.lame[place[i]] {
-				return false
-			}
-			nic := g.Near(node)
-			if nic == topo.None {
-				return false
-			}
-			c := o.net.cable(g.Edges(nic))
-			if c.Link == topo.None || g.Nodes[c.Peer].Kind != topo.Switch || g.Nodes[c.Peer].Tier == 0 {
-				return false
-			}
-			hp := &o.net.hosts[h]
-			if c.Link < hp.base || c.Link >= hp.base+topo.LinkID(hp.links) {
-				return false
-			}
-			if i < len(o.cables) && g.LinkLatency(c.Link) != g.LinkLatency(o.cables[i].Link) {
-				return false
-			}
-			o.cables = append(o.cables, c)
 		}
 	}
-	return len(o.blocks) > 1
+	return true
+}
+
+// like reports whether a host is a copy of another, with an accelerator network of its own, and has no ranks yet.
+func (o *orbits) like(h, first topo.HostID) bool {
+	p := &o.net.hosts[h]
+	return o.block[h] < 0 && !p.open && p.base >= 0 && p.alike == o.net.hosts[first].alike
+}
+
+// rank takes in the GPU of a host's i-th rank, which must be in the position of the first host's, with the same cable.
+func (o *orbits) rank(i int, node, first topo.NodeID) bool {
+	g := o.net.g
+	host, hp := &g.Hosts[g.Nodes[node].Host], &o.net.hosts[g.Nodes[node].Host]
+	if g.Nodes[node].Kind != topo.GPU || node-host.First != first-g.Hosts[g.Nodes[first].Host].First || o.net.lame[node] != o.net.lame[first] {
+		return false
+	}
+	nic := g.Near(node)
+	if nic == topo.None {
+		return false
+	}
+	c := o.net.cable(g.Edges(nic))
+	if c.Link < hp.base || c.Link >= hp.base+topo.LinkID(hp.links) || g.Nodes[c.Peer].Tier == 0 {
+		return false
+	}
+	o.cables = append(o.cables, c)
+	return g.LinkLatency(c.Link) == g.LinkLatency(o.cables[i].Link)
 }
 
 // wire collects the switches that flows may pass, and the links between them.
-func (o *orbits) wire() bool {
+func (o *orbits) wire() {
 	g := o.net.g
 	o.index = map[topo.NodeID]int32{}
 	add := func(s topo.NodeID) {
@@ -180,7 +211,6 @@ func (o *orbits) wire() bool {
 		o.attr[i] = mix(mix(uint64(link.Class)<<32|uint64(link.Count), uint64(g.LinkLatency(l))), mix(uint64(o.net.capacity(up)), uint64(o.net.capacity(up^1))))
 		o.root[i] = int32(i)
 	}
-	return true
 }
 
 func (o *orbits) find(i int32) int32 {
@@ -212,7 +242,6 @@ func (o *orbits) accept(rename func(int32) int32, turn uint8) bool {
 
 // switches says which switch each becomes, by index; nil if there is no such renaming.
 func (o *orbits) switches(rename func(int32) int32, turn uint8) []int32 {
-	g := o.net.g
 	to, from := slices.Repeat([]int32{-1}, len(o.above)), slices.Repeat([]int32{-1}, len(o.above))
 	pair := func(a, b int32) bool {
 		if to[a] < 0 && from[b] < 0 {
@@ -220,54 +249,69 @@ func (o *orbits) switches(rename func(int32) int32, turn uint8) []int32 {
 		}
 		return to[a] == b && from[b] == a
 	}
-	for b := range o.blocks {
-		for i := range o.gpus {
-			c, d := o.cables[int32(b)*o.gpus+i], o.cables[rename(int32(b))*o.gpus+i]
-			if !pair(o.index[c.Peer], o.index[d.Peer]) {
-				return nil
-			}
+	for k, c := range o.cables {
+		b, i := int32(k)/o.gpus, int32(k)%o.gpus
+		if !pair(o.index[c.Peer], o.index[o.cables[rename(b)*o.gpus+i].Peer]) {
+			return nil
 		}
 	}
 	// A switch above becomes one whose links go to what those of the first become. Among several, they keep their order.
 	have, want := make([]uint64, len(o.above)), make([]uint64, len(o.above))
 	for s := 0; s < len(o.above); {
-		tier := g.Nodes[o.above[s]].Tier
-		end := s
-		byLinks, taken := map[uint64][]int32{}, map[uint64]int{}
-		next := 0
-		if tier == turn {
-			next = 1
-		}
-		for ; end < len(o.above) && g.Nodes[o.above[end]].Tier == tier; end++ {
-			if to[end] < 0 {
-				byLinks[have[end]] = append(byLinks[have[end]], int32(end))
-			}
+		end := o.end(s)
+		if !o.fill(s, end, o.tier(s) == turn, to, have, want, pair) {
+			return nil
 		}
 		for i := s; i < end; i++ {
-			if to[i] < 0 {
-				list, at := byLinks[want[i]], taken[want[i]]
-				if at >= len(list) || !pair(int32(i), list[(at+next)%len(list)]) {
-					return nil
-				}
-				taken[want[i]]++
-			}
-		}
-		for i := s; i < end; i++ {
-			a, b := &g.Nodes[o.above[i]], &g.Nodes[o.above[to[i]]]
-			if a.Tier != b.Tier || a.Kind != b.Kind || a.Model != b.Model {
+			if !o.same(i, int(to[i])) {
 				return nil
 			}
-			for _, e := range g.Edges(o.above[i]) {
-				if o.net.upward(o.above[i], e) {
-					at, a := o.index[e.Peer], o.attr[o.of[e.Link]]
-					have[at] += mix(uint64(i)+1, a)
-					want[at] += mix(uint64(to[i])+1, a)
-				}
-			}
+			o.lift(i, int(to[i]), have, want)
 		}
 		s = end
 	}
 	return to
+}
+
+// lift tells the switches above one what links they have to it, and which they want once it has become another.
+func (o *orbits) lift(i, becomes int, have, want []uint64) {
+	for _, e := range o.net.g.Edges(o.above[i]) {
+		if o.net.upward(o.above[i], e) {
+			at, a := o.index[e.Peer], o.attr[o.of[e.Link]]
+			have[at] += mix(uint64(i)+1, a)
+			want[at] += mix(uint64(becomes)+1, a)
+		}
+	}
+}
+
+// fill pairs the switches of a tier that are not paired yet, each with one that has the links it wants: the next one of those with turn.
+func (o *orbits) fill(from, end int, turn bool, to []int32, have, want []uint64, pair func(a, b int32) bool) bool {
+	byLinks, taken, next := map[uint64][]int32{}, map[uint64]int{}, 0
+	if turn {
+		next = 1
+	}
+	for i := from; i < end; i++ {
+		if to[i] < 0 {
+			byLinks[have[i]] = append(byLinks[have[i]], int32(i))
+		}
+	}
+	for i := from; i < end; i++ {
+		if to[i] >= 0 {
+			continue
+		}
+		list, at := byLinks[want[i]], taken[want[i]]
+		if at >= len(list) || !pair(int32(i), list[(at+next)%len(list)]) {
+			return false
+		}
+		taken[want[i]]++
+	}
+	return true
+}
+
+// same reports whether two switches are of one tier and kind.
+func (o *orbits) same(i, j int) bool {
+	a, b := &o.net.g.Nodes[o.above[i]], &o.net.g.Nodes[o.above[j]]
+	return a.Tier == b.Tier && a.Kind == b.Kind && a.Model == b.Model
 }
 
 // images says which link each becomes; nil if one has no counterpart. Of parallel links the first becomes the first.

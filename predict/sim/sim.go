@@ -92,6 +92,9 @@ type Options struct {
 	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
 
+	// TraceRanks is how many ranks a trace shows at most; 0 for 16.
+	TraceRanks int
+
 	// Processors are the cores that ranks share, if ranks are processes whose work is theirs; nil for GPUs, of which each has its own.
 	// With them Costs but Net count for nothing.
 	Processors *Processors

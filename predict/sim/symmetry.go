@@ -139,33 +139,42 @@ func (s *symmetry) route(r *run) error {
 				return err
 			}
 			s.at = append(s.at, int32(len(s.uses)))
-			own, ok := p.uses, true
-			if s.group != nil {
-				if own, ok = s.group.own(own); !ok {
-					return errNoOrbits
-				}
+			if err := s.keep(&p, known); err != nil {
+				return err
 			}
-			s.uses = append(s.uses, own...)
-			mid := int32(-1)
-			if len(p.mid) > 0 {
-				if mid, ok = known[&p.mid[0]]; !ok {
-					mid = int32(len(s.middles))
-					known[&p.mid[0]] = mid
-					uses := p.mid
-					if s.group != nil {
-						if uses, ok = s.group.gather(uses); !ok {
-							return errNoOrbits
-						}
-					}
-					s.middles = append(s.middles, uses)
-				}
-			}
-			s.mid = append(s.mid, mid)
 			s.latency = append(s.latency, p.latency)
 			s.leaves = append(s.leaves, p.net)
 		}
 	}
 	s.at = append(s.at, int32(len(s.uses)))
+	return nil
+}
+
+// keep adds the uses of a flow, its middle once for all flows that have it; known says which middles are there.
+func (s *symmetry) keep(p *path, known map[*use]int32) error {
+	own, middle, ok := p.uses, p.mid, true
+	if s.group != nil {
+		if own, ok = s.group.own(own); !ok {
+			return errNoOrbits
+		}
+	}
+	s.uses = append(s.uses, own...)
+	if len(middle) == 0 {
+		s.mid = append(s.mid, -1)
+		return nil
+	}
+	mid, there := known[&middle[0]]
+	if !there {
+		mid = int32(len(s.middles))
+		known[&middle[0]] = mid
+		if s.group != nil {
+			if middle, ok = s.group.gather(middle); !ok {
+				return errNoOrbits
+			}
+		}
+		s.middles = append(s.middles, middle)
+	}
+	s.mid = append(s.mid, mid)
 	return nil
 }
 
@@ -229,15 +238,21 @@ func (s *symmetry) refine(r *run) {
 	}
 }
 
-// paint gives every wire a colour: a sum over the flows that cross it, in which those that correspond count the same.
-// The flows of one middle are added up before its wires are looked at.
-func (s *symmetry) paint() {
+// blank is the colour of wires before any flow is looked at. Orbits of different sizes are not the same, even if each flow gives both
+// the same share.
+func (s *symmetry) blank() {
 	clear(s.colour)
-	if s.group != nil { // orbits of different sizes are not the same, even if each flow gives both the same share
+	if s.group != nil {
 		for x, size := range s.group.sizes {
 			s.colour[x] = uint64(size)
 		}
 	}
+}
+
+// paint gives every wire a colour: a sum over the flows that cross it, in which those that correspond count the same.
+// The flows of one middle are added up before its wires are looked at.
+func (s *symmetry) paint() {
+	s.blank()
 	shares := s.shares()
 	through := make([][]uint64, len(s.middles)) // by middle and by share
 	for i := range through {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"math"
+
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/unit"
 )
@@ -31,6 +33,10 @@ type Trace struct {
 	Spans []Span
 	Gaps  []Gap
 	Cut   bool // there were more spans than asked for
+
+	// Period is the number of ranks that were simulated of the first job: rank r does what rank r mod Period does, at the same
+	// time and with every peer as many ranks further on. It is the number of all ranks where nothing was folded.
+	Period int
 }
 
 // tracer records spans as they end.
@@ -40,7 +46,7 @@ type tracer struct {
 	trace *Trace
 }
 
-// tracedRanks is how many ranks of a job a trace shows.
+// tracedRanks is how many ranks of a job a trace shows unless Options.TraceRanks says otherwise.
 const tracedRanks = 16
 
 func (x *tracer) init(w *world) {
@@ -49,13 +55,17 @@ func (x *tracer) init(w *world) {
 	}
 	x.max = w.o.Trace
 	x.on = make([]bool, len(w.machines))
-	x.trace = &Trace{}
+	x.trace = &Trace{Period: int(w.runs[0].period)}
+	most := int32(tracedRanks)
+	if w.o.TraceRanks > 0 {
+		most = int32(min(w.o.TraceRanks, math.MaxInt32))
+	}
 	for _, r := range w.runs {
 		first := w.threads[r.first].machine
-		show := min(tracedRanks, r.period)
+		show := min(most, r.period)
 		for i := range show {
 			k := i * r.period / show
-			if show == r.period || r.period >= tracedRanks && i < 8 {
+			if show == r.period || r.period >= most && i < 8 {
 				k = i // the first eight side by side: one host as a rule
 			}
 			x.on[first+k] = true

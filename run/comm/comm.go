@@ -303,8 +303,8 @@ func (c *Comm) release() error {
 		old.stages, old.fences = append(c.shared.Buffers(), c.library.tables...), c.shared.Fences()
 	}
 	c.leave(c.last())
-	g.Boards = nil
 	w.mu.Lock()
+	g.Boards = nil
 	w.retired = append(w.retired, old)
 	w.mu.Unlock()
 	w.sweep()

@@ -36,7 +36,8 @@ type Config struct {
 	// WEFT_TLS=DIR takes ca.pem, cert.pem and key.pem of a folder: see auth.Certificates.
 	TLS *tls.Config
 	// Checksum says which messages over tcp have a checksum: "hosts" (or empty) those between hosts, "all", "none". With a token
-	// it is keyed, so that nobody between two hosts can alter what they send unnoticed. WEFT_CHECKSUM.
+	// it is keyed, so that messages of another connection do not fit. Only TLS protects against those who alter messages on
+	// purpose. WEFT_CHECKSUM.
 	Checksum string
 
 	// Transport is what must be used: shm, tcp, mixed (shared memory between the ranks

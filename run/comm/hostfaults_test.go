@@ -99,6 +99,11 @@ func hostFaultList() []hostFault {
 	accept := func(h int) func(*nslab.Lab) error {
 		return func(lab *nslab.Lab) error { return loadRules(lab, h, "flush ruleset") }
 	}
+	oneWay := func(from, to int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error {
+			return loadRules(lab, to, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; ip saddr %s drop; }\n}\n", nslab.Addr(from, 0)))
+		}
+	}
 	inTurn, uneven := []int{0, 1, 2, 0, 1, 2}, []int{0, 0, 0, 1, 2, 2}
 	short := []string{"WEFT_OUTAGE=1s"}
 	long := []string{"WEFT_OUTAGE=60s", "WEFT_TIMEOUT=90s"}
@@ -132,6 +137,8 @@ func hostFaultList() []hostFault {
 		{name: "hosts of 3, 1 and 2 ranks: link down for 2 s", hosts: 3, rails: 1, place: uneven, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
 		{name: "hosts of 3, 1 and 2 ranks: that of 2 killed", hosts: 3, rails: 1, place: uneven, begin: kill(4, 5), dead: []int{2}},
 		{name: "hosts of 3, 1 and 2 ranks: that of 2 cut off for good", hosts: 3, rails: 1, place: uneven, env: short, begin: part(2), apart: []int{2}},
+		{name: "hosts of 3, 1 and 2 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: oneWay(0, 2), apart: []int{2}, quick: true},
+		{name: "hosts of 2, 1 and 3 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: []int{0, 0, 1, 2, 2, 2}, env: short, begin: oneWay(0, 2), apart: []int{0}},
 	}
 }
 

@@ -194,6 +194,27 @@ func testLive(t *testing.T, ctx context.Context) {
 		d.Event(c.event)
 		until(t, ctx, `document.querySelector('#events p').textContent === `+strconv.Quote(c.want))
 	}
+	// A verdict about a straggler is no failure, and its mark says so.
+	crosses := ask[int](t, ctx, `document.querySelectorAll('#loss .cross').length`)
+	d.Event(web.Event{Kind: "verdict", ID: 3, Text: "rank 3 comes late to every step"})
+	d.next()
+	until(t, ctx, `document.querySelectorAll('#loss .flag').length === 1`)
+	if n := ask[int](t, ctx, `document.querySelectorAll('#loss .cross').length`); n != crosses {
+		t.Errorf("%d failures are marked on the loss after a verdict, %d before", n, crosses)
+	}
+	// Ticks of the loss are the values that they stand at: equally far apart, as their lines are.
+	ask[bool](t, ctx, `((async () => {
+		const { ticks, decimals } = await import('./chart.js'), bad = [];
+		for (const [lo, hi, n] of [[4.4, 5.6, 4], [2.1, 2.9, 3], [0.2, 9, 5], [0.011, 0.019, 4], [3, 1200, 5]]) {
+			const list = ticks(lo, hi, n), step = list[1] - list[0];
+			for (const v of list) if (Math.abs(+v.toFixed(decimals(step)) - v) > step * 1e-6) bad.push(v + ' is written ' + v.toFixed(decimals(step)));
+		}
+		window.__ticks = bad;
+	})(), true)`)
+	until(t, ctx, `window.__ticks !== undefined`)
+	if bad := ask[[]string](t, ctx, `window.__ticks`); len(bad) > 0 {
+		t.Errorf("ticks are rounded: %q", bad)
+	}
 	// A spare rank has no seat in the layout: it stands below the others.
 	d.Rank(web.Rank{ID: 7, Rank: 7, Host: "node-1", State: web.Healthy, Replica: -1, Stage: -1, Tensor: -1})
 	until(t, ctx, `document.getElementById('topology').textContent.includes('spare')`)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -11,19 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-fabric/weft/view/kit"
 )
 
 //go:embed page
 var files embed.FS
-
-// Base is what other pages of weft share with this one: base.css and icon.svg.
-func Base(name string) ([]byte, bool) {
-	if name != "base.css" && name != "icon.svg" {
-		return nil, false
-	}
-	b, err := files.ReadFile("page/" + name)
-	return b, err == nil
-}
 
 // view is one part of a run as JSON. /api/ lists them under "views".
 type view struct {
@@ -60,6 +54,11 @@ func (b *Board) Handler() http.Handler {
 	mux := http.NewServeMux()
 	static := http.FileServerFS(page)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if b, ok := kit.File(strings.TrimPrefix(r.URL.Path, "/")); ok {
+			w.Header().Set("Cache-Control", "no-cache")
+			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
+			return
+		}
 		if _, err := fs.Stat(page, strings.TrimPrefix(r.URL.Path, "/")); r.URL.Path != "/" && err != nil {
 			fail(w, http.StatusNotFound, fmt.Sprintf("there is no %s here; see / for the page and /api/ for what is there as JSON", r.URL.Path))
 			return

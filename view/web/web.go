@@ -34,6 +34,7 @@ type Job struct {
 	Until     time.Time `json:"until,omitzero"`   // when it is to end; absent: no end
 	Ended     bool      `json:"ended"`            // the run is over
 	Watch     string    `json:"watch,omitempty"`  // its watch page
+	Studio    string    `json:"studio,omitempty"` // where it is drawn on a picture
 }
 
 // States of a rank. Others are shown by their own name.

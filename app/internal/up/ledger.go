@@ -556,7 +556,7 @@ func (l *ledger) calm(ctx context.Context) bool {
 // job tells the page what runs.
 func (r *run) job(f rank.Formed) {
 	j := web.Job{Title: "weft up", Model: describe(r.o.Train.Model),
-		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started, Watch: "/watch/"}
+		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started, Watch: "/watch/", Studio: r.studio()}
 	if r.o.For > 0 {
 		j.Until = r.started.Add(r.o.For)
 	}

@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/app/internal/studio"
+	"github.com/weft-fabric/weft/app/internal/studio/engine"
 	eyes "github.com/weft-fabric/weft/observe/agent"
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
@@ -112,7 +115,22 @@ func (r *run) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", r.board.Handler())
 	mux.Handle("/watch/", http.StripPrefix("/watch", r.watch.Pages()))
+	if r.studio() != "" {
+		limits := engine.Default()
+		page := &studio.Server{Engine: engine.New(limits), Limits: limits, Live: mux}
+		mux.Handle("/studio/", http.StripPrefix("/studio", page.Handler()))
+	}
 	return mux
+}
+
+// studio is where the run is drawn on a picture: nowhere on an address that other hosts reach, as that page computes what it
+// is asked.
+func (r *run) studio() string {
+	host, _, _ := net.SplitHostPort(r.o.Listen)
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return ""
+	}
+	return "/studio/"
 }
 
 // processes are those of the slots, for the agent.

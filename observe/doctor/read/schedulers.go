@@ -91,8 +91,16 @@ func (s *scan) sacctRow(n int, text string, row map[string]string) {
 			l.Kind, l.F["why"] = e.kind, e.why
 		}
 	}
+	if l.Kind != "" {
+		s.addLine(l)
+		return
+	}
+	s.addLineOf(l, state, whole, row["ExitCode"])
+}
+
+// addLineOf adds the line of a job or step in a state that does not tell by itself.
+func (s *scan) addLineOf(l doctor.Line, state string, whole bool, code string) {
 	switch {
-	case l.Kind != "":
 	case strings.HasPrefix(state, "CANCELLED") && whole:
 		l.Kind = "cancelled"
 		if _, by, ok := strings.Cut(state, " by "); ok {
@@ -101,7 +109,7 @@ func (s *scan) sacctRow(n int, text string, row map[string]string) {
 	case strings.HasPrefix(state, "COMPLETED") && whole:
 		l.Kind, l.Warn = "job_done", false
 	case strings.HasPrefix(state, "FAILED") && !whole:
-		l.Kind, l.F["code"] = "exit", slurmCode(row["ExitCode"])
+		l.Kind, l.F["code"] = "exit", slurmCode(code)
 	default:
 		return
 	}

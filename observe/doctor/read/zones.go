@@ -26,22 +26,7 @@ const (
 
 // zones moves the times of files to the clock of the one that has most of the operations.
 func zones(c *doctor.Case) {
-	times := map[string]map[string]float64{} // by file and operation: when it was given up first
-	for i := range c.Lines {
-		l := &c.Lines[i]
-		if l.Kind != "watchdog" || l.Time == 0 {
-			continue
-		}
-		of := times[l.At.File]
-		if of == nil {
-			of = map[string]float64{}
-			times[l.At.File] = of
-		}
-		key := l.F["group"] + " " + l.F["seq"] + " " + l.F["op"]
-		if at, ok := of[key]; !ok || l.Time < at {
-			of[key] = l.Time
-		}
-	}
+	times := givenUp(c)
 	if len(times) < 2 {
 		return
 	}
@@ -59,6 +44,27 @@ func zones(c *doctor.Case) {
 			l.Time += shift[l.At.File]
 		}
 	}
+}
+
+// givenUp is when ranks gave up operations first, by file and operation.
+func givenUp(c *doctor.Case) map[string]map[string]float64 {
+	times := map[string]map[string]float64{}
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		if l.Kind != "watchdog" || l.Time == 0 {
+			continue
+		}
+		of := times[l.At.File]
+		if of == nil {
+			of = map[string]float64{}
+			times[l.At.File] = of
+		}
+		key := l.F["group"] + " " + l.F["seq"] + " " + l.F["op"]
+		if at, ok := of[key]; !ok || l.Time < at {
+			of[key] = l.Time
+		}
+	}
+	return times
 }
 
 // zoneBetween is what must be added to the times of b to be those of a, if they differ by a zone.

@@ -199,9 +199,25 @@ addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.vi
 		if grounds = append(grounds, got[len(says)]); len(grounds) == 2 && grounds[0] == grounds[1] {
 			t.Errorf("light and dark have the same ground, %s", grounds[0])
 		}
-		wide, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
-		if err != nil || wide > 0 {
-			t.Errorf("the page is %g wider than the window, %v", wide, err)
+		for _, width := range []int64{1320, 390, 320} {
+			if scheme == "dark" && width < 1320 {
+				continue
+			}
+			if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 1560)); err != nil {
+				t.Fatal(err)
+			}
+			wide, err := chromedp.Run(ctx, chromedp.Evaluate[float64](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+			if err != nil || wide > 0 {
+				t.Errorf("at %d the page is %g wider than the window, %v", width, wide, err)
+			}
+			// A phone lays out what is wider than its screen, too: nothing may reach beyond it.
+			out, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`[...document.querySelectorAll('body *')].filter(e => { const r = e.getBoundingClientRect(); return r.width && r.right > innerWidth + 1 && !e.closest('.scroll, .heat, .matrix, svg, .skip'); }).map(e => e.tagName + ' ' + e.id + ' ' + e.className)`))
+			if err != nil || len(out) > 0 {
+				t.Errorf("at %d these leave the page: %q %v", width, out, err)
+			}
+		}
+		if err := chromedp.Do(ctx, chromedp.EmulateViewport(1320, 1560)); err != nil {
+			t.Fatal(err)
 		}
 		errs, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`window.__errors`))
 		if err != nil || len(errs) > 0 {

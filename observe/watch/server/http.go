@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/observe/watch/internal/store"
+	"github.com/weft-fabric/weft/view/kit"
 	"github.com/weft-fabric/weft/view/web"
 )
 
@@ -69,7 +70,7 @@ func (s *Server) Pages() http.Handler {
 	mux := http.NewServeMux()
 	static := http.FileServerFS(page)
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		if b, ok := web.Base(strings.TrimPrefix(r.URL.Path, "/")); ok {
+		if b, ok := kit.File(strings.TrimPrefix(r.URL.Path, "/")); ok {
 			w.Header().Set("Cache-Control", "no-cache")
 			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
 			return

@@ -415,10 +415,15 @@ func (h *hunger) look(pid int, now time.Time) bool {
 	return false
 }
 
+// talks says whether the process should be heard of.
+func (s *slot) talks() bool {
+	return s.conn != nil && s.proc != nil && !s.silent && (!s.ended || s.left) && s.reg != nil
+}
+
 // listen finds processes that have fallen silent. One that has done its work may take its time to end.
 func (s *slot) listen(life context.Context, now time.Time) {
 	quiet := now.Sub(s.heard)
-	if s.conn == nil || s.proc == nil || s.silent || s.ended && !s.left || s.reg == nil || quiet < s.n.cfg.Silence/2 {
+	if !s.talks() || quiet < s.n.cfg.Silence/2 {
 		s.hunger = hunger{}
 		return
 	}

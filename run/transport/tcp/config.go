@@ -91,8 +91,8 @@ type Config struct {
 	Outage time.Duration
 
 	// Checksum says which pieces have a checksum: SumsBetween, SumsNone or SumsAll. With a token it is
-	// keyed, so that nobody between the hosts can alter frames unnoticed; under TLS there is no
-	// need for one.
+	// keyed, so that frames of another connection do not fit; it is no protection against those who alter frames on
+	// purpose. Under TLS, which is, there is no need for one.
 	Checksum Sums
 
 	// Congestion names the congestion control of connections between hosts, such as cubic; the system's if it is empty.

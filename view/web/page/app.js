@@ -16,7 +16,7 @@ const curves = { loss: ['Loss', loss], grad_norm: ['Gradient norm', v => v == nu
 let curve = 'loss';
 const lossChart = new Chart(document.getElementById('loss'), {
   label: 'loss by step', smooth: true, zoom: true, none: 'no step yet',
-  x: v => count(v), y: (v, range) => range < 0.004 ? v.toExponential(1) : v.toFixed(range >= 4 ? 0 : range >= 0.4 ? 1 : range >= 0.04 ? 2 : 3),
+  x: v => count(v), y: (v, places) => places > 4 ? v.toExponential(1) : v.toFixed(places),
   read: at => put('loss-read', at == null ? lossChart?.zoomed() ? 'double click: all steps' : '' : `step ${count(store.loss.steps[at])} · ${curves[curve][1](store.loss[curve][at])}${store.loss.stride > 1 ? ` · mean of ${store.loss.stride} steps` : ''}`),
 });
 for (const b of document.querySelectorAll('[data-curve]')) b.addEventListener('click', () => {
@@ -52,9 +52,11 @@ function drawJob() {
   const list = [j.model, j.params && !j.model.includes('parameters') ? `${large(j.params)} parameters` : '', j.layout, j.transport].filter(Boolean);
   put('what', list.join(' · ') || 'waiting for the run');
   put('foot', j.command || '');
-  const watch = document.getElementById('watch');
-  if (j.watch) watch.setAttribute('href', j.watch);
-  watch.hidden = !j.watch;
+  for (const k of ['watch', 'studio']) {
+    const a = document.getElementById(k);
+    if (j[k]) a.setAttribute('href', j[k]);
+    a.hidden = !j[k];
+  }
 }
 
 let first = null; // loss that the run began with

@@ -11,6 +11,12 @@ export function ticks(lo, hi, wanted) {
   return list;
 }
 
+// decimals is how many digits after the point tell multiples of a step apart exactly.
+export function decimals(step) {
+  for (let d = 0; d < 9; d++) if (Math.abs(step * 10 ** d - Math.round(step * 10 ** d)) < 1e-6 * step * 10 ** d) return d;
+  return 9;
+}
+
 // clockTicks are round times in seconds.
 export function clockTicks(lo, hi, wanted) {
   const raw = (hi - lo) / Math.max(1, wanted);
@@ -99,7 +105,7 @@ export class Chart {
     this.show(x - (x - x0) * by, x + (x1 - x) * by);
   }
 
-  // set gives points, and marks: {x, kind: epoch | cross | diamond, text}.
+  // set gives points, and marks: {x, kind: epoch | cross | flag | diamond, text}.
   set(xs, ys, marks, range) {
     this.xs = xs; this.ys = ys; this.marks = marks ?? []; this.range = range;
     if (this.at != null && this.at >= xs.length) this.at = null;
@@ -141,11 +147,12 @@ export class Chart {
     const sx = x => left + (x - x0) / (x1 - x0) * (w - left - right);
     const sy = y => h - bottom - (y - lo) / (hi - lo) * (h - top - bottom);
     this.scale = { sx, sy, unx: px => x0 + (px - left) / (w - left - right) * (x1 - x0), top, base: h - bottom, w };
-    for (const y of ticks(lo, hi, Math.max(2, Math.floor(h / 52)))) {
+    const rungs = ticks(lo, hi, Math.max(2, Math.floor(h / 52))), places = decimals(rungs.length > 1 ? rungs[1] - rungs[0] : hi - lo);
+    for (const y of rungs) {
       const py = Math.round(sy(y)) + 0.5;
       parts.push(svg('path', { class: 'grid', d: `M${left} ${py}H${w - right}` }));
       const t = svg('text', { x: left - 8, y: py + 3.5, 'text-anchor': 'end' });
-      t.textContent = o.y(y, hi - lo);
+      t.textContent = o.y(y, places);
       parts.push(t);
     }
     let end = -1e9;
@@ -186,7 +193,7 @@ export class Chart {
 
   drawMarks(parts, sx, top, base, left, right) {
     this.crosses = [];
-    let end = -1e9, crossed = -1e9, saved = -1e9;
+    let end = -1e9, crossed = -1e9, flagged = -1e9, saved = -1e9;
     for (const m of this.marks) {
       const px = sx(m.x);
       if (px < left - 1 || px > right + 1) continue;
@@ -203,6 +210,9 @@ export class Chart {
       } else if (m.kind === 'cross' && px - crossed > 4) {
         this.crosses.push(svg('path', { class: 'cross', d: `M${px - 4} ${base - 12}l8 8m0 -8l-8 8` }, title(m.text)));
         crossed = px;
+      } else if (m.kind === 'flag' && px - flagged > 4) {
+        this.crosses.push(svg('path', { class: 'flag', d: `M${px - 4.5} ${base - 4}l4.5 -8l4.5 8Z` }, title(m.text)));
+        flagged = px;
       } else if (m.kind === 'diamond' && px - saved > 9) {
         this.crosses.push(svg('path', { class: 'diamond', d: `M${px} ${base - 4}l4 4l-4 4l-4 -4Z` }, title(m.text)));
         saved = px;

@@ -138,6 +138,7 @@ export function marks(store) {
   return [
     ...store.checkpoints.filter(c => c.state === 'complete' || c.state === 'emergency').map(c => ({ x: c.step, kind: 'diamond', text: `checkpoint of step ${c.step}` })),
     ...epochMarks(store.epochs.slice(1)),
-    ...store.events.filter(e => bad.has(e.kind) && e.kind !== 'exit').map(e => ({ x: e.step, kind: 'cross', text: `${e.kind} at step ${e.step}: ${e.text}` })),
+    ...store.events.filter(e => e.kind === 'verdict').map(e => ({ x: e.step, kind: 'flag', text: `verdict at step ${e.step}: ${e.text}` })),
+    ...store.events.filter(e => bad.has(e.kind) && e.kind !== 'exit' && e.kind !== 'verdict').map(e => ({ x: e.step, kind: 'cross', text: `${e.kind} at step ${e.step}: ${e.text}` })),
   ];
 }

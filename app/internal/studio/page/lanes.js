@@ -1,0 +1,179 @@
+'use strict';
+// The clock and the lanes: what ranks do over time, and the load of links above them. The lanes are drawn once for a
+// window of time and kept; moving the clock draws a line over the kept picture.
+
+class Lanes {
+  constructor(canvas) {
+    this.c = canvas; this.g = canvas.getContext('2d'); this.kept = document.createElement('canvas');
+    this.groups = []; this.total = 1; this.from = 0; this.to = 1; this.now = 0; this.unit = duration;
+    this.onseek = () => {}; this.onpick = () => {};
+    new ResizeObserver(() => this.resize()).observe(canvas);
+    let down = null;
+    const at = e => { const r = canvas.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
+    canvas.addEventListener('pointerdown', e => { if (e.button) return; down = { x: at(e)[0], from: this.from, moved: false }; canvas.setPointerCapture(e.pointerId); });
+    canvas.addEventListener('pointermove', e => {
+      const [x, y] = at(e);
+      if (!down) { this.read(x, y); return; }
+      if (Math.abs(x - down.x) > 4) down.moved = true;
+      if (down.moved && this.zoomed()) this.window(down.from - (x - down.x) / this.wide() * (this.to - this.from));
+      else if (down.moved) this.onseek(this.timeAt(x));
+    });
+    canvas.addEventListener('pointerup', e => { const d = down; down = null; if (d && !d.moved) { const [x, y] = at(e); this.onseek(this.timeAt(x)); const hit = this.hit(x, y); if (hit) this.onpick(hit); } });
+    canvas.addEventListener('pointerleave', () => { $('lane-read').textContent = ''; });
+    canvas.addEventListener('wheel', e => { if (!this.groups.length) return; e.preventDefault(); if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.window(this.from + (e.deltaX || e.deltaY) / this.wide() * (this.to - this.from)); else this.zoom(Math.exp(e.deltaY * .002), at(e)[0]); }, { passive: false });
+    canvas.addEventListener('dblclick', () => { this.from = 0; this.to = this.total; this.paint(); });
+    canvas.addEventListener('keydown', e => {
+      const step = (this.to - this.from) / 50, by = { ArrowLeft: -step, ArrowRight: step, PageUp: -10 * step, PageDown: 10 * step, Home: -Infinity, End: Infinity }[e.key];
+      if (by !== undefined) { this.onseek(Math.max(0, Math.min(this.total, this.now + by))); this.read(this.x(this.now), this.rowTop + 3); }
+      else if (e.key === '+' || e.key === '=') this.zoom(.6, this.x(this.now));
+      else if (e.key === '-') this.zoom(1 / .6, this.x(this.now));
+      else if (e.key === '0' || e.key === 'Escape') { this.from = 0; this.to = this.total; this.paint(); }
+      else return;
+      e.preventDefault();
+    });
+  }
+
+  // set takes groups of lanes: {label, tint, lanes: [{name, node, spans: [[begin, lead, end, tint, text]]}], gaps, load: [{name, values}]}.
+  set(groups, total, unit) {
+    const same = this.total === total;
+    this.groups = groups; this.total = total || 1; this.unit = unit ?? duration;
+    const rows = groups.reduce((n, g) => n + g.lanes.length, 0), load = groups.some(g => g.load?.length) ? 40 : 0;
+    this.c.style.height = Math.max(80, Math.min(innerHeight > 1200 ? 300 : 190, 20 + load + rows * 20)) + 'px';
+    if (!same || this.to > total) { this.from = 0; this.to = this.total; }
+    this.resize();
+    this.paint();
+  }
+
+  resize() {
+    const r = Math.min(devicePixelRatio || 1, 2), w = this.c.clientWidth, h = this.c.clientHeight;
+    if (!w || (w === this.w && h === this.h)) return;
+    this.w = w; this.h = h; this.r = r;
+    for (const c of [this.c, this.kept]) { c.width = Math.round(w * r); c.height = Math.round(h * r); }
+    this.paint();
+  }
+
+  wide() { return this.w - this.left() - 6; }
+  left() { return this.w < 500 ? 46 : 74; }
+  x(t) { return this.left() + (t - this.from) / (this.to - this.from) * this.wide(); }
+  timeAt(x) { return Math.max(0, Math.min(this.total, this.from + (x - this.left()) / this.wide() * (this.to - this.from))); }
+  zoomed() { return this.to - this.from < this.total * .999; }
+  window(from) { const span = this.to - this.from; this.from = Math.max(0, Math.min(this.total - span, from)); this.to = this.from + span; this.paint(); }
+  zoom(by, px) {
+    const t = this.timeAt(px), span = Math.min(this.total, Math.max(this.total / 5000, (this.to - this.from) * by)), share = (t - this.from) / (this.to - this.from);
+    this.to = this.from = 0;
+    this.from = Math.max(0, Math.min(this.total - span, t - share * span)); this.to = this.from + span;
+    this.paint();
+  }
+
+  paint() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => { this.asked = false; this.paintNow(); });
+  }
+
+  // rows lists the lanes that there is height for, spread over all.
+  plan() {
+    const axis = 16, load = this.groups.some(g => g.load?.length) ? 40 : 0, all = this.groups.reduce((n, g) => n + g.lanes.length, 0);
+    const high = this.h - axis - load, fit = Math.max(1, Math.floor(high / 4));
+    const rows = [];
+    for (const g of this.groups) {
+      const n = all > fit ? Math.max(1, Math.floor(fit * g.lanes.length / all)) : g.lanes.length;
+      for (let i = 0; i < n; i++) rows.push({ lane: g.lanes[i], group: g });
+    }
+    this.rowTop = load; this.rowHigh = Math.min(20, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
+  }
+
+  paintNow() {
+    if (!this.w) return;
+    const g = this.kept.getContext('2d');
+    g.setTransform(this.r, 0, 0, this.r, 0, 0);
+    g.clearRect(0, 0, this.w, this.h);
+    this.plan();
+    this.axis(g);
+    if (this.loadHigh) this.load(g);
+    const { from, to } = this, left = this.left(), right = left + this.wide();
+    g.font = '10px system-ui, "DejaVu Sans", sans-serif';
+    g.textBaseline = 'middle';
+    this.rows.forEach(({ lane, group }, i) => {
+      const y = this.rowTop + i * this.rowHigh, h = Math.max(1, this.rowHigh - (this.rowHigh > 5 ? 2 : .6));
+      g.fillStyle = colour('sunk');
+      g.fillRect(left, y, right - left, h);
+      if (this.rowHigh >= 9) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, y + h / 2, left - 8); }
+      for (const [begin, lead, end, tint] of lane.spans) {
+        if (end < from || begin > to) continue;
+        const a = Math.max(left, this.x(begin)), m = Math.max(left, this.x(lead)), b = Math.min(right, this.x(end));
+        if (m - a > .5) { g.globalAlpha = .3; g.fillStyle = colour(tint); g.fillRect(a, y, Math.min(m, b) - a, h); g.globalAlpha = 1; }
+        if (b > m) { g.fillStyle = colour(tint); g.fillRect(m, y, Math.max(.6, b - m - (b - m > 3 ? .7 : 0)), h); }
+      }
+      for (const gap of group.gaps ?? []) {
+        const a = Math.max(left, this.x(gap.begin_ps)), b = Math.min(right, this.x(gap.end_ps));
+        if (b <= a) continue;
+        g.fillStyle = colour(group.tint); g.globalAlpha = .16; g.fillRect(a, y, b - a, h); g.globalAlpha = 1;
+        if (i > 0 && this.rows[i - 1].group === group) continue;
+        const text = gap.rounds === 1 ? 'the round before again' : `the round before ${countText(gap.rounds)} times more`;
+        if (g.measureText(text).width < b - a - 8) { g.fillStyle = colour('soft'); g.textAlign = 'center'; g.fillText(text, (a + b) / 2, y + h / 2); }
+      }
+    });
+    this.line();
+  }
+
+  axis(g) {
+    const y = this.h - 14;
+    g.font = '10px system-ui, "DejaVu Sans", sans-serif';
+    g.textAlign = 'center';
+    g.textBaseline = 'top';
+    for (const t of roundTicks(this.from, this.to, Math.max(2, this.w / 110))) {
+      g.fillStyle = colour('grid');
+      g.fillRect(this.x(t), 0, 1, y);
+      g.fillStyle = colour('faint');
+      const text = this.unit(t), half = g.measureText(text).width / 2;
+      g.fillText(text, Math.max(half, Math.min(this.w - half, this.x(t))), y + 3);
+    }
+  }
+
+  load(g) {
+    const high = this.loadHigh - 8, tints = ['nvs', 'nic', 'p1', 'p4', 'p3'];
+    g.fillStyle = colour('faint'); g.font = '10px system-ui, "DejaVu Sans", sans-serif'; g.textAlign = 'right'; g.textBaseline = 'middle';
+    g.fillText('link load', this.left() - 6, high / 2, this.left() - 8);
+    for (const group of this.groups) (group.load ?? []).forEach((curve, i) => {
+      const n = curve.values.length;
+      g.strokeStyle = colour(tints[i % tints.length]);
+      g.setLineDash(group.tint === 'b' ? [3, 2] : []);
+      g.lineWidth = 1.4;
+      g.beginPath();
+      curve.values.forEach((v, k) => { const x = this.x((k + .5) / n * group.total), y = high - Math.min(1, v) * (high - 2) + 1; if (k) g.lineTo(x, y); else g.moveTo(x, y); });
+      g.stroke();
+      g.setLineDash([]);
+    });
+  }
+
+  // line puts the clock over the kept lanes.
+  line() {
+    if (!this.w) return;
+    const g = this.g;
+    g.setTransform(1, 0, 0, 1, 0, 0);
+    g.clearRect(0, 0, this.c.width, this.c.height);
+    g.drawImage(this.kept, 0, 0);
+    const x = this.x(this.now);
+    if (x < this.left() - 1 || x > this.w || !this.groups.length) return;
+    g.fillStyle = colour('ink');
+    g.fillRect(x * this.r - .75 * this.r, 0, 1.5 * this.r, (this.h - 16) * this.r);
+  }
+
+  hit(x, y) {
+    const row = this.rows?.[Math.floor((y - this.rowTop) / this.rowHigh)];
+    if (!row || y < this.rowTop) return null;
+    const t = this.timeAt(x), slack = (this.to - this.from) / this.wide() * 2;
+    return { ...row, span: row.lane.spans.find(s => t >= s[0] - slack && t <= s[2] + slack), t };
+  }
+
+  read(x, y) {
+    const h = this.hit(x, y), out = $('lane-read');
+    if (!h) {
+      const load = y < this.loadHigh && this.groups.flatMap(g => (g.load ?? []).map(c => [g, c])).map(([g, c]) => `${c.name} ${percent(c.values[Math.min(c.values.length - 1, Math.floor(this.timeAt(x) / g.total * c.values.length))] ?? 0)}`);
+      out.textContent = load && load.length ? `${this.unit(this.timeAt(x))}: ${load.join(', ')}` : '';
+      return;
+    }
+    out.textContent = h.span ? `${h.lane.name}: ${h.span[4]()}, ${this.unit(h.span[0])} to ${this.unit(h.span[2])}` : `${h.lane.name} at ${this.unit(h.t)}`;
+  }
+}

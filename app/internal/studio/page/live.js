@@ -1,0 +1,166 @@
+'use strict';
+// A run or a cluster as it is now, on the same picture. The server passes /live/ on to the address that it was started
+// with: a page of 'weft up' (its state at /api/all, its verdicts below /watch/) or of 'weft watch' (/api/view).
+
+class Live {
+  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); }
+
+  start() {
+    if (this.on) return;
+    this.on = true;
+    this.step();
+  }
+  stop() { this.on = false; clearTimeout(this.soon); }
+
+  async get(path) {
+    const r = await fetch('live/' + path, { headers: this.app.engine.headers?.() ?? {} });
+    if (!r.ok) throw new EngineError({ ...(await r.json().catch(() => ({ error: { text: r.statusText } }))).error });
+    return r.json();
+  }
+
+  async step() {
+    if (!this.on) return;
+    try {
+      if (this.kind === undefined) this.kind = await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
+      if (this.kind === 'up') { const all = await this.get('api/all'); const watch = await this.get('watch/api/view').catch(() => null); this.showRun(all, watch); }
+      else this.showWatch(await this.get('api/view'), (await this.get('api/table?n=4000')).rows);
+      this.lost(null);
+    } catch (e) { this.kind = undefined; this.lost(e.text ?? e.message); }
+    this.soon = setTimeout(() => this.step(), 1000);
+  }
+
+  lost(text) {
+    $('l-state').classList.toggle('lost', !!text);
+    if (text) $('l-state').replaceChildren(el('p', { role: 'alert' }, 'Connection lost: ' + text + ' Trying again.'));
+  }
+
+  // scene makes a picture of hosts and ranks where the cluster on the page does not have these hosts.
+  scene(hosts) {
+    const stage = this.app.stage, names = hosts.map(h => h.name).join();
+    if (stage.scene?.live === names + hosts.map(h => h.ranks.length)) return;
+    if (stage.scene && !stage.scene.live && hosts.length && hosts.every(h => stage.hostAt.has(h.name))) return;
+    const scene = { live: names + hosts.map(h => h.ranks.length), name: 'live', kinds: [], hosts: { name: [], x: [], y: [], kind: [], first: [], block: [] }, switches: { first: 0, name: [], x: [], y: [], tier: [], kind: [], block: [], model: [] }, blocks: [], rows: [], links: new Int32Array(), bands: [], folded: false };
+    const kinds = new Map(), cols = Math.max(1, Math.round(Math.sqrt(hosts.length * 1.2)));
+    let id = 0, most = 0;
+    for (const h of hosts) most = Math.max(most, h.ranks.length);
+    const per = Math.max(1, Math.min(8, most)), w = Math.max(76, per * 20 + 20), high = 30 + Math.ceil(most / per) * 20;
+    hosts.forEach((h, i) => {
+      let k = kinds.get(h.ranks.length);
+      if (k === undefined) {
+        k = scene.kinds.length;
+        kinds.set(h.ranks.length, k);
+        scene.kinds.push({ model: '', w, h: high, names: h.ranks.map((_, j) => 'gpu' + j), kinds: h.ranks.map(() => Kind.gpu), size: h.ranks.map(() => 16), links: [], count: [],
+          x: h.ranks.map((_, j) => w / 2 + (j % per - (Math.min(per, h.ranks.length) - 1) / 2) * 20), y: h.ranks.map((_, j) => 28 + Math.floor(j / per) * 20) });
+      }
+      scene.hosts.name.push(h.name); scene.hosts.kind.push(k); scene.hosts.first.push(id); scene.hosts.block.push(0);
+      scene.hosts.x.push(12 + i % cols * (w + 12)); scene.hosts.y.push(12 + Math.floor(i / cols) * (high + 12));
+      id += h.ranks.length;
+    });
+    scene.nodes = scene.switches.first = id; scene.gpus = id;
+    scene.w = 12 + cols * (w + 12); scene.h = 12 + Math.ceil(hosts.length / cols) * (high + 12);
+    scene.blocks.push({ name: '', x: 0, y: 0, w: scene.w, h: scene.h, hosts: hosts.length, switches: 0 });
+    stage.setScene(scene);
+  }
+
+  // show paints ranks by their state and remembers it, so that the clock can go back to any second that the page has seen.
+  show(hosts, open) {
+    this.scene(hosts);
+    const now = performance.now() / 1000;
+    this.began ??= now;
+    const at = { t: now - this.began, hosts: hosts.map(h => ({ name: h.name, ranks: h.ranks.map(r => ({ ...r })) })), open };
+    this.history.push(at);
+    if (this.history.length > 7200) this.history.shift();
+    for (const h of hosts) h.ranks.forEach((r, j) => {
+      const key = h.name + '/' + j;
+      let lane = this.lanes.get(key);
+      if (!lane) this.lanes.set(key, lane = { name: r.label ?? 'rank ' + (r.id ?? j), spans: [] });
+      const last = lane.spans[lane.spans.length - 1];
+      if (last && last[3] === r.state) last[2] = at.t; else { if (last) last[2] = at.t; const state = r.state; lane.spans.push([at.t, at.t, at.t + .2, state, () => state]); }
+    });
+    if (this.back === null) this.paint(at);
+    this.app.showLive([{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }], at.t, this.back);
+    this.app.legend([['healthy', 'healthy'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
+  }
+
+  // replay shows the second before t; the last one follows the run again.
+  replay(t) {
+    const last = this.history[this.history.length - 1];
+    if (!last) return;
+    this.back = t >= last.t - 1.5 ? null : t;
+    this.paint(this.back === null ? last : this.history.findLast(h => h.t <= t) ?? this.history[0]);
+  }
+
+  paint({ hosts, open }) {
+    const stage = this.app.stage, states = new Map(), at = new Map();
+    for (const h of hosts) {
+      const i = stage.hostAt.get(h.name);
+      if (i === undefined) continue;
+      const k = stage.scene.kinds[stage.scene.hosts.kind[i]], gpus = k.kinds.map((x, j) => x === Kind.gpu ? j : -1).filter(j => j >= 0);
+      h.ranks.forEach((r, j) => {
+        const slot = gpus[j % Math.max(1, gpus.length)];
+        if (slot === undefined) return;
+        states.set('n' + (stage.scene.hosts.first[i] + slot), r.state);
+        at.set(r.rank ?? r.id ?? j, h.name + ':' + k.names[slot]);
+      });
+    }
+    this.at = at;
+    stage.states = states;
+    stage.pins = open.map(i => ({ name: this.where(i), state: i.severity === 'critical' ? 'failed' : 'suspect' })).filter(p => p.name);
+    stage.draw();
+    this.app.empty(null);
+  }
+
+  showRun(all, watch) {
+    const ranks = new Map((all.ranks ?? []).map(r => [r.id, r])), s = all.summary;
+    const known = new Set(['healthy', 'suspect', 'failed', 'recovering', 'starting', 'left']);
+    const hosts = (all.topology?.hosts ?? []).map(h => ({ name: h.host, ranks: h.ids.map(id => ({ id, rank: ranks.get(id)?.rank, label: 'slot ' + id, state: known.has(ranks.get(id)?.state) ? ranks.get(id).state : 'left' })) }));
+    const open = (watch?.incidents ?? []).filter(i => !i.ended);
+    this.show(hosts, open);
+    this.head(all.job?.title ?? 'run', s.state, [
+      { key: 'step', name: 'Step', value: countText(s.step), formula: 'steps that all ranks have finished', source: 'reported by ranks' },
+      { key: 'loss', name: 'Loss', value: s.loss == null ? '–' : digits(s.loss, 4), formula: 'mean over the batch', source: 'reported by ranks' },
+      { key: 'rate', name: 'Tokens/s', value: countText(s.tokens_per_s), formula: 'tokens of finished steps ÷ time', source: 'reported by ranks' },
+      { key: 'ranks', name: 'Ranks healthy', value: `${s.states?.healthy ?? 0} of ${s.ranks}`, state: (s.states?.healthy ?? 0) < s.ranks ? 'warn' : 'good', formula: 'ranks by state', source: 'launchers and leases' },
+      { key: 'fail', name: 'Failures', value: String(s.failures), note: `${s.restarts} restarts`, formula: 'counted since the start', source: 'the run\'s events' }]);
+    this.incidents(watch?.incidents ?? []);
+    this.collectives((all.collectives ?? []).map(c => ({ op: c.op, bytes: c.bytes, took: (c.mean_ns ?? 0) / 1e9, bus: c.busbw_gb_per_s ?? c.bus_gb_per_s })), watch?.collectives);
+  }
+
+  // where is the part of the picture that an incident is about: its rank, else the first name that the picture has.
+  where(i) {
+    const s = i.subject ?? {}, names = [...(s.ranks ?? []).map(r => this.at.get(r)), ...(i.where ?? []), ...(s.links ?? []), ...(s.devices ?? []), ...(s.hosts ?? [])];
+    return names.find(n => n && this.app.stage.lookup(n)) ?? null;
+  }
+
+  showWatch(v, rows) {
+    const hosts = new Map();
+    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: { good: 'healthy', warn: 'suspect', bad: 'failed' }[r.state] ?? (r.trouble ? 'suspect' : 'healthy') }); }
+    const open = v.incidents.filter(i => !i.ended);
+    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open);
+    this.head(v.title, v.health.verdict || v.health.state, [
+      { key: 'hosts', name: 'Hosts', value: countText(v.health.hosts), note: `${v.health.silent} silent`, formula: 'hosts that report', source: 'agents' },
+      { key: 'jobs', name: 'Jobs', value: countText(v.health.jobs), note: `${countText(v.health.ranks)} ranks`, formula: 'jobs with ranks', source: 'watch folders' },
+      { key: 'open', name: 'Open incidents', value: String(open.length), state: open.length ? 'bad' : 'good', formula: 'incidents that go on', source: 'weft watch' }]);
+    this.incidents(v.incidents);
+    this.collectives([], v.collectives);
+  }
+
+  head(title, state, list) {
+    $('l-state').replaceChildren(el('p', { class: 'say' }, el('b', {}, title + ' '), state));
+    if (this.app.state.view === 'live') $('title').textContent = title;
+    this.app.live = { title, list };
+    if (this.app.state.view === 'live') { const open = new Set([...document.querySelectorAll('#run-facts details[open]')].map(d => d.dataset.key)); $('run-facts').replaceChildren(facts(title, list)); for (const d of document.querySelectorAll('#run-facts details')) d.open = open.has(d.dataset.key); }
+  }
+
+  incidents(list) {
+    $('l-incidents-h').hidden = !list.length;
+    $('l-incidents').replaceChildren(...list.slice(0, 20).map(i => el('li', { class: (i.ended ? 'over ' : '') + i.severity }, el('button', { type: 'button', onclick: () => { const at = this.where(i); if (at) this.app.select(this.app.stage.lookup(at), true); } }, i.verdict), el('small', {}, i.ended ? 'over' : i.fix))));
+  }
+
+  // collectives compares what was measured with what was predicted.
+  collectives(own, watched) {
+    const rows = watched?.length ? watched.map(c => [c.op, byteSize(c.bytes), seconds(c.took_s), c.predicted_s ? seconds(c.predicted_s) : '–', c.predicted_s ? digits(c.took_s / c.predicted_s) + '×' : '–'])
+      : own.slice(0, 12).map(c => [c.op, byteSize(c.bytes), seconds(c.took), '–', '–']);
+    $('l-coll').replaceChildren(...(rows.length ? [el('h3', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
+  }
+}

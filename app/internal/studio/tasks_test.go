@@ -1,0 +1,432 @@
+package studio_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/weft-fabric/weft/app/internal/studio"
+	"github.com/weft-fabric/weft/app/internal/studio/engine"
+	"github.com/weft-fabric/weft/view/web"
+)
+
+// person does tasks on the page, and counts what they take.
+type person struct {
+	*testing.T
+	ctx   context.Context
+	acts  int
+	began time.Time
+}
+
+func (p *person) task(name string, f func()) {
+	p.Helper()
+	p.acts, p.began = 0, time.Now()
+	f()
+	p.Logf("%-34s %2d actions, %.1f s", name, p.acts, time.Since(p.began).Seconds())
+}
+
+// click presses the mouse in the middle of an element, as a person does.
+func (p *person) click(selector string) {
+	p.Helper()
+	p.acts++
+	at := ask[[]float64](p.T, p.ctx, `(() => { const e = document.querySelector(`+quoted(selector)+`); e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
+	p.press(at[0], at[1])
+}
+
+func (p *person) press(x, y float64) {
+	p.Helper()
+	if err := chromedp.Do(p.ctx, chromedp.MouseClickXY(x, y)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// part presses a part of the picture.
+func (p *person) part(name string) {
+	p.Helper()
+	p.acts++
+	at := ask[[]float64](p.T, p.ctx, `(() => { const s = app.stage, [x, y, w, h] = s.box(s.lookup(`+quoted(name)+`)), r = s.base.getBoundingClientRect(); return [r.left + (x + w / 2 - s.view.x) * s.view.s, r.top + (y + h / 2 - s.view.y) * s.view.s]; })()`)
+	p.press(at[0], at[1])
+	p.until(`app.stage.sel?.name === ` + quoted(name))
+}
+
+// choose sets a list, a slider or a field, as the keyboard would.
+func (p *person) choose(id, value string) {
+	p.Helper()
+	p.acts++
+	ask[bool](p.T, p.ctx, `(() => { const e = document.getElementById(`+quoted(id)+`); e.value = `+quoted(value)+`; for (const k of ['input', 'change']) e.dispatchEvent(new Event(k, { bubbles: true })); return e.value === `+quoted(value)+`; })()`)
+}
+
+func (p *person) until(expression string) { p.Helper(); until(p.T, p.ctx, expression) }
+func (p *person) sees(selector, want string) {
+	p.Helper()
+	if got := ask[string](p.T, p.ctx, `document.querySelector(`+quoted(selector)+`)?.innerText ?? ''`); !strings.Contains(got, want) {
+		p.Errorf("%s shows %q, not %q", selector, got, want)
+	}
+}
+
+func quoted(s string) string { return fmt.Sprintf("%q", s) }
+
+// One browser for all of them.
+func TestInABrowser(t *testing.T) {
+	ctx := browser(t)
+	for _, x := range []struct {
+		name string
+		test func(*testing.T, context.Context)
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Live", testLive}, {"Cancel", testCancel}} {
+		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
+	}
+}
+
+// Tasks as a person does them, one after another on one page.
+func testTasks(t *testing.T, ctx context.Context) {
+	p := &person{T: t, ctx: ctx}
+	s := server(t, studio.Open{})
+	link := ""
+
+	p.task("open the page, see a cluster", func() {
+		visit(t, ctx, s.URL, 1280, 900)
+		p.until(idle)
+		p.sees("#figures", "1,024")
+		p.sees("#figures", "1 : 1")
+		p.sees("#figures", "million")
+		p.sees("#figures", "MW")
+	})
+	p.task("start from another cluster", func() {
+		p.acts++
+		ask[bool](t, ctx, `(() => { const e = document.getElementById('sample'); e.value = [...e.options].find(o => o.text.startsWith('two-hosts')).value; e.dispatchEvent(new Event('change')); return true; })()`)
+		p.until(`document.getElementById('figures').innerText.includes('2 hosts') && ` + idle)
+	})
+	p.task("a slip of the pen has a line", func() {
+		ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.focus(); e.value = e.value.replace('family: rail', 'family: rial'); e.dispatchEvent(new Event('input')); return true; })()`)
+		p.acts++
+		p.until(`document.getElementById('text-errors').textContent.includes('line 8')`)
+		p.sees("#text-errors", "rial")
+		if !ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
+			t.Error("the line is not marked, or the picture is gone")
+		}
+		ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
+		p.until(`document.getElementById('text-errors').textContent === '' && ` + idle)
+	})
+	p.task("add two hosts by a button", func() {
+		p.click(`#grow [data-by="1"][data-unit="host"]`)
+		p.until(`app.stage.scene.gpus === 24 && document.getElementById('text').value.includes('n[0-2]') && ` + idle)
+		p.click(`#grow [data-by="1"][data-unit="host"]`)
+		p.until(`app.stage.scene.gpus === 32 && document.getElementById('figures').innerText.includes('4 hosts') && ` + idle)
+	})
+	p.task("look inside a figure", func() {
+		p.click(`.fig[data-key="bisection"] summary`)
+		p.sees(`.fig[data-key="bisection"] .why`, "max-flow")
+	})
+	p.task("simulate a ring", func() {
+		p.click("#tab-collective")
+		p.choose("c-algo", "ring")
+		p.choose("c-size", "28")
+		p.click("#c-run")
+		p.until(`document.querySelector('[data-run=a] .big') !== null && ` + idle)
+		p.sees("#run-facts", "256 MiB on 32 GPUs")
+		p.sees("#run-facts", "Limited by")
+		ask[bool](t, ctx, `(app.pause(), app.seek(app.total * .4), true)`)
+		if n := ask[int](t, ctx, `app.stage.dots`); n < 16 {
+			t.Errorf("%d messages are drawn while 32 ranks send", n)
+		}
+		before := ask[string](t, ctx, `app.stage.over.toDataURL()`)
+		ask[bool](t, ctx, `(app.seek(app.total * .41), true)`)
+		if before == ask[string](t, ctx, `app.stage.over.toDataURL()`) {
+			t.Error("messages do not move")
+		}
+		ask[bool](t, ctx, `(app.seek(app.total * .4), true)`)
+		if before != ask[string](t, ctx, `app.stage.over.toDataURL()`) {
+			t.Error("the same time has two pictures")
+		}
+	})
+	p.task("break a NIC, compare with A", func() {
+		p.click(`[data-zoom="fit"]`)
+		p.part("n0:nic2")
+		p.click(`[data-act="slow"]`)
+		p.until(`app.state.faults.length === 1`)
+		p.sees("#faults", "n0:nic2")
+		p.click(`.ab [data-run="b"]`)
+		p.click("#c-run")
+		p.until(`app.results.b !== null && ` + idle)
+		if !ask[bool](t, ctx, `app.results.b.time_ps > app.results.a.time_ps && app.stage.runs.length === 2 && app.total === app.results.b.time_ps`) {
+			t.Error("B is not slower than A, or not on the same clock")
+		}
+		p.sees("section[data-run=a]", "times as fast")
+	})
+	p.task("see the cut of the bound", func() {
+		p.click("#c-bound")
+		p.until(`app.bound !== null && ` + idle)
+		p.sees("#run-facts", "No schedule beats this")
+		if ask[int](t, ctx, `app.stage.cut.edges.length`) == 0 {
+			t.Error("no link of the cut is drawn")
+		}
+	})
+	p.task("share it, open the link", func() {
+		p.until(`location.hash.includes('s=1.')`)
+		ask[bool](t, ctx, `(app.export('link'), true)`)
+		p.until(`!document.getElementById('note').hidden`)
+		link = ask[string](t, ctx, `location.href`)
+		times := ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
+		visit(t, ctx, link, 1280, 900)
+		p.until(`app.results.a !== null && app.results.b !== null && ` + idle)
+		if got := ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`); got != times {
+			t.Errorf("the link shows %s, was %s", got, times)
+		}
+		p.sees("#faults", "n0:nic2")
+		if ask[string](t, ctx, `app.state.view`) != "collective" {
+			t.Error("the link opens another view")
+		}
+	})
+	p.task("my own program is disproved", func() {
+		p.choose("c-algo", "program")
+		p.click("#c-sample")
+		p.until(`document.getElementById('c-program').value.includes('op all-reduce') && ` + idle)
+		p.acts++
+		ask[bool](t, ctx, `(() => { const e = document.getElementById('c-program'); e.value = e.value.replace('recv-reduce-send', 'recv-send').replace('j < n-2', 'j < n-3'); e.dispatchEvent(new Event('input')); return true; })()`)
+		p.click("#c-run")
+		p.until(`document.getElementById('c-errors').textContent !== '' && ` + idle)
+	})
+	p.task("plan a model, take another layout", func() {
+		p.click("#tab-plan")
+		p.choose("p-model", "llama3-8b")
+		p.choose("p-batch", "128")
+		p.click("#p-run")
+		p.until(`app.plan?.points?.length > 1 && document.querySelectorAll('#p-scatter circle').length > 1 && ` + idle)
+		p.sees("#p-memory", "activations")
+		best := ask[string](t, ctx, `app.plan.cost.layout_text`)
+		p.acts++
+		ask[bool](t, ctx, `(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)
+		p.until(`app.plan.cost.layout_text !== ` + quoted(best) + ` && ` + idle)
+		if !ask[bool](t, ctx, `app.stage.paint.size === 32 && !document.getElementById('dock').hidden`) {
+			t.Error("the layout is not painted, or its step has no lanes")
+		}
+	})
+	p.task("find a part by its name", func() {
+		p.acts += 2
+		ask[bool](t, ctx, `(document.getElementById('find').focus(), true)`)
+		if err := chromedp.Do(ctx, chromedp.KeyEvent("leaf1"), chromedp.KeyEvent(kb.Enter)); err != nil {
+			t.Fatal(err)
+		}
+		p.until(`app.stage.sel?.name === 'leaf1' && document.querySelectorAll('.joints li').length > 3`)
+	})
+	quiet(t, ctx)
+	broken(t, p, link)
+}
+
+// A broken link, or one of another version, shows the page as it starts and says so.
+func broken(t *testing.T, p *person, link string) {
+	at, _, _ := strings.Cut(link, "#")
+	for _, bad := range []string{"#s=9.abc", "#s=1.%%%", "#s=1.AAAA"} {
+		visit(t, p.ctx, at+bad, 1280, 900)
+		p.until(idle)
+		p.sees("#note", "link could not be read")
+		p.sees("#figures", "1,024")
+	}
+}
+
+// The page fits a phone and a wall, by light and dark; controls have names; the keyboard reaches views, picture and clock.
+func testLooks(t *testing.T, ctx context.Context) {
+	s := server(t, sample(t, "two-hosts"))
+	const wide = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
+	for _, size := range [][2]int64{{320, 700}, {390, 844}, {1024, 768}, {2560, 1440}} {
+		visit(t, ctx, s.URL, size[0], size[1])
+		until(t, ctx, idle)
+		for _, view := range []string{"design", "collective", "plan"} {
+			click(t, ctx, "#tab-"+view)
+			if n := ask[int](t, ctx, wide); n > 0 {
+				t.Errorf("%s at %d wide is %d too wide", view, size[0], n)
+			}
+		}
+		if h := ask[float64](t, ctx, `document.getElementById('base').getBoundingClientRect().height`); h < 290 {
+			t.Errorf("at %d wide the picture is %.0f high", size[0], h)
+		}
+	}
+	visit(t, ctx, s.URL, 1280, 900)
+	until(t, ctx, idle)
+	if list := ask[[]string](t, ctx, `[...document.querySelectorAll('button, a, input, select, textarea, canvas:not([aria-hidden]), summary, [role=img], [role=tab]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)`); len(list) > 0 {
+		t.Errorf("without a name: %q", list)
+	}
+	if list := ask[[]string](t, ctx, `[...document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')].flatMap(e => ['aria-controls', 'aria-labelledby', 'aria-describedby'].map(a => e.getAttribute(a)).filter(id => id && !document.getElementById(id)))`); len(list) > 0 {
+		t.Errorf("names of nothing: %q", list)
+	}
+	ask[bool](t, ctx, `(document.getElementById('tab-design').focus(), true)`)
+	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.ArrowRight)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, ctx, `app.state.view === 'collective' && document.activeElement.id === 'tab-collective'`)
+	before := ask[float64](t, ctx, `(document.getElementById('base').focus(), app.stage.view.s)`)
+	if err := chromedp.Do(ctx, chromedp.KeyEvent("+"), chromedp.KeyEvent(kb.ArrowLeft)); err != nil {
+		t.Fatal(err)
+	}
+	if after := ask[float64](t, ctx, `app.stage.view.s`); after <= before {
+		t.Errorf("plus does not zoom: %g, %g", before, after)
+	}
+	for _, look := range []string{"light", "dark"} {
+		scheme(t, ctx, look)
+		until(t, ctx, `matchMedia('(prefers-color-scheme: `+look+`)').matches`)
+		for _, c := range ask[[]string](t, ctx, contrasts) {
+			t.Errorf("%s: %s", look, c)
+		}
+	}
+	quiet(t, ctx)
+}
+
+// contrasts lists pairs of tokens that are read as text on a ground and differ by less than WCAG's 4.5, as the browser
+// resolves them.
+const contrasts = `(() => {
+  forgetColours();
+  const lum = name => { const [r, g, b] = rgb(name).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
+  const bad = [];
+  for (const ground of ['panel', 'ground', 'sunk', 'block']) for (const text of ['ink', 'soft', 'faint', 'accent', 'code-key', 'code-num', 'code-rem', 'code-str', 'badge-healthy', 'failed']) {
+    const a = lum(text), b = lum(ground), ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    const least = text === 'failed' || text === 'faint' && ground !== 'panel' ? 3 : 4.5; // failed stands beside a sign, faint beside larger text
+    if (ratio < least) bad.push(text + ' on ' + ground + ': ' + ratio.toFixed(2));
+  }
+  const a = lum('on-state'), b = lum('accent'), button = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  if (button < 4.5) bad.push('button: ' + button.toFixed(2));
+  return bad;
+})()`
+
+// A server that goes away is told of, and the page goes on when it is back; what was typed meanwhile is kept.
+func testServerReturns(t *testing.T, ctx context.Context) {
+	l := engine.Default()
+	h := (&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler()
+	first := httptest.NewServer(h)
+	visit(t, ctx, first.URL, 1280, 900)
+	until(t, ctx, idle)
+	address := first.Listener.Addr().String()
+	first.Close()
+	click(t, ctx, "#tab-collective")
+	click(t, ctx, "#c-run")
+	until(t, ctx, `document.getElementById('c-errors').textContent.includes('does not answer')`)
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: h}}
+	second.Start()
+	defer second.Close()
+	click(t, ctx, "#c-run")
+	until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
+}
+
+// A run is drawn on the picture as it is, and as it was; a run that goes away is told of and taken up again.
+func testLive(t *testing.T, ctx context.Context) {
+	board := web.NewBoard()
+	defer board.Close()
+	board.Job(web.Job{Title: "a run", Ranks: 4, Transport: "shm"})
+	state := func(id int, s string) {
+		board.Rank(web.Rank{ID: id, Rank: id, Host: "host-a", Pid: 100 + id, State: s, Step: 7})
+	}
+	for id := range 4 {
+		state(id, web.Healthy)
+	}
+	var gone atomic.Bool
+	l := engine.Default()
+	pages := board.Handler()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if gone.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	const slot = `app.stage.states?.get('n2')`
+	until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
+	state(2, web.Failed)
+	until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
+	until(t, ctx, `app.total > 3`) // it has been so for a while
+	ask[bool](t, ctx, `(app.seek(0), true)`)
+	if got := ask[string](t, ctx, slot); got != "healthy" {
+		t.Errorf("at the beginning it was %s", got)
+	}
+	ask[bool](t, ctx, `(app.seek(app.total), true)`)
+	until(t, ctx, slot+` === 'failed'`)
+	gone.Store(true)
+	until(t, ctx, `document.getElementById('l-state').textContent.startsWith('Connection lost')`)
+	gone.Store(false)
+	state(2, web.Recovering)
+	until(t, ctx, slot+` === 'recovering'`)
+	click(t, ctx, "#tab-design")
+	until(t, ctx, `app.stage.scene.gpus === 1024 && `+idle)
+}
+
+// A cancelled simulation ends, and the page takes the next one.
+func testCancel(t *testing.T, ctx context.Context) {
+	s := server(t, sample(t, "rail-1k"))
+	visit(t, ctx, s.URL, 1280, 900)
+	until(t, ctx, idle)
+	click(t, ctx, "#tab-collective")
+	ask[bool](t, ctx, `(() => { const e = document.getElementById('c-op'); e.value = 'all-to-all'; e.dispatchEvent(new Event('input')); return true; })()`)
+	click(t, ctx, "#c-run")
+	until(t, ctx, `!document.getElementById('busy').hidden`)
+	click(t, ctx, "#cancel")
+	until(t, ctx, idle+` && !document.getElementById('c-run').disabled`)
+	if ask[bool](t, ctx, `app.results.a !== null`) {
+		t.Skip("it was done before it could be cancelled")
+	}
+	ask[bool](t, ctx, `(() => { for (const [id, v] of [['c-op', 'all-reduce'], ['c-algo', 'ring'], ['c-gpus', '16']]) { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event('input')); } return true; })()`)
+	click(t, ctx, "#c-run")
+	until(t, ctx, `app.results.a?.algo === 'ring'`)
+	quiet(t, ctx)
+}
+
+// The page as one file opens from disk without a network, computes with its own engine, and can be cancelled.
+func TestMailedFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the engine to WebAssembly")
+	}
+	ctx := browser(t)
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := studio.Compile(t.Context(), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "page.html")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := sample(t, "two-hosts")
+	open.View, open.State = "collective", map[string]any{"a": map[string]any{"op": "all-reduce", "bytes": 1 << 26, "algo": "ring"}, "ran": map[string]bool{"a": true}}
+	if err := studio.File(f, c, open); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	visit(t, ctx, "file://"+name, 1280, 900)
+	until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
+	st, _ := os.Stat(name)
+	t.Logf("%.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
+	if got := ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
+		t.Errorf("it simulated %s", got)
+	}
+	if list := ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => /^https?:/.test(n))`); len(list) > 0 {
+		t.Errorf("the file asked for %v", list)
+	}
+	// Cancelling ends the worker; the next question starts another.
+	ask[bool](t, ctx, `(app.findBound(), app.cancel(), app.bound = null, app.findBound(), true)`)
+	until(t, ctx, `app.bound !== null && `+idle)
+	// The file saves itself with what it shows now.
+	if !ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const page = new DOMParser().parseFromString(app.ownFile(), 'text/html'); return JSON.parse(page.getElementById('open').textContent).state.faults[0].part === 'n0:nic1' && page.getElementById('wasm').textContent.length > 1e6; })()`) {
+		t.Error("the copy does not hold the fault, or no engine")
+	}
+	quiet(t, ctx)
+}
