@@ -83,7 +83,7 @@ var floors = map[string][][]string{
 		{"gpu/soft", "gpu/cuda"},
 		{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx"},
 		{"transport/mixed", "transport/measure"},
-		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame"},
+		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame", "comm/internal/clique"},
 		{"comm/internal/board", "comm/internal/flat", "comm/internal/flight"},
 		{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
 		{"comm/internal/shared", "comm/internal/script"},

@@ -35,7 +35,6 @@ var unreached = []struct{ what, why string }{
 	{"run/comm/buffers.go:isPlain", "elements of reductions by functions"},
 	{"run/comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
 	{"run/comm/queue.go:CausedBy", "an option of calls in callbacks; the C library uses it"},
-	{"run/comm/failure.go:Comm.Ended", "asked by the C library while a group forms"},
 	{"run/comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
 	{"run/comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
 	{"run/comm/device/stage.go", "messages of a GPU's memory: the C library sends them"},

@@ -222,7 +222,7 @@ type renamer struct {
 	scale func(*sched.Expr) *sched.Expr // chunks of the whole for chunks of the part
 	place map[sched.Buffer]place
 
-	// If it is not 0, only the first so many blocks of a reduce-scatter or an all-gather are there, and steps of the others are left out.
+	// If it is not 0, only these first blocks of a reduce-scatter or an all-gather are there, and steps of the others are left out.
 	// Blocks must go straight to their ranks: what a step has in scratch, or in the buffer of one block, is of its own rank's block.
 	blocks int
 }

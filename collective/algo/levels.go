@@ -96,7 +96,7 @@ type Phase struct {
 	Only   int // inside: the one domain that takes part; across: the one number; -1 for all
 	Times  int // how often it is done, each time a step further
 	Cells  int // of the larger of its buffers
-	Blocks int // inside, of a reduce-scatter or an all-gather: only so many ranks of a domain have a block, the first; 0 for all
+	Blocks int // inside, of a reduce-scatter or an all-gather: how many ranks of a domain have a block, the first of them; 0 for all
 	In     Span
 	Out    Span
 }

@@ -39,7 +39,7 @@ type current struct {
 // again reports whether a call is the one before once more, on any buffers.
 func (o *current) again(r *request) bool {
 	return o.usual && o.Request.Op == r.Op && o.Variant == r.Variant && o.Type == r.Type && o.Reduce == r.Reduce && o.Root == r.Root &&
-		o.Count == r.Count && o.Cause == r.Cause && r.Counts == nil && len(o.In) == len(r.In) && len(o.Out) == len(r.Out)
+		o.Count == r.Count && r.Counts == nil && len(o.In) == len(r.In) && len(o.Out) == len(r.Out)
 }
 
 // repeat carries out the call of the operation before once more, on any buffers, and lets go of the communicator.
@@ -106,7 +106,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 		o.Call.Program ^= c.before
 	}
 	o.mixed = o.Call.Signature()
-	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil
+	o.usual = asked == (want{}) && factor == 1 && r.Counts == nil && r.Cause == 0 // calls with a cause have an option and are never made again
 	o.layOut(c.group)
 	o.starts = plan.Start(&o.Plan)
 	if p.levels != nil {

@@ -151,6 +151,9 @@ func (c *Comm) gone(i int, err error) *Failure {
 	if errors.As(err, &g) {
 		s.Lost.Why, s.Lost.Closed = g.Why, g.Left
 	}
+	if p, ok := errors.AsType[*transport.Parted](err); ok {
+		s.Lost.Parted, s.Lost.Lives = true, p.Lives
+	}
 	if r, ok := errors.AsType[*transport.Refused](err); ok {
 		sender, receiver := i, c.Rank()
 		if r.Sender == c.world.ep.Rank() {
@@ -191,19 +194,23 @@ func (c *Comm) lookElsewhere(s *blame.Scene) {
 	for _, d := range c.relatives() {
 		boards, own := d.allBoards(), d.group.Mine().Entered()
 		for i := range s.Ranks {
-			r := &s.Ranks[i]
-			if r.Elsewhere != "" || i == c.Rank() || !r.Answers || r.Entered >= s.Call.Seq {
-				continue
-			}
-			k := slices.Index(d.group.Members, c.group.Members[i])
-			if k < 0 || boards[k] == nil {
-				continue
-			}
-			if call, ok := d.called(k, boards[k], boards[k].Entered()); ok && call.Seq > own {
-				r.Elsewhere = fmt.Sprintf("communicator %d (%s of all) in operation %d (%s)", d.id, blame.Names(d.group.Members), call.Seq, call.What)
+			if r := &s.Ranks[i]; r.Elsewhere == "" && i != c.Rank() && r.Answers && r.Entered < s.Call.Seq {
+				r.Elsewhere = d.waits(boards, slices.Index(d.group.Members, c.group.Members[i]), own)
 			}
 		}
 	}
+}
+
+// waits says in which operation of a communicator a rank is that comes behind one; empty if it is in none, or no member.
+func (d *relative) waits(boards []board.Board, rank int, behind uint64) string {
+	if rank < 0 || boards[rank] == nil {
+		return ""
+	}
+	call, ok := d.called(rank, boards[rank], boards[rank].Entered())
+	if !ok || call.Seq <= behind {
+		return ""
+	}
+	return fmt.Sprintf("communicator %d (%s of all) in operation %d (%s)", d.id, blame.Names(d.group.Members), call.Seq, call.What)
 }
 
 // relative is another communicator, as far as it can be read while it is used or closed.

@@ -308,7 +308,8 @@ func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow)
 			row.failures++
 			row.wrong += x.Wrong
 			row.worst = max(row.worst, time.Duration(e.Clock-began))
-			if len(e.Culprits) > 0 && !slices.ContainsFunc(e.Culprits, func(c int) bool { return slices.Contains(side, c) }) {
+			// A rank of the other side, or a pair of which one is there.
+			if slices.ContainsFunc(e.Culprits, func(c int) bool { return !slices.Contains(side, c) }) {
 				row.right++
 			} else {
 				t.Logf("rank %d names %v: %s", r, e.Culprits, e.Err)

@@ -488,7 +488,8 @@ func TestLargePacketsVanish(t *testing.T) {
 	for r, e := range list.await("flow") {
 		var x flowed
 		must(t, json.Unmarshal(e.Value, &x))
-		if x.Wrong > 0 || e.Kind != Dead || len(e.Culprits) == 0 || !pair.MatchString(e.Err) {
+		// Both processes live: the two ends are named, and neither is called dead.
+		if x.Wrong > 0 || e.Kind != Dead || len(e.Culprits) != 2 || e.Culprits[1] != 2 || !pair.MatchString(e.Err) || strings.Contains(e.Err, "died") {
 			t.Errorf("rank %d: %d wrong elements, (%s) %v: %s", r, x.Wrong, e.Kind, e.Culprits, e.Err)
 		}
 	}

@@ -276,11 +276,18 @@ func (c *Comm) fromPhase(sub *Comm, err error) error {
 	slices.Sort(ranks)
 	switch f.Kind {
 	case Dead, Left:
+		var g *transport.Gone
+		there := errors.As(err, &g)
+		if there && len(ranks) == 2 { // a link of this rank
+			ranks = slices.DeleteFunc(ranks, func(r int) bool { return r == c.Rank() })
+		}
 		if len(ranks) == 1 {
-			var g *transport.Gone
 			gone := &transport.Gone{Rank: c.group.Members[ranks[0]], Left: f.Kind == Left}
-			if errors.As(err, &g) {
+			if there {
 				gone.Why = g.Why
+			}
+			if p, ok := errors.AsType[*transport.Parted](err); ok {
+				gone.Cause = p
 			}
 			return c.gone(ranks[0], gone)
 		}

@@ -400,13 +400,20 @@ type Gone struct {
 	Why  string
 	Left bool // it closed its endpoint, rather than died: what it sent before is still there
 
-	Cause error // a *Refused if it lives, and one of the two does not take what the other sends; else nil
+	Cause error // a *Refused if it lives, and one of the two does not take what the other sends; a *Parted if there is no link; else nil
 }
 
 func (g *Gone) Error() string { return fmt.Sprintf("rank %d is gone: %s", g.Rank, g.Why) }
 
 // Unwrap gives the cause.
 func (g *Gone) Unwrap() error { return g.Cause }
+
+// Parted says that the link between two ranks is lost. The process at the other end may live.
+type Parted struct {
+	Lives bool // it does: connections were made all the time, and brought nothing or something else than was sent
+}
+
+func (p *Parted) Error() string { return "the link is lost" }
 
 // Refused is a frame that its receiver does not take, however often it is sent again.
 type Refused struct {

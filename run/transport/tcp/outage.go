@@ -205,9 +205,11 @@ func (pr *peer) givenUpFor(end *ending) bool {
 	case end.refused != nil && (end.same || end.often):
 		pr.refuse(end.refused.What)
 	case end.often:
-		pr.vanish(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, alterTime))
+		pr.vanishFor(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, alterTime),
+			&transport.Parted{Lives: true})
 	case end.stalled > 0:
-		pr.vanish(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)))
+		pr.vanishFor(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)),
+			&transport.Parted{Lives: true})
 	default:
 		return false
 	}
@@ -282,7 +284,7 @@ func (pr *peer) lastHope(why string, closed bool) {
 		}
 		closed = false
 		if time.Now().After(end) {
-			pr.vanish(fmt.Sprintf("no link with it for %s (%s); WEFT_OUTAGE says how long to wait", e.outage(), why))
+			pr.vanishFor(fmt.Sprintf("no link with it for %s (%s); WEFT_OUTAGE says how long to wait", e.outage(), why), &transport.Parted{})
 			return
 		}
 		select {

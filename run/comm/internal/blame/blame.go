@@ -116,6 +116,9 @@ type Loss struct {
 	Why    string
 	Closed bool // it closed the communicator, rather than died
 
+	Parted bool // the link with it is lost, and it may live
+	Lives  bool // it does: the fault is between it and the rank that asks
+
 	Refused bool // it lives, and one of the two does not take what the other sends, as Why says
 	Sender  int  // whose frames are not taken
 }
@@ -159,6 +162,12 @@ func (s *Scene) lost() Verdict {
 	kind, end := Left, "closed the communicator"
 	if !s.Lost.Closed {
 		kind, end = Dead, fmt.Sprintf("died (%s)", s.Lost.Why)
+	}
+	if s.Lost.Parted {
+		end = fmt.Sprintf("cannot be reached by rank %d (%s)", s.Rank, s.Lost.Why)
+	}
+	if s.Lost.Lives {
+		return Verdict{Kind: Dead, Culprits: Sorted(s.Rank, s.Lost.Rank), Text: fmt.Sprintf("rank %d and rank %d lost each other (%s)", s.Rank, s.Lost.Rank, s.Lost.Why), Differs: -1}
 	}
 	return Verdict{Kind: kind, Culprits: []int{s.Lost.Rank}, Text: fmt.Sprintf("rank %d %s; %s", s.Lost.Rank, end, last), Differs: -1}
 }
