@@ -27,7 +27,6 @@ class App {
     this.liveFeed = new Live(this);
     await this.load(state);
     addEventListener('hashchange', () => this.followLink());
-    document.documentElement.dataset.ready = 'yes';
   }
 
   // ask calls the engine. A later question of the same kind ends the one before.
@@ -71,16 +70,19 @@ class App {
 
   // load shows a whole state: of a link, a file, or the start.
   async load(state) {
+    this.settled = false;
     this.state = state;
     this.results = { a: null, b: null }; this.bound = null; this.plan = null; this.run = 'a';
     this.editor.set(state.text);
     this.controls();
     this.view(state.view, true);
-    if (!await this.redraw()) return;
+    if (!await this.redraw()) { document.documentElement.dataset.ready = 'yes'; this.settled = true; return; }
     if (state.sel) this.select(this.stage.lookup(state.sel));
+    document.documentElement.dataset.ready = 'yes';
     if (state.ran.a) await this.simulate('a', true);
     if (state.ran.b && state.b) await this.simulate('b', true);
     if (state.ran.plan) await this.planIt();
+    this.settled = true;
   }
 
   async followLink() {
@@ -159,8 +161,7 @@ class App {
       if (!right.length) right.push(el('section', {}, el('h2', {}, 'A collective'), el('p', { class: 'say' }, 'Choose an operation, a size and an algorithm, then simulate. Messages move on the picture, and the lanes below show every rank.')));
       const shown = this.results[this.run] ?? a ?? b;
       if (shown?.busy.length) { const n = stage.scene.nodes; stage.busy = new Map(shown.busy.map(l => [l.a * n + l.b, l.busy])); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', 'busy link']); }
-      if (a?.trace) legend.unshift(['a', this.dotWords(a, 'A')]);
-      if (b?.trace) legend.unshift(['b', this.dotWords(b, 'B')]);
+      legend.unshift(...[['a', a], ['b', b]].filter(([, r]) => r?.trace).map(([k, r]) => [k, this.dotWords(r, b ? k.toUpperCase() + ': ' : '')]));
       $('c-tried').replaceChildren(...(shown ? triedList(shown) : []));
     }
     if (v === 'plan' && this.plan) {
@@ -179,7 +180,7 @@ class App {
 
   dotWords(r, name) {
     const t = r.trace, drawn = t.shown.length * t.members.length;
-    return `${name}: a dot is a message` + (drawn < t.ranks ? ` (${countText(drawn)} of ${countText(t.ranks)} ranks drawn)` : '');
+    return name + 'a message' + (drawn < t.ranks ? ` (of ${countText(drawn)} of ${countText(t.ranks)} ranks)` : '');
   }
 
   legend(list) { $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text))); }
