@@ -59,7 +59,7 @@ docs/how-to/studio.md has the keys of the page and its requests.`,
 		RunE:              f.run,
 	}
 	s := cmd.Flags()
-	s.StringVar(&f.listen, "listen", "127.0.0.1:7080", "`ADDRESS` of the page; another port if this one is taken and the flag is not given")
+	s.StringVar(&f.listen, "listen", "127.0.0.1:7075", "`ADDRESS` of the page; another port if this one is taken and the flag is not given")
 	s.StringVar(&f.live, "live", "", "`URL` of a page of 'weft up' or 'weft watch' to follow")
 	s.StringVarP(&f.out, "output", "o", "", "write the page with its engine to `FILE` instead of serving it")
 	s.StringVar(&f.engine, "engine", "", "`DIR` with a compiled engine, for -o")

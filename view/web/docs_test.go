@@ -50,7 +50,7 @@ func TestPageOfHTTP(t *testing.T) {
 	}
 	d.measure()
 	d.Log(0, time.Now(), "a line that the rank has printed")
-	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/"})
+	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/", Studio: "/studio/"})
 	h := d.Handler()
 	get := func(path string) map[string]any {
 		r := httptest.NewRequest("GET", "http://localhost"+path, nil)
