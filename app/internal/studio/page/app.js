@@ -8,11 +8,10 @@ class App {
     this.lanes = new Lanes($('lanes'));
     this.editor = new Editor($('editor'));
     this.run = 'a'; this.results = { a: null, b: null }; this.bound = null; this.plan = null;
-    this.live = null; this.jobs = 0; this.stops = new Map();
+    this.live = null; this.stops = new Map();
     this.themes();
     this.wire();
-    const f = fragment(), token = f.get('t');
-    this.token = token;
+    const f = fragment(), token = keptToken(f.get('t'));
     this.engine = $('wasm') ? null : new ServerEngine(token);
     try {
       if (!this.engine) { this.working('starting the engine'); this.engine = await WorkerEngine.load(); this.working(null); }
@@ -47,7 +46,6 @@ class App {
 
   // working shows what goes on, after a moment, so that quick answers do not flicker.
   working(text) {
-    this.jobs += text === null ? 0 : 0;
     if (text !== null) { $('busy-text').textContent = text; if (!this.busyAt) this.busyAt = setTimeout(() => { $('busy').hidden = false; }, 250); }
     else if (!this.stops.size) { clearTimeout(this.busyAt); this.busyAt = 0; $('busy').hidden = true; }
   }
@@ -96,6 +94,9 @@ class App {
     clearTimeout(this.sharing);
     this.sharing = setTimeout(async () => { this.shared = await writeState(this.state); history.replaceState(null, '', '#s=' + this.shared); }, 250);
   }
+
+  // retext takes another cluster file; what was run on the one before is no longer shown, nor shared.
+  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, plan: false }; }
 
   // redraw reads the text again: picture first, then figures.
   async redraw(keepView) {
@@ -396,7 +397,7 @@ class App {
     try {
       const got = await this.ask('edit', { text: this.state.text, by: by * (preset ? 1 : hosts) });
       this.editor.set(got.text);
-      this.state.text = got.text;
+      this.retext(got.text);
       await this.redraw();
     } catch (e) { this.wrong(e, 'text-errors', false); }
   }
@@ -445,13 +446,13 @@ class App {
 
   wire() {
     const on = (id, what, f) => $(id).addEventListener(what, f);
-    this.editor.onchange = text => { this.state.text = text; this.redraw(true); };
+    this.editor.onchange = text => { this.retext(text); this.redraw(true); };
     on('sample', 'change', async e => {
       const v = e.target.value;
       if (!v) return;
       const text = v[0] === 's' ? this.offer.samples[+v.slice(1)].text : `# the preset ${v.slice(1)}\nname: ${v.slice(1)}\n\npreset: ${v.slice(1)}\n`;
       e.target.value = '';
-      this.state.text = text; this.state.faults = []; this.state.sel = null;
+      this.retext(text); this.state.faults = []; this.state.sel = null;
       this.editor.set(text);
       this.select(null);
       await this.redraw();
