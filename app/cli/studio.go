@@ -120,11 +120,7 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	case f.out == "" && f.engine != "":
 		return errors.New("--engine is for -o FILE")
 	case f.out != "":
-		c, err := compiled(cmd.Context(), f.engine)
-		if err != nil {
-			return err
-		}
-		return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
+		return f.write(cmd, open)
 	}
 	live, err := liveAddress(f.live)
 	if err != nil {
@@ -135,6 +131,15 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 		s.Live = studio.Follow(live)
 	}
 	return f.serve(cmd, s)
+}
+
+// write writes the page as one file.
+func (f *studioFlags) write(cmd *cobra.Command, open studio.Open) error {
+	c, err := compiled(cmd.Context(), f.engine)
+	if err != nil {
+		return err
+	}
+	return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
 }
 
 // liveAddress reads --live; nil where there is none.
