@@ -55,7 +55,7 @@ func Gallery() []Piece {
 			sight{A: sum(1<<28, "hierarchical", true), Ran: simulated}),
 		piece("dragonfly", "dragonfly", "A dragonfly", "Nine groups, fully joined: a ring crosses every group once.", "collective", sight{A: sum(1<<26, "ring", true), Ran: simulated}),
 		piece("dgx-1-synthesised", "dgx-1v", "A program made for a DGX-1", "Trees packed into the cube mesh of eight V100 (A), and rings (B).", "collective",
-			sight{A: sum(1<<28, "synth", true), B: sum(1<<28, "ring", true), Ran: map[string]bool{"a": true, "b": true}}),
+			sight{A: sum(1<<26, "synth", true), B: sum(1<<26, "ring", true), Ran: map[string]bool{"a": true, "b": true}}),
 		piece("llama3-405b", "rail-16k", "405B parameters on 16,384 GPUs", "The fastest layouts of Llama 3 405B: step time, memory and the pipeline's schedule.", "plan",
 			sight{Plan: &training{"llama3-405b", 2048, 8192}, Ran: map[string]bool{"plan": true}}),
 	}

@@ -98,7 +98,9 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 		return
 	}
 	t.routes(broken, place, o.Costs.Net)
-	t.load(res, int64(out.Time))
+	if !t.Cut { // the rest of the time would look idle
+		t.load(res, int64(out.Time))
+	}
 	out.Trace = t
 }
 

@@ -105,6 +105,9 @@ class App {
       const scene = await this.ask('scene', { text });
       this.sceneText = text;
       this.stage.setScene(scene, keepView);
+      this.stage.sel = this.stage.lookup(this.state.sel); // its number may be another now
+      delete $('part').dataset.for;
+      this.showPart(this.stage.sel);
       $('title').textContent = scene.name || 'weft studio';
       document.title = (scene.name ? scene.name + ' · ' : '') + 'weft studio';
       this.empty(null);
@@ -275,7 +278,7 @@ class App {
   showPart(sel, more) {
     const box = $('part');
     box.hidden = !sel;
-    if (!sel) return;
+    if (!sel) { box.replaceChildren(); delete box.dataset.for; return; }
     const fault = this.state.faults.find(f => f.part === sel.name), s = this.stage.scene;
     const about = sel.type === 'block' ? `${s.blocks[sel.id].hosts} hosts, ${s.blocks[sel.id].switches} switches` : sel.type === 'host' ? s.kinds[s.hosts.kind[sel.id]].model || 'host' : more ? [more.model, more.kind, more.rail >= 0 ? 'rail ' + more.rail : '', more.pod >= 0 ? 'pod ' + more.pod : ''].filter(Boolean).join(', ') : '';
     const acts = [];
@@ -286,10 +289,15 @@ class App {
       else acts.push(el('label', { class: 'soft' }, 'rate ', el('input', { type: 'range', min: 5, max: 95, step: 5, value: fault.factor * 100, 'aria-label': 'share of its rate', onchange: e => this.fault(sel.name, e.target.value / 100) })));
     }
     acts.push(el('button', { type: 'button', class: 'quiet', onclick: () => this.stage.show(sel) }, sel.type === 'block' ? 'Open' : 'Zoom'));
-    box.replaceChildren(el('section', {}, el('h2', {}, sel.name), about ? el('p', { class: 'say' }, about) : null, el('div', { class: 'acts' }, ...acts),
+    const rest = el('div', {}, about ? el('p', { class: 'say' }, about) : null,
       more ? el('ul', { class: 'joints', tabindex: 0, 'aria-label': 'links' }, ...more.links.map(l => el('li', {}, el('button', { type: 'button', title: l.name, onclick: () => this.select({ type: 'node', id: l.node, name: l.peer }, false) }, l.peer), el('span', { class: 'soft' }, l.rate + ' '),
         el('button', { type: 'button', 'aria-label': 'fail the link ' + l.name, onclick: () => this.fault(l.name, 0) }, 'fail')))) : null,
-      more && more.all_links > more.links.length ? el('p', { class: 'hint' }, `${more.all_links} links in all`) : null));
+      more && more.all_links > more.links.length ? el('p', { class: 'hint' }, `${more.all_links} links in all`) : null);
+    // What the engine tells later is put below the buttons, which stay as they are: one may be being pressed.
+    const key = sel.name + ' ' + (fault ? fault.factor : 'well');
+    if (box.dataset.for === key && box.lastChild) { box.firstChild.lastChild.replaceWith(rest); return; }
+    box.dataset.for = key;
+    box.replaceChildren(el('section', {}, el('h2', {}, sel.name), el('div', { class: 'acts' }, ...acts), rest));
   }
 
   fault(part, factor) {
