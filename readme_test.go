@@ -97,7 +97,7 @@ func TestReadmeCommandsRun(t *testing.T) {
 	want := map[string]int{"doctor": 1} // it finds what is wrong in the logs
 	for _, m := range shown {
 		args := strings.Fields(m[1])
-		if args[0] == "up" || args[0] == "watch" {
+		if args[0] == "up" || args[0] == "watch" || args[0] == "studio" {
 			continue
 		}
 		cmd := bounded.Command(t, os.Args[0], args...)

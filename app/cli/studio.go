@@ -59,7 +59,7 @@ docs/how-to/studio.md has the keys of the page and its requests.`,
 		RunE:              f.run,
 	}
 	s := cmd.Flags()
-	s.StringVar(&f.listen, "listen", "127.0.0.1:7080", "`ADDRESS` of the page; another port if this one is taken and the flag is not given")
+	s.StringVar(&f.listen, "listen", "127.0.0.1:7075", "`ADDRESS` of the page; another port if this one is taken and the flag is not given")
 	s.StringVar(&f.live, "live", "", "`URL` of a page of 'weft up' or 'weft watch' to follow")
 	s.StringVarP(&f.out, "output", "o", "", "write the page with its engine to `FILE` instead of serving it")
 	s.StringVar(&f.engine, "engine", "", "`DIR` with a compiled engine, for -o")
@@ -120,11 +120,7 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	case f.out == "" && f.engine != "":
 		return errors.New("--engine is for -o FILE")
 	case f.out != "":
-		c, err := compiled(cmd.Context(), f.engine)
-		if err != nil {
-			return err
-		}
-		return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
+		return f.write(cmd, open)
 	}
 	live, err := liveAddress(f.live)
 	if err != nil {
@@ -135,6 +131,15 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 		s.Live = studio.Follow(live)
 	}
 	return f.serve(cmd, s)
+}
+
+// write writes the page as one file.
+func (f *studioFlags) write(cmd *cobra.Command, open studio.Open) error {
+	c, err := compiled(cmd.Context(), f.engine)
+	if err != nil {
+		return err
+	}
+	return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
 }
 
 // liveAddress reads --live; nil where there is none.

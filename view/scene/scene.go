@@ -259,6 +259,9 @@ func (l *layout) place() {
 			w, h := l.size(cols, across)
 			// Rows that are filled look calmer than the exact shape.
 			off := math.Abs(math.Log(w/h/aspect)) + .9*hole(most, cols) + .9*hole(len(l.groups), across)
+			if b := &l.groups[0]; len(l.groups) > 16 { // of many blocks each fills a screen, too, when it is opened
+				off += .2 * math.Abs(math.Log(b.w/b.h/aspect))
+			}
 			if off < best-1e-9 {
 				bestCols, bestAcross, best = cols, across, off
 			}

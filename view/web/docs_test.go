@@ -194,7 +194,7 @@ func TestPageOfHTTP(t *testing.T) {
 	}
 	d.measure()
 	d.Log(0, time.Now(), "a line that the rank has printed")
-	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/"})
+	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/", Studio: "/studio/"})
 	h := d.Handler()
 	all := objects(t)
 	for _, o := range all {

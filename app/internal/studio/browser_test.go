@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,11 @@ func browser(t *testing.T) context.Context {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(cancel)
-	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
+	limit := 3 * time.Minute
+	if os.Getenv("WEFT_TEST_PICTURES") != "" {
+		limit = 10 * time.Minute
+	}
+	ctx, end := context.WithTimeout(ctx, limit)
 	t.Cleanup(end)
 	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
 		t.Fatal(err)
@@ -126,47 +131,43 @@ func shoot(t *testing.T, ctx context.Context, file string) {
 	}
 }
 
-const idle = `document.getElementById('busy').hidden && app.stops.size === 0`
+// idle is a page that waits for nothing: what its state says was run is there, and the figures.
+const idle = `document.getElementById('busy').hidden && app.stops.size === 0 && app.settled`
 
-// Pictures of the page for a person to look at, where WEFT_TEST_PICTURES names a folder for them.
+// Pictures of the page for a person to look at, where WEFT_TEST_PICTURES names a folder for them: every sample, every page
+// of the gallery by light, dark and on a phone, a part of a large cluster opened, and how smoothly messages move.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("WEFT_TEST_PICTURES")
 	if dir == "" {
 		t.Skip("WEFT_TEST_PICTURES names no folder")
 	}
 	ctx := browser(t)
-	for _, name := range []string{"rail-1k", "two-hosts", "nvl72", "dragonfly", "dgx-1v", "tpu", "rail-131k"} {
-		s := server(t, sample(t, name))
-		visit(t, ctx, s.URL, 1440, 900)
+	for _, x := range engine.Samples() {
+		visit(t, ctx, server(t, sample(t, x.Name)).URL, 1440, 900)
 		until(t, ctx, idle)
-		shoot(t, ctx, filepath.Join(dir, name+".png"))
+		shoot(t, ctx, filepath.Join(dir, "sample-"+x.Name+".png"))
 	}
-	for name, algo := range map[string]string{"rail-1k": "hierarchical", "two-hosts": "ring", "dgx-1v": "synth"} {
-		s := server(t, sample(t, name))
+	ask[bool](t, ctx, `(app.select(app.stage.lookup('pod 130'), true), true)`)
+	until(t, ctx, `app.stage.blockLinks.size > 0`)
+	ask[bool](t, ctx, `(app.fault('n8330', 0), true)`)
+	shoot(t, ctx, filepath.Join(dir, "opened.png"))
+	for _, g := range studio.Gallery() {
+		s := server(t, g.Open)
 		for _, look := range []string{"light", "dark"} {
-			scheme(t, ctx, look)
-			visit(t, ctx, s.URL, 1440, 900)
-			until(t, ctx, idle)
-			click(t, ctx, "#tab-collective")
-			ask[bool](t, ctx, `(() => { const a = document.getElementById('c-algo'); a.value = '`+algo+`'; a.dispatchEvent(new Event('input')); return true; })()`)
-			click(t, ctx, "#c-run")
-			until(t, ctx, `app.results.a !== null && `+idle)
-			ask[bool](t, ctx, `(app.pause(), app.seek(app.total * .3), true)`)
-			shoot(t, ctx, filepath.Join(dir, "run-"+name+"-"+look+".png"))
-			click(t, ctx, "#c-bound")
-			until(t, ctx, `app.bound !== null && `+idle)
-			shoot(t, ctx, filepath.Join(dir, "bound-"+name+"-"+look+".png"))
+			for name, size := range map[string][2]int64{"": {1440, 900}, "-phone": {390, 844}} {
+				scheme(t, ctx, look)
+				visit(t, ctx, s.URL, size[0], size[1])
+				until(t, ctx, idle)
+				ask[bool](t, ctx, `(app.pause(), app.total && app.seek(app.total * .37), true)`)
+				shoot(t, ctx, filepath.Join(dir, strings.TrimSuffix(g.File, ".html")+"-"+look+name+".png"))
+				quiet(t, ctx)
+			}
 		}
 	}
 	scheme(t, ctx, "light")
-	s := server(t, sample(t, "rail-1k"))
-	for _, size := range [][2]int64{{1440, 900}, {390, 844}} {
-		visit(t, ctx, s.URL, size[0], size[1])
-		until(t, ctx, idle)
-		click(t, ctx, "#tab-plan")
-		click(t, ctx, "#p-run")
-		until(t, ctx, `app.plan !== null && `+idle)
-		shoot(t, ctx, filepath.Join(dir, "plan-"+strconv.FormatInt(size[0], 10)+".png"))
-	}
-	t.Log(ask[[]string](t, ctx, `window.__errors`))
+	visit(t, ctx, server(t, studio.Gallery()[1].Open).URL, 1280, 720)
+	until(t, ctx, idle)
+	ask[bool](t, ctx, `(app.pause(), app.seek(0), app.frames = [], app.play(), true)`)
+	until(t, ctx, `app.frames.length > 200 || !app.playing`)
+	t.Log(ask[string](t, ctx, `(() => { const f = app.frames.slice(5).sort((a, b) => a - b); return f.length + ' frames, ' + app.stage.dots + ' dots at the end, p50 ' + f[f.length >> 1].toFixed(1) + ' ms, p95 ' + f[Math.floor(f.length * .95)].toFixed(1) + ' ms, ' + (100 * f.filter(x => x > 20).length / f.length).toFixed(0) + '% over 20 ms'; })()`))
 }

@@ -82,7 +82,7 @@ func TestInABrowser(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, context.Context)
-	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Live", testLive}, {"Cancel", testCancel}} {
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Cancel", testCancel}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -318,6 +318,23 @@ func testServerReturns(t *testing.T, ctx context.Context) {
 	defer second.Close()
 	click(t, ctx, "#c-run")
 	until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
+}
+
+// The token in the address opens the page, and a later load of the tab as well; the address no longer shows it then.
+func testToken(t *testing.T, ctx context.Context) {
+	l := engine.Default()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts"), Token: "secret"}).Handler())
+	defer s.Close()
+	if err := chromedp.Do(ctx, chromedp.Navigate(s.URL)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, ctx, `document.getElementById('blank').innerText.includes('needs the token')`)
+	visit(t, ctx, s.URL+"#t=secret", 1280, 900)
+	until(t, ctx, idle+` && location.hash.startsWith('#s=')`)
+	if err := chromedp.Do(ctx, chromedp.Reload()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, ctx, `document.documentElement.dataset.ready === 'yes' && `+idle+` && app.stage.scene.gpus === 16`)
 }
 
 // A run is drawn on the picture as it is, and as it was; a run that goes away is told of and taken up again.

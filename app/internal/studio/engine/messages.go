@@ -98,7 +98,9 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 		return
 	}
 	t.routes(broken, place, o.Costs.Net)
-	t.load(res, int64(out.Time))
+	if !t.Cut { // the rest of the time would look idle
+		t.load(res, int64(out.Time))
+	}
 	out.Trace = t
 }
 
@@ -308,7 +310,7 @@ func (t *trace) under(mask uint16, total int64) []float64 {
 		if pair < 0 || t.passes[pair]&mask == 0 {
 			continue
 		}
-		for _, by := range t.shifts(t.Flow[i]) {
+		for _, by := range t.shifts(t.End[i]) {
 			from, to := float64(t.Flow[i]+by), min(float64(t.End[i]+by), float64(total))
 			for s := int(from / step); s < loadSteps && float64(s)*step < to; s++ {
 				sum[s] += float64(t.Bytes[i]) * (min(to, float64(s+1)*step) - max(from, float64(s)*step)) / max(to-from, 1)
@@ -318,15 +320,16 @@ func (t *trace) under(mask uint16, total int64) []float64 {
 	return sum
 }
 
-// shifts are the times by which a span repeats in gaps: none, or every round of the gap that begins within a round after it.
-func (t *trace) shifts(at int64) []int64 {
+// shifts are the times by which a span repeats in gaps, 0 first. A gap repeats what ended in the round before it: flows that
+// are under way when it begins were recorded with the time at which they end, behind it.
+func (t *trace) shifts(end int64) []int64 {
 	out := []int64{0}
 	for _, x := range t.Gaps {
 		if x.Rounds < 1 {
 			continue
 		}
 		round := (x.End - x.Begin) / x.Rounds
-		if at < x.Begin-round || at >= x.Begin || round == 0 {
+		if end <= x.Begin-round || end > x.Begin || round == 0 {
 			continue
 		}
 		for r := int64(1); r <= min(x.Rounds, 4096); r++ {

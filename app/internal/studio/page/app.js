@@ -8,11 +8,10 @@ class App {
     this.lanes = new Lanes($('lanes'));
     this.editor = new Editor($('editor'));
     this.run = 'a'; this.results = { a: null, b: null }; this.bound = null; this.plan = null;
-    this.live = null; this.jobs = 0; this.stops = new Map();
+    this.live = null; this.stops = new Map();
     this.themes();
     this.wire();
-    const f = fragment(), token = f.get('t');
-    this.token = token;
+    const f = fragment(), token = keptToken(f.get('t'));
     this.engine = $('wasm') ? null : new ServerEngine(token);
     try {
       if (!this.engine) { this.working('starting the engine'); this.engine = await WorkerEngine.load(); this.working(null); }
@@ -27,7 +26,6 @@ class App {
     this.liveFeed = new Live(this);
     await this.load(state);
     addEventListener('hashchange', () => this.followLink());
-    document.documentElement.dataset.ready = 'yes';
   }
 
   // ask calls the engine. A later question of the same kind ends the one before.
@@ -48,7 +46,6 @@ class App {
 
   // working shows what goes on, after a moment, so that quick answers do not flicker.
   working(text) {
-    this.jobs += text === null ? 0 : 0;
     if (text !== null) { $('busy-text').textContent = text; if (!this.busyAt) this.busyAt = setTimeout(() => { $('busy').hidden = false; }, 250); }
     else if (!this.stops.size) { clearTimeout(this.busyAt); this.busyAt = 0; $('busy').hidden = true; }
   }
@@ -71,16 +68,19 @@ class App {
 
   // load shows a whole state: of a link, a file, or the start.
   async load(state) {
+    this.settled = false;
     this.state = state;
     this.results = { a: null, b: null }; this.bound = null; this.plan = null; this.run = 'a';
     this.editor.set(state.text);
     this.controls();
     this.view(state.view, true);
-    if (!await this.redraw()) return;
+    if (!await this.redraw()) { document.documentElement.dataset.ready = 'yes'; this.settled = true; return; }
     if (state.sel) this.select(this.stage.lookup(state.sel));
+    document.documentElement.dataset.ready = 'yes';
     if (state.ran.a) await this.simulate('a', true);
     if (state.ran.b && state.b) await this.simulate('b', true);
     if (state.ran.plan) await this.planIt();
+    this.settled = true;
   }
 
   async followLink() {
@@ -95,6 +95,9 @@ class App {
     this.sharing = setTimeout(async () => { this.shared = await writeState(this.state); history.replaceState(null, '', '#s=' + this.shared); }, 250);
   }
 
+  // retext takes another cluster file; what was run on the one before is no longer shown, nor shared.
+  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, plan: false }; }
+
   // redraw reads the text again: picture first, then figures.
   async redraw(keepView) {
     const text = this.state.text;
@@ -102,6 +105,9 @@ class App {
       const scene = await this.ask('scene', { text });
       this.sceneText = text;
       this.stage.setScene(scene, keepView);
+      this.stage.sel = this.stage.lookup(this.state.sel); // its number may be another now
+      delete $('part').dataset.for;
+      this.showPart(this.stage.sel);
       $('title').textContent = scene.name || 'weft studio';
       document.title = (scene.name ? scene.name + ' · ' : '') + 'weft studio';
       this.empty(null);
@@ -159,8 +165,7 @@ class App {
       if (!right.length) right.push(el('section', {}, el('h2', {}, 'A collective'), el('p', { class: 'say' }, 'Choose an operation, a size and an algorithm, then simulate. Messages move on the picture, and the lanes below show every rank.')));
       const shown = this.results[this.run] ?? a ?? b;
       if (shown?.busy.length) { const n = stage.scene.nodes; stage.busy = new Map(shown.busy.map(l => [l.a * n + l.b, l.busy])); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', 'busy link']); }
-      if (a?.trace) legend.unshift(['a', this.dotWords(a, 'A')]);
-      if (b?.trace) legend.unshift(['b', this.dotWords(b, 'B')]);
+      legend.unshift(...[['a', a], ['b', b]].filter(([, r]) => r?.trace).map(([k, r]) => [k, this.dotWords(r, b ? k.toUpperCase() + ': ' : '')]));
       $('c-tried').replaceChildren(...(shown ? triedList(shown) : []));
     }
     if (v === 'plan' && this.plan) {
@@ -179,7 +184,7 @@ class App {
 
   dotWords(r, name) {
     const t = r.trace, drawn = t.shown.length * t.members.length;
-    return `${name}: a dot is a message` + (drawn < t.ranks ? ` (${countText(drawn)} of ${countText(t.ranks)} ranks drawn)` : '');
+    return name + 'a message' + (drawn < t.ranks ? ` (of ${countText(drawn)} of ${countText(t.ranks)} ranks)` : '');
   }
 
   legend(list) { $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text))); }
@@ -273,7 +278,7 @@ class App {
   showPart(sel, more) {
     const box = $('part');
     box.hidden = !sel;
-    if (!sel) return;
+    if (!sel) { box.replaceChildren(); delete box.dataset.for; return; }
     const fault = this.state.faults.find(f => f.part === sel.name), s = this.stage.scene;
     const about = sel.type === 'block' ? `${s.blocks[sel.id].hosts} hosts, ${s.blocks[sel.id].switches} switches` : sel.type === 'host' ? s.kinds[s.hosts.kind[sel.id]].model || 'host' : more ? [more.model, more.kind, more.rail >= 0 ? 'rail ' + more.rail : '', more.pod >= 0 ? 'pod ' + more.pod : ''].filter(Boolean).join(', ') : '';
     const acts = [];
@@ -284,10 +289,15 @@ class App {
       else acts.push(el('label', { class: 'soft' }, 'rate ', el('input', { type: 'range', min: 5, max: 95, step: 5, value: fault.factor * 100, 'aria-label': 'share of its rate', onchange: e => this.fault(sel.name, e.target.value / 100) })));
     }
     acts.push(el('button', { type: 'button', class: 'quiet', onclick: () => this.stage.show(sel) }, sel.type === 'block' ? 'Open' : 'Zoom'));
-    box.replaceChildren(el('section', {}, el('h2', {}, sel.name), about ? el('p', { class: 'say' }, about) : null, el('div', { class: 'acts' }, ...acts),
+    const rest = el('div', {}, about ? el('p', { class: 'say' }, about) : null,
       more ? el('ul', { class: 'joints', tabindex: 0, 'aria-label': 'links' }, ...more.links.map(l => el('li', {}, el('button', { type: 'button', title: l.name, onclick: () => this.select({ type: 'node', id: l.node, name: l.peer }, false) }, l.peer), el('span', { class: 'soft' }, l.rate + ' '),
         el('button', { type: 'button', 'aria-label': 'fail the link ' + l.name, onclick: () => this.fault(l.name, 0) }, 'fail')))) : null,
-      more && more.all_links > more.links.length ? el('p', { class: 'hint' }, `${more.all_links} links in all`) : null));
+      more && more.all_links > more.links.length ? el('p', { class: 'hint' }, `${more.all_links} links in all`) : null);
+    // What the engine tells later is put below the buttons, which stay as they are: one may be being pressed.
+    const key = sel.name + ' ' + (fault ? fault.factor : 'well');
+    if (box.dataset.for === key && box.lastChild) { box.firstChild.lastChild.replaceWith(rest); return; }
+    box.dataset.for = key;
+    box.replaceChildren(el('section', {}, el('h2', {}, sel.name), el('div', { class: 'acts' }, ...acts), rest));
   }
 
   fault(part, factor) {
@@ -395,7 +405,7 @@ class App {
     try {
       const got = await this.ask('edit', { text: this.state.text, by: by * (preset ? 1 : hosts) });
       this.editor.set(got.text);
-      this.state.text = got.text;
+      this.retext(got.text);
       await this.redraw();
     } catch (e) { this.wrong(e, 'text-errors', false); }
   }
@@ -444,13 +454,13 @@ class App {
 
   wire() {
     const on = (id, what, f) => $(id).addEventListener(what, f);
-    this.editor.onchange = text => { this.state.text = text; this.redraw(true); };
+    this.editor.onchange = text => { this.retext(text); this.redraw(true); };
     on('sample', 'change', async e => {
       const v = e.target.value;
       if (!v) return;
       const text = v[0] === 's' ? this.offer.samples[+v.slice(1)].text : `# the preset ${v.slice(1)}\nname: ${v.slice(1)}\n\npreset: ${v.slice(1)}\n`;
       e.target.value = '';
-      this.state.text = text; this.state.faults = []; this.state.sel = null;
+      this.retext(text); this.state.faults = []; this.state.sel = null;
       this.editor.set(text);
       this.select(null);
       await this.redraw();

@@ -99,9 +99,12 @@ class Lanes {
       g.fillStyle = colour('sunk');
       g.fillRect(left, y, right - left, h);
       if (this.rowHigh >= 9) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, y + h / 2, left - 8); }
+      let painted = -1; // the pixel up to which the lane is painted: of many short spans there one is enough
       for (const [begin, lead, end, tint] of lane.spans) {
         if (end < from || begin > to) continue;
         const a = Math.max(left, this.x(begin)), m = Math.max(left, this.x(lead)), b = Math.min(right, this.x(end));
+        if (b - a < 1 && b < painted + .5) continue;
+        painted = Math.max(painted, b);
         if (m - a > .5) { g.globalAlpha = .3; g.fillStyle = colour(tint); g.fillRect(a, y, Math.min(m, b) - a, h); g.globalAlpha = 1; }
         if (b > m) { g.fillStyle = colour(tint); g.fillRect(m, y, Math.max(.6, b - m - (b - m > 3 ? .7 : 0)), h); }
       }

@@ -438,7 +438,7 @@ class Stage {
     for (const b of s.blocks) {
       if (b.w * this.view.s < 40 || (s.head ?? 12) * this.view.s < 12 || !b.name || !this.seen(b.x, b.y, b.w, b.h)) continue;
       const text = b.name === 'hosts' ? `${b.hosts} hosts` : b.w * this.view.s > 150 ? `${b.name} · ${b.hosts} hosts` : b.name;
-      g.fillText(text, b.x + 10, b.y + Math.max(11 * px, 12) + 2 * px);
+      if (g.measureText(text).width < b.w - 14 * px) g.fillText(text, b.x + 10, b.y + Math.max(11 * px, 12) + 2 * px);
     }
     g.fillStyle = colour('soft');
     for (let i = 0; i < s.hosts.name.length; i++) {
@@ -506,15 +506,18 @@ class Stage {
   }
 
   drawRun(run) {
-    const t = run.clock(this.time), list = run.buckets[Math.max(0, Math.min(run.buckets.length - 1, Math.floor(t / run.total * run.buckets.length)))] ?? [];
+    const t = this.time, list = run.buckets[Math.max(0, Math.min(run.buckets.length - 1, Math.floor(t / run.total * run.buckets.length)))] ?? [];
     const { s } = this.view, k = s * this.r, ox = -this.view.x * k, oy = -this.view.y * k;
-    const active = list.filter(i => run.flow[i] <= t && t < run.end[i]);
+    const active = list.filter(i => run.flow[i] <= t && t < run.end[i]).map(i => [i, t]);
+    for (const g of run.gaps) for (const i of g.again) { // what ended in the round before a gap repeats in it
+      for (let k = Math.max(1, Math.floor((t - run.end[i]) / g.round) + 1); k <= g.rounds && run.flow[i] + k * g.round <= t; k++) active.push([i, t - k * g.round]);
+    }
     const n = active.length * run.members, z = Math.max(2, Math.round((n > 4000 ? 1.5 : n > 600 ? 2.5 : 4) * this.r));
     const [cr, cg, cb] = rgb(run.colour), ink = (255 << 24) | (cb << 16) | (cg << 8) | cr;
     const w = this.over.width, h = this.over.height, px = this.pixels;
     let count = 0;
-    for (const i of active) {
-      const share = (t - run.flow[i]) / Math.max(1, run.end[i] - run.flow[i]);
+    for (const [i, at] of active) {
+      const share = (at - run.flow[i]) / Math.max(1, run.end[i] - run.flow[i]);
       for (let m = 0; m < run.members; m++) {
         const p = run.pair[i] * run.members + m, from = run.starts[p], to = run.starts[p + 1];
         if (to - from < 2) continue;
@@ -561,9 +564,10 @@ function prepareMessages(t, total, stage, tint) {
     const a = Math.floor(t.flow_ps[i] / total * 512), b = Math.min(511, Math.floor(there[i] / total * 512));
     for (let k = Math.max(0, a); k <= b; k++) buckets[k].push(i);
   }
-  const clock = at => { // in a gap the round before it repeats
-    for (const g of t.gaps) if (at >= g.begin_ps && at < g.end_ps && g.rounds) { const round = (g.end_ps - g.begin_ps) / g.rounds; return g.begin_ps - round + (at - g.begin_ps) % round; }
-    return at;
-  };
-  return { starts, x, y, length, buckets, total, clock, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there };
+  const gaps = t.gaps.filter(g => g.rounds > 0 && g.end_ps > g.begin_ps).map(g => {
+    const round = (g.end_ps - g.begin_ps) / g.rounds, again = [];
+    for (let i = 0; i < t.rank.length; i++) if (t.pair[i] >= 0 && t.end_ps[i] > g.begin_ps - round && t.end_ps[i] <= g.begin_ps) again.push(i);
+    return { round, rounds: g.rounds, again };
+  });
+  return { starts, x, y, length, buckets, total, gaps, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there };
 }

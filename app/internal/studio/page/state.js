@@ -53,4 +53,12 @@ function checkState(given) {
   return state;
 }
 
+// keptToken keeps a page's token for this tab, so that it can be loaded again when the address holds the state instead.
+function keptToken(given) {
+  try {
+    if (given) sessionStorage.setItem('weft-token', given);
+    return given ?? sessionStorage.getItem('weft-token');
+  } catch { return given; } // a file has no storage
+}
+
 function fragment() { return new URLSearchParams(location.hash.slice(1)); }

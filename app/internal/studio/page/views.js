@@ -32,7 +32,7 @@ function runFacts(name, tint, r, other) {
   const whole = r.critical.reduce((n, c) => n + c.ps, 0) || 1;
   return el('section', { 'data-run': name },
     el('h2', {}, `${name.toUpperCase()}: ${r.op} of ${byteSize(r.bytes)} on ${countText(r.gpus)} GPUs`),
-    el('p', { class: 'big' }, el('i', { class: 'dot-' + name }), el('strong', {}, duration(r.time_ps)), el('span', { class: 'soft' }, r.algo + (faster > 1.0005 ? `, ${digits(faster)} times as fast` : ''))),
+    el('p', { class: 'big' }, el('i', { class: 'dot-' + name }), el('strong', {}, duration(r.time_ps)), el('span', { class: 'soft' }, r.algo + (faster > 1.1 ? `, ${digits(faster)} times as fast` : faster > 1.0005 ? `, ${digits(100 - 100 / faster, 2)}% less time` : ''))),
     r.limit ? el('p', { class: 'say' }, el('b', {}, 'Limited by '), r.limit) : null,
     r.faults?.length ? el('p', { class: 'say' }, el('b', {}, 'With '), r.faults.map(f => f.part + (f.factor ? ' at ' + percent(f.factor) : ' dead')).join(', ')) : null,
     ...(r.notes ?? []).map(n => el('p', { class: 'say' }, n)),
