@@ -42,8 +42,9 @@ func newKVServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Keep and share KV cache blocks: memory, then disk, then an object store",
 		Long: `Store KV cache blocks for the workers of a serving engine. Blocks go to memory, then to a slab file (--disk) and,
-packed, to an object store (--store). Every worker finds what any other stored. After a crash memory and slab are
-empty. Blocks with a wrong checksum are dropped, never served.
+packed, to an object store (--store). Every worker finds what any other stored. The slab keeps its blocks over restarts
+and crashes, by an index in FILE.index; memory starts empty. Blocks with a wrong checksum are dropped, never served. If the
+disk fails or fills up, the service goes on in memory.
 
 Caches listed with --peer exchange what they have and authenticate by WEFT_TOKEN. With --etcd caches find each other and
 each other's blocks in an etcd; each needs its own --name.
@@ -67,7 +68,7 @@ The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches
 	f.StringVar(&s.o.Name, "name", host, "`NAME` of this cache")
 	f.StringVar(&s.memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
 	f.StringVar(&s.block, "block", "1MiB", "largest `SIZE` of a block")
-	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks evicted from memory, on a fast disk; its content is overwritten")
+	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks evicted from memory, on a fast disk; kept over restarts with FILE.index")
 	f.StringVar(&s.slab, "disk-size", "1GiB", "`SIZE` of that file")
 	f.StringVar(&s.store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
 	f.StringVar(&s.pack, "pack", "4MiB", "`SIZE` of a pack, at least")
