@@ -48,8 +48,8 @@ disk fails or fills up, the service goes on in memory.
 
 Caches listed with --peer exchange what they have and authenticate by WEFT_TOKEN. With --etcd caches find each other and
 each other's blocks in an etcd; each needs its own --name.
---tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
-own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
+--tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory, of bytes or a size
+like "8MiB", and finds only its own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
 with the token WEFT_TOKEN, which is required at addresses that others can reach.
 
 The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches among themselves, use transfers
@@ -257,18 +257,40 @@ func readTenantFile(file string) (list []kvcache.Tenant, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&list); err != nil || len(list) == 0 {
+	var written []struct {
+		Name, Token, Salt string
+		Quota             quota
+	}
+	if err := d.Decode(&written); err != nil || len(written) == 0 {
 		if err == nil {
 			err = errors.New("nobody is in it")
 		}
-		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", file, err)
+		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": \"8MiB\"}], with \"salt\" where names are to be mixed with something else", file, err)
 	}
-	for _, t := range list {
+	for _, t := range written {
 		if t.Token == "" {
 			return nil, fmt.Errorf("--tenants %s: %s has no token", file, t.Name)
 		}
+		list = append(list, kvcache.Tenant{Name: t.Name, Token: t.Token, Salt: t.Salt, Quota: int64(t.Quota)})
 	}
 	return list, nil
+}
+
+// quota is a tenant's memory as its file has it: a number of bytes, or a size like "8MiB".
+type quota int64
+
+// UnmarshalJSON reads either.
+func (q *quota) UnmarshalJSON(text []byte) error {
+	var size string
+	if json.Unmarshal(text, &size) != nil {
+		return json.Unmarshal(text, (*int64)(q))
+	}
+	n, err := unit.ParseBytes(size)
+	if err != nil {
+		return fmt.Errorf("quota: %w", err)
+	}
+	*q = quota(n)
+	return nil
 }
 
 // awaitStore waits until the object store answers.

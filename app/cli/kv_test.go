@@ -217,6 +217,24 @@ func TestKVFlags(t *testing.T) {
 	}
 }
 
+// A quota is a size or a number of bytes.
+func TestKVQuota(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "of the caches")
+	file := filepath.Join(t.TempDir(), "tenants.json")
+	for text, want := range map[string]string{
+		`"8MiB"`: "", `8388608`: "", `"8MB"`: "", `"9MiB"`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `9437184`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `"8 sheep"`: "quota: ", `8.5`: "number 8.5",
+	} {
+		if err := os.WriteFile(file, []byte(`[{"name": "a", "token": "x", "quota": `+text+`}]`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// The store is asked after the quotas were taken: one that is not there ends the command.
+		code, _, errs := command("", "kv", "serve", "--memory", "8MiB", "--tenants", file, "--listen", "127.0.0.1:0", "--store", filepath.Join(file, "none"))
+		if want == "" && (code != 1 || !strings.Contains(errs, "--store")) || want != "" && (code != 2 || !strings.Contains(errs, want)) {
+			t.Errorf("quota %s: exit %d: %s", text, code, errs)
+		}
+	}
+}
+
 func TestServeFlags(t *testing.T) {
 	for _, line := range []string{
 		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users 0", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
