@@ -42,13 +42,14 @@ func newKVServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Keep and share KV cache blocks: memory, then disk, then an object store",
 		Long: `Store KV cache blocks for the workers of a serving engine. Blocks go to memory, then to a slab file (--disk) and,
-packed, to an object store (--store). Every worker finds what any other stored. After a crash memory and slab are
-empty. Blocks with a wrong checksum are dropped, never served.
+packed, to an object store (--store). Every worker finds what any other stored. The slab keeps its blocks over restarts
+and crashes, by an index in FILE.index; memory starts empty. Blocks with a wrong checksum are dropped, never served. If the
+disk fails or fills up, the service goes on in memory.
 
 Caches listed with --peer exchange what they have and authenticate by WEFT_TOKEN. With --etcd caches find each other and
 each other's blocks in an etcd; each needs its own --name.
---tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
-own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
+--tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory, of bytes or a size
+like "8MiB", and finds only its own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
 with the token WEFT_TOKEN, which is required at addresses that others can reach.
 
 The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches among themselves, use transfers
@@ -67,7 +68,7 @@ The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches
 	f.StringVar(&s.o.Name, "name", host, "`NAME` of this cache")
 	f.StringVar(&s.memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
 	f.StringVar(&s.block, "block", "1MiB", "largest `SIZE` of a block")
-	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks evicted from memory, on a fast disk; its content is overwritten")
+	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks evicted from memory, on a fast disk; kept over restarts with FILE.index")
 	f.StringVar(&s.slab, "disk-size", "1GiB", "`SIZE` of that file")
 	f.StringVar(&s.store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
 	f.StringVar(&s.pack, "pack", "4MiB", "`SIZE` of a pack, at least")
@@ -256,18 +257,40 @@ func readTenantFile(file string) (list []kvcache.Tenant, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&list); err != nil || len(list) == 0 {
+	var written []struct {
+		Name, Token, Salt string
+		Quota             quota
+	}
+	if err := d.Decode(&written); err != nil || len(written) == 0 {
 		if err == nil {
 			err = errors.New("nobody is in it")
 		}
-		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": 1000000}], with \"salt\" where names are to be mixed with something else", file, err)
+		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": \"8MiB\"}], with \"salt\" where names are to be mixed with something else", file, err)
 	}
-	for _, t := range list {
+	for _, t := range written {
 		if t.Token == "" {
 			return nil, fmt.Errorf("--tenants %s: %s has no token", file, t.Name)
 		}
+		list = append(list, kvcache.Tenant{Name: t.Name, Token: t.Token, Salt: t.Salt, Quota: int64(t.Quota)})
 	}
 	return list, nil
+}
+
+// quota is a tenant's memory as its file has it: a number of bytes, or a size like "8MiB".
+type quota int64
+
+// UnmarshalJSON reads either.
+func (q *quota) UnmarshalJSON(text []byte) error {
+	var size string
+	if json.Unmarshal(text, &size) != nil {
+		return json.Unmarshal(text, (*int64)(q))
+	}
+	n, err := unit.ParseBytes(size)
+	if err != nil {
+		return fmt.Errorf("quota: %w", err)
+	}
+	*q = quota(n)
+	return nil
 }
 
 // awaitStore waits until the object store answers.

@@ -2,22 +2,28 @@ package cli_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/move/kvcache"
 )
 
-// A served cache keeps blocks, tells how it stands, and ends on SIGTERM; one that was killed has lost them all.
+// A served cache keeps blocks, tells how it stands, and ends on SIGTERM; one that was killed has those that it had written to its slab.
 func TestKVServe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
@@ -55,12 +61,19 @@ func TestKVServe(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "tenant default  3 of 16 blocks in memory") || !strings.Contains(out, chain.Print()) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
+	for written := int64(0); written < 3; {
+		s, err := client.Stat(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = s.Counters.Written
+	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	cmd, at = start()
 	again := kvcache.Dial(at, "", chain.Print())
 	defer again.Close()
-	if w, err := again.Match(ctx, path); len(w) != 0 || err != nil {
+	if w, err := again.Match(ctx, path); len(w) != 3 || err != nil {
 		t.Errorf("after a kill it has %v, %v", w, err)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
@@ -70,6 +83,104 @@ func TestKVServe(t *testing.T) {
 	if code, _, errs := command("", "kv", "stat", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
+}
+
+// A cache that is killed while it writes serves right blocks afterwards, and, with a byte of each slot changed while it was down, none of those.
+func TestKVKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	defer cancel()
+	slab := filepath.Join(t.TempDir(), "slab")
+	start := func() (*exec.Cmd, *kvcache.Client) {
+		cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "64KiB", "--block", "4KiB", "--disk", slab, "--disk-size", "512KiB")
+		cmd.WaitDelay = time.Second
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		at := regexp.MustCompile(`http://([0-9.:]+), 16 blocks`).FindStringSubmatch(line)
+		if err != nil || at == nil {
+			t.Fatalf("it printed %q, %v", line, err)
+		}
+		go io.Copy(io.Discard, out)
+		return cmd, kvcache.Dial(at[1], "", "")
+	}
+	// A block holds its own name, over and over.
+	name := func(i int) (h kv.Hash) { binary.BigEndian.PutUint64(h[8:], uint64(i)+1); return h }
+	data := func(i int) []byte { h := name(i); return bytes.Repeat(h[:], 100+i%28) }
+	served := func(c *kvcache.Client, upTo int) (n int) {
+		for i := range upTo {
+			k, err := c.Get(ctx, []kv.Hash{name(i)}, 0, func(_ int, got []byte) error {
+				if !bytes.Equal(got, data(i)) {
+					t.Errorf("block %d is served with other bytes", i)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+		return n
+	}
+	r, next := rand.New(rand.NewPCG(3, 4)), 0
+	for round := range bounded.Times(3, 30) {
+		cmd, client := start()
+		if n := served(client, next); round > 0 && n == 0 {
+			t.Errorf("round %d: of %d blocks none is served", round, next)
+		}
+		// It is killed out of one goroutine while others store.
+		stored, stop := make(chan struct{}), make(chan struct{})
+		var all sync.WaitGroup
+		var number atomic.Int64
+		number.Store(int64(next))
+		for range 4 {
+			all.Go(func() {
+				for {
+					i := int(number.Add(1)) - 1
+					if _, err := client.Put(ctx, []kv.Hash{name(i)}, 0, [][]byte{data(i)}); err != nil {
+						return
+					}
+					select {
+					case stored <- struct{}{}:
+					case <-stop:
+					}
+				}
+			})
+		}
+		for range 100 + r.IntN(100) {
+			<-stored
+		}
+		close(stop)
+		cmd.Process.Kill()
+		cmd.Wait()
+		all.Wait()
+		client.Close()
+		next = int(number.Load())
+	}
+	f, err := os.OpenFile(slab, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for at := int64(4096 + 100); at < 512<<10; at += 8192 {
+		b := make([]byte, 1)
+		f.ReadAt(b, at)
+		b[0] ^= 16
+		if _, err := f.WriteAt(b, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd, client := start()
+	defer client.Close()
+	if n := served(client, next); n != 0 {
+		t.Errorf("%d blocks with a changed byte are served", n)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
 }
 
 // A flag that is wrong, or that says nothing without another, is named before anything is opened.
@@ -102,6 +213,24 @@ func TestKVFlags(t *testing.T) {
 	} {
 		if code, out, errs := command("", append([]string{"kv"}, fields(line)...)...); code != 2 || errs == "" || strings.Contains(errs, "panic") {
 			t.Errorf("kv %s: exit %d, want 2: %s%s", line, code, out, errs)
+		}
+	}
+}
+
+// A quota is a size or a number of bytes.
+func TestKVQuota(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "of the caches")
+	file := filepath.Join(t.TempDir(), "tenants.json")
+	for text, want := range map[string]string{
+		`"8MiB"`: "", `8388608`: "", `"8MB"`: "", `"9MiB"`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `9437184`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `"8 sheep"`: "quota: ", `8.5`: "number 8.5",
+	} {
+		if err := os.WriteFile(file, []byte(`[{"name": "a", "token": "x", "quota": `+text+`}]`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// The store is asked after the quotas were taken: one that is not there ends the command.
+		code, _, errs := command("", "kv", "serve", "--memory", "8MiB", "--tenants", file, "--listen", "127.0.0.1:0", "--store", filepath.Join(file, "none"))
+		if want == "" && (code != 1 || !strings.Contains(errs, "--store")) || want != "" && (code != 2 || !strings.Contains(errs, want)) {
+			t.Errorf("quota %s: exit %d: %s", text, code, errs)
 		}
 	}
 }

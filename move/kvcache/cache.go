@@ -5,9 +5,9 @@
 //	      +---- other caches (a directory that they pull from one another)
 //
 // Blocks are named by chains of hashes (package kv), so a block is never changed: it is there or not, and every
-// copy of it is the same. What may be lost is lost: after a crash memory and slab are empty. What is served is
-// checked: every block carries a checksum, in the slab also a generation and its name, and a block that does not
-// fit is dropped and counted, never given out.
+// copy of it is the same. What may be lost is lost: after a crash memory is empty, and the slab has the blocks that were
+// written to it. What is served is checked: every block carries a checksum, in the slab also a generation and its name, and
+// a block that does not fit is dropped and counted, never given out.
 //
 // Tenants have trees of their own, of the size of their quota: one can neither find nor push out the blocks of
 // another. Outside of the process names are mixed with the tenant's salt.
@@ -16,6 +16,7 @@ package kvcache
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ type Options struct {
 	Name   string     // in other caches' words
 	Block  int64      // bytes of a block at most
 	Memory int64      // bytes of host memory for blocks
-	Disk   string     // the slab file; empty: none. What is in it from earlier is ignored
+	Disk   string     // the slab file; empty: none. Its blocks are kept over restarts, by an index in a file next to it
 	Slab   int64      // bytes of the slab file
 	Store  blob.Place // for packs of blocks; nil: none
 	Pack   int64      // bytes of a pack, at least; blocks of a path are packed together up to it
@@ -176,12 +177,9 @@ func New(o Options) (*Cache, error) {
 	if len(o.Tenants) == 0 {
 		o.Tenants = []Tenant{{Name: "default", Quota: o.Memory}}
 	}
-	if o.Disk != "" {
-		s, err := openSlab(o.Disk, o.Slab, o.Block)
-		if err != nil {
-			return nil, err
-		}
-		c.slab = s
+	kept, err := c.openDisk()
+	if err != nil {
+		return nil, err
 	}
 	sum := int64(0)
 	for _, t := range o.Tenants {
@@ -202,11 +200,66 @@ func New(o Options) (*Cache, error) {
 	for i := range c.slots {
 		c.free = append(c.free, c.slots-1-i)
 	}
+	c.restore(kept)
 	if o.Store != nil {
 		c.packs = newPacks(o.Store)
 	}
 	go c.write()
 	return c, nil
+}
+
+// openDisk opens the slab, if there is to be one, and gives the blocks that are in it. A slab whose index cannot be written is only read.
+func (c *Cache) openDisk() ([]entry, error) {
+	if c.o.Disk == "" {
+		return nil, nil
+	}
+	s, kept, err := openSlab(c.o.Disk, c.o.Slab, c.o.Block)
+	if s == nil {
+		return nil, err
+	}
+	c.slab = s
+	if err != nil {
+		c.breakDisk(err)
+	}
+	return kept, nil
+}
+
+// breakDisk turns writing to the slab off. What is in it is still read.
+func (c *Cache) breakDisk(err error) {
+	c.broken = fmt.Errorf("slab %s: %w; it is not written any more", c.o.Disk, err)
+	c.o.Log.Error("the disk tier is off", "error", c.broken)
+}
+
+// owner is the tenant's mark in the slab's index.
+func (t *tenant) owner() uint64 {
+	h := t.name(kv.Hash{})
+	return binary.LittleEndian.Uint64(h[:])
+}
+
+// restore takes over the blocks of a slab, oldest first. Those of tenants that are gone, or beyond a tenant's share, are dropped.
+func (c *Cache) restore(kept []entry) {
+	owners := map[uint64]*tenant{}
+	for _, t := range c.tenants {
+		owners[t.owner()] = t
+	}
+	for _, e := range kept {
+		t := owners[e.owner]
+		if t == nil || t.blocks[e.key] != nil {
+			c.slab.give(e.slot)
+			continue
+		}
+		have, gone, err := t.disk.Insert([]kv.Hash{e.key}, 0, nil)
+		c.dropDisk(t, gone)
+		if have == 0 || err != nil {
+			c.slab.give(e.slot)
+			continue
+		}
+		t.blocks[e.key] = &block{key: e.key, size: e.size, sum: e.sum, slot: -1, disk: e.slot}
+		c.log.add(e.key, true)
+	}
+	if len(kept) > 0 {
+		c.o.Log.Info("the slab's blocks are back", "blocks", len(kept))
+	}
 }
 
 func (c *Cache) addTenant(t Tenant) error {
@@ -243,7 +296,7 @@ func (c *Cache) addTenant(t Tenant) error {
 
 func (c *Cache) closeSlab() {
 	if c.slab != nil {
-		c.slab.close()
+		c.slab.close(c.broken != nil)
 	}
 }
 
@@ -473,6 +526,17 @@ func (c *Cache) drop(t *tenant, gone []kv.Hash) {
 	}
 }
 
+// dropDisk forgets blocks that left the slab. The lock is held.
+func (c *Cache) dropDisk(t *tenant, gone []kv.Hash) {
+	for _, h := range gone {
+		b := t.blocks[h]
+		c.slab.give(b.disk)
+		b.disk = -1
+		t.count.EvictedOut++
+		c.forget(t, b)
+	}
+}
+
 // forget removes what is nowhere. The lock is held.
 func (c *Cache) forget(t *tenant, b *block) {
 	if b.slot < 0 && b.disk < 0 && t.blocks[b.key] == b {
@@ -513,13 +577,7 @@ func (c *Cache) writeDisk(j job) {
 		return
 	}
 	have, gone, err := t.disk.Insert(one, c.now(), nil)
-	for _, h := range gone {
-		old := t.blocks[h]
-		c.slab.give(old.disk)
-		old.disk = -1
-		t.count.EvictedOut++
-		c.forget(t, old)
-	}
+	c.dropDisk(t, gone)
 	if have == 0 || err != nil {
 		t.count.Behind++
 		t.memory.Unlock(j.lock)
@@ -528,10 +586,10 @@ func (c *Cache) writeDisk(j job) {
 	}
 	slot := c.slab.take()
 	lock, _ := t.disk.Lock(one)
-	data := c.bytes(b.slot, b.size)
+	data, emptied := c.bytes(b.slot, b.size), c.slab.emptied()
 	c.mu.Unlock()
 
-	err = c.slab.write(slot, b.key, data, b.sum)
+	err = c.slab.write(entry{slot: slot, owner: t.owner(), key: b.key, size: b.size, sum: b.sum}, data, emptied)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -540,8 +598,7 @@ func (c *Cache) writeDisk(j job) {
 		t.disk.Cut(one, 0, nil)
 		c.slab.give(slot)
 		t.count.Failed++
-		c.broken = fmt.Errorf("slab %s: %w; it is not used any more", c.o.Disk, err)
-		c.o.Log.Error("the disk tier is off", "error", c.broken)
+		c.breakDisk(err)
 	} else {
 		b.disk = slot
 		t.count.Written++

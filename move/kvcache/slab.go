@@ -22,14 +22,16 @@ var errDamaged = errors.New("checksum does not fit")
 //
 //	8 magic   8 generation   32 name   8 size   8 checksum of the data   8 checksum of the head
 //
-// A generation is one life of the cache. A slot of another generation, of another name, or whose checksums do not
-// fit, holds nothing. So nothing needs to be synchronised: after a crash the slab is empty.
+// The generation is that of the slab's index (index.go). A slot of another generation, of another name, or whose checksums
+// do not fit, holds nothing, whatever the index says.
 type slab struct {
-	f          *os.File
-	slots      int
-	slot       int64 // bytes, with the head
-	generation uint64
-	free       []int
+	f     *os.File
+	slots int
+	slot  int64 // bytes, with the head
+	index *index
+	free  []int
+	// gone are slots that were emptied since the index was written last. The cache's lock guards free and gone.
+	gone []entry
 }
 
 const (
@@ -40,36 +42,58 @@ const (
 
 func newGeneration() uint64 { return rand.Uint64() | 1 }
 
-func openSlab(path string, size, block int64) (*slab, error) {
-	s := &slab{slot: headRoom + (block+4095)/4096*4096, generation: newGeneration()}
+// openSlab opens a slab and gives the blocks that are in it. One with an error can be read from and not written to.
+func openSlab(path string, size, block int64) (*slab, []entry, error) {
+	s := &slab{slot: headRoom + (block+4095)/4096*4096}
 	if s.slots = int(size / s.slot); s.slots < 1 {
-		return nil, fmt.Errorf("slab %s of %v is too small for a block of %v", path, unit.Bytes(size), unit.Bytes(block))
+		return nil, nil, fmt.Errorf("slab %s of %v is too small for a block of %v", path, unit.Bytes(size), unit.Bytes(block))
 	}
 	// A folder is not made: where a disk is not mounted its blocks would fill another one.
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("slab %s: %w; make the folder, or mount the disk", path, err)
+		return nil, nil, fmt.Errorf("slab %s: %w; make the folder, or mount the disk", path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("slab: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("slab %s: another cache uses it: %w", path, err)
-	}
-	if err := foreign(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("slab %s: %w", path, err)
-	}
-	if err := reserve(f, s.size()); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or free space", path, unit.Bytes(s.size()), err)
+		return nil, nil, fmt.Errorf("slab: %w", err)
 	}
 	s.f = f
-	for i := range s.slots {
-		s.free = append(s.free, s.slots-1-i)
+	list, err := s.begin(path)
+	if s.index == nil {
+		f.Close()
+		return nil, nil, err
 	}
-	return s, nil
+	used := make(map[int]bool, len(list))
+	for _, e := range list {
+		used[e.slot] = true
+	}
+	for i := s.slots - 1; i >= 0; i-- {
+		if !used[i] {
+			s.free = append(s.free, i)
+		}
+	}
+	return s, list, err
+}
+
+// begin locks and checks the file, and replays its index. Without an index the slab is of no use.
+func (s *slab) begin(path string) ([]entry, error) {
+	if err := syscall.Flock(int(s.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("slab %s: another cache uses it: %w", path, err)
+	}
+	info, err := s.f.Stat()
+	if err == nil {
+		err = foreign(s.f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("slab %s: %w", path, err)
+	}
+	if err := reserve(s.f, s.size()); err != nil {
+		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or make room", path, unit.Bytes(s.size()), err)
+	}
+	var list []entry
+	if s.index, list, err = openIndex(path+".index", s.slots, s.slot, info.Size() == 0); err != nil {
+		err = fmt.Errorf("slab %s: its index %s.index: %w", path, path, err)
+	}
+	return list, err
 }
 
 // foreign refuses a file that was something else before: it would be overwritten. A slab begins with a slot's head, or with noughts where its first
@@ -112,7 +136,14 @@ func reserve(f *os.File, size int64) error {
 
 func (s *slab) size() int64 { return int64(s.slots) * s.slot }
 
-func (s *slab) close() { s.f.Close() }
+// close syncs what is there. It is called when nobody uses the slab any more.
+func (s *slab) close(broken bool) {
+	if !broken && s.f.Sync() == nil && s.index.write(s.gone...) == nil {
+		s.index.f.Sync() //nolint:errcheck // what is lost is a miss
+	}
+	s.index.close()
+	s.f.Close()
+}
 
 // take and give are called under the cache's lock. There is always a free slot where the trees have room.
 func (s *slab) take() int {
@@ -122,12 +153,22 @@ func (s *slab) take() int {
 	return slot
 }
 
-func (s *slab) give(slot int) { s.free = append(s.free, slot) }
+func (s *slab) give(slot int) {
+	s.free = append(s.free, slot)
+	s.gone = append(s.gone, entry{slot: slot})
+}
+
+// emptied gives the slots to record as empty before the next write.
+func (s *slab) emptied() []entry {
+	list := s.gone
+	s.gone = nil
+	return list
+}
 
 func (s *slab) head(name kv.Hash, size int, sum uint64) []byte {
 	b := make([]byte, headBytes)
 	binary.LittleEndian.PutUint64(b, slabMagic)
-	binary.LittleEndian.PutUint64(b[8:], s.generation)
+	binary.LittleEndian.PutUint64(b[8:], s.index.generation)
 	copy(b[16:], name[:])
 	binary.LittleEndian.PutUint64(b[48:], uint64(size))
 	binary.LittleEndian.PutUint64(b[56:], sum)
@@ -135,13 +176,18 @@ func (s *slab) head(name kv.Hash, size int, sum uint64) []byte {
 	return b
 }
 
-// write fills a slot: data first, then the head.
-func (s *slab) write(slot int, name kv.Hash, data []byte, sum uint64) error {
-	if _, err := s.f.WriteAt(data, int64(slot)*s.slot+headRoom); err != nil {
+// write fills a slot, after the index says which slots are empty: data first, then the head, then the index. One goroutine writes.
+func (s *slab) write(e entry, data []byte, emptied []entry) error {
+	if err := s.index.write(emptied...); err != nil {
 		return err
 	}
-	_, err := s.f.WriteAt(s.head(name, len(data), sum), int64(slot)*s.slot)
-	return err
+	if _, err := s.f.WriteAt(data, int64(e.slot)*s.slot+headRoom); err != nil {
+		return err
+	}
+	if _, err := s.f.WriteAt(s.head(e.key, e.size, e.sum), int64(e.slot)*s.slot); err != nil {
+		return err
+	}
+	return s.index.write(e)
 }
 
 // read gives what write wrote, or an error.

@@ -622,7 +622,7 @@ class VLLM(unittest.TestCase):
     BLOCK, BLOCKS = 4, 32
 
     def setUp(self):
-        self.extra = {"address": os.environ["WEFT_KV"], "seed": "0"}
+        self.extra = {"address": os.environ["WEFT_KV"], "seed": "0", "patience": 20}
         self.salt = "%d" % time.monotonic_ns()
 
     def engine(self, apart=True, **extra):
@@ -632,7 +632,7 @@ class VLLM(unittest.TestCase):
             model_config=types.SimpleNamespace(model="double" + self.salt, dtype="uint8"))
         e = types.SimpleNamespace(scheduler=WeftConnector(config, KVConnectorRole.SCHEDULER), worker=WeftConnector(config, KVConnectorRole.WORKER))
         shape = (2, self.BLOCKS, self.BLOCK, 3) if apart else (self.BLOCKS, 2, self.BLOCK, 3)
-        e.caches = {"layer.%d" % i: Tensor(shape) for i in range(3)}
+        e.caches, e.frozen = {"layer.%d" % i: Tensor(shape) for i in range(3)}, False
         e.worker.register_kv_caches(e.caches)
         self.addCleanup(e.scheduler.shutdown)
         self.addCleanup(e.worker.shutdown)
@@ -645,34 +645,91 @@ class VLLM(unittest.TestCase):
     def page(self, e, name, block):
         return e.worker.layouts[name].read(e.caches[name], block)
 
-    def run_step(self, e, request, tokens, blocks, resumed=None):
-        """A request's only prefill step, or its first after it was preempted. Gives the matched tokens, and the blocks that failed."""
-        r = types.SimpleNamespace(request_id=request, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
-        matched, later = e.scheduler.get_num_new_matched_tokens(r, 0)
-        self.assertFalse(later)
-        e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda: (blocks,)), matched)
-        out = types.SimpleNamespace(
-            scheduled_new_reqs=[types.SimpleNamespace(req_id=request, block_ids=(blocks,), num_computed_tokens=matched)],
-            scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]),
-            num_scheduled_tokens={request: len(tokens) - matched})
-        if resumed:
-            out.scheduled_new_reqs = []
-            out.scheduled_cached_reqs = types.SimpleNamespace(req_ids=[request], new_block_ids=[(blocks,)], num_computed_tokens=[matched], **resumed)
-        meta = e.scheduler.build_connector_meta(out)
+    EMPTY = types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[])
+
+    def step(self, e, new=(), cached=EMPTY, scheduled=None, layer=None):
+        """One step: the scheduler's metadata, then the worker's calls in the order of vLLM's runner. Without a layer function nothing is computed,
+        and wait_for_save is not called. Returns the requests whose loading ended, and the blocks that failed."""
+        meta = e.scheduler.build_connector_meta(types.SimpleNamespace(scheduled_new_reqs=list(new), scheduled_cached_reqs=cached, num_scheduled_tokens=scheduled or {}))
         w = e.worker
+        w.handle_preemptions(meta)
         w.bind_connector_metadata(meta)
         w.start_load_kv(None)
-        for name, cache in e.caches.items():
-            w.wait_for_layer_load(name)
-            for i in range(matched // self.BLOCK, len(tokens) // self.BLOCK):  # the forward pass of this layer
-                w.layouts[name].write(cache, blocks[i], self.values(name, tokens, (i + 1) * self.BLOCK))
-            w.save_kv_layer(name, cache, None)
-        w.wait_for_save()
-        self.assertEqual(w.get_finished({request}), (None, None))
+        if layer:
+            for name, cache in e.caches.items():
+                w.wait_for_layer_load(name)
+                w.wait_for_layer_load(name + ".shares")  # a layer without a cache of its own
+                layer(name, cache)
+                w.save_kv_layer(name, cache, None)
+            w.wait_for_save()
+        sent, got = w.get_finished(set())
+        self.assertIsNone(sent)
         failed = w.get_block_ids_with_load_errors()
         w.clear_connector_metadata()
+        got = got or set()
+        e.scheduler.update_connector_output(types.SimpleNamespace(finished_sending=None, finished_recving=got, invalid_block_ids=failed))
+        return got, failed
+
+    def until(self, what, ready):
+        """Calls ready again and again, as an engine does, until it returns something."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            got = ready()
+            if got is not None:
+                return got
+            time.sleep(0.001)
+        self.fail("%s does not end" % what)
+
+    def request(self, name, tokens, **more):
+        return types.SimpleNamespace(**dict(dict(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None), **more))
+
+    def lookup(self, e, r, local=0):
+        """The answer to a request that is asked for in every schedule: tokens, and whether they come asynchronously."""
+        return self.until("the lookup", lambda: (lambda answer: None if answer[0] is None else answer)(e.scheduler.get_num_new_matched_tokens(r, local)))
+
+    def load(self, e, r, local, blocks, found=None):
+        """Admits a request and loads what was found for it. Returns tokens found, tokens that are there afterwards, and the blocks that failed."""
+        if not found:
+            e.scheduler.on_new_request(r)
+        matched, later = found or self.lookup(e, r, local)
+        self.assertEqual(later, matched > 0)  # (0, True) stops vLLM
+        allocated = types.SimpleNamespace(get_block_ids=lambda: (blocks,))
+        e.scheduler.update_state_after_alloc(r, allocated, matched)
+        failed, computed = set(), local + matched
+        if matched:
+            def ended():
+                got, bad = self.step(e)
+                failed.update(bad)
+                return got or None
+            self.assertEqual(self.until("loading", ended), {r.request_id})
+            bad = [i for i, b in enumerate(blocks) if b in failed]
+            computed = min([computed] + [i * self.BLOCK for i in bad])
+            e.scheduler.update_state_after_alloc(r, allocated, 0)
+        return matched, computed, failed
+
+    def run_step(self, e, request, tokens, blocks, resumed=None, local=0, found=None):
+        """A request's only prefill step, or its first after it was preempted. Gives the matched tokens, and the blocks that failed."""
+        r = self.request(request, tokens)
+        matched, computed, failed = self.load(e, r, local, blocks, found)
+
+        def layer(name, cache):
+            for i in range(computed // self.BLOCK, len(tokens) // self.BLOCK):  # the forward pass of this layer
+                e.worker.layouts[name].write(cache, blocks[i], self.values(name, tokens, (i + 1) * self.BLOCK))
+
+        new, cached = [types.SimpleNamespace(req_id=request, block_ids=(blocks,), num_computed_tokens=computed)], self.EMPTY
+        if resumed:
+            new, cached = [], types.SimpleNamespace(req_ids=[request], new_block_ids=[(blocks,)], num_computed_tokens=[computed], **resumed)
+        self.assertEqual(self.step(e, new, cached, {request: len(tokens) - computed}, layer), (set(), set()))
+        # Saving is over for vLLM: the blocks are free at once, whatever happens to them.
         self.assertEqual(e.scheduler.request_finished(r, blocks), (False, None))
         self.assertEqual(tuple(e.scheduler.take_events()), ())
+        kept = {(name, b): self.page(e, name, b) for name in e.caches for b in blocks}
+        for name, b in kept:
+            e.worker.layouts[name].write(e.caches[name], b, bytes(len(kept[name, b])))
+        if not e.frozen:
+            self.assertTrue(e.worker.flush(20))
+        for (name, b), page in kept.items():
+            e.worker.layouts[name].write(e.caches[name], b, page)
         return matched, failed
 
     def check(self, e, tokens, blocks):
@@ -717,7 +774,8 @@ class VLLM(unittest.TestCase):
                 cache_config=types.SimpleNamespace(block_size=block, num_gpu_blocks=blocks),
                 model_config=types.SimpleNamespace(model="kernels" + self.salt, dtype="uint8"))
             e = types.SimpleNamespace(scheduler=WeftConnector(config, KVConnectorRole.SCHEDULER), worker=WeftConnector(config, KVConnectorRole.WORKER), shape=shape, cache=Tensor(shape))
-            e.worker.register_kv_caches({"l": e.cache})
+            e.caches = {"l": e.cache}
+            e.worker.register_kv_caches(e.caches)
             said = e.worker.get_handshake_metadata()
             if said is not None:
                 e.scheduler.set_xfer_handshake_metadata({0: said})
@@ -727,23 +785,19 @@ class VLLM(unittest.TestCase):
             return e
 
         def step(e, name, tokens, ids, value):
-            r = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
-            matched, _ = e.scheduler.get_num_new_matched_tokens(r, 0)
-            e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda: (ids,)), matched)
-            e.worker.bind_connector_metadata(e.scheduler.build_connector_meta(types.SimpleNamespace(
-                scheduled_new_reqs=[types.SimpleNamespace(req_id=name, block_ids=(ids,), num_computed_tokens=matched)],
-                scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]), num_scheduled_tokens={name: len(tokens) - matched})))
-            e.worker.start_load_kv(None)
-            e.worker.wait_for_layer_load("l")
-            if value:
-                for at, i in enumerate(places(e.shape)):
-                    b, token, rest = e.where(i)
-                    if b in ids:
-                        e.cache[at] = value(ids.index(b), token, rest)
-            e.worker.save_kv_layer("l", e.cache, None)
-            e.worker.wait_for_save()
-            self.assertEqual(e.worker.get_block_ids_with_load_errors(), set())
-            e.worker.clear_connector_metadata()
+            r = self.request(name, tokens)
+            matched, computed, failed = self.load(e, r, 0, ids)
+            self.assertEqual(failed, set())
+
+            def layer(_, cache):
+                if value:
+                    for at, i in enumerate(places(e.shape)):
+                        b, token, rest = e.where(i)
+                        if b in ids:
+                            cache[at] = value(ids.index(b), token, rest)
+
+            self.step(e, [types.SimpleNamespace(req_id=name, block_ids=(ids,), num_computed_tokens=computed)], scheduled={name: len(tokens) - computed}, layer=layer)
+            self.assertTrue(e.worker.flush(20))
             e.scheduler.request_finished(r, ids)
             return matched
 
@@ -805,10 +859,16 @@ class VLLM(unittest.TestCase):
         b = self.engine()
         get = b.worker.client.get
         b.worker.client.get = lambda keys, start=0, alone=False: [p if i != 2 else None for i, p in enumerate(get(keys, start, alone))]
-        stored = b.worker.client.stat()["counters"]["stored"]
-        self.assertEqual(self.run_step(b, "two", tokens + list(range(20)), list(range(6, 16))), (16, {8}))
-        # What was computed behind the lost block is not stored under its name.
-        self.assertEqual(b.worker.client.stat()["counters"]["stored"], stored)
+        longer = tokens[:16] + list(range(20))
+        self.assertEqual(self.run_step(b, "two", longer, list(range(6, 16))), (16, {8}))
+        # vLLM computes again from the lost block on; what it stores then is right.
+        c = self.engine()
+        self.assertEqual(self.run_step(c, "again", longer + [1], list(range(10))), (36, set()))
+        self.check(c, longer, list(range(9)))
+        # Whatever the cache promises, a request is not loaded twice after a failure: it would never end.
+        r = self.request("four", tokens)
+        self.assertEqual(self.load(b, r, 0, [1, 2, 3, 4, 5])[2], {3})
+        self.assertEqual(self.lookup(b, r), (0, False))
         # A cache that is away is no prefix, not an error.
         away = self.engine(address="127.0.0.1:1")
         self.assertEqual(self.run_step(away, "three", tokens, [1, 2, 3, 4, 5]), (0, set()))
@@ -840,46 +900,6 @@ class VLLM(unittest.TestCase):
         b.worker.client._exactly = broken
         self.assertEqual(self.run_step(b, "two", tokens, [6, 7, 8, 9, 10]), (16, {6, 7, 8, 9}))
 
-    def steps(self, e, requests):
-        """One step of several new requests at once: (name, tokens, blocks, tokens that vLLM has already)."""
-        new, scheduled, todo = [], {}, []
-        for name, tokens, blocks, local in requests:
-            r = types.SimpleNamespace(request_id=name, prompt_token_ids=tokens, num_tokens=len(tokens), cache_salt=None, lora_request=None)
-            matched, _ = e.scheduler.get_num_new_matched_tokens(r, local)
-            e.scheduler.update_state_after_alloc(r, types.SimpleNamespace(get_block_ids=lambda blocks=blocks: (blocks,)), matched)
-            new.append(types.SimpleNamespace(req_id=name, block_ids=(blocks,), num_computed_tokens=local + matched))
-            scheduled[name] = len(tokens) - local - matched
-            todo.append((tokens, blocks, (local + matched) // self.BLOCK))
-        meta = e.scheduler.build_connector_meta(types.SimpleNamespace(
-            scheduled_new_reqs=new, scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], new_block_ids=[], num_computed_tokens=[]), num_scheduled_tokens=scheduled))
-        w = e.worker
-        w.bind_connector_metadata(meta)
-        w.start_load_kv(None)
-        for name, cache in e.caches.items():
-            w.wait_for_layer_load(name)
-            w.wait_for_layer_load(name + ".shares")  # a layer without a cache of its own
-            for tokens, blocks, first in todo:
-                for i in range(first, len(tokens) // self.BLOCK):
-                    w.layouts[name].write(cache, blocks[i], self.values(name, tokens, (i + 1) * self.BLOCK))
-            w.save_kv_layer(name, cache, None)
-        # With a draft model behind it vLLM asks first and saves last.
-        w.get_finished(set())
-        failed = w.get_block_ids_with_load_errors()
-        w.wait_for_save()
-        w.clear_connector_metadata()
-        return failed
-
-    def test_requests_that_share_a_lost_block_store_nothing(self):
-        a, b, c = self.engine(), self.engine(), self.engine()
-        tokens = list(range(300, 318))
-        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
-        b.worker.client.get = lambda keys, start=0, alone=False: [None] * (len(keys) - start)
-        # The second has its first four blocks from vLLM itself: they are those that the first loads in the same step.
-        longer = tokens[:16] + list(range(50))
-        failed = self.steps(b, [("two", tokens, [6, 7, 8, 9, 10], 0), ("three", longer, [6, 7, 8, 9] + list(range(11, 24)), 16)])
-        self.assertEqual(failed, {6, 7, 8, 9})
-        self.assertEqual(self.run_step(c, "four", longer, list(range(17)))[0], 16, "what was computed behind a lost block was stored")
-
     def test_blocks_that_vllm_has_and_the_cache_lost(self):
         a, b = self.engine(), self.engine()
         tokens = list(range(400, 418))
@@ -887,7 +907,7 @@ class VLLM(unittest.TestCase):
         for name in a.caches:
             for i in range(2):
                 a.worker.layouts[name].write(a.caches[name], i, self.values(name, tokens, (i + 1) * self.BLOCK))
-        self.assertEqual(self.steps(a, [("one", tokens, [0, 1, 2, 3, 4], 8)]), set())
+        self.assertEqual(self.run_step(a, "one", tokens, [0, 1, 2, 3, 4], local=8), (0, set()))
         self.assertEqual(self.run_step(b, "two", tokens, [7, 8, 9, 10, 11]), (16, set()))
         self.check(b, tokens, [7, 8, 9, 10])
 
@@ -908,9 +928,9 @@ class VLLM(unittest.TestCase):
     def test_requests_that_end_early(self):
         a = self.engine()
         tokens = list(range(600, 618))
-        r = types.SimpleNamespace(request_id="gone", prompt_token_ids=tokens, num_tokens=18, cache_salt=None, lora_request=None)
-        a.scheduler.get_num_new_matched_tokens(r, 0)
-        a.scheduler.get_num_new_matched_tokens(r, 0)  # there was no room: asked again
+        r = self.request("gone", tokens)
+        self.lookup(a, r)
+        self.lookup(a, r)  # there was no memory for it: asked again
         self.assertEqual(a.scheduler.request_finished(r, []), (False, None))  # aborted before it ran
         empty = types.SimpleNamespace(req_ids=["gone"], new_block_ids=[None], num_computed_tokens=[0], resumed_req_ids=set())
         meta = a.scheduler.build_connector_meta(types.SimpleNamespace(scheduled_new_reqs=[], scheduled_cached_reqs=empty, num_scheduled_tokens={"gone": 1}))
@@ -921,14 +941,92 @@ class VLLM(unittest.TestCase):
         self.assertEqual((a.worker.get_finished({"gone"}), a.worker.get_block_ids_with_load_errors()), ((None, None), set()))
         a.worker.clear_connector_metadata()
         # A prompt of less than a block matches nothing and asks nobody.
-        short = types.SimpleNamespace(request_id="short", prompt_token_ids=[1], num_tokens=1, cache_salt=None, lora_request=None)
+        short = self.request("short", [1])
         self.assertEqual(a.scheduler.get_num_new_matched_tokens(short, 0), (0, False))
+
+    def cache(self):
+        """A cache service of this test's own: its process and address."""
+        p = subprocess.Popen([os.environ["WEFT_PROGRAM"], "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "1MiB", "--block", "4KiB"], stdout=subprocess.PIPE, text=True)
+
+        def end():
+            p.send_signal(signal.SIGCONT)
+            p.kill()
+            p.wait()
+            p.stdout.close()
+
+        self.addCleanup(end)
+        return p, p.stdout.readline().split("http://")[1].split(",")[0]
+
+    def limit(self, seconds):
+        """A call that does not return by itself is a failure, not a test that hangs."""
+
+        def over(*_):
+            raise AssertionError("a call waits for the cache")
+
+        before = signal.signal(signal.SIGALRM, over)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.alarm, 0)
+        signal.alarm(seconds)
+
+    def test_a_frozen_cache_stalls_nobody(self):
+        """With time limits of an hour, whatever waits for the cache waits until it is woken up."""
+        self.limit(20)
+        p, address = self.cache()
+        a, b = self.engine(address=address), self.engine(address=address, timeout=3600, patience=3600)
+        tokens, other, r = list(range(700, 718)), list(range(800, 818)), self.request("two", list(range(700, 718)))
+        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
+        found = self.lookup(b, self.request("three", other))
+        p.send_signal(signal.SIGSTOP)
+        b.frozen = True
+        for _ in range(100):
+            self.assertEqual(b.scheduler.get_num_new_matched_tokens(r, 0), (None, False))
+        # Others go on: a step computes and saves a prompt whose answer is there.
+        self.run_step(b, "three", other, [6, 7, 8, 9, 10], found=found)
+        self.assertFalse(b.worker.flush(0))
+        p.send_signal(signal.SIGCONT)
+        b.frozen = False
+        self.assertEqual(self.run_step(b, "two", tokens, [11, 12, 13, 14, 15]), (16, set()))
+        self.check(b, tokens, [11, 12, 13, 14])
+        self.assertEqual(self.run_step(a, "four", other, [11, 12, 13, 14, 15]), (16, set()))
+        self.check(a, other, [11, 12, 13, 14])  # saved out of blocks that were used again since
+
+    def test_a_cache_that_freezes_under_a_load(self):
+        self.limit(20)
+        p, address = self.cache()
+        a, b = self.engine(address=address), self.engine(address=address, timeout=0.5, patience=2, rest=3600)
+        tokens, other = list(range(700, 718)), list(range(800, 818))
+        self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
+        r = self.request("two", tokens)
+        found = self.lookup(b, r)
+        p.send_signal(signal.SIGSTOP)
+        b.frozen = True
+        self.assertEqual(self.load(b, r, 0, [11, 12, 13, 14, 15], found), (16, 0, {11, 12, 13, 14}))
+        # A request that comes now is computed, and so is the one that failed: the cache is left alone.
+        self.assertEqual(self.lookup(b, r), (0, False))
+        self.assertEqual(self.run_step(b, "three", other, [6, 7, 8, 9, 10]), (0, set()))
+        self.assertTrue(b.worker.flush(20))
+
+    def test_ranks_that_lack_a_block(self):
+        """What one rank of two cannot load is not promised."""
+        def connector(role, rank):
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=self.BLOCK, num_gpu_blocks=self.BLOCKS),
+                parallel_config=types.SimpleNamespace(rank=rank, world_size=2, tensor_parallel_size=2), model_config=types.SimpleNamespace(model="ranks" + self.salt, dtype="uint8"))
+            c = WeftConnector(config, role)
+            self.addCleanup(c.shutdown)
+            return c
+        e, ranks = types.SimpleNamespace(scheduler=connector(KVConnectorRole.SCHEDULER, 0)), [connector(KVConnectorRole.WORKER, i) for i in range(2)]
+        tokens = list(range(900, 918))
+        hashes = e.scheduler.chain.hashes(tokens)
+        for w, n in zip(ranks, (4, 2)):
+            w.client.put(w._keys(hashes[:n]), [b"x"] * n)
+        self.assertEqual(self.lookup(e, self.request("one", tokens)), (8, True))
 
     def test_pictures_have_no_names_of_tokens(self):
         a = self.engine()
         r = types.SimpleNamespace(request_id="p", prompt_token_ids=list(range(18)), num_tokens=18, mm_features=["a picture"], block_hashes=[])
         self.run_step(a, "one", list(range(18)), [1, 2, 3, 4, 5])
-        self.assertEqual(a.scheduler.get_num_new_matched_tokens(r, 0), (0, False))
+        self.assertEqual(self.lookup(a, r), (0, False))
 
     def test_another_seed_is_refused(self):
         self.engine().scheduler.client.match([b"\0" * 32])

@@ -91,6 +91,50 @@ class Layout:
             done += n
 
 
+class Copies:
+    """Copies of some of a tensor's blocks.
+
+    On a GPU they are made by a stream of their own, behind what was queued before, so that nothing waits for them: neither the host nor the next
+    layer. What is queued after order begins when they are done, so the blocks may be overwritten then. Elsewhere they are made at once.
+    """
+
+    _streams = {}
+
+    def __init__(self, layout, tensor, blocks):
+        self.done = None
+        if not _on_gpu(tensor):
+            self.pages = {b: layout.read(tensor, b) for b in blocks}
+            return
+        import torch
+
+        self.device = tensor.device
+        if self.device not in self._streams:
+            self._streams[self.device] = torch.cuda.Stream(self.device)
+        side = self._streams[self.device]
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            self.pages = {}
+            for b in blocks:
+                page = layout._view(tensor, b).contiguous()
+                self.pages[b] = torch.empty(page.shape, dtype=page.dtype, pin_memory=True)
+                self.pages[b].copy_(page, non_blocking=True)
+            self.done = side.record_event()
+
+    def order(self):
+        """Lets the device's current stream wait for the copies."""
+        if self.done is not None:
+            import torch
+
+            torch.cuda.current_stream(self.device).wait_event(self.done)
+
+    def bytes(self, block):
+        """The bytes of a block; it waits until they are there."""
+        if self.done is None:
+            return self.pages[block]
+        self.done.synchronize()
+        return bytes(_bytes_of(self.pages[block]))
+
+
 def _bytes_of(tensor):
     """The memory of a tensor on the CPU, to write to."""
     if hasattr(tensor, "data_ptr"):

@@ -96,6 +96,10 @@ class Client:
         for c in idle:
             c.close()
 
+    def resting(self):
+        """Whether the cache did not answer lately and is left alone."""
+        return time.monotonic() < self._away
+
     def complain(self, error):
         """Writes to the log what went wrong: the same thing once a minute."""
         text, now = str(error), time.monotonic()
@@ -118,7 +122,7 @@ class Client:
 
     def _request(self, method, path, pieces, read):
         """Makes a call and gives what read makes of the answer."""
-        if time.monotonic() < self._away:
+        if self.resting():
             raise CacheError("the cache at %s is left alone for a while: %s" % (self.address, self._why))
         headers = {}
         if self.token:
@@ -158,6 +162,8 @@ class Client:
                 answer = read(response)
             except (OSError, http.client.HTTPException, ValueError) as e:
                 connection.close()
+                if isinstance(e, TimeoutError):
+                    self._away, self._why = time.monotonic() + self.rest, str(e) or type(e).__name__
                 raise CacheError("the cache at %s broke its answer off: %s" % (self.address, e)) from e
             except BaseException:
                 connection.close()

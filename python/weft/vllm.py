@@ -3,17 +3,23 @@
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "WeftConnector", "kv_connector_module_path": "weft.vllm",
         "kv_role": "kv_both", "kv_connector_extra_config": {"address": "127.0.0.1:7080"}}'
 
-All workers need the same PYTHONHASHSEED and --prefix-caching-hash-algo sha256_cbor; the cache refuses others. A block that cannot be read is
-told to vLLM by get_block_ids_with_load_errors, which computes it again or fails the request, as kv_load_failure_policy says.
+All workers need the same PYTHONHASHSEED and --prefix-caching-hash-algo sha256_cbor; the cache refuses others.
+
+No call waits for the cache. A lookup runs in the background, and until it ends the scheduler is told to ask again later; after "patience"
+seconds the request is computed. Loads run in the background too: vLLM schedules the request when get_finished reports it. A block that cannot
+be read is reported by get_block_ids_with_load_errors in the same step; vLLM computes it again or fails the request, as
+kv_load_failure_policy says. Each layer's blocks are copied out when the layer is done, and stored in the background. Blocks that a slow
+cache would make pile up beyond "buffer" bytes are not stored.
 
 This class follows KVConnectorBase_V1 as documented. It was tested with a double of the scheduler and the worker that calls its methods in
 vLLM's order; vLLM itself was not run.
 """
 
-import collections
 import hashlib
 import os
+import queue
 import threading
+import time
 
 from . import _pages
 from .kv import CacheError, Chain, Client
@@ -59,7 +65,7 @@ class WeftMetadata(KVConnectorMetadata):
 
     def __init__(self):
         self.loads = []  # (request, keys of the whole path, first index, block ids from there on)
-        self.stores = []  # (request, keys of the whole path, first index, block ids of the whole path)
+        self.stores = []  # (keys of the whole path, first index, block ids of the whole path)
 
 
 class WeftOrder(KVConnectorHandshakeMetadata):
@@ -70,10 +76,53 @@ class WeftOrder(KVConnectorHandshakeMetadata):
 
 
 class _Tracked:
-    """A request: names and blocks of its path, how many of them vLLM has (local), are to be there after loading (matched), and the cache has (stored)."""
+    """A request: names and blocks of its path, how many of them vLLM has (local) and the cache has (stored).
+
+    A lookup sets answer to the number of blocks that the cache has. The scheduler gave that answer to vLLM at given; failed says that a load
+    failed, after which nothing is looked up any more.
+    """
 
     def __init__(self, keys):
-        self.keys, self.blocks, self.matched, self.local, self.stored = keys, [], 0, 0, 0
+        self.keys, self.blocks, self.local, self.stored = keys, [], 0, 0
+        self.asked, self.answer, self.given, self.failed = None, None, None, False
+
+
+class _Background:
+    """Threads that do what waits for the cache. They are daemons: an engine that ends does not wait for them."""
+
+    def __init__(self, threads):
+        self.left, self.most, self.tasks, self.idle, self.open = 0, threads, queue.SimpleQueue(), threading.Condition(), 0
+
+    def add(self, task, *args):
+        with self.idle:
+            self.left += 1
+            if self.open < min(self.left, self.most):
+                self.open += 1
+                threading.Thread(target=self._run, daemon=True).start()
+        self.tasks.put((task, args))
+
+    def _run(self):
+        while True:
+            task, args = self.tasks.get()
+            if task is None:
+                return
+            try:
+                task(*args)
+            finally:
+                with self.idle:
+                    self.left -= 1
+                    self.idle.notify_all()
+
+    def flush(self, seconds):
+        """Whether everything is done, after waiting that long at most."""
+        with self.idle:
+            return self.idle.wait_for(lambda: not self.left, seconds)
+
+    def close(self):
+        with self.idle:
+            n, self.open, self.most = self.open, 0, 0
+        for _ in range(n):
+            self.tasks.put((None, ()))
 
 
 def _first(ids):
@@ -102,13 +151,19 @@ class WeftConnector(KVConnectorBase_V1):
         self.shared = "|".join(str(p) for p in parts)
         self._order("")
         self.rank = getattr(parallel, "rank", 0)
-        self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), float(extra.get("timeout", 10)), rest=float(extra.get("rest", 5)))
+        self.ranks = getattr(parallel, "world_size", 1)
+        self.patience, self.buffer = float(extra.get("patience", 0.5)), int(extra.get("buffer", 256 << 20))
+        scheduler = role == KVConnectorRole.SCHEDULER
+        timeout = self.patience if scheduler else float(extra.get("timeout", 10))
+        self.client = Client(extra.get("address"), extra.get("token"), self.chain.print(), timeout, rest=float(extra.get("rest", 5)))
         if len(getattr(kv_cache_config, "kv_cache_groups", None) or ()) > 1:
             raise ValueError("the cache has %d groups of layers with blocks of their own; weft.vllm takes one: start vLLM with --disable-hybrid-kv-cache-manager" % len(kv_cache_config.kv_cache_groups))
         self.count = getattr(cache, "num_gpu_blocks", None) or getattr(kv_cache_config, "num_blocks", None)
-        self.tracked, self.caches, self.layouts = {}, {}, {}
-        # failed: blocks to tell vLLM of; lost: those of the last steps, as vLLM may be a step ahead; spoiled: requests that were computed behind one.
-        self.saved, self.failed, self.lost, self.spoiled, self.loading = {}, set(), collections.deque(maxlen=4), set(), None
+        self.tracked, self.loads, self.caches, self.layouts = {}, [], {}, {}
+        self.asking, self.loading, self.saving = _Background(4), _Background(4), _Background(1)
+        # Under the lock: requests whose load ended, blocks that did not come, and bytes that wait to be stored.
+        self.lock, self.loaded, self.failed, self.waiting = threading.Lock(), set(), set(), 0
+        self.copies = {}  # of this step, by layer: a copy by block
 
     requires_kv_delivery = False  # what is not stored is computed again
 
@@ -116,8 +171,8 @@ class WeftConnector(KVConnectorBase_V1):
     def requires_piecewise_for_cudagraph(cls, extra_config):
         return True  # layers wait for their blocks and are saved one by one, which a graph of the whole model would leave out
 
-    def _keys(self, hashes):
-        return ["%s|%d|%s" % (self.space, self.rank, bytes(h).hex()) for h in hashes]
+    def _keys(self, hashes, rank=None):
+        return ["%s|%d|%s" % (self.space, self.rank if rank is None else rank, bytes(h).hex()) for h in hashes]
 
     # The scheduler's side.
 
@@ -129,26 +184,70 @@ class WeftConnector(KVConnectorBase_V1):
             return []  # pictures and embeddings are not in the tokens: only vLLM's own names tell them apart
         return self.chain.hashes(request.prompt_token_ids, getattr(getattr(request, "lora_request", None), "lora_name", None), getattr(request, "cache_salt", None))
 
-    def get_num_new_matched_tokens(self, request, num_computed_tokens):
-        t = self.tracked[request.request_id] = _Tracked(self._hashes(request))
-        t.local = num_computed_tokens // self.block
+    def on_new_request(self, request):
+        """Begins the lookup, so that most answers are there when vLLM asks first."""
+        self._ask(request)
+
+    def _ask(self, request):
+        t = self.tracked.get(request.request_id)
+        if t is None:
+            t = self.tracked[request.request_id] = _Tracked(self._hashes(request))
+        t.asked, t.given, t.answer = time.monotonic(), None, None
         most = (request.num_tokens - 1) // self.block  # one token at least is computed
+        keys = t.keys[:most]
+        if not keys or t.failed or self.client.resting():
+            t.answer = 0  # a cache that is away costs computing, not requests
+        else:
+            self.asking.add(self._match, t, t.asked, keys)
+        return t
+
+    def _match(self, t, asked, keys):
+        """Every rank loads its own part of a block, so the rank that has the fewest decides."""
+        have = len(keys)
         try:
-            have = self.client.match(self._keys(t.keys[:most])) if most else 0
+            for rank in range(self.ranks):
+                if not have or t.asked != asked or t.answer is not None:
+                    break  # it was given up
+                have = self.client.match(self._keys(keys[:have], rank))
         except CacheError as e:
             self.client.complain(e)
-            have = 0  # a cache that is away costs computing, not requests
-        t.matched, t.stored = max(have, t.local), have
-        return (t.matched - t.local) * self.block, False
+            have = 0
+        if t.asked == asked and t.answer is None:
+            t.answer = have
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        now, t = time.monotonic(), self.tracked.get(request.request_id)
+        if t is None or t.asked is None or t.given is not None and now - t.given > 1:
+            t = self._ask(request)  # for the first time, or once more: what was found a while ago may be gone
+        if t.answer is None and now - t.asked > self.patience:
+            t.answer = 0
+        if t.answer is None:
+            return None, False
+        t.given, t.local, t.stored = t.given or now, num_computed_tokens // self.block, t.answer
+        n = max(t.answer - t.local, 0)
+        return n * self.block, n > 0
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         t = self.tracked.get(request.request_id)
-        if t is not None:
-            t.blocks = _first(blocks.get_block_ids())
-            t.matched = t.local + num_external_tokens // self.block
+        if t is None:
+            return
+        t.blocks, t.asked = _first(blocks.get_block_ids()), None  # asked again only if it is preempted or its load fails
+        end = t.local + num_external_tokens // self.block
+        if end > t.local:
+            self.loads.append((request.request_id, t.keys[:end], t.local, t.blocks[t.local : end]))
+
+    def update_connector_output(self, connector_output):
+        """Notes the requests whose blocks did not come: they are computed from there on, and stored again."""
+        bad = getattr(connector_output, "invalid_block_ids", None)
+        for name in (getattr(connector_output, "finished_recving", None) or ()) if bad else ():
+            t = self.tracked.get(name)
+            first = next((i for i, b in enumerate(t.blocks) if b in bad), None) if t else None
+            if first is not None:
+                t.failed, t.stored = True, min(t.stored, first)
 
     def build_connector_meta(self, scheduler_output):
         meta = WeftMetadata()
+        meta.loads, self.loads = self.loads, []
         for r in scheduler_output.scheduled_new_reqs:
             self._begin(meta, r.req_id, r.block_ids, r.num_computed_tokens + scheduler_output.num_scheduled_tokens[r.req_id])
         cached = scheduler_output.scheduled_cached_reqs
@@ -160,7 +259,7 @@ class WeftConnector(KVConnectorBase_V1):
             t = self.tracked.get(name)
             if t is not None:
                 t.blocks += _first(cached.new_block_ids[i])
-                self._store(meta, name, t, computed)
+                self._store(meta, t, computed)
         return meta
 
     @staticmethod
@@ -178,20 +277,18 @@ class WeftConnector(KVConnectorBase_V1):
         if t is None:
             return
         t.blocks = _first(ids)
-        if t.matched > t.local:
-            meta.loads.append((name, t.keys[: t.matched], t.local, t.blocks[t.local : t.matched]))
-        self._store(meta, name, t, computed)
+        self._store(meta, t, computed)
 
-    def _store(self, meta, name, t, computed):
+    def _store(self, meta, t, computed):
         """Whole blocks of the prompt that this step completes."""
         end = min(computed // self.block, len(t.keys), len(t.blocks))
         if end > t.stored:
-            meta.stores.append((name, t.keys[:end], t.stored, t.blocks[:end]))
+            meta.stores.append((t.keys[:end], t.stored, t.blocks[:end]))
             t.stored = end
 
     def request_finished(self, request, block_ids):
         self.tracked.pop(request.request_id, None)
-        return False, None  # stores are done when wait_for_save returns: the blocks may be used again
+        return False, None  # blocks to store are copied out in order with what the device computes: they may be used again
 
     def take_events(self):
         return ()
@@ -234,88 +331,83 @@ class WeftConnector(KVConnectorBase_V1):
             self._order(order)
 
     def start_load_kv(self, forward_context=None, **kwargs):
-        self._loaded()  # of a step that was broken off
-        self.lost.append(set())
-        loads = self._get_connector_metadata().loads
-        if not loads:
-            return
-        done = {name: threading.Event() for name in self.caches}
-        self.loading = (threading.Thread(target=self._load, args=(loads, done), daemon=True), done)
-        self.loading[0].start()
+        for load in self._get_connector_metadata().loads:
+            self.loading.add(self._load, *load)
 
-    def _load(self, loads, done):
+    def _load(self, request, keys, start, blocks):
+        missing = set(blocks)
         try:
             sizes = [self.layouts[name].size(t) for name, t in self.caches.items()]
-            for name, keys, start, blocks in loads:
-                missing = set(blocks)
-                try:
-                    for page, block in zip(self.client.get(self._keys(keys), start), blocks):
-                        if page is None or len(page) != sum(sizes):
-                            continue
-                        at = 0
-                        for (layer, tensor), n in zip(self.caches.items(), sizes):
-                            self.layouts[layer].write(tensor, block, page[at : at + n])
-                            at += n
-                        missing.discard(block)
-                except CacheError as e:
-                    self.client.complain(e)  # what is missing is told
-                finally:
-                    if missing:
-                        self.failed |= missing
-                        self.lost[-1].update(missing)
-                        self.spoiled.add(name)
+            for page, block in zip(self.client.get(self._keys(keys), start), blocks):
+                if page is None or len(page) != sum(sizes):
+                    continue
+                at = 0
+                for (layer, tensor), n in zip(self.caches.items(), sizes):
+                    self.layouts[layer].write(tensor, block, page[at : at + n])
+                    at += n
+                missing.discard(block)
+        except CacheError as e:
+            self.client.complain(e)
         finally:
-            for e in done.values():
-                e.set()
-
-    def _loaded(self):
-        """Waits until loading is over."""
-        if self.loading:
-            self.loading[0].join()
-            self.loading = None
+            with self.lock:  # together: vLLM must not take a request for loaded before it knows what is missing
+                self.failed |= missing
+                self.loaded.add(request)
 
     def wait_for_layer_load(self, layer_name):
-        if self.loading:
-            done = self.loading[1].get(layer_name)
-            if done is None:  # a layer that uses another's cache
-                self.loading[0].join()
-            else:
-                done.wait()
+        pass  # a request is scheduled when its load is over
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
-        meta = self._get_connector_metadata()
-        blocks = {b for _, _, start, blocks in meta.stores for b in blocks[start:]}
+        blocks = {b for _, start, blocks in self._get_connector_metadata().stores for b in blocks[start:]}
         layout = self.layouts.get(layer_name)
-        if layout:  # one without uses another's cache
-            self.saved[layer_name] = {b: layout.read(kv_layer, b) for b in blocks}
+        if not blocks or layout is None or self.client.resting():  # a layer without a layout uses another's cache
+            return
+        with self.lock:
+            if self.waiting >= self.buffer:
+                self.client.complain(CacheError("the cache at %s is slower than this engine: some blocks are not stored" % self.client.address))
+                return
+        self.copies[layer_name] = _pages.Copies(layout, kv_layer, blocks)
 
     def wait_for_save(self):
-        self._loaded()
-        saved, self.saved = self.saved, {}
-        for request, keys, start, blocks in self._get_connector_metadata().stores:
-            # What was computed behind a block that was not loaded must not be stored under its name: by the request that loads it, and by
-            # those that share the block with it.
-            if any(not lost.isdisjoint(blocks) for lost in self.lost):
-                self.spoiled.add(request)
-            if request in self.spoiled or any(name not in saved for name in self.caches):
-                continue
-            try:
-                self.client.put(self._keys(keys), [b"".join(saved[name][b] for name in self.caches) for b in blocks[start:]], start)
-            except CacheError as e:
-                self.client.complain(e)  # not stored: it is computed again
+        copies, self.copies = self.copies, {}
+        for c in copies.values():
+            c.order()
+        stores = self._get_connector_metadata().stores
+        if not stores or any(name not in copies for name in self.caches):
+            return
+        n = sum(self.layouts[name].size(t) for name, t in self.caches.items()) * sum(len(blocks) - start for _, start, blocks in stores)
+        with self.lock:
+            self.waiting += n
+        self.saving.add(self._save, stores, copies, n)
+
+    def _save(self, stores, copies, n):
+        try:
+            for keys, start, blocks in stores:
+                self.client.put(self._keys(keys), [b"".join(copies[name].bytes(b) for name in self.caches) for b in blocks[start:]], start)
+        except CacheError as e:
+            self.client.complain(e)  # not stored: it is computed again
+        finally:
+            with self.lock:
+                self.waiting -= n
+
+    def flush(self, seconds):
+        """Whether all that was saved is stored or given up, after waiting that long at most."""
+        return self.saving.flush(seconds)
 
     def get_finished(self, finished_req_ids):
-        self.spoiled -= set(finished_req_ids)
-        return None, None
+        with self.lock:
+            loaded, self.loaded = self.loaded, set()
+        return None, loaded or None
 
     def get_block_ids_with_load_errors(self):
-        self._loaded()
-        failed, self.failed = self.failed, set()
+        with self.lock:
+            failed, self.failed = self.failed, set()
         return failed
 
     def handle_preemptions(self, *_):
         pass
 
     def shutdown(self):
-        self._loaded()
+        self.flush(1)
+        for b in self.asking, self.loading, self.saving:
+            b.close()
         self.client.close()
