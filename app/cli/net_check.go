@@ -240,6 +240,9 @@ func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 		}
 		return tellDrift(cmd, args[0], p.Name+" fabric", found, s.asJSON, s.unread)
 	}
+	if strings.HasPrefix(s.from, "lab:") {
+		p = p.Rendered("frr") // as the lab is
+	}
 	read := func() (check.Readings, error) {
 		if name, ok := strings.CutPrefix(s.from, "lab:"); ok {
 			return readLab(name)

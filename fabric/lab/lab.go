@@ -98,6 +98,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	if err := canBeLab(p); err != nil {
 		return nil, err
 	}
+	p = p.Rendered("frr") // what routes in a lab has FRR's names of ports
 	s := &Spec{Name: name, Options: o}
 	front := p.Intent.Frontend
 	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
@@ -198,7 +199,7 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 
 // plainSetup are the commands of ip that set an interface up.
 func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
-	script = append(script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	script = append(script, fmt.Sprintf("link set dev %s mtu %d", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
 	routes, rules := emit.Routing(p, x)
 	for _, r := range routes {
 		to, table := "default", ""

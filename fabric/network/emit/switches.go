@@ -41,11 +41,16 @@ func (x panel) swp() string {
 	return fmt.Sprintf("swp%ds%d", x.cage, x.leg)
 }
 
-// PortName is the name of a switch port on Linux switches: swp1, or swp1s0 for a
-// leg of a split one. InfiniBand ports are named by cage and leg: 1/1.
+// PortName is the name of a switch port in the switch's own dialect: swp1, or swp1s0
+// for a leg of a split one; in SONiC Ethernet0. InfiniBand ports are named by cage and leg: 1/1.
 func PortName(p *network.Plan, s *network.Switch, number int) string {
 	x := panelOf(p, s, number)
-	if !s.IB {
+	switch p.Dialect(s) {
+	case "":
+	case "sonic":
+		name, _, _ := x.sonic()
+		return name
+	default:
 		return x.swp()
 	}
 	if x.legs == 1 {
@@ -107,11 +112,7 @@ func gateways(p *network.Plan, s *network.Switch) map[int][]netip.Prefix {
 // every path of equal length used, BFD where the plan wants it.
 func FRR(p *network.Plan) []File {
 	var out []File
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
-		}
+	for _, s := range switchesIn(p, "frr") {
 		t := frrConf(p, s, func(number int) string { return panelOf(p, s, number).swp() })
 		out = append(out, t.file(switchPath(s, "etc/frr/frr.conf"), 0o640))
 		var d text
@@ -126,6 +127,13 @@ func FRR(p *network.Plan) []File {
 		k.line("# A link without carrier carries nothing, whatever its route says.")
 		k.line("net.ipv4.conf.all.ignore_routes_with_linkdown = 1\nnet.ipv4.conf.default.ignore_routes_with_linkdown = 1\nnet.ipv6.conf.all.ignore_routes_with_linkdown = 1\nnet.ipv6.conf.default.ignore_routes_with_linkdown = 1")
 		out = append(out, k.file(switchPath(s, "etc/sysctl.d/60-weft.conf"), 0o644))
+		var u text
+		u.head(p, "#")
+		u.line("# FRR does not set MTUs. Ports carry hosts' frames whole, and what tunnels put around them.")
+		for _, q := range s.Ports {
+			u.line("SUBSYSTEM==\"net\", ACTION==\"add|move\", KERNEL==%q, ATTR{mtu}=\"%d\"", PortName(p, s, q.Number), q.MTU)
+		}
+		out = append(out, u.file(switchPath(s, "etc/udev/rules.d/60-weft-mtu.rules"), 0o644))
 	}
 	return out
 }
@@ -192,11 +200,7 @@ func sortedKeys[V any](m map[int]V) []int {
 // RoCE, and frr.conf for the routing (mode split-unified).
 func SONiC(p *network.Plan) []File {
 	var out []File
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
-		}
+	for _, s := range switchesIn(p, "sonic") {
 		data, err := json.MarshalIndent(configDB(p, s), "", "  ")
 		if err != nil {
 			continue // maps of strings always marshal
@@ -245,9 +249,6 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 			"mtu": "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
 		db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", max(1, int(p.Graph.Metres(q.Link)+0.5)))
 		neighbour, port, _ := strings.Cut(peerName(p, &q), ":")
-		if sw, far := p.Far(&q); sw != nil {
-			port, _, _ = panelOf(p, sw, far.Number).sonic()
-		}
 		db["DEVICE_NEIGHBOR"][name] = map[string]any{"name": neighbour, "port": port}
 		switch {
 		case q.VLAN != 0:
@@ -340,11 +341,7 @@ func standInMAC(name string) string {
 func NVUE(p *network.Plan) []File {
 	var out []File
 	in := p.Intent
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
-		}
+	for _, s := range switchesIn(p, "nvue") {
 		var t text
 		t.head(p, "#")
 		t.line("# For Cumulus Linux 5.15 and later. No program here reads it: look at `nv config diff` before `nv config apply`.")
@@ -432,7 +429,7 @@ func PTM(p *network.Plan) []File {
 			if q.Host != network.None && q.Iface != network.None {
 				port = p.Hosts[q.Host].Interfaces[q.Iface].Name
 			}
-			t.line("  %q:%q -- %q:%q;", s.Name, panelOf(p, s, q.Number).swp(), far, port)
+			t.line("  %q:%q -- %q:%q;", s.Name, PortName(p, s, q.Number), far, port)
 		}
 	}
 	t.line("}")
