@@ -319,9 +319,10 @@ func (m *maker) switches(lock *Lock) {
 	if len(m.errs) > 0 {
 		return
 	}
+	group := m.spineGroups()
 	pods := 1
-	for i := range m.plan.Switches {
-		pods = max(pods, int(m.g.Nodes[m.plan.Switches[i].Node].Pod)+1)
+	for _, k := range group {
+		pods = max(pods, k+1)
 	}
 	mgmt, leaves := m.in.Management.Prefix, 0
 	for i := range m.plan.Switches {
@@ -336,7 +337,7 @@ func (m *maker) switches(lock *Lock) {
 		}
 		s.Loopback = at(m.in.Loopbacks, 1+s.Number)
 		leaves = max(leaves, s.Number+1)
-		s.ASN = m.asn(s, pods)
+		s.ASN = m.asn(s, pods, group)
 	}
 	m.asnsFit(pods, leaves)
 	if leaves == 0 && len(m.plan.Switches) > 0 {
@@ -359,17 +360,51 @@ func (m *maker) serviceRole(fabric int) Role {
 	return role
 }
 
-// AS numbers, from the first one: cores 0, spines 1 + pod, leaves from leafASN.
-// All spines of a pod share one, so that no path leads through a second spine;
+// spineGroups numbers the spines of every fabric: those that share a leaf are one
+// group. In a fabric of three tiers two groups with one AS number would refuse one
+// another's routes, since every path between them holds it twice.
+func (m *maker) spineGroups() map[topo.NodeID]int {
+	group := map[topo.NodeID]int{}
+	next := map[int32]int{} // of each fabric
+	var join func(spine topo.NodeID, k int)
+	join = func(spine topo.NodeID, k int) {
+		if _, known := group[spine]; known {
+			return
+		}
+		group[spine] = k
+		for _, down := range cables(m.g, spine) {
+			if leaf := &m.g.Nodes[down.Peer]; leaf.Kind != topo.Switch || leaf.Tier != 1 {
+				continue
+			}
+			for _, up := range cables(m.g, down.Peer) {
+				if n := &m.g.Nodes[up.Peer]; n.Kind == topo.Switch && n.Tier == 2 {
+					join(up.Peer, k)
+				}
+			}
+		}
+	}
+	for i := range m.plan.Switches {
+		s := &m.plan.Switches[i]
+		f := int32(m.g.Nodes[s.Node].Fabric)
+		if _, known := group[s.Node]; s.Tier == 2 && !known {
+			join(s.Node, next[f])
+			next[f]++
+		}
+	}
+	return group
+}
+
+// AS numbers, from the first one: cores 0, spines 1 + group, leaves from leafASN.
+// All spines of a group share one, so that no path leads through a second spine;
 // every leaf has its own.
-func (m *maker) asn(s *Switch, pods int) uint32 {
+func (m *maker) asn(s *Switch, pods int, group map[topo.NodeID]int) uint32 {
 	n := m.g.Nodes[s.Node]
 	clos := n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Family == topo.Clos
 	switch {
 	case clos && s.Tier == 3:
 		return m.in.Routing.ASN
 	case clos && s.Tier == 2:
-		return m.in.Routing.ASN + 1 + uint32(max(0, int(n.Fabric))*pods) + uint32(max(0, n.Pod))
+		return m.in.Routing.ASN + 1 + uint32(max(0, int(n.Fabric))*pods+group[s.Node])
 	}
 	return m.in.Routing.ASN + uint32(m.leafASN()) + uint32(s.Number)
 }

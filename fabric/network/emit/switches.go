@@ -159,7 +159,7 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	}
 	g := gateways(p, s)
 	for _, vlan := range sortedKeys(g) {
-		t.line("interface vlan%d", vlan)
+		t.line("interface %s%d", map[bool]string{true: "Vlan", false: "vlan"}[p.Dialect(s) == "sonic"], vlan)
 		for _, a := range g[vlan] {
 			t.line(" ip address %s", a)
 		}
