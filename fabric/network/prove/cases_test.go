@@ -80,13 +80,16 @@ func TestExamplesAreProven(t *testing.T) {
 	}
 	proven := 0
 	for _, file := range files {
+		if large := slices.Contains([]string{"meta-24k.yaml", "rail-131k.yaml"}, filepath.Base(file)); large && !bounded.Long() {
+			continue
+		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := planOf(t, file, string(data))
 		areas := areasOf(p)
-		if len(areas) == 0 || len(p.Hosts) > 512 && !bounded.Long() {
+		if len(areas) == 0 {
 			continue
 		}
 		proven++
