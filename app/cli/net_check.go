@@ -129,10 +129,14 @@ func readFolder(dir string) (check.Readings, error) {
 			continue
 		}
 		out[d.Name()] = map[string][]byte{}
-		for _, c := range check.Commands() {
-			path := filepath.Join(dir, d.Name(), c.Name)
+		files, err := os.ReadDir(filepath.Join(dir, d.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			path := filepath.Join(dir, d.Name(), f.Name())
 			st, err := os.Stat(path)
-			if err != nil {
+			if err != nil || st.IsDir() {
 				continue
 			}
 			if st.Size() > maxReading {
@@ -142,7 +146,7 @@ func readFolder(dir string) (check.Readings, error) {
 			if err != nil {
 				return nil, err
 			}
-			out[d.Name()][c.Name] = data
+			out[d.Name()][f.Name()] = data
 		}
 	}
 	if len(out) == 0 {

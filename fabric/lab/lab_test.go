@@ -181,7 +181,15 @@ func faults() []fault {
 		{"front end's address lost", "n6", "ip addr add 10.0.1.77/16 dev front0; ip addr del 10.0.1.16/16 dev front0", "ip addr add 10.0.1.16/16 dev front0; ip addr del 10.0.1.77/16 dev front0; ip route replace default via 10.0.0.1 dev front0", check.Differ, "n6", "front0", false},
 		{"ARP for others", "n7", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=0", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=1", check.Differ, "n7", "net.ipv4.conf.nic0.arp_ignore", false},
 		{"ARP with others' addresses", "n7", "sysctl -qw net.ipv4.conf.nic1.arp_announce=0", "sysctl -qw net.ipv4.conf.nic1.arp_announce=2", check.Differ, "n7", "net.ipv4.conf.nic1.arp_announce", false},
-		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=0; sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"strict reverse path for all", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=1; sysctl -qw net.ipv4.conf.nic0.rp_filter=0", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic0.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic0.rp_filter", false},
+		{"hijacking route on a host", "n3", "ip route add 192.168.0.8/30 via 10.0.0.1 dev front0", "ip route del 192.168.0.8/30", check.Extra, "n3", "route to 192.168.0.8/30", false},
+		{"black hole on a host", "n3", "ip route add blackhole 192.168.0.8/30", "ip route del blackhole 192.168.0.8/30", check.Extra, "n3", "route to 192.168.0.8/30", false},
+		{"leaked prefix", "leaf0", "ip addr add 192.168.77.1/24 dev lo", "ip addr del 192.168.77.1/24 dev lo", check.Extra, "leaf0", "lo", false},
+		{"hijacking static route", "leaf0", "ip route add 192.168.0.8/31 dev swp1s0 metric 5 proto static", "ip route del 192.168.0.8/31 dev swp1s0 metric 5", check.Differ, "leaf0", "route to 192.168.0.8/31", false},
+		{"more specific static route", "leaf1", "ip route add blackhole 192.168.0.9/32 proto static", "ip route del blackhole 192.168.0.9/32", check.Extra, "leaf1", "route to 192.168.0.9", false},
+		{"a filter in the running configuration", "spine1", vtysh("spine1", "ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), vtysh("spine1", "no ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), check.Differ, "spine1", "running configuration", false},
+		{"BFD timers", "leaf1", vtysh("leaf1", "bfd", "profile fabric", "receive-interval 900", "transmit-interval 900"), vtysh("leaf1", "bfd", "profile fabric", "receive-interval 300", "transmit-interval 300"), check.Differ, "leaf1", "", false},
 		{"hash policy", "leaf0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1", check.Differ, "leaf0", "net.ipv4.fib_multipath_hash_policy", false},
 		{"no forwarding", "spine1", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "spine1", "net.ipv4.ip_forward", false},
 		{"dead routes used", "leaf2", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=0", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "leaf2", "net.ipv4.conf.all.ignore_routes_with_linkdown", false},
@@ -225,12 +233,13 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 	})
 	if !*all && *only == "" {
 		t.Run("several", func(t *testing.T) {
-			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others")
+			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others", "strict reverse path for all", "black hole on a host", "leaked prefix", "more specific static route")
 		})
+		t.Run("frozen", func(t *testing.T) { testFrozen(t, p, i) })
 		return
 	}
 	for _, f := range faults() {
-		if *only != "" && f.name != *only {
+		if *only != "" && !strings.Contains(*only, f.name) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
@@ -249,6 +258,30 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 			settled(t, i, p, 60*time.Second, nothing)
 		})
 	}
+}
+
+// testFrozen: a daemon that hangs does not hang the check; what it would have said is not checked.
+func testFrozen(t *testing.T, p *network.Plan, i *Info) {
+	if out, err := i.Run("leaf1", "sh", "-c", "kill -STOP $(cat /run/frr/leaf1/bgpd.pid)"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	r, err := i.Collect()
+	if out, err := i.Run("leaf1", "sh", "-c", "kill -CONT $(cat /run/frr/leaf1/bgpd.pid)"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := check.Compare(p, r)
+	if len(found) == 0 || found[0].State != check.Unknown || found[0].Device != "leaf1" || !strings.Contains(found[0].What, "not checked") {
+		t.Errorf("want leaf1 not checked: %v", nothing(found))
+	}
+	for _, f := range found {
+		if f.Device == "leaf1" && f.Part == "rib.json" {
+			t.Errorf("zebra answers, and is not checked: %v", f)
+		}
+	}
+	settled(t, i, p, 60*time.Second, nothing)
 }
 
 // is reports whether a finding is what a fault should give.
