@@ -68,7 +68,7 @@ type Node struct {
 	Name   string
 	Router bool
 	Tier   int
-	Island string      // fabric and plane; routers of two islands share no cable
+	Island string      // the first router that cables between routers lead to; routers of two islands do not reach one another
 	Files  []emit.File // below the node's own root
 	Script []string    // lines of ip -batch that configure the node where no daemon does
 	Uplink []string    // interfaces to other switches
@@ -116,7 +116,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	}
 	for i := range p.Switches {
 		sw := &p.Switches[i]
-		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: fmt.Sprintf("%d/%d", p.Graph.Nodes[sw.Node].Fabric, p.Graph.Nodes[sw.Node].Plane), Files: byNode[sw.Name], Loop: sw.Loopback.String()}
+		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: sw.Name, Files: byNode[sw.Name], Loop: sw.Loopback.String()}
 		for j := range sw.Ports {
 			q := &sw.Ports[j]
 			here := emit.PortName(p, sw, q.Number)
@@ -137,6 +137,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
+	s.islands()
 	switch o.Routing {
 	case "bird":
 		if err := birds(p, s); err != nil {
@@ -154,6 +155,25 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// islands gives all routers that cables join the same name.
+func (s *Spec) islands() {
+	at := map[string]*Node{}
+	for i := range s.Nodes {
+		at[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, w := range s.Wires {
+			a, b := at[w.A], at[w.B]
+			if a == nil || b == nil || a.Island == b.Island {
+				continue
+			}
+			a.Island = min(a.Island, b.Island)
+			b.Island, changed = a.Island, true
+		}
+	}
 }
 
 // canBeLab says what of a plan a lab cannot have.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/check"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/cluster"
 	"golang.org/x/sys/unix"
 )
@@ -235,7 +236,9 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 		t.Run("several", func(t *testing.T) {
 			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others", "strict reverse path for all", "black hole on a host", "leaked prefix", "more specific static route")
 		})
-		t.Run("frozen", func(t *testing.T) { testFrozen(t, p, i) })
+		if bounded.Long() { // it waits for every command's limit
+			t.Run("frozen", func(t *testing.T) { testFrozen(t, p, i) })
+		}
 		return
 	}
 	for _, f := range faults() {

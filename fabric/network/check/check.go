@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
+	"github.com/weft-fabric/weft/model/topo"
 )
 
 // Command is something to ask a device; its output is what Compare reads.
@@ -162,6 +163,9 @@ type comparer struct {
 	said  map[string]*device
 	found []Finding
 	files map[string][]byte // of switches, as emitted; nil until somebody asks
+
+	near   [][]int32 // neighbours of each switch, one for each cable
+	widths [][]int32 // cables on shortest paths, by target and source
 }
 
 // Compare says what differs between the plan and the readings.
@@ -534,34 +538,71 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 	}
 }
 
+// width is how many cables of a switch are on shortest paths to another, both by their
+// index; 0 where none leads there.
+func (c *comparer) width(from, to int) int {
+	n := len(c.p.Switches)
+	if c.near == nil {
+		c.near, c.widths = make([][]int32, n), make([][]int32, n)
+		for i := range c.p.Switches {
+			for j := range c.p.Switches[i].Ports {
+				if far, _ := c.p.Far(&c.p.Switches[i].Ports[j]); far != nil {
+					k, _ := slices.BinarySearchFunc(c.p.Switches, far.Node, func(s network.Switch, n topo.NodeID) int { return int(s.Node) - int(n) })
+					c.near[i] = append(c.near[i], int32(k))
+				}
+			}
+		}
+	}
+	if c.widths[to] == nil {
+		w, far := make([]int32, n), make([]int32, n) // far: distance and 1
+		far[to] = 1
+		for queue := []int32{int32(to)}; len(queue) > 0; queue = queue[1:] {
+			at := queue[0]
+			for _, next := range c.near[at] {
+				if far[next] == 0 {
+					far[next] = far[at] + 1
+					queue = append(queue, next)
+				}
+				if far[next] == far[at]+1 {
+					w[next]++
+				}
+			}
+		}
+		c.widths[to] = w
+	}
+	return int(c.widths[to][from])
+}
+
 // paths compares how many ways a leaf has to the loopbacks of other leaves, as
 // the routing daemon has them and as the kernel has them.
 func (c *comparer) paths(s *network.Switch, d *device) {
 	if d.routes == nil || s.Tier != 1 {
 		return
 	}
-	ups := 0
-	for _, q := range s.Ports {
-		if q.Host == network.None {
-			ups++
+	ways := map[string]int{}
+	for _, r := range d.routes {
+		if r.table == "main" {
+			ways[strings.TrimSuffix(r.dst, "/32")] = r.ways
 		}
 	}
-	narrow, worst, apart := 0, ups, ""
+	own := slices.IndexFunc(c.p.Switches, func(x network.Switch) bool { return x.Node == s.Node })
+	narrow, worst, planned, apart := 0, 0, 0, ""
 	for i := range c.p.Switches {
 		other := &c.p.Switches[i]
-		if other == s || other.Tier != 1 || other.IB || c.p.Graph.Nodes[other.Node].Plane != c.p.Graph.Nodes[s.Node].Plane || c.p.Graph.Nodes[other.Node].Fabric != c.p.Graph.Nodes[s.Node].Fabric {
+		if other == s || other.Tier != 1 || other.IB {
 			continue
 		}
-		dst := other.Loopback.String()
-		kernel := 0
-		for _, r := range d.routes {
-			if r.table == "main" && (r.dst == dst || r.dst == dst+"/32") {
-				kernel = r.ways
-			}
+		want := c.width(own, i)
+		if want == 0 {
+			continue // no cables lead there
 		}
-		if kernel < ups {
+		dst := other.Loopback.String()
+		kernel := ways[dst]
+		if kernel < want && (narrow == 0 || want-kernel > planned-worst) {
+			worst, planned = kernel, want
+		}
+		if kernel < want {
 			narrow++
-			worst = min(worst, kernel)
 		}
 		if d.rib != nil && d.rib[dst+"/32"] != kernel && apart == "" {
 			apart = fmt.Sprintf("%s: %d ways in the routing daemon, %d in the kernel", dst, d.rib[dst+"/32"], kernel)
@@ -572,7 +613,7 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 		return
 	}
 	if narrow > 0 {
-		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(ups), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
+		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(planned), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
 	}
 }
 
