@@ -49,6 +49,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.bonds()
 	m.front()
 	m.unplugged()
+	m.oneRack()
 	m.inventory()
 	m.partitions()
 	m.slurm()

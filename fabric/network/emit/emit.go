@@ -121,7 +121,12 @@ func rendered(p *network.Plan, names []string) (*network.Plan, error) {
 		}
 	}
 	if len(named) == 1 {
-		return p.Rendered(named[0]), nil
+		p = p.Rendered(named[0])
+	}
+	if slices.Contains(named, "sonic") {
+		if err := sonicKnown(p); err != nil {
+			return nil, err
+		}
 	}
 	for _, d := range named {
 		if r := p.Intent.Render; d != r.Leaf && d != r.Spine {

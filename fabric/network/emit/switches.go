@@ -48,8 +48,7 @@ func PortName(p *network.Plan, s *network.Switch, number int) string {
 	switch p.Dialect(s) {
 	case "":
 	case "sonic":
-		name, _, _ := x.sonic()
-		return name
+		return x.sonic()
 	default:
 		return x.swp()
 	}
@@ -62,19 +61,9 @@ func PortName(p *network.Plan, s *network.Switch, number int) string {
 // lanesOf is how many serial lanes a cage has.
 const lanesOf = 8
 
-// sonic is the name of a port in SONiC, with its alias and lanes.
-func (x panel) sonic() (name, alias, lanes string) {
-	width := lanesOf / x.legs
-	first := lanesOf*(x.cage-1) + width*x.leg
-	alias = fmt.Sprintf("etp%d", x.cage)
-	if x.legs > 1 {
-		alias += string(rune('a' + x.leg))
-	}
-	var all []string
-	for i := range width {
-		all = append(all, fmt.Sprint(first+i))
-	}
-	return fmt.Sprintf("Ethernet%d", first), alias, strings.Join(all, ",")
+// sonic is the name of a port in SONiC: the number of its first lane, in the order of cages.
+func (x panel) sonic() string {
+	return fmt.Sprintf("Ethernet%d", lanesOf*(x.cage-1)+lanesOf/x.legs*x.leg)
 }
 
 // peerName says in words what is plugged in: "n0:nic0" or "spine3:swp7".
@@ -201,37 +190,39 @@ func sortedKeys[V any](m map[int]V) []int {
 func SONiC(p *network.Plan) []File {
 	var out []File
 	for _, s := range switchesIn(p, "sonic") {
-		data, err := json.MarshalIndent(configDB(p, s), "", "  ")
+		db, err := configDB(p, s)
+		if err != nil {
+			continue // Make refuses the plan
+		}
+		data, err := json.MarshalIndent(db, "", "  ")
 		if err != nil {
 			continue // maps of strings always marshal
 		}
 		out = append(out, File{switchPath(s, "etc/sonic/config_db.json"), 0o644, append(data, '\n')})
-		t := frrConf(p, s, func(number int) string { n, _, _ := panelOf(p, s, number).sonic(); return n })
+		t := frrConf(p, s, func(number int) string { return panelOf(p, s, number).sonic() })
 		out = append(out, t.file(switchPath(s, "etc/sonic/frr/frr.conf"), 0o640))
 	}
 	return out
 }
 
-// skus are the names that SONiC has for switches of the catalogue.
-var skus = map[string][2]string{
-	"SN5600": {"Mellanox-SN5600-C256S1", "x86_64-nvidia_sn5600-r0"}, "SN5600-400": {"Mellanox-SN5600-C256S1", "x86_64-nvidia_sn5600-r0"},
-	"SN4600C": {"ACS-MSN4600C", "x86_64-mlnx_msn4600c-r0"}, "SN2201": {"ACS-SN2201", "x86_64-nvidia_sn2201-r0"},
-}
-
 type table = map[string]map[string]any
 
 // configDB makes the tables. All values are strings, as SONiC has them.
-func configDB(p *network.Plan, s *network.Switch) map[string]table {
+func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 	in := p.Intent
+	kind, sku, err := platformOf(p, s)
+	if err != nil {
+		return nil, err
+	}
 	role := "LeafRouter"
 	if s.Tier > 1 {
 		role = "SpineRouter"
 	}
-	model := p.Graph.Nodes[s.Node].Model
 	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified", "mac": standInMAC(s.Name),
-		"hwsku": model, "platform": "unknown"}
-	if k, ok := skus[model]; ok {
-		meta["hwsku"], meta["platform"] = k[0], k[1]
+		"hwsku": sku, "platform": kind.name}
+	buffers := kind.dynamic && in.RoCE.Mode == "lossless"
+	if buffers {
+		meta["buffer_model"] = "dynamic"
 	}
 	db := map[string]table{
 		"DEVICE_METADATA":    {"localhost": meta},
@@ -243,11 +234,14 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 		"SWITCH_HASH": {"GLOBAL": {"ecmp_hash": []string{"SRC_IP", "DST_IP", "IP_PROTOCOL", "L4_SRC_PORT", "L4_DST_PORT"}}},
 	}
 	for _, q := range s.Ports {
-		name, alias, lanes := panelOf(p, s, q.Number).sonic()
+		x := panelOf(p, s, q.Number)
+		name := x.sonic()
 		rate := int(float64(p.Graph.Class(q.Link).Rate) * 8 / 1e6)
-		db["PORT"][name] = map[string]any{"lanes": lanes, "alias": alias, "index": fmt.Sprint(panelOf(p, s, q.Number).cage), "speed": fmt.Sprint(nearestSpeed(rate)),
+		db["PORT"][name] = map[string]any{"lanes": kind.lanes(x), "alias": kind.alias(x), "index": fmt.Sprint(x.cage), "speed": fmt.Sprint(nearestSpeed(rate)),
 			"mtu": "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
-		db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", max(1, int(p.Graph.Metres(q.Link)+0.5)))
+		if m, ok := kind.length(p.Graph.Metres(q.Link)); ok {
+			db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", m)
+		}
 		neighbour, port, _ := strings.Cut(peerName(p, &q), ":")
 		db["DEVICE_NEIGHBOR"][name] = map[string]any{"name": neighbour, "port": port}
 		switch {
@@ -262,6 +256,9 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 		}
 		if in.RoCE.Mode == "lossless" {
 			sonicQueues(db, in.RoCE.Priority, in.RoCE.CNPPriority, name)
+		}
+		if buffers {
+			sonicPortBuffers(db, name, in.RoCE.Priority, in.RoCE.CNPPriority)
 		}
 	}
 	g := gateways(p, s)
@@ -283,12 +280,15 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 			"green_max_threshold": fmt.Sprint(int64(r.ECNMax)), "green_drop_probability": fmt.Sprint(r.Probability)}}
 		db["SCHEDULER"] = table{"roce": {"type": "DWRR", "weight": "50"}, "cnp": {"type": "STRICT"}}
 	}
+	if buffers {
+		sonicBuffers(db)
+	}
 	for name, rows := range db {
 		if len(rows) == 0 {
 			delete(db, name)
 		}
 	}
-	return db
+	return db, nil
 }
 
 // managementGateway is the gateway of the management network: the one that is stated, or the first address.
