@@ -128,29 +128,35 @@ func readFolder(dir string) (check.Readings, error) {
 		if !d.IsDir() {
 			continue
 		}
-		out[d.Name()] = map[string][]byte{}
-		files, err := os.ReadDir(filepath.Join(dir, d.Name()))
-		if err != nil {
+		if out[d.Name()], err = readDevice(filepath.Join(dir, d.Name())); err != nil {
 			return nil, err
-		}
-		for _, f := range files {
-			path := filepath.Join(dir, d.Name(), f.Name())
-			st, err := os.Stat(path)
-			if err != nil || st.IsDir() {
-				continue
-			}
-			if st.Size() > maxReading {
-				return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return nil, err
-			}
-			out[d.Name()][f.Name()] = data
 		}
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s has no folder of a device; weft net collect --print says what belongs there", dir)
+	}
+	return out, nil
+}
+
+// readDevice reads the files of one device.
+func readDevice(dir string) (map[string][]byte, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		st, err := os.Stat(path)
+		if err != nil || st.IsDir() {
+			continue
+		}
+		if st.Size() > maxReading {
+			return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
+		}
+		if out[f.Name()], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/fabric/network"
@@ -57,7 +58,9 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 			if len(areas) == 0 {
 				return finding{fmt.Errorf("%s has no Ethernet between hosts in storage or on rails: there is nothing to prove", p.Name)}
 			}
+			began := time.Now()
 			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs})
+			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {

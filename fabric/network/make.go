@@ -373,14 +373,9 @@ func (m *maker) spineGroups() map[topo.NodeID]int {
 			return
 		}
 		group[spine] = k
-		for _, down := range cables(m.g, spine) {
-			if leaf := &m.g.Nodes[down.Peer]; leaf.Kind != topo.Switch || leaf.Tier != 1 {
-				continue
-			}
-			for _, up := range cables(m.g, down.Peer) {
-				if n := &m.g.Nodes[up.Peer]; n.Kind == topo.Switch && n.Tier == 2 {
-					join(up.Peer, k)
-				}
+		for _, leaf := range m.joined(spine, 1) {
+			for _, other := range m.joined(leaf, 2) {
+				join(other, k)
 			}
 		}
 	}
@@ -393,6 +388,16 @@ func (m *maker) spineGroups() map[topo.NodeID]int {
 		}
 	}
 	return group
+}
+
+// joined lists the switches of a tier that a switch has cables to, one for each cable.
+func (m *maker) joined(n topo.NodeID, tier int) (out []topo.NodeID) {
+	for _, e := range cables(m.g, n) {
+		if x := &m.g.Nodes[e.Peer]; x.Kind == topo.Switch && int(x.Tier) == tier {
+			out = append(out, e.Peer)
+		}
+	}
+	return out
 }
 
 // AS numbers, from the first one: cores 0, spines 1 + group, leaves from leafASN.

@@ -402,20 +402,24 @@ func (m *maker) oneRack() {
 		racks[m.plan.Floor.RackOf(m.plan.Hosts[i].Name)] = true
 	}
 	for f := range m.g.Fabrics {
-		leaves := map[string]int{}
-		n := 0
-		for i := range m.plan.Switches {
-			if s := &m.plan.Switches[i]; s.Tier == 1 && int(m.g.Nodes[s.Node].Fabric) == f {
-				leaves[m.plan.Floor.RackOf(s.Name)]++
-				n++
-			}
-		}
-		for rack := range leaves {
+		leaves := m.leafRacks(f)
+		for rack, n := range leaves {
 			if n > 1 && len(leaves) == 1 && len(racks) > 1 && rack != "" {
 				m.warn("all %d leaves of fabric %s stand in rack %s: without its power no host has a network; spread them under floor: {place: ...}", n, m.g.Fabrics[f].Name, rack)
 			}
 		}
 	}
+}
+
+// leafRacks counts the leaves of a fabric by rack.
+func (m *maker) leafRacks(fabric int) map[string]int {
+	out := map[string]int{}
+	for i := range m.plan.Switches {
+		if s := &m.plan.Switches[i]; s.Tier == 1 && int(m.g.Nodes[s.Node].Fabric) == fabric {
+			out[m.plan.Floor.RackOf(s.Name)]++
+		}
+	}
+	return out
 }
 
 // leafRoom is how many hosts a rail's prefix holds with a subnet a leaf: as many

@@ -333,17 +333,17 @@ func (c *comparer) hijacks(h *network.Host, r route, dst netip.Prefix) bool {
 		if x.Addr.IsValid() && x.Addr.Masked() == dst && r.dev == x.Name {
 			return false
 		}
-		routes, _ := emit.Routing(c.p, x)
-		for _, w := range routes {
-			if table := "main"; w.To == dst {
-				if w.Table > 0 {
-					table = fmt.Sprint(w.Table)
-				}
-				if table == r.table {
-					return false // another gateway is told as a route that differs
-				}
-			}
+		if c.plans(x, r.table, dst) {
+			return false // another gateway is told as a route that differs
 		}
 	}
 	return true
+}
+
+// plans reports whether an interface has a route to a prefix in a table.
+func (c *comparer) plans(x *network.Interface, table string, dst netip.Prefix) bool {
+	routes, _ := emit.Routing(c.p, x)
+	return slices.ContainsFunc(routes, func(w emit.Route) bool {
+		return w.To == dst && (w.Table == 0 && table == "main" || w.Table > 0 && table == fmt.Sprint(w.Table))
+	})
 }

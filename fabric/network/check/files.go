@@ -35,11 +35,7 @@ func (c *comparer) database(s *network.Switch, d *device) {
 				c.row(s, Missing, table, key, "the row is missing", fmt.Sprint(want[table][key]), "")
 				continue
 			}
-			for _, field := range slices.Sorted(maps.Keys(want[table][key])) {
-				if w, g := fmt.Sprint(want[table][key][field]), fmt.Sprint(got[field]); w != g && !slices.Contains(siteFields, field) {
-					c.row(s, Differ, table, key+" "+field, "the field differs", w, g)
-				}
-			}
+			c.fields(s, table, key, want[table][key], got)
 		}
 	}
 	for _, table := range wholeTables {
@@ -47,6 +43,15 @@ func (c *comparer) database(s *network.Switch, d *device) {
 			if _, ok := want[table][key]; !ok {
 				c.row(s, Extra, table, key, "a row that the plan does not have", "", fmt.Sprint(d.db[table][key]))
 			}
+		}
+	}
+}
+
+// fields compares the fields of a row.
+func (c *comparer) fields(s *network.Switch, table, key string, want, got map[string]any) {
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		if w, g := fmt.Sprint(want[field]), fmt.Sprint(got[field]); w != g && !slices.Contains(siteFields, field) {
+			c.row(s, Differ, table, key+" "+field, "the field differs", w, g)
 		}
 	}
 }

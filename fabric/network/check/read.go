@@ -62,35 +62,16 @@ type peer struct {
 
 // parse reads the output of one command.
 func (d *device) parse(name string, data []byte) error {
-	switch name {
-	case "ip-addr.json":
-		return d.parseAddr(data)
-	case "ip-rule.json":
-		return d.parseRule(data)
-	case "ip-route.json":
-		return d.parseRoute(data)
-	case "lldp.json":
-		return d.parseLLDP(data)
-	case "sysctl.txt":
-		return d.parseSysctl(data)
-	case "bgp.json":
-		return d.parseBGP(data)
-	case "bfd.json":
-		return d.parseBFD(data)
-	case "bgp-neighbors.json":
-		return d.parseNeighbours(data)
-	case "running.txt":
-		return d.parseRunning(data)
-	case "config_db.json":
-		return json.Unmarshal(data, &d.db)
-	case "rib.json":
-		return d.parseRIB(data)
-	case "bird-protocols.txt":
-		return d.parseBird(data)
-	case "bird-bfd.txt":
-		return d.parseBirdBFD(data)
+	reader := map[string]func([]byte) error{
+		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP, "sysctl.txt": d.parseSysctl,
+		"bgp.json": d.parseBGP, "bgp-neighbors.json": d.parseNeighbours, "bfd.json": d.parseBFD, "rib.json": d.parseRIB, "running.txt": d.parseRunning,
+		"config_db.json":     func(data []byte) error { return json.Unmarshal(data, &d.db) },
+		"bird-protocols.txt": d.parseBird, "bird-bfd.txt": d.parseBirdBFD,
+	}[name]
+	if reader == nil {
+		return fmt.Errorf("no reader knows %s", name)
 	}
-	return fmt.Errorf("no reader knows %s", name)
+	return reader(data)
 }
 
 func (d *device) parseAddr(data []byte) error {

@@ -43,12 +43,20 @@ func Script(sw bool, edit func(Command) []string) string {
 	return b.String()
 }
 
+// output is what a command said, by its status; nothing where it failed.
+func output(status string, data []byte, routing bool) ([]byte, bool) {
+	const noSuchCommand = "127"
+	if status == "124" || status == "137" { // of timeout: ended, or killed
+		return []byte(late), true
+	}
+	return bytes.TrimSpace(data), status == "0" || status != noSuchCommand && routing
+}
+
 // Split gives the outputs of the commands of a script that succeeded, by their
 // names. Of a routing daemon's command that is there, and fails, the output is
 // kept, too: that the daemon does not answer is what it says. A command that ran
 // into its limit leaves a note in place of its output.
 func Split(data []byte) map[string][]byte {
-	const noSuchCommand = "127"
 	routing := map[string]bool{}
 	for _, c := range Commands() {
 		routing[c.Name] = c.Daemon() != ""
@@ -65,11 +73,8 @@ func Split(data []byte) map[string][]byte {
 			if name == "" {
 				name, begin = word, at+end+1
 			} else {
-				switch {
-				case word == "124" || word == "137": // of timeout: ended, or killed
-					out[name] = []byte(late)
-				case word == "0" || word != noSuchCommand && routing[name]:
-					out[name] = bytes.TrimSpace(data[begin:at])
+				if said, ok := output(word, data[begin:at], routing[name]); ok {
+					out[name] = said
 				}
 				name = ""
 			}

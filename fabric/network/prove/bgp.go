@@ -33,6 +33,18 @@ func (n *Net) build() {
 			n.connect(d)
 		}
 	}
+	n.join()
+	seen := map[int]bool{}
+	for p := range n.prefixes {
+		seen[p.Bits()] = true
+	}
+	n.lengths = slices.Sorted(maps.Keys(seen))
+	slices.Reverse(n.lengths)
+	n.work = newWorker(n)
+}
+
+// join lists the cables and sessions of every router.
+func (n *Net) join() {
 	n.sessions, n.trunks = make([][]edge, len(n.routers)), make([][]edge, len(n.routers))
 	for _, d := range n.routers {
 		for _, p := range d.ports {
@@ -49,13 +61,6 @@ func (n *Net) build() {
 			}
 		}
 	}
-	seen := map[int]bool{}
-	for p := range n.prefixes {
-		seen[p.Bits()] = true
-	}
-	n.lengths = slices.Sorted(maps.Keys(seen))
-	slices.Reverse(n.lengths)
-	n.work = newWorker(n)
 }
 
 // connect notes the networks of a router, and which it advertises.

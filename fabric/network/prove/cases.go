@@ -134,6 +134,11 @@ func (p *prover) classify() {
 			p.target(i, s)
 		}
 	}
+	p.tooSmall()
+}
+
+// tooSmall lists the cables between switches that carry less than hosts send.
+func (p *prover) tooSmall() {
 	for i := range p.n.cables {
 		if c := &p.n.cables[i]; c.trunk() && c.mtu() < p.largest {
 			p.narrow = append(p.narrow, int32(i))

@@ -78,12 +78,7 @@ func (p *prover) spread(r int32) {
 
 // settle finds the sources that lost all their next hops, and computes what BGP finds for them.
 func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
-	for len(p.work) > 0 {
-		r := p.work[len(p.work)-1]
-		p.work = p.work[:len(p.work)-1]
-		p.spread(r)
-	}
-	if len(p.lost) == 0 {
+	if p.drain(); len(p.lost) == 0 {
 		return
 	}
 	var f *failed
@@ -92,7 +87,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 			continue
 		}
 		for _, s := range l.sources {
-			if x := &p.state[s.router]; x.epoch != p.epoch || !x.lost {
+			if !p.isLost(s.router) {
 				continue
 			}
 			if f == nil {
@@ -106,6 +101,18 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 				p.cut(v, c, l.to, s, f)
 			}
 		}
+	}
+}
+
+// isLost reports whether a router has no next hop left.
+func (p *prover) isLost(r int32) bool { return p.state[r].epoch == p.epoch && p.state[r].lost }
+
+// drain takes lost routers from those that send by them, until nobody loses any more.
+func (p *prover) drain() {
+	for len(p.work) > 0 {
+		r := p.work[len(p.work)-1]
+		p.work = p.work[:len(p.work)-1]
+		p.spread(r)
 	}
 }
 

@@ -121,6 +121,12 @@ func (f *frrFile) line(line string) (known bool, err error) {
 		b.MaxPaths, err = strconv.Atoi(w[len(w)-1])
 		return len(w) == 2, err
 	}
+	return f.policy(line, w)
+}
+
+// policy reads addresses, prefix lists and route-maps.
+func (f *frrFile) policy(line string, w []string) (known bool, err error) {
+	b := f.d.BGP
 	rest := func(words string) (string, bool) { return strings.CutPrefix(line, words) }
 	if x, ok := rest("ip address "); ok && f.port != nil {
 		return true, f.port.address(x)
@@ -242,17 +248,37 @@ func (n *Net) nft(name string, data []byte) error {
 			n.Unread = append(n.Unread, fmt.Sprintf("%s filter: %s", name, line))
 			continue
 		}
-		p, err := netip.ParsePrefix(m[5])
+		x, err := nftRule(m)
 		if err != nil {
 			return err
-		}
-		x := Drop{Out: hook == "output", Prefix: p, Not: m[4] != ""}
-		for port := range strings.SplitSeq(m[2], ",") {
-			x.Ports = append(x.Ports, strings.Trim(strings.TrimSpace(port), `"`))
 		}
 		d.Drops = append(d.Drops, x)
 	}
 	return nil
+}
+
+// nftRule makes a rule of what nftDrop found.
+func nftRule(m []string) (x Drop, err error) {
+	x = Drop{Out: m[1] == "oifname", Not: m[4] != ""}
+	for port := range strings.SplitSeq(m[2], ",") {
+		x.Ports = append(x.Ports, strings.Trim(strings.TrimSpace(port), `"`))
+	}
+	x.Prefix, err = netip.ParsePrefix(m[5])
+	return x, err
+}
+
+// columns finds the ends of a cable in the first row.
+func columns(r *csv.Reader) (at [4]int, err error) {
+	head, err := r.Read()
+	if err != nil {
+		return at, err
+	}
+	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
+		if at[i] = slices.Index(head, name); at[i] < 0 {
+			return at, fmt.Errorf("no column %s", name)
+		}
+	}
+	return at, nil
 }
 
 // plug joins ports. Ends without files, such as InfiniBand switches, are left open.
@@ -262,15 +288,9 @@ func (n *Net) plug(data []byte) error {
 	}
 	r := csv.NewReader(bytes.NewReader(data))
 	r.ReuseRecord = true
-	head, err := r.Read()
+	at, err := columns(r)
 	if err != nil {
 		return err
-	}
-	var at [4]int
-	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
-		if at[i] = slices.Index(head, name); at[i] < 0 {
-			return fmt.Errorf("no column %s", name)
-		}
 	}
 	for {
 		row, err := r.Read()

@@ -352,17 +352,22 @@ func (d *Device) lookup(table int, dst netip.Addr, f *failed) (*Port, netip.Addr
 			on, via, bits = r.Port, r.Via, r.To.Bits()
 		}
 	}
-	if table != 0 {
-		return on, via
+	if p := d.onLink(dst, bits, f); table == 0 && p != nil {
+		return p, dst
 	}
+	return on, via
+}
+
+// onLink finds the port with the longest network of its own that has an address, of a length or more.
+func (d *Device) onLink(dst netip.Addr, bits int, f *failed) (on *Port) {
 	for _, p := range d.ports {
 		for _, x := range p.Addrs {
 			if x.Contains(dst) && x.Bits() >= bits && !p.down(f) {
-				on, via, bits = p, dst, x.Bits()
+				on, bits = p, x.Bits()
 			}
 		}
 	}
-	return on, via
+	return on
 }
 
 func (p *Port) down(f *failed) bool { return p.Peer != nil && f.cable(p.cable) }

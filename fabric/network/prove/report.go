@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Area is a network whose hosts reach one another. Where Open, they also reach the other
@@ -70,7 +69,7 @@ type Report struct {
 	Cables   int       `json:"cables"`
 	Classes  int       `json:"classes"` // of targets that all routers treat alike
 	Verdicts []Verdict `json:"verdicts"`
-	Seconds  float64   `json:"seconds"`
+	Seconds  float64   `json:"seconds"` // that it took, for whoever calls to fill in
 }
 
 // Holds reports whether no property was refuted.
@@ -96,7 +95,6 @@ type Options struct {
 
 // Prove looks at every property for all pairs of addresses in each area.
 func (n *Net) Prove(areas []Area, o Options) *Report {
-	began := time.Now()
 	p := newProver(n, areas, o)
 	r := &Report{Switches: len(n.routers), Cables: len(n.cables), Hosts: len(n.devices) - len(n.routers)}
 	p.classify()
@@ -115,7 +113,6 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 			r.Verdicts = append(r.Verdicts, v)
 		}
 	}
-	r.Seconds = time.Since(began).Seconds()
 	return r
 }
 

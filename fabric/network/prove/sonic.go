@@ -47,17 +47,7 @@ func (d *Device) sonicRow(table, key string, row map[string]any) (known bool, er
 		d.port(key).MTU, err = strconv.Atoi(mtu)
 		return true, err
 	case "INTERFACE", "LOOPBACK_INTERFACE", "VLAN_INTERFACE":
-		if table == "LOOPBACK_INTERFACE" {
-			first = "lo"
-		}
-		p := d.port(first)
-		if table == "VLAN_INTERFACE" && p.Members == nil {
-			p.Members = []*Port{}
-		}
-		if both {
-			err = p.address(second)
-		}
-		return true, err
+		return true, d.sonicAddress(table, first, second)
 	case "VLAN_MEMBER":
 		if row["tagging_mode"] != "untagged" || !both {
 			return false, nil
@@ -67,4 +57,19 @@ func (d *Device) sonicRow(table, key string, row map[string]any) (known bool, er
 		return true, nil
 	}
 	return false, nil
+}
+
+// sonicAddress reads a row of an interface: its name, or with an address behind it.
+func (d *Device) sonicAddress(table, name, addr string) error {
+	if table == "LOOPBACK_INTERFACE" {
+		name = "lo"
+	}
+	p := d.port(name)
+	if table == "VLAN_INTERFACE" && p.Members == nil {
+		p.Members = []*Port{}
+	}
+	if addr == "" {
+		return nil
+	}
+	return p.address(addr)
 }
