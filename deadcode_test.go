@@ -77,6 +77,10 @@ var unreached = []struct{ what, why string }{
 	{"run/transport/witness/witness.go:Memory", "worlds that tests part in virtual time"},
 	{"predict/tune/simplex.go:minimize", "fits the constants that are committed; a test fits them again"},
 	{"app/internal/up/drill.go:Drill.String", "messages of tests"},
+	{"fabric/network/prove/prove.go:Net.failure", "tests follow packets one by one and hold real routers against them"},
+	{"fabric/network/prove/prove.go:Net.FollowWithout", "tests follow packets one by one and hold real routers against them"},
+	{"fabric/network/prove/prove.go:Net.Reach", "tests follow packets one by one and hold real routers against them"},
+	{"fabric/network/prove/prove.go:Trip.String", "messages of tests"},
 }
 
 // Code that no command reaches is deleted, or named above.

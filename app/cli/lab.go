@@ -41,7 +41,7 @@ filters of the emitted frr.conf. Without root use '--routing bird --hosts plain
 --no-lldp' (or static) on a kernel with user namespaces; lab exec, bench --lab and
 run --lab work in it, show and drill need root.`,
 		Example: `  weft lab up examples/lab.yaml
-  weft lab exec lab n0 -- ping -c 3 192.168.0.3
+  weft lab exec lab n0 -- ping -c 3 10.160.0.3
   weft lab exec lab leaf0 -- vtysh -N leaf0 -c 'show bgp summary'
   weft lab down lab
   weft lab up examples/lab.yaml --routing bird --hosts plain --no-lldp --name light`,

@@ -147,7 +147,7 @@ func drift(cmd *cobra.Command, i *lab.Info) func() ([]string, error) {
 			return nil, err
 		}
 		out := []string{}
-		for _, x := range check.Compare(p, r) {
+		for _, x := range check.Compare(p.Rendered("frr"), r) {
 			if x.State == check.Unknown && !i.Spec.LLDP {
 				continue // nobody here hears LLDP
 			}

@@ -127,25 +127,35 @@ func readFolder(dir string) (check.Readings, error) {
 		if !d.IsDir() {
 			continue
 		}
-		out[d.Name()] = map[string][]byte{}
-		for _, c := range check.Commands() {
-			path := filepath.Join(dir, d.Name(), c.Name)
-			st, err := os.Stat(path)
-			if err != nil {
-				continue
-			}
-			if st.Size() > maxReading {
-				return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return nil, err
-			}
-			out[d.Name()][c.Name] = data
+		if out[d.Name()], err = readDevice(filepath.Join(dir, d.Name())); err != nil {
+			return nil, err
 		}
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s has no folder of a device; weft net collect --print says what belongs there", dir)
+	}
+	return out, nil
+}
+
+// readDevice reads the files of one device.
+func readDevice(dir string) (map[string][]byte, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		st, err := os.Stat(path)
+		if err != nil || st.IsDir() {
+			continue
+		}
+		if st.Size() > maxReading {
+			return nil, fmt.Errorf("%s has %d MB; no command of weft net collect prints more than %d", path, st.Size()>>20, maxReading>>20)
+		}
+		if out[f.Name()], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
@@ -237,6 +247,9 @@ func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 		return tellDrift(cmd, args[0], p.Name+" fabric", found, s.asJSON, s.unread)
+	}
+	if strings.HasPrefix(s.from, "lab:") {
+		p = p.Rendered("frr") // as the lab is
 	}
 	read := func() (check.Readings, error) {
 		if name, ok := strings.CutPrefix(s.from, "lab:"); ok {

@@ -341,7 +341,10 @@ func (b *builder) wire(w *Wire) error {
 		return err
 	}
 	defer near.Close()
-	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: w.AIf, MTU: w.AMTU, HardwareAddr: mac(w.A, w.AIf)}, PeerName: w.BIf, PeerMTU: uint32(w.BMTU)}
+	v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: w.AIf, HardwareAddr: mac(w.A, w.AIf)}, PeerName: w.BIf}
+	if w.B == "" { // the far end is the lab's own; all others get their MTU from the emitted files
+		v.MTU, v.PeerMTU = w.AMTU, uint32(w.BMTU)
+	}
 	if w.B != "" {
 		v.PeerNamespace = netlink.NsFd(b.spaces[w.B])
 		v.PeerHardwareAddr = mac(w.B, w.BIf)
@@ -438,6 +441,9 @@ func (b *builder) node(n *Node) error {
 		}
 		if n.Router {
 			hashPackets()
+			if err := udev(filepath.Join(root, "etc/udev/rules.d/60-weft-mtu.rules")); err != nil {
+				return err
+			}
 		}
 		if err := batch(n.Script); err != nil {
 			return err
@@ -453,6 +459,34 @@ func (b *builder) node(n *Node) error {
 		}
 		return err
 	})
+}
+
+// udevRule is a rule that sets the MTU of one interface.
+var udevRule = regexp.MustCompile(`KERNEL=="([^"]+)".*ATTR\{mtu\}="([0-9]+)"`)
+
+// udev does what udevd would for the thread's namespace, where none runs: it sets MTUs.
+func udev(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, m := range udevRule.FindAllStringSubmatch(string(data), -1) {
+		l, err := netlink.LinkByName(m[1])
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			continue // a port whose host the lab leaves out
+		}
+		if err != nil {
+			return err
+		}
+		mtu, err := strconv.Atoi(m[2])
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMTU(l, mtu); err != nil {
+			return fmt.Errorf("%s: MTU %d: %w", m[1], mtu, err)
+		}
+	}
+	return nil
 }
 
 // sysctl applies a file of settings in the thread's namespace. A setting that a

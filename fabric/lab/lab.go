@@ -68,7 +68,7 @@ type Node struct {
 	Name   string
 	Router bool
 	Tier   int
-	Island string      // fabric and plane; routers of two islands share no cable
+	Island string      // the first router that cables between routers lead to; routers of two islands do not reach one another
 	Files  []emit.File // below the node's own root
 	Script []string    // lines of ip -batch that configure the node where no daemon does
 	Uplink []string    // interfaces to other switches
@@ -98,6 +98,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	if err := canBeLab(p); err != nil {
 		return nil, err
 	}
+	p = p.Rendered("frr") // what routes in a lab has FRR's names of ports
 	s := &Spec{Name: name, Options: o}
 	front := p.Intent.Frontend
 	s.Front = fmt.Sprintf("%s/%d", front.Gateway, front.Prefix.Bits())
@@ -115,7 +116,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	}
 	for i := range p.Switches {
 		sw := &p.Switches[i]
-		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: fmt.Sprintf("%d/%d", p.Graph.Nodes[sw.Node].Fabric, p.Graph.Nodes[sw.Node].Plane), Files: byNode[sw.Name], Loop: sw.Loopback.String()}
+		n := Node{Name: sw.Name, Router: true, Tier: sw.Tier, Island: sw.Name, Files: byNode[sw.Name], Loop: sw.Loopback.String()}
 		for j := range sw.Ports {
 			q := &sw.Ports[j]
 			here := emit.PortName(p, sw, q.Number)
@@ -136,6 +137,7 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
+	s.islands()
 	switch o.Routing {
 	case "bird":
 		if err := birds(p, s); err != nil {
@@ -153,6 +155,25 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// islands gives all routers that cables join the same name.
+func (s *Spec) islands() {
+	at := map[string]*Node{}
+	for i := range s.Nodes {
+		at[s.Nodes[i].Name] = &s.Nodes[i]
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, w := range s.Wires {
+			a, b := at[w.A], at[w.B]
+			if a == nil || b == nil || a.Island == b.Island {
+				continue
+			}
+			a.Island = min(a.Island, b.Island)
+			b.Island, changed = a.Island, true
+		}
+	}
 }
 
 // canBeLab says what of a plan a lab cannot have.
@@ -198,7 +219,7 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 
 // plainSetup are the commands of ip that set an interface up.
 func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
-	script = append(script, fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	script = append(script, fmt.Sprintf("link set dev %s mtu %d", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
 	routes, rules := emit.Routing(p, x)
 	for _, r := range routes {
 		to, table := "default", ""

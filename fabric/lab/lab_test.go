@@ -24,6 +24,7 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/check"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/cluster"
 	"golang.org/x/sys/unix"
 )
@@ -166,22 +167,30 @@ func faults() []fault {
 		{"host MTU", "n0", "ip link set nic0 mtu 1500", "ip link set nic0 mtu 9000", check.Differ, "n0", "nic0", false},
 		{"switch MTU", "leaf1", "ip link set swp1s0 mtu 1500", "ip link set swp1s0 mtu 9216", check.Differ, "leaf1", "swp1s0", false},
 		{"trunk MTU", "spine0", "ip link set swp1s0 mtu 9000", "ip link set swp1s0 mtu 9216", check.Differ, "spine0", "swp1s0", false},
-		{"rule missing", "n1", "ip rule del priority 1020", "ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 102", check.Missing, "n1", "rule 1020", false},
-		{"rule to the wrong table", "n1", "ip rule del priority 1020; ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 101", "ip rule del priority 1020; ip rule add priority 1020 from 192.168.128.3 to 192.168.0.0/16 table 102", check.Differ, "n1", "rule 1020", false},
-		{"rule with the wrong priority", "n2", "ip rule del priority 1010; ip rule add priority 2010 from 192.168.0.5 to 192.168.0.0/16 table 101", "ip rule del priority 2010; ip rule add priority 1010 from 192.168.0.5 to 192.168.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
-		{"rule without destination", "n2", "ip rule del priority 1010; ip rule add priority 1010 from 192.168.0.5 table 101", "ip rule del priority 1010; ip rule add priority 1010 from 192.168.0.5 to 192.168.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
+		{"rule missing", "n1", "ip rule del priority 1020", "ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102", check.Missing, "n1", "rule 1020", false},
+		{"rule to the wrong table", "n1", "ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 101", "ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102", check.Differ, "n1", "rule 1020", false},
+		{"rule with the wrong priority", "n2", "ip rule del priority 1010; ip rule add priority 2010 from 10.160.0.5 to 10.160.0.0/16 table 101", "ip rule del priority 2010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
+		{"rule without destination", "n2", "ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 table 101", "ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
 		{"extra rule", "n3", "ip rule add priority 900 from 10.9.9.9 table 77", "ip rule del priority 900", check.Extra, "n3", "rule 900", false},
-		{"route of a table missing", "n4", "ip route del 192.168.0.0/16 table 101", "ip route add 192.168.0.0/16 via 192.168.0.8 dev nic0 table 101", check.Missing, "n4", "route to 192.168.0.0/16", false},
-		{"route of a table by the other rail", "n4", "ip route replace 192.168.0.0/16 via 192.168.128.8 dev nic1 table 101", "ip route replace 192.168.0.0/16 via 192.168.0.8 dev nic0 table 101", check.Differ, "n4", "route to 192.168.0.0/16", false},
-		{"route of a rail missing", "n4", "ip route del 192.168.0.0/17", "ip route add 192.168.0.0/17 via 192.168.0.8 dev nic0", check.Missing, "n4", "route to 192.168.0.0/17", false},
+		{"route of a table missing", "n4", "ip route del 10.160.0.0/16 table 101", "ip route add 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101", check.Missing, "n4", "route to 10.160.0.0/16", false},
+		{"route of a table by the other rail", "n4", "ip route replace 10.160.0.0/16 via 10.160.128.8 dev nic1 table 101", "ip route replace 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101", check.Differ, "n4", "route to 10.160.0.0/16", false},
+		{"route of a rail missing", "n4", "ip route del 10.160.0.0/17", "ip route add 10.160.0.0/17 via 10.160.0.8 dev nic0", check.Missing, "n4", "route to 10.160.0.0/17", false},
 		{"default route missing", "n5", "ip route del default", "ip route add default via 10.0.0.1 dev front0", check.Missing, "n5", "route to default", false},
-		{"second default route", "n5", "ip route add default via 192.168.0.10 dev nic0 metric 500", "ip route del default via 192.168.0.10 dev nic0 metric 500", check.Extra, "n5", "default route", false},
+		{"second default route", "n5", "ip route add default via 10.160.0.10 dev nic0 metric 500", "ip route del default via 10.160.0.10 dev nic0 metric 500", check.Extra, "n5", "default route", false},
 		{"extra address", "n6", "ip addr add 10.77.0.1/24 dev nic0", "ip addr del 10.77.0.1/24 dev nic0", check.Extra, "n6", "nic0", false},
 		{"second address on a switch", "leaf3", "ip addr add 10.77.0.1/24 dev swp1s0", "ip addr del 10.77.0.1/24 dev swp1s0", check.Extra, "leaf3", "swp1s0", false},
 		{"front end's address lost", "n6", "ip addr add 10.0.1.77/16 dev front0; ip addr del 10.0.1.16/16 dev front0", "ip addr add 10.0.1.16/16 dev front0; ip addr del 10.0.1.77/16 dev front0; ip route replace default via 10.0.0.1 dev front0", check.Differ, "n6", "front0", false},
 		{"ARP for others", "n7", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=0", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=1", check.Differ, "n7", "net.ipv4.conf.nic0.arp_ignore", false},
 		{"ARP with others' addresses", "n7", "sysctl -qw net.ipv4.conf.nic1.arp_announce=0", "sysctl -qw net.ipv4.conf.nic1.arp_announce=2", check.Differ, "n7", "net.ipv4.conf.nic1.arp_announce", false},
-		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=0; sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"strict reverse path for all", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=1; sysctl -qw net.ipv4.conf.nic0.rp_filter=0", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic0.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic0.rp_filter", false},
+		{"hijacking route on a host", "n3", "ip route add 10.160.0.8/30 via 10.0.0.1 dev front0", "ip route del 10.160.0.8/30", check.Extra, "n3", "route to 10.160.0.8/30", false},
+		{"black hole on a host", "n3", "ip route add blackhole 10.160.0.8/30", "ip route del blackhole 10.160.0.8/30", check.Extra, "n3", "route to 10.160.0.8/30", false},
+		{"leaked prefix", "leaf0", "ip addr add 10.160.77.1/24 dev lo", "ip addr del 10.160.77.1/24 dev lo", check.Extra, "leaf0", "lo", false},
+		{"hijacking static route", "leaf0", "ip route add 10.160.0.8/31 dev swp1s0 metric 5 proto static", "ip route del 10.160.0.8/31 dev swp1s0 metric 5", check.Differ, "leaf0", "route to 10.160.0.8/31", false},
+		{"more specific static route", "leaf1", "ip route add blackhole 10.160.0.9/32 proto static", "ip route del blackhole 10.160.0.9/32", check.Extra, "leaf1", "route to 10.160.0.9", false},
+		{"a filter in the running configuration", "spine1", vtysh("spine1", "ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), vtysh("spine1", "no ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), check.Differ, "spine1", "running configuration", false},
+		{"BFD timers", "leaf1", vtysh("leaf1", "bfd", "profile fabric", "receive-interval 900", "transmit-interval 900"), vtysh("leaf1", "bfd", "profile fabric", "receive-interval 300", "transmit-interval 300"), check.Differ, "leaf1", "", false},
 		{"hash policy", "leaf0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1", check.Differ, "leaf0", "net.ipv4.fib_multipath_hash_policy", false},
 		{"no forwarding", "spine1", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "spine1", "net.ipv4.ip_forward", false},
 		{"dead routes used", "leaf2", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=0", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "leaf2", "net.ipv4.conf.all.ignore_routes_with_linkdown", false},
@@ -225,12 +234,15 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 	})
 	if !*all && *only == "" {
 		t.Run("several", func(t *testing.T) {
-			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others")
+			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others", "strict reverse path for all", "black hole on a host", "leaked prefix", "more specific static route")
 		})
+		if bounded.Long() { // it waits for every command's limit
+			t.Run("frozen", func(t *testing.T) { testFrozen(t, p, i) })
+		}
 		return
 	}
 	for _, f := range faults() {
-		if *only != "" && f.name != *only {
+		if *only != "" && !strings.Contains(*only, f.name) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
@@ -249,6 +261,30 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 			settled(t, i, p, 60*time.Second, nothing)
 		})
 	}
+}
+
+// testFrozen: a daemon that hangs does not hang the check; what it would have said is not checked.
+func testFrozen(t *testing.T, p *network.Plan, i *Info) {
+	if out, err := i.Run("leaf1", "sh", "-c", "kill -STOP $(cat /run/frr/leaf1/bgpd.pid)"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	r, err := i.Collect()
+	if out, err := i.Run("leaf1", "sh", "-c", "kill -CONT $(cat /run/frr/leaf1/bgpd.pid)"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := check.Compare(p, r)
+	if len(found) == 0 || found[0].State != check.Unknown || found[0].Device != "leaf1" || !strings.Contains(found[0].What, "not checked") {
+		t.Errorf("want leaf1 not checked: %v", nothing(found))
+	}
+	for _, f := range found {
+		if f.Device == "leaf1" && f.Part == "rib.json" {
+			t.Errorf("zebra answers, and is not checked: %v", f)
+		}
+	}
+	settled(t, i, p, 60*time.Second, nothing)
 }
 
 // is reports whether a finding is what a fault should give.
@@ -466,7 +502,7 @@ func testShow(t *testing.T, i *Info) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := i.udp("n0", netip.MustParseAddrPort("192.168.0.1:0"))
+	c, err := i.udp("n0", netip.MustParseAddrPort("10.160.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +522,7 @@ func testShow(t *testing.T, i *Info) {
 	}
 	if err := until(60*time.Second, func() error { // they leave when the address of their neighbour is known
 		for range 10 {
-			_, _ = c.WriteToUDPAddrPort(make([]byte, 8000), netip.MustParseAddrPort("192.168.0.3:9"))
+			_, _ = c.WriteToUDPAddrPort(make([]byte, 8000), netip.MustParseAddrPort("10.160.0.3:9"))
 		}
 		s, err := i.Look(before)
 		if err != nil {

@@ -54,11 +54,11 @@ func TestRoutings(t *testing.T) {
 			if err := until(30*time.Second, i.whole); err != nil {
 				t.Fatal(err)
 			}
-			out, err := i.Run("n0", "ip", "-j", "route", "get", "192.168.0.5", "from", "192.168.0.1")
+			out, err := i.Run("n0", "ip", "-j", "route", "get", "10.160.0.5", "from", "10.160.0.1")
 			if err != nil || !strings.Contains(string(out), `"dev":"nic0"`) {
 				t.Errorf("n0's way to n2: %v %s", err, out)
 			}
-			got, err := i.trace([]flow{{"udp", addr("192.168.0.1:7"), addr("192.168.0.5:7")}})
+			got, err := i.trace([]flow{{"udp", addr("10.160.0.1:7"), addr("10.160.0.5:7")}})
 			if err != nil || len(got[0]) != 4 {
 				t.Errorf("a packet from n0 to n2 crosses %v, %v; want four cables", got, err)
 			}

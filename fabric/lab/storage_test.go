@@ -18,7 +18,6 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/check"
-	"github.com/weft-fabric/weft/fabric/network/emit"
 	"github.com/weft-fabric/weft/fabric/network/prove"
 	"github.com/weft-fabric/weft/model/cluster"
 	"golang.org/x/sys/unix"
@@ -198,15 +197,7 @@ func storageOf(h *network.Host) (list []*network.Interface) {
 // modelOf reads the files back that are emitted for a plan.
 func modelOf(t *testing.T, p *network.Plan) *prove.Net {
 	t.Helper()
-	list, err := emit.Make(p, []string{"cables", "frr", "netplan"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for _, f := range list {
-		files[f.Path] = f.Data
-	}
-	n, err := prove.Load(files)
+	n, err := prove.Load(filesOf(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 //
 //	host n0 0
 //	switch leaf0 0
-//	address n0 nic0 192.168.0.1/31
+//	address n0 nic0 10.160.0.1/31
 type Lock struct {
 	Hosts     map[string]int
 	Switches  map[string]int

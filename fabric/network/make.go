@@ -49,6 +49,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.bonds()
 	m.front()
 	m.unplugged()
+	m.oneRack()
 	m.inventory()
 	m.partitions()
 	m.slurm()
@@ -319,9 +320,10 @@ func (m *maker) switches(lock *Lock) {
 	if len(m.errs) > 0 {
 		return
 	}
+	group := m.spineGroups()
 	pods := 1
-	for i := range m.plan.Switches {
-		pods = max(pods, int(m.g.Nodes[m.plan.Switches[i].Node].Pod)+1)
+	for _, k := range group {
+		pods = max(pods, k+1)
 	}
 	mgmt, leaves := m.in.Management.Prefix, 0
 	for i := range m.plan.Switches {
@@ -336,7 +338,7 @@ func (m *maker) switches(lock *Lock) {
 		}
 		s.Loopback = at(m.in.Loopbacks, 1+s.Number)
 		leaves = max(leaves, s.Number+1)
-		s.ASN = m.asn(s, pods)
+		s.ASN = m.asn(s, pods, group)
 	}
 	m.asnsFit(pods, leaves)
 	if leaves == 0 && len(m.plan.Switches) > 0 {
@@ -359,17 +361,56 @@ func (m *maker) serviceRole(fabric int) Role {
 	return role
 }
 
-// AS numbers, from the first one: cores 0, spines 1 + pod, leaves from leafASN.
-// All spines of a pod share one, so that no path leads through a second spine;
+// spineGroups numbers the spines of every fabric: those that share a leaf are one
+// group. In a fabric of three tiers two groups with one AS number would refuse one
+// another's routes, since every path between them holds it twice.
+func (m *maker) spineGroups() map[topo.NodeID]int {
+	group := map[topo.NodeID]int{}
+	next := map[int32]int{} // of each fabric
+	var join func(spine topo.NodeID, k int)
+	join = func(spine topo.NodeID, k int) {
+		if _, known := group[spine]; known {
+			return
+		}
+		group[spine] = k
+		for _, leaf := range m.joined(spine, 1) {
+			for _, other := range m.joined(leaf, 2) {
+				join(other, k)
+			}
+		}
+	}
+	for i := range m.plan.Switches {
+		s := &m.plan.Switches[i]
+		f := int32(m.g.Nodes[s.Node].Fabric)
+		if _, known := group[s.Node]; s.Tier == 2 && !known {
+			join(s.Node, next[f])
+			next[f]++
+		}
+	}
+	return group
+}
+
+// joined lists the switches of a tier that a switch has cables to, one for each cable.
+func (m *maker) joined(n topo.NodeID, tier int) (out []topo.NodeID) {
+	for _, e := range cables(m.g, n) {
+		if x := &m.g.Nodes[e.Peer]; x.Kind == topo.Switch && int(x.Tier) == tier {
+			out = append(out, e.Peer)
+		}
+	}
+	return out
+}
+
+// AS numbers, from the first one: cores 0, spines 1 + group, leaves from leafASN.
+// All spines of a group share one, so that no path leads through a second spine;
 // every leaf has its own.
-func (m *maker) asn(s *Switch, pods int) uint32 {
+func (m *maker) asn(s *Switch, pods int, group map[topo.NodeID]int) uint32 {
 	n := m.g.Nodes[s.Node]
 	clos := n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Family == topo.Clos
 	switch {
 	case clos && s.Tier == 3:
 		return m.in.Routing.ASN
 	case clos && s.Tier == 2:
-		return m.in.Routing.ASN + 1 + uint32(max(0, int(n.Fabric))*pods) + uint32(max(0, n.Pod))
+		return m.in.Routing.ASN + 1 + uint32(max(0, int(n.Fabric))*pods+group[s.Node])
 	}
 	return m.in.Routing.ASN + uint32(m.leafASN()) + uint32(s.Number)
 }

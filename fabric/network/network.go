@@ -200,6 +200,26 @@ func (p *Plan) Net(r Role) *cluster.Net {
 	return [...]*cluster.Net{&p.Intent.Frontend, &p.Intent.Backend, &p.Intent.Storage, &p.Intent.Management}[r]
 }
 
+// Dialect is what a switch's files are written in: the intent's render section by tier. It is empty for
+// InfiniBand switches, which a subnet manager configures.
+func (p *Plan) Dialect(s *Switch) string {
+	switch {
+	case s.IB:
+		return ""
+	case s.Tier == 1:
+		return p.Intent.Render.Leaf
+	}
+	return p.Intent.Render.Spine
+}
+
+// Rendered is the same plan with one dialect for all switches.
+func (p *Plan) Rendered(dialect string) *Plan {
+	out, in := *p, *p.Intent
+	in.Render.Leaf, in.Render.Spine = dialect, dialect
+	out.Intent = &in
+	return &out
+}
+
 // Routed reports whether the plan has switches that speak a routing protocol.
 func (p *Plan) Routed() bool {
 	for i := range p.Switches {

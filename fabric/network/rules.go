@@ -214,6 +214,7 @@ var (
 		why    string
 	}{
 		{"172.17.0.0/16", "Docker's default bridge"}, {"192.168.122.0/24", "libvirt's default network"}, {"10.96.0.0/12", "Kubernetes' default services"}, {"10.244.0.0/16", "Flannel's default pods"},
+		{"10.42.0.0/15", "k3s' default pods and services"}, {"10.128.0.0/14", "OpenShift's default pods"}, {"172.30.0.0/16", "OpenShift's default services"},
 	}
 )
 
@@ -364,9 +365,61 @@ func (m *maker) fits(hosts int) {
 		}
 		return size(c) / 2
 	}
+	if room(m.in.Backend.Prefix) < hosts && !m.in.Given("backend.prefix") {
+		m.widen(func(p netip.Prefix) bool { return room(p) >= hosts })
+	}
 	if room(m.in.Backend.Prefix) < hosts {
 		m.exhausted("backend.prefix", "hosts", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts, func(p netip.Prefix) bool { return room(p) >= hosts })
 	}
+}
+
+// widen grows the default prefix of the backend, and cuts it anew, where the wider one is
+// nobody else's.
+func (m *maker) widen(fits func(netip.Prefix) bool) {
+	bits, ok := grow(m.in.Backend.Prefix, fits)
+	wider, err := m.in.Backend.Prefix.Addr().Prefix(bits)
+	if !ok || err != nil || bits < cluster.WidestBackend.Bits() {
+		return
+	}
+	taken := append([]netip.Prefix{m.in.Frontend.Prefix, m.in.Storage.Prefix, m.in.Management.Prefix, m.in.Loopbacks}, m.in.Reserved...)
+	if slices.ContainsFunc(taken, wider.Overlaps) {
+		return
+	}
+	m.in.Backend.Prefix = wider
+	for i := range m.plan.Rails {
+		m.plan.Rails[i].Prefix = cut(wider, i, len(m.plan.Rails))
+	}
+}
+
+// oneRack warns where all leaves of a fabric stand in one rack and hosts do not: its power
+// is then the whole network's.
+func (m *maker) oneRack() {
+	if m.plan.Floor == nil {
+		return
+	}
+	racks := map[string]bool{}
+	for i := range m.plan.Hosts {
+		racks[m.plan.Floor.RackOf(m.plan.Hosts[i].Name)] = true
+	}
+	for f := range m.g.Fabrics {
+		leaves := m.leafRacks(f)
+		for rack, n := range leaves {
+			if n > 1 && len(leaves) == 1 && len(racks) > 1 && rack != "" {
+				m.warn("all %d leaves of fabric %s stand in rack %s: without its power no host has a network; spread them under floor: {place: ...}", n, m.g.Fabrics[f].Name, rack)
+			}
+		}
+	}
+}
+
+// leafRacks counts the leaves of a fabric by rack.
+func (m *maker) leafRacks(fabric int) map[string]int {
+	out := map[string]int{}
+	for i := range m.plan.Switches {
+		if s := &m.plan.Switches[i]; s.Tier == 1 && int(m.g.Nodes[s.Node].Fabric) == fabric {
+			out[m.plan.Floor.RackOf(s.Name)]++
+		}
+	}
+	return out
 }
 
 // leafRoom is how many hosts a rail's prefix holds with a subnet a leaf: as many

@@ -175,6 +175,11 @@ var defaultFlows = []FlowNet{
 	{"bmc", "management"}, {"switch-config", "management"},
 }
 
+// WidestBackend is what the default prefix of the backend grows to where its rails do not
+// hold all hosts: a part of 10.0.0.0/8 that Kubernetes, its usual networks, Docker and
+// libvirt leave alone.
+var WidestBackend = netip.MustParsePrefix("10.160.0.0/11")
+
 // DefaultNetwork is the plan of a file that says nothing: four networks, as most
 // guides number them, and RoCE lossless in priority 3.
 func DefaultNetwork() Network {
@@ -182,7 +187,7 @@ func DefaultNetwork() Network {
 	return Network{
 		Domain:     "cluster.local",
 		Frontend:   Net{Prefix: p("10.0.0.0/16"), NICs: []string{"svc0"}, VLAN: 10, MTU: 1500, Bond: "none"},
-		Backend:    Net{Prefix: p("192.168.0.0/16"), Links: "/31", VLAN: 20, MTU: 9000, Bond: "none", Table: 101, Rule: 1010},
+		Backend:    Net{Prefix: p("10.160.0.0/16"), Links: "/31", VLAN: 20, MTU: 9000, Bond: "none", Table: 101, Rule: 1010},
 		Storage:    Net{Prefix: p("10.1.0.0/16"), NICs: []string{"stor0", "stor1"}, VLAN: 40, MTU: 9000, Bond: "none"},
 		Management: Net{Prefix: p("172.16.0.0/16"), VLAN: 30, MTU: 1500, Bond: "none"},
 		Loopbacks:  p("10.255.0.0/16"),

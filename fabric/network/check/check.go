@@ -10,11 +10,13 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
+	"github.com/weft-fabric/weft/model/topo"
 )
 
 // Command is something to ask a device; its output is what Compare reads.
@@ -45,9 +47,12 @@ func Commands() []Command {
 		{"ip-route.json", []string{"ip", "-j", "route", "show", "table", "all"}, true, true},
 		{"lldp.json", []string{"lldpcli", "-f", "json0", "show", "neighbors"}, true, true},
 		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
-		{"bgp.json", []string{"vtysh", "-c", "show bgp summary json"}, true, false},
-		{"bfd.json", []string{"vtysh", "-c", "show bfd peers json"}, true, false},
-		{"rib.json", []string{"vtysh", "-c", "show ip route json"}, true, false},
+		{"bgp.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp summary json"}, true, false},
+		{"bgp-neighbors.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp neighbors json"}, true, false},
+		{"bfd.json", []string{"vtysh", "-d", "bfdd", "-c", "show bfd peers json"}, true, false},
+		{"rib.json", []string{"vtysh", "-d", "zebra", "-c", "show ip route json"}, true, false},
+		{"running.txt", []string{"vtysh", "-c", "show running-config"}, true, false},
+		{"config_db.json", []string{"cat", "/etc/sonic/config_db.json"}, true, false},
 		{"bird-protocols.txt", []string{"birdc", "show", "protocols", "all"}, true, false},
 		{"bird-bfd.txt", []string{"birdc", "show", "bfd", "sessions"}, true, false},
 	}
@@ -91,6 +96,8 @@ const (
 	Crossed    Kind = "crossed"    // two cables in one another's ports
 	Neighbour  Kind = "neighbour"  // another device at the end of a cable, or none
 	Degraded   Kind = "degraded"   // a link that is slower or narrower than planned
+	Timer      Kind = "timer"      // of BGP or BFD
+	Running    Kind = "running"    // configuration that a daemon runs and that is not the emitted one
 )
 
 // order says which kinds are causes of others: what comes first is told first.
@@ -114,6 +121,8 @@ func (k Kind) order(s State) int {
 		return 8
 	case k == Ways:
 		return 9
+	case k == Running:
+		return 10
 	}
 	return 5
 }
@@ -153,6 +162,10 @@ type comparer struct {
 	p     *network.Plan
 	said  map[string]*device
 	found []Finding
+	files map[string][]byte // of switches, as emitted; nil until somebody asks
+
+	near   [][]int32 // neighbours of each switch, one for each cable
+	widths [][]int32 // cables on shortest paths, by target and source
 }
 
 // Compare says what differs between the plan and the readings.
@@ -170,8 +183,8 @@ func Compare(p *network.Plan, r Readings) []Finding {
 		names[p.Switches[i].Name] = true
 		c.read(p.Switches[i].Name, r[p.Switches[i].Name], true)
 	}
-	for name := range r {
-		if !names[name] {
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if !names[name] && !c.service(name, r[name]) {
 			c.add(Finding{State: Extra, Kind: Device, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name, Fix: "add it to the cluster file, or leave its readings out"})
 		}
 	}
@@ -184,6 +197,7 @@ func Compare(p *network.Plan, r Readings) []Finding {
 		}
 	}
 	c.cables()
+	c.extraRoutes()
 	return c.folded()
 }
 
@@ -209,12 +223,21 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			daemon = "bird"
 		}
 	}
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		if !slices.ContainsFunc(Commands(), func(cmd Command) bool { return cmd.Name == file }) {
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no reader knows this file", Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
+		}
+	}
 	silent := false // vtysh says nothing, and no error, where no daemon answers it
 	for _, cmd := range Commands() {
-		if sw && !cmd.Switch || !sw && !cmd.Host || cmd.Daemon() != "" && cmd.Daemon() != daemon {
+		if sw && !cmd.Switch || !sw && !cmd.Host || cmd.Daemon() != "" && cmd.Daemon() != daemon || !c.needs(name, cmd) {
 			continue
 		}
 		data, ok := r[cmd.Name]
+		if string(bytes.TrimSpace(data)) == late {
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: fmt.Sprintf("not checked: no answer within %v", Limit), Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "look whether the daemon hangs, and restart it", links: []string{"late " + name, "daemon " + name}, wide: true})
+			continue
+		}
 		if ok && cmd.Args[0] == "vtysh" && len(bytes.TrimSpace(data)) == 0 {
 			if !silent {
 				c.add(Finding{State: Missing, Kind: Daemon, Device: name, Part: "routing", What: "the routing daemon does not answer", Want: "an answer", Command: strings.Join(cmd.Args, " "), Intent: "routing", Fix: "systemctl restart frr", links: []string{"daemon " + name}})
@@ -230,6 +253,19 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(), Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
 		}
 	}
+}
+
+// needs reports whether a device must answer a command: SONiC's database is SONiC's
+// alone, and BFD runs where it was asked for.
+func (c *comparer) needs(name string, cmd Command) bool {
+	switch cmd.Name {
+	case "config_db.json":
+		s := c.p.Switch(name)
+		return s != nil && c.p.Dialect(s) == "sonic"
+	case "bfd.json", "bird-bfd.txt":
+		return c.p.Intent.Routing.Multiplier > 0
+	}
+	return true
 }
 
 func clip(s string) string {
@@ -266,13 +302,13 @@ func (c *comparer) iface(dev, name string, mtu int, addrs []string, cable, field
 	missing, extra := difference(addrs, x.addrs)
 	switch {
 	case len(missing) == 1 && len(extra) == 1:
-		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable}})
+		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable, ofRoute(extra[0])}})
 	default:
 		for _, a := range missing {
 			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
 		}
 		for _, a := range extra {
-			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name)})
+			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name), links: []string{ofRoute(a)}})
 		}
 	}
 }
@@ -324,9 +360,9 @@ func (c *comparer) host(h *network.Host) {
 	}
 	for _, x := range h.Interfaces {
 		if (x.Role == network.Backend || x.Net.IsValid()) && !x.IB {
-			for key, want := range map[string][]string{"arp_ignore": {"1"}, "arp_announce": {"2"}, "rp_filter": {"0", "2"}} {
-				c.setting(h.Name, "net.ipv4.conf."+x.Name+"."+key, want...)
-			}
+			c.setting(h.Name, "net.ipv4.conf."+x.Name+".arp_announce", "2")
+			c.setting(h.Name, "net.ipv4.conf."+x.Name+".arp_ignore", "1")
+			c.reversePath(h.Name, x.Name)
 		}
 	}
 }
@@ -403,7 +439,14 @@ func (c *comparer) setting(dev, key string, want ...string) {
 		return
 	}
 	got, ok := d.sysctl[key]
-	if ok && !slices.Contains(want, got) {
+	if _, nic := d.ifaces[interfaceOf(key)]; !ok && interfaceOf(key) != "all" && d.ifaces != nil && interfaceOf(key) != "" && !nic {
+		return // the interface is missing as a whole
+	}
+	if !ok {
+		c.add(Finding{State: Unknown, Kind: Setting, Device: dev, Part: key, What: "not checked: the setting was not read", Want: strings.Join(want, " or "), Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: "collect again: weft net collect --print shows the commands"})
+		return
+	}
+	if !slices.Contains(want, got) {
 		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got, Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
 	}
 }
@@ -423,6 +466,9 @@ func (c *comparer) sw(s *network.Switch) {
 			cable = c.trunk(s, q)
 		}
 		c.iface(s.Name, name, q.MTU, addrs, cable, "backend")
+		if q.Host == network.None {
+			c.timers(s, q, name, cable)
+		}
 		if q.Host == network.None && d.peers != nil {
 			c.session(s, q, name, cable)
 		}
@@ -430,6 +476,11 @@ func (c *comparer) sw(s *network.Switch) {
 	if d.ifaces != nil {
 		if lo := d.ifaces["lo"]; !slices.Contains(lo.addrs, s.Loopback.String()+"/32") {
 			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32", Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
+		}
+		for _, a := range d.ifaces["lo"].addrs {
+			if a != s.Loopback.String()+"/32" {
+				c.add(Finding{State: Extra, Kind: Address, Device: s.Name, Part: "lo", What: "address", Got: a, Command: "ip -j addr", Intent: "loopbacks", Fix: fmt.Sprintf("ip addr del %s dev lo", a), links: []string{ofRoute(a)}})
+			}
 		}
 	}
 	if d.asn != 0 && d.asn != s.ASN {
@@ -449,6 +500,8 @@ func (c *comparer) sw(s *network.Switch) {
 	}
 	c.setting(s.Name, "net.ipv4.conf.all.ignore_routes_with_linkdown", "1")
 	c.paths(s, d)
+	c.running(s, d)
+	c.database(s, d)
 }
 
 // trunk names a cable between switches by the end that comes first in the plan.
@@ -485,34 +538,71 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 	}
 }
 
+// width is how many cables of a switch are on shortest paths to another, both by their
+// index; 0 where none leads there.
+func (c *comparer) width(from, to int) int {
+	n := len(c.p.Switches)
+	if c.near == nil {
+		c.near, c.widths = make([][]int32, n), make([][]int32, n)
+		for i := range c.p.Switches {
+			for j := range c.p.Switches[i].Ports {
+				if far, _ := c.p.Far(&c.p.Switches[i].Ports[j]); far != nil {
+					k, _ := slices.BinarySearchFunc(c.p.Switches, far.Node, func(s network.Switch, n topo.NodeID) int { return int(s.Node) - int(n) })
+					c.near[i] = append(c.near[i], int32(k))
+				}
+			}
+		}
+	}
+	if c.widths[to] == nil {
+		w, far := make([]int32, n), make([]int32, n) // far: distance and 1
+		far[to] = 1
+		for queue := []int32{int32(to)}; len(queue) > 0; queue = queue[1:] {
+			at := queue[0]
+			for _, next := range c.near[at] {
+				if far[next] == 0 {
+					far[next] = far[at] + 1
+					queue = append(queue, next)
+				}
+				if far[next] == far[at]+1 {
+					w[next]++
+				}
+			}
+		}
+		c.widths[to] = w
+	}
+	return int(c.widths[to][from])
+}
+
 // paths compares how many ways a leaf has to the loopbacks of other leaves, as
 // the routing daemon has them and as the kernel has them.
 func (c *comparer) paths(s *network.Switch, d *device) {
 	if d.routes == nil || s.Tier != 1 {
 		return
 	}
-	ups := 0
-	for _, q := range s.Ports {
-		if q.Host == network.None {
-			ups++
+	ways := map[string]int{}
+	for _, r := range d.routes {
+		if r.table == "main" {
+			ways[strings.TrimSuffix(r.dst, "/32")] = r.ways
 		}
 	}
-	narrow, worst, apart := 0, ups, ""
+	own := slices.IndexFunc(c.p.Switches, func(x network.Switch) bool { return x.Node == s.Node })
+	narrow, worst, planned, apart := 0, 0, 0, ""
 	for i := range c.p.Switches {
 		other := &c.p.Switches[i]
-		if other == s || other.Tier != 1 || other.IB || c.p.Graph.Nodes[other.Node].Plane != c.p.Graph.Nodes[s.Node].Plane || c.p.Graph.Nodes[other.Node].Fabric != c.p.Graph.Nodes[s.Node].Fabric {
+		if other == s || other.Tier != 1 || other.IB {
 			continue
 		}
-		dst := other.Loopback.String()
-		kernel := 0
-		for _, r := range d.routes {
-			if r.table == "main" && (r.dst == dst || r.dst == dst+"/32") {
-				kernel = r.ways
-			}
+		want := c.width(own, i)
+		if want == 0 {
+			continue // no cables lead there
 		}
-		if kernel < ups {
+		dst := other.Loopback.String()
+		kernel := ways[dst]
+		if kernel < want && (narrow == 0 || want-kernel > planned-worst) {
+			worst, planned = kernel, want
+		}
+		if kernel < want {
 			narrow++
-			worst = min(worst, kernel)
 		}
 		if d.rib != nil && d.rib[dst+"/32"] != kernel && apart == "" {
 			apart = fmt.Sprintf("%s: %d ways in the routing daemon, %d in the kernel", dst, d.rib[dst+"/32"], kernel)
@@ -523,7 +613,7 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 		return
 	}
 	if narrow > 0 {
-		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(ups), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
+		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(planned), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
 	}
 }
 
@@ -534,8 +624,8 @@ func (c *comparer) cables() {
 	far := map[end]end{}  // as read
 	want := map[end]end{} // as planned, both directions
 	for dev, d := range c.said {
-		for port, n := range d.lldp {
-			far[end{dev, port}] = end{n.device, n.port}
+		for port, list := range d.lldp {
+			far[end{dev, port}] = end{list[0].device, list[0].port}
 		}
 	}
 	var order []end
@@ -559,6 +649,9 @@ func (c *comparer) cables() {
 			want[e] = o
 			order = append(order, e)
 		}
+	}
+	for e, w := range want {
+		c.crowd(e.dev, e.port, neighbour{w.dev, w.port}, func(n neighbour) { far[e] = end{n.device, n.port} })
 	}
 	slices.SortFunc(order, func(a, b end) int { return cmp.Or(strings.Compare(a.dev, b.dev), strings.Compare(a.port, b.port)) })
 	done := map[end]bool{}
@@ -634,6 +727,9 @@ func follows(a, b *Finding) bool {
 		if l != "" && slices.Contains(a.links, l) {
 			return true
 		}
+	}
+	if b.Kind == Running && a.Device == b.Device {
+		return slices.Contains([]Kind{Session, BFD, ASNumber, Address, Daemon, Forwarding, Route, Timer}, a.Kind)
 	}
 	if !b.wide {
 		return false

@@ -46,8 +46,8 @@ func TestSilenceIsUnknown(t *testing.T) {
 }
 
 func FuzzReadings(f *testing.F) {
-	f.Add("ip-addr.json", []byte(`[{"ifname":"nic0","flags":["UP","LOWER_UP"],"mtu":9000,"addr_info":[{"family":"inet","local":"192.168.0.1","prefixlen":31}]}]`))
-	f.Add("ip-rule.json", []byte(`[{"priority":1010,"src":"192.168.0.1","dst":"192.168.0.0","dstlen":16,"table":"101"}]`))
+	f.Add("ip-addr.json", []byte(`[{"ifname":"nic0","flags":["UP","LOWER_UP"],"mtu":9000,"addr_info":[{"family":"inet","local":"10.160.0.1","prefixlen":31}]}]`))
+	f.Add("ip-rule.json", []byte(`[{"priority":1010,"src":"10.160.0.1","dst":"10.160.0.0","dstlen":16,"table":"101"}]`))
 	f.Add("ip-route.json", []byte(`[{"dst":"default","gateway":"10.0.0.1","dev":"front0","table":254,"flags":[],"nexthops":[{"dev":"a","flags":["dead"]}]}]`))
 	f.Add("lldp.json", []byte(`{"lldp":[{"interface":[{"name":"swp1","chassis":[{"name":[{"value":"n0.c.local"}]}],"port":[{"id":[{"type":"ifname","value":"nic0"}]}]}]}]}`))
 	f.Add("sysctl.txt", []byte("/proc/sys/net/ipv4/ip_forward:1\nnet.ipv4.conf.all.rp_filter = 2\n"))

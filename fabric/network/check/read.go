@@ -11,13 +11,16 @@ type device struct {
 	ifaces map[string]iface
 	rules  []rule
 	routes []route
-	lldp   map[string]neighbour // by interface
+	lldp   map[string][]neighbour // by interface
 	sysctl map[string]string
 	asn    uint32
-	peers  map[string]peer   // BGP sessions by interface
-	bfd    map[string]string // status by interface
-	rib    map[string]int    // ways by prefix
-	bird   bool              // BIRD routes, not FRR
+	peers  map[string]peer                      // BGP sessions by interface
+	bfd    map[string]string                    // status by interface
+	timers map[string]timers                    // by interface
+	conf   []string                             // running configuration, a line with its context each; nil if it was not read
+	db     map[string]map[string]map[string]any // of SONiC
+	rib    map[string]int                       // ways by prefix
+	bird   bool                                 // BIRD routes, not FRR
 }
 
 type iface struct {
@@ -45,8 +48,9 @@ func (r rule) String() string {
 }
 
 type route struct {
-	dst, via, dev, table string
-	ways                 int
+	dst, via, dev, table, proto string
+	ways                        int
+	devs                        []string
 }
 
 type neighbour struct{ device, port string }
@@ -58,29 +62,16 @@ type peer struct {
 
 // parse reads the output of one command.
 func (d *device) parse(name string, data []byte) error {
-	switch name {
-	case "ip-addr.json":
-		return d.parseAddr(data)
-	case "ip-rule.json":
-		return d.parseRule(data)
-	case "ip-route.json":
-		return d.parseRoute(data)
-	case "lldp.json":
-		return d.parseLLDP(data)
-	case "sysctl.txt":
-		return d.parseSysctl(data)
-	case "bgp.json":
-		return d.parseBGP(data)
-	case "bfd.json":
-		return d.parseBFD(data)
-	case "rib.json":
-		return d.parseRIB(data)
-	case "bird-protocols.txt":
-		return d.parseBird(data)
-	case "bird-bfd.txt":
-		return d.parseBirdBFD(data)
+	reader := map[string]func([]byte) error{
+		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP, "sysctl.txt": d.parseSysctl,
+		"bgp.json": d.parseBGP, "bgp-neighbors.json": d.parseNeighbours, "bfd.json": d.parseBFD, "rib.json": d.parseRIB, "running.txt": d.parseRunning,
+		"config_db.json":     func(data []byte) error { return json.Unmarshal(data, &d.db) },
+		"bird-protocols.txt": d.parseBird, "bird-bfd.txt": d.parseBirdBFD,
+	}[name]
+	if reader == nil {
+		return fmt.Errorf("no reader knows %s", name)
 	}
-	return fmt.Errorf("no reader knows %s", name)
+	return reader(data)
 }
 
 func (d *device) parseAddr(data []byte) error {
@@ -151,6 +142,7 @@ func (d *device) parseRoute(data []byte) error {
 		Dev      string `json:"dev"`
 		Table    any    `json:"table"`
 		Type     string `json:"type"`
+		Protocol string `json:"protocol"`
 		Nexthops []struct {
 			Dev   string   `json:"dev"`
 			Flags []string `json:"flags"`
@@ -162,18 +154,23 @@ func (d *device) parseRoute(data []byte) error {
 	}
 	d.routes = []route{}
 	for _, r := range list {
-		if r.Type != "" && r.Type != "unicast" {
-			continue
+		x := route{dst: r.Dst, via: r.Gateway, dev: r.Dev, table: "main", proto: r.Protocol, ways: 1, devs: []string{r.Dev}}
+		switch r.Type {
+		case "", "unicast":
+		case "blackhole", "unreachable", "prohibit", "throw":
+			x.via, x.devs = r.Type, nil
+		default:
+			continue // the kernel's own
 		}
-		x := route{dst: r.Dst, via: r.Gateway, dev: r.Dev, table: "main", ways: 1}
 		if r.Table != nil {
 			x.table = fmt.Sprint(r.Table)
 		}
 		if len(r.Nexthops) > 0 {
-			x.ways = 0
+			x.ways, x.devs = 0, nil
 			for _, n := range r.Nexthops {
 				if !dead(n.Flags) {
 					x.ways++
+					x.devs = append(x.devs, n.Dev)
 				}
 			}
 		} else if dead(r.Flags) {
@@ -193,44 +190,78 @@ func dead(flags []string) bool {
 	return false
 }
 
+// parseLLDP reads lldpcli's neighbours in both of its forms: json0, where everything is a
+// list, and json, where names are keys and a list of one is its element.
 func (d *device) parseLLDP(data []byte) error {
-	type value []struct {
-		Type  string `json:"type"`
-		Value string `json:"value"`
-	}
 	var top struct {
-		LLDP []struct {
-			Interface []struct {
-				Name    string `json:"name"`
-				Chassis []struct {
-					Name value `json:"name"`
-				} `json:"chassis"`
-				Port []struct {
-					ID value `json:"id"`
-				} `json:"port"`
-			} `json:"interface"`
-		} `json:"lldp"`
+		LLDP any `json:"lldp"`
 	}
 	if err := json.Unmarshal(data, &top); err != nil {
 		return err
 	}
 	if top.LLDP == nil {
-		return fmt.Errorf("no lldp in it; ask with -f json0, whose form does not change with the number of neighbours")
+		return fmt.Errorf("no lldp in it; ask with lldpcli -f json0 show neighbors")
 	}
-	d.lldp = map[string]neighbour{}
-	for _, l := range top.LLDP {
-		for _, i := range l.Interface {
-			var n neighbour
-			if len(i.Chassis) > 0 && len(i.Chassis[0].Name) > 0 {
-				n.device, _, _ = strings.Cut(i.Chassis[0].Name[0].Value, ".")
+	d.lldp = map[string][]neighbour{}
+	for _, l := range elements(top.LLDP) {
+		for _, i := range elements(l["interface"]) {
+			if name, ok := i["name"].(string); ok { // json0
+				d.heard(name, i)
+				continue
 			}
-			if len(i.Port) > 0 && len(i.Port[0].ID) > 0 {
-				n.port = i.Port[0].ID[0].Value
+			for name, body := range i {
+				for _, b := range elements(body) {
+					d.heard(name, b)
+				}
 			}
-			d.lldp[i.Name] = n
 		}
 	}
 	return nil
+}
+
+// elements are the objects of a list, or the one object in its place.
+func elements(v any) (out []map[string]any) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, x := range list {
+		if m, ok := x.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// heard notes a neighbour of an interface.
+func (d *device) heard(name string, body map[string]any) {
+	var n neighbour
+	for _, chassis := range elements(body["chassis"]) {
+		if text := value(chassis["name"]); text != "" {
+			n.device = text
+			break
+		}
+		for key, inside := range chassis { // json: the name is the key
+			if _, object := inside.(map[string]any); object && key != "id" {
+				n.device = key
+			}
+		}
+	}
+	n.device, _, _ = strings.Cut(n.device, ".")
+	for _, port := range elements(body["port"]) {
+		n.port = value(port["id"])
+	}
+	d.lldp[name] = append(d.lldp[name], n)
+}
+
+// value is the value of an object, or of the first of a list.
+func value(v any) string {
+	for _, m := range elements(v) {
+		if text, ok := m["value"].(string); ok {
+			return text
+		}
+	}
+	return ""
 }
 
 // parseSysctl reads settings as sysctl prints them, or as grep does with the
@@ -283,6 +314,9 @@ func (d *device) parseBFD(data []byte) error {
 	var list []struct {
 		Interface string `json:"interface"`
 		Status    string `json:"status"`
+		Receive   int    `json:"receive-interval"`
+		Transmit  int    `json:"transmit-interval"`
+		Multi     int    `json:"detect-multiplier"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
 		return err
@@ -290,6 +324,7 @@ func (d *device) parseBFD(data []byte) error {
 	d.bfd = map[string]string{}
 	for _, x := range list {
 		d.bfd[x.Interface] = x.Status
+		d.timed(x.Interface, func(t *timers) { t.bfd = fmt.Sprintf("%d/%d ms x%d", x.Receive, x.Transmit, x.Multi) })
 	}
 	return nil
 }
@@ -386,6 +421,9 @@ func (d *device) parseBirdBFD(data []byte) error {
 		f := strings.Fields(line)
 		if len(f) >= 4 && strings.ContainsAny(f[0], ":.") && f[0] != "IP" && !strings.HasSuffix(f[0], ":") {
 			d.bfd[f[1]] = strings.ToLower(f[2])
+			if len(f) >= 6 {
+				d.timed(f[1], func(t *timers) { t.detect = f[5] })
+			}
 		}
 	}
 	return nil

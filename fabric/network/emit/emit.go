@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/model/cluster"
 )
 
 // File is one file to write, below the folder that the user names.
@@ -83,9 +84,15 @@ func Wanted(p *network.Plan) []string {
 	return slices.Compact(out)
 }
 
-// Make writes a plan in some dialects, in the order of their paths.
+// Make writes a plan in some dialects, in the order of their paths. Each switch has
+// one dialect. Where one switch dialect is named, all switches have it; where
+// several are, each switch has that of its tier.
 func Make(p *network.Plan, names []string) ([]File, error) {
 	var out []File
+	p, err := rendered(p, names)
+	if err != nil {
+		return nil, err
+	}
 	for _, d := range Dialects() {
 		if slices.Contains(names, d.Name) {
 			out = append(out, d.Emit(p)...)
@@ -103,6 +110,41 @@ func Make(p *network.Plan, names []string) ([]File, error) {
 		}
 	}
 	return slices.CompactFunc(out, func(a, b File) bool { return a.Path == b.Path }), nil
+}
+
+// rendered is the plan with the switch dialects that names call for.
+func rendered(p *network.Plan, names []string) (*network.Plan, error) {
+	var named []string
+	for _, d := range cluster.SwitchDialects {
+		if slices.Contains(names, d) {
+			named = append(named, d)
+		}
+	}
+	if len(named) == 1 {
+		p = p.Rendered(named[0])
+	}
+	if slices.Contains(named, "sonic") {
+		if err := sonicKnown(p); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range named {
+		if r := p.Intent.Render; d != r.Leaf && d != r.Spine {
+			return nil, fmt.Errorf("%s are dialects of one switch each, and no tier has %s; name one of them, or write render: {leaf: ..., spine: ...}", strings.Join(named, " and "), d)
+		}
+	}
+	return p, nil
+}
+
+// switchesIn lists the switches whose files are in a dialect.
+func switchesIn(p *network.Plan, dialect string) []*network.Switch {
+	var out []*network.Switch
+	for i := range p.Switches {
+		if s := &p.Switches[i]; p.Dialect(s) == dialect {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // text collects the lines of a file.

@@ -26,7 +26,7 @@ func TestExamplesAreUnderstood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := example(t, name)
 			dir := t.TempDir()
-			files, err := Make(p, []string{"netplan", "frr", "dns", "dhcp", "kubernetes", "sonic", "slurm", "nccl"})
+			files, err := Make(p, []string{"netplan", "frr", "dns", "dhcp", "kubernetes", "slurm", "nccl"})
 			if err != nil {
 				t.Fatal(err)
 			}

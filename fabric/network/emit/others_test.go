@@ -153,8 +153,8 @@ func TestNFTUnderstands(t *testing.T) {
 	}
 	rails, stor := "nic0 nic1 nic2 nic3 nic4 nic5 nic6 nic7", "stor0 stor1"
 	for _, want := range []string{
-		"arrive map[meta:map[key:iifname]]==map[set:[" + rails + "]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:192.168.0.0 len:16]]",
-		"leave map[meta:map[key:oifname]]==map[set:[" + rails + "]] map[payload:map[field:daddr protocol:ip]]!=map[prefix:map[addr:192.168.0.0 len:16]]",
+		"arrive map[meta:map[key:iifname]]==map[set:[" + rails + "]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
+		"leave map[meta:map[key:oifname]]==map[set:[" + rails + "]] map[payload:map[field:daddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
 		"arrive map[meta:map[key:iifname]]==map[set:[" + stor + "]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.1.0.0 len:16]]",
 		"pass map[meta:map[key:iifname]]==map[set:[" + rails + " " + stor + "]]",
 		"pass map[meta:map[key:oifname]]==map[set:[" + rails + " " + stor + "]]",

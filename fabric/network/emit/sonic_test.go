@@ -68,7 +68,7 @@ func TestSONiCByItsModels(t *testing.T) {
 		"lossy":  planOf(t, fmt.Sprintf(text, "roce: {mode: lossy}, ")),
 		"planes": example(t, "hpn"),
 	} {
-		files := SONiC(p)
+		files := SONiC(p.Rendered("sonic"))
 		done := map[string]bool{}
 		for _, f := range files {
 			kind := strings.TrimRight(strings.Split(f.Path, "/")[1], "0123456789ab") // one leaf and one spine of a design

@@ -41,11 +41,15 @@ func (x panel) swp() string {
 	return fmt.Sprintf("swp%ds%d", x.cage, x.leg)
 }
 
-// PortName is the name of a switch port on Linux switches: swp1, or swp1s0 for a
-// leg of a split one. InfiniBand ports are named by cage and leg: 1/1.
+// PortName is the name of a switch port in the switch's own dialect: swp1, or swp1s0
+// for a leg of a split one; in SONiC Ethernet0. InfiniBand ports are named by cage and leg: 1/1.
 func PortName(p *network.Plan, s *network.Switch, number int) string {
 	x := panelOf(p, s, number)
-	if !s.IB {
+	switch p.Dialect(s) {
+	case "":
+	case "sonic":
+		return x.sonic()
+	default:
 		return x.swp()
 	}
 	if x.legs == 1 {
@@ -57,19 +61,9 @@ func PortName(p *network.Plan, s *network.Switch, number int) string {
 // lanesOf is how many serial lanes a cage has.
 const lanesOf = 8
 
-// sonic is the name of a port in SONiC, with its alias and lanes.
-func (x panel) sonic() (name, alias, lanes string) {
-	width := lanesOf / x.legs
-	first := lanesOf*(x.cage-1) + width*x.leg
-	alias = fmt.Sprintf("etp%d", x.cage)
-	if x.legs > 1 {
-		alias += string(rune('a' + x.leg))
-	}
-	var all []string
-	for i := range width {
-		all = append(all, fmt.Sprint(first+i))
-	}
-	return fmt.Sprintf("Ethernet%d", first), alias, strings.Join(all, ",")
+// sonic is the name of a port in SONiC: the number of its first lane, in the order of cages.
+func (x panel) sonic() string {
+	return fmt.Sprintf("Ethernet%d", lanesOf*(x.cage-1)+lanesOf/x.legs*x.leg)
 }
 
 // peerName says in words what is plugged in: "n0:nic0" or "spine3:swp7".
@@ -107,11 +101,7 @@ func gateways(p *network.Plan, s *network.Switch) map[int][]netip.Prefix {
 // every path of equal length used, BFD where the plan wants it.
 func FRR(p *network.Plan) []File {
 	var out []File
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
-		}
+	for _, s := range switchesIn(p, "frr") {
 		t := frrConf(p, s, func(number int) string { return panelOf(p, s, number).swp() })
 		out = append(out, t.file(switchPath(s, "etc/frr/frr.conf"), 0o640))
 		var d text
@@ -126,6 +116,13 @@ func FRR(p *network.Plan) []File {
 		k.line("# A link without carrier carries nothing, whatever its route says.")
 		k.line("net.ipv4.conf.all.ignore_routes_with_linkdown = 1\nnet.ipv4.conf.default.ignore_routes_with_linkdown = 1\nnet.ipv6.conf.all.ignore_routes_with_linkdown = 1\nnet.ipv6.conf.default.ignore_routes_with_linkdown = 1")
 		out = append(out, k.file(switchPath(s, "etc/sysctl.d/60-weft.conf"), 0o644))
+		var u text
+		u.head(p, "#")
+		u.line("# FRR does not set MTUs. Ports carry hosts' frames whole, and what tunnels put around them.")
+		for _, q := range s.Ports {
+			u.line("SUBSYSTEM==\"net\", ACTION==\"add|move\", KERNEL==%q, ATTR{mtu}=\"%d\"", PortName(p, s, q.Number), q.MTU)
+		}
+		out = append(out, u.file(switchPath(s, "etc/udev/rules.d/60-weft-mtu.rules"), 0o644))
 	}
 	return out
 }
@@ -151,7 +148,7 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	}
 	g := gateways(p, s)
 	for _, vlan := range sortedKeys(g) {
-		t.line("interface vlan%d", vlan)
+		t.line("interface %s%d", map[bool]string{true: "Vlan", false: "vlan"}[p.Dialect(s) == "sonic"], vlan)
 		for _, a := range g[vlan] {
 			t.line(" ip address %s", a)
 		}
@@ -192,42 +189,40 @@ func sortedKeys[V any](m map[int]V) []int {
 // RoCE, and frr.conf for the routing (mode split-unified).
 func SONiC(p *network.Plan) []File {
 	var out []File
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
+	for _, s := range switchesIn(p, "sonic") {
+		db, err := configDB(p, s)
+		if err != nil {
+			continue // Make refuses the plan
 		}
-		data, err := json.MarshalIndent(configDB(p, s), "", "  ")
+		data, err := json.MarshalIndent(db, "", "  ")
 		if err != nil {
 			continue // maps of strings always marshal
 		}
 		out = append(out, File{switchPath(s, "etc/sonic/config_db.json"), 0o644, append(data, '\n')})
-		t := frrConf(p, s, func(number int) string { n, _, _ := panelOf(p, s, number).sonic(); return n })
+		t := frrConf(p, s, func(number int) string { return panelOf(p, s, number).sonic() })
 		out = append(out, t.file(switchPath(s, "etc/sonic/frr/frr.conf"), 0o640))
 	}
 	return out
 }
 
-// skus are the names that SONiC has for switches of the catalogue.
-var skus = map[string][2]string{
-	"SN5600": {"Mellanox-SN5600-C256S1", "x86_64-nvidia_sn5600-r0"}, "SN5600-400": {"Mellanox-SN5600-C256S1", "x86_64-nvidia_sn5600-r0"},
-	"SN4600C": {"ACS-MSN4600C", "x86_64-mlnx_msn4600c-r0"}, "SN2201": {"ACS-SN2201", "x86_64-nvidia_sn2201-r0"},
-}
-
 type table = map[string]map[string]any
 
 // configDB makes the tables. All values are strings, as SONiC has them.
-func configDB(p *network.Plan, s *network.Switch) map[string]table {
+func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 	in := p.Intent
+	kind, sku, err := platformOf(p, s)
+	if err != nil {
+		return nil, err
+	}
 	role := "LeafRouter"
 	if s.Tier > 1 {
 		role = "SpineRouter"
 	}
-	model := p.Graph.Nodes[s.Node].Model
 	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified", "mac": standInMAC(s.Name),
-		"hwsku": model, "platform": "unknown"}
-	if k, ok := skus[model]; ok {
-		meta["hwsku"], meta["platform"] = k[0], k[1]
+		"hwsku": sku, "platform": kind.name}
+	buffers := kind.dynamic && in.RoCE.Mode == "lossless"
+	if buffers {
+		meta["buffer_model"] = "dynamic"
 	}
 	db := map[string]table{
 		"DEVICE_METADATA":    {"localhost": meta},
@@ -239,15 +234,15 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 		"SWITCH_HASH": {"GLOBAL": {"ecmp_hash": []string{"SRC_IP", "DST_IP", "IP_PROTOCOL", "L4_SRC_PORT", "L4_DST_PORT"}}},
 	}
 	for _, q := range s.Ports {
-		name, alias, lanes := panelOf(p, s, q.Number).sonic()
+		x := panelOf(p, s, q.Number)
+		name := x.sonic()
 		rate := int(float64(p.Graph.Class(q.Link).Rate) * 8 / 1e6)
-		db["PORT"][name] = map[string]any{"lanes": lanes, "alias": alias, "index": fmt.Sprint(panelOf(p, s, q.Number).cage), "speed": fmt.Sprint(nearestSpeed(rate)),
+		db["PORT"][name] = map[string]any{"lanes": kind.lanes(x), "alias": kind.alias(x), "index": fmt.Sprint(x.cage), "speed": fmt.Sprint(nearestSpeed(rate)),
 			"mtu": "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
-		db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", max(1, int(p.Graph.Metres(q.Link)+0.5)))
-		neighbour, port, _ := strings.Cut(peerName(p, &q), ":")
-		if sw, far := p.Far(&q); sw != nil {
-			port, _, _ = panelOf(p, sw, far.Number).sonic()
+		if m, ok := kind.length(p.Graph.Metres(q.Link)); ok {
+			db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", m)
 		}
+		neighbour, port, _ := strings.Cut(peerName(p, &q), ":")
 		db["DEVICE_NEIGHBOR"][name] = map[string]any{"name": neighbour, "port": port}
 		switch {
 		case q.VLAN != 0:
@@ -261,6 +256,9 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 		}
 		if in.RoCE.Mode == "lossless" {
 			sonicQueues(db, in.RoCE.Priority, in.RoCE.CNPPriority, name)
+		}
+		if buffers {
+			sonicPortBuffers(db, name, in.RoCE.Priority, in.RoCE.CNPPriority)
 		}
 	}
 	g := gateways(p, s)
@@ -282,12 +280,15 @@ func configDB(p *network.Plan, s *network.Switch) map[string]table {
 			"green_max_threshold": fmt.Sprint(int64(r.ECNMax)), "green_drop_probability": fmt.Sprint(r.Probability)}}
 		db["SCHEDULER"] = table{"roce": {"type": "DWRR", "weight": "50"}, "cnp": {"type": "STRICT"}}
 	}
+	if buffers {
+		sonicBuffers(db)
+	}
 	for name, rows := range db {
 		if len(rows) == 0 {
 			delete(db, name)
 		}
 	}
-	return db
+	return db, nil
 }
 
 // managementGateway is the gateway of the management network: the one that is stated, or the first address.
@@ -340,11 +341,7 @@ func standInMAC(name string) string {
 func NVUE(p *network.Plan) []File {
 	var out []File
 	in := p.Intent
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if s.IB {
-			continue
-		}
+	for _, s := range switchesIn(p, "nvue") {
 		var t text
 		t.head(p, "#")
 		t.line("# For Cumulus Linux 5.15 and later. No program here reads it: look at `nv config diff` before `nv config apply`.")
@@ -432,7 +429,7 @@ func PTM(p *network.Plan) []File {
 			if q.Host != network.None && q.Iface != network.None {
 				port = p.Hosts[q.Host].Interfaces[q.Iface].Name
 			}
-			t.line("  %q:%q -- %q:%q;", s.Name, panelOf(p, s, q.Number).swp(), far, port)
+			t.line("  %q:%q -- %q:%q;", s.Name, PortName(p, s, q.Number), far, port)
 		}
 	}
 	t.line("}")

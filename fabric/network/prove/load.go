@@ -2,40 +2,50 @@ package prove
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/csv"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 )
 
 // Load reads the files of a network by their paths, as weft net emit lays them
-// out: switches/NAME/etc/frr/frr.conf, hosts/NAME/etc/netplan/*.yaml and
-// cables/cables.csv. Other files are left alone.
+// out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
+// nftables, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
 	n := &Net{Devices: map[string]*Device{}}
+	templates := map[string]*template{}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		part := strings.Split(path, "/")
+		part := strings.SplitN(path, "/", 3)
+		if len(part) < 3 {
+			continue
+		}
 		var err error
 		switch {
-		case len(part) == 5 && part[0] == "switches" && part[4] == "frr.conf" && part[3] == "frr":
+		case part[0] == "switches" && (part[2] == "etc/frr/frr.conf" || part[2] == "etc/sonic/frr/frr.conf"):
 			err = n.frr(part[1], files[path])
-		case len(part) == 5 && part[0] == "hosts" && part[3] == "netplan":
-			err = n.netplan(part[1], files[path])
+		case part[0] == "switches" && strings.HasPrefix(part[2], "etc/udev/rules.d/"):
+			err = n.udev(part[1], files[path])
+		case part[0] == "switches" && part[2] == "etc/sonic/config_db.json":
+			err = n.sonic(part[1], files[path])
+		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/netplan/"):
+			err = n.netplan(part[1], files[path], templates)
+		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/nftables.d/"):
+			err = n.nft(part[1], files[path])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if err := n.cables(files["cables/cables.csv"]); err != nil {
+	if err := n.plug(files["cables/cables.csv"]); err != nil {
 		return nil, fmt.Errorf("cables/cables.csv: %w", err)
 	}
-	n.advertise()
+	n.build()
 	return n, nil
 }
 
@@ -51,71 +61,133 @@ func (n *Net) device(name string, router bool) *Device {
 func (d *Device) port(name string) *Port {
 	p := d.Ports[name]
 	if p == nil {
-		p = &Port{Name: name}
+		p = &Port{Name: name, on: d, cable: -1}
 		d.Ports[name] = p
 	}
 	return p
 }
 
 // inert are the lines of frr.conf that do not change where packets go in a
-// network without failures.
+// network that has settled.
 var inert = []string{"frr defaults ", "hostname ", "service ", "no zebra nexthop kernel enable", "description ", "ipv6 nd ", "no ipv6 nd ", "exit", "end", "bfd", "profile ", "detect-multiplier ",
-	"receive-interval ", "transmit-interval ", "bgp router-id ", "bgp bestpath as-path multipath-relax", "address-family ipv4 unicast", "maximum-paths "}
+	"receive-interval ", "transmit-interval ", "address-family ipv4 unicast"}
+
+// inertOfNeighbours are what neighbours may have besides a session.
+var inertOfNeighbours = []string{"peer-group", "remote-as external", "advertisement-interval ", "timers ", "bfd"}
+
+// frrFile is a frr.conf being read.
+type frrFile struct {
+	d     *Device
+	port  *Port  // the interface that lines belong to
+	entry string // the route-map likewise
+}
 
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
-	d := n.device(name, true)
-	d.BGP = &BGP{Maps: map[string]string{}, Lists: map[string][]Permit{}}
-	var port *Port
-	entry := "" // the route-map that lines belong to
-	for number, line := range strings.Split(string(data), "\n") {
+	f := frrFile{d: n.device(name, true)}
+	f.d.BGP = &BGP{Maps: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
 		line = strings.TrimSpace(line)
-		w := strings.Fields(line)
-		if len(w) == 0 || strings.HasPrefix(line, "!") {
+		if line == "" || line[0] == '!' {
 			continue
 		}
-		var err error
-		switch {
-		case w[0] == "interface" && len(w) == 2:
-			port = d.port(w[1])
-		case strings.HasPrefix(line, "ip address ") && port != nil && len(w) == 3:
-			err = port.address(w[2])
-		case strings.HasPrefix(line, "ip prefix-list "):
-			err = d.BGP.list(w[2:])
-		case w[0] == "route-map" && len(w) == 4 && w[2] == "permit":
-			entry = w[1]
-		case strings.HasPrefix(line, "match ip address prefix-list ") && entry != "":
-			d.BGP.Maps[entry] = w[4]
-		case strings.HasPrefix(line, "router bgp ") && len(w) == 3:
-			var asn uint64
-			asn, err = strconv.ParseUint(w[2], 10, 32)
-			d.BGP.ASN = uint32(asn)
-		case w[0] == "neighbor" && len(w) >= 3:
-			if w[2] == "interface" {
-				d.BGP.Neighbours = append(d.BGP.Neighbours, w[1])
-			}
-		case strings.HasPrefix(line, "redistribute connected route-map ") && len(w) == 4:
-			d.BGP.Connected = w[3]
-		case !slices.ContainsFunc(inert, func(s string) bool { return strings.HasPrefix(line+" ", s) }):
-			n.Unread = append(n.Unread, fmt.Sprintf("%s line %d: %s", name, number+1, line))
-		}
+		known, err := f.line(line)
 		if err != nil {
-			return fmt.Errorf("line %d: %q: %w", number+1, line, err)
+			return fmt.Errorf("line %d: %q: %w", number, line, err)
+		}
+		if !known && !slices.ContainsFunc(inert, func(s string) bool { return strings.HasPrefix(line+" ", s) }) {
+			n.Unread = append(n.Unread, fmt.Sprintf("%s line %d: %s", name, number, line))
 		}
 	}
 	return nil
 }
 
+// line reads one line; known says whether the model uses it.
+func (f *frrFile) line(line string) (known bool, err error) {
+	w := strings.Fields(line)
+	b := f.d.BGP
+	switch w[0] {
+	case "interface":
+		f.port = f.d.port(w[len(w)-1])
+		return len(w) == 2, nil
+	case "neighbor":
+		return f.neighbour(w), nil
+	case "route-map":
+		f.entry = w[min(1, len(w)-1)]
+		return len(w) == 4 && w[2] == "permit", nil
+	case "maximum-paths":
+		b.MaxPaths, err = strconv.Atoi(w[len(w)-1])
+		return len(w) == 2, err
+	}
+	return f.policy(line, w)
+}
+
+// policy reads addresses, prefix lists and route-maps.
+func (f *frrFile) policy(line string, w []string) (known bool, err error) {
+	b := f.d.BGP
+	rest := func(words string) (string, bool) { return strings.CutPrefix(line, words) }
+	if x, ok := rest("ip address "); ok && f.port != nil {
+		return true, f.port.address(x)
+	}
+	if _, ok := rest("ip prefix-list "); ok {
+		return true, b.list(w[2:])
+	}
+	if x, ok := rest("match ip address prefix-list "); ok && f.entry != "" {
+		b.Maps[f.entry] = x
+		return true, nil
+	}
+	return f.bgp(line, w)
+}
+
+// bgp reads the lines below router bgp.
+func (f *frrFile) bgp(line string, w []string) (known bool, err error) {
+	b := f.d.BGP
+	switch {
+	case strings.HasPrefix(line, "router bgp ") && len(w) == 3:
+		asn, err := strconv.ParseUint(w[2], 10, 32)
+		b.ASN = uint32(asn)
+		return true, err
+	case strings.HasPrefix(line, "bgp router-id "):
+		b.ID = w[2]
+		return true, nil
+	case line == "bgp bestpath as-path multipath-relax":
+		b.Relax = true
+		return true, nil
+	case strings.HasPrefix(line, "redistribute connected route-map ") && len(w) == 4:
+		b.Connected = w[3]
+		return true, nil
+	}
+	return false, nil
+}
+
+// neighbour reads a line of a neighbour: a session over a port, or what does not change routes.
+func (f *frrFile) neighbour(w []string) (known bool) {
+	if len(w) < 3 {
+		return false
+	}
+	if w[2] == "interface" {
+		f.d.BGP.Neighbours = append(f.d.BGP.Neighbours, w[1])
+		return true
+	}
+	what := strings.Join(w[2:], " ") + " "
+	return slices.ContainsFunc(inertOfNeighbours, func(s string) bool { return strings.HasPrefix(what, s) })
+}
+
+// address adds an address to a port, once: SONiC has them in two files.
 func (p *Port) address(text string) error {
 	a, err := netip.ParsePrefix(text)
-	p.Addrs = append(p.Addrs, a)
+	if !slices.Contains(p.Addrs, a) {
+		p.Addrs = append(p.Addrs, a)
+	}
 	return err
 }
 
 // list reads NAME seq N permit PREFIX [ge A] [le B]. Without bounds the length is the prefix's own.
 func (b *BGP) list(w []string) error {
 	if len(w) < 5 || w[3] != "permit" {
-		return fmt.Errorf("only permit is modelled")
+		return errors.New("only permit is modelled")
 	}
 	p, err := netip.ParsePrefix(w[4])
 	if err != nil {
@@ -138,113 +210,106 @@ func (b *BGP) list(w []string) error {
 	return nil
 }
 
-// planned is what netplan reads of an interface, as far as packets care.
-type planned struct {
-	Addresses []string
-	Routes    []struct {
-		To, Via string
-		Table   int
-	}
-	Policy []struct {
-		From, To        string
-		Table, Priority int
-	} `yaml:"routing-policy"`
-}
+var udevMTU = regexp.MustCompile(`(?m)^SUBSYSTEM=="net".*KERNEL=="([^"]+)".*ATTR\{mtu\}="([0-9]+)"`)
 
-// netplan reads a host. A bond has no cable of its own and so no neighbours here.
-func (n *Net) netplan(name string, data []byte) error {
-	var file struct {
-		Network struct {
-			Ethernets map[string]planned
-			Bonds     map[string]planned
-		}
-	}
-	if err := yaml.Unmarshal(data, &file); err != nil {
-		return err
-	}
-	d := n.device(name, false)
-	for _, group := range []map[string]planned{file.Network.Ethernets, file.Network.Bonds} {
-		for _, nic := range slices.Sorted(maps.Keys(group)) {
-			if err := d.interfaceOf(nic, group[nic]); err != nil {
-				return fmt.Errorf("%s: %w", nic, err)
-			}
-		}
-	}
-	slices.SortStableFunc(d.Rules, func(a, b Rule) int { return cmp.Compare(a.Priority, b.Priority) })
-	return nil
-}
-
-func (d *Device) interfaceOf(nic string, x planned) error {
-	p := d.port(nic)
-	for _, a := range x.Addresses {
-		if err := p.address(a); err != nil {
-			return err
-		}
-	}
-	for _, r := range x.Routes {
-		to, err := prefixOf(r.To)
+// udev reads the MTUs of a Linux switch.
+func (n *Net) udev(name string, data []byte) error {
+	d := n.device(name, true)
+	for _, m := range udevMTU.FindAllSubmatch(data, -1) {
+		mtu, err := strconv.Atoi(string(m[2]))
 		if err != nil {
 			return err
 		}
-		via, err := netip.ParseAddr(r.Via)
-		if err != nil {
-			return err
-		}
-		d.Routes = append(d.Routes, Route{To: to, Via: via, Port: p, Table: r.Table})
-	}
-	for _, r := range x.Policy {
-		from, err := prefixOf(r.From)
-		if err != nil {
-			return err
-		}
-		to, err := prefixOf(r.To)
-		if err != nil {
-			return err
-		}
-		d.Rules = append(d.Rules, Rule{from, to, r.Table, r.Priority})
+		d.port(string(m[1])).MTU = mtu
 	}
 	return nil
 }
 
-// prefixOf reads a prefix, an address, or default; nothing is everything.
-func prefixOf(s string) (netip.Prefix, error) {
-	if s == "default" || s == "" {
-		return netip.MustParsePrefix("0.0.0.0/0"), nil
+var (
+	nftChain = regexp.MustCompile(`type filter hook (\w+) `)
+	nftSkip  = regexp.MustCompile(`^(#.*|table .*|delete table .*|chain .*|\}|type .*)?$`)
+	nftDrop  = regexp.MustCompile(`^(iifname|oifname) \{ ([^}]*) \}(?: ip ([sd])addr (!= )?(\S+))? drop\b`)
+)
+
+// nft reads the filters of a host. A host passes nothing on in this model, so
+// its chain for forwarding is left alone.
+func (n *Net) nft(name string, data []byte) error {
+	d, hook := n.device(name, false), ""
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if m := nftChain.FindStringSubmatch(line); m != nil {
+			hook = m[1]
+		}
+		m := nftDrop.FindStringSubmatch(line)
+		switch {
+		case nftSkip.MatchString(line) || hook == "forward":
+			continue
+		case m == nil || m[3] == "" || (m[1] == "oifname") != (hook == "output") || (m[3] == "d") != (hook == "output"):
+			n.Unread = append(n.Unread, fmt.Sprintf("%s filter: %s", name, line))
+			continue
+		}
+		x, err := nftRule(m)
+		if err != nil {
+			return err
+		}
+		d.Drops = append(d.Drops, x)
 	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	return netip.ParsePrefix(s)
+	return nil
 }
 
-// cables joins ports. Ends without files, such as InfiniBand switches, are left open.
-func (n *Net) cables(data []byte) error {
+// nftRule makes a rule of what nftDrop found.
+func nftRule(m []string) (x Drop, err error) {
+	x = Drop{Out: m[1] == "oifname", Not: m[4] != ""}
+	for port := range strings.SplitSeq(m[2], ",") {
+		x.Ports = append(x.Ports, strings.Trim(strings.TrimSpace(port), `"`))
+	}
+	x.Prefix, err = netip.ParsePrefix(m[5])
+	return x, err
+}
+
+// columns finds the ends of a cable in the first row.
+func columns(r *csv.Reader) (at [4]int, err error) {
+	head, err := r.Read()
+	if err != nil {
+		return at, err
+	}
+	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
+		if at[i] = slices.Index(head, name); at[i] < 0 {
+			return at, fmt.Errorf("no column %s", name)
+		}
+	}
+	return at, nil
+}
+
+// plug joins ports. Ends without files, such as InfiniBand switches, are left open.
+func (n *Net) plug(data []byte) error {
 	if len(data) == 0 {
-		return fmt.Errorf("it is missing; the model takes cables from it")
+		return errors.New("it is missing; the model takes cables from it")
 	}
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	r := csv.NewReader(bytes.NewReader(data))
+	r.ReuseRecord = true
+	at, err := columns(r)
 	if err != nil {
 		return err
 	}
-	at := map[string]int{}
-	for i, name := range rows[0] {
-		at[name] = i
-	}
-	for _, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
-		if _, ok := at[name]; !ok {
-			return fmt.Errorf("no column %s", name)
+	for {
+		row, err := r.Read()
+		if err == io.EOF {
+			return nil
 		}
-	}
-	for _, r := range rows[1:] {
-		a, b := n.Devices[r[at["from_device"]]], n.Devices[r[at["to_device"]]]
+		if err != nil {
+			return err
+		}
+		a, b := n.Devices[row[at[0]]], n.Devices[row[at[2]]]
 		if a == nil || b == nil {
 			continue
 		}
-		p, q := a.port(r[at["from_port"]]), b.port(r[at["to_port"]])
+		p, q := a.port(strings.Clone(row[at[1]])), b.port(strings.Clone(row[at[3]]))
 		if p.Peer != nil || q.Peer != nil {
 			return fmt.Errorf("%s:%s or %s:%s has two cables", a.Name, p.Name, b.Name, q.Name)
 		}
 		p.Peer, q.Peer = &End{b, q}, &End{a, p}
+		p.cable, q.cable = int32(len(n.cables)), int32(len(n.cables))
+		n.cables = append(n.cables, cable{a: p, b: q})
 	}
-	return nil
 }

@@ -1,16 +1,17 @@
 // Package prove says whether a network works, from the files that were emitted
-// for it and from nothing else: the frr.conf of every switch, the netplan of
-// every host, and the cable plan. It reads them back, computes what BGP would
-// make of them, and follows packets hop by hop.
+// for it and from nothing else: the routing of every switch (frr.conf, SONiC's
+// config_db.json), the netplan and filters of every host, and the cable plan. It
+// reads them back, computes what BGP would make of them, and follows packets.
 //
-//	frr.conf  ─┐
-//	netplan   ─┼─► Load ──► Net ──► Follow   one packet: its hops, or where it ends and why
-//	cables.csv ┘                └─► Reach    every pair of host addresses in a prefix
+//	frr.conf, udev rules ─┐
+//	config_db.json       ─┤             ┌─► Follow   one packet, with or without failures: its hops, or where it ends and why
+//	netplan, nftables    ─┼─► Load ─► Net ─► Reach   every pair of host addresses in a prefix
+//	cables.csv           ─┘             └─► Prove    every property, for every pair and every single failure, or a counterexample
 //
 // It shares no code with the planner and the emitters: a mistake of theirs shows
 // here as a packet that does not arrive. What it does not model is refused
-// rather than assumed: a VLAN without a bridge in the files carries nothing, and
-// neither does a port without a cable.
+// rather than assumed: a VLAN without a bridge in the files carries nothing, a
+// port without a cable neither, and a line that no reader knows is reported.
 package prove
 
 import (
@@ -25,8 +26,16 @@ type Net struct {
 	Devices map[string]*Device
 	Unread  []string // lines that the model does not know, with their files
 
-	origins map[netip.Prefix][]*Device          // routers that advertise a prefix
-	learned map[netip.Prefix]map[*Device][]*End // what BGP makes of it: ports towards it
+	devices  []*Device // by name
+	routers  []*Device // by Device.id
+	cables   []cable
+	sessions [][]edge // of each router, BGP sessions that both ends configure
+	trunks   [][]edge // of each router, cables to other routers
+	prefixes map[netip.Prefix]*prefix
+	lengths  []int // of prefixes, longest first
+
+	ribs map[string]*rib // computed for Follow, without failures
+	work *worker
 }
 
 // Device is a host or a router.
@@ -36,14 +45,24 @@ type Device struct {
 	Ports  map[string]*Port
 	Routes []Route // of its files; BGP's are computed
 	Rules  []Rule  // by priority
+	Drops  []Drop  // of its filters
 	BGP    *BGP    // nil for hosts
+
+	id    int32   // in Net.routers
+	ports []*Port // by name
 }
 
 // Port is an interface: its addresses, and what its cable leads to.
 type Port struct {
-	Name  string
-	Addrs []netip.Prefix
-	Peer  *End // nil without a cable
+	Name    string
+	Addrs   []netip.Prefix
+	MTU     int     // 0 where no file sets it: Linux then uses 1500
+	Peer    *End    // nil without a cable
+	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
+	Members []*Port // of a VLAN interface
+
+	on    *Device
+	cable int32 // in Net.cables
 }
 
 // End is one end of a cable.
@@ -51,6 +70,8 @@ type End struct {
 	Device *Device
 	Port   *Port
 }
+
+func (e *End) String() string { return e.Device.Name + ":" + e.Port.Name }
 
 // Route is a route of a host's file. It holds for packets that a rule sends to
 // its table, or for all where Table is 0.
@@ -67,13 +88,25 @@ type Rule struct {
 	Table, Priority int
 }
 
+// Drop is a line of a filter: packets that arrive by some ports (or leave, where Out)
+// are dropped if their source (or target) is inside a prefix, or where Not outside it.
+type Drop struct {
+	Out    bool
+	Ports  []string
+	Prefix netip.Prefix
+	Not    bool
+}
+
 // BGP is what a router's file says of it.
 type BGP struct {
 	ASN        uint32
+	ID         string   // the router id
 	Neighbours []string // ports
 	Connected  string   // the route-map by which connected prefixes are advertised; "" if they are not
 	Maps       map[string]string
 	Lists      map[string][]Permit
+	Relax      bool // paths of equal length count as equal, whatever their numbers
+	MaxPaths   int
 }
 
 // Permit is a line of a prefix list: prefixes inside one, of some lengths.
@@ -82,56 +115,126 @@ type Permit struct {
 	Min, Max int
 }
 
-// Trip is the way of a packet.
-type Trip struct {
-	From    string
-	Source  netip.Addr
-	Target  netip.Addr
-	Reached bool
-	Hops    []string // devices, of the first path; up to where it ended
-	Why     string   // where and why it ended, if it did not arrive
+func (b *BGP) permits(p netip.Prefix) bool {
+	return b.Connected != "" && slices.ContainsFunc(b.Lists[b.Maps[b.Connected]], func(l Permit) bool {
+		return l.Prefix.Contains(p.Addr()) && p.Bits() >= l.Prefix.Bits() && p.Bits() >= l.Min && p.Bits() <= l.Max
+	})
 }
 
-func (t Trip) String() string {
-	if t.Reached {
-		return fmt.Sprintf("%s %s -> %s: %s", t.From, t.Source, t.Target, strings.Join(t.Hops, ", "))
-	}
-	return fmt.Sprintf("%s %s -> %s: lost: %s", t.From, t.Source, t.Target, t.Why)
+// cable joins two ports.
+type cable struct {
+	a, b *Port
 }
 
-func (n *Net) names() []string {
-	var out []string
-	for name := range n.Devices {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+func (c *cable) trunk() bool { return c.a.on.Router && c.b.on.Router }
+func (c *cable) String() string {
+	return c.a.on.Name + ":" + c.a.Name + " - " + c.b.on.Name + ":" + c.b.Name
 }
 
-func (d *Device) ports() []*Port {
-	var out []*Port
-	for _, p := range d.Ports {
-		out = append(out, p)
+// mtu is what a cable carries: the less of its two ends.
+func (c *cable) mtu() int { return min(c.a.mtu(), c.b.mtu()) }
+
+// defaultMTU is what Linux gives an Ethernet port that nobody configures.
+const defaultMTU = 1500
+
+func (p *Port) mtu() int {
+	if p.MTU == 0 {
+		return defaultMTU
 	}
-	slices.SortFunc(out, func(a, b *Port) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return p.MTU
 }
 
 func (p *Port) owns(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Addrs, func(x netip.Prefix) bool { return x.Addr() == a })
 }
 
+// Failure is what is broken: switches by name, and cables by one of their ends.
+// The NIC of a host is its cable.
+type Failure struct {
+	Switches []string
+	Cables   []string // "n0:nic0", "leaf0:swp1"
+}
+
+func (f Failure) String() string {
+	return strings.Join(append(slices.Clone(f.Switches), f.Cables...), " and ")
+}
+
+// failed is a failure by indices.
+type failed struct {
+	routers []int32
+	cables  []int32
+}
+
+func (f *failed) cable(c int32) bool  { return f != nil && slices.Contains(f.cables, c) }
+func (f *failed) router(r int32) bool { return f != nil && slices.Contains(f.routers, r) }
+
+// failure finds the parts that a failure names.
+func (n *Net) failure(f Failure) (*failed, error) {
+	out := &failed{}
+	for _, name := range f.Switches {
+		d := n.Devices[name]
+		if d == nil || !d.Router {
+			return nil, fmt.Errorf("there are no files of a switch %s", name)
+		}
+		out.routers = append(out.routers, d.id)
+	}
+	for _, name := range f.Cables {
+		dev, port, _ := strings.Cut(name, ":")
+		d := n.Devices[dev]
+		if d == nil || d.Ports[port] == nil || d.Ports[port].Peer == nil {
+			return nil, fmt.Errorf("there is no cable at %s", name)
+		}
+		out.cables = append(out.cables, d.Ports[port].cable)
+	}
+	return out, nil
+}
+
+// Trip is the way of a packet.
+type Trip struct {
+	From    string     `json:"from"`
+	Source  netip.Addr `json:"source"`
+	Target  netip.Addr `json:"target"`
+	Failure string     `json:"failure,omitempty"`
+	Reached bool       `json:"reached"`
+	Hops    []string   `json:"path"`          // devices, of the first path; up to where it ended
+	Why     string     `json:"why,omitempty"` // where and why it ended, if it did not arrive
+}
+
+func (t Trip) String() string {
+	with := ""
+	if t.Failure != "" {
+		with = " without " + t.Failure
+	}
+	if t.Reached {
+		return fmt.Sprintf("%s %s -> %s%s: %s", t.From, t.Source, t.Target, with, strings.Join(t.Hops, ", "))
+	}
+	return fmt.Sprintf("%s %s -> %s%s: lost: %s", t.From, t.Source, t.Target, with, t.Why)
+}
+
 // Follow follows a packet from a device. It arrives only if it does on every
 // path of equal cost: a flow is hashed onto any of them.
-func (n *Net) Follow(from string, src, dst netip.Addr) Trip {
+func (n *Net) Follow(from string, src, dst netip.Addr) Trip { return n.follow(from, src, dst, nil) }
+
+// FollowWithout follows a packet while something is broken.
+func (n *Net) FollowWithout(f Failure, from string, src, dst netip.Addr) (Trip, error) {
+	x, err := n.failure(f)
+	if err != nil {
+		return Trip{}, err
+	}
+	t := n.follow(from, src, dst, x)
+	t.Failure = f.String()
+	return t, nil
+}
+
+func (n *Net) follow(from string, src, dst netip.Addr, f *failed) Trip {
 	t := Trip{From: from, Source: src, Target: dst}
 	d := n.Devices[from]
 	if d == nil {
 		t.Why = "there are no files of " + from
 		return t
 	}
-	w := walker{net: n, src: src, dst: dst, good: map[*Device]bool{}, on: map[*Device]bool{}}
-	t.Hops, t.Why = w.from(d)
+	w := walker{net: n, src: src, dst: dst, failed: f, good: map[*Device]bool{}, on: map[*Device]bool{}}
+	t.Hops, t.Why = w.from(d, nil)
 	t.Reached = t.Why == ""
 	return t
 }
@@ -140,17 +243,19 @@ func (n *Net) Follow(from string, src, dst netip.Addr) Trip {
 type walker struct {
 	net      *Net
 	src, dst netip.Addr
+	failed   *failed
 	good     map[*Device]bool // every path on from here arrives
 	on       map[*Device]bool // devices of the path so far
 }
 
 // from gives the hops of the first path from a device on, or why one of the paths ends.
-func (w *walker) from(d *Device) (hops []string, why string) {
+func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 	hops = []string{d.Name}
-	for _, p := range d.Ports {
-		if p.owns(w.dst) {
-			return hops, ""
+	if d.owner(w.dst) != nil {
+		if in != nil && d.drops(false, in.Name, w.src) {
+			return hops, fmt.Sprintf("the filter of %s drops packets from %s that arrive by %s", d.Name, w.src, in.Name)
 		}
+		return hops, ""
 	}
 	switch {
 	case w.on[d]:
@@ -160,14 +265,14 @@ func (w *walker) from(d *Device) (hops []string, why string) {
 	case w.good[d]:
 		return hops, ""
 	}
-	next, why := w.net.next(d, w.src, w.dst)
+	next, why := w.net.next(d, w.src, w.dst, w.failed)
 	if why != "" {
 		return hops, why
 	}
 	w.on[d] = true
 	defer delete(w.on, d)
 	for i, e := range next {
-		more, why := w.from(e.Device)
+		more, why := w.from(e.Device, e.Port)
 		if i == 0 || why != "" {
 			hops = append([]string{d.Name}, more...)
 		}
@@ -179,196 +284,175 @@ func (w *walker) from(d *Device) (hops []string, why string) {
 	return hops, ""
 }
 
-// next lists where a device sends a packet: the far ends of the cables it leaves by.
-func (n *Net) next(d *Device, src, dst netip.Addr) ([]*End, string) {
-	if !d.Router {
-		for _, r := range d.Rules {
-			if r.From.Contains(src) && r.To.Contains(dst) {
-				if e, why, ok := d.lookup(r.Table, dst); ok {
-					return e, why
-				}
-			}
+// owner is the port that has an address; nil if the device does not have it.
+func (d *Device) owner(a netip.Addr) *Port {
+	for _, p := range d.ports {
+		if p.owns(a) {
+			return p
 		}
-		e, why, ok := d.lookup(0, dst)
-		if !ok {
-			why = fmt.Sprintf("%s has no route to %s", d.Name, dst)
-		}
-		return e, why
 	}
-	on, bits := d.connected(dst)
-	for length := 32; length >= 0; length-- {
-		if on != nil && bits == length {
-			e, why := d.neighbour(on, dst)
-			return e, why
+	return nil
+}
+
+// drops reports whether a filter drops a packet that arrives by a port from an
+// address, or leaves by it to one.
+func (d *Device) drops(out bool, port string, a netip.Addr) bool {
+	return slices.ContainsFunc(d.Drops, func(x Drop) bool {
+		return x.Out == out && slices.Contains(x.Ports, port) && x.Prefix.Contains(a) != x.Not
+	})
+}
+
+// next lists where a device sends a packet: the far ends of the cables it leaves by.
+func (n *Net) next(d *Device, src, dst netip.Addr, f *failed) ([]*End, string) {
+	if !d.Router {
+		p, via := d.exit(src, dst, f)
+		switch {
+		case p == nil:
+			return nil, fmt.Sprintf("%s has no route to %s", d.Name, dst)
+		case d.drops(true, p.Name, dst):
+			return nil, fmt.Sprintf("the filter of %s drops packets to %s that leave by %s", d.Name, dst, p.Name)
 		}
-		prefix := netip.PrefixFrom(dst, length).Masked()
-		if ways := n.route(prefix)[d]; len(ways) > 0 {
+		return p.answer(via, f)
+	}
+	if f.router(d.id) {
+		return nil, d.Name + " is down"
+	}
+	for _, x := range n.chain(dst) {
+		if p := d.connected(x.Prefix, f); p != nil {
+			return p.answer(dst, f)
+		}
+		if ways := n.ways(d, x, f); len(ways) > 0 {
 			return ways, ""
 		}
 	}
 	return nil, fmt.Sprintf("%s has no route to %s", d.Name, dst)
 }
 
-// lookup finds the longest prefix in a table of a host, its own networks among the main one's.
-func (d *Device) lookup(table int, dst netip.Addr) (to []*End, why string, ok bool) {
-	best := Route{To: netip.Prefix{}}
-	bits := -1
-	for _, r := range d.Routes {
-		if r.Table == table && r.To.Contains(dst) && r.To.Bits() > bits {
-			best, bits = r, r.To.Bits()
+// exit is the port by which a host sends a packet, and whom it looks for there:
+// a gateway, or the target itself on a network of its own.
+func (d *Device) exit(src, dst netip.Addr, f *failed) (*Port, netip.Addr) {
+	for _, r := range d.Rules {
+		if r.From.Contains(src) && r.To.Contains(dst) {
+			if p, via := d.lookup(r.Table, dst, f); p != nil {
+				return p, via
+			}
 		}
 	}
-	if on, length := d.connected(dst); table == 0 && on != nil && length >= bits {
-		to, why = d.neighbour(on, dst)
-		return to, why, true
-	}
-	if bits < 0 {
-		return nil, "", false
-	}
-	to, why = d.neighbour(best.Port, best.Via)
-	return to, why, true
+	return d.lookup(0, dst, f)
 }
 
-// connected finds the port whose own network has an address, and the length of that network.
-func (d *Device) connected(a netip.Addr) (*Port, int) {
+// lookup finds the longest prefix in a table of a host, its own networks among the
+// main one's. A port whose cable is down has no routes.
+func (d *Device) lookup(table int, dst netip.Addr, f *failed) (*Port, netip.Addr) {
 	var on *Port
+	var via netip.Addr
 	bits := -1
-	for _, p := range d.ports() {
+	for _, r := range d.Routes {
+		if r.Table == table && r.To.Contains(dst) && r.To.Bits() > bits && !r.Port.down(f) {
+			on, via, bits = r.Port, r.Via, r.To.Bits()
+		}
+	}
+	if p := d.onLink(dst, bits, f); table == 0 && p != nil {
+		return p, dst
+	}
+	return on, via
+}
+
+// onLink finds the port with the longest network of its own that has an address, of a length or more.
+func (d *Device) onLink(dst netip.Addr, bits int, f *failed) (on *Port) {
+	for _, p := range d.ports {
 		for _, x := range p.Addrs {
-			if x.Masked().Contains(a) && x.Bits() > bits {
+			if x.Contains(dst) && x.Bits() >= bits && !p.down(f) {
 				on, bits = p, x.Bits()
 			}
 		}
 	}
-	return on, bits
+	return on
 }
 
-// neighbour finds who answers for an address behind a port: the other end of its
-// cable or nobody, as the files make no bridges.
-func (d *Device) neighbour(p *Port, a netip.Addr) ([]*End, string) {
+func (p *Port) down(f *failed) bool { return p.Peer != nil && f.cable(p.cable) }
+
+// connected finds the port of a router with a network of its own.
+func (d *Device) connected(x netip.Prefix, f *failed) *Port {
+	for _, p := range d.ports {
+		for _, a := range p.Addrs {
+			if a.Masked() == x && !p.down(f) {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// answer finds who answers for an address behind a port: the other end of its
+// cable, or a member of the VLAN that it is in.
+func (p *Port) answer(a netip.Addr, f *failed) ([]*End, string) {
+	if p.Members != nil { // a VLAN interface asks all ports of its bridge
+		for _, m := range p.Members {
+			if m.Peer != nil && !m.down(f) && m.Peer.Port.owns(a) {
+				return []*End{m.Peer}, ""
+			}
+		}
+		return nil, fmt.Sprintf("%s asks for %s on %s, and no host of that VLAN has it", p.on.Name, a, p.Name)
+	}
 	switch {
 	case p.Peer == nil:
-		return nil, fmt.Sprintf("%s asks for %s on %s, which has no cable", d.Name, a, p.Name)
-	case !p.Peer.Port.owns(a):
-		return nil, fmt.Sprintf("%s asks for %s on %s, and %s at the other end does not have it", d.Name, a, p.Name, p.Peer)
+		return nil, fmt.Sprintf("%s asks for %s on %s, which has no cable", p.on.Name, a, p.Name)
+	case p.down(f):
+		return nil, fmt.Sprintf("%s:%s is down", p.on.Name, p.Name)
+	case p.Peer.Device.Router && f.router(p.Peer.Device.id):
+		return nil, p.Peer.Device.Name + " is down"
+	case p.Peer.Port.owns(a):
+		return []*End{p.Peer}, ""
 	}
-	return []*End{p.Peer}, ""
-}
-
-func (e *End) String() string { return e.Device.Name + ":" + e.Port.Name }
-
-// route computes what BGP makes of a prefix: the ports by which each router sends to it.
-func (n *Net) route(prefix netip.Prefix) map[*Device][]*End {
-	if known, ok := n.learned[prefix]; ok {
-		return known
-	}
-	out := map[*Device][]*End{}
-	if n.learned == nil {
-		n.learned = map[netip.Prefix]map[*Device][]*End{}
-	}
-	n.learned[prefix] = out
-	path := map[*Device][]uint32{} // as it is advertised, without the router's own number
-	var layer []*Device
-	for _, d := range n.origins[prefix] {
-		path[d] = nil
-		layer = append(layer, d)
-	}
-	// Every hop adds one number, so the shortest paths come layer by layer.
-	for len(layer) > 0 {
-		found := map[*Device][]*End{}
-		via := map[*Device][]uint32{}
-		var order []*Device
-		for _, d := range layer {
-			advertised := append([]uint32{d.BGP.ASN}, path[d]...)
-			for _, name := range d.BGP.Neighbours {
-				e := d.session(name)
-				if e == nil || slices.Contains(advertised, e.Device.BGP.ASN) {
-					continue
-				}
-				if _, shorter := path[e.Device]; shorter {
-					continue
-				}
-				if found[e.Device] == nil {
-					order = append(order, e.Device)
-					via[e.Device] = advertised
-				}
-				found[e.Device] = append(found[e.Device], &End{d, d.Ports[name]})
-			}
+	if svi := p.Peer.Port.Bridge; svi != nil {
+		if svi.owns(a) {
+			return []*End{{p.Peer.Device, svi}}, ""
 		}
-		for _, d := range order {
-			path[d], out[d] = via[d], found[d]
-		}
-		layer = order
-	}
-	return out
-}
-
-// session finds the other end of a BGP session over a port; nil if there is none.
-func (d *Device) session(port string) *End {
-	p := d.Ports[port]
-	if p == nil || p.Peer == nil {
-		return nil
-	}
-	far := p.Peer.Device
-	if far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name) || far.BGP.ASN == d.BGP.ASN {
-		return nil
-	}
-	return p.Peer
-}
-
-// advertise lists who advertises which of its own networks.
-func (n *Net) advertise() {
-	n.origins = map[netip.Prefix][]*Device{}
-	for _, name := range n.names() {
-		d := n.Devices[name]
-		if d.BGP == nil || d.BGP.Connected == "" {
-			continue
-		}
-		list := d.BGP.Lists[d.BGP.Maps[d.BGP.Connected]]
-		for _, p := range d.ports() {
-			for _, a := range p.Addrs {
-				x := a.Masked()
-				if slices.ContainsFunc(list, func(l Permit) bool {
-					return l.Prefix.Contains(x.Addr()) && x.Bits() >= l.Prefix.Bits() && x.Bits() >= l.Min && x.Bits() <= l.Max
-				}) && !slices.Contains(n.origins[x], d) {
-					n.origins[x] = append(n.origins[x], d)
-				}
-			}
+		if ends, why := svi.answer(a, f); why == "" {
+			return ends, ""
 		}
 	}
+	return nil, fmt.Sprintf("%s asks for %s on %s, and %s at the other end does not have it", p.on.Name, a, p.Name, p.Peer)
 }
 
 // Reach follows packets between all addresses that hosts have in a prefix, of two
 // hosts each, and gives those that are lost. pairs is how many were followed.
 func (n *Net) Reach(prefix netip.Prefix) (pairs int, lost []Trip) {
-	type at struct {
-		host string
-		addr netip.Addr
-	}
-	var all []at
-	for _, name := range n.names() {
-		d := n.Devices[name]
-		if d.Router {
-			continue
-		}
-		for _, p := range d.ports() {
-			for _, a := range p.Addrs {
-				if prefix.Contains(a.Addr()) {
-					all = append(all, at{name, a.Addr()})
-				}
-			}
-		}
-	}
+	all := n.addresses(prefix)
 	for _, a := range all {
 		for _, b := range all {
-			if a.host == b.host {
+			if a.port.on == b.port.on {
 				continue
 			}
 			pairs++
-			if t := n.Follow(a.host, a.addr, b.addr); !t.Reached {
+			if t := n.Follow(a.port.on.Name, a.addr, b.addr); !t.Reached {
 				lost = append(lost, t)
 			}
 		}
 	}
 	return pairs, lost
+}
+
+// place is an address of a host.
+type place struct {
+	port *Port
+	addr netip.Addr
+}
+
+// addresses lists what hosts have in a prefix.
+func (n *Net) addresses(prefix netip.Prefix) (out []place) {
+	for _, d := range n.devices {
+		if d.Router {
+			continue
+		}
+		for _, p := range d.ports {
+			for _, a := range p.Addrs {
+				if prefix.Contains(a.Addr()) {
+					out = append(out, place{p, a.Addr()})
+				}
+			}
+		}
+	}
+	return out
 }

@@ -205,11 +205,11 @@ func TestModelSeesMistakes(t *testing.T) {
 	for _, x := range []struct{ name, file, old, new, want string }{
 		{"nothing", "", "", "", ""},
 		{"a leaf that advertises nothing", "switches/leaf2/", "redistribute connected route-map OURS", "", "has no route"},
-		{"a filter that forgets the backend", "switches/leaf2/", "permit 192.168.0.0/16 le 32", "permit 192.168.0.0/16", "has no route"},
+		{"a filter that forgets the backend", "switches/leaf2/", "permit 10.160.0.0/16 le 32", "permit 10.160.0.0/16", "has no route"},
 		{"a session that one end does not know", "switches/spine0/", "neighbor swp1s0 interface", "!", ""}, // spine1 is left
-		{"a wrong gateway", "hosts/n0/", "via: 192.168.0.0", "via: 192.168.0.4", "does not have it"},
+		{"a wrong gateway", "hosts/n0/", "via: 10.160.0.0", "via: 10.160.0.4", "does not have it"},
 		{"a leaf with its spines' number", "switches/leaf2/", "router bgp 4200010002", "router bgp 4200000001", "has no route"},
-		{"no route on the host", "hosts/n0/", "- {to: 192.168.0.0", "# - {to: 192.168.0.0", "front0, which has no cable"},
+		{"no route on the host", "hosts/n0/", "- {to: 10.160.0.0", "# - {to: 10.160.0.0", "front0, which has no cable"},
 	} {
 		files := map[string][]byte{}
 		changed := x.file == ""

@@ -1,0 +1,151 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/fabric/network/emit"
+	"github.com/weft-fabric/weft/model/cluster"
+)
+
+func sonicPlan(t *testing.T) *network.Plan {
+	t.Helper()
+	c, err := cluster.Parse("c.yaml", []byte("name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: sonic, spine: sonic}}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := network.Make("c.yaml", c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// of are the findings that are not about what was left out.
+func of(found []Finding, device string) (out []Finding) {
+	for _, f := range found {
+		if f.Device == device && f.State != Unknown {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// TestDatabaseOfSONiC: a row of config_db that is missing, changed or added is told; the emitted one is as planned.
+func TestDatabaseOfSONiC(t *testing.T) {
+	p := sonicPlan(t)
+	files, err := emit.Make(p, []string{"sonic"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		name  string
+		spoil func(db map[string]map[string]map[string]any)
+		state State
+		part  string
+	}{
+		{"nothing", func(map[string]map[string]map[string]any) {}, "", ""},
+		{"MTU", func(db map[string]map[string]map[string]any) { db["PORT"]["Ethernet0"]["mtu"] = "9100" }, Differ, "PORT Ethernet0 mtu"},
+		{"no watchdog", func(db map[string]map[string]map[string]any) { delete(db["PFC_WD"], "Ethernet0") }, Missing, "PFC_WD Ethernet0"},
+		{"static route", func(db map[string]map[string]map[string]any) {
+			db["STATIC_ROUTE"] = map[string]map[string]any{"default|10.9.0.0/16": {"nexthop": "10.0.0.1"}}
+		}, Extra, "STATIC_ROUTE default|10.9.0.0/16"},
+	} {
+		for _, f := range files {
+			if f.Path != "switches/leaf0/etc/sonic/config_db.json" {
+				continue
+			}
+			var db map[string]map[string]map[string]any
+			if err := json.Unmarshal(f.Data, &db); err != nil {
+				t.Fatal(err)
+			}
+			x.spoil(db)
+			data, err := json.Marshal(db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := of(Compare(p, Readings{"leaf0": {"config_db.json": data}}), "leaf0")
+			if x.part == "" && len(found) == 0 || len(found) == 1 && found[0].State == x.state && found[0].Part == x.part {
+				continue
+			}
+			t.Errorf("%s: %v", x.name, found)
+		}
+	}
+}
+
+// TestTopologyOfSlurm: topology.conf is compared by what it says, and a file that nobody reads is not checked.
+func TestTopologyOfSlurm(t *testing.T) {
+	p := sonicPlan(t)
+	files, err := emit.Make(p, []string{"slurm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, f := range files {
+		if strings.HasSuffix(f.Path, "topology.conf") {
+			text = string(f.Data)
+		}
+	}
+	if !strings.Contains(text, "n[0-3]") {
+		t.Fatalf("the hosts are not in\n%s", text)
+	}
+	for _, x := range []struct {
+		name, text string
+		want       State
+	}{
+		{"as it is", text, ""},
+		{"another form", "# by hand\n" + strings.ReplaceAll(text, "n[0-3]", "n0,n1,n[2-3]"), ""},
+		{"a host less", strings.ReplaceAll(text, "n[0-3]", "n[0-2]"), Differ},
+	} {
+		found := of(Compare(p, Readings{"slurm": {"topology.conf": []byte(x.text)}}), "slurm")
+		if x.want == "" && len(found) == 0 || len(found) == 1 && found[0].State == x.want {
+			continue
+		}
+		t.Errorf("%s: %v", x.name, found)
+	}
+	unread := 0
+	for _, f := range Compare(p, Readings{"slurm": {"burst_buffer.conf": []byte("x")}, "n0": {"mystery.txt": []byte("x")}}) {
+		if f.State == Unknown && strings.HasPrefix(f.What, "not checked") && (f.Part == "burst_buffer.conf" || f.Part == "mystery.txt") {
+			unread++
+		}
+	}
+	if unread != 2 {
+		t.Errorf("%d of 2 files that nobody reads are told as not checked", unread)
+	}
+}
+
+// TestLLDPForms: both forms of lldpcli are read, and two neighbours on one port are both seen.
+func TestLLDPForms(t *testing.T) {
+	one := `{"lldp": {"interface": {"swp1": {"chassis": {"spine0": {"id": {"type": "mac", "value": "02:00:00:00:00:01"}}}, "port": {"id": {"type": "ifname", "value": "swp2"}}}}}}`
+	many := `{"lldp": {"interface": [{"swp1": {"chassis": {"spine0.dc": {"id": {"type": "mac", "value": "02:00:00:00:00:01"}}}, "port": {"id": {"type": "ifname", "value": "swp2"}}}}, {"swp1": {"chassis": {"other": {"id": {"type": "mac", "value": "02:00:00:00:00:02"}}}, "port": {"id": {"type": "ifname", "value": "e1"}}}}]}}`
+	zero := `{"lldp": [{"interface": [{"name": "swp1", "chassis": [{"id": [{"type": "mac", "value": "02:00:00:00:00:01"}], "name": [{"value": "spine0"}]}], "port": [{"id": [{"type": "ifname", "value": "swp2"}]}]}]}]}`
+	for text, want := range map[string]string{one: "[{spine0 swp2}]", many: "[{spine0 swp2} {other e1}]", zero: "[{spine0 swp2}]"} {
+		var d device
+		if err := d.parseLLDP([]byte(text)); err != nil || fmt.Sprint(d.lldp["swp1"]) != want {
+			t.Errorf("%s: %v %v, want %s", text, d.lldp, err, want)
+		}
+	}
+	c := &comparer{said: map[string]*device{"leaf0": {lldp: map[string][]neighbour{"swp1": {{"other", "e1"}, {"spine0", "swp2"}}}}}, p: sonicPlan(t)}
+	var chosen neighbour
+	c.crowd("leaf0", "swp1", neighbour{"spine0", "swp2"}, func(n neighbour) { chosen = n })
+	if len(c.found) != 1 || c.found[0].State != Extra || c.found[0].Got != "other:e1" || chosen.device != "spine0" {
+		t.Errorf("%v, %v", c.found, chosen)
+	}
+}
+
+// TestLateCommandsAreNotChecked: a command that ran into its limit is told as not checked, by its name.
+func TestLateCommandsAreNotChecked(t *testing.T) {
+	r := Split([]byte("\n==weft== bgp.json\n\n==weft== 124\n\n==weft== ip-addr.json\n[]\n==weft== 0\n"))
+	late := 0
+	for _, f := range Compare(sonicPlan(t), Readings{"leaf0": r}) {
+		if f.Part == "bgp.json" && f.State == Unknown && strings.Contains(f.What, "no answer within 10s") {
+			late++
+		}
+	}
+	if late != 1 {
+		t.Errorf("%d findings of bgp.json; readings %v", late, r)
+	}
+}

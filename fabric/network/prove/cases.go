@@ -1,0 +1,521 @@
+package prove
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// prover goes through all cases. Two things make them few:
+//
+//   - Targets whose networks the same routers advertise are one class: BGP treats them alike, so
+//     one computation answers for all of them.
+//   - A failure changes nothing for a router that keeps a next hop: it keeps its distance, and so
+//     does whoever sends by it. Only routers that lose all their next hops are computed anew.
+//
+// Neither is an approximation: every pair and every single failure is decided.
+type prover struct {
+	n       *Net
+	areas   []Area
+	o       Options
+	places  [][]place         // of each area
+	own     []map[*Device]int // of each area, how many each host has
+	largest int               // MTU of a host
+	legs    []*leg
+	classes []*class
+	byKey   map[string]*class
+	pairs   [][2]int32 // of routers that fail together
+	nics    int        // of hosts, in all areas
+	narrow  []int32    // cables that carry less than the largest packet
+
+	reach, loops, apart, ecmp, mtu, single, double Verdict
+
+	base, again rib
+	state       []lossState
+	epoch       int32
+	lost, work  []int32
+	known       []int32 // routers with a route to the class at hand
+	w           *worker
+	cutPairs    map[int]bool
+}
+
+// leg is from one area to another, or to itself.
+type leg struct {
+	from, to int
+	sources  []source
+}
+
+// source is a group of hosts' NICs whose packets enter the fabric at one router.
+type source struct {
+	router int32
+	count  int
+	some   place
+	mtu    int // the largest
+}
+
+// class is a set of targets that all routers treat alike.
+type class struct {
+	chain []*prefix
+	count []int   // members of each area
+	some  []place // one of them
+}
+
+// lossState is a router under a failure: how many next hops it has, and how many of them are lost.
+type lossState struct {
+	hops, gone, epoch int32
+	lost              bool
+}
+
+func newProver(n *Net, areas []Area, o Options) *prover {
+	p := &prover{n: n, areas: areas, o: o, byKey: map[string]*class{}, w: newWorker(n),
+		reach:  Verdict{Property: "hosts reach one another", Of: "pairs"},
+		loops:  Verdict{Property: "no loops, no black holes", Of: "routes"},
+		apart:  Verdict{Property: "networks are apart", Of: "pairs"},
+		ecmp:   Verdict{Property: "all shortest paths are used", Of: "routes"},
+		mtu:    Verdict{Property: "full packets pass", Of: "pairs"},
+		single: Verdict{Property: "any one failure is survived", Of: "pairs and failures"},
+		double: Verdict{Property: "two switches may fail", Of: "pairs of switches", Advice: true}}
+	size := len(n.routers)
+	for _, r := range []*rib{&p.base, &p.again} {
+		r.dist, r.path = make([]int32, size), make([]int32, size)
+	}
+	p.state = make([]lossState, size)
+	p.cutPairs = map[int]bool{}
+	p.choosePairs()
+	return p
+}
+
+// choosePairs lists all pairs of routers, or as many as were asked for, the same every time.
+func (p *prover) choosePairs() {
+	n := int32(len(p.n.routers))
+	all := int(n) * int(n-1) / 2
+	if all <= p.o.Pairs {
+		for a := range n {
+			for b := range a {
+				p.pairs = append(p.pairs, [2]int32{a, b})
+			}
+		}
+		return
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for len(p.pairs) < p.o.Pairs {
+		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
+			p.pairs = append(p.pairs, [2]int32{a, b})
+		}
+	}
+}
+
+// classify finds where packets of every address enter, and groups targets. What a host does with
+// its own packets, and the last cable to a target, is looked at here, once for each.
+func (p *prover) classify() {
+	for i := range p.areas {
+		p.places = append(p.places, p.n.addresses(p.areas[i].Prefix))
+		p.nics += len(p.places[i])
+		own := map[*Device]int{}
+		for _, s := range p.places[i] {
+			own[s.port.on]++
+			p.largest = max(p.largest, s.port.mtu())
+		}
+		p.own = append(p.own, own)
+	}
+	for i := range p.areas {
+		for j := range p.areas {
+			if p.areas[i].meets(&p.areas[j]) {
+				l := &leg{from: i, to: j}
+				p.legs = append(p.legs, l)
+				p.leave(l)
+			}
+		}
+	}
+	for i := range p.areas {
+		for _, s := range p.places[i] {
+			p.target(i, s)
+		}
+	}
+	p.tooSmall()
+}
+
+// tooSmall lists the cables between switches that carry less than hosts send.
+func (p *prover) tooSmall() {
+	for i := range p.n.cables {
+		if c := &p.n.cables[i]; c.trunk() && c.mtu() < p.largest {
+			p.narrow = append(p.narrow, int32(i))
+		}
+	}
+}
+
+// leave groups the sources of a leg by the router that their packets enter at.
+func (p *prover) leave(l *leg) {
+	known := map[int32]int{}
+	for _, s := range p.places[l.from] {
+		pairs := p.others(l.to, s.port.on)
+		p.reach.Cases += pairs
+		p.mtu.Cases += pairs
+		if pairs == 0 {
+			continue
+		}
+		r := p.enters(l, s, pairs)
+		if r < 0 {
+			continue
+		}
+		k, ok := known[r]
+		if !ok {
+			k = len(l.sources)
+			known[r] = k
+			l.sources = append(l.sources, source{router: r, some: s})
+		}
+		l.sources[k].count++
+		l.sources[k].mtu = max(l.sources[k].mtu, s.port.mtu())
+	}
+}
+
+// others is how many addresses of an area other hosts than one have.
+func (p *prover) others(area int, d *Device) int { return len(p.places[area]) - p.own[area][d] }
+
+// another gives an address of another host in an area.
+func (p *prover) another(area int, d *Device) netip.Addr {
+	for _, s := range p.places[area] {
+		if s.port.on != d {
+			return s.addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// target puts an address into its class, and looks at the way from its router to it.
+func (p *prover) target(area int, s place) {
+	pairs, size := 0, 0
+	for _, l := range p.legs {
+		if l.to == area {
+			pairs += p.others(l.from, s.port.on)
+			for _, x := range l.sources {
+				size = max(size, x.mtu)
+			}
+		}
+	}
+	if size == 0 {
+		return // nobody's packets leave for it
+	}
+	chain := p.n.chain(s.addr)
+	if len(chain) == 0 {
+		p.reach.refute(pairs, Counterexample{Packet: fmt.Sprintf("to %s of %s", s.addr, s.port.on.Name), Why: "no switch has a network with it"})
+		return
+	}
+	var key strings.Builder
+	for _, x := range chain {
+		fmt.Fprint(&key, x.origins, x.connected)
+	}
+	c := p.byKey[key.String()]
+	if c == nil {
+		c = &class{chain: chain, count: make([]int, len(p.areas)), some: make([]place, len(p.areas))}
+		p.byKey[key.String()] = c
+		p.classes = append(p.classes, c)
+	}
+	c.count[area]++
+	c.some[area] = s
+	p.lastCable(area, s, chain[0], pairs, size)
+}
+
+// lastCable looks at the way from the routers that have a target's network to the target.
+func (p *prover) lastCable(area int, s place, x *prefix, pairs, size int) {
+	packet := fmt.Sprintf("%s -> %s of %s", p.another(area, s.port.on), s.addr, s.port.on.Name)
+	for _, r := range x.connected {
+		d := p.n.routers[r]
+		port := d.connected(x.Prefix, nil)
+		ends, why := port.answer(s.addr, nil)
+		if why != "" {
+			p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name}, Why: why})
+			return
+		}
+		to := ends[0]
+		for _, other := range []netip.Addr{p.areas[area].Prefix.Addr(), p.another(area, s.port.on)} {
+			if to.Device.drops(false, to.Port.Name, other) {
+				p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name, to.Device.Name}, Why: fmt.Sprintf("the filter of %s drops packets from %s that arrive by %s", to.Device.Name, other, to.Port.Name)})
+				return
+			}
+		}
+		if to.Port.Peer != nil {
+			p.size(to.Port, size, pairs, packet, []string{d.Name, s.port.on.Name})
+		}
+	}
+}
+
+// size looks at whether the cable of a host's port carries packets of a size.
+func (p *prover) size(port *Port, size, pairs int, packet string, path []string) {
+	c := &p.n.cables[port.cable]
+	if c.mtu() >= size {
+		return
+	}
+	p.mtu.refute(pairs, Counterexample{Packet: fmt.Sprintf("%d bytes %s", size, packet), Path: path, Why: tooNarrow(c)})
+}
+
+// tooNarrow says which port carries too little.
+func tooNarrow(c *cable) string {
+	x := c.a
+	if c.b.mtu() < c.a.mtu() {
+		x = c.b
+	}
+	if x.MTU == 0 {
+		return fmt.Sprintf("%s:%s carries %d bytes, as Linux does where no file sets an MTU", x.on.Name, x.Name, x.mtu())
+	}
+	return fmt.Sprintf("%s:%s carries %d bytes", x.on.Name, x.Name, x.MTU)
+}
+
+// enters gives the router at which packets of an address to others of its area enter the
+// fabric; -1 where they do not all do so in one place.
+func (p *prover) enters(l *leg, s place, pairs int) int32 {
+	d := s.port.on
+	dst := p.another(l.to, d)
+	packet := fmt.Sprintf("%s %s -> %s", d.Name, s.addr, dst)
+	if !d.alike(s.addr, p.areas[l.to].Prefix) {
+		return p.byTarget(l.to, s)
+	}
+	next, why := p.n.next(d, s.addr, dst, nil)
+	if why != "" {
+		p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name}, Why: why})
+		return -1
+	}
+	to := next[0]
+	port, _ := d.exit(s.addr, dst, nil)
+	p.size(port, s.port.mtu(), pairs, packet, []string{d.Name, to.Device.Name})
+	if !to.Device.Router {
+		return p.byTarget(l.to, s)
+	}
+	return to.Device.id
+}
+
+// byTarget follows packets of one address to all others, where its host does not treat them alike.
+func (p *prover) byTarget(area int, s place) int32 {
+	for _, t := range p.places[area] {
+		if t.port.on == s.port.on {
+			continue
+		}
+		if trip := p.n.Follow(s.port.on.Name, s.addr, t.addr); !trip.Reached {
+			p.reach.refute(1, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+		}
+	}
+	return -1
+}
+
+// alike reports whether a host treats packets of an address to all of a prefix alike: no rule,
+// route or filter tells parts of it apart, but for networks of its own ports.
+func (d *Device) alike(src netip.Addr, net netip.Prefix) bool {
+	splits := func(x netip.Prefix) bool { return x.Bits() > net.Bits() && net.Contains(x.Addr()) }
+	for _, r := range d.Rules {
+		if r.From.Contains(src) && splits(r.To) {
+			return false
+		}
+	}
+	for _, r := range d.Routes {
+		if splits(r.To) {
+			return false
+		}
+	}
+	for _, x := range d.Drops {
+		if splits(x.Prefix) {
+			return false
+		}
+	}
+	for _, q := range d.ports {
+		for _, a := range q.Addrs {
+			if splits(a) && a.Bits() < 31 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// run decides all classes.
+func (p *prover) run() {
+	cables := 0
+	for i := range p.n.cables {
+		if p.n.cables[i].trunk() {
+			cables++
+		}
+	}
+	// A pair does not survive its own two NICs and two switches.
+	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
+	p.double.Cases = len(p.pairs)
+	p.single.Note = fmt.Sprintf("%d switches, %d cables, %d NICs", len(p.n.routers), cables, p.nics)
+	for _, c := range p.classes {
+		if len(c.chain) > 1 {
+			p.overlapping(c)
+			continue
+		}
+		p.w.rib(c.chain[0].origins, nil, &p.base)
+		if r := p.base.vague; r >= 0 {
+			p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
+		}
+		p.count()
+		p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
+		p.narrowest(c)
+		p.failures(c)
+	}
+	p.double.Broken = len(p.cutPairs)
+}
+
+// overlapping decides a class whose addresses are in several networks: a router takes the
+// longest that it knows, and the next router may know another.
+func (p *prover) overlapping(c *class) {
+	var some place
+	for i := range p.areas {
+		if c.count[i] > 0 {
+			some = c.some[i]
+		}
+	}
+	reached := make([]bool, len(p.n.routers))
+	for i, d := range p.n.routers {
+		trip := p.n.Follow(d.Name, netip.Addr{}, some.addr)
+		p.loops.Cases++
+		if reached[i] = trip.Reached; !trip.Reached && !strings.Contains(trip.Why, "has no route") {
+			p.loops.refute(1, Counterexample{Packet: "to " + some.addr.String(), Path: trip.Hops, Why: trip.Why})
+		}
+	}
+	p.arrivals(c, func(r int32) bool { return reached[r] })
+	p.single.refute(1, Counterexample{Packet: "to " + some.addr.String(), Why: fmt.Sprintf("%s and %s overlap: failures are not modelled for it", c.chain[0].Prefix, c.chain[1].Prefix)})
+}
+
+// arrivals looks at who reaches a class, and who should not.
+func (p *prover) arrivals(c *class, reaches func(int32) bool) {
+	for _, l := range p.legs {
+		for i := range p.areas {
+			if c.count[i] == 0 {
+				continue
+			}
+			for _, s := range l.sources {
+				switch cases := s.count * c.count[i]; {
+				case l.to == i && !reaches(s.router):
+					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))
+					p.reach.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+				case l.to == l.from && p.areas[i].Group != p.areas[l.from].Group:
+					p.leak(c, i, l.from, s, cases, reaches(s.router))
+				}
+			}
+		}
+	}
+}
+
+// leak looks at whether packets of one group arrive in another: those that a host sends out of a NIC
+// of its own area, whatever its own routes say.
+func (p *prover) leak(c *class, to, from int, s source, cases int, reaches bool) {
+	p.apart.Cases += cases
+	x := c.some[to]
+	if !reaches || x.port.on.drops(false, x.port.Name, s.some.addr) {
+		return
+	}
+	trip := p.n.Follow(p.n.routers[s.router].Name, s.some.addr, x.addr)
+	p.apart.refute(cases, Counterexample{Packet: fmt.Sprintf("%s -> %s", s.some.addr, x.addr), Path: trip.Hops, Why: fmt.Sprintf("it arrives from %s in %s", p.areas[from].Name, p.areas[to].Name)})
+}
+
+// far is a target of a class that is not on a host.
+func (p *prover) far(c *class, area int, d *Device) netip.Addr {
+	if c.some[area].port.on != d {
+		return c.some[area].addr
+	}
+	for _, t := range p.places[area] {
+		if t.port.on != d && p.n.chain(t.addr)[0].connected[0] == c.chain[0].connected[0] {
+			return t.addr
+		}
+	}
+	return c.some[area].addr
+}
+
+// count counts the next hops of every router, and compares them with the cables that a
+// shortest path could take.
+func (p *prover) count() {
+	n, r := p.n, &p.base
+	p.epoch++
+	p.known = p.known[:0]
+	for u := range n.routers {
+		if r.dist[u] < 0 {
+			continue
+		}
+		p.known = append(p.known, int32(u))
+		p.loops.Cases++ // distances fall with every hop, so the packet arrives where it is 0
+		if r.dist[u] == 0 {
+			continue
+		}
+		hops := int32(0)
+		p.w.hops(r, int32(u), nil, func(edge) { hops++ })
+		p.state[u] = lossState{hops: hops, epoch: p.epoch}
+		p.ecmp.Cases++
+		cables := 0
+		for _, e := range n.trunks[u] {
+			if r.dist[e.to] == r.dist[u]-1 {
+				cables++
+			}
+		}
+		if used := min(int(hops), n.routers[u].BGP.MaxPaths); used < cables {
+			p.ecmp.refute(1, Counterexample{Path: []string{n.routers[u].Name}, Why: fmt.Sprintf("%s uses %d of %d cables on shortest paths to %s", n.routers[u].Name, used, cables, p.target0())})
+		}
+	}
+}
+
+// target0 names what the routes at hand lead to.
+func (p *prover) target0() string {
+	return p.n.routers[slices.Index(p.base.dist, 0)].Name
+}
+
+// narrowest looks for cables on the way to a class that carry less than its sources send.
+func (p *prover) narrowest(c *class) {
+	for _, k := range p.narrow {
+		x := &p.n.cables[k]
+		for _, ends := range [][2]*Port{{x.a, x.b}, {x.b, x.a}} {
+			from, to := ends[0].on.id, ends[1].on.id
+			if p.base.dist[from] < 1 || p.base.dist[to] != p.base.dist[from]-1 {
+				continue
+			}
+			p.senders(c, from, x)
+		}
+	}
+}
+
+// senders finds the sources of a class whose packets may cross a router, and are too large for a cable.
+func (p *prover) senders(c *class, at int32, x *cable) {
+	seen := map[int32]bool{at: true}
+	for queue := []int32{at}; len(queue) > 0; queue = queue[1:] {
+		for _, e := range p.n.sessions[queue[0]] {
+			if p.base.dist[e.to] == p.base.dist[queue[0]]+1 && !seen[e.to] {
+				seen[e.to] = true
+				queue = append(queue, e.to)
+			}
+		}
+	}
+	for _, l := range p.legs {
+		for _, s := range l.sources {
+			if c.count[l.to] > 0 && seen[s.router] && s.mtu > x.mtu() {
+				p.mtu.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
+					Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
+			}
+		}
+	}
+}
+
+// path lists the devices of one shortest path from a source to a router on the way.
+func (p *prover) path(from, to int32, host string) []string {
+	// Towards the target: from each router by a next hop that is as far from it as "to" lets it be.
+	seen := map[int32]int32{from: -1}
+	for queue := []int32{from}; len(queue) > 0; queue = queue[1:] {
+		if queue[0] == to {
+			break
+		}
+		p.w.hops(&p.base, queue[0], nil, func(e edge) {
+			if _, known := seen[e.to]; !known {
+				seen[e.to] = queue[0]
+				queue = append(queue, e.to)
+			}
+		})
+	}
+	var out []string
+	for at := to; at >= 0; at = seen[at] {
+		out = append(out, p.n.routers[at].Name)
+		if _, known := seen[at]; !known {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return append([]string{host}, out...)
+}
