@@ -567,6 +567,9 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	line("machine", "%s %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
 	line("layout", "%s", a.LayoutText)
 	line("step", "%.4g s, %.4g tokens/s a GPU, %.0f TFLOP/s a GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	if a.Interval != nil {
+		line("", "%s", a.Interval)
+	}
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
 	verdict := "fits"
 	if !a.Fits {
