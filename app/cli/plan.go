@@ -181,8 +181,8 @@ func grow(c *cluster.Cluster, arg string, p presetFlags, gpus int) (*cluster.Clu
 	for len(presets) > 0 && (presets[0].Name != arg || len(presets[0].Params) == 0) {
 		presets = presets[1:]
 	}
-	params, err := p.params()
-	if len(presets) == 0 || err != nil {
+	params, _ := p.params() // the preset was built with them
+	if len(presets) == 0 {
 		return nil, "", errors.New(short)
 	}
 	size := presets[0].Params[0]

@@ -44,7 +44,7 @@ func errorClass(f Framework, experts int) string {
 func spreadOf(class, leave string) (spread float64, models, steps int) {
 	by := map[string][]float64{}
 	for _, p := range Points() {
-		if p.Step > 0 && !math.IsNaN(p.Error) && p.Model.Name != leave && errorClass(p.Framework, p.Model.Experts) == class {
+		if !math.IsNaN(p.Error) && p.Model.Name != leave && errorClass(p.Framework, p.Model.Experts) == class {
 			by[p.Model.Name] = append(by[p.Model.Name], math.Abs(math.Log1p(p.Error)))
 		}
 	}
