@@ -143,7 +143,7 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 		return c, "", nil
 	}
 	if c.Graph.Count(topo.Switch) > 0 {
-		return nil, "", fmt.Errorf("%d GPUs are asked for; %s has %d%s", gpus, c.Name, have, larger(arg))
+		return grow(c, arg, p, gpus)
 	}
 	h, err := c.Catalog.Host(c.Graph.Hosts[0].Model)
 	if err != nil || h.GPUs == 0 || h.NIC == "" {
@@ -172,15 +172,39 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 	return c, "", nil
 }
 
-// larger says which parameter makes a preset larger.
-func larger(arg string) string {
-	for _, p := range cluster.Presets() {
-		if p.Name == arg && len(p.Params) > 0 {
-			return fmt.Sprintf("; make it larger with --set %s=N (it is %d by itself)", p.Params[0].Name, p.Params[0].Default)
+// grow builds a preset with the smallest first parameter that gives it enough GPUs. A parameter that the user has set stays; then,
+// and where no value is large enough, there is an error.
+func grow(c *cluster.Cluster, arg string, p presetFlags, gpus int) (*cluster.Cluster, string, error) {
+	have := c.Graph.Count(topo.GPU)
+	short := fmt.Sprintf("%d GPUs are asked for; %s has %d", gpus, c.Name, have)
+	presets := cluster.Presets()
+	for len(presets) > 0 && (presets[0].Name != arg || len(presets[0].Params) == 0) {
+		presets = presets[1:]
+	}
+	params, _ := p.params() // the preset was built with them
+	if len(presets) == 0 {
+		return nil, "", errors.New(short)
+	}
+	size := presets[0].Params[0]
+	if n, set := params[size.Name]; set {
+		return nil, "", fmt.Errorf("%s; make it larger with --set %s=N (it is %d)", short, size.Name, n)
+	}
+	least := max(size.Default*min(gpus, mostGrown)/have, size.Default)
+	for n := least; n <= least+2 && gpus <= mostGrown; n++ {
+		params[size.Name] = n
+		big, err := cluster.Preset(arg, params)
+		if err != nil {
+			continue // some sizes have no fabric
+		}
+		if got := big.Graph.Count(topo.GPU); got >= gpus {
+			return big, fmt.Sprintf("%s has %d GPUs with %s=%d; %s=%d gives it %d", arg, have, size.Name, size.Default, size.Name, n, got), stateLinks(big, "")
 		}
 	}
-	return ""
+	return nil, "", fmt.Errorf("%s, and no %s near %d gives it that many; choose a larger preset or write a cluster file", short, size.Name, least)
 }
+
+// mostGrown is how many GPUs a preset grows to by itself.
+const mostGrown = 1 << 20
 
 // answer is what --json prints: the cost of the best or asked layout, and what a search found besides.
 type answer struct {
@@ -543,6 +567,9 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	line("machine", "%s %s of %s: %d per host, %d per fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
 	line("layout", "%s", a.LayoutText)
 	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	if a.Interval != nil {
+		line("", "%s", a.Interval)
+	}
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
 	verdict := "fits"
 	if !a.Fits {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,7 +18,7 @@ func newSimFailures() *cobra.Command {
 	var on, model string
 	var gpus, spares, runs int
 	var days, work, interval, stall, load, store, detect, timeout, localise, requeue, inPlace, kept, memory float64
-	var rates map[string]string
+	var rates, repairs map[string]string
 	var tiers, grouped []string
 	var seed uint64
 	var asJSON bool
@@ -134,12 +135,11 @@ numbers.`,
 			case !(store > 0):
 				return fmt.Errorf("--store is %g; want GB/s above 0", store)
 			}
-			enough, err := failures.Spares(j, runs, seed)
-			if err != nil {
-				return err
-			}
 			if !fl.Changed("spares") {
-				spares, j.Spares = enough, enough
+				j.Spares = failures.Enough
+			}
+			if err := setRepairs(j.Hazards, repairs); err != nil {
+				return err
 			}
 			r, err := failures.Best(j, runs, seed)
 			if err != nil {
@@ -152,7 +152,7 @@ numbers.`,
 			line := func(name, format string, args ...any) {
 				fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 			}
-			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, spares, runs, days, seed)
+			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, r.Spares, runs, days, seed)
 			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
 			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
 			for _, t := range quick {
@@ -163,7 +163,7 @@ numbers.`,
 			for _, k := range []string{"checkpoints", "repeated work", "detection", "restart", "waiting for hosts"} {
 				line("", "%-18s %.2f%%", k, 100*r.Parts[k])
 			}
-			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile; %d spares are enough 99%% of the time", r.Away, r.AwayP99, enough)
+			line("hosts away", "%.1f in the mean, %.0f at the 99th percentile: that many spares are enough 99%% of the time", r.Away, r.AwayP99)
 			line("lost", "%.0f GPU hours a run", r.Lost)
 			for _, x := range r.Causes {
 				line("", "%-18s %6.1f failures, %.0f GPU hours", x.Name, x.Failures, x.GPUHours)
@@ -200,10 +200,32 @@ numbers.`,
 	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
 	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
 	fl.StringToStringVar(&rates, "rate", nil, "failures per part and year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
+	fl.StringToStringVar(&repairs, "repair", nil, "median repair time in hours, `PART=HOURS` or PART=HOURS:SIGMA with the spread of its logarithm; default: gpu, host, nic 23:1.6, the others 6:1")
 	fl.StringArrayVar(&grouped, "group", nil, "hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd
+}
+
+// setRepairs gives parts the repair times of --repair, PART=HOURS or PART=HOURS:SIGMA.
+func setRepairs(list []failures.Hazard, repairs map[string]string) error {
+	for _, part := range slices.Sorted(maps.Keys(repairs)) {
+		hours, sigma, spread := strings.Cut(repairs[part], ":")
+		median, err := strconv.ParseFloat(hours, 64)
+		if err != nil || !(median > 0 && median < 1e6) {
+			return fmt.Errorf("--repair %s=%s: want median hours above 0, such as gpu=33 or gpu=33:1.8", part, repairs[part])
+		}
+		r := failures.Repair{Median: median, Sigma: -1}
+		if spread {
+			if r.Sigma, err = strconv.ParseFloat(sigma, 64); err != nil || !(r.Sigma >= 0 && r.Sigma <= 5) {
+				return fmt.Errorf("--repair %s=%s: the spread of the logarithm is a number from 0 to 5", part, repairs[part])
+			}
+		}
+		if err := failures.SetRepair(list, part, r); err != nil {
+			return fmt.Errorf("--repair %s=%s: %w", part, repairs[part], err)
+		}
+	}
+	return nil
 }
 
 // parseGroup reads a kind of failure domain and how often one of them fails a year.

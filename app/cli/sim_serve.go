@@ -30,7 +30,9 @@ func newSimServe() *cobra.Command {
 		Use:   "serve MODEL --cluster CLUSTER",
 		Short: "Simulate inference: time to first token, time per token, throughput, cost",
 		Long: `Simulate serving step by step: continuous batching, chunked prompts, a bounded KV cache, and model copies on
-1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried and the best is printed first. --ttft and --tpot set
+1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried and the best at this load is printed
+first. Which layout is best depends on the load, so the answer ends with the frontier: tokens/s per GPU against time per
+token over lighter and heavier loads. --ttft and --tpot set
 limits for 90% of the requests. With --prefill separate copies handle prompts and send the KV cache over the fabric.
 
 Load is a closed loop of --users, random arrivals at --rate, or a --trace from Mooncake, Azure or BurstGPT. --engine
@@ -128,15 +130,40 @@ func (s *simServe) run(cmd *cobra.Command, args []string) error {
 		}
 		return finding{fmt.Errorf("%s cannot be served on %d %s: %s", m.Name, mc.GPUs, mc.GPU.Name, why)}
 	}
+	a := newServeAnswer(m.Name, load, tries)
+	if len(load.Trace) == 0 {
+		a.Frontier = serve.Frontier(e, layoutsOf(tries), load.Loads(), s.ttft, s.tpot)
+	}
 	if s.asJSON {
-		return printJSON(cmd.OutOrStdout(), newServeAnswer(m.Name, tries))
+		return printJSON(cmd.OutOrStdout(), a)
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s; %d requests, seed %d\n", m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, tries[0].Result.Requests, s.seed)
+	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s at %s%s; %d requests, seed %d\n", m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, load, s.lengths(), tries[0].Result.Requests, s.seed)
 	if note != "" {
 		fmt.Fprintln(w, note)
 	}
-	return printTries(w, tries)
+	if err := printTries(w, load, tries); err != nil {
+		return err
+	}
+	return printFrontier(w, a.Frontier)
+}
+
+// lengths says how long prompts and answers are, unless a trace does.
+func (s *simServe) lengths() string {
+	if s.trace != "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%d tokens in, %d out)", s.in, s.out)
+}
+
+// layoutsOf are the layouts that ran.
+func layoutsOf(tries []serve.Try) (out []serve.Layout) {
+	for _, t := range tries {
+		if t.Result != nil {
+			out = append(out, t.Layout)
+		}
+	}
+	return out
 }
 
 // readLoad is who asks: users, arrivals at random, or a trace.
@@ -211,16 +238,20 @@ func (s *simServe) try(e serve.Engine, load serve.Load) ([]serve.Try, error) {
 	return []serve.Try{{Result: r, Layout: e.Layout}}, nil
 }
 
-// serveAnswer is what --json prints: the best layout, the others, and why it is the best.
+// serveAnswer is what --json prints: the best layout under a load, the others, why it is the best there, and the frontier over loads.
 type serveAnswer struct {
 	Model string `json:"model"`
 	*serve.Result
-	Others  []*serve.Result `json:"others,omitempty"`
-	Reasons []string        `json:"reasons"`
+	Load     string          `json:"load"` // that the figures are for
+	Users    int             `json:"users,omitempty"`
+	Rate     float64         `json:"requests_per_s,omitempty"`
+	Others   []*serve.Result `json:"others,omitempty"`
+	Reasons  []string        `json:"reasons"`
+	Frontier []serve.Point   `json:"frontier,omitempty"` // throughput per GPU against time per token, over loads
 }
 
-func newServeAnswer(model string, tries []serve.Try) serveAnswer {
-	a := serveAnswer{Model: model, Result: tries[0].Result, Reasons: serve.Reasons(tries)}
+func newServeAnswer(model string, load serve.Load, tries []serve.Try) serveAnswer {
+	a := serveAnswer{Model: model, Result: tries[0].Result, Load: load.String(), Users: load.Concurrency, Rate: load.Rate, Reasons: serve.Reasons(load, tries)}
 	for _, t := range tries[1:] {
 		if t.Result != nil {
 			a.Others = append(a.Others, t.Result)
@@ -229,7 +260,21 @@ func newServeAnswer(model string, tries []serve.Try) serveAnswer {
 	return a
 }
 
-func printTries(w io.Writer, tries []serve.Try) error {
+// printFrontier shows what is best at other loads, from the shortest time per token to the most tokens per GPU.
+func printFrontier(w io.Writer, points []serve.Point) error {
+	if len(points) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "frontier: no layout and load has both a shorter time per token and more tokens/s per GPU")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "load\ttoken p50\tfirst token p50\ttokens/s per GPU\tlayout")
+	for _, p := range points {
+		fmt.Fprintf(t, "%s\t%.2f ms\t%.3f s\t%.0f\t%s\n", serve.Load{Concurrency: p.Users, Rate: p.Rate}, 1e3*p.TPOT, p.TTFT, p.PerGPU, p.Name)
+	}
+	return t.Flush()
+}
+
+func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 	best := tries[0].Result
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
@@ -246,7 +291,7 @@ func printTries(w io.Writer, tries []serve.Try) error {
 		return err
 	}
 	if len(tries) > 1 || best.Misses != "" {
-		for _, why := range serve.Reasons(tries) {
+		for _, why := range serve.Reasons(load, tries) {
 			fmt.Fprintln(w, why)
 		}
 	}

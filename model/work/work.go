@@ -78,6 +78,9 @@ type MLA struct {
 	V      int `json:"v"`    // size of a value head
 }
 
+// mostLayers bounds what code walks layer by layer. The deepest published transformer has 2,500.
+const mostLayers = 10000
+
 // Check reports what makes a model impossible.
 func (m *Model) Check() error {
 	if m.CNN != nil {
@@ -95,6 +98,12 @@ func (m *Model) Check() error {
 	}{{"layers", m.Layers}, {"hidden", m.Hidden}, {"heads", m.Heads}, {"kv_heads", m.KVHeads}, {"head_dim", m.HeadDim}, {"vocab", m.Vocab}} {
 		want(f.value > 0, "%s is %d; it must be at least 1", f.name, f.value)
 		want(f.value < 1<<31, "%s is %d; nobody has built that", f.name, f.value)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"layers", m.Layers}, {"mtp", m.MTP}} {
+		want(f.value <= mostLayers, "%s is %d; at most %d are supported", f.name, f.value, mostLayers)
 	}
 	for _, f := range []struct {
 		name  string
@@ -137,16 +146,8 @@ func (m *Model) MoELayers() int {
 	if m.Experts == 0 {
 		return 0
 	}
-	if m.MoEEvery <= 1 {
-		return max(m.Layers-m.DenseFirst, 0)
-	}
-	n := 0
-	for i := range m.Layers {
-		if m.IsMoE(i) {
-			n++
-		}
-	}
-	return n
+	every := max(m.MoEEvery, 1)
+	return max(m.Layers/every-m.DenseFirst/every, 0)
 }
 
 // DenseLayers counts the layers without experts.

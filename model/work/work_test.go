@@ -147,6 +147,8 @@ func TestBadModels(t *testing.T) {
 		"layers: 2\nhidden: 256\nheads: 4\nvocab: 100\nexperts: 4\ntop_k: 5\nexpert_ffn: 8\n": "top_k is 5 of 4",
 		"like: nothing\n":                                                                     "no model",
 		"layers: -3\nhidden: 256\nheads: 4\nvocab: 100\n":                                     "layers is -3",
+		"layers: 1000000000\nhidden: 256\nheads: 4\nvocab: 100\nffn: 8\n":                     "layers is 1000000000; at most 10000",
+		"layers: 4\nhidden: 256\nheads: 4\nvocab: 100\nffn: 8\nmtp: 2000000000\n":             "mtp is 2000000000; at most 10000",
 	} {
 		if _, err := Read("m", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)

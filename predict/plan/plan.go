@@ -61,6 +61,7 @@ type Cost struct {
 	Hide       float64            `json:"gradient_hidden_s"`    // what the last backward can hide of it
 	Stages     []StageMemory      `json:"memory_by_stage,omitempty"`
 	Nearest    *Nearest           `json:"nearest"`
+	Interval   *Interval          `json:"step_interval_90,omitempty"`
 	Notes      []string           `json:"notes,omitempty"`
 	Why        *Term              `json:"why,omitempty"`
 	Pipe       *schedule.Result   `json:"-"`
@@ -80,7 +81,7 @@ func Price(q Question) (*Cost, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Nearest = nearestPoint(q)
+	c.Nearest, c.Interval = nearestPoint(q), q.interval(c.Step)
 	c.assume(q)
 	return c, nil
 }

@@ -211,6 +211,9 @@ func nearestPoint(q Question) *Nearest {
 	if far > 3 && n.Remark == "" {
 		n.Remark = "nothing measured is near: this figure is an extrapolation"
 	}
+	if math.Abs(n.Error) > .15 && n.Remark == "" {
+		n.Remark = "the model is far off there: do not rely on this figure without a measurement of your own"
+	}
 	return n
 }
 

@@ -54,11 +54,14 @@ type Job struct {
 	Requeue  float64 // seconds to start again with other hosts
 	InPlace  float64 // seconds to start again on the same hosts
 	Kept     float64 // share of failures after which the same hosts go on
-	Spares   int     // hosts that stand by
+	Spares   int     // hosts that stand by, or Enough
 	Tiers    []Tier  // the quickest first
 	Days     float64 // of a run
 	Work     float64 // days of training to do; 0 for as much as the run allows
 }
+
+// Enough asks Best for as many spares as there are hosts away at the 99th percentile.
+const Enough = -1
 
 // Rate is the failures of the whole job a second.
 func (j Job) Rate() float64 {
@@ -163,8 +166,9 @@ type Result struct {
 	Days       map[string]float64 `json:"days_to_finish,omitempty"`
 	Unfinished int                `json:"unfinished,omitempty"` // runs in which the work was not done in 40 times the days
 	Spares     int                `json:"spares"`
-	Away       float64            `json:"hosts_away_mean"`
+	Away       float64            `json:"hosts_away_mean"` // from Best: of a job that never waits, so that they do not depend on Spares
 	AwayP99    float64            `json:"hosts_away_p99"`
+	Enough     int                `json:"spares_enough_99"` // spares with which no more hosts are away 99% of the time: AwayP99
 	Runs       int                `json:"runs"`
 	Seed       uint64             `json:"seed"`
 }
@@ -551,6 +555,7 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 			break
 		}
 	}
+	res.Enough = int(res.AwayP99)
 	res.Unfinished = unfinished
 	if len(finish) > 0 {
 		slices.Sort(finish)
@@ -560,20 +565,24 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	return res, nil
 }
 
-// Spares is how many hosts must stand by so that 99% of the time no more are away.
-func Spares(j Job, runs int, seed uint64) (int, error) {
+// demand runs a job that never waits for hosts: it says how many are away when spares do not limit the failures.
+func demand(j Job, runs int, seed uint64) (*Result, error) {
 	j.Spares, j.Tiers = 4*j.Hosts, slices.Clone(j.Tiers)
-	r, err := Run(j, runs, seed)
-	if err != nil {
-		return 0, err
-	}
-	return int(r.AwayP99), nil
+	return Run(j, runs, seed)
 }
 
-// Best tries intervals around the exact one for the last tier and keeps the one with the most goodput.
+// Best tries intervals around the exact one for the last tier and keeps the one with the most goodput. Hosts away and the spares
+// that are enough come from one run without a shortage of hosts, so the two always agree.
 func Best(j Job, runs int, seed uint64) (*Result, error) {
 	if err := j.Check(); err != nil {
 		return nil, err
+	}
+	free, err := demand(j, runs, seed)
+	if err != nil {
+		return nil, err
+	}
+	if j.Spares == Enough {
+		j.Spares = free.Enough
 	}
 	j.Tiers = slices.Clone(j.Tiers)
 	last := &j.Tiers[len(j.Tiers)-1]
@@ -596,5 +605,6 @@ func Best(j Job, runs int, seed uint64) (*Result, error) {
 		}
 	}
 	best.Intervals["simulation"] = best.Interval
+	best.Away, best.AwayP99, best.Enough = free.Away, free.AwayP99, free.Enough
 	return best, nil
 }

@@ -181,3 +181,52 @@ func TestGroupsOfHosts(t *testing.T) {
 		t.Errorf("36 spares leave a wait of %.3f of the time: %v", s.Parts["waiting for hosts"], err)
 	}
 }
+
+// The spares that are enough and the percentile of hosts away are one number, however few hosts stand by. A job with that many
+// spares hardly ever waits for one.
+func TestSparesAreThePercentile(t *testing.T) {
+	for _, spares := range []int{Enough, 0, 3, 40} {
+		for seed := range uint64(3) {
+			j := llama3()
+			j.Spares = spares
+			r, err := Best(j, 6, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Enough != int(r.AwayP99) {
+				t.Errorf("spares %d, seed %d: %d spares are enough, %g hosts are away at the 99th percentile", spares, seed, r.Enough, r.AwayP99)
+			}
+			if spares == Enough && (r.Spares != r.Enough || r.Parts["waiting for hosts"] > .015) {
+				t.Errorf("seed %d: with %d spares of %d the job waits %.2f%% of the time", seed, r.Spares, r.Enough, 100*r.Parts["waiting for hosts"])
+			}
+		}
+	}
+}
+
+// Hosts away follow Little's law: failures per hour times the mean of a log-normal repair, median x exp(sigma^2 / 2).
+func TestRepairTimesAreGiven(t *testing.T) {
+	for _, repair := range []Repair{{Median: 10, Sigma: 0}, {Median: 40, Sigma: .5}, {Median: 33, Sigma: 1.2}} {
+		j := llama3()
+		j.Days, j.Kept, j.Spares = 400, 0, Enough
+		for _, part := range []string{"gpu", "host", "nic", "cable", "switch"} {
+			if err := SetRepair(j.Hazards, part, repair); err != nil {
+				t.Fatal(err)
+			}
+		}
+		perHour := 0.0 // hosts that leave
+		for _, h := range j.Hazards {
+			perHour += float64(h.Count) * h.Yearly / 8760 * float64(h.Hosts)
+		}
+		want := perHour * repair.Median * math.Exp(repair.Sigma*repair.Sigma/2)
+		r, err := Best(j, 10, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(r.Away/want-1) > .05 {
+			t.Errorf("%+v: %.2f hosts are away in the mean, Little's law says %.2f", repair, r.Away, want)
+		}
+	}
+	if err := SetRepair(llama3().Hazards, "disk", Repair{Median: 1}); err == nil {
+		t.Error("a part that does not exist has a repair time")
+	}
+}

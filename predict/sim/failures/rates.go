@@ -1,6 +1,12 @@
 package failures
 
-import "github.com/weft-fabric/weft/model/topo"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/model/topo"
+)
 
 // yearly is failures a year of one part of 16,384, of those that 54 days counted.
 const yearly = 365. / 54 / 16384
@@ -106,6 +112,37 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 		}
 	}
 	return list
+}
+
+// Repair is how long one kind of part is away: log-normal.
+type Repair struct {
+	Median float64 // hours
+	Sigma  float64 // standard deviation of the logarithm; below 0: the part keeps its own
+}
+
+// SetRepair gives a kind of part its repair times. GPUs of lemon hosts are repaired as all GPUs are.
+func SetRepair(list []Hazard, part string, r Repair) error {
+	var known []string
+	found := false
+	for i, h := range list {
+		name, _, _ := strings.Cut(h.Name, " ")
+		if h.Hosts == 0 { // the same hosts go on: nothing is away
+			continue
+		}
+		if name == part {
+			list[i].Repair, found = r.Median, true
+			if r.Sigma >= 0 {
+				list[i].Sigma = r.Sigma
+			}
+		}
+		if !slices.Contains(known, name) {
+			known = append(known, name)
+		}
+	}
+	if !found {
+		return fmt.Errorf("no part %s takes hosts away; known: %s", part, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // Requeue is the seconds until a job of that number of GPUs runs again with other hosts, as measured from 2,048 to 16,384

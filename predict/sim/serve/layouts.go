@@ -12,18 +12,16 @@ type Try struct {
 	Layout Layout
 }
 
-// Layouts tries every way to use the GPUs: copies of 1, 2, 4, ... GPUs, experts cut or spread over them, attention cut or
-// each rank with requests of its own, and with prefill and decode apart in several ratios where apart is set. The best comes first: among those within the time limits (0 for none) the most tokens a
-// second, then the others.
-func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
-	var out []Try
+// Options lists the ways to use the GPUs: copies of 1, 2, 4, ... GPUs, experts cut or spread over them, attention cut or
+// each rank with requests of its own, and with prefill and decode apart in several ratios where apart is set.
+func Options(e Engine, apart bool) (options []Layout) {
 	n := e.Machine.GPUs
 	for tp := 1; tp <= min(n, e.Machine.Domain); tp *= 2 {
 		if e.Model.Heads%tp != 0 {
 			continue
 		}
 		copies := n / tp
-		options := []Layout{{TP: tp, PP: 1, Replicas: copies}}
+		options = append(options, Layout{TP: tp, PP: 1, Replicas: copies})
 		if tp > 1 && e.Model.Experts > 0 && e.Model.Experts%tp == 0 {
 			options = append(options, Layout{TP: tp, EP: tp, PP: 1, Replicas: copies}, Layout{TP: 1, DP: tp, EP: tp, PP: 1, Replicas: copies})
 		}
@@ -32,16 +30,23 @@ func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
 				options = append(options, Layout{TP: tp, PP: 1, Replicas: copies - p, Prefill: p})
 			}
 		}
-		for _, l := range options {
-			x := e
-			x.Layout, x.steps, x.products = l, nil, nil
-			r, err := Run(x, load)
-			if err != nil {
-				out = append(out, Try{Why: err.Error(), Layout: l})
-				continue
-			}
-			out = append(out, Try{Result: r, Layout: l})
+	}
+	return options
+}
+
+// Layouts tries all Options under one load. The best comes first: among those within the time limits (0 for none) the most tokens
+// a second, then the others.
+func Layouts(e Engine, load Load, ttft, tpot float64, apart bool) []Try {
+	var out []Try
+	for _, l := range Options(e, apart) {
+		x := e
+		x.Layout, x.steps, x.products = l, nil, nil
+		r, err := Run(x, load)
+		if err != nil {
+			out = append(out, Try{Why: err.Error(), Layout: l})
+			continue
 		}
+		out = append(out, Try{Result: r, Layout: l})
 	}
 	for _, t := range out {
 		if t.Result != nil {
@@ -72,17 +77,17 @@ func (r *Result) Judge(ttft, tpot float64) {
 	}
 }
 
-// Reasons says why the first of tried layouts is the best, and why the next ones are not.
-func Reasons(tries []Try) []string {
+// Reasons says why the first of tried layouts is the best under its load, and why the next ones are not.
+func Reasons(load Load, tries []Try) []string {
 	if len(tries) == 0 || tries[0].Result == nil {
 		return nil
 	}
 	best := tries[0].Result
 	var out []string
 	if best.Misses != "" {
-		out = append(out, fmt.Sprintf("no layout keeps the limits; %s gives the most tokens a second: %s", tries[0].Layout, best.Misses))
+		out = append(out, fmt.Sprintf("at %s no layout keeps the limits; %s gives the most tokens a second: %s", load, tries[0].Layout, best.Misses))
 	} else {
-		out = append(out, fmt.Sprintf("%s gives the most tokens a second of those that keep the limits: %s", tries[0].Layout, best.Limit))
+		out = append(out, fmt.Sprintf("at %s %s gives the most tokens a second of those that keep the limits: %s", load, tries[0].Layout, best.Limit))
 	}
 	for _, t := range tries[1:] {
 		r := t.Result
