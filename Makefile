@@ -8,25 +8,25 @@
 # make proofs  every algorithm proven at every count of ranks; about five minutes
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
 # make wheel  the Python package with the library in it, into dist, from what is on this machine
-# make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/tables/torch-suite.md; half an hour
+# make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/reference/tables/torch-suite.md; half an hour
 # make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
-# make bench  figures for docs/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
+# make bench  figures for docs/reference/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
-# make accuracy  refits the predictions of NCCL to the measured points and writes docs/accuracy.md; about two minutes
-# make plan-accuracy  fits the factors of plans to measured steps again and writes docs/plan-accuracy.md; about a minute
-# make serve-accuracy  predicts measured latencies of engines and writes docs/serve-accuracy.md; about five minutes
+# make accuracy  refits the predictions of NCCL to the measured points and writes docs/reference/accuracy.md; about two minutes
+# make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
+# make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
-# make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/gpu.md
+# make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
-# make xfer-faults  every fault of transfers between processes, as docs/tables/transfer-faults.md; about ten minutes
+# make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
@@ -83,7 +83,7 @@ long: packages lint cross
 # PYTHON is one with PyTorch.
 PYTHON ?= /usr/bin/python3
 torch-suite: lib
-	PYTHONPATH=python $(PYTHON) python/tests/torch_suite.py --compare --out docs/tables/torch-suite.md
+	PYTHONPATH=python $(PYTHON) python/tests/torch_suite.py --compare --out docs/reference/tables/torch-suite.md
 
 cycles:
 	WEFT_TEST_LONG=1 $(GO) test -count=1 -timeout 20m -v -run 'Cycles$$' ./capi
@@ -179,7 +179,7 @@ bench-comm: packages build
 	./weft bench --compare all-reduce -n 2,4,8 --transport tcp --cpu
 	./weft bench --compare reduce-scatter all-gather broadcast reduce all-to-all gather scatter send-recv barrier -n 2,8 --sizes 8,256K,16M
 
-# The tables of docs/tables/collectives-hosts.md: what the cores can do, then networks of a stated rate; and what was simulated of it.
+# The tables of docs/reference/tables/collectives-hosts.md: what the cores can do, then networks of a stated rate; and what was simulated of it.
 LAYOUTS ?= 2x1,2x2,2x4,2x8,4x1,4x2,4x4,8x1,8x2
 SIZES   ?= 8,1K,32K,1M,16M,64M
 HOSTOPS  = all-reduce all-gather reduce-scatter all-to-all broadcast
@@ -189,14 +189,14 @@ bench-hosts: packages build
 	./weft bench --compare $(HOSTOPS) --namespaces 2x1,2x4 --rate 2Gb/s --rails 2 --sizes $(SIZES) --rounds 3 --batch 5ms
 	./weft bench --predict $(HOSTOPS) --namespaces 2x1,2x2,2x4,4x2 --rate 1Gb/s -b 8 -e 8M -f 32 --batches 3
 
-# What canonical sums cost, the table of docs/hosts.md; as root, about five minutes.
+# What canonical sums cost, a table of docs/reference/tables/hosts.md; as root, about five minutes.
 CANONICAL = --compare --canonical all-reduce reduce-scatter reduce --sizes 8,1K,32K,256K,1M,16M --rounds 9 --batch 5ms
 bench-canonical: packages build
 	./weft bench $(CANONICAL) -n 2,4
 	./weft bench $(CANONICAL) -n 2,4 --transport tcp
 	./weft bench $(CANONICAL) --namespaces 2x2,4x1,2x4
 
-# The tables of docs/tables/collectives-busy.md: a quota, busy processes, and ranks that outnumber the processors; as root, about six minutes.
+# The tables of docs/reference/tables/collectives-busy.md: a quota, busy processes, and ranks that outnumber the processors; as root, about six minutes.
 BUSY  = --sizes 8,256K,8M --rounds 3 --batch 30ms
 CORES = $(shell nproc)
 HALF  = $(shell expr $(CORES) / 2)
@@ -206,7 +206,7 @@ bench-busy: packages build
 	for how in "--quota 50% --namespaces 2x$(HALF)" "--hogs $(CORES) --namespaces 2x$(HALF)" "--hogs $$((2*$(CORES))) --namespaces 2x$(HALF)" "--namespaces 2x$(CORES)" "--namespaces 2x$$((2*$(CORES)))"; do \
 		echo "## $$how, mixed"; ./weft bench --compare --spread $$how $(BUSY) || exit 1; done
 
-# Every fault of hosts and of the links between them, as the table of docs/reliability.md; needs root, about four minutes.
+# Every fault of hosts and of the links between them, as docs/reference/tables/host-faults.md; needs root, about four minutes.
 host-faults:
 	$(GO) test ./run/comm -run TestHostFaults -hostfaults -count=1 -timeout 30m -v
 
@@ -227,7 +227,7 @@ proofs:
 drift:
 	$(GO) test ./fabric/lab -run TestLab/drift -count=1 -v -lab.all -timeout 30m
 
-# Labs of 6, 64 and 200 routers started and measured, for the table in docs/lab.md; about two minutes, as root.
+# Labs of 6, 64 and 200 routers started and measured, for the table in docs/reference/tables/lab.md; about two minutes, as root.
 lab-scale:
 	$(GO) test ./fabric/lab -run TestScale -count=1 -v -lab.scale -timeout 20m
 
@@ -240,7 +240,7 @@ drills: build
 	./weft lab up examples/lab.yaml --name drills
 	./weft lab drill drills; code=$$?; ./weft lab down drills; exit $$code
 
-# The table of docs/watch.md: faults over real processes, and a day of healthy running in virtual time.
+# The table of docs/reference/tables/watch.md: faults over real processes, and a day of healthy running in virtual time.
 TRIALS  ?= 5
 HEALTHY ?= 10m
 watch-drills:

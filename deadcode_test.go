@@ -12,8 +12,8 @@ import (
 // path, or path:function.
 var unreached = []struct{ what, why string }{
 	// Packages that tests and pages are made with.
-	{"internal/cases/", "worked figures; the test of docs/tables/reference-cases.md computes them"},
-	{"run/internal/member/simulation/", "10,000 machines in virtual time; makes the figures of docs/membership.md"},
+	{"internal/cases/", "worked figures; the test of docs/reference/tables/reference-cases.md computes them"},
+	{"run/internal/member/simulation/", "10,000 machines in virtual time; makes the figures of docs/reference/tables/membership.md"},
 	{"internal/bounded/", "limits of tests and of the processes that they start"},
 	{"internal/store/", "an object store for tests"},
 	{"internal/conform/", "what every transport is tested with"},
@@ -34,6 +34,8 @@ var unreached = []struct{ what, why string }{
 	{"run/comm/buffers.go:plain", "elements of reductions by functions"},
 	{"run/comm/buffers.go:isPlain", "elements of reductions by functions"},
 	{"run/comm/proof.go:ByMessages", "an option for programs that want no shared memory"},
+	{"run/comm/queue.go:CausedBy", "an option of calls in callbacks; the C library uses it"},
+	{"run/comm/failure.go:Comm.Ended", "asked by the C library while a group forms"},
 	{"run/comm/queue.go:AtWait", "an option of started calls; the C library uses it"},
 	{"run/comm/device/call.go", "collectives on memory of GPUs by name, for programs; commands make them as values"},
 	{"run/comm/device/stage.go", "messages of a GPU's memory: the C library sends them"},

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // pages are all Markdown files of the project, by path.
@@ -100,17 +102,17 @@ func TestReadmeLeadsToEveryPage(t *testing.T) {
 func TestDocsTablesNameTheirCommand(t *testing.T) {
 	all := pages(t)
 	for path, text := range all {
-		if strings.HasPrefix(path, "docs/tables/") {
+		if strings.HasPrefix(path, "docs/reference/tables/") {
 			if !regexp.MustCompile(`^# .*\n\nMade by:\n\n    \S`).MatchString(text) {
 				t.Errorf("%s does not begin with a title, 'Made by:' and a command", path)
 			}
-			if !strings.Contains(all["docs/performance.md"], "("+strings.TrimPrefix(path, "docs/")+")") {
-				t.Errorf("docs/performance.md does not link to %s", path)
+			if !strings.Contains(all["docs/reference/performance.md"], "("+strings.TrimPrefix(path, "docs/reference/")+")") {
+				t.Errorf("docs/reference/performance.md does not link to %s", path)
 			}
 		}
 	}
-	if n := strings.Count(all["docs/performance.md"], "\n"); n > 120 {
-		t.Errorf("docs/performance.md has %d lines; it is one page to read, tables lie in docs/tables", n)
+	if n := strings.Count(all["docs/reference/performance.md"], "\n"); n > 120 {
+		t.Errorf("docs/reference/performance.md has %d lines; it is one page to read, tables lie in docs/reference/tables", n)
 	}
 }
 
@@ -208,7 +210,7 @@ func TestCommentsNameNumbers(t *testing.T) {
 
 // Words that mean something special here are in the glossary, each at the beginning of a paragraph.
 func TestGlossaryExplainsHouseWords(t *testing.T) {
-	text, err := os.ReadFile("docs/glossary.md")
+	text, err := os.ReadFile("docs/reference/glossary.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +224,51 @@ func TestGlossaryExplainsHouseWords(t *testing.T) {
 		"goodput", "heir", "incident", "lab", "layout", "lease", "lock", "mirror", "mode", "network plan", "notice", "observer", "pack", "program", "region", "rendezvous", "round", "script",
 		"seat", "shrink", "slab", "slot", "spare", "step", "tenant", "tier", "token", "undo", "window", "witness"} {
 		if !explained[word] {
-			t.Errorf("docs/glossary.md does not explain %q", word)
+			t.Errorf("docs/reference/glossary.md does not explain %q", word)
 		}
+	}
+}
+
+// Words that people write in docs, code blocks included, may only become fewer: lower the number when you shorten a page. Generated
+// pages and tables of measurements do not count.
+const (
+	docWords     = 30000
+	wordHeadroom = 600 // so far the count may lie below the recorded one before it must be lowered
+)
+
+// generatedPages are those that a test or a make target writes.
+var generatedPages = []string{"docs/reference/commands.md", "docs/reference/http-objects.md", "docs/reference/accuracy.md", "docs/reference/plan-accuracy.md", "docs/reference/serve-accuracy.md"}
+
+// countWords counts what has a letter or a digit: bars and rules of tables are no words.
+func countWords(text string) int {
+	n := 0
+	for word := range strings.FieldsSeq(text) {
+		if strings.ContainsFunc(word, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestDocsOnlyBecomeShorter(t *testing.T) {
+	n := 0
+	shelves := map[string]int{}
+	for path, text := range pages(t) {
+		if !strings.HasPrefix(path, "docs/") || strings.HasPrefix(path, "docs/reference/tables/") || slices.Contains(generatedPages, path) {
+			continue
+		}
+		words := countWords(text)
+		n += words
+		shelves[filepath.Dir(path)] += words
+	}
+	t.Logf("%d words: %v", n, shelves)
+	switch {
+	case n > docWords:
+		t.Errorf("docs have %d words that people wrote, and at most %d are allowed: shorten a page, or put measurements into docs/reference/tables", n, docWords)
+	case n < docWords-wordHeadroom:
+		t.Errorf("docs have %d words that people wrote: well done; write %d for docWords", n, n)
+	}
+	if got := countWords("| `a` | two words |\n|---|---|"); got != 3 {
+		t.Errorf("a table's row has %d words, want 3", got)
 	}
 }

@@ -209,7 +209,7 @@ func read(from *C.weft_call, c *comm.Comm) (*call, error) {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&k.a)), known), given)
 	for _, b := range given[min(known, uint64(len(given))):] {
 		if b != 0 {
-			return nil, fmt.Errorf("weft_call of %d bytes asks for what this library does not know; it knows %d bytes", from.size, known)
+			return nil, fmt.Errorf("weft_call of %d bytes is newer than this library, which supports %d bytes", from.size, known)
 		}
 	}
 	return k, k.check(c)
@@ -222,7 +222,7 @@ const limit C.int64_t = 1 << 47
 func (k *call) check(c *comm.Comm) error {
 	name, known := opNames[k.a.op]
 	if !known {
-		return fmt.Errorf("weft_call.op is %d, which is no operation", k.a.op)
+		return fmt.Errorf("weft_call.op is %d, which is not an operation", k.a.op)
 	}
 	switch k.a.device {
 	case 0, 1, 3: // 3 is the host's, pinned
@@ -243,7 +243,7 @@ func (k *call) check(c *comm.Comm) error {
 		return nil
 	}
 	if k.kind, known = kinds[k.a._type]; !known {
-		return fmt.Errorf("%s: type %#x (DLPack code %d, %d bits) is none that weft has", name, k.a._type, k.a._type&0xff, k.a._type>>8)
+		return fmt.Errorf("%s: type %#x (DLPack code %d, %d bits) is not supported", name, k.a._type, k.a._type&0xff, k.a._type>>8)
 	}
 	per := C.int64_t(1) // elements of kind in one of the caller's
 	if k.a._type&0xff == 5 {
@@ -278,7 +278,7 @@ func (k *call) check(c *comm.Comm) error {
 func (k *call) reduction(name string) error {
 	k.reduce = comm.Op(k.a.reduce)
 	if k.a.reduce < C.WEFT_SUM || k.a.reduce > C.WEFT_BXOR {
-		return fmt.Errorf("%s: reduction %d is none; they are WEFT_SUM (1) to WEFT_BXOR (9)", name, k.a.reduce)
+		return fmt.Errorf("%s: reduction %d does not exist; use WEFT_SUM (1) to WEFT_BXOR (9)", name, k.a.reduce)
 	}
 	switch k.a._type {
 	case C.WEFT_BOOL:
@@ -289,7 +289,7 @@ func (k *call) reduction(name string) error {
 		k.reduce = op
 	case C.WEFT_COMPLEX64, C.WEFT_COMPLEX128:
 		if k.reduce != comm.Sum && k.reduce != comm.Avg && k.reduce != comm.PreMulSum {
-			return fmt.Errorf("%s: %v of complex numbers is not there; they have sum, avg and premulsum", name, k.reduce)
+			return fmt.Errorf("%s: %v is not supported for complex types; use sum, avg or premulsum", name, k.reduce)
 		}
 	}
 	return nil
@@ -361,6 +361,9 @@ func (k *call) do(ctx context.Context, c *comm.Comm, o ...comm.Option) error {
 	f, dst, src, root := k.kind.calls, k.a.dst, unsafe.Pointer(k.a.src), int(k.a.root)
 	if k.reduce == comm.PreMulSum {
 		o = append(o, comm.Factor(float64(k.a.factor)))
+	}
+	if k.a.cause != 0 {
+		o = append(o, comm.CausedBy(uint64(k.a.cause)))
 	}
 	switch k.a.op {
 	case C.WEFT_BARRIER:

@@ -291,7 +291,7 @@ func goEnqueue(n C.weft_comm, from *C.weft_call, e *C.weft_error) (rc C.int) {
 		return fill(e, err)
 	}
 	if k.a.device != onCUDA || k.message() {
-		return fill(e, errors.New("weft_enqueue: the call is no collective on memory of GPUs: use weft_run"))
+		return fill(e, errors.New("weft_enqueue: the call is not a collective on GPU memory; use weft_run"))
 	}
 	p := patient(int64(k.a.timeout_ms))
 	g, err := groupOf(p, c, int(k.a.device_id))
@@ -316,7 +316,7 @@ func goBlock(n C.weft_request, stream C.uintptr_t, e *C.weft_error) (rc C.int) {
 	}
 	w, ok := r.handle.(*device.Work)
 	if !ok {
-		return fill(e, fmt.Errorf("weft_block: the request is no collective on memory of GPUs: use weft_wait"))
+		return fill(e, fmt.Errorf("weft_block: the request is not a collective on GPU memory; use weft_wait"))
 	}
 	err = untilOver(-1, func(d time.Duration) bool {
 		for began := time.Now(); time.Since(began) < glance; wait.Yield() {

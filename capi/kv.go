@@ -114,7 +114,7 @@ func goKVGet(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, dst unsafe.P
 		return k.Get(ctx, path, int(from), func(i int, data []byte) error {
 			at := int64(i) - int64(from)
 			if int64(len(data)) > int64(stride) || sizes == nil && int64(len(data)) != int64(stride) {
-				return fmt.Errorf("block %d has %d bytes; there is room for %d, and sizes must be given where they differ", i, len(data), stride)
+				return fmt.Errorf("block %d has %d bytes, more than %d; give the sizes where they differ", i, len(data), stride)
 			}
 			copy(unsafe.Slice((*byte)(unsafe.Add(dst, at*int64(stride))), len(data)), data)
 			if sizes != nil {

@@ -176,7 +176,7 @@ func untilOver(ms C.int64_t, wait func(d time.Duration) bool) error {
 			return nil
 		}
 		if givesUp() {
-			return fmt.Errorf("the wait was %w; the call is still under way", errInterrupted)
+			return fmt.Errorf("the wait was %w; the call is still in progress", errInterrupted)
 		}
 	}
 }

@@ -29,6 +29,11 @@ func TestTorchSuite(t *testing.T) {
 	if want := fmt.Sprintf("%d passed, 0 failed", len(torchTests)); err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("want %q: %v\n%s", want, err, out)
 	}
+	detail := bounded.Within(t, 2*time.Minute, python, suite, "--ranks", "3", "test_barrier_timeout_group", "test_barrier_timeout_full_group", "test_all_reduce_sum")
+	detail.Env = append(cmd.Env, "TORCH_DISTRIBUTED_DEBUG=DETAIL")
+	if out, err := detail.CombinedOutput(); err != nil || !strings.Contains(string(out), "3 passed, 0 failed") {
+		t.Errorf("with DETAIL: %v\n%s", err, out)
+	}
 }
 
 // TestTorchCycles makes and destroys a thousand groups: descriptors, threads and memory stay. make cycles runs it with those of C and Python.
@@ -56,13 +61,17 @@ func TestTorchGroupLists(t *testing.T) {
 	}
 }
 
-// TestTorchCallbacks waits for calls in the callbacks of others, as PowerSGD's hook does.
+// TestTorchCallbacks waits for calls in the callbacks of others, as PowerSGD's hook does, and starts calls in several at once.
 func TestTorchCallbacks(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
-	for _, out := range libweft.AllRanks(t, 2, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), "nested", "powersgd") {
-		if !strings.Contains(out, "nested is well") || !strings.Contains(out, "powersgd is well") {
-			t.Errorf("a rank printed %q", out)
+	for _, x := range bounded.First(1, [][]string{{"shm", "nested", "order", "powersgd"}, {"tcp", "order"}}...) {
+		for _, out := range libweft.AllRanks(t, 3, []string{"WEFT_TRANSPORT=" + x[0]}, python, slices.Concat([]string{filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")}, x[1:])...) {
+			for _, drill := range x[1:] {
+				if !strings.Contains(out, drill+" is well") {
+					t.Errorf("a rank printed %q", out)
+				}
+			}
 		}
 	}
 }
@@ -71,9 +80,9 @@ func TestTorchCallbacks(t *testing.T) {
 func TestTorchMissing(t *testing.T) {
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
-	for _, drill := range []string{"dead-member", "absent"} {
+	for drill, transport := range map[string]string{"dead-member": "shm", "far-member": "tcp", "absent": "shm"} {
 		t.Run(drill, func(t *testing.T) {
-			outs, _ := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=shm"}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), drill)
+			outs, _ := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=" + transport}, python, filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py"), drill)
 			for _, r := range []int{0, 2} {
 				if !strings.Contains(outs[r], drill+" is well") {
 					t.Errorf("rank %d printed %q", r, outs[r])

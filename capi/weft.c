@@ -148,6 +148,7 @@ int weft_rank(weft_comm c) { return forked ? -1 : goRank(c); }
 int weft_size(weft_comm c) { return forked ? -1 : goSize(c); }
 int weft_get_info(weft_comm c, weft_info *info, weft_error *e) { GO(e, goInfo(c, info, e)); }
 int weft_check(weft_comm c, weft_error *e) { GO(e, goCheck(c, e)); }
+int weft_ended(weft_comm c, weft_error *e) { GO(e, goEnded(c, e)); }
 
 int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error *e) { GO(e, goRun(c, (weft_call *)call, status, e)); }
 int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e) { GO(e, goRunAll(c, (weft_call *)calls, n, e)); }

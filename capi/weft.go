@@ -64,7 +64,7 @@ func config(from *C.weft_config) (comm.Config, error) {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&f)), known), given)
 		for _, b := range given[min(known, uint64(len(given))):] {
 			if b != 0 {
-				return comm.Config{}, fmt.Errorf("weft_config of %d bytes asks for what this library does not know; it knows %d bytes", from.size, known)
+				return comm.Config{}, fmt.Errorf("weft_config of %d bytes is newer than this library, which supports %d bytes", from.size, known)
 			}
 		}
 	}
@@ -253,6 +253,16 @@ func goCheck(n C.weft_comm, e *C.weft_error) (rc C.int) {
 	return fill(e, err)
 }
 
+//export goEnded
+func goEnded(n C.weft_comm, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	c, err := comms.get(n)
+	if err == nil {
+		err = c.Ended()
+	}
+	return fill(e, err)
+}
+
 //export goRun
 func goRun(n C.weft_comm, from *C.weft_call, status *C.weft_status, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
@@ -403,7 +413,7 @@ func goNotices(n C.weft_comm, from *C.int32_t, values *C.uint32_t, room C.int, c
 		return fill(e, err)
 	}
 	if room < 0 {
-		return fill(e, fmt.Errorf("weft_notices: room for %d; want 0 or more", room))
+		return fill(e, fmt.Errorf("weft_notices: a buffer for %d; want 0 or more", room))
 	}
 	list := make([]comm.Notice, room)
 	k := c.TakeNotices(list)

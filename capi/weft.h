@@ -202,6 +202,7 @@ typedef struct weft_call {
 	int32_t device;     /* DLPack's kind of dst and src: 0 and 1 are the host's memory, 2 CUDA */
 	int32_t device_id;
 	void *stream; /* of the device: the call begins behind what it holds */
+	uint64_t cause; /* of collectives on host memory: what led to the call, as the caller counts; a call in which ranks differ fails */
 } weft_call;
 
 /* ---- the library ---- */
@@ -239,6 +240,7 @@ int weft_rank(weft_comm c);                                   /* -1 if c is none
 int weft_size(weft_comm c);                                   /* -1 if c is none */
 int weft_get_info(weft_comm c, weft_info *info, weft_error *e);
 int weft_check(weft_comm c, weft_error *e); /* WEFT_OK, or why the communicator can no longer be used */
+int weft_ended(weft_comm c, weft_error *e); /* WEFT_OK, or WEFT_DEAD or WEFT_LEFT and which rank is known to have ended, without a call */
 
 /* ---- calls ---- */
 
@@ -330,7 +332,7 @@ int weft_follow_done(weft_follower f, int last, int failed, const char *why, wef
 int weft_follow_leave(weft_follower f, weft_error *e); /* asks to leave; the others go on without this rank */
 int weft_follow_close(weft_follower f, weft_error *e);
 
-/* ---- transfers between agents that come and go: docs/transfers.md says what holds ----
+/* ---- transfers between agents that come and go: docs/reference/transfers.md says what holds ----
  *
  *     weft_xfer_config cfg = {.size = sizeof cfg, .name = "decode"};
  *     weft_xfer_open(&cfg, &a, &e);
@@ -468,7 +470,7 @@ int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int6
  * request that it belongs to failed, so bytes may be missing. */
 int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e);
 
-/* ---- blocks of KV caches at a cache service (weft kv serve): docs/kv.md ----
+/* ---- blocks of KV caches at a cache service (weft kv serve): docs/how-to/kv.md ----
  *
  * A path is the hashes of a prompt's blocks from its beginning on, WEFT_KV_HASH bytes each. */
 typedef int64_t weft_kv;

@@ -62,7 +62,7 @@ func sized[T any](what string, from *T, size C.uint64_t) (T, error) {
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&f)), known), given)
 	for _, b := range given[min(known, uint64(len(given))):] {
 		if b != 0 {
-			return f, fmt.Errorf("%s of %d bytes asks for what this library does not know; it knows %d bytes", what, size, known)
+			return f, fmt.Errorf("%s of %d bytes is newer than this library, which supports %d bytes", what, size, known)
 		}
 	}
 	return f, nil
@@ -613,7 +613,7 @@ func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Poi
 		a.mu.Lock()
 		a.late = append(a.late, x)
 		a.mu.Unlock()
-		return fill(e, fmt.Errorf("a notice of %d bytes: %w: there is room for %d; it stays, so ask again with more", len(x.Data), xfer.ErrLimit, room))
+		return fill(e, fmt.Errorf("a notice of %d bytes: %w: the buffer holds %d; the notice stays, so ask again with a larger one", len(x.Data), xfer.ErrLimit, room))
 	}
 	copy(unsafe.Slice((*byte)(to), room), x.Data)
 	return fill(e, x.Err)

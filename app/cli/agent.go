@@ -27,18 +27,18 @@ func newAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Collect this host's metrics, kernel log and job states, and serve or send them",
-		Long: `Sample this host every few seconds: ports of InfiniBand and RoCE, interfaces, PCIe
-links and errors, GPUs through NVIDIA's library, the kernel log, and processes that
-are ranks of jobs. Counters are judged by their growth; states are good, bad or
-unknown and are left by quiet time.
+		Long: `Sample this host every few seconds: InfiniBand and RoCE ports, interfaces, PCIe links
+and errors, GPUs through NVIDIA's library, the kernel log, and the ranks of jobs.
+Counters are judged by their growth. States are good, bad or unknown and clear after
+a quiet period.
 
-/metrics has the names of node_exporter and dcgm-exporter where they have one, and
-weft_ names otherwise. /state is the same as JSON. /healthz fails when samples are old.
+/metrics uses the names of node_exporter and dcgm-exporter where they exist, and weft_
+names otherwise. /state is the same as JSON. /healthz fails when samples are old.
 
-With --report a server of 'weft watch' hears of ranks every --pulse: the state of their
-processes, their memory, how fast each connection is, and how far their collectives
-are, where they tell (WEFT_WATCH, NCCL Inspector, flight records of PyTorch). Both
-need the same secret in WEFT_TOKEN. Without --report nothing is sent anywhere.`,
+With --report the agent sends a 'weft watch' server the state of its ranks every
+--pulse: processes, memory, connection speeds, and collective progress where ranks
+report it (WEFT_WATCH, NCCL Inspector, PyTorch's flight records). Both need the same
+WEFT_TOKEN. Without --report nothing is sent.`,
 		Example: `  weft agent --listen :9410
   weft agent --once
   weft agent --report localhost:9411 --listen localhost:9410
@@ -93,8 +93,8 @@ need the same secret in WEFT_TOKEN. Without --report nothing is sent anywhere.`,
 	s.StringVar(&f.listen, "listen", "localhost:9410", "`ADDRESS` of the HTTP server")
 	s.StringVar(&f.report, "report", "", "`ADDRESS` of a server of 'weft watch' to report to")
 	s.StringVar(&f.tls, "tls", "token", "certificates for --report: token, or a `DIR` with ca.pem, cert.pem and key.pem")
-	s.DurationVar(&c.Pulse, "pulse", time.Second, "`TIME` between looks at ranks; a large cluster's server asks for more")
-	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset: say where each port is")
+	s.DurationVar(&c.Pulse, "pulse", time.Second, "`TIME` between looks at ranks; a large cluster's server may ask for longer ones")
+	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset: label each port with its position")
 	s.DurationVar(&c.Interval, "interval", c.Interval, "`TIME` between samples")
 	s.StringVar(&c.Host, "host", c.Host, "`NAME` to report under")
 	s.StringVar(&c.Root, "root", "", "`DIR` with a copy of another host's sys and proc, to try it out")

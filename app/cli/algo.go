@@ -29,14 +29,14 @@ type algoFlags struct {
 
 func (f *algoFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.op, "op", "", "`COLLECTIVE`, like all-reduce; the algorithm's first without it")
+	flags.StringVar(&f.op, "op", "", "`COLLECTIVE`, like all-reduce; default: the algorithm's first")
 	flags.IntVar(&f.spec.Root, "root", 0, "root `RANK` of a rooted collective")
 	flags.IntVar(&f.spec.Channels, "channels", 0, "copies side by side, each with its share of the data")
 	flags.IntVar(&f.spec.Pieces, "pieces", 0, "pieces a share is cut into, for pipelined algorithms")
-	flags.IntVar(&f.spec.Slots, "slots", 0, "messages under way between two ranks on a channel")
+	flags.IntVar(&f.spec.Slots, "slots", 0, "messages in flight between two ranks on a channel")
 	flags.IntVar(&f.spec.Local, "local", 0, "ranks of a fast domain (a host), for algorithms of two levels")
 	flags.StringVar(&f.dims, "dims", "", "dimensions of a torus, like `4x4x4`")
-	flags.IntVar(&f.spec.Aggregate, "aggregate", 0, "blocks a message, for pat")
+	flags.IntVar(&f.spec.Aggregate, "aggregate", 0, "blocks per message, for pat")
 	flags.StringVar(&f.spec.Inner, "inner", "", "`ALGORITHM` inside a domain, for hierarchical")
 	flags.StringVar(&f.spec.Outer, "outer", "", "`ALGORITHM` between domains, for hierarchical")
 }

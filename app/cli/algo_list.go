@@ -27,9 +27,9 @@ func newAlgoList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List algorithms: collectives, steps, bytes per rank, when to use them",
-		Long: `List the algorithms with the collectives they do, their steps (messages one
-after another on the longest chain), the bytes a rank sends of S, and when they
-are best. n is the number of ranks; formulas are checked against proofs.`,
+		Long: `List the algorithms with their collectives, steps (messages on the longest chain),
+bytes sent per rank as a multiple of S, and best use. n is the number of ranks;
+proofs check the formulas.`,
 		Example: `  weft algo list
   weft algo list --op all-to-all
   weft algo list --json`,

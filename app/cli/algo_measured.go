@@ -28,9 +28,9 @@ type measuredFlags struct {
 func (m *measuredFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.BoolVar(&m.on, "measured", false, "start ranks, measure the links between their hosts, and keep the programs that beat the runtime's choice there")
-	s.IntVarP(&m.ranks, "ranks", "n", 0, "number of ranks, for --measured; one for each host without it")
+	s.IntVarP(&m.ranks, "ranks", "n", 0, "number of ranks, for --measured; default: one per host")
 	s.IntVar(&m.turns, "turns", 5, "turns of each program at each size, for --measured; the median counts")
-	s.BoolVar(&m.forget, "forget", false, "take away what --measured kept for these ranks and hosts")
+	s.BoolVar(&m.forget, "forget", false, "remove what --measured stored for these ranks and hosts")
 	hostFlags(cmd, &m.spec, &m.hosts, &m.rsh)
 	m.links.bindTransport(cmd)
 	m.lab.bind(cmd)

@@ -12,10 +12,10 @@ func newAlgoShow() *cobra.Command {
 		Use:   "show NAME|FILE",
 		Short: "Show an algorithm's program as text, as MSCCL XML, or as a picture",
 		Long: `Show an algorithm's program: one text for all ranks, in which r is the rank, n
-the number of ranks and c the channel. --to msccl writes it out for every rank
-as MSCCL XML. A file that ends in .svg gets a picture of who sends what when.
---to mscclpp as a MSCCL++ execution plan. FILE is a program in weft's text form,
-MSCCL XML or a MSCCL++ plan, '-' for standard input.`,
+the number of ranks and c the channel. --to msccl writes MSCCL XML for every
+rank, --to mscclpp an MSCCL++ execution plan, and -o FILE.svg a picture of who
+sends what when. FILE is a program in weft's text form, MSCCL XML or an MSCCL++
+plan, '-' for standard input.`,
 		Example: `  weft algo show ring -n 8
   weft algo show double-binary-tree -n 8 -o tree.svg
   weft algo show hierarchical -n 32 --local 8 --inner direct --outer tree
@@ -32,8 +32,8 @@ MSCCL XML or a MSCCL++ plan, '-' for standard input.`,
 		},
 	}
 	cmd.Flags().IntVarP(&ranks, "ranks", "n", 8, "number of ranks")
-	cmd.Flags().StringVar(&to, "to", "", "`FORM`: weft, msccl, mscclpp or svg; without it the ending of -o decides, else weft")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVar(&to, "to", "", "`FORM`: weft, msccl, mscclpp or svg; default: by the ending of -o, else weft")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	f.register(cmd)
 	return cmd
 }

@@ -76,23 +76,23 @@ func newAlgoSynth() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "synth [CLUSTER]",
 		Short: "Synthesise the best schedule for a machine, with a proof that none is faster",
-		Long: `Make a schedule for exactly these GPUs and links: whole boxes, odd sets of GPUs,
-meshes, dead and slow links. The bound is exact and the cut that proves it is
-named; trees are packed until they reach it; the program of these trees is
-proven, simulated beside weft's own algorithms, and written with -o: .weft as
-text, .xml as MSCCL, .json as a MSCCL++ plan, .svg as a picture. 'weft bench --program' runs it.
+		Long: `Make a schedule for exactly these GPUs and links: whole hosts, GPU subsets,
+meshes, dead and slow links. weft computes the exact bound with the cut that proves
+it, packs trees that reach it, and proves and simulates their program next to its
+own algorithms. -o writes it: .weft as text, .xml as MSCCL, .json as an MSCCL++ plan,
+.svg as a picture. 'weft bench --program' runs it.
 
---links FILE takes any network, one link a line: 'r0 r1 25GB/s' for one direction,
+--links FILE takes any network, one link per line: 'r0 r1 25GB/s' for one direction,
 'r0 - leaf 400Gb/s' for both; r0, r1, ... are ranks, other names are switches.
 
---size takes a range, 1KiB..1GiB: each size gets the form that is fastest there.
---channels bounds what a program takes of a GPU; what that costs is printed.
+--size takes a range, 1KiB..1GiB, and picks the fastest form for each size.
+--channels limits the channels; the answer says what that costs.
 
---measured starts ranks on this host, on --hosts or in a --lab, measures what every
-pair of hosts carries, makes programs for that, and runs them and the runtime's own
-choice in turns. Those that take at least a twentieth less are kept in the user's
-cache folder of rank 0's host, and run by themselves from then on whenever as many ranks meet on the same hosts.
-Links that have changed since need another run; --forget takes what is kept away.`,
+--measured starts ranks on this host, on --hosts or in a --lab, measures every pair
+of hosts, makes programs for these links, and runs them interleaved with the
+runtime's own choice. Programs that save at least 5% are stored in the cache folder
+on rank 0's host and used whenever as many ranks meet on the same hosts. Run it again
+after links have changed; --forget removes the stored programs.`,
 		Example: `  weft algo synth --host dgx-1v --gpus 0-4 --op all-reduce
   weft algo synth --host mi300x --fail 'n0:gpu0 - n0:gpu1' --op all-reduce
   weft algo synth --host dgx-1v --op all-gather --channels 16 -o ag.weft
@@ -120,10 +120,10 @@ Links that have changed since need another run; --forget takes what is kept away
 	f.preset.register(cmd)
 	f.measured.register(cmd)
 	s := cmd.Flags()
-	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce; for --measured a list, the first three without it")
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce; for --measured a list, by default the first three")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
-	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one a line: r0 r1 25GB/s")
-	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
+	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one per line: r0 r1 25GB/s")
+	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.IntVar(&f.wish.Root, "root", 0, "root `RANK` of a rooted collective")
 	s.IntVar(&f.wish.Channels, "channels", 0, "most channels to use; 0 for no limit")
@@ -132,10 +132,10 @@ Links that have changed since need another run; --forget takes what is kept away
 	s.Float64Var(&f.wish.Loss, "loss", sim.DefaultLoss, "share of the bound that may be given up for fewer trees; 0 for none")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
-	s.DurationVar(&f.limit, "limit", time.Minute, "processor `TIME` for simulations of a size: then the best form found is kept; 0 for no limit")
+	s.DurationVar(&f.limit, "limit", time.Minute, "CPU `TIME` for simulations per size; then the best form so far is used; 0 for no limit")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
-	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; without it the ending of -o decides, else weft")
+	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; default: by the ending of -o, else weft")
 	s.StringVarP(&f.out, "output", "o", "", "`FILE` for the program; '-' for standard output")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
@@ -301,7 +301,7 @@ func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []top
 	case a.NCCL == 0:
 		return fmt.Errorf("--to nccl-tuner: NCCL's patterns are counted for an all-reduce of GPUs of one host with nothing slow; 'weft explain --emit nccl-tuner' writes the table for others")
 	case len(f.fail) > 0:
-		return fmt.Errorf("--to nccl-tuner: NCCL finds dead links by itself, and its model here knows none; 'weft explain --emit nccl-tuner' writes the table of the whole machine")
+		return fmt.Errorf("--to nccl-tuner: the model of NCCL has no dead links; 'weft explain --emit nccl-tuner' writes the whole machine's table")
 	case float64(a.NCCL) < asGood*float64(a.Bound.Rate):
 		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp", a.NCCL, a.Rate, a.Bound.Rate)}
 	}
@@ -504,7 +504,7 @@ func (a *synthesis) print(w io.Writer, name string) error {
 		}
 	}
 	if i := slices.IndexFunc(a.Sizes, func(s synthSize) bool { return s.Split }); i >= 0 {
-		fmt.Fprintf(w, "\nfrom %s on messages are split over ways of different length, as the bound needs: %s. 'weft sim' and most machines take the shortest way alone and reach less\n", a.Sizes[i].Bytes, a.ways)
+		fmt.Fprintf(w, "\nfrom %s on messages are split over paths of different length, as the bound needs: %s. 'weft sim' and most machines use the shortest path only and reach less\n", a.Sizes[i].Bytes, a.ways)
 	}
 	for _, s := range a.Sizes {
 		if s.Stopped {

@@ -15,14 +15,13 @@ func newAlgoVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify NAME|FILE ...",
 		Short: "Prove that algorithms or program files are correct",
-		Long: `Prove programs: every rank ends with what the collective promises, every
-contribution once and added in the same association on every rank; nobody waits
-for ever; no chunk is used without an order. NAME is an algorithm, proven for all
-its collectives or the one of --op; FILE is a program in weft's text form or MSCCL
-XML, '-' for standard input.
+		Long: `Prove programs: every rank ends with what the collective promises, with every
+contribution once and added in the same association on every rank; no rank waits
+forever; no chunk is used without an order. NAME is an algorithm, proven for all its
+collectives or for --op; FILE is a program in weft's text form or MSCCL XML, '-' for
+standard input.
 
-A wrong program is answered with one line and exit code 1; -v adds the steps that
-led there.`,
+A wrong program prints one line and exits with 1; -v adds the steps that led there.`,
 		Example: `  weft algo verify ring -n 64
   weft algo verify program.weft allreduce.xml
   weft algo verify --all --ranks 2..64`,

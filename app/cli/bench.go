@@ -44,43 +44,39 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [OPERATION...]",
 		Short: "Benchmark and verify collectives between processes, as nccl-tests does",
-		Long: `Start ranks on this host, or on others, and measure an operation at a range of
-sizes: nccl-tests' flags and columns. Results are verified on inputs whose right
-result is known to the bit. The time of an operation is that of the slowest rank,
-the median over batches.
+		Long: `Start ranks on this host or on others and measure an operation over a range of
+sizes, with nccl-tests' flags and columns. Results are verified bit for bit. The time
+is the slowest rank's, the median over batches.
 
 OPERATION is all-reduce by default; known are
 ` + wrap(operations(), 78) + `
 
 -n is the number of ranks; nccl-tests' -n is --iters here. Buffers are registered
-(got from the library, mapped by the peers) unless --plain.
+(allocated by the library, mapped by peers) unless --plain.
 
---lab runs one rank on every host of a lab, or as many as -n says, over the network
-that was emitted for it: see 'weft lab up'.
+--lab runs one rank on every host of a lab, or -n ranks, over the lab's network: see
+'weft lab up'.
 
---device cuda puts the buffers on GPUs: ranks of a host take turns over its GPUs, and
-several may share one. The head of the table says which way memory goes from rank to
-rank, and why: direct (ranks map one another's memory) or staged (through the host).
-WEFT_CUDA=direct or staged, or --require, demands one. The last columns are the least
-time that the memory of one GPU allows, by the rate of a plain add that is measured in
-the same run, and the time in place over it. --device soft is a GPU in software, which
-runs the same kernels slowly.
+--device cuda puts the buffers on GPUs; several ranks may share one. The header names
+the path and the reason: direct (ranks map each other's memory) or staged (through
+the host). WEFT_CUDA or --require demands one. The last columns are the least time
+one GPU's memory allows, from a plain add measured in the same run, and the in-place
+time divided by it. --device soft is a software GPU that runs the same kernels
+slowly.
 
---compare measures beside Open MPI, MPICH, Gloo and PyTorch's Gloo where they are
-installed, and beside what the memory of the host allows. All take turns in one
-run; the table has the medians, and ratios above 1 are how many times as long as
-ours the others take. Programs for the others are compiled when first needed and
-kept in the user's cache folder.
+--compare also measures Open MPI, MPICH, Gloo and PyTorch's Gloo where installed, and
+the host memory's limit, interleaved in one run. The table has medians; ratios are
+the other's time over weft's. Programs for the others are compiled on first use and
+cached.
 
---predict first measures what messages take where the operations run, then the operations.
-It simulates the very programs that ran, as 'weft sim' does, on a cluster made of what
-messages took, and prints both times. ~ marks times whose own spread is over 25%.
+--predict measures message times where the operations run, then the operations. Then
+it simulates the same programs with these message times and prints both. ~ marks
+times whose own spread is over 25%.
 
---spread times every operation by itself, where other work takes the processors
-away: --hogs starts processes that never wait, --quota gives the ranks of each
-competitor a share of the processors. The table has the median and the 99th
-percentile; ratios are those of the best of Open MPI (yielding) and Gloo over ours.
-Medians below 1, and 99th percentiles below a third, are in bold.`,
+--spread times every operation separately on a busy machine: --hogs starts processes
+that never wait, --quota limits each competitor's CPU share. The table has the median
+and the 99th percentile; ratios are the better of Open MPI (yielding) and Gloo over
+weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 		Example: `  weft bench all-reduce -b 8 -e 64M -f 2 -n 4
   weft bench all-gather -n 2 -d bfloat16 --transport tcp --cpu
   weft bench all-reduce -n 4 --algo ring -b 1M -e 1M
@@ -105,7 +101,7 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r := f.cfg.Require; r == "direct" || r == "staged" {
 				if f.cfg.Device == "" {
-					return fmt.Errorf("--require %s is a way between GPUs; want --device cuda with it", r)
+					return fmt.Errorf("--require %s is a path between GPUs; add --device cuda", r)
 				}
 				f.cfg.DeviceWay, f.cfg.Require = r, ""
 			}
@@ -156,36 +152,37 @@ Medians below 1, and 99th percentiles below a third, are in bold.`,
 	fl.StringVarP(&f.dtype, "datatype", "d", "float32", "`TYPE` of elements: int8 to uint64, float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2")
 	fl.IntVarP(&f.cfg.Root, "root", "r", 0, "`RANK` that is the root")
 	fl.BoolVarP(&f.cfg.Check, "check", "c", true, "verify results")
-	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations of a batch; as many as take 20 ms without it")
+	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations per batch; default: as many as take 20 ms")
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
+	fl.BoolVar(&f.cfg.Fresh, "new-sizes", false, "time every call on a size that was not seen before, up to a quarter shorter than the row's")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
-	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; the fastest of shm, tcp and mixed without it")
-	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be what is used (ucx:rc: of UCX, messages over rc), or with --device the way, direct or staged; another one is an error")
-	fl.StringVar(&f.cfg.Device, "device", "", "`DEVICE` that buffers are on: cuda, or soft for a GPU in software; the host without it")
+	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; default: the fastest of shm, tcp and mixed")
+	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be used (ucx:rc: messages over UCX's rc), or with --device the path, direct or staged; anything else is an error")
+	fl.StringVar(&f.cfg.Device, "device", "", "`DEVICE` that buffers are on: cuda, or soft for a GPU in software; default: the host")
 	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")
 	fl.BoolVar(&f.plain, "plain", false, "buffers from anywhere")
 	fl.StringVar(&f.cfg.Algo, "algo", "", "`ALGORITHM` to use; see 'weft algo list'")
 	fl.StringVar(&f.program, "program", "", "`FILE` with the program to use, which is proven first; see 'weft algo show'")
 	fl.BoolVar(&f.cfg.Unproven, "unproven", false, "run the program even if it is not proven: it may hang or be wrong")
-	fl.BoolVar(&f.cpu, "cpu", false, "also processor seconds of all ranks for a GB that must move")
+	fl.BoolVar(&f.cpu, "cpu", false, "also CPU seconds of all ranks per GB moved")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
-	fl.BoolVar(&f.compare, "compare", false, "measure beside other libraries")
+	fl.BoolVar(&f.compare, "compare", false, "compare with other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
 	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
 	fl.BoolVar(&f.predict, "predict", false, "simulate the programs that ran on the links that were measured, and print both times")
 	fl.IntVar(&f.rails, "rails", 1, "`NUMBER` of networks between the hosts of --namespaces")
-	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; what the processors can do without it")
+	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; default: no limit")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
-	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` of a turn, for --compare: long beside waking ranks that sleep, short beside other work of the machine")
-	fl.BoolVar(&f.cfg.Bind, "bind", false, "keep every rank on one processor: less noise on a busy machine")
-	fl.BoolVar(&f.explain, "explain", false, "also print how each pair of ranks talks and which program is chosen at which size, and why")
+	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` per turn, for --compare: long enough to hide wake-ups, short enough to dodge other work")
+	fl.BoolVar(&f.cfg.Bind, "bind", false, "pin every rank to one CPU: less noise on a busy machine")
+	fl.BoolVar(&f.explain, "explain", false, "also print how each pair of ranks communicates, and which program is chosen at which size, and why")
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
-	fl.BoolVar(&f.spread, "spread", false, "time every operation by itself, for --compare: medians and 99th percentiles, beside Open MPI that yields and Gloo")
-	fl.IntVar(&f.hogs, "hogs", 0, "`NUMBER` of processes that never wait, beside the ranks, for --compare; with --spread")
-	fl.StringVar(&f.quota, "quota", "", "`SHARE` of the host's processors that the ranks of each competitor have, like 50%, by a control group, for --compare; with --spread")
-	fl.BoolVar(&f.canonical, "canonical", false, "what canonical sums (WEFT_CANONICAL=1) cost, for --compare: beside sums without, and nothing else")
+	fl.BoolVar(&f.spread, "spread", false, "for --compare: time every operation separately; medians and 99th percentiles of weft, Open MPI (yielding) and Gloo")
+	fl.IntVar(&f.hogs, "hogs", 0, "`NUMBER` of busy processes next to the ranks, for --compare; with --spread")
+	fl.StringVar(&f.quota, "quota", "", "CPU `SHARE` for each competitor's ranks, like 50%, by a control group, for --compare; with --spread")
+	fl.BoolVar(&f.canonical, "canonical", false, "for --compare: only what canonical sums (WEFT_CANONICAL=1) cost")
 	fl.BoolVar(&f.apart, "out-of-place", false, "all-reduce has an input and an output, for --compare, not one buffer")
 	hostFlags(cmd, &f.spec, &f.hosts, &f.rsh)
 	f.lab.bind(cmd)
@@ -215,12 +212,12 @@ func operations() string {
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
 	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota", "canonical"}
-	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "batches", "datatype", "op", "root",
+	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "new-sizes", "batches", "datatype", "op", "root",
 		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
 )
 
 // notPredict are flags that --predict would pass over.
-var notPredict = []string{"device", "lab", "tls", "checksum", "outage", "cpu", "require", "floor", "explain"}
+var notPredict = []string{"new-sizes", "device", "lab", "tls", "checksum", "outage", "cpu", "require", "floor", "explain"}
 
 // without is a list without some of it.
 func without(list []string, some ...string) []string {

@@ -242,7 +242,7 @@ func printComparison(w io.Writer, c *bench.Comparison, t *bench.Table, cpu bool)
 	}
 	fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
 	if c.Spread {
-		fmt.Fprintf(w, "# beside %d processes that never wait", c.Busy.Hogs)
+		fmt.Fprintf(w, "# next to %d busy processes", c.Busy.Hogs)
 		if c.Busy.Quota > 0 {
 			fmt.Fprintf(w, ", with %.0f%% of the processors", c.Busy.Quota*100)
 		}

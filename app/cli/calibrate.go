@@ -21,14 +21,13 @@ func newCalibrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate LOG... | --steps FILE --cluster CLUSTER",
 		Short: "Fit the NCCL model to nccl-tests logs from your cluster, with error bars",
-		Long: `Fit an alpha-beta-gamma model to measurements: logs of nccl-tests in the old or
-the new column form, or comma-separated points (op, gpus, bytes, time_us and,
-optionally, nodes). The result is a small text file that 'sim collective' and
-'explain' take with --cal.
+		Long: `Fit an alpha-beta-gamma model to measurements: nccl-tests logs in the old or new
+column format, or comma-separated points (op, gpus, bytes, time_us and optionally
+nodes). 'sim collective' and 'explain' read the result with --cal.
 
-With --steps fit the factor of 'weft plan' to your own training steps instead: a table
-with the columns model, framework, layout and step_s, the layout in the words of
-'weft plan --layout' with its fields joined by spaces. 'weft plan' takes the result with --cal.`,
+With --steps fit the factor of 'weft plan' to your own training steps: a table with
+the columns model, framework, layout and step_s, the layout as in 'weft plan --layout'
+with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 		Example: `  weft calibrate all-reduce.log reduce-scatter.log -o my-cluster.cal
   weft calibrate points.csv
   weft sim collective --size 8B..1GiB --host dgx-a100 --cal my-cluster.cal
@@ -81,7 +80,7 @@ with the columns model, framework, layout and step_s, the layout in the words of
 			return output(cmd, out, func(w io.Writer) error { _, err := io.WriteString(w, c.String()); return err })
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the calibration to; standard output without it")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write the calibration to; default: standard output")
 	cmd.Flags().StringVar(&op, "op", "", "`COLLECTIVE` of the logs, where they do not say: old ones of all-gather and all-to-all look alike")
 	cmd.Flags().StringVar(&steps, "steps", "", "fit the factor of plans to the training steps in `FILE`")
 	cmd.Flags().StringVar(&on, "cluster", "", "`CLUSTER` that the steps ran on")

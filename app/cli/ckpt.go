@@ -18,10 +18,10 @@ func newCkpt() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ckpt",
 		Short: "List, show, verify and reshard checkpoints",
-		Long: `Work on the checkpoints of training, in a directory or in an S3-compatible object
+		Long: `Work with training checkpoints in a directory or an S3-compatible object
 store. PLACE is a directory, or s3://BUCKET/PREFIX with AWS_ENDPOINT_URL,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION in the
-environment. PLACE may also be the folder of one checkpoint. A directory with safetensors files of other programs is read too.`,
+environment. PLACE may also be the folder of one checkpoint. Directories with other programs' safetensors files work too.`,
 		RunE: group,
 	}
 	cmd.AddCommand(newCkptList(), newCkptShow(), newCkptVerify(), newCkptReshard())
@@ -56,7 +56,7 @@ func withStore(cmd *cobra.Command, where string, work func(context.Context, *ckp
 
 // stepFlag chooses a checkpoint; the latest without it.
 func stepFlag(cmd *cobra.Command, step *int64) {
-	cmd.Flags().Int64Var(step, "step", -1, "the checkpoint of `STEP`; the latest without it")
+	cmd.Flags().Int64Var(step, "step", -1, "the checkpoint of `STEP`; default: the latest")
 }
 
 // pick finds the checkpoint of a step, the latest whole one for -1, and says on

@@ -16,10 +16,9 @@ func newCkptList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list PLACE",
 		Short: "List checkpoints by step",
-		Long: `List checkpoints by step with their state: complete, damaged (a manifest or files
-that are missing or not right), incomplete (no manifest: being written, or left by
-writers that died), foreign (files of other programs). Data is not read; 'weft ckpt
-verify' does that.`,
+		Long: `List checkpoints by step with their state: complete, damaged (manifest or files are
+missing or wrong), incomplete (no manifest: being written, or abandoned), foreign
+(other programs' files). Data is not read; 'weft ckpt verify' does that.`,
 		Example: "  weft ckpt list runs/gpt/ckpt\n  weft ckpt list s3://models/gpt --json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -23,9 +23,8 @@ func newCkptReshard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reshard PLACE -n RANKS -o PLACE",
 		Short: "Rewrite a checkpoint for another number of ranks",
-		Long: `Write a checkpoint split for another number of ranks to another place; every bit of
-every tensor stays the same. Training does not need it: a checkpoint of any layout
-loads into any other. Layouts: ` + strings.Join(names, ", ") + `.`,
+		Long: `Rewrite a checkpoint for another number of ranks; every bit of every tensor stays the
+same. Training does not need it: any layout loads into any other. Layouts: ` + strings.Join(names, ", ") + `.`,
 		Example: `  weft ckpt reshard runs/gpt/ckpt -n 3 -o runs/gpt-3
   weft ckpt reshard s3://models/gpt -n 1 --layout whole -o one   # for programs that read safetensors`,
 		Args: cobra.ExactArgs(1),

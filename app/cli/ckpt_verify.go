@@ -26,9 +26,9 @@ func newCkptVerify() *cobra.Command {
 		Use:   "verify PLACE",
 		Short: "Read checkpoints in full and check every byte",
 		Long: `Read checkpoints in full and check manifests, headers and data against their
-checksums: one flipped bit anywhere is found and placed. Exit code 1 if anything is
-wrong, or if there is nothing to verify. Folders without a manifest are named and
-are no damage. Files of other programs have no checksums; their structure is checked.`,
+checksums: any flipped bit is found and located. Exit code 1 if anything is wrong or
+there is nothing to verify. Folders without a manifest are listed but are no damage.
+Other programs' files have no checksums; only their structure is checked.`,
 		Example: "  weft ckpt verify runs/gpt/ckpt\n  weft ckpt verify s3://models/gpt --step 2000",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,15 +18,15 @@ func newCoord() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coord --dir DIR --listen ADDRESS",
 		Short: "Run a stand-alone coordinator for elastic jobs",
-		Long: `Run the coordinator that elastic jobs meet at: an etcd in this process with its
-state in DIR. Killed and started again on the same DIR it continues; the members
-of a job go on meanwhile. Three of them (--name, --peers) bear the loss of one.
+		Long: `Run the coordinator where elastic jobs meet: an embedded etcd with its state in DIR.
+Restarted on the same DIR it continues, and jobs run on meanwhile. Three of them
+(--name, --peers) survive the loss of one.
 
-With --witness it is the witness of other jobs, too: ranks that a broken network parts in
-two halves ask it which half goes on (WEFT_QUORUM=witness:ADDRESS).
+With --witness it also serves as a witness: when a network splits a job in two halves,
+the ranks ask it which half continues (WEFT_QUORUM=witness:ADDRESS).
 
-The token is taken from WEFT_TOKEN; clients need the same. Without one the address
-must be of this host alone.`,
+Clients need the same WEFT_TOKEN. Without a token the address must be local to this
+host.`,
 		Example: `  WEFT_TOKEN=secret weft coord --dir /var/lib/weft --listen 10.0.0.1:2379
   WEFT_TOKEN=secret weft coord --dir a --listen 10.0.0.1:2379 --name a --peers a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380
   WEFT_TOKEN=secret weft coord --dir /var/lib/weft --listen 10.0.0.1:2379 --witness 10.0.0.1:2381`,
@@ -67,13 +67,13 @@ must be of this host alone.`,
 	f := cmd.Flags()
 	f.StringVar(&c.Dir, "dir", "", "`DIR` of the state; made if it is not there")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:2379", "`ADDRESS` for clients, host:port")
-	f.StringVar(&c.Job, "job", "", "`NAME` of the only job that is served; any without it")
+	f.StringVar(&c.Job, "job", "", "`NAME` of the only job that is served; default: any")
 	f.StringVar(&c.Name, "name", "", "`NAME` of this coordinator among several")
 	f.StringSliceVar(&c.Peers, "peers", nil, "`NAME=HOST:PORT` of every coordinator, this one included")
 	f.StringVar(&c.TLS.Cert, "cert", "", "`FILE` with this server's certificate, instead of those that follow from the token")
 	f.StringVar(&c.TLS.Key, "key", "", "`FILE` with the key of that certificate")
 	f.StringVar(&c.TLS.CA, "ca", "", "`FILE` with the authority of clients' certificates")
-	f.StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which it is the witness of ranks; not at all without it")
+	f.StringVar(&tie, "witness", "", "`ADDRESS`, host:port, at which it serves as a witness; default: none")
 	f.BoolVar(&c.NoSync, "no-sync", false, "do not wait for the disk: state survives the process, not the host")
 	return cmd
 }

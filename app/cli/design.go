@@ -29,19 +29,17 @@ func newDesign() *cobra.Command {
 		Use:   "design CLUSTER",
 		Short: "Report on a cluster's network: counts, bandwidth, failures, cost, checklist",
 		Long: `Report on the network of a cluster file or a preset: counts of everything,
-oversubscription and bisection, paths and latency, failures and what each one
-costs, redundancy, power and money, growth, and the design checklist answered
-item by item. With --params, or 'params' under 'needs' in the file, it also says
-what training a model of that size asks of the network. With -o DIR it writes
-report.txt, report.json, report.html (one page, the pictures in it),
-topology.svg, bill.csv, a picture of each network beside the compute fabrics and
-floor.svg (where the file has a floor) instead of printing. An imported topology may not state the rates of
-its links: --link states them.
+oversubscription and bisection, paths and latency, failures and their cost,
+redundancy, power and money, growth, and a design checklist. With --params, or
+'params' under 'needs' in the file, it adds what training such a model demands of
+the network. -o DIR writes report.txt, report.json, report.html (with pictures),
+topology.svg, bill.csv, a picture of every service network, and floor.svg if the file
+has a floor. --link states the rate of imported links that have none.
 
 --compare prints several designs side by side; a star marks the better figure. --search
-tries the known hosts, switches and fabrics for a wish in a line and ranks what fits by
-price, with what misses and what cannot be built; with -o DIR the best is written as a
-cluster file. --actual compares a design with the InfiniBand fabric that stands.`,
+tries known hosts, switches and fabrics for a one-line wish and ranks what fits by
+price; -o DIR writes the best as a cluster file. --actual compares a design with an
+existing InfiniBand fabric.`,
 		Example: `  weft design examples/rail-1k.yaml
   weft design examples/rail-1k.yaml --params 70B
   weft design examples/rail-1k.yaml -o out

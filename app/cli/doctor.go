@@ -15,6 +15,7 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/doctor/read"
 	"github.com/weft-fabric/weft/observe/evidence"
+	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
@@ -27,17 +28,17 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH|-|ras://HOST[:PORT]]...",
 		Short: "Find the cause of a failed, hung or slow job in logs, dumps and counters",
-		Long: `Read everything that is given, recognise it by content, join it across ranks and
-hosts, and answer in one page: the verdict, the evidence, and the commands to run
-next. PATH is a file or a folder, plain or gzip. Without one, this host is read.
+		Long: `Read logs, dumps and counters, recognise them by content, join them across ranks and
+hosts, and print one page: the verdict, the evidence, and the commands to run next.
+PATH is a file or a folder, plain or gzip; default: this host.
 
 It understands ` + strings.Join(read.Kinds(), ", ") + `.
 
-A RAS server is asked only if its NCCL is 2.29.2 or later: older ones can crash
-when asked. --force-ras asks them nevertheless, for jobs that hang anyway.
+RAS servers before NCCL 2.29.2 can crash when asked, so only newer ones are asked.
+--force-ras asks anyway, for jobs that hang already.
 
-Exit code 1 means that there is a finding at or above --fail-on, or that nothing
-that was given could be read or understood, so that the answer is unknown.`,
+Exit code 1 means a finding at or above --fail-on, or that none of the given files
+could be understood, so the answer is unknown.`,
 		Example: `  weft doctor /var/log/job42/
   weft doctor nccl.n0.log nccl.n1.log dmesg.n0.txt --json
   weft doctor dumps/ --cluster examples/rail-1k.yaml
@@ -116,6 +117,11 @@ func gather(cmd *cobra.Command, args []string, force bool) (*doctor.Case, error)
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
 		}
+	}, Bytes: func(n, all int64) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\rread %d of %d MB", n/1e6, all/1e6)
+		if n == all {
+			fmt.Fprintln(cmd.ErrOrStderr())
+		}
 	}}
 	return evidence.Gather(cmd.Context(), args, o)
 }
@@ -164,12 +170,20 @@ func printCatalogue(w io.Writer, asJSON bool) error {
 	return t.Flush()
 }
 
+// measuredText says how a finding did on labelled cases.
+func measuredText(e *doctor.Entry) string {
+	if e.Measured == nil {
+		return "no labelled case yet"
+	}
+	return fmt.Sprintf("right in %d of %s", e.Measured.Right, count(e.Measured.Cases, "labelled case"))
+}
+
 func newDoctorExplain() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "explain ID",
 		Short:   "Explain one finding: what it means, how to confirm it, how to fix it",
-		Long:    `Print what a finding means, what it is seen by, how sure it is and what to do.`,
+		Long:    `Print what a finding means, how it is detected, how sure it is and what to do.`,
 		Example: `  weft doctor explain gpudirect-acs`,
 		Args:    cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -180,18 +194,25 @@ func newDoctorExplain() *cobra.Command {
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			w := cmd.OutOrStdout()
 			e, err := doctor.Explain(args[0])
+			if cause, fix, ok := watch.Explain(args[0]); err != nil && ok { // of an alert
+				if asJSON {
+					return printJSON(w, map[string]string{"id": args[0], "cause": cause, "fix": fix})
+				}
+				_, err := fmt.Fprintf(w, "%s\n\ncause  %s\ndo     %s\n", args[0], cause, fix)
+				return err
+			}
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
 			if asJSON {
 				return printJSON(w, e)
 			}
 			fmt.Fprintf(w, "%s: %s\n\n", e.ID, e.Title)
 			t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 			for _, row := range [][2]string{{"seen by", e.Signal}, {"cause", e.Cause}, {"do", e.Fix}, {"to be certain", e.Confirm}, {"not to be confused with", e.Guard},
-				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"layer", e.Layer}} {
+				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"measured", measuredText(e)}, {"layer", e.Layer}} {
 				if row[1] != "" {
 					fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 				}

@@ -176,7 +176,7 @@ func (l *launcher) ends() int {
 	}
 }
 
-// The lines of docs/launching.md with an etcd that others run: two nodes meet under a
+// The lines of docs/how-to/launching.md with an etcd that others run: two nodes meet under a
 // token, the ranks of each are neighbours, a node with another token is told at once,
 // and when the etcd is gone for good the launchers say so and end.
 func TestRunWithAPlainEtcd(t *testing.T) {

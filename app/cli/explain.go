@@ -47,16 +47,15 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CLUSTER]",
 		Short: "Explain a collective's time: chosen algorithm, limiting link, bus bandwidth and wire rate",
-		Long: `Explain one collective on one cluster in words and figures: which algorithm and
-protocol NCCL chooses and why, what limits it, why bus bandwidth is not wire rate
-(or exceeds the NICs'), what a set of GPUs lacks, and what would change the choice.
+		Long: `Explain one collective on one cluster: which algorithm and protocol NCCL chooses and
+why, what limits it, why bus bandwidth is not wire rate (or exceeds the NICs'), what
+a GPU subset lacks, and what would change the choice.
 
---bound answers another question: the least time that any schedule can take where
-bytes count and latency does not, at wire rate, with the cut that proves it; with
-switches that only pass bytes on, and with switches that copy and add.
+--bound prints the least time any schedule can take at wire rate, ignoring latency,
+with the cut that proves it: for forwarding switches and for switches that compute.
 
---emit nccl-tuner writes the choices of all collectives and sizes as a table, for
-libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
+--emit nccl-tuner writes the choices for all collectives and sizes as a table for
+libweft.so, NCCL's tuner plug-in (docs/how-to/nccl.md).`,
 		Example: `  weft explain --op all-reduce --size 64MiB --cluster examples/rail-1k.yaml
   weft explain dgx-1v --gpus 0,1,4 --size 1GiB
   weft explain superpod-h100 --gpus 'n[0-1]:gpu[0-7]' --size 256MiB
@@ -72,7 +71,7 @@ libweft.so as NCCL's tuner plug-in (docs/nccl.md).`,
 	f.StringVar(&s.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
 	f.StringVar(&s.size, "size", "64MiB", "`SIZE` of the larger of input and output")
 	f.StringVar(&s.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
-	f.StringVar(&s.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; all without it")
+	f.StringVar(&s.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
 	f.StringVar(&s.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
 	f.BoolVar(&s.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
 	f.StringVar(&s.links, "links", "", "with --bound: `FILE` of links, as 'weft algo synth --links' takes it")

@@ -23,11 +23,10 @@ func newExplainTransports() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transports",
 		Short: "Compare sockets, shared memory, UCX and RDMA: copies, system calls, CPU time, latency, bandwidth",
-		Long: `Measure the ways in which two processes of this machine can exchange bytes, one after
-the other, with two real processes: latency of 8 bytes, bandwidth and processor time of
-long messages, system calls that move data (counted by a tracer in a run of their own).
-Ways that need hardware which is not here are modelled, and marked so; ways that need a
-library which is not here say which.`,
+		Long: `Measure the transports between two processes on this machine: latency of 8 bytes,
+bandwidth and CPU time of long messages, and system calls that move data (traced in a
+separate run). Transports without hardware here are modelled and marked; those without
+their library say which one is missing.`,
 		Example: `  weft explain transports
   weft explain transports --ways tcp,shm --size 64K --for 100ms
   weft explain transports --ways shm,tcp,ucx-posix --perftest
@@ -63,11 +62,11 @@ library which is not here say which.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&o.Ways, "ways", nil, "`NAMES` of those to measure: "+strings.Join(measure.Names(), ", ")+"; all without it")
+	fl.StringSliceVar(&o.Ways, "ways", nil, "`NAMES` of those to measure: "+strings.Join(measure.Names(), ", ")+"; default: all")
 	fl.StringVar(&size, "size", "1MiB", "`SIZE` of long messages")
-	fl.DurationVar(&o.For, "for", o.For, "`TIME` for each figure of each way")
+	fl.DurationVar(&o.For, "for", o.For, "`TIME` per figure and transport")
 	fl.BoolVar(&calls, "calls", true, "count system calls, with a tracer (ptrace)")
-	fl.BoolVar(&o.Alone, "perftest", false, "put what ucx_perftest reaches below each way of UCX")
+	fl.BoolVar(&o.Alone, "perftest", false, "add what ucx_perftest reaches below each UCX transport")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("ways", cobra.FixedCompletions(measure.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

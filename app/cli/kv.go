@@ -16,7 +16,7 @@ func newKV() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
 		Short: "Run a KV-cache service, and replay traces against cache policies",
-		Long:  `Work with KV caches: the blocks that a model computes for a prompt and that other requests can use again.`,
+		Long:  `Work with KV caches: blocks that a model computes for a prompt and that other requests can reuse.`,
 		Example: `  weft kv trace --requests 2000 -o trace.jsonl
   weft kv replay trace.jsonl --tiers memory=1000`,
 		RunE: group,
@@ -32,9 +32,9 @@ func newKVTrace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Generate a conversation trace in Mooncake's format",
-		Long: `Make requests as conversations have them: each begins with one of a few prompts of applications, goes on for
-some turns and brings everything before along. Lines of JSON: timestamp (milliseconds), input_length, output_length,
-and hash_ids, one for each 512 tokens of input; requests share the ids of what they share.`,
+		Long: `Generate requests like those of conversations: each starts with one of a few application prompts, continues for some
+turns and repeats everything before. The output is JSON lines: timestamp (milliseconds), input_length, output_length,
+and hash_ids, one per 512 input tokens; common prefixes share their ids.`,
 		Example: `  weft kv trace --requests 2000 -o trace.jsonl
   weft kv trace --requests 500 --turns 8 --seed 7`,
 		Args: cobra.NoArgs,
@@ -48,7 +48,7 @@ and hash_ids, one for each 512 tokens of input; requests share the ids of what t
 	}
 	f := cmd.Flags()
 	f.IntVar(&s.Requests, "requests", s.Requests, "how many `REQUESTS`")
-	f.Float64Var(&s.Rate, "rate", s.Rate, "`CONVERSATIONS` that begin a second")
+	f.Float64Var(&s.Rate, "rate", s.Rate, "new `CONVERSATIONS` per second")
 	f.IntVar(&s.Prompts, "prompts", s.Prompts, "`PROMPTS` of applications that conversations begin with")
 	f.IntVar(&s.Prompt, "prompt", s.Prompt, "`TOKENS` of such a prompt, on average")
 	f.IntVar(&s.User, "user", s.User, "`TOKENS` that a turn adds, on average")
@@ -56,7 +56,7 @@ and hash_ids, one for each 512 tokens of input; requests share the ids of what t
 	f.Float64Var(&s.Turns, "turns", s.Turns, "`TURNS` of a conversation, on average")
 	f.Float64Var(&s.Think, "think", s.Think, "`SECONDS` between turns, on average")
 	f.Uint64Var(&seed, "seed", 1, "`SEED`: the same one gives the same trace")
-	f.StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	f.StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	return cmd
 }
 
@@ -73,12 +73,12 @@ func newKVReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay TRACE",
 		Short: "Compare the hit rates of eviction policies on a trace in Mooncake's format",
-		Long: `Run the requests of a trace through a cache of one or more tiers, once for each policy: every request looks its
-blocks up and stores them. The table has hit rates by tier, the share of computing saved, and what a cache without end
-would find. TRACE is a file, or - for standard input; 'weft kv trace' makes one.
+		Long: `Run the requests of a trace through a cache of one or more tiers, once per policy: every request looks up its
+blocks and stores them. The table has hit rates per tier, the share of compute saved, and an unlimited cache's hit
+rate. TRACE is a file, or - for standard input; 'weft kv trace' makes one.
 
-Sizes are in blocks of 512 tokens. Several sizes of the first tier make several tables: --tiers 1000,5000,20000.
-Policies: lru, lfu (uses count half after --half-life), arc, cost (what computing the block again costs).
+Sizes are in blocks of 512 tokens. Several sizes make several tables: --tiers 1000,5000,20000.
+Policies: lru, lfu (uses count half after --half-life), arc, cost (the cost of recomputing the block).
 Admissions to lower tiers: always, second (used twice), worth (read faster than computed).`,
 		Example: `  weft kv replay trace.jsonl
   weft kv replay trace.jsonl --tiers 1000,5000 --policy lru,arc
@@ -90,11 +90,11 @@ Admissions to lower tiers: always, second (used twice), worth (read faster than 
 	f.StringVar(&s.tiers, "tiers", "1000,5000,20000", "sizes of a cache in `BLOCKS`, or tiers as NAME=BLOCKS[:POLICY[:ADMISSION]],...")
 	f.StringVar(&s.policies, "policy", "lru,lfu,arc,cost", "`POLICIES` to compare: lru, lfu, arc, cost")
 	f.StringVar(&s.admit, "admit", string(kv.Always), "what lower tiers take: always, second or worth")
-	f.Float64Var(&s.half, "half-life", 600, "`SECONDS` after which a use counts half, for lfu")
+	f.Float64Var(&s.half, "half-life", 600, "half-life of a use in `SECONDS`, for lfu")
 	f.Float64Var(&s.e.Params, "params", s.e.Params, "`PARAMETERS` of the model that computes blocks")
 	f.IntVar(&s.e.Layers, "layers", s.e.Layers, "`LAYERS` of the model")
 	f.IntVar(&s.e.Width, "width", s.e.Width, "`WIDTH` of the model")
-	f.Float64Var(&s.e.Flops, "flops", s.e.Flops, "`FLOPS`: operations a second of those that compute blocks")
+	f.Float64Var(&s.e.Flops, "flops", s.e.Flops, "`FLOPS`: operations per second of the GPUs that compute blocks")
 	f.BoolVar(&s.asJSON, "json", false, "print JSON")
 	for name, words := range map[string][]string{"policy": {"lru", "lfu", "arc", "cost"}, "admit": {"always", "second", "worth"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

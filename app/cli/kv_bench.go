@@ -16,9 +16,8 @@ func newKVBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the radix tree's calls per second with each policy",
-		Long: `Measure the radix tree of blocks on one processor. The tree is full. Calls are in turn a lookup, a lock, an insert of a path
-of eight blocks that pushes as many out, and the end of the lock. On a busy machine the clock counts the work of others, too; a second of
-the processor does not.`,
+		Long: `Measure the radix tree of blocks on one core. The tree is full. Each round is a lookup, a lock, an insert of eight blocks
+that evicts as many, and an unlock. Use the CPU-time figures on a busy machine: wall time includes other work.`,
 		Example: `  weft kv bench
   weft kv bench --blocks 1000000 --for 3s --json`,
 		Args: cobra.NoArgs,

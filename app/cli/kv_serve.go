@@ -41,18 +41,18 @@ func newKVServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Keep and share KV cache blocks: memory, then disk, then an object store",
-		Long: `Keep blocks of KV caches for the workers of a serving engine. Blocks go to memory, from there to a slab file
-(--disk) and, packed, to an object store (--store); a worker finds what any other has stored. After a crash memory and
-slab are empty; a block that does not fit its checksum is dropped, never served.
+		Long: `Store KV cache blocks for the workers of a serving engine. Blocks go to memory, then to a slab file (--disk) and,
+packed, to an object store (--store). Every worker finds what any other stored. After a crash memory and slab are
+empty. Blocks with a wrong checksum are dropped, never served.
 
-Caches that name one another with --peer know what the others have and fetch it from there. They show WEFT_TOKEN.
-With --etcd they find one another, and who has which block, in an etcd; each needs a --name of its own.
---tenants FILE has a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
-own blocks. WEFT_TOKEN is then the secret of the caches, and no tenant may have it. Without --tenants there is one
-tenant, with the token of WEFT_TOKEN; an address that others can reach needs one.
+Caches listed with --peer exchange what they have and authenticate by WEFT_TOKEN. With --etcd caches find each other and
+each other's blocks in an etcd; each needs its own --name.
+--tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory and finds only its
+own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
+with the token WEFT_TOKEN, which is required at addresses that others can reach.
 
-The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those between caches, go by transfers (docs/transfers.md).
-/metrics is for Prometheus.`,
+The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches among themselves, use transfers
+(docs/how-to/transfers.md). /metrics is for Prometheus.`,
 		Example: `  weft kv serve --memory 4GiB --block 2MiB
   weft kv serve --memory 4GiB --disk /mnt/nvme/slab --disk-size 200GiB --store s3://bucket/kv
   weft kv serve --listen 10.0.0.1:7080 --peer 10.0.0.2:7080
@@ -63,21 +63,21 @@ The protocol is HTTP: docs/kv.md. Blocks of Go clients with an agent, and those 
 	host, _ := os.Hostname()
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
-	f.StringVar(&s.advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; without it that of --listen, or of the interface towards etcd")
+	f.StringVar(&s.advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; default: that of --listen, or of the interface towards etcd")
 	f.StringVar(&s.o.Name, "name", host, "`NAME` of this cache")
 	f.StringVar(&s.memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
-	f.StringVar(&s.block, "block", "1MiB", "`SIZE` of a block at most")
-	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks that leave memory, on a fast disk; what it holds is overwritten")
+	f.StringVar(&s.block, "block", "1MiB", "largest `SIZE` of a block")
+	f.StringVar(&s.o.Disk, "disk", "", "`FILE` for blocks evicted from memory, on a fast disk; its content is overwritten")
 	f.StringVar(&s.slab, "disk-size", "1GiB", "`SIZE` of that file")
 	f.StringVar(&s.store, "store", "", "`DIR` or s3://BUCKET/PREFIX for packs of blocks")
 	f.StringVar(&s.pack, "pack", "4MiB", "`SIZE` of a pack, at least")
 	f.StringVar(&s.policy, "policy", string(kv.LRU), "which block leaves first: lru, lfu, arc, cost")
 	f.StringVar(&s.tenants, "tenants", "", "`FILE` with tenants as JSON")
-	f.StringVar(&s.chain, "chain", "", "`PRINT` of the clients' hash chain; without it the first client's")
+	f.StringVar(&s.chain, "chain", "", "`PRINT` of the clients' hash chain; default: the first client's")
 	f.StringArrayVar(&s.peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
 	f.StringVar(&s.etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
 	f.StringVar(&s.prefix, "prefix", "/weft/kv", "`KEY` in etcd for the entries of caches")
-	f.IntVar(&s.o.Dirty, "dirty", s.o.Dirty, "`BLOCKS` that wait for disk and store at most")
+	f.IntVar(&s.o.Dirty, "dirty", s.o.Dirty, "most `BLOCKS` waiting for disk and store")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -188,7 +188,7 @@ func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 		there       bool
 	}{{"disk-size", "disk", s.o.Disk != ""}, {"pack", "store", s.store != ""}, {"prefix", "etcd", s.etcd != ""}, {"advertise", "etcd", s.etcd != ""}} {
 		if cmd.Flags().Changed(f.name) && !f.there {
-			return fmt.Errorf("--%s says nothing without --%s", f.name, f.needs)
+			return fmt.Errorf("--%s needs --%s", f.name, f.needs)
 		}
 	}
 	if s.o.Dirty < 1 {
@@ -408,7 +408,7 @@ func newKVStat() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "stat [ADDRESS]",
 		Short:   "Show a cache service's tenants, tiers, hits and peers",
-		Long:    `Ask a cache service ('weft kv serve') how it stands. A service with a token wants it in WEFT_TOKEN.`,
+		Long:    `Print the state of a cache service ('weft kv serve'). If it has a token, set WEFT_TOKEN.`,
 		Example: `  weft kv stat 127.0.0.1:7080`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

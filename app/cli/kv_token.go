@@ -14,10 +14,10 @@ func newKVToken() *cobra.Command {
 	var claim kvcache.Claim
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Issue a token of a tenant that ends by itself and is for one cache",
-		Long: `Issue a token for a worker of a tenant. It opens the tenant's blocks at the cache of that --name until its time is
-over, and nothing else. Workers send it as 'Authorization: Bearer TOKEN', as they would the tenant's own token, which
-stays where this is run. With --agent it may name memory of that agent alone.`,
+		Short: "Issue a short-lived token for one tenant and one cache",
+		Long: `Issue a token for a tenant's worker. It opens the tenant's blocks at one cache (its --name) until it expires, and nothing
+else. Workers send it as 'Authorization: Bearer TOKEN'; the tenant's own token stays here. With --agent it is valid for
+that agent's memory only.`,
 		Example: `  weft kv token --tenants tenants.json --tenant a --audience cache-1 --for 8h`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +42,7 @@ stays where this is run. With --agent it may name memory of that agent alone.`,
 	f.StringVar(&file, "tenants", "", "`FILE` with tenants as JSON")
 	f.StringVar(&tenant, "tenant", "", "`NAME` of the tenant")
 	f.StringVar(&claim.Audience, "audience", "", "`NAME` of the cache that it is for")
-	f.StringVar(&claim.Agent, "agent", "", "`NAME` of the only agent whose memory it may name; without it any")
+	f.StringVar(&claim.Agent, "agent", "", "`NAME` of the only agent whose memory it may name; default: any")
 	f.Uint64Var(&claim.Generation, "generation", 0, "`NUMBER` of that agent's life; 0 for any")
 	f.DurationVar(&life, "for", time.Hour, "`TIME` that it lasts")
 	return cmd

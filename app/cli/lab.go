@@ -32,14 +32,14 @@ func newLabUp() *cobra.Command {
 		Use:   "up CLUSTER",
 		Short: "Start a lab: one namespace per host and switch, with FRR and systemd-networkd on the emitted files",
 		Long: `Start a lab: every host and switch of a cluster is a network namespace, every cable a
-pair of virtual devices. Switches run FRR on the frr.conf, hosts run systemd-networkd
-on the .network files that 'weft net emit' writes. It needs root. A lab goes on until
-'weft lab down', or until its first process is killed; then nothing is left of it.
+pair of virtual devices. Switches run FRR and hosts run systemd-networkd on the files
+that 'weft net emit' writes. It needs root. A lab runs until 'weft lab down', or until
+its first process is killed; then nothing is left of it.
 
---routing bird starts hundreds of routers in seconds; its sessions, AS numbers and
-filters are those of the emitted frr.conf. Without root a lab takes
-'--routing bird --hosts plain --no-lldp' (or static) and a kernel that lets users make
-namespaces; weft lab exec, weft bench --lab and weft run --lab work in it, show and drill need root.`,
+--routing bird starts hundreds of routers in seconds, with the sessions, AS numbers and
+filters of the emitted frr.conf. Without root use '--routing bird --hosts plain
+--no-lldp' (or static) on a kernel with user namespaces; lab exec, bench --lab and
+run --lab work in it, show and drill need root.`,
 		Example: `  weft lab up examples/lab.yaml
   weft lab exec lab n0 -- ping -c 3 192.168.0.3
   weft lab exec lab leaf0 -- vtysh -N leaf0 -c 'show bgp summary'
@@ -82,7 +82,7 @@ namespaces; weft lab exec, weft bench --lab and weft run --lab work in it, show 
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; the cluster's without it")
+	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; default: the cluster's")
 	cmd.Flags().StringVar(&o.Routing, "routing", o.Routing, "what switches run: `frr` on the emitted files, bird (hundreds of routers), or static: routes that weft computes")
 	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup, "who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
 	_ = cmd.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(lab.Routings, cobra.ShellCompDirectiveNoFileComp))

@@ -34,12 +34,11 @@ func newLabDrill() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill NAME [FAULT...]",
 		Short: "Break a lab's network and measure packet loss, detection and what the ranks did",
-		Long: `Break something in a lab, measure, and repair it; all faults one after the other
-without FAULT. Sixteen flows of 500 small packets a second say how long an outage was.
-Ranks of weft on hosts behind two leaves do one all-reduce after the other; their bus
-bandwidth is told before, during and after the fault, and by which rail bytes went.
-Connections that ranks give up are laid over the cables they took, as the kernels of
-the switches say: a cable that all of them crossed and no working one is the suspect.
+		Long: `Break something in a lab, measure, and repair it; without FAULT, all faults one after
+another. Sixteen flows of 500 small packets per second measure the outage. Ranks behind
+two leaves run one all-reduce after another; the report has their bus bandwidth before,
+during and after the fault, and the share of each rail. The suspect is the cable that
+all lost connections crossed and no working one.
 
 ` + list.String(),
 		Example: `  weft lab drill lab cut-near
@@ -67,7 +66,7 @@ the switches say: a cable that all of them crossed and no working one is the sus
 	fl := cmd.Flags()
 	fl.DurationVar(&s.cfg.Phase, "phase", 3*time.Second, "`TIME` to measure before the fault, and after its repair")
 	fl.DurationVar(&s.cfg.During, "during", 6*time.Second, "`TIME` for which the fault stays")
-	fl.StringVar(&s.hosts, "hosts", "", "`LIST` of hosts that ranks run on; two behind each of two leaves without it")
+	fl.StringVar(&s.hosts, "hosts", "", "`LIST` of hosts that ranks run on; default: two behind each of two leaves")
 	fl.StringVar(&s.size, "bytes", "1M", "`SIZE` of an all-reduce")
 	fl.BoolVar(&s.noRanks, "no-ranks", false, "packets only")
 	fl.BoolVar(&s.asJSON, "json", false, "print JSON")

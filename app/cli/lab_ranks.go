@@ -41,7 +41,7 @@ func labEnv(i *lab.Info) []string {
 func (f *labFlag) find(cmd *cobra.Command, list string) (*lab.Info, []string, error) {
 	for _, name := range []string{"rsh", "master-addr"} {
 		if cmd.Flags().Lookup(name) != nil && cmd.Flags().Changed(name) {
-			return nil, nil, fmt.Errorf("--%s with --lab; the lab knows how its hosts are reached: leave one of them out", name)
+			return nil, nil, fmt.Errorf("--%s with --lab; the lab reaches its hosts itself, so leave one of them out", name)
 		}
 	}
 	i, err := lab.Find(f.name)

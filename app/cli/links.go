@@ -23,16 +23,16 @@ var (
 // bind adds the flags to a verb that starts ranks.
 func (f *linkFlags) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.tls, "tls", "", "encrypt what passes between ranks; certificates are made from the token, or taken from `DIR`: ca.pem, cert.pem, key.pem")
+	fl.StringVar(&f.tls, "tls", "", "encrypt traffic between ranks; certificates are derived from the token, or read from `DIR`: ca.pem, cert.pem, key.pem")
 	fl.Lookup("tls").NoOptDefVal = "token"
 	fl.StringVar(&f.outage, "outage", "", "`TIME` to wait for a rank of another host that no link reaches, or none (default 30s)")
-	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` messages over tcp have a keyed checksum: hosts, those between hosts; all; none (default hosts)")
+	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` tcp messages have a checksum: hosts (between hosts), all or none (default hosts)")
 	_ = cmd.RegisterFlagCompletionFunc("checksum", cobra.FixedCompletions(checksums, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // bindTransport adds --transport.
 func (f *linkFlags) bindTransport(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); the fastest of shm, tcp and mixed without it")
+	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); default: the fastest of shm, tcp and mixed")
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -35,7 +35,7 @@ type planFlags struct {
 
 func (f *planFlags) register(cmd *cobra.Command) {
 	f.presetFlags.register(cmd)
-	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with the numbers and addresses given out; without it CLUSTER.lock beside the cluster file, if there is one")
+	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with assigned numbers and addresses; default: CLUSTER.lock next to the cluster file, if it exists")
 	cmd.Flags().BoolVar(&f.renumber, "renumber", false, "let addresses of the lock change")
 }
 
@@ -102,11 +102,11 @@ func newNetPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Plan addresses, gateways, rails, routing tables and AS numbers for every interface and port",
-		Long: `Number every interface and port of a cluster. The section network of the cluster
-file says what is wanted; without it there are four networks with usual prefixes.
+		Long: `Number every interface and port of a cluster, as the file's network section says;
+default: four networks with usual prefixes.
 
-A lock file keeps numbers and addresses when the cluster grows: --write makes it,
-beside the cluster file. Addresses of the lock change with --renumber only.`,
+A lock file keeps numbers and addresses stable when the cluster grows. --write makes it
+next to the cluster file; locked addresses change only with --renumber.`,
 		Example: `  weft net plan examples/rail-1k.yaml
   weft net plan examples/hpn.yaml --host n17
   weft net plan superpod-h100 --su 2 --json`,
@@ -120,7 +120,7 @@ beside the cluster file. Addresses of the lock change with --renumber only.`,
 			if write {
 				path := f.lockPath(args[0])
 				if path == "" {
-					return fmt.Errorf("--write: %s is no file; say with --lock where the lock is kept", args[0])
+					return fmt.Errorf("--write: %s is not a file; name the lock with --lock", args[0])
 				}
 				if err := output(cmd, path, func(w io.Writer) error { _, err := w.Write(p.Lock()); return err }); err != nil {
 					return err
@@ -345,10 +345,10 @@ func newNetEmit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "emit CLUSTER -o DIR",
 		Short: "Write configuration for hosts, switches, subnet managers, schedulers, DHCP, DNS, NCCL and cabling",
-		Long: `Write every configuration file of a cluster's network, below DIR: hosts/NAME/etc/...,
-switches/NAME/etc/..., opensm, slurm, kubernetes, nccl, dhcp, dns, cables, netbox. The
-section network.render of the cluster file says which dialects hosts and switches
-have; --only names others. The same file gives the same bytes.`,
+		Long: `Write every configuration file of a cluster's network below DIR: hosts/NAME/etc/...,
+switches/NAME/etc/..., opensm, slurm, kubernetes, nccl, dhcp, dns, cables, netbox.
+network.render in the cluster file chooses the dialects; --only names others. Equal
+input gives equal bytes.`,
 		Example: `  weft net emit examples/rail-1k.yaml -o out
   weft net emit examples/hpn.yaml -o out --only netplan,frr,slurm
   weft net emit --list`,

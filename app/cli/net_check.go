@@ -20,10 +20,9 @@ func newNetCollect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect [CLUSTER] --print",
 		Short: "Show or run the read-only commands whose output 'weft net check' reads",
-		Long: `Show the commands whose output 'weft net check' reads. Keep the output of each as
-DIR/DEVICE/NAME, by whatever means you have: ssh, Ansible, a cron job. --from lab:NAME
-runs them in a lab and writes such a folder, --from ssh runs them on the hosts and
-switches of a cluster file.`,
+		Long: `Show the commands whose output 'weft net check' reads. Store each output as
+DIR/DEVICE/NAME, with ssh, Ansible or a cron job. --from lab:NAME runs them in a lab
+and writes such a folder, --from ssh on the hosts and switches of a cluster file.`,
 		Example: `  weft net collect --print
   weft net collect examples/lab.yaml --from ssh:admin -o readings
   weft net collect --from lab:lab -o readings`,
@@ -171,21 +170,20 @@ func newNetCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [CLUSTER] --from DIR|ssh|lab:NAME | --fabric FILE | --config FILE",
 		Short: "Compare the running hosts and switches with the plan: different, missing, extra or unknown",
-		Long: `Compare what hosts and switches say of themselves with the plan of a cluster file.
-Each finding names the device, what was wanted and read, the command that showed it,
-the line of the cluster file, and a fix. What follows from a cause stands below it;
-two cables in one another's ports are one finding. Nothing is changed anywhere.
-Sessions of BGP and BFD that have just come up, or flapped, take a moment: --settle 20s
-reads again until two readings in a row say the same.
+		Long: `Compare the state of hosts and switches with a cluster file's plan. Each finding names
+the device, the wanted and actual value, the command that showed it, the line of the
+cluster file, and a fix. Consequences are listed under their cause; two swapped cables
+are one finding. Nothing is changed. After BGP or BFD sessions came up or flapped,
+--settle 20s reads again until two readings agree.
 
---fabric compares the cables of an InfiniBand fabric: what ibnetdiscover or iblinkinfo
-printed. Adapters are named by host: "n0 mlx5_0".
+--fabric compares an InfiniBand fabric's cables, from the output of ibnetdiscover or
+iblinkinfo. Adapters are named by host: "n0 mlx5_0".
 
 --config looks for mistakes in files that somebody wrote, without a cluster file: gres.conf
-(Links, AutoDetect), /etc/network/interfaces and netplan (rails in one subnet, rules that are
-missing, MTUs of IP over InfiniBand, bonds of which one link waits).
+(Links, AutoDetect), /etc/network/interfaces and netplan (rails in one subnet, missing rules,
+MTUs of IP over InfiniBand, active-backup bonds).
 
-Exit code 1 if anything is not as planned.`,
+Exit code 1 if anything differs from the plan.`,
 		Example: `  weft net check examples/lab.yaml --from lab:lab
   weft net check examples/lab.yaml --from lab:lab --settle 20s
   weft net check examples/lab.yaml --from readings --json
@@ -199,7 +197,7 @@ Exit code 1 if anything is not as planned.`,
 	s.f.register(cmd)
 	cmd.Flags().StringVar(&s.from, "from", "", "readings: `DIR` with a folder a device, ssh or ssh:USER, or lab:NAME")
 	cmd.Flags().StringVar(&s.rsh, "rsh", "", "`COMMAND` in place of ssh; the device's name and a shell follow it")
-	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings in a row say the same")
+	cmd.Flags().DurationVar(&s.settle, "settle", 0, "where something differs, read again for up to this `TIME`, until two readings agree")
 	cmd.Flags().StringSliceVar(&s.configs, "config", nil, "`FILE` to look for mistakes in: gres.conf, interfaces, netplan, nccl.conf")
 	cmd.Flags().StringSliceVar(&s.fabric, "fabric", nil, "`FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print as JSON")

@@ -26,13 +26,13 @@ func newNetProve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove CLUSTER",
 		Short: "Follow packets through the emitted files, hop by hop, and name those that are lost",
-		Long: `Follow packets between all addresses of hosts in storage and on each rail, by what
-the files say and nothing else: frr.conf of every switch, netplan of every host,
-and the cable plan. Every path of equal cost must arrive.
+		Long: `Follow packets between all storage and rail addresses, using only the files: every
+switch's frr.conf, every host's netplan, and the cable plan. Every equal-cost path must
+arrive.
 
-The files are those that 'weft net emit' would write, or with --from those in a
-folder, as they are now. InfiniBand, failures, MTUs and filters are not modelled.
-Of many hosts some far apart are taken; --hosts names others.
+The files are those 'weft net emit' would write, or with --from those in a folder.
+InfiniBand, failures, MTUs and filters are not modelled. In large clusters a sample of
+distant hosts is used; --hosts names others.
 
 Exit code 1 if a packet is lost.`,
 		Example: `  weft net prove examples/storage.yaml
@@ -66,7 +66,7 @@ Exit code 1 if a packet is lost.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&from, "from", "", "`DIR` that 'weft net emit' wrote; without it what it would write")
+	cmd.Flags().StringVar(&from, "from", "", "`DIR` that 'weft net emit' wrote; default: what it would write")
 	cmd.Flags().StringVar(&hosts, "hosts", "", "`LIST` of hosts between which packets are followed, like n[0-7]")
 	return cmd
 }

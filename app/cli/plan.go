@@ -36,20 +36,20 @@ func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan MODEL --cluster CLUSTER",
 		Short: "Predict a training step's time and memory, and find the best layout",
-		Long: `Say what training a model costs on a cluster. With --layout it prices one layout:
-seconds a step, tokens a second, MFU, memory by component, energy and money. Without
-it, it looks for the fastest layout that fits and says why it wins and what would make
-it faster.
+		Long: `Predict what training a model costs on a cluster. With --layout it prices one layout:
+seconds per step, tokens per second, MFU, memory by component, energy and money.
+Otherwise it searches for the fastest layout that fits, and says why it wins and what
+would make it faster.
 
-MODEL is a name of the catalogue (llama3-70b, deepseek-v3, ...), a Hugging Face
-config.json or the folder it lies in, a YAML file in weft's own words (docs/plan.md), or
-a size such as 13B, which stands for a GPT of that size.
+MODEL is a catalogue name (llama3-70b, deepseek-v3, ...), a Hugging Face config.json or
+its folder, a YAML file (docs/reference/plan.md), or a size such as 13B for a GPT of
+that size.
 With --like FILE the layout comes from a configuration of DeepSpeed, Megatron,
-torchtitan, Accelerate or gpt-neox; what the file does not say is asked for by flag.
+torchtitan, Accelerate or gpt-neox; flags supply what the file lacks.
 
-Every time is a sum of kernels, transfers and waiting. One factor for each framework,
-GPU and type of number is fitted to measured steps; 'nearest' names the measured step
-that is most like the answer and how wrong the model is there.`,
+A step is a sum of kernels, transfers and waiting, times one factor per framework, GPU
+and data type, fitted to measured steps. 'nearest' names the most similar measured step
+and the model's error there.`,
 		Example: `  weft plan llama3-70b --cluster superpod-h100 --gpus 64 --batch 128 --seq 8192
   weft plan gpt3-175b --cluster rail --gpus 1024 --layout tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1
   weft plan llama3-8b --cluster dgx-h100 --batch 128 --seq 8192 --framework fsdp --why step
@@ -63,8 +63,8 @@ that is most like the answer and how wrong the model is there.`,
 	}
 	f.p.register(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.cluster, "cluster", "", "`CLUSTER`: file, preset, or a kind of host, of which as many are taken as needed")
-	fl.IntVar(&f.gpus, "gpus", 0, "how many `GPUs` of it; all without it")
+	fl.StringVar(&f.cluster, "cluster", "", "`CLUSTER`: file, preset, or a kind of host, used as often as needed")
+	fl.IntVar(&f.gpus, "gpus", 0, "how many `GPUs` of it; default: all")
 	fl.IntVar(&f.batch, "batch", 0, "`SEQUENCES` a step, all ranks together")
 	fl.IntVar(&f.seq, "seq", 0, "`TOKENS` of a sequence")
 	fl.IntVar(&f.micro, "micro", 0, "`SEQUENCES` of a micro-batch, where --like does not say")
@@ -72,12 +72,12 @@ that is most like the answer and how wrong the model is there.`,
 	fl.StringVar(&f.framework, "framework", "", "whose habits: megatron, fsdp, deepspeed")
 	fl.StringVar(&f.dtype, "dtype", "", "`TYPE` of matrix products in a search: bf16, fp16, fp32, fp8, mxfp8, nvfp4")
 	fl.StringVar(&f.phase, "phase", "", "pretrain, sft or lora")
-	fl.StringVar(&f.schedules, "schedules", "", "pipeline `SCHEDULES` to search, joined by commas, or all; without it those that the framework has")
+	fl.StringVar(&f.schedules, "schedules", "", "pipeline `SCHEDULES` to search, joined by commas, or all; default: those that the framework has")
 	fl.StringVar(&f.release, "release", "", "`RELEASE` of Megatron-Bridge or NeMo, such as 25.09: layers with experts got faster over the year")
 	fl.StringVar(&f.why, "why", "", "also print the tree of terms behind `WHAT`: step or memory")
 	fl.StringVar(&f.convention, "convention", "", "count FLOPs by causal, full, hardware or 6n")
 	fl.StringVar(&f.tokens, "tokens", "", "also say days, energy and money for `N` tokens, such as 15T")
-	fl.Float64Var(&f.price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.Float64Var(&f.price, "price", 0, "`USD` per GPU hour, instead of the catalogue's")
 	fl.Float64Var(&f.factor, "factor", 0, "kernels in a running step over kernels alone, instead of the fitted `FACTOR`")
 	fl.StringVar(&f.cal, "cal", "", "`FILE` that 'weft calibrate' wrote from your own steps")
 	fl.IntVar(&f.top, "top", 5, "how many candidates to print")
@@ -540,9 +540,9 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	if a.GPUs < q.Machine.GPUs {
 		gpus = fmt.Sprintf("%d of %d", a.GPUs, q.Machine.GPUs)
 	}
-	line("machine", "%s %s of %s: %d a host, %d a fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
+	line("machine", "%s %s of %s: %d per host, %d per fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
 	line("layout", "%s", a.LayoutText)
-	line("step", "%.4g s, %.4g tokens/s a GPU, %.0f TFLOP/s a GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
 	verdict := "fits"
 	if !a.Fits {

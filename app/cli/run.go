@@ -43,38 +43,36 @@ func newRun() *cobra.Command {
 		Long: `Start COMMAND as RANKS processes, each with RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WEFT_TOKEN in its environment.
 
-Lines that ranks print begin with the rank in brackets and are never mixed up.
-Standard input is empty. SIGINT and SIGTERM are handed on. When a rank fails, the
-others get SIGTERM and, after the grace, SIGKILL; which rank failed first, how,
-and its last words on standard error are said at the end. With --keep-going the others
-run on, for programs that can do without it (Shrink): the run has failed only if no rank
-ends with 0. Nothing is left behind:
-a rank takes the processes it started with it, unless they left its process group,
-and ranks are killed when weft exits, even by SIGKILL.
+Output lines begin with the rank in brackets and are never mixed. Standard input is
+empty. SIGINT and SIGTERM are forwarded. When a rank fails, the others get SIGTERM
+and, after the grace period, SIGKILL. On exit, weft reports which rank failed first,
+how, and the tail of its stderr. With --keep-going the others continue, for programs
+that use Shrink, and the run fails only if no rank exits with 0. Nothing is left
+behind: a rank's children end with it unless they left its process group, and ranks
+are killed when weft exits, even by SIGKILL.
 
-With --hosts ranks are dealt to hosts in blocks and started through --rsh. With
-{command} in it the template is for remote shells like ssh, without it for
-commands like 'ip netns exec {host}'.
+With --hosts ranks are assigned to hosts in blocks and started through --rsh: a
+template with {command} for remote shells like ssh, without it for commands like
+'ip netns exec {host}'.
 
-With --lab ranks run on the hosts of a lab, one on each unless -n says otherwise, over
-the network that was emitted for it. With --cluster ranks use the rails that the file's network
-plan gives their hosts.
+With --lab ranks run on a lab's hosts, one per host unless -n says otherwise, over the
+lab's network. With --cluster ranks use the rails from the file's network plan.
 
 With --nproc, --nodes, --coord or another of torchrun's flags the run is elastic:
-'weft run' is started on every node (what Slurm, Kubernetes or torchrun's variables
-say of it need not be said again: --explain shows it), nodes meet at a coordinator,
-and nodes may come and go between --min and --max ranks. When a rank fails, or ranks
-come or go, all ranks end and are started again together, after failures up to
---max-restarts times; --restart one starts only the rank that failed. A program that
-follows epochs (package elastic, --follow) keeps its processes through all of it: only
-the rank that failed is started again.
+start 'weft run' on every node. Nodes meet at a coordinator and may come and go
+between --min and --max ranks. Settings from Slurm, Kubernetes or torchrun's variables
+need no flags; --explain shows them. When a rank fails, or ranks come or go, all ranks
+restart together, after failures at most --max-restarts times; --restart one restarts
+only the failed rank. A program that follows epochs (package elastic, --follow) keeps
+its processes: only the failed rank is restarted.
 
-Started by srun, mpirun or torchrun without -n, --nproc or their like, launchers meet,
-too: 'srun -n 8 weft run -- PROGRAM' is one world of eight ranks.
+Launchers started by srun, mpirun or torchrun without -n or --nproc also meet:
+'srun -n 8 weft run -- PROGRAM' is one world of eight ranks.
 
-The first SIGINT, SIGTERM or SIGHUP asks all ranks to end, the second ends the grace.
+The first SIGINT, SIGTERM or SIGHUP asks all ranks to end, the second ends the grace
+period.
 
-Exit code: that of the rank that failed first, 128 and the signal if one ended it.`,
+Exit code: that of the first rank to fail, or 128 plus the signal that ended it.`,
 		Example: `  weft run -n 4 -- ./my-program --epochs 3
   weft run -n 4 -- sh -c 'echo rank $RANK of $WORLD_SIZE'
   weft run -n 4 --keep-going -- ./program-that-shrinks
@@ -103,7 +101,7 @@ Exit code: that of the rank that failed first, 128 and the signal if one ended i
 	hostFlags(cmd, &s.spec, &s.hosts, &s.rsh)
 	s.inLab.bind(cmd)
 	s.rails.bind(cmd)
-	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; a free one without it")
+	cmd.Flags().IntVar(&s.spec.Port, "master-port", 0, "`PORT` for MASTER_PORT; default: a free one")
 	s.links.bind(cmd)
 	s.links.bindTransport(cmd)
 	s.links.bindRequire(cmd)
@@ -240,9 +238,9 @@ func scarce(err error) error {
 
 // hostFlags are the flags of verbs that start ranks.
 func hostFlags(cmd *cobra.Command, spec *launch.Spec, hosts, rsh *string) {
-	cmd.Flags().Var((*hostsFlag)(hosts), "hosts", "`LIST` of hosts to run on, like a,b or n[0-3]; this host without it")
+	cmd.Flags().Var((*hostsFlag)(hosts), "hosts", "`LIST` of hosts to run on, like a,b or n[0-3]; default: this host")
 	cmd.Flags().StringVar(rsh, "rsh", "ssh -o BatchMode=yes {host} {command}", "`TEMPLATE` of the command that starts a rank on a host")
-	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; the first host without it")
+	cmd.Flags().StringVar(&spec.Addr, "master-addr", "", "`ADDRESS` where rank 0 listens; default: the first host")
 }
 
 // hostsFlag is a list of hosts. An empty one is an error: a script whose list is lost would run all ranks here.

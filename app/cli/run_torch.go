@@ -36,7 +36,7 @@ func (t *torchFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&t.role, "role", "default", "`NAME` of the role, for ROLE_NAME")
 	f.Float64Var(&t.interval, "monitor-interval", 0.1, "accepted from torchrun's command lines: the end of a rank is seen at once, whatever it is; `SECONDS`")
 	f.StringVar(&t.conf, "rdzv-conf", "", "`KEY=VALUE,...` of the rendezvous, as in torchrun: last_call_timeout=SECONDS, join_timeout=SECONDS, timeout=SECONDS")
-	f.StringVar(&t.localAddr, "local-addr", "", "`ADDRESS` at which other nodes reach this one; found out without it")
+	f.StringVar(&t.localAddr, "local-addr", "", "`ADDRESS` at which other nodes reach this one; default: detected")
 	f.BoolVarP(&t.module, "module", "m", false, "COMMAND is a Python module: python -m COMMAND")
 	f.BoolVar(&t.noPython, "no-python", false, "COMMAND is a program and no Python script, whatever its name")
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"math"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,18 +44,17 @@ func newSimCollective() *cobra.Command {
 		Use:   "collective [CLUSTER]",
 		Short: "Simulate a collective: time, bandwidth, and the link that limits it",
 		Long: `Simulate a collective on a cluster, flow by flow: every message takes the exact
-links of its route and shares them max-min fairly with the others. The program
-that is simulated is the one that 'weft algo verify' proves.
+links of its route and shares them max-min fairly. The simulated program is the one
+that 'weft algo verify' proves.
 
---size takes one size or a range that doubles: 8B..1GiB. --algo auto simulates
-the algorithms that fit, those in switches that add among them, and keeps the
-fastest; what it left out and why is printed. Parts are named as 'weft topo'
-names them: --fail leaf3, --fail n7:nic2, --slow n7:nic2=0.5. With --as nccl the
-answer is what NCCL would choose and how long that takes by measurement, from
-tables and not from a simulation.
+--size takes one size or a doubling range: 8B..1GiB. --algo auto simulates all
+algorithms that fit, including those in computing switches, keeps the fastest, and
+prints what it left out and why. Parts have the names of 'weft topo': --fail leaf3,
+--fail n7:nic2, --slow n7:nic2=0.5. --as nccl answers from measured tables instead:
+what NCCL would choose and how long it takes.
 
--o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg
-a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
+-o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg a
+picture of up to sixteen ranks, showing repeated rounds once.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
   weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
   weft sim collective --size 64MiB --cluster fat-tree --set hosts=16 --algo hierarchical --routing ecmp --seeds 20
@@ -72,7 +73,7 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
-	s.StringVar(&f.gpus, "gpus", "", "the first `N` GPUs of the cluster, or a range that starts with the first: 0-7; all without it")
+	s.StringVar(&f.gpus, "gpus", "", "the first `N` GPUs of the cluster, or a range that starts with the first: 0-7; default: all")
 	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
 	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
@@ -82,19 +83,19 @@ a picture of it: of up to sixteen ranks, and of rounds that repeat one.`,
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.pxn, "pxn", false, "between rails, go over NVLink to the GPU at the other rail's NIC first")
-	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal ways: adaptive or ecmp")
+	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal paths: adaptive or ecmp")
 	s.Uint64Var(&f.seed, "seed", 0, "what ECMP hashes with")
-	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, try this many seeds: mean and 99th percentile beside adaptive routing")
+	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, number of seeds to try: mean and 99th percentile, compared with adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
 	s.IntVar(&f.copies, "copies", 1, "this many of the collective at once, on the same GPUs, contending")
 	s.StringVar(&f.program, "program", "", "simulate the program in `FILE`, a text as 'weft algo show' prints it or MSCCL XML; it is proven first")
 	s.BoolVar(&f.unproven, "unproven", false, "simulate the program even if it is not proven")
 	s.StringVar(&f.place, "place", "", "the `GPUS` that ranks 0, 1, 2, ... stand on: 0-3 of the first host, or names like n[0-1]:gpu[0-7]")
-	s.StringArrayVar(&f.jobs, "job", nil, "a `JOB` beside others: 'op= size= algo= program= place= start='; repeatable")
+	s.StringArrayVar(&f.jobs, "job", nil, "another `JOB` at the same time: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
 	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "estimated `SIZE` of a simulation's records, about half of the process at its peak; what needs more is left out, and the answer says so")
-	s.DurationVar(&f.limit, "limit", time.Minute, "processor `TIME` for each size: then auto keeps the fastest algorithm found; 0 for no limit")
+	s.DurationVar(&f.limit, "limit", time.Minute, "CPU `TIME` per size; then auto uses the fastest algorithm so far; 0 for no limit")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.StringVarP(&f.out, "output", "o", "", "write a trace: `FILE`.json or FILE.svg")
 	return cmd
@@ -226,6 +227,7 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 	if f.unproven {
 		return fmt.Errorf("--unproven is for --program; algorithms are proven")
 	}
+	limitHeap(o.Memory)
 	o.Progress = progress(cmd.ErrOrStderr())
 	var rows []simRow
 	var last *sim.Result
@@ -257,6 +259,13 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		printTried(cmd.OutOrStdout(), rows[0])
 	}
 	return nil
+}
+
+// limitHeap makes the collector work harder near the budget. Without it a process holds up to twice what the simulation keeps.
+func limitHeap(budget unit.Bytes) {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	debug.SetMemoryLimit(int64(m.HeapAlloc) + int64(budget))
 }
 
 // overBudget tells how to go on where a simulation was too large for its budget.

@@ -24,15 +24,14 @@ func newSimFailures() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "failures --cluster CLUSTER",
 		Short: "Simulate a year of failures: goodput, best checkpoint interval, days to finish",
-		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: what is noticed when,
-what is repeated since the last checkpoint, how long hosts are away. Rates are those measured on
-16,384 H100 (Llama 3, 2024) unless --rate or the cluster file's failure-rates say otherwise; 5% of the
-hosts make 35% of the faults, in bursts; repairs are log-normal. A leaf switch takes all its hosts.
-Racks, spines and planes of the cluster fail where --rate gives them a rate, and power feeds, cooling units and the like
-where --group describes them: nothing public says how often they do.
+		Long: `Draw failures of a cluster's parts and follow one job over all GPUs: detection times, work repeated since the last
+checkpoint, and how long hosts are away. Rates were measured on 16,384 H100 (Llama 3, 2024); --rate or the cluster
+file's failure-rates override them. 5% of the hosts cause 35% of the faults, in bursts; repairs are log-normal. A leaf
+switch takes down all its hosts. Racks, spines and planes fail only with --rate, and power feeds, cooling units and the
+like only with --group, because no public rates exist.
 
-Best intervals by Young, Daly, exactly (Lambert's W) and by simulation stand beside one another. The same
-seed gives the same numbers.`,
+The best checkpoint interval is given by Young, Daly, exactly (Lambert's W) and by simulation. Equal seeds give equal
+numbers.`,
 		Example: `  weft sim failures --cluster rail --set hosts=2048 --model llama3.1-405b --days 54
   weft sim failures --cluster superpod-h100 --work 30 --spares 2 --json
   weft sim failures --cluster rail --interval 600 --memory-tier 0.9 --rate gpu=0.05
@@ -83,7 +82,7 @@ seed gives the same numbers.`,
 			for k, v := range rates {
 				r, err := strconv.ParseFloat(v, 64)
 				if err != nil || !(r >= 0) || math.IsInf(r, 0) {
-					return fmt.Errorf("--rate %s=%s: want failures of one part a year", k, v)
+					return fmt.Errorf("--rate %s=%s: want failures per part and year", k, v)
 				}
 				known := []string{"gpu", "host", "nic", "cable", "switch", "software"}
 				for _, d := range groups {
@@ -181,15 +180,15 @@ seed gives the same numbers.`,
 	p.register(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
-	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs` the job has; all without it")
+	fl.IntVar(&gpus, "gpus", 0, "how many `GPUs` the job has; default: all")
 	fl.StringVar(&model, "model", "", "`MODEL` whose checkpoints are saved, 14 bytes a parameter")
 	fl.Float64Var(&store, "store", 200, "`GB/s` that the store takes and gives, all hosts together")
 	fl.Float64Var(&days, "days", 365, "length of a run in `DAYS`")
 	fl.Float64Var(&work, "work", 0, "`DAYS` of training to do: also say when it is done")
 	fl.IntVar(&runs, "runs", 20, "how many `RUNS` to draw")
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` of the draws")
-	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by; enough for 99% of the time without it")
-	fl.Float64Var(&interval, "interval", 0, "`SECONDS` of work between checkpoints; the best without it")
+	fl.IntVar(&spares, "spares", 0, "`HOSTS` that stand by; default: enough for 99% of the time")
+	fl.Float64Var(&interval, "interval", 0, "`SECONDS` of work between checkpoints; default: the best")
 	fl.Float64Var(&stall, "stall", 10, "`SECONDS` that training stands still for a checkpoint")
 	fl.Float64Var(&load, "load", 60, "`SECONDS` to load a checkpoint")
 	fl.Float64Var(&memory, "memory-tier", 0, "also keep copies in peers' memory, which survive this `SHARE` of failures")
@@ -197,10 +196,10 @@ seed gives the same numbers.`,
 	fl.Float64Var(&detect, "detect", 20, "`SECONDS` until a failure is known")
 	fl.Float64Var(&timeout, "timeout", 600, "`SECONDS` until a hang is known")
 	fl.Float64Var(&localise, "localise", 120, "`SECONDS` to find the part to blame")
-	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; 454 at 2,048 GPUs and 105 more a doubling without it")
+	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; default: 454 at 2,048 GPUs and 105 more per doubling")
 	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
 	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
-	fl.StringToStringVar(&rates, "rate", nil, "failures of one part a year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
+	fl.StringToStringVar(&rates, "rate", nil, "failures per part and year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
 	fl.StringArrayVar(&grouped, "group", nil, "hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
@@ -230,7 +229,7 @@ func parseGroup(text string) (failures.Group, float64, error) {
 		}
 	}
 	if d.Name == "" || d.Count < 1 || d.Hosts < 0 || !(rate > 0) || math.IsInf(rate, 0) {
-		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES of one a year, all above 0")
+		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES per unit and year, all above 0")
 	}
 	return d, rate, nil
 }

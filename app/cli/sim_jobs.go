@@ -93,7 +93,7 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 		}
 		switch {
 		case j.algo == "auto" && j.place != "":
-			return out, fmt.Errorf("a place of its own needs an algorithm: say which, like ring or hierarchical; auto knows the cluster's own order only")
+			return out, fmt.Errorf("a placement needs an algorithm, like ring or hierarchical; auto supports only the cluster's own order")
 		case j.algo == "auto":
 			best, err := sim.Best(c.Graph, op, len(set), out.Size, o, wish)
 			if err != nil {

@@ -29,13 +29,12 @@ func newSimServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve MODEL --cluster CLUSTER",
 		Short: "Simulate inference: time to first token, time per token, throughput, cost",
-		Long: `Serve requests step by step: continuous batching with prompts in chunks, the size of the KV cache, copies of
-the model over 1, 2, 4, ... GPUs. With --tp it runs one layout, without it tries all and prints the best first;
---ttft and --tpot set limits for 90% of the requests. With --prefill copies of their own take the prompts and hand
-the KV cache over through the fabric.
+		Long: `Simulate serving step by step: continuous batching, chunked prompts, a bounded KV cache, and model copies on
+1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried and the best is printed first. --ttft and --tpot set
+limits for 90% of the requests. With --prefill separate copies handle prompts and send the KV cache over the fabric.
 
-Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mooncake's, Azure's or BurstGPT's form
-(--trace). --engine takes the habits of vLLM, SGLang or TensorRT-LLM.`,
+Load is a closed loop of --users, random arrivals at --rate, or a --trace from Mooncake, Azure or BurstGPT. --engine
+models the habits of vLLM, SGLang or TensorRT-LLM.`,
 		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
   weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
   weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
@@ -47,12 +46,12 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	s.p.register(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&s.on, "cluster", "", "`CLUSTER`: file, preset, or a kind of host")
-	fl.IntVar(&s.gpus, "gpus", 0, "how many `GPUs`; all without it")
-	fl.IntVar(&s.tp, "tp", 0, "`GPUs` of a copy; all ways are tried without it")
+	fl.IntVar(&s.gpus, "gpus", 0, "how many `GPUs`; default: all")
+	fl.IntVar(&s.tp, "tp", 0, "`GPUs` per copy; default: try all")
 	fl.IntVar(&s.dp, "dp", 0, "`GROUPS` of tp GPUs inside a copy that attend to different requests and share the experts, with --tp")
 	fl.IntVar(&s.ep, "ep", 0, "`GPUs` that whole experts are spread over, with --tp; the others of a copy cut them")
 	fl.IntVar(&s.pp, "pp", 1, "pipeline `STAGES` of a copy")
-	fl.IntVar(&s.replicas, "replicas", 0, "`COPIES` of the model; as many as there is place for without it")
+	fl.IntVar(&s.replicas, "replicas", 0, "`COPIES` of the model; default: as many as fit")
 	fl.IntVar(&s.prefill, "prefill", 0, "further `COPIES` that take prompts only")
 	fl.BoolVar(&s.apart, "apart", false, "also try prefill and decode on copies of their own")
 	fl.StringVar(&s.weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4")
@@ -62,11 +61,11 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.StringVar(&s.trace, "trace", "", "`FILE` with arrivals, in Mooncake's or Azure's form")
 	fl.IntVar(&s.in, "input", 1024, "`TOKENS` of a prompt")
 	fl.IntVar(&s.out, "output", 256, "`TOKENS` of an answer")
-	fl.IntVar(&s.requests, "requests", 0, "how many `REQUESTS`; ten a user without it")
-	fl.IntVar(&s.chunk, "chunk", 0, "`TOKENS` of prompts that a step takes at most, instead of the engine's")
+	fl.IntVar(&s.requests, "requests", 0, "how many `REQUESTS`; default: ten per user")
+	fl.IntVar(&s.chunk, "chunk", 0, "most prompt `TOKENS` per step, instead of the engine's")
 	fl.StringVar(&s.engine, "engine", "vllm", "whose habits: vllm, sglang, trtllm")
 	fl.Float64Var(&s.spread, "spread", 0, "`SHARE` of --input and --output that a request may be shorter, at random")
-	fl.IntVar(&s.most, "most", 0, "`REQUESTS` that run at once at most; as many as memory allows without it")
+	fl.IntVar(&s.most, "most", 0, "`REQUESTS` that run at once at most; default: as many as memory allows")
 	fl.Float64Var(&s.memory, "memory", .9, "`SHARE` of the memory that the engine takes")
 	fl.Float64Var(&s.reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already; a trace with hash_ids says it itself")
 	fl.Float64Var(&s.tier, "tier", 0, "`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
@@ -74,7 +73,7 @@ Users are a closed loop (--users), arrivals at random (--rate), or a trace of Mo
 	fl.Float64Var(&s.compute, "compute", 0, "the same for what prompts add to a step: `FACTOR`")
 	fl.Float64Var(&s.ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
 	fl.Float64Var(&s.tpot, "tpot", 0, "limit of a token in `SECONDS`, for 90% of the requests")
-	fl.Float64Var(&s.price, "price", 0, "`USD` of a GPU hour, instead of the catalogue's")
+	fl.Float64Var(&s.price, "price", 0, "`USD` per GPU hour, instead of the catalogue's")
 	fl.StringVar(&s.routing, "routing", "adaptive", "of KV transfers: adaptive or ecmp")
 	fl.StringArrayVar(&s.fail, "fail", nil, "a dead `PART` that KV transfers go around; repeatable")
 	fl.StringArrayVar(&s.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate for KV transfers; repeatable")
@@ -278,7 +277,7 @@ func simServeFlags(cmd *cobra.Command) error {
 	if !fl.Changed("tp") {
 		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
 			if fl.Changed(name) {
-				return fmt.Errorf("--%s is for one layout: say --tp, too; without it all layouts are tried (--apart also with prefill and decode apart)", name)
+				return fmt.Errorf("--%s is for one layout: say --tp, too; default: all layouts are tried (--apart also with prefill and decode apart)", name)
 			}
 		}
 	}

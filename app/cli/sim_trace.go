@@ -25,14 +25,14 @@ func newSimTrace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace DIR|FILE... --cluster CLUSTER",
 		Short: "Run Chakra execution traces (ASTRA-sim's format) on a cluster",
-		Long: `Run the execution traces of a job, one file a rank (NAME.RANK.et, or Chakra's JSON as NAME.RANK.json), on a cluster's GPUs in their order. What depends on
-nothing unfinished begins: computations of a rank one after the other, those of its processor apart, collectives of a
-group one after the other, messages when both ends are there. Collectives are simulated on the fabric's links with all
-their sister groups (as many ranks, none shared) at once, by the fastest of a few algorithms.
+		Long: `Run a job's execution traces, one file per rank (NAME.RANK.et, or Chakra's JSON as NAME.RANK.json), on a cluster's GPUs
+in order. A node starts when its dependencies are done. A rank's computations run one after another, its CPU's
+separately; a group's collectives run in order; messages start when both ends are ready. Collectives run on the fabric's
+links with all disjoint groups of equal size at once, by the fastest of a few algorithms.
 
-A computation takes the time that the trace states, or by operations and bytes at --peak and --memory, which are those
-of the cluster's GPU unless given. It says when the step ends, how each rank spends it, and which transfers take most.
-Groups are read from groups.json or comm_group.json beside the traces, or from --groups.`,
+A computation takes its stated time, or operations and bytes at --peak and --memory (default: the cluster's GPU). The
+answer has the end of the step, each rank's time, and the longest transfers. Groups come from groups.json or
+comm_group.json next to the traces, or from --groups.`,
 		Example: `  weft sim train llama3-8b --cluster rail --set hosts=4 --layout tp=8,pp=2,dp=2,micro=1,batch=16,seq=4096 --traces /tmp/step
   weft sim trace /tmp/step --cluster rail --set hosts=4
   weft sim trace /tmp/step --cluster rail --set hosts=4 --slow n1:nic0=0.25 --json`,

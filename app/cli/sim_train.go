@@ -30,12 +30,12 @@ func newSimTrain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "train MODEL --cluster CLUSTER --layout LAYOUT",
 		Short: "Simulate one training step with contention on the fabric",
-		Long: `Price a layout as 'weft plan' does, then run each kind of its transfers between hosts on the cluster's links, all groups
-of the kind at once: gradients, ZeRO 3's gathers, experts' all-to-alls, context rings, sends between stages. With dead
-parts (--fail) and slow ones (--slow), ECMP or adaptive routing, and several jobs on one fabric: equal ones (--jobs) or
-others (--job 'MODEL LAYOUT'), side by side or dealt out host by host (--mixed). It says how many times as long each
-transfer takes as in the plan, and the step with these times. --traces DIR writes the step as Chakra execution traces
-instead, which 'weft sim trace' and ASTRA-sim run.`,
+		Long: `Price a layout as 'weft plan' does, then run each kind of inter-host transfer on the cluster's links, all groups of a
+kind at once: gradients, ZeRO 3 gathers, expert all-to-alls, context rings, sends between stages. Parts may be dead
+(--fail) or slow (--slow), routing ECMP or adaptive, and several jobs may share the fabric: equal ones (--jobs) or
+others (--job 'MODEL LAYOUT'), side by side or host by host (--mixed). The answer compares each transfer with the plan
+and gives the resulting step time. --traces DIR writes the step as Chakra execution traces for 'weft sim trace' and
+ASTRA-sim.`,
 		Example: `  weft sim train llama3-70b --cluster rail --set hosts=16 --layout tp=8,dp=16,micro=1,batch=32,seq=4096
   weft sim train llama3-8b --cluster rail --set hosts=8 --layout tp=8,dp=8,micro=1,batch=8,seq=4096 --slow n3:nic2=0.5
   weft sim train llama3-8b --cluster rail --set hosts=8 --layout tp=8,dp=4,micro=1,batch=4,seq=4096 --jobs 2 --mixed --routing ecmp
@@ -120,7 +120,7 @@ instead, which 'weft sim trace' and ASTRA-sim run.`,
 	fl.Uint64Var(&seed, "seed", 1, "`SEED` that ECMP hashes with")
 	fl.StringArrayVar(&fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	fl.StringArrayVar(&slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
-	fl.StringVar(&traces, "traces", "", "write the step as Chakra execution traces into `DIR`, one file a rank, and simulate nothing")
+	fl.StringVar(&traces, "traces", "", "write the step as Chakra execution traces into `DIR`, one file per rank, and simulate nothing")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd
@@ -193,7 +193,7 @@ func printTrain(w io.Writer, r *train.Result, on, note string) {
 	}
 	if len(r.Steps) > 1 {
 		for i, j := range r.Steps {
-			fmt.Fprintf(w, "job %-5d  %s on %d GPUs: %.4g s a step; planned alone %.4g s\n", i+1, j.Model, j.GPUs, j.Step, j.Planned)
+			fmt.Fprintf(w, "job %-5d  %s on %d GPUs: %.4g s per step; planned alone %.4g s\n", i+1, j.Model, j.GPUs, j.Step, j.Planned)
 		}
 	}
 	fmt.Fprintf(w, "step       %.4g s; planned without contention %.4g s\n", r.Step, r.Planned)

@@ -18,8 +18,8 @@ func newTopoBuild() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build NAME",
 		Short: "Build a known host or cluster: its matrix, links and bandwidths",
-		Long: `Build a known host or cluster and print it: for one host the connection matrix
-as 'nvidia-smi topo -m' prints it, and always a summary of links and bandwidths.`,
+		Long: `Build a known host or cluster and print a summary of links and bandwidths; for one
+host also the connection matrix, as 'nvidia-smi topo -m' does.`,
 		Example: `  weft topo build dgx-h100
   weft topo build superpod-h100 --su 4
   weft topo build dragonfly --set routers=8 --set ports=4 --set global=4

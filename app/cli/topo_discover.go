@@ -16,9 +16,8 @@ func newTopoDiscover() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discover",
 		Short: "Discover this host's GPUs, PCIe tree, NVLink, NICs and NUMA nodes",
-		Long: `Read this host from /sys, and its NVLinks from NVIDIA's management library where
-there is one. With --root, read a copy of another host's /sys instead; NVLink is
-not in /sys and is then missing.`,
+		Long: `Read this host from /sys, and its NVLinks from NVIDIA's management library if
+installed. --root reads a copy of another host's /sys, which has no NVLinks.`,
 		Example: `  weft topo discover
   weft topo discover --root /mnt/other-host -o host.json`,
 		Args: cobra.NoArgs,

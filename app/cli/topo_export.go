@@ -15,8 +15,8 @@ func newTopoExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export CLUSTER --to DIALECT",
 		Short: "Write a topology for another tool",
-		Long: `Write a topology for another tool. nccl-xml and nvidia-smi describe one host: of a
-cluster, --host says which.`,
+		Long: `Write a topology for another tool. nccl-xml and nvidia-smi describe one host; --host
+selects it in a cluster.`,
 		Example: `  weft topo export dgx-a100 --to nccl-xml -o topo.xml
   weft topo export examples/rail-1k.yaml --to nccl-xml --host n17
   weft topo export examples/fat-tree-2tier.yaml --to ibsim -o fabric.net
@@ -47,7 +47,7 @@ cluster, --host says which.`,
 	}
 	p.register(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "dialect: "+strings.Join(dialectNames(true), ", "))
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	cmd.Flags().StringVar(&host, "host", "", "which host of a cluster to write, for dialects that describe one: `NAME`")
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(dialectNames(true), cobra.ShellCompDirectiveNoFileComp))

@@ -28,10 +28,9 @@ func newTopoImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Read another tool's topology, show it, and save it as JSON",
-		Long: `Read a topology that another tool wrote. Without --from the dialect is told from
-the text. What was read is summed up; -o keeps it in weft's own JSON, which loses
-nothing and which every verb takes as CLUSTER. Rates that the text does not state
-are shown as unknown; --link states them.`,
+		Long: `Read another tool's topology and print a summary. Without --from the dialect is
+detected. -o writes weft's own JSON, which is lossless and which every command accepts
+as CLUSTER. Missing rates are shown as unknown; --link states them.`,
 		Example: `  weft topo import --from nccl-xml topo.xml
   nvidia-smi topo -m | weft topo import --from nvidia-smi -
   ibnetdiscover | weft topo import --from ibnetdiscover - -o fabric.json

@@ -70,7 +70,7 @@ func newTopoRings() *cobra.Command {
 		},
 	}
 	p.register(cmd)
-	cmd.Flags().StringVar(&gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 or full names n0:gpu[0-3]; all of the first host without it")
+	cmd.Flags().StringVar(&gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 or full names n0:gpu[0-3]; default: all of the first host")
 	cmd.Flags().IntVar(&o.Budget, "budget", 0, "search steps before giving up on a proof; 0 for the default")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd

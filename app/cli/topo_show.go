@@ -50,7 +50,7 @@ func newTopoShow() *cobra.Command {
 		},
 	}
 	p.register(cmd)
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; standard output without it")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write; default: standard output")
 	cmd.Flags().StringVar(&hosts, "hosts", "", "draw the insides of these hosts too, a `HOSTLIST` like n[0-1]")
 	return cmd
 }

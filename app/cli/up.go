@@ -45,35 +45,35 @@ func newUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run a small cluster on this machine: coordinator, training ranks and a live page",
-		Long: `Start a coordinator (embedded etcd), train a small GPT on a text that is
-part of weft in several processes, and serve a page that shows it at work. Kill a
-rank and watch the loss curve go on: the others notice within milliseconds, go on
-without it, and take it in again when it has been restarted.
+		Long: `Start a coordinator (embedded etcd), train a small GPT on a built-in text in several
+processes, and serve a page that shows it. Kill a rank and watch the loss curve
+continue: the others notice within milliseconds, continue without it, and readmit it
+after its restart.
 
-Ctrl-C, SIGTERM and SIGHUP let ranks finish their step, save it in --ckpt and print
-how the run went; so does the end that --steps or --for set. Exit code 1 if steps are
-not saved in the end. A second signal ends the run at once. A later run continues from --ckpt, with the batch it had; without --ckpt
-checkpoints go with the run.
+Ctrl-C, SIGTERM, SIGHUP, --steps and --for let ranks finish their step, save it in
+--ckpt and print a summary. Exit code 1 if steps are not saved. A second signal ends
+the run at once. A later run continues from --ckpt with the same batch; without --ckpt
+checkpoints are removed with the run.
 
---lab puts the ranks onto the hosts of a lab, one on each unless --ranks says otherwise:
-they train over the network that was emitted for it, while routers fail.
+--lab puts the ranks onto a lab's hosts, one per host unless --ranks says otherwise: they
+train over the lab's network while routers fail.
 
---check trains the same steps again, undisturbed. Exit code 1 if a loss differs by
+--check trains the same steps again, undisturbed, and exits with 1 if a loss differs by
 more than rounding explains.
 
---drill breaks things on purpose, at random instants that follow from --drill-seed:
-  kill:N    N times a rank at work gets SIGKILL
-  stop:N    N times a rank at work gets SIGSTOP, and SIGCONT 3 s later
-  coord:N   N times the coordinator gets SIGKILL and is started again
-  slow:N    N times a rank at work comes late to every step, for 10 s
-  hang:N    N times a rank at work takes no step for 12 s, and lives
-  link:N    N times what a rank sends to another is throttled, for 10 s (--transport tcp)
+--drill breaks things at random times, seeded by --drill-seed:
+  kill:N    N times a working rank gets SIGKILL
+  stop:N    N times a working rank gets SIGSTOP, and SIGCONT 3 s later
+  coord:N   N times the coordinator gets SIGKILL and is restarted
+  slow:N    N times a working rank is late for every step, for 10 s
+  hang:N    N times a working rank takes no step for 12 s, but stays alive
+  link:N    N times a link between two ranks is throttled, for 10 s (--transport tcp)
 
-The run is watched as 'weft watch' watches a cluster: verdicts name who is late, which
-link is slow and who holds the run up, in what is printed and at /watch/ of the page.
+The run watches itself like 'weft watch': verdicts name stragglers, slow links and ranks
+that block the run, in the output and at /watch/ of the page.
 
---serve answers prompts instead: prefill workers read them, decode workers write the answers, and the KV cache goes from
-one to the other layer by layer. --compare measures what that hides. docs/kv.md.`,
+--serve answers prompts instead: prefill workers read them, decode workers generate, and the KV cache is streamed layer by
+layer. --compare measures what streaming hides (docs/how-to/kv.md).`,
 		Example: `  weft up
   weft up --ranks 8 --tp 2 --pp 2 --zero 1 --for 60s --json
   weft up --drill kill:5 --for 60s
@@ -99,18 +99,18 @@ one to the other layer by layer. --compare measures what that hides. docs/kv.md.
 	f.IntVar(&s.o.Train.Micro, "micro", s.o.Train.Micro, "samples of a micro-batch, at most")
 	f.Uint64Var(&s.o.Train.Seed, "seed", s.o.Train.Seed, "seed of parameters and data order")
 	f.StringVar(&s.wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
-	f.StringVar(&s.follow, "elastic", string(train.KeepBatch), "what stays when ranks go: batch (the rest accumulate more) or rate (batch and learning rate follow)")
+	f.StringVar(&s.follow, "elastic", string(train.KeepBatch), "what stays constant when ranks leave: batch (the rest accumulate more) or rate (batch and learning rate follow)")
 	f.BoolVar(&s.noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
 	f.BoolVar(&s.noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
 	f.IntVar(&s.o.Contrast, "contrast", 8, "one step in every `STEPS` does not overlap, to measure what overlapping hides; 0 for none")
-	f.StringVar(&s.transport, "transport", "", "shm or tcp; without it the fastest")
-	f.DurationVar(&s.o.For, "for", 0, "`TIME` to train, from the first step on; without it until Ctrl-C")
-	f.IntVar(&s.o.Steps, "steps", 0, "step to train to; without it no end")
-	f.StringVar(&s.o.Ckpt, "ckpt", "", "`DIR` or s3://BUCKET/PREFIX of checkpoints to continue from and to keep")
+	f.StringVar(&s.transport, "transport", "", "shm or tcp; default: the fastest")
+	f.DurationVar(&s.o.For, "for", 0, "`TIME` to train, from the first step on; default: until Ctrl-C")
+	f.IntVar(&s.o.Steps, "steps", 0, "step to train to; default: no limit")
+	f.StringVar(&s.o.Ckpt, "ckpt", "", "`DIR` or s3://BUCKET/PREFIX of checkpoints to continue from and to write")
 	f.IntVar(&s.o.Every, "ckpt-every", 50, "`STEPS` between checkpoints; 0 for none")
-	f.IntVar(&s.o.Keep, "ckpt-keep", 3, "latest checkpoints that stay; 0 for all")
-	f.StringVar(&s.drill, "drill", "", "what to break: kill:N, stop:N, coord:N, several with commas")
-	f.Uint64Var(&s.o.Seed, "drill-seed", 1, "seed of the drill's instants and victims")
+	f.IntVar(&s.o.Keep, "ckpt-keep", 3, "latest checkpoints to keep; 0 for all")
+	f.StringVar(&s.drill, "drill", "", "what to break: kill:N, stop:N, coord:N, ...; separate several by commas")
+	f.Uint64Var(&s.o.Seed, "drill-seed", 1, "seed of the drill's times and victims")
 	f.BoolVar(&s.o.Check, "check", false, "at the end, train the same steps undisturbed and compare the losses")
 	f.StringVar(&s.o.Listen, "listen", "127.0.0.1:7070", "`ADDRESS` of the page; '' for none")
 	f.BoolVar(&s.asJSON, "json", false, "end with one JSON object; progress goes to standard error")

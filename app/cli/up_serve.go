@@ -39,15 +39,15 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&s.o.Decode, "decode", 1, "with --serve: `WORKERS` that write answers")
 	f.StringVar(&s.mode, "mode", string(infer.Stream), "with --serve: how the cache comes: stream (layer by layer), whole or recompute")
 	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` that ask again when they have their answer")
-	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; without it no end")
+	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; default: no limit")
 	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
 	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
 	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
-	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; without it the shortest")
+	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; default: the shortest")
 	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
 	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
 	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
-	f.BoolVar(&s.compare, "compare", false, "with --serve: the three modes in turns, as a table beside the formula")
+	f.BoolVar(&s.compare, "compare", false, "with --serve: interleave the three modes and compare them with the formula")
 	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
 }
 
@@ -191,7 +191,7 @@ func (s *serveFlags) settle(cmd *cobra.Command, o up.Options) (kills, stops int,
 	case s.compare && (s.rounds < 1 || s.o.Prefill < 1):
 		return 0, 0, fmt.Errorf("--compare with --rounds %d and --prefill %d: want at least 1 of each", s.rounds, s.o.Prefill)
 	case !s.compare && cmd.Flags().Changed("rounds"):
-		return 0, 0, errors.New("--rounds says nothing without --compare")
+		return 0, 0, errors.New("--rounds needs --compare")
 	}
 	if o.Listen != "" {
 		if _, err := hostPort(o.Listen, 0); err != nil {
@@ -264,7 +264,7 @@ func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Statu
 
 // printModes prints the ways in which a cache can come, side by side.
 func (s *serveFlags) printModes(out io.Writer, rows []infer.Row) error {
-	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; medians of %d requests a mode, in turns\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
+	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; interleaved medians of %d requests per mode\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
 	t := newTable(out)
 	fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
 	for _, r := range rows {

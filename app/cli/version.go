@@ -13,8 +13,8 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print this binary's version, commit, compiler and platform",
-		Long: `Print what this binary was built from. A binary that was built outside of a
-checkout, or by 'go run', has version (devel) and an unknown commit.`,
+		Long: `Print what this binary was built from. Binaries built outside a checkout, or by
+'go run', have version (devel) and an unknown commit.`,
 		Example: `  weft version
   weft version --json`,
 		Args: cobra.NoArgs,

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -122,8 +123,8 @@ func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (floa
 // watchServe are the flags of weft watch.
 type watchServe struct {
 	watchFlags
-	listen, reports, dir, limit, tls string
-	quiet                            bool
+	listen, reports, dir, limit, tls, url string
+	quiet                                 bool
 }
 
 func newWatch() *cobra.Command {
@@ -131,16 +132,18 @@ func newWatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Watch a cluster: late ranks, slow links, hung jobs, with names",
-		Long: `Take the reports of agents ('weft agent --report'), judge them once a second, and show
-what is wrong: on this terminal, as a page, as JSON and as metrics. With --cluster the
-rail, leaf and switch port of every rank are named, and collectives are held against
-what is predicted for the cluster, corrected by what it reaches.
+		Long: `Receive agents' reports ('weft agent --report'), judge them every second, and show what
+is wrong: on this terminal, as a page, as JSON and as metrics. --cluster adds the rail,
+leaf and switch port of every rank, and compares collectives with the cluster's
+prediction, corrected by what it reaches.
 
 Agents and server need the same secret in WEFT_TOKEN; without one they talk on this
-host only. The page asks people from other hosts for it as password.
+host only. The page asks people from other hosts for it as password. The one in
+WEFT_READ_TOKEN lets people see the page, and no agent report. Behind a reverse proxy
+give --url: people who come through the proxy are asked as well.
 
---dir keeps history, within --limit bytes: reports as they came, then five-minute
-means. kill -9 costs the last second. 'weft watch replay' plays it.`,
+--dir stores history within --limit bytes: raw reports, then five-minute means. kill -9
+loses the last second. 'weft watch replay' plays it.`,
 		Example: `  weft watch --dir /var/lib/weft-watch --cluster examples/rail-1k.yaml
   weft watch --listen localhost:9420 --reports :9411
   weft watch show localhost:9420
@@ -157,13 +160,26 @@ means. kill -9 costs the last second. 'weft watch replay' plays it.`,
 	s := cmd.Flags()
 	s.StringVar(&f.listen, "listen", "localhost:9420", "`ADDRESS` of the page")
 	s.StringVar(&f.reports, "reports", "localhost:9411", "`ADDRESS` at which agents report")
-	s.StringVar(&f.dir, "dir", "", "`DIR` for history; without one nothing is kept")
+	s.StringVar(&f.dir, "dir", "", "`DIR` for history; without one nothing is stored")
 	s.StringVar(&f.limit, "limit", "4GiB", "`SIZE` that history may take")
+	s.StringVar(&f.url, "url", "", "`URL` at which a reverse proxy serves the page, with its path: https://ops.example/weft")
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
 	f.register(cmd)
 	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchLoad(), newWatchDrills(), newWatchPatient())
 	return cmd
+}
+
+// pageURL reads the address at which a proxy serves the page; nil for "".
+func pageURL(text string) (*url.URL, error) {
+	if text == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("--url %s is no address of a page; give one like https://ops.example/weft", text)
+	}
+	return u, nil
 }
 
 func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
@@ -179,7 +195,11 @@ func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
 	out := cmd.OutOrStdout()
 	file, isFile := out.(*os.File)
 	screen := !f.quiet && isFile && terminal(file) != nil
-	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token}
+	at, err := pageURL(f.url)
+	if err != nil {
+		return err
+	}
+	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token, Read: os.Getenv("WEFT_READ_TOKEN"), URL: at}
 	if !screen && !f.quiet {
 		c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
 	}
@@ -317,8 +337,8 @@ func newWatchShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
 		Short: "Print the current state of a 'weft watch' server",
-		Long: `Print the screen of a server once, or with --json everything it knows. From another
-host WEFT_TOKEN is given as password. Exit code 1 if something critical is wrong.`,
+		Long: `Print a server's screen once, or with --json everything it knows. From another host
+WEFT_TOKEN is the password. Exit code 1 if something critical is wrong.`,
 		Example: `  weft watch show
   weft watch show localhost:9420 --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -341,10 +361,10 @@ host WEFT_TOKEN is given as password. Exit code 1 if something critical is wrong
 				}
 				defer res.Body.Close()
 				if res.StatusCode == http.StatusUnauthorized {
-					return finding{fmt.Errorf("%s wants the cluster's token: set WEFT_TOKEN", addr)}
+					return finding{fmt.Errorf("%s needs the cluster's token; set WEFT_TOKEN", addr)}
 				}
 				if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-					return finding{fmt.Errorf("%s is no server of 'weft watch': %w", addr, err)}
+					return finding{fmt.Errorf("%s is not a 'weft watch' server: %w", addr, err)}
 				}
 				return nil
 			}
@@ -391,11 +411,10 @@ func newWatchReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay DIR",
 		Short: "Replay a recorded history through the same rules",
-		Long: `Play the reports of a folder of 'weft watch --dir' as they came, and print incidents as
-they open and end. The verdicts are those of this program and of these flags, not
-those that were recorded, so another --hang or a cluster file can be tried on an
-incident of the past. --incident plays one that was recorded, with a minute before
-and after it. --speed plays with the clock, 1 as it was.`,
+		Long: `Play the reports in a 'weft watch --dir' folder and print incidents as they open and
+close. Reports are judged anew with this program and these flags, so you can try
+another --hang or a cluster file on a past incident. --incident plays a recorded one
+with a minute before and after. --speed 1 plays in real time.`,
 		Example: `  weft watch replay /var/lib/weft-watch
   weft watch replay /var/lib/weft-watch --incident 12 --speed 5 --screen
   weft watch replay /var/lib/weft-watch --from 2026-11-16T02:00:00Z --to 2026-11-16T03:00:00Z --json`,
@@ -406,7 +425,7 @@ and after it. --speed plays with the clock, 1 as it was.`,
 	s.StringVar(&f.from, "from", "", "`TIME` to begin with")
 	s.StringVar(&f.to, "to", "", "`TIME` to end with")
 	s.IntVar(&f.incident, "incident", 0, "play the incident of this `NUMBER`")
-	s.Float64Var(&f.speed, "speed", 0, "how many seconds a second; 0 is as fast as it goes")
+	s.Float64Var(&f.speed, "speed", 0, "simulated seconds per second; 0 for as fast as possible")
 	s.BoolVar(&f.asJSON, "json", false, "print the incidents as JSON")
 	s.BoolVar(&f.screen, "screen", false, "show the screen")
 	f.register(cmd)
@@ -431,7 +450,7 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 		}
 		t, err := time.Parse(time.RFC3339, x.text)
 		if err != nil {
-			return fmt.Errorf("%q is no time; give for example 2026-11-16T02:00:00Z", x.text)
+			return fmt.Errorf("%q is not a time; use for example 2026-11-16T02:00:00Z", x.text)
 		}
 		*x.into = float64(t.UnixNano()) / 1e9
 	}
@@ -493,16 +512,18 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 }
 
 func newWatchExport() *cobra.Command {
-	var dir string
+	var dir, url string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write Prometheus alerting rules and a Grafana dashboard",
 		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
 every check that agents make, for agents that are silent, GPUs that spin in a
 collective, ports that are slower than their peers, rails that carry too little, and
-incidents of a server of 'weft watch'.`,
-		Example: `  weft watch export -o monitoring`,
-		Args:    cobra.NoArgs,
+incidents of a server of 'weft watch'. Each says which 'weft doctor explain' explains it;
+with --url it also links to that explanation.`,
+		Example: `  weft watch export -o monitoring
+  weft watch export -o monitoring --url https://ops.example/weft`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
@@ -511,7 +532,7 @@ incidents of a server of 'weft watch'.`,
 			if err != nil {
 				return err
 			}
-			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(), "weft.dashboard.json": string(board) + "\n"} {
+			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(url), "weft.dashboard.json": string(board) + "\n"} {
 				if err := output(cmd, filepath.Join(dir, name), func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
 					return err
 				}
@@ -520,5 +541,6 @@ incidents of a server of 'weft watch'.`,
 		},
 	}
 	cmd.Flags().StringVarP(&dir, "output", "o", ".", "`DIR` to write to")
+	cmd.Flags().StringVar(&url, "url", "", "`URL` of the page of weft watch: alerts link there")
 	return cmd
 }

@@ -51,7 +51,7 @@ and how long the page takes to answer. --keep leaves it running for people to lo
 	s.BoolVar(&f.fault, "faults", false, "a lost link, a late rank and a slow port")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file for the server")
-	s.StringVar(&f.listen, "listen", "", "`ADDRESS` of the page; a free one without it")
+	s.StringVar(&f.listen, "listen", "", "`ADDRESS` of the page; default: a free one")
 	return cmd
 }
 
@@ -196,7 +196,7 @@ seconds; then let the job run undisturbed and count false alarms.`,
 	cmd.Flags().IntVar(&o.Trials, "trials", 3, "times that each fault is injected")
 	cmd.Flags().IntVar(&o.Ranks, "ranks", 4, "ranks of the job")
 	cmd.Flags().DurationVar(&o.Healthy, "healthy", 5*time.Minute, "`TIME` of undisturbed running")
-	cmd.Flags().StringSliceVar(&o.Faults, "faults", nil, "`NAMES` of faults; all without it")
+	cmd.Flags().StringSliceVar(&o.Faults, "faults", nil, "`NAMES` of faults; default: all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -28,8 +28,8 @@ func newXfer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "xfer",
 		Short: "Move bytes between processes' memory, files and object stores",
-		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go: with leases, deadlines, checksums,
-notices that come once, and failures that both ends hear of. docs/transfers.md says what holds.`,
+		Long: `Move bytes between memory, files and objects of processes (transfer agents) that come and go, with leases, deadlines,
+checksums, exactly-once notices, and failures reported to both ends (docs/reference/transfers.md).`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M
   weft xfer explain host host`,
 		RunE: group,
@@ -51,9 +51,9 @@ type xferPlace struct {
 
 func (p *xferPlace) register(cmd *cobra.Command) {
 	cmd.Flags().SetNormalizeFunc(underscores)
-	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; a new one in the system's temporary folder without it")
+	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; default: a new one in the system's temporary folder")
 	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
-	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; the faster one, as measured, without it")
+	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; default: the faster one, as measured")
 	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
 	cmd.Flags().StringVar(&p.floor, "require", "", "the longest `PATH` that may be taken, in this order; fail rather than take a longer one")
 	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
@@ -113,13 +113,12 @@ func newXferBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Benchmark transfers, with nixlbench's flags and columns",
-		Long: `Measure transfers. The initiator is this process, each target a process of its own that is started and ended.
-With --backend POSIX or OBJ the file or the object is the initiator's own, as with nixlbench's storage plug-ins.
+		Long: `Measure transfers. The initiator is this process; each target is a child process. With --backend POSIX or OBJ the file
+or object belongs to the initiator, as with nixlbench's storage plug-ins.
 
-The blocks of a request lie apart. A request is posted when the one before is done. CPU s/GB is the processor time of all
-processes. --compare runs, in turns with ours, what moves the same bytes without us: memcpy in one process, as many bare
-sockets as ours, ucx_perftest, MPI's one-sided operations, fio, the store's client, the GPU driver's own copies; what is not
-installed is said. Ratios are medians over the rounds.`,
+A request's blocks are not adjacent, and a request starts when the previous one is done. CPU s/GB is the CPU time of all
+processes. --compare interleaves weft with memcpy, as many bare sockets, ucx_perftest, MPI's one-sided operations, fio, the
+store's client and the GPU driver's copies, and names those not installed. Ratios are medians over the rounds.`,
 		Example: `  weft xfer bench --start_block_size 4K --max_block_size 1M --compare
   weft xfer bench --op_type WRITE --path tcp --start_block_size 1M
   weft xfer bench --backend POSIX --start_block_size 1M --start_batch_size 16 --compare
@@ -243,7 +242,7 @@ installed is said. Ratios are medians over the rounds.`,
 	f.IntVar(&pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
 	f.IntVar(&streams, "streams", 1, "connections that carry data, for each address")
 	f.BoolVar(&check, "check_consistency", false, "write, read back and compare")
-	f.BoolVar(&compare, "compare", false, "run what moves the same bytes without us, in turns")
+	f.BoolVar(&compare, "compare", false, "interleave with other tools that move the same bytes")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -255,8 +254,8 @@ func newXferExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain LOCAL REMOTE",
 		Short: "Measure the paths between two processes and show which one a read takes",
-		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and
-why the others are not. LOCAL and REMOTE are host, file, object or gpu. With --path or --require it fails where that cannot be had.`,
+		Long: `Start an agent in another process, measure every path to it, and say which one a read of --size bytes takes and why
+not the others. LOCAL and REMOTE are host, file, object or gpu. --path and --require fail if that path is unavailable.`,
 		Example: `  weft xfer explain host host
   weft xfer explain host file --size 16M
   weft xfer explain host host --require pull`,
@@ -346,7 +345,7 @@ func newXferShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME [HOST:PORT]",
 		Short: "Show an agent's addresses and regions",
-		Long: `Ask the agent NAME at an address what it is, or look it up in the etcd that 'weft xfer serve --etcd' published it in. WEFT_TOKEN is
+		Long: `Ask the agent NAME at an address to describe itself, or look it up in the etcd of 'weft xfer serve --etcd'. WEFT_TOKEN is
 the cluster's token.`,
 		Example: `  weft xfer show store 127.0.0.1:7000
   weft xfer show store --etcd 127.0.0.1:2379`,
@@ -419,8 +418,8 @@ func newXferServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --region NAME=KIND:...",
 		Short: "Run an agent whose regions others can read and write",
-		Long: `Run an agent until its standard input ends or it is interrupted. The first line it prints describes it, as JSON: others
-open the description, or meet it at an address. Every notice is a line after that. WEFT_TOKEN is the cluster's token.`,
+		Long: `Run an agent until its standard input ends or it is interrupted. The first output line describes it as JSON: others
+open the description, or meet it at an address. Every notice is one more line. WEFT_TOKEN is the cluster's token.`,
 		Example: `  weft xfer serve --name store --region kv=host:64M </dev/null
   weft xfer serve --region slab=file:/tmp/weft-slab:64M --listen 127.0.0.1:0 </dev/null
   weft xfer serve --name store --region kv=host:64M --etcd 127.0.0.1:2379 </dev/null`,
@@ -484,7 +483,7 @@ open the description, or meet it at an address. Every notice is a line after tha
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "name", "agent", "`NAME` of the agent")
-	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; 127.0.0.1:0 without it")
+	f.StringArrayVar(&listen, "listen", nil, "`HOST:PORT` to listen at, once for each interface; default: 127.0.0.1:0")
 	f.StringArrayVar(&regions, "region", nil, "a region: `NAME=KIND:...`")
 	f.StringVar(&etcd, "etcd", "", "publish the description in the etcd at `HOST:PORT,...` while the agent lives")
 	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
@@ -516,8 +515,8 @@ func newXferCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "Compare send/receive with transfers: times, and what happens when one side is late or dies",
-		Long: `Move the same bytes between two processes of this host in both ways: by send and receive of comm, as NCCL does it,
-and by transfers, as NIXL does it; then with one side late, and with one side killed.`,
+		Long: `Move the same bytes between two processes on this host by send and receive, as NCCL does, and by transfers, as NIXL
+does; then with one side late, and with one side killed.`,
 		Example: `  weft xfer compare --sizes 1M`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -563,17 +562,17 @@ func newXferShare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "share",
 		Short: "Run an all-reduce together with transfers of each class on one link and check the sharing rule",
-		Long: `Run all-reduces of two ranks over tcp on this host's loopback interface: alone, beside
-transfers of each class without the rule of classes and with it, and beside bulk
-transfers limited to --limit. By the rule, class latency sends as many bytes as
-collectives do meanwhile, bulk a quarter, background a sixteenth. Column 'by its' is
-bytes of transfers over bytes of all-reduces. Exit code 1 if a class sent more.
+		Long: `Run all-reduces of two ranks over this host's loopback: alone, next to transfers of
+each class with and without the sharing rule, and next to bulk transfers limited to
+--limit. By the rule, class latency sends as many bytes as collectives do, bulk a
+quarter, background a sixteenth. Column 'by its' is transfer bytes over all-reduce
+bytes. Exit code 1 if a class sent more.
 
---classes times small writes of class latency beside bulk writes of the same agent and
-beside all-reduces.
+--classes times small writes of class latency next to the same agent's bulk writes and
+next to all-reduces.
 
-On a plain loopback the processors are shared, not the link; use a network namespace
-whose loopback is shaped (docs/transfers.md).`,
+On a plain loopback the CPUs are the bottleneck, not the link; use a network namespace
+with a shaped loopback (docs/how-to/transfers.md).`,
 		Example: `  weft xfer share --limit 50MB/s
   weft xfer share --classes --limit 20MB/s
   weft xfer share --size 4M --limit 200MB/s --json`,
@@ -658,7 +657,7 @@ whose loopback is shaped (docs/transfers.md).`,
 	}
 	cmd.Flags().StringVar(&size, "size", "4M", "bytes of the all-reduce")
 	cmd.Flags().StringVar(&limit, "limit", "50MB/s", "what bulk transfers may take")
-	cmd.Flags().BoolVar(&classes, "classes", false, "small writes beside bulk writes and all-reduces")
+	cmd.Flags().BoolVar(&classes, "classes", false, "small writes next to bulk writes and all-reduces")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -38,7 +38,7 @@ var meaningless = map[string]string{
 
 func (n *nixlbench) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&n.threads, "num_threads", 1, "requests of each initiator that are under way at once")
+	f.IntVar(&n.threads, "num_threads", 1, "requests in flight per initiator")
 	f.IntVar(&n.large, "large_blk_iter_ftr", 1, "blocks above 1 MiB are moved this much less often than --num_iter says")
 	f.IntVar(&n.targets, "num_target_dev", 0, "targets; as the scheme has it without this")
 	f.BoolVar(&n.recreate, "recreate_xfer", false, "prepare lists of descriptors anew for every request")

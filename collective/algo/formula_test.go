@@ -1,6 +1,7 @@
 package algo_test
 
 import (
+	"flag"
 	"fmt"
 	"math/bits"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"github.com/weft-fabric/weft/collective/step"
 	"github.com/weft-fabric/weft/collective/verify"
 )
+
+var update = flag.Bool("update", false, "write docs/reference/tables/algorithms.md")
 
 // report proves a shape and gives steps and the bytes of the rank that sends
 // most, as a fraction of S.
@@ -115,21 +118,39 @@ func TestMostBytes(t *testing.T) {
 	}
 }
 
-// The page on programs lists every algorithm as 'weft algo list' does.
+const algorithmsHead = `# Algorithms
+
+Made by:
+
+    go test ./collective/algo -run PageLists -update
+
+S is the size of the larger buffer, n the number of ranks. Steps are those of one piece; pipelined algorithms cut the
+data into pieces and keep several in flight. Tests compare steps and bytes with proofs.
+[Programs](../programs.md) explains the language.
+
+| algorithm | collectives | steps | a rank sends | best for |
+|---|---|---|---|---|
+`
+
+// The table of algorithms is what 'weft algo list' shows.
 func TestPageListsEveryAlgorithm(t *testing.T) {
-	page, err := os.ReadFile("../../docs/programs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const file = "../../docs/reference/tables/algorithms.md"
+	var want strings.Builder
+	want.WriteString(algorithmsHead)
 	for _, a := range algo.All() {
 		var ops []string
 		for _, op := range a.Ops {
 			ops = append(ops, op.String())
 		}
-		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", a.Name, strings.Join(ops, ", "), a.Steps, a.Sent, a.Summary)
-		if !strings.Contains(string(page), row) {
-			t.Errorf("docs/programs.md lacks the row\n%s", row)
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", a.Name, strings.Join(ops, ", "), a.Steps, a.Sent, a.Summary)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(want.String()), 0o644); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if page, err := os.ReadFile(file); err != nil || string(page) != want.String() {
+		t.Errorf("%s is not what package algo has (%v); go test ./collective/algo -run PageLists -update writes it", file, err)
 	}
 }
 

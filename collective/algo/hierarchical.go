@@ -221,6 +221,10 @@ type renamer struct {
 	peer  func(*sched.Expr) *sched.Expr // the rank that a part's rank is
 	scale func(*sched.Expr) *sched.Expr // chunks of the whole for chunks of the part
 	place map[sched.Buffer]place
+
+	// If it is not 0, only the first so many blocks of a reduce-scatter or an all-gather are there, and steps of the others are left out.
+	// Blocks must go straight to their ranks: what a step has in scratch, or in the buffer of one block, is of its own rank's block.
+	blocks int
 }
 
 func (f *renamer) body(body []sched.Stmt) []sched.Stmt {
@@ -233,11 +237,29 @@ func (f *renamer) body(body []sched.Stmt) []sched.Stmt {
 			out = append(out, sched.Stmt{If: &sched.If{Cond: f.expr(s.If.Cond), Then: f.body(s.If.Then), Else: f.body(s.If.Else)}})
 		default:
 			if step := f.step(s.Step); step.Op != sched.Copy || step.Src.String() != step.Dst.String() {
-				out = append(out, sched.Stmt{Step: step})
+				out = append(out, f.guard(s.Step, sched.Stmt{Step: step}))
 			}
 		}
 	}
 	return out
+}
+
+// guard lets a statement that stands for a step run only if its block is there.
+func (f *renamer) guard(s *sched.Step, to sched.Stmt) sched.Stmt {
+	if f.blocks == 0 {
+		return to
+	}
+	all, block := sched.In, f.rank // the buffer of all blocks
+	if f.p.Op == sched.AllGather {
+		all = sched.Out
+	}
+	if s.Op.Reads() && s.Src.Buf == all {
+		block = f.expr(s.Src.Index)
+	}
+	if s.Op.Stores() && s.Dst.Buf == all {
+		block = f.expr(s.Dst.Index)
+	}
+	return sched.Stmt{If: &sched.If{Cond: op(sched.Lt, block, sched.N(f.blocks)), Then: []sched.Stmt{to}}}
 }
 
 func (f *renamer) step(s *sched.Step) *sched.Step {

@@ -96,6 +96,7 @@ type Phase struct {
 	Only   int // inside: the one domain that takes part; across: the one number; -1 for all
 	Times  int // how often it is done, each time a step further
 	Cells  int // of the larger of its buffers
+	Blocks int // inside, of a reduce-scatter or an all-gather: only so many ranks of a domain have a block, the first; 0 for all
 	In     Span
 	Out    Span
 }
@@ -296,8 +297,8 @@ func (l *Levels) byLeaders(home, seat int) error {
 	return nil
 }
 
-// byParts lists the phases in which the first ranks of each domain, as many as the smallest has, speak for a part each. Inside there is a
-// reduce, and a broadcast, for each part, as not all ranks have one.
+// byParts lists the phases in which the first ranks of each domain, as many as the smallest has, speak for a part each. Inside, the blocks of
+// the other ranks are empty.
 func (l *Levels) byParts() error {
 	l.Local = slices.Min(l.Sizes)
 	switch {
@@ -307,13 +308,9 @@ func (l *Levels) byParts() error {
 		return errors.New("a domain of one rank has one part only")
 	}
 	l.Cells, l.Scratch = l.Local, 2
-	for part := range l.Local {
-		l.inside(sched.Reduce, part, 1, Span{sched.In, part, 0}, tmpSpan(0))
-	}
+	l.inside(sched.ReduceScatter, 0, l.Local, inSpan, tmpSpan(0)).Blocks = l.Local
 	l.across(sched.AllReduce, 0, 1, tmpSpan(0), tmpSpan(1))
-	for part := range l.Local {
-		l.inside(sched.Broadcast, part, 1, tmpSpan(1), Span{sched.Out, part, 0})
-	}
+	l.inside(sched.AllGather, 0, l.Local, tmpSpan(1), outSpan).Blocks = l.Local
 	return nil
 }
 
@@ -464,6 +461,9 @@ func (l *Levels) Compose(called string, part func(phase, size int) *sched.Progra
 		for _, size := range l.sizesOf(ph) {
 			p := part(i, size)
 			k := m * ph.Cells / larger(p) // chunks for one of the phase
+			if ph.Blocks > 0 {
+				k = m
+			}
 			steps := l.steps(ph, p, m, k, &at)
 			if l.Sizes != nil && !ph.Across && len(steps) > 0 {
 				steps = []sched.Stmt{{If: &sched.If{Cond: op(sched.Eq, at.size, num(size)), Then: steps}}}
@@ -514,6 +514,10 @@ func (l *Levels) common(part func(phase, size int) *sched.Program) (int, error) 
 				return 0, fmt.Errorf("phase %d is %s of %d ranks, its program %s of %d", i, ph.Op, size, p.Op, p.Ranks)
 			case p.Switches > 0 || len(p.Groups) != 1 || p.Groups[0].Count != 1 || len(p.Orders) > 0 || len(p.Tables) > 0:
 				return 0, fmt.Errorf("program %s of phase %d has several channels, switches, tables or an order of ranks", p.Name, i)
+			case ph.Blocks > 0 && larger(p) != size:
+				return 0, fmt.Errorf("program %s of phase %d divides blocks, of which some are empty", p.Name, i)
+			case ph.Blocks > 0:
+				continue
 			}
 			need := larger(p) / gcd(larger(p), ph.Cells)
 			m = m / gcd(m, need) * need
@@ -601,7 +605,7 @@ func (l *Levels) steps(ph *Phase, p *sched.Program, m, k int, at *standing) []sc
 		}
 		return place{s.Buf, e}
 	}
-	f := renamer{p: p, rank: at.seat, peer: at.mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
+	f := renamer{p: p, blocks: ph.Blocks, rank: at.seat, peer: at.mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
 		place: map[sched.Buffer]place{sched.In: span(ph.In), sched.Out: span(ph.Out), sched.Tmp: {sched.Tmp, num(m * l.Scratch)}}}
 	mine := at.home
 	if ph.Across {

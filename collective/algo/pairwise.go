@@ -43,7 +43,7 @@ func init() {
 		Reference: "Thakur, Rabenseifner, Gropp 2005",
 		Fits: func(s Spec) error {
 			if s.Ranks&(s.Ranks-1) != 0 {
-				return fmt.Errorf("%d ranks are no power of two, so r xor k is not always a rank; pairwise does any count", s.Ranks)
+				return fmt.Errorf("%d ranks are not a power of two, so r xor k is not always a rank; use pairwise", s.Ranks)
 			}
 			return nil
 		},

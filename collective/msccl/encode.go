@@ -25,7 +25,7 @@ func Encode(w io.Writer, p *sched.Program) error {
 	coll, ok := colls[p.Op]
 	switch {
 	case !ok:
-		return fmt.Errorf("MSCCL has no name for %s; it knows %s", p.Op, knownColls)
+		return fmt.Errorf("MSCCL does not have %s; it has %s", p.Op, knownColls)
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which MSCCL cannot describe", p.Name, p.Switches)
 	}
@@ -36,7 +36,7 @@ func Encode(w io.Writer, p *sched.Program) error {
 	total := 0
 	err := step.Run(p, func(r sched.Rank, a *step.Action, m struct{}) (struct{}, error) {
 		if total++; total > maxSteps {
-			return m, fmt.Errorf("%s has more than %d steps in all; written out for every rank that is too much", p.Name, maxSteps)
+			return m, fmt.Errorf("%s has more than %d steps in all, too many to unroll for every rank", p.Name, maxSteps)
 		}
 		e.widest = max(e.widest, int(a.Count))
 		e.lists[r][a.Channel] = append(e.lists[r][a.Channel], *a)

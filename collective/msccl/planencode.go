@@ -21,7 +21,7 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 	coll, ok := planColls[p.Op]
 	switch {
 	case !ok:
-		return fmt.Errorf("MSCCL++ has no name for %s; it knows %s", p.Op, knownPlanColls)
+		return fmt.Errorf("MSCCL++ does not have %s; it has %s", p.Op, knownPlanColls)
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which these plans do not describe", p.Name, p.Switches)
 	}

@@ -116,7 +116,7 @@ func (p *Program) checkOrders() error {
 		seen := make([]bool, p.Ranks)
 		for _, r := range order {
 			if int(r) >= p.Ranks || r < 0 || seen[r] {
-				return fmt.Errorf("program %s: the order of channel %d is no permutation of its %d ranks: rank %d", p.Name, c, p.Ranks, r)
+				return fmt.Errorf("program %s: the order of channel %d is not a permutation of its %d ranks: rank %d", p.Name, c, p.Ranks, r)
 			}
 			seen[r] = true
 		}

@@ -54,6 +54,13 @@ func (e *Expr) sloped(by int) bool {
 	return false
 }
 
+// Swapping reports whether the expression has the form r ^ something, so that it is renamed together with r by an exclusive or
+// with any multiple of a power of two after which something is the same again.
+func (e *Expr) Swapping(by int) bool {
+	own := func(x *Expr) bool { return x.Kind == Var && x.slot == slotRank || x.Swapping(by) }
+	return e.Kind == Xor && (own(e.L) && e.R.Repeats(by) || own(e.R) && e.L.Repeats(by))
+}
+
 // Repeats reports whether the expression is the same for rank r and rank r + by: it
 // uses r only as r % d, where d divides by, or not at all. False may also mean that
 // this is not seen from the text.

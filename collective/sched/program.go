@@ -1,11 +1,11 @@
 // Package sched is the language of collective algorithms. A Program is a value:
 // it can be printed, parsed, compared, digested and stored, and it means the
-// same on every machine. What it means is said in one place, collective/step.
+// same on every machine. collective/step defines its meaning.
 //
-// A program is one text for all ranks. Its channels run side by side, each of
-// them a list of steps in order; steps name chunks and peers by expressions
-// over the rank r, the number of ranks n, the channel c and loop variables. So
-// a ring is a dozen lines for any number of ranks:
+// A program is one text for all ranks. Its channels run concurrently, each an ordered
+// list of steps. Steps name chunks and peers by expressions over the rank r, the
+// number of ranks n, the channel c and loop variables. A ring is a dozen lines for any
+// number of ranks:
 //
 //	weft 1
 //	name ring
@@ -22,21 +22,20 @@
 //	    recv-copy-send -> out[(r-1-j)%n] from (r-1)%n to (r+1)%n
 //	  recv -> out[(r+1)%n] from (r-1)%n
 //
-// Messages between two ranks on one channel keep their order; up to slots of
-// them may be under way. A message of no chunks, in[0 +: 0], is a signal. A send is done once its message is under way; a
-// receive takes the oldest message. A step that reduces computes src + message,
-// in this order, and so a program fixes the order of every reduction. The input
-// buffer is never written. A step may store to the chunks that it reads, but not
-// to some of them or to neighbours that overlap them.
+// Messages between two ranks on one channel keep their order; up to slots of them may
+// be in flight. A message without chunks, in[0 +: 0], is a signal. A send is done once
+// its message is in flight; a receive takes the oldest message. A reducing step
+// computes src + message, so a program fixes the order of every reduction. The input
+// buffer is read-only. A step may store to exactly the chunks it reads, but not to
+// chunks that partly overlap them.
 //
-// One order of sums is canonical, so that programs can agree in it: that of the tree in which
-// ranks i 2^k to (i+1) 2^k - 1, as far as there are such ranks, are summed for themselves,
-// whatever i and k. Of four ranks it is (x0 + x1) + (x2 + x3), of three (x0 + x1) + x2. Sums
-// of a program in this order have the same bits as those of any other in it, over every
-// transport, from every layout of ranks on hosts, and however buffers are cut.
+// One order of sums is canonical: the tree in which ranks i 2^k to (i+1) 2^k - 1, as far
+// as they exist, are summed first, for every i and k. Four ranks give
+// (x0 + x1) + (x2 + x3), three (x0 + x1) + x2. All programs that sum in this order give
+// the same bits, over every transport, layout of ranks on hosts, and buffer split.
 //
-// Ranks from n on, if any, are switches that compute: they have no input or
-// output, only scratch.
+// Ranks from n on, if any, are computing switches: they have scratch, but no input or
+// output.
 package sched
 
 import (

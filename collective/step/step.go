@@ -1,32 +1,28 @@
-// Package step gives a sched.Program its meaning. It is the only code that
-// knows what a program means; collective/verify, sim and comm are worlds behind it.
+// Package step defines what a sched.Program means. It is the only code that knows;
+// collective/verify, sim and comm are worlds that execute its actions.
 //
-// A Machine interprets one rank of a program: Ready hands out the actions that
-// may start now, the world carries each of them out in its own way (with
-// symbols, with time, with bytes) and calls Complete. The contract:
+// A Machine interprets one rank of a program. Ready returns the actions that may start
+// now. The world executes each of them, with symbols, time or bytes, and calls Complete.
+// The contract:
 //
-//   - At most one action of a channel is handed out and not completed; actions
-//     of different channels are independent unless a Wait orders them.
-//   - The k-th message that rank a sends to rank b on a channel is the k-th that
-//     b receives from a on it. A world has room for at least Program.Slots of
-//     them under way. It holds an action that sends while there is no room, and
-//     an action that receives while there is no message; one that does both,
-//     until there are both. Held is this rule. Slots bound what a program may
-//     ask for; no result depends on how much more room a world has.
-//   - A message may have no chunks: it says only that its sender is so far.
-//   - A Wait is handed out once what it waits for is done; there is nothing to
-//     carry out, it only says so. It counts as an action of its channel.
-//   - Effect says what an action computes: src, the message, src + message, or
-//     src + dst (LocalReduce), in this order of operands, element by element.
-//     No result depends on the order: reductions give the same bits either way.
-//   - An action reads its operands, then stores. It may store to the chunks that
-//     it reads (in place), so each element can be computed on its own, as a
-//     world does that takes a message piece by piece. An action whose source
-//     and destination overlap otherwise would need all of its source before it
-//     stores, and is a Fault.
+//   - A channel has at most one action in progress. Actions of different channels are
+//     independent unless a Wait orders them.
+//   - The k-th message from rank a to rank b on a channel is the k-th that b receives.
+//     A world can hold at least Program.Slots of them in flight. It delays a sending
+//     action while no slot is free, and a receiving one while no message is there
+//     (Held). No result depends on how many more slots a world has.
+//   - A message without chunks is a signal: its sender has come this far.
+//   - A Wait is returned once its condition holds. There is nothing to execute, but it
+//     counts as an action of its channel.
+//   - Effect is what an action computes, element by element: src, the message,
+//     src + message, or src + dst (LocalReduce). Reductions give the same bits in
+//     either operand order.
+//   - An action reads its operands, then stores. It may store to exactly the chunks it
+//     reads, so a world may process a message piece by piece. Any other overlap of
+//     source and destination is a Fault.
 //
-// Do carries an action out for worlds that have whole chunks at once; Exchange
-// keeps the messages of worlds that run all ranks in one process.
+// Do executes an action for worlds that hold whole chunks; Exchange stores the messages
+// of worlds that run all ranks in one process.
 package step
 
 import (

@@ -56,13 +56,16 @@ func (k *Code) Turns(by int) bool {
 // a power of two. What stays the same is what Turns asks for.
 func (k *Code) Swaps(by int) bool {
 	n := k.prog.Ranks
-	if k.prog.Switches > 0 || n%by != 0 || by&(by-1) != 0 || n&(n-1) != 0 {
+	if k.prog.Switches > 0 || n%by != 0 || n&(n-1) != 0 { // what divides a power of two is one
 		return false
 	}
 	vals := make([]int64, by)
 	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
+		}
+		if k.reads(c, e, peer, by) {
+			return true
 		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
 			for r := range n {
@@ -80,6 +83,17 @@ func (k *Code) Swaps(by int) bool {
 			return true
 		})
 	})
+}
+
+// reads reports whether the text of an expression shows that it keeps to an exclusive or of ranks, without looking at values.
+func (k *Code) reads(c int, e *sched.Expr, peer bool, by int) bool {
+	if c < len(k.at) {
+		return false
+	}
+	if peer {
+		return e.Swapping(by)
+	}
+	return e.Repeats(by)
 }
 
 // Sends calls f for every way that messages of the first ranks may take, for some of

@@ -1,21 +1,18 @@
-// Package verify proves programs: that every rank ends with what the collective
-// promises, every contribution in it exactly once and summed in the same
-// association on every rank; that nobody waits for ever with the slots there
-// are; that no chunk is read before it is written or while another channel may
-// write it, in any order the world may choose.
+// Package verify proves programs: every rank ends with what the collective promises,
+// each contribution exactly once and summed in the same association on every rank; no
+// rank waits forever with the given slots; no chunk is read before it is written or
+// while another channel may write it, in any execution order.
 //
-// One run is enough for all of them. Channels are sequential, and messages
-// between two ranks on a channel keep their order, so a program is a network of
-// processes with ordered queues, whose results do not depend on which runs first
-// (Kahn 1974), bounded queues included: a full queue is a wait for a returned
-// slot. The one thing that could make them depend on it, two channels of a rank
-// touching the same chunk, is checked by happens-before (vector clocks), not by
-// luck.
+// One run covers all orders. Channels are sequential, and messages between two ranks on
+// a channel keep their order, so a program is a Kahn network (1974): its results do not
+// depend on scheduling, even with bounded queues, because a full queue is a wait for a
+// returned slot. The one exception, two channels of a rank touching the same chunk, is
+// checked by happens-before (vector clocks).
 //
-// A program whose text treats all ranks alike up to rotation is proven by
-// following one rank: what it receives from the rank before is what it sent
-// itself, rotated. So a ring of 100,000 ranks is proven in the time of its own
-// steps, and a test holds this proof against plain unrolling on small counts.
+// If the text treats all ranks alike up to rotation, the proof follows one rank: what it
+// receives from its predecessor is what it sent itself, rotated. A ring of 100,000 ranks
+// takes the time of one rank's steps. A test compares this proof with plain unrolling on
+// small counts.
 package verify
 
 import (

@@ -1,4 +1,4 @@
-// First is the program of docs/first-program.md.
+// First is the program of docs/tutorials/first-program.md.
 package main
 
 import (

@@ -11,10 +11,10 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// docs/first-program.md shows this program and this algorithm, and what its commands
+// docs/tutorials/first-program.md shows this program and this algorithm, and what its commands
 // print is what they print, but for the order in which ranks print.
 func TestPageRuns(t *testing.T) {
-	page, err := os.ReadFile("../../docs/first-program.md")
+	page, err := os.ReadFile("../../docs/tutorials/first-program.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
-// Package design says what a cluster's network is worth before it is bought:
-// counts, oversubscription, bisection, ways and latency, what a model needs of
-// it, what breaks and what that costs, power and money, growth, and a
-// design checklist answered item by item.
+// Package design evaluates a cluster's network before it is bought: counts,
+// oversubscription, bisection, paths and latency, a model's demands, failures and their
+// cost, power and money, growth, and a design checklist.
 //
 // Analyze computes everything from the graph and the catalogue; a Report is a
 // plain value that prints itself as text, as JSON (encoding/json) and as one

@@ -469,7 +469,7 @@ func sysctl(file string) error {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return fmt.Errorf("%s: %q is no setting", file, line)
+			return fmt.Errorf("%s: %q is not a setting", file, line)
 		}
 		path := "/proc/sys/" + strings.ReplaceAll(strings.TrimSpace(key), ".", "/")
 		err := os.WriteFile(path, []byte(strings.TrimSpace(value)), 0)

@@ -1,19 +1,19 @@
 // Package lab brings a network plan up on one machine: every host and switch a
 // network namespace, every cable a pair of virtual Ethernet devices, with the
 // files that weft net emit writes for production: FRR routes, systemd-networkd
-// configures hosts, lldpd says who is plugged into whom.
+// configures hosts, lldpd reports neighbours.
 //
-// Where there is no root, or where there are hundreds of routers, BIRD or routes that
-// weft computes stand in for FRR, and weft itself for systemd-networkd.
+// Without root, or with hundreds of routers, BIRD or computed static routes replace FRR,
+// and weft itself replaces systemd-networkd.
 //
 //	weft lab up ──► init ──┬─ namespace leaf0   zebra bgpd bfdd   frr.conf
 //	 (ends)        (stays) ├─ namespace spine0  zebra bgpd bfdd   frr.conf
 //	                       ├─ namespace n0      networkd          *.network
 //	                       └─ front end: a bridge at init's own namespace
 //
-// Init is the first process of a process, mount and network namespace of its own.
-// When it ends, however it ends, the kernel ends everything inside and removes
-// every namespace, device and file: nothing is left behind.
+// Init is the first process in its own process, mount and network namespaces. When it
+// ends, for whatever reason, the kernel ends everything inside and removes every
+// namespace, device and file.
 package lab
 
 import (

@@ -44,7 +44,7 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 	for number := 1; scan.Scan(); number++ {
 		line := strings.TrimSpace(scan.Text())
 		if rest, ok := strings.CutPrefix(line, "# weft net lock 1"); number == 1 && (!ok || rest != "" && rest[0] != '.') {
-			return nil, fmt.Errorf("%s:1: this is no lock of weft net: it begins with %q, not with \"# weft net lock 1.\"", file, clip(line))
+			return nil, fmt.Errorf("%s:1: this is not a weft net lock: it begins with %q, not with \"# weft net lock 1.\"", file, clip(line))
 		}
 		if line == "" || line[0] == '#' {
 			continue

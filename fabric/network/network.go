@@ -2,16 +2,16 @@
 // address, gateway, rail, routing table, VLAN, MTU and AS number of every
 // interface of every host and every port of every switch. The plan is a value;
 // package fabric/network/emit writes it in every dialect, and package fabric/network/check
-// holds what machines say against it.
+// compares machines with it.
 //
 //	cluster.Cluster ──► network.Make ──► Plan ──┬─► fabric/network/emit    files for hosts, switches, schedulers
 //	  graph + intent       + Lock               ├─► fabric/network/check   what differs, and where
-//	                                            └─► Path, Reach     which way a flow takes, who reaches whom
+//	                                            └─► Path, Reach     a flow's route, who reaches whom
 //
 // # Numbers
 //
-// Hosts have a number that a lock file keeps, so that addresses stay when the
-// cluster grows. Host i has the address x.x.(1+i/240).(10+i%240) on the front
+// A lock file stores each host's number, so that addresses stay when the cluster
+// grows. Host i has the address x.x.(1+i/240).(10+i%240) on the front
 // end and in management. The backend is cut into one prefix per rail; inside it
 // link k has the addresses 2k (switch) and 2k+1 (host). Storage is cut in the same
 // way, into one prefix per storage NIC, where the cluster file has its switches;

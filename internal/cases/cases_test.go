@@ -18,7 +18,7 @@ import (
 	"github.com/weft-fabric/weft/predict/sim"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/tables/reference-cases.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/tables/reference-cases.md")
 
 // TestCases computes every case. A case fails if ours leaves the bounds that its
 // closed form sets, or if its cause does not fit the figures: a figure within a tenth agrees.
@@ -96,13 +96,13 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPage holds docs/tables/reference-cases.md to what the package computes.
+// TestPage holds docs/reference/tables/reference-cases.md to what the package computes.
 func TestPage(t *testing.T) {
 	list, err := computed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "../../docs/tables/reference-cases.md"
+	const file = "../../docs/reference/tables/reference-cases.md"
 	page := Page(list)
 	if *update {
 		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(have), page); d != "" {
-		t.Errorf("docs/tables/reference-cases.md is not what the cases give; go test ./internal/cases -run Page -update rewrites it:\n%s", d)
+		t.Errorf("docs/reference/tables/reference-cases.md is not what the cases give; go test ./internal/cases -run Page -update rewrites it:\n%s", d)
 	}
 }
 

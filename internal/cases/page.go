@@ -17,7 +17,7 @@ var guides = []struct{ name, about string }{
 	{"transfers", "overlap, RDMA, NCCL's pitfalls, SHARP, NIXL"},
 }
 
-// Page writes the cases as docs/tables/reference-cases.md has them.
+// Page writes the cases as docs/reference/tables/reference-cases.md has them.
 func Page(list []Case) string {
 	var b strings.Builder
 	right := 0

@@ -87,7 +87,7 @@ func peersMemory(e transport.Endpoint) error {
 			}
 		}
 		if _, err := m.At(e.Size(), transport.Handle(h), 1); err == nil {
-			return fmt.Errorf("memory of a rank that is not there")
+			return fmt.Errorf("memory of a rank that does not exist")
 		}
 		if err := bar.wait(); err != nil {
 			return err

@@ -1,18 +1,17 @@
-// Package world is a transport in virtual time, for tests that replay. A seed
-// decides how long everything takes: what a rank does between two calls, a
-// message on its way, how late a death is noticed. Faults happen at a given step
-// of a rank. Same seed and same code, same run.
+// Package world is a transport in virtual time, for reproducible tests. A seed decides
+// how long everything takes: the work between two calls, a message's travel, the delay
+// until a death is noticed. Faults happen at a given step of a rank. Same seed and same
+// code give the same run.
 //
-// Ranks are goroutines of a testing/synctest bubble, so that every clock, timer
-// and context of the code under test is virtual, too. One goroutine runs at a
-// time: each call of the transport stops its rank until the scheduler lets it go
-// on. The scheduler takes what is due first, and moves the time on when nothing
-// is.
+// Ranks are goroutines in a testing/synctest bubble, so every clock, timer and context
+// of the code under test is virtual. One goroutine runs at a time: each transport call
+// stops its rank until the scheduler resumes it. The scheduler runs what is due first
+// and advances the time when nothing is.
 //
-// The world is harsh where the contract allows it. It writes announced messages
-// into their memory as soon as they come, hands out pieces one step at a time,
-// leaves half of a message behind when its sender dies, and complains about memory
-// that is changed before its Send has returned.
+// The world is as harsh as the contract allows. It writes announced messages into their
+// memory as soon as they arrive, delivers pieces one step at a time, leaves half a
+// message when its sender dies, and reports memory that changes before its Send has
+// returned.
 package world
 
 import (
@@ -54,15 +53,17 @@ const (
 	Pause                 // the rank does nothing for a while
 	Cut                   // the rank and its peer cannot reach each other for a while, for ever if For is 0
 	Part                  // the ranks of Side and the others cannot reach one another for a while, for ever if For is 0
+	Tear                  // some pairs of ranks cannot reach each other for a while, for ever if For is 0
 )
 
 // Fault happens when a rank takes a step.
 type Fault struct {
 	Kind Kind
 	Rank int
-	Peer int    // of Cut
-	Side uint64 // of Part: a bit a rank
-	Step int    // of the rank, from 1
+	Peer int      // of Cut
+	Side uint64   // of Part: a bit a rank
+	Pair [][2]int // of Tear
+	Step int      // of the rank, from 1
 	For  time.Duration
 }
 
@@ -75,6 +76,9 @@ func (f Fault) String() string {
 	}
 	if f.Kind == Part {
 		return fmt.Sprintf("part ranks %b from the others for %s at step %d of rank %d", f.Side, f.For, f.Step, f.Rank)
+	}
+	if f.Kind == Tear {
+		return fmt.Sprintf("tear the pairs %v apart for %s at step %d of rank %d", f.Pair, f.For, f.Step, f.Rank)
 	}
 	return fmt.Sprintf("cut ranks %d and %d for %s at step %d of the first", f.Rank, f.Peer, f.For, f.Step)
 }
@@ -342,6 +346,10 @@ func (w *World) fault(f Fault, now int64) {
 		w.paused[f.Rank] = now + int64(f.For)
 	case Cut:
 		w.sever(f.Rank, f.Peer, f.For, now)
+	case Tear:
+		for _, p := range f.Pair {
+			w.sever(p[0], p[1], f.For, now)
+		}
 	case Part:
 		for a := range w.eps {
 			for b := range a {

@@ -2,7 +2,7 @@
 // name, and gives the graph and what its owner asks of it.
 //
 // The file is YAML, strict: every error names line, field, value and what is
-// known. See docs/cluster-file.md for the whole language.
+// known. See docs/reference/cluster-file.md for the whole language.
 package cluster
 
 import (

@@ -8,14 +8,20 @@ import (
 
 // TestDocs parses every YAML block of the language's description.
 func TestDocs(t *testing.T) {
-	const file = "../../docs/cluster-file.md"
+	for file, least := range map[string]int{"../../docs/reference/cluster-file.md": 12, "../../docs/reference/network.md": 2} {
+		checkBlocks(t, file, least)
+	}
+}
+
+func checkBlocks(t *testing.T, file string, least int) {
+	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(data), "```yaml\n")
-	if len(blocks) < 12 {
-		t.Fatalf("%d blocks", len(blocks))
+	if len(blocks) < least {
+		t.Fatalf("%s has %d blocks", file, len(blocks)-1)
 	}
 	for i, b := range blocks[1:] {
 		text, _, ok := strings.Cut(b, "```")

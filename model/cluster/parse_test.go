@@ -100,7 +100,7 @@ func TestRefused(t *testing.T) {
 		"link to a host":              {lab + "switches: {s0: SN4600C}\nlinks:\n  - [h0, s0]\n", []string{`"h0" is a host`, "h0:nic0"}},
 		"link to itself":              {lab + "switches: {s0: SN4600C}\nlinks:\n  - [s0, s0]\n", []string{"are the same"}},
 		"port twice":                  {lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h0:nic0\", \"s0:p1\"]\n  - [\"h1:nic0\", \"s0:p1\"]\n", []string{"c.yaml:14: links[1]", `port 1 of "s0" is already used on line 13`}},
-		"port out of range":           {lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h0:nic0\", \"s0:p65\"]\n", []string{`"p65" is no port`, "p1 to p64"}},
+		"port out of range":           {lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h0:nic0\", \"s0:p65\"]\n", []string{`has no port "p65"`, "p1 to p64"}},
 		"ports run out":               {lab + "switches: {s0: {model: SN4600C, ports: 2}}\nlinks:\n  - [\"h[0-2]:nic0\", s0]\n", []string{"no port left", "all 2"}},
 		"uneven lists":                {lab + "switches: {s0: SN4600C}\nlinks:\n  - [\"h[0-2]:nic0\", \"s0:p[1-2]\"]\n", []string{"3 names on one side and 2 on the other"}},
 		"switch and host of one name": {lab + "switches: {h1: SN4600C}\n", []string{`"h1" is already a host`}},

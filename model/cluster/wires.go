@@ -287,7 +287,7 @@ func (w *wires) end(text string) (handEnd, error) {
 		}
 		port, err := strconv.Atoi(strings.TrimPrefix(part, "p"))
 		if ports := int(w.b.At(s.id).Ports); err != nil || port < 1 || port > ports {
-			return e, fmt.Errorf("%q is no port of switch %q; its ports are p1 to p%d", part, name, ports)
+			return e, fmt.Errorf("switch %[2]q has no port %[1]q; its ports are p1 to p%[3]d", part, name, ports)
 		}
 		e.port = port
 		return e, nil

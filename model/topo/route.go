@@ -177,7 +177,9 @@ func (r *router) inside(from, to NodeID, way []Use) ([]Use, bool) {
 
 // accelerated goes from GPU to GPU without PCIe: along a torus of chips, over a
 // direct link, or through as many NVSwitches as it takes, striped over all
-// shortest ways in proportion to what they carry.
+// shortest ways in proportion to what they carry. Where two GPUs meet in switches
+// of two networks, in that of their box and in one that joins boxes, they take the
+// wider: hardware stripes over the switches of a network, not over networks.
 func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 	g := r.g
 	if a, b := &g.Nodes[from], &g.Nodes[to]; a.Fabric != None && a.Fabric == b.Fabric && g.Fabrics[a.Fabric].Family == Torus {
@@ -226,6 +228,9 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 	if !found {
 		return way, false
 	}
+	if r.depth[from] == 2 {
+		r.widest(from, to)
+	}
 	clear(r.share)
 	r.share[from] = 1
 	r.queue = append(r.queue[:0], from)
@@ -257,6 +262,41 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 		}
 	}
 	return way, true
+}
+
+// widest keeps, of the switches between two GPUs, those of the network that carries most. Switches are of one network if they have
+// links to the same GPUs.
+func (r *router) widest(from, to NodeID) {
+	if len(r.queue) <= 2 { // the far end and one switch
+		return
+	}
+	rates := map[uint64]float32{} // by network
+	networks := map[NodeID]uint64{}
+	for _, e := range r.g.Edges(from) {
+		if r.nearer(e, 1) {
+			networks[e.Peer] = r.network(e.Peer)
+			rates[networks[e.Peer]] += r.carries(e, to)
+		}
+	}
+	best := float32(0)
+	for _, rate := range rates {
+		best = max(best, rate)
+	}
+	for s, n := range networks {
+		if rates[n] < best {
+			delete(r.depth, s)
+		}
+	}
+}
+
+// network is a number that switches with links to the same GPUs have in common.
+func (r *router) network(s NodeID) (sum uint64) {
+	for _, e := range r.g.Edges(s) {
+		if r.g.Nodes[e.Peer].Kind == GPU {
+			sum += mix(uint64(e.Peer), 1)
+		}
+	}
+	return sum
 }
 
 // nearer reports whether an accelerator link leads to a node at a depth.

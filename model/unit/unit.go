@@ -1,5 +1,5 @@
-// Package unit gives sizes, rates and times types of their own, so that bits
-// cannot be taken for bytes and one way cannot be taken for both ways.
+// Package unit gives sizes, rates and times their own types, so that bits are not
+// mistaken for bytes, nor one direction for both.
 //
 //	Bytes     an amount of data                      25 MiB
 //	BitRate   bits per second, one way               400 Gb/s   what ports are named after

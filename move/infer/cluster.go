@@ -493,7 +493,7 @@ func (c *Cluster) attempt(ctx context.Context, r *Reply, prompt []byte, count in
 			c.note(func() { d.silent = true })
 			c.order(d, order{Do: "drop", ID: id})
 			c.o.Log.Warn("a decode worker says nothing; its request goes to another", "worker", d.name, "request", r.ID, "for", c.o.Silence)
-			return false, fmt.Errorf("decode worker %s says nothing for %s", d.name, c.o.Silence)
+			return false, fmt.Errorf("decode worker %s has been silent for %s", d.name, c.o.Silence)
 		case <-ctx.Done():
 			c.order(d, order{Do: "drop", ID: id})
 			return false, ctx.Err()

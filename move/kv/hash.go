@@ -18,10 +18,10 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 func ParseHash(text string) (Hash, error) {
 	var h Hash
 	if len(text) != hex.EncodedLen(len(h)) {
-		return Hash{}, fmt.Errorf("kv: %.80q is no hash: %d digits; want 64 hexadecimal digits", text, len(text))
+		return Hash{}, fmt.Errorf("kv: %.80q is not a hash: %d digits; want 64 hexadecimal digits", text, len(text))
 	}
 	if _, err := hex.Decode(h[:], []byte(text)); err != nil {
-		return Hash{}, fmt.Errorf("kv: %q is no hash; want 64 hexadecimal digits", text)
+		return Hash{}, fmt.Errorf("kv: %q is not a hash; want 64 hexadecimal digits", text)
 	}
 	return h, nil
 }

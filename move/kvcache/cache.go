@@ -159,7 +159,7 @@ type job struct {
 // New opens a cache.
 func New(o Options) (*Cache, error) {
 	if o.Block < 1 || o.Memory < o.Block {
-		return nil, fmt.Errorf("kv cache: memory of %v for blocks of %v; want room for one at least", unit.Bytes(o.Memory), unit.Bytes(o.Block))
+		return nil, fmt.Errorf("kv cache: memory of %v for blocks of %v; it must hold at least one", unit.Bytes(o.Memory), unit.Bytes(o.Block))
 	}
 	if o.Policy == "" {
 		o.Policy = kv.LRU
@@ -847,7 +847,7 @@ func (s Stat) Metrics(w io.Writer) error {
 			_, err = fmt.Fprintf(w, format+"\n", args...)
 		}
 	}
-	line("# HELP weft_kv_lookups_total Blocks asked for, by where they were found.\n# TYPE weft_kv_lookups_total counter")
+	line("# HELP weft_kv_lookups_total Blocks requested, by where they were found: memory, disk, store, peer, nowhere.\n# TYPE weft_kv_lookups_total counter")
 	for _, x := range []struct {
 		where string
 		n     int64
@@ -858,14 +858,14 @@ func (s Stat) Metrics(w io.Writer) error {
 		name, help string
 		n          int64
 	}{
-		{"stored_total", "Blocks that were stored.", s.Counters.Stored}, {"stored_again_total", "Blocks stored that were there.", s.Counters.Known},
-		{"refused_total", "Blocks for which there was no room.", s.Counters.Refused}, {"evicted_total", "Blocks that left memory.", s.Counters.Evicted},
-		{"evicted_disk_total", "Blocks that left the disk.", s.Counters.EvictedOut}, {"not_written_total", "Blocks not written to disk or store, as too many waited.", s.Counters.Behind},
+		{"stored_total", "Blocks stored.", s.Counters.Stored}, {"stored_again_total", "Blocks stored though they were already there.", s.Counters.Known},
+		{"refused_total", "Blocks rejected because all the tenant's blocks were in use.", s.Counters.Refused}, {"evicted_total", "Blocks evicted from memory.", s.Counters.Evicted},
+		{"evicted_disk_total", "Blocks evicted from disk.", s.Counters.EvictedOut}, {"not_written_total", "Blocks not written to disk or store because --dirty was reached.", s.Counters.Behind},
 		{"written_disk_total", "Blocks written to the disk.", s.Counters.Written}, {"packs_written_total", "Packs written to the store.", s.Counters.Packed},
-		{"packs_there_total", "Packs that another cache had written.", s.Counters.Raced}, {"damaged_total", "Blocks with a wrong checksum, dropped.", s.Counters.Damaged},
-		{"failed_total", "Reads and writes of disk, store and peers that failed.", s.Counters.Failed},
-		{"bytes_in_total", "Bytes stored.", s.Counters.In}, {"bytes_out_total", "Bytes given out.", s.Counters.Out},
-		{"moved_bytes_total", "Bytes of both that went by transfers.", s.Counters.Moved},
+		{"packs_there_total", "Packs that another cache had already written.", s.Counters.Raced}, {"damaged_total", "Blocks dropped for a wrong checksum.", s.Counters.Damaged},
+		{"failed_total", "Failed reads and writes of disk, store and peers.", s.Counters.Failed},
+		{"bytes_in_total", "Bytes stored.", s.Counters.In}, {"bytes_out_total", "Bytes served.", s.Counters.Out},
+		{"moved_bytes_total", "Bytes stored and served that went by transfers.", s.Counters.Moved},
 	} {
 		line("# HELP weft_kv_%s %s\n# TYPE weft_kv_%s counter\nweft_kv_%s %d", x.name, x.help, x.name, x.name, x.n)
 	}
@@ -874,15 +874,15 @@ func (s Stat) Metrics(w io.Writer) error {
 		line("weft_kv_blocks{tenant=%q,tier=\"memory\"} %d", t.Name, t.Memory)
 		line("weft_kv_blocks{tenant=%q,tier=\"disk\"} %d", t.Name, t.Disk)
 	}
-	line("# HELP weft_kv_quota_bytes Memory of a tenant.\n# TYPE weft_kv_quota_bytes gauge")
+	line("# HELP weft_kv_quota_bytes A tenant's memory.\n# TYPE weft_kv_quota_bytes gauge")
 	for _, t := range s.Tenants {
 		line("weft_kv_quota_bytes{tenant=%q} %d", t.Name, t.Quota)
 	}
-	line("# HELP weft_kv_peer_blocks Blocks that another cache said it has.\n# TYPE weft_kv_peer_blocks gauge")
+	line("# HELP weft_kv_peer_blocks Blocks that a peer reported.\n# TYPE weft_kv_peer_blocks gauge")
 	for _, p := range s.Peers {
 		line("weft_kv_peer_blocks{peer=%q} %d", p.Address, p.Blocks)
 	}
-	line("# HELP weft_kv_peer_up 1 if another cache answers.\n# TYPE weft_kv_peer_up gauge")
+	line("# HELP weft_kv_peer_up 1 if the peer answers.\n# TYPE weft_kv_peer_up gauge")
 	for _, p := range s.Peers {
 		up := 1
 		if p.Error != "" || p.Heard < 0 {
@@ -890,7 +890,7 @@ func (s Stat) Metrics(w io.Writer) error {
 		}
 		line("weft_kv_peer_up{peer=%q} %d", p.Address, up)
 	}
-	line("# HELP weft_kv_waiting Blocks and packs that wait for disk or store.\n# TYPE weft_kv_waiting gauge\nweft_kv_waiting %d", s.Waiting)
+	line("# HELP weft_kv_waiting Blocks and packs waiting for disk or store.\n# TYPE weft_kv_waiting gauge\nweft_kv_waiting %d", s.Waiting)
 	broken := 0
 	if s.Broken != "" {
 		broken = 1

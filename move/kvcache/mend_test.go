@@ -46,7 +46,7 @@ func TestTheSameNameWithAnotherSize(t *testing.T) {
 // A slab that the disk has no room for says what to do.
 func TestNoRoomForTheSlab(t *testing.T) {
 	_, err := New(Options{Name: "a", Block: 1 << 20, Memory: 1 << 20, Disk: filepath.Join(t.TempDir(), "slab"), Slab: 1 << 60})
-	if err == nil || !strings.Contains(err.Error(), "make it smaller, or make room") {
+	if err == nil || !strings.Contains(err.Error(), "make it smaller, or free space") {
 		t.Errorf("%v", err)
 	}
 }

@@ -335,7 +335,7 @@ func (c *Cache) fill(ctx context.Context, who string, p Path, q *move) (out move
 		}
 		list, sums = append(list, h), append(sums, strconv.FormatUint(h.sum, 16))
 		if h.at.Len != want {
-			err := fmt.Errorf("block %d has %d bytes; there is room for %d", i, h.at.Len, want)
+			err := fmt.Errorf("block %d has %d bytes, more than %d", i, h.at.Len, want)
 			h.free()
 			list, sums = list[:len(list)-1], sums[:len(sums)-1]
 			return out, errors.Join(err, flush())
@@ -527,7 +527,7 @@ func (c *Cache) push(ctx context.Context, t *tenant, key kv.Hash, q *move, room 
 	}
 	defer h.free()
 	if h.at.Len > room {
-		return out, fmt.Errorf("block %s has %d bytes; there is room for %d", key, h.at.Len, room)
+		return out, fmt.Errorf("block %s has %d bytes, more than %d", key, h.at.Len, room)
 	}
 	b.add(h.at, []int64{0, h.at.Len})
 	if err := b.run(ctx); err != nil {

@@ -129,7 +129,7 @@ func TestWrongMoves(t *testing.T) {
 	for _, x := range []struct {
 		why    string
 		pieces [][]Piece
-	}{{"room for 100", [][]Piece{{{0, 100}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}}, {"pieces of a block", [][]Piece{{}}}, {"a piece of 0 bytes", [][]Piece{{{0, 0}}}},
+	}{{"more than 100", [][]Piece{{{0, 100}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}}, {"pieces of a block", [][]Piece{{}}}, {"a piece of 0 bytes", [][]Piece{{{0, 0}}}},
 		{"two destinations overlap", [][]Piece{{{0, 250}, {100, 250}}}}, {"pieces of 0 blocks", nil}} {
 		if _, _, err := w.GetInto(ctx, one, 0, w.agent, w.mem, x.pieces); err == nil || !strings.Contains(err.Error(), x.why) {
 			t.Errorf("%v: %v, want %q", x.pieces, err, x.why)

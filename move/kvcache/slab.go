@@ -43,7 +43,7 @@ func newGeneration() uint64 { return rand.Uint64() | 1 }
 func openSlab(path string, size, block int64) (*slab, error) {
 	s := &slab{slot: headRoom + (block+4095)/4096*4096, generation: newGeneration()}
 	if s.slots = int(size / s.slot); s.slots < 1 {
-		return nil, fmt.Errorf("slab %s of %v has no room for a block of %v", path, unit.Bytes(size), unit.Bytes(block))
+		return nil, fmt.Errorf("slab %s of %v is too small for a block of %v", path, unit.Bytes(size), unit.Bytes(block))
 	}
 	// A folder is not made: where a disk is not mounted its blocks would fill another one.
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
@@ -63,7 +63,7 @@ func openSlab(path string, size, block int64) (*slab, error) {
 	}
 	if err := reserve(f, s.size()); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or make room", path, unit.Bytes(s.size()), err)
+		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or free space", path, unit.Bytes(s.size()), err)
 	}
 	s.f = f
 	for i := range s.slots {

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	allFaults  = flag.Bool("xfer.faults", false, "run the whole fault matrix and write docs/tables/transfer-faults.md")
+	allFaults  = flag.Bool("xfer.faults", false, "run the whole fault matrix and write docs/reference/tables/transfer-faults.md")
 	faultsSeed = flag.Uint64("xfer.seed", 1, "of the fault matrix")
 )
 
@@ -424,10 +424,24 @@ func TestFaultMatrix(t *testing.T) {
 			}
 		}
 	}
-	if err := os.WriteFile("../../docs/tables/transfer-faults.md", []byte("# Faults of transfers\n\nMade by:\n\n    make xfer-faults\n\n[Reliability](../reliability.md) says what it means.\n\n"+b.String()), 0o644); err != nil {
+	if err := os.WriteFile("../../docs/reference/tables/transfer-faults.md", []byte(transferFaultsHead+b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
+
+// transferFaultsHead begins docs/reference/tables/transfer-faults.md.
+const transferFaultsHead = `# Faults of transfers
+
+Made by:
+
+    make xfer-faults
+
+[Reliability](../reliability.md#transfers) says what holds. Initiator and target are processes; the target's region is memory, a file or an
+object. One of them is killed or stopped, before the request is posted or in its first milliseconds, as the seed draws. The source's
+hash is compared with what landed, at both ends. An error must name the right agent and come within a second of the kill, or of the
+deadline (700 ms). A reader stopped beyond its lease must have all the old bytes or an error, never a mixture.
+
+`
 
 func runFault(t *testing.T, c faultCase, r *rand.Rand) (o outcome) {
 	dir := t.TempDir()

@@ -257,7 +257,7 @@ func (r *Request) offer() (id uint64, slot int, err error) {
 	if r.offered == 0 {
 		a.lastLease++
 		if slot = a.takeSlot(a.lastLease, time.Until(r.began.Add(r.limit))); slot < 0 {
-			return 0, 0, fmt.Errorf("%w: %d requests and leases are under way", ErrLimit, leaseSlots)
+			return 0, 0, fmt.Errorf("%w: %d requests and leases are in progress", ErrLimit, leaseSlots)
 		}
 		r.offered, r.slot = a.lastLease, slot
 	}

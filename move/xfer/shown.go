@@ -10,7 +10,7 @@ import (
 // Memory of a GPU goes between processes of a host by the GPU itself (path "gpu"): its owner shows the segment to the others
 // (CUDA's IPC handles), and the owner of the destination copies out of it. Both need memory of that GPU registered.
 //
-// Tests run it with the GPU in software; on an H200 it was timed (docs/transfers.md).
+// Tests run it with the GPU in software; on an H200 it was timed (docs/how-to/transfers.md).
 
 // Shown is memory of a GPU as another process of the host finds it.
 type Shown struct {

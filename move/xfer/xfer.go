@@ -1,33 +1,32 @@
-// Package xfer moves bytes between memory, files and object stores of agents that come and go.
+// Package xfer moves bytes between the memory, files and object stores of agents that come and go.
 //
 //	agent (name, generation)     region (kind, id, size, key)     lease (ranges, until)
 //
 //	Register -> Describe / Open -> Prepare -> Post -> Poll / Wait -> notice -> Release
 //
-// A request is one list of pairs of descriptors, local and remote, and one operation: Read brings the
-// remote bytes here, Write brings the local bytes there. It goes through
+// A request is a list of descriptor pairs, local and remote, and one operation: Read copies the remote
+// bytes here, Write the local bytes there. Its states are
 //
 //	posted -> moving -> landed -> told -> done
 //	                 \-> failed (why, who, bytes landed) | cancelled
 //
-// What holds in every case:
+// Guarantees:
 //
-//   - Memory is written by its owner alone. Between processes of a host the owner of the destination copies
-//     out of the other's memory, which is mapped for reading only; over a socket it reads the socket. So what
-//     was cancelled, withdrawn or outlived its deadline is fenced where the bytes land, and a peer that was
-//     stopped for a minute cannot write into memory that is in use again.
-//   - Lease before read. The owner knows who reads what and until when, by its own clock. To use the memory
-//     again it calls Reclaim, which waits for readers, or outlives them, and lets no others in (epoch.go); a reader
-//     looks at its lease again after the bytes have landed and fails rather than use what may have changed.
-//   - Landed is not sent. A Write is done when its target has checked it and has it where it belongs, a file's
-//     bytes on the disk, an object complete.
-//   - A notice belongs to the data: it is delivered after the bytes have landed, exactly once, also when the
-//     connection broke in between. A request that fails tells so in the notice's place: who waits for a notice
-//     gets an error, not silence.
-//   - Every request has a deadline. Every failure names the agent at fault and goes to both ends.
-//   - A slice has a checksum on every socket. After a lost connection only what is missing is sent again.
-//   - The path is chosen once for a request, from what was measured, and said (Status.Path); it never changes
-//     silently (path.go).
+//   - Only its owner writes memory. Within a host the destination's owner copies out of the peer's memory,
+//     mapped read-only; over a socket it reads the socket. Cancelled, withdrawn or expired requests are thus
+//     fenced where the bytes land: a peer that was stopped for a minute cannot write into memory that is in
+//     use again.
+//   - Lease before read. The owner knows, by its own clock, who reads what until when. To reuse the memory it
+//     calls Reclaim, which waits for readers or outlives them and admits no new ones (epoch.go). A reader checks
+//     its lease again after the bytes have landed, and fails if they may have changed.
+//   - Done means landed. A Write completes when its target has verified and stored it: a file's bytes are on
+//     disk, an object is complete.
+//   - A notice is delivered exactly once, after its bytes have landed, even across a reconnect. If the request
+//     fails, the waiter gets the error instead.
+//   - Every request has a deadline. Every failure names the agent at fault and reaches both ends.
+//   - Every slice on a socket has a checksum. After a lost connection only the missing part is resent.
+//   - A request's path is chosen once, from measurements, and reported (Status.Path). It never changes
+//     (path.go).
 package xfer
 
 import (

@@ -1,10 +1,10 @@
-// Package agent is a host's eyes: one process that samples counters of ports, PCIe
-// devices and the kernel log, finds the processes of jobs, judges what it saw with
-// package health, and serves it as metrics and JSON.
+// Package agent collects a host's health data: one process that samples port and PCIe
+// counters and the kernel log, finds the processes of jobs, judges the samples with
+// package health, and serves them as metrics and JSON.
 //
-// It reads files of /sys and /proc and opens NVIDIA's management library where there
-// is one. A device whose files are refused is left alone, and it is said so: one
-// restricted port must not hide the others.
+// It reads /sys and /proc and loads NVIDIA's management library if installed. A device
+// whose files are denied is skipped and reported, so that one restricted port does not
+// hide the others.
 package agent
 
 import (
@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // Default is what 'weft agent' starts with. Every 10 s costs a thousandth of a core
-// with nine ports (docs/agent.md).
+// with nine ports (docs/reference/tables/agent.md).
 func Default() Config {
 	host, _ := os.Hostname()
 	host, _, _ = strings.Cut(host, ".")

@@ -50,7 +50,7 @@ func HTTP(client *http.Client, url string) Send {
 			return a, err
 		}
 		if err := json.Unmarshal(text, &a); err != nil {
-			return a, fmt.Errorf("%s is no server of weft watch: it answered %.80q", url, text)
+			return a, fmt.Errorf("%s is not a weft watch server: it answered %.80q", url, text)
 		}
 		if a.Error != "" {
 			return a, errors.New(a.Error)
@@ -146,11 +146,24 @@ func facts(s *Snapshot) map[string]string {
 	return f
 }
 
+// load is how busy the host is: how late the agent came itself, and the kernel's pressure stall information.
+func (a *Agent) load(late time.Duration) *watch.Load {
+	l := &watch.Load{Lag: max(0, late.Seconds())}
+	for name, to := range map[string]*float64{"cpu": &l.CPU, "memory": &l.Memory, "io": &l.IO} {
+		b, _ := os.ReadFile(a.path("proc/pressure/" + name))
+		if _, rest, ok := strings.Cut(string(b), "some avg10="); ok { // kernels without it say nothing
+			*to = number(rest) / 100
+		}
+	}
+	return l
+}
+
 // tell sends reports until the context ends: ranks every pulse, counters when they were
 // sampled. What cannot be sent is not kept: the next report has the newer figures, and
 // operations of ranks that were not told of are missing in what the server knows.
 func (a *Agent) tell(ctx context.Context) {
 	names, lost, sampled := true, 0, 0.0
+	due := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -161,6 +174,7 @@ func (a *Agent) tell(ctx context.Context) {
 		}
 		now := time.Now()
 		r := a.Ranks(now)
+		r.Load = a.load(now.Sub(due))
 		if at := a.Last().At; at != sampled && at != 0 {
 			c := a.Counters(now, names)
 			r.Counters, sampled = c.Counters, at
@@ -190,6 +204,7 @@ func (a *Agent) tell(ctx context.Context) {
 		if p := time.Duration(answer.Pulse * float64(time.Second)); err == nil && p > pulse {
 			pulse = min(p, time.Minute)
 		}
+		due = time.Now().Add(pulse)
 		timer.Reset(pulse)
 	}
 }

@@ -78,7 +78,7 @@ func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
 	}
 	f := d.index[key]
 	if f == nil {
-		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.Confidence, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
+		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
 		d.index[key] = f
 		d.list = append(d.list, f)
 	}
@@ -140,9 +140,9 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "pod-evicted", "gpu-diagnostic-failed", "disk-full", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
-	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
+	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "name-lookup", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
 
 // fold puts consequences under their causes.
 func (d *diag) fold() {
@@ -150,8 +150,38 @@ func (d *diag) fold() {
 	for _, pair := range effectsFirst(explains) {
 		d.foldPair(pair[0], pair[1])
 	}
+	if f := d.index["loss-not-finite"]; f != nil && f.Severity == Critical { // found before ranks add up
+		d.foldPair("loss-not-finite", "program-error")
+		d.foldPair("loss-not-finite", "process-died")
+	}
+	d.foldExits()
 	d.foldConsequences()
 	d.foldClosed()
+}
+
+// foldExits puts what a launcher says of a process that ended under the cause that the job names. A process that a signal
+// killed may be a cause of its own; one that left with an exit code or aborted only repeats what it printed before.
+func (d *diag) foldExits() {
+	for _, f := range slices.Clone(d.list) {
+		if f.ID != "process-died" || f.crashed {
+			continue
+		}
+		if c := d.rootOf(f); c != nil {
+			c.Consequences = append(c.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			d.drop(f)
+		}
+	}
+}
+
+// rootOf is the likeliest cause that a finding's job has beyond a process or a peer that ended, or nil.
+func (d *diag) rootOf(f *Finding) *Finding {
+	for _, id := range roots {
+		i := slices.IndexFunc(d.list, func(c *Finding) bool { return c.ID == id && c.Severity == Critical && (c.Job == f.Job || c.Job == "") })
+		if i >= 0 && id != "process-died" && id != "peer-died" {
+			return d.list[i]
+		}
+	}
+	return nil
 }
 
 // explains are pairs of findings: the first explains the second.
@@ -162,6 +192,7 @@ var explains = [][2]string{
 	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
 	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
+	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"}, {"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
 	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
 }
 
@@ -219,7 +250,7 @@ func (d *diag) foldPair(id, effect string) {
 				continue
 			}
 			cause.Consequences = append(append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject)), f.Consequences...)
-			if cause.Subject.empty() {
+			if len(cause.Subject.Hosts)+len(cause.Subject.Ranks) == 0 {
 				cause.Subject.add(f.Subject)
 			}
 			cause.addEvidence(f.Evidence...)
@@ -308,6 +339,9 @@ func (d *diag) report() *Report {
 	})
 	for _, f := range d.list {
 		f.Subject.tidy()
+		if f.ID != "hang" { // the wait-graph weighs its own evidence
+			f.Confidence = min(f.Confidence, byID[f.ID].Confidence)
+		}
 		f.Confidence = math.Round(f.Confidence*100) / 100
 		if d.o.Site != nil {
 			d.locate(f)

@@ -4,12 +4,11 @@
 //
 //	files ──► observe/doctor/read ──► Case ──► Diagnose ──► Report
 //
-// A Case is what was read, as plain values. Rules are rows of a catalogue where
-// they are data and small functions where they are logic. What follows from
-// another finding is folded under it, what is unknown is said to be unknown, and
-// healthy evidence gives no finding.
+// A Case is what was read, as plain values. Rules are catalogue rows where they are
+// data, and small functions where they are logic. Consequences are folded under their
+// cause, unknowns are reported as unknown, and healthy evidence gives no finding.
 //
-// The package is pure: it opens no file and asks no clock. observe/doctor/read turns
+// The package is pure: it opens no file and reads no clock. observe/doctor/read turns
 // bytes into a Case.
 package doctor
 
@@ -186,6 +185,8 @@ type Finding struct {
 	Confirm      string     `json:"confirm,omitempty"` // what would make it certain
 	Where        []string   `json:"where,omitempty"`   // rail, leaf and port of each suspect, by the cluster file
 	Consequences []string   `json:"consequences"`
+
+	crashed bool // of a dead process: a signal ended it that no other rank's failure brings
 
 	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
 }

@@ -115,6 +115,32 @@ func (d *diag) hostRules() {
 		}
 	}
 	d.processes()
+	d.mtuAcross()
+}
+
+// mtuAcross compares interfaces of one name between hosts: what leaves with the larger MTU is dropped on the way.
+func (d *diag) mtuAcross() {
+	byName := map[string][]Address{}
+	for _, a := range d.c.Addresses {
+		if a.State == "UP" && a.MTU > 0 && a.Host != "" && a.Name != "lo" && !virtualIf.MatchString(a.Name) {
+			byName[a.Name] = append(byName[a.Name], a)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		list := byName[name]
+		if !slices.ContainsFunc(list, func(a Address) bool { return a.MTU != list[0].MTU }) {
+			continue
+		}
+		f := d.find("mtu-differs", Subject{})
+		var each []string
+		for _, a := range list {
+			f.Subject.Hosts = append(f.Subject.Hosts, a.Host)
+			f.addEvidence(a.At)
+			each = append(each, fmt.Sprintf("%d on %s", a.MTU, a.Host))
+		}
+		f.Title = "hosts have different MTUs on one network"
+		f.Cause = "the MTU of " + name + " is " + few(each) + ": small messages pass and large ones are lost"
+	}
 }
 
 // interfaces compares the addresses, states and MTUs of one host's interfaces.

@@ -72,7 +72,7 @@ func (d *diag) kernelRules() {
 		case "nic_down":
 			at := part{k.Host, cmp.Or(k.F["if"], k.Device)}
 			downs[at] = append(downs[at], k)
-		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce":
+		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce", "gpu_diag":
 			d.kernelEvent(k, s)
 		}
 	}
@@ -115,30 +115,29 @@ func byHostThenDevice(a, b part) int {
 func (d *diag) kernelEvent(k Kernel, s Subject) {
 	id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
 		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
-		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware"}[k.Kind]
+		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware", "gpu_diag": "gpu-diagnostic-failed"}[k.Kind]
 	f := d.find(id, s, k.At)
-	if pid := k.F["pid"]; pid != "" {
-		if p := d.j.procs[k.Host+":"+pid]; p != nil {
-			for _, m := range p.members {
-				f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
-			}
-		} else if k.Host == "" {
-			for _, p := range d.j.order {
-				if strconv.Itoa(p.pid) == pid {
-					f.Subject.Hosts = append(f.Subject.Hosts, p.host)
-					for _, m := range p.members {
-						f.Subject.Ranks = append(f.Subject.Ranks, m.rank)
-					}
-				}
-			}
-		}
-	}
-	if id == "host-hardware" && len(f.Evidence) == 1 && k.Device != "" {
+	f.Subject.add(d.processOf(k))
+	if (id == "host-hardware" || id == "gpu-diagnostic-failed") && len(f.Evidence) == 1 && k.Device != "" {
 		f.Cause = k.Text
 	}
 	if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
 		f.Severity, f.Confidence = Warning, 0.7
 	}
+}
+
+// processOf is the process that a kernel line names. Without a host, any process of that number may be it.
+func (d *diag) processOf(k Kernel) (s Subject) {
+	for _, p := range d.j.order {
+		if strconv.Itoa(p.pid) != k.F["pid"] || k.Host != "" && k.Host != p.host {
+			continue
+		}
+		s.Hosts = append(s.Hosts, p.host)
+		for _, m := range p.members {
+			s.Ranks = append(s.Ranks, m.rank)
+		}
+	}
+	return s
 }
 
 func (d *diag) pcieNoise(corrected map[part][]Kernel) {

@@ -16,6 +16,7 @@ func (d *diag) torchRules() {
 	d.silence()
 	d.saving()
 	d.exits()
+	d.scheduled()
 	d.rendezvous()
 	jb := d.job
 	if jb.some("gloo") && !jb.ncclSeen() {
@@ -313,21 +314,34 @@ func (d *diag) exits() {
 		}
 		d.processDied(l)
 	}
-	jb.each(func(_ *proc, l *Line) {
-		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
-	}, "host_lost")
-	jb.each(func(_ *proc, l *Line) {
+	d.notNumbers()
+	d.ended(len(list) > 0)
+}
+
+// notNumbers judges losses and gradients that are not finite.
+func (d *diag) notNumbers() {
+	d.job.each(func(_ *proc, l *Line) {
 		s := d.of(l)
-		if l.F["node"] == "" {
+		if l.F["device"] == "" {
 			d.find("loss-not-finite", s, l.At)
 			return
 		}
 		// Megatron looks before ranks add up, so it is this one's own.
-		host, _, _ := strings.Cut(l.F["node"], ".")
-		s.Hosts, s.Devices = []string{host}, []string{host + ":gpu" + l.F["device"]}
+		if host, _, _ := strings.Cut(l.F["node"], "."); host != "" {
+			s.Hosts = []string{host}
+			s.Devices = []string{host + ":gpu" + l.F["device"]}
+		}
 		f := d.find("loss-not-finite", s, l.At)
 		f.Severity, f.Cause = Critical, "gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
 	}, "not_number")
+}
+
+// ended judges what schedulers say: a host that is lost, memory, and jobs that they ended.
+func (d *diag) ended(exits bool) {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		d.find("host-lost", Subject{Hosts: []string{l.F["hosts"]}}, l.At)
+	}, "host_lost")
 	jb.each(func(_ *proc, l *Line) {
 		s := d.of(l)
 		if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {
@@ -338,7 +352,7 @@ func (d *diag) exits() {
 	}, "oom_event")
 	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")
 	jb.each(func(_ *proc, l *Line) {
-		if l.F["why"] == "" && len(list) > 0 { // the launcher takes the rest down
+		if l.F["why"] == "" && exits { // the launcher takes the rest down
 			d.consequence("the step was cancelled", l)
 			return
 		}
@@ -351,6 +365,36 @@ func (d *diag) exits() {
 			}
 		}
 	}, "cancelled")
+}
+
+// scheduled judges what schedulers, file systems and name servers refused.
+func (d *diag) scheduled() {
+	jb := d.job
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("pod-evicted", d.of(l), l.At)
+		if why := l.F["why"]; why != "" {
+			f.Cause = why
+		}
+		if node := l.F["node"]; node != "" {
+			f.Subject.Devices = append(f.Subject.Devices, "node "+node)
+		}
+	}, "evicted")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("disk-full", d.of(l), l.At)
+		if path := l.F["path"]; path != "" && len(f.Evidence) == 1 {
+			f.Cause = "no space or quota is left for " + path
+		}
+	}, "disk_full")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("name-lookup", d.of(l), l.At)
+		if name := l.F["name"]; name != "" {
+			f.Cause = name + " cannot be resolved: " + byID["name-lookup"].Cause
+		}
+	}, "no_name")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("rendezvous-incomplete", Subject{Ranks: []int{num(l.F["ranks"])}}, l.At)
+		f.Cause = ranksText(f.Subject.Ranks) + " did not come to the first barrier: not started, late, or unable to reach the coordinator"
+	}, "absent")
 }
 
 // exitSignal is the signal that ended a process: 9 for exit codes 137 and -9, 0 for none.
@@ -400,6 +444,16 @@ func (d *diag) rootExits(list []*Line) func(*Line) int {
 	}
 }
 
+// ranksIn are the ranks that a process has in a communicator.
+func (p *proc) ranksIn(c *comm) (list []int) {
+	for _, m := range p.members {
+		if m.comm == c {
+			list = append(list, m.rank)
+		}
+	}
+	return list
+}
+
 // processDied says which process ended, and what its exit code means.
 func (d *diag) processDied(l *Line) {
 	jb := d.job
@@ -412,34 +466,41 @@ func (d *diag) processDied(l *Line) {
 	}
 	if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {
 		s.Hosts = append(s.Hosts, p.host)
-		for _, m := range p.members {
-			if m.comm == jb.world {
-				s.Ranks = append(s.Ranks, m.rank)
-			}
-		}
+		s.Ranks = append(s.Ranks, p.ranksIn(jb.world)...)
 	}
 	f := d.find("process-died", s, l.At)
 	signal := exitSignal(l)
-	f.Cause = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}[signal]
-	switch {
-	case l.F["what"] == "heap":
-		f.Cause = "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
-	case f.Cause != "":
-	case l.F["by"] == "vllm":
-		f.Cause = "a worker ended; its own lines before this one say why"
+	f.crashed = f.crashed || signal != 0 && signal != 6
+	f.Cause = whyDied(l, signal)
+	if l.F["by"] == "vllm" && signal == 0 {
 		f.Confidence = 0.6
-	case l.F["by"] == "loader":
-		f.Cause = "a worker of the data loader ended without a word: host memory, or a crash in a native library"
-	case l.F["by"] == "ray":
-		f.Cause = "a worker ended without a word: the out-of-memory killer, a crash, or ray stop"
-	case l.F["code"] == "1":
-		f.Cause = "an exception of the program"
-	default:
-		f.Cause = "exit code " + l.F["code"]
 	}
 	if signal == 6 {
 		f.Confidence = 0.5
 	}
+}
+
+// diedBy says what a signal that ends a process means.
+var diedBy = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}
+
+// toldBy says what it means that a launcher reports the end of a process without a signal.
+var toldBy = map[string]string{
+	"vllm":   "a worker ended; its own lines before this one say why",
+	"loader": "a worker of the data loader ended without a word: host memory, or a crash in a native library",
+	"jax":    "it stopped sending heartbeats: its process, its host or the way to it is gone; its own log or the scheduler says why",
+	"ray":    "a worker ended without a word: the out-of-memory killer, a crash, or ray stop",
+}
+
+// whyDied says what the end of a process means.
+func whyDied(l *Line, signal int) string {
+	if l.F["what"] == "heap" {
+		return "aborted: its heap is corrupted, by a bug in a native library or by libraries that do not fit"
+	}
+	code := "exit code " + l.F["code"]
+	if l.F["code"] == "1" {
+		code = "an exception of the program"
+	}
+	return cmp.Or(diedBy[signal], toldBy[l.F["by"]], code)
 }
 
 // rendezvous judges jobs that did not come together.
@@ -501,13 +562,27 @@ func (d *diag) rendezvous() {
 	}, "no_mr")
 }
 
+// storeLost finds a store that is gone. A process that ends closes it: where nothing else failed, a warning of it is also
+// what a job prints when it is done.
+func (d *diag) storeLost() {
+	calm := !d.job.some("exit", "exception", "watchdog", "stuck", "cancelled")
+	d.job.each(func(_ *proc, l *Line) {
+		f := d.find("store-lost", d.of(l), l.At)
+		if calm = calm && strings.Contains(l.Msg, "[W"); calm {
+			f.Severity, f.Cause = Info, "rank 0 ended first: usual when a job is done, a failure if it was not"
+		} else {
+			f.Severity, f.Cause = byID[f.ID].Severity, byID[f.ID].Cause
+		}
+	}, "store_lost")
+}
+
 // lastWords judges what PyTorch says of NCCL where nothing else explains it.
 func (d *diag) lastWords() {
 	for _, jb := range d.j.jobs {
 		d.job = jb
 		jb.each(func(_ *proc, l *Line) { d.consequence("the store of rank 0 is gone", l) }, "store_lost")
 		if !slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) && !jb.some("nccl_failed") {
-			jb.each(func(_ *proc, l *Line) { d.find("store-lost", d.of(l), l.At) }, "store_lost")
+			d.storeLost()
 		}
 		jb.each(func(_ *proc, l *Line) { d.consequence("NCCL gave up: "+l.F["what"], l) }, "nccl_failed")
 		if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.Severity == Critical }) {

@@ -24,8 +24,9 @@ const maxFiles = 200_000
 // Options of Gather.
 type Options struct {
 	Stdin    io.Reader
-	ForceRAS bool             // ask RAS of any version, also of those that may crash
-	Progress func(n, all int) // after each file; may be nil
+	ForceRAS bool               // ask RAS of any version, also of those that may crash
+	Progress func(n, all int)   // after each file; may be nil
+	Bytes    func(n, all int64) // of a file above 256 MiB, every 64 MiB and at its end; may be nil
 }
 
 // Gather reads sources: files, folders, "-", and ras://HOST:PORT.
@@ -58,7 +59,7 @@ func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, err
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		one(c, f)
+		one(c, f, o.Bytes)
 		if o.Progress != nil {
 			o.Progress(i+1, len(files))
 		}
@@ -67,11 +68,34 @@ func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, err
 	return c, nil
 }
 
-func one(c *doctor.Case, name string) {
+// largeFile is from where on a file's progress is told.
+const largeFile = 256 << 20
+
+// counted tells how much of a file was read.
+type counted struct {
+	r      io.Reader
+	n, all int64
+	tell   func(n, all int64)
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	before := c.n
+	if c.n += int64(n); c.n>>26 != before>>26 || err == io.EOF && n == 0 {
+		c.tell(c.n, c.all)
+	}
+	return n, err
+}
+
+func one(c *doctor.Case, name string, tell func(n, all int64)) {
 	at := len(c.Files)
 	r, err := os.Open(name)
 	if err == nil {
-		err = read.File(c, name, "", r)
+		var from io.Reader = r
+		if st, bad := r.Stat(); bad == nil && st.Size() > largeFile && tell != nil {
+			from = &counted{r: r, all: st.Size(), tell: tell}
+		}
+		err = read.File(c, name, "", from)
 		r.Close()
 	} else {
 		c.Files = append(c.Files, doctor.File{Path: name, Kind: "unread"})

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,5 +177,29 @@ func TestLive(t *testing.T) {
 	}
 	if r := doctor.Diagnose(c, doctor.Options{}); r.Verdict == "" || len(c.Host) != 1 || c.Host[0].PortHigh == 0 {
 		t.Errorf("%+v %+v", r, c.Host)
+	}
+}
+
+// A large file tells how far it is, and that it is read. Its holes take no disk.
+func TestLargeFileTellsProgress(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "job.log")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 320 << 20
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	var told []int64
+	_, err = Gather(t.Context(), []string{name}, Options{Bytes: func(n, all int64) {
+		if all != size {
+			t.Errorf("%d of %d", n, all)
+		}
+		told = append(told, n)
+	}})
+	if err != nil || len(told) < 5 || !slices.IsSorted(told) || told[len(told)-1] != size {
+		t.Errorf("%v %v", told, err)
 	}
 }

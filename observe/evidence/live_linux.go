@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -237,18 +238,57 @@ func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
 	}
 	p = doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid, Rank: rank, World: world, MemLock: -1, Env: env}
 	p.Local, _ = firstInt(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-	for _, k := range []string{"SLURM_JOB_ID", "WEFT_JOB", "JOB_NAME", "TORCHELASTIC_RUN_ID", "PBS_JOBID"} {
-		if p.Job == "" {
-			p.Job = env[k]
+	p.Job = jobName(dir, env)
+	return p, true
+}
+
+// jobName is what people call the job of a process, the same on all its hosts: the name that they gave, with the scheduler's
+// number where there is one; else the program, told apart by the run's id or port.
+func jobName(dir string, env map[string]string) string {
+	both := func(name, id string) string {
+		if name == "" || id == "" {
+			return id
+		}
+		return name + "-" + id
+	}
+	run := env["TORCHELASTIC_RUN_ID"]
+	if run == "none" { // torchrun's word for a run without one
+		run = ""
+	}
+	named := cmp.Or(env["WEFT_JOB"], both(env["SLURM_JOB_NAME"], env["SLURM_JOB_ID"]), env["JOB_NAME"], both(env["PBS_JOBNAME"], env["PBS_JOBID"]))
+	if named == "" && !uuid.MatchString(run) {
+		named = run
+	}
+	if named = cmp.Or(named, controlJob(readText(dir+"/cgroup"), env)); named != "" {
+		return named
+	}
+	if run != "" {
+		return both(program(dir), run[:8])
+	}
+	return both(program(dir), env["MASTER_PORT"])
+}
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// program is what a process runs, as people call it: of an interpreter the script or module.
+func program(dir string) string {
+	args := strings.Split(strings.TrimRight(readText(dir+"/cmdline"), "\x00"), "\x00")
+	if args[0] == "" { // it does not say
+		return "port"
+	}
+	name := filepath.Base(args[0])
+	if strings.HasPrefix(name, "python") {
+		for i, a := range args[1:] {
+			if a == "-c" {
+				break
+			}
+			if !strings.HasPrefix(a, "-") {
+				name = args[i+1]
+				break
+			}
 		}
 	}
-	if p.Job == "" {
-		p.Job = controlJob(readText(dir+"/cgroup"), env)
-	}
-	if p.Job == "" && env["MASTER_PORT"] != "" { // jobs of one host differ at least in their port
-		p.Job = "port-" + env["MASTER_PORT"]
-	}
-	return p, true
+	return strings.TrimSuffix(filepath.Base(name), ".py")
 }
 
 var (
@@ -326,7 +366,7 @@ func Jobs(c *doctor.Case, host string) {
 
 var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true, "SLURM_LOCALID": true, "SLURM_JOB_ID": true,
 	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true, "PMIX_RANK": true, "MPI_LOCALRANKID": true,
-	"WEFT_JOB": true, "JOB_NAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "HOSTNAME": true, "MASTER_PORT": true,
+	"WEFT_JOB": true, "JOB_NAME": true, "SLURM_JOB_NAME": true, "PBS_JOBNAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "HOSTNAME": true, "MASTER_PORT": true,
 	"WEFT_WATCH": true, "WEFT_FLIGHT_DIR": true, "TORCH_FR_DUMP_TEMP_FILE": true, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": true}
 
 func firstInt(env map[string]string, keys ...string) (int, bool) {

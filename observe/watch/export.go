@@ -24,29 +24,45 @@ import (
 	"github.com/weft-fabric/weft/observe/internal/health"
 )
 
-// Rules writes the alerting rules. Each has a waiting time, so that one bad sample
-// wakes nobody.
-func Rules() string {
+// Explain says what a kind of incident or a check of an agent means and what to do; false for other names.
+func Explain(id string) (cause, fix string, ok bool) {
+	if k, ok := Kinds[id]; ok && k.Cause != "" {
+		return k.Cause, k.Fix, true
+	}
+	for _, r := range health.Rules {
+		if r.Metric == id {
+			return r.Why, r.Fix, true
+		}
+	}
+	return "", "", false
+}
+
+// Rules writes the alerting rules. Each has a waiting time, so that one bad sample wakes nobody, and says which command
+// explains it. With the address of a server of weft watch, it also has a link there.
+func Rules(url string) string {
 	var b strings.Builder
 	b.WriteString("# Made by 'weft watch export'. States come from the agents: 0 unknown, 1 good, 2 warn, 3 bad.\ngroups:\n- name: weft\n  rules:\n")
-	rule := func(alert, expr, wait, severity, summary, action string) {
-		fmt.Fprintf(&b, "  - alert: %s\n    expr: %s\n    for: %s\n    labels:\n      severity: %s\n    annotations:\n      summary: %q\n      action: %q\n", alert, expr, wait, severity, summary, action)
+	rule := func(alert, expr, wait, severity, summary, action, explain string) {
+		fmt.Fprintf(&b, "  - alert: %s\n    expr: %s\n    for: %s\n    labels:\n      severity: %s\n    annotations:\n      summary: %q\n      action: %q\n      runbook: %q\n", alert, expr, wait, severity, summary, action, "weft doctor explain "+explain)
+		if url != "" {
+			fmt.Fprintf(&b, "      runbook_url: %q\n", strings.TrimSuffix(url, "/")+"/explain/"+explain)
+		}
 	}
 	for _, r := range health.Rules {
 		name := alertName(r.Metric)
 		if r.Bad != 0 || r.Any {
-			rule("Weft"+name, fmt.Sprintf(`weft_health_state{check="%s"} == 3`, r.Metric), "30s", "critical", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix)
+			rule("Weft"+name, fmt.Sprintf(`weft_health_state{check="%s"} == 3`, r.Metric), "30s", "critical", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
 		}
 		if r.Warn != 0 {
-			rule("Weft"+name+"Warning", fmt.Sprintf(`weft_health_state{check="%s"} == 2`, r.Metric), "2m", "warning", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix)
+			rule("Weft"+name+"Warning", fmt.Sprintf(`weft_health_state{check="%s"} == 2`, r.Metric), "2m", "warning", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
 		}
 	}
-	rule("WeftAgentSilent", `up{job=~".*weft.*"} == 0 or weft_agent_sample_age_seconds > 60`, "2m", "warning", "{{ $labels.instance }}: no samples; its health is unknown", "look at the agent; no data is not good data")
-	rule("WeftGPUStalled", `DCGM_FI_DEV_GPU_UTIL >= 99 and on(instance, gpu) DCGM_FI_DEV_POWER_USAGE < 0.4 * weft_gpu_power_limit_watts`, "2m", "critical", "{{ $labels.instance }} GPU {{ $labels.gpu }}: busy at little power, a collective that does not end", "flight recorder dumps, then weft doctor")
-	rule("WeftPortSlow", `node_infiniband_rate_bytes_per_second < on(device, port) group_left() quantile by(device, port) (0.5, node_infiniband_rate_bytes_per_second)`, "1m", "critical", "{{ $labels.instance }} {{ $labels.device }}: slower than the same port of other hosts", "reseat or replace the cable")
-	rule("WeftRailImbalance", `max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 4 * min by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) and max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 1e9`, "2m", "warning", "{{ $labels.instance }}: one rail carries four times another", "NCCL_IB_HCA, topology file, rail cabling")
-	rule("WeftWatchCritical", `max by(kind, exported_job) (weft_watch_incident{severity="critical"}) > 0`, "10s", "critical", "weft watch: {{ $labels.kind }} in {{ $labels.exported_job }}", "weft watch show: the verdict, its evidence and what to do")
-	rule("WeftWatchWarning", `max by(kind, exported_job) (weft_watch_incident{severity="warning"}) > 0`, "1m", "warning", "weft watch: {{ $labels.kind }}", "weft watch show: the verdict, its evidence and what to do")
+	rule("WeftAgentSilent", `up{job=~".*weft.*"} == 0 or weft_agent_sample_age_seconds > 60`, "2m", "warning", "{{ $labels.instance }}: no samples; its health is unknown", "look at the agent; no data is not good data", "agent-silent")
+	rule("WeftGPUStalled", `DCGM_FI_DEV_GPU_UTIL >= 99 and on(instance, gpu) DCGM_FI_DEV_POWER_USAGE < 0.4 * weft_gpu_power_limit_watts`, "2m", "critical", "{{ $labels.instance }} GPU {{ $labels.gpu }}: busy at little power, a collective that does not end", "flight recorder dumps, then weft doctor", "gpu-spinning")
+	rule("WeftPortSlow", `node_infiniband_rate_bytes_per_second < on(device, port) group_left() quantile by(device, port) (0.5, node_infiniband_rate_bytes_per_second)`, "1m", "critical", "{{ $labels.instance }} {{ $labels.device }}: slower than the same port of other hosts", "reseat or replace the cable", "port-slow")
+	rule("WeftRailImbalance", `max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 4 * min by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) and max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 1e9`, "2m", "warning", "{{ $labels.instance }}: one rail carries four times another", "NCCL_IB_HCA, topology file, rail cabling", "rails-unused")
+	rule("WeftWatchCritical", `max by(kind, exported_job) (weft_watch_incident{severity="critical"}) > 0`, "10s", "critical", "weft watch: {{ $labels.kind }} in {{ $labels.exported_job }}", "weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
+	rule("WeftWatchWarning", `max by(kind, exported_job) (weft_watch_incident{severity="warning"}) > 0`, "1m", "warning", "weft watch: {{ $labels.kind }}", "weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
 	return b.String()
 }
 
@@ -80,7 +96,13 @@ func Dashboard() ([]byte, error) {
 		panels = append(panels, panel{Title: title, Type: kind, ID: i + 1, Source: source, GridPos: map[string]int{"x": i % 2 * 12, "y": i / 2 * 8, "w": 12, "h": 8},
 			Targets: []map[string]any{{"expr": expr, "legendFormat": legend, "refId": "A", "datasource": source}}, Field: map[string]any{"defaults": map[string]any{"unit": unit}, "overrides": []any{}}})
 	}
-	h := `instance=~"$host"`
+	h, j := `instance=~"$host"`, `exported_job=~"$job"`
+	add("Open incidents", "table", "none", `weft_watch_incident{`+j+`} > 0 or weft_watch_incident{exported_job=""} > 0`, "{{severity}} {{kind}} {{exported_job}}")
+	add("Incidents opened in an hour, by kind", "timeseries", "none", `sum by(kind) (increase(weft_watch_incidents_opened_total[1h]))`, "{{kind}}")
+	add("Time that others wait for a rank", "timeseries", "percentunit", `weft_watch_late_ratio{`+j+`}`, "{{exported_job}} rank {{rank}} {{host}}")
+	add("Collectives against their prediction", "timeseries", "none", `weft_watch_collective_seconds{`+j+`} / (weft_watch_collective_predicted_seconds > 0)`, "{{exported_job}} {{op}} {{bytes}}")
+	add("Collectives against their baseline", "timeseries", "none", `weft_watch_collective_baseline_ratio{`+j+`}`, "{{exported_job}} {{op}} {{bytes}}")
+	add("Since an operation last ended", "timeseries", "s", `weft_watch_job_quiet_seconds{`+j+`}`, "{{exported_job}}")
 	add("Checks that are bad", "table", "none", `weft_health_state{`+h+`} >= 2`, "{{instance}} {{device}} {{check}}")
 	add("Age of samples", "timeseries", "s", `weft_agent_sample_age_seconds{`+h+`}`, "{{instance}}")
 	add("Sent by port", "timeseries", "Bps", `rate(node_infiniband_port_data_transmitted_bytes_total{`+h+`}[1m])`, "{{instance}} {{device}}")
@@ -95,9 +117,14 @@ func Dashboard() ([]byte, error) {
 	add("PCIe width against the maximum", "timeseries", "percentunit", `weft_pcie_link_width{`+h+`} / weft_pcie_link_width_max > 0`, "{{instance}} {{addr}}")
 	return json.MarshalIndent(map[string]any{
 		"title": "weft: cluster", "uid": "weft-cluster", "schemaVersion": 39, "refresh": "30s", "time": map[string]string{"from": "now-3h", "to": "now"}, "panels": panels, "tags": []string{"weft"},
+		"annotations": map[string]any{"list": []map[string]any{
+			{"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard", "enable": true, "hide": true, "iconColor": "rgba(0, 211, 255, 1)", "datasource": map[string]any{"type": "grafana", "uid": "-- Grafana --"}},
+			{"name": "Incidents", "enable": true, "iconColor": "red", "datasource": source, "expr": `weft_watch_incident{severity="critical"} > 0`, "titleFormat": "{{kind}} {{exported_job}}", "useValueForTime": false},
+		}},
 		"templating": map[string]any{"list": []map[string]any{
 			{"name": "source", "type": "datasource", "query": "prometheus", "label": "data source"},
 			{"name": "host", "type": "query", "datasource": source, "query": "label_values(weft_agent_info, instance)", "includeAll": true, "multi": true, "current": map[string]any{"text": "All", "value": "$__all"}},
+			{"name": "job", "type": "query", "datasource": source, "query": "label_values(weft_watch_job_quiet_seconds, exported_job)", "includeAll": true, "multi": true, "current": map[string]any{"text": "All", "value": "$__all"}},
 		}},
 	}, "", " ")
 }

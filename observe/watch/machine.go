@@ -84,7 +84,14 @@ type host struct {
 	facts       map[string]string
 	ranks       map[string]bool // keys of job and rank that it reported last
 	hasCounters bool
+	load        Load
+	hungry      float64 // when it last said that it is starved, 0 never
 }
+
+// fed is how long after its last word a host that was starved counts as such, in seconds.
+const fed = 10
+
+func (h *host) starved(now float64) bool { return h != nil && h.hungry > 0 && now-h.hungry < fed }
 
 type port struct {
 	Port
@@ -125,6 +132,7 @@ type rank struct {
 	place  doctor.Place
 	groups map[string]*Group
 	moved  float64
+	used   float64 // processor time, in seconds, when it last moved
 }
 
 // group is what all ranks of a communicator said of its operations.
@@ -178,7 +186,7 @@ func (r *Report) Check() error {
 	case r.Host == "":
 		return fmt.Errorf("the report names no host")
 	case len(r.Host) > 253 || strings.ContainsAny(r.Host, " \n\t/\x00"):
-		return fmt.Errorf("%q is no name of a host", r.Host)
+		return fmt.Errorf("%q is not a host name", r.Host)
 	case math.IsNaN(r.At) || math.IsInf(r.At, 0) || r.Every < 0 || r.Every > 86400 || math.IsNaN(r.Every):
 		return fmt.Errorf("the time of the report of %s is no time", r.Host)
 	case len(r.Launches) > 1<<17:
@@ -235,6 +243,12 @@ func (m *Machine) Observe(now float64, r *Report) error {
 	}
 	h.boot = cmp.Or(r.Boot, h.boot)
 	h.at, h.every, h.skew = now, r.Every, r.At-now
+	if r.Load != nil {
+		h.load = *r.Load
+	}
+	if r.Load.starved() {
+		h.hungry = now
+	}
 	if r.Counters != nil {
 		m.counters(now, h, r.Counters)
 	}
@@ -376,7 +390,7 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 		delete(j.group, g.Name)
 	}
 	if was == nil || was.Done != g.Done {
-		r.moved, j.moved = now, now
+		r.moved, j.moved, r.used = now, now, r.CPU
 	}
 	r.groups[g.Name] = &keep
 	x := j.group[g.Name]
@@ -442,7 +456,7 @@ func (m *Machine) Tick(now float64) []Incident {
 	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })
 	maps.DeleteFunc(m.dumped, func(name string, _ float64) bool { return m.dumps[name] == nil })
 	m.checks(now, raise)
-	if now-m.slowAt >= 10 || now < m.slowAt {
+	if math.Floor(now/10) != math.Floor(m.slowAt/10) { // at the same times, whenever it began
 		m.slowAt = now
 		m.roles(now)
 		m.collectives(now)
@@ -468,6 +482,23 @@ func (m *Machine) Tick(now float64) []Incident {
 	out := m.news
 	m.news = nil
 	return out
+}
+
+// Pause says that nobody judged or took reports between two times: what was not heard then is no silence.
+func (m *Machine) Pause(from, to float64) {
+	d := max(0, to-from)
+	later := func(at *float64) { *at = min(*at+d, to) }
+	for _, h := range m.hosts {
+		later(&h.at)
+	}
+	for _, j := range m.jobs {
+		later(&j.moved)
+		later(&j.alive)
+		for _, r := range j.ranks {
+			later(&r.at)
+			later(&r.moved)
+		}
+	}
 }
 
 // Restore brings back what an earlier server knew: incidents and changes in the order in

@@ -35,6 +35,8 @@ type play struct {
 	first   int                 // late ranks are late to every operation with a number that this divides, and to no other; 0 to all
 	links   map[pair][2]float64 // acked, busy
 	alarms  []Incident
+	load    map[int]Load    // of hosts
+	burns   map[int]float64 // processor time that a rank uses a second
 }
 
 func newPlay(n int, seed uint64, c Config) *play {
@@ -72,11 +74,14 @@ func (p *play) second() {
 	}
 	for h := 0; h < p.n; h += 2 {
 		rep := Report{Host: fmt.Sprintf("n%d", h/2), Boot: "b", At: p.now, Every: 1, HasRanks: true}
+		if l, ok := p.load[h/2]; ok {
+			rep.Load = &l
+		}
 		for r := h; r < min(h+2, p.n); r++ {
 			if p.gone[r] {
 				continue
 			}
-			x := Rank{Job: "train", Rank: r, Size: p.n, PID: 100 + r, State: "S", Limit: 1 << 30, Used: 1 << 28}
+			x := Rank{Job: "train", Rank: r, Size: p.n, PID: 100 + r, State: "S", Limit: 1 << 30, Used: 1 << 28, CPU: (p.now - 1e9) * p.burns[r]}
 			if p.stopped[r] {
 				x.State = "T"
 			}
@@ -238,6 +243,42 @@ func TestIncidentsEnd(t *testing.T) {
 	p.run(120)
 	if len(p.alarms) != n {
 		t.Errorf("a job that ended: %s", p.alarms[n].Verdict)
+	}
+}
+
+// A rank that runs on a starved host is slow and not hung. One that uses no processor hangs, however busy its host is; and
+// no host is busy for ever.
+func TestStarvedHostIsNoHang(t *testing.T) {
+	starved := func(burns float64) *play {
+		p := newPlay(8, 5, Config{})
+		p.run(20)
+		p.load, p.burns, p.stuck = map[int]Load{3: {CPU: 0.93, Lag: 1.4}}, map[int]float64{6: burns}, 6
+		return p
+	}
+	p := starved(0.05)
+	i, _ := p.until(t, 40)
+	if i.Kind != "host-starved" || i.Severity != doctor.Warning || !slices.Equal(i.Subject.Ranks, []int{6}) || !slices.Equal(i.Subject.Hosts, []string{"n3"}) {
+		t.Errorf("a starved host: %s %s", i.Kind, i.Verdict)
+	}
+	if i, s := p.until(t, 120); i.Kind != "hang" || s < 60 || !slices.Equal(i.Subject.Ranks, []int{6}) {
+		t.Errorf("after two minutes: %s %s, %d s later", i.Kind, i.Verdict, s)
+	}
+	if i, s := starved(0.001).until(t, 35); i.Kind != "hang" || s > 32 {
+		t.Errorf("a rank that uses no processor: %s %s after %d s", i.Kind, i.Verdict, s)
+	}
+	// A busy host that falls silent gets more time.
+	for _, busy := range []bool{false, true} {
+		m := New(Config{})
+		r := &Report{Host: "n0", At: 1000, Every: 1}
+		if busy {
+			r.Load = &Load{CPU: 0.8}
+		}
+		if err := m.Observe(1000, r); err != nil {
+			t.Fatal(err)
+		}
+		if news := m.Tick(1015); len(news) > 0 == busy {
+			t.Errorf("busy %v: 15 s of silence are %d incidents", busy, len(news))
+		}
 	}
 }
 

@@ -22,6 +22,9 @@ func (m *Machine) silent(now float64, raise raiser) {
 		if limit == 0 {
 			limit = max(10, 3*h.every)
 		}
+		if h.hungry > 0 && h.at-h.hungry < fed { // it was starved when it was last heard
+			limit *= patience
+		}
 		quiet := now - h.at
 		if quiet > max(forgotten, limit) {
 			m.change(Change{At: now, Host: name, What: "the host is not watched any more: no report for " + span(quiet)})
@@ -192,8 +195,32 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 		return
 	}
 	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
+		if quiet < patience*m.c.Hang && m.starving(now, j, h.Culprits, raise) {
+			continue
+		}
 		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
 	}
+}
+
+// patience is how many times as long a starved host may take until its silence counts.
+const patience = 4
+
+// starving says that all who hold a job up are ranks that run, on hosts on which tasks wait for processors or memory: they are
+// slow. A rank that hangs uses no processor, however busy its host is.
+func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bool {
+	for _, c := range culprits {
+		r := j.ranks[c]
+		if r == nil || r.gone > 0 || !m.hosts[r.host].starved(now) || r.CPU-r.used < 0.01*(now-r.moved) {
+			return false
+		}
+	}
+	for _, c := range culprits {
+		h := m.hosts[j.ranks[c].host]
+		raise("starved/"+h.name, Incident{Kind: "host-starved", Severity: doctor.Warning, Confidence: 0.8, Job: j.name, Subject: m.subject(j, culprits...),
+			Verdict:  fmt.Sprintf("host %s is starved: ranks %v of %s are slow there, and the others wait for them", h.name, culprits, j.name),
+			Evidence: []Evidence{{now, fmt.Sprintf("tasks wait for a processor %.0f%% and for memory %.0f%% of the time; its agent came %s late", 100*h.load.CPU, 100*h.load.Memory, span(h.load.Lag))}}})
+	}
+	return len(culprits) > 0
 }
 
 // members says who belongs to groups of flight records that do not say so.
@@ -252,7 +279,7 @@ func (j *job) asDumps() []doctor.Dump {
 }
 
 func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why string) {
-	if j.explained() {
+	if j.explained() && h.Class != "mismatch" { // ranks end for a mismatch, no mismatch comes of ranks that end
 		if j.cause == nil {
 			return // it is decided within a moment
 		}

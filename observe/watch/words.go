@@ -13,12 +13,24 @@ type Report struct {
 	At    float64 `json:"at"`    // by the clock of the host, seconds since 1970
 	Every float64 `json:"every"` // seconds until the next report
 
+	Load     *Load     `json:"load,omitempty"`
 	Counters *Counters `json:"counters,omitempty"`
 	Ranks    []Rank    `json:"ranks,omitempty"`
 	HasRanks bool      `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
 	Dumps    []Dump    `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
 	Launches []Launch  `json:"launches,omitempty"`  // what launchers said since the last report that arrived
 }
+
+// Load is how busy a host is. Shares are of the last ten seconds, by the kernel's pressure stall information.
+type Load struct {
+	Lag    float64 `json:"lag,omitempty"`    // seconds that the agent itself came late, since it was not let run
+	CPU    float64 `json:"cpu,omitempty"`    // share of the time in which a task waited for a processor
+	Memory float64 `json:"memory,omitempty"` // for memory
+	IO     float64 `json:"io,omitempty"`     // for a disk
+}
+
+// starved says that tasks of the host wait so much that silence means little.
+func (l *Load) starved() bool { return l != nil && (l.Lag >= 0.5 || l.CPU >= 0.5 || l.Memory >= 0.5) }
 
 // Launch is what a launcher says of a rank: that its process started, or how it ended;
 // or how the whole job is over.
@@ -187,6 +199,7 @@ var Kinds = map[string]struct {
 	"port-slow":       {"the port is slower than ports of the same role", "reseat or replace the cable", 30},
 	"port-idle":       {"the port carries less than half of what ports of the same rail carry for the same job", "NCCL_IB_HCA, topology file, rail cabling", 60},
 	"port-congested":  {"the port waits for credits far more than ports of its rail", "find the slow receiver behind it", 60},
+	"host-starved":    {"tasks of the host wait for processors or memory most of the time: ranks there are slow, not dead", "find what else runs there (top, systemd-cgtop); fewer workers of the data loader; give the job processors of its own", 30},
 	"check":           {"", "", 10},
 	"leaf":            {"several ports of one switch are bad: the switch, not the cables", "look at the switch: power, firmware, line card", 10},
 	"agent-silent":    {"no report came: the host, its agent or the network is down; its health is unknown", "ping the host; systemctl status weft-agent", 0},

@@ -49,14 +49,14 @@ var ErrSlower = errors.New("slower at every size")
 // their bytes: none of them becomes less if the program is cut into pieces or given more channels.
 func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int, within []unit.Time) ([]Replayed, error) {
 	if p.Switches > 0 {
-		return nil, fmt.Errorf("%s: switches that compute are no part of these links", p.Name)
+		return nil, fmt.Errorf("%s: these links have no computing switches", p.Name)
 	}
 	if hosts != nil && len(hosts) != p.Ranks {
 		return nil, fmt.Errorf("%s: hosts of %d ranks for %d", p.Name, len(hosts), p.Ranks)
 	}
 	for r, h := range hosts {
 		if h < 0 || h >= p.Ranks {
-			return nil, fmt.Errorf("%s: rank %d is on host %d; hosts count from 0 and are no more than ranks", p.Name, r, h)
+			return nil, fmt.Errorf("%s: rank %d is on host %d; hosts count from 0, and there are at most as many as ranks", p.Name, r, h)
 		}
 	}
 	w := newWalk(l, p, sizes, hosts)

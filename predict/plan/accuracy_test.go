@@ -14,7 +14,7 @@ import (
 	"github.com/weft-fabric/weft/predict/internal/kernel"
 )
 
-var update = flag.Bool("update", false, "fit the factors again and write docs/plan-accuracy.md, factors.csv and points.csv")
+var update = flag.Bool("update", false, "fit the factors again and write docs/reference/plan-accuracy.md, factors.csv and points.csv")
 
 // clusterOf builds the machine that a point was measured on.
 func clusterOf(t testing.TB, gpu string, gpus int, nic float64) *Machine {
@@ -361,7 +361,7 @@ func TestUpdate(t *testing.T) {
 		table += strings.Join(cells, ",") + "\n"
 	}
 	write(t, "points.csv", table)
-	write(t, "../../docs/plan-accuracy.md", accuracyPage(t, rows))
+	write(t, "../../docs/reference/plan-accuracy.md", accuracyPage(t, rows))
 }
 
 func write(t *testing.T, path, text string) {

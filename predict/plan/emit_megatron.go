@@ -67,7 +67,7 @@ func megatronRefuses(m *work.Model, l Layout) error {
 	}
 	switch {
 	case m.CNN != nil || m.BothWays:
-		return fmt.Errorf("pretrain_gpt.py trains decoders; %s is none", m.Name)
+		return fmt.Errorf("pretrain_gpt.py trains decoders; %s is not one", m.Name)
 	case l.Blocking && l.VPP > 1 && l.PP == 2:
 		return no("p2p=blocking with vpp needs pp above 2")
 	case m.Experts > 0 && m.Bias && l.ETP > 1:

@@ -197,7 +197,7 @@ func outsideSummary(points []outsidePoint) string {
 	return b.String()
 }
 
-const outsidePage = "../../docs/tables/plan-outside.md"
+const outsidePage = "../../docs/reference/tables/plan-outside.md"
 
 // What others published, and nothing here was fitted to: the tables in the documents are what the model gives now, and the
 // groups that measurements stand behind stay as good as they are.
@@ -206,7 +206,7 @@ func TestOutside(t *testing.T) {
 	if *update {
 		write(t, outsidePage, outsideTable(points))
 	}
-	for path, text := range map[string]string{outsidePage: outsideTable(points), "../../docs/plan-accuracy.md": outsideSummary(points)} {
+	for path, text := range map[string]string{outsidePage: outsideTable(points), "../../docs/reference/plan-accuracy.md": outsideSummary(points)} {
 		page, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

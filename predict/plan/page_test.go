@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// accuracyPage writes docs/plan-accuracy.md.
+// accuracyPage writes docs/reference/plan-accuracy.md.
 func accuracyPage(t testing.TB, rows []scored) string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -1,15 +1,15 @@
-// Package plan says what a layout of a model costs on a cluster: how long a step takes, what fits into
-// memory, and why; and it looks for the best layout.
+// Package plan predicts what a model's layout costs on a cluster: step time and memory, with reasons. It also
+// searches for the best layout.
 //
 //	work.Model ─┐
-//	Machine    ─┼─► Price ─┬─► seconds a step   kernels x one factor, the pipeline run as a schedule,
+//	Machine    ─┼─► Price ─┬─► step time        kernels x one factor, the pipeline run as a schedule,
 //	Layout     ─┘          │                    transfers by NCCL's model, what hides them
-//	                       ├─► bytes a GPU      state and peak, by component and stage
+//	                       ├─► bytes per GPU    state and peak, by component and stage
 //	                       └─► a tree of terms  every number with its reason
 //
-// One factor for each framework, GPU and type of number stands between the sum of isolated kernels and
-// a step that runs: clocks under a power cap, launch gaps, unfused work. It is fitted to measured steps
-// (points.csv) and can be refitted to a user's own.
+// One factor per framework, GPU and data type covers the difference between isolated kernels and a real step:
+// power-capped clocks, launch gaps, unfused work. It is fitted to measured steps (points.csv) and can be refitted
+// to a user's own.
 package plan
 
 import (

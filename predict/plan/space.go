@@ -7,7 +7,7 @@ import (
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
 
-// space is every layout that a framework accepts for a model on up to gpus GPUs. docs/plan.md lists its rules under "Searching".
+// space is every layout that a framework accepts for a model on up to gpus GPUs. docs/reference/plan.md lists its rules under "Searching".
 // What it leaves out is never better than something that it has, and each place that does so says why.
 //
 // It is walked in three levels, from what decides the time of a layer to what only moves layers around:

@@ -497,6 +497,9 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 	}
 	all := slices.Contains(quadratic, a.Name) && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
 	alone := op == sched.AllToAll && (a.Name == "pairwise-xor" || a.Name == "pairwise-hosts")
+	if alone && a.Name == "pairwise-hosts" && n > many && n&(n-1) == 0 {
+		return "pairwise-xor sends the same bytes between the same pairs, and its ranks fold; ask for it by name"
+	}
 	if n > many && all && !alone {
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
 	}

@@ -45,13 +45,15 @@ func (o *Options) memory() unit.Bytes {
 // maxFlows is the number of flows whose routes may be kept to look for a symmetry.
 func (o *Options) maxFlows() int { return int(o.memory() / flowBytes) }
 
-// stopped asks Options.Stop, seldom enough to cost nothing.
-func (o *Options) stopped(looks *int64) bool {
+// stopped asks Options.Stop once per 4,096 pieces of work, seldom enough to cost nothing. Looks counts them, by is how many were
+// done since it was last called.
+func (o *Options) stopped(looks *int64, by int64) bool {
 	if o.Stop == nil {
 		return false
 	}
-	*looks++
-	return *looks&0xfff == 0 && o.Stop()
+	before := *looks >> 12
+	*looks += by
+	return *looks>>12 != before && o.Stop()
 }
 
 // spend charges bytes to the budget; once it is used up, or the simulation is to stop, it sets w.err and returns false.
@@ -61,7 +63,7 @@ func (w *world) spend(bytes int, r *run) bool {
 	case w.err != nil:
 	case w.bytes > w.o.memory():
 		w.err = &MemoryError{Program: r.job.Program.Name, Ranks: r.job.Program.Ranks, Limit: w.o.memory()}
-	case w.o.stopped(&w.looks):
+	case w.o.stopped(&w.looks, 1):
 		w.err = ErrLate
 	}
 	return w.err == nil

@@ -65,10 +65,10 @@ func TestMemoryIsChargedInFull(t *testing.T) {
 	runtime.KeepAlive(w)
 }
 
-// Best leaves out what is too large, says so, and keeps the fastest of the rest.
+// Best leaves out what is too large around a slow part, says so, and keeps the fastest of the rest.
 func TestBestKeepsToItsBudget(t *testing.T) {
 	g := preset(t, "rail", map[string]int{"hosts": 128})
-	f, err := Best(g, sched.AllToAll, 1024, unit.GiB, Options{Memory: 24 * unit.MiB}, Wish{})
+	f, err := Best(g, sched.AllToAll, 1024, unit.GiB, Options{Memory: 24 * unit.MiB, Slow: []Slow{{"n3:nic2", 0.5}}}, Wish{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,5 +105,18 @@ func TestBestStops(t *testing.T) {
 	}
 	if f.Result == nil || late == 0 {
 		t.Errorf("stopped after four: %s, %d left out", f.Algo, late)
+	}
+}
+
+// Stop is asked by how much is done, and not by how often: where each moment changes the rates of thousands of flows, few moments
+// take long. Here all ranks begin at once and share a fabric that is far too narrow.
+func TestStopIsAskedByTheWork(t *testing.T) {
+	g := preset(t, "fat-tree", map[string]int{"hosts": 64, "tiers": 2, "down": 7, "up": 1})
+	p := program(t, "pairwise-xor", algo.Spec{Op: sched.AllToAll, Ranks: 512})
+	asked := 0
+	o := Options{Slow: []Slow{{"n3:nic2", 0.5}}, Stop: func() bool { asked++; return asked > 200 }}
+	r, err := Collective(g, p, unit.GiB, o)
+	if !errors.Is(err, ErrLate) {
+		t.Fatalf("%v %v after being asked %d times", r, err, asked)
 	}
 }

@@ -55,6 +55,9 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 			w.err = fmt.Errorf("%s: rank %d sends to rank %d on channel %d, which step did not tell", r.job.Program.Name, src, dst, t.channel)
 			return -1
 		}
+		if !w.spend(connBytes+len(loads)*useBytes, r) {
+			return -1
+		}
 	} else {
 		var p path
 		if a, b := r.job.Place[src], r.job.Place[dst]; a != b {

@@ -199,7 +199,7 @@ func (n *network) inside(from, to topo.NodeID, p *path, direct bool) error {
 		} else {
 			var ok bool
 			if n.way, ok = g.Inside(from, to, n.way[:0]); !ok {
-				err = fmt.Errorf("no way from %s to %s inside the host", g.NodeName(from), g.NodeName(to))
+				err = fmt.Errorf("no path from %s to %s within the host", g.NodeName(from), g.NodeName(to))
 			}
 		}
 		if err != nil {

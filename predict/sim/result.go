@@ -129,12 +129,16 @@ func (w *world) passed(sum []float64) {
 		for i := range w.conns {
 			byFlow[w.conns[i].wide] = w.conns[i].bytes
 		}
+		all := sum
+		if s.group != nil {
+			sum = make([]float64, len(all))
+		}
 		middles := make([]float64, len(s.middles))
-		for k := range s.n {
+		for k := range s.listed {
 			for f := s.first[k]; f < s.first[k+1]; f++ {
 				bytes := float64(byFlow[s.orbit(k, f)])
 				for _, u := range s.own(f) {
-					sum[u.wire] += bytes * float64(u.share)
+					sum[u.wire] += bytes * float64(s.load(u))
 				}
 				if mid := s.mid[f]; mid >= 0 {
 					middles[mid] += bytes
@@ -143,8 +147,11 @@ func (w *world) passed(sum []float64) {
 		}
 		for mid, bytes := range middles {
 			for _, u := range s.middles[mid] {
-				sum[u.wire] += bytes * float64(u.share)
+				sum[u.wire] += bytes * float64(s.load(u))
 			}
+		}
+		if s.group != nil {
+			s.group.expand(sum, all)
 		}
 		return
 	}

@@ -25,6 +25,7 @@ type sharing struct {
 	full  []int32
 
 	changed []int32 // flows whose rate is new
+	work    int64   // flows and links looked at, until somebody takes note
 }
 
 // resource is a link as flows see it. What a solution asks of it lies side by side:
@@ -132,10 +133,12 @@ func (s *sharing) solve() []int32 {
 			for _, m := range s.res[res].on {
 				s.set(m.flow, level, res)
 			}
+			s.work += int64(len(s.res[res].on))
 			continue
 		}
 		s.component(res)
 		s.fill()
+		s.work += int64(len(s.part) + len(s.queue))
 	}
 	s.dirty = s.dirty[:0]
 	return s.changed

@@ -20,7 +20,9 @@
 //     same at the same time, and p of them are simulated. The routes of all flows
 //     are compared: colour every link by its capacity and by which flows, up to
 //     the renaming, cross it; if flows that correspond cross links of the same
-//     colours, the partition is equitable and max-min rates are equal in it.
+//     colours, the partition is equitable and max-min rates are equal in it. Where
+//     renaming hosts leaves the fabric itself as it is (orbits), the routes of one
+//     rank of each orbit are enough.
 //   - Rounds. When the whole state (places in the program, flows with what is
 //     left of them, messages under way, all relative to now) comes back with only
 //     loop counters higher, the rounds ahead are skipped at once; step says how
@@ -85,6 +87,7 @@ type Options struct {
 	Unfolded  bool     // simulate every rank and every round
 	Wide      bool     // links between switches carry whatever comes: a fabric that blocks nobody
 	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
+	listed    bool     // prove symmetry by the routes of all ranks, without orbits: what tests compare with
 	shorten   bool     // shorten rings that are not too long, for tests
 	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways
 	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none

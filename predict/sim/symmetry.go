@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math"
 	"slices"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // symmetry says that ranks which differ by a multiple of period do the same at
-// the same time. It holds the routes of every flow there may be, rank by rank.
+// the same time. It holds the routes of every flow there may be, rank by rank: of all ranks, or of those that stand for all
+// by a group of renamings (orbits).
 // A program repeats itself by turning, as rings do, or by swapping, as halving and
 // doubling do: how far a peer is away is a difference then, or an exclusive or.
 type symmetry struct {
@@ -20,9 +22,11 @@ type symmetry struct {
 	period int32
 	sends  [][]hop         // by rank below base: where it may send
 	hops   []map[hop]int32 // the same, to find one: its index in sends
+	group  *orbits         // what makes the flows of the listed ranks stand for those of all; nil if all are listed
+	listed int32           // ranks whose flows are listed
 
-	first    []int32 // by rank: its first flow; one more at the end
-	uses     []use   // of all flows
+	first    []int32 // by listed rank: its first flow; one more at the end
+	uses     []use   // of all listed flows; with a group, summed up by orbit
 	at       []int32 // by flow: its first use; one more at the end
 	mid      []int32 // by flow: the middle with more uses; -1 for none
 	middles  [][]use // what flows between two switches have in common: thousands of links, and few middles
@@ -60,6 +64,30 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 	if s.base == 0 {
 		return nil, nil
 	}
+	s.group, s.listed = findOrbits(net, r.job.Place, s.base, s.swaps), s.n
+	if s.group != nil {
+		s.listed = s.group.few * s.group.gpus
+	}
+	ok, err := s.list(r)
+	if err == errNoOrbits {
+		s.group, s.listed = nil, s.n
+		ok, err = s.list(r)
+	}
+	if !ok || err != nil {
+		return nil, err
+	}
+	s.refine(r)
+	if s.period == s.n {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// errNoOrbits says that a flow takes a way of which it is not known whether flows that correspond do likewise.
+var errNoOrbits = errors.New("a way that was found by looking for any")
+
+// list finds where ranks send, and the ways; false if there are too many to keep, or if step cannot tell.
+func (s *symmetry) list(r *run) (bool, error) {
 	s.sends, s.hops = make([][]hop, s.base), make([]map[hop]int32, s.base)
 	for k := range s.hops {
 		s.hops[k] = map[hop]int32{}
@@ -71,7 +99,7 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 			return true
 		}
 		// The flows of an all-to-all grow with the square of the ranks, and the route of each is kept.
-		if flows += n / int(s.base); flows > net.o.maxFlows() {
+		if flows += int(s.listed / s.base); flows > s.net.o.maxFlows() {
 			return false
 		}
 		s.hops[from][h] = int32(len(s.sends[from]))
@@ -79,27 +107,21 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 		return true
 	})
 	if !ok {
-		return nil, nil
+		return false, nil
 	}
-	if err := s.route(r); err != nil {
-		return nil, err
-	}
-	s.refine(r)
-	if s.period == s.n {
-		return nil, nil
-	}
-	return s, nil
+	return true, s.route(r)
 }
 
 // route finds the way of every flow.
 func (s *symmetry) route(r *run) error {
-	s.first = make([]int32, s.n+1)
+	s.first = make([]int32, s.listed+1)
+	s.uses, s.at, s.mid, s.middles, s.latency, s.leaves = nil, nil, nil, nil, nil, nil
 	total := int32(0)
-	for k := range s.n {
+	for k := range s.listed {
 		s.first[k] = total
 		total += int32(len(s.sends[k%s.base]))
 	}
-	s.first[s.n] = total
+	s.first[s.listed] = total
 	s.at = make([]int32, 0, total+1)
 	s.latency = make([]unit.Time, 0, total)
 	s.leaves = make([]bool, 0, total)
@@ -108,31 +130,51 @@ func (s *symmetry) route(r *run) error {
 	known := map[*use]int32{}
 	var p path
 	var looks int64
-	for k := range s.n {
+	for k := range s.listed {
 		for _, h := range s.sends[k%s.base] {
-			if s.net.o.stopped(&looks) {
+			if s.net.o.stopped(&looks, 1) {
 				return ErrLate
 			}
 			if err := s.net.route(r.job.Place[k], r.job.Place[away(k, h.delta, s.n, s.swaps)], h.channel, &p); err != nil {
 				return err
 			}
 			s.at = append(s.at, int32(len(s.uses)))
-			s.uses = append(s.uses, p.uses...)
-			mid := int32(-1)
-			if len(p.mid) > 0 {
-				var ok bool
-				if mid, ok = known[&p.mid[0]]; !ok {
-					mid = int32(len(s.middles))
-					known[&p.mid[0]] = mid
-					s.middles = append(s.middles, p.mid)
-				}
+			if err := s.keep(&p, known); err != nil {
+				return err
 			}
-			s.mid = append(s.mid, mid)
 			s.latency = append(s.latency, p.latency)
 			s.leaves = append(s.leaves, p.net)
 		}
 	}
 	s.at = append(s.at, int32(len(s.uses)))
+	return nil
+}
+
+// keep adds the uses of a flow, its middle once for all flows that have it; known says which middles are there.
+func (s *symmetry) keep(p *path, known map[*use]int32) error {
+	own, middle, ok := p.uses, p.mid, true
+	if s.group != nil {
+		if own, ok = s.group.own(own); !ok {
+			return errNoOrbits
+		}
+	}
+	s.uses = append(s.uses, own...)
+	if len(middle) == 0 {
+		s.mid = append(s.mid, -1)
+		return nil
+	}
+	mid, there := known[&middle[0]]
+	if !there {
+		mid = int32(len(s.middles))
+		known[&middle[0]] = mid
+		if s.group != nil {
+			if middle, ok = s.group.gather(middle); !ok {
+				return errNoOrbits
+			}
+		}
+		s.middles = append(s.middles, middle)
+	}
+	s.mid = append(s.mid, mid)
 	return nil
 }
 
@@ -150,8 +192,8 @@ func (s *symmetry) middle(f int32) []use {
 // refine finds the smallest period that colours of links respect.
 func (s *symmetry) refine(r *run) {
 	s.capacity = s.net.capacities()
-	sig := make([]uint64, s.n)
-	for k := range s.n {
+	sig := make([]uint64, s.listed)
+	for k := range s.listed {
 		h := uint64(1)
 		if f, ok := s.net.lame[r.job.Place[k]]; ok {
 			h = math.Float64bits(f)
@@ -168,13 +210,13 @@ func (s *symmetry) refine(r *run) {
 	}
 	s.period = s.repeats(sig, s.base)
 	s.colour = make([]uint64, len(s.capacity))
-	next, sums := make([]uint64, s.n), make([]uint64, len(s.middles))
-	for s.period < s.n {
+	next, sums := make([]uint64, s.listed), make([]uint64, len(s.middles))
+	for s.period < s.listed {
 		s.paint()
 		for i, mid := range s.middles {
 			sums[i] = s.seen(mid)
 		}
-		for k := range s.n {
+		for k := range s.listed {
 			h := sig[k]
 			for f := s.first[k]; f < s.first[k+1]; f++ {
 				sum := s.seen(s.own(f))
@@ -191,18 +233,32 @@ func (s *symmetry) refine(r *run) {
 		}
 		s.period = p
 	}
+	if s.period < s.n { // the listed ranks all differ, and stand for all
+		s.paint()
+	}
+}
+
+// blank is the colour of wires before any flow is looked at. Orbits of different sizes are not the same, even if each flow gives both
+// the same share.
+func (s *symmetry) blank() {
+	clear(s.colour)
+	if s.group != nil {
+		for x, size := range s.group.sizes {
+			s.colour[x] = uint64(size)
+		}
+	}
 }
 
 // paint gives every wire a colour: a sum over the flows that cross it, in which those that correspond count the same.
 // The flows of one middle are added up before its wires are looked at.
 func (s *symmetry) paint() {
-	clear(s.colour)
+	s.blank()
 	shares := s.shares()
 	through := make([][]uint64, len(s.middles)) // by middle and by share
 	for i := range through {
 		through[i] = make([]uint64, len(shares[i]))
 	}
-	for k := range s.n {
+	for k := range s.listed {
 		for f := s.first[k]; f < s.first[k+1]; f++ {
 			orbit := uint64(s.orbit(k, f)) + 1
 			for _, u := range s.own(f) {
@@ -248,16 +304,24 @@ func (s *symmetry) seen(uses []use) (sum uint64) {
 	return sum
 }
 
+// load is what a wire gets of a listed flow and of all those for which it stands.
+func (s *symmetry) load(u use) int64 {
+	if s.group == nil {
+		return int64(u.share)
+	}
+	return s.group.load(u)
+}
+
 // orbit numbers a rank's flow together with all that correspond to it.
 func (s *symmetry) orbit(k, f int32) int32 { return s.first[k%s.period] + f - s.first[k] }
 
-// repeats gives the smallest multiple of least that divides n and after which
+// repeats gives the smallest multiple of least that divides the listed ranks and after which
 // the signatures repeat.
 func (s *symmetry) repeats(sig []uint64, least int32) int32 {
-	for p := least; p < s.n; {
-		if s.n%p == 0 {
+	for p := least; p < s.listed; {
+		if s.listed%p == 0 {
 			same := true
-			for k := p; k < s.n && same; k++ {
+			for k := p; k < s.listed && same; k++ {
 				same = sig[k] == sig[k-p]
 			}
 			if same {
@@ -270,7 +334,7 @@ func (s *symmetry) repeats(sig []uint64, least int32) int32 {
 			p += least
 		}
 	}
-	return s.n
+	return s.listed
 }
 
 // apart is how far it is from one rank to another of n: round the ring of all, or the exclusive or.
@@ -317,7 +381,7 @@ func (s *symmetry) resources(w *world) {
 	loads := func(uses []use) (list []load) {
 		for _, u := range uses {
 			if res := stands[u.wire] - 1; res >= 0 {
-				list = append(list, load{res: res, share: int64(u.share)})
+				list = append(list, load{res: res, share: s.load(u)})
 			}
 		}
 		return list
@@ -326,12 +390,12 @@ func (s *symmetry) resources(w *world) {
 	for i, uses := range s.middles {
 		middles[i] = loads(uses)
 	}
-	for k := range s.n {
+	for k := range s.listed {
 		for f := s.first[k]; f < s.first[k+1]; f++ {
 			orbit := s.orbit(k, f)
 			for _, u := range s.own(f) {
 				if res := stands[u.wire] - 1; res >= 0 {
-					s.add(orbit, res, int64(u.share))
+					s.add(orbit, res, s.load(u))
 				}
 			}
 			if mid := s.mid[f]; mid >= 0 {

@@ -220,3 +220,28 @@ func TestFewPiecesOfManyRanks(t *testing.T) {
 		t.Errorf("of the bound: %v", share)
 	}
 }
+
+// Boxes with a fast switch inside and a slow one that joins them: two ranks of a box meet in both, and what they send one another
+// must not take the slow one, which the boxes need among themselves.
+func TestBoxesBehindOneSwitch(t *testing.T) {
+	for _, b := range [][4]int{{2, 4, 300, 25}, {3, 3, 240, 40}} {
+		text := ""
+		for r := range b[0] * b[1] {
+			text += fmt.Sprintf("r%d - box%d %d\nr%d - net %d\n", r, r/b[1], b[2], r, b[3])
+		}
+		net, err := synth.Read("boxes", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, gpus, _ := net.Graph()
+		for _, op := range []sched.Collective{sched.AllGather, sched.AllReduce} {
+			s, err := Synthesise(g, gpus, op, unit.GiB, Options{}, SynthWish{Loss: DefaultLoss})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if share := float64(s.Result.AlgBW / s.Plan.Bound.Rate); share < 0.95 || share > 1.000001 {
+				t.Errorf("%v %s: %s reaches %.4f of the bound", b, op, s.Form, share)
+			}
+		}
+	}
+}

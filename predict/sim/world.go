@@ -231,9 +231,12 @@ func (w *world) run() error {
 	return w.finished()
 }
 
-// late reports whether a time lies after the deadline, or the simulation is to stop.
+// late reports whether a time lies after the deadline, or the simulation is to stop. One moment may change the rates of a hundred
+// thousand flows, so these count.
 func (w *world) late(t unit.Time) bool {
-	return w.o.stopped(&w.looks) || w.o.Deadline > 0 && t > w.o.Deadline
+	by := 1 + w.share.work
+	w.share.work = 0
+	return w.o.stopped(&w.looks, by) || w.o.Deadline > 0 && t > w.o.Deadline
 }
 
 func (w *world) handle(e event) {

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 )
 
-var update = flag.Bool("update", false, "refit the constants and rewrite constants.go, regions_table.go and docs/accuracy.md")
+var update = flag.Bool("update", false, "refit the constants and rewrite constants.go, regions_table.go and docs/reference/accuracy.md")
 
 // study is everything that is computed from the measured points, once.
 type study struct {
@@ -350,9 +350,9 @@ func (s *study) heldTable() (lines []string) {
 	return append(lines, fmt.Sprintf("| one cluster of several nodes | %s | %d | %s |", large, len(s.heldNet), three(s.heldNet)))
 }
 
-// TestAccuracyPage keeps docs/accuracy.md true.
+// TestAccuracyPage keeps docs/reference/accuracy.md true.
 func TestAccuracyPage(t *testing.T) {
-	const path = "../../docs/accuracy.md"
+	const path = "../../docs/reference/accuracy.md"
 	s := newStudy(t)
 	if !*update && !bounded.Long() { // without what takes some thirty fits
 		page, err := os.ReadFile(path)

@@ -143,7 +143,7 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, erro
 			return nil, fmt.Errorf("%s: %w", g.NodeName(n), err)
 		}
 		if gpu.Compute == 0 {
-			return nil, fmt.Errorf("%s is a %s, which NCCL does not run on; its model knows NVIDIA GPUs only", g.NodeName(n), gpu.Name)
+			return nil, fmt.Errorf("%s is a %s, which NCCL does not run on; the model covers NVIDIA GPUs only", g.NodeName(n), gpu.Name)
 		}
 		if i == 0 || gpu.Compute < f.compute {
 			f.compute, f.model, f.memory = gpu.Compute, gpu.Name, float64(gpu.MemoryRate)/1e9

@@ -1050,7 +1050,7 @@ class LMCache(unittest.TestCase):
         asyncio.run(asyncio.wait_for(run(), 30))
 
     def test_as_lmcache_makes_it(self):
-        class Format(enum.Enum):  # LMCache's is no number
+        class Format(enum.Enum):  # LMCache's is not a number
             KV_2LTD = 1
 
         class Object:

@@ -6,6 +6,7 @@ kill, interrupt and exit end ranks and run alone. A rank prints "NAME is well" a
 
 import gc
 import os
+import random
 import signal
 import sys
 import threading
@@ -308,8 +309,6 @@ def nested():
     assert down(3, 1) == SIZE * (1 + 2 + 3 + 4)
     assert down(12, 0) == SIZE * sum(range(13))  # more levels than threads are kept
     assert down(1, 5) == SIZE * 11
-    # One after the other, each begun in the callback of the one before. Calls that several callbacks start at once, or a callback
-    # and the main thread, have no order that all ranks share: docs/pytorch.md says so.
     for i in range(20):
         assert start(i).then(lambda f: value(f) + down(2, 10 * i)).wait() == SIZE * (i + 30 * i + 3)
     assert start(1).then(lambda f: sum(t[0][0].item() for t in torch.futures.wait_all([start(2), start(3)]))).wait() == SIZE * 5
@@ -323,6 +322,68 @@ def nested():
     dist.barrier()
     threads = sum(t.name == "weft futures" for t in threading.enumerate())
     assert threads <= 9, f"{threads} threads are left"
+
+
+def order():
+    """Callbacks that start calls of one size at once, on ranks of which each is held up at other moments. They start them in the same
+    order on all ranks. Where no order holds, which is a callback against the program itself, a call raises: no sum is wrong."""
+    dice = random.Random(RANK)
+
+    def held_up():
+        if dice.random() < 0.4:
+            time.sleep(dice.random() / 500)
+
+    def start(x, group=None):
+        return dist.all_reduce(torch.full((4,), float(x)), group=group, async_op=True).get_future()
+
+    def value(f):
+        held_up()
+        return f.value()[0][0].item()
+
+    def down(levels, x):
+        f = start(x)
+        held_up()  # it may be complete by now
+        if levels == 0:
+            return f.wait()[0][0].item()
+        return f.then(lambda f: value(f) + down(levels - 1, x + 1)).wait()
+
+    def several(_):
+        held_up()
+        tops = [start(i) for i in range(5)]
+        held_up()
+        return [f.wait() for f in [f.then(lambda f, i=i: value(f) + down(2, 10 * i)) for i, f in enumerate(tops)]]
+
+    def waited(x):
+        """The same by waiting for the work, not for its future."""
+        w = dist.all_reduce(torch.full((4,), float(x)), async_op=True)
+        below = w.get_future().then(lambda f: value(f) + start(x + 1).wait()[0][0].item())
+        held_up()
+        assert w.wait() and w.is_completed() and w.get_future().done()
+        return below.wait()
+
+    for _ in range(20):
+        f = start(0)
+        held_up()
+        got, want = f.then(several).wait(), [SIZE * (i + 30 * i + 3) for i in range(5)]
+        assert got == want, (got, want)
+        assert waited(7) == SIZE * 15
+
+    # The program goes on while callbacks start calls.
+    raced = 0
+    for i in range(10):
+        g, inner = dist.new_group(), []
+        try:
+            for k in range(5):
+                start(k, g).then(lambda f, k=k: inner.append((k, start(100 + k, g))))
+                held_up()
+            start(0, g).wait()  # behind it all callbacks have run
+            for k, f in inner:
+                assert f.wait()[0][0].item() == SIZE * (100 + k), f"callback {k}: {f.value()}"
+        except weft.Error as e:
+            assert "callback" in str(e), e
+            raced += 1
+    print(f"{raced} of 10 races were told", flush=True)
+    dist.barrier()
 
 
 def powersgd():
@@ -355,6 +416,11 @@ def dead_member():
     e = refused(weft.torch.Error, ["new_group", "rank 1 died"], dist.new_group)
     assert e.culprits == [1] and e.code == weft.DeadRank.code, (e.culprits, e.code)
     store.get("rank 2 has raised") if RANK == 0 else store.set("rank 2 has raised", "")  # the store is in rank 0
+
+
+def far_member():
+    """The same for ranks that do not see one another's processes, as on other hosts: the group of all ranks knows."""
+    dead_member()
 
 
 def absent():
@@ -401,17 +467,19 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "powersgd": powersgd, "dead-member": dead_member, "absent": absent, "exit": exit_}
+          "nested": nested, "order": order, "powersgd": powersgd, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
 
 
 def main():
     torch.set_num_threads(1)
+    if "far-member" in sys.argv:
+        weft.torch._present._here = lambda: f"host {RANK}"
     if "absent" not in sys.argv:
         dist.init_process_group(os.environ.get("BACKEND", "weft"))
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
-    if not {"kill", "exit", "dead-member", "absent"} & set(sys.argv):
+    if not {"kill", "exit", "dead-member", "far-member", "absent"} & set(sys.argv):
         dist.destroy_process_group()
 
 

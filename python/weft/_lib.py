@@ -119,6 +119,7 @@ class Call(ctypes.Structure):
         ("device", c_int32),
         ("device_id", c_int32),
         ("stream", c_void_p),
+        ("cause", c_uint64),
     ]
 
 
@@ -138,6 +139,7 @@ _functions = {
     "weft_size": [_H],
     "weft_get_info": [_H, POINTER(Info), _E],
     "weft_check": [_H, _E],
+    "weft_ended": [_H, _E],
     "weft_run": [_H, POINTER(Call), POINTER(Status), _E],
     "weft_run_all": [_H, POINTER(Call), c_int, _E],
     "weft_start": [_H, POINTER(Call), POINTER(_H), _E],

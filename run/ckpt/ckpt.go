@@ -1,4 +1,4 @@
-// Package ckpt keeps checkpoints of training: every rank writes its shards as one
+// Package ckpt stores training checkpoints: every rank writes its shards as one
 // safetensors file, and a manifest written last makes them a checkpoint.
 //
 //	DIR or s3://BUCKET/PREFIX
@@ -7,20 +7,19 @@
 //	    rank-00001.safetensors
 //	    manifest.json                     files, checksums of their headers, where every tensor's parts lie
 //
-// A file appears whole or not at all (blob), and without a manifest a folder is
-// nothing, so a checkpoint is never torn whenever its writers die. No rank waits
-// for another: each writes its file, then looks whether all are there, and the one
-// that finds them complete writes the manifest. Two that find it at once write the
-// same bytes. A barrier or a gather between ranks would have to run beside
-// training's own collectives, in the same order on every rank, and would hang with
-// the first rank that dies; looking needs nothing but the place itself.
+// A file appears whole or not at all (blob), and a folder without a manifest does not
+// count, so a checkpoint is never torn, whenever its writers die. No rank waits for
+// another: each writes its file, then checks whether all are there, and the one that
+// finds them complete writes the manifest. Two that find it at once write the same
+// bytes. A barrier would have to be ordered with training's own collectives on every
+// rank and would hang with the first dead rank; listing files needs only the store.
 //
-// Checksums (64-bit XXH3) form a tree: the manifest's first line covers the rest of
-// it, the manifest covers the headers, a header covers the data MiB by MiB. So a
-// rank that loads a slice reads and checks that slice alone. They find what disks,
-// memory and networks do to bytes; they are no defence against forgery.
+// Checksums (64-bit XXH3) form a tree: the manifest's first line covers the rest of it,
+// the manifest covers the headers, a header covers the data MiB by MiB. A rank that
+// loads a slice reads and verifies only that slice. Checksums detect corruption, not
+// forgery.
 //
-// Shards are boxes or ranges of tensors (box.Region), so any layout is filled from
+// Shards are boxes or ranges of tensors (box.Region), so any layout can be filled from
 // any other: loading is resharding.
 package ckpt
 

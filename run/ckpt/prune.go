@@ -79,7 +79,7 @@ func (s *Store) remembered(ctx context.Context) ([]Entry, error) {
 
 func (s *Store) drop(ctx context.Context, folder string) error {
 	if !isFolder(folder) {
-		return fmt.Errorf("%q is no folder of a checkpoint; not removed", folder)
+		return fmt.Errorf("%q is not a checkpoint folder; not removed", folder)
 	}
 	if err := s.place.Remove(ctx, folder+"/"+manifestName); err != nil {
 		return err

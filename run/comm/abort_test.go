@@ -250,6 +250,40 @@ func TestHangReport(t *testing.T) {
 	}
 }
 
+// Ranks that use two communicators in different order are told who waits where, each of them.
+func TestWaitsElsewhere(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"shm", "tcp"} {
+		var looked sync.WaitGroup
+		looked.Add(2)
+		two(t, kind, func(c *Comm) error {
+			a, err := c.Dup(ctx)
+			if err != nil {
+				return err
+			}
+			b, err := c.Split(ctx, 0, -c.Rank()) // in which they have other numbers
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(Barrier(ctx, b), Barrier(ctx, c)); err != nil {
+				return err
+			}
+			first, other, its := a, b, fmt.Sprintf("operation 2 (all-reduce of %d float32 sum)", 7)
+			if c.Rank() == 1 {
+				first, other, its = b, a, fmt.Sprintf("operation 1 (all-reduce of %d float32 sum)", 5)
+			}
+			short, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+			defer cancel()
+			err = AllReduce(short, first, make([]float32, 5+2*c.Rank()), Sum)
+			wrong := says(err, fmt.Sprintf("it waits in communicator %d (ranks", other.id), its, "which this rank has not entered")
+			looked.Done()
+			looked.Wait()                         // none may leave before
+			_ = errors.Join(a.Close(), b.Close()) // one of them has failed
+			return wrong
+		})
+	}
+}
+
 // Calls that differ are named in full.
 func TestMismatchNamesBoth(t *testing.T) {
 	first, _ := attempt(t, 2, false, func(rank int) *order {

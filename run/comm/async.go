@@ -72,7 +72,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 		if h.ctx.Err() != nil {
 			return h.wait() // the call ends with its context, and knows who held it up
 		}
-		return fmt.Errorf("the call is still under way: %w", context.Cause(ctx))
+		return fmt.Errorf("the call is still in progress: %w", context.Cause(ctx))
 	}
 }
 

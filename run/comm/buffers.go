@@ -26,7 +26,7 @@ func checkRequest(r *request, ranks int, factor float64) error {
 		}
 	}
 	if r.Op.Rooted() && (r.Root < 0 || r.Root >= ranks) {
-		return fmt.Errorf("%s: root %d is no rank of a communicator of %d", r.Op, r.Root, ranks)
+		return fmt.Errorf("%s: root %d is not a rank of a communicator of %d", r.Op, r.Root, ranks)
 	}
 	if len(r.Counts) > 0 && len(r.Counts) != ranks {
 		return fmt.Errorf("%s: %d counts for %d ranks", r.Op, len(r.Counts), ranks)

@@ -39,7 +39,7 @@ type current struct {
 // again reports whether a call is the one before once more, on any buffers.
 func (o *current) again(r *request) bool {
 	return o.usual && o.Request.Op == r.Op && o.Variant == r.Variant && o.Type == r.Type && o.Reduce == r.Reduce && o.Root == r.Root &&
-		o.Count == r.Count && r.Counts == nil && len(o.In) == len(r.In) && len(o.Out) == len(r.Out)
+		o.Count == r.Count && o.Cause == r.Cause && r.Counts == nil && len(o.In) == len(r.In) && len(o.Out) == len(r.Out)
 }
 
 // repeat carries out the call of the operation before once more, on any buffers, and lets go of the communicator.
@@ -95,7 +95,7 @@ func (c *Comm) start(ctx context.Context, r *request, asked want, factor float64
 	o.Request, o.ctx, o.prepared, o.Factor = *r, ctx, p, factor
 	o.Program, o.Form = p.program, p.flat
 	o.Call = calls.Call{Epoch: c.epoch, Comm: c.id, Seq: c.seq, Op: r.Op, Variant: r.Variant, Type: r.Type, Reduce: r.Reduce,
-		Root: int32(r.Root), Count: uint64(r.Count), Program: p.digest ^ r.Salt}
+		Root: int32(r.Root), Count: uint64(r.Count), Program: p.digest ^ r.Salt, Cause: r.Cause}
 	if r.Counts != nil && r.Variant != calls.AllToAllV {
 		o.Call.Count = uint64(total(r.Counts))
 		for _, k := range r.Counts { // the total alone would not tell [1 2] from [2 1]

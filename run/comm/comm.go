@@ -1,15 +1,14 @@
-// Package comm runs collective operations between ranks: sums, broadcasts and the
-// like of slices, over shared memory and tcp. A rank is a process (Join) or a
-// goroutine (Local); the code is the same.
+// Package comm runs collective operations on slices between ranks, over shared memory
+// and tcp. A rank is a process (Join) or a goroutine (Local); the code is the same.
 //
 //	cfg, err := comm.FromEnv()            // what weft run and torchrun set
 //	c, err := comm.Join(ctx, cfg)         // meet the other ranks
 //	err = comm.AllReduce(ctx, c, gradients, comm.Sum)
 //	half, err := c.Split(ctx, c.Rank()%2, 0)
 //
-// Calls that move data are functions: context, communicator, destination, source,
-// counts, reduction, ranks, options, in this order. Calls about a communicator
-// itself are methods. A function whose name ends in Async returns a Handle at once.
+// Data calls are functions with arguments in one order: context, communicator,
+// destination, source, counts, reduction, ranks, options. Calls about a communicator
+// are methods. A function whose name ends in Async returns a Handle at once.
 //
 //	comm.AllReduce(ctx, c, buf, comm.Sum)                  on every rank
 //	        │
@@ -20,7 +19,7 @@
 //	  compare the calls    operation, count, type, reduction, root, program: a rank
 //	        │              that differs is an error that names both ranks
 //	        ▼
-//	  run the program      flat    ranks read one another's memory where it lies
+//	  run the program      flat    ranks read each other's memory in place
 //	        │              script  any program: send, receive, reduce, step by step
 //	        ▼
 //	  transport            mem     goroutines of one process
@@ -28,25 +27,22 @@
 //	                       tcp     hosts
 //	                       mixed   processes of several hosts: shm inside, tcp between
 //
-// The program that runs is the one that weft algo verify proves and weft sim
-// simulates.
+// weft algo verify proves and weft sim simulates the same program.
 //
-// What holds for every operation:
+// Guarantees of every operation:
 //   - All ranks end with the same bits, on every run, because the program fixes the
 //     order of each sum.
 //   - Ranks that call different things get an error that names both.
-//   - Every wait ends: with the operation, when a rank dies, when the context or
-//     the time limit ends, or when any rank aborts. The error is a *Failure. It names
-//     the ranks at fault and what they were last seen doing, and errors.Is tells
-//     failures apart: ErrDead, ErrTimeout, ErrMismatch and so on.
-//   - An operation that returns nil has its whole result, also on a rank that was
-//     stopped in it and that the others gave up.
-//   - An operation that failed has not changed its input, or says so: Overwritten of
-//     the Failure. One that all ranks had entered may be completed although one of
-//     them dies in it.
+//   - Every wait ends: with the operation, a death, the context, the time limit or an
+//     abort. The error is a *Failure with the ranks at fault and what they were last
+//     seen doing. errors.Is distinguishes ErrDead, ErrTimeout, ErrMismatch and others.
+//   - An operation that returns nil has its whole result, even on a rank that was
+//     stopped in it and that the others gave up on.
+//   - A failed operation has not changed its input, or sets Failure.Overwritten. If all
+//     ranks had entered, it may complete although one of them dies.
 //
-// After a failure a communicator only returns errors; Shrink makes a new one of the
-// ranks that are left.
+// After a failure a communicator only returns errors; Shrink makes a new one from the
+// survivors.
 package comm
 
 import (
@@ -307,8 +303,8 @@ func (c *Comm) release() error {
 		old.stages, old.fences = append(c.shared.Buffers(), c.library.tables...), c.shared.Fences()
 	}
 	c.leave(c.last())
-	g.Boards = nil
 	w.mu.Lock()
+	g.Boards = nil
 	w.retired = append(w.retired, old)
 	w.mu.Unlock()
 	w.sweep()

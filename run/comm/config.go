@@ -36,7 +36,8 @@ type Config struct {
 	// WEFT_TLS=DIR takes ca.pem, cert.pem and key.pem of a folder: see auth.Certificates.
 	TLS *tls.Config
 	// Checksum says which messages over tcp have a checksum: "hosts" (or empty) those between hosts, "all", "none". With a token
-	// it is keyed, so that nobody between two hosts can alter what they send unnoticed. WEFT_CHECKSUM.
+	// it is keyed, so that messages of another connection do not fit. Only TLS protects against those who alter messages on
+	// purpose. WEFT_CHECKSUM.
 	Checksum string
 
 	// Transport is what must be used: shm, tcp, mixed (shared memory between the ranks
@@ -406,7 +407,7 @@ func (e *env) err() error {
 			meant = " (did you mean " + near + "?)"
 		}
 		// The value may be a secret: it is not told.
-		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is no variable of weft%s; those for ranks are %s", name, meant, strings.Join(known, ", "))})
+		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is not a weft variable%s; ranks read %s", name, meant, strings.Join(known, ", "))})
 	}
 	return errors.Join(e.errs...)
 }
@@ -524,7 +525,7 @@ func checkInterfaces(list []string) error {
 		}
 		if strings.Contains(s, "/") {
 			if _, err := netip.ParsePrefix(s); err != nil {
-				return fmt.Errorf("has %q in it, which is no prefix such as 10.1.0.0/16", s)
+				return fmt.Errorf("has %q in it, which is not a prefix such as 10.1.0.0/16", s)
 			}
 		}
 	}

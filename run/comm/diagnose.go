@@ -11,6 +11,7 @@ import (
 	"github.com/weft-fabric/weft/run/comm/internal/board"
 	"github.com/weft-fabric/weft/run/comm/internal/calls"
 	"github.com/weft-fabric/weft/run/comm/internal/clock"
+	"github.com/weft-fabric/weft/run/comm/internal/group"
 	"github.com/weft-fabric/weft/run/comm/internal/shared"
 	"github.com/weft-fabric/weft/run/transport"
 )
@@ -166,6 +167,7 @@ func (c *Comm) late() *Failure {
 	o := &c.cur
 	boards := c.allBoards()
 	s := c.scene(boards, &o.Call, c.lastMessage)
+	c.lookElsewhere(s)
 	s.Waited = clock.Since(o.Began).Round(time.Millisecond)
 	if c.world.ep.Can().OneProcess { // where time may be virtual, ticks tell nothing
 		s.Waited = time.Duration(clock.Now() - o.asked.Load()).Round(time.Millisecond)
@@ -182,6 +184,55 @@ func (c *Comm) late() *Failure {
 		return said // another rank found out more meanwhile
 	}
 	return told(v, nil)
+}
+
+// lookElsewhere notes which ranks that did not enter the operation wait for this one in another communicator of both.
+func (c *Comm) lookElsewhere(s *blame.Scene) {
+	for _, d := range c.relatives() {
+		boards, own := d.allBoards(), d.group.Mine().Entered()
+		for i := range s.Ranks {
+			r := &s.Ranks[i]
+			if r.Elsewhere != "" || i == c.Rank() || !r.Answers || r.Entered >= s.Call.Seq {
+				continue
+			}
+			k := slices.Index(d.group.Members, c.group.Members[i])
+			if k < 0 || boards[k] == nil {
+				continue
+			}
+			if call, ok := d.called(k, boards[k], boards[k].Entered()); ok && call.Seq > own {
+				r.Elsewhere = fmt.Sprintf("communicator %d (%s of all) in operation %d (%s)", d.id, blame.Names(d.group.Members), call.Seq, call.What)
+			}
+		}
+	}
+}
+
+// relative is another communicator, as far as it can be read while it is used or closed.
+type relative struct {
+	peers
+	id uint32
+}
+
+// relatives are the other communicators of the process that were made of this one, or this one of them, and are not closed.
+func (c *Comm) relatives() (list []relative) {
+	w := c.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	root := c
+	for root.parent != nil {
+		root = root.parent
+	}
+	var add func(k *Comm)
+	add = func(k *Comm) {
+		if g := k.group; k != c && k.world == w && g.Boards != nil {
+			g = &group.Group{Rank: g.Rank, Members: g.Members, Endpoint: g.Endpoint, Memory: g.Memory, Boards: slices.Clone(g.Boards)}
+			list = append(list, relative{peers{world: w, group: g, keys: k.keys}, k.id})
+		}
+		for _, k := range k.kids {
+			add(k)
+		}
+	}
+	add(root)
+	return list
 }
 
 // lateMessage is the failure of a send or receive whose time limit passed.

@@ -326,6 +326,24 @@ func (c *Comm) Err() error {
 	return nil
 }
 
+// Ended is nil, or the failure of a rank that is known to have died or left. Unlike Err it looks now, and needs no call that found out.
+func (c *Comm) Ended() error {
+	for i := range c.group.Members {
+		if i == c.Rank() {
+			continue
+		}
+		if err := c.group.Alive(i); err != nil {
+			var g *transport.Gone
+			kind, how := Dead, fmt.Sprintf("rank %d died: %v", i, err)
+			if errors.As(err, &g) && g.Left {
+				kind, how = Left, fmt.Sprintf("rank %d left", i)
+			}
+			return &Failure{Kind: kind, Rank: c.Rank(), Culprits: []int{i}, Err: &because{how, err}, alias: c.aliases([]int{i})}
+		}
+	}
+	return nil
+}
+
 // heard is a failure that another rank left a notice of, or nil.
 func (c *Comm) heard() *Failure {
 	mine := c.group.Mine()

@@ -20,9 +20,9 @@ import (
 )
 
 // The fault matrix: every kind of fault in every operation over every transport,
-// between real processes. See docs/reliability.md.
+// between real processes. See docs/reference/reliability.md.
 
-var update = flag.Bool("update", false, "run all cases of the fault matrix and rewrite docs/reliability.md")
+var update = flag.Bool("update", false, "run all cases of the fault matrix and rewrite docs/reference/tables/faults.md")
 
 // faultCase is one cell of the matrix.
 type faultCase struct {
@@ -496,7 +496,7 @@ func TestFaultMatrix(t *testing.T) {
 		t.Errorf("of %d errors %d name the right rank and %d are late: less than 99%% are as they should be", all.errors, all.right, all.late)
 	}
 	if *update && !t.Failed() {
-		if err := os.WriteFile("../../docs/reliability.md", []byte(m.page()), 0o644); err != nil {
+		if err := os.WriteFile(faultsPage, []byte(m.page()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func (w *world) compare(hellos []hello) error {
 	first := map[string]int{}
 	for rank, h := range hellos {
 		if h.Version != version {
-			return fmt.Errorf("rank %d speaks version %d, this one %d: run the same weft everywhere", rank, h.Version, version)
+			return fmt.Errorf("rank %d has version %d, this one %d; run the same weft everywhere", rank, h.Version, version)
 		}
 		if mine := board.Hash(); h.Layout != mine {
 			return fmt.Errorf("rank %d lays shared memory out as %x, this one as %x: run the same build of weft everywhere", rank, h.Layout, mine)
@@ -67,7 +67,7 @@ func (w *world) compare(hellos []hello) error {
 			return fmt.Errorf("rank 0 has checksums %q, rank %d %q: give all ranks the same WEFT_CHECKSUM", hellos[0].Checksum, rank, h.Checksum)
 		}
 		if h.Transport != hellos[0].Transport {
-			return fmt.Errorf("rank 0 wants transport %q, rank %d %q: give all ranks the same WEFT_TRANSPORT", hellos[0].Transport, rank, h.Transport)
+			return fmt.Errorf("rank 0 uses transport %q, rank %d %q; set the same WEFT_TRANSPORT on all ranks", hellos[0].Transport, rank, h.Transport)
 		}
 		if h.Canonical != hellos[0].Canonical {
 			return fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)

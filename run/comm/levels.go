@@ -138,9 +138,9 @@ type levels struct {
 type leveled struct {
 	*algo.Levels
 	leader bool
-	parts  bool             // hosts have different numbers of ranks, and several of each speak
 	outer  []*sched.Program // by phase; nil for those inside hosts
 
+	programs  map[part]*sched.Program // of all phases
 	predicted unit.Time
 }
 
@@ -253,25 +253,33 @@ type part struct{ phase, ranks int }
 // parts are the programs of phases.
 type parts struct {
 	*leveled
-	whole    *algo.Levels // the phases that are proven
-	programs map[part]*sched.Program
-	names    []string // of the algorithms, by phase
-	took     unit.Time
+	names []string // of the algorithms, by phase
+	took  unit.Time
 }
 
-// choose finds the phases for a call of the given size, and their program.
-func (l *levels) choose(op sched.Collective, root int, bytes int64) (*leveled, *sched.Program, string, error) {
+// ragged reports whether the parts of a call's buffer that ranks of a host speak for differ in length.
+func (l *levels) ragged(r *request) bool {
+	return l != nil && r.Counts == nil && !r.Op.Blocks() && r.Op != sched.Barrier && l.least*cellOf(r.Count, r.Type.Size(), l.least) != r.Count
+}
+
+// cellOf is how many elements all parts of a buffer but the last have: whole lines of memory, where they are longer than one.
+func cellOf(count, size, parts int) int {
+	cell := (count + parts - 1) / parts
+	if align := max(64/size, 1); cell > align {
+		cell = (cell + align - 1) / align * align
+	}
+	return cell
+}
+
+// choose finds the phases for a call of the given size, and their program. Ragged parts go straight to their ranks.
+func (l *levels) choose(op sched.Collective, root int, bytes int64, ragged bool) (*leveled, *sched.Program, string, error) {
 	var best *parts
 	var reasons []string
 	for _, leader := range []bool{false, true} {
 		if leader && op == sched.AllToAll || !leader && l.local == 0 && (op != sched.AllReduce || l.least == 1) {
 			continue
 		}
-		plan := l.plan
-		if !leader && l.local == 0 {
-			plan = l.planParts
-		}
-		x, err := plan(op, root, bytes, leader)
+		x, err := l.plan(op, root, bytes, leader, ragged && !leader)
 		if err != nil {
 			return nil, nil, "", err
 		}
@@ -315,13 +323,13 @@ func (l *levels) phases(op sched.Collective, root int, leader bool) (*algo.Level
 }
 
 // plan finds the programs of the phases of a call, by leaders or by all ranks.
-func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (*parts, error) {
+func (l *levels) plan(op sched.Collective, root int, bytes int64, leader, ragged bool) (*parts, error) {
 	phases, err := l.phases(op, root, leader)
 	if err != nil {
 		return nil, err
 	}
 	n := len(phases.Phases)
-	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n)}, whole: phases, programs: map[part]*sched.Program{}, names: make([]string, n)}
+	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n), programs: map[part]*sched.Program{}}, names: make([]string, n)}
 	for k := range phases.Phases {
 		ph := &phases.Phases[k]
 		size := bytes * int64(ph.Cells) / int64(phases.Cells)
@@ -330,14 +338,14 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 			continue
 		}
 		if !ph.Across {
-			if err := l.planInside(x, k, size); err != nil {
+			if err := l.planInside(x, k, size, ragged); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		if ph.Only < 0 { // the ranks of a host share its way out, and send one after another
-			size *= int64(l.local)
-			x.took += unit.Time(l.local-1) * l.post
+			size *= int64(l.least)
+			x.took += unit.Time(l.least-1) * l.post
 		} else if l.least > 1 { // one rank of a host fills half of its way out, where others would fill the rest: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
 			size *= 2
 		}
@@ -351,63 +359,8 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader bool) (
 	return x, nil
 }
 
-// planParts finds the programs of a call over hosts with different numbers of ranks, of which several of each host speak. Inside a host each part is
-// summed by the rank that it is of, in the order of the ranks, and all read it there. That is a reduce and a broadcast for each part; they
-// are carried out at once, as a reduce-scatter and an all-gather in which some ranks have no block.
-func (l *levels) planParts(op sched.Collective, root int, bytes int64, leader bool) (*parts, error) {
-	whole, err := l.phases(op, root, leader)
-	if err != nil {
-		return nil, err
-	}
-	fused := *whole
-	between := whole.Phases[l.least]
-	fused.Phases = []algo.Phase{
-		{Op: sched.ReduceScatter, Only: -1, Times: 1, Cells: l.least, In: algo.Span{Buf: sched.In}, Out: between.In},
-		between,
-		{Op: sched.AllGather, Only: -1, Times: 1, Cells: l.least, In: between.Out, Out: algo.Span{Buf: sched.Out}},
-	}
-	x := &parts{leveled: &leveled{Levels: &fused, parts: true, outer: make([]*sched.Program, 3)}, whole: whole, programs: map[part]*sched.Program{}, names: []string{"rank-order", "", "direct"}}
-	for k := range whole.Phases {
-		ph := &whole.Phases[k]
-		if ph.Across {
-			continue
-		}
-		a, err := algo.Find(map[bool]string{true: "rank-order", false: "direct"}[ph.Op == sched.Reduce])
-		if err != nil {
-			return nil, err
-		}
-		for _, ranks := range whole.Distinct() {
-			if x.programs[part{k, ranks}], err = a.Program(algo.Spec{Op: ph.Op, Ranks: ranks, Root: ph.Root}); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, k := range []int{0, 2} {
-		var longest unit.Time
-		for _, ranks := range whole.Distinct() {
-			pick, err := l.within(ranks).Pick(fused.Phases[k].Op, 0, bytes, false)
-			if err != nil {
-				return nil, err
-			}
-			took := pick.Predicted
-			if k == 0 { // not all ranks have a part to sum
-				took = took * unit.Time(ranks) / unit.Time(l.least)
-			}
-			longest = max(longest, took)
-		}
-		x.took += longest
-	}
-	pick, err := l.table.Pick(between.Op, 0, bytes, false) // the ranks of a host share its way out, and send one after another
-	if err != nil {
-		return nil, err
-	}
-	x.took += pick.Predicted + unit.Time(l.least-1)*l.post
-	x.programs[part{l.least, l.hosts}], x.outer[1], x.names[1] = pick.Program, pick.Program, pick.Algo
-	return x, nil
-}
-
 // planInside finds the programs of a phase inside hosts, one for each number of ranks. The slowest host counts.
-func (l *levels) planInside(x *parts, k int, bytes int64) error {
+func (l *levels) planInside(x *parts, k int, bytes int64, ragged bool) error {
 	ph := &x.Phases[k]
 	var longest unit.Time
 	for _, ranks := range x.Distinct() {
@@ -423,8 +376,17 @@ func (l *levels) planInside(x *parts, k int, bytes int64) error {
 		if err != nil {
 			return err
 		}
+		took := pick.Predicted
+		if ragged && ph.Op.Blocks() || ph.Blocks > 0 {
+			if pick.Program, pick.Algo, err = straight(ph.Op, ranks, ph.Root, ph.Op.Reduces()); err != nil {
+				return err
+			}
+		}
+		if ph.Blocks > 0 && ph.Op.Reduces() { // not all ranks have a part to sum
+			took = took * unit.Time(ranks) / unit.Time(ph.Blocks)
+		}
 		x.programs[part{k, ranks}], x.names[k] = pick.Program, pick.Algo
-		longest = max(longest, pick.Predicted)
+		longest = max(longest, took)
 	}
 	x.took += longest * unit.Time(ph.Times)
 	return nil
@@ -449,7 +411,7 @@ func (l *levels) compose(x *parts) (*sched.Program, error) {
 		name = "leader"
 	}
 	key := fmt.Sprint(name, x.Op, x.Root)
-	for k := range x.whole.Phases {
+	for k := range x.Phases {
 		for _, ranks := range append(x.Distinct(), l.hosts) {
 			if p := x.programs[part{k, ranks}]; p != nil {
 				key += fmt.Sprintf(" %s", p.Digest())
@@ -459,7 +421,7 @@ func (l *levels) compose(x *parts) (*sched.Program, error) {
 	if p := l.built[key]; p != nil {
 		return p, nil
 	}
-	p, err := x.whole.Compose(name, func(phase, ranks int) *sched.Program { return x.programs[part{phase, ranks}] })
+	p, err := x.Compose(name, func(phase, ranks int) *sched.Program { return x.programs[part{phase, ranks}] })
 	if err == nil {
 		l.built[key] = p
 	}
@@ -485,7 +447,7 @@ func (l *levels) explain(w io.Writer) error {
 		}
 		last := ""
 		for bytes := int64(8); bytes <= 1<<30; bytes *= 2 {
-			x, p, reason, err := l.choose(op, 0, max(bytes, int64(l.local*l.hosts)))
+			x, p, reason, err := l.choose(op, 0, max(bytes, int64(l.local*l.hosts)), false)
 			if err != nil {
 				return err
 			}

@@ -2,10 +2,15 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/reference"
 )
 
 // Collectives are right however ranks are dealt out to hosts, numbered host by host or not.
@@ -114,6 +119,69 @@ func factors(c *Comm) error {
 				return fmt.Errorf("average %d of %d: %v, want %v", i, count, in[i], want)
 			}
 		}
+	}
+	return nil
+}
+
+// What runs inside hosts is what the proven program has there, and its sums have the bits that this program computes on plain slices:
+// hosts of one size and of several, ranks numbered host by host or not, parts of one length or not.
+func TestPhasesRunWhatIsProven(t *testing.T) {
+	for _, hosts := range bounded.First(4, "aaabb", "aabb", "ababa", "aaabbcccc", "abab", "abcbacb", "aaaabbbb") {
+		list := startProcs(t, len(hosts), "mixed", "proven", "hosts="+hosts)
+		list.await("done")
+		list.finish()
+	}
+}
+
+func init() { bodies["proven"] = func(k *kid) error { return k.once(runsWhatIsProven(k.c)) } }
+
+func runsWhatIsProven(c *Comm) error {
+	compared, ctx, l := 0, context.Background(), c.levels
+	for i, count := range []int{1, 5, 1000, 40001, 16 * 2520, 16 * 2520 * 8, 300001} {
+		r := rand.New(rand.NewPCG(uint64(i), uint64(c.Rank())))
+		in, out := make([]float32, count), make([]float32, count)
+		for k := range in {
+			in[k] = float32(r.NormFloat64() * 1e3)
+		}
+		all := make([]float32, count*c.Size())
+		if err := errors.Join(AllGather(ctx, c, all, in), AllReduceTo(ctx, c, out, in, Sum)); err != nil {
+			return err
+		}
+		p := c.cur.prepared
+		if p.levels == nil {
+			return fmt.Errorf("count %d does not run in phases", count)
+		}
+		for k := range p.levels.Phases {
+			ph := &p.levels.Phases[k]
+			if ph.Across || ph.Moves != 0 || l.sizes[l.home] == 1 {
+				continue
+			}
+			ran, proven := l.inner.library.recent[ph.Op&7].program, p.levels.programs[part{k, l.sizes[l.home]}]
+			if ran.Digest() != proven.Digest() {
+				return fmt.Errorf("count %d: %s inside runs %s, and %s is proven", count, ph.Op, ran.Name, proven.Name)
+			}
+		}
+		chunks := p.program.NumChunks(sched.In)
+		if count%chunks != 0 || l.ragged(&c.cur.Request) {
+			continue // chunks of the phases are not those of the whole program
+		}
+		inputs := make([][]float32, c.Size())
+		for k := range inputs {
+			inputs[k] = all[k*count:][:count]
+		}
+		want, err := reference.RunWith(p.program, inputs, func(a, b float32) float32 { return a + b }, func(int) int { return 0 })
+		if err != nil {
+			return err
+		}
+		compared++
+		for k, w := range want[c.Rank()] {
+			if math.Float32bits(w) != math.Float32bits(out[k]) {
+				return fmt.Errorf("count %d by %s: element %d is %v, the proven program computes %v", count, p.program.Name, k, out[k], w)
+			}
+		}
+	}
+	if compared < 2 {
+		return fmt.Errorf("the bits of %d counts were compared", compared)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
@@ -42,6 +43,7 @@ type key struct {
 	blocks bool // of different lengths
 	root   int
 	bytes  int64
+	ragged bool // over hosts: the ranks' parts of the buffer differ in length
 	want   want
 }
 
@@ -191,21 +193,27 @@ func (p *library) pick(r *request, bytes int64) (*sched.Program, string, error) 
 	return k.Program, k.Reason, nil
 }
 
+// straight is the program in which blocks go straight to their ranks, and its name.
+func straight(op sched.Collective, ranks, root int, sums bool) (*sched.Program, string, error) {
+	name := "direct"
+	if sums {
+		name = "rank-order"
+	}
+	a, err := algo.Find(name)
+	if err != nil {
+		return nil, "", err
+	}
+	program, err := a.Program(algo.Spec{Op: op, Ranks: ranks, Root: root})
+	return program, name, err
+}
+
 // straightFor is the program of a call with blocks of different lengths, built once.
 func (p *library) straightFor(r *request) (*sched.Program, error) {
 	k := blocks{r.Op, max(r.Root, 0), r.Reduce != 0}
 	if program := p.blocks[k]; program != nil {
 		return program, nil
 	}
-	name := "direct"
-	if k.sums {
-		name = "rank-order"
-	}
-	a, err := algo.Find(name)
-	if err != nil {
-		return nil, err
-	}
-	program, err := a.Program(algo.Spec{Op: k.op, Ranks: len(p.members), Root: k.root})
+	program, _, err := straight(k.op, len(p.members), k.root, k.sums)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +226,7 @@ func (p *library) straightFor(r *request) (*sched.Program, error) {
 
 // find gives the program of a call.
 func (p *library) find(r *request, want want) (*prepared, error) {
-	k := key{r.Op, r.Counts != nil, max(r.Root, 0), p.bytes(r), want}
+	k := key{r.Op, r.Counts != nil, max(r.Root, 0), sizeClass(p.bytes(r)), p.levels().ragged(r), want}
 	if last := p.recent[r.Op&7]; last != nil && last.key == k {
 		return last, nil
 	}
@@ -232,6 +240,14 @@ func (p *library) find(r *request, want want) (*prepared, error) {
 	}
 	p.recent[r.Op&7] = have
 	return have, nil
+}
+
+// sizeClass is the size for which the program of a call is chosen and made ready: the next of sixteen steps from one power of two to the
+// next. A program is bound to the size itself by each call, which is cheap, so calls of a size that was never seen cost no more than
+// others. Choices differ little within a step of a sixteenth.
+func sizeClass(bytes int64) int64 {
+	step := int64(1) << max(bits.Len64(uint64(max(bytes, 1)-1))-5, 0)
+	return (bytes + step - 1) / step * step
 }
 
 // bytes is the size that the choice of a program depends on. Ranks must not differ in it.
@@ -257,7 +273,7 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 		program, reason = fitted, why
 	} else if l := p.levels(); program == nil && !k.want.messages && l != nil && l.serves(r) {
 		var err error
-		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes); err != nil {
+		if levels, program, reason, err = l.choose(r.Op, k.root, k.bytes, k.ragged); err != nil {
 			return nil, err
 		}
 		if whole, err := l.instead(r.Op, k.root, k.bytes, levels); err != nil {

@@ -94,6 +94,27 @@ func TestWrongCountsOfBlocks(t *testing.T) {
 	})
 }
 
+// Calls of one form that different callbacks start are not paired. Equal causes are, and the call after needs none.
+func TestCausesDiffer(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []string{"shm", "tcp"} {
+		for _, n := range []int{4, 40000} {
+			two(t, kind, func(c *Comm) error {
+				x, more := make([]float32, n), make([]float32, n)
+				h := Prepare(func(o Option) error { return AllReduce(ctx, c, more, Sum, o, CausedBy(3)) }).Start(ctx)
+				if err := errors.Join(AllReduce(ctx, c, x, Sum), AllReduce(ctx, c, x, Sum, CausedBy(3)), AllReduce(ctx, c, x, Sum), h.Wait(ctx)); err != nil {
+					return err
+				}
+				return says(AllReduce(ctx, c, x, Sum, CausedBy(uint64(4+c.Rank()))), "callback of operation 4", "callback of operation 5")
+			})
+			two(t, kind, func(c *Comm) error {
+				x, o := make([]float32, n), []Option{CausedBy(1)}
+				return says(AllReduce(ctx, c, x, Sum, o[c.Rank():]...), "callback of operation 1", "the program")
+			})
+		}
+	}
+}
+
 // What fails between two ranks is told as such, not as the collective before it.
 func TestMessageOfAnotherForm(t *testing.T) {
 	ctx := context.Background()

@@ -94,6 +94,7 @@ func endOf(opts []Option) (end func(error), err error) {
 			return nil, errors.New("send/recv: AtWait is for collectives")
 		case o.scaled:
 			return nil, fmt.Errorf("send/recv: Factor(%v) is for reductions with PreMulSum", o.factor)
+		case o.cause != 0: // messages are matched by their ends
 		case o.want.program != nil:
 			return nil, fmt.Errorf("send/recv: Using(%s) is for collectives; messages run no program", o.want.program.Name)
 		default:

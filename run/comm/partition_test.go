@@ -70,7 +70,7 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witne
 		}
 		for shrunk := 0; ; {
 			who := make([]int32, c.Size())
-			if err := AllGather(ctx, c, who, []int32{int32(rank)}); err == nil {
+			if err := AllGather(ctx, c, who, []int32{int32(rank)}); err == nil && everyPair(ctx, c) == nil {
 				s.group, s.epoch = nil, c.Epoch()
 				for _, r := range who {
 					s.group = append(s.group, int(r))
@@ -93,6 +93,17 @@ func outlive(t *testing.T, cfg virtual.Config, quorum string, witnesses ...witne
 		}
 	})
 	return result, list
+}
+
+// everyPair lets every two ranks talk, which no collective promises.
+func everyPair(ctx context.Context, c *Comm) error {
+	n := c.Size()
+	for d := 1; d < n; d++ {
+		if err := SendRecv(ctx, c, make([]int32, 1), make([]int32, 1), (c.Rank()-d+n)%n, (c.Rank()+d)%n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The network breaks in two, for ever or for a while, at any moment: one part goes on, and only one. Ranks of the other one
@@ -144,6 +155,90 @@ func TestNeverTwoWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("%d partitions, %d groups went on", seeds, went)
+}
+
+// Some pairs of ranks lose each other for good, at any moment, as when a switch drops what goes one way. The first Shrink keeps the most
+// ranks that all reach one another if they are a majority, which a search of all groups tells, and nobody else goes on.
+func TestShrinkKeepsTheLargestConnectedMajority(t *testing.T) {
+	seeds := uint64(bounded.Times(40, 100))
+	if *scheduleTime > 0 {
+		seeds = uint64(*scheduleTime / time.Second)
+	}
+	went := 0
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 7))
+		n := 3 + r.IntN(5)
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
+		var torn [8][8]bool
+		f := virtual.Fault{Kind: virtual.Tear, Rank: r.IntN(n), Step: 5 + r.IntN(60)}
+		host, rate := func(i int) int { return i }, 1+r.IntN(6)
+		if seed%2 == 0 { // hosts of several ranks: 3, 1 and 2 of 6 among them
+			a, b := 1+r.IntN(n-2), 0
+			b = a + 1 + r.IntN(n-a-1)
+			host = func(i int) int { return min(1, i/a) + min(1, i/b) }
+			rate = 2
+		}
+		for a := range n {
+			for b := range a {
+				if host(a) != host(b) && rand.New(rand.NewPCG(seed, uint64(host(a)*10+host(b)))).IntN(rate) == 0 {
+					torn[a][b], torn[b][a] = true, true
+					f.Pair = append(f.Pair, [2]int{a, b})
+				}
+			}
+		}
+		if len(f.Pair) == 0 {
+			continue
+		}
+		cfg.Faults = []virtual.Fault{f}
+		result, list := outlive(t, cfg, "majority")
+		var best [][]int // all groups of the greatest size
+		for set := range uint64(1) << n {
+			var group []int
+			for i := range n {
+				if set>>i&1 != 0 && !slices.ContainsFunc(group, func(j int) bool { return torn[i][j] }) {
+					group = append(group, i)
+				}
+			}
+			if len(group) < bits.OnesCount64(set) || len(best) > 0 && len(group) < len(best[0]) {
+				continue
+			}
+			if len(best) > 0 && len(group) > len(best[0]) {
+				best = nil
+			}
+			best = append(best, group)
+		}
+		size := len(best[0])
+		may := 2*size > n || 2*size == n && slices.ContainsFunc(best, func(g []int) bool { return g[0] == 0 })
+		problems, groups := result.Problems, map[string]bool{}
+		for rank, s := range list {
+			var failure *Failure
+			switch {
+			case s.err == nil:
+				groups[fmt.Sprint(s.group)] = true
+				if s.epoch != 1 || !slices.ContainsFunc(best, func(g []int) bool { return slices.Equal(g, s.group) }) || !slices.Contains(s.group, rank) {
+					problems = append(problems, fmt.Sprintf("rank %d goes on in %v in epoch %d, want one of %v in epoch 1", rank, s.group, s.epoch, best))
+				}
+			case !errors.As(s.err, &failure) || failure.Kind != Excluded && failure.Kind != NoQuorum && failure.Kind != Timeout:
+				problems = append(problems, fmt.Sprintf("rank %d was not told in the right way: %v", rank, s.err))
+			}
+		}
+		went += len(groups)
+		if len(groups) > 1 || may != (len(groups) == 1) {
+			problems = append(problems, fmt.Sprintf("%d groups go on: %v", len(groups), groups))
+		}
+		for g := range groups {
+			for _, rank := range best[0] {
+				if len(best) == 1 && list[rank].err != nil {
+					problems = append(problems, fmt.Sprintf("rank %d of %s does not go on: %v", rank, g, list[rank].err))
+				}
+			}
+		}
+		if len(problems) > 0 {
+			t.Errorf("seed %d: %d ranks, %s\n  %s", seed, n, f, strings.Join(problems, "\n  "))
+		}
+	}
+	t.Logf("%d graphs, %d groups went on", seeds, went)
 }
 
 // Ranks die while they agree, candidates among them, and messages are late: the majority that is left goes on as one group, and

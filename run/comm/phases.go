@@ -88,11 +88,8 @@ func (p *phases) measure() error {
 	case o.Request.Op == sched.Barrier:
 		p.cell = tokens
 	case !p.leader && !o.Request.Op.Blocks():
-		p.cell = (o.Count + p.Local - 1) / p.Local
-		if align := max(64/p.size, 1); p.cell > align {
-			p.cell = (p.cell + align - 1) / align * align
-		}
-		if p.cell*p.Local != o.Count || p.parts {
+		p.cell = cellOf(o.Count, p.size, p.Local)
+		if p.cell*p.Local != o.Count || p.Sizes != nil {
 			p.counts = make([]int, p.l.sizes[p.l.home]) // some ranks may have no part
 			for i := range p.counts {
 				p.counts[i] = min(max(o.Count-i*p.cell, 0), p.cell)
@@ -178,8 +175,8 @@ func (p *phases) move(ph *algo.Phase) {
 func (p *phases) one(sub *Comm, k, t int) error {
 	ph := &p.Phases[k]
 	n := p.Of(ph)
-	if p.parts && !ph.Across {
-		n = p.Local
+	if ph.Blocks > 0 {
+		n = ph.Blocks
 	}
 	r := request{Op: ph.Op, Type: p.typ, Root: -1, Salt: p.salt}
 	if ph.Op.Rooted() {
@@ -239,14 +236,14 @@ func (p *phases) one(sub *Comm, k, t int) error {
 	return nil
 }
 
-// do carries out a phase's call. Between hosts its program is that of the phases; inside it is what the communicator chooses,
-// which is the same.
+// do carries out a phase's call. Between hosts its program is that of the phases; inside it is what the communicator chooses, which is
+// the same: by the same table, or straight where blocks differ in length. Steps for empty blocks do nothing, and the proof has none.
 func (p *phases) do(sub *Comm, k int, r *request) error {
 	if p.outer[k] == nil && r.Reduce != reduce.PreMulSum {
 		return sub.do(p.o.ctx, r, nil)
 	}
 	if !sub.flight.Take() {
-		return fmt.Errorf("a phase of operation %d is under way twice", p.o.Call.Seq)
+		return fmt.Errorf("a phase of operation %d is in progress twice", p.o.Call.Seq)
 	}
 	if p.outer[k] == nil {
 		return sub.doNow(p.o.ctx, r, want{}, p.o.Factor)

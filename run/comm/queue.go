@@ -22,17 +22,22 @@ type queued struct {
 	atWait bool
 }
 
-// Option changes how a call is made: Using, Factor, AtWait.
+// Option changes how a call is made: Using, Factor, AtWait, CausedBy.
 type Option struct {
 	handle *Handle
 	atWait bool
 	want   want
 	factor float64
 	scaled bool
+	cause  uint64
 }
 
 // Factor is what PreMulSum multiplies this rank's input with; 1 without it.
 func Factor(f float64) Option { return Option{factor: f, scaled: true} }
+
+// CausedBy is what led to a collective, by a number that is not 0: the operation whose callback makes it. Ranks compare it, so calls of
+// equal size that callbacks start in another order on another rank fail instead of computing each other's results.
+func CausedBy(operation uint64) Option { return Option{cause: operation} }
 
 // AtWait lets Wait carry a started call out on the goroutine that waits, if nobody has begun it: no other has to be woken, which
 // takes longer than a small operation. A call that is not waited for begins within about a millisecond. A Wait that carries the call
@@ -65,22 +70,11 @@ func (c *Comm) doNow(ctx context.Context, r *request, asked want, factor float64
 // doLater is do for calls with options, and for those that find others under way.
 func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	q := &queued{request: *r, ctx: ctx, factor: 1}
-	for i := range opts {
-		switch x := &opts[i]; {
-		case x.handle != nil:
-			q.handle = x.handle
-		case x.atWait:
-			q.atWait = true
-		case x.scaled && r.Reduce != reduce.PreMulSum:
-			return c.refuse(fmt.Errorf("%s: Factor(%v) is for PreMulSum", r.Op, x.factor))
-		case x.scaled:
-			q.factor = x.factor
-		default:
-			q.want.add(x.want)
-		}
+	if err := q.set(opts); err != nil {
+		return c.refuse(err)
 	}
 	if q.handle == nil && c.flight.Take() {
-		return c.doNow(ctx, r, q.want, q.factor)
+		return c.doNow(ctx, &q.request, q.want, q.factor)
 	}
 	own := q.handle
 	if own == nil {
@@ -89,6 +83,27 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 	c.queue.add(q, own != nil)
 	if own == nil {
 		return q.handle.waitAsking(ctx)
+	}
+	return nil
+}
+
+// set applies the options of a call.
+func (q *queued) set(opts []Option) error {
+	for i := range opts {
+		switch x := &opts[i]; {
+		case x.handle != nil:
+			q.handle = x.handle
+		case x.atWait:
+			q.atWait = true
+		case x.scaled && q.Reduce != reduce.PreMulSum:
+			return fmt.Errorf("%s: Factor(%v) is for PreMulSum", q.Op, x.factor)
+		case x.scaled:
+			q.factor = x.factor
+		case x.cause != 0:
+			q.Cause = x.cause
+		default:
+			q.want.add(x.want)
+		}
 	}
 	return nil
 }

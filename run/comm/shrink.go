@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/run/comm/internal/blame"
 	"github.com/weft-fabric/weft/run/comm/internal/board"
+	"github.com/weft-fabric/weft/run/comm/internal/clique"
 	"github.com/weft-fabric/weft/run/comm/internal/clock"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/witness"
@@ -17,7 +18,7 @@ import (
 // shrink is how survivors agree on their new group. It is Paxos with the boards of the ranks for acceptors. Boards are read and
 // changed with one-sided operations, so a rank votes whatever it is doing, and in shared memory even if it is stopped or dead.
 //
-//	want     every rank writes on its own board that it wants to go on, and where its next board is
+//	want     every rank writes on its own board that it wants to go on, where its next board is, and which ranks it reaches
 //	promise  a candidate makes boards promise to take part in no earlier ballot, by compare and swap of their votes
 //	accept   it writes a record on them, which ranks are in, and makes them accept it. If one of them had accepted a record
 //	         before, the candidate takes that one, because it may have been chosen
@@ -25,6 +26,11 @@ import (
 //
 // The candidate is the lowest of the ranks that want to go on. It begins when all ranks that live want to, or after a grace. If it
 // gets nowhere the next one tries, with a higher ballot.
+//
+// It proposes the most ranks of which every two reach each other (package clique): a candidate may reach two ranks that do not reach one
+// another, and a group with both of them would fail at once. What it does not reach it does not know. So every rank writes down how many
+// it found, and who found most comes first. Any two majorities share a rank, and all members of the largest group know it, so a
+// candidate of a smaller majority reads of the larger one.
 //
 // Which boards are enough: with a majority (Config.Quorum) more than half of the ranks of the communicator, or half of them with
 // rank 0. Any two such sets share a board, so there is one decision. With a witness, half of them with its vote instead: it votes
@@ -43,6 +49,10 @@ type shrink struct {
 
 	ballot board.Ballot          // the highest that was seen
 	wants  map[int]board.Address // ranks that were seen to want to go on, and their next boards
+	seen   []bool                // ranks whose boards answered since this call began
+	sees   [][]bool              // whom the ranks reach, by their own words; nil for those that have not looked yet
+	most   []int                 // the size of the largest connected group that the ranks know of
+	torn   []int                 // the largest connected group, if connections make it too small to go on
 	silent []int                 // ranks whose vote was missing in the last attempt
 	after  int64                 // when this rank may make an attempt; 0 if it is not yet time
 	looked int64                 // how long the longest look at the boards took
@@ -66,6 +76,8 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 		return nil, 0, nil, fmt.Errorf("%d ranks are too many to shrink; the most are %d", len(s.group.Members), board.MaxShrink)
 	}
 	s.began, s.wants = clock.Now(), map[int]board.Address{}
+	n := len(s.group.Members)
+	s.seen, s.sees, s.most = make([]bool, n), make([][]bool, n), make([]int, n)
 	s.grace = min(Grace, time.Duration(s.end-s.began)/2)
 	s.group.Mine().Propose(s.epoch, s.next)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
@@ -80,7 +92,7 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 		if record != nil {
 			s.group.Mine().WriteOwn(record.Encode()) // for those that cannot read it elsewhere
 			if !record.Has(s.group.Rank) {
-				return nil, 0, nil, s.fails(Excluded, nil, errors.New("the other ranks went on without this one: it came too late"))
+				return nil, 0, nil, s.fails(Excluded, nil, s.whyExcluded(record))
 			}
 			if members, at := s.membersOf(record); members != nil {
 				return members, record.ID, at, nil
@@ -112,11 +124,73 @@ func (s *shrink) look(boards []board.Board) {
 			s.unseen = append(s.unseen, i)
 			continue
 		}
-		s.ballot = max(s.ballot, b.Vote().Promised)
+		s.ballot, s.seen[i] = max(s.ballot, b.Vote().Promised), true
 		if b.Proposes(s.epoch) {
 			s.wants[i] = b.Next()
 		}
+		if s.most[i] = b.Most(); b.Sees(i) {
+			s.sees[i] = make([]bool, len(boards))
+			for k := range boards {
+				s.sees[i][k] = b.Sees(k)
+			}
+		}
 	}
+	s.tellReach()
+}
+
+// tellReach writes on the own board which ranks this one reaches: those that may come and answered since this call began.
+func (s *shrink) tellReach() {
+	var r board.Record
+	mine := make([]bool, len(s.group.Members))
+	for i := range mine {
+		if mine[i] = s.seen[i] && s.expects(i); mine[i] {
+			r.Add(i)
+		}
+	}
+	s.sees[s.group.Rank] = mine
+	ranks := s.willing()
+	if s.most[s.group.Rank] = len(ranks); !s.whole() {
+		s.most[s.group.Rank] = len(s.connected(ranks))
+	}
+	s.group.Mine().SetSees(r.In, s.most[s.group.Rank])
+}
+
+// apart reports whether one of two ranks says that it does not reach the other. One that has not looked says nothing.
+func (s *shrink) apart(a, b int) bool {
+	return s.sees[a] != nil && !s.sees[a][b] || s.sees[b] != nil && !s.sees[b][a]
+}
+
+// connected gives the most of some ranks that all reach one another.
+func (s *shrink) connected(ranks []int) []int {
+	list := clique.Largest(len(ranks), func(a, b int) bool { return s.apart(ranks[a], ranks[b]) })
+	for i, at := range list {
+		list[i] = ranks[at]
+	}
+	return list
+}
+
+// willing are the ranks that want to go on and may come.
+func (s *shrink) willing() (ranks []int) {
+	for i := range s.group.Members {
+		if _, wants := s.wants[i]; wants && s.expects(i) {
+			ranks = append(ranks, i)
+		}
+	}
+	return ranks
+}
+
+// whyExcluded says why a record does not have this rank.
+func (s *shrink) whyExcluded(r *board.Record) error {
+	var far []int
+	for i := range s.group.Members {
+		if r.Has(i) && s.apart(i, s.group.Rank) {
+			far = append(far, i)
+		}
+	}
+	if len(far) > 0 {
+		return fmt.Errorf("the other ranks went on without this one: it cannot reach %s", blame.Names(far))
+	}
+	return errors.New("the other ranks went on without this one: it came too late")
 }
 
 // chosenOf finds a record that was chosen; nil if there is none.
@@ -144,10 +218,11 @@ func (s *shrink) turn() bool {
 		_, wants := s.wants[i]
 		if expected := s.expects(i); expected && !wants {
 			all = false
-		} else if expected && i < s.group.Rank {
+		} else if expected && s.precedes(i) {
 			before++
 		}
 	}
+	all = all && s.whole()
 	if !all && now-s.began < int64(s.grace) {
 		s.after = 0
 		return false
@@ -156,6 +231,21 @@ func (s *shrink) turn() bool {
 		s.after = now + int64(before)*max(int64(stagger), 10*s.looked)
 	}
 	return now >= s.after
+}
+
+// precedes reports whether a rank is to make an attempt before this one.
+func (s *shrink) precedes(i int) bool {
+	most, own := s.most[i], s.most[s.group.Rank]
+	return most > own || most == own && i < s.group.Rank
+}
+
+// whole reports whether all ranks that want to go on, and none but these, are seen by each of them. What is missing may come yet.
+func (s *shrink) whole() bool {
+	ranks, in := s.willing(), make([]bool, len(s.group.Members))
+	for _, i := range ranks {
+		in[i] = true
+	}
+	return !slices.ContainsFunc(ranks, func(i int) bool { return !slices.Equal(s.sees[i], in) })
 }
 
 // attempt tries to have a record chosen; nil if it was not.
@@ -382,13 +472,22 @@ func (s *shrink) proposal(asks []voted, tie *tied) *board.Record {
 			return nil
 		}
 	}
+	ranks := s.willing()
+	list := s.connected(ranks)
+	if s.torn = nil; s.world.majority && len(list) < len(ranks) && !s.mayGoOn(list) {
+		s.torn = list
+		return nil
+	}
 	r := &board.Record{ID: s.world.number()}
-	for i := range s.wants {
-		if s.expects(i) {
-			r.Add(i)
-		}
+	for _, i := range list {
+		r.Add(i)
 	}
 	return r
+}
+
+// mayGoOn reports whether a group is a majority, or half of all ranks with rank 0 or a witness.
+func (s *shrink) mayGoOn(list []int) bool {
+	return isMajority(len(list), len(s.group.Members), s.world.witness != nil || slices.Contains(list, 0))
 }
 
 // enough reports whether the boards that are ok are enough to decide.
@@ -467,8 +566,11 @@ func (s *shrink) over(decided bool) error {
 				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, len(s.group.Members), s.mute))
 			}
 		}
+		if s.torn != nil {
+			return s.fails(NoQuorum, gone, fmt.Errorf("no majority of the %d ranks can all reach one another: the most that can are %d (%s)", len(s.group.Members), len(s.torn), blame.Names(s.torn)))
+		}
 		if !isMajority(left, len(s.group.Members), first) {
-			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the %d that are left are no majority of %d: if those ranks are known to be dead, WEFT_QUORUM=any goes on without them", blame.Names(gone), left, len(s.group.Members)))
+			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the remaining %d are not a majority of %d; if those ranks are known to be dead, WEFT_QUORUM=any continues without them", blame.Names(gone), left, len(s.group.Members)))
 		}
 	}
 	if now <= s.end {

@@ -98,7 +98,7 @@ func TestManySizes(t *testing.T) {
 	}
 }
 
-// The last sizes are prepared once: they are found again after as many others as a generation holds, and not after all others.
+// Calls of the last classes are prepared once: they are found again after as many others as a generation holds, and not after all others.
 func TestRecentSizesAreKept(t *testing.T) {
 	c, err := Local(1)
 	if err != nil {
@@ -106,8 +106,12 @@ func TestRecentSizesAreKept(t *testing.T) {
 	}
 	defer c[0].Close()
 	p := &c[0].library
-	find := func(count int) *prepared {
-		x, err := p.find(&request{Op: sched.AllReduce, Type: reduce.Int32, Reduce: Sum, Root: -1, Count: count}, want{})
+	find := func(i int) *prepared { // a call of another class for each number
+		r := &request{Op: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.AllToAll}[i%4], Type: reduce.Int32, Root: -1, Count: (16 + i/4%16) << (i / 64)}
+		if r.Op.Reduces() {
+			r.Reduce = Sum
+		}
+		x, err := p.find(r, want{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,10 +129,32 @@ func TestRecentSizesAreKept(t *testing.T) {
 			t.Errorf("after %d other sizes the first is prepared anew: %t", x.others, again != first)
 		}
 	}
-	for i := range 10_000 {
-		find(1 + i*i%7919)
+	for i := range 1600 {
+		find(i * i % 1600)
 		if n := len(p.known.young) + len(p.known.old); n > 2*cacheSize {
 			t.Fatalf("%d entries", n)
 		}
+	}
+}
+
+// A size class has the sizes of a sixteenth of a power of two, contains its own size, and grows with it.
+func TestSizeClasses(t *testing.T) {
+	last, classes := int64(0), 0
+	for bytes := int64(0); bytes <= 1<<20; bytes++ {
+		k := sizeClass(bytes)
+		if k < bytes || k > bytes+bytes/16 || k < last || sizeClass(k) != k {
+			t.Fatalf("%d bytes are of class %d, those before of %d", bytes, k, last)
+		}
+		if k != last {
+			last, classes = k, classes+1
+		}
+	}
+	for k := range 62 {
+		if b := int64(1) << k; sizeClass(b) != b {
+			t.Errorf("%d bytes are of class %d", b, sizeClass(b))
+		}
+	}
+	if classes > 300 {
+		t.Errorf("%d classes up to 1 MiB", classes)
 	}
 }

@@ -14,20 +14,19 @@
 //
 // # Epochs
 //
-// An epoch is written once, under its number, in one transaction that asks for
-// three things: that the number is free, that the one before is there, and that
-// the writer still leads. Two that think they lead cannot
-// publish different lists for one number, whatever their clocks say. What is
-// decided is the business of member.Machine; this package brings it what the store
-// says and writes what it proposes.
+// An epoch is written once, under its number, in one transaction with three
+// conditions: the number is free, its predecessor exists, and the writer still leads.
+// Two would-be leaders cannot publish different lists for one number, whatever their
+// clocks say. member.Machine makes the decision; this package feeds it the store's
+// content and writes its proposal.
 //
 // # What survives
 //
-// Members go on while the coordinator is away: a client repeats what it asks for
-// until its context ends, leases start anew with a full term when etcd has a
-// leader again, and watches begin with what is there. A restart on the same
-// directory continues where it was killed, as each write is on disk before it is
-// answered. A cluster of three bears the loss of one.
+// Members continue while the coordinator is unreachable: a client retries until its
+// context ends, leases restart with a full term when etcd has a leader again, and
+// watches begin with the current state. A restart on the same directory continues where
+// it was killed, because each write is on disk before it is acknowledged. A cluster of
+// three survives the loss of one.
 //
 // # What it is not for
 //

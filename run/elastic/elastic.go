@@ -1,15 +1,15 @@
-// Package elastic keeps a program's ranks at work while others come, fail and
-// return. The launcher of the node (package node) tells its ranks in which epoch they
-// are; a rank goes from one epoch to the next without being started again.
+// Package elastic keeps a program's ranks working while others join, fail and return.
+// The node's launcher (package node) announces epochs to its ranks; a rank moves from
+// one epoch to the next without a restart.
 //
 //	link, err := elastic.Connect()                  // with the launcher that started this process
 //	err = elastic.Run(ctx, link, job)               // until the job is done or told to stop
 //
 // A Job is what the program does:
 //
-//	Form    takes up work on the communicator of an epoch: state from those that have it
-//	Step    one step of work on it
-//	Halt    there are too few left to go on: save what there is
+//	Form    starts work on an epoch's communicator, with state from the ranks that have it
+//	Step    one step of work
+//	Halt    too few ranks are left: save the state
 //
 // What Run does, on every rank:
 //
@@ -19,11 +19,11 @@
 //	└───────────────────────◄──────────────────────────────────┤                    │
 //	   a later epoch, at a boundary all agree on               └────────────────────┘
 //
-// An epoch without one of the members that are at work is told at once: the step
-// under way ends with an error, and nothing of it counts. One that adds a member
-// waits for the end of a step: after each one, ranks agree in an all-reduce of two
-// numbers on the latest epoch that any of them has heard of. Each epoch has an
-// address and a token of its own, so what is left of an earlier one cannot reach it.
+// An epoch that drops a working member takes effect at once: the current step fails and
+// does not count. An epoch that adds a member waits for the end of a step: after each
+// step, ranks agree in an all-reduce of two numbers on the latest epoch any of them
+// knows. Each epoch has its own address and token, so leftovers of an earlier one cannot
+// reach it.
 package elastic
 
 import (

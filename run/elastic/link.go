@@ -92,7 +92,7 @@ func Connect() (*Link, error) {
 	}
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd < 3 {
-		return nil, fmt.Errorf("%s=%q is no descriptor", EnvAgent, text)
+		return nil, fmt.Errorf("%s=%q is not a descriptor", EnvAgent, text)
 	}
 	f := os.NewFile(uintptr(fd), "agent")
 	conn, err := net.FileConn(f)

@@ -19,8 +19,8 @@ import (
 func TestConnectSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ value, says string }{
 		{"", "weft up"},
-		{"seven", "is no descriptor"},
-		{"1", "is no descriptor"},
+		{"seven", "is not a descriptor"},
+		{"1", "is not a descriptor"},
 		{"987654", "descriptor 987654"},
 	} {
 		t.Setenv(EnvAgent, c.value)

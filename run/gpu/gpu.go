@@ -1,8 +1,8 @@
-// Package gpu is the words of memory on a GPU: what the runtime asks of one, whatever it is. run/gpu/cuda asks NVIDIA's driver;
-// run/gpu/soft is a GPU in software, for tests and for machines without one.
+// Package gpu is the interface between the runtime and a GPU. run/gpu/cuda implements it with NVIDIA's driver, run/gpu/soft in
+// software, for tests and for machines without a GPU.
 //
-//	Device   memory: got, described, shown to other processes and seen from there
-//	Queue    work in order: copies and reductions; and what orders them with a user's streams
+//	Device   memory: allocate, describe, share with other processes and map theirs
+//	Queue    ordered work: copies and reductions, and ordering with a user's streams
 package gpu
 
 import (
@@ -183,7 +183,7 @@ func (r *Reduction) Check(most int) error {
 	case r.Op != reduce.PreMulSum && len(r.Srcs) == 1:
 		return fmt.Errorf("one source is copied, not reduced")
 	case r.Bytes%r.Type.Size() != 0:
-		return fmt.Errorf("%d bytes are no whole number of %s", r.Bytes, r.Type)
+		return fmt.Errorf("%d bytes are not a multiple of %s", r.Bytes, r.Type)
 	}
 	return nil
 }

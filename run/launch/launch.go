@@ -1,15 +1,15 @@
-// Package launch starts the ranks of a run as processes of this host, or of
-// others through a remote shell, and sees to their end.
+// Package launch starts a run's ranks as processes on this host, or on others through a
+// remote shell, and cleans up after them.
 //
 //	Spec      what to start: how many, which command, where
 //	Run       starts all of them and waits; one that fails ends the rest
 //	Process   one rank: a process group of its own, started, signalled, waited for
-//	Port      a port number kept free for rank 0 to listen on
-//	Failure   which rank failed first, how, and its last words
+//	Port      a port number reserved for rank 0
+//	Failure   which rank failed first, how, and the tail of its stderr
 //
-// A rank learns its place from the environment that torchrun made usual: RANK,
-// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
-// from WEFT_TOKEN, a secret of the run by which ranks know one another.
+// A rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+// MASTER_ADDR, MASTER_PORT) and WEFT_TOKEN, the run's secret by which ranks recognise
+// each other.
 package launch
 
 import (

@@ -1,11 +1,11 @@
 // Package lives names and writes the files of a watch folder (WEFT_WATCH), by
-// which processes tell the agent of their host what they do:
+// which processes report to their host's agent:
 //
-//	live-SPACE-PID.json      a rank's operations, written again twice a second (package comm)
+//	live-SPACE-PID.json      a rank's operations, rewritten twice per second (package comm)
 //	launch-SPACE-PID.jsonl   starts and ends of a launcher's ranks, a line each (package launch)
 //
 // Hosts and containers may share the folder. SPACE is the boot id and the process
-// namespace, so that equal process numbers do not meet.
+// namespace, so that equal process ids do not collide.
 package lives
 
 import (

@@ -87,7 +87,7 @@ func refuse(t Type, op Op, n int) {
 	if err := Check(t, op); err != nil {
 		panic(err)
 	}
-	panic(fmt.Errorf("reduce: %d bytes are no whole number of %v (%d bytes each)", n, t, t.Size()))
+	panic(fmt.Errorf("reduce: %d bytes are not a multiple of %v (%d bytes each)", n, t, t.Size()))
 }
 
 // unequal panics with the lengths.

@@ -15,7 +15,7 @@ import (
 )
 
 // sizes of one buffer, named after where three of them stay on the machine of
-// docs/performance.md (48 KiB, 2 MiB, 105 MiB shared).
+// docs/reference/performance.md (48 KiB, 2 MiB, 105 MiB shared).
 var sizes = []struct {
 	name  string
 	bytes int

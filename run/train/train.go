@@ -4,10 +4,9 @@
 //	t, err := train.New(ctx, train.Default(), c)     // c from comm.Join or comm.Local; nil: alone
 //	stats, err := t.Step(ctx)                        // on every rank
 //
-// The global batch of a step is a function of seed and step alone, and every layout
-// starts from the same parameters, so that all of them follow the loss curve of a
-// single process, up to the rounding of sums; a layout gives the same bits on every
-// run.
+// A step's global batch depends on seed and step alone, and every layout starts from the
+// same parameters. All layouts therefore follow a single process's loss curve, up to
+// rounding; a given layout has the same bits on every run.
 //
 // A step is
 //
@@ -17,12 +16,11 @@
 //	commit    one all-reduce of loss and gradient norm over all ranks
 //	update    AdamW on what the rank owns; no communication
 //
-// Nothing that outlives a step changes before the commit. A step that fails before
-// it leaves parameters, moments and step as they were on every rank. If it fails in
-// the commit itself some ranks may have it and others not: those who do not still
-// hold their reduced gradients, and Rebuild brings them forward with the numbers of
-// those who do. After a failed step the communicator is unusable: Rebuild goes on
-// with another one.
+// Nothing that outlives a step changes before the commit. A step that fails before the
+// commit leaves parameters, moments and step number unchanged on every rank. If it fails
+// in the commit itself, some ranks may have committed. The others still hold their
+// reduced gradients, and Rebuild brings them forward with the committed numbers. After a
+// failed step the communicator is unusable; Rebuild continues with another one.
 package train
 
 import (

@@ -1,5 +1,5 @@
-// Package report has the words in which a rank tells of its work: what it says to its
-// agent is what the page takes and what a run is summed up from.
+// Package report defines what a rank reports about its work. Agents, the page and the
+// run's summary all use these types.
 package report
 
 import "time"

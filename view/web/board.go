@@ -80,10 +80,11 @@ type epochRow struct {
 	seq uint64
 }
 
+// eventRow is an event with its number.
 type eventRow struct {
 	Event
-	Number int64 `json:"number"` // from 1, in the order they were fed
-	Step   int   `json:"step"`   // the last one finished when it was
+	Number int64 `json:"number"` // from 1, in order
+	Step   int   `json:"step"`   // last finished step
 	seq    uint64
 }
 

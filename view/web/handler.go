@@ -19,27 +19,27 @@ import (
 //go:embed page
 var files embed.FS
 
-// view is one part of a run as JSON.
+// view is one part of a run as JSON. /api/ lists them under "views".
 type view struct {
-	Path string `json:"path"`
-	Text string `json:"text"`
+	Path string `json:"path"` // where it is served
+	Text string `json:"text"` // what it has
 	make func(b *Board, r *http.Request) (any, error)
 }
 
 // views lists them in the order of the page.
 var views = []view{
-	{"/api/all", "everything below except the last steps of ranks and the members of epochs, as a new reader of /events gets it", (*Board).viewAll},
-	{"/api/job", "what runs, and how it stands", (*Board).viewJob},
-	{"/api/ranks", "every rank with its state, place and last step; ?id=N for one of them", (*Board).viewRanks},
-	{"/api/topology", "hosts, the kinds of links, and the groups of the layout", (*Board).viewTopology},
-	{"/api/loss", "loss by step; a point is the mean of stride steps", (*Board).viewLoss},
-	{"/api/throughput", "tokens a second by time, and where the time of a step goes", (*Board).viewThroughput},
+	{"/api/all", "everything below except ranks' last steps and epochs' members; the first event of /events", (*Board).viewAll},
+	{"/api/job", "what runs, and its progress", (*Board).viewJob},
+	{"/api/ranks", "every rank with its state, position and last step; ?id=N for one, with its last steps and output", (*Board).viewRanks},
+	{"/api/topology", "hosts, link kinds and the layout's groups", (*Board).viewTopology},
+	{"/api/loss", "loss by step", (*Board).viewLoss},
+	{"/api/throughput", "tokens per second over time, and the step time", (*Board).viewThroughput},
 	{"/api/collectives", "operations by size: calls, time, algorithm and bus bandwidth", (*Board).viewCollectives},
-	{"/api/lateness", "by step and rank, how long after the earliest it came to the commit", (*Board).viewLateness},
+	{"/api/lateness", "how long after the earliest rank each one reached the commit, for the last 240 steps", (*Board).viewLateness},
 	{"/api/timeline", "events and epochs in order, with times to detect and to resume", (*Board).viewTimeline},
-	{"/api/epochs", "memberships with their members", (*Board).viewEpochs},
+	{"/api/epochs", "epochs with their members", (*Board).viewEpochs},
 	{"/api/checkpoints", "checkpoints by step", (*Board).viewCheckpoints},
-	{"/api/measures", "figures of the run: overlap, bubble, memory, scaling", (*Board).viewMeasures},
+	{"/api/measures", "overlap, bubble, memory, scaling", (*Board).viewMeasures},
 }
 
 // Handler serves the page at /, the stream at /events, views at /api/ and
@@ -155,7 +155,7 @@ func (b *Board) viewRanks(r *http.Request) (any, error) {
 	if text != "" {
 		var err error
 		if id, err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("id=%q is no number; leave it out for all ranks", text)
+			return nil, fmt.Errorf("id=%q is not a number; leave it out for all ranks", text)
 		}
 	}
 	list := b.rankViews(id)

@@ -192,7 +192,7 @@ func TestFailuresCountOnce(t *testing.T) {
 	}
 }
 
-// A loss that is no number is told as such, in JSON too.
+// A loss that is not a number is told as such, in JSON too.
 func TestLossThatIsNoNumber(t *testing.T) {
 	b := web.NewBoard()
 	s := step(0, 1)
@@ -278,7 +278,7 @@ func TestAnswersAreGuarded(t *testing.T) {
 			t.Errorf("%s is answered", path)
 		}
 	}
-	if w := get(b, "http://localhost/api/ranks?id=x"); w.Code != 400 || !strings.Contains(w.Body.String(), "no number") {
+	if w := get(b, "http://localhost/api/ranks?id=x"); w.Code != 400 || !strings.Contains(w.Body.String(), "not a number") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

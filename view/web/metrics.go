@@ -25,7 +25,7 @@ func (b *Board) metrics(w http.ResponseWriter, _ *http.Request) {
 	b.mu.Unlock()
 
 	var m exposition
-	m.one("weft_step", "gauge", "last step that any rank finished", float64(s.Step))
+	m.one("weft_step", "gauge", "last step finished by any rank", float64(s.Step))
 	if s.Loss != nil || s.Diverged {
 		loss := math.NaN()
 		if s.Loss != nil {
@@ -46,14 +46,14 @@ func (b *Board) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, state := range states {
 		m.row("weft_ranks", "state", state, float64(s.States[state]))
 	}
-	m.one("weft_epoch", "gauge", "number of the membership", float64(s.Epoch))
-	m.one("weft_epochs_total", "counter", "memberships seen", float64(epochs))
+	m.one("weft_epoch", "gauge", "epoch number", float64(s.Epoch))
+	m.one("weft_epochs_total", "counter", "epochs seen", float64(epochs))
 	m.one("weft_failures_total", "counter", "failures of ranks", float64(s.Failures))
-	m.one("weft_restarts_total", "counter", "ranks started again", float64(s.Restarts))
-	m.one("weft_step_seconds", "gauge", "mean time of the last steps", float64(s.Time.Wall)/1e9)
+	m.one("weft_restarts_total", "counter", "restarted ranks", float64(s.Restarts))
+	m.one("weft_step_seconds", "gauge", "mean recent step time", float64(s.Time.Wall)/1e9)
 	m.one("weft_checkpoints_total", "counter", "checkpoints begun", float64(saves))
 	if !math.IsNaN(lastSave) {
-		m.one("weft_checkpoint_step", "gauge", "step of the last whole checkpoint", lastSave)
+		m.one("weft_checkpoint_step", "gauge", "step of the last complete checkpoint", lastSave)
 	}
 	calls, seconds, moved := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, c := range collectives {

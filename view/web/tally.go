@@ -65,17 +65,16 @@ func (t *tally) set(list []report.Collective) {
 	t.now = next
 }
 
-// collectiveView is one operation and size over all ranks. Bandwidths are of
-// the time that calls took, so they are those of a mean call.
+// collectiveView is one operation and size over all ranks. Bandwidths are those of a mean call.
 type collectiveView struct {
-	Op    string  `json:"op"`
-	Bytes int64   `json:"bytes"`
-	Ranks int     `json:"ranks"` // that called it
-	Count int64   `json:"count"` // calls of all ranks together
-	Total int64   `json:"total_ns"`
-	Mean  int64   `json:"mean_ns"`
-	Alg   float64 `json:"algbw_gb_per_s"`
-	Bus   float64 `json:"busbw_gb_per_s"`
+	Op    string  `json:"op"`             // operation
+	Bytes int64   `json:"bytes"`          // bytes of one call
+	Ranks int     `json:"ranks"`          // ranks that called it
+	Count int64   `json:"count"`          // calls by all ranks
+	Total int64   `json:"total_ns"`       // time of all calls
+	Mean  int64   `json:"mean_ns"`        // time of one call
+	Alg   float64 `json:"algbw_gb_per_s"` // bytes over time
+	Bus   float64 `json:"busbw_gb_per_s"` // the same times nccl-tests' factor
 }
 
 // collectives adds up all ranks, by operation and size.

@@ -6,29 +6,28 @@ import (
 	"strings"
 )
 
-// topologyView is where ranks are and who talks to whom: hosts with their ids,
-// and the groups that the layout makes of the ranks of this epoch.
+// topologyView has the hosts with their slots, and the groups of ranks that communicate in this epoch.
 type topologyView struct {
-	Within   string      `json:"within"`  // the kind of link between ranks of a host: shm, tcp or mem
-	Between  string      `json:"between"` // and between hosts
-	Hosts    []hostView  `json:"hosts"`
-	Replicas int         `json:"replicas"`
-	Tensor   int         `json:"tensor"`
-	Stages   int         `json:"stages"`
-	Groups   []groupView `json:"groups"`
+	Within   string      `json:"within"`   // link between ranks of a host: shm, tcp or mem
+	Between  string      `json:"between"`  // link between hosts
+	Hosts    []hostView  `json:"hosts"`    // hosts in order
+	Replicas int         `json:"replicas"` // data-parallel replicas
+	Tensor   int         `json:"tensor"`   // tensor-parallel ranks
+	Stages   int         `json:"stages"`   // pipeline stages
+	Groups   []groupView `json:"groups"`   // groups of ranks that communicate
 }
 
+// hostView is a host with its slots.
 type hostView struct {
-	Host string `json:"host"`
-	IDs  []int  `json:"ids"`
+	Host string `json:"host"` // name
+	IDs  []int  `json:"ids"`  // slots on it
 }
 
-// groupView is ranks that talk to one another. Kinds are tensor (share every
-// layer), pipeline (stages in order) and data (replicas of the same part).
+// groupView is a group of ranks that communicate.
 type groupView struct {
-	Kind string `json:"kind"`
-	IDs  []int  `json:"ids"`
-	Link string `json:"link"` // the slowest kind that the group uses
+	Kind string `json:"kind"` // tensor (share every layer), pipeline (stages in order) or data (replicas of the same part)
+	IDs  []int  `json:"ids"`  // slots of the group
+	Link string `json:"link"` // the group's slowest kind of link
 }
 
 func (b *Board) topology() *topologyView {

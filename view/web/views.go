@@ -8,143 +8,138 @@ import (
 	"github.com/weft-fabric/weft/view/report"
 )
 
-// message is what a reader is sent: everything, or what has changed since a
-// number. Absent parts have not changed. Of a part with reset, what the reader
-// had is to be forgotten first; rows of the others replace those with the same
-// key (id, step, number) or are new.
+// message is an event of /events: everything, or what has changed. Absent parts have not changed. Rows replace those with the
+// same key (id, step, number) or are new; a reader discards a part with reset first.
 type message struct {
-	Board       string           `json:"board"`
-	Seq         uint64           `json:"seq"`
-	Full        bool             `json:"full"`
-	Now         time.Time        `json:"now"`
-	Summary     summary          `json:"summary"`
-	Job         *jobView         `json:"job,omitempty"`
-	Ranks       []Rank           `json:"ranks,omitempty"`
-	Steps       [][2]int         `json:"steps,omitempty"` // id and step of ranks of which nothing else changed
-	Topology    *topologyView    `json:"topology,omitempty"`
-	Loss        *lossView        `json:"loss,omitempty"`
-	Throughput  *throughputView  `json:"throughput,omitempty"`
-	Lateness    *latenessView    `json:"lateness,omitempty"`
-	Collectives []collectiveView `json:"collectives,omitempty"`
-	Epochs      []epochView      `json:"epochs,omitempty"`
-	Events      []eventRow       `json:"events,omitempty"`
-	Checkpoints []Checkpoint     `json:"checkpoints,omitempty"`
-	Measures    *[]Measure       `json:"measures,omitempty"`
+	Board       string           `json:"board"`                 // this run's id; numbers of other runs mean nothing here
+	Seq         uint64           `json:"seq"`                   // number of the last change
+	Full        bool             `json:"full"`                  // true: everything; false: what has changed
+	Now         time.Time        `json:"now"`                   // the server's clock
+	Summary     summary          `json:"summary"`               // progress
+	Job         *jobView         `json:"job,omitempty"`         // what runs
+	Ranks       []Rank           `json:"ranks,omitempty"`       // without their last steps
+	Steps       [][2]int         `json:"steps,omitempty"`       // in changes: slot and step of ranks with no other change
+	Topology    *topologyView    `json:"topology,omitempty"`    // hosts and groups
+	Loss        *lossView        `json:"loss,omitempty"`        // by step
+	Throughput  *throughputView  `json:"throughput,omitempty"`  // over time
+	Lateness    *latenessView    `json:"lateness,omitempty"`    // at commits
+	Collectives []collectiveView `json:"collectives,omitempty"` // by operation and size
+	Epochs      []epochView      `json:"epochs,omitempty"`      // in order
+	Events      []eventRow       `json:"events,omitempty"`      // the last 1,000
+	Checkpoints []Checkpoint     `json:"checkpoints,omitempty"` // the last 200
+	Measures    *[]Measure       `json:"measures,omitempty"`    // figures of the run
 }
 
-// summary is the head of the page.
+// summary is the progress of the run.
 type summary struct {
-	// State is waiting (no rank yet), starting (no step yet), training,
-	// recovering (no step for a while, and a rank is missing), stalled (no step
-	// for a while although all are there) or ended.
-	State      string         `json:"state"`
-	Step       int            `json:"step"`
-	Loss       *float64       `json:"loss"` // null: none yet, or no number
-	Diverged   bool           `json:"diverged"`
-	Epoch      uint64         `json:"epoch"`
-	TokensRate float64        `json:"tokens_per_s"`
-	Tokens     int64          `json:"tokens"`
-	Ranks      int            `json:"ranks"` // without those that left before the end
-	States     map[string]int `json:"states"`
-	Failures   int64          `json:"failures"`
-	Restarts   int64          `json:"restarts"`
-	Elapsed    int64          `json:"elapsed_ns"`
-	Left       int64          `json:"left_ns"` // until the end that the job has; -1: none
-	Time       stepTime       `json:"step_time"`
-	Detect     spread         `json:"detect"` // of the failures among the events kept
-	Resume     spread         `json:"resume"`
+	State      string         `json:"state"`        // waiting (no rank), starting (no step), training, recovering (no step, a rank is missing), stalled (no step, all there), ended
+	Step       int            `json:"step"`         // last step finished by any rank
+	Loss       *float64       `json:"loss"`         // that step's mean loss; null: none yet, or NaN
+	Diverged   bool           `json:"diverged"`     // the loss is not a number
+	Epoch      uint64         `json:"epoch"`        // epoch number
+	TokensRate float64        `json:"tokens_per_s"` // throughput over the last steps
+	Tokens     int64          `json:"tokens"`       // tokens trained on
+	Ranks      int            `json:"ranks"`        // ranks, without those that left
+	States     map[string]int `json:"states"`       // ranks by state
+	Failures   int64          `json:"failures"`     // failures of ranks
+	Restarts   int64          `json:"restarts"`     // restarted ranks
+	Elapsed    int64          `json:"elapsed_ns"`   // since the start
+	Left       int64          `json:"left_ns"`      // until the end; -1: no end
+	Time       stepTime       `json:"step_time"`    // mean over ranks and the last 20 steps
+	Detect     spread         `json:"detect"`       // from a failure until all knew
+	Resume     spread         `json:"resume"`       // from a failure until all trained again
 }
 
-// stepTime is where the time of a step goes: the mean over ranks and over the
-// last steps.
+// stepTime is where the time of a step goes, as a mean over ranks and the last 20 steps.
 type stepTime struct {
-	Steps    int   `json:"steps"`
-	Wall     int64 `json:"wall_ns"`
-	Forward  int64 `json:"forward_ns"`
-	Backward int64 `json:"backward_ns"`
-	Comm     int64 `json:"comm_ns"`
-	Exposed  int64 `json:"exposed_ns"`
-	Tensor   int64 `json:"tensor_ns"`
-	Bubble   int64 `json:"bubble_ns"`
+	Steps    int   `json:"steps"`       // steps averaged
+	Wall     int64 `json:"wall_ns"`     // the whole step
+	Forward  int64 `json:"forward_ns"`  // forward pass
+	Backward int64 `json:"backward_ns"` // backward pass
+	Comm     int64 `json:"comm_ns"`     // communication among replicas
+	Exposed  int64 `json:"exposed_ns"`  // the part of it that stalls the rank
+	Tensor   int64 `json:"tensor_ns"`   // tensor parallel communication
+	Bubble   int64 `json:"bubble_ns"`   // waiting for other pipeline stages
 }
 
-// spread tells how a time varies; zero of all where there is none.
+// spread summarises times; all zero if there are none.
 type spread struct {
-	Count int   `json:"count"`
-	P50   int64 `json:"p50_ns"`
-	P99   int64 `json:"p99_ns"`
-	Max   int64 `json:"max_ns"`
+	Count int   `json:"count"`  // failures counted
+	P50   int64 `json:"p50_ns"` // median
+	P99   int64 `json:"p99_ns"` // 99th percentile
+	Max   int64 `json:"max_ns"` // longest
 }
 
+// jobView is the job with its end.
 type jobView struct {
 	Job
-	EndedAt time.Time `json:"ended_at,omitzero"`
+	EndedAt time.Time `json:"ended_at,omitzero"` // when it ended; absent while it runs
 }
 
-// lossView is the curve: the mean loss of the stride steps from each of steps.
+// lossView is the loss curve. A point is the mean of stride steps.
 type lossView struct {
-	Reset  bool       `json:"reset"`
-	Stride int        `json:"stride"`
-	Steps  []int      `json:"steps"`
-	Loss   []*float64 `json:"loss"`          // null: no number
-	Norm   []*float64 `json:"grad_norm"`     // of the gradients; 0: not told
-	Rate   []*float64 `json:"learning_rate"` // 0: not told
+	Reset  bool       `json:"reset"`         // discard this part first; always true in a view
+	Stride int        `json:"stride"`        // steps per point
+	Steps  []int      `json:"steps"`         // first step of each point
+	Loss   []*float64 `json:"loss"`          // loss of each point; null: not a number
+	Norm   []*float64 `json:"grad_norm"`     // gradient norm of each point; 0: unknown
+	Rate   []*float64 `json:"learning_rate"` // learning rate of each point; 0: unknown
 }
 
-// throughputView is tokens a second in pieces of time from start on. From is the
-// number of the first piece that is told.
+// throughputView is tokens per second in equal intervals from start on.
 type throughputView struct {
-	Reset bool      `json:"reset"`
-	Start time.Time `json:"start,omitzero"`
-	Width int64     `json:"width_ns"`
-	From  int       `json:"from"`
-	Rate  []float64 `json:"tokens_per_s"`
+	Reset bool      `json:"reset"`          // discard this part first; always true in a view
+	Start time.Time `json:"start,omitzero"` // start of the first interval
+	Width int64     `json:"width_ns"`       // length of an interval
+	From  int       `json:"from"`           // number of the first interval
+	Rate  []float64 `json:"tokens_per_s"`   // throughput of each interval
 }
 
-// latenessView is when ranks arrived at the commits of steps.
+// latenessView is how late ranks arrived at the commits of the last 240 steps.
 type latenessView struct {
-	Reset   bool         `json:"reset"`
-	IDs     []int        `json:"ids,omitempty"` // rows; told with reset
-	Columns []lateColumn `json:"columns"`
+	Reset   bool         `json:"reset"`         // discard this part first; always true in a view
+	IDs     []int        `json:"ids,omitempty"` // slots, one per row
+	Columns []lateColumn `json:"columns"`       // one per step
 }
 
+// lateColumn is one step: when each rank arrived.
 type lateColumn struct {
-	Step  int      `json:"step"`
-	Epoch uint64   `json:"epoch"`
-	Late  []*int64 `json:"late_us"` // by row, after the earliest; null: not reported
+	Step  int      `json:"step"`    // the step
+	Epoch uint64   `json:"epoch"`   // its epoch
+	Late  []*int64 `json:"late_us"` // per row: delay after the earliest rank; null: not reported
 }
 
+// epochView is an epoch with member counts.
 type epochView struct {
-	Number     uint64    `json:"number"`
-	At         time.Time `json:"at,omitzero"`
-	Members    int       `json:"members"`
-	Recovering int       `json:"recovering"`
-	Reason     string    `json:"reason"`
-	Step       int       `json:"step"`
-	Layout     string    `json:"layout"`
+	Number     uint64    `json:"number"`      // from 1
+	At         time.Time `json:"at,omitzero"` // when
+	Members    int       `json:"members"`     // how many members
+	Recovering int       `json:"recovering"`  // members recovering
+	Reason     string    `json:"reason"`      // why it was formed
+	Step       int       `json:"step"`        // first step
+	Layout     string    `json:"layout"`      // its layout
 }
 
-// rankView is a rank with its last step and, where it is asked for alone, its last
-// steps and lines.
+// rankView is a rank with its last step and, with ?id=N, its last steps and output.
 type rankView struct {
 	Rank
-	Last   *lastStep   `json:"last,omitempty"`
-	Series *rankSeries `json:"series,omitempty"`
-	Log    []logLine   `json:"log,omitempty"`
+	Last   *lastStep   `json:"last,omitempty"`   // its last step; absent: none yet
+	Series *rankSeries `json:"series,omitempty"` // with `?id=N`: its last steps, oldest first
+	Log    []logLine   `json:"log,omitempty"`    // with `?id=N`: lines it printed
 }
 
-// rankSeries are the last steps of a rank, oldest first.
+// rankSeries has a rank's last steps, oldest first.
 type rankSeries struct {
-	Steps   []int   `json:"steps"`
-	Wall    []int64 `json:"wall_ns"`
-	Compute []int64 `json:"compute_ns"`
-	Waited  []int64 `json:"waited_ns"`
+	Steps   []int   `json:"steps"`      // their numbers
+	Wall    []int64 `json:"wall_ns"`    // the whole step
+	Compute []int64 `json:"compute_ns"` // computing
+	Waited  []int64 `json:"waited_ns"`  // waiting at the commit
 }
 
 // logLine is a line that a rank has printed.
 type logLine struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
+	At   time.Time `json:"at"`   // when
+	Text string    `json:"text"` // the line
 }
 
 func (r *rankRow) seriesView() *rankSeries {
@@ -170,18 +165,19 @@ func lastOf(s report.Step) *lastStep {
 	return l
 }
 
+// lastStep is where a rank spent the time of its last step.
 type lastStep struct {
-	Step     int       `json:"step"`
-	Epoch    uint64    `json:"epoch"`
-	Ended    time.Time `json:"ended"`
-	Wall     int64     `json:"wall_ns"`
-	Waited   int64     `json:"waited_ns"` // from its arrival at the commit to the end
-	Forward  int64     `json:"forward_ns"`
-	Backward int64     `json:"backward_ns"`
-	Comm     int64     `json:"comm_ns"`
-	Exposed  int64     `json:"exposed_ns"`
-	Tensor   int64     `json:"tensor_ns"`
-	Bubble   int64     `json:"bubble_ns"`
+	Step     int       `json:"step"`        // its number
+	Epoch    uint64    `json:"epoch"`       // its epoch
+	Ended    time.Time `json:"ended"`       // when it ended
+	Wall     int64     `json:"wall_ns"`     // the whole step
+	Waited   int64     `json:"waited_ns"`   // from the commit to the step's end
+	Forward  int64     `json:"forward_ns"`  // forward pass
+	Backward int64     `json:"backward_ns"` // backward pass
+	Comm     int64     `json:"comm_ns"`     // communication among replicas
+	Exposed  int64     `json:"exposed_ns"`  // the part of it that stalls the rank
+	Tensor   int64     `json:"tensor_ns"`   // tensor parallel communication
+	Bubble   int64     `json:"bubble_ns"`   // waiting for other pipeline stages
 }
 
 // since is what has changed after a number; after 0, everything.

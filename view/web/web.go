@@ -23,17 +23,17 @@ import "time"
 
 // Job is what runs.
 type Job struct {
-	Title     string    `json:"title"`
-	Model     string    `json:"model"`
-	Layout    string    `json:"layout"`
-	Transport string    `json:"transport"` // shm, tcp, mem, or several of them
-	Command   string    `json:"command"`
-	Params    int       `json:"params"`
-	Ranks     int       `json:"ranks"` // asked for
-	Started   time.Time `json:"started,omitzero"`
-	Until     time.Time `json:"until,omitzero"` // zero: no end
-	Ended     bool      `json:"ended"`
-	Watch     string    `json:"watch,omitempty"`  // where the page of its watch is
+	Title     string    `json:"title"`            // name of the run
+	Model     string    `json:"model"`            // what is trained
+	Layout    string    `json:"layout"`           // replicas, tensor and pipeline ranks
+	Transport string    `json:"transport"`        // shm, tcp, mem, or several
+	Command   string    `json:"command"`          // the command line
+	Params    int       `json:"params"`           // model parameters
+	Ranks     int       `json:"ranks"`            // ranks requested
+	Started   time.Time `json:"started,omitzero"` // when the run began
+	Until     time.Time `json:"until,omitzero"`   // when it is to end; absent: no end
+	Ended     bool      `json:"ended"`            // the run is over
+	Watch     string    `json:"watch,omitempty"`  // its watch page
 	Studio    string    `json:"studio,omitempty"` // where it is drawn on a picture
 }
 
@@ -49,61 +49,57 @@ const (
 
 // Rank is one slot of the run: a process that can be replaced by another.
 type Rank struct {
-	ID    int    `json:"id"`
-	Rank  int    `json:"rank"` // -1: none in this epoch
-	Host  string `json:"host"`
-	Pid   int    `json:"pid"`
-	State string `json:"state"`
+	ID    int    `json:"id"`    // number of the slot
+	Rank  int    `json:"rank"`  // rank in this epoch; -1: none
+	Host  string `json:"host"`  // name of its host
+	Pid   int    `json:"pid"`   // process id
+	State string `json:"state"` // starting, healthy, suspect, failed, recovering, left
 	// Step is the last one finished. 0 leaves what the Step calls of the same
 	// process said.
-	Step     int   `json:"step"`
-	Restarts int   `json:"restarts"`
-	Replica  int   `json:"replica"` // place in the layout; -1: a spare rank
-	Tensor   int   `json:"tensor"`
-	Stage    int   `json:"stage"`
-	Memory   int64 `json:"memory_bytes"` // resident
+	Step     int   `json:"step"`         // last step it finished
+	Restarts int   `json:"restarts"`     // restarts
+	Replica  int   `json:"replica"`      // replica in the layout; -1: a spare rank
+	Tensor   int   `json:"tensor"`       // tensor rank
+	Stage    int   `json:"stage"`        // pipeline stage
+	Memory   int64 `json:"memory_bytes"` // resident memory
 }
 
-// Epoch is one membership.
+// Epoch is a numbered list of members.
 type Epoch struct {
-	Number     uint64    `json:"number"`
-	At         time.Time `json:"at,omitzero"`
-	Members    []int     `json:"members"` // ids in the order of ranks
-	Recovering []int     `json:"recovering"`
-	Reason     string    `json:"reason"`
-	Step       int       `json:"step"`
-	Layout     string    `json:"layout"`
+	Number     uint64    `json:"number"`      // from 1
+	At         time.Time `json:"at,omitzero"` // when
+	Members    []int     `json:"members"`     // slots in rank order
+	Recovering []int     `json:"recovering"`  // slots catching up
+	Reason     string    `json:"reason"`      // why it was formed
+	Step       int       `json:"step"`        // first step
+	Layout     string    `json:"layout"`      // its layout
 }
 
-// Event is something that happened once. Kinds are kill, exit, failure, epoch,
-// restart, joined, stopped, continued, checkpoint, coordinator, resumed, error,
-// drill, verdict, over and note.
+// Event is something that happened once.
 type Event struct {
-	At   time.Time `json:"at,omitzero"`
-	Kind string    `json:"kind"`
-	ID   int       `json:"id"` // -1: of no rank
-	Text string    `json:"text"`
+	At   time.Time `json:"at,omitzero"` // when
+	Kind string    `json:"kind"`        // kill, exit, failure, epoch, restart, joined, stopped, continued, checkpoint, coordinator, resumed, error, drill, verdict, over, note
+	ID   int       `json:"id"`          // slot; -1: none
+	Text string    `json:"text"`        // text
 	// Of "resumed": how long after the failure everybody knew of it, and trained
 	// again.
-	Detect time.Duration `json:"detect_ns,omitempty"`
-	Resume time.Duration `json:"resume_ns,omitempty"`
+	Detect time.Duration `json:"detect_ns,omitempty"` // resumed: until all knew
+	Resume time.Duration `json:"resume_ns,omitempty"` // resumed: until all trained again
 }
 
-// Checkpoint is one of a step; a later call with the same step replaces it.
-// States are writing, complete, failed and emergency.
+// Checkpoint is the saved state of a step. A later call with the same step replaces it.
 type Checkpoint struct {
-	Step  int           `json:"step"`
-	At    time.Time     `json:"at,omitzero"`
-	Bytes int64         `json:"bytes"`
-	Took  time.Duration `json:"took_ns"`
-	State string        `json:"state"`
-	Text  string        `json:"text,omitempty"`
+	Step  int           `json:"step"`           // the step
+	At    time.Time     `json:"at,omitzero"`    // when
+	Bytes int64         `json:"bytes"`          // written
+	Took  time.Duration `json:"took_ns"`        // how long it took
+	State string        `json:"state"`          // writing, complete, failed, emergency
+	Text  string        `json:"text,omitempty"` // details
 }
 
-// Measure is a figure with its name and where it comes from: "overlap hidden",
-// "83%", "apart 41 ms, together 33 ms, collectives 9.7 ms".
+// Measure is a figure of the run, such as "overlap hidden", "83%", "apart 41 ms, together 33 ms, collectives 9.7 ms".
 type Measure struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-	Note  string `json:"note,omitempty"`
+	Name  string `json:"name"`           // name
+	Value string `json:"value"`          // value with unit
+	Note  string `json:"note,omitempty"` // source
 }

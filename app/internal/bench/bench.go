@@ -1,10 +1,10 @@
-// Package bench measures collectives: ours in nccl-tests' manner, and ours
-// beside Open MPI, MPICH, Gloo and what the memory allows.
+// Package bench measures weft's collectives as nccl-tests does, and compares them with
+// Open MPI, MPICH, Gloo and the memory's limit.
 //
 //	Config     what to measure, as nccl-tests' flags say it
 //	Measure    starts the ranks, collects and verifies
 //	Rank       what a rank does
-//	Compare    competitors taking turns in one run
+//	Compare    competitors interleaved in one run
 //	Serve      what one of our ranks does in a comparison
 package bench
 

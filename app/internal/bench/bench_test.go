@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weft-fabric/weft/app/internal/bench"
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/predict/tune"
+	"github.com/weft-fabric/weft/run/comm"
 	"github.com/weft-fabric/weft/run/launch"
 	"github.com/weft-fabric/weft/run/reduce"
 	"go.uber.org/goleak"
@@ -68,6 +70,45 @@ func TestEveryOperation(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// With new sizes every call of a row has one of its own, and results are still verified on the row's size.
+func TestNewSizes(t *testing.T) {
+	all, err := comm.Local(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := bench.ParseOp("all-reduce")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := quick(op, 2)
+	c.MinBytes, c.MaxBytes, c.Iters, c.Batches, c.Fresh = 4096, 4096, 10, 3, true
+	c.Buffers = bench.Plain
+	var wg sync.WaitGroup
+	for _, m := range all {
+		wg.Go(func() {
+			if err := bench.Rank(context.Background(), m, c, func(e bench.Event) error {
+				if e.Row != nil && (e.Row.Bytes != 4096 || e.Row.In.Wrong != 0 || e.Row.Out.Wrong != 0) {
+					t.Errorf("%+v", e.Row)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	sizes := map[uint64]int{}
+	for _, r := range all[0].Flight().Records() {
+		sizes[r.Count]++
+	}
+	if len(sizes) < 60 {
+		t.Errorf("60 timed calls had %d sizes: %v", len(sizes), sizes)
+	}
+	for _, m := range all {
+		_ = m.Close()
 	}
 }
 

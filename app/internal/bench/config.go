@@ -28,8 +28,11 @@ type Config struct {
 	Reduce     reduce.Op   `json:"reduce"`
 	Root       int         `json:"root"`
 
-	Iters   int  `json:"iters"`   // operations of a batch; 0: as many as take 20 ms
-	Warmup  int  `json:"warmup"`  // operations before the first batch
+	Iters  int `json:"iters"`  // operations of a batch; 0: as many as take 20 ms
+	Warmup int `json:"warmup"` // operations before the first batch
+	// Fresh makes every call one of a size that was not seen before, by up to a quarter shorter than the row's: what work of varying
+	// length pays.
+	Fresh   bool `json:"new_sizes,omitempty"`
 	Batches int  `json:"batches"` // the median of them counts
 	Check   bool `json:"check"`   // verify results
 

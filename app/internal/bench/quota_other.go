@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-var errNoQuota = errors.New("Linux only: there are no control groups here")
+var errNoQuota = errors.New("Linux only: control groups are not available here")
 
 type quota struct{}
 

@@ -127,7 +127,8 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 		}
 	}
 	for i, bytes := range sizes {
-		w.size(int(bytes / width))
+		m.elements, m.used = int(bytes/width), 0
+		w.size(m.elements)
 		p := &Point{}
 		p.Count, p.Bytes = w.shape()
 		for _, way := range []struct {
@@ -173,6 +174,15 @@ type meter struct {
 	cfg          *Config
 	w            work
 	program, way string
+
+	elements int // of the row
+	used     int // sizes below it
+}
+
+// fresh is a size that was not used yet in this row; once all have been, they begin again.
+func (m *meter) fresh() int {
+	m.used++
+	return m.elements - m.used%max(m.elements/4, 1)
 }
 
 func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uint64) (*Time, error) {
@@ -207,6 +217,7 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 		}
 		times, cpu = append(times, float64(ns)/float64(t.Iters)), cpu+used
 	}
+	m.w.size(m.elements)
 	if m.cfg.Check {
 		n, err := m.verify(ctx, inPlace, seed+1)
 		if err != nil {
@@ -279,6 +290,9 @@ func (m *meter) batch(ctx context.Context, inPlace bool, iters int) (ns, cpu int
 	}
 	used, start := processorTime(), time.Now()
 	for range iters {
+		if m.cfg.Fresh {
+			m.w.size(m.fresh())
+		}
 		if err := m.w.call(ctx, inPlace); err != nil {
 			return 0, 0, err
 		}

@@ -71,6 +71,6 @@ func (t *Table) Crossed(w io.Writer) {
 		}
 	}
 	for _, name := range order {
-		fmt.Fprintf(w, "# %s took another way than the network in %d of %d rows, which do not count; in the last of them %s passed\n", name, rows[name], len(t.Rows), last[name])
+		fmt.Fprintf(w, "# %s bypassed the network in %d of %d rows, which do not count; in the last of them %s passed\n", name, rows[name], len(t.Rows), last[name])
 	}
 }

@@ -15,6 +15,6 @@ func TestReceived(t *testing.T) {
 		t.Errorf("%d bytes, %v; want 350", got, err)
 	}
 	if _, err := received([]byte("p0r0: many\n")); err == nil {
-		t.Error("a count that is no number was accepted")
+		t.Error("a count that is not a number was accepted")
 	}
 }

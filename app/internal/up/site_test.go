@@ -344,7 +344,7 @@ func script(since time.Time, list ...*site) string {
 	return b.String()
 }
 
-// keep writes a transcript where WEFT_TEST_TRANSCRIPTS says, for docs/elastic.md.
+// keep writes a transcript where WEFT_TEST_TRANSCRIPTS says, for docs/reference/tables/elastic.md.
 func keep(t *testing.T, text string) {
 	dir := os.Getenv("WEFT_TEST_TRANSCRIPTS")
 	if dir == "" {

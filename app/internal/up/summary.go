@@ -37,7 +37,7 @@ type Summary struct {
 	DetectMax *float64 `json:"detect_ms_max"`
 	Resume    *float64 `json:"resume_ms"`
 	ResumeMax *float64 `json:"resume_ms_max"`
-	Lost      int      `json:"steps_lost"` // taken and taken again, beside those in flight
+	Lost      int      `json:"steps_lost"` // taken and taken again, besides those in flight
 	// Verdicts are what the watch of the run found.
 	Verdicts []Verdict `json:"verdicts"`
 	// Hidden is the share of the time of collectives among replicas during which rank 0
@@ -242,7 +242,7 @@ func (s Summary) gain() string {
 	}
 	text := fmt.Sprintf("; passes take %.1f ms with overlap, %.1f ms without", *s.Together, *s.Apart)
 	if math.Abs(*s.Apart-*s.Together) < *s.Noise {
-		text += fmt.Sprintf(", which is no difference: such figures vary by %.1f ms", *s.Noise)
+		text = fmt.Sprintf("; no measurable difference (%.1f ms with overlap, %.1f ms without, noise ±%.1f ms)", *s.Together, *s.Apart, *s.Noise)
 	}
 	if cores := runtime.NumCPU(); s.Ranks > cores {
 		text += fmt.Sprintf(" (%d ranks on %d cores: no core is idle while collectives run)", s.Ranks, cores)
@@ -255,42 +255,42 @@ func (s Summary) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, a ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, a...)) }
 	row("steps", "%d in %.1f s on %d ranks (%s), %s tokens/s", s.Steps, s.Seconds, s.Ranks, s.Layout, si(s.Rate))
-	row("loss", "%.4f to %.4f nats a byte", s.LossStart, s.LossEnd)
+	row("loss", "%.4f to %.4f nats per byte", s.LossStart, s.LossEnd)
 	if s.Hidden != nil {
-		row("overlap", "%.0f%% of %.1f ms of collectives a step behind computing%s", 100**s.Hidden, *s.Comm, s.gain())
+		row("overlap", "%.0f%% of %.1f ms of collectives per step hidden behind compute%s", 100**s.Hidden, *s.Comm, s.gain())
 	}
 	if s.Bubble != nil {
 		row("pipeline", "%.0f%% of the passes spent waiting for other stages; (p-1)/(m+p-1) is %.0f%%", 100**s.Bubble, 100**s.BubbleModel)
 	}
 	if s.MemoryModel > 0 {
-		row("memory", "%s a rank for parameters, gradients and moments; the formula gives %s", unit.Bytes(s.Memory), unit.Bytes(s.MemoryModel))
+		row("memory", "%s per rank for parameters, gradients and moments; the formula gives %s", unit.Bytes(s.Memory), unit.Bytes(s.MemoryModel))
 	}
 	row("computing", "%.0f%% of a step; the rest is communication, waiting for other ranks and for cores", 100*s.Busy)
 	if s.SaveHeld != nil {
 		slows := ""
 		if s.SaveSlows != nil {
-			slows = fmt.Sprintf("; steps beside one take %.2f times as long as the others", *s.SaveSlows)
+			slows = fmt.Sprintf("; steps during one take %.2f times as long as the others", *s.SaveSlows)
 		}
-		row("checkpoints", "%d, each holding a step up by %.2f ms%s", s.Checkpoints, *s.SaveHeld, slows)
+		row("checkpoints", "%d, each delaying a step by %.2f ms%s", s.Checkpoints, *s.SaveHeld, slows)
 	}
 	if s.Unsaved > 0 {
 		row("not saved", "the last %d steps", s.Unsaved)
 	}
 	row("epochs", "%d", s.Epochs)
 	if s.Failures > 0 || s.Kills > 0 {
-		row("failures", "%d of ranks at work, %d kills by the drill, %d of the coordinator", s.Failures, s.Kills, s.Coordinators)
+		row("failures", "%d of working ranks, %d kills by the drill, %d of the coordinator", s.Failures, s.Kills, s.Coordinators)
 		if s.Detect != nil {
 			row("detected", "%.1f ms until all survivors knew (median), %.1f ms at most", *s.Detect, *s.DetectMax)
 			row("resumed", "%.1f ms until all survivors trained again (median), %.1f ms at most", *s.Resume, *s.ResumeMax)
 		}
-		row("steps lost", "%d beside those in flight", s.Lost)
+		row("steps lost", "%d, not counting those in flight", s.Lost)
 	}
 	if s.Deviation != nil {
 		verdict := "passed"
 		if s.Same != nil && !*s.Same {
 			verdict = "failed"
 		}
-		row("check", "%s: the losses of %d steps differ by at most %.2g (relative) from those of a run that nobody disturbed", verdict, s.Checked, *s.Deviation)
+		row("check", "%s: the losses of %d steps differ by at most %.2g (relative) from those of an undisturbed run", verdict, s.Checked, *s.Deviation)
 	}
 	return w.Flush()
 }
@@ -303,16 +303,16 @@ func (l *ledger) figures() []web.Measure {
 		list = append(list, web.Measure{Name: name, Value: value, Note: fmt.Sprintf(note, a...)})
 	}
 	if m.Apart > 0 {
-		note := "without overlap %.1f ms; such figures vary by %.1f ms"
+		note := "without overlap %.1f ms; noise ±%.1f ms"
 		if (m.Apart - m.Together).Abs() < m.Noise {
-			note = "without overlap %.1f ms, which is no difference: such figures vary by %.1f ms"
+			note = "without overlap %.1f ms: no measurable difference, noise ±%.1f ms"
 		}
 		add("passes with overlap", ms1(m.Together), note, milli(m.Apart), milli(m.Noise))
 	}
 	if m.Formula > 0 {
 		add("pipeline bubble", fmt.Sprintf("%.0f%%", 100*m.Bubble), "(p-1)/(m+p-1) is %.0f%%", 100*m.Formula)
 	}
-	add("state a rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations", unit.Bytes(m.Expected), unit.Bytes(m.Total))
+	add("state per rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations", unit.Bytes(m.Expected), unit.Bytes(m.Total))
 	if value, note := host(); value != "" {
 		add("this host", value, "%s", note)
 	}

@@ -248,7 +248,7 @@ func (d *device) parseSysctl(data []byte) error {
 			key = strings.ReplaceAll(key, "/", ".")
 		}
 		if !ok {
-			return fmt.Errorf("%q is no setting", clip(line))
+			return fmt.Errorf("%q is not a setting", clip(line))
 		}
 		d.sysctl[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}

@@ -92,7 +92,7 @@ func TestSONiCByItsModels(t *testing.T) {
 		"a port that is not there": func(db map[string]map[string]map[string]any) {
 			db["INTERFACE"]["Ethernet1000"] = map[string]any{}
 		},
-		"an MTU that is no number": func(db map[string]map[string]map[string]any) {
+		"an MTU that is not a number": func(db map[string]map[string]map[string]any) {
 			for _, row := range db["PORT"] {
 				row["mtu"] = "jumbo"
 			}

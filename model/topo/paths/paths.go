@@ -1,6 +1,5 @@
-// Package paths lists the ways bytes can take between two endpoints and ranks
-// them by what the model says of each: bandwidth, latency, and so the time a
-// message takes.
+// Package paths lists the paths between two endpoints and ranks them by modelled
+// bandwidth, latency and message time.
 //
 //	n0:gpu0 ═ nvs0…3 ═ n0:gpu5                            nvswitch
 //	n0:gpu0 ─ pex ─ root ─ cpu ─ root ─ pex ─ n0:gpu5     pcie, peer to peer
@@ -9,18 +8,16 @@
 //	n0:gpu0 ═ gpu5 ─ nic5 ─ leaf5 ─ nic5 ─ n1:gpu5        rdma-pxn
 //	n0:gpu0 ─ cpu ─ nic ─ … ─ nic ─ cpu ─ n1:gpu5         sockets
 //
-// No order of mechanisms is built in. That NVLink comes before PCIe, PCIe before
-// RDMA and RDMA before sockets on a given machine is an outcome, and on some
-// machines and for some sizes it is not so.
+// No order of mechanisms is built in. NVLink before PCIe, PCIe before RDMA, and RDMA
+// before sockets is an outcome, and on some machines and for some sizes it differs.
 //
 // The time of a message of n bytes over a path is
 //
 //	Latency + n / Expected + sum of min(n, Chunk) / s, s in Stores
 //
-// where Stores has a rate for every place in which a piece must have arrived in
-// full before it goes on: a staging buffer, another GPU's memory, a socket's
-// buffer. The pieces follow each other, so that the slowest leg counts in full
-// and each other leg for one piece.
+// where Stores has a rate for every point at which a piece must arrive in full before
+// it continues: a staging buffer, another GPU's memory, a socket's buffer. Pieces are
+// pipelined, so the slowest leg counts in full and each other leg for one piece.
 package paths
 
 import (

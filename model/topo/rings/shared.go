@@ -195,7 +195,7 @@ func (s *search) hosted() (Plan, error) {
 func (s *search) inside(a, b topo.NodeID) ([]topo.Use, error) {
 	way, ok := s.g.Inside(a, b, nil)
 	if !ok {
-		return nil, fmt.Errorf("no PCIe way joins %s and %s", s.name(a), s.name(b))
+		return nil, fmt.Errorf("no PCIe path joins %s and %s", s.name(a), s.name(b))
 	}
 	return way, nil
 }

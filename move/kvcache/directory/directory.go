@@ -7,7 +7,7 @@
 // transactions, so that the cache does not wait for etcd; a cache that is too far behind puts everything anew. An entry may be
 // old: that costs a miss, as every block is checked when it is read.
 //
-// The alternative is gossip (kvcache.Cache.Follow), which needs no etcd; docs/kv.md has both measured.
+// The alternative is gossip (kvcache.Cache.Follow), which needs no etcd; docs/reference/tables/kv.md has both measured.
 package directory
 
 import (

@@ -18,7 +18,7 @@ func PrintRow(w io.Writer, r Row, compare bool) {
 	fmt.Fprintf(w, "%-16d %-10d %-14.3f %-14.1f %-14.1f %-14.1f %-14.1f %-14.1f %-12.1f %-12.1f %-12.3f %-8s\n",
 		r.Block, r.Batch, float64(r.Rate)/1e9, r.Latency, r.Prep, r.PrepP99, r.Post, r.PostP99, r.Tx, r.TxP99, r.CPU, r.Path)
 	if r.Batch > 1 {
-		fmt.Fprintf(w, "    %.3f million descriptors a second\n", r.Descs/1e6)
+		fmt.Fprintf(w, "    %.3f million descriptors per second\n", r.Descs/1e6)
 	}
 	if !compare {
 		return

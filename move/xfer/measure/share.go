@@ -65,13 +65,13 @@ func Shares(ctx context.Context, c Config, size int64, limit unit.Rate, tell fun
 		r, err := c.ranks(ctx, 2, "share", size, "WEFT_TRANSPORT=tcp")
 		moved := stop()
 		if err != nil {
-			return out, fmt.Errorf("all-reduce beside %s: %w", x.beside, err)
+			return out, fmt.Errorf("all-reduce next to %s: %w", x.beside, err)
 		}
 		s.Each, s.Rate = r.Each, unit.Rate(float64(size)/r.Each)
 		if i > 0 {
 			s.Slower = s.Each / out[0].Each
 			if moved.beside == 0 {
-				return out, fmt.Errorf("all-reduce beside %s: they took %.3f s together, too little to compare; raise --size", x.beside, r.Each*shared)
+				return out, fmt.Errorf("all-reduce next to %s: they took only %.3f s together; raise --size", x.beside, r.Each*shared)
 			}
 			s.Bulk = unit.Rate(float64(moved.bytes) / moved.took.Seconds())
 			s.Ratio = float64(moved.bytes) / float64(moved.beside)
@@ -201,7 +201,7 @@ func Classes(ctx context.Context, c Config, size int64, limit unit.Rate) ([]Urge
 	} {
 		u, err := c.urgent(ctx, x.class, x.bulk, x.limit, x.reduce, size)
 		if err != nil {
-			return out, fmt.Errorf("small writes beside %s: %w", x.beside, err)
+			return out, fmt.Errorf("small writes next to %s: %w", x.beside, err)
 		}
 		u.Class, u.Beside, u.Slower = x.class.String(), x.beside, 1
 		if len(out) > 0 {

@@ -247,7 +247,7 @@ func (g *agent) do(c call, r *answer) (err error) {
 		}
 		return nil
 	}
-	return fmt.Errorf("%q is no call: %w", c.Do, errParameter)
+	return fmt.Errorf("%q is not a call: %w", c.Do, errParameter)
 }
 
 // storage is what a region is made of, memory or a file of the program, or an object, and what peers may do with it.

@@ -20,6 +20,8 @@ var (
 	hvdMissing  = regexp.MustCompile(`\[missing ranks: ?([\d, ]+)`)
 	hvdStalled  = regexp.MustCompile(`^(?:\[[^\]]*\]<std(?:out|err)>: ?)?(\d+): ?\[`)
 	jaxTask     = regexp.MustCompile(`^\s*/job:\w+/replica:\d+/task:(\d+)`)
+	jaxLost     = regexp.MustCompile(`/task:(\d+) [Hh]eartbeat timeout`)
+	jaxStart    = regexp.MustCompile(`Barrier timed out\. Id: (?:PjRT_Client_Connect|\[Init\])`)
 	rayPressure = regexp.MustCompile(`([1-9]\d*) Workers[^)]*\) killed due to memory pressure \(OOM\).*?IP: ([\w.:-]+)\)`)
 	loaderGone  = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly`)
 	shellEnd    = regexp.MustCompile(`(?:line \d+: +(\d+) |^|>: ?)(Segmentation fault|Aborted|Bus error|Killed|Illegal instruction|Floating point exception)(?: +\(core dumped\)| {4,}\S|\s*$)`)
@@ -39,7 +41,9 @@ var (
 var frameworkRules = []torchRule{
 	{has: []string{"NCCL operation"}, read: (*scan).xlaLine},
 	{has: []string{"[missing ranks:"}, re: hvdMissing, kind: "barrier", fields: []string{"ranks"}},
-	{has: []string{"Timed out task names:", "stopped sending heartbeats"}, read: func(s *scan, _ *torchText) verdict { s.torch.stalled, s.torch.idle = 64, 0; return noted }},
+	{has: []string{"Barrier timed out", "imed out task names:"}, read: (*scan).jaxAbsent},
+	{has: []string{"stopped sending heartbeats"}, read: func(s *scan, _ *torchText) verdict { return s.torch.list("exit") }},
+	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax", rank: fromGroup},
 	{has: []string{"killed due to memory pressure (OOM)"}, read: (*scan).rayMemory},
 	{has: []string{"DataLoader worker (pid"}, when: loaderGone, read: func(s *scan, l *torchText) verdict {
 		delete(s.torch.trace, l.prefix)
@@ -49,7 +53,7 @@ var frameworkRules = []torchRule{
 		_, msg, _ := strings.Cut(l.text, "Cuda failure ")
 		return s.lastWords(l, "Cuda failure "+strings.TrimSpace(msg), clock(l.text))
 	}},
-	{begins: "Stalled ranks:", read: func(s *scan, _ *torchText) verdict { s.torch.stalled, s.torch.idle = 64, 0; return noted }},
+	{begins: "Stalled ranks:", read: func(s *scan, _ *torchText) verdict { return s.torch.list("barrier") }},
 	{has: []string{"Segmentation fault", "Aborted", "Bus error", "Killed", "Illegal instruction", "Floating point exception"}, when: shellEnd, read: (*scan).shellLine},
 	{has: []string{"] Signal: "}, when: ompiSignal, read: (*scan).ompiLine},
 	{has: []string{"(): ", "double free or", "corrupted "}, when: heapBroken, read: func(s *scan, l *torchText) verdict {
@@ -89,7 +93,7 @@ var frameworkRules = []torchRule{
 }
 
 // frameworkWords are of which a line must have one to be looked at.
-var frameworkWords = []string{"[missing ranks:", "Timed out task names:", "stopped sending heartbeats", "/replica:", "killed due to memory pressure", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
+var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "killed due to memory pressure", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
 	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.
@@ -141,8 +145,31 @@ func (s *scan) stalledLine(l *torchText) verdict {
 	if m == nil {
 		m = jaxTask.FindStringSubmatch(l.body)
 	}
-	if m != nil {
-		return s.torchFound(l, "barrier", -1, true, map[string]string{"ranks": m[1]})
+	switch {
+	case m == nil:
+		return goOn
+	case s.torch.listed == "exit":
+		return s.torchFound(l, "exit", number(m[1]), true, map[string]string{"code": "unknown", "by": "jax"})
 	}
-	return goOn
+	return s.torchFound(l, s.torch.listed, -1, true, map[string]string{"ranks": m[1]})
+}
+
+// list begins a list of ranks, one per line.
+func (t *torchState) list(kind string) verdict {
+	t.stalled, t.idle, t.listed = 64, 0, kind
+	return noted
+}
+
+// jaxAbsent begins JAX's list of tasks that did not come to a barrier. Before the first of them there is no job yet.
+func (s *scan) jaxAbsent(l *torchText) verdict {
+	if strings.Contains(l.text, "Barrier timed out") {
+		s.torch.starting = jaxStart.MatchString(l.text)
+	}
+	switch {
+	case !strings.Contains(l.text, "imed out task names:"):
+		return noted
+	case s.torch.starting:
+		return s.torch.list("absent")
+	}
+	return s.torch.list("barrier")
 }

@@ -164,7 +164,7 @@ func (j *jsoner) number() (any, error) {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsInf(f, 0) {
-		return nil, fmt.Errorf("line %d: %q is no number", j.lineAt(), clip(s))
+		return nil, fmt.Errorf("line %d: %q is not a number", j.lineAt(), clip(s))
 	}
 	return f, nil
 }

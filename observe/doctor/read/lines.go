@@ -66,6 +66,7 @@ func (l *lines) next() (line []byte, ok bool) {
 var (
 	ansi     = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 	isoTime  = regexp.MustCompile(`(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)([.,]\d+)?(Z|[+-]\d\d:?\d\d)?`)
+	abslTime = regexp.MustCompile(`(?:^|[\[\s])[EWIF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d)(?:\.(\d+))?`)
 	longTime = regexp.MustCompile(`\[?((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +)?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d\d:\d\d:\d\d)(?:\.(\d+))?(?: (\d{4}))?`)
 )
 
@@ -108,6 +109,9 @@ func clock(s string) float64 {
 		}
 		return sec
 	}
+	if m := abslTime.FindStringSubmatch(s); m != nil { // of c10 and absl: month, day, no year
+		return yearless("2006 1 02 15:04:05", m[1]+" "+m[2]+" "+m[3], m[4])
+	}
 	if m := longTime.FindStringSubmatch(s); m != nil {
 		year := m[6]
 		if year == "" {
@@ -120,4 +124,14 @@ func clock(s string) float64 {
 		return float64(t.Unix())
 	}
 	return 0
+}
+
+// yearless reads a time of a log that leaves the year out: it is taken as a leap year.
+func yearless(form, text, fraction string) float64 {
+	t, err := time.Parse(form, "1972 "+text)
+	if err != nil {
+		return 0
+	}
+	f, _ := strconv.ParseFloat("0."+fraction, 64)
+	return float64(t.Unix()) + f
 }

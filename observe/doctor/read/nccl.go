@@ -1,6 +1,8 @@
 package read
 
 import (
+	"bytes"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,29 +72,66 @@ func launcherRank(prefix string) int {
 
 // classify finds the kind of an NCCL message and its fields.
 func classify(msg string) (string, map[string]string) {
-	for i := range ncclKinds {
-		k := &ncclKinds[i]
-		hit := false
-		for _, n := range k.needles {
-			hit = hit || strings.Contains(msg, n)
-		}
-		if !hit {
-			continue
-		}
-		m := k.re.FindStringSubmatch(msg)
-		if m == nil {
-			continue
-		}
-		f := map[string]string{}
-		for j, name := range k.re.SubexpNames() {
-			if name != "" && m[j] != "" {
-				f[name] = m[j]
+	hits := kindsOf()(msg)
+	for w, set := range hits {
+		for ; set != 0; set &= set - 1 {
+			k := &ncclKinds[w*64+bits.TrailingZeros64(set)]
+			if f := k.fields(msg); f != nil {
+				return k.id, f
 			}
 		}
-		return k.id, f
 	}
 	return "", nil
 }
+
+// fields are those of a message of the kind; nil if it is of another.
+func (k *ncclKind) fields(msg string) map[string]string {
+	m := k.re.FindStringSubmatch(msg)
+	if m == nil {
+		return nil
+	}
+	f := map[string]string{}
+	for j, name := range k.re.SubexpNames() {
+		if name != "" && m[j] != "" {
+			f[name] = m[j]
+		}
+	}
+	return f
+}
+
+// kindSet is a set of rows of ncclKinds.
+type kindSet [3]uint64
+
+// kindsOf finds the kinds of which a message has a needle, in one pass: by the first two bytes of needles, which most pairs
+// of bytes are of none.
+var kindsOf = sync.OnceValue(func() func(string) kindSet {
+	type needle struct {
+		text string
+		kind int
+	}
+	var group [1 << 16]uint8
+	lists := [][]needle{nil}
+	for k := range ncclKinds {
+		for _, n := range ncclKinds[k].needles {
+			at := int(n[0])<<8 | int(n[1])
+			if group[at] == 0 {
+				group[at] = uint8(len(lists))
+				lists = append(lists, nil)
+			}
+			lists[group[at]] = append(lists[group[at]], needle{n, k})
+		}
+	}
+	return func(msg string) (set kindSet) {
+		for i := 0; i+1 < len(msg); i++ {
+			for _, n := range lists[group[int(msg[i])<<8|int(msg[i+1])]] {
+				if strings.HasPrefix(msg[i:], n.text) {
+					set[n.kind/64] |= 1 << (n.kind % 64)
+				}
+			}
+		}
+		return set
+	}
+})
 
 // needEnd are kinds of which a part means something else than the whole.
 var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if", "network", "version", "local_shape", "mnnvl"}
@@ -129,14 +168,18 @@ func (s *scan) ncclLines(n int, text string) bool {
 		}
 		msg := strings.TrimSpace(text[m[1]:end])
 		from = next
+		warn := level == "WARN" || level == "ABORT"
+		if !warn && s.enough(msg) {
+			s.noteHost(head) // an INFO line without news
+			continue
+		}
 		l := s.ncclHead(text[:m[0]], head)
-		l.At, l.Msg, l.Warn = s.at(n, text), msg, level == "WARN" || level == "ABORT"
+		l.At, l.Msg, l.Warn = s.at(n, text), msg, warn
 		l.Kind, l.F = classify(msg)
 		if l.Kind == "ib_wc" {
 			moreOfCompletion(l.F)
 		}
 		if l.Kind == "" && !l.Warn {
-			s.quiet++ // an INFO line without news
 			continue
 		}
 		if slices.Contains(needEnd, l.Kind) {
@@ -148,18 +191,50 @@ func (s *scan) ncclLines(n int, text string) bool {
 				continue
 			}
 		}
-		if l.Kind == "bt" || l.Kind == "tuning" || l.Kind == "pattern" || l.Kind == "system" || l.Kind == "tree" || l.Kind == "trees" {
-			if s.kinds[l.Kind]++; s.kinds[l.Kind] > 64 {
+		if limit := mostOf[l.Kind]; limit > 0 {
+			if s.kinds[l.Kind]++; s.kinds[l.Kind] > limit {
+				s.passed++
 				continue
 			}
-		}
-		if l.Kind == "coll" {
-			s.addCall(l)
-			continue
 		}
 		s.addLine(l)
 	}
 	return true
+}
+
+// mostOf is how many lines are kept of kinds that a log has many of.
+var mostOf = map[string]int{"bt": 64, "tuning": 64, "pattern": 64, "system": 64, "tree": 64, "trees": 64, "ch_net": maxPaths, "ch_p2p": maxPaths, "ch_shm": maxPaths}
+
+// enough says, without reading it, that a message is of no kind, or can only be of one of which enough lines are kept.
+func (s *scan) enough(msg string) bool {
+	set := kindsOf()(msg)
+	one := -1
+	for w, x := range set {
+		for ; x != 0; x &= x - 1 {
+			if one >= 0 {
+				return false
+			}
+			one = w*64 + bits.TrailingZeros64(x)
+		}
+	}
+	if one < 0 {
+		return true
+	}
+	limit := mostOf[ncclKinds[one].id]
+	if limit == 0 || s.kinds[ncclKinds[one].id] < limit {
+		return false
+	}
+	s.passed++
+	return true
+}
+
+// noteHost notes the host of a line that is not read.
+func (s *scan) noteHost(head string) {
+	who := origin([]byte(strings.TrimRight(head, " ")))
+	host, _, _ := bytes.Cut(who, []byte(":"))
+	if host, _, _ = bytes.Cut(host, []byte(".")); len(host) > 0 && !s.hosts[string(host)] {
+		s.hosts[string(host)] = true
+	}
 }
 
 // ncclHead reads who printed a message: host, process, thread, device, rank and time. before is the line up to the message,
@@ -256,7 +331,7 @@ var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "A
 	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
 	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "Last error:", "Traceback (most recent",
 	"Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST", "infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted", "Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
-	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
+	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "No space left on device", "Disk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished", "exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
 
 // needlesBy finds those that begin with two bytes; most pairs begin none.
 var needlesBy = sync.OnceValue(func() func(a, b byte) []string {

@@ -129,7 +129,7 @@ func textArchive(br *bufio.Reader, f func(string, io.Reader)) error {
 		} else if v, is := strings.CutPrefix(text, "Lines: "); is && name != "" {
 			n, err := strconv.Atoi(v)
 			if err != nil {
-				return fmt.Errorf("line %d: Lines: %q is no number", l.n, v)
+				return fmt.Errorf("line %d: Lines: %q is not a number", l.n, v)
 			}
 			var body bytes.Buffer
 			for range n {

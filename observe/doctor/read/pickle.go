@@ -130,7 +130,7 @@ func (p *pickler) marked() ([]any, error) {
 			return items, nil
 		}
 	}
-	return nil, fmt.Errorf("byte %d needs a mark that is not there", p.at-1)
+	return nil, fmt.Errorf("byte %d needs a missing mark", p.at-1)
 }
 
 func keyText(k any) (string, bool) {
@@ -149,7 +149,7 @@ func (p *pickler) set(items []any) error {
 	}
 	d, ok := p.stack[len(p.stack)-1].(*pdict)
 	if !ok {
-		return fmt.Errorf("byte %d stores an item into something that is no dictionary", p.at-1)
+		return fmt.Errorf("byte %d stores an item into something that is not a dictionary", p.at-1)
 	}
 	if len(items)%2 != 0 {
 		return fmt.Errorf("byte %d stores a key without a value", p.at-1)
@@ -235,7 +235,7 @@ func (p *pickler) container(op byte) error {
 	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
 		n := int(op) - 0x84
 		if len(p.stack) < n {
-			return fmt.Errorf("byte %d makes a tuple of values that are not there", p.at-1)
+			return fmt.Errorf("byte %d makes a tuple of missing values", p.at-1)
 		}
 		items := append([]any(nil), p.stack[len(p.stack)-n:]...)
 		p.stack = p.stack[:len(p.stack)-n]
@@ -273,7 +273,7 @@ func (p *pickler) extend(op byte) error {
 		l, _ = p.stack[len(p.stack)-1].(*plist)
 	}
 	if l == nil {
-		return fmt.Errorf("byte %d appends to something that is no list", p.at-1)
+		return fmt.Errorf("byte %d appends to something that is not a list", p.at-1)
 	}
 	l.l = append(l.l, items...)
 	return nil
@@ -350,7 +350,7 @@ func (p *pickler) scalar(op byte) error {
 		}
 		return p.push(string(b))
 	}
-	return fmt.Errorf("byte %d is no instruction of a pickle (0x%02x)", p.at-1, op)
+	return fmt.Errorf("byte %d is not a pickle instruction (0x%02x)", p.at-1, op)
 }
 
 // operand is how many bytes the number after an instruction has: a value, a length or a place in the memo.
@@ -421,13 +421,13 @@ func (p *pickler) textual(op byte, s string) error {
 		}
 		var v int64
 		if _, err := fmt.Sscan(s, &v); err != nil {
-			return fmt.Errorf("byte %d: %q is no number", p.at-1, clip(s))
+			return fmt.Errorf("byte %d: %q is not a number", p.at-1, clip(s))
 		}
 		return p.push(v)
 	case 'F':
 		var v float64
 		if _, err := fmt.Sscan(s, &v); err != nil {
-			return fmt.Errorf("byte %d: %q is no number", p.at-1, clip(s))
+			return fmt.Errorf("byte %d: %q is not a number", p.at-1, clip(s))
 		}
 		return p.push(v)
 	case 'S':

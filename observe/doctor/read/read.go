@@ -24,7 +24,7 @@ const (
 	maxWhole  = 512 << 20 // of a file that is read as a whole; logs have no limit
 	maxEvents = 1 << 20   // lines that are kept of one file; more are counted
 	headSize  = 64 << 10  // that decides what a file is
-	lastCalls = 256       // collectives that are kept of a process and a communicator: the last ones
+	maxPaths  = 1 << 16   // lines of one file that are kept of how NCCL connects
 )
 
 // scan is the state of reading one file.
@@ -34,12 +34,12 @@ type scan struct {
 	host      string // that the file is known to be of, "" unknown
 	note      func(k doctor.NoteKind, format string, args ...any)
 	kinds     map[string]int
-	quiet     int
 	form      string // what a log is by the form of its lines, "" unknown
 	last      bool   // the line has no end
 	kept      int
-	calls     map[string]*ring // by process and communicator
-	passed    int              // collectives of which later ones took the place
+	raw       map[string]*rawCalls // by process and communicator
+	key       []byte               // of the line, in raw
+	passed    int                  // lines that are not kept since there are many like them
 	lost      int
 	hosts     map[string]bool // that lines have named
 	bench     benchState
@@ -65,43 +65,12 @@ func (s *scan) addLine(l doctor.Line) {
 	s.c.Lines = append(s.c.Lines, l)
 }
 
-// ring is where the last collectives of a communicator are among the lines of a case.
-type ring struct {
-	at   []int
-	next int
-}
-
-// addCall keeps a collective that a process launched. What tells who is behind or called something else are the last
-// ones; a job that logs each of them writes gigabytes.
-func (s *scan) addCall(l doctor.Line) {
-	key := fmt.Sprintf("%s:%d:%s", l.Host, l.PID, l.F["comm"])
-	r := s.calls[key]
-	if r == nil {
-		if s.calls == nil {
-			s.calls = map[string]*ring{}
-		}
-		r = &ring{}
-		s.calls[key] = r
-	}
-	if len(r.at) < lastCalls {
-		n := len(s.c.Lines)
-		if s.addLine(l); len(s.c.Lines) > n {
-			r.at = append(r.at, n)
-		}
-		return
-	}
-	s.c.Lines[r.at[r.next]] = l
-	r.next = (r.next + 1) % lastCalls
-	s.passed++
-}
-
 // tidyCalls puts the lines that a file added back into its order.
 func (s *scan) tidyCalls(from int) {
-	if s.passed == 0 {
-		return
-	}
 	slices.SortStableFunc(s.c.Lines[from:], func(a, b doctor.Line) int { return a.At.Line - b.At.Line })
-	s.note(doctor.Partial, "of each process and communicator the last %d collectives were kept; %d earlier ones were passed over", lastCalls, s.passed)
+	if s.passed > 0 {
+		s.note(doctor.Partial, "of the collectives of each process and communicator, and of how NCCL connects, only a part was kept: %d lines were passed over", s.passed)
+	}
 }
 
 func (s *scan) addKernel(k doctor.Kernel) {
@@ -152,6 +121,11 @@ var dialects = []dialect{
 	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool},
 	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
 	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText},
+	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct},
+	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods},
+	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag},
+	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM},
+	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP},
 	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
 }
 
@@ -261,6 +235,7 @@ var forms = []struct {
 	re   *regexp.Regexp
 }{
 	{"fabric manager log", regexp.MustCompile(`(?m)^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
 	{"kernel log", regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
@@ -345,6 +320,10 @@ func (s *scan) log(r io.Reader) (string, error) {
 		if s.held != nil {
 			s.release(string(b))
 		}
+		if l.err == nil && s.half == "" && s.keepCall(l.n, b) {
+			nccl++
+			continue
+		}
 		if s.bench.active() || s.half != "" || s.torch.open() || interesting(b) {
 			raw := s.whole(string(b))
 			if strings.IndexByte(raw, 0x1b) >= 0 {
@@ -368,6 +347,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 		cut = l.err != nil
 	}
 	s.release("")
+	s.readCalls()
 	s.c.Files[len(s.c.Files)-1].Lines = l.n
 	if l.err != nil && l.err != io.EOF {
 		s.note(doctor.Cut, "reading stopped: %v", l.err)
@@ -561,6 +541,8 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
+		case v.has("kind") && s.podJSON(v):
+			*kind = "Kubernetes pods"
 		default:
 			return false
 		}
@@ -650,8 +632,9 @@ func reversed(l []string) []string {
 	return l
 }
 
-// Finish fills in what single files do not know: the hosts of files that do not name theirs.
+// Finish fills in what single files do not know: the hosts of files that do not name theirs, and the zones of their clocks.
 func Finish(c *doctor.Case) {
+	zones(c)
 	known := map[string]bool{}
 	for i := range c.Lines {
 		if h := c.Lines[i].Host; h != "" {

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,12 @@ var (
 	launcherHead   = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\([^)]*pid=\d+[^)]*\) |\[(?:default|rank|RANK ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
 	checkpointing  = regexp.MustCompile(`(?i)\b(?:saving|writing|storing|dumping|begin(?:ning)? to save|start(?:ing|ed)? (?:to )?(?:sav|writ)\w+)\b.{0,60}\bcheckpoint|\bcheckpoint(?:ing)? (?:is being (?:saved|written)|save (?:begins|started|starts))|\[Torch\] Saving `)
 	checkpointDone = regexp.MustCompile(`(?i)(\b(?:saved|wrote|finished|completed|done (?:saving|writing))\b.{0,60}\bcheckpoint|\bcheckpoint\b.{0,120}\b(?:saved|written|done|complete[d]?|finished)\b|\[Torch\] Saved )`)
-	accessFault    = regexp.MustCompile(`Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
+	accessFault    = regexp.MustCompile(`(?:^([A-Za-z][\w.-]*): )?Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
+	hwException    = regexp.MustCompile(`HW Exception by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? reason ?:(.*)`)
+	gradNaN        = regexp.MustCompile(`Rank (\d+): found NaN in local grad norm in backwards? pass.*?Device: (\d+)(?:, node: ([\w.-]+))?`)
+	diskFull       = regexp.MustCompile(`(?:No space left on device|Disk quota exceeded)(?:: '([^']*)')?`)
+	onShm          = regexp.MustCompile(`/dev/shm|NCCL (?:WARN|INFO)`)
+	noName         = regexp.MustCompile(`(?:\(([\w.-]+), \d+\) cannot be retrieved|gaierror:.*|getaddrinfo.*|resolve host(?:name)? ([\w.-]+).*|)(?:Name or service not known|Temporary failure in name resolution|gai error)`)
 	containerTop   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
 )
 
@@ -79,7 +85,10 @@ type torchState struct {
 	rows    int               // lines since the table began
 	idle    int               // lines since something was opened
 	root    bool              // the table's row is the first failure
-	stalled int               // lines that may still be of Horovod's list of stalled ranks
+	stalled int               // lines that may still be of a list of ranks that others wait for
+	listed  string            // the kind of line that each of them is
+	// starting is set while JAX's processes connect.
+	starting bool
 }
 
 // patience is for how many lines what was begun is expected to go on. Until then all lines are
@@ -195,7 +204,12 @@ var torchRules = []torchRule{
 	{has: []string{"RendezvousTimeoutError", "RendezvousConnectionError"}, read: (*scan).rendezvousLine},
 	{has: []string{"server socket has failed to"}, re: portUsed, kind: "port_used", raised: true},
 	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
-	{has: []string{"Memory access fault by GPU"}, re: accessFault, kind: "gpu_access", fields: []string{"node", "addr", "reason"}, raised: true},
+	{has: []string{"Memory access fault by GPU"}, read: (*scan).accessFaultLine},
+	{has: []string{"HW Exception by GPU"}, re: hwException, kind: "gpu_access", fields: []string{"node", "reason"}, raised: true},
+	{has: []string{"No space left on device", "Disk quota exceeded"}, read: (*scan).diskLine},
+	{has: []string{"ame or service not known", "ailure in name resolution", "gai error"}, re: noName, kind: "no_name", fields: []string{"name"}, raised: true},
+	{has: []string{"worker group successfully finished", "exits successfully"}, kind: "job_done", calm: true},
+	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"}, rank: fromGroup, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
 	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
@@ -445,6 +459,29 @@ func (s *scan) srunLine(l *torchText) verdict {
 		s.exited(l, -1, m[1], clock(l.text), map[string]string{"code": code, "task": strconv.Itoa(r), "by": "srun", "what": m[3]})
 	}
 	return found
+}
+
+// accessFaultLine is AMD's runtime. Some launchers put the host before it.
+func (s *scan) accessFaultLine(l *torchText) verdict {
+	m := accessFault.FindStringSubmatch(l.text)
+	if m == nil {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	host, _, _ := strings.Cut(m[1], ".")
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: "gpu_access", Rank: l.rank, Dev: -1, Warn: true, Time: clock(l.text), Msg: l.text, Host: cmp.Or(host, s.host),
+		F: map[string]string{"node": m[2], "addr": m[3], "reason": strings.TrimSpace(m[4])}})
+	return found
+}
+
+// diskLine is a file system that is full. NCCL and loaders have words of their own for /dev/shm.
+func (s *scan) diskLine(l *torchText) verdict {
+	m := diskFull.FindStringSubmatch(l.text)
+	if m == nil || onShm.MatchString(l.text) {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	return s.torchFound(l, "disk_full", l.rank, true, map[string]string{"path": m[1]})
 }
 
 // mpirunLine is a rank that a signal ended.

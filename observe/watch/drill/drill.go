@@ -205,12 +205,12 @@ func Run(ctx context.Context, o Options) (Table, error) {
 }
 
 // one injects a fault once.
-func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) error {
+func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) (failed error) {
 	t, err := o.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.stop()
+	defer func() { failed = errors.Join(failed, t.stop()) }()
 	before := len(t.alarms())
 	at := time.Now()
 	undo, err := f.inject(t, victim)
@@ -290,7 +290,7 @@ func (o *Options) start(ctx context.Context) (*trial, error) {
 	if t.dir, err = os.MkdirTemp("", "weft-drill-"); err != nil {
 		return nil, err
 	}
-	t.server, err = server.New(server.Config{Watch: watch.Config{Title: "drill", Hang: hangLimit}, Notice: t.notice})
+	t.server, err = server.New(server.Config{Watch: t.config(), Dir: t.store(), Notice: t.notice})
 	if err != nil {
 		return nil, err
 	}
@@ -358,10 +358,43 @@ func (t *trial) stop() error {
 	t.cancel()
 	<-t.over
 	t.wg.Wait()
+	unlike := t.replayed()
 	if t.cgroup != "" {
 		_ = os.Remove(t.cgroup)
 	}
-	return os.RemoveAll(t.dir)
+	return errors.Join(unlike, os.RemoveAll(t.dir))
+}
+
+func (t *trial) config() watch.Config { return watch.Config{Title: "drill", Hang: hangLimit} }
+
+// store is where the server keeps what it heard.
+func (t *trial) store() string { return filepath.Join(t.dir, "store") }
+
+// replayed judges what the server kept again. The incidents must be those that it told.
+func (t *trial) replayed() error {
+	var again []string
+	words := func(i watch.Incident) string { return fmt.Sprintf("%s %v at %.1f", i.Kind, i.Subject, i.Began) }
+	err := server.Replay(t.store(), t.config(), 0, 1e18, func(_ float64, _ *watch.Machine, news []watch.Incident) bool {
+		for _, i := range news {
+			if i.Ended == 0 {
+				again = append(again, words(i))
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	var live []string
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, i := range t.list {
+		live = append(live, words(i))
+	}
+	if !slices.Equal(live, again) {
+		return fmt.Errorf("live %q, in a replay %q", live, again)
+	}
+	return nil
 }
 
 func (t *trial) notice(i watch.Incident) {

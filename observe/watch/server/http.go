@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/observe/watch/internal/store"
 	"github.com/weft-fabric/weft/view/kit"
@@ -109,7 +111,47 @@ func (s *Server) Pages() http.Handler {
 	mux.HandleFunc("GET /events", s.stream)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, s.View().Health.State) })
-	return web.Guard(s.admit(mux))
+	mux.HandleFunc("GET /explain/{id}", explain)
+	return s.proxied(web.Guard(s.admit(mux)))
+}
+
+// explain says what an incident, a finding or a check means: alerts link to it.
+func explain(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	cause, fix, ok := watch.Explain(id)
+	if e, err := doctor.Explain(id); !ok && err == nil {
+		cause, fix, ok = e.Title+": "+e.Cause, e.Fix, true
+	}
+	if !ok {
+		fail(w, http.StatusNotFound, fmt.Sprintf("there is no finding, incident or check %q", id))
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "%s\n\ncause  %s\ndo     %s\n", id, cause, fix)
+}
+
+// proxied lets a proxy serve the pages at another name and below a path. It may take the path off or leave it on.
+func (s *Server) proxied(next http.Handler) http.Handler {
+	u := s.c.URL
+	if u == nil {
+		return next
+	}
+	prefix := strings.TrimSuffix(u.Path, "/")
+	below := http.StripPrefix(prefix, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.EqualFold(r.Host, u.Host) { // the name that the operator gave is no foreign one
+			r = r.Clone(r.Context())
+			r.Host = "localhost"
+		}
+		switch {
+		case prefix != "" && r.URL.Path == prefix:
+			http.Redirect(w, r, prefix+"/", http.StatusMovedPermanently)
+		case prefix != "" && strings.HasPrefix(r.URL.Path, prefix+"/"):
+			below.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 func (s *Server) wholeView(w http.ResponseWriter, _ *http.Request) {
@@ -170,13 +212,18 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"host": q.Get("host"), "series": q.Get("series"), "points": list})
 }
 
+// same compares a password with the one that is asked for; none is like none.
+func same(given, want string) bool {
+	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}
+
 // admit lets people of this host in, and those of others who give the token as password.
 func (s *Server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() {
+		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() || r.Header.Get("X-Forwarded-For") != "" { // a proxy on this host speaks for others
 			_, given, _ := r.BasicAuth()
-			if s.c.Token == "" || subtle.ConstantTimeCompare([]byte(given), []byte(s.c.Token)) != 1 {
+			if !same(given, s.c.Token) && !same(given, s.c.Read) {
 				w.Header().Set("WWW-Authenticate", `Basic realm="weft watch: the password is WEFT_TOKEN"`)
 				fail(w, http.StatusUnauthorized, "give the cluster's token as password, with any name")
 				return
@@ -210,6 +257,52 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// family is a metric with its help.
+func family(w io.Writer, name, kind, help string) {
+	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// mostSeries bounds the series of ranks and of collectives, those that cost most first.
+const mostSeries = 1000
+
+// judged writes what the machine found: incidents by kind, jobs, late ranks and collectives.
+func (s *Server) judged(w io.Writer, v *watch.View) {
+	s.viewMu.Lock()
+	opened := maps.Clone(s.opened)
+	s.viewMu.Unlock()
+	family(w, "weft_watch_incidents_opened_total", "counter", "Incidents that opened since the server started.")
+	for _, k := range slices.Sorted(maps.Keys(watch.Kinds)) {
+		fmt.Fprintf(w, "weft_watch_incidents_opened_total{kind=%q} %d\n", k, opened[k])
+	}
+	family(w, "weft_watch_job_quiet_seconds", "gauge", "Time since an operation of the job last ended.")
+	for _, j := range v.Jobs {
+		fmt.Fprintf(w, "weft_watch_job_quiet_seconds{job=%q} %g\n", j.Job, j.Quiet)
+	}
+	late := v.Late[:min(len(v.Late), mostSeries)]
+	family(w, "weft_watch_late_seconds", "gauge", "How late a rank comes to collectives when it comes last.")
+	for _, l := range late {
+		fmt.Fprintf(w, "weft_watch_late_seconds{job=%q,group=%q,rank=\"%d\",host=%q} %g\n", l.Job, l.Group, l.Rank, l.Host, l.Late)
+	}
+	family(w, "weft_watch_late_ratio", "gauge", "Share of the time that others wait for a rank.")
+	for _, l := range late {
+		fmt.Fprintf(w, "weft_watch_late_ratio{job=%q,group=%q,rank=\"%d\",host=%q} %g\n", l.Job, l.Group, l.Rank, l.Host, l.Cost)
+	}
+	for _, m := range []struct {
+		name, help string
+		of         func(c *watch.CollectiveView) float64
+	}{
+		{"weft_watch_collective_seconds", "Median time of a collective in the last window.", func(c *watch.CollectiveView) float64 { return c.Took }},
+		{"weft_watch_collective_predicted_seconds", "Time that is predicted for it; 0 without a prediction.", func(c *watch.CollectiveView) float64 { return c.Predicted }},
+		{"weft_watch_collective_baseline_ratio", "Time against its baseline; 0 while that is learnt.", func(c *watch.CollectiveView) float64 { return c.Ratio }},
+	} {
+		family(w, m.name, "gauge", m.help)
+		for i := range v.Collectives[:min(len(v.Collectives), mostSeries)] {
+			c := &v.Collectives[i]
+			fmt.Fprintf(w, "%s{job=%q,group=%q,op=%q,bytes=\"%d\",ranks=\"%d\"} %g\n", m.name, c.Job, c.Group, c.Op, c.Bytes, c.Ranks, m.of(c))
+		}
+	}
+}
+
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	v := s.View()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -236,6 +329,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, k := range slices.SortedFunc(maps.Keys(kinds), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) }) {
 		fmt.Fprintf(w, "weft_watch_incident{kind=%q,severity=%q,job=%q} %d\n", k[0], k[1], k[2], kinds[k])
 	}
+	s.judged(w, &v)
 	fmt.Fprintf(w, "# HELP weft_watch_reports_total Reports that were taken.\n# TYPE weft_watch_reports_total counter\nweft_watch_reports_total %d\n", h.Reports)
 	s.viewMu.Lock()
 	refused := s.stats.refused

@@ -50,7 +50,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [weft.rules.yml]\nscrape_configs:\n- job_name: weft-agents\n  static_configs: [{targets: [%q]}]\n- job_name: weft-watch\n  static_configs: [{targets: [%q]}]\n",
 		strings.TrimPrefix(eyes.URL, "http://"), strings.TrimPrefix(pages.URL, "http://"))
-	for name, text := range map[string]string{"prometheus.yml": config, "weft.rules.yml": watch.Rules()} {
+	for name, text := range map[string]string{"prometheus.yml": config, "weft.rules.yml": watch.Rules("")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -1,23 +1,41 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/observe/watch/internal/store"
 )
 
-// Replay plays what a store recorded between two times, in virtual time: the machine
-// gets every report when it arrived and is asked once a second. each, where it is set, is
-// called after every second with the incidents that opened or ended; false ends it.
+// gap is how long a store may say nothing, in beats, until the server counts as not running.
+const gap = 7200
+
+// player plays what a store recorded.
+type player struct {
+	m      *watch.Machine
+	next   int64 // beat that is judged next, 0 before the first report
+	pauses []pause
+	end    int64 // the last beat that the server judged, if it said so
+	each   func(now float64, m *watch.Machine, news []watch.Incident) bool
+	on     bool
+}
+
+// Replay plays what a store recorded between two times, in virtual time: the machine gets every report when it arrived and is
+// asked at the same beats as the server was. each, where it is set, is called after every beat with the incidents that opened
+// or ended; false ends it.
 func Replay(dir string, c watch.Config, from, to float64, each func(now float64, m *watch.Machine, news []watch.Incident) bool) error {
 	names, err := store.Schemas(dir)
 	if err != nil {
 		return err
 	}
-	m := watch.New(c)
+	p := &player{m: watch.New(c), each: each, on: true}
+	if err := p.lives(dir); err != nil {
+		return err
+	}
 	d := store.NewDecoder()
-	next, n, on := 0.0, 0, true
+	n := 0
 	err = store.Read(dir, store.Raw, func(b []byte) bool {
 		at, r, err := d.Report(b)
 		if err != nil || at < from {
@@ -26,15 +44,7 @@ func Replay(dir string, c watch.Config, from, to float64, each func(now float64,
 		if at > to {
 			return false
 		}
-		if next == 0 {
-			next = at
-		}
-		if at-next > 3600 { // the server was not running
-			next = at
-		}
-		for ; next < at && on; next++ { // a server looks behind what came
-			on = each(next, m, m.Tick(next))
-		}
+		p.until(beatAt(at))
 		if r.Counters != nil {
 			if r.Counters.Values == nil {
 				r.Counters = nil // the beginning of its file is gone
@@ -42,16 +52,49 @@ func Replay(dir string, c watch.Config, from, to float64, each func(now float64,
 				r.Counters.Names = names[r.Counters.Schema]
 			}
 		}
-		if m.Observe(at, r) == nil {
+		if p.m.Observe(at, r) == nil {
 			n++
 		}
-		return on
+		return p.on
 	})
 	if err == nil && n == 0 {
 		return fmt.Errorf("%s has no reports of that time", dir)
 	}
-	for end := next + 5; err == nil && on && next < end; next++ {
-		on = each(next, m, m.Tick(next))
+	if err == nil {
+		end := p.next + beatAt(5) // a server that was killed
+		if p.end >= p.next-1 {
+			end = p.end
+		}
+		p.until(min(end, p.next+gap, beatAt(min(to, 1e15))))
 	}
 	return err
+}
+
+// lives reads when the server did not run.
+func (p *player) lives(dir string) error {
+	return store.Read(dir, store.Event, func(b []byte) bool {
+		var e event
+		if json.Unmarshal(b, &e) != nil {
+			return true
+		}
+		if e.Pause != nil {
+			p.pauses = append(p.pauses, *e.Pause)
+		}
+		p.end = max(p.end, e.End)
+		return true
+	})
+}
+
+// until judges all beats up to one.
+func (p *player) until(last int64) {
+	if p.next == 0 || last-p.next > gap {
+		p.next = last
+	}
+	for ; p.next <= last && p.on; p.next++ {
+		if i := slices.IndexFunc(p.pauses, func(x pause) bool { return x.From == p.next }); i >= 0 {
+			p.m.Pause(timeOf(p.next), timeOf(p.pauses[i].To))
+			p.next = p.pauses[i].To
+		}
+		p.on = p.each(timeOf(p.next), p.m, p.m.Tick(timeOf(p.next)))
+	}
 }

@@ -1,13 +1,12 @@
-// Package server is weft watch: it takes reports of agents, lets a watch.Machine judge
-// them twice a second, keeps them in a store, and shows what it found as a page, as JSON
-// and as metrics.
+// Package server is weft watch: it receives agents' reports, lets a watch.Machine judge
+// them twice per second, stores them, and serves the findings as a page, JSON and
+// metrics.
 //
 //	agents ──POST /report──► Server ──► watch.Machine ──► page, JSON, /metrics
 //	                            └────► observe/watch/internal/store ──► replay
 //
-// Agents and people come to different addresses. Reports need the cluster's token: the
-// listener that cli makes shows and demands certificates that follow from it, as the
-// rest of weft does.
+// Agents and people use different addresses. Reports need the cluster's token: the
+// listener made by cli presents and demands certificates derived from it.
 package server
 
 import (
@@ -18,7 +17,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type Config struct {
 	Dir   string       // of the store; "" keeps nothing
 	Limit int64        // bytes of the store; 4 GiB if 0
 	Token string       // which people from other hosts give as password; "" lets none in
+	Read  string       // another password with which people see everything, and agents cannot report; "" for none
+	URL   *url.URL     // at which a proxy serves the pages; nil without one
 	Log   *slog.Logger // nil for silence
 	Now   func() time.Time
 	// Notice, where set, hears of incidents as they open and end.
@@ -50,6 +53,8 @@ type Server struct {
 	file  int // number of the raw file that the coder is for
 	told  map[string]bool
 	names map[string][]string // of schemas in the store
+	next  int64               // the moment that is judged next, in beats
+	fresh []watch.Incident    // that opened or ended and were not told
 
 	viewMu sync.Mutex
 	view   []byte // JSON, of the last tick
@@ -58,6 +63,7 @@ type Server struct {
 	odd    bool
 	change chan struct{}
 	stats  struct{ refused, bytes, slowest float64 }
+	opened map[string]int // incidents that opened, by kind
 }
 
 // New makes a server, with what the store knows of the past.
@@ -71,7 +77,7 @@ func New(c Config) (*Server, error) {
 	if c.Limit == 0 {
 		c.Limit = 4 << 30
 	}
-	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, change: make(chan struct{})}
+	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, opened: map[string]int{}, change: make(chan struct{})}
 	if c.Dir != "" {
 		var err error
 		if s.store, err = store.Open(c.Dir, c.Limit); err != nil {
@@ -92,6 +98,14 @@ func (s *Server) now() float64 { return float64(s.c.Now().UnixNano()) / 1e9 }
 type event struct {
 	Incident *watch.Incident `json:"incident,omitempty"`
 	Change   *watch.Change   `json:"change,omitempty"`
+	Pause    *pause          `json:"pause,omitempty"`
+	End      int64           `json:"end,omitempty"` // the last beat that a server judged
+}
+
+// pause is beats that a server did not judge, since it did not run then.
+type pause struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
 }
 
 // Events reads the incidents and changes of a store.
@@ -152,6 +166,7 @@ func (s *Server) Take(r *watch.Report) (watch.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
+	s.judge(now)
 	err := s.m.Observe(now, r)
 	a := watch.Answer{Pulse: max(1, float64(s.m.HostCount())/1000)}
 	switch {
@@ -184,8 +199,34 @@ func (s *Server) keep(now float64, r *watch.Report) {
 	}
 }
 
-// pace is how often a server judges, and makes a view for everybody every second time.
+// pace is how often a server judges, and makes a view for everybody every second time. It judges at beats, whole multiples
+// of pace since 1970, and takes a report between the two beats in which it came: whoever plays the reports again judges the
+// same moments with the same knowledge.
 const pace = 500 * time.Millisecond
+
+func beatAt(now float64) int64  { return int64(math.Floor(now / pace.Seconds())) }
+func timeOf(beat int64) float64 { return float64(beat) * pace.Seconds() }
+
+// missed is how many beats a server may be late. Beyond that it was stopped or starved itself: reports wait to be taken, and
+// what it did not hear of meanwhile says nothing.
+const missed = 4
+
+// judge judges all beats up to now.
+func (s *Server) judge(now float64) {
+	last := beatAt(now)
+	if s.next == 0 {
+		s.next = last
+	}
+	if last-s.next > missed {
+		p := pause{s.next, last}
+		s.append(event{Pause: &p})
+		s.m.Pause(timeOf(p.From), timeOf(p.To))
+		s.next = last
+	}
+	for ; s.next <= last; s.next++ {
+		s.fresh = append(s.fresh, s.m.Tick(timeOf(s.next))...)
+	}
+}
 
 // Run judges twice a second until the context ends, and closes the store.
 func (s *Server) Run(ctx context.Context) error {
@@ -211,6 +252,7 @@ func (s *Server) Close() error {
 	for _, b := range s.means.Rest() {
 		s.store.Append(store.Mean, b)
 	}
+	s.append(event{End: s.next - 1})
 	st := s.store
 	s.store = nil
 	return st.Close()
@@ -220,7 +262,9 @@ func (s *Server) Close() error {
 func (s *Server) Tick() {
 	s.mu.Lock()
 	now := s.now()
-	news := s.m.Tick(now)
+	s.judge(now)
+	news := s.fresh
+	s.fresh = nil
 	for i := range news {
 		s.append(event{Incident: &news[i]})
 	}
@@ -238,6 +282,13 @@ func (s *Server) Tick() {
 		}
 	}
 	s.mu.Unlock()
+	s.viewMu.Lock()
+	for _, i := range news {
+		if i.Ended == 0 {
+			s.opened[i.Kind]++
+		}
+	}
+	s.viewMu.Unlock()
 	for _, i := range news {
 		if s.c.Notice != nil {
 			s.c.Notice(i)
@@ -312,7 +363,7 @@ func (s *Server) Reports() http.Handler {
 		}
 		var rep watch.Report
 		if err := json.Unmarshal(buf.Bytes(), &rep); err != nil {
-			s.refuse(w, fmt.Errorf("this is no report: %w", err))
+			s.refuse(w, fmt.Errorf("this is not a report: %w", err))
 			return
 		}
 		a, err := s.Take(&rep)

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/observe/watch/load"
 )
@@ -278,4 +281,158 @@ func FuzzReport(f *testing.F) {
 		}
 		watch.Screen(s.View(), nil, watch.Style{Color: true})
 	})
+}
+
+// A replay gives the incidents of the live server: the same ones, with the same words and subjects, at the same times, however
+// reports, looks and pauses of the server fall.
+func TestReplayIsLive(t *testing.T) {
+	type key struct {
+		kind, verdict, subject string
+		began, ended           float64
+	}
+	total := 0
+	for seed := range uint64(bounded.Times(3, 20)) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		dir := t.TempDir()
+		c := &clock{time.Unix(1_800_000_000, int64(rng.IntN(1e9)))}
+		cfg := Config{Watch: watch.Config{Title: "test", Hang: 8}, Dir: dir, Limit: 64 << 20, Now: c.now}
+		var live, played []key
+		note := func(to *[]key, i watch.Incident) {
+			*to = append(*to, key{i.Kind, i.Verdict, i.Subject.String(), i.Began, i.Ended})
+		}
+		cfg.Notice = func(i watch.Incident) { note(&live, i) }
+		s, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := load.New(4, 80, 10, seed+1, float64(c.at.Unix()-1000))
+		after := [4]float64{s.now(), s.now(), s.now(), s.now()}
+		for step := range 150 {
+			switch {
+			case step == 30:
+				w.Late, w.Down, w.Slow = 9, 2, 1
+			case step == 90:
+				w.Late, w.Down, w.Slow = -1, -1, -1
+			}
+			c.at = c.at.Add(time.Duration(200+rng.IntN(1200)) * time.Millisecond)
+			if rng.IntN(40) == 0 { // the server is starved
+				c.at = c.at.Add(time.Duration(rng.IntN(9)) * time.Second)
+			}
+			for h := range w.Hosts {
+				c.at = c.at.Add(time.Duration(rng.IntN(40)) * time.Millisecond)
+				at := s.now()
+				r := &watch.Report{Host: w.Host(h), Boot: "boot", At: at, Every: 1}
+				if step%10 == h {
+					r = w.Counters(h, at, true)
+				}
+				w.AddRanks(r, h, after[h], at)
+				if step > 60 && step < 75 && h == 3 {
+					continue
+				}
+				after[h] = at
+				if a, err := s.Take(r); err != nil || a.Names {
+					t.Fatal(err, a)
+				}
+			}
+			if rng.IntN(3) > 0 {
+				s.Tick()
+			}
+		}
+		for range 40 { // nobody reports any more
+			c.at = c.at.Add(450 * time.Millisecond)
+			s.Tick()
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := Replay(dir, cfg.Watch, 0, math.Inf(1), func(_ float64, _ *watch.Machine, news []watch.Incident) bool {
+			for _, i := range news {
+				note(&played, i)
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		total += len(live)
+		if !slices.Equal(live, played) {
+			t.Errorf("seed %d: live\n%+v\nreplayed\n%+v", seed, live, played)
+		}
+	}
+	if total < 12 {
+		t.Errorf("%d incidents: too little to compare", total)
+	}
+}
+
+// What the machine found is in the metrics: incidents by kind, late ranks, collectives and how long jobs are quiet.
+func TestMetricsOfIncidents(t *testing.T) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	s, err := New(Config{Watch: watch.Config{Predict: func(string, int64, int) (float64, bool) { return 0.001, true }}, Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := load.New(4, 80, 10, 3, float64(c.at.Unix()-1000))
+	feed(t, s, c, w, 30)
+	w.Late = 9
+	feed(t, s, c, w, 45)
+	rec := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "http://localhost/metrics", nil)
+	r.RemoteAddr = "127.0.0.1:9"
+	s.Pages().ServeHTTP(rec, r)
+	for _, want := range []string{`weft_watch_incidents_opened_total{kind="straggler"} 1`, `weft_watch_incidents_opened_total{kind="hang"} 0`, `weft_watch_incident{kind="straggler",severity=`,
+		`,rank="9",host="n1"} `, "\nweft_watch_late_ratio{", "\nweft_watch_collective_seconds{", "\nweft_watch_collective_predicted_seconds{", "\nweft_watch_collective_baseline_ratio{", "\nweft_watch_job_quiet_seconds{"} {
+		if !strings.Contains(rec.Body.String(), want) {
+			t.Errorf("no %s in\n%s", want, rec.Body)
+		}
+	}
+}
+
+// Behind a proxy the page is below a path, answers to the proxy's name alone, and asks people who come through it for a
+// password: the cluster's, or the one for reading.
+func TestBehindAProxy(t *testing.T) {
+	at, err := url.Parse("https://ops.example/weft/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Token: "secret", Read: "look", URL: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(s.Pages())
+	defer front.Close()
+	for _, x := range []struct {
+		host, path, password string
+		forwarded            bool
+		code                 int
+	}{
+		{"ops.example", "/weft/api/health", "", false, 200},
+		{"ops.example", "/api/health", "", false, 200}, // a proxy that takes the path off
+		{"ops.example", "/weft", "", false, 301},
+		{"ops.example", "/weft/explain/link_downed", "", false, 200},
+		{"ops.example", "/weft/explain/nothing", "", false, 404},
+		{"ops.example", "/weft/api/health", "", true, 401},
+		{"ops.example", "/weft/api/health", "wrong", true, 401},
+		{"ops.example", "/weft/api/health", "look", true, 200},
+		{"ops.example", "/weft/api/health", "secret", true, 200},
+		{"evil.example", "/weft/api/health", "", false, 421},
+	} {
+		r, err := http.NewRequest("GET", front.URL+x.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = x.host
+		if x.forwarded {
+			r.Header.Set("X-Forwarded-For", "192.0.2.7")
+		}
+		if x.password != "" {
+			r.SetBasicAuth("me", x.password)
+		}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != x.code {
+			t.Errorf("%+v: %d", x, res.StatusCode)
+		}
+	}
 }

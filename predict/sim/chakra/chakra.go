@@ -270,7 +270,7 @@ func (n *Node) check() (err error) {
 	case n.Kind == Collect && n.Op < 0:
 		err = fmt.Errorf("node %d (%s) is a collective without comm_type", n.ID, n.Name)
 	case n.Kind == Collect && n.Op > Barrier:
-		err = fmt.Errorf("node %d (%s): comm_type %d is no collective", n.ID, n.Name, n.Op)
+		err = fmt.Errorf("node %d (%s): comm_type %d is not a collective", n.ID, n.Name, n.Op)
 	case (n.Kind == Send || n.Kind == Recv) && n.Peer < 0:
 		err = fmt.Errorf("node %d (%s) has no comm_dst or comm_src", n.ID, n.Name)
 	}

@@ -305,7 +305,7 @@ func TestJSON(t *testing.T) {
 		"type":     {`{"workload_graph": [{"Id": 1, "NodeType": 40}]}`, "NodeType"},
 		"name":     {`{"version": "0.0.4"}{"id": "1", "type": "DREAM_NODE"}`, "DREAM_NODE"},
 		"no id":    {`{"workload_graph": [{"NodeType": 4}]}`, "no Id"},
-		"number":   {`{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": "long"}]}`, "no whole number"},
+		"number":   {`{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": "long"}]}`, "not a whole number"},
 		"negative": {`{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": -4}]}`, "none below 0"},
 		"pytorch":  {`{"schema": "1.0.2-chakra.0.0.4", "pid": 7, "nodes": []}`, "chakra_converter"},
 		"nothing":  {`{}`, "no node"},

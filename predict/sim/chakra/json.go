@@ -46,7 +46,7 @@ func (i *integer) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		u, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
-			return fmt.Errorf("%s is no whole number", b)
+			return fmt.Errorf("%s is not a whole number", b)
 		}
 		v = int64(u)
 	}

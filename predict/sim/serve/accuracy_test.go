@@ -16,7 +16,7 @@ import (
 	"github.com/weft-fabric/weft/predict/plan"
 )
 
-var update = flag.Bool("update", false, "predict all measured points and write docs/serve-accuracy.md")
+var update = flag.Bool("update", false, "predict all measured points and write docs/reference/serve-accuracy.md")
 
 // Measured with one copy of a model and a closed loop of users. ai-dynamo/aiconfigurator publishes them (Apache-2.0); those
 // with a month were measured by InferenceMAX. Times are means.
@@ -172,7 +172,7 @@ func TestMeasuredLatencies(t *testing.T) {
 // TestUpdate predicts every point with factors fitted to the other models of its engine, and writes the page.
 func TestUpdate(t *testing.T) {
 	if !*update {
-		t.Skip("make serve-accuracy writes docs/serve-accuracy.md")
+		t.Skip("make serve-accuracy writes docs/reference/serve-accuracy.md")
 	}
 	b := newBench(t)
 	points := readPoints(t)
@@ -311,7 +311,7 @@ Known to be off:
 KV caches between two hosts (Mooncake's nine transfers of Qwen3-8B, 20 MiB to 4.5 GiB): 3.3%% off in the median, 10.6%% at worst
 (`+"`go test -v -run TestTransfers ./predict/sim/serve`"+`).
 `, saturated, len(points), none)
-	if err := os.WriteFile("../../../docs/serve-accuracy.md", []byte(text), 0o644); err != nil {
+	if err := os.WriteFile("../../../docs/reference/serve-accuracy.md", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -123,7 +123,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 			i := d.waiting[0]
 			need := reqs[i].Input + reqs[i].Output
 			if d.used+need > capacity {
-				res.Limit = "KV cache: requests wait for room"
+				res.Limit = "KV cache: requests wait for space"
 				break
 			}
 			d.waiting = d.waiting[1:]

@@ -83,7 +83,7 @@ type Kind struct {
 const turn = 14e-3
 
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
-// not in the kernels' table, as the factors of training steps do; docs/serve-accuracy.md says how well they predict.
+// not in the kernels' table, as the factors of training steps do; docs/reference/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
 	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn}, 8192, 1.05, 1.2},
 	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn, PromptsFirst: true}, 8192, 1, 1.2},
@@ -336,7 +336,7 @@ func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, fir
 			i := queue[0]
 			need := reqs[i].Input + reqs[i].Output
 			if used+need > capacity {
-				res.Limit = "KV cache: requests wait for room"
+				res.Limit = "KV cache: requests wait for space"
 				break
 			}
 			used += need

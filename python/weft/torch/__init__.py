@@ -7,7 +7,7 @@
     model = DistributedDataParallel(model)   # everything else stays as it is
 
 Settings are those of weft (WEFT_TRANSPORT=tcp and so on) or, for one group, pg_options=weft.torch.Options(transport="tcp").
-docs/pytorch.md tells the rest.
+docs/how-to/pytorch.md tells the rest.
 """
 
 from ._group import Error, Options, ProcessGroup, register

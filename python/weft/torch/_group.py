@@ -74,6 +74,8 @@ class ProcessGroup(_Base):
         self._watched = collections.deque()  # collectives whose futures are not complete, in their order
         self._kept = {}         # works that C++ may hold: see Work.keep
         self._calls = 0
+        self._collectives = 0   # of these
+        self.token = object()   # stands for the group where it must not be kept
         self._coalesced = None  # works since _start_coalescing
         self._barriers = 0      # monitored ones
         self._above = None      # the group that it was made of
@@ -158,10 +160,10 @@ class ProcessGroup(_Base):
             self._raise_late()
         if self._members is not None:
             self._agree()
-        self._calls += 1
+        number = self._count(op)
         k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
-                  factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place)
+                  factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place, ends.cause(self) if number else 0)
         if place[0] and op < native.SEND:
             self._side(place[1])
             if mode == SYNC and self._coalesced is None:
@@ -182,7 +184,17 @@ class ProcessGroup(_Base):
             if finish is not None:
                 finish()
             return Done(tensors, status.source) if op == native.RECV else _DONE
-        return self._hand(Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish), mode)
+        work = Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish)
+        work.number = number
+        return self._hand(work, mode)
+
+    def _count(self, op):
+        """Counts a call. Gives the number of a collective, 0 for a message."""
+        self._calls += 1
+        if op >= native.SEND:
+            return 0
+        self._collectives += 1
+        return self._collectives
 
     def _work(self, what, requests, tensors, keep, finish, place):
         """The Work for calls that were started. Those on a GPU that are over are let go of."""
@@ -257,7 +269,7 @@ class ProcessGroup(_Base):
 
         It makes a barrier instead. If the others refuse the same call, all pass it and go on. If they do not, all learn from
         weft's comparison of calls which rank did something else: none waits for the time limit."""
-        k = _pack(_SIZE, native.BARRIER, 0, 0, 0, 0, 0, -2, 0, 0, 0, 0, 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0)
+        k = _pack(_SIZE, native.BARRIER, 0, 0, 0, 0, 0, -2, 0, 0, 0, 0, 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0, ends.cause(self))
         rc = native.run(self._comm, k, None, native.error())
         if rc == native.INTERRUPTED:
             native.reraise()
@@ -354,9 +366,10 @@ class ProcessGroup(_Base):
         if not t.is_cpu:
             return self._plain_sum_on_gpu(t, ty)
         p = t.data_ptr()
-        rc = native.run(self._comm, _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0),
-                        None, native.error())
         self._calls += 1
+        self._collectives += 1
+        rc = native.run(self._comm, _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0,
+                                          ends.cause(self)), None, native.error())
         if rc:
             self._failed(rc, "all_reduce", native.ALL_REDUCE)
         return _DONE
@@ -367,9 +380,9 @@ class ProcessGroup(_Base):
         if device not in self._sides or self._late is not None:
             return None
         p = t.data_ptr()
-        self._calls += 1
+        self._count(native.ALL_REDUCE)
         self._enqueue("all_reduce", native.ALL_REDUCE,
-                      _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, *_place(t)))
+                      _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, *_place(t), 0))
         return _DONE
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -387,18 +400,19 @@ class ProcessGroup(_Base):
 
     def _many(self, what, mode, opts, tensors, op, calls, copies, place):
         """Starts several calls that are one Work."""
-        requests = []
+        requests, number = [], 0
         for _, k in calls:
-            self._calls += 1
+            number = self._count(op)
             requests.append(self._start(what, op, _pack(
                 _SIZE, op, k["type"], k.get("reduce", 0), k.get("root", 0), 0, 0, -2, 0, k["dst"], k["src"], k["count"], 0, 0, 0, k.get("factor", 0.0),
-                self._limit(mode, opts), 0, 0, 0, 0, 0, *place)))
+                self._limit(mode, opts), 0, 0, 0, 0, 0, *place, ends.cause(self))))
 
         def finish():
             for t, flat in copies:
                 t.copy_(flat)
 
         work = self._work(what, requests, tensors, calls, finish, place)
+        work.number = number
         if mode == SYNC and self._coalesced is None:
             work.wait()
             return work
@@ -629,6 +643,9 @@ class ProcessGroup(_Base):
 
     def barrier(self, opts=None):
         mode = _mode()
+        if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+            # PyTorch's wrapper for this level is for its own backends. Calls are compared anyway; this names all ranks that do not come.
+            self.monitored_barrier(self._limit(mode, opts) / 1000)
         return self._make("barrier", mode, opts, (), native.BARRIER)
 
     # ---- messages ----
@@ -767,7 +784,7 @@ class _Several(Done):
 
 _DONE = Done()  # for calls that ran in their caller
 
-_LAYOUT = struct.Struct("@QiIiiiiiIPPqqPPdqQQQPqiiP")
+_LAYOUT = struct.Struct("@QiIiiiiiIPPqqPPdqQQQPqiiPQ")
 _SIZE = _LAYOUT.size
 _pack = _LAYOUT.pack
 
@@ -868,8 +885,8 @@ def _join(store, rank, size, timeout, options, ranks, presence):
         return _meet(store, rank, size, time.monotonic() + seconds, options, ranks, presence, lambda: gone("joining", presence, every))
     except native.Refused as e:
         culprits = e.culprits
-        if not culprits and presence is not None:
-            culprits = list(presence.ended(every)) or presence.missing(every)
+        if not culprits and presence is not None and e.code != native.ABORTED:
+            culprits = sorted({*presence.ended(every), *presence.missing(every)})
         who = f"; rank {', '.join(map(str, culprits))} did not come or ended" if culprits and not e.culprits else ""
         raise error(e.code, f"weft: joining: {'Timed out ' if e.code == native.TIMEOUT else ''}{e}{who}", culprits) from None
     except TimeoutError:
@@ -941,6 +958,9 @@ def create(backend, options=None):
         presence.remember(0)  # PyTorch's store is mostly in its process
     g = ProcessGroup(comm, rank, size, timeout, store, str(backend.group_id))
     g._above, g._lent, g._members, g._meeting, g._presence = parent, lent, who, meeting, presence
+    if not ranks:
+        all_ = weakref.ref(g)
+        presence.others = lambda: native.ended(all_()._comm) if all_() is not None else []
     return g
 
 

@@ -22,7 +22,7 @@ def gone(what, presence, ranks):
     """Raises if one of the ranks is known to have ended."""
     ended = presence.ended(ranks) if presence is not None else {}
     if ended:
-        who = ", ".join(f"rank {r} died (process {pid} ended)" for r, pid in ended.items())
+        who = ", ".join(f"rank {r} died ({how})" for r, how in ended.items())
         raise error(native.DEAD, f"weft: {what}: connection closed by peer: {who}", ended)
 
 

@@ -153,6 +153,11 @@ def alive(comm):
     return bool(comm) and _lib.lib().weft_check(comm, None) == OK
 
 
+def ended(comm):
+    """The ranks that are known to have died, without a call; none if the communicator is closed."""
+    return read()[1] if comm and _lib.lib().weft_ended(comm, _local.error) == DEAD else []
+
+
 def transport(comm):
     i = _lib.Info(ctypes.sizeof(_lib.Info))
     check(_lib.lib().weft_get_info(comm, byref(i), _local.error))

@@ -42,6 +42,7 @@ class Presence:
     def __init__(self, store, rank):
         self._store = store
         self._place, self._marks = _here(), {}
+        self.others = lambda: []  # ranks that died on other hosts, once there is a group of all ranks
         put(store, f"weft rank {rank}", f"{self._place} {os.getpid()} {_began(os.getpid())}")
 
     def _mark(self, rank):
@@ -59,12 +60,12 @@ class Presence:
         return list(self._marks)
 
     def ended(self, ranks):
-        """Those whose processes were on this host, and are gone: rank to process."""
-        found = {}
+        """Those that died: rank to how. Of this host's ranks the processes tell, of others the group of all ranks."""
+        found = {r: "its host or its process is gone" for r in self.others() if r in ranks}
         for r in ranks:
             mark = self._mark(r)
             if mark and self._place and mark[0] == self._place and _began(mark[1]) != mark[2]:
-                found[r] = mark[1]
+                found[r] = f"process {mark[1]} ended"
         return found
 
     def missing(self, ranks):

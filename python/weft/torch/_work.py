@@ -5,6 +5,7 @@ import collections
 import ctypes
 import threading
 import time
+import weakref
 
 import torch
 from torch._C._distributed_c10d import Work as _Base
@@ -95,6 +96,8 @@ class Work(_Base):
         self._lock = threading.Lock()
         self._over, self._error, self._source = False, None, None
         self._came = False  # whether the watching thread knows that it is over
+        self._watched = False  # whether that thread completes the future
+        self.number = 0     # among the group's collectives, from 1; 0 for a message
         self._future = self._told = None  # one that waits for the end, and after it
         group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
 
@@ -164,11 +167,11 @@ class Work(_Base):
             with self._lock:
                 if not self._over:
                     self._wait(ms)
-        if self._over and self._future is not None:
-            self._tell()
+        if self._over:
+            ends.told(self)
         self._group._kept.pop(id(self), None)
         if not self._over:
-            raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still under way")
+            raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still in progress")
         if self._error is not None:
             raise self._error
         return True
@@ -183,7 +186,7 @@ class Work(_Base):
                     self._wait(0)
             finally:
                 self._lock.release()
-        if self._over and self._future is not None:
+        if self._over and self._future is not None and not self._watched:
             self._tell()
         return self._over
 
@@ -200,15 +203,15 @@ class Work(_Base):
 
     def get_future(self):
         with self._lock:
-            future = _future(self._tensors)
             if self._told is not None:
                 return self._told
             if self._future is None:
-                self._future = future
-                if not self._over:
-                    ends.watch(self)
+                self._future = _future(self._tensors)
+                if self.number:
+                    _causes[self._future] = (self._group.token, self.number)
+                self._watched = ends.watch(self)
             future = self._future
-        if self._over:
+        if not self._watched and self._over:
             self._tell()
         return future
 
@@ -288,7 +291,10 @@ class _Ends:
     same on all ranks.
 
     What a program hangs on a future runs here, one after another, so that callbacks that start calls do so in the same order on every
-    rank. One that waits for a future steps aside until that one is complete, and another thread goes on; it is the next to run then."""
+    rank. One that waits for a future steps aside until that one is complete, and another thread goes on. Once it is complete, the one
+    that waited is the next to run, before any other future is completed: which of them have ended by then differs between ranks.
+
+    A callback that is added to a complete future runs in the thread that adds it, as PyTorch has it, when it is its turn."""
 
     def __init__(self):
         self._lock, self._queue, self._works = threading.Lock(), None, {}
@@ -296,22 +302,67 @@ class _Ends:
         self._idle = 0                         # threads that complete nothing at the moment
         self._listen = threading.Lock()        # held by the one that waits for the next call to end
         self._turn = threading.Condition(self._lock)
-        self._running, self._back = False, []  # whether a thread completes one, and those whose wait is over
+        self._running, self._back = False, []  # whether somebody has the turn, and those whose wait is over
         self._ready = collections.deque()      # works that ended, in the order of their completion
-        self._mine = threading.local()
+        self._mine = threading.local()         # turn: whether this thread has it; cause: see cause
 
     def watch(self, work):
+        """Lets the threads complete a work's future. False if there is no need: it is over, and so are those before it."""
+        watched = work._group._watched
         with self._lock:
             if self._queue is None:
                 self._queue = native.queue()
                 atexit.register(self.stop)
-                _wait_aside()
+                _replace_methods()
             if not self._threads:
                 self._add()
-        if work._what not in ("send", "recv"):
-            work._group._watched.append(work)
+            if work._over and not (work.number and watched):
+                return False
+            if work.number:
+                watched.append(work)
+            if work._over:
+                work._came = True
+                return True
         self._works[work._requests[-1]] = work
         native.tell(work._requests[-1], self._queue)
+        return True
+
+    def told(self, work):
+        """Sees to it that the future of a work that is over is complete."""
+        if not work._watched or self._queue is None or self._has_turn():
+            if work._future is not None:
+                work._tell()
+            return
+        future = work._future or work._told
+        if not future.done():
+            self.aside(future)
+
+    def cause(self, group):
+        """The number of the group's collective in whose callback this thread is; 0 outside of callbacks. Ranks compare it when they
+        make a call: two calls of one size that are paired wrongly differ in it."""
+        if self._queue is None:  # no future was asked for yet
+            return 0
+        cause = getattr(self._mine, "cause", None)
+        return cause[1] if cause is not None and cause[0] is group.token else 0
+
+    def _has_turn(self):
+        return getattr(self._mine, "turn", False)
+
+    def call(self, callback, cause, future):
+        """Runs a callback of a future when it is its turn."""
+        before, taken = getattr(self._mine, "cause", None), not self._has_turn()
+        if taken:
+            self._take(idle=False)
+            self._mine.turn = True
+            self._complete()
+        self._mine.cause = cause
+        try:
+            return callback(future)
+        finally:
+            self._mine.cause = before
+            if taken and self._has_turn():
+                self._mine.turn = False
+                self._leave()
 
     def _add(self):
         """Starts a thread; the lock is held."""
@@ -321,15 +372,17 @@ class _Ends:
         t.start()
 
     def _run(self, queue):
-        self._mine.turn = True
         self._take()
+        self._mine.turn = True
         self._complete()  # what the one that stepped aside has left
         while self._give(idle=True):
+            self._mine.turn = False
             with self._listen:
                 request = native.next(queue)
                 if request is None:
                     return
                 self._take()
+                self._mine.turn = True
             self._came(self._works.pop(request, None))
             self._complete()
 
@@ -337,23 +390,43 @@ class _Ends:
         """Notes that a call ended. Its future is completed behind those of its group's collectives that began before."""
         if work is None:
             return
-        work._came, watched = True, work._group._watched
-        if work._what in ("send", "recv"):
+        if not work.number:
             self._ready.append(work)
-        while watched and watched[0]._came:
-            self._ready.append(watched.popleft())
+            return
+        watched = work._group._watched
+        with self._lock:
+            work._came = True
+            while watched and watched[0]._came:
+                self._ready.append(watched.popleft())
 
     def _complete(self):
+        """Completes the futures of works that ended, each when those that waited for the one before have gone on."""
         while self._ready:
+            with self._turn:
+                if self._back:
+                    self._running = False
+                    self._turn.notify_all()
+                    self._until_free()
+                    continue  # another may have completed the rest
             self._ready.popleft()._finish_here()
 
-    def _take(self):
+    def _until_free(self):
+        """Waits for the turn; the lock is held."""
+        while self._running or self._back:
+            self._turn.wait()
+        self._running = True
+
+    def _take(self, idle=True):
         """Waits until no other runs."""
         with self._turn:
-            while self._running or self._back:
-                self._turn.wait()
-            self._running = True
-            self._idle -= 1
+            self._until_free()
+            self._idle -= idle
+
+    def _leave(self):
+        """Ends a turn."""
+        with self._turn:
+            self._running = False
+            self._turn.notify_all()
 
     def _give(self, idle):
         """Lets the next run. False if there are threads enough without this one, which has nothing to do."""
@@ -371,25 +444,32 @@ class _Ends:
             return True
 
     def aside(self, future):
-        """Waits until a future is complete. On one of these threads others run meanwhile."""
+        """Waits until a future is complete. If it is this thread's turn, others run meanwhile."""
         over = threading.Event()
-        if not getattr(self._mine, "turn", False):
-            future.add_done_callback(lambda _: over.set())
+        if not self._has_turn():
+            _add_done_callback(future, lambda _: over.set())
             over.wait()  # unlike PyTorch's own wait it ends with Ctrl-C
             return
 
         def back(_):
             with self._turn:
-                self._back.append(over)
-                self._turn.notify_all()
+                if not over.is_set():
+                    self._back.append(over)
+                    self._turn.notify_all()
 
-        future.add_done_callback(back)
+        _add_done_callback(future, back)
+        self._mine.turn = False
         self._give(idle=False)
         with self._turn:
-            while self._running or not self._back or self._back[0] is not over:
-                self._turn.wait()
-            self._back.pop(0)
-            self._running = True
+            try:
+                while self._running or not self._back or self._back[0] is not over:
+                    self._turn.wait()
+                self._running = self._mine.turn = True
+            finally:  # Ctrl-C also gives up the turn
+                over.set()
+                if over in self._back:
+                    self._back.remove(over)
+                    self._turn.notify_all()
 
     def stop(self):
         """Ends the threads: one that wakes while Python ends would end the process badly."""
@@ -409,20 +489,41 @@ class _Ends:
 _SPARE = 8  # threads that stay when they have nothing to do
 
 
-def _wait_aside():
-    """Lets every wait for a future of PyTorch's go through aside. Futures that then and collect_all make are objects of C++, of which
-    no class of ours can be the type, so their wait itself is replaced; on futures that are complete it is what it was."""
-    plain = torch._C.Future.wait
-    if getattr(plain, "aside", False):
+# What led to a future: the group and the number of its collective. Futures of callbacks have that of theirs.
+_causes = weakref.WeakKeyDictionary()
+
+
+_add_done_callback = torch._C.Future.add_done_callback  # runs at once on whichever thread
+
+
+def _replace_methods():
+    """Lets every wait for a future of PyTorch's go through aside, and callbacks of weft's futures through call. Futures that then and
+    collect_all make are objects of C++, of which no class of ours can be the type, so their methods themselves are replaced; on futures
+    that are complete wait is what it was, and callbacks of futures that weft knows nothing of run as they did."""
+    kind = torch._C.Future
+    if getattr(kind.wait, "aside", False):
         return
+    wait_, then_ = kind.wait, kind.then
 
     def wait(self):
         if not self.done():
             ends.aside(self)
-        return plain(self)
+        return wait_(self)
+
+    def then(self, callback):
+        cause = _causes.get(self)
+        if cause is None:
+            return then_(self, callback)
+        future = then_(self, lambda f: ends.call(callback, cause, f))
+        _causes[future] = cause
+        return future
+
+    def add_done_callback(self, callback):
+        cause = _causes.get(self)
+        _add_done_callback(self, callback if cause is None else lambda f: ends.call(callback, cause, f))
 
     wait.aside = True
-    torch._C.Future.wait = wait
+    kind.wait, kind.then, kind.add_done_callback = wait, then, add_done_callback
 
 
 ends = _Ends()

@@ -1,15 +1,14 @@
-// Package choice decides which program a call runs: algorithm, pieces and
-// channels, from what is asked for and from what the ranks' links were measured
-// to cost.
+// Package choice decides which program a call runs: algorithm, pieces and channels,
+// from the request and the measured cost of the ranks' links.
 //
-//	Measure   what messages, meetings and memory cost, in under 200 ms
-//	Find      the same out of a cache, or measured and kept there
+//	Measure   the cost of messages, meetings and memory, in under 200 ms
+//	Find      the same from a cache, measured and stored if missing
 //	Table     the program for an operation, root and size; the same on every rank
 //	Explain   the table as text, with times and reasons
 //
-// A choice is a function of the links, what the transport can do and where ranks are,
-// and of nothing else: ranks that agree on these agree on every program. Where programs
-// need messages the links count in coarse steps, so that runs agree on them, too.
+// A choice depends only on the links, the transport's abilities and the ranks' hosts, so
+// ranks that agree on these agree on every program. For message programs link costs are
+// rounded to coarse steps, so that runs agree too.
 package choice
 
 import (

@@ -94,7 +94,7 @@ func (c *Call) complete(rank, size int) error {
 	if !c.Op.Rooted() {
 		c.Root = -1
 	} else if c.Root < 0 || c.Root >= size {
-		return fmt.Errorf("%s: root %d is no rank of a group of %d", c.Op, c.Root, size)
+		return fmt.Errorf("%s: root %d is not a rank of a group of %d", c.Op, c.Root, size)
 	}
 	if c.Op == sched.Scatter && rank != c.Root {
 		c.Src = Memory{Type: c.Dst.Type}
@@ -106,7 +106,7 @@ func (c *Call) complete(rank, size int) error {
 		return fmt.Errorf("%s: dst has elements of %s, src of %s", c.Op, c.Dst.Type, c.Src.Type)
 	}
 	if !c.Dst.Type.Valid() {
-		return fmt.Errorf("%s: %s is no type of elements", c.Op, c.Dst.Type)
+		return fmt.Errorf("%s: %s is not an element type", c.Op, c.Dst.Type)
 	}
 	if c.Factor == 0 {
 		c.Factor = 1

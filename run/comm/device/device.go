@@ -1,28 +1,26 @@
-// Package device runs collectives on memory of GPUs, between the ranks of a communicator.
+// Package device runs collectives on GPU memory between the ranks of a communicator.
 //
 //	c, err := comm.Join(ctx, cfg)
 //	g, err := device.Open(ctx, c, func() (gpu.Device, error) { return cuda.Open(0) }, device.Config{})
 //	x, err := g.Alloc(reduce.Float32, n)                 // or memory of any other allocator, by its address
 //	err = device.AllReduce(ctx, g, x, x, comm.Sum)
 //
-// There are two ways. All ranks agree on one when the group is opened, Way names it, and it never changes afterwards:
+// There are two paths. All ranks agree on one when the group opens. Way names it, and it never changes:
 //
-//	direct   ranks map one another's memory: processes on one GPU, or on GPUs that reach one another. The flat form
-//	         of the program says which rank reads which inputs, in which order, and stores the sum to which outputs;
-//	         each rank does its part in one kernel. Nothing passes through the host but two small messages.
-//	staged   through memory of the host, in pieces: while one is copied from the GPU, the communicator reduces
-//	         the one before, and the one before that is copied back. Any transport carries it, also between hosts.
-//	         Between ranks of one host GPUs sum in memory of the host that all of them see, if that is faster (Sums).
+//	direct   ranks map each other's memory: processes on one GPU, or on GPUs that reach each other. The program's
+//	         flat form says which rank reads which inputs, in which order, and writes the sum to which outputs.
+//	         Each rank does its part in one kernel; only two small messages pass through the host.
+//	staged   through host memory, in pieces: while one is copied from the GPU, the communicator reduces the
+//	         previous one, and the one before that is copied back. It works over any transport, also between hosts.
+//	         On one host, GPUs sum in shared host memory if that is faster (Sums).
 //
-// Config.Way (WEFT_CUDA) demands one of them; what cannot be had is an error on all ranks.
+// Config.Way (WEFT_CUDA) demands one of them; if it is unavailable, all ranks get an error.
 //
-// Sums are those of the program rank-order: their bits depend on the ranks' numbers alone, so that both ways give the
-// same, and the same as comm.AllReduce of the same numbers on the host with comm.Using(that program) or
-// WEFT_CANONICAL=1. Call.Program asks for another one.
+// Sums use the program rank-order: their bits depend on rank numbers alone. Both paths give the same bits, as does
+// comm.AllReduce on the host with that program or with WEFT_CANONICAL=1. Call.Program selects another one.
 //
-// A rank that dies, calls something else or gives memory that is none ends the call on all ranks with a *comm.Failure
-// or the error of package gpu that names it. Unlike on the host, an operation in place that fails may have changed its
-// memory.
+// A rank that dies, calls something else or passes invalid memory ends the call on all ranks, with a *comm.Failure or
+// the error of package gpu that names it. Unlike on the host, a failed in-place operation may have changed its memory.
 package device
 
 import (
@@ -152,7 +150,7 @@ func Open(ctx context.Context, c *comm.Comm, open func() (gpu.Device, error), cf
 		return nil, err
 	}
 	if c.Size() > ptx.Most && cfg.Way == Direct {
-		return nil, fmt.Errorf("%d ranks: the direct way takes %d at most", c.Size(), ptx.Most)
+		return nil, fmt.Errorf("%d ranks: the direct path supports at most %d", c.Size(), ptx.Most)
 	}
 	own, err := c.Dup(ctx)
 	if err != nil {
@@ -294,7 +292,7 @@ func (g *Group) plan(c *Call) (*planned, error) {
 	}
 	if g.way == Direct && g.Size() > 1 {
 		if made.form, err = flat.New(p); err != nil {
-			return nil, fmt.Errorf("the direct way needs a program in which every sum is one rank's: %w", err)
+			return nil, fmt.Errorf("the direct path needs a program in which one rank computes each sum: %w", err)
 		}
 	}
 	g.plans[k] = made

@@ -434,7 +434,7 @@ func TestBitsAreTheHosts(t *testing.T) {
 				continue
 			}
 			for r, err := range errs {
-				if err == nil || r == 0 && !strings.Contains(err.Error(), "the direct way needs a program in which every sum is one rank's") {
+				if err == nil || r == 0 && !strings.Contains(err.Error(), "the direct path needs a program in which one rank computes each sum") {
 					t.Errorf("ring, rank %d: %v", r, err)
 				}
 			}
@@ -731,7 +731,7 @@ func TestWaysAreAgreed(t *testing.T) {
 		{[2]Way{Auto, Staged}, false, Staged, ""},
 		{[2]Way{Auto, Auto}, true, Staged, ""},
 		{[2]Way{Auto, Direct}, true, "", "memory of rank 1 cannot be shown to other processes"},
-		{[2]Way{Staged, Direct}, false, "", "set WEFT_CUDA alike"},
+		{[2]Way{Staged, Direct}, false, "", "set the same WEFT_CUDA"},
 	} {
 		cs, err := comm.Local(2)
 		if err != nil {

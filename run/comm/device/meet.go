@@ -184,7 +184,7 @@ func (g *Group) choose(ctx context.Context, cards []card) (Way, string, error) {
 	demanded := Auto
 	for r, c := range cards {
 		if c.Way != Auto && demanded != Auto && c.Way != demanded {
-			return "", "", fmt.Errorf("rank %d demands the way %s, another rank %s: set WEFT_CUDA alike on all ranks", r, c.Way, demanded)
+			return "", "", fmt.Errorf("rank %d demands path %s, another rank %s; set the same WEFT_CUDA on all ranks", r, c.Way, demanded)
 		}
 		if c.Way != Auto {
 			demanded = c.Way

@@ -44,7 +44,7 @@ func (w *Work) Wait(ctx context.Context) error {
 	case <-w.done:
 		return w.err
 	case <-ctx.Done():
-		return fmt.Errorf("the operation is still under way: %w", context.Cause(ctx))
+		return fmt.Errorf("the operation is still in progress: %w", context.Cause(ctx))
 	}
 }
 
@@ -248,7 +248,7 @@ func (w *Work) begun(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("the operation is still under way: %w", err)
+				return fmt.Errorf("the operation is still in progress: %w", err)
 			}
 		}
 	}

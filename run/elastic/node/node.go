@@ -1,18 +1,17 @@
-// Package node is the launcher of a host in an elastic job: it starts the host's
-// ranks, enters them with the coordinator, tells them their epochs, sees who dies
-// or falls silent, and starts those again.
+// Package node is a host's launcher in an elastic job: it starts the host's ranks,
+// registers them with the coordinator, announces epochs, detects ranks that die or
+// fall silent, and restarts them.
 //
 //	process ends        ──► worker "dead" in the store ──► an epoch without it ──► survivors go on
-//	process is silent   ──► the same, 1.2 s later; when it speaks again it enters anew
-//	a host is silent    ──► its observers among the other launchers say so, 0.5 to 0.65 s later; or its leases end
-//	a new process       ──► enters under the same slot, recovers, joins at a step's end
+//	process is silent   ──► the same, 1.2 s later; when it responds again it rejoins
+//	a host is silent    ──► its observers among the other launchers report it after 0.5 to 0.65 s; or its leases end
+//	a new process       ──► registers under the same slot, recovers, joins at a step's end
 //
-// Two kinds of programs run under it. One that follows epochs (package elastic) is
-// started first and told everything over a connection it inherits; a rank that fails
-// is started again while the others stay. Any other program is started once its epoch
-// is known, with RANK, WORLD_SIZE, MASTER_ADDR and their like in its environment. Its
-// processes form rounds: when one fails, or when ranks come or go, all of them end,
-// and when all have ended all are started again (Config.Restart).
+// It runs two kinds of programs. One that follows epochs (package elastic) starts first and
+// gets everything over an inherited connection; a failed rank restarts while the others
+// stay. Any other program starts once its epoch is known, with RANK, WORLD_SIZE,
+// MASTER_ADDR and the like in its environment. Its processes form rounds: when one fails,
+// or ranks come or go, all of them end and then restart together (Config.Restart).
 package node
 
 import (

@@ -41,6 +41,7 @@ type slot struct {
 	serial   int           // of the process: what an earlier one said does not count
 	heard    time.Time
 	silent   bool
+	hunger   hunger
 	ended    bool // it has done its work
 	left     bool // it asked to leave
 	restarts int
@@ -389,9 +390,45 @@ func (s *slot) unstick(life context.Context, w elastic.Word) {
 	}
 }
 
+// starvedFor is how many times as long a process may be silent that waits for a processor: it is not dead, its host is busy.
+const starvedFor = 10
+
+// hunger watches a silent process for threads that are ready to run and are not let.
+type hunger struct {
+	since time.Time
+	waits map[string]time.Duration
+}
+
+// look says whether a thread of the process has waited for a processor for at least a third of the time since the first look.
+// One that is stopped, blocked or gone waits for none.
+func (h *hunger) look(pid int, now time.Time) bool {
+	waited := waits(pid)
+	if h.since.IsZero() {
+		h.since, h.waits = now, waited
+		return false
+	}
+	for thread, d := range waited {
+		if d-h.waits[thread] >= now.Sub(h.since)/3 && d > h.waits[thread] {
+			return true
+		}
+	}
+	return false
+}
+
+// talks says whether the process should be heard of.
+func (s *slot) talks() bool {
+	return s.conn != nil && s.proc != nil && !s.silent && (!s.ended || s.left) && s.reg != nil
+}
+
 // listen finds processes that have fallen silent. One that has done its work may take its time to end.
 func (s *slot) listen(life context.Context, now time.Time) {
-	if s.conn == nil || s.proc == nil || s.silent || s.ended && !s.left || s.reg == nil || now.Sub(s.heard) < s.n.cfg.Silence {
+	quiet := now.Sub(s.heard)
+	if !s.talks() || quiet < s.n.cfg.Silence/2 {
+		s.hunger = hunger{}
+		return
+	}
+	starved := s.hunger.look(s.proc.Pid, now)
+	if quiet < s.n.cfg.Silence || starved && quiet < starvedFor*s.n.cfg.Silence {
 		return
 	}
 	s.silent = true

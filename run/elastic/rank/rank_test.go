@@ -22,7 +22,7 @@ func TestMainWithoutAnAgent(t *testing.T) {
 		{"", "", Env},
 		{"{", "", Env},
 		{"{}", "", elastic.EnvAgent},
-		{"{}", "two", "is no descriptor"},
+		{"{}", "two", "is not a descriptor"},
 	} {
 		t.Setenv(Env, c.config)
 		t.Setenv(elastic.EnvAgent, c.agent)

@@ -38,7 +38,7 @@ func want(t reduce.Type, op reduce.Op, srcs [][]byte, order *reduce.Order, facto
 }
 
 // Every kernel gives the bits of package reduce, whatever the number of sources, the length and the alignment, and writes
-// nothing else. The text is interpreted; docs/gpu.md says where it ran on a GPU.
+// nothing else. The text is interpreted; docs/how-to/gpu.md says where it ran on a GPU.
 func TestKernelsAreReduce(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 11))
 	for _, sm := range []int{70, 90} {

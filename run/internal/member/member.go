@@ -26,7 +26,7 @@
 // Here the bound is 2 timeouts, whatever n is.
 //
 //	sent by a rank:     K / Interval messages a second, of about 10 bytes and 28 of UDP and IPv4
-//	received by one:    the same on average; the busiest has the most in-edges, K + O(K) (measured: docs/membership.md)
+//	received by one:    the same on average; the busiest has the most in-edges, K + O(K) (measured: docs/reference/tables/membership.md)
 //	silent to failed:   2 Timeout - U(0, Interval) + Interval/2 at most; to every rank one flood more
 //
 // # States

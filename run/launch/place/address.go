@@ -78,7 +78,7 @@ func checkHost(host string) error {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.')
 	})
 	if host == "" || len(host) > 253 || bad || host[0] == '.' || host[0] == '-' {
-		return fmt.Errorf("%s is no name or address of a host; a name has letters, digits, dots and dashes", quoted(host))
+		return fmt.Errorf("%s is not a host name or address; names have letters, digits, dots and dashes", quoted(host))
 	}
 	return nil
 }

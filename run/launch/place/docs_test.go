@@ -15,7 +15,7 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-const doc = "../../../docs/launching.md"
+const doc = "../../../docs/how-to/launching.md"
 
 // blocks are the fenced blocks of a language in the document.
 func blocks(t *testing.T, language string) []string {

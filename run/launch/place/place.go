@@ -1,27 +1,24 @@
-// Package place says where a process of a launcher stands, from what schedulers
-// and other launchers leave in its environment, and what job that makes together
-// with the flags that torchrun made usual.
+// Package place finds a launcher's position in its job, from the variables of
+// schedulers and other launchers, and combines it with torchrun's flags into a job.
 //
 //	Recognise   environment -> Place: which node of how many, which rank, where the first is reached
 //	Flags       the flags of an elastic launcher, torchrun's spellings among them
 //	Resolve     Flags and Place -> Job: what this process is to start, and where it meets the others
 //
-// Nothing here reads the environment, a file or a name server: the environment
-// is an argument, so that every node's view can be tested on one.
+// Nothing here reads the environment, a file or a name server. The environment is an
+// argument, so one machine can test every node's view.
 //
 // # Precedence
 //
-// Several may have left their variables, as torchrun inside srun does. Who is
-// closest to this process counts, in the order
+// With variables from several launchers, as under torchrun inside srun, the innermost
+// counts, in the order
 //
 //	torchrun, openmpi, pmi, slurm, kubernetes
 //
-// because each of them is started by those behind it far more often than the
-// other way round. A later one adds what the closer one does not say and what
-// does not depend on who started whom: the id of the job, how often it was
-// restarted, the host of the first rank. MASTER_ADDR and MASTER_PORT, wherever
-// they are set, are the address. Flags win over all variables, and torchrun's
-// own PET_ variables, which stand for flags, over all but flags.
+// because each of them is usually started by those after it. A later one adds what the
+// innermost does not say: the job id, the restart count, the first rank's host.
+// MASTER_ADDR and MASTER_PORT always set the address. Flags win over all variables, and
+// torchrun's PET_ variables, which stand for flags, over all but flags.
 package place
 
 import (

@@ -187,7 +187,7 @@ func TestResolveRefuses(t *testing.T) {
 		{"--rdzv-backend etcd", "", "--rdzv-backend etcd: needs --rdzv-endpoint"},
 		{"--coord h:2379", "", "--coord h:2379: want etcd://host:2379"},
 		{"--coord etcd://", "", "--coord etcd://: no address"},
-		{"--coord etcd://a:1,,b:1", "", `"" is no name or address of a host`},
+		{"--coord etcd://a:1,,b:1", "", `"" is not a host name or address`},
 		{"--coord etcd://a:b", "", "port b of a:b; want 0 to 65535"},
 		{"--coord etcd://a:0", "", "port 0 of a:0"},
 		{"--coord etcd://a:1,a:1", "", "a:1 is there twice"},

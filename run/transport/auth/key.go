@@ -16,14 +16,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var ErrAltered = errors.New("the checksum does not fit: the frame was altered on its way")
 
 // Key makes the checksums of one direction of a stream. Without a secret they are CRC-32C, which notices
-// accidents. With one they are keyed, and count the frames: nobody between the two ends can alter, leave out,
-// repeat or reorder frames unnoticed, but for one chance in 2^32 a try, and the first try that fails ends the
-// stream.
+// accidents. With one they are keyed, and count the frames: bytes that changed, frames that were left out, repeated or
+// reordered, and frames of another connection do not fit, but for one in 2^32. The first that does not fit ends the stream.
 //
 // A keyed checksum is XXH3 of the bytes under a secret seed, enciphered together with the number of the frame by
-// AES-128 under another secret, and cut to 32 bits. XXH3 is no cryptographic hash, but as its seed and its
-// results are secret, whoever wants to exploit that can only guess. It takes a tenth of the time of GMAC. Frames are not
-// encrypted; TLS does that.
+// AES-128 under another secret, and cut to 32 bits. This is a checksum and no message authentication code: XXH3 is no
+// cryptographic hash, and nobody has shown what it withstands under a secret seed. It takes a tenth of the time of GMAC.
+// TLS protects against those who alter frames on purpose.
 type Key struct {
 	block  cipher.Block // nil for CRC-32C
 	seed   uint64

@@ -1,6 +1,6 @@
-// Package measure puts the ways in which two processes exchange bytes side by side: sockets, shared memory, UCX and RDMA.
-// Two real processes exchange messages over each way that this machine has: short ones for the latency, long ones for the
-// bandwidth and the processor time. A third run, under a tracer, counts system calls. What cannot run here is modelled, and says so.
+// Package measure compares transports between two processes: sockets, shared memory, UCX and RDMA. Two real processes
+// exchange messages over each transport available here: short ones for latency, long ones for bandwidth and CPU time. A
+// third run, under a tracer, counts system calls. Transports that cannot run here are modelled and marked.
 package measure
 
 import (

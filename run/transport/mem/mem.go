@@ -1,7 +1,6 @@
 // Package mem carries messages between ranks that are goroutines of one process.
-// Their memory is the heap, all of it: a peer reads a message where it lies. It
-// runs the same ports and verbs as package shm, on memory that the race detector
-// watches.
+// They share the heap, so a peer reads a message in place. The package runs the same
+// ports and verbs as package shm, on memory that the race detector watches.
 package mem
 
 import (

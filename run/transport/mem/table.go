@@ -136,17 +136,17 @@ func (t *table) at(h transport.Handle, n int) ([]byte, error) {
 	if uint64(h)&lentBit != 0 {
 		e := t.lent[number%lentSize].Load()
 		if e == nil || e.number != number {
-			return nil, fmt.Errorf("mem: handle %#x is no longer good: its owner asked for %d others since", uint64(h), lentSize)
+			return nil, fmt.Errorf("mem: handle %#x is no longer valid: its owner has requested %d others since", uint64(h), lentSize)
 		}
 		first := e.first.Value()
 		if first == nil {
-			return nil, fmt.Errorf("mem: handle %#x is no longer good: its owner dropped the memory", uint64(h))
+			return nil, fmt.Errorf("mem: handle %#x is no longer valid: its owner released the memory", uint64(h))
 		}
 		b = unsafe.Slice(first, e.n)
 	} else {
 		v, ok := t.byPin.Load(number)
 		if !ok {
-			return nil, fmt.Errorf("mem: handle %#x is no memory got from Alloc", uint64(h))
+			return nil, fmt.Errorf("mem: handle %#x is not memory from Alloc", uint64(h))
 		}
 		b = v.([]byte)
 	}

@@ -51,7 +51,7 @@ func TestHandlesEnd(t *testing.T) {
 	_ = big
 	runtime.GC()
 	runtime.GC()
-	if _, err := es[0].At(0, h, 1); err == nil || !strings.Contains(err.Error(), "dropped") {
+	if _, err := es[0].At(0, h, 1); err == nil || !strings.Contains(err.Error(), "released") {
 		t.Errorf("memory that nobody holds: %v", err)
 	}
 	b := make([]byte, 10)

@@ -1,18 +1,16 @@
-// Package mixed joins shared memory and tcp behind one endpoint: each pair of ranks
-// uses the best way that it has. Ranks of one host use shared memory, others tcp.
+// Package mixed combines shared memory and tcp behind one endpoint: ranks on one host
+// use shared memory, others tcp.
 //
 //	host 0        host 1
 //	0 ═══ 1       2 ═══ 3        ═  shared memory
 //	│ ╲ ╱ │       │             ─  tcp
 //	└──┴──┴───────┘
 //
-// Memory that ranks name to one another (Verbs.Alloc) lies in shared memory: ranks of
-// the host reach it there, others by the same key over tcp. So what a caller got from
-// Alloc is registered for both.
+// Verbs.Alloc allocates in shared memory: ranks on the host reach it there, others by the
+// same key over tcp. It is thus registered for both.
 //
-// A caller that knows its group asks for less: Inside is the endpoint of the ranks of
-// this host, with shared memory and all that it can do; Across is tcp alone, for groups
-// of which no two ranks are on one host.
+// A caller that knows its group can ask for less: Inside is the shared-memory endpoint of
+// this host's ranks; Across is tcp alone, for groups with no two ranks on one host.
 package mixed
 
 import (

@@ -160,8 +160,7 @@ func (r *Meeting) fail(err error) {
 	r.broken = err
 	r.changed()
 	links := slices.Clone(r.links)
-	text := err.Error()
-	r.later(links, frame{kind: kindFail, rank: uint32(r.cfg.Rank), body: []byte(text[:min(len(text), maxWord)])})
+	r.later(links, failed(r.cfg.Rank, err))
 }
 
 // later spreads a frame without waiting for it; the caller holds mu.
@@ -209,9 +208,9 @@ func (r *Meeting) take(l *link, rank int, f frame) error {
 		l.bye, l.why = true, string(f.body)
 	case kindFail:
 		if r.cfg.Rank == 0 {
-			r.fail(&failure{string(f.body)}) // tells the others
+			r.fail(told(f)) // tells the others
 		} else if r.broken == nil {
-			r.broken = &failure{string(f.body)}
+			r.broken = told(f)
 			r.changed()
 		}
 	case kindBlob:
@@ -235,7 +234,7 @@ func (r *Meeting) take(l *link, rank int, f frame) error {
 		r.changed()
 	case kindGone:
 		if rank == 0 && f.rank < uint32(r.cfg.Size) && r.left[f.rank] == nil {
-			why := &failure{string(f.body)}
+			why := &failure{why: string(f.body)}
 			r.left[f.rank] = why
 			r.changed()
 			if r.cfg.Lost != nil && !r.closed {

@@ -1,7 +1,7 @@
-// Package rendezvous is how ranks find one another: rank 0 listens at an address
-// that all know, the others come, and through it every rank learns what each
-// has to say (Gather). The connections stay open afterwards: what they lose is
-// a hint that a process died, and a word can be spread over them (Tell).
+// Package rendezvous lets ranks find each other: rank 0 listens at a known address, the
+// others connect, and every rank gets every other rank's data (Gather). The connections
+// stay open: a lost one hints that a process died, and they spread messages to all
+// (Tell).
 package rendezvous
 
 import (
@@ -241,7 +241,7 @@ func (r *Meeting) host(ctx context.Context) error {
 			_ = r.spread(ctx, links, frame{kind: kindWaiting, body: putRanks(missing)})
 		case <-ctx.Done():
 			r.mu.Lock()
-			err := r.notAll(missing, start, ctx.Err())
+			err := r.notAll(missing, start, r.ended(ctx))
 			r.fail(err)
 			r.mu.Unlock()
 			return err
@@ -436,7 +436,7 @@ func (r *Meeting) enter(conn net.Conn, h auth.Hello) {
 		_ = l.send(frame{kind: kindStart, body: r.world[:]}, time.Now().Add(writeTime))
 	}
 	if broken != nil {
-		_ = l.send(frame{kind: kindFail, body: []byte(broken.Error())}, time.Now().Add(writeTime))
+		_ = l.send(failed(r.cfg.Rank, broken), time.Now().Add(writeTime))
 	}
 	go r.read(l, rank)
 }
@@ -522,7 +522,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 		case kindFail:
 			stop()
 			conn.Close()
-			return &failure{string(f.body)}
+			return told(f)
 		case kindStart:
 			if !stop() {
 				return ctx.Err()
@@ -538,10 +538,32 @@ func (r *Meeting) visit(ctx context.Context) error {
 	}
 }
 
+// ended says how a context ended. One that was cancelled is context.Canceled here and, as a failure, on other ranks: these did not run
+// out of time.
+func (r *Meeting) ended(ctx context.Context) error {
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return &failure{fmt.Sprintf("rank %d gave up: %v", r.cfg.Rank, context.Cause(ctx)), true}
+}
+
 // failure is an error that rank 0 told.
-type failure struct{ why string }
+type failure struct {
+	why      string
+	canceled bool // a rank gave up
+}
 
 func (f *failure) Error() string { return f.why }
+
+func (f *failure) Is(target error) bool { return f.canceled && target == context.Canceled }
+
+// told is the failure that failed put into a frame.
+func told(f frame) *failure { return &failure{string(f.body), f.round != 0} }
+
+func failed(rank int, err error) frame {
+	text := err.Error()
+	return frame{kind: kindFail, rank: uint32(rank), round: uint32(boolInt(errors.Is(err, context.Canceled))), body: []byte(text[:min(len(text), maxWord)])}
+}
 
 // permanent tells the errors that trying again does not mend.
 func permanent(err error) bool {

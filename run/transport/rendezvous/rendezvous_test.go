@@ -271,6 +271,40 @@ func TestWhoGaveUpIsNotMissing(t *testing.T) {
 	}
 }
 
+// Rank 0 is interrupted while it waits. The other is told that, and not that time was over or that it was wrong.
+func TestInterruptedMeeting(t *testing.T) {
+	l := listener(t)
+	first, giveUp := context.WithCancelCause(within(t, 50*time.Second))
+	var errs [2]error
+	var meetings [2]*Meeting
+	var wg sync.WaitGroup
+	for i := range meetings {
+		cfg, ctx := Config{Addr: l.Addr().String(), Rank: i, Size: 3, Token: "t"}, within(t, 50*time.Second)
+		if i == 0 {
+			cfg.Listener, ctx = l, first
+		}
+		r, err := meeting(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meetings[i] = r
+		wg.Go(func() { errs[i] = r.join(ctx) })
+	}
+	r := meetings[1]
+	r.mu.Lock()
+	if err := r.until(first, func() bool { return slices.Equal(r.wait, []int{2}) }); err != nil {
+		t.Error(err)
+	}
+	r.mu.Unlock()
+	giveUp(errors.New("somebody pressed Ctrl-C"))
+	wg.Wait()
+	for i, err := range errs {
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "rank 0 gave up: somebody pressed Ctrl-C") {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
 // Whose time is over when it gathers gives up, and the others hear that from it.
 func TestGatherTooLate(t *testing.T) {
 	for late := range 2 {

@@ -1,7 +1,6 @@
-// Package shm carries messages between processes of one host through memory
-// that they share. Each rank has an arena: memory of its own that every other
-// rank maps, too. What lies in it is read where it lies; what does not is copied
-// once.
+// Package shm carries messages between processes on one host through shared memory.
+// Each rank has an arena, which every other rank maps. Data inside an arena is read in
+// place; other data is copied once.
 package shm
 
 import "github.com/weft-fabric/weft/run/transport"

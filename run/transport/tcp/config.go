@@ -1,11 +1,11 @@
 // Package tcp carries messages and one-sided operations between ranks over TCP.
 //
-// Every pair of ranks has one or more streams: several of one interface, or
-// some of each of several interfaces (rails). Whoever waits for a message reads
-// the sockets itself, straight into where the message belongs; Go's poller is
-// asked only by those that have waited long. Short messages take the first stream,
-// pieces of long ones whichever has room. What a broken stream had not delivered goes over the others,
-// or over the next one that can be made: between hosts a link may be away for a while.
+// Every pair of ranks has one or more streams, over one or several interfaces (rails).
+// A rank that waits for a message reads the sockets itself, straight into the
+// message's destination, and falls back to Go's poller only after a long wait. Short
+// messages take the first stream, pieces of long ones any stream with buffer space. What
+// a broken stream did not deliver goes over the others, or over the next one that can
+// be made, because a link between hosts may be down for a while.
 //
 // The layers, from the bottom up:
 //
@@ -91,8 +91,8 @@ type Config struct {
 	Outage time.Duration
 
 	// Checksum says which pieces have a checksum: SumsBetween, SumsNone or SumsAll. With a token it is
-	// keyed, so that nobody between the hosts can alter frames unnoticed; under TLS there is no
-	// need for one.
+	// keyed, so that frames of another connection do not fit; it is no protection against those who alter frames on
+	// purpose. Under TLS, which is, there is no need for one.
 	Checksum Sums
 
 	// Congestion names the congestion control of connections between hosts, such as cubic; the system's if it is empty.

@@ -292,7 +292,7 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.C
 	conn, err := d.DialContext(ctx, "tcp", to.String())
 	if errors.Is(err, unix.ENETUNREACH) && !e.peers[rank].met.Load() { // later on a link may be down
 		rail := e.rails[l.mine]
-		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no way to %s of rank %d: take interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w", rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
+		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no route to %s of rank %d: use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w", rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
 	}
 	if err != nil {
 		return nil, secret, err

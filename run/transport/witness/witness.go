@@ -1,10 +1,10 @@
-// Package witness is the vote that decides between two halves.
+// Package witness casts the vote that decides between two halves.
 //
-// When the network parts the ranks of a world in two halves of the same size, neither is a majority. A witness is one more
-// voter, at a third place: the half that it votes with goes on. It knows nothing of the ranks. It keeps, for each decision, a
-// vote and the record that was voted for, and changes both at once by compare and swap, as the boards of ranks do: see package
-// comm, shrink.go. What it has said it must not forget, so a server with a directory writes every change to disk
-// before it answers. Both ends prove that they know the token, and what they say has keyed checksums; it is not encrypted.
+// When the network splits a world into two halves of equal size, neither is a majority. A witness is one more voter, on a
+// third host: the half that gets its vote continues. It knows nothing about the ranks. For each decision it stores a vote and
+// the record voted for, and changes both at once by compare and swap, as the ranks' boards do (package comm, shrink.go). It
+// must not forget its votes, so a server with a directory writes every change to disk before it answers. Both ends prove the
+// token, and messages have keyed checksums; they are not encrypted.
 package witness
 
 import (

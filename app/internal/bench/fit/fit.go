@@ -1,9 +1,8 @@
-// Package fit makes programs for the links that ranks really have. It measures every
-// pair of hosts, makes schedules for what it found (synth), runs them and the choice
-// of the runtime in turns, and keeps those that take at least a twentieth less time:
-// from the next Join on they run by themselves.
+// Package fit makes programs for measured links. It measures every pair of hosts, makes
+// schedules for them (synth), interleaves them with the runtime's own choice, and stores
+// those that save at least 5%. The next Join uses them.
 //
-//	Measure   starts the ranks and collects what they tell
+//	Measure   starts the ranks and collects their results
 //	Main      what a rank does
 package fit
 

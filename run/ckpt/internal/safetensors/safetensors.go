@@ -155,7 +155,7 @@ func (h Header) Encode(align int) ([]byte, error) {
 // Length reads the length of the header from a file's first Prefix bytes.
 func Length(prefix []byte) (int, error) {
 	if len(prefix) < Prefix {
-		return 0, fmt.Errorf("%d bytes are no safetensors file; it starts with %d bytes of length", len(prefix), Prefix)
+		return 0, fmt.Errorf("%d bytes are not a safetensors file, which starts with %d bytes of length", len(prefix), Prefix)
 	}
 	n := binary.LittleEndian.Uint64(prefix)
 	if n < 2 || n > MaxHeader {

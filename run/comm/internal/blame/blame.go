@@ -1,7 +1,7 @@
-// Package blame finds out which rank holds an operation up. It is pure: what the boards of the ranks say goes in, a sentence and the
-// ranks at fault come out. Every mode asks it, and so do sends and receives.
+// Package blame finds the rank that blocks an operation. It is pure: the ranks' boards go in, a sentence and the ranks at fault come
+// out. Every mode uses it, as do sends and receives.
 //
-// Two questions are asked:
+// It answers two questions:
 //
 //	Ask     a rank is gone: does this wait still need it?
 //	Judge   a wait ended without success: which ranks are at fault, and how do we say it?
@@ -64,6 +64,15 @@ type Rank struct {
 	Channel   int    // and on which channel
 	Step      int    // and at which step
 	PairsWith int    // the rank that its send or receive waits for, -1 for none
+	Elsewhere string // the operation of another communicator in which it waits for this rank; empty for none
+}
+
+// elsewhere says in which other communicator the rank waits.
+func (r *Rank) elsewhere() string {
+	if r.Elsewhere == "" {
+		return ""
+	}
+	return "; it waits in " + r.Elsewhere + ", which this rank has not entered"
 }
 
 // State is the state of a process of this host as the kernel has it: a letter, 0 if it is not known.
@@ -226,12 +235,12 @@ func (s *Scene) seen(i int, v *Verdict) (line string, place int) {
 	}
 	switch {
 	case last.Seq == 0:
-		return fmt.Sprintf("took part in no operation yet%s", r.State), absent
+		return fmt.Sprintf("took part in no operation yet%s%s", r.State, r.elsewhere()), absent
 	case last.Seq < n:
 		if r.Mine.Seq == last.Seq && r.Mine.Sig != last.Sig {
 			differs(last.Seq)
 		}
-		return fmt.Sprintf("last entered operation %d (%s)%s%s", last.Seq, last.What, last.Ago, r.State), absent
+		return fmt.Sprintf("last entered operation %d (%s)%s%s%s", last.Seq, last.What, last.Ago, r.State, r.elsewhere()), absent
 	case last.Seq == n && last.Sig != s.Call.Sig:
 		differs(n)
 		return fmt.Sprintf("entered operation %d as %s%s%s", n, last.What, last.Ago, r.State), done

@@ -16,17 +16,18 @@
 //	 12672     64  waiting    whose message is waited for: by the operation, by  whoever asks why a call  any time
 //	                          a send or receive; and which rank made a call      takes long; the owner
 //	                          that is wrong in itself, which that rank writes
-//	 12736   3072  shrink     what the rank wants and proposes; its vote and     survivors                next epoch: new board
-//	                          what it is asked to vote for, which all write
-//	 15808    256  notice     of a failure. The first rank to find 0 there       the owner                never
+//	 12736   3328  shrink     what the rank wants and proposes, and whom it      survivors                next epoch: new board
+//	                          reaches; its vote and what it is asked to vote
+//	                          for, which all write
+//	 16064    256  notice     of a failure. The first rank to find 0 there       the owner                never
 //	                          writes it. Also which operation was given up
-//	 16064    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
+//	 16320    192  let go     a bit a rank: it no longer uses this board. Every  the owner                never
 //	                          rank sets its own
-//	 16256    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
-//	 16384    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
+//	 16512    128  sleepers   how many ranks sleep for one of its flags          the owner                any time
+//	 16640    128  steps      flag: steps of an exchange by pieces; or where     the other rank           next operation
 //	                          the input is staged instead
-//	 16512  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
-//	 82048   2048  forms      64 lines of 32: the digest of a program, which     ranks that run the       never
+//	 16768  65536  small      16 inputs of up to 4 KiB                           its readers              16 operations later
+//	 82304   2048  forms      64 lines of 32: the digest of a program, which     ranks that run the       never
 //	                          rank finds its form for all, where and how long.   program
 //	                          On the first rank's board; the finder writes it
 //
@@ -73,7 +74,7 @@ const (
 	atSmall    = atSteps + lineSize
 
 	lineSize   = 128
-	shrinkSize = 3072
+	shrinkSize = 3328
 	callLine   = 64
 	callSize   = transport.CallSize
 
@@ -90,7 +91,7 @@ const (
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
 var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, atForms, formSlots, formSize, Size,
 	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
-	noticeGiven, noticeOwn, noticeKind, shrinkVote, shrinkOwn, shrinkText, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
+	noticeGiven, noticeOwn, noticeKind, shrinkVote, shrinkOwn, shrinkText, shrinkSees, shrinkMost, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
 
 // Hash is a number that changes with the layout. Ranks compare it before they share memory: two builds that lay their boards
 // out differently would compute wrong results.

@@ -10,12 +10,14 @@ import (
 // The words of the shrink lines. The owner writes what it wants and the record that it proposes. Everybody changes the vote by
 // compare and swap, and writes the record that is voted for: see package comm, shrink.go.
 const (
-	wantEpoch  = atShrink               // the epoch that the rank wants to begin
-	wantHandle = atShrink + 8           // its board there
-	wantKey    = atShrink + 16          // and the board's key
-	shrinkVote = atShrink + 24          // a Vote
-	shrinkOwn  = atShrink + 32          // a Record: what the owner proposes, or knows to be chosen
-	shrinkText = shrinkOwn + recordSize // Records: what others ask it to vote for, a slot for each candidate
+	wantEpoch  = atShrink                            // the epoch that the rank wants to begin
+	wantHandle = atShrink + 8                        // its board there
+	wantKey    = atShrink + 16                       // and the board's key
+	shrinkVote = atShrink + 24                       // a Vote
+	shrinkOwn  = atShrink + 32                       // a Record: what the owner proposes, or knows to be chosen
+	shrinkText = shrinkOwn + recordSize              // Records: what others ask it to vote for, a slot for each candidate
+	shrinkSees = shrinkText + recordSlots*recordSize // the ranks that the owner reaches, a bit a rank; the own one once it has looked
+	shrinkMost = shrinkSees + MaxShrink/8            // how many ranks the largest group has that the owner knows of
 
 	recordBallot = 0  // of the proposal
 	recordChosen = 8  // the ballot by which it was found to be chosen; 0 if that is not known
@@ -52,6 +54,22 @@ func (b Board) Proposes(epoch uint64) bool { return atomicAt(b, wantEpoch).Load(
 func (b Board) Next() Address {
 	return Address{transport.Handle(atomicAt(b, wantHandle).Load()), transport.Key(atomicAt(b, wantKey).Load())}
 }
+
+// SetSees says which ranks the owner reaches, and how many the largest group has that it knows of in which every two reach each other.
+func (b Board) SetSees(ranks [MaxShrink / 64]uint64, most int) {
+	atomicAt(b, shrinkMost).Store(uint64(most))
+	for i, w := range ranks {
+		atomicAt(b, shrinkSees+8*i).Store(w)
+	}
+}
+
+// Sees reports whether the owner reaches a rank. It is not known before the owner sees itself.
+func (b Board) Sees(rank int) bool {
+	return atomicAt(b, shrinkSees+8*(rank/64)).Load()>>(rank%64)&1 != 0
+}
+
+// Most is how many ranks the largest group has that the owner knows of.
+func (b Board) Most() int { return int(atomicAt(b, shrinkMost).Load()) }
 
 // Ballot numbers the attempts of ranks to have a proposal chosen; 0 is none.
 type Ballot uint32

@@ -24,6 +24,7 @@ type Call struct {
 	Root    int32     // -1 where there is none
 	Count   uint64    // elements, as the operation counts them
 	Program uint64    // the first bytes of the program's digest
+	Cause   uint64    // the operation whose callback makes the call; 0 for none
 }
 
 // Variants of operations that share a Collective.
@@ -58,7 +59,7 @@ func (c *Call) Wire() transport.Call {
 // sign encodes what transports need not understand.
 //
 //	0  u8 operation  u8 variant  u8 type  u8 reduction   4  i32 root
-//	8  u64 elements                                     16  u64 program    24  zero
+//	8  u64 elements                                     16  u64 program    24  u64 cause
 func (c *Call) sign(b []byte) {
 	_ = b[transport.SignatureSize-1]
 	le := binary.LittleEndian
@@ -66,7 +67,7 @@ func (c *Call) sign(b []byte) {
 	le.PutUint32(b[4:], uint32(c.Root))
 	le.PutUint64(b[8:], c.Count)
 	le.PutUint64(b[16:], c.Program)
-	le.PutUint64(b[24:], 0)
+	le.PutUint64(b[24:], c.Cause)
 }
 
 // Of is the call that Wire encoded.
@@ -75,7 +76,7 @@ func Of(w transport.Call) Call {
 	return Call{
 		Epoch: w.Epoch, Comm: w.Comm, Seq: w.Seq,
 		Op: sched.Collective(b[0]), Variant: b[1], Type: reduce.Type(b[2]), Reduce: reduce.Op(b[3]),
-		Root: int32(le.Uint32(b[4:])), Count: le.Uint64(b[8:]), Program: le.Uint64(b[16:]),
+		Root: int32(le.Uint32(b[4:])), Count: le.Uint64(b[8:]), Program: le.Uint64(b[16:]), Cause: le.Uint64(b[24:]),
 	}
 }
 
@@ -139,10 +140,20 @@ func (c *Call) differ(o *Call) string {
 		return fmt.Sprintf("counts %d and %d", c.Count, o.Count)
 	case c.Reduce != o.Reduce:
 		return fmt.Sprintf("reductions %s and %s", c.Reduce, o.Reduce)
+	case c.Cause != o.Cause:
+		return fmt.Sprintf("started by %s and by %s", c.starter(), o.starter())
 	case c.Program != o.Program:
 		return "different programs, or different operations before this one"
 	}
 	return "no difference"
+}
+
+// starter says what started the call.
+func (c *Call) starter() string {
+	if c.Cause == 0 {
+		return "the program"
+	}
+	return fmt.Sprintf("a callback of operation %d", c.Cause)
 }
 
 // Mismatch is the error of two ranks that call different things.
@@ -165,6 +176,9 @@ func (Words) Mismatch(m *transport.Mismatch) string {
 		return fmt.Sprintf("rank %d receives from rank %d: %s", m.Rank, m.Peer, why)
 	case why != "":
 		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, mine.Seq, &mine, why)
+	}
+	if mine.Seq == theirs.Seq && mine.Comm == theirs.Comm && mine.String() == theirs.String() {
+		return fmt.Sprintf("rank %d and rank %d disagree in operation %d of communicator %d (%s): %s", m.Rank, m.Peer, mine.Seq, mine.Comm, &mine, mine.differ(&theirs))
 	}
 	return fmt.Sprintf("rank %d does %s as operation %d of communicator %d, rank %d does %s as operation %d of communicator %d: %s",
 		m.Rank, &mine, mine.Seq, mine.Comm, m.Peer, &theirs, theirs.Seq, theirs.Comm, mine.differ(&theirs))
@@ -194,7 +208,7 @@ func Elements(f transport.Form) string {
 func (c *Call) Signature() uint64 {
 	h := Mix(uint64(c.Epoch)<<32|uint64(c.Comm), c.Program)
 	h = Mix(h, uint64(c.Op)|uint64(c.Variant)<<8|uint64(c.Type)<<16|uint64(c.Reduce)<<24|uint64(uint32(c.Root))<<32)
-	return Mix(h, c.Count)
+	return Mix(Mix(h, c.Count), c.Cause)
 }
 
 // Mix mixes a number into a signature.

@@ -24,6 +24,7 @@ type Request struct {
 	Counts  []int // elements of each block, where they differ
 	Theirs  []int // all-to-all-v: the blocks of out
 	In, Out []byte
+	Cause   uint64 // what led to the call: see calls.Call
 	Salt    uint64 // what else ranks must agree on: the call that this one is a phase of
 }
 

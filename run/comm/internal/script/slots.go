@@ -62,7 +62,7 @@ func (s *Script) spread(p *sched.Program, depth int) error {
 		})
 		for w, n := range total {
 			if top := c + len(s.channels)*((min(slots, n)-1)/depth); top >= transport.Channels {
-				return fmt.Errorf("program %s has %d channels and may have %d messages under way to rank %d on each: the transport has room for %d in all; declare fewer slots",
+				return fmt.Errorf("program %s has %d channels and may have %d messages in flight to rank %d on each: the transport holds %d in all; declare fewer slots",
 					p.Name, len(s.channels), min(slots, n), w.peer, depth*transport.Channels)
 			}
 		}

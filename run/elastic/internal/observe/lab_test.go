@@ -39,7 +39,7 @@ import (
 // counts the neighbours of all namespaces together, and drops what goes beyond. On
 // a busy machine give the one process of 'inside' a real-time class (chrt -r 1).
 //
-// The test uses six hosts. The table of docs/membership.md is made by
+// The test uses six hosts. The table of docs/reference/tables/membership.md is made by
 //
 //	WEFT_TEST_HOSTS=60 WEFT_TEST_LOSSES=10 WEFT_TEST_KIND=agent,lease go test ./run/elastic/internal/observe -run Lab -v -timeout 30m
 //	WEFT_TEST_HOSTS=200 WEFT_TEST_LOSSES=10 WEFT_TEST_KIND=inside go test ./run/elastic/internal/observe -run Lab -v -timeout 30m

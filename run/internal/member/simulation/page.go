@@ -97,71 +97,33 @@ func Row(c Case) (string, error) {
 		r.PerHour(r.Suspected), r.PerHour(r.Failed), r.Excused, r.Epochs, r.Sent, r.SentBytes, r.BusiestMessages, r.BusiestBytes), nil
 }
 
-// Page is docs/membership.md with the rows given.
+// Page is docs/reference/tables/membership.md with the rows given.
 func Page(rows []string) string {
 	d, l := member.Default(), member.Hosts()
 	lab := member.Lab()
 	var b strings.Builder
-	b.WriteString(`# Membership
+	b.WriteString(`# Membership measured
 
-Who is in the job, which host is lost, and which epoch holds. This page is made by
-` + "`go test ./run/internal/member/simulation -run Page -update`" + `; without -update the test compares the rows below 10,000 hosts with it.
+Made by:
 
-## What runs
+    go test ./run/internal/member/simulation -run Page -update
 
-| what | who notices | how long it takes |
-|---|---|---|
-| a rank's process ends | the launcher of its host | at once |
-| a rank hangs or is stopped | the launcher of its host | 1.2 s of silence |
-| a host, or its launcher, is lost | its observers among the other hosts' launchers | 0.5 to 0.65 s; every launcher knows within 10 ms more |
-| the same, with two hosts, without WEFT_TOKEN, or where datagrams are blocked | etcd, when leases end | 1.0 to 1.6 s with up to 16 hosts, 10 to 11 s with more |
-| the lost host was the leader's | its observers, and then etcd when the leader's lease ends | every launcher knows as above; the next epoch comes after 1.0 to 1.6 s |
+Without -update the test compares the rows below 10,000 hosts. [Explanation](../../explanation/membership.md).
 
-The coordinator decides on epochs and nobody else does (package ` + "`coord`" + `). One of the launchers leads, under a lease of a
-second; it reads the workers' records in etcd and writes epochs by compare and set. What to decide is computed by
-` + "`member.Machine`" + `.
-
-The launchers of hosts observe one another (package ` + "`run/elastic/internal/observe`" + `) with the same machine, which calls nothing and reads
-no clock: the launcher gives it the time and datagrams. Who the hosts are follows from the coordinator's epochs. A lost host
-is reported to the coordinator in one write, and one epoch without all its ranks follows. Leases stay as a second line:
-of 1 s with up to 16 hosts, of 10 s with more, so that etcd renews few. ` + "`weft run`" + ` does all of this in jobs of two hosts
-and more that have a token; ` + "`weft up`" + ` has one host and nothing to observe.
-
-## How hosts are observed
-
-- Each host sends a beat to 4 observers every 100 ms. They are the next ones on 4 rings ordered by hashes, so that they
-  follow from the list of hosts.
-- After half a timeout of silence an observer pings the silent host and asks its other observers. A sign of life that any of
-  them had counts. After one timeout the host is suspect. After two it has failed, if another observer or the coordinator confirms
-  that the trouble is not the observer's own.
-- A suspect that lives answers with a higher incarnation. The time in which an observer's own process was stopped does not
-  count, and an observer that others contradict stretches its timeouts, at most to twice.
-- News of a failure goes from launcher to launcher along the rings, at most one datagram with 100 of them to each observer in 10 ms.
-- A launcher reports a host only if it observes it, has heard it before, and still hears another host. A launcher that is cut
-  off reports nobody. Where datagrams are blocked nobody is reported, and leases decide.
-
-## Who is believed
-
-A datagram has a sequence number, a message of ` + "`member`" + ` and a MAC: HMAC-SHA256, cut to 16 bytes, under a key that follows
-from the job's token and name. The MAC covers the receiver's id, which every process draws anew. So a datagram is worth
-nothing at another host, in another job, or after a restart. A receiver takes each number once; numbers may come up to 64
-out of order. Forged, repeated, outdated and unlisted datagrams are dropped and counted. Contents are not secret and not
-encrypted. The parser is fuzzed (` + "`FuzzOpen`" + `).
-
-## What it costs and how long it takes
+## Settings
 
 `)
 	fmt.Fprintf(&b, "| | Default | Hosts | Lab |\n|---|---|---|---|\n")
 	fmt.Fprintf(&b, "| interval, timeout, observers | %v, %v, %d | %v, %v, %d | %v, %v, %d |\n", d.Interval, d.Timeout, d.Observers, l.Interval, l.Timeout, l.Observers, lab.Interval, lab.Timeout, lab.Observers)
 	rate := func(c member.Config) float64 { return float64(c.Observers) / c.Interval.Seconds() }
-	fmt.Fprintf(&b, "| a host sends K/Interval messages a second | %.0f | %.0f | %.0f |\n", rate(d), rate(l), rate(lab))
+	fmt.Fprintf(&b, "| messages a host sends per second, K/Interval | %.0f | %.0f | %.0f |\n", rate(d), rate(l), rate(lab))
 	fmt.Fprintf(&b, "| silent to failed, at least 2 Timeout - Interval | %v | %v | %v |\n", 2*d.Timeout-d.Interval, 2*l.Timeout-l.Interval, 2*lab.Timeout-lab.Interval)
 	fmt.Fprintf(&b, "| and at most 2 Timeout + Interval/2 | %v | %v | %v |\n\n", d.Bound(), l.Bound(), lab.Bound())
-	b.WriteString(`### Simulated
+	b.WriteString(`## Simulated
 
 Milliseconds from a loss that nobody sees to the first host that calls it failed, and to the last living host that knows:
-p50 / p99 / most. False alarms an hour in the whole job: suspected / failed, of hosts that live, run and are reached.
-Excused are those that are called failed while stopped or cut off for more than two timeouts, from either side of a cut. Messages and bytes a
+p50 / p99 / most. False alarms per hour in the whole job: suspected / failed, of hosts that live, run and are reached.
+Excused are those that are called failed while stopped or cut off for more than two timeouts, from either side of a cut. Messages and bytes per
 second: of a host on average, sent, and of the busiest, sent and received; with the headers of UDP and IPv4 and without the
 26 bytes of sequence and MAC. The network: 50 us and an exponential 50 us more one way, one message in 1,000 20 ms late, one in 10,000 lost where nothing else
 is said, clocks up to 50 ppm off, the store 2 ms away. Here epochs are passed on between hosts, too, which launchers leave to
@@ -175,7 +137,7 @@ the coordinator.
 	}
 	b.WriteString(measured)
 	b.WriteString(`
-## Beside others
+## Compared with others
 
 memberlist (SWIM with Lifeguard) probes a random member each interval. A dead one is first probed after a time whose 99th
 percentile is 4.6 intervals, and then suspected for ` + "`SuspicionMult * max(1, log10 n) * ProbeInterval`" + `, up to six times that
@@ -191,7 +153,7 @@ without confirmations. With its LAN defaults (1 s, 4):
 	b.WriteString(`
 Measured in real time with 32 nodes and sockets on one machine (16 cores, 2026-11-15), ` + "`go test ./run/internal/member -run '^$' -bench Peer -benchtime 1x`" + `:
 
-| | first notices, ms | last notices, ms | messages a second and node |
+| | first notices, ms | last notices, ms | messages per second and node |
 |---|---|---|---|
 | memberlist v0.6.0, LAN defaults | 7,992 | 8,218 | 2 |
 | memberlist v0.6.0, probing every 100 ms | 800 | 984 | 20 |
@@ -213,10 +175,10 @@ func suspicion(mult, n int, interval time.Duration) time.Duration {
 
 // measured is what the lab of run/elastic/internal/observe printed; see its lab_test.go.
 const measured = `
-### Measured
+## Measured
 
 Hosts are network namespaces on one bridge, one launcher each, on a machine with two cores (2026-11-16; ` + "`run/elastic/internal/observe/lab_test.go`" + ` has
-the commands). Ten losses a row. Killed: the launcher's process or socket is gone. Cut off: its link is down. Loss: nftables
+the commands). Ten losses per row. Killed: the launcher's process or socket is gone. Cut off: its link is down. Loss: nftables
 drops that share of packets at every host, of datagrams and of etcd's connections alike. By mistake: living hosts that
 anybody calls lost.
 
@@ -241,9 +203,9 @@ anybody calls lost.
 The 200 are in one process, each with a socket in its own namespace, in the scheduler's real-time class (` + "`chrt -r 1`" + `),
 because the machine was busy. The 60 and the 59 are processes of their own without it.
 
-Without faults a launcher sends 40 datagrams and 1,360 bytes a second (without headers) and takes 0.16% of a processor where
+Without faults a launcher sends 40 datagrams and 1,360 bytes per second (without headers) and takes 0.16% of a processor where
 all are in one process, 0.8% as a process of its own. A launcher with a lease takes 0.15%, and its etcd 1.4 ms of a processor
-a second for each worker: 14 processors for 10,000 of them, by extrapolation. Leases of 10 s take a tenth of that.
+per second and worker: 14 processors for 10,000 of them, by extrapolation. Leases of 10 s take a tenth of that.
 A loss costs etcd one read and one write from each of the four observers.
 
 Starved launchers notice late rather than wrongly: the same 200 without the real-time class, on cores that others kept busy,

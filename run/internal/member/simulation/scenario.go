@@ -184,12 +184,12 @@ func parseRanks(s string) ([]int, error) {
 		lo, hi, ranged := strings.Cut(part, "-")
 		a, err := strconv.Atoi(lo)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no rank; write r3 or r0-2,5", part)
+			return nil, fmt.Errorf("%q is not a rank; write r3 or r0-2,5", part)
 		}
 		b := a
 		if ranged {
 			if b, err = strconv.Atoi(hi); err != nil || b < a || b-a > 100_000 {
-				return nil, fmt.Errorf("%q is no range of ranks; write r0-2", part)
+				return nil, fmt.Errorf("%q is not a range of ranks; write r0-2", part)
 			}
 		}
 		for r := a; r <= b; r++ {

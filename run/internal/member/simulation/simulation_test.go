@@ -41,7 +41,7 @@ func TestScenarioErrors(t *testing.T) {
 		"cluster 4\nkill r1\nrun 2s":            "say when",
 		"cluster 4\npause r1 at=1s\nrun 2s":     "say for how long",
 		"cluster 4\nkill r1 at=1s":              "does not run",
-		"cluster 4\nkill x at=1s\nrun 2s":       "is no rank",
+		"cluster 4\nkill x at=1s\nrun 2s":       "is not a rank",
 		"cluster 0\nrun 2s":                     "from 1 to 100000",
 		"cluster 4 min=5 max=3\nrun 2s":         "not below the least",
 		"cluster 4\nkill r1 at=1s as=2\nrun 2s": "known are at, for",

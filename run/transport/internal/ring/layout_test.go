@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// What docs/formats.md says about shared memory.
+// What docs/reference/formats.md says about shared memory.
 func TestLayoutIsAsDocumented(t *testing.T) {
 	var (
 		h head

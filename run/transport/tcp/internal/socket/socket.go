@@ -183,7 +183,7 @@ func CheckControl(name string) error {
 	defer unix.Close(fd)
 	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
 		known, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-		return fmt.Errorf("is no congestion control that this process may use: %w; this host has %s", err, strings.Join(strings.Fields(string(known)), ", "))
+		return fmt.Errorf("is not a congestion control this process may use: %w; this host has %s", err, strings.Join(strings.Fields(string(known)), ", "))
 	}
 	return nil
 }

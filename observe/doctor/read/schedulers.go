@@ -1,0 +1,257 @@
+package read
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
+)
+
+// What schedulers record of a job's end: Slurm's accounting and Kubernetes' pods. Both are typed, so they count for more
+// than what programs print.
+//
+//	JobID|JobName|State|ExitCode|NodeList          sacct -P, or a table with dashes under its head
+//	4411.0|python|OUT_OF_MEMORY|0:125|c[21-22]
+//
+//	Name:   worker-1                               kubectl describe pod
+//	    State:          Terminated
+//	      Reason:       OOMKilled
+//	      Exit Code:    137
+
+var sacctHead = regexp.MustCompile(`^\s*JobID(?:Raw)?\b.*\bState\b`)
+
+// readSacct reads Slurm's accounting.
+func readSacct(s *scan, b []byte) error {
+	var cols func(l string) []string
+	var head []string
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		switch {
+		case sacctHead.MatchString(l) && strings.Contains(l, "|"):
+			cols = func(l string) []string { return strings.Split(l, "|") }
+			head = cols(l)
+		case sacctHead.MatchString(l):
+			cols, head = nil, strings.Fields(l)
+		case cols == nil && strings.HasPrefix(l, "-----"):
+			cols = columns(l)
+		case cols != nil && strings.TrimSpace(l) != "":
+			s.sacctRow(n, l, named(head, cols(l)))
+		}
+	}
+	return nil
+}
+
+// named gives values the names of their columns.
+func named(head, values []string) map[string]string {
+	row := map[string]string{}
+	for i, v := range values[:min(len(values), len(head))] {
+		row[strings.TrimSpace(head[i])] = strings.TrimSpace(v)
+	}
+	return row
+}
+
+// columns cuts a line where a line of dashes has its gaps.
+func columns(dashes string) func(string) []string {
+	var ends []int
+	for i := range dashes {
+		if dashes[i] == '-' && (i+1 == len(dashes) || dashes[i+1] == ' ') {
+			ends = append(ends, i+1)
+		}
+	}
+	return func(l string) (out []string) {
+		at := 0
+		for _, e := range ends {
+			out = append(out, l[min(at, len(l)):min(e, len(l))])
+			at = e
+		}
+		return out
+	}
+}
+
+// slurmEnds are states of Slurm's accounting, which cuts them in tables, as lines of the doctor.
+var slurmEnds = []struct{ state, kind, why string }{
+	{"NODE_FAIL", "host_lost", ""}, {"BOOT_FAIL", "host_lost", ""}, {"OUT_OF_ME", "oom_event", ""},
+	{"TIMEOUT", "cancelled", "TIME LIMIT"}, {"DEADLINE", "cancelled", "DEADLINE"}, {"PREEMPTED", "cancelled", "PREEMPTION"},
+}
+
+// sacctRow takes a job or a step. A cancelled step follows from what ended the job.
+func (s *scan) sacctRow(n int, text string, row map[string]string) {
+	id, state := row["JobID"], row["State"]
+	whole := !strings.Contains(id, ".")
+	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]), F: map[string]string{"by": "sacct", "job": id}}
+	if nodes := row["NodeList"]; !strings.ContainsAny(nodes, "[,") {
+		l.F["hosts"] = nodes
+	}
+	for _, e := range slurmEnds {
+		if strings.HasPrefix(state, e.state) {
+			l.Kind, l.F["why"] = e.kind, e.why
+		}
+	}
+	if l.Kind != "" {
+		s.addLine(l)
+		return
+	}
+	s.addLineOf(l, state, whole, row["ExitCode"])
+}
+
+// addLineOf adds the line of a job or step in a state that does not tell by itself.
+func (s *scan) addLineOf(l doctor.Line, state string, whole bool, code string) {
+	switch {
+	case strings.HasPrefix(state, "CANCELLED") && whole:
+		l.Kind = "cancelled"
+		if _, by, ok := strings.Cut(state, " by "); ok {
+			l.F["why"] = "CANCELLED BY USER " + by
+		}
+	case strings.HasPrefix(state, "COMPLETED") && whole:
+		l.Kind, l.Warn = "job_done", false
+	case strings.HasPrefix(state, "FAILED") && !whole:
+		l.Kind, l.F["code"] = "exit", slurmCode(code)
+	default:
+		return
+	}
+	s.addLine(l)
+}
+
+// slurmCode turns Slurm's exit:signal into an exit code, negative for a signal.
+func slurmCode(text string) string {
+	code, signal, _ := strings.Cut(text, ":")
+	if signal != "" && signal != "0" {
+		return "-" + signal
+	}
+	return code
+}
+
+// pod is what kubectl describe has said of one so far.
+type pod struct {
+	name, node string
+	state      string // Terminated, or another; "" outside of a container's state
+	reason     string
+	code       string
+}
+
+var (
+	podField = regexp.MustCompile(`^( *)([A-Z][A-Za-z ]*):\s+(\S.*?)\s*$`)
+	podEvent = regexp.MustCompile(`^\s+Warning\s+(Evicted|OOMKilling|SystemOOM|Preempted|Preempting|NodeNotReady)\s+(.*)`)
+)
+
+// readPods reads kubectl describe of one pod or several.
+func readPods(s *scan, b []byte) error {
+	p := &pod{}
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		if m := podEvent.FindStringSubmatch(l); m != nil {
+			s.podEvent(n, l, p, m[1], m[2])
+		} else if m := podField.FindStringSubmatch(l); m != nil {
+			s.podField(n, l, p, len(m[1]), m[2], m[3])
+		}
+	}
+	return nil
+}
+
+// podField takes a field. Names stand at the margin, a container's state below it.
+func (s *scan) podField(n int, text string, p *pod, indent int, name, value string) {
+	switch {
+	case indent == 0 && name == "Name":
+		*p = pod{name: value}
+	case indent == 0 && name == "Node":
+		p.node, _, _ = strings.Cut(value, "/")
+	case indent == 0 && name == "Reason" && value == "Evicted":
+		s.podEvent(n, text, p, value, "")
+	case name == "State" || name == "Last State":
+		p.state, p.reason, p.code = value, "", ""
+	case p.state != "Terminated":
+	case name == "Reason":
+		p.reason = value
+	case name == "Exit Code":
+		p.code = value
+		s.podEnd(n, text, p, 0)
+	case name == "Finished":
+		if at, err := time.Parse(time.RFC1123Z, value); err == nil {
+			s.podEnded(float64(at.Unix()))
+		}
+		p.state = ""
+	}
+}
+
+// podEnd is a container that ended.
+func (s *scan) podEnd(n int, text string, p *pod, at float64) {
+	l := doctor.Line{At: s.at(n, p.name+": "+p.reason+", exit code "+p.code), Kind: "exit", Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text, Time: at,
+		F: map[string]string{"code": p.code, "by": "kubernetes", "node": p.node}}
+	switch {
+	case p.reason == "OOMKilled":
+		l.Kind = "oom_event"
+	case p.reason == "Completed" || p.code == "0":
+		l.Kind, l.Warn = "job_done", false
+	}
+	s.addLine(l)
+}
+
+// podEnded gives the line that was added last its time.
+func (s *scan) podEnded(at float64) {
+	if n := len(s.c.Lines); n > 0 && s.c.Lines[n-1].At.File == s.file {
+		s.c.Lines[n-1].Time = at
+	}
+}
+
+// podEvent is an event that ends a pod.
+func (s *scan) podEvent(n int, text string, p *pod, reason, msg string) {
+	l := doctor.Line{At: s.at(n, text), Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text, F: map[string]string{"by": "kubernetes", "node": p.node, "why": msg}}
+	switch reason {
+	case "Evicted":
+		l.Kind = "evicted"
+	case "OOMKilling", "SystemOOM":
+		l.Kind = "oom_event"
+	case "NodeNotReady":
+		l.Kind, l.F["hosts"] = "host_lost", p.node
+	default:
+		l.Kind, l.F["why"] = "cancelled", "PREEMPTION"
+	}
+	s.addLine(l)
+}
+
+// podJSON reads kubectl get pods -o json.
+func (s *scan) podJSON(d *pdict) bool {
+	pods := []any{d}
+	if d.text("kind") != "Pod" {
+		pods = d.list("items")
+	}
+	some := false
+	for _, x := range pods {
+		v, _ := x.(*pdict)
+		if v == nil || v.text("kind") != "Pod" || v.dict("status") == nil {
+			continue
+		}
+		some = true
+		p := &pod{name: v.dict("metadata").text("name"), node: v.dict("spec").text("nodeName")}
+		st := v.dict("status")
+		if st.text("reason") == "Evicted" {
+			s.podEvent(0, p.name+": "+st.text("message"), p, "Evicted", st.text("message"))
+		}
+		for _, c := range st.list("containerStatuses") {
+			s.podStatus(c, p)
+		}
+	}
+	return some
+}
+
+// podStatus takes how a container ended, now or before its last restart.
+func (s *scan) podStatus(c any, p *pod) {
+	v, _ := c.(*pdict)
+	for _, k := range []string{"lastState", "state"} {
+		if v == nil {
+			return
+		}
+		t := v.dict(k).dict("terminated")
+		if t == nil {
+			continue
+		}
+		p.reason, p.code = t.text("reason"), strconv.FormatInt(t.int("exitCode", 0), 10)
+		s.podEnd(0, p.name+" "+p.reason, p, clock(t.text("finishedAt")))
+	}
+}

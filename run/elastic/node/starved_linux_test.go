@@ -1,0 +1,93 @@
+package node
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
+	"golang.org/x/sys/unix"
+)
+
+// A process that is ready to run and is not let is starved; one that sleeps, is stopped or is gone is not.
+func TestStarvedIsNotSilent(t *testing.T) {
+	start := func(args ...string) *exec.Cmd {
+		c := bounded.Server(t, args[0], args[1:]...)
+		if err := c.Start(); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		return c
+	}
+	// Eight loops on one processor: the kernel lets each of them run an eighth of the time.
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Skip(err)
+	}
+	one := unix.CPUSet{}
+	for i := range 1024 {
+		if set.IsSet(i) {
+			one.Set(i)
+			break
+		}
+	}
+	var loops []*exec.Cmd
+	for range 8 {
+		c := start("sh", "-c", "while :; do :; done")
+		if err := unix.SchedSetaffinity(c.Process.Pid, &one); err != nil {
+			t.Skip(err)
+		}
+		loops = append(loops, c)
+	}
+	sleeper, stopped := start("sleep", "60"), start("sh", "-c", "while :; do :; done")
+	if err := stopped.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for stateOf(stopped.Process.Pid) != "T" {
+		runtime.Gosched()
+	}
+	if b, err := os.ReadFile("/proc/" + strconv.Itoa(loops[0].Process.Pid) + "/schedstat"); err != nil || len(b) < 4 {
+		t.Skip("this kernel does not count how long threads wait")
+	}
+	var hungry, asleep, still, gone hunger
+	for _, x := range []struct {
+		h   *hunger
+		pid int
+	}{{&hungry, loops[3].Process.Pid}, {&asleep, sleeper.Process.Pid}, {&still, stopped.Process.Pid}, {&gone, 1 << 22}} {
+		if x.h.look(x.pid, time.Now()) {
+			t.Error("starved at the first look")
+		}
+	}
+	began := waits(loops[3].Process.Pid)
+	for { // until the kernel has made it wait for a second
+		now := waits(loops[3].Process.Pid)
+		d := time.Duration(0)
+		for k := range now {
+			d += now[k] - began[k]
+		}
+		if d > time.Second {
+			break
+		}
+	}
+	now := time.Now()
+	if !hungry.look(loops[3].Process.Pid, now) {
+		t.Error("one of eight loops on one processor does not count as starved")
+	}
+	if asleep.look(sleeper.Process.Pid, now) || still.look(stopped.Process.Pid, now) || gone.look(1<<22, now) {
+		t.Error("a process that sleeps, is stopped or is gone counts as starved")
+	}
+}
+
+func stateOf(pid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	for i := len(b) - 1; i > 0; i-- {
+		if b[i] == ')' && i+2 < len(b) {
+			return string(b[i+2 : i+3])
+		}
+	}
+	return ""
+}
