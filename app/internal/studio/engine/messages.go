@@ -98,9 +98,7 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 		return
 	}
 	t.routes(broken, place, o.Costs.Net)
-	if !t.Cut { // the rest of the time would look idle
-		t.load(res, int64(out.Time))
-	}
+	t.load(res, int64(out.Time))
 	out.Trace = t
 }
 
@@ -286,6 +284,9 @@ func tierOf(g *topo.Graph, id topo.LinkID) sim.Tier {
 // load sums up what is under way over time for each tier of links, from the flows that pass it, each at its mean rate. A
 // curve is scaled so that its mean is the mean that the simulation counted.
 func (t *trace) load(res *sim.Result, total int64) {
+	if t.Cut { // the rest of the time would look idle
+		return
+	}
 	for _, u := range res.Tiers() {
 		sum := t.under(1<<u.Tier, total)
 		mean := 0.0
