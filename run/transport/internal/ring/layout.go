@@ -8,6 +8,39 @@ import (
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
+// The layout of what lies in an arena, all numbers little-endian.
+//
+// A flag is a 64-byte line: a growing number (8; the lower half is the futex), sleepers (4), zero (4), two words (16),
+// zero.
+//
+// A key is the number of an entry in bits 40 to 63 and an offset in bits 0 to 39. Entry n is at n modulo 2,048.
+//
+// A port is a rank's part of a communicator: number (4), epoch (4), members (4), owner's rank (4), the bucket's next
+// port (8), the number of the last call with a sent message (8), 32 zero bytes; the last 8 calls, each a version that is
+// odd while written (8), a tag (8) and the call (48); then per member the newest way to it (8), whether it uses the port
+// (4: 0 has not looked, 1 uses it, 2 finished; written by the member), zero (4).
+//
+// A way lies in its sender's arena:
+//
+//	0       next way to the same member (8), channel (4)
+//	64      how many sleep for a message (4)
+//	128     taken: a flag, raised by the receiver with every message it took
+//	192     staged: a flag, bytes that the sender has put into memory of the way
+//	256     8 slots of 8,320 bytes
+//
+// A slot is a message. Message k, from 1, is in slot (k-1) modulo 8:
+//
+//	0       8 bytes: number of the message, once it is there: the slot's flag
+//	12      4 bytes: kind: 0 in the slot, 1 at a handle, 2 at an address of the sender's process, 3 through staging memory
+//	16      8 bytes: tag: a hash of the call; its lower 16 bits are those of the operation's number
+//	24      8 bytes: form
+//	32      4 bytes: epoch
+//	40      8248 bytes: the message, if it is in the slot
+//	8288    8 bytes: claim: 0 open, 1 the sender moves it, 2 the receiver reads it, 3 given up, 4 read; above bit 8, pieces that were moved
+//	8296    8 bytes: where it lies
+//	8304    8 bytes: where it is moved to
+//	8312    8 bytes: bytes staged on the way before it
+
 // What lies in shared memory holds no pointers: places are handles, 0 is none.
 
 const (

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// What docs/reference/formats.md says about shared memory.
+// What layout.go says about shared memory.
 func TestLayoutIsAsDocumented(t *testing.T) {
 	var (
 		h head
