@@ -29,6 +29,7 @@ int main(void)
 	AT(weft_call, was);
 	AT(weft_call, queue);
 	AT(weft_call, stream);
+	AT(weft_call, cause);
 	SIZE(weft_xfer_config);
 	AT(weft_xfer_config, listen);
 	AT(weft_xfer_config, streams);

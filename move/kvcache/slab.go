@@ -87,7 +87,7 @@ func (s *slab) begin(path string) ([]entry, error) {
 		return nil, fmt.Errorf("slab %s: %w", path, err)
 	}
 	if err := reserve(s.f, s.size()); err != nil {
-		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or make room", path, unit.Bytes(s.size()), err)
+		return nil, fmt.Errorf("slab %s of %v: %w; make it smaller, or free space", path, unit.Bytes(s.size()), err)
 	}
 	var list []entry
 	if s.index, list, err = openIndex(path+".index", s.slots, s.slot, info.Size() == 0); err != nil {
