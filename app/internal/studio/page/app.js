@@ -414,8 +414,10 @@ class App {
     const name = (this.stage.scene?.name || 'cluster').replace(/[^\w.-]+/g, '-');
     const save = (blob, file) => { const a = el('a', { href: URL.createObjectURL(blob), download: file }); a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 5000); };
     if (what === 'link') {
+      this.linked = '';
       this.shared = await writeState(this.state);
       history.replaceState(null, '', '#s=' + this.shared);
+      this.linked = location.href;
       await navigator.clipboard?.writeText(location.href).then(() => toast('Link copied'), () => toast('The link is in the address bar'));
     } else if (what === 'png') save(await this.stage.picture(), name + '.png');
     else if (what === 'yaml') save(new Blob([this.state.text], { type: 'text/yaml' }), name + '.yaml');
