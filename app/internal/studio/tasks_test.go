@@ -174,7 +174,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
 		ask[bool](t, ctx, `(app.export('link'), true)`)
-		p.until(`!document.getElementById('note').hidden && !!app.linked`)
+		p.until(`!!app.linked`)
 		link = ask[string](t, ctx, `app.linked`)
 		times := ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
 		visit(t, ctx, link, 1280, 900)
