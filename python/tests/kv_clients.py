@@ -35,6 +35,13 @@ def noise(n, seed):
     return b"".join(hashlib.sha256(b"%d %d" % (seed, i)).digest() for i in range((n + 31) // 32))[:n]
 
 
+def freeze(process):
+    """Stops a child. A signal is only sent when kill returns; waitpid returns when all threads have stopped."""
+    process.send_signal(signal.SIGSTOP)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), status
+
+
 class Memory:
     """Memory with an address."""
 
@@ -524,7 +531,7 @@ class NIXL(unittest.TestCase):
         third = a.add_remote_agent(c.get_agent_metadata())
         a.send_notif(peer, b"before")
         self.assertEqual(notices(b, 1), {"a": [b"before"]})
-        b._child.process.send_signal(signal.SIGSTOP)
+        freeze(b._child.process)
         try:
             a.send_notif(peer, b"meanwhile")  # taken, and on its way
             a.send_notif(third, b"to another")
@@ -976,7 +983,7 @@ class VLLM(unittest.TestCase):
         tokens, other, r = list(range(700, 718)), list(range(800, 818)), self.request("two", list(range(700, 718)))
         self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
         found = self.lookup(b, self.request("three", other))
-        p.send_signal(signal.SIGSTOP)
+        freeze(p)
         b.frozen = True
         for _ in range(100):
             self.assertEqual(b.scheduler.get_num_new_matched_tokens(r, 0), (None, False))
@@ -998,7 +1005,7 @@ class VLLM(unittest.TestCase):
         self.run_step(a, "one", tokens, [1, 2, 3, 4, 5])
         r = self.request("two", tokens)
         found = self.lookup(b, r)
-        p.send_signal(signal.SIGSTOP)
+        freeze(p)
         b.frozen = True
         self.assertEqual(self.load(b, r, 0, [11, 12, 13, 14, 15], found), (16, 0, {11, 12, 13, 14}))
         # A request that comes now is computed, and so is the one that failed: the cache is left alone.
