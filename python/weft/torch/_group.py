@@ -703,9 +703,7 @@ class ProcessGroup(_Base):
     def _sparse(self, t, mode, opts):
         """The sum of sparse tensors: all ranks gather what the others have, and add it in the order of ranks."""
         what = "all_reduce of sparse tensors"
-        place = self._look(what, t._indices(), t._values())
-        if place[0]:
-            self._refuse(TypeError(f"{what}: on {t.device}; weft has it for cpu"))
+        self._look(what, t._indices(), t._values())
         if self._op(what, opts, t)[0] != SUM:
             self._refuse(ValueError(f"{what}: only SUM has a meaning"))
         target, t = t, t.coalesce()
@@ -718,8 +716,8 @@ class ProcessGroup(_Base):
             raise ValueError(f"{what}: sizes differ between ranks: {others}")
         counts = [int(o[0]) for o in all_of]
         values = t._values()
-        indices = [torch.empty((t.sparse_dim(), n), dtype=torch.int64) for n in counts]
-        parts = [torch.empty((n, *values.shape[1:]), dtype=values.dtype) for n in counts]
+        indices = [torch.empty((t.sparse_dim(), n), dtype=torch.int64, device=t.device) for n in counts]
+        parts = [torch.empty((n, *values.shape[1:]), dtype=values.dtype, device=t.device) for n in counts]
         self._gather_into(what, SYNC, None, indices, t._indices())
         self._gather_into(what, SYNC, None, parts, values)
         total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(parts), t.shape).coalesce()
@@ -844,15 +842,23 @@ def _flat(tensors):
     return first
 
 
+def _storage(t):
+    """Where the allocation begins that a tensor lies in."""
+    return (t.untyped_storage() if _KEEPS_WORK else t.storage()).data_ptr()
+
+
 def _joined(tensors, like):
-    """Memory for tensors one behind another, and what puts it into them; their own memory where they are."""
+    """Memory for tensors one behind another, and what puts it into them; their own memory where they are.
+
+    Allocations of their own do not count, even where one ends at the address at which the next begins: a GPU's driver knows them apart."""
     at = tensors[0].data_ptr()
     for t in tensors:
         if t.data_ptr() != at or not t.is_contiguous():
             break
         at += t.numel() * t.element_size()
     else:
-        return tensors[0], None
+        if len({_storage(t) for t in tensors}) == 1:
+            return tensors[0], None
     flat = torch.empty(sum(t.numel() for t in tensors), dtype=like.dtype, device=like.device)
 
     def spread():
@@ -862,6 +868,18 @@ def _joined(tensors, like):
             at += t.numel()
 
     return flat, spread
+
+
+def _keep_forward_work():
+    """Lets DDP's reducer keep the Work of join's all-reduce: the reducer asks it for a future, which the part of it that is C++ does not have."""
+    kind, kept = dist.Reducer, weakref.WeakKeyDictionary()
+    plain = kind._set_forward_pass_work_handle
+
+    def keep(self, work, static):
+        kept[self] = work
+        return plain(self, work, static)
+
+    kind._set_forward_pass_work_handle = keep
 
 
 # ---- making groups ----
@@ -970,6 +988,8 @@ def register():
         return
     more = {"devices": ["cpu", "cuda"]} if _KEEPS_WORK else {}
     dist.Backend.register_backend("weft", create, extended_api=True, **more)
+    if not _KEEPS_WORK:
+        _keep_forward_work()
     os.register_at_fork(after_in_child=_forked)
     atexit.register(_close_all)
 
