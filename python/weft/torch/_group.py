@@ -871,7 +871,8 @@ def _joined(tensors, like):
 
 
 def _keep_forward_work():
-    """Lets DDP's reducer keep the Work of join's all-reduce: the reducer asks it for a future, which the part of it that is C++ does not have."""
+    """Lets DDP's reducer keep the Work of join's all-reduce. Of a Work that Python hands to it, every version of PyTorch keeps only the
+    part that is C++, on which the reducer then waits for ever."""
     kind, kept = dist.Reducer, weakref.WeakKeyDictionary()
     plain = kind._set_forward_pass_work_handle
 
@@ -988,8 +989,7 @@ def register():
         return
     more = {"devices": ["cpu", "cuda"]} if _KEEPS_WORK else {}
     dist.Backend.register_backend("weft", create, extended_api=True, **more)
-    if not _KEEPS_WORK:
-        _keep_forward_work()
+    _keep_forward_work()
     os.register_at_fork(after_in_child=_forked)
     atexit.register(_close_all)
 
