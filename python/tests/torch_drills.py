@@ -426,6 +426,24 @@ def join():
         torch.testing.assert_close(a, b)
 
 
+def profile():
+    """PyTorch's profiler lists weft's calls as it lists Gloo's."""
+    def count(group, backend):
+        m = DDP(model(), process_group=group)
+        x = torch.ones(4)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+            for _ in range(3):
+                step(m, torch.ones(1, 16), torch.zeros(1, 1))
+            dist.all_reduce(x, group=group)
+            dist.all_reduce(x, group=group, async_op=True).wait()
+            dist.all_gather([torch.empty(4) for _ in range(SIZE)], x, group=group)
+        return {e.key.partition(":")[2]: (e.count, e.is_async) for e in p.key_averages() if e.key.startswith(backend + ":")}
+
+    ours, theirs = count(dist.group.WORLD, "weft"), count(dist.new_group(backend="gloo"), "gloo")
+    assert {k: n for k, (n, _) in ours.items()} == {k: n for k, (n, _) in theirs.items()}, (ours, theirs)
+    assert ours["all_reduce"][0] == 5, ours
+
+
 def apart():
     """Tensors of two allocations that happen to touch are not taken for one."""
     from weft.torch._group import _joined
@@ -500,7 +518,7 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
+          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
 
 
 def main():

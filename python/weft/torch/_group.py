@@ -27,6 +27,7 @@ _FRONT = c10d.__dict__  # the functions that users call
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
 _SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
 _STRIDED = torch.strided
+_profiling = torch._C._autograd._profiler_enabled
 # From PyTorch 2 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
 _KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
 
@@ -154,8 +155,10 @@ class ProcessGroup(_Base):
         return self._ms
 
     def _make(self, what, mode, opts, tensors, op, type=BYTE, reduce=0, factor=0.0, root=0, peer=0, tag=-2, dst=0, src=0, count=0,
-              counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0)):
+              counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0), recorded=False):
         """Makes one call and gives the Work for it."""
+        if not recorded and _profiling():
+            return self._record(dict(locals(), recorded=True))
         if self._late is not None:
             self._raise_late()
         if self._members is not None:
@@ -187,6 +190,15 @@ class ProcessGroup(_Base):
         work = Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish)
         work.number = number
         return self._hand(work, mode)
+
+    def _record(self, call):
+        """Makes a call under PyTorch's profiler, which lists it as weft:all_reduce from its beginning to its end."""
+        call.pop("self")
+        with torch.autograd.profiler.record_function("weft:" + call["what"]) as record:
+            work = self._make(**call)
+            if isinstance(work, Work):
+                work.record(record)
+            return work
 
     def _count(self, op):
         """Counts a call. Gives the number of a collective, 0 for a message."""
@@ -357,7 +369,7 @@ class ProcessGroup(_Base):
         if f.f_globals is not _FRONT:
             return None
         given = f.f_locals
-        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None:
+        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None or _profiling():
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
