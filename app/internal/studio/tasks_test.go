@@ -300,24 +300,37 @@ const contrasts = `(() => {
 // A server that goes away is told of, and the page goes on when it is back; what was typed meanwhile is kept.
 func testServerReturns(t *testing.T, ctx context.Context) {
 	l := engine.Default()
-	h := (&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler()
-	first := httptest.NewServer(h)
-	visit(t, ctx, first.URL, 1280, 900)
+	s := httptest.NewUnstartedServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler())
+	door := &door{Listener: s.Listener}
+	s.Listener = door
+	s.Start()
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
 	until(t, ctx, idle)
-	address := first.Listener.Addr().String()
-	first.Close()
+	door.shut.Store(true)
+	s.CloseClientConnections()
 	click(t, ctx, "#tab-collective")
 	click(t, ctx, "#c-run")
 	until(t, ctx, `document.getElementById('c-errors').textContent.includes('does not answer')`)
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: h}}
-	second.Start()
-	defer second.Close()
+	door.shut.Store(false)
 	click(t, ctx, "#c-run")
 	until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
+}
+
+// door is a listener that can turn everybody away. It keeps its port, which another process could take from one that is closed.
+type door struct {
+	net.Listener
+	shut atomic.Bool
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil || !d.shut.Load() {
+			return c, err
+		}
+		c.Close()
+	}
 }
 
 // The token in the address opens the page, and a later load of the tab as well; the address no longer shows it then.
@@ -348,7 +361,8 @@ func testLive(t *testing.T, ctx context.Context) {
 	for id := range 4 {
 		state(id, web.Healthy)
 	}
-	var gone atomic.Bool
+	var gone, slow atomic.Bool
+	asked, answer := make(chan bool), make(chan bool)
 	l := engine.Default()
 	pages := board.Handler()
 	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -356,15 +370,20 @@ func testLive(t *testing.T, ctx context.Context) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
+		if slow.CompareAndSwap(true, false) {
+			asked <- true
+			<-answer
+		}
 		pages.ServeHTTP(w, r)
 	})}).Handler())
 	defer s.Close()
 	visit(t, ctx, s.URL, 1280, 900)
+	ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
 	const slot = `app.stage.states?.get('n2')`
 	until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
 	state(2, web.Failed)
 	until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
-	until(t, ctx, `app.total > 3`) // it has been so for a while
+	until(t, ctx, `app.liveFeed.history.length > 4`) // it has been so for a while
 	ask[bool](t, ctx, `(app.seek(0), true)`)
 	if got := ask[string](t, ctx, slot); got != "healthy" {
 		t.Errorf("at the beginning it was %s", got)
@@ -376,8 +395,16 @@ func testLive(t *testing.T, ctx context.Context) {
 	gone.Store(false)
 	state(2, web.Recovering)
 	until(t, ctx, slot+` === 'recovering'`)
+	// An answer that comes when its reader has gone to another view does not change the picture there.
+	slow.Store(true)
+	<-asked
 	click(t, ctx, "#tab-design")
 	until(t, ctx, `app.stage.scene.gpus === 1024 && `+idle)
+	close(answer)
+	until(t, ctx, `app.liveFeed.going.then(() => true)`)
+	if n := ask[int](t, ctx, `app.stage.scene.gpus`); n != 1024 {
+		t.Errorf("the picture of the design has %d GPUs after a late answer of the run", n)
+	}
 }
 
 // A cancelled simulation ends, and the page takes the next one.

@@ -50,6 +50,9 @@ class App {
     else if (!this.stops.size) { clearTimeout(this.busyAt); this.busyAt = 0; $('busy').hidden = true; }
   }
 
+  // idle is true when the page waits for nothing: no answer, no text that was just typed, no drawing.
+  idle() { return $('busy').hidden && !this.stops.size && !!this.settled && !this.editor.soon && this.stage.still() && this.lanes.still(); }
+
   cancel() { for (const s of this.stops.values()) s.abort(); this.stops.clear(); this.working(null); toast('Cancelled'); }
 
   empty(title, text) { $('blank').hidden = !title; if (title) $('blank').replaceChildren(el('strong', {}, title), el('span', {}, text ?? '')); }

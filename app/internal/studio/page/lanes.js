@@ -52,6 +52,8 @@ class Lanes {
     this.paint();
   }
 
+  still() { return !this.asked && (!this.c.clientWidth || this.c.clientWidth === this.w && this.c.clientHeight === this.h); }
+
   wide() { return this.w - this.left() - 6; }
   left() { return this.w < 500 ? 46 : 74; }
   x(t) { return this.left() + (t - this.from) / (this.to - this.from) * this.wide(); }

@@ -3,14 +3,14 @@
 // with: a page of 'weft up' (its state at /api/all, its verdicts below /watch/) or of 'weft watch' (/api/view).
 
 class Live {
-  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); }
+  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); this.every = 1000; this.turn = 0; }
 
   start() {
     if (this.on) return;
     this.on = true;
-    this.step();
+    this.going = this.step(++this.turn);
   }
-  stop() { this.on = false; clearTimeout(this.soon); }
+  stop() { this.on = false; this.turn++; clearTimeout(this.soon); }
 
   async get(path) {
     const r = await fetch('live/' + path, { headers: this.app.engine.headers?.() ?? {} });
@@ -18,15 +18,20 @@ class Live {
     return r.json();
   }
 
-  async step() {
-    if (!this.on) return;
-    try {
-      if (this.kind === undefined) this.kind = await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
-      if (this.kind === 'up') { const all = await this.get('api/all'); const watch = await this.get('watch/api/view').catch(() => null); this.showRun(all, watch); }
-      else this.showWatch(await this.get('api/view'), (await this.get('api/table?n=4000')).rows);
-      this.lost(null);
-    } catch (e) { this.kind = undefined; this.lost(e.text ?? e.message); }
-    this.soon = setTimeout(() => this.step(), 1000);
+  // step asks once and shows the answer, unless the reader went to another view meanwhile: the picture is another one then.
+  async step(turn) {
+    let show;
+    try { const got = await this.look(); show = () => { got(); this.lost(null); }; } catch (e) { this.kind = undefined; show = () => this.lost(e.text ?? e.message); }
+    if (turn !== this.turn) return;
+    show();
+    this.soon = setTimeout(() => { this.going = this.step(turn); }, this.every);
+  }
+
+  async look() {
+    this.kind ??= await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
+    if (this.kind === 'up') { const all = await this.get('api/all'), watch = await this.get('watch/api/view').catch(() => null); return () => this.showRun(all, watch); }
+    const view = await this.get('api/view'), table = await this.get('api/table?n=4000');
+    return () => this.showWatch(view, table.rows);
   }
 
   lost(text) {
@@ -86,7 +91,7 @@ class Live {
   replay(t) {
     const last = this.history[this.history.length - 1];
     if (!last) return;
-    this.back = t >= last.t - 1.5 ? null : t;
+    this.back = t >= last.t - 1.5e-3 * this.every ? null : t;
     this.paint(this.back === null ? last : this.history.findLast(h => h.t <= t) ?? this.history[0]);
   }
 

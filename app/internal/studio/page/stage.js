@@ -192,6 +192,9 @@ class Stage {
     requestAnimationFrame(() => { this.asked = false; this.paintAll(); });
   }
 
+  // still is true when what is seen is drawn, in the size that it has on the page.
+  still() { const box = this.base.parentElement; return !this.asked && (!box.clientWidth || box.clientWidth === this.w && box.clientHeight === this.h); }
+
   paintAll() {
     const g = this.ctx, s = this.scene;
     if (!s || !this.w) return;
