@@ -3,35 +3,13 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/weft-fabric/weft/app/cli"
-	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/chrome"
 )
-
-// browser starts a headless Chromium, or skips where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium here; 'make test' as root on Debian installs it")
-	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(cancel)
-	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
-	t.Cleanup(end)
-	return ctx
-}
 
 // overlaps counts pairs of texts of a picture that cover one another, and texts that leave it.
 const overlaps = `(() => {
@@ -51,16 +29,6 @@ const overlaps = `(() => {
   }
   return bad;
 })()`
-
-// ask evaluates an expression in the page.
-func ask[T any](t *testing.T, ctx context.Context, expression string) T {
-	t.Helper()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
 
 func open(t *testing.T, ctx context.Context, file string) {
 	t.Helper()
@@ -82,51 +50,50 @@ func weft(t *testing.T, args ...string) {
 // table is wider than the page, it has a light and a dark scheme, and nothing
 // is fetched from anywhere.
 func TestReportOpensInABrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	dir := t.TempDir()
 	weft(t, "design", "../../examples/rail-1k.yaml", "-o", dir)
 	open(t, ctx, filepath.Join(dir, "report.html"))
 	const links = `[...document.querySelectorAll('a[href^="#"]')]`
-	if n := ask[int](t, ctx, links+`.length`); n < 10 {
+	if n := chrome.Ask[int](t, ctx, links+`.length`); n < 10 {
 		t.Errorf("%d entries in the contents", n)
 	}
-	if n := ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
 		t.Errorf("%d entries of the contents lead nowhere", n)
 	}
-	if n := ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
 		t.Errorf("%d tables leave the page", n)
 	}
-	if n := ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
 		t.Errorf("the page fetched %d resources", n)
 	}
-	if w := ask[float64](t, ctx, `document.querySelector('svg').getBoundingClientRect().width`); w < 800 {
+	if w := chrome.Ask[float64](t, ctx, `document.querySelector('svg').getBoundingClientRect().width`); w < 800 {
 		t.Errorf("the picture is %.0f wide", w)
 	}
-	if n := ask[int](t, ctx, overlaps); n > 0 {
+	if n := chrome.Ask[int](t, ctx, overlaps); n > 0 {
 		t.Errorf("%d texts of the picture overlap or leave it", n)
 	}
 	const background = `getComputedStyle(document.body).backgroundColor`
-	light := ask[string](t, ctx, background)
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
-	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, dark); err != nil {
-		t.Fatal(err)
-	}
-	if ask[string](t, ctx, background) == light {
+	light := chrome.Ask[string](t, ctx, background)
+	chrome.Accessible(t, ctx, "light")
+	chrome.Scheme(t, ctx, "dark")
+	chrome.Accessible(t, ctx, "dark")
+	if chrome.Ask[string](t, ctx, background) == light {
 		t.Errorf("light and dark look the same: %s", light)
 	}
 }
 
 // The pictures of hosts and fabrics open by themselves, their texts apart.
 func TestPicturesOpenInABrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	for _, name := range []string{"../../examples/rail-1k.yaml", "../../examples/hpn.yaml", "../../examples/tpu-v4.yaml", "../../examples/dragonfly.yaml", "dgx-1v", "dgx-h100", "gb200-nvl72"} {
 		file := filepath.Join(t.TempDir(), "f.svg")
 		weft(t, "topo", "show", name, "-o", file)
 		open(t, ctx, file)
-		if n := ask[int](t, ctx, `document.querySelectorAll('text').length`); n < 10 {
+		if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('text').length`); n < 10 {
 			t.Errorf("%s: %d texts", name, n)
 		}
-		if n := ask[int](t, ctx, overlaps); n > 0 {
+		if n := chrome.Ask[int](t, ctx, overlaps); n > 0 {
 			t.Errorf("%s: %d texts overlap or leave the picture", name, n)
 		}
 	}

@@ -166,6 +166,6 @@ class Live {
   collectives(own, watched) {
     const rows = watched?.length ? watched.map(c => [c.op, byteSize(c.bytes), seconds(c.took_s), c.predicted_s ? seconds(c.predicted_s) : '–', c.predicted_s ? digits(c.took_s / c.predicted_s) + '×' : '–'])
       : own.slice(0, 12).map(c => [c.op, byteSize(c.bytes), seconds(c.took), '–', '–']);
-    $('l-coll').replaceChildren(...(rows.length ? [el('h3', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
+    $('l-coll').replaceChildren(...(rows.length ? [el('h2', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
   }
 }

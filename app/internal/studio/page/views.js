@@ -54,7 +54,7 @@ function triedList(r) {
   const list = (r.tried ?? []).filter(t => t.time_ps).sort((a, b) => a.time_ps - b.time_ps), out = (r.tried ?? []).filter(t => t.why);
   if (!list.length) return [];
   const most = list[list.length - 1].time_ps;
-  return [el('h3', {}, `${list.length} algorithms simulated`), el('ul', { class: 'bars' }, ...list.slice(0, 12).map(t => el('li', {}, el('span', {}, t.algo), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.time_ps / most + '%' } })), el('b', {}, duration(t.time_ps))))),
+  return [el('h2', {}, `${list.length} algorithms simulated`), el('ul', { class: 'bars' }, ...list.slice(0, 12).map(t => el('li', {}, el('span', {}, t.algo), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.time_ps / most + '%' } })), el('b', {}, duration(t.time_ps))))),
     out.length ? el('details', {}, el('summary', { class: 'hint' }, `${out.length} left out`), ...out.map(t => el('p', { class: 'say' }, el('b', {}, t.algo + ' '), t.why))) : null].filter(Boolean);
 }
 
@@ -114,7 +114,7 @@ function termTree(t) {
 
 function memoryBars(c) {
   const most = Math.max(c.memory_capacity_bytes, c.memory_peak_bytes);
-  return [el('h3', {}, `Memory of a GPU on stage ${c.memory_worst_stage}`), el('ul', { class: 'bars' }, ...[...(c.memory ?? []), { name: 'capacity', value: c.memory_capacity_bytes, cap: true }].map(t => el('li', { title: t.why }, el('span', {}, t.name), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.value / most + '%', background: t.cap ? 'var(--p5)' : '' } })), el('b', {}, gigabytes(t.value)))))];
+  return [el('h2', {}, `Memory of a GPU on stage ${c.memory_worst_stage}`), el('ul', { class: 'bars' }, ...[...(c.memory ?? []), { name: 'capacity', value: c.memory_capacity_bytes, cap: true }].map(t => el('li', { title: t.why }, el('span', {}, t.name), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.value / most + '%', background: t.cap ? 'var(--p5)' : '' } })), el('b', {}, gigabytes(t.value)))))];
 }
 
 // stagePaint colours GPUs by pipeline stage: ranks count tensor first, then context, data, pipeline.
