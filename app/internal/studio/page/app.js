@@ -4,7 +4,7 @@
 class App {
   async begin() {
     this.state = startState();
-    this.stage = new Stage($('base'), $('over'));
+    this.stage = new Stage($('lines'), $('base'), $('over'));
     this.lanes = new Lanes($('lanes'));
     this.editor = new Editor($('editor'));
     this.run = 'a'; this.results = { a: null, b: null }; this.bound = null; this.plan = null;
@@ -159,7 +159,7 @@ class App {
     stage.faults = this.state.faults;
     stage.badFor = null;
     this.showFaults();
-    stage.busy = null; stage.cut = null; stage.paint = null;
+    stage.setBusy(null); stage.cut = null; stage.paint = null; stage.limits = [];
     const right = [], legend = [];
     if (v === 'collective') {
       const { a, b } = this.results;
@@ -167,7 +167,8 @@ class App {
       if (this.bound) { right.push(boundFacts(this.bound, a)); stage.cut = this.bound; legend.push(['cut', 'the cut of the bound']); }
       if (!right.length) right.push(el('section', {}, el('h2', {}, 'A collective'), el('p', { class: 'say' }, 'Choose an operation, a size and an algorithm, then simulate. Messages move on the picture, and the lanes below show every rank.')));
       const shown = this.results[this.run] ?? a ?? b;
-      if (shown?.busy.length) { const n = stage.scene.nodes; stage.busy = new Map(shown.busy.map(l => [l.a * n + l.b, l.busy])); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', 'busy link']); }
+      if (shown?.busy.length) { stage.setBusy(shown); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', stage.load && stage.byClock ? 'busy link now' : 'busy link, mean']); }
+      for (const [k, r] of [['a', a], ['b', b]]) if (r?.limit_at >= 0) { const l = r.busy[r.limit_at]; stage.limits.push({ a: l.a, b: l.b, link: l.name, colour: k, text: (b ? k.toUpperCase() + ' is limited' : 'Limited') + ' by ' + r.limit }); }
       legend.unshift(...[['a', a], ['b', b]].filter(([, r]) => r?.trace).map(([k, r]) => [k, this.dotWords(r, b ? k.toUpperCase() + ': ' : '')]));
       $('c-tried').replaceChildren(...(shown ? triedList(shown) : []));
     }
@@ -200,7 +201,7 @@ class App {
     if (v === 'collective') {
       const runs = [['a', a], ['b', b]].filter(([, r]) => r?.trace);
       total = Math.max(0, ...runs.map(([, r]) => r.time_ps));
-      groups = runs.map(([k, r]) => lanesOf(r, runs.length > 1 ? k.toUpperCase() + ' ' : '', k));
+      groups = runs.map(([k, r]) => lanesOf(r, runs.length > 1 ? k.toUpperCase() + ' ' : '', k, this.stage));
       if (runs.length) this.stage.setRuns(runs.map(([k, r]) => ({ trace: r.trace, total: r.time_ps, colour: k })));
       note = runs.map(([, r]) => { const t = r.trace; return t.shown.length < t.ranks ? `${t.shown.length} of ${countText(t.ranks)} ranks` + (t.period < t.ranks ? ', the others do the same' : '') : `${t.ranks} ranks`; })[0] ?? '';
       if (runs.some(([, r]) => r.trace.cut)) note += ', the first messages only';
@@ -208,6 +209,7 @@ class App {
     const had = !$('dock').hidden;
     $('dock').hidden = !groups.length;
     $('dock-note').textContent = note;
+    for (const e of document.querySelectorAll('.only-run')) e.hidden = v !== 'collective';
     if (!groups.length) { this.pause(); this.stage.drawTop(); $('dock').hidden = v !== 'live' || !this.liveFeed?.history.length; return; }
     this.total = total;
     this.unit = unit;
@@ -217,10 +219,10 @@ class App {
 
   seek(t) {
     this.time = Math.max(0, Math.min(this.total ?? 0, t));
-    this.stage.time = this.lanes.now = this.time;
+    this.lanes.now = this.time;
     $('scrub').value = 1000 * this.time / (this.total || 1);
     $('now').textContent = (this.unit ?? duration)(this.time);
-    this.stage.drawTop();
+    this.stage.tick(this.time);
     this.lanes.line();
     if (this.state.view === 'live') this.liveFeed?.replay(this.time);
   }
@@ -489,6 +491,9 @@ class App {
     for (const b of document.querySelectorAll('[data-zoom]')) b.addEventListener('click', () => { if (!this.stage.scene) return; if (b.dataset.zoom === 'fit') this.stage.fit(); else this.stage.zoom(b.dataset.zoom === 'in' ? 1.5 : 1 / 1.5); });
     on('cancel', 'click', () => this.cancel());
     on('play', 'click', () => this.play());
+    on('links-by', 'change', e => { this.stage.byClock = e.target.value === 'clock'; this.refresh(); });
+    on('chain', 'change', e => { this.lanes.showChain = e.target.checked; this.lanes.paint(); });
+    on('lane-find', 'input', e => this.lanes.filter(e.target.value));
     on('scrub', 'input', e => { this.pause(); this.seek(this.total * e.target.value / 1000); });
     this.lanes.onseek = t => { this.pause(); this.seek(t); };
     this.lanes.onpick = hit => { if (hit.lane.node !== undefined) this.select({ type: 'node', id: hit.lane.node, name: this.stage.nodeName(hit.lane.node) }); };

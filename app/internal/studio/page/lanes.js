@@ -6,6 +6,7 @@ class Lanes {
   constructor(canvas) {
     this.c = canvas; this.g = canvas.getContext('2d'); this.kept = document.createElement('canvas');
     this.groups = []; this.total = 1; this.from = 0; this.to = 1; this.now = 0; this.unit = duration;
+    this.showChain = true; this.wanted = ''; this.skip = 0;
     this.onseek = () => {}; this.onpick = () => {};
     new ResizeObserver(() => this.resize()).observe(canvas);
     let down = null;
@@ -20,13 +21,14 @@ class Lanes {
     });
     canvas.addEventListener('pointerup', e => { const d = down; down = null; if (d && !d.moved) { const [x, y] = at(e); this.onseek(this.timeAt(x)); const hit = this.hit(x, y); if (hit) this.onpick(hit); } });
     canvas.addEventListener('pointerleave', () => { $('lane-read').textContent = ''; });
-    canvas.addEventListener('wheel', e => { if (!this.groups.length) return; e.preventDefault(); if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.window(this.from + (e.deltaX || e.deltaY) / this.wide() * (this.to - this.from)); else this.zoom(Math.exp(e.deltaY * .002), at(e)[0]); }, { passive: false });
+    canvas.addEventListener('wheel', e => { if (!this.groups.length) return; e.preventDefault(); if (at(e)[0] < this.left()) this.scroll(Math.sign(e.deltaY) * 3); else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.window(this.from + (e.deltaX || e.deltaY) / this.wide() * (this.to - this.from)); else this.zoom(Math.exp(e.deltaY * .002), at(e)[0]); }, { passive: false });
     canvas.addEventListener('dblclick', () => { this.from = 0; this.to = this.total; this.paint(); });
     canvas.addEventListener('keydown', e => {
       const step = (this.to - this.from) / 50, by = { ArrowLeft: -step, ArrowRight: step, PageUp: -10 * step, PageDown: 10 * step, Home: -Infinity, End: Infinity }[e.key];
       if (by !== undefined) { this.onseek(Math.max(0, Math.min(this.total, this.now + by))); this.read(this.x(this.now), this.rowTop + 3); }
       else if (e.key === '+' || e.key === '=') this.zoom(.6, this.x(this.now));
       else if (e.key === '-') this.zoom(1 / .6, this.x(this.now));
+      else if (e.key === 'ArrowDown' || e.key === 'ArrowUp') this.scroll(e.key === 'ArrowDown' ? 1 : -1);
       else if (e.key === '0' || e.key === 'Escape') { this.from = 0; this.to = this.total; this.paint(); }
       else return;
       e.preventDefault();
@@ -73,15 +75,23 @@ class Lanes {
     requestAnimationFrame(() => { this.asked = false; this.paintNow(); });
   }
 
-  // rows lists the lanes that there is height for, spread over all.
+  // filter shows the lanes whose rank or part has a text in its name; all of them for none.
+  filter(text) { this.wanted = text.trim().toLowerCase(); this.skip = 0; this.paint(); }
+  matches(lane) { const w = this.wanted; return !w || (/^\d+$/.test(w) ? lane.name.endsWith(' ' + w) : (lane.name + ' ' + (lane.part ?? '')).toLowerCase().includes(w)); }
+  scroll(by) { this.skip = Math.max(0, Math.min(this.hidden ?? 0, this.skip + by)); this.paint(); }
+
+  // plan lists the lanes that there is height for: of each group its share, from the first that is not scrolled away.
   plan() {
-    const axis = 16, load = this.groups.some(g => g.load?.length) ? 40 : 0, all = this.groups.reduce((n, g) => n + g.lanes.length, 0);
-    const high = this.h - axis - load, fit = Math.max(1, Math.floor(high / 4));
+    const axis = 16, load = this.groups.some(g => g.load?.length) ? 40 : 0;
+    const lists = this.groups.map(g => g.lanes.filter(l => this.matches(l))), all = lists.reduce((n, l) => n + l.length, 0);
+    const high = this.h - axis - load, fit = Math.max(1, Math.floor(high / (all > 64 ? 7 : 4)));
     const rows = [];
-    for (const g of this.groups) {
-      const n = all > fit ? Math.max(1, Math.floor(fit * g.lanes.length / all)) : g.lanes.length;
-      for (let i = 0; i < n; i++) rows.push({ lane: g.lanes[i], group: g });
-    }
+    this.hidden = 0;
+    this.groups.forEach((g, k) => {
+      const n = all > fit ? Math.max(1, Math.floor(fit * lists[k].length / all)) : lists[k].length, from = Math.min(this.skip, lists[k].length - n);
+      this.hidden = Math.max(this.hidden, lists[k].length - n);
+      for (const lane of lists[k].slice(from, from + n)) rows.push({ lane, group: g });
+    });
     this.rowTop = load; this.rowHigh = Math.min(20, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
   }
 
@@ -119,7 +129,33 @@ class Lanes {
         if (g.measureText(text).width < b - a - 8) { g.fillStyle = colour('soft'); g.textAlign = 'center'; g.fillText(text, (a + b) / 2, y + h / 2); }
       }
     });
+    if (this.showChain) this.chain(g);
     this.line();
+  }
+
+  // chain draws the critical path over the lanes: each span that the next one waited for, joined by lines.
+  chain(g) {
+    const row = new Map(this.rows.map((r, i) => [r.lane, this.rowTop + i * this.rowHigh])), h = Math.max(1, this.rowHigh - 2), left = this.left(), right = left + this.wide();
+    g.save();
+    g.beginPath(); g.rect(left, this.rowTop, right - left, this.h - this.rowTop - 14); g.clip();
+    for (const [tint, wide] of [['panel', 3.4], ['ink', 1.4]]) for (const group of this.groups) {
+      g.strokeStyle = colour(tint);
+      g.lineWidth = wide;
+      let last = null;
+      g.beginPath();
+      for (const c of group.chain ?? []) {
+        const y = row.get(c.lane);
+        if (y === undefined) { last = null; continue; }
+        const a = this.x(c.begin), b = this.x(c.end);
+        if (b >= left && a <= right) {
+          if (last) { g.moveTo(last[0], last[1]); g.lineTo(a, y + h / 2); }
+          g.moveTo(a, y + h / 2); g.lineTo(b, y + h / 2);
+        }
+        last = [b, y + h / 2];
+      }
+      g.stroke();
+    }
+    g.restore();
   }
 
   axis(g) {
