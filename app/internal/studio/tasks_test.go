@@ -123,6 +123,24 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`#grow [data-by="1"][data-unit="host"]`)
 		p.until(`app.stage.scene.gpus === 32 && document.getElementById('figures').innerText.includes('4 hosts') && ` + idle)
 	})
+	p.task("take a rail away, and back", func() {
+		p.click(`#grow [data-by="-1"][data-unit="rail"]`)
+		p.until(`document.getElementById('text').value.includes('nics: "nic[0-6]"') && document.getElementById('figures').innerText.includes('7 leaf') && ` + idle)
+		p.click(`#grow [data-by="1"][data-unit="rail"]`)
+		p.until(`document.getElementById('figures').innerText.includes('8 leaf') && ` + idle)
+	})
+	p.task("drag a rack to another row", func() {
+		p.click(`[data-layout="floor"]`)
+		p.until(`app.stage.scene.grid && ` + idle)
+		p.acts++
+		at := chrome.Ask[[]float64](t, ctx, `(() => { const s = app.stage, g = s.scene.grid, r = s.base.getBoundingClientRect(), v = s.view; s.zoom(.4); return [.5, .5, 2.5, 1.5].map((x, i) => i % 2 ? r.top + (x * g.h - v.y) * v.s : r.left + (x * g.w - v.x) * v.s); })()`)
+		if err := chromedp.Do(ctx, chromedp.DragAndDropXY(at[0], at[1], at[2], at[3], 6)); err != nil {
+			t.Fatal(err)
+		}
+		p.until(`document.getElementById('text').value.includes('"B03"') && app.stage.scene.blocks.some(b => b.name === 'B03' && b.hosts + b.switches > 0) && ` + idle)
+		p.click(`[data-layout="network"]`)
+		p.until(`!app.stage.scene.grid && ` + idle)
+	})
 	p.task("look inside a figure", func() {
 		p.click(`.fig[data-key="bisection"] summary`)
 		p.sees(`.fig[data-key="bisection"] .why`, "max-flow")
@@ -149,6 +167,24 @@ func testTasks(t *testing.T, ctx context.Context) {
 			t.Error("the same time has two pictures")
 		}
 	})
+	p.task("see links fill, find a lane", func() {
+		chrome.Ask[bool](t, ctx, `(app.pause(), app.seek(0), true)`)
+		p.until(idle)
+		const used = `(() => { const s = app.stage, list = s.scene.linkList; let n = 0; for (let i = 0; i < list.length; i += 2) if (s.linkWeight(list[i], list[i + 1]) > .8) n++; return n; })()`
+		before, picture := chrome.Ask[int](t, ctx, used), chrome.Ask[string](t, ctx, `app.stage.lines.toDataURL()`)
+		chrome.Ask[bool](t, ctx, `(app.seek(app.total * .5), true)`)
+		p.until(idle + ` && app.stage.columnNow() === app.stage.column`)
+		if after := chrome.Ask[int](t, ctx, used); before >= after || picture == chrome.Ask[string](t, ctx, `app.stage.lines.toDataURL()`) {
+			t.Errorf("%d links are busy at the beginning, %d in the middle; or they look alike", before, after)
+		}
+		p.choose("lane-find", "rank 5")
+		p.until(`app.lanes.rows.length === 1 && app.lanes.rows[0].lane.name === 'rank 5'`)
+		p.choose("lane-find", "")
+		p.until(`app.lanes.rows.length === 32`)
+		if !chrome.Ask[bool](t, ctx, `app.lanes.groups[0].chain.length > 32 && app.stage.limits.length === 1 && app.stage.limits[0].text.includes('nic')`) {
+			t.Error("no critical path, or no limiting link")
+		}
+	})
 	p.task("break a NIC, compare with A", func() {
 		p.click(`[data-zoom="fit"]`)
 		p.part("n0:nic2")
@@ -170,6 +206,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 		if chrome.Ask[int](t, ctx, `app.stage.cut.edges.length`) == 0 {
 			t.Error("no link of the cut is drawn")
 		}
+		chrome.Accessible(t, ctx, "a collective with its bound")
 	})
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
@@ -210,6 +247,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 		if !chrome.Ask[bool](t, ctx, `app.stage.paint.size === 32 && !document.getElementById('dock').hidden`) {
 			t.Error("the layout is not painted, or its step has no lanes")
 		}
+		chrome.Accessible(t, ctx, "a plan")
 	})
 	p.task("find a part by its name", func() {
 		p.acts += 2
@@ -369,6 +407,7 @@ func testLive(t *testing.T, ctx context.Context) {
 	chrome.Ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
 	const slot = `app.stage.states?.get('n2')`
 	chrome.Until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
+	chrome.Accessible(t, ctx, "a run")
 	state(2, web.Failed)
 	chrome.Until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
 	chrome.Until(t, ctx, `app.liveFeed.history.length > 4`) // it has been so for a while

@@ -103,10 +103,11 @@ class App {
 
   // redraw reads the text again: picture first, then figures.
   async redraw(keepView) {
-    const text = this.state.text;
+    const text = this.state.text, same = text === this.sceneText && !this.stage.scene?.live && !!this.report;
     try {
-      const scene = await this.ask('scene', { text });
+      const scene = await this.ask('scene', { text, layout: this.state.layout });
       this.sceneText = text;
+      for (const b of document.querySelectorAll('[data-layout]')) b.setAttribute('aria-pressed', b.dataset.layout === this.state.layout);
       this.stage.setScene(scene, keepView);
       this.stage.sel = this.stage.lookup(this.state.sel); // its number may be another now
       delete $('part').dataset.for;
@@ -116,11 +117,11 @@ class App {
       this.empty(null);
       this.editor.errors([]);
       $('text-errors').replaceChildren();
-      this.results = { a: null, b: null }; this.bound = null; this.plan = null;
+      if (!same) { this.results = { a: null, b: null }; this.bound = null; this.plan = null; }
       this.refresh();
     } catch (e) { this.wrong(e, 'text-errors', true); return false; }
     this.share();
-    this.figures(text);
+    if (!same) this.figures(text);
     return true;
   }
 
@@ -145,6 +146,7 @@ class App {
     for (const t of document.querySelectorAll('[data-view]')) { const on = t.dataset.view === name; t.setAttribute('aria-selected', on); t.tabIndex = on ? 0 : -1; $('pane-' + t.dataset.view).hidden = !on; }
     $('side').setAttribute('aria-labelledby', 'tab-' + name);
     $('faults-box').hidden = name === 'live' || name === 'plan';
+    $('layouts').hidden = name === 'live';
     if (this.liveFeed) {
       if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; }
     }
@@ -271,7 +273,7 @@ class App {
     $('read').textContent = sel ? `${sel.type === 'block' ? 'block' : 'part'} ${sel.name} selected` : 'nothing selected';
     if (sel && this.stage.scene.live) return;
     if (sel?.type === 'block' && this.stage.scene.folded && !this.stage.blockLinks.has(sel.id)) {
-      const got = await this.ask('links', { text: this.sceneText, block: sel.id }).catch(() => null);
+      const got = await this.ask('links', { text: this.sceneText, layout: this.state.layout, block: sel.id }).catch(() => null);
       if (got) { this.stage.blockLinks.set(sel.id, unpack(got.links)); this.stage.draw(); }
     }
     if (sel?.type === 'node') {
@@ -293,6 +295,7 @@ class App {
       if (!fault || !fault.factor) acts.push(el('button', { type: 'button', class: 'quiet', 'data-act': 'slow', onclick: () => this.fault(sel.name, .5) }, 'Slow to half'));
       else acts.push(el('label', { class: 'soft' }, 'rate ', el('input', { type: 'range', min: 5, max: 95, step: 5, value: fault.factor * 100, 'aria-label': 'share of its rate', onchange: e => this.fault(sel.name, e.target.value / 100) })));
     }
+    if (sel.type === 'block' && s.grid && this.state.view === 'design') acts.push(el('label', { class: 'soft' }, 'move to ', el('input', { size: 5, 'aria-label': 'position that the rack moves to', placeholder: 'B04', onkeydown: e => { if (e.key === 'Enter' && e.target.value) this.moveRack(sel.name, e.target.value); } })));
     acts.push(el('button', { type: 'button', class: 'quiet', onclick: () => this.stage.show(sel) }, sel.type === 'block' ? 'Open' : 'Zoom'));
     const rest = el('div', {}, about ? el('p', { class: 'say' }, about) : null,
       more ? el('ul', { class: 'joints', tabindex: 0, 'aria-label': 'links' }, ...more.links.map(l => el('li', {}, el('button', { type: 'button', title: l.name, onclick: () => this.select({ type: 'node', id: l.node, name: l.peer }, false) }, l.peer), el('span', { class: 'soft' }, l.rate + ' '),
@@ -404,15 +407,20 @@ class App {
     } catch (e) { this.wrong(e, 'p-errors'); }
   }
 
-  async grow(by, unit) {
-    const s = this.stage.scene, hosts = unit === 'host' || !s || s.blocks.length < 1 ? 1 : s.blocks[0].hosts;
-    const preset = /^preset:/m.test(this.state.text);
+  // grow adds or takes away hosts, pods or rails; moveRack puts a rack elsewhere. Both change the text of the file.
+  grow(by, unit) {
+    if (unit === 'rail') return this.edit({ rail: by });
+    const preset = /^preset:/m.test(this.state.text), pod = +(/^\s+pod:\s*(\d+)/m.exec(this.state.text)?.[1] ?? 0) || Math.max(1, this.stage.scene?.blocks[0]?.hosts ?? 1);
+    return this.edit({ by: by * (preset || unit === 'host' ? 1 : pod) });
+  }
+  moveRack(rack, to) { return this.edit({ rack, to: to.trim().toUpperCase() }, true); }
+  async edit(what, keepView) {
     try {
-      const got = await this.ask('edit', { text: this.state.text, by: by * (preset ? 1 : hosts) });
+      const got = await this.ask('edit', { text: this.state.text, ...what });
       this.editor.set(got.text);
       this.retext(got.text);
-      await this.redraw();
-    } catch (e) { this.wrong(e, 'text-errors', false); }
+      await this.redraw(keepView);
+    } catch (e) { this.wrong(e, 'text-errors', false); toast(e.text ?? e.message); }
   }
 
   async export(what) {
@@ -497,6 +505,9 @@ class App {
     on('scrub', 'input', e => { this.pause(); this.seek(this.total * e.target.value / 1000); });
     this.lanes.onseek = t => { this.pause(); this.seek(t); };
     this.lanes.onpick = hit => { if (hit.lane.node !== undefined) this.select({ type: 'node', id: hit.lane.node, name: this.stage.nodeName(hit.lane.node) }); };
+    for (const b of document.querySelectorAll('[data-layout]')) b.addEventListener('click', () => { if (this.state.layout === b.dataset.layout) return; this.state.layout = b.dataset.layout; this.redraw(); });
+    this.stage.ondrop = (rack, to) => this.moveRack(rack, to);
+    this.stage.movable = () => this.state.view === 'design';
     this.stage.onselect = sel => this.select(sel);
     this.stage.onhover = (hit, p) => { const tip = $('tip'); tip.hidden = !hit; if (hit) { tip.textContent = hit.name; tip.style.left = Math.min(p[0] + 14, this.stage.w - tip.offsetWidth - 8) + 'px'; tip.style.top = Math.max(0, p[1] - 30) + 'px'; } };
     const menu = $('exports'), button = $('export'), shut = () => { menu.hidden = true; button.setAttribute('aria-expanded', false); };

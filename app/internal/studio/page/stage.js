@@ -12,7 +12,7 @@ class Stage {
     this.view = { x: 0, y: 0, s: 1 };
     this.faults = []; this.busy = null; this.paint = null; this.cut = null; this.states = null; this.pins = [];
     this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = [];
-    this.onselect = () => {}; this.onhover = () => {}; this.onopen = () => {};
+    this.onselect = () => {}; this.onhover = () => {}; this.ondrop = () => {}; this.movable = () => false;
     new ResizeObserver(() => this.resize()).observe(base.parentElement);
     this.listen();
   }
@@ -115,7 +115,7 @@ class Stage {
     const b = this.base;
     let down = null;
     const at = e => { const r = b.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
-    b.addEventListener('pointerdown', e => { if (e.button) return; down = { at: at(e), x: this.view.x, y: this.view.y, moved: false }; b.setPointerCapture(e.pointerId); });
+    b.addEventListener('pointerdown', e => { if (e.button || !this.scene) return; down = { at: at(e), x: this.view.x, y: this.view.y, moved: false, rack: this.rackAt(...at(e)) }; b.setPointerCapture(e.pointerId); });
     b.addEventListener('pointermove', e => {
       if (!this.scene) return;
       const p = at(e);
@@ -123,6 +123,7 @@ class Stage {
       if (!down.moved && Math.hypot(p[0] - down.at[0], p[1] - down.at[1]) < 5) return;
       down.moved = true;
       b.classList.add('drag');
+      if (down.rack) { this.carry = { rack: down.rack, to: this.slotAt(...p) }; this.draw(); return; }
       this.view.x = down.x - (p[0] - down.at[0]) / this.view.s;
       this.view.y = down.y - (p[1] - down.at[1]) / this.view.s;
       this.fitted = false;
@@ -132,6 +133,9 @@ class Stage {
       const d = down;
       down = null;
       b.classList.remove('drag');
+      const carried = this.carry;
+      this.carry = null;
+      if (carried) { this.draw(); if (e.type === 'pointerup' && carried.to && carried.to.name !== carried.rack.name) this.ondrop(carried.rack.name, carried.to.name); }
       if (d && !d.moved && this.scene && e.type === 'pointerup') this.onselect(this.pick(...at(e)));
     };
     b.addEventListener('pointerup', up);
@@ -152,8 +156,23 @@ class Stage {
     });
   }
 
+  // rackAt is the rack under a point of a floor whose racks may be moved; slotAt the position there, which may be empty.
+  rackAt(px, py) {
+    if (!this.scene.grid || !this.movable()) return null;
+    const slot = this.slotAt(px, py), b = slot && this.scene.blocks.find(b => b.name === slot.name);
+    return b && (b.hosts || b.switches) ? b : null;
+  }
+  slotAt(px, py) {
+    const g = this.scene.grid, v = this.view, col = Math.floor((v.x + px / v.s) / g.w), row = Math.floor((v.y + py / v.s) / g.h);
+    if (col < 0 || col >= g.row || row < 0 || row > g.rows) return null;
+    let letters = '';
+    for (let r = row + 1; r > 0; r = Math.floor((r - 1) / 26)) letters = String.fromCharCode(65 + (r - 1) % 26) + letters;
+    return { name: letters + String(col + 1).padStart(2, '0'), x: col * g.w, y: row * g.h };
+  }
+
   hover(p) {
     const hit = this.pick(...p);
+    this.base.classList.toggle('rack', hit?.type === 'block' && !!this.rackAt(...p));
     this.base.classList.toggle('hit', !!hit && hit.type !== 'block');
     this.onhover(hit, p);
   }
@@ -495,6 +514,16 @@ class Stage {
       g.fillStyle = colour(p.state);
       g.beginPath(); g.arc(x + w, y, r, 0, 7); g.fill();
       g.fillStyle = colour('on-state'); g.font = `800 ${9 * px}px system-ui, sans-serif`; g.textAlign = 'center'; g.textBaseline = 'middle'; g.fillText('!', x + w, y);
+    }
+    if (this.carry?.to) { // where a rack that is dragged would stand
+      const { to, rack } = this.carry, m = 12;
+      g.strokeStyle = colour('accent'); g.lineWidth = 2.5 * px;
+      g.fillStyle = colour('accent-soft');
+      g.setLineDash([5 * px, 4 * px]);
+      g.beginPath(); g.roundRect(to.x + m, to.y + m, rack.w, rack.h, 6); g.fill(); g.stroke();
+      g.setLineDash([]);
+      g.fillStyle = colour('ink'); g.font = `700 ${12 * px}px system-ui, sans-serif`; g.textAlign = 'left'; g.textBaseline = 'top';
+      g.fillText(`${rack.name} → ${to.name}`, to.x + m + 6 * px, to.y + m + rack.h + 4 * px);
     }
     if (this.sel) {
       const [x, y, w, h] = this.box(this.sel), m = 3 * px;
