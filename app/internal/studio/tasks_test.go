@@ -469,17 +469,25 @@ func TestMailedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(t.TempDir(), "page.html")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A served page exports itself, with what it shows.
 	open := sample(t, "two-hosts")
 	open.View, open.State = "collective", map[string]any{"a": map[string]any{"op": "all-reduce", "bytes": 1 << 26, "algo": "ring"}, "ran": map[string]bool{"a": true}}
-	if err := studio.File(f, c, open); err != nil {
-		t.Fatal(err)
+	l := engine.Default()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: open, Compiled: func(context.Context) (*studio.Compiled, error) { return c, nil }}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Until(t, ctx, `app.results.a !== null && `+idle)
+	page := chrome.Ask[string](t, ctx, `app.exported('html').then(b => b.text())`)
+	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "yaml": "# Two DGX"} {
+		got := chrome.Ask[string](t, ctx, `app.exported('`+what+`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
+		if !strings.Contains(strings.Map(func(r rune) rune { return r & 0xff }, got), begins) && !strings.Contains(got, begins) {
+			t.Errorf("%s begins with %q", what, got)
+		}
 	}
-	if err := f.Close(); err != nil {
+	chrome.Quiet(t, ctx)
+	s.Close()
+	name := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -17,12 +17,13 @@ class App {
       if (!this.engine) { this.working('starting the engine'); this.engine = await WorkerEngine.load(); this.working(null); }
       this.offer = await this.ask('start', {});
     } catch (e) { this.working(null); this.empty('weft studio cannot start', e.text ?? e.message); return; }
-    this.options();
     let state = null;
     const open = $('open') ? JSON.parse($('open').textContent) : this.offer.open;
+    if (open?.recording) { this.recording = open.recording; this.offer.live = true; }
     if (f.get('s')) try { state = await readState(f.get('s')); } catch (e) { toast('The link could not be read: ' + e.message); }
     if (!state && open) { state = checkState({ ...open.state, text: open.text, view: open.view ?? (this.offer.live ? 'live' : 'design') }); }
     if (!state) state = checkState({ text: this.offer.samples[0].text, view: this.offer.live ? 'live' : 'design' });
+    this.options();
     this.liveFeed = new Live(this);
     await this.load(state);
     addEventListener('hashchange', () => this.followLink());
@@ -65,8 +66,6 @@ class App {
     fill('p-dtype', o.dtypes);
     $('p-models').replaceChildren(...o.models.map(m => el('option', { value: m })));
     $('tab-live').hidden = !o.live;
-    const html = document.querySelector('[data-export=html]');
-    if (!$('wasm')) html.textContent = 'One HTML file …';
   }
 
   // load shows a whole state: of a link, a file, or the start.
@@ -82,7 +81,9 @@ class App {
     document.documentElement.dataset.ready = 'yes';
     if (state.ran.a) await this.simulate('a', true);
     if (state.ran.b && state.b) await this.simulate('b', true);
+    if (state.ran.bound) await this.findBound();
     if (state.ran.plan) await this.planIt();
+    if (state.view === 'live' && this.recording) this.liveFeed.recorded(this.recording); // on the picture that is there now
     this.settled = true;
   }
 
@@ -99,7 +100,7 @@ class App {
   }
 
   // retext takes another cluster file; what was run on the one before is no longer shown, nor shared.
-  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, plan: false }; }
+  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, bound: false, plan: false }; }
 
   // redraw reads the text again: picture first, then figures.
   async redraw(keepView) {
@@ -185,7 +186,7 @@ class App {
     $('figures').hidden = v === 'live';
     if (v !== 'live') this.legend(legend);
     this.clock();
-    stage.draw();
+    if (stage.fitted) stage.fit(); else stage.draw();
   }
 
   dotWords(r, name) {
@@ -235,7 +236,7 @@ class App {
     $('dock').hidden = false;
     this.total = Math.max(total, 1);
     this.unit = seconds;
-    $('dock-note').textContent = back === null ? 'now' : 'as it was; drag to the end to follow';
+    $('dock-note').textContent = this.recording ? 'a recording' : back === null ? 'now' : 'as it was; drag to the end to follow';
     this.lanes.set(groups, this.total, seconds);
     if (back === null) { this.time = this.lanes.now = this.total; $('scrub').value = 1000; $('now').textContent = seconds(this.total); }
     else { $('scrub').value = 1000 * this.time / this.total; }
@@ -384,9 +385,9 @@ class App {
   }
 
   async findBound() {
-    if (this.bound) { this.bound = null; this.refresh(); return; }
+    if (this.bound) { this.bound = null; this.state.ran.bound = false; this.refresh(); this.share(); return; }
     $('c-errors').replaceChildren();
-    try { this.bound = await this.ask('bound', this.question(this.run)); this.refresh(); } catch (e) { this.wrong(e, 'c-errors'); }
+    try { this.bound = await this.ask('bound', this.question(this.run)); this.state.ran.bound = true; this.refresh(); this.share(); } catch (e) { this.wrong(e, 'c-errors'); }
   }
 
   async planIt(layout) {
@@ -424,27 +425,44 @@ class App {
   }
 
   async export(what) {
-    const name = (this.stage.scene?.name || 'cluster').replace(/[^\w.-]+/g, '-');
-    const save = (blob, file) => { const a = el('a', { href: URL.createObjectURL(blob), download: file }); a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 5000); };
     if (what === 'link') {
       this.linked = '';
       this.shared = await writeState(this.state);
       history.replaceState(null, '', '#s=' + this.shared);
       this.linked = location.href;
       await navigator.clipboard?.writeText(location.href).then(() => toast('Link copied'), () => toast('The link is in the address bar'));
-    } else if (what === 'png') save(await this.stage.picture(), name + '.png');
-    else if (what === 'yaml') save(new Blob([this.state.text], { type: 'text/yaml' }), name + '.yaml');
-    else if (what === 'svg') { const p = await this.ask('picture', { text: this.state.text }).catch(e => toast(e.text)); if (p) save(new Blob([p.svg], { type: 'image/svg+xml' }), name + '.svg'); }
-    else if ($('wasm')) save(new Blob([this.ownFile()], { type: 'text/html' }), name + '.html');
-    else toast('One file with the engine in it: weft studio ' + name + '.yaml -o ' + name + '.html');
+      return;
+    }
+    try {
+      const blob = await this.exported(what), a = el('a', { href: URL.createObjectURL(blob), download: (this.stage.scene?.name || 'cluster').replace(/[^\w.-]+/g, '-') + '.' + what });
+      a.click();
+      setTimeout(() => URL.revokeObjectURL(a.href), 5000);
+    } catch (e) { if (e.name !== 'AbortError') toast(e.text ?? e.message); }
+  }
+
+  // exported is what Export saves: the picture as it is seen, the cluster as a drawing, its file, or the whole page as one file.
+  async exported(what) {
+    if (what === 'png') return this.stage.picture();
+    if (what === 'yaml') return new Blob([this.state.text], { type: 'text/yaml' });
+    if (what === 'svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
+    if ($('wasm')) return new Blob([this.ownFile()], { type: 'text/html' });
+    if (!this.offer.page) throw new EngineError({ text: 'This server writes no pages. One file with the engine in it: weft studio FILE -o page.html' });
+    toast('Writing the page with its engine; the first time this takes a while');
+    return this.engine.page(this.opening());
+  }
+
+  // opening is what a page that shows the same would open with.
+  opening() {
+    const kept = {};
+    for (const k of Object.keys(stateKeys)) kept[k] = this.state[k];
+    const recording = this.recording;
+    return { name: this.stage.scene?.name ?? '', text: this.state.text, view: this.state.view === 'live' && !recording ? 'design' : this.state.view, state: kept, ...(recording && { recording }) };
   }
 
   // ownFile is this page with what it shows now.
   ownFile() {
     const copy = document.documentElement.cloneNode(true), open = copy.querySelector('#open');
-    const kept = {};
-    for (const k of Object.keys(stateKeys)) kept[k] = this.state[k];
-    open.textContent = JSON.stringify({ name: this.stage.scene?.name ?? '', text: this.state.text, view: this.state.view, state: kept }).replaceAll('<', '\\u003c');
+    open.textContent = JSON.stringify(this.opening()).replaceAll('<', '\\u003c');
     for (const id of ['figures', 'run-facts', 'part', 'faults', 'paint', 'gutter', 'legend', 'text-errors', 'c-errors', 'p-errors', 'c-tried', 'p-memory', 'p-scatter', 'sample', 'c-op', 'c-algo', 'p-models']) copy.querySelector('#' + id).replaceChildren();
     for (const id of ['note', 'busy', 'blank', 'dock', 'part', 'exports']) copy.querySelector('#' + id).hidden = true;
     delete copy.dataset.ready;

@@ -90,7 +90,11 @@ class Lanes {
     this.groups.forEach((g, k) => {
       const n = all > fit ? Math.max(1, Math.floor(fit * lists[k].length / all)) : lists[k].length, from = Math.min(this.skip, lists[k].length - n);
       this.hidden = Math.max(this.hidden, lists[k].length - n);
-      for (const lane of lists[k].slice(from, from + n)) rows.push({ lane, group: g });
+      // Where not all fit, those that the critical path passes come first.
+      const on = new Map();
+      if (this.showChain && from === 0 && n < lists[k].length) for (const c of g.chain ?? []) on.set(c.lane, (on.get(c.lane) ?? 0) + 1);
+      const best = on.size ? new Set([...lists[k]].sort((a, b) => (on.get(b) ?? 0) - (on.get(a) ?? 0)).slice(0, n)) : null;
+      for (const lane of best ? lists[k].filter(l => best.has(l)) : lists[k].slice(from, from + n)) rows.push({ lane, group: g });
     });
     this.rowTop = load; this.rowHigh = Math.min(20, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
   }
@@ -145,13 +149,13 @@ class Lanes {
       g.beginPath();
       for (const c of group.chain ?? []) {
         const y = row.get(c.lane);
-        if (y === undefined) { last = null; continue; }
+        if (y === undefined) { last = null; continue; } // a lane that is not shown, or a gap: the path goes on behind it
         const a = this.x(c.begin), b = this.x(c.end);
         if (b >= left && a <= right) {
-          if (last) { g.moveTo(last[0], last[1]); g.lineTo(a, y + h / 2); }
+          if (last && !(group.gaps ?? []).some(p => last[2] < p.end_ps && c.begin > p.begin_ps)) { g.moveTo(last[0], last[1]); g.lineTo(a, y + h / 2); }
           g.moveTo(a, y + h / 2); g.lineTo(b, y + h / 2);
         }
-        last = [b, y + h / 2];
+        last = [b, y + h / 2, c.end];
       }
       g.stroke();
     }

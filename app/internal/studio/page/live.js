@@ -8,9 +8,17 @@ class Live {
   start() {
     if (this.on) return;
     this.on = true;
+    if (this.app.recording) { this.recorded(this.app.recording); return; }
     this.going = this.step(++this.turn);
   }
   stop() { this.on = false; this.turn++; clearTimeout(this.soon); }
+
+  // recorded shows all of a recording, and stands at its end.
+  recorded(frames) {
+    if (!this.history.length) for (const f of frames) this.showWatch(f.view, f.rows, f.t);
+    else this.app.showLive(this.groups, this.app.total, this.back);
+    this.replay(frames[frames.length - 1].t);
+  }
 
   async get(path) {
     const r = await fetch('live/' + path, { headers: this.app.engine.headers?.() ?? {} });
@@ -68,11 +76,11 @@ class Live {
   }
 
   // show paints ranks by their state and remembers it, so that the clock can go back to any second that the page has seen.
-  show(hosts, open) {
+  show(hosts, open, t) {
     this.scene(hosts);
     const now = performance.now() / 1000;
     this.began ??= now;
-    const at = { t: now - this.began, hosts: hosts.map(h => ({ name: h.name, ranks: h.ranks.map(r => ({ ...r })) })), open };
+    const at = { t: t ?? now - this.began, hosts: hosts.map(h => ({ name: h.name, ranks: h.ranks.map(r => ({ ...r })) })), open };
     this.history.push(at);
     if (this.history.length > 7200) this.history.shift();
     for (const h of hosts) h.ranks.forEach((r, j) => {
@@ -83,8 +91,9 @@ class Live {
       if (last && last[3] === r.state) last[2] = at.t; else { if (last) last[2] = at.t; const state = r.state; lane.spans.push([at.t, at.t, at.t + .2, state, () => state]); }
     });
     if (this.back === null) this.paint(at);
-    this.app.showLive([{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }], at.t, this.back);
-    this.app.legend([['healthy', 'healthy'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
+    this.groups = [{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }];
+    this.app.showLive(this.groups, at.t, this.back);
+    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
   }
 
   // replay shows the second before t; the last one follows the run again.
@@ -137,11 +146,12 @@ class Live {
     return names.find(n => n && this.app.stage.lookup(n)) ?? null;
   }
 
-  showWatch(v, rows) {
-    const hosts = new Map();
-    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: { good: 'healthy', warn: 'suspect', bad: 'failed' }[r.state] ?? (r.trouble ? 'suspect' : 'healthy') }); }
-    const open = v.incidents.filter(i => !i.ended);
-    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open);
+  showWatch(v, rows, t) {
+    const hosts = new Map(), open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
+    const worst = r => open.some(i => i.severity === 'critical' && i.job === r.job && i.subject?.ranks?.includes(r.rank));
+    const state = r => r.state === 'gone' || worst(r) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
+    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) }); }
+    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, t);
     this.head(v.title, v.health.verdict || v.health.state, [
       { key: 'hosts', name: 'Hosts', value: countText(v.health.hosts), note: `${v.health.silent} silent`, formula: 'hosts that report', source: 'agents' },
       { key: 'jobs', name: 'Jobs', value: countText(v.health.jobs), note: `${countText(v.health.ranks)} ranks`, formula: 'jobs with ranks', source: 'watch folders' },

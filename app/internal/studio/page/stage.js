@@ -91,7 +91,7 @@ class Stage {
   fit(box) {
     if (!this.scene || !this.w) return;
     const s = this.scene, [x, y, w, h] = box ?? [0, 0, s.w, s.h];
-    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = 34;
+    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = 34 + (box ? 0 : this.tagsHigh());
     const scale = Math.min((this.w - 2 * pad) / w, Math.max(40, this.h - top - bottom) / h, box ? 6 : 3.2);
     this.view = { s: scale, x: x + w / 2 - this.w / 2 / scale, y: y + h / 2 - (top + (this.h - top - bottom) / 2) / scale };
     this.fitted = !box;
@@ -478,6 +478,9 @@ class Stage {
     let bottom = this.see[3] - 40 * px;
     for (const t of tags.reverse()) bottom = this.tag(g, px, t, bottom);
   }
+
+  // tagsHigh is about how much of the lower edge the sentences take.
+  tagsHigh() { return new Set(this.limits.map(l => l.link)).size * 30 + (this.cut ? 42 : 0); }
 
   tag(g, px, { x, y, text, tint }, bottom) {
     const [l, , r] = this.see;

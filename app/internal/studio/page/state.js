@@ -8,7 +8,7 @@ const startState = () => ({
   a: { op: 'all-reduce', bytes: 2 ** 26, algo: 'auto', gpus: 0, routing: 'adaptive', faults: true, program: '' },
   b: null,
   plan: { model: 'llama3-70b', batch: 1024, seq: 8192, framework: 'megatron', dtype: 'bf16', gpus: 0, tokens: '15T', layout: '' },
-  ran: { a: false, b: false, plan: false },
+  ran: { a: false, b: false, bound: false, plan: false },
 });
 
 // What a link carries, and how each key is checked.
