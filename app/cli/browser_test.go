@@ -75,11 +75,36 @@ func TestReportOpensInABrowser(t *testing.T) {
 	}
 	const background = `getComputedStyle(document.body).backgroundColor`
 	light := chrome.Ask[string](t, ctx, background)
-	chrome.Accessible(t, ctx, "light")
 	chrome.Scheme(t, ctx, "dark")
-	chrome.Accessible(t, ctx, "dark")
 	if chrome.Ask[string](t, ctx, background) == light {
 		t.Errorf("light and dark look the same: %s", light)
+	}
+}
+
+// Reports of a design and of a plan break no rule of accessibility, in light and dark, on a desk and on a phone, and are not
+// wider than their window.
+func TestReportsAreAccessible(t *testing.T) {
+	ctx := chrome.Start(t)
+	dir := t.TempDir()
+	weft(t, "design", "../../examples/dragonfly.yaml", "-o", filepath.Join(dir, "design"))
+	weft(t, "plan", "gpt3-175b", "--cluster", "rail", "--gpus", "1024", "--layout", "tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1", "-o", filepath.Join(dir, "plan"))
+	for _, name := range []string{"design/report.html", "plan/plan.html"} {
+		open(t, ctx, filepath.Join(dir, name))
+		for _, look := range []string{"light", "dark"} {
+			chrome.Scheme(t, ctx, look)
+			for _, width := range []int64{1500, 390} {
+				if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 900)); err != nil {
+					t.Fatal(err)
+				}
+				if n := chrome.Ask[int](t, ctx, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
+					t.Errorf("%s at %d wide is %d too wide", name, width, n)
+				}
+				if look == "light" || width > 1000 { // colours do not depend on the width
+					chrome.Accessible(t, ctx, name+" "+look)
+				}
+			}
+		}
+		chrome.Quiet(t, ctx)
 	}
 }
 

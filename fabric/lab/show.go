@@ -1,16 +1,20 @@
 package lab
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/view/draw/svg"
+	"github.com/weft-fabric/weft/view/kit"
+	"github.com/weft-fabric/weft/view/web"
 )
 
 // State is what a lab looks like at one moment.
@@ -256,7 +260,7 @@ func (s *State) Draw(w io.Writer) error {
 var pages embed.FS
 
 // Page serves a page that shows the lab as it is, every second anew: /, /lab.svg and
-// /state.json. look gives the state; it is asked at most once a second, however many look.
+// /state.json. It answers to this host's own names alone. look gives the state; it is asked at most once a second, however many look.
 func Page(look func() (*State, error)) http.Handler {
 	var mu sync.Mutex
 	var last *State
@@ -300,15 +304,18 @@ func Page(look func() (*State, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /lab.svg", answer("image/svg+xml", func(w http.ResponseWriter, s *State) error { return s.Draw(w) }))
 	mux.HandleFunc("GET /state.json", answer("application/json", func(w http.ResponseWriter, s *State) error { return json.NewEncoder(w).Encode(s) }))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		data, err := pages.ReadFile("page/index.html")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+	files, err := fs.Sub(pages, "page")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		// The picture carries a style element of its own.
+		w.Header().Set("Content-Security-Policy", "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		if b, ok := kit.File(strings.TrimPrefix(r.URL.Path, "/")); ok {
+			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
 			return
 		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", "default-src 'self' 'unsafe-inline'")
-		_, _ = w.Write(data)
+		http.ServeFileFS(w, r, files, r.URL.Path)
 	})
-	return mux
+	return web.Guard(mux)
 }
