@@ -82,7 +82,7 @@ func TestInABrowser(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, context.Context)
-	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Cancel", testCancel}} {
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Part", testPart}, {"Cancel", testCancel}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }

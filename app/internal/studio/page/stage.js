@@ -45,10 +45,12 @@ class Stage {
     else this.draw();
   }
 
-  // lookup finds a part, a host or a block by its name.
+  // lookup finds a part, a host, a link or a block by its name. Names are those of the cluster file's graph, which every other
+  // command prints, too: n7:nic2, leaf3, leaf3:p5, 'n7:nic2 - leaf3:p5'.
   lookup(name) {
     if (!this.scene || !name) return null;
     name = name.trim();
+    if (name.includes(' - ')) { const [a, b] = name.split(' - ').map(n => this.lookup(n)); return a?.type === 'node' && b?.type === 'node' ? { ...a, name, other: b.id } : null; }
     if (this.chipAt.has(name)) return { type: 'node', id: this.chipAt.get(name), name };
     if (this.hostAt.has(name)) return { type: 'host', id: this.hostAt.get(name), name };
     const at = name.lastIndexOf(':');
