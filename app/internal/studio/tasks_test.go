@@ -82,7 +82,7 @@ func TestInABrowser(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, context.Context)
-	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Part", testPart}, {"Cancel", testCancel}} {
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -417,6 +417,7 @@ func testLive(t *testing.T, ctx context.Context) {
 	}
 	chrome.Ask[bool](t, ctx, `(app.seek(app.total), true)`)
 	chrome.Until(t, ctx, slot+` === 'failed'`)
+	flat(t, ctx)
 	gone.Store(true)
 	chrome.Until(t, ctx, `document.getElementById('l-state').textContent.startsWith('Connection lost')`)
 	gone.Store(false)

@@ -107,23 +107,13 @@ class Lanes {
     this.plan();
     this.axis(g);
     if (this.loadHigh) this.load(g);
-    const { from, to } = this, left = this.left(), right = left + this.wide();
+    const left = this.left(), right = left + this.wide();
     g.font = '10px system-ui, "DejaVu Sans", sans-serif';
     g.textBaseline = 'middle';
+    this.bars(g);
     this.rows.forEach(({ lane, group }, i) => {
       const y = this.rowTop + i * this.rowHigh, h = Math.max(1, this.rowHigh - (this.rowHigh > 5 ? 2 : .6));
-      g.fillStyle = colour('sunk');
-      g.fillRect(left, y, right - left, h);
       if (this.rowHigh >= 9) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, y + h / 2, left - 8); }
-      let painted = -1; // the pixel up to which the lane is painted: of many short spans there one is enough
-      for (const [begin, lead, end, tint] of lane.spans) {
-        if (end < from || begin > to) continue;
-        const a = Math.max(left, this.x(begin)), m = Math.max(left, this.x(lead)), b = Math.min(right, this.x(end));
-        if (b - a < 1 && b < painted + .5) continue;
-        painted = Math.max(painted, b);
-        if (m - a > .5) { g.globalAlpha = .3; g.fillStyle = colour(tint); g.fillRect(a, y, Math.min(m, b) - a, h); g.globalAlpha = 1; }
-        if (b > m) { g.fillStyle = colour(tint); g.fillRect(m, y, Math.max(.6, b - m - (b - m > 3 ? .7 : 0)), h); }
-      }
       for (const gap of group.gaps ?? []) {
         const a = Math.max(left, this.x(gap.begin_ps)), b = Math.min(right, this.x(gap.end_ps));
         if (b <= a) continue;
@@ -135,6 +125,46 @@ class Lanes {
     });
     if (this.showChain) this.chain(g);
     this.line();
+  }
+
+  // bars writes all lanes as pixels, one line per lane, copied to its height: 100,000 spans take a few milliseconds that way.
+  bars(g) {
+    const r = this.r, w = Math.max(1, Math.round(this.wide() * r)), high = Math.max(1, Math.round((this.h - 16 - this.rowTop) * r));
+    if (this.sheet?.width !== w || this.sheet.height !== high) {
+      this.sheet = Object.assign(document.createElement('canvas'), { width: w, height: high });
+      this.image = new ImageData(w, high); this.pixels = new Uint32Array(this.image.data.buffer); this.scan = new Uint32Array(w);
+    }
+    const ground = rgb('sunk'), inks = new Map();
+    const ink = (tint, share) => { const c = rgb(tint).map((v, i) => Math.round(ground[i] + (v - ground[i]) * share)); return ((255 << 24) | (c[2] << 16) | (c[1] << 8) | c[0]) >>> 0; };
+    const inkOf = tint => { let c = inks.get(tint); if (!c) inks.set(tint, c = [ink(tint, 1), ink(tint, .3)]); return c; };
+    this.pixels.fill(0);
+    this.rows.forEach(({ lane }, i) => {
+      this.scan.fill(ink('sunk', 1));
+      this.spans(lane, w, inkOf);
+      const top = Math.round(i * this.rowHigh * r), end = Math.min(high, top + Math.max(1, Math.round((this.rowHigh - (this.rowHigh > 5 ? 2 : .6)) * r)));
+      for (let y = top; y < end; y++) this.pixels.set(this.scan, y * w);
+    });
+    this.sheet.getContext('2d').putImageData(this.image, 0, 0);
+    g.drawImage(this.sheet, this.left(), this.rowTop, w / r, high / r);
+  }
+
+  // spans writes what a lane did in the window. Spans are sorted by their beginning; of many short ones in one pixel one is enough.
+  spans(lane, w, inkOf) {
+    const { from, to } = this, list = lane.spans, k = w / (to - from), scan = this.scan;
+    if (lane.drawn !== list.length) { lane.drawn = list.length; lane.longest = list.reduce((n, s) => Math.max(n, s[2] - s[0]), 0); } // a live lane grows
+    let lo = 0, painted = -1, tint = '', inks = null;
+    for (let hi = list.length; lo < hi;) { const mid = (lo + hi) >> 1; if (list[mid][0] < from - lane.longest) lo = mid + 1; else hi = mid; }
+    for (let j = lo; j < list.length; j++) {
+      const s = list[j];
+      if (s[0] > to) break;
+      const b = Math.min(w, Math.round((s[2] - from) * k));
+      if (b <= painted && (s[2] - s[0]) * k < 1 || b < 0) continue;
+      const a = Math.max(0, Math.round((s[0] - from) * k)), m = Math.max(a, Math.round((s[1] - from) * k));
+      if (s[3] !== tint) { tint = s[3]; inks = inkOf(tint); }
+      if (m > a) scan.fill(inks[1], a, Math.min(m, b));
+      scan.fill(inks[0], Math.min(m, w - 1), b - m > 4 ? b - 1 : Math.max(b, m + 1)); // long ones stand apart
+      painted = Math.max(painted, b);
+    }
   }
 
   // chain draws the critical path over the lanes: each span that the next one waited for, joined by lines.

@@ -80,7 +80,9 @@ class Live {
     this.scene(hosts);
     const now = performance.now() / 1000;
     this.began ??= now;
-    const at = { t: t ?? now - this.began, hosts: hosts.map(h => ({ name: h.name, ranks: h.ranks.map(r => ({ ...r })) })), open };
+    // A second in which nothing changed shares what the one before it holds: an hour of a calm run takes no more than a minute.
+    const last = this.history[this.history.length - 1], key = JSON.stringify([hosts, open.map(i => [i.id, i.severity])]);
+    const at = { t: t ?? now - this.began, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
     this.history.push(at);
     if (this.history.length > 7200) this.history.shift();
     for (const h of hosts) h.ranks.forEach((r, j) => {
@@ -124,12 +126,12 @@ class Live {
     this.app.empty(null);
   }
 
-  showRun(all, watch) {
+  showRun(all, watch, t) {
     const ranks = new Map((all.ranks ?? []).map(r => [r.id, r])), s = all.summary;
     const known = new Set(['healthy', 'suspect', 'failed', 'recovering', 'starting', 'left']);
     const hosts = (all.topology?.hosts ?? []).map(h => ({ name: h.host, ranks: h.ids.map(id => ({ id, rank: ranks.get(id)?.rank, label: 'slot ' + id, state: known.has(ranks.get(id)?.state) ? ranks.get(id).state : 'left' })) }));
     const open = (watch?.incidents ?? []).filter(i => !i.ended);
-    this.show(hosts, open);
+    this.show(hosts, open, t);
     this.head(all.job?.title ?? 'run', s.state, [
       { key: 'step', name: 'Step', value: countText(s.step), formula: 'steps that all ranks have finished', source: 'reported by ranks' },
       { key: 'loss', name: 'Loss', value: s.loss == null ? '–' : digits(s.loss, 4), formula: 'mean over the batch', source: 'reported by ranks' },
