@@ -74,6 +74,17 @@ func (p *person) sees(selector, want string) {
 	}
 }
 
+// explained checks that every figure says how it is computed, and from what.
+func explained(t *testing.T, ctx context.Context) {
+	t.Helper()
+	if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('.fig').length`); n == 0 {
+		t.Error("no figures")
+	}
+	for _, f := range chrome.Ask[[]string](t, ctx, unexplained) {
+		t.Errorf("not explained: %q", f)
+	}
+}
+
 func quoted(s string) string { return fmt.Sprintf("%q", s) }
 
 // One browser for all of them.
@@ -207,6 +218,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 			t.Error("no link of the cut is drawn")
 		}
 		chrome.Accessible(t, ctx, "a collective with its bound")
+		explained(t, ctx)
 	})
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
@@ -248,6 +260,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 			t.Error("the layout is not painted, or its step has no lanes")
 		}
 		chrome.Accessible(t, ctx, "a plan")
+		explained(t, ctx)
 	})
 	p.task("find a part by its name", func() {
 		p.acts += 2
@@ -260,6 +273,9 @@ func testTasks(t *testing.T, ctx context.Context) {
 	chrome.Quiet(t, ctx)
 	broken(t, p, link)
 }
+
+// unexplained lists figures of the view that do not say how they are computed, or from what.
+const unexplained = `[...document.querySelectorAll('.fig')].filter(f => !f.closest('[hidden]')).filter(f => { const t = [...(f.querySelector(':scope > .why')?.childNodes ?? [])].map(n => n.textContent.trim()); return t.length !== 4 || [t[1], t[3]].some(x => x.length < 4 || x.includes('undefined')) || f.innerText.includes('[object'); }).map(f => f.dataset.key + ': ' + f.innerText)`
 
 // A broken link, or one of another version, shows the page as it starts and says so.
 func broken(t *testing.T, p *person, link string) {
@@ -408,6 +424,7 @@ func testLive(t *testing.T, ctx context.Context) {
 	const slot = `app.stage.states?.get('n2')`
 	chrome.Until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
 	chrome.Accessible(t, ctx, "a run")
+	explained(t, ctx)
 	state(2, web.Failed)
 	chrome.Until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
 	chrome.Until(t, ctx, `app.liveFeed.history.length > 4`) // it has been so for a while
