@@ -275,7 +275,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 }
 
 // unexplained lists figures of the view that do not say how they are computed, or from what.
-const unexplained = `[...document.querySelectorAll('.fig')].filter(f => !f.closest('[hidden]')).filter(f => { const t = [...(f.querySelector(':scope > .why')?.childNodes ?? [])].map(n => n.textContent.trim()); return t.length !== 4 || [t[1], t[3]].some(x => x.length < 4 || x.includes('undefined')) || f.innerText.includes('[object'); }).map(f => f.dataset.key + ': ' + f.innerText)`
+const unexplained = `[...document.querySelectorAll('.fig')].filter(f => !f.closest('[hidden]')).filter(f => { const t = [...(f.querySelector(':scope > .why, :scope > .explain > .why')?.childNodes ?? [])].map(n => n.textContent.trim()); return t.length !== 4 || [t[1], t[3]].some(x => x.length < 4 || x.includes('undefined')) || f.innerText.includes('[object'); }).map(f => f.dataset.key + ': ' + f.innerText)`
 
 // A broken link, or one of another version, shows the page as it starts and says so.
 func broken(t *testing.T, p *person, link string) {

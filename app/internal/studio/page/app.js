@@ -194,7 +194,10 @@ class App {
     return name + 'a message' + (drawn < t.ranks ? ` (of ${countText(drawn)} of ${countText(t.ranks)} ranks)` : '');
   }
 
-  legend(list) { $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text))); }
+  legend(list) {
+    $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text)));
+    this.stage.footer = Math.max(20, $('legend').offsetHeight) + 14;
+  }
 
   // clock sets lanes and dots for the view; both runs share it.
   clock() {

@@ -141,7 +141,7 @@ class Lanes {
     this.rows.forEach(({ lane }, i) => {
       this.scan.fill(ink('sunk', 1));
       this.spans(lane, w, inkOf);
-      const top = Math.round(i * this.rowHigh * r), end = Math.min(high, top + Math.max(1, Math.round((this.rowHigh - (this.rowHigh > 5 ? 2 : .6)) * r)));
+      const top = Math.round(i * this.rowHigh * r), end = Math.min(high, Math.max(top + 1, Math.round((i + 1) * this.rowHigh * r) - Math.round((this.rowHigh > 5 ? 2 : this.rowHigh > 2 ? 1 : 0) * r)));
       for (let y = top; y < end; y++) this.pixels.set(this.scan, y * w);
     });
     this.sheet.getContext('2d').putImageData(this.image, 0, 0);

@@ -2,6 +2,9 @@
 // A run or a cluster as it is now, on the same picture. The server passes /live/ on to the address that it was started
 // with: a page of 'weft up' (its state at /api/all, its verdicts below /watch/) or of 'weft watch' (/api/view).
 
+// failing incidents are those in which something is dead or stands still. What is slow is suspect, however bad.
+function failing(i) { return i.severity === 'critical' && !/^(slow-|straggler|host-starved)/.test(i.kind); }
+
 class Live {
   constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); this.every = 1000; this.turn = 0; }
 
@@ -121,7 +124,7 @@ class Live {
     }
     this.at = at;
     stage.states = states;
-    stage.pins = open.map(i => ({ name: this.where(i), state: i.severity === 'critical' ? 'failed' : 'suspect' })).filter(p => p.name);
+    stage.pins = open.map(i => ({ name: this.where(i), state: failing(i) ? 'failed' : 'suspect' })).filter(p => p.name);
     stage.draw();
     this.app.empty(null);
   }
@@ -150,7 +153,7 @@ class Live {
 
   showWatch(v, rows, t) {
     const hosts = new Map(), open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
-    const worst = r => open.some(i => i.severity === 'critical' && i.job === r.job && i.subject?.ranks?.includes(r.rank));
+    const worst = r => open.some(i => failing(i) && i.job === r.job && i.subject?.ranks?.includes(r.rank));
     const state = r => r.state === 'gone' || worst(r) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
     for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) }); }
     this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, t);
@@ -171,7 +174,7 @@ class Live {
 
   incidents(list) {
     $('l-incidents-h').hidden = !list.length;
-    $('l-incidents').replaceChildren(...list.slice(0, 20).map(i => el('li', { class: (i.ended ? 'over ' : '') + i.severity }, el('button', { type: 'button', onclick: () => { const at = this.where(i); if (at) this.app.select(this.app.stage.lookup(at), true); } }, i.verdict), el('small', {}, i.ended ? 'over' : i.fix))));
+    $('l-incidents').replaceChildren(...list.slice(0, 20).map(i => el('li', { class: i.ended ? 'over' : failing(i) ? 'critical' : 'warning' }, el('button', { type: 'button', onclick: () => { const at = this.where(i); if (at) this.app.select(this.app.stage.lookup(at), true); } }, i.verdict), el('small', {}, i.ended ? 'over' : i.fix))));
   }
 
   // collectives compares what was measured with what was predicted.

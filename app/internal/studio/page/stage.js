@@ -11,7 +11,7 @@ class Stage {
     this.ctx = base.getContext('2d'); this.low = lines.getContext('2d'); this.top = over.getContext('2d', { willReadFrequently: true });
     this.view = { x: 0, y: 0, s: 1 };
     this.faults = []; this.busy = null; this.paint = null; this.cut = null; this.states = null; this.pins = [];
-    this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = [];
+    this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
     this.onselect = () => {}; this.onhover = () => {}; this.ondrop = () => {}; this.movable = () => false;
     new ResizeObserver(() => this.resize()).observe(base.parentElement);
     this.listen();
@@ -93,7 +93,7 @@ class Stage {
   fit(box) {
     if (!this.scene || !this.w) return;
     const s = this.scene, [x, y, w, h] = box ?? [0, 0, s.w, s.h];
-    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = 34 + (box ? 0 : this.tagsHigh());
+    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = this.footer + (box ? 0 : this.tagsHigh());
     const scale = Math.min((this.w - 2 * pad) / w, Math.max(40, this.h - top - bottom) / h, box ? 6 : 3.2);
     this.view = { s: scale, x: x + w / 2 - this.w / 2 / scale, y: y + h / 2 - (top + (this.h - top - bottom) / 2) / scale };
     this.fitted = !box;
@@ -477,12 +477,12 @@ class Stage {
       if (same) same.text = same.text.replace(/^A is/, 'A and B are'); else tags.push({ x: (ax + bx) / 2, y: (ay + by) / 2, text: l.text, tint: l.colour, link: l.link });
     }
     if (this.cut?.edges.length || this.cut?.parts.length) { const id = this.cut.edges[0]?.[0] ?? this.cut.parts[0][0]; tags.push({ x: this.X[id], y: this.Y[id], text: 'The cut: ' + this.cut.why, tint: 'cut' }); }
-    let bottom = this.see[3] - 40 * px;
+    let bottom = this.see[3] - (this.footer + 4) * px;
     for (const t of tags.reverse()) bottom = this.tag(g, px, t, bottom);
   }
 
   // tagsHigh is about how much of the lower edge the sentences take.
-  tagsHigh() { return new Set(this.limits.map(l => l.link)).size * 30 + (this.cut ? 42 : 0); }
+  tagsHigh() { return new Set(this.limits.map(l => l.link)).size * (this.w < 700 ? 42 : 30) + (this.cut ? 42 : 0); }
 
   tag(g, px, { x, y, text, tint }, bottom) {
     const [l, , r] = this.see;

@@ -3,9 +3,10 @@
 
 // figure is a number, or a table or bars (more), that tells when opened how it is computed and where it comes from.
 function figure(f, ...more) {
+  const why = el('div', { class: 'why' }, el('b', {}, 'How'), f.formula, el('b', {}, 'From'), f.source);
   return el('details', { class: 'fig ' + (f.state ?? ''), 'data-key': f.key, open: f.open },
     el('summary', {}, el('span', {}, f.name), el('b', {}, f.value ?? ''), f.note ? el('small', {}, f.note) : null),
-    ...more, el('div', { class: 'why' }, el('b', {}, 'How'), f.formula, el('b', {}, 'From'), f.source));
+    ...more, more.length ? el('details', { class: 'explain' }, el('summary', {}, 'how, and from what'), why) : why);
 }
 
 function facts(title, list, ...more) { return el('section', {}, el('h2', {}, title), ...list.map(f => figure(f)), ...more); }
@@ -25,7 +26,7 @@ function showFigures(d) {
 function runFacts(name, tint, r, other) {
   const faster = other && r.time_ps ? other.time_ps / r.time_ps : 0;
   const how = [
-    { key: 'time', name: 'Time', value: duration(r.time_ps), formula: 'from the first rank\'s start to the last one\'s end; concurrent messages share each link\'s rate' + (r.channels ? `; ${r.channels} channel${r.channels > 1 ? 's' : ''}` : ''), source: r.source },
+    { key: 'time', name: 'How this time is found', formula: 'from the first rank\'s start to the last one\'s end; concurrent messages share each link\'s rate' + (r.channels ? `; ${r.channels} channel${r.channels > 1 ? 's' : ''}` : ''), source: r.source },
     { key: 'busbw', name: 'Bus bandwidth', value: rateText(r.busbw_bytes_per_s), note: 'algorithm bandwidth ' + rateText(r.algbw_bytes_per_s), formula: 'size ÷ time × the factor of the operation, as nccl-tests counts', source: r.source },
   ];
   if (r.proof) how.push({ key: 'proof', name: 'Proof', value: 'proven', state: 'good', note: `${r.proof.steps} steps, digest ${r.digest}`, formula: 'every rank ends with every contribution, once; no deadlock, no race', source: r.proof.method + ' proof of the program itself' });
