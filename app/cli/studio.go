@@ -128,7 +128,8 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open, Compiled: once(func(ctx context.Context) (*studio.Compiled, error) { return compiled(ctx, f.engine) })}
+	s := &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open}
+	s.Compiled = once(func(ctx context.Context) (*studio.Compiled, error) { return compiled(ctx, f.engine) })
 	if live != nil {
 		s.Live = studio.Follow(live)
 	}

@@ -126,7 +126,8 @@ func begin(c *cluster.Cluster) (*analysis, error) {
 	if a.v, err = look(c.Graph); err != nil {
 		return nil, err
 	}
-	r := &Report{Name: cmp.Or(c.Name, c.Graph.Name), Notes: append([]string{}, c.Notes...), Unpriced: []string{}, Tiers: []TierRatio{}, Losses: []Loss{}}
+	r := &Report{Name: cmp.Or(c.Name, c.Graph.Name), Notes: append([]string{}, c.Notes...),
+		Unpriced: []string{}, Tiers: []TierRatio{}, Losses: []Loss{}}
 	r.perCable, r.fibre = max(c.LinksPerCable, 1), true
 	if c.Floor != nil {
 		r.fibre = c.Floor.Intent.Cables == "fibre"

@@ -259,6 +259,9 @@ func (s *State) Draw(w io.Writer) error {
 //go:embed page
 var pages embed.FS
 
+// pagePolicy is web.Guard's, but for the style element that the picture carries.
+const pagePolicy = "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 // Page serves a page that shows the lab as it is, every second anew: /, /lab.svg and
 // /state.json. It answers to this host's own names alone. look gives the state; it is asked at most once a second, however many look.
 func Page(look func() (*State, error)) http.Handler {
@@ -309,8 +312,7 @@ func Page(look func() (*State, error)) http.Handler {
 		panic(err) // it is embedded
 	}
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		// The picture carries a style element of its own.
-		w.Header().Set("Content-Security-Policy", "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		w.Header().Set("Content-Security-Policy", pagePolicy)
 		if b, ok := kit.File(strings.TrimPrefix(r.URL.Path, "/")); ok {
 			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
 			return

@@ -1,7 +1,7 @@
 // Package chrome lets tests look at pages as a person does: in a headless Chromium that reaches this host alone.
 //
-// Waiting is for a state of the page, never for a time. A wait has no limit of its own, since a busy machine may take any
-// time. It ends with the test binary's limit, and then tells what the page was doing.
+// Waiting is for a state of the page, never for a time. What does not come within minutes, on however busy a machine, will not
+// come: the wait ends, and tells what the page was doing.
 package chrome
 
 import (
@@ -67,12 +67,17 @@ func Ask[T any](t *testing.T, ctx context.Context, expression string) T {
 	return v
 }
 
+// patience is how long a page may take for one thing. The longest waits of tests take seconds.
+const patience = 5 * time.Minute
+
 // Until waits for an expression to be true. It looks once per frame. An expression that throws is not true yet.
 func Until(t *testing.T, ctx context.Context, expression string) {
 	t.Helper()
 	wait := `new Promise(done => { const look = async () => { let yes = false; try { yes = await (` + expression + `); } catch { /* not yet */ }
 		if (yes) done(true); else requestAnimationFrame(look); }; look(); })`
-	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
+	within, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	if _, err := chromedp.Run(within, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
 		late, end := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer end()
 		said, _ := chromedp.Run(late, chromedp.Evaluate[string](`JSON.stringify({errors: window.__errors, text: document.body?.innerText.slice(0, 2000)})`))

@@ -26,7 +26,8 @@ type Grid struct {
 //
 // It has no links: all of them would cover the floor. A page asks for those of a rack (BlockLinks) when it opens it.
 func Floor(g *topo.Graph, plan *floor.Plan) *Scene {
-	s := &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU), Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}, Folded: true}
+	s := empty(g)
+	s.Folded = true
 	l := &layout{g: g, s: s}
 	l.hosts()
 	l.racks(plan)
@@ -90,7 +91,8 @@ func (l *layout) racks(plan *floor.Plan) {
 	for i := range groups {
 		b, r := &groups[i], &plan.Racks[i]
 		x, y := float64(r.Column)*grid.W+margin, float64(r.Row)*grid.H+margin
-		s.Blocks = append(s.Blocks, Block{Name: r.Name, X: x, Y: y, W: wide + 2*margin, H: high, Hosts: len(b.hosts), Switches: len(b.leaves) + len(b.nvs)})
+		switches := len(b.leaves) + len(b.nvs)
+		s.Blocks = append(s.Blocks, Block{Name: r.Name, X: x, Y: y, W: wide + 2*margin, H: high, Hosts: len(b.hosts), Switches: switches})
 		l.fill(b, i, x, y)
 	}
 }

@@ -129,13 +129,19 @@ const (
 
 // New places a graph.
 func New(g *topo.Graph) *Scene {
-	s := &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU), Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}}
+	s := empty(g)
 	l := &layout{g: g, s: s}
 	l.hosts()
 	l.blocks()
 	l.place()
 	l.links()
 	return s
+}
+
+// empty is a graph's scene before anything is placed. JSON's lists are empty, not null.
+func empty(g *topo.Graph) *Scene {
+	return &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU),
+		Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}}
 }
 
 // layout is a scene being made.

@@ -25,8 +25,9 @@ import (
 func testSame(t *testing.T, ctx context.Context) {
 	open := sample(t, "two-hosts")
 	open.State = map[string]any{"faults": []map[string]any{{"part": "n0:nic2", "factor": .5}},
-		"a": map[string]any{"op": "all-reduce", "bytes": 1 << 28, "algo": "ring"}, "plan": map[string]any{"model": "llama3-8b", "batch": 128, "seq": 8192},
-		"ran": map[string]bool{"a": true, "plan": true}}
+		"a":    map[string]any{"op": "all-reduce", "bytes": 1 << 28, "algo": "ring"},
+		"plan": map[string]any{"model": "llama3-8b", "batch": 128, "seq": 8192},
+		"ran":  map[string]bool{"a": true, "plan": true}}
 	chrome.Scheme(t, ctx, "light")
 	visit(t, ctx, server(t, open).URL, 1280, 800)
 	chrome.Until(t, ctx, idle)
@@ -95,7 +96,7 @@ func compare(t *testing.T, name string, shot []byte) {
 	if n := differing(got, want); n > cellsMayDiffer {
 		path := filepath.Join(os.TempDir(), "weft-studio-"+name+".png")
 		_ = os.WriteFile(path, shot, 0o644) // only to look at
-		t.Errorf("%s looks different in %d of %d cells from %s; the page is in %s; if it is right, UPDATE=1 writes it anew", name, n, gridWide*gridHigh, file, path)
+		t.Errorf("%s: %d of %d cells differ from %s; the page is in %s; if it is right, UPDATE=1 writes it anew", name, n, gridWide*gridHigh, file, path)
 	}
 }
 
@@ -179,16 +180,17 @@ func flat(t *testing.T, ctx context.Context) {
 	if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
 		t.Fatal(err)
 	}
-	chrome.Ask[bool](t, ctx, `app.liveFeed.get('api/all').then(all => { app.liveFeed.stop(); window.__all = all; window.__second = 0; return true; })`)
+	chrome.Ask[bool](t, ctx, `app.liveFeed.get('api/all').then(all => { app.liveFeed.stop(); window.__all = all; window.__at = 100; return true; })`)
 	seconds := bounded.Times(200, 3600)
-	hours := fmt.Sprintf(`(() => { const live = app.liveFeed; live.on = true; for (let i = 0; i < %d; i++) live.showRun(window.__all, null, 100 + window.__second++); return true; })()`, seconds)
+	hours := fmt.Sprintf(`(() => { for (let i = 0; i < %d; i++) app.liveFeed.showRun(window.__all, null, window.__at++); return true; })()`, seconds)
 	chrome.Ask[bool](t, ctx, hours) // until its caches are full
 	before, nodesBefore := held()
 	chrome.Ask[bool](t, ctx, hours)
 	after, nodesAfter := held()
-	t.Logf("a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f", seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
+	tell := t.Logf
 	if after > 1.1*before+1e6 || nodesAfter > nodesBefore+200 {
-		t.Errorf("after %d seconds more the page holds %.1f MB instead of %.1f, and %.0f elements instead of %.0f", seconds, after/1e6, before/1e6, nodesAfter, nodesBefore)
+		tell = t.Errorf
 	}
-	chrome.Ask[bool](t, ctx, `(app.liveFeed.on = false, app.liveFeed.start(), true)`)
+	tell("a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f", seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
+	chrome.Ask[bool](t, ctx, `(app.liveFeed.start(), true)`)
 }

@@ -43,7 +43,8 @@ func testPart(t *testing.T, ctx context.Context) {
 	// The simulator takes each of the names, and answers with the cable's.
 	times := map[int64]bool{}
 	for _, name := range []string{nic, port, link} {
-		q, err := json.Marshal(engine.Collective{File: engine.File{Text: open.Text}, Faults: []engine.Fault{{Part: name, Factor: .25}}, Op: "all-reduce", Bytes: 1 << 28, Algo: "ring"})
+		q, err := json.Marshal(engine.Collective{File: engine.File{Text: open.Text}, Faults: []engine.Fault{{Part: name, Factor: .25}},
+			Op: "all-reduce", Bytes: 1 << 28, Algo: "ring"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,12 +92,13 @@ func testPart(t *testing.T, ctx context.Context) {
 	if got := chrome.Ask[string](t, ctx, `JSON.stringify(['`+nic+`', '`+link+`', '`+port+`'].map(n => app.stage.lookup(n)?.id))`); got != want {
 		t.Errorf("the picture finds %s, want %s", got, want)
 	}
-	if got := chrome.Ask[string](t, ctx, `app.stage.pins[0].name + ' ' + app.stage.states.get('n' + app.stage.lookup('n1:gpu5').id)`); got != "n1:gpu5 failed" {
+	const state = `app.stage.states.get('n' + app.stage.lookup('n1:gpu5').id)`
+	if got := chrome.Ask[string](t, ctx, `app.stage.pins[0].name + ' ' + `+state); got != "n1:gpu5 failed" {
 		t.Errorf("the pin is at %s", got)
 	}
 	// The recording goes back to when all was well.
 	chrome.Ask[bool](t, ctx, `(app.seek(10), true)`)
-	if got := chrome.Ask[string](t, ctx, `app.stage.states.get('n' + app.stage.lookup('n1:gpu5').id) + ' ' + app.stage.pins.length`); got != "healthy 0" {
+	if got := chrome.Ask[string](t, ctx, state+` + ' ' + app.stage.pins.length`); got != "healthy 0" {
 		t.Errorf("after ten seconds it is %s", got)
 	}
 	chrome.Quiet(t, ctx)

@@ -32,7 +32,8 @@ func record(text string) ([]Frame, error) {
 		return nil, err
 	}
 	const begin = 1_794_844_800 // 2026-11-16 16:00
-	m := watch.New(watch.Config{Title: "a training job", Site: doctor.NewSite(c.Graph), Hang: 10, Predict: func(_ string, bytes int64, _ int) (float64, bool) { return float64(bytes) / 180e9, true }})
+	predict := func(_ string, bytes int64, _ int) (float64, bool) { return float64(bytes) / 180e9, true }
+	m := watch.New(watch.Config{Title: "a training job", Site: doctor.NewSite(c.Graph), Hang: 10, Predict: predict})
 	var out []Frame
 	for second := range recordedSeconds {
 		now := float64(begin + second)
@@ -58,14 +59,16 @@ func agentReport(host, second int, now float64) *watch.Report {
 	r := &watch.Report{Host: fmt.Sprintf("n%d", host), Boot: "boot", At: now, Every: 1, HasRanks: true}
 	r.Counters = &watch.Counters{Schema: "none", Checks: 8}
 	for p := range 8 {
-		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: float64(second) * 9e9, Rx: float64(second) * 9e9})
+		sent := float64(second) * 9e9
+		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: sent, Rx: sent})
 	}
 	const perSecond = 4
 	done := int64(perSecond * min(second, missingFrom))
 	for g := range 8 {
 		n := 8*host + g
 		stuck := second > missingFrom
-		x := watch.Rank{Job: "llama", Rank: n, Size: 8 * recordedHosts, PID: 4000 + n, GPU: fmt.Sprint(g), State: "S", CPU: float64(second), Memory: 60 << 30}
+		x := watch.Rank{Job: "llama", Rank: n, Size: 8 * recordedHosts, PID: 4000 + n, GPU: fmt.Sprint(g), State: "S",
+			CPU: float64(second), Memory: 60 << 30}
 		grp := watch.Group{Name: "world", Done: done, In: stuck && n != missingRank, Op: "all-reduce"}
 		if stuck {
 			grp.Since = float64(second - missingFrom)

@@ -252,6 +252,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click("#p-run")
 		p.until(`app.plan?.points?.length > 1 && document.querySelectorAll('#p-scatter circle').length > 1 && ` + idle)
 		p.sees("#p-memory", "activations")
+		p.sees("#run-facts", "90%: ")
+		p.until(`document.querySelector('#p-scatter .range') !== null`)
 		best := chrome.Ask[string](t, ctx, `app.plan.cost.layout_text`)
 		p.acts++
 		chrome.Ask[bool](t, ctx, `(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)

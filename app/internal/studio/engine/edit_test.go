@@ -77,7 +77,8 @@ func TestMoveRack(t *testing.T) {
 			}
 		})
 	}
-	if err := do(t, New(Default()), "edit", editQuestion{File: File{base}, Rack: "Z09", To: "A01"}, nil); err == nil || !strings.Contains(err.Error(), "nothing stands") {
+	err := do(t, New(Default()), "edit", editQuestion{File: File{base}, Rack: "Z09", To: "A01"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "nothing stands") {
 		t.Errorf("an empty rack is moved: %v", err)
 	}
 }

@@ -405,7 +405,7 @@ class App {
       this.state.ran.plan = true;
       $('p-scatter-box').hidden = !got.points?.length;
       this.refresh();
-      if (got.points?.length) scatter($('p-scatter'), got.points, got.cost.layout_text, x => this.planIt(x.layout));
+      if (got.points?.length) scatter($('p-scatter'), got.points, got.cost, x => this.planIt(x.layout));
       $('p-memory').replaceChildren(...memoryBars(got.cost));
       this.share();
     } catch (e) { this.wrong(e, 'p-errors'); }

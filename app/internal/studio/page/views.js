@@ -73,7 +73,8 @@ function lanesOf(r, label, tint, stage) {
 }
 
 // scatter shows layouts: step time over memory, the front marked.
-function scatter(box, points, chosen, onpick) {
+function scatter(box, points, cost, onpick) {
+  const chosen = cost.layout_text, range = cost.step_interval_90;
   const w = box.clientWidth || 280, h = 220, left = 42, bottom = 30;
   const xs = points.map(p => p.step_s), ys = points.map(p => p.memory_peak_bytes / 1e9);
   const x0 = Math.min(...xs), x1 = Math.max(...xs), y0 = Math.min(...ys), y1 = Math.max(...ys), px = (x1 - x0) * .08 || x1 * .05, py = (y1 - y0) * .12 || y1 * .05;
@@ -86,14 +87,15 @@ function scatter(box, points, chosen, onpick) {
   if (front.length > 1) s.append(svgEl('path', { class: 'front-line', d: 'M' + front.map(p => `${X(p.step_s)} ${Y(p.memory_peak_bytes / 1e9)}`).join('L') }));
   for (const p of [...points].sort((a, b) => a.front - b.front)) {
     const pick = () => onpick(p), text = `${p.layout}: ${seconds(p.step_s)}, ${gigabytes(p.memory_peak_bytes)}, MFU ${percent(p.mfu)}`;
+    if (p.layout === chosen && range) { const y = Y(p.memory_peak_bytes / 1e9), a = Math.max(left, X(range.low_s)), b = Math.min(w - 4, X(range.high_s)); s.append(svgEl('path', { class: 'range', d: `M${a} ${y}H${b}M${a} ${y - 4}v8M${b} ${y - 4}v8` })); }
     s.append(svgEl('circle', { cx: X(p.step_s), cy: Y(p.memory_peak_bytes / 1e9), r: p.front ? 4.5 : 3.5, class: p.front ? 'front' : '', tabindex: 0, role: 'button', 'aria-pressed': String(p.layout === chosen), 'aria-label': text, onclick: pick, onkeydown: e => { if (e.key === 'Enter' || e.key === ' ') { e.preventDefault(); pick(); } } }, svgEl('title', {}, text)));
   }
   box.replaceChildren(s);
 }
 
 function planFacts(p) {
-  const c = p.cost, list = [
-    { key: 'step', name: 'Step', value: seconds(c.step_s), note: c.layout_text.replaceAll(',', ',\u200b'), formula: 'kernels × one fitted factor, the pipeline run as a schedule, transfers that nothing hides', source: `factor ${digits(c.factor)}: ${c.factor_source}` },
+  const c = p.cost, range = c.step_interval_90, list = [
+    { key: 'step', name: 'Step', value: seconds(c.step_s), note: (range ? `90%: ${seconds(range.low_s)} to ${seconds(range.high_s)}. ` : '') + c.layout_text.replaceAll(',', ',\u200b'), formula: 'kernels × one fitted factor, the pipeline run as a schedule, transfers that nothing hides', source: `factor ${digits(c.factor)}: ${c.factor_source}` + (range ? `; interval from ${range.steps} measured steps of ${range.models} ${range.class} models that were left out` : '') },
     { key: 'tokens', name: 'Tokens/s per GPU', value: countText(c.tokens_per_s_per_gpu), formula: 'batch × sequence ÷ step ÷ GPUs', source: 'the step above' },
     { key: 'mfu', name: 'MFU', value: percent(c.mfu), note: c.flops_convention, formula: 'useful FLOPs ÷ (step × peak FLOP/s × GPUs)', source: `${digits(c.tflops_per_gpu)} TFLOP/s per GPU of ${p.gpu}` },
     { key: 'memory', name: 'Memory', value: gigabytes(c.memory_peak_bytes), state: c.fits ? 'good' : 'bad', note: c.fits ? `of ${gigabytes(c.memory_capacity_bytes)}, on stage ${c.memory_worst_stage}` : `does not fit: ${gigabytes(c.memory_over_bytes)} too much`, formula: 'state + activations at the peak of the worst stage', source: 'the terms on the left' },
