@@ -66,6 +66,9 @@ func (n *Net) join() {
 // connect notes the networks of a router, and which it advertises.
 func (n *Net) connect(d *Device) {
 	for _, p := range d.ports {
+		if p.dark() {
+			continue
+		}
 		for _, a := range p.Addrs {
 			m := a.Masked()
 			x := n.prefixes[m]

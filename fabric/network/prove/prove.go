@@ -370,7 +370,16 @@ func (d *Device) onLink(dst netip.Addr, bits int, f *failed) (on *Port) {
 	return on
 }
 
-func (p *Port) down(f *failed) bool { return p.Peer != nil && f.cable(p.cable) }
+func (p *Port) down(f *failed) bool {
+	if p.Peer == nil {
+		return p.on.Router && p.dark()
+	}
+	return f.cable(p.cable)
+}
+
+// dark reports whether a router's port has no carrier: nothing is plugged in, and it is neither a loopback
+// nor a VLAN's. Its networks are not connected then, and nobody hears of them.
+func (p *Port) dark() bool { return p.Peer == nil && p.Name != "lo" && p.Members == nil }
 
 // connected finds the port of a router with a network of its own.
 func (d *Device) connected(x netip.Prefix, f *failed) *Port {
