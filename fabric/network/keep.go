@@ -11,7 +11,8 @@ import (
 // Socket is where an end of a cable is plugged in: a switch's port by number, or a host's
 // by the name of its interface.
 type Socket struct {
-	Device, Port string
+	Device string `json:"device"`
+	Port   string `json:"port"`
 }
 
 func (s Socket) String() string { return s.Device + ":" + s.Port }

@@ -278,6 +278,13 @@ func (p *Plan) Cables() []Cable {
 	return out
 }
 
+// Shelves says where a floor plan put hosts and switches.
+func (p *Plan) Shelves() map[string]Shelf {
+	out := map[string]Shelf{}
+	p.eachShelf(func(device string, s Shelf) { out[device] = s })
+	return out
+}
+
 // eachShelf calls f for every host and switch that a floor plan has.
 func (p *Plan) eachShelf(f func(device string, s Shelf)) {
 	if p.Floor == nil {

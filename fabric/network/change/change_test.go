@@ -144,6 +144,10 @@ func TestStepsTakenAtOnceAreRefuted(t *testing.T) {
 	if o := proven[0]; o.Broken == 0 || !strings.Contains(fmt.Sprint(o.Counter), "n4") {
 		t.Errorf("%+v", o)
 	}
+	whole, broken, err := change.Whole(now, append(areas, prove.Area{Name: "front end", Group: "f", Prefix: p.Intent.Frontend.Prefix}))
+	if err != nil || len(whole) != len(areas) || !slices.Equal(broken, []string{"front end"}) {
+		t.Errorf("%v, %v, %v: nothing joins the front end", whole, broken, err)
+	}
 	if _, err := change.Prove(now, next, nil, areas); err == nil || !strings.Contains(err.Error(), "no step plugs in") {
 		t.Errorf("no steps at all: %v", err)
 	}

@@ -38,6 +38,19 @@ func Read(files map[string][]byte) (Site, error) {
 	return s, s.cables(files["cables/cables.csv"], seen)
 }
 
+// Only leaves out files of sorts that another site has none of: a folder may hold dialects that nobody compares.
+func (s *Site) Only(other Site) {
+	sorts := map[string]bool{}
+	sort := func(path string) string {
+		part := strings.SplitN(path, "/", 3)
+		return part[0] + "/" + part[2]
+	}
+	for path := range other.Files {
+		sorts[sort(path)] = true
+	}
+	maps.DeleteFunc(s.Files, func(path string, _ []byte) bool { return !sorts[sort(path)] })
+}
+
 // cables reads cables.csv. Cables of devices without files, such as InfiniBand switches, are no part of the site.
 func (s *Site) cables(data []byte, known map[string]bool) error {
 	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
@@ -106,6 +119,23 @@ type Outcome struct {
 	States  int                    `json:"states"` // that were looked at
 	Broken  int                    `json:"broken"`
 	Counter []prove.Counterexample `json:"counterexamples,omitempty"` // of what does not hold meanwhile
+}
+
+// Whole sorts networks into those whose hosts reach one another in a site as it is, and the names of the others:
+// no step breaks what is broken already.
+func Whole(s Site, areas []prove.Area) (whole []prove.Area, broken []string, err error) {
+	for _, a := range areas {
+		var o Outcome
+		if err := newState(s).look([]prove.Area{a}, &o); err != nil {
+			return nil, nil, err
+		}
+		if o.Broken > 0 {
+			broken = append(broken, a.Name)
+		} else {
+			whole = append(whole, a)
+		}
+	}
+	return whole, broken, nil
 }
 
 // Prove looks at every state on the way: before the new cables of a step are plugged in, with the old and with

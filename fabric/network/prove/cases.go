@@ -465,7 +465,7 @@ func (p *prover) narrowest(c *class) {
 		x := &p.n.cables[k]
 		for _, ends := range [][2]*Port{{x.a, x.b}, {x.b, x.a}} {
 			from, to := ends[0].on.id, ends[1].on.id
-			if p.base.dist[from] < 1 || p.base.dist[to] != p.base.dist[from]-1 {
+			if p.base.dist[from] < 1 || p.base.dist[to] != p.base.dist[from]-1 || !slices.Contains(p.n.sessions[from], edge{to, k}) {
 				continue
 			}
 			p.senders(c, from, x)
