@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// prover goes through all cases. Two things make them few:
+// prover goes through all cases. Three things make them few:
 //
 //   - Targets whose networks the same routers advertise are one class: BGP treats them alike, so
 //     one computation answers for all of them.
 //   - A failure changes nothing for a router that keeps a next hop: it keeps its distance, and so
 //     does whoever sends by it. Only routers that lose all their next hops are computed anew.
+//   - Classes that a symmetry of the network takes to one another are decided once (symmetry.go).
 //
-// Neither is an approximation: every pair and every single failure is decided.
+// None is an approximation: every pair and every single failure is decided.
 type prover struct {
 	n       *Net
 	areas   []Area
@@ -39,6 +40,7 @@ type prover struct {
 	known       []int32 // routers with a route to the class at hand
 	w           *worker
 	cutPairs    map[int]bool
+	decided     int // classes that stand for all
 }
 
 // leg is from one area to another, or to itself.
@@ -340,21 +342,67 @@ func (p *prover) run() {
 	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
 	p.double.Cases = len(p.pairs)
 	p.single.Note = fmt.Sprintf("%d switches, %d cables, %d NICs", len(p.n.routers), cables, p.nics)
-	for _, c := range p.classes {
-		if len(c.chain) > 1 {
-			p.overlapping(c)
-			continue
+	dirty := p.representatives()
+	for i, c := range p.classes {
+		if dirty[i] {
+			p.decide(c)
 		}
-		p.w.rib(c.chain[0].origins, nil, &p.base)
-		if r := p.base.vague; r >= 0 {
-			p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
-		}
-		p.count()
-		p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
-		p.narrowest(c)
-		p.failures(c)
 	}
 	p.double.Broken = len(p.cutPairs)
+}
+
+// representatives decides one class of each orbit, and gives the classes that must be decided one by one.
+func (p *prover) representatives() (dirty []bool) {
+	dirty = make([]bool, len(p.classes))
+	if p.o.Each || len(p.pairs) > 0 { // pairs are drawn, and have no images
+		p.decided = len(p.classes)
+		return slices.Repeat([]bool{true}, len(p.classes))
+	}
+	first := p.orbits()
+	size := map[int]int{}
+	for _, k := range first {
+		size[k]++
+	}
+	p.decided = len(size)
+	all := []*Verdict{&p.loops, &p.apart, &p.ecmp, &p.reach, &p.mtu, &p.single}
+	for i := range p.classes {
+		if first[i] != i {
+			dirty[i] = dirty[first[i]]
+			continue
+		}
+		var before [6]Verdict
+		for k, v := range all {
+			before[k] = *v
+		}
+		p.decide(p.classes[i])
+		for k, v := range all {
+			dirty[i] = dirty[i] || v.Broken != before[k].Broken
+		}
+		for k, v := range all {
+			if dirty[i] {
+				*v = before[k]
+			} else {
+				v.Cases += (size[i] - 1) * (v.Cases - before[k].Cases)
+			}
+		}
+	}
+	return dirty
+}
+
+// decide looks at all properties of a class.
+func (p *prover) decide(c *class) {
+	if len(c.chain) > 1 {
+		p.overlapping(c)
+		return
+	}
+	p.w.rib(c.chain[0].origins, nil, &p.base)
+	if r := p.base.vague; r >= 0 {
+		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
+	}
+	p.count()
+	p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
+	p.narrowest(c)
+	p.failures(c)
 }
 
 // overlapping decides a class whose addresses are in several networks: a router takes the

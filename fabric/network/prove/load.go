@@ -210,19 +210,30 @@ func (b *BGP) list(w []string) error {
 	return nil
 }
 
-var udevMTU = regexp.MustCompile(`(?m)^SUBSYSTEM=="net".*KERNEL=="([^"]+)".*ATTR\{mtu\}="([0-9]+)"`)
-
-// udev reads the MTUs of a Linux switch.
+// udev reads the MTUs of a Linux switch: lines of network devices with KERNEL=="NAME" and ATTR{mtu}="BYTES".
 func (n *Net) udev(name string, data []byte) error {
 	d := n.device(name, true)
-	for _, m := range udevMTU.FindAllSubmatch(data, -1) {
-		mtu, err := strconv.Atoi(string(m[2]))
-		if err != nil {
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, `SUBSYSTEM=="net"`) {
+			continue
+		}
+		port, mtu := quoted(line, "KERNEL=="), quoted(line, "ATTR{mtu}=")
+		if port == "" || mtu == "" {
+			continue
+		}
+		var err error
+		if d.port(port).MTU, err = strconv.Atoi(mtu); err != nil {
 			return err
 		}
-		d.port(string(m[1])).MTU = mtu
 	}
 	return nil
+}
+
+// quoted is what stands in quotes behind a key.
+func quoted(line, key string) string {
+	_, rest, _ := strings.Cut(line, key+`"`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return strings.Clone(value)
 }
 
 var (

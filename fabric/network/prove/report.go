@@ -68,6 +68,7 @@ type Report struct {
 	Switches int       `json:"switches"`
 	Cables   int       `json:"cables"`
 	Classes  int       `json:"classes"` // of targets that all routers treat alike
+	Decided  int       `json:"decided"` // classes of which no symmetry takes one to another
 	Verdicts []Verdict `json:"verdicts"`
 	Seconds  float64   `json:"seconds"` // that it took, for whoever calls to fill in
 }
@@ -91,6 +92,7 @@ func (r *Report) Verdict(name string) *Verdict {
 type Options struct {
 	Failures bool // every single failure of a switch, a cable between switches or a NIC
 	Pairs    int  // pairs of switches that fail together: all of them, or this many of them
+	Each     bool // decide every class by itself, whatever the symmetries
 }
 
 // Prove looks at every property for all pairs of addresses in each area.
@@ -100,6 +102,7 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 	p.classify()
 	r.Classes = len(p.classes)
 	p.run()
+	r.Decided = p.decided
 	list := []Verdict{n.read(), n.unique(), n.spoken(), p.reach, p.loops, p.apart, p.ecmp, p.mtu}
 	if o.Failures {
 		list = append(list, p.single)
