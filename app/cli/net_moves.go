@@ -96,7 +96,8 @@ func planMoves(p *network.Plan, lock *network.Lock, from string) (*movesRow, err
 	}
 	now.Only(next)
 	row.Steps = change.Make(now, next)
-	areas, broken, err := change.Whole(now, provenAreas(p))
+	areas, _ := provenAreas(p)
+	areas, broken, err := change.Whole(now, areas)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -54,9 +56,9 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 			if err != nil {
 				return err
 			}
-			areas := provenAreas(p)
+			areas, outside := provenAreas(p)
 			if len(areas) == 0 {
-				return finding{fmt.Errorf("%s has no Ethernet between hosts in storage or on rails: there is nothing to prove", p.Name)}
+				return finding{fmt.Errorf("%s has no Ethernet switches for storage or rails: there is nothing to prove", p.Name)}
 			}
 			began := time.Now()
 			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs})
@@ -65,6 +67,9 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printProof(cmd.OutOrStdout(), p.Name, r)
+				if len(outside) > 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "\nnot proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})\n", strings.Join(outside, ", "))
+				}
 			}
 			if err == nil && !r.Holds() {
 				err = finding{errors.New("not everything holds")}
@@ -82,7 +87,8 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 
 // printProof prints what holds, and the counterexamples of what does not.
 func printProof(w io.Writer, name string, r *prove.Report) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %.1f s\n\n", name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"), r.Seconds)
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %.1f s\n\n", name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
+		r.Classes-r.Decided, r.Seconds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, v := range r.Verdicts {
 		state := "holds"
@@ -113,13 +119,18 @@ func printProof(w io.Writer, name string, r *prove.Report) error {
 }
 
 // provenAreas are the networks that Ethernet switches of the plan join. Storage NICs of all
-// numbers reach one another; rails need not.
-func provenAreas(p *network.Plan) []prove.Area {
-	var out []prove.Area
+// numbers reach one another; rails need not. outside names storage networks without switches.
+func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 	seen := map[netip.Prefix]bool{}
 	for i := range p.Hosts {
 		for _, x := range p.Hosts[i].Interfaces {
 			if x.Role != network.Storage || x.IB || !x.Addr.IsValid() {
+				continue
+			}
+			if name := "storage " + x.Name; x.Link == network.None {
+				if !slices.Contains(outside, name) {
+					outside = append(outside, name)
+				}
 				continue
 			}
 			net := x.Net
@@ -137,7 +148,7 @@ func provenAreas(p *network.Plan) []prove.Area {
 			out = append(out, prove.Area{Name: fmt.Sprintf("rail %d", r.Number), Group: "backend", Prefix: r.Prefix})
 		}
 	}
-	return out
+	return out, outside
 }
 
 // provenFiles are the files to read: of a folder, or what would be emitted.

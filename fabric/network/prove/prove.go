@@ -196,8 +196,9 @@ type Trip struct {
 	Target  netip.Addr `json:"target"`
 	Failure string     `json:"failure,omitempty"`
 	Reached bool       `json:"reached"`
-	Hops    []string   `json:"path"`          // devices, of the first path; up to where it ended
-	Why     string     `json:"why,omitempty"` // where and why it ended, if it did not arrive
+	Hops    []string   `json:"path"`            // devices, of the first path; up to where it ended
+	Paths   int        `json:"paths,omitempty"` // of equal cost, if it arrived
+	Why     string     `json:"why,omitempty"`   // where and why it ended, if it did not arrive
 }
 
 func (t Trip) String() string {
@@ -233,9 +234,11 @@ func (n *Net) follow(from string, src, dst netip.Addr, f *failed) Trip {
 		t.Why = "there are no files of " + from
 		return t
 	}
-	w := walker{net: n, src: src, dst: dst, failed: f, good: map[*Device]bool{}, on: map[*Device]bool{}}
+	w := walker{net: n, src: src, dst: dst, failed: f, good: map[*Device]int{}, on: map[*Device]bool{}}
 	t.Hops, t.Why = w.from(d, nil)
-	t.Reached = t.Why == ""
+	if t.Reached = t.Why == ""; t.Reached {
+		t.Paths = max(1, w.good[d])
+	}
 	return t
 }
 
@@ -244,7 +247,7 @@ type walker struct {
 	net      *Net
 	src, dst netip.Addr
 	failed   *failed
-	good     map[*Device]bool // every path on from here arrives
+	good     map[*Device]int  // every path on from here arrives, and so many there are
 	on       map[*Device]bool // devices of the path so far
 }
 
@@ -262,7 +265,7 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 		return hops, "the packet runs in a circle at " + d.Name
 	case len(w.on) > 0 && !d.Router:
 		return hops, fmt.Sprintf("%s does not have %s and passes nothing on", d.Name, w.dst)
-	case w.good[d]:
+	case w.good[d] > 0:
 		return hops, ""
 	}
 	next, why := w.net.next(d, w.src, w.dst, w.failed)
@@ -271,6 +274,7 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 	}
 	w.on[d] = true
 	defer delete(w.on, d)
+	paths := 0
 	for i, e := range next {
 		more, why := w.from(e.Device, e.Port)
 		if i == 0 || why != "" {
@@ -279,8 +283,9 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 		if why != "" {
 			return hops, why
 		}
+		paths += max(1, w.good[e.Device])
 	}
-	w.good[d] = true
+	w.good[d] = paths
 	return hops, ""
 }
 
