@@ -31,11 +31,14 @@ func newNetProve() *cobra.Command {
 on each rail: packets arrive on every path of equal cost, at full size; storage and
 rails are apart; all shortest paths are used; and all of it stays so while any one
 switch, cable or NIC is broken. Addresses, router ids and AS numbers are unique.
+Of SONiC switches also: both ends of a cable pause the same packets, buffers do not
+wait for one another in a circle (PFC deadlock), and no path is left unused because
+two tiers choose by one hash.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a
 folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of every
-switch, netplan and nftables of every host, and the cable plan. InfiniBand, NVUE,
+switch, netplan, nftables and RoCE settings of every host, and the cable plan. InfiniBand, NVUE,
 networkd and NetworkManager are not modelled.
 
 Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
@@ -161,6 +164,9 @@ func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 				return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")
 			}
 			names = append(names, d)
+		}
+		if slices.Contains(names, "sonic") { // switches that pause, and hosts that must do so alike
+			names = append(names, "roce")
 		}
 		list, err := emit.Make(p, names)
 		for _, f := range list {

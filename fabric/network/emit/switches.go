@@ -214,10 +214,9 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	role := "LeafRouter"
-	if s.Tier > 1 {
-		role = "SpineRouter"
-	}
+	// SONiC takes the offset of its hash from the type: 10 for LeafRouter, 0 for the others. Neighbouring tiers
+	// must differ, or the upper one leaves paths unused. These are SONiC's own names for tiers 0, 1 and 2.
+	role := []string{"ToRRouter", "LeafRouter", "SpineRouter"}[min(max(s.Tier, 1), 3)-1]
 	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified", "mac": standInMAC(s.Name),
 		"hwsku": sku, "platform": kind.name}
 	buffers := kind.dynamic && in.RoCE.Mode == "lossless"

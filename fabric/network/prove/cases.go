@@ -31,7 +31,8 @@ type prover struct {
 	nics    int        // of hosts, in all areas
 	narrow  []int32    // cables that carry less than the largest packet
 
-	reach, loops, apart, ecmp, mtu, single, double Verdict
+	reach, loops, apart, ecmp, mtu, single, double, cyclic Verdict
+	buffers                                                *buffers
 
 	base, again rib
 	state       []lossState
@@ -78,7 +79,9 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 		ecmp:   Verdict{Property: "all shortest paths are used", Of: "routes"},
 		mtu:    Verdict{Property: "full packets pass", Of: "pairs"},
 		single: Verdict{Property: "any one failure is survived", Of: "pairs and failures"},
-		double: Verdict{Property: "two switches may fail", Of: "pairs of switches", Advice: true}}
+		double: Verdict{Property: "two switches may fail", Of: "pairs of switches", Advice: true},
+		cyclic: Verdict{Property: "no buffers wait in a circle", Of: "classes and failures"}}
+	p.buffers = newBuffers(n)
 	size := len(n.routers)
 	for _, r := range []*rib{&p.base, &p.again} {
 		r.dist, r.path = make([]int32, size), make([]int32, size)
@@ -341,6 +344,12 @@ func (p *prover) run() {
 	// A pair does not survive its own two NICs and two switches.
 	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
 	p.double.Cases = len(p.pairs)
+	if p.buffers.any {
+		p.cyclic.Cases = len(p.classes)
+		if p.o.Failures {
+			p.cyclic.Cases *= 1 + cables + len(p.n.routers)
+		}
+	}
 	p.single.Note = fmt.Sprintf("%d switches, %d cables, %d NICs", len(p.n.routers), cables, p.nics)
 	dirty := p.representatives()
 	for i, c := range p.classes {
@@ -364,13 +373,13 @@ func (p *prover) representatives() (dirty []bool) {
 		size[k]++
 	}
 	p.decided = len(size)
-	all := []*Verdict{&p.loops, &p.apart, &p.ecmp, &p.reach, &p.mtu, &p.single}
+	all := []*Verdict{&p.loops, &p.apart, &p.ecmp, &p.reach, &p.mtu, &p.single, &p.cyclic}
 	for i := range p.classes {
 		if first[i] != i {
 			dirty[i] = dirty[first[i]]
 			continue
 		}
-		var before [6]Verdict
+		var before [7]Verdict
 		for k, v := range all {
 			before[k] = *v
 		}
@@ -399,6 +408,7 @@ func (p *prover) decide(c *class) {
 	if r := p.base.vague; r >= 0 {
 		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
 	}
+	p.turns(&p.base, nil, p.sourcesOf(c)...)
 	p.count()
 	p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
 	p.narrowest(c)

@@ -99,6 +99,8 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 			}
 			if p.again.dist[s.router] < 0 && !f.router(s.router) {
 				p.cut(v, c, l.to, s, f)
+			} else if !f.router(s.router) {
+				p.turns(&p.again, f, s.router)
 			}
 		}
 	}

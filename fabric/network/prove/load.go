@@ -37,6 +37,8 @@ func Load(files map[string][]byte) (*Net, error) {
 			err = n.netplan(part[1], files[path], templates)
 		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/nftables.d/"):
 			err = n.nft(part[1], files[path])
+		case part[0] == "hosts" && part[2] == "usr/local/sbin/weft-roce":
+			err = n.roce(part[1], files[path])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)

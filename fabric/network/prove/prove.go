@@ -50,6 +50,7 @@ type Device struct {
 
 	id    int32   // in Net.routers
 	ports []*Port // by name
+	hash  string  // by which it spreads flows; empty where no file says
 }
 
 // Port is an interface: its addresses, and what its cable leads to.
@@ -60,6 +61,10 @@ type Port struct {
 	Peer    *End    // nil without a cable
 	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
 	Members []*Port // of a VLAN interface
+
+	// Lossless are the packets for which the port pauses its peer instead of dropping: priorities by DSCP.
+	// It is nil where no file says anything of it.
+	Lossless map[int]int
 
 	on    *Device
 	cable int32 // in Net.cables

@@ -87,9 +87,9 @@ func (p *prover) web() *web {
 	asns := map[uint32]int32{}
 	for _, d := range n.routers {
 		if d.BGP == nil {
-			w.node("router without BGP")
+			w.node("router without BGP", p.buffers.level[d.id])
 		} else {
-			w.node("router", d.BGP.Relax, d.BGP.MaxPaths)
+			w.node("router", d.BGP.Relax, d.BGP.MaxPaths, p.buffers.level[d.id])
 		}
 	}
 	for _, d := range n.routers {
@@ -120,7 +120,7 @@ func (p *prover) webCables(w *web) {
 	for i := range p.n.cables {
 		if c := &p.n.cables[i]; c.trunk() {
 			mtu := min(c.mtu(), p.largest) // what is large enough is alike
-			w.join(c.a.on.id, c.b.on.id, fmt.Sprint(mtu, speaks[i]))
+			w.join(c.a.on.id, c.b.on.id, fmt.Sprint(mtu, speaks[i], p.buffers.lossless[i]))
 		}
 	}
 }

@@ -14,13 +14,15 @@ import (
 
 // mistakes change one line of a random switch or host, each in a way that some property reads.
 var mistakes = []struct{ file, old, new string }{
-	{"etc/frr/frr.conf", " interface v6only peer-group FABRIC", " peer-group FABRIC"}, // a session less
-	{"etc/frr/frr.conf", "maximum-paths 64", "maximum-paths 1"},
-	{"etc/frr/frr.conf", "redistribute connected route-map OURS", "!"},
-	{"etc/frr/frr.conf", " bgp bestpath as-path multipath-relax", " !"},
-	{"etc/frr/frr.conf", "router bgp 42000", "router bgp 42001"},
-	{"etc/frr/frr.conf", "router bgp 42000100", "router bgp 4200010005\n!"}, // a number that another leaf has
+	{"frr/frr.conf", " interface v6only peer-group FABRIC", " peer-group FABRIC"}, // a session less
+	{"frr/frr.conf", "maximum-paths 64", "maximum-paths 1"},
+	{"frr/frr.conf", "redistribute connected route-map OURS", "!"},
+	{"frr/frr.conf", " bgp bestpath as-path multipath-relax", " !"},
+	{"frr/frr.conf", "router bgp 42000", "router bgp 42001"},
+	{"frr/frr.conf", "router bgp 42000100", "router bgp 4200010005\n!"}, // a number that another leaf has
 	{"etc/udev/rules.d/60-weft-mtu.rules", `ATTR{mtu}="9216"`, `ATTR{mtu}="1500"`},
+	{"etc/sonic/config_db.json", `"pfc_enable": "3"`, `"pfc_enable": ""`},
+	{"etc/sonic/config_db.json", `"26": "3"`, `"26": "0"`},
 	{"etc/netplan/60-weft.yaml", "mtu: 9000", "mtu: 4000"},
 	{"etc/netplan/60-weft.yaml", "- {to: 10.160", "# - {to: 10.160"},
 }
@@ -59,6 +61,7 @@ func TestSymmetryIsExact(t *testing.T) {
 		"name: c\nhosts: {\"n[0-15]\": hgx-h100}\nfabric: {family: rail, pod: 4, leaf: {switch: SN5600-400, down: 4, up: 4}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}\n",
 		"name: c\nhosts: {\"n[0-15]\": hgx-h100}\nfabric: {family: rail, tiers: 3, pod: 4, switch: SN5600-400, link: 400gbe}\n",
 		"name: c\nhosts: {\"n[0-11]\": hgx-h100}\nfabric: {family: fat-tree, leaf: {switch: SN5600-400, down: 8, up: 4}, spine: {switch: SN5600-400, count: 4}, link: 400gbe}\n",
+		sonicFabric(8, 4),
 	}
 	folded, refuted := 0, 0
 	for k, shape := range shapes {
