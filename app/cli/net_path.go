@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -104,19 +105,7 @@ files; the plan answers for them.`,
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), path)
 			} else {
-				w := cmd.OutOrStdout()
-				fmt.Fprintf(w, "%s from %s to %s: %s network\n", path.Flow, path.From, path.To, path.Network)
-				fmt.Fprintf(w, "  from        %s on %s\n  to          %s\n", path.Source, path.Interface, path.Target)
-				if path.Table > 0 {
-					fmt.Fprintf(w, "  table       %d by %s\n", path.Table, path.Gateway)
-				} else if path.Gateway.IsValid() && path.Network == "management" {
-					fmt.Fprintf(w, "  gateway     %s\n", path.Gateway)
-				}
-				fmt.Fprintf(w, "  MTU         %d\n  over        %s\n", path.MTU, strings.Join(path.Hops, " - "))
-				if path.Paths > 1 {
-					fmt.Fprintf(w, "              the first of %d paths of equal cost\n", path.Paths)
-				}
-				fmt.Fprintf(w, "  because     %s\n", path.Why)
+				printPath(cmd.OutOrStdout(), path)
 			}
 			if err == nil && path.Unreached != "" {
 				return finding{fmt.Errorf("the flow cannot be: %s", path.Unreached)}
@@ -173,4 +162,19 @@ switches in the cluster file have no such files; the plan answers for them.`,
 	cmd.Flags().StringVar(&from, "from", "", "`DIR` that 'weft net emit' wrote; default: what it would write")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+func printPath(w io.Writer, path *network.Path) {
+	fmt.Fprintf(w, "%s from %s to %s: %s network\n", path.Flow, path.From, path.To, path.Network)
+	fmt.Fprintf(w, "  from        %s on %s\n  to          %s\n", path.Source, path.Interface, path.Target)
+	if path.Table > 0 {
+		fmt.Fprintf(w, "  table       %d by %s\n", path.Table, path.Gateway)
+	} else if path.Gateway.IsValid() && path.Network == "management" {
+		fmt.Fprintf(w, "  gateway     %s\n", path.Gateway)
+	}
+	fmt.Fprintf(w, "  MTU         %d\n  over        %s\n", path.MTU, strings.Join(path.Hops, " - "))
+	if path.Paths > 1 {
+		fmt.Fprintf(w, "              the first of %d paths of equal cost\n", path.Paths)
+	}
+	fmt.Fprintf(w, "  because     %s\n", path.Why)
 }

@@ -130,19 +130,18 @@ func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 			if x.Role != network.Storage || x.IB || !x.Addr.IsValid() {
 				continue
 			}
-			if name := "storage " + x.Name; x.Link == network.None {
-				if !slices.Contains(outside, name) {
-					outside = append(outside, name)
-				}
-				continue
-			}
 			net := x.Net
 			if !net.IsValid() {
 				net = x.Addr.Masked()
 			}
-			if !seen[net] {
-				seen[net] = true
-				out = append(out, prove.Area{Name: "storage " + x.Name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
+			if seen[net] {
+				continue
+			}
+			seen[net] = true
+			if name := "storage " + x.Name; x.Link == network.None {
+				outside = append(outside, name)
+			} else {
+				out = append(out, prove.Area{Name: name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
 			}
 		}
 	}

@@ -232,16 +232,7 @@ func (k *keeper) number() {
 func (k *keeper) asLocked(l topo.LinkID, spare map[[2]string][]Cable) bool {
 	x := &k.links[l]
 	if k.hostLink(l) {
-		far, known := k.lock.far(Socket{k.g.Hosts[k.g.Nodes[x.A].Host].Name, k.names[l][0]})
-		if !known || far.Device != k.g.Nodes[x.B].Name {
-			return false
-		}
-		port := portNumber(far.Port)
-		if !k.claim(x.B, port) {
-			return false
-		}
-		x.BPort = port
-		return true
+		return k.hostAsLocked(l)
 	}
 	pair := pairOf(k.g.Nodes[x.A].Name, k.g.Nodes[x.B].Name)
 	for len(spare[pair]) > 0 {
@@ -258,6 +249,17 @@ func (k *keeper) asLocked(l topo.LinkID, spare map[[2]string][]Cable) bool {
 		return true
 	}
 	return false
+}
+
+// hostAsLocked gives a host's cable the port of the lock, if it is still plugged into that switch.
+func (k *keeper) hostAsLocked(l topo.LinkID) bool {
+	x := &k.links[l]
+	far, known := k.lock.far(Socket{k.g.Hosts[k.g.Nodes[x.A].Host].Name, k.names[l][0]})
+	if !known || far.Device != k.g.Nodes[x.B].Name || !k.claim(x.B, portNumber(far.Port)) {
+		return false
+	}
+	x.BPort = portNumber(far.Port)
+	return true
 }
 
 // claim takes a port of a switch; false if it is taken or the switch does not have it.
@@ -297,6 +299,19 @@ func (k *keeper) port(n topo.NodeID, wish uint16, host bool) uint16 {
 	return 0
 }
 
+// byOwner has the devices that the owner places elsewhere than the lock; of the others it clears the places.
+func byOwner(places []floor.Place, lock *Lock) map[string]bool {
+	out := map[string]bool{}
+	for i := range places {
+		p := &places[i]
+		p.Names = slices.DeleteFunc(slices.Clone(p.Names), func(name string) bool { return p.Unit == 0 && lock.Racks[name].Rack == p.Rack })
+		for _, name := range p.Names {
+			out[name] = true
+		}
+	}
+	return out
+}
+
 // placed gives the floor with the devices of a lock in the racks and units that it has for them.
 // What the owner places in the file is placed there. A floor that cannot be so is left as it is.
 func placed(c *cluster.Cluster, g *topo.Graph, lock *Lock) *floor.Plan {
@@ -305,14 +320,7 @@ func placed(c *cluster.Cluster, g *topo.Graph, lock *Lock) *floor.Plan {
 	}
 	in := c.Floor.Intent
 	in.Places = slices.Clone(in.Places)
-	byHand := map[string]bool{}
-	for i := range in.Places {
-		p := &in.Places[i]
-		p.Names = slices.DeleteFunc(slices.Clone(p.Names), func(name string) bool { return p.Unit == 0 && lock.Racks[name].Rack == p.Rack })
-		for _, name := range p.Names {
-			byHand[name] = true
-		}
-	}
+	byHand := byOwner(in.Places, lock)
 	for i := range c.Floor.Devices {
 		name := c.Floor.Devices[i].Name
 		if at, known := lock.Racks[name]; known && !byHand[name] {

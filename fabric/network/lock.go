@@ -85,7 +85,7 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 	scan := bufio.NewScanner(bytes.NewReader(data))
 	for r.number = 1; scan.Scan(); r.number++ {
 		line := strings.TrimSpace(scan.Text())
-		if rest, ok := strings.CutPrefix(line, "# weft net lock 1"); r.number == 1 && (!ok || rest != "" && rest[0] != '.') {
+		if r.number == 1 && !begins(line) {
 			return nil, fmt.Errorf("%s:1: this is not a weft net lock: it begins with %q, not with \"# weft net lock 1.\"", file, clip(line))
 		}
 		if line == "" || line[0] == '#' {
@@ -99,6 +99,12 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 		return nil, fmt.Errorf("%s: %v", file, err)
 	}
 	return r.l, nil
+}
+
+// begins reports whether a line is the first one of a lock.
+func begins(line string) bool {
+	rest, ok := strings.CutPrefix(line, "# weft net lock 1")
+	return ok && (rest == "" || rest[0] == '.')
 }
 
 // lockReader reads a lock line by line.
@@ -361,21 +367,27 @@ func (p *Plan) Moves(l *Lock) []Move {
 	return out
 }
 
+// devices has the names of all hosts and switches.
+func (p *Plan) devices() map[string]bool {
+	names := map[string]bool{}
+	for i := range p.Hosts {
+		names[p.Hosts[i].Name] = true
+	}
+	for i := range p.Switches {
+		names[p.Switches[i].Name] = true
+	}
+	return names
+}
+
 // replugged lists the cables of a lock that the plan has no more, between devices that it has. A host's
 // cable is named from the host.
 func (p *Plan) replugged(l *Lock) (out []Move) {
 	if len(l.Cables) == 0 {
 		return nil
 	}
-	far, names := map[Socket]Socket{}, map[string]bool{}
+	far, names := map[Socket]Socket{}, p.devices()
 	for _, c := range p.Cables() {
 		far[c[0]], far[c[1]] = c[1], c[0]
-	}
-	for i := range p.Hosts {
-		names[p.Hosts[i].Name] = true
-	}
-	for i := range p.Switches {
-		names[p.Switches[i].Name] = true
 	}
 	for _, c := range l.Cables {
 		if far[c[0]] == c[1] || !names[c[0].Device] || !names[c[1].Device] {

@@ -238,14 +238,15 @@ func (p *Plan) Reach(from, to string) ([]Contact, error) {
 func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	c := Contact{From: f.String(), To: t.String()}
 	x, y := a.First(f), b.First(t)
+	files := x != nil && y != nil && modelled(x) && modelled(y)
 	switch {
 	case f == Management && t == Management:
 		c.Reaches, c.Why = true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
 	case f == Frontend && t == Management:
 		c.Why = fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone", p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
-	case x == nil || y == nil || f != t && (!modelled(x) || !modelled(y)):
+	case f != t && !files:
 		c.Why = fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
-	case modelled(x) && modelled(y):
+	case files:
 		c.Modelled, c.Source, c.Target = true, x.Addr.Addr(), y.Addr.Addr()
 		if sw, _ := p.PeerPort(x); sw != nil {
 			c.Switch = sw.Name

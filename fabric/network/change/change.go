@@ -78,15 +78,9 @@ func newPlanner(now, next Site) *planner {
 	p := &planner{now: now, next: next, was: map[string]bool{}, is: map[string]bool{}, host: map[string]bool{}, out: map[network.Cable]bool{}, in: map[network.Cable]bool{},
 		byDevice: map[string][]network.Cable{}, busy: map[network.Socket]bool{}, configured: map[string]bool{},
 		nowFiles: byDevice(now.Files), nextFiles: byDevice(next.Files)}
-	for _, name := range slices.Concat(now.Hosts, now.Switches) {
-		p.was[name] = true
-	}
-	for _, name := range slices.Concat(next.Hosts, next.Switches) {
-		p.is[name] = true
-	}
-	for _, name := range slices.Concat(now.Hosts, next.Hosts) {
-		p.host[name] = true
-	}
+	mark(p.was, now.Hosts, now.Switches)
+	mark(p.is, next.Hosts, next.Switches)
+	mark(p.host, now.Hosts, next.Hosts)
 	for _, c := range now.Cables {
 		p.out[c] = true
 		p.busy[c[0]], p.busy[c[1]] = true, true
@@ -105,6 +99,12 @@ func newPlanner(now, next Site) *planner {
 		}
 	}
 	return p
+}
+
+func mark(set map[string]bool, lists ...[]string) {
+	for _, name := range slices.Concat(lists...) {
+		set[name] = true
+	}
 }
 
 // add ends a step.
@@ -216,14 +216,7 @@ func (p *planner) moving(name string) (string, bool) {
 // new files have no place for those that are still at their old ports.
 func (p *planner) hostsMove() {
 	var movers []string
-	group := map[string]string{}
-	var find func(string) string
-	find = func(x string) string {
-		if group[x] == "" || group[x] == x {
-			return x
-		}
-		return find(group[x])
-	}
+	g := groups{}
 	for _, h := range p.next.Hosts {
 		_, racked := p.moving(h)
 		if !p.was[h] || len(p.byDevice[h]) == 0 && !racked {
@@ -231,17 +224,33 @@ func (p *planner) hostsMove() {
 		}
 		movers = append(movers, h)
 		for _, c := range p.byDevice[h] {
-			group[find(c[0].Device)] = find(h)
+			g.join(c[0].Device, h)
 		}
 	}
 	byGroup := map[string][]string{}
 	for _, h := range movers {
-		byGroup[find(h)] = append(byGroup[find(h)], h)
+		byGroup[g.of(h)] = append(byGroup[g.of(h)], h)
 	}
 	for _, h := range movers {
-		if together := byGroup[find(h)]; together[0] == h {
+		if together := byGroup[g.of(h)]; together[0] == h {
 			p.moveHosts(together)
 		}
+	}
+}
+
+// groups joins names that belong together: each has another one of its group, or nothing if it stands for the group.
+type groups map[string]string
+
+func (g groups) of(x string) string {
+	for g[x] != "" {
+		x = g[x]
+	}
+	return x
+}
+
+func (g groups) join(a, b string) {
+	if a, b = g.of(a), g.of(b); a != b {
+		g[a] = b
 	}
 }
 

@@ -53,20 +53,11 @@ func (s *Site) Only(other Site) {
 
 // cables reads cables.csv. Cables of devices without files, such as InfiniBand switches, are no part of the site.
 func (s *Site) cables(data []byte, known map[string]bool) error {
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-	if err != nil || len(rows) == 0 {
-		return fmt.Errorf("cables/cables.csv is missing or cannot be read: %v", err)
+	rows, at, err := table(data)
+	if err != nil {
+		return err
 	}
-	at := map[string]int{}
-	for i, name := range rows[0] {
-		at[name] = i
-	}
-	for _, name := range []string{"from_device", "from_port", "to_device", "to_port", "from_rack", "to_rack", "from_unit", "to_unit"} {
-		if _, ok := at[name]; !ok {
-			return fmt.Errorf("cables/cables.csv has no column %s", name)
-		}
-	}
-	for _, r := range rows[1:] {
+	for _, r := range rows {
 		c := network.Cable{{Device: r[at["from_device"]], Port: r[at["from_port"]]}, {Device: r[at["to_device"]], Port: r[at["to_port"]]}}
 		if !known["switches"+c[0].Device] || !known["hosts"+c[1].Device] && !known["switches"+c[1].Device] {
 			continue
@@ -79,6 +70,24 @@ func (s *Site) cables(data []byte, known map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// table reads cables.csv: its rows, and where its columns are.
+func table(data []byte) (rows [][]string, at map[string]int, err error) {
+	rows, err = csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil || len(rows) == 0 {
+		return nil, nil, fmt.Errorf("cables/cables.csv is missing or cannot be read: %v", err)
+	}
+	at = map[string]int{}
+	for i, name := range rows[0] {
+		at[name] = i
+	}
+	for _, name := range []string{"from_device", "from_port", "to_device", "to_port", "from_rack", "to_rack", "from_unit", "to_unit"} {
+		if _, ok := at[name]; !ok {
+			return nil, nil, fmt.Errorf("cables/cables.csv has no column %s", name)
+		}
+	}
+	return rows[1:], at, nil
 }
 
 // files are a device's, by path.

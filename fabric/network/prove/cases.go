@@ -379,23 +379,29 @@ func (p *prover) representatives() (dirty []bool) {
 			dirty[i] = dirty[first[i]]
 			continue
 		}
-		var before [7]Verdict
-		for k, v := range all {
-			before[k] = *v
-		}
-		p.decide(p.classes[i])
-		for k, v := range all {
-			dirty[i] = dirty[i] || v.Broken != before[k].Broken
-		}
-		for k, v := range all {
-			if dirty[i] {
-				*v = before[k]
-			} else {
-				v.Cases += (size[i] - 1) * (v.Cases - before[k].Cases)
-			}
-		}
+		dirty[i] = !p.forAll(p.classes[i], size[i], all)
 	}
 	return dirty
+}
+
+// forAll decides a class for all of its orbit. If something does not hold it leaves the verdicts as they were.
+func (p *prover) forAll(c *class, size int, all []*Verdict) bool {
+	before, holds := make([]Verdict, len(all)), true
+	for k, v := range all {
+		before[k] = *v
+	}
+	p.decide(c)
+	for k, v := range all {
+		holds = holds && v.Broken == before[k].Broken
+	}
+	for k, v := range all {
+		if holds {
+			v.Cases += (size - 1) * (v.Cases - before[k].Cases)
+		} else {
+			*v = before[k]
+		}
+	}
+	return holds
 }
 
 // decide looks at all properties of a class.

@@ -18,30 +18,19 @@ import (
 // out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
 // nftables, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
-	n := &Net{Devices: map[string]*Device{}}
-	templates := map[string]*template{}
+	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		part := strings.SplitN(path, "/", 3)
 		if len(part) < 3 {
 			continue
 		}
-		var err error
-		switch {
-		case part[0] == "switches" && (part[2] == "etc/frr/frr.conf" || part[2] == "etc/sonic/frr/frr.conf"):
-			err = n.frr(part[1], files[path])
-		case part[0] == "switches" && strings.HasPrefix(part[2], "etc/udev/rules.d/"):
-			err = n.udev(part[1], files[path])
-		case part[0] == "switches" && part[2] == "etc/sonic/config_db.json":
-			err = n.sonic(part[1], files[path])
-		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/netplan/"):
-			err = n.netplan(part[1], files[path], templates)
-		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/nftables.d/"):
-			err = n.nft(part[1], files[path])
-		case part[0] == "hosts" && part[2] == "usr/local/sbin/weft-roce":
-			err = n.roce(part[1], files[path])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		for _, r := range readers {
+			if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
+				continue
+			}
+			if err := r.read(n, part[1], files[path]); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
@@ -49,6 +38,20 @@ func Load(files map[string][]byte) (*Net, error) {
 	}
 	n.build()
 	return n, nil
+}
+
+// readers says who reads the files of which devices, by how their paths begin.
+var readers = []struct {
+	of, path string
+	read     func(n *Net, device string, data []byte) error
+}{
+	{"switches", "etc/frr/frr.conf", (*Net).frr},
+	{"switches", "etc/sonic/frr/frr.conf", (*Net).frr},
+	{"switches", "etc/udev/rules.d/", (*Net).udev},
+	{"switches", "etc/sonic/config_db.json", (*Net).sonic},
+	{"hosts", "etc/netplan/", (*Net).netplan},
+	{"hosts", "etc/nftables.d/", (*Net).nft},
+	{"hosts", "usr/local/sbin/weft-roce", (*Net).roce},
 }
 
 func (n *Net) device(name string, router bool) *Device {

@@ -77,32 +77,39 @@ func (q *qos) hash() string {
 // roce reads how a host's NICs treat packet classes: trust in DSCP, the priority of each, and those that pause.
 func (n *Net) roce(name string, data []byte) error {
 	d := n.device(name, false)
-	prio := map[string]map[int]int{}
+	prio := map[string]map[int]int{} // of each port, by DSCP
 	for line := range strings.Lines(string(data)) {
 		w := strings.Fields(line)
 		if len(w) < 5 || w[0] != "mlnx_qos" || w[1] != "-i" {
 			continue
 		}
-		port := w[2]
+		port := strings.Clone(w[2])
 		if prio[port] == nil {
 			prio[port] = map[int]int{}
 		}
-		var dscp, to int
-		if _, err := fmt.Sscanf(w[4], "set,%d,%d", &dscp, &to); w[3] == "--dscp2prio" && err == nil {
-			prio[port][dscp] = to
-		}
-		if w[3] == "--pfc" {
-			paused := strings.Split(w[4], ",")
-			p := d.port(strings.Clone(port))
-			p.Lossless = map[int]int{}
-			for dscp, to := range prio[port] {
-				if to < len(paused) && paused[to] == "1" {
-					p.Lossless[dscp] = to
-				}
+		switch w[3] {
+		case "--dscp2prio":
+			var dscp, to int
+			if _, err := fmt.Sscanf(w[4], "set,%d,%d", &dscp, &to); err != nil {
+				return fmt.Errorf("%q: %w", line, err)
 			}
+			prio[port][dscp] = to
+		case "--pfc":
+			d.port(port).Lossless = pausing(prio[port], strings.Split(w[4], ","))
 		}
 	}
 	return nil
+}
+
+// pausing gives the packets whose priority is one of those that pause, which are marked 1.
+func pausing(prio map[int]int, marks []string) map[int]int {
+	out := map[int]int{}
+	for dscp, to := range prio {
+		if to < len(marks) && marks[to] == "1" {
+			out[dscp] = to
+		}
+	}
+	return out
 }
 
 // paused looks for cables whose two ends do not pause one another for the same packets: the one drops what
@@ -206,17 +213,10 @@ func (p *prover) turns(r *rib, f *failed, from ...int32) {
 		}
 		b.seen[down][u] = b.epoch
 		p.w.hops(r, u, f, func(e edge) {
-			now := 1
-			if b.level[e.to] > b.level[u] {
-				now = 0
-			}
-			switch {
-			case !b.lossless[e.cable]: // a buffer that drops waits for nobody
-				walk(e.to, 0)
-			case down == 1 && (now == 0 || b.level[e.to] == b.level[u]):
+			if next, turns := b.step(u, e, down); turns {
 				at = u
-			default:
-				walk(e.to, now)
+			} else {
+				walk(e.to, next)
 			}
 		})
 	}
@@ -226,6 +226,18 @@ func (p *prover) turns(r *rib, f *failed, from ...int32) {
 	if at >= 0 {
 		p.suspect(at, f)
 	}
+}
+
+// step tells whether a packet is on its way down behind a hop, 1 if so, and whether it turned: down, and then up or across.
+func (b *buffers) step(u int32, e edge, down int) (next int, turns bool) {
+	rises := b.level[e.to] - b.level[u]
+	switch {
+	case !b.lossless[e.cable]: // a buffer that drops waits for nobody
+		return 0, false
+	case rises > 0:
+		return 0, down == 1
+	}
+	return 1, down == 1 && rises == 0
 }
 
 // suspect refutes a state in which packets go down and up at a router, if buffers wait in a circle.

@@ -80,22 +80,16 @@ func (p *prover) hashes(c *class, v *Verdict, order func([]int32) []int32) bool 
 
 // choose hands the flows of a router on to its next hops, and counts those that get any.
 func (p *prover) choose(u int32, in map[int32]flowsOf, next []int32, v *Verdict, c *class) {
-	d, used := p.n.routers[u], map[int]bool{}
+	d, used := p.n.routers[u], 0
 	for i, to := range next {
 		if in[to] == nil {
 			in[to] = flowsOf{}
 		}
 		for hash, flows := range in[u] {
-			if in[to][hash] == nil {
-				in[to][hash] = make([]bool, len(flows))
-			}
-			for h, there := range flows {
-				if there && (hash != d.hash || hash == "" || h%len(next) == i) {
-					in[to][hash][h] = true
-					if hash == d.hash {
-						used[i] = true
-					}
-				}
+			mine := hash == d.hash && hash != ""
+			some := in[to].add(hash, flows, func(h int) bool { return !mine || h%len(next) == i })
+			if mine && some {
+				used++
 			}
 		}
 	}
@@ -103,10 +97,23 @@ func (p *prover) choose(u int32, in map[int32]flowsOf, next []int32, v *Verdict,
 		return
 	}
 	v.Cases++
-	if len(used) < len(next) {
+	if used < len(next) {
 		v.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{d.Name},
-			Why: fmt.Sprintf("%s uses %d of %d paths: a switch before it chose by the same hash (%s)", d.Name, len(used), len(next), d.hash)})
+			Why: fmt.Sprintf("%s uses %d of %d paths: a switch before it chose by the same hash (%s)", d.Name, used, len(next), d.hash)})
 	}
+}
+
+// add adds those of some remainders that take a path, and reports whether any does.
+func (f flowsOf) add(hash string, from []bool, takes func(h int) bool) (some bool) {
+	if f[hash] == nil {
+		f[hash] = make([]bool, len(from))
+	}
+	for h, there := range from {
+		if there && takes(h) {
+			f[hash][h], some = true, true
+		}
+	}
+	return some
 }
 
 func lcm(a, b int) int {

@@ -34,8 +34,9 @@ type Net struct {
 	prefixes map[netip.Prefix]*prefix
 	lengths  []int // of prefixes, longest first
 
-	ribs map[string]*rib // computed for Follow, without failures
-	work *worker
+	ribs      map[string]*rib      // computed for Follow, without failures
+	templates map[string]*template // of netplan files
+	work      *worker
 }
 
 // Device is a host or a router.
@@ -252,7 +253,7 @@ type walker struct {
 	net      *Net
 	src, dst netip.Addr
 	failed   *failed
-	good     map[*Device]int  // every path on from here arrives, and so many there are
+	good     map[*Device]int  // how many paths lead on from here, if all arrive
 	on       map[*Device]bool // devices of the path so far
 }
 

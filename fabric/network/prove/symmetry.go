@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -162,19 +163,9 @@ func (p *prover) webAreas(w *web) {
 
 // orbits gives each class the first class that a symmetry takes to it, itself if there is none.
 func (p *prover) orbits() []int {
-	up := make([]int, len(p.classes))
-	for i := range up {
-		up[i] = i
-	}
+	up := newSets(len(p.classes))
 	if len(p.classes) < 8 || slices.ContainsFunc(p.classes, func(c *class) bool { return len(c.chain) > 1 }) {
 		return up
-	}
-	root := func(i int) int {
-		for up[i] != i {
-			up[i] = up[up[i]]
-			i = up[i]
-		}
-		return i
 	}
 	w := p.web()
 	first := len(w.colour) - len(p.classes)
@@ -186,17 +177,41 @@ func (p *prover) orbits() []int {
 			continue
 		}
 		for i := range up {
-			a, b := root(i), root(int(to[first+i])-first)
-			if a != b {
-				up[max(a, b)] = min(a, b)
+			if up.join(i, int(to[first+i])-first) {
 				fruitless = 0
 			}
 		}
 	}
 	for i := range up {
-		up[i] = root(i)
+		up[i] = up.root(i)
 	}
 	return up
+}
+
+// sets joins numbers; each has another one of its set, and the least of a set itself.
+type sets []int
+
+func newSets(n int) sets {
+	s := make(sets, n)
+	for i := range s {
+		s[i] = i
+	}
+	return s
+}
+
+func (s sets) root(i int) int {
+	for s[i] != i {
+		s[i] = s[s[i]]
+		i = s[i]
+	}
+	return i
+}
+
+// join puts two numbers into one set, and reports whether they were in two.
+func (s sets) join(a, b int) bool {
+	a, b = s.root(a), s.root(b)
+	s[max(a, b)] = min(a, b)
+	return a != b
 }
 
 // verify reports whether a renaming leaves everything as it is.
@@ -362,16 +377,7 @@ func (r *refiner) by(at int32) {
 		}
 	}
 	slices.SortFunc(r.touched, func(a, b int32) int {
-		switch {
-		case r.cell[a] != r.cell[b]:
-			return int(r.cell[a]) - int(r.cell[b])
-		case r.sum[a] != r.sum[b]:
-			if r.sum[a] < r.sum[b] {
-				return -1
-			}
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(r.cell[a], r.cell[b]), cmp.Compare(r.sum[a], r.sum[b]))
 	})
 	for i := 0; i < len(r.touched); {
 		cell, end := r.cell[r.touched[i]], i
