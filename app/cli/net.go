@@ -442,6 +442,9 @@ func putFile(path string, f emit.File) (changed bool, err error) {
 		return false, err
 	}
 	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+		return false, err
+	}
 	if err := os.WriteFile(tmp, f.Data, os.FileMode(f.Mode)); err != nil {
 		return false, err
 	}

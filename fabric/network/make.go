@@ -66,7 +66,7 @@ func digest(p *Plan) string {
 	h := sha256.New()
 	h.Write(p.Lock())
 	in := p.Intent
-	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm)
+	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm, string(in.Routing.Password))
 	return fmt.Sprintf("%x", h.Sum(nil)[:6])
 }
 

@@ -69,6 +69,9 @@ func (m *maker) words() {
 	}
 	m.nics()
 	m.roce()
+	if guarded := m.in.Routing.TTLSecurity || m.in.Routing.Password != ""; guarded && (m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
+		m.fail("routing", "ttl-security and password-file are written for frr and sonic, not for nvue; leave them out, or write render: {leaf: frr, spine: frr}")
+	}
 	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
 		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", m.in.Routing.BFD, m.in.Routing.Multiplier)
 	}

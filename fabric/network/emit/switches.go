@@ -167,6 +167,12 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	if in.Routing.Multiplier > 0 {
 		t.line(" neighbor FABRIC bfd profile fabric")
 	}
+	if in.Routing.Password != "" {
+		t.line(" neighbor FABRIC password %s", string(in.Routing.Password))
+	}
+	if in.Routing.TTLSecurity {
+		t.line(" neighbor FABRIC ttl-security hops 1")
+	}
 	for _, q := range s.Ports {
 		if q.Host == network.None {
 			t.line(" neighbor %s interface v6only peer-group FABRIC", name(q.Number))

@@ -166,6 +166,8 @@ func TestPlantedMistakesAreRefuted(t *testing.T) {
 		{"a session that one end does not know", spine + "etc/frr/frr.conf", "neighbor swp1s0 interface", "! ", []string{spoken, ecmp, any}, "has no neighbor swp1s0"},
 		{"two routers of one id", leaf + "etc/frr/frr.conf", "bgp router-id 10.255.0.1", "bgp router-id 10.255.0.2", []string{unique}, "router id 10.255.0.2"},
 		{"two leaves of one number", leaf + "etc/frr/frr.conf", "router bgp 4200010000", "router bgp 4200010001", []string{unique}, "AS number 4200010001"},
+		{"a password at one end", leaf + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC password x", []string{spoken, reach}, "their passwords or their TTL security differ"},
+		{"TTL security at one end", spine + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC ttl-security hops 1", []string{spoken, any}, "compute-leaf0:swp3s0 - compute-spine0:swp1s0 has no session"},
 		{"an address twice", "hosts/n1/etc/netplan", "addresses: [10.0.1.11/16]", "addresses: [10.0.1.10/16]", []string{unique}, "address 10.0.1.10"},
 		{"a line that nobody knows", leaf + "etc/frr/frr.conf", "router bgp", "ip route 10.9.0.0/16 swp1s0\nrouter bgp", []string{read}, "ip route 10.9.0.0/16"},
 		{"a cable and sessions between two networks", "", "join", "", []string{apart}, "it arrives from"},

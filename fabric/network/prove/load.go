@@ -90,7 +90,7 @@ type frrFile struct {
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{Maps: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -172,8 +172,15 @@ func (f *frrFile) neighbour(w []string) (known bool) {
 	if len(w) < 3 {
 		return false
 	}
-	if w[2] == "interface" {
+	switch w[2] {
+	case "interface":
 		f.d.BGP.Neighbours = append(f.d.BGP.Neighbours, w[1])
+		if w[len(w)-2] == "peer-group" {
+			f.d.BGP.Groups[w[1]] = w[len(w)-1]
+		}
+		return true
+	case "password", "ttl-security":
+		f.d.BGP.Guards[w[1]] += strings.Join(w[2:], " ") + "\n"
 		return true
 	}
 	what := strings.Join(w[2:], " ") + " "

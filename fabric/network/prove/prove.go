@@ -111,7 +111,9 @@ type BGP struct {
 	Connected  string   // the route-map by which connected prefixes are advertised; "" if they are not
 	Maps       map[string]string
 	Lists      map[string][]Permit
-	Relax      bool // paths of equal length count as equal, whatever their numbers
+	Groups     map[string]string // of neighbours
+	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
+	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
 }
 

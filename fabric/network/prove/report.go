@@ -186,5 +186,8 @@ func silent(p *Port) string {
 	case far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name):
 		return far.Name + " has no neighbor " + p.Peer.Port.Name
 	}
+	if far.BGP.ASN != p.on.BGP.ASN {
+		return "their passwords or their TTL security differ"
+	}
 	return fmt.Sprintf("both have AS number %d", far.BGP.ASN)
 }
