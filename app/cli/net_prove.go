@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
 	"github.com/weft-fabric/weft/fabric/network/prove"
+	"github.com/weft-fabric/weft/model/topo"
 )
 
 func newNetProve() *cobra.Command {
@@ -24,6 +26,8 @@ func newNetProve() *cobra.Command {
 	var from string
 	var asJSON, nofail bool
 	var pairs int
+	var racks bool
+	var together []string
 	cmd := &cobra.Command{
 		Use:   "prove CLUSTER",
 		Short: "Prove from the emitted files that packets arrive, for every pair of hosts and every single failure",
@@ -63,8 +67,12 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 			if len(areas) == 0 {
 				return finding{fmt.Errorf("%s has no Ethernet switches for storage or rails: there is nothing to prove", p.Name)}
 			}
+			groups, err := failGroups(p, together, racks)
+			if err != nil {
+				return err
+			}
 			began := time.Now()
-			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs})
+			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs, Together: groups})
 			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
@@ -85,7 +93,37 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&nofail, "no-failures", false, "prove the network as it is, without failures")
 	cmd.Flags().IntVar(&pairs, "pairs", 0, "look also at this `NUMBER` of pairs of switches that fail together")
+	cmd.Flags().StringArrayVar(&together, "together", nil, "look also at `SWITCHES` that fail together, such as leaf0,leaf1; may be repeated")
+	cmd.Flags().BoolVar(&racks, "racks", false, "look also at each rack's switches failing together")
 	return cmd
+}
+
+// failGroups lists the switches that fail together: those named, and each rack's.
+func failGroups(p *network.Plan, together []string, racks bool) (out [][]string, err error) {
+	for _, text := range together {
+		names := strings.Split(text, ",")
+		for _, name := range names {
+			if p.Switch(name) == nil {
+				return nil, fmt.Errorf("--together %s: there is no switch %q", text, name)
+			}
+		}
+		out = append(out, names)
+	}
+	if !racks {
+		return out, nil
+	}
+	byRack := map[int32][]string{}
+	for i := range p.Switches {
+		rack := p.Graph.Nodes[p.Switches[i].Node].Rack
+		byRack[rack] = append(byRack[rack], p.Switches[i].Name)
+	}
+	if delete(byRack, topo.None); len(byRack) == 0 {
+		return nil, fmt.Errorf("--racks: %s does not say in which racks switches stand; give it a floor section", p.Name)
+	}
+	for _, rack := range slices.Sorted(maps.Keys(byRack)) {
+		out = append(out, byRack[rack])
+	}
+	return out, nil
 }
 
 // printProof prints what holds, and the counterexamples of what does not.

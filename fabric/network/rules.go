@@ -297,6 +297,9 @@ func (m *maker) tables() {
 	if ib && !ethernet && m.in.Given("backend.links") && m.in.Backend.Links != "rail" {
 		m.fail("backend.links", "%s; InfiniBand does not route between its ports, so a rail is one subnet: write rail", m.in.Backend.Links)
 	}
+	if ethernet {
+		m.bridges()
+	}
 	if ib && !ethernet && m.in.Given("backend.vlan") {
 		m.fail("backend.vlan", "%d; InfiniBand has no VLANs, write partitions to keep tenants apart", m.in.Backend.VLAN)
 	}
@@ -313,6 +316,16 @@ func (m *maker) tables() {
 		if x.net.MTU > SwitchMTU-14 {
 			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d", x.net.MTU, SwitchMTU, SwitchMTU-14)
 		}
+	}
+}
+
+// bridges refuses subnets of several hosts where no file makes the bridge that joins them.
+func (m *maker) bridges() {
+	switch {
+	case m.in.Backend.Links == "rail":
+		m.fail("backend.links", "rail; a subnet over several leaves needs bridges between them (VXLAN with EVPN), which is not written; write /31, or leaf with render: {leaf: sonic}")
+	case m.in.Backend.Links == "leaf" && m.in.Render.Leaf == "frr":
+		m.fail("backend.links", "leaf; FRR routes and makes no bridge for a leaf's hosts; write /31, or render: {leaf: sonic}")
 	}
 }
 

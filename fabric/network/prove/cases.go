@@ -27,9 +27,9 @@ type prover struct {
 	legs    []*leg
 	classes []*class
 	byKey   map[string]*class
-	pairs   [][2]int32 // of routers that fail together
-	nics    int        // of hosts, in all areas
-	narrow  []int32    // cables that carry less than the largest packet
+	groups  [][]int32 // of routers that fail together
+	nics    int       // of hosts, in all areas
+	narrow  []int32   // cables that carry less than the largest packet
 
 	reach, loops, apart, ecmp, mtu, single, double, cyclic Verdict
 	buffers                                                *buffers
@@ -79,7 +79,7 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 		ecmp:   Verdict{Property: "all shortest paths are used", Of: "routes"},
 		mtu:    Verdict{Property: "full packets pass", Of: "pairs"},
 		single: Verdict{Property: "any one failure is survived", Of: "pairs and failures"},
-		double: Verdict{Property: "two switches may fail", Of: "pairs of switches", Advice: true},
+		double: Verdict{Property: "switches may fail together", Of: "groups of switches", Advice: true},
 		cyclic: Verdict{Property: "no buffers wait in a circle", Of: "classes and failures"}}
 	p.buffers = newBuffers(n)
 	size := len(n.routers)
@@ -92,22 +92,34 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 	return p
 }
 
-// choosePairs lists all pairs of routers, or as many as were asked for, the same every time.
+// choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
 func (p *prover) choosePairs() {
+	for _, names := range p.o.Together {
+		var group []int32
+		for _, name := range names {
+			if d := p.n.Devices[name]; d != nil && d.Router {
+				group = append(group, d.id)
+			}
+		}
+		if len(group) > 0 {
+			p.groups = append(p.groups, group)
+		}
+	}
 	n := int32(len(p.n.routers))
 	all := int(n) * int(n-1) / 2
 	if all <= p.o.Pairs {
 		for a := range n {
 			for b := range a {
-				p.pairs = append(p.pairs, [2]int32{a, b})
+				p.groups = append(p.groups, []int32{a, b})
 			}
 		}
 		return
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for len(p.pairs) < p.o.Pairs {
+	for drawn := 0; drawn < p.o.Pairs; {
 		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
-			p.pairs = append(p.pairs, [2]int32{a, b})
+			p.groups = append(p.groups, []int32{a, b})
+			drawn++
 		}
 	}
 }
@@ -343,7 +355,7 @@ func (p *prover) run() {
 	}
 	// A pair does not survive its own two NICs and two switches.
 	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
-	p.double.Cases = len(p.pairs)
+	p.double.Cases = len(p.groups)
 	if p.buffers.any {
 		p.cyclic.Cases = len(p.classes)
 		if p.o.Failures {
@@ -363,7 +375,7 @@ func (p *prover) run() {
 // representatives decides one class of each orbit, and gives the classes that must be decided one by one.
 func (p *prover) representatives() (dirty []bool) {
 	dirty = make([]bool, len(p.classes))
-	if p.o.Each || len(p.pairs) > 0 { // pairs are drawn, and have no images
+	if p.o.Each || len(p.groups) > 0 { // groups are drawn or named, and have no images
 		p.decided = len(p.classes)
 		return slices.Repeat([]bool{true}, len(p.classes))
 	}

@@ -20,9 +20,9 @@ func (p *prover) failures(c *class) {
 			p.fail(c, &p.single, r)
 		}
 	}
-	for k, x := range p.pairs {
+	for k, group := range p.groups {
 		before := p.double.Broken
-		if p.fail(c, &p.double, x[0], x[1]); p.double.Broken > before {
+		if p.fail(c, &p.double, group...); p.double.Broken > before {
 			p.cutPairs[k] = true
 		}
 	}

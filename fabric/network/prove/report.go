@@ -90,9 +90,10 @@ func (r *Report) Verdict(name string) *Verdict {
 
 // Options say how much is proven.
 type Options struct {
-	Failures bool // every single failure of a switch, a cable between switches or a NIC
-	Pairs    int  // pairs of switches that fail together: all of them, or this many of them
-	Each     bool // decide every class by itself, whatever the symmetries
+	Failures bool       // every single failure of a switch, a cable between switches or a NIC
+	Pairs    int        // pairs of switches that fail together: all of them, or this many of them
+	Together [][]string // switches by name that fail together
+	Each     bool       // decide every class by itself, whatever the symmetries
 }
 
 // Prove looks at every property for all pairs of addresses in each area.
@@ -107,7 +108,7 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 	if o.Failures {
 		list = append(list, p.single)
 	}
-	if len(p.pairs) > 0 {
+	if len(p.groups) > 0 {
 		list = append(list, p.double)
 	}
 	for _, v := range list {
