@@ -43,9 +43,10 @@ func TestPythonNumpy(t *testing.T) {
 func TestPythonNIXL(t *testing.T) {
 	libweft.Build(t)
 	python := libweft.Python(t, "ctypes")
-	for _, args := range [][]string{{"kv_clients.py", "NIXL"}, {"nixl_peers.py"}} {
+	driver := filepath.Join(drivers(t), "good.so")
+	for _, args := range [][]string{{"kv_clients.py", "NIXL"}, {"nixl_peers.py"}, {"nixl_vram.py"}} {
 		cmd := bounded.Command(t, python, append([]string{filepath.Join("..", "python", "tests", args[0])}, args[1:]...)...)
-		cmd.Env = append(os.Environ(), "WEFT_NIXL=library", "PYTHONDONTWRITEBYTECODE=1")
+		cmd.Env = append(os.Environ(), "WEFT_NIXL=library", "CUDA_DRIVER="+driver, "PYTHONDONTWRITEBYTECODE=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/move/xfer"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
@@ -110,6 +111,8 @@ type Agent struct {
 	lists    map[int]*xfer.List
 	requests map[int]*posted
 	indices  map[int]index
+	hosts    map[string][]byte       // regions of memory in this process
+	cards    map[string]*xfer.Device // regions of GPU memory
 	next     int
 	store    blob.Place // what objects lie in
 	entries  entries
@@ -127,7 +130,7 @@ const pollTime = 100 * time.Microsecond
 
 // New makes the agent of a process: the caller's own, or another one of this host.
 func New(pid int) *Agent {
-	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}}
+	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string][]byte{}, cards: map[string]*xfer.Device{}}
 }
 
 // Close ends the agent.
@@ -212,15 +215,19 @@ func (g *Agent) do(c call, r *answer) (err error) {
 		g.regions[c.Name], err = g.a.Register(c.Name, s, access)
 		if err != nil {
 			delete(g.regions, c.Name)
+			return err
 		}
-		return err
+		g.pin(c, s)
+		return nil
 	case "deregister":
 		x := g.regions[c.Name]
 		if x == nil {
 			return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
 		}
 		delete(g.regions, c.Name)
-		return x.Release(ctx)
+		err := x.Release(ctx)
+		g.unpin(c.Name)
+		return err
 	case "describe":
 		r.Blob = g.a.Describe()
 		return nil
@@ -336,6 +343,37 @@ func (g *Agent) device(c call) (xfer.Storage, error) {
 		return nil, fmt.Errorf("GPU %d: %w: %w", *c.GPU, xfer.ErrKind, err)
 	}
 	return xfer.NewDevice(d, gpu.Ptr(c.Addr), c.Len)
+}
+
+// pin lets GPUs copy to and from the program's memory without a stop in between, where the driver allows it. Where it does not,
+// copies go through buffers of their own.
+func (g *Agent) pin(c call, s xfer.Storage) {
+	if d, ok := s.(*xfer.Device); ok {
+		for _, b := range g.hosts {
+			_ = d.Pin(b)
+		}
+		g.cards[c.Name] = d
+		return
+	}
+	if g.GPU == nil || c.FD != nil || c.Key != "" || c.Addr == 0 {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), c.Addr)), c.Len)
+	for _, d := range g.cards {
+		_ = d.Pin(b)
+	}
+	g.hosts[c.Name] = b
+}
+
+// unpin is for a region that is no longer registered: its memory may be freed now.
+func (g *Agent) unpin(name string) {
+	if b, ok := g.hosts[name]; ok {
+		for _, d := range g.cards {
+			d.Unpin(b)
+		}
+	}
+	delete(g.hosts, name)
+	delete(g.cards, name)
 }
 
 // readOnly reports whether the program opened a file for reading alone: then it is not written here either.
