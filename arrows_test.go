@@ -109,8 +109,8 @@ var floors = map[string][][]string{
 		{"design", "lab"},
 	},
 	"move": {
-		{"kv", "xfer"},
-		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache"},
+		{"kv", "xfer", "openai"},
+		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache", "route"},
 		{"kvcache/directory", "infer"},
 	},
 	"observe": {

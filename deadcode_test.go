@@ -48,7 +48,6 @@ var unreached = []struct{ what, why string }{
 	{"run/coord/gather.go", "barriers and small values of an epoch's members, for programs without comm"},
 	{"run/coord/worker.go:Client.Workers", "the registered workers, for tools and tests"},
 	{"move/infer/infer.go:Answer", "what one process answers, for tests and programs that compare"},
-	{"move/kvcache/client.go", "Go programs store and read blocks with it"},
 	{"move/kv/", "the library of KV caches: locks, layouts and placement are for serving engines"},
 	{"model/topo/diff.go", "what differs between two topologies"},
 	{"model/topo/project.go", "a topology's fabric or hosts alone"},

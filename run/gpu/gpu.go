@@ -69,6 +69,7 @@ var (
 	ErrNoJIT     = errors.New("the driver cannot compile kernels")
 	ErrMemory    = errors.New("no memory of this GPU")                  // an address that is none, was freed, or lies elsewhere
 	ErrNotShown  = errors.New("memory that other processes cannot see") // Export
+	ErrPinned    = errors.New("memory that is pinned already")          // Register
 	ErrLost      = errors.New("the GPU gave up")                        // a fault, after which its context is of no use
 )
 
