@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -17,6 +18,12 @@ const (
 	// settleDeaths is how long the causes of a job's end may come in after one another, in
 	// seconds: peers of a killed rank can exit before the kernel tells its launcher.
 	settleDeaths = 1.0
+	// seenTogether is the same where an agent saw the ends itself: the kernel tells of one
+	// a moment after its connections are closed.
+	seenTogether = 0.25
+	// clocksAgree is how far a host's clock may be off, in seconds, until its times are
+	// corrected. Below it reports take about as long to arrive.
+	clocksAgree = 2.0
 	// lostExit is how long after a process is gone its launcher may still say how it ended.
 	lostExit  = 10.0
 	followers = 8 // consequences that an incident lists
@@ -30,8 +37,16 @@ type death struct {
 
 func (d *death) failed() bool { return (d.Code != 0 || d.Signal != 0) && !d.Asked }
 
-// how says what ended it: "was killed by SIGKILL", "exited with code 3".
+// how says what ended it: "was killed by SIGKILL", "exited with code 1: a file system is full".
 func (d *death) how() string {
+	if e, err := doctor.Explain(d.Why); d.Why != "" && err == nil {
+		return d.status() + ": " + e.Title
+	}
+	return d.status()
+}
+
+// status is how without the reason.
+func (d *death) status() string {
 	if d.Signal == 0 {
 		return fmt.Sprintf("exited with code %d", d.Code)
 	}
@@ -40,6 +55,9 @@ func (d *death) how() string {
 
 // why says who sends such a signal.
 func (d *death) why() (cause, fix string) {
+	if e, err := doctor.Explain(d.Why); d.Why != "" && err == nil {
+		return e.Cause, e.Fix
+	}
 	switch unix.Signal(d.Signal) {
 	case unix.SIGKILL:
 		return "somebody killed its process: the kernel for want of memory, a scheduler or a person; its launcher did not", "look at the kernel log of the host for out of memory, then at the scheduler's log"
@@ -75,33 +93,69 @@ func (m *Machine) launch(now float64, l Launch) {
 		}
 		j.over = ""
 	case "ended":
-		if slices.ContainsFunc(j.deaths, func(d death) bool { return d.Rank == l.Rank && d.PID == l.PID && d.At == l.At }) {
-			return
+		m.ended(now, j, l)
+	case "said":
+		if d := j.exit(l.Rank, l.PID); d != nil && d.Why == "" {
+			d.Why, d.Said = l.Why, l.Said
 		}
-		r := j.ranks[l.Rank]
-		if r == nil { // no agent saw it before
-			r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
-			j.ranks[l.Rank] = r
-		}
-		if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
-			l.PID, l.Host = r.PID, r.host
-		}
-		if r.PID == l.PID && r.gone == 0 {
-			r.gone = now
-		}
-		if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
-			j.deaths, j.cause = nil, nil
-		}
-		j.deaths = append(j.deaths, death{l, now})
-		slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
 	case "over":
 		j.over, j.overBy = l.How, l.Rank
 	}
 }
 
+// ended takes the end of a rank's process. A launcher and an agent may both tell of it.
+func (m *Machine) ended(now float64, j *job, l Launch) {
+	r := j.ranks[l.Rank]
+	if r == nil { // no agent saw it before
+		r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+		j.ranks[l.Rank] = r
+	}
+	if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
+		l.PID, l.Host = r.PID, r.host
+	}
+	if h := m.hosts[l.Host]; h != nil && math.Abs(h.skew) > clocksAgree {
+		l.At -= h.skew
+	}
+	if j.exit(l.Rank, l.PID) != nil {
+		return
+	}
+	if r.PID == l.PID && r.gone == 0 {
+		r.gone = now
+	}
+	if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
+		j.deaths, j.cause = nil, nil
+	}
+	j.deaths = append(j.deaths, death{l, now})
+	slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
+}
+
+// hard says that no other rank's end can have caused this one: nobody who tidies up sends such a signal, or the kernel
+// said why.
+func (d *death) hard() bool {
+	switch unix.Signal(d.Signal) {
+	case unix.SIGKILL, unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE:
+		return true
+	}
+	return false
+}
+
+// polite says that somebody asked the process to end, where no launcher told who.
+func (d *death) polite() bool {
+	return d.Seen && (d.Signal == int(unix.SIGTERM) || d.Signal == int(unix.SIGINT) || d.Signal == int(unix.SIGHUP))
+}
+
+// together is how far apart ends may be that have one reason.
+func (d *death) together() float64 {
+	if d.Seen { // by the kernel, a moment after its connections were closed
+		return seenTogether
+	}
+	return settleDeaths
+}
+
 // decide finds the death that explains the others. A rank that a signal ended did not end
 // because of another, so it comes before ranks that gave up a moment earlier; launchers
-// judge the same way, and their word counts.
+// judge the same way, and their word counts. Ranks that were asked to end at one time
+// explain nothing: somebody cancelled the job.
 func (j *job) decide(now float64) {
 	var first *death
 	for i := range j.deaths {
@@ -109,18 +163,22 @@ func (j *job) decide(now float64) {
 		if !d.failed() {
 			continue
 		}
+		if j.over == "failed" && d.Rank == j.overBy {
+			first = d
+			break
+		}
 		switch {
 		case first == nil:
 			if now-d.seen < settleDeaths && j.over == "" {
 				return
 			}
 			first = d
-		case first.Signal == 0 && d.Signal != 0 && d.At <= first.At+settleDeaths:
+		case d.At > first.At+d.together():
+		case first.polite() && d.polite():
+			j.over = "cancelled"
+			return
+		case d.hard() && !first.hard():
 			first = d
-		}
-		if j.over == "failed" && d.Rank == j.overBy {
-			first = d
-			break
 		}
 	}
 	if first != nil {
@@ -129,11 +187,30 @@ func (j *job) decide(now float64) {
 	}
 }
 
-// deaths judges what the launcher of a job said.
+// conclude says how a job ended whose launcher does not: once all its ranks have.
+func (j *job) conclude(now float64) {
+	if j.over != "" || len(j.deaths) == 0 || len(j.deaths) < max(j.size, len(j.ranks)) {
+		return
+	}
+	for i := range j.deaths {
+		if d := &j.deaths[i]; !d.Seen || now-d.seen < settleDeaths {
+			return
+		}
+	}
+	if j.over = "finished"; j.cause != nil {
+		j.over, j.overBy = "failed", j.cause.Rank
+	}
+}
+
+// launched judges what the launcher of a job said.
 func (m *Machine) launched(now float64, j *job, raise raiser) {
-	if j.cause == nil {
+	if m.nodeLost(now, j, raise) {
+		return
+	}
+	if j.cause == nil && j.over != "cancelled" {
 		j.decide(now)
 	}
+	j.conclude(now)
 	alive := 0
 	for _, r := range j.ranks {
 		if r.gone == 0 {
@@ -141,15 +218,25 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 		}
 	}
 	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) {
+		if d := j.exit(c.Rank, c.PID); d != nil {
+			c.Why, c.Said = d.Why, d.Said
+		}
 		left := ""
 		if alive > 0 {
 			left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
 		}
 		cause, fix := c.why()
-		raise(j.causeKey(), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
+		i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
 			Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
 			Cause:   cause, Fix: fix, Follows: j.consequences(),
-			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.how())}}})
+			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.status())}}}
+		if c.Seen {
+			i.Evidence[0].Text = fmt.Sprintf("the kernel says that process %d %s", c.PID, c.status())
+		}
+		if c.Said != "" {
+			i.Evidence = append(i.Evidence, Evidence{c.At, c.Said})
+		}
+		raise(j.causeKey(), i)
 	}
 }
 
@@ -193,11 +280,14 @@ func (j *job) guessed(now float64, n int) bool {
 // explained tells whether a death that its launcher reported explains what happens to the
 // job now, or may within a moment.
 func (j *job) explained() bool {
-	return j.cause != nil || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
+	return j.cause != nil || j.lost != "" || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
 }
 
 // end says how a job ended, "" if it goes on or nobody said so.
 func (j *job) end() string {
+	if j.lost != "" {
+		return "failed: host " + j.lost + " was lost"
+	}
 	if j.over == "failed" {
 		return fmt.Sprintf("failed by rank %d", j.overBy)
 	}

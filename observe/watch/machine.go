@@ -121,6 +121,7 @@ type job struct {
 	cause    *death  // the one that explains the others; nil before it is known
 	over     string  // finished, failed or cancelled; "" while it goes on
 	overBy   int     // the rank that failed first
+	lost     string  // the host that went silent and with which the job stopped
 }
 
 type rank struct {
@@ -565,6 +566,9 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 	}
 	old.Seen, old.Severity, old.Verdict = now, max(old.Severity, i.Severity), i.Verdict
 	old.Confidence = max(old.Confidence, i.Confidence)
+	if i.Cause != "" { // it may have become known
+		old.Cause, old.Fix = i.Cause, cmp.Or(i.Fix, old.Fix)
+	}
 	for _, e := range i.Evidence { // what is new, every five seconds
 		n := len(old.Evidence)
 		if n > 0 && (n >= evidenceKept || now-old.Evidence[n-1].At < 5 || old.Evidence[n-1].Text == e.Text) {

@@ -18,14 +18,7 @@ type raiser func(key string, i Incident)
 func (m *Machine) silent(now float64, raise raiser) {
 	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
 		h := m.hosts[name]
-		limit := m.c.Silent
-		if limit == 0 {
-			limit = max(10, 3*h.every)
-		}
-		if h.hungry > 0 && h.at-h.hungry < fed { // it was starved when it was last heard
-			limit *= patience
-		}
-		quiet := now - h.at
+		limit, quiet := m.limit(h), now-h.at
 		if quiet > max(forgotten, limit) {
 			m.change(Change{At: now, Host: name, What: "the host is not watched any more: no report for " + span(quiet)})
 			delete(m.hosts, name)
@@ -195,11 +188,16 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 		return
 	}
 	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
-		if quiet < patience*m.c.Hang && m.starving(now, j, h.Culprits, raise) {
+		if quiet < patience*m.c.Hang && m.starving(now, j, h.Culprits, raise) || m.unheard(now, j, h.Culprits) {
 			continue
 		}
 		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
 	}
+}
+
+// unheard says that a report of a culprit's host is overdue: whether the rank hangs or its host is lost is not known yet.
+func (m *Machine) unheard(now float64, j *job, culprits []int) bool {
+	return slices.ContainsFunc(culprits, func(c int) bool { return j.ranks[c] != nil && m.overdue(now, m.hosts[j.ranks[c].host]) })
 }
 
 // patience is how many times as long a starved host may take until its silence counts.
@@ -292,7 +290,7 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 	// A rank that is stopped or dead explains it: the hang is its consequence.
 	for _, c := range h.Culprits {
 		for _, i := range m.open {
-			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead") && slices.Contains(i.Subject.Ranks, c) {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") && slices.Contains(i.Subject.Ranks, c) {
 				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
 				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
 					i.Follows = append(i.Follows, f)
