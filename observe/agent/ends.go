@@ -60,31 +60,44 @@ type starter struct {
 // ended reports the ranks that ended since the last look.
 func (p *pulse) ended(c *Config) {
 	for _, e := range p.exits.take() {
+		if !e.known {
+			continue
+		}
 		if s := p.starters[e.pid]; s != nil {
 			delete(p.starters, e.pid)
-			if e.known && e.status != 0 && !s.failed && !p.tells(e.pid) {
+			if e.status != 0 && !s.failed && !p.tells(e.pid) {
 				p.launches = append(p.launches, watch.Launch{Event: lives.Over, At: seconds(e.at), Job: s.job, How: lives.Cancelled, Host: c.Host})
 			}
 		}
-		x := p.known[e.pid]
-		if x == nil || !x.rank || x.launched || !e.known {
-			continue
+		if x := p.known[e.pid]; x != nil && x.rank {
+			p.rankEnded(c, x, e)
 		}
-		l := watch.Launch{Event: lives.Ended, At: seconds(e.at), Job: x.Job, Rank: x.Rank, Size: x.World, Host: c.Host, PID: x.PID, Seen: true}
-		if e.status.Signaled() {
-			l.Signal = int(e.status.Signal())
-		} else {
-			l.Code = e.status.ExitStatus()
-		}
-		asked := l.Signal == int(syscall.SIGTERM) || l.Signal == int(syscall.SIGINT)
-		if s := p.starters[x.parent]; s != nil && e.status != 0 && !asked {
-			s.failed = true
-		}
-		if e.status != 0 {
-			l.Why, l.Said = p.why(x, c.Host)
-		}
-		p.launches = append(p.launches, l)
 	}
+}
+
+// rankEnded reports the end of a rank. Where its launcher does, the reason alone is told.
+func (p *pulse) rankEnded(c *Config, x *process, e ending) {
+	l := watch.Launch{Event: lives.Said, At: seconds(e.at), Job: x.Job, Rank: x.Rank, Host: c.Host, PID: x.PID}
+	if e.status != 0 {
+		l.Why, l.Said = p.why(x, c.Host)
+	}
+	if x.launched {
+		if l.Why != "" {
+			p.launches = append(p.launches, l)
+		}
+		return
+	}
+	l.Event, l.Size, l.Seen = lives.Ended, x.World, true
+	if e.status.Signaled() {
+		l.Signal = int(e.status.Signal())
+	} else {
+		l.Code = e.status.ExitStatus()
+	}
+	asked := l.Signal == int(syscall.SIGTERM) || l.Signal == int(syscall.SIGINT)
+	if s := p.starters[x.parent]; s != nil && e.status != 0 && !asked {
+		s.failed = true
+	}
+	p.launches = append(p.launches, l)
 }
 
 // tells says whether a process that started ranks reports them itself.

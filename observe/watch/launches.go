@@ -75,7 +75,7 @@ func (d *death) why() (cause, fix string) {
 func (m *Machine) jobNamed(now float64, name string) *job {
 	j := m.jobs[name]
 	if j == nil {
-		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}}
+		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}, words: map[[2]int]Launch{}}
 		m.jobs[name] = j
 	}
 	return j
@@ -90,13 +90,14 @@ func (m *Machine) launch(now float64, l Launch) {
 	case "started":
 		if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
 			j.deaths, j.cause = nil, nil
+			clear(j.words)
 		}
 		j.over = ""
 	case "ended":
 		m.ended(now, j, l)
 	case "said":
-		if d := j.exit(l.Rank, l.PID); d != nil && d.Why == "" {
-			d.Why, d.Said = l.Why, l.Said
+		if k := [2]int{l.Rank, l.PID}; l.Why != "" && j.words[k].Why == "" && len(j.words) < ranksKept {
+			j.words[k] = l
 		}
 	case "over":
 		j.over, j.overBy = l.How, l.Rank
@@ -218,8 +219,8 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 		}
 	}
 	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) {
-		if d := j.exit(c.Rank, c.PID); d != nil {
-			c.Why, c.Said = d.Why, d.Said
+		if w := j.words[[2]int{c.Rank, c.PID}]; c.Why == "" {
+			c.Why, c.Said = w.Why, w.Said
 		}
 		left := ""
 		if alive > 0 {

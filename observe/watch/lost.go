@@ -52,6 +52,16 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	return false
 }
 
+// lostWith says whether a job stopped with a host.
+func (m *Machine) lostWith(host string) bool {
+	for _, j := range m.jobs {
+		if j.lost == host {
+			return true
+		}
+	}
+	return false
+}
+
 // failedAfter says whether a rank failed after a time.
 func (j *job) failedAfter(at float64) bool {
 	return slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.seen > at })

@@ -116,12 +116,13 @@ type job struct {
 	links map[pair]*flow
 	ends  map[string]int // both addresses of a connection, to the rank at its first
 
-	launcher bool    // it reports what becomes of the ranks
-	deaths   []death // of this attempt, as launchers told, by their times
-	cause    *death  // the one that explains the others; nil before it is known
-	over     string  // finished, failed or cancelled; "" while it goes on
-	overBy   int     // the rank that failed first
-	lost     string  // the host that went silent and with which the job stopped
+	launcher bool              // it reports what becomes of the ranks
+	deaths   []death           // of this attempt, as launchers told, by their times
+	cause    *death            // the one that explains the others; nil before it is known
+	over     string            // finished, failed or cancelled; "" while it goes on
+	overBy   int               // the rank that failed first
+	words    map[[2]int]Launch // why processes ended, by rank and process
+	lost     string            // the host that went silent and with which the job stopped
 }
 
 type rank struct {
@@ -438,7 +439,6 @@ func (m *Machine) Tick(now float64) []Incident {
 		found[key] = true
 		m.raise(now, key, i)
 	}
-	m.silent(now, raise)
 	for _, name := range slices.Sorted(maps.Keys(m.jobs)) {
 		j := m.jobs[name]
 		if now-j.alive > 60 && !m.reporting(j) {
@@ -454,6 +454,7 @@ func (m *Machine) Tick(now float64) []Incident {
 		}
 		m.hang(now, j, raise)
 	}
+	m.silent(now, raise)
 	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })
 	maps.DeleteFunc(m.dumped, func(name string, _ float64) bool { return m.dumps[name] == nil })
 	m.checks(now, raise)

@@ -24,7 +24,7 @@ func (m *Machine) silent(now float64, raise raiser) {
 			delete(m.hosts, name)
 			continue
 		}
-		if quiet > limit {
+		if quiet > limit && !m.lostWith(name) {
 			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
 				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
 				Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}}})

@@ -208,6 +208,9 @@ func (m *Machine) health(now float64) Health {
 	}
 	for _, x := range m.hosts {
 		h.Hosts++
+		if now-x.at > m.limit(x) {
+			h.Silent++
+		}
 		h.Checks += x.checks
 		h.Bad += len(x.states)
 		h.Series += len(x.values)
@@ -228,9 +231,6 @@ func (m *Machine) health(now float64) Health {
 	var first *Incident
 	for _, i := range m.ordered() {
 		h.Open[i.Severity.String()]++
-		if i.Kind == "agent-silent" {
-			h.Silent++
-		}
 		if first == nil {
 			worst, first = i.Severity, i
 		}
@@ -420,7 +420,7 @@ func (m *Machine) Hosts(now float64) []HostView {
 				v.State = "warn"
 			}
 		}
-		if m.open["silent/"+name] != nil {
+		if now-h.at > m.limit(h) {
 			v.State = "unknown"
 		}
 		list = append(list, v)

@@ -331,7 +331,7 @@ var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "A
 	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
 	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "Last error:", "Traceback (most recent",
 	"Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST", "infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted", "Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
-	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "No space left on device", "Disk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished", "exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
+	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "o space left on device", "isk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished", "exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
 
 // needlesBy finds those that begin with two bytes; most pairs begin none.
 var needlesBy = sync.OnceValue(func() func(a, b byte) []string {

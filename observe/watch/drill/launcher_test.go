@@ -38,6 +38,7 @@ type weftRun struct {
 	cmd    *exec.Cmd
 	ended  chan error
 	heard  chan struct{}
+	shut   func() // ends the agent and the server
 
 	mu   sync.Mutex
 	list []watch.Incident
@@ -89,7 +90,8 @@ func newRun(t *testing.T) *weftRun {
 	wg.Add(2)
 	go func() { defer wg.Done(); w.agent("n0", w.ranks).Run(ctx) }()
 	go func() { defer wg.Done(); w.server.Run(ctx) }()
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	w.shut = func() { cancel(); wg.Wait() }
+	t.Cleanup(w.shut)
 	return w
 }
 

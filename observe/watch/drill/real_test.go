@@ -134,6 +134,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 // only says what is wrong unless one rank is named, with the words, and nobody else.
 func (w *weftRun) only(kind string, rank int, words string) {
 	w.t.Helper()
+	w.shut() // a replay ends where the server did
 	list := w.incidents()
 	if len(list) != 1 || list[0].Kind != kind || !slices.Equal(list[0].Subject.Ranks, []int{rank}) || !strings.Contains(list[0].Verdict, words) {
 		w.t.Errorf("incidents %q, want %s of rank %d with %q, and nobody else", said(list), kind, rank, words)
