@@ -89,7 +89,7 @@ func (m *Machine) launch(now float64, l Launch) {
 	switch l.Event {
 	case "started":
 		if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
-			j.deaths, j.cause = nil, nil
+			j.deaths, j.cause, j.differ = nil, nil, nil
 			clear(j.words)
 		}
 		j.over = ""
@@ -218,7 +218,7 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 			alive++
 		}
 	}
-	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) {
+	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) && !m.differs(now, j) {
 		if w := j.words[[2]int{c.Rank, c.PID}]; c.Why == "" {
 			c.Why, c.Said = w.Why, w.Said
 		}
@@ -241,6 +241,15 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 	}
 }
 
+// differs says that ranks gave up since they called different operations, or that flight records may say so within a
+// moment: then who gave up first means nothing.
+func (m *Machine) differs(now float64, j *job) bool {
+	if j.cause.hard() {
+		return false
+	}
+	return j.differ != nil || len(m.dumps[j.name]) > 0 && now-m.dumped[j.name] < 1.5
+}
+
 // causeKey is the key of the incident of a job's cause.
 func (j *job) causeKey() string {
 	return fmt.Sprintf("dead/%s/%d/%d", j.name, j.cause.Rank, j.cause.PID)
@@ -249,7 +258,8 @@ func (j *job) causeKey() string {
 // consequences are the other ends after the cause.
 func (j *job) consequences() (list []string) {
 	for _, d := range j.deaths {
-		if d.Rank == j.cause.Rank && d.PID == j.cause.PID || d.Code == 0 && d.Signal == 0 || len(list) == followers {
+		first := j.cause != nil && j.differ == nil && d.Rank == j.cause.Rank && d.PID == j.cause.PID
+		if first || d.Code == 0 && d.Signal == 0 || len(list) == followers {
 			continue
 		}
 		how := d.how()
@@ -288,6 +298,9 @@ func (j *job) explained() bool {
 func (j *job) end() string {
 	if j.lost != "" {
 		return "failed: host " + j.lost + " was lost"
+	}
+	if j.over == "failed" && len(j.differ) == 1 {
+		return fmt.Sprintf("failed by rank %d", j.differ[0])
 	}
 	if j.over == "failed" {
 		return fmt.Sprintf("failed by rank %d", j.overBy)

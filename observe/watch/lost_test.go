@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/observe/doctor"
 )
 
 // A host that goes dark takes its job with it. It is named, and neither a hang nor the ranks that give up later are.
@@ -114,6 +116,46 @@ func TestFirstDeath(t *testing.T) {
 	} {
 		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {
 			t.Errorf("%s: named %v, the job %q; want %v, %q", c.what, named, end, c.named, c.end)
+		}
+	}
+}
+
+// Ranks end when they find that one of them called another operation. Who ended first means nothing, even if it is the one
+// that differed.
+func TestMismatchIsNotWhoEndedFirst(t *testing.T) {
+	for first := range 3 {
+		m := New(Config{})
+		rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+		for r := range 3 {
+			rep.Ranks = append(rep.Ranks, Rank{Job: "j", Rank: r, Size: 3, PID: 10 + r, State: "S"})
+		}
+		if err := m.Observe(100, &rep); err != nil {
+			t.Fatal(err)
+		}
+		rep = Report{Host: "n0", At: 102, Every: 1, HasRanks: true}
+		for k := range 3 {
+			r := (first + k) % 3
+			d := doctor.Dump{File: fmt.Sprint(r), Rank: r, NameRank: r, Groups: []doctor.Group{{ID: -1, Name: "g", Ranks: []int{0, 1, 2}}},
+				Entries: []doctor.Op{{Group: "g", GroupID: -1, Seq: 5, Name: "all_reduce", From: -1, To: -1, State: "started"}}}
+			if r == 2 {
+				d.Entries[0].Name = "all_gather"
+			}
+			rep.Dumps = append(rep.Dumps, Dump{"j", d})
+			rep.Launches = append(rep.Launches, Launch{Event: "ended", At: 101 + 0.01*float64(k), Job: "j", Rank: r, Size: 3, PID: 10 + r, Host: "n0", Code: 1, Seen: true})
+		}
+		if err := m.Observe(102, &rep); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for now := 102.0; now < 108; now += 0.5 {
+			for _, i := range m.Tick(now) {
+				if i.Ended == 0 {
+					got = append(got, fmt.Sprint(i.Kind, i.Subject.Ranks))
+				}
+			}
+		}
+		if end := m.View(108).Jobs[0].End; !slices.Equal(got, []string{"mismatch[2]"}) || end != "failed by rank 2" {
+			t.Errorf("rank %d ended first: %q, the job %s", first, got, end)
 		}
 	}
 }

@@ -122,6 +122,7 @@ type job struct {
 	over     string            // finished, failed or cancelled; "" while it goes on
 	overBy   int               // the rank that failed first
 	words    map[[2]int]Launch // why processes ended, by rank and process
+	differ   []int             // ranks that called another operation than the rest, and so ended the job
 	lost     string            // the host that went silent and with which the job stopped
 }
 

@@ -287,17 +287,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 		return
 	}
-	// A rank that is stopped or dead explains it: the hang is its consequence.
-	for _, c := range h.Culprits {
-		for _, i := range m.open {
-			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") && slices.Contains(i.Subject.Ranks, c) {
-				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
-				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
-					i.Follows = append(i.Follows, f)
-				}
-				return
-			}
-		}
+	if h.Class != "mismatch" && m.follows(j, h) {
+		return
 	}
 	kind := "hang"
 	switch {
@@ -327,6 +318,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...), Cause: doctor.HangClasses[h.Class],
 		Verdict: fmt.Sprintf("%s hangs in %s of %s: %s", j.name, h.Operation, h.Group, who), Evidence: []Evidence{{now, why}}}
 	if kind == "mismatch" {
+		i.Follows = j.consequences()
+		j.differ = h.Culprits
 		i.Verdict = fmt.Sprintf("%s: at %s of %s, ranks %v called another operation than the rest", j.name, h.Operation, h.Group, h.Culprits)
 	}
 	for _, w := range h.Why {
@@ -335,6 +328,22 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 	}
 	raise(fmt.Sprintf("%s/%s", kind, j.name), i)
+}
+
+// follows says whether a hang is the consequence of a rank that is stopped or dead, and lists it there.
+func (m *Machine) follows(j *job, h doctor.Hang) bool {
+	for _, c := range h.Culprits {
+		for _, i := range m.open {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") && slices.Contains(i.Subject.Ranks, c) {
+				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
+				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
+					i.Follows = append(i.Follows, f)
+				}
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func waiting(ranks []int) string {
