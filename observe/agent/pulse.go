@@ -247,6 +247,8 @@ type live struct {
 			Op    string `json:"op"`
 			Bytes int64  `json:"bytes"`
 			Took  int64  `json:"took_ns"`
+
+			Predicted int64 `json:"predicted_ns"`
 		} `json:"ops"`
 	} `json:"groups"`
 }
@@ -295,7 +297,7 @@ func (p *pulse) operations(x *process) {
 					if o.Seq <= last {
 						continue // a file tells of an operation several times
 					}
-					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9})
+					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9, Predicted: float64(o.Predicted) / 1e9})
 				}
 				x.groups[w.Name] = w
 			}

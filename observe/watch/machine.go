@@ -156,6 +156,8 @@ type opSeen struct {
 	full  bool    // all have told
 	mid   float64 // the median of the times then
 	least int     // the rank that took least
+
+	predicted float64 // seconds, by the library that ran it; 0 unknown
 }
 
 // latest is what is known of a rank's lateness.
@@ -420,6 +422,7 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 			}
 		}
 		s.took[r.Rank.Rank] = o.Took
+		s.predicted = max(s.predicted, o.Predicted)
 	}
 }
 

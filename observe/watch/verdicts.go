@@ -511,6 +511,7 @@ type timing struct {
 	ratio   float64   // to the baseline
 	base    float64
 	predict float64
+	told    float64 // what the library that runs it predicts; 0 nothing
 }
 
 const windowsKept = 360 // an hour
@@ -537,6 +538,7 @@ func (g *group) measure(now float64, o *opSeen, there int) {
 		least = min(least, w)
 	}
 	t.ranks = max(there, len(o.took))
+	t.told = cmp.Or(o.predicted, t.told)
 	t.count++
 	if len(t.took) < 4096 {
 		t.took = append(t.took, least)
@@ -573,12 +575,12 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 			m.predict[key] = x
 		}
 	}
-	t.predict = m.predict[key]
+	t.predict = cmp.Or(t.told, m.predict[key])
 	t.base = 0
 	if len(t.windows) >= learned {
 		t.base = median(t.windows)
 	}
-	if t.predict > 0 {
+	if t.predict > 0 && t.told == 0 { // libraries predict for their own links, which differ from job to job
 		// Sizes differ in what limits them, so each power of two has its own.
 		class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
 		c := m.calib[class]
@@ -609,7 +611,7 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	if t.ratio > 2 {
 		sev = doctor.Critical
 	}
-	if t.predict > 0 {
+	if t.predict > 0 && t.told == 0 {
 		against = "the prediction, corrected by what this cluster reaches"
 	}
 	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,

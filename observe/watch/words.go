@@ -123,6 +123,8 @@ type Op struct {
 	Name  string  `json:"name"`
 	Bytes int64   `json:"bytes"`
 	Took  float64 `json:"took"` // seconds from entering to leaving
+
+	Predicted float64 `json:"predicted,omitempty"` // how long it should take, by the library that ran it; 0 unknown
 }
 
 // Link is a TCP connection of a rank.

@@ -237,6 +237,11 @@ func (w *weftRun) replayed() (list []watch.Incident) {
 
 func TestKilledRankIsNamed(t *testing.T) {
 	w := startWeftRun(t, 4)
+	w.await("collective with a prediction", func() bool {
+		return slices.ContainsFunc(w.server.View().Collectives, func(c watch.CollectiveView) bool {
+			return c.Op == "all-reduce" && c.Predicted > 0 && c.Against == c.Took/c.Predicted
+		})
+	})
 	w.kill(2)
 	w.await("verdict", func() bool { return len(w.incidents()) > 0 })
 	if how := w.over(); how != "failed by rank 2" {
