@@ -134,7 +134,10 @@ func (p *pulse) launcher(c *Config, f *folder, name, space string, pid int, know
 		switch {
 		case x != nil: // its operations were told under this name
 			x.launched = true
-			l.Job, l.Rank, l.Host, l.PID, running = x.Job, x.Rank, c.Host, x.PID, true
+			l.Job, l.Host, l.PID, running = x.Job, c.Host, x.PID, true
+			if c.Ranks == nil { // else the owner's own number of it counts
+				l.Rank = x.Rank
+			}
 			f.jobs[name] = x.Job
 		case r.Event == lives.Over && f.jobs[name] != "":
 			l.Job = f.jobs[name]

@@ -88,7 +88,9 @@ func (m *Machine) launch(now float64, l Launch) {
 	j.size = max(j.size, l.Size)
 	switch l.Event {
 	case "started":
-		if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
+		if m.c.Elastic {
+			j.reborn(now, l)
+		} else if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
 			j.deaths, j.cause, j.differ = nil, nil, nil
 			clear(j.words)
 		}
@@ -101,6 +103,18 @@ func (m *Machine) launch(now float64, l Launch) {
 		}
 	case "over":
 		j.over, j.overBy = l.How, l.Rank
+	}
+}
+
+// reborn takes the start of a process in the place of one that failed, where that is what the job does.
+func (j *job) reborn(now float64, l Launch) {
+	for i := range j.deaths {
+		d := &j.deaths[i]
+		if d.Rank == l.Rank && d.failed() && l.At > d.At {
+			j.again = append(j.again, restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
+			j.deaths, j.cause = slices.Delete(j.deaths, i, i+1), nil
+			return
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func (j *job) on(n int) string {
 // restart is a process that took the place of another one.
 type restart struct {
 	rank, was, is int // processes
-	host          string
+	host, how     string
 	seen, at      float64 // when the old one was last seen; when the new one came
 }
 
@@ -88,7 +88,7 @@ func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
 	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
 		return
 	}
-	j.again = append(j.again, restart{by.Rank, r.PID, by.PID, r.host, r.at, now})
+	j.again = append(j.again, restart{rank: by.Rank, was: r.PID, is: by.PID, host: r.host, seen: r.at, at: now})
 }
 
 // restarted tells of processes that took the place of others, once no more come. Half of a job and more are one incident.
@@ -113,7 +113,7 @@ func (m *Machine) restarted(now float64, j *job, raise raiser) {
 	}
 	for _, x := range list {
 		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
-			Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", x.rank, j.name, x.was, x.is, x.host),
+			Verdict:  fmt.Sprintf("rank %d of %s: process %d %s, process %d took its place on %s", x.rank, j.name, x.was, cmp.Or(x.how, "ended"), x.is, x.host),
 			Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
 	}
 }
