@@ -166,7 +166,7 @@ loses the last second. 'weft watch replay' plays it.`,
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
 	f.register(cmd)
-	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchLoad(), newWatchDrills(), newWatchPatient())
+	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchTell(), newWatchLoad(), newWatchDrills(), newWatchPatient())
 	return cmd
 }
 

@@ -102,6 +102,12 @@ func (m *Machine) launch(now float64, l Launch) {
 			j.words[k] = l
 		}
 	case "over":
+		if l.Why == "host-lost" {
+			j.failedHost = l.Host
+		}
+		if l.Rank < 0 && (j.cause != nil || l.How == j.over) { // a scheduler does not know whose failure it was
+			return
+		}
 		j.over, j.overBy = l.How, l.Rank
 	}
 }
@@ -315,6 +321,12 @@ func (j *job) end() string {
 	}
 	if j.over == "failed" && len(j.differ) == 1 {
 		return fmt.Sprintf("failed by rank %d", j.differ[0])
+	}
+	if j.over == "failed" && j.overBy < 0 {
+		if j.cause == nil {
+			return "failed"
+		}
+		return fmt.Sprintf("failed by rank %d", j.cause.Rank)
 	}
 	if j.over == "failed" {
 		return fmt.Sprintf("failed by rank %d", j.overBy)

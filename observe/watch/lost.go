@@ -36,6 +36,12 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	}
 	was := j.lost
 	j.lost = ""
+	if name := j.failedHost; name != "" {
+		j.lost = name
+		raise("lost/"+j.name+"/"+name, Incident{Kind: "node-lost", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: doctor.Subject{Hosts: []string{name}, Ranks: slices.Sorted(slices.Values(hosts[name]))},
+			Verdict: fmt.Sprintf("host %s of %s failed, as its scheduler says", name, j.name), Evidence: []Evidence{{now, "the scheduler ended the job for a node that failed"}}})
+		return true
+	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		h := m.hosts[name]
 		if h == nil || now-h.at <= m.limit(h) || len(hosts) < 2 && was != name && !j.failedAfter(h.at) || !j.stood(h.at, name) {

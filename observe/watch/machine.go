@@ -116,14 +116,15 @@ type job struct {
 	links map[pair]*flow
 	ends  map[string]int // both addresses of a connection, to the rank at its first
 
-	launcher bool              // it reports what becomes of the ranks
-	deaths   []death           // of this attempt, as launchers told, by their times
-	cause    *death            // the one that explains the others; nil before it is known
-	over     string            // finished, failed or cancelled; "" while it goes on
-	overBy   int               // the rank that failed first
-	words    map[[2]int]Launch // why processes ended, by rank and process
-	differ   []int             // ranks that called another operation than the rest, and so ended the job
-	lost     string            // the host that went silent and with which the job stopped
+	launcher   bool              // it reports what becomes of the ranks
+	deaths     []death           // of this attempt, as launchers told, by their times
+	cause      *death            // the one that explains the others; nil before it is known
+	over       string            // finished, failed or cancelled; "" while it goes on
+	overBy     int               // the rank that failed first
+	words      map[[2]int]Launch // why processes ended, by rank and process
+	failedHost string            // by its scheduler
+	differ     []int             // ranks that called another operation than the rest, and so ended the job
+	lost       string            // the host that went silent and with which the job stopped
 }
 
 type rank struct {
@@ -208,7 +209,7 @@ func (r *Report) Check() error {
 		}
 	}
 	for i := range r.Launches {
-		if l := &r.Launches[i]; l.Rank < 0 || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
+		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
 			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}
@@ -238,6 +239,12 @@ func (m *Machine) Observe(now float64, r *Report) error {
 		}
 	}
 	m.counts.reports++
+	if r.From != "" { // no host of the cluster
+		for _, l := range r.Launches {
+			m.launch(now, l)
+		}
+		return nil
+	}
 	h := m.hosts[r.Host]
 	if h == nil {
 		h = &host{name: r.Host, first: now, facts: map[string]string{}, ranks: map[string]bool{}}

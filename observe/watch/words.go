@@ -18,6 +18,7 @@ type Report struct {
 	Ranks    []Rank    `json:"ranks,omitempty"`
 	HasRanks bool      `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
 	Dumps    []Dump    `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
+	From     string    `json:"from,omitempty"`      // a scheduler that tells of jobs alone; Host is its name then
 	Launches []Launch  `json:"launches,omitempty"`  // what launchers said since the last report that arrived
 }
 

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/observe/agent"
 	"github.com/weft-fabric/weft/run/fault"
 	"github.com/weft-fabric/weft/run/launch"
 )
@@ -229,9 +231,52 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 				} else {
 					w.stop()
 				}
+				if launcher == "srun" && f.ends { // the controller knows no more than that it failed, or was cancelled
+					w.scheduled(bounded.Command(t, "scontrol", "show", "job", "1"))
+					if how := w.over(); how != "failed by rank 2" {
+						t.Errorf("after Slurm's word the job %q, want failed by rank 2", how)
+					}
+				}
 				w.only(f.kind, 2, f.words)
 			})
 		}
+	}
+}
+
+// scheduled tells the server what a scheduler prints.
+func (w *weftRun) scheduled(cmd *exec.Cmd) {
+	w.t.Helper()
+	out, err := cmd.Output()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rep, err := agent.Scheduled(bytes.NewReader(out))
+	if err != nil {
+		w.t.Fatalf("%v in\n%s", err, out)
+	}
+	if _, err := w.server.Take(rep); err != nil {
+		w.t.Fatal(err)
+	}
+	w.server.Tick()
+}
+
+// A job that somebody cancels names nobody. Programs that end well when they are asked to look finished until the scheduler
+// says so.
+func TestCancelledUnderSlurm(t *testing.T) {
+	if !bounded.Long() {
+		t.Skip("make long")
+	}
+	w := newRun(t)
+	realLaunchers["srun"](t, w)
+	if out, err := bounded.Command(t, "scancel", "1").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	<-w.ended
+	w.over()
+	w.scheduled(bounded.Command(t, "scontrol", "show", "job", "1"))
+	w.await("word of Slurm", func() bool { return w.over() == "cancelled" })
+	if list := w.incidents(); len(list) > 0 {
+		t.Errorf("incidents %q of a job that was cancelled", said(list))
 	}
 }
 
