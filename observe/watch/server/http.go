@@ -305,8 +305,13 @@ func (s *Server) judged(w io.Writer, v *watch.View) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	v := s.View()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	s.WriteMetrics(w)
+}
+
+// WriteMetrics writes what /metrics serves.
+func (s *Server) WriteMetrics(w io.Writer) {
+	v := s.View()
 	gauge := func(name, help string, x float64) {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n%s %g\n", name, help, name, name, x)
 	}
