@@ -532,8 +532,9 @@ func newWatchExport() *cobra.Command {
 	var dir, url string
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write Prometheus alerting rules and a Grafana dashboard",
-		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
+		Short: "Write Prometheus alerting rules and Grafana dashboards",
+		Long: `Write weft.rules.yml and the dashboards weft.cluster.json, weft.job.json and
+weft.host.json into a folder. The rules raise an alert for
 every check that agents make, for agents that are silent, GPUs that spin in a
 collective, ports that are slower than their peers, rails that carry too little, and
 incidents of a server of 'weft watch'. Each says which 'weft doctor explain' explains it;
@@ -545,11 +546,15 @@ with --url it also links to that explanation.`,
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
-			board, err := watch.Dashboard()
+			boards, err := watch.Dashboards()
 			if err != nil {
 				return err
 			}
-			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(url), "weft.dashboard.json": string(board) + "\n"} {
+			files := map[string]string{"weft.rules.yml": watch.Rules(url)}
+			for name, b := range boards {
+				files["weft."+name+".json"] = string(b) + "\n"
+			}
+			for name, text := range files {
 				if err := output(cmd, filepath.Join(dir, name), func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
 					return err
 				}
