@@ -159,3 +159,28 @@ func TestMismatchIsNotWhoEndedFirst(t *testing.T) {
 		}
 	}
 }
+
+// On a host whose tasks wait for processors a rank that is a little late is no straggler; one that holds all others up is.
+func TestLateOnAStarvedHost(t *testing.T) {
+	for _, c := range []struct {
+		late  float64
+		named bool
+	}{{0.012, false}, {0.06, true}} {
+		p := newPlay(8, 3, Config{})
+		p.load = map[int]Load{}
+		for h := range 4 {
+			p.load[h] = Load{CPU: 0.9}
+		}
+		for range 20 {
+			p.second()
+		}
+		p.late[5] = c.late
+		for range 40 {
+			p.second()
+		}
+		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "straggler" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{5})) {
+			t.Errorf("%g s late of 0.1 s: %+v", c.late, p.alarms)
+		}
+		p.load = nil
+	}
+}
