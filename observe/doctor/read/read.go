@@ -542,6 +542,8 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
+		case v.has("Events") && s.redfish(v):
+			*kind = "Redfish events"
 		case v.has("kind") && s.podJSON(v):
 			*kind = "Kubernetes pods"
 		default:
