@@ -153,7 +153,7 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 func (m *Machine) slower(now float64, j *job, k pair) float64 {
 	for _, n := range []int{k.from, k.to} {
 		if r := j.ranks[n]; r != nil && m.hosts[r.host].starved(now) {
-			return 12
+			return 40
 		}
 	}
 	return 3

@@ -184,3 +184,30 @@ func TestLateOnAStarvedHost(t *testing.T) {
 		p.load = nil
 	}
 }
+
+// What takes long on starved hosts, collectives and links alike, is no fault of its own.
+func TestSlowOnAStarvedHost(t *testing.T) {
+	for _, starved := range []bool{false, true} {
+		p := newPlay(8, 3, Config{})
+		for range 150 { // a baseline
+			p.second()
+		}
+		if p.load = map[int]Load{}; starved {
+			for h := range 4 {
+				p.load[h] = Load{CPU: 0.9}
+			}
+		}
+		p.drag, p.slow[pair{1, 2}] = 20, 13
+		for range 60 {
+			p.second()
+		}
+		var kinds []string
+		for _, i := range p.alarms {
+			kinds = append(kinds, i.Kind)
+		}
+		slices.Sort(kinds)
+		if want := []string{"slow-collective", "slow-link"}; starved && kinds != nil || !starved && !slices.Equal(kinds, want) {
+			t.Errorf("starved %v: %v", starved, kinds)
+		}
+	}
+}

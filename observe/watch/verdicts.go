@@ -195,6 +195,16 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 	}
 }
 
+// starvedJob says that tasks wait for processors or memory on a host of the job: everything takes longer there.
+func (m *Machine) starvedJob(now float64, j *job) bool {
+	for _, r := range j.ranks {
+		if r.gone == 0 && m.hosts[r.host].starved(now) {
+			return true
+		}
+	}
+	return false
+}
+
 // unheard says that a report of a culprit's host is overdue: whether the rank hangs or its host is lost is not known yet.
 func (m *Machine) unheard(now float64, j *job, culprits []int) bool {
 	return slices.ContainsFunc(culprits, func(c int) bool { return j.ranks[c] != nil && m.overdue(now, m.hosts[j.ranks[c].host]) })
@@ -604,7 +614,7 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	}
 	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
 	// Small operations are ruled by latency, which says little of links.
-	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20) {
+	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(now, j)) {
 		return
 	}
 	sev, against := doctor.Warning, "its own median"
