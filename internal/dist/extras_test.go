@@ -17,7 +17,7 @@ func TestSharedFilesAreRead(t *testing.T) {
 	if err := writeShare(file, "v1.2.3", time.Date(2026, 11, 18, 0, 0, 0, 0, time.UTC)); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("tar", "xzf", file, "-C", dir).CombinedOutput(); err != nil {
+	if out, err := bounded.Command(t, "tar", "xzf", file, "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "share/man/man1/*.1"))
@@ -30,12 +30,12 @@ func TestSharedFilesAreRead(t *testing.T) {
 	}
 	if groff, err := exec.LookPath("groff"); err != nil {
 		t.Log("no groff: man pages are not formatted")
-	} else if out, err := exec.Command(groff, append([]string{"-man", "-Tascii", "-ww", "-Wbreak", "-z"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
+	} else if out, err := bounded.Command(t, groff, append([]string{"-man", "-Tascii", "-ww", "-Wbreak", "-z"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("groff: %v: %.500s", err, out)
 	}
 	// Bash lists what the file's function completes to: none of cobra's that needs the program, so only that it is read.
 	file = filepath.Join(dir, "share/bash-completion/completions/weft")
-	if out, err := exec.Command("bash", "-c", `source "$1" && complete -p weft`, "bash", file).CombinedOutput(); err != nil || !strings.Contains(string(out), "weft") {
+	if out, err := bounded.Command(t, "bash", "-c", `source "$1" && complete -p weft`, "bash", file).CombinedOutput(); err != nil || !strings.Contains(string(out), "weft") {
 		t.Errorf("bash: %v: %s", err, out)
 	}
 }
@@ -65,7 +65,7 @@ func TestSBOMIsWhatTheBinarySays(t *testing.T) {
 	for _, c := range bom.Components {
 		have[c.Name+" "+c.Version] = c.PURL == "pkg:golang/"+c.Name+"@"+c.Version
 	}
-	out, err := exec.Command("go", "version", "-m", self).Output()
+	out, err := bounded.Command(t, "go", "version", "-m", self).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
