@@ -5,12 +5,12 @@ import (
 	"compress/gzip"
 	"debug/buildinfo"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -104,45 +104,36 @@ func writeShare(path, version string, at time.Time) error {
 
 // archive packs a folder's files. The same files give the same bytes.
 func archive(path, dir string, at time.Time) error {
-	var files []string
-	err := filepath.WalkDir(dir, func(p string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			files = append(files, p)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	slices.Sort(files)
 	out, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	z := gzip.NewWriter(out)
 	t := tar.NewWriter(z)
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
+	err = filepath.WalkDir(dir, func(p string, e os.DirEntry, err error) error { // in the order of names
+		if err != nil || e.IsDir() {
 			return err
 		}
-		name, err := filepath.Rel(dir, f)
-		if err != nil {
-			return err
-		}
-		if err := t.WriteHeader(&tar.Header{Name: "share/" + filepath.ToSlash(name), Mode: 0o644, Size: int64(len(b)), ModTime: at, Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		if _, err := t.Write(b); err != nil {
-			return err
-		}
+		return pack(t, dir, p, at)
+	})
+	return errors.Join(err, t.Close(), z.Close(), out.Close())
+}
+
+// pack adds a file to an archive, under share/.
+func pack(t *tar.Writer, dir, file string, at time.Time) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
-	for _, c := range []io.Closer{t, z, out} {
-		if err := c.Close(); err != nil {
-			return err
-		}
+	name, err := filepath.Rel(dir, file)
+	if err != nil {
+		return err
 	}
-	return nil
+	if err := t.WriteHeader(&tar.Header{Name: "share/" + filepath.ToSlash(name), Mode: 0o644, Size: int64(len(b)), ModTime: at, Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err = t.Write(b)
+	return err
 }
 
 // writeWheel builds the Python package for this machine's processor, or says why there is none: its library takes a C compiler.

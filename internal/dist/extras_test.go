@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // What is unpacked in /usr is read by those that it is for: tar, groff and bash.
