@@ -211,6 +211,8 @@ class App {
       if (runs.length) this.stage.setRuns(runs.map(([k, r]) => ({ trace: r.trace, total: r.time_ps, colour: k })));
       note = runs.map(([, r]) => { const t = r.trace; return t.shown.length < t.ranks ? `${t.shown.length} of ${countText(t.ranks)} ranks` + (t.period < t.ranks ? ', the others do the same' : '') : `${t.ranks} ranks`; })[0] ?? '';
       if (runs.some(([, r]) => r.trace.cut)) note += ', the first messages only';
+      const late = groups.find(g => g.chain.length && g.chain[0].begin > .05 * g.total);
+      if (late) note += `, critical path known from ${duration(late.chain[0].begin)} on`;
     } else if (v === 'plan' && this.plan?.passes?.length) { groups = passLanes(this.plan); total = this.plan.pipe_s; unit = seconds; note = 'blue forward, orange backward' + (this.plan.passes_cut ? ', the first passes only' : ''); }
     const had = !$('dock').hidden;
     $('dock').hidden = !groups.length;
