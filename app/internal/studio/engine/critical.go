@@ -12,20 +12,7 @@ import "slices"
 //
 // Where only one rank of each class has spans, a message's sender is the rank of the sender's class.
 func (t *trace) chain() ints {
-	last := -1
-	sends := map[[2]int32][]int32{}  // by sender and receiver, as the trace shows them
-	thread := map[[2]int32][]int32{} // by rank and channel
-	for i := range t.Rank {
-		if last < 0 || t.End[i] > t.End[last] {
-			last = i
-		}
-		if t.To[i] >= 0 {
-			key := t.shownPair(t.Rank[i], t.To[i])
-			sends[key] = append(sends[key], int32(i))
-		}
-		key := [2]int32{t.Rank[i], t.Channel[i]}
-		thread[key] = append(thread[key], int32(i))
-	}
+	last, sends, thread := t.byParties()
 	var out ints
 	for i := last; i >= 0 && len(out) <= len(t.Rank); {
 		out = append(out, int32(i))
@@ -39,6 +26,23 @@ func (t *trace) chain() ints {
 	}
 	slices.Reverse(out)
 	return out
+}
+
+// byParties gives the span that ends last, those that send by sender and receiver, as the trace shows them, and all by rank and channel.
+func (t *trace) byParties() (last int, sends, thread map[[2]int32][]int32) {
+	last, sends, thread = -1, map[[2]int32][]int32{}, map[[2]int32][]int32{}
+	for i := range t.Rank {
+		if last < 0 || t.End[i] > t.End[last] {
+			last = i
+		}
+		if t.To[i] >= 0 {
+			key := t.shownPair(t.Rank[i], t.To[i])
+			sends[key] = append(sends[key], int32(i))
+		}
+		key := [2]int32{t.Rank[i], t.Channel[i]}
+		thread[key] = append(thread[key], int32(i))
+	}
+	return last, sends, thread
 }
 
 // latest is the span of a list that ended last, not after a time; -1 if none did. Messages end when they are there.

@@ -88,17 +88,7 @@ func (j *job) rails(q editQuestion) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	g := b.c.Graph
-	now, most := 0, 0
-	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		if n.Kind == topo.Switch && n.Tier == 1 {
-			now = max(now, int(n.Rail)+1, 1)
-		}
-		if n.Kind == topo.NIC && n.Host == 0 && strings.HasPrefix(n.Name, "nic") {
-			most++
-		}
-	}
+	now, most := railsOf(b.c.Graph)
 	at := fabricLine.FindStringIndex(q.Text)
 	want := now + q.Rail
 	switch {
@@ -115,6 +105,20 @@ func (j *job) rails(q editQuestion) (string, error) {
 		return q.Text[:at[1]+m[3]] + list + q.Text[at[1]+m[1]:], nil
 	}
 	return q.Text[:at[1]] + "  nics: " + list + "\n" + q.Text[at[1]:], nil
+}
+
+// railsOf is how many rails a graph has, and how many its hosts have NICs for.
+func railsOf(g *topo.Graph) (now, most int) {
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if n.Kind == topo.Switch && n.Tier == 1 {
+			now = max(now, int(n.Rail)+1, 1)
+		}
+		if n.Kind == topo.NIC && n.Host == 0 && strings.HasPrefix(n.Name, "nic") {
+			most++
+		}
+	}
+	return now, most
 }
 
 // spot is where a device stands by hand.
@@ -197,26 +201,27 @@ func placed(text string, row int, spots map[string]spot) (string, error) {
 		}
 		m = []int{0, len(text)}
 	}
-	head, body, rest := text[:m[1]], "", ""
-	for line := range strings.Lines(text[m[1]:]) { // the block ends where a line begins at the margin
-		if rest != "" || strings.TrimSpace(line) != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") {
-			rest += line
-		} else {
-			body += line
-		}
-	}
+	head := text[:m[1]]
+	body, rest := cutBlock(text[m[1]:], " ", "\t")
 	indent := "  "
 	if p := placeLine.FindStringSubmatchIndex(body); p != nil {
 		indent = body[p[2]:p[3]]
-		tail := ""
-		for line := range strings.Lines(body[p[1]:]) { // what is deeper than 'place:' belongs to it
-			if tail != "" || !strings.HasPrefix(line, indent+" ") && strings.TrimSpace(line) != "" {
-				tail += line
-			}
-		}
+		_, tail := cutBlock(body[p[1]:], indent+" ")
 		body = body[:p[0]] + tail
 	}
 	return head + indent + "place:\n" + places(indent+"  ", spots) + body + rest, nil
+}
+
+// cutBlock cuts lines off that begin with one of some indents, or are empty, and gives the rest.
+func cutBlock(text string, indents ...string) (block, rest string) {
+	end := 0
+	for line := range strings.Lines(text) {
+		if strings.TrimSpace(line) != "" && !slices.ContainsFunc(indents, func(in string) bool { return strings.HasPrefix(line, in) }) {
+			break
+		}
+		end += len(line)
+	}
+	return text[:end], text[end:]
 }
 
 func places(indent string, spots map[string]spot) string {

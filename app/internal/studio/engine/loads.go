@@ -49,15 +49,20 @@ func (t *trace) linkLoad(list []busy, nodes int, total int64) octets {
 		if mean(row) == 0 {
 			t.tierCurve(b.tier, row)
 		}
-		scale := 0.0
-		if m := mean(row); m > 0 {
-			scale = b.Share / m
-		}
-		for s, v := range row {
-			out[i*linkSteps+s] = uint8(math.Round(255 * min(1, v*scale)))
-		}
+		scaled(out[i*linkSteps:], row, b.Share)
 	}
 	return out
+}
+
+// scaled writes a curve whose mean is a share, as parts of 255.
+func scaled(to octets, curve []float64, share float64) {
+	scale := 0.0
+	if m := mean(curve); m > 0 {
+		scale = share / m
+	}
+	for s, v := range curve {
+		to[s] = uint8(math.Round(255 * min(1, v*scale)))
+	}
 }
 
 // pairCurves are the bytes under way in each step of time, by pair of ranks.
