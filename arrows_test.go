@@ -105,6 +105,7 @@ var floors = map[string][][]string{
 		{"network"},
 		{"network/emit"},
 		{"network/check", "network/prove"},
+		{"network/change"},
 		{"design", "lab"},
 	},
 	"move": {

@@ -16,6 +16,7 @@ var unreached = []struct{ what, why string }{
 	{"run/internal/member/simulation/", "10,000 machines in virtual time; makes the figures of docs/reference/tables/membership.md"},
 	{"internal/bounded/", "limits of tests and of the processes that they start"},
 	{"internal/store/", "an object store for tests"},
+	{"internal/chrome/", "a browser, for tests of pages"},
 	{"internal/conform/", "what every transport is tested with"},
 	{"internal/differential/", "draws programs and compares their runs with the reference"},
 	{"internal/ibsim/", "the InfiniBand simulator, for tests"},

@@ -148,7 +148,7 @@ func TestPythonWheel(t *testing.T) {
 	libweft.Build(t)
 	python, dir := libweft.Python(t, "zipfile"), t.TempDir()
 	wheel := strings.TrimSpace(libweft.Run(t, nil, python, "../python/wheel.py", "-o", dir, "--version", "1.2.3"))
-	if want := filepath.Join(dir, "weft-1.2.3-py3-none-linux_"); !strings.HasPrefix(wheel, want) {
+	if want := filepath.Join(dir, "weft-1.2.3-py3-none-manylinux_2_"); !strings.HasPrefix(wheel, want) {
 		t.Errorf("the wheel is %s", wheel)
 	}
 	where := filepath.Join(dir, "site")
