@@ -214,7 +214,7 @@ func (q *Request) supported(w *wish, _ Engine) *Error {
 		{"tools", len(q.Tools) > 0},
 		{"functions", len(q.Functions) > 0},
 		{"response_format", q.ResponseFormat != nil && q.ResponseFormat.Type != "text"},
-		{"echo", w.echo && string(q.Logprobs) != "" && string(q.Logprobs) != "null"},
+		{"echo", w.echo && asksScores(q.Logprobs)},
 	} {
 		if x.set {
 			e := Invalid(x.name, "%s is not supported here; leave it out", x.name)
@@ -224,6 +224,8 @@ func (q *Request) supported(w *wish, _ Engine) *Error {
 	}
 	return nil
 }
+
+func asksScores(given json.RawMessage) bool { return len(given) > 0 && string(given) != "null" }
 
 func (q *Request) readStop(w *wish, _ Engine) *Error {
 	var one *string
@@ -282,7 +284,7 @@ func (q *Request) readLength(w *wish, e Engine) *Error {
 
 func (q *Request) readTop(w *wish, _ Engine) (bad *Error) {
 	w.top = -1
-	if len(q.Logprobs) == 0 || string(q.Logprobs) == "null" {
+	if !asksScores(q.Logprobs) {
 		if q.TopLogprobs != nil && w.chat {
 			return Invalid("top_logprobs", "top_logprobs needs logprobs: true")
 		}

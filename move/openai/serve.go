@@ -91,9 +91,14 @@ func serve(w http.ResponseWriter, r *http.Request, e Engine, chat bool) {
 	if c.wish.stream {
 		c.stream = NewStream(w)
 	}
-	bad = c.run(r.Context())
+	if bad = c.run(r.Context()); r.Context().Err() == nil { // somebody listens
+		c.end(w, bad)
+	}
+}
+
+// end sends how a request ended.
+func (c *call) end(w http.ResponseWriter, bad *Error) {
 	switch {
-	case r.Context().Err() != nil: // nobody listens
 	case bad != nil && (c.stream == nil || !c.stream.Begun()):
 		bad.Write(w)
 	case c.stream != nil:
@@ -169,17 +174,8 @@ func asError(err error) *Error {
 // choice generates one answer.
 func (c *call) choice(ctx context.Context, i int) error {
 	x := &c.choices[i]
-	if c.wish.echo {
-		var prompt text
-		for _, id := range c.jobs[i].Prompt {
-			b, err := c.engine.Decode(id)
-			if err != nil {
-				return err
-			}
-			x.shown += prompt.add(b)
-		}
-		x.shown += prompt.end()
-		c.show(i, x.shown, nil)
+	if err := c.echo(i); err != nil {
+		return err
 	}
 	cached, err := c.engine.Generate(ctx, c.jobs[i], func(t Token) bool {
 		at := utf8.RuneCountInString(x.shown)
@@ -214,6 +210,25 @@ func (c *call) choice(ctx context.Context, i int) error {
 		c.show(i, rest, nil)
 	}
 	c.last(i)
+	return nil
+}
+
+// echo begins a choice with its prompt, if that is wanted.
+func (c *call) echo(i int) error {
+	if !c.wish.echo {
+		return nil
+	}
+	var prompt text
+	x := &c.choices[i]
+	for _, id := range c.jobs[i].Prompt {
+		b, err := c.engine.Decode(id)
+		if err != nil {
+			return err
+		}
+		x.shown += prompt.add(b)
+	}
+	x.shown += prompt.end()
+	c.show(i, x.shown, nil)
 	return nil
 }
 

@@ -87,13 +87,13 @@ type engine struct {
 	known int // bytes of prompts that it had seen
 }
 
-// New makes a router and looks at each engine once.
-func New(ctx context.Context, o Options) (*Router, error) {
+// settle fills in defaults and reports what is wrong.
+func (o *Options) settle() error {
 	if o.Policy == "" {
 		o.Policy = Prefix
 	}
 	if o.Policy != Prefix && o.Policy != RoundRobin {
-		return nil, fmt.Errorf("route: policy %q; known: %s, %s", o.Policy, Prefix, RoundRobin)
+		return fmt.Errorf("route: policy %q; known: %s, %s", o.Policy, Prefix, RoundRobin)
 	}
 	if o.Health == 0 {
 		o.Health = time.Second
@@ -102,7 +102,15 @@ func New(ctx context.Context, o Options) (*Router, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if len(o.Engines) == 0 {
-		return nil, errors.New("route: no engine; want at least one address like http://127.0.0.1:8000")
+		return errors.New("route: no engine; want at least one address like http://127.0.0.1:8000")
+	}
+	return nil
+}
+
+// New makes a router and looks at each engine once.
+func New(ctx context.Context, o Options) (*Router, error) {
+	if err := o.settle(); err != nil {
+		return nil, err
 	}
 	dial := &net.Dialer{Timeout: 2 * time.Second}
 	r := &Router{o: o, client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}

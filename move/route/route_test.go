@@ -375,4 +375,15 @@ func TestNoEngine(t *testing.T) {
 		}
 	}
 	f.ask(t, "12345678")
+	for path, want := range map[string]int{"/v1/models": 200, "/v1/models/parrot": 200, "/v1/models/meta/parrot": 404, "/v1/embeddings": 404} {
+		r, err := http.Get(f.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != want || !strings.Contains(string(text), `"id":"parrot"`) && want == 200 {
+			t.Errorf("%s: %s %s", path, r.Status, text)
+		}
+	}
 }

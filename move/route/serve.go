@@ -19,7 +19,10 @@ func (r *Router) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/completions", r.ask)
 	mux.HandleFunc("POST /v1/chat/completions", r.ask)
-	mux.HandleFunc("GET /v1/models", r.models)
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, q *http.Request) {
+		writeJSON(w, map[string]any{"object": "list", "data": r.models(q)})
+	})
+	mux.HandleFunc("GET /v1/models/{id...}", r.model)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		s := r.Status()
 		w.Header().Set("Content-Type", "application/json")
@@ -225,9 +228,27 @@ func nextEvent(in *bufio.Reader) (event []byte, err error) {
 	}
 }
 
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+}
+
+// model describes one model.
+func (r *Router) model(w http.ResponseWriter, q *http.Request) {
+	for _, m := range r.models(q) {
+		if m["id"] == q.PathValue("id") {
+			writeJSON(w, m)
+			return
+		}
+	}
+	bad := openai.Invalid("model", "no engine that is up has the model %q", q.PathValue("id"))
+	bad.Status, bad.Code = http.StatusNotFound, "model_not_found"
+	bad.Write(w)
+}
+
 // models lists what the engines have, each model once.
-func (r *Router) models(w http.ResponseWriter, q *http.Request) {
-	have, list := map[string]bool{}, []any{}
+func (r *Router) models(q *http.Request) []map[string]any {
+	have, list := map[string]bool{}, []map[string]any{}
 	for _, base := range r.ups() {
 		up, err := http.NewRequestWithContext(q.Context(), http.MethodGet, base+"/v1/models", nil)
 		if err != nil {
@@ -250,8 +271,7 @@ func (r *Router) models(w http.ResponseWriter, q *http.Request) {
 			}
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": list})
+	return list
 }
 
 func (r *Router) ups() (list []string) {

@@ -520,18 +520,23 @@ func (g *Agent) post(c call, r *answer) error {
 	return g.poll(c, r)
 }
 
+// moment waits a little for the end: a program that asks again and again leaves the core to those who copy.
+func (x *posted) moment() {
+	t := time.NewTimer(pollTime)
+	defer t.Stop()
+	select {
+	case <-x.Done():
+	case <-t.C:
+	}
+}
+
 func (g *Agent) poll(c call, r *answer) error {
 	x := g.requests[c.Req]
 	if x == nil {
 		return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
 	}
-	if c.Do == "poll" { // a program that asks again and again leaves the core to those who copy
-		t := time.NewTimer(pollTime)
-		select {
-		case <-x.Done():
-		case <-t.C:
-		}
-		t.Stop()
+	if c.Do == "poll" {
+		x.moment()
 	}
 	s := x.Poll()
 	switch {
