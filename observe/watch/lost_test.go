@@ -112,6 +112,7 @@ func TestFirstDeath(t *testing.T) {
 		{"others abort after one failed", []Launch{{Rank: 1, Code: 1}, {Rank: 0, Signal: 6, At: 0.1}, {Rank: 2, Signal: 6, At: 0.1}}, []int{1}, "failed by rank 1"},
 		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil, "cancelled"},
 		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1}, "failed by rank 1"},
+		{"the others blame one that ends after them", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 1, Code: 1, Why: PeerDied, At: 0.1}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.6}}, []int{2}, "failed by rank 2"},
 		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2}, "failed by rank 2"},
 	} {
 		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {
