@@ -212,3 +212,33 @@ func TestSlowOnAStarvedHost(t *testing.T) {
 		}
 	}
 }
+
+// Operations that were all told of in one report say nothing of the time between them, so nobody waits for longer than ever.
+func TestAllToldAtOnce(t *testing.T) {
+	m := New(Config{})
+	rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+	for r := range 4 {
+		x := Rank{Job: "j", Rank: r, Size: 4, PID: 10 + r, State: "S", Groups: []Group{{Name: "g", Done: 40}}}
+		for k := range 40 {
+			took := 0.02
+			if r == 2 {
+				took = 0.001
+			}
+			x.Groups[0].Ops = append(x.Groups[0].Ops, Op{Seq: int64(k + 1), Name: "all-reduce", Bytes: 1024, Took: took})
+		}
+		rep.Ranks = append(rep.Ranks, x)
+	}
+	if err := m.Observe(100, &rep); err != nil {
+		t.Fatal(err)
+	}
+	for now := 100.0; now < 106; now += 0.5 {
+		for _, i := range m.Tick(now) {
+			t.Errorf("%s: %s", i.Kind, i.Verdict)
+		}
+	}
+	for _, l := range m.View(106).Late {
+		if l.Cost > 1 {
+			t.Errorf("others wait for rank %d %g of the time", l.Rank, l.Cost)
+		}
+	}
+}
