@@ -117,7 +117,7 @@ func (j *job) reborn(now float64, l Launch) {
 	for i := range j.deaths {
 		d := &j.deaths[i]
 		if d.Rank == l.Rank && d.failed() && l.At > d.At {
-			j.again = append(j.again, restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
+			j.restart(restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
 			j.deaths, j.cause = slices.Delete(j.deaths, i, i+1), nil
 			return
 		}

@@ -242,3 +242,51 @@ func TestAllToldAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A launcher's word and the new process in the list are one restart, in whichever order they come.
+func TestRestartIsToldOnce(t *testing.T) {
+	for _, listFirst := range []bool{false, true} {
+		m := New(Config{Elastic: true})
+		list := func(at float64, pid int) {
+			rep := Report{Host: "n0", At: at, Every: 1, HasRanks: true}
+			for r := range 4 {
+				x := Rank{Job: "j", Rank: r, Size: 4, PID: 10 + r, State: "S"}
+				if r == 1 {
+					x.PID = pid
+				}
+				if x.PID != 0 {
+					rep.Ranks = append(rep.Ranks, x)
+				}
+			}
+			if err := m.Observe(at, &rep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say := func(at float64, l Launch) {
+			l.At, l.Job, l.Rank, l.Size, l.Host = at, "j", 1, 4, "n0"
+			if err := m.Observe(at, &Report{Host: "n0", At: at, Every: 1, Launches: []Launch{l}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list(100, 11)
+		say(101, Launch{Event: "ended", PID: 11, Signal: 9})
+		list(101.2, 0)
+		if listFirst {
+			list(101.5, 99)
+		}
+		say(101.6, Launch{Event: "started", PID: 99})
+		list(101.7, 99)
+		var got []string
+		for now := 102.0; now < 110; now += 0.5 {
+			for _, i := range m.Tick(now) {
+				if i.Ended == 0 {
+					got = append(got, i.Kind+" "+i.Verdict)
+				}
+			}
+			list(now, 99)
+		}
+		if want := "rank-restarted rank 1 of j: process 11 was killed by SIGKILL, process 99 took its place on n0"; len(got) != 1 || got[0] != want {
+			t.Errorf("list first %v: %q, want %q", listFirst, got, want)
+		}
+	}
+}
