@@ -105,11 +105,12 @@ var floors = map[string][][]string{
 		{"network"},
 		{"network/emit"},
 		{"network/check", "network/prove"},
+		{"network/change"},
 		{"design", "lab"},
 	},
 	"move": {
-		{"kv", "xfer"},
-		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache"},
+		{"kv", "xfer", "openai"},
+		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache", "route"},
 		{"kvcache/directory", "infer"},
 	},
 	"observe": {

@@ -6,6 +6,7 @@
 //	               ├─► network/emit    the plan as files for hosts, switches, schedulers, DHCP and DNS
 //	               ├─► network/check   what hosts and switches report, compared with the plan
 //	               ├─► network/prove   packets followed through the emitted files alone
+//	               ├─► network/change  a change of a running network, step by step
 //	               └─► lab             the plan brought up on one machine, with real routers in namespaces
 //
 // A new switch operating system or scheduler gets a file in network/emit and, if it can be asked for its state, a reader in

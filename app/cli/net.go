@@ -22,7 +22,7 @@ func newNet() *cobra.Command {
 		Short: "Plan addresses and routing, write configuration files, trace flows, check for drift",
 		RunE:  group,
 	}
-	cmd.AddCommand(newNetPlan(), newNetEmit(), newNetPath(), newNetReach(), newNetProve(), newNetCollect(), newNetCheck())
+	cmd.AddCommand(newNetPlan(), newNetEmit(), newNetPath(), newNetReach(), newNetProve(), newNetMoves(), newNetCollect(), newNetCheck())
 	return cmd
 }
 
@@ -31,12 +31,14 @@ type planFlags struct {
 	presetFlags
 	lock     string
 	renumber bool
+	recable  bool
 }
 
 func (f *planFlags) register(cmd *cobra.Command) {
 	f.presetFlags.register(cmd)
-	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with assigned numbers and addresses; default: CLUSTER.lock next to the cluster file, if it exists")
+	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with assigned numbers, addresses and ports; default: CLUSTER.lock next to the cluster file, if it exists")
 	cmd.Flags().BoolVar(&f.renumber, "renumber", false, "let addresses of the lock change")
+	cmd.Flags().BoolVar(&f.recable, "recable", false, "let cables and racks of the lock change; see 'weft net moves'")
 }
 
 // lockPath is the lock's file: the one named, or the one beside the cluster file.
@@ -47,52 +49,72 @@ func (f *planFlags) lockPath(arg string) string {
 	return strings.TrimSuffix(arg, filepath.Ext(arg)) + ".lock"
 }
 
-// load makes the plan of a cluster, held to its lock.
-func (f *planFlags) load(cmd *cobra.Command, arg string) (*network.Plan, error) {
+// locked makes the plan of a cluster with its lock, where there is one; moves are what it changes of it.
+func (f *planFlags) locked(cmd *cobra.Command, arg string) (p *network.Plan, lock *network.Lock, moves []network.Move, err error) {
 	c, err := loadCluster(cmd, arg, f.presetFlags)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	var lock *network.Lock
-	path := f.lockPath(arg)
-	if path != "" {
-		data, err := os.ReadFile(path)
-		switch {
-		case err == nil:
-			if lock, err = network.ParseLock(path, data); err != nil {
-				return nil, err
-			}
-		case f.lock != "" || !errors.Is(err, fs.ErrNotExist):
-			return nil, err
-		}
+	if lock, err = readLock(f.lockPath(arg), f.lock != ""); err != nil {
+		return nil, nil, nil, err
 	}
-	p, err := network.Make(arg, c, lock)
+	p, err = network.Make(arg, c, lock)
 	if err != nil && lock != nil && f.renumber { // numbers of the lock may not fit any more
 		p, err = network.Make(arg, c, nil)
 	}
+	if err != nil || lock == nil {
+		return p, lock, nil, err
+	}
+	return p, lock, p.Moves(lock), nil
+}
+
+// readLock reads a lock; nil where there is none and none must be.
+func readLock(path string, must bool) (*network.Lock, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		if must || !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, nil
 	}
-	if lock == nil {
-		return p, nil
+	return network.ParseLock(path, data)
+}
+
+// load makes the plan of a cluster, held to its lock.
+func (f *planFlags) load(cmd *cobra.Command, arg string) (*network.Plan, error) {
+	p, _, moves, err := f.locked(cmd, arg)
+	if err != nil || len(moves) == 0 {
+		return p, err
 	}
-	moved := p.Moves(lock)
-	if len(moved) == 0 {
-		return p, nil
+	byWhat := map[string][]network.Move{}
+	for _, m := range moves {
+		byWhat[m.What] = append(byWhat[m.What], m)
+	}
+	see := "--recable; 'weft net moves " + arg + "' shows the order"
+	return p, errors.Join(f.allow(cmd, arg, byWhat["address"], "--renumber", f.renumber), f.allow(cmd, arg, byWhat["cable"], see, f.recable), f.allow(cmd, arg, byWhat["rack"], see, f.recable))
+}
+
+// allow refuses moves, or prints them where they are allowed.
+func (f *planFlags) allow(cmd *cobra.Command, arg string, moves []network.Move, flag string, allowed bool) error {
+	if len(moves) == 0 {
+		return nil
 	}
 	var text strings.Builder
-	for i, m := range moved {
+	for i, m := range moves {
 		if i == 5 {
-			fmt.Fprintf(&text, "\n  and %d more", len(moved)-i)
+			fmt.Fprintf(&text, "\n  and %d more", len(moves)-i)
 			break
 		}
-		fmt.Fprintf(&text, "\n  %s:%d: %s", path, m.Line, m)
+		fmt.Fprintf(&text, "\n  %s:%d: %s", f.lockPath(arg), m.Line, m)
 	}
-	if !f.renumber {
-		return nil, fmt.Errorf("%s of %s would change:%s\nundo the change, or say --renumber", count(len(moved), "address"), path, text.String())
+	if !allowed {
+		return fmt.Errorf("%s of %s would change:%s\nundo the change, or say %s", count(len(moves), moves[0].What), f.lockPath(arg), text.String(), flag)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s changed:%s\n", count(len(moved), "address"), text.String())
-	return p, nil
+	fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s changed:%s\n", count(len(moves), moves[0].What), text.String())
+	return nil
 }
 
 func newNetPlan() *cobra.Command {
@@ -105,8 +127,9 @@ func newNetPlan() *cobra.Command {
 		Long: `Number every interface and port of a cluster, as the file's network section says;
 default: four networks with usual prefixes.
 
-A lock file keeps numbers and addresses stable when the cluster grows. --write makes it
-next to the cluster file; locked addresses change only with --renumber.`,
+A lock file keeps numbers, addresses, cables and racks where they are when hosts come and
+go. --write makes it next to the cluster file. Locked addresses change only with
+--renumber, locked cables and racks only with --recable.`,
 		Example: `  weft net plan examples/rail-1k.yaml
   weft net plan examples/hpn.yaml --host n17
   weft net plan superpod-h100 --su 2 --json`,
@@ -419,89 +442,11 @@ func putFile(path string, f emit.File) (changed bool, err error) {
 		return false, err
 	}
 	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+		return false, err
+	}
 	if err := os.WriteFile(tmp, f.Data, os.FileMode(f.Mode)); err != nil {
 		return false, err
 	}
 	return true, os.Rename(tmp, path)
-}
-
-func newNetPath() *cobra.Command {
-	var f planFlags
-	var flow string
-	var rail int
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "path CLUSTER FROM TO",
-		Short: "Trace a flow: network, source address, routing table and switches",
-		Example: `  weft net path examples/rail-1k.yaml n0 n17 --for checkpoint
-  weft net path examples/hpn.yaml n0 n200 --for collective --rail 5`,
-		Args:              cobra.ExactArgs(3),
-		ValidArgsFunction: clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := f.load(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			path, err := p.Path(args[1], args[2], flow, rail)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), path)
-			} else {
-				w := cmd.OutOrStdout()
-				fmt.Fprintf(w, "%s from %s to %s: %s network\n", path.Flow, path.From, path.To, path.Network)
-				fmt.Fprintf(w, "  from        %s on %s\n  to          %s\n", path.Source, path.Interface, path.Target)
-				if path.Table > 0 {
-					fmt.Fprintf(w, "  table       %d by %s\n", path.Table, path.Gateway)
-				} else if path.Gateway.IsValid() && path.Network == "management" {
-					fmt.Fprintf(w, "  gateway     %s\n", path.Gateway)
-				}
-				fmt.Fprintf(w, "  MTU         %d\n  over        %s\n  because     %s\n", path.MTU, strings.Join(path.Hops, " - "), path.Why)
-			}
-			if err == nil && path.Unreached != "" {
-				return finding{fmt.Errorf("the flow cannot be: %s", path.Unreached)}
-			}
-			return err
-		},
-	}
-	f.register(cmd)
-	cmd.Flags().StringVar(&flow, "for", "collective", "kind of `FLOW`: collective, checkpoint, data, login, bmc, ...")
-	cmd.Flags().IntVar(&rail, "rail", 0, "rail of a flow on the backend")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	return cmd
-}
-
-func newNetReach() *cobra.Command {
-	var f planFlags
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:               "reach CLUSTER FROM TO",
-		Short:             "Show which networks of one host reach which networks of another, and why not",
-		Example:           `  weft net reach examples/rail-1k.yaml n0 n17`,
-		Args:              cobra.ExactArgs(3),
-		ValidArgsFunction: clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := f.load(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			list, err := p.Reach(args[1], args[2])
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintf(t, "%s\t%s\treaches\twhy\n", args[1], args[2])
-			for _, c := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.From, c.To, map[bool]string{true: "yes", false: "no"}[c.Reaches], c.Why)
-			}
-			return t.Flush()
-		},
-	}
-	f.register(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	return cmd
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
 	"github.com/weft-fabric/weft/fabric/network/prove"
+	"github.com/weft-fabric/weft/model/topo"
 )
 
 func newNetProve() *cobra.Command {
@@ -22,6 +26,8 @@ func newNetProve() *cobra.Command {
 	var from string
 	var asJSON, nofail bool
 	var pairs int
+	var racks bool
+	var together []string
 	cmd := &cobra.Command{
 		Use:   "prove CLUSTER",
 		Short: "Prove from the emitted files that packets arrive, for every pair of hosts and every single failure",
@@ -29,11 +35,14 @@ func newNetProve() *cobra.Command {
 on each rail: packets arrive on every path of equal cost, at full size; storage and
 rails are apart; all shortest paths are used; and all of it stays so while any one
 switch, cable or NIC is broken. Addresses, router ids and AS numbers are unique.
+Of SONiC switches also: both ends of a cable pause the same packets, buffers do not
+wait for one another in a circle (PFC deadlock), and no path is left unused because
+two tiers choose by one hash.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a
 folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of every
-switch, netplan and nftables of every host, and the cable plan. InfiniBand, NVUE,
+switch, netplan, nftables and RoCE settings of every host, and the cable plan. InfiniBand, NVUE,
 networkd and NetworkManager are not modelled.
 
 Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
@@ -54,17 +63,24 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 			if err != nil {
 				return err
 			}
-			areas := provenAreas(p)
+			areas, outside := provenAreas(p)
 			if len(areas) == 0 {
-				return finding{fmt.Errorf("%s has no Ethernet between hosts in storage or on rails: there is nothing to prove", p.Name)}
+				return finding{fmt.Errorf("%s has no Ethernet switches for storage or rails: there is nothing to prove", p.Name)}
+			}
+			groups, err := failGroups(p, together, racks)
+			if err != nil {
+				return err
 			}
 			began := time.Now()
-			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs})
+			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs, Together: groups})
 			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printProof(cmd.OutOrStdout(), p.Name, r)
+				if len(outside) > 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "\nnot proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})\n", strings.Join(outside, ", "))
+				}
 			}
 			if err == nil && !r.Holds() {
 				err = finding{errors.New("not everything holds")}
@@ -77,12 +93,43 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&nofail, "no-failures", false, "prove the network as it is, without failures")
 	cmd.Flags().IntVar(&pairs, "pairs", 0, "look also at this `NUMBER` of pairs of switches that fail together")
+	cmd.Flags().StringArrayVar(&together, "together", nil, "look also at `SWITCHES` that fail together, such as leaf0,leaf1; may be repeated")
+	cmd.Flags().BoolVar(&racks, "racks", false, "look also at each rack's switches failing together")
 	return cmd
+}
+
+// failGroups lists the switches that fail together: those named, and each rack's.
+func failGroups(p *network.Plan, together []string, racks bool) (out [][]string, err error) {
+	for _, text := range together {
+		names := strings.Split(text, ",")
+		for _, name := range names {
+			if p.Switch(name) == nil {
+				return nil, fmt.Errorf("--together %s: there is no switch %q", text, name)
+			}
+		}
+		out = append(out, names)
+	}
+	if !racks {
+		return out, nil
+	}
+	byRack := map[int32][]string{}
+	for i := range p.Switches {
+		rack := p.Graph.Nodes[p.Switches[i].Node].Rack
+		byRack[rack] = append(byRack[rack], p.Switches[i].Name)
+	}
+	if delete(byRack, topo.None); len(byRack) == 0 {
+		return nil, fmt.Errorf("--racks: %s does not say in which racks switches stand; give it a floor section", p.Name)
+	}
+	for _, rack := range slices.Sorted(maps.Keys(byRack)) {
+		out = append(out, byRack[rack])
+	}
+	return out, nil
 }
 
 // printProof prints what holds, and the counterexamples of what does not.
 func printProof(w io.Writer, name string, r *prove.Report) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %.1f s\n\n", name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"), r.Seconds)
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %.1f s\n\n", name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
+		r.Classes-r.Decided, r.Seconds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, v := range r.Verdicts {
 		state := "holds"
@@ -113,9 +160,8 @@ func printProof(w io.Writer, name string, r *prove.Report) error {
 }
 
 // provenAreas are the networks that Ethernet switches of the plan join. Storage NICs of all
-// numbers reach one another; rails need not.
-func provenAreas(p *network.Plan) []prove.Area {
-	var out []prove.Area
+// numbers reach one another; rails need not. outside names storage networks without switches.
+func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 	seen := map[netip.Prefix]bool{}
 	for i := range p.Hosts {
 		for _, x := range p.Hosts[i].Interfaces {
@@ -126,9 +172,14 @@ func provenAreas(p *network.Plan) []prove.Area {
 			if !net.IsValid() {
 				net = x.Addr.Masked()
 			}
-			if !seen[net] {
-				seen[net] = true
-				out = append(out, prove.Area{Name: "storage " + x.Name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
+			if seen[net] {
+				continue
+			}
+			seen[net] = true
+			if name := "storage " + x.Name; x.Link == network.None {
+				outside = append(outside, name)
+			} else {
+				out = append(out, prove.Area{Name: name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
 			}
 		}
 	}
@@ -137,7 +188,7 @@ func provenAreas(p *network.Plan) []prove.Area {
 			out = append(out, prove.Area{Name: fmt.Sprintf("rail %d", r.Number), Group: "backend", Prefix: r.Prefix})
 		}
 	}
-	return out
+	return out, outside
 }
 
 // provenFiles are the files to read: of a folder, or what would be emitted.
@@ -150,6 +201,9 @@ func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 				return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")
 			}
 			names = append(names, d)
+		}
+		if slices.Contains(names, "sonic") { // switches that pause, and hosts that must do so alike
+			names = append(names, "roce")
 		}
 		list, err := emit.Make(p, names)
 		for _, f := range list {

@@ -3,6 +3,7 @@ package network
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,90 +14,208 @@ import (
 	"github.com/weft-fabric/weft/model/topo"
 )
 
-// Lock is what an earlier plan gave out: the numbers of hosts and switches, and
-// every address. It is a text with one entry a line, so that a change of the
-// plan is a change of a few lines:
+// Lock is what an earlier plan gave out: the numbers of hosts and switches, every
+// address, every cable, and where a floor plan put the devices. It is a text with
+// one entry per line, so that a change of the plan is a change of a few lines:
 //
 //	host n0 0
 //	switch leaf0 0
 //	address n0 nic0 10.160.0.1/31
+//	cable leaf0 1 n0 nic0
+//	rack n0 A01 12
 type Lock struct {
 	Hosts     map[string]int
 	Switches  map[string]int
 	Addresses map[[2]string]netip.Prefix // by device and interface
+	Cables    []Cable                    // in the order of the file
+	Racks     map[string]Shelf
 
-	lines map[[2]string]int // of Addresses
+	lines   map[[2]string]int // of addresses, of cables by their first end, and of racks
+	farEnds map[Socket]Socket // of cables
+}
+
+// Shelf is where a device stands: its rack, and the lowest unit that it takes.
+type Shelf struct {
+	Rack string
+	Unit int
+}
+
+func (s Shelf) String() string { return fmt.Sprintf("%s unit %d", s.Rack, s.Unit) }
+
+// far is the other end of a cable.
+func (l *Lock) far(s Socket) (Socket, bool) {
+	far, known := l.farEnds[s]
+	return far, known
+}
+
+// pairOf names two devices, in any order.
+func pairOf(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
+
+// between lists the cables between every two devices.
+func (l *Lock) between() map[[2]string][]Cable {
+	out := map[[2]string][]Cable{}
+	for _, c := range l.Cables {
+		pair := pairOf(c[0].Device, c[1].Device)
+		out[pair] = append(out[pair], c)
+	}
+	return out
+}
+
+// portNumber reads the number of a switch's port; 0 if it is none.
+func portNumber(s string) uint16 {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
 }
 
 // maxNumber is the highest number of a host or a switch.
 const maxNumber = 1<<20 - 1
 
-const lockHead = "# weft net lock 1. Numbers and addresses that were given out; keep it beside the cluster file.\n"
+const lockHead = "# weft net lock 1. Numbers, addresses and ports that were given out; keep it next to the cluster file.\n"
 
 // ParseLock reads a lock.
 func ParseLock(file string, data []byte) (*Lock, error) {
-	l := &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}, lines: map[[2]string]int{}}
-	taken, owner := map[[2]string]bool{}, map[netip.Addr]string{}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("%s:1: the lock is empty; take it from a backup, or remove it and write it anew with --write", file)
 	}
+	r := lockReader{taken: map[[2]string]bool{}, owner: map[netip.Addr]string{},
+		l: &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}, Racks: map[string]Shelf{}, lines: map[[2]string]int{}, farEnds: map[Socket]Socket{}}}
 	scan := bufio.NewScanner(bytes.NewReader(data))
-	for number := 1; scan.Scan(); number++ {
+	for r.number = 1; scan.Scan(); r.number++ {
 		line := strings.TrimSpace(scan.Text())
-		if rest, ok := strings.CutPrefix(line, "# weft net lock 1"); number == 1 && (!ok || rest != "" && rest[0] != '.') {
+		if r.number == 1 && !begins(line) {
 			return nil, fmt.Errorf("%s:1: this is not a weft net lock: it begins with %q, not with \"# weft net lock 1.\"", file, clip(line))
 		}
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		bad := func(why string) error {
-			return fmt.Errorf("%s:%d: %q: %s", file, number, clip(line), why)
-		}
-		f := strings.Fields(line)
-		switch {
-		case len(f) == 3 && (f[0] == "host" || f[0] == "switch"):
-			n, err := strconv.Atoi(f[2])
-			if err != nil || n < 0 || n > maxNumber {
-				return nil, bad(fmt.Sprintf("the number must be 0 to %d", maxNumber))
-			}
-			if taken[[2]string{f[0], f[2]}] {
-				return nil, bad("the number is given out twice")
-			}
-			taken[[2]string{f[0], f[2]}] = true
-			names := l.Hosts
-			if f[0] == "switch" {
-				names = l.Switches
-			}
-			if _, twice := names[f[1]]; twice {
-				return nil, bad("the name comes twice")
-			}
-			names[f[1]] = n
-		case len(f) == 4 && f[0] == "address":
-			a, err := netip.ParsePrefix(f[3])
-			if err != nil || !a.Addr().Is4() {
-				return nil, bad("the address must look like 10.0.1.10/16")
-			}
-			key := [2]string{f[1], f[2]}
-			_, host := l.Hosts[f[1]]
-			_, sw := l.Switches[f[1]]
-			if !host && !sw {
-				return nil, bad("no line above gives that host or switch a number")
-			}
-			if at := l.lines[key]; at > 0 {
-				return nil, bad(fmt.Sprintf("the interface is already on line %d", at))
-			}
-			if other, twice := owner[a.Addr()]; twice {
-				return nil, bad("the address is already that of " + other)
-			}
-			l.Addresses[key], l.lines[key], owner[a.Addr()] = a, number, f[1]+" "+f[2]
-		default:
-			return nil, bad("want host NAME NUMBER, switch NAME NUMBER or address DEVICE INTERFACE ADDRESS")
+		if err := r.entry(strings.Fields(line)); err != nil {
+			return nil, fmt.Errorf("%s:%d: %q: %w", file, r.number, clip(line), err)
 		}
 	}
 	if err := scan.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %v", file, err)
 	}
-	return l, nil
+	return r.l, nil
+}
+
+// begins reports whether a line is the first one of a lock.
+func begins(line string) bool {
+	rest, ok := strings.CutPrefix(line, "# weft net lock 1")
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+// lockReader reads a lock line by line.
+type lockReader struct {
+	l      *Lock
+	number int                // of the line
+	taken  map[[2]string]bool // numbers of hosts and switches
+	owner  map[netip.Addr]string
+}
+
+// entry reads one line.
+func (r *lockReader) entry(f []string) error {
+	switch {
+	case len(f) == 3 && (f[0] == "host" || f[0] == "switch"):
+		return r.numbered(f)
+	case len(f) == 4 && f[0] == "address":
+		return r.address(f)
+	case len(f) == 5 && f[0] == "cable":
+		return r.cable(f)
+	case len(f) == 4 && f[0] == "rack":
+		return r.rack(f)
+	}
+	return errors.New("want host NAME NUMBER, switch NAME NUMBER, address DEVICE INTERFACE ADDRESS, cable SWITCH PORT DEVICE PORT or rack DEVICE RACK UNIT")
+}
+
+func (r *lockReader) numbered(f []string) error {
+	n, err := strconv.Atoi(f[2])
+	if err != nil || n < 0 || n > maxNumber {
+		return fmt.Errorf("the number must be 0 to %d", maxNumber)
+	}
+	if r.taken[[2]string{f[0], f[2]}] {
+		return errors.New("the number is given out twice")
+	}
+	r.taken[[2]string{f[0], f[2]}] = true
+	names := r.l.Hosts
+	if f[0] == "switch" {
+		names = r.l.Switches
+	}
+	if _, twice := names[f[1]]; twice {
+		return errors.New("the name comes twice")
+	}
+	names[f[1]] = n
+	return nil
+}
+
+// known refuses devices that no line above numbers.
+func (r *lockReader) known(names ...string) error {
+	for _, name := range names {
+		_, host := r.l.Hosts[name]
+		if _, sw := r.l.Switches[name]; !host && !sw {
+			return errors.New("no line above gives that host or switch a number")
+		}
+	}
+	return nil
+}
+
+func (r *lockReader) address(f []string) error {
+	a, err := netip.ParsePrefix(f[3])
+	if err != nil || !a.Addr().Is4() {
+		return errors.New("the address must look like 10.0.1.10/16")
+	}
+	if err := r.known(f[1]); err != nil {
+		return err
+	}
+	key := [2]string{f[1], f[2]}
+	if at := r.l.lines[key]; at > 0 {
+		return fmt.Errorf("the interface is already on line %d", at)
+	}
+	if other, twice := r.owner[a.Addr()]; twice {
+		return errors.New("the address is already that of " + other)
+	}
+	r.l.Addresses[key], r.l.lines[key], r.owner[a.Addr()] = a, r.number, f[1]+" "+f[2]
+	return nil
+}
+
+func (r *lockReader) cable(f []string) error {
+	if err := r.known(f[1], f[3]); err != nil {
+		return err
+	}
+	c := Cable{{f[1], f[2]}, {f[3], f[4]}}
+	for _, s := range c {
+		if _, sw := r.l.Switches[s.Device]; sw && portNumber(s.Port) == 0 {
+			return fmt.Errorf("%s is a switch: its port must be a number from 1", s.Device)
+		}
+		if far, twice := r.l.farEnds[s]; twice {
+			return fmt.Errorf("%s already has a cable to %s", s, far)
+		}
+	}
+	if c[0] == c[1] {
+		return errors.New("both ends are the same port")
+	}
+	r.l.farEnds[c[0]], r.l.farEnds[c[1]] = c[1], c[0]
+	r.l.Cables = append(r.l.Cables, c)
+	r.l.lines[[2]string{"cable", c[0].String()}] = r.number
+	return nil
+}
+
+func (r *lockReader) rack(f []string) error {
+	if err := r.known(f[1]); err != nil {
+		return err
+	}
+	unit, err := strconv.Atoi(f[3])
+	if err != nil || unit < 1 || unit > 1000 {
+		return errors.New("the unit must be a number from 1")
+	}
+	if _, twice := r.l.Racks[f[1]]; twice {
+		return errors.New("the device already has a rack")
+	}
+	r.l.Racks[f[1]] = Shelf{f[2], unit}
+	r.l.lines[[2]string{"rack", f[1]}] = r.number
+	return nil
 }
 
 func clip(s string) string {
@@ -130,7 +249,64 @@ func (p *Plan) Lock() []byte {
 		b = append(append(append(append(append(b, "address "...), device...), ' '), iface...), ' ')
 		b = append(a.AppendTo(b), '\n')
 	})
+	for _, c := range p.Cables() {
+		b = append(b, "cable"...)
+		for _, s := range c {
+			b = append(append(append(append(b, ' '), s.Device...), ' '), s.Port...)
+		}
+		b = append(b, '\n')
+	}
+	p.eachShelf(func(device string, s Shelf) { b = fmt.Appendf(b, "rack %s %s %d\n", device, s.Rack, s.Unit) })
 	return b
+}
+
+// Cables lists every cable of the plan once, from the switch of the lower tier.
+func (p *Plan) Cables() []Cable {
+	var out []Cable
+	names := hostPorts(p.Graph)
+	for i := range p.Switches {
+		s := &p.Switches[i]
+		for j := range s.Ports {
+			q := &s.Ports[j]
+			c := Cable{{s.Name, strconv.Itoa(q.Number)}}
+			if q.Host != None {
+				c[1] = Socket{p.Hosts[q.Host].Name, names[q.Link][0] + names[q.Link][1]}
+			} else {
+				far, port := p.Far(q)
+				if far == nil || far.Node < s.Node {
+					continue
+				}
+				c[1] = Socket{far.Name, strconv.Itoa(port.Number)}
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Shelves says where a floor plan put hosts and switches.
+func (p *Plan) Shelves() map[string]Shelf {
+	out := map[string]Shelf{}
+	p.eachShelf(func(device string, s Shelf) { out[device] = s })
+	return out
+}
+
+// eachShelf calls f for every host and switch that a floor plan has.
+func (p *Plan) eachShelf(f func(device string, s Shelf)) {
+	if p.Floor == nil {
+		return
+	}
+	one := func(name string) {
+		if d, ok := p.Floor.Find(name); ok {
+			f(name, Shelf{p.Floor.Racks[d.Rack].Name, d.Unit})
+		}
+	}
+	for i := range p.Hosts {
+		one(p.Hosts[i].Name)
+	}
+	for i := range p.Switches {
+		one(p.Switches[i].Name)
+	}
 }
 
 // each calls f for every address of the plan, in order.
@@ -153,25 +329,80 @@ func (p *Plan) each(f func(device, iface string, a netip.Prefix)) {
 	}
 }
 
-// Move is an address that an earlier plan gave out and this one changes.
+// Move is something of a lock that the plan changes.
 type Move struct {
-	Device, Interface string
-	From, To          netip.Prefix
-	Line              int // of the lock
+	What     string // "address", "cable" or "rack"
+	Device   string
+	Port     string // the interface of an address, the port of a cable
+	From, To string // the address, the far end or the place; To is empty where a cable goes
+	Line     int    // of the lock
 }
 
 func (m Move) String() string {
-	return fmt.Sprintf("%s %s: %s becomes %s", m.Device, m.Interface, m.From, m.To)
+	at := m.Device
+	if m.Port != "" {
+		at += " " + m.Port
+	}
+	if m.To == "" {
+		return fmt.Sprintf("%s: the cable to %s goes", at, m.From)
+	}
+	return fmt.Sprintf("%s: %s becomes %s", at, m.From, m.To)
 }
 
-// Moves lists the addresses of a lock that the plan changes, in the plan's order.
+// Moves lists what the plan changes of a lock, in the order of the plan: addresses, cables between
+// devices that stay, and places in racks. What comes new, and cables of devices that go, are no moves.
 func (p *Plan) Moves(l *Lock) []Move {
 	var out []Move
 	p.each(func(device, iface string, a netip.Prefix) {
 		if old, ok := l.Addresses[[2]string{device, iface}]; ok && old != a {
-			out = append(out, Move{device, iface, old, a, l.lines[[2]string{device, iface}]})
+			out = append(out, Move{"address", device, iface, old.String(), a.String(), l.lines[[2]string{device, iface}]})
 		}
 	})
+	out = append(out, p.replugged(l)...)
+	p.eachShelf(func(device string, s Shelf) {
+		if old, ok := l.Racks[device]; ok && old != s {
+			out = append(out, Move{"rack", device, "", old.String(), s.String(), l.lines[[2]string{"rack", device}]})
+		}
+	})
+	return out
+}
+
+// devices has the names of all hosts and switches.
+func (p *Plan) devices() map[string]bool {
+	names := map[string]bool{}
+	for i := range p.Hosts {
+		names[p.Hosts[i].Name] = true
+	}
+	for i := range p.Switches {
+		names[p.Switches[i].Name] = true
+	}
+	return names
+}
+
+// replugged lists the cables of a lock that the plan has no more, between devices that it has. A host's
+// cable is named from the host.
+func (p *Plan) replugged(l *Lock) (out []Move) {
+	if len(l.Cables) == 0 {
+		return nil
+	}
+	far, names := map[Socket]Socket{}, p.devices()
+	for _, c := range p.Cables() {
+		far[c[0]], far[c[1]] = c[1], c[0]
+	}
+	for _, c := range l.Cables {
+		if far[c[0]] == c[1] || !names[c[0].Device] || !names[c[1].Device] {
+			continue
+		}
+		at := c
+		if _, host := l.Hosts[c[1].Device]; host {
+			at = Cable{c[1], c[0]}
+		}
+		m := Move{What: "cable", Device: at[0].Device, Port: at[0].Port, From: at[1].String(), Line: l.lines[[2]string{"cable", c[0].String()}]}
+		if to, stays := far[at[0]]; stays {
+			m.To = to.String()
+		}
+		out = append(out, m)
+	}
 	return out
 }
 

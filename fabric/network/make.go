@@ -24,11 +24,12 @@ const SwitchMTU = 9216
 // or nil. Every error is a *cluster.Error, or several joined; file is the
 // cluster file's name in them.
 func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
-	intent := c.Network
-	m := &maker{file: file, g: c.Graph, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: c.Graph, Catalog: c.Catalog, Floor: c.Floor, Services: c.Services}}
 	if lock == nil {
 		lock = &Lock{}
 	}
+	intent := c.Network
+	g, at := wired(c, lock)
+	m := &maker{file: file, g: g, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: g, Catalog: c.Catalog, Floor: at, Services: c.Services}}
 	m.words()
 	m.disjoint()
 	m.rails()
@@ -65,7 +66,7 @@ func digest(p *Plan) string {
 	h := sha256.New()
 	h.Write(p.Lock())
 	in := p.Intent
-	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm)
+	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm, string(in.Routing.Password))
 	return fmt.Sprintf("%x", h.Sum(nil)[:6])
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,14 +180,16 @@ func TestAddressesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	sound(t, after)
-	if moved := after.Moves(lock); len(moved) > 0 {
-		t.Errorf("%d addresses moved, the first: %s", len(moved), moved[0])
+	for _, m := range after.Moves(lock) { // more spines take over uplinks
+		if m.What == "address" {
+			t.Fatalf("%s", m)
+		}
 	}
 	plain, err := Make("test.yaml", c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(plain.Moves(lock)) == 0 {
+	if !slices.ContainsFunc(plain.Moves(lock), func(m Move) bool { return m.What == "address" }) {
 		t.Error("without the lock a lost host should move the addresses behind it")
 	}
 	again, err := ParseLock("lock", after.Lock())
@@ -201,7 +204,7 @@ func TestPathsOfFlows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if path.Network != "backend" || path.Table != 106 || strings.Join(path.Hops, " ") != "n0:nic5 leaf5 n17:nic5" {
+	if path.Network != "backend" || path.Table != 106 || !path.Modelled || path.Hops != nil {
 		t.Errorf("%+v", path)
 	}
 	if path, err = p.Path("n0", "n17", "checkpoint", 0); err != nil || path.Network != "storage" || path.Interface != "stor0" {
@@ -254,13 +257,10 @@ network:
 }
 
 func TestSubnetsALeaf(t *testing.T) {
-	for _, links := range []string{"leaf", "rail"} {
-		p := plan(t, roce("n[0-63]", "network: {backend: {links: "+links+"}}\n"))
-		sound(t, p)
-		a, b := p.Host("n0").Interface("nic0"), p.Host("n63").Interface("nic0")
-		if same := a.Addr.Masked() == b.Addr.Masked(); same != (links == "rail") {
-			t.Errorf("%s: n0 has %s, n63 has %s", links, a.Addr, b.Addr)
-		}
+	p := plan(t, roce("n[0-63]", "network: {backend: {links: leaf}, render: {leaf: sonic}}\n"))
+	sound(t, p)
+	if a, b := p.Host("n0").Interface("nic0"), p.Host("n63").Interface("nic0"); a.Addr.Masked() == b.Addr.Masked() {
+		t.Errorf("n0 has %s, n63 has %s", a.Addr, b.Addr)
 	}
 }
 

@@ -25,9 +25,14 @@ type Path struct {
 	Gateway   netip.Addr `json:"gateway"`
 	VLAN      int        `json:"vlan,omitempty"`
 	MTU       int        `json:"mtu"`
-	Hops      []string   `json:"hops"` // devices and ports on the way, both ends included
+	Hops      []string   `json:"hops"`            // devices on the way, both ends included
+	Paths     int        `json:"paths,omitempty"` // of equal cost, by the files
 	Why       string     `json:"why"`
 	Unreached string     `json:"unreached,omitempty"` // why the flow cannot be; empty if it can
+
+	// Modelled says that the emitted files decide where the flow goes: Hops, Paths and Unreached are
+	// for package prove to say. InfiniBand and networks of the site are the plan's to answer.
+	Modelled bool `json:"-"`
 }
 
 // Flows lists the kinds of flow that the plan knows.
@@ -90,12 +95,15 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		out.Table = x.Table
 		out.Why += fmt.Sprintf("; the source address %s is of %s, whose rule leads to table %d", x.Addr.Addr(), x.Name, x.Table)
 	}
-	out.Hops = p.hops(x, y)
-	if why := p.apart(a, b, x, y); why != "" {
-		out.Unreached = why
+	out.Modelled = modelled(x) && modelled(y)
+	if !out.Modelled {
+		out.Hops, out.Unreached = p.hops(x, y), p.apart(a, b, x, y)
 	}
 	return out, nil
 }
+
+// modelled reports whether files of this plan decide where packets of an interface go.
+func modelled(x *Interface) bool { return !x.IB && x.Link != None }
 
 // ends finds two hosts.
 func (p *Plan) ends(from, to string) (a, b *Host, err error) {
@@ -148,10 +156,14 @@ func (p *Plan) hops(x, y *Interface) []string {
 	return append(out, g.NodeName(y.Node))
 }
 
-// apart says why two interfaces cannot talk, or nothing.
+// apart says why two interfaces cannot talk that no files decide on, or nothing. The front end without cables
+// is the site's own network.
 func (p *Plan) apart(a, b *Host, x, y *Interface) string {
-	if !x.IB {
-		return p.unjoined(a, b, x, y)
+	switch {
+	case !x.IB && x.Role == Storage:
+		return fmt.Sprintf("the cluster file has no switches of the storage network, so nothing here joins %s and %s; declare them under fabrics (service: true)", a.Label(x), b.Label(y))
+	case !x.IB:
+		return ""
 	}
 	mine, theirs := p.tenants(a.Name), p.tenants(b.Name)
 	if len(mine) == 0 && len(theirs) == 0 {
@@ -166,35 +178,6 @@ func (p *Plan) apart(a, b *Host, x, y *Interface) string {
 		}
 	}
 	return fmt.Sprintf("%s is in %s, %s in %s: they share no partition", a.Name, partitions(mine), b.Name, partitions(theirs))
-}
-
-// unjoined says why Ethernet does not carry packets between two interfaces: nothing
-// in the plan joins them, or both believe to be on one wire and are behind switches
-// that route. The front end without cables is the site's own network.
-func (p *Plan) unjoined(a, b *Host, x, y *Interface) string {
-	if x.Link == None || y.Link == None {
-		if x.Role == Frontend {
-			return ""
-		}
-		return fmt.Sprintf("the cluster file has no switches of the %s network, so nothing here joins %s and %s; declare them under fabrics (service: true)", x.Role, a.Label(x), b.Label(y))
-	}
-	here, _ := p.PeerPort(x)
-	there, _ := p.PeerPort(y)
-	if here == nil || there == nil {
-		return fmt.Sprintf("%s or %s is not plugged into a switch", a.Label(x), b.Label(y))
-	}
-	if here != there {
-		if _, ok := p.Graph.Across(x.Node, y.Node, 0, nil); !ok {
-			return fmt.Sprintf("no cables lead from %s to %s", here.Name, there.Name)
-		}
-	}
-	if x.VLAN != 0 && p.Intent.Render.Leaf == "frr" {
-		return fmt.Sprintf("the files for FRR make no bridge for VLAN %d at %s; write links: /31, or render: {leaf: sonic}", x.VLAN, here.Name)
-	}
-	if here != there && x.Addr.Masked() == y.Addr.Masked() {
-		return fmt.Sprintf("both look for one another on their own wire, %s, and %s and %s route between themselves", x.Addr.Masked(), here.Name, there.Name)
-	}
-	return ""
 }
 
 // tenants gives the partitions of a host, and whether it is a full member.
@@ -226,6 +209,12 @@ type Contact struct {
 	To      string `json:"to"`
 	Reaches bool   `json:"reaches"`
 	Why     string `json:"why"`
+
+	// Modelled says that the emitted files decide it: whether a packet that leaves the first host by this
+	// interface arrives. Reaches is for package prove to say then.
+	Modelled       bool       `json:"-"`
+	Source, Target netip.Addr `json:"-"`
+	Switch         string     `json:"-"` // where the interface is plugged in; empty without a cable
 }
 
 // Reach says which networks of one host reach which of another, and why.
@@ -248,36 +237,50 @@ func (p *Plan) Reach(from, to string) ([]Contact, error) {
 
 func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	c := Contact{From: f.String(), To: t.String()}
+	x, y := a.First(f), b.First(t)
+	files := x != nil && y != nil && modelled(x) && modelled(y)
 	switch {
 	case f == Management && t == Management:
 		c.Reaches, c.Why = true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
 	case f == Frontend && t == Management:
 		c.Why = fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone", p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
-	case f != t:
+	case f != t && !files:
 		c.Why = fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
-	default:
-		x, y := a.First(f), b.First(t)
-		if why := p.apart(a, b, x, y); why != "" {
-			c.Why = why
-			return c
+	case files:
+		c.Modelled, c.Source, c.Target = true, x.Addr.Addr(), y.Addr.Addr()
+		if sw, _ := p.PeerPort(x); sw != nil {
+			c.Switch = sw.Name
 		}
-		c.Reaches = true
-		switch {
-		case x.VLAN != 0 && x.Link == None:
-			c.Why = fmt.Sprintf("one VLAN, %d, on switches outside this plan", x.VLAN)
-		case x.VLAN != 0:
-			c.Why = fmt.Sprintf("one VLAN, %d", x.VLAN)
-		case x.IB && len(p.Intent.Partitions) == 0:
-			c.Why = "one InfiniBand subnet, all in the default partition"
-		case x.IB:
-			c.Why = "one InfiniBand subnet, by shared partition"
-		case f == Storage:
-			c.Why = "routed by the storage fabric, each NIC a link of its own"
-		default:
-			c.Why = "routed by the fabric, rail by rail"
+		c.Why = joinedBy(x)
+	default:
+		c.Why = p.apart(a, b, x, y)
+		if c.Why == "" {
+			c.Reaches, c.Why = true, p.outside(x)
 		}
 	}
 	return c
+}
+
+// joinedBy says what joins the hosts of a network whose packets arrive.
+func joinedBy(x *Interface) string {
+	switch {
+	case x.VLAN != 0:
+		return fmt.Sprintf("one VLAN, %d", x.VLAN)
+	case x.Role == Storage:
+		return "routed by the storage fabric, each NIC a link of its own"
+	}
+	return "routed by the fabric, rail by rail"
+}
+
+// outside says what joins the hosts of a network whose switches have no files.
+func (p *Plan) outside(x *Interface) string {
+	switch {
+	case x.IB && len(p.Intent.Partitions) == 0:
+		return "one InfiniBand subnet, all in the default partition"
+	case x.IB:
+		return "one InfiniBand subnet, by shared partition"
+	}
+	return fmt.Sprintf("one VLAN, %d, on switches outside this plan", x.VLAN)
 }
 
 // PeerPort names the switch port that an interface is plugged into; nothing where there is no cable.

@@ -69,6 +69,9 @@ func (m *maker) words() {
 	}
 	m.nics()
 	m.roce()
+	if guarded := m.in.Routing.TTLSecurity || m.in.Routing.Password != ""; guarded && (m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
+		m.fail("routing", "ttl-security and password-file are written for frr and sonic, not for nvue; leave them out, or write render: {leaf: frr, spine: frr}")
+	}
 	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
 		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", m.in.Routing.BFD, m.in.Routing.Multiplier)
 	}
@@ -294,6 +297,9 @@ func (m *maker) tables() {
 	if ib && !ethernet && m.in.Given("backend.links") && m.in.Backend.Links != "rail" {
 		m.fail("backend.links", "%s; InfiniBand does not route between its ports, so a rail is one subnet: write rail", m.in.Backend.Links)
 	}
+	if ethernet {
+		m.bridges()
+	}
 	if ib && !ethernet && m.in.Given("backend.vlan") {
 		m.fail("backend.vlan", "%d; InfiniBand has no VLANs, write partitions to keep tenants apart", m.in.Backend.VLAN)
 	}
@@ -310,6 +316,16 @@ func (m *maker) tables() {
 		if x.net.MTU > SwitchMTU-14 {
 			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d", x.net.MTU, SwitchMTU, SwitchMTU-14)
 		}
+	}
+}
+
+// bridges refuses subnets of several hosts where no file makes the bridge that joins them.
+func (m *maker) bridges() {
+	switch {
+	case m.in.Backend.Links == "rail":
+		m.fail("backend.links", "rail; a subnet over several leaves needs bridges between them (VXLAN with EVPN), which is not written; write /31, or leaf with render: {leaf: sonic}")
+	case m.in.Backend.Links == "leaf" && m.in.Render.Leaf == "frr":
+		m.fail("backend.links", "leaf; FRR routes and makes no bridge for a leaf's hosts; write /31, or render: {leaf: sonic}")
 	}
 }
 

@@ -67,7 +67,21 @@ type Routing struct {
 	ASN        uint32 // the first of the private ones used
 	BFD        time.Duration
 	Multiplier int // lost BFD packets until a path counts as dead; 0: no BFD
+
+	TTLSecurity bool   // sessions take packets from the other end of their cable alone (RFC 5082)
+	Password    Secret // of all sessions (RFC 2385); read from a file of its own
 }
+
+// Secret is a text that is never printed. Files that hold it are not for everyone to read.
+type Secret string
+
+func (Secret) String() string { return "(secret)" }
+
+// GoString keeps %#v from printing it.
+func (Secret) GoString() string { return "(secret)" }
+
+// MarshalText keeps JSON from printing it.
+func (Secret) MarshalText() ([]byte, error) { return []byte("(secret)"), nil }
 
 // RoCE says how RDMA over Ethernet is kept lossless, or that it is not.
 type RoCE struct {
@@ -423,6 +437,12 @@ func (p *parse) routing(n *node, r *Routing) {
 			r.ASN = uint32(v)
 		}
 	}
+	if f.has("ttl-security") {
+		r.TTLSecurity = f.bool("ttl-security")
+	}
+	if f.has("password-file") {
+		r.Password = p.secret(f, "password-file")
+	}
 	if f.has("bfd") {
 		text := f.text("bfd")
 		r.BFD, r.Multiplier = 0, 0
@@ -443,6 +463,26 @@ func (p *parse) routing(n *node, r *Routing) {
 		}
 	}
 	f.done()
+}
+
+// secret reads a password from a file: its only line.
+func (p *parse) secret(f *fields, name string) Secret {
+	file := f.text(name)
+	if p.open == nil {
+		f.fail(name, "%s cannot be read here; leave it out", clip(file))
+		return ""
+	}
+	data, err := p.open(file)
+	if err != nil {
+		f.fail(name, "%v", err)
+		return ""
+	}
+	text := strings.TrimSpace(string(data))
+	if len(text) < 8 || len(text) > 80 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		f.fail(name, "%s: it must hold one password of 8 to 80 letters, digits and signs, without spaces", clip(file))
+		return ""
+	}
+	return Secret(text)
 }
 
 func (p *parse) roce(n *node, r *RoCE) {

@@ -132,3 +132,20 @@ func (g *Graph) LinkLatency(l LinkID) unit.Time {
 	}
 	return t
 }
+
+// Replugged gives the same graph with its links plugged in elsewhere: link i is links[i]. Hosts
+// take the pods that pod gives them.
+func (g *Graph) Replugged(links []Link, pod func(HostID) int32) (*Graph, error) {
+	same := *g
+	same.Hosts, same.Nodes, same.Links, same.Wires = slices.Clone(g.Hosts), slices.Clone(g.Nodes), links, maps.Clone(g.Wires)
+	for h := range same.Hosts {
+		host := &same.Hosts[h]
+		host.Pod = pod(HostID(h))
+		for i := range host.Count {
+			same.Nodes[host.First+NodeID(i)].Pod = host.Pod
+		}
+	}
+	same.sortLinks()
+	same.index()
+	return &same, same.Validate()
+}

@@ -672,7 +672,14 @@ func (c *comparer) cables() {
 		}
 		if got.dev == "" {
 			done[w] = true
-			c.add(Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true})
+			f := Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true}
+			for x, seen := range far { // a port that should be empty
+				if _, planned := want[x]; seen == w && !planned && x.dev != w.dev {
+					f.State, f.What = Differ, "the cable is in another port"
+					f.Got, f.Fix = fmt.Sprintf("%s at %s", name(w), name(x)), fmt.Sprintf("move the cable of %s from %s to %s", name(w), name(x), name(e))
+				}
+			}
+			c.add(f)
 			continue
 		}
 		// Who should be plugged in where this one is?
@@ -689,7 +696,11 @@ func (c *comparer) cables() {
 			continue
 		}
 		done[w], done[got] = true, true
-		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: "move the cable", links: []string{cable}})
+		fix := fmt.Sprintf("plug %s in here", name(w))
+		if other.dev != "" {
+			fix = fmt.Sprintf("move the cable of %s to %s, where it belongs, and plug %s in here", name(got), name(other), name(w))
+		}
+		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: fix, links: []string{cable}})
 	}
 }
 

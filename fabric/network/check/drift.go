@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,7 +103,14 @@ func (c *comparer) running(s *network.Switch, d *device) {
 	if len(missing)+len(extra) == 0 {
 		return
 	}
-	c.add(Finding{State: Differ, Kind: Running, Device: s.Name, Part: "running configuration", What: "the routing daemon does not run the emitted frr.conf", Want: strings.Join(missing, "; "), Got: strings.Join(extra, "; "), Command: "vtysh -c 'show running-config'", Intent: "routing", Fix: "load the emitted frr.conf: vtysh -f, or frr-reload.py"})
+	c.add(Finding{State: Differ, Kind: Running, Device: s.Name, Part: "running configuration", What: "the routing daemon does not run the emitted frr.conf", Want: hidden(missing), Got: hidden(extra), Command: "vtysh -c 'show running-config'", Intent: "routing", Fix: "load the emitted frr.conf: vtysh -f, or frr-reload.py"})
+}
+
+var password = regexp.MustCompile(`password \S+`)
+
+// hidden puts lines behind one another, without their passwords.
+func hidden(lines []string) string {
+	return password.ReplaceAllString(strings.Join(lines, "; "), "password (secret)")
 }
 
 // timers compares the times of a session between switches.

@@ -128,7 +128,7 @@ func TestNetplanUnderstands(t *testing.T) {
 	tool(t, "netplan", "netplan.io")
 	for name, p := range map[string]*network.Plan{
 		"rails":   ethernet(t, 8, ""),
-		"leaf":    ethernet(t, 8, "network: {backend: {links: leaf}}\n"),
+		"leaf":    ethernet(t, 8, "network: {backend: {links: leaf}, render: {leaf: sonic}}\n"),
 		"bond":    ethernet(t, 8, "network: {storage: {bond: lacp}}\n"),
 		"hpn":     example(t, "hpn"),
 		"storage": example(t, "storage"),
@@ -183,7 +183,7 @@ func entry(s []section, i int, key string) string {
 
 func TestFRRUnderstands(t *testing.T) {
 	tool(t, "vtysh", "frr")
-	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}, backend: {links: leaf}}\n"), example(t, "hpn")} {
+	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}}\n"), example(t, "hpn")} {
 		dir := t.TempDir()
 		write(t, FRR(p), dir)
 		for _, s := range []*network.Switch{&p.Switches[0], &p.Switches[len(p.Switches)-1]} {

@@ -37,7 +37,7 @@ func Dialects() []Dialect {
 		{"dhcp", "DHCP servers: dnsmasq and Kea", "dnsmasq, kea-dhcp4", DHCP},
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
 		{"frr", "switches and routers with FRR", "vtysh, bgpd; FRR that runs in a lab", FRR},
-		{"kubernetes", "Kubernetes: node labels, Kueue topology, rail networks, a JobSet", "kubeconform with the kinds' schemas, where KUBE_SCHEMAS names them; a list of fields; no API server", Kubernetes},
+		{"kubernetes", "Kubernetes: node labels, Kueue queues, rail networks, device plug-in, compute domains, a JobSet", "the API server's libraries with CEL, where KUBE_CRDS names the definitions; a list of fields", Kubernetes},
 		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
 		{"netbox", "NetBox: CSV of devices, interfaces, prefixes, addresses and cables", "", NetBox},

@@ -118,10 +118,10 @@ func understoodByNetplan(t *testing.T, p *network.Plan, h *network.Host, dir str
 // understoodByKubernetes checks the manifests by their kinds' fields, and reads labels and addresses back.
 func understoodByKubernetes(t *testing.T, p *network.Plan, dir string) {
 	t.Helper()
-	for _, name := range []string{"nodes", "kueue", "jobset", "rails"} {
+	for _, name := range []string{"nodes", "kueue", "jobset", "rails", "device-plugin", "compute-domain"} {
 		data, err := os.ReadFile(filepath.Join(dir, "kubernetes", name+".yaml"))
-		if os.IsNotExist(err) && name == "rails" {
-			continue // InfiniBand
+		if os.IsNotExist(err) && name != "nodes" && name != "kueue" && name != "jobset" {
+			continue // InfiniBand, or no NVLink between hosts
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -11,15 +11,123 @@ import (
 )
 
 // Kubernetes writes what a scheduler needs to place pods by the fabric and to
-// give each pod its rails: node labels, Kueue's topology and flavour, a network
-// and an address pool a rail, and a JobSet that uses them.
+// give each pod its rails: node labels, Kueue's topology, flavour and queues, a network,
+// an address pool and a device plug-in's resource per rail, a compute domain where hosts
+// share NVLink, and a JobSet that uses them.
 func Kubernetes(p *network.Plan) []File {
 	levels := tiersOf(p)
-	out := []File{nodeLabels(p, levels), kueue(p, levels), jobSet(p, levels)}
+	out := []File{nodeLabels(p, levels), kueue(p, levels), jobSet(p)}
 	if rails := railNetworks(p); len(rails.Data) > 0 {
-		out = append(out, rails)
+		out = append(out, rails, devicePlugin(p))
+	}
+	if sharesNVLink(p) {
+		out = append(out, computeDomain(p))
 	}
 	return out
+}
+
+// podRails are the rails that pods get as resources: routed ones.
+func podRails(p *network.Plan) (out []*network.Rail) {
+	for i := range p.Rails {
+		if r := &p.Rails[i]; !r.InfiniBand && p.Intent.Backend.Links == "/31" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// railDevice is what hosts call the interface of a rail.
+func railDevice(p *network.Plan, rail int) string {
+	for j := range p.Hosts {
+		for k := range p.Hosts[j].Interfaces {
+			if x := &p.Hosts[j].Interfaces[k]; x.Rail == rail {
+				return x.Name
+			}
+		}
+	}
+	return ""
+}
+
+// resource is something that pods ask for, and how much of it the cluster has.
+type resource struct {
+	name  string
+	total int
+	pod   int // what a pod takes that has a host to itself
+}
+
+// resources are GPUs and rails.
+func resources(p *network.Plan) (out []resource) {
+	for _, r := range podRails(p) {
+		x := resource{name: fmt.Sprintf("nvidia.com/rail%d", r.Number), pod: 1}
+		for j := range p.Hosts {
+			for k := range p.Hosts[j].Interfaces {
+				if p.Hosts[j].Interfaces[k].Rail == r.Number {
+					x.total++
+				}
+			}
+		}
+		out = append(out, x)
+	}
+	gpu := resource{name: "nvidia.com/gpu", total: p.Graph.Count(topo.GPU)}
+	for _, k := range hostKinds(p) {
+		gpu.pod = max(gpu.pod, len(k.gpus))
+	}
+	if gpu.pod > 0 {
+		out = append(out, gpu)
+	}
+	return out
+}
+
+func sharesNVLink(p *network.Plan) bool {
+	return len(p.Hosts) > 0 && domain(p, &p.Hosts[0]) != ""
+}
+
+// channelClaim is the claim template that a compute domain makes for the channels of its pods.
+const channelClaim = "train-channel"
+
+// computeDomain writes the domain in which a job's pods share GPU memory over NVLink: the driver runs the IMEX
+// daemons on the nodes that its pods get.
+func computeDomain(p *network.Plan) File {
+	var t text
+	t.head(p, "#")
+	t.line("# For NVIDIA's DRA driver for GPUs, from Kubernetes 1.32 with DynamicResourceAllocation.")
+	t.line("apiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nmetadata:\n  name: train\n  namespace: default\nspec:\n  numNodes: 0\n  channel:\n    resourceClaimTemplate:\n      name: %s", channelClaim)
+	return t.file("kubernetes/compute-domain.yaml", 0o644)
+}
+
+// devicePlugin writes what the SR-IOV network device plug-in offers: each rail's NIC as a resource of its own.
+func devicePlugin(p *network.Plan) File {
+	var list []map[string]any
+	for _, r := range podRails(p) {
+		list = append(list, map[string]any{"resourceName": fmt.Sprintf("rail%d", r.Number), "resourcePrefix": "nvidia.com",
+			"selectors": []map[string]any{{"pfNames": []string{railDevice(p, r.Number)}, "isRdma": true}}})
+	}
+	var t text
+	t.head(p, "#")
+	t.line("# For the SR-IOV network device plug-in, also as part of NVIDIA's network operator.")
+	config, err := json.MarshalIndent(map[string]any{"resourceList": list}, "    ", "  ")
+	if err != nil {
+		return File{} // maps of strings always marshal
+	}
+	t.line("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: sriovdp-config\n  namespace: kube-system\ndata:\n  config.json: |\n    %s", config)
+	return t.file("kubernetes/device-plugin.yaml", 0o644)
+}
+
+// queues writes a queue over all GPUs and rails, and the name by which jobs of the namespace default reach it.
+func queues(p *network.Plan, t *text) {
+	all := resources(p)
+	if len(all) == 0 {
+		return
+	}
+	var names []string
+	for _, r := range all {
+		names = append(names, r.name)
+	}
+	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata:\n  name: gpu\nspec:\n  namespaceSelector: {}\n  resourceGroups:\n  - coveredResources: [%s]\n    flavors:\n    - name: gpu\n      resources:", strings.Join(names, ", "))
+	for _, r := range all {
+		t.line("      - {name: %s, nominalQuota: %d}", r.name, r.total)
+	}
+	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata:\n  name: gpu\n  namespace: default\nspec:\n  clusterQueue: gpu")
 }
 
 const tierLabel, acceleratorLabel = "fabric.topograph.run/tier-", "accelerator.topograph.run/domain"
@@ -105,6 +213,7 @@ func kueue(p *network.Plan, levels int) File {
 	}
 	t.line("  - nodeLabel: kubernetes.io/hostname")
 	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: gpu\nspec:\n  nodeLabels:\n    %s%d: %s\n  topologyName: fabric", tierLabel, levels-1, labelValue(topLabel(p, levels)))
+	queues(p, &t)
 	return t.file("kubernetes/kueue.yaml", 0o644)
 }
 
@@ -119,23 +228,11 @@ func topLabel(p *network.Plan, levels int) string {
 // railNetworks writes a network attachment and an address pool for each routed rail.
 func railNetworks(p *network.Plan) File {
 	var t text
-	for i := range p.Rails {
-		r := &p.Rails[i]
-		if r.InfiniBand || p.Intent.Backend.Links != "/31" {
-			continue
-		}
+	for _, r := range podRails(p) {
 		if t.Len() == 0 {
 			t.head(p, "#")
 		}
-		name := fmt.Sprintf("rail%d", r.Number)
-		iface := ""
-		for j := range p.Hosts {
-			for k := range p.Hosts[j].Interfaces {
-				if x := &p.Hosts[j].Interfaces[k]; x.Rail == r.Number && iface == "" {
-					iface = x.Name
-				}
-			}
-		}
+		name, iface := fmt.Sprintf("rail%d", r.Number), railDevice(p, r.Number)
 		config, err := json.Marshal(map[string]any{"cniVersion": "0.3.1", "name": name, "plugins": []map[string]any{
 			{"type": "host-device", "device": iface, "ipam": map[string]any{"type": "nv-ipam", "poolName": name, "poolType": "cidrpool"}},
 			{"type": "sbr"},
@@ -157,29 +254,34 @@ func railNetworks(p *network.Plan) File {
 	return t.file("kubernetes/rails.yaml", 0o644)
 }
 
-func jobSet(p *network.Plan, levels int) File {
-	gpus := 0
-	for _, k := range hostKinds(p) {
-		gpus = max(gpus, len(k.gpus))
-	}
+func jobSet(p *network.Plan) File {
 	var names, limits []string
-	for i := range p.Rails {
-		if r := &p.Rails[i]; !r.InfiniBand && p.Intent.Backend.Links == "/31" {
-			names = append(names, fmt.Sprintf("rail%d", r.Number))
-			limits = append(limits, fmt.Sprintf("nvidia.com/rail%d: 1", r.Number))
-		}
+	gpus := 0
+	for _, r := range podRails(p) {
+		names = append(names, fmt.Sprintf("rail%d", r.Number))
 	}
-	if gpus > 0 {
-		limits = append(limits, fmt.Sprintf("nvidia.com/gpu: %d", gpus))
+	for _, r := range resources(p) {
+		limits = append(limits, fmt.Sprintf("%s: %d", r.name, r.pod))
+		if r.name == "nvidia.com/gpu" {
+			gpus = r.pod
+		}
 	}
 	var t text
 	t.head(p, "#")
-	t.line("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata:\n  name: train\n  labels:\n    kueue.x-k8s.io/queue-name: gpu\nspec:\n  replicatedJobs:\n  - name: worker\n    replicas: 1\n    template:\n      spec:\n        parallelism: 2\n        completions: 2\n        completionMode: Indexed\n        backoffLimit: 0\n        template:\n          metadata:\n            annotations:")
+	t.line("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata:\n  name: train\n  namespace: default\n  labels:\n    kueue.x-k8s.io/queue-name: gpu\nspec:\n  replicatedJobs:\n  - name: worker\n    replicas: 1\n    template:\n      spec:\n        parallelism: 2\n        completions: 2\n        completionMode: Indexed\n        backoffLimit: 0\n        template:\n          metadata:\n            annotations:")
 	t.line("              kueue.x-k8s.io/podset-preferred-topology: %s0", tierLabel)
 	if len(names) > 0 {
 		t.line("              k8s.v1.cni.cncf.io/networks: %q", strings.Join(names, ","))
 	}
-	t.line("          spec:\n            restartPolicy: Never\n            containers:\n            - name: train\n              image: REPLACE-ME\n              command: [weft, run, --nproc, \"%d\", --, ./run/train]", max(1, gpus))
-	t.line("              resources:\n                limits: {%s}\n              securityContext:\n                capabilities:\n                  add: [IPC_LOCK]", strings.Join(limits, ", "))
+	t.line("          spec:\n            restartPolicy: Never")
+	if sharesNVLink(p) {
+		t.line("            resourceClaims:\n            - name: channel\n              resourceClaimTemplateName: %s", channelClaim)
+	}
+	t.line("            containers:\n            - name: train\n              image: REPLACE-ME\n              command: [weft, run, --nproc, \"%d\", --, ./run/train]", max(1, gpus))
+	t.line("              resources:\n                limits: {%s}", strings.Join(limits, ", "))
+	if sharesNVLink(p) {
+		t.line("                claims:\n                - name: channel")
+	}
+	t.line("              securityContext:\n                capabilities:\n                  add: [IPC_LOCK]")
 	return t.file("kubernetes/jobset.yaml", 0o644)
 }

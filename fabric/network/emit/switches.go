@@ -167,6 +167,12 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	if in.Routing.Multiplier > 0 {
 		t.line(" neighbor FABRIC bfd profile fabric")
 	}
+	if in.Routing.Password != "" {
+		t.line(" neighbor FABRIC password %s", string(in.Routing.Password))
+	}
+	if in.Routing.TTLSecurity {
+		t.line(" neighbor FABRIC ttl-security hops 1")
+	}
 	for _, q := range s.Ports {
 		if q.Host == network.None {
 			t.line(" neighbor %s interface v6only peer-group FABRIC", name(q.Number))
@@ -214,10 +220,9 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 	if err != nil {
 		return nil, err
 	}
-	role := "LeafRouter"
-	if s.Tier > 1 {
-		role = "SpineRouter"
-	}
+	// SONiC takes the offset of its hash from the type: 10 for LeafRouter, 0 for the others. Neighbouring tiers
+	// must differ, or the upper one leaves paths unused. These are SONiC's own names for tiers 0, 1 and 2.
+	role := []string{"ToRRouter", "LeafRouter", "SpineRouter"}[min(max(s.Tier, 1), 3)-1]
 	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified", "mac": standInMAC(s.Name),
 		"hwsku": sku, "platform": kind.name}
 	buffers := kind.dynamic && in.RoCE.Mode == "lossless"

@@ -66,6 +66,9 @@ func (n *Net) join() {
 // connect notes the networks of a router, and which it advertises.
 func (n *Net) connect(d *Device) {
 	for _, p := range d.ports {
+		if p.dark() {
+			continue
+		}
 		for _, a := range p.Addrs {
 			m := a.Masked()
 			x := n.prefixes[m]
@@ -90,11 +93,14 @@ func (d *Device) session(port string) *End {
 		return nil
 	}
 	far := p.Peer.Device
-	if far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name) || far.BGP.ASN == d.BGP.ASN {
+	if far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name) || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
 		return nil
 	}
 	return p.Peer
 }
+
+// guard is what the other end of a session must have alike: its password, and whether packets from afar count.
+func (b *BGP) guard(port string) string { return b.Guards[b.Groups[port]] + b.Guards[port] }
 
 // chain lists the networks of routers that an address is in, longest first.
 func (n *Net) chain(a netip.Addr) []*prefix {

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// prover goes through all cases. Two things make them few:
+// prover goes through all cases. Three things make them few:
 //
 //   - Targets whose networks the same routers advertise are one class: BGP treats them alike, so
 //     one computation answers for all of them.
 //   - A failure changes nothing for a router that keeps a next hop: it keeps its distance, and so
 //     does whoever sends by it. Only routers that lose all their next hops are computed anew.
+//   - Classes that a symmetry of the network takes to one another are decided once (symmetry.go).
 //
-// Neither is an approximation: every pair and every single failure is decided.
+// None is an approximation: every pair and every single failure is decided.
 type prover struct {
 	n       *Net
 	areas   []Area
@@ -26,11 +27,12 @@ type prover struct {
 	legs    []*leg
 	classes []*class
 	byKey   map[string]*class
-	pairs   [][2]int32 // of routers that fail together
-	nics    int        // of hosts, in all areas
-	narrow  []int32    // cables that carry less than the largest packet
+	groups  [][]int32 // of routers that fail together
+	nics    int       // of hosts, in all areas
+	narrow  []int32   // cables that carry less than the largest packet
 
-	reach, loops, apart, ecmp, mtu, single, double Verdict
+	reach, loops, apart, ecmp, mtu, single, double, cyclic Verdict
+	buffers                                                *buffers
 
 	base, again rib
 	state       []lossState
@@ -39,6 +41,7 @@ type prover struct {
 	known       []int32 // routers with a route to the class at hand
 	w           *worker
 	cutPairs    map[int]bool
+	decided     int // classes that stand for all
 }
 
 // leg is from one area to another, or to itself.
@@ -76,7 +79,9 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 		ecmp:   Verdict{Property: "all shortest paths are used", Of: "routes"},
 		mtu:    Verdict{Property: "full packets pass", Of: "pairs"},
 		single: Verdict{Property: "any one failure is survived", Of: "pairs and failures"},
-		double: Verdict{Property: "two switches may fail", Of: "pairs of switches", Advice: true}}
+		double: Verdict{Property: "switches may fail together", Of: "groups of switches", Advice: true},
+		cyclic: Verdict{Property: "no buffers wait in a circle", Of: "classes and failures"}}
+	p.buffers = newBuffers(n)
 	size := len(n.routers)
 	for _, r := range []*rib{&p.base, &p.again} {
 		r.dist, r.path = make([]int32, size), make([]int32, size)
@@ -87,22 +92,34 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 	return p
 }
 
-// choosePairs lists all pairs of routers, or as many as were asked for, the same every time.
+// choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
 func (p *prover) choosePairs() {
+	for _, names := range p.o.Together {
+		var group []int32
+		for _, name := range names {
+			if d := p.n.Devices[name]; d != nil && d.Router {
+				group = append(group, d.id)
+			}
+		}
+		if len(group) > 0 {
+			p.groups = append(p.groups, group)
+		}
+	}
 	n := int32(len(p.n.routers))
 	all := int(n) * int(n-1) / 2
 	if all <= p.o.Pairs {
 		for a := range n {
 			for b := range a {
-				p.pairs = append(p.pairs, [2]int32{a, b})
+				p.groups = append(p.groups, []int32{a, b})
 			}
 		}
 		return
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for len(p.pairs) < p.o.Pairs {
+	for drawn := 0; drawn < p.o.Pairs; {
 		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
-			p.pairs = append(p.pairs, [2]int32{a, b})
+			p.groups = append(p.groups, []int32{a, b})
+			drawn++
 		}
 	}
 }
@@ -338,23 +355,82 @@ func (p *prover) run() {
 	}
 	// A pair does not survive its own two NICs and two switches.
 	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
-	p.double.Cases = len(p.pairs)
+	p.double.Cases = len(p.groups)
+	if p.buffers.any {
+		p.cyclic.Cases = len(p.classes)
+		if p.o.Failures {
+			p.cyclic.Cases *= 1 + cables + len(p.n.routers)
+		}
+	}
 	p.single.Note = fmt.Sprintf("%d switches, %d cables, %d NICs", len(p.n.routers), cables, p.nics)
-	for _, c := range p.classes {
-		if len(c.chain) > 1 {
-			p.overlapping(c)
-			continue
+	dirty := p.representatives()
+	for i, c := range p.classes {
+		if dirty[i] {
+			p.decide(c)
 		}
-		p.w.rib(c.chain[0].origins, nil, &p.base)
-		if r := p.base.vague; r >= 0 {
-			p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
-		}
-		p.count()
-		p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
-		p.narrowest(c)
-		p.failures(c)
 	}
 	p.double.Broken = len(p.cutPairs)
+}
+
+// representatives decides one class of each orbit, and gives the classes that must be decided one by one.
+func (p *prover) representatives() (dirty []bool) {
+	dirty = make([]bool, len(p.classes))
+	if p.o.Each || len(p.groups) > 0 { // groups are drawn or named, and have no images
+		p.decided = len(p.classes)
+		return slices.Repeat([]bool{true}, len(p.classes))
+	}
+	first := p.orbits()
+	size := map[int]int{}
+	for _, k := range first {
+		size[k]++
+	}
+	p.decided = len(size)
+	all := []*Verdict{&p.loops, &p.apart, &p.ecmp, &p.reach, &p.mtu, &p.single, &p.cyclic}
+	for i := range p.classes {
+		if first[i] != i {
+			dirty[i] = dirty[first[i]]
+			continue
+		}
+		dirty[i] = !p.forAll(p.classes[i], size[i], all)
+	}
+	return dirty
+}
+
+// forAll decides a class for all of its orbit. If something does not hold it leaves the verdicts as they were.
+func (p *prover) forAll(c *class, size int, all []*Verdict) bool {
+	before, holds := make([]Verdict, len(all)), true
+	for k, v := range all {
+		before[k] = *v
+	}
+	p.decide(c)
+	for k, v := range all {
+		holds = holds && v.Broken == before[k].Broken
+	}
+	for k, v := range all {
+		if holds {
+			v.Cases += (size - 1) * (v.Cases - before[k].Cases)
+		} else {
+			*v = before[k]
+		}
+	}
+	return holds
+}
+
+// decide looks at all properties of a class.
+func (p *prover) decide(c *class) {
+	if len(c.chain) > 1 {
+		p.overlapping(c)
+		return
+	}
+	p.w.rib(c.chain[0].origins, nil, &p.base)
+	if r := p.base.vague; r >= 0 {
+		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
+	}
+	p.turns(&p.base, nil, p.sourcesOf(c)...)
+	p.count()
+	p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
+	p.narrowest(c)
+	p.failures(c)
 }
 
 // overlapping decides a class whose addresses are in several networks: a router takes the
@@ -465,7 +541,7 @@ func (p *prover) narrowest(c *class) {
 		x := &p.n.cables[k]
 		for _, ends := range [][2]*Port{{x.a, x.b}, {x.b, x.a}} {
 			from, to := ends[0].on.id, ends[1].on.id
-			if p.base.dist[from] < 1 || p.base.dist[to] != p.base.dist[from]-1 {
+			if p.base.dist[from] < 1 || p.base.dist[to] != p.base.dist[from]-1 || !slices.Contains(p.n.sessions[from], edge{to, k}) {
 				continue
 			}
 			p.senders(c, from, x)

@@ -20,9 +20,9 @@ func (p *prover) failures(c *class) {
 			p.fail(c, &p.single, r)
 		}
 	}
-	for k, x := range p.pairs {
+	for k, group := range p.groups {
 		before := p.double.Broken
-		if p.fail(c, &p.double, x[0], x[1]); p.double.Broken > before {
+		if p.fail(c, &p.double, group...); p.double.Broken > before {
 			p.cutPairs[k] = true
 		}
 	}
@@ -97,10 +97,19 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 				}
 				p.w.rib(c.chain[0].origins, f, &p.again)
 			}
-			if p.again.dist[s.router] < 0 && !f.router(s.router) {
-				p.cut(v, c, l.to, s, f)
-			}
+			p.detour(v, c, l.to, s, f)
 		}
+	}
+}
+
+// detour looks at what a failure leaves to a source that lost all its next hops.
+func (p *prover) detour(v *Verdict, c *class, area int, s source, f *failed) {
+	switch {
+	case f.router(s.router):
+	case p.again.dist[s.router] < 0:
+		p.cut(v, c, area, s, f)
+	default:
+		p.turns(&p.again, f, s.router)
 	}
 }
 

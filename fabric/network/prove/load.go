@@ -18,28 +18,19 @@ import (
 // out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
 // nftables, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
-	n := &Net{Devices: map[string]*Device{}}
-	templates := map[string]*template{}
+	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		part := strings.SplitN(path, "/", 3)
 		if len(part) < 3 {
 			continue
 		}
-		var err error
-		switch {
-		case part[0] == "switches" && (part[2] == "etc/frr/frr.conf" || part[2] == "etc/sonic/frr/frr.conf"):
-			err = n.frr(part[1], files[path])
-		case part[0] == "switches" && strings.HasPrefix(part[2], "etc/udev/rules.d/"):
-			err = n.udev(part[1], files[path])
-		case part[0] == "switches" && part[2] == "etc/sonic/config_db.json":
-			err = n.sonic(part[1], files[path])
-		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/netplan/"):
-			err = n.netplan(part[1], files[path], templates)
-		case part[0] == "hosts" && strings.HasPrefix(part[2], "etc/nftables.d/"):
-			err = n.nft(part[1], files[path])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		for _, r := range readers {
+			if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
+				continue
+			}
+			if err := r.read(n, part[1], files[path]); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
@@ -47,6 +38,20 @@ func Load(files map[string][]byte) (*Net, error) {
 	}
 	n.build()
 	return n, nil
+}
+
+// readers says who reads the files of which devices, by how their paths begin.
+var readers = []struct {
+	of, path string
+	read     func(n *Net, device string, data []byte) error
+}{
+	{"switches", "etc/frr/frr.conf", (*Net).frr},
+	{"switches", "etc/sonic/frr/frr.conf", (*Net).frr},
+	{"switches", "etc/udev/rules.d/", (*Net).udev},
+	{"switches", "etc/sonic/config_db.json", (*Net).sonic},
+	{"hosts", "etc/netplan/", (*Net).netplan},
+	{"hosts", "etc/nftables.d/", (*Net).nft},
+	{"hosts", "usr/local/sbin/weft-roce", (*Net).roce},
 }
 
 func (n *Net) device(name string, router bool) *Device {
@@ -85,7 +90,7 @@ type frrFile struct {
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{Maps: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -167,8 +172,15 @@ func (f *frrFile) neighbour(w []string) (known bool) {
 	if len(w) < 3 {
 		return false
 	}
-	if w[2] == "interface" {
+	switch w[2] {
+	case "interface":
 		f.d.BGP.Neighbours = append(f.d.BGP.Neighbours, w[1])
+		if w[len(w)-2] == "peer-group" {
+			f.d.BGP.Groups[w[1]] = w[len(w)-1]
+		}
+		return true
+	case "password", "ttl-security":
+		f.d.BGP.Guards[w[1]] += strings.Join(w[2:], " ") + "\n"
 		return true
 	}
 	what := strings.Join(w[2:], " ") + " "
@@ -210,19 +222,30 @@ func (b *BGP) list(w []string) error {
 	return nil
 }
 
-var udevMTU = regexp.MustCompile(`(?m)^SUBSYSTEM=="net".*KERNEL=="([^"]+)".*ATTR\{mtu\}="([0-9]+)"`)
-
-// udev reads the MTUs of a Linux switch.
+// udev reads the MTUs of a Linux switch: lines of network devices with KERNEL=="NAME" and ATTR{mtu}="BYTES".
 func (n *Net) udev(name string, data []byte) error {
 	d := n.device(name, true)
-	for _, m := range udevMTU.FindAllSubmatch(data, -1) {
-		mtu, err := strconv.Atoi(string(m[2]))
-		if err != nil {
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, `SUBSYSTEM=="net"`) {
+			continue
+		}
+		port, mtu := quoted(line, "KERNEL=="), quoted(line, "ATTR{mtu}=")
+		if port == "" || mtu == "" {
+			continue
+		}
+		var err error
+		if d.port(port).MTU, err = strconv.Atoi(mtu); err != nil {
 			return err
 		}
-		d.port(string(m[1])).MTU = mtu
 	}
 	return nil
+}
+
+// quoted is what stands in quotes behind a key.
+func quoted(line, key string) string {
+	_, rest, _ := strings.Cut(line, key+`"`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return strings.Clone(value)
 }
 
 var (

@@ -37,15 +37,15 @@ type template struct {
 const counted = 240 << 24
 
 // netplan reads a host. A bond has no cable of its own and so no neighbours here.
-func (n *Net) netplan(name string, data []byte, known map[string]*template) error {
+func (n *Net) netplan(name string, data []byte) error {
 	text, addrs := skeleton(string(data))
-	t := known[text]
+	t := n.templates[text]
 	if t == nil {
 		var err error
 		if t, err = parseNetplan(text); err != nil {
 			return err
 		}
-		known[text] = t
+		n.templates[text] = t
 	}
 	d := n.device(name, false)
 	for i := range t.nics {

@@ -34,8 +34,9 @@ type Net struct {
 	prefixes map[netip.Prefix]*prefix
 	lengths  []int // of prefixes, longest first
 
-	ribs map[string]*rib // computed for Follow, without failures
-	work *worker
+	ribs      map[string]*rib      // computed for Follow, without failures
+	templates map[string]*template // of netplan files
+	work      *worker
 }
 
 // Device is a host or a router.
@@ -50,6 +51,7 @@ type Device struct {
 
 	id    int32   // in Net.routers
 	ports []*Port // by name
+	hash  string  // by which it spreads flows; empty where no file says
 }
 
 // Port is an interface: its addresses, and what its cable leads to.
@@ -60,6 +62,10 @@ type Port struct {
 	Peer    *End    // nil without a cable
 	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
 	Members []*Port // of a VLAN interface
+
+	// Lossless are the packets for which the port pauses its peer instead of dropping: priorities by DSCP.
+	// It is nil where no file says anything of it.
+	Lossless map[int]int
 
 	on    *Device
 	cable int32 // in Net.cables
@@ -105,7 +111,9 @@ type BGP struct {
 	Connected  string   // the route-map by which connected prefixes are advertised; "" if they are not
 	Maps       map[string]string
 	Lists      map[string][]Permit
-	Relax      bool // paths of equal length count as equal, whatever their numbers
+	Groups     map[string]string // of neighbours
+	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
+	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
 }
 
@@ -196,8 +204,9 @@ type Trip struct {
 	Target  netip.Addr `json:"target"`
 	Failure string     `json:"failure,omitempty"`
 	Reached bool       `json:"reached"`
-	Hops    []string   `json:"path"`          // devices, of the first path; up to where it ended
-	Why     string     `json:"why,omitempty"` // where and why it ended, if it did not arrive
+	Hops    []string   `json:"path"`            // devices, of the first path; up to where it ended
+	Paths   int        `json:"paths,omitempty"` // of equal cost, if it arrived
+	Why     string     `json:"why,omitempty"`   // where and why it ended, if it did not arrive
 }
 
 func (t Trip) String() string {
@@ -233,9 +242,11 @@ func (n *Net) follow(from string, src, dst netip.Addr, f *failed) Trip {
 		t.Why = "there are no files of " + from
 		return t
 	}
-	w := walker{net: n, src: src, dst: dst, failed: f, good: map[*Device]bool{}, on: map[*Device]bool{}}
+	w := walker{net: n, src: src, dst: dst, failed: f, good: map[*Device]int{}, on: map[*Device]bool{}}
 	t.Hops, t.Why = w.from(d, nil)
-	t.Reached = t.Why == ""
+	if t.Reached = t.Why == ""; t.Reached {
+		t.Paths = max(1, w.good[d])
+	}
 	return t
 }
 
@@ -244,7 +255,7 @@ type walker struct {
 	net      *Net
 	src, dst netip.Addr
 	failed   *failed
-	good     map[*Device]bool // every path on from here arrives
+	good     map[*Device]int  // how many paths lead on from here, if all arrive
 	on       map[*Device]bool // devices of the path so far
 }
 
@@ -262,7 +273,7 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 		return hops, "the packet runs in a circle at " + d.Name
 	case len(w.on) > 0 && !d.Router:
 		return hops, fmt.Sprintf("%s does not have %s and passes nothing on", d.Name, w.dst)
-	case w.good[d]:
+	case w.good[d] > 0:
 		return hops, ""
 	}
 	next, why := w.net.next(d, w.src, w.dst, w.failed)
@@ -271,6 +282,7 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 	}
 	w.on[d] = true
 	defer delete(w.on, d)
+	paths := 0
 	for i, e := range next {
 		more, why := w.from(e.Device, e.Port)
 		if i == 0 || why != "" {
@@ -279,8 +291,9 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 		if why != "" {
 			return hops, why
 		}
+		paths += max(1, w.good[e.Device])
 	}
-	w.good[d] = true
+	w.good[d] = paths
 	return hops, ""
 }
 
@@ -370,7 +383,16 @@ func (d *Device) onLink(dst netip.Addr, bits int, f *failed) (on *Port) {
 	return on
 }
 
-func (p *Port) down(f *failed) bool { return p.Peer != nil && f.cable(p.cable) }
+func (p *Port) down(f *failed) bool {
+	if p.Peer == nil {
+		return p.on.Router && p.dark()
+	}
+	return f.cable(p.cable)
+}
+
+// dark reports whether a router's port has no carrier: nothing is plugged in, and it is neither a loopback
+// nor a VLAN's. Its networks are not connected then, and nobody hears of them.
+func (p *Port) dark() bool { return p.Peer == nil && p.Name != "lo" && p.Members == nil }
 
 // connected finds the port of a router with a network of its own.
 func (d *Device) connected(x netip.Prefix, f *failed) *Port {

@@ -68,6 +68,7 @@ type Report struct {
 	Switches int       `json:"switches"`
 	Cables   int       `json:"cables"`
 	Classes  int       `json:"classes"` // of targets that all routers treat alike
+	Decided  int       `json:"decided"` // classes of which no symmetry takes one to another
 	Verdicts []Verdict `json:"verdicts"`
 	Seconds  float64   `json:"seconds"` // that it took, for whoever calls to fill in
 }
@@ -89,8 +90,10 @@ func (r *Report) Verdict(name string) *Verdict {
 
 // Options say how much is proven.
 type Options struct {
-	Failures bool // every single failure of a switch, a cable between switches or a NIC
-	Pairs    int  // pairs of switches that fail together: all of them, or this many of them
+	Failures bool       // every single failure of a switch, a cable between switches or a NIC
+	Pairs    int        // pairs of switches that fail together: all of them, or this many of them
+	Together [][]string // switches by name that fail together
+	Each     bool       // decide every class by itself, whatever the symmetries
 }
 
 // Prove looks at every property for all pairs of addresses in each area.
@@ -100,11 +103,12 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 	p.classify()
 	r.Classes = len(p.classes)
 	p.run()
-	list := []Verdict{n.read(), n.unique(), n.spoken(), p.reach, p.loops, p.apart, p.ecmp, p.mtu}
+	r.Decided = p.decided
+	list := []Verdict{n.read(), n.unique(), n.spoken(), p.reach, p.loops, p.apart, p.ecmp, p.mtu, n.paused(), p.cyclic, p.polarised()}
 	if o.Failures {
 		list = append(list, p.single)
 	}
-	if len(p.pairs) > 0 {
+	if len(p.groups) > 0 {
 		list = append(list, p.double)
 	}
 	for _, v := range list {
@@ -182,6 +186,9 @@ func silent(p *Port) string {
 		return p.on.Name + " has no neighbor " + p.Name
 	case far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name):
 		return far.Name + " has no neighbor " + p.Peer.Port.Name
+	}
+	if far.BGP.ASN != p.on.BGP.ASN {
+		return "their passwords or their TTL security differ"
 	}
 	return fmt.Sprintf("both have AS number %d", far.BGP.ASN)
 }

@@ -22,8 +22,10 @@ func (n *Net) sonic(name string, data []byte) error {
 		return err
 	}
 	d := n.device(name, true)
+	q := qos{ports: map[string]map[string]string{}, dscp: map[string]map[string]string{}, group: map[string]map[string]string{}}
 	for table, rows := range db {
 		for key, row := range rows {
+			q.row(table, key, row)
 			known, err := d.sonicRow(table, key, row)
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", table, key, err)
@@ -33,7 +35,7 @@ func (n *Net) sonic(name string, data []byte) error {
 			}
 		}
 	}
-	return nil
+	return q.apply(d)
 }
 
 func (d *Device) sonicRow(table, key string, row map[string]any) (known bool, err error) {

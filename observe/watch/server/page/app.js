@@ -92,7 +92,8 @@ function timeline(list, now) {
   put('r-time', list.length ? `${list.filter(i => !i.ended).length} open, ${list.filter(i => i.ended).length} over` : 'nothing happened');
 }
 
-const mix = (x, name) => `color-mix(in oklab, var(${name}) ${Math.round(100 * Math.max(0, Math.min(1, x)))}%, var(--sunk))`;
+// mix paints at most two fifths of a colour, so that ink on it can be read.
+const mix = (x, name) => `color-mix(in oklab, var(${name}) ${Math.round(40 * Math.max(0, Math.min(1, x)))}%, var(--sunk))`;
 
 function heat(h) {
   const box = $('heat');
@@ -226,7 +227,6 @@ try { theme = Math.max(0, themes.indexOf(localStorage.getItem('weft-theme') ?? '
 function dress() {
   if (themes[theme] === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = themes[theme];
   put('theme-name', themes[theme]);
-  $('theme').setAttribute('aria-label', `Colours: ${themes[theme]}`);
 }
 $('theme').addEventListener('click', () => { theme = (theme + 1) % 3; try { localStorage.setItem('weft-theme', themes[theme]); } catch { /* no memory */ } dress(); });
 dress();
