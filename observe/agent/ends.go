@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,7 +36,7 @@ func (p *pulse) follow(procs []*process) {
 		if x.followed = p.exits.follow(x.PID); !x.followed {
 			continue
 		}
-		x.killed = x.oomKills()
+		x.killed, x.paths = x.oomKills(), x.mentioned()
 		if f, err := os.Open(x.dir + "/fd/2"); err == nil {
 			if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 				x.stderr = f
@@ -79,7 +81,7 @@ func (p *pulse) ended(c *Config) {
 func (p *pulse) rankEnded(c *Config, x *process, e ending) {
 	l := watch.Launch{Event: lives.Said, At: seconds(e.at), Job: x.Job, Rank: x.Rank, Host: c.Host, PID: x.PID}
 	if e.status != 0 {
-		l.Why, l.Said = p.why(x, c.Host)
+		l.Why, l.Said = p.why(x, c.Host, e.status.Exited())
 	}
 	if x.launched {
 		if l.Why != "" {
@@ -113,8 +115,8 @@ func (p *pulse) tells(pid int) bool {
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
 // why finds what explains the end of a process: a finding of the doctor, and the line
-// that says so.
-func (p *pulse) why(x *process, host string) (id, text string) {
+// that says so. failed is that it ended by itself.
+func (p *pulse) why(x *process, host string, failed bool) (id, text string) {
 	for text := p.kmsg.read(); len(text) > 0; text = p.kmsg.read() {
 		p.kernelSaid(text, host)
 	}
@@ -129,10 +131,35 @@ func (p *pulse) why(x *process, host string) (id, text string) {
 			return id, text
 		}
 	}
-	if list := fullDisks(); len(list) > 0 {
-		return "disk-full", "no space is left on " + strings.Join(list, ", ")
+	for _, mount := range fullDisks() {
+		if failed && slices.ContainsFunc(x.paths, func(path string) bool { return near(mount, path) }) {
+			return "disk-full", "no space is left on " + mount
+		}
 	}
 	return "", ""
+}
+
+// near says whether a path lies on a file system, or the file system in a folder of the path that is not everybody's.
+func near(mount, path string) bool {
+	return mount == "/" || path == mount || strings.HasPrefix(path, mount+"/") || strings.Count(path, "/") > 1 && strings.HasPrefix(mount, path+"/")
+}
+
+// mentioned are the paths in a process' arguments and environment, and its working directory.
+func (x *process) mentioned() (list []string) {
+	args, _ := os.ReadFile(x.dir + "/cmdline")
+	env, _ := os.ReadFile(x.dir + "/environ")
+	for _, s := range strings.Split(string(args)+"\x00"+string(env), "\x00") {
+		if i := strings.IndexByte(s, '='); i >= 0 {
+			s = s[i+1:]
+		}
+		if strings.HasPrefix(s, "/") && !strings.Contains(s, ":") && len(list) < 256 {
+			list = append(list, filepath.Clean(s))
+		}
+	}
+	if cwd, err := os.Readlink(x.dir + "/cwd"); err == nil {
+		list = append(list, cwd)
+	}
+	return list
 }
 
 // kernelWord is what the kernel said of a process.
@@ -178,8 +205,19 @@ func words(host, text string) (id, line string) {
 			return f.ID, f.Evidence[0].Text
 		}
 	}
+	for l := range strings.Lines(text) {
+		if blames.MatchString(l) {
+			line = strings.TrimSpace(l)
+		}
+	}
+	if line != "" {
+		return watch.PeerDied, line
+	}
 	return "", ""
 }
+
+// blames are words of a rank that ends since another one did.
+var blames = regexp.MustCompile(`rank \d+ (?:died|left|reports|closed the communicator)|onnection (?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|ncclRemoteError|remote process exited`)
 
 // oomKills is how many processes of its control group the kernel killed for want of memory.
 func (x *process) oomKills() (n int64) {

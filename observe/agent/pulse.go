@@ -62,6 +62,7 @@ type process struct {
 	followed bool     // its end will be known
 	killed   int64    // processes of its control group that were killed for want of memory before
 	stderr   *os.File // nil if that is no file
+	paths    []string // that its arguments and environment name
 }
 
 func newPulse(root string) *pulse {

@@ -223,6 +223,9 @@ func (m *Machine) slice(j *job, g *group, parts [][]*opSeen, count int, tells te
 	newest, oldest := parts[0][0], parts[len(parts)-1]
 	ops := float64(count) / float64(len(parts))
 	wall := max(g.step*ops, (newest.at-oldest[len(oldest)-1].at)/float64(len(parts))) // of a slice
+	if wall <= 0 {                                                                    // all were told of at once: nothing is known of the time between them
+		return bad
+	}
 	ranks := map[int]*latest{}
 	all := map[int]float64{}
 	telling := 0

@@ -117,7 +117,7 @@ func (j *job) reborn(now float64, l Launch) {
 	for i := range j.deaths {
 		d := &j.deaths[i]
 		if d.Rank == l.Rank && d.failed() && l.At > d.At {
-			j.again = append(j.again, restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
+			j.restart(restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
 			j.deaths, j.cause = slices.Delete(j.deaths, i, i+1), nil
 			return
 		}
@@ -165,6 +165,17 @@ func (d *death) polite() bool {
 	return d.Seen && (d.Signal == int(unix.SIGTERM) || d.Signal == int(unix.SIGINT) || d.Signal == int(unix.SIGHUP))
 }
 
+// PeerDied is the finding of a rank that ended since another one did.
+const PeerDied = "peer-died"
+
+// weak says that the rank itself blames another one: programs may leave their group a while before they end.
+func (j *job) weak(d *death) bool {
+	return cmp.Or(d.Why, j.words[[2]int{d.Rank, d.PID}].Why) == PeerDied
+}
+
+// leaving is how long after it left its group a program may still run, in seconds, while others blame it.
+const leaving = 5.0
+
 // together is how far apart ends may be that have one reason.
 func (d *death) together() float64 {
 	if d.Seen { // by the kernel, a moment after its connections were closed
@@ -190,9 +201,11 @@ func (j *job) decide(now float64) {
 		}
 		switch {
 		case first == nil:
-			if now-d.seen < settleDeaths && j.over == "" {
+			if wait := j.settled(d); now-d.seen < wait && j.over == "" {
 				return
 			}
+			first = d
+		case j.weak(first) && !j.weak(d) && !d.polite() && d.At <= first.At+leaving:
 			first = d
 		case d.At > first.At+d.together():
 		case first.polite() && d.polite():
@@ -206,6 +219,14 @@ func (j *job) decide(now float64) {
 		c := *first
 		j.cause = &c
 	}
+}
+
+// settled is how long after a death others may come in that explain it.
+func (j *job) settled(d *death) float64 {
+	if j.weak(d) && len(j.deaths) < len(j.ranks) && !slices.ContainsFunc(j.deaths, func(o death) bool { return o.failed() && !j.weak(&o) }) {
+		return leaving
+	}
+	return settleDeaths
 }
 
 // conclude says how a job ended whose launcher does not: once all its ranks have.

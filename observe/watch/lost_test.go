@@ -112,6 +112,7 @@ func TestFirstDeath(t *testing.T) {
 		{"others abort after one failed", []Launch{{Rank: 1, Code: 1}, {Rank: 0, Signal: 6, At: 0.1}, {Rank: 2, Signal: 6, At: 0.1}}, []int{1}, "failed by rank 1"},
 		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil, "cancelled"},
 		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1}, "failed by rank 1"},
+		{"the others blame one that ends after them", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 1, Code: 1, Why: PeerDied, At: 0.1}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.6}}, []int{2}, "failed by rank 2"},
 		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2}, "failed by rank 2"},
 	} {
 		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {
@@ -208,6 +209,84 @@ func TestSlowOnAStarvedHost(t *testing.T) {
 		slices.Sort(kinds)
 		if want := []string{"slow-collective", "slow-link"}; starved && kinds != nil || !starved && !slices.Equal(kinds, want) {
 			t.Errorf("starved %v: %v", starved, kinds)
+		}
+	}
+}
+
+// Operations that were all told of in one report say nothing of the time between them, so nobody waits for longer than ever.
+func TestAllToldAtOnce(t *testing.T) {
+	m := New(Config{})
+	rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+	for r := range 4 {
+		x := Rank{Job: "j", Rank: r, Size: 4, PID: 10 + r, State: "S", Groups: []Group{{Name: "g", Done: 40}}}
+		for k := range 40 {
+			took := 0.02
+			if r == 2 {
+				took = 0.001
+			}
+			x.Groups[0].Ops = append(x.Groups[0].Ops, Op{Seq: int64(k + 1), Name: "all-reduce", Bytes: 1024, Took: took})
+		}
+		rep.Ranks = append(rep.Ranks, x)
+	}
+	if err := m.Observe(100, &rep); err != nil {
+		t.Fatal(err)
+	}
+	for now := 100.0; now < 106; now += 0.5 {
+		for _, i := range m.Tick(now) {
+			t.Errorf("%s: %s", i.Kind, i.Verdict)
+		}
+	}
+	for _, l := range m.View(106).Late {
+		if l.Cost > 1 {
+			t.Errorf("others wait for rank %d %g of the time", l.Rank, l.Cost)
+		}
+	}
+}
+
+// A launcher's word and the new process in the list are one restart, in whichever order they come.
+func TestRestartIsToldOnce(t *testing.T) {
+	for _, listFirst := range []bool{false, true} {
+		m := New(Config{Elastic: true})
+		list := func(at float64, pid int) {
+			rep := Report{Host: "n0", At: at, Every: 1, HasRanks: true}
+			for r := range 4 {
+				x := Rank{Job: "j", Rank: r, Size: 4, PID: 10 + r, State: "S"}
+				if r == 1 {
+					x.PID = pid
+				}
+				if x.PID != 0 {
+					rep.Ranks = append(rep.Ranks, x)
+				}
+			}
+			if err := m.Observe(at, &rep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say := func(at float64, l Launch) {
+			l.At, l.Job, l.Rank, l.Size, l.Host = at, "j", 1, 4, "n0"
+			if err := m.Observe(at, &Report{Host: "n0", At: at, Every: 1, Launches: []Launch{l}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list(100, 11)
+		say(101, Launch{Event: "ended", PID: 11, Signal: 9})
+		list(101.2, 0)
+		if listFirst {
+			list(101.5, 99)
+		}
+		say(101.6, Launch{Event: "started", PID: 99})
+		list(101.7, 99)
+		var got []string
+		for now := 102.0; now < 110; now += 0.5 {
+			for _, i := range m.Tick(now) {
+				if i.Ended == 0 {
+					got = append(got, i.Kind+" "+i.Verdict)
+				}
+			}
+			list(now, 99)
+		}
+		if want := "rank-restarted rank 1 of j: process 11 was killed by SIGKILL, process 99 took its place on n0"; len(got) != 1 || got[0] != want {
+			t.Errorf("list first %v: %q, want %q", listFirst, got, want)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (s *screen) jobs(jobs []JobView) {
 	s.head("Jobs")
 	s.row(s.dim, "job", 18, "ranks", 9, "hosts", 6, "ops/s", 9, "quiet", 9, "state", 0)
 	for _, j := range jobs[:min(len(jobs), 6)] {
-		s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6, fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, "good"), 0)
+		s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6, fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, cmp2(j.End, "good")), 0)
 	}
 }
 

@@ -88,7 +88,18 @@ func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
 	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
 		return
 	}
-	j.again = append(j.again, restart{rank: by.Rank, was: r.PID, is: by.PID, host: r.host, seen: r.at, at: now})
+	j.restart(restart{rank: by.Rank, was: r.PID, is: by.PID, host: r.host, seen: r.at, at: now})
+}
+
+// restart remembers one. A launcher and the list of processes both tell of it.
+func (j *job) restart(x restart) {
+	for i := range j.again {
+		if a := &j.again[i]; a.rank == x.rank && a.was == x.was {
+			a.how = cmp.Or(a.how, x.how)
+			return
+		}
+	}
+	j.again = append(j.again, x)
 }
 
 // restarted tells of processes that took the place of others, once no more come. Half of a job and more are one incident.

@@ -232,7 +232,7 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 					w.stop()
 				}
 				if launcher == "srun" && f.ends { // the controller knows no more than that it failed, or was cancelled
-					w.scheduled(bounded.Command(t, "scontrol", "show", "job", "1"))
+					w.scheduled()
 					if how := w.over(); how != "failed by rank 2" {
 						t.Errorf("after Slurm's word the job %q, want failed by rank 2", how)
 					}
@@ -243,21 +243,28 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 	}
 }
 
-// scheduled tells the server what a scheduler prints.
-func (w *weftRun) scheduled(cmd *exec.Cmd) {
+// scheduled tells the server what Slurm prints of the job, once that says that it has ended.
+func (w *weftRun) scheduled() {
 	w.t.Helper()
-	out, err := cmd.Output()
-	if err != nil {
-		w.t.Fatal(err)
+	limit := time.After(90 * time.Second)
+	for tick := time.Tick(100 * time.Millisecond); ; {
+		out, err := bounded.Command(w.t, "scontrol", "show", "job", "1").Output()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if rep, err := agent.Scheduled(bytes.NewReader(out)); err == nil {
+			if _, err := w.server.Take(rep); err != nil {
+				w.t.Fatal(err)
+			}
+			w.server.Tick()
+			return
+		}
+		select {
+		case <-tick: // it runs, or its processes are being collected
+		case <-limit:
+			w.t.Fatalf("the job does not end: %s", out)
+		}
 	}
-	rep, err := agent.Scheduled(bytes.NewReader(out))
-	if err != nil {
-		w.t.Fatalf("%v in\n%s", err, out)
-	}
-	if _, err := w.server.Take(rep); err != nil {
-		w.t.Fatal(err)
-	}
-	w.server.Tick()
 }
 
 // A job that somebody cancels names nobody. Programs that end well when they are asked to look finished until the scheduler
@@ -273,7 +280,7 @@ func TestCancelledUnderSlurm(t *testing.T) {
 	}
 	<-w.ended
 	w.over()
-	w.scheduled(bounded.Command(t, "scontrol", "show", "job", "1"))
+	w.scheduled()
 	w.await("word of Slurm", func() bool { return w.over() == "cancelled" })
 	if list := w.incidents(); len(list) > 0 {
 		t.Errorf("incidents %q of a job that was cancelled", said(list))

@@ -166,7 +166,7 @@ function draw(v) {
   $('incidents').replaceChildren(...(list.length ? list : [el('li', { class: 'over' }, el('span', { class: 'sign' }, '✓'), el('div', {}, 'nothing was wrong since the server started'))]));
   put('r-incidents', open.length ? `${open.length} open` : 'none is open');
   timeline(v.incidents, v.now);
-  rows('jobs', v.jobs, j => [el('span', { class: `t-${j.state}`, title: j.verdict ?? '' }, `${j.state === 'bad' ? '■ ' : j.state === 'warn' ? '▲ ' : ''}${j.job}`), `${j.ranks} of ${j.size}`, j.hosts, j.operations_per_s ? large(j.operations_per_s) : '–', span(j.quiet_s)], 'no job runs');
+  rows('jobs', v.jobs, j => [el('span', { class: `t-${j.state}`, title: j.verdict ?? '' }, `${j.state === 'bad' ? '■ ' : j.state === 'warn' ? '▲ ' : ''}${j.job}`), `${j.ranks} of ${j.size}`, j.hosts, j.operations_per_s ? large(j.operations_per_s) : '–', span(j.quiet_s), j.end ?? (j.ranks ? 'runs' : '–')], 'no job runs');
   heat(v.heat);
   rows('collectives', v.collectives.slice(0, 40), c => [c.job, c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.predicted_ratio ? digits(c.predicted_ratio) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
     el('span', { class: c.ratio > 2 ? 't-bad' : c.ratio > 1.5 ? 't-warn' : '' }, c.ratio ? `${c.ratio > 1.5 ? '▲ ' : ''}${digits(c.ratio)}` : '–')], 'no collective was told of yet');
