@@ -8,7 +8,7 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 )
 
-// Lines as they stand in public reports. The labels were written before anything read them.
+// Lines composed after the known formats of these programs. The labels were written before anything read them.
 func TestDialects(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
