@@ -11,7 +11,7 @@
 # make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/reference/tables/torch-suite.md; half an hour
 # make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
-# make dist   a release in dist/: static binaries for Linux, an image, checksums (VERSION=v1.2.3 names it)
+# make dist   a release in dist/: static binaries for Linux, others for macOS, an image, man pages, completions, SBOM, wheel, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/reference/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes

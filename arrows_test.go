@@ -109,15 +109,15 @@ var floors = map[string][][]string{
 		{"design", "lab"},
 	},
 	"move": {
-		{"kv", "xfer"},
-		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache"},
+		{"kv", "xfer", "openai"},
+		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache", "route"},
 		{"kvcache/directory", "infer"},
 	},
 	"observe": {
 		{"doctor", "internal/health", "doctor/read/internal/regexp"},
 		{"doctor/read", "watch"},
 		{"watch/internal/store", "probe", "evidence"},
-		{"agent", "agent/cost", "watch/server", "watch/load"},
+		{"agent", "agent/cost", "watch/server", "watch/deliver", "watch/load"},
 		{"watch/drill"},
 	},
 	"app": {
@@ -215,7 +215,7 @@ func TestAreasSayWhatTheyImport(t *testing.T) {
 // one another alone; engines may use libraries of the field.
 var (
 	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw", "view/scene", "view/kit"}
-	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
+	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
 	engines      = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor", "observe/internal/health", "observe/watch",
 		"predict", "move/kv", "internal/cases", "run/internal/member", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}
 )

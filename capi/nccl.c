@@ -180,6 +180,10 @@ EXPORT const struct tuner_plugin ncclTunerPlugin_v2 = {"weft", tuner_init_v2, tu
 EXPORT const struct tuner_plugin ncclTunerPlugin_v3 = {"weft", tuner_init_v2, tuner_v3, tuner_free};
 EXPORT const struct tuner_plugin ncclTunerPlugin_v4 = {"weft", tuner_init_v2, tuner_force, tuner_free};
 EXPORT const struct tuner_plugin ncclTunerPlugin_v5 = {"weft", tuner_init_v5, tuner_force, tuner_free};
+EXPORT const struct {
+	struct tuner_plugin v5;
+	void *chunk_size;
+} ncclTunerPlugin_v6 = {{"weft", tuner_init_v5, tuner_force, tuner_free}, NULL}; // a table has no chunk sizes: NCCL's stay
 
 // ---- profiler ----
 
@@ -522,7 +526,7 @@ struct coll_v3 {
 	uint8_t channels, warps;
 	const char *algo, *proto;
 };
-struct coll_v4 { // and 5
+struct coll_v4 { // and 5, 6
 	struct event_head head;
 	uint64_t seq;
 	const char *func;
@@ -651,3 +655,4 @@ PROFILER(2, profiler_init_v1, profiler_start_v2, profiler_no_state);
 PROFILER(3, profiler_init_v1, profiler_start_v3, profiler_no_state);
 PROFILER(4, profiler_init_v4, profiler_start_v4, profiler_state);
 PROFILER(5, profiler_init_v5, profiler_start_v5, profiler_state);
+PROFILER(6, profiler_init_v5, profiler_start_v5, profiler_state); // its collectives by copy engines are not asked for: NCCL does not tell when they are over

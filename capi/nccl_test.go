@@ -45,12 +45,12 @@ func TestNCCLPlugins(t *testing.T) {
 			t.Errorf("operation 5 was read as %+v", p)
 		}
 	}
-	for _, seq := range []int64{1, 2, 3, 4, 5, 6, 1000, 1149, 1349} {
+	for _, seq := range []int64{1, 2, 3, 4, 5, 6, 7, 1000, 1149, 1349} {
 		if !ops[seq] {
 			t.Errorf("operation %d is missing", seq)
 		}
 	}
-	if len(c.Perf) != 206 || ops[9999] {
-		t.Errorf("%d operations were read, want 206", len(c.Perf))
+	if len(c.Perf) != 207 || ops[9999] {
+		t.Errorf("%d operations were read, want 207", len(c.Perf))
 	}
 }

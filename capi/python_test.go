@@ -39,6 +39,20 @@ func TestPythonNumpy(t *testing.T) {
 	script(t, 2, libweft.Python(t, "numpy"), "arrays_numpy.py")
 }
 
+// NIXL's API with the agent in the same process, and with the other one in another.
+func TestPythonNIXL(t *testing.T) {
+	libweft.Build(t)
+	python := libweft.Python(t, "ctypes")
+	driver := filepath.Join(drivers(t), "good.so")
+	for _, args := range [][]string{{"kv_clients.py", "NIXL"}, {"nixl_peers.py"}, {"nixl_vram.py"}} {
+		cmd := bounded.Command(t, python, append([]string{filepath.Join("..", "python", "tests", args[0])}, args[1:]...)...)
+		cmd.Env = append(os.Environ(), "WEFT_NIXL=library", "CUDA_DRIVER="+driver, "PYTHONDONTWRITEBYTECODE=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // Ctrl-C ends every wait. How long that may take is a tenth of a second and a bit; the test asks for less than the waits would last.
 func TestPythonInterrupts(t *testing.T) {
 	libweft.Build(t)
@@ -134,7 +148,7 @@ func TestPythonWheel(t *testing.T) {
 	libweft.Build(t)
 	python, dir := libweft.Python(t, "zipfile"), t.TempDir()
 	wheel := strings.TrimSpace(libweft.Run(t, nil, python, "../python/wheel.py", "-o", dir, "--version", "1.2.3"))
-	if want := filepath.Join(dir, "weft-1.2.3-py3-none-linux_"); !strings.HasPrefix(wheel, want) {
+	if want := filepath.Join(dir, "weft-1.2.3-py3-none-manylinux_2_"); !strings.HasPrefix(wheel, want) {
 		t.Errorf("the wheel is %s", wheel)
 	}
 	where := filepath.Join(dir, "site")

@@ -320,6 +320,12 @@ int weft_xfer_meet(weft_xfer_agent a, const char *name, const char *address, int
 {
 	GO(e, goXferMeet(a, (char *)name, (char *)address, timeout_ms, p, e));
 }
+int weft_xfer_told_open(int64_t *t, weft_error *e) { GO(e, goToldOpen(t, e)); }
+int weft_xfer_told(int64_t t, const char *line, int64_t bytes, char *buf, int64_t cap, int64_t *need, weft_error *e)
+{
+	GO(e, goTold(t, (void *)line, bytes, buf, cap, need, e));
+}
+int weft_xfer_told_close(int64_t t, weft_error *e) { GO(e, goToldClose(t, e)); }
 int weft_xfer_forget(weft_xfer_peer p, weft_error *e) { GO(e, goXferForget(p, e)); }
 int weft_xfer_region(weft_xfer_peer p, const char *name, weft_region *r, int64_t *bytes, weft_error *e) { GO(e, goXferRegion(p, (char *)name, r, bytes, e)); }
 int weft_xfer_prepare(weft_xfer_agent a, weft_xfer_peer p, const weft_xfer_desc *d, int64_t n, weft_xfer_list *l, weft_error *e)

@@ -470,6 +470,13 @@ int weft_xfer_notify(weft_xfer_agent a, weft_xfer_peer p, const void *data, int6
  * request that it belongs to failed, so bytes may be missing. */
 int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void *buf, int64_t cap, int64_t *need, weft_error *e);
 
+/* An agent that lines of JSON tell what to do, for weft.nixl of the same version: the lines change without notice, so other programs use the
+ * functions above. The answer to a line goes to buf; if it is longer than cap, the code is WEFT_XFER_LIMIT, need is its length, and a call with
+ * 0 bytes gets it. */
+int weft_xfer_told_open(int64_t *t, weft_error *e);
+int weft_xfer_told(int64_t t, const char *line, int64_t bytes, char *buf, int64_t cap, int64_t *need, weft_error *e);
+int weft_xfer_told_close(int64_t t, weft_error *e);
+
 /* ---- blocks of KV caches at a cache service (weft kv serve): docs/how-to/kv.md ----
  *
  * A path is the hashes of a prompt's blocks from its beginning on, WEFT_KV_HASH bytes each. */

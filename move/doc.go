@@ -1,6 +1,7 @@
 // Package move groups the packages that move data between processes and storage tiers outside of collectives:
-// one-sided transfers, KV-cache blocks and the small inference engine that uses them.
+// one-sided transfers, KV-cache blocks, the small inference engine that uses them, and OpenAI's API in front of engines.
 //
+//	route, infer ──► openai        the API: requests, streams, errors
 //	infer ──► kvcache ──► kv       block names, radix tree, tiers, layouts
 //	  │          │
 //	  └──────────┴─────► xfer      memory, files and objects of processes that come and go

@@ -1,6 +1,6 @@
 """Writes a wheel of the package weft with the library in it, from what is on this machine: nothing is downloaded.
 
-    make wheel                       # dist/weft-0.1.0-py3-none-linux_x86_64.whl
+    make wheel                       # dist/weft-0.1.0-py3-none-manylinux_2_34_x86_64.whl
     pip install --no-index dist/weft-*.whl
 """
 
@@ -32,23 +32,31 @@ def own():
         return re.search(r'__version__ = "(.*)"', f.read()).group(1)
 
 
+def tag(library):
+    """The tag of the wheel: the C library that the newest of the symbols needs which weft's library asks for."""
+    with open(library, "rb") as f:
+        minor = max(int(v) for v in re.findall(rb"GLIBC_2\.(\d+)", f.read()))
+    return f"py3-none-manylinux_2_{minor}_{platform.machine()}"
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--version", default=own())
     p.add_argument("-o", default="dist", help="folder of the wheel")
     a = p.parse_args()
     version = a.version.lstrip("v").replace("-", ".dev0+", 1).replace("-", ".")
-    if not os.path.exists(os.path.join(here, "weft", "libweft.so")):
+    library = os.path.join(here, "weft", "libweft.so")
+    if not os.path.exists(library):
         sys.exit("python/weft/libweft.so is missing: build it with 'make lib'")
-    tag = f"py3-none-linux_{platform.machine()}"
+    what = tag(library)
     info = f"weft-{version}.dist-info"
     extra = {
         f"{info}/METADATA": f"Metadata-Version: 2.4\nName: weft\nVersion: {version}\nSummary: Collectives, messages and one-sided memory between processes\n"
                             "License-Expression: Apache-2.0\nLicense-File: LICENSE\nRequires-Python: >=3.9\n",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft\nRoot-Is-Purelib: false\nTag: {tag}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft\nRoot-Is-Purelib: false\nTag: {what}\n",
     }
     os.makedirs(a.o, exist_ok=True)
-    name = os.path.join(a.o, f"weft-{version}-{tag}.whl")
+    name = os.path.join(a.o, f"weft-{version}-{what}.whl")
     record = []
     with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as z:
 

@@ -3,35 +3,13 @@ package cli_test
 import (
 	"bytes"
 	"context"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/weft-fabric/weft/app/cli"
-	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/chrome"
 )
-
-// browser starts a headless Chromium, or skips where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium here; 'make test' as root on Debian installs it")
-	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(cancel)
-	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
-	t.Cleanup(end)
-	return ctx
-}
 
 // overlaps counts pairs of texts of a picture that cover one another, and texts that leave it.
 const overlaps = `(() => {
@@ -51,16 +29,6 @@ const overlaps = `(() => {
   }
   return bad;
 })()`
-
-// ask evaluates an expression in the page.
-func ask[T any](t *testing.T, ctx context.Context, expression string) T {
-	t.Helper()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
 
 func open(t *testing.T, ctx context.Context, file string) {
 	t.Helper()
@@ -82,51 +50,75 @@ func weft(t *testing.T, args ...string) {
 // table is wider than the page, it has a light and a dark scheme, and nothing
 // is fetched from anywhere.
 func TestReportOpensInABrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	dir := t.TempDir()
 	weft(t, "design", "../../examples/rail-1k.yaml", "-o", dir)
 	open(t, ctx, filepath.Join(dir, "report.html"))
 	const links = `[...document.querySelectorAll('a[href^="#"]')]`
-	if n := ask[int](t, ctx, links+`.length`); n < 10 {
+	if n := chrome.Ask[int](t, ctx, links+`.length`); n < 10 {
 		t.Errorf("%d entries in the contents", n)
 	}
-	if n := ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
 		t.Errorf("%d entries of the contents lead nowhere", n)
 	}
-	if n := ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
 		t.Errorf("%d tables leave the page", n)
 	}
-	if n := ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
 		t.Errorf("the page fetched %d resources", n)
 	}
-	if w := ask[float64](t, ctx, `document.querySelector('svg').getBoundingClientRect().width`); w < 800 {
+	if w := chrome.Ask[float64](t, ctx, `document.querySelector('svg').getBoundingClientRect().width`); w < 800 {
 		t.Errorf("the picture is %.0f wide", w)
 	}
-	if n := ask[int](t, ctx, overlaps); n > 0 {
+	if n := chrome.Ask[int](t, ctx, overlaps); n > 0 {
 		t.Errorf("%d texts of the picture overlap or leave it", n)
 	}
 	const background = `getComputedStyle(document.body).backgroundColor`
-	light := ask[string](t, ctx, background)
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
-	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, dark); err != nil {
-		t.Fatal(err)
-	}
-	if ask[string](t, ctx, background) == light {
+	light := chrome.Ask[string](t, ctx, background)
+	chrome.Scheme(t, ctx, "dark")
+	if chrome.Ask[string](t, ctx, background) == light {
 		t.Errorf("light and dark look the same: %s", light)
+	}
+}
+
+// Reports of a design and of a plan break no rule of accessibility, in light and dark, on a desk and on a phone, and are not
+// wider than their window.
+func TestReportsAreAccessible(t *testing.T) {
+	ctx := chrome.Start(t)
+	dir := t.TempDir()
+	weft(t, "design", "../../examples/dragonfly.yaml", "-o", filepath.Join(dir, "design"))
+	weft(t, "plan", "gpt3-175b", "--cluster", "rail", "--gpus", "1024", "--layout", "tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1", "-o", filepath.Join(dir, "plan"))
+	for _, name := range []string{"design/report.html", "plan/plan.html"} {
+		open(t, ctx, filepath.Join(dir, name))
+		for _, look := range []string{"light", "dark"} {
+			chrome.Scheme(t, ctx, look)
+			for _, width := range []int64{1500, 390} {
+				if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 900)); err != nil {
+					t.Fatal(err)
+				}
+				if n := chrome.Ask[int](t, ctx, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
+					t.Errorf("%s at %d wide is %d too wide", name, width, n)
+				}
+				if look == "light" || width > 1000 { // colours do not depend on the width
+					chrome.Accessible(t, ctx, name+" "+look)
+				}
+			}
+		}
+		chrome.Quiet(t, ctx)
 	}
 }
 
 // The pictures of hosts and fabrics open by themselves, their texts apart.
 func TestPicturesOpenInABrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	for _, name := range []string{"../../examples/rail-1k.yaml", "../../examples/hpn.yaml", "../../examples/tpu-v4.yaml", "../../examples/dragonfly.yaml", "dgx-1v", "dgx-h100", "gb200-nvl72"} {
 		file := filepath.Join(t.TempDir(), "f.svg")
 		weft(t, "topo", "show", name, "-o", file)
 		open(t, ctx, file)
-		if n := ask[int](t, ctx, `document.querySelectorAll('text').length`); n < 10 {
+		if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('text').length`); n < 10 {
 			t.Errorf("%s: %d texts", name, n)
 		}
-		if n := ask[int](t, ctx, overlaps); n > 0 {
+		if n := chrome.Ask[int](t, ctx, overlaps); n > 0 {
 			t.Errorf("%s: %d texts overlap or leave the picture", name, n)
 		}
 	}

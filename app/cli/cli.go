@@ -51,6 +51,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return 2
 }
 
+// Command is weft's command line, for what is generated from it.
+func Command() *cobra.Command { return newRoot() }
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weft",
@@ -104,7 +107,7 @@ func jobs() []job {
 		{"design", "Design a network:", []*cobra.Command{newTopo(), newDesign(), newStudio(), newNet(), newLab()}},
 		{"predict", "Prove and predict:", []*cobra.Command{newAlgo(), newSim(), newExplain(), newPlan(), newCalibrate()}},
 		{"run", "Run:", []*cobra.Command{runsRanks(newUp()), runsRanks(newRun()), runsRanks(newBench()), newCoord(), newCkpt()}},
-		{"move", "Move data:", []*cobra.Command{newXfer(), newKV()}},
+		{"move", "Move data:", []*cobra.Command{newXfer(), newKV(), newServe()}},
 		{"observe", "Observe and diagnose:", []*cobra.Command{newWatch(), newDoctor(), newAgent()}},
 		{about, "About weft:", []*cobra.Command{newVersion()}},
 	}

@@ -118,6 +118,10 @@ func gather(cmd *cobra.Command, args []string, force bool) (*doctor.Case, error)
 			}
 		}
 	}, Bytes: func(n, all int64) {
+		if all < 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "\rread %d MB", n/1e6)
+			return
+		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "\rread %d of %d MB", n/1e6, all/1e6)
 		if n == all {
 			fmt.Fprintln(cmd.ErrOrStderr())

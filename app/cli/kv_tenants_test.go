@@ -118,6 +118,7 @@ func keys(text string, n int) (list []kv.Hash, names []string) {
 type blockHead struct {
 	Keys   []string        `json:"keys"`
 	From   int             `json:"from"`
+	Each   bool            `json:"each,omitempty"`
 	Agent  json.RawMessage `json:"agent,omitempty"`
 	Region string          `json:"region,omitempty"`
 	Pieces [][]int64       `json:"pieces,omitempty"`
@@ -168,13 +169,14 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 	s := serveTenants(t)
 	_, names, data := s.secretBlocks()
 	_, nothing := keys("nobody's prompt", 3)
-	for _, path := range []string{"/v1/match", "/v1/get"} {
-		code, got := s.call("POST", path, mallory, blockHead{Keys: names})
-		none, absent := s.call("POST", path, mallory, blockHead{Keys: nothing})
+	for _, path := range []string{"/v1/match", "/v1/match each", "/v1/get"} {
+		path, each := strings.CutSuffix(path, " each")
+		code, got := s.call("POST", path, mallory, blockHead{Keys: names, Each: each})
+		none, absent := s.call("POST", path, mallory, blockHead{Keys: nothing, Each: each})
 		if code != none || got != absent {
 			t.Errorf("%s: another's blocks are answered with %d %q, absent ones with %d %q", path, code, got, none, absent)
 		}
-		if code, got := s.call("POST", path, alice, blockHead{Keys: names}); code != 200 || got == absent {
+		if code, got := s.call("POST", path, alice, blockHead{Keys: names, Each: each}); code != 200 || got == absent {
 			t.Errorf("%s: Alice has %d %q of her own blocks", path, code, got)
 		}
 	}

@@ -47,10 +47,12 @@ func TestPythonClients(t *testing.T) {
 		t.Fatalf("kv serve printed %q, %v", line, err)
 	}
 	go io.Copy(io.Discard, out)
-	tests := exec.CommandContext(ctx, python, "../../python/tests/kv_clients.py")
-	tests.Env = append(os.Environ(), "WEFT_PROGRAM="+weft, "WEFT_KV="+at[1], "PYTHONDONTWRITEBYTECODE=1")
-	tests.WaitDelay = time.Second
-	if text, err := tests.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, text)
+	for _, script := range []string{"kv_clients.py", "kv_engines.py", "nixl_peers.py"} {
+		tests := exec.CommandContext(ctx, python, "../../python/tests/"+script)
+		tests.Env = append(os.Environ(), "WEFT_PROGRAM="+weft, "WEFT_NIXL=process", "WEFT_KV="+at[1], "PYTHONDONTWRITEBYTECODE=1")
+		tests.WaitDelay = time.Second
+		if text, err := tests.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", script, err, text)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,16 +118,18 @@ func (f *studioFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case f.out != "" && f.live != "":
 		return errors.New("--live is for a page that is served; leave it out with -o")
-	case f.out == "" && f.engine != "":
-		return errors.New("--engine is for -o FILE")
 	case f.out != "":
 		return f.write(cmd, open)
 	}
 	live, err := liveAddress(f.live)
+	if err == nil && f.engine != "" { // rather now than when somebody exports a page
+		_, err = compiled(cmd.Context(), f.engine)
+	}
 	if err != nil {
 		return err
 	}
 	s := &studio.Server{Engine: engine.New(limits), Limits: limits, Open: open}
+	s.Compiled = once(func(ctx context.Context) (*studio.Compiled, error) { return compiled(ctx, f.engine) })
 	if live != nil {
 		s.Live = studio.Follow(live)
 	}
@@ -140,6 +143,25 @@ func (f *studioFlags) write(cmd *cobra.Command, open studio.Open) error {
 		return err
 	}
 	return output(cmd, f.out, func(w io.Writer) error { return studio.File(w, c, open) })
+}
+
+// once keeps what a function gave when it first succeeded. Others wait meanwhile.
+func once[T any](f func(context.Context) (T, error)) func(context.Context) (T, error) {
+	var mu sync.Mutex
+	var kept T
+	done := false
+	return func(ctx context.Context) (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done {
+			return kept, nil
+		}
+		got, err := f(ctx)
+		if err == nil {
+			kept, done = got, true
+		}
+		return got, err
+	}
 }
 
 // liveAddress reads --live; nil where there is none.

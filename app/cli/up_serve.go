@@ -38,7 +38,7 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&s.o.Prefill, "prefill", 1, "with --serve: `WORKERS` that read prompts; 0: decode workers read them")
 	f.IntVar(&s.o.Decode, "decode", 1, "with --serve: `WORKERS` that write answers")
 	f.StringVar(&s.mode, "mode", string(infer.Stream), "with --serve: how the cache comes: stream (layer by layer), whole or recompute")
-	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` that ask again when they have their answer")
+	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` of a built-in load, who ask again when they have their answer; 0 leaves the workers to clients")
 	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; default: no limit")
 	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
 	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
@@ -218,6 +218,7 @@ func servePage(out io.Writer, o up.Options, c *infer.Cluster) (*http.Server, err
 	server := &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	go server.Serve(ln)
 	fmt.Fprintf(out, "page        http://%s\n", ln.Addr())
+	fmt.Fprintf(out, "api         http://%s/v1, model %s\n", ln.Addr(), infer.Name)
 	return server, nil
 }
 
@@ -231,10 +232,14 @@ func (s *serveFlags) drive(ctx context.Context, out io.Writer, c *infer.Cluster,
 		defer close(over)
 		tick := time.NewTicker(2 * time.Second)
 		defer tick.Stop()
-		for {
+		for asked := -1; ; {
 			select {
 			case <-tick.C:
 				st := c.Status()
+				if st.Asked == asked {
+					continue
+				}
+				asked = st.Asked
 				fmt.Fprintf(out, "%8.3f s  %d requests%s\n", time.Since(begun).Seconds(), st.Asked, spreads(st))
 			case <-work.Done():
 				return
@@ -250,6 +255,9 @@ func (s *serveFlags) drive(ctx context.Context, out io.Writer, c *infer.Cluster,
 
 // printTally says how it went.
 func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Status, took time.Duration) {
+	if s.load.Users == 0 {
+		tally.Requests = st.Asked
+	}
 	fmt.Fprintf(out, "requests    %d in %.1f s, %d failed%s\n", tally.Requests, took.Seconds(), tally.Failed, spreads(st))
 	for _, w := range st.Workers {
 		fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)

@@ -125,6 +125,8 @@ type watchServe struct {
 	watchFlags
 	listen, reports, dir, limit, tls, url string
 	quiet                                 bool
+	notify, push                          []string
+	pushEvery                             time.Duration
 }
 
 func newWatch() *cobra.Command {
@@ -141,6 +143,9 @@ Agents and server need the same secret in WEFT_TOKEN; without one they talk on t
 host only. The page asks people from other hosts for it as password. The one in
 WEFT_READ_TOKEN lets people see the page, and no agent report. Behind a reverse proxy
 give --url: people who come through the proxy are asked as well.
+
+--notify sends incidents to Slack, PagerDuty, an OpenTelemetry collector or anything that
+takes Alertmanager's webhooks. --push sends the metrics to OpenTelemetry or Prometheus.
 
 --dir stores history within --limit bytes: raw reports, then five-minute means. kill -9
 loses the last second. 'weft watch replay' plays it.`,
@@ -165,8 +170,11 @@ loses the last second. 'weft watch replay' plays it.`,
 	s.StringVar(&f.url, "url", "", "`URL` at which a reverse proxy serves the page, with its path: https://ops.example/weft")
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
+	s.StringArrayVar(&f.notify, "notify", nil, "`RECEIVER` of incidents: slack=URL, pagerduty=KEY, otlp=URL or webhook=URL (Alertmanager's form); @FILE reads a value from a file; repeatable")
+	s.StringArrayVar(&f.push, "push", nil, "`TARGET` of metrics: otlp=URL of an OpenTelemetry collector, remote-write=URL of Prometheus; repeatable")
+	s.DurationVar(&f.pushEvery, "push-every", 15*time.Second, "`TIME` between pushes")
 	f.register(cmd)
-	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchLoad(), newWatchDrills(), newWatchPatient())
+	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchTell(), newWatchLoad(), newWatchDrills(), newWatchPatient())
 	return cmd
 }
 
@@ -199,9 +207,17 @@ func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	deliveries, err := f.deliveries(cmd)
+	if err != nil {
+		return err
+	}
 	c := server.Config{Watch: wc, Dir: f.dir, Limit: int64(limit), Token: token, Read: os.Getenv("WEFT_READ_TOKEN"), URL: at}
-	if !screen && !f.quiet {
-		c.Notice = func(i watch.Incident) { fmt.Fprintln(out, noticeLine(i)) }
+	printed := !screen && !f.quiet
+	c.Notice = func(i watch.Incident) {
+		if printed {
+			fmt.Fprintln(out, noticeLine(i))
+		}
+		deliveries.notifier.Notice(i)
 	}
 	c.Log = slog.New(slog.DiscardHandler)
 	if f.dir != "" {
@@ -229,6 +245,7 @@ func (f *watchServe) run(cmd *cobra.Command, _ []string) error {
 	a := serveHTTP(s.Reports(), reports, ends)
 	b := serveHTTP(s.Pages(), pages, ends)
 	go func() { ends <- s.Run(ctx) }()
+	deliveries.run(ctx, s)
 	if screen {
 		go drawScreen(ctx, file, s)
 	}
@@ -515,8 +532,9 @@ func newWatchExport() *cobra.Command {
 	var dir, url string
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write Prometheus alerting rules and a Grafana dashboard",
-		Long: `Write weft.rules.yml and weft.dashboard.json into a folder. The rules raise an alert for
+		Short: "Write Prometheus alerting rules and Grafana dashboards",
+		Long: `Write weft.rules.yml and the dashboards weft.cluster.json, weft.job.json and
+weft.host.json into a folder. The rules raise an alert for
 every check that agents make, for agents that are silent, GPUs that spin in a
 collective, ports that are slower than their peers, rails that carry too little, and
 incidents of a server of 'weft watch'. Each says which 'weft doctor explain' explains it;
@@ -528,11 +546,15 @@ with --url it also links to that explanation.`,
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
-			board, err := watch.Dashboard()
+			boards, err := watch.Dashboards()
 			if err != nil {
 				return err
 			}
-			for name, text := range map[string]string{"weft.rules.yml": watch.Rules(url), "weft.dashboard.json": string(board) + "\n"} {
+			files := map[string]string{"weft.rules.yml": watch.Rules(url)}
+			for name, b := range boards {
+				files["weft."+name+".json"] = string(b) + "\n"
+			}
+			for name, text := range files {
 				if err := output(cmd, filepath.Join(dir, name), func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
 					return err
 				}

@@ -59,6 +59,10 @@ typedef struct {
 	int (*get)(void *, int, size_t, int, float **, int, int, int, int *);
 	int (*finalize)(void *);
 } tuner_v5;
+typedef struct {
+	tuner_v5 v5;
+	int (*chunk)(void *, int, size_t, int, int, int, size_t *);
+} tuner_v6;
 
 enum { TREE, RING, NVLS = 4, LL = 0, LL128, SIMPLE };
 
@@ -144,6 +148,14 @@ static void tuners(void *so)
 	IS(v5->get(ctx, 4, 1 << 20, 1, (float **)t, 7, 3, 1, &channels), 0);
 	IS(cheapest(t), 0);
 	IS(v5->finalize(ctx), 0);
+
+	tuner_v6 *v6 = dlsym(so, "ncclTunerPlugin_v6");
+	IS(v6->chunk == NULL, 1); /* it is optional */
+	IS(v6->v5.init(&ctx, 0xabc, 8, 1, logger, &d, constants), 0);
+	fresh(t);
+	IS(v6->v5.get(ctx, 4, 1 << 20, 1, (float **)t, 7, 3, 1, &channels), 0);
+	IS(cheapest(t), RING * 3 + LL128);
+	IS(v6->v5.finalize(ctx), 0), IS(v6->v5.finalize(ctx), 0);
 
 	char *table = strdup(getenv("WEFT_NCCL_TABLE"));
 	setenv("WEFT_NCCL_TABLE", "/nowhere/table.csv", 1);
@@ -292,8 +304,20 @@ static void profilers(void *so)
 	e.type = 4096; /* kinds of later versions */
 	IS(p5->start(ctx5, &coll, &e), 0);
 	IS(coll == NULL, 1);
-	profiler *all[] = {v1, v2, v3, v4, p5};
-	for (int i = 0; i < 5; i++) {
+	profiler *v6 = dlsym(so, "ncclProfiler_v6");
+	void *ctx6;
+	IS(((init_v5)v6->init)(&ctx6, 0x66, &mask, "six", 1, 8, 3, logger), 0);
+	IS(mask, 66);
+	event_v5 f;
+	memset(&f, 0, sizeof f);
+	f.type = 2, f.rank = 3, f.u.coll.seq = 7, f.u.coll.func = "ReduceScatter", f.u.coll.count = 10, f.u.coll.type = "ncclFloat32", f.u.coll.algo = "PAT", f.u.coll.proto = "SIMPLE";
+	IS(v6->start(ctx6, &coll, &f), 0);
+	IS(v6->stop(coll), 0);
+	f.type = 4096; /* by a copy engine */
+	IS(v6->start(ctx6, &coll, &f), 0), IS(coll == NULL, 1);
+	IS(v6->finalize(ctx6), 0);
+	profiler *all[] = {v1, v2, v3, v4, p5, v6};
+	for (int i = 0; i < 6; i++) {
 		IS(all[i]->start(ctx5, NULL, &e), 0);
 		IS(all[i]->start(ctx5, &coll, NULL), 0), IS(coll == NULL, 1);
 		IS(all[i]->start(NULL, &coll, &d), 0), IS(coll == NULL, 1);
@@ -325,7 +349,7 @@ int main(int argc, char **argv)
 			fprintf(stderr, "%s\n", dlerror());
 			return 1;
 		}
-		IS(dlsym(so, "ncclTunerPlugin_v6") == NULL, 1); /* NCCL goes down to what is there */
+		IS(dlsym(so, "ncclTunerPlugin_v7") == NULL, 1); /* NCCL goes down to what is there */
 		round ? profilers(so) : tuners(so);
 		dlclose(so);
 	}

@@ -184,13 +184,9 @@ func sample(n int, sort func(i int) [3]int64, limit int) []int {
 
 const sorts = 3 // sorts of one part that are tried
 
-// losses takes out one part of each sort.
-func (b *breaker) losses() []Loss {
-	down, up := b.v.upAndDown()
-	list := b.hostCables(down, up)
-	list = append(list, b.trunks()...)
-	list = append(list, b.switches(down, up)...)
-	list = append(list, b.groups("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })...)
+// wholes takes out one plane and one fabric, where there are several.
+func (b *breaker) wholes() []Loss {
+	list := b.groups("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })
 	return append(list, b.groups("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return b.v.g.Fabrics[i].Name })...)
 }
 

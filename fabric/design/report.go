@@ -9,6 +9,7 @@
 package design
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -67,26 +68,66 @@ type Report struct {
 }
 
 // Analyze computes the report of a cluster. It changes nothing of it.
-func Analyze(c *cluster.Cluster) (*Report, error) {
+func Analyze(c *cluster.Cluster) (*Report, error) { return Run{}.Analyze(c) }
+
+// Run says how an analysis goes on. 131,072 GPUs take seconds, in which its reader may leave.
+type Run struct {
+	Stop func() bool                       // asked before every stage; true ends the analysis with ErrStopped
+	Tell func(stage string, done, all int) // called before every stage
+}
+
+// ErrStopped is the error of an analysis that Run.Stop ended.
+var ErrStopped = errors.New("the analysis was stopped")
+
+// Analyze is the function Analyze that can be stopped, and tells what it is doing.
+func (o Run) Analyze(c *cluster.Cluster) (*Report, error) {
+	a, err := begin(c)
+	if err != nil {
+		return nil, err
+	}
+	stages := a.stages()
+	for i, s := range stages {
+		if o.Stop != nil && o.Stop() {
+			return nil, ErrStopped
+		}
+		if o.Tell != nil {
+			o.Tell(s.name, i, len(stages))
+		}
+		if err := s.do(); err != nil {
+			return nil, err
+		}
+	}
+	return a.r, nil
+}
+
+// analysis is a report being made.
+type analysis struct {
+	c     *cluster.Cluster
+	facts *catalog.Catalog
+	needs cluster.Needs
+	v     *view
+	r     *Report
+	half  *halfFlow
+	b     *breaker
+}
+
+func begin(c *cluster.Cluster) (*analysis, error) {
 	if c == nil || c.Graph == nil {
 		return nil, errors.New("there is no graph to analyze")
 	}
-	facts := c.Catalog
-	if facts == nil {
-		facts = catalog.Default()
+	a := &analysis{c: c, facts: c.Catalog, needs: withDefaults(c.Needs)}
+	if a.facts == nil {
+		a.facts = catalog.Default()
 	}
 	if n := c.Graph.Unstated(); n > 0 {
 		return nil, fmt.Errorf("the rates of %s of %q are not stated; give them a class with Graph.WithClass first", plural(n, "link"), c.Graph.Name)
 	}
-	v, err := look(c.Graph)
-	if err != nil {
+	var err error
+	if a.v, err = look(c.Graph); err != nil {
 		return nil, err
 	}
-	needs := withDefaults(c.Needs)
-	r := &Report{Name: c.Name, Notes: append([]string{}, c.Notes...), Unpriced: []string{}, Tiers: []TierRatio{}, Losses: []Loss{}}
-	if r.Name == "" {
-		r.Name = c.Graph.Name
-	}
+	r := &Report{Name: cmp.Or(c.Name, c.Graph.Name), Notes: append([]string{}, c.Notes...),
+		Unpriced: []string{}, Tiers: []TierRatio{}, Losses: []Loss{}}
 	r.perCable, r.fibre = max(c.LinksPerCable, 1), true
 	if c.Floor != nil {
 		r.fibre = c.Floor.Intent.Cables == "fibre"
@@ -94,45 +135,46 @@ func Analyze(c *cluster.Cluster) (*Report, error) {
 			r.Optics.Rule = floorRule
 		}
 	}
-	r.count(v)
-	r.Family, r.Endpoint = v.describe(r), v.endpoint()
+	a.r = r
+	return a, nil
+}
 
-	h := v.halfFlow()
-	r.Bisection = v.bisect(h)
-	r.BisectionRate = r.Bisection.MaxFlow
-	r.oversubscribe(v, needs.Oversub)
-	r.Paths = v.paths()
-	r.Latency = v.latency(facts, &r.Paths)
-	r.need(v, needs)
-	if err := r.plan(c, needs); err != nil {
-		return nil, err
-	}
+type stage struct {
+	name string
+	do   func() error
+}
 
-	b := v.breaker(h, r.Bisection.MaxFlow)
-	r.Pieces = b.pieces()
-	r.Losses = append(r.Losses, b.losses()...)
-	r.Domains = b.domains(r)
-	r.Redundancy = r.redundant(v)
-
-	if err := r.beside(c, facts); err != nil {
-		return nil, err
+// stages lists what an analysis does, in its order: later stages use what earlier ones found.
+func (a *analysis) stages() []stage {
+	r, v := a.r, a.v
+	var down, up []int64
+	plain := func(f func()) func() error { return func() error { f(); return nil } }
+	lose := func(f func() []Loss) func() error { return plain(func() { r.Losses = append(r.Losses, f()...) }) }
+	return []stage{
+		{"counting", plain(func() { r.count(v); r.Family, r.Endpoint = v.describe(r), v.endpoint() })},
+		{"bisection", plain(func() { a.half = v.halfFlow(); r.Bisection = v.bisect(a.half); r.BisectionRate = r.Bisection.MaxFlow })},
+		{"oversubscription", plain(func() { r.oversubscribe(v, a.needs.Oversub) })},
+		{"paths", plain(func() { r.Paths = v.paths(); r.Latency = v.latency(a.facts, &r.Paths) })},
+		{"needs", func() error { r.need(v, a.needs); return r.plan(a.c, a.needs) }},
+		{"pieces", plain(func() { a.b = v.breaker(a.half, r.Bisection.MaxFlow); r.Pieces = a.b.pieces() })},
+		{"loss of a host's cable", lose(func() []Loss { down, up = v.upAndDown(); return a.b.hostCables(down, up) })},
+		{"loss of a cable between switches", lose(func() []Loss { return a.b.trunks() })},
+		{"loss of a switch", lose(func() []Loss { return a.b.switches(down, up) })},
+		{"loss of a network", lose(func() []Loss { return a.b.wholes() })},
+		{"failure domains", plain(func() { r.Domains = a.b.domains(r); r.Redundancy = r.redundant(v) })},
+		{"other networks", func() error { return r.beside(a.c, a.facts) }},
+		{"bill", plain(func() { r.bill(v, a.facts) })},
+		{"bill of other networks", func() error { return r.networks(v, a.facts) }},
+		{"floor", plain(func() { r.stand(a.c, v) })},
+		{"failures", func() error { return r.fail(v, a.needs.FailureRates) }},
+		{"economics", plain(func() { r.economics(v, a.needs, a.facts); r.alternatives(v, a.facts) })},
+		{"growth", plain(func() { r.grow(v, a.c.Growth) })},
+		{"checklist", func() error {
+			err := r.check(v, a.needs)
+			r.assume(v)
+			return err
+		}},
 	}
-	r.bill(v, facts)
-	if err := r.networks(v, facts); err != nil {
-		return nil, err
-	}
-	r.stand(c, v)
-	if err := r.fail(v, needs.FailureRates); err != nil {
-		return nil, err
-	}
-	r.economics(v, needs, facts)
-	r.alternatives(v, facts)
-	r.grow(v, c.Growth)
-	if err := r.check(v, needs); err != nil {
-		return nil, err
-	}
-	r.assume(v)
-	return r, nil
 }
 
 // withDefaults fills in what the owner left open. Electricity may be free, so

@@ -539,7 +539,7 @@ func testShow(t *testing.T, i *Info) {
 	}
 	page := httptest.NewServer(Page(func() (*State, error) { return i.Look(nil) }))
 	defer page.Close()
-	for path, want := range map[string]string{"/": "state.json", "/lab.svg": "leaf3:swp3s1 is switched off", "/state.json": `"lab":"` + i.Spec.Name} {
+	for path, want := range map[string]string{"/": "state.json", "/base.css": "--ink", "/lab.js": "fetch", "/lab.svg": "leaf3:swp3s1 is switched off", "/state.json": `"lab":"` + i.Spec.Name} {
 		r, err := http.Get(page.URL + path)
 		if err != nil {
 			t.Fatal(err)

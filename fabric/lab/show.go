@@ -1,16 +1,20 @@
 package lab
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/view/draw/svg"
+	"github.com/weft-fabric/weft/view/kit"
+	"github.com/weft-fabric/weft/view/web"
 )
 
 // State is what a lab looks like at one moment.
@@ -255,8 +259,11 @@ func (s *State) Draw(w io.Writer) error {
 //go:embed page
 var pages embed.FS
 
+// pagePolicy is web.Guard's, but for the style element that the picture carries.
+const pagePolicy = "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 // Page serves a page that shows the lab as it is, every second anew: /, /lab.svg and
-// /state.json. look gives the state; it is asked at most once a second, however many look.
+// /state.json. It answers to this host's own names alone. look gives the state; it is asked at most once a second, however many look.
 func Page(look func() (*State, error)) http.Handler {
 	var mu sync.Mutex
 	var last *State
@@ -300,15 +307,17 @@ func Page(look func() (*State, error)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /lab.svg", answer("image/svg+xml", func(w http.ResponseWriter, s *State) error { return s.Draw(w) }))
 	mux.HandleFunc("GET /state.json", answer("application/json", func(w http.ResponseWriter, s *State) error { return json.NewEncoder(w).Encode(s) }))
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		data, err := pages.ReadFile("page/index.html")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+	files, err := fs.Sub(pages, "page")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", pagePolicy)
+		if b, ok := kit.File(strings.TrimPrefix(r.URL.Path, "/")); ok {
+			http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(b))
 			return
 		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Set("Content-Security-Policy", "default-src 'self' 'unsafe-inline'")
-		_, _ = w.Write(data)
+		http.ServeFileFS(w, r, files, r.URL.Path)
 	})
-	return mux
+	return web.Guard(mux)
 }

@@ -17,7 +17,7 @@ import (
 func sample(t *testing.T) (image, []byte) {
 	t.Helper()
 	img := image{Version: "v1.2.3", Commit: "abc", Created: time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)}
-	for i, p := range platforms {
+	for i, p := range platforms[:2] { // those of Linux
 		img.Binaries = append(img.Binaries, binary{p, bytes.Repeat([]byte{byte(i), 7, 9}, 5000)})
 	}
 	var out bytes.Buffer

@@ -1,9 +1,12 @@
-// Command dist writes a release: static binaries for Linux, an image that holds
-// nothing but them, and checksums of all files. The binaries do not open NVIDIA's
-// management library: 'weft topo discover' reads /sys alone there.
+// Command dist writes a release: static binaries for Linux, binaries for macOS, an image
+// that holds nothing but the former, what goes with them, and checksums of all files. The
+// binaries do not open NVIDIA's management library: 'weft topo discover' reads /sys alone there.
 //
-//	dist/weft-VERSION-linux-amd64        weft-VERSION-linux-arm64
-//	dist/weft-VERSION-image.tar          an OCI image layout for both processors
+//	dist/weft-VERSION-linux-amd64        -linux-arm64, -darwin-amd64, -darwin-arm64
+//	dist/weft-VERSION-image.tar          an OCI image layout for both of Linux's processors
+//	dist/weft-VERSION-share.tar.gz       man pages and completions, to be unpacked in /usr
+//	dist/weft-VERSION-sbom.json          modules in the binaries, as CycloneDX
+//	dist/weft-VERSION-*.whl              the Python package, for this machine's processor
 //	dist/SHA256SUMS                      sha256sum -c reads it
 //
 // The image is read back and checked before dist ends. Run it with 'make dist'.
@@ -25,7 +28,7 @@ import (
 	"github.com/weft-fabric/weft/run/release"
 )
 
-var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}}
+var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
 func main() {
 	version := flag.String("version", "", "version in the names of files and in the image; git describe says it by default")
@@ -86,6 +89,10 @@ func write(version, dir string) error {
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("building for %s/%s: %w", p.OS, p.Arch, err)
 		}
+		files = append(files, name)
+		if p.OS != "linux" {
+			continue
+		}
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -94,13 +101,29 @@ func write(version, dir string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		img.Binaries = append(img.Binaries, binary{p, b})
+	}
+	first := filepath.Join(dir, files[0])
+	for _, part := range []struct {
+		suffix string
+		write  func(path string) error
+	}{
+		{"image.tar", func(path string) error { return writeImage(path, img) }},
+		{"share.tar.gz", func(path string) error { return writeShare(path, version, created.UTC()) }},
+		{"sbom.json", func(path string) error { return writeSBOM(path, first, version, created) }},
+	} {
+		name := fmt.Sprintf("weft-%s-%s", version, part.suffix)
+		if err := part.write(filepath.Join(dir, name)); err != nil {
+			return err
+		}
 		files = append(files, name)
 	}
-	name := fmt.Sprintf("weft-%s-image.tar", version)
-	if err := writeImage(filepath.Join(dir, name), img); err != nil {
+	wheel, err := writeWheel(dir, version)
+	if err != nil {
 		return err
 	}
-	files = append(files, name)
+	if wheel != "" {
+		files = append(files, wheel)
+	}
 	var sums strings.Builder
 	for _, f := range files {
 		b, err := os.ReadFile(filepath.Join(dir, f))

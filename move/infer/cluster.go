@@ -46,6 +46,7 @@ type Cluster struct {
 	token string
 	cache *ownCache       // nil: none, or not its own
 	stats *kvcache.Client // of the cache; nil: none
+	begun time.Time
 
 	mu       sync.Mutex
 	workers  []*process
@@ -71,45 +72,6 @@ type process struct {
 	restarts int
 	last     string
 	done     int
-}
-
-// attempt is one try of a request on a decode worker.
-type attempt struct {
-	events chan told
-	decode *process
-	prefil *process
-}
-
-type told struct {
-	from *process
-	event
-}
-
-// Reply is an answer and how it came to be.
-type Reply struct {
-	ID        int           `json:"id"`
-	State     string        `json:"state"` // waiting, prefill, decode, done, failed
-	Mode      Mode          `json:"mode"`
-	Prompt    int           `json:"prompt_tokens"`
-	Tokens    []Token       `json:"-"`
-	Count     int           `json:"tokens"`
-	First     time.Duration `json:"ttft_ns"` // to the first token
-	Each      time.Duration `json:"tpot_ns"` // between tokens, on average
-	Compute   time.Duration `json:"prefill_ns"`
-	Exposed   time.Duration `json:"exposed_ns"` // of the transfer, after computing
-	Bytes     int64         `json:"kv_bytes"`
-	Path      string        `json:"path,omitempty"`
-	Shared    int           `json:"shared_blocks"` // that came from the cache service
-	Waited    time.Duration `json:"waited_ns"`     // of decode, for layers after the first
-	Again     bool          `json:"recomputed"`
-	Attempts  int           `json:"attempts"` // on decode workers
-	Prefills  int           `json:"prefills"`
-	PrefillAt string        `json:"prefill_worker,omitempty"`
-	DecodeAt  string        `json:"decode_worker,omitempty"`
-	Blocks    []string      `json:"blocks"` // names of the prompt's blocks of 16 tokens, shortened
-	Where     string        `json:"where"`  // they are
-	Error     string        `json:"error,omitempty"`
-	Asked     time.Time     `json:"asked"`
 }
 
 // Check reports what is wrong with options.
@@ -159,7 +121,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c := &Cluster{o: o, token: token, attempts: map[int]*attempt{}, change: make(chan struct{})}
+	c := &Cluster{o: o, token: token, begun: time.Now(), attempts: map[int]*attempt{}, change: make(chan struct{})}
 	if o.CacheMemory > 0 {
 		var err error
 		if c.cache, err = startCache(o, token); err != nil {
@@ -385,193 +347,6 @@ func (c *Cluster) order(p *process, o order) {
 	}
 }
 
-const (
-	maxAttempts = 20
-	maxOrders   = 1024 // that wait for one worker
-)
-
-// Ask answers a prompt with count tokens.
-func (c *Cluster) Ask(ctx context.Context, prompt []byte, count int, mode Mode) (*Reply, error) {
-	if err := c.o.Model.check(prompt, count); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(Modes, mode) {
-		return nil, fmt.Errorf("infer: mode %q; known: %v", mode, Modes)
-	}
-	if c.o.Prefill == 0 {
-		mode = Recompute
-	}
-	hashes, err := c.o.Model.hashes(prompt)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reply{State: "waiting", Mode: mode, Prompt: len(prompt), Asked: time.Now(), Where: "nowhere yet", Blocks: []string{}}
-	for _, h := range hashes {
-		r.Blocks = append(r.Blocks, h.String()[:8])
-	}
-	c.mu.Lock()
-	c.asked++
-	r.ID = c.asked
-	if c.requests = append(c.requests, r); len(c.requests) > 200 {
-		c.requests = slices.Delete(c.requests, 0, 100)
-	}
-	c.mu.Unlock()
-	var last time.Time
-	for try := range maxAttempts {
-		done, err := c.attempt(ctx, r, prompt, count, &last)
-		if done {
-			return r, nil
-		}
-		if ctx.Err() != nil || try == maxAttempts-1 {
-			c.note(func() { r.State, r.Error, r.Where = "failed", err.Error(), "freed" })
-			return r, fmt.Errorf("infer: request %d: %w", r.ID, err)
-		}
-	}
-	panic("not reached")
-}
-
-func (c *Cluster) note(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-}
-
-// attempt tries a request on one decode worker, with what is left of it.
-func (c *Cluster) attempt(ctx context.Context, r *Reply, prompt []byte, count int, last *time.Time) (bool, error) {
-	text := slices.Clone(prompt)
-	for _, t := range r.Tokens {
-		text = append(text, t.Token)
-	}
-	d, err := c.pick(ctx, Decode)
-	if err != nil {
-		return false, err
-	}
-	a := &attempt{events: make(chan told, 2*count+4*maxAttempts+64), decode: d}
-	c.mu.Lock()
-	c.next++
-	id := c.next
-	c.attempts[id] = a
-	r.Attempts++
-	r.State, r.DecodeAt = "waiting", d.name
-	c.mu.Unlock()
-	defer c.note(func() {
-		delete(c.attempts, id)
-		d.load--
-		if a.prefil != nil {
-			a.prefil.load--
-		}
-	})
-	c.order(d, order{Do: "expect", ID: id, Prompt: text, Count: count - len(r.Tokens), Mode: r.Mode})
-	var target []byte
-	landed := false
-	prefill := func() error {
-		p, err := c.pick(ctx, Prefill)
-		if err != nil {
-			return err
-		}
-		c.note(func() {
-			if a.prefil != nil {
-				a.prefil.load--
-			}
-			a.prefil = p
-			r.Prefills++
-			r.State, r.PrefillAt, r.Where = "prefill", p.name, p.name
-		})
-		c.order(p, order{Do: "prefill", ID: id, Prompt: text, Mode: r.Mode, Target: target})
-		return nil
-	}
-	quiet := time.NewTimer(c.o.Silence)
-	defer quiet.Stop()
-	for {
-		var e told
-		select {
-		case e = <-a.events:
-			if e.from == d {
-				quiet.Reset(c.o.Silence)
-			}
-		case <-quiet.C:
-			c.note(func() { d.silent = true })
-			c.order(d, order{Do: "drop", ID: id})
-			c.o.Log.Warn("a decode worker says nothing; its request goes to another", "worker", d.name, "request", r.ID, "for", c.o.Silence)
-			return false, fmt.Errorf("decode worker %s has been silent for %s", d.name, c.o.Silence)
-		case <-ctx.Done():
-			c.order(d, order{Do: "drop", ID: id})
-			return false, ctx.Err()
-		}
-		switch {
-		case e.Event == "expecting":
-			if target = e.Target; r.Mode != Recompute && len(text) > 1 {
-				if err := prefill(); err != nil {
-					return false, err
-				}
-			}
-		case e.Event == "prefilled":
-			landed = true
-			c.note(func() {
-				e.from.done++
-				r.Compute, r.Exposed, r.Bytes, r.Path, r.Shared, r.Where = e.Compute, e.Exposed, e.Bytes, e.Path, e.Shared, d.name
-			})
-		case e.Event == "token":
-			now := time.Now()
-			c.note(func() {
-				if len(r.Tokens) == 0 {
-					r.First = now.Sub(r.Asked)
-				} else {
-					n := time.Duration(len(r.Tokens))
-					r.Each = (r.Each*(n-1) + now.Sub(*last)) / n
-				}
-				*last = now
-				r.Tokens = append(r.Tokens, e.Token)
-				r.Count, r.State, r.Where = len(r.Tokens), "decode", d.name
-			})
-		case e.Event == "done":
-			c.note(func() {
-				e.from.done++
-				r.State, r.Waited, r.Again, r.Where = "done", e.Waited, r.Again || e.Again, "freed"
-			})
-			// What the prefill worker has to say of its transfer comes a little later, or not at all.
-			if r.Mode != Recompute && !landed && !e.Again && len(text) > 1 {
-				c.await(ctx, a, r, d)
-			}
-			return true, nil
-		case e.from == d: // failed or gone
-			return false, fmt.Errorf("decode worker %s: %s", d.name, e.Error)
-		case e.from == a.prefil && !landed:
-			c.o.Log.Info("a prompt is read again", "request", r.ID, "worker", e.from.name, "why", e.Error)
-			if r.Prefills >= maxAttempts {
-				return false, fmt.Errorf("prefill worker %s: %s", e.from.name, e.Error)
-			}
-			if err := prefill(); err != nil {
-				return false, err
-			}
-		}
-	}
-}
-
-// await takes the figures of a prefill that ended after its answer did. They are late as a layer may be.
-func (c *Cluster) await(ctx context.Context, a *attempt, r *Reply, d *process) {
-	t := time.NewTimer(c.o.Patience)
-	defer t.Stop()
-	for {
-		select {
-		case e := <-a.events:
-			if e.Event == "prefilled" {
-				c.note(func() {
-					e.from.done++
-					r.Compute, r.Exposed, r.Bytes, r.Path, r.Shared = e.Compute, e.Exposed, e.Bytes, e.Path, e.Shared
-				})
-			}
-			if e.Event == "prefilled" || e.Event == "failed" || e.Event == "gone" && e.from != d {
-				return
-			}
-		case <-t.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // Signal sends a signal to the process of a worker: p0, d1.
 func (c *Cluster) Signal(name string, s syscall.Signal) error {
 	c.mu.Lock()
@@ -585,112 +360,6 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 		}
 	}
 	return fmt.Errorf("infer: no worker %q", name)
-}
-
-// WorkerStatus is how a worker stands.
-type WorkerStatus struct {
-	Name     string `json:"name"`
-	Role     Role   `json:"role"`
-	Pid      int    `json:"pid"`
-	Live     bool   `json:"live"`
-	Silent   bool   `json:"silent,omitempty"` // it owes an answer for longer than it may
-	Load     int    `json:"requests"`
-	Done     int    `json:"done"`
-	Restarts int    `json:"restarts"`
-	Last     string `json:"last,omitempty"` // how the process before ended
-}
-
-// Status is how a cluster stands, the latest request first.
-type Status struct {
-	Model    Model          `json:"model"`
-	Workers  []WorkerStatus `json:"workers"`
-	Asked    int            `json:"asked"`
-	Requests []Reply        `json:"requests"`
-	TTFT     []Spread       `json:"ttft"`
-	TPOT     []Spread       `json:"tpot"`
-	Cache    *CacheStatus   `json:"cache,omitempty"`
-}
-
-// CacheStatus is how the cache service stands, as far as it answers.
-type CacheStatus struct {
-	Address string `json:"address"`
-	Blocks  int    `json:"blocks"` // in memory
-	Room    int    `json:"room"`
-	Asked   int64  `json:"asked"`
-	Found   int64  `json:"found"`
-	Stored  int64  `json:"stored"`
-	Moved   int64  `json:"bytes_by_transfers"`
-	Error   string `json:"error,omitempty"`
-}
-
-// cacheStatus asks the cache service.
-func (c *Cluster) cacheStatus() *CacheStatus {
-	if c.stats == nil {
-		return nil
-	}
-	out := &CacheStatus{Address: c.o.Cache}
-	ctx, cancel := context.WithTimeout(context.Background(), c.o.Patience)
-	defer cancel()
-	s, err := c.stats.Stat(ctx)
-	if err != nil {
-		out.Error = err.Error()
-		return out
-	}
-	for _, t := range s.Tenants {
-		out.Blocks, out.Room = out.Blocks+t.Memory, out.Room+t.Room
-	}
-	n := s.Counters
-	out.Asked, out.Found, out.Stored, out.Moved = n.Asked, n.Asked-n.Missed, n.Stored, n.Moved
-	return out
-}
-
-// Spread is how a time varies over the last requests of a mode.
-type Spread struct {
-	Mode  Mode          `json:"mode"`
-	Count int           `json:"count"`
-	P50   time.Duration `json:"p50_ns"`
-	P99   time.Duration `json:"p99_ns"`
-}
-
-func spread(mode Mode, list []time.Duration) Spread {
-	if len(list) == 0 {
-		return Spread{Mode: mode}
-	}
-	slices.Sort(list)
-	return Spread{mode, len(list), list[len(list)/2], list[min(len(list)-1, len(list)*99/100)]}
-}
-
-// Status tells how the cluster stands.
-func (c *Cluster) Status() Status {
-	cache := c.cacheStatus()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := Status{Cache: cache, Model: c.o.Model, Asked: c.asked, Workers: []WorkerStatus{}, Requests: []Reply{}}
-	for _, p := range c.workers {
-		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Silent: p.silent, Load: p.load, Done: p.done, Restarts: p.restarts, Last: p.last}
-		if p.cmd != nil && p.cmd.Process != nil {
-			x.Pid = p.cmd.Process.Pid
-		}
-		s.Workers = append(s.Workers, x)
-	}
-	for i := len(c.requests) - 1; i >= 0; i-- {
-		s.Requests = append(s.Requests, *c.requests[i])
-	}
-	for _, m := range Modes {
-		var first, each []time.Duration
-		for _, r := range c.requests {
-			if r.Mode == m && r.State == "done" {
-				first = append(first, r.First)
-				if r.Count > 1 {
-					each = append(each, r.Each)
-				}
-			}
-		}
-		if len(first) > 0 {
-			s.TTFT, s.TPOT = append(s.TTFT, spread(m, first)), append(s.TPOT, spread(m, each))
-		}
-	}
-	return s
 }
 
 // Close ends the workers.

@@ -104,9 +104,9 @@ func (m Model) table() []int {
 	return t
 }
 
-func tokenOf(scores []float32) Token {
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(scores))), 4*len(scores))
-	return Token{model.Best(scores), xxh3.Hash(b)}
+// sumOf is the checksum of scores.
+func sumOf(scores []float32) uint64 {
+	return xxh3.Hash(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(scores))), 4*len(scores)))
 }
 
 // check reports what is wrong with a request.
@@ -147,7 +147,7 @@ func (l loaded) answer(prompt []byte, count int) (tokens []Token, first, all tim
 		if err != nil {
 			return nil, 0, 0, err
 		}
-		t := tokenOf(scores)
+		t := Token{model.Best(scores), sumOf(scores)}
 		if tokens = append(tokens, t); len(tokens) == 1 {
 			first = time.Since(start)
 		}

@@ -13,7 +13,7 @@ import (
 
 // Load is what users ask of a cluster.
 type Load struct {
-	Users  int // each asks again when it has its answer
+	Users  int // each asks again when it has its answer; 0: only others ask, until the end
 	Prompt int // tokens
 	Alike  int // tokens at the beginning of every prompt that are the same, as of instructions to a model
 	Answer int // tokens
@@ -25,8 +25,8 @@ type Load struct {
 
 // Fits reports what is wrong with a load on a model.
 func (l Load) Fits(m Model) error {
-	if l.Users < 1 || l.Users > 1000 || l.Most < 0 {
-		return fmt.Errorf("infer: %d users, %d requests; want 1 to 1000 users", l.Users, l.Most)
+	if l.Users < 0 || l.Users > 1000 || l.Most < 0 || l.Users == 0 && l.Most > 0 {
+		return fmt.Errorf("infer: %d users, %d requests; want 1 to 1000 users, or 0 users and no number of requests", l.Users, l.Most)
 	}
 	if !slices.Contains(Modes, l.Mode) {
 		return fmt.Errorf("infer: mode %q; known: %v", l.Mode, Modes)
@@ -113,6 +113,9 @@ func (c *Cluster) Drive(ctx context.Context, l Load) (Tally, error) {
 				mu.Unlock()
 			}
 		})
+	}
+	if l.Users == 0 {
+		<-ctx.Done()
 	}
 	wg.Wait()
 	if t.Wrong > 0 {

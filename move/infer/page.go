@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strings"
+
+	"github.com/weft-fabric/weft/move/openai"
 )
 
 //go:embed page
 var files embed.FS
 
-// Handler is the page of a cluster: requests, times and where each block lives; /api/serve is the same as JSON and
-// /metrics for Prometheus.
+// Handler is the page of a cluster: requests, times and where each block lives; /api/serve is the same as JSON, /metrics
+// for Prometheus, and /v1 is OpenAI's API.
 func (c *Cluster) Handler() http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
@@ -44,11 +47,16 @@ func (c *Cluster) Handler() http.Handler {
 			fmt.Fprintf(w, "weft_serve_worker_restarts_total{worker=%q,role=%q} %d\n", x.Name, x.Role, x.Restarts)
 		}
 	})
+	api := openai.Handler(engine{c})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			api.ServeHTTP(w, r)
+			return
+		}
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/move/kvcache"
+	"github.com/weft-fabric/weft/move/openai"
 	"github.com/weft-fabric/weft/move/xfer"
 	"github.com/weft-fabric/weft/run/train/model"
 )
@@ -47,6 +48,9 @@ type order struct {
 	Count  int    `json:"count"`
 	Mode   Mode   `json:"mode"`
 	Target []byte `json:"target"` // the decode worker's description, with the region of the request
+
+	Sampling openai.Sampling `json:"sampling"`
+	Top      int             `json:"top"` // log probabilities that are wanted; -1: none
 }
 
 // event is what a worker tells.
@@ -55,6 +59,7 @@ type event struct {
 	ID      int           `json:"id"`
 	Target  []byte        `json:"target,omitempty"`
 	Token   Token         `json:"token"`
+	Scores  []Score       `json:"scores,omitempty"` // the token's and the likeliest ones
 	Error   string        `json:"error,omitempty"`
 	Compute time.Duration `json:"compute,omitempty"` // of the prompt
 	Exposed time.Duration `json:"exposed,omitempty"` // from the end of computing until all of the cache has landed
@@ -404,8 +409,8 @@ func (w *worker) decode(ctx context.Context, o order) {
 		}
 	}
 	for i := 0; err == nil && ctx.Err() == nil; i++ {
-		t := tokenOf(scores)
-		w.tell(event{Event: "token", ID: o.ID, Token: t})
+		t := Token{pick(o.Sampling, scores, len(o.Prompt)+i), sumOf(scores)}
+		w.tell(event{Event: "token", ID: o.ID, Token: t, Scores: chances(scores, t.Token, o.Top)})
 		if i == 0 {
 			fence() // the whole cache has been read
 		}

@@ -176,6 +176,10 @@ func (s *Server) match(w http.ResponseWriter, r *http.Request, who string) {
 	if !ok {
 		return
 	}
+	if q.Each {
+		s.matchEach(w, r, who, all[q.From:])
+		return
+	}
 	var where []Where
 	list, err := s.cache.Match(r.Context(), who, Path{all, q.Alone})
 	if err != nil {
@@ -186,6 +190,23 @@ func (s *Server) match(w http.ResponseWriter, r *http.Request, who string) {
 		where = list[q.From:]
 	}
 	reply(w, http.StatusOK, answer{Blocks: len(where), Where: where})
+}
+
+// matchEach answers for every name by itself. Blocks counts those from the first on.
+func (s *Server) matchEach(w http.ResponseWriter, r *http.Request, who string, all []kv.Hash) {
+	out := answer{Where: make([]Where, len(all))}
+	for at := 0; at < len(all); at++ { // over the one that is nowhere
+		list, err := s.cache.Match(r.Context(), who, Path{all[at:], true})
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "%v", err)
+			return
+		}
+		if at == 0 {
+			out.Blocks = len(list)
+		}
+		at += copy(out.Where[at:], list)
+	}
+	reply(w, http.StatusOK, out)
 }
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request, who string) {

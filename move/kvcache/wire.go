@@ -26,6 +26,8 @@ type request struct {
 	From int `json:"from"`
 	// Alone says that every name is one by itself: no path is known.
 	Alone bool `json:"alone,omitempty"`
+	// Each asks match about every name that stands alone, also behind those that are nowhere: their entries are empty.
+	Each bool `json:"each,omitempty"`
 }
 
 // answer is the head of what comes back.

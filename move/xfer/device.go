@@ -2,8 +2,10 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -23,6 +25,7 @@ type Device struct {
 	of     *Device // whose lanes these are, of memory of another process; nil for its own
 	mu     sync.Mutex
 	pinned [][]byte
+	lent   [][]byte // pinned by somebody else
 	all    []*lane
 	shown  *Shown // to other processes
 	hidden error  // why not
@@ -62,13 +65,39 @@ func NewDevice(d gpu.Device, at gpu.Ptr, size int64) (*Device, error) {
 
 // Pin makes host memory fit for direct copies until the storage is closed.
 func (x *Device) Pin(b []byte) error {
-	if err := x.gpu.Register(b); err != nil {
+	err := x.gpu.Register(b)
+	if err != nil && !(errors.Is(err, gpu.ErrPinned) && x.seen(b)) {
 		return fmt.Errorf("pin %d bytes: %w", len(b), err)
 	}
 	x.mu.Lock()
-	x.pinned = append(x.pinned, b)
-	x.mu.Unlock()
+	defer x.mu.Unlock()
+	if err != nil {
+		x.lent = append(x.lent, b)
+	} else {
+		x.pinned = append(x.pinned, b)
+	}
 	return nil
+}
+
+// seen reports whether somebody else pinned memory, both ends of it.
+func (x *Device) seen(b []byte) bool {
+	for _, end := range [][]byte{b[:1], b[len(b)-1:]} {
+		if _, err := x.gpu.Seen(end); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Unpin forgets memory that Pin was given. It must come before the memory is freed: the GPU would go on using its old pages.
+func (x *Device) Unpin(b []byte) {
+	same := func(p []byte) bool { return unsafe.SliceData(p) == unsafe.SliceData(b) && len(p) == len(b) }
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if slices.ContainsFunc(x.pinned, same) {
+		_ = x.gpu.Unregister(b)
+	}
+	x.pinned, x.lent = slices.DeleteFunc(x.pinned, same), slices.DeleteFunc(x.lent, same)
 }
 
 func (x *Device) isPinned(p []byte) bool {
@@ -78,7 +107,7 @@ func (x *Device) isPinned(p []byte) bool {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, b := range x.pinned {
+	for _, b := range append(x.pinned[:len(x.pinned):len(x.pinned)], x.lent...) {
 		base := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 		if at >= base && at+uintptr(len(p)) <= base+uintptr(len(b)) {
 			return true
@@ -110,7 +139,7 @@ func (x *Device) Close() error {
 	for _, b := range x.pinned {
 		_ = x.gpu.Unregister(b)
 	}
-	x.all, x.pinned = nil, nil
+	x.all, x.pinned, x.lent = nil, nil, nil
 	return nil
 }
 

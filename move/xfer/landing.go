@@ -334,7 +334,13 @@ func (l *landing) copyFrom(ctx context.Context, src *view, gate func(n int64) er
 	defer context.AfterFunc(l.ctx, cancel)()
 	l.moved.Store(0) // all of it, also when the last attempt ended with a lost connection
 	if l.ram && src.inMemory() {
-		return l.copyMemory(ctx, src, gate)
+		return l.copySteps(ctx, gate, func(off, n int64) error {
+			l.copyStep(src, off, n)
+			return nil
+		})
+	}
+	if pid := src.pulledFrom(); l.ram && pid > 0 {
+		return l.copySteps(ctx, gate, func(off, n int64) error { return l.pullStep(pid, src, off, n) })
 	}
 	// An object that lies in memory as a whole is sent from there.
 	if t, ok := l.view.parts[0].at.sink.(taker); ok && l.still && len(l.view.parts) == 1 && len(src.parts) == 1 && src.parts[0].at.mem != nil {
@@ -359,8 +365,8 @@ func copiers(total int64) int {
 	return int(max(1, min(total/(2*stepSize), 4, int64(runtime.GOMAXPROCS(0)))))
 }
 
-// copyMemory copies by steps that several goroutines take in turn. One that is late finds nothing left.
-func (l *landing) copyMemory(ctx context.Context, src *view, gate func(n int64) error) error {
+// copySteps copies by steps that several goroutines take in turn. One that is late finds nothing left.
+func (l *landing) copySteps(ctx context.Context, gate func(n int64) error, step func(off, n int64) error) error {
 	l.view.index()
 	var at atomic.Int64
 	work := func() error {
@@ -379,7 +385,9 @@ func (l *landing) copyMemory(ctx context.Context, src *view, gate func(n int64) 
 			if err := gate(n); err != nil {
 				return err
 			}
-			l.copyStep(src, off, n)
+			if err := step(off, n); err != nil {
+				return err
+			}
 			l.moved.Add(n)
 		}
 	}
@@ -398,8 +406,23 @@ func (l *landing) copyMemory(ctx context.Context, src *view, gate func(n int64) 
 	return nil
 }
 
-// copyStep copies n bytes from off on. The parts of both views have the same lengths.
+// copyStep copies n bytes from off on.
 func (l *landing) copyStep(src *view, off, n int64) {
+	l.each(src, off, n, func(to []byte, s *part, in int64) { copy(to, s.at.mem[s.off+in:]) })
+}
+
+// pullStep reads n bytes from off on out of another process, many parts with one system call.
+func (l *landing) pullStep(pid int, src *view, off, n int64) error {
+	var spans []pullSpan
+	l.each(src, off, n, func(to []byte, s *part, in int64) {
+		spans = append(spans, pullSpan{s.at.store.(pulled).addr + uintptr(s.off+in), to})
+	})
+	return storageError(nil, pullSpans(pid, spans))
+}
+
+// each calls f with the pieces of n bytes from off on: memory of the destination, and where in a part of the source its bytes
+// are. The parts of both views have the same lengths.
+func (l *landing) each(src *view, off, n int64, f func(to []byte, s *part, in int64)) {
 	i, found := slices.BinarySearch(l.view.start, off)
 	if !found {
 		i--
@@ -408,7 +431,7 @@ func (l *landing) copyStep(src *view, off, n int64) {
 	for n > 0 {
 		d, s := &l.view.parts[i], &src.parts[i]
 		k := min(n, d.n-in)
-		copy(d.at.mem[d.off+in:][:k], s.at.mem[s.off+in:][:k])
+		f(d.at.mem[d.off+in:][:k], s, in)
 		n, in, i = n-k, 0, i+1
 	}
 }

@@ -368,6 +368,23 @@ func (v *view) flat(off, n int64) []byte {
 // together reports whether it is one run of memory.
 func (v *view) together() bool { return len(v.parts) == 1 && v.parts[0].at.mem != nil }
 
+// pulledFrom is the process of this host that all bytes are read out of by system calls; 0: they are not.
+func (v *view) pulledFrom() (pid int) {
+	var last *place
+	for i := range v.parts {
+		at := v.parts[i].at
+		if at == last {
+			continue
+		}
+		p, ok := at.store.(pulled)
+		if !ok || at.mem != nil || pid != 0 && p.pid != pid {
+			return 0
+		}
+		pid, last = p.pid, at
+	}
+	return pid
+}
+
 // inMemory reports whether all of it is memory.
 func (v *view) inMemory() bool {
 	var last *place

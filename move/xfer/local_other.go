@@ -19,7 +19,13 @@ func receiveFile(net.Conn) (*os.File, error) { return nil, errOther }
 func newWord() *uint64                       { return new(uint64) }
 func wordAddress(*uint64) uintptr            { return 0 }
 func readable(int, uint64, uint64) error     { return errOther }
+func pullSpans(int, []pullSpan) error        { return errOther }
 func alignedBuffer(n int) []byte             { return make([]byte, n) }
+
+type pullSpan struct {
+	from uintptr
+	to   []byte
+}
 
 var processBegan = time.Now()
 

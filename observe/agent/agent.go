@@ -153,6 +153,7 @@ func New(c Config) *Agent {
 // Run samples until the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.kmsg.close()
+	defer a.closePulse()
 	defer a.ethtool.close()
 	if a.c.Send != nil {
 		var wg sync.WaitGroup
@@ -173,6 +174,12 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-t.C:
 		}
 	}
+}
+
+func (a *Agent) closePulse() {
+	a.beat.Lock()
+	defer a.beat.Unlock()
+	a.pulse.close()
 }
 
 func (a *Agent) path(p string) string {

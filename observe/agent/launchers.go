@@ -127,10 +127,17 @@ func (p *pulse) launcher(c *Config, f *folder, name, space string, pid int, know
 			continue
 		}
 		l := watch.Launch{Event: r.Event, At: r.At, Job: r.Job, Rank: r.Rank, Size: r.Size, Host: r.Host, PID: r.PID, Code: r.Code, Signal: r.Signal, Asked: r.Asked, How: r.How}
+		if len(r.Last) > 0 {
+			l.Why, l.Said = words(c.Host, strings.Join(r.Last, "\n")+"\n")
+		}
 		x := known[space+"/"+strconv.Itoa(r.PID)]
 		switch {
 		case x != nil: // its operations were told under this name
-			l.Job, l.Rank, l.Host, l.PID, running = x.Job, x.Rank, c.Host, x.PID, true
+			x.launched = true
+			l.Job, l.Host, l.PID, running = x.Job, c.Host, x.PID, true
+			if c.Ranks == nil { // else the owner's own number of it counts
+				l.Rank = x.Rank
+			}
 			f.jobs[name] = x.Job
 		case r.Event == lives.Over && f.jobs[name] != "":
 			l.Job = f.jobs[name]

@@ -31,6 +31,11 @@ type pulse struct {
 
 	folders  map[fileID]*folder // in which ranks and launchers tell
 	launches []watch.Launch     // that no server has yet
+
+	exits    *exits
+	kmsg     *kernelLog
+	told     map[int]*kernelWord // what the kernel said, by process
+	starters map[int]*starter    // by process
 }
 
 type stamp struct {
@@ -52,10 +57,16 @@ type process struct {
 	told   map[string]int64 // the last operation of each group that was read
 	seen   bool
 	gone   time.Time
+
+	launched bool     // its launcher reports it itself
+	followed bool     // its end will be known
+	killed   int64    // processes of its control group that were killed for want of memory before
+	stderr   *os.File // nil if that is no file
 }
 
 func newPulse(root string) *pulse {
-	return &pulse{root: root, known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}, folders: map[fileID]*folder{}}
+	return &pulse{root: root, known: map[int]*process{}, files: map[string]stamp{}, tails: map[string]int64{}, folders: map[fileID]*folder{},
+		exits: newExits(), kmsg: openKernelLog(root), told: map[int]*kernelWord{}, starters: map[int]*starter{}}
 }
 
 // young is how often the environment of a process is looked at: one that was just made
@@ -109,6 +120,7 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 		case x.seen && x.rank:
 			out = append(out, x)
 		case !x.seen && !x.rank, !x.seen && !x.gone.IsZero() && now.Sub(x.gone) > remembered:
+			x.forget()
 			delete(p.known, pid)
 		case !x.seen && x.gone.IsZero():
 			x.gone = now
@@ -127,6 +139,19 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID))
 	})
 	return slices.CompactFunc(out, func(a, b *process) bool { return a.Job == b.Job && a.Rank == b.Rank })
+}
+
+// forget gives back what is held of a process.
+func (x *process) forget() {
+	if x.stderr != nil {
+		x.stderr.Close()
+	}
+}
+
+// close ends what waits for processes.
+func (p *pulse) close() {
+	p.exits.close()
+	p.kmsg.close()
 }
 
 // place finds what does not change of a process.
@@ -222,6 +247,8 @@ type live struct {
 			Op    string `json:"op"`
 			Bytes int64  `json:"bytes"`
 			Took  int64  `json:"took_ns"`
+
+			Predicted int64 `json:"predicted_ns"`
 		} `json:"ops"`
 	} `json:"groups"`
 }
@@ -270,7 +297,7 @@ func (p *pulse) operations(x *process) {
 					if o.Seq <= last {
 						continue // a file tells of an operation several times
 					}
-					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9})
+					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9, Predicted: float64(o.Predicted) / 1e9})
 				}
 				x.groups[w.Name] = w
 			}
@@ -392,6 +419,8 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launche
 	}
 	slices.SortFunc(dumps, func(a, b watch.Dump) int { return strings.Compare(a.File, b.File) })
 	p.launchers(c)
+	p.follow(procs)
+	p.ended(c)
 	return list, dumps, slices.Clone(p.launches)
 }
 

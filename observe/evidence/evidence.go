@@ -26,7 +26,7 @@ type Options struct {
 	Stdin    io.Reader
 	ForceRAS bool               // ask RAS of any version, also of those that may crash
 	Progress func(n, all int)   // after each file; may be nil
-	Bytes    func(n, all int64) // of a file above 256 MiB, every 64 MiB and at its end; may be nil
+	Bytes    func(n, all int64) // of what is above 256 MiB, every 64 MiB and at its end; all is -1 for a stream; may be nil
 }
 
 // Gather reads sources: files, folders, "-", and ras://HOST:PORT.
@@ -36,7 +36,11 @@ func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, err
 	for _, s := range sources {
 		switch {
 		case s == "-":
-			if err := read.File(c, "stdin", "", o.Stdin); err != nil {
+			var from io.Reader = o.Stdin
+			if o.Bytes != nil {
+				from = &counted{r: o.Stdin, all: -1, tell: o.Bytes}
+			}
+			if err := read.File(c, "stdin", "", from); err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
 		case strings.HasPrefix(s, "ras://"):
@@ -81,7 +85,11 @@ type counted struct {
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	before := c.n
-	if c.n += int64(n); c.n>>26 != before>>26 || err == io.EOF && n == 0 {
+	c.n += int64(n)
+	switch over := err == io.EOF && n == 0; {
+	case over && c.all < 0 && c.n > largeFile: // now it is known how much there was
+		c.tell(c.n, c.n)
+	case over && c.all >= 0, c.n>>26 != before>>26 && (c.all >= 0 || c.n > largeFile):
 		c.tell(c.n, c.all)
 	}
 	return n, err

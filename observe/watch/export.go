@@ -17,7 +17,6 @@
 package watch
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -75,56 +74,4 @@ func alertName(metric string) string {
 		}
 	}
 	return b.String()
-}
-
-type panel struct {
-	Title   string           `json:"title"`
-	Type    string           `json:"type"`
-	GridPos map[string]int   `json:"gridPos"`
-	Targets []map[string]any `json:"targets"`
-	Field   map[string]any   `json:"fieldConfig"`
-	Source  map[string]any   `json:"datasource"`
-	ID      int              `json:"id"`
-}
-
-// Dashboard writes a dashboard for Grafana 9 and later.
-func Dashboard() ([]byte, error) {
-	source := map[string]any{"type": "prometheus", "uid": "${source}"}
-	var panels []panel
-	add := func(title, kind, unit, expr, legend string) {
-		i := len(panels)
-		panels = append(panels, panel{Title: title, Type: kind, ID: i + 1, Source: source, GridPos: map[string]int{"x": i % 2 * 12, "y": i / 2 * 8, "w": 12, "h": 8},
-			Targets: []map[string]any{{"expr": expr, "legendFormat": legend, "refId": "A", "datasource": source}}, Field: map[string]any{"defaults": map[string]any{"unit": unit}, "overrides": []any{}}})
-	}
-	h, j := `instance=~"$host"`, `exported_job=~"$job"`
-	add("Open incidents", "table", "none", `weft_watch_incident{`+j+`} > 0 or weft_watch_incident{exported_job=""} > 0`, "{{severity}} {{kind}} {{exported_job}}")
-	add("Incidents opened in an hour, by kind", "timeseries", "none", `sum by(kind) (increase(weft_watch_incidents_opened_total[1h]))`, "{{kind}}")
-	add("Time that others wait for a rank", "timeseries", "percentunit", `weft_watch_late_ratio{`+j+`}`, "{{exported_job}} rank {{rank}} {{host}}")
-	add("Collectives against their prediction", "timeseries", "none", `weft_watch_collective_seconds{`+j+`} / (weft_watch_collective_predicted_seconds > 0)`, "{{exported_job}} {{op}} {{bytes}}")
-	add("Collectives against their baseline", "timeseries", "none", `weft_watch_collective_baseline_ratio{`+j+`}`, "{{exported_job}} {{op}} {{bytes}}")
-	add("Since an operation last ended", "timeseries", "s", `weft_watch_job_quiet_seconds{`+j+`}`, "{{exported_job}}")
-	add("Checks that are bad", "table", "none", `weft_health_state{`+h+`} >= 2`, "{{instance}} {{device}} {{check}}")
-	add("Age of samples", "timeseries", "s", `weft_agent_sample_age_seconds{`+h+`}`, "{{instance}}")
-	add("Sent by port", "timeseries", "Bps", `rate(node_infiniband_port_data_transmitted_bytes_total{`+h+`}[1m])`, "{{instance}} {{device}}")
-	add("Received by port", "timeseries", "Bps", `rate(node_infiniband_port_data_received_bytes_total{`+h+`}[1m])`, "{{instance}} {{device}}")
-	add("Waiting for credits", "timeseries", "none", `rate(node_infiniband_port_transmit_wait_total{`+h+`}[5m])`, "{{instance}} {{device}}")
-	add("Retransmissions", "timeseries", "pps", `rate(node_infiniband_packet_sequence_errors_total{`+h+`}[5m]) + rate(node_infiniband_local_ack_timeout_errors_total{`+h+`}[5m])`, "{{instance}} {{device}}")
-	add("Links lost in a day", "timeseries", "none", `increase(node_infiniband_link_downed_total{`+h+`}[1d])`, "{{instance}} {{device}}")
-	add("GPU utilisation", "timeseries", "percent", `DCGM_FI_DEV_GPU_UTIL{`+h+`}`, "{{instance}} {{gpu}}")
-	add("GPU power", "timeseries", "watt", `DCGM_FI_DEV_POWER_USAGE{`+h+`}`, "{{instance}} {{gpu}}")
-	add("Xids in a day", "timeseries", "none", `increase(weft_xid_total{`+h+`}[1d])`, "{{instance}} {{xid}}")
-	add("Ranks by host", "timeseries", "none", `count by(instance, job_name) (label_replace(weft_rank_info{`+h+`}, "job_name", "$1", "exported_job", "(.*)"))`, "{{instance}} {{job_name}}")
-	add("PCIe width against the maximum", "timeseries", "percentunit", `weft_pcie_link_width{`+h+`} / weft_pcie_link_width_max > 0`, "{{instance}} {{addr}}")
-	return json.MarshalIndent(map[string]any{
-		"title": "weft: cluster", "uid": "weft-cluster", "schemaVersion": 39, "refresh": "30s", "time": map[string]string{"from": "now-3h", "to": "now"}, "panels": panels, "tags": []string{"weft"},
-		"annotations": map[string]any{"list": []map[string]any{
-			{"builtIn": 1, "name": "Annotations & Alerts", "type": "dashboard", "enable": true, "hide": true, "iconColor": "rgba(0, 211, 255, 1)", "datasource": map[string]any{"type": "grafana", "uid": "-- Grafana --"}},
-			{"name": "Incidents", "enable": true, "iconColor": "red", "datasource": source, "expr": `weft_watch_incident{severity="critical"} > 0`, "titleFormat": "{{kind}} {{exported_job}}", "useValueForTime": false},
-		}},
-		"templating": map[string]any{"list": []map[string]any{
-			{"name": "source", "type": "datasource", "query": "prometheus", "label": "data source"},
-			{"name": "host", "type": "query", "datasource": source, "query": "label_values(weft_agent_info, instance)", "includeAll": true, "multi": true, "current": map[string]any{"text": "All", "value": "$__all"}},
-			{"name": "job", "type": "query", "datasource": source, "query": "label_values(weft_watch_job_quiet_seconds, exported_job)", "includeAll": true, "multi": true, "current": map[string]any{"text": "All", "value": "$__all"}},
-		}},
-	}, "", " ")
 }

@@ -2,10 +2,12 @@ package watch
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,27 +71,15 @@ tests:
 	}
 }
 
-// The dashboard is JSON, and every metric in it is one that agents serve.
-func TestDashboard(t *testing.T) {
-	b, err := Dashboard()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d struct {
-		Panels []struct {
-			Title, Type string
-			GridPos     map[string]int
-			Targets     []struct{ Expr string }
-		}
-		Annotations, Templating struct{ List []map[string]any }
-		SchemaVersion           int
-	}
-	if err := json.Unmarshal(b, &d); err != nil || len(d.Panels) < 10 {
-		t.Fatalf("%v, %d panels", err, len(d.Panels))
-	}
-	// What Grafana's schema of dashboards demands.
-	if len(d.Annotations.List) == 0 || len(d.Templating.List) == 0 || d.SchemaVersion == 0 {
-		t.Errorf("annotations %v, templating %v, schema version %d", d.Annotations, d.Templating, d.SchemaVersion)
+// annotationFields are those that Grafana's schema of classic dashboards has; it allows no others.
+var annotationFields = []string{"name", "datasource", "enable", "hide", "iconColor", "filter", "target", "type", "builtIn"}
+
+// The dashboards keep to Grafana's schema, every metric in them is one that agents or servers serve, and Prometheus reads
+// every question.
+func TestDashboards(t *testing.T) {
+	boards, err := Dashboards()
+	if err != nil || len(boards) != 3 {
+		t.Fatal(len(boards), err)
 	}
 	src, err := os.ReadFile("../agent/metrics.go")
 	if err != nil {
@@ -100,21 +90,50 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	src = append(src, served...)
-	for _, want := range []string{"weft_watch_incident", "weft_watch_late", "weft_watch_collective"} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("no panel shows %s", want)
+	metric := regexp.MustCompile(`\b(?:node_infiniband|weft|DCGM_FI)_\w+`)
+	rules := "groups:\n- name: panels\n  rules:\n"
+	for name, b := range boards {
+		var d struct {
+			Panels []struct {
+				Title, Type string
+				GridPos     map[string]int
+				Targets     []struct{ Expr string }
+			}
+			Annotations, Templating struct{ List []map[string]any }
+			SchemaVersion           int
 		}
-	}
-	metric := regexp.MustCompile(`\b(?:node|weft|DCGM)_\w+`)
-	for _, p := range d.Panels {
-		if p.Type == "" || len(p.GridPos) != 4 {
-			t.Errorf("%s: type %q at %v", p.Title, p.Type, p.GridPos)
+		if err := json.Unmarshal(b, &d); err != nil || len(d.Panels) < 8 || len(d.Templating.List) == 0 || d.SchemaVersion == 0 {
+			t.Fatalf("%s: %v, %d panels, schema version %d", name, err, len(d.Panels), d.SchemaVersion)
 		}
-		for _, m := range metric.FindAllString(p.Targets[0].Expr, -1) {
-			name := strings.TrimSuffix(strings.TrimPrefix(m, "node_infiniband_"), "_total")
-			if !strings.Contains(string(src), m) && !strings.Contains(string(src), `"`+name+`"`) && !strings.Contains(m, "_xid_") {
-				t.Errorf("%s: no agent serves %s", p.Title, m)
+		for _, a := range d.Annotations.List {
+			for k := range a {
+				if !slices.Contains(annotationFields, k) {
+					t.Errorf("%s: Grafana's schema has no %s in annotations", name, k)
+				}
 			}
 		}
+		for _, p := range d.Panels {
+			if p.Type == "" || len(p.GridPos) != 4 {
+				t.Errorf("%s: type %q at %v", p.Title, p.Type, p.GridPos)
+			}
+			rules += fmt.Sprintf("  - record: panel\n    labels: {n: \"%s %d\"}\n    expr: %s\n", name, strings.Count(rules, "record"), strings.NewReplacer("$host", ".*", "$job", ".*").Replace(p.Targets[0].Expr))
+			for _, m := range metric.FindAllString(p.Targets[0].Expr, -1) {
+				name := strings.TrimSuffix(strings.TrimPrefix(m, "node_infiniband_"), "_total")
+				if !strings.Contains(string(src), m) && !strings.Contains(string(src), `"`+name+`"`) && !strings.Contains(m, "_xid_") {
+					t.Errorf("%s: nobody serves %s", p.Title, m)
+				}
+			}
+		}
+	}
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed")
+	}
+	path := filepath.Join(t.TempDir(), "panels.yml")
+	if err := os.WriteFile(path, []byte(rules), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := bounded.Command(t, tool, "check", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -258,8 +258,15 @@ func (m *Machine) slice(j *job, g *group, parts [][]*opSeen, count int, tells te
 	return bad
 }
 
+// starvedCost is the share of the time that others must wait for a rank of a starved host until it is named. Below it the
+// scheduler of a busy host makes now one and now another rank late.
+const starvedCost = 0.3
+
 // straggles raises the incident of a rank that comes late.
 func (m *Machine) straggles(now float64, j *job, g *group, r int, l *latest, raise raiser) {
+	if x := j.ranks[r]; x != nil && l.cost < starvedCost && m.hosts[x.host].starved(now) {
+		return
+	}
 	if i := m.linkOf(now, j, r); i != nil { // what comes over a slow link comes late
 		f := fmt.Sprintf("rank %d comes late", r)
 		if !slices.Contains(i.Follows, f) {

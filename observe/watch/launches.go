@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -17,6 +18,12 @@ const (
 	// settleDeaths is how long the causes of a job's end may come in after one another, in
 	// seconds: peers of a killed rank can exit before the kernel tells its launcher.
 	settleDeaths = 1.0
+	// seenTogether is the same where an agent saw the ends itself: the kernel tells of one
+	// a moment after its connections are closed.
+	seenTogether = 0.25
+	// clocksAgree is how far a host's clock may be off, in seconds, until its times are
+	// corrected. Below it reports take about as long to arrive.
+	clocksAgree = 2.0
 	// lostExit is how long after a process is gone its launcher may still say how it ended.
 	lostExit  = 10.0
 	followers = 8 // consequences that an incident lists
@@ -30,8 +37,16 @@ type death struct {
 
 func (d *death) failed() bool { return (d.Code != 0 || d.Signal != 0) && !d.Asked }
 
-// how says what ended it: "was killed by SIGKILL", "exited with code 3".
+// how says what ended it: "was killed by SIGKILL", "exited with code 1: a file system is full".
 func (d *death) how() string {
+	if e, err := doctor.Explain(d.Why); d.Why != "" && err == nil {
+		return d.status() + ": " + e.Title
+	}
+	return d.status()
+}
+
+// status is how without the reason.
+func (d *death) status() string {
 	if d.Signal == 0 {
 		return fmt.Sprintf("exited with code %d", d.Code)
 	}
@@ -40,6 +55,9 @@ func (d *death) how() string {
 
 // why says who sends such a signal.
 func (d *death) why() (cause, fix string) {
+	if e, err := doctor.Explain(d.Why); d.Why != "" && err == nil {
+		return e.Cause, e.Fix
+	}
 	switch unix.Signal(d.Signal) {
 	case unix.SIGKILL:
 		return "somebody killed its process: the kernel for want of memory, a scheduler or a person; its launcher did not", "look at the kernel log of the host for out of memory, then at the scheduler's log"
@@ -57,7 +75,7 @@ func (d *death) why() (cause, fix string) {
 func (m *Machine) jobNamed(now float64, name string) *job {
 	j := m.jobs[name]
 	if j == nil {
-		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}}
+		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}, words: map[[2]int]Launch{}}
 		m.jobs[name] = j
 	}
 	return j
@@ -70,38 +88,95 @@ func (m *Machine) launch(now float64, l Launch) {
 	j.size = max(j.size, l.Size)
 	switch l.Event {
 	case "started":
-		if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
-			j.deaths, j.cause = nil, nil
+		if m.c.Elastic {
+			j.reborn(now, l)
+		} else if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
+			j.deaths, j.cause, j.differ = nil, nil, nil
+			clear(j.words)
 		}
 		j.over = ""
 	case "ended":
-		if slices.ContainsFunc(j.deaths, func(d death) bool { return d.Rank == l.Rank && d.PID == l.PID && d.At == l.At }) {
+		m.ended(now, j, l)
+	case "said":
+		if k := [2]int{l.Rank, l.PID}; l.Why != "" && j.words[k].Why == "" && len(j.words) < ranksKept {
+			j.words[k] = l
+		}
+	case "over":
+		if l.Why == "host-lost" {
+			j.failedHost = l.Host
+		}
+		if l.Rank < 0 && (j.cause != nil || l.How == j.over) { // a scheduler does not know whose failure it was
 			return
 		}
-		r := j.ranks[l.Rank]
-		if r == nil { // no agent saw it before
-			r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
-			j.ranks[l.Rank] = r
-		}
-		if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
-			l.PID, l.Host = r.PID, r.host
-		}
-		if r.PID == l.PID && r.gone == 0 {
-			r.gone = now
-		}
-		if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
-			j.deaths, j.cause = nil, nil
-		}
-		j.deaths = append(j.deaths, death{l, now})
-		slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
-	case "over":
 		j.over, j.overBy = l.How, l.Rank
 	}
 }
 
+// reborn takes the start of a process in the place of one that failed, where that is what the job does.
+func (j *job) reborn(now float64, l Launch) {
+	for i := range j.deaths {
+		d := &j.deaths[i]
+		if d.Rank == l.Rank && d.failed() && l.At > d.At {
+			j.again = append(j.again, restart{rank: l.Rank, was: d.PID, is: l.PID, host: d.Host, seen: d.At, at: now, how: d.how()})
+			j.deaths, j.cause = slices.Delete(j.deaths, i, i+1), nil
+			return
+		}
+	}
+}
+
+// ended takes the end of a rank's process. A launcher and an agent may both tell of it.
+func (m *Machine) ended(now float64, j *job, l Launch) {
+	r := j.ranks[l.Rank]
+	if r == nil { // no agent saw it before
+		r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+		j.ranks[l.Rank] = r
+	}
+	if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
+		l.PID, l.Host = r.PID, r.host
+	}
+	if h := m.hosts[l.Host]; h != nil && math.Abs(h.skew) > clocksAgree {
+		l.At -= h.skew
+	}
+	if j.exit(l.Rank, l.PID) != nil {
+		return
+	}
+	if r.PID == l.PID && r.gone == 0 {
+		r.gone = now
+	}
+	if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
+		j.deaths, j.cause = nil, nil
+	}
+	j.deaths = append(j.deaths, death{l, now})
+	slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
+}
+
+// hard says that no other rank's end can have caused this one: nobody who tidies up sends such a signal, or the kernel
+// said why.
+func (d *death) hard() bool {
+	switch unix.Signal(d.Signal) {
+	case unix.SIGKILL, unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE:
+		return true
+	}
+	return false
+}
+
+// polite says that somebody asked the process to end, where no launcher told who.
+func (d *death) polite() bool {
+	return d.Seen && (d.Signal == int(unix.SIGTERM) || d.Signal == int(unix.SIGINT) || d.Signal == int(unix.SIGHUP))
+}
+
+// together is how far apart ends may be that have one reason.
+func (d *death) together() float64 {
+	if d.Seen { // by the kernel, a moment after its connections were closed
+		return seenTogether
+	}
+	return settleDeaths
+}
+
 // decide finds the death that explains the others. A rank that a signal ended did not end
 // because of another, so it comes before ranks that gave up a moment earlier; launchers
-// judge the same way, and their word counts.
+// judge the same way, and their word counts. Ranks that were asked to end at one time
+// explain nothing: somebody cancelled the job.
 func (j *job) decide(now float64) {
 	var first *death
 	for i := range j.deaths {
@@ -109,18 +184,22 @@ func (j *job) decide(now float64) {
 		if !d.failed() {
 			continue
 		}
+		if j.over == "failed" && d.Rank == j.overBy {
+			first = d
+			break
+		}
 		switch {
 		case first == nil:
 			if now-d.seen < settleDeaths && j.over == "" {
 				return
 			}
 			first = d
-		case first.Signal == 0 && d.Signal != 0 && d.At <= first.At+settleDeaths:
+		case d.At > first.At+d.together():
+		case first.polite() && d.polite():
+			j.over = "cancelled"
+			return
+		case d.hard() && !first.hard():
 			first = d
-		}
-		if j.over == "failed" && d.Rank == j.overBy {
-			first = d
-			break
 		}
 	}
 	if first != nil {
@@ -129,28 +208,66 @@ func (j *job) decide(now float64) {
 	}
 }
 
-// deaths judges what the launcher of a job said.
+// conclude says how a job ended whose launcher does not: once all its ranks have.
+func (j *job) conclude(now float64) {
+	if j.over != "" || len(j.deaths) == 0 || len(j.deaths) < max(j.size, len(j.ranks)) {
+		return
+	}
+	for i := range j.deaths {
+		if d := &j.deaths[i]; !d.Seen || now-d.seen < settleDeaths {
+			return
+		}
+	}
+	if j.over = "finished"; j.cause != nil {
+		j.over, j.overBy = "failed", j.cause.Rank
+	}
+}
+
+// launched judges what the launcher of a job said.
 func (m *Machine) launched(now float64, j *job, raise raiser) {
-	if j.cause == nil {
+	if m.nodeLost(now, j, raise) {
+		return
+	}
+	if j.cause == nil && j.over != "cancelled" {
 		j.decide(now)
 	}
+	j.conclude(now)
 	alive := 0
 	for _, r := range j.ranks {
 		if r.gone == 0 {
 			alive++
 		}
 	}
-	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) {
+	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) && !m.differs(now, j) {
+		if w := j.words[[2]int{c.Rank, c.PID}]; c.Why == "" {
+			c.Why, c.Said = w.Why, w.Said
+		}
 		left := ""
 		if alive > 0 {
 			left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
 		}
 		cause, fix := c.why()
-		raise(j.causeKey(), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
+		i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
 			Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
 			Cause:   cause, Fix: fix, Follows: j.consequences(),
-			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.how())}}})
+			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.status())}}}
+		if c.Seen {
+			i.Evidence[0].Text = fmt.Sprintf("the kernel says that process %d %s", c.PID, c.status())
+		}
+		if c.Said != "" {
+			i.Evidence = append(i.Evidence, Evidence{c.At, c.Said})
+		}
+		raise(j.causeKey(), i)
 	}
+}
+
+// differs says that ranks gave up since they called different operations, or that flight records may say so within a
+// moment: then who gave up first means nothing.
+func (m *Machine) differs(now float64, j *job) bool {
+	if j.cause.hard() {
+		return false
+	}
+	return j.differ != nil || len(m.dumps[j.name]) > 0 && now-m.dumped[j.name] < 1.5
 }
 
 // causeKey is the key of the incident of a job's cause.
@@ -161,7 +278,8 @@ func (j *job) causeKey() string {
 // consequences are the other ends after the cause.
 func (j *job) consequences() (list []string) {
 	for _, d := range j.deaths {
-		if d.Rank == j.cause.Rank && d.PID == j.cause.PID || d.Code == 0 && d.Signal == 0 || len(list) == followers {
+		first := j.cause != nil && j.differ == nil && d.Rank == j.cause.Rank && d.PID == j.cause.PID
+		if first || d.Code == 0 && d.Signal == 0 || len(list) == followers {
 			continue
 		}
 		how := d.how()
@@ -193,11 +311,23 @@ func (j *job) guessed(now float64, n int) bool {
 // explained tells whether a death that its launcher reported explains what happens to the
 // job now, or may within a moment.
 func (j *job) explained() bool {
-	return j.cause != nil || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
+	return j.cause != nil || j.lost != "" || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
 }
 
 // end says how a job ended, "" if it goes on or nobody said so.
 func (j *job) end() string {
+	if j.lost != "" {
+		return "failed: host " + j.lost + " was lost"
+	}
+	if j.over == "failed" && len(j.differ) == 1 {
+		return fmt.Sprintf("failed by rank %d", j.differ[0])
+	}
+	if j.over == "failed" && j.overBy < 0 {
+		if j.cause == nil {
+			return "failed"
+		}
+		return fmt.Sprintf("failed by rank %d", j.cause.Rank)
+	}
 	if j.over == "failed" {
 		return fmt.Sprintf("failed by rank %d", j.overBy)
 	}

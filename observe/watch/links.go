@@ -24,6 +24,10 @@ type flow struct {
 // flowWindow is over which time a link is judged, in seconds.
 const flowWindow = 4.0
 
+// leastSending is how long a link must have had something to send, in seconds, to be called slow: the kernel counts that
+// time in ticks of up to 10 ms.
+const leastSending = 0.05
+
 // flows takes the connections of a rank. The other end of each is found by its address
 // among the connections of the other ranks.
 func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
@@ -88,10 +92,10 @@ func (f *flow) delay(now float64) (perByte, bytes float64, ok, cut bool) {
 
 // matrix finds slow senders, receivers and links among the flows of a job.
 func (m *Machine) matrix(now float64, j *job, raise raiser) {
-	cells := map[pair]float64{}
+	cells, sending := map[pair]float64{}, map[pair]float64{} // seconds per byte; seconds in all
 	var all []float64
 	for _, k := range slices.SortedFunc(maps.Keys(j.links), byPair) {
-		v, _, ok, cut := j.links[k].delay(now)
+		v, bytes, ok, cut := j.links[k].delay(now)
 		if cut {
 			f := j.links[k]
 			raise(fmt.Sprintf("cut/%s/%d-%d", j.name, min(k.from, k.to), max(k.from, k.to)), Incident{Kind: "link-cut", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.linkSubject(j, k),
@@ -99,18 +103,18 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 				Evidence: []Evidence{{now, fmt.Sprintf("%.0f bytes are queued, none was acknowledged for %s; %.0f segments were sent again", f.queued, span(f.at[len(f.at)-1]-f.at[0]), f.lost[len(f.lost)-1]-f.lost[0])}}})
 		}
 		if ok {
-			cells[k] = v
+			cells[k], sending[k] = v, v*bytes
 			all = append(all, v)
 		}
 	}
-	if len(cells) < 3 {
+	mid := median(all)
+	if len(cells) < 3 || mid == 0 {
 		return
 	}
-	mid := median(all)
 	row, col := map[int][2]int{}, map[int][2]int{}
 	slow := map[pair]bool{}
 	for k, v := range cells {
-		bad := v > 3*mid && v > 2e-9
+		bad := v > m.slower(now, j, k)*mid && v > 2e-9 && sending[k] > leastSending
 		slow[k] = bad
 		a, b := row[k.from], col[k.to]
 		a[1], b[1] = a[1]+1, b[1]+1
@@ -142,6 +146,17 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 		}
 		raise(key, i)
 	}
+}
+
+// slower is how many times the median a byte must take until a link is slow. On hosts whose tasks wait for processors it
+// also takes long where nothing is wrong with the link.
+func (m *Machine) slower(now float64, j *job, k pair) float64 {
+	for _, n := range []int{k.from, k.to} {
+		if r := j.ranks[n]; r != nil && m.hosts[r.host].starved(now) {
+			return 40
+		}
+	}
+	return 3
 }
 
 func (m *Machine) linkSubject(j *job, k pair) doctor.Subject {

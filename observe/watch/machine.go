@@ -116,11 +116,15 @@ type job struct {
 	links map[pair]*flow
 	ends  map[string]int // both addresses of a connection, to the rank at its first
 
-	launcher bool    // it reports what becomes of the ranks
-	deaths   []death // of this attempt, as launchers told, by their times
-	cause    *death  // the one that explains the others; nil before it is known
-	over     string  // finished, failed or cancelled; "" while it goes on
-	overBy   int     // the rank that failed first
+	launcher   bool              // it reports what becomes of the ranks
+	deaths     []death           // of this attempt, as launchers told, by their times
+	cause      *death            // the one that explains the others; nil before it is known
+	over       string            // finished, failed or cancelled; "" while it goes on
+	overBy     int               // the rank that failed first
+	words      map[[2]int]Launch // why processes ended, by rank and process
+	failedHost string            // by its scheduler
+	differ     []int             // ranks that called another operation than the rest, and so ended the job
+	lost       string            // the host that went silent and with which the job stopped
 }
 
 type rank struct {
@@ -153,6 +157,8 @@ type opSeen struct {
 	full  bool    // all have told
 	mid   float64 // the median of the times then
 	least int     // the rank that took least
+
+	predicted float64 // seconds, by the library that ran it; 0 unknown
 }
 
 // latest is what is known of a rank's lateness.
@@ -203,7 +209,7 @@ func (r *Report) Check() error {
 		}
 	}
 	for i := range r.Launches {
-		if l := &r.Launches[i]; l.Rank < 0 || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
+		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
 			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}
@@ -233,6 +239,12 @@ func (m *Machine) Observe(now float64, r *Report) error {
 		}
 	}
 	m.counts.reports++
+	if r.From != "" { // no host of the cluster
+		for _, l := range r.Launches {
+			m.launch(now, l)
+		}
+		return nil
+	}
 	h := m.hosts[r.Host]
 	if h == nil {
 		h = &host{name: r.Host, first: now, facts: map[string]string{}, ranks: map[string]bool{}}
@@ -417,6 +429,7 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 			}
 		}
 		s.took[r.Rank.Rank] = o.Took
+		s.predicted = max(s.predicted, o.Predicted)
 	}
 }
 
@@ -437,7 +450,6 @@ func (m *Machine) Tick(now float64) []Incident {
 		found[key] = true
 		m.raise(now, key, i)
 	}
-	m.silent(now, raise)
 	for _, name := range slices.Sorted(maps.Keys(m.jobs)) {
 		j := m.jobs[name]
 		if now-j.alive > 60 && !m.reporting(j) {
@@ -453,6 +465,7 @@ func (m *Machine) Tick(now float64) []Incident {
 		}
 		m.hang(now, j, raise)
 	}
+	m.silent(now, raise)
 	maps.DeleteFunc(m.dumps, func(name string, _ []doctor.Dump) bool { return m.jobs[name] == nil && now-m.dumped[name] > 60 })
 	maps.DeleteFunc(m.dumped, func(name string, _ float64) bool { return m.dumps[name] == nil })
 	m.checks(now, raise)
@@ -565,6 +578,9 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 	}
 	old.Seen, old.Severity, old.Verdict = now, max(old.Severity, i.Severity), i.Verdict
 	old.Confidence = max(old.Confidence, i.Confidence)
+	if i.Cause != "" { // it may have become known
+		old.Cause, old.Fix = i.Cause, cmp.Or(i.Fix, old.Fix)
+	}
 	for _, e := range i.Evidence { // what is new, every five seconds
 		n := len(old.Evidence)
 		if n > 0 && (n >= evidenceKept || now-old.Evidence[n-1].At < 5 || old.Evidence[n-1].Text == e.Text) {

@@ -36,6 +36,7 @@ type play struct {
 	links   map[pair][2]float64 // acked, busy
 	alarms  []Incident
 	load    map[int]Load    // of hosts
+	dark    map[int]bool    // hosts that are lost
 	burns   map[int]float64 // processor time that a rank uses a second
 }
 
@@ -48,7 +49,7 @@ func (p *play) second() {
 	p.now++
 	stands := p.stuck >= 0
 	for r := range p.n {
-		stands = stands || p.gone[r] || p.stopped[r]
+		stands = stands || p.gone[r] || p.stopped[r] || p.dark[r/2]
 	}
 	var ops []map[int]float64
 	if !stands {
@@ -73,6 +74,9 @@ func (p *play) second() {
 		}
 	}
 	for h := 0; h < p.n; h += 2 {
+		if p.dark[h/2] {
+			continue
+		}
 		rep := Report{Host: fmt.Sprintf("n%d", h/2), Boot: "b", At: p.now, Every: 1, HasRanks: true}
 		if l, ok := p.load[h/2]; ok {
 			rep.Load = &l

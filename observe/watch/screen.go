@@ -113,7 +113,7 @@ func (s *screen) collectives(list []CollectiveView) {
 		return
 	}
 	s.head("Collectives")
-	s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "baseline", 10, "ratio", 0)
+	s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "ratio", 7, "baseline", 10, "ratio", 0)
 	for _, c := range list[:min(len(list), 5)] {
 		none := func(x float64) string {
 			if x == 0 {
@@ -121,11 +121,13 @@ func (s *screen) collectives(list []CollectiveView) {
 			}
 			return span(x)
 		}
-		ratio := "-"
-		if c.Ratio > 0 {
-			ratio = fmt.Sprintf("%.2f", c.Ratio)
+		ratio := func(x float64) string {
+			if x == 0 {
+				return "-"
+			}
+			return fmt.Sprintf("%.2f", x)
 		}
-		s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, none(c.Baseline), 10, ratio, 0)
+		s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, ratio(c.Against), 7, none(c.Baseline), 10, ratio(c.Ratio), 0)
 	}
 }
 

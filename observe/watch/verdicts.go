@@ -18,20 +18,13 @@ type raiser func(key string, i Incident)
 func (m *Machine) silent(now float64, raise raiser) {
 	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
 		h := m.hosts[name]
-		limit := m.c.Silent
-		if limit == 0 {
-			limit = max(10, 3*h.every)
-		}
-		if h.hungry > 0 && h.at-h.hungry < fed { // it was starved when it was last heard
-			limit *= patience
-		}
-		quiet := now - h.at
+		limit, quiet := m.limit(h), now-h.at
 		if quiet > max(forgotten, limit) {
 			m.change(Change{At: now, Host: name, What: "the host is not watched any more: no report for " + span(quiet)})
 			delete(m.hosts, name)
 			continue
 		}
-		if quiet > limit {
+		if quiet > limit && !m.lostWith(name) {
 			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
 				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
 				Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}}})
@@ -86,7 +79,7 @@ func (j *job) on(n int) string {
 // restart is a process that took the place of another one.
 type restart struct {
 	rank, was, is int // processes
-	host          string
+	host, how     string
 	seen, at      float64 // when the old one was last seen; when the new one came
 }
 
@@ -95,7 +88,7 @@ func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
 	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
 		return
 	}
-	j.again = append(j.again, restart{by.Rank, r.PID, by.PID, r.host, r.at, now})
+	j.again = append(j.again, restart{rank: by.Rank, was: r.PID, is: by.PID, host: r.host, seen: r.at, at: now})
 }
 
 // restarted tells of processes that took the place of others, once no more come. Half of a job and more are one incident.
@@ -120,7 +113,7 @@ func (m *Machine) restarted(now float64, j *job, raise raiser) {
 	}
 	for _, x := range list {
 		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
-			Verdict:  fmt.Sprintf("rank %d of %s: process %d ended, process %d took its place on %s", x.rank, j.name, x.was, x.is, x.host),
+			Verdict:  fmt.Sprintf("rank %d of %s: process %d %s, process %d took its place on %s", x.rank, j.name, x.was, cmp.Or(x.how, "ended"), x.is, x.host),
 			Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
 	}
 }
@@ -195,11 +188,26 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 		return
 	}
 	for _, h := range doctor.Hangs(&doctor.Case{Dumps: j.asDumps()}) {
-		if quiet < patience*m.c.Hang && m.starving(now, j, h.Culprits, raise) {
+		if quiet < patience*m.c.Hang && m.starving(now, j, h.Culprits, raise) || m.unheard(now, j, h.Culprits) {
 			continue
 		}
 		m.hung(now, j, h, raise, fmt.Sprintf("no operation of the job has ended for %s", span(quiet)))
 	}
+}
+
+// starvedJob says that tasks wait for processors or memory on a host of the job: everything takes longer there.
+func (m *Machine) starvedJob(now float64, j *job) bool {
+	for _, r := range j.ranks {
+		if r.gone == 0 && m.hosts[r.host].starved(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// unheard says that a report of a culprit's host is overdue: whether the rank hangs or its host is lost is not known yet.
+func (m *Machine) unheard(now float64, j *job, culprits []int) bool {
+	return slices.ContainsFunc(culprits, func(c int) bool { return j.ranks[c] != nil && m.overdue(now, m.hosts[j.ranks[c].host]) })
 }
 
 // patience is how many times as long a starved host may take until its silence counts.
@@ -289,17 +297,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 		return
 	}
-	// A rank that is stopped or dead explains it: the hang is its consequence.
-	for _, c := range h.Culprits {
-		for _, i := range m.open {
-			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead") && slices.Contains(i.Subject.Ranks, c) {
-				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
-				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
-					i.Follows = append(i.Follows, f)
-				}
-				return
-			}
-		}
+	if h.Class != "mismatch" && m.follows(j, h) {
+		return
 	}
 	kind := "hang"
 	switch {
@@ -329,6 +328,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...), Cause: doctor.HangClasses[h.Class],
 		Verdict: fmt.Sprintf("%s hangs in %s of %s: %s", j.name, h.Operation, h.Group, who), Evidence: []Evidence{{now, why}}}
 	if kind == "mismatch" {
+		i.Follows = j.consequences()
+		j.differ = h.Culprits
 		i.Verdict = fmt.Sprintf("%s: at %s of %s, ranks %v called another operation than the rest", j.name, h.Operation, h.Group, h.Culprits)
 	}
 	for _, w := range h.Why {
@@ -337,6 +338,22 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 	}
 	raise(fmt.Sprintf("%s/%s", kind, j.name), i)
+}
+
+// follows says whether a hang is the consequence of a rank that is stopped or dead, and lists it there.
+func (m *Machine) follows(j *job, h doctor.Hang) bool {
+	for _, c := range h.Culprits {
+		for _, i := range m.open {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") && slices.Contains(i.Subject.Ranks, c) {
+				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
+				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
+					i.Follows = append(i.Follows, f)
+				}
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func waiting(ranks []int) string {
@@ -504,6 +521,7 @@ type timing struct {
 	ratio   float64   // to the baseline
 	base    float64
 	predict float64
+	told    float64 // what the library that runs it predicts; 0 nothing
 }
 
 const windowsKept = 360 // an hour
@@ -530,6 +548,7 @@ func (g *group) measure(now float64, o *opSeen, there int) {
 		least = min(least, w)
 	}
 	t.ranks = max(there, len(o.took))
+	t.told = cmp.Or(o.predicted, t.told)
 	t.count++
 	if len(t.took) < 4096 {
 		t.took = append(t.took, least)
@@ -566,12 +585,12 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 			m.predict[key] = x
 		}
 	}
-	t.predict = m.predict[key]
+	t.predict = cmp.Or(t.told, m.predict[key])
 	t.base = 0
 	if len(t.windows) >= learned {
 		t.base = median(t.windows)
 	}
-	if t.predict > 0 {
+	if t.predict > 0 && t.told == 0 { // libraries predict for their own links, which differ from job to job
 		// Sizes differ in what limits them, so each power of two has its own.
 		class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
 		c := m.calib[class]
@@ -595,14 +614,14 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	}
 	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
 	// Small operations are ruled by latency, which says little of links.
-	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20) {
+	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(now, j)) {
 		return
 	}
 	sev, against := doctor.Warning, "its own median"
 	if t.ratio > 2 {
 		sev = doctor.Critical
 	}
-	if t.predict > 0 {
+	if t.predict > 0 && t.told == 0 {
 		against = "the prediction, corrected by what this cluster reaches"
 	}
 	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,

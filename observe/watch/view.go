@@ -115,9 +115,10 @@ type CollectiveView struct {
 	Count     int64   `json:"count"`
 	Took      float64 `json:"took_s"` // median of the last window
 	Bus       float64 `json:"busbw_gb_per_s"`
-	Predicted float64 `json:"predicted_s"` // 0: no prediction
-	Baseline  float64 `json:"baseline_s"`  // 0: still learning
-	Ratio     float64 `json:"ratio"`       // took to baseline
+	Predicted float64 `json:"predicted_s"`     // 0: no prediction
+	Against   float64 `json:"predicted_ratio"` // took to predicted; 0: no prediction
+	Baseline  float64 `json:"baseline_s"`      // 0: still learning
+	Ratio     float64 `json:"ratio"`           // took to baseline
 }
 
 // LateView is how late a rank comes to its collectives.
@@ -208,6 +209,9 @@ func (m *Machine) health(now float64) Health {
 	}
 	for _, x := range m.hosts {
 		h.Hosts++
+		if now-x.at > m.limit(x) {
+			h.Silent++
+		}
 		h.Checks += x.checks
 		h.Bad += len(x.states)
 		h.Series += len(x.values)
@@ -228,9 +232,6 @@ func (m *Machine) health(now float64) Health {
 	var first *Incident
 	for _, i := range m.ordered() {
 		h.Open[i.Severity.String()]++
-		if i.Kind == "agent-silent" {
-			h.Silent++
-		}
 		if first == nil {
 			worst, first = i.Severity, i
 		}
@@ -300,7 +301,10 @@ func (m *Machine) jobParts(now float64, j *job, v *View) {
 			if took == 0 {
 				took = median(t.took)
 			}
-			c := CollectiveView{Job: j.name, Group: gn, Op: t.op, Bytes: t.bytes, Ranks: t.ranks, Count: t.count, Took: took, Predicted: t.predict, Baseline: t.base, Ratio: t.ratio}
+			c := CollectiveView{Job: j.name, Group: gn, Op: t.op, Bytes: t.bytes, Ranks: t.ranks, Count: t.count, Took: took, Predicted: cmp.Or(t.told, t.predict), Baseline: t.base, Ratio: t.ratio}
+			if c.Predicted > 0 {
+				c.Against = took / c.Predicted
+			}
 			if took > 0 {
 				c.Bus = float64(t.bytes) / took / 1e9 * busFactor(t.op, t.ranks)
 			}
@@ -420,7 +424,7 @@ func (m *Machine) Hosts(now float64) []HostView {
 				v.State = "warn"
 			}
 		}
-		if m.open["silent/"+name] != nil {
+		if now-h.at > m.limit(h) {
 			v.State = "unknown"
 		}
 		list = append(list, v)

@@ -18,6 +18,7 @@ type Report struct {
 	Ranks    []Rank    `json:"ranks,omitempty"`
 	HasRanks bool      `json:"has_ranks,omitempty"` // Ranks is all there are, even if it is empty
 	Dumps    []Dump    `json:"dumps,omitempty"`     // flight records of jobs that were found since the last report
+	From     string    `json:"from,omitempty"`      // a scheduler that tells of jobs alone; Host is its name then
 	Launches []Launch  `json:"launches,omitempty"`  // what launchers said since the last report that arrived
 }
 
@@ -33,9 +34,10 @@ type Load struct {
 func (l *Load) starved() bool { return l != nil && (l.Lag >= 0.5 || l.CPU >= 0.5 || l.Memory >= 0.5) }
 
 // Launch is what a launcher says of a rank: that its process started, or how it ended;
-// or how the whole job is over.
+// or how the whole job is over. Where a launcher says nothing, the agent tells what it
+// learnt from the kernel.
 type Launch struct {
-	Event  string  `json:"event"` // started, ended or over
+	Event  string  `json:"event"` // started, ended, said or over
 	At     float64 `json:"at"`    // by the clock of the launcher's host
 	Job    string  `json:"job"`
 	Rank   int     `json:"rank"`
@@ -46,6 +48,9 @@ type Launch struct {
 	Signal int     `json:"signal,omitempty"`
 	Asked  bool    `json:"asked,omitempty"` // the launcher had asked it to end
 	How    string  `json:"how,omitempty"`   // finished, failed or cancelled
+	Seen   bool    `json:"seen,omitempty"`  // the agent saw the end itself; whether somebody had asked for it is not known
+	Why    string  `json:"why,omitempty"`   // the doctor's finding that explains the end
+	Said   string  `json:"said,omitempty"`  // the line of the kernel or of the rank that says so
 }
 
 // Dump is a flight record of a rank of a job.
@@ -119,6 +124,8 @@ type Op struct {
 	Name  string  `json:"name"`
 	Bytes int64   `json:"bytes"`
 	Took  float64 `json:"took"` // seconds from entering to leaving
+
+	Predicted float64 `json:"predicted,omitempty"` // how long it should take, by the library that ran it; 0 unknown
 }
 
 // Link is a TCP connection of a rank.
@@ -176,6 +183,7 @@ var explains = map[string][]string{
 	"straggler":     {"slow-collective"},
 	"rank-stopped":  {"slow-collective", "hang"},
 	"rank-dead":     {"slow-collective", "hang"},
+	"node-lost":     {"slow-collective", "hang"},
 }
 
 // Kinds are the kinds of incidents, with what each means and what to do.
@@ -184,6 +192,7 @@ var Kinds = map[string]struct {
 	Quiet      float64 // seconds after which it is over
 }{
 	"rank-dead":       {"its process ended while others of the job go on", "look at its last output and the kernel log of the host (memory, Xid)", 60},
+	"node-lost":       {"the host does not report, and its job stopped with it: power, kernel, network or the machine itself", "ping the host and look at its console and BMC; drain it; weft doctor on the kernel log after it is back", 30},
 	"rank-restarted":  {"its process ended and another one took its place", "look at the last output of the one that ended", 60},
 	"job-restarted":   {"the processes of the job ended and others took their places: its launcher or the scheduler started it again", "look at what ended first: the last output, weft doctor on logs of the earlier attempt", 60},
 	"rank-stopped":    {"its process is stopped by a signal or a debugger", "kill -CONT PID, and find who stopped it", 5},

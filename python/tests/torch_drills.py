@@ -407,6 +407,57 @@ def powersgd():
         assert not torch.equal(a, first), "nothing was learned"
 
 
+def join():
+    """Ranks with fewer batches than others, gradients divided by those that still train, and by all: weft and Gloo give the same."""
+    def train(group):
+        seen = []
+        m = DDP(model(), process_group=group)
+        for static in (False, True):
+            with m.join(divide_by_initial_world_size=static):
+                for _ in range(2 + 2 * RANK):
+                    step(m, torch.ones(1, 16), torch.zeros(1, 1))
+                    seen.append(next(m.parameters()).grad.clone())
+                    m.zero_grad()
+        return seen
+
+    ours, theirs = train(dist.group.WORLD), train(dist.new_group(backend="gloo"))
+    assert len(ours) == len(theirs) == 4 + 4 * RANK
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b)
+
+
+def profile():
+    """PyTorch's profiler lists weft's calls as it lists Gloo's."""
+    def count(group, backend):
+        m = DDP(model(), process_group=group)
+        x = torch.ones(4)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+            for _ in range(3):
+                step(m, torch.ones(1, 16), torch.zeros(1, 1))
+            dist.all_reduce(x, group=group)
+            dist.all_reduce(x, group=group, async_op=True).wait()
+            dist.all_gather([torch.empty(4) for _ in range(SIZE)], x, group=group)
+        return {e.key.partition(":")[2]: (e.count, e.is_async) for e in p.key_averages() if e.key.startswith(backend + ":")}
+
+    ours, theirs = count(dist.group.WORLD, "weft"), count(dist.new_group(backend="gloo"), "gloo")
+    assert {k: n for k, (n, _) in ours.items()} == {k: n for k, (n, _) in theirs.items()}, (ours, theirs)
+    assert ours["all_reduce"][0] == 5, ours
+
+
+def apart():
+    """Tensors of two allocations that happen to touch are not taken for one."""
+    from weft.torch._group import _joined
+    memory = bytearray(32)
+    for a, b, one in ((torch.frombuffer(memory, dtype=torch.float32, count=4), torch.frombuffer(memory, dtype=torch.float32, count=4, offset=16), False),
+                      (*torch.zeros(8).view(2, 4), True)):
+        assert a.data_ptr() + 16 == b.data_ptr()
+        flat, spread = _joined([a, b], a)
+        assert (flat.data_ptr() == a.data_ptr()) == one == (spread is None), (flat.data_ptr(), a.data_ptr(), spread)
+        out = [a, b]
+        dist.all_gather(out, torch.full((4,), RANK + 1.0))
+        assert out[0].tolist() == [1] * 4 and out[1].tolist() == [2] * 4, out
+
+
 def dead_member():
     """Rank 1 is killed before it calls new_group. The others learn who it was, long before the time limit."""
     store = dist.distributed_c10d._get_default_group()._store
@@ -467,7 +518,7 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "order": order, "powersgd": powersgd, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
+          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
 
 
 def main():

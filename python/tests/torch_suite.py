@@ -3,13 +3,15 @@
     PYTHONPATH=python python3 python/tests/torch_suite.py --backend weft --ranks 4
     PYTHONPATH=python python3 python/tests/torch_suite.py --compare          # weft and Gloo, 2, 3 and 4 ranks, shm and tcp: the table of the docs
     PYTHONPATH=python python3 python/tests/torch_suite.py --ranks 2 test_all_reduce_sum test_broadcast
+    PYTHONPATH=python python3 python/tests/torch_suite.py --ranks 4 --one-gpu   # the tests that use GPUs, all ranks on the first one
 
 The tests are torch/testing/_internal/distributed/distributed_test.py of the PyTorch that is installed. They are not copied
 and not changed on disk. Their text is read, the places that name the backends a test is for learn the name weft, and the
 result is run. Tests for Gloo alone and for MPI alone (CPU tensors in both cases) are opened so. Tests that need several GPUs
 skip themselves.
 
-Test processes are forked, not spawned: importing PyTorch anew in every rank takes twenty times as long as a test.
+Test processes are forked, not spawned, except those on a GPU: importing PyTorch anew in every rank takes twenty times as
+long as a test.
 """
 
 import argparse
@@ -54,6 +56,27 @@ def open_gates(text, backend):
     return text
 
 
+def on_one_gpu(text, backend):
+    """The source of the tests, with every rank on GPU 0, and what is for NCCL alone opened to weft."""
+    rank = r"(?:self\.rank|rank|next_rank)"
+    for pattern, to in ((rf"\.(cuda|to|Stream|set_device)\({rank}\)", r".\1(0)"), (rf"device={rank}\b", "device=0"), (rf"device_ids=\[{rank}\]", "device_ids=[0]"),
+                        (rf"device\.index, {rank}\)", "device.index, 0)"), (r"cuda:\{(self\.)?rank\}", "cuda:0"),
+                        (r"gpus = \[rank\]", "gpus = [0]"), (rf"torch\.device\({rank}\)", "torch.device(0)"), (rf"MyModel\({rank}\)", "MyModel(0)")):
+        text = re.sub(pattern, to, text)
+    text = re.sub(r"init_multigpu_helper\((dist\.get_world_size\(\)|[a-z_]+), BACKEND\)", r"{i: [0] for i in range(\1)}", text)
+    text = text.replace("torch.cuda.device_count()", "8")
+    if backend == "weft":
+        text = text.replace('BACKEND != "nccl"', f'BACKEND not in ("nccl", "{backend}")')
+    return text
+
+
+def uses_gpu(module, name):
+    """Whether a test uses a GPU, by its text."""
+    import inspect
+    f = inspect.unwrap(getattr(module.DistributedTest._DistTestBase, name))
+    return re.search(r"cuda|device_ids=\[0\]|\.to\(0\)", inspect.getsource(f)) is not None
+
+
 def source(name):
     """Where a module's text is, and the text. The packages around it are not imported."""
     import torch
@@ -94,7 +117,7 @@ def repair_dataclass():
         dataclasses.dataclass = plain
 
 
-def load(backend):
+def load(backend, one_gpu=False):
     """Imports the tests for a backend; BACKEND, WORLD_SIZE and TEMP_DIR are set."""
     stand_ins()
     if backend == "weft":
@@ -105,6 +128,11 @@ def load(backend):
     from torch.testing._internal import common_distributed as common
     name = "torch.testing._internal.distributed.distributed_test"
     path, text = source(name)
+    if one_gpu:
+        text = on_one_gpu(text, backend)
+        common.skip_if_lt_x_gpu = lambda *_, **__: lambda test: test
+        common.skip_if_no_gpu = lambda test: test
+        common.init_multigpu_helper = lambda n, _: {i: [0] for i in range(n)}
     if backend == "weft":
         for feature in ("gpu", "cuda", "ddp", "subgroup", "plugin"):
             common.DistTestCases.backend_feature[feature].add(backend)
@@ -115,12 +143,22 @@ def load(backend):
     return torch, module
 
 
-def case(module, torch):
+def spawned(backend, *args, **options):
+    """A rank in a process of its own: one that was forked cannot open a GPU if the process before it did."""
+    torch, module = load(backend, one_gpu=True)
+    torch.set_num_threads(1)
+    case(module, torch, backend)._run(*args, **options)
+
+
+def case(module, torch, on_gpu=None):
+    """The tests. Ranks of a backend that is named for GPUs are spawned, others forked."""
+    def process(target, name, args, kwargs=None):
+        return torch.multiprocessing.get_context("spawn").Process(target=spawned, name=name, args=(on_gpu, *args), kwargs=kwargs or {})
+
     class TestDistributed(module.TestDistBackend, module.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
-            context = torch.multiprocessing.get_context("fork")
-            self._start_processes(context.Process)
+            self._start_processes(process if on_gpu else torch.multiprocessing.get_context("fork").Process)
 
         def tearDown(self):
             processes = self.processes
@@ -164,7 +202,7 @@ class Result(unittest.TestResult):
     addError = addFailure
 
 
-def run(backend, ranks, names, quiet=False):
+def run(backend, ranks, names, quiet=False, one_gpu=False, part=(0, 1)):
     """Runs tests in this process and gives their outcomes."""
     with tempfile.TemporaryDirectory() as folder:
         for sub in ("barrier", "test_dir", "init_dir"):
@@ -172,16 +210,18 @@ def run(backend, ranks, names, quiet=False):
         os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1",
                           INIT_METHOD="file://" + os.path.join(folder, "init_dir", "shared"))
         os.environ.pop("MASTER_PORT", None)
-        torch, module = load(backend)
+        torch, module = load(backend, one_gpu)
         torch.set_num_threads(1)
         logging.disable(logging.WARNING)
-        tests = case(module, torch)
+        tests = case(module, torch, backend if one_gpu else None)
         every = unittest.TestLoader().getTestCaseNames(tests)
         unknown = [n for n in names if n not in every]
         if unknown:
             raise SystemExit(f"no such test: {', '.join(unknown)}")
+        if one_gpu and not names:
+            every = [n for n in every if uses_gpu(module, n)]
         result = Result(quiet)
-        unittest.TestSuite(tests(n) for n in names or every).run(result)
+        unittest.TestSuite(tests(n) for n in (names or every)[part[0]::part[1]]).run(result)
     return result.rows
 
 
@@ -252,11 +292,13 @@ def main():
     p.add_argument("--compare", action="store_true", help="everything, on both backends; --out FILE writes the table")
     p.add_argument("--out", metavar="FILE")
     p.add_argument("--repeat", type=int, default=1, help="run the tests this often")
+    p.add_argument("--one-gpu", action="store_true", help="the tests that use GPUs, with all ranks on the first one")
+    p.add_argument("--part", default="0/1", metavar="I/N", help="every N-th test, from the I-th on")
     p.add_argument("names", nargs="*", metavar="TEST", help="tests by name; all if none is named")
     a = p.parse_args()
     if a.compare:
         sys.exit(compare(a.out))
-    rows = run(a.backend, a.ranks, a.names * a.repeat, a.quiet)
+    rows = run(a.backend, a.ranks, a.names * a.repeat, a.quiet, a.one_gpu, tuple(map(int, a.part.split("/"))))
     if a.json:
         with open(a.json, "w") as f:
             json.dump(rows, f, indent=1)

@@ -194,6 +194,9 @@ _functions = {
     "weft_explain": [_H, c_void_p, c_int64, POINTER(c_int64), _E],
     "weft_flight_json": [_H, c_void_p, c_int64, POINTER(c_int64), _E],
     "weft_counters_json": [_H, c_void_p, c_int64, POINTER(c_int64), _E],
+    "weft_xfer_told_open": [POINTER(_H), _E],
+    "weft_xfer_told": [_H, c_char_p, c_int64, c_void_p, c_int64, POINTER(c_int64), _E],
+    "weft_xfer_told_close": [_H, _E],
 }
 
 _lock = threading.Lock()

@@ -41,7 +41,7 @@ class Client:
         self.address = address or os.environ.get("WEFT_KV", "127.0.0.1:7080")
         self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
         self.chain, self.timeout, self.rest = chain, timeout, rest
-        self._idle, self._lock = [], threading.Lock()
+        self._idle, self._lock, self._closed = [], threading.Lock(), False
         self._away, self._why, self._told = 0.0, "", {}
 
     def match(self, keys, start=0, alone=False):
@@ -51,6 +51,15 @@ class Client:
     def where(self, keys, alone=False):
         """Where the blocks are: memory, disk, store or peer, up to the first that is nowhere."""
         return self._json("/v1/match", keys, 0, alone).get("where") or []
+
+    def which(self, keys):
+        """Which of the keys are there, each by itself."""
+        if not keys:
+            return []
+        where = self._post("/v1/match", _head(keys, 0, True, each=True), [], _json).get("where") or []
+        if len(where) != len(keys):
+            raise CacheError("the cache at %s answers for %d blocks; %d were asked for" % (self.address, len(where), len(keys)))
+        return [bool(w) for w in where]
 
     def get(self, keys, start=0, alone=False):
         """keys[start:] as bytes, None where a block is not there."""
@@ -92,7 +101,7 @@ class Client:
 
     def close(self):
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._closed = self._idle, [], True
         for c in idle:
             c.close()
 
@@ -169,7 +178,10 @@ class Client:
                 connection.close()
                 raise
             with self._lock:
-                self._idle.append(connection)
+                if not self._closed:
+                    self._idle.append(connection)
+                    return answer
+            connection.close()
             return answer
 
     def _exactly(self, response, n):
@@ -199,8 +211,8 @@ def key_of(name):
     return hashlib.sha256(b"name " + name.encode()).hexdigest()
 
 
-def _head(keys, start, alone):
-    return json.dumps({"keys": [key_of(k) for k in keys], "from": start, "alone": alone}).encode()
+def _head(keys, start, alone, **more):
+    return json.dumps({"keys": [key_of(k) for k in keys], "from": start, "alone": alone, **more}).encode()
 
 
 class Chain:

@@ -8,16 +8,25 @@
       remote_storage_plugin.weft.class_name: WeftConnectorAdapter
 
 WeftConnector has the methods of LMCache's RemoteConnector (asynchronous, by key); keys are CacheEngineKeys or their text. What is stored is
-the memory object's bytes behind a head with shape and type, so that get can allocate the same. It was tested with a double that calls it in
-LMCache's order; LMCache itself was not run.
+the memory object's bytes behind a head with shape and type, so that get can allocate the same.
+
+LMCache's multi-process server takes WeftL2Adapter instead:
+
+    --l2-adapter '{"type": "plugin", "module_path": "weft.lmcache", "class_name": "WeftL2Adapter", "adapter_params": {"address": "127.0.0.1:7080"}}'
+
+Both were tested with doubles that call them in LMCache's order and threads; LMCache itself was not run.
 """
 
 import asyncio
 import enum
 import inspect
+import itertools
 import json
+import os
 import struct
+import threading
 
+from ._background import Background
 from .kv import CacheError, Client
 
 try:
@@ -36,6 +45,33 @@ except ImportError:  # LMCache is not here
 
         def can_parse(self, url):
             return self.schema != "" and url.startswith(self.schema)
+
+
+try:
+    from lmcache.native_storage_ops import Bitmap
+    from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+except ImportError:  # nor in earlier versions
+
+    class L2AdapterInterface:
+        pass
+
+    class Bitmap:
+        def __init__(self, size):
+            self.bits = [False] * size
+
+        def set(self, index):
+            self.bits[index] = True
+
+        def test(self, index):
+            return self.bits[index]
+
+
+try:
+    from lmcache.v1.distributed.internal_api import L2StoreResult
+except ImportError:  # versions in which the result of a store is a truth value
+
+    def L2StoreResult(success, bytes_transferred):
+        return success
 
 
 class WeftConnectorAdapter(ConnectorAdapter):
@@ -188,3 +224,126 @@ class WeftConnector(RemoteConnector):
 
     async def close(self):
         self.client.close()
+
+
+class WeftL2Adapter(L2AdapterInterface):
+    """Objects of LMCache's multi-process server.
+
+    No call waits for the cache. A task runs in the background; when it is over its result is there and its event descriptor is readable.
+    Failed lookups and loads are zeros in the bitmap, failed stores are failed tasks. The cache evicts by itself and pins nothing: an object
+    that goes between lookup and load is a load that fails. Buffers are written only before their task's result is there, and never after close.
+    """
+
+    def __init__(self, config=None, l1_memory_desc=None):
+        super().__init__()
+        config = dict(config or {})
+        self.client = Client(config.get("address"), config.get("token"), timeout=float(config.get("timeout", 10)), rest=float(config.get("rest", 5)))
+        self.storing, self.looking, self.loading = Background(1), Background(2), Background(4)
+        self.fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(3)]
+        # Under the lock: results by task, whether the adapter is closed, and every write to a buffer.
+        self.lock, self.closed, self.ids = threading.Lock(), False, itertools.count()
+        self.stored, self.found, self.loaded = {}, {}, {}
+
+    def get_store_event_fd(self):
+        return self.fds[0]
+
+    def get_lookup_and_lock_event_fd(self):
+        return self.fds[1]
+
+    def get_load_event_fd(self):
+        return self.fds[2]
+
+    @staticmethod
+    def _name(key):
+        group, salt = getattr(key, "object_group_id", 0), getattr(key, "cache_salt", "")
+        return "lmcache2|" + json.dumps([key.model_name, key.kv_rank, group, salt, key.chunk_hash.hex()])
+
+    def _submit(self, background, work, results, fd, failed):
+        """Runs work in the background. What it returns, or failed, is the result of the task whose number is returned."""
+        task = next(self.ids)
+
+        def run():
+            result = failed
+            try:
+                result = work()
+            except Exception as e:  # whatever it is: a task without a result would be waited for without end
+                self.client.complain(e)
+            with self.lock:
+                if not self.closed:
+                    results[task] = result
+                    os.eventfd_write(fd, 1)
+
+        background.add(run)
+        return task
+
+    def submit_store_task(self, keys, objects):
+        def store():
+            pages = [memoryview(o.byte_array).cast("B") for o in objects]
+            whole = self.client.put([self._name(k) for k in keys], pages, alone=True) == len(keys)
+            return L2StoreResult(whole, sum(len(p) for p in pages))
+
+        return self._submit(self.storing, store, self.stored, self.fds[0], L2StoreResult(False, 0))
+
+    def pop_completed_store_tasks(self):
+        with self.lock:
+            done = dict(self.stored)
+            self.stored.clear()
+        return done
+
+    def submit_lookup_and_lock_task(self, keys):
+        def look():
+            return _bitmap(self.client.which([self._name(k) for k in keys]))
+
+        return self._submit(self.looking, look, self.found, self.fds[1], _bitmap([False] * len(keys)))
+
+    def query_lookup_and_lock_result(self, task_id):
+        with self.lock:
+            return self.found.pop(task_id, None)
+
+    def submit_unlock(self, keys):
+        pass  # nothing is pinned
+
+    def submit_load_task(self, keys, objects):
+        def load():
+            pages = self.client.get([self._name(k) for k in keys], alone=True)
+            return _bitmap([p is not None and self._fill(o, p) for p, o in zip(pages, objects)])
+
+        return self._submit(self.loading, load, self.loaded, self.fds[2], _bitmap([False] * len(keys)))
+
+    def _fill(self, obj, page):
+        with self.lock:
+            if self.closed:
+                return False
+            view = memoryview(obj.byte_array).cast("B")
+            if len(view) != len(page):
+                return False
+            view[:] = page
+            return True
+
+    def query_load_result(self, task_id):
+        with self.lock:
+            return self.loaded.pop(task_id, None)
+
+    def delete(self, keys):
+        pass  # other servers use the objects, too; they go when room is needed
+
+    def report_status(self):
+        return {"is_healthy": not self.client.resting(), "type": "WeftL2Adapter", "address": self.client.address}
+
+    def close(self):
+        self.storing.flush(1)
+        with self.lock:
+            self.closed = True
+            for fd in self.fds:
+                os.close(fd)
+        for b in self.storing, self.looking, self.loading:
+            b.close()
+        self.client.close()
+
+
+def _bitmap(bits):
+    b = Bitmap(len(bits))
+    for i, bit in enumerate(bits):
+        if bit:
+            b.set(i)
+    return b

@@ -12,9 +12,10 @@
 To let a program that imports nixl._api find it: weft.nixl.install(). The transfers are package xfer's: leases before reads, a checksum for
 every slice, notices after the data has landed and exactly once, a deadline on every request (WEFT_XFER_TIMEOUT seconds, 30 without it).
 
-The agent runs in a process of its own ("weft xfer-agent", the program that WEFT_PROGRAM or PATH names) and reaches this process's memory
-through the kernel, so no extension is built. DRAM, FILE and OBJ are there; VRAM is refused. The token of the cluster is WEFT_TOKEN, and
-WEFT_XFER_LISTEN an address that other hosts reach.
+The agent is in this process, through libweft.so. DRAM, VRAM (CUDA), FILE and OBJ are there. Memory must stay allocated while it is
+registered, and what the GPU still writes must be waited for before a transfer is posted. Without libweft.so, or with WEFT_NIXL=process, the
+agent runs in a process of its own ("weft xfer-agent", the program that WEFT_PROGRAM or PATH names) and reaches this process's memory through
+the kernel; VRAM is refused then. The token of the cluster is WEFT_TOKEN, and WEFT_XFER_LISTEN an address that other hosts reach.
 
 Metadata goes by any way the program has, by sockets (enable_listen_thread, send_local_metadata and its kin; both ends prove that they know the
 token, and without one only the same host is heard), or by etcd (NIXL_ETCD_ENDPOINTS; an agent's entries go ten seconds after it died).
@@ -36,6 +37,7 @@ import os
 import pickle
 import runpy
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -43,7 +45,7 @@ import time
 import types
 import weakref
 
-from weft import _meet
+from weft import _lib, _meet
 
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_COMM_PORT = 8888
@@ -186,8 +188,8 @@ NIXL_THREAD_SYNC_NONE, NIXL_THREAD_SYNC_STRICT, NIXL_THREAD_SYNC_RW, NIXL_THREAD
 
 def _reachable(kind):
     """The word for a kind of memory that can be reached from here."""
-    if kind not in (DRAM_SEG, FILE_SEG, OBJ_SEG):
-        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM, FILE and OBJ can" % _words[kind])
+    if kind not in (DRAM_SEG, VRAM_SEG, FILE_SEG, OBJ_SEG):
+        raise nixlNotSupportedError("%s: memory of this kind cannot be reached here; DRAM, VRAM, FILE and OBJ can" % _words[kind])
     return _words[kind]
 
 
@@ -388,18 +390,12 @@ def _descs(descs, mem_type, cls, other):
     return cls(_memory[mem_type], descs)
 
 
-class _Child:
-    """The process that moves the bytes, and the talk with it."""
+class _Talk:
+    """What an agent is told, a line at a time: _say sends a line and gives the answer to it."""
 
-    def __init__(self, program):
+    def __init__(self):
         self.lock = threading.Lock()
         self.next, self.later = 0, []
-        try:
-            self.process = subprocess.Popen([program, "xfer-agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        except OSError as e:
-            raise nixlBackendError("%s does not start: %s; set WEFT_PROGRAM to the weft program" % (program, e)) from e
-        if sys.platform == "linux":  # where the system asks for leave, the child may read and write our memory
-            ctypes.CDLL(None, use_errno=True).prctl(0x59616D61, ctypes.c_ulong(self.process.pid), 0, 0, 0)
 
     def call(self, do, **what):
         with self.lock:
@@ -412,20 +408,67 @@ class _Child:
 
     def _ask(self, do, what):
         self.next += 1
+        return self._say(json.dumps(dict(what, id=self.next, do=do)).encode() + b"\n")
+
+    def soon(self, do, **what):
+        """Makes a call before the next one. Python may take an object away at any moment, also in the middle of a call."""
+        self.later.append((do, what))
+
+
+class _Inside(_Talk):
+    """An agent in this process, in libweft."""
+
+    def __init__(self):
+        super().__init__()
+        self.lib, self.error, self.handle = _lib.lib(), _lib.Error(), ctypes.c_int64()
+        self.size, self.buffer = ctypes.c_int64(), ctypes.create_string_buffer(1 << 16)
+        self._check(self.lib.weft_xfer_told_open(ctypes.byref(self.handle), ctypes.byref(self.error)))
+
+    def _check(self, code):
+        if code:
+            raise nixlBackendError(self.error.text.decode(errors="replace"))
+
+    def _say(self, line):
+        if not self.handle:
+            raise nixlBackendError("the agent is closed")
+        told = lambda text: self.lib.weft_xfer_told(self.handle, text, len(text), self.buffer, len(self.buffer), ctypes.byref(self.size), ctypes.byref(self.error))
+        code = told(line)
+        if self.size.value > len(self.buffer):  # the answer waits for a larger buffer
+            self.buffer = ctypes.create_string_buffer(self.size.value)
+            code = told(b"")
+        self._check(code)
+        return json.loads(self.buffer[: self.size.value])
+
+    def close(self):
+        with self.lock:
+            if self.handle:
+                self.lib.weft_xfer_told_close(self.handle, ctypes.byref(self.error))
+                self.handle = ctypes.c_int64()
+
+
+class _Child(_Talk):
+    """An agent in a process of its own."""
+
+    def __init__(self, program):
+        super().__init__()
         try:
-            self.process.stdin.write(json.dumps(dict(what, id=self.next, do=do)).encode() + b"\n")
+            self.process = subprocess.Popen([program, "xfer-agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError as e:
+            raise nixlBackendError("%s does not start: %s; set WEFT_PROGRAM to the weft program" % (program, e)) from e
+        if sys.platform == "linux":  # where the system asks for leave, the child may read and write our memory
+            ctypes.CDLL(None, use_errno=True).prctl(0x59616D61, ctypes.c_ulong(self.process.pid), 0, 0, 0)
+
+    def _say(self, line):
+        try:
+            self.process.stdin.write(line)
             self.process.stdin.flush()
-            while line := self.process.stdout.readline():
-                answer = json.loads(line)
+            while text := self.process.stdout.readline():
+                answer = json.loads(text)
                 if answer["id"] == self.next:  # else of a call that was interrupted
                     return answer
         except (OSError, ValueError) as e:
             raise nixlBackendError("the agent's process is gone: %s" % e) from e
         raise nixlBackendError("the agent's process ended with %s" % self.process.poll())
-
-    def soon(self, do, **what):
-        """Makes a call before the next one. Python may take an object away at any moment, also in the middle of a call."""
-        self.later.append((do, what))
 
     def close(self):
         with self.lock:
@@ -441,6 +484,22 @@ class _Child:
                     pipe.close()
                 except OSError:
                     pass  # what was not read by a process that died
+
+
+def _talk():
+    """An agent in this process where libweft is there, else in one of its own. WEFT_NIXL=library or process asks for one of them."""
+    want = os.environ.get("WEFT_NIXL", "")
+    if want not in ("", "library", "process"):
+        raise nixlInvalidParamError("WEFT_NIXL is %r; want library or process" % want)
+    if want == "library" or not want and os.path.exists(_lib.path()):
+        try:
+            return _Inside()
+        except ImportError as e:
+            raise nixlBackendError("%s; or set WEFT_NIXL=process" % e) from e
+    program = os.environ.get("WEFT_PROGRAM") or shutil.which("weft")
+    if not program:
+        raise nixlBackendError("neither %s nor a weft program is there: run 'make lib', put weft on PATH, or set WEFT_PROGRAM" % _lib.path())
+    return _Child(program)
 
 
 class _Regions:
@@ -504,7 +563,7 @@ class nixl_xfer_handle:
     """A transfer: posted by transfer(), watched by check_xfer_state()."""
 
     def __init__(self, agent, op, local, li, far, fi, notice):
-        self.agent, self.op, self.local, self.li, self.far, self.fi = agent, op, local, li, far, fi
+        self.agent, self.op, self.local, self.li, self.far, self.fi, self.index = agent, op, local, li, far, fi, 0
         self.notice, self.request, self.state, self.error, self.telemetry = notice, 0, "NEW", "", None
         self.began = self.posted = 0
 
@@ -514,10 +573,15 @@ class nixl_xfer_handle:
         if self.request:
             request, self.request = self.request, 0
             self.agent._child.call("release", req=request)
+        if self.index:
+            index, self.index = self.index, 0
+            self.agent._child.call("unindex", index=index)
 
     def __del__(self):
         if self.request:
             self.agent._child.soon("release", req=self.request)
+        if self.index:
+            self.agent._child.soon("unindex", index=self.index)
 
 
 nixl_backend_handle = int
@@ -531,8 +595,10 @@ _plugins = {
 _PIECE, _PROBE = 4096, 1 << 20  # bytes of a small read and of a large one, of which a cost is made
 
 
-def _kinds_of(plugin):
-    return ["DRAM_SEG", "OBJ_SEG"] if plugin == "OBJ" else ["DRAM_SEG", "FILE_SEG"]
+def _kinds_of(plugin, talk):
+    if plugin == "OBJ":
+        return ["DRAM_SEG", "OBJ_SEG"]
+    return ["DRAM_SEG", "FILE_SEG"] + (["VRAM_SEG"] if isinstance(talk, _Inside) else [])
 
 
 class nixl_agent:
@@ -584,13 +650,13 @@ class nixl_agent:
         return self.plugin_list
 
     def get_plugin_mem_types(self, backend):
-        return self._known(backend, self.plugin_list, _kinds_of(backend))
+        return self._known(backend, self.plugin_list, _kinds_of(backend, self._child))
 
     def get_plugin_params(self, backend):
         return self._known(backend, self.plugin_list, dict(_plugins.get(backend, {})))
 
     def get_backend_mem_types(self, backend):
-        return self._known(backend, self.backends, _kinds_of(backend))
+        return self._known(backend, self.backends, _kinds_of(backend, self._child))
 
     def get_backend_params(self, backend):
         return self._known(backend, self.backends, self.backend_options.get(backend, {}))
@@ -617,7 +683,7 @@ class nixl_agent:
             env.update({"AWS_SECRET_ACCESS_KEY": given.get("secret_key"), "AWS_SESSION_TOKEN": given.get("session_token")})
             self._child.call("store", name="s3://" + bucket, env={k: v for k, v in env.items() if v})
         self.backends.setdefault(backend, len(self.backends) + 1)
-        self.backend_mems[backend], self.backend_options[backend] = _kinds_of(backend), dict(initParams or {})
+        self.backend_mems[backend], self.backend_options[backend] = _kinds_of(backend, self._child), dict(initParams or {})
 
     def _use(self, backends):
         for name in backends:
@@ -657,6 +723,8 @@ class nixl_agent:
                 elif kind == "OBJ":
                     self._child.call("register", name=name, key=text.decode(), len=address + length)
                     address, length = 0, address + length
+                elif kind == "VRAM":
+                    self._child.call("register", name=name, addr=address, len=length, gpu=device)
                 else:
                     self._child.call("register", name=name, addr=address, len=length)
                 self._regions.add(kind, address, length, device, name)
@@ -671,7 +739,7 @@ class nixl_agent:
         self._use(backends)
         kind = _reachable(dereg_list.kind)
         for address, length, device, _ in dereg_list.rows:
-            at = (address, length) if kind == "DRAM" else (0, address + length)
+            at = (address, length) if kind in ("DRAM", "VRAM") else (0, address + length)
             self._child.call("deregister", name=self._regions.remove(kind, *at, device))
 
     def query_memory(self, reg_list, backend, mem_type=None):
@@ -705,7 +773,7 @@ class nixl_agent:
         self._use(backends)
         kind, rows = _reachable(descs.kind), []
         for address, length, device, _ in descs:
-            at = (address, length) if kind == "DRAM" else (0, address + length)
+            at = (address, length) if kind in ("DRAM", "VRAM") else (0, address + length)
             rows.append([kind, *at, device, self._regions.name(kind, *at, device)])
         return self._metadata(rows, partial=True)
 
@@ -836,7 +904,10 @@ class nixl_agent:
                 raise nixlInvalidParamError("a list of descriptors was released")
             if min(indices) < 0 or max(indices) >= side.count:
                 raise nixlInvalidParamError("indices from %d to %d of %d descriptors" % (min(indices), max(indices), side.count))
-        return nixl_xfer_handle(self, op, local_xfer_side, li, remote_xfer_side, fi, _data(notif_msg))
+        handle = nixl_xfer_handle(self, op, local_xfer_side, li, remote_xfer_side, fi, _data(notif_msg))
+        if not _all(li, local_xfer_side) or not _all(fi, remote_xfer_side):
+            handle.index = self._child.call("index", li=_packed(li), fi=_packed(fi))["number"]
+        return handle
 
     def initialize_xfer(self, operation, local_descs, remote_descs, remote_agent, notif_msg=b"", backends=()):
         self.nixl_ops[operation]
@@ -860,7 +931,7 @@ class nixl_agent:
             handle.notice = _data(notif_msg)
         what = {"data": base64.b64encode(handle.notice).decode()} if handle.notice else {}
         handle.state, handle.error, handle.began = "ERR", "", time.time_ns()
-        answer = self._child.call("post", op=handle.op, local=handle.local.number, li=handle.li, far=handle.far.number, fi=handle.fi, limit=self._timeout, **what)
+        answer = self._child.call("post", op=handle.op, local=handle.local.number, far=handle.far.number, index=handle.index, limit=self._timeout, **what)
         handle.request, handle.posted = answer["number"], time.time_ns()
         return self._state(handle, answer)
 
@@ -998,6 +1069,15 @@ class nixl_agent:
             self.close()
 
 
+def _all(indices, side):
+    """Whether indices are all descriptors of a list, in order."""
+    return len(indices) == side.count and all(i == k for k, i in enumerate(indices))
+
+
+def _packed(indices):
+    return base64.b64encode(struct.pack("<%dI" % len(indices), *indices)).decode()
+
+
 def _heard(agent, do, name, metadata):
     """Answers another agent's call at the listener."""
     if agent is None:
@@ -1029,11 +1109,8 @@ class nixlAgent:
     def __init__(self, name, config=None):
         if not name:
             raise nixlInvalidParamError("an agent needs a name")
-        program = os.environ.get("WEFT_PROGRAM") or shutil.which("weft")
-        if not program:
-            raise nixlBackendError("no weft program: put it on PATH or set WEFT_PROGRAM")
         self.name, self.config, self._token = name, config or nixlAgentConfig(), os.environ.get("WEFT_TOKEN", "")
-        self._child = _Child(program)
+        self._child = _talk()
         listen = os.environ.get("WEFT_XFER_LISTEN")
         try:
             self._child.call("new", name=name, token=self._token, listen=[listen] if listen else [])

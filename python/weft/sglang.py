@@ -3,8 +3,12 @@
     --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{"backend_name": "weft", "module_path": "weft.sglang",
         "class_name": "WeftStorage", "interface_v1": 1, "address": "127.0.0.1:7080"}'
 
-With interface_v1 pages go straight into the host pool and out of it. This class has the methods of HiCacheStorage, with and without the host pool. It was tested with a double that calls them in SGLang's order;
-SGLang itself was not run.
+With interface_v1 pages go straight into the host pool and out of it. SGLang calls these methods from threads of its own (prefetch, prefetch
+I/O, backup), never from its scheduler. A call takes "timeout" seconds (3) at most where the cache is silent: SGLang gives its threads 10 s to
+end. Pages that cannot be read are False, and nothing is written to the pool after a call has returned: SGLang frees the pages then.
+
+This class has the methods of HiCacheStorage, with and without the host pool. It was tested with a double that has SGLang's threads and calls
+them in SGLang's order; SGLang itself was not run.
 """
 
 import ctypes
@@ -40,7 +44,7 @@ class WeftStorage(HiCacheStorage):
     def __init__(self, storage_config=None, kwargs=None):
         extra = dict(kwargs or {})
         extra.update(getattr(storage_config, "extra_config", None) or {})
-        self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 10)), rest=float(extra.get("rest", 5)))
+        self.client = Client(extra.get("address"), extra.get("token"), timeout=float(extra.get("timeout", 3)), rest=float(extra.get("rest", 5)))
         # Who has another part of the cache, or has it in another order, has other pages.
         of = lambda name, default: getattr(storage_config, name, default)
         parts = [of("model_name", "")]
@@ -97,6 +101,13 @@ class WeftStorage(HiCacheStorage):
             self.client.complain(e)
             return 0
 
+    def _which(self, keys):
+        try:
+            return self.client.which(self._keys(keys))
+        except CacheError as e:
+            self.client.complain(e)
+            return [False] * len(keys)
+
     # With the host pool: pages are read into it and written out of it.
 
     def batch_get_v1(self, keys, host_indices, extra_info=None, pool=None):
@@ -136,12 +147,11 @@ class WeftStorage(HiCacheStorage):
             if str(getattr(t.hit_policy, "value", t.hit_policy)) == "all_pages":
                 have = self.batch_exists(names)
             else:
-                last, have = max(1, len(t.keys or ())), 0
-                for end in range(pages, 0, -1):
-                    part = names[max(0, end - last) : end]
-                    if self.batch_exists(part) == len(part):
-                        have = end
-                        break
+                last, have, run = max(1, len(t.keys or ())), 0, 0
+                for i, there in enumerate(self._which(names)):
+                    run = run + 1 if there else 0
+                    if run >= min(last, i + 1):
+                        have = i + 1
             if have:
                 hits[t.name] = have
             final = min(final, have)

@@ -17,11 +17,11 @@ vLLM's order; vLLM itself was not run.
 
 import hashlib
 import os
-import queue
 import threading
 import time
 
 from . import _pages
+from ._background import Background
 from .kv import CacheError, Chain, Client
 
 try:
@@ -87,44 +87,6 @@ class _Tracked:
         self.asked, self.answer, self.given, self.failed = None, None, None, False
 
 
-class _Background:
-    """Threads that do what waits for the cache. They are daemons: an engine that ends does not wait for them."""
-
-    def __init__(self, threads):
-        self.left, self.most, self.tasks, self.idle, self.open = 0, threads, queue.SimpleQueue(), threading.Condition(), 0
-
-    def add(self, task, *args):
-        with self.idle:
-            self.left += 1
-            if self.open < min(self.left, self.most):
-                self.open += 1
-                threading.Thread(target=self._run, daemon=True).start()
-        self.tasks.put((task, args))
-
-    def _run(self):
-        while True:
-            task, args = self.tasks.get()
-            if task is None:
-                return
-            try:
-                task(*args)
-            finally:
-                with self.idle:
-                    self.left -= 1
-                    self.idle.notify_all()
-
-    def flush(self, seconds):
-        """Whether everything is done, after waiting that long at most."""
-        with self.idle:
-            return self.idle.wait_for(lambda: not self.left, seconds)
-
-    def close(self):
-        with self.idle:
-            n, self.open, self.most = self.open, 0, 0
-        for _ in range(n):
-            self.tasks.put((None, ()))
-
-
 def _first(ids):
     """The block numbers of the only group of caches, as a list."""
     if not ids:
@@ -160,7 +122,7 @@ class WeftConnector(KVConnectorBase_V1):
             raise ValueError("the cache has %d groups of layers with blocks of their own; weft.vllm takes one: start vLLM with --disable-hybrid-kv-cache-manager" % len(kv_cache_config.kv_cache_groups))
         self.count = getattr(cache, "num_gpu_blocks", None) or getattr(kv_cache_config, "num_blocks", None)
         self.tracked, self.loads, self.caches, self.layouts = {}, [], {}, {}
-        self.asking, self.loading, self.saving = _Background(4), _Background(4), _Background(1)
+        self.asking, self.loading, self.saving = Background(4), Background(4), Background(1)
         # Under the lock: requests whose load ended, blocks that did not come, and bytes that wait to be stored.
         self.lock, self.loaded, self.failed, self.waiting = threading.Lock(), set(), set(), 0
         self.copies = {}  # of this step, by layer: a copy by block

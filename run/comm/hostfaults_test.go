@@ -104,6 +104,16 @@ func hostFaultList() []hostFault {
 			return loadRules(lab, to, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; ip saddr %s drop; }\n}\n", nslab.Addr(from, 0)))
 		}
 	}
+	// Packets above 600 bytes vanish on their way to a host, as behind a switch port with too small an MTU.
+	narrow := func(h int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error {
+			return loadRules(lab, h, "table inet outage {\n chain i { type filter hook input priority 0; meta length > 600 drop; }\n}\n")
+		}
+	}
+	// The same by a real port: its bridge lets packets through that are not cut into segments yet, and swallows single ones.
+	port := func(h int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error { return lab.Narrow(h, 0, 600) }
+	}
 	inTurn, uneven := []int{0, 1, 2, 0, 1, 2}, []int{0, 0, 0, 1, 2, 2}
 	short := []string{"WEFT_OUTAGE=1s"}
 	long := []string{"WEFT_OUTAGE=60s", "WEFT_TIMEOUT=90s"}
@@ -139,6 +149,9 @@ func hostFaultList() []hostFault {
 		{name: "hosts of 3, 1 and 2 ranks: that of 2 cut off for good", hosts: 3, rails: 1, place: uneven, env: short, begin: part(2), apart: []int{2}},
 		{name: "hosts of 3, 1 and 2 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: oneWay(0, 2), apart: []int{2}, quick: true},
 		{name: "hosts of 2, 1 and 3 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: []int{0, 0, 1, 2, 2, 2}, env: short, begin: oneWay(0, 2), apart: []int{0}},
+		{name: "packets above 600 bytes do not get to one host of three, for good", hosts: 3, rails: 1, env: short, begin: narrow(2), apart: []int{2}, quick: true},
+		{name: "the MTU of one host's port is 600, for good", hosts: 3, rails: 1, env: short, begin: port(2), apart: []int{2}},
+		{name: "hosts of 3, 1 and 2 ranks: packets above 600 bytes do not get to that of 2, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: narrow(2), apart: []int{2}},
 	}
 }
 

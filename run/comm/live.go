@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/run/comm/internal/flight"
 	"github.com/weft-fabric/weft/run/lives"
 )
@@ -92,6 +95,30 @@ func tellLives(dir string, stop, over chan struct{}) {
 	}
 }
 
+// predict says how long operations should have taken by the links that were measured when the ranks met. Nothing is said of
+// those that run in phases over several hosts.
+func (c *Comm) predict(ops []flight.Took) {
+	if len(ops) == 0 || c.levels != nil {
+		return
+	}
+	hosts := make([]int, len(c.library.members))
+	for i, m := range c.library.members {
+		hosts[i] = c.world.hosts[m]
+	}
+	table := c.world.tables().For(hosts)
+	known := map[string]int64{}
+	for i := range ops {
+		o := &ops[i]
+		k := o.Op + strconv.Itoa(o.Bytes)
+		if _, ok := known[k]; !ok {
+			if op, err := sched.ParseCollective(o.Op); err == nil {
+				known[k] = int64(table.Predict(op, int64(o.Bytes), c.world.cfg.Canonical) / unit.Nanosecond)
+			}
+		}
+		o.Predicted = known[k]
+	}
+}
+
 func liveState() any {
 	living.mu.Lock()
 	defer living.mu.Unlock()
@@ -99,6 +126,7 @@ func liveState() any {
 	groups := []liveGroup{}
 	for c, had := range living.comms {
 		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(had[0], liveOps)}
+		c.predict(g.Ops)
 		copy(had[:], had[1:])
 		had[liveTimes-1] = g.Done
 		living.comms[c] = had

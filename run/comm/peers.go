@@ -72,6 +72,9 @@ func (p *peers) leave(last bool) {
 	}
 }
 
+// onePacket is nearly as much as a packet of Ethernet holds.
+const onePacket = 1280
+
 // allBoards gets the boards of the members; nil for those that do not answer.
 func (p *peers) allBoards() []board.Board {
 	if p.world.mem != nil {
@@ -88,9 +91,16 @@ func (p *peers) allBoards() []board.Board {
 		if i == p.group.Rank || p.group.Alive(i) != nil || p.state(i).Stopped() {
 			continue
 		}
-		b := make(board.Board, board.ShortSize)
-		if t, err := p.world.verbs.raw.Read(m, b, p.keys[i]); err == nil {
-			list[i] = b
+		// A board is many packets, which a network may carry as one, and what it carries of a single packet is asked for as well: a port
+		// with too small an MTU may lose either.
+		b, single := make(board.Board, board.ShortSize), make([]byte, onePacket)
+		list[i] = b
+		for _, to := range [][]byte{b, single} {
+			t, err := p.world.verbs.raw.Read(m, to, p.keys[i])
+			if err != nil {
+				list[i] = nil
+				break
+			}
 			reads = append(reads, read{i, t})
 		}
 	}

@@ -19,6 +19,8 @@ import (
 //	hang          do not take the next step
 //	mismatch      call another operation than the others
 //	eat 100000000 take 100,000,000 bytes of memory and keep them
+//	write 1000000 write a checkpoint of 1,000,000 bytes
+//	exit 3        end with an error
 type Orders struct {
 	dir string
 	id  int

@@ -69,6 +69,7 @@ var (
 	ErrNoJIT     = errors.New("the driver cannot compile kernels")
 	ErrMemory    = errors.New("no memory of this GPU")                  // an address that is none, was freed, or lies elsewhere
 	ErrNotShown  = errors.New("memory that other processes cannot see") // Export
+	ErrPinned    = errors.New("memory that is pinned already")          // Register
 	ErrLost      = errors.New("the GPU gave up")                        // a fault, after which its context is of no use
 )
 
@@ -90,8 +91,8 @@ type Device interface {
 	Unregister([]byte) error
 	// Seen is where kernels see registered memory.
 	Seen([]byte) (Ptr, error)
-	// Prepare makes the kernel of a reduction ready, or the one of reductions in an order, which may wait for all that is queued on the GPU.
-	Prepare(t reduce.Type, op reduce.Op, ordered bool) error
+	// Prepare makes the kernel of reductions in an order ready, which may wait for all that is queued on the GPU.
+	Prepare(t reduce.Type, op reduce.Op, order *reduce.Order) error
 	// Queue makes a queue of work.
 	Queue() (Queue, error)
 	Close() error
@@ -141,9 +142,6 @@ type Reduction struct {
 	Bytes      int
 	Factor     float64
 }
-
-// Ordered reports whether a reduction needs a kernel that takes sources in an order of their own.
-func (r *Reduction) Ordered() bool { return r.Order != nil && reduce.Ordered(r.Type, r.Op) }
 
 // MostPending is how many partial results a kernel keeps.
 const MostPending = 8

@@ -166,6 +166,7 @@ func (p *Process) live(cmd *exec.Cmd, started chan<- error, exits chan<- *Proces
 		_ = f.SetReadDeadline(time.Now().Add(time.Second))
 	}
 	p.reading.Wait()
+	p.quote()
 	for _, f := range p.readers {
 		f.Close()
 	}

@@ -64,6 +64,20 @@ func (p *Process) report(event string) {
 	lives.Write(p.watch, r)
 }
 
+// quote reports the last words of a process that failed, once all of them are in.
+func (p *Process) quote() {
+	e := p.Exit()
+	if p.watch == "" || e.OK() || len(e.Stderr) == 0 {
+		return
+	}
+	r := p.record
+	r.Event, r.Last = lives.Said, e.Stderr
+	if !p.remote {
+		r.PID = p.Pid
+	}
+	lives.Write(p.watch, r)
+}
+
 // Over reports how a whole run ended, where its ranks were reported: it
 // finished, a rank's failure ended it, or, with any other error, somebody did.
 func Over(dir, job string, err error) {

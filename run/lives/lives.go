@@ -66,6 +66,7 @@ func Launcher(name string) (space string, pid int, ok bool) {
 const (
 	Started = "started" // a rank's process was
 	Ended   = "ended"   // a rank's process has
+	Said    = "said"    // the last lines of one that failed
 	Over    = "over"    // the whole run is
 )
 
@@ -89,6 +90,8 @@ type Record struct {
 	Signal int     `json:"signal,omitempty"` // that ended it
 	Asked  bool    `json:"asked,omitempty"`  // the launcher had sent it a signal to end before
 	How    string  `json:"how,omitempty"`    // of Over
+
+	Last []string `json:"last,omitempty"` // lines of standard error, of Said
 }
 
 // logs are the launcher's files that this process writes, by folder.

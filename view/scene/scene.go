@@ -44,6 +44,7 @@ type Scene struct {
 	Bands     []Band  `json:"bands"`
 	AllLinks  int     `json:"all_links"`
 	Head      float64 `json:"head"` // height of a block's name
+	Grid      *Grid   `json:"grid,omitempty"`
 }
 
 // MaxLinks is how many links between hosts and switches a scene carries one by one.
@@ -128,13 +129,19 @@ const (
 
 // New places a graph.
 func New(g *topo.Graph) *Scene {
-	s := &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU), Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}}
+	s := empty(g)
 	l := &layout{g: g, s: s}
 	l.hosts()
 	l.blocks()
 	l.place()
 	l.links()
 	return s
+}
+
+// empty is a graph's scene before anything is placed. JSON's lists are empty, not null.
+func empty(g *topo.Graph) *Scene {
+	return &Scene{Name: g.Name, Nodes: len(g.Nodes), GPUs: g.Count(topo.GPU),
+		Kinds: []Inside{}, Blocks: []Block{}, Rows: []Row{}, Bands: []Band{}, LinkKinds: []int{}}
 }
 
 // layout is a scene being made.
@@ -337,51 +344,62 @@ func (l *layout) put(cols, across int) {
 	s := l.s
 	w, h := l.size(cols, across)
 	s.Width, s.Height = w, h
-	c := &s.Chips
-	n := len(l.g.Nodes) - c.First
-	c.Name, c.X, c.Y, c.Model = make([]string, n), make([]float64, n), make([]float64, n), make([]string, n)
-	c.Tier, c.Kind, c.Block = make([]int, n), make([]int, n), make([]int, n)
-	set := func(id topo.NodeID, x, y float64, block int) {
-		i, node := int(id)-c.First, &l.g.Nodes[id]
-		c.Name[i], c.X[i], c.Y[i], c.Tier[i], c.Kind[i], c.Block[i], c.Model[i] = l.g.NodeName(id), x, y, int(node.Tier), int(node.Kind), block, node.Model
-	}
-	line := func(list []topo.NodeID, x, y, w float64, block int) {
-		per, _ := rowHeight(len(list), w)
-		for i, id := range list {
-			here := min(per, len(list)-i/per*per)
-			step := min(w/float64(here), 3*pitch)
-			set(id, x+w/2+(float64(i%per)-float64(here-1)/2)*step, y+float64(i/per)*pitch+pitch/2, block)
-		}
-	}
+	l.chipColumns()
 	y := 0.0
 	for _, row := range l.above {
 		per, lines := rowHeight(len(row), w)
 		wide := min(w, float64(min(per, len(row)))*3*pitch)
 		s.Rows = append(s.Rows, Row{Name: l.tierName(row), Tier: l.g.Nodes[row[0]].Tier, X: (w - wide) / 2, Y: y, W: wide, H: float64(lines) * pitch, N: len(row)})
-		line(row, 0, y, w, -1)
+		l.line(row, 0, y, w, -1)
 		y += float64(lines)*pitch + l.space(w)
 	}
 	x, lineH := margin, 0.0
 	for i := range l.groups {
 		b := &l.groups[i]
 		s.Blocks = append(s.Blocks, Block{Name: l.blockName(b), X: x, Y: y, W: b.w, H: b.h, Hosts: len(b.hosts), Switches: len(b.leaves) + len(b.nvs)})
-		inner := y + margin + l.head
-		if b.leafRows > 0 {
-			line(b.leaves, x+margin, inner, b.innerW, i)
-			inner += float64(b.leafRows)*pitch + 2*margin
-		}
-		for j, h := range b.hosts {
-			s.Hosts.X[h] = x + margin + float64(j%b.cols)*(b.hostW+between)
-			s.Hosts.Y[h] = inner + float64(j/b.cols)*(b.hostH+between)
-			s.Hosts.Block[h] = i
-		}
-		rows := (len(b.hosts) + b.cols - 1) / b.cols
-		line(b.nvs, x+margin, inner+float64(rows)*(b.hostH+between), b.innerW, i)
+		l.fill(b, i, x, y)
 		lineH = max(lineH, b.h)
 		x += b.w + 2*margin
 		if (i+1)%across == 0 {
 			x, y, lineH = margin, y+lineH+2*margin, 0
 		}
+	}
+}
+
+// chipColumns makes the columns of what stands outside hosts.
+func (l *layout) chipColumns() {
+	c := &l.s.Chips
+	n := len(l.g.Nodes) - c.First
+	c.Name, c.X, c.Y, c.Model = make([]string, n), make([]float64, n), make([]float64, n), make([]string, n)
+	c.Tier, c.Kind, c.Block = make([]int, n), make([]int, n), make([]int, n)
+}
+
+// fill puts a block's switches and hosts into its frame.
+func (l *layout) fill(b *group, i int, x, y float64) {
+	inner := y + margin + l.head
+	if b.leafRows > 0 {
+		l.line(b.leaves, x+margin, inner, b.innerW, i)
+		inner += float64(b.leafRows)*pitch + 2*margin
+	}
+	for j, h := range b.hosts {
+		l.s.Hosts.X[h] = x + margin + float64(j%b.cols)*(b.hostW+between)
+		l.s.Hosts.Y[h] = inner + float64(j/b.cols)*(b.hostH+between)
+		l.s.Hosts.Block[h] = i
+	}
+	rows := (len(b.hosts) + b.cols - 1) / b.cols
+	l.line(b.nvs, x+margin, inner+float64(rows)*(b.hostH+between), b.innerW, i)
+}
+
+// line places switches side by side, in several lines where there are many.
+func (l *layout) line(list []topo.NodeID, x, y, w float64, block int) {
+	c := &l.s.Chips
+	per, _ := rowHeight(len(list), w)
+	for j, id := range list {
+		here := min(per, len(list)-j/per*per)
+		step := min(w/float64(here), 3*pitch)
+		i, node := int(id)-c.First, &l.g.Nodes[id]
+		c.X[i], c.Y[i] = x+w/2+(float64(j%per)-float64(here-1)/2)*step, y+float64(j/per)*pitch+pitch/2
+		c.Name[i], c.Tier[i], c.Kind[i], c.Block[i], c.Model[i] = l.g.NodeName(id), int(node.Tier), int(node.Kind), block, node.Model
 	}
 }
 

@@ -4,100 +4,28 @@ import (
 	"context"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/weft-fabric/weft/app/internal/studio"
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
-	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/chrome"
 )
-
-// browser starts a headless Chromium that can reach this host alone, or skips where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium here; 'make test' as root on Debian installs it")
-	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.Flag("no-proxy-server", true),
-		chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(cancel)
-	limit := 3 * time.Minute
-	if os.Getenv("WEFT_TEST_PICTURES") != "" {
-		limit = 10 * time.Minute
-	}
-	ctx, end := context.WithTimeout(ctx, limit)
-	t.Cleanup(end)
-	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
-		t.Fatal(err)
-	}
-	return ctx
-}
-
-// complaints collects what the page says on the console as an error, from the first script on.
-const complaints = `window.__errors = [];
-addEventListener('error', e => __errors.push(String(e.message || e.target.src || e.target.href)), true);
-addEventListener('unhandledrejection', e => __errors.push(String(e.reason)));
-addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.violatedDirective + ' ' + e.blockedURI));
-for (const k of ['error', 'warn']) { const f = console[k]; console[k] = (...a) => { __errors.push(a.join(' ')); f(...a); }; }`
-
-// ask evaluates an expression in the page.
-func ask[T any](t *testing.T, ctx context.Context, expression string) T {
-	t.Helper()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	if err != nil {
-		t.Fatalf("%s: %v", expression, err)
-	}
-	return v
-}
-
-// until waits for an expression to be true.
-func until(t *testing.T, ctx context.Context, expression string) {
-	t.Helper()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression)); err != nil {
-		list, _ := chromedp.Run(ctx, chromedp.Evaluate[[]string](`window.__errors`))
-		t.Fatalf("waiting for %s: %v; the page said %q", expression, err, list)
-	}
-}
-
-func scheme(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}}
-	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, p); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func quiet(t *testing.T, ctx context.Context) {
-	t.Helper()
-	if list := ask[[]string](t, ctx, `window.__errors`); len(list) > 0 {
-		t.Errorf("the page complained: %q", list)
-	}
-}
 
 func visit(t *testing.T, ctx context.Context, url string, width, height int64) {
 	t.Helper()
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, height), chromedp.Navigate("about:blank"), chromedp.Navigate(url)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, ctx, `document.documentElement.dataset.ready === 'yes'`)
+	chrome.Until(t, ctx, `document.documentElement.dataset.ready === 'yes'`)
 }
 
 func click(t *testing.T, ctx context.Context, selector string) {
 	t.Helper()
-	ask[bool](t, ctx, `(document.querySelector(`+strconv.Quote(selector)+`).click(), true)`)
+	chrome.Ask[bool](t, ctx, `(document.querySelector(`+strconv.Quote(selector)+`).click(), true)`)
 }
 
 func server(t *testing.T, open studio.Open) *httptest.Server {
@@ -119,20 +47,9 @@ func sample(t *testing.T, name string) studio.Open {
 	return studio.Open{}
 }
 
-func shoot(t *testing.T, ctx context.Context, file string) {
-	t.Helper()
-	until(t, ctx, `new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))`)
-	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, png, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// idle is a page that waits for nothing: what its state says was run is there, and the figures.
-const idle = `document.getElementById('busy').hidden && app.stops.size === 0 && app.settled`
+// idle is a page that waits for nothing: what its state says was run is there, and the figures, and all of it is drawn in the
+// size that the page has now.
+const idle = `app.idle()`
 
 // Pictures of the page for a person to look at, where WEFT_TEST_PICTURES names a folder for them: every sample, every page
 // of the gallery by light, dark and on a phone, a part of a large cluster opened, and how smoothly messages move.
@@ -141,33 +58,33 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		t.Skip("WEFT_TEST_PICTURES names no folder")
 	}
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	for _, x := range engine.Samples() {
 		visit(t, ctx, server(t, sample(t, x.Name)).URL, 1440, 900)
-		until(t, ctx, idle)
-		shoot(t, ctx, filepath.Join(dir, "sample-"+x.Name+".png"))
+		chrome.Until(t, ctx, idle)
+		chrome.Shoot(t, ctx, filepath.Join(dir, "sample-"+x.Name+".png"), chromedp.CaptureScreenshot())
 	}
-	ask[bool](t, ctx, `(app.select(app.stage.lookup('pod 130'), true), true)`)
-	until(t, ctx, `app.stage.blockLinks.size > 0`)
-	ask[bool](t, ctx, `(app.fault('n8330', 0), true)`)
-	shoot(t, ctx, filepath.Join(dir, "opened.png"))
+	chrome.Ask[bool](t, ctx, `(app.select(app.stage.lookup('pod 130'), true), true)`)
+	chrome.Until(t, ctx, `app.stage.blockLinks.size > 0`)
+	chrome.Ask[bool](t, ctx, `(app.fault('n8330', 0), true)`)
+	chrome.Shoot(t, ctx, filepath.Join(dir, "opened.png"), chromedp.CaptureScreenshot())
 	for _, g := range studio.Gallery() {
 		s := server(t, g.Open)
 		for _, look := range []string{"light", "dark"} {
 			for name, size := range map[string][2]int64{"": {1440, 900}, "-phone": {390, 844}} {
-				scheme(t, ctx, look)
+				chrome.Scheme(t, ctx, look)
 				visit(t, ctx, s.URL, size[0], size[1])
-				until(t, ctx, idle)
-				ask[bool](t, ctx, `(app.pause(), app.total && app.seek(app.total * .37), true)`)
-				shoot(t, ctx, filepath.Join(dir, strings.TrimSuffix(g.File, ".html")+"-"+look+name+".png"))
-				quiet(t, ctx)
+				chrome.Until(t, ctx, idle)
+				chrome.Ask[bool](t, ctx, `(app.pause(), app.total && app.seek(app.total * .37), true)`)
+				chrome.Shoot(t, ctx, filepath.Join(dir, strings.TrimSuffix(g.File, ".html")+"-"+look+name+".png"), chromedp.CaptureScreenshot())
+				chrome.Quiet(t, ctx)
 			}
 		}
 	}
-	scheme(t, ctx, "light")
+	chrome.Scheme(t, ctx, "light")
 	visit(t, ctx, server(t, studio.Gallery()[1].Open).URL, 1280, 720)
-	until(t, ctx, idle)
-	ask[bool](t, ctx, `(app.pause(), app.seek(0), app.frames = [], app.play(), true)`)
-	until(t, ctx, `app.frames.length > 200 || !app.playing`)
-	t.Log(ask[string](t, ctx, `(() => { const f = app.frames.slice(5).sort((a, b) => a - b); return f.length + ' frames, ' + app.stage.dots + ' dots at the end, p50 ' + f[f.length >> 1].toFixed(1) + ' ms, p95 ' + f[Math.floor(f.length * .95)].toFixed(1) + ' ms, ' + (100 * f.filter(x => x > 20).length / f.length).toFixed(0) + '% over 20 ms'; })()`))
+	chrome.Until(t, ctx, idle)
+	chrome.Ask[bool](t, ctx, `(app.pause(), app.seek(0), app.frames = [], app.play(), true)`)
+	chrome.Until(t, ctx, `app.frames.length > 200 || !app.playing`)
+	t.Log(chrome.Ask[string](t, ctx, `(() => { const f = app.frames.slice(5).sort((a, b) => a - b); return f.length + ' frames, ' + app.stage.dots + ' dots at the end, p50 ' + f[f.length >> 1].toFixed(1) + ' ms, p95 ' + f[Math.floor(f.length * .95)].toFixed(1) + ' ms, ' + (100 * f.filter(x => x > 20).length / f.length).toFixed(0) + '% over 20 ms'; })()`))
 }

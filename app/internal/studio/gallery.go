@@ -16,6 +16,7 @@ type Piece struct {
 
 // sight is a page's state, as far as the gallery sets it.
 type sight struct {
+	Layout string          `json:"layout,omitempty"`
 	Faults []engine.Fault  `json:"faults,omitempty"`
 	A      *run            `json:"a,omitempty"`
 	B      *run            `json:"b,omitempty"`
@@ -47,6 +48,9 @@ func Gallery() []Piece {
 	piece := func(file, sample, title, about, view string, s sight) Piece {
 		return Piece{File: file + ".html", Title: title, Text: about, Open: Open{Name: sample, Text: text[sample], View: view, State: s}}
 	}
+	hang := piece("hang", "four-hosts", "A job that hangs",
+		"Rank 13 does not come to an all-reduce: all others wait, and weft watch names it. Drag the clock back to see it happen.", "live", sight{Ran: map[string]bool{}})
+	hang.Open.Recording = recorded()
 	return []Piece{
 		piece("superpod", "superpod", "DGX SuperPOD", "1,016 H100 in four scalable units, with its figures and its bill.", "design", sight{}),
 		piece("rail-dead-spine", "rail-1k", "A rail fabric with a dead spine", "An all-reduce on 1,024 GPUs, healthy (A) and with one of 16 spines gone (B), on one clock: adaptive routing loses next to nothing.", "collective",
@@ -58,7 +62,33 @@ func Gallery() []Piece {
 			sight{A: sum(1<<26, "synth", true), B: sum(1<<26, "ring", true), Ran: map[string]bool{"a": true, "b": true}}),
 		piece("llama3-405b", "rail-16k", "405B parameters on 16,384 GPUs", "The fastest layouts of Llama 3 405B: step time, memory and the pipeline's schedule.", "plan",
 			sight{Plan: &training{"llama3-405b", 2048, 8192}, Ran: map[string]bool{"plan": true}}),
+		piece("floor", "rail-1k", "A hall with 1,024 GPUs",
+			"The same fabric by its racks. Drag one to another position: the cluster file, cable lengths and the bill follow.", "design",
+			sight{Layout: "floor", Ran: map[string]bool{}}),
+		piece("slow-nic", "two-hosts", "One slow NIC",
+			"A ring on 16 GPUs, healthy (A) and with one NIC at half its rate (B), the link that limits each, and the bound of all schedules.",
+			"collective", sight{Faults: []engine.Fault{{Part: "n0:nic2", Factor: .5}},
+				A: sum(1<<28, "ring", false), B: sum(1<<28, "ring", true), Ran: map[string]bool{"a": true, "b": true, "bound": true}}),
+		piece("tpu-torus", "tpu", "A torus without switches",
+			"64 TPU v4 chips, 4 x 4 x 4: an all-reduce dimension by dimension (A), and one ring through all chips (B).", "collective",
+			sight{A: sum(1<<28, "torus", true), B: sum(1<<28, "ring", true), Ran: map[string]bool{"a": true, "b": true}}),
+		hang,
 	}
+}
+
+// recorded is the recording of a hang, on its sample.
+func recorded() []Frame {
+	for _, s := range engine.Samples() {
+		if s.Name != "four-hosts" {
+			continue
+		}
+		frames, err := record(s.Text)
+		if err != nil {
+			panic(err) // the sample is embedded
+		}
+		return frames
+	}
+	return nil
 }
 
 var index = template.Must(template.New("index").Parse(`<!doctype html>

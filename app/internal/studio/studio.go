@@ -39,6 +39,8 @@ type Open struct {
 	Text  string `json:"text"`            // the cluster file
 	View  string `json:"view,omitempty"`  // design, collective, plan or live
 	State any    `json:"state,omitempty"` // the rest of a page's state, as its link has it
+
+	Recording []Frame `json:"recording,omitempty"` // what the live view shows where nothing is followed
 }
 
 // Server serves the page.
@@ -46,8 +48,10 @@ type Server struct {
 	Engine *engine.Engine
 	Limits engine.Limits
 	Open   Open
-	Token  string       // that requests for answers must bear; empty for none
-	Live   http.Handler // the pages of a run or a cluster that this page may follow, such as Follow gives; nil for none
+	Token  string // that requests for answers must bear; empty for none
+	// Compiled gives the engine that a page written as one file carries; nil where this server writes none.
+	Compiled func(context.Context) (*Compiled, error)
+	Live     http.Handler // the pages of a run or a cluster that this page may follow, such as Follow gives; nil for none
 
 	mu      sync.Mutex
 	clients map[string]*client
@@ -91,6 +95,9 @@ func (s *Server) Handler() http.Handler {
 		json.NewEncoder(w).Encode(map[string]any{"methods": engine.Methods(), "how": "POST a JSON object to /api/NAME; the answer is lines of JSON: {\"progress\":...}, then {\"result\":...} or {\"error\":...}"})
 	})
 	mux.Handle("POST /api/{method}", http.NewCrossOriginProtection().Handler(s.admit(http.HandlerFunc(s.answer))))
+	if s.Compiled != nil {
+		mux.Handle("POST /page", http.NewCrossOriginProtection().Handler(s.admit(http.HandlerFunc(s.page))))
+	}
 	if s.Live != nil {
 		mux.Handle("GET /live/", s.admit(http.StripPrefix("/live", s.Live)))
 	}
@@ -190,7 +197,25 @@ func (s *Server) opened(got any) any {
 	if s.Live != nil {
 		m["live"] = true
 	}
+	m["page"] = s.Compiled != nil
 	return m
+}
+
+// page writes the page as one file that opens with what was sent.
+func (s *Server) page(w http.ResponseWriter, r *http.Request) {
+	var open Open
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, s.Limits.Body)).Decode(&open); err != nil {
+		fail(w, http.StatusBadRequest, "what the page shows cannot be read: "+err.Error())
+		return
+	}
+	c, err := s.Compiled(r.Context())
+	if err != nil {
+		fail(w, http.StatusNotImplemented, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Disposition", "attachment; filename=page.html")
+	_ = File(w, c, open) // the reader has left
 }
 
 func find(name string) (engine.Method, bool) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,9 @@ func TestWhoMayAsk(t *testing.T) {
 	l.Body = 2048
 	open := (&studio.Server{Engine: engine.New(l), Limits: l}).Handler()
 	shut := (&studio.Server{Engine: engine.New(l), Limits: l, Token: "secret"}).Handler()
+	none := func(context.Context) (*studio.Compiled, error) { return nil, errors.New("there is no go tool") }
+	pages := (&studio.Server{Engine: engine.New(l), Limits: l, Compiled: none}).Handler()
+	shutPages := (&studio.Server{Engine: engine.New(l), Limits: l, Compiled: none, Token: "secret"}).Handler()
 	for _, c := range []struct {
 		name, method, path, host, body string
 		header                         map[string]string
@@ -45,6 +49,11 @@ func TestWhoMayAsk(t *testing.T) {
 		{"without the token", "POST", "/api/start", "localhost", "{}", nil, shut, 401, "#t="},
 		{"with a wrong token", "POST", "/api/start", "localhost", "{}", map[string]string{"Authorization": "Bearer sesame"}, shut, 401, "#t="},
 		{"with the token", "POST", "/api/start", "localhost", "{}", map[string]string{"Authorization": "Bearer secret"}, shut, 200, `"samples"`},
+		{"a page, where none is written", "POST", "/page", "localhost", "{}", nil, open, 405, ""},
+		{"a page that cannot be compiled", "POST", "/page", "localhost", "{}", nil, pages, 501, "no go tool"},
+		{"a page of something else", "POST", "/page", "localhost", "[", nil, pages, 400, "cannot be read"},
+		{"a page for another site", "POST", "/page", "localhost", "{}", map[string]string{"Sec-Fetch-Site": "cross-site"}, pages, 403, ""},
+		{"a page without the token", "POST", "/page", "localhost", "{}", nil, shutPages, 401, "#t="},
 		{"a file outside", "GET", "/../studio.go", "localhost", "", nil, open, 307, ""},
 		{"nothing is followed", "GET", "/live/api/all", "localhost", "", nil, open, 404, ""},
 	} {

@@ -3,7 +3,6 @@ package studio_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/weft-fabric/weft/app/internal/studio"
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
+	"github.com/weft-fabric/weft/internal/chrome"
 	"github.com/weft-fabric/weft/view/web"
 )
 
@@ -39,7 +39,7 @@ func (p *person) task(name string, f func()) {
 func (p *person) click(selector string) {
 	p.Helper()
 	p.acts++
-	at := ask[[]float64](p.T, p.ctx, `(() => { const e = document.querySelector(`+quoted(selector)+`); e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
+	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const e = document.querySelector(`+quoted(selector)+`); e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
 	p.press(at[0], at[1])
 }
 
@@ -54,7 +54,7 @@ func (p *person) press(x, y float64) {
 func (p *person) part(name string) {
 	p.Helper()
 	p.acts++
-	at := ask[[]float64](p.T, p.ctx, `(() => { const s = app.stage, [x, y, w, h] = s.box(s.lookup(`+quoted(name)+`)), r = s.base.getBoundingClientRect(); return [r.left + (x + w / 2 - s.view.x) * s.view.s, r.top + (y + h / 2 - s.view.y) * s.view.s]; })()`)
+	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const s = app.stage, [x, y, w, h] = s.box(s.lookup(`+quoted(name)+`)), r = s.base.getBoundingClientRect(); return [r.left + (x + w / 2 - s.view.x) * s.view.s, r.top + (y + h / 2 - s.view.y) * s.view.s]; })()`)
 	p.press(at[0], at[1])
 	p.until(`app.stage.sel?.name === ` + quoted(name))
 }
@@ -63,14 +63,25 @@ func (p *person) part(name string) {
 func (p *person) choose(id, value string) {
 	p.Helper()
 	p.acts++
-	ask[bool](p.T, p.ctx, `(() => { const e = document.getElementById(`+quoted(id)+`); e.value = `+quoted(value)+`; for (const k of ['input', 'change']) e.dispatchEvent(new Event(k, { bubbles: true })); return e.value === `+quoted(value)+`; })()`)
+	chrome.Ask[bool](p.T, p.ctx, `(() => { const e = document.getElementById(`+quoted(id)+`); e.value = `+quoted(value)+`; for (const k of ['input', 'change']) e.dispatchEvent(new Event(k, { bubbles: true })); return e.value === `+quoted(value)+`; })()`)
 }
 
-func (p *person) until(expression string) { p.Helper(); until(p.T, p.ctx, expression) }
+func (p *person) until(expression string) { p.Helper(); chrome.Until(p.T, p.ctx, expression) }
 func (p *person) sees(selector, want string) {
 	p.Helper()
-	if got := ask[string](p.T, p.ctx, `document.querySelector(`+quoted(selector)+`)?.innerText ?? ''`); !strings.Contains(got, want) {
+	if got := chrome.Ask[string](p.T, p.ctx, `document.querySelector(`+quoted(selector)+`)?.innerText ?? ''`); !strings.Contains(got, want) {
 		p.Errorf("%s shows %q, not %q", selector, got, want)
+	}
+}
+
+// explained checks that every figure says how it is computed, and from what.
+func explained(t *testing.T, ctx context.Context) {
+	t.Helper()
+	if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('.fig').length`); n == 0 {
+		t.Error("no figures")
+	}
+	for _, f := range chrome.Ask[[]string](t, ctx, unexplained) {
+		t.Errorf("not explained: %q", f)
 	}
 }
 
@@ -78,11 +89,11 @@ func quoted(s string) string { return fmt.Sprintf("%q", s) }
 
 // One browser for all of them.
 func TestInABrowser(t *testing.T) {
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, context.Context)
-	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Cancel", testCancel}} {
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -103,18 +114,18 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	p.task("start from another cluster", func() {
 		p.acts++
-		ask[bool](t, ctx, `(() => { const e = document.getElementById('sample'); e.value = [...e.options].find(o => o.text.startsWith('two-hosts')).value; e.dispatchEvent(new Event('change')); return true; })()`)
+		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('sample'); e.value = [...e.options].find(o => o.text.startsWith('two-hosts')).value; e.dispatchEvent(new Event('change')); return true; })()`)
 		p.until(`document.getElementById('figures').innerText.includes('2 hosts') && ` + idle)
 	})
 	p.task("a slip of the pen has a line", func() {
-		ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.focus(); e.value = e.value.replace('family: rail', 'family: rial'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.focus(); e.value = e.value.replace('family: rail', 'family: rial'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.acts++
 		p.until(`document.getElementById('text-errors').textContent.includes('line 8')`)
 		p.sees("#text-errors", "rial")
-		if !ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
+		if !chrome.Ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
 			t.Error("the line is not marked, or the picture is gone")
 		}
-		ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.until(`document.getElementById('text-errors').textContent === '' && ` + idle)
 	})
 	p.task("add two hosts by a button", func() {
@@ -122,6 +133,24 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.until(`app.stage.scene.gpus === 24 && document.getElementById('text').value.includes('n[0-2]') && ` + idle)
 		p.click(`#grow [data-by="1"][data-unit="host"]`)
 		p.until(`app.stage.scene.gpus === 32 && document.getElementById('figures').innerText.includes('4 hosts') && ` + idle)
+	})
+	p.task("take a rail away, and back", func() {
+		p.click(`#grow [data-by="-1"][data-unit="rail"]`)
+		p.until(`document.getElementById('text').value.includes('nics: "nic[0-6]"') && document.getElementById('figures').innerText.includes('7 leaf') && ` + idle)
+		p.click(`#grow [data-by="1"][data-unit="rail"]`)
+		p.until(`document.getElementById('figures').innerText.includes('8 leaf') && ` + idle)
+	})
+	p.task("drag a rack to another row", func() {
+		p.click(`[data-layout="floor"]`)
+		p.until(`app.stage.scene.grid && ` + idle)
+		p.acts++
+		at := chrome.Ask[[]float64](t, ctx, `(() => { const s = app.stage, g = s.scene.grid, r = s.base.getBoundingClientRect(), v = s.view; s.zoom(.4); return [.5, .5, 2.5, 1.5].map((x, i) => i % 2 ? r.top + (x * g.h - v.y) * v.s : r.left + (x * g.w - v.x) * v.s); })()`)
+		if err := chromedp.Do(ctx, chromedp.DragAndDropXY(at[0], at[1], at[2], at[3], 6)); err != nil {
+			t.Fatal(err)
+		}
+		p.until(`document.getElementById('text').value.includes('"B03"') && app.stage.scene.blocks.some(b => b.name === 'B03' && b.hosts + b.switches > 0) && ` + idle)
+		p.click(`[data-layout="network"]`)
+		p.until(`!app.stage.scene.grid && ` + idle)
 	})
 	p.task("look inside a figure", func() {
 		p.click(`.fig[data-key="bisection"] summary`)
@@ -135,18 +164,36 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.until(`document.querySelector('[data-run=a] .big') !== null && ` + idle)
 		p.sees("#run-facts", "256 MiB on 32 GPUs")
 		p.sees("#run-facts", "Limited by")
-		ask[bool](t, ctx, `(app.pause(), app.seek(app.total * .4), true)`)
-		if n := ask[int](t, ctx, `app.stage.dots`); n < 16 {
+		chrome.Ask[bool](t, ctx, `(app.pause(), app.seek(app.total * .4), true)`)
+		if n := chrome.Ask[int](t, ctx, `app.stage.dots`); n < 16 {
 			t.Errorf("%d messages are drawn while 32 ranks send", n)
 		}
-		before := ask[string](t, ctx, `app.stage.over.toDataURL()`)
-		ask[bool](t, ctx, `(app.seek(app.total * .41), true)`)
-		if before == ask[string](t, ctx, `app.stage.over.toDataURL()`) {
+		before := chrome.Ask[string](t, ctx, `app.stage.over.toDataURL()`)
+		chrome.Ask[bool](t, ctx, `(app.seek(app.total * .41), true)`)
+		if before == chrome.Ask[string](t, ctx, `app.stage.over.toDataURL()`) {
 			t.Error("messages do not move")
 		}
-		ask[bool](t, ctx, `(app.seek(app.total * .4), true)`)
-		if before != ask[string](t, ctx, `app.stage.over.toDataURL()`) {
+		chrome.Ask[bool](t, ctx, `(app.seek(app.total * .4), true)`)
+		if before != chrome.Ask[string](t, ctx, `app.stage.over.toDataURL()`) {
 			t.Error("the same time has two pictures")
+		}
+	})
+	p.task("see links fill, find a lane", func() {
+		chrome.Ask[bool](t, ctx, `(app.pause(), app.seek(0), true)`)
+		p.until(idle)
+		const used = `(() => { const s = app.stage, list = s.scene.linkList; let n = 0; for (let i = 0; i < list.length; i += 2) if (s.linkWeight(list[i], list[i + 1]) > .8) n++; return n; })()`
+		before, picture := chrome.Ask[int](t, ctx, used), chrome.Ask[string](t, ctx, `app.stage.lines.toDataURL()`)
+		chrome.Ask[bool](t, ctx, `(app.seek(app.total * .5), true)`)
+		p.until(idle + ` && app.stage.columnNow() === app.stage.column`)
+		if after := chrome.Ask[int](t, ctx, used); before >= after || picture == chrome.Ask[string](t, ctx, `app.stage.lines.toDataURL()`) {
+			t.Errorf("%d links are busy at the beginning, %d in the middle; or they look alike", before, after)
+		}
+		p.choose("lane-find", "rank 5")
+		p.until(`app.lanes.rows.length === 1 && app.lanes.rows[0].lane.name === 'rank 5'`)
+		p.choose("lane-find", "")
+		p.until(`app.lanes.rows.length === 32`)
+		if !chrome.Ask[bool](t, ctx, `app.lanes.groups[0].chain.length > 32 && app.stage.limits.length === 1 && app.stage.limits[0].text.includes('nic')`) {
+			t.Error("no critical path, or no limiting link")
 		}
 	})
 	p.task("break a NIC, compare with A", func() {
@@ -158,7 +205,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`.ab [data-run="b"]`)
 		p.click("#c-run")
 		p.until(`app.results.b !== null && ` + idle)
-		if !ask[bool](t, ctx, `app.results.b.time_ps > app.results.a.time_ps && app.stage.runs.length === 2 && app.total === app.results.b.time_ps`) {
+		if !chrome.Ask[bool](t, ctx, `app.results.b.time_ps > app.results.a.time_ps && app.stage.runs.length === 2 && app.total === app.results.b.time_ps`) {
 			t.Error("B is not slower than A, or not on the same clock")
 		}
 		p.sees("section[data-run=a]", "times as fast")
@@ -167,23 +214,25 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click("#c-bound")
 		p.until(`app.bound !== null && ` + idle)
 		p.sees("#run-facts", "No schedule beats this")
-		if ask[int](t, ctx, `app.stage.cut.edges.length`) == 0 {
+		if chrome.Ask[int](t, ctx, `app.stage.cut.edges.length`) == 0 {
 			t.Error("no link of the cut is drawn")
 		}
+		chrome.Accessible(t, ctx, "a collective with its bound")
+		explained(t, ctx)
 	})
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
-		ask[bool](t, ctx, `(app.export('link'), true)`)
+		chrome.Ask[bool](t, ctx, `(app.export('link'), true)`)
 		p.until(`!!app.linked`)
-		link = ask[string](t, ctx, `app.linked`)
-		times := ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
+		link = chrome.Ask[string](t, ctx, `app.linked`)
+		times := chrome.Ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
 		visit(t, ctx, link, 1280, 900)
 		p.until(`app.results.a !== null && app.results.b !== null && ` + idle)
-		if got := ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`); got != times {
+		if got := chrome.Ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`); got != times {
 			t.Errorf("the link shows %s, was %s", got, times)
 		}
 		p.sees("#faults", "n0:nic2")
-		if ask[string](t, ctx, `app.state.view`) != "collective" {
+		if chrome.Ask[string](t, ctx, `app.state.view`) != "collective" {
 			t.Error("the link opens another view")
 		}
 	})
@@ -192,7 +241,7 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click("#c-sample")
 		p.until(`document.getElementById('c-program').value.includes('op all-reduce') && ` + idle)
 		p.acts++
-		ask[bool](t, ctx, `(() => { const e = document.getElementById('c-program'); e.value = e.value.replace('recv-reduce-send', 'recv-send').replace('j < n-2', 'j < n-3'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('c-program'); e.value = e.value.replace('recv-reduce-send', 'recv-send').replace('j < n-2', 'j < n-3'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.click("#c-run")
 		p.until(`document.getElementById('c-errors').textContent !== '' && ` + idle)
 	})
@@ -203,25 +252,32 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click("#p-run")
 		p.until(`app.plan?.points?.length > 1 && document.querySelectorAll('#p-scatter circle').length > 1 && ` + idle)
 		p.sees("#p-memory", "activations")
-		best := ask[string](t, ctx, `app.plan.cost.layout_text`)
+		p.sees("#run-facts", "90%: ")
+		p.until(`document.querySelector('#p-scatter .range') !== null`)
+		best := chrome.Ask[string](t, ctx, `app.plan.cost.layout_text`)
 		p.acts++
-		ask[bool](t, ctx, `(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)
+		chrome.Ask[bool](t, ctx, `(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)
 		p.until(`app.plan.cost.layout_text !== ` + quoted(best) + ` && ` + idle)
-		if !ask[bool](t, ctx, `app.stage.paint.size === 32 && !document.getElementById('dock').hidden`) {
+		if !chrome.Ask[bool](t, ctx, `app.stage.paint.size === 32 && !document.getElementById('dock').hidden`) {
 			t.Error("the layout is not painted, or its step has no lanes")
 		}
+		chrome.Accessible(t, ctx, "a plan")
+		explained(t, ctx)
 	})
 	p.task("find a part by its name", func() {
 		p.acts += 2
-		ask[bool](t, ctx, `(document.getElementById('find').focus(), true)`)
+		chrome.Ask[bool](t, ctx, `(document.getElementById('find').focus(), true)`)
 		if err := chromedp.Do(ctx, chromedp.KeyEvent("leaf1"), chromedp.KeyEvent(kb.Enter)); err != nil {
 			t.Fatal(err)
 		}
 		p.until(`app.stage.sel?.name === 'leaf1' && document.querySelectorAll('.joints li').length > 3`)
 	})
-	quiet(t, ctx)
+	chrome.Quiet(t, ctx)
 	broken(t, p, link)
 }
+
+// unexplained lists figures of the view that do not say how they are computed, or from what.
+const unexplained = `[...document.querySelectorAll('.fig')].filter(f => !f.closest('[hidden]')).filter(f => { const t = [...(f.querySelector(':scope > .why, :scope > .explain > .why')?.childNodes ?? [])].map(n => n.textContent.trim()); return t.length !== 4 || [t[1], t[3]].some(x => x.length < 4 || x.includes('undefined')) || f.innerText.includes('[object'); }).map(f => f.dataset.key + ': ' + f.innerText)`
 
 // A broken link, or one of another version, shows the page as it starts and says so.
 func broken(t *testing.T, p *person, link string) {
@@ -240,45 +296,49 @@ func testLooks(t *testing.T, ctx context.Context) {
 	const wide = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
 	for _, size := range [][2]int64{{320, 700}, {390, 844}, {1024, 768}, {2560, 1440}} {
 		visit(t, ctx, s.URL, size[0], size[1])
-		until(t, ctx, idle)
+		chrome.Until(t, ctx, idle)
 		for _, view := range []string{"design", "collective", "plan"} {
 			click(t, ctx, "#tab-"+view)
-			if n := ask[int](t, ctx, wide); n > 0 {
+			if n := chrome.Ask[int](t, ctx, wide); n > 0 {
 				t.Errorf("%s at %d wide is %d too wide", view, size[0], n)
 			}
 		}
-		if h := ask[float64](t, ctx, `document.getElementById('base').getBoundingClientRect().height`); h < 290 {
+		if h := chrome.Ask[float64](t, ctx, `document.getElementById('base').getBoundingClientRect().height`); h < 290 {
 			t.Errorf("at %d wide the picture is %.0f high", size[0], h)
 		}
 	}
 	visit(t, ctx, s.URL, 1280, 900)
-	until(t, ctx, idle)
-	if list := ask[[]string](t, ctx, `[...document.querySelectorAll('button, a, input, select, textarea, canvas:not([aria-hidden]), summary, [role=img], [role=tab]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)`); len(list) > 0 {
+	chrome.Until(t, ctx, idle)
+	if list := chrome.Ask[[]string](t, ctx, `[...document.querySelectorAll('button, a, input, select, textarea, canvas:not([aria-hidden]), summary, [role=img], [role=tab]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)`); len(list) > 0 {
 		t.Errorf("without a name: %q", list)
 	}
-	if list := ask[[]string](t, ctx, `[...document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')].flatMap(e => ['aria-controls', 'aria-labelledby', 'aria-describedby'].map(a => e.getAttribute(a)).filter(id => id && !document.getElementById(id)))`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx, `[...document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')].flatMap(e => ['aria-controls', 'aria-labelledby', 'aria-describedby'].map(a => e.getAttribute(a)).filter(id => id && !document.getElementById(id)))`); len(list) > 0 {
 		t.Errorf("names of nothing: %q", list)
 	}
-	ask[bool](t, ctx, `(document.getElementById('tab-design').focus(), true)`)
+	chrome.Ask[bool](t, ctx, `(document.getElementById('tab-design').focus(), true)`)
 	if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.ArrowRight)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, ctx, `app.state.view === 'collective' && document.activeElement.id === 'tab-collective'`)
-	before := ask[float64](t, ctx, `(document.getElementById('base').focus(), app.stage.view.s)`)
+	chrome.Until(t, ctx, `app.state.view === 'collective' && document.activeElement.id === 'tab-collective'`)
+	before := chrome.Ask[float64](t, ctx, `(document.getElementById('base').focus(), app.stage.view.s)`)
 	if err := chromedp.Do(ctx, chromedp.KeyEvent("+"), chromedp.KeyEvent(kb.ArrowLeft)); err != nil {
 		t.Fatal(err)
 	}
-	if after := ask[float64](t, ctx, `app.stage.view.s`); after <= before {
+	if after := chrome.Ask[float64](t, ctx, `app.stage.view.s`); after <= before {
 		t.Errorf("plus does not zoom: %g, %g", before, after)
 	}
 	for _, look := range []string{"light", "dark"} {
-		scheme(t, ctx, look)
-		until(t, ctx, `matchMedia('(prefers-color-scheme: `+look+`)').matches`)
-		for _, c := range ask[[]string](t, ctx, contrasts) {
+		chrome.Scheme(t, ctx, look)
+		chrome.Until(t, ctx, `matchMedia('(prefers-color-scheme: `+look+`)').matches`)
+		for _, c := range chrome.Ask[[]string](t, ctx, contrasts) {
 			t.Errorf("%s: %s", look, c)
 		}
+		for _, view := range []string{"design", "collective", "plan"} {
+			click(t, ctx, "#tab-"+view)
+			chrome.Accessible(t, ctx, look+" "+view)
+		}
 	}
-	quiet(t, ctx)
+	chrome.Quiet(t, ctx)
 }
 
 // contrasts lists pairs of tokens that are read as text on a ground and differ by less than WCAG's 4.5, as the browser
@@ -300,24 +360,21 @@ const contrasts = `(() => {
 // A server that goes away is told of, and the page goes on when it is back; what was typed meanwhile is kept.
 func testServerReturns(t *testing.T, ctx context.Context) {
 	l := engine.Default()
-	h := (&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler()
-	first := httptest.NewServer(h)
-	visit(t, ctx, first.URL, 1280, 900)
-	until(t, ctx, idle)
-	address := first.Listener.Addr().String()
-	first.Close()
+	s := httptest.NewUnstartedServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: sample(t, "two-hosts")}).Handler())
+	door := &chrome.Door{Listener: s.Listener}
+	s.Listener = door
+	s.Start()
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Until(t, ctx, idle)
+	door.Shut(true)
+	s.CloseClientConnections()
 	click(t, ctx, "#tab-collective")
 	click(t, ctx, "#c-run")
-	until(t, ctx, `document.getElementById('c-errors').textContent.includes('does not answer')`)
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: h}}
-	second.Start()
-	defer second.Close()
+	chrome.Until(t, ctx, `document.getElementById('c-errors').textContent.includes('does not answer')`)
+	door.Shut(false)
 	click(t, ctx, "#c-run")
-	until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
+	chrome.Until(t, ctx, `app.results.a !== null && document.getElementById('c-errors').textContent === ''`)
 }
 
 // The token in the address opens the page, and a later load of the tab as well; the address no longer shows it then.
@@ -328,13 +385,13 @@ func testToken(t *testing.T, ctx context.Context) {
 	if err := chromedp.Do(ctx, chromedp.Navigate(s.URL)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, ctx, `document.getElementById('blank').innerText.includes('needs the token')`)
+	chrome.Until(t, ctx, `document.getElementById('blank').innerText.includes('needs the token')`)
 	visit(t, ctx, s.URL+"#t=secret", 1280, 900)
-	until(t, ctx, idle+` && location.hash.startsWith('#s=')`)
+	chrome.Until(t, ctx, idle+` && location.hash.startsWith('#s=')`)
 	if err := chromedp.Do(ctx, chromedp.Reload()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, ctx, `document.documentElement.dataset.ready === 'yes' && `+idle+` && app.stage.scene.gpus === 16`)
+	chrome.Until(t, ctx, `document.documentElement.dataset.ready === 'yes' && `+idle+` && app.stage.scene.gpus === 16`)
 }
 
 // A run is drawn on the picture as it is, and as it was; a run that goes away is told of and taken up again.
@@ -348,7 +405,8 @@ func testLive(t *testing.T, ctx context.Context) {
 	for id := range 4 {
 		state(id, web.Healthy)
 	}
-	var gone atomic.Bool
+	var gone, slow atomic.Bool
+	asked, answer := make(chan bool), make(chan bool)
 	l := engine.Default()
 	pages := board.Handler()
 	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -356,49 +414,65 @@ func testLive(t *testing.T, ctx context.Context) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
+		if slow.CompareAndSwap(true, false) {
+			asked <- true
+			<-answer
+		}
 		pages.ServeHTTP(w, r)
 	})}).Handler())
 	defer s.Close()
 	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
 	const slot = `app.stage.states?.get('n2')`
-	until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
+	chrome.Until(t, ctx, `app.state.view === 'live' && `+slot+` === 'healthy' && document.getElementById('title').textContent === 'a run'`)
+	chrome.Accessible(t, ctx, "a run")
+	explained(t, ctx)
 	state(2, web.Failed)
-	until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
-	until(t, ctx, `app.total > 3`) // it has been so for a while
-	ask[bool](t, ctx, `(app.seek(0), true)`)
-	if got := ask[string](t, ctx, slot); got != "healthy" {
+	chrome.Until(t, ctx, slot+` === 'failed' && document.getElementById('run-facts').innerText.includes('3 of 4')`)
+	chrome.Until(t, ctx, `app.liveFeed.history.length > 4`) // it has been so for a while
+	chrome.Ask[bool](t, ctx, `(app.seek(0), true)`)
+	if got := chrome.Ask[string](t, ctx, slot); got != "healthy" {
 		t.Errorf("at the beginning it was %s", got)
 	}
-	ask[bool](t, ctx, `(app.seek(app.total), true)`)
-	until(t, ctx, slot+` === 'failed'`)
+	chrome.Ask[bool](t, ctx, `(app.seek(app.total), true)`)
+	chrome.Until(t, ctx, slot+` === 'failed'`)
+	flat(t, ctx)
 	gone.Store(true)
-	until(t, ctx, `document.getElementById('l-state').textContent.startsWith('Connection lost')`)
+	chrome.Until(t, ctx, `document.getElementById('l-state').textContent.startsWith('Connection lost')`)
 	gone.Store(false)
 	state(2, web.Recovering)
-	until(t, ctx, slot+` === 'recovering'`)
+	chrome.Until(t, ctx, slot+` === 'recovering'`)
+	// An answer that comes when its reader has gone to another view does not change the picture there.
+	slow.Store(true)
+	<-asked
 	click(t, ctx, "#tab-design")
-	until(t, ctx, `app.stage.scene.gpus === 1024 && `+idle)
+	chrome.Until(t, ctx, `app.stage.scene.gpus === 1024 && `+idle)
+	close(answer)
+	chrome.Until(t, ctx, `app.liveFeed.going.then(() => true)`)
+	if n := chrome.Ask[int](t, ctx, `app.stage.scene.gpus`); n != 1024 {
+		t.Errorf("the picture of the design has %d GPUs after a late answer of the run", n)
+	}
 }
 
 // A cancelled simulation ends, and the page takes the next one.
 func testCancel(t *testing.T, ctx context.Context) {
 	s := server(t, sample(t, "rail-1k"))
 	visit(t, ctx, s.URL, 1280, 900)
-	until(t, ctx, idle)
+	chrome.Until(t, ctx, idle)
 	click(t, ctx, "#tab-collective")
 	// With a dead NIC no two ranks are alike: this takes half a minute.
-	ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const e = document.getElementById('c-op'); e.value = 'all-to-all'; e.dispatchEvent(new Event('input')); return true; })()`)
+	chrome.Ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const e = document.getElementById('c-op'); e.value = 'all-to-all'; e.dispatchEvent(new Event('input')); return true; })()`)
 	click(t, ctx, "#c-run")
-	until(t, ctx, `!document.getElementById('busy').hidden`)
+	chrome.Until(t, ctx, `!document.getElementById('busy').hidden`)
 	click(t, ctx, "#cancel")
-	until(t, ctx, idle+` && !document.getElementById('c-run').disabled`)
-	if ask[bool](t, ctx, `app.results.a !== null`) {
+	chrome.Until(t, ctx, idle+` && !document.getElementById('c-run').disabled`)
+	if chrome.Ask[bool](t, ctx, `app.results.a !== null`) {
 		t.Fatal("it was done before it could be cancelled")
 	}
-	ask[bool](t, ctx, `(() => { for (const [id, v] of [['c-op', 'all-reduce'], ['c-algo', 'ring'], ['c-gpus', '16']]) { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event('input')); } return true; })()`)
+	chrome.Ask[bool](t, ctx, `(() => { for (const [id, v] of [['c-op', 'all-reduce'], ['c-algo', 'ring'], ['c-gpus', '16']]) { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event('input')); } return true; })()`)
 	click(t, ctx, "#c-run")
-	until(t, ctx, `app.results.a?.algo === 'ring'`)
-	quiet(t, ctx)
+	chrome.Until(t, ctx, `app.results.a?.algo === 'ring'`)
+	chrome.Quiet(t, ctx)
 }
 
 // The page as one file opens from disk without a network, computes with its own engine, and can be cancelled.
@@ -406,7 +480,7 @@ func TestMailedFile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the engine to WebAssembly")
 	}
-	ctx := browser(t)
+	ctx := chrome.Start(t)
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -415,36 +489,44 @@ func TestMailedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(t.TempDir(), "page.html")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// A served page exports itself, with what it shows.
 	open := sample(t, "two-hosts")
 	open.View, open.State = "collective", map[string]any{"a": map[string]any{"op": "all-reduce", "bytes": 1 << 26, "algo": "ring"}, "ran": map[string]bool{"a": true}}
-	if err := studio.File(f, c, open); err != nil {
-		t.Fatal(err)
+	l := engine.Default()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: open, Compiled: func(context.Context) (*studio.Compiled, error) { return c, nil }}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Until(t, ctx, `app.results.a !== null && `+idle)
+	page := chrome.Ask[string](t, ctx, `app.exported('html').then(b => b.text())`)
+	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "yaml": "# Two DGX"} {
+		got := chrome.Ask[string](t, ctx, `app.exported('`+what+`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
+		if !strings.Contains(strings.Map(func(r rune) rune { return r & 0xff }, got), begins) && !strings.Contains(got, begins) {
+			t.Errorf("%s begins with %q", what, got)
+		}
 	}
-	if err := f.Close(); err != nil {
+	chrome.Quiet(t, ctx)
+	s.Close()
+	name := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	visit(t, ctx, "file://"+name, 1280, 900)
-	until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
+	chrome.Until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
 	st, _ := os.Stat(name)
 	t.Logf("%.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
-	if got := ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
+	if got := chrome.Ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
 		t.Errorf("it simulated %s", got)
 	}
-	if list := ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => /^https?:/.test(n))`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => /^https?:/.test(n))`); len(list) > 0 {
 		t.Errorf("the file asked for %v", list)
 	}
 	// Cancelling ends the worker; the next question starts another.
-	ask[bool](t, ctx, `(app.findBound(), app.cancel(), app.bound = null, app.findBound(), true)`)
-	until(t, ctx, `app.bound !== null && `+idle)
+	chrome.Ask[bool](t, ctx, `(app.findBound(), app.cancel(), app.bound = null, app.findBound(), true)`)
+	chrome.Until(t, ctx, `app.bound !== null && `+idle)
 	// The file saves itself with what it shows now.
-	if !ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const page = new DOMParser().parseFromString(app.ownFile(), 'text/html'); return JSON.parse(page.getElementById('open').textContent).state.faults[0].part === 'n0:nic1' && page.getElementById('wasm').textContent.length > 1e6; })()`) {
+	if !chrome.Ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const page = new DOMParser().parseFromString(app.ownFile(), 'text/html'); return JSON.parse(page.getElementById('open').textContent).state.faults[0].part === 'n0:nic1' && page.getElementById('wasm').textContent.length > 1e6; })()`) {
 		t.Error("the copy does not hold the fault, or no engine")
 	}
-	quiet(t, ctx)
+	chrome.Quiet(t, ctx)
 }

@@ -29,6 +29,7 @@ type ledger struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced when something happened
 	slots     []web.Rank
+	had       map[int]int // the slot of each process so far
 	standing  []coord.Standing
 	epoch     coord.Epoch
 	epochs    int
@@ -109,7 +110,7 @@ type incident struct {
 }
 
 func newLedger(r *run) *ledger {
-	l := &ledger{r: r, changed: make(chan struct{}), slots: make([]web.Rank, r.o.Ranks), standing: make([]coord.Standing, r.o.Ranks),
+	l := &ledger{r: r, had: map[int]int{}, changed: make(chan struct{}), slots: make([]web.Rank, r.o.Ranks), standing: make([]coord.Standing, r.o.Ranks),
 		formed: map[uint64]map[int]time.Time{}, seat: map[int]int{}, saves: map[saveKey]*save{}, losses: map[int]float64{}, tokens: map[int]int{}}
 	for i := range l.slots {
 		l.slots[i] = web.Rank{ID: i, Rank: -1, State: web.Starting}
@@ -160,6 +161,7 @@ func (l *ledger) watch(e node.Event) {
 	case node.Started:
 		s := &l.slots[e.Slot]
 		again := s.Pid != 0
+		l.had[e.Pid] = e.Slot
 		s.Pid, s.State, s.Rank, s.Host = e.Pid, web.Starting, -1, "localhost"
 		if again {
 			s.Restarts++

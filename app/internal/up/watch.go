@@ -86,6 +86,10 @@ func (r *run) hear(_ context.Context, rep *watch.Report) (watch.Answer, error) {
 			g.Ranks = members
 		}
 	}
+	for i := range rep.Launches {
+		l := &rep.Launches[i]
+		l.Rank, l.Size = r.ledger.slotBefore(l.PID, l.Rank), r.o.Ranks
+	}
 	rep.Dumps = nil
 	return r.watch.Take(rep)
 }
@@ -150,6 +154,16 @@ func (l *ledger) slotOf(pid int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.IndexFunc(l.slots, func(s web.Rank) bool { return s.Pid == pid })
+}
+
+// slotBefore is the slot of a process that may have ended; else the one given.
+func (l *ledger) slotBefore(pid, other int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, ok := l.had[pid]; ok {
+		return s
+	}
+	return other
 }
 
 // pid is the process of a slot.

@@ -1,6 +1,6 @@
-// Package outside is an agent of package xfer for a program in another language. The program starts it as a child
-// and tells it, a line of JSON at a time, what to do; memory stays the program's own, and the agent reads and writes it
-// through the kernel. python/weft/nixl.py is such a program.
+// Package outside is an agent of package xfer for a program in another language, which tells it, a line of JSON at a
+// time, what to do. Memory stays the program's own. The agent lives in the program itself (libweft calls Do) or in a child
+// of it, which reads and writes the program's memory through the kernel (Main). python/weft/nixl.py is such a program.
 //
 //	{"id": 1, "do": "register", "name": "pool", "addr": 139637976727552, "len": 1048576}
 //	{"id": 1}
@@ -11,6 +11,7 @@ package outside
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,9 +22,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/move/xfer"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
+	"github.com/weft-fabric/weft/run/gpu"
 )
 
 // call is what the program says.
@@ -36,16 +39,18 @@ type call struct {
 	Listen []string `json:"listen"` // new
 	Addr   uint64   `json:"addr"`   // register: memory of the program
 	FD     *int     `json:"fd"`     // register: a file that the program has open
+	GPU    *int     `json:"gpu"`    // register: Addr is memory of this GPU
 	Len    int64    `json:"len"`
 	Blob   []byte   `json:"blob"`  // open
 	Descs  []desc   `json:"descs"` // prepare
 	List   int      `json:"list"`  // release
 	Op     string   `json:"op"`    // post: READ, WRITE
 	Local  int      `json:"local"` // lists
-	LI     []int    `json:"li"`
 	Far    int      `json:"far"`
-	FI     []int    `json:"fi"`
-	Data   *[]byte  `json:"data"` // notice
+	LI     []byte   `json:"li"`    // index: which of the local descriptors, as 32-bit little-endian numbers
+	FI     []byte   `json:"fi"`    // index: which of the far ones
+	Index  int      `json:"index"` // post: the number of an index; 0: all descriptors
+	Data   *[]byte  `json:"data"`  // notice
 	Limit  float64  `json:"limit"`
 	Req    int      `json:"req"`
 	Peer   string   `json:"peer"`
@@ -78,18 +83,36 @@ type answer struct {
 	Failed  []string            `json:"failed,omitempty"` // writes of peers that did not land
 }
 
+// index says which descriptors of two lists requests move. It is sent once for many requests.
+type index struct{ local, far []int }
+
+func numbers(b []byte) []int {
+	out := make([]int, len(b)/4)
+	for i := range out {
+		out[i] = int(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return out
+}
+
 type posted struct {
 	*xfer.Request
 	began, ended time.Time
 }
 
-type agent struct {
+// Agent is the agent of one program.
+type Agent struct {
+	// GPU opens a GPU by its number. Without it the program's GPU memory cannot be reached, as from a child of it.
+	GPU func(ordinal int) (gpu.Device, error)
+
 	a        *xfer.Agent
 	pid      int
 	regions  map[string]*xfer.Region
 	peers    map[string]*xfer.Peer
 	lists    map[int]*xfer.List
 	requests map[int]*posted
+	indices  map[int]index
+	hosts    map[string][]byte       // regions of memory in this process
+	cards    map[string]*xfer.Device // regions of GPU memory
 	next     int
 	store    blob.Place // what objects lie in
 	entries  entries
@@ -102,28 +125,47 @@ type agent struct {
 // stopped must not hold up the program, which has others to talk to.
 const noticeTime = time.Second
 
+// pollTime is how long a look at a request waits for its end.
+const pollTime = 100 * time.Microsecond
+
+// New makes the agent of a process: the caller's own, or another one of this host.
+func New(pid int) *Agent {
+	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string][]byte{}, cards: map[string]*xfer.Device{}}
+}
+
+// Close ends the agent.
+func (g *Agent) Close() {
+	if g.a != nil {
+		g.a.Close()
+	}
+	g.entries.close()
+}
+
+// Do does what a line says, and answers with a line. Calls do not overlap.
+func (g *Agent) Do(line []byte) []byte {
+	var c call
+	r := answer{}
+	if err := json.Unmarshal(line, &c); err != nil {
+		r.Error, r.Kind = err.Error(), "parameter"
+	} else if err := g.do(c, &r); err != nil {
+		r.Error, r.Kind = err.Error(), kind(err)
+	}
+	r.ID = c.ID
+	out, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // text, bytes and numbers
+	}
+	return append(out, '\n')
+}
+
 // Main serves the program that started this process, until it closes in.
 func Main(in io.Reader, out io.Writer) error {
-	g := &agent{pid: os.Getppid(), regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}}
-	defer func() {
-		if g.a != nil {
-			g.a.Close()
-		}
-		g.entries.close()
-	}()
+	g := New(os.Getppid())
+	defer g.Close()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 256<<20)
-	w := json.NewEncoder(out)
 	for lines.Scan() {
-		var c call
-		r := answer{}
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			r.Error, r.Kind = err.Error(), "parameter"
-		} else if err := g.do(c, &r); err != nil {
-			r.Error, r.Kind = err.Error(), kind(err)
-		}
-		r.ID = c.ID
-		if err := w.Encode(r); err != nil {
+		if _, err := out.Write(g.Do(lines.Bytes())); err != nil {
 			return err
 		}
 	}
@@ -146,7 +188,7 @@ func kind(err error) string {
 
 var errParameter = errors.New("wrong use")
 
-func (g *agent) do(c call, r *answer) (err error) {
+func (g *Agent) do(c call, r *answer) (err error) {
 	if g.a == nil && c.Do != "new" {
 		return fmt.Errorf("%s before new: %w", c.Do, errParameter)
 	}
@@ -173,15 +215,19 @@ func (g *agent) do(c call, r *answer) (err error) {
 		g.regions[c.Name], err = g.a.Register(c.Name, s, access)
 		if err != nil {
 			delete(g.regions, c.Name)
+			return err
 		}
-		return err
+		g.pin(c, s)
+		return nil
 	case "deregister":
 		x := g.regions[c.Name]
 		if x == nil {
 			return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
 		}
 		delete(g.regions, c.Name)
-		return x.Release(ctx)
+		err := x.Release(ctx)
+		g.unpin(c.Name)
+		return err
 	case "describe":
 		r.Blob = g.a.Describe()
 		return nil
@@ -209,6 +255,13 @@ func (g *agent) do(c call, r *answer) (err error) {
 			return nil
 		}
 		return fmt.Errorf("list %d: %w", c.List, xfer.ErrRegion)
+	case "index":
+		g.next++
+		g.indices[g.next], r.Number = index{numbers(c.LI), numbers(c.FI)}, g.next
+		return nil
+	case "unindex":
+		delete(g.indices, c.Index)
+		return nil
 	case "post":
 		return g.post(c, r)
 	case "poll":
@@ -251,7 +304,7 @@ func (g *agent) do(c call, r *answer) (err error) {
 }
 
 // storage is what a region is made of, memory or a file of the program, or an object, and what peers may do with it.
-func (g *agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) {
+func (g *Agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) {
 	switch {
 	case c.FD != nil:
 		o := xfer.FileOptions{Size: c.Len}
@@ -263,6 +316,9 @@ func (g *agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) 
 		}
 		s, err = xfer.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", g.pid, *c.FD), o)
 		return s, access, err
+	case c.GPU != nil:
+		s, err = g.device(c)
+		return s, 0, err
 	case c.Key != "" || (c.Addr == 0 && g.store != nil):
 		if g.store == nil {
 			return nil, 0, fmt.Errorf("object %q: no store was given: %w", c.Key, errParameter)
@@ -275,6 +331,49 @@ func (g *agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) 
 	}
 	s, err = memoryOf(g.pid, c.Addr, c.Len)
 	return s, 0, err
+}
+
+// device is memory of a GPU.
+func (g *Agent) device(c call) (xfer.Storage, error) {
+	if g.GPU == nil {
+		return nil, fmt.Errorf("GPU %d: an agent in a process of its own cannot reach GPU memory; build libweft ('make lib'): %w", *c.GPU, xfer.ErrKind)
+	}
+	d, err := g.GPU(*c.GPU)
+	if err != nil {
+		return nil, fmt.Errorf("GPU %d: %w: %w", *c.GPU, xfer.ErrKind, err)
+	}
+	return xfer.NewDevice(d, gpu.Ptr(c.Addr), c.Len)
+}
+
+// pin lets GPUs copy to and from the program's memory without a stop in between, where the driver allows it. Where it does not,
+// copies go through buffers of their own.
+func (g *Agent) pin(c call, s xfer.Storage) {
+	if d, ok := s.(*xfer.Device); ok {
+		for _, b := range g.hosts {
+			_ = d.Pin(b)
+		}
+		g.cards[c.Name] = d
+		return
+	}
+	if g.GPU == nil || c.FD != nil || c.Key != "" || c.Addr == 0 {
+		return
+	}
+	b := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), c.Addr)), c.Len)
+	for _, d := range g.cards {
+		_ = d.Pin(b)
+	}
+	g.hosts[c.Name] = b
+}
+
+// unpin is for a region that is no longer registered: its memory may be freed now.
+func (g *Agent) unpin(name string) {
+	if b, ok := g.hosts[name]; ok {
+		for _, d := range g.cards {
+			d.Unpin(b)
+		}
+	}
+	delete(g.hosts, name)
+	delete(g.cards, name)
 }
 
 // readOnly reports whether the program opened a file for reading alone: then it is not written here either.
@@ -293,7 +392,7 @@ func readOnly(pid, fd int) (bool, error) {
 }
 
 // openStore takes an object store. This process has one, as its settings are those of the environment.
-func (g *agent) openStore(c call) error {
+func (g *Agent) openStore(c call) error {
 	for k, v := range c.Env {
 		if !strings.HasPrefix(k, "AWS_") {
 			return fmt.Errorf("setting %s of a store: want AWS_...: %w", k, errParameter)
@@ -314,7 +413,7 @@ func (g *agent) openStore(c call) error {
 }
 
 // query says whether an object is there (State) and how large it is (Bytes).
-func (g *agent) query(ctx context.Context, c call, r *answer) error {
+func (g *Agent) query(ctx context.Context, c call, r *answer) error {
 	if g.store == nil || c.Key == "" {
 		return fmt.Errorf("object %q: want a store and a key: %w", c.Key, errParameter)
 	}
@@ -330,7 +429,7 @@ func (g *agent) query(ctx context.Context, c call, r *answer) error {
 	return nil
 }
 
-func (g *agent) notify(p *xfer.Peer, data []byte) error {
+func (g *Agent) notify(p *xfer.Peer, data []byte) error {
 	done := make(chan error)
 	over, late := context.WithCancel(context.Background())
 	defer late()
@@ -358,7 +457,7 @@ func (g *agent) notify(p *xfer.Peer, data []byte) error {
 	}
 }
 
-func (g *agent) prepare(c call, r *answer) error {
+func (g *Agent) prepare(c call, r *answer) error {
 	var peer *xfer.Peer
 	if c.Peer != "" {
 		if peer = g.peers[c.Peer]; peer == nil {
@@ -390,12 +489,16 @@ func (g *agent) prepare(c call, r *answer) error {
 	return nil
 }
 
-func (g *agent) post(c call, r *answer) error {
+func (g *Agent) post(c call, r *answer) error {
 	local, far := g.lists[c.Local], g.lists[c.Far]
 	if local == nil || far == nil {
 		return fmt.Errorf("lists %d and %d: %w", c.Local, c.Far, xfer.ErrRegion)
 	}
-	t := xfer.Transfer{Local: local, LocalIndex: c.LI, Remote: far, RemoteIndex: c.FI, Class: xfer.Latency, Timeout: time.Duration(c.Limit * float64(time.Second))}
+	x, ok := g.indices[c.Index]
+	if c.Index != 0 && !ok {
+		return fmt.Errorf("index %d: %w", c.Index, xfer.ErrRegion)
+	}
+	t := xfer.Transfer{Local: local, LocalIndex: x.local, Remote: far, RemoteIndex: x.far, Class: xfer.Latency, Timeout: time.Duration(c.Limit * float64(time.Second))}
 	switch c.Op {
 	case "READ":
 		t.Op = xfer.Read
@@ -407,20 +510,28 @@ func (g *agent) post(c call, r *answer) error {
 	if c.Data != nil {
 		t.Notice = append([]byte{}, *c.Data...)
 	}
-	x, err := g.a.Post(t)
+	q, err := g.a.Post(t)
 	if err != nil {
 		return err
 	}
 	g.next++
-	g.requests[g.next], r.Number = &posted{Request: x, began: time.Now()}, g.next
+	g.requests[g.next], r.Number = &posted{Request: q, began: time.Now()}, g.next
 	c.Req = g.next
 	return g.poll(c, r)
 }
 
-func (g *agent) poll(c call, r *answer) error {
+func (g *Agent) poll(c call, r *answer) error {
 	x := g.requests[c.Req]
 	if x == nil {
 		return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
+	}
+	if c.Do == "poll" { // a program that asks again and again leaves the core to those who copy
+		t := time.NewTimer(pollTime)
+		select {
+		case <-x.Done():
+		case <-t.C:
+		}
+		t.Stop()
 	}
 	s := x.Poll()
 	switch {

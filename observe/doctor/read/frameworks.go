@@ -20,6 +20,7 @@ var (
 	hvdMissing  = regexp.MustCompile(`\[missing ranks: ?([\d, ]+)`)
 	hvdStalled  = regexp.MustCompile(`^(?:\[[^\]]*\]<std(?:out|err)>: ?)?(\d+): ?\[`)
 	jaxTask     = regexp.MustCompile(`^\s*/job:\w+/replica:\d+/task:(\d+)`)
+	jaxHere     = regexp.MustCompile(`heartbeats\):\s*/job:\w+/replica:\d+/task:(\d+)`)
 	jaxLost     = regexp.MustCompile(`/task:(\d+) [Hh]eartbeat timeout`)
 	jaxStart    = regexp.MustCompile(`Barrier timed out\. Id: (?:PjRT_Client_Connect|\[Init\])`)
 	rayPressure = regexp.MustCompile(`([1-9]\d*) Workers[^)]*\) killed due to memory pressure \(OOM\).*?IP: ([\w.:-]+)\)`)
@@ -42,7 +43,7 @@ var frameworkRules = []torchRule{
 	{has: []string{"NCCL operation"}, read: (*scan).xlaLine},
 	{has: []string{"[missing ranks:"}, re: hvdMissing, kind: "barrier", fields: []string{"ranks"}},
 	{has: []string{"Barrier timed out", "imed out task names:"}, read: (*scan).jaxAbsent},
-	{has: []string{"stopped sending heartbeats"}, read: func(s *scan, _ *torchText) verdict { return s.torch.list("exit") }},
+	{has: []string{"stopped sending heartbeats"}, read: (*scan).jaxUnhealthy},
 	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax", rank: fromGroup},
 	{has: []string{"killed due to memory pressure (OOM)"}, read: (*scan).rayMemory},
 	{has: []string{"DataLoader worker (pid"}, when: loaderGone, read: func(s *scan, l *torchText) verdict {
@@ -152,6 +153,14 @@ func (s *scan) stalledLine(l *torchText) verdict {
 		return s.torchFound(l, "exit", number(m[1]), true, map[string]string{"code": "unknown", "by": "jax"})
 	}
 	return s.torchFound(l, s.torch.listed, -1, true, map[string]string{"ranks": m[1]})
+}
+
+// jaxUnhealthy begins JAX's list of tasks that died, or has the one there is.
+func (s *scan) jaxUnhealthy(l *torchText) verdict {
+	if m := jaxHere.FindStringSubmatch(l.text); m != nil {
+		return s.torchFound(l, "exit", number(m[1]), true, map[string]string{"code": "unknown", "by": "jax"})
+	}
+	return s.torch.list("exit")
 }
 
 // list begins a list of ranks, one per line.

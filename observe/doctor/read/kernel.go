@@ -32,6 +32,7 @@ var (
 	kMLX     = regexp.MustCompile(`mlx5_core ([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)(?: ([A-Za-z][\w.-]*))?(?: \([^)]*\))?: (.*)`)
 	kSeg     = regexp.MustCompile(`(\S+)\[(\d+)\]: segfault at .* in (libnccl\S*)\[`)
 	kOOM     = regexp.MustCompile(`(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (\d+) \(([^)]*)\)`)
+	kOOMD    = regexp.MustCompile(`(?:^|\s)(\S+) systemd-oomd\[\d+\]: Killed (\S+) due to (memory pressure|memory used|swap used)`)
 	kHung    = regexp.MustCompile(`task (\S+):(\d+) blocked for more than (\d+) seconds`)
 	kIOMMU   = regexp.MustCompile(`DMAR: \[DMA (?:Read|Write)[^\]]*\] Request device \[([0-9a-f:.]+)\]|AMD-Vi: Event logged \[IO_PAGE_FAULT.*?device=([0-9a-f:.]+)`)
 	kNVLink5 = regexp.MustCompile(`(\w+) (Fatal|Nonfatal|Non-fatal) XC(\d) i(\d+) Link (-?\d+) \((0x[0-9a-fA-F]+) (0x[0-9a-fA-F]+)`)
@@ -228,6 +229,10 @@ func mlxKind(t string) string {
 // hostEvent knows the rest: storage, memory, crashes, hardware errors.
 func hostEvent(k *doctor.Kernel, body string) bool {
 	switch {
+	case strings.Contains(body, "systemd-oomd"):
+		if m := kOOMD.FindStringSubmatch(body); m != nil {
+			k.Kind, k.Host, k.Text = "oom_kill", m[1], "systemd-oomd killed "+m[2]+" for "+m[3]
+		}
 	case strings.Contains(body, "| ") && kSEL.MatchString(body):
 		m := kSEL.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "mce", strings.TrimSpace(m[1]), strings.TrimSpace(m[1])+": "+strings.TrimSpace(m[2])

@@ -122,6 +122,7 @@ var dialects = []dialect{
 	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
 	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText},
 	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct},
+	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol},
 	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods},
 	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag},
 	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM},
@@ -541,6 +542,8 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			}
 			s.c.Dumps = append(s.c.Dumps, d)
 			*kind = "weft flight record"
+		case v.has("Events") && s.redfish(v):
+			*kind = "Redfish events"
 		case v.has("kind") && s.podJSON(v):
 			*kind = "Kubernetes pods"
 		default:

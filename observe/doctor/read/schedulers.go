@@ -15,6 +15,8 @@ import (
 //	JobID|JobName|State|ExitCode|NodeList          sacct -P, or a table with dashes under its head
 //	4411.0|python|OUT_OF_MEMORY|0:125|c[21-22]
 //
+//	JobId=4411 JobName=train JobState=NODE_FAIL    scontrol show job, in one line or several
+//
 //	Name:   worker-1                               kubectl describe pod
 //	    State:          Terminated
 //	      Reason:       OOMKilled
@@ -42,6 +44,37 @@ func readSacct(s *scan, b []byte) error {
 			s.sacctRow(n, l, named(head, cols(l)))
 		}
 	}
+	return nil
+}
+
+var scontrolField = regexp.MustCompile(`(?:^|\s)(JobId|JobName|JobState|ExitCode|EndTime|NodeList)=(\S*)`)
+
+// scontrolNames are the fields of scontrol as sacct calls them.
+var scontrolNames = map[string]string{"JobId": "JobID", "JobState": "State", "EndTime": "End"}
+
+// readScontrol reads what Slurm's controller says of jobs.
+func readScontrol(s *scan, b []byte) error {
+	row, n, from := map[string]string{}, 0, 1
+	flush := func() {
+		if row["JobID"] != "" {
+			s.sacctRow(from, row["JobID"]+" "+row["JobName"]+" "+row["State"], row)
+		}
+		row, from = map[string]string{}, n
+	}
+	for l := range strings.Lines(string(b)) {
+		n++
+		for _, m := range scontrolField.FindAllStringSubmatch(strings.TrimRight(l, "\r\n"), -1) {
+			if m[1] == "JobId" {
+				flush()
+			}
+			name := scontrolNames[m[1]]
+			if name == "" {
+				name = m[1]
+			}
+			row[name] = m[2]
+		}
+	}
+	flush()
 	return nil
 }
 
@@ -82,7 +115,7 @@ var slurmEnds = []struct{ state, kind, why string }{
 func (s *scan) sacctRow(n int, text string, row map[string]string) {
 	id, state := row["JobID"], row["State"]
 	whole := !strings.Contains(id, ".")
-	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]), F: map[string]string{"by": "sacct", "job": id}}
+	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]), F: map[string]string{"by": "sacct", "job": id, "name": row["JobName"], "state": state}}
 	if nodes := row["NodeList"]; !strings.ContainsAny(nodes, "[,") {
 		l.F["hosts"] = nodes
 	}
@@ -108,7 +141,9 @@ func (s *scan) addLineOf(l doctor.Line, state string, whole bool, code string) {
 		}
 	case strings.HasPrefix(state, "COMPLETED") && whole:
 		l.Kind, l.Warn = "job_done", false
-	case strings.HasPrefix(state, "FAILED") && !whole:
+	case strings.HasPrefix(state, "FAILED") && whole:
+		l.Kind, l.F["code"], l.F["whole"] = "job_failed", slurmCode(code), "1"
+	case strings.HasPrefix(state, "FAILED"):
 		l.Kind, l.F["code"] = "exit", slurmCode(code)
 	default:
 		return
@@ -131,6 +166,7 @@ type pod struct {
 	state      string // Terminated, or another; "" outside of a container's state
 	reason     string
 	code       string
+	job, index string // of its labels
 }
 
 var (
@@ -182,7 +218,7 @@ func (s *scan) podField(n int, text string, p *pod, indent int, name, value stri
 // podEnd is a container that ended.
 func (s *scan) podEnd(n int, text string, p *pod, at float64) {
 	l := doctor.Line{At: s.at(n, p.name+": "+p.reason+", exit code "+p.code), Kind: "exit", Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text, Time: at,
-		F: map[string]string{"code": p.code, "by": "kubernetes", "node": p.node}}
+		F: map[string]string{"code": p.code, "by": "kubernetes", "node": p.node, "job": p.job, "index": p.index}}
 	switch {
 	case p.reason == "OOMKilled":
 		l.Kind = "oom_event"
@@ -229,6 +265,9 @@ func (s *scan) podJSON(d *pdict) bool {
 		}
 		some = true
 		p := &pod{name: v.dict("metadata").text("name"), node: v.dict("spec").text("nodeName")}
+		labels := v.dict("metadata").dict("labels")
+		p.job = firstText(labels, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
+		p.index = firstText(labels, "jobset.sigs.k8s.io/job-global-index", "training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
 		st := v.dict("status")
 		if st.text("reason") == "Evicted" {
 			s.podEvent(0, p.name+": "+st.text("message"), p, "Evicted", st.text("message"))
@@ -238,6 +277,16 @@ func (s *scan) podJSON(d *pdict) bool {
 		}
 	}
 	return some
+}
+
+// firstText is the first of several fields that is set.
+func firstText(d *pdict, names ...string) string {
+	for _, n := range names {
+		if d != nil && d.text(n) != "" {
+			return d.text(n)
+		}
+	}
+	return ""
 }
 
 // podStatus takes how a container ended, now or before its last restart.

@@ -68,7 +68,7 @@ var (
 	accessFault    = regexp.MustCompile(`(?:^([A-Za-z][\w.-]*): )?Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
 	hwException    = regexp.MustCompile(`HW Exception by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? reason ?:(.*)`)
 	gradNaN        = regexp.MustCompile(`Rank (\d+): found NaN in local grad norm in backwards? pass.*?Device: (\d+)(?:, node: ([\w.-]+))?`)
-	diskFull       = regexp.MustCompile(`(?:No space left on device|Disk quota exceeded)(?:: '([^']*)')?`)
+	diskFull       = regexp.MustCompile(`(?:[Nn]o space left on device|[Dd]isk quota exceeded)(?:: '([^']*)')?`)
 	onShm          = regexp.MustCompile(`/dev/shm|NCCL (?:WARN|INFO)`)
 	noName         = regexp.MustCompile(`(?:\(([\w.-]+), \d+\) cannot be retrieved|gaierror:.*|getaddrinfo.*|resolve host(?:name)? ([\w.-]+).*|)(?:Name or service not known|Temporary failure in name resolution|gai error)`)
 	containerTop   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
@@ -206,7 +206,7 @@ var torchRules = []torchRule{
 	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
 	{has: []string{"Memory access fault by GPU"}, read: (*scan).accessFaultLine},
 	{has: []string{"HW Exception by GPU"}, re: hwException, kind: "gpu_access", fields: []string{"node", "reason"}, raised: true},
-	{has: []string{"No space left on device", "Disk quota exceeded"}, read: (*scan).diskLine},
+	{has: []string{"o space left on device", "isk quota exceeded"}, read: (*scan).diskLine},
 	{has: []string{"ame or service not known", "ailure in name resolution", "gai error"}, re: noName, kind: "no_name", fields: []string{"name"}, raised: true},
 	{has: []string{"worker group successfully finished", "exits successfully"}, kind: "job_done", calm: true},
 	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"}, rank: fromGroup, raised: true},

@@ -59,6 +59,12 @@ func Patient(ctx context.Context) error {
 				return err
 			}
 			continue
+		case "exit":
+			os.Exit(int(o.Bytes))
+		case "write":
+			if err := os.WriteFile(filepath.Join(os.Getenv(Env), "disk", "checkpoint"), make([]byte, o.Bytes), 0o644); err != nil {
+				return err
+			}
 		case "eat":
 			for n := int64(0); n < o.Bytes && len(eaten)<<20 < int(o.Bytes); n += 1 << 20 {
 				b := make([]byte, 1<<20)

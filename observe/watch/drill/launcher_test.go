@@ -38,6 +38,7 @@ type weftRun struct {
 	cmd    *exec.Cmd
 	ended  chan error
 	heard  chan struct{}
+	shut   func() // ends the agent and the server
 
 	mu   sync.Mutex
 	list []watch.Incident
@@ -70,37 +71,55 @@ func weftBinary(t *testing.T) string {
 
 func startWeftRun(t *testing.T, ranks int, flags ...string) *weftRun {
 	t.Helper()
+	w := newRun(t)
+	args := append([]string{"run", "-n", strconv.Itoa(ranks), "--watch", w.dir, "--transport", "tcp"}, flags...)
+	w.start(ranks, weftBinary(t), append(args, "--", os.Args[0], "patient")...)
+	return w
+}
+
+// newRun is a server that keeps what it hears, and an agent that tells it of a job that will be started.
+func newRun(t *testing.T) *weftRun {
+	t.Helper()
 	w := &weftRun{t: t, dir: t.TempDir(), store: t.TempDir(), heard: make(chan struct{}, 1), ended: make(chan error, 1), config: watch.Config{Title: "drill", Hang: 3}}
-	binary := weftBinary(t)
 	var err error
 	if w.server, err = server.New(server.Config{Watch: w.config, Dir: w.store, Notice: w.notice}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Add(2)
+	go func() { defer wg.Done(); w.agent("n0", w.ranks).Run(ctx) }()
+	go func() { defer wg.Done(); w.server.Run(ctx) }()
+	w.shut = func() { cancel(); wg.Wait() }
+	t.Cleanup(w.shut)
+	return w
+}
+
+// agent makes one that reports as a host.
+func (w *weftRun) agent(host string, ranks func() []doctor.Process) *agent.Agent {
 	c := agent.Default()
-	c.Host, c.Pulse, c.Ranks = "n0", 250*time.Millisecond, w.ranks
+	c.Host, c.Pulse, c.Ranks = host, 250*time.Millisecond, ranks
 	c.Send = func(_ context.Context, r *watch.Report) (watch.Answer, error) {
 		defer w.notify()
 		return w.server.Take(r)
 	}
-	var wg sync.WaitGroup
-	wg.Add(2)
-	go func() { defer wg.Done(); agent.New(c).Run(ctx) }()
-	go func() { defer wg.Done(); w.server.Run(ctx) }()
-	args := append([]string{"run", "-n", strconv.Itoa(ranks), "--watch", w.dir, "--transport", "tcp"}, flags...)
-	w.cmd = bounded.Within(t, 2*time.Minute, binary, append(args, "--", os.Args[0], "patient")...)
-	w.cmd.Env = append(os.Environ(), Env+"="+w.dir, "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
-	w.cmd.Stdout, w.cmd.Stderr = io.Discard, t.Output()
+	return agent.New(c)
+}
+
+// start starts a job with a launcher, and waits until its ranks are seen at work.
+func (w *weftRun) start(ranks int, launcher string, args ...string) {
+	w.t.Helper()
+	w.cmd = bounded.Within(w.t, 2*time.Minute, launcher, args...)
+	w.cmd.Env = append(os.Environ(), Env+"="+w.dir, "WEFT_WATCH="+w.dir, "WEFT_TRANSPORT=tcp", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
+	w.cmd.Stdout, w.cmd.Stderr = io.Discard, w.t.Output()
 	if err := w.cmd.Start(); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	go func() { w.ended <- w.cmd.Wait(); w.notify() }()
-	t.Cleanup(func() { cancel(); wg.Wait() })
 	w.await("all ranks at work", func() bool {
 		rows, _ := w.server.Rows("", "", 0, 100)
 		return len(rows) == ranks && !slices.ContainsFunc(rows, func(r watch.Row) bool { return r.Seq < 20 })
 	})
-	return w
 }
 
 // ranks finds the processes of this run as an agent does, and no others of the machine.
@@ -151,19 +170,30 @@ func (w *weftRun) await(what string, so func() bool) {
 	}
 }
 
-// kill ends a rank for good.
-func (w *weftRun) kill(rank int) {
+// pid is the process of a rank.
+func (w *weftRun) pid(rank int) int {
 	w.t.Helper()
 	rows, _ := w.server.Rows("", "", 0, 100)
 	for _, r := range rows {
 		if r.Rank == rank {
-			if err := syscall.Kill(r.PID, syscall.SIGKILL); err != nil {
-				w.t.Fatal(err)
-			}
-			return
+			return r.PID
 		}
 	}
 	w.t.Fatalf("rank %d is not seen", rank)
+	return 0
+}
+
+func (w *weftRun) signal(rank int, s syscall.Signal) {
+	w.t.Helper()
+	if err := syscall.Kill(w.pid(rank), s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// kill ends a rank for good.
+func (w *weftRun) kill(rank int) {
+	w.t.Helper()
+	w.signal(rank, syscall.SIGKILL)
 }
 
 // over waits until the run and the server's word of it are over, and says how.
@@ -207,6 +237,11 @@ func (w *weftRun) replayed() (list []watch.Incident) {
 
 func TestKilledRankIsNamed(t *testing.T) {
 	w := startWeftRun(t, 4)
+	w.await("collective with a prediction", func() bool {
+		return slices.ContainsFunc(w.server.View().Collectives, func(c watch.CollectiveView) bool {
+			return c.Op == "all-reduce" && c.Predicted > 0 && c.Against == c.Took/c.Predicted
+		})
+	})
 	w.kill(2)
 	w.await("verdict", func() bool { return len(w.incidents()) > 0 })
 	if how := w.over(); how != "failed by rank 2" {

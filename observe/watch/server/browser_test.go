@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"html"
 	"io"
@@ -11,17 +9,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
-	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/internal/chrome"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
@@ -134,10 +129,6 @@ func terminalPage(text string) string {
 // The page shows what the server knows, in light and dark, without a complaint of the
 // browser. With WEFT_TEST_SHOTS=DIR it is written as pictures.
 func TestPage(t *testing.T) {
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium here; 'make test' as root on Debian installs it")
-	}
 	if testing.Short() {
 		t.Skip("starts a browser")
 	}
@@ -146,57 +137,23 @@ func TestPage(t *testing.T) {
 	t.Logf("after %v the server is there", time.Since(began).Round(time.Millisecond))
 	site := httptest.NewServer(s.Pages())
 	defer site.CloseClientConnections()
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("no-proxy-server", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(2*time.Minute))
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
-	defer stop()
-	ctx, cancel := chromedp.NewContext(alloc)
-	defer cancel()
-	ctx, end := context.WithTimeout(ctx, 3*time.Minute)
-	defer end()
-	const complaints = `window.__errors = []; addEventListener('error', e => __errors.push(String(e.message))); addEventListener('unhandledrejection', e => __errors.push(String(e.reason)));
-addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.violatedDirective)); for (const k of ['error', 'warn']) { const f = console[k]; console[k] = (...a) => { __errors.push(a.join(' ')); f(...a); }; }`
-	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
-		t.Fatal(err)
-	}
+	ctx := chrome.Start(t)
 	t.Logf("after %v the browser is there", time.Since(began).Round(time.Millisecond))
 	var grounds []string
 	for _, scheme := range []string{"light", "dark"} {
-		p := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
-		if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, p); err != nil {
-			t.Fatal(err)
-		}
+		chrome.Scheme(t, ctx, scheme)
 		if scheme == "light" || os.Getenv("WEFT_TEST_SHOTS") != "" { // colours change without loading the page again
 			if err := chromedp.Do(ctx, chromedp.EmulateViewport(1320, 1560), chromedp.Navigate(site.URL)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := chromedp.Run(ctx, chromedp.Poll[bool](`!!window.weftView && document.querySelectorAll('#table tbody tr').length > 3 && document.querySelector('#history svg, #history p') != null`)); err != nil {
-			t.Fatalf("waiting for the page: %v", err)
-		}
+		chrome.Until(t, ctx, `!!window.weftView && document.querySelectorAll('#table tbody tr').length > 3 && document.querySelector('#history svg, #history p') != null`)
 		says := map[string]string{"#incidents": "rank 41", "#state": "bad", "#links": "■", "#changes": "28.44.2002", "#collectives": "all-reduce", "#jobs": "llama-0", "#late": "n5", "#title": "rail-1k", "#table": "leaf"}
-		ids, _ := json.Marshal(slices.Sorted(maps.Keys(says)))
-		var got []string
-		// A page that has heard nothing for a while says that the state is unknown, until it hears the next view.
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // between looks
-			var err error
-			if got, err = chromedp.Run(ctx, chromedp.Evaluate[[]string](`[...`+string(ids)+`.map(x => document.querySelector(x).innerText), getComputedStyle(document.body).backgroundColor]`)); err != nil {
-				t.Fatal(err)
-			}
-			all := true
-			for i, selector := range slices.Sorted(maps.Keys(says)) {
-				all = all && strings.Contains(got[i], says[selector])
-			}
-			if all || time.Now().After(end) {
-				break
-			}
+		// A page that has received nothing for a while says that the state is unknown, until the next view arrives.
+		for _, selector := range slices.Sorted(maps.Keys(says)) {
+			chrome.Until(t, ctx, fmt.Sprintf("document.querySelector(%q).innerText.includes(%q)", selector, says[selector]))
 		}
-		for i, selector := range slices.Sorted(maps.Keys(says)) {
-			if want := says[selector]; !strings.Contains(got[i], want) {
-				t.Errorf("%s does not say %q: %.300s", selector, want, got[i])
-			}
-		}
-		if grounds = append(grounds, got[len(says)]); len(grounds) == 2 && grounds[0] == grounds[1] {
+		if grounds = append(grounds, chrome.Ask[string](t, ctx, `getComputedStyle(document.body).backgroundColor`)); len(grounds) == 2 && grounds[0] == grounds[1] {
 			t.Errorf("light and dark have the same ground, %s", grounds[0])
 		}
 		for _, width := range []int64{1320, 390, 320} {
@@ -219,11 +176,8 @@ addEventListener('securitypolicyviolation', e => __errors.push('policy: ' + e.vi
 		if err := chromedp.Do(ctx, chromedp.EmulateViewport(1320, 1560)); err != nil {
 			t.Fatal(err)
 		}
-		errs, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`window.__errors`))
-		if err != nil || len(errs) > 0 {
-			b, _ := json.Marshal(errs)
-			t.Errorf("the page complains: %s %v", b, err)
-		}
+		chrome.Quiet(t, ctx)
+		chrome.Accessible(t, ctx, scheme)
 		if dir := os.Getenv("WEFT_TEST_SHOTS"); dir != "" {
 			shoot := func(name string, a chromedp.Action[[]byte]) {
 				b, err := chromedp.Run(ctx, a)

@@ -293,6 +293,7 @@ func (s *Server) judged(w io.Writer, v *watch.View) {
 	}{
 		{"weft_watch_collective_seconds", "Median time of a collective in the last window.", func(c *watch.CollectiveView) float64 { return c.Took }},
 		{"weft_watch_collective_predicted_seconds", "Time that is predicted for it; 0 without a prediction.", func(c *watch.CollectiveView) float64 { return c.Predicted }},
+		{"weft_watch_collective_predicted_ratio", "Time against its prediction; 0 without one.", func(c *watch.CollectiveView) float64 { return c.Against }},
 		{"weft_watch_collective_baseline_ratio", "Time against its baseline; 0 while that is learnt.", func(c *watch.CollectiveView) float64 { return c.Ratio }},
 	} {
 		family(w, m.name, "gauge", m.help)
@@ -304,8 +305,13 @@ func (s *Server) judged(w io.Writer, v *watch.View) {
 }
 
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	v := s.View()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	s.WriteMetrics(w)
+}
+
+// WriteMetrics writes what /metrics serves.
+func (s *Server) WriteMetrics(w io.Writer) {
+	v := s.View()
 	gauge := func(name, help string, x float64) {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n%s %g\n", name, help, name, name, x)
 	}

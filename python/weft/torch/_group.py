@@ -27,6 +27,7 @@ _FRONT = c10d.__dict__  # the functions that users call
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
 _SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
 _STRIDED = torch.strided
+_profiling = torch._C._autograd._profiler_enabled
 # From PyTorch 2 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
 _KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
 
@@ -154,8 +155,10 @@ class ProcessGroup(_Base):
         return self._ms
 
     def _make(self, what, mode, opts, tensors, op, type=BYTE, reduce=0, factor=0.0, root=0, peer=0, tag=-2, dst=0, src=0, count=0,
-              counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0)):
+              counts=None, sends=None, keep=None, finish=None, place=(0, 0, 0), recorded=False):
         """Makes one call and gives the Work for it."""
+        if not recorded and _profiling():
+            return self._record(dict(locals(), recorded=True))
         if self._late is not None:
             self._raise_late()
         if self._members is not None:
@@ -187,6 +190,15 @@ class ProcessGroup(_Base):
         work = Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish)
         work.number = number
         return self._hand(work, mode)
+
+    def _record(self, call):
+        """Makes a call under PyTorch's profiler, which lists it as weft:all_reduce from its beginning to its end."""
+        call.pop("self")
+        with torch.autograd.profiler.record_function("weft:" + call["what"]) as record:
+            work = self._make(**call)
+            if isinstance(work, Work):
+                work.record(record)
+            return work
 
     def _count(self, op):
         """Counts a call. Gives the number of a collective, 0 for a message."""
@@ -357,7 +369,7 @@ class ProcessGroup(_Base):
         if f.f_globals is not _FRONT:
             return None
         given = f.f_locals
-        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None:
+        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None or _profiling():
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
@@ -703,9 +715,7 @@ class ProcessGroup(_Base):
     def _sparse(self, t, mode, opts):
         """The sum of sparse tensors: all ranks gather what the others have, and add it in the order of ranks."""
         what = "all_reduce of sparse tensors"
-        place = self._look(what, t._indices(), t._values())
-        if place[0]:
-            self._refuse(TypeError(f"{what}: on {t.device}; weft has it for cpu"))
+        self._look(what, t._indices(), t._values())
         if self._op(what, opts, t)[0] != SUM:
             self._refuse(ValueError(f"{what}: only SUM has a meaning"))
         target, t = t, t.coalesce()
@@ -718,8 +728,8 @@ class ProcessGroup(_Base):
             raise ValueError(f"{what}: sizes differ between ranks: {others}")
         counts = [int(o[0]) for o in all_of]
         values = t._values()
-        indices = [torch.empty((t.sparse_dim(), n), dtype=torch.int64) for n in counts]
-        parts = [torch.empty((n, *values.shape[1:]), dtype=values.dtype) for n in counts]
+        indices = [torch.empty((t.sparse_dim(), n), dtype=torch.int64, device=t.device) for n in counts]
+        parts = [torch.empty((n, *values.shape[1:]), dtype=values.dtype, device=t.device) for n in counts]
         self._gather_into(what, SYNC, None, indices, t._indices())
         self._gather_into(what, SYNC, None, parts, values)
         total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(parts), t.shape).coalesce()
@@ -844,15 +854,23 @@ def _flat(tensors):
     return first
 
 
+def _storage(t):
+    """Where the allocation begins that a tensor lies in."""
+    return (t.untyped_storage() if _KEEPS_WORK else t.storage()).data_ptr()
+
+
 def _joined(tensors, like):
-    """Memory for tensors one behind another, and what puts it into them; their own memory where they are."""
+    """Memory for tensors one behind another, and what puts it into them; their own memory where they are.
+
+    Allocations of their own do not count, even where one ends at the address at which the next begins: a GPU's driver knows them apart."""
     at = tensors[0].data_ptr()
     for t in tensors:
         if t.data_ptr() != at or not t.is_contiguous():
             break
         at += t.numel() * t.element_size()
     else:
-        return tensors[0], None
+        if len({_storage(t) for t in tensors}) == 1:
+            return tensors[0], None
     flat = torch.empty(sum(t.numel() for t in tensors), dtype=like.dtype, device=like.device)
 
     def spread():
@@ -862,6 +880,19 @@ def _joined(tensors, like):
             at += t.numel()
 
     return flat, spread
+
+
+def _keep_forward_work():
+    """Lets DDP's reducer keep the Work of join's all-reduce. Of a Work that Python hands to it, every version of PyTorch keeps only the
+    part that is C++, on which the reducer then waits for ever."""
+    kind, kept = dist.Reducer, weakref.WeakKeyDictionary()
+    plain = kind._set_forward_pass_work_handle
+
+    def keep(self, work, static):
+        kept[self] = work
+        return plain(self, work, static)
+
+    kind._set_forward_pass_work_handle = keep
 
 
 # ---- making groups ----
@@ -970,6 +1001,7 @@ def register():
         return
     more = {"devices": ["cpu", "cuda"]} if _KEEPS_WORK else {}
     dist.Backend.register_backend("weft", create, extended_api=True, **more)
+    _keep_forward_work()
     os.register_at_fork(after_in_child=_forked)
     atexit.register(_close_all)
 

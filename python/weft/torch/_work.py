@@ -95,6 +95,7 @@ class Work(_Base):
         self._tensors, self._keep, self._finish = tensors, keep, finish
         self._lock = threading.Lock()
         self._over, self._error, self._source = False, None, None
+        self._record = None  # of the profiler
         self._came = False  # whether the watching thread knows that it is over
         self._watched = False  # whether that thread completes the future
         self.number = 0     # among the group's collectives, from 1; 0 for a message
@@ -114,8 +115,17 @@ class Work(_Base):
         self._future = _future(self._tensors)
         return self._future
 
+    def record(self, record):
+        """Lets the profiler's record last until this is over. Who waits finds it ended."""
+        with self._lock:
+            if not self._over:
+                self._record, record.run_callbacks_on_exit = record, False
+
     def _end(self, error):
         self._error = error
+        if self._record is not None:
+            self._record.run_callbacks_on_exit = True
+            self._record.__exit__(None, None, None)
         if error is None and self._finish is not None:
             try:
                 self._finish()
@@ -237,6 +247,9 @@ class Queued(Work):
         super()._end(error)
         if self._error is not None and self._waited:
             self._group._late = self._error
+
+    def record(self, record):
+        record._call_end_callbacks_on_future(self._future or self.get_future())
 
     def _follow(self):
         """Makes the current stream wait; the lock is held."""

@@ -269,6 +269,25 @@ func (t *Table) Pick(op sched.Collective, root int, bytes int64, canonical bool)
 	return row.picks.Load()[class].Load(), nil
 }
 
+// Predict is how long a call should take with the program that Pick gives for it, by the links that were measured; 0 where
+// that is not known.
+func (t *Table) Predict(op sched.Collective, bytes int64, canonical bool) unit.Time {
+	p, err := t.Pick(op, 0, bytes, canonical)
+	class := classOf(bytes)
+	if err != nil || class+1 >= classes {
+		return 0
+	}
+	from, to := smallest(class), smallest(class+1)
+	if bytes == from {
+		return p.Predicted
+	}
+	next, err := t.Pick(op, 0, to, canonical)
+	if err != nil {
+		return 0
+	}
+	return p.Predicted + unit.Time(float64(next.Predicted-p.Predicted)*float64(bytes-from)/float64(to-from))
+}
+
 // choose makes a choice for root 0, which stands for the others: hosts are alike.
 func (t *Table) choose(key plain) (*Pick, error) {
 	if p := t.chosen[key]; p != nil {

@@ -76,7 +76,7 @@ func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	}
 	if !d.shared || g.Rank() == 0 {
 		for _, t := range []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16} {
-			_ = g.dev.Prepare(t, reduce.Sum, g.ordered()) // what gradients need; an error is told by the call that does
+			_ = g.dev.Prepare(t, reduce.Sum, reduce.Tree(g.Size())) // what gradients need; an error is told by the call that does
 		}
 	}
 	d.lines, err = newLines(ctx, g)

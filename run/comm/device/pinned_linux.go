@@ -38,7 +38,7 @@ func newPinned(ctx context.Context, g *Group) (p *pinned, why string, err error)
 	}
 	if failed == nil {
 		for _, t := range []reduce.Type{reduce.Float32, reduce.BFloat16, reduce.Float16} {
-			_ = g.dev.Prepare(t, reduce.Sum, g.ordered()) // what gradients need; an error is told by the call that does
+			_ = g.dev.Prepare(t, reduce.Sum, reduce.Tree(g.Size())) // what gradients need; an error is told by the call that does
 		}
 	}
 	clear(own)

@@ -291,16 +291,13 @@ func (g *Group) prepare(c *Call) {
 	}
 	op := c.Reduce
 	if op == reduce.PreMulSum { // ranks multiply, and then add
-		_ = g.dev.Prepare(c.Src.Type, op, false)
+		_ = g.dev.Prepare(c.Src.Type, op, nil)
 		op = reduce.Sum
 	}
 	if !g.direct.shared || g.Rank() == 0 {
-		_ = g.dev.Prepare(c.Src.Type, op, g.ordered() && reduce.Ordered(c.Src.Type, op))
+		_ = g.dev.Prepare(c.Src.Type, op, reduce.Tree(g.Size()))
 	}
 }
-
-// ordered reports whether sums of all ranks need kernels that take sources in an order: those of three are one after the other.
-func (g *Group) ordered() bool { return reduce.Tree(g.Size()) != nil }
 
 // airborne reports whether operations are queued on the GPUs.
 func (q *worker) airborne() bool {

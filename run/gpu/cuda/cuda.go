@@ -46,6 +46,8 @@ func (e *Error) Unwrap() error {
 		return gpu.ErrNoDevice
 	case c == 221 || c == 223:
 		return gpu.ErrNoJIT
+	case c == 712:
+		return gpu.ErrPinned
 	case c == 214 || c == 220 || c == 700 || c == 702 || c >= 714 && c <= 719 || c >= 806 && c <= 809:
 		return gpu.ErrLost
 	}

@@ -33,9 +33,9 @@ type Device struct {
 
 // program is what a kernel is for.
 type program struct {
-	t       reduce.Type
-	op      reduce.Op
-	ordered bool
+	t    reduce.Type
+	op   reduce.Op
+	form ptx.Form
 }
 
 // kernel is a compiled kernel.
@@ -326,19 +326,19 @@ func (d *Device) Seen(b []byte) (gpu.Ptr, error) {
 }
 
 // Prepare compiles a kernel, if it is not there yet.
-func (d *Device) Prepare(t reduce.Type, op reduce.Op, ordered bool) error {
-	_, err := d.kernel(t, op, ordered)
+func (d *Device) Prepare(t reduce.Type, op reduce.Op, order *reduce.Order) error {
+	_, err := d.kernel(t, op, ptx.FormOf(t, op, order))
 	return err
 }
 
 // kernel gives the kernel of a reduction; the driver compiles it when it is first asked for.
-func (d *Device) kernel(t reduce.Type, op reduce.Op, ordered bool) (*kernel, error) {
+func (d *Device) kernel(t reduce.Type, op reduce.Op, form ptx.Form) (*kernel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if k := d.kernels[program{t, op, ordered}]; k != nil {
+	if k := d.kernels[program{t, op, form}]; k != nil {
 		return k, nil
 	}
-	text, err := ptx.Kernel(t, op, ordered, d.info.Capability)
+	text, err := ptx.Kernel(t, op, form, d.info.Capability)
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +346,7 @@ func (d *Device) kernel(t reduce.Type, op reduce.Op, ordered bool) (*kernel, err
 	if err != nil {
 		return nil, fmt.Errorf("kernel for %s of %s: %w", op, t, err)
 	}
-	d.kernels[program{t, op, ordered}] = k
+	d.kernels[program{t, op, form}] = k
 	return k, nil
 }
 

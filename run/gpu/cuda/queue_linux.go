@@ -117,7 +117,7 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 	if err := r.Check(ptx.Most); err != nil {
 		return err
 	}
-	k, err := q.d.kernel(r.Type, r.Op, r.Ordered())
+	k, err := q.d.kernel(r.Type, r.Op, ptx.FormOf(r.Type, r.Op, r.Order))
 	if err != nil {
 		return err
 	}

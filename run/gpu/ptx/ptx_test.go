@@ -18,6 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
+// tree is the form of float sums in the order of a tree.
+func tree(n int) Form { return FormOf(reduce.Float32, reduce.Sum, reduce.Tree(n)) }
+
 // every is all kernels, by name.
 func every(t *testing.T, do func(name, text string, sm int)) {
 	t.Helper()
@@ -27,17 +30,20 @@ func every(t *testing.T, do func(name, text string, sm int)) {
 				if reduce.Check(typ, op) != nil {
 					continue
 				}
-				for _, ordered := range []bool{false, true} {
-					if ordered && (!reduce.Ordered(typ, op) || op == reduce.PreMulSum) {
+				for _, form := range []Form{InTurn, AnyOrder, tree(4), tree(8)} {
+					if form != InTurn && (!reduce.Ordered(typ, op) || op == reduce.PreMulSum) {
 						continue
 					}
-					text, err := Kernel(typ, op, ordered, sm)
+					text, err := Kernel(typ, op, form, sm)
 					if err != nil {
 						t.Fatal(err)
 					}
 					name := fmt.Sprintf("%s-%s-sm_%d", typ, op, sm)
-					if ordered {
+					switch {
+					case form == AnyOrder:
 						name += "-ordered"
+					case form != InTurn:
+						name += fmt.Sprintf("-tree%d", len(form))
 					}
 					do(name, text, sm)
 				}
@@ -52,7 +58,7 @@ func TestGolden(t *testing.T) {
 	every(t, func(name, text string, sm int) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256([]byte(text)), name)
 		switch name {
-		case "float32-sum-sm_80", "float32-sum-sm_80-ordered", "bfloat16-avg-sm_80", "int8-max-sm_70":
+		case "float32-sum-sm_80", "float32-sum-sm_80-ordered", "float32-sum-sm_80-tree4", "bfloat16-avg-sm_80", "int8-max-sm_70":
 			golden(t, name+".ptx", []byte(text))
 		}
 	})
@@ -124,10 +130,10 @@ func TestTextsAreWellFormed(t *testing.T) {
 			}
 		}
 	})
-	if _, err := Kernel(reduce.Float32, reduce.BAnd, false, 80); err == nil {
+	if _, err := Kernel(reduce.Float32, reduce.BAnd, InTurn, 80); err == nil {
 		t.Error("bits of floats are not reduced")
 	}
-	if _, err := Kernel(reduce.Float32, reduce.Sum, false, 61); err == nil || !strings.Contains(err.Error(), "6.1") {
+	if _, err := Kernel(reduce.Float32, reduce.Sum, InTurn, 61); err == nil || !strings.Contains(err.Error(), "6.1") {
 		t.Errorf("a GPU that is too old: %v", err)
 	}
 }

@@ -135,7 +135,12 @@ func (rd *reader) operand(s string) (func(*thread) uint64, error) {
 		v, err := strconv.ParseUint(s[2:], 16, 32)
 		return func(*thread) uint64 { return v }, err
 	}
-	if at, known := rd.params[s]; known {
+	name, offset, _ := strings.Cut(s, "+")
+	if at, known := rd.params[name]; known {
+		if offset != "" {
+			n, err := strconv.ParseUint(offset, 10, 32)
+			return func(*thread) uint64 { return at + n }, err
+		}
 		return func(*thread) uint64 { return at }, nil
 	}
 	v, err := strconv.ParseUint(s, 0, 64)

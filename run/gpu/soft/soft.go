@@ -35,9 +35,9 @@ type Device struct {
 
 // program is what a kernel is for.
 type program struct {
-	t       reduce.Type
-	op      reduce.Op
-	ordered bool
+	t    reduce.Type
+	op   reduce.Op
+	form ptx.Form
 }
 
 // segment is memory that was got or mapped.
@@ -178,7 +178,7 @@ func (d *Device) Import(h gpu.Handle) (gpu.Ptr, error) {
 }
 
 // Prepare has nothing to do: kernels are read when they run.
-func (d *Device) Prepare(reduce.Type, reduce.Op, bool) error { return nil }
+func (d *Device) Prepare(reduce.Type, reduce.Op, *reduce.Order) error { return nil }
 
 // Register has nothing to do: all memory of the host is fit for copies.
 func (d *Device) Register([]byte) error { return nil }
@@ -216,13 +216,13 @@ func (d *Device) Close() error {
 }
 
 // kernel is the kernel for a reduction.
-func (d *Device) kernel(t reduce.Type, op reduce.Op, ordered bool) (*kernel, error) {
+func (d *Device) kernel(t reduce.Type, op reduce.Op, form ptx.Form) (*kernel, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if k := d.kernels[program{t, op, ordered}]; k != nil {
+	if k := d.kernels[program{t, op, form}]; k != nil {
 		return k, nil
 	}
-	text, err := ptx.Kernel(t, op, ordered, d.sm)
+	text, err := ptx.Kernel(t, op, form, d.sm)
 	if err != nil {
 		return nil, err
 	}
@@ -230,13 +230,13 @@ func (d *Device) kernel(t reduce.Type, op reduce.Op, ordered bool) (*kernel, err
 	if err != nil {
 		return nil, err
 	}
-	d.kernels[program{t, op, ordered}] = k
+	d.kernels[program{t, op, form}] = k
 	return k, nil
 }
 
 // reduce runs the kernel of a reduction.
 func (d *Device) reduce(r *gpu.Reduction) error {
-	k, err := d.kernel(r.Type, r.Op, r.Ordered())
+	k, err := d.kernel(r.Type, r.Op, ptx.FormOf(r.Type, r.Op, r.Order))
 	if err != nil {
 		return err
 	}

@@ -212,8 +212,8 @@ func TestEveryKernelIsRead(t *testing.T) {
 				if reduce.Check(typ, op) != nil {
 					continue
 				}
-				for _, ordered := range []bool{false, true} {
-					text, err := ptx.Kernel(typ, op, ordered, sm)
+				for _, form := range []ptx.Form{ptx.InTurn, ptx.AnyOrder, ptx.FormOf(reduce.Float32, reduce.Sum, reduce.Tree(5))} {
+					text, err := ptx.Kernel(typ, op, form, sm)
 					if err != nil {
 						t.Fatal(err)
 					}

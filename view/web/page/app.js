@@ -196,7 +196,6 @@ function theme(name) {
   if (name === 'auto') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
   put('theme-name', name);
-  document.getElementById('theme').setAttribute('aria-label', `Colours: ${name === 'auto' ? 'as the system has them' : name}`);
   heat.draw();
 }
 let chosen = 'auto';

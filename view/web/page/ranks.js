@@ -79,7 +79,7 @@ export class Ranks {
     const { cell } = c;
     cell.dataset.s = r.state;
     cell.setAttribute('aria-pressed', String(this.chosen === r.id));
-    cell.setAttribute('aria-label', this.tell(r));
+    if (this.mode !== 'cards') cell.setAttribute('aria-label', this.tell(r)); // a card says it
     if (this.mode === 'cards') {
       const at = name => cell.querySelector(name);
       put(at('.who'), r.rank >= 0 ? `rank ${r.rank}` : `slot ${r.id}`);

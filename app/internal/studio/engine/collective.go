@@ -110,6 +110,7 @@ type answer struct {
 	AlgBW    float64        `json:"algbw_bytes_per_s"`
 	BusBW    float64        `json:"busbw_bytes_per_s"`
 	Limit    string         `json:"limit"`
+	LimitAt  int            `json:"limit_at"` // the limiting link in Busy; -1 for none
 	Channels int            `json:"channels,omitempty"`
 	Digest   string         `json:"digest,omitempty"`
 	Source   string         `json:"source"` // how the time was found
@@ -147,6 +148,8 @@ type busy struct {
 	B     int     `json:"b"`
 	Share float64 `json:"busy"`
 	Name  string  `json:"name"`
+
+	tier sim.Tier
 }
 
 // mostBusy bounds the links that are told one by one.
@@ -303,6 +306,7 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 	r := f.Result
 	out := &answer{Algo: f.Algo, Op: a.op.String(), Bytes: int64(a.size), GPUs: len(a.gpus), Time: int64(r.Time), AlgBW: float64(r.AlgBW), BusBW: float64(r.BusBW),
 		Limit: r.Limit, Source: "simulated flow by flow on the links of every message's route", Busy: []busy{}, Parts: []share{}, Tiers: []tier{}}
+	out.LimitAt = -1
 	if q.Algo == "nccl" {
 		out.Source = "NCCL's choice, with a time fitted to measurements"
 		return out
@@ -328,8 +332,9 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 			continue
 		}
 		from, to := a.c.Graph.Links[l.Link].Ends(l.Forward)
-		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, l.Name})
+		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, l.Name, l.Tier})
 	}
+	out.LimitAt = limiting(r.Limit, out.Busy)
 	return out
 }
 

@@ -25,8 +25,9 @@ func (j *job) design(f File) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.tell(Progress{Text: "analysing the network"})
-	r, err := design.Analyze(b.c)
+	r, err := design.Run{Stop: j.stop, Tell: func(stage string, done, all int) {
+		j.tell(Progress{Text: "analysing the network: " + stage, Done: float64(done) / float64(all)})
+	}}.Analyze(b.c)
 	if err != nil && b.c.Graph.Count(topo.Switch) == 0 { // a host alone has no network to judge
 		return map[string]any{"name": b.c.Name, "family": "host", "figures": alone(b), "losses": []design.Loss{}, "bill": []design.Item{},
 			"checks": []design.Check{}, "notes": []string{err.Error()}, "assumptions": []string{}}, nil

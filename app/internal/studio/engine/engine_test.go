@@ -348,3 +348,22 @@ func TestLimits(t *testing.T) {
 		t.Errorf("after the reader left: %v", err)
 	}
 }
+
+// A reader who leaves while a network is analysed ends the analysis: after it left, no further stage begins.
+func TestDesignIsCancelled(t *testing.T) {
+	body, err := json.Marshal(File{text(t, "rail-1k")})
+	must(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	stages := 0
+	_, err = New(Default()).Do(ctx, "design", body, func(p Progress) {
+		if strings.HasPrefix(p.Text, "analysing") {
+			if stages++; stages == 3 {
+				leave()
+			}
+		}
+	})
+	if !errors.Is(err, context.Canceled) || stages != 3 {
+		t.Errorf("%d stages began, then %v", stages, err)
+	}
+}

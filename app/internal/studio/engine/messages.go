@@ -47,6 +47,8 @@ type trace struct {
 	// Load is the sum over links of bytes under way by tier over time: the mean rate in each of its steps.
 	LoadTiers []string    `json:"load_tiers"`
 	Load      [][]float64 `json:"load"` // by tier, as a share of its links' rate
+	LinkLoad  octets      `json:"link_load"`
+	Chain     ints        `json:"chain"` // the critical path: spans by their number, the first one first
 
 	passes []uint16 // by pair: the tiers of links on its path, a bit each
 }
@@ -99,6 +101,8 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 	}
 	t.routes(broken, place, o.Costs.Net)
 	t.load(res, int64(out.Time))
+	t.LinkLoad = t.linkLoad(out.Busy, len(g.Nodes), int64(out.Time))
+	t.Chain = t.chain()
 	out.Trace = t
 }
 
@@ -306,19 +310,23 @@ func (t *trace) load(res *sim.Result, total int64) {
 // under is the bytes under way in each step of time, of the flows that pass some tier of a mask.
 func (t *trace) under(mask uint16, total int64) []float64 {
 	sum := make([]float64, loadSteps)
-	step := float64(max(total, 1)) / loadSteps
 	for i, pair := range t.Pair {
-		if pair < 0 || t.passes[pair]&mask == 0 {
-			continue
-		}
-		for _, by := range t.shifts(t.End[i]) {
-			from, to := float64(t.Flow[i]+by), min(float64(t.End[i]+by), float64(total))
-			for s := int(from / step); s < loadSteps && float64(s)*step < to; s++ {
-				sum[s] += float64(t.Bytes[i]) * (min(to, float64(s+1)*step) - max(from, float64(s)*step)) / max(to-from, 1)
-			}
+		if pair >= 0 && t.passes[pair]&mask != 0 {
+			t.spread(i, total, sum)
 		}
 	}
 	return sum
+}
+
+// spread adds a span's bytes to the steps of time in which they are under way.
+func (t *trace) spread(i int, total int64, sum []float64) {
+	step := float64(max(total, 1)) / float64(len(sum))
+	for _, by := range t.shifts(t.End[i]) {
+		from, to := float64(t.Flow[i]+by), min(float64(t.End[i]+by), float64(total))
+		for s := int(from / step); s < len(sum) && float64(s)*step < to; s++ {
+			sum[s] += float64(t.Bytes[i]) * (min(to, float64(s+1)*step) - max(from, float64(s)*step)) / max(to-from, 1)
+		}
+	}
 }
 
 // shifts are the times by which a span repeats in gaps, 0 first. A gap repeats what ended in the round before it: flows that

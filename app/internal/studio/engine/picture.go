@@ -6,22 +6,29 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"regexp"
-	"strconv"
-	"strings"
 
 	"github.com/weft-fabric/weft/model/topo"
-	"github.com/weft-fabric/weft/model/topo/hostlist"
+	"github.com/weft-fabric/weft/model/topo/floor"
 	"github.com/weft-fabric/weft/view/draw"
 	"github.com/weft-fabric/weft/view/scene"
 )
 
-func (j *job) scene(f File) (any, error) {
-	b, err := j.cluster(f)
+// sceneQuestion asks for the cluster by its network or, with layout floor, by its racks.
+type sceneQuestion struct {
+	File
+	Layout string `json:"layout"`
+}
+
+func (j *job) scene(q sceneQuestion) (any, error) {
+	b, err := j.cluster(q.File)
 	if err != nil {
 		return nil, err
 	}
-	s := *b.scene
+	drawn, err := b.layout(q.Layout)
+	if err != nil {
+		return nil, err
+	}
+	s := *drawn
 	links := s.Links
 	s.Links = nil
 	return struct {
@@ -52,8 +59,43 @@ func (list longs) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, b), nil
 }
 
+// layout is a cluster's scene by the name of its layout.
+func (b *built) layout(name string) (*scene.Scene, error) {
+	switch name {
+	case "", "network":
+		return b.scene, nil
+	case "floor":
+		plan, err := b.floor()
+		if err != nil {
+			return nil, err
+		}
+		return scene.Floor(b.c.Graph, plan), nil
+	}
+	return nil, fmt.Errorf("there is no layout %q; known: network, floor", name)
+}
+
+// floor is where everything stands: as the file says or, if it does not, as it would stand by default.
+func (b *built) floor() (*floor.Plan, error) {
+	if b.c.Floor != nil {
+		return b.c.Floor, nil
+	}
+	in := floor.Default()
+	for {
+		plan, problem := floor.Make(b.c.Graph, b.c.Catalog, in, nil)
+		if problem != nil {
+			return nil, problem
+		}
+		// Many racks stand in longer rows, so that the hall is not a corridor.
+		row := min(200, int(1.6*math.Sqrt(float64(len(plan.Racks)))))
+		if row <= in.Row {
+			return plan, nil
+		}
+		in.Row = row
+	}
+}
+
 type linksQuestion struct {
-	File
+	sceneQuestion
 	Block int `json:"block"`
 }
 
@@ -62,10 +104,14 @@ func (j *job) links(q linksQuestion) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.Block < 0 || q.Block >= len(b.scene.Blocks) {
-		return nil, fmt.Errorf("there is no block %d; the cluster has %d", q.Block, len(b.scene.Blocks))
+	s, err := b.layout(q.Layout)
+	if err != nil {
+		return nil, err
 	}
-	return map[string]any{"block": q.Block, "links": ints(scene.BlockLinks(b.c.Graph, b.scene, q.Block))}, nil
+	if q.Block < 0 || q.Block >= len(s.Blocks) {
+		return nil, fmt.Errorf("there is no block %d; the cluster has %d", q.Block, len(s.Blocks))
+	}
+	return map[string]any{"block": q.Block, "links": ints(scene.BlockLinks(b.c.Graph, s, q.Block))}, nil
 }
 
 type partQuestion struct {
@@ -119,51 +165,4 @@ func (j *job) picture(f File) (any, error) {
 		return nil, err
 	}
 	return map[string]string{"svg": svg.String(), "name": b.c.Name}, nil
-}
-
-type editQuestion struct {
-	File
-	By int `json:"by"` // hosts or, of a preset, units; negative to take some away
-}
-
-// edit changes how many hosts a file has, in its text: the first hostlist under hosts, or the first parameter of a preset.
-// Everything else of the text stays as it is.
-func (j *job) edit(q editQuestion) (any, error) {
-	text := grow(q.Text, q.By)
-	if text == "" {
-		return nil, &Problem{Text: "this file has no list of hosts such as \"n[0-31]\", and no preset with params, to make larger; edit its text"}
-	}
-	if _, err := j.cluster(File{text}); err != nil {
-		return nil, err
-	}
-	return map[string]string{"text": text}, nil
-}
-
-var (
-	hostKey   = regexp.MustCompile(`(?m)^(\s+["']?)([A-Za-z][\w-]*)\[0*(\d+)-(\d+)\](["']?\s*:)`)
-	paramPart = regexp.MustCompile(`(?m)^(params:\s*\{?\s*[\w-]+:\s*)(\d+)`)
-)
-
-func grow(text string, by int) string {
-	if at := strings.Index(text, "\nhosts:"); at >= 0 || strings.HasPrefix(text, "hosts:") {
-		at = max(at, 0)
-		m := hostKey.FindStringSubmatchIndex(text[at:])
-		if m == nil {
-			return ""
-		}
-		first, _ := strconv.Atoi(text[at+m[6] : at+m[7]])
-		last, err := strconv.Atoi(text[at+m[8] : at+m[9]])
-		if err != nil || last+by < first || last+by >= hostlist.MaxNames {
-			return ""
-		}
-		return text[:at+m[8]] + strconv.Itoa(last+by) + text[at+m[9]:]
-	}
-	if m := paramPart.FindStringSubmatchIndex(text); m != nil {
-		n, err := strconv.Atoi(text[m[4]:m[5]])
-		if err != nil || n+by < 1 {
-			return ""
-		}
-		return text[:m[4]] + strconv.Itoa(n+by) + text[m[5]:]
-	}
-	return ""
 }

@@ -22,7 +22,7 @@ type Sample struct {
 }
 
 // order is how samples are listed; the first is what an empty page shows.
-var order = []string{"rail-1k", "two-hosts", "superpod", "nvl72", "dragonfly", "dgx-1v", "tpu", "rail-16k", "rail-131k"}
+var order = []string{"rail-1k", "two-hosts", "four-hosts", "superpod", "nvl72", "dragonfly", "dgx-1v", "tpu", "rail-16k", "rail-131k"}
 
 // Samples lists them.
 func Samples() []Sample {

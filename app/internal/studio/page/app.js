@@ -4,7 +4,7 @@
 class App {
   async begin() {
     this.state = startState();
-    this.stage = new Stage($('base'), $('over'));
+    this.stage = new Stage($('lines'), $('base'), $('over'));
     this.lanes = new Lanes($('lanes'));
     this.editor = new Editor($('editor'));
     this.run = 'a'; this.results = { a: null, b: null }; this.bound = null; this.plan = null;
@@ -17,12 +17,13 @@ class App {
       if (!this.engine) { this.working('starting the engine'); this.engine = await WorkerEngine.load(); this.working(null); }
       this.offer = await this.ask('start', {});
     } catch (e) { this.working(null); this.empty('weft studio cannot start', e.text ?? e.message); return; }
-    this.options();
     let state = null;
     const open = $('open') ? JSON.parse($('open').textContent) : this.offer.open;
+    if (open?.recording) { this.recording = open.recording; this.offer.live = true; }
     if (f.get('s')) try { state = await readState(f.get('s')); } catch (e) { toast('The link could not be read: ' + e.message); }
     if (!state && open) { state = checkState({ ...open.state, text: open.text, view: open.view ?? (this.offer.live ? 'live' : 'design') }); }
     if (!state) state = checkState({ text: this.offer.samples[0].text, view: this.offer.live ? 'live' : 'design' });
+    this.options();
     this.liveFeed = new Live(this);
     await this.load(state);
     addEventListener('hashchange', () => this.followLink());
@@ -50,6 +51,9 @@ class App {
     else if (!this.stops.size) { clearTimeout(this.busyAt); this.busyAt = 0; $('busy').hidden = true; }
   }
 
+  // idle is true when the page waits for nothing: no answer, no text that was just typed, no drawing.
+  idle() { return $('busy').hidden && !this.stops.size && !!this.settled && !this.editor.soon && this.stage.still() && this.lanes.still(); }
+
   cancel() { for (const s of this.stops.values()) s.abort(); this.stops.clear(); this.working(null); toast('Cancelled'); }
 
   empty(title, text) { $('blank').hidden = !title; if (title) $('blank').replaceChildren(el('strong', {}, title), el('span', {}, text ?? '')); }
@@ -62,8 +66,6 @@ class App {
     fill('p-dtype', o.dtypes);
     $('p-models').replaceChildren(...o.models.map(m => el('option', { value: m })));
     $('tab-live').hidden = !o.live;
-    const html = document.querySelector('[data-export=html]');
-    if (!$('wasm')) html.textContent = 'One HTML file …';
   }
 
   // load shows a whole state: of a link, a file, or the start.
@@ -79,7 +81,9 @@ class App {
     document.documentElement.dataset.ready = 'yes';
     if (state.ran.a) await this.simulate('a', true);
     if (state.ran.b && state.b) await this.simulate('b', true);
+    if (state.ran.bound) await this.findBound();
     if (state.ran.plan) await this.planIt();
+    if (state.view === 'live' && this.recording) this.liveFeed.recorded(this.recording); // on the picture that is there now
     this.settled = true;
   }
 
@@ -96,14 +100,15 @@ class App {
   }
 
   // retext takes another cluster file; what was run on the one before is no longer shown, nor shared.
-  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, plan: false }; }
+  retext(text) { this.state.text = text; this.state.ran = { a: false, b: false, bound: false, plan: false }; }
 
   // redraw reads the text again: picture first, then figures.
   async redraw(keepView) {
-    const text = this.state.text;
+    const text = this.state.text, same = text === this.sceneText && !this.stage.scene?.live && !!this.report;
     try {
-      const scene = await this.ask('scene', { text });
+      const scene = await this.ask('scene', { text, layout: this.state.layout });
       this.sceneText = text;
+      for (const b of document.querySelectorAll('[data-layout]')) b.setAttribute('aria-pressed', b.dataset.layout === this.state.layout);
       this.stage.setScene(scene, keepView);
       this.stage.sel = this.stage.lookup(this.state.sel); // its number may be another now
       delete $('part').dataset.for;
@@ -113,11 +118,11 @@ class App {
       this.empty(null);
       this.editor.errors([]);
       $('text-errors').replaceChildren();
-      this.results = { a: null, b: null }; this.bound = null; this.plan = null;
+      if (!same) { this.results = { a: null, b: null }; this.bound = null; this.plan = null; }
       this.refresh();
     } catch (e) { this.wrong(e, 'text-errors', true); return false; }
     this.share();
-    this.figures(text);
+    if (!same) this.figures(text);
     return true;
   }
 
@@ -142,6 +147,7 @@ class App {
     for (const t of document.querySelectorAll('[data-view]')) { const on = t.dataset.view === name; t.setAttribute('aria-selected', on); t.tabIndex = on ? 0 : -1; $('pane-' + t.dataset.view).hidden = !on; }
     $('side').setAttribute('aria-labelledby', 'tab-' + name);
     $('faults-box').hidden = name === 'live' || name === 'plan';
+    $('layouts').hidden = name === 'live';
     if (this.liveFeed) {
       if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; }
     }
@@ -156,7 +162,7 @@ class App {
     stage.faults = this.state.faults;
     stage.badFor = null;
     this.showFaults();
-    stage.busy = null; stage.cut = null; stage.paint = null;
+    stage.setBusy(null); stage.cut = null; stage.paint = null; stage.limits = [];
     const right = [], legend = [];
     if (v === 'collective') {
       const { a, b } = this.results;
@@ -164,7 +170,8 @@ class App {
       if (this.bound) { right.push(boundFacts(this.bound, a)); stage.cut = this.bound; legend.push(['cut', 'the cut of the bound']); }
       if (!right.length) right.push(el('section', {}, el('h2', {}, 'A collective'), el('p', { class: 'say' }, 'Choose an operation, a size and an algorithm, then simulate. Messages move on the picture, and the lanes below show every rank.')));
       const shown = this.results[this.run] ?? a ?? b;
-      if (shown?.busy.length) { const n = stage.scene.nodes; stage.busy = new Map(shown.busy.map(l => [l.a * n + l.b, l.busy])); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', 'busy link']); }
+      if (shown?.busy.length) { stage.setBusy(shown); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', stage.load && stage.byClock ? 'busy link now' : 'busy link, mean']); }
+      for (const [k, r] of [['a', a], ['b', b]]) if (r?.limit_at >= 0) { const l = r.busy[r.limit_at]; stage.limits.push({ a: l.a, b: l.b, link: l.name, colour: k, text: (b ? k.toUpperCase() + ' is limited' : 'Limited') + ' by ' + r.limit }); }
       legend.unshift(...[['a', a], ['b', b]].filter(([, r]) => r?.trace).map(([k, r]) => [k, this.dotWords(r, b ? k.toUpperCase() + ': ' : '')]));
       $('c-tried').replaceChildren(...(shown ? triedList(shown) : []));
     }
@@ -179,7 +186,7 @@ class App {
     $('figures').hidden = v === 'live';
     if (v !== 'live') this.legend(legend);
     this.clock();
-    stage.draw();
+    if (stage.fitted) stage.fit(); else stage.draw();
   }
 
   dotWords(r, name) {
@@ -187,7 +194,10 @@ class App {
     return name + 'a message' + (drawn < t.ranks ? ` (of ${countText(drawn)} of ${countText(t.ranks)} ranks)` : '');
   }
 
-  legend(list) { $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text))); }
+  legend(list) {
+    $('legend').replaceChildren(...list.map(([c, text]) => el('li', {}, el('i', { style: { background: `var(--${c})` } }), text)));
+    this.stage.footer = Math.max(20, $('legend').offsetHeight) + 14;
+  }
 
   // clock sets lanes and dots for the view; both runs share it.
   clock() {
@@ -197,7 +207,7 @@ class App {
     if (v === 'collective') {
       const runs = [['a', a], ['b', b]].filter(([, r]) => r?.trace);
       total = Math.max(0, ...runs.map(([, r]) => r.time_ps));
-      groups = runs.map(([k, r]) => lanesOf(r, runs.length > 1 ? k.toUpperCase() + ' ' : '', k));
+      groups = runs.map(([k, r]) => lanesOf(r, runs.length > 1 ? k.toUpperCase() + ' ' : '', k, this.stage));
       if (runs.length) this.stage.setRuns(runs.map(([k, r]) => ({ trace: r.trace, total: r.time_ps, colour: k })));
       note = runs.map(([, r]) => { const t = r.trace; return t.shown.length < t.ranks ? `${t.shown.length} of ${countText(t.ranks)} ranks` + (t.period < t.ranks ? ', the others do the same' : '') : `${t.ranks} ranks`; })[0] ?? '';
       if (runs.some(([, r]) => r.trace.cut)) note += ', the first messages only';
@@ -205,6 +215,7 @@ class App {
     const had = !$('dock').hidden;
     $('dock').hidden = !groups.length;
     $('dock-note').textContent = note;
+    for (const e of document.querySelectorAll('.only-run')) e.hidden = v !== 'collective';
     if (!groups.length) { this.pause(); this.stage.drawTop(); $('dock').hidden = v !== 'live' || !this.liveFeed?.history.length; return; }
     this.total = total;
     this.unit = unit;
@@ -214,10 +225,10 @@ class App {
 
   seek(t) {
     this.time = Math.max(0, Math.min(this.total ?? 0, t));
-    this.stage.time = this.lanes.now = this.time;
+    this.lanes.now = this.time;
     $('scrub').value = 1000 * this.time / (this.total || 1);
     $('now').textContent = (this.unit ?? duration)(this.time);
-    this.stage.drawTop();
+    this.stage.tick(this.time);
     this.lanes.line();
     if (this.state.view === 'live') this.liveFeed?.replay(this.time);
   }
@@ -228,7 +239,7 @@ class App {
     $('dock').hidden = false;
     this.total = Math.max(total, 1);
     this.unit = seconds;
-    $('dock-note').textContent = back === null ? 'now' : 'as it was; drag to the end to follow';
+    $('dock-note').textContent = this.recording ? 'a recording' : back === null ? 'now' : 'as it was; drag to the end to follow';
     this.lanes.set(groups, this.total, seconds);
     if (back === null) { this.time = this.lanes.now = this.total; $('scrub').value = 1000; $('now').textContent = seconds(this.total); }
     else { $('scrub').value = 1000 * this.time / this.total; }
@@ -266,7 +277,7 @@ class App {
     $('read').textContent = sel ? `${sel.type === 'block' ? 'block' : 'part'} ${sel.name} selected` : 'nothing selected';
     if (sel && this.stage.scene.live) return;
     if (sel?.type === 'block' && this.stage.scene.folded && !this.stage.blockLinks.has(sel.id)) {
-      const got = await this.ask('links', { text: this.sceneText, block: sel.id }).catch(() => null);
+      const got = await this.ask('links', { text: this.sceneText, layout: this.state.layout, block: sel.id }).catch(() => null);
       if (got) { this.stage.blockLinks.set(sel.id, unpack(got.links)); this.stage.draw(); }
     }
     if (sel?.type === 'node') {
@@ -288,6 +299,7 @@ class App {
       if (!fault || !fault.factor) acts.push(el('button', { type: 'button', class: 'quiet', 'data-act': 'slow', onclick: () => this.fault(sel.name, .5) }, 'Slow to half'));
       else acts.push(el('label', { class: 'soft' }, 'rate ', el('input', { type: 'range', min: 5, max: 95, step: 5, value: fault.factor * 100, 'aria-label': 'share of its rate', onchange: e => this.fault(sel.name, e.target.value / 100) })));
     }
+    if (sel.type === 'block' && s.grid && this.state.view === 'design') acts.push(el('label', { class: 'soft' }, 'move to ', el('input', { size: 5, 'aria-label': 'position that the rack moves to', placeholder: 'B04', onkeydown: e => { if (e.key === 'Enter' && e.target.value) this.moveRack(sel.name, e.target.value); } })));
     acts.push(el('button', { type: 'button', class: 'quiet', onclick: () => this.stage.show(sel) }, sel.type === 'block' ? 'Open' : 'Zoom'));
     const rest = el('div', {}, about ? el('p', { class: 'say' }, about) : null,
       more ? el('ul', { class: 'joints', tabindex: 0, 'aria-label': 'links' }, ...more.links.map(l => el('li', {}, el('button', { type: 'button', title: l.name, onclick: () => this.select({ type: 'node', id: l.node, name: l.peer }, false) }, l.peer), el('span', { class: 'soft' }, l.rate + ' '),
@@ -376,9 +388,9 @@ class App {
   }
 
   async findBound() {
-    if (this.bound) { this.bound = null; this.refresh(); return; }
+    if (this.bound) { this.bound = null; this.state.ran.bound = false; this.refresh(); this.share(); return; }
     $('c-errors').replaceChildren();
-    try { this.bound = await this.ask('bound', this.question(this.run)); this.refresh(); } catch (e) { this.wrong(e, 'c-errors'); }
+    try { this.bound = await this.ask('bound', this.question(this.run)); this.state.ran.bound = true; this.refresh(); this.share(); } catch (e) { this.wrong(e, 'c-errors'); }
   }
 
   async planIt(layout) {
@@ -393,45 +405,67 @@ class App {
       this.state.ran.plan = true;
       $('p-scatter-box').hidden = !got.points?.length;
       this.refresh();
-      if (got.points?.length) scatter($('p-scatter'), got.points, got.cost.layout_text, x => this.planIt(x.layout));
+      if (got.points?.length) scatter($('p-scatter'), got.points, got.cost, x => this.planIt(x.layout));
       $('p-memory').replaceChildren(...memoryBars(got.cost));
       this.share();
     } catch (e) { this.wrong(e, 'p-errors'); }
   }
 
-  async grow(by, unit) {
-    const s = this.stage.scene, hosts = unit === 'host' || !s || s.blocks.length < 1 ? 1 : s.blocks[0].hosts;
-    const preset = /^preset:/m.test(this.state.text);
+  // grow adds or takes away hosts, pods or rails; moveRack puts a rack elsewhere. Both change the text of the file.
+  grow(by, unit) {
+    if (unit === 'rail') return this.edit({ rail: by });
+    const preset = /^preset:/m.test(this.state.text), pod = +(/^\s+pod:\s*(\d+)/m.exec(this.state.text)?.[1] ?? 0) || Math.max(1, this.stage.scene?.blocks[0]?.hosts ?? 1);
+    return this.edit({ by: by * (preset || unit === 'host' ? 1 : pod) });
+  }
+  moveRack(rack, to) { return this.edit({ rack, to: to.trim().toUpperCase() }, true); }
+  async edit(what, keepView) {
     try {
-      const got = await this.ask('edit', { text: this.state.text, by: by * (preset ? 1 : hosts) });
+      const got = await this.ask('edit', { text: this.state.text, ...what });
       this.editor.set(got.text);
       this.retext(got.text);
-      await this.redraw();
-    } catch (e) { this.wrong(e, 'text-errors', false); }
+      await this.redraw(keepView);
+    } catch (e) { this.wrong(e, 'text-errors', false); toast(e.text ?? e.message); }
   }
 
   async export(what) {
-    const name = (this.stage.scene?.name || 'cluster').replace(/[^\w.-]+/g, '-');
-    const save = (blob, file) => { const a = el('a', { href: URL.createObjectURL(blob), download: file }); a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 5000); };
     if (what === 'link') {
       this.linked = '';
       this.shared = await writeState(this.state);
       history.replaceState(null, '', '#s=' + this.shared);
       this.linked = location.href;
       await navigator.clipboard?.writeText(location.href).then(() => toast('Link copied'), () => toast('The link is in the address bar'));
-    } else if (what === 'png') save(await this.stage.picture(), name + '.png');
-    else if (what === 'yaml') save(new Blob([this.state.text], { type: 'text/yaml' }), name + '.yaml');
-    else if (what === 'svg') { const p = await this.ask('picture', { text: this.state.text }).catch(e => toast(e.text)); if (p) save(new Blob([p.svg], { type: 'image/svg+xml' }), name + '.svg'); }
-    else if ($('wasm')) save(new Blob([this.ownFile()], { type: 'text/html' }), name + '.html');
-    else toast('One file with the engine in it: weft studio ' + name + '.yaml -o ' + name + '.html');
+      return;
+    }
+    try {
+      const blob = await this.exported(what), a = el('a', { href: URL.createObjectURL(blob), download: (this.stage.scene?.name || 'cluster').replace(/[^\w.-]+/g, '-') + '.' + what });
+      a.click();
+      setTimeout(() => URL.revokeObjectURL(a.href), 5000);
+    } catch (e) { if (e.name !== 'AbortError') toast(e.text ?? e.message); }
+  }
+
+  // exported is what Export saves: the picture as it is seen, the cluster as a drawing, its file, or the whole page as one file.
+  async exported(what) {
+    if (what === 'png') return this.stage.picture();
+    if (what === 'yaml') return new Blob([this.state.text], { type: 'text/yaml' });
+    if (what === 'svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
+    if ($('wasm')) return new Blob([this.ownFile()], { type: 'text/html' });
+    if (!this.offer.page) throw new EngineError({ text: 'This server writes no pages. One file with the engine in it: weft studio FILE -o page.html' });
+    toast('Writing the page with its engine; the first time this takes a while');
+    return this.engine.page(this.opening());
+  }
+
+  // opening is what a page that shows the same would open with.
+  opening() {
+    const kept = {};
+    for (const k of Object.keys(stateKeys)) kept[k] = this.state[k];
+    const recording = this.recording;
+    return { name: this.stage.scene?.name ?? '', text: this.state.text, view: this.state.view === 'live' && !recording ? 'design' : this.state.view, state: kept, ...(recording && { recording }) };
   }
 
   // ownFile is this page with what it shows now.
   ownFile() {
     const copy = document.documentElement.cloneNode(true), open = copy.querySelector('#open');
-    const kept = {};
-    for (const k of Object.keys(stateKeys)) kept[k] = this.state[k];
-    open.textContent = JSON.stringify({ name: this.stage.scene?.name ?? '', text: this.state.text, view: this.state.view, state: kept }).replaceAll('<', '\\u003c');
+    open.textContent = JSON.stringify(this.opening()).replaceAll('<', '\\u003c');
     for (const id of ['figures', 'run-facts', 'part', 'faults', 'paint', 'gutter', 'legend', 'text-errors', 'c-errors', 'p-errors', 'c-tried', 'p-memory', 'p-scatter', 'sample', 'c-op', 'c-algo', 'p-models']) copy.querySelector('#' + id).replaceChildren();
     for (const id of ['note', 'busy', 'blank', 'dock', 'part', 'exports']) copy.querySelector('#' + id).hidden = true;
     delete copy.dataset.ready;
@@ -486,9 +520,15 @@ class App {
     for (const b of document.querySelectorAll('[data-zoom]')) b.addEventListener('click', () => { if (!this.stage.scene) return; if (b.dataset.zoom === 'fit') this.stage.fit(); else this.stage.zoom(b.dataset.zoom === 'in' ? 1.5 : 1 / 1.5); });
     on('cancel', 'click', () => this.cancel());
     on('play', 'click', () => this.play());
+    on('links-by', 'change', e => { this.stage.byClock = e.target.value === 'clock'; this.refresh(); });
+    on('chain', 'change', e => { this.lanes.showChain = e.target.checked; this.lanes.paint(); });
+    on('lane-find', 'input', e => this.lanes.filter(e.target.value));
     on('scrub', 'input', e => { this.pause(); this.seek(this.total * e.target.value / 1000); });
     this.lanes.onseek = t => { this.pause(); this.seek(t); };
     this.lanes.onpick = hit => { if (hit.lane.node !== undefined) this.select({ type: 'node', id: hit.lane.node, name: this.stage.nodeName(hit.lane.node) }); };
+    for (const b of document.querySelectorAll('[data-layout]')) b.addEventListener('click', () => { if (this.state.layout === b.dataset.layout) return; this.state.layout = b.dataset.layout; this.redraw(); });
+    this.stage.ondrop = (rack, to) => this.moveRack(rack, to);
+    this.stage.movable = () => this.state.view === 'design';
     this.stage.onselect = sel => this.select(sel);
     this.stage.onhover = (hit, p) => { const tip = $('tip'); tip.hidden = !hit; if (hit) { tip.textContent = hit.name; tip.style.left = Math.min(p[0] + 14, this.stage.w - tip.offsetWidth - 8) + 'px'; tip.style.top = Math.max(0, p[1] - 30) + 'px'; } };
     const menu = $('exports'), button = $('export'), shut = () => { menu.hidden = true; button.setAttribute('aria-expanded', false); };

@@ -6,7 +6,7 @@ class Editor {
     this.box = box; this.text = $('text'); this.paint = $('paint'); this.gutter = $('gutter');
     this.bad = new Map();
     this.onchange = () => {};
-    this.text.addEventListener('input', () => { this.draw(); clearTimeout(this.soon); this.soon = setTimeout(() => this.onchange(this.text.value), 350); });
+    this.text.addEventListener('input', () => { this.draw(); clearTimeout(this.soon); this.soon = setTimeout(() => { this.soon = 0; this.onchange(this.text.value); }, 350); });
     this.text.addEventListener('scroll', () => this.follow());
     this.text.addEventListener('keydown', e => {
       if (e.key !== 'Tab' || e.shiftKey || e.ctrlKey || this.leave) { this.leave = e.key === 'Escape'; return; }
@@ -16,7 +16,7 @@ class Editor {
   }
 
   value() { return this.text.value; }
-  set(text) { if (text !== this.text.value) { this.text.value = text; } this.bad.clear(); this.draw(); }
+  set(text) { clearTimeout(this.soon); this.soon = 0; if (text !== this.text.value) { this.text.value = text; } this.bad.clear(); this.draw(); }
 
   // errors marks lines; a line of 0 stands for the whole file.
   errors(lines) {

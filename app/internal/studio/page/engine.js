@@ -11,6 +11,14 @@ class ServerEngine {
 
   headers() { return this.token ? { Authorization: 'Bearer ' + this.token } : {}; }
 
+  // page gives the page as one file that opens with a state.
+  async page(open) {
+    const answer = await fetch('page', { method: 'POST', headers: { 'Content-Type': 'application/json', ...this.headers() }, body: JSON.stringify(open) })
+      .catch(() => { throw new EngineError({ text: 'The server does not answer. Is weft studio still running?', code: 0 }); });
+    if (!answer.ok) throw new EngineError({ ...(await answer.json().catch(() => ({}))).error, code: answer.status });
+    return answer.blob();
+  }
+
   async ask(method, question, { progress, signal } = {}) {
     let answer;
     try {

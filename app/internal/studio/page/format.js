@@ -68,7 +68,8 @@ function unpackLong(text) { return new Float64Array(unbase(text).buffer); }
 
 // unpackTrace reads the columns of a trace in place.
 function unpackTrace(t) {
-  for (const k of ['rank', 'channel', 'from', 'to', 'op', 'pair', 'starts', 'routes', 'nodes']) t[k] = unpack(t[k]);
+  for (const k of ['rank', 'channel', 'from', 'to', 'op', 'pair', 'starts', 'routes', 'nodes', 'chain']) t[k] = unpack(t[k]);
+  t.link_load = unbase(t.link_load ?? '');
   for (const k of ['bytes', 'begin_ps', 'flow_ps', 'end_ps', 'latency_ps']) t[k] = unpackLong(t[k]);
   return t;
 }

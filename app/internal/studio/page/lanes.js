@@ -6,6 +6,7 @@ class Lanes {
   constructor(canvas) {
     this.c = canvas; this.g = canvas.getContext('2d'); this.kept = document.createElement('canvas');
     this.groups = []; this.total = 1; this.from = 0; this.to = 1; this.now = 0; this.unit = duration;
+    this.showChain = true; this.wanted = ''; this.skip = 0;
     this.onseek = () => {}; this.onpick = () => {};
     new ResizeObserver(() => this.resize()).observe(canvas);
     let down = null;
@@ -20,13 +21,14 @@ class Lanes {
     });
     canvas.addEventListener('pointerup', e => { const d = down; down = null; if (d && !d.moved) { const [x, y] = at(e); this.onseek(this.timeAt(x)); const hit = this.hit(x, y); if (hit) this.onpick(hit); } });
     canvas.addEventListener('pointerleave', () => { $('lane-read').textContent = ''; });
-    canvas.addEventListener('wheel', e => { if (!this.groups.length) return; e.preventDefault(); if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.window(this.from + (e.deltaX || e.deltaY) / this.wide() * (this.to - this.from)); else this.zoom(Math.exp(e.deltaY * .002), at(e)[0]); }, { passive: false });
+    canvas.addEventListener('wheel', e => { if (!this.groups.length) return; e.preventDefault(); if (at(e)[0] < this.left()) this.scroll(Math.sign(e.deltaY) * 3); else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) this.window(this.from + (e.deltaX || e.deltaY) / this.wide() * (this.to - this.from)); else this.zoom(Math.exp(e.deltaY * .002), at(e)[0]); }, { passive: false });
     canvas.addEventListener('dblclick', () => { this.from = 0; this.to = this.total; this.paint(); });
     canvas.addEventListener('keydown', e => {
       const step = (this.to - this.from) / 50, by = { ArrowLeft: -step, ArrowRight: step, PageUp: -10 * step, PageDown: 10 * step, Home: -Infinity, End: Infinity }[e.key];
       if (by !== undefined) { this.onseek(Math.max(0, Math.min(this.total, this.now + by))); this.read(this.x(this.now), this.rowTop + 3); }
       else if (e.key === '+' || e.key === '=') this.zoom(.6, this.x(this.now));
       else if (e.key === '-') this.zoom(1 / .6, this.x(this.now));
+      else if (e.key === 'ArrowDown' || e.key === 'ArrowUp') this.scroll(e.key === 'ArrowDown' ? 1 : -1);
       else if (e.key === '0' || e.key === 'Escape') { this.from = 0; this.to = this.total; this.paint(); }
       else return;
       e.preventDefault();
@@ -52,6 +54,8 @@ class Lanes {
     this.paint();
   }
 
+  still() { return !this.asked && (!this.c.clientWidth || this.c.clientWidth === this.w && this.c.clientHeight === this.h); }
+
   wide() { return this.w - this.left() - 6; }
   left() { return this.w < 500 ? 46 : 74; }
   x(t) { return this.left() + (t - this.from) / (this.to - this.from) * this.wide(); }
@@ -71,15 +75,27 @@ class Lanes {
     requestAnimationFrame(() => { this.asked = false; this.paintNow(); });
   }
 
-  // rows lists the lanes that there is height for, spread over all.
+  // filter shows the lanes whose rank or part has a text in its name; all of them for none.
+  filter(text) { this.wanted = text.trim().toLowerCase(); this.skip = 0; this.paint(); }
+  matches(lane) { const w = this.wanted; return !w || (/^\d+$/.test(w) ? lane.name.endsWith(' ' + w) : (lane.name + ' ' + (lane.part ?? '')).toLowerCase().includes(w)); }
+  scroll(by) { this.skip = Math.max(0, Math.min(this.hidden ?? 0, this.skip + by)); this.paint(); }
+
+  // plan lists the lanes that there is height for: of each group its share, from the first that is not scrolled away.
   plan() {
-    const axis = 16, load = this.groups.some(g => g.load?.length) ? 40 : 0, all = this.groups.reduce((n, g) => n + g.lanes.length, 0);
-    const high = this.h - axis - load, fit = Math.max(1, Math.floor(high / 4));
+    const axis = 16, load = this.groups.some(g => g.load?.length) ? 40 : 0;
+    const lists = this.groups.map(g => g.lanes.filter(l => this.matches(l))), all = lists.reduce((n, l) => n + l.length, 0);
+    const high = this.h - axis - load, fit = Math.max(1, Math.floor(high / (all > 64 ? 7 : 4)));
     const rows = [];
-    for (const g of this.groups) {
-      const n = all > fit ? Math.max(1, Math.floor(fit * g.lanes.length / all)) : g.lanes.length;
-      for (let i = 0; i < n; i++) rows.push({ lane: g.lanes[i], group: g });
-    }
+    this.hidden = 0;
+    this.groups.forEach((g, k) => {
+      const n = all > fit ? Math.max(1, Math.floor(fit * lists[k].length / all)) : lists[k].length, from = Math.min(this.skip, lists[k].length - n);
+      this.hidden = Math.max(this.hidden, lists[k].length - n);
+      // Where not all fit, those that the critical path passes come first.
+      const on = new Map();
+      if (this.showChain && from === 0 && n < lists[k].length) for (const c of g.chain ?? []) on.set(c.lane, (on.get(c.lane) ?? 0) + 1);
+      const best = on.size ? new Set([...lists[k]].sort((a, b) => (on.get(b) ?? 0) - (on.get(a) ?? 0)).slice(0, n)) : null;
+      for (const lane of best ? lists[k].filter(l => best.has(l)) : lists[k].slice(from, from + n)) rows.push({ lane, group: g });
+    });
     this.rowTop = load; this.rowHigh = Math.min(20, high / Math.max(1, rows.length)); this.rows = rows; this.loadHigh = load;
   }
 
@@ -91,23 +107,13 @@ class Lanes {
     this.plan();
     this.axis(g);
     if (this.loadHigh) this.load(g);
-    const { from, to } = this, left = this.left(), right = left + this.wide();
+    const left = this.left(), right = left + this.wide();
     g.font = '10px system-ui, "DejaVu Sans", sans-serif';
     g.textBaseline = 'middle';
+    this.bars(g);
     this.rows.forEach(({ lane, group }, i) => {
       const y = this.rowTop + i * this.rowHigh, h = Math.max(1, this.rowHigh - (this.rowHigh > 5 ? 2 : .6));
-      g.fillStyle = colour('sunk');
-      g.fillRect(left, y, right - left, h);
       if (this.rowHigh >= 9) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, y + h / 2, left - 8); }
-      let painted = -1; // the pixel up to which the lane is painted: of many short spans there one is enough
-      for (const [begin, lead, end, tint] of lane.spans) {
-        if (end < from || begin > to) continue;
-        const a = Math.max(left, this.x(begin)), m = Math.max(left, this.x(lead)), b = Math.min(right, this.x(end));
-        if (b - a < 1 && b < painted + .5) continue;
-        painted = Math.max(painted, b);
-        if (m - a > .5) { g.globalAlpha = .3; g.fillStyle = colour(tint); g.fillRect(a, y, Math.min(m, b) - a, h); g.globalAlpha = 1; }
-        if (b > m) { g.fillStyle = colour(tint); g.fillRect(m, y, Math.max(.6, b - m - (b - m > 3 ? .7 : 0)), h); }
-      }
       for (const gap of group.gaps ?? []) {
         const a = Math.max(left, this.x(gap.begin_ps)), b = Math.min(right, this.x(gap.end_ps));
         if (b <= a) continue;
@@ -117,7 +123,73 @@ class Lanes {
         if (g.measureText(text).width < b - a - 8) { g.fillStyle = colour('soft'); g.textAlign = 'center'; g.fillText(text, (a + b) / 2, y + h / 2); }
       }
     });
+    if (this.showChain) this.chain(g);
     this.line();
+  }
+
+  // bars writes all lanes as pixels, one line per lane, copied to its height: 100,000 spans take a few milliseconds that way.
+  bars(g) {
+    const r = this.r, w = Math.max(1, Math.round(this.wide() * r)), high = Math.max(1, Math.round((this.h - 16 - this.rowTop) * r));
+    if (this.sheet?.width !== w || this.sheet.height !== high) {
+      this.sheet = Object.assign(document.createElement('canvas'), { width: w, height: high });
+      this.image = new ImageData(w, high); this.pixels = new Uint32Array(this.image.data.buffer); this.scan = new Uint32Array(w);
+    }
+    const ground = rgb('sunk'), inks = new Map();
+    const ink = (tint, share) => { const c = rgb(tint).map((v, i) => Math.round(ground[i] + (v - ground[i]) * share)); return ((255 << 24) | (c[2] << 16) | (c[1] << 8) | c[0]) >>> 0; };
+    const inkOf = tint => { let c = inks.get(tint); if (!c) inks.set(tint, c = [ink(tint, 1), ink(tint, .3)]); return c; };
+    this.pixels.fill(0);
+    this.rows.forEach(({ lane }, i) => {
+      this.scan.fill(ink('sunk', 1));
+      this.spans(lane, w, inkOf);
+      const top = Math.round(i * this.rowHigh * r), end = Math.min(high, Math.max(top + 1, Math.round((i + 1) * this.rowHigh * r) - Math.round((this.rowHigh > 5 ? 2 : this.rowHigh > 2 ? 1 : 0) * r)));
+      for (let y = top; y < end; y++) this.pixels.set(this.scan, y * w);
+    });
+    this.sheet.getContext('2d').putImageData(this.image, 0, 0);
+    g.drawImage(this.sheet, this.left(), this.rowTop, w / r, high / r);
+  }
+
+  // spans writes what a lane did in the window. Spans are sorted by their beginning; of many short ones in one pixel one is enough.
+  spans(lane, w, inkOf) {
+    const { from, to } = this, list = lane.spans, k = w / (to - from), scan = this.scan;
+    if (lane.drawn !== list.length) { lane.drawn = list.length; lane.longest = list.reduce((n, s) => Math.max(n, s[2] - s[0]), 0); } // a live lane grows
+    let lo = 0, painted = -1, tint = '', inks = null;
+    for (let hi = list.length; lo < hi;) { const mid = (lo + hi) >> 1; if (list[mid][0] < from - lane.longest) lo = mid + 1; else hi = mid; }
+    for (let j = lo; j < list.length; j++) {
+      const s = list[j];
+      if (s[0] > to) break;
+      const b = Math.min(w, Math.round((s[2] - from) * k));
+      if (b <= painted && (s[2] - s[0]) * k < 1 || b < 0) continue;
+      const a = Math.max(0, Math.round((s[0] - from) * k)), m = Math.max(a, Math.round((s[1] - from) * k));
+      if (s[3] !== tint) { tint = s[3]; inks = inkOf(tint); }
+      if (m > a) scan.fill(inks[1], a, Math.min(m, b));
+      scan.fill(inks[0], Math.min(m, w - 1), b - m > 4 ? b - 1 : Math.max(b, m + 1)); // long ones stand apart
+      painted = Math.max(painted, b);
+    }
+  }
+
+  // chain draws the critical path over the lanes: each span that the next one waited for, joined by lines.
+  chain(g) {
+    const row = new Map(this.rows.map((r, i) => [r.lane, this.rowTop + i * this.rowHigh])), h = Math.max(1, this.rowHigh - 2), left = this.left(), right = left + this.wide();
+    g.save();
+    g.beginPath(); g.rect(left, this.rowTop, right - left, this.h - this.rowTop - 14); g.clip();
+    for (const [tint, wide] of [['panel', 3.4], ['ink', 1.4]]) for (const group of this.groups) {
+      g.strokeStyle = colour(tint);
+      g.lineWidth = wide;
+      let last = null;
+      g.beginPath();
+      for (const c of group.chain ?? []) {
+        const y = row.get(c.lane);
+        if (y === undefined) { last = null; continue; } // a lane that is not shown, or a gap: the path goes on behind it
+        const a = this.x(c.begin), b = this.x(c.end);
+        if (b >= left && a <= right) {
+          if (last && !(group.gaps ?? []).some(p => last[2] < p.end_ps && c.begin > p.begin_ps)) { g.moveTo(last[0], last[1]); g.lineTo(a, y + h / 2); }
+          g.moveTo(a, y + h / 2); g.lineTo(b, y + h / 2);
+        }
+        last = [b, y + h / 2, c.end];
+      }
+      g.stroke();
+    }
+    g.restore();
   }
 
   axis(g) {

@@ -2,15 +2,26 @@
 // A run or a cluster as it is now, on the same picture. The server passes /live/ on to the address that it was started
 // with: a page of 'weft up' (its state at /api/all, its verdicts below /watch/) or of 'weft watch' (/api/view).
 
+// failing incidents are those in which something is dead or stands still. What is slow is suspect, however bad.
+function failing(i) { return i.severity === 'critical' && !/^(slow-|straggler|host-starved)/.test(i.kind); }
+
 class Live {
-  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); }
+  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); this.every = 1000; this.turn = 0; }
 
   start() {
     if (this.on) return;
     this.on = true;
-    this.step();
+    if (this.app.recording) { this.recorded(this.app.recording); return; }
+    this.going = this.step(++this.turn);
   }
-  stop() { this.on = false; clearTimeout(this.soon); }
+  stop() { this.on = false; this.turn++; clearTimeout(this.soon); }
+
+  // recorded shows all of a recording, and stands at its end.
+  recorded(frames) {
+    if (!this.history.length) for (const f of frames) this.showWatch(f.view, f.rows, f.t);
+    else this.app.showLive(this.groups, this.app.total, this.back);
+    this.replay(frames[frames.length - 1].t);
+  }
 
   async get(path) {
     const r = await fetch('live/' + path, { headers: this.app.engine.headers?.() ?? {} });
@@ -18,15 +29,20 @@ class Live {
     return r.json();
   }
 
-  async step() {
-    if (!this.on) return;
-    try {
-      if (this.kind === undefined) this.kind = await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
-      if (this.kind === 'up') { const all = await this.get('api/all'); const watch = await this.get('watch/api/view').catch(() => null); this.showRun(all, watch); }
-      else this.showWatch(await this.get('api/view'), (await this.get('api/table?n=4000')).rows);
-      this.lost(null);
-    } catch (e) { this.kind = undefined; this.lost(e.text ?? e.message); }
-    this.soon = setTimeout(() => this.step(), 1000);
+  // step asks once and shows the answer, unless the reader went to another view meanwhile: the picture is another one then.
+  async step(turn) {
+    let show;
+    try { const got = await this.look(); show = () => { got(); this.lost(null); }; } catch (e) { this.kind = undefined; show = () => this.lost(e.text ?? e.message); }
+    if (turn !== this.turn) return;
+    show();
+    this.soon = setTimeout(() => { this.going = this.step(turn); }, this.every);
+  }
+
+  async look() {
+    this.kind ??= await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
+    if (this.kind === 'up') { const all = await this.get('api/all'), watch = await this.get('watch/api/view').catch(() => null); return () => this.showRun(all, watch); }
+    const view = await this.get('api/view'), table = await this.get('api/table?n=4000');
+    return () => this.showWatch(view, table.rows);
   }
 
   lost(text) {
@@ -63,11 +79,13 @@ class Live {
   }
 
   // show paints ranks by their state and remembers it, so that the clock can go back to any second that the page has seen.
-  show(hosts, open) {
+  show(hosts, open, t) {
     this.scene(hosts);
     const now = performance.now() / 1000;
     this.began ??= now;
-    const at = { t: now - this.began, hosts: hosts.map(h => ({ name: h.name, ranks: h.ranks.map(r => ({ ...r })) })), open };
+    // A second in which nothing changed shares what the one before it holds: an hour of a calm run takes no more than a minute.
+    const last = this.history[this.history.length - 1], key = JSON.stringify([hosts, open.map(i => [i.id, i.severity])]);
+    const at = { t: t ?? now - this.began, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
     this.history.push(at);
     if (this.history.length > 7200) this.history.shift();
     for (const h of hosts) h.ranks.forEach((r, j) => {
@@ -78,15 +96,16 @@ class Live {
       if (last && last[3] === r.state) last[2] = at.t; else { if (last) last[2] = at.t; const state = r.state; lane.spans.push([at.t, at.t, at.t + .2, state, () => state]); }
     });
     if (this.back === null) this.paint(at);
-    this.app.showLive([{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }], at.t, this.back);
-    this.app.legend([['healthy', 'healthy'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
+    this.groups = [{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }];
+    this.app.showLive(this.groups, at.t, this.back);
+    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
   }
 
   // replay shows the second before t; the last one follows the run again.
   replay(t) {
     const last = this.history[this.history.length - 1];
     if (!last) return;
-    this.back = t >= last.t - 1.5 ? null : t;
+    this.back = t >= last.t - 1.5e-3 * this.every ? null : t;
     this.paint(this.back === null ? last : this.history.findLast(h => h.t <= t) ?? this.history[0]);
   }
 
@@ -105,17 +124,17 @@ class Live {
     }
     this.at = at;
     stage.states = states;
-    stage.pins = open.map(i => ({ name: this.where(i), state: i.severity === 'critical' ? 'failed' : 'suspect' })).filter(p => p.name);
+    stage.pins = open.map(i => ({ name: this.where(i), state: failing(i) ? 'failed' : 'suspect' })).filter(p => p.name);
     stage.draw();
     this.app.empty(null);
   }
 
-  showRun(all, watch) {
+  showRun(all, watch, t) {
     const ranks = new Map((all.ranks ?? []).map(r => [r.id, r])), s = all.summary;
     const known = new Set(['healthy', 'suspect', 'failed', 'recovering', 'starting', 'left']);
     const hosts = (all.topology?.hosts ?? []).map(h => ({ name: h.host, ranks: h.ids.map(id => ({ id, rank: ranks.get(id)?.rank, label: 'slot ' + id, state: known.has(ranks.get(id)?.state) ? ranks.get(id).state : 'left' })) }));
     const open = (watch?.incidents ?? []).filter(i => !i.ended);
-    this.show(hosts, open);
+    this.show(hosts, open, t);
     this.head(all.job?.title ?? 'run', s.state, [
       { key: 'step', name: 'Step', value: countText(s.step), formula: 'steps that all ranks have finished', source: 'reported by ranks' },
       { key: 'loss', name: 'Loss', value: s.loss == null ? '–' : digits(s.loss, 4), formula: 'mean over the batch', source: 'reported by ranks' },
@@ -132,11 +151,12 @@ class Live {
     return names.find(n => n && this.app.stage.lookup(n)) ?? null;
   }
 
-  showWatch(v, rows) {
-    const hosts = new Map();
-    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: { good: 'healthy', warn: 'suspect', bad: 'failed' }[r.state] ?? (r.trouble ? 'suspect' : 'healthy') }); }
-    const open = v.incidents.filter(i => !i.ended);
-    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open);
+  showWatch(v, rows, t) {
+    const hosts = new Map(), open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
+    const worst = r => open.some(i => failing(i) && i.job === r.job && i.subject?.ranks?.includes(r.rank));
+    const state = r => r.state === 'gone' || worst(r) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
+    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) }); }
+    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, t);
     this.head(v.title, v.health.verdict || v.health.state, [
       { key: 'hosts', name: 'Hosts', value: countText(v.health.hosts), note: `${v.health.silent} silent`, formula: 'hosts that report', source: 'agents' },
       { key: 'jobs', name: 'Jobs', value: countText(v.health.jobs), note: `${countText(v.health.ranks)} ranks`, formula: 'jobs with ranks', source: 'watch folders' },
@@ -154,13 +174,13 @@ class Live {
 
   incidents(list) {
     $('l-incidents-h').hidden = !list.length;
-    $('l-incidents').replaceChildren(...list.slice(0, 20).map(i => el('li', { class: (i.ended ? 'over ' : '') + i.severity }, el('button', { type: 'button', onclick: () => { const at = this.where(i); if (at) this.app.select(this.app.stage.lookup(at), true); } }, i.verdict), el('small', {}, i.ended ? 'over' : i.fix))));
+    $('l-incidents').replaceChildren(...list.slice(0, 20).map(i => el('li', { class: i.ended ? 'over' : failing(i) ? 'critical' : 'warning' }, el('button', { type: 'button', onclick: () => { const at = this.where(i); if (at) this.app.select(this.app.stage.lookup(at), true); } }, i.verdict), el('small', {}, i.ended ? 'over' : i.fix))));
   }
 
   // collectives compares what was measured with what was predicted.
   collectives(own, watched) {
     const rows = watched?.length ? watched.map(c => [c.op, byteSize(c.bytes), seconds(c.took_s), c.predicted_s ? seconds(c.predicted_s) : '–', c.predicted_s ? digits(c.took_s / c.predicted_s) + '×' : '–'])
       : own.slice(0, 12).map(c => [c.op, byteSize(c.bytes), seconds(c.took), '–', '–']);
-    $('l-coll').replaceChildren(...(rows.length ? [el('h3', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
+    $('l-coll').replaceChildren(...(rows.length ? [el('h2', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
   }
 }

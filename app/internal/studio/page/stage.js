@@ -1,17 +1,18 @@
 'use strict';
-// The picture. Two canvases on top of one another: the lower holds what stands still and is drawn again when the view
-// changes; the upper holds messages under way and is written pixel by pixel, which stays smooth without a GPU.
+// The picture. Three canvases on top of one another: links at the bottom, drawn again when their load changes; parts above
+// them, drawn again when the view changes; messages under way at the top, written pixel by pixel, which stays smooth without
+// a GPU.
 
 const Kind = { gpu: 1, cpu: 2, root: 3, pcie: 4, nvs: 5, nic: 6, sw: 7 };
 
 class Stage {
-  constructor(base, over) {
-    this.base = base; this.over = over;
-    this.ctx = base.getContext('2d'); this.top = over.getContext('2d', { willReadFrequently: true });
+  constructor(lines, base, over) {
+    this.lines = lines; this.base = base; this.over = over;
+    this.ctx = base.getContext('2d'); this.low = lines.getContext('2d'); this.top = over.getContext('2d', { willReadFrequently: true });
     this.view = { x: 0, y: 0, s: 1 };
     this.faults = []; this.busy = null; this.paint = null; this.cut = null; this.states = null; this.pins = [];
-    this.sel = null; this.extra = null; this.runs = []; this.time = 0;
-    this.onselect = () => {}; this.onhover = () => {}; this.onopen = () => {};
+    this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
+    this.onselect = () => {}; this.onhover = () => {}; this.ondrop = () => {}; this.movable = () => false;
     new ResizeObserver(() => this.resize()).observe(base.parentElement);
     this.listen();
   }
@@ -37,17 +38,19 @@ class Stage {
     this.hostAt = new Map(h.name.map((name, i) => [name, i]));
     this.chipAt = new Map(c.name.map((name, i) => [name, c.first + i]));
     this.partOf = scene.kinds.map(k => new Map(k.names.map((name, i) => [name, i])));
-    this.busy = null; this.paint = null; this.cut = null; this.extra = null; this.runs = [];
+    this.setBusy(null); this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
     this.blockLinks = new Map();
     if (this.sel && !this.lookup(this.sel.name)) this.sel = null;
     if (!keepView || !before || Math.abs(before.w / scene.w - 1) > .02 || Math.abs(before.h / scene.h - 1) > .02) this.fit();
     else this.draw();
   }
 
-  // lookup finds a part, a host or a block by its name.
+  // lookup finds a part, a host, a link or a block by its name. Names are those of the cluster file's graph, which every other
+  // command prints, too: n7:nic2, leaf3, leaf3:p5, 'n7:nic2 - leaf3:p5'.
   lookup(name) {
     if (!this.scene || !name) return null;
     name = name.trim();
+    if (name.includes(' - ')) { const [a, b] = name.split(' - ').map(n => this.lookup(n)); return a?.type === 'node' && b?.type === 'node' ? { ...a, name, other: b.id } : null; }
     if (this.chipAt.has(name)) return { type: 'node', id: this.chipAt.get(name), name };
     if (this.hostAt.has(name)) return { type: 'host', id: this.hostAt.get(name), name };
     const at = name.lastIndexOf(':');
@@ -82,7 +85,7 @@ class Stage {
     if (!w || !h || (w === this.w && h === this.h && r === this.r)) return;
     const first = !this.w;
     this.w = w; this.h = h; this.r = r;
-    for (const c of [this.base, this.over]) { c.width = Math.round(w * r); c.height = Math.round(h * r); }
+    for (const c of [this.lines, this.base, this.over]) { c.width = Math.round(w * r); c.height = Math.round(h * r); }
     this.image = null;
     if (first || this.fitted) this.fit(); else this.draw();
   }
@@ -90,7 +93,7 @@ class Stage {
   fit(box) {
     if (!this.scene || !this.w) return;
     const s = this.scene, [x, y, w, h] = box ?? [0, 0, s.w, s.h];
-    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = 34;
+    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = this.footer + (box ? 0 : this.tagsHigh());
     const scale = Math.min((this.w - 2 * pad) / w, Math.max(40, this.h - top - bottom) / h, box ? 6 : 3.2);
     this.view = { s: scale, x: x + w / 2 - this.w / 2 / scale, y: y + h / 2 - (top + (this.h - top - bottom) / 2) / scale };
     this.fitted = !box;
@@ -114,7 +117,7 @@ class Stage {
     const b = this.base;
     let down = null;
     const at = e => { const r = b.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
-    b.addEventListener('pointerdown', e => { if (e.button) return; down = { at: at(e), x: this.view.x, y: this.view.y, moved: false }; b.setPointerCapture(e.pointerId); });
+    b.addEventListener('pointerdown', e => { if (e.button || !this.scene) return; down = { at: at(e), x: this.view.x, y: this.view.y, moved: false, rack: this.rackAt(...at(e)) }; b.setPointerCapture(e.pointerId); });
     b.addEventListener('pointermove', e => {
       if (!this.scene) return;
       const p = at(e);
@@ -122,6 +125,7 @@ class Stage {
       if (!down.moved && Math.hypot(p[0] - down.at[0], p[1] - down.at[1]) < 5) return;
       down.moved = true;
       b.classList.add('drag');
+      if (down.rack) { this.carry = { rack: down.rack, to: this.slotAt(...p) }; this.draw(); return; }
       this.view.x = down.x - (p[0] - down.at[0]) / this.view.s;
       this.view.y = down.y - (p[1] - down.at[1]) / this.view.s;
       this.fitted = false;
@@ -131,6 +135,9 @@ class Stage {
       const d = down;
       down = null;
       b.classList.remove('drag');
+      const carried = this.carry;
+      this.carry = null;
+      if (carried) { this.draw(); if (e.type === 'pointerup' && carried.to && carried.to.name !== carried.rack.name) this.ondrop(carried.rack.name, carried.to.name); }
       if (d && !d.moved && this.scene && e.type === 'pointerup') this.onselect(this.pick(...at(e)));
     };
     b.addEventListener('pointerup', up);
@@ -151,8 +158,23 @@ class Stage {
     });
   }
 
+  // rackAt is the rack under a point of a floor whose racks may be moved; slotAt the position there, which may be empty.
+  rackAt(px, py) {
+    if (!this.scene.grid || !this.movable()) return null;
+    const slot = this.slotAt(px, py), b = slot && this.scene.blocks.find(b => b.name === slot.name);
+    return b && (b.hosts || b.switches) ? b : null;
+  }
+  slotAt(px, py) {
+    const g = this.scene.grid, v = this.view, col = Math.floor((v.x + px / v.s) / g.w), row = Math.floor((v.y + py / v.s) / g.h);
+    if (col < 0 || col >= g.row || row < 0 || row > g.rows) return null;
+    let letters = '';
+    for (let r = row + 1; r > 0; r = Math.floor((r - 1) / 26)) letters = String.fromCharCode(65 + (r - 1) % 26) + letters;
+    return { name: letters + String(col + 1).padStart(2, '0'), x: col * g.w, y: row * g.h };
+  }
+
   hover(p) {
     const hit = this.pick(...p);
+    this.base.classList.toggle('rack', hit?.type === 'block' && !!this.rackAt(...p));
     this.base.classList.toggle('hit', !!hit && hit.type !== 'block');
     this.onhover(hit, p);
   }
@@ -192,25 +214,63 @@ class Stage {
     requestAnimationFrame(() => { this.asked = false; this.paintAll(); });
   }
 
+  // still is true when what is seen is drawn, in the size that it has on the page.
+  still() { const box = this.base.parentElement; return !this.asked && (!box.clientWidth || box.clientWidth === this.w && box.clientHeight === this.h); }
+
   paintAll() {
     const g = this.ctx, s = this.scene;
     if (!s || !this.w) return;
     this.drawn = (this.drawn ?? 0) + 1;
-    g.setTransform(1, 0, 0, 1, 0, 0);
-    g.clearRect(0, 0, this.base.width, this.base.height);
-    g.setTransform(this.r * this.view.s, 0, 0, this.r * this.view.s, -this.view.x * this.view.s * this.r, -this.view.y * this.view.s * this.r);
-    const v = this.view, see = [v.x, v.y, v.x + this.w / v.s, v.y + this.h / v.s];
-    this.see = see;
-    const px = 1 / v.s; // a pixel, in the scene's units
+    const v = this.view, px = 1 / v.s; // a pixel, in the scene's units
+    this.see = [v.x, v.y, v.x + this.w / v.s, v.y + this.h / v.s];
     this.findBad();
-    this.drawBlocks(g, px);
-    this.drawLinks(g, px);
+    this.paintLines();
+    this.clear(g);
     this.drawHosts(g, px);
     this.drawChips(g, px);
     this.drawCut(g, px);
     this.drawMarks(g, px);
     this.drawLabels(g, px);
+    this.drawTags(g, px);
     this.drawTop();
+  }
+
+  clear(g) {
+    const v = this.view, k = this.r * v.s;
+    g.setTransform(1, 0, 0, 1, 0, 0);
+    g.clearRect(0, 0, this.base.width, this.base.height);
+    g.setTransform(k, 0, 0, k, -v.x * k, -v.y * k);
+  }
+
+  // paintLines draws what is below the parts: frames and links, in the colour of their load.
+  paintLines() {
+    const g = this.low, px = 1 / this.view.s;
+    this.column = this.columnNow(); this.linesAt = performance.now();
+    this.clear(g);
+    this.drawBlocks(g, px);
+    this.drawLinks(g, px);
+  }
+
+  // setBusy takes how busy links are: on average and, where that is known, over time.
+  setBusy(run) {
+    this.busy = null; this.load = null; this.linkRows = null;
+    if (!run?.busy.length) return;
+    const n = this.scene.nodes;
+    this.busy = new Map(run.busy.map((l, i) => [l.a * n + l.b, i]));
+    this.means = Float32Array.from(run.busy, l => l.busy);
+    if (run.trace?.link_load?.length) { this.load = run.trace.link_load; this.columns = this.load.length / run.busy.length; this.loadTotal = run.time_ps; }
+  }
+  columnNow() { return this.load && this.byClock ? Math.max(0, Math.min(this.columns - 1, Math.floor(this.time / this.loadTotal * this.columns))) : -1; }
+
+  // tick moves the clock. Links are drawn again when their load has changed; many of them less often, since lines are dear.
+  tick(time) {
+    this.time = time;
+    this.drawTop();
+    if (this.columnNow() === this.column || !this.see || this.asked) return;
+    const wait = this.drawnLinks > 4000 ? 600 : this.drawnLinks > 800 ? 250 : 0;
+    clearTimeout(this.lineSoon);
+    if (this.insides) this.draw(); // links inside hosts are drawn with their parts
+    else if (performance.now() - this.linesAt >= wait) this.paintLines(); else this.lineSoon = setTimeout(() => { if (this.columnNow() !== this.column) this.paintLines(); }, wait);
   }
 
   seen(x, y, w, h) { const [l, t, r, b] = this.see; return x < r && y < b && x + w > l && y + h > t; }
@@ -228,8 +288,13 @@ class Stage {
     }
   }
 
-  // linkWeight is how much of a link's rate was used on average, the busier direction.
-  linkWeight(a, b) { return this.busy ? Math.max(this.busy.get(a * this.scene.nodes + b) ?? 0, this.busy.get(b * this.scene.nodes + a) ?? 0) : 0; }
+  // linkWeight is how much of a link's rate is used, the busier direction: at the clock's time, or on average.
+  linkWeight(a, b) {
+    if (!this.busy) return 0;
+    const n = this.scene.nodes;
+    return Math.max(this.weight(this.busy.get(a * n + b)), this.weight(this.busy.get(b * n + a)));
+  }
+  weight(row) { return row === undefined ? 0 : this.column >= 0 ? this.load[row * this.columns + this.column] / 255 : this.means[row]; }
 
   drawLinks(g, px) {
     const s = this.scene;
@@ -265,6 +330,7 @@ class Stage {
     g.stroke(dead);
     g.setLineDash([]);
     g.globalAlpha = 1;
+    this.drawnLinks = n;
     if (this.sel?.type === 'node') this.drawOwnLinks(g, px);
   }
 
@@ -303,6 +369,7 @@ class Stage {
   drawHosts(g, px) {
     const s = this.scene, h = s.hosts, cellPx = 16 * this.view.s;
     const gpu = colour('gpu'), panel = colour('panel'), line = colour('faint');
+    this.insides = false;
     for (let i = 0; i < h.name.length; i++) {
       const k = s.kinds[h.kind[i]];
       if (!this.seen(h.x[i], h.y[i], k.w, k.h)) continue;
@@ -322,7 +389,7 @@ class Stage {
       if (k.w * this.view.s > 40) g.roundRect(h.x[i], h.y[i], k.w, k.h, Math.min(5, 5 * px)); else g.rect(h.x[i], h.y[i], k.w, k.h);
       g.fill();
       if (k.w * this.view.s > 18 || state) g.stroke();
-      if (k.w * this.view.s > 220 || s.hosts.name.length === 1) this.drawInsideLinks(g, px, i, k);
+      if (k.w * this.view.s > 220 || s.hosts.name.length === 1) { this.insides = !!this.load; this.drawInsideLinks(g, px, i, k); }
       this.drawParts(g, px, i, k, cellPx);
     }
     g.globalAlpha = 1;
@@ -399,6 +466,41 @@ class Stage {
     g.setLineDash([]);
   }
 
+  // drawTags marks the link that limits each run and the cut of the bound. Their sentences stand at the lower edge, where the
+  // picture is empty when all of it is seen, with a line to what they are about.
+  drawTags(g, px) {
+    const tags = [];
+    for (const l of this.limits) {
+      const ax = this.X[l.a], ay = this.Y[l.a], bx = this.X[l.b], by = this.Y[l.b];
+      for (const [tint, wide] of [['panel', 7], [l.colour, 3.5]]) { g.strokeStyle = colour(tint); g.lineWidth = wide * px; g.beginPath(); g.moveTo(ax, ay); g.lineTo(bx, by); g.stroke(); }
+      const same = tags.find(t => t.link === l.link);
+      if (same) same.text = same.text.replace(/^A is/, 'A and B are'); else tags.push({ x: (ax + bx) / 2, y: (ay + by) / 2, text: l.text, tint: l.colour, link: l.link });
+    }
+    if (this.cut?.edges.length || this.cut?.parts.length) { const id = this.cut.edges[0]?.[0] ?? this.cut.parts[0][0]; tags.push({ x: this.X[id], y: this.Y[id], text: 'The cut: ' + this.cut.why, tint: 'cut' }); }
+    let bottom = this.see[3] - (this.footer + 4) * px;
+    for (const t of tags.reverse()) bottom = this.tag(g, px, t, bottom);
+  }
+
+  // tagsHigh is about how much of the lower edge the sentences take.
+  tagsHigh() { return new Set(this.limits.map(l => l.link)).size * (this.w < 700 ? 42 : 30) + (this.cut ? 42 : 0); }
+
+  tag(g, px, { x, y, text, tint }, bottom) {
+    const [l, , r] = this.see;
+    g.font = `600 ${11 * px}px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif`;
+    const lines = wrapped(text, Math.min(r - l - 40 * px, 560 * px), s => g.measureText(s).width, 2);
+    const w = Math.max(...lines.map(s => g.measureText(s).width)) + 16 * px, h = (lines.length * 14 + 8) * px, left = l + 10 * px, top = bottom - h;
+    g.strokeStyle = colour(tint); g.lineWidth = px;
+    g.setLineDash([2 * px, 3 * px]);
+    if (y < top) { g.beginPath(); g.moveTo(x, y); g.lineTo(Math.max(left + 6 * px, Math.min(left + w - 6 * px, x)), top); g.stroke(); }
+    g.setLineDash([]);
+    g.lineWidth = 1.5 * px;
+    g.fillStyle = colour('panel');
+    g.beginPath(); g.roundRect(left, top, w, h, 6 * px); g.fill(); g.stroke();
+    g.fillStyle = colour('ink'); g.textAlign = 'left'; g.textBaseline = 'middle';
+    lines.forEach((s, i) => g.fillText(s, left + 8 * px, top + (11 + 14 * i) * px));
+    return top - 5 * px;
+  }
+
   drawMarks(g, px) {
     for (const f of this.marks ?? []) { // a sign besides the colour
       const [x, y, w, h] = this.box(f.at), mx = x + w / 2, my = y + h / 2, z = Math.max(5 * px, Math.min(w, h) * .32);
@@ -417,6 +519,16 @@ class Stage {
       g.fillStyle = colour(p.state);
       g.beginPath(); g.arc(x + w, y, r, 0, 7); g.fill();
       g.fillStyle = colour('on-state'); g.font = `800 ${9 * px}px system-ui, sans-serif`; g.textAlign = 'center'; g.textBaseline = 'middle'; g.fillText('!', x + w, y);
+    }
+    if (this.carry?.to) { // where a rack that is dragged would stand
+      const { to, rack } = this.carry, m = 12;
+      g.strokeStyle = colour('accent'); g.lineWidth = 2.5 * px;
+      g.fillStyle = colour('accent-soft');
+      g.setLineDash([5 * px, 4 * px]);
+      g.beginPath(); g.roundRect(to.x + m, to.y + m, rack.w, rack.h, 6); g.fill(); g.stroke();
+      g.setLineDash([]);
+      g.fillStyle = colour('ink'); g.font = `700 ${12 * px}px system-ui, sans-serif`; g.textAlign = 'left'; g.textBaseline = 'top';
+      g.fillText(`${rack.name} → ${to.name}`, to.x + m + 6 * px, to.y + m + rack.h + 4 * px);
     }
     if (this.sel) {
       const [x, y, w, h] = this.box(this.sel), m = 3 * px;
@@ -506,29 +618,32 @@ class Stage {
   }
 
   drawRun(run) {
-    const t = this.time, list = run.buckets[Math.max(0, Math.min(run.buckets.length - 1, Math.floor(t / run.total * run.buckets.length)))] ?? [];
-    const { s } = this.view, k = s * this.r, ox = -this.view.x * k, oy = -this.view.y * k;
-    const active = list.filter(i => run.flow[i] <= t && t < run.end[i]).map(i => [i, t]);
+    const t = this.time, { flow, end, first, list, buckets, members, pair } = run;
+    const bucket = Math.max(0, Math.min(buckets - 1, Math.floor(t / run.total * buckets)));
+    let n = 0;
+    const on = (i, at) => { if (n === run.active.length) run.grow(); run.active[n] = i; run.at[n++] = (at - flow[i]) / Math.max(1, end[i] - flow[i]); };
+    for (let j = first[bucket]; j < first[bucket + 1]; j++) { const i = list[j]; if (flow[i] <= t && t < end[i]) on(i, t); }
     for (const g of run.gaps) for (const i of g.again) { // what ended in the round before a gap repeats in it
-      for (let k = Math.max(1, Math.floor((t - run.end[i]) / g.round) + 1); k <= g.rounds && run.flow[i] + k * g.round <= t; k++) active.push([i, t - k * g.round]);
+      for (let k = Math.max(1, Math.floor((t - end[i]) / g.round) + 1); k <= g.rounds && flow[i] + k * g.round <= t; k++) on(i, t - k * g.round);
     }
-    const n = active.length * run.members, z = Math.max(2, Math.round((n > 4000 ? 1.5 : n > 600 ? 2.5 : 4) * this.r));
+    const dots = n * members, z = Math.max(2, Math.round((dots > 4000 ? 1.5 : dots > 600 ? 2.5 : 4) * this.r));
+    const { s } = this.view, k = s * this.r, ox = -this.view.x * k - z / 2, oy = -this.view.y * k - z / 2;
     const [cr, cg, cb] = rgb(run.colour), ink = (255 << 24) | (cb << 16) | (cg << 8) | cr;
-    const w = this.over.width, h = this.over.height, px = this.pixels;
+    const w = this.over.width, h = this.over.height, px = this.pixels, { starts, length, x: X, y: Y } = run;
     let count = 0;
-    for (const [i, at] of active) {
-      const share = (at - run.flow[i]) / Math.max(1, run.end[i] - run.flow[i]);
-      for (let m = 0; m < run.members; m++) {
-        const p = run.pair[i] * run.members + m, from = run.starts[p], to = run.starts[p + 1];
+    for (let a = 0; a < n; a++) {
+      const share = run.at[a];
+      for (let m = 0, p = pair[run.active[a]] * members; m < members; m++, p++) {
+        const from = starts[p], to = starts[p + 1];
         if (to - from < 2) continue;
-        const along = share * run.length[to - 1];
+        const along = share * length[to - 1];
         let j = from + 1;
-        while (j < to - 1 && run.length[j] < along) j++;
-        const f = (along - run.length[j - 1]) / Math.max(1e-6, run.length[j] - run.length[j - 1]);
-        const x = Math.round((run.x[j - 1] + (run.x[j] - run.x[j - 1]) * f) * k + ox - z / 2), y = Math.round((run.y[j - 1] + (run.y[j] - run.y[j - 1]) * f) * k + oy - z / 2);
+        while (j < to - 1 && length[j] < along) j++;
+        const f = (along - length[j - 1]) / Math.max(1e-6, length[j] - length[j - 1]);
+        const x = Math.round((X[j - 1] + (X[j] - X[j - 1]) * f) * k + ox), y = Math.round((Y[j - 1] + (Y[j] - Y[j - 1]) * f) * k + oy);
         if (x < 0 || y < 0 || x + z >= w || y + z >= h) continue;
         count++;
-        for (let dy = 0; dy < z; dy++) { const row = (y + dy) * w + x; for (let dx = 0; dx < z; dx++) px[row + dx] = ink; }
+        for (let dy = 0, row = y * w + x; dy < z; dy++, row += w) for (let dx = 0; dx < z; dx++) px[row + dx] = ink;
       }
     }
     return count;
@@ -540,6 +655,7 @@ class Stage {
     c.width = this.base.width; c.height = this.base.height;
     g.fillStyle = colour('ground');
     g.fillRect(0, 0, c.width, c.height);
+    g.drawImage(this.lines, 0, 0);
     g.drawImage(this.base, 0, 0);
     g.drawImage(this.over, 0, 0);
     return new Promise(r => c.toBlob(r, 'image/png'));
@@ -555,19 +671,34 @@ function prepareMessages(t, total, stage, tint) {
     x[i] = stage.X[routes[i]]; y[i] = stage.Y[routes[i]];
     length[i] = i > starts[p] ? length[i - 1] + Math.hypot(x[i] - x[i - 1], y[i] - y[i - 1]) : 0;
   }
-  // A dot leaves with its message's first byte and is there when the last one is.
-  const there = new Float64Array(t.rank.length);
-  const buckets = Array.from({ length: 512 }, () => []);
-  for (let i = 0; i < t.rank.length; i++) {
-    if (t.pair[i] < 0) continue;
-    there[i] = t.end_ps[i] + t.latency_ps[t.pair[i]];
-    const a = Math.floor(t.flow_ps[i] / total * 512), b = Math.min(511, Math.floor(there[i] / total * 512));
-    for (let k = Math.max(0, a); k <= b; k++) buckets[k].push(i);
-  }
+  // A dot leaves with its message's first byte and is there when the last one is. Messages are sorted into steps of time,
+  // one list behind another, so that a frame looks at those of its own step.
+  const n = t.rank.length, buckets = 1024, there = new Float64Array(n), first = new Int32Array(buckets + 1);
+  const step = v => Math.max(0, Math.min(buckets - 1, Math.floor(v / total * buckets)));
+  const each = f => { for (let i = 0; i < n; i++) if (t.pair[i] >= 0) for (let k = step(t.flow_ps[i]), to = step(there[i]); k <= to; k++) f(k, i); };
+  for (let i = 0; i < n; i++) if (t.pair[i] >= 0) there[i] = t.end_ps[i] + t.latency_ps[t.pair[i]];
+  each(k => first[k + 1]++);
+  for (let k = 0; k < buckets; k++) first[k + 1] += first[k];
+  const list = new Int32Array(first[buckets]), next = first.slice();
+  each((k, i) => { list[next[k]++] = i; });
   const gaps = t.gaps.filter(g => g.rounds > 0 && g.end_ps > g.begin_ps).map(g => {
     const round = (g.end_ps - g.begin_ps) / g.rounds, again = [];
     for (let i = 0; i < t.rank.length; i++) if (t.pair[i] >= 0 && t.end_ps[i] > g.begin_ps - round && t.end_ps[i] <= g.begin_ps) again.push(i);
     return { round, rounds: g.rounds, again };
   });
-  return { starts, x, y, length, buckets, total, gaps, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there };
+  const run = { starts, x, y, length, buckets, first, list, total, gaps, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there, active: new Int32Array(1024), at: new Float64Array(1024) };
+  run.grow = () => { const a = new Int32Array(2 * run.active.length), b = new Float64Array(a.length); a.set(run.active); b.set(run.at); run.active = a; run.at = b; };
+  return run;
+}
+
+// wrapped breaks a text into lines of at most a width; what does not fit in the last line is cut off.
+function wrapped(text, most, width, lines) {
+  const out = [''];
+  for (const word of text.split(' ')) {
+    const longer = (out[out.length - 1] + ' ' + word).trim();
+    if (width(longer) <= most || !out[out.length - 1]) out[out.length - 1] = longer;
+    else if (out.length < lines) out.push(word);
+    else { out[out.length - 1] += ' …'; break; }
+  }
+  return out;
 }

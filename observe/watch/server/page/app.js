@@ -92,7 +92,8 @@ function timeline(list, now) {
   put('r-time', list.length ? `${list.filter(i => !i.ended).length} open, ${list.filter(i => i.ended).length} over` : 'nothing happened');
 }
 
-const mix = (x, name) => `color-mix(in oklab, var(${name}) ${Math.round(100 * Math.max(0, Math.min(1, x)))}%, var(--sunk))`;
+// mix paints at most two fifths of a colour, so that ink on it can be read.
+const mix = (x, name) => `color-mix(in oklab, var(${name}) ${Math.round(40 * Math.max(0, Math.min(1, x)))}%, var(--sunk))`;
 
 function heat(h) {
   const box = $('heat');
@@ -167,7 +168,7 @@ function draw(v) {
   timeline(v.incidents, v.now);
   rows('jobs', v.jobs, j => [el('span', { class: `t-${j.state}`, title: j.verdict ?? '' }, `${j.state === 'bad' ? '■ ' : j.state === 'warn' ? '▲ ' : ''}${j.job}`), `${j.ranks} of ${j.size}`, j.hosts, j.operations_per_s ? large(j.operations_per_s) : '–', span(j.quiet_s)], 'no job runs');
   heat(v.heat);
-  rows('collectives', v.collectives.slice(0, 40), c => [c.job, c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
+  rows('collectives', v.collectives.slice(0, 40), c => [c.job, c.op, size(c.bytes), c.ranks, c.took_s ? span(c.took_s) : '–', large(c.busbw_gb_per_s), c.predicted_s ? span(c.predicted_s) : '–', c.predicted_ratio ? digits(c.predicted_ratio) : '–', c.baseline_s ? span(c.baseline_s) : 'learning',
     el('span', { class: c.ratio > 2 ? 't-bad' : c.ratio > 1.5 ? 't-warn' : '' }, c.ratio ? `${c.ratio > 1.5 ? '▲ ' : ''}${digits(c.ratio)}` : '–')], 'no collective was told of yet');
   rows('late', v.late.slice(0, 24), l => [l.rank, l.host, el('span', { class: l.cost >= 0.02 && l.last_share >= 0.6 ? 't-bad' : '' }, `${(l.cost * 100).toFixed(1)}%`), span(l.late_s)], 'no lateness is known yet');
   links(v.links);
@@ -226,7 +227,6 @@ try { theme = Math.max(0, themes.indexOf(localStorage.getItem('weft-theme') ?? '
 function dress() {
   if (themes[theme] === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = themes[theme];
   put('theme-name', themes[theme]);
-  $('theme').setAttribute('aria-label', `Colours: ${themes[theme]}`);
 }
 $('theme').addEventListener('click', () => { theme = (theme + 1) % 3; try { localStorage.setItem('weft-theme', themes[theme]); } catch { /* no memory */ } dress(); });
 dress();

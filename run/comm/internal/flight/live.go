@@ -22,6 +22,8 @@ type Took struct {
 	Op    string `json:"op"`
 	Bytes int    `json:"bytes"`
 	Took  int64  `json:"took_ns"`
+
+	Predicted int64 `json:"predicted_ns,omitempty"` // how long it should have taken; 0 unknown
 }
 
 // Live tells how far the communicator has come, and of the operations that ended after

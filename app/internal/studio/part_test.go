@@ -1,0 +1,105 @@
+package studio_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/app/internal/studio"
+	"github.com/weft-fabric/weft/app/internal/studio/engine"
+	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/internal/chrome"
+	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/topo"
+)
+
+// One part has one name everywhere: the NIC n1:nic5 with its cable, in the cluster file's graph, in the simulator's faults and
+// limits, at the switch port of the network plan, in an incident of weft watch, and on the picture.
+func testPart(t *testing.T, ctx context.Context) {
+	const nic, port = "n1:nic5", "leaf5:p2"
+	open := sample(t, "four-hosts")
+	c, err := cluster.Parse("four-hosts.yaml", []byte(open.Text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := c.Graph
+	id, err := g.Lookup(nic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cable := topo.LinkID(topo.None)
+	for _, e := range g.Edges(id) {
+		if g.Nodes[e.Peer].Kind == topo.Switch {
+			cable = e.Link
+		}
+	}
+	link := g.LinkName(cable)
+	if link != nic+" - "+port {
+		t.Fatalf("the cable of %s is %q", nic, link)
+	}
+	// The simulator takes each of the names, and answers with the cable's.
+	times := map[int64]bool{}
+	for _, name := range []string{nic, port, link} {
+		q, err := json.Marshal(engine.Collective{File: engine.File{Text: open.Text}, Faults: []engine.Fault{{Part: name, Factor: .25}},
+			Op: "all-reduce", Bytes: 1 << 28, Algo: "ring"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := engine.New(engine.Default()).Do(t.Context(), "simulate", q, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var a struct {
+			Limit string
+			Time  int64 `json:"time_ps"`
+		}
+		b, _ := json.Marshal(got)
+		if err := json.Unmarshal(b, &a); err != nil || !strings.HasPrefix(a.Limit, link+" (") {
+			t.Errorf("with %s slow the limit is %q", name, a.Limit)
+		}
+		times[a.Time] = true
+	}
+	if len(times) != 1 {
+		t.Errorf("the same fault by three names takes %v", times)
+	}
+	// The network plan has the cable at this port.
+	plan, err := network.Make("four-hosts.yaml", c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, number, _ := strings.Cut(port, ":p")
+	at := slices.IndexFunc(plan.Switches, func(s network.Switch) bool { return s.Name == leaf })
+	found := false
+	for _, p := range plan.Switches[at].Ports {
+		found = found || strconv.Itoa(p.Number) == number && p.Link == cable && p.Peer == id
+	}
+	if !found {
+		t.Errorf("port %s of the plan does not lead to %s", port, nic)
+	}
+	// Weft watch names it, and the picture finds it by every name.
+	list := studio.Gallery()
+	hang := list[slices.IndexFunc(list, func(p studio.Piece) bool { return p.File == "hang.html" })]
+	last := hang.Open.Recording[len(hang.Open.Recording)-1].View.Incidents[0]
+	if !slices.Contains(last.Subject.Devices, nic) {
+		t.Errorf("the incident is about %v", last.Subject)
+	}
+	visit(t, ctx, server(t, hang.Open).URL, 1280, 900)
+	chrome.Until(t, ctx, idle+` && app.stage.pins.length === 1`)
+	want := `[` + strconv.Itoa(int(id)) + `,` + strconv.Itoa(int(id)) + `,` + strconv.Itoa(int(plan.Switches[at].Node)) + `]`
+	if got := chrome.Ask[string](t, ctx, `JSON.stringify(['`+nic+`', '`+link+`', '`+port+`'].map(n => app.stage.lookup(n)?.id))`); got != want {
+		t.Errorf("the picture finds %s, want %s", got, want)
+	}
+	const state = `app.stage.states.get('n' + app.stage.lookup('n1:gpu5').id)`
+	if got := chrome.Ask[string](t, ctx, `app.stage.pins[0].name + ' ' + `+state); got != "n1:gpu5 failed" {
+		t.Errorf("the pin is at %s", got)
+	}
+	// The recording goes back to when all was well.
+	chrome.Ask[bool](t, ctx, `(app.seek(10), true)`)
+	if got := chrome.Ask[string](t, ctx, state+` + ' ' + app.stage.pins.length`); got != "healthy 0" {
+		t.Errorf("after ten seconds it is %s", got)
+	}
+	chrome.Quiet(t, ctx)
+}

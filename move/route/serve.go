@@ -1,0 +1,329 @@
+package route
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/weft-fabric/weft/move/openai"
+)
+
+// Handler serves the router: OpenAI's API, /health and /metrics.
+func (r *Router) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/completions", r.ask)
+	mux.HandleFunc("POST /v1/chat/completions", r.ask)
+	mux.HandleFunc("GET /v1/models", r.models)
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		s := r.Status()
+		w.Header().Set("Content-Type", "application/json")
+		if s.Up == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(s)
+	})
+	mux.HandleFunc("GET /metrics", r.metrics)
+	mux.HandleFunc("/v1/", openai.NotFound)
+	return mux
+}
+
+// prefixOf is the text by which a request is routed: what its KV cache depends on, from the beginning.
+func prefixOf(q *openai.Request, body []byte) []byte {
+	var salt struct {
+		Salt  string          `json:"cache_salt"`
+		Tools json.RawMessage `json:"tools"`
+	}
+	_ = json.Unmarshal(body, &salt) // it was read before
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\x00%s\x00%s\x00", q.Model, salt.Salt, salt.Tools)
+	b.Write(q.Prompt)
+	for _, m := range q.Messages {
+		fmt.Fprintf(&b, "%s\x00%s\x00", m.Role, m.Content)
+	}
+	return b.Bytes()
+}
+
+// ask answers a request by one engine after the other, until one has a first token.
+func (r *Router) ask(w http.ResponseWriter, q *http.Request) {
+	parsed, body, bad := openai.ReadRequest(w, q)
+	if bad != nil {
+		bad.Write(w)
+		return
+	}
+	text := prefixOf(parsed, body)
+	tried := map[*engine]bool{}
+	var last error
+	for {
+		l, err := r.pick(names(text), len(text), tried)
+		if err == nil && len(tried) == tries {
+			r.done(l, 0, -1)
+			err = fmt.Errorf("%d engines failed", tries)
+		}
+		if err != nil {
+			if last != nil {
+				err = fmt.Errorf("%w; last: %w", err, last)
+			}
+			openai.Unavailable(err).Write(w)
+			return
+		}
+		tried[l.e] = true
+		if last = r.try(w, q, l, body, parsed.Stream); last == nil || q.Context().Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		r.retries++
+		r.mu.Unlock()
+		r.o.Log.Warn("request goes to another engine", "engine", l.e.base.Host, "error", last)
+	}
+}
+
+// passed are the headers that engines get of a request, and clients of an answer.
+var passed = []string{"Authorization", "Content-Type", "X-Request-Id", "Openai-Organization", "Openai-Project", "Retry-After", "Traceparent"}
+
+func pass(from, to http.Header) {
+	for _, k := range passed {
+		if v := from.Values(k); v != nil {
+			to[http.CanonicalHeaderKey(k)] = v
+		}
+	}
+}
+
+// try sends a request to one engine. An error means that the client has got nothing yet.
+func (r *Router) try(w http.ResponseWriter, q *http.Request, l *lease, body []byte, stream bool) error {
+	prompt, cached := 0, -1
+	defer func() { r.done(l, prompt, cached) }()
+	ctx, cancel := context.WithCancelCause(q.Context())
+	defer cancel(nil)
+	first := make(chan struct{}) // closed when the first token is here: an engine that goes down later ends by itself
+	go func() {
+		select {
+		case <-l.down:
+			cancel(errors.New("the engine does not answer"))
+		case <-first:
+		case <-ctx.Done():
+		}
+	}()
+	up, err := http.NewRequestWithContext(ctx, q.Method, l.base+q.URL.Path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	pass(q.Header, up.Header)
+	a, err := r.client.Do(up)
+	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
+		r.mark(l.e, err)
+	}
+	if err != nil {
+		return causeOf(ctx, err)
+	}
+	defer a.Body.Close()
+	if a.StatusCode >= 500 || a.StatusCode == http.StatusTooManyRequests {
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 1000))
+		return fmt.Errorf("%s: %s", a.Status, text)
+	}
+	if stream && a.StatusCode < 300 {
+		return r.relay(ctx, w, a, l, func() { close(first) })
+	}
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		return causeOf(ctx, err)
+	}
+	close(first)
+	prompt, cached = usageOf(text)
+	pass(a.Header, w.Header())
+	w.WriteHeader(a.StatusCode)
+	_, _ = w.Write(text) // a client that is gone needs no answer
+	return nil
+}
+
+// causeOf is why a request ended, if the router ended it.
+func causeOf(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil {
+		return c
+	}
+	return err
+}
+
+// usageOf reads from an answer how many tokens its prompt had and how many were cached; -1: it does not say.
+func usageOf(text []byte) (prompt, cached int) {
+	var a struct {
+		Usage *openai.Usage `json:"usage"`
+	}
+	if json.Unmarshal(text, &a) != nil || a.Usage == nil || a.Usage.Details == nil {
+		return 0, -1
+	}
+	return a.Usage.Prompt, a.Usage.Details.Cached
+}
+
+// relay passes a stream on, one whole event at a time. An error before the first means that the client has got nothing.
+func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Response, l *lease, first func()) error {
+	in := bufio.NewReaderSize(a.Body, 64<<10)
+	flush := http.NewResponseController(w)
+	begun := false
+	for {
+		event, err := nextEvent(in)
+		if err == nil && !begun {
+			begun = true
+			first()
+			r.generating(l)
+			pass(a.Header, w.Header())
+			w.Header().Set("Cache-Control", "no-cache")
+			w.Header().Set("X-Accel-Buffering", "no")
+			w.WriteHeader(a.StatusCode)
+		}
+		if err != nil && !begun {
+			return causeOf(ctx, err)
+		}
+		if err != nil {
+			r.cut(w, l, err)
+			_ = flush.Flush()
+			return nil
+		}
+		_, _ = w.Write(event)
+		_ = flush.Flush()
+		if bytes.HasPrefix(event, []byte("data: [DONE]")) {
+			return nil
+		}
+	}
+}
+
+// cut ends a stream whose engine did not end it.
+func (r *Router) cut(w http.ResponseWriter, l *lease, err error) {
+	r.mu.Lock()
+	r.broken++
+	r.mu.Unlock()
+	r.o.Log.Warn("an engine ended in the middle of an answer", "engine", l.e.base.Host, "error", err)
+	text, _ := json.Marshal(map[string]any{"error": openai.Unavailable(fmt.Errorf("engine %s ended in the middle of the answer: %w", l.e.base.Host, err))})
+	_, _ = fmt.Fprintf(w, "data: %s\n\ndata: [DONE]\n\n", text)
+}
+
+// maxEvent is the most that one event may have.
+const maxEvent = 4 << 20
+
+// nextEvent reads up to and with the next empty line. Comments are passed on with the event that follows.
+func nextEvent(in *bufio.Reader) (event []byte, err error) {
+	for {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+		event = append(event, line...)
+		if len(bytes.TrimRight(line, "\r\n")) == 0 && bytes.Contains(event, []byte("data:")) {
+			return event, nil
+		}
+		if len(event) > maxEvent {
+			return nil, fmt.Errorf("an event has more than %d bytes", maxEvent)
+		}
+	}
+}
+
+// models lists what the engines have, each model once.
+func (r *Router) models(w http.ResponseWriter, q *http.Request) {
+	have, list := map[string]bool{}, []any{}
+	for _, base := range r.ups() {
+		up, err := http.NewRequestWithContext(q.Context(), http.MethodGet, base+"/v1/models", nil)
+		if err != nil {
+			continue
+		}
+		pass(q.Header, up.Header)
+		a, err := r.client.Do(up)
+		if err != nil {
+			continue // its health will show
+		}
+		var got struct {
+			Data []map[string]any `json:"data"`
+		}
+		err = json.NewDecoder(io.LimitReader(a.Body, maxEvent)).Decode(&got)
+		a.Body.Close()
+		for _, m := range got.Data {
+			if id, _ := m["id"].(string); err == nil && !have[id] {
+				have[id] = true
+				list = append(list, m)
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"object": "list", "data": list})
+}
+
+func (r *Router) ups() (list []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.engines {
+		if e.up {
+			list = append(list, e.base.String())
+		}
+	}
+	return list
+}
+
+// EngineStatus is how an engine stands.
+type EngineStatus struct {
+	Engine   string `json:"engine"`
+	Up       bool   `json:"up"`
+	Error    string `json:"error,omitempty"`
+	Waiting  int    `json:"waiting_bytes"` // of prompts, and what is generated as its share
+	Requests int    `json:"requests"`
+	Prompts  int    `json:"prompt_bytes"`
+	Known    int    `json:"known_prompt_bytes"` // that the engine had seen before, as far as the router knows
+}
+
+// Status is how a router stands.
+type Status struct {
+	Policy  Policy         `json:"policy"`
+	Up      int            `json:"up"`
+	Retries int            `json:"retries"`
+	Broken  int            `json:"broken_streams"`
+	Engines []EngineStatus `json:"engines"`
+}
+
+// Status tells how the router stands.
+func (r *Router) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := Status{Policy: r.o.Policy, Retries: r.retries, Broken: r.broken}
+	for _, e := range r.engines {
+		if e.up {
+			s.Up++
+		}
+		s.Engines = append(s.Engines, EngineStatus{e.base.Host, e.up, e.why, e.load, e.asked, e.bytes, e.known})
+	}
+	return s
+}
+
+func (r *Router) metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	s := r.Status()
+	head := func(name, kind, help string) { fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
+	head("weft_router_retries_total", "counter", "Requests that went to another engine before their first token.")
+	fmt.Fprintf(w, "weft_router_retries_total %d\n", s.Retries)
+	head("weft_router_broken_streams_total", "counter", "Answers whose engine ended after the first token.")
+	fmt.Fprintf(w, "weft_router_broken_streams_total %d\n", s.Broken)
+	for _, m := range []struct {
+		name, kind, help string
+		value            func(EngineStatus) int
+	}{
+		{"weft_router_engine_up", "gauge", "1 if the engine answers.", func(e EngineStatus) int {
+			if e.Up {
+				return 1
+			}
+			return 0
+		}},
+		{"weft_router_requests_total", "counter", "Requests sent to the engine.", func(e EngineStatus) int { return e.Requests }},
+		{"weft_router_prompt_bytes_total", "counter", "Bytes of prompts sent to the engine.", func(e EngineStatus) int { return e.Prompts }},
+		{"weft_router_known_prompt_bytes_total", "counter", "Bytes of prompts that the engine had seen.", func(e EngineStatus) int { return e.Known }},
+	} {
+		head(m.name, m.kind, m.help)
+		for _, e := range s.Engines {
+			fmt.Fprintf(w, "%s{engine=%q} %d\n", m.name, e.Engine, m.value(e))
+		}
+	}
+}

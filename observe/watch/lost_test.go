@@ -1,0 +1,213 @@
+package watch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+)
+
+// A host that goes dark takes its job with it. It is named, and neither a hang nor the ranks that give up later are.
+func TestLostHostIsNamed(t *testing.T) {
+	p := newPlay(8, 1, Config{Hang: 5})
+	for range 30 {
+		p.second()
+	}
+	p.dark = map[int]bool{2: true}
+	i, took := p.until(t, 20)
+	if i.Kind != "node-lost" || !slices.Equal(i.Subject.Ranks, []int{4, 5}) || !slices.Equal(i.Subject.Hosts, []string{"n2"}) {
+		t.Fatalf("after %d s %s of %v: %s", took, i.Kind, i.Subject, i.Verdict)
+	}
+	if took > 12 {
+		t.Errorf("it took %d s", took)
+	}
+	for r := range 4 { // their watchdog ends them
+		p.gone[r] = true
+		rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Signal: 6, Seen: true}}}
+		if err := p.m.Observe(p.now, &rep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		p.second()
+	}
+	if len(p.alarms) != 1 {
+		t.Errorf("also %s: %s", p.alarms[1].Kind, p.alarms[1].Verdict)
+	}
+	v := p.m.View(p.now)
+	if len(v.Jobs) != 1 || v.Jobs[0].End != "failed: host n2 was lost" {
+		t.Errorf("the job %+v", v.Jobs)
+	}
+	if list := v.Incidents; len(list[0].Follows) != 4 || !strings.Contains(list[0].Follows[0], "rank 0 was killed by SIGABRT") {
+		t.Errorf("consequences %q", list[0].Follows)
+	}
+}
+
+// A host whose agent alone is silent is not lost: its job goes on.
+func TestSilentAgentIsNoLostHost(t *testing.T) {
+	p := newPlay(8, 1, Config{Hang: 5})
+	for range 30 {
+		p.second()
+	}
+	p.m.hosts["n3"].at -= 11 // its report is late, and the others' operations end
+	p.m.Tick(p.now)
+	for _, i := range p.m.View(p.now).Incidents {
+		if i.Kind != "agent-silent" {
+			t.Errorf("%s: %s", i.Kind, i.Verdict)
+		}
+	}
+}
+
+// deaths lets ranks of one host end, as an agent saw it, and gives what is said of the job.
+func deaths(t *testing.T, list ...Launch) (named []int, end string) {
+	t.Helper()
+	m := New(Config{})
+	size := 0
+	for _, l := range list {
+		size = max(size, l.Rank+1)
+	}
+	rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+	for r := range size {
+		rep.Ranks = append(rep.Ranks, Rank{Job: "j", Rank: r, Size: size, PID: 10 + r, State: "S"})
+	}
+	if err := m.Observe(100, &rep); err != nil {
+		t.Fatal(err)
+	}
+	rep = Report{Host: "n0", At: 102, Every: 1, HasRanks: true}
+	for _, l := range list {
+		l.Event, l.Job, l.Host, l.PID, l.Size, l.Seen, l.At = "ended", "j", "n0", 10+l.Rank, size, true, 101+l.At
+		rep.Launches = append(rep.Launches, l)
+	}
+	if err := m.Observe(102, &rep); err != nil {
+		t.Fatal(err)
+	}
+	for now := 102.0; now < 108; now++ {
+		rep := Report{Host: "n0", At: now, Every: 1, HasRanks: true}
+		if err := m.Observe(now, &rep); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range m.Tick(now) {
+			if i.Ended == 0 {
+				named = append(named, i.Subject.Ranks...)
+			}
+		}
+	}
+	return named, m.View(108).Jobs[0].End
+}
+
+// Who died first, by what the kernel says of processes that others started.
+func TestFirstDeath(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		list  []Launch
+		named []int
+		end   string
+	}{
+		{"all end well", []Launch{{Rank: 0}, {Rank: 1, At: 0.1}}, nil, "finished"},
+		{"peers of a killed rank exit before the kernel tells of it", []Launch{{Rank: 0, Code: 1}, {Rank: 1, Code: 1, At: 0.001}, {Rank: 2, Signal: 9, At: 0.004}}, []int{2}, "failed by rank 2"},
+		{"the launcher kills the others a second after one failed", []Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 9, At: 1.1}, {Rank: 2, Signal: 9, At: 1.1}}, []int{1}, "failed by rank 1"},
+		{"the launcher asks the others to end", []Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 15, At: 0.002}, {Rank: 2, Signal: 15, At: 0.003}}, []int{1}, "failed by rank 1"},
+		{"others abort after one failed", []Launch{{Rank: 1, Code: 1}, {Rank: 0, Signal: 6, At: 0.1}, {Rank: 2, Signal: 6, At: 0.1}}, []int{1}, "failed by rank 1"},
+		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil, "cancelled"},
+		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1}, "failed by rank 1"},
+		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2}, "failed by rank 2"},
+	} {
+		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {
+			t.Errorf("%s: named %v, the job %q; want %v, %q", c.what, named, end, c.named, c.end)
+		}
+	}
+}
+
+// Ranks end when they find that one of them called another operation. Who ended first means nothing, even if it is the one
+// that differed.
+func TestMismatchIsNotWhoEndedFirst(t *testing.T) {
+	for first := range 3 {
+		m := New(Config{})
+		rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+		for r := range 3 {
+			rep.Ranks = append(rep.Ranks, Rank{Job: "j", Rank: r, Size: 3, PID: 10 + r, State: "S"})
+		}
+		if err := m.Observe(100, &rep); err != nil {
+			t.Fatal(err)
+		}
+		rep = Report{Host: "n0", At: 102, Every: 1, HasRanks: true}
+		for k := range 3 {
+			r := (first + k) % 3
+			d := doctor.Dump{File: fmt.Sprint(r), Rank: r, NameRank: r, Groups: []doctor.Group{{ID: -1, Name: "g", Ranks: []int{0, 1, 2}}},
+				Entries: []doctor.Op{{Group: "g", GroupID: -1, Seq: 5, Name: "all_reduce", From: -1, To: -1, State: "started"}}}
+			if r == 2 {
+				d.Entries[0].Name = "all_gather"
+			}
+			rep.Dumps = append(rep.Dumps, Dump{"j", d})
+			rep.Launches = append(rep.Launches, Launch{Event: "ended", At: 101 + 0.01*float64(k), Job: "j", Rank: r, Size: 3, PID: 10 + r, Host: "n0", Code: 1, Seen: true})
+		}
+		if err := m.Observe(102, &rep); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for now := 102.0; now < 108; now += 0.5 {
+			for _, i := range m.Tick(now) {
+				if i.Ended == 0 {
+					got = append(got, fmt.Sprint(i.Kind, i.Subject.Ranks))
+				}
+			}
+		}
+		if end := m.View(108).Jobs[0].End; !slices.Equal(got, []string{"mismatch[2]"}) || end != "failed by rank 2" {
+			t.Errorf("rank %d ended first: %q, the job %s", first, got, end)
+		}
+	}
+}
+
+// On a host whose tasks wait for processors a rank that is a little late is no straggler; one that holds all others up is.
+func TestLateOnAStarvedHost(t *testing.T) {
+	for _, c := range []struct {
+		late  float64
+		named bool
+	}{{0.012, false}, {0.06, true}} {
+		p := newPlay(8, 3, Config{})
+		p.load = map[int]Load{}
+		for h := range 4 {
+			p.load[h] = Load{CPU: 0.9}
+		}
+		for range 20 {
+			p.second()
+		}
+		p.late[5] = c.late
+		for range 40 {
+			p.second()
+		}
+		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "straggler" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{5})) {
+			t.Errorf("%g s late of 0.1 s: %+v", c.late, p.alarms)
+		}
+		p.load = nil
+	}
+}
+
+// What takes long on starved hosts, collectives and links alike, is no fault of its own.
+func TestSlowOnAStarvedHost(t *testing.T) {
+	for _, starved := range []bool{false, true} {
+		p := newPlay(8, 3, Config{})
+		for range 150 { // a baseline
+			p.second()
+		}
+		if p.load = map[int]Load{}; starved {
+			for h := range 4 {
+				p.load[h] = Load{CPU: 0.9}
+			}
+		}
+		p.drag, p.slow[pair{1, 2}] = 20, 13
+		for range 60 {
+			p.second()
+		}
+		var kinds []string
+		for _, i := range p.alarms {
+			kinds = append(kinds, i.Kind)
+		}
+		slices.Sort(kinds)
+		if want := []string{"slow-collective", "slow-link"}; starved && kinds != nil || !starved && !slices.Equal(kinds, want) {
+			t.Errorf("starved %v: %v", starved, kinds)
+		}
+	}
+}

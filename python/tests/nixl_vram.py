@@ -1,0 +1,226 @@
+"""GPU memory through weft.nixl: twins of NIXL's DRAM tests, and rates next to torch's copies.
+
+On a machine with a GPU and torch, from the repository:
+
+    make lib && python3 python/tests/nixl_vram.py            # tests
+    make lib && python3 python/tests/nixl_vram.py rates      # GB/s, and the ratio to torch's own copies
+
+Without a GPU, CUDA_DRIVER names a library that stands for NVIDIA's driver (run/gpu/cuda/testdata/driver.c): its GPU memory is host memory,
+so that everything but the speed is tried. "go test ./capi -run NIXL" does that.
+"""
+
+import ctypes
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+os.environ["WEFT_NIXL"] = "library"
+
+STAND_IN = os.environ.get("CUDA_DRIVER")
+if STAND_IN:
+    cuda = ctypes.CDLL(STAND_IN, ctypes.RTLD_GLOBAL)  # libcuda.so.1 is found by its own name
+else:
+    import torch
+
+from weft.nixl import nixl_agent, nixl_agent_config, nixlError, nixlNotSupportedError  # noqa: E402
+
+
+class Standing:
+    """Memory of the driver that stands for a GPU's."""
+
+    def __init__(self, data):
+        self.size, at = len(data), ctypes.c_uint64()
+        cuda.cuCtxPushCurrent_v2(ctypes.c_void_p(1040))
+        assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(self.size)) == 0
+        cuda.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        self.address, self.device = at.value, 0
+        ctypes.memmove(self.address, data, self.size)
+
+    def read(self):
+        return ctypes.string_at(self.address, self.size)
+
+
+class Tensor:
+    """Memory of a GPU as torch has it."""
+
+    def __init__(self, data):
+        self.tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8).cuda()
+        self.address, self.size, self.device = self.tensor.data_ptr(), len(data), self.tensor.get_device()
+
+    def read(self):
+        torch.cuda.synchronize()
+        return bytes(self.tensor.cpu().numpy())
+
+
+class Host:
+    def __init__(self, data):
+        self.buffer = ctypes.create_string_buffer(data, len(data))
+        self.address, self.size, self.device = ctypes.addressof(self.buffer), len(data), 0
+
+    def read(self):
+        return self.buffer.raw
+
+
+MEMORY = {"DRAM": Host, "VRAM": Standing if STAND_IN else Tensor}
+SIZE = 1 << 20
+
+
+def noise(seed, n=SIZE):
+    import random
+
+    return random.Random(seed).randbytes(n)
+
+
+def row(m, at=0, n=None):
+    return (m.address + at, m.size if n is None else n, m.device)
+
+
+def finish(agent, handle):
+    state, end = agent.transfer(handle), time.monotonic() + 30
+    while state == "PROC" and time.monotonic() < end:
+        state = agent.check_xfer_state(handle)
+    if state != "DONE":
+        raise AssertionError("%s: %s" % (state, agent.get_xfer_error(handle)))
+
+
+def serve(kind):
+    """The other process: memory of a kind until its standard input ends; a line asks for its bytes."""
+    agent, memory = nixl_agent("far", nixl_agent_config(backends=["UCX"])), MEMORY[kind](noise(7))
+    agent.register_memory([row(memory) + ("",)], kind)
+    print(agent.get_agent_metadata().hex(), *row(memory), flush=True)
+    for _ in sys.stdin:
+        print(memory.read().hex(), flush=True)
+    agent.close()
+
+
+class VRAM(unittest.TestCase):
+    def agent(self, name="near"):
+        a = nixl_agent(name, nixl_agent_config(backends=["UCX"]))
+        self.addCleanup(a.close)
+        return a
+
+    def memory(self, agent, kind, data):
+        m = MEMORY[kind](data)
+        agent.register_memory([row(m) + ("",)], kind)
+        return m
+
+    def test_within_a_process(self):
+        """Every pair of kinds, both directions, in pieces."""
+        for mine, theirs in ("VRAM", "DRAM"), ("DRAM", "VRAM"), ("VRAM", "VRAM"):
+            for op in "READ", "WRITE":
+                with self.subTest("%s %s %s" % (mine, op, theirs)):
+                    a, b = self.agent("a"), self.agent("b")
+                    m, t = self.memory(a, mine, noise(1)), self.memory(b, theirs, noise(2))
+                    peer = a.add_remote_agent(b.get_agent_metadata())
+                    n = 64 << 10
+                    local = a.prep_xfer_dlist("", [row(m, i * n, n) for i in range(SIZE // n)], mine)
+                    far = a.prep_xfer_dlist(peer, [row(t, i * n, n) for i in range(SIZE // n)], theirs)
+                    h = a.make_prepped_xfer(op, local, [0, 3, 5], far, [9, 1, 2], b"done")
+                    finish(a, h)
+                    at = lambda x, i: x[i * n : (i + 1) * n]
+                    for i, k in (0, 9), (3, 1), (5, 2):
+                        want = at(noise(2), k) if op == "READ" else at(noise(1), i)
+                        self.assertEqual((at(m.read(), i), at(t.read(), k)), (want, want))
+                    self.assertEqual(at(m.read(), 1), at(noise(1), 1))
+                    got, end = {}, time.monotonic() + 30
+                    while not got and time.monotonic() < end:
+                        got = b.get_new_notifs()
+                    self.assertEqual(got, {"a": [b"done"]})
+                    self.assertEqual(a.get_xfer_telemetry(h).totalBytes, 3 * n)
+
+    def test_between_processes(self):
+        for mine, theirs in ("VRAM", "DRAM"), ("DRAM", "VRAM"), ("VRAM", "VRAM"):
+            for op in "READ", "WRITE":
+                with self.subTest("%s %s %s" % (mine, op, theirs)):
+                    a = self.agent()
+                    m = self.memory(a, mine, noise(1))
+                    p = subprocess.Popen([sys.executable, __file__, "serve", theirs], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                    try:
+                        blob, address, size, device = p.stdout.readline().split()
+                        peer = a.add_remote_agent(bytes.fromhex(blob))
+                        far = a.get_xfer_descs([(int(address), int(size), int(device))], theirs)
+                        h = a.initialize_xfer(op, a.get_xfer_descs([row(m)], mine), far, peer)
+                        finish(a, h)
+                        want = noise(7) if op == "READ" else noise(1)
+                        self.assertEqual(m.read(), want)
+                        p.stdin.write("bytes\n")
+                        p.stdin.flush()
+                        self.assertEqual(bytes.fromhex(p.stdout.readline()), want)
+                    finally:
+                        p.send_signal(signal.SIGKILL)
+                        p.communicate()
+
+    def test_registrations_come_and_go(self):
+        """Host memory that is freed after it was deregistered is not taken for the next one at its address."""
+        a, b = self.agent("a"), self.agent("b")
+        v = self.memory(b, "VRAM", noise(3))
+        peer = a.add_remote_agent(b.get_agent_metadata())
+        for i in range(20):
+            m = Host(bytes(SIZE))
+            regs = a.register_memory([row(m) + ("",)], "DRAM")
+            h = a.initialize_xfer("READ", a.get_xfer_descs([row(m)], "DRAM"), a.get_xfer_descs([row(v)], "VRAM"), peer)
+            finish(a, h)
+            self.assertEqual(m.read(), noise(3))
+            h.release()
+            a.deregister_memory(regs)
+        with self.assertRaises(nixlError):
+            a.deregister_memory(regs)
+
+    def test_what_is_refused(self):
+        a = self.agent()
+        m = MEMORY["VRAM"](noise(4))
+        self.assertIn("VRAM_SEG", a.get_backend_mem_types("UCX"))
+        with self.assertRaises(nixlNotSupportedError):
+            a.register_memory([(m.address, m.size, 99, "")], "VRAM")  # no such GPU
+        with self.assertRaises(nixlError):
+            a.register_memory([(m.address + (1 << 40), m.size, m.device, "")], "VRAM")  # not of this GPU
+        a.register_memory([row(m) + ("",)], "VRAM")
+        with self.assertRaises(nixlError):
+            a.prep_xfer_dlist("", [row(m)], "DRAM")  # another kind
+
+
+def rates():
+    """Medians of interleaved rounds: READs by weft between two agents, and torch's copies of the same tensors."""
+    a, b = nixl_agent("a", nixl_agent_config(backends=["UCX"])), nixl_agent("b", nixl_agent_config(backends=["UCX"]))
+    print("%s, torch %s" % (torch.cuda.get_device_name(), torch.__version__))
+    for size in 4 << 20, 32 << 20, 256 << 20, 1 << 30:
+        gpu = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
+        ends = {"GPU to GPU": torch.zeros_like(gpu), "GPU to pinned host": torch.zeros(size, dtype=torch.uint8, pin_memory=True), "GPU to host": torch.zeros(size, dtype=torch.uint8)}
+        torch.cuda.synchronize()
+        theirs = b.register_memory([gpu])
+        peer = a.add_remote_agent(b.get_agent_metadata())
+        for name, to in ends.items():
+            mine = a.register_memory([to])
+            h = a.initialize_xfer("READ", a.get_xfer_descs([to]), a.get_xfer_descs([gpu]), peer)
+            weft, copy = [], []
+            for _ in range(9):
+                begun = time.perf_counter()
+                finish(a, h)
+                weft.append(time.perf_counter() - begun)
+                begun = time.perf_counter()
+                to.copy_(gpu)
+                torch.cuda.synchronize()
+                copy.append(time.perf_counter() - begun)
+            assert torch.equal(to.cpu(), gpu.cpu())
+            rate = lambda t: size / statistics.median(t) / 1e9
+            ratio = statistics.median(y / x for x, y in zip(weft, copy))
+            print("%5d MiB %-18s weft %7.1f GB/s, torch %7.1f GB/s, ratio %.2f" % (size >> 20, name, rate(weft), rate(copy), ratio), flush=True)
+            h.release()
+            a.deregister_memory(mine)
+        b.deregister_memory(theirs)
+    a.close()
+    b.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2])
+    elif sys.argv[1:] == ["rates"]:
+        rates()
+    else:
+        unittest.main()
