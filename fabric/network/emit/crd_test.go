@@ -3,10 +3,11 @@ package emit
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // TestKubernetesByDefinitions has the API server's own libraries judge all objects by the custom resource
@@ -18,13 +19,13 @@ func TestKubernetesByDefinitions(t *testing.T) {
 		t.Skip("KUBE_CRDS names no folder with the definitions of Kueue, JobSet, nv-ipam and the DRA driver")
 	}
 	judge := filepath.Join(t.TempDir(), "crdcheck")
-	build := exec.Command("go", "build", "-o", judge, ".")
+	build := bounded.Within(t, bounded.Build, "go", "build", "-o", judge, ".")
 	build.Dir = "testdata/crdcheck"
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	judged := func(data []byte) string {
-		cmd := exec.Command(judge, crds)
+		cmd := bounded.Command(t, judge, crds)
 		cmd.Stdin = bytes.NewReader(data)
 		out, err := cmd.CombinedOutput()
 		if err != nil {

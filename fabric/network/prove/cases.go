@@ -92,16 +92,20 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 	return p
 }
 
+// ids finds routers by their names.
+func (n *Net) ids(names []string) (out []int32) {
+	for _, name := range names {
+		if d := n.Devices[name]; d != nil && d.Router {
+			out = append(out, d.id)
+		}
+	}
+	return out
+}
+
 // choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
 func (p *prover) choosePairs() {
 	for _, names := range p.o.Together {
-		var group []int32
-		for _, name := range names {
-			if d := p.n.Devices[name]; d != nil && d.Router {
-				group = append(group, d.id)
-			}
-		}
-		if len(group) > 0 {
+		if group := p.n.ids(names); len(group) > 0 {
 			p.groups = append(p.groups, group)
 		}
 	}

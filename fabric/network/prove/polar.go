@@ -86,9 +86,9 @@ func (p *prover) choose(u int32, in map[int32]flowsOf, next []int32, v *Verdict,
 			in[to] = flowsOf{}
 		}
 		for hash, flows := range in[u] {
-			mine := hash == d.hash && hash != ""
-			some := in[to].add(hash, flows, func(h int) bool { return !mine || h%len(next) == i })
-			if mine && some {
+			if hash == "" || hash != d.hash {
+				in[to].add(hash, flows, func(int) bool { return true })
+			} else if in[to].add(hash, flows, func(h int) bool { return h%len(next) == i }) {
 				used++
 			}
 		}
