@@ -246,7 +246,7 @@ func TestKVQuota(t *testing.T) {
 
 func TestServeFlags(t *testing.T) {
 	for _, line := range []string{
-		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users 0", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
+		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users -1", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
 		"--patience -1s", "--patience 0s", "--alike -1", "--alike 1000", "--cache x", "--cache 0", "--cache 1KiB", "--compare --rounds 0", "--compare --prefill 0", "--rounds 3", "--model big",
 		"--drill boom:1", "--drill kill:0", "--listen x", "--listen 127.0.0.1:99999", "--for -1s", "--tp 2",
 	} {
