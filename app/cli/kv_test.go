@@ -23,28 +23,35 @@ import (
 	"github.com/weft-fabric/weft/move/kvcache"
 )
 
+// serveSlab starts a cache of 16 blocks in memory with a slab, and gives its process and address.
+func serveSlab(t *testing.T, ctx context.Context, slab string, more ...string) (*exec.Cmd, string) {
+	t.Helper()
+	args := []string{"kv", "serve", "--listen", "127.0.0.1:0", "--memory", "64KiB", "--block", "4KiB", "--disk", slab}
+	cmd := exec.CommandContext(ctx, "weft", append(args, more...)...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	at := regexp.MustCompile(`http://([0-9.:]+), 16 blocks`).FindStringSubmatch(line)
+	if err != nil || at == nil {
+		t.Fatalf("it printed %q, %v", line, err)
+	}
+	go io.Copy(io.Discard, out)
+	return cmd, at[1]
+}
+
 // A served cache keeps blocks, tells how it stands, and ends on SIGTERM; one that was killed has those that it had written to its slab.
 func TestKVServe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
 	slab := filepath.Join(t.TempDir(), "slab")
 	start := func() (*exec.Cmd, string) {
-		cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "64KiB", "--block", "4KiB", "--disk", slab, "--disk-size", "1MiB", "--store", t.TempDir(), "--pack", "8KiB")
-		cmd.WaitDelay = time.Second
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		at := regexp.MustCompile(`http://([0-9.:]+), 16 blocks`).FindStringSubmatch(line)
-		if err != nil || at == nil {
-			t.Fatalf("it printed %q, %v", line, err)
-		}
-		go io.Copy(io.Discard, out)
-		return cmd, at[1]
+		return serveSlab(t, ctx, slab, "--disk-size", "1MiB", "--store", t.TempDir(), "--pack", "8KiB")
 	}
 	cmd, at := start()
 	chain, _ := kv.NewChain(kv.VLLM, "0", 2)
@@ -91,22 +98,8 @@ func TestKVKilled(t *testing.T) {
 	defer cancel()
 	slab := filepath.Join(t.TempDir(), "slab")
 	start := func() (*exec.Cmd, *kvcache.Client) {
-		cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "64KiB", "--block", "4KiB", "--disk", slab, "--disk-size", "512KiB")
-		cmd.WaitDelay = time.Second
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		at := regexp.MustCompile(`http://([0-9.:]+), 16 blocks`).FindStringSubmatch(line)
-		if err != nil || at == nil {
-			t.Fatalf("it printed %q, %v", line, err)
-		}
-		go io.Copy(io.Discard, out)
-		return cmd, kvcache.Dial(at[1], "", "")
+		cmd, at := serveSlab(t, ctx, slab, "--disk-size", "512KiB")
+		return cmd, kvcache.Dial(at, "", "")
 	}
 	// A block holds its own name, over and over.
 	name := func(i int) (h kv.Hash) { binary.BigEndian.PutUint64(h[8:], uint64(i)+1); return h }

@@ -184,20 +184,20 @@ func TestKilledMidStream(t *testing.T) {
 	defer server.Close()
 	want := oneProcess(t, c.o.Model, "Once upon a time", 120)
 	moved := 0
-	for try := range 6 {
+	for events := range 6 {
 		body := fmt.Sprintf(`{"model": %q, "prompt": "Once upon a time", "max_tokens": 120, "temperature": 0, "stream": true}`, Name)
 		r, err := http.Post(server.URL+"/v1/completions", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		list := readEvents(t, r.Body, func(n int) {
-			if n == 1+try {
+			if n == 1+events {
 				_ = c.Signal(c.Status().Requests[0].DecodeAt, syscall.SIGKILL) // it may have ended already
 			}
 		})
 		r.Body.Close()
 		if text, finish := textOf(list, 0); text != want || finish != "length" {
-			t.Errorf("try %d: %q %s, want %q", try, text, finish, want)
+			t.Errorf("killed after %d events: %q %s, want %q", 1+events, text, finish, want)
 		}
 		moved += c.Status().Requests[0].Attempts - 1
 	}
