@@ -45,7 +45,8 @@ folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of eve
 switch, netplan, nftables and RoCE settings of every host, and the cable plan. InfiniBand, NVUE,
 networkd and NetworkManager are not modelled.
 
-Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
+Exit code 1 if a property is refuted, a line of a file is not modelled, or a network
+is not proven because no fabric of the cluster file joins its hosts.`,
 		Example: `  weft net prove examples/storage.yaml
   weft net emit examples/storage.yaml -o out && weft net prove examples/storage.yaml --from out`,
 		Args:              cobra.ExactArgs(1),
@@ -78,14 +79,11 @@ Exit code 1 if a property is refuted, or a line of a file is not modelled.`,
 				err = printJSON(cmd.OutOrStdout(), r)
 			} else {
 				err = printProof(cmd.OutOrStdout(), p.Name, r)
-				if len(outside) > 0 {
-					fmt.Fprintf(cmd.OutOrStdout(), "\nnot proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})\n", strings.Join(outside, ", "))
-				}
 			}
-			if err == nil && !r.Holds() {
-				err = finding{errors.New("not everything holds")}
+			if err != nil {
+				return err
 			}
-			return err
+			return verdict(r.Holds(), outside)
 		},
 	}
 	f.register(cmd)
@@ -191,6 +189,21 @@ func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 	return out, outside
 }
 
+// verdict is what is left to say of a proof: what does not hold, and which networks it is not about.
+func verdict(holds bool, outside []string) error {
+	var list []error
+	if !holds {
+		list = append(list, errors.New("not everything holds"))
+	}
+	if len(outside) > 0 {
+		list = append(list, fmt.Errorf("not proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})", strings.Join(outside, ", ")))
+	}
+	if err := errors.Join(list...); err != nil {
+		return finding{err}
+	}
+	return nil
+}
+
 // provenFiles are the files to read: of a folder, or what would be emitted.
 func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 	out := map[string][]byte{}
@@ -210,6 +223,9 @@ func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 			out[f.Path] = f.Data
 		}
 		return out, err
+	}
+	if d, err := os.Stat(from); err != nil || !d.IsDir() {
+		return nil, fmt.Errorf("--from %s: no such folder; 'weft net emit -o DIR' writes one", from)
 	}
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
