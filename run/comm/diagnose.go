@@ -162,7 +162,9 @@ func (c *Comm) gone(i int, err error) *Failure {
 		own := transport.Refused{Sender: sender, Receiver: receiver, What: r.What} // in the ranks of the communicator
 		s.Lost.Refused, s.Lost.Sender, s.Lost.Why = true, sender, own.Error()
 	}
-	return told(blame.Judge(s), err)
+	f := told(blame.Judge(s), err)
+	f.parted = s.Lost.Parted && !s.Lost.Lives
+	return f
 }
 
 // late is the failure of an operation whose time limit passed.

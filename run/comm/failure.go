@@ -75,7 +75,8 @@ type Failure struct {
 
 	Report []string // which rank waits for which, since when: a line for each rank; printed by %+v
 
-	alias alias
+	parted bool // a link is lost, and whether the one at its other end lives was not known to the rank that reports
+	alias  alias
 }
 
 // alias is what ranks that an error names are called in the world, where a communicator has other numbers for them.
@@ -158,7 +159,7 @@ func (r *reported) Error() string { return fmt.Sprintf("rank %d reports: %s", r.
 
 // notice is a failure as other ranks are told of it. What another rank reported is passed on as that rank's.
 func (f *Failure) notice(from int) *board.Notice {
-	n := &board.Notice{From: from, Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error()}
+	n := &board.Notice{From: from, Kind: uint64(f.Kind), Seq: f.Seq, Culprits: f.Culprits, Text: f.Err.Error(), Parted: f.parted}
 	if r, ok := f.Err.(*reported); ok { // and nothing was added to it
 		n.From, n.Text = r.by, r.text
 	}
@@ -179,6 +180,9 @@ func (c *Comm) failOutside(err error) error {
 func (c *Comm) failIn(err error, call calls.Call) error {
 	f := c.failureOf(err)
 	was := f
+	if c.above == nil {
+		f = c.between(f)
+	}
 	own := *f // a copy, as others may be looking at what ended this call
 	if f.Seq == 0 {
 		own.Rank, own.Seq = c.Rank(), call.Seq
@@ -199,6 +203,19 @@ func (c *Comm) failIn(err error, call calls.Call) error {
 		c.peers.tell(f.notice(c.Rank()))
 	}
 	return f
+}
+
+// between names both ends of a link that another rank lost, if the rank that it lost answers this one: then that rank is not to blame
+// alone. It costs time only after a link was lost for as long as an outage may last.
+func (c *Comm) between(f *Failure) *Failure {
+	r, ok := f.Err.(*reported)
+	if !ok || !f.parted || len(f.Culprits) != 1 || f.Culprits[0] == r.by || !c.answers(f.Culprits[0]) {
+		return f
+	}
+	lost, own := f.Culprits[0], *f
+	own.Culprits, own.parted = blame.Sorted(r.by, lost), false
+	own.Err = &reported{r.by, fmt.Sprintf("rank %d lives, and the fault is between ranks %d and %d: %s", lost, r.by, lost, r.text)}
+	return &own
 }
 
 // failureOf is an error as a failure.
@@ -354,7 +371,7 @@ func (c *Comm) heard() *Failure {
 	if !ok {
 		return nil
 	}
-	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: &reported{n.From, n.Text}, alias: c.aliases(n.Culprits)}
+	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: &reported{n.From, n.Text}, parted: n.Parted, alias: c.aliases(n.Culprits)}
 	if f.Kind < Dead || f.Kind > NoQuorum {
 		f.Kind = Aborted
 	}

@@ -203,7 +203,7 @@ func TestHostFaults(t *testing.T) {
 			rows = append(rows, r)
 		})
 	}
-	if !*hostFaults || t.Failed() {
+	if !*hostFaults || t.Failed() || len(rows) < len(hostFaultList()) {
 		return
 	}
 	var b strings.Builder
@@ -331,6 +331,9 @@ func (f *hostFault) forGood(t *testing.T, list procs, began int64, row *hostRow)
 	}
 	if row.wrong > 0 {
 		t.Errorf("%d wrong elements", row.wrong)
+	}
+	if row.right < row.failures && *hostFaults { // a busy machine may take longer to answer than the others wait
+		t.Errorf("%d of %d ranks name the right ranks", row.right, row.failures)
 	}
 	asked := clock.Now()
 	// Everybody shrinks at the same time: at most one world comes of it.

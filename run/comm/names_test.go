@@ -3,6 +3,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +91,31 @@ func TestReportsAreNotChained(t *testing.T) {
 		err := AllReduce(context.Background(), comms[r], make([]float32, 4), Sum)
 		if err == nil || !strings.HasSuffix(err.Error(), ": rank 0 reports: aborted: no data") || strings.Count(err.Error(), "reports") != 1 {
 			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// A rank that another one lost with a link is not blamed alone by ranks that it answers, nor by itself. One that has ended is.
+func TestBothEndsOfALostLink(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		comms := local(t, 4, Config{Timeout: 20 * time.Second})
+		if ended {
+			_ = comms[0].Close()
+		}
+		n := &board.Notice{From: 3, Kind: uint64(Dead), Seq: 1, Culprits: []int{0}, Text: "rank 0 cannot be reached by rank 3", Parted: true}
+		for r, c := range comms[:3] {
+			if ended && r == 0 {
+				continue
+			}
+			n.Leave(c.group.Mine(), n.Body())
+			f, _ := errors.AsType[*Failure](AllReduce(context.Background(), c, make([]float32, 4), Sum))
+			want := []int{0, 3}
+			if ended {
+				want = []int{0}
+			}
+			if f == nil || f.Kind != Dead || !slices.Equal(f.Culprits, want) || strings.Contains(f.Error(), "between ranks 3 and 0") == ended {
+				t.Errorf("ended %v, rank %d: %+v", ended, r, f)
+			}
 		}
 	}
 }

@@ -82,35 +82,63 @@ func (p *peers) allBoards() []board.Board {
 	}
 	list := make([]board.Board, len(p.group.Members))
 	list[p.group.Rank] = p.group.Mine()
-	type read struct {
-		i int
-		t transport.Ticket
-	}
-	var reads []read
-	for i, m := range p.group.Members {
-		if i == p.group.Rank || p.group.Alive(i) != nil || p.state(i).Stopped() {
-			continue
-		}
-		// A board is many packets, which a network may carry as one, and what it carries of a single packet is asked for as well: a port
-		// with too small an MTU may lose either.
-		b, single := make(board.Board, board.ShortSize), make([]byte, onePacket)
-		list[i] = b
-		for _, to := range [][]byte{b, single} {
-			t, err := p.world.verbs.raw.Read(m, to, p.keys[i])
-			if err != nil {
-				list[i] = nil
-				break
-			}
-			reads = append(reads, read{i, t})
+	reads := make([]reading, len(list))
+	for i := range list {
+		if i != p.group.Rank && p.group.Alive(i) == nil && !p.state(i).Stopped() {
+			reads[i] = p.ask(i)
 		}
 	}
 	end := time.Now().Add(answer)
-	for _, r := range reads {
-		if p.world.verbs.wait(r.t, time.Until(end)) != nil {
-			list[r.i] = nil
+	for i, r := range reads {
+		if r.board != nil && p.came(r, end) {
+			list[i] = r.board
 		}
 	}
 	return list
+}
+
+// reading is a board that another rank was asked for.
+type reading struct {
+	board   board.Board // nil if it could not be asked
+	tickets [2]transport.Ticket
+}
+
+// ask asks a rank of another host for its board. A board is many packets, which a network may carry as one, and what it carries of a
+// single packet is asked for as well: a port with too small an MTU may lose either.
+func (p *peers) ask(i int) (r reading) {
+	b := make(board.Board, board.ShortSize)
+	for k, to := range [2][]byte{b, make([]byte, onePacket)} {
+		t, err := p.world.verbs.raw.Read(p.group.Members[i], to, p.keys[i])
+		if err != nil {
+			return reading{}
+		}
+		r.tickets[k] = t
+	}
+	r.board = b
+	return r
+}
+
+// came waits for a board that was asked for, and reports whether it is there.
+func (p *peers) came(r reading, end time.Time) bool {
+	came := r.board != nil
+	for _, t := range r.tickets {
+		came = came && p.world.verbs.wait(t, time.Until(end)) == nil
+	}
+	return came
+}
+
+// answers reports whether a rank lives and can be reached from here.
+func (p *peers) answers(i int) bool {
+	state := p.state(i)
+	switch {
+	case i == p.group.Rank:
+		return true
+	case p.group.Alive(i) != nil || state.Stopped():
+		return false
+	case p.world.mem != nil || state != 0:
+		return !state.Ended()
+	}
+	return p.came(p.ask(i), time.Now().Add(answer))
 }
 
 // hasClosed reports whether a rank closed the communicator, which it may long before its process ends.

@@ -81,6 +81,9 @@ type State byte
 // Stopped reports whether the process was stopped by a signal or a debugger.
 func (s State) Stopped() bool { return s == 'T' || s == 't' }
 
+// Ended reports whether the process is over.
+func (s State) Ended() bool { return s == 'Z' || s == 'X' }
+
 func (s State) String() string {
 	switch s {
 	case 'T', 't':

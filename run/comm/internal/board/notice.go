@@ -14,6 +14,7 @@ type Notice struct {
 	Seq      uint64
 	Culprits []int // the first eight
 	Text     string
+	Parted   bool // the culprit was lost with a link, and may live
 }
 
 // A notice on a board: the writer's rank plus one (0: none, Writing: it is being written), the first operation that another
@@ -37,13 +38,19 @@ const (
 	NoticeBody = atNotice + noticeKind
 	// Writing stands in the first word while a notice is written.
 	Writing = 1 << 32
+
+	noticeParted = 1 << 32 // in the kind
 )
 
 // Body encodes a notice but for its first word.
 func (n *Notice) Body() []byte {
 	b := make([]byte, noticeSize)
 	le := binary.LittleEndian
-	le.PutUint64(b[noticeKind:], n.Kind)
+	kind := n.Kind
+	if n.Parted {
+		kind |= noticeParted
+	}
+	le.PutUint64(b[noticeKind:], kind)
 	le.PutUint64(b[noticeSeq:], n.Seq)
 	for i, r := range n.Culprits[:min(len(n.Culprits), maxCulprits)] {
 		le.PutUint32(b[noticeRanks+4*i:], uint32(r+1))
@@ -115,7 +122,8 @@ func (b Board) Notice(n int) (Notice, bool) {
 		return Notice{}, false
 	}
 	le := binary.LittleEndian
-	x := Notice{From: int(from - 1), Kind: le.Uint64(line[noticeKind:]), Seq: le.Uint64(line[noticeSeq:])}
+	kind := le.Uint64(line[noticeKind:])
+	x := Notice{From: int(from - 1), Kind: kind &^ noticeParted, Seq: le.Uint64(line[noticeSeq:]), Parted: kind&noticeParted != 0}
 	for i := range maxCulprits {
 		if r := int(le.Uint32(line[noticeRanks+4*i:])); r > 0 && r <= n {
 			x.Culprits = append(x.Culprits, r-1)
