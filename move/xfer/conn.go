@@ -494,15 +494,22 @@ func (l *link) connect(ctx context.Context, s *session, addr string, stream int)
 	a := l.agent
 	ctx, cancel := context.WithTimeout(ctx, auth.Timeout)
 	defer cancel()
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, l.socket(), addr)
-	if err != nil {
-		return nil, err
+	line := auth.Line{Network: l.socket(), Addr: addr, Token: a.cfg.Token}
+	if line.Network == "tcp" {
+		line.TLS = a.cfg.TLS
 	}
-	defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
-	c, err := l.greet(ctx, s, nc, addr, stream)
+	nc, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Move, Size: 1})
+	if errors.Is(err, auth.ErrToken) {
+		err = ErrToken
+	}
+	var c *conn
+	if err == nil {
+		defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
+		if c, err = l.greet(ctx, s, nc, &secret, stream); err != nil {
+			nc.Close()
+		}
+	}
 	if err != nil {
-		nc.Close()
 		return nil, fmt.Errorf("agent %s at %s: %w", l.peer.id.Name, addr, err)
 	}
 	if a.base.Err() != nil {
@@ -512,24 +519,10 @@ func (l *link) connect(ctx context.Context, s *session, addr string, stream int)
 	return c, nil
 }
 
-func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, stream int) (*conn, error) {
+// greet says on a new connection what it is for.
+func (l *link) greet(ctx context.Context, s *session, nc net.Conn, secret *auth.Secret, stream int) (*conn, error) {
 	a := l.agent
-	raw := nc
-	if l.socket() == "tcp" {
-		host, _, _ := net.SplitHostPort(addr)
-		var err error
-		if nc, err = auth.Client(ctx, nc, a.cfg.TLS, host); err != nil {
-			return nil, err
-		}
-	}
-	secret, err := auth.Dial(nc, a.cfg.Token, auth.Hello{Purpose: auth.Move, Size: 1})
-	if errors.Is(err, auth.ErrToken) {
-		return nil, ErrToken
-	}
-	if err != nil {
-		return nil, err
-	}
-	c := a.newConn(nc, &secret, true)
+	c := a.newConn(nc, secret, true)
 	c.greet = ctx
 	h := hello{from: a.id, to: l.peer.id, session: s.name, stream: stream, pid: os.Getpid()}
 	shares := stream < 0 && l.network == "unix" && a.share != nil
@@ -549,7 +542,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		return nil, err
 	}
 	if shares {
-		if err := sendFile(raw, a.share.File()); err != nil {
+		if err := sendFile(nc, a.share.File()); err != nil {
 			c.close()
 			return nil, err
 		}
@@ -559,7 +552,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		c.close()
 		return nil, err
 	}
-	err = welcomed(&f)
+	err := welcomed(&f)
 	if err == nil && over {
 		if err = c.overUCX(ctx, 0); err == nil {
 			if err = c.next(&f); err == nil {
@@ -572,7 +565,7 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, addr string, 
 		return nil, err
 	}
 	if stream < 0 {
-		if err := s.welcome(raw, &f); err != nil {
+		if err := s.welcome(nc, &f); err != nil {
 			c.close()
 			return nil, err
 		}

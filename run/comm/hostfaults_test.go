@@ -34,6 +34,7 @@ type hostFault struct {
 
 	witness int  // the host on which a witness is, from 1 on; 0 for none. One that has no ranks is cut off when the fault begins
 	nobody  bool // may go on
+	early   bool // it is there before the ranks are, which cannot join
 }
 
 const onEach = 2 // ranks of a host
@@ -114,6 +115,17 @@ func hostFaultList() []hostFault {
 	port := func(h int) func(*nslab.Lab, procs) error {
 		return func(lab *nslab.Lab, _ procs) error { return lab.Narrow(h, 0, 600) }
 	}
+	lossy := func(h, percent int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error {
+			return loadRules(lab, h, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; iifname \"r0\" numgen random mod 100 < %d drop; }\n}\n", percent))
+		}
+	}
+	alter := func(h int) func(*nslab.Lab, procs) error {
+		return func(lab *nslab.Lab, _ procs) error {
+			return loadRules(lab, h, "table ip outage {\n chain o { type filter hook output priority 0; oifname \"r0\" tcp dport != 0 meta length > 200 "+
+				"limit rate 30/minute burst 1 packets @th,512,8 set 0x5a; }\n}\n")
+		}
+	}
 	inTurn, uneven := []int{0, 1, 2, 0, 1, 2}, []int{0, 0, 0, 1, 2, 2}
 	short := []string{"WEFT_OUTAGE=1s"}
 	long := []string{"WEFT_OUTAGE=60s", "WEFT_TIMEOUT=90s"}
@@ -129,6 +141,10 @@ func hostFaultList() []hostFault {
 		{name: "one of two rails down for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: cut(1, 1), lasts: 3 * time.Second, end: mend(1, 1)},
 		{name: "one of two rails silent for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: unplug(1, 0), lasts: 3 * time.Second, end: plug(1, 0)},
 		{name: "two halves for 3 s", hosts: 4, rails: 1, begin: part(2, 3), lasts: 3 * time.Second, end: heal(2, 3)},
+		{name: "1% of a host's packets lost for 5 s", hosts: 3, rails: 1, begin: lossy(1, 1), lasts: 5 * time.Second, end: accept(1)},
+		{name: "10% of a host's packets lost for 5 s", hosts: 3, rails: 1, begin: lossy(1, 10), lasts: 5 * time.Second, end: accept(1)},
+		{name: "30% of a host's packets lost for 5 s", hosts: 3, rails: 1, begin: lossy(1, 30), lasts: 5 * time.Second, end: accept(1)},
+		{name: "a packet altered every 2 s for 30 s", hosts: 3, rails: 1, begin: alter(1), lasts: 30 * time.Second, end: accept(1)},
 		{name: "link of rank 0's host down for 3 s", hosts: 3, rails: 1, begin: cut(0, 0), lasts: 3 * time.Second, end: mend(0, 0)},
 		{name: "a host's processes killed", hosts: 3, rails: 1, begin: killHost(1), dead: []int{1}, quick: true},
 		{name: "rank 0's host killed", hosts: 3, rails: 1, begin: killHost(0), dead: []int{0}},
@@ -151,6 +167,7 @@ func hostFaultList() []hostFault {
 		{name: "hosts of 2, 1 and 3 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: []int{0, 0, 1, 2, 2, 2}, env: short, begin: oneWay(0, 2), apart: []int{0}},
 		{name: "packets above 600 bytes do not get to one host of three, for good", hosts: 3, rails: 1, env: short, begin: narrow(2), apart: []int{2}, quick: true},
 		{name: "the MTU of one host's port is 600, for good", hosts: 3, rails: 1, env: short, begin: port(2), apart: []int{2}},
+		{name: "the MTU of one host's port is 600 before the ranks join", hosts: 3, rails: 1, begin: port(2), apart: []int{2}, early: true},
 		{name: "hosts of 3, 1 and 2 ranks: packets above 600 bytes do not get to that of 2, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: narrow(2), apart: []int{2}},
 	}
 }
@@ -261,6 +278,10 @@ func (f *hostFault) try(t *testing.T) hostRow {
 			return err
 		}))
 	}
+	if f.early {
+		f.refused(t, lab, &row)
+		return row
+	}
 	list := onPlaces(t, lab, f.places(), "flow", env...)
 	last := f.lasts + 1500*time.Millisecond
 	if f.lasts == 0 {
@@ -293,6 +314,21 @@ func (f *hostFault) try(t *testing.T) hostRow {
 	}
 	f.forGood(t, list, began, &row)
 	return row
+}
+
+// refused starts ranks that cannot join.
+func (f *hostFault) refused(t *testing.T, lab *nslab.Lab, row *hostRow) {
+	must(t, f.begin(lab, nil))
+	began := clock.Now()
+	for r, p := range startOnPlaces(t, lab, f.places(), "flow", f.env...) {
+		row.failures++
+		if text, ok := p.refusesNarrow(f.places(), f.apart[0]); ok {
+			row.right++
+		} else {
+			t.Errorf("rank %d: %s", r, text)
+		}
+	}
+	row.went, row.worlds, row.worst = "did not start", 0, time.Duration(clock.Now()-began)
 }
 
 // forGood takes what survivors tell of a fault that does not end, and lets them shrink.

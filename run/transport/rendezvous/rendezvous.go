@@ -487,25 +487,15 @@ func (r *Meeting) sealed(conn net.Conn, secret *auth.Secret, dialer bool) net.Co
 
 // visit is one attempt to come in.
 func (r *Meeting) visit(ctx context.Context) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", r.addr)
+	line := auth.Line{Addr: r.addr, TLS: r.cfg.TLS, Token: r.cfg.Token}
+	line.Control = small
+	r.tries++
+	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size, Extra: newVisit(r.self, r.tries)})
 	if err != nil {
 		return err
 	}
-	host, _, _ := net.SplitHostPort(r.addr)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	secure, err := auth.Client(ctx, conn, r.cfg.TLS, host)
-	var secret auth.Secret
-	if err == nil {
-		r.tries++
-		secret, err = auth.Dial(secure, r.cfg.Token, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size, Extra: newVisit(r.self, r.tries)})
-	}
-	if err != nil {
-		stop()
-		conn.Close()
-		return err
-	}
-	l := &link{conn: r.sealed(secure, &secret, true), in: true}
+	l := &link{conn: r.sealed(conn, &secret, true), in: true}
 	for {
 		f, err := l.receive()
 		if err != nil {

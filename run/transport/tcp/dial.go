@@ -61,6 +61,7 @@ const (
 	laneProbe // nothing: the dialer has lost all streams up to this attempt, and wants to know whether the listener is there
 	laneRail  // nothing: the dialer has lost all streams of one pair of rails, which number says, up to this attempt
 	laneCheck // nothing: the dialer wants to know whether these rails still join the two
+	lanePath  // one large packet: the dialer wants to know whether it gets here
 )
 
 func (l lane) put() (b [16]byte) {
@@ -127,6 +128,9 @@ func (e *Endpoint) serve() {
 				return
 			case laneCheck:
 				conn.Close()
+				return
+			case lanePath:
+				takeLarge(e, conn)
 				return
 			}
 			if err := e.add(conn, e.peers[h.Rank], int(l.yours), l, &h.Secret, false); err != nil {
@@ -280,37 +284,22 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 	}
 }
 
-func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (secure net.Conn, secret auth.Secret, err error) {
+func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.Secret, error) {
 	to := e.where[rank][l.yours].Addr
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}}
+	line := auth.Line{Addr: to.String(), TLS: e.cfg.TLS, Token: e.cfg.Token}
+	line.LocalAddr = &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}
 	switch {
 	case l.kind == laneData && l.attempt > uint32(e.want[rank]): // a stream that is made again
-		d.Timeout = attemptTime
+		line.Timeout = attemptTime
 	case l.kind == laneCheck:
-		d.Timeout = checkTime
+		line.Timeout = checkTime
 	}
-	conn, err := d.DialContext(ctx, "tcp", to.String())
+	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
 	if errors.Is(err, unix.ENETUNREACH) && !e.peers[rank].met.Load() { // later on a link may be down
 		rail := e.rails[l.mine]
 		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no route to %s of rank %d: use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w", rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
 	}
-	if err != nil {
-		return nil, secret, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	secure, err = auth.Client(ctx, conn, e.cfg.TLS, to.Addr().String())
-	if err == nil {
-		secret, err = auth.Dial(secure, e.cfg.Token, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
-	}
-	if !stop() && (err == nil || errors.Is(err, net.ErrClosed)) { // it took too long, or nobody waits for it any more
-		err = ctx.Err()
-	}
-	if err != nil {
-		conn.Close()
-		return nil, secret, err
-	}
-	return secure, secret, nil
+	return conn, secret, err
 }
 
 // forVerbs is the endpoint as its verbs see it.

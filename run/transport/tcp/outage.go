@@ -555,10 +555,8 @@ func (s *stream) unanswered() (n uint8, trip time.Duration) {
 	if s.conn == nil {
 		return socket.Unanswered(s.fd)
 	}
-	if under, ok := s.conn.(interface{ NetConn() net.Conn }); ok {
-		if raw, err := under.NetConn().(*net.TCPConn).SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { n, trip = socket.Unanswered(int(fd)) })
-		}
+	if raw, err := beneath(s.conn).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n, trip = socket.Unanswered(int(fd)) })
 	}
 	return n, trip
 }

@@ -165,10 +165,20 @@ func (e *Endpoint) open(ctx context.Context) error {
 		return err
 	}
 	e.serve()
-	if between {
-		e.wg.Go(e.watchHealth)
+	if !between {
+		return e.connect(ctx)
 	}
-	return e.connect(ctx)
+	e.wg.Go(e.watchHealth)
+	narrow := make(chan error, 1)
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { narrow <- probePaths(probing, e) }()
+	if err := e.connect(ctx); err != nil {
+		stop()
+		<-narrow
+		return err
+	}
+	return <-narrow
 }
 
 // Describe prints which interfaces of each host carry streams, and with which the ranks begin that have a GPU.

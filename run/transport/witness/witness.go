@@ -242,17 +242,13 @@ func (c *Client) Swap(ctx context.Context, k Key, was, to uint64, record []byte)
 			err = fmt.Errorf("witness %s: %w", c.Addr, err)
 		}
 	}()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.Addr)
+	line := auth.Line{Addr: c.Addr, Token: c.Token}
+	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Witness, Rank: c.Rank, Size: c.Size, World: k.World})
 	if err != nil {
 		return 0, nil, err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	secret, err := auth.Dial(conn, c.Token, auth.Hello{Purpose: auth.Witness, Rank: c.Rank, Size: c.Size, World: k.World})
-	if err != nil {
-		return 0, nil, err
-	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	sealed := auth.Sealed(conn, &secret, true)
 	var q [questionSize]byte
 	le := binary.LittleEndian

@@ -20,6 +20,7 @@ type Rail struct {
 	Name string
 	Addr netip.Addr
 	Bits int // of the prefix
+	MTU  int // of the interface
 }
 
 // Facts are what a rank tells about its host.
@@ -39,12 +40,13 @@ type factsWire struct {
 type railWire struct {
 	Name   string
 	Prefix netip.Prefix
+	MTU    int `json:",omitzero"`
 }
 
 func (f *Facts) Put() []byte {
 	w := factsWire{Host: f.Host, Space: f.Space, Near: f.Near}
 	for _, r := range f.Rails {
-		w.Rails = append(w.Rails, railWire{r.Name, netip.PrefixFrom(r.Addr, r.Bits)})
+		w.Rails = append(w.Rails, railWire{r.Name, netip.PrefixFrom(r.Addr, r.Bits), r.MTU})
 	}
 	b, err := json.Marshal(w)
 	if err != nil {
@@ -60,7 +62,7 @@ func (f *Facts) Get(b []byte) error {
 	}
 	*f = Facts{Host: w.Host, Space: w.Space, Near: w.Near}
 	for _, r := range w.Rails {
-		f.Rails = append(f.Rails, Rail{Name: r.Name, Addr: r.Prefix.Addr(), Bits: r.Prefix.Bits()})
+		f.Rails = append(f.Rails, Rail{Name: r.Name, Addr: r.Prefix.Addr(), Bits: r.Prefix.Bits(), MTU: r.MTU})
 	}
 	return nil
 }
@@ -87,7 +89,7 @@ func LookAround(gpu int, discover bool) (*Facts, error) {
 		if err != nil {
 			continue
 		}
-		best := Rail{Name: l.Name}
+		best := Rail{Name: l.Name, MTU: l.MTU}
 		for _, a := range addrs {
 			p, err := netip.ParsePrefix(a.String())
 			if err != nil || p.Addr().IsLinkLocalUnicast() {

@@ -198,6 +198,15 @@ func systemLimit(name string) int {
 	return n
 }
 
+// Segment is how many bytes a packet of a connection holds.
+func Segment(fd int) int {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return int(info.Snd_mss)
+}
+
 // Unanswered is how often the oldest packet was sent again, or the peer's window was
 // asked for; an answer of any kind sets it back to zero. The time is that of a round trip.
 func Unanswered(fd int) (uint8, time.Duration) {
