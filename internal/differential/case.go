@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/collective/sched"
@@ -26,12 +27,22 @@ type Case struct {
 	InPlace  []bool // by rank
 	Plain    []bool // by rank: buffers are not of the library
 	Messages bool   // action by action, even in shared memory
+	Chosen   bool   // what comm chooses for the call, rather than Program, which has the same result
+
+	Frozen int           // the process that is stopped during the call, from 1 on; 0 for none
+	After  time.Duration // and when
 }
 
 func (c Case) String() string {
 	way := "as comm chooses"
 	if c.Messages {
 		way = "by messages"
+	}
+	if c.Chosen {
+		way = "the program that comm chooses"
+	}
+	if c.Frozen > 0 {
+		way += fmt.Sprintf(", rank %d stopped after %s", c.Frozen-1, c.After)
 	}
 	if c.Lengths != nil {
 		return fmt.Sprintf("blocks of %v elements of %s, %s, in place %v, plain %v, %s", c.Lengths, c.Type, c.Op, c.InPlace, c.Plain, way)
@@ -305,6 +316,9 @@ func run[T number](ctx context.Context, m *comm.Comm, c *Case, p *sched.Program)
 
 // options are those of the call.
 func (c *Case) options(p *sched.Program) []comm.Option {
+	if c.Chosen {
+		return nil
+	}
 	opts := []comm.Option{comm.Using(p)}
 	if c.Messages {
 		opts = append(opts, comm.ByMessages())

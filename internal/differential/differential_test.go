@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/collective/verify"
 	"github.com/weft-fabric/weft/internal/reference"
+	"github.com/weft-fabric/weft/run/comm/device"
+	"github.com/weft-fabric/weft/run/transport/ucx"
 )
 
 var (
@@ -27,24 +30,68 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ways are those in which a program is run.
-var ways = []struct {
+// way is one in which a program is run.
+type way struct {
 	name     string
 	start    func(n int) (Group, error)
 	messages bool
-	most     int // ranks
-}{
-	{"mem", func(n int) (Group, error) { return Local(n, *limit) }, false, 7},
-	{"mem by messages", func(n int) (Group, error) { return Local(n, *limit) }, true, 7},
-	{"shm", func(n int) (Group, error) { return Processes(n, "shm", *limit) }, false, 4},
-	{"shm by messages", func(n int) (Group, error) { return Processes(n, "shm", *limit) }, true, 4},
-	{"tcp", func(n int) (Group, error) { return Processes(n, "tcp", *limit) }, false, 4},
+	chooses  bool // half of the calls run what comm chooses, as phases over several hosts are
+	straight bool // calls run the program that the documentation says, in place of what was drawn
+	one      bool // process has all ranks: none can be stopped
+	least    int  // ranks
+	most     int
+}
+
+func within(n int) (Group, error) { return Local(n, *limit) }
+
+func among(s func(n int) Setting) func(n int) (Group, error) {
+	return func(n int) (Group, error) { return Processes(n, s(n), *limit) }
+}
+
+func over(transport string) func(n int) (Group, error) {
+	return among(func(int) Setting { return Setting{Transport: transport} })
+}
+
+// onHosts are ranks over shared memory and tcp, each on the host that place gives it.
+func onHosts(place func(rank, n int) int) func(n int) (Group, error) {
+	return among(func(n int) Setting {
+		s := Setting{Transport: "mixed"}
+		for r := range n {
+			s.Hosts = append(s.Hosts, place(r, n))
+		}
+		return s
+	})
+}
+
+func onGPUs(transport string, path device.Way) func(n int) (Group, error) {
+	return among(func(int) Setting { return Setting{Transport: transport, GPU: path} })
+}
+
+// ways are all of them.
+func ways(t *testing.T) []way {
+	list := []way{
+		{name: "mem", start: within, one: true, most: 7},
+		{name: "mem by messages", start: within, one: true, messages: true, most: 7},
+		{name: "shm", start: over("shm"), most: 4},
+		{name: "shm by messages", start: over("shm"), messages: true, most: 4},
+		{name: "tcp", start: over("tcp"), most: 4},
+		{name: "mixed, equal hosts", start: onHosts(func(r, n int) int { return 2 * r / n }), chooses: true, least: 4, most: 4},
+		{name: "mixed, uneven hosts", start: onHosts(func(r, n int) int { return (r + 1) / n }), chooses: true, least: 3, most: 4},
+		{name: "mixed, interleaved hosts", start: onHosts(func(r, n int) int { return r % 2 }), chooses: true, least: 3, most: 4},
+		{name: "GPU memory, direct", start: onGPUs("shm", device.Direct), straight: true, most: 3},
+		{name: "GPU memory, staged", start: onGPUs("tcp", device.Staged), most: 3},
+	}
+	if _, err := ucx.Available(); err != nil {
+		t.Logf("without ucx: %v", err)
+		return list
+	}
+	return append(list, way{name: "ucx", start: over("ucx"), most: 3})
 }
 
 // counts are what came of the programs that were drawn.
 type counts struct {
-	drawn, proven, refused, refusedRight, runs int
-	byHow                                      map[string]int
+	drawn, proven, refused, refusedRight, runs, frozen int
+	over                                               map[string]int // calls, by way
 }
 
 // What is proven is what runs: programs are drawn and proven, and those that are proven
@@ -65,21 +112,25 @@ func TestProvenIsWhatRuns(t *testing.T) {
 			g.Close()
 		}
 	}()
-	c := counts{byHow: map[string]int{}}
+	c, all := counts{over: map[string]int{}}, ways(t)
 	for s := first; s == first || time.Now().Before(end); s++ {
-		if err := one(s, groups, &c); err != nil {
+		if err := one(s, all, groups, &c); err != nil {
 			t.Errorf("%v\nreplay with: go test ./internal/differential -run TestProvenIsWhatRuns -replay %d", err, s)
 			break
 		}
 	}
 	t.Logf("%d programs drawn: %d proven, which made %d calls; %d refused, of which %d are right in every order that the reference tried", c.drawn, c.proven, c.runs, c.refused, c.refusedRight)
+	t.Logf("in %d calls a rank was stopped and woken; calls by transport:", c.frozen)
+	for _, w := range all {
+		t.Logf("%8d %s", c.over[w.name], w.name)
+	}
 	if *replay == 0 && c.drawn > 100 && c.proven < c.drawn/10 {
 		t.Errorf("%d of %d programs are proven: the test says little", c.proven, c.drawn)
 	}
 }
 
 // one draws a program, proves it and runs it.
-func one(seed uint64, groups map[string]Group, c *counts) error {
+func one(seed uint64, all []way, groups map[string]Group, c *counts) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	n := 2 + rng.IntN(3)
 	if rng.IntN(8) == 0 {
@@ -95,23 +146,53 @@ func one(seed uint64, groups map[string]Group, c *counts) error {
 		return nil
 	}
 	c.proven++
-	for i, w := range ways {
-		if n > w.most || i != int(seed%5) && rng.IntN(2) == 0 {
+	for i, w := range all {
+		if n < w.least || n > w.most || i != int(seed%uint64(len(all))) && rng.IntN(3) > 0 {
 			continue
 		}
 		key := fmt.Sprint(w.name, n)
 		for range 2 {
-			cs := DrawCase(rng, p)
-			cs.Messages = w.messages
-			if err := try(groups, key, func() (Group, error) { return w.start(n) }, &cs); err != nil {
-				start := func() (Group, error) { return w.start(n) }
+			cs, err := w.draw(rng, p)
+			if err != nil {
+				return err
+			}
+			start := func() (Group, error) { return w.start(n) }
+			if err := try(groups, key, start, &cs); err != nil {
 				err = smaller(groups, key, start, cs, err)
 				return report(seed, shrunk(groups, key, start, cs, p), how, w.name, cs, err)
 			}
 			c.runs++
+			c.over[w.name]++
+			c.frozen += min(cs.Frozen, 1)
 		}
 	}
 	return nil
+}
+
+// draw draws a call of a program, or of the one that takes its place.
+func (w *way) draw(rng *rand.Rand, p *sched.Program) (Case, error) {
+	if w.straight && p.Op != sched.Barrier {
+		name := "direct"
+		if p.Op.Reduces() {
+			name = "rank-order"
+		}
+		a, err := algo.Find(name)
+		if err != nil {
+			return Case{}, err
+		}
+		if p, err = a.Program(algo.Spec{Op: p.Op, Ranks: p.Ranks, Root: p.Root}); err != nil {
+			return Case{}, err
+		}
+	}
+	c := DrawCase(rng, p)
+	c.Messages, c.Chosen = w.messages, w.straight
+	if w.chooses && rng.IntN(2) == 0 {
+		c.Chosen, c.Tricky = true, false // the order of its sums is comm's business
+	}
+	if !w.one && rng.IntN(4) == 0 {
+		c.Frozen, c.After = 1+rng.IntN(p.Ranks), time.Duration(rng.IntN(3000))*time.Microsecond
+	}
+	return c, nil
 }
 
 // try runs a case in a group, which is started if it is not there.

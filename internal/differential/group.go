@@ -11,9 +11,15 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-fabric/weft/run/comm"
+	"github.com/weft-fabric/weft/run/comm/device"
+	"github.com/weft-fabric/weft/run/gpu"
+	"github.com/weft-fabric/weft/run/gpu/soft"
 )
 
 // Group is the ranks of a communicator that run cases.
@@ -70,9 +76,29 @@ type answer struct {
 // rankEnv says that a process is a rank of a group, and which.
 const rankEnv = "WEFT_TEST_DIFFERENTIAL_RANK"
 
+// Setting is where ranks are and how they talk.
+type Setting struct {
+	Transport string
+	Hosts     []int      // of each rank; nil if all are on one
+	GPU       device.Way // calls are on memory of software GPUs; empty if they are not
+}
+
+// host is the host of a rank, and its number there.
+func (s *Setting) host(rank int) (name string, seat int) {
+	if s.Hosts == nil {
+		return "", rank
+	}
+	for _, h := range s.Hosts[:rank] {
+		if h == s.Hosts[rank] {
+			seat++
+		}
+	}
+	return strconv.Itoa(s.Hosts[rank]), seat
+}
+
 // Processes starts ranks that are processes of their own, each one the program that this
 // is, which has to call Rank first of all.
-func Processes(n int, transport string, limit time.Duration) (Group, error) {
+func Processes(n int, s Setting, limit time.Duration) (Group, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -83,8 +109,11 @@ func Processes(n int, transport string, limit time.Duration) (Group, error) {
 	for r := range n {
 		cmd := exec.Command(os.Args[0])
 		cmd.WaitDelay = 5 * time.Second
+		// The system hangs up on a process group that loses its last tie to its session while one of its processes is stopped.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		host, seat := s.host(r)
 		cmd.Env = append(os.Environ(), rankEnv+"="+strconv.Itoa(r), "WEFT_TEST_SIZE="+strconv.Itoa(n), "WEFT_TEST_ADDR="+addr,
-			"WEFT_TEST_TRANSPORT="+transport, "WEFT_TEST_LIMIT="+limit.String())
+			"WEFT_TEST_TRANSPORT="+s.Transport, "WEFT_TEST_LIMIT="+limit.String(), "WEFT_TEST_HOST="+host, "WEFT_TEST_SEAT="+strconv.Itoa(seat), "WEFT_TEST_GPU="+string(s.GPU))
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -119,8 +148,24 @@ func (g processes) Run(c *Case) ([][]byte, error) {
 			outs[r], errs[r] = a.Out, err
 		})
 	}
+	var froze error
+	if c.Frozen > 0 {
+		froze = g[c.Frozen-1].freeze(c.After)
+	}
 	wg.Wait()
-	return outs, errors.Join(errs...)
+	return outs, errors.Join(append(errs, froze)...)
+}
+
+// freeze stops a process after a time, for a moment: until the system says that it has stopped, and as long again as that was after the
+// call began. Wherever in the call that is, the result is to be right.
+func (p *process) freeze(after time.Duration) error {
+	time.Sleep(after)
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	time.Sleep(after)
+	return errors.Join(err, p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 func (g processes) Close() {
@@ -160,11 +205,24 @@ func serve(rank string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	m, err := comm.Join(ctx, comm.Config{Rank: r, Size: n, LocalRank: r, Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT"), Timeout: limit})
+	seat, err := strconv.Atoi(os.Getenv("WEFT_TEST_SEAT"))
 	if err != nil {
 		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	m, err := comm.Join(ctx, comm.Config{Rank: r, Size: n, LocalRank: seat, Host: os.Getenv("WEFT_TEST_HOST"), Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT"), Timeout: limit})
+	if err != nil {
+		return err
+	}
+	run := func(c *Case) ([]byte, error) { return c.Run(context.Background(), m) }
+	if way := os.Getenv("WEFT_TEST_GPU"); way != "" {
+		g, err := device.Open(ctx, m, func() (gpu.Device, error) { return soft.New(gpu.Plain), nil }, device.Config{Way: device.Way(way), Sums: device.OnHost, Timeout: limit})
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		run = func(c *Case) ([]byte, error) { return c.RunOnGPU(context.Background(), g) }
 	}
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	for {
@@ -173,7 +231,7 @@ func serve(rank string) error {
 			return m.Close() // no more of them
 		}
 		var a answer
-		if a.Out, err = c.Run(context.Background(), m); err != nil {
+		if a.Out, err = run(&c); err != nil {
 			a.Err = fmt.Sprintf("rank %d: %v", r, err)
 		}
 		if err := out.Encode(&a); err != nil {
