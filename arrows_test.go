@@ -74,7 +74,7 @@ var floors = map[string][][]string{
 		{"gpu"},
 		{"gpu/ptx"},
 		{"launch", "launch/place"},
-		{"transport", "transport/auth", "transport/meter"},
+		{"transport", "transport/auth", "transport/match", "transport/meter"},
 		{"transport/wait"},
 		{"transport/affinity", "transport/rendezvous", "transport/witness"},
 		{"transport/internal/ring"},
@@ -217,7 +217,7 @@ var (
 	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw", "view/scene", "view/kit"}
 	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
 	engines      = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor", "observe/internal/health", "observe/watch",
-		"predict", "move/kv", "internal/cases", "run/internal/member", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}
+		"predict", "move/kv", "internal/cases", "run/internal/member", "run/transport/match", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}
 )
 
 // Imports that pure packages must not have, with the reason for each.

@@ -2,9 +2,9 @@ package world
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 )
 
 // Endpoint is a rank of the world.
@@ -14,11 +14,8 @@ type Endpoint struct {
 	closed bool
 	mine   memory
 	verbs  verbs
-	boxes  map[portKey]*box
-	epochs map[uint32]uint32 // the newest of each communicator
+	boxes  match.Table[*box]
 }
-
-type portKey struct{ id, epoch uint32 }
 
 func (e *Endpoint) Rank() int                { return e.rank }
 func (e *Endpoint) Size() int                { return len(e.w.eps) }
@@ -68,9 +65,8 @@ func (e *Endpoint) Close() error {
 
 // Port makes a port.
 func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
-	me := slices.Index(g.Members, e.rank)
-	if me < 0 {
-		return nil, fmt.Errorf("world: rank %d is not among the members %v", e.rank, g.Members)
+	if err := match.Check(&g, e.rank, len(e.w.eps)); err != nil {
+		return nil, err
 	}
 	w := e.w
 	w.mu.Lock()
@@ -78,31 +74,30 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	if g.Epoch < e.epochs[g.ID] {
-		return nil, fmt.Errorf("world: communicator %d is in epoch %d already, not %d", g.ID, e.epochs[g.ID], g.Epoch)
+	k := match.Key{ID: g.ID, Epoch: g.Epoch}
+	if _, err := e.boxes.Begin(k); err != nil {
+		return nil, err
 	}
-	e.epochs[g.ID] = g.Epoch
-	b := e.box(portKey{g.ID, g.Epoch})
+	b := e.box(k)
 	if b.port != nil {
-		return nil, fmt.Errorf("world: communicator %d of epoch %d has a port already", g.ID, g.Epoch)
+		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", g.ID, g.Epoch)
 	}
-	g.Members = slices.Clone(g.Members)
-	b.port = &port{e: e, g: g, me: me, box: b, numbers: map[[2]int]uint64{}, wanted: map[[2]int][]*want{}, owed: map[int]int{}, told: map[int]transport.Call{}}
-	return b.port, nil
+	b.port = &port{e: e, Port: match.Port{ID: g.ID, Epoch: g.Epoch}, box: b, numbers: map[[2]int]uint64{}, wanted: map[[2]int][]*want{}, told: map[int]match.Call{}}
+	b.port.Most = credit
+	return b.port, b.port.Attach(&g, e.rank, len(w.eps))
 }
 
 // box is what came for a port, which need not be there yet.
 type box struct {
 	port  *port
-	ended bool
 	lines map[[2]int][]*message // by rank of the endpoint and channel
-	last  map[int]transport.Call
-	told  map[int]transport.Call // what ranks said of themselves, as it is another call than this rank's
+	last  map[int]match.Call
+	told  map[int]match.Call // what ranks said of themselves, as it is another call than this rank's
 }
 
 // message is one that has come.
 type message struct {
-	call   transport.Call
+	call   match.Call
 	form   transport.Form
 	b      []byte
 	torn   int // bytes that came before its sender died; -1 if all did
@@ -110,11 +105,15 @@ type message struct {
 	took   func() // tells the sender
 }
 
-func (e *Endpoint) box(k portKey) *box {
-	b := e.boxes[k]
-	if b == nil {
-		b = &box{lines: map[[2]int][]*message{}, last: map[int]transport.Call{}, told: map[int]transport.Call{}}
-		e.boxes[k] = b
+// box is that of a port, which need not be there yet; nil if it has ended.
+func (e *Endpoint) box(k match.Key) *box {
+	b, fate := e.boxes.Find(k)
+	switch fate {
+	case match.Old, match.Ended:
+		return nil
+	case match.Early:
+		b = &box{lines: map[[2]int][]*message{}, last: map[int]match.Call{}, told: map[int]match.Call{}}
+		e.boxes.Put(k, b)
 	}
 	return b
 }

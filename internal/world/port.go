@@ -3,10 +3,10 @@ package world
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 )
 
 // credit is how many bytes a rank may have sent to another that were not taken.
@@ -14,17 +14,14 @@ const credit = 1 << 20
 
 // port is a transport.Port and its Holder.
 type port struct {
+	match.Port
 	e       *Endpoint
-	g       transport.Group
-	me      int
 	box     *box
-	call    transport.Call
 	stop    transport.Stop
 	closed  bool
 	numbers map[[2]int]uint64  // messages sent, by peer and channel
 	wanted  map[[2]int][]*want // announced, by rank of the endpoint and channel
-	owed    map[int]int        // bytes that peers have not taken
-	told    map[int]transport.Call
+	told    map[int]match.Call
 }
 
 // want is memory that was announced for a message.
@@ -38,24 +35,14 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	_ = p.e.step(0)
 	p.e.w.mu.Lock()
 	defer p.e.w.mu.Unlock()
-	c.Epoch, c.Comm = p.g.Epoch, p.g.ID
-	p.call, p.stop = c, stop
+	p.Port.Begin(c)
+	p.stop = stop
 	clear(p.wanted)
-}
-
-func (p *port) check(rank, channel int) error {
-	if rank < 0 || rank >= len(p.g.Members) {
-		return fmt.Errorf("world: rank %d; ranks are 0 to %d", rank, len(p.g.Members)-1)
-	}
-	if !transport.ValidChannel(channel) {
-		return transport.ErrChannel(channel)
-	}
-	return nil
 }
 
 // enter begins an operation: it is a step, and locks mu unless it fails.
 func (p *port) enter(rank, channel int) error {
-	if err := p.check(rank, channel); err != nil {
+	if err := p.Member(rank, channel); err != nil {
 		return err
 	}
 	if err := p.e.step(transport.Way(channel)); err != nil {
@@ -87,10 +74,10 @@ type outgoing struct {
 
 // start sends a message once there is credit; the caller holds mu.
 func (p *port) start(to, channel int, b []byte) *outgoing {
-	e, rank := p.e, p.g.Members[to]
+	e, rank := p.e, p.Members[to]
 	o := &outgoing{copy: bytes.Clone(b)}
 	o.err = e.wait(transport.Way(channel), func() bool {
-		return p.owed[rank] < credit || p.closed || e.w.missing(e.rank, rank) != nil || p.odd() != nil
+		return !p.Full(rank) || p.closed || e.w.missing(e.rank, rank) != nil || p.odd() != nil
 	}, p.stop)
 	if o.err == nil {
 		o.err = p.over(rank)
@@ -98,11 +85,10 @@ func (p *port) start(to, channel int, b []byte) *outgoing {
 	if o.err != nil {
 		return o
 	}
-	cost := len(b) + 64
-	p.owed[rank] += cost
+	p.Lend(rank, len(b))
 	way := transport.Way(channel)
-	k := lineKey{e.rank, rank, p.g.ID, p.g.Epoch, way}
-	m := &message{call: p.call, form: transport.FormOf(channel, len(b)), b: o.copy, torn: -1, took: func() { p.owed[rank] -= cost }}
+	k := lineKey{e.rank, rank, p.ID, p.Epoch, way}
+	m := &message{call: p.Enc, form: transport.FormOf(channel, len(b)), b: o.copy, torn: -1, took: func() { p.Repaid(rank, match.Cost(len(b))) }}
 	no := p.numbers[[2]int{to, way}]
 	p.numbers[[2]int{to, way}]++
 	deliver := func(w *World) {
@@ -140,18 +126,18 @@ func (p *port) over(rank int) error {
 // finish waits until a message is out; the caller holds mu. Some messages are out
 // at once, others when they have come.
 func (p *port) finish(o *outgoing, to, channel int, b []byte, changes bool) error {
-	e, rank := p.e, p.g.Members[to]
+	e, rank := p.e, p.Members[to]
 	if o.err != nil {
 		return o.err
 	}
-	if e.w.draw(2, 8, uint64(len(b)), uint64(rank), p.call.Seq) == 0 {
+	if e.w.draw(2, 8, uint64(len(b)), uint64(rank), p.Call.Seq) == 0 {
 		o.taken = true
 	}
 	err := e.wait(transport.Way(channel), func() bool {
 		return o.taken || p.closed || e.w.missing(e.rank, rank) != nil || p.odd() != nil
 	}, p.stop)
 	if !changes && !bytes.Equal(o.copy, b) {
-		e.w.problem("rank %d changed %d bytes in operation %d while they were sent to rank %d", e.rank, len(b), p.call.Seq, rank)
+		e.w.problem("rank %d changed %d bytes in operation %d while they were sent to rank %d", e.rank, len(b), p.Call.Seq, rank)
 	}
 	if err == nil && !o.taken {
 		err = p.over(rank)
@@ -164,11 +150,8 @@ func (e *Endpoint) arrive(from int, k lineKey, m *message) {
 	if e.w.dead[e.rank] || e.closed {
 		return
 	}
-	if k.epoch < e.epochs[k.id] {
-		return
-	}
-	b := e.box(portKey{k.id, k.epoch})
-	if b.ended {
+	b := e.box(match.Key{ID: k.id, Epoch: k.epoch})
+	if b == nil {
 		return
 	}
 	at := [2]int{from, k.channel}
@@ -185,7 +168,7 @@ func (e *Endpoint) arrive(from int, k lineKey, m *message) {
 // holds mu.
 func (p *port) store(at [2]int) {
 	for i, m := range p.box.lines[at] {
-		if i >= len(p.wanted[at]) || m.call != p.call {
+		if i >= len(p.wanted[at]) || m.call != p.Enc {
 			return
 		}
 		if a := p.wanted[at][i]; m.stored == nil && a.form == m.form {
@@ -205,12 +188,12 @@ func (m *message) come() []byte {
 
 // Expect announces where a message will be wanted.
 func (p *port) Expect(from, channel int, dst []byte) {
-	if p.check(from, channel) != nil {
+	if p.Member(from, channel) != nil {
 		return
 	}
 	p.e.w.mu.Lock()
 	defer p.e.w.mu.Unlock()
-	at := [2]int{p.g.Members[from], transport.Way(channel)}
+	at := [2]int{p.Members[from], transport.Way(channel)}
 	p.wanted[at] = append(p.wanted[at], &want{dst, transport.FormOf(channel, len(dst))})
 	p.store(at)
 }
@@ -218,14 +201,14 @@ func (p *port) Expect(from, channel int, dst []byte) {
 // odd is a message of the current number that belongs to another call, as an
 // error; the caller holds mu.
 func (p *port) odd() error {
-	for i, r := range p.g.Members {
-		if c, ok := p.box.told[r]; ok && c.Seq == p.call.Seq && c != p.call {
-			return &transport.Mismatch{Rank: p.me, Peer: i, Mine: p.call, Theirs: c, Words: p.g.Words}
+	for i, r := range p.Members {
+		if c, ok := p.box.told[r]; ok && p.Place(i, &c) == match.Other {
+			return p.Differs(i, &c)
 		}
 		for at, list := range p.box.lines {
-			if at[0] == r && len(list) > 0 && list[0].torn < 0 && list[0].call.Seq == p.call.Seq && list[0].call != p.call {
+			if at[0] == r && len(list) > 0 && list[0].torn < 0 && p.Place(i, &list[0].call) == match.Other {
 				p.tell(r)
-				return &transport.Mismatch{Rank: p.me, Peer: i, Mine: p.call, Theirs: list[0].call, Words: p.g.Words}
+				return p.Differs(i, &list[0].call)
 			}
 		}
 	}
@@ -234,14 +217,16 @@ func (p *port) odd() error {
 
 // tell lets a rank know that this one is in another call; the caller holds mu.
 func (p *port) tell(rank int) {
-	w, me, c := p.e.w, p.e.rank, p.call
+	w, me, c := p.e.w, p.e.rank, p.Enc
 	if p.told[rank] == c {
 		return
 	}
 	p.told[rank] = c
-	w.post(lineKey{me, rank, p.g.ID, p.g.Epoch, -3}, func(w *World) {
+	w.post(lineKey{me, rank, p.ID, p.Epoch, -3}, func(w *World) {
 		if e := w.eps[rank]; !w.dead[rank] && !e.closed {
-			e.box(portKey{p.g.ID, p.g.Epoch}).told[me] = c
+			if b := e.box(match.Key{ID: p.ID, Epoch: p.Epoch}); b != nil {
+				b.told[me] = c
+			}
 		}
 	}, nil)
 }
@@ -249,7 +234,7 @@ func (p *port) tell(rank int) {
 // next waits for the next message of a way and takes it; the caller holds mu. A
 // message of which only a part came is given with the error.
 func (p *port) next(from, channel, n int) (*message, error) {
-	e, rank := p.e, p.g.Members[from]
+	e, rank := p.e, p.Members[from]
 	at := [2]int{rank, transport.Way(channel)}
 	err := e.wait(at[1], func() bool {
 		list := p.box.lines[at]
@@ -264,17 +249,17 @@ func (p *port) next(from, channel, n int) (*message, error) {
 	list := p.box.lines[at]
 	if len(list) == 0 || list[0].torn >= 0 {
 		err = p.over(rank)
-		if _, ok := errors.AsType[*transport.Gone](err); ok && len(list) > 0 && list[0].call == p.call && list[0].form == transport.FormOf(channel, n) {
+		if _, ok := errors.AsType[*transport.Gone](err); ok && len(list) > 0 && list[0].call == p.Enc && list[0].form == transport.FormOf(channel, n) {
 			return list[0], err
 		}
 		return nil, err
 	}
 	m := list[0]
-	if m.call != p.call {
-		return nil, &transport.Mismatch{Rank: p.me, Peer: from, Mine: p.call, Theirs: m.call, Words: p.g.Words}
+	if m.call != p.Enc {
+		return nil, p.Differs(from, &m.call)
 	}
 	if want := transport.FormOf(channel, n); m.form != want {
-		return nil, &transport.Mismatch{Rank: p.me, Peer: from, Mine: p.call, Theirs: p.call, Channel: channel, Sent: m.form, Want: want, Words: p.g.Words}
+		return nil, p.Unlike(from, channel, m.form, want)
 	}
 	p.box.lines[at] = list[1:]
 	m.took()
@@ -293,7 +278,7 @@ func (p *port) Recv(from, channel int, dst []byte) error {
 // recv is Recv; if whole, nothing is stored of a message that did not come. The
 // caller holds mu.
 func (p *port) recv(from, channel int, dst []byte, whole bool) error {
-	at := [2]int{p.g.Members[from], transport.Way(channel)}
+	at := [2]int{p.Members[from], transport.Way(channel)}
 	if a := p.wanted[at]; len(a) > 0 {
 		defer func() {
 			if w := p.wanted[at]; len(w) > 0 && w[0] == a[0] {
@@ -329,7 +314,7 @@ func (p *port) take(from, channel, n int, f func(piece []byte)) error {
 		rest = rest[:len(rest)&^63]
 	}
 	for k := uint64(0); len(rest) > 0; k++ {
-		piece := rest[:min(len(rest), 64+64*int(p.e.w.draw(40, 9, uint64(n), k, p.call.Seq)))]
+		piece := rest[:min(len(rest), 64+64*int(p.e.w.draw(40, 9, uint64(n), k, p.Call.Seq)))]
 		if len(m.b) > 1<<20 {
 			piece = rest[:min(len(rest), 256<<10)]
 		}
@@ -347,7 +332,7 @@ func (p *port) take(from, channel, n int, f func(piece []byte)) error {
 
 // Exchange sends a message and receives another meanwhile.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
-	if err := p.check(in.From, in.Channel); err != nil {
+	if err := p.Member(in.From, in.Channel); err != nil {
 		return err
 	}
 	if err := p.enter(out.To, out.Channel); err != nil {
@@ -408,10 +393,12 @@ func (p *port) RecvWhole(from, channel int, dst []byte) error {
 func (p *port) Last(rank int) (transport.Call, bool) {
 	p.e.w.mu.Lock()
 	defer p.e.w.mu.Unlock()
-	if rank < 0 || rank >= len(p.g.Members) {
+	if rank < 0 || rank >= len(p.Members) {
 		return transport.Call{}, false
 	}
-	c, ok := p.box.last[p.g.Members[rank]]
+	enc, ok := p.box.last[p.Members[rank]]
+	c := transport.Call{}
+	c.Get(enc[:])
 	return c, ok
 }
 
@@ -419,7 +406,8 @@ func (p *port) Last(rank int) (transport.Call, bool) {
 func (p *port) Close() error {
 	p.e.w.mu.Lock()
 	defer p.e.w.mu.Unlock()
-	p.closed, p.box.ended = true, true
+	p.closed = true
+	p.e.boxes.End(match.Key{ID: p.ID, Epoch: p.Epoch})
 	clear(p.wanted)
 	clear(p.box.lines)
 	return nil

@@ -153,7 +153,7 @@ func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, base: time.Now(), last: map[lineKey]int64{}, sent: map[lineKey]uint64{}, dead: make([]bool, n), steps: make([]int, n),
 		paused: make([]int64, n), cuts: map[[2]int]int64{}, gone: map[[2]int]*loss{}, running: n, news: make(chan struct{}, 1)}
 	for r := range n {
-		w.eps = append(w.eps, &Endpoint{w: w, rank: r, mine: memory{blocks: map[uint64][]byte{}}, boxes: map[portKey]*box{}, epochs: map[uint32]uint32{}})
+		w.eps = append(w.eps, &Endpoint{w: w, rank: r, mine: memory{blocks: map[uint64][]byte{}}})
 	}
 	return w
 }

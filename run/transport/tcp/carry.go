@@ -453,7 +453,7 @@ func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
 	c := &pr.carrier
 	x := c.copyOf(b)
 	x.h = frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno, Piece: c.base + uint64(len(c.window))}
-	x.call = p.enc
+	x.call = p.Enc
 	c.window = append(c.window, x)
 	c.kept += len(b)
 	s := pr.first(p.streamOf(channel))
@@ -464,7 +464,7 @@ func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
 	h := x.h
 	pr.mu.Unlock()
 	if ok {
-		s.sendNow(h, &p.enc, b)
+		s.sendNow(h, &p.Enc, b)
 	}
 	return nil
 }

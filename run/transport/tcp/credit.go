@@ -10,30 +10,14 @@ import (
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 )
 
-// A communicator may have this much under way to a peer that the peer has not
-// taken; its senders wait then. So a rank that is far ahead of another neither
-// fills the other's memory nor holds up what other communicators send over the
-// same streams. Receivers tell in steps of a quarter, one small frame for 4 MiB.
-const creditLimit = 16 << 20
-
-// full reports whether a peer has to take something before more is sent to it; the
-// caller holds mu.
-func (p *port) full(rank int) bool { return p.lent[rank] >= creditLimit && !p.deep }
-
-// Bound is what a peer may leave waiting; of what it took, it may not have told a quarter.
-func (p *port) Bound() int { return creditLimit - creditLimit/4 }
-
 // Unbound lets the call go on whatever its peers leave waiting.
 func (p *port) Unbound() {
 	p.mu.Lock()
-	p.deep = true
+	p.Deep = true
 	p.mu.Unlock()
 }
 
 var _ transport.Bounded = (*port)(nil)
-
-// cost is what a message counts: its bytes and what goes with it.
-func cost(n int) int64 { return int64(n) + 128 }
 
 // roomWait is a sender that waits for room.
 type roomWait struct {
@@ -55,7 +39,7 @@ func setWaiter(list []roomWait, room *atomic.Bool, w *waiter) {
 func (p *port) awaitCredit(pr *peer) error {
 	var room atomic.Bool
 	p.mu.Lock()
-	if !p.full(pr.rank) {
+	if !p.Full(pr.rank) {
 		p.mu.Unlock()
 		return nil
 	}
@@ -79,23 +63,16 @@ func (p *port) repay(from, n int) {
 	if from == p.e.cfg.Rank {
 		return
 	}
-	p.owed[from] += cost(n)
-	if p.owed[from] < creditLimit/4 {
-		return
+	if tell := p.Owe(from, n); tell > 0 {
+		p.e.peers[from].control(&outbound{h: frame.Header{Kind: frame.Credit, Total: tell}, call: p.Enc})
 	}
-	p.e.peers[from].control(&outbound{h: frame.Header{Kind: frame.Credit, Total: uint64(p.owed[from])}, call: p.enc})
-	p.owed[from] = 0
 }
 
 // repaid takes what a peer told.
 func (p *port) repaid(rank int, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.attached {
-		return
-	}
-	p.lent[rank] -= n
-	if p.lent[rank] >= creditLimit {
+	if !p.Attached || !p.Repaid(rank, n) {
 		return
 	}
 	for _, r := range p.rooms {

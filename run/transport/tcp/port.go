@@ -3,7 +3,6 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,47 +11,30 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 )
 
 // port is a communicator's ways. It may exist before Port was called, to hold
 // what members sent that were quicker.
 type port struct {
-	e         *Endpoint
-	id, epoch uint32
-
-	members []int // endpoint ranks by rank
-	index   []int // ranks by endpoint rank, -1 for those that are no members
-	rank    int
-	words   transport.Words
-
+	match.Port
+	e   *Endpoint
 	err atomic.Pointer[failure] // why the call's waits end
 
-	mu       sync.Mutex
-	attached bool
-	closed   bool
-	begun    bool
-	call     transport.Call
-	enc      [transport.CallSize]byte
-	seq      uint64
-	stop     transport.Stop
-	ways     [][]*way // by rank, then channel
-	used     []*way   // in this call
-	free     []*slot
-	ahead    []lead // messages of calls that have not begun, by the ranks they came from
-	early    map[aheadKey]*slot
-	last     [][transport.CallSize]byte
-	seen     []bool
-	expects  []int // messages that were announced and have not come, by endpoint rank
-	froms    []int // the endpoint ranks of which there are any
+	mu      sync.Mutex
+	closed  bool
+	stop    transport.Stop
+	ways    [][]*way // by rank, then channel
+	used    []*way   // in this call
+	free    []*slot
+	ahead   []lead // messages of calls that have not begun, by the ranks they came from
+	early   map[aheadKey]*slot
+	expects []int // messages that were announced and have not come, by endpoint rank
+	froms   []int // the endpoint ranks of which there are any
 
 	side  atomic.Int32 // channels of the call that run side by side; 0 for one
-	deep  bool         // the call may have any number of bytes under way
-	lent  []int64      // cost of what was sent and not yet taken, by endpoint rank
-	owed  []int64      // cost of what was taken and not yet told its sender
 	rooms []roomWait   // senders that wait for their peer to take something
-
-	stray map[int]stray // ranks that are in another call than this
 }
 
 // lead are the messages of a rank that is ahead, in the order of their calls. A root that need not wait is often dozens of calls
@@ -60,12 +42,6 @@ type port struct {
 type lead struct {
 	from  int
 	slots []*slot
-}
-
-// stray is what a rank sent first of another call.
-type stray struct {
-	call  [transport.CallSize]byte
-	piece uint64 // its number, if it has one
 }
 
 // failure is an error behind a pointer.
@@ -77,97 +53,70 @@ type failure struct{ err error }
 // more, until someone waits; then all is taken, as what is wanted may come after it.
 const earlyBytes = 64 << 10
 
-func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
-
 // Port makes the ways of a communicator.
 func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
-	id, epoch, members := g.ID, g.Epoch, g.Members
-	rank := slices.Index(members, e.cfg.Rank)
-	if rank < 0 {
-		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", e.cfg.Rank, members, id)
-	}
-	for i, m := range members {
-		if m < 0 || m >= e.cfg.Size || slices.Index(members, m) != i {
-			return nil, fmt.Errorf("members %v of communicator %d: %d is not a rank of %d, or named twice", members, id, m, e.cfg.Size)
-		}
+	if err := match.Check(&g, e.cfg.Rank, e.cfg.Size); err != nil {
+		return nil, err
 	}
 	e.pmu.Lock()
 	defer e.pmu.Unlock()
 	if e.closed.Load() {
 		return nil, transport.ErrClosed
 	}
-	if newest := e.epochs[id]; epoch < newest {
-		return nil, fmt.Errorf("communicator %d is in epoch %d already, not %d", id, newest, epoch)
+	k := match.Key{Epoch: g.Epoch, ID: g.ID}
+	newer, err := e.ports.Begin(k)
+	if err != nil {
+		return nil, err
 	}
-	if epoch > e.epochs[id] {
-		e.epochs[id] = epoch
+	if newer {
 		e.portGen.Add(1)
 	}
-	k := portKey{epoch, id}
-	p := e.ports[k]
-	if p == nil {
-		p = &port{e: e, id: id, epoch: epoch}
-		e.ports[k] = p
+	p, fate := e.ports.Find(k)
+	if fate != match.Here {
+		p = e.newPort(k)
 	}
-	delete(e.ended, k)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.attached {
-		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", id, epoch)
+	if err := p.Attach(&g, e.cfg.Rank, e.cfg.Size); err != nil {
+		return nil, err
 	}
-	p.attached, p.rank, p.members, p.words = true, rank, slices.Clone(members), g.Words
-	p.index = make([]int, e.cfg.Size)
-	for i := range p.index {
-		p.index[i] = -1
-	}
-	for i, m := range members {
-		p.index[m] = i
-	}
-	n := len(members)
-	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
-	p.expects = make([]int, e.cfg.Size)
-	p.lent, p.owed = make([]int64, e.cfg.Size), make([]int64, e.cfg.Size)
+	p.ways, p.expects = make([][]*way, len(g.Members)), make([]int, e.cfg.Size)
 	for _, l := range p.ahead {
-		if i := p.index[l.from]; i >= 0 && len(l.slots) > 0 {
-			p.last[i], p.seen[i] = l.slots[len(l.slots)-1].call, true
+		if len(l.slots) > 0 {
+			p.Saw(p.Of(l.from), &l.slots[len(l.slots)-1].call)
 		}
 	}
 	return p, nil
 }
 
-type portKey struct{ epoch, id uint32 }
+// newPort makes the port of a key; the caller holds pmu.
+func (e *Endpoint) newPort(k match.Key) *port {
+	p := &port{e: e, Port: match.Port{ID: k.ID, Epoch: k.Epoch}}
+	e.ports.Put(k, p)
+	return p
+}
 
 // portOf is the port of a frame, or nil if its epoch or the port has ended.
-func (e *Endpoint) portOf(s *stream, call *[transport.CallSize]byte) *port {
-	epoch, id := binary.LittleEndian.Uint32(call[:]), binary.LittleEndian.Uint32(call[4:])
-	if p := s.port; p != nil && p.id == id && p.epoch == epoch && s.portGen == e.portGen.Load() {
+func (e *Endpoint) portOf(s *stream, call *match.Call) *port {
+	k := match.KeyOf(call)
+	if p := s.port; p != nil && p.ID == k.ID && p.Epoch == k.Epoch && s.portGen == e.portGen.Load() {
 		return p
 	}
 	e.pmu.Lock()
 	defer e.pmu.Unlock()
-	k := portKey{epoch, id}
-	if epoch < e.epochs[id] {
+	p, fate := e.ports.Find(k)
+	switch fate {
+	case match.Old:
 		e.count.old.Add(1)
 		return nil
-	}
-	if e.ended[k] {
+	case match.Ended:
 		e.count.stale.Add(1)
 		return nil
-	}
-	p := e.ports[k]
-	if p == nil {
-		p = &port{e: e, id: id, epoch: epoch}
-		e.ports[k] = p
+	case match.Early:
+		p = e.newPort(k)
 	}
 	s.port, s.portGen = p, e.portGen.Load()
 	return p
-}
-
-func (p *port) indexOf(rank int) int {
-	if !p.attached {
-		return -1
-	}
-	return p.index[rank]
 }
 
 // way is that of a rank and a channel; the caller holds mu.
@@ -208,24 +157,17 @@ func (p *port) Disagrees() error {
 
 // disagree ends the call, as a rank does another under the same number, and
 // tells that rank if it cannot know yet. The caller holds mu.
-func (p *port) disagree(rank int, call *[transport.CallSize]byte, tell bool) {
-	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
-	m.Theirs.Get(call[:])
-	p.failed(m)
+func (p *port) disagree(rank int, call *match.Call, tell bool) {
+	p.failed(p.Differs(rank, call))
 	if tell {
-		p.e.peers[p.members[rank]].control(&outbound{h: frame.Header{Kind: frame.Call}, call: p.enc})
+		p.e.peers[p.Members[rank]].control(&outbound{h: frame.Header{Kind: frame.Call}, call: p.Enc})
 	}
 }
 
 // strays notes that a rank is in an earlier or later call than this: it sends
 // nothing more in this one, so waits for it end. The caller holds mu.
-func (p *port) strays(rank int, call *[transport.CallSize]byte, piece uint64) {
-	if p.stray == nil {
-		p.stray = map[int]stray{}
-	}
-	if _, known := p.stray[rank]; !known {
-		p.stray[rank] = stray{*call, piece}
-	}
+func (p *port) strays(rank int, call *match.Call, piece uint64) {
+	p.Strays(rank, match.Stray{Call: *call, Piece: piece})
 	for _, w := range p.ways[rank] {
 		if w == nil {
 			continue
@@ -242,13 +184,9 @@ func (p *port) strays(rank int, call *[transport.CallSize]byte, piece uint64) {
 // it may have been overtaken: its receiver asks again before it sleeps. The
 // caller holds mu.
 func (p *port) lonely(s *slot, rank int) {
-	x, ok := p.stray[rank]
-	if !ok || s.came || s.busy > 0 || !p.e.peers[s.from].inOrder(x.piece) {
-		return
+	if x, ok := p.Strayed(rank); ok && !s.came && s.busy == 0 && p.e.peers[s.from].inOrder(x.Piece) {
+		p.failed(p.Differs(rank, &x.Call))
 	}
-	m := &transport.Mismatch{Rank: p.rank, Peer: rank, Mine: p.call, Words: p.words}
-	m.Theirs.Get(x.call[:])
-	p.failed(m)
 }
 
 // Begin starts a call.
@@ -266,18 +204,14 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 		w.base, w.next, w.sent, w.used = 0, 0, 0, false
 	}
 	p.used = p.used[:0]
-	p.call, p.seq, p.stop, p.begun, p.deep = c, c.Seq, stop, true, false
+	p.Port.Begin(c)
+	p.stop = stop
 	p.side.Store(0)
-	p.call.Epoch, p.call.Comm = p.epoch, p.id
-	p.call.Put(p.enc[:])
 	if p.err.Load() != nil {
 		p.err.Store(nil)
 	}
 	if p.closed || p.e.closed.Load() {
 		p.err.Store(&failure{transport.ErrClosed})
-	}
-	if p.stray != nil {
-		clear(p.stray)
 	}
 	if len(p.early) > 0 {
 		for i := range p.ahead {
@@ -292,9 +226,9 @@ func (p *port) keep(s *slot) {
 	if i < 0 {
 		i, p.ahead = len(p.ahead), append(p.ahead, lead{from: s.from})
 	}
-	l, seq := &p.ahead[i], seqOf(&s.call)
+	l, seq := &p.ahead[i], match.Seq(&s.call)
 	at := len(l.slots)
-	for at > 0 && seqOf(&l.slots[at-1].call) > seq { // another stream was quicker
+	for at > 0 && match.Seq(&l.slots[at-1].call) > seq { // another stream was quicker
 		at--
 	}
 	l.slots = slices.Insert(l.slots, at, s)
@@ -302,28 +236,25 @@ func (p *port) keep(s *slot) {
 
 // catchUp takes what a rank sent ahead of the call that begins; the caller holds mu.
 func (p *port) catchUp(l *lead) {
-	me, n := p.index[l.from], 0
+	me, n := p.Index[l.from], 0
 	for ; n < len(l.slots); n++ {
 		s := l.slots[n]
-		seq := seqOf(&s.call)
-		if me >= 0 && seq > p.seq {
+		place := p.Place(me, &s.call)
+		if place == match.Ahead || place == match.Late {
 			p.strays(me, &s.call, s.piece)
+		}
+		if place == match.Ahead {
 			break
 		}
-		delete(p.early, aheadKey{s.from, s.channel, s.msgno, seq})
-		switch {
-		case me < 0:
-			p.e.count.stale.Add(1)
-			p.drop(s)
-			continue
-		case seq < p.seq:
-			p.strays(me, &s.call, s.piece)
-			p.e.count.stale.Add(1)
-			p.drop(s)
-			continue
-		case s.call != p.enc:
+		delete(p.early, aheadKey{s.from, s.channel, s.msgno, match.Seq(&s.call)})
+		switch place {
+		case match.Other:
 			p.disagree(me, &s.call, true)
 			p.e.count.mismatch.Add(1)
+		case match.Stranger, match.Late:
+			p.e.count.stale.Add(1)
+		}
+		if place != match.Current {
 			p.drop(s)
 			continue
 		}
@@ -403,33 +334,23 @@ func (p *port) fail(err error) error {
 	return p.err.Load().err
 }
 
-func (p *port) check(rank, channel int) error {
-	if rank < 0 || rank >= len(p.members) {
-		return fmt.Errorf("rank %d of a communicator of %d", rank, len(p.members))
-	}
-	if !transport.ValidChannel(channel) {
-		return transport.ErrChannel(channel)
-	}
-	return nil
-}
-
 // Send gives b to a peer.
 func (p *port) Send(to, channel int, b []byte) error { return p.send(to, channel, b, 0) }
 
 // send is Send with frames of up to most bytes, if that is more than frame.PieceSize.
 func (p *port) send(to, channel int, b []byte, most int) error {
-	if err := p.check(to, channel); err != nil {
+	if err := p.Member(to, channel); err != nil {
 		return p.fail(err)
 	}
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.members[to]]
+	pr := p.e.peers[p.Members[to]]
 	if err := p.meet(pr); err != nil {
 		return p.fail(err)
 	}
 	p.mu.Lock()
-	if p.full(pr.rank) {
+	if p.Full(pr.rank) {
 		p.mu.Unlock()
 		if err := p.awaitCredit(pr); err != nil {
 			return p.end(err)
@@ -467,7 +388,7 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(bool)) error {
 	msgno := w.sent
 	w.sent++
-	p.lent[pr.rank] += cost(len(b))
+	p.Lend(pr.rank, len(b))
 	p.mu.Unlock()
 	if err := pr.alive(); err != nil {
 		return err
@@ -491,12 +412,12 @@ func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
 		w.out = o
 	}
 	o.h = frame.Header{Kind: frame.Data, Total: uint64(len(b)), Channel: uint32(channel), Msgno: w.sent}
-	o.call, o.b, o.head, o.body, o.most = p.enc, b, 0, 0, 0
+	o.call, o.b, o.head, o.body, o.most = p.Enc, b, 0, 0, 0
 	o.done.Store(false)
 	o.gone.Store(0)
 	w.sent++
 	if pr.rank != p.e.cfg.Rank {
-		p.lent[pr.rank] += cost(len(b))
+		p.Lend(pr.rank, len(b))
 	}
 	return o
 }
@@ -558,13 +479,13 @@ func (p *port) self(o *outbound) {
 
 // Expect announces where a message will be wanted.
 func (p *port) Expect(from, channel int, dst []byte) {
-	if p.check(from, channel) != nil || p.err.Load() != nil {
+	if p.Member(from, channel) != nil || p.err.Load() != nil {
 		return // the Recv for it says so
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.way(from, channel)
-	s := p.at(w, p.members[from], channel, w.next)
+	s := p.at(w, p.Members[from], channel, w.next)
 	if s == nil {
 		return
 	}
@@ -575,7 +496,7 @@ func (p *port) Expect(from, channel int, dst []byte) {
 // ask says where a message is wanted; the caller holds mu.
 func (p *port) ask(s *slot, from int, dst []byte, take func([]byte), form transport.Form) {
 	if !s.is(form) {
-		p.unlike(s, from, s.form, form)
+		p.failed(p.Unlike(from, int(s.channel), s.form, form))
 		return
 	}
 	s.asked, s.dst, s.take = true, dst, take
@@ -619,13 +540,13 @@ func (p *port) Take(from, channel, n int, f func(piece []byte)) error {
 }
 
 func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) error {
-	if err := p.check(from, channel); err != nil {
+	if err := p.Member(from, channel); err != nil {
 		return p.fail(err)
 	}
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.members[from]]
+	pr := p.e.peers[p.Members[from]]
 	if err := p.meet(pr); err != nil {
 		return p.fail(err)
 	}
@@ -718,22 +639,16 @@ func (p *port) pop(w *way, s *slot, announced bool, dst []byte, take func([]byte
 func (p *port) Last(rank int) (transport.Call, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var c transport.Call
-	if rank < 0 || rank >= len(p.seen) || !p.seen[rank] {
-		return c, false
-	}
-	c.Get(p.last[rank][:])
-	return c, true
+	return p.Seen(rank)
 }
 
 // Close gives back what the port holds.
 func (p *port) Close() error {
 	e := p.e
 	e.pmu.Lock()
-	k := portKey{p.epoch, p.id}
-	if e.ports[k] == p {
-		delete(e.ports, k)
-		e.ended[k] = true
+	k := match.Key{Epoch: p.Epoch, ID: p.ID}
+	if e.ports.Get(k) == p {
+		e.ports.End(k)
 		e.portGen.Add(1)
 	}
 	e.pmu.Unlock()

@@ -29,7 +29,7 @@ func (pr *peer) quick() bool { return !pr.e.secure && pr.rank != pr.e.cfg.Rank }
 // sendQuick writes a short message. What the socket has no room for is queued, and
 // is returned.
 func (s *stream) sendQuick(p *port, channel int, msgno uint32, b []byte) *outbound {
-	o, err := s.try(frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno}, &p.enc, b, false)
+	o, err := s.try(frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno}, &p.Enc, b, false)
 	if err != nil {
 		s.hangUp(err)
 	}
@@ -109,7 +109,7 @@ func (p *port) recvQuick(pr *peer, from, channel int, w *way, n int, dst []byte,
 // fresh says that nothing is known of the next message of a way; the caller holds
 // mu.
 func (p *port) fresh(w *way) bool {
-	return w.head == len(w.slots) && len(p.stray) == 0 && p.err.Load() == nil
+	return w.head == len(w.slots) && !p.AnyStray() && p.err.Load() == nil
 }
 
 // takeQuick looks for a message of n bytes, and says whether anything came and
@@ -145,7 +145,7 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 		p.mu.Unlock()
 		return true, false
 	}
-	ok, sum, ack := frame.IsMessage((*[frame.HeaderSize]byte)(b), &p.enc, channel, w.base, n, number, s.e.sums, s.in)
+	ok, sum, ack := frame.IsMessage((*[frame.HeaderSize]byte)(b), &p.Enc, channel, w.base, n, number, s.e.sums, s.in)
 	if ok && s.e.sums {
 		ok = s.in.Piece(body) == sum // if not, it is read again, and found out
 	}
@@ -161,7 +161,7 @@ func (s *stream) takeQuick(p *port, from, channel int, w *way, n int, dst []byte
 		take(body)
 	}
 	s.quickIn += uint64(n)
-	p.last[from], p.seen[from] = p.enc, true
+	p.Saw(from, &p.Enc)
 	w.base++
 	w.next = w.base
 	p.repay(s.peer.rank, n)

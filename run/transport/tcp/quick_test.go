@@ -77,7 +77,7 @@ func TestQuickSplit(t *testing.T) {
 		for _, p := range ports {
 			p.begin(uint64(k + 1))
 		}
-		f := framed(ports[0].enc, 0, 0, want)
+		f := framed(ports[0].Enc, 0, 0, want)
 		before, at := s.readsNow(), 0
 		done := make(chan error, 1)
 		go func() {
@@ -110,14 +110,14 @@ func TestQuickOthers(t *testing.T) {
 	text := func(s string) []byte { return append([]byte(s), make([]byte, 8-len(s))...) }
 	var all []byte
 	ports[0].begin(1)
-	all = append(all, framed(ports[0].enc, 1, 0, text("channel"))...)
+	all = append(all, framed(ports[0].Enc, 1, 0, text("channel"))...)
 	var foreign [transport.CallSize]byte
 	call.Put(foreign[:])
 	all = append(all, framed(foreign, 0, 0, text("port"))...)
-	all = append(all, framed(ports[0].enc, 0, 0, text("this"))...)
-	all = append(all, framed(ports[0].enc, 0, 1, text("next"))...)
+	all = append(all, framed(ports[0].Enc, 0, 0, text("this"))...)
+	all = append(all, framed(ports[0].Enc, 0, 1, text("next"))...)
 	ports[0].begin(2)
-	all = append(all, framed(ports[0].enc, 0, 0, text("later"))...)
+	all = append(all, framed(ports[0].Enc, 0, 0, text("later"))...)
 	inject(t, es[0], all)
 	expect := func(p transport.Port, channel int, want string) {
 		t.Helper()
@@ -178,7 +178,7 @@ func TestQuickEnds(t *testing.T) {
 			}
 			s := es[1].peers[0].all()[0]
 			fd := es[0].peers[1].all()[0].fd
-			inject(t, es[0], framed(ports[0].enc, 0, 0, make([]byte, 8))[:cut])
+			inject(t, es[0], framed(ports[0].Enc, 0, 0, make([]byte, 8))[:cut])
 			if !late {
 				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 			}

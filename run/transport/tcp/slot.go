@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
@@ -150,7 +151,7 @@ func (p *port) drop(s *slot) {
 	if s.busy > 0 {
 		return // whoever is reading into it ends it
 	}
-	if s.came && p.attached {
+	if s.came && p.Attached {
 		p.repay(s.from, s.total)
 	}
 	p.freeParts(s)
@@ -172,12 +173,6 @@ func (s *slot) is(f transport.Form) bool {
 	}
 	s.known, s.form, s.total = true, f, f.Bytes()
 	return true
-}
-
-// unlike is the failure of a call in which a message was sent in another form than
-// it is received; the caller holds mu.
-func (p *port) unlike(s *slot, peer int, sent, want transport.Form) {
-	p.failed(&transport.Mismatch{Rank: p.rank, Peer: peer, Mine: p.call, Theirs: p.call, Channel: int(s.channel), Sent: sent, Want: want, Words: p.words})
 }
 
 // adopt puts what came early where it was asked for; the caller holds mu, which
@@ -330,46 +325,25 @@ func (s *stream) apart() {
 // caller holds mu.
 func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (*slot, *atomic.Uint64) {
 	n := &p.e.count
-	seq := seqOf(call)
 	channel, form := transport.Way(int(h.Channel)), transport.FormOf(int(h.Channel), int(h.Total))
-	me := p.indexOf(from)
-	if me >= 0 && (h.Piece == 0 || seq >= seqOf(&p.last[me])) {
-		p.last[me], p.seen[me] = *call, true
+	me := p.Of(from)
+	if h.Piece == 0 {
+		p.Saw(me, call)
+	} else {
+		p.SawLater(me, call)
 	}
-	if !p.begun || seq > p.seq {
-		if (p.attached && me < 0) || h.Kind == frame.Call {
-			return nil, &n.stale
-		}
-		if p.begun && me >= 0 {
-			p.strays(me, call, h.Piece)
-		}
-		k := aheadKey{from, uint32(channel), h.Msgno, seq}
-		x := p.early[k]
-		if x == nil {
-			x = p.slot()
-			x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.Msgno, *call, h.Piece
-			if p.early == nil {
-				p.early = map[aheadKey]*slot{}
-			}
-			p.early[k] = x
-			p.keep(x)
-		}
-		if !x.is(form) || x.call != *call {
-			return nil, &n.stale
-		}
-		return x, nil
-	}
-	if me < 0 {
+	switch p.Place(me, call) {
+	case match.Stranger:
 		return nil, &n.stale
-	}
-	if seq < p.seq {
+	case match.Ahead:
+		return p.findAhead(me, from, channel, call, h, form)
+	case match.Late:
 		// A piece that comes again, as its stream broke, may have come in the meantime.
 		if h.Kind != frame.Data || h.Piece == 0 || !p.e.peers[from].have(h.Piece) {
 			p.strays(me, call, h.Piece)
 		}
 		return nil, &n.stale
-	}
-	if *call != p.enc {
+	case match.Other:
 		p.disagree(me, call, h.Kind != frame.Call)
 		return nil, &n.mismatch
 	}
@@ -382,8 +356,34 @@ func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (
 		return nil, &n.stale
 	}
 	if !x.is(form) {
-		p.unlike(x, me, form, x.form)
+		p.failed(p.Unlike(me, int(x.channel), form, x.form))
 		return nil, &n.mismatch
+	}
+	return x, nil
+}
+
+// findAhead is find for a message of a call that has not begun.
+func (p *port) findAhead(me, from, channel int, call *match.Call, h *frame.Header, form transport.Form) (*slot, *atomic.Uint64) {
+	stale := &p.e.count.stale
+	if h.Kind == frame.Call {
+		return nil, stale
+	}
+	if p.Begun && me >= 0 {
+		p.strays(me, call, h.Piece)
+	}
+	k := aheadKey{from, uint32(channel), h.Msgno, match.Seq(call)}
+	x := p.early[k]
+	if x == nil {
+		x = p.slot()
+		x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.Msgno, *call, h.Piece
+		if p.early == nil {
+			p.early = map[aheadKey]*slot{}
+		}
+		p.early[k] = x
+		p.keep(x)
+	}
+	if !x.is(form) || x.call != *call {
+		return nil, stale
 	}
 	return x, nil
 }

@@ -330,7 +330,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 func (s *stream) mine(b *[frame.HeaderSize]byte) bool {
 	p := s.port
 	return p != nil && b[2] == frame.Data && s.peer.waiting.Load() == 0 &&
-		binary.LittleEndian.Uint32(b[56:]) == p.epoch && binary.LittleEndian.Uint32(b[60:]) == p.id
+		binary.LittleEndian.Uint32(b[56:]) == p.Epoch && binary.LittleEndian.Uint32(b[60:]) == p.ID
 }
 
 // begin finds out where a piece belongs. It is false if the piece shall stay

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
@@ -371,7 +372,7 @@ func TestComesAgain(t *testing.T) {
 	if err := p.Recv(0, 0, in); err != nil {
 		t.Fatal(err)
 	}
-	call := p.enc
+	call := p.Enc
 	p.begin(2)
 	done := p.awaits(t, in)
 	came := es[1].peers[0].carrier.mark.Load()
@@ -511,7 +512,8 @@ func TestRankThatIsAhead(t *testing.T) {
 	for seq := uint64(1); seq <= calls; seq++ {
 		p.begin(seq)
 		p.mu.Lock()
-		left, early, next := len(p.ahead[0].slots), len(p.early), seqOf(new(p.stray[0].call))
+		stray, _ := p.Strayed(0)
+		left, early, next := len(p.ahead[0].slots), len(p.early), match.Seq(&stray.Call)
 		p.mu.Unlock()
 		if want := int(calls - seq); left != want || early != want || want > 0 && next != seq+1 {
 			t.Fatalf("call %d: %d and %d messages are kept, want %d; the next is of call %d", seq, left, early, want, next)

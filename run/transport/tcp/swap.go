@@ -19,16 +19,16 @@ const swapLooks = 64
 // 1.13 (medians of 30 turns in one run, 2026-11-16); from 16 MiB on it is the same.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
 	to, channel, b, from, fromChannel := out.To, out.Channel, out.Bytes, in.From, in.Channel
-	if err := p.check(to, channel); err != nil {
+	if err := p.Member(to, channel); err != nil {
 		return p.fail(err)
 	}
-	if err := p.check(from, fromChannel); err != nil {
+	if err := p.Member(from, fromChannel); err != nil {
 		return p.fail(err)
 	}
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	dst, src := p.e.peers[p.members[to]], p.e.peers[p.members[from]]
+	dst, src := p.e.peers[p.Members[to]], p.e.peers[p.Members[from]]
 	for _, pr := range [2]*peer{dst, src} {
 		if err := p.meet(pr); err != nil {
 			return p.fail(err)
@@ -39,7 +39,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
-	if len(b) <= quickSize && in.N <= quickSize && !p.full(dst.rank) && dst.quick() && src.quick() {
+	if len(b) <= quickSize && in.N <= quickSize && !p.Full(dst.rank) && dst.quick() && src.quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
 	}
 	if p.e.secure || dst.numbered || src.numbered {
@@ -49,7 +49,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	w := p.way(from, fromChannel)
 	s := p.at(w, src.rank, fromChannel, w.base)
 	announced := s.asked
-	if p.full(dst.rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
+	if p.Full(dst.rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
@@ -132,7 +132,7 @@ func (p *port) oneByOne(out transport.Outgoing, in transport.Incoming, waits fun
 	if !in.After {
 		p.mu.Lock()
 		w := p.way(from, fromChannel)
-		s := p.at(w, p.members[from], fromChannel, w.base)
+		s := p.at(w, p.Members[from], fromChannel, w.base)
 		if !s.asked && p.err.Load() == nil {
 			if w.next == w.base {
 				w.next++

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/affinity"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/match"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
@@ -53,9 +54,7 @@ type Endpoint struct {
 	trash   []byte
 
 	pmu     sync.Mutex
-	ports   map[portKey]*port
-	ended   map[portKey]bool
-	epochs  map[uint32]uint32 // the newest of each communicator
+	ports   match.Table[*port]
 	portGen atomic.Uint64
 
 	arrive  chan struct{} // a token when a stream was added
@@ -86,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Endpoint, error) {
 	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
 		return nil, fmt.Errorf("rank %d of %d: a rank is a number from 0 to size-1", cfg.Rank, cfg.Size)
 	}
-	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil, ports: map[portKey]*port{}, ended: map[portKey]bool{}, epochs: map[uint32]uint32{},
+	e := &Endpoint{cfg: cfg, secure: cfg.TLS != nil,
 		arrive: make(chan struct{}, 1), trash: make([]byte, 64<<10), peers: make([]*peer, cfg.Size)}
 	for i := range e.peers {
 		e.peers[i] = &peer{e: e, rank: i, came: make(chan struct{}, 1), here: make(chan struct{})}
@@ -305,9 +304,7 @@ func (e *Endpoint) Close() error {
 	e.closed.Store(true)
 	e.pmu.Lock()
 	var ports []*port
-	for _, p := range e.ports {
-		ports = append(ports, p)
-	}
+	ports = slices.AppendSeq(ports, e.ports.All())
 	e.pmu.Unlock()
 	for _, p := range ports {
 		p.mu.Lock()

@@ -22,10 +22,10 @@ func (p *port) Holder() transport.Holder { return p }
 
 // Holds reports whether messages wait in the sockets.
 func (p *port) Holds(peer, n int) bool {
-	if peer < 0 || peer >= len(p.members) || n > frame.LongSize {
+	if peer < 0 || peer >= len(p.Members) || n > frame.LongSize {
 		return false
 	}
-	pr := p.e.peers[p.members[peer]]
+	pr := p.e.peers[p.Members[peer]]
 	if p.e.secure || p.e.sums || pr.numbered || pr.rank == p.e.cfg.Rank || pr.alive() != nil {
 		return false
 	}
@@ -40,13 +40,13 @@ func (p *port) SendWhole(to, channel int, b []byte) error {
 
 // RecvWhole takes the next message of a way into dst once all of it has come.
 func (p *port) RecvWhole(from, channel int, dst []byte) error {
-	if err := p.check(from, channel); err != nil {
+	if err := p.Member(from, channel); err != nil {
 		return p.fail(err)
 	}
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.members[from]]
+	pr := p.e.peers[p.Members[from]]
 	if err := p.meet(pr); err != nil {
 		return p.fail(err)
 	}

@@ -108,7 +108,7 @@ func TestRecvWholeEnds(t *testing.T) {
 // sendCut sends the beginning of a frame to rank 0 and ends the connection.
 func sendCut(p *port, b []byte, cut int, how string, sent chan struct{}) error {
 	var head [frame.HeaderSize]byte
-	copy(head[56:], p.enc[:])
+	copy(head[56:], p.Enc[:])
 	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b))}).Put(&head, auth.PlainKey())
 	s := p.e.peers[0].all()[0]
 	for frame := append(head[:], b...)[:cut]; len(frame) > 0; {

@@ -3,40 +3,24 @@
 package ucx
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 )
 
 // port is a communicator's ways. It may exist before Port was called, to hold what members sent that were quicker.
 // The endpoint's lock guards it.
 type port struct {
-	ps        *ports
-	id, epoch uint32
-
-	members []int // endpoint ranks by rank
-	index   []int // ranks by endpoint rank, -1 for those that are no members
-	rank    int
-	words   transport.Words
-
-	attached, begun bool
-	call            transport.Call
-	enc             [transport.CallSize]byte
-	stop            transport.Stop
-	err             error // why the call's waits end
-	ways            [][]*way
-	used            []*way
-	ahead           []*inbound // messages of calls that have not begun, as they came
-	last            [][transport.CallSize]byte
-	seen            []bool
-	stray           map[int][transport.CallSize]byte // ranks that are in another call than this, and in which
-
-	deep bool    // the call may have any number of bytes under way
-	lent []int64 // cost of what was sent and not yet taken, by rank
-	owed []int64 // cost of what was taken and not yet told its sender
+	match.Port
+	ps    *ports
+	stop  transport.Stop
+	err   error // why the call's waits end
+	ways  [][]*way
+	used  []*way
+	ahead []*inbound // messages of calls that have not begun, as they came
 }
 
 // way is the messages from one rank on one channel within a call.
@@ -45,21 +29,6 @@ type way struct {
 	come      []*inbound // not yet asked for
 	wants     []*want    // asked for, and not yet there
 	announced []*want    // by Expect, and not yet received
-}
-
-// A communicator may have this much under way to a peer that the peer has not taken; its senders wait then.
-const creditLimit = 16 << 20
-
-// cost is what a message counts: its bytes and what goes with it.
-func cost(n int) int64 { return int64(n) + 256 }
-
-func seqOf(call *[transport.CallSize]byte) uint64 { return binary.LittleEndian.Uint64(call[8:]) }
-
-func (p *port) indexOf(rank int) int {
-	if !p.attached {
-		return -1
-	}
-	return p.index[rank]
 }
 
 func (p *port) way(rank, channel int) *way {
@@ -90,15 +59,15 @@ func (p *port) failed(err error) {
 }
 
 // match finds what a message of the current call, or of an earlier one, is for.
-func (p *port) match(in *inbound, me int, seq uint64) {
+func (p *port) match(in *inbound, me int) {
 	ps := p.ps
-	switch {
-	case seq < p.call.Seq:
+	switch place := p.Place(me, &in.h.call); {
+	case place == match.Late:
 		p.strays(me, &in.h.call)
 		ps.count.stale++
 		p.drop(in, me)
 		return
-	case in.h.call != p.enc:
+	case place == match.Other:
 		p.disagree(me, &in.h.call, in.h.kind != kindCall)
 		ps.count.mismatch++
 		p.drop(in, me)
@@ -134,7 +103,7 @@ func gaveUp(me int, in *inbound) error {
 func (p *port) meet(in *inbound, x *want, me int) {
 	ps := p.ps
 	if f := transport.FormOf(x.channel, x.n); f != in.form {
-		p.failed(&transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Theirs: p.call, Channel: transport.Way(x.channel), Sent: in.form, Want: f, Words: p.words})
+		p.failed(p.Unlike(me, x.channel, in.form, f))
 		ps.count.mismatch++
 		p.drop(in, me)
 		return
@@ -161,41 +130,31 @@ func (p *port) drop(in *inbound, me int) {
 
 // repay counts a message that was taken, and tells its sender now and then.
 func (p *port) repay(me, n int) {
-	if me == p.rank {
+	if me == p.Rank {
 		return
 	}
-	p.owed[me] += cost(n)
-	if p.owed[me] < creditLimit/4 {
+	tell := p.Owe(p.Members[me], n)
+	if tell == 0 {
 		return
 	}
-	h := header{kind: kindCredit, length: uint64(p.owed[me]), call: p.enc}
-	p.owed[me] = 0
-	ps, to := p.ps, p.ps.peers[p.members[me]]
+	h := header{kind: kindCredit, length: tell, call: p.Enc}
+	ps, to := p.ps, p.ps.peers[p.Members[me]]
 	ps.later(func() { ps.control(to, h, nil) })
 }
 
 // disagree ends the call, as a rank does another under the same number, and tells that rank if it cannot know yet.
 func (p *port) disagree(me int, call *[transport.CallSize]byte, tell bool) {
-	m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Words: p.words}
-	m.Theirs.Get(call[:])
-	p.failed(m)
+	p.failed(p.Differs(me, call))
 	if tell {
-		h := header{kind: kindCall, call: p.enc}
-		ps, to := p.ps, p.ps.peers[p.members[me]]
+		h := header{kind: kindCall, call: p.Enc}
+		ps, to := p.ps, p.ps.peers[p.Members[me]]
 		ps.later(func() { ps.control(to, h, nil) })
 	}
 }
 
 // strays notes that a rank is in another call than this: it sends nothing more in this one.
 func (p *port) strays(me int, call *[transport.CallSize]byte) {
-	if me < 0 {
-		return
-	}
-	if p.stray == nil {
-		p.stray = map[int][transport.CallSize]byte{}
-	}
-	if _, known := p.stray[me]; !known {
-		p.stray[me] = *call
+	if p.Strays(me, match.Stray{Call: *call}) {
 		p.ps.moved = true
 	}
 }
@@ -207,11 +166,9 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	ps.mu.Lock()
 	defer ps.unlock()
 	p.empty()
-	p.call, p.stop, p.begun, p.deep, p.err = c, stop, true, false, nil
-	p.call.Epoch, p.call.Comm = p.epoch, p.id
-	p.call.Put(p.enc[:])
-	clear(p.stray)
-	if ps.closed || !p.attached {
+	p.Port.Begin(c)
+	p.stop, p.err = stop, nil
+	if ps.closed || !p.Attached {
 		p.err = transport.ErrClosed
 	}
 	if len(p.ahead) == 0 {
@@ -220,16 +177,16 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	list := p.ahead
 	p.ahead = nil
 	for _, in := range list {
-		me := p.index[in.from.rank]
-		switch seq := seqOf(&in.h.call); {
-		case me < 0:
+		me := p.Index[in.from.rank]
+		switch p.Place(me, &in.h.call) {
+		case match.Stranger:
 			ps.count.stale++
 			ps.discard(in)
-		case seq > c.Seq:
+		case match.Ahead:
 			p.strays(me, &in.h.call)
 			p.ahead = append(p.ahead, in)
 		default:
-			p.match(in, me, seq)
+			p.match(in, me)
 		}
 	}
 	ps.settle()
@@ -281,7 +238,7 @@ func (p *port) Close() error {
 	ps := p.ps
 	ps.mu.Lock()
 	defer ps.unlock()
-	if !p.attached || ps.closed {
+	if !p.Attached || ps.closed {
 		return nil
 	}
 	p.empty()
@@ -289,10 +246,8 @@ func (p *port) Close() error {
 		ps.discard(in)
 	}
 	p.ahead = nil
-	p.attached, p.err = false, transport.ErrClosed
-	k := portKey{p.epoch, p.id}
-	delete(ps.open, k)
-	ps.end(k)
+	p.Attached, p.err = false, transport.ErrClosed
+	ps.open.End(match.Key{Epoch: p.Epoch, ID: p.ID})
 	return nil
 }
 
@@ -303,13 +258,10 @@ func (p *port) Disagrees() error {
 	return p.err
 }
 
-// Bound is what a peer may leave waiting; of what it took, it may not have told a quarter.
-func (p *port) Bound() int { return creditLimit - creditLimit/4 }
-
 // Unbound lets the call go on whatever its peers leave waiting.
 func (p *port) Unbound() {
 	p.ps.mu.Lock()
-	p.deep = true
+	p.Deep = true
 	p.ps.mu.Unlock()
 }
 
@@ -317,26 +269,11 @@ func (p *port) Unbound() {
 func (p *port) Last(rank int) (c transport.Call, ok bool) {
 	p.ps.mu.Lock()
 	defer p.ps.mu.Unlock()
-	if rank < 0 || rank >= len(p.seen) || !p.seen[rank] {
-		return c, false
-	}
-	c.Get(p.last[rank][:])
-	return c, true
+	return p.Seen(rank)
 }
 
 // Holder is nil: a long message goes straight to its place.
 func (p *port) Holder() transport.Holder { return nil }
-
-// member checks a rank and a channel.
-func (p *port) member(rank, channel int) error {
-	if rank < 0 || rank >= len(p.members) {
-		return fmt.Errorf("rank %d of a communicator of %d", rank, len(p.members))
-	}
-	if !transport.ValidChannel(channel) {
-		return transport.ErrChannel(channel)
-	}
-	return nil
-}
 
 // outbound is a message that is sent.
 type outbound struct {
@@ -354,7 +291,7 @@ func (o *outbound) try() (bool, error) {
 	if o.settled {
 		return true, nil
 	}
-	to := ps.peers[p.members[o.me]]
+	to := ps.peers[p.Members[o.me]]
 	if o.s == nil {
 		if p.err != nil {
 			return false, p.err
@@ -367,12 +304,12 @@ func (o *outbound) try() (bool, error) {
 		if g := to.gone.Load(); g != nil {
 			return false, g
 		}
-		if p.lent[o.me] >= creditLimit && !p.deep {
+		if p.Full(to.rank) {
 			return false, nil
 		}
-		p.lent[o.me] += cost(len(o.b))
-		h := header{kind: kindData, channel: uint32(o.ch), length: uint64(len(o.b)), call: p.enc}
-		if p.deep {
+		p.Lend(to.rank, len(o.b))
+		h := header{kind: kindData, channel: uint32(o.ch), length: uint64(len(o.b)), call: p.Enc}
+		if p.Deep {
 			h.flags = flagDeep
 		}
 		o.s = ps.post(to, h, o.b)
@@ -403,7 +340,7 @@ func (o *outbound) try() (bool, error) {
 func (o *outbound) toSelf() {
 	p, ps := o.p, o.p.ps
 	in := &inbound{from: ps.self, whole: true, parcel: append(ps.buffer(len(o.b)), o.b...)}
-	in.h = header{kind: kindData, rank: uint32(ps.rank), channel: uint32(o.ch), length: uint64(len(o.b)), call: p.enc}
+	in.h = header{kind: kindData, rank: uint32(ps.rank), channel: uint32(o.ch), length: uint64(len(o.b)), call: p.Enc}
 	ps.dispatch(in)
 }
 
@@ -412,7 +349,7 @@ func (o *outbound) abandon() {
 	if o.s == nil || o.settled {
 		return
 	}
-	ps, to := o.p.ps, o.p.ps.peers[o.p.members[o.me]]
+	ps, to := o.p.ps, o.p.ps.peers[o.p.Members[o.me]]
 	s := o.s
 	ps.mu.Lock()
 	if !s.ended() {
@@ -458,13 +395,12 @@ func (p *port) got(x *want, me int) (bool, error) {
 		return false, p.err
 	}
 	if x.in == nil || x.in.dead {
-		if call, ok := p.stray[me]; ok {
-			m := &transport.Mismatch{Rank: p.rank, Peer: me, Mine: p.call, Words: p.words}
-			m.Theirs.Get(call[:])
+		if x, ok := p.Strayed(me); ok {
+			m := p.Differs(me, &x.Call)
 			p.failed(m)
 			return false, m
 		}
-		if q := ps.peers[p.members[me]]; q != nil {
+		if q := ps.peers[p.Members[me]]; q != nil {
 			if g := q.gone.Load(); g != nil {
 				return false, g
 			}
@@ -510,7 +446,7 @@ func (p *port) refuse(x *want, me int) {
 
 // Send gives b to a peer.
 func (p *port) Send(to, channel int, b []byte) error {
-	if err := p.member(to, channel); err != nil {
+	if err := p.Member(to, channel); err != nil {
 		return err
 	}
 	if err := p.ps.enter(); err != nil {
@@ -533,7 +469,7 @@ func (p *port) Send(to, channel int, b []byte) error {
 
 // Expect announces where the next message of a way will be wanted.
 func (p *port) Expect(from, channel int, dst []byte) {
-	if p.member(from, channel) != nil || p.ps.enter() != nil {
+	if p.Member(from, channel) != nil || p.ps.enter() != nil {
 		return // Recv says so
 	}
 	defer p.ps.leave()
@@ -576,7 +512,7 @@ func (p *port) Take(from, channel, n int, f func(piece []byte)) error {
 }
 
 func (p *port) receive(in transport.Incoming) error {
-	if err := p.member(in.From, in.Channel); err != nil {
+	if err := p.Member(in.From, in.Channel); err != nil {
 		return err
 	}
 	ps := p.ps
@@ -621,10 +557,10 @@ func (p *port) finish(x *want, in transport.Incoming, err error) error {
 
 // Exchange sends and receives at once.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
-	if err := p.member(out.To, out.Channel); err != nil {
+	if err := p.Member(out.To, out.Channel); err != nil {
 		return err
 	}
-	if err := p.member(in.From, in.Channel); err != nil {
+	if err := p.Member(in.From, in.Channel); err != nil {
 		return err
 	}
 	ps := p.ps

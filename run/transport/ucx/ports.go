@@ -3,91 +3,65 @@
 package ucx
 
 import (
-	"encoding/binary"
-	"fmt"
-	"slices"
-
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/match"
 )
 
 // ports are the communicators of a rank, and bring messages to them.
 type ports struct {
 	*waiter
-	open   map[portKey]*port
-	epochs map[uint32]uint32
-	gone   []portKey // that have ended, the last of them
-	over   map[portKey]bool
+	open match.Table[*port]
 }
-
-type portKey struct{ epoch, id uint32 }
 
 // port makes the port of a communicator.
 func (ps *ports) port(g transport.Group) (transport.Port, error) {
-	rank := slices.Index(g.Members, ps.rank)
-	if rank < 0 {
-		return nil, fmt.Errorf("rank %d is not one of the members %v of communicator %d", ps.rank, g.Members, g.ID)
-	}
-	for i, m := range g.Members {
-		if m < 0 || m >= ps.size || slices.Index(g.Members, m) != i {
-			return nil, fmt.Errorf("members %v of communicator %d: %d is not a rank of %d, or named twice", g.Members, g.ID, m, ps.size)
-		}
+	if err := match.Check(&g, ps.rank, ps.size); err != nil {
+		return nil, err
 	}
 	ps.mu.Lock()
 	defer ps.unlock()
 	if ps.closed {
 		return nil, transport.ErrClosed
 	}
-	if newest := ps.epochs[g.ID]; g.Epoch < newest {
-		return nil, fmt.Errorf("communicator %d is in epoch %d already, not %d", g.ID, newest, g.Epoch)
+	k := match.Key{Epoch: g.Epoch, ID: g.ID}
+	if _, err := ps.open.Begin(k); err != nil {
+		return nil, err
 	}
-	ps.epochs[g.ID] = g.Epoch
-	k := portKey{g.Epoch, g.ID}
-	p := ps.open[k]
-	if p == nil {
-		p = &port{ps: ps, id: g.ID, epoch: g.Epoch}
-		ps.open[k] = p
+	p, fate := ps.open.Find(k)
+	if fate != match.Here {
+		p = ps.newPort(k)
 	}
-	if p.attached {
-		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", g.ID, g.Epoch)
+	if err := p.Attach(&g, ps.rank, ps.size); err != nil {
+		return nil, err
 	}
-	ps.reopen(k)
-	p.attached, p.rank, p.members, p.words = true, rank, slices.Clone(g.Members), g.Words
-	p.index = make([]int, ps.size)
-	for i := range p.index {
-		p.index[i] = -1
-	}
-	for i, m := range g.Members {
-		p.index[m] = i
-	}
-	n := len(g.Members)
-	p.ways, p.last, p.seen = make([][]*way, n), make([][transport.CallSize]byte, n), make([]bool, n)
-	p.lent, p.owed = make([]int64, n), make([]int64, n)
+	p.ways = make([][]*way, len(g.Members))
 	for _, x := range p.ahead {
-		if i := p.index[x.from.rank]; i >= 0 {
-			p.last[i], p.seen[i] = x.h.call, true
-		}
+		p.Saw(p.Of(x.from.rank), &x.h.call)
 	}
 	return p, nil
 }
 
+func (ps *ports) newPort(k match.Key) *port {
+	p := &port{ps: ps, Port: match.Port{ID: k.ID, Epoch: k.Epoch}}
+	ps.open.Put(k, p)
+	return p
+}
+
 // portOf is the port of a message, made if need be; nil if its epoch or the port has ended.
 func (ps *ports) portOf(h *header) *port {
-	le := binary.LittleEndian
-	k := portKey{le.Uint32(h.call[0:]), le.Uint32(h.call[4:])}
-	if p := ps.open[k]; p != nil {
+	k := match.KeyOf(&h.call)
+	p, fate := ps.open.Find(k)
+	switch {
+	case fate == match.Here:
 		return p
-	}
-	if k.epoch < ps.epochs[k.id] {
+	case fate == match.Old:
 		ps.count.old++
 		return nil
-	}
-	if ps.isEnded(k) || ps.closed {
+	case fate == match.Ended || ps.closed:
 		ps.count.stale++
 		return nil
 	}
-	p := &port{ps: ps, id: k.id, epoch: k.epoch}
-	ps.open[k] = p
-	return p
+	return ps.newPort(k)
 }
 
 // dispatch brings a message to its port.
@@ -101,37 +75,28 @@ func (ps *ports) dispatch(in *inbound) {
 		return
 	}
 	h := &in.h
-	me := p.indexOf(in.from.rank)
+	me := p.Of(in.from.rank)
 	if h.kind == kindCredit {
 		if me >= 0 {
-			p.lent[me] -= int64(h.length)
+			p.Repaid(in.from.rank, int64(h.length))
 		}
 		return
 	}
 	in.form = transport.FormOf(int(h.channel), int(h.length))
-	seq := seqOf(&h.call)
-	if me >= 0 {
-		p.last[me], p.seen[me] = h.call, true
-	}
-	if !p.begun || seq > p.call.Seq {
-		if p.attached && me < 0 || h.kind == kindCall {
-			ps.count.stale++
-			ps.discard(in)
-			return
-		}
-		if p.begun {
+	p.Saw(me, &h.call)
+	switch place := p.Place(me, &h.call); {
+	case place == match.Stranger, place == match.Ahead && h.kind == kindCall:
+		ps.count.stale++
+		ps.discard(in)
+	case place == match.Ahead:
+		if p.Begun {
 			p.strays(me, &h.call)
 		}
 		p.ahead = append(p.ahead, in)
 		ps.offer(in)
-		return
+	default:
+		p.match(in, me)
 	}
-	if me < 0 {
-		ps.count.stale++
-		ps.discard(in)
-		return
-	}
-	p.match(in, me, seq)
 }
 
 // direct copies a short message to the memory of whoever asked for it; false if nobody did.
@@ -139,12 +104,11 @@ func (ps *ports) direct(in *inbound, data []byte) bool {
 	if in.h.kind != kindData {
 		return false
 	}
-	le := binary.LittleEndian
-	q := ps.open[portKey{le.Uint32(in.h.call[0:]), le.Uint32(in.h.call[4:])}]
-	if q == nil || !q.begun || q.err != nil || in.h.call != q.enc {
+	q, fate := ps.open.Find(match.KeyOf(&in.h.call))
+	if fate != match.Here || !q.Begun || q.err != nil || in.h.call != q.Enc {
 		return false
 	}
-	me := q.indexOf(in.from.rank)
+	me := q.Of(in.from.rank)
 	if me < 0 {
 		return false
 	}
@@ -167,25 +131,10 @@ func (ps *ports) revoked(in *inbound) {
 		return
 	}
 	in.dead = true
-	if q := ps.portOf(&in.h); q != nil && q.begun && in.h.call == q.enc {
-		if me := q.indexOf(in.from.rank); me >= 0 {
+	if q := ps.portOf(&in.h); q != nil && q.Begun && in.h.call == q.Enc {
+		if me := q.Of(in.from.rank); me >= 0 {
 			q.failed(gaveUp(me, in))
 		}
 	}
 	ps.discard(in)
 }
-
-// end notes a port that has ended, so that what comes late for it is dropped. The last few thousand are known.
-func (ps *ports) end(k portKey) {
-	const most = 4096
-	if len(ps.gone) >= most {
-		delete(ps.over, ps.gone[0])
-		ps.gone = ps.gone[1:]
-	}
-	ps.gone = append(ps.gone, k)
-	ps.over[k] = true
-}
-
-func (ps *ports) isEnded(k portKey) bool { return ps.over[k] }
-
-func (ps *ports) reopen(k portKey) { delete(ps.over, k) }

@@ -188,7 +188,7 @@ func start(c Config) (*Endpoint, error) {
 	w.patience = cmp.Or(c.Patience, patience)
 	worker.swept = w.sweep
 	e := &Endpoint{w: w, log: c.Log,
-		ports: &ports{waiter: w, open: map[portKey]*port{}, epochs: map[uint32]uint32{}, over: map[portKey]bool{}},
+		ports: &ports{waiter: w},
 		verbs: &verbs{regions: &regions{waiter: w, numbered: map[uint64]*region{}}, crowded: ranks > runtime.NumCPU()}}
 	l.parted = e.verbs.parted
 	endpoints.Lock()
@@ -472,7 +472,7 @@ func (e *Endpoint) Close() error {
 	e.once.Do(func() {
 		e.w.mu.Lock()
 		e.w.closed = true
-		for _, p := range e.ports.open {
+		for p := range e.ports.open.All() {
 			p.failed(transport.ErrClosed)
 		}
 		e.w.moved = true
@@ -519,7 +519,7 @@ func (e *Endpoint) destroy() {
 	w := e.w
 	w.mu.Lock()
 	w.closed = true
-	for _, p := range e.ports.open {
+	for p := range e.ports.open.All() {
 		for _, in := range p.ahead {
 			w.discard(in)
 		}
