@@ -14,7 +14,8 @@ import (
 // error names the ranks at both ends.
 func TestJoinFindsNarrowPaths(t *testing.T) {
 	filter := func(lab *nslab.Lab, from, to int) error {
-		return loadRules(lab, to, fmt.Sprintf("table inet narrow {\n chain i { type filter hook input priority 0; ip saddr %s meta length > 600 drop; }\n}\n", nslab.Addr(from, 0)))
+		return loadRules(lab, to, fmt.Sprintf("table inet narrow {\n chain i { type filter hook input priority 0; "+
+			"ip saddr %s meta length > 600 drop; }\n}\n", nslab.Addr(from, 0)))
 	}
 	type fault struct {
 		name  string

@@ -191,7 +191,8 @@ func (p *Port) Differs(me int, theirs *Call) *transport.Mismatch {
 
 // Unlike is the failure of a call in which a message was sent in another form than it is received.
 func (p *Port) Unlike(me, channel int, sent, want transport.Form) *transport.Mismatch {
-	return &transport.Mismatch{Rank: p.Rank, Peer: me, Mine: p.Call, Theirs: p.Call, Channel: transport.Way(channel), Sent: sent, Want: want, Words: p.Words}
+	return &transport.Mismatch{Rank: p.Rank, Peer: me, Mine: p.Call, Theirs: p.Call,
+		Channel: transport.Way(channel), Sent: sent, Want: want, Words: p.Words}
 }
 
 // Limit is what a communicator may have under way to a peer that the peer has not taken; its senders wait then. So a rank that is far

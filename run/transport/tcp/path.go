@@ -96,7 +96,8 @@ func probePath(ctx context.Context, e *Endpoint, rank int, l lane) error {
 		}
 		return fmt.Sprintf("rank %d (%s)", r, at)
 	}
-	return fmt.Errorf("small packets get from %s to %s, and large ones do not (%d bytes, sent %d times): compare the MTU of all ports on the way",
+	return fmt.Errorf("small packets get from %s to %s, and large ones do not (%d bytes, sent %d times): "+
+		"compare the MTU of all ports on the way",
 		end(e.cfg.Rank, l.mine), end(rank, l.yours), size, pathTries*(giveUp+1))
 }
 
