@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-fabric/weft/run/comm"
 	"github.com/weft-fabric/weft/run/comm/device"
 	"github.com/weft-fabric/weft/run/gpu"
@@ -154,18 +152,6 @@ func (g processes) Run(c *Case) ([][]byte, error) {
 	}
 	wg.Wait()
 	return outs, errors.Join(append(errs, froze)...)
-}
-
-// freeze stops a process after a time, for a moment: until the system says that it has stopped, and as long again as that was after the
-// call began. Wherever in the call that is, the result is to be right.
-func (p *process) freeze(after time.Duration) error {
-	time.Sleep(after)
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
-	time.Sleep(after)
-	return errors.Join(err, p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 func (g processes) Close() {
