@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from weft import kv, nixl  # noqa: E402
 from weft.lmcache import WeftConnector as LMCacheConnector, WeftConnectorAdapter  # noqa: E402
 from weft.sglang import WeftStorage  # noqa: E402
-from weft.vllm import KVConnectorRole, WeftConnector  # noqa: E402
+from weft.vllm import KVConnectorRole, WeftConnector, WeftMetadata  # noqa: E402
 
 
 def noise(n, seed):
@@ -933,7 +933,7 @@ class VLLM(unittest.TestCase):
                 cache_config=types.SimpleNamespace(block_size=self.BLOCK, **cache), parallel_config=types.SimpleNamespace(rank=0, **parallel),
                 model_config=types.SimpleNamespace(model="m", dtype="bfloat16"))
             c = WeftConnector(config, KVConnectorRole.WORKER)
-            spaces.add(c._keys(c.chain.hashes(tokens))[0])
+            spaces.add(c._keys(c.chain.hashes(tokens), c.shards.first)[0])
             c.shutdown()
         self.assertEqual(len(spaces), 5)
         self.assertTrue(WeftConnector.requires_piecewise_for_cudagraph({}))
@@ -1019,6 +1019,78 @@ class VLLM(unittest.TestCase):
         self.assertEqual(self.run_step(b, "three", other, [6, 7, 8, 9, 10]), (0, set()))
         self.assertTrue(b.worker.flush(20))
 
+    def test_any_width_reads_what_another_stored(self):
+        """Blocks stored by some number of tensor-parallel ranks are loaded by another one. Each byte says which layer, block, token, head and
+        place it belongs to, by the rules of vLLM's shapes and nothing of the connector's."""
+        blocks, width, layers, tokens = 16, 3, ("l0", "l1"), list(range(700, 713))  # three whole blocks
+        t = self.BLOCK
+        shapes = {
+            "keys and values apart": (lambda h: (2, blocks, t, h, width), lambda i: (i[1], i[2], i[3], (i[0], i[4]))),
+            "beside each other": (lambda h: (blocks, 2, t, h, width), lambda i: (i[0], i[2], i[3], (i[1], i[4]))),
+            "tokens inside heads": (lambda h: (blocks, 2, h, t, width), lambda i: (i[0], i[3], i[2], (i[1], i[4]))),
+            "one for both": (lambda h: (blocks, t, width), lambda i: (i[0], i[1], 0, (i[2],))),
+        }
+
+        def connector(role, kind, heads, rank, ranks):
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=t, num_gpu_blocks=blocks),
+                parallel_config=types.SimpleNamespace(rank=rank, world_size=ranks, tensor_parallel_size=ranks),
+                model_config=types.SimpleNamespace(model="widths" + kind + self.salt, dtype="uint8", get_total_num_kv_heads=lambda: heads))
+            c = WeftConnector(config, role)
+            self.addCleanup(c.shutdown)
+            return c
+
+        def engine(kind, heads, ranks):
+            e = types.SimpleNamespace(scheduler=connector(KVConnectorRole.SCHEDULER, kind, heads, 0, ranks), workers=[])
+            for rank in range(ranks):
+                w = connector(KVConnectorRole.WORKER, kind, heads, rank, ranks)
+                caches = {name: Tensor(shapes[kind][0](max(1, heads // ranks))) for name in layers}
+                w.register_kv_caches(caches)
+                e.workers.append((w, caches))
+            e.scheduler.set_xfer_handshake_metadata({i: m for i, m in enumerate(w.get_handshake_metadata() for w, _ in e.workers) if m})
+            return e
+
+        def places(kind, heads, rank, ranks, cache, ids):
+            """Where the bytes of the blocks in ids are in a rank's cache, and what they should be."""
+            shape, where = shapes[kind][0](max(1, heads // ranks)), shapes[kind][1]
+            for at, i in enumerate(itertools.product(*(range(n) for n in shape))):
+                block, token, head, rest = where(i)
+                if block in ids:
+                    first = rank * heads // ranks if kind != "one for both" else 0
+                    yield at, hash((ids.index(block), token, first + head, rest)) % 251
+
+        for kind, heads, wide in ("keys and values apart", 8, (2, 4, 1, 8)), ("beside each other", 8, (4, 2)), ("tokens inside heads", 8, (4, 1, 8)), ("beside each other", 2, (1, 4)), ("one for both", 1, (2, 4)):
+            store, *others = wide
+            with self.subTest("%s, %d heads, %d ranks" % (kind, heads, store)):
+                a, ids = engine(kind, heads, store), [5, 2, 9]
+                hashes = a.scheduler.chain.hashes(tokens)
+                for rank, (w, caches) in enumerate(a.workers):
+                    for nth, cache in enumerate(caches.values()):
+                        view = memoryview(cache).cast("B")
+                        for at, value in places(kind, heads, rank, store, cache, ids):
+                            view[at] = (value + nth) % 251
+                    meta = WeftMetadata()
+                    meta.stores.append((hashes, 0, ids))
+                    w.bind_connector_metadata(meta)
+                    for name, cache in caches.items():
+                        w.save_kv_layer(name, cache)
+                    w.wait_for_save()
+                    self.assertTrue(w.flush(20))
+                for ranks in others:
+                    b, there = engine(kind, heads, ranks), [7, 0, 3]
+                    self.assertEqual(self.lookup(b, self.request("r", tokens)), (3 * t, True), "%d ranks" % ranks)
+                    for rank, (w, caches) in enumerate(b.workers):
+                        meta = WeftMetadata()
+                        meta.loads.append(("r", hashes, 0, there))
+                        w.bind_connector_metadata(meta)
+                        w.start_load_kv(None)
+                        self.until("loading", lambda: w.get_finished(set())[1])
+                        self.assertEqual(w.get_block_ids_with_load_errors(), set())
+                        for nth, cache in enumerate(caches.values()):
+                            view = memoryview(cache).cast("B")
+                            for at, value in places(kind, heads, rank, ranks, cache, there):
+                                self.assertEqual(view[at], (value + nth) % 251, (ranks, rank, nth, at))
+
     def test_ranks_that_lack_a_block(self):
         """What one rank of two cannot load is not promised."""
         def connector(role, rank):
@@ -1032,7 +1104,7 @@ class VLLM(unittest.TestCase):
         tokens = list(range(900, 918))
         hashes = e.scheduler.chain.hashes(tokens)
         for w, n in zip(ranks, (4, 2)):
-            w.client.put(w._keys(hashes[:n]), [b"x"] * n)
+            w.client.put(w._keys(hashes[:n], w.shards.first), [b"x"] * n)
         self.assertEqual(self.lookup(e, self.request("one", tokens)), (8, True))
 
     def test_pictures_have_no_names_of_tokens(self):
