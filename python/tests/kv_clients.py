@@ -1158,6 +1158,57 @@ class SGLang(unittest.TestCase):
             self.assertEqual(other.k.raw()[here * 100 : here * 100 + 100], noise(100, 10 + there))
             self.assertEqual(other.v.raw()[here * 100 : here * 100 + 100], noise(100, 20 + there))
 
+    def test_any_width_reads_what_another_stored(self):
+        """Pools of SGLang's layouts at one number of ranks, read at others. Each byte says where it belongs, by the shapes of SGLang's pools."""
+        page, layers, dim, pages = 2, 3, 4, 4
+        shapes = {  # (keys or values, page, token, layer, head, place) by index into memory, as mem_cache/memory_pool_host.py has it
+            "page_first": lambda h: ((2, pages, page, layers, h, dim), lambda i: i),
+            "layer_first": lambda h: ((2, layers, pages, page, h, dim), lambda i: (i[0], i[2], i[3], i[1], i[4], i[5])),
+            "page_head": lambda h: ((2, pages, h, page, layers, dim), lambda i: (i[0], i[1], i[3], i[4], i[2], i[5])),
+        }
+
+        class HostPool:
+            def __init__(self, layout, heads, rank, ranks):
+                self.layout, self.head_num, self.head_dim, self.dtype = layout, max(1, heads // ranks), dim, types.SimpleNamespace(itemsize=1)
+                self.shape, self.where = shapes[layout](self.head_num)
+                self.memory, self.first = Memory(2 * layers * pages * page * self.head_num * dim), rank * heads // ranks
+
+            def each(self, ids):
+                for at, i in enumerate(itertools.product(*(range(n) for n in self.shape))):
+                    kv, p, token, layer, head, place = self.where(i)
+                    if p in ids:
+                        yield at, hash((kv, ids.index(p), token, layer, self.first + head, place)) % 251
+
+            def get_page_buffer_meta(self, indices):
+                n = page * self.head_num * dim * (1 if self.layout == "layer_first" else layers)
+                step = lambda kv, layer, p: (kv * layers * pages + layer * pages + p) * n if self.layout == "layer_first" else (kv * pages + p) * n
+                each = [(kv, l) for kv in range(2) for l in range(layers if self.layout == "layer_first" else 1)]
+                at = [self.memory.address + step(kv, l, p) for p in indices for kv, l in each]
+                return at, [n] * len(at)
+
+        for layout, heads, wide in ("page_first", 8, (2, 4, 1)), ("layer_first", 8, (4, 2)), ("page_head", 8, (2, 4)), ("page_first", 2, (2, 4)):
+            store, *others = wide
+            keys = [hashlib.sha256(b"%s %d %d" % (layout.encode(), heads, i)).hexdigest() for i in range(3)]
+
+            def storages(ranks):
+                for rank in range(ranks):
+                    s, pool = self.storage(rank, tp_size=ranks, extra_config={"address": os.environ["WEFT_KV"], "kv_heads": heads}), HostPool(layout, heads, rank, ranks)
+                    s.register_mem_pool_host(pool)
+                    yield s, pool
+
+            with self.subTest("%s, %d heads, %d ranks" % (layout, heads, store)):
+                for s, pool in storages(store):
+                    for at, value in pool.each([3, 0, 2]):
+                        ctypes.memset(pool.memory.address + at, value, 1)
+                    self.assertEqual(s.batch_set_v1(keys, [3, 0, 2]), [True] * 3)
+                for ranks in others:
+                    for s, pool in storages(ranks):
+                        self.assertEqual(s.batch_exists(keys), 3, ranks)
+                        self.assertEqual(s.batch_get_v1(keys, [1, 2, 0]), [True] * 3)
+                        data = ctypes.string_at(pool.memory.address, 2 * layers * pages * page * pool.head_num * dim)
+                        for at, value in pool.each([1, 2, 0]):
+                            self.assertEqual(data[at], value, (ranks, at))
+
     def test_several_pools(self):
         a, b = self.storage(), self.storage()
         pools = {s: {name: Pool(8, 100) for name in ("kv", "mamba", "draft")} for s in (a, b)}
