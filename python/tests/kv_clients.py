@@ -25,7 +25,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from weft import kv, nixl  # noqa: E402
+from weft import _shards, kv, nixl  # noqa: E402
 from weft.lmcache import WeftConnector as LMCacheConnector, WeftConnectorAdapter  # noqa: E402
 from weft.sglang import WeftStorage  # noqa: E402
 from weft.vllm import KVConnectorRole, WeftConnector, WeftMetadata  # noqa: E402
@@ -1282,6 +1282,67 @@ class LMCache(unittest.TestCase):
             await c.close()
 
         asyncio.run(asyncio.wait_for(run(), 30))
+
+    def test_any_width_reads_what_another_stored(self):
+        """Chunks (keys or values, layer, token, head and place) of some workers, read by another number of them."""
+        layers, tokens, size, heads = 2, 3, 4, 8
+
+        class Backend:
+            def allocate(self, shape, dtype, fmt):
+                n = 1
+                for s in shape:
+                    n *= s
+                return types.SimpleNamespace(metadata=types.SimpleNamespace(shape=tuple(shape), dtype=dtype, fmt=fmt), byte_array=bytearray(n))
+
+        def chunk(rank, ranks, of):
+            mine = range(rank * heads // ranks, rank * heads // ranks + max(1, heads // ranks))
+            places = itertools.product(range(2), range(layers), range(tokens), mine, range(size))
+            return (2, layers, tokens, len(mine) * size), bytes(hash((of, *p)) % 251 for p in places)
+
+        async def run():
+            model = "m%d" % time.monotonic_ns()
+
+            def workers(ranks):
+                for rank in range(ranks):
+                    metadata = types.SimpleNamespace(kv_shape=(layers, 2, tokens, max(1, heads // ranks), size), world_size=ranks, worker_id=rank, use_mla=False)
+                    config = types.SimpleNamespace(extra_config={"weft_kv_heads": heads})
+                    c = LMCacheConnector("weft://" + os.environ["WEFT_KV"], asyncio.get_running_loop(), Backend(), config=config, metadata=metadata)
+                    keys = [types.SimpleNamespace(model_name=model, world_size=ranks, worker_id=rank, chunk_hash=h, dtype="uint8") for h in range(3)]
+                    yield rank, c, keys
+
+            for store, others in (2, (4, 1)), (4, (2, 16)):
+                model += "x"
+                for rank, c, keys in workers(store):
+                    objects = []
+                    for h in range(2):
+                        shape, data = chunk(rank, store, h)
+                        objects.append(Backend().allocate(shape, "uint8", 1))
+                        objects[-1].byte_array[:] = data
+                    await c.batched_put(keys[:2], objects)
+                    await c.close()
+                for ranks in others:
+                    for rank, c, keys in workers(ranks):
+                        self.assertEqual(c.batched_contains(keys), [True, True, False], (store, ranks))
+                        *got, nothing = await c.batched_get(keys)
+                        self.assertEqual([(m.metadata.shape, bytes(m.byte_array)) for m in got], [chunk(rank, ranks, h) for h in range(2)], (store, ranks))
+                        self.assertIsNone(nothing)
+                        await c.close()
+
+        asyncio.run(asyncio.wait_for(run(), 30))
+
+    def test_shards_without_numpy(self):
+        import random
+
+        data = random.Random(1).randbytes(960)
+        for heads, rank, ranks, width in (8, 1, 2, 48), (8, 0, 1, 96), (6, 2, 3, 20), (2, 3, 8, 12):
+            s = _shards.Shards(heads, rank, ranks)
+            fast = s.cut(data, width)
+            with unittest.mock.patch.object(_shards, "numpy", None):
+                self.assertEqual([bytes(p) for p in s.cut(data, width)], [bytes(p) for p in fast])
+                self.assertEqual(bytes(s.join(fast, width)), data)
+            self.assertEqual(bytes(s.join(fast, width)), data)
+        with self.assertRaisesRegex(ValueError, "neither divides"):
+            _shards.Shards(8, 0, 3)
 
     def test_as_lmcache_makes_it(self):
         class Format(enum.Enum):  # LMCache's is not a number
