@@ -11,6 +11,7 @@ import hashlib
 import enum
 import http.client
 import itertools
+import json
 import os
 import signal
 import socket
@@ -937,6 +938,19 @@ class VLLM(unittest.TestCase):
             c.shutdown()
         self.assertEqual(len(spaces), 5)
         self.assertTrue(WeftConnector.requires_piecewise_for_cudagraph({}))
+
+    def test_names(self):
+        """What 'weft serve --cache' relies on: the names of blocks and of the note on them. move/route/shared_test.go has the same two."""
+        config = types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=self.BLOCK, num_gpu_blocks=16),
+            parallel_config=types.SimpleNamespace(rank=0, world_size=2, tensor_parallel_size=2),
+            model_config=types.SimpleNamespace(model="m", dtype="bfloat16", get_total_num_kv_heads=lambda: 8))
+        c = WeftConnector(config, KVConnectorRole.WORKER)
+        self.addCleanup(c.shutdown)
+        self.assertEqual(kv.key_of(c._keys([b"\xab" * 32], 0)[0]), "6a09131c7213fa288b45bca628f0d1c188893e877b69bcacd092d590840ea09b")
+        c._note()
+        (note,) = c.client.get(["e6b76b5f886e19e56b3787515d382b0dcbfb6bf701be046ee6b3758072f939d8"], alone=True)
+        self.assertEqual(json.loads(note), {"space": c.space, "block": self.BLOCK, "seed": "0"})
 
     def test_requests_that_end_early(self):
         a = self.engine()

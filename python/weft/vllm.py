@@ -17,6 +17,7 @@ vLLM's order; vLLM itself was not run.
 
 import hashlib
 import itertools
+import json
 import os
 import threading
 import time
@@ -114,6 +115,8 @@ class WeftConnector(KVConnectorBase_V1):
         self.shared = "|".join(str(p) for p in parts)
         self._share(model, parallel)
         self._order("")
+        served = getattr(model, "served_model_name", None) or getattr(model, "model", "")
+        self.models, self.seed, self.noted = [served] if isinstance(served, str) else list(served), seed, 0.0
         self.patience, self.buffer = float(extra.get("patience", 0.5)), int(extra.get("buffer", 256 << 20))
         scheduler = role == KVConnectorRole.SCHEDULER
         timeout = self.patience if scheduler else float(extra.get("timeout", 10))
@@ -139,7 +142,7 @@ class WeftConnector(KVConnectorBase_V1):
         rank, ranks, tp, pp = getattr(parallel, "rank", 0), size("world"), size("tensor_parallel"), size("pipeline_parallel")
         heads = model.get_total_num_kv_heads() if hasattr(model, "get_total_num_kv_heads") else 0
         split = [size("decode_context_parallel"), size("prefill_context_parallel")]
-        self.heads = 0  # of this rank, where they are known
+        self.rank, self.heads = rank, 0  # heads of this rank, where they are known
         if heads and split == [1, 1] and ranks == tp * pp and max(heads, tp) % min(heads, tp) == 0:
             self.heads = max(1, heads // tp)
             self.shards, self.stage, self.stages = Shards(heads, rank % tp, tp), rank // tp, pp
@@ -361,8 +364,17 @@ class WeftConnector(KVConnectorBase_V1):
             self.waiting += n
         self.saving.add(self._save, stores, copies, n)
 
+    def _note(self):
+        """Leaves a note, once a minute, on how blocks are named: a router finds them by it ('weft serve --cache')."""
+        if self.rank or time.monotonic() < self.noted:
+            return
+        self.noted = time.monotonic() + 60
+        text = json.dumps({"space": self.space, "block": self.block, "seed": self.seed}).encode()
+        self.client.put(["weft.vllm note|" + m for m in self.models], [text] * len(self.models), alone=True)
+
     def _save(self, stores, copies, n):
         try:
+            self._note()
             for keys, start, blocks in stores:
                 pages = [self._cut(copies, b) for b in blocks[start:]]
                 for i, part in enumerate(self.shards.mine):
