@@ -36,7 +36,12 @@ Keys are passed on to the engines, which check them.`,
 		Example: `  weft serve http://10.0.0.1:8000 http://10.0.0.2:8000
   weft serve --cache 10.0.0.9:7080 http://10.0.0.1:8000 http://10.0.0.2:8000
   weft serve --policy round-robin http://10.0.0.1:8000 http://10.0.0.2:8000`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no ENGINE given; want at least one address like http://127.0.0.1:8000")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Engines, o.Policy = args, route.Policy(policy)
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -79,6 +84,11 @@ func serveRouter(cmd *cobra.Command, listen string, o route.Options) error {
 	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	s := r.Status()
 	fmt.Fprintf(cmd.OutOrStdout(), "api         http://%s/v1\nengines     %d of %d up, policy %s\n", l.Addr(), s.Up, len(s.Engines), s.Policy)
+	for _, e := range s.Engines {
+		if !e.Up {
+			fmt.Fprintf(cmd.OutOrStdout(), "down        %s: %s\n", e.Engine, e.Error)
+		}
+	}
 	context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

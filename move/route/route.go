@@ -122,6 +122,9 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	dial := &net.Dialer{Timeout: 2 * time.Second}
 	r := &Router{o: o, client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
 	for _, at := range o.Engines {
+		if !strings.Contains(at, "://") {
+			at = "http://" + at
+		}
 		base, err := url.Parse(at)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 			return nil, fmt.Errorf("route: engine %q; want an address like http://127.0.0.1:8000", at)

@@ -948,6 +948,11 @@ class VLLM(unittest.TestCase):
         c = WeftConnector(config, KVConnectorRole.WORKER)
         self.addCleanup(c.shutdown)
         self.assertEqual(kv.key_of(c._keys([b"\xab" * 32], 0)[0]), "6a09131c7213fa288b45bca628f0d1c188893e877b69bcacd092d590840ea09b")
+        with self.assertLogs("weft.vllm", "WARNING") as log:
+            c._advise(100)
+            c._advise(c.client.stat()["block_bytes"])  # as it should be
+        self.assertEqual(len(log.output), 1)
+        self.assertIn("start it with --block 100", log.output[0])
         c._note()
         (note,) = c.client.get(["e6b76b5f886e19e56b3787515d382b0dcbfb6bf701be046ee6b3758072f939d8"], alone=True)
         self.assertEqual(json.loads(note), {"space": c.space, "block": self.BLOCK, "seed": "0"})

@@ -18,6 +18,7 @@ vLLM's order; vLLM itself was not run.
 import hashlib
 import itertools
 import json
+import logging
 import os
 import threading
 import time
@@ -26,6 +27,8 @@ from . import _pages
 from ._background import Background
 from ._shards import Shards
 from .kv import CacheError, Chain, Client
+
+logger = logging.getLogger("weft.vllm")
 
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
@@ -295,7 +298,18 @@ class WeftConnector(KVConnectorBase_V1):
         if len({l.blocks() for l in layouts.values()}) > 1:
             raise ValueError("layers have different numbers of blocks: %s" % ", ".join("%s %d" % (n, l.blocks()) for n, l in layouts.items()))
         self.caches, self.layouts = dict(kv_caches), layouts
+        if not self.rank:
+            self.saving.add(self._advise, sum(l.size(kv_caches[n]) for n, l in layouts.items()) // self.shards.count)
         self._order("|".join("%s %s" % (n, l.odd) for n, l in layouts.items() if l.odd))
+
+    def _advise(self, size):
+        """Says how large --block of the cache should be: it keeps that much memory for every part of a block."""
+        try:
+            most = self.client.stat()["block_bytes"]
+            if not size <= most < 2 * size:
+                logger.warning("blocks are stored in parts of %d bytes, and the cache at %s has --block %d: start it with --block %d", size, self.client.address, most, size)
+        except (CacheError, KeyError):
+            pass  # it may come later
 
     def _order(self, text):
         """Blocks whose bytes are in another order than most have them get names of their own."""
