@@ -122,14 +122,10 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	dial := &net.Dialer{Timeout: 2 * time.Second}
 	r := &Router{o: o, client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
 	for _, at := range o.Engines {
-		if !strings.Contains(at, "://") {
-			at = "http://" + at
+		base, err := baseOf(at)
+		if err != nil {
+			return nil, err
 		}
-		base, err := url.Parse(at)
-		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return nil, fmt.Errorf("route: engine %q; want an address like http://127.0.0.1:8000", at)
-		}
-		base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
 		r.engines = append(r.engines, &engine{base: base, down: make(chan struct{}), seen: newRecent(remembered), why: "not asked yet"})
 	}
 	if o.Cache != "" {
@@ -143,6 +139,19 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	}
 	first.Wait()
 	return r, nil
+}
+
+// baseOf reads an engine's address: a URL, with or without /v1, or HOST:PORT.
+func baseOf(at string) (*url.URL, error) {
+	if _, port, err := net.SplitHostPort(at); err == nil && port != "" && !strings.Contains(at, "/") {
+		at = "http://" + at
+	}
+	base, err := url.Parse(at)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("route: engine %q; want an address like http://127.0.0.1:8000", at)
+	}
+	base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
+	return base, nil
 }
 
 // Close ends the looks at engines.

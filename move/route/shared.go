@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -178,28 +177,34 @@ func (r *Router) tokens(ctx context.Context, q *http.Request, parsed *openai.Req
 	if err != nil {
 		return nil, "", err
 	}
-	up, err := http.NewRequestWithContext(ctx, http.MethodPost, ups[0]+"/tokenize", bytes.NewReader(text))
+	tokens, err = r.tokenize(ctx, ups[0], q.Header, text)
+	return tokens, salt, err
+}
+
+// tokenize asks one engine.
+func (r *Router) tokenize(ctx context.Context, base string, from http.Header, text []byte) ([]uint32, error) {
+	up, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/tokenize", bytes.NewReader(text))
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	pass(q.Header, up.Header)
+	pass(from, up.Header)
 	up.Header.Set("Content-Type", "application/json")
 	a, err := r.client.Do(up)
 	if err != nil {
-		return nil, "", fmt.Errorf("tokens: %w", err)
+		return nil, fmt.Errorf("tokens: %w", err)
 	}
 	defer a.Body.Close()
 	if a.StatusCode == http.StatusBadRequest { // a prompt that the engine will refuse, too
-		return nil, "", nil
+		return nil, nil
 	}
 	if a.StatusCode != http.StatusOK {
-		return nil, "", fmt.Errorf("tokens: POST /tokenize: %s; the engines must have it, as vLLM has", a.Status)
+		return nil, fmt.Errorf("tokens: POST /tokenize: %s; the engines must have it, as vLLM has", a.Status)
 	}
 	var got struct {
 		Tokens []uint32 `json:"tokens"`
 	}
 	if err := json.NewDecoder(io.LimitReader(a.Body, 64<<20)).Decode(&got); err != nil {
-		return nil, "", errors.Join(errors.New("tokens: POST /tokenize"), err)
+		return nil, fmt.Errorf("tokens: POST /tokenize: %w", err)
 	}
-	return got.Tokens, salt, nil
+	return got.Tokens, nil
 }
