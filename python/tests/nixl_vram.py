@@ -11,6 +11,7 @@ so that everything but the speed is tried. "go test ./capi -run NIXL" does that.
 """
 
 import ctypes
+import mmap
 import os
 import signal
 import statistics
@@ -65,6 +66,15 @@ class Host:
 
     def read(self):
         return self.buffer.raw
+
+
+class Pages(Host):
+    """Memory of the host that shares no page with any other."""
+
+    def __init__(self, size):
+        self.map = mmap.mmap(-1, size)
+        self.buffer = (ctypes.c_char * size).from_buffer(self.map)
+        self.address, self.size, self.device = ctypes.addressof(self.buffer), size, 0
 
 
 MEMORY = {"DRAM": Host, "VRAM": Standing if STAND_IN else Tensor}
@@ -174,10 +184,11 @@ class VRAM(unittest.TestCase):
 
     @unittest.skipUnless(STAND_IN, "counts the driver's calls")
     def test_driver_calls(self):
-        """Registered host memory is pinned for all GPUs of the process, whichever agent has it: one copy and no stop in between. What
-        the program pinned itself stays so."""
+        """Registered host memory with pages of its own is pinned for all GPUs of the process, whichever agent has it: one copy and no
+        stop in between. What the program pinned itself stays so. Pages that it shares with other memory are not pinned: the driver
+        would refuse copies of that."""
         a, b, size = self.agent("a"), self.agent("b"), 8 << 20
-        v, own, theirs = MEMORY["VRAM"](noise(5, size)), Host(bytes(size)), Host(bytes(size))
+        v, own, theirs = MEMORY["VRAM"](noise(5, size)), Pages(size), Host(bytes(size))
         self.assertEqual(cuda.cuMemHostRegister_v2(ctypes.c_void_p(theirs.address), ctypes.c_size_t(size), 3), 0)
         b.register_memory([row(v) + ("",)], "VRAM")
         peer = a.add_remote_agent(b.get_agent_metadata())
@@ -192,6 +203,8 @@ class VRAM(unittest.TestCase):
             a.deregister_memory(regs)
         self.assertEqual(cuda.cuMemHostUnregister(ctypes.c_void_p(theirs.address)), 0)
         self.assertNotEqual(cuda.cuMemHostUnregister(ctypes.c_void_p(own.address)), 0)
+        shared = self.memory(a, "DRAM", bytes(size))
+        self.assertNotEqual(cuda.cuMemHostUnregister(ctypes.c_void_p(shared.address)), 0)
         # A few bytes are copied before the call returns.
         far = a.prep_xfer_dlist(peer, [row(v, i * 8192, 4096) for i in range(100)], "VRAM")
         to = self.memory(a, "VRAM", noise(6))

@@ -1,6 +1,7 @@
 package outside
 
 import (
+	"os"
 	"sync"
 	"unsafe"
 
@@ -16,6 +17,16 @@ type span struct {
 func (s span) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), s.at)), s.n)
 }
+
+// whole says that it is pages of its own. The driver pins whole pages: an unpinned neighbour that shares one could not be copied to or
+// from a GPU any more, by anybody in the process ("invalid argument").
+func (s span) whole() bool {
+	page := uint64(os.Getpagesize())
+	return s.at%page == 0 && uint64(s.n)%page == 0
+}
+
+// hold pins memory, if that harms nobody and the driver does it.
+func (p *pins) hold(s span) bool { return p.on != nil && s.whole() && p.on.Register(s.bytes()) == nil }
 
 // pins lets GPUs copy from and to registered host memory without a stop in between, where the driver allows it. Where it does
 // not, copies go through buffers of their own. One agent's host memory is copied to another agent's GPU memory, so the table is
@@ -42,7 +53,7 @@ func (p *pins) use(d gpu.Device) {
 	}
 	p.on = d
 	for s, x := range p.spans {
-		x.held = d.Register(s.bytes()) == nil
+		x.held = p.hold(s)
 	}
 }
 
@@ -51,7 +62,7 @@ func (p *pins) add(s span) {
 	defer p.mu.Unlock()
 	x := p.spans[s]
 	if x == nil {
-		x = &pin{held: p.on != nil && p.on.Register(s.bytes()) == nil}
+		x = &pin{held: p.hold(s)}
 		p.spans[s] = x
 	}
 	x.users++
