@@ -66,6 +66,7 @@ type Cost struct {
 	Why        *Term              `json:"why,omitempty"`
 	Pipe       *schedule.Result   `json:"-"`
 	stageTimes []chunkTime
+	experts    int // of the model
 }
 
 // Price prices a layout. It may leave GPUs of the machine idle.
@@ -125,7 +126,7 @@ func price(q Question, h Habits, limit float64) (*Cost, error) {
 // price does so with stages that are priced already, or nil.
 func (p *pricer) price(q Question, factor float64, from string, stages []chunkTime, limit float64) (*Cost, error) {
 	l := q.Layout
-	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal}
+	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal, experts: q.Model.Experts}
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
 	} else {
