@@ -10,11 +10,12 @@ import (
 
 // Fixed parts of a process on a GPU, in bytes: measured on Megatron's own tests and by users.
 const (
-	contextBytes   = 1.3e9   // CUDA context and NCCL's buffers: outside of what the framework allocates
+	contextBytes   = 0.6e9   // CUDA context: outside of what the framework allocates
+	groupBytes     = 0.35e9  // NCCL's buffers for each kind of group a rank is in, outside as well
 	workspaceBytes = 0.075e9 // of libraries for matrix products
 	workspaceTMA   = 0.115e9 // the same from Hopper on
-	slack          = 0.04    // the allocator's, of what it hands out at peak
-	slackFSDP      = 0.19    // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
+	slack          = 0.04    // the allocator's, of what it hands out at peak, where parameters and gradients lie in buffers of their own
+	slackPieces    = 0.19    // the same where tensors are gathered, copied and freed one by one: torchtitan's reports over the sum
 	torn           = 0.02    // of the memory in use, that is left in holes when memory is short and the allocator has given the rest of its slack back
 )
 
@@ -61,6 +62,9 @@ func (p *pricer) bytesPer() bytesPer {
 		b = bytesPer{weights: 2, gradients: g, optimizer: 12}
 		if g == 2 && p.f == Megatron { // the optimizer makes itself a gradient in fp32
 			b.optimizer = 16
+		}
+		if g == 4 && p.f == DeepSpeed && l.Dtype == "bf16" && l.ZeRO <= 1 { // BF16_Optimizer sums in fp32 what autograd leaves in bf16
+			b.gradients += 2
 		}
 		if l.ZeRO >= 1 {
 			b.optimizer, b.sharedO = 0, b.optimizer
@@ -248,10 +252,10 @@ func (p *pricer) buckets(o held) float64 {
 
 // spare is the allocator's slack.
 func (p *pricer) spare() float64 {
-	if p.f == FSDP {
-		return slackFSDP
+	if p.f == Megatron {
+		return slack
 	}
-	return slack
+	return slackPieces
 }
 
 // memory fills in what a rank holds on the worst stage.
@@ -313,8 +317,21 @@ func (p *pricer) memoryTerms(x footprint, rank int, alive, total float64) (out [
 // settled is what the allocator holds when the framework has used bytes in use, and by how much that is more than the GPU
 // has. The slack goes first when memory is short.
 func (p *pricer) settled(used, spare float64) (peak, over float64) {
-	least, room := used*(1+torn), p.mc.Usable()-contextBytes
+	least, room := used*(1+torn), p.mc.Usable()-p.outside()
 	return max(least, min(used*(1+spare), room)), least - room
+}
+
+// outside is what a process holds beyond what the framework allocates: its context, and buffers for the group of all ranks and for
+// each kind of parallelism.
+func (p *pricer) outside() float64 {
+	l := p.l
+	bytes := contextBytes + groupBytes
+	for _, n := range []int{l.TP, l.PP, l.EP} {
+		if n > 1 {
+			bytes += groupBytes
+		}
+	}
+	return bytes
 }
 
 // workspace is what libraries keep on this GPU. Transformer Engine keeps four more for grouped products of experts, of 32 MiB

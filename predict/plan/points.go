@@ -88,9 +88,7 @@ var Points = sync.OnceValue(func() []Point {
 		switch {
 		case strings.HasSuffix(p.ID, "-bloom"): // Megatron-DeepSpeed of early 2022
 			l.Sequence, l.Overlap, l.Flash, l.Dropout = false, false, false, false
-			if l.Dtype == "fp16" {
-				l.Grad = "bf16"
-			}
+			l.Grad = map[string]string{"fp16": "bf16", "bf16": "fp32"}[l.Dtype]
 		case strings.HasSuffix(p.ID, "-korthikanti"): // Megatron-LM of 2022: rows with selective recompute also have sequence parallelism
 			l.Sequence, l.Overlap, l.Flash, l.Dropout, l.Grad = !l.Recompute.Full, false, false, true, "bf16"
 		case strings.HasSuffix(p.ID, "-mpt"):

@@ -88,8 +88,12 @@ func stepRuns(t testing.TB) (runs []memoryRun) {
 			continue
 		}
 		unit := 1.0
-		if group == "tt" {
+		switch group {
+		case "tt": // printed in GiB
 			unit = 1.0737
+		case "bloom": // of the whole process, as nvidia-smi shows it
+			unit = 1
+			c.Peak += newPricer(p.Model, clusterOf(t, p.GPU, p.GPUs, p.NIC), p.Framework, p.Layout, habits).outside()
 		}
 		runs = append(runs, memoryRun{id: p.ID + " " + p.Layout.String(), class: group, model: p.Model.Name, measured: p.Memory * unit, predicted: c.Peak})
 	}
