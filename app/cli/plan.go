@@ -547,6 +547,19 @@ func (f *trainFlags) finish(q *plan.Question, a *answer) error {
 
 func gigabytes(b float64) string { return fmt.Sprintf("%.1f GB", b/1e9) }
 
+// memoryVerdict says whether a plan fits, and whether that is sure.
+func memoryVerdict(a *answer) string {
+	switch {
+	case !a.Fits && a.Verdict == plan.VerdictUnsure:
+		return fmt.Sprintf("probably does NOT fit, %s too much", gigabytes(a.Over))
+	case !a.Fits:
+		return fmt.Sprintf("does NOT fit, %s too much", gigabytes(a.Over))
+	case a.Verdict == plan.VerdictUnsure:
+		return "probably fits, with less to spare than the prediction may be off"
+	}
+	return "fits"
+}
+
 // print writes the answer for people.
 func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	line := func(name, format string, args ...any) {
@@ -571,11 +584,10 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		line("", "%s", a.Interval)
 	}
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
-	verdict := "fits"
-	if !a.Fits {
-		verdict = fmt.Sprintf("does NOT fit, %s too much", gigabytes(a.Over))
+	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, memoryVerdict(a))
+	if a.MemoryInterval != nil {
+		line("", "%s", a.MemoryInterval)
 	}
-	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, verdict)
 	if a.Days > 0 {
 		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s); without failures: see 'weft sim failures'", a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
 	}

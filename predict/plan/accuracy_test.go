@@ -361,6 +361,7 @@ func TestUpdate(t *testing.T) {
 		table += strings.Join(cells, ",") + "\n"
 	}
 	write(t, "points.csv", table)
+	write(t, "memory_errors.csv", memoryErrorTable(t))
 	write(t, "../../docs/reference/plan-accuracy.md", accuracyPage(t, rows))
 }
 

@@ -140,6 +140,10 @@ func (s *megatronScript) shape() {
 		s.put("position-embedding-type", "rope")
 		s.put("max-position-embeddings", s.l.Seq)
 	}
+	if !s.l.Dropout { // by itself Megatron drops a tenth
+		s.put("attention-dropout", 0)
+		s.put("hidden-dropout", 0)
+	}
 	s.put("vocab-size", m.Vocab)
 	s.put("seq-length", s.l.Seq)
 	s.some("mtp-num-layers", m.MTP)

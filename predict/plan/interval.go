@@ -2,9 +2,13 @@ package plan
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 )
 
 // Interval is where a step's time lies with 90% confidence. It is calibrated on measured steps whose whole model was left out of
@@ -45,14 +49,20 @@ func spreadOf(class, leave string) (spread float64, models, steps int) {
 	by := map[string][]float64{}
 	for _, p := range Points() {
 		if !math.IsNaN(p.Error) && p.Model.Name != leave && errorClass(p.Framework, p.Model.Experts) == class {
-			by[p.Model.Name] = append(by[p.Model.Name], math.Abs(math.Log1p(p.Error)))
+			by[p.Model.Name] = append(by[p.Model.Name], p.Error)
 		}
 	}
+	return conformal(by)
+}
+
+// conformal is the quantile of |ln(1 + error)| that holds a left-out model's with confidence, from errors by model. Every model has
+// the same weight.
+func conformal(by map[string][]float64) (spread float64, models, runs int) {
 	type score struct{ size, weight float64 }
 	var all []score
 	for _, list := range by {
 		for _, e := range list {
-			all = append(all, score{e, 1 / float64(len(list))})
+			all = append(all, score{math.Abs(math.Log1p(e)), 1 / float64(len(list))})
 		}
 	}
 	if len(all) == 0 {
@@ -80,4 +90,69 @@ func (q Question) interval(step float64) *Interval {
 		return nil
 	}
 	return &Interval{step * math.Exp(-spread), step * math.Exp(spread), class, models, steps}
+}
+
+// MemoryInterval is where a peak lies with 90% confidence. It is calibrated on measured peaks of left-out models, as Interval is.
+type MemoryInterval struct {
+	Low    float64 `json:"low_bytes"`
+	High   float64 `json:"high_bytes"`
+	Models int     `json:"models"` // that were measured
+	Runs   int     `json:"runs"`
+}
+
+// String says what stands behind an interval.
+func (i MemoryInterval) String() string {
+	return fmt.Sprintf("90%% interval %.1f to %.1f GB, from %d measured peaks of %d models", i.Low/1e9, i.High/1e9, i.Runs, i.Models)
+}
+
+// Verdicts on memory. Unsure is where the limit lies within the error of what is predicted.
+const (
+	VerdictFits   = "fits"
+	VerdictUnsure = "unsure"
+	VerdictNot    = "does not fit"
+)
+
+//go:embed memory_errors.csv
+var memoryErrorsText string
+
+// memoryError is a measured peak's: predicted over measured, less 1.
+type memoryError struct {
+	framework, model string
+	error            float64
+}
+
+var memoryErrors = sync.OnceValue(func() (all []memoryError) {
+	for _, line := range strings.Split(strings.TrimSpace(memoryErrorsText), "\n")[1:] {
+		c := strings.Split(line, ",")
+		v, _ := strconv.ParseFloat(c[2], 64)
+		all = append(all, memoryError{c[0], c[1], v})
+	}
+	return all
+})
+
+// memorySpread is the conformal quantile of all frameworks' peaks, with one more model left out if leave names it. By framework there are too few
+// models for 90%.
+func memorySpread(leave string) (spread float64, models, runs int) {
+	by := map[string][]float64{}
+	for _, e := range memoryErrors() {
+		if e.model != leave {
+			by[e.model] = append(by[e.model], e.error)
+		}
+	}
+	return conformal(by)
+}
+
+// judge fills in how sure the verdict on memory is.
+func (c *Cost) judge() {
+	spread, models, runs := memorySpread("")
+	c.MemoryInterval = &MemoryInterval{c.Peak * math.Exp(-spread), c.Peak * math.Exp(spread), models, runs}
+	room := c.least - c.Over
+	switch {
+	case c.least*math.Exp(spread) <= room:
+		c.Verdict = VerdictFits
+	case c.least*math.Exp(-spread) > room:
+		c.Verdict = VerdictNot
+	default:
+		c.Verdict = VerdictUnsure
+	}
 }

@@ -21,7 +21,7 @@ func TestMemoryOfMegatron(t *testing.T) {
 	if n := len(runs) + refused; refused > n/10 {
 		t.Errorf("%d of %d are refused", refused, n)
 	}
-	most := map[string][4]float64{"gpt": {.03, .08, .10, .14}, "moe": {.03, .05, .25, .09}} // medians of state and peak, p90
+	most := map[string][4]float64{"gpt": {.02, .02, .10, .13}, "moe": {.02, .04, .08, .10}} // medians of state and peak, p90
 	for kind, want := range most {
 		for i, list := range [][]float64{states[kind], peaks[kind]} {
 			slices.Sort(list)

@@ -17,12 +17,14 @@ const (
 	slack          = 0.04    // the allocator's, of what it hands out at peak, where parameters and gradients lie in buffers of their own
 	slackPieces    = 0.19    // the same where tensors are gathered, copied and freed one by one: torchtitan's reports over the sum
 	torn           = 0.02    // of the memory in use, that is left in holes when memory is short and the allocator has given the rest of its slack back
+	tornZeRO       = 0.10    // the same for DeepSpeed: BLOOM's layouts that ran out of memory bound it to more than 7%, those that ran to less than 24%
 )
 
 // StageMemory is what a rank of a pipeline stage holds, in bytes: between steps, and at most.
 type StageMemory struct {
 	State float64 `json:"state_bytes"`
 	Peak  float64 `json:"peak_bytes"`
+	used  float64 // of the peak, without the allocator's slack
 }
 
 // bytesPer is what a parameter takes on a rank, apart by whether all data ranks hold it or share it.
@@ -269,7 +271,7 @@ func (p *pricer) memory(c *Cost) {
 		act := 2 * m.CNN.Activations() * float64(l.Micro)
 		used := state + act + p.workspace()
 		c.State = state
-		c.Peak, c.Over = p.settled(used, slack)
+		c.Peak, c.least, c.Over = p.settled(used, slack)
 		c.Memory = []Term{{Name: "state", Value: state, Unit: "B"}, {Name: "activations", Value: act, Unit: "B"}}
 		return
 	}
@@ -278,14 +280,14 @@ func (p *pricer) memory(c *Cost) {
 	worst := 0
 	c.Stages = nil
 	for rank, x := range all {
-		total, _ := p.settled(x.peak, p.spare())
-		c.Stages = append(c.Stages, StageMemory{x.state, total})
+		total, _, _ := p.settled(x.peak, p.spare())
+		c.Stages = append(c.Stages, StageMemory{x.state, total, x.peak})
 		if x.peak > all[worst].peak {
 			worst = rank
 		}
 	}
 	c.Stage, c.State = worst, all[worst].state
-	c.Peak, c.Over = p.settled(all[worst].peak, p.spare())
+	c.Peak, c.least, c.Over = p.settled(all[worst].peak, p.spare())
 	c.Memory = p.memoryTerms(all[worst], worst, alive[worst], c.Peak)
 }
 
@@ -314,11 +316,15 @@ func (p *pricer) memoryTerms(x footprint, rank int, alive, total float64) (out [
 	return out
 }
 
-// settled is what the allocator holds when the framework has used bytes in use, and by how much that is more than the GPU
-// has. The slack goes first when memory is short.
-func (p *pricer) settled(used, spare float64) (peak, over float64) {
-	least, room := used*(1+torn), p.mc.Usable()-p.outside()
-	return max(least, min(used*(1+spare), room)), least - room
+// settled is what the allocator holds when the framework has used bytes in use, the least that it can hold, and by how much that
+// is more than the GPU has. The slack goes first when memory is short.
+func (p *pricer) settled(used, spare float64) (peak, least, over float64) {
+	holes := torn
+	if p.f == DeepSpeed {
+		holes = tornZeRO
+	}
+	least, room := used*(1+holes), p.mc.Usable()-p.outside()
+	return max(least, min(used*(1+spare), room)), least, least - room
 }
 
 // outside is what a process holds beyond what the framework allocates: its context, and buffers for the group of all ranks and for

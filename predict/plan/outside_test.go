@@ -107,7 +107,7 @@ func TestFitsAsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := 0
+	right, words := 0, map[string]int{}
 	for _, c := range lines[1:] {
 		gpus, err := strconv.Atoi(c[3])
 		if err != nil {
@@ -125,6 +125,10 @@ func TestFitsAsReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(c, err)
 		}
+		if c[6] != "yes" && cost.Verdict == VerdictFits {
+			t.Errorf("%s: %s on %d %s, %s ran out of memory and is said to fit", c[0], c[1], gpus, c[2], c[5])
+		}
+		words[c[6]+" "+cost.Verdict]++
 		if cost.Fits == (c[6] == "yes") {
 			right++
 			continue
@@ -134,9 +138,9 @@ func TestFitsAsReported(t *testing.T) {
 			t.Logf("    %s %.1f GB", x.Name, x.Value/1e9)
 		}
 	}
-	t.Logf("%d of %d verdicts are right", right, len(lines)-1)
-	if float64(right) < .95*float64(len(lines)-1) {
-		t.Errorf("%d of %d verdicts are right; want 95%%", right, len(lines)-1)
+	t.Logf("%d of %d verdicts are right: %v", right, len(lines)-1, words)
+	if float64(right) < .97*float64(len(lines)-1) {
+		t.Errorf("%d of %d verdicts are right; want 97%%", right, len(lines)-1)
 	}
 }
 

@@ -45,6 +45,7 @@ type Cost struct {
 	Capacity   float64            `json:"memory_capacity_bytes"`
 	Fits       bool               `json:"fits"`
 	Over       float64            `json:"memory_over_bytes,omitempty"` // by how much it does not fit
+	Verdict    string             `json:"memory_verdict,omitempty"`    // fits, unsure, does not fit: with the error of predicted peaks
 	Stage      int                `json:"memory_worst_stage"`
 	Memory     []Term             `json:"memory,omitempty"`
 	Layout     Layout             `json:"layout"`
@@ -62,11 +63,15 @@ type Cost struct {
 	Stages     []StageMemory      `json:"memory_by_stage,omitempty"`
 	Nearest    *Nearest           `json:"nearest"`
 	Interval   *Interval          `json:"step_interval_90,omitempty"`
-	Notes      []string           `json:"notes,omitempty"`
-	Why        *Term              `json:"why,omitempty"`
-	Pipe       *schedule.Result   `json:"-"`
+
+	MemoryInterval *MemoryInterval `json:"memory_interval_90,omitempty"`
+
+	Notes      []string         `json:"notes,omitempty"`
+	Why        *Term            `json:"why,omitempty"`
+	Pipe       *schedule.Result `json:"-"`
 	stageTimes []chunkTime
-	experts    int // of the model
+	experts    int     // of the model
+	least      float64 // bytes of the framework when the allocator has given its slack back
 }
 
 // Price prices a layout. It may leave GPUs of the machine idle.
@@ -83,6 +88,7 @@ func Price(q Question) (*Cost, error) {
 		return nil, err
 	}
 	c.Nearest, c.Interval = nearestPoint(q), q.interval(c.Step)
+	c.judge()
 	c.assume(q)
 	return c, nil
 }

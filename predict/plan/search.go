@@ -332,7 +332,7 @@ func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
 	if seconds <= s.kept() || bytes == 0 {
 		return false
 	}
-	peak, _ := p.settled(bytes, p.spare())
+	peak, _, _ := p.settled(bytes, p.spare())
 	for _, c := range s.fit {
 		if c.Step > seconds {
 			return false
