@@ -48,7 +48,7 @@ func TestMegatronScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "tp=4,cp=1,pp=2,vpp=4,dp=2,ep=1,sp=on,zero=1,schedule=interleaved,micro=1,batch=64,seq=8192,recompute=layernorm+mlp,dtype=bf16,grad=fp32,tp-overlap=off"; l.String() != want {
+	if want := "tp=4,cp=1,pp=2,vpp=4,dp=2,ep=1,sp=on,zero=1,schedule=interleaved,micro=1,batch=64,seq=8192,recompute=layernorm+mlp,dtype=bf16,grad=fp32,tp-overlap=off,dropout=on"; l.String() != want {
 		t.Errorf("got  %s\nwant %s", l, want)
 	}
 	if m, _ := work.Named("llama3-8b"); m.Params().Total != c.Model.Params().Total {
