@@ -156,6 +156,11 @@ staticcheck:
 accuracy:
 	$(GO) test ./predict/tune -update
 
+# Where the predictions stand, in one place: errors by family, memory, verdicts, coverage.
+.PHONY: plan-score
+plan-score:
+	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
+
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update
 	$(GO) test ./predict/plan -run Outside -count=1 -update

@@ -44,6 +44,32 @@ func errorClass(f Framework, experts int) string {
 	return "dense"
 }
 
+//go:embed outside_errors.csv
+var outsideErrorsText string
+
+//go:embed memory_errors.csv
+var memoryErrorsText string
+
+// measuredError is predicted over measured, less 1, for a model that stands behind no factor of the prediction.
+type measuredError struct {
+	class, model string
+	error        float64
+}
+
+var (
+	outsideErrors = sync.OnceValue(func() []measuredError { return readErrors(outsideErrorsText) }) // of published steps, by errorClass
+	memoryErrors  = sync.OnceValue(func() []measuredError { return readErrors(memoryErrorsText) })  // of measured peaks, by framework
+)
+
+func readErrors(text string) (all []measuredError) {
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
+		c := strings.Split(line, ",")
+		v, _ := strconv.ParseFloat(c[2], 64)
+		all = append(all, measuredError{c[0], c[1], v})
+	}
+	return all
+}
+
 // spreadOf is the conformal quantile of |ln(measured / predicted)| in a class, with one more model left out if leave names it.
 func spreadOf(class, leave string) (spread float64, models, steps int) {
 	by := map[string][]float64{}
@@ -52,11 +78,16 @@ func spreadOf(class, leave string) (spread float64, models, steps int) {
 			by[p.Model.Name] = append(by[p.Model.Name], p.Error)
 		}
 	}
+	for _, e := range outsideErrors() {
+		if e.model != leave && e.class == class {
+			by[e.model] = append(by[e.model], e.error)
+		}
+	}
 	return conformal(by)
 }
 
-// conformal is the quantile of |ln(1 + error)| that holds a left-out model's with confidence, from errors by model. Every model has
-// the same weight.
+// conformal is the quantile of |ln(1 + error)| at the confidence, from errors by model. Every model has the same weight. How much of a left-out
+// model's errors it holds is tested.
 func conformal(by map[string][]float64) (spread float64, models, runs int) {
 	type score struct{ size, weight float64 }
 	var all []score
@@ -69,7 +100,7 @@ func conformal(by map[string][]float64) (spread float64, models, runs int) {
 		return math.Inf(1), 0, 0
 	}
 	slices.SortFunc(all, func(a, b score) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.weight, b.weight)) })
-	left := min(confidence*float64(len(by)+1), float64(len(by))) - 1e-9
+	left := confidence*float64(len(by)) - 1e-9
 	for _, s := range all {
 		spread = s.size
 		if left -= s.weight; left <= 0 {
@@ -111,24 +142,6 @@ const (
 	VerdictUnsure = "unsure"
 	VerdictNot    = "does not fit"
 )
-
-//go:embed memory_errors.csv
-var memoryErrorsText string
-
-// memoryError is a measured peak's: predicted over measured, less 1.
-type memoryError struct {
-	framework, model string
-	error            float64
-}
-
-var memoryErrors = sync.OnceValue(func() (all []memoryError) {
-	for _, line := range strings.Split(strings.TrimSpace(memoryErrorsText), "\n")[1:] {
-		c := strings.Split(line, ",")
-		v, _ := strconv.ParseFloat(c[2], 64)
-		all = append(all, memoryError{c[0], c[1], v})
-	}
-	return all
-})
 
 // memorySpread is the conformal quantile of all frameworks' peaks, with one more model left out if leave names it. By framework there are too few
 // models for 90%.

@@ -114,10 +114,9 @@ func (q Question) factors(h Habits) (float64, string, Habits) {
 	if factor == 0 {
 		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0, q.Layout.Flash)
 	}
-	if r, host := releaseFactor(q); r != 1 || host != 1 {
-		factor *= r
+	if host := hostOf(q); host != 1 {
 		h.MoEHost *= host
-		from += fmt.Sprintf("; release %s x %.2f, host time x %.2f", q.Release, r, host)
+		from += fmt.Sprintf("; release %s: host time x %g", q.Release, host)
 	}
 	return factor, from, h
 }

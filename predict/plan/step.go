@@ -41,7 +41,7 @@ type Habits struct {
 }
 
 // habits are the fitted values; see docs/reference/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
 // windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
 const windowBlock = 128
