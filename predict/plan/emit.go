@@ -14,6 +14,7 @@ import (
 func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	var text string
 	var err error
+	l.Imbalance = 0 // is of the data, and no framework has words for it
 	l.FirstLess, l.LastLess = l.plainSplit(m.Layers)
 	g := Given{Seq: l.Seq, Dtype: l.Dtype} // what the dialect leaves to the training script
 	switch dialect {

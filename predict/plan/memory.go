@@ -174,8 +174,24 @@ func (p *pricer) keptBy() (out [2]float64) {
 			continue
 		}
 		out[i] = p.m.Activations(i == 1, p.l.Seq, kept).Total * p.tc
+		if i == 1 {
+			out[i] += p.crowd(kept)
+		}
 	}
 	return out
+}
+
+// crowd is what the fullest rank keeps of one layer's routed tokens beyond the mean.
+func (p *pricer) crowd(kept work.Kept) float64 {
+	if p.l.Imbalance <= 1 || kept.Recompute.Full || kept.Recompute.Has("moe") {
+		return 0
+	}
+	g := 2.0
+	if p.m.Gated {
+		g = 3
+	}
+	routed := p.tc * float64(p.m.TopK) / float64(p.l.TP) * float64(p.l.ETP)
+	return (p.l.Imbalance - 1) * routed * 2 * (2*float64(p.m.Hidden) + g*float64(p.m.ExpertFFN)/float64(p.l.ETP))
 }
 
 // activations is what a rank keeps of the micro-batches that are alive on it.

@@ -222,9 +222,11 @@ func (p *pricer) layer(moe bool) layerTime {
 		routed := own * float64(m.TopK)
 		f := float64(m.ExpertFFN) / float64(l.ETP)
 		before := x.gemm
-		add(p.grouped(local, routed, g*f, h))
-		add(p.grouped(local, routed, h, f))
-		bytes += mlp(routed, f) + routed*h*2*p.h.Permute
+		crowd := max(l.Imbalance, 1) // all ranks wait for the fullest
+		fuller := func(f, b, w float64) (float64, float64, float64) { return crowd * f, crowd * b, crowd * w }
+		add(fuller(p.grouped(local, routed, g*f, h)))
+		add(fuller(p.grouped(local, routed, h, f)))
+		bytes += crowd * (mlp(routed, f) + routed*h*2*p.h.Permute)
 		if m.SharedFFN > 0 {
 			fs := float64(m.SharedFFN) / t
 			x.shared += add(p.product(T, g*fs, h))
@@ -234,7 +236,7 @@ func (p *pricer) layer(moe bool) layerTime {
 		add(p.product(own, float64(m.Experts), h))
 		x.moe = x.gemm - before
 		// Dispatch and combine, forward and again backward.
-		there, back := p.toExperts(own*h, p.wire()), p.toExperts(own*h, 2)
+		there, back := p.toExperts(crowd*own*h, p.wire()), p.toExperts(crowd*own*h, 2)
 		x.epF, x.epB = there+back, there+back
 	}
 	x.vector = c.Vector(bytes * p.h.Vector)
