@@ -404,6 +404,9 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 			return nil, nil, fmt.Errorf("%s: %w", f.like, err)
 		}
 		a.Findings = append(a.Findings, like.Findings...)
+		for _, rule := range like.Refusals(layout.GPUs()) {
+			a.Findings = append(a.Findings, "Megatron-LM (core 0.18 to 0.20) refuses this file: "+rule)
+		}
 	}
 	main := *m // counted as makers publish it: layers that predict further tokens apart
 	main.MTP = 0

@@ -46,6 +46,8 @@ type Config struct {
 	Phase     string
 	Local     int // torchtitan's batch of a data rank
 	Findings  []string
+
+	args args // of a Megatron script
 }
 
 // Dialects lists what ReadConfig knows.

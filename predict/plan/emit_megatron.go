@@ -38,6 +38,9 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 		s.WriteString("\"${MOE_ARGS[@]}\" ")
 	}
 	s.WriteString("\"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n")
+	if flags, env := readFlags(s.String()); len(megatronRules(flags, l.GPUs(), env)) > 0 {
+		return "", fmt.Errorf("megatron does not accept layout %s: %s", l, strings.Join(megatronRules(flags, l.GPUs(), env), "; "))
+	}
 	return s.String(), nil
 }
 

@@ -322,6 +322,7 @@ func readMegatronYAML(name string, data []byte) (*Config, error) {
 // config makes a plan of Megatron's arguments.
 func (a args) config(name string) (*Config, error) {
 	c := newConfig("megatron", Megatron)
+	c.args = a
 	wrong := func(format string, v ...any) (*Config, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
 	}
