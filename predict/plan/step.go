@@ -659,6 +659,11 @@ func (p *pricer) holding() []held {
 	counts := p.counts()
 	at := 0
 	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
+	var each [2]held // a dense layer, one with experts
+	for i := range each {
+		lp := m.Layer(i == 1)
+		each[i].dense, each[i].experts = (lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated, lp.Experts/float64(l.ETP*l.EP)
+	}
 	for i, c := range counts {
 		r := i % l.PP
 		if l.Schedule == schedule.ZBV && i >= l.PP {
@@ -667,9 +672,8 @@ func (p *pricer) holding() []held {
 		o := &out[r]
 		o.layers += c
 		put := func(moe bool) {
-			lp := m.Layer(moe)
-			o.dense += (lp.Attention+lp.MLP)/float64(l.TP) + lp.Replicated
-			o.experts += lp.Experts / float64(l.ETP*l.EP)
+			o.dense += each[b2i(moe)].dense
+			o.experts += each[b2i(moe)].experts
 		}
 		for range c {
 			put(m.IsMoE(at))
