@@ -72,6 +72,7 @@ func megatronRules(f megatronFlags, world int, env map[string]string) []string {
 	r.stages()
 	r.recompute()
 	r.moe()
+	r.router()
 	r.dispatch()
 	r.data()
 	return r.bad
@@ -226,6 +227,11 @@ func (r *megatronRun) recompute() {
 	default:
 		return
 	}
+	r.modules()
+}
+
+// modules are the rules of what is computed again by name.
+func (r *megatronRun) modules() {
 	delayed := r.has("fp8-format") && (!r.has("fp8-recipe") || r.word("fp8-recipe") == "delayed")
 	for _, name := range r.megatronFlags["recompute-modules"] {
 		r.want(slices.Contains(megatronModules, name), "there is no recompute module %s", name)
@@ -236,10 +242,16 @@ func (r *megatronRun) recompute() {
 	}
 }
 
-// moe are the rules of experts and their router.
+// moe are the rules of experts.
 func (r *megatronRun) moe() {
 	r.want(r.ep == 1 || r.experts > 0, "expert model parallelism needs num-experts")
 	r.want(r.experts%r.ep == 0, "%d experts are not a multiple of ep %d", r.experts, r.ep)
+	r.want(r.experts == 0 || r.etp == 1 || r.has("disable-bias-linear"), "biases of experts need expert-tensor-parallel-size 1")
+	r.want(r.int("mtp-num-layers", 0) == 0 || r.word("position-embedding-type") == "rope", "MTP needs rope")
+}
+
+// router are the rules of how experts are chosen.
+func (r *megatronRun) router() {
 	groups, top := r.int("moe-router-num-groups", 0), r.int("moe-router-group-topk", 0)
 	if top > 0 {
 		r.want(groups > 0 && r.experts > 0 && r.experts%max(groups, 1) == 0, "%d experts are not divisible by %d groups", r.experts, groups)
@@ -250,8 +262,6 @@ func (r *megatronRun) moe() {
 	softmax := score == "" || score == "softmax"
 	r.want(!r.has("moe-router-enable-expert-bias") || !softmax, "expert bias needs sigmoid or sqrtsoftplus")
 	r.want(r.int("moe-router-topk", 2) != 1 || !softmax || r.has("moe-router-pre-softmax"), "top-1 with softmax needs moe-router-pre-softmax")
-	r.want(r.experts == 0 || r.etp == 1 || r.has("disable-bias-linear"), "biases of experts need expert-tensor-parallel-size 1")
-	r.want(r.int("mtp-num-layers", 0) == 0 || r.word("position-embedding-type") == "rope", "MTP needs rope")
 }
 
 // dispatch are the rules of how tokens travel.

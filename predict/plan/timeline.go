@@ -94,34 +94,49 @@ type stretch struct {
 	busy       int    // quarters of the time
 }
 
-// coarse cuts a step into slices and joins those in which a rank does the same.
-func (c *Cost) coarse(slices int) (out []stretch) {
-	rows, slice := len(c.Pipe.Busy), c.Step/float64(slices)
-	share := make([][2]float64, rows*slices) // of each slice: forward, and the rest
+// shares is how busy every rank is in every slice of a step: with forward passes, and with others.
+func (c *Cost) shares(slices int) [][2]float64 {
+	slice := c.Step / float64(slices)
+	out := make([][2]float64, len(c.Pipe.Busy)*slices)
 	for _, s := range c.Pipe.Spans {
 		for i := int(s.Begin / slice); i < slices && float64(i)*slice < s.End; i++ {
 			part := min(s.End, float64(i+1)*slice) - max(s.Begin, float64(i)*slice)
-			share[s.Rank*slices+i][b2i(s.Pass != 'F')] += part / slice
+			out[s.Rank*slices+i][b2i(s.Pass != 'F')] += part / slice
 		}
-	}
-	for i, x := range share {
-		busy := int(4*min(x[0]+x[1], 1) + .5)
-		if busy == 0 {
-			continue
-		}
-		class := "FB"
-		switch {
-		case x[1] < .15*x[0]:
-			class = "F"
-		case x[0] < .15*x[1]:
-			class = "B"
-		}
-		at := float64(i%slices) * slice
-		if n := len(out) - 1; n >= 0 && i%slices > 0 && out[n].rank == i/slices && out[n].class == class && out[n].busy == busy && out[n].end > at-slice/2 {
-			out[n].end = at + slice
-			continue
-		}
-		out = append(out, stretch{i / slices, at, at + slice, class, busy})
 	}
 	return out
+}
+
+// mixOf names what a slice holds.
+func mixOf(x [2]float64) string {
+	switch {
+	case x[1] < .15*x[0]:
+		return "F"
+	case x[0] < .15*x[1]:
+		return "B"
+	}
+	return "FB"
+}
+
+// coarse cuts a step into slices and joins those in which a rank does the same.
+func (c *Cost) coarse(slices int) (out []stretch) {
+	slice := c.Step / float64(slices)
+	for i, x := range c.shares(slices) {
+		at := float64(i%slices) * slice
+		now := stretch{i / slices, at, at + slice, mixOf(x), int(4*min(x[0]+x[1], 1) + .5)}
+		if now.busy == 0 {
+			continue
+		}
+		if n := len(out) - 1; n >= 0 && out[n].joins(now, slice) {
+			out[n].end = now.end
+			continue
+		}
+		out = append(out, now)
+	}
+	return out
+}
+
+// joins reports whether the next stretch goes on with the same.
+func (s stretch) joins(next stretch, slice float64) bool {
+	return s.rank == next.rank && s.class == next.class && s.busy == next.busy && s.end > next.begin-slice/2
 }
