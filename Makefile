@@ -28,6 +28,7 @@
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
+# make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
@@ -43,7 +44,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -267,6 +268,11 @@ watch-load:
 # SEED draws other moments of the faults.
 xfer-faults:
 	$(GO) test ./move/xfer -run TestFaultMatrix -count=1 -v -timeout 30m -xfer.faults $(if $(SEED),-xfer.seed $(SEED))
+
+# RECLAIM is how long each path takes: an hour by default, nine hours in all.
+RECLAIM ?= 1h
+xfer-reclaims:
+	$(GO) test ./move/xfer -run TestReclaimAgainstLateReaders -count=1 -v -timeout 0 -xfer.reclaims $(RECLAIM)
 
 # Building the store takes three minutes of a processor.
 VERSITYGW ?= v1.8.0

@@ -110,8 +110,8 @@ var floors = map[string][][]string{
 	},
 	"move": {
 		{"kv", "xfer", "openai"},
-		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache", "route"},
-		{"kvcache/directory", "infer"},
+		{"xfer/measure", "xfer/directory", "xfer/outside", "kvcache"},
+		{"kvcache/directory", "infer", "route"},
 	},
 	"observe": {
 		{"doctor", "internal/health", "doctor/read/internal/regexp"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/weft-fabric/weft/move/xfer"
@@ -52,6 +53,46 @@ func goTold(n C.int64_t, line unsafe.Pointer, size C.int64_t, to unsafe.Pointer,
 	copy(unsafe.Slice((*byte)(to), room), t.answer)
 	t.answer = nil
 	return fill(e, nil)
+}
+
+//export goToldPost
+func goToldPost(n C.int64_t, m *C.weft_told_move, to *C.weft_told_state, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	move := outside.Move{Write: m.write != 0, Local: int(m.local), Far: int(m.far), Index: int(m.index), Over: int(m.over),
+		Limit: time.Duration(m.limit_us) * time.Microsecond}
+	if m.notice != nil {
+		move.Notice = C.GoBytes(m.notice, C.int(m.notice_bytes))
+	}
+	return toldState(n, to, e, func(a *outside.Agent) (outside.State, error) { return a.Post(move) })
+}
+
+//export goToldLook
+func goToldLook(n, request C.int64_t, to *C.weft_told_state, e *C.weft_error) (rc C.int) {
+	defer guard(&rc, e)
+	return toldState(n, to, e, func(a *outside.Agent) (outside.State, error) { return a.Look(int(request)) })
+}
+
+// toldState puts how a request stands where C sees it.
+func toldState(n C.int64_t, to *C.weft_told_state, e *C.weft_error, ask func(a *outside.Agent) (outside.State, error)) C.int {
+	t, err := tolds.get(n)
+	if err != nil {
+		return fill(e, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := ask(t.agent)
+	if err != nil {
+		return fill(e, err)
+	}
+	*to = C.weft_told_state{request: C.int64_t(s.Number), bytes: C.int64_t(s.Landed), took_us: C.int64_t(s.Took.Microseconds())}
+	switch {
+	case s.State == xfer.Done:
+		to.state = 1
+	case s.State.Over():
+		to.state = 2
+	}
+	putText(unsafe.Slice((*byte)(unsafe.Pointer(&to.path[0])), len(to.path)), s.Path)
+	return C.WEFT_OK
 }
 
 //export goToldClose

@@ -325,6 +325,8 @@ int weft_xfer_told(int64_t t, const char *line, int64_t bytes, char *buf, int64_
 {
 	GO(e, goTold(t, (void *)line, bytes, buf, cap, need, e));
 }
+int weft_xfer_told_post(int64_t t, const weft_told_move *m, weft_told_state *s, weft_error *e) { GO(e, goToldPost(t, (weft_told_move *)m, s, e)); }
+int weft_xfer_told_look(int64_t t, int64_t request, weft_told_state *s, weft_error *e) { GO(e, goToldLook(t, request, s, e)); }
 int weft_xfer_told_close(int64_t t, weft_error *e) { GO(e, goToldClose(t, e)); }
 int weft_xfer_forget(weft_xfer_peer p, weft_error *e) { GO(e, goXferForget(p, e)); }
 int weft_xfer_region(weft_xfer_peer p, const char *name, weft_region *r, int64_t *bytes, weft_error *e) { GO(e, goXferRegion(p, (char *)name, r, bytes, e)); }

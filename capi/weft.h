@@ -475,6 +475,22 @@ int weft_xfer_notice(weft_xfer_agent a, int64_t timeout_ms, char from[208], void
  * 0 bytes gets it. */
 int weft_xfer_told_open(int64_t *t, weft_error *e);
 int weft_xfer_told(int64_t t, const char *line, int64_t bytes, char *buf, int64_t cap, int64_t *need, weft_error *e);
+/* Posting a transfer and looking at it, which programs do for every few bytes, without lines. */
+typedef struct weft_told_move {
+	int64_t local, far, index; /* as lines number them */
+	int64_t over;              /* a request to release first; 0 for none */
+	int64_t limit_us;
+	const void *notice; /* NULL for none */
+	int64_t notice_bytes;
+	int32_t write, reserved;
+} weft_told_move;
+typedef struct weft_told_state {
+	int64_t request, bytes, took_us;
+	int32_t state; /* 0 under way, 1 done, 2 failed */
+	char path[12];
+} weft_told_state;
+int weft_xfer_told_post(int64_t t, const weft_told_move *m, weft_told_state *s, weft_error *e);
+int weft_xfer_told_look(int64_t t, int64_t request, weft_told_state *s, weft_error *e);
 int weft_xfer_told_close(int64_t t, weft_error *e);
 
 /* ---- blocks of KV caches at a cache service (weft kv serve): docs/how-to/kv.md ----

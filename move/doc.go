@@ -2,7 +2,7 @@
 // one-sided transfers, KV-cache blocks, the small inference engine that uses them, and OpenAI's API in front of engines.
 //
 //	route, infer ──► openai        the API: requests, streams, errors
-//	infer ──► kvcache ──► kv       block names, radix tree, tiers, layouts
+//	route, infer ──► kvcache ──► kv   block names, radix tree, tiers, layouts
 //	  │          │
 //	  └──────────┴─────► xfer      memory, files and objects of processes that come and go
 //	                      └─► run/transport, run/gpu, run/ckpt/blob

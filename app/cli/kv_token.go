@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +23,13 @@ that agent's memory only.`,
 		Example: `  weft kv token --tenants tenants.json --tenant a --audience cache-1 --for 8h`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" || claim.Audience == "" || life < time.Second {
-				return fmt.Errorf("--tenants %q, --audience %q, --for %s: want the file of 'weft kv serve --tenants', the --name of that cache, and a second at least", file, claim.Audience, life)
+			switch {
+			case file == "":
+				return errors.New("--tenants is missing: name the file of 'weft kv serve --tenants'")
+			case claim.Audience == "":
+				return errors.New("--audience is missing: give the cache's name, which is --name of 'weft kv serve'")
+			case life < time.Second:
+				return fmt.Errorf("--for %s: want a second at least", life)
 			}
 			list, err := readTenantFile(file)
 			if err != nil {
@@ -35,7 +42,11 @@ that agent's memory only.`,
 					return nil
 				}
 			}
-			return fmt.Errorf("--tenant %q: %s has no such tenant", tenant, file)
+			var names []string
+			for _, t := range list {
+				names = append(names, t.Name)
+			}
+			return fmt.Errorf("--tenant %q: %s has no such tenant; it has %s", tenant, file, strings.Join(names, ", "))
 		},
 	}
 	f := cmd.Flags()

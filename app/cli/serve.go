@@ -26,12 +26,22 @@ func newServe() *cobra.Command {
 engine for which it is cheapest: prompts that begin alike go to one engine, whose KV cache has the beginning, until that
 engine has too much to do. The router compares text, needs no tokenizer, and asks engines nothing but their health.
 
+With --cache the engines are vLLM with weft.vllm on that cache. The router then asks an engine for a prompt's tokens
+(/tokenize) and the cache for their blocks: what another engine can load does not hold a prompt at a busy one.
+WEFT_TOKEN is the cache's.
+
 A request that fails before its first token goes to another engine, at most three in all. If an engine ends in the middle
 of an answer, the stream ends with an error event. /health and /metrics show engines, retries and known prompt bytes.
 Keys are passed on to the engines, which check them.`,
 		Example: `  weft serve http://10.0.0.1:8000 http://10.0.0.2:8000
+  weft serve --cache 10.0.0.9:7080 http://10.0.0.1:8000 http://10.0.0.2:8000
   weft serve --policy round-robin http://10.0.0.1:8000 http://10.0.0.2:8000`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no ENGINE given; want at least one address like http://127.0.0.1:8000")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Engines, o.Policy = args, route.Policy(policy)
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
@@ -41,12 +51,19 @@ Keys are passed on to the engines, which check them.`,
 			if _, err := hostPort(listen, 0); err != nil {
 				return fmt.Errorf("--listen %w", err)
 			}
+			if o.Cache != "" {
+				if _, err := hostPort(o.Cache, 1); err != nil {
+					return fmt.Errorf("--cache %w", err)
+				}
+			}
+			o.Token = os.Getenv("WEFT_TOKEN")
 			return serveRouter(cmd, listen, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8080", "`ADDRESS` to serve at")
 	f.StringVar(&policy, "policy", string(route.Prefix), "how an engine is chosen: prefix or round-robin")
+	f.StringVar(&o.Cache, "cache", "", "`ADDRESS` of the cache that the engines share ('weft kv serve')")
 	f.DurationVar(&o.Health, "health", time.Second, "`TIME` between two looks at an engine's health")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{string(route.Prefix), string(route.RoundRobin)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -67,6 +84,11 @@ func serveRouter(cmd *cobra.Command, listen string, o route.Options) error {
 	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
 	s := r.Status()
 	fmt.Fprintf(cmd.OutOrStdout(), "api         http://%s/v1\nengines     %d of %d up, policy %s\n", l.Addr(), s.Up, len(s.Engines), s.Policy)
+	for _, e := range s.Engines {
+		if !e.Up {
+			fmt.Fprintf(cmd.OutOrStdout(), "down        %s: %s\n", e.Engine, e.Error)
+		}
+	}
 	context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

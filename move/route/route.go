@@ -9,8 +9,8 @@
 //
 //	cost(e) = bytes of prompts that wait at e + bytes of this prompt that e has not seen
 //
-// The router names prompts by their text, 64 bytes at a time. It knows no tokenizer and asks no cache: it remembers what
-// it sent where. An engine that reports fewer cached tokens than it should have has evicted them, and the router forgets
+// The router names prompts by their text, 64 bytes at a time, and remembers what it sent where. With Options.Cache it also asks
+// the cache that the engines share (shared.go). An engine that reports fewer cached tokens than it should have has evicted them, and the router forgets
 // them as well. An engine that was down is believed to have seen nothing.
 //
 // A request that fails before its first token is sent to another engine. After the first token the client gets an error
@@ -42,8 +42,11 @@ const (
 
 // Options are those of a router.
 type Options struct {
-	Engines []string // their addresses, like http://10.0.0.1:8000
-	Policy  Policy   // default: Prefix
+	Engines []string      // their addresses, like http://10.0.0.1:8000
+	Policy  Policy        // default: Prefix
+	Cache   string        // address of the cache that the engines share; empty for none
+	Token   string        // for it
+	Look    time.Duration // how long a request waits for the cache's answer; default: 100 ms
 	Health  time.Duration
 	Log     *slog.Logger
 }
@@ -65,6 +68,7 @@ type Router struct {
 	o       Options
 	client  *http.Client
 	engines []*engine
+	shared  *shared // nil without Options.Cache
 	stop    context.CancelFunc
 	over    sync.WaitGroup
 
@@ -98,6 +102,9 @@ func (o *Options) settle() error {
 	if o.Health == 0 {
 		o.Health = time.Second
 	}
+	if o.Look == 0 {
+		o.Look = 100 * time.Millisecond
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -115,12 +122,14 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	dial := &net.Dialer{Timeout: 2 * time.Second}
 	r := &Router{o: o, client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
 	for _, at := range o.Engines {
-		base, err := url.Parse(at)
-		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return nil, fmt.Errorf("route: engine %q; want an address like http://127.0.0.1:8000", at)
+		base, err := baseOf(at)
+		if err != nil {
+			return nil, err
 		}
-		base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
 		r.engines = append(r.engines, &engine{base: base, down: make(chan struct{}), seen: newRecent(remembered), why: "not asked yet"})
+	}
+	if o.Cache != "" {
+		r.shared = newShared(o.Cache, o.Token)
 	}
 	ctx, r.stop = context.WithCancel(ctx)
 	var first sync.WaitGroup
@@ -132,10 +141,26 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	return r, nil
 }
 
+// baseOf reads an engine's address: a URL, with or without /v1, or HOST:PORT.
+func baseOf(at string) (*url.URL, error) {
+	if _, port, err := net.SplitHostPort(at); err == nil && port != "" && !strings.Contains(at, "/") {
+		at = "http://" + at
+	}
+	base, err := url.Parse(at)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, fmt.Errorf("route: engine %q; want an address like http://127.0.0.1:8000", at)
+	}
+	base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
+	return base, nil
+}
+
 // Close ends the looks at engines.
 func (r *Router) Close() {
 	r.stop()
 	r.over.Wait()
+	if r.shared != nil {
+		r.shared.close()
+	}
 	r.client.CloseIdleConnections()
 }
 
@@ -214,8 +239,15 @@ type lease struct {
 	base  string
 }
 
-// pick takes the engine for a prompt, of those that were not tried yet.
-func (r *Router) pick(names []uint64, size int, tried map[*engine]bool) (*lease, error) {
+// costOf is what reading a prompt costs an engine that has seen some of its bytes, while a cache has some from the beginning on.
+func costOf(size, seen, cached int) int {
+	seen = min(seen, size)
+	loads := max(min(cached, size)-seen, 0)
+	return size - seen - loads + loads/loadShare
+}
+
+// pick takes the engine for a prompt of which the shared cache has some bytes, of those that were not tried yet.
+func (r *Router) pick(names []uint64, size, cached int, tried map[*engine]bool) (*lease, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var best *engine
@@ -226,7 +258,7 @@ func (r *Router) pick(names []uint64, size int, tried map[*engine]bool) (*lease,
 			continue
 		}
 		had := e.seen.match(names)
-		cost := e.load + max(size-had*block, 0)
+		cost := e.load + costOf(size, had*block, cached)
 		if best == nil || r.o.Policy == Prefix && cost < least {
 			best, least, known = e, cost, had
 		}
@@ -235,7 +267,7 @@ func (r *Router) pick(names []uint64, size int, tried map[*engine]bool) (*lease,
 		return nil, r.none()
 	}
 	r.next = (r.next + 1) % len(r.engines)
-	l := &lease{e: best, down: best.down, names: names, known: known, cost: max(size-known*block, 0) + running, base: best.base.String()}
+	l := &lease{e: best, down: best.down, names: names, known: known, cost: costOf(size, known*block, cached) + running, base: best.base.String()}
 	best.load += l.cost
 	best.asked++
 	best.bytes += size

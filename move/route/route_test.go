@@ -36,7 +36,10 @@ func TestMain(m *testing.M) {
 			_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the test
 			os.Exit(0)
 		}()
-		panic(http.Serve(l, openai.Handler(parrot{})))
+		mux := http.NewServeMux()
+		mux.Handle("/", openai.Handler(parrot{}))
+		mux.HandleFunc("POST /tokenize", tokenize)
+		panic(http.Serve(l, mux))
 	}
 	goleak.VerifyTestMain(m)
 }

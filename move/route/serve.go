@@ -60,10 +60,11 @@ func (r *Router) ask(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	text := prefixOf(parsed, body)
+	cached := r.has(q, parsed, body, len(text))
 	tried := map[*engine]bool{}
 	var last error
 	for {
-		l, err := r.pick(names(text), len(text), tried)
+		l, err := r.pick(names(text), len(text), cached, tried)
 		if err == nil && len(tried) == tries {
 			r.done(l, 0, -1)
 			err = fmt.Errorf("%d engines failed", tries)
@@ -303,6 +304,15 @@ type Status struct {
 	Retries int            `json:"retries"`
 	Broken  int            `json:"broken_streams"`
 	Engines []EngineStatus `json:"engines"`
+	Cache   *CacheStatus   `json:"cache,omitempty"`
+}
+
+// CacheStatus is what a router knows of the cache that its engines share.
+type CacheStatus struct {
+	Address string `json:"address"`
+	Looks   int    `json:"looks"`
+	Matched int    `json:"matched_prompt_bytes"` // that it had
+	Error   string `json:"error,omitempty"`
 }
 
 // Status tells how the router stands.
@@ -316,6 +326,11 @@ func (r *Router) Status() Status {
 		}
 		s.Engines = append(s.Engines, EngineStatus{e.base.Host, e.up, e.why, e.load, e.asked, e.bytes, e.known})
 	}
+	if c := r.shared; c != nil {
+		c.mu.Lock()
+		s.Cache = &CacheStatus{c.address, c.looks, c.matched, c.why}
+		c.mu.Unlock()
+	}
 	return s
 }
 
@@ -327,6 +342,10 @@ func (r *Router) metrics(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "weft_router_retries_total %d\n", s.Retries)
 	head("weft_router_broken_streams_total", "counter", "Answers whose engine ended after the first token.")
 	fmt.Fprintf(w, "weft_router_broken_streams_total %d\n", s.Broken)
+	if s.Cache != nil {
+		head("weft_router_cache_matched_bytes_total", "counter", "Bytes of prompts that the shared cache had.")
+		fmt.Fprintf(w, "weft_router_cache_matched_bytes_total %d\n", s.Cache.Matched)
+	}
 	for _, m := range []struct {
 		name, kind, help string
 		value            func(EngineStatus) int

@@ -61,7 +61,8 @@ type Agent struct {
 	end       context.CancelFunc
 	word      *uint64 // whoever can read it may read this process's memory
 
-	calls atomic.Uint64 // requests and calls so far
+	calls   atomic.Uint64             // requests and calls so far
+	crowded atomic.Pointer[time.Time] // until when no copy is made by whoever posts it; nil or past for no such time
 
 	mu         sync.Mutex
 	closed     bool

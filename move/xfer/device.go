@@ -5,16 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/run/gpu"
 )
 
-// Device is memory of a GPU as storage. Copies from and to memory that Pin was told go at once; other memory goes
-// through a few pinned buffers.
+// Device is memory of a GPU as storage. Copies from and to pinned memory go at once; other memory goes through a few pinned
+// buffers.
 type Device struct {
 	gpu  gpu.Device
 	at   gpu.Ptr
@@ -24,8 +22,7 @@ type Device struct {
 
 	of     *Device // whose lanes these are, of memory of another process; nil for its own
 	mu     sync.Mutex
-	pinned [][]byte
-	lent   [][]byte // pinned by somebody else
+	pinned [][]byte // by Pin
 	all    []*lane
 	shown  *Shown // to other processes
 	hidden error  // why not
@@ -63,57 +60,19 @@ func NewDevice(d gpu.Device, at gpu.Ptr, size int64) (*Device, error) {
 	return x, nil
 }
 
-// Pin makes host memory fit for direct copies until the storage is closed.
+// Pin makes host memory fit for direct copies until the storage is closed. Memory that somebody else pinned is so already.
 func (x *Device) Pin(b []byte) error {
 	err := x.gpu.Register(b)
-	if err != nil && !(errors.Is(err, gpu.ErrPinned) && x.seen(b)) {
-		return fmt.Errorf("pin %d bytes: %w", len(b), err)
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if err != nil {
-		x.lent = append(x.lent, b)
-	} else {
+	switch {
+	case err == nil:
+		x.mu.Lock()
 		x.pinned = append(x.pinned, b)
+		x.mu.Unlock()
+		return nil
+	case errors.Is(err, gpu.ErrPinned) && x.gpu.Pinned(b):
+		return nil
 	}
-	return nil
-}
-
-// seen reports whether somebody else pinned memory, both ends of it.
-func (x *Device) seen(b []byte) bool {
-	for _, end := range [][]byte{b[:1], b[len(b)-1:]} {
-		if _, err := x.gpu.Seen(end); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// Unpin forgets memory that Pin was given. It must come before the memory is freed: the GPU would go on using its old pages.
-func (x *Device) Unpin(b []byte) {
-	same := func(p []byte) bool { return unsafe.SliceData(p) == unsafe.SliceData(b) && len(p) == len(b) }
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if slices.ContainsFunc(x.pinned, same) {
-		_ = x.gpu.Unregister(b)
-	}
-	x.pinned, x.lent = slices.DeleteFunc(x.pinned, same), slices.DeleteFunc(x.lent, same)
-}
-
-func (x *Device) isPinned(p []byte) bool {
-	if x.of != nil {
-		return x.of.isPinned(p)
-	}
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, b := range append(x.pinned[:len(x.pinned):len(x.pinned)], x.lent...) {
-		base := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-		if at >= base && at+uintptr(len(p)) <= base+uintptr(len(b)) {
-			return true
-		}
-	}
-	return false
+	return fmt.Errorf("pin %d bytes: %w", len(b), err)
 }
 
 // Kind is GPU.
@@ -139,7 +98,7 @@ func (x *Device) Close() error {
 	for _, b := range x.pinned {
 		_ = x.gpu.Unregister(b)
 	}
-	x.all, x.pinned, x.lent = nil, nil, nil
+	x.all, x.pinned = nil, nil
 	return nil
 }
 
@@ -166,7 +125,7 @@ func (x *Device) copies(ctx context.Context, p []byte, one func(l *lane, p []byt
 		return ctx.Err()
 	}
 	defer func() { x.lanes <- l }()
-	if x.isPinned(p) {
+	if x.gpu.Pinned(p) {
 		if err := one(l, p, 0); err != nil {
 			return err
 		}
@@ -229,7 +188,7 @@ func (l *lane) reach(n uint64) error {
 }
 
 // oneGPU is the storage whose queue can make all copies between two views: both are memory of one GPU, or one is and the
-// other is memory that it was told to pin. nil if there is none.
+// other is pinned memory. nil if there is none.
 func oneGPU(dst, src *view) *Device {
 	var on *Device
 	var lastD, lastS *place
@@ -243,8 +202,8 @@ func oneGPU(dst, src *view) *Device {
 		from, out := s.at.device()
 		switch {
 		case in && out && to.gpu == from.gpu:
-		case in && s.at.mem != nil && to.isPinned(s.at.mem):
-		case out && d.at.mem != nil && from.isPinned(d.at.mem):
+		case in && s.at.mem != nil && to.gpu.Pinned(s.at.mem):
+		case out && d.at.mem != nil && from.gpu.Pinned(d.at.mem):
 			to = from
 		default:
 			return nil
@@ -297,6 +256,27 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 		}
 		x.lanes <- q
 	}()
+	var end uint64
+	err = q.queue.Batch(func() error {
+		err := l.queueGPU(ctx, q, src, gate, func() { idle = false })
+		if err == nil {
+			end, err = q.queue.Mark()
+		}
+		return err
+	})
+	if err == nil {
+		err = q.reach(end)
+	}
+	if err != nil {
+		return err
+	}
+	idle = true
+	l.moved.Store(l.total)
+	return nil
+}
+
+// queueGPU queues the copies. It tells busy before the first of them.
+func (l *landing) queueGPU(ctx context.Context, q *lane, src *view, gate func(n int64) error, busy func()) error {
 	var queued, copies, before int64
 	var mark uint64
 	most := int64(burst)
@@ -318,18 +298,8 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 			if err := gate(n); err != nil {
 				return err
 			}
-			to, in := d.at.device()
-			from, out := s.at.device()
-			idle = false
-			switch {
-			case in && out:
-				err = q.queue.Copy(to.at+gpu.Ptr(d.off+at), from.at+gpu.Ptr(s.off+at), int(n))
-			case in:
-				err = q.queue.In(to.at+gpu.Ptr(d.off+at), s.at.mem[s.off+at:][:n])
-			default:
-				err = q.queue.Out(d.at.mem[d.off+at:][:n], from.at+gpu.Ptr(s.off+at))
-			}
-			if err != nil {
+			busy()
+			if err := q.copy(d, s, at, n); err != nil {
 				return storageError(d.at.region, err)
 			}
 			at, queued, copies = at+n, queued+n, copies+1
@@ -347,10 +317,18 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 			mark, before, queued, copies = next, queued, 0, 0
 		}
 	}
-	if err := q.wait(); err != nil {
-		return err
-	}
-	idle = true
-	l.moved.Store(l.total)
 	return nil
+}
+
+// copy queues the copy of n bytes of two parts, of which a GPU has one at least.
+func (q *lane) copy(d, s *part, at, n int64) error {
+	to, in := d.at.device()
+	from, out := s.at.device()
+	switch {
+	case in && out:
+		return q.queue.Copy(to.at+gpu.Ptr(d.off+at), from.at+gpu.Ptr(s.off+at), int(n))
+	case in:
+		return q.queue.In(to.at+gpu.Ptr(d.off+at), s.at.mem[s.off+at:][:n])
+	}
+	return q.queue.Out(d.at.mem[d.off+at:][:n], from.at+gpu.Ptr(s.off+at))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -86,6 +87,30 @@ func bounds(d Desc, size int64) error {
 		return fmt.Errorf("%w: %d bytes at %d of %d", ErrBounds, d.Len, d.Off, size)
 	}
 	return nil
+}
+
+// memory reports whether an agent's list is all memory, of the host and of GPUs that make no copies at this moment.
+func (l *List) memory(of *Agent) (host, device, ok bool) {
+	ids := maps.Keys(l.own)
+	if l.own == nil {
+		ids = maps.Keys(l.far)
+	}
+	for id := range ids {
+		g, err := of.region(id)
+		if err != nil {
+			return host, device, false
+		}
+		if g.mem != nil {
+			host = true
+			continue
+		}
+		d, ok := (&place{store: g.store}).device()
+		if !ok || len(d.lanes) < lanes {
+			return host, device, false
+		}
+		device = true
+	}
+	return host, device, true
 }
 
 // Len is the number of descriptors.

@@ -232,9 +232,14 @@ type matrixProcess struct {
 	must bool // what is waited for must come
 }
 
-func startMatrix(t *testing.T, name, path, kind, dir string, seed uint64, lease time.Duration) *matrixProcess {
+// startMatrix starts one. It ends after 50 seconds, or some time later.
+func startMatrix(t *testing.T, name, path, kind, dir string, seed uint64, lease time.Duration, more ...time.Duration) *matrixProcess {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	limit := 50 * time.Second
+	for _, d := range more {
+		limit += d
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("WEFT_XFER_AGENT=%s,%s,%s,%s,%d,%d", name, path, kind, dir, seed, lease.Milliseconds()))
 	cmd.Stderr = os.Stderr

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"flag"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,9 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 )
+
+// reclaims is for make xfer-reclaims.
+var reclaims = flag.Duration("xfer.reclaims", 0, "how long TestReclaimAgainstLateReaders reclaims on each path; 0 for a few rounds")
 
 // fillWith fills a region with a number. Memory changes word by word, under the eyes of whoever reads it.
 func fillWith(ctx context.Context, r *Region, number uint64) error {
@@ -135,7 +140,7 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 			continue // its readers need memory of the same GPU
 		}
 		t.Run(path+" "+kind, func(t *testing.T) {
-			owner := startMatrix(t, "owner", path, kind, t.TempDir(), 1, 5*time.Second)
+			owner := startMatrix(t, "owner", path, kind, t.TempDir(), 1, 5*time.Second, *reclaims)
 			if owner.hear(20*time.Second, "ready").Is == "" {
 				t.Fatal("the owner does not start")
 			}
@@ -160,8 +165,12 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 				l.fresh = make(chan uint64, 1000)
 				wg.Go(func() { l.run(a, 1+20*i) })
 			}
-			rounds := uint64(bounded.Times(6, 200))
-			for number := uint64(2); number <= rounds; number++ {
+			rounds, began := uint64(bounded.Times(6, 200)), time.Now()
+			if *reclaims > 0 {
+				rounds = math.MaxUint64
+			}
+			number := uint64(2)
+			for ; number <= rounds && (*reclaims == 0 || time.Since(began) < *reclaims); number++ {
 				for _, l := range readers { // each has read the last edition once
 					for seen := uint64(0); seen != number-1; {
 						select {
@@ -180,14 +189,16 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 				l.stop.Store(true)
 			}
 			wg.Wait()
-			good, refused := 0, 0
+			good, wrong, refused := 0, 0, 0
 			for i, l := range readers {
-				good, refused = good+l.good, refused+l.refused
+				good, wrong, refused = good+l.good, wrong+len(l.wrong), refused+l.refused
 				if l.err != nil || len(l.wrong) > 0 {
 					t.Errorf("reader %d: %d of %d reads without an error were wrong %v; %v", i, len(l.wrong), l.good, l.wrong, l.err)
 				}
 			}
-			t.Logf("%d editions: %d reads right, %d refused", rounds, good, refused)
+			rounds = number - 1
+			t.Logf("%d editions in %s: %d reads without an error, %d of them wrong, %d refused",
+				rounds, time.Since(began).Round(time.Second), good, wrong, refused)
 			if refused < int(rounds)-1 {
 				t.Errorf("only %d reads were refused in %d rounds: nobody was late", refused, rounds)
 			}

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type Transfer struct {
 	Timeout     time.Duration // from Post to the end; 0 for the agent's
 	Class       Class
 	Path        string // the path to take, or to fail; empty for the agent's choice
+	Now         bool   // Post makes the copy itself where that takes no longer than having another thread do it; see isBrief
 }
 
 // Request is a transfer under way.
@@ -96,6 +98,16 @@ func (a *Agent) Post(t Transfer) (*Request, error) {
 	a.wg.Add(1)
 	a.mu.Unlock()
 	r.brief = r.isBrief()
+	if t.Now && r.brief && !a.isCrowded() {
+		r.begun.Store(true)
+		r.run()
+		a.wg.Done()
+		if time.Since(r.began) > 10*spin {
+			until := time.Now().Add(crowdedTime)
+			a.crowded.Store(&until)
+		}
+		return r, nil
+	}
 	go func() {
 		defer a.wg.Done()
 		r.begin()
@@ -111,27 +123,41 @@ func (r *Request) begin() {
 	}
 }
 
-// briefCopy is how much memory is copied by whoever waits: in a fraction of a millisecond.
-const briefCopy = 1 << 20
+// What is copied by whoever waits for it, in a tenth of a millisecond: memory, and memory from and to a GPU.
+const (
+	briefCopy   = 1 << 20
+	briefGPU    = 4 << 20
+	crowdedTime = 100 * time.Millisecond
+)
 
-// isBrief reports whether both sides are memory of this agent and few bytes move. Then a copy takes about as long as waking two
-// goroutines up: 20 us for 16 MiB inside a GPU.
+// isBrief reports whether both sides are memory of this process and few bytes move. Then a copy takes about as long as waking two
+// goroutines up: 20 us for 16 MiB inside a GPU. A GPU that makes copies for others is waited for by a goroutine.
 func (r *Request) isBrief() bool {
+	t, want := r.agent, cmp.Or(r.t.Path, r.agent.cfg.Path, "process")
 	if r.peer != nil {
+		t = r.peer.inProcess()
+	}
+	if t == nil || want != "process" {
 		return false
 	}
-	most := int64(burstInside)
-	for _, l := range []*List{r.t.Local, r.t.Remote} {
-		for _, g := range l.own {
-			switch {
-			case g.mem != nil:
-				most = briefCopy
-			case g.Kind() != GPU:
-				return false
-			}
-		}
+	h1, d1, ok1 := r.t.Local.memory(r.agent)
+	h2, d2, ok2 := r.t.Remote.memory(t)
+	switch {
+	case !ok1 || !ok2:
+		return false
+	case !d1 && !d2:
+		return r.total <= briefCopy
+	case h1 || h2:
+		return r.total <= briefGPU
 	}
-	return r.total <= most
+	return r.total <= burstInside
+}
+
+// isCrowded reports whether a brief copy took long a moment ago: the GPU has other work, or the processor. Then nobody who
+// posts waits for it.
+func (a *Agent) isCrowded() bool {
+	until := a.crowded.Load()
+	return until != nil && time.Now().Before(*until)
 }
 
 // Number is the request's with this agent; the peer's notice has it, too.

@@ -11,6 +11,7 @@ import hashlib
 import enum
 import http.client
 import itertools
+import json
 import os
 import signal
 import socket
@@ -25,10 +26,10 @@ import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-from weft import kv, nixl  # noqa: E402
+from weft import _shards, kv, nixl  # noqa: E402
 from weft.lmcache import WeftConnector as LMCacheConnector, WeftConnectorAdapter  # noqa: E402
 from weft.sglang import WeftStorage  # noqa: E402
-from weft.vllm import KVConnectorRole, WeftConnector  # noqa: E402
+from weft.vllm import KVConnectorRole, WeftConnector, WeftMetadata  # noqa: E402
 
 
 def noise(n, seed):
@@ -933,10 +934,28 @@ class VLLM(unittest.TestCase):
                 cache_config=types.SimpleNamespace(block_size=self.BLOCK, **cache), parallel_config=types.SimpleNamespace(rank=0, **parallel),
                 model_config=types.SimpleNamespace(model="m", dtype="bfloat16"))
             c = WeftConnector(config, KVConnectorRole.WORKER)
-            spaces.add(c._keys(c.chain.hashes(tokens))[0])
+            spaces.add(c._keys(c.chain.hashes(tokens), c.shards.first)[0])
             c.shutdown()
         self.assertEqual(len(spaces), 5)
         self.assertTrue(WeftConnector.requires_piecewise_for_cudagraph({}))
+
+    def test_names(self):
+        """What 'weft serve --cache' relies on: the names of blocks and of the note on them. move/route/shared_test.go has the same two."""
+        config = types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=self.BLOCK, num_gpu_blocks=16),
+            parallel_config=types.SimpleNamespace(rank=0, world_size=2, tensor_parallel_size=2),
+            model_config=types.SimpleNamespace(model="m", dtype="bfloat16", get_total_num_kv_heads=lambda: 8))
+        c = WeftConnector(config, KVConnectorRole.WORKER)
+        self.addCleanup(c.shutdown)
+        self.assertEqual(kv.key_of(c._keys([b"\xab" * 32], 0)[0]), "6a09131c7213fa288b45bca628f0d1c188893e877b69bcacd092d590840ea09b")
+        with self.assertLogs("weft.vllm", "WARNING") as log:
+            c._advise(100)
+            c._advise(c.client.stat()["block_bytes"])  # as it should be
+        self.assertEqual(len(log.output), 1)
+        self.assertIn("start it with --block 100", log.output[0])
+        c._note()
+        (note,) = c.client.get(["e6b76b5f886e19e56b3787515d382b0dcbfb6bf701be046ee6b3758072f939d8"], alone=True)
+        self.assertEqual(json.loads(note), {"space": c.space, "block": self.BLOCK, "seed": "0"})
 
     def test_requests_that_end_early(self):
         a = self.engine()
@@ -1019,6 +1038,78 @@ class VLLM(unittest.TestCase):
         self.assertEqual(self.run_step(b, "three", other, [6, 7, 8, 9, 10]), (0, set()))
         self.assertTrue(b.worker.flush(20))
 
+    def test_any_width_reads_what_another_stored(self):
+        """Blocks stored by some number of tensor-parallel ranks are loaded by another one. Each byte says which layer, block, token, head and
+        place it belongs to, by the rules of vLLM's shapes and nothing of the connector's."""
+        blocks, width, layers, tokens = 16, 3, ("l0", "l1"), list(range(700, 713))  # three whole blocks
+        t = self.BLOCK
+        shapes = {
+            "keys and values apart": (lambda h: (2, blocks, t, h, width), lambda i: (i[1], i[2], i[3], (i[0], i[4]))),
+            "beside each other": (lambda h: (blocks, 2, t, h, width), lambda i: (i[0], i[2], i[3], (i[1], i[4]))),
+            "tokens inside heads": (lambda h: (blocks, 2, h, t, width), lambda i: (i[0], i[3], i[2], (i[1], i[4]))),
+            "one for both": (lambda h: (blocks, t, width), lambda i: (i[0], i[1], 0, (i[2],))),
+        }
+
+        def connector(role, kind, heads, rank, ranks):
+            config = types.SimpleNamespace(
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=t, num_gpu_blocks=blocks),
+                parallel_config=types.SimpleNamespace(rank=rank, world_size=ranks, tensor_parallel_size=ranks),
+                model_config=types.SimpleNamespace(model="widths" + kind + self.salt, dtype="uint8", get_total_num_kv_heads=lambda: heads))
+            c = WeftConnector(config, role)
+            self.addCleanup(c.shutdown)
+            return c
+
+        def engine(kind, heads, ranks):
+            e = types.SimpleNamespace(scheduler=connector(KVConnectorRole.SCHEDULER, kind, heads, 0, ranks), workers=[])
+            for rank in range(ranks):
+                w = connector(KVConnectorRole.WORKER, kind, heads, rank, ranks)
+                caches = {name: Tensor(shapes[kind][0](max(1, heads // ranks))) for name in layers}
+                w.register_kv_caches(caches)
+                e.workers.append((w, caches))
+            e.scheduler.set_xfer_handshake_metadata({i: m for i, m in enumerate(w.get_handshake_metadata() for w, _ in e.workers) if m})
+            return e
+
+        def places(kind, heads, rank, ranks, cache, ids):
+            """Where the bytes of the blocks in ids are in a rank's cache, and what they should be."""
+            shape, where = shapes[kind][0](max(1, heads // ranks)), shapes[kind][1]
+            for at, i in enumerate(itertools.product(*(range(n) for n in shape))):
+                block, token, head, rest = where(i)
+                if block in ids:
+                    first = rank * heads // ranks if kind != "one for both" else 0
+                    yield at, hash((ids.index(block), token, first + head, rest)) % 251
+
+        for kind, heads, wide in ("keys and values apart", 8, (2, 4, 1, 8)), ("beside each other", 8, (4, 2)), ("tokens inside heads", 8, (4, 1, 8)), ("beside each other", 2, (1, 4)), ("one for both", 1, (2, 4)):
+            store, *others = wide
+            with self.subTest("%s, %d heads, %d ranks" % (kind, heads, store)):
+                a, ids = engine(kind, heads, store), [5, 2, 9]
+                hashes = a.scheduler.chain.hashes(tokens)
+                for rank, (w, caches) in enumerate(a.workers):
+                    for nth, cache in enumerate(caches.values()):
+                        view = memoryview(cache).cast("B")
+                        for at, value in places(kind, heads, rank, store, cache, ids):
+                            view[at] = (value + nth) % 251
+                    meta = WeftMetadata()
+                    meta.stores.append((hashes, 0, ids))
+                    w.bind_connector_metadata(meta)
+                    for name, cache in caches.items():
+                        w.save_kv_layer(name, cache)
+                    w.wait_for_save()
+                    self.assertTrue(w.flush(20))
+                for ranks in others:
+                    b, there = engine(kind, heads, ranks), [7, 0, 3]
+                    self.assertEqual(self.lookup(b, self.request("r", tokens)), (3 * t, True), "%d ranks" % ranks)
+                    for rank, (w, caches) in enumerate(b.workers):
+                        meta = WeftMetadata()
+                        meta.loads.append(("r", hashes, 0, there))
+                        w.bind_connector_metadata(meta)
+                        w.start_load_kv(None)
+                        self.until("loading", lambda: w.get_finished(set())[1])
+                        self.assertEqual(w.get_block_ids_with_load_errors(), set())
+                        for nth, cache in enumerate(caches.values()):
+                            view = memoryview(cache).cast("B")
+                            for at, value in places(kind, heads, rank, ranks, cache, there):
+                                self.assertEqual(view[at], (value + nth) % 251, (ranks, rank, nth, at))
+
     def test_ranks_that_lack_a_block(self):
         """What one rank of two cannot load is not promised."""
         def connector(role, rank):
@@ -1032,7 +1123,7 @@ class VLLM(unittest.TestCase):
         tokens = list(range(900, 918))
         hashes = e.scheduler.chain.hashes(tokens)
         for w, n in zip(ranks, (4, 2)):
-            w.client.put(w._keys(hashes[:n]), [b"x"] * n)
+            w.client.put(w._keys(hashes[:n], w.shards.first), [b"x"] * n)
         self.assertEqual(self.lookup(e, self.request("one", tokens)), (8, True))
 
     def test_pictures_have_no_names_of_tokens(self):
@@ -1085,6 +1176,57 @@ class SGLang(unittest.TestCase):
         for here, there in (0, 5), (1, 6), (7, 2):
             self.assertEqual(other.k.raw()[here * 100 : here * 100 + 100], noise(100, 10 + there))
             self.assertEqual(other.v.raw()[here * 100 : here * 100 + 100], noise(100, 20 + there))
+
+    def test_any_width_reads_what_another_stored(self):
+        """Pools of SGLang's layouts at one number of ranks, read at others. Each byte says where it belongs, by the shapes of SGLang's pools."""
+        page, layers, dim, pages = 2, 3, 4, 4
+        shapes = {  # (keys or values, page, token, layer, head, place) by index into memory, as mem_cache/memory_pool_host.py has it
+            "page_first": lambda h: ((2, pages, page, layers, h, dim), lambda i: i),
+            "layer_first": lambda h: ((2, layers, pages, page, h, dim), lambda i: (i[0], i[2], i[3], i[1], i[4], i[5])),
+            "page_head": lambda h: ((2, pages, h, page, layers, dim), lambda i: (i[0], i[1], i[3], i[4], i[2], i[5])),
+        }
+
+        class HostPool:
+            def __init__(self, layout, heads, rank, ranks):
+                self.layout, self.head_num, self.head_dim, self.dtype = layout, max(1, heads // ranks), dim, types.SimpleNamespace(itemsize=1)
+                self.shape, self.where = shapes[layout](self.head_num)
+                self.memory, self.first = Memory(2 * layers * pages * page * self.head_num * dim), rank * heads // ranks
+
+            def each(self, ids):
+                for at, i in enumerate(itertools.product(*(range(n) for n in self.shape))):
+                    kv, p, token, layer, head, place = self.where(i)
+                    if p in ids:
+                        yield at, hash((kv, ids.index(p), token, layer, self.first + head, place)) % 251
+
+            def get_page_buffer_meta(self, indices):
+                n = page * self.head_num * dim * (1 if self.layout == "layer_first" else layers)
+                step = lambda kv, layer, p: (kv * layers * pages + layer * pages + p) * n if self.layout == "layer_first" else (kv * pages + p) * n
+                each = [(kv, l) for kv in range(2) for l in range(layers if self.layout == "layer_first" else 1)]
+                at = [self.memory.address + step(kv, l, p) for p in indices for kv, l in each]
+                return at, [n] * len(at)
+
+        for layout, heads, wide in ("page_first", 8, (2, 4, 1)), ("layer_first", 8, (4, 2)), ("page_head", 8, (2, 4)), ("page_first", 2, (2, 4)):
+            store, *others = wide
+            keys = [hashlib.sha256(b"%s %d %d" % (layout.encode(), heads, i)).hexdigest() for i in range(3)]
+
+            def storages(ranks):
+                for rank in range(ranks):
+                    s, pool = self.storage(rank, tp_size=ranks, extra_config={"address": os.environ["WEFT_KV"], "kv_heads": heads}), HostPool(layout, heads, rank, ranks)
+                    s.register_mem_pool_host(pool)
+                    yield s, pool
+
+            with self.subTest("%s, %d heads, %d ranks" % (layout, heads, store)):
+                for s, pool in storages(store):
+                    for at, value in pool.each([3, 0, 2]):
+                        ctypes.memset(pool.memory.address + at, value, 1)
+                    self.assertEqual(s.batch_set_v1(keys, [3, 0, 2]), [True] * 3)
+                for ranks in others:
+                    for s, pool in storages(ranks):
+                        self.assertEqual(s.batch_exists(keys), 3, ranks)
+                        self.assertEqual(s.batch_get_v1(keys, [1, 2, 0]), [True] * 3)
+                        data = ctypes.string_at(pool.memory.address, 2 * layers * pages * page * pool.head_num * dim)
+                        for at, value in pool.each([1, 2, 0]):
+                            self.assertEqual(data[at], value, (ranks, at))
 
     def test_several_pools(self):
         a, b = self.storage(), self.storage()
@@ -1159,6 +1301,67 @@ class LMCache(unittest.TestCase):
             await c.close()
 
         asyncio.run(asyncio.wait_for(run(), 30))
+
+    def test_any_width_reads_what_another_stored(self):
+        """Chunks (keys or values, layer, token, head and place) of some workers, read by another number of them."""
+        layers, tokens, size, heads = 2, 3, 4, 8
+
+        class Backend:
+            def allocate(self, shape, dtype, fmt):
+                n = 1
+                for s in shape:
+                    n *= s
+                return types.SimpleNamespace(metadata=types.SimpleNamespace(shape=tuple(shape), dtype=dtype, fmt=fmt), byte_array=bytearray(n))
+
+        def chunk(rank, ranks, of):
+            mine = range(rank * heads // ranks, rank * heads // ranks + max(1, heads // ranks))
+            places = itertools.product(range(2), range(layers), range(tokens), mine, range(size))
+            return (2, layers, tokens, len(mine) * size), bytes(hash((of, *p)) % 251 for p in places)
+
+        async def run():
+            model = "m%d" % time.monotonic_ns()
+
+            def workers(ranks):
+                for rank in range(ranks):
+                    metadata = types.SimpleNamespace(kv_shape=(layers, 2, tokens, max(1, heads // ranks), size), world_size=ranks, worker_id=rank, use_mla=False)
+                    config = types.SimpleNamespace(extra_config={"weft_kv_heads": heads})
+                    c = LMCacheConnector("weft://" + os.environ["WEFT_KV"], asyncio.get_running_loop(), Backend(), config=config, metadata=metadata)
+                    keys = [types.SimpleNamespace(model_name=model, world_size=ranks, worker_id=rank, chunk_hash=h, dtype="uint8") for h in range(3)]
+                    yield rank, c, keys
+
+            for store, others in (2, (4, 1)), (4, (2, 16)):
+                model += "x"
+                for rank, c, keys in workers(store):
+                    objects = []
+                    for h in range(2):
+                        shape, data = chunk(rank, store, h)
+                        objects.append(Backend().allocate(shape, "uint8", 1))
+                        objects[-1].byte_array[:] = data
+                    await c.batched_put(keys[:2], objects)
+                    await c.close()
+                for ranks in others:
+                    for rank, c, keys in workers(ranks):
+                        self.assertEqual(c.batched_contains(keys), [True, True, False], (store, ranks))
+                        *got, nothing = await c.batched_get(keys)
+                        self.assertEqual([(m.metadata.shape, bytes(m.byte_array)) for m in got], [chunk(rank, ranks, h) for h in range(2)], (store, ranks))
+                        self.assertIsNone(nothing)
+                        await c.close()
+
+        asyncio.run(asyncio.wait_for(run(), 30))
+
+    def test_shards_without_numpy(self):
+        import random
+
+        data = random.Random(1).randbytes(960)
+        for heads, rank, ranks, width in (8, 1, 2, 48), (8, 0, 1, 96), (6, 2, 3, 20), (2, 3, 8, 12):
+            s = _shards.Shards(heads, rank, ranks)
+            fast = s.cut(data, width)
+            with unittest.mock.patch.object(_shards, "numpy", None):
+                self.assertEqual([bytes(p) for p in s.cut(data, width)], [bytes(p) for p in fast])
+                self.assertEqual(bytes(s.join(fast, width)), data)
+            self.assertEqual(bytes(s.join(fast, width)), data)
+        with self.assertRaisesRegex(ValueError, "neither divides"):
+            _shards.Shards(8, 0, 3)
 
     def test_as_lmcache_makes_it(self):
         class Format(enum.Enum):  # LMCache's is not a number

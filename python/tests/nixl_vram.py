@@ -4,6 +4,7 @@ On a machine with a GPU and torch, from the repository:
 
     make lib && python3 python/tests/nixl_vram.py            # tests
     make lib && python3 python/tests/nixl_vram.py rates      # GB/s, and the ratio to torch's own copies
+    make lib && python3 python/tests/nixl_vram.py requests   # microseconds that a request adds; works with CUDA_DRIVER, too
 
 Without a GPU, CUDA_DRIVER names a library that stands for NVIDIA's driver (run/gpu/cuda/testdata/driver.c): its GPU memory is host memory,
 so that everything but the speed is tried. "go test ./capi -run NIXL" does that.
@@ -171,6 +172,34 @@ class VRAM(unittest.TestCase):
         with self.assertRaises(nixlError):
             a.deregister_memory(regs)
 
+    @unittest.skipUnless(STAND_IN, "counts the driver's calls")
+    def test_driver_calls(self):
+        """Registered host memory is pinned for all GPUs of the process, whichever agent has it: one copy and no stop in between. What
+        the program pinned itself stays so."""
+        a, b, size = self.agent("a"), self.agent("b"), 8 << 20
+        v, own, theirs = MEMORY["VRAM"](noise(5, size)), Host(bytes(size)), Host(bytes(size))
+        self.assertEqual(cuda.cuMemHostRegister_v2(ctypes.c_void_p(theirs.address), ctypes.c_size_t(size), 3), 0)
+        b.register_memory([row(v) + ("",)], "VRAM")
+        peer = a.add_remote_agent(b.get_agent_metadata())
+        for m in own, theirs:
+            regs = a.register_memory([row(m) + ("",)], "DRAM")
+            h = a.initialize_xfer("READ", a.get_xfer_descs([row(m)], "DRAM"), a.get_xfer_descs([row(v)], "VRAM"), peer)
+            before = cuda.test_calls()
+            finish(a, h)
+            self.assertLess(cuda.test_calls() - before, 10)  # about 48 through buffers
+            self.assertEqual(m.read(), v.read())
+            h.release()
+            a.deregister_memory(regs)
+        self.assertEqual(cuda.cuMemHostUnregister(ctypes.c_void_p(theirs.address)), 0)
+        self.assertNotEqual(cuda.cuMemHostUnregister(ctypes.c_void_p(own.address)), 0)
+        # A few bytes are copied before the call returns.
+        far = a.prep_xfer_dlist(peer, [row(v, i * 8192, 4096) for i in range(100)], "VRAM")
+        to = self.memory(a, "VRAM", noise(6))
+        local = a.prep_xfer_dlist("", [row(to, i * 8192, 4096) for i in range(100)], "VRAM")
+        before, h = cuda.test_calls(), a.make_prepped_xfer("READ", local, range(100), far, range(100))
+        finish(a, h)
+        self.assertLess(cuda.test_calls() - before, 110)
+
     def test_what_is_refused(self):
         a = self.agent()
         m = MEMORY["VRAM"](noise(4))
@@ -184,8 +213,54 @@ class VRAM(unittest.TestCase):
             a.prep_xfer_dlist("", [row(m)], "DRAM")  # another kind
 
 
+def lend(size):
+    """Another process with a tensor, until its standard input ends."""
+    gpu, agent = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda"), nixl_agent("b", nixl_agent_config(backends=["UCX"]))
+    torch.cuda.synchronize()
+    agent.register_memory([gpu])
+    print(agent.get_agent_metadata().hex(), gpu.data_ptr(), gpu.get_device(), flush=True)
+    sys.stdin.read()
+    agent.close()
+
+
+def between(size):
+    """READs out of another process's tensor, next to torch's copy of as many bytes within this one."""
+    a = nixl_agent("a", nixl_agent_config(backends=["UCX"]))
+    p = subprocess.Popen([sys.executable, __file__, "lend", str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    metadata, there, device = p.stdout.readline().split()
+    peer = a.add_remote_agent(bytes.fromhex(metadata))
+    gpu = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    a.register_memory([gpu])
+    for name, to in ("GPU to GPU", torch.zeros_like(gpu)), ("GPU to pinned host", torch.zeros(size, dtype=torch.uint8, pin_memory=True)):
+        torch.cuda.synchronize()
+        a.register_memory([to])
+        h = a.initialize_xfer("READ", a.get_xfer_descs([to]), a.get_xfer_descs([(int(there), size, int(device))], "VRAM"), peer)
+        timed("between processes, " + name, a, h, to, gpu)
+        h.release()
+    p.stdin.close()
+    p.wait()
+    a.close()
+
+
+def timed(name, a, h, to, gpu):
+    """Medians of interleaved rounds of a transfer and torch's copy."""
+    weft, copy, size = [], [], gpu.numel()
+    for _ in range(15):
+        begun = time.perf_counter()
+        finish(a, h)
+        weft.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        to.copy_(gpu)
+        torch.cuda.synchronize()
+        copy.append(time.perf_counter() - begun)
+    rate = lambda t: size / statistics.median(t) / 1e9
+    adds = (statistics.median(weft) - statistics.median(copy)) * 1e6
+    ratio = statistics.median(y / x for x, y in zip(weft, copy))
+    print("%5d MiB %-40s weft %7.1f GB/s by %s, torch %7.1f GB/s, ratio %.2f, adds %.0f us" % (size >> 20, name, rate(weft), h.telemetry.path, rate(copy), ratio, adds), flush=True)
+
+
 def rates():
-    """Medians of interleaved rounds: READs by weft between two agents, and torch's copies of the same tensors."""
+    """READs by weft between two agents, and torch's copies of the same tensors."""
     a, b = nixl_agent("a", nixl_agent_config(backends=["UCX"])), nixl_agent("b", nixl_agent_config(backends=["UCX"]))
     print("%s, torch %s" % (torch.cuda.get_device_name(), torch.__version__))
     for size in 4 << 20, 32 << 20, 256 << 20, 1 << 30:
@@ -197,22 +272,38 @@ def rates():
         for name, to in ends.items():
             mine = a.register_memory([to])
             h = a.initialize_xfer("READ", a.get_xfer_descs([to]), a.get_xfer_descs([gpu]), peer)
-            weft, copy = [], []
-            for _ in range(9):
-                begun = time.perf_counter()
-                finish(a, h)
-                weft.append(time.perf_counter() - begun)
-                begun = time.perf_counter()
-                to.copy_(gpu)
-                torch.cuda.synchronize()
-                copy.append(time.perf_counter() - begun)
+            finish(a, h)
             assert torch.equal(to.cpu(), gpu.cpu())
-            rate = lambda t: size / statistics.median(t) / 1e9
-            ratio = statistics.median(y / x for x, y in zip(weft, copy))
-            print("%5d MiB %-18s weft %7.1f GB/s, torch %7.1f GB/s, ratio %.2f" % (size >> 20, name, rate(weft), rate(copy), ratio), flush=True)
+            timed(name, a, h, to, gpu)
             h.release()
             a.deregister_memory(mine)
         b.deregister_memory(theirs)
+        between(size)
+    a.close()
+    b.close()
+
+
+def requests(size=4096, rounds=1000):
+    """Microseconds per request of a few bytes, the median and the best tenth: what every request adds to its copy."""
+    a, b = nixl_agent("a", nixl_agent_config(backends=["UCX"])), nixl_agent("b", nixl_agent_config(backends=["UCX"]))
+    memory = {"VRAM": MEMORY["VRAM"](noise(1, size)), "DRAM": Host(noise(2, size))}
+    for kind, m in memory.items():
+        b.register_memory([row(m) + ("",)], kind)
+    peer = a.add_remote_agent(b.get_agent_metadata())
+    for mine, theirs in ("VRAM", "VRAM"), ("DRAM", "VRAM"), ("VRAM", "DRAM"), ("DRAM", "DRAM"):
+        m = MEMORY[mine](noise(3, size))
+        a.register_memory([row(m) + ("",)], mine)
+        h = a.initialize_xfer("READ", a.get_xfer_descs([row(m)], mine), a.get_xfer_descs([row(memory[theirs])], theirs), peer)
+        times, before = [], cuda.test_calls() if STAND_IN else 0
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            finish(a, h)
+            times.append((time.perf_counter() - begun) * 1e6)
+        assert m.read() == memory[theirs].read()
+        calls = ", %.1f driver calls" % ((cuda.test_calls() - before) / rounds) if STAND_IN else ""
+        times.sort()
+        print("%s from %s, %d bytes: %.1f us per request, best tenth %.1f us, by %s%s" % (mine, theirs, size, times[rounds // 2], times[rounds // 10], h.telemetry.path, calls), flush=True)
+        h.release()
     a.close()
     b.close()
 
@@ -220,7 +311,11 @@ def rates():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(sys.argv[2])
+    elif sys.argv[1:2] == ["lend"]:
+        lend(int(sys.argv[2]))
     elif sys.argv[1:] == ["rates"]:
         rates()
+    elif sys.argv[1:] == ["requests"]:
+        requests()
     else:
         unittest.main()

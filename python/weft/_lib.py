@@ -79,6 +79,30 @@ FORM, STEP, HALT = 1, 2, 3
 FAILED, FAILED_ELSEWHERE = 1, 2
 
 
+class ToldMove(ctypes.Structure):
+    _fields_ = [
+        ("local", c_int64),
+        ("far", c_int64),
+        ("index", c_int64),
+        ("over", c_int64),
+        ("limit_us", c_int64),
+        ("notice", c_char_p),
+        ("notice_bytes", c_int64),
+        ("write", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class ToldState(ctypes.Structure):
+    _fields_ = [
+        ("request", c_int64),
+        ("bytes", c_int64),
+        ("took_us", c_int64),
+        ("state", c_int32),
+        ("path", c_char * 12),
+    ]
+
+
 class Task(ctypes.Structure):
     _fields_ = [
         ("size", c_uint64),
@@ -196,6 +220,8 @@ _functions = {
     "weft_counters_json": [_H, c_void_p, c_int64, POINTER(c_int64), _E],
     "weft_xfer_told_open": [POINTER(_H), _E],
     "weft_xfer_told": [_H, c_char_p, c_int64, c_void_p, c_int64, POINTER(c_int64), _E],
+    "weft_xfer_told_post": [_H, POINTER(ToldMove), POINTER(ToldState), _E],
+    "weft_xfer_told_look": [_H, _H, POINTER(ToldState), _E],
     "weft_xfer_told_close": [_H, _E],
 }
 

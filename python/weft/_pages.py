@@ -4,6 +4,8 @@ A tensor is torch's, on the CPU or a GPU, or anything contiguous with the buffer
 its shape: (2, pages, ...) with keys and values apart, or (pages, 2, ...) together, as vLLM's attention back ends have it.
 """
 
+import math
+
 
 class Layout:
     """Where the blocks of a cache are.
@@ -13,7 +15,8 @@ class Layout:
     take different blocks read one another's. Where tokens are not the outermost of a page that cannot be, and odd says what the order is.
     """
 
-    def __init__(self, shape, blocks, tokens):
+    def __init__(self, shape, blocks, tokens, heads=0):
+        """heads: how many the rank has, 0 if that is not known."""
         self.shape, self.tokens = tuple(shape), tokens
         fits = [f for f in (self._fit(axis, blocks) for axis in (0, 1)) if f]
         if len(fits) != 1:
@@ -30,7 +33,16 @@ class Layout:
             rest = rest[1:]
         both = self.paired or self.axis == 1
         first = bool(rest) and rest[0] == page
-        self.odd = "" if first and (both or len(rest) == 2) else "%s%dx%s" % ("2x" if both else "", self.ratio, "x".join(str(n) for n in rest))
+        # Where the heads are: behind the tokens of a page, or before them.
+        inner = rest[1:] if first else rest
+        self.whole = bool(heads and inner) and inner[0] in (heads, math.prod(inner)) and (first or page in inner)
+        self.run = math.prod(inner)
+        names = ["heads" if self.whole and len(inner) > 1 and i == len(rest) - len(inner) else str(n) for i, n in enumerate(rest)]
+        self.odd = "" if first and (both or len(rest) == 2) else "%s%dx%s" % ("2x" if both else "", self.ratio, "x".join(names))
+
+    def width(self, tensor):
+        """The bytes of one run of all heads, as Shards cuts it."""
+        return self.run * (tensor.element_size() if hasattr(tensor, "data_ptr") else memoryview(tensor).itemsize)
 
     def _fit(self, axis, blocks):
         """The axis and its pages of a block, if that axis can be the one that counts pages."""

@@ -22,11 +22,13 @@ import enum
 import inspect
 import itertools
 import json
+import math
 import os
 import struct
 import threading
 
 from ._background import Background
+from ._shards import Shards
 from .kv import CacheError, Client
 
 try:
@@ -100,17 +102,39 @@ class WeftConnector(RemoteConnector):
         self.loop, self.backend = loop, local_cpu_backend
         wants = inspect.signature(getattr(RemoteConnector, "batched_contains", self.batched_contains)).parameters
         self.counts = "stop_after_first_not_exits" not in wants  # versions of LMCache that want a number, not a list
+        self.shards, self.space, self.row = Shards(1, 0, 1), "", 0
+        self._share(metadata or getattr(local_cpu_backend, "metadata", None), getattr(config, "extra_config", None) or {})
 
-    @staticmethod
-    def _name(key):
-        return "lmcache|" + (key.to_string() if hasattr(key, "to_string") else str(key))
+    def _share(self, of, extra):
+        """Where LMCache says how many heads a worker has, workers of every tensor-parallel width name chunks alike. With one head on each of several
+        workers it does not say how many there are in all, which weft_kv_heads in extra_config does."""
+        shape, ranks, rank = getattr(of, "kv_shape", None), getattr(of, "world_size", 1), getattr(of, "worker_id", 0)
+        if not shape or len(shape) != 5 or getattr(of, "use_mla", False):
+            return
+        layers, _, _, heads, size = shape
+        total = int(extra.get("weft_kv_heads", 0)) or (heads * ranks if heads > 1 or ranks == 1 else 0)
+        if total and max(1, total // ranks) == heads:
+            self.shards, self.row = Shards(total, rank, ranks), heads * size
+            self.space = "heads %d of %d, %d layers" % (self.shards.parts, total, layers)
+
+    def _names(self, key):
+        """The names of a chunk's parts."""
+        if not self.space:
+            return ["lmcache|" + (key.to_string() if hasattr(key, "to_string") else str(key))]
+        of = lambda name: getattr(key, name, None)
+        what = [of("model_name"), str(of("chunk_hash")), str(of("dtype")), of("layer_id"), str(of("tags") or of("request_configs") or "")]
+        text = json.dumps(what if of("chunk_hash") is not None else str(key))
+        return ["lmcache|%s|%d|%s" % (self.space, i, text) for i in self.shards.mine]
+
+    def _all_names(self, keys):
+        return [name for k in keys for name in self._names(k)]
 
     async def _run(self, f, *args, **more):
         return await asyncio.get_running_loop().run_in_executor(None, lambda: f(*args, **more))
 
     def exists_sync(self, key):
         try:
-            return self.client.match([self._name(key)], alone=True) == 1
+            return self.client.match(self._names(key), alone=True) == self.shards.count
         except CacheError as e:
             self.client.complain(e)
             return False
@@ -126,16 +150,19 @@ class WeftConnector(RemoteConnector):
 
     async def batched_get(self, keys):
         try:
-            pages = await self._run(self.client.get, [self._name(k) for k in keys], alone=True)
+            pages = await self._run(self.client.get, self._all_names(keys), alone=True)
         except CacheError as e:
             self.client.complain(e)
-            pages = [None] * len(keys)
-        return [None if p is None else self._object(p) for p in pages]
+            return [None] * len(keys)
+        n = self.shards.count
+        chunks = [pages[i : i + n] for i in range(0, len(pages), n)]
+        return [None if None in c else self._object(c) for c in chunks]
 
     async def batched_put(self, keys, memory_objs):
         try:
-            await self._run(self.client.put, [self._name(k) for k in keys], [self._page(m) for m in memory_objs], alone=True)
-        except CacheError as e:
+            if self.shards.stores:  # else another worker has the same heads
+                await self._run(self.client.put, self._all_names(keys), [p for m in memory_objs for p in self._pages(m)], alone=True)
+        except (CacheError, ValueError) as e:
             self.client.complain(e)  # not stored: it is computed again
 
     # LMCache asks which of these there are before it calls them.
@@ -161,7 +188,7 @@ class WeftConnector(RemoteConnector):
         if not stop_after_first_not_exits:
             return [self.exists_sync(k) for k in keys]
         try:
-            n = self.client.match([self._name(k) for k in keys], alone=True)
+            n = self.client.match(self._all_names(keys), alone=True) // self.shards.count
         except CacheError as e:
             self.client.complain(e)
             n = 0
@@ -184,16 +211,34 @@ class WeftConnector(RemoteConnector):
     def remove_sync(self, key):
         return False  # other workers use the block, too; it goes when room is needed
 
-    def _page(self, m):
-        meta = m.metadata
-        fmt = meta.fmt.value if isinstance(meta.fmt, enum.Enum) else int(meta.fmt)
-        head = json.dumps({"shape": list(meta.shape), "dtype": str(meta.dtype).removeprefix("torch."), "fmt": fmt}).encode()
-        return struct.pack("<I", len(head)) + head + bytes(memoryview(m.byte_array).cast("B"))
+    def _pages(self, m):
+        """The parts of an object, each behind a head with its shape. All heads of a token follow one another at the end of the shape."""
+        meta, data, count = m.metadata, memoryview(m.byte_array).cast("B"), self.shards.count
+        fmt, shape = meta.fmt.value if isinstance(meta.fmt, enum.Enum) else int(meta.fmt), list(meta.shape)
+        if self.space and (not shape or shape[-1] != self.row):
+            raise ValueError("an object of shape %s does not end with the %d numbers of this worker's heads; it is not stored" % (shape, self.row))
+        if count > 1:
+            shape[-1] //= count
+        head = json.dumps({"shape": shape, "dtype": str(meta.dtype).removeprefix("torch."), "fmt": fmt}).encode()
+        return [struct.pack("<I", len(head)) + head + bytes(p) for p in self.shards.cut(data, self._width(len(data), meta.shape))]
 
-    def _object(self, page):
-        (n,) = struct.unpack_from("<I", page)
-        head, data = json.loads(page[4 : 4 + n]), memoryview(page)[4 + n :]
+    @staticmethod
+    def _width(size, shape):
+        return size // (math.prod(shape[:-1]) or 1)
+
+    def _object(self, pages):
+        heads, datas = [], []
+        for page in pages:
+            (n,) = struct.unpack_from("<I", page)
+            heads.append(json.loads(page[4 : 4 + n]))
+            datas.append(memoryview(page)[4 + n :])
+        head, data = heads[0], datas[0]
         shape, dtype, fmt = tuple(head["shape"]), head["dtype"], head["fmt"]
+        if len(pages) > 1:
+            if any(h != head for h in heads[1:]):
+                return None  # parts of different objects
+            shape = shape[:-1] + (shape[-1] * len(pages),)
+            data = self.shards.join(datas, self._width(sum(len(d) for d in datas), shape))
         if MemoryFormat is not None:
             import torch
 

@@ -410,6 +410,22 @@ class _Talk:
         self.next += 1
         return self._say(json.dumps(dict(what, id=self.next, do=do)).encode() + b"\n")
 
+    def post(self, h, limit, over):
+        """Posts a transfer, after the request over was released: a number and how it stands."""
+        if over:
+            self.call("release", req=over)
+        what = {"data": base64.b64encode(h.notice).decode()} if h.notice else {}
+        answer = self.call("post", op=h.op, local=h.local.number, far=h.far.number, index=h.index, limit=limit, **what)
+        return answer["number"], self._standing(answer)
+
+    def look(self, request):
+        """How a request stands: state, error, bytes that landed, microseconds, path."""
+        return self._standing(self.call("poll", req=request))
+
+    @staticmethod
+    def _standing(a):
+        return a["state"], a.get("error", ""), a.get("bytes", 0), int(a.get("took_us", 0)), a.get("path", "")
+
     def soon(self, do, **what):
         """Makes a call before the next one. Python may take an object away at any moment, also in the middle of a call."""
         self.later.append((do, what))
@@ -421,7 +437,7 @@ class _Inside(_Talk):
     def __init__(self):
         super().__init__()
         self.lib, self.error, self.handle = _lib.lib(), _lib.Error(), ctypes.c_int64()
-        self.size, self.buffer = ctypes.c_int64(), ctypes.create_string_buffer(1 << 16)
+        self.size, self.buffer, self.state = ctypes.c_int64(), ctypes.create_string_buffer(1 << 16), _lib.ToldState()
         self._check(self.lib.weft_xfer_told_open(ctypes.byref(self.handle), ctypes.byref(self.error)))
 
     def _check(self, code):
@@ -438,6 +454,33 @@ class _Inside(_Talk):
             code = told(b"")
         self._check(code)
         return json.loads(self.buffer[: self.size.value])
+
+    # Transfers are posted and looked at without lines of text, which would take longer than many a copy.
+
+    def post(self, h, limit, over):
+        m = h.move
+        if m is None:
+            m = h.move = _lib.ToldMove(h.local.number, h.far.number, h.index, write=h.op == "WRITE")
+        m.over, m.limit_us, m.notice, m.notice_bytes = over, int(limit * 1e6), h.notice or None, len(h.notice)
+        with self.lock:
+            while self.later:
+                self._ask(*self.later.pop())
+            s = self.state
+            if self.handle and self.lib.weft_xfer_told_post(self.handle, m, s, self.error) == 0:
+                return s.request, self._stands(s)
+        return super().post(h, limit, 0)  # says what is wrong
+
+    def look(self, request):
+        with self.lock:
+            s = self.state
+            if self.handle and self.lib.weft_xfer_told_look(self.handle, request, s, self.error) == 0 and s.state < 2:
+                return self._stands(s)
+        return super().look(request)
+
+    def _stands(self, s):
+        if s.state == 2:  # why is text
+            return self._standing(self._ask("poll", {"req": s.request}))
+        return "DONE" if s.state else "PROC", "", s.bytes, s.took_us, s.path.decode()
 
     def close(self):
         with self.lock:
@@ -564,8 +607,14 @@ class nixl_xfer_handle:
 
     def __init__(self, agent, op, local, li, far, fi, notice):
         self.agent, self.op, self.local, self.li, self.far, self.fi, self.index = agent, op, local, li, far, fi, 0
-        self.notice, self.request, self.state, self.error, self.telemetry = notice, 0, "NEW", "", None
-        self.began = self.posted = 0
+        self.notice, self.request, self.state, self.error, self.move = notice, 0, "NEW", "", None
+        self.began = self.posted = self.bytes = self.took = 0
+        self.path = ""
+
+    @property
+    def telemetry(self):
+        posted = max(1, (self.posted - self.began) // 1000)
+        return nixlXferTelemetry(self.began // 1000, posted, max(posted, self.took), self.bytes, len(self.li), self.path)
 
     def release(self):
         """Frees the transfer. One that is under way is cancelled: when this returns no byte lands any more."""
@@ -924,16 +973,14 @@ class nixl_agent:
             raise nixlRepostActiveError("the transfer is under way; post it again when it is done")
         if handle.state == "RELEASED":
             raise nixlInvalidParamError("the transfer was released")
-        if handle.request:
-            request, handle.request = handle.request, 0
-            self._child.call("release", req=request)
         if notif_msg:
             handle.notice = _data(notif_msg)
-        what = {"data": base64.b64encode(handle.notice).decode()} if handle.notice else {}
+        over, handle.request = handle.request, 0
         handle.state, handle.error, handle.began = "ERR", "", time.time_ns()
-        answer = self._child.call("post", op=handle.op, local=handle.local.number, far=handle.far.number, index=handle.index, limit=self._timeout, **what)
-        handle.request, handle.posted = answer["number"], time.time_ns()
-        return self._state(handle, answer)
+        handle.request, standing = self._child.post(handle, self._timeout, over)
+        handle.posted = time.time_ns()
+        handle.state, handle.error, handle.bytes, handle.took, handle.path = standing
+        return handle.state
 
     def check_xfer_state(self, handle):
         if handle.state == "NEW":
@@ -941,14 +988,7 @@ class nixl_agent:
         if handle.state == "RELEASED":
             raise nixlInvalidParamError("the transfer was released")
         if handle.state == "PROC":
-            return self._state(handle, self._child.call("poll", req=handle.request))
-        return handle.state
-
-    @staticmethod
-    def _state(handle, answer):
-        handle.state, handle.error = answer["state"], answer.get("error", "")
-        posted = max(1, (handle.posted - handle.began) // 1000)
-        handle.telemetry = nixlXferTelemetry(handle.began // 1000, posted, max(posted, int(answer.get("took_us", 0))), answer.get("bytes", 0), len(handle.li), answer.get("path", ""))
+            handle.state, handle.error, handle.bytes, handle.took, handle.path = self._child.look(handle.request)
         return handle.state
 
     def estimate_xfer_cost(self, req_handle):

@@ -14,6 +14,7 @@ them in SGLang's order; SGLang itself was not run.
 import ctypes
 
 from . import _pages
+from ._shards import Shards
 from .kv import CacheError, Client
 
 try:
@@ -40,6 +41,20 @@ if HiCacheStorage is None:
             return None
 
 
+class _Parts:
+    """How the pages of a pool are cut: into shards, by runs of width bytes, or as wholes where the width is 0."""
+
+    def __init__(self, space, shards, width=0):
+        self.space, self.shards, self.width = space, shards, width
+
+    def cut(self, page):
+        # Keys and values of a page with heads outside its tokens are a run each.
+        return self.shards.cut(page, self.width or len(page) // 2)
+
+    def join(self, pages):
+        return self.shards.join(pages, self.width or sum(len(p) for p in pages) // 2)
+
+
 class WeftStorage(HiCacheStorage):
     def __init__(self, storage_config=None, kwargs=None):
         extra = dict(kwargs or {})
@@ -48,21 +63,36 @@ class WeftStorage(HiCacheStorage):
         # Who has another part of the cache, or has it in another order, has other pages.
         of = lambda name, default: getattr(storage_config, name, default)
         parts = [of("model_name", "")]
-        if not of("is_mla_model", False):  # of an MLA model every rank has the same cache
-            parts += [of("tp_rank", 0), of("tp_size", 1)]
         for what in ("pp", "attn_cp"):
             if of(what + "_size", 1) > 1:
                 parts += [what, of(what + "_rank", 0), of(what + "_size", 1)]
         if of("is_page_first_layout", False):
             parts.append("page first")
         self.suffix = "".join("|%s" % p for p in parts)
-        self.mem_pool_host, self.registered_pools = None, {}
+        self.rank, self.ranks, self.heads = of("tp_rank", 0), of("tp_size", 1), int(extra.get("kv_heads", 0))
+        if of("is_mla_model", False):  # of an MLA model every rank has the same cache
+            self.rank, self.ranks = 0, 1
+        self.mem_pool_host, self.registered_pools, self.main = None, {}, _Parts("ranks %d" % self.ranks, Shards(self.ranks, self.rank, self.ranks))
+        self.alone = self.main  # of pools that are not the heads' cache
 
-    def _keys(self, keys):
-        return [k + self.suffix for k in keys]
+    def _keys(self, keys, parts, part):
+        return ["%s%s|%s.%d" % (k, self.suffix, parts.space, part) for k in keys]
 
     def register_mem_pool_host(self, mem_pool_host):
-        self.mem_pool_host = mem_pool_host
+        """The pool says how many heads a rank has: then every tensor-parallel width names a page alike. With one head on each of several ranks
+        it does not say how many there are in all, which "kv_heads" in the extra configuration does."""
+        self.mem_pool_host = pool = mem_pool_host
+        heads, size = getattr(pool, "head_num", 0), getattr(pool, "head_dim", 0)
+        total = self.heads or (heads * self.ranks if heads > 1 or self.ranks == 1 else 0)
+        if not total or not size or max(1, total // self.ranks) != heads:
+            return
+        layout, item = getattr(pool, "layout", ""), getattr(getattr(pool, "dtype", None), "itemsize", 0)
+        if not item:
+            return
+        shards = Shards(total, self.rank, self.ranks)
+        # Heads are inside the tokens of a page, but in this layout.
+        width = 0 if layout == "page_head" else heads * size * item
+        self.main = _Parts("heads %d %s" % (shards.parts, layout), shards, width)
 
     # One page or several, as tensors or buffers.
 
@@ -70,11 +100,7 @@ class WeftStorage(HiCacheStorage):
         return self.batch_get([key], [target_location] if target_location is not None else None)[0]
 
     def batch_get(self, keys, target_locations=None, target_sizes=None):
-        try:
-            pages = self.client.get(self._keys(keys), alone=True)
-        except CacheError as e:
-            self.client.complain(e)
-            return [None] * len(keys)
+        pages = self._get(keys, self.main)
         if target_locations is None:
             return pages
         return [None if p is None or not _fill(t, p) else t for p, t in zip(pages, target_locations)]
@@ -84,53 +110,72 @@ class WeftStorage(HiCacheStorage):
 
     def batch_set(self, keys, values=None, target_locations=None, target_sizes=None):
         try:
-            pages = [_data(v) for v in (values if values is not None else target_locations)]
-            return self.client.put(self._keys(keys), pages, alone=True) == len(keys)
-        except CacheError as e:
+            return self._put(keys, [_data(v) for v in (values if values is not None else target_locations)], self.main) == len(keys)
+        except ValueError as e:
             self.client.complain(e)
             return False
+
+    def _get(self, keys, parts):
+        """Pages as bytes, None for those that are not there as a whole."""
+        try:
+            found = [self.client.get(self._keys(keys, parts, i), alone=True) for i in parts.shards.mine]
+            return [None if None in pages else parts.join(pages) for pages in zip(*found)]
+        except (CacheError, ValueError) as e:
+            self.client.complain(e)
+            return [None] * len(keys)
+
+    def _put(self, keys, pages, parts):
+        """How many pages are stored, from the first on. What another rank has, too, that one stores."""
+        done = len(keys)
+        if not parts.shards.stores:
+            return done
+        cut = [parts.cut(p) for p in pages]
+        try:
+            for nth, i in enumerate(parts.shards.mine):
+                done = min(done, self.client.put(self._keys(keys, parts, i), [c[nth] for c in cut], alone=True))
+        except CacheError as e:
+            self.client.complain(e)
+            done = 0
+        return done
 
     def exists(self, key):
         return self.batch_exists([key]) == 1
 
-    def batch_exists(self, keys, extra_info=None):
+    def batch_exists(self, keys, extra_info=None, parts=None):
         """How many of the keys are there from the first on."""
+        parts, have = parts or self.main, len(keys)
         try:
-            return self.client.match(self._keys(keys), alone=True)
+            for i in parts.shards.mine:
+                have = self.client.match(self._keys(keys[:have], parts, i), alone=True) if have else 0
         except CacheError as e:
             self.client.complain(e)
             return 0
+        return have
 
-    def _which(self, keys):
+    def _which(self, keys, parts):
         try:
-            return self.client.which(self._keys(keys))
+            return [all(w) for w in zip(*(self.client.which(self._keys(keys, parts, i)) for i in parts.shards.mine))]
         except CacheError as e:
             self.client.complain(e)
             return [False] * len(keys)
 
     # With the host pool: pages are read into it and written out of it.
 
-    def batch_get_v1(self, keys, host_indices, extra_info=None, pool=None):
-        try:
-            pages = self.client.get(self._keys(keys), alone=True)
-        except CacheError as e:
-            self.client.complain(e)
-            return [False] * len(keys)
+    def batch_get_v1(self, keys, host_indices, extra_info=None, pool=None, parts=None):
+        pages = self._get(keys, parts or self.main)
         return [p is not None and self._scatter(spans, p) for p, spans in zip(pages, self._spans(len(keys), host_indices, pool))]
 
-    def batch_set_v1(self, keys, host_indices, extra_info=None, pool=None):
+    def batch_set_v1(self, keys, host_indices, extra_info=None, pool=None, parts=None):
         pages = [b"".join(ctypes.string_at(a, n) for a, n in spans) for spans in self._spans(len(keys), host_indices, pool)]
-        try:
-            done = self.client.put(self._keys(keys), pages, alone=True)
-        except CacheError as e:
-            self.client.complain(e)
-            done = 0
+        done = self._put(keys, pages, parts or self.main)
         return [i < done for i in range(len(keys))]
 
     # With several pools (Mamba, sliding windows, draft models): each has pages of its own under the same keys.
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
         self.registered_pools[str(host_pool_name)] = host_pool
+        if str(host_pool_name) == "kv":
+            self.register_mem_pool_host(host_pool)
 
     @staticmethod
     def _of_pool(keys, name):
@@ -145,10 +190,10 @@ class WeftStorage(HiCacheStorage):
                 break
             names = self._of_pool(keys[:pages], t.name)
             if str(getattr(t.hit_policy, "value", t.hit_policy)) == "all_pages":
-                have = self.batch_exists(names)
+                have = self.batch_exists(names, parts=self._parts_of(t.name))
             else:
                 last, have, run = max(1, len(t.keys or ())), 0, 0
-                for i, there in enumerate(self._which(names)):
+                for i, there in enumerate(self._which(names, self._parts_of(t.name))):
                     run = run + 1 if there else 0
                     if run >= min(last, i + 1):
                         have = i + 1
@@ -158,10 +203,13 @@ class WeftStorage(HiCacheStorage):
         return PoolTransferResult(final, hits)
 
     def batch_get_v2(self, transfers, extra_info=None):
-        return {t.name: self.batch_get_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name)) for t in transfers}
+        return {t.name: self.batch_get_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name), self._parts_of(t.name)) for t in transfers}
 
     def batch_set_v2(self, transfers, extra_info=None):
-        return {t.name: self.batch_set_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name)) for t in transfers}
+        return {t.name: self.batch_set_v1(self._of_pool(t.keys or (), t.name), t.host_indices, extra_info, self._pool(t.name), self._parts_of(t.name)) for t in transfers}
+
+    def _parts_of(self, name):
+        return self.main if str(name) in ("kv", "__default__") else self.alone
 
     def _pool(self, name):
         pool = self.registered_pools.get(str(name))

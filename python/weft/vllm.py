@@ -16,13 +16,19 @@ vLLM's order; vLLM itself was not run.
 """
 
 import hashlib
+import itertools
+import json
+import logging
 import os
 import threading
 import time
 
 from . import _pages
 from ._background import Background
+from ._shards import Shards
 from .kv import CacheError, Chain, Client
+
+logger = logging.getLogger("weft.vllm")
 
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
@@ -106,14 +112,14 @@ class WeftConnector(KVConnectorBase_V1):
         self.chain = Chain("vllm", self.block, seed) if seed else None
         if self.chain is None:
             raise ValueError("PYTHONHASHSEED is not set: workers would name the same blocks differently; set it to one value everywhere")
-        # Caches of different models, types and shares of heads and layers are different blocks.
+        # Caches of different models, types and shares of layers and tokens are different blocks. Shares of heads are not: see Shards.
         model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, getattr(vllm_config, "parallel_config", None)
         parts = [getattr(model, "model", ""), getattr(model, "revision", None), getattr(model, "dtype", ""), getattr(cache, "cache_dtype", "auto")]
-        parts += [getattr(parallel, what + "_size", 1) for what in ("world", "tensor_parallel", "pipeline_parallel", "decode_context_parallel", "prefill_context_parallel")]
         self.shared = "|".join(str(p) for p in parts)
+        self._share(model, parallel)
         self._order("")
-        self.rank = getattr(parallel, "rank", 0)
-        self.ranks = getattr(parallel, "world_size", 1)
+        served = getattr(model, "served_model_name", None) or getattr(model, "model", "")
+        self.models, self.seed, self.noted = [served] if isinstance(served, str) else list(served), seed, 0.0
         self.patience, self.buffer = float(extra.get("patience", 0.5)), int(extra.get("buffer", 256 << 20))
         scheduler = role == KVConnectorRole.SCHEDULER
         timeout = self.patience if scheduler else float(extra.get("timeout", 10))
@@ -133,8 +139,23 @@ class WeftConnector(KVConnectorBase_V1):
     def requires_piecewise_for_cudagraph(cls, extra_config):
         return True  # layers wait for their blocks and are saved one by one, which a graph of the whole model would leave out
 
-    def _keys(self, hashes, rank=None):
-        return ["%s|%d|%s" % (self.space, self.rank if rank is None else rank, bytes(h).hex()) for h in hashes]
+    def _share(self, model, parallel):
+        """Finds which parts of a block this rank has, and how many names a block has in all."""
+        size = lambda what: getattr(parallel, what + "_size", 1)
+        rank, ranks, tp, pp = getattr(parallel, "rank", 0), size("world"), size("tensor_parallel"), size("pipeline_parallel")
+        heads = model.get_total_num_kv_heads() if hasattr(model, "get_total_num_kv_heads") else 0
+        split = [size("decode_context_parallel"), size("prefill_context_parallel")]
+        self.rank, self.heads = rank, 0  # heads of this rank, where they are known
+        if heads and split == [1, 1] and ranks == tp * pp and max(heads, tp) % min(heads, tp) == 0:
+            self.heads = max(1, heads // tp)
+            self.shards, self.stage, self.stages = Shards(heads, rank % tp, tp), rank // tp, pp
+            self.shared += "|heads|%d|%d" % (self.shards.parts, pp)
+        else:  # every rank has a part of its own
+            self.shards, self.stage, self.stages = Shards(ranks, rank, ranks), 0, 1
+            self.shared += "|ranks|" + "|".join(str(n) for n in (ranks, tp, pp, *split))
+
+    def _keys(self, hashes, part, stage=None):
+        return ["%s|%d.%d|%s" % (self.space, self.stage if stage is None else stage, part, bytes(h).hex()) for h in hashes]
 
     # The scheduler's side.
 
@@ -164,13 +185,13 @@ class WeftConnector(KVConnectorBase_V1):
         return t
 
     def _match(self, t, asked, keys):
-        """Every rank loads its own part of a block, so the rank that has the fewest decides."""
+        """Every rank loads its own parts of a block, so the part that has the fewest blocks decides."""
         have = len(keys)
         try:
-            for rank in range(self.ranks):
+            for stage, part in itertools.product(range(self.stages), range(self.shards.parts)):
                 if not have or t.asked != asked or t.answer is not None:
                     break  # it was given up
-                have = self.client.match(self._keys(keys[:have], rank))
+                have = self.client.match(self._keys(keys[:have], part, stage))
         except CacheError as e:
             self.client.complain(e)
             have = 0
@@ -268,13 +289,27 @@ class WeftConnector(KVConnectorBase_V1):
             if shape is None:
                 raise ValueError("layer %s: its cache is a %s, not one tensor of blocks; weft.vllm does not know how to move it" % (name, type(tensor).__name__))
             try:
-                layouts[name] = _pages.Layout(shape, count, self.block)
+                layouts[name] = _pages.Layout(shape, count, self.block, self.heads)
             except ValueError as e:
                 raise ValueError("layer %s: %s" % (name, e)) from None
+        whole = [n for n, l in layouts.items() if self.shards.count > 1 and not l.whole]
+        if whole:
+            raise ValueError("layer %s: a cache of shape %s does not show its %d heads" % (whole[0], layouts[whole[0]].shape, self.heads))
         if len({l.blocks() for l in layouts.values()}) > 1:
             raise ValueError("layers have different numbers of blocks: %s" % ", ".join("%s %d" % (n, l.blocks()) for n, l in layouts.items()))
         self.caches, self.layouts = dict(kv_caches), layouts
+        if not self.rank:
+            self.saving.add(self._advise, sum(l.size(kv_caches[n]) for n, l in layouts.items()) // self.shards.count)
         self._order("|".join("%s %s" % (n, l.odd) for n, l in layouts.items() if l.odd))
+
+    def _advise(self, size):
+        """Says how large --block of the cache should be: it keeps that much memory for every part of a block."""
+        try:
+            most = self.client.stat()["block_bytes"]
+            if not size <= most < 2 * size:
+                logger.warning("blocks are stored in parts of %d bytes, and the cache at %s has --block %d: start it with --block %d", size, self.client.address, most, size)
+        except (CacheError, KeyError):
+            pass  # it may come later
 
     def _order(self, text):
         """Blocks whose bytes are in another order than most have them get names of their own."""
@@ -299,13 +334,15 @@ class WeftConnector(KVConnectorBase_V1):
     def _load(self, request, keys, start, blocks):
         missing = set(blocks)
         try:
-            sizes = [self.layouts[name].size(t) for name, t in self.caches.items()]
-            for page, block in zip(self.client.get(self._keys(keys), start), blocks):
-                if page is None or len(page) != sum(sizes):
+            sizes = [self.layouts[name].size(t) // self.shards.count for name, t in self.caches.items()]
+            parts = [self.client.get(self._keys(keys, part), start) for part in self.shards.mine]
+            for block, *pages in zip(blocks, *parts):
+                if any(p is None or len(p) != sum(sizes) for p in pages):
                     continue
                 at = 0
                 for (layer, tensor), n in zip(self.caches.items(), sizes):
-                    self.layouts[layer].write(tensor, block, page[at : at + n])
+                    layout = self.layouts[layer]
+                    layout.write(tensor, block, self.shards.join([p[at : at + n] for p in pages], layout.width(tensor)))
                     at += n
                 missing.discard(block)
         except CacheError as e:
@@ -321,7 +358,7 @@ class WeftConnector(KVConnectorBase_V1):
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata=None, **kwargs):
         blocks = {b for _, start, blocks in self._get_connector_metadata().stores for b in blocks[start:]}
         layout = self.layouts.get(layer_name)
-        if not blocks or layout is None or self.client.resting():  # a layer without a layout uses another's cache
+        if not blocks or layout is None or not self.shards.stores or self.client.resting():  # a layer without a layout uses another's cache
             return
         with self.lock:
             if self.waiting >= self.buffer:
@@ -341,15 +378,31 @@ class WeftConnector(KVConnectorBase_V1):
             self.waiting += n
         self.saving.add(self._save, stores, copies, n)
 
+    def _note(self):
+        """Leaves a note, once a minute, on how blocks are named: a router finds them by it ('weft serve --cache')."""
+        if self.rank or time.monotonic() < self.noted:
+            return
+        self.noted = time.monotonic() + 60
+        text = json.dumps({"space": self.space, "block": self.block, "seed": self.seed}).encode()
+        self.client.put(["weft.vllm note|" + m for m in self.models], [text] * len(self.models), alone=True)
+
     def _save(self, stores, copies, n):
         try:
+            self._note()
             for keys, start, blocks in stores:
-                self.client.put(self._keys(keys), [b"".join(copies[name].bytes(b) for name in self.caches) for b in blocks[start:]], start)
+                pages = [self._cut(copies, b) for b in blocks[start:]]
+                for i, part in enumerate(self.shards.mine):
+                    self.client.put(self._keys(keys, part), [p[i] for p in pages], start)
         except CacheError as e:
             self.client.complain(e)  # not stored: it is computed again
         finally:
             with self.lock:
                 self.waiting -= n
+
+    def _cut(self, copies, block):
+        """The parts of a block, each of all layers."""
+        layers = [self.shards.cut(copies[n].bytes(block), self.layouts[n].width(t)) for n, t in self.caches.items()]
+        return [b"".join(part) for part in zip(*layers)]
 
     def flush(self, seconds):
         """Whether all that was saved is stored or given up, after waiting that long at most."""

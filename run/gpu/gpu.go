@@ -89,6 +89,8 @@ type Device interface {
 	// Register makes memory of the host fit for copies that run beside others; Unregister must come before it is given back.
 	Register([]byte) error
 	Unregister([]byte) error
+	// Pinned reports whether all of it is registered, by whomever: copies from and to it need no stop in between.
+	Pinned([]byte) bool
 	// Seen is where kernels see registered memory.
 	Seen([]byte) (Ptr, error)
 	// Prepare makes the kernel of reductions in an order ready, which may wait for all that is queued on the GPU.
@@ -108,6 +110,8 @@ type Queue interface {
 	In(dst Ptr, src []byte) error
 	Out(dst []byte, src Ptr) error
 	Copy(dst, src Ptr, bytes int) error
+	// Batch calls f, whose copies and marks cost the driver less than alone.
+	Batch(f func() error) error
 	// Reduce reduces.
 	Reduce(*Reduction) error
 	// Mark gives a number to what is queued so far; Reached reports whether that is done. An error is the GPU's.

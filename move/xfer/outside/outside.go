@@ -22,7 +22,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/move/xfer"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
@@ -111,8 +110,7 @@ type Agent struct {
 	lists    map[int]*xfer.List
 	requests map[int]*posted
 	indices  map[int]index
-	hosts    map[string][]byte       // regions of memory in this process
-	cards    map[string]*xfer.Device // regions of GPU memory
+	hosts    map[string]span // regions of memory in this process
 	next     int
 	store    blob.Place // what objects lie in
 	entries  entries
@@ -125,18 +123,24 @@ type Agent struct {
 // stopped must not hold up the program, which has others to talk to.
 const noticeTime = time.Second
 
+// callTime is how long a call may take that waits for others.
+const callTime = 30 * time.Second
+
 // pollTime is how long a look at a request waits for its end.
 const pollTime = 100 * time.Microsecond
 
 // New makes the agent of a process: the caller's own, or another one of this host.
 func New(pid int) *Agent {
-	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string][]byte{}, cards: map[string]*xfer.Device{}}
+	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string]span{}}
 }
 
 // Close ends the agent.
 func (g *Agent) Close() {
 	if g.a != nil {
 		g.a.Close()
+	}
+	for name := range g.hosts {
+		g.unpin(name)
 	}
 	g.entries.close()
 }
@@ -192,7 +196,7 @@ func (g *Agent) do(c call, r *answer) (err error) {
 	if g.a == nil && c.Do != "new" {
 		return fmt.Errorf("%s before new: %w", c.Do, errParameter)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
 	switch c.Do {
 	case "new":
@@ -217,7 +221,10 @@ func (g *Agent) do(c call, r *answer) (err error) {
 			delete(g.regions, c.Name)
 			return err
 		}
-		g.pin(c, s)
+		if g.GPU != nil && s.Kind() == xfer.Host {
+			g.hosts[c.Name] = span{c.Addr, c.Len}
+			pinned.add(g.hosts[c.Name])
+		}
 		return nil
 	case "deregister":
 		x := g.regions[c.Name]
@@ -265,17 +272,13 @@ func (g *Agent) do(c call, r *answer) (err error) {
 	case "post":
 		return g.post(c, r)
 	case "poll":
-		return g.poll(c, r)
+		s, err := g.Look(c.Req)
+		if err == nil {
+			s.tell(r)
+		}
+		return err
 	case "release":
-		x := g.requests[c.Req]
-		if x == nil {
-			return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
-		}
-		delete(g.requests, c.Req)
-		if !x.Poll().State.Over() {
-			return x.Cancel(ctx)
-		}
-		return nil
+		return g.release(c.Req)
 	case "notify":
 		p := g.peers[c.Peer]
 		if p == nil {
@@ -342,38 +345,16 @@ func (g *Agent) device(c call) (xfer.Storage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("GPU %d: %w: %w", *c.GPU, xfer.ErrKind, err)
 	}
+	pinned.use(d)
 	return xfer.NewDevice(d, gpu.Ptr(c.Addr), c.Len)
-}
-
-// pin lets GPUs copy to and from the program's memory without a stop in between, where the driver allows it. Where it does not,
-// copies go through buffers of their own.
-func (g *Agent) pin(c call, s xfer.Storage) {
-	if d, ok := s.(*xfer.Device); ok {
-		for _, b := range g.hosts {
-			_ = d.Pin(b)
-		}
-		g.cards[c.Name] = d
-		return
-	}
-	if g.GPU == nil || c.FD != nil || c.Key != "" || c.Addr == 0 {
-		return
-	}
-	b := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), c.Addr)), c.Len)
-	for _, d := range g.cards {
-		_ = d.Pin(b)
-	}
-	g.hosts[c.Name] = b
 }
 
 // unpin is for a region that is no longer registered: its memory may be freed now.
 func (g *Agent) unpin(name string) {
-	if b, ok := g.hosts[name]; ok {
-		for _, d := range g.cards {
-			d.Unpin(b)
-		}
+	if s, ok := g.hosts[name]; ok {
+		pinned.remove(s)
+		delete(g.hosts, name)
 	}
-	delete(g.hosts, name)
-	delete(g.cards, name)
 }
 
 // readOnly reports whether the program opened a file for reading alone: then it is not written here either.
@@ -490,59 +471,50 @@ func (g *Agent) prepare(c call, r *answer) error {
 }
 
 func (g *Agent) post(c call, r *answer) error {
-	local, far := g.lists[c.Local], g.lists[c.Far]
-	if local == nil || far == nil {
-		return fmt.Errorf("lists %d and %d: %w", c.Local, c.Far, xfer.ErrRegion)
-	}
-	x, ok := g.indices[c.Index]
-	if c.Index != 0 && !ok {
-		return fmt.Errorf("index %d: %w", c.Index, xfer.ErrRegion)
-	}
-	t := xfer.Transfer{Local: local, LocalIndex: x.local, Remote: far, RemoteIndex: x.far, Class: xfer.Latency, Timeout: time.Duration(c.Limit * float64(time.Second))}
+	m := Move{Local: c.Local, Far: c.Far, Index: c.Index, Limit: time.Duration(c.Limit * float64(time.Second))}
 	switch c.Op {
 	case "READ":
-		t.Op = xfer.Read
 	case "WRITE":
-		t.Op = xfer.Write
+		m.Write = true
 	default:
 		return fmt.Errorf("operation %q; want READ or WRITE: %w", c.Op, errParameter)
 	}
 	if c.Data != nil {
-		t.Notice = append([]byte{}, *c.Data...)
+		m.Notice = append([]byte{}, *c.Data...)
 	}
-	q, err := g.a.Post(t)
+	s, err := g.Post(m)
 	if err != nil {
 		return err
 	}
-	g.next++
-	g.requests[g.next], r.Number = &posted{Request: q, began: time.Now()}, g.next
-	c.Req = g.next
-	return g.poll(c, r)
+	r.Number = s.Number
+	s.tell(r)
+	return nil
 }
 
-// moment waits a little for the end: a program that asks again and again leaves the core to those who copy.
-func (x *posted) moment() {
-	t := time.NewTimer(pollTime)
-	defer t.Stop()
-	select {
-	case <-x.Done():
-	case <-t.C:
-	}
+// Move is a transfer between two lists. Posting one and looking at it are calls of their own, without text in between: they are
+// made for every few bytes that a program moves.
+type Move struct {
+	Write      bool
+	Local, Far int // lists
+	Index      int // which of their descriptors; 0 for all
+	Limit      time.Duration
+	Notice     []byte // nil for none
+	Over       int    // a request to release first; 0 for none
 }
 
-func (g *Agent) poll(c call, r *answer) error {
-	x := g.requests[c.Req]
-	if x == nil {
-		return fmt.Errorf("request %d: %w", c.Req, xfer.ErrRegion)
-	}
-	if c.Do == "poll" {
-		x.moment()
-	}
-	s := x.Poll()
+// State is how a request stands.
+type State struct {
+	xfer.Status
+	Number int
+	Took   time.Duration // 0 until it is over
+}
+
+// tell puts it into an answer.
+func (s State) tell(r *answer) {
 	switch {
-	case s.State == xfer.Done:
+	case s.Status.State == xfer.Done:
 		r.State = "DONE"
-	case s.State.Over():
+	case s.Status.State.Over():
 		r.State = "ERR"
 		if s.Err != nil {
 			r.Error, r.Kind = s.Err.Error(), kind(s.Err)
@@ -550,12 +522,85 @@ func (g *Agent) poll(c call, r *answer) error {
 	default:
 		r.State = "PROC"
 	}
-	if s.State.Over() && x.ended.IsZero() {
+	r.Path, r.Bytes, r.Took = s.Path, s.Landed, float64(s.Took.Microseconds())
+}
+
+// Post posts a transfer.
+func (g *Agent) Post(m Move) (State, error) {
+	if m.Over != 0 {
+		if err := g.release(m.Over); err != nil {
+			return State{}, err
+		}
+	}
+	local, far := g.lists[m.Local], g.lists[m.Far]
+	if local == nil || far == nil {
+		return State{}, fmt.Errorf("lists %d and %d: %w", m.Local, m.Far, xfer.ErrRegion)
+	}
+	x, ok := g.indices[m.Index]
+	if m.Index != 0 && !ok {
+		return State{}, fmt.Errorf("index %d: %w", m.Index, xfer.ErrRegion)
+	}
+	t := xfer.Transfer{Local: local, LocalIndex: x.local, Remote: far, RemoteIndex: x.far, Class: xfer.Latency, Timeout: m.Limit,
+		Notice: m.Notice, Now: true}
+	if m.Write {
+		t.Op = xfer.Write
+	}
+	began := time.Now()
+	q, err := g.a.Post(t)
+	if err != nil {
+		return State{}, err
+	}
+	g.next++
+	p := &posted{Request: q, began: began}
+	g.requests[g.next] = p
+	return p.state(g.next), nil
+}
+
+// Look says how a request stands, and waits a little for its end.
+func (g *Agent) Look(number int) (State, error) {
+	x := g.requests[number]
+	if x == nil {
+		return State{}, fmt.Errorf("request %d: %w", number, xfer.ErrRegion)
+	}
+	x.moment()
+	return x.state(number), nil
+}
+
+func (x *posted) state(number int) State {
+	s := State{Status: x.Poll(), Number: number}
+	if s.Status.State.Over() && x.ended.IsZero() {
 		x.ended = time.Now()
 	}
 	if !x.ended.IsZero() {
-		r.Took = float64(x.ended.Sub(x.began).Microseconds())
+		s.Took = x.ended.Sub(x.began)
 	}
-	r.Path, r.Bytes = s.Path, s.Landed
-	return nil
+	return s
+}
+
+// release ends a request.
+func (g *Agent) release(number int) error {
+	x := g.requests[number]
+	if x == nil {
+		return fmt.Errorf("request %d: %w", number, xfer.ErrRegion)
+	}
+	delete(g.requests, number)
+	if x.Poll().State.Over() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	return x.Cancel(ctx)
+}
+
+// moment waits a little for the end: a program that asks again and again leaves the core to those who copy.
+func (x *posted) moment() {
+	if x.Poll().State.Over() {
+		return
+	}
+	t := time.NewTimer(pollTime)
+	defer t.Stop()
+	select {
+	case <-x.Done():
+	case <-t.C:
+	}
 }

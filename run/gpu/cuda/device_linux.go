@@ -62,6 +62,7 @@ const (
 	pointerBytes      = 12
 	pointerPool       = 17
 
+	memoryOfHost   = 1 // registered, or got from the driver
 	memoryOfDevice = 2
 )
 
@@ -316,6 +317,21 @@ func (d *Device) Register(b []byte) error {
 // Unregister lets go of it.
 func (d *Device) Unregister(b []byte) error {
 	return d.do("cuMemHostUnregister", uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+}
+
+// Pinned asks the driver, which also knows of memory that others registered, such as PyTorch's pinned tensors. Only memory that lies
+// in one registration counts: a copy across two of them is refused.
+func (d *Device) Pinned(b []byte) bool {
+	var a struct {
+		start, bytes uint64
+		memory       uint32
+	}
+	attributes := [...]uint32{pointerMemoryType, pointerStart, pointerBytes}
+	data := [len(attributes)]unsafe.Pointer{unsafe.Pointer(&a.memory), unsafe.Pointer(&a.start), unsafe.Pointer(&a.bytes)}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	err := d.do("cuPointerGetAttributes", uintptr(len(data)), uintptr(unsafe.Pointer(&attributes)), uintptr(unsafe.Pointer(&data)), at)
+	runtime.KeepAlive(&a)
+	return err == nil && a.memory == memoryOfHost && uint64(at) >= a.start && uint64(at)+uint64(len(b)) <= a.start+a.bytes
 }
 
 // Seen asks where kernels see registered memory.

@@ -24,6 +24,7 @@ type queue struct {
 	onGPU  gpu.Ptr // where the GPU sees the page
 	writes bool    // whether the GPU can write to it; else the driver is asked
 	marks  uint32
+	inside bool       // a batch: the context is the thread's
 	mu     sync.Mutex // guards what follows
 	asked  time.Time  // when the driver was last asked whether the GPU is well
 	notes  events     // on streams of the user's
@@ -97,19 +98,42 @@ const noTiming = 2
 // reached is the number of the last mark that was.
 func (q *queue) reached() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&q.page[0])) }
 
+// Batch makes the context the thread's once for many calls.
+func (q *queue) Batch(f func() error) error {
+	if err := q.d.enter(); err != nil {
+		return err
+	}
+	q.inside = true
+	defer func() {
+		q.inside = false
+		q.d.leave()
+	}()
+	return f()
+}
+
+// do makes one call of whoever uses the queue.
+//
+//go:uintptrescapes
+func (q *queue) do(name string, args ...uintptr) error {
+	if q.inside {
+		return q.d.lib.call(name, args...)
+	}
+	return q.d.do(name, args...)
+}
+
 // In copies from the host.
 func (q *queue) In(dst gpu.Ptr, src []byte) error {
-	return q.d.do("cuMemcpyHtoDAsync_v2", uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), q.stream)
+	return q.do("cuMemcpyHtoDAsync_v2", uintptr(dst), uintptr(unsafe.Pointer(unsafe.SliceData(src))), uintptr(len(src)), q.stream)
 }
 
 // Out copies to the host.
 func (q *queue) Out(dst []byte, src gpu.Ptr) error {
-	return q.d.do("cuMemcpyDtoHAsync_v2", uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), q.stream)
+	return q.do("cuMemcpyDtoHAsync_v2", uintptr(unsafe.Pointer(unsafe.SliceData(dst))), uintptr(src), uintptr(len(dst)), q.stream)
 }
 
 // Copy copies inside a GPU and between GPUs.
 func (q *queue) Copy(dst, src gpu.Ptr, n int) error {
-	return q.d.do("cuMemcpyDtoDAsync_v2", uintptr(dst), uintptr(src), uintptr(n), q.stream)
+	return q.do("cuMemcpyDtoDAsync_v2", uintptr(dst), uintptr(src), uintptr(n), q.stream)
 }
 
 // Reduce launches a kernel.
@@ -250,7 +274,7 @@ func (q *queue) Mark() (uint64, error) {
 	if !q.writes {
 		return uint64(q.marks), nil
 	}
-	return uint64(q.marks), q.d.do("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU), uintptr(q.marks), 0)
+	return uint64(q.marks), q.do("cuStreamWriteValue32_v2", q.stream, uintptr(q.onGPU), uintptr(q.marks), 0)
 }
 
 // Reached looks at the number. Without one, the queue has to be empty.

@@ -115,6 +115,9 @@ func (q *Queue) Copy(dst, src gpu.Ptr, n int) error {
 	})
 }
 
+// Batch has nothing to save.
+func (q *Queue) Batch(f func() error) error { return f() }
+
 // Reduce runs a kernel.
 func (q *Queue) Reduce(r *gpu.Reduction) error {
 	if err := r.Check(ptx.Most); err != nil {

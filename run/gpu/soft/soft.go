@@ -21,7 +21,8 @@ import (
 // Device is a software GPU as one rank sees it.
 type Device struct {
 	mu       sync.Mutex
-	segments []*segment    // by address
+	segments []*segment // by address
+	pinned   [][]byte
 	freed    []gpu.Segment // addresses to be given out again
 	next     gpu.Ptr
 	kernels  map[program]*kernel
@@ -180,13 +181,30 @@ func (d *Device) Import(h gpu.Handle) (gpu.Ptr, error) {
 // Prepare has nothing to do: kernels are read when they run.
 func (d *Device) Prepare(reduce.Type, reduce.Op, *reduce.Order) error { return nil }
 
-// Register has nothing to do: all memory of the host is fit for copies.
-func (d *Device) Register([]byte) error { return nil }
+// Register notes memory for Pinned. All memory of the host is fit for copies here.
+func (d *Device) Register(b []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pinned = append(d.pinned, b)
+	return nil
+}
 
-// Unregister takes back the address that Seen gave.
+// Pinned reports whether memory was registered.
+func (d *Device) Pinned(b []byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return slices.ContainsFunc(d.pinned, func(p []byte) bool {
+		base := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
+		return at >= base && at+uintptr(len(b)) <= base+uintptr(len(p))
+	})
+}
+
+// Unregister forgets memory, and takes back the address that Seen gave.
 func (d *Device) Unregister(b []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.pinned = slices.DeleteFunc(d.pinned, func(p []byte) bool { return unsafe.SliceData(p) == unsafe.SliceData(b) })
 	d.segments = slices.DeleteFunc(d.segments, func(s *segment) bool { return s.fd == ofHost && unsafe.SliceData(s.memory) == unsafe.SliceData(b) })
 	return nil
 }

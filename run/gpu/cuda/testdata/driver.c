@@ -23,6 +23,8 @@ typedef int R;
 typedef uint64_t P;
 typedef struct { char reserved[64]; } H;
 
+static _Atomic int calls; /* of what a copy takes: contexts, copies, numbers and questions */
+int test_calls(void) { return calls; }
 static __thread int current; /* contexts pushed and not popped: they are a thread's */
 static uint64_t ids = 7;
 static struct { P at; size_t n; uint64_t id; } got[64];
@@ -37,8 +39,8 @@ R cuDeviceGetUuid(char *b, int d) { memset(b, d, 16); return 0; }
 R cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)141 << 30; return d >= 40 ? 0 : 101; }
 R cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)(uintptr_t)(1000 + d); return 0; }
 R cuDevicePrimaryCtxRelease_v2(int d) { return current ? 201 : d >= 40 ? 0 : 101; }
-R cuCtxPushCurrent_v2(void *c) { current++; return (uintptr_t)c < 1000 ? 201 : 0; }
-R cuCtxPopCurrent_v2(void **c) { *c = 0; current--; return 0; }
+R cuCtxPushCurrent_v2(void *c) { calls++; current++; return (uintptr_t)c < 1000 ? 201 : 0; }
+R cuCtxPopCurrent_v2(void **c) { calls++; *c = 0; current--; return 0; }
 
 R cuMemAlloc_v2(P *p, size_t n) {
 	if (!current) return 201;
@@ -51,21 +53,37 @@ R cuMemFree_v2(P p) {
 	for (int i = 0; i < 64; i++) if (got[i].at == p) { got[i].at = 0; free((void *)(uintptr_t)p); return 0; }
 	return 1;
 }
-R cuMemHostRegister_v2(void *p, size_t n, unsigned f) { return p && n && f == 3 ? 0 : 1; }
-R cuMemHostUnregister(void *p) { return p ? 0 : 1; }
-R cuMemHostGetDevicePointer_v2(P *d, void *p, unsigned f) { *d = (P)(uintptr_t)p; return f; }
-R cuMemcpyHtoDAsync_v2(P d, const void *s, size_t n, void *q) { memcpy((void *)(uintptr_t)d, s, n); return q ? 0 : 1; }
-R cuMemcpyDtoHAsync_v2(void *d, P s, size_t n, void *q) { memcpy(d, (void *)(uintptr_t)s, n); return q ? 0 : 1; }
-R cuMemcpyDtoDAsync_v2(P d, P s, size_t n, void *q) { memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n); return q ? 0 : 1; }
+static struct { char *at; size_t n; } pinned[256];
+R cuMemHostRegister_v2(void *p, size_t n, unsigned f) {
+	int free = -1;
+	if (!p || !n || f != 3) return 1;
+	for (int i = 255; i >= 0; i--) {
+		if (!pinned[i].at) free = i;
+		else if ((char *)p < pinned[i].at + pinned[i].n && pinned[i].at < (char *)p + n) return 712;
+	}
+	if (free < 0) return 2;
+	pinned[free].n = n; pinned[free].at = p;
+	return 0;
+}
+R cuMemHostUnregister(void *p) {
+	for (int i = 0; p && i < 256; i++) if (pinned[i].at == p) { pinned[i].at = 0; return 0; }
+	return 713;
+}
+R cuMemHostGetDevicePointer_v2(P *d, void *p, unsigned f) { calls++; *d = (P)(uintptr_t)p; return f; }
+R cuMemcpyHtoDAsync_v2(P d, const void *s, size_t n, void *q) { calls++; memcpy((void *)(uintptr_t)d, s, n); return q ? 0 : 1; }
+R cuMemcpyDtoHAsync_v2(void *d, P s, size_t n, void *q) { calls++; memcpy(d, (void *)(uintptr_t)s, n); return q ? 0 : 1; }
+R cuMemcpyDtoDAsync_v2(P d, P s, size_t n, void *q) { calls++; memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n); return q ? 0 : 1; }
 
 /* Addresses 0x5000... are kinds of memory that nobody got: 0x51 mapped, 0x52 of a pool, 0x53 managed, 0x54 of GPU 1. */
-R cuPointerGetAttributes(unsigned n, const int *a, void **to, P p) {
+R cuPointerGetAttributes(unsigned n, const int *a, void **to, P p) { calls++;
 	P start = 0; size_t bytes = 0; uint64_t id = 0; int kind = (int)(p >> 40);
 	for (int i = 0; i < 64; i++)
 		if (got[i].at && p >= got[i].at && p < got[i].at + got[i].n) { start = got[i].at; bytes = got[i].n; id = got[i].id; kind = 0x50; }
 	if (kind > 0x50) { start = p & ~(P)0xfffff; bytes = 1 << 20; id = 3; }
+	for (int i = 0; i < 256; i++)
+		if (pinned[i].at && (char *)p >= pinned[i].at && (char *)p < pinned[i].at + pinned[i].n) { start = (P)pinned[i].at; bytes = pinned[i].n; kind = 0x10; }
 	for (unsigned i = 0; i < n; i++) switch (a[i]) {
-	case 2: *(unsigned *)to[i] = kind >= 0x50 && kind <= 0x54 ? 2 : 0; break;
+	case 2: *(unsigned *)to[i] = kind >= 0x50 && kind <= 0x54 ? 2 : kind == 0x10; break;
 	case 7: *(uint64_t *)to[i] = id; break;
 	case 8: *(unsigned *)to[i] = kind == 0x53; break;
 	case 9: *(int *)to[i] = kind == 0x54 ? 1 : 0; break;
@@ -93,7 +111,7 @@ R cuIpcCloseMemHandle(P p) { return current && p > (1 << 30) ? 0 : 1; }
 
 R cuStreamCreate(void **s, unsigned f) { *s = (void *)0x77; return f == 1 ? 0 : 1; }
 R cuStreamDestroy_v2(void *s) { return s == (void *)0x77 ? 0 : 400; }
-R cuStreamQuery(void *s) { return s == (void *)0x77 || s == (void *)0x55 || !s ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
+R cuStreamQuery(void *s) { calls++; return s == (void *)0x77 || s == (void *)0x55 || !s ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
 R cuStreamSynchronize(void *s) { return s == (void *)0x77 ? 0 : 400; }
 static void *recorded[8192]; /* streams, by event */
 static int nevents;
@@ -110,7 +128,7 @@ void *test_followed(void) { return followed; }
 #ifndef NO_VALUES
 static struct { void *s; P at; uint32_t v; } waits[16];
 static int nwaits;
-R cuStreamWriteValue32_v2(void *s, P at, uint32_t v, unsigned f) { *(volatile uint32_t *)(uintptr_t)at = v; return f; }
+R cuStreamWriteValue32_v2(void *s, P at, uint32_t v, unsigned f) { calls++; *(volatile uint32_t *)(uintptr_t)at = v; return f; }
 R cuStreamWaitValue32_v2(void *s, P at, uint32_t v, unsigned f) {
 	waits[nwaits].s = s; waits[nwaits].at = at; waits[nwaits].v = v; nwaits = (nwaits + 1) % 16;
 	return f;
