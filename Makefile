@@ -17,6 +17,7 @@
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/reference/accuracy.md; about two minutes
+# make plan-score  prints how well plans are predicted, in one place
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
@@ -165,6 +166,11 @@ staticcheck:
 
 accuracy:
 	$(GO) test ./predict/tune -update
+
+# Where the predictions stand, in one place: errors by family, memory, verdicts, coverage.
+.PHONY: plan-score
+plan-score:
+	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
 
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update

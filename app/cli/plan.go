@@ -16,6 +16,7 @@ import (
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/work"
 	"github.com/weft-fabric/weft/predict/plan"
+	"github.com/weft-fabric/weft/predict/sim/failures"
 )
 
 // trainFlags is what 'plan' is asked.
@@ -216,6 +217,7 @@ type answer struct {
 	GPU     string  `json:"gpu"`
 	*plan.Cost
 	Days       float64       `json:"days,omitempty"`
+	RealDays   float64       `json:"days_with_failures,omitempty"`
 	USD        float64       `json:"usd,omitempty"`
 	MWh        float64       `json:"mwh,omitempty"`
 	Tokens     float64       `json:"tokens,omitempty"`
@@ -404,6 +406,9 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 			return nil, nil, fmt.Errorf("%s: %w", f.like, err)
 		}
 		a.Findings = append(a.Findings, like.Findings...)
+		for _, rule := range like.Refusals(layout.GPUs()) {
+			a.Findings = append(a.Findings, "Megatron-LM (core 0.18 to 0.20) refuses this file: "+rule)
+		}
 	}
 	main := *m // counted as makers publish it: layers that predict further tokens apart
 	main.MTP = 0
@@ -518,6 +523,20 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 		layouts = append(layouts, c.Layout)
 	}
 	a.Changes = plan.Changes(*q, layouts)
+	if a.Verdict == plan.VerdictUnsure {
+		a.Findings = append(a.Findings, surer(*q, found.Front, a.Step)...)
+	}
+	return nil
+}
+
+// surer names the fastest layout of the front that fits for sure.
+func surer(q plan.Question, front []*plan.Cost, step float64) []string {
+	for _, c := range front {
+		q.Layout, q.Why = c.Layout, false
+		if c, err := plan.Price(q); err == nil && c.Verdict == plan.VerdictFits {
+			return []string{fmt.Sprintf("memory is within the error of the prediction; %s takes %.4g s (%+.1f%%) and fits for sure with %s", c.LayoutText, c.Step, 100*(c.Step/step-1), gigabytes(c.Peak))}
+		}
+	}
 	return nil
 }
 
@@ -541,11 +560,41 @@ func (f *trainFlags) finish(q *plan.Question, a *answer) error {
 		}
 		steps := n / (float64(a.Layout.Batch) * float64(max(a.Layout.Seq, 1)))
 		a.Tokens, a.Days, a.USD, a.MWh = n, steps*a.Step/86400, steps*a.USDPerStep, steps*a.EnergyJ/3.6e9
+		if a.RealDays, err = realDays(q, a.Days); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func gigabytes(b float64) string { return fmt.Sprintf("%.1f GB", b/1e9) }
+
+// realDays is how long days of training take with failures: built-in rates, saves to a store of 100 GB/s, and as many spares as are enough.
+func realDays(q *plan.Question, days float64) (float64, error) {
+	gpus := q.Layout.GPUs()
+	hosts := max(gpus/max(q.Machine.HostGPUs, 1), 1)
+	parts := failures.Parts{Hosts: hosts, GPUs: gpus, NICs: gpus, Ports: gpus, Leaves: hosts / 32, HostsPerLeaf: 32}
+	save := failures.CheckpointBytes(q.Model.Params().Total) / 100e9
+	r, err := failures.Best(failures.Job{Hosts: hosts, GPUs: gpus, Hazards: failures.Hazards(parts, nil), Detect: 30, Timeout: 600, Localise: 300,
+		Requeue: failures.Requeue(gpus), InPlace: 60, Kept: .5, Spares: failures.Enough, Days: min(max(days, 30), 365), Tiers: []failures.Tier{{Name: "store", Stall: save, Load: save}}}, 4, 1)
+	if err != nil {
+		return 0, err
+	}
+	return days / max(r.Goodput, 1e-6), nil
+}
+
+// memoryVerdict says whether a plan fits, and whether that is sure.
+func memoryVerdict(a *answer) string {
+	switch {
+	case !a.Fits && a.Verdict == plan.VerdictUnsure:
+		return fmt.Sprintf("probably does NOT fit, %s too much", gigabytes(a.Over))
+	case !a.Fits:
+		return fmt.Sprintf("does NOT fit, %s too much", gigabytes(a.Over))
+	case a.Verdict == plan.VerdictUnsure:
+		return "probably fits, with less to spare than the prediction may be off"
+	}
+	return "fits"
+}
 
 // print writes the answer for people.
 func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
@@ -571,13 +620,13 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		line("", "%s", a.Interval)
 	}
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
-	verdict := "fits"
-	if !a.Fits {
-		verdict = fmt.Sprintf("does NOT fit, %s too much", gigabytes(a.Over))
+	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, memoryVerdict(a))
+	if a.MemoryInterval != nil {
+		line("", "%s", a.MemoryInterval)
 	}
-	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, verdict)
 	if a.Days > 0 {
-		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s); without failures: see 'weft sim failures'", a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
+		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s)", a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
+		line("", "%.1f days with failures at the rates of Llama 3's cluster, and a checkpoint store of 100 GB/s; 'weft sim failures' takes your own", a.RealDays)
 	}
 	if n := a.Nearest; n != nil {
 		line("nearest", "%s: %s, measured %.4g s, model %+.1f%%", n.ID, n.What, n.Step, 100*n.Error)

@@ -71,6 +71,13 @@ func (f *trainFlags) report(cmd *cobra.Command, q *plan.Question, a *answer) err
 	for _, c := range a.Candidates {
 		p.Rows = append(p.Rows, [4]string{fmt.Sprintf("%.4g s", c.Step), fmt.Sprintf("%.1f%%", 100*c.MFU), gigabytes(c.Peak), c.Layout})
 	}
+	for _, c := range a.Candidates {
+		p.Spots = append(p.Spots, plan.Spot{Layout: c.Layout, Step: c.Step, Peak: c.Peak, USD: c.USD})
+	}
+	for _, c := range a.Front {
+		p.Spots = append(p.Spots, plan.Spot{Layout: c.Layout, Step: c.Step, Peak: c.Peak, USD: c.USD, Front: true})
+	}
+	p.Real = a.RealDays
 	if len(a.Beside) > 0 {
 		p.Lines = append(p.Lines, "the second best loses by "+strings.Join(a.Beside, ", "))
 	}

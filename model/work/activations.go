@@ -125,9 +125,9 @@ func (m *Model) Activations(moe bool, s int, o Kept) Activation {
 	}
 	r.Attention += 4 * a / t // the softmax's statistics
 	if !o.Flash && !o.Recompute.Has("core_attn") {
-		scores := 2*b + 0.0
+		scores := b // what softmax gives
 		if o.Dropout {
-			scores++
+			scores = 2*b + 1 // that, what dropout leaves of it, and the mask
 		}
 		r.Attention += scores * a * float64(s) / t
 	}

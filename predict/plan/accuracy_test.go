@@ -200,41 +200,56 @@ func classMedian(rows []scored, use func(scored) bool) (float64, int, int) {
 	return math.Exp(median(mids)), n, len(by)
 }
 
+// fitted reports whether a factor may learn from a point.
+func fitted(r scored) bool {
+	return r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano")
+}
+
+// pools are the points that a factor may come from, the most alike first.
+var pools = []struct {
+	name string
+	same func(a, b scored) bool
+}{
+	{"", func(a, b scored) bool { return a.class == b.class }},
+	{"any type of that width", func(a, b scored) bool {
+		return a.GPU == b.GPU && half(a.Layout.Dtype) == half(b.Layout.Dtype) && kindOf(a) == kindOf(b)
+	}},
+	{"its generation", func(a, b scored) bool {
+		return chipOf(a.GPU) == chipOf(b.GPU) && half(a.Layout.Dtype) == half(b.Layout.Dtype) && kindOf(a) == kindOf(b)
+	}},
+	{"its generation, dense and with experts", func(a, b scored) bool {
+		return chipOf(a.GPU) == chipOf(b.GPU) && half(a.Layout.Dtype) == half(b.Layout.Dtype)
+	}},
+	{"its generation, every type, dense and with experts", func(a, b scored) bool { return chipOf(a.GPU) == chipOf(b.GPU) }},
+	{"every GPU", func(a, b scored) bool { return kindOf(a) == kindOf(b) }},
+	{"every GPU, dense and with experts", func(a, b scored) bool { return true }},
+}
+
+func kindOf(r scored) bool { return r.Model.Experts > 0 }
+
+// poolFactor is the factor for a point from the first pool of three models or more, and what the pool has. Kernels in a step are never faster than
+// alone, so that it is at least 1.
+func poolFactor(rows []scored, r scored, leave string) (f float64, points, models int, pool string) {
+	for _, p := range pools {
+		v, n, m := classMedian(rows, func(o scored) bool {
+			return fitted(o) && o.Framework == r.Framework && o.Model.Name != leave && o.Layout.Flash == r.Layout.Flash && p.same(o, r)
+		})
+		if m >= 3 {
+			return max(v, 1), n, m, p.name
+		}
+	}
+	return 0, 0, 0, ""
+}
+
 // predict fills in what the class's factor gives, with all models and with the point's model left out.
 func predict(rows []scored, h Habits) {
-	fit := func(r scored) bool { return r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano") }
 	cache := map[string]float64{}
 	factor := func(r scored, leave string) float64 {
 		key := r.class + "/" + leave
-		if f, ok := cache[key]; ok {
-			return f
+		if _, ok := cache[key]; !ok {
+			cache[key], _, _, _ = poolFactor(rows, r, leave)
 		}
-		kind := r.Model.Experts > 0
-		same := func(o scored, level int) bool {
-			if !fit(o) || o.Model.Name == leave || (o.Model.Experts > 0) != kind {
-				return false
-			}
-			switch level {
-			case 0:
-				return o.class == r.class
-			case 1: // another type on the same GPU
-				return o.Framework == r.Framework && o.GPU == r.GPU && half(o.Layout.Dtype) == half(r.Layout.Dtype)
-			case 2:
-				return o.Framework == r.Framework && chipOf(o.GPU) == chipOf(r.GPU) && half(o.Layout.Dtype) == half(r.Layout.Dtype)
-			case 3:
-				return o.Framework == r.Framework && chipOf(o.GPU) == chipOf(r.GPU)
-			}
-			return o.Framework == r.Framework
-		}
-		var f float64
-		for level := range 5 {
-			if v, n, _ := classMedian(rows, func(o scored) bool { return same(o, level) }); n > 0 {
-				f = v
-				break
-			}
-		}
-		cache[key] = f
-		return f
+		return cache[key]
 	}
 	at := func(r scored, f float64) float64 {
 		if f == 0 {
@@ -321,25 +336,24 @@ func TestUpdate(t *testing.T) {
 	by := map[string]bool{}
 	var classes []string
 	for _, r := range rows {
-		if !by[r.class] && r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano") {
+		if !by[r.class] && fitted(r) {
 			by[r.class] = true
 			classes = append(classes, r.class)
 		}
 	}
 	slices.Sort(classes)
-	out := "framework,gpu,dtype,kind,factor,points,models,attention\n"
+	out := "framework,gpu,dtype,kind,factor,points,models,attention,pool\n"
 	for _, c := range classes {
-		f, n, m := classMedian(rows, func(r scored) bool {
-			return r.class == c && r.Layout.Phase == "pretrain" && !strings.HasSuffix(r.ID, "-nano")
-		})
+		at := slices.IndexFunc(rows, func(r scored) bool { return r.class == c && fitted(r) })
+		f, n, m, pool := poolFactor(rows, rows[at], "")
 		if n == 0 {
 			continue
 		}
 		attention := "flash"
-		if !slices.ContainsFunc(rows, func(r scored) bool { return r.class == c && r.Layout.Phase == "pretrain" && r.Layout.Flash }) {
+		if !rows[at].Layout.Flash {
 			attention = "scores written"
 		}
-		out += fmt.Sprintf("%s,%.4f,%d,%d,%s\n", c, f, n, m, attention)
+		out += fmt.Sprintf("%s,%.4f,%d,%d,%s,%s\n", c, f, n, m, attention, strings.ReplaceAll(pool, ",", ";"))
 	}
 	write(t, "factors.csv", out)
 	// The error of every point, its model left out.
@@ -361,6 +375,7 @@ func TestUpdate(t *testing.T) {
 		table += strings.Join(cells, ",") + "\n"
 	}
 	write(t, "points.csv", table)
+	write(t, "memory_errors.csv", memoryErrorTable(t))
 	write(t, "../../docs/reference/plan-accuracy.md", accuracyPage(t, rows))
 }
 

@@ -40,11 +40,14 @@ type Config struct {
 	EPOverlap bool
 	Blocking  bool // sends between pipeline stages
 	Flash     *bool
+	Dropout   bool
 	Looped    bool // products of experts one after the other
 	Offload   bool
 	Phase     string
 	Local     int // torchtitan's batch of a data rank
 	Findings  []string
+
+	args args // of a Megatron script
 }
 
 // Dialects lists what ReadConfig knows.
@@ -880,7 +883,7 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	if c.Phase != "" {
 		l.Phase = c.Phase
 	}
-	l.Offload, l.Looped = c.Offload, c.Looped && m.Experts > 0
+	l.Offload, l.Looped, l.Dropout = c.Offload, c.Looped && m.Experts > 0, c.Dropout
 	if len(missing) > 0 {
 		return l, fmt.Errorf("the file does not say everything; add %s", strings.Join(missing, ", "))
 	}

@@ -48,7 +48,7 @@ func TestMegatronScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "tp=4,cp=1,pp=2,vpp=4,dp=2,ep=1,sp=on,zero=1,schedule=interleaved,micro=1,batch=64,seq=8192,recompute=layernorm+mlp,dtype=bf16,grad=fp32,tp-overlap=off"; l.String() != want {
+	if want := "tp=4,cp=1,pp=2,vpp=4,dp=2,ep=1,sp=on,zero=1,schedule=interleaved,micro=1,batch=64,seq=8192,recompute=layernorm+mlp,dtype=bf16,grad=fp32,tp-overlap=off,dropout=on"; l.String() != want {
 		t.Errorf("got  %s\nwant %s", l, want)
 	}
 	if m, _ := work.Named("llama3-8b"); m.Params().Total != c.Model.Params().Total {
@@ -90,7 +90,7 @@ srun bash -c "$CMD"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "tp=4,cp=1,pp=12,dp=8,ep=1,sp=off,zero=1,schedule=1f1b,micro=2,batch=2048,seq=2048,recompute=full,dtype=bf16,grad=fp32,overlap=off"; l.String() != want || c.Model.Vocab != 250880 {
+	if want := "tp=4,cp=1,pp=12,dp=8,ep=1,sp=off,zero=1,schedule=1f1b,micro=2,batch=2048,seq=2048,recompute=full,dtype=bf16,grad=fp32,overlap=off,dropout=on"; l.String() != want || c.Model.Vocab != 250880 {
 		t.Errorf("got  %s, %d words\nwant %s", l, c.Model.Vocab, want)
 	}
 	// A flag that ends its line has no value; a pair of quotes may hold a flag and its value.

@@ -14,6 +14,7 @@ import (
 func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	var text string
 	var err error
+	l.Imbalance = 0 // is of the data, and no framework has words for it
 	l.FirstLess, l.LastLess = l.plainSplit(m.Layers)
 	g := Given{Seq: l.Seq, Dtype: l.Dtype} // what the dialect leaves to the training script
 	switch dialect {
@@ -38,7 +39,7 @@ func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" && x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0)) {
+	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" && x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0) || x.KVBytesPerToken(2) != m.KVBytesPerToken(2)) {
 		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows or routing", dialect, m.Name, x.Params().Total, m.Params().Total)
 	}
 	back, err := c.Layout(m, l.GPUs(), g)

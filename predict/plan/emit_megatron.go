@@ -38,6 +38,9 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 		s.WriteString("\"${MOE_ARGS[@]}\" ")
 	}
 	s.WriteString("\"${PARALLEL_ARGS[@]}\" \"${TRAINING_ARGS[@]}\" \"$@\"\n")
+	if flags, env := readFlags(s.String()); len(megatronRules(flags, l.GPUs(), env)) > 0 {
+		return "", fmt.Errorf("megatron does not accept layout %s: %s", l, strings.Join(megatronRules(flags, l.GPUs(), env), "; "))
+	}
 	return s.String(), nil
 }
 
@@ -139,6 +142,10 @@ func (s *megatronScript) shape() {
 	} else {
 		s.put("position-embedding-type", "rope")
 		s.put("max-position-embeddings", s.l.Seq)
+	}
+	if !s.l.Dropout { // by itself Megatron drops a tenth
+		s.put("attention-dropout", 0)
+		s.put("hidden-dropout", 0)
 	}
 	s.put("vocab-size", m.Vocab)
 	s.put("seq-length", s.l.Seq)

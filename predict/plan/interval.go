@@ -2,9 +2,13 @@ package plan
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 )
 
 // Interval is where a step's time lies with 90% confidence. It is calibrated on measured steps whose whole model was left out of
@@ -40,26 +44,63 @@ func errorClass(f Framework, experts int) string {
 	return "dense"
 }
 
+//go:embed outside_errors.csv
+var outsideErrorsText string
+
+//go:embed memory_errors.csv
+var memoryErrorsText string
+
+// measuredError is predicted over measured, less 1, for a model that stands behind no factor of the prediction.
+type measuredError struct {
+	class, model string
+	error        float64
+}
+
+var (
+	outsideErrors = sync.OnceValue(func() []measuredError { return readErrors(outsideErrorsText) }) // of published steps, by errorClass
+	memoryErrors  = sync.OnceValue(func() []measuredError { return readErrors(memoryErrorsText) })  // of measured peaks, by framework
+)
+
+func readErrors(text string) (all []measuredError) {
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
+		c := strings.Split(line, ",")
+		v, _ := strconv.ParseFloat(c[2], 64)
+		all = append(all, measuredError{c[0], c[1], v})
+	}
+	return all
+}
+
 // spreadOf is the conformal quantile of |ln(measured / predicted)| in a class, with one more model left out if leave names it.
 func spreadOf(class, leave string) (spread float64, models, steps int) {
 	by := map[string][]float64{}
 	for _, p := range Points() {
 		if !math.IsNaN(p.Error) && p.Model.Name != leave && errorClass(p.Framework, p.Model.Experts) == class {
-			by[p.Model.Name] = append(by[p.Model.Name], math.Abs(math.Log1p(p.Error)))
+			by[p.Model.Name] = append(by[p.Model.Name], p.Error)
 		}
 	}
+	for _, e := range outsideErrors() {
+		if e.model != leave && e.class == class {
+			by[e.model] = append(by[e.model], e.error)
+		}
+	}
+	return conformal(by)
+}
+
+// conformal is the quantile of |ln(1 + error)| at the confidence, from errors by model. Every model has the same weight. How much of a left-out
+// model's errors it holds is tested.
+func conformal(by map[string][]float64) (spread float64, models, runs int) {
 	type score struct{ size, weight float64 }
 	var all []score
 	for _, list := range by {
 		for _, e := range list {
-			all = append(all, score{e, 1 / float64(len(list))})
+			all = append(all, score{math.Abs(math.Log1p(e)), 1 / float64(len(list))})
 		}
 	}
 	if len(all) == 0 {
 		return math.Inf(1), 0, 0
 	}
 	slices.SortFunc(all, func(a, b score) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.weight, b.weight)) })
-	left := min(confidence*float64(len(by)+1), float64(len(by))) - 1e-9
+	left := confidence*float64(len(by)) - 1e-9
 	for _, s := range all {
 		spread = s.size
 		if left -= s.weight; left <= 0 {
@@ -80,4 +121,51 @@ func (q Question) interval(step float64) *Interval {
 		return nil
 	}
 	return &Interval{step * math.Exp(-spread), step * math.Exp(spread), class, models, steps}
+}
+
+// MemoryInterval is where a peak lies with 90% confidence. It is calibrated on measured peaks of left-out models, as Interval is.
+type MemoryInterval struct {
+	Low    float64 `json:"low_bytes"`
+	High   float64 `json:"high_bytes"`
+	Models int     `json:"models"` // that were measured
+	Runs   int     `json:"runs"`
+}
+
+// String says what stands behind an interval.
+func (i MemoryInterval) String() string {
+	return fmt.Sprintf("90%% interval %.1f to %.1f GB, from %d measured peaks of %d models", i.Low/1e9, i.High/1e9, i.Runs, i.Models)
+}
+
+// Verdicts on memory. Unsure is where the limit lies within the error of what is predicted.
+const (
+	VerdictFits   = "fits"
+	VerdictUnsure = "unsure"
+	VerdictNot    = "does not fit"
+)
+
+// memorySpread is the conformal quantile of all frameworks' peaks, with one more model left out if leave names it. By framework there are too few
+// models for 90%.
+func memorySpread(leave string) (spread float64, models, runs int) {
+	by := map[string][]float64{}
+	for _, e := range memoryErrors() {
+		if e.model != leave {
+			by[e.model] = append(by[e.model], e.error)
+		}
+	}
+	return conformal(by)
+}
+
+// judge fills in how sure the verdict on memory is.
+func (c *Cost) judge() {
+	spread, models, runs := memorySpread("")
+	c.MemoryInterval = &MemoryInterval{c.Peak * math.Exp(-spread), c.Peak * math.Exp(spread), models, runs}
+	room := c.least - c.Over
+	switch {
+	case c.least*math.Exp(spread) <= room:
+		c.Verdict = VerdictFits
+	case c.least*math.Exp(-spread) > room:
+		c.Verdict = VerdictNot
+	default:
+		c.Verdict = VerdictUnsure
+	}
 }

@@ -71,6 +71,7 @@ type Layout struct {
 	Dropout   bool           `json:"dropout,omitempty"`
 	Looped    bool           `json:"looped_experts,omitempty"` // products of experts one after the other, not grouped
 	Offload   bool           `json:"offload,omitempty"`        // the optimizer's state lives in host memory
+	Imbalance float64        `json:"imbalance,omitempty"`      // tokens of the fullest expert parallel rank over the mean; 0 and 1 are even
 }
 
 // GPUs is how many it takes.
@@ -106,7 +107,7 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "imbalance", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -204,6 +205,10 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 			how := "grouped"
 			choice(&how, "grouped", "looped")
 			l.Looped = how == "looped"
+		case "imbalance":
+			if l.Imbalance, err = strconv.ParseFloat(value, 64); err != nil || !(l.Imbalance >= 1 && l.Imbalance <= 1000) {
+				err = fmt.Errorf("imbalance is %q; want how many times the mean the fullest rank has, such as 1.2", value)
+			}
 		case "dropout":
 			truth(&l.Dropout)
 		case "offload":
@@ -327,6 +332,9 @@ func (l Layout) String() string {
 	if l.Looped {
 		put("experts", "looped")
 	}
+	if l.Imbalance > 1 {
+		put("imbalance", l.Imbalance)
+	}
 	if l.Offload {
 		put("offload", "on")
 	}
@@ -385,6 +393,7 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 		}
+		want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
 		want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
 		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
 		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)

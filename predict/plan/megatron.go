@@ -22,6 +22,12 @@ func (a args) num(key string) (int, bool) {
 	return number(v)
 }
 
+// dropout reports whether a rate is above 0. Megatron's own default is 0.1.
+func (a args) dropout(key string) bool {
+	v, err := strconv.ParseFloat(a[key], 64)
+	return err != nil || v > 0
+}
+
 func (a args) on(key string) bool { v, ok := a[key]; return ok && truthy(v) }
 
 // plain flags of Megatron that a plan needs; a flag that is nearly one of them is taken for a typing error.
@@ -316,6 +322,7 @@ func readMegatronYAML(name string, data []byte) (*Config, error) {
 // config makes a plan of Megatron's arguments.
 func (a args) config(name string) (*Config, error) {
 	c := newConfig("megatron", Megatron)
+	c.args = a
 	wrong := func(format string, v ...any) (*Config, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
 	}
@@ -442,6 +449,7 @@ func (a args) config(name string) (*Config, error) {
 	if a.on("bf16") && a.on("fp16") {
 		return wrong("--bf16 and --fp16 are both given; Megatron takes one")
 	}
+	c.Dropout = a.dropout("attention-dropout") || a.dropout("hidden-dropout")
 	c.Grad = "fp32"
 	if a.on("grad-reduce-in-bf16") || a.on("fp16") && !a.on("accumulate-allreduce-grads-in-fp32") {
 		c.Grad = "bf16"

@@ -1,10 +1,8 @@
 package plan
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -12,185 +10,6 @@ import (
 	"github.com/weft-fabric/weft/model/work"
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
-
-// megatronLine is a command line as Megatron's argparse sees it. It is read from the script without weft's own reader.
-type megatronLine map[string][]string
-
-// readLine collects the flags of a script that Emit wrote: every array has a flag and its values on a line.
-func readLine(script string) (megatronLine, map[string]string) {
-	flags, env := megatronLine{}, map[string]string{}
-	for _, line := range strings.Split(script, "\n") {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "export "); ok {
-			key, value, _ := strings.Cut(name, "=")
-			env[key] = value
-		}
-		if !strings.HasPrefix(line, "--") {
-			continue
-		}
-		words := strings.Fields(line)
-		var values []string
-		for _, w := range words[1:] {
-			values = append(values, strings.Trim(w, "\"'"))
-		}
-		flags[words[0][2:]] = values
-	}
-	return flags, env
-}
-
-func (f megatronLine) has(flag string) bool { _, ok := f[flag]; return ok }
-
-func (f megatronLine) word(flag string) string {
-	if v := f[flag]; len(v) == 1 {
-		return v[0]
-	}
-	return ""
-}
-
-func (f megatronLine) int(flag string, otherwise int) int {
-	if n, err := strconv.Atoi(f.word(flag)); err == nil {
-		return n
-	}
-	return otherwise
-}
-
-// assertions are Megatron's own, in the order of megatron/training/arguments.py, core/transformer/transformer_config.py and
-// core/parallel_state.py. Each answers what Megatron would say.
-func (f megatronLine) assertions(world int, env map[string]string) (bad []string) {
-	assert := func(ok bool, text string) {
-		if !ok {
-			bad = append(bad, text)
-		}
-	}
-	tp, pp, cp := f.int("tensor-model-parallel-size", 1), f.int("pipeline-model-parallel-size", 1), f.int("context-parallel-size", 1)
-	ep, etp := f.int("expert-model-parallel-size", 1), f.int("expert-tensor-parallel-size", tp)
-	layers, experts := f.int("num-layers", 0), f.int("num-experts", 0)
-	assert(world%(tp*pp*cp) == 0, "world size is not divisible by tp x pp x cp")
-	dp := world / (tp * pp * cp)
-	assert(world%(etp*ep*pp) == 0, "world size is not divisible by etp x ep x pp")
-	assert(experts == 0 || experts%ep == 0, "experts are not a multiple of ep")
-	micro, batch := f.int("micro-batch-size", 0), f.int("global-batch-size", 0)
-	assert(micro > 0 && batch%(micro*dp) == 0, "global batch is not divisible by micro x dp")
-	assert(f.int("num-attention-heads", 0)%tp == 0, "heads are not divisible by tp")
-	if kv := f.int("num-query-groups", 0); kv > 0 {
-		assert(kv%tp == 0 || tp%kv == 0, "query groups are neither a multiple nor a divisor of tp")
-		assert(!f.has("multi-latent-attention"), "latent attention excludes query groups")
-	}
-	seq := f.int("seq-length", 0)
-	assert(cp == 1 || seq%(2*cp) == 0, "seq-length is not a multiple of 2 cp")
-	assert(f.int("max-position-embeddings", 0) >= seq, "max-position-embeddings is below seq-length")
-	assert(!f.has("tp-comm-overlap") || f.has("sequence-parallel"), "tp-comm-overlap needs sequence parallelism")
-	assert(!f.has("overlap-param-gather") || f.has("overlap-grad-reduce") && (f.has("use-distributed-optimizer") || f.has("use-megatron-fsdp")), "overlap-param-gather needs overlap-grad-reduce and a distributed optimizer")
-	assert(!f.has("mtp-num-layers") || f.word("position-embedding-type") == "rope", "MTP needs rope")
-	assert(experts == 0 || tp == 1 || f.has("sequence-parallel"), "MoE with tensor parallelism needs sequence parallelism")
-	assert(experts == 0 || f.has("disable-bias-linear") || etp == 1, "bias in MoE is only supported with etp 1")
-	if f.has("use-megatron-fsdp") {
-		assert(env["CUDA_DEVICE_MAX_CONNECTIONS"] != "1", "FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 or unset")
-		assert(f.word("ckpt-format") == "fsdp_dtensor", "FSDP wants ckpt-format fsdp_dtensor")
-	} else if (tp > 1 || cp > 1) && !f.has("overlap-moe-expert-parallel-comm") {
-		assert(env["CUDA_DEVICE_MAX_CONNECTIONS"] == "1", "tensor and context parallelism need CUDA_DEVICE_MAX_CONNECTIONS=1")
-	}
-	return append(append(append(bad, f.stages(layers, pp, batch/max(micro*dp, 1))...), f.recompute()...), f.router(experts, ep, pp)...)
-}
-
-// stages are the assertions about the cut of layers.
-func (f megatronLine) stages(layers, pp, micros int) (bad []string) {
-	vpp := f.int("num-virtual-stages-per-pipeline-rank", 1)
-	text, named := f["pipeline-model-parallel-layout"]
-	embedding, loss := f.has("account-for-embedding-in-pipeline-split"), f.has("account-for-loss-in-pipeline-split")
-	switch {
-	case named && (embedding || loss || f.has("num-virtual-stages-per-pipeline-rank")):
-		bad = append(bad, "a layout excludes other ways to cut")
-	case named:
-		chunks := spellOut(text[0])
-		vpp = len(chunks) / pp
-		if len(chunks)%pp != 0 {
-			bad = append(bad, "the layout's length is not divisible by pp")
-		}
-		all := strings.Join(chunks, "")
-		if want := "E" + strings.Repeat("t", layers) + strings.Repeat("m", f.int("mtp-num-layers", 0)) + "L"; all != want {
-			bad = append(bad, fmt.Sprintf("the layout is %s; want the order and number of %s", all, want))
-		}
-	default:
-		units := layers
-		if embedding {
-			units++
-		}
-		if loss {
-			units++
-		}
-		if units%(pp*vpp) != 0 {
-			bad = append(bad, "the number of layers is not divisible by the stages")
-		}
-	}
-	if vpp > 1 && (pp < 2 || micros < pp || micros%pp != 0 || f.has("no-overlap-p2p-communication") && pp < 3) {
-		bad = append(bad, "interleaving does not go with pp or the micro-batches")
-	}
-	return bad
-}
-
-// spellOut writes every chunk of a layout out, letter by letter.
-func spellOut(text string) (chunks []string) {
-	for _, chunk := range strings.Split(text, "|") {
-		var b strings.Builder
-		for i := 0; i < len(chunk); i++ {
-			n := 1
-			if rest := chunk[i+1:]; strings.HasPrefix(rest, "*") {
-				digits := rest[1 : 1+len(rest[1:])-len(strings.TrimLeft(rest[1:], "0123456789"))]
-				n, _ = strconv.Atoi(digits)
-				b.WriteString(strings.Repeat(chunk[i:i+1], n))
-				i += 1 + len(digits)
-				continue
-			}
-			b.WriteByte(chunk[i])
-		}
-		chunks = append(chunks, b.String())
-	}
-	return chunks
-}
-
-// recompute are the assertions about what is computed again.
-func (f megatronLine) recompute() (bad []string) {
-	granularity := f.word("recompute-granularity")
-	if granularity == "full" != (f.has("recompute-method") && f.has("recompute-num-layers")) {
-		bad = append(bad, "full recompute needs method and layers, selective forbids them")
-	}
-	for _, name := range f["recompute-modules"] {
-		switch {
-		case !slices.Contains([]string{"core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"}, name): // of 0.18
-			bad = append(bad, "invalid recompute module "+name)
-		case name == "moe_act" && !f.has("moe-grouped-gemm"), name == "mla_up_proj" && !f.has("multi-latent-attention"):
-			bad = append(bad, name+" does not go with this model")
-		case (name == "moe_act" || name == "layernorm") && f.has("fp8-format") && (!f.has("fp8-recipe") || f.word("fp8-recipe") == "delayed"):
-			bad = append(bad, "delayed scaling does not support "+name)
-		}
-	}
-	return bad
-}
-
-// router are the assertions about experts.
-func (f megatronLine) router(experts, ep, pp int) (bad []string) {
-	if f.has("overlap-moe-expert-parallel-comm") {
-		chunked := f.int("num-virtual-stages-per-pipeline-rank", 1) > 1 || f.has("pipeline-model-parallel-layout")
-		modules := f["recompute-modules"]
-		if ep < 2 || f.word("moe-token-dispatcher-type") == "" || f.word("moe-token-dispatcher-type") == "allgather" || pp > 1 && !chunked ||
-			!f.has("bf16") && !f.has("fp16") || f.word("recompute-granularity") == "full" || slices.Contains(modules, "moe") || f.int("mtp-num-layers", 0) > 1 {
-			bad = append(bad, "overlap-moe-expert-parallel-comm does not go with the rest")
-		}
-	}
-	groups, top := f.int("moe-router-num-groups", 0), f.int("moe-router-group-topk", 0)
-	if (groups > 0) != (top > 0) || groups > 0 && (experts%groups != 0 || top > groups) {
-		bad = append(bad, "group limited routing needs groups that divide the experts")
-	}
-	softmax := !f.has("moe-router-score-function") || f.word("moe-router-score-function") == "softmax"
-	if f.has("moe-router-enable-expert-bias") && softmax {
-		bad = append(bad, "expert bias needs sigmoid")
-	}
-	if f.int("moe-router-topk", 2) == 1 && softmax && !f.has("moe-router-pre-softmax") {
-		bad = append(bad, "top-1 routing with softmax needs pre-softmax")
-	}
-	return bad
-}
 
 // any draws a layout that Check accepts.
 func anyLayout(r *rand.Rand, m *work.Model) (Layout, bool) {
@@ -251,8 +70,8 @@ func TestMegatronAcceptsWhatIsEmitted(t *testing.T) {
 				continue
 			}
 			emitted[name]++
-			flags, env := readLine(script)
-			if bad := flags.assertions(l.GPUs(), env); len(bad) > 0 {
+			flags, env := readFlags(script)
+			if bad := megatronRules(flags, l.GPUs(), env); len(bad) > 0 {
 				t.Fatalf("%s %s: %s\n%s", name, l, strings.Join(bad, "; "), script)
 			}
 			c, err := ReadConfig("megatron", []byte(script))

@@ -10,18 +10,21 @@ import (
 
 // Fixed parts of a process on a GPU, in bytes: measured on Megatron's own tests and by users.
 const (
-	contextBytes   = 1.3e9   // CUDA context and NCCL's buffers: outside of what the framework allocates
+	contextBytes   = 0.6e9   // CUDA context: outside of what the framework allocates
+	groupBytes     = 0.35e9  // NCCL's buffers for each kind of group a rank is in, outside as well
 	workspaceBytes = 0.075e9 // of libraries for matrix products
 	workspaceTMA   = 0.115e9 // the same from Hopper on
-	slack          = 0.04    // the allocator's, of what it hands out at peak
-	slackFSDP      = 0.19    // the same where layers are gathered and freed all the time: torchtitan's reports over the sum
+	slack          = 0.04    // the allocator's, of what it hands out at peak, where parameters and gradients lie in buffers of their own
+	slackPieces    = 0.19    // the same where tensors are gathered, copied and freed one by one: torchtitan's reports over the sum
 	torn           = 0.02    // of the memory in use, that is left in holes when memory is short and the allocator has given the rest of its slack back
+	tornZeRO       = 0.10    // the same for DeepSpeed: BLOOM's layouts that ran out of memory bound it to more than 7%, those that ran to less than 24%
 )
 
 // StageMemory is what a rank of a pipeline stage holds, in bytes: between steps, and at most.
 type StageMemory struct {
 	State float64 `json:"state_bytes"`
 	Peak  float64 `json:"peak_bytes"`
+	used  float64 // of the peak, without the allocator's slack
 }
 
 // bytesPer is what a parameter takes on a rank, apart by whether all data ranks hold it or share it.
@@ -61,6 +64,9 @@ func (p *pricer) bytesPer() bytesPer {
 		b = bytesPer{weights: 2, gradients: g, optimizer: 12}
 		if g == 2 && p.f == Megatron { // the optimizer makes itself a gradient in fp32
 			b.optimizer = 16
+		}
+		if g == 4 && p.f == DeepSpeed && l.Dtype == "bf16" && l.ZeRO <= 1 { // BF16_Optimizer sums in fp32 what autograd leaves in bf16
+			b.gradients += 2
 		}
 		if l.ZeRO >= 1 {
 			b.optimizer, b.sharedO = 0, b.optimizer
@@ -168,8 +174,24 @@ func (p *pricer) keptBy() (out [2]float64) {
 			continue
 		}
 		out[i] = p.m.Activations(i == 1, p.l.Seq, kept).Total * p.tc
+		if i == 1 {
+			out[i] += p.crowd(kept)
+		}
 	}
 	return out
+}
+
+// crowd is what the fullest rank keeps of one layer's routed tokens beyond the mean.
+func (p *pricer) crowd(kept work.Kept) float64 {
+	if p.l.Imbalance <= 1 || kept.Recompute.Full || kept.Recompute.Has("moe") {
+		return 0
+	}
+	g := 2.0
+	if p.m.Gated {
+		g = 3
+	}
+	routed := p.tc * float64(p.m.TopK) / float64(p.l.TP) * float64(p.l.ETP)
+	return (p.l.Imbalance - 1) * routed * 2 * (2*float64(p.m.Hidden) + g*float64(p.m.ExpertFFN)/float64(p.l.ETP))
 }
 
 // activations is what a rank keeps of the micro-batches that are alive on it.
@@ -248,10 +270,10 @@ func (p *pricer) buckets(o held) float64 {
 
 // spare is the allocator's slack.
 func (p *pricer) spare() float64 {
-	if p.f == FSDP {
-		return slackFSDP
+	if p.f == Megatron {
+		return slack
 	}
-	return slack
+	return slackPieces
 }
 
 // memory fills in what a rank holds on the worst stage.
@@ -265,7 +287,7 @@ func (p *pricer) memory(c *Cost) {
 		act := 2 * m.CNN.Activations() * float64(l.Micro)
 		used := state + act + p.workspace()
 		c.State = state
-		c.Peak, c.Over = p.settled(used, slack)
+		c.Peak, c.least, c.Over = p.settled(used, slack)
 		c.Memory = []Term{{Name: "state", Value: state, Unit: "B"}, {Name: "activations", Value: act, Unit: "B"}}
 		return
 	}
@@ -274,14 +296,14 @@ func (p *pricer) memory(c *Cost) {
 	worst := 0
 	c.Stages = nil
 	for rank, x := range all {
-		total, _ := p.settled(x.peak, p.spare())
-		c.Stages = append(c.Stages, StageMemory{x.state, total})
+		total, _, _ := p.settled(x.peak, p.spare())
+		c.Stages = append(c.Stages, StageMemory{x.state, total, x.peak})
 		if x.peak > all[worst].peak {
 			worst = rank
 		}
 	}
 	c.Stage, c.State = worst, all[worst].state
-	c.Peak, c.Over = p.settled(all[worst].peak, p.spare())
+	c.Peak, c.least, c.Over = p.settled(all[worst].peak, p.spare())
 	c.Memory = p.memoryTerms(all[worst], worst, alive[worst], c.Peak)
 }
 
@@ -310,11 +332,28 @@ func (p *pricer) memoryTerms(x footprint, rank int, alive, total float64) (out [
 	return out
 }
 
-// settled is what the allocator holds when the framework has used bytes in use, and by how much that is more than the GPU
-// has. The slack goes first when memory is short.
-func (p *pricer) settled(used, spare float64) (peak, over float64) {
-	least, room := used*(1+torn), p.mc.Usable()-contextBytes
-	return max(least, min(used*(1+spare), room)), least - room
+// settled is what the allocator holds when the framework has used bytes in use, the least that it can hold, and by how much that
+// is more than the GPU has. The slack goes first when memory is short.
+func (p *pricer) settled(used, spare float64) (peak, least, over float64) {
+	holes := torn
+	if p.f == DeepSpeed {
+		holes = tornZeRO
+	}
+	least, room := used*(1+holes), p.mc.Usable()-p.outside()
+	return max(least, min(used*(1+spare), room)), least, least - room
+}
+
+// outside is what a process holds beyond what the framework allocates: its context, and buffers for the group of all ranks and for
+// each kind of parallelism.
+func (p *pricer) outside() float64 {
+	l := p.l
+	bytes := contextBytes + groupBytes
+	for _, n := range []int{l.TP, l.PP, l.EP} {
+		if n > 1 {
+			bytes += groupBytes
+		}
+	}
+	return bytes
 }
 
 // workspace is what libraries keep on this GPU. Transformer Engine keeps four more for grouped products of experts, of 32 MiB

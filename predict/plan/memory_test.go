@@ -27,7 +27,7 @@ func TestPeaksOfTorchtitan(t *testing.T) {
 	}
 }
 
-// Every measured step ran, so it must fit. Where what is computed again is stated with the measurement, 95% of the verdicts
+// Every measured step ran, so it must fit. Where what is computed again is stated with the measurement, 97% of the verdicts
 // are right; elsewhere it may be anything, and the steps must fit with full recompute at least.
 func TestMeasuredStepsFit(t *testing.T) {
 	machines := map[string]*Machine{}
@@ -62,7 +62,7 @@ func TestMeasuredStepsFit(t *testing.T) {
 	}
 	for stated, n := range all {
 		t.Logf("recompute stated %v: %d of %d fit", stated, right[stated], n)
-		if float64(right[stated]) < .95*float64(n) {
+		if float64(right[stated]) < .97*float64(n) {
 			t.Errorf("recompute stated %v: %d of %d are said to fit", stated, right[stated], n)
 		}
 	}

@@ -246,7 +246,11 @@ func TestPublishedLayoutsAreFoundOrBeaten(t *testing.T) {
 		{"llama3.1-405b", "H100", "tp=8,cp=1,pp=16,vpp=8,dp=128,micro=1,batch=2048,seq=8192,zero=1", 16384},
 		{"llama3-70b", "H100", "tp=4,pp=4,vpp=5,dp=2,micro=1,batch=32,seq=4096,zero=1,dtype=fp8", 32},
 		{"deepseek-v3", "H100", "tp=2,pp=8,vpp=4,dp=64,ep=64,first-less=1,micro=1,batch=16384,seq=4096,zero=1,recompute=mla_up_proj+mlp,dtype=fp8", 1024},
-		{"deepseek-v3", "GB200", "pp=4,vpp=4,dp=64,ep=64,micro=1,batch=2048,seq=4096,zero=1,dtype=mxfp8", 256},
+		{"deepseek-v3", "GB200", "pp=4,vpp=4,dp=64,ep=64,last-less=3,micro=1,batch=4096,seq=4096,zero=1,dtype=mxfp8,recompute=mla_up_proj", 256},
+		{"deepseek-v3", "GB300", "pp=2,vpp=8,dp=128,ep=32,last-less=3,micro=1,batch=4096,seq=4096,zero=1,dtype=mxfp8,ep-overlap=on", 256},
+		{"qwen3-235b-a22b", "H100", "tp=2,pp=8,vpp=4,dp=16,ep=32,micro=1,batch=2048,seq=4096,zero=1,dtype=fp8,ep-overlap=on", 256},
+		{"mixtral-8x22b", "H100", "tp=2,pp=8,vpp=7,dp=8,ep=8,micro=1,batch=256,seq=4096,zero=1", 128},
+		{"gpt3-175b", "H100", "tp=4,pp=8,vpp=6,dp=4,micro=1,batch=256,seq=2048,zero=1", 128},
 	}...) {
 		m := named(t, x.model)
 		mc := clusterOf(t, x.gpu, x.gpus, 400)

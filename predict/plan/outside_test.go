@@ -64,8 +64,8 @@ func outsidePoints(t testing.TB) []outsidePoint {
 		if err != nil {
 			t.Fatal(c, err)
 		}
-		if p.framework == string(Megatron) {
-			l.EPOverlap = recipeHides(l, p.gpu)
+		if p.framework == string(Megatron) && strings.HasPrefix(p.source, "Megatron-Bridge") && m.Experts > 0 {
+			recipe(&l, p.model, p.gpu, p.release)
 		}
 		p.cost, err = Price(Question{Model: m, Machine: machines[key], Framework: Framework(p.framework), Layout: l, Release: p.release})
 		if err != nil {
@@ -107,7 +107,7 @@ func TestFitsAsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := 0
+	right, words := 0, map[string]int{}
 	for _, c := range lines[1:] {
 		gpus, err := strconv.Atoi(c[3])
 		if err != nil {
@@ -125,6 +125,10 @@ func TestFitsAsReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(c, err)
 		}
+		if c[6] != "yes" && cost.Verdict == VerdictFits {
+			t.Errorf("%s: %s on %d %s, %s ran out of memory and is said to fit", c[0], c[1], gpus, c[2], c[5])
+		}
+		words[c[6]+" "+cost.Verdict]++
 		if cost.Fits == (c[6] == "yes") {
 			right++
 			continue
@@ -134,9 +138,9 @@ func TestFitsAsReported(t *testing.T) {
 			t.Logf("    %s %.1f GB", x.Name, x.Value/1e9)
 		}
 	}
-	t.Logf("%d of %d verdicts are right", right, len(lines)-1)
-	if float64(right) < .95*float64(len(lines)-1) {
-		t.Errorf("%d of %d verdicts are right; want 95%%", right, len(lines)-1)
+	t.Logf("%d of %d verdicts are right: %v", right, len(lines)-1, words)
+	if float64(right) < .97*float64(len(lines)-1) {
+		t.Errorf("%d of %d verdicts are right; want 97%%", right, len(lines)-1)
 	}
 }
 
@@ -203,8 +207,15 @@ const outsidePage = "../../docs/reference/tables/plan-outside.md"
 // groups that measurements stand behind stay as good as they are.
 func TestOutside(t *testing.T) {
 	points := outsidePoints(t)
+	errors := "class,model,error\n"
+	for _, p := range points {
+		errors += fmt.Sprintf("%s,%s,%.3f\n", errorClass(Framework(p.framework), p.cost.experts), p.model, p.off)
+	}
 	if *update {
 		write(t, outsidePage, outsideTable(points))
+		write(t, "outside_errors.csv", errors)
+	} else if errors != outsideErrorsText {
+		t.Error("outside_errors.csv is out of step with the model; make plan-accuracy writes it")
 	}
 	for path, text := range map[string]string{outsidePage: outsideTable(points), "../../docs/reference/plan-accuracy.md": outsideSummary(points)} {
 		page, err := os.ReadFile(path)

@@ -45,6 +45,7 @@ type Cost struct {
 	Capacity   float64            `json:"memory_capacity_bytes"`
 	Fits       bool               `json:"fits"`
 	Over       float64            `json:"memory_over_bytes,omitempty"` // by how much it does not fit
+	Verdict    string             `json:"memory_verdict,omitempty"`    // fits, unsure, does not fit: with the error of predicted peaks
 	Stage      int                `json:"memory_worst_stage"`
 	Memory     []Term             `json:"memory,omitempty"`
 	Layout     Layout             `json:"layout"`
@@ -62,10 +63,15 @@ type Cost struct {
 	Stages     []StageMemory      `json:"memory_by_stage,omitempty"`
 	Nearest    *Nearest           `json:"nearest"`
 	Interval   *Interval          `json:"step_interval_90,omitempty"`
-	Notes      []string           `json:"notes,omitempty"`
-	Why        *Term              `json:"why,omitempty"`
-	Pipe       *schedule.Result   `json:"-"`
+
+	MemoryInterval *MemoryInterval `json:"memory_interval_90,omitempty"`
+
+	Notes      []string         `json:"notes,omitempty"`
+	Why        *Term            `json:"why,omitempty"`
+	Pipe       *schedule.Result `json:"-"`
 	stageTimes []chunkTime
+	experts    int     // of the model
+	least      float64 // bytes of the framework when the allocator has given its slack back
 }
 
 // Price prices a layout. It may leave GPUs of the machine idle.
@@ -82,6 +88,7 @@ func Price(q Question) (*Cost, error) {
 		return nil, err
 	}
 	c.Nearest, c.Interval = nearestPoint(q), q.interval(c.Step)
+	c.judge()
 	c.assume(q)
 	return c, nil
 }
@@ -107,10 +114,9 @@ func (q Question) factors(h Habits) (float64, string, Habits) {
 	if factor == 0 {
 		factor, from = FactorFor(q.Framework, q.Machine.GPU.Name, q.Layout.Dtype, q.Model.Experts > 0, q.Layout.Flash)
 	}
-	if r, host := releaseFactor(q); r != 1 || host != 1 {
-		factor *= r
+	if host := hostOf(q); host != 1 {
 		h.MoEHost *= host
-		from += fmt.Sprintf("; release %s x %.2f, host time x %.2f", q.Release, r, host)
+		from += fmt.Sprintf("; release %s: host time x %g", q.Release, host)
 	}
 	return factor, from, h
 }
@@ -125,7 +131,7 @@ func price(q Question, h Habits, limit float64) (*Cost, error) {
 // price does so with stages that are priced already, or nil.
 func (p *pricer) price(q Question, factor float64, from string, stages []chunkTime, limit float64) (*Cost, error) {
 	l := q.Layout
-	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal}
+	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal, experts: q.Model.Experts}
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
 	} else {

@@ -195,3 +195,15 @@ func TestCalibrationFindsItsFactor(t *testing.T) {
 		t.Error("a factor of another framework passes")
 	}
 }
+
+// Where nothing fits, the answer is a layout that misses by little: 70B on eight GPUs of 80 GB need twice their memory, not fifty times.
+func TestWhatDoesNotFitMissesByLittle(t *testing.T) {
+	m, mc := named(t, "llama3-70b"), clusterOf(t, "H100", 8, 400)
+	found, err := Search(m, mc, Megatron, Wish{Batch: 64, Seq: 4096, Top: 1})
+	if err != nil || found.Best != nil || found.Over == nil {
+		t.Fatal(found, err)
+	}
+	if found.Over.Peak > 2.5*found.Over.Capacity {
+		t.Errorf("%s needs %.0f GB", found.Over.Layout, found.Over.Peak/1e9)
+	}
+}

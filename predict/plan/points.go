@@ -79,18 +79,11 @@ var Points = sync.OnceValue(func() []Point {
 			l.Recompute.Modules = []string{"op"}
 		case "core_attn":
 			l.Recompute.Modules = []string{"core_attn"}
-		case "recipe":
-			l.Recompute.Modules = []string{"moe_act"}
-			if p.Model.MLA != nil {
-				l.Recompute.Modules = []string{"layernorm", "mla_up_proj", "mlp_act", "moe_act"}
-			}
 		}
 		switch {
 		case strings.HasSuffix(p.ID, "-bloom"): // Megatron-DeepSpeed of early 2022
 			l.Sequence, l.Overlap, l.Flash, l.Dropout = false, false, false, false
-			if l.Dtype == "fp16" {
-				l.Grad = "bf16"
-			}
+			l.Grad = map[string]string{"fp16": "bf16", "bf16": "fp32"}[l.Dtype]
 		case strings.HasSuffix(p.ID, "-korthikanti"): // Megatron-LM of 2022: rows with selective recompute also have sequence parallelism
 			l.Sequence, l.Overlap, l.Flash, l.Dropout, l.Grad = !l.Recompute.Full, false, false, true, "bf16"
 		case strings.HasSuffix(p.ID, "-mpt"):
@@ -99,7 +92,9 @@ var Points = sync.OnceValue(func() []Point {
 			l.Grad, l.Overlap = "fp32", false
 		case p.Framework == Megatron:
 			l.Grad = "bf16"
-			l.EPOverlap = recipeHides(l, p.GPU)
+			if p.Model.Experts > 0 {
+				recipe(&l, p.Model.Name, p.GPU, p.Release)
+			}
 		}
 		p.Layout = l
 		if v := x("mfu_full"); v > 0 && p.Step == 0 {
@@ -109,16 +104,6 @@ var Points = sync.OnceValue(func() []Point {
 	}
 	return all
 })
-
-// recipeHides reports whether a run is taken to have had Megatron's --overlap-moe-expert-parallel-comm: published rows do not say, and
-// Megatron-Bridge's recipes set it where experts lie in several NVLink domains.
-func recipeHides(l Layout, gpu string) bool {
-	domain := 8
-	if strings.HasPrefix(gpu, "GB") {
-		domain = 72
-	}
-	return l.mayHideExperts() && l.EP*l.ETP > domain
-}
 
 // pointModel finds the model of a point. BLOOM's candidates carry their shape in their name.
 func pointModel(name string, heads int) *work.Model {
@@ -268,7 +253,8 @@ type factorRow struct {
 	value     float64
 	points    int
 	models    int
-	flash     bool // attention of these steps did not write its scores
+	flash     bool   // attention of these steps did not write its scores
+	pool      string // what else the points are of, where fewer than three models of the class were measured
 }
 
 var factorRows = sync.OnceValue(func() []factorRow {
@@ -278,7 +264,7 @@ var factorRows = sync.OnceValue(func() []factorRow {
 		v, _ := strconv.ParseFloat(c[4], 64)
 		n, _ := strconv.Atoi(c[5])
 		m, _ := strconv.Atoi(c[6])
-		rows = append(rows, factorRow{Framework(c[0]), c[1], c[2], c[3] == "moe", v, n, m, c[7] == "flash"})
+		rows = append(rows, factorRow{Framework(c[0]), c[1], c[2], c[3] == "moe", v, n, m, c[7] == "flash", strings.ReplaceAll(c[8], ";", ",")})
 	}
 	return rows
 })
@@ -336,6 +322,9 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 		return kind + ", " + attention
 	}
 	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, words(best.moe, best.flash))
+	if best.pool != "" {
+		from += fmt.Sprintf("; fewer than three models of that were measured, so the steps are of %s", best.pool)
+	}
 	if shares(best) != [6]bool{true, true, true, true, true, true} {
 		from += cautious + fmt.Sprintf("; nothing was measured for %s on %s in %s, %s", f, gpu, dtype, words(moe, flash))
 	}
@@ -344,28 +333,6 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 
 // capped reports whether a point's GPU ran below the power limit of its kind.
 func capped(gpu string) bool { return strings.HasSuffix(gpu, "00W") }
-
-// releases is how layers with experts ran in releases of Megatron-Bridge and NeMo, over those of early
-// 2026: kernels were fused and host time went into graphs over the year. Dense layers hardly changed.
-var releases = []struct {
-	name   string
-	factor float64 // of compute
-	host   float64 // of the host's time
-}{{"25.05", 1.3, 5}, {"25.09", 1.2, 1}, {"25.11", 1.1, 1.2}, {"26.02", 1.03, 1}, {"26.04", 1, 1}, {"26.06", .75, .4}}
-
-// releaseFactor is 1 for dense models and where no release is given: of compute, and of the host's time.
-func releaseFactor(q Question) (compute, host float64) {
-	if q.Model.Experts == 0 || q.Framework != Megatron || q.Release == "" {
-		return 1, 1
-	}
-	at := releases[0]
-	for _, r := range releases {
-		if q.Release >= r.name {
-			at = r
-		}
-	}
-	return at.factor, at.host
-}
 
 // median of values; 0 of none.
 func median(v []float64) float64 {

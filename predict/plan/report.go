@@ -30,7 +30,9 @@ type Page struct {
 	Cost    *Cost
 	Rows    [][4]string // other layouts: step, MFU, memory, layout
 	Lines   []string    // reasons and changes
+	Spots   []Spot      // layouts of the search
 	Days    float64
+	Real    float64 // days with failures; 0 if nobody asked
 	USD     float64
 }
 
@@ -99,13 +101,16 @@ func (p Page) HTML(w io.Writer) error {
 	switch {
 	case !c.Fits:
 		fits.Class = "bad"
-	case c.Peak > .95*c.Capacity:
+	case c.Verdict == VerdictUnsure || c.Peak > .95*c.Capacity:
 		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
 	facts := []fact{{"step", readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {
 		facts = append(facts, fact{"to train", days(p.Days), ""}, fact{"cost", dollars(p.USD), ""})
+	}
+	if p.Real > 0 {
+		facts = append(facts, fact{"with failures", days(p.Real), ""})
 	}
 	var bars []bar
 	for _, t := range c.Memory {
@@ -125,11 +130,23 @@ func (p Page) HTML(w io.Writer) error {
 			return err
 		}
 	}
+	var scatter bytes.Buffer
+	if len(p.Spots) > 1 {
+		if err := c.WriteScatter(&scatter, p.Spots); err != nil {
+			return err
+		}
+	}
+	if c.Interval != nil {
+		trust = append([]string{"step: " + c.Interval.String()}, trust...)
+	}
+	if c.MemoryInterval != nil {
+		trust = append([]string{"memory: " + c.MemoryInterval.String()}, trust...)
+	}
 	why := c.Why
 	if why == nil {
 		why = &Term{Name: "step", Value: c.Step, Unit: "s"}
 	}
 	shown := *c
 	shown.Why = why
-	return reportPage.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Title": p.Title, "Machine": p.Machine, "Cost": &shown, "Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String())})
+	return reportPage.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Title": p.Title, "Machine": p.Machine, "Cost": &shown, "Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String()), "Scatter": template.HTML(scatter.String())})
 }

@@ -164,7 +164,7 @@ func (s *searcher) roots() (out []branch) {
 	s.families(func(l Layout) {
 		p := newPricer(s.m, s.mc, s.f, l, s.h)
 		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
-			s.tooBig(l, bytes)
+			s.tooBig(l, bytes+unseen)
 			return
 		}
 		if !s.feasible(l) {
@@ -262,12 +262,14 @@ func (s *searcher) grid(g branch) {
 func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
 	p := newPricer(s.m, s.mc, s.f, l, s.h)
 	p.times = times
+	plain := l
 	l.VPP = 2 // whose expert traffic is hidden if any is
 	l.EPOverlap = s.hides(l)
 	p.l = l
 	e := p.estimate(s.factor)
 	if bytes := e.fixed + e.state/float64(l.PP); bytes > s.room {
-		s.tooBig(l, bytes)
+		plain.Recompute = work.Recompute{Full: true} // nothing of the family is smaller
+		s.tooBig(plain, bytes)
 		return all
 	}
 	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, e.fixed+e.state/float64(l.PP)) {
@@ -332,7 +334,7 @@ func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
 	if seconds <= s.kept() || bytes == 0 {
 		return false
 	}
-	peak, _ := p.settled(bytes, p.spare())
+	peak, _, _ := p.settled(bytes, p.spare())
 	for _, c := range s.fit {
 		if c.Step > seconds {
 			return false
@@ -387,6 +389,9 @@ func uncut(l Layout) string {
 	l.FirstLess, l.LastLess = 0, 0
 	return l.String()
 }
+
+// unseen is more than any GPU has: a family of which only one micro-batch's buffers are known is no answer while there are others.
+const unseen = 1e18
 
 // tooBig notes a layout that does not fit, or a family of which it is the smallest.
 func (s *searcher) tooBig(l Layout, bytes float64) {

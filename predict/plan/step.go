@@ -41,7 +41,7 @@ type Habits struct {
 }
 
 // habits are the fitted values; see docs/reference/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 2.1e-3, Shadow: .2, Permute: 11.8, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
 // windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
 const windowBlock = 128
@@ -222,9 +222,11 @@ func (p *pricer) layer(moe bool) layerTime {
 		routed := own * float64(m.TopK)
 		f := float64(m.ExpertFFN) / float64(l.ETP)
 		before := x.gemm
-		add(p.grouped(local, routed, g*f, h))
-		add(p.grouped(local, routed, h, f))
-		bytes += mlp(routed, f) + routed*h*2*p.h.Permute
+		crowd := max(l.Imbalance, 1) // all ranks wait for the fullest
+		fuller := func(f, b, w float64) (float64, float64, float64) { return crowd * f, crowd * b, crowd * w }
+		add(fuller(p.grouped(local, routed, g*f, h)))
+		add(fuller(p.grouped(local, routed, h, f)))
+		bytes += crowd * (mlp(routed, f) + routed*h*2*p.h.Permute)
 		if m.SharedFFN > 0 {
 			fs := float64(m.SharedFFN) / t
 			x.shared += add(p.product(T, g*fs, h))
@@ -234,7 +236,7 @@ func (p *pricer) layer(moe bool) layerTime {
 		add(p.product(own, float64(m.Experts), h))
 		x.moe = x.gemm - before
 		// Dispatch and combine, forward and again backward.
-		there, back := p.toExperts(own*h, p.wire()), p.toExperts(own*h, 2)
+		there, back := p.toExperts(crowd*own*h, p.wire()), p.toExperts(crowd*own*h, 2)
 		x.epF, x.epB = there+back, there+back
 	}
 	x.vector = c.Vector(bytes * p.h.Vector)
@@ -657,6 +659,11 @@ func (p *pricer) holding() []held {
 	counts := p.counts()
 	at := 0
 	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
+	var each [2]held // a dense layer, one with experts
+	for i := range each {
+		lp := m.Layer(i == 1)
+		each[i].dense, each[i].experts = (lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated, lp.Experts/float64(l.ETP*l.EP)
+	}
 	for i, c := range counts {
 		r := i % l.PP
 		if l.Schedule == schedule.ZBV && i >= l.PP {
@@ -665,9 +672,8 @@ func (p *pricer) holding() []held {
 		o := &out[r]
 		o.layers += c
 		put := func(moe bool) {
-			lp := m.Layer(moe)
-			o.dense += (lp.Attention+lp.MLP)/float64(l.TP) + lp.Replicated
-			o.experts += lp.Experts / float64(l.ETP*l.EP)
+			o.dense += each[b2i(moe)].dense
+			o.experts += each[b2i(moe)].experts
 		}
 		for range c {
 			put(m.IsMoE(at))

@@ -173,12 +173,9 @@ func (p Pipe) Holds(rank int) (int, bool) {
 }
 
 // ahead is how many forward passes a rank of an interleaved schedule runs before its first backward pass and the forward pass before that.
+// Megatron until core 0.8 ran all of them first where there are as many micro-batches as ranks; since 0.10 it does not.
 func (p Pipe) ahead(rank int) int {
-	total := p.Micro * p.Chunks
-	if p.Micro == p.Ranks {
-		return total
-	}
-	return min(total, (p.Ranks-rank-1)*2+(p.Chunks-1)*p.Ranks)
+	return min(p.Micro*p.Chunks, (p.Ranks-rank-1)*2+(p.Chunks-1)*p.Ranks)
 }
 
 // hop is the time of an activation between two ranks, either way.

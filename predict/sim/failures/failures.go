@@ -565,9 +565,10 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	return res, nil
 }
 
-// demand runs a job that never waits for hosts: it says how many are away when spares do not limit the failures.
+// demand runs a job that never waits for hosts: it says how many are away when spares do not limit the failures. It runs for two years at least: some
+// repairs take months, and a cluster is not new when a job begins.
 func demand(j Job, runs int, seed uint64) (*Result, error) {
-	j.Spares, j.Tiers = 4*j.Hosts, slices.Clone(j.Tiers)
+	j.Spares, j.Tiers, j.Days = 4*j.Hosts, slices.Clone(j.Tiers), max(j.Days, 730)
 	return Run(j, runs, seed)
 }
 
