@@ -34,6 +34,7 @@ type network struct {
 	whole  *topo.Graph // without bad parts; nil if there are none
 	o      Options
 	copied map[topo.HostID]topo.HostID // hosts with a copy of a bad part: where it is bad
+	cycle  int                         // hosts after which bad parts were repeated; 0 if they were not
 	bases  map[*sched.Program]base     // of programs that were looked at
 	quick  bool                        // rather give up with a manyError than simulate very many actions around a bad part
 	reach  []float64                   // by class: efficiency

@@ -84,7 +84,7 @@ func (n *network) repeated(j Job, c *counterparts, bad badParts) (*Result, error
 	if err != nil {
 		return nil, err
 	}
-	net.bases, net.copied = n.bases, c.genuine(n)
+	net.bases, net.copied, net.cycle = n.bases, c.genuine(n), c.every
 	w, err := newWorld(net, []Job{j}, net.o)
 	if err != nil || w.sym == nil {
 		return nil, err
@@ -203,6 +203,9 @@ func (c *counterparts) genuine(n *network) map[topo.HostID]topo.HostID {
 	}
 	return stands
 }
+
+// every is the number of hosts after which bad parts repeat themselves.
+func (n *network) every() int { return max(n.cycle, 1) }
 
 // genuine is the wire of the bad part for which one of a copy stands.
 func (n *network) genuine(w wire) wire {
