@@ -69,6 +69,15 @@ quick test: export GOGC = 400
 test: packages gofmt vet
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
 	$(MAKE) -j 2 NICE='nice -n 19' staticcheck tests
+	if command -v cc >/dev/null; then $(MAKE) race-core; fi
+
+# What the run side shares between goroutines and processes, under the race detector: the parts that are quick under it. make race has
+# all of them.
+RACE_CORE = run/comm/internal/... run/transport/auth run/transport/mem run/transport/shm run/transport/wait run/transport/witness \
+	run/transport/rendezvous run/transport/internal/... run/transport/tcp/internal/... run/internal/member run/lives run/elastic
+.PHONY: race-core
+race-core:
+	CGO_ENABLED=1 GOFLAGS= $(GO) test -vet=off -race -short -timeout 10m $(RACE_CORE:%=./%)
 
 # Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
 .PHONY: tests

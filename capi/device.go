@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/run/comm"
@@ -37,8 +36,7 @@ type gpus struct {
 	g       *device.Group
 	ordinal int
 
-	staging sync.Mutex
-	stages  map[int]*device.Stage // by the number of the GPU: for messages, which need no other rank's
+	mail mail
 }
 
 var (
@@ -69,49 +67,20 @@ func groupOf(ctx context.Context, c *comm.Comm, ordinal int) (*device.Group, err
 	return x.g, nil
 }
 
-// stageOf opens this rank's GPU for messages, or gives the one that is open.
-func stageOf(c *comm.Comm, ordinal int) (*device.Stage, error) {
-	v, _ := groups.LoadOrStore(c, &gpus{})
-	x := v.(*gpus)
-	x.staging.Lock()
-	defer x.staging.Unlock()
-	if s := x.stages[ordinal]; s != nil {
-		return s, nil
-	}
-	d, err := cuda.Open(ordinal)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDevice, err)
-	}
-	s, err := device.NewStage(d)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDevice, err)
-	}
-	if x.stages == nil {
-		x.stages = map[int]*device.Stage{}
-	}
-	x.stages[ordinal] = s
-	return s, nil
-}
-
-// closeGroup closes the GPUs of a communicator, if they were opened.
-func closeGroup(c *comm.Comm) error {
+// closeWith closes a communicator with close, and the GPUs that were opened for it.
+func closeWith(c *comm.Comm, close func() error) error {
 	v, ok := groups.LoadAndDelete(c)
 	if !ok {
-		return nil
+		return close()
 	}
 	x := v.(*gpus)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.staging.Lock()
-	defer x.staging.Unlock()
-	var errs []error
-	for _, s := range x.stages {
-		errs = append(errs, s.Close())
-	}
+	var err error
 	if x.g != nil {
-		errs = append(errs, x.g.Close())
+		err = x.g.Close()
 	}
-	return errors.Join(errs...)
+	return errors.Join(err, close(), x.mail.close())
 }
 
 var deviceOps = map[C.int32_t]sched.Collective{C.WEFT_ALL_REDUCE: sched.AllReduce, C.WEFT_REDUCE_SCATTER: sched.ReduceScatter, C.WEFT_ALL_GATHER: sched.AllGather,
@@ -186,81 +155,6 @@ func (k *call) begin(ctx context.Context, c *comm.Comm, s *comm.Status) (pending
 		return nil, err
 	}
 	return g.Start(ctx, k.onDevice(c.Size(), c.Rank())), nil
-}
-
-// letter is a message of a GPU's memory under way.
-type letter struct {
-	done chan struct{}
-	err  error
-}
-
-func (l *letter) Done() <-chan struct{} { return l.done }
-
-func (l *letter) Wait(ctx context.Context) error {
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// mail starts a message of a GPU's memory, behind what its stream holds now.
-func (k *call) mail(ctx context.Context, c *comm.Comm, status *comm.Status) (*letter, error) {
-	s, err := stageOf(c, int(k.a.device_id))
-	if err != nil {
-		return nil, err
-	}
-	after, err := s.After(gpu.Stream(uintptr(k.a.stream)))
-	if err != nil {
-		return nil, err
-	}
-	l := &letter{done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		if l.err = after(ctx); l.err == nil {
-			l.err = k.onStage(ctx, c, s, status)
-		}
-	}()
-	return l, nil
-}
-
-// onStage makes a message of memory of the host that stands for the GPU's.
-func (k *call) onStage(ctx context.Context, c *comm.Comm, s *device.Stage, status *comm.Status) error {
-	host := *k
-	host.a.device = 0
-	memory := func(p unsafe.Pointer, n int) device.Memory {
-		return device.Memory{At: gpu.Ptr(uintptr(p)), Type: reduce.Uint8, Count: n * k.kind.size}
-	}
-	move := func() (n int, err error) {
-		*status, err = host.now(ctx, c)
-		if k.a.op == C.WEFT_SEND_RECV { // without a tag: all came
-			return k.n * k.kind.size, err
-		}
-		return status.Count * k.kind.size, err
-	}
-	send := func(n int, then func() error) error {
-		return s.Out(ctx, memory(unsafe.Pointer(k.a.src), n), func(b []byte) error {
-			host.a.src = unsafe.Pointer(unsafe.SliceData(b))
-			return then()
-		})
-	}
-	receive := func() error {
-		return s.In(ctx, memory(k.a.dst, k.n), func(b []byte) (int, error) {
-			host.a.dst = unsafe.Pointer(unsafe.SliceData(b))
-			return move()
-		})
-	}
-	switch k.a.op {
-	case C.WEFT_SEND:
-		return send(k.n, func() error {
-			_, err := move()
-			return err
-		})
-	case C.WEFT_RECV:
-		return receive()
-	}
-	return send(k.m, receive)
 }
 
 // nowOnDevice makes a call on memory of GPUs and returns when it is over.

@@ -28,6 +28,7 @@ func TestGPUsThatAreWrong(t *testing.T) {
 		want          []string
 	}{
 		{"values", "good.so,good.so", []string{"values"}},
+		{"messages in the order of their calls", "good.so,good.so", []string{"order"}},
 		{"Ctrl-C in every wait", "good.so,good.so", []string{"interrupts"}},
 		{"a rank without a GPU", "good.so,none.so", []string{"rank 1 has no GPU", "CUDA_ERROR_NO_DEVICE"}},
 		{"an old driver", "good.so,old.so", []string{"rank 1 has no GPU", "it is for CUDA 10.2; want 11.4 or newer"}},

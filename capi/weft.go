@@ -153,7 +153,7 @@ func goClose(n C.weft_comm, e *C.weft_error) (rc C.int) {
 	if err != nil {
 		return fill(e, err)
 	}
-	_, err = during(0, func(context.Context) (struct{}, error) { return struct{}{}, errors.Join(closeGroup(c), c.Close()) })
+	_, err = during(0, func(context.Context) (struct{}, error) { return struct{}{}, closeWith(c, c.Close) })
 	return fill(e, err)
 }
 
@@ -204,7 +204,7 @@ func goShrink(n C.weft_comm, out *C.weft_comm, e *C.weft_error) (rc C.int) {
 	left, err := during(0, c.Shrink)
 	if err == nil {
 		_, _ = comms.take(n)
-		err = closeGroup(c)
+		err = closeWith(c, func() error { return nil })
 	}
 	return made(left, err, out, e)
 }

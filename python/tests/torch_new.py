@@ -1,7 +1,9 @@
-"""What PyTorch 2 has beside the calls of PyTorch 1: FSDP2, DTensor, DeviceMesh, functional collectives, over weft.
+"""What PyTorch 2 has beside the calls of PyTorch 1, over weft: FSDP2, DTensor, tensor parallelism, DeviceMesh, functional
+collectives, torch.compile, distributed checkpoints, pipelines.
 
     PYTHONPATH=python python3 python/tests/torch_new.py -n 4                    # CPU tensors
     PYTHONPATH=python python3 python/tests/torch_new.py -n 4 --device cuda      # ranks take turns in the GPUs
+    PYTHONPATH=python python3 python/tests/torch_new.py -n 4 --backend gloo     # the same parts on Gloo
 
 Every part is compared with the same computation in one process."""
 
@@ -144,6 +146,189 @@ def objects():
     one = [f"from {r}"]
     dist.broadcast_object_list(one, src=n - 1)
     assert one == [f"from {n - 1}"]
+
+
+def compiled():
+    """DDP and functional collectives under torch.compile, which has nothing to complain of."""
+    import warnings
+    import torch.distributed._functional_collectives as fc
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        m = torch.compile(DDP(model()))
+        near(train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6), reference(6))
+    said = [str(w.message) for w in said if "Dynamo" in str(w.message)]
+    assert not said, said[0]
+    n, r = dist.get_world_size(), dist.get_rank()
+    g = dist.group.WORLD
+
+    def several(x):
+        s = fc.all_reduce(x * 2, "sum", g)
+        a = fc.all_gather_tensor(s[:1] + r, 0, g)
+        return fc.reduce_scatter_tensor(a * torch.ones(n), "sum", 0, g) + s[0]
+
+    x = torch.full((5,), float(r))
+    total = 2.0 * sum(range(n))
+    want = n * (total + r) + total
+    for _ in range(3):
+        got = torch.compile(several, fullgraph=True)(x)
+        assert got.tolist() == [want], (got, want)
+
+
+def plain_compiled():
+    """The calls of torch.distributed inside a compiled function."""
+    n, r = dist.get_world_size(), dist.get_rank()
+
+    @torch.compile
+    def step(x, whole):
+        y = x * 3
+        dist.all_reduce(y)
+        dist.all_gather_into_tensor(whole, y[:2])
+        return whole.sum() + y
+
+    total = 3.0 * sum(range(n))
+    for _ in range(3):
+        got = step(torch.full((4,), float(r)), torch.empty(2 * n))
+        assert got.tolist() == [2 * n * total + total] * 4, got
+
+
+def powersgd():
+    """DDP with the hook that compresses gradients: it starts calls in callbacks."""
+    if DEVICE == "cpu" and torch.cuda.is_available():  # PyTorch's hook asks for a GPU then, whatever the backend
+        return
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    m = DDP(model())
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+    m.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    losses = train(m, torch.optim.SGD(m.parameters(), lr=0.1), 12)
+    assert losses[-1] < losses[0], losses
+    weights = [p.detach().clone() for p in m.parameters()]
+    for w in weights:
+        same = w.clone()
+        dist.broadcast(same, 0)
+        assert torch.equal(w, same)
+    m = DDP(model())
+    m.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    losses = train(m, torch.optim.SGD(m.parameters(), lr=0.1), 6)
+    assert all(abs(x - y) < 1e-2 for x, y in zip(losses, reference(6))), losses
+
+
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh(DEVICE, (dist.get_world_size(),))
+    m = parallelize_module(model(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    o, losses = torch.optim.SGD(m.parameters(), lr=0.1, foreach=False), []
+    for s in range(6):
+        x, y = batch(s)
+        loss = (m(x) - y).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        losses.append(loss.item())
+    near(losses, reference(6))
+
+
+def checkpoint():
+    """A sharded model is saved, and loaded into another layout: fewer shards, and none."""
+    import shutil
+    import tempfile
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    n, where = dist.get_world_size(), [None]
+    if dist.get_rank() == 0:
+        where = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(where, 0)
+    m = model()
+    fully_shard(m, mesh=init_device_mesh(DEVICE, (n,)))
+    train(m, torch.optim.SGD(m.parameters(), lr=0.1), 2)
+    state = get_model_state_dict(m)
+    dcp.save(state, checkpoint_id=where[0] + "/plain")
+    dcp.async_save(state, checkpoint_id=where[0] + "/async", process_group=dist.new_group(backend="gloo")).result()
+    whole = {k: v.full_tensor() for k, v in state.items()}
+    for name in ("plain", "async"):
+        fresh = {k: torch.zeros_like(v) for k, v in whole.items()}
+        dcp.load(fresh, checkpoint_id=f"{where[0]}/{name}")
+        assert all(torch.equal(fresh[k], whole[k]) for k in whole)
+    if n % 2 == 0:
+        other = model()
+        fully_shard(other, mesh=init_device_mesh(DEVICE, (n // 2, 2), mesh_dim_names=("replicas", "shards")))
+        part = get_model_state_dict(other)
+        dcp.load(part, checkpoint_id=where[0] + "/plain")
+        set_model_state_dict(other, part)
+        assert all(torch.equal(v.full_tensor(), whole[k]) for k, v in get_model_state_dict(other).items())
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(where[0])
+
+
+def pipeline():
+    """Pipeline stages of torch.distributed.pipelining, one per rank, with three schedules."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    n, r = dist.get_world_size(), dist.get_rank()
+
+    def layers(k):
+        torch.manual_seed(3)
+        return [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in range(k)]
+
+    def loss(out, y):
+        return (out - y).pow(2).mean()
+
+    torch.manual_seed(4)
+    x, y = torch.randn(4 * n, 16), torch.randn(4 * n, 16)
+    for schedule, per in ((ScheduleGPipe, 1), (Schedule1F1B, 1), (ScheduleInterleaved1F1B, 2)):
+        one = torch.nn.Sequential(*layers(n * per))
+        want = loss(one(x), y)
+        want.backward()
+        mine = layers(n * per)[r::n]
+        stages = [PipelineStage(m, r + i * n, n * per, torch.device(DEVICE)) for i, m in enumerate(mine)]
+        s = schedule(stages if per > 1 else stages[0], n_microbatches=2 * n, loss_fn=loss)
+        losses = []
+        if r == 0:
+            s.step(x, target=y, losses=losses) if n == 1 else s.step(x)
+        elif r == n - 1:
+            s.step(target=y, losses=losses)
+        else:
+            s.step()
+        if r == n - 1:
+            torch.testing.assert_close(torch.stack(losses).mean(), want.detach())
+        for i, m in enumerate(mine):
+            for a, b in zip(m.parameters(), one[r + i * n].parameters()):
+                torch.testing.assert_close(a.grad, b.grad)
+
+
+def mixed():
+    """One group with a backend per kind of device, and a group of its own backend."""
+    n, r = dist.get_world_size(), dist.get_rank()
+    import weft.torch  # noqa: F401
+    g = dist.new_group(backend="cpu:gloo,cuda:weft" if DEVICE == "cuda" else "cpu:weft")
+    t, u = torch.ones(3) * r, torch.ones(3, device="cpu")
+    dist.all_reduce(t, group=g)
+    dist.all_reduce(u, group=g)
+    assert t.tolist() == [sum(range(n))] * 3 and u.tolist() == [n] * 3
+
+
+def graphs():
+    """A call on a stream that a CUDA graph captures is refused with the reason, and the group goes on."""
+    if DEVICE != "cuda":
+        return
+    t = torch.ones(8)
+    dist.all_reduce(t)
+    torch.cuda.synchronize()
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            dist.all_reduce(t)
+    except RuntimeError as e:
+        assert "CUDA graph" in str(e), e
+    else:
+        raise AssertionError("nothing was raised")
+    torch.cuda.synchronize()
+    u = torch.ones(4)
+    dist.all_reduce(u)
+    assert u.eq(dist.get_world_size()).all()
 
 
 def half():
@@ -308,10 +493,12 @@ def wrong():
     del t
 
 
-PARTS = [streams, messages, unequal, views, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, objects, half, coalesced, wrong]
+PARTS = [streams, messages, unequal, views, ddp, zero, fsdp2, fsdp1, dtensor, mesh2, functional, compiled, plain_compiled, powersgd,
+         tensor_parallel, checkpoint, pipeline, mixed, objects, half, coalesced, graphs, wrong]
+OURS = (streams, mixed, graphs, wrong)  # what other backends do not promise
 
 
-def main(rank, n, port, device, names, out):
+def main(rank, n, port, device, backend, names, out):
     global DEVICE
     DEVICE = device
     local = rank if device == "cpu" else rank % torch.cuda.device_count()
@@ -320,11 +507,12 @@ def main(rank, n, port, device, names, out):
     if device != "cpu":
         torch.cuda.set_device(local)
         torch.set_default_device(device)
-    import weft.torch  # noqa: F401
-    dist.init_process_group("weft")
+    if backend == "weft":
+        import weft.torch  # noqa: F401
+    dist.init_process_group(backend)
     failed = []
     for part in PARTS:
-        if names and part.__name__ not in names:
+        if names and part.__name__ not in names or backend != "weft" and part in OURS:
             continue
         try:
             part()
@@ -335,7 +523,7 @@ def main(rank, n, port, device, names, out):
             if rank == 0:
                 traceback.print_exc()
         if rank == 0:
-            print(f"{n} ranks  {device}  {part.__name__:11} {word}", flush=True)
+            print(f"{backend}  {n} ranks  {device}  {part.__name__:15} {word}", flush=True)
         dist.barrier()
     dist.destroy_process_group()
     out.put(failed)
@@ -345,7 +533,8 @@ if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("-n", type=int, default=2)
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    p.add_argument("names", nargs="*")
+    p.add_argument("--backend", default="weft", choices=("weft", "gloo"))
+    p.add_argument("names", nargs="*", metavar="PART", help=", ".join(f.__name__ for f in PARTS))
     a = p.parse_args()
     if int(torch.__version__.split(".")[0]) < 2:
         raise SystemExit(f"this is for PyTorch 2; here is {torch.__version__}")
@@ -354,11 +543,11 @@ if __name__ == "__main__":
         port = s.getsockname()[1]
     context = mp.get_context("spawn")
     out = context.SimpleQueue()
-    ranks = [context.Process(target=main, args=(r, a.n, port, a.device, a.names, out)) for r in range(a.n)]
+    ranks = [context.Process(target=main, args=(r, a.n, port, a.device, a.backend, a.names, out)) for r in range(a.n)]
     for r in ranks:
         r.start()
     for r in ranks:
-        r.join(120)
+        r.join(300)
     bad = [r.exitcode for r in ranks if r.exitcode != 0]
     for r in ranks:
         if r.exitcode is None:

@@ -85,9 +85,11 @@ func (f *Fatal) Error() string { return f.Err.Error() }
 func (f *Fatal) Unwrap() error { return f.Err }
 
 // Run works on a job until its last step, until the launcher says stop (then all
-// ranks stop after the same step), or until too few are left. When ctx ends this
-// rank asks to leave, and the others go on without it. Run returns nil in all
-// these cases, and a *Fatal where the job cannot go on.
+// ranks stop after the same step), or until too few are left. Where the word to stop
+// comes between two epochs, ranks that have been at work form the next one first:
+// what they hold may not have been saved. When ctx ends this rank asks to leave, and
+// the others go on without it. Run returns nil in all these cases, and a *Fatal where
+// the job cannot go on.
 func Run(ctx context.Context, l *Link, job Job) error {
 	base, err := comm.SettingsFromEnv()
 	if err != nil {
@@ -104,7 +106,7 @@ func Run(ctx context.Context, l *Link, job Job) error {
 	})
 	defer leave()
 	for {
-		e := l.await(ctx, r.now)
+		e := l.await(ctx, r.now, r.seat)
 		if e == nil {
 			return l.Err()
 		}
@@ -123,6 +125,8 @@ type runner struct {
 	c     *comm.Comm // of the latest that was formed, kept until the next is: others may still be in its last operation
 	links *comm.Links
 	drops sync.WaitGroup // communicators that are being closed
+
+	seat Seat // in the latest epoch that was formed; none if there was no such epoch
 }
 
 // drop closes the communicator of an epoch that is over, aside: one that leads to a
@@ -191,6 +195,7 @@ func (r *runner) form(e *Epoch) (formed, over bool, err error) {
 	if err := r.job.Form(ctx, c, *e); err != nil {
 		return false, false, r.failed(ctx, e, err)
 	}
+	r.seat = e.Members[e.Rank]
 	r.link.send(Word{Kind: Formed, Epoch: e.Number, At: time.Now()})
 	return true, false, nil
 }
@@ -238,7 +243,7 @@ func (r *runner) wait(e *Epoch, culprits []int, cause error) {
 	r.link.send(w)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if !r.link.later(ctx, e.Number) {
+	if !r.link.later(ctx, e.Number, r.seat != Seat{}) {
 		w.Kind = Stuck
 		r.link.send(w)
 	}

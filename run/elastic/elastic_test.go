@@ -22,6 +22,77 @@ func TestAllStopAfterTheSameStep(t *testing.T) {
 	}
 }
 
+// The word to stop comes between two epochs: ranks that have left one at a step's
+// end for another that cannot be formed, as its newcomer stops at once, and ranks
+// whose step was dropped. They stop after a step that all take in the epoch after.
+func TestStopBetweenTwoEpochs(t *testing.T) {
+	t.Parallel()
+	t.Run("a newcomer that never comes", func(t *testing.T) {
+		list := crew(t, 3, nil)
+		old := list[:2]
+		tell(epoch(1, old...), old...)
+		formed(1, old...)
+		// Rank 0 of epoch 2 is the test itself, which so sees the others come.
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		second := epoch(2, list[2], list[0], list[1])
+		second.Addr, second.Waits = ln.Addr().String(), true
+		tell(second, old...)
+		for range old {
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+		stopBefore(t, epoch(3, old...), list...)
+	})
+	t.Run("a step that was dropped", func(t *testing.T) {
+		list := crew(t, 3, func(p *person) {
+			p.job.begun = make(chan uint64, 1)
+			if p.id == 2 {
+				p.job.step = func(Epoch, int) (bool, error) { return false, errors.New("out of order") }
+			}
+		})
+		tell(epoch(1, list...), list...)
+		formed(1, list...)
+		if err := list[2].ends(); !isFatal(err) {
+			t.Fatal(err)
+		}
+		left := list[:2]
+		for _, p := range left {
+			p.hears(Failed, 1)
+		}
+		stopBefore(t, epoch(2, left...), left...)
+	})
+}
+
+// stopBefore says stop to a crew that is between two epochs and only then tells of
+// the next one, whose members take one more step together. Others stop at once.
+func stopBefore(t *testing.T, next *Epoch, list ...*person) {
+	t.Helper()
+	for _, p := range list {
+		p.say(Word{Kind: Stop})
+	}
+	members := list[:len(next.Members)]
+	for _, p := range list[len(members):] {
+		if err := p.ends(); err != nil || p.link.Final() {
+			t.Errorf("slot %d has no part in the job: %v", p.id, err)
+		}
+	}
+	tell(next, members...)
+	formed(next.Number, members...)
+	for _, p := range members {
+		if err := p.ends(); err != nil || !p.link.Final() || p.job.steps[next.Number] != 1 || p.total() != members[0].total() {
+			t.Errorf("slot %d: %d steps, %d of them in epoch %d, final %v, %v",
+				p.id, p.total(), p.job.steps[next.Number], next.Number, p.link.Final(), err)
+		}
+	}
+}
+
 // The last step of one rank is the last of all.
 func TestTheLastStepIsTheLastOfAll(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -262,18 +263,23 @@ func (l *Link) until(ctx context.Context, cond func() bool) bool {
 }
 
 // await gives the first epoch after one in which this process has a rank; nil if
-// it is to stop, or has left as ctx asked for.
-func (l *Link) await(ctx context.Context, after uint64) *Epoch {
+// it is to stop, or has left as ctx asked for. One that has worked in a seat stops only
+// when it has lost the seat: until then nobody has finished without it, and the others
+// may need what it holds.
+func (l *Link) await(ctx context.Context, after uint64, worked Seat) *Epoch {
 	var e *Epoch
 	l.until(context.Background(), func() bool {
-		if l.stop || l.err != nil {
+		if l.err != nil || l.stop && worked == (Seat{}) {
 			return true
 		}
 		if l.last == nil || l.last.Number <= after {
 			return ctx.Err() != nil && l.last == nil // it was never let in
 		}
+		if l.stop && !slices.Contains(l.last.Members, worked) {
+			return true
+		}
 		if l.last.Rank < 0 {
-			return ctx.Err() != nil
+			return l.stop || ctx.Err() != nil
 		}
 		e = l.last
 		return true
@@ -302,10 +308,10 @@ func (l *Link) during(e *Epoch, ends func(next *Epoch) bool) (context.Context, c
 	return ctx, func() { cancel(nil) }
 }
 
-// later waits for a later epoch, for the word to stop, or for the launcher's end;
-// false if ctx ended first.
-func (l *Link) later(ctx context.Context, number uint64) bool {
-	return l.until(ctx, func() bool { return l.err != nil || l.stop || l.last.Number > number })
+// later waits for a later epoch, for the launcher's end, or for the word to stop
+// where this process has not worked yet; false if ctx ended first.
+func (l *Link) later(ctx context.Context, number uint64, worked bool) bool {
+	return l.until(ctx, func() bool { return l.err != nil || l.stop && !worked || l.last.Number > number })
 }
 
 // latest is the number of the latest epoch if it has other members than e, else e's.

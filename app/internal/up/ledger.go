@@ -99,7 +99,7 @@ type incident struct {
 	pid     int
 	kind    string // kill, stop, exit, silent
 	at      time.Time
-	epoch   uint64            // at work when it happened
+	epoch   uint64            // the latest that counts on it: what ends the incident is a later one
 	others  map[int]bool      // that were at work in it
 	knew    map[int]time.Time // and when they knew
 	detect  time.Duration
@@ -418,6 +418,9 @@ func (l *ledger) open(slot, pid int, at time.Time, kind string) {
 		}
 	}
 	i := &incident{slot: slot, pid: pid, kind: kind, at: at, epoch: l.working, others: map[int]bool{}, knew: map[int]time.Time{}}
+	if slices.ContainsFunc(l.epoch.Members, func(m coord.Seat) bool { return int(m.ID) == slot }) {
+		i.epoch = l.epoch.Number // which may be on its way
+	}
 	_, in := l.seat[slot]
 	i.outside = !in || l.slots[slot].Pid != pid
 	for other := range l.seat {

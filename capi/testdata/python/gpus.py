@@ -1,6 +1,6 @@
 """Calls on memory of GPUs that go wrong, with drivers that have no GPU below them: DRIVERS has a folder of libraries, and DRIVER the name of
 this rank's, one for each rank. The arguments say what must be refused, on all ranks."""
-import ctypes, os, signal, sys, threading, time
+import copy, ctypes, os, signal, sys, threading, time
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 name = os.environ["DRIVER"].split(",")[rank]
@@ -94,6 +94,24 @@ if sys.argv[1] == "interrupts":
             d.close()
         except weft.Error:
             pass
+elif sys.argv[1] == "order":
+    # Messages between two ranks do not overtake one another, however long each of them is on its way from the GPU.
+    lengths = [1 if i % 3 else 50_000 for i in range(120)]
+    mine, theirs = ([(r << 16 | i) for i, n in enumerate(lengths) for _ in range(n)] for r in (rank, 1 - rank))
+    source, target = Array(mine), Array([-1] * len(mine))
+
+    def part(whole, i):
+        p = copy.copy(whole)
+        p.n, p.at = lengths[i], ctypes.c_uint64(whole.at.value + 4 * sum(lengths[:i]))
+        return p
+
+    for tag in (0, 7):
+        calls = [w for i in range(len(lengths)) for w in (c.Irecv(part(target, i), 1 - rank, tag), c.Isend(part(source, i), 1 - rank, tag))]
+        for w in calls:
+            w.wait()
+        wrong = [i for i in range(len(lengths)) if part(target, i).read() != [(1 - rank) << 16 | i] * lengths[i]]
+        assert not wrong, f"{len(wrong)} of {len(lengths)} messages hold another one, {wrong[0]} the first of them: {part(target, wrong[0]).read()[0] & 0xffff}"
+        ctypes.memset(target.at.value, 255, 4 * len(mine))
 elif sys.argv[1] != "values":
     for _ in range(2):  # the same again: nobody hangs on the second try
         e = refused(weft.NoDevice, sys.argv[1:], lambda: c.allreduce(Array([1])))

@@ -15,9 +15,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C._distributed_c10d import ProcessGroup as _Base, _create_work_from_future
+from torch._C._distributed_c10d import _create_work_from_future
 
 from . import _memory, _native as native
+from ._names import Named
 from ._members import Disagreement, Members, error, gone, late, wait
 from ._present import Presence, put
 from ._types import BYTE, SUM, TYPES, reduction
@@ -32,6 +33,18 @@ _profiling = torch._C._autograd._profiler_enabled
 _KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
 
 SYNC, ASYNC, OTHER = 0, 1, 2
+_TRACER = "torch._dynamo.trace_rules"
+_traced = True  # torch.compile may look into this package
+
+
+def _stay_untraced():
+    """Has torch.compile leave the calls of groups alone: DDP's forward pass makes some. What a group is (_names) it may read, for functional
+    collectives. It is told once it is loaded; loading it takes seconds."""
+    global _traced
+    if _TRACER in sys.modules:
+        _traced = False
+        for name in ("_lib", *(f"torch.{m}" for m in ("_group", "_members", "_memory", "_native", "_present", "_work"))):
+            getattr(sys.modules[_TRACER], "add", lambda _: None)(f"weft.{name}")
 
 
 def _mode():
@@ -40,6 +53,8 @@ def _mode():
 
     A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. It is
     read from the caller's variables since PyTorch before 2.8 does not hand it on."""
+    if _traced:
+        _stay_untraced()
     try:
         f = sys._getframe(2)
     except ValueError:  # a thread of C++
@@ -63,7 +78,7 @@ class Options:
         return "\n".join(f"{k}={v}" for k, v in self.settings.items())
 
 
-class ProcessGroup(_Base):
+class ProcessGroup(Named):
     """A group of ranks over weft."""
 
     def __init__(self, comm, rank, size, timeout, store=None, name=""):
@@ -89,41 +104,7 @@ class ProcessGroup(_Base):
         self._shared = bool(comm) and native.transport(comm) in ("shm", "mixed")
         _groups.add(self)
 
-    # ---- what it is ----
-
-    def rank(self):
-        return self._rank
-
-    def size(self):
-        return self._size
-
-    def getRank(self):
-        return self._rank
-
-    def getSize(self):
-        return self._size
-
-    def name(self):
-        return "weft"
-
-    def getBackendName(self):
-        return "weft"
-
-    _get_backend_name = getBackendName
-
-    @property
-    def group_name(self):
-        return self._name
-
-    def _set_group_name(self, name):
-        self._name = name
-
-    @property
-    def group_desc(self):
-        return self._desc
-
-    def _set_group_desc(self, text):
-        self._desc = text
+    # ---- what it is (and _names) ----
 
     def set_timeout(self, timeout):
         self._ms = max(1, int(timeout.total_seconds() * 1000))

@@ -70,20 +70,50 @@ func (s *Stage) In(ctx context.Context, m Memory, fill func(host []byte) (int, e
 	})
 }
 
-// lend checks memory and finds room on the host.
+// Receive is In whose beginning and end are apart: start begins to fill memory of the host at once, and gives what waits for that. What
+// Receive gives waits for it, then for after, and leaves in m what came.
+func (s *Stage) Receive(m Memory, after func(context.Context) error, start func(host []byte) func() (int, error)) (func(context.Context) error, error) {
+	host, err := s.lent(m)
+	if err != nil {
+		return nil, err
+	}
+	filled := start(host)
+	return func(ctx context.Context) error {
+		defer s.put(host)
+		n, err := filled()
+		if err == nil {
+			err = after(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return s.copy(ctx, s.to, func() error { return s.to.In(m.At, host[:n]) }, n)
+	}, nil
+}
+
+// lend has memory of the host used.
 func (s *Stage) lend(m Memory, do func(host []byte) error) error {
-	if m.Count == 0 {
-		return do(nil)
-	}
-	if _, err := s.dev.Segment(m.At, m.Bytes()); err != nil {
-		return err
-	}
-	host, err := s.room(m.Bytes())
+	host, err := s.lent(m)
 	if err != nil {
 		return err
 	}
 	defer s.put(host)
-	return do(host[:m.Bytes()])
+	return do(host)
+}
+
+// lent checks memory and finds as much on the host; nil where there is nothing.
+func (s *Stage) lent(m Memory) ([]byte, error) {
+	if m.Count == 0 {
+		return nil, nil
+	}
+	if _, err := s.dev.Segment(m.At, m.Bytes()); err != nil {
+		return nil, err
+	}
+	host, err := s.room(m.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return host[:m.Bytes()], nil
 }
 
 // copy queues a copy and waits for it.
@@ -120,8 +150,12 @@ func (s *Stage) room(n int) ([]byte, error) {
 }
 
 func (s *Stage) put(b []byte) {
+	if b == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	b = b[:cap(b)]
 	k := bits.Len(uint(len(b) - 1))
 	s.spare[k] = append(s.spare[k], b)
 }

@@ -403,7 +403,13 @@ func TestChecksumsAreKeyed(t *testing.T) {
 	es := endpoints(t, 2, func(c *Config) { c.Streams, c.Checksum = 2, SumsAll })
 	plain, piece := auth.PlainKey(), []byte("what is sent")
 	seen := map[uint32]bool{plain.Piece(piece): true}
-	for _, s := range es[0].peers[1].all() {
+	streams := es[0].peers[1].all()
+	for _, e := range es { // a key is its connection's alone while there is one
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range streams {
 		for _, k := range []*auth.Key{s.in, s.out} {
 			if sum := k.Piece(piece); seen[sum] {
 				t.Errorf("checksum %x is that of no key, or of another connection", sum)
