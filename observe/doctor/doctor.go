@@ -115,7 +115,7 @@ func (s *Subject) tidy() {
 func (s Subject) String() string {
 	var parts []string
 	if len(s.Ranks) > 0 {
-		parts = append(parts, plural(len(s.Ranks), "rank")+" "+numbers(s.Ranks))
+		parts = append(parts, plural(len(s.Ranks), "rank")+" "+Numbers(s.Ranks))
 	}
 	for _, l := range []struct {
 		what string
@@ -143,8 +143,8 @@ func few(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// numbers writes 0-3,7.
-func numbers(list []int) string {
+// Numbers writes 0-3,7.
+func Numbers(list []int) string {
 	var b strings.Builder
 	for i := 0; i < len(list); {
 		j := i

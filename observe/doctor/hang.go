@@ -664,7 +664,7 @@ func opName(o *Op) string {
 func ranksText(r []int) string {
 	r = slices.Clone(r)
 	slices.Sort(r)
-	return plural(len(r), "rank") + " " + numbers(r)
+	return plural(len(r), "rank") + " " + Numbers(r)
 }
 
 // describe fills in who waits, in what, and why the culprits are named.

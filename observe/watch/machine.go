@@ -459,6 +459,7 @@ func (m *Machine) Tick(now float64) []Incident {
 		m.restarted(now, j, raise)
 		m.launched(now, j, raise)
 		m.processes(now, j, raise)
+		m.absent(now, j, raise)
 		if !j.explained() { // who comes late to a job that is ending says nothing
 			m.matrix(now, j, raise)
 			m.lateness(now, j, raise)

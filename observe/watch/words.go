@@ -192,6 +192,7 @@ var Kinds = map[string]struct {
 	Quiet      float64 // seconds after which it is over
 }{
 	"rank-dead":       {"its process ended while others of the job go on", "look at its last output and the kernel log of the host (memory, Xid)", 60},
+	"rank-absent":     {"they were never started, or ended before anybody saw them; or their hosts have no agent", "look at the launcher's output: did all nodes start? WORLD_SIZE may be too large; start agents on all hosts", 10},
 	"node-lost":       {"the host does not report, and its job stopped with it: power, kernel, network or the machine itself", "ping the host and look at its console and BMC; drain it; weft doctor on the kernel log after it is back", 30},
 	"rank-restarted":  {"its process ended and another one took its place", "look at the last output of the one that ended", 60},
 	"job-restarted":   {"the processes of the job ended and others took their places: its launcher or the scheduler started it again", "look at what ended first: the last output, weft doctor on logs of the earlier attempt", 60},

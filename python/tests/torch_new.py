@@ -8,6 +8,7 @@ collectives, torch.compile, distributed checkpoints, pipelines.
 Every part is compared with the same computation in one process."""
 
 import argparse
+import faulthandler
 import os
 import socket
 import sys
@@ -504,6 +505,7 @@ def main(rank, n, port, device, backend, names, out):
     local = rank if device == "cpu" else rank % torch.cuda.device_count()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(n), LOCAL_RANK=str(local), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(280, exit=True)  # a rank that hangs says where
     if device != "cpu":
         torch.cuda.set_device(local)
         torch.set_default_device(device)
@@ -526,6 +528,7 @@ def main(rank, n, port, device, backend, names, out):
             print(f"{backend}  {n} ranks  {device}  {part.__name__:15} {word}", flush=True)
         dist.barrier()
     dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
     out.put(failed)
 
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,6 +127,29 @@ func terminalPage(text string) string {
 	return `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:14px;background:light-dark(#fdfdfb,#14171a);color:light-dark(#1b2025,#e7e9eb)"><pre style="font:12px/1.35 'DejaVu Sans Mono',monospace;margin:0">` + strings.ReplaceAll(text, "\x1b[0m", "</span>") + "</pre>"
 }
 
+// goOn sends the last view every second, as a server at work does, until it is told to stop: a page that hears nothing for a while
+// says that what it shows is old.
+func goOn(s *Server) (stop func()) {
+	over := make(chan struct{})
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.publish(s.now())
+			case <-over:
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		sent.Wait()
+	}
+}
+
 // The page shows what the server knows, in light and dark, without a complaint of the
 // browser. With WEFT_TEST_SHOTS=DIR it is written as pictures.
 func TestPage(t *testing.T) {
@@ -137,6 +161,7 @@ func TestPage(t *testing.T) {
 	t.Logf("after %v the server is there", time.Since(began).Round(time.Millisecond))
 	site := httptest.NewServer(s.Pages())
 	defer site.CloseClientConnections()
+	defer goOn(s)()
 	ctx := chrome.Start(t)
 	t.Logf("after %v the browser is there", time.Since(began).Round(time.Millisecond))
 	var grounds []string
