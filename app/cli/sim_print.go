@@ -32,7 +32,7 @@ type simRow struct {
 	Seed     uint64  `json:"seed,omitempty"`
 	Copies   int     `json:"copies,omitempty"`         // bandwidths are those of each
 	Short    bool    `json:"shortened,omitempty"`      // simulated with fewer ranks around a bad part, and carried on to all
-	Every    int     `json:"repeated_every,omitempty"` // an estimate: the bad part was simulated in one of every so many hosts
+	Every    int     `json:"repeated_every,omitempty"` // an estimate: the bad part was simulated in one of this number of hosts
 	Digest   string  `json:"digest,omitempty"`
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`

@@ -59,7 +59,7 @@ func (n *network) repeatFaults(jobs []Job) (*Result, error) {
 	}
 	res, err := n.repeated(j, c, bad)
 	if errors.Is(err, topo.ErrUnreachable) {
-		return nil, nil // with so many bad parts there is no way left
+		return nil, nil // the copies leave no path
 	}
 	if res != nil {
 		res.Every = c.every
@@ -139,7 +139,7 @@ func (b *badParts) weaken(l topo.LinkID, factor float64) {
 	}
 }
 
-// repeat gives the bad parts with their counterparts: those of a host in every so many hosts, those of a switch in every group of
+// repeat gives the bad parts with their counterparts: those of a host in one of c.every hosts, those of a switch in every group of
 // switches like its own.
 func (b *badParts) repeat(c *counterparts) badParts {
 	all := badParts{dead: map[topo.LinkID]bool{}, slow: map[topo.LinkID]float64{}, lame: map[topo.NodeID]float64{}}
@@ -164,7 +164,7 @@ type counterparts struct {
 	g      *topo.Graph
 	blocks []topo.HostID                 // the hosts, in the order of their ranks
 	block  map[topo.HostID]int           // where each is in blocks
-	every  int                           // one of so many hosts gets what a host has
+	every  int                           // one of this number of hosts gets what a host has
 	groups map[topo.NodeID][]topo.NodeID // by switch: those in its position, one per group
 }
 

@@ -29,7 +29,7 @@ type Result struct {
 	Shortened bool
 
 	// Every is 0 where Time is exact. Where ranks were too many to simulate around a bad part, Time is that of the same bad part in
-	// one of every so many hosts, and Links and Tiers tell of these.
+	// one of this number of hosts, and Links and Tiers tell of these.
 	Every int
 
 	w    *world

@@ -3,13 +3,14 @@ package sim
 import (
 	"fmt"
 	"os"
-	"os/exec"
+
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/unit"
 )
@@ -41,7 +42,7 @@ func TestTable(t *testing.T) {
 		for _, op := range []string{"all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"} {
 			for _, fault := range []string{"healthy", "dead NIC", "slow leaf", "three"} {
 				for _, name := range []string{"auto", tableNamed[op]} {
-					cmd := exec.Command(os.Args[0], "-test.run=^TestTable$")
+					cmd := bounded.Command(t, os.Args[0], "-test.run=^TestTable$")
 					cmd.Env = append(os.Environ(), "WEFT_SIM_CELL="+strings.Join([]string{gpus, op, fault, name}, "|"))
 					out, _ := cmd.Output()
 					answer, _, _ := strings.Cut(string(out), "\n")
