@@ -385,7 +385,7 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 	}
 	p, res := found.Program, found.Result
 	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Proto: "simple", Channels: p.Channels(),
-		Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Seed: f.seed, Digest: p.Digest()}
+		Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Every: res.Every, Seed: f.seed, Digest: p.Digest()}
 	left := map[string]string{}
 	for _, t := range found.Tried {
 		if t.Why == "" {

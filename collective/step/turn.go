@@ -23,7 +23,7 @@ func (k *Code) Turns(by int) bool {
 	if k.prog.Switches > 0 || n%by != 0 {
 		return false
 	}
-	vals := make([]int64, n)
+	vals := make([]int64, by)
 	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
@@ -32,16 +32,18 @@ func (k *Code) Turns(by int) bool {
 			return true
 		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
-			for r := range vals {
+			for r := range n {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
-				vals[r] = e.Eval(env)
-				if peer {
-					vals[r] = int64(k.prog.At(c, vals[r]))
+				v := e.Eval(env)
+				if peer { // how far away it is
+					v = (int64(k.prog.At(c, v)) - int64(r)) % int64(n)
+					if v < 0 {
+						v += int64(n)
+					}
 				}
-			}
-			for r, v := range vals {
-				turned := vals[(r+by)%n]
-				if peer && turned != (v+int64(by))%int64(n) || !peer && turned != v {
+				if r < by {
+					vals[r] = v
+				} else if vals[r%by] != v {
 					return false
 				}
 			}

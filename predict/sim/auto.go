@@ -164,16 +164,16 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 	return a.Program(s)
 }
 
-// Job is an algorithm on the first n GPUs of a graph. Rings, and rings or halving between domains, come with
-// Fewer: around a bad part very many ranks are simulated with some of them.
+// Job is an algorithm on the first n GPUs of a graph. Rings come with Fewer: around a bad part very many ranks are simulated
+// with some of them.
 func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (Job, error) {
 	p, err := w.Program(a, g, op, n, size, c)
 	if err != nil {
 		return Job{}, err
 	}
 	j := Job{Program: p, Size: size}
-	if a.Name == "ring" || a.Name == "hierarchical" {
-		j.Fewer = &Fewer{Grain: Domain(g, n), Doubles: w.Outer != "" && w.Outer != "ring", Program: func(ranks int) (*sched.Program, error) {
+	if a.Name == "ring" {
+		j.Fewer = &Fewer{Grain: Domain(g, n), Program: func(ranks int) (*sched.Program, error) {
 			return w.Program(a, g, op, ranks, size, c)
 		}}
 	}
@@ -392,9 +392,7 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 	if j, err = j.placed(s.g); err != nil {
 		return nil, nil, err
 	}
-	if s.healthy == nil || c.a.Name != "hierarchical" {
-		j.Fewer = nil // a ring over thousands of ranks is left out rather than shortened
-	}
+	j.Fewer = nil // a ring over thousands of ranks is left out rather than shortened
 	p := j.Program
 	deadline := unit.Time(0)
 	if best := s.found.Result; best != nil {
@@ -408,13 +406,11 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 		}
 		// Switches that add, and one bad part, make all ranks different, which takes long to
 		// simulate. Without a bad part they are alike.
-		if work := j.actions(); j.Fewer == nil {
-			switch {
-			case s.healthy != nil && work > maxQuick:
-				return nil, nil, manyError(work)
-			case p.Switches > 0 && work > maxBroken:
-				return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does", work>>20, c.name()))
-			}
+		switch work := j.actions(); {
+		case s.healthy != nil && work > maxQuick && !s.net.repeats(j):
+			return nil, nil, manyError(work)
+		case p.Switches > 0 && work > maxBroken:
+			return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does", work>>20, c.name()))
 		}
 		if p.Switches > 0 && s.n > vast {
 			few := s.n / 16

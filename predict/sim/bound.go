@@ -171,9 +171,15 @@ func (b *rankBound) least() unit.Time {
 
 // actions is about how many actions that send or receive all ranks take, from a few of them.
 func (j Job) actions() int64 {
+	actions, _ := j.footprint()
+	return actions
+}
+
+// footprint is about how many actions and how many connections all ranks have, from a few of them.
+func (j Job) footprint() (actions, conns int64) {
 	code := step.Compile(j.Program)
 	ranks := sample(j.Program.Ranks, 0)
-	total := int64(0)
+	peers := map[boundKey]bool{}
 	var ready []step.Action
 	for _, r := range ranks {
 		m := code.Machine(r)
@@ -190,11 +196,15 @@ func (j Job) actions() int64 {
 					times += more
 				}
 				if a.Op.Sends() || a.Op.Receives() {
-					total += times
+					actions += times
+				}
+				if a.Op.Sends() {
+					peers[boundKey{r, a.To, a.Channel}] = true
 				}
 				m.Complete(a.Channel)
 			}
 		}
 	}
-	return total / int64(len(ranks)) * int64(j.Program.Ranks)
+	all := int64(j.Program.Ranks)
+	return actions / int64(len(ranks)) * all, int64(len(peers)) / int64(len(ranks)) * all
 }

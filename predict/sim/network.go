@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
 )
@@ -32,10 +33,13 @@ type network struct {
 	g      *topo.Graph
 	whole  *topo.Graph // without bad parts; nil if there are none
 	o      Options
-	quick  bool                    // rather give up with a manyError than simulate very many actions around a bad part
-	reach  []float64               // by class: efficiency
-	slow   map[topo.LinkID]float64 // links that are slower than their class
-	lame   map[topo.NodeID]float64 // GPUs that are
+	copied map[topo.HostID]topo.HostID // hosts with a copy of a bad part: where it is bad
+	cycle  int                         // hosts after which bad parts were repeated; 0 if they were not
+	bases  map[*sched.Program]base     // of programs that were looked at
+	quick  bool                        // rather give up with a manyError than simulate very many actions around a bad part
+	reach  []float64                   // by class: efficiency
+	slow   map[topo.LinkID]float64     // links that are slower than their class
+	lame   map[topo.NodeID]float64     // GPUs that are
 	hosts  []hostPlan
 	plans  map[planKey]*plan
 	middle map[[2]topo.NodeID]middle // adaptive routing: by first and last switch
@@ -53,12 +57,44 @@ type middle struct {
 	latency unit.Time // of the ways between them, both switches included; 0 if not known yet
 }
 
-func newNetwork(g *topo.Graph, o Options) (*network, error) {
+// bareNetwork is a network without what is slow; layout must follow.
+func bareNetwork(g *topo.Graph, o Options) *network {
 	n := &network{g: g, o: o, slow: map[topo.LinkID]float64{}, lame: map[topo.NodeID]float64{},
-		plans: map[planKey]*plan{}, middle: map[[2]topo.NodeID]middle{}}
+		plans: map[planKey]*plan{}, middle: map[[2]topo.NodeID]middle{}, bases: map[*sched.Program]base{}}
 	for i := range g.Classes {
 		n.reach = append(n.reach, n.efficiency(&g.Classes[i]))
 	}
+	return n
+}
+
+// networkWith is a network with bad parts of a graph, whatever options name.
+func networkWith(g *topo.Graph, bad badParts, o Options) (*network, error) {
+	cut := g
+	if len(bad.dead) > 0 {
+		var err error
+		if cut, err = withoutLinks(g, bad.dead); err != nil {
+			return nil, err
+		}
+	}
+	o.Fail, o.Slow = nil, nil
+	n := bareNetwork(cut, o)
+	n.lame = bad.lame
+	next := topo.LinkID(0) // links keep their order
+	for l := range g.Links {
+		if bad.dead[topo.LinkID(l)] {
+			continue
+		}
+		if f, ok := bad.slow[topo.LinkID(l)]; ok {
+			n.slow[next] = f
+		}
+		next++
+	}
+	n.layout()
+	return n, nil
+}
+
+func newNetwork(g *topo.Graph, o Options) (*network, error) {
+	n := bareNetwork(g, o)
 	for _, s := range o.Slow {
 		if !(s.Factor > 0 && s.Factor <= 1) {
 			return nil, fmt.Errorf("%q at %g of its rate: a factor is above 0 and at most 1; a dead part is one that failed", s.Name, s.Factor)

@@ -47,7 +47,7 @@ func findOrbits(net *network, place []topo.NodeID, base int32, swaps bool) *orbi
 	}
 	o.wire()
 	n := int32(len(place))
-	step := lcm(base, o.gpus)
+	step := lcm(base, o.gpus*int32(net.every()))
 	if step >= n || n%step != 0 {
 		return nil
 	}
@@ -118,7 +118,8 @@ func lcm(a, b int32) int32 {
 	return a / x * b
 }
 
-// lay takes the placement apart into hosts that all have their ranks at the same positions, and are alike.
+// lay takes the placement apart into hosts that all have their ranks at the same positions, and are like the first; where bad parts
+// were repeated, like one of the first.
 func (o *orbits) lay(place []topo.NodeID) bool {
 	g := o.net.g
 	first := g.Nodes[place[0]].Host
@@ -129,14 +130,14 @@ func (o *orbits) lay(place []topo.NodeID) bool {
 	o.gpus = int32(next)
 	o.block = slices.Repeat([]int32{-1}, len(g.Hosts))
 	for k := 0; k < len(place); k += int(o.gpus) {
-		h := g.Nodes[place[k]].Host
-		if h == topo.None || !o.like(h, first) {
+		h, model := g.Nodes[place[k]].Host, k%(o.net.every()*int(o.gpus))
+		if h == topo.None || !o.like(h, g.Nodes[place[model]].Host) {
 			return false
 		}
 		o.block[h] = int32(len(o.blocks))
 		o.blocks = append(o.blocks, h)
 		for i, node := range place[k : k+int(o.gpus)] {
-			if g.Nodes[node].Host != h || !o.rank(i, node, place[i]) {
+			if g.Nodes[node].Host != h || !o.rank(model+i, node, place[model+i]) {
 				return false
 			}
 		}
@@ -150,7 +151,7 @@ func (o *orbits) like(h, first topo.HostID) bool {
 	return o.block[h] < 0 && !p.open && p.base >= 0 && p.alike == o.net.hosts[first].alike
 }
 
-// rank takes in the GPU of a host's i-th rank, which must be in the position of the first host's, with the same cable.
+// rank takes in the GPU of a host's rank, which must be in the position of the i-th rank, with the same cable.
 func (o *orbits) rank(i int, node, first topo.NodeID) bool {
 	g := o.net.g
 	host, hp := &g.Hosts[g.Nodes[node].Host], &o.net.hosts[g.Nodes[node].Host]

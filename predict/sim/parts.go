@@ -79,6 +79,11 @@ func without(g *topo.Graph, names []string) (*topo.Graph, error) {
 			dead[l] = true
 		}
 	}
+	return withoutLinks(g, dead)
+}
+
+// withoutLinks is without, of links.
+func withoutLinks(g *topo.Graph, dead map[topo.LinkID]bool) (*topo.Graph, error) {
 	b := topo.NewBuilder(g.Name)
 	b.Grow(len(g.Nodes), len(g.Links))
 	for _, f := range g.Fabrics {

@@ -24,10 +24,13 @@ type Result struct {
 	Seed     uint64
 	Trace    *Trace // nil unless asked for
 
-	// Shortened means that a job was simulated with three smaller numbers of ranks around a bad part, and its time carried on
-	// to all of them: within one part in 10,000 for rings, within 1% for what Best tries. Links and Tiers then
-	// tell of the largest of these.
+	// Shortened means that rings were simulated with three smaller numbers of ranks around a bad part, and their time carried on
+	// to all of them, within one part in 10,000. Links and Tiers then tell of the largest of these.
 	Shortened bool
+
+	// Every is 0 where Time is exact. Where ranks were too many to simulate around a bad part, Time is that of the same bad part in
+	// one of this number of hosts, and Links and Tiers tell of these.
+	Every int
 
 	w    *world
 	more []*world // of jobs that share no link with those of w
@@ -86,7 +89,7 @@ func (w *world) limit(res *Result) string {
 	if best < 0 {
 		return "nothing"
 	}
-	wire := w.resWire[best]
+	wire := w.net.genuine(w.resWire[best])
 	if wire == coreWire {
 		return fmt.Sprintf("cores: %s of the time is bytes that they move", share(c[worst]))
 	}

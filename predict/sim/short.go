@@ -58,7 +58,7 @@ func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
 	ranks, work := jobs[0].Program.Ranks, int64(0)
 	grain := 1
 	for _, j := range jobs {
-		if j.Fewer == nil || j.Fewer.Doubles || j.Program.Ranks != ranks || j.Program.Switches > 0 {
+		if j.Fewer == nil || j.Program.Ranks != ranks || j.Program.Switches > 0 {
 			return nil, nil
 		}
 		grain = max(grain, j.Fewer.Grain)
@@ -86,9 +86,6 @@ func (w *world) short(jobs []Job, deadline unit.Time) (*Result, error) {
 	}
 	healthy := blocks - count
 	base := max(2, 256/period)
-	if grain > 1 { // the ranks of a block are many, and have copies of a pattern
-		base = max(1, 16*grain/period)
-	}
 	for ; 2*(count+3*base) <= blocks; base *= 2 {
 		var at [3]*Result
 		for i := range at {
@@ -190,7 +187,7 @@ func (n *network) shortened(jobs []Job, special []bool, period, others int) (*Re
 		chunks := max(p.NumChunks(sched.In), p.NumChunks(sched.Out))
 		some[i] = Job{Program: p, Size: unit.Bytes(j.chunk() * int64(chunks)), Place: place, Start: j.Start}
 	}
-	return n.run(some, 0)
+	return n.runExactly(some, 0)
 }
 
 // extend carries three results on along their line, times as far as the way from the second to the third; nil if

@@ -39,8 +39,8 @@
 //
 // What folds little: one slow or dead part among very many ranks makes them all
 // different, and hashed collisions do the same; then every rank is simulated. Very
-// many ranks around a bad part are simulated with fewer of them, and their time is
-// carried on (Fewer). Best leaves out what is slower even without the fault, and
+// many ranks around a bad part are simulated with the same part bad in many hosts, where they fold
+// again (Result.Every), and rings with fewer ranks (Fewer). Best leaves out what is slower even without the fault, and
 // what takes very many actions, and says so.
 package sim
 
@@ -142,8 +142,7 @@ type Job struct {
 // with it at three smaller numbers of ranks; see Result.Shortened.
 type Fewer struct {
 	Program func(ranks int) (*sched.Program, error)
-	Grain   int  // the ranks of a domain: Program takes multiples of it; 0 for any number
-	Doubles bool // its steps grow with the logarithm of the ranks; otherwise with their number
+	Grain   int // the ranks of a domain: Program takes multiples of it; 0 for any number
 }
 
 // maxSize is the largest collective that is simulated: 1 PiB less a byte would
@@ -207,12 +206,15 @@ func networkOf(g *topo.Graph, o Options) (*network, error) {
 // after another, and finds the routes that they share once.
 func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 	n.o.Deadline = deadline
-	if j := jobs[0]; len(jobs) == 1 && j.Fewer != nil && j.Fewer.Doubles && n.whole != nil && !n.o.Unfolded && n.o.Trace == 0 && j.actions() > n.most() {
-		if r, err := n.doubled(j); r != nil || err != nil {
-			return r.by(deadline, err)
-		}
-		n.o.Deadline = deadline
+	if r, err := n.repeatFaults(jobs); r != nil || err != nil {
+		return r, err
 	}
+	return n.runExactly(jobs, deadline)
+}
+
+// runExactly is run without repeating bad parts.
+func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
+	n.o.Deadline = deadline
 	w, err := newWorld(n, jobs, n.o)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/step"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -51,17 +52,7 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 		return nil, nil
 	}
 	s := &symmetry{net: net, n: int32(n)}
-	for d := 1; d < n && s.base == 0; d++ {
-		if n%d == 0 && r.code.Turns(d) {
-			s.base = int32(d)
-		}
-	}
-	for d := 1; d < n && (s.base == 0 || d < int(s.base)); d *= 2 {
-		if r.code.Swaps(d) {
-			s.base, s.swaps = int32(d), true
-		}
-	}
-	if s.base == 0 {
+	if s.base, s.swaps = net.base(r.code, r.job.Program); s.base == 0 {
 		return nil, nil
 	}
 	s.group, s.listed = findOrbits(net, r.job.Place, s.base, s.swaps), s.n
@@ -81,6 +72,32 @@ func findSymmetry(net *network, r *run) (*symmetry, error) {
 		return nil, nil
 	}
 	return s, nil
+}
+
+// base is the number of ranks after which a program repeats itself, by turning or by swapping; 0 if it does not.
+type base struct {
+	ranks int32
+	swaps bool
+}
+
+// base finds a program's. It looks at every rank, so what was found is kept.
+func (net *network) base(code *step.Code, p *sched.Program) (ranks int32, swaps bool) {
+	if b, known := net.bases[p]; known {
+		return b.ranks, b.swaps
+	}
+	n := p.Ranks
+	for d := 1; d < n && ranks == 0; d++ {
+		if n%d == 0 && code.Turns(d) {
+			ranks = int32(d)
+		}
+	}
+	for d := 1; d < n && (ranks == 0 || d < int(ranks)); d *= 2 {
+		if code.Swaps(d) {
+			ranks, swaps = int32(d), true
+		}
+	}
+	net.bases[p] = base{ranks, swaps}
+	return ranks, swaps
 }
 
 // errNoOrbits says that a flow takes a way of which it is not known whether flows that correspond do likewise.

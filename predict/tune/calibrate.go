@@ -31,7 +31,7 @@ type LinkFit struct {
 	From, To    unit.Bytes // sizes that the points span
 	MinGPUs     int
 	MaxGPUs     int
-	MedianError float64 // of |model/measured - 1| over the points
+	MedianError float64 // of |model/measured - 1|, each point by a model that was fitted without it
 	P90Error    float64
 	Notes       []string // what the points could not tell apart
 }
@@ -178,7 +178,7 @@ func calibrate(kind string, points []Point) (*LinkFit, error) {
 		f.MinGPUs, f.MaxGPUs = min(f.MinGPUs, p.GPUs), max(f.MaxGPUs, p.GPUs)
 	}
 	if len(list) < leastPoints || f.To < 4*max(f.From, 1) {
-		return nil, fmt.Errorf("%d points %s over %s to %s; at least %d over a factor of four in size are needed to tell latency from bandwidth", len(list), map[string]string{"inside": "inside a node", "between": "between nodes"}[kind], f.From, f.To, leastPoints)
+		return nil, fmt.Errorf("%d points %s over %s to %s; at least %d over a factor of four in size are needed to tell latency from bandwidth", len(list), inWords[kind], f.From, f.To, leastPoints)
 	}
 	free := freedom{launch: len(steps) > 1, gamma: plain && reducing}
 	if !free.launch {
@@ -187,18 +187,58 @@ func calibrate(kind string, points []Point) (*LinkFit, error) {
 	if !free.gamma {
 		f.Notes = append(f.Notes, "points either all reduce or none do: what reducing costs is part of beta")
 	}
+	if len(list) <= free.constants() {
+		return nil, fmt.Errorf("%d points %s for %d constants; give at least one point more, or points of one operation or GPU count, which have fewer constants",
+			len(list), inWords[kind], free.constants())
+	}
 	best := free.fit(list, free.start(list), 8)
 	m := free.model(best)
 	f.Launch.Best, f.Alpha.Best, f.Beta.Best, f.Gamma.Best, f.Overlap.Best = m.Launch, m.Alpha, m.Beta*1e6, m.Gamma*1e6, m.Overlap
-	var errs []float64
-	for _, s := range list {
-		errs = append(errs, math.Abs(m.Micros(s.c)/s.us-1))
-	}
-	slices.Sort(errs)
+	errs := free.heldOut(list, best)
 	f.MedianError = errs[(len(errs)-1)/2]
 	f.P90Error = errs[int(math.Ceil(.9*float64(len(errs))))-1]
 	free.bootstrap(f, list, best)
 	return f, nil
+}
+
+var inWords = map[string]string{"inside": "inside a node", "between": "between nodes"}
+
+// folds is how many parts the points are cut into to find the error on points that the fit has not seen; every point is a part of
+// its own where there are no more than twice as many.
+const folds = 5
+
+// heldOut gives the errors of all points, sorted, each by a model that was fitted without the point's part.
+func (o freedom) heldOut(list []sample, best []float64) (errs []float64) {
+	parts := folds
+	if len(list) <= 2*folds {
+		parts = len(list)
+	}
+	for k := range parts {
+		var rest []sample
+		for i, s := range list {
+			if i%parts != k {
+				rest = append(rest, s)
+			}
+		}
+		m := o.model(o.fit(rest, best, 4))
+		for i := k; i < len(list); i += parts {
+			errs = append(errs, math.Abs(m.Micros(list[i].c)/list[i].us-1))
+		}
+	}
+	slices.Sort(errs)
+	return errs
+}
+
+// constants is how many there are to fit.
+func (o freedom) constants() int {
+	n := 3
+	if o.launch {
+		n++
+	}
+	if o.gamma {
+		n++
+	}
+	return n
 }
 
 // freedom says which constants the points determine.

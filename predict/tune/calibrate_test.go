@@ -337,3 +337,29 @@ func FuzzReadCalibration(f *testing.F) {
 		}
 	})
 }
+
+// The error of a fit is that on points it has not seen: random times cannot be predicted, however well five constants fit seven of them.
+func TestCalibrateReportsLeftOutErrors(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 3))
+	var list []Point
+	for i, size := range []unit.Bytes{1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28, 1 << 30} {
+		op := []sched.Collective{sched.AllReduce, sched.AllGather}[i%2]
+		list = append(list, Point{Op: op, GPUs: 2 + 2*(i%3), Nodes: 1, Bytes: size, Time: cost.Span(1e3 * math.Exp(2*random.NormFloat64()))})
+	}
+	c, err := Calibrate(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := c.Links[0]
+	var seen []float64
+	for _, p := range list {
+		seen = append(seen, math.Abs(f.Model().Micros(costOf(p))/p.Time.Microseconds()-1))
+	}
+	slices.Sort(seen)
+	if in := seen[len(seen)/2]; f.MedianError <= in {
+		t.Errorf("median error %.2f, and %.2f on the points of the fit itself", f.MedianError, in)
+	}
+	if _, err := Calibrate(list[:5]); err == nil || !strings.Contains(err.Error(), "5 points inside a node for 5 constants") {
+		t.Errorf("as many constants as points: %v", err)
+	}
+}

@@ -314,6 +314,9 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 	if r.Shortened {
 		out.Notes = append(out.Notes, "Simulated with fewer ranks around the bad part, and carried on to all of them.")
 	}
+	if r.Every > 0 {
+		out.Notes = append(out.Notes, "An estimate: the bad part was simulated in many hosts, so that ranks fold.")
+	}
 	out.Channels, out.Digest = f.Program.Channels(), f.Program.Digest()
 	for t, d := range r.Critical {
 		if d > 0 {
