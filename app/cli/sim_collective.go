@@ -93,7 +93,7 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.StringVar(&f.place, "place", "", "the `GPUS` that ranks 0, 1, 2, ... stand on: 0-3 of the first host, or names like n[0-1]:gpu[0-7]")
 	s.StringArrayVar(&f.jobs, "job", nil, "another `JOB` at the same time: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
-	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round; the answer is the same, later")
+	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round: later, and exact where the answer is an estimate (~)")
 	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "estimated `SIZE` of a simulation's records, about half of the process at its peak; what needs more is left out, and the answer says so")
 	s.DurationVar(&f.limit, "limit", time.Minute, "CPU `TIME` per size; then auto uses the fastest algorithm so far; 0 for no limit")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
