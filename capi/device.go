@@ -67,11 +67,12 @@ func groupOf(ctx context.Context, c *comm.Comm, ordinal int) (*device.Group, err
 	return x.g, nil
 }
 
-// closeWith closes a communicator with close, and the GPUs that were opened for it.
-func closeWith(c *comm.Comm, close func() error) error {
+// closeWith ends a communicator with end, and closes the GPUs that were opened for it: some before, those of messages once none is
+// under way.
+func closeWith(c *comm.Comm, end func() error) error {
 	v, ok := groups.LoadAndDelete(c)
 	if !ok {
-		return close()
+		return end()
 	}
 	x := v.(*gpus)
 	x.mu.Lock()
@@ -80,7 +81,7 @@ func closeWith(c *comm.Comm, close func() error) error {
 	if x.g != nil {
 		err = x.g.Close()
 	}
-	return errors.Join(err, close(), x.mail.close())
+	return errors.Join(err, end(), x.mail.close())
 }
 
 var deviceOps = map[C.int32_t]sched.Collective{C.WEFT_ALL_REDUCE: sched.AllReduce, C.WEFT_REDUCE_SCATTER: sched.ReduceScatter, C.WEFT_ALL_GATHER: sched.AllGather,

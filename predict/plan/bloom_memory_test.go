@@ -1,10 +1,8 @@
 package plan
 
 import (
-	"encoding/csv"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,15 +21,7 @@ type bloomRun struct {
 // bloomRuns prices testdata/bloom_memory.csv: sizes from the prequel of BLOOM's chronicles that are in no fit.
 func bloomRuns(t testing.TB) (runs []bloomRun) {
 	t.Helper()
-	f, err := os.Open("testdata/bloom_memory.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := rowsIn(t, "testdata/bloom_memory.csv")
 	mc := clusterOf(t, "A100-80G", 384, 50)
 	for _, row := range rows[1:] {
 		n := func(i int) int {

@@ -107,8 +107,8 @@ func TestOverlapNeverCosts(t *testing.T) {
 	}
 }
 
-// Experts that leave NVLink are no faster for it. Where their traffic is hidden, or the host sets the pace, more ranks have fewer experts'
-// gradients to reduce each, which is worth less than 1%.
+// Experts that leave NVLink are no faster for it. Where their traffic is hidden, more ranks have fewer experts' gradients to reduce each,
+// which is worth less than 1%. So it is where the host sets the pace, which it does for micro-batches of one sequence.
 func TestLeavingNVLinkIsNoFaster(t *testing.T) {
 	for _, x := range []struct {
 		model, gpu string
@@ -118,10 +118,10 @@ func TestLeavingNVLinkIsNoFaster(t *testing.T) {
 		{"qwen3-30b-a3b", "H100", 64, "ep=8", "ep=16"},
 		{"qwen3-235b-a22b", "GB200", 256, "ep=64", "ep=128"},
 	} {
-		for _, more := range []string{"", ",ep-overlap=on"} {
+		for _, more := range []string{",micro=4", ",micro=1", ",micro=4,ep-overlap=on", ",micro=1,ep-overlap=on"} {
 			mc := clusterOf(t, x.gpu, x.gpus, 400)
 			at := func(ep string) float64 {
-				l, err := ParseLayout(ep+more+",micro=1,batch=1024,seq=4096", Megatron, x.gpus)
+				l, err := ParseLayout(ep+more+",batch=1024,seq=4096", Megatron, x.gpus)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,7 +133,7 @@ func TestLeavingNVLinkIsNoFaster(t *testing.T) {
 			}
 			near, far := at(x.near), at(x.far)
 			t.Logf("%s on %d %s%s: %s %.4g s, %s %.4g s", x.model, x.gpus, x.gpu, more, x.near, near, x.far, far)
-			if far < .99*near {
+			if far < near && more == ",micro=4" || far < .99*near {
 				t.Errorf("%s on %d %s%s: %s takes %.4g s, %s %.4g s", x.model, x.gpus, x.gpu, more, x.near, near, x.far, far)
 			}
 		}

@@ -19,11 +19,10 @@ type memoryRun struct {
 	state, stateSaid    float64 // bytes between steps, where they were measured
 }
 
-// megatronRuns are Megatron-LM's own functional tests on eight GPUs (testdata/memory.csv), read as a user's script would be. It
-// gives the number of runs that are refused, too.
-func megatronRuns(t testing.TB) (runs []memoryRun, refused int) {
+// rowsIn reads a file of comma-separated values.
+func rowsIn(t testing.TB, name string) [][]string {
 	t.Helper()
-	f, err := os.Open("testdata/memory.csv")
+	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +31,14 @@ func megatronRuns(t testing.TB) (runs []memoryRun, refused int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rows
+}
+
+// megatronRuns are Megatron-LM's own functional tests on eight GPUs (testdata/memory.csv), read as a user's script would be. It
+// gives the number of runs that are refused, too.
+func megatronRuns(t testing.TB) (runs []memoryRun, refused int) {
+	t.Helper()
+	rows := rowsIn(t, "testdata/memory.csv")
 	machines := map[string]*Machine{}
 	for name, kind := range map[string]string{"a100": "dgx-a100", "h100": "dgx-h100"} {
 		c, err := cluster.Parse("tests", []byte("name: tests\nhosts: {n0: "+kind+"}\n"), nil)

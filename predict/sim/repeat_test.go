@@ -121,3 +121,45 @@ func TestLargeCollectivesAroundFaults(t *testing.T) {
 		}
 	}
 }
+
+// On a thousand ranks and more, where such estimates are for, one bad part says how long all take.
+func TestOneBadPartOfMany(t *testing.T) {
+	hosts := bounded.Times(128, 256)
+	g := preset(t, "rail", map[string]int{"hosts": hosts, "tiers": 2})
+	a, err := algo.Find("hierarchical")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type trial struct {
+		name string
+		size unit.Bytes
+		o    Options
+	}
+	for _, c := range []trial{
+		{"a slow NIC", 1 << 30, Options{Slow: []Slow{{"n7:nic2", 0.5}}}},
+		{"a dead NIC", 1 << 28, Options{Fail: []string{"n70:nic0"}}},
+		{"a slow NIC, few bytes", 1 << 16, Options{Slow: []Slow{{"n7:nic2", 0.1}}}},
+		{"a slow GPU", 1 << 26, Options{Slow: []Slow{{"n30:gpu5", 0.25}}}},
+	} {
+		p, err := Wish{Outer: "rabenseifner"}.Program(a, g, sched.AllReduce, hosts*8, c.size, catalog.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.o.Measured, c.o.Costs = true, DefaultCosts(g, catalog.Default())
+		whole := c.o
+		whole.Unfolded = true
+		want, err := Run(g, []Job{{Program: p, Size: c.size}}, whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.o.shorten = true
+		got, err := Run(g, []Job{{Program: p, Size: c.size}}, c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s whole, %s with the part bad in one of every %d hosts", c.name, want.Time, got.Time, got.Every)
+		if d := math.Abs(float64(got.Time)/float64(want.Time) - 1); d > 0.01 {
+			t.Errorf("%s: %s whole, %s with the part bad in one of every %d hosts: %.1f%% off", c.name, want.Time, got.Time, got.Every, 100*d)
+		}
+	}
+}

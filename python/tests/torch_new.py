@@ -302,7 +302,7 @@ def pipeline():
 
 
 def mixed():
-    """One group with a backend per kind of device, and a group of its own backend."""
+    """One group with a backend per kind of device."""
     n, r = dist.get_world_size(), dist.get_rank()
     import weft.torch  # noqa: F401
     g = dist.new_group(backend="cpu:gloo,cuda:weft" if DEVICE == "cuda" else "cpu:weft")
