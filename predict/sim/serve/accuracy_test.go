@@ -25,9 +25,12 @@ var update = flag.Bool("update", false, "predict all measured points and write d
 var pointsText string
 
 type point struct {
-	engine, month, model, gpu, weights string
-	input, output, users, tp, dp, ep   int
-	first, token                       float64 // seconds, measured
+	engine, month, model, gpu, weights, kv string
+	input, output, users, tp, dp, ep       int
+	chunk, poll, wait                      int     // of the launch files: tokens per step, steps between looks for requests and for which prompts wait
+	enough                                 float64 // share of a chunk that ends such a wait
+	drafts                                 int
+	first, token                           float64 // seconds, measured
 }
 
 // guess is what the model says of a point.
@@ -40,16 +43,17 @@ func readPoints(t testing.TB) []*point {
 	var all []*point
 	for _, line := range strings.Split(strings.TrimSpace(pointsText), "\n")[1:] {
 		c := strings.Split(line, ",")
-		var n [13]float64
-		for i := 5; i < len(c); i++ {
+		var n [19]float64
+		for i := 6; i < len(c); i++ {
 			v, err := strconv.ParseFloat(c[i], 64)
 			if err != nil {
 				t.Fatalf("%s: %v", line, err)
 			}
 			n[i] = v
 		}
-		all = append(all, &point{engine: c[0], month: c[1], model: c[2], gpu: c[3], weights: c[4],
-			input: int(n[5]), output: int(n[6]), users: int(n[7]), tp: int(n[8]), dp: int(n[9]), ep: int(n[10]), first: n[11] / 1e3, token: n[12] / 1e3})
+		all = append(all, &point{engine: c[0], month: c[1], model: c[2], gpu: c[3], weights: c[4], kv: c[5],
+			input: int(n[6]), output: int(n[7]), users: int(n[8]), tp: int(n[9]), dp: int(n[10]), ep: int(n[11]), chunk: int(n[12]), poll: int(n[13]), wait: int(n[14]), enough: n[15],
+			drafts: int(n[16]), first: n[17] / 1e3, token: n[18] / 1e3})
 	}
 	return all
 }
@@ -86,35 +90,26 @@ func (b *bench) machine(gpu string) *plan.Machine {
 }
 
 func (b *bench) predict(p *point, factor, compute float64) guess {
-	key := fmt.Sprint(p.engine, p.model, p.gpu, p.weights, p.tp, p.dp, p.ep)
+	key := fmt.Sprint(p.engine, p.model, p.gpu, p.weights, p.kv, p.tp, p.dp, p.ep, p.drafts)
 	e := b.engines[key]
 	if e == nil {
 		m, err := work.Named(p.model)
 		if err != nil {
 			b.Fatal(err)
 		}
-		e = &Engine{Model: m, Machine: b.machine(p.gpu), Weights: p.weights, KV: "bf16", Memory: .9, Layout: Layout{TP: p.tp, PP: 1, DP: p.dp, EP: p.ep, Replicas: 1},
-			steps: map[Work]float64{}, products: map[[3]float64]float64{}}
+		e = &Engine{Model: m, Machine: b.machine(p.gpu), Weights: p.weights, KV: p.kv, Memory: .9, Drafts: p.drafts, Layout: Layout{TP: p.tp, PP: 1, DP: p.dp, EP: p.ep, Replicas: 1},
+			steps: map[Work]float64{}, products: map[product]float64{}}
 		k, err := KindNamed(p.engine)
 		if err != nil {
 			b.Fatal(err)
 		}
 		e.Take(k)
-		// TensorRT-LLM keeps the cache of narrow models in fp8, vLLM on Blackwell.
-		if m.MLA == nil && p.weights != "bf16" && (p.engine == "trtllm" || p.engine == "vllm" && strings.Contains(p.gpu, "b")) {
-			e.KV = "fp8"
-		}
 		b.engines[key] = e
 	}
 	if factor > 0 {
 		e.Factor, e.Compute = factor, compute
 	}
-	// InferenceMAX gives engines 8,192 tokens a step; aiconfigurator's launch files give TensorRT-LLM and vLLM room for a
-	// prompt, 1,500 tokens more and one of each user.
-	e.Chunk = 8192
-	if p.month == "" && p.engine != "sglang" {
-		e.Chunk = p.users + p.input + 1500
-	}
+	e.Chunk, e.Habits.Poll, e.Habits.Wait, e.Habits.Enough = p.chunk, p.poll, p.wait, p.enough
 	load := Load{Concurrency: p.users, Input: p.input, Output: p.output, Requests: 10 * p.users, Seed: 1}
 	if p.month != "" { // InferenceMAX draws lengths between 80% and all of them
 		load.Spread = .2
