@@ -92,7 +92,7 @@ func (e *Engine) serveApart(reqs []Request, users int, capacity float64, done fu
 		}
 		at := reqs[next].At
 		if users == 0 {
-			at += e.Habits.Turn
+			at += e.turn()
 		}
 		c.push(event{at: at, kind: arrives, id: next})
 	}
@@ -113,7 +113,7 @@ func (e *Engine) serveApart(reqs []Request, users int, capacity float64, done fu
 		done(starts[i], first, now, took[i], reqs[i])
 		if users > 0 && next < len(reqs) { // the user asks again
 			starts[next] = now
-			c.push(event{at: now + e.Habits.Turn*(.5+away.Float64()), kind: arrives, id: next})
+			c.push(event{at: now + e.turn()*(.5+away.Float64()), kind: arrives, id: next})
 			next++
 		}
 	}

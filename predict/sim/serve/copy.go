@@ -68,7 +68,7 @@ func (s *serving) arrive() {
 		return
 	}
 	s.since = 0
-	for s.users == 0 && s.next < len(s.reqs) && s.reqs[s.next].At+s.e.Habits.Turn <= s.now {
+	for s.users == 0 && s.next < len(s.reqs) && s.reqs[s.next].At+s.e.turn() <= s.now {
 		s.starts[s.next] = s.reqs[s.next].At
 		s.queue = append(s.queue, s.next)
 		s.next++
@@ -114,7 +114,7 @@ func (s *serving) soonest() float64 {
 	case len(s.asked) > 0:
 		return s.due[s.asked[0]]
 	case s.users == 0 && s.next < len(s.reqs):
-		return s.reqs[s.next].At + s.e.Habits.Turn
+		return s.reqs[s.next].At + s.e.turn()
 	}
 	return math.Inf(1)
 }
@@ -230,7 +230,7 @@ func (s *serving) finish(w Work, n int) {
 		s.used -= s.e.Holds(r.Input + r.Output)
 		if s.users > 0 && s.next < len(s.reqs) { // the user asks again
 			s.starts[s.next] = s.now
-			s.due[s.next] = s.now + s.e.Habits.Turn*(.5+s.away.Float64())
+			s.due[s.next] = s.now + s.e.turn()*(.5+s.away.Float64())
 			s.asked = append(s.asked, s.next)
 			s.next++
 		}

@@ -86,7 +86,7 @@ func (e *Engine) reduce(bytes float64) float64 {
 const (
 	exchangeInside = 30e-6
 	exchangeBeyond = 40e-6
-	exchangeRelay  = 80e-6
+	exchangeRelay  = 250e-6
 	exchangeRate   = .95
 )
 
@@ -147,7 +147,7 @@ func (e *Engine) drafting(w Work) *pass {
 func (p *pass) attend(window float64) float64 {
 	c, m := p.e.Machine.Chip, p.e.Model
 	cache := kernel.Type("bf16")
-	if p.e.KV == "fp8" {
+	if p.e.KV == "fp8" && !(p.e.Habits.WideCache && c.Table == "h100") {
 		cache = "fp8"
 	}
 	s, kv, d := 0.0, p.kv, p.size
@@ -233,12 +233,18 @@ func (p *pass) experts() float64 {
 	if e.groups() == 1 {
 		return s + p.reduce
 	}
+	return s + e.toExpertsAndBack(p.tokens)
+}
+
+// toExpertsAndBack is both exchanges of a layer, for the tokens of one group: there in fp8 with scales, where the weights are narrow, and
+// back in bf16.
+func (e *Engine) toExpertsAndBack(tokens float64) float64 {
 	there := 2.0
-	if e.Weights == "fp8" || e.Weights == "fp4" { // tokens travel in fp8, with their scales
+	if e.Weights == "fp8" || e.Weights == "fp4" {
 		there = 1.03
 	}
-	mine := p.tokens / float64(l.TP) * p.hidden
-	return s + e.exchange(mine, there) + e.exchange(mine, 2)
+	mine := tokens / float64(e.Layout.TP) * float64(e.Model.Hidden)
+	return e.exchange(mine, there) + e.exchange(mine, 2)
 }
 
 // most is how far the largest of n random counts with some variance lies above their mean.

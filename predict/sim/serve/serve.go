@@ -66,11 +66,12 @@ type Engine struct {
 type Habits struct {
 	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
 	EagerExperts float64 // seconds more of a layer with experts
-	TurnExperts  float64 // seconds that a first token takes longer to its client where there are experts; no step is held up by it
+	TurnExperts  float64 // seconds more of Turn where there are experts
 	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
 	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
 	Shared       bool    // groups of a copy that attend to different requests share the prompt tokens of a step; else each has its own
 	Poll         int     // decode steps from one look for new requests to the next; 0 for 1
+	WideCache    bool    // on Hopper, attention over a cache in fp8 takes as long as in bf16
 	Wait         int     // steps for which prompts wait for others to run with, while there are answers under way
 	Enough       float64 // share of a chunk in waiting prompts that ends the wait at once; with several groups, a prompt for each does
 	Whole        bool    // prompts are not cut: one that is not the first of a step waits until there is room for all of it
@@ -90,9 +91,9 @@ const turn = 14e-3
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/reference/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .07, Turn: turn}, 8192, 1.05, 1.2},
-	{"sglang", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .07, Turn: turn, PromptsFirst: true, Shared: true}, 8192, 1, 1.2},
-	{"trtllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .07, Turn: turn, Whole: true}, 8192, 1, 1.15},
+	{"vllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, WideCache: true}, 8192, 1.05, 1.2},
+	{"sglang", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, PromptsFirst: true, Shared: true}, 8192, 1, 1.2},
+	{"trtllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, Whole: true}, 8192, 1, 1.15},
 }
 
 // KindNamed finds an engine.
@@ -220,12 +221,8 @@ func Run(e Engine, load Load) (*Result, error) {
 	copies := max(e.Layout.Replicas, 1)
 	var ttft, tpot, speed, moved []float64
 	out, end := 0, 0.0
-	late := 0.0
-	if e.Model.Experts > 0 {
-		late = e.Habits.TurnExperts
-	}
 	count := func(start, first, done, transfer float64, r Request) {
-		ttft = append(ttft, first-start+late)
+		ttft = append(ttft, first-start)
 		if r.Output > 1 {
 			t := (done - first) / float64(r.Output-1)
 			tpot = append(tpot, t)
@@ -266,6 +263,14 @@ func Run(e Engine, load Load) (*Result, error) {
 		res.USD = e.Machine.Hour * float64(res.GPUs) / 3600 / res.Total * 1e6
 	}
 	return res, nil
+}
+
+// turn is the seconds from sending a request to its place in the queue.
+func (e *Engine) turn() float64 {
+	if e.Model.Experts > 0 {
+		return e.Habits.Turn + e.Habits.TurnExperts
+	}
+	return e.Habits.Turn
 }
 
 // fresh is the tokens of a prompt that are not in the cache; the last one is always computed.

@@ -39,7 +39,7 @@ func (s *spent) repeat(e *Engine, w Work, step float64, times int) {
 	n := float64(times)
 	s.all += n * step
 	tokens := math.Ceil(float64(w.Decode*(1+e.Drafts)+w.Prompt) / float64(e.groups()))
-	s.sums += n * min(2*float64(e.Model.Layers)*e.reduce(2*tokens*float64(e.Model.Hidden)), step)
+	s.sums += n * min(e.between(tokens), step)
 	if w.Prompt > 0 {
 		s.prompts += n * max(step-e.Step(Work{Decode: w.Decode, Context: w.Context}), 0)
 	}
@@ -47,6 +47,16 @@ func (s *spent) repeat(e *Engine, w Work, step float64, times int) {
 		s.steps += n
 		s.tokens += n * float64(w.Decode*e.Layout.PP)
 	}
+}
+
+// between is what the sums over ranks of a step and the transfers to experts and back take, for some tokens of each group.
+func (e *Engine) between(tokens float64) float64 {
+	h := float64(e.Model.Hidden)
+	t := 2 * float64(e.Model.Layers) * e.reduce(2*tokens*h)
+	if e.groups() > 1 {
+		t += float64(e.Model.MoELayers()) * e.toExpertsAndBack(tokens)
+	}
+	return t
 }
 
 // tell says what a run's time went into, and what limits it.
@@ -71,7 +81,7 @@ func (s *spent) tell(r *Result, time float64) {
 	case r.Prompts > .5:
 		r.Limit = fmt.Sprintf("compute of prompts: %.0f%% of the steps' time", 100*r.Prompts)
 	case r.SumsShare > .3:
-		r.Limit = fmt.Sprintf("sums over ranks: %.0f%% of the steps' time", 100*r.SumsShare)
+		r.Limit = fmt.Sprintf("transfers between ranks: %.0f%% of the steps' time", 100*r.SumsShare)
 	default:
 		r.Limit = "weights and KV cache read from memory"
 	}
