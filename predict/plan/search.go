@@ -53,6 +53,9 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	if w.Batch < 1 || w.Seq < 1 && m.CNN == nil {
 		return nil, fmt.Errorf("a search needs the batch in sequences and the sequence length: say --batch and --seq")
 	}
+	if m.Linear != nil {
+		return nil, fmt.Errorf("%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
+	}
 	s := newSearcher(m, mc, f, w, h)
 	if m.CNN != nil {
 		s.convolutions()

@@ -1,7 +1,7 @@
 """Reads emitted configurations with the frameworks' own parsers, without torch or a GPU.
 
     parse.py accelerate SOURCE FILE...      SOURCE/src/accelerate
-    parse.py deepspeed SOURCE RANKS:FILE... SOURCE/deepspeed; RANKS data ranks
+    parse.py deepspeed SOURCE RANKS:FILE... SOURCE/deepspeed; RANKS data and sequence ranks
     parse.py torchtitan SOURCE WORLD:FILE...  SOURCE/torchtitan at v0.2.2, the last release that reads TOML
 
 One line per file: ACCEPT and what the parser understood, or REFUSE and what it says. Modules that are not at hand are stood in for by
@@ -124,6 +124,8 @@ def deepspeed(source, files):
     finder.fill["deepspeed.utils"] = {"logger": logging.getLogger("deepspeed")}
     finder.fill["deepspeed.git_version_info"] = {"version": "0.19.5"}
     finder.fill["deepspeed.elasticity"] = {"elasticity_enabled": lambda d: False}
+    dtype = type("dtype", (), {})
+    finder.fill["torch"] = dict({n: dtype() for n in ("float16", "bfloat16", "float32", "half", "float", "int8")}, dtype=dtype)
     sys.meta_path.insert(0, finder)
     sys.modules["hjson"] = json
     import deepspeed.runtime.tensor_parallel as tp
