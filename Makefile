@@ -173,7 +173,7 @@ accuracy:
 # Where the predictions stand, in one place: errors by family, memory, verdicts, coverage.
 .PHONY: plan-score
 plan-score:
-	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
+	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf|Published'
 
 # Emitted files read by Accelerate's, DeepSpeed's and torchtitan's own parsers: WEFT_FRAMEWORKS has their sources as accelerate, deepspeed
 # and torchtitan (v0.2.2). Needs python3 with pydantic and yaml, neither torch nor a GPU.
