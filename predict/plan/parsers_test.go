@@ -6,10 +6,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // verdictsFile has what the frameworks' own parsers say to files that weft emits, and to changed ones: dialect, model, layout, change, hash of
@@ -202,7 +203,7 @@ func TestFrameworkParsers(t *testing.T) {
 	}
 	said := map[string][2]string{}
 	for dialect, files := range args {
-		out, err := exec.Command("python3", append([]string{"testdata/parsers/parse.py", dialect, filepath.Join(sources, dialect)}, files...)...).CombinedOutput()
+		out, err := bounded.Command(t, "python3", append([]string{"testdata/parsers/parse.py", dialect, filepath.Join(sources, dialect)}, files...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", dialect, err, out)
 		}

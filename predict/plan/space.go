@@ -151,16 +151,6 @@ func (s *space) sharings(l Layout, do func(Layout)) {
 	}
 }
 
-// states calls do for each way to share state among data ranks and to compute activations again.
-func (s *space) states(l Layout, do func(Layout)) {
-	s.sharings(l, func(l Layout) {
-		for _, r := range s.again {
-			l.Recompute = r
-			do(l)
-		}
-	})
-}
-
 // zeros are the stages of ZeRO. Megatron has a shared optimizer and, as Megatron-FSDP, all of it; DeepSpeed's pipelines share the optimizer at most.
 func (s *space) zeros(pp int) []int {
 	switch {
