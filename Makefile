@@ -20,6 +20,7 @@
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/reference/accuracy.md; about two minutes
 # make plan-score  prints how well plans are predicted, in one place
+# make plan-parsers  shows emitted files to the frameworks' own parsers, whose sources are in WEFT_FRAMEWORKS
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
@@ -178,7 +179,14 @@ accuracy:
 # Where the predictions stand, in one place: errors by family, memory, verdicts, coverage.
 .PHONY: plan-score
 plan-score:
-	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
+	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf|Published'
+
+# Emitted files read by Accelerate's, DeepSpeed's and torchtitan's own parsers: WEFT_FRAMEWORKS has their sources as accelerate, deepspeed
+# and torchtitan (v0.2.2). Needs python3 with pydantic and yaml, neither torch nor a GPU.
+.PHONY: plan-parsers
+plan-parsers:
+	@test -n "$(WEFT_FRAMEWORKS)" || { echo "make plan-parsers: set WEFT_FRAMEWORKS to a folder with accelerate, deepspeed and torchtitan" >&2; exit 2; }
+	$(GO) test -count=1 -v ./predict/plan -run 'FrameworkParsers|EmittedFiles'
 
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update
