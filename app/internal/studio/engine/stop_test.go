@@ -22,6 +22,7 @@ func TestReadersMayLeave(t *testing.T) {
 		"simulate": {ring, mine},
 		"bound":    {ring},
 		"prove":    {proveQuestion{own.Text}},
+		"traffic":  {trafficQuestion{ring.File, "all-reduce", 1 << 26, []string{"n0:gpu0", "n1:gpu0", "n2:gpu0"}}},
 		"plan":     {planQuestion{File: ring.File, Model: "llama3-8b", Batch: 64, Seq: 8192}},
 	}
 	for _, m := range Methods() {

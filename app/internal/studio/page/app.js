@@ -34,16 +34,16 @@ class App {
     this.stops.get(lane)?.abort();
     const stop = new AbortController();
     this.stops.set(lane, stop);
-    const quick = ['start', 'part', 'links'].includes(method);
+    const quick = ['start', 'part', 'links', 'traffic'].includes(method);
     if (!quick) this.working(this.words[method] ?? method);
     try {
       return await this.engine.ask(method, question, { signal: stop.signal, progress: p => { if (!quick) this.working(p.text); } });
     } finally {
       if (this.stops.get(lane) === stop) { this.stops.delete(lane); }
-      if (!quick) this.working(null);
+      this.working(null); // also after a quick one: a slow one may have ended meanwhile
     }
   }
-  words = { scene: 'reading the cluster file', design: 'analysing the network', simulate: 'simulating', bound: 'looking for the tightest cut', plan: 'searching layouts', picture: 'drawing', edit: 'changing the file', program: 'writing the program' };
+  words = { scene: 'reading the cluster file', design: 'analysing the network', simulate: 'simulating', bound: 'looking for the tightest cut', plan: 'searching layouts', picture: 'drawing', edit: 'changing the file', program: 'writing the program', traffic: 'predicting' };
 
   // working shows what goes on, after a moment, so that quick answers do not flicker.
   working(text) {
@@ -83,7 +83,7 @@ class App {
     if (state.ran.b && state.b) await this.simulate('b', true);
     if (state.ran.bound) await this.findBound();
     if (state.ran.plan) await this.planIt();
-    if (state.view === 'live' && this.recording) this.liveFeed.recorded(this.recording); // on the picture that is there now
+    if (state.view === 'live' && this.recording) this.liveFeed.again(); // on the picture that is there now
     this.settled = true;
   }
 
@@ -149,7 +149,7 @@ class App {
     $('faults-box').hidden = name === 'live' || name === 'plan';
     $('layouts').hidden = name === 'live';
     if (this.liveFeed) {
-      if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; }
+      if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; this.stage.ratios = null; }
     }
     if (name !== 'live' && this.stage.scene) $('title').textContent = this.stage.scene.name || 'weft studio';
     this.refresh();

@@ -11,7 +11,7 @@ class Stage {
     this.ctx = base.getContext('2d'); this.low = lines.getContext('2d'); this.top = over.getContext('2d', { willReadFrequently: true });
     this.view = { x: 0, y: 0, s: 1 };
     this.faults = []; this.busy = null; this.paint = null; this.cut = null; this.states = null; this.pins = [];
-    this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
+    this.ratios = null; this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
     this.onselect = () => {}; this.onhover = () => {}; this.ondrop = () => {}; this.movable = () => false;
     new ResizeObserver(() => this.resize()).observe(base.parentElement);
     this.listen();
@@ -38,7 +38,7 @@ class Stage {
     this.hostAt = new Map(h.name.map((name, i) => [name, i]));
     this.chipAt = new Map(c.name.map((name, i) => [name, c.first + i]));
     this.partOf = scene.kinds.map(k => new Map(k.names.map((name, i) => [name, i])));
-    this.setBusy(null); this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
+    this.setBusy(null); this.ratios = null; this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
     this.blockLinks = new Map();
     if (this.sel && !this.lookup(this.sel.name)) this.sel = null;
     if (!keepView || !before || Math.abs(before.w / scene.w - 1) > .02 || Math.abs(before.h / scene.h - 1) > .02) this.fit();
@@ -301,7 +301,7 @@ class Stage {
     const lists = s.folded ? [...this.blockLinks.values()] : [s.linkList];
     if (s.folded) this.drawBands(g, px);
     const buckets = Array.from({ length: 6 }, () => new Path2D());
-    const used = new Array(6).fill(0), dead = new Path2D();
+    const used = new Array(6).fill(0), dead = new Path2D(), measured = {};
     let n = 0;
     const [l, t, r, bo] = this.see;
     for (const list of lists) for (let i = 0; i < list.length; i += 2) {
@@ -309,6 +309,8 @@ class Stage {
       if (Math.max(ax, bx) < l || Math.min(ax, bx) > r || Math.max(ay, by) < t || Math.min(ay, by) > bo) continue;
       n++;
       if (this.bad && (this.bad.has(a) || this.bad.has(b)) && this.badLink(a, b)) { dead.moveTo(ax, ay); dead.lineTo(bx, by); continue; }
+      const state = this.ratios && this.ratioState(a, b);
+      if (state) { (measured[state] ??= new Path2D()).moveTo(ax, ay); measured[state].lineTo(bx, by); continue; }
       const w = this.linkWeight(a, b), k = w > 0 ? 1 + Math.min(4, Math.floor(w * 4.999)) : 0;
       buckets[k].moveTo(ax, ay);
       buckets[k].lineTo(bx, by);
@@ -322,6 +324,8 @@ class Stage {
       g.strokeStyle = k ? this.heat(k / 5) : colour('switch');
       g.stroke(buckets[k]);
     }
+    g.globalAlpha = .85;
+    for (const [state, path] of Object.entries(measured)) { g.lineWidth = px * (state === 'healthy' ? 1 : 2.4); g.strokeStyle = colour(state); g.stroke(path); }
     g.globalAlpha = 1;
     g.setLineDash([3 * px, 3 * px]);
     g.strokeStyle = colour('failed');
@@ -332,6 +336,12 @@ class Stage {
     g.globalAlpha = 1;
     this.drawnLinks = n;
     if (this.sel?.type === 'node') this.drawOwnLinks(g, px);
+  }
+
+  // ratioState is how a measured link compares with the others, each by its prediction; the slower direction counts.
+  ratioState(a, b) {
+    const n = this.scene.nodes, r = Math.min(this.ratios.get(a * n + b) ?? Infinity, this.ratios.get(b * n + a) ?? Infinity);
+    return r === Infinity ? null : linkState(r);
   }
 
   heat(share) { return share < .5 ? mixed('p2', 'p4', share * 2) : mixed('p4', 'failed', share * 2 - 1); }
