@@ -32,7 +32,7 @@ func (p *person) task(name string, f func()) {
 	p.Helper()
 	p.acts, p.began = 0, time.Now()
 	f()
-	p.Logf("%-34s %2d actions, %.1f s", name, p.acts, time.Since(p.began).Seconds())
+	p.Logf("task: %-34s %2d actions, %.1f s", name, p.acts, time.Since(p.began).Seconds())
 }
 
 // click presses the mouse in the middle of an element, as a person does.
@@ -222,7 +222,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
-		chrome.Ask[bool](t, ctx, `(app.export('link'), true)`)
+		p.click("#export")
+		p.click(`[data-export="link"]`)
 		p.until(`!!app.linked`)
 		link = chrome.Ask[string](t, ctx, `app.linked`)
 		times := chrome.Ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
@@ -514,7 +515,7 @@ func TestMailedFile(t *testing.T) {
 	visit(t, ctx, "file://"+name, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
 	st, _ := os.Stat(name)
-	t.Logf("%.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
+	t.Logf("file: two-hosts, a mailed file without a network: %.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
 	if got := chrome.Ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
 		t.Errorf("it simulated %s", got)
 	}

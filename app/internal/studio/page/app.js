@@ -252,6 +252,7 @@ class App {
     if (this.playing) { this.pause(); return; }
     if (this.time >= this.total * .999) this.seek(0);
     this.playing = true;
+    this.stage.move(true);
     $('play').textContent = '❚❚';
     $('play').setAttribute('aria-label', 'pause');
     let last = performance.now();
@@ -265,7 +266,7 @@ class App {
     };
     requestAnimationFrame(frame);
   }
-  pause() { this.playing = false; $('play').textContent = '▶'; $('play').setAttribute('aria-label', 'play'); }
+  pause() { this.playing = false; this.stage.move(false); $('play').textContent = '▶'; $('play').setAttribute('aria-label', 'play'); }
 
   // select shows one part, wherever it was chosen: picture, lanes, list, search or link.
   async select(sel, go) {

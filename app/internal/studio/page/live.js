@@ -250,7 +250,7 @@ class Live {
 
   // showLinks lists links by how far they are from what was expected, and gives cables of the picture their colour.
   showLinks(list) {
-    const stage = this.app.stage, worst = [...list].sort((a, b) => a.ratio - b.ratio), shown = worst.slice(0, 8), mid = worst[worst.length >> 1]?.ratio || 1, box = $('l-links'), open = box.querySelector('details')?.open;
+    const stage = this.app.stage, worst = [...list].sort((a, b) => a.ratio - b.ratio), shown = worst.slice(0, 8), mid = (worst[worst.length >> 1]?.ratio + worst[worst.length - 1 >> 1]?.ratio) / 2 || 1, box = $('l-links'), open = box.querySelector('details')?.open;
     stage.ratios = list.some(l => l.at) ? new Map(list.filter(l => l.at).map(l => [l.at.a * stage.scene.nodes + l.at.b, l.ratio / mid])) : null;
     if (!list.length) { box.replaceChildren(); return; }
     const cables = !!stage.ratios, state = { failed: 'bad', suspect: 'warn' };
