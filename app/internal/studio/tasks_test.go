@@ -152,9 +152,14 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`[data-layout="network"]`)
 		p.until(`!app.stage.scene.grid && ` + idle)
 	})
-	p.task("look inside a figure", func() {
+	p.task("look inside a figure, then inside all", func() {
 		p.click(`.fig[data-key="bisection"] summary`)
 		p.sees(`.fig[data-key="bisection"] .why`, "max-flow")
+		p.click("#explain")
+		if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('.fig:not([open]), .explain:not([open])').length`); n > 0 {
+			t.Errorf("%d figures stay shut when all are explained", n)
+		}
+		p.click("#explain")
 	})
 	p.task("simulate a ring", func() {
 		p.click("#tab-collective")
@@ -321,6 +326,33 @@ func testLooks(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	chrome.Until(t, ctx, `app.state.view === 'collective' && document.activeElement.id === 'tab-collective'`)
+	// Tab goes through the text without changing it; it indents once something was typed, until Escape.
+	const where = `document.activeElement.closest('#editor') ? 'text' : document.activeElement.dataset.unit ?? document.activeElement.id`
+	click(t, ctx, "#tab-design")
+	was := chrome.Ask[string](t, ctx, `(document.getElementById('sample').focus(), document.getElementById('text').value)`)
+	press := func(keys ...string) string {
+		t.Helper()
+		for _, k := range keys {
+			if err := chromedp.Do(ctx, chromedp.KeyEvent(k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return chrome.Ask[string](t, ctx, where)
+	}
+	if at := press(kb.Tab); at != "text" {
+		t.Errorf("the key Tab goes to %s, not into the text", at)
+	}
+	if at, text := press(kb.Tab), chrome.Ask[string](t, ctx, `document.getElementById('text').value`); at != "pod" || text != was {
+		t.Errorf("the key Tab leaves the text for %q, and made %q of it", at, text)
+	}
+	chrome.Ask[bool](t, ctx, `(document.getElementById('text').focus(), document.getElementById('text').setSelectionRange(0, 0), true)`)
+	if at, text := press("#", kb.Tab), chrome.Ask[string](t, ctx, `document.getElementById('text').value`); at != "text" || text != "#  "+was {
+		t.Errorf("after typing, the key Tab goes to %q and makes %.20q", at, text)
+	}
+	if at := press(kb.Backspace, kb.Backspace, kb.Backspace, kb.Escape, kb.Tab); at != "pod" {
+		t.Errorf("Escape and Tab go to %q", at)
+	}
+	chrome.Until(t, ctx, idle)
 	before := chrome.Ask[float64](t, ctx, `(document.getElementById('base').focus(), app.stage.view.s)`)
 	if err := chromedp.Do(ctx, chromedp.KeyEvent("+"), chromedp.KeyEvent(kb.ArrowLeft)); err != nil {
 		t.Fatal(err)

@@ -45,6 +45,14 @@ class App {
   }
   words = { scene: 'reading the cluster file', design: 'analysing the network', simulate: 'simulating', bound: 'looking for the tightest cut', plan: 'searching layouts', picture: 'drawing', edit: 'changing the file', program: 'writing the program', traffic: 'predicting' };
 
+  // explain opens every figure, or shuts all of them; figures that come later follow.
+  explain(on) {
+    this.state.explain = on;
+    $('explain').setAttribute('aria-pressed', on);
+    for (const d of document.querySelectorAll('.fig, .fig .explain')) d.open = on;
+    this.share();
+  }
+
   // working shows what goes on, after a moment, so that quick answers do not flicker.
   working(text) {
     if (text !== null) { $('busy-text').textContent = text; if (!this.busyAt) this.busyAt = setTimeout(() => { $('busy').hidden = false; }, 250); }
@@ -74,6 +82,7 @@ class App {
     this.state = state;
     this.results = { a: null, b: null }; this.bound = null; this.plan = null; this.run = 'a';
     this.editor.set(state.text);
+    $('explain').setAttribute('aria-pressed', state.explain);
     this.controls();
     this.view(state.view, true);
     if (!await this.redraw()) { document.documentElement.dataset.ready = 'yes'; this.settled = true; return; }
@@ -521,6 +530,7 @@ class App {
     on('faults-clear', 'click', () => { this.state.faults = []; this.faulted(); });
     on('find', 'keydown', e => { if (e.key !== 'Enter') return; const at = this.stage.lookup(e.target.value); if (at) { e.target.value = ''; this.select(at, true); } else toast(`There is no part ${e.target.value}`); });
     for (const b of document.querySelectorAll('[data-zoom]')) b.addEventListener('click', () => { if (!this.stage.scene) return; if (b.dataset.zoom === 'fit') this.stage.fit(); else this.stage.zoom(b.dataset.zoom === 'in' ? 1.5 : 1 / 1.5); });
+    on('explain', 'click', () => this.explain(!this.state.explain));
     on('cancel', 'click', () => this.cancel());
     on('play', 'click', () => this.play());
     on('links-by', 'change', e => { this.stage.byClock = e.target.value === 'clock'; this.refresh(); });

@@ -182,7 +182,7 @@ class Live {
     const title = this.title;
     if (this.app.state.view === 'live') $('title').textContent = title;
     this.app.live = { title, list };
-    if (this.app.state.view === 'live') { const open = new Set([...document.querySelectorAll('#run-facts details[open]')].map(d => d.dataset.key)); $('run-facts').replaceChildren(facts(title, list)); for (const d of document.querySelectorAll('#run-facts details')) d.open = open.has(d.dataset.key); }
+    if (this.app.state.view === 'live') { const open = new Set([...document.querySelectorAll('#run-facts details[open]')].map(d => d.dataset.key)); $('run-facts').replaceChildren(facts(title, list)); for (const d of document.querySelectorAll('#run-facts details')) d.open ||= open.has(d.dataset.key); }
   }
 
   incidents(list) {
