@@ -22,8 +22,8 @@ const (
 // The page of the docs shows what the command writes.
 func TestGalleryInDocs(t *testing.T) {
 	var want bytes.Buffer
-	fmt.Fprint(&want, "# Gallery\n\nTen pages of weft studio. `go run . studio gallery -o gallery` writes them, each as one file with the engine in it: open\n"+
-		"`gallery/index.html`. `make gallery` opens all of them without a network and takes these pictures.\n")
+	fmt.Fprint(&want, "# Gallery\n\nMade by:\n\n    make gallery\n\nTen pages of [weft studio](../../how-to/studio.md). `go run . studio gallery -o gallery` writes them, each as one file\n"+
+		"with the engine in it: open `gallery/index.html`. They compute what they show; these are their pictures.\n")
 	for _, p := range studio.Gallery() {
 		name := strings.TrimSuffix(p.File, ".html")
 		fmt.Fprintf(&want, "\n## %s\n\n%s (`gallery/%s`)\n\n![%s](../../images/gallery/%s.jpg)\n", p.Title, p.Text, p.File, p.Title, name)

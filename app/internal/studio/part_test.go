@@ -125,7 +125,10 @@ func measured(t *testing.T, ctx context.Context, cable string) {
 		t.Errorf("the page shows %q", got)
 	}
 	explained(t, ctx)
-	chrome.Accessible(t, ctx, "links of a run")
+	for _, look := range []string{"dark", "light"} {
+		chrome.Scheme(t, ctx, look)
+		chrome.Accessible(t, ctx, "links of a run, "+look)
+	}
 	chrome.Ask[bool](t, ctx, `(app.seek(app.total), true)`) // while nothing ends nothing is measured
 	if n := chrome.Ask[int](t, ctx, `app.stage.ratios?.size ?? 0`); n != 0 {
 		t.Errorf("%d links are measured in a hang", n)

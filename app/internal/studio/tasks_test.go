@@ -2,7 +2,9 @@ package studio_test
 
 import (
 	"context"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -242,6 +244,10 @@ func testTasks(t *testing.T, ctx context.Context) {
 			t.Error("the link opens another view")
 		}
 	})
+	p.task("save the picture as SVG", func() {
+		p.acts += 2
+		drawing(t, chrome.Ask[string](t, ctx, `app.exported('svg').then(b => b.text())`))
+	})
 	p.task("my own program is disproved", func() {
 		p.choose("c-algo", "program")
 		p.click("#c-sample")
@@ -280,6 +286,30 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	chrome.Quiet(t, ctx)
 	broken(t, p, link)
+}
+
+// drawing checks a picture that was saved: well-formed, with the hosts' names, the sentence about the limit and the messages.
+func drawing(t *testing.T, svg string) {
+	t.Helper()
+	d, text, shapes := xml.NewDecoder(strings.NewReader(svg)), "", map[string]int{}
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the picture is no XML: %v", err)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			shapes[x.Name.Local]++
+		case xml.CharData:
+			text += string(x) + "\n"
+		}
+	}
+	if !strings.Contains(text, "n3") || !strings.Contains(text, "limited by") || shapes["image"] != 1 || shapes["path"] < 10 || shapes["rect"] < 32 || strings.Contains(svg, "NaN") {
+		t.Errorf("the picture has %v and says %q", shapes, text)
+	}
 }
 
 // unexplained lists figures of the view that do not say how they are computed, or from what.
@@ -531,7 +561,7 @@ func TestMailedFile(t *testing.T) {
 	visit(t, ctx, s.URL, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && `+idle)
 	page := chrome.Ask[string](t, ctx, `app.exported('html').then(b => b.text())`)
-	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "yaml": "# Two DGX"} {
+	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "plain.svg": "<svg", "yaml": "# Two DGX"} {
 		got := chrome.Ask[string](t, ctx, `app.exported('`+what+`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
 		if !strings.Contains(strings.Map(func(r rune) rune { return r & 0xff }, got), begins) && !strings.Contains(got, begins) {
 			t.Errorf("%s begins with %q", what, got)

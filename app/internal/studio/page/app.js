@@ -455,11 +455,12 @@ class App {
     } catch (e) { if (e.name !== 'AbortError') toast(e.text ?? e.message); }
   }
 
-  // exported is what Export saves: the picture as it is seen, the cluster as a drawing, its file, or the whole page as one file.
+  // exported is what Export saves: the picture as it is seen, the cluster as a drawing without faults and runs, its file, or the whole page as one file.
   async exported(what) {
     if (what === 'png') return this.stage.picture();
     if (what === 'yaml') return new Blob([this.state.text], { type: 'text/yaml' });
-    if (what === 'svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
+    if (what === 'svg') return new Blob([this.stage.drawing()], { type: 'image/svg+xml' });
+    if (what === 'plain.svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
     if ($('wasm')) return new Blob([this.ownFile()], { type: 'text/html' });
     if (!this.offer.page) throw new EngineError({ text: 'This server writes no pages. One file with the engine in it: weft studio FILE -o page.html' });
     toast('Writing the page with its engine; the first time this takes a while');

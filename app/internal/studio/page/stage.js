@@ -226,13 +226,18 @@ class Stage {
     this.findBad();
     this.paintLines();
     this.clear(g);
+    this.drawAbove(g, px);
+    this.drawTop();
+  }
+
+  // drawAbove draws everything above the links.
+  drawAbove(g, px) {
     this.drawHosts(g, px);
     this.drawChips(g, px);
     this.drawCut(g, px);
     this.drawMarks(g, px);
     this.drawLabels(g, px);
     this.drawTags(g, px);
-    this.drawTop();
   }
 
   clear(g) {
@@ -344,7 +349,7 @@ class Stage {
 
   drawLinks(g, px) {
     for (const { list, tint, wide, alpha, dash } of this.linkStyles(this.sortedLinks())) {
-      const path = new Path2D();
+      const path = g.path?.() ?? new Path2D();
       for (let i = 0; i < list.length; i += 2) { path.moveTo(this.X[list[i]], this.Y[list[i]]); path.lineTo(this.X[list[i + 1]], this.Y[list[i + 1]]); }
       g.setLineDash(dash ? [dash * px, dash * px] : []);
       g.lineWidth = px * wide; g.globalAlpha = alpha; g.strokeStyle = tint;
@@ -382,7 +387,7 @@ class Stage {
   }
 
   drawOwnLinks(g, px) {
-    const id = this.sel.id, path = new Path2D();
+    const id = this.sel.id, path = g.path?.() ?? new Path2D();
     const add = p => { path.moveTo(this.X[id], this.Y[id]); path.lineTo(this.X[p], this.Y[p]); };
     if (this.extra?.node === id) for (const l of this.extra.links) add(l.node);
     else if (!this.scene.folded) { const list = this.scene.linkList; for (let i = 0; i < list.length; i += 2) { if (list[i] === id) add(list[i + 1]); else if (list[i + 1] === id) add(list[i]); } }
@@ -476,7 +481,7 @@ class Stage {
     g.strokeStyle = tint;
     g.lineWidth = 2 * px;
     g.globalAlpha = .9;
-    const path = new Path2D();
+    const path = g.path?.() ?? new Path2D();
     for (const [a, b] of this.cut.edges) { path.moveTo(this.X[a], this.Y[a]); path.lineTo(this.X[b], this.Y[b]); }
     g.globalAlpha = this.cut.edges.length > 400 ? .3 : .65;
     g.stroke(path);
@@ -680,6 +685,17 @@ class Stage {
     return count;
   }
 
+  // drawing gives what is seen as SVG: links, parts and words as lines and text, messages as an image on top.
+  drawing() {
+    const g = new Drawing(this.ctx), px = 1 / this.view.s, [l, t, r, b] = this.see, box = `x="${l}" y="${t}" width="${r - l}" height="${b - t}"`;
+    this.drawBlocks(g, px);
+    if (this.scene.folded) this.drawBands(g, px);
+    this.drawLinks(g, px);
+    this.drawAbove(g, px);
+    const dots = this.runs.length ? `<image ${box} preserveAspectRatio="none" href="${this.over.toDataURL()}"/>` : '';
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.w}" height="${this.h}" viewBox="${l} ${t} ${r - l} ${b - t}" font-family="system-ui, sans-serif"><title>${escaped(this.scene.name || 'cluster')}</title><rect ${box} fill="${colour('ground')}"/>${g.out.join('\n')}${dots}</svg>\n`;
+  }
+
   // picture gives what is seen as a PNG.
   picture() {
     const c = document.createElement('canvas'), g = c.getContext('2d');
@@ -690,62 +706,6 @@ class Stage {
     g.drawImage(this.base, 0, 0);
     g.drawImage(this.over, 0, 0);
     return new Promise(r => c.toBlob(r, 'image/png'));
-  }
-}
-
-// prepareMessages turns a trace into what drawing needs: a dot is a function of (span, member, time), so any time can be
-// drawn at once and two runs share a clock exactly.
-function prepareMessages(t, total, stage, tint) {
-  const { starts, routes } = t;
-  const x = new Float32Array(routes.length), y = new Float32Array(routes.length), length = new Float32Array(routes.length);
-  for (let p = 0; p + 1 < starts.length; p++) for (let i = starts[p]; i < starts[p + 1]; i++) {
-    x[i] = stage.X[routes[i]]; y[i] = stage.Y[routes[i]];
-    length[i] = i > starts[p] ? length[i - 1] + Math.hypot(x[i] - x[i - 1], y[i] - y[i - 1]) : 0;
-  }
-  // A dot leaves with its message's first byte and is there when the last one is. Messages are sorted into steps of time, one
-  // list behind another, so that a frame looks at those of its own step: short ones into short steps, others into long ones.
-  const n = t.rank.length, there = new Float64Array(n);
-  for (let i = 0; i < n; i++) if (t.pair[i] >= 0) there[i] = t.end_ps[i] + t.latency_ps[t.pair[i]];
-  const short = total / 128;
-  const levels = [sortedByTime(t, there, total, 1024, i => there[i] - t.flow_ps[i] <= short), sortedByTime(t, there, total, 16, i => there[i] - t.flow_ps[i] > short)];
-  const gaps = t.gaps.filter(g => g.rounds > 0 && g.end_ps > g.begin_ps).map(g => {
-    const round = (g.end_ps - g.begin_ps) / g.rounds, again = [];
-    for (let i = 0; i < t.rank.length; i++) if (t.pair[i] >= 0 && t.end_ps[i] > g.begin_ps - round && t.end_ps[i] <= g.begin_ps) again.push(i);
-    return { round, rounds: g.rounds, again };
-  });
-  const run = { starts, x, y, length, levels, total, gaps, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there, active: new Int32Array(1024), at: new Float64Array(1024) };
-  run.grow = () => { const a = new Int32Array(2 * run.active.length), b = new Float64Array(a.length); a.set(run.active); b.set(run.at); run.active = a; run.at = b; };
-  return run;
-}
-
-// sortedByTime lists the messages of each step of time, one list behind another.
-function sortedByTime(t, there, total, buckets, mine) {
-  const first = new Int32Array(buckets + 1), step = v => Math.max(0, Math.min(buckets - 1, Math.floor(v / total * buckets)));
-  const each = f => { for (let i = 0; i < there.length; i++) if (t.pair[i] >= 0 && mine(i)) for (let k = step(t.flow_ps[i]), to = step(there[i]); k <= to; k++) f(k, i); };
-  each(k => first[k + 1]++);
-  for (let k = 0; k < buckets; k++) first[k + 1] += first[k];
-  const list = new Int32Array(first[buckets]), next = first.slice();
-  each((k, i) => { list[next[k]++] = i; });
-  return { first, list, buckets };
-}
-
-// writeLines writes lines between parts over opaque pixels: a few million a frame, without a GPU. They have no soft edges.
-function writeLines(pixels, w, h, list, stage, tint, wide, alpha) {
-  const [cr, cg, cb] = tint.match(/[\d.]+/g).map(Number), k = stage.view.s * stage.r, ox = -stage.view.x * k, oy = -stage.view.y * k, { X, Y } = stage;
-  const a = Math.round(256 * alpha), keep = 256 - a, r = cr * a | 0, g = cg * a | 0, b = cb * a | 0;
-  for (let i = 0; i < list.length; i += 2) {
-    let x0 = X[list[i]] * k + ox, y0 = Y[list[i]] * k + oy, x1 = X[list[i + 1]] * k + ox, y1 = Y[list[i + 1]] * k + oy;
-    const steep = Math.abs(y1 - y0) > Math.abs(x1 - x0), along = steep ? h : w, across = (steep ? w : h) - wide, stride = steep ? w : 1, other = steep ? 1 : w;
-    if (steep) { let t = x0; x0 = y0; y0 = t; t = x1; x1 = y1; y1 = t; }
-    if (x0 > x1) { let t = x0; x0 = x1; x1 = t; t = y0; y0 = y1; y1 = t; }
-    const slope = x1 > x0 ? (y1 - y0) / (x1 - x0) : 0, from = Math.max(0, Math.round(x0)), to = Math.min(along - 1, Math.round(x1));
-    for (let t = from, y = y0 + (from - x0) * slope - (wide - 2) / 2; t <= to; t++, y += slope) { // rounded down
-      if (y < 0 || y > across) continue;
-      for (let d = 0, at = t * stride + (y | 0) * other; d < wide; d++, at += other) {
-        const p = pixels[at];
-        pixels[at] = -16777216 | ((p >> 16 & 255) * keep + b >> 8) << 16 | ((p >> 8 & 255) * keep + g >> 8) << 8 | (p & 255) * keep + r >> 8;
-      }
-    }
   }
 }
 
