@@ -52,6 +52,9 @@ func (j *job) traffic(q trafficQuestion) (any, error) {
 		return nil, err
 	}
 	j.tell(Progress{Text: "predicting what cables carry"})
+	if err := j.ctx.Err(); err != nil { // a small simulation does not ask
+		return nil, err
+	}
 	return a.cables()
 }
 
