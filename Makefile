@@ -33,6 +33,8 @@
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
+# make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; fifteen minutes
+# make gallery  opens the ten pages of weft studio's gallery from disk, and takes their pictures for the docs; five minutes
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  compiles, links and vets for macOS and for Linux on arm64; make test type-checks for both instead
@@ -308,3 +310,19 @@ fuzz:
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o weft .
+
+# What a reader of weft studio sees and waits for, as tables. Screenshots of every sample, and of every page of the gallery by light, dark
+# and on a phone, go to PICTURES. Frame times are next to those of a page that stands still on the same machine.
+PICTURES ?= $(CURDIR)/bin/studio
+.PHONY: studio-show gallery
+studio-show:
+	@mkdir -p $(PICTURES)
+	@WEFT_TEST_LONG=1 WEFT_TEST_PICTURES=$(PICTURES) $(GO) test -count=1 -timeout 60m -v ./app/internal/studio \
+		-run 'TestInABrowser|TestMailedFile|TestFrames|TestPictures|TestGalleryFiles' >$(PICTURES)/log 2>&1; failed=$$?; \
+		for what in task frames file memory; do echo; sed -n "s/^ *[a-z_]*\.go:[0-9]*: \($$what: \)/\1/p" $(PICTURES)/log; done; \
+		grep -e '^ *--- FAIL' $(PICTURES)/log; ls $(PICTURES)/*.png | wc -l | sed 's/$$/ screenshots/'; exit $$failed
+
+gallery:
+	@mkdir -p $(PICTURES)
+	WEFT_TEST_PICTURES=$(PICTURES) $(GO) test -count=1 -timeout 30m -v -run TestGalleryFiles ./app/internal/studio
+	UPDATE=1 $(GO) test -count=1 -run TestGalleryInDocs ./app/internal/studio
