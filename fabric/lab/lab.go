@@ -17,6 +17,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,6 +77,9 @@ type Node struct {
 	Front  string      // a host's address on the front end
 	Addrs  []string    // addresses that must be there before the lab is ready
 	Rules  int         // routing rules of a host that must be there
+
+	// Tunnels are a switch's VXLAN devices, each with the other switches that have the same network.
+	Tunnels map[string][]string
 }
 
 // Wire is a cable.
@@ -138,6 +142,9 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	s.islands()
+	if err := s.tunnels(p); err != nil {
+		return nil, err
+	}
 	switch o.Routing {
 	case "bird":
 		if err := birds(p, s); err != nil {
@@ -176,6 +183,35 @@ func (s *Spec) islands() {
 	}
 }
 
+// tunnels notes which switches must know of one another because tunnels join their bridges.
+func (s *Spec) tunnels(p *network.Plan) error {
+	for i := range p.Switches {
+		a := &p.Switches[i]
+		for j := range p.Switches {
+			b := &p.Switches[j]
+			here, there := s.Node(a.Name), s.Node(b.Name)
+			if i == j || here.Island != there.Island {
+				continue
+			}
+			for _, q := range a.Ports {
+				if q.VNI == 0 || !slices.ContainsFunc(b.Ports, func(o network.Port) bool { return o.VNI == q.VNI }) {
+					continue
+				}
+				if s.Routing != "frr" {
+					return fmt.Errorf("%s has bridges that EVPN joins, which %s does not speak; start the lab with --routing frr", a.Name, s.Routing)
+				}
+				if here.Tunnels == nil {
+					here.Tunnels = map[string][]string{}
+				}
+				if name := fmt.Sprintf("vx%d", q.VLAN); !slices.Contains(here.Tunnels[name], there.Loop) {
+					here.Tunnels[name] = append(here.Tunnels[name], there.Loop)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // canBeLab says what of a plan a lab cannot have.
 func canBeLab(p *network.Plan) error {
 	if len(p.Switches) == 0 {
@@ -186,8 +222,8 @@ func canBeLab(p *network.Plan) error {
 			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
 		}
 	}
-	if p.Intent.Backend.Links != "/31" {
-		return fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
+	if p.Intent.Backend.Links == "leaf" {
+		return errors.New("network.backend.links is leaf, which is SONiC's, and a lab's switches run FRR: write /31 or rail")
 	}
 	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
 		return fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
@@ -200,11 +236,20 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 	n := Node{Name: h.Name, Files: files, Front: h.First(network.Frontend).Addr.Addr().String()}
 	for j := range h.Interfaces {
 		x := &h.Interfaces[j]
-		if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
-			return fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
-		}
-		if x.Link == network.None {
+		leg := h.Leg(x)
+		if x.Bond != "" && leg.Link == network.None || x.Link == network.None && leg == x {
 			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
+		}
+		if s.Options.Setup == "plain" && leg != x {
+			n.Script = append(n.Script, "link add name "+x.Name+" type bond mode 802.3ad lacp_rate fast miimon 100 xmit_hash_policy layer3+4")
+			for _, y := range h.Interfaces {
+				if y.Bond == x.Name {
+					n.Script = append(n.Script, "link set dev "+y.Name+" down", "link set dev "+y.Name+" master "+x.Name)
+				}
+			}
+		}
+		if x.Bond != "" {
+			continue
 		}
 		n.Addrs = append(n.Addrs, x.Addr.String())
 		_, rules := emit.Routing(p, x)
@@ -219,7 +264,7 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 
 // plainSetup are the commands of ip that set an interface up.
 func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
-	script = append(script, fmt.Sprintf("link set dev %s mtu %d", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	script = append(script, fmt.Sprintf("link set dev %s mtu %d up", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
 	routes, rules := emit.Routing(p, x)
 	for _, r := range routes {
 		to, table := "default", ""

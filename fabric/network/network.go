@@ -141,6 +141,9 @@ type Port struct {
 	Addr   netip.Prefix // the switch's end of a routed host link; invalid on links between switches
 	MTU    int
 	VLAN   int // of a bridged host port; 0 where it is routed
+
+	VNI     int // the VXLAN network that joins the VLAN with those of other leaves; 0 where it ends at this switch
+	Segment int // the Ethernet segment of a bonded host, the same on each of its leaves; 0 without a bond
 }
 
 // None is "no such thing" in indices.
