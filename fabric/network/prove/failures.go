@@ -87,7 +87,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 			continue
 		}
 		for _, s := range l.sources {
-			if !p.isLost(s.router) {
+			if !p.isLost(s.router) || s.vni != c.vni {
 				continue
 			}
 			if f == nil {
@@ -105,7 +105,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 // detour looks at what a failure leaves to a source that lost all its next hops.
 func (p *prover) detour(v *Verdict, c *class, area int, s source, f *failed) {
 	switch {
-	case f.router(s.router):
+	case f.router(s.router) || p.elsewhere(&s, f):
 	case p.again.dist[s.router] < 0:
 		p.cut(v, c, area, s, f)
 	default:
