@@ -613,7 +613,7 @@ func (b *builder) daemons(n *Node) error {
 				continue // later
 			}
 			if d == "bgpd" {
-				if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/zserv.api"); return err }); err != nil {
+				if err := until(b.spec.patience(), func() error { _, err := os.Stat("/run/frr/" + n.Name + "/zserv.api"); return err }); err != nil {
 					return fmt.Errorf("zebra did not start: %w", err)
 				}
 			}
@@ -656,7 +656,7 @@ func (b *builder) configure(n *Node) error {
 		if d == "bfdd" && !b.watching {
 			continue
 		}
-		if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
+		if err := until(b.spec.patience(), func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
 			return fmt.Errorf("%s did not start: %w", d, err)
 		}
 	}
@@ -745,7 +745,7 @@ func (b *builder) converge() error {
 	for i := range b.spec.Nodes {
 		n := &b.spec.Nodes[i]
 		err := b.inside(n.Name, func() error {
-			return until(90*time.Second, func() error {
+			return until(b.spec.patience(), func() error {
 				if n.Router {
 					return b.routed(n)
 				}

@@ -17,10 +17,12 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
@@ -42,7 +44,12 @@ type Options struct {
 	Routing string // what switches run: "frr" on the emitted frr.conf, "bird" on a file of the lab's own, or "static" for routes that weft computes
 	Setup   string // who configures hosts: "networkd" on the emitted files, "plain" for weft itself, or "none" for a lab without hosts
 	LLDP    bool   // lldpd says who is plugged into whom
+
+	Wait time.Duration // how long a daemon may take to start, and routes to settle; 0: as long as they take on a busy machine
 }
+
+// patience is how long a step of a lab may take.
+func (o Options) patience() time.Duration { return cmp.Or(o.Wait, 90*time.Second) }
 
 // Usual is a lab on the emitted files alone.
 func Usual() Options { return Options{Routing: "frr", Setup: "networkd", LLDP: true} }
@@ -77,6 +84,7 @@ type Node struct {
 	Front  string      // a host's address on the front end
 	Addrs  []string    // addresses that must be there before the lab is ready
 	Rules  int         // routing rules of a host that must be there
+	Ports  []Port      // of a host, on networks that switches join
 
 	// Tunnels are a switch's VXLAN devices, each with the other switches that have the same network.
 	Tunnels map[string][]string
@@ -233,7 +241,7 @@ func canBeLab(p *network.Plan) error {
 
 // host adds one with its wires to bridges; those to switches are there already.
 func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
-	n := Node{Name: h.Name, Files: files, Front: h.First(network.Frontend).Addr.Addr().String()}
+	n := Node{Name: h.Name, Files: files, Ports: ports(p, h), Front: h.First(network.Frontend).Addr.Addr().String()}
 	for j := range h.Interfaces {
 		x := &h.Interfaces[j]
 		leg := h.Leg(x)
