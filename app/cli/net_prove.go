@@ -169,9 +169,9 @@ func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 			if x.Role != network.Storage || x.IB || !x.Addr.IsValid() {
 				continue
 			}
-			net := x.Net
-			if !net.IsValid() {
-				net = x.Addr.Masked()
+			net := x.Addr.Masked()
+			if x.Net.IsValid() {
+				net = x.Net
 			}
 			if seen[net] {
 				continue

@@ -193,26 +193,27 @@ func (s *Spec) islands() {
 
 // tunnels notes which switches must know of one another because tunnels join their bridges.
 func (s *Spec) tunnels(p *network.Plan) error {
+	on := map[int][]*Node{} // switches of each VXLAN network
+	device := map[int]string{}
 	for i := range p.Switches {
-		a := &p.Switches[i]
-		for j := range p.Switches {
-			b := &p.Switches[j]
-			here, there := s.Node(a.Name), s.Node(b.Name)
-			if i == j || here.Island != there.Island {
-				continue
+		n := s.Node(p.Switches[i].Name)
+		for _, q := range p.Switches[i].Ports {
+			if q.VNI != 0 && !slices.Contains(on[q.VNI], n) {
+				on[q.VNI], device[q.VNI] = append(on[q.VNI], n), fmt.Sprintf("vx%d", q.VLAN)
 			}
-			for _, q := range a.Ports {
-				if q.VNI == 0 || !slices.ContainsFunc(b.Ports, func(o network.Port) bool { return o.VNI == q.VNI }) {
-					continue
-				}
-				if s.Routing != "frr" {
-					return fmt.Errorf("%s has bridges that EVPN joins, which %s does not speak; start the lab with --routing frr", a.Name, s.Routing)
-				}
-				if here.Tunnels == nil {
-					here.Tunnels = map[string][]string{}
-				}
-				if name := fmt.Sprintf("vx%d", q.VLAN); !slices.Contains(here.Tunnels[name], there.Loop) {
-					here.Tunnels[name] = append(here.Tunnels[name], there.Loop)
+		}
+	}
+	if len(on) > 0 && s.Routing != "frr" {
+		return fmt.Errorf("%s has bridges that EVPN joins, which --routing %s does not speak; start the lab with --routing frr", p.Name, s.Routing)
+	}
+	for vni, list := range on {
+		for _, n := range list {
+			if n.Tunnels == nil {
+				n.Tunnels = map[string][]string{}
+			}
+			for _, other := range list {
+				if other != n && other.Island == n.Island {
+					n.Tunnels[device[vni]] = append(n.Tunnels[device[vni]], other.Loop)
 				}
 			}
 		}
@@ -249,12 +250,7 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
 		}
 		if s.Options.Setup == "plain" && leg != x {
-			n.Script = append(n.Script, "link add name "+x.Name+" type bond mode 802.3ad lacp_rate fast miimon 100 xmit_hash_policy layer3+4")
-			for _, y := range h.Interfaces {
-				if y.Bond == x.Name {
-					n.Script = append(n.Script, "link set dev "+y.Name+" down", "link set dev "+y.Name+" master "+x.Name)
-				}
-			}
+			n.Script = append(n.Script, plainBond(h, x)...)
 		}
 		if x.Bond != "" {
 			continue
@@ -268,6 +264,17 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 	}
 	s.Nodes = append(s.Nodes, n)
 	return nil
+}
+
+// plainBond are the commands of ip that make a bond.
+func plainBond(h *network.Host, x *network.Interface) []string {
+	script := []string{"link add name " + x.Name + " type bond mode 802.3ad lacp_rate fast miimon 100 xmit_hash_policy layer3+4"}
+	for _, y := range h.Interfaces {
+		if y.Bond == x.Name {
+			script = append(script, "link set dev "+y.Name+" down", "link set dev "+y.Name+" master "+x.Name)
+		}
+	}
+	return script
 }
 
 // plainSetup are the commands of ip that set an interface up.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -72,49 +73,54 @@ type TrafficConfig struct {
 	Limit time.Duration // for each, to connect and to send
 }
 
+// total is what a network carried.
+type total struct {
+	pairs, arrived, across, apart int
+	bytes                         int64
+	rates                         []float64
+}
+
+func (x *total) add(t *Transfer) {
+	switch arrived := t.Error == ""; {
+	case !t.Wanted:
+		x.across++
+		if !arrived {
+			x.apart++
+		}
+	case arrived:
+		x.arrived++
+		x.bytes += t.Bytes
+		x.rates = append(x.rates, t.Rate)
+		fallthrough
+	default:
+		x.pairs++
+	}
+}
+
 // PrintTraffic writes a line for each network, and one for each connection that is not as planned.
 func PrintTraffic(w io.Writer, list []Transfer) error {
-	type sum struct {
-		pairs, arrived, across, apart int
-		bytes                         int64
-		rates                         []float64
-	}
-	sums, order := map[string]*sum{}, []string{}
-	for _, t := range list {
-		x := sums[t.Net]
+	totals := map[string]*total{}
+	for k := range list {
+		x := totals[list[k].Net]
 		if x == nil {
-			x = &sum{}
-			sums[t.Net] = x
-			order = append(order, t.Net)
+			x = &total{}
+			totals[list[k].Net] = x
 		}
-		switch {
-		case t.Wanted:
-			x.pairs++
-		default:
-			x.across++
-			x.apart += map[bool]int{true: 1, false: 0}[t.Error != ""]
-		}
-		if t.Wanted && t.Error == "" {
-			x.arrived++
-			x.bytes += t.Bytes
-			x.rates = append(x.rates, t.Rate)
-		}
+		x.add(&list[k])
 	}
-	slices.Sort(order)
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "network\tpairs\tarrived\tverified\tmedian\tslowest\tapart")
-	for _, name := range order {
-		x := sums[name]
+	for _, name := range slices.Sorted(maps.Keys(totals)) {
+		x := totals[name]
 		slices.Sort(x.rates)
-		median, slowest := "-", "-"
-		if len(x.rates) > 0 {
-			median, slowest = fmt.Sprintf("%.0f MB/s", x.rates[len(x.rates)/2]/1e6), fmt.Sprintf("%.0f MB/s", x.rates[0]/1e6)
+		median, slowest, apart := "-", "-", "-"
+		if n := len(x.rates); n > 0 {
+			median, slowest = fmt.Sprintf("%.0f MB/s", x.rates[n/2]/1e6), fmt.Sprintf("%.0f MB/s", x.rates[0]/1e6)
 		}
-		apart := "-"
 		if x.across > 0 {
 			apart = fmt.Sprintf("%d of %d", x.apart, x.across)
 		}
-		fmt.Fprintf(out, "%s\t%d\t%d\t%.0f MB\t%s\t%s\t%s\n", name, x.pairs, x.arrived, float64(x.bytes)/1e6, median, slowest, apart)
+		fmt.Fprintf(out, "%s\t%d\t%d\t%.1f MB\t%s\t%s\t%s\n", name, x.pairs, x.arrived, float64(x.bytes)/1e6, median, slowest, apart)
 	}
 	if err := out.Flush(); err != nil {
 		return err

@@ -28,24 +28,7 @@ func guest() error {
 	if err := load(); err != nil {
 		return err
 	}
-	if err := unix.Mount("host", "/host", "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"); err != nil {
-		return fmt.Errorf("the machine's files: %w", err)
-	}
-	for _, m := range [][2]string{{"proc", "proc"}, {"sys", "sysfs"}, {"run", "tmpfs"}, {"tmp", "tmpfs"}, {"var/tmp", "tmpfs"}, {"var/log", "tmpfs"}, {"mnt", "tmpfs"}} {
-		if m[0] == "tmp" && strings.Contains(string(command), "/tmp/") {
-			continue // the command is there
-		}
-		if err := unix.Mount(m[0], "/host/"+m[0], m[1], 0, ""); err != nil {
-			return fmt.Errorf("/%s: %w", m[0], err)
-		}
-	}
-	if err := unix.Mount("/dev", "/host/dev", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("/dev: %w", err)
-	}
-	if err := unix.Chroot("/host"); err != nil {
-		return err
-	}
-	if err := os.Chdir("/"); err != nil {
+	if err := enter(strings.Contains(string(command), "/tmp/")); err != nil {
 		return err
 	}
 	_ = os.Symlink("/proc/self/fd", "/dev/fd")
@@ -60,6 +43,38 @@ func guest() error {
 	}
 	fmt.Printf("\n%s%d\n", ended, cmd.ProcessState.ExitCode())
 	return nil
+}
+
+// enter makes the machine's files the guest's root. keep leaves /tmp as it is, because the command is there.
+func enter(keep bool) error {
+	type mount struct{ from, to, kind, options string }
+	list := []mount{{"host", "/host", "9p", "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}, {"proc", "/host/proc", "proc", ""}, {"sys", "/host/sys", "sysfs", ""}}
+	for _, dir := range []string{"run", "tmp", "var/tmp", "var/log", "mnt"} {
+		if dir != "tmp" || !keep {
+			list = append(list, mount{dir, "/host/" + dir, "tmpfs", ""})
+		}
+	}
+	for _, m := range list {
+		flags := uintptr(0)
+		if m.kind == "9p" {
+			flags = unix.MS_RDONLY
+		}
+		if err := unix.Mount(m.from, m.to, m.kind, flags, m.options); err != nil {
+			return fmt.Errorf("%s: %w", m.to, err)
+		}
+	}
+	for _, move := range [][2]string{{"/dev", "/host/dev"}, {"/host", "/"}} { // the root of the mount namespace, too: labs enter it anew
+		if err := os.Chdir("/host"); err != nil {
+			return err
+		}
+		if err := unix.Mount(move[0], move[1], "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("%s: %w", move[0], err)
+		}
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return os.Chdir("/")
 }
 
 // load loads the modules in their order.

@@ -267,10 +267,9 @@ func (p *Port) bridgedAt() (out []*Port) {
 		list = p.Bond.Legs
 	}
 	for _, leg := range list {
-		if leg.Peer == nil || !leg.Peer.Device.Router || leg.Peer.Port.Bridge == nil || leg.Peer.Port.Bridge.Tunnel == nil {
-			continue
+		if leg.Peer != nil && leg.Peer.Port.network() != 0 {
+			out = append(out, leg.Peer.Port)
 		}
-		out = append(out, leg.Peer.Port)
 	}
 	return out
 }
@@ -329,14 +328,13 @@ func (n *Net) tunnelEnds(d *Device, svi *Port, dst netip.Addr, f *failed) (ends 
 	}
 	found := false
 	for _, r := range n.routers {
-		for _, p := range r.ports {
-			if r == d || f.router(r.id) || p.Tunnel == nil || p.Tunnel.VNI != svi.Tunnel.VNI || p.local(dst, f) == nil {
-				continue
-			}
-			found = true
-			if r.BGP != nil && r.BGP.AllVNI && n.tells(r, d, f) && n.ends(r, p) {
-				ends = append(ends, r.id)
-			}
+		p := r.bridgeTo(svi.Tunnel.VNI)
+		if r == d || p == nil || f.router(r.id) || p.local(dst, f) == nil {
+			continue
+		}
+		found = true
+		if n.told(r, d, p, f) {
+			ends = append(ends, r.id)
 		}
 	}
 	switch {
@@ -346,6 +344,21 @@ func (n *Net) tunnelEnds(d *Device, svi *Port, dst netip.Addr, f *failed) (ends 
 		return nil, fmt.Sprintf("%s does not learn who has %s on VXLAN network %d", d.Name, dst, svi.Tunnel.VNI)
 	}
 	return ends, ""
+}
+
+// bridgeTo is the VLAN interface of a switch on a VXLAN network; nil if it has none.
+func (d *Device) bridgeTo(vni int) *Port {
+	for _, p := range d.ports {
+		if p.Tunnel != nil && p.Tunnel.VNI == vni {
+			return p
+		}
+	}
+	return nil
+}
+
+// told reports whether a switch learns what is behind another's bridge, and the way to it.
+func (n *Net) told(from, to *Device, svi *Port, f *failed) bool {
+	return from.BGP != nil && from.BGP.AllVNI && n.tells(from, to, f) && n.ends(from, svi)
 }
 
 // ends reports whether others learn the way to the end of a switch's tunnel.
@@ -394,13 +407,9 @@ func (t *tunnelling) from(d *Device) (hops []string, why string) {
 	hops = []string{d.Name}
 	if slices.Contains(t.ends, d.id) {
 		t.good[d.id] = 1
-		for _, p := range d.ports {
-			if p.Tunnel != nil && p.Tunnel.VNI == t.vni {
-				h := p.local(t.w.dst, t.w.failed)
-				more, why := t.w.from(h.on, h)
-				return append(hops, more...), why
-			}
-		}
+		h := d.bridgeTo(t.vni).local(t.w.dst, t.w.failed)
+		more, why := t.w.from(h.on, h)
+		return append(hops, more...), why
 	}
 	if t.good[d.id] > 0 {
 		return hops, ""
@@ -426,28 +435,33 @@ func (t *tunnelling) from(d *Device) (hops []string, why string) {
 // joined looks at what the bridges of several switches need to be one.
 func (n *Net) joined() Verdict {
 	v := Verdict{Property: "bridges are joined", Of: "bridges, segments and sessions"}
-	numbers, any := map[int]int{}, false
 	segments := map[string]*Device{}
 	for _, d := range n.routers {
 		for _, p := range d.ports {
 			if p.Tunnel == nil {
 				continue
 			}
-			any = true
 			v.Cases++
-			numbers[p.Tunnel.VNI]++
 			switch {
 			case d.BGP == nil || !d.BGP.AllVNI:
 				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("%s has VXLAN network %d and tells nobody: advertise-all-vni is missing", d.Name, p.Tunnel.VNI)})
 			case !n.ends(d, p):
 				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("nobody learns the way to %s, the end of its tunnels", p.Tunnel.End)})
 			}
-			n.segments(&v, p, segments)
+			segmented(&v, p, segments)
 		}
 	}
+	if v.Cases > 0 {
+		n.carried(&v)
+	}
+	return v
+}
+
+// carried looks for cables between switches that do not carry where hardware addresses are.
+func (n *Net) carried(v *Verdict) {
 	for i := range n.cables {
 		c := &n.cables[i]
-		if !any || !c.trunk() || c.a.on.BGP == nil || c.b.on.BGP == nil {
+		if !c.trunk() || c.a.on.BGP == nil || c.b.on.BGP == nil {
 			continue
 		}
 		v.Cases++
@@ -455,43 +469,22 @@ func (n *Net) joined() Verdict {
 			v.refute(1, Counterexample{Why: c.String() + " does not carry where hardware addresses are: both ends need activate in l2vpn evpn"})
 		}
 	}
-	return v
 }
 
-// segments looks at the bonds behind a bridge: a bonded host's switches must be one to it, and one to other switches.
-func (n *Net) segments(v *Verdict, svi *Port, seen map[string]*Device) {
+// segmented looks at the bonds behind a bridge.
+func segmented(v *Verdict, svi *Port, seen map[string]*Device) {
 	for _, m := range svi.Members {
-		if m.Peer == nil || m.Peer.Device.Router {
-			continue
-		}
-		host := m.Peer.Port.Bond
-		if host == nil && m.Bond == nil {
+		if m.Peer == nil || m.Peer.Device.Router || m.Peer.Port.Bond == nil && m.Bond == nil {
 			continue
 		}
 		v.Cases++
-		why := ""
-		switch {
-		case host == nil:
-			why = fmt.Sprintf("%s:%s is bonded and %s is not", m.on.Name, m.Name, m.Peer)
-		case m.Bond == nil:
-			why = fmt.Sprintf("%s is bonded and %s:%s is not", m.Peer, m.on.Name, m.Name)
-		case m.Bond.Segment == "":
-			why = fmt.Sprintf("%s:%s is in no Ethernet segment, so %s has two switches that are not one", m.on.Name, m.Bond.port.Name, host.port.on.Name)
-		}
-		for _, leg := range host.others(m) {
-			other := leg.Peer.Port
-			if why == "" && (other.Bond == nil || other.Bond.Segment != m.Bond.Segment || other.Bond.System != m.Bond.System) {
-				why = fmt.Sprintf("%s:%s and %s of %s are not one segment with one system", m.on.Name, m.Name, leg.Peer, host.port.on.Name)
-			}
-			if why == "" && (other.Bridge == nil || other.Bridge.Tunnel == nil || other.Bridge.Tunnel.VNI != svi.Tunnel.VNI) {
-				why = fmt.Sprintf("%s:%s and %s of %s are on two networks", m.on.Name, m.Name, leg.Peer, host.port.on.Name)
-			}
-		}
+		why := m.unlike()
 		if why == "" {
-			if other := seen[m.Bond.Segment]; other != nil && other != host.port.on {
-				why = fmt.Sprintf("segment%s is that of %s and of %s", m.Bond.Segment, other.Name, host.port.on.Name)
+			host := m.Peer.Device
+			if other := seen[m.Bond.Segment]; other != nil && other != host {
+				why = fmt.Sprintf("segment%s is that of %s and of %s", m.Bond.Segment, other.Name, host.Name)
 			}
-			seen[m.Bond.Segment] = host.port.on
+			seen[m.Bond.Segment] = host
 		}
 		if why != "" {
 			v.refute(1, Counterexample{Path: []string{svi.on.Name}, Why: why})
@@ -499,11 +492,38 @@ func (n *Net) segments(v *Verdict, svi *Port, seen map[string]*Device) {
 	}
 }
 
+// unlike says why a switch port and the others of a bonded host are not one to it, and one to other switches.
+func (p *Port) unlike() string {
+	host := p.Peer.Port.Bond
+	switch {
+	case host == nil:
+		return fmt.Sprintf("%s:%s is bonded and %s is not", p.on.Name, p.Name, p.Peer)
+	case p.Bond == nil:
+		return fmt.Sprintf("%s is bonded and %s:%s is not", p.Peer, p.on.Name, p.Name)
+	case p.Bond.Segment == "":
+		return fmt.Sprintf("%s:%s is in no Ethernet segment, so %s has two switches that are not one", p.on.Name, p.Bond.port.Name, host.port.on.Name)
+	}
+	for _, leg := range host.others(p) {
+		switch other := leg.Peer.Port; {
+		case other.Bond == nil || other.Bond.Segment != p.Bond.Segment || other.Bond.System != p.Bond.System:
+			return fmt.Sprintf("%s:%s and %s of %s are not one segment with one system", p.on.Name, p.Name, leg.Peer, host.port.on.Name)
+		case other.network() != p.network():
+			return fmt.Sprintf("%s:%s and %s of %s are on two networks", p.on.Name, p.Name, leg.Peer, host.port.on.Name)
+		}
+	}
+	return ""
+}
+
+// network is the VXLAN network of a bridge's member; 0 where no tunnel joins it.
+func (p *Port) network() int {
+	if p.Bridge == nil || p.Bridge.Tunnel == nil {
+		return 0
+	}
+	return p.Bridge.Tunnel.VNI
+}
+
 // others are the legs of a host's bond but for the one that is plugged into a port.
 func (b *Bond) others(at *Port) (out []*Port) {
-	if b == nil {
-		return nil
-	}
 	for _, leg := range b.Legs {
 		if leg.Peer != nil && leg.Peer.Port != at {
 			out = append(out, leg)
