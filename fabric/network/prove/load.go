@@ -263,7 +263,7 @@ func quoted(line, key string) string {
 var (
 	nftChain = regexp.MustCompile(`type filter hook (\w+) `)
 	nftSkip  = regexp.MustCompile(`^(#.*|table .*|delete table .*|chain .*|\}|type .*)?$`)
-	nftDrop  = regexp.MustCompile(`^(iifname|oifname) \{ ([^}]*) \}(?: ip ([sd])addr (!= )?(\S+))? drop\b`)
+	nftDrop  = regexp.MustCompile(`^(iifname|oifname) \{ ([^}]*) \}(?: ip ([sd])addr (!= )?(\S+))?(?: counter)? drop\b`)
 )
 
 // nft reads the filters of a host. A host passes nothing on in this model, so
