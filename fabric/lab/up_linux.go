@@ -62,7 +62,7 @@ func Check(s *Spec) error {
 		}
 	}
 	if s.bonds() && exec.Command("unshare", "--net", "ip", "link", "add", "name", "x", "type", "bond").Run() != nil {
-		return errors.New("hosts are bonded, and this kernel has no bonding driver; load it (modprobe bonding), or run the lab in an emulated kernel: deploy/lab-kernel")
+		return errors.New("hosts are bonded, and this kernel has no bonding driver; load it (modprobe bonding), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)")
 	}
 	for v, table := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
 		key := "net." + v + ".neigh.default.gc_thresh3"
