@@ -77,6 +77,9 @@ func TestModelAgreesWithFRR(t *testing.T) {
 			for _, f := range slices.Backward(planted) {
 				runAll(t, i, f.node, f.undo)
 			}
+			if err := until(2*time.Minute, i.whole); err != nil {
+				t.Fatalf("seed %d, %s, %v undone: %v", seed, kind, names, err)
+			}
 		}
 		if err := Down(spec.Name); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/cluster"
 )
 
@@ -41,7 +42,7 @@ func TestFilters(t *testing.T) {
 	listed := func(then string) []Finding {
 		t.Helper()
 		script := "set -e; ip link add nic0 type veth peer name other; ip addr add 10.160.0.1/31 dev nic0; ip link set nic0 up; ip link set other up; ip route add default dev nic0; nft -f " + file + "; " + then + "; nft list table inet weft_networks"
-		out, err := exec.Command("unshare", "--net", "bash", "-c", script).CombinedOutput()
+		out, err := bounded.Command(t, "unshare", "--net", "bash", "-c", script).CombinedOutput()
 		if err != nil {
 			if strings.Contains(string(out), "not permitted") || strings.Contains(string(out), "not supported") {
 				t.Skipf("%v: %s", err, out)

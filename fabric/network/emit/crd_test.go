@@ -60,7 +60,7 @@ func crdJudge(t *testing.T) func([]byte) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return func(data []byte) string {
-		cmd := bounded.Command(t, judge, os.Getenv("KUBE_CRDS"))
+		cmd := bounded.Within(t, bounded.Build, judge, os.Getenv("KUBE_CRDS")) // the largest example has 131,072 hosts
 		cmd.Stdin = bytes.NewReader(data)
 		out, err := cmd.CombinedOutput()
 		if err != nil {

@@ -2,18 +2,27 @@ package emit
 
 import (
 	"encoding/json"
-	"os/exec"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/cluster"
 )
 
 // TestProvisioning: every file that a booting switch is sent to is one that is emitted for it, scripts are the shell's, and each
 // switch that streams is a target at its management address.
 func TestProvisioning(t *testing.T) {
-	p := examplePlans(t, func(n *cluster.Network) { n.Render.Leaf, n.Render.Spine = "sonic", "nvue" })["lab"]
+	data, err := os.ReadFile("../../../examples/lab.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Parse("lab.yaml", append(data, "network: {render: {leaf: sonic, spine: nvue}}\n"...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := makePlan(t, "lab.yaml", c)
 	files, err := Make(p, []string{"sonic", "nvue", "gnmi", "ztp", "dhcp"})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +49,7 @@ func TestProvisioning(t *testing.T) {
 		t.Errorf("%+v", steps)
 	}
 	for _, name := range []string{"ztp/sonic-routing", "ztp/cumulus"} {
-		cmd := exec.Command("sh", "-n")
+		cmd := bounded.Command(t, "sh", "-n")
 		cmd.Stdin = strings.NewReader(all[name])
 		if out, err := cmd.CombinedOutput(); err != nil || all[name] == "" {
 			t.Errorf("%s: %v %s", name, err, out)

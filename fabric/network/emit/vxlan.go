@@ -71,7 +71,7 @@ func bridgeScript(p *network.Plan, s *network.Switch) []File {
 	var t text
 	t.line("#!/bin/sh")
 	t.head(p, "#")
-	t.line("# Bridges, tunnels and bonds of the host ports. Linux before 6.6 delivers broadcasts to bonded hosts twice.")
+	t.line("# Bridges, tunnels and bonds of the host ports. Linux before 6.6 delivers broadcasts to\n# bonded hosts twice, and does not pass packets for a host whose cable here is cut on to its other leaf.")
 	t.line("set -e")
 	aware := segmented(s)
 	if aware {

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -99,42 +98,6 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 	p.cutPairs = map[int]bool{}
 	p.choosePairs()
 	return p
-}
-
-// ids finds routers by their names.
-func (n *Net) ids(names []string) (out []int32) {
-	for _, name := range names {
-		if d := n.Devices[name]; d != nil && d.Router {
-			out = append(out, d.id)
-		}
-	}
-	return out
-}
-
-// choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
-func (p *prover) choosePairs() {
-	for _, names := range p.o.Together {
-		if group := p.n.ids(names); len(group) > 0 {
-			p.groups = append(p.groups, group)
-		}
-	}
-	n := int32(len(p.n.routers))
-	all := int(n) * int(n-1) / 2
-	if all <= p.o.Pairs {
-		for a := range n {
-			for b := range a {
-				p.groups = append(p.groups, []int32{a, b})
-			}
-		}
-		return
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for drawn := 0; drawn < p.o.Pairs; {
-		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
-			p.groups = append(p.groups, []int32{a, b})
-			drawn++
-		}
-	}
 }
 
 // classify finds where packets of every address enter, and groups targets. What a host does with
