@@ -103,7 +103,11 @@ func sound(t *testing.T, p *Plan) {
 			if port.Host != i || port.Iface != j {
 				t.Errorf("%s p%d is plugged into host %d interface %d, not %d %d", sw.Name, port.Number, port.Host, port.Iface, i, j)
 			}
-			if !x.IB && !x.Addr.Masked().Contains(x.Gateway) {
+			if port.VNI != 0 { // a bridge over all leaves of the rail, where nobody routes
+				if x.Gateway.IsValid() || x.Addr.Masked() != r.Prefix {
+					t.Errorf("%s %s: %s by %s on the bridge of %s", h.Name, x.Name, x.Addr, x.Gateway, r.Prefix)
+				}
+			} else if !x.IB && !x.Addr.Masked().Contains(x.Gateway) {
 				t.Errorf("%s %s: gateway %s is outside %s", h.Name, x.Name, x.Gateway, x.Addr.Masked())
 			}
 		}

@@ -98,17 +98,7 @@ func TestTenantsAreApart(t *testing.T) {
 	}
 	for _, render := range []string{"frr", "sonic"} {
 		p := planOf(t, "lab.yaml", fmt.Sprintf("%snetwork: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}, render: {leaf: %s, spine: %s}}\n", data, render, render))
-		var areas []prove.Area
-		for _, a := range areasOf(p) {
-			for tenant, hosts := range map[string][]string{"red": {"n0", "n4"}, "blue": {"n1", "n5"}, "nobody": {"n2", "n3", "n6", "n7"}} {
-				part := a
-				part.Name, part.Group, part.Hosts = a.Name+tenant, tenant, map[string]bool{}
-				for _, h := range hosts {
-					part.Hosts[h] = true
-				}
-				areas = append(areas, part)
-			}
-		}
+		areas := areasOf(p)
 		files := texts(t, p)
 		r := load(t, files).Prove(areas, prove.Options{Failures: true})
 		if got := broken(r); len(got) > 0 || r.Verdict("networks are apart").Cases != 160 {
