@@ -65,6 +65,7 @@ type Plan struct {
 	Hosts    []Host   // in the order of the graph
 	Switches []Switch // in the order of the graph
 	Warnings []string // what is allowed but may surprise
+	Bridged  bool     // tunnels join bridges of several leaves, and all switches carry EVPN
 
 	Floor    *floor.Plan       // where everything stands; nil where the file does not say
 	Services []cluster.Service // networks beside the graph that the file declares

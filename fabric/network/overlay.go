@@ -79,7 +79,7 @@ func (m *maker) segments() {
 			if x.IB || !m.overlays(x.Role) {
 				continue
 			}
-			q.VNI = firstVNI + q.VLAN
+			q.VNI, m.plan.Bridged = firstVNI+q.VLAN, true
 			if x.Bond != "" {
 				q.Segment = 1 + h.Number
 			}

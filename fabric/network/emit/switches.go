@@ -188,7 +188,7 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 		}
 	}
 	t.line(" !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n  maximum-paths 64\n exit-address-family")
-	if overlaid(p) {
+	if p.Bridged {
 		t.line(" !\n address-family l2vpn evpn\n  neighbor FABRIC activate")
 		if len(vnis(s)) > 0 {
 			t.line("  advertise-all-vni")

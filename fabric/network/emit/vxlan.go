@@ -25,11 +25,6 @@ func vnis(s *network.Switch) map[int]int {
 	return out
 }
 
-// overlaid reports whether a plan has bridges that tunnels join; all its switches then carry EVPN.
-func overlaid(p *network.Plan) bool {
-	return slices.ContainsFunc(p.Switches, func(s network.Switch) bool { return len(vnis(&s)) > 0 })
-}
-
 // segmented reports whether bonded hosts are plugged into a switch.
 func segmented(s *network.Switch) bool {
 	return slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Segment != 0 })
