@@ -27,6 +27,9 @@
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
+# make lab-model  random fabrics of every family in labs, whole and with eight faults each, held against the model of weft net prove (FABRICS, SEED); as root
+# make lab-kernel  a lab with bonded hosts in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
+# make verdicts  what slurmctld, and with KUBE_CRDS the API server's libraries, say of every example, in one table
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
@@ -267,6 +270,18 @@ drift:
 # Labs of 6, 64 and 200 routers started and measured, for the table in docs/reference/tables/lab.md; about two minutes, as root.
 lab-scale:
 	$(GO) test ./fabric/lab -run TestScale -count=1 -v -lab.scale -timeout 20m
+
+# FABRICS random fabrics from SEED on; about twenty seconds each.
+FABRICS ?= 30
+.PHONY: lab-model lab-kernel verdicts
+lab-model:
+	$(GO) test ./fabric/lab -run TestModelAgreesWithFRR -count=1 -v -timeout 0 -lab.fabrics $(FABRICS) $(if $(SEED),-lab.from $(SEED))
+
+lab-kernel: build
+	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/eslag.sh ./weft
+
+verdicts:
+	$(GO) test ./fabric/network/emit -run TestVerdicts -count=1 -v -timeout 30m -emit.verdicts
 
 # Five designs emitted, and every file of theirs read by its consumer; about ten minutes.
 consumers:

@@ -19,7 +19,7 @@ func newLab() *cobra.Command {
 		Short: "Bring a cluster's network up on this machine, with real routers and the emitted configuration",
 		RunE:  group,
 	}
-	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabShow(), newLabDrill())
+	cmd.AddCommand(newLabUp(), newLabDown(), newLabExec(), newLabList(), newLabShow(), newLabDrill(), newLabTraffic())
 	return cmd
 }
 
@@ -87,6 +87,7 @@ run --lab work in it, show and drill need root.`,
 	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup, "who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
 	_ = cmd.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(lab.Routings, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("hosts", cobra.FixedCompletions(lab.Configurers, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().DurationVar(&o.Wait, "wait", 0, "how long a daemon may take to start, and routes to settle; default 90s, in an emulated machine more")
 	cmd.Flags().BoolVar(&noLLDP, "no-lldp", false, "start no lldpd, which says who is plugged into whom")
 	return cmd
 }

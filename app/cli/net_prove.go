@@ -158,35 +158,62 @@ func printProof(w io.Writer, name string, r *prove.Report) error {
 }
 
 // provenAreas are the networks that Ethernet switches of the plan join. Storage NICs of all
-// numbers reach one another; rails need not. outside names storage networks without switches.
+// numbers reach one another; rails need not. Each tenant has its own part of a network. outside names
+// storage networks without switches.
 func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 	seen := map[netip.Prefix]bool{}
 	for i := range p.Hosts {
-		for _, x := range p.Hosts[i].Interfaces {
+		h := &p.Hosts[i]
+		for j := range h.Interfaces {
+			x := &h.Interfaces[j]
 			if x.Role != network.Storage || x.IB || !x.Addr.IsValid() {
 				continue
 			}
-			net := x.Net
-			if !net.IsValid() {
-				net = x.Addr.Masked()
+			net := x.Addr.Masked()
+			if x.Net.IsValid() {
+				net = x.Net
 			}
 			if seen[net] {
 				continue
 			}
 			seen[net] = true
-			if name := "storage " + x.Name; x.Link == network.None {
+			if name := "storage " + x.Name; h.Leg(x).Link == network.None {
 				outside = append(outside, name)
 			} else {
-				out = append(out, prove.Area{Name: name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
+				out = append(out, ofTenants(p, prove.Area{Name: name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})...)
 			}
 		}
 	}
 	for _, r := range p.Rails {
 		if !r.InfiniBand {
-			out = append(out, prove.Area{Name: fmt.Sprintf("rail %d", r.Number), Group: "backend", Prefix: r.Prefix})
+			out = append(out, ofTenants(p, prove.Area{Name: fmt.Sprintf("rail %d", r.Number), Group: "backend", Prefix: r.Prefix})...)
 		}
 	}
 	return out, outside
+}
+
+// ofTenants cuts an area into those of the plan's tenants, and that of the hosts without one.
+func ofTenants(p *network.Plan, a prove.Area) (out []prove.Area) {
+	if len(p.Intent.Tenants) == 0 {
+		return []prove.Area{a}
+	}
+	hosts := map[string]map[string]bool{}
+	for i := range p.Hosts {
+		t := p.Tenant(p.Hosts[i].Name)
+		if hosts[t] == nil {
+			hosts[t] = map[string]bool{}
+		}
+		hosts[t][p.Hosts[i].Name] = true
+	}
+	for _, t := range slices.Sorted(maps.Keys(hosts)) {
+		part := a
+		part.Hosts = hosts[t]
+		if t != "" {
+			part.Name, part.Group = a.Name+" of "+t, a.Group+" of "+t
+		}
+		out = append(out, part)
+	}
+	return out
 }
 
 // verdict is what is left to say of a proof: what does not hold, and which networks it is not about.

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -444,6 +445,9 @@ func (b *builder) node(n *Node) error {
 			if err := udev(filepath.Join(root, "etc/udev/rules.d/60-weft-mtu.rules")); err != nil {
 				return err
 			}
+			if err := bridges(filepath.Join(root, "usr/local/sbin/weft-bridges")); err != nil {
+				return err
+			}
 		}
 		if err := batch(n.Script); err != nil {
 			return err
@@ -459,6 +463,23 @@ func (b *builder) node(n *Node) error {
 		}
 		return err
 	})
+}
+
+// bridges runs the emitted script of a switch that has bridges, in the thread's namespace.
+func bridges(script string) error {
+	if _, err := os.Stat(script); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if out, err := exec.Command("sh", "-x", script).CombinedOutput(); err != nil {
+		return fmt.Errorf("weft-bridges: %w: %s", err, lastLines(out, 3))
+	}
+	return nil
+}
+
+// lastLines are the last lines of an output, behind one another.
+func lastLines(out []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
 // udevRule is a rule that sets the MTU of one interface.
@@ -592,7 +613,7 @@ func (b *builder) daemons(n *Node) error {
 				continue // later
 			}
 			if d == "bgpd" {
-				if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/zserv.api"); return err }); err != nil {
+				if err := until(b.spec.patience(), func() error { _, err := os.Stat("/run/frr/" + n.Name + "/zserv.api"); return err }); err != nil {
 					return fmt.Errorf("zebra did not start: %w", err)
 				}
 			}
@@ -635,7 +656,7 @@ func (b *builder) configure(n *Node) error {
 		if d == "bfdd" && !b.watching {
 			continue
 		}
-		if err := until(20*time.Second, func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
+		if err := until(b.spec.patience(), func() error { _, err := os.Stat("/run/frr/" + n.Name + "/" + d + ".vty"); return err }); err != nil {
 			return fmt.Errorf("%s did not start: %w", d, err)
 		}
 	}
@@ -724,7 +745,7 @@ func (b *builder) converge() error {
 	for i := range b.spec.Nodes {
 		n := &b.spec.Nodes[i]
 		err := b.inside(n.Name, func() error {
-			return until(90*time.Second, func() error {
+			return until(b.spec.patience(), func() error {
 				if n.Router {
 					return b.routed(n)
 				}
@@ -787,6 +808,26 @@ func (b *builder) routed(n *Node) error {
 		other := &b.spec.Nodes[i]
 		if other.Router && other.Name != n.Name && other.Island == n.Island && (n.Tier == 1 || other.Tier == 1) && !have[other.Loop] {
 			return fmt.Errorf("no route to %s yet", other.Name)
+		}
+	}
+	return flooded(n)
+}
+
+// flooded checks a router in the thread's namespace: each of its tunnels knows all other switches of its network.
+func flooded(n *Node) error {
+	for name, others := range n.Tunnels {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		list, err := netlink.NeighList(l.Attrs().Index, unix.AF_BRIDGE)
+		if err != nil {
+			return err
+		}
+		for _, other := range others {
+			if !slices.ContainsFunc(list, func(x netlink.Neigh) bool { return x.IP.String() == other }) {
+				return fmt.Errorf("%s does not know %s yet", name, other)
+			}
 		}
 	}
 	return nil

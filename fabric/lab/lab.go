@@ -17,9 +17,12 @@
 package lab
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
@@ -41,7 +44,12 @@ type Options struct {
 	Routing string // what switches run: "frr" on the emitted frr.conf, "bird" on a file of the lab's own, or "static" for routes that weft computes
 	Setup   string // who configures hosts: "networkd" on the emitted files, "plain" for weft itself, or "none" for a lab without hosts
 	LLDP    bool   // lldpd says who is plugged into whom
+
+	Wait time.Duration // how long a daemon may take to start, and routes to settle; 0: as long as they take on a busy machine
 }
+
+// patience is how long a step of a lab may take.
+func (o Options) patience() time.Duration { return cmp.Or(o.Wait, 90*time.Second) }
 
 // Usual is a lab on the emitted files alone.
 func Usual() Options { return Options{Routing: "frr", Setup: "networkd", LLDP: true} }
@@ -76,6 +84,10 @@ type Node struct {
 	Front  string      // a host's address on the front end
 	Addrs  []string    // addresses that must be there before the lab is ready
 	Rules  int         // routing rules of a host that must be there
+	Ports  []Port      // of a host, on networks that switches join
+
+	// Tunnels are a switch's VXLAN devices, each with the other switches that have the same network.
+	Tunnels map[string][]string
 }
 
 // Wire is a cable.
@@ -138,6 +150,9 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	s.islands()
+	if err := s.tunnels(p); err != nil {
+		return nil, err
+	}
 	switch o.Routing {
 	case "bird":
 		if err := birds(p, s); err != nil {
@@ -176,6 +191,36 @@ func (s *Spec) islands() {
 	}
 }
 
+// tunnels notes which switches must know of one another because tunnels join their bridges.
+func (s *Spec) tunnels(p *network.Plan) error {
+	on := map[int][]*Node{} // switches of each VXLAN network
+	device := map[int]string{}
+	for i := range p.Switches {
+		n := s.Node(p.Switches[i].Name)
+		for _, q := range p.Switches[i].Ports {
+			if q.VNI != 0 && !slices.Contains(on[q.VNI], n) {
+				on[q.VNI], device[q.VNI] = append(on[q.VNI], n), fmt.Sprintf("vx%d", q.VLAN)
+			}
+		}
+	}
+	if len(on) > 0 && s.Routing != "frr" {
+		return fmt.Errorf("%s has bridges that EVPN joins, which --routing %s does not speak; start the lab with --routing frr", p.Name, s.Routing)
+	}
+	for vni, list := range on {
+		for _, n := range list {
+			if n.Tunnels == nil {
+				n.Tunnels = map[string][]string{}
+			}
+			for _, other := range list {
+				if other != n && other.Island == n.Island {
+					n.Tunnels[device[vni]] = append(n.Tunnels[device[vni]], other.Loop)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // canBeLab says what of a plan a lab cannot have.
 func canBeLab(p *network.Plan) error {
 	if len(p.Switches) == 0 {
@@ -186,8 +231,8 @@ func canBeLab(p *network.Plan) error {
 			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
 		}
 	}
-	if p.Intent.Backend.Links != "/31" {
-		return fmt.Errorf("network.backend.links is %s; a lab has routed links only: write /31", p.Intent.Backend.Links)
+	if p.Intent.Backend.Links == "leaf" {
+		return errors.New("network.backend.links is leaf, which is SONiC's, and a lab's switches run FRR: write /31 or rail")
 	}
 	if n := len(p.Hosts) + len(p.Switches); n > MaxNodes {
 		return fmt.Errorf("%d hosts and switches; a lab has at most %d", n, MaxNodes)
@@ -197,14 +242,18 @@ func canBeLab(p *network.Plan) error {
 
 // host adds one with its wires to bridges; those to switches are there already.
 func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
-	n := Node{Name: h.Name, Files: files, Front: h.First(network.Frontend).Addr.Addr().String()}
+	n := Node{Name: h.Name, Files: files, Ports: ports(p, h), Front: h.First(network.Frontend).Addr.Addr().String()}
 	for j := range h.Interfaces {
 		x := &h.Interfaces[j]
-		if x.Bond != "" || x.Addr.IsValid() && x.Link == network.None && x.Node == network.None && x.Role == network.Storage {
-			return fmt.Errorf("%s: storage is bonded, and this kernel may have no bonding; a lab has no bonds: leave network.storage.bond out", h.Name)
-		}
-		if x.Link == network.None {
+		leg := h.Leg(x)
+		if x.Bond != "" && leg.Link == network.None || x.Link == network.None && leg == x {
 			s.Wires = append(s.Wires, Wire{A: h.Name, AIf: x.Name, AMTU: x.MTU, Bridge: x.Role.String(), BMTU: x.MTU})
+		}
+		if s.Options.Setup == "plain" && leg != x {
+			n.Script = append(n.Script, plainBond(h, x)...)
+		}
+		if x.Bond != "" {
+			continue
 		}
 		n.Addrs = append(n.Addrs, x.Addr.String())
 		_, rules := emit.Routing(p, x)
@@ -217,9 +266,20 @@ func (s *Spec) host(p *network.Plan, h *network.Host, files []emit.File) error {
 	return nil
 }
 
+// plainBond are the commands of ip that make a bond.
+func plainBond(h *network.Host, x *network.Interface) []string {
+	script := []string{"link add name " + x.Name + " type bond mode 802.3ad lacp_rate fast miimon 100 xmit_hash_policy layer3+4"}
+	for _, y := range h.Interfaces {
+		if y.Bond == x.Name {
+			script = append(script, "link set dev "+y.Name+" down", "link set dev "+y.Name+" master "+x.Name)
+		}
+	}
+	return script
+}
+
 // plainSetup are the commands of ip that set an interface up.
 func plainSetup(p *network.Plan, x *network.Interface) (script []string) {
-	script = append(script, fmt.Sprintf("link set dev %s mtu %d", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
+	script = append(script, fmt.Sprintf("link set dev %s mtu %d up", x.Name, x.MTU), fmt.Sprintf("addr add %s dev %s", x.Addr, x.Name))
 	routes, rules := emit.Routing(p, x)
 	for _, r := range routes {
 		to, table := "default", ""

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,51 +20,112 @@ import (
 	"github.com/weft-fabric/weft/model/cluster"
 )
 
-// TestModelAgreesWithFRR: on random small fabrics, whole and with a random fault, every packet that real routers
-// deliver arrives in the model, and every packet that they lose is lost there.
+var fabrics = flag.Int("lab.fabrics", 0, "how many random fabrics are held against the model, each whole and with eight faults")
+
+var firstSeed = flag.Uint64("lab.from", 0, "the first of their seeds")
+
+// TestModelAgreesWithFRR: on random small fabrics of every family, whole and with random faults, every packet that
+// real routers deliver arrives in the model, and every packet that they lose is lost there.
 func TestModelAgreesWithFRR(t *testing.T) {
 	if testing.Short() {
 		t.Skip("brings routers up")
 	}
-	packets, lost := 0, 0
-	for seed := range uint64(bounded.Times(1, 12)) {
+	count, faults := bounded.Times(1, 12), 2
+	if *firstSeed == 0 && *fabrics == 0 {
+		*firstSeed = 3 // tenants: bridges over several leaves, as well as routes
+	}
+	if *fabrics > 0 {
+		count, faults = *fabrics, 8
+	}
+	cases, packets, lost := 0, 0, 0
+	kinds := map[string]int{}
+	for seed := *firstSeed; seed < *firstSeed+uint64(count); seed++ {
 		rng := rand.New(rand.NewPCG(seed, 34))
-		p := randomFabric(t, rng)
-		spec, err := NewSpec(p, fmt.Sprintf("model-%d-%d", seed, os.Getpid()), Options{Routing: "frr", Setup: "networkd"})
+		kind, p := randomFabric(t, rng, int(seed))
+		kinds[kind]++
+		spec, err := NewSpec(p, fmt.Sprintf("model-%d-%d", seed, os.Getpid()), Options{Routing: "frr", Setup: "plain"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := bring(t, spec)
-		for k := range p.Hosts {
-			echo(t, i, p.Hosts[k].Name)
+		begin := func() *Info {
+			i := bring(t, spec)
+			for k := range p.Hosts {
+				echo(t, i, p.Hosts[k].Name)
+			}
+			return i
 		}
-		files := filesOf(t, p)
-		compareWithModel(t, fmt.Sprintf("seed %d, no fault", seed), i, p, files, prove.Failure{}, &packets, &lost)
-		for _, f := range randomFaults(t, rng, p) {
-			for node, script := range f.plant {
-				if out, err := i.Run(node, "sh", "-c", script); err != nil {
-					t.Fatalf("%s: %v %s", script, err, out)
+		i := begin()
+		compareWithModel(t, fmt.Sprintf("seed %d, %s, no fault", seed, kind), i, p, filesOf(t, p), prove.Failure{}, &packets, &lost)
+		cases++
+		if list, err := i.Traffic(TrafficConfig{Bytes: 64 << 10, Limit: 2 * time.Second}); err != nil {
+			t.Fatal(err)
+		} else if k := slices.IndexFunc(list, func(x Transfer) bool { return !x.AsPlanned() }); k >= 0 {
+			t.Errorf("seed %d, %s: %+v", seed, kind, list[k])
+		}
+		for range faults {
+			var names []string
+			var failure prove.Failure
+			files := filesOf(t, p)
+			planted := randomFaults(rng, p)
+			for _, f := range planted {
+				names = append(names, f.name)
+				runAll(t, i, f.node, f.plant)
+				failure.Cables, failure.Switches = append(failure.Cables, f.failure.Cables...), append(failure.Switches, f.failure.Switches...)
+				if f.edit != nil {
+					f.edit(files)
 				}
 			}
-			if f.edit != nil {
-				f.edit(files)
+			t.Logf("seed %d: %v", seed, names)
+			compareWithModel(t, fmt.Sprintf("seed %d, %s, %s", seed, kind, strings.Join(names, " and ")), i, p, files, failure, &packets, &lost)
+			cases++
+			for _, f := range slices.Backward(planted) {
+				runAll(t, i, f.node, f.undo)
 			}
-			compareWithModel(t, fmt.Sprintf("seed %d, %s", seed, f.name), i, p, files, f.failure, &packets, &lost)
+			// FRR 8.4 now and then does not bring a session back after its port was down. The next case begins with a whole lab.
+			if err := until(time.Minute, i.whole); err != nil {
+				t.Logf("seed %d: %v undone: %v; the lab is started anew", seed, names, err)
+				if err := Down(spec.Name); err != nil {
+					t.Fatal(err)
+				}
+				i = begin()
+			}
 		}
 		if err := Down(spec.Name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d packets compared, %d of them lost in both, 0 disagreements", packets, lost)
-	if lost == 0 {
-		t.Error("no fault lost a packet")
+	t.Logf("%d fabrics %v, %d cases: %d packets compared, %d of them lost in both", count, kinds, cases, packets, lost)
+}
+
+func runAll(t *testing.T, i *Info, node string, script []string) {
+	t.Helper()
+	for _, line := range script {
+		if out, err := i.Run(node, "sh", "-c", line); err != nil {
+			log, _ := i.Run(node, "sh", "-c", "tail -n 40 /run/weft/"+node+"/bgpd.log")
+			t.Fatalf("%s: %v %s\n%s", line, err, out, log)
+		}
 	}
 }
 
-// randomFabric is a plan of two pods with one or two rails and up to three spines.
-func randomFabric(t *testing.T, rng *rand.Rand) *network.Plan {
+// randomFabric is a small plan: each kind in turn, with random counts of rails and spines.
+func randomFabric(t *testing.T, rng *rand.Rand, turn int) (string, *network.Plan) {
 	t.Helper()
 	rails, spines := 1+rng.IntN(2), 1+rng.IntN(3)
+	clos := fmt.Sprintf("pod: 2, leaf: {switch: SN5600-400, down: %%d, up: %d, link: 400gbe}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}\n", spines, spines)
+	list := [][2]string{
+		{"rails", "fabric: {family: rail, " + fmt.Sprintf(clos, 2)},
+		{"bridged rails", "fabric: {family: rail, " + fmt.Sprintf(clos, 2) + "network: {backend: {links: rail}}\n"},
+		{"fat-tree", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails)},
+		{"tenants", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) + "network: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n2]}, blue: {hosts: [n1]}}}\n"},
+		{"ring", fmt.Sprintf("fabric: {family: torus, switch: SN5600-400, dims: [%d], ports: %d, link: 400gbe}\n", 4, rails)},
+		{"rail-only", "fabric: {family: rail, rail-only: true, " + fmt.Sprintf(clos, 2)},
+		{"dragonfly", fmt.Sprintf("fabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: %d, global: 1, groups: 3, link: 400gbe}\n", rails)},
+	}
+	kind := list[turn%len(list)]
+	hosts := 4
+	if kind[0] == "dragonfly" {
+		hosts = 6
+	}
 	text := fmt.Sprintf(`name: model
 kinds:
   small:
@@ -71,56 +133,82 @@ kinds:
       cpu0: {kind: cpu}
       gpu[0-%d]: {kind: gpu, model: H100-SXM, parent: cpu0, link: pcie5}
       nic[0-%d]: {kind: nic, model: ConnectX-7-Ethernet, parent: cpu0, link: pcie5}
-hosts: {"n[0-3]": small}
-fabric: {family: rail, pod: 2, leaf: {switch: SN5600-400, down: 2, up: %d, link: 400gbe}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}
-`, rails-1, rails-1, spines, spines)
+hosts: {"n[0-%d]": small}
+`, rails-1, rails-1, hosts-1) + kind[1]
 	c, err := cluster.Parse("model.yaml", []byte(text), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", kind[0], err)
 	}
 	p, err := network.Make("model.yaml", c, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", kind[0], err)
 	}
-	return p
+	return kind[0], p
 }
 
 // modelFault is a thing to break in the lab, and the same for the model: a failure, or a changed file.
 type modelFault struct {
-	name    string
-	plant   map[string]string // scripts by node
-	failure prove.Failure
-	edit    func(map[string][]byte)
+	name, node  string
+	plant, undo []string // scripts
+	failure     prove.Failure
+	edit        func(map[string][]byte)
 }
 
-// randomFaults are a session that is taken out of one end's configuration, and then with it a cable or a switch that fails.
-func randomFaults(t *testing.T, rng *rand.Rand, p *network.Plan) []modelFault {
-	t.Helper()
-	var trunks [][2]string // switch and port
+// randomFaults are one or two of: a session that is taken out of one end's configuration, a cable, a switch, and a switch
+// that no longer tells of its bridges.
+func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
+	type end struct{ node, port string }
+	var trunks []end
+	var bridged []*network.Switch
 	for k := range p.Switches {
 		s := &p.Switches[k]
 		for j := range s.Ports {
 			if s.Ports[j].Host == network.None {
-				trunks = append(trunks, [2]string{s.Name, emit.PortName(p, s, s.Ports[j].Number)})
+				trunks = append(trunks, end{s.Name, emit.PortName(p, s, s.Ports[j].Number)})
 			}
 		}
+		if slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.VNI != 0 }) {
+			bridged = append(bridged, s)
+		}
 	}
-	x := trunks[rng.IntN(len(trunks))]
-	file := "switches/" + x[0] + "/etc/frr/frr.conf"
-	out := []modelFault{{name: "without neighbor " + x[1] + " on " + x[0],
-		plant: map[string]string{x[0]: fmt.Sprintf("vtysh -N %s -c 'configure terminal' -c 'router bgp %d' -c 'no neighbor %s interface'", x[0], p.Switch(x[0]).ASN, x[1])},
-		edit: func(files map[string][]byte) {
-			files[file] = []byte(strings.Replace(string(files[file]), " neighbor "+x[1]+" interface v6only peer-group FABRIC\n", "", 1))
-		}}}
-	if y := trunks[rng.IntN(len(trunks))]; rng.IntN(2) == 0 {
-		return append(out, modelFault{name: "cable " + y[0] + ":" + y[1], plant: map[string]string{y[0]: "ip link set " + y[1] + " down"}, failure: prove.Failure{Cables: []string{y[0] + ":" + y[1]}}})
+	for range 1 + rng.IntN(2) {
+		x := trunks[rng.IntN(len(trunks))]
+		bgp := fmt.Sprintf("vtysh -N %s -c 'configure terminal' -c 'router bgp %d' -c ", x.node, p.Switch(x.node).ASN)
+		switch draw := rng.IntN(4); {
+		case draw == 0:
+			// Not "no neighbor": FRR 8.4's bgpd crashes when a neighbour's configuration goes while its port is down.
+			out = append(out, modelFault{name: "without neighbor " + x.port + " on " + x.node, node: x.node, plant: []string{bgp + "'neighbor " + x.port + " shutdown'"}, undo: []string{bgp + "'no neighbor " + x.port + " shutdown'"}, edit: without(x.node, " neighbor "+x.port+" interface v6only peer-group FABRIC")})
+		case draw == 1 || draw == 3 && len(bridged) == 0:
+			out = append(out, modelFault{name: "cable " + x.node + ":" + x.port, node: x.node, plant: []string{"ip link set " + x.port + " down"}, undo: []string{"ip link set " + x.port + " up"}, failure: prove.Failure{Cables: []string{x.node + ":" + x.port}}})
+		case draw == 2:
+			s := p.Switch(x.node)
+			f := modelFault{name: "switch " + s.Name, node: s.Name, failure: prove.Failure{Switches: []string{s.Name}}}
+			for j := range s.Ports {
+				port := emit.PortName(p, s, s.Ports[j].Number)
+				f.plant, f.undo = append(f.plant, "ip link set "+port+" down"), append(f.undo, "ip link set "+port+" up")
+				if a := s.Ports[j].Addr; a.IsValid() { // which zebra does not bring back
+					f.undo = append(f.undo, fmt.Sprintf("ip addr replace %s dev %s", a, port))
+				}
+			}
+			out = append(out, f)
+		default:
+			s := bridged[rng.IntN(len(bridged))]
+			bgp = fmt.Sprintf("vtysh -N %s -c 'configure terminal' -c 'router bgp %d' -c 'address-family l2vpn evpn' -c ", s.Name, s.ASN)
+			out = append(out, modelFault{name: s.Name + " tells nobody of its bridges", node: s.Name, plant: []string{bgp + "'no advertise-all-vni'"}, undo: []string{bgp + "advertise-all-vni"}, edit: without(s.Name, "  advertise-all-vni")})
+		}
 	}
-	s := &p.Switches[rng.IntN(len(p.Switches))]
-	var down []string
-	for j := range s.Ports {
-		down = append(down, "ip link set "+emit.PortName(p, s, s.Ports[j].Number)+" down")
+	if len(out) == 2 && out[0].node == out[1].node {
+		out = out[:1]
 	}
-	return append(out, modelFault{name: "switch " + s.Name, plant: map[string]string{s.Name: strings.Join(down, "; ")}, failure: prove.Failure{Switches: []string{s.Name}}})
+	return out
+}
+
+// without takes a line out of a switch's frr.conf.
+func without(node, line string) func(map[string][]byte) {
+	return func(files map[string][]byte) {
+		path := "switches/" + node + "/etc/frr/frr.conf"
+		files[path] = []byte(strings.Replace(string(files[path]), line+"\n", "", 1))
+	}
 }
 
 func filesOf(t *testing.T, p *network.Plan) map[string][]byte {

@@ -62,3 +62,6 @@ func (*Info) Collect() (check.Readings, error) { return nil, errLinux }
 
 // Enter has nothing to enter.
 func (i *Info) Enter() error { return errLinux }
+
+// Traffic sends bytes between hosts.
+func (*Info) Traffic(TrafficConfig) ([]Transfer, error) { return nil, errLinux }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +61,9 @@ func Check(s *Spec) error {
 			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
 		}
 	}
+	if s.bonds() && exec.Command("unshare", "--net", "ip", "link", "add", "name", "x", "type", "bond").Run() != nil {
+		return errors.New("hosts are bonded, and this kernel has no bonding driver; load it (modprobe bonding), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)")
+	}
 	for v, table := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
 		key := "net." + v + ".neigh.default.gc_thresh3"
 		data, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(key, ".", "/"))
@@ -72,6 +76,18 @@ func Check(s *Spec) error {
 		}
 	}
 	return nil
+}
+
+// bonds reports whether some switch makes bonds.
+func (s *Spec) bonds() bool {
+	for i := range s.Nodes {
+		for _, f := range s.Nodes[i].Files {
+			if strings.HasSuffix(f.Path, "weft-bridges") && bytes.Contains(f.Data, []byte(" type bond ")) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // neighbours is how many entries of a neighbour table are in use, in all namespaces together; 0 if nobody says.

@@ -48,6 +48,7 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	m.ports()
 	m.addresses()
 	m.bonds()
+	m.segments()
 	m.front()
 	m.unplugged()
 	m.oneRack()
@@ -67,6 +68,9 @@ func digest(p *Plan) string {
 	h.Write(p.Lock())
 	in := p.Intent
 	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm, string(in.Routing.Password))
+	if len(in.Tenants) > 0 {
+		fmt.Fprint(h, in.Tenants)
+	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:6])
 }
 
@@ -78,11 +82,13 @@ type maker struct {
 	plan *Plan
 	errs []error
 
-	lanes map[lane]int   // rail of a port of a NIC
-	leafs map[[2]int]int // ordinal of a leaf (node, rail) among the leaves of the rail
-	place map[[3]int]int // ordinal of a host's link at a leaf: (leaf node, rail, host)
-	room  map[int]int    // links of the fullest leaf of a rail
-	byNic []int32        // interface at an end of a link, as an index into its host's; None for other ends
+	lanes    map[lane]int   // rail of a port of a NIC
+	leafs    map[[2]int]int // ordinal of a leaf (node, rail) among the leaves of the rail
+	place    map[[3]int]int // ordinal of a host's link at a leaf: (leaf node, rail, host)
+	room     map[int]int    // links of the fullest leaf of a rail
+	plugged  *bool          // storage NICs have Ethernet cables; nil until somebody asks
+	tenantOf map[string]int // number of a host's tenant
+	byNic    []int32        // interface at an end of a link, as an index into its host's; None for other ends
 }
 
 // lane tells the ports of a host's compute NICs apart: which NIC, and which of its links.
@@ -181,6 +187,7 @@ func (m *maker) rails() {
 		m.plan.Rails = append(m.plan.Rails, *r)
 	}
 	m.tables()
+	m.overlaid()
 }
 
 // mixed reports whether some rail is of one kind and some of the other.
@@ -242,6 +249,9 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 	}
 	for i, id := range nodes {
 		x := Interface{Name: g.Nodes[id].Name, Role: role, Rail: None, Node: id, Link: None, MTU: net.MTU, VLAN: net.VLAN, Bond: bond}
+		if m.overlays(role) {
+			x.VLAN = m.vlan(h, role, 0)
+		}
 		if e := cables(g, id); len(e) > 0 {
 			x.Link = e[0].Link
 			x.IB = g.Class(e[0].Link).Kind == topo.InfiniBand
@@ -271,6 +281,9 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 	}
 	if bond != "" {
 		x := Interface{Name: bond, Role: role, Rail: None, Node: None, Link: None, Addr: m.flat(net.Prefix, h.Number), MTU: net.MTU, VLAN: net.VLAN}
+		if m.overlays(role) {
+			x.VLAN = m.vlan(h, role, 0)
+		}
 		if role == Frontend {
 			x.Gateway = net.Gateway
 		}
@@ -294,7 +307,7 @@ func (m *maker) backend(h *Host) {
 		if x.IB {
 			x.MTU = min(x.MTU, IPoIBMTU)
 		} else if m.in.Backend.Links != "/31" {
-			x.VLAN = m.in.Backend.VLAN
+			x.VLAN = m.vlan(h, Backend, r.Number)
 		}
 		m.byNic[m.end(node, e.Link)] = int32(len(h.Interfaces))
 		h.Interfaces = append(h.Interfaces, x)
@@ -509,9 +522,6 @@ func (m *maker) addresses() {
 			switch {
 			case r.InfiniBand || m.in.Backend.Links == "rail":
 				x.Addr = whole(at(r.Prefix, 2+h.Number), r.Prefix)
-				if !r.InfiniBand {
-					x.Gateway = at(r.Prefix, 1)
-				}
 			case m.in.Backend.Links == "leaf":
 				leaf := m.leafPrefix(r, int(s.Node))
 				x.Addr = whole(at(leaf, 2+m.place[[3]int{int(s.Node), p.Rail, p.Host}]), leaf)

@@ -65,6 +65,7 @@ type Plan struct {
 	Hosts    []Host   // in the order of the graph
 	Switches []Switch // in the order of the graph
 	Warnings []string // what is allowed but may surprise
+	Bridged  bool     // tunnels join bridges of several leaves, and all switches carry EVPN
 
 	Floor    *floor.Plan       // where everything stands; nil where the file does not say
 	Services []cluster.Service // networks beside the graph that the file declares
@@ -141,6 +142,9 @@ type Port struct {
 	Addr   netip.Prefix // the switch's end of a routed host link; invalid on links between switches
 	MTU    int
 	VLAN   int // of a bridged host port; 0 where it is routed
+
+	VNI     int // the VXLAN network that joins the VLAN with those of other leaves; 0 where it ends at this switch
+	Segment int // the Ethernet segment of a bonded host, the same on each of its leaves; 0 without a bond
 }
 
 // None is "no such thing" in indices.

@@ -103,7 +103,11 @@ func sound(t *testing.T, p *Plan) {
 			if port.Host != i || port.Iface != j {
 				t.Errorf("%s p%d is plugged into host %d interface %d, not %d %d", sw.Name, port.Number, port.Host, port.Iface, i, j)
 			}
-			if !x.IB && !x.Addr.Masked().Contains(x.Gateway) {
+			if port.VNI != 0 { // a bridge over all leaves of the rail, where nobody routes
+				if x.Gateway.IsValid() || x.Addr.Masked() != r.Prefix {
+					t.Errorf("%s %s: %s by %s on the bridge of %s", h.Name, x.Name, x.Addr, x.Gateway, r.Prefix)
+				}
+			} else if !x.IB && !x.Addr.Masked().Contains(x.Gateway) {
 				t.Errorf("%s %s: gateway %s is outside %s", h.Name, x.Name, x.Gateway, x.Addr.Masked())
 			}
 		}
@@ -335,7 +339,16 @@ func TestWrongIntents(t *testing.T) {
 		{"bond on InfiniBand", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: QM9700}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: QM9700}\nnetwork: {storage: {bond: lacp}}", "no LACP"},
 		{"bond at one leaf", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "both NICs of n0 go to s-leaf0"},
 		{"front end on routed switches", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  f: {family: fat-tree, service: true, nics: svc0, switch: SN5600, link: 400gbe}", "no switch has the gateway"},
-		{"bond over two leaves", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "no MLAG"},
+		{"bond over two leaves with Cumulus", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}, render: {leaf: nvue, spine: nvue}}", "written for frr and sonic"},
+		{"bond with packets too large", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp, mtu: 9180}}", "put 50 bytes around"},
+		{"tenants on routed rails", eth("network: {tenants: {a: {hosts: n0}}}"), "VRFs are not written"},
+		{"tenants on routed storage", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n0}}}", "write storage: {bond: lacp}"},
+		{"tenants on InfiniBand", ib("network: {tenants: {a: {hosts: n0}}}"), "write partitions"},
+		{"tenant of a stranger", eth("network: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n999}}}"), "no host \"n999\""},
+		{"host of two tenants", eth("network: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n0}, b: {hosts: n0}}}"), "a host has one tenant"},
+		{"tenant of nobody", eth("network: {tenants: {a: {}}}"), "missing"},
+		{"VLANs that reach into others", eth("network: {backend: {links: rail}, tenants: {a: {hosts: n0}}}"), "begin at another such as 1000"},
+		{"VLANs beyond the last", eth("network: {backend: {links: rail, vlan: 4090}}"), "4093 is the last"},
 		{"pin on a routed link", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {pin: {n1: {storage: 10.1.0.77}}}", "storage links are routed"},
 		{"bond word", eth("network: {storage: {bond: balance-rr}}"), "known: none, lacp"},
 		{"pin of a stranger", eth("network: {pin: {m7: {frontend: 10.0.0.9}}}"), "no host \"m7\""},

@@ -82,7 +82,7 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		}
 		out.Rail, out.Table = rail, p.Rails[rail].Table
 		out.Why += fmt.Sprintf("; the source address %s is of rail %d, whose rule leads to table %d", x.Addr.Addr(), rail, out.Table)
-		if p.Rails[rail].InfiniBand {
+		if p.Rails[rail].InfiniBand || x.Addr.Bits() == p.Rails[rail].Prefix.Bits() {
 			out.Table = 0
 			out.Why = fmt.Sprintf("%s goes over the %s network; %s is on the subnet of rail %d", flow, role, y.Addr.Addr(), rail)
 		}
@@ -95,7 +95,7 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 		out.Table = x.Table
 		out.Why += fmt.Sprintf("; the source address %s is of %s, whose rule leads to table %d", x.Addr.Addr(), x.Name, x.Table)
 	}
-	out.Modelled = modelled(x) && modelled(y)
+	out.Modelled = modelled(a.Leg(x)) && modelled(b.Leg(y))
 	if !out.Modelled {
 		out.Hops, out.Unreached = p.hops(x, y), p.apart(a, b, x, y)
 	}
@@ -238,7 +238,7 @@ func (p *Plan) Reach(from, to string) ([]Contact, error) {
 func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	c := Contact{From: f.String(), To: t.String()}
 	x, y := a.First(f), b.First(t)
-	files := x != nil && y != nil && modelled(x) && modelled(y)
+	files := x != nil && y != nil && modelled(a.Leg(x)) && modelled(b.Leg(y))
 	switch {
 	case f == Management && t == Management:
 		c.Reaches, c.Why = true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
@@ -248,7 +248,7 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 		c.Why = fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
 	case files:
 		c.Modelled, c.Source, c.Target = true, x.Addr.Addr(), y.Addr.Addr()
-		if sw, _ := p.PeerPort(x); sw != nil {
+		if sw, _ := p.PeerPort(a.Leg(x)); sw != nil {
 			c.Switch = sw.Name
 		}
 		c.Why = joinedBy(x)
@@ -265,7 +265,7 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 func joinedBy(x *Interface) string {
 	switch {
 	case x.VLAN != 0:
-		return fmt.Sprintf("one VLAN, %d", x.VLAN)
+		return fmt.Sprintf("bridged, VLAN %d", x.VLAN)
 	case x.Role == Storage:
 		return "routed by the storage fabric, each NIC a link of its own"
 	}

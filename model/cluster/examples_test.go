@@ -29,6 +29,7 @@ func TestExamples(t *testing.T) {
 		"meta-24k.yaml":       {3072, 24576, 1536, 144, 9},
 
 		"storage.yaml":              {8, 16, 8, 4, 0},
+		"tenants.yaml":              {8, 16, 8, 4, 0},
 		"collective-pcie.yaml":      {1, 8, 0, 0, 0},
 		"collective-cube-mesh.yaml": {1, 8, 0, 0, 0},
 		"collective-nvswitch.yaml":  {1, 8, 0, 0, 0},

@@ -29,6 +29,7 @@ type Network struct {
 	Routing    Routing
 	RoCE       RoCE
 	Partitions []Partition
+	Tenants    []Tenant
 	Slurm      Slurm
 	Render     Render
 	Flows      []FlowNet
@@ -246,6 +247,7 @@ func (p *parse) network(f *fields) Network {
 		p.routing(q.get("routing"), &out.Routing)
 		p.roce(q.get("roce"), &out.RoCE)
 		out.Partitions = p.partitions(q.get("partitions"))
+		out.Tenants = p.tenants(q.get("tenants"))
 		p.slurm(q.get("slurm"), &out.Slurm)
 		p.render(q.get("render"), &out.Render)
 		p.flows(q.get("flows"), &out)

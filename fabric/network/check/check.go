@@ -47,6 +47,7 @@ func Commands() []Command {
 		{"ip-route.json", []string{"ip", "-j", "route", "show", "table", "all"}, true, true},
 		{"lldp.json", []string{"lldpcli", "-f", "json0", "show", "neighbors"}, true, true},
 		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
+		{filterFile, []string{"nft", "list", "table", "inet", "weft_networks"}, false, true},
 		{"bgp.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp summary json"}, true, false},
 		{"bgp-neighbors.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp neighbors json"}, true, false},
 		{"bfd.json", []string{"vtysh", "-d", "bfdd", "-c", "show bfd peers json"}, true, false},
@@ -97,6 +98,7 @@ const (
 	Neighbour  Kind = "neighbour"  // another device at the end of a cable, or none
 	Degraded   Kind = "degraded"   // a link that is slower or narrower than planned
 	Timer      Kind = "timer"      // of BGP or BFD
+	Filter     Kind = "filter"     // of a host: rules that differ, or that drop packets
 	Running    Kind = "running"    // configuration that a daemon runs and that is not the emitted one
 )
 
@@ -162,7 +164,8 @@ type comparer struct {
 	p     *network.Plan
 	said  map[string]*device
 	found []Finding
-	files map[string][]byte // of switches, as emitted; nil until somebody asks
+	files map[string][]byte   // of switches, as emitted; nil until somebody asks
+	rules map[string][]string // of hosts' filters, as emitted; nil until somebody asks
 
 	near   [][]int32 // neighbours of each switch, one for each cable
 	widths [][]int32 // cables on shortest paths, by target and source
@@ -244,6 +247,9 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			}
 			silent = true
 			continue
+		}
+		if !ok && cmd.Name == filterFile {
+			continue // filters are written on request
 		}
 		if !ok {
 			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
@@ -358,6 +364,7 @@ func (c *comparer) host(h *network.Host) {
 			}
 		}
 	}
+	c.filters(h, d)
 	for _, x := range h.Interfaces {
 		if (x.Role == network.Backend || x.Net.IsValid()) && !x.IB {
 			c.setting(h.Name, "net.ipv4.conf."+x.Name+".arp_announce", "2")

@@ -8,19 +8,20 @@ import (
 
 // device is what a host or switch said, parsed. A nil part was not read.
 type device struct {
-	ifaces map[string]iface
-	rules  []rule
-	routes []route
-	lldp   map[string][]neighbour // by interface
-	sysctl map[string]string
-	asn    uint32
-	peers  map[string]peer                      // BGP sessions by interface
-	bfd    map[string]string                    // status by interface
-	timers map[string]timers                    // by interface
-	conf   []string                             // running configuration, a line with its context each; nil if it was not read
-	db     map[string]map[string]map[string]any // of SONiC
-	rib    map[string]int                       // ways by prefix
-	bird   bool                                 // BIRD routes, not FRR
+	ifaces  map[string]iface
+	rules   []rule
+	routes  []route
+	lldp    map[string][]neighbour // by interface
+	filters []filter               // of a host; nil where it has none or nobody asked
+	sysctl  map[string]string
+	asn     uint32
+	peers   map[string]peer                      // BGP sessions by interface
+	bfd     map[string]string                    // status by interface
+	timers  map[string]timers                    // by interface
+	conf    []string                             // running configuration, a line with its context each; nil if it was not read
+	db      map[string]map[string]map[string]any // of SONiC
+	rib     map[string]int                       // ways by prefix
+	bird    bool                                 // BIRD routes, not FRR
 }
 
 type iface struct {
@@ -63,7 +64,7 @@ type peer struct {
 // parse reads the output of one command.
 func (d *device) parse(name string, data []byte) error {
 	reader := map[string]func([]byte) error{
-		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP, "sysctl.txt": d.parseSysctl,
+		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP, "sysctl.txt": d.parseSysctl, filterFile: d.parseFilters,
 		"bgp.json": d.parseBGP, "bgp-neighbors.json": d.parseNeighbours, "bfd.json": d.parseBFD, "rib.json": d.parseRIB, "running.txt": d.parseRunning,
 		"config_db.json":     func(data []byte) error { return json.Unmarshal(data, &d.db) },
 		"bird-protocols.txt": d.parseBird, "bird-bfd.txt": d.parseBirdBFD,

@@ -37,6 +37,7 @@ func Dialects() []Dialect {
 		{"dhcp", "DHCP servers: dnsmasq and Kea", "dnsmasq, kea-dhcp4", DHCP},
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
 		{"frr", "switches and routers with FRR", "vtysh, bgpd; FRR that runs in a lab", FRR},
+		{"gnmi", "gnmic, where --only names it: what to subscribe to on SONiC and Cumulus switches", "", GNMI},
 		{"kubernetes", "Kubernetes: node labels, Kueue queues, rail networks, device plug-in, compute domains, a JobSet", "the API server's libraries with CEL, where KUBE_CRDS names the definitions; a list of fields", Kubernetes},
 		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
@@ -52,6 +53,7 @@ func Dialects() []Dialect {
 		{"slurm", "Slurm: nodes, GPUs, topology", "slurmctld", Slurm},
 		{"sonic", "switches with SONiC: config_db.json and frr.conf", "yanglint with SONiC's models, where SONIC_YANG names them", SONiC},
 		{"sysctl", "hosts: kernel settings that several NICs need", "the kernel, in a lab", Sysctl},
+		{"ztp", "switches that boot empty, where --only names it: SONiC's steps and Cumulus's script", "the shell; JSON", ZTP},
 	}
 }
 

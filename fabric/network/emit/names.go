@@ -128,6 +128,14 @@ func DHCP(p *network.Plan) []File {
 			t.line("dhcp-option=tag:%s,option:dns-server,%s", tag, strings.ReplaceAll(joined(net.DNS, netip.Addr.String), " ", ""))
 			options = append(options, subnet{"name": "domain-name-servers", "data": joined(net.DNS, netip.Addr.String)})
 		}
+		if role == network.Management {
+			for _, line := range ztpOptions(p) {
+				t.line("%s", line)
+				if url, ok := strings.CutPrefix(line, "dhcp-option=tag:management,67,"); ok {
+					options = append(options, subnet{"name": "boot-file-name", "data": url})
+				}
+			}
+		}
 		s["option-data"] = options
 		list, unknown := leases(p, role)
 		reserved := []subnet{}

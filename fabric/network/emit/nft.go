@@ -11,7 +11,7 @@ import (
 // NFT writes filters of hosts that keep their networks apart, as weft net reach
 // says it: rails hear the backend alone, storage its own network alone, the
 // front end nobody with an address of the others, and a host passes nothing on
-// between them. IPv6 and pods in namespaces of their own are left alone.
+// between them. IPv6 and pods in namespaces of their own are left alone. Each rule counts what it drops.
 func NFT(p *network.Plan) []File {
 	var out []File
 	for i := range p.Hosts {
@@ -43,24 +43,24 @@ func NFT(p *network.Plan) []File {
 		chain("arrive", "input", func() {
 			for _, role := range []network.Role{network.Backend, network.Storage} {
 				if len(names[role]) > 0 {
-					t.line("\t\tiifname %s ip saddr != %s drop comment \"%s hears itself alone\"", set(role), p.Net(role).Prefix, role)
+					t.line("\t\tiifname %s ip saddr != %s counter drop comment \"%s hears itself alone\"", set(role), p.Net(role).Prefix, role)
 				}
 			}
 			for _, x := range prefixes {
-				t.line("\t\tiifname %s ip saddr %s drop comment \"not from the front end\"", set(network.Frontend), x)
+				t.line("\t\tiifname %s ip saddr %s counter drop comment \"not from the front end\"", set(network.Frontend), x)
 			}
 		})
 		chain("leave", "output", func() {
 			for _, role := range []network.Role{network.Backend, network.Storage} {
 				if len(names[role]) > 0 {
-					t.line("\t\toifname %s ip daddr != %s drop comment \"%s speaks to itself alone\"", set(role), p.Net(role).Prefix, role)
+					t.line("\t\toifname %s ip daddr != %s counter drop comment \"%s speaks to itself alone\"", set(role), p.Net(role).Prefix, role)
 				}
 			}
 		})
 		if len(closed) > 0 {
 			chain("pass", "forward", func() {
 				all := "{ " + strings.Join(closed, ", ") + " }"
-				t.line("\t\tiifname %s drop comment \"a host is no router\"\n\t\toifname %s drop comment \"a host is no router\"", all, all)
+				t.line("\t\tiifname %s counter drop comment \"a host is no router\"\n\t\toifname %s counter drop comment \"a host is no router\"", all, all)
 			})
 		}
 		t.line("}")

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -123,6 +124,7 @@ func FRR(p *network.Plan) []File {
 			u.line("SUBSYSTEM==\"net\", ACTION==\"add|move\", KERNEL==%q, ATTR{mtu}=\"%d\"", PortName(p, s, q.Number), q.MTU)
 		}
 		out = append(out, u.file(switchPath(s, "etc/udev/rules.d/60-weft-mtu.rules"), 0o644))
+		out = append(out, bridgeScript(p, s)...)
 	}
 	return out
 }
@@ -135,6 +137,9 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	t.line("frr defaults datacenter\nhostname %s\nservice integrated-vtysh-config", s.Name)
 	t.line("! FRR 8 with next-hop groups of the kernel does not take a repaired path back.")
 	t.line("no zebra nexthop kernel enable\n!")
+	if segmented(s) {
+		t.line("! Bonds stay down until a switch that boots has learnt where addresses are.\nevpn mh startup-delay 60\n!")
+	}
 	t.line("interface lo\n ip address %s/32\nexit\n!", s.Loopback)
 	for _, q := range s.Ports {
 		t.line("interface %s\n description %s", name(q.Number), peerName(p, &q))
@@ -143,9 +148,13 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 		}
 		if q.Host == network.None { // neighbours find one another by advertisements: often, so that a repaired link is used at once
 			t.line(" ipv6 nd ra-interval 1\n no ipv6 nd suppress-ra")
+			if segmented(s) { // a leaf that lost all of these takes its bonds down, so that hosts use their other leaf
+				t.line(" evpn mh uplink")
+			}
 		}
 		t.line("exit\n!")
 	}
+	t.frrSegments(p, s)
 	g := gateways(p, s)
 	for _, vlan := range sortedKeys(g) {
 		t.line("interface %s%d", map[bool]string{true: "Vlan", false: "vlan"}[p.Dialect(s) == "sonic"], vlan)
@@ -178,7 +187,15 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 			t.line(" neighbor %s interface v6only peer-group FABRIC", name(q.Number))
 		}
 	}
-	t.line(" !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n  maximum-paths 64\n exit-address-family\nexit\n!\nend")
+	t.line(" !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n  maximum-paths 64\n exit-address-family")
+	if p.Bridged {
+		t.line(" !\n address-family l2vpn evpn\n  neighbor FABRIC activate")
+		if len(vnis(s)) > 0 {
+			t.line("  advertise-all-vni")
+		}
+		t.line(" exit-address-family")
+	}
+	t.line("exit\n!\nend")
 	return &t
 }
 
@@ -252,7 +269,7 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 		switch {
 		case q.VLAN != 0:
 			put(db, "VLAN", fmt.Sprintf("Vlan%d", q.VLAN), map[string]any{"vlanid": fmt.Sprint(q.VLAN)})
-			put(db, "VLAN_MEMBER", fmt.Sprintf("Vlan%d|%s", q.VLAN, name), map[string]any{"tagging_mode": "untagged"})
+			put(db, "VLAN_MEMBER", fmt.Sprintf("Vlan%d|%s", q.VLAN, cmp.Or(BondName(p, s, &q), name)), map[string]any{"tagging_mode": "untagged"})
 		case q.Host == network.None:
 			db["INTERFACE"][name] = map[string]any{"ipv6_use_link_local_only": "enable"}
 		case q.Addr.IsValid():
@@ -266,6 +283,7 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 			sonicPortBuffers(db, name, in.RoCE.Priority, in.RoCE.CNPPriority)
 		}
 	}
+	sonicOverlay(p, s, db)
 	g := gateways(p, s)
 	for _, vlan := range sortedKeys(g) {
 		name := fmt.Sprintf("Vlan%d", vlan)

@@ -22,6 +22,7 @@ type prefix struct {
 
 // build makes indices of what the files hold. Nothing of the model changes afterwards.
 func (n *Net) build() {
+	n.bundle()
 	n.devices = slices.SortedFunc(maps.Values(n.Devices), func(a, b *Device) int { return cmp.Compare(a.Name, b.Name) })
 	n.prefixes, n.ribs = map[netip.Prefix]*prefix{}, map[string]*rib{}
 	for _, d := range n.devices {

@@ -2,7 +2,6 @@ package prove
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,10 +28,13 @@ type prover struct {
 	byKey   map[string]*class
 	groups  [][]int32 // of routers that fail together
 	nics    int       // of hosts, in all areas
-	narrow  []int32   // cables that carry less than the largest packet
+	ends    int       // pairs, each as often as it has parts without which it cannot be
 
-	reach, loops, apart, ecmp, mtu, single, double, cyclic Verdict
-	buffers                                                *buffers
+	apartBridges bool    // bridges of several switches are not joined as they should be
+	narrow       []int32 // cables that carry less than the largest packet
+
+	reach, loops, apart, ecmp, mtu, single, double, cyclic, bridged Verdict
+	buffers                                                         *buffers
 
 	base, again rib
 	state       []lossState
@@ -56,6 +58,8 @@ type source struct {
 	count  int
 	some   place
 	mtu    int // the largest
+
+	bridge // of bridged NICs
 }
 
 // class is a set of targets that all routers treat alike.
@@ -63,6 +67,8 @@ type class struct {
 	chain []*prefix
 	count []int   // members of each area
 	some  []place // one of them
+
+	bridge // of targets on one
 }
 
 // lossState is a router under a failure: how many next hops it has, and how many of them are lost.
@@ -81,6 +87,8 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 		single: Verdict{Property: "any one failure is survived", Of: "pairs and failures"},
 		double: Verdict{Property: "switches may fail together", Of: "groups of switches", Advice: true},
 		cyclic: Verdict{Property: "no buffers wait in a circle", Of: "classes and failures"}}
+	p.bridged = n.joined()
+	p.apartBridges = p.bridged.Broken > 0
 	p.buffers = newBuffers(n)
 	size := len(n.routers)
 	for _, r := range []*rib{&p.base, &p.again} {
@@ -92,52 +100,20 @@ func newProver(n *Net, areas []Area, o Options) *prover {
 	return p
 }
 
-// ids finds routers by their names.
-func (n *Net) ids(names []string) (out []int32) {
-	for _, name := range names {
-		if d := n.Devices[name]; d != nil && d.Router {
-			out = append(out, d.id)
-		}
-	}
-	return out
-}
-
-// choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
-func (p *prover) choosePairs() {
-	for _, names := range p.o.Together {
-		if group := p.n.ids(names); len(group) > 0 {
-			p.groups = append(p.groups, group)
-		}
-	}
-	n := int32(len(p.n.routers))
-	all := int(n) * int(n-1) / 2
-	if all <= p.o.Pairs {
-		for a := range n {
-			for b := range a {
-				p.groups = append(p.groups, []int32{a, b})
-			}
-		}
-		return
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for drawn := 0; drawn < p.o.Pairs; {
-		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
-			p.groups = append(p.groups, []int32{a, b})
-			drawn++
-		}
-	}
-}
-
 // classify finds where packets of every address enter, and groups targets. What a host does with
 // its own packets, and the last cable to a target, is looked at here, once for each.
 func (p *prover) classify() {
 	for i := range p.areas {
 		p.places = append(p.places, p.n.addresses(p.areas[i].Prefix))
+		if only := p.areas[i].Hosts; only != nil {
+			p.places[i] = slices.DeleteFunc(p.places[i], func(s place) bool { return !only[s.port.on.Name] })
+		}
 		p.nics += len(p.places[i])
 		own := map[*Device]int{}
 		for _, s := range p.places[i] {
 			own[s.port.on]++
-			p.largest = max(p.largest, s.port.mtu())
+			p.largest = max(p.largest, s.sent())
+			p.nics += max(0, len(s.port.bridgedAt())-1)
 		}
 		p.own = append(p.own, own)
 	}
@@ -169,7 +145,7 @@ func (p *prover) tooSmall() {
 
 // leave groups the sources of a leg by the router that their packets enter at.
 func (p *prover) leave(l *leg) {
-	known := map[int32]int{}
+	known := map[string]int{}
 	for _, s := range p.places[l.from] {
 		pairs := p.others(l.to, s.port.on)
 		p.reach.Cases += pairs
@@ -177,18 +153,28 @@ func (p *prover) leave(l *leg) {
 		if pairs == 0 {
 			continue
 		}
-		r := p.enters(l, s, pairs)
-		if r < 0 {
-			continue
+		at, routers := p.n.bridgeOf(s.port), []int32{-1}
+		switch {
+		case at.vni == 0:
+			routers[0] = p.enters(l, s, pairs)
+			p.ends += 4 * pairs
+		default:
+			routers = p.bridges(l, s, &at, pairs)
 		}
-		k, ok := known[r]
-		if !ok {
-			k = len(l.sources)
-			known[r] = k
-			l.sources = append(l.sources, source{router: r, some: s})
+		for _, r := range routers {
+			if r < 0 {
+				continue
+			}
+			key := fmt.Sprint(r, at)
+			k, ok := known[key]
+			if !ok {
+				k = len(l.sources)
+				known[key] = k
+				l.sources = append(l.sources, source{router: r, some: s, bridge: at})
+			}
+			l.sources[k].count++
+			l.sources[k].mtu = max(l.sources[k].mtu, s.sent())
 		}
-		l.sources[k].count++
-		l.sources[k].mtu = max(l.sources[k].mtu, s.port.mtu())
 	}
 }
 
@@ -219,24 +205,33 @@ func (p *prover) target(area int, s place) {
 	if size == 0 {
 		return // nobody's packets leave for it
 	}
+	at := p.n.bridgeOf(s.port)
 	chain := p.n.chain(s.addr)
+	if at.vni != 0 {
+		if p.apartBridges {
+			return // packets were followed one by one
+		}
+		chain = []*prefix{{Prefix: netip.PrefixFrom(s.addr, 32), connected: at.legs, origins: at.legs}}
+	}
 	if len(chain) == 0 {
 		p.reach.refute(pairs, Counterexample{Packet: fmt.Sprintf("to %s of %s", s.addr, s.port.on.Name), Why: "no switch has a network with it"})
 		return
 	}
 	var key strings.Builder
 	for _, x := range chain {
-		fmt.Fprint(&key, x.origins, x.connected)
+		fmt.Fprint(&key, x.origins, x.connected, at.vni)
 	}
 	c := p.byKey[key.String()]
 	if c == nil {
-		c = &class{chain: chain, count: make([]int, len(p.areas)), some: make([]place, len(p.areas))}
+		c = &class{chain: chain, bridge: at, count: make([]int, len(p.areas)), some: make([]place, len(p.areas))}
 		p.byKey[key.String()] = c
 		p.classes = append(p.classes, c)
 	}
 	c.count[area]++
 	c.some[area] = s
-	p.lastCable(area, s, chain[0], pairs, size)
+	if at.vni == 0 {
+		p.lastCable(area, s, chain[0], pairs, size)
+	}
 }
 
 // lastCable looks at the way from the routers that have a target's network to the target.
@@ -357,8 +352,8 @@ func (p *prover) run() {
 			cables++
 		}
 	}
-	// A pair does not survive its own two NICs and two switches.
-	p.single.Cases = p.reach.Cases * max(0, cables+len(p.n.routers)+p.nics-4)
+	// A pair does not survive its own two NICs and two switches, unless it is bonded.
+	p.single.Cases = max(0, p.reach.Cases*(cables+len(p.n.routers)+p.nics)-p.ends)
 	p.double.Cases = len(p.groups)
 	if p.buffers.any {
 		p.cyclic.Cases = len(p.classes)
@@ -435,6 +430,7 @@ func (p *prover) decide(c *class) {
 	p.arrivals(c, func(r int32) bool { return p.base.dist[r] >= 0 })
 	p.narrowest(c)
 	p.failures(c)
+	p.oneLeg(c)
 }
 
 // overlapping decides a class whose addresses are in several networks: a router takes the
@@ -466,12 +462,13 @@ func (p *prover) arrivals(c *class, reaches func(int32) bool) {
 				continue
 			}
 			for _, s := range l.sources {
+				arrives := s.vni == c.vni && reaches(s.router)
 				switch cases := s.count * c.count[i]; {
-				case l.to == i && !reaches(s.router):
+				case l.to == i && !arrives:
 					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))
 					p.reach.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
 				case l.to == l.from && p.areas[i].Group != p.areas[l.from].Group:
-					p.leak(c, i, l.from, s, cases, reaches(s.router))
+					p.leak(c, i, l.from, s, cases, arrives)
 				}
 			}
 		}
@@ -496,7 +493,16 @@ func (p *prover) far(c *class, area int, d *Device) netip.Addr {
 		return c.some[area].addr
 	}
 	for _, t := range p.places[area] {
-		if t.port.on != d && p.n.chain(t.addr)[0].connected[0] == c.chain[0].connected[0] {
+		if t.port.on == d {
+			continue
+		}
+		if c.vni != 0 {
+			if slices.Equal(p.n.bridgeOf(t.port).legs, c.legs) {
+				return t.addr
+			}
+			continue
+		}
+		if p.n.chain(t.addr)[0].connected[0] == c.chain[0].connected[0] {
 			return t.addr
 		}
 	}
@@ -566,7 +572,7 @@ func (p *prover) senders(c *class, at int32, x *cable) {
 	}
 	for _, l := range p.legs {
 		for _, s := range l.sources {
-			if c.count[l.to] > 0 && seen[s.router] && s.mtu > x.mtu() {
+			if c.count[l.to] > 0 && s.vni == c.vni && seen[s.router] && s.mtu > x.mtu() {
 				p.mtu.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
 					Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
 			}

@@ -21,9 +21,13 @@ func areasOf(p *network.Plan) (out []prove.Area) {
 	seen := map[netip.Prefix]bool{}
 	for i := range p.Hosts {
 		for _, x := range p.Hosts[i].Interfaces {
-			if x.Net.IsValid() && !seen[x.Net] {
-				seen[x.Net] = true
-				out = append(out, prove.Area{Name: x.Name, Group: "storage", Prefix: x.Net, Open: true})
+			net := x.Net
+			if x.Role == network.Storage && p.Intent.Storage.Bond == "lacp" && x.Bond == "" && p.Hosts[i].Interfaces[len(p.Hosts[i].Interfaces)-2].Link != network.None {
+				net = x.Addr.Masked() // a bond of plugged NICs
+			}
+			if net.IsValid() && !seen[net] {
+				seen[net] = true
+				out = append(out, prove.Area{Name: x.Name, Group: "storage", Prefix: net, Open: x.Net.IsValid()})
 			}
 		}
 	}
@@ -32,7 +36,28 @@ func areasOf(p *network.Plan) (out []prove.Area) {
 			out = append(out, prove.Area{Name: fmt.Sprintf("rail %d", r.Number), Group: "backend", Prefix: r.Prefix})
 		}
 	}
-	return out
+	if len(p.Intent.Tenants) == 0 {
+		return out
+	}
+	var parts []prove.Area
+	for _, a := range out {
+		rest := map[string]bool{}
+		for i := range p.Hosts {
+			rest[p.Hosts[i].Name] = true
+		}
+		for _, tenant := range p.Intent.Tenants {
+			part := a
+			part.Name, part.Group, part.Hosts = a.Name+" "+tenant.Name, a.Group+" "+tenant.Name, map[string]bool{}
+			for _, host := range tenant.Hosts {
+				part.Hosts[host] = true
+				delete(rest, host)
+			}
+			parts = append(parts, part)
+		}
+		a.Hosts = rest
+		parts = append(parts, a)
+	}
+	return parts
 }
 
 // texts are the files of a plan.

@@ -1,6 +1,9 @@
 package prove
 
-import "fmt"
+import (
+	"fmt"
+	"math/rand/v2"
+)
 
 // failures decides a class for every single failure and the chosen pairs. NICs are no way for
 // other hosts' packets, as hosts pass nothing on, so their failures concern themselves alone.
@@ -87,7 +90,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 			continue
 		}
 		for _, s := range l.sources {
-			if !p.isLost(s.router) {
+			if !p.isLost(s.router) || s.vni != c.vni {
 				continue
 			}
 			if f == nil {
@@ -105,7 +108,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 // detour looks at what a failure leaves to a source that lost all its next hops.
 func (p *prover) detour(v *Verdict, c *class, area int, s source, f *failed) {
 	switch {
-	case f.router(s.router):
+	case f.router(s.router) || p.elsewhere(&s, f):
 	case p.again.dist[s.router] < 0:
 		p.cut(v, c, area, s, f)
 	default:
@@ -182,4 +185,40 @@ func (n *Net) named(f *failed) string {
 		x.Cables = append(x.Cables, n.cables[c].String())
 	}
 	return x.String()
+}
+
+// ids finds routers by their names.
+func (n *Net) ids(names []string) (out []int32) {
+	for _, name := range names {
+		if d := n.Devices[name]; d != nil && d.Router {
+			out = append(out, d.id)
+		}
+	}
+	return out
+}
+
+// choosePairs lists the groups that were named, and all pairs of routers or as many as were asked for, the same every time.
+func (p *prover) choosePairs() {
+	for _, names := range p.o.Together {
+		if group := p.n.ids(names); len(group) > 0 {
+			p.groups = append(p.groups, group)
+		}
+	}
+	n := int32(len(p.n.routers))
+	all := int(n) * int(n-1) / 2
+	if all <= p.o.Pairs {
+		for a := range n {
+			for b := range a {
+				p.groups = append(p.groups, []int32{a, b})
+			}
+		}
+		return
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for drawn := 0; drawn < p.o.Pairs; {
+		if a, b := rng.Int32N(n), rng.Int32N(n); a != b {
+			p.groups = append(p.groups, []int32{a, b})
+			drawn++
+		}
+	}
 }

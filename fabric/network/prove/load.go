@@ -49,6 +49,7 @@ var readers = []struct {
 	{"switches", "etc/sonic/frr/frr.conf", (*Net).frr},
 	{"switches", "etc/udev/rules.d/", (*Net).udev},
 	{"switches", "etc/sonic/config_db.json", (*Net).sonic},
+	{"switches", "usr/local/sbin/weft-bridges", (*Net).script},
 	{"hosts", "etc/netplan/", (*Net).netplan},
 	{"hosts", "etc/nftables.d/", (*Net).nft},
 	{"hosts", "usr/local/sbin/weft-roce", (*Net).roce},
@@ -75,7 +76,7 @@ func (d *Device) port(name string) *Port {
 // inert are the lines of frr.conf that do not change where packets go in a
 // network that has settled.
 var inert = []string{"frr defaults ", "hostname ", "service ", "no zebra nexthop kernel enable", "description ", "ipv6 nd ", "no ipv6 nd ", "exit", "end", "bfd", "profile ", "detect-multiplier ",
-	"receive-interval ", "transmit-interval ", "address-family ipv4 unicast"}
+	"receive-interval ", "transmit-interval ", "evpn mh startup-delay ", "evpn mh es-df-pref "}
 
 // inertOfNeighbours are what neighbours may have besides a session.
 var inertOfNeighbours = []string{"peer-group", "remote-as external", "advertisement-interval ", "timers ", "bfd"}
@@ -85,12 +86,14 @@ type frrFile struct {
 	d     *Device
 	port  *Port  // the interface that lines belong to
 	entry string // the route-map likewise
+
+	evpn bool // lines belong to the address family of bridges
 }
 
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -119,6 +122,11 @@ func (f *frrFile) line(line string) (known bool, err error) {
 		return len(w) == 2, nil
 	case "neighbor":
 		return f.neighbour(w), nil
+	case "address-family":
+		f.evpn = line == "address-family l2vpn evpn"
+		return f.evpn || line == "address-family ipv4 unicast", nil
+	case "evpn", "advertise-all-vni":
+		return f.overlay(line, w), nil
 	case "route-map":
 		f.entry = w[min(1, len(w)-1)]
 		return len(w) == 4 && w[2] == "permit", nil
@@ -181,6 +189,10 @@ func (f *frrFile) neighbour(w []string) (known bool) {
 		return true
 	case "password", "ttl-security":
 		f.d.BGP.Guards[w[1]] += strings.Join(w[2:], " ") + "\n"
+		return true
+	}
+	if f.evpn && w[2] == "activate" && len(w) == 3 {
+		f.d.BGP.EVPN[w[1]] = true
 		return true
 	}
 	what := strings.Join(w[2:], " ") + " "
@@ -251,7 +263,7 @@ func quoted(line, key string) string {
 var (
 	nftChain = regexp.MustCompile(`type filter hook (\w+) `)
 	nftSkip  = regexp.MustCompile(`^(#.*|table .*|delete table .*|chain .*|\}|type .*)?$`)
-	nftDrop  = regexp.MustCompile(`^(iifname|oifname) \{ ([^}]*) \}(?: ip ([sd])addr (!= )?(\S+))? drop\b`)
+	nftDrop  = regexp.MustCompile(`^(iifname|oifname) \{ ([^}]*) \}(?: ip ([sd])addr (!= )?(\S+))?(?: counter)? drop\b`)
 )
 
 // nft reads the filters of a host. A host passes nothing on in this model, so

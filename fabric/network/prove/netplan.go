@@ -24,6 +24,8 @@ type planned struct {
 		From, To        string
 		Table, Priority int
 	} `yaml:"routing-policy"`
+	Interfaces []string // of a bond
+	Parameters struct{ Mode string }
 }
 
 // template is a netplan file whose addresses are counted instead of written: files
@@ -36,7 +38,7 @@ type template struct {
 // counted is where addresses of a template begin: a range that no host has.
 const counted = 240 << 24
 
-// netplan reads a host. A bond has no cable of its own and so no neighbours here.
+// netplan reads a host. A bond has no cable of its own, but those of its members.
 func (n *Net) netplan(name string, data []byte) error {
 	text, addrs := skeleton(string(data))
 	t := n.templates[text]
@@ -146,6 +148,9 @@ func (c counter) prefix(s string) (netip.Prefix, error) {
 func (d *Device) interfaceOf(nic string, x *planned, addrs counter) error {
 	p := d.port(nic)
 	p.MTU = x.MTU
+	if len(x.Interfaces) > 0 && x.Parameters.Mode == "802.3ad" {
+		d.bond(p).legs(x.Interfaces)
+	}
 	for _, text := range x.Addresses {
 		a, err := addrs.prefix(text)
 		if err != nil {

@@ -49,9 +49,10 @@ type Device struct {
 	Drops  []Drop  // of its filters
 	BGP    *BGP    // nil for hosts
 
-	id    int32   // in Net.routers
-	ports []*Port // by name
-	hash  string  // by which it spreads flows; empty where no file says
+	id    int32      // in Net.routers
+	ports []*Port    // by name
+	end   netip.Addr // of its tunnels, where one row says it for all
+	hash  string     // by which it spreads flows; empty where no file says
 }
 
 // Port is an interface: its addresses, and what its cable leads to.
@@ -62,6 +63,9 @@ type Port struct {
 	Peer    *End    // nil without a cable
 	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
 	Members []*Port // of a VLAN interface
+	Tunnel  *Tunnel // of a VLAN interface whose bridge tunnels join with others
+	Bond    *Bond   // what the port, or the port that it is a leg of, is made of
+	Tracked bool    // bonds of the switch go down with the last port that has it
 
 	// Lossless are the packets for which the port pauses its peer instead of dropping: priorities by DSCP.
 	// It is nil where no file says anything of it.
@@ -112,6 +116,8 @@ type BGP struct {
 	Maps       map[string]string
 	Lists      map[string][]Permit
 	Groups     map[string]string // of neighbours
+	EVPN       map[string]bool   // neighbours and groups whose sessions carry where hardware addresses are
+	AllVNI     bool              // its own bridges are advertised
 	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
 	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
@@ -276,6 +282,9 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 	case w.good[d] > 0:
 		return hops, ""
 	}
+	if d.Router && in != nil && in.Bridge != nil && in.Bridge.Tunnel != nil {
+		return w.bridged(d, in.Bridge)
+	}
 	next, why := w.net.next(d, w.src, w.dst, w.failed)
 	if why != "" {
 		return hops, why
@@ -384,6 +393,9 @@ func (d *Device) onLink(dst netip.Addr, bits int, f *failed) (on *Port) {
 }
 
 func (p *Port) down(f *failed) bool {
+	if p.Bond != nil && p.Bond.port == p && !p.on.Router {
+		return len(p.Bond.alive(f)) == 0
+	}
 	if p.Peer == nil {
 		return p.on.Router && p.dark()
 	}
@@ -417,6 +429,9 @@ func (p *Port) answer(a netip.Addr, f *failed) ([]*End, string) {
 		}
 		return nil, fmt.Sprintf("%s asks for %s on %s, and no host of that VLAN has it", p.on.Name, a, p.Name)
 	}
+	if p.Bond != nil && p.Bond.port == p {
+		return p.Bond.answer(a, f)
+	}
 	switch {
 	case p.Peer == nil:
 		return nil, fmt.Sprintf("%s asks for %s on %s, which has no cable", p.on.Name, a, p.Name)
@@ -428,6 +443,9 @@ func (p *Port) answer(a netip.Addr, f *failed) ([]*End, string) {
 		return []*End{p.Peer}, ""
 	}
 	if svi := p.Peer.Port.Bridge; svi != nil {
+		if svi.Tunnel != nil {
+			return []*End{p.Peer}, "" // the switch finds out
+		}
 		if svi.owns(a) {
 			return []*End{{p.Peer.Device, svi}}, ""
 		}

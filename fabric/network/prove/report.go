@@ -13,6 +13,7 @@ type Area struct {
 	Name, Group string
 	Prefix      netip.Prefix
 	Open        bool
+	Hosts       map[string]bool // whose addresses in the prefix are meant; nil: all
 }
 
 // meets reports whether hosts of one area reach those of another.
@@ -104,7 +105,7 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 	r.Classes = len(p.classes)
 	p.run()
 	r.Decided = p.decided
-	list := []Verdict{n.read(), n.unique(), n.spoken(), p.reach, p.loops, p.apart, p.ecmp, p.mtu, n.paused(), p.cyclic, p.polarised()}
+	list := []Verdict{n.read(), n.unique(), n.spoken(), p.bridged, p.reach, p.loops, p.apart, p.ecmp, p.mtu, n.paused(), p.cyclic, p.polarised()}
 	if o.Failures {
 		list = append(list, p.single)
 	}

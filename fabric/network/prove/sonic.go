@@ -54,11 +54,10 @@ func (d *Device) sonicRow(table, key string, row map[string]any) (known bool, er
 		if row["tagging_mode"] != "untagged" || !both {
 			return false, nil
 		}
-		svi, member := d.port(first), d.port(second)
-		member.Bridge, svi.Members = svi, append(svi.Members, member)
+		d.port(second).into(d.port(first))
 		return true, nil
 	}
-	return false, nil
+	return d.sonicOverlay(table, first, second, row)
 }
 
 // sonicAddress reads a row of an interface: its name, or with an address behind it.

@@ -128,7 +128,7 @@ func (p *prover) webCables(w *web) {
 
 // webAreas joins areas to their groups, to the routers at which their packets enter, and to their targets' classes.
 func (p *prover) webAreas(w *web) {
-	groups, areas := map[string]int32{}, make([]int32, len(p.areas))
+	groups, areas, nets := map[string]int32{}, make([]int32, len(p.areas)), p.webNets(w)
 	for i := range p.areas {
 		a := &p.areas[i]
 		if _, ok := groups[a.Group]; !ok {
@@ -141,12 +141,14 @@ func (p *prover) webAreas(w *web) {
 		for _, s := range l.sources {
 			x := w.node("source", s.count, s.mtu)
 			w.join(x, s.router, "at")
+			w.bridge(x, &s.bridge, nets)
 			w.join(x, areas[l.from], "from")
 			w.join(x, areas[l.to], "to")
 		}
 	}
 	for _, c := range p.classes {
 		x := w.node("class")
+		w.bridge(x, &c.bridge, nets)
 		for _, r := range c.chain[0].origins {
 			w.join(x, r, "origin")
 		}

@@ -1,0 +1,120 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Traffic sends bytes between all addresses of two hosts on one network, over TCP, and verifies them: first all connections
+// at once, to see who reaches whom, then those that came about one after another, to see how fast each is.
+func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
+	list := i.Spec.transfers()
+	if len(list) == 0 {
+		return nil, fmt.Errorf("lab %s has no two hosts on one network; start it with hosts", i.Spec.Name)
+	}
+	port := map[string]int{}
+	for _, host := range i.Spec.Hosts() {
+		l, err := i.sink(host)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", host, err)
+		}
+		defer l.Close()
+		port[host] = l.Addr().(*net.TCPAddr).Port
+	}
+	conns := make([]net.Conn, len(list))
+	var group sync.WaitGroup
+	turns := make(chan struct{}, 64)
+	for k := range list {
+		group.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			t := &list[k]
+			d := net.Dialer{Timeout: c.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
+			err := i.within(t.From, func() (err error) {
+				conns[k], err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port[t.To])))
+				return err
+			})
+			if err != nil {
+				t.Error = err.Error()
+			}
+		})
+	}
+	group.Wait()
+	for k := range list {
+		if conns[k] == nil {
+			continue
+		}
+		if err := list[k].send(conns[k], c); err != nil {
+			list[k].Error = err.Error()
+		}
+		conns[k].Close()
+	}
+	return list, nil
+}
+
+// sink takes bytes on all addresses of a host, and answers each connection with their hash.
+func (i *Info) sink(host string) (l net.Listener, err error) {
+	err = i.within(host, func() (err error) {
+		l, err = net.Listen("tcp4", "0.0.0.0:0")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				h := fnv.New64a()
+				if _, err := io.Copy(h, c); err == nil {
+					_ = binary.Write(c, binary.BigEndian, h.Sum64())
+				}
+			}()
+		}
+	}()
+	return l, nil
+}
+
+// send sends and waits for the hash of what arrived.
+func (t *Transfer) send(c net.Conn, cfg TrafficConfig) error {
+	if err := c.SetDeadline(time.Now().Add(cfg.Limit)); err != nil {
+		return err
+	}
+	block := make([]byte, 64<<10)
+	for k := range block {
+		block[k] = byte(k*7 + len(t.Source))
+	}
+	h := fnv.New64a()
+	began := time.Now()
+	for t.Bytes < cfg.Bytes {
+		part := block[:min(int64(len(block)), cfg.Bytes-t.Bytes)]
+		h.Write(part)
+		n, err := c.Write(part)
+		t.Bytes += int64(n)
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	var got uint64
+	if err := binary.Read(c, binary.BigEndian, &got); err != nil {
+		return err
+	}
+	t.Rate = float64(t.Bytes) / time.Since(began).Seconds()
+	if got != h.Sum64() {
+		return errors.New("other bytes arrived")
+	}
+	return nil
+}
