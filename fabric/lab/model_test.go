@@ -95,6 +95,9 @@ func TestModelAgreesWithFRR(t *testing.T) {
 		}
 	}
 	t.Logf("%d fabrics %v, %d cases: %d packets compared, %d of them lost in both", count, kinds, cases, packets, lost)
+	if lost == 0 {
+		t.Error("no packet was lost: neither tenants nor faults keep any apart")
+	}
 }
 
 func runAll(t *testing.T, i *Info, node string, script []string) {
