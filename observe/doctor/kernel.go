@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// ofProcess are lines about one process.
+var ofProcess = map[string]bool{"oom_kill": true, "nccl_crash": true, "hung_task": true}
+
 // consequenceXids follow another error: the first decides.
 var consequenceXids = map[int]bool{45: true, 43: true, 94: true, 154: true}
 
@@ -27,6 +30,14 @@ func (d *diag) kernelRules() {
 		s := Subject{Hosts: []string{k.Host}}
 		if k.Device != "" {
 			s.Devices = []string{named(k.Host, k.Device)}
+		}
+		var other, old bool
+		if d.job, other, old = d.about(&k); old && ofProcess[k.Kind] {
+			continue // of a process of another time
+		}
+		d.apart = ""
+		if other || old {
+			d.apart = "host " + k.Host
 		}
 		switch k.Kind {
 		case "xid":
@@ -76,6 +87,7 @@ func (d *diag) kernelRules() {
 			d.kernelEvent(k, s)
 		}
 	}
+	d.job, d.apart = nil, ""
 	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
@@ -117,6 +129,9 @@ func (d *diag) kernelEvent(k Kernel, s Subject) {
 		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
 		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware", "gpu_diag": "gpu-diagnostic-failed"}[k.Kind]
 	f := d.find(id, s, k.At)
+	if f.Since == "" {
+		f.Since = when(k)
+	}
 	f.Subject.add(d.processOf(k))
 	if (id == "host-hardware" || id == "gpu-diagnostic-failed") && len(f.Evidence) == 1 && k.Device != "" {
 		f.Cause = k.Text
@@ -224,7 +239,7 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 		id = "gpu-event"
 	}
 	if consequenceXids[k.Code] && first.Kind != "" && first.Code != k.Code {
-		if f := d.index[d.xidOf(first.Code)]; f != nil {
+		if f := d.has(d.xidOf(first.Code)); f != nil {
 			f.addEvidence(k.At)
 			f.Consequences = append(f.Consequences, text)
 			slices.Sort(f.Consequences)

@@ -107,7 +107,7 @@ func (d *diag) silence() {
 		f.Confidence = min(f.Confidence, 0.5)
 		f.Cause = ranksText(list) + " said nothing of it: the others wait for them, or their logs were not given"
 	}
-	if len(list) > 0 && len(d.hangs) == 0 && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
+	if len(list) > 0 && !d.hung() && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
 		d.hangs = append(d.hangs, r.blame(list, op, group))
 	}
 }
@@ -159,6 +159,9 @@ func (d *diag) saving() {
 	}
 	shared := d.callRoll().shared
 	for i := range d.hangs {
+		if h := &d.hangs[i]; h.job != nil && h.job != d.job {
+			continue
+		}
 		for _, rank := range d.hangs[i].Culprits {
 			l := last[rank]
 			if l == nil || l.F["done"] != "" || !shared && lines[l.At.File]-l.At.Line > 8 {

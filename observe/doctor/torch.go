@@ -185,7 +185,7 @@ func (d *diag) barrierMissed() {
 		}
 		at = append(at, l.At)
 	}, "barrier")
-	if len(missed) > 0 && len(d.hangs) == 0 {
+	if len(missed) > 0 && !d.hung() {
 		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default", Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
 	}
 }
@@ -276,7 +276,7 @@ func (d *diag) exceptions() {
 	}, "cuda_oom", "gpu_access")
 	delete(raised, -1)
 	// Others timed out: they wait for the ranks that are gone.
-	if len(raised) == 0 || len(d.hangs) > 0 || len(d.c.Dumps) > 0 {
+	if len(raised) == 0 || d.hung() || len(d.c.Dumps) > 0 {
 		return
 	}
 	waiting := map[int]bool{}

@@ -637,7 +637,7 @@ func reversed(l []string) []string {
 
 // Finish fills in what single files do not know: the hosts of files that do not name theirs, and the zones of their clocks.
 func Finish(c *doctor.Case) {
-	zones(c)
+	defer clocks(c)
 	known := map[string]bool{}
 	for i := range c.Lines {
 		if h := c.Lines[i].Host; h != "" {

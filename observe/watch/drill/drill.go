@@ -32,6 +32,9 @@ const Env = "WEFT_TEST_ORDERS"
 // Patient is the program of a rank: an all-reduce of 1 MiB, a rest of 20 ms, and so on
 // until it is ended.
 func Patient(ctx context.Context) error {
+	if os.Getenv(hogEnv) != "" {
+		return hog(ctx)
+	}
 	cfg, err := comm.FromEnv()
 	if err != nil {
 		return err
@@ -149,6 +152,8 @@ type Table struct {
 	Healthy     float64  `json:"healthy_s"` // of undisturbed running
 	FalseAlarms int      `json:"false_alarms"`
 	Alarms      []string `json:"alarms,omitempty"`
+	Hogs        int      `json:"hogs,omitempty"`
+	Load        float64  `json:"load_average,omitempty"` // over the last minute of the healthy job
 }
 
 // Options of drills.
@@ -158,6 +163,7 @@ type Options struct {
 	Trials  int      // of each fault; 1 if 0
 	Faults  []string // names; all if empty
 	Healthy time.Duration
+	Hogs    int // busy processes next to the ranks of the healthy job
 	Log     io.Writer
 }
 
@@ -188,22 +194,7 @@ func Run(ctx context.Context, o Options) (Table, error) {
 		t.Rows = append(t.Rows, row)
 	}
 	if o.Healthy > 0 {
-		r, err := o.start(ctx)
-		if err != nil {
-			return t, err
-		}
-		began := time.Now()
-		select {
-		case <-time.After(o.Healthy):
-		case <-ctx.Done():
-		}
-		t.Healthy = time.Since(began).Seconds()
-		for _, i := range r.alarms() {
-			t.FalseAlarms++
-			t.Alarms = append(t.Alarms, i.Verdict)
-		}
-		fmt.Fprintf(o.Log, "healthy for %.0f s: %d false alarms\n", t.Healthy, t.FalseAlarms)
-		if err := r.stop(); err != nil {
+		if err := o.undisturbed(ctx, &t); err != nil {
 			return t, err
 		}
 	}
