@@ -140,7 +140,9 @@ func (jb *job) fits(f *looseFile) int {
 func (jb *job) take(f *looseFile) {
 	jb.loose = append(jb.loose, f.lines...)
 	jb.slurm = cmp.Or(jb.slurm, f.slurm)
-	jb.folders = append(jb.folders, path.Dir(f.name))
+	if dir := path.Dir(f.name); !slices.Contains(jb.folders, dir) {
+		jb.folders = append(jb.folders, dir)
+	}
 	if jb.at == nil {
 		jb.at, jb.told = map[int]string{}, map[string]bool{}
 	}
@@ -177,6 +179,12 @@ func (jb *job) hosts() []string {
 	}
 	delete(set, "")
 	return slices.SortedFunc(maps.Keys(set), natural)
+}
+
+// has says whether lines of a file are the job's.
+func (jb *job) has(file string) bool {
+	of := func(l *Line) bool { return l.At.File == file }
+	return slices.ContainsFunc(jb.loose, of) || slices.ContainsFunc(jb.procs, func(p *proc) bool { return slices.ContainsFunc(p.lines, of) })
 }
 
 // whole says whether all hosts of a job are known.

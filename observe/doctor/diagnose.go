@@ -319,7 +319,9 @@ func (d *diag) foldClosed() {
 			continue
 		}
 		for _, id := range append([]string{"peer-died"}, roots...) {
-			i := slices.IndexFunc(d.list, func(r *Finding) bool { return r.ID == id && oneJob(r, f) && (r.Severity == Critical || id == "peer-died") })
+			i := slices.IndexFunc(d.list, func(r *Finding) bool {
+				return r.ID == id && oneJob(r, f) && (r.Severity == Critical || id == "peer-died")
+			})
 			if i < 0 {
 				continue
 			}

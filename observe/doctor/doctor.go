@@ -281,6 +281,7 @@ type File struct {
 	Kind  string `json:"kind"`
 	Lines int    `json:"lines,omitempty"`
 	Notes []Note `json:"notes,omitempty"` // what is missing or was not understood
+	Ranks []int  `json:"-"`               // whose lines are in it, by the prefixes of PyTorch
 }
 
 // Note is a remark on a source. Rules look at its kind; the text is for people, and JSON has it alone.

@@ -4,10 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// recoveryXid says what the driver wants done with a GPU. Anything but nothing ends the jobs on it.
+const recoveryXid = 154
+
+var recoveryNeeded = regexp.MustCompile(`(?i)to 0x[0-9a-f]+ \((?:.*(?:reset|reboot|drain).*)\)`)
 
 // ofProcess are lines about one process.
 var ofProcess = map[string]bool{"oom_kill": true, "nccl_crash": true, "hung_task": true}
@@ -53,6 +59,9 @@ func (d *diag) kernelRules() {
 			f := d.find("fabric-manager-errors", s, k.At)
 			if len(f.Evidence) == 1 {
 				f.Cause = "it says: " + k.Text
+			}
+			if strings.Contains(k.Text, "NV_WARN_NOTHING_TO_DO") {
+				f.Cause, f.Fix = "it found no NVSwitch on this host: GPUs without NVSwitches do not need it", "systemctl disable nvidia-fabricmanager; on a host with NVSwitches look for the NVSwitch driver and its devices"
 			}
 		case "aer":
 			if at := (part{k.Host, k.Device}); k.Fatal {
@@ -216,6 +225,9 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	}
 	sev := x.Severity
 	action := x.Action
+	if k.Code == recoveryXid && recoveryNeeded.MatchString(k.Text) {
+		sev, first = "fatal", Kernel{} // the driver itself says that the GPU cannot go on
+	}
 	if k.F["unit"] != "" {
 		intr, _ := strconv.ParseUint(strings.TrimPrefix(k.F["intr"], "0x"), 16, 64)
 		status, _ := strconv.ParseUint(strings.TrimPrefix(k.F["status"], "0x"), 16, 64)

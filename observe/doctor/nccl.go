@@ -128,7 +128,14 @@ func harmless(msg string) bool {
 // completions judges RDMA completion errors.
 func (d *diag) completions() {
 	retry := d.completionErrors()
+	provider := ""
+	d.job.each(func(_ *proc, l *Line) { provider = l.F["provider"] }, "no_provider")
 	d.job.each(func(_ *proc, l *Line) {
+		if provider != "" { // said by libfabric, which does not say for whom
+			f := d.find("tcp-no-provider", d.of(l), l.At)
+			f.Cause = fmt.Sprintf("libfabric has no device for its provider %s, and the plugin fails: the device is not in the container, or its driver is missing", provider)
+			return
+		}
 		f := d.find("completion-error", d.of(l), l.At)
 		f.Title = "the libfabric plugin reports an error"
 		f.Cause = "libfabric says: " + strings.TrimPrefix(l.Msg, "NET/OFI ")

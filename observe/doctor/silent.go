@@ -44,6 +44,12 @@ func (d *diag) callRoll() roll {
 			}
 		}
 	}
+	for _, f := range d.c.Files {
+		for _, rank := range f.Ranks {
+			r.here[rank] = r.here[rank] || jb.has(f.Path)
+		}
+	}
+	maps.DeleteFunc(r.here, func(_ int, here bool) bool { return !here })
 	for rank := range r.here { // what a line says may be of a part of the job
 		if rank >= r.size {
 			r.size, r.told = rank+1, false
@@ -116,11 +122,22 @@ func (d *diag) silence() {
 func (d *diag) stoppedIn() (op *Line, group string) {
 	groups, _ := d.timeouts()
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		if name, _, _ := strings.Cut(g, " "); name == "default" || name == "default_pg" || name == "0" {
+		name, _, _ := strings.Cut(g, " ")
+		if all := name == "default" || name == "default_pg" || name == "0"; all || op == nil && d.mostWait(groups[g]) {
 			op, group = groups[g][0].l, g
 		}
 	}
 	return op, group
+}
+
+// mostWait says whether a group must be that of all ranks, whatever its name: nearly all of them wait in it.
+func (d *diag) mostWait(list []timeout) bool {
+	ranks := map[int]bool{}
+	for _, t := range list {
+		ranks[t.rank] = true
+	}
+	r := d.callRoll()
+	return len(ranks) > 2 && 4*len(ranks) >= 3*r.size
 }
 
 // blame is the verdict on ranks that are silent while the others wait in an operation.

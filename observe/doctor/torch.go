@@ -461,7 +461,7 @@ func (d *diag) processDied(l *Line) {
 	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil && jb.world.members[t].proc.host == l.Host {
 		s.Ranks = []int{t}
 	}
-	if h := d.j.addr[l.F["addr"]]; h != "" {
+	if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {
 		s.Hosts = []string{h}
 	}
 	if p := d.j.procOf(l.Host, num(l.F["pid"])); p != nil {

@@ -89,13 +89,18 @@ type torchState struct {
 	listed  string            // the kind of line that each of them is
 	// starting is set while JAX's processes connect.
 	starting bool
+
+	actor      map[string]string // what is known of the actor of Ray that died last
+	actorLines int               // since then
 }
 
 // patience is for how many lines what was begun is expected to go on. Until then all lines are
 // looked at, which takes ten times as long.
 const patience = 20_000
 
-func (t *torchState) open() bool { return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil }
+func (t *torchState) open() bool {
+	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil
+}
 
 // table begins torchrun's table of failures, or its row of the first one.
 func (t *torchState) table(root bool) verdict {
@@ -320,8 +325,10 @@ func (s *scan) torchLine(n int, text string) bool {
 			break
 		}
 	}
-	if v := s.rowLine(l); v != goOn {
-		return v == found
+	for _, row := range []func(*torchText) verdict{s.rowLine, s.actorField} {
+		if v := row(l); v != goOn {
+			return v == found
+		}
 	}
 	return s.raisedLine(l) == found
 }
