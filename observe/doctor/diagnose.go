@@ -210,6 +210,7 @@ var explains = [][2]string{
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
 	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
 	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"}, {"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
+	{"fabric-manager-down", "fabric-manager-errors"}, {"fabric-manager-down", "nvswitch-event"}, {"nvswitch-failed", "fabric-manager-down"}, {"fabric-manager-down", "cuda-error"},
 	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
 }
 

@@ -56,13 +56,7 @@ func (d *diag) kernelRules() {
 			f := d.find(id, s, k.At)
 			f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
 		case "fm_error":
-			f := d.find("fabric-manager-errors", s, k.At)
-			if len(f.Evidence) == 1 {
-				f.Cause = "it says: " + k.Text
-			}
-			if strings.Contains(k.Text, "NV_WARN_NOTHING_TO_DO") {
-				f.Cause, f.Fix = "it found no NVSwitch on this host: GPUs without NVSwitches do not need it", "systemctl disable nvidia-fabricmanager; on a host with NVSwitches look for the NVSwitch driver and its devices"
-			}
+			d.fabricManager(k, s)
 		case "aer":
 			if at := (part{k.Host, k.Device}); k.Fatal {
 				d.find("pcie-errors", s, k.At)
@@ -100,6 +94,24 @@ func (d *diag) kernelRules() {
 	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
+}
+
+// fabricManager judges what the fabric manager, or systemd about it, says. Where it does not start, CUDA does not either.
+func (d *diag) fabricManager(k Kernel, s Subject) {
+	unneeded := d.has("fabric-manager-errors")
+	if k.Fatal && (unneeded == nil || unneeded.causes == nil) {
+		f := d.find("fabric-manager-down", s, k.At)
+		f.Confidence = 0.8
+		return
+	}
+	f := d.find("fabric-manager-errors", s, k.At)
+	switch {
+	case strings.Contains(k.Text, "NV_WARN_NOTHING_TO_DO"):
+		f.addCause("unneeded", "it found no NVSwitch on this host: GPUs without NVSwitches do not need it")
+		f.Fix = "systemctl disable nvidia-fabricmanager; on a host with NVSwitches look for the NVSwitch driver and its devices"
+	case len(f.Evidence) == 1:
+		f.Cause = "it says: " + k.Text
+	}
 }
 
 // pulled finds cables and modules that were pulled out. A port without one says so when its driver starts.

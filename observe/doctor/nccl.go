@@ -373,6 +373,10 @@ func (d *diag) queuePairs() {
 			d.find("verbs-memory", d.of(l), l.At)
 		case fn == "ibv_get_async_event" && d.has("nic-firmware") != nil:
 			d.consequence("the NIC gives no events any more", l)
+		case strings.HasPrefix(fn, "ibv_reg_") && (strings.Contains(l.Msg, "Invalid argument") || strings.Contains(l.Msg, "Bad address")):
+			f := d.find("peermem-missing", d.of(l), l.At)
+			f.Title, f.Severity, f.Confidence = "the NIC cannot register memory", Critical, 0.6
+			f.Cause = fn + " failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
 		case fn != "ibv_modify_qp":
 			f := d.find("completion-error", d.of(l), l.At)
 			f.Title = "a verbs call failed: " + fn

@@ -249,6 +249,8 @@ func (d *diag) exceptions() {
 			d.find("cuda-out-of-memory", d.of(l), l.At)
 		case strings.Contains(msg, "system not yet initialized"):
 			d.find("fabric-manager-down", d.of(l), l.At)
+		case strings.Contains(msg, "driver combination"): // 803
+			d.find("driver-mismatch", d.of(l), l.At)
 		case strings.Contains(msg, "ECC error"):
 			f := d.find("gpu-failed", d.of(l), l.At)
 			f.Cause = "an uncorrectable error of the GPU's memory"

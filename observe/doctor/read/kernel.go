@@ -101,7 +101,7 @@ func (s *scan) gpuEvent(k *doctor.Kernel, body string) bool {
 		k.Kind, k.Text = "fm_error", what
 	case strings.Contains(body, "abricmanager") && kService.MatchString(body):
 		m := kService.FindStringSubmatch(body)
-		k.Kind, k.Text = "fm_error", m[2]+m[3]
+		k.Kind, k.Text, k.Fatal = "fm_error", m[2]+m[3], m[3] != ""
 		k.Host, _, _ = strings.Cut(m[1], ".")
 	case kSXid.MatchString(body):
 		m := kSXid.FindStringSubmatch(body)

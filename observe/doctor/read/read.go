@@ -128,6 +128,7 @@ var dialects = []dialect{
 	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol, true},
 	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods, true},
 	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag, false},
+	{"dcgmi nvlink", line("gpuId ", `NvLink Link Status`), readLinkStatus, false},
 	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM, true},
 	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP, false},
 	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm, true},
@@ -238,7 +239,7 @@ var forms = []struct {
 	name string
 	re   *regexp.Regexp
 }{
-	{"fabric manager log", regexp.MustCompile(`(?m)^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"fabric manager log", regexp.MustCompile(`(?m)(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: |^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
 	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
 	{"torchrun log", regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[`)},
 	{"DeepSpeed log", regexp.MustCompile(`\] \[(?:INFO|WARNING|ERROR)\] \[(?:launch|runner|logging|comm|engine)\.py:\d+:\w+\]`)},

@@ -58,7 +58,7 @@ var (
 	ncclFailed     = regexp.MustCompile(`NCCL [Ee]rror(?: in|\(\d+\))?[:,] ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
 	pipNCCL        = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
 	cudaOOM        = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
-	cudaError      = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([A-Za-z][\w ',/()-]+)`)
+	cudaError      = regexp.MustCompile(`(?:CUDA (?:runtime )?error(?: \(\d+\))?|cudaGetDeviceCount\(\)\..* Error \d+): ([A-Za-z][\w ',/()-]+)`)
 	loaderBus      = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
 	loaderKill     = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
 	pythonRaise    = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
@@ -216,7 +216,7 @@ var torchRules = []torchRule{
 	{has: []string{"worker group successfully finished", "exits successfully"}, kind: "job_done", calm: true},
 	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"}, rank: fromGroup, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
-	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
+	{has: []string{"CUDA error", "CUDA runtime error", "cudaGetDeviceCount()"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
 	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number", fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
 	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
