@@ -21,6 +21,7 @@
 # make plan-score  prints how well plans are predicted, in one place
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
+# make doctor-score  prints precision, recall and calibration of weft doctor on its labelled log bundles
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
@@ -173,6 +174,10 @@ accuracy:
 .PHONY: plan-score
 plan-score:
 	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
+
+.PHONY: doctor-score
+doctor-score:
+	SHOW_HELD=1 $(GO) test -count=1 -v ./observe/doctor -run 'TestLabelledCases|TestMeasured'
 
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update

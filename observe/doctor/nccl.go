@@ -117,7 +117,7 @@ func (d *diag) ncclRules() {
 
 // harmless are warnings that mean nothing by themselves.
 func harmless(msg string) bool {
-	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "poll", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
+	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "while polling", "Cannot get incoming CPU", "Maximum retry reached for", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
 		if strings.Contains(msg, s) {
 			return true
 		}

@@ -26,6 +26,8 @@ var (
 	rayPressure = regexp.MustCompile(`[1-9]\d* Workers[^)]*\) killed due to memory pressure \(OOM\)|System memory low at node|exceeds the memory usage threshold|killed due to the node running low on memory`)
 	rayNode     = regexp.MustCompile(`\b(?:IP:?|-ip) ([\da-fA-F.:]*[\da-fA-F])`)
 	rayField    = regexp.MustCompile(`^\s+(pid|ip): (\S+)\s*$`)
+	deathSignal = regexp.MustCompile(`Received (\d+) death signal, shutting down workers`)
+	podsEvicted = regexp.MustCompile(`(\d+/\d+ (?:workers?|pods?|replicas?) (?:are|is|were|was) evicted)`)
 	noProvider  = regexp.MustCompile(`fi_getinfo: provider (\w+) output empty list`)
 	loaderGone  = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly`)
 	shellEnd    = regexp.MustCompile(`(?:line \d+: +(\d+) |^|>: ?)(Segmentation fault|Aborted|Bus error|Killed|Illegal instruction|Floating point exception)(?: +\(core dumped\)| {4,}\S|\s*$)`)
@@ -49,6 +51,10 @@ var frameworkRules = []torchRule{
 	{has: []string{"stopped sending heartbeats"}, read: (*scan).jaxUnhealthy},
 	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax", rank: fromGroup},
 	{has: []string{"memory pressure (OOM)", "System memory low at", "memory usage threshold", "node running low on memory"}, when: rayPressure, read: (*scan).rayMemory},
+	{has: []string{"death signal, shutting down"}, when: deathSignal, read: func(s *scan, l *torchText) verdict {
+		return s.torchFound(l, "cancelled", -1, true, map[string]string{"why": "signal " + deathSignal.FindStringSubmatch(l.text)[1] + " to torchrun's agent"})
+	}},
+	{has: []string{" evicted"}, when: podsEvicted, re: podsEvicted, kind: "evicted", fields: []string{"why"}, rank: fromNobody},
 	{has: []string{"output empty list"}, when: noProvider, re: noProvider, kind: "no_provider", fields: []string{"provider"}, calm: true},
 	{has: []string{"DataLoader worker (pid"}, when: loaderGone, read: func(s *scan, l *torchText) verdict {
 		delete(s.torch.trace, l.prefix)
@@ -95,7 +101,7 @@ var frameworkRules = []torchRule{
 }
 
 // frameworkWords are of which a line must have one to be looked at.
-var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold", "running low on memory", "output empty list", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
+var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold", "running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
 	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.

@@ -241,7 +241,7 @@ var forms = []struct {
 }{
 	{"fabric manager log", regexp.MustCompile(`(?m)(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: |^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
 	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
-	{"torchrun log", regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[`)},
+	{"torchrun log", regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[|(?m)^(?:INFO|WARNING|ERROR):torch\.distributed\.`)},
 	{"DeepSpeed log", regexp.MustCompile(`\] \[(?:INFO|WARNING|ERROR)\] \[(?:launch|runner|logging|comm|engine)\.py:\d+:\w+\]`)},
 	{"Ray log", regexp.MustCompile(`(?m)^\((?:raylet|\w+ pid=\d+)(?:, ip=[\w.:]+)?\) `)},
 	{"Megatron log", regexp.MustCompile(`(?m)\biteration +\d+/ *\d+ \| consumed samples: +\d+`)},
