@@ -225,8 +225,12 @@ func (m *Machine) unheard(now float64, j *job, culprits []int) bool {
 const patience = 4
 
 // starving says that all who hold a job up are ranks that run, on hosts on which tasks wait for processors or memory: they are
-// slow. A rank that hangs uses no processor, however busy its host is.
+// slow. A rank that hangs uses no processor, however busy its host is. Where nobody is behind, all move the data of one
+// operation, and a starved host among theirs is what it takes so long for.
 func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bool {
+	if len(culprits) == 0 {
+		return m.starvedJob(now, j)
+	}
 	for _, c := range culprits {
 		r := j.ranks[c]
 		if r == nil || r.gone > 0 || !m.hosts[r.host].starved(now) || r.CPU-r.used < 0.01*(now-r.moved) {
@@ -239,7 +243,7 @@ func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bo
 			Verdict:  fmt.Sprintf("host %s is starved: ranks %v of %s are slow there, and the others wait for them", h.name, culprits, j.name),
 			Evidence: []Evidence{{now, fmt.Sprintf("tasks wait for a processor %.0f%% and for memory %.0f%% of the time; its agent came %s late", 100*h.load.CPU, 100*h.load.Memory, span(h.load.Lag))}}})
 	}
-	return len(culprits) > 0
+	return true
 }
 
 // members says who belongs to groups of flight records that do not say so.
