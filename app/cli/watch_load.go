@@ -176,6 +176,9 @@ seconds; then let the job run undisturbed and count false alarms.`,
 		Example: `  weft watch drills --trials 5 --healthy 10m`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return err
+			}
 			exe, err := os.Executable()
 			if err != nil {
 				return err

@@ -167,6 +167,26 @@ type Options struct {
 	Log     io.Writer
 }
 
+// Check refuses options that no drill can be run with.
+func (o *Options) Check() error {
+	if o.Ranks < 2 && o.Ranks != 0 {
+		return fmt.Errorf("--ranks %d: a job that others wait in has at least 2", o.Ranks)
+	}
+	if o.Hogs < 0 {
+		return fmt.Errorf("--hogs %d: want 0 or more", o.Hogs)
+	}
+	var known []string
+	for _, f := range Faults {
+		known = append(known, f.Name)
+	}
+	for _, name := range o.Faults {
+		if name != "none" && !slices.Contains(known, name) {
+			return fmt.Errorf("--faults: no fault %q; known: none, %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
 // Run injects every fault and gives the table.
 func Run(ctx context.Context, o Options) (Table, error) {
 	if o.Ranks == 0 {
