@@ -58,6 +58,21 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	return false
 }
 
+// undecided says that ranks gave up while a report of another host of their job is overdue: whether that host is lost, and is
+// why they did, is not known yet.
+func (m *Machine) undecided(now float64, j *job) bool {
+	if j.cause != nil || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.hard() && !d.Asked }) {
+		return false
+	}
+	for _, r := range j.ranks {
+		h := m.hosts[r.host]
+		if m.overdue(now, h) && slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.Host != r.host && d.seen > h.at+2*h.every+1 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // lostWith says whether a job stopped with a host.
 func (m *Machine) lostWith(host string) bool {
 	for _, j := range m.jobs {

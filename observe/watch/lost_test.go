@@ -45,6 +45,42 @@ func TestLostHostIsNamed(t *testing.T) {
 	}
 }
 
+// Hosts that were starved may be silent for longer. Ranks that give up meanwhile are not named for it: whether the silent host
+// is lost is not known yet. If it is heard of again, they are.
+func TestSurvivorsOfAStarvedHost(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		p := newPlay(8, 1, Config{Hang: 60})
+		p.load = map[int]Load{}
+		for h := range 4 {
+			p.load[h] = Load{CPU: 0.9}
+		}
+		p.run(30)
+		p.dark = map[int]bool{2: true}
+		p.run(15)
+		for r := range 4 { // they wait no longer
+			p.gone[r] = true
+			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1, Seen: true}}}
+			if err := p.m.Observe(p.now, &rep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.run(10)
+		if len(p.alarms) > 0 {
+			t.Fatalf("after 25 s of silence: %s", p.alarms[0].Verdict)
+		}
+		kind, hosts := "node-lost", []string{"n2"}
+		if back {
+			kind, hosts, p.dark, p.stuck = "rank-dead", []string{"n0"}, nil, p.n
+		}
+		if i, s := p.until(t, 30); i.Kind != kind || !slices.Equal(i.Subject.Hosts, hosts) {
+			t.Errorf("heard of again %v: %s after %d s", back, i.Verdict, s)
+		}
+		if p.run(20); len(p.alarms) > 1 {
+			t.Errorf("heard of again %v: also %s", back, p.alarms[1].Verdict)
+		}
+	}
+}
+
 // A host whose agent alone is silent is not lost: its job goes on.
 func TestSilentAgentIsNoLostHost(t *testing.T) {
 	p := newPlay(8, 1, Config{Hang: 5})
