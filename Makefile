@@ -28,6 +28,8 @@
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
+# make launcher-drills  every fault, a lost node among them, in jobs of weft run, torchrun, mpirun and Slurm: who was named, when, and who falsely; as root on a quiet machine, about ten minutes
+# make watch-hour  an hour of healthy running next to 40 busy processes at the lowest priority (HOUR, HOGS): no alarm may come
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
@@ -272,6 +274,17 @@ HEALTHY ?= 10m
 watch-drills:
 	CGO_ENABLED=0 $(GO) run . watch drills --trials $(TRIALS) --healthy $(HEALTHY)
 	WEFT_TEST_HOURS=24 $(GO) test -count=1 -timeout 30m -run TestHealthyDay -v ./observe/watch
+
+.PHONY: launcher-drills watch-hour
+launcher-drills: packages
+	@log=$$(mktemp) && trap 'rm -f "$$log"' EXIT; \
+		WEFT_TEST_LONG=1 $(GO) test -count=1 -v -timeout 40m -run 'TestBrokenUnderOtherLaunchers|TestLostNode' ./observe/watch/drill >"$$log" 2>&1; code=$$?; \
+		[ $$code = 0 ] || cat "$$log"; grep -hE '^ +\|' "$$log" | sed 's/^ *//'; exit $$code
+
+HOUR ?= 1h
+HOGS ?= 40
+watch-hour: build
+	nice -n 19 ./weft watch drills --faults none --healthy $(HOUR) --hogs $(HOGS)
 
 watch-load:
 	CGO_ENABLED=0 $(GO) build -o .weft-load . && ./.weft-load watch load --hosts 10000 --series 200 --every 10s --for 60s; rm -f .weft-load

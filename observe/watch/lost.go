@@ -44,7 +44,7 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		h := m.hosts[name]
-		if h == nil || now-h.at <= m.limit(h) || len(hosts) < 2 && was != name && !j.failedAfter(h.at) || !j.stood(h.at, name) {
+		if h == nil || now-h.at <= m.limit(h) || len(hosts) < 2 && was != name && !j.failedAfter(h.at) || !j.stood(h.at, m.slack(h), name) {
 			continue
 		}
 		j.lost = name
@@ -88,9 +88,17 @@ func (j *job) failedAfter(at float64) bool {
 	return slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.seen > at })
 }
 
+// slack is how long after the last report of a host operations may be told that ended before it: starved agents tell late.
+func (m *Machine) slack(h *host) float64 {
+	if h.hungry > 0 && h.at-h.hungry < fed {
+		return patience * waitForOthers
+	}
+	return waitForOthers
+}
+
 // stood says whether the job stopped at a time: no operation ended later, and somebody on another host waits or failed.
-func (j *job) stood(at float64, host string) bool {
-	if j.moved > at+waitForOthers {
+func (j *job) stood(at, slack float64, host string) bool {
+	if j.moved > at+slack {
 		return false
 	}
 	for _, r := range j.ranks {

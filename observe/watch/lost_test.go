@@ -57,7 +57,8 @@ func TestSurvivorsOfAStarvedHost(t *testing.T) {
 		p.run(30)
 		p.dark = map[int]bool{2: true}
 		p.run(15)
-		for r := range 4 { // they wait no longer
+		p.m.jobs["train"].moved += 6 // a starved agent tells late of the last operation
+		for r := range 4 {           // they wait no longer
 			p.gone[r] = true
 			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1, Seen: true}}}
 			if err := p.m.Observe(p.now, &rep); err != nil {
@@ -78,6 +79,30 @@ func TestSurvivorsOfAStarvedHost(t *testing.T) {
 		if p.run(20); len(p.alarms) > 1 {
 			t.Errorf("heard of again %v: also %s", back, p.alarms[1].Verdict)
 		}
+	}
+}
+
+// A rank that is still in an operation that others have finished called the same one, whatever it is called: what a rank is in
+// has no name in reports.
+func TestBehindIsNoMismatch(t *testing.T) {
+	m := New(Config{Hang: 5})
+	var news []Incident
+	for now := 1000.0; now < 1020; now++ {
+		rep := &Report{Host: "n0", Boot: "b", At: now, Every: 1, HasRanks: true}
+		for r := range 4 {
+			g := Group{Name: "world", Op: "all-reduce", Done: 22, In: true, Ranks: []int{0, 1, 2, 3}}
+			if r > 1 {
+				g.Done = 21
+			}
+			rep.Ranks = append(rep.Ranks, Rank{Job: "train", Rank: r, Size: 4, PID: 100 + r, State: "S", Groups: []Group{g}})
+		}
+		if err := m.Observe(now, rep); err != nil {
+			t.Fatal(err)
+		}
+		news = append(news, m.Tick(now)...)
+	}
+	if len(news) != 1 || news[0].Kind != "hang" || !slices.Equal(news[0].Subject.Ranks, []int{2, 3}) {
+		t.Errorf("%+v", news)
 	}
 }
 

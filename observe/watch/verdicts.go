@@ -283,7 +283,7 @@ func (j *job) asDumps() []doctor.Dump {
 			}
 			dg := doctor.Group{ID: -1, Name: name, Ranks: members, LastEnqueued: g.Done, LastCompleted: g.Done, HasStatus: true}
 			if g.Done > 0 {
-				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: cmp.Or(g.Op, "operation"), From: -1, To: -1, State: "completed", Done: true})
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: "operation", From: -1, To: -1, State: "completed", Done: true})
 				record++
 			}
 			if g.In {

@@ -31,7 +31,7 @@ import (
 type nsHosts struct {
 	*weftRun
 	lab   *nslab.Lab
-	enter string // a program that runs a command on a host, as ssh does
+	enter string // a program that runs a command on a host; enter-shell gives it to a shell there, as ssh does
 	inits []int  // the first process of each host
 	url   string // of the server
 }
@@ -50,10 +50,11 @@ func startHosts(t *testing.T) *nsHosts {
 	for i, pid := range h.inits {
 		script += fmt.Sprintf("n%d) pid=%d;;\n", i, pid)
 	}
-	script += "*) exit 255;;\nesac\nnsenter -t $pid -n -p -m -u -- sh -c 'case $1 in *\\ *) eval \"$1\";; *) exec \"$@\";; esac' sh \"$@\"\ncode=$?\n" +
-		"while [ -e " + h.dir + "/lost-$host ]; do sleep 1; done\nexit $code\n"
-	if err := os.WriteFile(h.enter, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+	for name, run := range map[string]string{h.enter: `"$@"`, h.enter + "-shell": `sh -c "$*"`} {
+		text := script + "*) exit 255;;\nesac\nnsenter -t $pid -n -p -m -u -- " + run + "\ncode=$?\nwhile [ -e " + h.dir + "/lost-$host ]; do sleep 1; done\nexit $code\n"
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var l net.Listener
 	if err := h.lab.Do(0, func() (err error) { l, err = net.Listen("tcp", nslab.Addr(0, 0).String()+":9411"); return err }); err != nil {
@@ -113,7 +114,7 @@ func (h *nsHosts) on(i int, args ...string) *exec.Cmd {
 // environ is what ranks need, however they are started.
 func (h *nsHosts) environ() []string {
 	return []string{Env + "=" + h.dir, "WEFT_WATCH=" + h.dir, "WEFT_TRANSPORT=tcp", "WEFT_TIMEOUT=60s", "WEFT_LOG=off",
-		"MASTER_ADDR=" + nslab.Addr(0, 0).String(), "MASTER_PORT=29500"}
+		"MASTER_ADDR=" + nslab.Addr(0, 0).String(), "MASTER_PORT=29500", "WEFT_TOKEN=drill"}
 }
 
 // launch starts a launcher in the first host's network.
@@ -161,7 +162,7 @@ var hostLaunchers = map[string]func(h *nsHosts){
 		if _, err := exec.LookPath("mpirun.openmpi"); err != nil {
 			h.t.Skip("no mpirun here")
 		}
-		h.launch("mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", h.enter, "--mca", "oob_tcp_if_include", nslab.Rail(0), "--mca", "btl_tcp_if_include", nslab.Rail(0),
+		h.launch("mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", h.enter+"-shell", "--mca", "oob_tcp_if_include", nslab.Rail(0), "--mca", "btl_tcp_if_include", nslab.Rail(0),
 			"--host", "n0:2,n1:2", "-n", "4", os.Args[0], "patient")
 	},
 	"srun": func(h *nsHosts) {
