@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -61,7 +62,7 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 // undecided says that ranks gave up while a report of another host of their job is overdue: whether that host is lost, and is
 // why they did, is not known yet.
 func (m *Machine) undecided(now float64, j *job) bool {
-	if j.cause != nil || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.hard() && !d.Asked }) {
+	if j.cause != nil {
 		return false
 	}
 	for _, r := range j.ranks {
@@ -98,7 +99,11 @@ func (m *Machine) slack(h *host) float64 {
 
 // stood says whether the job stopped at a time: no operation ended later, and somebody on another host waits or failed.
 func (j *job) stood(at, slack float64, host string) bool {
-	if j.moved > at+slack {
+	moved := j.moved
+	if slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && math.Abs(d.seen-j.moved) < leaving }) {
+		moved = j.still // an operation also ends when its rank gives it up
+	}
+	if moved > at+slack {
 		return false
 	}
 	for _, r := range j.ranks {

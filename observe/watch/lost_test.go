@@ -56,9 +56,10 @@ func TestSurvivorsOfAStarvedHost(t *testing.T) {
 		}
 		p.run(30)
 		p.dark = map[int]bool{2: true}
-		p.run(15)
 		p.m.jobs["train"].moved += 6 // a starved agent tells late of the last operation
-		for r := range 4 {           // they wait no longer
+		p.run(15)
+		p.seq++            // the operation ends when they give it up
+		for r := range 4 { // they wait no longer
 			p.gone[r] = true
 			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1, Seen: true}}}
 			if err := p.m.Observe(p.now, &rep); err != nil {

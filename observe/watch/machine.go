@@ -111,6 +111,7 @@ type job struct {
 	group map[string]*group
 	began float64
 	moved float64   // when an operation of any rank last ended
+	still float64   // from when on none had ended, the last time that none did for a while
 	alive float64   // when a rank was last seen
 	again []restart // processes that took the place of others and were not told of yet
 	links map[pair]*flow
@@ -402,6 +403,9 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 		delete(j.group, g.Name)
 	}
 	if was == nil || was.Done != g.Done {
+		if now-j.moved >= leaving {
+			j.still = j.moved
+		}
 		r.moved, j.moved, r.used = now, now, r.CPU
 	}
 	r.groups[g.Name] = &keep
@@ -507,6 +511,7 @@ func (m *Machine) Pause(from, to float64) {
 	}
 	for _, j := range m.jobs {
 		later(&j.moved)
+		later(&j.still)
 		later(&j.alive)
 		for _, r := range j.ranks {
 			later(&r.at)

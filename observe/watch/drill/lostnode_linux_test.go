@@ -41,6 +41,13 @@ const lostHosts = 2
 func startHosts(t *testing.T) *nsHosts {
 	t.Helper()
 	h := &nsHosts{weftRun: serveRun(t), lab: nslab.New(t, lostHosts, 1)}
+	names := "127.0.0.1 localhost\n"
+	for i := range lostHosts {
+		names += fmt.Sprintf("%s n%d\n", nslab.Addr(i, 0), i)
+	}
+	if err := os.WriteFile(filepath.Join(h.dir, "hosts"), []byte(names), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for i := range lostHosts {
 		h.inits = append(h.inits, h.startHost(i))
 	}
@@ -74,7 +81,7 @@ func startHosts(t *testing.T) *nsHosts {
 // startHost starts the first process of a host and gives its number.
 func (h *nsHosts) startHost(i int) int {
 	h.t.Helper()
-	cmd := bounded.Within(h.t, 4*time.Minute, "unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "sh", "-c", fmt.Sprintf("hostname n%d && echo ready && exec cat", i))
+	cmd := bounded.Within(h.t, 4*time.Minute, "unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "sh", "-c", fmt.Sprintf("hostname n%d && mount --bind %s/hosts /etc/hosts && echo ready && exec cat", i, h.dir))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		h.t.Fatal(err)
@@ -154,8 +161,11 @@ var hostLaunchers = map[string]func(h *nsHosts){
 			h.t.Skip("no torchrun of Debian here")
 		}
 		for i := range lostHosts {
-			h.on(i, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--nnodes=2", "--nproc_per_node=2", fmt.Sprintf("--node_rank=%d", i),
-				"--redirects=2", "--tee=1", "--log_dir="+h.dir, "--master_addr="+nslab.Addr(0, 0).String(), "--master_port=29500", os.Args[0], "patient")
+			h.on(i, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--nnodes=2", "--nproc_per_node=2",
+				"--redirects=2", "--tee=1", "--log_dir="+h.dir, "--rdzv_backend=c10d", "--rdzv_endpoint="+nslab.Addr(0, 0).String()+":29400", "--rdzv_id=drill", os.Args[0], "patient")
+			if i == 0 { // who comes first has rank 0
+				h.await("agents", func() bool { return h.server.View().Health.Hosts == lostHosts })
+			}
 		}
 	},
 	"mpirun": func(h *nsHosts) {
