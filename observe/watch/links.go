@@ -152,7 +152,7 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 // also takes long where nothing is wrong with the link.
 func (m *Machine) slower(now float64, j *job, k pair) float64 {
 	for _, n := range []int{k.from, k.to} {
-		if r := j.ranks[n]; r != nil && m.hosts[r.host].starved(now) {
+		if r := j.ranks[n]; r != nil && m.hosts[r.host].starved() {
 			return 40
 		}
 	}

@@ -15,7 +15,7 @@ func (m *Machine) limit(h *host) float64 {
 	if limit == 0 {
 		limit = max(10, 3*h.every)
 	}
-	if h.hungry > 0 && h.at-h.hungry < fed { // it was starved when it was last heard
+	if h.starved() {
 		limit *= patience
 	}
 	return limit
@@ -91,7 +91,7 @@ func (j *job) failedAfter(at float64) bool {
 
 // slack is how long after the last report of a host operations may be told that ended before it: starved agents tell late.
 func (m *Machine) slack(h *host) float64 {
-	if h.hungry > 0 && h.at-h.hungry < fed {
+	if h.starved() {
 		return patience * waitForOthers
 	}
 	return waitForOthers

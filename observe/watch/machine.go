@@ -91,7 +91,8 @@ type host struct {
 // fed is how long after its last word a host that was starved counts as such, in seconds.
 const fed = 10
 
-func (h *host) starved(now float64) bool { return h != nil && h.hungry > 0 && now-h.hungry < fed }
+// starved says that the host was starved when it was last heard. An agent that gets no processor says nothing.
+func (h *host) starved() bool { return h != nil && h.hungry > 0 && h.at-h.hungry < fed }
 
 type port struct {
 	Port

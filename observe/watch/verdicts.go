@@ -209,7 +209,7 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 // starvedJob says that tasks wait for processors or memory on a host of the job: everything takes longer there.
 func (m *Machine) starvedJob(now float64, j *job) bool {
 	for _, r := range j.ranks {
-		if r.gone == 0 && m.hosts[r.host].starved(now) {
+		if r.gone == 0 && m.hosts[r.host].starved() {
 			return true
 		}
 	}
@@ -233,7 +233,7 @@ func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bo
 	}
 	for _, c := range culprits {
 		r := j.ranks[c]
-		if r == nil || r.gone > 0 || !m.hosts[r.host].starved(now) || r.CPU-r.used < 0.01*(now-r.moved) {
+		if r == nil || r.gone > 0 || !m.hosts[r.host].starved() || r.CPU-r.used < 0.01*(now-r.moved) {
 			return false
 		}
 	}

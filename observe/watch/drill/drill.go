@@ -97,7 +97,7 @@ type Fault struct {
 	inject func(t *trial, victim int) (undo func(), err error)
 }
 
-// hangLimit is the time limit for hangs in drills, in seconds.
+// hangLimit is the time limit for hangs in drills, in seconds: faults are to be named soon.
 const hangLimit = 5.0
 
 // Faults are the kinds there are.
@@ -223,7 +223,7 @@ func Run(ctx context.Context, o Options) (Table, error) {
 
 // one injects a fault once.
 func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) (failed error) {
-	t, err := o.start(ctx)
+	t, err := o.start(ctx, hangLimit)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,8 @@ type trial struct {
 	wg     sync.WaitGroup
 	heard  chan struct{}
 	cgroup string
-	want   []int // ranks that must be named; nil is the victim alone
+	hang   float64 // the limit for hangs; 0 is the server's own
+	want   []int   // ranks that must be named; nil is the victim alone
 
 	mu    sync.Mutex
 	procs map[int]*launch.Process
@@ -301,8 +302,8 @@ type trial struct {
 }
 
 // start starts a job and waits until it is seen at work.
-func (o *Options) start(ctx context.Context) (*trial, error) {
-	t := &trial{n: o.Ranks, procs: map[int]*launch.Process{}, over: make(chan error, 1), heard: make(chan struct{}, 64)}
+func (o *Options) start(ctx context.Context, hang float64) (*trial, error) {
+	t := &trial{n: o.Ranks, hang: hang, procs: map[int]*launch.Process{}, over: make(chan error, 1), heard: make(chan struct{}, 64)}
 	var err error
 	if t.dir, err = os.MkdirTemp("", "weft-drill-"); err != nil {
 		return nil, err
@@ -382,7 +383,7 @@ func (t *trial) stop() error {
 	return errors.Join(unlike, os.RemoveAll(t.dir))
 }
 
-func (t *trial) config() watch.Config { return watch.Config{Title: "drill", Hang: hangLimit} }
+func (t *trial) config() watch.Config { return watch.Config{Title: "drill", Hang: t.hang} }
 
 // store is where the server keeps what it heard.
 func (t *trial) store() string { return filepath.Join(t.dir, "store") }

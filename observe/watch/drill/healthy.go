@@ -26,9 +26,10 @@ func hog(ctx context.Context) error {
 	return nil
 }
 
-// undisturbed runs a job that nobody breaks, next to busy processes, and counts the incidents: all of them are false.
+// undisturbed runs a job that nobody breaks, next to busy processes and with the limits of a server, and counts the incidents:
+// all of them are false.
 func (o *Options) undisturbed(ctx context.Context, t *Table) error {
-	r, err := o.start(ctx)
+	r, err := o.start(ctx, 0)
 	if err != nil {
 		return err
 	}

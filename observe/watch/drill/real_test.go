@@ -173,8 +173,48 @@ var brokenRanks = map[string]broken{
 	"disk full": {func(w *weftRun, r int) { w.order(r, "write 4000000") }, "rank-dead", "exited with code 1: a file system is full", true, false},
 	"frozen":    {func(w *weftRun, r int) { w.signal(r, syscall.SIGSTOP) }, "rank-stopped", "is stopped", false, false},
 	"late":      {func(w *weftRun, r int) { w.order(r, "slow 60ms") }, "straggler", "is late", false, false},
-	"starved":   {(*weftRun).noProcessor, "straggler", "is late", false, false},
 	"slow link": {(*weftRun).slowLink, "slow-link", "is slow", false, true},
+}
+
+// TestStarvedRankIsNotDead takes nearly all of the processors from a rank of a real launcher's job. It runs on, so it may be
+// called late or its host starved; nobody else is named, and nobody is said to have died or to hang.
+func TestStarvedRankIsNotDead(t *testing.T) {
+	if !bounded.Long() {
+		t.Skip("make launcher-drills")
+	}
+	var table drillTable
+	for _, launcher := range slices.Sorted(maps.Keys(realLaunchers)) {
+		t.Run(launcher, func(t *testing.T) {
+			w := newRun(t)
+			realLaunchers[launcher](t, w)
+			at, from := time.Now(), w.slowest()
+			w.noProcessor(2)
+			w.await("a hundred operations", func() bool { return w.slowest() >= from+100 })
+			w.stop()
+			w.shut()
+			named := watch.Incident{Kind: "nobody", Began: float64(time.Now().UnixNano()) / 1e9}
+			for _, i := range w.incidents() {
+				if named = i; i.Kind != "straggler" && i.Kind != "host-starved" || !slices.Equal(i.Subject.Ranks, []int{2}) {
+					t.Errorf("%s: %s", i.Kind, i.Verdict)
+				}
+			}
+			if again, live := said(w.replayed()), said(w.incidents()); !slices.Equal(again, live) {
+				t.Errorf("live %q, in a replay %q", live, again)
+			}
+			table.row(launcher, "starved", named, at, !t.Failed(), max(0, len(w.incidents())-1))
+		})
+	}
+	t.Log(table.String())
+}
+
+// slowest is how many operations the slowest rank has done.
+func (w *weftRun) slowest() int64 {
+	rows, _ := w.server.Rows("", "", 0, 100)
+	least := int64(1 << 62)
+	for _, r := range rows {
+		least = min(least, r.Seq)
+	}
+	return least
 }
 
 // noProcessor takes nearly all of the processors from a rank: busy processes have more weight.
