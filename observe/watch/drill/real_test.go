@@ -190,8 +190,8 @@ func TestStarvedRankIsNotDead(t *testing.T) {
 			at, from := time.Now(), w.slowest()
 			w.noProcessor(2)
 			w.await("a hundred operations", func() bool { return w.slowest() >= from+100 })
+			w.shut() // that the job is ended here is none of its incidents
 			w.stop()
-			w.shut()
 			named := watch.Incident{Kind: "nobody", Began: float64(time.Now().UnixNano()) / 1e9}
 			for _, i := range w.incidents() {
 				if named = i; i.Kind != "straggler" && i.Kind != "host-starved" || !slices.Equal(i.Subject.Ranks, []int{2}) {
@@ -329,6 +329,7 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 						t.Errorf("the job %q, want failed by rank 2", how)
 					}
 				} else {
+					w.shut() // that the job is ended here is none of its incidents
 					w.stop()
 				}
 				if launcher == "srun" && f.ends { // the controller knows no more than that it failed, or was cancelled
