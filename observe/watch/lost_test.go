@@ -352,3 +352,23 @@ func TestRestartIsToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// On a starved host a rank that is not let run for a while makes its links look slow. A link that stays so is.
+func TestLinkOfAStarvedHost(t *testing.T) {
+	for _, c := range []struct {
+		seconds int
+		named   bool
+	}{{8, false}, {30, true}} {
+		p := newPlay(8, 3, Config{})
+		p.run(30)
+		p.load = map[int]Load{0: {CPU: 0.9}, 1: {CPU: 0.9}, 2: {CPU: 0.9}, 3: {CPU: 0.9}}
+		p.run(10)
+		p.slow[pair{1, 2}] = 100
+		p.run(c.seconds)
+		delete(p.slow, pair{1, 2})
+		p.run(10)
+		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "slow-link" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{1, 2})) {
+			t.Errorf("slow for %d s: %+v", c.seconds, p.alarms)
+		}
+	}
+}
