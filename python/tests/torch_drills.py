@@ -54,6 +54,12 @@ def values():
     t = torch.tensor([RANK == 1, True, False])
     dist.all_reduce(t)
     assert t.tolist() == [SIZE > 1, True, False], t
+    # A tensor that is in a list twice is reduced once.
+    t, whole = torch.tensor([RANK + 1.0]), torch.arange(4.0) + RANK
+    dist.all_reduce_coalesced([t, t])
+    assert t.item() == SIZE * (SIZE + 1) / 2, t
+    dist.all_reduce_coalesced([whole, whole[1:3]])
+    assert whole.tolist() == [SIZE * (x + (SIZE - 1) / 2) for x in range(4)], whole
     # A view with gaps is reduced in place, and what lies in the gaps stays.
     base = torch.zeros(4, 6)
     base[:, ::2] = RANK + 1.0
@@ -440,7 +446,8 @@ def profile():
         return {e.key.partition(":")[2]: (e.count, e.is_async) for e in p.key_averages() if e.key.startswith(backend + ":")}
 
     ours, theirs = count(dist.group.WORLD, "weft"), count(dist.new_group(backend="gloo"), "gloo")
-    assert {k: n for k, (n, _) in ours.items()} == {k: n for k, (n, _) in theirs.items()}, (ours, theirs)
+    # A thread of Gloo ends the record of a call after its wait returned: the profiler may have stopped by then.
+    assert ours.keys() == theirs.keys() and all(theirs[k][0] <= n <= theirs[k][0] + 1 for k, (n, _) in ours.items()), (ours, theirs)
     assert ours["all_reduce"][0] == 5, ours
 
 

@@ -18,6 +18,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import _create_work_from_future
 
 from . import _memory, _native as native
+from ._memory import in_backward
 from ._names import Named
 from ._members import Disagreement, Members, error, gone, late, wait
 from ._present import Presence, put
@@ -29,8 +30,9 @@ _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
 _SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
 _STRIDED = torch.strided
 _profiling = torch._C._autograd._profiler_enabled
-# From PyTorch 2 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
-_KEEPS_WORK = int(torch.__version__.split(".")[0]) >= 2
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+# From PyTorch 2.7 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
+_KEEPS_WORK = VERSION >= (2, 7)
 
 SYNC, ASYNC, OTHER = 0, 1, 2
 _TRACER = "torch._dynamo.trace_rules"
@@ -47,14 +49,24 @@ def _stay_untraced():
             getattr(sys.modules[_TRACER], "add", lambda _: None)(f"weft.{name}")
 
 
-def _mode():
-    """How the method that asks was called: by a function of torch.distributed that waits at once, by one that gives the work
-    to its caller, or by somebody else, C++ among them.
+_OPTIONS_TELL = hasattr(dist.AllreduceOptions, "asyncOp")
 
-    A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. It is
-    read from the caller's variables since PyTorch before 2.8 does not hand it on."""
+
+def _mode(opts=None):
+    """How the method that asks was called: by somebody that waits at once, by one that gives the work to its caller, or by somebody
+    else, C++ among them.
+
+    A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. From PyTorch
+    2.8 on the options of a collective tell. Before, for messages, which have no such options, and in a backward pass, where C++ and
+    hooks of Python call with the same ones, the frame of the caller does."""
     if _traced:
         _stay_untraced()
+    if _OPTIONS_TELL and opts is not None:
+        goes_on = getattr(opts, "asyncOp", None)
+        if goes_on is False:
+            return SYNC
+        if goes_on and not in_backward(1):
+            return OTHER
     try:
         f = sys._getframe(2)
     except ValueError:  # a thread of C++
@@ -76,6 +88,25 @@ class Options:
     def lines(self):
         """As the library takes them; they come before the environment."""
         return "\n".join(f"{k}={v}" for k, v in self.settings.items())
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
+
+
+def _wraps(t):
+    """Whether a tensor has its memory in another one, so that its own address means nothing."""
+    return getattr(type(t), "__torch_dispatch__", None) is not getattr(torch.Tensor, "__torch_dispatch__", None)
+
+
+def _overlapping(tensors):
+    """Which tensors of a list, by their places, share memory with an earlier one: they cannot all be reduced where they lie."""
+    spans = sorted((t.data_ptr(), i, t.numel() * t.element_size()) for i, t in enumerate(tensors) if t.is_contiguous() and t.numel())
+    shared, end = set(), 0
+    for start, i, size in spans:
+        if start < end:
+            shared.add(i)
+        end = max(end, start + size)
+    return shared
 
 
 class ProcessGroup(Named):
@@ -225,22 +256,25 @@ class ProcessGroup(Named):
             self._failed(rc, what, op)
 
     def _start(self, what, op, k):
-        request = native.Request()
-        rc = native.start(self._comm, k, ctypes.addressof(request), native.error())
+        rc = native.start(self._comm, k, native.request(), native.error())
         if rc:
             self._failed(rc, what, op)
-        return request.value
+        return native.started()
+
+    def _tidy(self):
+        """Lets go of works that are over and that nobody waits for."""
+        for w in list(itertools.islice(self._live.values(), 8)):
+            w.is_completed()
 
     def _hand(self, work, mode):
         """Gives a work to the caller, in a form in which it can keep it."""
         if len(self._live) > 16:
-            for w in list(self._live.values())[:8]:
-                w.is_completed()
+            self._tidy()
         if self._coalesced is not None:
             self._coalesced.append(work)
         if mode != OTHER:
             return work
-        if _memory.in_backward(4):
+        if in_backward(3):
             # C++ asks for a future and waits for it at the end of the backward pass. A future of C++ cannot be given an error from
             # here, so the pass itself waits first, and raises.
             future = work.later()
@@ -278,6 +312,8 @@ class ProcessGroup(Named):
         for t in tensors:
             if not isinstance(t, torch.Tensor):
                 self._refuse(TypeError(f"{what}: {type(t).__name__} is no tensor"))
+            if type(t) not in _PLAIN and _wraps(t):
+                self._refuse(TypeError(f"{what}: a {type(t).__name__}, which wraps a tensor; call it with the tensor inside"))
             if t.layout is not _STRIDED:
                 self._refuse(TypeError(f"{what}: a tensor of layout {t.layout}; only all_reduce takes sparse tensors"))
             at = _place(t)
@@ -313,10 +349,10 @@ class ProcessGroup(Named):
 
     def allreduce(self, tensors=None, opts=None, *, tensor=None, op=None):
         tensors = tensor if tensors is None else tensors
-        done = self._plain_sum(tensors)
+        done = self._plain_sum(tensors, opts)
         if done is not None:
             return done
-        mode = _mode()
+        mode = _mode(opts)
         opts = op if opts is None else opts
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
@@ -340,29 +376,41 @@ class ProcessGroup(Named):
         return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=flat,
                           finish=lambda: t.copy_(flat), place=place)
 
-    def _plain_sum(self, tensors):
+    def _plain_sum(self, tensors, opts):
         """The call that is made most, dist.all_reduce(t), in a few microseconds: it asks PyTorch's objects for as little as it can.
         None if it is another one, or failed."""
-        try:
-            f = sys._getframe(2)
-        except ValueError:
-            return None
-        if f.f_globals is not _FRONT:
-            return None
-        given = f.f_locals
-        if given.get("async_op", True) or given.get("op") is not _SUM_OBJECT or self._coalesced is not None or self._members is not None or _profiling():
+        if _OPTIONS_TELL and opts is not None:
+            goes_on, plain = opts.asyncOp, opts.reduceOp == _SUM
+            if goes_on and in_backward(2):
+                return None
+        else:
+            try:
+                f = sys._getframe(2)
+            except ValueError:
+                return None
+            if f.f_globals is not _FRONT:
+                return None
+            given = f.f_locals
+            goes_on, plain = given.get("async_op", True), given.get("op") is _SUM_OBJECT
+        if not plain or self._coalesced is not None or self._members is not None or _profiling():
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
-        if ty is None or t.layout is not _STRIDED or not t.is_contiguous():
+        if ty is None or t.layout is not _STRIDED or not t.is_contiguous() or type(t) not in _PLAIN:
             return None
         if not t.is_cpu:
-            return self._plain_sum_on_gpu(t, ty)
+            return None if goes_on else self._plain_sum_on_gpu(t, ty)
         p = t.data_ptr()
         self._calls += 1
         self._collectives += 1
-        rc = native.run(self._comm, _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0,
-                                          ends.cause(self)), None, native.error())
+        k = _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0, ends.cause(self))
+        if goes_on:
+            work = Work(self, "all_reduce", [self._start("all_reduce", native.ALL_REDUCE, k)], tensors, t, None)
+            work.number = self._collectives
+            if len(self._live) > 16:
+                self._tidy()
+            return work
+        rc = native.run(self._comm, k, None, native.error())
         if rc:
             self._failed(rc, "all_reduce", native.ALL_REDUCE)
         return _DONE
@@ -379,13 +427,15 @@ class ProcessGroup(Named):
         return _DONE
 
     def allreduce_coalesced(self, tensors, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "all_reduce_coalesced"
+        if not tensors:
+            self._refuse(ValueError(f"{what}: no tensors"))
         place = self._look(what, *tensors)
         op, factor = self._op(what, opts, tensors[0])
-        calls, copies = [], []
-        for t in tensors:
-            flat = t.contiguous()
+        calls, copies, shared = [], [], _overlapping(tensors)
+        for i, t in enumerate(tensors):
+            flat = t.clone(memory_format=torch.contiguous_format) if i in shared else t.contiguous()
             if flat.data_ptr() != t.data_ptr():
                 copies.append((t, flat))
             calls.append((flat, dict(type=self._reducible(what, t), reduce=op, factor=factor, dst=flat.data_ptr(), src=flat.data_ptr(), count=t.numel())))
@@ -412,7 +462,7 @@ class ProcessGroup(Named):
         return self._hand(work, mode)
 
     def broadcast(self, tensors=None, opts=None, *, tensor=None, root=None):
-        mode = _mode()
+        mode = _mode(opts)
         tensors = tensor if tensors is None else tensors
         if isinstance(tensors, torch.Tensor):
             tensors, opts = [tensors], _root(dist.BroadcastOptions, root if opts is None else opts)
@@ -427,7 +477,7 @@ class ProcessGroup(Named):
         return self._make("broadcast", mode, opts, tensors, native.BROADCAST, ty, root=root, dst=flat.data_ptr(), count=n, keep=flat, finish=finish, place=place)
 
     def reduce(self, tensors=None, opts=None, op=None, *, tensor=None, root=None):
-        mode = _mode()
+        mode = _mode(opts)
         tensors = tensor if tensors is None else tensors
         if isinstance(tensors, torch.Tensor):
             tensors, opts = [tensors], _root(dist.ReduceOptions, root if opts is None else opts)
@@ -444,7 +494,7 @@ class ProcessGroup(Named):
                           src=flat.data_ptr(), count=t.numel(), keep=flat, finish=finish, place=place)
 
     def allgather(self, outputs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "all_gather"
         if len(inputs) != 1 or len(outputs) != 1:
             self._refuse(ValueError(f"{what}: {len(inputs)} tensors and {len(outputs)} lists; a rank has one of each"))
@@ -466,7 +516,7 @@ class ProcessGroup(Named):
                           keep=(src, flat), finish=spread, place=place)
 
     def _allgather_base(self, out, t, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         return self._gather_flat("all_gather_into_tensor", mode, opts, out, t)
 
     all_gather_single = allgather_into_tensor = _allgather_base
@@ -482,14 +532,14 @@ class ProcessGroup(Named):
         return self._make(what, mode, opts, [out], native.ALL_GATHER, ty, dst=flat.data_ptr(), src=src.data_ptr(), count=n, keep=(src, flat), finish=finish, place=place)
 
     def allgather_into_tensor_coalesced(self, outs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         works = [self._gather_flat("all_gather_into_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
         return self._all_of("all_gather_into_tensor_coalesced", mode, works, outs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def allgather_coalesced(self, output_lists, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "all_gather_coalesced"
         if len(output_lists) != self._size:
             self._refuse(ValueError(f"{what}: {len(output_lists)} lists for {self._size} ranks"))
@@ -518,7 +568,7 @@ class ProcessGroup(Named):
         return self._hand(work, mode)
 
     def gather(self, outputs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         t, root = inputs[0], opts.rootRank
         outs = outputs[0] if root == self._rank else []
         place = self._look("gather", t, *outs)
@@ -532,7 +582,7 @@ class ProcessGroup(Named):
                           keep=(src, flat), finish=spread, place=place)
 
     def scatter(self, outputs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         t, root = outputs[0], opts.rootRank
         ins = inputs[0] if root == self._rank else []
         place = self._look("scatter", t, *ins)
@@ -547,7 +597,7 @@ class ProcessGroup(Named):
                           keep=(ins, src, flat), finish=finish, place=place)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "reduce_scatter"
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -567,7 +617,7 @@ class ProcessGroup(Named):
                           counts=counts, keep=(ins, src, flat), finish=finish, place=place)
 
     def _reduce_scatter_base(self, out, t, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         return self._scatter_flat("reduce_scatter_tensor", mode, opts, out, t)
 
     reduce_scatter_single = reduce_scatter_tensor = _reduce_scatter_base
@@ -585,14 +635,14 @@ class ProcessGroup(Named):
                           keep=(src, flat), finish=finish, place=place)
 
     def reduce_scatter_tensor_coalesced(self, outs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         works = [self._scatter_flat("reduce_scatter_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
         return self._all_of("reduce_scatter_tensor_coalesced", mode, works, outs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def alltoall(self, outputs, inputs, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "all_to_all"
         place = self._look(what, *outputs, *inputs)
         self._same(what, inputs[0], [*inputs, *outputs])
@@ -605,7 +655,7 @@ class ProcessGroup(Named):
                           counts=_counts(_counted(o)[1] for o in outputs), sends=_counts(_counted(i)[1] for i in inputs), keep=(inputs, src, flat), finish=spread, place=place)
 
     def alltoall_base(self, out, t, out_splits, in_splits, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         what = "all_to_all_single"
         place = self._look(what, out, t)
         self._same(what, t, [out])
@@ -635,7 +685,7 @@ class ProcessGroup(Named):
         return _counts(s * row for s in splits)
 
     def barrier(self, opts=None):
-        mode = _mode()
+        mode = _mode(opts)
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             # PyTorch's wrapper for this level is for its own backends. Calls are compared anyway; this names all ranks that do not come.
             self.monitored_barrier(self._limit(mode, opts) / 1000)
@@ -716,7 +766,7 @@ class ProcessGroup(Named):
         total = torch.sparse_coo_tensor(torch.cat(indices, 1), torch.cat(parts), t.shape).coalesce()
         target.copy_(total)
         work = Done([target])
-        return work if mode != OTHER or _KEEPS_WORK else _create_work_from_future(work.get_future())
+        return work if _KEEPS_WORK else _create_work_from_future(work.get_future())
 
     # ---- the end ----
 
@@ -837,7 +887,7 @@ def _flat(tensors):
 
 def _storage(t):
     """Where the allocation begins that a tensor lies in."""
-    return (t.untyped_storage() if _KEEPS_WORK else t.storage()).data_ptr()
+    return (t.untyped_storage() if VERSION >= (2, 0) else t.storage()).data_ptr()
 
 
 def _joined(tensors, like):
@@ -980,7 +1030,7 @@ def register():
     """Tells PyTorch of the backend."""
     if hasattr(dist.Backend, "WEFT"):
         return
-    more = {"devices": ["cpu", "cuda"]} if _KEEPS_WORK else {}
+    more = {"devices": ["cpu", "cuda"]} if VERSION >= (2, 0) else {}
     dist.Backend.register_backend("weft", create, extended_api=True, **more)
     _keep_forward_work()
     os.register_at_fork(after_in_child=_forked)

@@ -72,21 +72,25 @@ def _give_back(pointer):
             pass  # the group has ended: so has the memory
 
 
-def in_backward(depth):
-    """Whether a method of the group was called out of a backward pass: there C++ calls it, for a bucket of gradients. depth is how
-    many calls lie between."""
-    try:
-        f = sys._getframe(depth)
-    except ValueError:
-        return False
-    return f.f_globals.get("__name__", "").startswith("torch.autograd")
+if hasattr(torch._C, "_current_graph_task_id"):  # PyTorch 2
+    def in_backward(_):
+        """Whether a method of the group was called out of a backward pass: there C++ calls it, for a bucket of gradients."""
+        return torch._C._current_graph_task_id() != -1
+else:
+    def in_backward(depth):
+        """The same, by the function that lies so many calls above the one that asks."""
+        try:
+            f = sys._getframe(depth + 1)
+        except ValueError:
+            return False
+        return f.f_globals.get("__name__", "").startswith("torch.autograd")
 
 
 def adopt(group, t):
     """Brings the memory of a bucket of gradients where the other ranks see it, once it has been seen before: buckets are made anew
     after the first step."""
     size = t.numel() * t.element_size()
-    if size < LEAST or not group._shared or not in_backward(3):
+    if size < LEAST or not group._shared or not in_backward(2):
         return
     at = t.data_ptr()
     if at in _blocks:

@@ -19,6 +19,8 @@ class _Local(threading.local):
     def __init__(self):
         self.error = _lib.Error()
         self.address = ctypes.addressof(self.error)
+        self.status, self.request = Status(), Request()
+        self.status_address, self.request_address = ctypes.addressof(self.status), ctypes.addressof(self.request)
 
 
 _local = _Local()
@@ -27,6 +29,26 @@ _local = _Local()
 def error():
     """The address of this thread's error."""
     return _local.address
+
+
+def status():
+    """The address of this thread's status of a call."""
+    return _local.status_address
+
+
+def request():
+    """The address of the number of a request that this thread starts."""
+    return _local.request_address
+
+
+def started():
+    """The number of the request that this thread started last."""
+    return _local.request.value
+
+
+def source():
+    """The rank that the message came from of which this thread's status is."""
+    return _local.status.source
 
 
 def read():

@@ -2,7 +2,6 @@
 
 import atexit
 import collections
-import ctypes
 import threading
 import time
 import weakref
@@ -89,17 +88,20 @@ class Done(_Base):
 class Work(_Base):
     """Calls that were started. It is over when all of them are, and finish, which puts results where they belong, was called."""
 
+    _over, _error, _source = False, None, None
+    _record = None  # of the profiler
+    _came = False  # whether the watching thread knows that it is over
+    _watched = False  # whether that thread completes the future
+    number = 0     # among the group's collectives, from 1; 0 for a message
+    _future = _told = None  # one that waits for the end, and after it
+
     def __init__(self, group, what, requests, tensors, keep, finish):
-        super().__init__()
+        _Base.__init__(self)
         self._group, self._what, self._requests = group, what, requests
         self._tensors, self._keep, self._finish = tensors, keep, finish
+        if finish is not None and torch.is_inference_mode_enabled():  # the thread that ends it may have another mode
+            self._finish = torch.inference_mode()(finish)
         self._lock = threading.Lock()
-        self._over, self._error, self._source = False, None, None
-        self._record = None  # of the profiler
-        self._came = False  # whether the watching thread knows that it is over
-        self._watched = False  # whether that thread completes the future
-        self.number = 0     # among the group's collectives, from 1; 0 for a message
-        self._future = self._told = None  # one that waits for the end, and after it
         group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
 
     def keep(self):
@@ -149,15 +151,15 @@ class Work(_Base):
 
     def _wait(self, ms):
         """Waits for a time, for ever if it is negative; the lock is held."""
-        status, error = native.Status(), native.error()
+        status, error = native.status(), native.error()
         while self._requests:
-            rc = native.wait(self._requests[0], ms, ctypes.addressof(status), error)
+            rc = native.wait(self._requests[0], ms, status, error)
             if rc == native.PENDING:
                 return
             if rc == native.INTERRUPTED:  # the wait was, the call goes on
                 native.reraise()
             self._requests.pop(0)
-            self._source = status.source
+            self._source = native.source()
             if rc != native.OK and self._error is None:
                 self._error = failure(rc, self._what)
         self._end(self._error)

@@ -70,7 +70,7 @@ class State:
         return out.getvalue()
 
     def _load(self, saved):
-        more = {"weights_only": False} if _group._KEEPS_WORK else {}
+        more = {"weights_only": False} if _group.VERSION >= (2, 0) else {}
         for name, value in torch.load(io.BytesIO(saved), **more).items():
             mine = getattr(self, name)
             if hasattr(mine, "load_state_dict"):
