@@ -46,8 +46,10 @@ type scan struct {
 	ranks     map[int]bool    // whose lines are here, by PyTorch's prefix
 	bench     benchState
 	torch     torchState
-	half      string        // a sentence of PyTorch that goes on in the next line
-	gpuBuffer bool          // perftest uses memory of a GPU
+	half      string // a sentence of PyTorch that goes on in the next line
+	gpuBuffer bool   // perftest uses memory of a GPU
+	header    *pdict // of NCCL Inspector's records, and their metadata
+	metadata  *pdict
 	theGPU    string        // that the last line of the driver named
 	held      []doctor.Line // of which the next line tells whether they are whole
 }

@@ -110,7 +110,7 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 	switch v := v.(type) {
 	case *pdict:
 		switch {
-		case v.has("header") && (v.has("coll_perf") || v.has("p2p_perf") || v.has("metadata")):
+		case v.has("header") && v.has("metadata") || v.has("coll_perf") || v.has("p2p_perf") || v.has("dump_stats"):
 			s.inspector(n, v)
 			*kind = "NCCL Inspector"
 		case isFlight(v):
