@@ -183,8 +183,18 @@ func (jb *job) hosts() []string {
 
 // has says whether lines of a file are the job's.
 func (jb *job) has(file string) bool {
-	of := func(l *Line) bool { return l.At.File == file }
-	return slices.ContainsFunc(jb.loose, of) || slices.ContainsFunc(jb.procs, func(p *proc) bool { return slices.ContainsFunc(p.lines, of) })
+	if jb.files == nil {
+		jb.files = map[string]bool{}
+		for _, p := range jb.procs {
+			for _, l := range p.lines {
+				jb.files[l.At.File] = true
+			}
+		}
+		for _, l := range jb.loose {
+			jb.files[l.At.File] = true
+		}
+	}
+	return jb.files[file]
 }
 
 // whole says whether all hosts of a job are known.

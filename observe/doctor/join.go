@@ -78,6 +78,7 @@ type job struct {
 	folders []string        // of its files without processes
 	at      map[int]string  // the hosts of its ranks, by lines without processes
 	told    map[string]bool // hosts that those name
+	files   map[string]bool // that it has lines in; see has
 }
 
 // joined is all jobs of a case.
