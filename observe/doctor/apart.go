@@ -222,6 +222,26 @@ func (jb *job) span() (from, to float64) {
 	return from, to
 }
 
+// runs is where and when jobs ran.
+type runs struct {
+	on    map[string][]*job // by host
+	span  map[*job][2]float64
+	whole bool // all hosts of all jobs are known
+}
+
+func (j *joined) runs() *runs {
+	r := &runs{on: map[string][]*job{}, span: map[*job][2]float64{}, whole: true}
+	for _, jb := range j.jobs {
+		for _, host := range jb.hosts() {
+			r.on[host] = append(r.on[host], jb)
+		}
+		from, to := jb.span()
+		r.span[jb] = [2]float64{from, to}
+		r.whole = r.whole && jb.whole()
+	}
+	return r
+}
+
 const (
 	anyZone  = 14 * 3600.0 // by which times of two files may differ at most, where their zones are not known
 	longAgo  = 2 * 3600.0  // before a job, and what the kernel said then has nothing to do with it
@@ -231,23 +251,19 @@ const (
 // about finds the job that what a host's kernel says can explain. It may be of no job that is here, and it may be of
 // another time.
 func (d *diag) about(k *Kernel) (jb *job, other, old bool) {
-	var on []*job
-	known := true
-	for _, x := range d.j.jobs {
-		if slices.Contains(x.hosts(), k.Host) {
-			on = append(on, x)
-		}
-		known = known && x.whole()
+	if d.runs == nil {
+		d.runs = d.j.runs()
 	}
-	if k.Host != "" && len(on) == 0 && known && len(d.j.jobs) > 0 {
+	on := d.runs.on[k.Host]
+	if k.Host != "" && len(on) == 0 && d.runs.whole && len(d.j.jobs) > 0 {
 		return nil, true, false
 	}
 	if len(on) == 0 {
 		on = d.j.jobs
 	}
 	fits := slices.DeleteFunc(slices.Clone(on), func(x *job) bool {
-		from, to := x.span()
-		return k.Time > 0 && from > 0 && (k.Time < from-longAgo-anyZone || k.Time > to+soonDone+anyZone)
+		at := d.runs.span[x]
+		return k.Time > 0 && at[0] > 0 && (k.Time < at[0]-longAgo-anyZone || k.Time > at[1]+soonDone+anyZone)
 	})
 	switch {
 	case len(fits) == 0 && len(on) > 0:

@@ -33,6 +33,7 @@ type diag struct {
 	index   map[string]*Finding
 	job     *job // that rules are about
 	conseq  map[*job]map[string]map[string]bool
+	runs    *runs  // where and when jobs ran; see about
 	apart   string // that a host's kernel log is of, where it is none of a job's
 	unknown []string
 	hangs   []Hang
