@@ -9,6 +9,7 @@
 # make lib    libweft.so, the library for C, Python and NCCL, into python/weft (needs a C compiler)
 # make wheel  the Python package with the library in it, into dist, from what is on this machine
 # make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/reference/tables/torch-suite.md; half an hour
+# make torch-files  PyTorch's other distributed test files on weft and on Gloo; SOURCE is the source of the installed PyTorch; an hour
 # make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, others for macOS, an image, man pages, completions, SBOM, wheel, checksums (VERSION=v1.2.3 names it)
@@ -46,10 +47,10 @@ SLOW      = weft capi comm elastic up cli bench coord launch transport cases dra
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run/internal run/train app/internal view/web observe move
-PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch libucx0 ucx-utils \
+PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -101,6 +102,9 @@ PYTHON ?= /usr/bin/python3
 torch-suite: lib
 	PYTHONPATH=python $(PYTHON) python/tests/torch_suite.py --compare --out docs/reference/tables/torch-suite.md
 
+torch-files: lib
+	PYTHONPATH=python $(PYTHON) python/tests/torch_files.py --source $(SOURCE) --table
+
 cycles:
 	WEFT_TEST_LONG=1 $(GO) test -count=1 -timeout 20m -v -run 'Cycles$$' ./capi
 
@@ -127,8 +131,10 @@ cross:
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o /dev/null .
 
 # The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python.
+LIB = python/weft/libweft.so
+
 lib:
-	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w' -o python/weft/libweft.so ./capi
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w' -o $(LIB) ./capi
 
 gpu:
 	CGO_ENABLED=0 $(GO) build -o bin/gpu/weft .

@@ -2,8 +2,10 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,6 +39,32 @@ func TestPythonBuffers(t *testing.T) {
 func TestPythonNumpy(t *testing.T) {
 	libweft.Build(t)
 	script(t, 2, libweft.Python(t, "numpy"), "arrays_numpy.py")
+}
+
+// The lower-case calls give what mpi4py's give, on the same script.
+func TestPythonObjects(t *testing.T) {
+	libweft.Build(t)
+	python, script := libweft.Python(t, "mpi4py"), filepath.Join("testdata", "python", "objects.py")
+	mpirun, err := exec.LookPath("mpirun.openmpi")
+	if err != nil {
+		t.Skip("Open MPI is not installed")
+	}
+	sorted := func(outs ...string) []string {
+		lines := slices.DeleteFunc(strings.Split(strings.Join(outs, ""), "\n"), func(s string) bool {
+			return s == "" || strings.Contains(s, " function ") || strings.Contains(s, " product ") // weft's own
+		})
+		slices.Sort(lines)
+		return lines
+	}
+	cmd := bounded.Command(t, mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3", python, script, "mpi4py")
+	theirs, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("mpi4py: %v", err)
+	}
+	ours, want := sorted(libweft.AllRanks(t, 3, nil, python, script, "weft")...), sorted(string(theirs))
+	if len(want) < 45 || !slices.Equal(ours, want) {
+		t.Errorf("weft gives\n%s\nmpi4py gives\n%s", strings.Join(ours, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // NIXL's API with the agent in the same process, and with the other one in another.
@@ -157,7 +185,7 @@ func TestPythonWheel(t *testing.T) {
 	} else {
 		libweft.Run(t, nil, python, "-m", "zipfile", "-e", wheel, where)
 	}
-	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.allreduce(x); print(weft.__file__, x[0], weft.__version__); c.barrier(); c.close()")
+	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.all_reduce(x); print(weft.__file__, x[0], weft.__version__); c.barrier(); c.close()")
 	if want := filepath.Join(where, "weft", "__init__.py") + " 2.0 1.2.3\n"; outs[0] != want {
 		t.Errorf("it printed %q, want %q", outs[0], want)
 	}

@@ -16,12 +16,13 @@ import zipfile
 here = os.path.dirname(os.path.abspath(__file__))
 
 
-def files():
+def files(library):
     """What goes in: sources, stubs and the library."""
+    yield library, os.path.join("weft", "libweft.so")
     for folder, names, found in os.walk(os.path.join(here, "weft")):
         names[:] = sorted(n for n in names if n != "__pycache__")
         for f in sorted(found):
-            if f.endswith((".py", ".pyi", ".so", ".typed")):
+            if f.endswith((".py", ".pyi", ".typed")):
                 path = os.path.join(folder, f)
                 yield path, os.path.relpath(path, here)
 
@@ -32,23 +33,30 @@ def own():
         return re.search(r'__version__ = "(.*)"', f.read()).group(1)
 
 
-def tag(library):
+MACHINES = {"x86_64": 62, "aarch64": 183}  # as the header of a library names them
+
+
+def tag(library, machine):
     """The tag of the wheel: the C library that the newest of the symbols needs which weft's library asks for."""
     with open(library, "rb") as f:
-        minor = max(int(v) for v in re.findall(rb"GLIBC_2\.(\d+)", f.read()))
-    return f"py3-none-manylinux_2_{minor}_{platform.machine()}"
+        data = f.read()
+    if int.from_bytes(data[18:20], "little") != MACHINES.get(machine):
+        sys.exit(f"{library} is not a library for {machine}: build it with 'make lib' there, or name another processor with --machine")
+    minor = max(int(v) for v in re.findall(rb"GLIBC_2\.(\d+)", data))
+    return f"py3-none-manylinux_2_{minor}_{machine}"
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--version", default=own())
     p.add_argument("-o", default="dist", help="folder of the wheel")
+    p.add_argument("--library", default=os.path.join(here, "weft", "libweft.so"), help="libweft.so for that processor")
+    p.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64")
     a = p.parse_args()
     version = a.version.lstrip("v").replace("-", ".dev0+", 1).replace("-", ".")
-    library = os.path.join(here, "weft", "libweft.so")
-    if not os.path.exists(library):
-        sys.exit("python/weft/libweft.so is missing: build it with 'make lib'")
-    what = tag(library)
+    if not os.path.exists(a.library):
+        sys.exit(f"{a.library} is missing: build it with 'make lib'")
+    what = tag(a.library, a.machine)
     info = f"weft-{version}.dist-info"
     extra = {
         f"{info}/METADATA": f"Metadata-Version: 2.4\nName: weft\nVersion: {version}\nSummary: Collectives, messages and one-sided memory between processes\n"
@@ -67,7 +75,7 @@ def main():
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.append(f"{path},sha256={digest},{len(data)}")
 
-        for path, inside in files():
+        for path, inside in files(a.library):
             with open(path, "rb") as f:
                 data = f.read()
             if inside == os.path.join("weft", "_version.py"):

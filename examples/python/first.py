@@ -9,7 +9,7 @@ import weft
 
 with weft.join() as c:
     x = array.array("d", [c.rank, 1.0])  # or a numpy array, a torch tensor: anything that has memory
-    c.allreduce(x)
+    c.all_reduce(x)
     print(f"rank {c.rank} of {c.size}: the sum of all ranks' numbers is {x[0]:g}")
 
     r = c.Iallreduce(weft.IN_PLACE, x, "max")  # goes on while this rank computes

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -136,16 +137,47 @@ func pack(t *tar.Writer, dir, file string, at time.Time) error {
 	return err
 }
 
-// writeWheel builds the Python package for this machine's processor, or says why there is none: its library takes a C compiler.
-func writeWheel(dir, version string) (string, error) {
-	if _, err := exec.LookPath("cc"); err != nil {
-		fmt.Println("no wheel: its library takes a C compiler, and there is no cc")
-		return "", nil
+// wheels are the processors that a Python package is built for, with the C compilers that can: the machine's own, or Debian's cross
+// compilers.
+var wheels = []struct{ arch, machine, cross string }{
+	{"amd64", "x86_64", "x86_64-linux-gnu-gcc"},
+	{"arm64", "aarch64", "aarch64-linux-gnu-gcc"},
+}
+
+// writeWheels builds the Python packages and names those that it cannot: their library takes a C compiler.
+func writeWheels(dir, version string) (files []string, err error) {
+	for _, w := range wheels {
+		cc := w.cross
+		if w.arch == runtime.GOARCH && runtime.GOOS == "linux" {
+			cc = "cc"
+		}
+		if _, err := exec.LookPath(cc); err != nil {
+			fmt.Printf("no wheel for %s: its library takes a C compiler, and there is no %s\n", w.machine, cc)
+			continue
+		}
+		name, err := writeWheel(dir, version, w.arch, w.machine, cc)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, name)
 	}
-	if out, err := exec.Command("make", "lib").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make lib: %w: %s", err, out)
+	return files, nil
+}
+
+// writeWheel builds the Python package for one processor.
+func writeWheel(dir, version, arch, machine, cc string) (string, error) {
+	temp, err := os.MkdirTemp("", "weft-wheel-")
+	if err != nil {
+		return "", err
 	}
-	cmd := exec.Command("python3", "python/wheel.py", "-o", dir, "--version", version)
+	defer os.RemoveAll(temp)
+	library := filepath.Join(temp, "libweft.so")
+	build := exec.Command("make", "lib", "LIB="+library)
+	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CC="+cc)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make lib for %s: %w: %s", machine, err, out)
+	}
+	cmd := exec.Command("python3", "python/wheel.py", "-o", dir, "--version", version, "--library", library, "--machine", machine)
 	cmd.Stderr = os.Stderr
 	name, err := cmd.Output()
 	if err != nil {

@@ -117,13 +117,11 @@ func write(version, dir string) error {
 		}
 		files = append(files, name)
 	}
-	wheel, err := writeWheel(dir, version)
+	packages, err := writeWheels(dir, version)
 	if err != nil {
 		return err
 	}
-	if wheel != "" {
-		files = append(files, wheel)
-	}
+	files = append(files, packages...)
 	var sums strings.Builder
 	for _, f := range files {
 		b, err := os.ReadFile(filepath.Join(dir, f))

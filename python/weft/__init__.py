@@ -3,12 +3,13 @@
     import numpy, weft
     c = weft.join()                      # under "weft run -n 4 -- python3 script.py", torchrun, srun, mpirun
     x = numpy.ones(1 << 20, "float32")
-    c.allreduce(x)                       # in place, on anything that has memory: numpy, torch, array, bytearray
+    c.all_reduce(x)                      # in place, on anything that has memory: numpy, torch, array, bytearray
     c.close()
 
 Names are mpi4py's: with a capital letter they take a buffer to send and one to receive (c.Allreduce(src, dst)), and with an I before
-them they start and return a Request (c.Iallreduce(src, dst)). Lower-case forms work in place and return their buffer. An error is an
-Error with a code, the ranks at fault and a sentence. Ctrl-C ends every wait.
+them they start and return a Request (c.Iallreduce(src, dst)). Lower-case ones pickle objects and return the result (c.allreduce(obj)).
+all_reduce and broadcast work in place, on the fastest path. An error is an Error with a code, the ranks at fault and a sentence. Ctrl-C
+ends every wait.
 """
 
 import atexit
@@ -23,6 +24,7 @@ from ctypes import byref
 from . import _lib
 from ._buffer import Buffer, of, type_of
 from ._lib import Call, lib
+from ._objects import Objects
 from ._version import __version__
 
 __all__ = [
@@ -445,7 +447,7 @@ _letters = {
 }
 
 
-class Comm:
+class Comm(Objects):
     """A rank's place in a group of ranks. Calls on it are carried out in the order in which they are made, and every rank of the
     group must make the same ones in the same order."""
 
@@ -454,6 +456,8 @@ class Comm:
         self.rank = lib().weft_rank(handle)
         self.size = lib().weft_size(handle)
         _open.add(self)
+
+    _number, _status = staticmethod(_op), Status  # what Objects needs of this module
 
     # ---- the communicator ----
 
@@ -598,7 +602,7 @@ class Comm:
 
     Barrier = barrier
 
-    def allreduce(self, x, op=SUM):
+    def all_reduce(self, x, op=SUM):
         """Leaves in x of every rank the reduction of all."""
         b = _memory(x, True)
         op = op if type(op) is int else _op(op)
@@ -610,27 +614,12 @@ class Comm:
             self._run(self.call.Allreduce(IN_PLACE, x, op))
         return x
 
-    def bcast(self, x, root=0):
+    def broadcast(self, x, root=0):
         """Leaves in x of every rank what the root has there."""
         self.Bcast(x, root)
         return x
 
-    def reduce(self, x, op=SUM, root=0):
-        """Leaves in x of the root the reduction of all."""
-        self.Reduce(IN_PLACE if self.rank == root else x, x, op, root)
-        return x
-
-    def scan(self, x, op=SUM):
-        """Leaves in x of rank r the reduction of ranks 0 to r."""
-        self.Scan(IN_PLACE, x, op)
-        return x
-
-    def exscan(self, x, op=SUM):
-        """Leaves in x of rank r the reduction of ranks 0 to r-1; that of rank 0 stays as it is."""
-        self.Exscan(IN_PLACE, x, op)
-        return x
-
-    def allreduce_by(self, x, combine, width=1):
+    def all_reduce_by(self, x, combine, width=1):
         """Leaves in x of every rank the values of all ranks, combined in the order of the ranks. combine(acc, x) gets two views of as
         many elements and combines the second into the first; width elements belong together."""
         return self._by(lib().weft_all_reduce_by, x, combine, width)

@@ -20,20 +20,20 @@ def same(a, b):
 
 # buffers of Python itself
 a = array.array("d", [r, 1])
-c.allreduce(a)
+c.all_reduce(a)
 same(a, [total, n])
 b = bytearray([r, 7])
-c.allreduce(b, "max")
+c.all_reduce(b, "max")
 same(b, [n - 1, 7])
 x = (ctypes.c_int32 * 3)(r, r, 1)
-c.allreduce(x, weft.MIN)
+c.all_reduce(x, weft.MIN)
 same(x, [0, 0, 1])
 got = bytearray(4 * n)
 c.Allgather(bytes([r] * 4), got)  # read-only memory may be sent
 same(got, [i for i in range(n) for _ in range(4)])
 for bad, error in [(b"read-only", ValueError), (object(), TypeError), (memoryview(bytearray(8))[::2], ValueError), ("text", TypeError)]:
     try:
-        c.allreduce(bad)
+        c.all_reduce(bad)
         raise SystemExit(f"{bad!r} was taken")
     except error:
         pass
@@ -47,11 +47,11 @@ class Interface:
 
 
 y = Interface("<f4", (ctypes.c_float * 4)(*[r] * 4))
-c.allreduce(y)
+c.all_reduce(y)
 same(y.values, [total] * 4)
 for wrong in [Interface(">f4", y.values), Interface("<V4", y.values), Interface("<f4", y.values, strides=(8,))]:
     try:
-        c.allreduce(wrong)
+        c.all_reduce(wrong)
         raise SystemExit("taken")
     except (TypeError, ValueError):
         pass
@@ -92,27 +92,27 @@ class DL:
 
 for versioned in (False, True):
     z = DL((ctypes.c_float * 4)(*[r] * 4), versioned)
-    c.allreduce(z)
+    c.all_reduce(z)
     same(z.values, [total] * 4)
     gc.collect()
     assert z.deleted == 1, z.deleted
 fixed = DL((ctypes.c_float * 4)(), True, flags=1)
 c.Allreduce(fixed, array.array("f", [0] * 4))
 try:
-    c.allreduce(fixed)
+    c.all_reduce(fixed)
     raise SystemExit("read-only memory was taken")
 except ValueError as e:
     assert "read-only" in str(e), e
 by_name = array.array("d", [r + 1.0])
-c.allreduce(by_name, "premulsum")  # by 1, as nothing else is said
+c.all_reduce(by_name, "premulsum")  # by 1, as nothing else is said
 same(by_name, [n * (n + 1) / 2])
 h = DL((ctypes.c_uint16 * 4)(*[0x3F80] * 4), False, code=4, bits=16)  # bfloat16: 1.0
-c.allreduce(h, weft.AVG)
+c.all_reduce(h, weft.AVG)
 same(h.values, [0x3F80] * 4)
 for device in (Cuda(), DL((ctypes.c_float * 4)(), False, device=2)):  # addresses that are no GPU's, where there is one
     d = c.dup()
     try:
-        d.allreduce(device)
+        d.all_reduce(device)
         raise SystemExit("taken")
     except weft.Error as e:
         assert "GPU" in str(e) or "CUDA" in str(e), e
@@ -159,7 +159,7 @@ same(back, [r + 100])
 c.barrier()  # the owner has looked
 assert c.compare_swap(keys[right] + 8, r + 100, 1, right) == r + 100
 c.barrier()  # a sum in place may begin before all ranks are there
-c.allreduce(m)
+c.all_reduce(m)
 c.barrier()
 m.free()
 
@@ -184,14 +184,14 @@ assert o[0] == n * (r * (r + 1) // 2)
 # groups, texts, errors
 sub = c.split(r % 2, -r)
 assert sub.size == (n + 1 - r % 2) // 2 and sub.Get_rank() == sub.size - 1 - r // 2
-sub.allreduce(e := array.array("i", [1]))
+sub.all_reduce(e := array.array("i", [1]))
 same(e, [sub.size])
 sub.barrier()
 sub.close()
 assert c.split(-1) is None
 assert "all-reduce" in c.explain() and c.flight() and isinstance(c.counters(), dict)
 assert c.info()["transport"] == c.transport
-for call in (lambda: c.Allreduce(array.array("i", [1]), array.array("i", [1, 2])), lambda: c.allreduce(a, "mean"), lambda: c.Bcast(a, n), lambda: c.Send(a, n),
+for call in (lambda: c.Allreduce(array.array("i", [1]), array.array("i", [1, 2])), lambda: c.all_reduce(a, "mean"), lambda: c.Bcast(a, n), lambda: c.Send(a, n),
              lambda: c.Allreduce(array.array("i", [1]), array.array("d", [1])), lambda: weft.join(rank=1), lambda: weft.join(rank=0, size=1, colour="red"), lambda: c.alloc(0)):
     try:
         call()
@@ -208,16 +208,16 @@ def least(acc, x):
 
 pairs = array.array("d", [v for i in range(7) for v in ((r * 3 + i * 5) % 4, r)])
 want = [v for i in range(7) for v in min(((q * 3 + i * 5) % 4, q) for q in range(n))]
-c.allreduce_by(pairs, least, 2)
+c.all_reduce_by(pairs, least, 2)
 same(pairs, want)
 join = array.array("q", [r + 1])  # associative, not commutative: digits in the order of the ranks
-c.allreduce_by(join, lambda acc, x: acc.__setitem__(0, acc[0] * 10 ** len(str(x[0])) + x[0]))
+c.all_reduce_by(join, lambda acc, x: acc.__setitem__(0, acc[0] * 10 ** len(str(x[0])) + x[0]))
 same(join, [int("".join(str(q + 1) for q in range(n)))])
 sums = array.array("q", [r + 1])
 c.scan_by(sums, lambda acc, x: acc.__setitem__(0, acc[0] + x[0]))
 same(sums, [(r + 1) * (r + 2) // 2])
 try:
-    c.allreduce_by(array.array("q", [1] * n), lambda acc, x: 1 / 0)  # every rank has a share
+    c.all_reduce_by(array.array("q", [1] * n), lambda acc, x: 1 / 0)  # every rank has a share
     raise SystemExit("taken")
 except ZeroDivisionError:
     pass
@@ -231,7 +231,7 @@ bad = []
 def work():
     for _ in range(200):
         k = array.array("i", [1])
-        other.allreduce(k)
+        other.all_reduce(k)
         if k[0] != n:
             bad.append(k[0])
 
@@ -240,7 +240,7 @@ t = threading.Thread(target=work)
 t.start()
 for _ in range(200):
     k = array.array("i", [2])
-    c.allreduce(k)
+    c.all_reduce(k)
     assert k[0] == 2 * n
 t.join()
 assert not bad
@@ -249,7 +249,7 @@ other.close()
 # a mistake of one rank is told to all
 deep = c.dup()
 try:
-    deep.allreduce(array.array("i", [1] * (2 if r == 0 else 3)))
+    deep.all_reduce(array.array("i", [1] * (2 if r == 0 else 3)))
     raise SystemExit("ranks called different things")
 except weft.Mismatch as e:
     assert e.culprits and e.code == 2, e

@@ -12,7 +12,7 @@ for t in ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
             kind = all[0].dtype.kind
             if kind == "c" and op not in ("sum", "avg") or kind == "f" and op[0] == "b" or kind == "b" and op in ("avg",):
                 try:
-                    c.allreduce(all[r].copy(), op)
+                    c.all_reduce(all[r].copy(), op)
                     raise SystemExit(f"{op} of {t} was taken")
                 except weft.Invalid:
                     continue
@@ -25,26 +25,26 @@ for t in ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
             if op == "avg":
                 want = want // n if kind in "iu" else want / n
             got = all[r].copy()
-            c.allreduce(got, op)
+            c.all_reduce(got, op)
             assert np.allclose(got.astype("complex128"), want.astype("complex128"), rtol=1e-2 if t == "float16" else 1e-6), (t, op, count, got[:5], want[:5])
 x = np.arange(24, dtype="float32").reshape(2, 3, 4)
-c.allreduce(x)
+c.all_reduce(x)
 assert (x == n * np.arange(24).reshape(2, 3, 4)).all()
 try:
-    c.allreduce(x[:, 1])
+    c.all_reduce(x[:, 1])
     raise SystemExit("taken")
 except ValueError:
     pass
 try:
     x.flags.writeable = False
-    c.allreduce(x)
+    c.all_reduce(x)
     raise SystemExit("taken")
 except ValueError:
     pass
 m = c.alloc(10, "float32")
 v = np.asarray(m)
 v[:] = r
-c.allreduce(v)  # registered memory by way of numpy
+c.all_reduce(v)  # registered memory by way of numpy
 assert (v == n * (n - 1) / 2).all()
 c.barrier()
 c.close()

@@ -10,7 +10,7 @@ def state():
 c = weft.join()
 def split():
     sub = c.split(0, c.rank)
-    sub.allreduce(array.array("i", [1] * 100))
+    sub.all_reduce(array.array("i", [1] * 100))
     sub.Iallreduce(weft.IN_PLACE, array.array("i", [1])).wait()
     sub.close()
 def message():
@@ -22,7 +22,7 @@ def message():
     sub.close()
 def join():
     d = weft.join(rank=0, size=1)
-    d.allreduce(array.array("i", [1]))
+    d.all_reduce(array.array("i", [1]))
     d.alloc(1 << 16)
     d.close()
 n = int(os.environ.get("CYCLES", "1000"))

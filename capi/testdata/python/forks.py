@@ -9,7 +9,7 @@ def load(i):
 
 def use(_):
     try:
-        c.allreduce(array.array("d", [1]))
+        c.all_reduce(array.array("d", [1]))
         return "no error"
     except weft.Forked as e:
         return str(e)
@@ -17,7 +17,7 @@ def use(_):
 def fresh(_):
     d = weft.join(rank=0, size=1)
     x = array.array("d", [3])
-    d.allreduce(x)
+    d.all_reduce(x)
     d.close()
     return x[0]
 

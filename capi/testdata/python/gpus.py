@@ -42,7 +42,7 @@ def refused(kind, words, call):
 
 def works(c):
     x = Array([rank + 1, 10])
-    c.allreduce(x)
+    c.all_reduce(x)
     assert x.read() == [size * (size + 1) // 2, 10 * size], x.read()
     x.free()
 
@@ -78,9 +78,9 @@ def interrupted(wait):
 
 c = weft.join()
 if sys.argv[1] == "interrupts":
-    for name, wait in {"allreduce": lambda d, x: d.allreduce(x), "wait": lambda d, x: d.Iallreduce(weft.IN_PLACE, x).wait(),
+    for name, wait in {"allreduce": lambda d, x: d.all_reduce(x), "wait": lambda d, x: d.Iallreduce(weft.IN_PLACE, x).wait(),
                        "block": lambda d, x: d.Iallreduce(weft.IN_PLACE, x).block(0x55), "enqueue": enqueue,
-                       "first": lambda d, x: d.allreduce(x)}.items():
+                       "first": lambda d, x: d.all_reduce(x)}.items():
         d, x = c.dup(), Array([rank + 1])
         if name != "first":  # which opens the GPUs
             enqueue(d, x)
@@ -114,7 +114,7 @@ elif sys.argv[1] == "order":
         ctypes.memset(target.at.value, 255, 4 * len(mine))
 elif sys.argv[1] != "values":
     for _ in range(2):  # the same again: nobody hangs on the second try
-        e = refused(weft.NoDevice, sys.argv[1:], lambda: c.allreduce(Array([1])))
+        e = refused(weft.NoDevice, sys.argv[1:], lambda: c.all_reduce(Array([1])))
 else:
     works(c)
     assert "staged" in c.way(), c.way()
@@ -122,23 +122,23 @@ else:
     x = Array([1, 2])
     if rank == 1:
         x.free()
-        refused(weft.Error, ["no memory of this GPU", "freed"], lambda: c.allreduce(x))
+        refused(weft.Error, ["no memory of this GPU", "freed"], lambda: c.all_reduce(x))
     else:
-        refused(weft.Error, ["rank 1", "freed"], lambda: c.allreduce(x))
+        refused(weft.Error, ["rank 1", "freed"], lambda: c.all_reduce(x))
     works(c)
     # More than there is.
     y = Array([0] * 64)
     y.n = 1 << 20
-    refused(weft.Error, ["ends after" if rank == 0 else "rank 0"], lambda: c.allreduce(y if rank == 0 else Array([0] * 64)))
+    refused(weft.Error, ["ends after" if rank == 0 else "rank 0"], lambda: c.all_reduce(y if rank == 0 else Array([0] * 64)))
     works(c)
     # Types that differ between ranks, in a group of their own.
     d = c.dup()
-    e = refused(weft.Mismatch, ["int32", "float32"], lambda: d.allreduce(Array([1], "<f4" if rank else "<i4")))
+    e = refused(weft.Mismatch, ["int32", "float32"], lambda: d.all_reduce(Array([1], "<f4" if rank else "<i4")))
     assert sorted(e.culprits) == [0, 1], e.culprits
     # Memory of the host on one rank and of a GPU on the other.
     d = c.dup()
-    d.allreduce(Array([1]))
-    refused(weft.Mismatch if rank else weft.Error, ["rank 0 calls all-reduce of 1 int32 sum on memory of the host, rank 1 all-reduce"], lambda: d.allreduce(Array([1]) if rank else memoryview(bytearray(4)).cast("i")))
+    d.all_reduce(Array([1]))
+    refused(weft.Mismatch if rank else weft.Error, ["rank 0 calls all-reduce of 1 int32 sum on memory of the host, rank 1 all-reduce"], lambda: d.all_reduce(Array([1]) if rank else memoryview(bytearray(4)).cast("i")))
     # The host's memory and a GPU's in one call.
     refused(weft.Invalid, ["different devices"], lambda: c.Allreduce(memoryview(bytearray(8)).cast("i"), Array([1, 2])))
     works(c)

@@ -36,7 +36,7 @@ def waitany(d):
 
 def behind(d):
     d.Iallreduce(weft.IN_PLACE, big)
-    d.allreduce(buf)
+    d.all_reduce(buf)
 
 
 def shrink(d):
@@ -52,8 +52,8 @@ def join(d):
 
 
 waits = {
-    "allreduce": lambda d: d.allreduce(buf),
-    "large": lambda d: d.allreduce(big),
+    "allreduce": lambda d: d.all_reduce(buf),
+    "large": lambda d: d.all_reduce(big),
     "barrier": lambda d: d.barrier(),
     "wait-small": lambda d: d.Iallreduce(weft.IN_PLACE, buf).wait(),
     "wait-large": lambda d: d.Iallreduce(weft.IN_PLACE, big).wait(),
@@ -66,7 +66,7 @@ waits = {
     "send": lambda d: d.Send(array.array("d", [1]) * (8 << 20), 1, 3),
     "together": lambda d: d.together(d.call.Barrier()),
     "split": lambda d: d.split(0),
-    "scan": lambda d: d.scan(buf),
+    "scan": lambda d: d.Scan(weft.IN_PLACE, buf),
     "shrink": shrink,
     "join": join,
 }

@@ -9,6 +9,7 @@ import secrets
 import struct
 import sys
 import time
+import warnings
 import weakref
 from datetime import timedelta
 
@@ -31,6 +32,7 @@ _SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
 _STRIDED = torch.strided
 _profiling = torch._C._autograd._profiler_enabled
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+TESTED = ((1, 13), (2, 6), (2, 11))
 # From PyTorch 2.7 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
 _KEEPS_WORK = VERSION >= (2, 7)
 
@@ -488,7 +490,7 @@ class ProcessGroup(Named):
         ty = self._reducible("reduce", t)
         op, factor = self._op("reduce", opts, t)
         flat = t.contiguous()
-        root = opts.rootRank
+        root = opts.rootRank if opts is not None else 0
         finish = None if flat.data_ptr() == t.data_ptr() or root != self._rank else lambda: t.copy_(flat)
         return self._make("reduce", mode, opts, tensors, native.REDUCE, ty, op, factor, root=root, dst=flat.data_ptr() if root == self._rank else 0,
                           src=flat.data_ptr(), count=t.numel(), keep=flat, finish=finish, place=place)
@@ -569,7 +571,7 @@ class ProcessGroup(Named):
 
     def gather(self, outputs, inputs, opts=None):
         mode = _mode(opts)
-        t, root = inputs[0], opts.rootRank
+        t, root = inputs[0], opts.rootRank if opts is not None else 0
         outs = outputs[0] if root == self._rank else []
         place = self._look("gather", t, *outs)
         self._same("gather", t, outs)
@@ -583,7 +585,7 @@ class ProcessGroup(Named):
 
     def scatter(self, outputs, inputs, opts=None):
         mode = _mode(opts)
-        t, root = outputs[0], opts.rootRank
+        t, root = outputs[0], opts.rootRank if opts is not None else 0
         ins = inputs[0] if root == self._rank else []
         place = self._look("scatter", t, *ins)
         self._same("scatter", t, ins)
@@ -1030,6 +1032,9 @@ def register():
     """Tells PyTorch of the backend."""
     if hasattr(dist.Backend, "WEFT"):
         return
+    if VERSION not in TESTED:
+        known = ", ".join(f"{major}.{minor}" for major, minor in TESTED)
+        warnings.warn(f"weft.torch is tested with PyTorch {known}; this is {torch.__version__}", stacklevel=3)
     more = {"devices": ["cpu", "cuda"]} if VERSION >= (2, 0) else {}
     dist.Backend.register_backend("weft", create, extended_api=True, **more)
     _keep_forward_work()
