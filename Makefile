@@ -20,6 +20,7 @@
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
 # make accuracy  refits the predictions of NCCL to the measured points and writes docs/reference/accuracy.md; about two minutes
 # make plan-score  prints how well plans are predicted, in one place
+# make plan-parsers  shows emitted files to the frameworks' own parsers, whose sources are in WEFT_FRAMEWORKS
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
 # make doctor-score  prints precision, recall and calibration of weft doctor on its labelled log bundles
@@ -35,6 +36,8 @@
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
+# make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; fifteen minutes
+# make gallery  opens the ten pages of weft studio's gallery from disk, and takes their pictures for the docs; five minutes
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
 # make cross  compiles, links and vets for macOS and for Linux on arm64; make test type-checks for both instead
@@ -181,7 +184,14 @@ accuracy:
 # Where the predictions stand, in one place: errors by family, memory, verdicts, coverage.
 .PHONY: plan-score
 plan-score:
-	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf'
+	$(GO) test -count=1 -v ./predict/plan -run 'Score|Interval|Fit|BloomMemory|MemoryOf|Published'
+
+# Emitted files read by Accelerate's, DeepSpeed's and torchtitan's own parsers: WEFT_FRAMEWORKS has their sources as accelerate, deepspeed
+# and torchtitan (v0.2.2). Needs python3 with pydantic and yaml, neither torch nor a GPU.
+.PHONY: plan-parsers
+plan-parsers:
+	@test -n "$(WEFT_FRAMEWORKS)" || { echo "make plan-parsers: set WEFT_FRAMEWORKS to a folder with accelerate, deepspeed and torchtitan" >&2; exit 2; }
+	$(GO) test -count=1 -v ./predict/plan -run 'FrameworkParsers|EmittedFiles'
 
 .PHONY: doctor-score
 doctor-score:
@@ -318,3 +328,19 @@ fuzz:
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -o weft .
+
+# What a reader of weft studio sees and waits for, as tables. Screenshots of every sample, and of every page of the gallery by light, dark
+# and on a phone, go to PICTURES. Frame times are next to those of a page that stands still on the same machine.
+PICTURES ?= $(CURDIR)/bin/studio
+.PHONY: studio-show gallery
+studio-show:
+	@mkdir -p $(PICTURES)
+	@WEFT_TEST_LONG=1 WEFT_TEST_PICTURES=$(PICTURES) $(GO) test -count=1 -timeout 60m -v ./app/internal/studio \
+		-run 'TestInABrowser|TestMailedFile|TestFrames|TestPictures|TestGalleryFiles' >$(PICTURES)/log 2>&1; failed=$$?; \
+		for what in task frames file memory; do echo; sed -n "s/^ *[a-z_]*\.go:[0-9]*: \($$what: \)/\1/p" $(PICTURES)/log; done; \
+		grep -e '^ *--- FAIL' $(PICTURES)/log; ls $(PICTURES)/*.png | wc -l | sed 's/$$/ screenshots/'; exit $$failed
+
+gallery:
+	@mkdir -p $(PICTURES)
+	WEFT_TEST_PICTURES=$(PICTURES) $(GO) test -count=1 -timeout 30m -v -run TestGalleryFiles ./app/internal/studio
+	UPDATE=1 $(GO) test -count=1 -run TestGalleryInDocs ./app/internal/studio

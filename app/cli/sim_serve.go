@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -15,13 +17,13 @@ import (
 
 // simServe are the flags of weft sim serve.
 type simServe struct {
-	p                                                                              presetFlags
-	on, weights, kv, trace, engine, routing                                        string
-	fail, slow                                                                     []string
-	gpus, tp, pp, dp, ep, replicas, prefill, users, in, out, requests, chunk, most int
-	rate, memory, reuse, tier, spread, factor, compute, ttft, tpot, price          float64
-	seed                                                                           uint64
-	asJSON, apart                                                                  bool
+	p                                                                                      presetFlags
+	on, weights, kv, trace, engine, routing                                                string
+	fail, slow                                                                             []string
+	gpus, tp, pp, dp, ep, replicas, prefill, users, in, out, requests, chunk, most, drafts int
+	rate, memory, reuse, tier, spread, factor, compute, ttft, tpot, price, accept          float64
+	seed                                                                                   uint64
+	asJSON, apart                                                                          bool
 }
 
 func newSimServe() *cobra.Command {
@@ -39,6 +41,7 @@ Load is a closed loop of --users, random arrivals at --rate, or a --trace from M
 models the habits of vLLM, SGLang or TensorRT-LLM.`,
 		Example: `  weft sim serve llama3-70b --cluster dgx-h100 --weights fp8 --users 64 --input 1000 --output 500
   weft sim serve deepseek-v3 --cluster dgx-h200 --weights fp8 --engine sglang --tp 1 --dp 8 --ep 8 --users 64
+  weft sim serve deepseek-v3 --cluster superpod-h100 --gpus 128 --weights fp8 --kv fp8 --users 8192 --input 2000 --output 1000 --drafts 1
   weft sim serve llama3-8b --cluster dgx-h100 --tp 1 --rate 20 --input 2000 --output 200 --json
   weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 6 --prefill 2 --rate 10 --input 4000 --output 300
   weft sim serve llama3-70b --cluster dgx-h100 --gpus 16 --weights fp8 --tp 2 --replicas 4 --prefill 4 --rate 6 --slow n1:nic0=0.02`,
@@ -56,7 +59,9 @@ models the habits of vLLM, SGLang or TensorRT-LLM.`,
 	fl.IntVar(&s.replicas, "replicas", 0, "`COPIES` of the model; default: as many as fit")
 	fl.IntVar(&s.prefill, "prefill", 0, "further `COPIES` that take prompts only")
 	fl.BoolVar(&s.apart, "apart", false, "also try prefill and decode on copies of their own")
-	fl.StringVar(&s.weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4")
+	fl.StringVar(&s.weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4, or int4 (of models with experts, their routed experts only)")
+	fl.IntVar(&s.drafts, "drafts", 0, "`TOKENS` guessed ahead per step by the model's own draft layer (MTP)")
+	fl.Float64Var(&s.accept, "accept", serve.Accepted, "`SHARE` of drafts that are right, given that those before are")
 	fl.StringVar(&s.kv, "kv", "bf16", "`TYPE` of the KV cache: bf16, fp8")
 	fl.IntVar(&s.users, "users", 16, "`USERS` that ask again when they have their answer")
 	fl.Float64Var(&s.rate, "rate", 0, "`REQUESTS` a second, at random, instead of users")
@@ -194,15 +199,15 @@ func (s *simServe) readLoad(cmd *cobra.Command) (serve.Load, error) {
 // engineOn is the engine that the flags describe, without a layout.
 func (s *simServe) engineOn(c *cluster.Cluster, mc *plan.Machine, m *work.Model) (e serve.Engine, err error) {
 	for name, v := range map[string]string{"--weights": s.weights, "--kv": s.kv} {
-		if v != "bf16" && v != "fp8" && v != "fp4" || name == "--kv" && v == "fp4" {
-			return e, fmt.Errorf("%s %q: want bf16 or fp8, or fp4 for weights", name, v)
+		if !slices.Contains([]string{"bf16", "fp8", "fp4", "int4"}, v) || name == "--kv" && strings.HasSuffix(v, "4") {
+			return e, fmt.Errorf("%s %q: want bf16 or fp8, or fp4 or int4 for weights", name, v)
 		}
 	}
 	kind, err := serve.KindNamed(s.engine)
 	if err != nil {
 		return e, fmt.Errorf("--engine: %w", err)
 	}
-	e = serve.Engine{Model: m, Machine: mc, Weights: s.weights, KV: s.kv, Most: s.most, Memory: s.memory, Reuse: s.reuse, Tier: s.tier * 1e9}
+	e = serve.Engine{Model: m, Machine: mc, Weights: s.weights, KV: s.kv, Most: s.most, Memory: s.memory, Reuse: s.reuse, Tier: s.tier * 1e9, Drafts: s.drafts, Accept: s.accept}
 	e.Take(kind)
 	if s.chunk != 0 {
 		e.Chunk = s.chunk
@@ -251,7 +256,7 @@ type serveAnswer struct {
 }
 
 func newServeAnswer(model string, load serve.Load, tries []serve.Try) serveAnswer {
-	a := serveAnswer{Model: model, Result: tries[0].Result, Load: load.String(), Users: load.Concurrency, Rate: load.Rate, Reasons: serve.Reasons(load, tries)}
+	a := serveAnswer{Model: model, Result: tries[0].Result, Load: load.String(), Users: load.Concurrency, Rate: load.Rate, Reasons: append(serve.Reasons(load, tries), serve.Refused(tries)...)}
 	for _, t := range tries[1:] {
 		if t.Result != nil {
 			a.Others = append(a.Others, t.Result)
@@ -277,21 +282,19 @@ func printFrontier(w io.Writer, points []serve.Point) error {
 func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 	best := tries[0].Result
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\ta GPU\tUSD/M tokens\tlimit")
+	fmt.Fprintln(t, "layout\tfirst token p50\tp99\ttoken p50\tp99\ttokens/s\tper GPU\tUSD/M tokens\tlimit")
 	for _, x := range tries {
-		name := x.Layout
-		if x.Result == nil {
-			fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t%s\n", name, x.Why)
+		name, r := x.Layout, x.Result
+		if r == nil {
 			continue
 		}
-		r := x.Result
 		fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n", name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if len(tries) > 1 || best.Misses != "" {
-		for _, why := range serve.Reasons(load, tries) {
+		for _, why := range append(serve.Reasons(load, tries), serve.Refused(tries)...) {
 			fmt.Fprintln(w, why)
 		}
 	}
@@ -311,13 +314,16 @@ func simServeFlags(cmd *cobra.Command) error {
 	}{
 		{"users", 1, 1e6, "at least 1"}, {"input", 1, 1e8, "at least 1 token"}, {"output", 1, 1e8, "at least 1 token"}, {"requests", 0, 1e8, "a number from 0 on"}, {"gpus", 1, 1e9, "at least 1"},
 		{"tp", 1, 1e6, "at least 1"}, {"pp", 1, 1e6, "at least 1"}, {"dp", 1, 1e6, "at least 1"}, {"ep", 1, 1e6, "at least 1"}, {"replicas", 1, 1e6, "at least 1"}, {"prefill", 0, 1e6, "a number from 0 on"},
-		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"}, {"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"},
+		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"}, {"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"}, {"drafts", 0, 16, "0 to 16 tokens"}, {"accept", 1e-9, 1, "a share above 0 and at most 1"},
 		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"}, {"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
 	} {
 		f := fl.Lookup(x.name)
 		if v, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && (err != nil || !(v >= x.from && v <= x.to)) {
 			return fmt.Errorf("--%s is %s; want %s", x.name, f.Value, x.want)
 		}
+	}
+	if fl.Changed("accept") && !fl.Changed("drafts") {
+		return fmt.Errorf("--accept is for tokens guessed ahead: say --drafts, too")
 	}
 	if !fl.Changed("tp") {
 		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {

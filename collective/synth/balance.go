@@ -105,6 +105,9 @@ func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 		}
 		want := times(x, scale) * total
 		violated := false
+		if n.stopped() {
+			return nil, nil, ErrStopped
+		}
 		for v := range n.Ranks {
 			if f.run(f.source, v, want) < want {
 				near, far := f.side(f.source), f.far(v)

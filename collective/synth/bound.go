@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -86,6 +87,9 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	default:
 		return nil, fmt.Errorf("a %s moves no bytes, so no cut bounds it: only latency does", op)
 	}
+	if n.stopped() {
+		return nil, ErrStopped
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +105,11 @@ func (n *Net) Bounds(op sched.Collective, root int, adds bool) (*Bound, error) {
 	b.Rate = unit.Rate(f) * n.Unit
 	return b, nil
 }
+
+// ErrStopped is the error of Bounds where Net.Stop ended it.
+var ErrStopped = errors.New("the search for the tightest cut was stopped")
+
+func (n *Net) stopped() bool { return n.Stop != nil && n.Stop() }
 
 // Time is the least time for a size.
 func (b *Bound) Time(size unit.Bytes) unit.Time { return size.Over(b.Rate) }
@@ -273,6 +282,9 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 			if first(v) != v { // of very many ranks, those that are turned to the others
 				continue
 			}
+			if n.stopped() {
+				return nil, best, rounds, ErrStopped
+			}
 			if f.run(f.source, v, total*p) == total*p {
 				continue
 			}
@@ -300,7 +312,7 @@ func (b *Bound) spread(n, net *Net, root int, verb string) error {
 	}
 	least := int64(endless)
 	for v := range n.Ranks {
-		if v == root {
+		if v == root || n.stopped() && b.Cut != nil { // a bound with one cut is thrown away whole
 			continue
 		}
 		if got := f.run(root, v, least); got < least {
@@ -341,7 +353,7 @@ func (b *Bound) scatter(n, net *Net, root int) {
 			}
 		}
 		want := p * int64(n.Ranks-1)
-		if f.run(root, n.Nodes(), want) == want {
+		if n.stopped() || f.run(root, n.Nodes(), want) == want {
 			b.Exact = ratio(p*int64(n.Ranks), q)
 			b.Why = fmt.Sprintf("%s of %s pass %s", count(len(b.Cut.Left), "block"), n.ranks(b.Cut.Left), net.exits(b.Cut))
 			return
@@ -392,6 +404,9 @@ func (b *Bound) pairs(n *Net) {
 		}
 	}
 	for _, in := range sets {
+		if b.Exact != nil && n.stopped() {
+			break
+		}
 		c := n.cut(in)
 		inside, left := int64(len(c.Ranks)), int64(len(c.Left))
 		if inside == 0 || left == 0 {
@@ -483,7 +498,7 @@ func (n *Net) balls() [][]bool {
 			}
 			add(in)
 			add(whole)
-			if len(sets) > mostBalls {
+			if len(sets) > mostBalls || n.stopped() {
 				return sets
 			}
 		}

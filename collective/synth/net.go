@@ -50,6 +50,8 @@ type Net struct {
 	Edges []Edge
 	Unit  unit.Rate // what a capacity of 1 carries
 	Note  string    // what is not counted, in words; empty for nothing
+
+	Stop func() bool // asked between maximum flows; when it is true, Bounds ends with ErrStopped; may be nil
 }
 
 // Nodes is the number of ranks and switches.

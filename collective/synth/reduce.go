@@ -158,6 +158,9 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 				if first(v) != v {
 					continue
 				}
+				if n.stopped() {
+					return nil, round, ErrStopped
+				}
 				if side.f.run(side.f.source, v, want) == want {
 					continue
 				}
@@ -346,6 +349,9 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 		}
 		full := slices.Concat(small, large)
 		for u := range n.Ranks { // the smallest full set that holds two ranks
+			if n.stopped() {
+				return best, rate
+			}
 			for v := range u {
 				a, b := f.link(u, n.Nodes()+1, endless), f.link(v, n.Nodes()+1, endless)
 				got := f.run(f.source, n.Nodes()+1, want)

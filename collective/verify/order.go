@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -21,7 +22,7 @@ const (
 // ordered checks with happens-before what one run cannot show: that two channels of a
 // rank touch the same chunk only in an order. Only ranks that share chunks between
 // channels, as the root of a tree does, need a clock.
-func ordered(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
+func ordered(ctx context.Context, p *sched.Program, rep *Report, sharing []sched.Rank, awaited []moment) error {
 	if threads := len(sharing) * p.Channels(); threads > maxThreads || int64(threads)*rep.Actions > maxClock {
 		return fmt.Errorf("%w: %d ranks of %s have channels that share chunks, %d channels in all, in %d steps; the order between them is proven up to %d channels, and channels times steps up to %d",
 			ErrTooLarge, len(sharing), p.Name, threads, rep.Actions, maxThreads, maxClock)
@@ -29,26 +30,26 @@ func ordered(p *sched.Program, rep *Report, sharing []sched.Rank, awaited []mome
 	if len(sharing) == 0 {
 		return nil
 	}
-	return newClocks(p, false, false, sharing, awaited).run()
+	return newClocks(ctx, p, false, false, sharing, awaited).run()
 }
 
 // findModes finds out in which modes a world may run the program: whether messages may
 // stay in the sender's buffer until they are taken (direct), and whether in and out may
 // be the same memory (in place). All channels of all ranks need a clock for it, and
 // large programs go without an answer.
-func findModes(p *sched.Program, rep *Report, awaited []moment) {
+func findModes(ctx context.Context, p *sched.Program, rep *Report, awaited []moment) {
 	world := p.Ranks + p.Switches
 	most := max(p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp))
 	if threads := world * p.Channels(); threads > modeThreads || int64(threads)*rep.Actions > modeClock || world*most > maxChunks {
 		return
 	}
-	rep.Direct = newClocks(p, true, false, nil, awaited).run() == nil
-	alias := newWorld(p, world, true)
+	rep.Direct = newClocks(ctx, p, true, false, nil, awaited).run() == nil
+	alias := newWorld(ctx, p, world, true)
 	if alias.run() != nil {
 		return
 	}
-	rep.InPlace = newClocks(p, false, true, nil, awaited).run() == nil
-	rep.Both = rep.InPlace && newClocks(p, true, true, nil, awaited).run() == nil
+	rep.InPlace = newClocks(ctx, p, false, true, nil, awaited).run() == nil
+	rep.Both = rep.InPlace && newClocks(ctx, p, true, true, nil, awaited).run() == nil
 }
 
 // clocks finds two uses of a chunk, one of them a write, that no chain of steps
@@ -97,10 +98,10 @@ type letter struct {
 	lasted bool // the bytes are still in the sender's buffer
 }
 
-func newClocks(p *sched.Program, direct, alias bool, ranks []sched.Rank, awaited []moment) *clocks {
+func newClocks(ctx context.Context, p *sched.Program, direct, alias bool, ranks []sched.Rank, awaited []moment) *clocks {
 	world, channels := p.Ranks+p.Switches, p.Channels()
 	n := world * channels
-	c := &clocks{w: newWorld(p, world, alias), p: p, direct: direct, ranks: ranks, slot: make([]int32, n),
+	c := &clocks{w: newWorld(ctx, p, world, alias), p: p, direct: direct, ranks: ranks, slot: make([]int32, n),
 		now: make([]vector, n), past: make(map[moment]vector, len(awaited)), last: make([][4][]uses, world)}
 	size := 0
 	for t := range n {
@@ -145,7 +146,7 @@ func hasWait(body []sched.Stmt) bool {
 func (c *clocks) run() error {
 	err := step.Run(c.p, c.do)
 	if race, ok := err.(*Violation); ok && c.names[0] == "" {
-		again := newClocks(c.p, c.direct, c.w.alias, c.ranks, c.awaited)
+		again := newClocks(c.w.ctx, c.p, c.direct, c.w.alias, c.ranks, c.awaited)
 		again.clash = c.clash
 		_ = step.Run(c.p, again.do) // ends where the first did
 		race.What += ": " + again.names[0] + " and " + again.names[1]
@@ -160,6 +161,9 @@ func (v vector) join(o vector) {
 }
 
 func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
+	if err := c.w.stopped(); err != nil {
+		return letter{}, err
+	}
 	t := int(r)*c.p.Channels() + int(a.Channel)
 	v, slot := c.now[t], c.slot[t]
 	if slot >= 0 {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -214,8 +215,8 @@ type turn struct {
 // rotated proves a program that rotates by following its first ranks. Blocks of chunks
 // must not be crossed by a step; if one is, or channels share chunks in an order that is
 // not the rank's own, it falls back to unrolling.
-func rotated(p *sched.Program, period int, modes bool) (*Report, error) {
-	w := newRotation(p, period)
+func rotated(ctx context.Context, p *sched.Program, period int, modes bool) (*Report, error) {
+	w := newRotation(ctx, p, period)
 	for progress := true; progress; {
 		var crossed bool
 		var err error
@@ -223,11 +224,11 @@ func rotated(p *sched.Program, period int, modes bool) (*Report, error) {
 			return nil, err
 		}
 		if crossed {
-			return unrolled(p, modes)
+			return unrolled(ctx, p, modes)
 		}
 	}
 	if list := w.sharing(); len(list) > 0 {
-		return unrolled(p, modes)
+		return unrolled(ctx, p, modes)
 	}
 	if err := w.over(); err != nil {
 		return nil, err
@@ -256,8 +257,8 @@ type rotation struct {
 	queues   map[turn][]message
 }
 
-func newRotation(p *sched.Program, period int) *rotation {
-	w := &rotation{world: newWorld(p, period, false), n: int64(p.Ranks), kinds: int64(period), queues: map[turn][]message{},
+func newRotation(ctx context.Context, p *sched.Program, period int) *rotation {
+	w := &rotation{world: newWorld(ctx, p, period, false), n: int64(p.Ranks), kinds: int64(period), queues: map[turn][]message{},
 		machines: make([]*step.Machine, period), held: make([][]step.Action, period)}
 	w.per = int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out))) / w.n
 	if p.Op == sched.AllReduce || p.Op == sched.ReduceScatter || p.Op == sched.AllToAll {

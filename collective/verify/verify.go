@@ -17,6 +17,7 @@ package verify
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -97,26 +98,23 @@ var ErrTooLarge = errors.New("too large to prove")
 // Program proves a program, by rotation where its text allows it and else by
 // unrolling. The error is a *Violation, a *step.Stuck or a *step.Fault for a
 // wrong program.
-func Program(p *sched.Program) (*Report, error) { return prove(p, true) }
+func Program(p *sched.Program) (*Report, error) { return prove(context.Background(), p, true) }
 
 // Right is Program, but for the modes of the report (Direct, InPlace, Both), which take
 // longer to find out than that the program is right.
-func Right(p *sched.Program) (*Report, error) { return prove(p, false) }
+func Right(p *sched.Program) (*Report, error) { return prove(context.Background(), p, false) }
 
-func prove(p *sched.Program, modes bool) (*Report, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	if err := sized(p); err != nil {
+func prove(ctx context.Context, p *sched.Program, modes bool) (*Report, error) {
+	if err := cmp.Or(ctx.Err(), p.Check(), sized(p)); err != nil {
 		return nil, err
 	}
 	if period := rotates(p); p.Ranks > smallest && period > 0 && period < p.Ranks {
 		if err := bounded(p, period); err != nil {
 			return nil, err
 		}
-		return rotated(p, period, modes)
+		return rotated(ctx, p, period, modes)
 	}
-	return unrolled(p, modes)
+	return unrolled(ctx, p, modes)
 }
 
 // bounded refuses programs of which some ranks, the first ones, take more steps than
@@ -152,29 +150,29 @@ func newReport(p *sched.Program, method string) *Report {
 }
 
 // Unrolled proves a program by running every rank with symbols.
-func Unrolled(p *sched.Program) (*Report, error) { return unrolled(p, true) }
+func Unrolled(p *sched.Program) (*Report, error) { return unrolled(context.Background(), p, true) }
 
-func unrolled(p *sched.Program, modes bool) (*Report, error) {
+func unrolled(ctx context.Context, p *sched.Program, modes bool) (*Report, error) {
 	if p.Ranks+p.Switches > maxWorld {
 		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
 	}
 	if err := bounded(p, p.Ranks+p.Switches); err != nil {
 		return nil, err
 	}
-	w := newWorld(p, p.Ranks+p.Switches, false)
+	w := newWorld(ctx, p, p.Ranks+p.Switches, false)
 	if err := w.run(); err != nil {
-		again := newWorld(p, p.Ranks+p.Switches, false) // once more, the same way, to tell what led there
+		again := newWorld(ctx, p, p.Ranks+p.Switches, false) // once more, the same way, to tell what led there
 		again.trace = &trace{}
 		return nil, again.run()
 	}
 	rep := newReport(p, "unrolled")
 	w.report(rep)
 	rep.Canonical = w.canonical()
-	if err := ordered(p, rep, w.sharing(), w.awaited); err != nil || !modes {
+	if err := ordered(ctx, p, rep, w.sharing(), w.awaited); err != nil || !modes {
 		return rep, err
 	}
-	findModes(p, rep, w.awaited)
-	return rep, nil
+	findModes(ctx, p, rep, w.awaited)
+	return rep, ctx.Err()
 }
 
 // run carries the program out and checks what every rank ends with.
@@ -199,6 +197,7 @@ type message struct {
 
 // world holds what every buffer of every rank contains.
 type world struct {
+	ctx     context.Context // whose end ends the proof
 	p       *sched.Program
 	n       int64
 	per     int64 // chunks of a block
@@ -235,8 +234,8 @@ type heard struct {
 	of   []int64
 }
 
-func newWorld(p *sched.Program, all int, alias bool) *world {
-	w := &world{p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
+func newWorld(ctx context.Context, p *sched.Program, all int, alias bool) *world {
+	w := &world{ctx: ctx, p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.rep.Aligned, w.rep.Placed = true, true
 	w.peers = make([]map[sched.Rank]bool, all)
@@ -315,7 +314,9 @@ func (w *world) input(r sched.Rank) []run {
 }
 
 func (w *world) do(r sched.Rank, a *step.Action, in message) (message, error) {
-	w.rep.Actions++
+	if err := w.stopped(); err != nil {
+		return in, err
+	}
 	if w.rep.Actions > maxActions {
 		return in, fmt.Errorf("%w: %s takes more than %d actions", ErrTooLarge, w.p.Name, maxActions)
 	}

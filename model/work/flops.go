@@ -72,13 +72,17 @@ func (m *Model) Forward(s int) Forward {
 		add(float64(m.MTP), m.Experts > 0)
 		f.Matrix += float64(m.MTP) * 4 * h * h
 	}
+	f.Matrix += 2 * m.instead()
+	if l := m.Linear; l != nil {
+		f.Matrix += float64(l.Layers) * l.CoreFLOPs()
+	}
 	width := 4 * float64(m.Heads) * float64(m.HeadDim)
 	if m.MLA != nil {
 		width = 2 * float64(m.Heads) * float64(m.MLA.NoPE+m.MLA.RoPE+m.MLA.V)
 	}
 	seq := float64(s)
-	global := float64(m.Layers - m.Windowed + m.MTP)
-	f.Attention = width * seq * float64(m.Layers+m.MTP)
+	global := float64(m.Attending() - m.Windowed + m.MTP)
+	f.Attention = width * seq * float64(m.Attending()+m.MTP)
 	f.Causal = global * width * seq / 2
 	if m.Windowed > 0 {
 		// The first w tokens see half of w on average, the others w.

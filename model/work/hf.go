@@ -70,7 +70,7 @@ var encoders = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbe
 
 // gatedFamilies are the other families that are known: decoders with RMS norms and three matrices in an MLP, but for what FromHF sets apart.
 var gatedFamilies = []string{"llama", "llama4", "llama4_text", "mistral", "mixtral", "ministral", "gemma", "gemma2", "gemma3", "gemma3_text", "qwen", "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
-	"qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_text", "qwen3_vl_moe", "qwen3_vl_moe_text", "phi3", "phi3small", "phimoe", "glm", "glm4", "glm4_moe", "glm4v_text", "glm4v_moe_text", "chatglm", "deepseek", "deepseek_v2", "deepseek_v3",
+	"qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_vl", "qwen3_vl_text", "qwen3_vl_moe", "qwen3_vl_moe_text", "phi3", "phi3small", "phimoe", "glm", "glm4", "glm4_moe", "glm4v_text", "glm4v_moe_text", "chatglm", "deepseek", "deepseek_v2", "deepseek_v3",
 	"deepseek_v32", "kimi_k2", "gpt_oss", "minimax_m2", "hunyuan", "hunyuan_v1_dense", "hunyuan_v1_moe", "olmo", "olmo2", "olmo3", "olmoe", "granite", "granitemoe", "cohere", "cohere2", "dbrx", "arctic", "grok-1", "git", "internlm", "internlm2",
 	"internlm3", "baichuan", "yi", "stablelm", "exaone", "exaone4", "smollm3", "dots1", "bailing_moe", "bailing_moe_v2", "seed_oss", "ernie4_5", "ernie4_5_moe", "mllama_text_model", "apertus", "aquila", "xverse", "falcon", "mpt", "nemotron", "persimmon",
 	"modernbert"}
@@ -87,7 +87,7 @@ var defaults = map[string]string{
 }
 
 // unsupported families have layers that are neither attention nor MLP.
-var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "state-space layers", "jamba": "state-space layers", "qwen3_next": "linear-attention layers", "falcon_mamba": "state-space layers",
+var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "state-space layers", "jamba": "state-space layers", "falcon_mamba": "state-space layers",
 	"nemotron_h": "state-space layers", "rwkv": "recurrent layers", "recurrent_gemma": "recurrent layers", "granitemoehybrid": "state-space layers", "t5": "an encoder beside the decoder", "bart": "an encoder beside the decoder",
 	"whisper": "an encoder beside the decoder", "rwkv5": "recurrent layers", "rwkv6": "recurrent layers", "rwkv7": "recurrent layers", "albert": "layers that share their weights", "deberta": "attention of another kind", "deberta-v2": "attention of another kind",
 	"vit": "an image encoder", "clip": "an image encoder", "clip_text_model": "an image encoder beside it", "siglip": "an image encoder", "dinov2": "an image encoder", "swin": "an image encoder", "detr": "an image encoder",
@@ -96,7 +96,7 @@ var unsupported = map[string]string{"mamba": "state-space layers", "mamba2": "st
 // unsupportedKeys tell of such layers in families that are not listed. A value of 0, false or null tells of nothing.
 var unsupportedKeys = []struct{ key, what string }{
 	{"mamba_d_state", "state-space layers"}, {"ssm_state_size", "state-space layers"}, {"mamba_d_ssm", "state-space layers"}, {"attn_layer_period", "state-space layers"}, {"hybrid_override_pattern", "layers of several kinds"},
-	{"linear_attn_config", "linear-attention layers"}, {"attn_type_list", "linear-attention layers"}, {"full_attention_interval", "linear-attention layers"}, {"linear_num_value_heads", "linear-attention layers"},
+	{"linear_attn_config", "linear-attention layers"}, {"attn_type_list", "linear-attention layers"},
 	{"conv_L_cache", "convolution layers"}, {"hidden_size_per_layer_input", "embeddings per layer"}, {"zero_expert_num", "experts that compute nothing"}, {"share_q_dim", "queries of a lower rank"},
 	{"num_mel_bins", "an audio encoder"}, {"num_channels", "an image encoder"}, {"num_hidden_groups", "layers that share their weights"},
 	{"block_configs", "layers of different shapes"}, {"encoder_layers", "an encoder beside the decoder"}, {"is_encoder_decoder", "an encoder beside the decoder"},
@@ -149,8 +149,9 @@ func FromHF(name string, data []byte) (*Model, error) {
 			return nil, fmt.Errorf("%s: model_type %s has %s (%s): not modelled", name, kind, u.what, u.key)
 		}
 	}
-	if slices.Contains(c.strings("layer_types"), "linear_attention") {
-		return nil, fmt.Errorf("%s: layer_types has linear_attention: not modelled", name)
+	linear := c.linear()
+	if linear == nil && (slices.Contains(c.strings("layer_types"), "linear_attention") || c.number("full_attention_interval") > 1) {
+		return nil, fmt.Errorf("%s: model_type %s has linear-attention layers without linear_num_value_heads: only gated delta networks are modelled", name, kind)
 	}
 	m := &Model{Name: name, BothWays: slices.Contains(encoders, kind)}
 	if !slices.Contains(gptFamilies, kind) && !slices.Contains(gatedFamilies, kind) {
@@ -306,6 +307,10 @@ func FromHF(name string, data []byte) (*Model, error) {
 		m.HeadDim = m.MLA.NoPE
 	}
 	m.MTP = c.number("num_nextn_predict_layers")
+	if m.Linear = linear; linear != nil {
+		m.QGate, m.QKNorm = c.flag("attn_output_gate", true), true
+		m.SharedGate = m.SharedFFN > 0
+	}
 
 	// Windows.
 	if w, has := c.num("sliding_window"); has && w > 0 && c.flag("use_sliding_window", kind != "qwen2" && kind != "qwen3" && !strings.HasPrefix(kind, "qwen")) {

@@ -41,6 +41,12 @@ func groups(n, top int) func(*Model) {
 func sigmoid(bias bool, scale float64) func(*Model) {
 	return func(m *Model) { m.Router, m.RouterBias, m.RouterScale = "sigmoid", bias, scale }
 }
+func gated(layers, keyHeads, valueHeads int) func(*Model) { // gated delta networks with heads of 128
+	return func(m *Model) {
+		m.Linear = &Linear{layers, keyHeads, 128, valueHeads, 128, 4}
+		m.QGate, m.QKNorm, m.SharedGate = true, true, true
+	}
+}
 func windowed(w, layers int) func(*Model) {
 	return func(m *Model) { m.Window, m.Windowed = w, layers }
 }
@@ -117,6 +123,10 @@ var rows = []row{
 	{"qwen3-32b", 64, 5120, 25600, 64, 8, 128, 151936, true, false, qkNorm},
 	{"qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, true, false, moe(128, 8, 768, 0, 0, qkNorm)},
 	{"qwen3-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, true, false, moe(128, 8, 1536, 0, 0, qkNorm)},
+	{"qwen3-next-80b-a3b", 48, 2048, 5120, 16, 2, 256, 151936, true, false, moe(512, 10, 512, 512, 0, gated(36, 16, 32))},
+	{"qwen3.5-397b-a17b", 60, 4096, 0, 32, 2, 256, 248320, true, false, moe(512, 10, 1024, 1024, 0, gated(45, 16, 64))},
+	{"qwen3.5-35b-a3b", 40, 2048, 0, 16, 2, 256, 248320, true, false, moe(256, 8, 512, 512, 0, gated(30, 16, 32))},
+	{"minimax-m2", 62, 3072, 0, 48, 8, 128, 200064, true, false, moe(256, 8, 1536, 0, 0, qkNorm, sigmoid(true, 0))},
 	{"deepseek-v2", 60, 5120, 12288, 128, 128, 128, 102400, true, false, moe(160, 6, 1536, 3072, 1, latent(1536, 512, 128, 64, 128))},
 	{"deepseek-v2-lite", 27, 2048, 10944, 16, 16, 128, 102400, true, false, moe(64, 6, 1408, 2816, 1, latent(0, 512, 128, 64, 128))},
 	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4), sigmoid(true, 2.5))},

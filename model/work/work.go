@@ -56,6 +56,9 @@ type Model struct {
 
 	MLA *MLA `json:"mla,omitempty"` // latent attention; nil for the usual kind
 
+	Linear *Linear `json:"linear,omitempty"` // layers that keep a state instead of attending; nil for none
+	QGate  bool    `json:"q_gate,omitempty"` // attention's output is gated: queries are projected twice as wide
+
 	Window   int `json:"window,omitempty"`   // tokens that windowed layers look back
 	Windowed int `json:"windowed,omitempty"` // how many layers are windowed
 
@@ -124,6 +127,10 @@ func (m *Model) Check() error {
 		want(m.FFN > 0, "ffn is missing")
 	}
 	want(m.Windowed >= 0 && m.Windowed <= max(m.Layers, 0), "%d windowed layers of %d", m.Windowed, m.Layers)
+	if l := m.Linear; l != nil {
+		want(l.Layers > 0 && l.Layers <= m.Layers && min(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) > 0 && max(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) < 1<<20,
+			"linear attention needs layers up to %d, and heads, sizes and a convolution above zero", m.Layers)
+	}
 	if m.MLA != nil {
 		want(m.MLA.KVRank > 0 && m.MLA.NoPE > 0 && m.MLA.RoPE >= 0 && m.MLA.V > 0 && m.MLA.QRank >= 0, "latent attention needs kv_rank, nope and v above zero")
 	}
@@ -200,6 +207,9 @@ func (m *Model) Layer(moe bool) LayerParams {
 		p.Attention += rk*a*(n+v) + a*v*h
 	} else {
 		p.Attention = h * d * (2*a + 2*k)
+		if m.QGate {
+			p.Attention += h * d * a
+		}
 		if m.Bias {
 			p.Attention += d * (a + 2*k)
 			p.Replicated += h
@@ -275,6 +285,7 @@ func (m *Model) Params() Params {
 		p.Norms += c * l.Replicated
 		inactive += c * idle(l)
 	}
+	p.Attention += m.instead()
 	if m.MTP > 0 {
 		l := m.Layer(m.Experts > 0)
 		// One layer, a projection of two hidden vectors to one, and two norms more.
@@ -292,7 +303,7 @@ func (m *Model) KVBytesPerToken(b float64) float64 {
 	if m.MLA != nil {
 		return float64(m.Layers) * float64(m.MLA.KVRank+m.MLA.RoPE) * b
 	}
-	return 2 * float64(m.Layers) * float64(m.KVHeads) * float64(m.HeadDim) * b
+	return 2 * float64(m.Attending()) * float64(m.KVHeads) * float64(m.HeadDim) * b
 }
 
 // Routing says how tokens are given to experts, in words that are equal where it is.

@@ -92,7 +92,7 @@ func TestActivationsAreKorthikantis(t *testing.T) {
 }
 
 func TestKVBytes(t *testing.T) {
-	for name, want := range map[string]float64{"llama3-70b": 327680, "qwen3-8b": 147456, "deepseek-v3": 70272} {
+	for name, want := range map[string]float64{"llama3-70b": 327680, "qwen3-8b": 147456, "deepseek-v3": 70272, "qwen3-next-80b-a3b": 24576, "qwen3.5-397b-a17b": 30720, "minimax-m2": 253952} {
 		m, _ := Named(name)
 		if got := m.KVBytesPerToken(2); got != want {
 			t.Errorf("%s: %v bytes a token, want %v", name, got, want)

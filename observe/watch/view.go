@@ -81,6 +81,8 @@ type Row struct {
 	Late    float64 `json:"late_s"`
 	Last    float64 `json:"last_share"`
 	Memory  int64   `json:"memory_bytes"`
+	Tx      float64 `json:"tx_bytes_per_s"` // of the NIC's port; 0 unknown
+	Rx      float64 `json:"rx_bytes_per_s"`
 	Trouble string  `json:"trouble,omitempty"`
 }
 
@@ -378,6 +380,7 @@ func (m *Machine) Table(job, host string, from, most int) (rows []Row, total int
 				continue
 			}
 			x := Row{Job: name, Rank: n, Host: r.host, PID: r.PID, GPU: r.GPU, NIC: cmp.Or(r.place.NIC, r.NIC), Rail: r.place.Rail, Leaf: r.place.Leaf, Port: r.place.Port, State: r.State, Memory: r.Memory, Trouble: trouble[rankKey(name, n)]}
+			x.Tx, x.Rx = m.passing(r)
 			if r.gone > 0 {
 				x.State = "gone"
 			}

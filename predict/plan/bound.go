@@ -72,18 +72,45 @@ func (p *pricer) through(each [2]float64, factor float64) float64 {
 type estimate struct {
 	layers int
 	all    float64 // seconds of one micro-batch through everything
-	light  float64 // seconds of the fastest layer
+	light  float64 // seconds of the fastest kind of layer
+	slower least   // seconds of the other kind, and how many layers are of the fastest
 	fixed  float64 // bytes that every rank holds besides state and activations
 	state  float64 // bytes of all layers' state
-	layer  float64 // bytes of the smallest layer's state
+	layer  float64 // bytes of the smallest kind of layer's state
+	larger least   // bytes of the other kind's, and how many layers are of the smallest
 	act    float64 // bytes that one micro-batch leaves in a layer, at least
+}
+
+// least is a larger amount that layers take but for a few, which take a smaller one.
+type least struct {
+	few    int
+	others float64
+}
+
+// of is what n layers take at least, whichever they are.
+func (x least) of(n int, small float64) float64 {
+	few := min(n, x.few)
+	return float64(few)*small + float64(n-few)*x.others
+}
+
+// between orders two kinds of layers, of which there are n each, by what one takes.
+func between(n [2]int, each [2]float64) (small float64, x least) {
+	switch {
+	case n[0] == 0:
+		return each[1], least{n[1], each[1]}
+	case n[1] == 0:
+		return each[0], least{n[0], each[0]}
+	case each[0] < each[1]:
+		return each[0], least{n[0], each[1]}
+	}
+	return each[1], least{n[1], each[0]}
 }
 
 // estimate finds it.
 func (p *pricer) estimate(factor float64) estimate {
 	m, l := p.m, p.l
 	gather, reduce := p.zero3()
-	e := estimate{layers: m.Layers, light: math.Inf(1), layer: math.Inf(1), act: math.Inf(1), fixed: p.passing() + p.workspace() + p.live() + p.again1()}
+	e := estimate{layers: m.Layers, act: math.Inf(1), fixed: p.passing() + p.workspace() + p.live() + p.again1()}
 	b := p.bytesPer()
 	share := float64(l.Sharded())
 	shareE := max(float64(l.ExpertData())*share/float64(l.DP*l.CP), 1)
@@ -92,18 +119,21 @@ func (p *pricer) estimate(factor float64) estimate {
 	}
 	held, shared := b.weights+b.gradients+b.optimizer, b.sharedW+b.sharedG+b.sharedO
 	kept := p.keptBy()
-	var each [2]float64
-	for i, n := range []int{m.DenseLayers(), m.MoELayers()} {
+	var each, states [2]float64
+	kinds := [2]int{m.DenseLayers(), m.MoELayers()}
+	for i, n := range kinds {
 		if n == 0 {
 			continue
 		}
 		each[i] = p.one(i == 1, factor, gather, reduce).sum()
-		e.light, e.act = min(e.light, each[i]), min(e.act, kept[i])
+		e.act = min(e.act, kept[i])
 		lp := m.Layer(i == 1)
 		state := ((lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated)*(held+shared/share) + lp.Experts/float64(l.ETP*l.EP)*(held+shared/shareE)
 		e.state += float64(n) * state
-		e.layer = min(e.layer, state)
+		states[i] = state
 	}
+	e.light, e.slower = between(kinds, each)
+	e.layer, e.larger = between(kinds, states)
 	if m.MTP > 0 { // gathers nothing of its own
 		each[b2i(m.Experts > 0)] = p.one(m.Experts > 0, factor, [2]float64{}, [2]float64{}).sum()
 	}
@@ -113,17 +143,19 @@ func (p *pricer) estimate(factor float64) estimate {
 
 // seconds is the least time of a layout whatever its split: of the ranks' waits for the first micro-batch, their work and the way back of
 // the last gradient, the longest is no less than the mean. Chunks but the first and the last hold no less than an even share,
-// rounded down; and some rank holds no less than an even share of the layers, rounded up.
+// rounded down; and some rank holds no less than an even share of the layers, rounded up. Of any layers only a few are of the fastest
+// kind, and no layer is waited for by more than all ranks but two.
 func (e estimate) seconds(l Layout) float64 {
 	pp, m := float64(l.PP), float64(l.MicroBatches())
 	mean := m * e.all / pp
 	if !l.Schedule.Splits() && l.PP > 2 {
-		mean += (pp - 1) * (pp - 2) / (2 * pp) * float64(e.layers/(l.PP*l.VPP)) * e.light
+		waits := (pp - 1) * (pp - 2) / 2 * float64(e.layers/(l.PP*l.VPP))
+		mean += max(waits*e.light, waits*e.slower.others-float64(e.slower.few)*(pp-2)*(e.slower.others-e.light)) / pp
 	}
 	if l.Schedule == schedule.DualPipe { // half of two stages
 		return mean
 	}
-	return max(mean, m*math.Ceil(float64(e.layers)/pp)*e.light)
+	return max(mean, m*e.slower.of((e.layers+l.PP-1)/l.PP, e.light))
 }
 
 // bytes is the least memory of a layout whatever its split: the mean of the ranks' state; and where there are three stages, what the
@@ -138,7 +170,7 @@ func (e estimate) bytes(l Layout) float64 {
 		return mean
 	}
 	chunk := float64(e.layers / (l.PP * l.VPP))
-	return max(mean, e.fixed+float64(l.VPP)*chunk*e.layer+e.act*chunk*float64(alive))
+	return max(mean, e.fixed+e.larger.of(l.VPP*(e.layers/(l.PP*l.VPP)), e.layer)+e.act*chunk*float64(alive))
 }
 
 // least is the least time of a layout with its split: for every rank its own passes of all micro-batches. Where input and weight gradients

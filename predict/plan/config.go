@@ -241,10 +241,6 @@ var placeholder = regexp.MustCompile(`:\s*([A-Z][A-Z0-9_]{2,})\b`)
 var deepspeedKeys = []string{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16", "fp16", "fp8", "communication_data_type", "data_types", "gradient_clipping", "optimizer",
 	"scheduler", "pipeline", "tensor_parallel", "sequence_parallel_size", "activation_checkpointing", "zero_allow_untested_optimizer", "wall_clock_breakdown", "steps_per_print", "zero_force_ds_cpu_optimizer", "aio", "amp", "prescale_gradients", "flops_profiler"}
 
-var zeroKeys = []string{"stage", "overlap_comm", "reduce_bucket_size", "allgather_bucket_size", "allgather_partitions", "contiguous_gradients", "reduce_scatter", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
-	"stage3_max_live_parameters", "stage3_max_reuse_distance", "sub_group_size", "offload_optimizer", "offload_param", "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "mics_shard_size", "round_robin_gradients",
-	"stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save", "cpu_offload", "cpu_offload_params", "cpu_offload_use_pin_memory", "ignore_unused_parameters"}
-
 func readDeepSpeed(name string, data []byte) (*Config, error) {
 	var m map[string]any
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -287,7 +283,7 @@ func (c *Config) deepspeed(m map[string]any) error {
 	if b, ok := m["zero_optimization"].(bool); ok { // the oldest spelling
 		c.Values["zero"] = b2i(b)
 	}
-	if err := misspelt(z, zeroKeys); err != nil {
+	if err := only("DeepSpeed", z, zeroKeys); err != nil {
 		return fmt.Errorf("zero_optimization: %w", err)
 	}
 	if err := c.set("zero", z, "stage"); err != nil {
@@ -470,13 +466,6 @@ func readNeoX(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-var titanKeys = map[string][]string{
-	"training": {"local_batch_size", "batch_size", "global_batch_size", "seq_len", "dtype", "mixed_precision_param", "mixed_precision_reduce", "max_norm", "steps", "dataset", "compile", "gc_freq"},
-	"parallelism": {"data_parallel_shard_degree", "data_parallel_replicate_degree", "fsdp_reshard_after_forward", "tensor_parallel_degree", "enable_async_tensor_parallel", "pipeline_parallel_degree", "pipeline_parallel_schedule",
-		"pipeline_parallel_microbatch_size", "pipeline_parallel_layers_per_stage", "context_parallel_degree", "context_parallel_rotate_method", "expert_parallel_degree", "expert_tensor_parallel_degree", "disable_loss_parallel",
-		"pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers", "enable_compiled_autograd", "pipeline_parallel_split_points"},
-}
-
 // flavours of torchtitan's models, by name and flavour.
 var flavours = map[string]string{"llama3/8b": "llama3-8b", "llama3/70b": "llama3-70b", "llama3/405b": "llama3.1-405b", "deepseek_v3/16b": "deepseek-v2-lite", "deepseek_v3/236b": "deepseek-v2", "deepseek_v3/671b": "deepseek-v3",
 	"llama4/17bx16e": "llama4-scout", "llama4/17bx128e": "llama4-maverick", "qwen3/0.6b": "qwen3-0.6b", "qwen3/1.7b": "qwen3-1.7b", "qwen3/4b": "qwen3-4b", "qwen3/8b": "qwen3-8b", "qwen3/14b": "qwen3-14b", "qwen3/32b": "qwen3-32b",
@@ -491,7 +480,7 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 	wrong := func(err error) (*Config, error) { return nil, fmt.Errorf("%s: %w", name, err) }
 	t, p, a := table(m, "training"), table(m, "parallelism"), table(m, "activation_checkpoint")
 	for k, keys := range titanKeys {
-		if err := misspelt(table(m, k), keys); err != nil {
+		if err := only("torchtitan", table(m, k), keys); err != nil {
 			return wrong(fmt.Errorf("[%s]: %w", k, err))
 		}
 	}
@@ -576,20 +565,17 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-var accelerateKeys = []string{"distributed_type", "num_processes", "num_machines", "machine_rank", "mixed_precision", "gradient_accumulation_steps", "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config", "compute_environment",
-	"main_process_ip", "main_process_port", "rdzv_backend", "same_network", "use_cpu", "downcast_bf16", "main_training_function", "debug", "gpu_ids"}
-
 func readAccelerate(name string, data []byte) (*Config, error) {
 	m, err := decodeYAML(name, data)
 	if err != nil {
 		return nil, err
 	}
 	wrong := func(err error) (*Config, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	if err := misspelt(m, accelerateKeys); err != nil {
+	if err := only("Accelerate", m, accelerateKeys); err != nil {
 		return wrong(err)
 	}
 	c := newConfig("accelerate", FSDP)
-	for _, k := range []struct{ to, key string }{{"gpus", "num_processes"}, {"accumulation", "gradient_accumulation_steps"}} {
+	for _, k := range []struct{ to, key string }{{"gpus", "num_processes"}} {
 		if err := c.set(k.to, m, k.key); err != nil {
 			return wrong(err)
 		}

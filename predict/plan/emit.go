@@ -199,7 +199,7 @@ func emitAccelerate(l Layout) (string, error) {
 	p("# batch and sequence length are the script's: %d sequences of %d tokens a step, %d a rank and micro-batch", l.Batch, l.Seq, l.Micro)
 	p("distributed_type: FSDP\nnum_processes: %d\nnum_machines: %d", l.GPUs(), max(l.GPUs()/8, 1))
 	p("mixed_precision: '%s'", map[string]string{"fp32": "no"}[l.Dtype]+map[bool]string{true: l.Dtype}[l.Dtype != "fp32"])
-	p("gradient_accumulation_steps: %d", l.MicroBatches())
+	p("# Accelerator(gradient_accumulation_steps=%d) in the script: the file has no key for it", l.MicroBatches())
 	p("fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %t\n  fsdp_activation_checkpointing: %t\n  fsdp_offload_params: %t\n  fsdp_state_dict_type: SHARDED_STATE_DICT", l.ZeRO == 3, l.Recompute.Full, l.Offload)
 	if l.TP > 1 || l.CP > 1 || l.Shard > 0 {
 		shard, replicas := l.DP, 1

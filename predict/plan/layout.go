@@ -364,6 +364,7 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 	if len(bad) > 0 {
 		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
 	}
+	want(m.Linear == nil, "%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
 	want(l.Batch >= 1, "the batch is not known; say batch=SEQUENCES")
 	want(l.Seq >= 1 || m.CNN != nil, "the sequence length is not known; say seq=TOKENS")
 	if gpus > 0 {

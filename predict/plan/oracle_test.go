@@ -321,3 +321,13 @@ func TestBoundsHold(t *testing.T) {
 		})
 	}
 }
+
+// states calls do for each way to share state among data ranks and to compute activations again.
+func (s *space) states(l Layout, do func(Layout)) {
+	s.sharings(l, func(l Layout) {
+		for _, r := range s.again {
+			l.Recompute = r
+			do(l)
+		}
+	})
+}

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +109,14 @@ func stepRuns(t testing.TB) (runs []memoryRun) {
 	return runs
 }
 
+// explained says why the worst predictions are off.
+var explained = map[string]string{
+	"o122-mb":   "NeMo 25.09 drops tokens and runs experts in graphs; without, later releases take 27 and 28 s for the same layout (o089, o106)",
+	"o109-mb":   "vpp=24 leaves one layer per chunk: the host starts 48 chunks per micro-batch one by one, and host time per chunk is not modelled",
+	"o105-mb":   "micro-batches of one sequence on x86 hosts: the host is slower than the GPU in 25.11, as in o106; Grace hosts are not (o100, o101)",
+	"o363-dgxc": "PaxML, priced as FSDP with the factor of PyTorch's: its rows are all 26 to 29% slower",
+}
+
 // TestScore prints where the model stands, in one place: make plan-score.
 func TestScore(t *testing.T) {
 	say := func(what string, list []float64, want string) {
@@ -118,11 +128,13 @@ func TestScore(t *testing.T) {
 		t.Logf("%-34s %4d: median %5.1f%%, p90 %5.1f%%, bias %+5.1f%%   %s", what, len(list), 100*m, 100*q, 100*median(list), want)
 	}
 	by := map[string][]float64{}
+	var steps []Point
 	for _, p := range Points() {
 		if p.Step == 0 || math.IsNaN(p.Error) || strings.HasSuffix(p.ID, "-nano") {
 			continue
 		}
 		class := errorClass(p.Framework, p.Model.Experts)
+		steps = append(steps, p)
 		by[class] = append(by[class], p.Error)
 		if strings.HasPrefix(p.GPU, "GB") {
 			by["GB, "+class] = append(by["GB, "+class], p.Error)
@@ -130,6 +142,14 @@ func TestScore(t *testing.T) {
 	}
 	for _, x := range [][2]string{{"dense", "4 / 10, ±3"}, {"FSDP", "5 / 13, ±3"}, {"MoE", "8 / 20, ±3"}, {"GB, dense", "4 / 10, ±3"}, {"GB, MoE", "8 / 20, ±3"}} {
 		say("step, left out: "+x[0], by[x[0]], x[1])
+	}
+	slices.SortStableFunc(steps, func(a, b Point) int { return cmp.Compare(math.Abs(math.Log1p(b.Error)), math.Abs(math.Log1p(a.Error))) })
+	seen := map[string]bool{}
+	for _, p := range steps { // one of each model and GPU
+		if key := p.Model.Name + p.GPU; !seen[key] && len(seen) < 4 {
+			seen[key] = true
+			t.Logf("worst: %s %s on %d %s, %s: %.3g s measured, predicted %+.0f%%; %s", p.ID, p.Model.Name, p.GPUs, p.GPU, p.Layout, p.Step, 100*p.Error, explained[p.ID])
+		}
 	}
 	out := map[string][]float64{}
 	for _, p := range outsidePoints(t) {

@@ -53,6 +53,9 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 	if w.Batch < 1 || w.Seq < 1 && m.CNN == nil {
 		return nil, fmt.Errorf("a search needs the batch in sequences and the sequence length: say --batch and --seq")
 	}
+	if m.Linear != nil {
+		return nil, fmt.Errorf("%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
+	}
 	s := newSearcher(m, mc, f, w, h)
 	if m.CNN != nil {
 		s.convolutions()
@@ -241,8 +244,14 @@ type leaf struct {
 // grid prices the leaves of a grid, those that can be fastest first.
 func (s *searcher) grid(g branch) {
 	var all []leaf
-	s.states(g.l, func(l Layout) {
-		all = s.state(l, g.times, all)
+	s.sharings(g.l, func(l Layout) {
+		// What is computed again adds time, and leaves state, buffers and expert traffic no smaller than without: one bound for all sets of it.
+		if _, _, ok := s.promising(l, g.times); !ok {
+			return
+		}
+		for _, l.Recompute = range s.again {
+			all = s.state(l, g.times, all)
+		}
 	})
 	sort.SliceStable(all, func(i, j int) bool { return all[i].least < all[j].least })
 	for i, x := range all {
@@ -258,8 +267,8 @@ func (s *searcher) grid(g branch) {
 	}
 }
 
-// state adds the leaves of a grid with a certain state.
-func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
+// promising estimates the leaves of a grid with a certain state, and reports whether one of them may be kept.
+func (s *searcher) promising(l Layout, times *[2]layerTime) (*pricer, estimate, bool) {
 	p := newPricer(s.m, s.mc, s.f, l, s.h)
 	p.times = times
 	plain := l
@@ -267,13 +276,23 @@ func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
 	l.EPOverlap = s.hides(l)
 	p.l = l
 	e := p.estimate(s.factor)
-	if bytes := e.fixed + e.state/float64(l.PP); bytes > s.room {
+	bytes := e.fixed + e.state/float64(l.PP)
+	if bytes > s.room {
 		plain.Recompute = work.Recompute{Full: true} // nothing of the family is smaller
 		s.tooBig(plain, bytes)
-		return all
+		return p, e, false
 	}
-	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, e.fixed+e.state/float64(l.PP)) {
+	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, bytes) {
 		s.out.Bounded++
+		return p, e, false
+	}
+	return p, e, true
+}
+
+// state adds the leaves of a grid with a certain state.
+func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
+	p, e, ok := s.promising(l, times)
+	if !ok {
 		return all
 	}
 	s.pipelines(l, func(l Layout) {
@@ -295,8 +314,8 @@ func (s *searcher) cut(l Layout, times *[2]layerTime, e estimate, all []leaf) []
 		return s.add(all, l, times, nil)
 	}
 	most := s.m.Layers
-	if n := s.wide() / (float64(l.MicroBatches()) * e.light); n < float64(most) {
-		most = int(n * (1 + 1e-9))
+	for limit := s.wide() / float64(l.MicroBatches()) * (1 + 1e-9); most > 0 && e.slower.of(most, e.light) > limit; {
+		most--
 	}
 	s.splits(l, most, func(l Layout, counts []int) {
 		all = s.add(all, l, times, counts)

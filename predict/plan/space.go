@@ -141,14 +141,12 @@ func (s *space) grids(l Layout, do func(Layout)) {
 	}
 }
 
-// states calls do for each way to share state among data ranks and to compute activations again.
-func (s *space) states(l Layout, do func(Layout)) {
+// sharings calls do for each way to share state among data ranks, with nothing computed again.
+func (s *space) sharings(l Layout, do func(Layout)) {
 	for _, zero := range s.zeros(l.PP) {
 		for _, shard := range s.shards(l, zero) {
-			for _, r := range s.again {
-				l.ZeRO, l.Shard, l.Recompute = zero, shard, r
-				do(l)
-			}
+			l.ZeRO, l.Shard, l.Recompute = zero, shard, work.Recompute{}
+			do(l)
 		}
 	}
 }

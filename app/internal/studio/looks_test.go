@@ -191,6 +191,6 @@ func flat(t *testing.T, ctx context.Context) {
 	if after > 1.1*before+1e6 || nodesAfter > nodesBefore+200 {
 		tell = t.Errorf
 	}
-	tell("a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f", seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
+	tell("memory: a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f", seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
 	chrome.Ask[bool](t, ctx, `(app.liveFeed.start(), true)`)
 }

@@ -58,12 +58,12 @@ func record(text string) ([]Frame, error) {
 func agentReport(host, second int, now float64) *watch.Report {
 	r := &watch.Report{Host: fmt.Sprintf("n%d", host), Boot: "boot", At: now, Every: 1, HasRanks: true}
 	r.Counters = &watch.Counters{Schema: "none", Checks: 8}
-	for p := range 8 {
-		sent := float64(second) * 9e9
-		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: sent, Rx: sent})
-	}
 	const perSecond = 4
 	done := int64(perSecond * min(second, missingFrom))
+	for p := range 8 {
+		sent := float64(done) * cableBytes(host)
+		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: sent, Rx: sent})
+	}
 	for g := range 8 {
 		n := 8*host + g
 		stuck := second > missingFrom
@@ -80,4 +80,14 @@ func agentReport(host, second int, now float64) *watch.Report {
 		r.Ranks = append(r.Ranks, x)
 	}
 	return r
+}
+
+// cableBytes is what one all-reduce of 256 MiB sends over the cable of each of a host's NICs: NVLS adds inside hosts, and a tree of
+// hosts does the rest on each rail. A host inside the tree sends to two others, one at its edge to one.
+func cableBytes(host int) float64 {
+	const rail = 256 << 20 / 8
+	if host == 0 || host == recordedHosts-1 {
+		return rail
+	}
+	return 2 * rail
 }

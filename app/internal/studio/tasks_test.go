@@ -2,7 +2,9 @@ package studio_test
 
 import (
 	"context"
+	"encoding/xml"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,7 +34,7 @@ func (p *person) task(name string, f func()) {
 	p.Helper()
 	p.acts, p.began = 0, time.Now()
 	f()
-	p.Logf("%-34s %2d actions, %.1f s", name, p.acts, time.Since(p.began).Seconds())
+	p.Logf("task: %-34s %2d actions, %.1f s", name, p.acts, time.Since(p.began).Seconds())
 }
 
 // click presses the mouse in the middle of an element, as a person does.
@@ -152,9 +154,14 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`[data-layout="network"]`)
 		p.until(`!app.stage.scene.grid && ` + idle)
 	})
-	p.task("look inside a figure", func() {
+	p.task("look inside a figure, then inside all", func() {
 		p.click(`.fig[data-key="bisection"] summary`)
 		p.sees(`.fig[data-key="bisection"] .why`, "max-flow")
+		p.click("#explain")
+		if n := chrome.Ask[int](t, ctx, `document.querySelectorAll('.fig:not([open]), .explain:not([open])').length`); n > 0 {
+			t.Errorf("%d figures stay shut when all are explained", n)
+		}
+		p.click("#explain")
 	})
 	p.task("simulate a ring", func() {
 		p.click("#tab-collective")
@@ -222,7 +229,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	p.task("share it, open the link", func() {
 		// The address follows the page after a quarter of a second; the link that is copied has all of it at once.
-		chrome.Ask[bool](t, ctx, `(app.export('link'), true)`)
+		p.click("#export")
+		p.click(`[data-export="link"]`)
 		p.until(`!!app.linked`)
 		link = chrome.Ask[string](t, ctx, `app.linked`)
 		times := chrome.Ask[string](t, ctx, `app.results.a.time_ps + ' ' + app.results.b.time_ps`)
@@ -235,6 +243,10 @@ func testTasks(t *testing.T, ctx context.Context) {
 		if chrome.Ask[string](t, ctx, `app.state.view`) != "collective" {
 			t.Error("the link opens another view")
 		}
+	})
+	p.task("save the picture as SVG", func() {
+		p.acts += 2
+		drawing(t, chrome.Ask[string](t, ctx, `app.exported('svg').then(b => b.text())`))
 	})
 	p.task("my own program is disproved", func() {
 		p.choose("c-algo", "program")
@@ -274,6 +286,30 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	chrome.Quiet(t, ctx)
 	broken(t, p, link)
+}
+
+// drawing checks a picture that was saved: well-formed, with the hosts' names, the sentence about the limit and the messages.
+func drawing(t *testing.T, svg string) {
+	t.Helper()
+	d, text, shapes := xml.NewDecoder(strings.NewReader(svg)), "", map[string]int{}
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the picture is no XML: %v", err)
+		}
+		switch x := token.(type) {
+		case xml.StartElement:
+			shapes[x.Name.Local]++
+		case xml.CharData:
+			text += string(x) + "\n"
+		}
+	}
+	if !strings.Contains(text, "n3") || !strings.Contains(text, "limited by") || shapes["image"] != 1 || shapes["path"] < 10 || shapes["rect"] < 32 || strings.Contains(svg, "NaN") {
+		t.Errorf("the picture has %v and says %q", shapes, text)
+	}
 }
 
 // unexplained lists figures of the view that do not say how they are computed, or from what.
@@ -320,6 +356,33 @@ func testLooks(t *testing.T, ctx context.Context) {
 		t.Fatal(err)
 	}
 	chrome.Until(t, ctx, `app.state.view === 'collective' && document.activeElement.id === 'tab-collective'`)
+	// Tab goes through the text without changing it; it indents once something was typed, until Escape.
+	const where = `document.activeElement.closest('#editor') ? 'text' : document.activeElement.dataset.unit ?? document.activeElement.id`
+	click(t, ctx, "#tab-design")
+	was := chrome.Ask[string](t, ctx, `(document.getElementById('sample').focus(), document.getElementById('text').value)`)
+	press := func(keys ...string) string {
+		t.Helper()
+		for _, k := range keys {
+			if err := chromedp.Do(ctx, chromedp.KeyEvent(k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return chrome.Ask[string](t, ctx, where)
+	}
+	if at := press(kb.Tab); at != "text" {
+		t.Errorf("the key Tab goes to %s, not into the text", at)
+	}
+	if at, text := press(kb.Tab), chrome.Ask[string](t, ctx, `document.getElementById('text').value`); at != "pod" || text != was {
+		t.Errorf("the key Tab leaves the text for %q, and made %q of it", at, text)
+	}
+	chrome.Ask[bool](t, ctx, `(document.getElementById('text').focus(), document.getElementById('text').setSelectionRange(0, 0), true)`)
+	if at, text := press("#", kb.Tab), chrome.Ask[string](t, ctx, `document.getElementById('text').value`); at != "text" || text != "#  "+was {
+		t.Errorf("after typing, the key Tab goes to %q and makes %.20q", at, text)
+	}
+	if at := press(kb.Backspace, kb.Backspace, kb.Backspace, kb.Escape, kb.Tab); at != "pod" {
+		t.Errorf("Escape and Tab go to %q", at)
+	}
+	chrome.Until(t, ctx, idle)
 	before := chrome.Ask[float64](t, ctx, `(document.getElementById('base').focus(), app.stage.view.s)`)
 	if err := chromedp.Do(ctx, chromedp.KeyEvent("+"), chromedp.KeyEvent(kb.ArrowLeft)); err != nil {
 		t.Fatal(err)
@@ -498,7 +561,7 @@ func TestMailedFile(t *testing.T) {
 	visit(t, ctx, s.URL, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && `+idle)
 	page := chrome.Ask[string](t, ctx, `app.exported('html').then(b => b.text())`)
-	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "yaml": "# Two DGX"} {
+	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "plain.svg": "<svg", "yaml": "# Two DGX"} {
 		got := chrome.Ask[string](t, ctx, `app.exported('`+what+`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
 		if !strings.Contains(strings.Map(func(r rune) rune { return r & 0xff }, got), begins) && !strings.Contains(got, begins) {
 			t.Errorf("%s begins with %q", what, got)
@@ -514,7 +577,7 @@ func TestMailedFile(t *testing.T) {
 	visit(t, ctx, "file://"+name, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
 	st, _ := os.Stat(name)
-	t.Logf("%.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
+	t.Logf("file: two-hosts, a mailed file without a network: %.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
 	if got := chrome.Ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
 		t.Errorf("it simulated %s", got)
 	}

@@ -271,7 +271,7 @@ func (j *Job) every() {
 }
 
 // run draws one run.
-func (j Job) run(r *rand.Rand) one {
+func (j Job) run(r *rand.Rand, year *seasons) one {
 	end := j.Days * 86400
 	o := one{failures: make([]float64, len(j.Hazards)), lost: make([]float64, len(j.Hazards)), awayTimes: map[int]float64{}}
 	q := &events{}
@@ -282,7 +282,7 @@ func (j Job) run(r *rand.Rand) one {
 	}
 	for k, h := range j.Hazards {
 		if h.Count > 0 && h.Yearly > 0 {
-			push(h.first(r), k, 0)
+			push(year.after(h, 0, h.first(r)), k, 0)
 		}
 	}
 	// Work that counts grows by speed between events: saves take their share of it.
@@ -358,7 +358,7 @@ func (j Job) run(r *rand.Rand) one {
 			continue
 		}
 		h := j.Hazards[e.kind]
-		push(e.at+h.gap(r), e.kind, 0)
+		push(year.after(h, e.at, h.gap(r)), e.kind, 0)
 		if state == waiting { // nothing runs that could fail
 			continue
 		}
@@ -484,7 +484,7 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	causes := make([]Cause, len(j.Hazards))
 	sums := map[string]float64{}
 	for i := range runs {
-		o := j.run(rand.New(rand.NewPCG(seed, uint64(i))))
+		o := j.run(rand.New(rand.NewPCG(seed, uint64(i))), &seasons{r: rand.New(rand.NewPCG(seed, ^uint64(i)))})
 		good = append(good, o.good/o.total)
 		total += o.total
 		counts += o.good

@@ -68,13 +68,13 @@ func (c *clock) pop() event {
 type decoder struct {
 	run     []running
 	waiting []int // requests whose KV cache is there
-	used    int
+	used    float64
 	busy    bool
 	batch   int // how many of run are in the step under way; the others came since
 }
 
 // serveApart runs all workers on one clock.
-func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start, first, end, transfer float64, r Request), res *Result) error {
+func (e *Engine) serveApart(reqs []Request, users int, capacity float64, done func(start, first, end, transfer float64, r Request), res *Result) error {
 	graph, gpus := e.Machine.Places()
 	o := e.Fabric
 	o.Catalog, o.Measured, o.Costs = e.Machine.Catalog(), true, sim.DefaultCosts(graph, e.Machine.Catalog())
@@ -83,7 +83,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		return err
 	}
 	size := e.Layout.Ranks() * e.Layout.PP
-	dp := max(e.Layout.DP, 1)
+	dp := e.groups()
 	var c clock
 	next := 0
 	for ; next < len(reqs); next++ {
@@ -92,7 +92,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		}
 		at := reqs[next].At
 		if users == 0 {
-			at += e.Habits.Turn
+			at += e.turn()
 		}
 		c.push(event{at: at, kind: arrives, id: next})
 	}
@@ -113,7 +113,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		done(starts[i], first, now, took[i], reqs[i])
 		if users > 0 && next < len(reqs) { // the user asks again
 			starts[next] = now
-			c.push(event{at: now + e.Habits.Turn*(.5+away.Float64()), kind: arrives, id: next})
+			c.push(event{at: now + e.turn()*(.5+away.Float64()), kind: arrives, id: next})
 			next++
 		}
 	}
@@ -121,7 +121,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		d := &decoders[k]
 		for len(d.waiting) > 0 && (e.Most == 0 || len(d.run) < e.Most) {
 			i := d.waiting[0]
-			need := reqs[i].Input + reqs[i].Output
+			need := e.Holds(reqs[i].Input + reqs[i].Output)
 			if d.used+need > capacity {
 				res.Limit = "KV cache: requests wait for space"
 				break
@@ -158,7 +158,7 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 		for stage := range e.Layout.PP {
 			for t := range e.Layout.TP {
 				at := stage*e.Layout.Ranks() + t
-				if _, err := flows.Start(ps(now), gpus[from+at], gpus[to+at], e.KVBytes()*float64(reqs[i].Input)*share/kvShare); err != nil {
+				if _, err := flows.Start(ps(now), gpus[from+at], gpus[to+at], e.Holds(reqs[i].Input)*share/kvShare); err != nil {
 					return err
 				}
 				of = append(of, i)
@@ -226,13 +226,12 @@ func (e *Engine) serveApart(reqs []Request, users, capacity int, done func(start
 			d.busy = false
 			for k, left := 0, d.batch; left > 0; left-- {
 				r := &d.run[k]
-				r.left--
-				r.ctx++
+				r.advance(1, e.gain())
 				if r.left > 0 {
 					k++
 					continue
 				}
-				d.used -= reqs[r.r].Input + reqs[r.r].Output
+				d.used -= e.Holds(reqs[r.r].Input + reqs[r.r].Output)
 				finish(r.r, r.first)
 				d.run = slices.Delete(d.run, k, k+1)
 			}

@@ -50,7 +50,7 @@ func (l Load) Loads() []Load {
 			continue
 		}
 		x := l
-		x.Concurrency, x.Requests = users, max(10*users, 200)
+		x.Concurrency, x.Requests = users, max(min(10*users, 10240), 2*users, 200) // of many users, fewer requests each tell the same
 		out = append(out, x)
 	}
 	return out

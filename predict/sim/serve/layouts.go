@@ -2,7 +2,9 @@ package serve
 
 import (
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 )
 
 // Try is one layout and what it gives.
@@ -12,26 +14,44 @@ type Try struct {
 	Layout Layout
 }
 
-// Options lists the ways to use the GPUs: copies of 1, 2, 4, ... GPUs, experts cut or spread over them, attention cut or
-// each rank with requests of its own, and with prefill and decode apart in several ratios where apart is set.
+// Options lists the ways to use the GPUs: copies of 1, 2, 4, ... GPUs and of a whole NVLink domain, experts cut or spread over them,
+// attention cut or each rank with requests of its own, and with prefill and decode apart in several ratios where apart is set. Copies
+// wider than a domain spread experts over all of their GPUs and attend on each.
 func Options(e Engine, apart bool) (options []Layout) {
 	n := e.Machine.GPUs
-	for tp := 1; tp <= min(n, e.Machine.Domain); tp *= 2 {
-		if e.Model.Heads%tp != 0 {
-			continue
-		}
-		copies := n / tp
-		options = append(options, Layout{TP: tp, PP: 1, Replicas: copies})
-		if tp > 1 && e.Model.Experts > 0 && e.Model.Experts%tp == 0 {
-			options = append(options, Layout{TP: tp, EP: tp, PP: 1, Replicas: copies}, Layout{TP: 1, DP: tp, EP: tp, PP: 1, Replicas: copies})
-		}
-		if apart {
-			for p := 1; p < copies; p *= 2 {
-				options = append(options, Layout{TP: tp, PP: 1, Replicas: copies - p, Prefill: p})
-			}
+	add := func(l Layout) {
+		l.PP, l.Replicas = 1, n/l.Ranks()
+		options = append(options, l)
+		for p := 1; apart && p < n/l.Ranks(); p *= 2 {
+			l.Replicas, l.Prefill = n/l.Ranks()-p, p
+			options = append(options, l)
 		}
 	}
+	for _, size := range sizes(n, e.Machine.Domain) {
+		if size <= e.Machine.Domain && e.Model.Heads%size == 0 {
+			add(Layout{TP: size})
+		}
+		if size == 1 || size > e.Model.Experts {
+			continue
+		}
+		if size <= e.Machine.Domain && e.Model.Heads%size == 0 {
+			add(Layout{TP: size, EP: size})
+		}
+		add(Layout{TP: 1, DP: size, EP: size})
+	}
 	return options
+}
+
+// sizes are those of copies: powers of two up to n, and the domain.
+func sizes(n, domain int) (out []int) {
+	for size := 1; size <= n; size *= 2 {
+		out = append(out, size)
+	}
+	if domain <= n && !slices.Contains(out, domain) {
+		out = append(out, domain)
+		slices.Sort(out)
+	}
+	return out
 }
 
 // Layouts tries all Options under one load. The best comes first: among those within the time limits (0 for none) the most tokens
@@ -92,8 +112,7 @@ func Reasons(load Load, tries []Try) []string {
 	for _, t := range tries[1:] {
 		r := t.Result
 		switch {
-		case r == nil:
-			out = append(out, fmt.Sprintf("%s cannot be: %s", t.Layout, t.Why))
+		case r == nil: // Refused has these
 			continue
 		case r.Misses != "" && best.Misses == "":
 			out = append(out, fmt.Sprintf("%s misses a limit: %s", t.Layout, r.Misses))
@@ -107,11 +126,34 @@ func Reasons(load Load, tries []Try) []string {
 		case b.Prefill > 0 && a.Prefill == 0:
 			why += fmt.Sprintf(": %d of its %d copies only take prompts, the others decode %.0f requests at once", b.Prefill, b.Prefill+b.Replicas, r.Batch)
 		case b.Ranks() > a.Ranks():
-			why += fmt.Sprintf(": sums over ranks take %.0f%% of its steps, %.0f%% of the best's", 100*r.SumsShare, 100*best.SumsShare)
+			why += fmt.Sprintf(": transfers between ranks take %.0f%% of its steps, %.0f%% of the best's", 100*r.SumsShare, 100*best.SumsShare)
 		default:
 			why += fmt.Sprintf(": each GPU reads %.0f GB of weights a step, the best's %.0f GB, and its KV cache holds %d tokens, the best's %d", r.Weights/1e9, best.Weights/1e9, r.KVTokens*b.Replicas, best.KVTokens*a.Replicas)
 		}
 		out = append(out, why)
+	}
+	return out
+}
+
+// Refused names the layouts that cannot be, one line for each reason.
+func Refused(tries []Try) []string {
+	var out, reasons []string
+	names := map[string][]string{}
+	for _, t := range tries {
+		if t.Result != nil {
+			continue
+		}
+		if names[t.Why] == nil {
+			reasons = append(reasons, t.Why)
+		}
+		names[t.Why] = append(names[t.Why], t.Layout.String())
+	}
+	for _, why := range reasons {
+		list := names[why]
+		if n := len(list); n > 4 {
+			list = append(list[:4:4], fmt.Sprintf("and %d more", n-4))
+		}
+		out = append(out, fmt.Sprintf("cannot be: %s: %s", strings.Join(list, ", "), why))
 	}
 	return out
 }

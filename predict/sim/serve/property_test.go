@@ -132,7 +132,7 @@ func TestStagesWorkAtOnce(t *testing.T) {
 // One prompt runs in one group of those that attend to different requests: it gains nothing from the others.
 func TestOnePromptIsInOneGroup(t *testing.T) {
 	e := engine(t, "deepseek-v3", "dgx-h200", Layout{TP: 1, DP: 8, EP: 8, PP: 1, Replicas: 1}, "fp8")
-	e.steps, e.products = map[Work]float64{}, map[[3]float64]float64{}
+	e.steps, e.products = map[Work]float64{}, map[product]float64{}
 	one, eight := e.kernels(Work{Prompts: 1, Prompt: 4096}), e.kernels(Work{Prompts: 8, Prompt: 8 * 4096})
 	if one < eight/8*1.5 {
 		t.Errorf("one prompt takes %.1f ms, eight at once %.1f ms", 1e3*one, 1e3*eight)
@@ -144,7 +144,7 @@ func TestOnePromptIsInOneGroup(t *testing.T) {
 func TestHandedOverInAStep(t *testing.T) {
 	e := engine(t, "llama3-8b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1, Prefill: 4}, "bf16")
 	e.Take(Kinds[0])
-	e.steps, e.products = map[Work]float64{}, map[[3]float64]float64{}
+	e.steps, e.products = map[Work]float64{}, map[product]float64{}
 	least := e.Step(Work{Decode: 1, Context: 1})
 	r := serve(t, e, Load{Rate: 60, Input: 300, Output: 2, Requests: 200, Seed: 3})
 	if r.TPOT.P50 < .95*least { // kernels of other shapes are a little quicker

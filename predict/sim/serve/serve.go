@@ -13,9 +13,7 @@
 package serve
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -46,28 +44,36 @@ type Engine struct {
 	Model   *work.Model
 	Machine *plan.Machine
 	Layout  Layout
-	Weights string  // bf16, fp8, fp4: of the matrices
+	Weights string  // bf16, fp8, fp4, int4: of the matrices; int4 only of the routed experts where there are any
 	KV      string  // bf16 or fp8
 	Chunk   int     // tokens of prompts a step takes at most
 	Most    int     // requests that run at once at most; 0 for what memory allows
 	Memory  float64 // share of the GPU's memory that the engine takes
 	Reuse   float64 // share of prompts found in the cache of earlier ones, where the requests do not say
 	Tier    float64 // bytes a second at which a GPU loads what is found there; 0: it is in the GPU's own memory
+	Drafts  int     // tokens guessed ahead in a step, by the model's own MTP layer; 0 for none
+	Accept  float64 // how likely a draft is right, given that those before it are; 0 for Accepted
 	Factor  float64 // decode steps of a server over the sum of their kernels, which wait for memory; 0 for 1
 	Compute float64 // the same of what prompts add to a step, which computes; 0 for 1
 	Habits  Habits
 	Fabric  sim.Options // bad parts and routing that KV transfers meet; the rest of it is filled in
 
 	steps    map[Work]float64
-	products map[[3]float64]float64
+	products map[product]float64
 }
 
 // Habits is how an engine runs, whatever the model and the GPU.
 type Habits struct {
 	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
 	EagerExperts float64 // seconds more of a layer with experts
+	TurnExperts  float64 // seconds more of Turn where there are experts
 	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
 	PromptsFirst bool    // a step has prompts or new tokens, not both, and prompts go first
+	Shared       bool    // groups of a copy that attend to different requests share the prompt tokens of a step; else each has its own
+	Poll         int     // decode steps from one look for new requests to the next; 0 for 1
+	WideCache    bool    // on Hopper, attention over a cache in fp8 takes as long as in bf16
+	Wait         int     // steps for which prompts wait for others to run with, while there are answers under way
+	Enough       float64 // share of a chunk in waiting prompts that ends the wait at once; with several groups, a prompt for each does
 	Whole        bool    // prompts are not cut: one that is not the first of a step waits until there is room for all of it
 }
 
@@ -85,9 +91,9 @@ const turn = 14e-3
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/reference/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn}, 8192, 1.05, 1.2},
-	{"sglang", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn, PromptsFirst: true}, 8192, 1, 1.2},
-	{"trtllm", Habits{Eager: .4e-3, EagerExperts: 1e-3, Turn: turn, Whole: true}, 8192, 1, 1.15},
+	{"vllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, WideCache: true}, 8192, 1.05, 1.2},
+	{"sglang", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, PromptsFirst: true, Shared: true}, 8192, 1, 1.2},
+	{"trtllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, Whole: true}, 8192, 1, 1.15},
 }
 
 // KindNamed finds an engine.
@@ -105,43 +111,6 @@ func KindNamed(name string) (Kind, error) {
 // Take gives an engine the habits and factors of a kind.
 func (e *Engine) Take(k Kind) {
 	e.Habits, e.Chunk, e.Factor, e.Compute = k.Habits, k.Chunk, k.Factor, k.Compute
-}
-
-func bytesOf(t string) float64 {
-	switch t {
-	case "fp8":
-		return 1
-	case "fp4":
-		return .5625
-	}
-	return 2
-}
-
-// WeightBytes is what one GPU holds of the model.
-func (e *Engine) WeightBytes() float64 {
-	p := e.Model.Params()
-	tp, ranks, pp := float64(e.Layout.TP), float64(e.Layout.Ranks()), float64(e.Layout.PP)
-	experts := 0.0
-	for i := range e.Model.Layers {
-		experts += e.Model.Layer(e.Model.IsMoE(i)).Experts
-	}
-	inner := (p.Total-p.Embedding-p.Head-experts)/tp + experts/ranks
-	return (inner*bytesOf(e.Weights) + (p.Embedding+p.Head)*2/tp) / pp
-}
-
-// KVBytes is what one GPU keeps of a token. With more ranks than KV heads, heads are copied.
-func (e *Engine) KVBytes() float64 {
-	all := e.Model.KVBytesPerToken(bytesOf(e.KV)) / float64(e.Layout.PP)
-	if e.Model.MLA != nil {
-		return all
-	}
-	return all / float64(min(e.Layout.TP, e.Model.KVHeads))
-}
-
-// Tokens is how many tokens the KV cache of a copy holds; 0 if the model does not fit.
-func (e *Engine) Tokens() int {
-	free := e.Machine.Usable()*e.Memory - e.WeightBytes() - 3.5e9
-	return max(int(free/e.KVBytes()*float64(max(e.Layout.DP, 1))), 0)
 }
 
 // Request is one request.
@@ -216,6 +185,16 @@ type running struct {
 	left   int // tokens to make
 	prompt int // tokens of the prompt not yet taken
 	first  float64
+	part   float64 // of a token: what accepted drafts add up to beyond whole ones
+}
+
+// advance gives a request the tokens of some steps.
+func (x *running) advance(steps int, gain float64) {
+	x.part += float64(steps) * gain
+	n := int(x.part + 1e-9)
+	x.part -= float64(n)
+	x.left -= n
+	x.ctx += n
 }
 
 // Run serves a load.
@@ -224,21 +203,21 @@ func Run(e Engine, load Load) (*Result, error) {
 		return nil, err
 	}
 	if e.steps == nil {
-		e.steps, e.products = map[Work]float64{}, map[[3]float64]float64{}
+		e.steps, e.products = map[Work]float64{}, map[product]float64{}
 	}
 	reqs, closed, err := load.requests()
 	if err != nil {
 		return nil, err
 	}
-	capacity := e.Tokens()
+	capacity, tokens := e.free(), e.Tokens()
 	longest := 0
 	for _, r := range reqs {
 		longest = max(longest, r.Input+r.Output)
 	}
-	if capacity < longest {
-		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs a copy, or narrower weights", capacity, int(e.Machine.GPU.Memory/1e9), longest)
+	if capacity < e.Holds(longest)*float64(e.groups()) {
+		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs per copy, or narrower weights", tokens, int(e.Machine.GPU.Memory/1e9), longest)
 	}
-	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: capacity, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed}
+	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: tokens, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed}
 	copies := max(e.Layout.Replicas, 1)
 	var ttft, tpot, speed, moved []float64
 	out, end := 0, 0.0
@@ -286,6 +265,14 @@ func Run(e Engine, load Load) (*Result, error) {
 	return res, nil
 }
 
+// turn is the seconds from sending a request to its place in the queue.
+func (e *Engine) turn() float64 {
+	if e.Model.Experts > 0 {
+		return e.Habits.Turn + e.Habits.TurnExperts
+	}
+	return e.Habits.Turn
+}
+
 // fresh is the tokens of a prompt that are not in the cache; the last one is always computed.
 func (e *Engine) fresh(r Request) int {
 	if r.Cached > 0 {
@@ -299,154 +286,7 @@ func (e *Engine) load(tokens int) float64 {
 	if e.Tier == 0 {
 		return 0
 	}
-	return float64(tokens) * e.KVBytes() / e.Tier
-}
-
-// serve runs one copy.
-func (e *Engine) serve(reqs []Request, users, capacity int, done func(start, first, end, transfer float64, r Request), res *Result) {
-	starts := make([]float64, len(reqs))
-	var queue []int
-	next := 0
-	now := 0.0
-	turn := e.Habits.Turn
-	var asked []int // requests of users that are on their way
-	due := make([]float64, len(reqs))
-	away := rand.New(rand.NewPCG(7, 7))
-	arrive := func() {
-		for next < len(reqs) && reqs[next].At+turn <= now && users == 0 {
-			starts[next] = reqs[next].At
-			queue = append(queue, next)
-			next++
-		}
-		slices.SortFunc(asked, func(a, b int) int { return cmp.Compare(due[a], due[b]) })
-		for len(asked) > 0 && due[asked[0]] <= now {
-			queue = append(queue, asked[0])
-			asked = asked[1:]
-		}
-	}
-	for i := 0; i < users && next < len(reqs); i++ {
-		queue = append(queue, next)
-		next++
-	}
-	var run []running
-	used, loading := 0, 0.0
-	for next < len(reqs) || len(queue) > 0 || len(asked) > 0 || len(run) > 0 {
-		arrive()
-		for len(queue) > 0 && (e.Most == 0 || len(run) < e.Most) {
-			i := queue[0]
-			need := reqs[i].Input + reqs[i].Output
-			if used+need > capacity {
-				res.Limit = "KV cache: requests wait for space"
-				break
-			}
-			used += need
-			queue = queue[1:]
-			left := e.fresh(reqs[i])
-			old := reqs[i].Input - left
-			loading += e.load(old)
-			run = append(run, running{i, old, reqs[i].Output, left, 0})
-		}
-		if len(run) == 0 {
-			switch {
-			case len(asked) > 0:
-				now = max(now, due[asked[0]])
-			case next < len(reqs) && users == 0:
-				now = max(now, reqs[next].At+turn)
-			default:
-				return
-			}
-			continue
-		}
-		var w Work
-		budget := e.Chunk * e.Layout.PP // of prompt tokens and new ones together, as engines count; stages have a chunk each under way
-		if !e.Habits.PromptsFirst {
-			for k := range run {
-				if run[k].prompt == 0 {
-					budget--
-				}
-			}
-			budget = max(budget, 1)
-		}
-		for k := range run {
-			if run[k].prompt == 0 {
-				w.Decode++
-				w.Context += run[k].ctx
-			} else if budget > 0 {
-				take := min(run[k].prompt, budget)
-				if e.Habits.Whole && take < run[k].prompt && w.Prompt > 0 {
-					budget = 0 // it waits for a step that has room for all of it
-					continue
-				}
-				budget -= take
-				w.Prompts++
-				w.Prompt += take
-				w.Before += run[k].ctx
-				run[k].prompt -= take
-				run[k].ctx += take
-			}
-		}
-		if w.Decode > 0 {
-			w.Context /= w.Decode
-		}
-		if w.Prompts > 0 && e.Habits.PromptsFirst {
-			w.Decode, w.Context = 0, 0
-		}
-		if w.Prompts > 0 {
-			w.Before /= w.Prompts
-		}
-		w = w.inStages(e.Layout.PP, e.Chunk)
-		step := max(e.Step(w), loading) // blocks come layer by layer, beside the compute
-		loading = 0
-		res.spent.add(e, w, step)
-		// As long as nothing changes, steps are alike: many at once.
-		many := 1
-		if w.Prompt == 0 {
-			many = 1 << 30
-			for k := range run {
-				many = min(many, run[k].left)
-			}
-			limit := math.Inf(1)
-			if users == 0 && next < len(reqs) {
-				limit = reqs[next].At + turn
-			}
-			if len(asked) > 0 {
-				limit = max(due[asked[0]], now+step)
-			}
-			if !math.IsInf(limit, 1) {
-				many = min(many, max(int((limit-now)/step), 1))
-			}
-			many = max(min(many, 16), 1)
-		}
-		now += step * float64(many)
-		res.spent.repeat(e, w, step, many-1)
-		for k := 0; k < len(run); {
-			x := &run[k]
-			if x.prompt > 0 || x.first > 0 && w.Decode == 0 {
-				k++
-				continue
-			}
-			if x.first == 0 { // its prompt is done: the first token
-				x.first = now
-				x.left--
-			} else {
-				x.left -= many
-				x.ctx += many
-			}
-			if x.left > 0 {
-				k++
-				continue
-			}
-			done(starts[x.r], x.first, now, 0, reqs[x.r])
-			used -= reqs[x.r].Input + reqs[x.r].Output
-			if users > 0 && next < len(reqs) { // the user asks again
-				starts[next] = now
-				due[next] = now + turn*(.5+away.Float64())
-				asked = append(asked, next)
-				next++
-			}
-			run = slices.Delete(run, k, k+1)
-		}
-	}
+	return e.Holds(tokens) / e.Tier
 }
 
 func (e *Engine) check() error {
@@ -458,8 +298,10 @@ func (e *Engine) check() error {
 		return fmt.Errorf("tp %d, pp %d and %d copies must be at least 1", l.TP, l.PP, l.Replicas)
 	case m.Experts == 0 && (l.DP > 1 || l.EP > 1):
 		return fmt.Errorf("%s has no experts: dp and ep share them out; more copies are what it can have", m.Name)
-	case l.EP > 1 && (l.Ranks()%l.EP != 0 || m.Experts%l.EP != 0):
-		return fmt.Errorf("ep %d must divide tp %d x dp %d = %d ranks and %d experts", l.EP, l.TP, max(l.DP, 1), l.Ranks(), m.Experts)
+	case l.EP > 1 && (l.Ranks()%l.EP != 0 || l.EP > m.Experts):
+		return fmt.Errorf("ep %d must divide tp %d x dp %d = %d ranks, and each has at least one of %d experts", l.EP, l.TP, max(l.DP, 1), l.Ranks(), m.Experts)
+	case e.Drafts < 0 || e.Drafts > 16 || e.Accept < 0 || e.Accept > 1:
+		return fmt.Errorf("%d drafts with an acceptance of %g: want 0 to 16, and a share", e.Drafts, e.Accept)
 	case m.Heads%l.TP != 0:
 		return fmt.Errorf("tp %d does not divide %d heads", l.TP, m.Heads)
 	case l.GPUs() > e.Machine.GPUs:

@@ -26,9 +26,10 @@ type boundAnswer struct {
 	Formula string   `json:"formula"`
 }
 
+// What is drawn of a bound: all sets of the largest cluster that it is computed for, and the links that leave them.
 const (
-	mostParts = 64
-	mostEdges = 4000
+	mostParts = mostBounded
+	mostEdges = 4 * mostBounded
 )
 
 func (j *job) bound(q Collective) (any, error) {
@@ -44,6 +45,7 @@ func (j *job) bound(q Collective) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.Stop = j.stop
 	b, err := n.Bounds(a.op, 0, false)
 	if err != nil {
 		return nil, err

@@ -175,7 +175,7 @@ func (j *job) simulate(q Collective) (any, error) {
 	out := a.result(q, found)
 	out.Notes = append(out.Notes, notes...)
 	if q.Algo == "program" {
-		if out.Proof, err = verify.Program(found.Program); err != nil {
+		if out.Proof, err = verify.Within(j.ctx, found.Program); err != nil {
 			return nil, counterexample(err)
 		}
 	}
@@ -219,7 +219,8 @@ func (j *job) find(q Collective, a *asked) (*sim.Found, []string, error) {
 		if p.Ranks > n {
 			return nil, nil, fmt.Errorf("the program is for %d ranks; %d GPUs take part", p.Ranks, n)
 		}
-		if _, err := verify.Program(p); err != nil {
+		j.tell(Progress{Text: "proving the program"})
+		if _, err := verify.Within(j.ctx, p); err != nil {
 			return nil, nil, counterexample(err)
 		}
 		a.gpus = a.gpus[:p.Ranks]
@@ -252,7 +253,7 @@ func (a *asked) run(name string, job sim.Job) (*sim.Found, error) {
 }
 
 // ncclShape names weft's program that moves bytes as an algorithm of NCCL's does, for the picture.
-var ncclShape = map[string]string{"Ring": "ring", "Tree": "double-tree", "NVLS": "nvls", "NVLSTree": "nvls-tree"}
+var ncclShape = map[string]string{"Ring": "ring", "Tree": "double-binary-tree", "NVLS": "nvls", "NVLSTree": "nvls-tree"}
 
 // nccl answers with NCCL's choice and its measured time. The messages are those of weft's own program of the same shape.
 func (a *asked) nccl() (*sim.Found, []string, error) {
@@ -367,7 +368,8 @@ func (j *job) prove(q proveQuestion) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := verify.Program(p)
+	j.tell(Progress{Text: "proving the program"})
+	r, err := verify.Within(j.ctx, p)
 	if err != nil {
 		return nil, counterexample(err)
 	}

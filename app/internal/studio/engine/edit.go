@@ -34,7 +34,7 @@ func (j *job) edit(q editQuestion) (any, error) {
 		text, err = j.rails(q)
 	default:
 		if text = grow(q.Text, q.By); text == "" {
-			err = &Problem{Text: "this file has no list of hosts such as \"n[0-31]\", and no preset with params, to make larger; edit its text"}
+			err = ungrown(q)
 		}
 	}
 	if err != nil {
@@ -44,6 +44,14 @@ func (j *job) edit(q editQuestion) (any, error) {
 		return nil, err
 	}
 	return map[string]string{"text": text}, nil
+}
+
+// ungrown says why a file cannot be made larger or smaller.
+func ungrown(q editQuestion) error {
+	if q.By < 0 && grow(q.Text, 1) != "" {
+		return &Problem{Text: fmt.Sprintf("%d fewer would leave nothing; edit the text", -q.By)}
+	}
+	return &Problem{Text: "this file has no list of hosts such as \"n[0-31]\", and no preset with params, to make larger; edit its text"}
 }
 
 var (

@@ -108,3 +108,13 @@ func TestRails(t *testing.T) {
 		}
 	}
 }
+
+// A file that cannot become smaller says so; one that has nothing to count says that.
+func TestTooSmall(t *testing.T) {
+	e := New(Default())
+	for text, want := range map[string]string{"hosts:\n  n[0-1]: dgx-h100\n": "2 fewer would leave nothing", "preset: dgx-1v\n": "no list of hosts"} {
+		if err := do(t, e, "edit", editQuestion{File: File{text}, By: -2}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

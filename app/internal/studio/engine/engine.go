@@ -122,6 +122,7 @@ func Methods() []Method {
 		{"bound", "the least time that any schedule takes, and the cut that proves it", false, ask((*job).bound)},
 		{"prove", "a program's proof, or the steps to its first fault", false, ask((*job).prove)},
 		{"program", "the text of an algorithm for this cluster", true, ask((*job).program)},
+		{"traffic", "what an operation of a job sends over the cables of its NICs", false, ask((*job).traffic)},
 		{"plan", "the fastest layouts of a training run, with time and memory", false, ask((*job).plan)},
 	}
 }

@@ -75,7 +75,7 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 	o := a.o
 	o.Trace, o.TraceRanks, o.Unfolded = mostSpans, mostRanks, len(a.gpus) <= whole && f.Result.Actions < mostSpans
 	if r := f.Result; r.Ranks > 0 && r.Actions > 0 { // fewer ranks to the end rather than all of them for a while
-		o.TraceRanks = int(min(mostRanks, max(fewRanks, fewSpans*int64(r.Ranks)/max(r.Actions-r.Folded, 1))))
+		o.TraceRanks = tracedRanks(int64(r.Ranks), max(r.Actions-r.Folded, 1))
 	}
 	deadline := time.Now().Add(15 * time.Second)
 	o.Stop = func() bool { return j.stop() || time.Now().After(deadline) }
@@ -104,6 +104,13 @@ func (j *job) messages(a *asked, f *sim.Found, out *answer) {
 	t.LinkLoad = t.linkLoad(out.Busy, len(g.Nodes), int64(out.Time))
 	t.Chain = t.chain()
 	out.Trace = t
+}
+
+// tracedRanks is how many ranks a trace shows: as many as fewSpans are enough for. A few more are worth more spans, as long as
+// all of their time is shown.
+func tracedRanks(ranks, actions int64) int {
+	whole := mostSpans * ranks / actions * 9 / 10 // ranks do not all take the same number of steps
+	return int(min(mostRanks, max(1, min(whole, max(fewRanks, fewSpans*ranks/actions)))))
 }
 
 func newTrace(s *sim.Trace, p *sched.Program, stretch float64) *trace {

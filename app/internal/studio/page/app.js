@@ -34,16 +34,24 @@ class App {
     this.stops.get(lane)?.abort();
     const stop = new AbortController();
     this.stops.set(lane, stop);
-    const quick = ['start', 'part', 'links'].includes(method);
+    const quick = ['start', 'part', 'links', 'traffic'].includes(method);
     if (!quick) this.working(this.words[method] ?? method);
     try {
       return await this.engine.ask(method, question, { signal: stop.signal, progress: p => { if (!quick) this.working(p.text); } });
     } finally {
       if (this.stops.get(lane) === stop) { this.stops.delete(lane); }
-      if (!quick) this.working(null);
+      this.working(null); // also after a quick one: a slow one may have ended meanwhile
     }
   }
-  words = { scene: 'reading the cluster file', design: 'analysing the network', simulate: 'simulating', bound: 'looking for the tightest cut', plan: 'searching layouts', picture: 'drawing', edit: 'changing the file', program: 'writing the program' };
+  words = { scene: 'reading the cluster file', design: 'analysing the network', simulate: 'simulating', bound: 'looking for the tightest cut', plan: 'searching layouts', picture: 'drawing', edit: 'changing the file', program: 'writing the program', traffic: 'predicting' };
+
+  // explain opens every figure, or shuts all of them; figures that come later follow.
+  explain(on) {
+    this.state.explain = on;
+    $('explain').setAttribute('aria-pressed', on);
+    for (const d of document.querySelectorAll('.fig, .fig .explain')) d.open = on;
+    this.share();
+  }
 
   // working shows what goes on, after a moment, so that quick answers do not flicker.
   working(text) {
@@ -74,6 +82,7 @@ class App {
     this.state = state;
     this.results = { a: null, b: null }; this.bound = null; this.plan = null; this.run = 'a';
     this.editor.set(state.text);
+    $('explain').setAttribute('aria-pressed', state.explain);
     this.controls();
     this.view(state.view, true);
     if (!await this.redraw()) { document.documentElement.dataset.ready = 'yes'; this.settled = true; return; }
@@ -83,7 +92,7 @@ class App {
     if (state.ran.b && state.b) await this.simulate('b', true);
     if (state.ran.bound) await this.findBound();
     if (state.ran.plan) await this.planIt();
-    if (state.view === 'live' && this.recording) this.liveFeed.recorded(this.recording); // on the picture that is there now
+    if (state.view === 'live' && this.recording) this.liveFeed.again(); // on the picture that is there now
     this.settled = true;
   }
 
@@ -149,7 +158,7 @@ class App {
     $('faults-box').hidden = name === 'live' || name === 'plan';
     $('layouts').hidden = name === 'live';
     if (this.liveFeed) {
-      if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; }
+      if (name === 'live') this.liveFeed.start(); else { this.liveFeed.stop(); if (this.stage.scene?.live) this.redraw(); this.stage.states = null; this.stage.pins = []; this.stage.ratios = null; }
     }
     if (name !== 'live' && this.stage.scene) $('title').textContent = this.stage.scene.name || 'weft studio';
     this.refresh();
@@ -252,6 +261,7 @@ class App {
     if (this.playing) { this.pause(); return; }
     if (this.time >= this.total * .999) this.seek(0);
     this.playing = true;
+    this.stage.move(true);
     $('play').textContent = '❚❚';
     $('play').setAttribute('aria-label', 'pause');
     let last = performance.now();
@@ -265,7 +275,7 @@ class App {
     };
     requestAnimationFrame(frame);
   }
-  pause() { this.playing = false; $('play').textContent = '▶'; $('play').setAttribute('aria-label', 'play'); }
+  pause() { this.playing = false; this.stage.move(false); $('play').textContent = '▶'; $('play').setAttribute('aria-label', 'play'); }
 
   // select shows one part, wherever it was chosen: picture, lanes, list, search or link.
   async select(sel, go) {
@@ -445,11 +455,12 @@ class App {
     } catch (e) { if (e.name !== 'AbortError') toast(e.text ?? e.message); }
   }
 
-  // exported is what Export saves: the picture as it is seen, the cluster as a drawing, its file, or the whole page as one file.
+  // exported is what Export saves: the picture as it is seen, the cluster as a drawing without faults and runs, its file, or the whole page as one file.
   async exported(what) {
     if (what === 'png') return this.stage.picture();
     if (what === 'yaml') return new Blob([this.state.text], { type: 'text/yaml' });
-    if (what === 'svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
+    if (what === 'svg') return new Blob([this.stage.drawing()], { type: 'image/svg+xml' });
+    if (what === 'plain.svg') return new Blob([(await this.ask('picture', { text: this.state.text })).svg], { type: 'image/svg+xml' });
     if ($('wasm')) return new Blob([this.ownFile()], { type: 'text/html' });
     if (!this.offer.page) throw new EngineError({ text: 'This server writes no pages. One file with the engine in it: weft studio FILE -o page.html' });
     toast('Writing the page with its engine; the first time this takes a while');
@@ -520,6 +531,7 @@ class App {
     on('faults-clear', 'click', () => { this.state.faults = []; this.faulted(); });
     on('find', 'keydown', e => { if (e.key !== 'Enter') return; const at = this.stage.lookup(e.target.value); if (at) { e.target.value = ''; this.select(at, true); } else toast(`There is no part ${e.target.value}`); });
     for (const b of document.querySelectorAll('[data-zoom]')) b.addEventListener('click', () => { if (!this.stage.scene) return; if (b.dataset.zoom === 'fit') this.stage.fit(); else this.stage.zoom(b.dataset.zoom === 'in' ? 1.5 : 1 / 1.5); });
+    on('explain', 'click', () => this.explain(!this.state.explain));
     on('cancel', 'click', () => this.cancel());
     on('play', 'click', () => this.play());
     on('links-by', 'change', e => { this.stage.byClock = e.target.value === 'clock'; this.refresh(); });

@@ -8,9 +8,13 @@ class Editor {
     this.onchange = () => {};
     this.text.addEventListener('input', () => { this.draw(); clearTimeout(this.soon); this.soon = setTimeout(() => { this.soon = 0; this.onchange(this.text.value); }, 350); });
     this.text.addEventListener('scroll', () => this.follow());
+    // Tab indents once something was typed; until then, and after Escape, it goes on to the next control.
+    this.text.addEventListener('focus', () => { this.typed = false; });
+    this.text.addEventListener('input', () => { this.typed = true; });
     this.text.addEventListener('keydown', e => {
-      if (e.key !== 'Tab' || e.shiftKey || e.ctrlKey || this.leave) { this.leave = e.key === 'Escape'; return; }
-      e.preventDefault(); // Escape, then Tab leaves the text
+      if (e.key === 'Escape') this.typed = false;
+      if (e.key !== 'Tab' || e.shiftKey || e.ctrlKey || !this.typed) return;
+      e.preventDefault();
       document.execCommand('insertText', false, '  ');
     });
   }

@@ -6,7 +6,7 @@
 function failing(i) { return i.severity === 'critical' && !/^(slow-|straggler|host-starved)/.test(i.kind); }
 
 class Live {
-  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); this.every = 1000; this.turn = 0; }
+  constructor(app) { this.app = app; this.on = false; this.history = []; this.lanes = new Map(); this.back = null; this.at = new Map(); this.every = 1000; this.turn = 0; this.counts = new Map(); this.traffic = new Map(); this.title = ''; this.known = []; }
 
   start() {
     if (this.on) return;
@@ -15,6 +15,15 @@ class Live {
     this.going = this.step(++this.turn);
   }
   stop() { this.on = false; this.turn++; clearTimeout(this.soon); }
+
+  // again shows a recording anew, with predictions that were not there before, and stands where it stood.
+  again() {
+    const at = this.back;
+    this.history = []; this.lanes.clear(); this.counts.clear(); this.back = null;
+    if (this.app.state.view !== 'live') return;
+    this.recorded(this.app.recording);
+    if (at !== null) this.app.seek(at);
+  }
 
   // recorded shows all of a recording, and stands at its end.
   recorded(frames) {
@@ -79,15 +88,16 @@ class Live {
   }
 
   // show paints ranks by their state and remembers it, so that the clock can go back to any second that the page has seen.
-  show(hosts, open, t) {
+  show(hosts, open, state, t, links) {
     this.scene(hosts);
     const now = performance.now() / 1000;
     this.began ??= now;
     // A second in which nothing changed shares what the one before it holds: an hour of a calm run takes no more than a minute.
     const last = this.history[this.history.length - 1], key = JSON.stringify([hosts, open.map(i => [i.id, i.severity])]);
-    const at = { t: t ?? now - this.began, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
+    const at = { t: t ?? now - this.began, state, links, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
     this.history.push(at);
     if (this.history.length > 7200) this.history.shift();
+    if (!this.app.recording && this.history.length > 300) this.history[this.history.length - 301].links = []; // thousands of cables every second are kept for five minutes
     for (const h of hosts) h.ranks.forEach((r, j) => {
       const key = h.name + '/' + j;
       let lane = this.lanes.get(key);
@@ -109,7 +119,7 @@ class Live {
     this.paint(this.back === null ? last : this.history.findLast(h => h.t <= t) ?? this.history[0]);
   }
 
-  paint({ hosts, open }) {
+  paint({ hosts, open, state, links }) {
     const stage = this.app.stage, states = new Map(), at = new Map();
     for (const h of hosts) {
       const i = stage.hostAt.get(h.name);
@@ -125,6 +135,9 @@ class Live {
     this.at = at;
     stage.states = states;
     stage.pins = open.map(i => ({ name: this.where(i), state: failing(i) ? 'failed' : 'suspect' })).filter(p => p.name);
+    this.showLinks(links);
+    if (this.title) $('l-state').replaceChildren(el('p', { class: 'say' }, el('b', {}, this.title + ' '), state));
+    this.incidents(this.back === null ? this.known : open);
     stage.draw();
     this.app.empty(null);
   }
@@ -134,14 +147,14 @@ class Live {
     const known = new Set(['healthy', 'suspect', 'failed', 'recovering', 'starting', 'left']);
     const hosts = (all.topology?.hosts ?? []).map(h => ({ name: h.host, ranks: h.ids.map(id => ({ id, rank: ranks.get(id)?.rank, label: 'slot ' + id, state: known.has(ranks.get(id)?.state) ? ranks.get(id).state : 'left' })) }));
     const open = (watch?.incidents ?? []).filter(i => !i.ended);
-    this.show(hosts, open, t);
-    this.head(all.job?.title ?? 'run', s.state, [
+    this.title = all.job?.title ?? 'run'; this.known = watch?.incidents ?? [];
+    this.show(hosts, open, s.state, t, pairLinks(watch?.links ?? [], 'slot '));
+    this.head([
       { key: 'step', name: 'Step', value: countText(s.step), formula: 'steps that all ranks have finished', source: 'reported by ranks' },
       { key: 'loss', name: 'Loss', value: s.loss == null ? '–' : digits(s.loss, 4), formula: 'mean over the batch', source: 'reported by ranks' },
       { key: 'rate', name: 'Tokens/s', value: countText(s.tokens_per_s), formula: 'tokens of finished steps ÷ time', source: 'reported by ranks' },
       { key: 'ranks', name: 'Ranks healthy', value: `${s.states?.healthy ?? 0} of ${s.ranks}`, state: (s.states?.healthy ?? 0) < s.ranks ? 'warn' : 'good', formula: 'ranks by state', source: 'launchers and leases' },
       { key: 'fail', name: 'Failures', value: String(s.failures), note: `${s.restarts} restarts`, formula: 'counted since the start', source: 'the run\'s events' }]);
-    this.incidents(watch?.incidents ?? []);
     this.collectives((all.collectives ?? []).map(c => ({ op: c.op, bytes: c.bytes, took: (c.mean_ns ?? 0) / 1e9, bus: c.busbw_gb_per_s ?? c.bus_gb_per_s })), watch?.collectives);
   }
 
@@ -156,20 +169,20 @@ class Live {
     const worst = r => open.some(i => failing(i) && i.job === r.job && i.subject?.ranks?.includes(r.rank));
     const state = r => r.state === 'gone' || worst(r) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
     for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) }); }
-    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, t);
-    this.head(v.title, v.health.verdict || v.health.state, [
+    this.title = v.title; this.known = v.incidents;
+    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, v.health.verdict || v.health.state, t, this.cables(v, rows ?? []) ?? pairLinks(v.links ?? [], 'rank '));
+    this.head([
       { key: 'hosts', name: 'Hosts', value: countText(v.health.hosts), note: `${v.health.silent} silent`, formula: 'hosts that report', source: 'agents' },
       { key: 'jobs', name: 'Jobs', value: countText(v.health.jobs), note: `${countText(v.health.ranks)} ranks`, formula: 'jobs with ranks', source: 'watch folders' },
       { key: 'open', name: 'Open incidents', value: String(open.length), state: open.length ? 'bad' : 'good', formula: 'incidents that go on', source: 'weft watch' }]);
-    this.incidents(v.incidents);
     this.collectives([], v.collectives);
   }
 
-  head(title, state, list) {
-    $('l-state').replaceChildren(el('p', { class: 'say' }, el('b', {}, title + ' '), state));
+  head(list) {
+    const title = this.title;
     if (this.app.state.view === 'live') $('title').textContent = title;
     this.app.live = { title, list };
-    if (this.app.state.view === 'live') { const open = new Set([...document.querySelectorAll('#run-facts details[open]')].map(d => d.dataset.key)); $('run-facts').replaceChildren(facts(title, list)); for (const d of document.querySelectorAll('#run-facts details')) d.open = open.has(d.dataset.key); }
+    if (this.app.state.view === 'live') { const open = new Set([...document.querySelectorAll('#run-facts details[open]')].map(d => d.dataset.key)); $('run-facts').replaceChildren(facts(title, list)); for (const d of document.querySelectorAll('#run-facts details')) d.open ||= open.has(d.dataset.key); }
   }
 
   incidents(list) {
@@ -183,4 +196,77 @@ class Live {
       : own.slice(0, 12).map(c => [c.op, byteSize(c.bytes), seconds(c.took), '–', '–']);
     $('l-coll').replaceChildren(...(rows.length ? [el('h2', {}, 'Measured and predicted'), el('div', { class: 'wide' }, el('table', {}, el('thead', {}, el('tr', {}, ...['operation', 'size', 'took', 'predicted', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows.map(r => el('tr', {}, ...r.map(x => el('td', {}, x)))))))] : []));
   }
+
+  // cables compares what NICs send and receive, while collectives run, with what was predicted for them:
+  //
+  //   measured   bytes per second at the port ÷ the share of time that collectives take
+  //   predicted  bytes of the simulated operations on the cable ÷ their predicted time
+  //
+  // It needs the cluster file that the page shows, ports that are counted, and operations of all ranks of a job. Where one is
+  // missing it is null.
+  cables(v, rows) {
+    const stage = this.app.stage, jobs = Map.groupBy(rows, r => r.job), out = [];
+    if (!stage.scene || stage.scene.live || !rows.every(r => stage.hostAt.has(r.host)) || !rows.some(r => r.tx_bytes_per_s > 0)) return null;
+    for (const [job, list] of jobs) {
+      const ranks = [...list].sort((a, b) => a.rank - b.rank).map(r => `${r.host}:gpu${r.gpu}`), expect = new Map();
+      let share = 0, wanted = 0;
+      for (const c of v.collectives ?? []) {
+        if (c.job !== job || c.ranks !== list.length || !c.predicted_s || !c.bytes) continue;
+        const per = this.rate(job + c.group + c.op + c.bytes, v.now, c.count), told = per && this.predicted(c, ranks);
+        if (!told) continue;
+        share += per * c.took_s; wanted += per * c.predicted_s;
+        for (const x of told.cables) { const key = x.a + ' ' + x.b; expect.set(key, { name: x.name, a: x.a, b: x.b, bytes: (expect.get(key)?.bytes ?? 0) + per * x.bytes }); }
+      }
+      if (!share) continue;
+      const ports = new Map(list.map(r => [stage.lookup(`${r.host}:${r.nic}`)?.id, r]));
+      for (const x of expect.values()) {
+        const sends = ports.get(x.a), port = sends ?? ports.get(x.b);
+        if (port && x.bytes) out.push(linkRow(x.name + (sends ? ', sent' : ', received'), (sends ? port.tx_bytes_per_s : port.rx_bytes_per_s) / share, x.bytes / wanted, { a: x.a, b: x.b }));
+      }
+    }
+    return out.length ? out : null;
+  }
+
+  // rate is how often an operation ends per second, over the last half minute.
+  rate(key, now, count) {
+    let seen = this.counts.get(key);
+    if (!seen) this.counts.set(key, seen = []);
+    if (seen.length && now <= seen[seen.length - 1][0]) return seen.rate ?? 0;
+    seen.push([now, count]);
+    while (seen.length > 2 && seen[0][0] < now - 30) seen.shift();
+    const [then, had] = seen[0];
+    return seen.rate = now > then ? (count - had) / (now - then) : 0;
+  }
+
+  // predicted is what an operation sends over each cable. It is asked for once, and null until it is there.
+  predicted(c, ranks) {
+    const key = JSON.stringify([this.app.sceneText, c.op, c.bytes, ranks]);
+    const known = this.traffic.get(key);
+    if (known !== undefined) return known;
+    this.traffic.set(key, null);
+    this.app.ask('traffic', { text: this.app.sceneText, op: c.op.toLowerCase().replaceAll('_', '-'), bytes: c.bytes, ranks }, 'traffic ' + key).then(got => { this.traffic.set(key, got); if (this.app.recording) this.again(); }, () => {});
+    return null;
+  }
+
+  // showLinks lists links by how far they are from what was expected, and gives cables of the picture their colour.
+  showLinks(list) {
+    const stage = this.app.stage, worst = [...list].sort((a, b) => a.ratio - b.ratio), shown = worst.slice(0, 8), mid = (worst[worst.length >> 1]?.ratio + worst[worst.length - 1 >> 1]?.ratio) / 2 || 1, box = $('l-links'), open = box.querySelector('details')?.open;
+    stage.ratios = list.some(l => l.at) ? new Map(list.filter(l => l.at).map(l => [l.at.a * stage.scene.nodes + l.at.b, l.ratio / mid])) : null;
+    if (!list.length) { box.replaceChildren(); return; }
+    const cables = !!stage.ratios, state = { failed: 'bad', suspect: 'warn' };
+    const rows = shown.map(l => el('tr', { class: state[linkState(l.ratio / mid)] ?? '' }, el('td', {}, l.at ? el('button', { type: 'button', class: 'link', onclick: () => this.app.select(stage.lookup(stage.nodeName(Math.min(l.at.a, l.at.b))), true) }, l.name) : l.name), el('td', {}, rateText(l.measured)), el('td', {}, rateText(l.expected)), el('td', {}, digits(l.ratio, 2) + '×')));
+    box.replaceChildren(figure({ key: 'links', open: open ?? true, name: 'Links: measured ÷ ' + (cables ? 'predicted' : 'expected'), value: digits(mid, 2) + '×', note: `median of ${countText(list.length)}; the slowest first`,
+      formula: cables ? 'measured: bytes per second at the NIC’s port ÷ the share of time that collectives take; predicted: bytes on the cable ÷ predicted time' : 'measured: bytes per second while there was something to send; expected: the median of this job’s links', source: cables ? 'port counters of the agents; NCCL’s algorithm simulated on the cluster file' : 'the connections of ranks, as the watch sees them' },
+      el('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': 'links, measured and expected' }, el('table', {}, el('thead', {}, el('tr', {}, ...['link', 'measured', cables ? 'predicted' : 'expected', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows)))));
+  }
+}
+
+// linkState judges a link by the others of its job: what slows all of them down is no fault of one.
+function linkState(ratio) { return ratio < .5 ? 'failed' : ratio < .8 ? 'suspect' : 'healthy'; }
+
+function linkRow(name, measured, expected, at) { return { name, measured, expected, ratio: expected ? measured / expected : 1, at }; }
+
+// pairLinks are the links between ranks, where no cable is known: what each reaches, and what the median of them does.
+function pairLinks(jobs, word) {
+  return jobs.flatMap(l => l.cells.filter(c => c.mb_per_s).map(c => linkRow(`${word}${c.from} → ${c.to}`, c.mb_per_s * 1e6, c.mb_per_s * 1e6 * (c.ratio || 1), null)));
 }

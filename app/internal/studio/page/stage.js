@@ -1,17 +1,17 @@
 'use strict';
 // The picture. Three canvases on top of one another: links at the bottom, drawn again when their load changes; parts above
 // them, drawn again when the view changes; messages under way at the top, written pixel by pixel, which stays smooth without
-// a GPU.
+// a GPU. While the clock runs, links are written pixel by pixel, too: stroking thousands of lines takes several frames.
 
 const Kind = { gpu: 1, cpu: 2, root: 3, pcie: 4, nvs: 5, nic: 6, sw: 7 };
 
 class Stage {
   constructor(lines, base, over) {
     this.lines = lines; this.base = base; this.over = over;
-    this.ctx = base.getContext('2d'); this.low = lines.getContext('2d'); this.top = over.getContext('2d', { willReadFrequently: true });
+    this.ctx = base.getContext('2d'); this.low = lines.getContext('2d', { willReadFrequently: true }); this.top = over.getContext('2d', { willReadFrequently: true });
     this.view = { x: 0, y: 0, s: 1 };
     this.faults = []; this.busy = null; this.paint = null; this.cut = null; this.states = null; this.pins = [];
-    this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
+    this.ratios = null; this.sel = null; this.extra = null; this.runs = []; this.time = 0; this.load = null; this.byClock = true; this.limits = []; this.footer = 36;
     this.onselect = () => {}; this.onhover = () => {}; this.ondrop = () => {}; this.movable = () => false;
     new ResizeObserver(() => this.resize()).observe(base.parentElement);
     this.listen();
@@ -38,7 +38,7 @@ class Stage {
     this.hostAt = new Map(h.name.map((name, i) => [name, i]));
     this.chipAt = new Map(c.name.map((name, i) => [name, c.first + i]));
     this.partOf = scene.kinds.map(k => new Map(k.names.map((name, i) => [name, i])));
-    this.setBusy(null); this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
+    this.setBusy(null); this.ratios = null; this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
     this.blockLinks = new Map();
     if (this.sel && !this.lookup(this.sel.name)) this.sel = null;
     if (!keepView || !before || Math.abs(before.w / scene.w - 1) > .02 || Math.abs(before.h / scene.h - 1) > .02) this.fit();
@@ -226,13 +226,18 @@ class Stage {
     this.findBad();
     this.paintLines();
     this.clear(g);
+    this.drawAbove(g, px);
+    this.drawTop();
+  }
+
+  // drawAbove draws everything above the links.
+  drawAbove(g, px) {
     this.drawHosts(g, px);
     this.drawChips(g, px);
     this.drawCut(g, px);
     this.drawMarks(g, px);
     this.drawLabels(g, px);
     this.drawTags(g, px);
-    this.drawTop();
   }
 
   clear(g) {
@@ -245,11 +250,33 @@ class Stage {
   // paintLines draws what is below the parts: frames and links, in the colour of their load.
   paintLines() {
     const g = this.low, px = 1 / this.view.s;
-    this.column = this.columnNow(); this.linesAt = performance.now();
+    this.column = this.columnNow(); this.ground = null;
     this.clear(g);
     this.drawBlocks(g, px);
+    if (this.scene.folded) this.drawBands(g, px);
     this.drawLinks(g, px);
   }
+
+  // paintLinesMoving does the same with pixels, over frames and bands that are kept for a view.
+  paintLinesMoving() {
+    const g = this.low, px = 1 / this.view.s, { width, height } = this.lines;
+    this.column = this.columnNow();
+    if (!this.ground) {
+      this.clear(g);
+      g.fillStyle = colour('ground');
+      g.fillRect(this.view.x, this.view.y, this.w * px, this.h * px);
+      this.drawBlocks(g, px);
+      if (this.scene.folded) this.drawBands(g, px);
+      this.ground = new Uint32Array(g.getImageData(0, 0, width, height).data.buffer);
+      this.sheet = new ImageData(width, height); this.sheetPixels = new Uint32Array(this.sheet.data.buffer);
+    }
+    this.sheetPixels.set(this.ground);
+    for (const { list, tint, wide, alpha } of this.linkStyles(this.sortedLinks())) writeLines(this.sheetPixels, width, height, list, this, tint, Math.max(1, Math.round(wide * this.r)), alpha);
+    g.putImageData(this.sheet, 0, 0);
+  }
+
+  // move tells whether the clock runs.
+  move(on) { if (this.moving !== on) { this.moving = on; if (!on) this.draw(); } }
 
   // setBusy takes how busy links are: on average and, where that is known, over time.
   setBusy(run) {
@@ -262,15 +289,14 @@ class Stage {
   }
   columnNow() { return this.load && this.byClock ? Math.max(0, Math.min(this.columns - 1, Math.floor(this.time / this.loadTotal * this.columns))) : -1; }
 
-  // tick moves the clock. Links are drawn again when their load has changed; many of them less often, since lines are dear.
+  // tick moves the clock. Links are drawn again when their load has changed.
   tick(time) {
     this.time = time;
     this.drawTop();
     if (this.columnNow() === this.column || !this.see || this.asked) return;
-    const wait = this.drawnLinks > 4000 ? 600 : this.drawnLinks > 800 ? 250 : 0;
-    clearTimeout(this.lineSoon);
     if (this.insides) this.draw(); // links inside hosts are drawn with their parts
-    else if (performance.now() - this.linesAt >= wait) this.paintLines(); else this.lineSoon = setTimeout(() => { if (this.columnNow() !== this.column) this.paintLines(); }, wait);
+    else if (this.moving) this.paintLinesMoving();
+    else this.paintLines();
   }
 
   seen(x, y, w, h) { const [l, t, r, b] = this.see; return x < r && y < b && x + w > l && y + h > t; }
@@ -296,42 +322,48 @@ class Stage {
   }
   weight(row) { return row === undefined ? 0 : this.column >= 0 ? this.load[row * this.columns + this.column] / 255 : this.means[row]; }
 
-  drawLinks(g, px) {
-    const s = this.scene;
-    const lists = s.folded ? [...this.blockLinks.values()] : [s.linkList];
-    if (s.folded) this.drawBands(g, px);
-    const buckets = Array.from({ length: 6 }, () => new Path2D());
-    const used = new Array(6).fill(0), dead = new Path2D();
-    let n = 0;
-    const [l, t, r, bo] = this.see;
+  // sortedLinks are the links that are seen, as pairs of parts, by what they look like: idle, by load from 1 to 5, measured, dead.
+  sortedLinks() {
+    const s = this.scene, lists = s.folded ? [...this.blockLinks.values()] : [s.linkList], [l, t, r, bo] = this.see;
+    const out = { load: Array.from({ length: 6 }, () => []), measured: {}, dead: [], n: 0 };
     for (const list of lists) for (let i = 0; i < list.length; i += 2) {
       const a = list[i], b = list[i + 1], ax = this.X[a], ay = this.Y[a], bx = this.X[b], by = this.Y[b];
       if (Math.max(ax, bx) < l || Math.min(ax, bx) > r || Math.max(ay, by) < t || Math.min(ay, by) > bo) continue;
-      n++;
-      if (this.bad && (this.bad.has(a) || this.bad.has(b)) && this.badLink(a, b)) { dead.moveTo(ax, ay); dead.lineTo(bx, by); continue; }
-      const w = this.linkWeight(a, b), k = w > 0 ? 1 + Math.min(4, Math.floor(w * 4.999)) : 0;
-      buckets[k].moveTo(ax, ay);
-      buckets[k].lineTo(bx, by);
-      used[k]++;
+      out.n++;
+      const state = this.ratios && this.ratioState(a, b), w = this.linkWeight(a, b);
+      const to = this.bad && (this.bad.has(a) || this.bad.has(b)) && this.badLink(a, b) ? out.dead : state ? out.measured[state] ??= [] : out.load[w > 0 ? 1 + Math.min(4, Math.floor(w * 4.999)) : 0];
+      to.push(a, b);
     }
-    const faint = n > 4000 ? .1 : n > 1200 ? .2 : n > 300 ? .4 : .8;
-    for (let k = 0; k < 6; k++) {
-      if (!used[k]) continue;
-      g.lineWidth = px * (k ? .6 + k * .35 : .8);
-      g.globalAlpha = k ? Math.max(faint, .16 * k) : this.busy ? faint * .6 : faint;
-      g.strokeStyle = k ? this.heat(k / 5) : colour('switch');
-      g.stroke(buckets[k]);
+    this.drawnLinks = out.n;
+    return out;
+  }
+
+  // linkStyles says how each of them is drawn, the last one on top.
+  linkStyles({ load, measured, dead, n }) {
+    const faint = n > 4000 ? .1 : n > 1200 ? .2 : n > 300 ? .4 : .8, out = [];
+    load.forEach((list, k) => { if (list.length) out.push({ list, tint: k ? this.heat(k / 5) : colour('switch'), wide: k ? .6 + k * .35 : .8, alpha: k ? Math.max(faint, .16 * k) : this.busy ? faint * .6 : faint }); });
+    for (const [state, list] of Object.entries(measured)) out.push({ list, tint: colour(state), wide: state === 'healthy' ? 1 : 2.4, alpha: .85 });
+    if (dead.length) out.push({ list: dead, tint: colour('failed'), wide: 1, alpha: .7, dash: 3 });
+    return out;
+  }
+
+  drawLinks(g, px) {
+    for (const { list, tint, wide, alpha, dash } of this.linkStyles(this.sortedLinks())) {
+      const path = g.path?.() ?? new Path2D();
+      for (let i = 0; i < list.length; i += 2) { path.moveTo(this.X[list[i]], this.Y[list[i]]); path.lineTo(this.X[list[i + 1]], this.Y[list[i + 1]]); }
+      g.setLineDash(dash ? [dash * px, dash * px] : []);
+      g.lineWidth = px * wide; g.globalAlpha = alpha; g.strokeStyle = tint;
+      g.stroke(path);
     }
-    g.globalAlpha = 1;
-    g.setLineDash([3 * px, 3 * px]);
-    g.strokeStyle = colour('failed');
-    g.lineWidth = px;
-    g.globalAlpha = .7;
-    g.stroke(dead);
     g.setLineDash([]);
     g.globalAlpha = 1;
-    this.drawnLinks = n;
     if (this.sel?.type === 'node') this.drawOwnLinks(g, px);
+  }
+
+  // ratioState is how a measured link compares with the others, each by its prediction; the slower direction counts.
+  ratioState(a, b) {
+    const n = this.scene.nodes, r = Math.min(this.ratios.get(a * n + b) ?? Infinity, this.ratios.get(b * n + a) ?? Infinity);
+    return r === Infinity ? null : linkState(r);
   }
 
   heat(share) { return share < .5 ? mixed('p2', 'p4', share * 2) : mixed('p4', 'failed', share * 2 - 1); }
@@ -355,7 +387,7 @@ class Stage {
   }
 
   drawOwnLinks(g, px) {
-    const id = this.sel.id, path = new Path2D();
+    const id = this.sel.id, path = g.path?.() ?? new Path2D();
     const add = p => { path.moveTo(this.X[id], this.Y[id]); path.lineTo(this.X[p], this.Y[p]); };
     if (this.extra?.node === id) for (const l of this.extra.links) add(l.node);
     else if (!this.scene.folded) { const list = this.scene.linkList; for (let i = 0; i < list.length; i += 2) { if (list[i] === id) add(list[i + 1]); else if (list[i + 1] === id) add(list[i]); } }
@@ -449,7 +481,7 @@ class Stage {
     g.strokeStyle = tint;
     g.lineWidth = 2 * px;
     g.globalAlpha = .9;
-    const path = new Path2D();
+    const path = g.path?.() ?? new Path2D();
     for (const [a, b] of this.cut.edges) { path.moveTo(this.X[a], this.Y[a]); path.lineTo(this.X[b], this.Y[b]); }
     g.globalAlpha = this.cut.edges.length > 400 ? .3 : .65;
     g.stroke(path);
@@ -618,35 +650,50 @@ class Stage {
   }
 
   drawRun(run) {
-    const t = this.time, { flow, end, first, list, buckets, members, pair } = run;
-    const bucket = Math.max(0, Math.min(buckets - 1, Math.floor(t / run.total * buckets)));
+    const t = this.time, { flow, end, members, pair } = run;
     let n = 0;
     const on = (i, at) => { if (n === run.active.length) run.grow(); run.active[n] = i; run.at[n++] = (at - flow[i]) / Math.max(1, end[i] - flow[i]); };
-    for (let j = first[bucket]; j < first[bucket + 1]; j++) { const i = list[j]; if (flow[i] <= t && t < end[i]) on(i, t); }
+    for (const { first, list, buckets } of run.levels) {
+      const bucket = Math.max(0, Math.min(buckets - 1, Math.floor(t / run.total * buckets)));
+      for (let j = first[bucket]; j < first[bucket + 1]; j++) { const i = list[j]; if (flow[i] <= t && t < end[i]) on(i, t); }
+    }
     for (const g of run.gaps) for (const i of g.again) { // what ended in the round before a gap repeats in it
       for (let k = Math.max(1, Math.floor((t - end[i]) / g.round) + 1); k <= g.rounds && flow[i] + k * g.round <= t; k++) on(i, t - k * g.round);
     }
     const dots = n * members, z = Math.max(2, Math.round((dots > 4000 ? 1.5 : dots > 600 ? 2.5 : 4) * this.r));
-    const { s } = this.view, k = s * this.r, ox = -this.view.x * k - z / 2, oy = -this.view.y * k - z / 2;
+    const { s } = this.view, k = s * this.r, ox = -this.view.x * k - z / 2 + .5, oy = -this.view.y * k - z / 2 + .5;
     const [cr, cg, cb] = rgb(run.colour), ink = (255 << 24) | (cb << 16) | (cg << 8) | cr;
-    const w = this.over.width, h = this.over.height, px = this.pixels, { starts, length, x: X, y: Y } = run;
+    const w = this.over.width, h = this.over.height, px = this.pixels, { starts, length, x: X, y: Y, active, at } = run, right = w - z, low = h - z;
     let count = 0;
     for (let a = 0; a < n; a++) {
-      const share = run.at[a];
-      for (let m = 0, p = pair[run.active[a]] * members; m < members; m++, p++) {
-        const from = starts[p], to = starts[p + 1];
-        if (to - from < 2) continue;
-        const along = share * length[to - 1];
+      const share = at[a];
+      for (let m = 0, p = pair[active[a]] * members; m < members; m++, p++) {
+        const from = starts[p], last = starts[p + 1] - 1;
+        if (last <= from) continue;
+        const along = share * length[last];
         let j = from + 1;
-        while (j < to - 1 && length[j] < along) j++;
-        const f = (along - length[j - 1]) / Math.max(1e-6, length[j] - length[j - 1]);
-        const x = Math.round((X[j - 1] + (X[j] - X[j - 1]) * f) * k + ox), y = Math.round((Y[j - 1] + (Y[j] - Y[j - 1]) * f) * k + oy);
-        if (x < 0 || y < 0 || x + z >= w || y + z >= h) continue;
+        while (j < last && length[j] < along) j++;
+        const before = length[j - 1], f = (along - before) / (length[j] - before || 1), x0 = X[j - 1], y0 = Y[j - 1];
+        const x = (x0 + (X[j] - x0) * f) * k + ox | 0, y = (y0 + (Y[j] - y0) * f) * k + oy | 0;
+        if (x < 0 || y < 0 || x >= right || y >= low) continue;
         count++;
-        for (let dy = 0, row = y * w + x; dy < z; dy++, row += w) for (let dx = 0; dx < z; dx++) px[row + dx] = ink;
+        let row = y * w + x;
+        if (z === 2) { px[row] = px[row + 1] = ink; row += w; px[row] = px[row + 1] = ink; continue; }
+        for (let dy = 0; dy < z; dy++, row += w) for (let dx = 0; dx < z; dx++) px[row + dx] = ink;
       }
     }
     return count;
+  }
+
+  // drawing gives what is seen as SVG: links, parts and words as lines and text, messages as an image on top.
+  drawing() {
+    const g = new Drawing(this.ctx), px = 1 / this.view.s, [l, t, r, b] = this.see, box = `x="${l}" y="${t}" width="${r - l}" height="${b - t}"`;
+    this.drawBlocks(g, px);
+    if (this.scene.folded) this.drawBands(g, px);
+    this.drawLinks(g, px);
+    this.drawAbove(g, px);
+    const dots = this.runs.length ? `<image ${box} preserveAspectRatio="none" href="${this.over.toDataURL()}"/>` : '';
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.w}" height="${this.h}" viewBox="${l} ${t} ${r - l} ${b - t}" font-family="system-ui, sans-serif"><title>${escaped(this.scene.name || 'cluster')}</title><rect ${box} fill="${colour('ground')}"/>${g.out.join('\n')}${dots}</svg>\n`;
   }
 
   // picture gives what is seen as a PNG.
@@ -660,35 +707,6 @@ class Stage {
     g.drawImage(this.over, 0, 0);
     return new Promise(r => c.toBlob(r, 'image/png'));
   }
-}
-
-// prepareMessages turns a trace into what drawing needs: a dot is a function of (span, member, time), so any time can be
-// drawn at once and two runs share a clock exactly.
-function prepareMessages(t, total, stage, tint) {
-  const { starts, routes } = t;
-  const x = new Float32Array(routes.length), y = new Float32Array(routes.length), length = new Float32Array(routes.length);
-  for (let p = 0; p + 1 < starts.length; p++) for (let i = starts[p]; i < starts[p + 1]; i++) {
-    x[i] = stage.X[routes[i]]; y[i] = stage.Y[routes[i]];
-    length[i] = i > starts[p] ? length[i - 1] + Math.hypot(x[i] - x[i - 1], y[i] - y[i - 1]) : 0;
-  }
-  // A dot leaves with its message's first byte and is there when the last one is. Messages are sorted into steps of time,
-  // one list behind another, so that a frame looks at those of its own step.
-  const n = t.rank.length, buckets = 1024, there = new Float64Array(n), first = new Int32Array(buckets + 1);
-  const step = v => Math.max(0, Math.min(buckets - 1, Math.floor(v / total * buckets)));
-  const each = f => { for (let i = 0; i < n; i++) if (t.pair[i] >= 0) for (let k = step(t.flow_ps[i]), to = step(there[i]); k <= to; k++) f(k, i); };
-  for (let i = 0; i < n; i++) if (t.pair[i] >= 0) there[i] = t.end_ps[i] + t.latency_ps[t.pair[i]];
-  each(k => first[k + 1]++);
-  for (let k = 0; k < buckets; k++) first[k + 1] += first[k];
-  const list = new Int32Array(first[buckets]), next = first.slice();
-  each((k, i) => { list[next[k]++] = i; });
-  const gaps = t.gaps.filter(g => g.rounds > 0 && g.end_ps > g.begin_ps).map(g => {
-    const round = (g.end_ps - g.begin_ps) / g.rounds, again = [];
-    for (let i = 0; i < t.rank.length; i++) if (t.pair[i] >= 0 && t.end_ps[i] > g.begin_ps - round && t.end_ps[i] <= g.begin_ps) again.push(i);
-    return { round, rounds: g.rounds, again };
-  });
-  const run = { starts, x, y, length, buckets, first, list, total, gaps, colour: tint, members: t.members.length, pair: t.pair, flow: t.flow_ps, end: there, active: new Int32Array(1024), at: new Float64Array(1024) };
-  run.grow = () => { const a = new Int32Array(2 * run.active.length), b = new Float64Array(a.length); a.set(run.active); b.set(run.at); run.active = a; run.at = b; };
-  return run;
 }
 
 // wrapped breaks a text into lines of at most a width; what does not fit in the last line is cut off.

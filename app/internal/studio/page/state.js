@@ -4,7 +4,7 @@
 
 const stateVersion = 1;
 const startState = () => ({
-  view: 'design', layout: 'network', text: '', faults: [], sel: null,
+  view: 'design', layout: 'network', explain: false, text: '', faults: [], sel: null,
   a: { op: 'all-reduce', bytes: 2 ** 26, algo: 'auto', gpus: 0, routing: 'adaptive', faults: true, program: '' },
   b: null,
   plan: { model: 'llama3-70b', batch: 1024, seq: 8192, framework: 'megatron', dtype: 'bf16', gpus: 0, tokens: '15T', layout: '' },
@@ -15,6 +15,7 @@ const startState = () => ({
 const stateKeys = {
   view: v => ['design', 'collective', 'plan', 'live'].includes(v),
   layout: v => ['network', 'floor'].includes(v),
+  explain: v => typeof v === 'boolean',
   text: v => typeof v === 'string' && v.length < 500000,
   faults: v => Array.isArray(v) && v.every(f => typeof f.part === 'string' && f.factor >= 0 && f.factor <= 1),
   sel: v => v === null || typeof v === 'string',

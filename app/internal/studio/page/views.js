@@ -4,9 +4,10 @@
 // figure is a number, or a table or bars (more), that tells when opened how it is computed and where it comes from.
 function figure(f, ...more) {
   const why = el('div', { class: 'why' }, el('b', {}, 'How'), f.formula, el('b', {}, 'From'), f.source);
-  return el('details', { class: 'fig ' + (f.state ?? ''), 'data-key': f.key, open: f.open },
+  const all = app.state.explain;
+  return el('details', { class: 'fig ' + (f.state ?? ''), 'data-key': f.key, open: f.open || all },
     el('summary', {}, el('span', {}, f.name), el('b', {}, f.value ?? ''), f.note ? el('small', {}, f.note) : null),
-    ...more, more.length ? el('details', { class: 'explain' }, el('summary', {}, 'how, and from what'), why) : why);
+    ...more, more.length ? el('details', { class: 'explain', open: all }, el('summary', {}, 'how, and from what'), why) : why);
 }
 
 function facts(title, list, ...more) { return el('section', {}, el('h2', {}, title), ...list.map(f => figure(f)), ...more); }
