@@ -23,6 +23,7 @@
 # make plan-parsers  shows emitted files to the frameworks' own parsers, whose sources are in WEFT_FRAMEWORKS
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
+# make doctor-score  prints precision, recall and calibration of weft doctor on its labelled log bundles
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
@@ -32,6 +33,8 @@
 # make verdicts  what slurmctld, and with KUBE_CRDS the API server's libraries, say of every example, in one table
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
+# make launcher-drills  every fault, a lost node among them, in jobs of weft run, torchrun, mpirun and Slurm: who was named, when, and who falsely; as root on a quiet machine, about ten minutes
+# make watch-hour  an hour of healthy running next to 40 busy processes at the lowest priority (HOUR, HOGS): no alarm may come
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
@@ -193,6 +196,10 @@ plan-parsers:
 	@test -n "$(WEFT_FRAMEWORKS)" || { echo "make plan-parsers: set WEFT_FRAMEWORKS to a folder with accelerate, deepspeed and torchtitan" >&2; exit 2; }
 	$(GO) test -count=1 -v ./predict/plan -run 'FrameworkParsers|EmittedFiles'
 
+.PHONY: doctor-score
+doctor-score:
+	SHOW_HELD=1 $(GO) test -count=1 -v ./observe/doctor -run 'TestLabelledCases|TestMeasured'
+
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update
 	$(GO) test ./predict/plan -run Outside -count=1 -update
@@ -298,6 +305,17 @@ HEALTHY ?= 10m
 watch-drills:
 	CGO_ENABLED=0 $(GO) run . watch drills --trials $(TRIALS) --healthy $(HEALTHY)
 	WEFT_TEST_HOURS=24 $(GO) test -count=1 -timeout 30m -run TestHealthyDay -v ./observe/watch
+
+.PHONY: launcher-drills watch-hour
+launcher-drills: packages
+	@log=$$(mktemp) && trap 'rm -f "$$log"' EXIT; \
+		WEFT_TEST_LONG=1 $(GO) test -count=1 -v -timeout 40m -run 'TestBrokenUnderOtherLaunchers|TestStarvedRankIsNotDead|TestLostNode' ./observe/watch/drill >"$$log" 2>&1; code=$$?; \
+		[ $$code = 0 ] || cat "$$log"; grep -hE '^ +\|' "$$log" | sed 's/^ *//'; exit $$code
+
+HOUR ?= 1h
+HOGS ?= 40
+watch-hour: build
+	nice -n 19 ./weft watch drills --faults none --healthy $(HOUR) --hogs $(HOGS)
 
 watch-load:
 	CGO_ENABLED=0 $(GO) build -o .weft-load . && ./.weft-load watch load --hosts 10000 --series 200 --every 10s --for 60s; rm -f .weft-load

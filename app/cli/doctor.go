@@ -37,8 +37,9 @@ It understands ` + strings.Join(read.Kinds(), ", ") + `.
 RAS servers before NCCL 2.29.2 can crash when asked, so only newer ones are asked.
 --force-ras asks anyway, for jobs that hang already.
 
-Exit code 1 means a finding at or above --fail-on, or that none of the given files
-could be understood, so the answer is unknown.`,
+Exit code 0 means that nothing at or above --fail-on was found. Exit code 1 means such
+a finding, or that none of the given files could be understood, so the answer is
+unknown. Exit code 2 means wrong use.`,
 		Example: `  weft doctor /var/log/job42/
   weft doctor nccl.n0.log nccl.n1.log dmesg.n0.txt --json
   weft doctor dumps/ --cluster examples/rail-1k.yaml

@@ -355,7 +355,8 @@ func newWatchShow() *cobra.Command {
 		Use:   "show [ADDRESS]",
 		Short: "Print the current state of a 'weft watch' server",
 		Long: `Print a server's screen once, or with --json everything it knows. From another host
-WEFT_TOKEN is the password. Exit code 1 if something critical is wrong.`,
+WEFT_TOKEN is the password. Exit code 0 if nothing critical is wrong, 1 if something is
+or no server answers, 2 for wrong use.`,
 		Example: `  weft watch show
   weft watch show localhost:9420 --json`,
 		Args: cobra.MaximumNArgs(1),

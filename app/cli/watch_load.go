@@ -176,6 +176,9 @@ seconds; then let the job run undisturbed and count false alarms.`,
 		Example: `  weft watch drills --trials 5 --healthy 10m`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return err
+			}
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -196,7 +199,8 @@ seconds; then let the job run undisturbed and count false alarms.`,
 	cmd.Flags().IntVar(&o.Trials, "trials", 3, "times that each fault is injected")
 	cmd.Flags().IntVar(&o.Ranks, "ranks", 4, "ranks of the job")
 	cmd.Flags().DurationVar(&o.Healthy, "healthy", 5*time.Minute, "`TIME` of undisturbed running")
-	cmd.Flags().StringSliceVar(&o.Faults, "faults", nil, "`NAMES` of faults; default: all")
+	cmd.Flags().IntVar(&o.Hogs, "hogs", 0, "`NUMBER` of busy processes next to the undisturbed ranks")
+	cmd.Flags().StringSliceVar(&o.Faults, "faults", nil, "`NAMES` of faults, or none; default: all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -217,7 +217,7 @@ func words(host, text string) (id, line string) {
 }
 
 // blames are words of a rank that ends since another one did.
-var blames = regexp.MustCompile(`rank \d+ (?:died|left|reports|closed the communicator)|onnection (?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|ncclRemoteError|remote process exited`)
+var blames = regexp.MustCompile(`rank \d+ (?:died|left|reports|closed the communicator|cannot be reached)|onnection (?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|ncclRemoteError|remote process exited`)
 
 // oomKills is how many processes of its control group the kernel killed for want of memory.
 func (x *process) oomKills() (n int64) {

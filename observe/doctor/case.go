@@ -212,6 +212,7 @@ type NVLink struct {
 	Index  int
 	GBps   float64 // 0 inactive
 	Active bool
+	Down   bool // the tool says that it is there and down
 	Errors map[string]int64
 }
 

@@ -33,6 +33,8 @@ type diag struct {
 	index   map[string]*Finding
 	job     *job // that rules are about
 	conseq  map[*job]map[string]map[string]bool
+	runs    *runs  // where and when jobs ran; see about
+	apart   string // that a host's kernel log is of, where it is none of a job's
 	unknown []string
 	hangs   []Hang
 }
@@ -43,9 +45,13 @@ func Diagnose(c *Case, o Options) *Report {
 	d.hangs = Hangs(c)
 	for _, jb := range d.j.jobs {
 		d.job = jb
+		before := len(d.hangs)
 		d.ncclRules()
 		d.crossRules()
 		d.torchRules()
+		for i := range d.hangs[before:] {
+			d.hangs[before+i].Job, d.hangs[before+i].job = d.jobName(), jb
+		}
 	}
 	d.job = nil
 	d.launchRules()
@@ -71,14 +77,13 @@ func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
 		panic("doctor: finding " + id + " is not in the catalogue")
 	}
 	key := id
-	job := ""
-	if d.job != nil && len(d.j.jobs) > 1 {
-		job = d.job.name
+	job := cmp.Or(d.apart, d.jobName())
+	if job != "" {
 		key += "|" + job
 	}
 	f := d.index[key]
 	if f == nil {
-		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}}
+		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}, apart: d.apart != ""}
 		d.index[key] = f
 		d.list = append(d.list, f)
 	}
@@ -87,10 +92,23 @@ func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
 	return f
 }
 
+// jobName is the name of the job that rules are about, "" where there is one job only.
+func (d *diag) jobName() string {
+	if d.job == nil || len(d.j.jobs) < 2 {
+		return ""
+	}
+	return d.job.name
+}
+
+// hung says whether somebody is known to hold the current job up.
+func (d *diag) hung() bool {
+	return slices.ContainsFunc(d.hangs, func(h Hang) bool { return d.job == nil || h.job == nil || h.job == d.job })
+}
+
 // has gives a finding of the current job or of no job.
 func (d *diag) has(id string) *Finding {
-	if d.job != nil && len(d.j.jobs) > 1 {
-		if f := d.index[id+"|"+d.job.name]; f != nil {
+	if job := cmp.Or(d.apart, d.jobName()); job != "" {
+		if f := d.index[id+"|"+job]; f != nil {
 			return f
 		}
 	}
@@ -150,7 +168,7 @@ func (d *diag) fold() {
 	for _, pair := range effectsFirst(explains) {
 		d.foldPair(pair[0], pair[1])
 	}
-	if f := d.index["loss-not-finite"]; f != nil && f.Severity == Critical { // found before ranks add up
+	if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.ID == "loss-not-finite" && f.Severity == Critical }) { // found before ranks add up
 		d.foldPair("loss-not-finite", "program-error")
 		d.foldPair("loss-not-finite", "process-died")
 	}
@@ -193,6 +211,7 @@ var explains = [][2]string{
 	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
 	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
 	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"}, {"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
+	{"fabric-manager-down", "fabric-manager-errors"}, {"fabric-manager-down", "nvswitch-event"}, {"nvswitch-failed", "fabric-manager-down"}, {"fabric-manager-down", "cuda-error"},
 	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
 }
 
@@ -221,13 +240,17 @@ func effectsFirst(pairs [][2]string) (out [][2]string) {
 
 // foldGPU: a GPU that failed explains what its host's peers saw.
 func (d *diag) foldGPU() {
-	xid := d.index["gpu-failed"]
-	if xid == nil {
-		return
+	for _, xid := range slices.Clone(d.list) {
+		if xid.ID == "gpu-failed" {
+			d.foldUnderGPU(xid)
+		}
 	}
+}
+
+func (d *diag) foldUnderGPU(xid *Finding) {
 	for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error", "gpu-spinning", "connect-refused"} {
 		for _, f := range slices.Clone(d.list) {
-			if f.ID == id && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
+			if f.ID == id && oneJob(f, xid) && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
 				xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
 				xid.addEvidence(f.Evidence...)
 				d.drop(f)
@@ -236,6 +259,9 @@ func (d *diag) foldGPU() {
 	}
 }
 
+// oneJob says whether two findings can be of one job. What is of no job can be of any.
+func oneJob(a, b *Finding) bool { return a.Job == b.Job || a.Job == "" || b.Job == "" }
+
 // foldPair puts findings of effect under those of cause in the same job.
 func (d *diag) foldPair(id, effect string) {
 	for _, cause := range slices.Clone(d.list) {
@@ -243,7 +269,7 @@ func (d *diag) foldPair(id, effect string) {
 			continue
 		}
 		for _, f := range slices.Clone(d.list) {
-			if f.ID != effect || f.Job != cause.Job && f.Job != "" && cause.Job != "" || f.Severity < Warning && cause.Severity < Warning {
+			if f.ID != effect || !oneJob(f, cause) || f.Severity < Warning && cause.Severity < Warning {
 				continue
 			}
 			if id == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
@@ -290,19 +316,21 @@ func (d *diag) foldConsequences() {
 
 // foldClosed puts closed connections under what ended the peer.
 func (d *diag) foldClosed() {
-	if root := d.index["peer-died"]; root != nil {
-		if f := d.index["peer-closed"]; f != nil {
-			root.Consequences = append(root.Consequences, f.Title+" ("+f.Subject.String()+")")
-			d.drop(f)
+	for _, f := range slices.Clone(d.list) {
+		if f.ID != "peer-closed" {
+			continue
 		}
-	}
-	if f := d.index["peer-closed"]; f != nil {
-		for _, id := range roots {
-			if r := d.index[id]; r != nil && r.Severity == Critical {
-				r.Consequences = append(r.Consequences, f.Title+" ("+f.Subject.String()+")")
-				d.drop(f)
-				break
+		for _, id := range append([]string{"peer-died"}, roots...) {
+			i := slices.IndexFunc(d.list, func(r *Finding) bool {
+				return r.ID == id && oneJob(r, f) && (r.Severity == Critical || id == "peer-died")
+			})
+			if i < 0 {
+				continue
 			}
+			r := d.list[i]
+			r.Consequences = append(r.Consequences, f.Title+" ("+f.Subject.String()+")")
+			d.drop(f)
+			break
 		}
 	}
 }
@@ -335,7 +363,7 @@ func (d *diag) report() *Report {
 		return len(roots)
 	}
 	slices.SortStableFunc(d.list, func(a, b *Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), before(b.apart, a.apart), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Job, b.Job))
 	})
 	for _, f := range d.list {
 		f.Subject.tidy()
@@ -349,7 +377,7 @@ func (d *diag) report() *Report {
 		r.Findings = append(r.Findings, *f)
 	}
 	for _, jb := range d.j.jobs {
-		if jb.world == nil && len(jb.procs) == 0 {
+		if jb.world == nil && len(jb.procs) == 0 && len(d.j.jobs) == 1 {
 			continue
 		}
 		x := Job{Name: jb.name, Ranks: jb.size(), Silent: jb.silent, Hosts: jb.hosts(), Groups: len(jb.comms)}
@@ -380,6 +408,17 @@ func (d *diag) report() *Report {
 	r.Verdict = d.verdict(r)
 	r.Next = next(r)
 	return r
+}
+
+// before orders what is so before what is not.
+func before(b, a bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 func (d *diag) locate(f *Finding) {
@@ -500,7 +539,9 @@ func next(r *Report) []Step {
 func (d *diag) hangFindings() {
 	for i := range d.hangs {
 		h := &d.hangs[i]
+		d.job = h.job
 		f := d.find("hang", Subject{Ranks: h.Culprits})
+		d.job = nil
 		f.Confidence = h.Confidence
 		f.Cause = HangClasses[h.Class]
 		f.Fix = map[string]string{
@@ -531,7 +572,7 @@ func (d *diag) hangFindings() {
 		}
 		for _, p := range d.j.order {
 			for _, m := range p.members {
-				if m.proc.job != nil && m.comm == m.proc.job.world && slices.Contains(h.Culprits, m.rank) {
+				if m.proc.job != nil && (h.job == nil || h.job == m.proc.job) && m.comm == m.proc.job.world && slices.Contains(h.Culprits, m.rank) {
 					f.Subject.Hosts = append(f.Subject.Hosts, p.host)
 				}
 			}

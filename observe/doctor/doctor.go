@@ -186,6 +186,7 @@ type Finding struct {
 	Where        []string   `json:"where,omitempty"`   // rail, leaf and port of each suspect, by the cluster file
 	Consequences []string   `json:"consequences"`
 
+	apart   bool // of a host or a time that is none of a job's
 	crashed bool // of a dead process: a signal ended it that no other rank's failure brings
 
 	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
@@ -235,6 +236,7 @@ type Hang struct {
 	Why        []string `json:"why"`
 
 	about map[int]int // by the number of a line of Why: the rank that it is about
+	job   *job        // nil where dumps of all jobs were judged
 }
 
 // HangClasses says what each class of a hang means.
@@ -279,6 +281,7 @@ type File struct {
 	Kind  string `json:"kind"`
 	Lines int    `json:"lines,omitempty"`
 	Notes []Note `json:"notes,omitempty"` // what is missing or was not understood
+	Ranks []int  `json:"-"`               // whose lines are in it, by the prefixes of PyTorch
 }
 
 // Note is a remark on a source. Rules look at its kind; the text is for people, and JSON has it alone.
@@ -297,6 +300,7 @@ const (
 	Partial NoteKind = iota // some of it was not understood or not kept; its end is there
 	Cut                     // it ends before its end: what is missing at the end may have been written
 	Unread                  // nothing of it could be read or understood
+	Clock                   // its clock was wrong, and its times are corrected
 )
 
 // Source is a file that tells nothing.

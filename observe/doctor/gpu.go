@@ -76,6 +76,10 @@ func (d *diag) nvlinks(g GPU, s Subject, counts map[int]int) {
 				x := s
 				x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
 				d.find("nvlink-inactive", x, l.At)
+			} else if l.Down && inactive == len(g.Links) { // all of them
+				f := d.find("nvlink-inactive", s, l.At)
+				f.Severity, f.Confidence = Warning, 0.5
+				f.Cause = "all links are down: NVLinks that did not train (bridge, NVSwitch, fabric manager), or a PCIe card that has none"
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(l.Errors)) {

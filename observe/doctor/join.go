@@ -73,6 +73,12 @@ type job struct {
 	world  *comm
 	silent []int   // ranks that should have said that the job came to a halt, and did not
 	loose  []*Line // lines that name no process
+
+	slurm   string          // the number that Slurm gave it
+	folders []string        // of its files without processes
+	at      map[int]string  // the hosts of its ranks, by lines without processes
+	told    map[string]bool // hosts that those name
+	files   map[string]bool // that it has lines in; see has
 }
 
 // joined is all jobs of a case.
@@ -378,69 +384,8 @@ func (j *joined) group(comms []*comm, loose []*Line) {
 	}
 	j.adopt()
 	slices.SortStableFunc(j.jobs, func(a, b *job) int { return cmp.Compare(b.size(), a.size()) })
-	for i, jb := range j.jobs {
-		jb.name = fmt.Sprintf("job %d (%d ranks)", i+1, jb.size())
-		if jb.world != nil && jb.world.id != "" {
-			jb.name = fmt.Sprintf("job %d (%d ranks, commId %s)", i+1, jb.size(), jb.world.id)
-		}
-	}
-	if len(j.jobs) == 0 && len(loose) > 0 {
-		j.jobs = []*job{{name: "job 1"}}
-	}
-	if len(j.jobs) > 0 {
-		// Lines without a process: to the job whose file they are in.
-		for _, l := range loose {
-			to := j.jobs[0]
-			for _, jb := range j.jobs {
-				if slices.ContainsFunc(jb.procs, func(q *proc) bool { return q.lines[0].At.File == l.At.File }) {
-					to = jb
-					break
-				}
-			}
-			to.loose = append(to.loose, l)
-		}
-	}
-}
-
-// adopt gives processes that made no communicator to the only job, to a job whose file they are in, or to one of
-// their own.
-func (j *joined) adopt() {
-	var orphans []*proc
-	for _, p := range j.order {
-		if p.job == nil {
-			orphans = append(orphans, p)
-		}
-	}
-	if len(orphans) == 0 {
-		return
-	}
-	switch {
-	case len(j.jobs) == 1:
-		for _, p := range orphans {
-			p.job = j.jobs[0]
-			j.jobs[0].procs = append(j.jobs[0].procs, p)
-		}
-	case len(j.jobs) == 0:
-		jb := &job{procs: orphans}
-		for _, p := range orphans {
-			p.job = jb
-		}
-		j.jobs = append(j.jobs, jb)
-	default: // by file
-		for _, p := range orphans {
-			for _, jb := range j.jobs {
-				if slices.ContainsFunc(jb.procs, func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }) {
-					p.job = jb
-					jb.procs = append(jb.procs, p)
-					break
-				}
-			}
-			if p.job == nil {
-				p.job = j.jobs[0]
-				j.jobs[0].procs = append(j.jobs[0].procs, p)
-			}
-		}
-	}
+	j.settle(loose)
+	j.name()
 }
 
 // sure are the communicators whose members are known.
@@ -453,14 +398,6 @@ func (jb *job) size() int {
 		return 0
 	}
 	return jb.world.n
-}
-
-func (jb *job) hosts() []string {
-	set := map[string]bool{}
-	for _, p := range jb.procs {
-		set[p.host] = true
-	}
-	return slices.SortedFunc(maps.Keys(set), natural)
 }
 
 // procOf is a process by host and number; without a host it must be the only one of that number.

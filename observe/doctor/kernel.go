@@ -4,10 +4,19 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// recoveryXid says what the driver wants done with a GPU. Anything but nothing ends the jobs on it.
+const recoveryXid = 154
+
+var recoveryNeeded = regexp.MustCompile(`(?i)to 0x[0-9a-f]+ \((?:.*(?:reset|reboot|drain).*)\)`)
+
+// ofProcess are lines about one process.
+var ofProcess = map[string]bool{"oom_kill": true, "nccl_crash": true, "hung_task": true}
 
 // consequenceXids follow another error: the first decides.
 var consequenceXids = map[int]bool{45: true, 43: true, 94: true, 154: true}
@@ -28,6 +37,14 @@ func (d *diag) kernelRules() {
 		if k.Device != "" {
 			s.Devices = []string{named(k.Host, k.Device)}
 		}
+		var other, old bool
+		if d.job, other, old = d.about(&k); old && ofProcess[k.Kind] {
+			continue // of a process of another time
+		}
+		d.apart = ""
+		if other || old {
+			d.apart = "host " + k.Host
+		}
 		switch k.Kind {
 		case "xid":
 			d.xid(k, s, firsts[part{k.Host, k.Device}])
@@ -39,10 +56,7 @@ func (d *diag) kernelRules() {
 			f := d.find(id, s, k.At)
 			f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
 		case "fm_error":
-			f := d.find("fabric-manager-errors", s, k.At)
-			if len(f.Evidence) == 1 {
-				f.Cause = "it says: " + k.Text
-			}
+			d.fabricManager(k, s)
 		case "aer":
 			if at := (part{k.Host, k.Device}); k.Fatal {
 				d.find("pcie-errors", s, k.At)
@@ -76,9 +90,28 @@ func (d *diag) kernelRules() {
 			d.kernelEvent(k, s)
 		}
 	}
+	d.job, d.apart = nil, ""
 	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
+}
+
+// fabricManager judges what the fabric manager, or systemd about it, says. Where it does not start, CUDA does not either.
+func (d *diag) fabricManager(k Kernel, s Subject) {
+	unneeded := d.has("fabric-manager-errors")
+	if k.Fatal && (unneeded == nil || unneeded.causes == nil) {
+		f := d.find("fabric-manager-down", s, k.At)
+		f.Confidence = 0.8
+		return
+	}
+	f := d.find("fabric-manager-errors", s, k.At)
+	switch {
+	case strings.Contains(k.Text, "NV_WARN_NOTHING_TO_DO"):
+		f.addCause("unneeded", "it found no NVSwitch on this host: GPUs without NVSwitches do not need it")
+		f.Fix = "systemctl disable nvidia-fabricmanager; on a host with NVSwitches look for the NVSwitch driver and its devices"
+	case len(f.Evidence) == 1:
+		f.Cause = "it says: " + k.Text
+	}
 }
 
 // pulled finds cables and modules that were pulled out. A port without one says so when its driver starts.
@@ -117,6 +150,9 @@ func (d *diag) kernelEvent(k Kernel, s Subject) {
 		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
 		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware", "gpu_diag": "gpu-diagnostic-failed"}[k.Kind]
 	f := d.find(id, s, k.At)
+	if f.Since == "" {
+		f.Since = when(k)
+	}
 	f.Subject.add(d.processOf(k))
 	if (id == "host-hardware" || id == "gpu-diagnostic-failed") && len(f.Evidence) == 1 && k.Device != "" {
 		f.Cause = k.Text
@@ -201,6 +237,9 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	}
 	sev := x.Severity
 	action := x.Action
+	if k.Code == recoveryXid && recoveryNeeded.MatchString(k.Text) {
+		sev, first = "fatal", Kernel{} // the driver itself says that the GPU cannot go on
+	}
 	if k.F["unit"] != "" {
 		intr, _ := strconv.ParseUint(strings.TrimPrefix(k.F["intr"], "0x"), 16, 64)
 		status, _ := strconv.ParseUint(strings.TrimPrefix(k.F["status"], "0x"), 16, 64)
@@ -224,7 +263,7 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 		id = "gpu-event"
 	}
 	if consequenceXids[k.Code] && first.Kind != "" && first.Code != k.Code {
-		if f := d.index[d.xidOf(first.Code)]; f != nil {
+		if f := d.has(d.xidOf(first.Code)); f != nil {
 			f.addEvidence(k.At)
 			f.Consequences = append(f.Consequences, text)
 			slices.Sort(f.Consequences)

@@ -17,7 +17,8 @@ import (
 
 // Labelled cases: log bundles as people post them, rebuilt from public incidents, with the cause that became known.
 // labels.csv was written from what happened, before doctor saw the bundles. Rules are fixed on one half only. The held half
-// and the fresh cases, which were written when the rules stood, tell how they do on bundles that nobody tuned them for.
+// and the fresh cases, which were written when the rules stood, tell how they do on bundles that nobody tuned them for. Where
+// a fresh case was answered wrong and its cause was fixed afterwards, first is the headline of the first try: that one counts.
 
 // labelled is a row of labels.csv.
 type labelled struct {
@@ -25,6 +26,7 @@ type labelled struct {
 	fault      bool
 	accept     []string // findings that name the cause
 	culprit    []string // "rank 3", "host n1", "gpu3" or "pid 42"; one of them must be named, and nothing else of its kind
+	first      string   // what the first try said that was wrong, "none" for nothing; "" if today's answer counts
 	files      map[string]string
 }
 
@@ -45,7 +47,7 @@ func labelledCases(t testing.TB) []labelled {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := labelled{name: r[0], half: r[1], fault: r[2] == "fault", files: map[string]string{}}
+		c := labelled{name: r[0], half: r[1], fault: r[2] == "fault", first: r[5], files: map[string]string{}}
 		if r[3] != "" {
 			c.accept = strings.Split(r[3], "|")
 		}
@@ -127,7 +129,7 @@ func (c *labelled) ask(t testing.TB) answer {
 }
 
 // score counts a half: headlines, those that are right, and those that say 90% or more.
-type score struct{ faults, healthy, named, headlines, alarms, sure, sureRight int }
+type score struct{ faults, healthy, named, firstNamed, headlines, alarms, sure, sureRight int }
 
 func (s *score) add(c *labelled, a answer) {
 	if c.fault {
@@ -141,6 +143,9 @@ func (s *score) add(c *labelled, a answer) {
 	s.headlines++
 	if a.right {
 		s.named++
+		if c.first == "" {
+			s.firstNamed++
+		}
 	}
 	if !c.fault {
 		s.alarms++
@@ -154,8 +159,8 @@ func (s *score) add(c *labelled, a answer) {
 }
 
 func (s *score) String() string {
-	return fmt.Sprintf("%d of %d faults named right (recall %.2f), precision %.2f, %d of %d healthy bundles alarmed, %d of %d headlines that say 90%% or more are right",
-		s.named, s.faults, float64(s.named)/float64(s.faults), float64(s.named)/float64(max(1, s.headlines)), s.alarms, s.healthy, s.sureRight, s.sure)
+	return fmt.Sprintf("%d of %d faults named right (recall %.2f; %d at the first try), precision %.2f, %d of %d healthy bundles alarmed, %d of %d headlines that say 90%% or more are right",
+		s.named, s.faults, float64(s.named)/float64(s.faults), s.firstNamed, float64(s.named)/float64(max(1, s.headlines)), s.alarms, s.healthy, s.sureRight, s.sure)
 }
 
 // Precision, recall and calibration on the labelled cases may not drop.
@@ -173,7 +178,7 @@ func TestLabelledCases(t *testing.T) {
 			t.Logf("%s is a fault and exits 0: %s", c.name, a.report.Verdict)
 		}
 	}
-	for half, least := range map[string]int{"fix": 22, "held": 18, "fresh": 8} {
+	for half, least := range map[string]int{"fix": 50, "held": 18, "fresh": 33} {
 		s := halves[half]
 		t.Logf("%s: %s", half, s)
 		if s.named < least || s.alarms > 0 {
@@ -207,10 +212,14 @@ func TestMeasured(t *testing.T) {
 			continue
 		}
 		a := c.ask(t)
-		if a.head == nil || a.head.ID == "hang" {
+		if c.first == "none" || c.first == "" && (a.head == nil || a.head.ID == "hang") {
 			continue
 		}
-		id := a.head.ID
+		id := c.first
+		if id == "" {
+			id = a.head.ID
+		}
+		a.right = a.right && c.first == ""
 		if rules[id] == nil {
 			rules[id] = &count{}
 		}

@@ -117,7 +117,7 @@ func (d *diag) ncclRules() {
 
 // harmless are warnings that mean nothing by themselves.
 func harmless(msg string) bool {
-	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "poll", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
+	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "while polling", "Cannot get incoming CPU", "Maximum retry reached for", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
 		if strings.Contains(msg, s) {
 			return true
 		}
@@ -128,7 +128,14 @@ func harmless(msg string) bool {
 // completions judges RDMA completion errors.
 func (d *diag) completions() {
 	retry := d.completionErrors()
+	provider := ""
+	d.job.each(func(_ *proc, l *Line) { provider = l.F["provider"] }, "no_provider")
 	d.job.each(func(_ *proc, l *Line) {
+		if provider != "" { // said by libfabric, which does not say for whom
+			f := d.find("tcp-no-provider", d.of(l), l.At)
+			f.Cause = fmt.Sprintf("libfabric has no device for its provider %s, and the plugin fails: the device is not in the container, or its driver is missing", provider)
+			return
+		}
 		f := d.find("completion-error", d.of(l), l.At)
 		f.Title = "the libfabric plugin reports an error"
 		f.Cause = "libfabric says: " + strings.TrimPrefix(l.Msg, "NET/OFI ")
@@ -366,6 +373,10 @@ func (d *diag) queuePairs() {
 			d.find("verbs-memory", d.of(l), l.At)
 		case fn == "ibv_get_async_event" && d.has("nic-firmware") != nil:
 			d.consequence("the NIC gives no events any more", l)
+		case strings.HasPrefix(fn, "ibv_reg_") && (strings.Contains(l.Msg, "Invalid argument") || strings.Contains(l.Msg, "Bad address")):
+			f := d.find("peermem-missing", d.of(l), l.At)
+			f.Title, f.Severity, f.Confidence = "the NIC cannot register memory", Critical, 0.6
+			f.Cause = fn + " failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
 		case fn != "ibv_modify_qp":
 			f := d.find("completion-error", d.of(l), l.At)
 			f.Title = "a verbs call failed: " + fn

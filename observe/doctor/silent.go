@@ -44,6 +44,12 @@ func (d *diag) callRoll() roll {
 			}
 		}
 	}
+	for _, f := range d.c.Files {
+		for _, rank := range f.Ranks {
+			r.here[rank] = r.here[rank] || jb.has(f.Path)
+		}
+	}
+	maps.DeleteFunc(r.here, func(_ int, here bool) bool { return !here })
 	for rank := range r.here { // what a line says may be of a part of the job
 		if rank >= r.size {
 			r.size, r.told = rank+1, false
@@ -107,7 +113,7 @@ func (d *diag) silence() {
 		f.Confidence = min(f.Confidence, 0.5)
 		f.Cause = ranksText(list) + " said nothing of it: the others wait for them, or their logs were not given"
 	}
-	if len(list) > 0 && len(d.hangs) == 0 && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
+	if len(list) > 0 && !d.hung() && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
 		d.hangs = append(d.hangs, r.blame(list, op, group))
 	}
 }
@@ -116,11 +122,22 @@ func (d *diag) silence() {
 func (d *diag) stoppedIn() (op *Line, group string) {
 	groups, _ := d.timeouts()
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		if name, _, _ := strings.Cut(g, " "); name == "default" || name == "default_pg" || name == "0" {
+		name, _, _ := strings.Cut(g, " ")
+		if all := name == "default" || name == "default_pg" || name == "0"; all || op == nil && d.mostWait(groups[g]) {
 			op, group = groups[g][0].l, g
 		}
 	}
 	return op, group
+}
+
+// mostWait says whether a group must be that of all ranks, whatever its name: nearly all of them wait in it.
+func (d *diag) mostWait(list []timeout) bool {
+	ranks := map[int]bool{}
+	for _, t := range list {
+		ranks[t.rank] = true
+	}
+	r := d.callRoll()
+	return len(ranks) > 2 && 4*len(ranks) >= 3*r.size
 }
 
 // blame is the verdict on ranks that are silent while the others wait in an operation.
@@ -159,6 +176,9 @@ func (d *diag) saving() {
 	}
 	shared := d.callRoll().shared
 	for i := range d.hangs {
+		if h := &d.hangs[i]; h.job != nil && h.job != d.job {
+			continue
+		}
 		for _, rank := range d.hangs[i].Culprits {
 			l := last[rank]
 			if l == nil || l.F["done"] != "" || !shared && lines[l.At.File]-l.At.Line > 8 {

@@ -267,7 +267,7 @@ const starvedCost = 0.3
 
 // straggles raises the incident of a rank that comes late.
 func (m *Machine) straggles(now float64, j *job, g *group, r int, l *latest, raise raiser) {
-	if x := j.ranks[r]; x != nil && l.cost < starvedCost && m.hosts[x.host].starved(now) {
+	if x := j.ranks[r]; x != nil && l.cost < starvedCost && m.hosts[x.host].starved() {
 		return
 	}
 	if i := m.linkOf(now, j, r); i != nil { // what comes over a slow link comes late

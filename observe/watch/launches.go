@@ -249,6 +249,9 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 	if m.nodeLost(now, j, raise) {
 		return
 	}
+	if m.undecided(now, j) {
+		return
+	}
 	if j.cause == nil && j.over != "cancelled" {
 		j.decide(now)
 	}

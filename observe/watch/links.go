@@ -114,7 +114,7 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 	row, col := map[int][2]int{}, map[int][2]int{}
 	slow := map[pair]bool{}
 	for k, v := range cells {
-		bad := v > m.slower(now, j, k)*mid && v > 2e-9 && sending[k] > leastSending
+		bad := v > m.slower(j, k)*mid && v > 2e-9 && sending[k] > leastSending
 		slow[k] = bad
 		a, b := row[k.from], col[k.to]
 		a[1], b[1] = a[1]+1, b[1]+1
@@ -127,7 +127,7 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 	for _, k := range slices.SortedFunc(maps.Keys(cells), byPair) {
 		v := cells[k]
 		key := fmt.Sprintf("link/%s/%d-%d", j.name, k.from, k.to)
-		if !m.held(key, slow[k]) {
+		if !m.held(key, slow[k]) || m.starvedLink(j, k) && m.seen[key] < patience*settle {
 			continue
 		}
 		ev := []Evidence{{now, fmt.Sprintf("rank %d to rank %d: %.3g MB/s while there was something to send; the median of %d pairs is %.3g MB/s", k.from, k.to, 1e-6/v, len(all), 1e-6/mid)}}
@@ -150,13 +150,16 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 
 // slower is how many times the median a byte must take until a link is slow. On hosts whose tasks wait for processors it
 // also takes long where nothing is wrong with the link.
-func (m *Machine) slower(now float64, j *job, k pair) float64 {
-	for _, n := range []int{k.from, k.to} {
-		if r := j.ranks[n]; r != nil && m.hosts[r.host].starved(now) {
-			return 40
-		}
+func (m *Machine) slower(j *job, k pair) float64 {
+	if m.starvedLink(j, k) {
+		return 40
 	}
 	return 3
+}
+
+// starvedLink says that an end of a link is on a host whose tasks wait for processors.
+func (m *Machine) starvedLink(j *job, k pair) bool {
+	return slices.ContainsFunc([]int{k.from, k.to}, func(n int) bool { return j.ranks[n] != nil && m.hosts[j.ranks[n].host].starved() })
 }
 
 func (m *Machine) linkSubject(j *job, k pair) doctor.Subject {

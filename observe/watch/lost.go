@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -14,7 +15,7 @@ func (m *Machine) limit(h *host) float64 {
 	if limit == 0 {
 		limit = max(10, 3*h.every)
 	}
-	if h.hungry > 0 && h.at-h.hungry < fed { // it was starved when it was last heard
+	if h.starved() {
 		limit *= patience
 	}
 	return limit
@@ -44,7 +45,7 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
 		h := m.hosts[name]
-		if h == nil || now-h.at <= m.limit(h) || len(hosts) < 2 && was != name && !j.failedAfter(h.at) || !j.stood(h.at, name) {
+		if h == nil || now-h.at <= m.limit(h) || len(hosts) < 2 && was != name && !j.failedAfter(h.at) || !j.stood(h.at, m.slack(h), name) {
 			continue
 		}
 		j.lost = name
@@ -54,6 +55,21 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 			Follows:  j.after(h.at, name),
 			Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}, {j.moved, fmt.Sprintf("the last operation of %s ended", j.name)}}})
 		return true
+	}
+	return false
+}
+
+// undecided says that ranks gave up while a report of another host of their job is overdue: whether that host is lost, and is
+// why they did, is not known yet.
+func (m *Machine) undecided(now float64, j *job) bool {
+	if j.cause != nil {
+		return false
+	}
+	for _, r := range j.ranks {
+		h := m.hosts[r.host]
+		if m.overdue(now, h) && slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.Host != r.host && d.seen > h.at+2*h.every+1 }) {
+			return true
+		}
 	}
 	return false
 }
@@ -73,9 +89,21 @@ func (j *job) failedAfter(at float64) bool {
 	return slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.seen > at })
 }
 
+// slack is how long after the last report of a host operations may be told that ended before it: starved agents tell late.
+func (m *Machine) slack(h *host) float64 {
+	if h.starved() {
+		return patience * waitForOthers
+	}
+	return waitForOthers
+}
+
 // stood says whether the job stopped at a time: no operation ended later, and somebody on another host waits or failed.
-func (j *job) stood(at float64, host string) bool {
-	if j.moved > at+waitForOthers {
+func (j *job) stood(at, slack float64, host string) bool {
+	moved := j.moved
+	if slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && math.Abs(d.seen-j.moved) < leaving }) {
+		moved = j.still // an operation also ends when its rank gives it up
+	}
+	if moved > at+slack {
 		return false
 	}
 	for _, r := range j.ranks {

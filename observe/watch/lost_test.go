@@ -45,6 +45,68 @@ func TestLostHostIsNamed(t *testing.T) {
 	}
 }
 
+// Hosts that were starved may be silent for longer. Ranks that give up meanwhile are not named for it: whether the silent host
+// is lost is not known yet. If it is heard of again, they are.
+func TestSurvivorsOfAStarvedHost(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		p := newPlay(8, 1, Config{Hang: 60})
+		p.load = map[int]Load{}
+		for h := range 4 {
+			p.load[h] = Load{CPU: 0.9}
+		}
+		p.run(30)
+		p.dark = map[int]bool{2: true}
+		p.m.jobs["train"].moved += 6 // a starved agent tells late of the last operation
+		p.run(15)
+		p.seq++            // the operation ends when they give it up
+		for r := range 4 { // they wait no longer
+			p.gone[r] = true
+			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1, Seen: true}}}
+			if err := p.m.Observe(p.now, &rep); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.run(10)
+		if len(p.alarms) > 0 {
+			t.Fatalf("after 25 s of silence: %s", p.alarms[0].Verdict)
+		}
+		kind, hosts := "node-lost", []string{"n2"}
+		if back {
+			kind, hosts, p.dark, p.stuck = "rank-dead", []string{"n0"}, nil, p.n
+		}
+		if i, s := p.until(t, 30); i.Kind != kind || !slices.Equal(i.Subject.Hosts, hosts) {
+			t.Errorf("heard of again %v: %s after %d s", back, i.Verdict, s)
+		}
+		if p.run(20); len(p.alarms) > 1 {
+			t.Errorf("heard of again %v: also %s", back, p.alarms[1].Verdict)
+		}
+	}
+}
+
+// A rank that is still in an operation that others have finished called the same one, whatever it is called: what a rank is in
+// has no name in reports.
+func TestBehindIsNoMismatch(t *testing.T) {
+	m := New(Config{Hang: 5})
+	var news []Incident
+	for now := 1000.0; now < 1020; now++ {
+		rep := &Report{Host: "n0", Boot: "b", At: now, Every: 1, HasRanks: true}
+		for r := range 4 {
+			g := Group{Name: "world", Op: "all-reduce", Done: 22, In: true, Ranks: []int{0, 1, 2, 3}}
+			if r > 1 {
+				g.Done = 21
+			}
+			rep.Ranks = append(rep.Ranks, Rank{Job: "train", Rank: r, Size: 4, PID: 100 + r, State: "S", Groups: []Group{g}})
+		}
+		if err := m.Observe(now, rep); err != nil {
+			t.Fatal(err)
+		}
+		news = append(news, m.Tick(now)...)
+	}
+	if len(news) != 1 || news[0].Kind != "hang" || !slices.Equal(news[0].Subject.Ranks, []int{2, 3}) {
+		t.Errorf("%+v", news)
+	}
+}
+
 // A host whose agent alone is silent is not lost: its job goes on.
 func TestSilentAgentIsNoLostHost(t *testing.T) {
 	p := newPlay(8, 1, Config{Hang: 5})
@@ -287,6 +349,26 @@ func TestRestartIsToldOnce(t *testing.T) {
 		}
 		if want := "rank-restarted rank 1 of j: process 11 was killed by SIGKILL, process 99 took its place on n0"; len(got) != 1 || got[0] != want {
 			t.Errorf("list first %v: %q, want %q", listFirst, got, want)
+		}
+	}
+}
+
+// On a starved host a rank that is not let run for a while makes its links look slow. A link that stays so is.
+func TestLinkOfAStarvedHost(t *testing.T) {
+	for _, c := range []struct {
+		seconds int
+		named   bool
+	}{{8, false}, {30, true}} {
+		p := newPlay(8, 3, Config{})
+		p.run(30)
+		p.load = map[int]Load{0: {CPU: 0.9}, 1: {CPU: 0.9}, 2: {CPU: 0.9}, 3: {CPU: 0.9}}
+		p.run(10)
+		p.slow[pair{1, 2}] = 100
+		p.run(c.seconds)
+		delete(p.slow, pair{1, 2})
+		p.run(10)
+		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "slow-link" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{1, 2})) {
+			t.Errorf("slow for %d s: %+v", c.seconds, p.alarms)
 		}
 	}
 }

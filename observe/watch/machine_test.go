@@ -270,6 +270,24 @@ func TestStarvedHostIsNoHang(t *testing.T) {
 	if i, s := starved(0.001).until(t, 35); i.Kind != "hang" || s > 32 {
 		t.Errorf("a rank that uses no processor: %s %s after %d s", i.Kind, i.Verdict, s)
 	}
+	// Nobody is behind: all are in one operation, on hosts that have no processor for it.
+	for _, load := range []map[int]Load{nil, {1: {CPU: 0.9}}} {
+		p := newPlay(8, 5, Config{})
+		p.run(20)
+		p.load, p.stuck = load, p.n
+		if i, s := p.until(t, 140); i.Kind != "hang" || len(i.Subject.Ranks) > 0 || s < 32 != (load == nil) || s < 110 != (load == nil) {
+			t.Errorf("all wait, load %v: %s %s after %d s", load, i.Kind, i.Verdict, s)
+		}
+	}
+	// An agent that gets no processor itself does not say that its host is starved: what it said last counts.
+	p = newPlay(8, 5, Config{})
+	p.run(20)
+	p.load, p.stuck = map[int]Load{0: {CPU: 0.9}, 1: {CPU: 0.9}, 2: {CPU: 0.9}, 3: {CPU: 0.9}}, p.n
+	p.run(2)
+	p.dark = map[int]bool{0: true, 1: true, 2: true, 3: true}
+	if p.run(36); len(p.alarms) > 0 {
+		t.Errorf("nobody gets a processor: %s", p.alarms[0].Verdict)
+	}
 	// A busy host that falls silent gets more time.
 	for _, busy := range []bool{false, true} {
 		m := New(Config{})

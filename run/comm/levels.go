@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
@@ -132,6 +133,7 @@ type levels struct {
 	copies       float64                       // what a byte takes that a rank copies
 	canonical    bool                          // sums are in the canonical order
 	built        map[string]*sched.Program
+	known        sync.Map // how long calls take, as they were predicted
 }
 
 // leveled is a call in phases, ready to run.
@@ -271,8 +273,8 @@ func cellOf(count, size, parts int) int {
 	return cell
 }
 
-// choose finds the phases for a call of the given size, and their program. Ragged parts go straight to their ranks.
-func (l *levels) choose(op sched.Collective, root int, bytes int64, ragged bool) (*leveled, *sched.Program, string, error) {
+// fastest finds the phases that take least time, and says how long each form of them takes.
+func (l *levels) fastest(op sched.Collective, root int, bytes int64, ragged bool) (*parts, []string, error) {
 	var best *parts
 	var reasons []string
 	for _, leader := range []bool{false, true} {
@@ -281,12 +283,55 @@ func (l *levels) choose(op sched.Collective, root int, bytes int64, ragged bool)
 		}
 		x, err := l.plan(op, root, bytes, leader, ragged && !leader)
 		if err != nil {
-			return nil, nil, "", err
+			return nil, nil, err
 		}
 		reasons = append(reasons, map[bool]string{false: "every rank in ", true: "leaders in "}[leader]+x.took.String())
 		if best == nil || x.took < best.took {
 			best = x
 		}
+	}
+	return best, reasons, nil
+}
+
+// predict is how long a call should take with what choose gives for it; 0 where that is not known.
+func (l *levels) predict(op sched.Collective, bytes int64) unit.Time {
+	if !l.serves(&request{Op: op}) {
+		return l.whole.Predict(op, bytes, l.canonical)
+	}
+	if bytes <= 0 {
+		return l.takes(op, 0)
+	}
+	from := int64(1) << (bits.Len64(uint64(bytes)) - 1) // choices are for powers of two
+	t := l.takes(op, from)
+	return t + unit.Time(float64(l.takes(op, 2*from)-t)*float64(bytes-from)/float64(from))
+}
+
+// takes is how long a call of a power of two should take.
+func (l *levels) takes(op sched.Collective, bytes int64) unit.Time {
+	type call struct {
+		op    sched.Collective
+		bytes int64
+	}
+	if t, ok := l.known.Load(call{op, bytes}); ok {
+		return t.(unit.Time)
+	}
+	x, _, err := l.fastest(op, 0, bytes, false)
+	if err != nil {
+		return 0
+	}
+	x.predicted = x.took
+	if whole, err := l.instead(op, 0, bytes, x.leveled); err == nil && whole != nil {
+		x.took = whole.Predicted
+	}
+	l.known.Store(call{op, bytes}, x.took)
+	return x.took
+}
+
+// choose finds the phases for a call of the given size, and their program. Ragged parts go straight to their ranks.
+func (l *levels) choose(op sched.Collective, root int, bytes int64, ragged bool) (*leveled, *sched.Program, string, error) {
+	best, reasons, err := l.fastest(op, root, bytes, ragged)
+	if err != nil {
+		return nil, nil, "", err
 	}
 	program, err := l.compose(best)
 	if err != nil {

@@ -95,24 +95,29 @@ func tellLives(dir string, stop, over chan struct{}) {
 	}
 }
 
-// predict says how long operations should have taken by the links that were measured when the ranks met. Nothing is said of
-// those that run in phases over several hosts.
+// predict says how long operations should have taken by the links that were measured when the ranks met.
 func (c *Comm) predict(ops []flight.Took) {
-	if len(ops) == 0 || c.levels != nil {
+	if len(ops) == 0 {
 		return
 	}
-	hosts := make([]int, len(c.library.members))
-	for i, m := range c.library.members {
-		hosts[i] = c.world.hosts[m]
+	predict := func(op sched.Collective, bytes int64) unit.Time { return c.levels.predict(op, bytes) }
+	if c.levels == nil {
+		hosts := make([]int, len(c.library.members))
+		for i, m := range c.library.members {
+			hosts[i] = c.world.hosts[m]
+		}
+		table := c.world.tables().For(hosts)
+		predict = func(op sched.Collective, bytes int64) unit.Time {
+			return table.Predict(op, bytes, c.world.cfg.Canonical)
+		}
 	}
-	table := c.world.tables().For(hosts)
 	known := map[string]int64{}
 	for i := range ops {
 		o := &ops[i]
 		k := o.Op + strconv.Itoa(o.Bytes)
 		if _, ok := known[k]; !ok {
 			if op, err := sched.ParseCollective(o.Op); err == nil {
-				known[k] = int64(table.Predict(op, int64(o.Bytes), c.world.cfg.Canonical) / unit.Nanosecond)
+				known[k] = int64(predict(op, int64(o.Bytes)) / unit.Nanosecond)
 			}
 		}
 		o.Predicted = known[k]

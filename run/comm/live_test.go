@@ -6,7 +6,46 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/model/unit"
+	"github.com/weft-fabric/weft/run/comm/internal/flight"
 )
+
+// Calls in phases over hosts have a prediction, which is that of the phases that were chosen: it grows with the size, and is
+// the one that the choice was made by where the size is a whole class.
+func TestPredictionsOverHosts(t *testing.T) {
+	for _, hosts := range bounded.First(2, "aabb", "aaabb", "abab", "aabbcc") {
+		list := startProcs(t, len(hosts), "mixed", "predicted", "hosts="+hosts)
+		list.await("done")
+		list.finish()
+	}
+}
+
+func init() { bodies["predicted"] = func(k *kid) error { return k.once(predictsPhases(k.c)) } }
+
+func predictsPhases(c *Comm) error {
+	ctx := context.Background()
+	for _, op := range []string{"all-reduce", "barrier", "broadcast", "all-gather", "reduce-scatter", "all-to-all", "gather"} {
+		last := int64(0)
+		for _, bytes := range []int{0, 1 << 10, 3 << 10, 1 << 20, 3 << 19, 1 << 21} {
+			ops := []flight.Took{{Op: op, Bytes: bytes}}
+			if c.predict(ops); ops[0].Predicted <= 0 || ops[0].Predicted < last && bytes > 1<<10 {
+				return fmt.Errorf("%s of %d bytes: %d ns predicted, %d ns for less", op, bytes, ops[0].Predicted, last)
+			}
+			last = ops[0].Predicted
+		}
+	}
+	if err := AllReduce(ctx, c, make([]float32, 1<<18), Sum); err != nil {
+		return err
+	}
+	ops := []flight.Took{{Op: "all-reduce", Bytes: 1 << 20}}
+	c.predict(ops)
+	if l := c.cur.prepared.levels; l == nil || int64(l.predicted/unit.Nanosecond) != ops[0].Predicted {
+		return fmt.Errorf("%d ns predicted, chosen by %+v", ops[0].Predicted, l)
+	}
+	return nil
+}
 
 // A process with a watch directory tells how far its communicators are, of operations
 // since it last told, and stops telling when they are closed.

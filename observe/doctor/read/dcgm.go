@@ -44,6 +44,37 @@ func readDiag(s *scan, b []byte) error {
 	return nil
 }
 
+var (
+	linkGPU = regexp.MustCompile(`^\s+gpuId (\d+):`)
+	linkRow = regexp.MustCompile(`^\s+[UDX_](?: [UDX_])+\s*$`)
+)
+
+// readLinkStatus reads dcgmi nvlink --link-status: a letter per link, under its GPU.
+func readLinkStatus(s *scan, b []byte) error {
+	var gpu *doctor.GPU
+	n := 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		l = strings.TrimRight(l, "\r\n")
+		switch m := linkGPU.FindStringSubmatch(l); {
+		case m != nil:
+			s.c.GPUs = append(s.c.GPUs, emptyGPU())
+			gpu = &s.c.GPUs[len(s.c.GPUs)-1]
+			gpu.At, gpu.Host, gpu.Bus = s.at(n, l), s.host, "gpu"+m[1]
+			gpu.Index, _ = strconv.Atoi(m[1])
+		case strings.HasPrefix(strings.TrimSpace(l), "NvSwitch"):
+			gpu = nil
+		case gpu != nil && linkRow.MatchString(l):
+			for i, letter := range strings.Fields(l) {
+				if letter == "U" || letter == "D" {
+					gpu.Links = append(gpu.Links, doctor.NVLink{At: s.at(n, l), Index: i, GBps: -1, Active: letter == "U", Down: letter == "D"})
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // dcgmFields are the metrics that tell of a fault.
 var dcgmFields = map[string]func(*doctor.GPU, float64){
 	"DCGM_FI_DEV_ROW_REMAP_FAILURE": func(g *doctor.GPU, v float64) { g.RemapFail = v > 0 },

@@ -23,7 +23,12 @@ var (
 	jaxHere     = regexp.MustCompile(`heartbeats\):\s*/job:\w+/replica:\d+/task:(\d+)`)
 	jaxLost     = regexp.MustCompile(`/task:(\d+) [Hh]eartbeat timeout`)
 	jaxStart    = regexp.MustCompile(`Barrier timed out\. Id: (?:PjRT_Client_Connect|\[Init\])`)
-	rayPressure = regexp.MustCompile(`([1-9]\d*) Workers[^)]*\) killed due to memory pressure \(OOM\).*?IP: ([\w.:-]+)\)`)
+	rayPressure = regexp.MustCompile(`[1-9]\d* Workers[^)]*\) killed due to memory pressure \(OOM\)|System memory low at node|exceeds the memory usage threshold|killed due to the node running low on memory`)
+	rayNode     = regexp.MustCompile(`\b(?:IP:?|-ip) ([\da-fA-F.:]*[\da-fA-F])`)
+	rayField    = regexp.MustCompile(`^\s+(pid|ip): (\S+)\s*$`)
+	deathSignal = regexp.MustCompile(`Received (\d+) death signal, shutting down workers`)
+	podsEvicted = regexp.MustCompile(`(\d+/\d+ (?:workers?|pods?|replicas?) (?:are|is|were|was) evicted)`)
+	noProvider  = regexp.MustCompile(`fi_getinfo: provider (\w+) output empty list`)
 	loaderGone  = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly`)
 	shellEnd    = regexp.MustCompile(`(?:line \d+: +(\d+) |^|>: ?)(Segmentation fault|Aborted|Bus error|Killed|Illegal instruction|Floating point exception)(?: +\(core dumped\)| {4,}\S|\s*$)`)
 	ompiSignal  = regexp.MustCompile(`\[([A-Za-z][\w.-]*):(\d+)\] Signal: [\w ]+ \((\d+)\)`)
@@ -45,7 +50,12 @@ var frameworkRules = []torchRule{
 	{has: []string{"Barrier timed out", "imed out task names:"}, read: (*scan).jaxAbsent},
 	{has: []string{"stopped sending heartbeats"}, read: (*scan).jaxUnhealthy},
 	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax", rank: fromGroup},
-	{has: []string{"killed due to memory pressure (OOM)"}, read: (*scan).rayMemory},
+	{has: []string{"memory pressure (OOM)", "System memory low at", "memory usage threshold", "node running low on memory"}, when: rayPressure, read: (*scan).rayMemory},
+	{has: []string{"death signal, shutting down"}, when: deathSignal, read: func(s *scan, l *torchText) verdict {
+		return s.torchFound(l, "cancelled", -1, true, map[string]string{"why": "signal " + deathSignal.FindStringSubmatch(l.text)[1] + " to torchrun's agent"})
+	}},
+	{has: []string{" evicted"}, when: podsEvicted, re: podsEvicted, kind: "evicted", fields: []string{"why"}, rank: fromNobody},
+	{has: []string{"output empty list"}, when: noProvider, re: noProvider, kind: "no_provider", fields: []string{"provider"}, calm: true},
 	{has: []string{"DataLoader worker (pid"}, when: loaderGone, read: func(s *scan, l *torchText) verdict {
 		delete(s.torch.trace, l.prefix)
 		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "loader"})
@@ -75,10 +85,7 @@ var frameworkRules = []torchRule{
 	{has: []string{"allocate MR", "register MR"}, when: noMR, read: func(s *scan, l *torchText) verdict {
 		return s.torchFound(l, "no_mr", l.rank, true, map[string]string{"gpu": map[bool]string{true: "1"}[s.gpuBuffer]})
 	}},
-	{has: []string{"RayActorError", "ActorDiedError", "The actor is dead because"}, when: actorDied, read: func(s *scan, l *torchText) verdict {
-		delete(s.torch.trace, l.prefix)
-		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "ray"})
-	}},
+	{has: []string{"RayActorError", "ActorDiedError", "The actor is dead because"}, when: actorDied, read: (*scan).actorLine},
 	{has: []string{"EXIT CODE:", "Exit Code:", "Exit code:"}, when: mpichExit, read: func(s *scan, l *torchText) verdict {
 		m := mpichExit.FindStringSubmatch(l.text)
 		if code := m[1] + m[2]; code != "0" {
@@ -94,7 +101,7 @@ var frameworkRules = []torchRule{
 }
 
 // frameworkWords are of which a line must have one to be looked at.
-var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "killed due to memory pressure", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
+var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold", "running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
 	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.
@@ -129,11 +136,38 @@ func (s *scan) ompiLine(l *torchText) verdict {
 
 // rayMemory is Ray, which ends workers before the kernel does.
 func (s *scan) rayMemory(l *torchText) verdict {
-	m := rayPressure.FindStringSubmatch(l.text)
+	delete(s.torch.trace, l.prefix)
+	f := map[string]string{}
+	if m := rayNode.FindStringSubmatch(l.text); m != nil {
+		f["addr"] = m[1]
+	}
+	return s.torchFound(l, "oom_event", -1, true, f)
+}
+
+// actorLine is an actor of Ray that died. The lines that follow name its process and host.
+func (s *scan) actorLine(l *torchText) verdict {
+	delete(s.torch.trace, l.prefix)
+	f := map[string]string{"code": "unknown", "by": "ray"}
+	s.torch.actor, s.torch.actorLines, s.torch.idle = f, 0, 0
+	return s.exited(l, l.rank, s.host, clock(l.text), f)
+}
+
+// actorField adds what Ray says of the actor that the lines before are about.
+func (s *scan) actorField(l *torchText) verdict {
+	t := &s.torch
+	if t.actor == nil {
+		return goOn
+	}
+	if t.actorLines++; t.actorLines > 8 {
+		t.actor = nil
+		return goOn
+	}
+	m := rayField.FindStringSubmatch(l.body)
 	if m == nil {
 		return goOn
 	}
-	return s.torchFound(l, "oom_event", -1, true, map[string]string{"addr": m[2]})
+	t.actor[map[string]string{"pid": "pid", "ip": "addr"}[m[1]]] = m[2]
+	return noted
 }
 
 // stalledLine is a rank of Horovod's or JAX's list of those that others wait for.

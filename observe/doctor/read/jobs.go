@@ -256,13 +256,30 @@ func (c *rasCounts) fill(comm *doctor.RASComm) {
 	}
 }
 
+// inspected are the header and the metadata of a record of NCCL Inspector. Each record has both up to version 4.2; later ones have
+// them once, in the marker before the records of a communicator.
+func (s *scan) inspected(d *pdict) (header, metadata *pdict) {
+	for _, from := range []*pdict{d, d.dict("dump_stats")} {
+		if from == nil {
+			continue
+		}
+		if h := from.dict("header"); h != nil {
+			s.header = h
+		}
+		if m := from.dict("metadata"); m != nil {
+			s.metadata = m
+		}
+	}
+	return s.header, s.metadata
+}
+
 // inspector reads one record of NCCL Inspector.
 func (s *scan) inspector(n int, d *pdict) {
 	if s.kept++; s.kept > maxEvents {
 		s.lost++
 		return
 	}
-	h, m := d.dict("header"), d.dict("metadata")
+	h, m := s.inspected(d)
 	p := doctor.Perf{At: doctor.Evidence{File: s.file, Line: n}, Comm: h.text("id"), Rank: int(h.int("rank", -1)), N: int(h.int("n_ranks", 0)), Host: m.text("hostname"), PID: int(m.int("pid", 0)), Peer: -1}
 	p.Host, _, _ = strings.Cut(p.Host, ".")
 	if st := d.dict("dump_stats"); st != nil {

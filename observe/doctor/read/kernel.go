@@ -43,6 +43,7 @@ var (
 	kmsgHead = regexp.MustCompile(`^\d+,\d+,(\d+),[^;]*;(.*)`)
 	kubeNode = regexp.MustCompile(`\snode/([\w.-]+)\s`) // an event of Kubernetes
 	journal  = regexp.MustCompile(`(?:^|\s)(\S+) kernel(?:\[\d+\])?: `)
+	kService = regexp.MustCompile(`(?:^|\s)(\S+) (?:(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: (.*(?i:fail|error).*)|systemd\[\d+\]: (nvidia-fabricmanager\.service: (?:Failed with result|Main process exited|Control process exited).*|Failed to start .*fabric ?manager.*))`)
 )
 
 // kernelLine reads one line of a kernel log, wherever it stands.
@@ -98,6 +99,10 @@ func (s *scan) gpuEvent(k *doctor.Kernel, body string) bool {
 		_, what, _ := strings.Cut(body, "[tid ")
 		_, what, _ = strings.Cut(what, "] ")
 		k.Kind, k.Text = "fm_error", what
+	case strings.Contains(body, "abricmanager") && kService.MatchString(body):
+		m := kService.FindStringSubmatch(body)
+		k.Kind, k.Text, k.Fatal = "fm_error", m[2]+m[3], m[3] != ""
+		k.Host, _, _ = strings.Cut(m[1], ".")
 	case kSXid.MatchString(body):
 		m := kSXid.FindStringSubmatch(body)
 		k.Kind, k.Device, k.Text = "sxid", m[1]+" "+m[2], m[5]

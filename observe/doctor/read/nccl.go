@@ -327,9 +327,9 @@ func (s *scan) envLine(n int, text string) bool {
 
 // needles are words of which a line must have one to be looked at.
 var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "AER", "PCIe Bus Error", "peermem", "segfault", "ut of memory", "OutOfMemoryError", "Watchdog", "ast enqueued", "exitcode", "[Gloo]", "gloo/", "onnectFullMesh", "open files",
-	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ", "Rank ", "nvidia-nccl-cu", "NVSwitch", "[ERROR] [tid", "[CRITICAL] [tid", "panic", "BUG", "LOCKUP", "protection fault", "file-max",
+	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ", "Rank ", "nvidia-nccl-cu", "NVSwitch", "abricmanager", "[ERROR] [tid", "[CRITICAL] [tid", "panic", "BUG", "LOCKUP", "protection fault", "file-max",
 	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
-	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "Last error:", "Traceback (most recent",
+	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "cudaGetDeviceCount()", "Last error:", "Traceback (most recent",
 	"systemd-oomd", "Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST", "infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted", "Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
 	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "o space left on device", "isk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished", "exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
 

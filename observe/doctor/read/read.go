@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,16 +36,20 @@ type scan struct {
 	kinds     map[string]int
 	form      string // what a log is by the form of its lines, "" unknown
 	last      bool   // the line has no end
+	inside    bool   // the log is what stands around a tool's output
 	kept      int
 	raw       map[string]*rawCalls // by process and communicator
 	key       []byte               // of the line, in raw
 	passed    int                  // lines that are not kept since there are many like them
 	lost      int
 	hosts     map[string]bool // that lines have named
+	ranks     map[int]bool    // whose lines are here, by PyTorch's prefix
 	bench     benchState
 	torch     torchState
-	half      string        // a sentence of PyTorch that goes on in the next line
-	gpuBuffer bool          // perftest uses memory of a GPU
+	half      string // a sentence of PyTorch that goes on in the next line
+	gpuBuffer bool   // perftest uses memory of a GPU
+	header    *pdict // of NCCL Inspector's records, and their metadata
+	metadata  *pdict
 	theGPU    string        // that the last line of the driver named
 	held      []doctor.Line // of which the next line tells whether they are whole
 }
@@ -86,6 +90,7 @@ type dialect struct {
 	name  string
 	is    func(head []byte, text string) bool
 	whole func(s *scan, b []byte) error
+	alone bool // what else is in such a file is its own; other tools print into logs
 }
 
 // line recognises by a word that must be there and the form of a line with it. The
@@ -103,31 +108,32 @@ func either(a, b func([]byte, string) bool) func([]byte, string) bool {
 var dialects = []dialect{
 	{"pickle", func(b []byte, _ string) bool {
 		return len(b) > 1 && (b[0] == 0x80 && b[1] <= 5 || bytes.HasPrefix(b, []byte("(dp")))
-	}, readPickle},
-	{"nvidia-smi -q -x", line("<nvidia_smi_log", `<nvidia_smi_log`), readSMI},
-	{"json", isJSON, readJSON},
-	{"nvidia-smi nvlink", line("(UUID: ", `^GPU \d+: .*\(UUID: [A-Z]+-.*\)\s*\n\s+(Link \d+|NVML|Unable|<)`), readNVLink},
-	{"nvidia-smi topo", line("GPU0", `^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo},
-	{"ibstat", line("CA '", `^CA '[^']+'`), readIBStat},
-	{"ibstatus", line("Infiniband device", `^Infiniband device '[^']+' port \d+ status:`), readIBStatus},
-	{"perfquery", line("# Port", `^# Port(?:RcvErrorDetails| (?:extended )?)\s*counters: `), readPerfquery},
-	{"ibswinfo", line("firmware version", `(?m)^part number\s+\|.*\n(?s:.*)^firmware version\s+\|`), readSwitchInfo},
-	{"perftest", line(" Test", `^\s*(?:RDMA_Write|RDMA_Read|Send)(?: Bidirectional)? (?:BW|Latency) Test`), readPerfTest},
-	{"unhealthy ports", line("PeerNodeGUID", `^#\s*NodeGUID, PortNum, NodeDesc, PeerNodeGUID`), readUnhealthy},
-	{"iblinkinfo", line(")==>", `==\(.*\)==>`), readLinkInfo},
-	{"ibnetdiscover", line("", `^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover},
-	{"ibdiagnet counters", line(" GUID=", `^Port=\d+ Lid=\S+ GUID=`), readDiagnet},
-	{"mlxlink", line(" Info", `^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink},
-	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool},
-	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI},
-	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText},
-	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct},
-	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol},
-	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods},
-	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag},
-	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM},
-	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP},
-	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm},
+	}, readPickle, true},
+	{"nvidia-smi -q -x", line("<nvidia_smi_log", `<nvidia_smi_log`), readSMI, true},
+	{"json", isJSON, readJSON, true},
+	{"nvidia-smi nvlink", line("(UUID: ", `^GPU \d+: .*\(UUID: [A-Z]+-.*\)\s*\n\s+(Link \d+|NVML|Unable|<)`), readNVLink, false},
+	{"nvidia-smi topo", line("GPU0", `^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo, false},
+	{"ibstat", line("CA '", `^CA '[^']+'`), readIBStat, false},
+	{"ibstatus", line("Infiniband device", `^Infiniband device '[^']+' port \d+ status:`), readIBStatus, false},
+	{"perfquery", line("# Port", `^# Port(?:RcvErrorDetails| (?:extended )?)\s*counters: `), readPerfquery, false},
+	{"ibswinfo", line("firmware version", `(?m)^part number\s+\|.*\n(?s:.*)^firmware version\s+\|`), readSwitchInfo, true},
+	{"perftest", line(" Test", `^\s*(?:RDMA_Write|RDMA_Read|Send)(?: Bidirectional)? (?:BW|Latency) Test`), readPerfTest, false},
+	{"unhealthy ports", line("PeerNodeGUID", `^#\s*NodeGUID, PortNum, NodeDesc, PeerNodeGUID`), readUnhealthy, true},
+	{"iblinkinfo", line(")==>", `==\(.*\)==>`), readLinkInfo, false},
+	{"ibnetdiscover", line("", `^(?:vendid=0x|Switch\s+\d+ "S-|Ca\s+\d+ "H-|(?:CA|SW|RT)\s+\d+\s+\d+ 0x)`), readDiscover, false},
+	{"ibdiagnet counters", line(" GUID=", `^Port=\d+ Lid=\S+ GUID=`), readDiagnet, false},
+	{"mlxlink", line(" Info", `^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink, false},
+	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool, false},
+	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI, false},
+	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText, false},
+	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct, true},
+	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol, true},
+	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods, true},
+	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag, false},
+	{"dcgmi nvlink", line("gpuId ", `NvLink Link Status`), readLinkStatus, false},
+	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM, true},
+	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP, false},
+	{"inspector metrics", line("nccl_", `^nccl_(?:bus_bandwidth_gbs|collective_exec_time_microseconds|p2p_\w+)\{`), readInspectorProm, true},
 }
 
 // Kinds lists what is recognised, for help and pages.
@@ -235,8 +241,12 @@ var forms = []struct {
 	name string
 	re   *regexp.Regexp
 }{
-	{"fabric manager log", regexp.MustCompile(`(?m)^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"fabric manager log", regexp.MustCompile(`(?m)(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: |^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
 	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
+	{"torchrun log", regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[|(?m)^(?:INFO|WARNING|ERROR):torch\.distributed\.`)},
+	{"DeepSpeed log", regexp.MustCompile(`\] \[(?:INFO|WARNING|ERROR)\] \[(?:launch|runner|logging|comm|engine)\.py:\d+:\w+\]`)},
+	{"Ray log", regexp.MustCompile(`(?m)^\((?:raylet|\w+ pid=\d+)(?:, ip=[\w.:]+)?\) `)},
+	{"Megatron log", regexp.MustCompile(`(?m)\biteration +\d+/ *\d+ \| consumed samples: +\d+`)},
 	{"kernel log", regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
@@ -254,6 +264,10 @@ func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
 			return s.log(bufio.NewReaderSize(bytes.NewReader(b), headSize))
 		}
 		s.note(doctor.Unread, "%v", err)
+	} else if !d.alone {
+		s.inside = true
+		_, err = s.log(bytes.NewReader(b))
+		return d.name, err
 	}
 	return d.name, nil
 }
@@ -321,6 +335,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 		if s.held != nil {
 			s.release(string(b))
 		}
+		s.noteRank(b)
 		if l.err == nil && s.half == "" && s.keepCall(l.n, b) {
 			nccl++
 			continue
@@ -350,13 +365,14 @@ func (s *scan) log(r io.Reader) (string, error) {
 	s.release("")
 	s.readCalls()
 	s.c.Files[len(s.c.Files)-1].Lines = l.n
+	s.c.Files[len(s.c.Files)-1].Ranks = slices.Sorted(maps.Keys(s.ranks))
 	if l.err != nil && l.err != io.EOF {
 		s.note(doctor.Cut, "reading stopped: %v", l.err)
 	}
 	if l.long > 0 {
 		s.note(doctor.Partial, "%d lines were longer than %d bytes and were cut", l.long, maxLine)
 	}
-	if cut && nccl > 0 {
+	if cut && nccl > 0 && !s.inside {
 		s.note(doctor.Cut, "the last line has no end: the file may be cut")
 	}
 	switch {
@@ -371,8 +387,27 @@ func (s *scan) log(r io.Reader) (string, error) {
 	case s.kept > 0:
 		return "job log", nil
 	}
-	s.note(doctor.Unread, "nothing in it was recognised")
+	if !s.inside {
+		s.note(doctor.Unread, "nothing in it was recognised")
+	}
 	return "unknown", nil
+}
+
+// noteRank notes whose line it is, whatever it says.
+func (s *scan) noteRank(b []byte) {
+	if len(b) < 8 || string(b[:5]) != "[rank" {
+		return
+	}
+	n, i := 0, 5
+	for ; i < len(b) && i < 12 && b[i] >= '0' && b[i] <= '9'; i++ {
+		n = 10*n + int(b[i]-'0')
+	}
+	if i > 5 && i < len(b) && b[i] == ']' && !s.ranks[n] {
+		if s.ranks == nil {
+			s.ranks = map[int]bool{}
+		}
+		s.ranks[n] = true
+	}
 }
 
 // whole joins a sentence of PyTorch's watchdog that a terminal or a launcher broke in two.
@@ -415,288 +450,4 @@ func unwrap(text string) string {
 		return ansi.ReplaceAllString(msg, "")
 	}
 	return text
-}
-
-// readPickle reads a flight recorder's dump.
-func readPickle(s *scan, b []byte) error {
-	v, err := unpickle(b)
-	d, _ := v.(*pdict)
-	if err != nil && !errors.Is(err, errCut) {
-		if errors.Is(err, errCode) {
-			s.c.Files[len(s.c.Files)-1].Kind = "refused"
-			return fmt.Errorf("pickle: %w; the file is not a flight recorder's dump, or it was tampered with", err)
-		}
-		if !isFlight(d) {
-			return fmt.Errorf("pickle: %w", err)
-		}
-	}
-	if !isFlight(d) {
-		if err != nil {
-			return fmt.Errorf("pickle: %w before anything of a dump was in it", err)
-		}
-		s.c.Files[len(s.c.Files)-1].Kind = "unknown"
-		return fmt.Errorf("a pickle, but no flight recorder's dump: it has no entries and no pg_config")
-	}
-	dump := flight(s.file, d)
-	if err != nil {
-		s.cutDump(&dump)
-		s.note(doctor.Cut, "%v: %d operations were read", err, len(dump.Entries))
-	}
-	s.c.Dumps = append(s.c.Dumps, dump)
-	s.c.Files[len(s.c.Files)-1].Kind = "flight recorder"
-	return nil
-}
-
-// cutDump marks a dump that ends in the middle. Its last operation is not whole.
-func (s *scan) cutDump(d *doctor.Dump) {
-	d.Truncated = true
-	if n := len(d.Entries); n > 0 {
-		d.Entries = d.Entries[:n-1]
-	}
-	if len(d.Entries) == 0 {
-		s.note(doctor.Unread, "the dump ends before its first whole operation")
-	}
-}
-
-func isJSON(b []byte, text string) bool {
-	t := strings.TrimLeft(strings.TrimPrefix(text, "\ufeff"), " \t\r\n")
-	if t == "" || t[0] != '{' && t[0] != '[' {
-		return false
-	}
-	if strings.HasPrefix(t, `{"log":`) {
-		return false
-	}
-	first, _, _ := strings.Cut(t, "\n")
-	if strings.Contains(first, `"MESSAGE"`) || strings.Contains(first, `"__REALTIME_TIMESTAMP"`) {
-		return false // the journal
-	}
-	// A bracket may begin a log line: [1,0]<stdout>: or [2024-01-02 ...]
-	return t[0] == '{' && (len(t) > 1 && strings.ContainsAny(t[1:2], "\" \n\r\t}")) || t[0] == '[' && (len(t) > 1 && strings.ContainsAny(t[1:2], "{ \n\r\t]")) && strings.Contains(t[:min(len(t), 200)], "{")
-}
-
-// readJSON reads the JSON forms: dumps, RAS, Inspector, nccl-tests, ip -j.
-func readJSON(s *scan, b []byte) error {
-	j := &jsoner{b: bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))}
-	found := 0
-	for {
-		j.space()
-		if j.at >= len(j.b) {
-			break
-		}
-		n := 1 + bytes.Count(j.b[:j.at], []byte("\n"))
-		if found > 0 {
-			n = 0 // counting anew for every line would take long
-		}
-		v, err := j.value(0)
-		ok := s.jsonValue(n, v, err)
-		if ok {
-			found++
-		}
-		if err != nil {
-			if found > 0 {
-				s.note(doctor.Partial, "line %d: %v: what is before was read", j.lineAt(), err)
-				// Lines of JSON: go on with the next line.
-				if i := bytes.IndexByte(j.b[min(j.at, len(j.b)):], '\n'); i >= 0 {
-					j.at += i + 1
-					continue
-				}
-				return nil
-			}
-			return fmt.Errorf("JSON: %w", err)
-		}
-	}
-	if found == 0 {
-		return errNotThis
-	}
-	return nil
-}
-
-func (s *scan) jsonValue(n int, v any, err error) bool {
-	kind := &s.c.Files[len(s.c.Files)-1].Kind
-	switch v := v.(type) {
-	case *pdict:
-		switch {
-		case v.has("header") && (v.has("coll_perf") || v.has("p2p_perf") || v.has("metadata")):
-			s.inspector(n, v)
-			*kind = "NCCL Inspector"
-		case isFlight(v):
-			d := flight(s.file, v)
-			if err != nil {
-				s.cutDump(&d)
-			}
-			s.c.Dumps = append(s.c.Dumps, d)
-			*kind = "flight recorder"
-		case v.has("communicators") || v.has("communicators_count"):
-			s.rasJSON(v)
-			*kind = "RAS report"
-		case v.has("event") && v.has("peer") && v.has("group"):
-			s.rasEvent(n, v)
-			*kind = "RAS events"
-		case v.has("results") && (v.has("config") || v.has("devices") || v.has("version")):
-			s.benchJSON(v)
-			*kind = "nccl-tests"
-		case v.has("records") && v.has("rank"):
-			d := weftFlight(s.file, v)
-			if err != nil {
-				s.cutDump(&d)
-			}
-			s.c.Dumps = append(s.c.Dumps, d)
-			*kind = "weft flight record"
-		case v.has("Events") && s.redfish(v):
-			*kind = "Redfish events"
-		case v.has("kind") && s.podJSON(v):
-			*kind = "Kubernetes pods"
-		default:
-			return false
-		}
-		return true
-	case *plist:
-		ok := false
-		for _, x := range v.l {
-			d, _ := x.(*pdict)
-			if d == nil {
-				continue
-			}
-			switch {
-			case d.has("ifname"):
-				s.ipAddress(d)
-				ok, *kind = true, "ip -j"
-			case d.has("header"):
-				s.inspector(n, d)
-				ok, *kind = true, "NCCL Inspector"
-			case d.has("links") && d.has("nodes"):
-				s.netq(d)
-				ok, *kind = true, "NetQ topology"
-			}
-		}
-		return ok
-	}
-	return false
-}
-
-// knownHost is the known host that a file's name or folder names.
-func knownHost(name string, known map[string]bool) string {
-	dir, base := path.Split(name)
-	for _, part := range append([]string{base}, reversed(strings.Split(strings.Trim(dir, "/"), "/"))...) {
-		for _, w := range strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("._@+=,", r) }) {
-			if known[w] {
-				return w
-			}
-			for _, cut := range []string{"-", "_"} {
-				for _, x := range strings.Split(w, cut) {
-					if known[x] {
-						return x
-					}
-				}
-			}
-		}
-		for h := range known {
-			if len(h) > 2 && strings.Contains(part, h) && !strings.Contains(part, h+"0") {
-				if i := strings.Index(part, h) + len(h); i >= len(part) || part[i] < '0' || part[i] > '9' {
-					return h
-				}
-			}
-		}
-	}
-	return ""
-}
-
-// hostFromName guesses the host of a file whose content does not say: a folder or a
-// part of the name that is a known host.
-func hostFromName(name string, known map[string]bool) string {
-	if h := knownHost(name, known); h != "" {
-		return h
-	}
-	dir, base := path.Split(name)
-	// A name like dmesg.node07.txt, or a folder a host. Pieces of /sys have numbers of
-	// their own.
-	if i := strings.Index(name, "/class/"); i >= 0 || strings.Contains(name, "/ports/") || strings.Contains(name, "/devices/") {
-		dir, base = name[:max(i, 0)], ""
-		dir = strings.TrimSuffix(dir, "/sys")
-	}
-	for _, w := range append(strings.FieldsFunc(base, func(r rune) bool { return strings.ContainsRune("._", r) }), path.Base(strings.TrimSuffix(dir, "/"))) {
-		for _, x := range append([]string{w}, strings.Split(w, "-")...) {
-			if hostWord.MatchString(x) && !notHost.MatchString(x) {
-				return x
-			}
-		}
-	}
-	return ""
-}
-
-var (
-	hostWord = regexp.MustCompile(`^[a-z]{1,12}-?\d{1,6}$`)
-	notHost  = regexp.MustCompile(`^(?:[abhvtlp]\d{1,3}|gb\d+|mlx\d*|xid\d*|sxid\d*|rank\d*|eth\d*|ens?\d*|ib\d*|test\d*|run\d*|job\d*|dump\d*|log\d*|kmsg\d*|part\d*|exit-?\d*|code\d*|page\d*|phase\d*|step-?\d*|file\d*|gpu\d*|nic\d*|try\d*|case\d*|v\d+|x\d+|cuda\d*|nccl\d*|hdr\d*|ndr\d*|edr\d*|perf(?:query)?\d*|ibstat(?:us)?\d*|iblinkinfo\d*|dmesg\d*|smi\d*|topo\d*|nvlink\d*|ethtool\d*|lspci\d*|mlxlink\d*|sample\d*|snap\d*|pass\d*|stat\d*|out\d*|err\d*|std(?:out|err)\d*|messages\d*|syslog\d*|journal\d*|counters?\d*|trace\d*|flight\d*|ras\d*|attempt\d*|restart\d*|round\d*|time\d*|before\d*|after\d*|old\d*|new\d*|worker\d*-?log\d*)$`)
-)
-
-func reversed(l []string) []string {
-	l = slices.Clone(l)
-	slices.Reverse(l)
-	return l
-}
-
-// Finish fills in what single files do not know: the hosts of files that do not name theirs, and the zones of their clocks.
-func Finish(c *doctor.Case) {
-	zones(c)
-	known := map[string]bool{}
-	for i := range c.Lines {
-		if h := c.Lines[i].Host; h != "" {
-			known[h] = true
-		}
-	}
-	for i := range c.Perf {
-		if h := c.Perf[i].Host; h != "" {
-			known[h] = true
-		}
-	}
-	memo := map[string]string{}
-	guess := func(h *string, file string) {
-		if *h != "" {
-			return
-		}
-		g, ok := memo[file]
-		if !ok {
-			g = hostFromName(file, known)
-			memo[file] = g
-		}
-		*h = g
-	}
-	for i := range c.Kernel {
-		guess(&c.Kernel[i].Host, c.Kernel[i].At.File)
-	}
-	for i := range c.GPUs {
-		guess(&c.GPUs[i].Host, c.GPUs[i].At.File)
-	}
-	for i := range c.Paths {
-		guess(&c.Paths[i].Host, c.Paths[i].At.File)
-	}
-	for i := range c.Ports {
-		if !c.Ports[i].Switch {
-			guess(&c.Ports[i].Host, c.Ports[i].At.File)
-		}
-	}
-	for i := range c.Ether {
-		guess(&c.Ether[i].Host, c.Ether[i].At.File)
-	}
-	for i := range c.PCI {
-		guess(&c.PCI[i].Host, c.PCI[i].At.File)
-	}
-	for i := range c.Addresses {
-		guess(&c.Addresses[i].Host, c.Addresses[i].At.File)
-	}
-	// The log of a job is of many hosts: only a host that is known from elsewhere counts.
-	for i := range c.Kernel {
-		known[c.Kernel[i].Host] = true
-	}
-	delete(known, "")
-	for i := range c.Lines {
-		if l := &c.Lines[i]; l.Kind != "version" && l.Host == "" {
-			g, ok := memo["known "+l.At.File]
-			if !ok {
-				g = knownHost(l.At.File, known)
-				memo["known "+l.At.File] = g
-			}
-			l.Host = g
-		}
-	}
 }

@@ -399,3 +399,24 @@ func TestPatienceEnds(t *testing.T) {
 		}
 	}
 }
+
+// NCCL Inspector's records name their rank each, or once for all that follow.
+func TestInspectorHeaders(t *testing.T) {
+	const head = `"header":{"id":"0x7c1a","rank":3,"n_ranks":8},"metadata":{"hostname":"n1.cluster","pid":4127}`
+	record := func(seq int) string {
+		return fmt.Sprintf(`"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":1048576,"coll_exec_time_us":88,"coll_busbw_gbs":20.8}`, seq)
+	}
+	for name, text := range map[string]string{
+		"each":   "{" + head + "," + record(1) + "}\n{" + head + "," + record(2) + "}\n",
+		"once":   "{" + head + `,"dump_stats":{"records":2,"dropped":0}}` + "\n{" + record(1) + "}\n{" + record(2) + "}\n",
+		"marker": `{"dump_stats":{"records":2,"dropped":0,` + head + "}}\n{" + record(1) + "}\n{" + record(2) + "}\n",
+	} {
+		c := &doctor.Case{}
+		if err := File(c, "inspector.json", "", strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Perf) != 2 || c.Perf[1].Rank != 3 || c.Perf[1].Host != "n1" || c.Perf[1].Seq != 2 || c.Perf[1].N != 8 {
+			t.Errorf("%s: %+v", name, c.Perf)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package read
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,7 +57,7 @@ var (
 	ncclFailed     = regexp.MustCompile(`NCCL [Ee]rror(?: in|\(\d+\))?[:,] ?(?:\S+:\d+, )?((?:unhandled|internal|invalid|remote)[\w /-]+?)(?: \(run with[^)]*\))?(?:, NCCL version (\d+\.\d+\.\d+)|$|[,.:])`)
 	pipNCCL        = regexp.MustCompile(`nvidia-nccl-cu\d+(?:==| +)(\d+\.\d+\.\d+)`)
 	cudaOOM        = regexp.MustCompile(`(?:CUDA out of memory|torch\.cuda\.OutOfMemoryError|torch\.OutOfMemoryError)`)
-	cudaError      = regexp.MustCompile(`CUDA (?:runtime )?error(?: \(\d+\))?: ([A-Za-z][\w ',/()-]+)`)
+	cudaError      = regexp.MustCompile(`(?:CUDA (?:runtime )?error(?: \(\d+\))?|cudaGetDeviceCount\(\)\..* Error \d+): ([A-Za-z][\w ',/()-]+)`)
 	loaderBus      = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
 	loaderKill     = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
 	pythonRaise    = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
@@ -89,13 +88,18 @@ type torchState struct {
 	listed  string            // the kind of line that each of them is
 	// starting is set while JAX's processes connect.
 	starting bool
+
+	actor      map[string]string // what is known of the actor of Ray that died last
+	actorLines int               // since then
 }
 
 // patience is for how many lines what was begun is expected to go on. Until then all lines are
 // looked at, which takes ten times as long.
 const patience = 20_000
 
-func (t *torchState) open() bool { return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil }
+func (t *torchState) open() bool {
+	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil
+}
 
 // table begins torchrun's table of failures, or its row of the first one.
 func (t *torchState) table(root bool) verdict {
@@ -211,7 +215,7 @@ var torchRules = []torchRule{
 	{has: []string{"worker group successfully finished", "exits successfully"}, kind: "job_done", calm: true},
 	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"}, rank: fromGroup, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
-	{has: []string{"CUDA error", "CUDA runtime error"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
+	{has: []string{"CUDA error", "CUDA runtime error", "cudaGetDeviceCount()"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
 	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number", fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
 	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
@@ -320,8 +324,10 @@ func (s *scan) torchLine(n int, text string) bool {
 			break
 		}
 	}
-	if v := s.rowLine(l); v != goOn {
-		return v == found
+	for _, row := range []func(*torchText) verdict{s.rowLine, s.actorField} {
+		if v := row(l); v != goOn {
+			return v == found
+		}
 	}
 	return s.raisedLine(l) == found
 }
@@ -516,60 +522,6 @@ func (s *scan) rendezvousLine(l *torchText) verdict {
 	}
 	delete(s.torch.trace, l.prefix)
 	return s.torchFound(l, "rendezvous", l.rank, true, nil)
-}
-
-// rowLine is a row of torchrun's table of failures. An exit code ends one failure.
-func (s *scan) rowLine(l *torchText) verdict {
-	t := &s.torch
-	if t.rows++; t.rows > 64 {
-		t.row = nil
-	}
-	if t.row == nil {
-		return goOn
-	}
-	m := tableRow.FindStringSubmatch(l.body)
-	if m == nil {
-		return goOn
-	}
-	t.row[m[1]] = m[2]
-	if m[1] != "exitcode" {
-		return noted
-	}
-	host := t.row["host"]
-	if strings.HasPrefix(host, "localhost") {
-		host = ""
-	}
-	rank := -1
-	if r, err := strconv.Atoi(t.row["rank"]); err == nil {
-		rank = r
-	}
-	f := map[string]string{"code": m[2], "pid": m[3], "by": "torchrun"}
-	if t.root {
-		f["root"] = "1"
-	}
-	at := clock(strings.ReplaceAll(t.row["time"], "_", " "))
-	t.row, t.rows = map[string]string{}, 0
-	return s.exited(l, rank, host, at, f)
-}
-
-// echoes are exceptions that only pass on what happened elsewhere.
-var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException", "KeyboardInterrupt", "SystemExit",
-	"CalledProcessError", "ProcessExitedException", "ProcessRaisedException", "RayTaskError", "BrokenPipeError", "ConnectionResetError"}
-
-// raisedLine is what was raised: the line behind a traceback that is not indented.
-func (s *scan) raisedLine(l *torchText) verdict {
-	if !s.torch.trace[l.prefix] || l.body == "" || l.body[0] == ' ' || l.body[0] == '\t' {
-		return goOn
-	}
-	m := pythonRaise.FindStringSubmatch(strings.TrimSpace(l.body))
-	if m == nil {
-		return goOn
-	}
-	delete(s.torch.trace, l.prefix)
-	if slices.Contains(echoes, m[1][strings.LastIndexByte(m[1], '.')+1:]) {
-		return noted
-	}
-	return s.torchFound(l, "exception", l.rank, true, map[string]string{"type": m[1], "msg": m[2]})
 }
 
 // groupOf notes the process group that a line names.

@@ -32,6 +32,9 @@ const Env = "WEFT_TEST_ORDERS"
 // Patient is the program of a rank: an all-reduce of 1 MiB, a rest of 20 ms, and so on
 // until it is ended.
 func Patient(ctx context.Context) error {
+	if os.Getenv(hogEnv) != "" {
+		return hog(ctx)
+	}
 	cfg, err := comm.FromEnv()
 	if err != nil {
 		return err
@@ -94,7 +97,7 @@ type Fault struct {
 	inject func(t *trial, victim int) (undo func(), err error)
 }
 
-// hangLimit is the time limit for hangs in drills, in seconds.
+// hangLimit is the time limit for hangs in drills, in seconds: faults are to be named soon.
 const hangLimit = 5.0
 
 // Faults are the kinds there are.
@@ -149,6 +152,8 @@ type Table struct {
 	Healthy     float64  `json:"healthy_s"` // of undisturbed running
 	FalseAlarms int      `json:"false_alarms"`
 	Alarms      []string `json:"alarms,omitempty"`
+	Hogs        int      `json:"hogs,omitempty"`
+	Load        float64  `json:"load_average,omitempty"` // over the last minute of the healthy job
 }
 
 // Options of drills.
@@ -158,7 +163,28 @@ type Options struct {
 	Trials  int      // of each fault; 1 if 0
 	Faults  []string // names; all if empty
 	Healthy time.Duration
+	Hogs    int // busy processes next to the ranks of the healthy job
 	Log     io.Writer
+}
+
+// Check refuses options that no drill can be run with.
+func (o *Options) Check() error {
+	if o.Ranks < 2 && o.Ranks != 0 {
+		return fmt.Errorf("--ranks %d: a job that others wait in has at least 2", o.Ranks)
+	}
+	if o.Hogs < 0 {
+		return fmt.Errorf("--hogs %d: want 0 or more", o.Hogs)
+	}
+	var known []string
+	for _, f := range Faults {
+		known = append(known, f.Name)
+	}
+	for _, name := range o.Faults {
+		if name != "none" && !slices.Contains(known, name) {
+			return fmt.Errorf("--faults: no fault %q; known: none, %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // Run injects every fault and gives the table.
@@ -188,22 +214,7 @@ func Run(ctx context.Context, o Options) (Table, error) {
 		t.Rows = append(t.Rows, row)
 	}
 	if o.Healthy > 0 {
-		r, err := o.start(ctx)
-		if err != nil {
-			return t, err
-		}
-		began := time.Now()
-		select {
-		case <-time.After(o.Healthy):
-		case <-ctx.Done():
-		}
-		t.Healthy = time.Since(began).Seconds()
-		for _, i := range r.alarms() {
-			t.FalseAlarms++
-			t.Alarms = append(t.Alarms, i.Verdict)
-		}
-		fmt.Fprintf(o.Log, "healthy for %.0f s: %d false alarms\n", t.Healthy, t.FalseAlarms)
-		if err := r.stop(); err != nil {
+		if err := o.undisturbed(ctx, &t); err != nil {
 			return t, err
 		}
 	}
@@ -212,7 +223,7 @@ func Run(ctx context.Context, o Options) (Table, error) {
 
 // one injects a fault once.
 func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) (failed error) {
-	t, err := o.start(ctx)
+	t, err := o.start(ctx, hangLimit)
 	if err != nil {
 		return err
 	}
@@ -282,7 +293,8 @@ type trial struct {
 	wg     sync.WaitGroup
 	heard  chan struct{}
 	cgroup string
-	want   []int // ranks that must be named; nil is the victim alone
+	hang   float64 // the limit for hangs; 0 is the server's own
+	want   []int   // ranks that must be named; nil is the victim alone
 
 	mu    sync.Mutex
 	procs map[int]*launch.Process
@@ -290,8 +302,8 @@ type trial struct {
 }
 
 // start starts a job and waits until it is seen at work.
-func (o *Options) start(ctx context.Context) (*trial, error) {
-	t := &trial{n: o.Ranks, procs: map[int]*launch.Process{}, over: make(chan error, 1), heard: make(chan struct{}, 64)}
+func (o *Options) start(ctx context.Context, hang float64) (*trial, error) {
+	t := &trial{n: o.Ranks, hang: hang, procs: map[int]*launch.Process{}, over: make(chan error, 1), heard: make(chan struct{}, 64)}
 	var err error
 	if t.dir, err = os.MkdirTemp("", "weft-drill-"); err != nil {
 		return nil, err
@@ -371,7 +383,7 @@ func (t *trial) stop() error {
 	return errors.Join(unlike, os.RemoveAll(t.dir))
 }
 
-func (t *trial) config() watch.Config { return watch.Config{Title: "drill", Hang: hangLimit} }
+func (t *trial) config() watch.Config { return watch.Config{Title: "drill", Hang: t.hang} }
 
 // store is where the server keeps what it heard.
 func (t *trial) store() string { return filepath.Join(t.dir, "store") }

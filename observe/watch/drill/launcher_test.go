@@ -80,6 +80,19 @@ func startWeftRun(t *testing.T, ranks int, flags ...string) *weftRun {
 // newRun is a server that keeps what it hears, and an agent that tells it of a job that will be started.
 func newRun(t *testing.T) *weftRun {
 	t.Helper()
+	w := serveRun(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { defer close(over); w.agent("n0", w.ranks).Run(ctx) }()
+	end := w.shut
+	w.shut = func() { cancel(); <-over; end() }
+	t.Cleanup(w.shut)
+	return w
+}
+
+// serveRun is a server that keeps what it hears.
+func serveRun(t *testing.T) *weftRun {
+	t.Helper()
 	w := &weftRun{t: t, dir: t.TempDir(), store: t.TempDir(), heard: make(chan struct{}, 1), ended: make(chan error, 1), config: watch.Config{Title: "drill", Hang: 3}}
 	var err error
 	if w.server, err = server.New(server.Config{Watch: w.config, Dir: w.store, Notice: w.notice}); err != nil {
@@ -87,8 +100,7 @@ func newRun(t *testing.T) *weftRun {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Add(2)
-	go func() { defer wg.Done(); w.agent("n0", w.ranks).Run(ctx) }()
+	wg.Add(1)
 	go func() { defer wg.Done(); w.server.Run(ctx) }()
 	w.shut = func() { cancel(); wg.Wait() }
 	t.Cleanup(w.shut)
@@ -116,6 +128,12 @@ func (w *weftRun) start(ranks int, launcher string, args ...string) {
 		w.t.Fatal(err)
 	}
 	go func() { w.ended <- w.cmd.Wait(); w.notify() }()
+	w.atWork(ranks)
+}
+
+// atWork waits until all ranks are seen at work.
+func (w *weftRun) atWork(ranks int) {
+	w.t.Helper()
 	w.await("all ranks at work", func() bool {
 		rows, _ := w.server.Rows("", "", 0, 100)
 		return len(rows) == ranks && !slices.ContainsFunc(rows, func(r watch.Row) bool { return r.Seq < 20 })

@@ -36,7 +36,11 @@ func (t *Table) Markdown(w io.Writer) error {
 		fmt.Fprintf(w, "\nRight subject: %d of %d, %.0f%%.", right, all, 100*float64(right)/float64(all))
 	}
 	if t.Healthy > 0 {
-		fmt.Fprintf(w, " Undisturbed: %.0f minutes, %d false alarms, %.1f an hour.", t.Healthy/60, t.FalseAlarms, float64(t.FalseAlarms)/t.Healthy*3600)
+		busy := ""
+		if t.Hogs > 0 {
+			busy = fmt.Sprintf(" next to %d busy processes, load average %.0f", t.Hogs, t.Load)
+		}
+		fmt.Fprintf(w, " Undisturbed: %.0f minutes%s, %d false alarms.", t.Healthy/60, busy, t.FalseAlarms)
 	}
 	_, err := fmt.Fprintln(w)
 	return err

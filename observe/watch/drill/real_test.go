@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/observe/agent"
+	"github.com/weft-fabric/weft/observe/doctor"
+	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/run/fault"
 	"github.com/weft-fabric/weft/run/launch"
 )
@@ -134,16 +137,24 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 }
 
 // only says what is wrong unless one rank is named, with the words, and nobody else.
-func (w *weftRun) only(kind string, rank int, words string) {
+func (w *weftRun) only(f broken, rank int) {
 	w.t.Helper()
 	w.shut() // a replay ends where the server did
 	list := w.incidents()
-	if len(list) != 1 || list[0].Kind != kind || !slices.Equal(list[0].Subject.Ranks, []int{rank}) || !strings.Contains(list[0].Verdict, words) {
-		w.t.Errorf("incidents %q, want %s of rank %d with %q, and nobody else", said(list), kind, rank, words)
+	if len(list) != 1 || list[0].Kind != f.kind || !f.names(list[0], rank) || !strings.Contains(list[0].Verdict, f.words) {
+		w.t.Errorf("incidents %q, want %s of rank %d with %q, and nobody else", said(list), f.kind, rank, f.words)
 	}
 	if again := said(w.replayed()); !slices.Equal(again, said(list)) {
 		w.t.Errorf("live %q, in a replay %q", said(list), again)
 	}
+}
+
+// names says whether an incident is about the rank, or the link that it is an end of.
+func (f *broken) names(i watch.Incident, rank int) bool {
+	if f.pair {
+		return len(i.Subject.Ranks) == 2 && slices.Contains(i.Subject.Ranks, rank)
+	}
+	return slices.Equal(i.Subject.Ranks, []int{rank})
 }
 
 // broken is a fault that a drill does to a rank, and how it must be named.
@@ -152,15 +163,103 @@ type broken struct {
 	kind  string
 	words string // of the verdict
 	ends  bool   // the job does
+	pair  bool   // a link is named, which the rank is an end of
 }
 
 var brokenRanks = map[string]broken{
-	"killed":    {(*weftRun).kill, "rank-dead", "was killed by SIGKILL", true},
-	"failed":    {func(w *weftRun, r int) { w.order(r, "exit 3") }, "rank-dead", "exited with code 3", true},
-	"no memory": {(*weftRun).starve, "rank-dead", "was killed by SIGKILL: the kernel killed a process for memory", true},
-	"disk full": {func(w *weftRun, r int) { w.order(r, "write 4000000") }, "rank-dead", "exited with code 1: a file system is full", true},
-	"frozen":    {func(w *weftRun, r int) { w.signal(r, syscall.SIGSTOP) }, "rank-stopped", "is stopped", false},
-	"late":      {func(w *weftRun, r int) { w.order(r, "slow 60ms") }, "straggler", "is late", false},
+	"killed":    {(*weftRun).kill, "rank-dead", "was killed by SIGKILL", true, false},
+	"failed":    {func(w *weftRun, r int) { w.order(r, "exit 3") }, "rank-dead", "exited with code 3", true, false},
+	"no memory": {(*weftRun).starve, "rank-dead", "was killed by SIGKILL: the kernel killed a process for memory", true, false},
+	"disk full": {func(w *weftRun, r int) { w.order(r, "write 4000000") }, "rank-dead", "exited with code 1: a file system is full", true, false},
+	"frozen":    {func(w *weftRun, r int) { w.signal(r, syscall.SIGSTOP) }, "rank-stopped", "is stopped", false, false},
+	"late":      {func(w *weftRun, r int) { w.order(r, "slow 60ms") }, "straggler", "is late", false, false},
+	"slow link": {(*weftRun).slowLink, "slow-link", "is slow", false, true},
+}
+
+// TestStarvedRankIsNotDead takes nearly all of the processors from a rank of a real launcher's job. It runs on, so it may be
+// called late or its host starved; nobody else is named, and nobody is said to have died or to hang.
+func TestStarvedRankIsNotDead(t *testing.T) {
+	if !bounded.Long() {
+		t.Skip("make launcher-drills")
+	}
+	var table drillTable
+	for _, launcher := range slices.Sorted(maps.Keys(realLaunchers)) {
+		t.Run(launcher, func(t *testing.T) {
+			w := newRun(t)
+			realLaunchers[launcher](t, w)
+			at, from := time.Now(), w.slowest()
+			w.noProcessor(2)
+			w.await("a hundred operations", func() bool { return w.slowest() >= from+100 })
+			w.shut() // that the job is ended here is none of its incidents
+			w.stop()
+			named := watch.Incident{Kind: "nobody", Began: float64(time.Now().UnixNano()) / 1e9}
+			for _, i := range w.incidents() {
+				if named = i; i.Kind != "straggler" && i.Kind != "host-starved" || !slices.Equal(i.Subject.Ranks, []int{2}) {
+					t.Errorf("%s: %s", i.Kind, i.Verdict)
+				}
+			}
+			if again, live := said(w.replayed()), said(w.incidents()); !slices.Equal(again, live) {
+				t.Errorf("live %q, in a replay %q", live, again)
+			}
+			table.row(launcher, "starved", named, at, !t.Failed(), max(0, len(w.incidents())-1))
+		})
+	}
+	t.Log(table.String())
+}
+
+// slowest is how many operations the slowest rank has done.
+func (w *weftRun) slowest() int64 {
+	rows, _ := w.server.Rows("", "", 0, 100)
+	least := int64(1 << 62)
+	for _, r := range rows {
+		least = min(least, r.Seq)
+	}
+	return least
+}
+
+// noProcessor takes nearly all of the processors from a rank: busy processes have more weight.
+func (w *weftRun) noProcessor(rank int) {
+	w.t.Helper()
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, w.pid(rank), 19); err != nil {
+		w.t.Fatal(err)
+	}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", w.pid(rank)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(filepath.Base(task))
+		_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, 19)
+	}
+	for range 2 * runtime.NumCPU() {
+		cmd := bounded.Within(w.t, time.Minute, os.Args[0], "patient")
+		cmd.Env = append(os.Environ(), hogEnv+"=1", "GOMAXPROCS=1")
+		if err := cmd.Start(); err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	}
+}
+
+// slowLink paces what a rank sends to the one that it sends most to.
+func (w *weftRun) slowLink(rank int) {
+	w.t.Helper()
+	peer, most := -1, 0.0
+	w.await("traffic of the rank", func() bool {
+		for _, l := range w.server.View().Links {
+			for _, c := range l.Cells {
+				if c.From == rank && c.Bytes > most {
+					peer, most = c.To, c.Bytes
+				}
+			}
+		}
+		return peer >= 0
+	})
+	n, undo, err := fault.Throttle(w.pid(rank), w.pid(peer), 4e6)
+	if err != nil || n == 0 {
+		w.t.Fatalf("%d connections paced: %v", n, err)
+	}
+	w.t.Cleanup(undo)
 }
 
 func (w *weftRun) order(rank int, text string) {
@@ -206,6 +305,7 @@ func (w *weftRun) smallDisk() {
 // TestBrokenUnderOtherLaunchers breaks a rank of a real launcher's job. The launchers end the others: those are
 // consequences and are not named. 'make drills' tries every fault with every launcher.
 func TestBrokenUnderOtherLaunchers(t *testing.T) {
+	var table drillTable
 	quick := map[string]string{"torchrun": "disk full", "mpirun": "no memory", "srun": "killed"}
 	for _, launcher := range slices.Sorted(maps.Keys(realLaunchers)) {
 		for _, name := range slices.Sorted(maps.Keys(brokenRanks)) {
@@ -229,6 +329,7 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 						t.Errorf("the job %q, want failed by rank 2", how)
 					}
 				} else {
+					w.shut() // that the job is ended here is none of its incidents
 					w.stop()
 				}
 				if launcher == "srun" && f.ends { // the controller knows no more than that it failed, or was cancelled
@@ -237,10 +338,25 @@ func TestBrokenUnderOtherLaunchers(t *testing.T) {
 						t.Errorf("after Slurm's word the job %q, want failed by rank 2", how)
 					}
 				}
-				w.only(f.kind, 2, f.words)
+				w.only(f, 2)
+				table.row(launcher, name, i, at, !t.Failed(), len(w.incidents())-1)
 			})
 		}
 	}
+	if bounded.Long() {
+		t.Log(table.String())
+	}
+}
+
+// drillTable is what the drills printed, for people.
+type drillTable struct{ strings.Builder }
+
+func (d *drillTable) row(launcher, fault string, i watch.Incident, at time.Time, right bool, others int) {
+	if d.Len() == 0 {
+		d.WriteString("\n| launcher | injected | named | as | seconds | false names | live is replay |\n|---|---|---|---|---:|---:|---|\n")
+	}
+	who := doctor.Subject{Ranks: i.Subject.Ranks, Hosts: i.Subject.Hosts}
+	fmt.Fprintf(d, "| %s | %s | %s | %s | %.1f | %d | %v |\n", launcher, fault, who, i.Kind, i.Began-float64(at.UnixNano())/1e9, others, right)
 }
 
 // scheduled tells the server what Slurm prints of the job, once that says that it has ended.

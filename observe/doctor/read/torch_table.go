@@ -1,0 +1,63 @@
+package read
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The table of failures that torchrun closes with, and what tracebacks end with.
+
+// rowLine is a row of torchrun's table of failures. An exit code ends one failure.
+func (s *scan) rowLine(l *torchText) verdict {
+	t := &s.torch
+	if t.rows++; t.rows > 64 {
+		t.row = nil
+	}
+	if t.row == nil {
+		return goOn
+	}
+	m := tableRow.FindStringSubmatch(l.body)
+	if m == nil {
+		return goOn
+	}
+	t.row[m[1]] = m[2]
+	if m[1] != "exitcode" {
+		return noted
+	}
+	host := t.row["host"]
+	if strings.HasPrefix(host, "localhost") {
+		host = ""
+	}
+	rank := -1
+	if r, err := strconv.Atoi(t.row["rank"]); err == nil {
+		rank = r
+	}
+	f := map[string]string{"code": m[2], "pid": m[3], "by": "torchrun"}
+	if t.root {
+		f["root"] = "1"
+	}
+	at := clock(strings.ReplaceAll(t.row["time"], "_", " "))
+	t.row, t.rows = map[string]string{}, 0
+	return s.exited(l, rank, host, at, f)
+}
+
+// echoes are exceptions that only pass on what happened elsewhere.
+var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException", "KeyboardInterrupt", "SystemExit",
+	"CalledProcessError", "ProcessExitedException", "ProcessRaisedException", "RayTaskError", "BrokenPipeError", "ConnectionResetError"}
+
+// raisedLine is what was raised: the line behind a traceback that is not indented.
+func (s *scan) raisedLine(l *torchText) verdict {
+	if !s.torch.trace[l.prefix] || l.body == "" || l.body[0] == ' ' || l.body[0] == '\t' {
+		return goOn
+	}
+	m := pythonRaise.FindStringSubmatch(strings.TrimSpace(l.body))
+	if m == nil {
+		return goOn
+	}
+	delete(s.torch.trace, l.prefix)
+	if slices.Contains(echoes, m[1][strings.LastIndexByte(m[1], '.')+1:]) {
+		return noted
+	}
+	return s.torchFound(l, "exception", l.rank, true, map[string]string{"type": m[1], "msg": m[2]})
+}

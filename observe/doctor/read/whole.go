@@ -1,0 +1,169 @@
+package read
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor"
+)
+
+// Files that are one value: pickles and JSON.
+
+// readPickle reads a flight recorder's dump.
+func readPickle(s *scan, b []byte) error {
+	v, err := unpickle(b)
+	d, _ := v.(*pdict)
+	if err != nil && !errors.Is(err, errCut) {
+		if errors.Is(err, errCode) {
+			s.c.Files[len(s.c.Files)-1].Kind = "refused"
+			return fmt.Errorf("pickle: %w; the file is not a flight recorder's dump, or it was tampered with", err)
+		}
+		if !isFlight(d) {
+			return fmt.Errorf("pickle: %w", err)
+		}
+	}
+	if !isFlight(d) {
+		if err != nil {
+			return fmt.Errorf("pickle: %w before anything of a dump was in it", err)
+		}
+		s.c.Files[len(s.c.Files)-1].Kind = "unknown"
+		return fmt.Errorf("a pickle, but no flight recorder's dump: it has no entries and no pg_config")
+	}
+	dump := flight(s.file, d)
+	if err != nil {
+		s.cutDump(&dump)
+		s.note(doctor.Cut, "%v: %d operations were read", err, len(dump.Entries))
+	}
+	s.c.Dumps = append(s.c.Dumps, dump)
+	s.c.Files[len(s.c.Files)-1].Kind = "flight recorder"
+	return nil
+}
+
+// cutDump marks a dump that ends in the middle. Its last operation is not whole.
+func (s *scan) cutDump(d *doctor.Dump) {
+	d.Truncated = true
+	if n := len(d.Entries); n > 0 {
+		d.Entries = d.Entries[:n-1]
+	}
+	if len(d.Entries) == 0 {
+		s.note(doctor.Unread, "the dump ends before its first whole operation")
+	}
+}
+
+func isJSON(b []byte, text string) bool {
+	t := strings.TrimLeft(strings.TrimPrefix(text, "\ufeff"), " \t\r\n")
+	if t == "" || t[0] != '{' && t[0] != '[' {
+		return false
+	}
+	if strings.HasPrefix(t, `{"log":`) {
+		return false
+	}
+	first, _, _ := strings.Cut(t, "\n")
+	if strings.Contains(first, `"MESSAGE"`) || strings.Contains(first, `"__REALTIME_TIMESTAMP"`) {
+		return false // the journal
+	}
+	// A bracket may begin a log line: [1,0]<stdout>: or [2024-01-02 ...]
+	return t[0] == '{' && (len(t) > 1 && strings.ContainsAny(t[1:2], "\" \n\r\t}")) || t[0] == '[' && (len(t) > 1 && strings.ContainsAny(t[1:2], "{ \n\r\t]")) && strings.Contains(t[:min(len(t), 200)], "{")
+}
+
+// readJSON reads the JSON forms: dumps, RAS, Inspector, nccl-tests, ip -j.
+func readJSON(s *scan, b []byte) error {
+	j := &jsoner{b: bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))}
+	found := 0
+	for {
+		j.space()
+		if j.at >= len(j.b) {
+			break
+		}
+		n := 1 + bytes.Count(j.b[:j.at], []byte("\n"))
+		if found > 0 {
+			n = 0 // counting anew for every line would take long
+		}
+		v, err := j.value(0)
+		ok := s.jsonValue(n, v, err)
+		if ok {
+			found++
+		}
+		if err != nil {
+			if found > 0 {
+				s.note(doctor.Partial, "line %d: %v: what is before was read", j.lineAt(), err)
+				// Lines of JSON: go on with the next line.
+				if i := bytes.IndexByte(j.b[min(j.at, len(j.b)):], '\n'); i >= 0 {
+					j.at += i + 1
+					continue
+				}
+				return nil
+			}
+			return fmt.Errorf("JSON: %w", err)
+		}
+	}
+	if found == 0 {
+		return errNotThis
+	}
+	return nil
+}
+
+func (s *scan) jsonValue(n int, v any, err error) bool {
+	kind := &s.c.Files[len(s.c.Files)-1].Kind
+	switch v := v.(type) {
+	case *pdict:
+		switch {
+		case v.has("header") && v.has("metadata") || v.has("coll_perf") || v.has("p2p_perf") || v.has("dump_stats"):
+			s.inspector(n, v)
+			*kind = "NCCL Inspector"
+		case isFlight(v):
+			d := flight(s.file, v)
+			if err != nil {
+				s.cutDump(&d)
+			}
+			s.c.Dumps = append(s.c.Dumps, d)
+			*kind = "flight recorder"
+		case v.has("communicators") || v.has("communicators_count"):
+			s.rasJSON(v)
+			*kind = "RAS report"
+		case v.has("event") && v.has("peer") && v.has("group"):
+			s.rasEvent(n, v)
+			*kind = "RAS events"
+		case v.has("results") && (v.has("config") || v.has("devices") || v.has("version")):
+			s.benchJSON(v)
+			*kind = "nccl-tests"
+		case v.has("records") && v.has("rank"):
+			d := weftFlight(s.file, v)
+			if err != nil {
+				s.cutDump(&d)
+			}
+			s.c.Dumps = append(s.c.Dumps, d)
+			*kind = "weft flight record"
+		case (v.has("Events") || v.has("Members")) && s.redfish(v):
+			*kind = "Redfish events"
+		case v.has("kind") && s.podJSON(v):
+			*kind = "Kubernetes pods"
+		default:
+			return false
+		}
+		return true
+	case *plist:
+		ok := false
+		for _, x := range v.l {
+			d, _ := x.(*pdict)
+			if d == nil {
+				continue
+			}
+			switch {
+			case d.has("ifname"):
+				s.ipAddress(d)
+				ok, *kind = true, "ip -j"
+			case d.has("header"):
+				s.inspector(n, d)
+				ok, *kind = true, "NCCL Inspector"
+			case d.has("links") && d.has("nodes"):
+				s.netq(d)
+				ok, *kind = true, "NetQ topology"
+			}
+		}
+		return ok
+	}
+	return false
+}
