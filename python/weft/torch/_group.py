@@ -277,11 +277,12 @@ class ProcessGroup(Named):
         if mode != OTHER:
             return work
         if in_backward(3):
-            # C++ asks for a future and waits for it at the end of the backward pass. A future of C++ cannot be given an error from
-            # here, so the pass itself waits first, and raises.
+            # DDP asks for a future and waits for it at the end of the backward pass. A future of C++ cannot be given an error from
+            # here, so the pass itself waits first, and raises. Functional collectives wait for the work at once.
             future = work.later()
             torch.autograd.Variable._execution_engine.queue_callback(work.wait)
-            return work if _KEEPS_WORK else _create_work_from_future(future)
+            if VERSION < (2, 0):
+                return _create_work_from_future(future)
         if not _KEEPS_WORK:
             work.keep()
         return work
