@@ -83,17 +83,11 @@ func (m *Model) Forward(s int) Forward {
 	seq := float64(s)
 	global := float64(m.Attending() - m.Windowed + m.MTP)
 	f.Attention = width * seq * float64(m.Attending()+m.MTP)
-	f.Causal = global * width * seq / 2
-	if m.Windowed > 0 {
-		// The first w tokens see half of w on average, the others w.
-		w := min(float64(m.Window), seq)
-		f.Causal += float64(m.Windowed) * width * (w - w*w/(2*seq))
-	}
+	w := min(float64(m.Window), seq)
 	if m.BothWays { // no mask: all pairs, and both sides of a window
-		f.Causal = global * width * seq
-		if m.Windowed > 0 {
-			f.Causal += float64(m.Windowed) * width * min(float64(m.Window), seq)
-		}
+		f.Causal = global*width*seq + float64(m.Windowed)*width*w
+	} else { // the first w tokens see half of w on average, the others w
+		f.Causal = global*width*seq/2 + float64(m.Windowed)*width*(w-w*w/(2*max(seq, 1)))
 	}
 	f.Head = 2 * h * float64(m.Vocab) * float64(1+m.MTP)
 	return f

@@ -42,10 +42,23 @@ func (d *diag) rendezvous() {
 		}, "rendezvous")
 	}
 	jb.each(func(_ *proc, l *Line) { d.find("rendezvous-port-used", d.of(l), l.At) }, "port_used")
-	// Ranks that two processes have while others have none.
+	d.ranksTwice()
+	jb.each(func(_ *proc, l *Line) {
+		if l.F["gpu"] == "" {
+			d.find("memlock", d.of(l), l.At).Confidence = 0.6
+			return
+		}
+		f := d.find("peermem-missing", d.of(l), l.At)
+		f.Severity = Critical
+		f.Cause = "the NIC cannot register memory of the GPU: neither nvidia-peermem nor DMA-BUF is there, or the container does not see it"
+	}, "no_mr")
+}
+
+// ranksTwice finds ranks that two processes have while others have none.
+func (d *diag) ranksTwice() {
 	seen := map[int][]*Line{}
 	world := 0
-	jb.each(func(_ *proc, l *Line) {
+	d.job.each(func(_ *proc, l *Line) {
 		seen[l.Rank] = append(seen[l.Rank], l)
 		world = max(world, num(l.F["n"]))
 	}, "member")
@@ -57,15 +70,6 @@ func (d *diag) rendezvous() {
 			}
 		}
 	}
-	jb.each(func(_ *proc, l *Line) {
-		if l.F["gpu"] == "" {
-			d.find("memlock", d.of(l), l.At).Confidence = 0.6
-			return
-		}
-		f := d.find("peermem-missing", d.of(l), l.At)
-		f.Severity = Critical
-		f.Cause = "the NIC cannot register memory of the GPU: neither nvidia-peermem nor DMA-BUF is there, or the container does not see it"
-	}, "no_mr")
 }
 
 // storeLost finds a store that is gone. A process that ends closes it: where nothing else failed, a warning of it is also

@@ -37,14 +37,10 @@ func (d *diag) callRoll() roll {
 	d.listen(&r)
 	jb.each(func(_ *proc, l *Line) { r.size = max(r.size, min(num(l.F["n"]), mostRanks)) }, "member")
 	r.told = r.size > 0
-	if len(d.j.jobs) == 1 {
-		for _, f := range d.c.Files {
-			if rank := rankOfFile(f.Path); rank >= 0 {
-				r.here[rank] = true
-			}
-		}
-	}
 	for _, f := range d.c.Files {
+		if rank := rankOfFile(f.Path); rank >= 0 {
+			r.here[rank] = r.here[rank] || len(d.j.jobs) == 1
+		}
 		for _, rank := range f.Ranks {
 			r.here[rank] = r.here[rank] || jb.has(f.Path)
 		}
@@ -170,24 +166,28 @@ func (d *diag) saving() {
 			last[rank] = l
 		}
 	}, "checkpoint")
+	for i := range d.hangs {
+		if h := &d.hangs[i]; h.job == nil || h.job == d.job {
+			d.blockedBySaving(h.Culprits, last)
+		}
+	}
+}
+
+// blockedBySaving finds those of the ranks that a hang waits for whose last word is that they save.
+func (d *diag) blockedBySaving(ranks []int, last map[int]*Line) {
 	lines := map[string]int{}
 	for _, f := range d.c.Files {
 		lines[f.Path] = f.Lines
 	}
 	shared := d.callRoll().shared
-	for i := range d.hangs {
-		if h := &d.hangs[i]; h.job != nil && h.job != d.job {
-			continue
+	for _, rank := range ranks {
+		l := last[rank]
+		if l == nil || l.F["done"] != "" || !shared && lines[l.At.File]-l.At.Line > 8 {
+			continue // it wrote on after it began to save
 		}
-		for _, rank := range d.hangs[i].Culprits {
-			l := last[rank]
-			if l == nil || l.F["done"] != "" || !shared && lines[l.At.File]-l.At.Line > 8 {
-				continue // it wrote on after it began to save
-			}
-			f := d.find("checkpoint-blocks", Subject{Ranks: []int{rank}, Hosts: []string{l.Host}}, l.At)
-			if shared {
-				f.Confidence = 0.7
-			}
+		f := d.find("checkpoint-blocks", Subject{Ranks: []int{rank}, Hosts: []string{l.Host}}, l.At)
+		if shared {
+			f.Confidence = 0.7
 		}
 	}
 }

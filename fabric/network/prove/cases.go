@@ -193,15 +193,7 @@ func (p *prover) another(area int, d *Device) netip.Addr {
 
 // target puts an address into its class, and looks at the way from its router to it.
 func (p *prover) target(area int, s place) {
-	pairs, size := 0, 0
-	for _, l := range p.legs {
-		if l.to == area {
-			pairs += p.others(l.from, s.port.on)
-			for _, x := range l.sources {
-				size = max(size, x.mtu)
-			}
-		}
-	}
+	pairs, size := p.arriving(area, s)
 	if size == 0 {
 		return // nobody's packets leave for it
 	}
@@ -232,6 +224,19 @@ func (p *prover) target(area int, s place) {
 	if at.vni == 0 {
 		p.lastCable(area, s, chain[0], pairs, size)
 	}
+}
+
+// arriving is from how many places packets leave for one in an area, and the largest of them.
+func (p *prover) arriving(area int, s place) (pairs, size int) {
+	for _, l := range p.legs {
+		if l.to == area {
+			pairs += p.others(l.from, s.port.on)
+			for _, x := range l.sources {
+				size = max(size, x.mtu)
+			}
+		}
+	}
+	return pairs, size
 }
 
 // lastCable looks at the way from the routers that have a target's network to the target.
@@ -561,6 +566,19 @@ func (p *prover) narrowest(c *class) {
 
 // senders finds the sources of a class whose packets may cross a router, and are too large for a cable.
 func (p *prover) senders(c *class, at int32, x *cable) {
+	seen := p.behind(at)
+	for _, l := range p.legs {
+		for _, s := range l.sources {
+			if c.count[l.to] > 0 && s.vni == c.vni && seen[s.router] && s.mtu > x.mtu() {
+				p.mtu.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
+					Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
+			}
+		}
+	}
+}
+
+// behind are the routers whose shortest ways lead through one, itself among them.
+func (p *prover) behind(at int32) map[int32]bool {
 	seen := map[int32]bool{at: true}
 	for queue := []int32{at}; len(queue) > 0; queue = queue[1:] {
 		for _, e := range p.n.sessions[queue[0]] {
@@ -570,14 +588,7 @@ func (p *prover) senders(c *class, at int32, x *cable) {
 			}
 		}
 	}
-	for _, l := range p.legs {
-		for _, s := range l.sources {
-			if c.count[l.to] > 0 && s.vni == c.vni && seen[s.router] && s.mtu > x.mtu() {
-				p.mtu.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
-					Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
-			}
-		}
-	}
+	return seen
 }
 
 // path lists the devices of one shortest path from a source to a router on the way.

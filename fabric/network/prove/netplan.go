@@ -169,6 +169,11 @@ func (d *Device) interfaceOf(nic string, x *planned, addrs counter) error {
 		}
 		d.Routes = append(d.Routes, Route{To: to, Via: via, Port: p, Table: r.Table})
 	}
+	return d.rulesOf(x, addrs)
+}
+
+// rulesOf reads which routes are for which addresses.
+func (d *Device) rulesOf(x *planned, addrs counter) error {
 	for _, r := range x.Policy {
 		from, err := addrs.prefix(r.From)
 		if err != nil {

@@ -191,16 +191,7 @@ func ended(host, pid string) string {
 
 // fit sets the clock of a file by the events that it shares with one that is set.
 func (f *fileClock) fit(c *doctor.Case, to *fileClock) bool {
-	var all, exact []float64
-	for key, m := range f.moments {
-		if other, ok := to.moments[key]; ok {
-			d := other.at + to.shift - m.at
-			all = append(all, d)
-			if m.exact {
-				exact = append(exact, d)
-			}
-		}
-	}
+	all, exact := f.differences(to)
 	mid, n := middle(all)
 	if n == 0 || to.boot {
 		return false
@@ -219,6 +210,20 @@ func (f *fileClock) fit(c *doctor.Case, to *fileClock) bool {
 		f.tell(c, to, off-whole, n)
 	}
 	return true
+}
+
+// differences are how much later the other clock shows the moments that both have, and those of exact ones.
+func (f *fileClock) differences(to *fileClock) (all, exact []float64) {
+	for key, m := range f.moments {
+		if other, ok := to.moments[key]; ok {
+			d := other.at + to.shift - m.at
+			all = append(all, d)
+			if m.exact {
+				exact = append(exact, d)
+			}
+		}
+	}
+	return all, exact
 }
 
 // tell notes the error of a clock with its file.

@@ -155,13 +155,13 @@ func (p *pass) attend(window float64) float64 {
 	if window > 0 {
 		context, before = min(context, window), min(before, window)
 	}
+	shared, latent := kv, d
 	if a := m.MLA; a != nil { // the latent vector is one KV head for all
-		if p.decode > 0 {
-			s += c.Decode(cache, p.decode, context, p.heads*p.queries, 1, float64(a.KVRank+a.RoPE)/2)
-		}
+		shared, latent = 1, float64(a.KVRank+a.RoPE)/2
 		d, kv = float64(a.NoPE+a.RoPE+a.V)/2, p.heads
-	} else if p.decode > 0 {
-		s += c.Decode(cache, p.decode, context, p.heads*p.queries, kv, d)
+	}
+	if p.decode > 0 {
+		s += c.Decode(cache, p.decode, context, p.heads*p.queries, shared, latent)
 	}
 	if p.prompt > 0 {
 		prompts, q := p.prompts, p.prompt/p.prompts
