@@ -32,10 +32,10 @@ func newSimServe() *cobra.Command {
 		Use:   "serve MODEL --cluster CLUSTER",
 		Short: "Simulate inference: time to first token, time per token, throughput, cost",
 		Long: `Simulate serving step by step: continuous batching, chunked prompts, a bounded KV cache, and model copies on
-1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried and the best at this load is printed
-first. Which layout is best depends on the load, so the answer ends with the frontier: tokens/s per GPU against time per
-token over lighter and heavier loads. --ttft and --tpot set
-limits for 90% of the requests. With --prefill separate copies handle prompts and send the KV cache over the fabric.
+1, 2, 4, ... GPUs. --tp runs one layout; otherwise all are tried, and the best at this load is printed first. Which layout
+is best depends on the load, so the answer ends with the frontier: tokens/s per GPU against time per token over lighter and
+heavier loads. --ttft and --tpot set limits for 90% of the requests. With --prefill separate copies handle prompts and send
+the KV cache over the fabric.
 
 Load is a closed loop of --users, random arrivals at --rate, or a --trace from Mooncake, Azure or BurstGPT. --engine
 models the habits of vLLM, SGLang or TensorRT-LLM.`,
