@@ -107,26 +107,6 @@ func TestTheCoordinatorIsGone(t *testing.T) {
 	}
 }
 
-// All ranks at work are killed at once: new ones form the job anew, and it ends when
-// it is told to.
-func TestAllAreKilledAtOnce(t *testing.T) {
-	t.Parallel()
-	h := open(t, "follower", func(c *Config) {
-		c.Slots, c.Restarts, c.Policy = slots(3), 100, coord.Policy{Min: 2, Max: 3}
-	})
-	h.steps(0, 3)
-	for range 5 {
-		for i := range 3 {
-			h.signal(i, syscall.SIGKILL)
-		}
-		h.steps(1, 3)
-	}
-	h.n.Stop()
-	if err := h.ends(); err != nil {
-		t.Errorf("%v; %s", err, h.story())
-	}
-}
-
 // Kill ends the grace.
 func TestKillEndsTheGrace(t *testing.T) {
 	t.Parallel()
