@@ -3,7 +3,6 @@
 import atexit
 import collections
 import ctypes
-import itertools
 import os
 import secrets
 import struct
@@ -226,7 +225,7 @@ class ProcessGroup(Named):
         """The Work for calls that were started. Those on a GPU that are over are let go of."""
         if not place[0]:
             return Work(self, what, requests, tensors, keep, finish)
-        for w in list(itertools.islice(self._live.values(), 4)):
+        for w in list(self._live.copy().values())[:4]:
             if not w.is_completed():
                 break
         return Queued(self, what, requests, tensors, keep, finish, place[1])
@@ -265,7 +264,7 @@ class ProcessGroup(Named):
 
     def _tidy(self):
         """Lets go of works that are over and that nobody waits for."""
-        for w in list(itertools.islice(self._live.values(), 8)):
+        for w in list(self._live.copy().values())[:8]:  # other threads end works meanwhile
             w.is_completed()
 
     def _hand(self, work, mode):
