@@ -23,7 +23,7 @@ from ctypes import byref
 
 from . import _lib
 from ._buffer import Buffer, of, type_of
-from ._lib import Call, lib
+from ._lib import AVG, BAND, BOR, BXOR, MAX, MIN, PREMULSUM, PROD, SUM, Call, lib
 from ._objects import Objects
 from ._version import __version__
 
@@ -33,7 +33,6 @@ __all__ = [
     "Error", "DeadRank", "Mismatch", "Timeout", "Aborted", "Closed", "Broken", "Left", "Excluded", "NoQuorum", "Invalid", "Forked", "Internal", "NoDevice",
 ]
 
-SUM, PROD, MIN, MAX, AVG, PREMULSUM, BAND, BOR, BXOR = range(1, 10)
 ANY_SOURCE = ANY_TAG = _lib.ANY
 _ops = {"sum": 1, "prod": 2, "product": 2, "min": 3, "max": 4, "avg": 5, "premulsum": 6, "band": 7, "bor": 8, "bxor": 9}
 

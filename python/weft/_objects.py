@@ -4,8 +4,9 @@ import functools
 import operator
 import pickle
 
-SUM = 1
-_functions = {SUM: operator.add, 2: operator.mul, 3: min, 4: max, 7: operator.and_, 8: operator.or_, 9: operator.xor}  # as the package numbers them
+from ._lib import BAND, BOR, BXOR, MAX, MIN, PROD, SUM
+
+_functions = {SUM: operator.add, PROD: operator.mul, MIN: min, MAX: max, BAND: operator.and_, BOR: operator.or_, BXOR: operator.xor}
 
 
 def _function(op, number):
