@@ -39,14 +39,29 @@ class Later:
         return True, self.wait(status)
 
 
-class Objects:
-    """Calls on objects, in terms of those on buffers."""
+def _pickled(make):
+    """What make gives, or why it cannot: the other ranks must learn of that, too, and do not wait."""
+    try:
+        return make(), None
+    except Exception as e:
+        return None, e
 
-    def _lengths_of(self, data):
+
+def _raise(why, ranks):
+    if why is not None:
+        raise why
+    raise ValueError(f"rank {', '.join(map(str, ranks))} could not send its object; its own error says why")
+
+
+class Objects:
+    """Calls on objects, in terms of those on buffers. A rank whose object cannot be sent tells so with a length below 0."""
+
+    def _lengths_of(self, data, why):
         """How many bytes each rank has."""
-        mine, lengths = memoryview(bytearray(8)).cast("q"), memoryview(bytearray(8 * self.size)).cast("q")
-        mine[0] = len(data)
-        self.Allgather(mine, lengths)
+        lengths = memoryview(bytearray(8 * self.size)).cast("q")
+        self.Allgather(_numbers([-1 if why else len(data)]), lengths)
+        if bad := [r for r, n in enumerate(lengths) if n < 0]:
+            _raise(why, bad)
         return list(lengths)
 
     def _read(self, data, lengths):
@@ -58,44 +73,49 @@ class Objects:
 
     def bcast(self, obj, root=0):
         """The root's object, on every rank."""
-        data = pickle.dumps(obj) if self.rank == root else b""
-        length = memoryview(bytearray(8)).cast("q")
-        length[0] = len(data)
+        data, why = _pickled(lambda: pickle.dumps(obj)) if self.rank == root else (b"", None)
+        length = _numbers([-1 if why else len(data)])
         self.Bcast(length, root)
+        if length[0] < 0:
+            _raise(why, [root])
         buffer = bytearray(data if self.rank == root else length[0])
         self.Bcast(buffer, root)
         return obj if self.rank == root else pickle.loads(buffer)
 
     def allgather(self, sendobj):
         """The objects of all ranks, in their order."""
-        data = pickle.dumps(sendobj)
-        lengths = self._lengths_of(data)
+        data, why = _pickled(lambda: pickle.dumps(sendobj))
+        lengths = self._lengths_of(data, why)
         buffer = bytearray(sum(lengths))
         self.Allgatherv(data, (buffer, lengths))
         return self._read(buffer, lengths)
 
     def gather(self, sendobj, root=0):
         """The objects of all ranks on the root, None elsewhere."""
-        data = pickle.dumps(sendobj)
-        lengths = self._lengths_of(data)
+        data, why = _pickled(lambda: pickle.dumps(sendobj))
+        lengths = self._lengths_of(data, why)
         buffer = bytearray(sum(lengths)) if self.rank == root else None
         self.Gatherv(data, (buffer, lengths), root)
         return self._read(buffer, lengths) if self.rank == root else None
 
     def scatter(self, sendobj, root=0):
         """The root's list, an object for each rank."""
-        parts = self._parts_of(sendobj) if self.rank == root else []
-        lengths = _numbers([len(p) for p in parts] or [0] * self.size)
+        parts, why = _pickled(lambda: self._parts_of(sendobj)) if self.rank == root else ([], None)
+        lengths = _numbers([len(p) for p in parts or []] or [-1] * self.size)
         self.Bcast(lengths, root)
+        if lengths[0] < 0:
+            _raise(why, [root])
         counts, mine = list(lengths), bytearray(lengths[self.rank])
         self.Scatterv((b"".join(parts) if parts else None, counts), mine, root)
         return pickle.loads(mine)
 
     def alltoall(self, sendobj):
         """Object i of rank r becomes object r of rank i."""
-        parts = self._parts_of(sendobj)
-        sends, recvs = _numbers([len(p) for p in parts]), memoryview(bytearray(8 * self.size)).cast("q")
+        parts, why = _pickled(lambda: self._parts_of(sendobj))
+        sends, recvs = _numbers([-1] * self.size if why else [len(p) for p in parts]), memoryview(bytearray(8 * self.size)).cast("q")
         self.Alltoall(sends, recvs)
+        if bad := [r for r, n in enumerate(recvs) if n < 0]:
+            _raise(why, bad)
         buffer = bytearray(sum(recvs))
         self.Alltoallv((b"".join(parts), list(sends)), (buffer, list(recvs)))
         return self._read(buffer, list(recvs))
