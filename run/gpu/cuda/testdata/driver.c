@@ -1,6 +1,7 @@
 /* A driver without a GPU: memory of the "GPU" is memory of the host, kernels are not run but looked at. It has the signatures of
    NVIDIA's manual, so that what Go passes is checked as C receives it: structs by value, eleven arguments, pointers to pointers.
    -DVERSION, -DINIT, -DJIT, -DGPUS, -DNO_LAUNCH, -DNO_VALUES make the drivers that people meet. */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,6 +23,11 @@
 typedef int R;
 typedef uint64_t P;
 typedef struct { char reserved[64]; } H;
+
+/* Callers have threads, as with the real driver: what is behind a table looks at it ALONE. */
+static pthread_mutex_t tables = PTHREAD_MUTEX_INITIALIZER;
+static void others(int *locked) { pthread_mutex_unlock(&tables); }
+#define ALONE __attribute__((cleanup(others))) int locked = pthread_mutex_lock(&tables)
 
 static _Atomic int calls; /* of what a copy takes: contexts, copies, numbers and questions */
 int test_calls(void) { return calls; }
@@ -46,10 +52,12 @@ R cuMemAlloc_v2(P *p, size_t n) {
 	if (!current) return 201;
 	if (n > 1 << 24) return 2;
 	*p = (P)(uintptr_t)aligned_alloc(256, (n + 255) & ~(size_t)255);
+	ALONE;
 	for (int i = 0; i < 64; i++) if (!got[i].at) { got[i].at = *p; got[i].n = n; got[i].id = ids++; break; }
 	return 0;
 }
 R cuMemFree_v2(P p) {
+	ALONE;
 	for (int i = 0; i < 64; i++) if (got[i].at == p) { got[i].at = 0; free((void *)(uintptr_t)p); return 0; }
 	return 1;
 }
@@ -57,6 +65,7 @@ static struct { char *at; size_t n; } pinned[256];
 R cuMemHostRegister_v2(void *p, size_t n, unsigned f) {
 	int free = -1;
 	if (!p || !n || f != 3) return 1;
+	ALONE;
 	for (int i = 255; i >= 0; i--) {
 		if (!pinned[i].at) free = i;
 		else if ((char *)p < pinned[i].at + pinned[i].n && pinned[i].at < (char *)p + n) return 712;
@@ -66,6 +75,7 @@ R cuMemHostRegister_v2(void *p, size_t n, unsigned f) {
 	return 0;
 }
 R cuMemHostUnregister(void *p) {
+	ALONE;
 	for (int i = 0; p && i < 256; i++) if (pinned[i].at == p) { pinned[i].at = 0; return 0; }
 	return 713;
 }
@@ -75,7 +85,9 @@ R cuMemcpyDtoHAsync_v2(void *d, P s, size_t n, void *q) { calls++; memcpy(d, (vo
 R cuMemcpyDtoDAsync_v2(P d, P s, size_t n, void *q) { calls++; memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n); return q ? 0 : 1; }
 
 /* Addresses 0x5000... are kinds of memory that nobody got: 0x51 mapped, 0x52 of a pool, 0x53 managed, 0x54 of GPU 1. */
-R cuPointerGetAttributes(unsigned n, const int *a, void **to, P p) { calls++;
+R cuPointerGetAttributes(unsigned n, const int *a, void **to, P p) {
+	ALONE;
+	calls++;
 	P start = 0; size_t bytes = 0; uint64_t id = 0; int kind = (int)(p >> 40);
 	for (int i = 0; i < 64; i++)
 		if (got[i].at && p >= got[i].at && p < got[i].at + got[i].n) { start = got[i].at; bytes = got[i].n; id = got[i].id; kind = 0x50; }
@@ -114,13 +126,13 @@ R cuStreamDestroy_v2(void *s) { return s == (void *)0x77 ? 0 : 400; }
 R cuStreamQuery(void *s) { calls++; return s == (void *)0x77 || s == (void *)0x55 || !s ? 0 : s == (void *)0x56 ? 600 : 400; } /* 0x55 is idle, 0x56 busy */
 R cuStreamSynchronize(void *s) { return s == (void *)0x77 ? 0 : 400; }
 static void *recorded[8192]; /* streams, by event */
-static int nevents;
+static _Atomic int nevents;
 static int known(void *e) { return (uintptr_t)e > 0x8000 && (uintptr_t)e <= 0x8000 + nevents; }
 R cuEventCreate(void **e, unsigned f) { *e = (void *)(uintptr_t)(0x8000 + ++nevents); return f == 2 ? 0 : 1; }
 R cuEventDestroy_v2(void *e) { return known(e) ? 0 : 400; }
 R cuEventRecord(void *e, void *s) { if (!known(e)) return 400; recorded[(uintptr_t)e - 0x8000] = s; return 0; }
 static void *follower, *followed;
-R cuStreamWaitEvent(void *s, void *e, unsigned f) { if (!known(e)) return 400; follower = s; followed = recorded[(uintptr_t)e - 0x8000]; return f; }
+R cuStreamWaitEvent(void *s, void *e, unsigned f) { ALONE; if (!known(e)) return 400; follower = s; followed = recorded[(uintptr_t)e - 0x8000]; return f; }
 /* Which stream the last wait for an event made wait, and for which one. */
 void *test_follower(void) { return follower; }
 void *test_followed(void) { return followed; }
@@ -130,6 +142,7 @@ static struct { void *s; P at; uint32_t v; } waits[16];
 static int nwaits;
 R cuStreamWriteValue32_v2(void *s, P at, uint32_t v, unsigned f) { calls++; *(volatile uint32_t *)(uintptr_t)at = v; return f; }
 R cuStreamWaitValue32_v2(void *s, P at, uint32_t v, unsigned f) {
+	ALONE;
 	waits[nwaits].s = s; waits[nwaits].at = at; waits[nwaits].v = v; nwaits = (nwaits + 1) % 16;
 	return f;
 }
@@ -156,6 +169,7 @@ R cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, un
 	if (extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return 1;
 	size_t n = *(size_t *)extra[3];
 	if (n > sizeof launched) return 1;
+	ALONE;
 	memcpy(launched, extra[1], n);
 	unsigned g[7] = {gx, gy, gz, bx, by, bz, shared};
 	memcpy(geometry, g, sizeof g);
