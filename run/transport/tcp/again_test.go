@@ -6,8 +6,8 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // A piece comes again over a second stream while the first, which broke, still reads it into the receiver's memory, with bytes that

@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
 )
 
 // ErrInterface is one of Config.Interfaces that this host does not have.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // Unbound lets the call go on whatever its peers leave waiting.

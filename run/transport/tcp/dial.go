@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 

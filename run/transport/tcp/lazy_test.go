@@ -15,7 +15,7 @@ import (
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // A stream that breaks is made again by the rank that made it. While a peer has other streams they carry its

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // When ranks join, the first rank of each host sends one packet, as large as its interface allows, to the first ranks of some others.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // peer is another rank.

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 )
 
 // port is a communicator's ways. It may exist before Port was called, to hold

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // A short message takes a shorter way: its sender writes header and piece at once, unless others are queued before them;

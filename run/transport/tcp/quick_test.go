@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
 )
 
 // relay sits between two ranks: it passes on what they say to one another, the proof of the token included, and

@@ -5,7 +5,7 @@ package tcp
 import (
 	"io"
 
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // Streams under TLS have a goroutine that reads and one that writes, as the

@@ -26,10 +26,10 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // exchange sends messages both ways between two endpoints and checks them.

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 )
 
 // slot is a message on the receiver: asked for, come, or both. Its port's lock

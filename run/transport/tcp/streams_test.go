@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 

@@ -4,7 +4,7 @@ package tcp
 
 import (
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // swapLooks is how often Exchange looks in vain, and yields in between, before it

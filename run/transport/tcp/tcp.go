@@ -20,10 +20,10 @@ import (
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/affinity"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/verbs"
 )
 

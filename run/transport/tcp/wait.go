@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself

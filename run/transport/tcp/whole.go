@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
