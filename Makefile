@@ -38,6 +38,7 @@
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
+# make tenant-attacks  what a hostile tenant tries against 'weft kv serve', with results, as docs/reference/tables/tenants.md
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; fifteen minutes
 # make gallery  opens the ten pages of weft studio's gallery from disk, and takes their pictures for the docs; five minutes
@@ -56,7 +57,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store tenant-attacks fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -327,6 +328,11 @@ xfer-faults:
 RECLAIM ?= 1h
 xfer-reclaims:
 	$(GO) test ./move/xfer -run TestReclaimAgainstLateReaders -count=1 -v -timeout 0 -xfer.reclaims $(RECLAIM)
+
+tenant-attacks:
+	@out=docs/reference/tables/tenants.md && log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && { $(GO) test -count=1 -v -run TestTenants ./app/cli >"$$log" || { cat "$$log"; exit 1; }; } && \
+	{ printf '# What a hostile tenant tries\n\nMade by:\n\n    make tenant-attacks\n\n[Tenant isolation](../kv.md#tenant-isolation) says what holds. Every line is an attempt against a running\n`weft kv serve`, made next to a legitimate one that succeeds; CI runs all of them.\n\n| attempt | result |\n|---|---|\n' && \
+	sed -n 's/.*attack \(|.*\)/\1 |/p' "$$log" | sort -u; } >"$$out"
 
 # Building the store takes three minutes of a processor.
 VERSITYGW ?= v1.8.0

@@ -16,6 +16,7 @@ package kvcache
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,7 @@ type Options struct {
 	Agent  *xfer.Agent
 	Agents map[string]*xfer.Agent
 	Absent time.Duration
+	TLS    *tls.Config // towards other caches; nil: they serve plain HTTP
 	Log    *slog.Logger
 }
 

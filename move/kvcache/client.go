@@ -3,6 +3,7 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,20 +19,25 @@ import (
 
 // Client talks to a cache.
 type Client struct {
-	address, token, chain string
-	http                  *http.Client
+	address, token, chain, scheme string
+	http                          *http.Client
 }
 
 // Dial gives a client of the cache at an address. chain is kv.Chain's Print, or empty.
-func Dial(address, token, chain string) *Client {
-	return &Client{address, token, chain, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+func Dial(address, token, chain string) *Client { return DialTLS(address, token, chain, nil) }
+
+// DialTLS is Dial for a cache that serves HTTPS; t is of Certificates. Without a token its certificate says who the client is.
+func DialTLS(address, token, chain string, t *tls.Config) *Client {
+	c := &Client{address: address, token: token, chain: chain}
+	c.http, c.scheme = httpOver(t, 16)
+	return c
 }
 
 // Close gives back connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.address+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.scheme+c.address+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("kv cache at %s: %w", c.address, err)
 	}

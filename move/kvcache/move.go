@@ -464,7 +464,7 @@ func (s *Server) moves(do func(ctx context.Context, who string, p Path, q *move)
 			refuse(w, http.StatusBadRequest, "%v", err)
 			return
 		}
-		if claim, _ := s.cache.Tenant(bearer(r)); claim.covers(q.Agent) != nil {
+		if claim, _ := s.who(r); claim.covers(q.Agent) != nil {
 			refuse(w, http.StatusForbidden, "%v", claim.covers(q.Agent))
 			return
 		}
