@@ -37,6 +37,7 @@ type Config struct {
 	Timeout time.Duration // of requests that do not say; 0 for DefaultTimeout
 	Lease   time.Duration // how long a lease lasts unless it is renewed; 0 for DefaultLease
 	Limits  Limits        // of what classes may send
+	NoSums  bool          // what is sent and taken on sockets has no checksums of its bytes; both ends must say so
 	Apart   bool          // collectives of this host use other links: none of what is sent waits for them
 	Private bool          // no memory that other processes can map
 	Log     *slog.Logger  // connections that were turned away or lost; nil for silence

@@ -43,6 +43,8 @@ type Config struct {
 	Floor    string // the longest path that may be taken
 	Class    xfer.Class
 	Streams  int
+	NoPeers  bool // Compare leaves ucx_perftest and MPI out, whose processes spin
+	NoSums   bool // slices on sockets go without checksums
 	Dir      string // for files, and objects if Store is empty
 	Store    string // s3://BUCKET/PREFIX
 	Device   string // of GPU memory: cuda or soft
@@ -186,7 +188,7 @@ func (r Region) text() string {
 // one measures one line.
 func (c *Config) one(ctx context.Context, initiators, targets int, block int64, batch int, total int64) (row Row, err error) {
 	row = Row{Block: block, Batch: batch}
-	agentConfig := xfer.Config{Token: c.Token, Path: c.Path, Floor: c.Floor, Streams: c.Streams, Timeout: time.Minute}
+	agentConfig := xfer.Config{Token: c.Token, Path: c.Path, Floor: c.Floor, Streams: c.Streams, NoSums: c.NoSums, Timeout: time.Minute}
 	var children []*Child
 	defer func() {
 		for _, k := range children {
@@ -205,6 +207,9 @@ func (c *Config) one(ctx context.Context, initiators, targets int, block int64, 
 			}
 			if c.IO != "" {
 				args = append(args, "--io", c.IO)
+			}
+			if c.NoSums {
+				args = append(args, "--no-checksums")
 			}
 			k, err := Start(ctx, args, "WEFT_TOKEN="+c.Token)
 			if err != nil {
@@ -358,7 +363,7 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 				return nil, nil, err
 			}
 			ends = append(ends, func() { conn.Close() })
-			streams[i] = bareStream{c: conn, buf: make([]byte, bareSize)}
+			streams[i] = bareStream{c: conn, buf: bareMemory()}
 		}
 		list = append(list, other{name: "bare socket", inside: true, run: func(iters int) (time.Duration, error) {
 			began := time.Now()
@@ -377,7 +382,7 @@ func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block i
 			return time.Since(began), nil
 		}})
 	}
-	if c.Local == xfer.Host && c.Remote == xfer.Host && len(children) > 0 {
+	if c.Local == xfer.Host && c.Remote == xfer.Host && len(children) > 0 && !c.NoPeers {
 		list = append(list, c.ucx(ctx, block, batch), c.rma(ctx, block, batch, total))
 	}
 	if c.Local == xfer.GPU || c.Remote == xfer.GPU {
