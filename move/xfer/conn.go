@@ -366,6 +366,19 @@ func (p *Peer) link(network string) *link {
 	return l
 }
 
+// meets reports whether there is a session with the peer by that network.
+func (p *Peer) meets(network string) bool {
+	p.agent.mu.Lock()
+	l := p.agent.links[linkKey{p.id, network}]
+	p.agent.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now != nil && !l.now.isLost() && l.closed == nil
+}
+
 func (l *link) close(why error) {
 	l.mu.Lock()
 	l.closed = why

@@ -43,8 +43,8 @@ type Config struct {
 	Floor    string // the longest path that may be taken
 	Class    xfer.Class
 	Streams  int
-	NoPeers  bool // Compare leaves ucx_perftest and MPI out, whose processes spin
-	NoSums   bool // slices on sockets go without checksums
+	NoPeers  bool   // Compare leaves ucx_perftest and MPI out, whose processes spin
+	NoSums   bool   // slices on sockets go without checksums
 	Dir      string // for files, and objects if Store is empty
 	Store    string // s3://BUCKET/PREFIX
 	Device   string // of GPU memory: cuda or soft
