@@ -39,6 +39,7 @@
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
 # make bench-xfer  transfers as ratios to memcpy, bare sockets (with checksums and without), fio and the object client, interleaved (WEFT_S3 is s3://BUCKET of a store); on a quiet machine, three minutes
+# make kv-restart  a cache service with a full slab of SIZE (10GiB) started again after it ended and after it was killed; three minutes, and as much disk
 # make tenant-attacks  what a hostile tenant tries against 'weft kv serve', with results, as docs/reference/tables/tenants.md
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; fifteen minutes
@@ -58,7 +59,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer tenant-attacks fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer kv-restart tenant-attacks fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -342,6 +343,11 @@ bench-xfer:
 		run --backend POSIX --start_block_size 1M --start_batch_size 16 && \
 		run --backend OBJ --start_block_size 8M --num_iter 20 $(if $(WEFT_S3),--store $(WEFT_S3)) || exit 1; \
 	done
+
+SIZE ?= 10GiB
+kv-restart:
+	CGO_ENABLED=0 $(GO) build -o bin/weft .
+	WEFT_PROGRAM=bin/weft python3 python/tests/kv_restart.py $(SIZE)
 
 tenant-attacks:
 	@out=docs/reference/tables/tenants.md && log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && { $(GO) test -count=1 -v -run TestTenants ./app/cli >"$$log" || { cat "$$log"; exit 1; }; } && \

@@ -55,7 +55,7 @@ func TestShardsOfPython(t *testing.T) {
 		in.Write(append(line, '\n'))
 		want = append(want, bytes)
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-c", carve)
+	cmd := bounded.Command(t, python, "-c", carve)
 	cmd.Stdin = &in
 	var text bytes.Buffer
 	cmd.Stderr = &text

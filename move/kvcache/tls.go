@@ -22,13 +22,12 @@ func certified(c *x509.Certificate) (Claim, bool) {
 	if len(c.URIs) != 1 || c.URIs[0].Scheme != "spiffe" {
 		return Claim{}, false
 	}
-	switch p := strings.Split(c.URIs[0].Path, "/"); {
-	case len(p) == 3 && p[0] == "" && p[1] == "tenant" && p[2] != "":
-		return Claim{Tenant: p[2]}, true
-	case len(p) == 5 && p[0] == "" && p[1] == "tenant" && p[2] != "" && p[3] == "agent" && p[4] != "":
-		return Claim{Tenant: p[2], Agent: p[4]}, true
+	rest, ok := strings.CutPrefix(c.URIs[0].Path, "/tenant/")
+	name, agent, bound := strings.Cut(rest, "/agent/")
+	if !ok || name == "" || bound != (agent != "") || strings.Contains(name+agent, "/") {
+		return Claim{}, false
 	}
-	return Claim{}, false
+	return Claim{Tenant: name, Agent: agent}, true
 }
 
 // certificate is that of a call's client, if it has one of a tenant.

@@ -137,10 +137,7 @@ func (r *Request) isBrief() bool {
 	if r.peer != nil {
 		t = r.peer.inProcess()
 	}
-	if t == nil {
-		return r.isMapped()
-	}
-	if want != "process" {
+	if t == nil || want != "process" {
 		return r.peer != nil && r.isMapped()
 	}
 	h1, d1, ok1 := r.t.Local.memory(r.agent)
