@@ -138,7 +138,7 @@ func (r *Request) isBrief() bool {
 		t = r.peer.inProcess()
 	}
 	if t == nil || want != "process" {
-		return r.peer != nil && r.isMapped()
+		return r.isMapped()
 	}
 	h1, d1, ok1 := r.t.Local.memory(r.agent)
 	h2, d2, ok2 := r.t.Remote.memory(t)
@@ -156,7 +156,7 @@ func (r *Request) isBrief() bool {
 // isMapped reports whether a read takes bytes out of another process's memory of a GPU without a word to that process, who may be
 // stopped: there is a session, the list has a lease that need not be renewed, and nobody wants a notice.
 func (r *Request) isMapped() bool {
-	if r.t.Op != Read || r.t.Notice != nil || r.total > burstInside || cmp.Or(r.t.Path, r.agent.cfg.Path, "gpu") != "gpu" {
+	if r.peer == nil || r.t.Op != Read || r.t.Notice != nil || r.total > burstInside || cmp.Or(r.t.Path, r.agent.cfg.Path, "gpu") != "gpu" {
 		return false
 	}
 	host, device, ok := r.t.Local.memory(r.agent)
