@@ -1,11 +1,12 @@
 package kvcache
 
 import (
-	"fmt"
 	"io"
 	"reflect"
 
 	"github.com/weft-fabric/weft/move/kv"
+
+	"github.com/weft-fabric/weft/model/metrics"
 )
 
 // Counters of a cache since it started.
@@ -117,18 +118,12 @@ func (c *Counters) add(o *Counters) {
 
 // Metrics writes the counters for Prometheus.
 func (s Stat) Metrics(w io.Writer) error {
-	var err error
-	line := func(format string, args ...any) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, format+"\n", args...)
-		}
-	}
-	line("# HELP weft_kv_lookups_total Blocks requested, by where they were found: memory, disk, store, peer, nowhere.\n# TYPE weft_kv_lookups_total counter")
+	var m metrics.Page
 	for _, x := range []struct {
 		where string
 		n     int64
 	}{{"memory", s.Counters.Memory}, {"disk", s.Counters.Disk}, {"store", s.Counters.Store}, {"peer", s.Counters.Peer}, {"nowhere", s.Counters.Missed}} {
-		line("weft_kv_lookups_total{found=%q} %d", x.where, x.n)
+		m.Add("weft_kv_lookups_total", metrics.Counter, "Blocks requested, by where they were found: memory, disk, store, peer, nowhere.", float64(x.n), "found", x.where)
 	}
 	for _, x := range []struct {
 		name, help string
@@ -143,34 +138,25 @@ func (s Stat) Metrics(w io.Writer) error {
 		{"bytes_in_total", "Bytes stored.", s.Counters.In}, {"bytes_out_total", "Bytes served.", s.Counters.Out},
 		{"moved_bytes_total", "Bytes stored and served that went by transfers.", s.Counters.Moved},
 	} {
-		line("# HELP weft_kv_%s %s\n# TYPE weft_kv_%s counter\nweft_kv_%s %d", x.name, x.help, x.name, x.name, x.n)
+		m.Add("weft_kv_"+x.name, metrics.Counter, x.help, float64(x.n))
 	}
-	line("# HELP weft_kv_blocks Blocks by tenant and tier.\n# TYPE weft_kv_blocks gauge")
 	for _, t := range s.Tenants {
-		line("weft_kv_blocks{tenant=%q,tier=\"memory\"} %d", t.Name, t.Memory)
-		line("weft_kv_blocks{tenant=%q,tier=\"disk\"} %d", t.Name, t.Disk)
+		m.Add("weft_kv_blocks", metrics.Gauge, "Blocks by tenant and tier.", float64(t.Memory), "tenant", t.Name, "tier", "memory")
+		m.Add("weft_kv_blocks", metrics.Gauge, "Blocks by tenant and tier.", float64(t.Disk), "tenant", t.Name, "tier", "disk")
+		m.Add("weft_kv_quota_bytes", metrics.Gauge, "A tenant's memory.", float64(t.Quota), "tenant", t.Name)
 	}
-	line("# HELP weft_kv_quota_bytes A tenant's memory.\n# TYPE weft_kv_quota_bytes gauge")
-	for _, t := range s.Tenants {
-		line("weft_kv_quota_bytes{tenant=%q} %d", t.Name, t.Quota)
-	}
-	line("# HELP weft_kv_peer_blocks Blocks that a peer reported.\n# TYPE weft_kv_peer_blocks gauge")
 	for _, p := range s.Peers {
-		line("weft_kv_peer_blocks{peer=%q} %d", p.Address, p.Blocks)
+		m.Add("weft_kv_peer_blocks", metrics.Gauge, "Blocks that a peer reported.", float64(p.Blocks), "peer", p.Address)
+		m.Add("weft_kv_peer_up", metrics.Gauge, "1 if the peer answers.", one(p.Error == "" && p.Heard >= 0), "peer", p.Address)
 	}
-	line("# HELP weft_kv_peer_up 1 if the peer answers.\n# TYPE weft_kv_peer_up gauge")
-	for _, p := range s.Peers {
-		up := 1
-		if p.Error != "" || p.Heard < 0 {
-			up = 0
-		}
-		line("weft_kv_peer_up{peer=%q} %d", p.Address, up)
+	m.Add("weft_kv_waiting", metrics.Gauge, "Blocks and packs waiting for disk or store.", float64(s.Waiting))
+	m.Add("weft_kv_disk_broken", metrics.Gauge, "1 if the disk tier is off after an error.", one(s.Broken != ""))
+	return m.Write(w)
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
 	}
-	line("# HELP weft_kv_waiting Blocks and packs waiting for disk or store.\n# TYPE weft_kv_waiting gauge\nweft_kv_waiting %d", s.Waiting)
-	broken := 0
-	if s.Broken != "" {
-		broken = 1
-	}
-	line("# HELP weft_kv_disk_broken 1 if the disk tier is off after an error.\n# TYPE weft_kv_disk_broken gauge\nweft_kv_disk_broken %d", broken)
-	return err
+	return 0
 }

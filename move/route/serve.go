@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/weft-fabric/weft/model/metrics"
 	"github.com/weft-fabric/weft/move/openai"
 )
 
@@ -343,35 +344,22 @@ func (r *Router) Status() Status {
 	return s
 }
 
-func (r *Router) metrics(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	s := r.Status()
-	head := func(name, kind, help string) { fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
-	head("weft_router_retries_total", "counter", "Requests that went to another engine before their first token.")
-	fmt.Fprintf(w, "weft_router_retries_total %d\n", s.Retries)
-	head("weft_router_broken_streams_total", "counter", "Answers whose engine ended after the first token.")
-	fmt.Fprintf(w, "weft_router_broken_streams_total %d\n", s.Broken)
+func (r *Router) metrics(w http.ResponseWriter, q *http.Request) {
+	s, m := r.Status(), &metrics.Page{}
+	m.Add("weft_router_retries_total", metrics.Counter, "Requests that went to another engine before their first token.", float64(s.Retries))
+	m.Add("weft_router_broken_streams_total", metrics.Counter, "Answers whose engine ended after the first token.", float64(s.Broken))
 	if s.Cache != nil {
-		head("weft_router_cache_matched_bytes_total", "counter", "Bytes of prompts that the shared cache had.")
-		fmt.Fprintf(w, "weft_router_cache_matched_bytes_total %d\n", s.Cache.Matched)
+		m.Add("weft_router_cache_matched_bytes_total", metrics.Counter, "Bytes of prompts that the shared cache had.", float64(s.Cache.Matched))
 	}
-	for _, m := range []struct {
-		name, kind, help string
-		value            func(EngineStatus) int
-	}{
-		{"weft_router_engine_up", "gauge", "1 if the engine answers.", func(e EngineStatus) int {
-			if e.Up {
-				return 1
-			}
-			return 0
-		}},
-		{"weft_router_requests_total", "counter", "Requests sent to the engine.", func(e EngineStatus) int { return e.Requests }},
-		{"weft_router_prompt_bytes_total", "counter", "Bytes of prompts sent to the engine.", func(e EngineStatus) int { return e.Prompts }},
-		{"weft_router_known_prompt_bytes_total", "counter", "Bytes of prompts that the engine had seen.", func(e EngineStatus) int { return e.Known }},
-	} {
-		head(m.name, m.kind, m.help)
-		for _, e := range s.Engines {
-			fmt.Fprintf(w, "%s{engine=%q} %d\n", m.name, e.Engine, m.value(e))
+	for _, e := range s.Engines {
+		up := 0.0
+		if e.Up {
+			up = 1
 		}
+		m.Add("weft_router_engine_up", metrics.Gauge, "1 if the engine answers.", up, "engine", e.Engine)
+		m.Add("weft_router_requests_total", metrics.Counter, "Requests sent to the engine.", float64(e.Requests), "engine", e.Engine)
+		m.Add("weft_router_prompt_bytes_total", metrics.Counter, "Bytes of prompts sent to the engine.", float64(e.Prompts), "engine", e.Engine)
+		m.Add("weft_router_known_prompt_bytes_total", metrics.Counter, "Bytes of prompts that the engine had seen.", float64(e.Known), "engine", e.Engine)
 	}
+	m.ServeHTTP(w, q)
 }
