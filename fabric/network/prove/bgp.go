@@ -67,7 +67,7 @@ func (n *Net) join() {
 // connect notes the networks of a router, and which it advertises.
 func (n *Net) connect(d *Device) {
 	for _, p := range d.ports {
-		if p.dark() {
+		if p.dark() || p.VRF != nil {
 			continue
 		}
 		for _, a := range p.Addrs {
@@ -279,5 +279,5 @@ func (n *Net) advertisers(x *prefix, f *failed) []int32 {
 	if f == nil {
 		return x.origins
 	}
-	return slices.DeleteFunc(slices.Clone(x.origins), func(o int32) bool { return n.routers[o].connected(x.Prefix, f) == nil })
+	return slices.DeleteFunc(slices.Clone(x.origins), func(o int32) bool { return n.routers[o].connected(x.Prefix, nil, f) == nil })
 }

@@ -154,10 +154,11 @@ func (p *prover) leave(l *leg) {
 			continue
 		}
 		at, routers := p.n.bridgeOf(s.port), []int32{-1}
-		switch {
-		case at.vni == 0:
+		switch v := s.port.vrf(); {
+		case at.vni == 0 && v == nil || v != nil && !p.apartBridges:
 			routers[0] = p.enters(l, s, pairs)
 			p.ends += 4 * pairs
+			p.inTunnel(s, pairs)
 		default:
 			routers = p.bridges(l, s, &at, pairs)
 		}
@@ -199,11 +200,15 @@ func (p *prover) target(area int, s place) {
 	}
 	at := p.n.bridgeOf(s.port)
 	chain := p.n.chain(s.addr)
-	if at.vni != 0 {
+	v := s.port.vrf()
+	if at.vni != 0 || v != nil {
 		if p.apartBridges {
 			return // packets were followed one by one
 		}
 		chain = []*prefix{{Prefix: netip.PrefixFrom(s.addr, 32), connected: at.legs, origins: at.legs}}
+	}
+	if v != nil {
+		chain[0].Prefix, size = s.port.Peer.Port.networkOf(s.addr), size-tunnelHeader
 	}
 	if len(chain) == 0 {
 		p.reach.refute(pairs, Counterexample{Packet: fmt.Sprintf("to %s of %s", s.addr, s.port.on.Name), Why: "no switch has a network with it"})
@@ -221,7 +226,7 @@ func (p *prover) target(area int, s place) {
 	}
 	c.count[area]++
 	c.some[area] = s
-	if at.vni == 0 {
+	if at.vni == 0 || v != nil {
 		p.lastCable(area, s, chain[0], pairs, size)
 	}
 }
@@ -244,7 +249,7 @@ func (p *prover) lastCable(area int, s place, x *prefix, pairs, size int) {
 	packet := fmt.Sprintf("%s -> %s of %s", p.another(area, s.port.on), s.addr, s.port.on.Name)
 	for _, r := range x.connected {
 		d := p.n.routers[r]
-		port := d.connected(x.Prefix, nil)
+		port := d.connected(x.Prefix, s.port.vrf(), nil)
 		ends, why := port.answer(s.addr, nil)
 		if why != "" {
 			p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name}, Why: why})

@@ -88,6 +88,7 @@ type frrFile struct {
 	entry string // the route-map likewise
 
 	evpn bool // lines belong to the address family of bridges
+	vrf  *VRF // lines belong to a VRF
 }
 
 // frr reads the routing of a switch.
@@ -116,9 +117,16 @@ func (n *Net) frr(name string, data []byte) error {
 func (f *frrFile) line(line string) (known bool, err error) {
 	w := strings.Fields(line)
 	b := f.d.BGP
+	if mine, known, err := f.table(line, w); mine {
+		return known, err
+	}
 	switch w[0] {
 	case "interface":
-		f.port = f.d.port(w[len(w)-1])
+		f.port = f.d.port(w[min(1, len(w)-1)])
+		if len(w) == 4 && w[2] == "vrf" {
+			f.port.VRF = f.d.vrf(w[3])
+			return true, nil
+		}
 		return len(w) == 2, nil
 	case "neighbor":
 		return f.neighbour(w), nil

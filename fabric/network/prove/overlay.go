@@ -174,7 +174,7 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 				x.end, err = netip.ParseAddr(after(w, "local"))
 			}
 		}
-		return slices.Contains([]string{"bridge", "vxlan", "bond"}, x.kind), err
+		return slices.Contains([]string{"bridge", "vxlan", "bond", "vrf"}, x.kind), err
 	case strings.HasPrefix(line, "ip link set dev "):
 		number("mtu", &x.mtu)
 		if m := after(w, "master"); m != "" {
@@ -196,8 +196,14 @@ func (x *scripted) put(d *Device, name string, made map[string]*scripted) {
 		d.bond(d.port(name)).System = x.system
 	case master != nil && master.kind == "bond":
 		d.bond(d.port(x.master)).legs([]string{name})
+	case master != nil && master.kind == "vrf" && x.kind == "":
+		d.port(name).VRF = d.vrf(x.master)
 	}
 	if master == nil || master.kind != "bridge" {
+		return
+	}
+	if above := made[master.master]; above != nil && above.kind == "vrf" && x.kind == "vxlan" {
+		d.vrf(master.master).Tunnel = &Tunnel{VNI: x.vni, End: x.end, MTU: x.mtu}
 		return
 	}
 	svi := d.port(fmt.Sprintf("%s vlan %d", x.master, x.vlan))
@@ -247,6 +253,7 @@ func (n *Net) bundle() {
 			if svi.Tunnel != nil && !svi.Tunnel.End.IsValid() {
 				svi.Tunnel.End = d.end // SONiC has one for all
 			}
+			svi.tunnelOfVRF()
 			for _, m := range slices.Clone(svi.Members) {
 				if m.Bond == nil || m.Bond.port != m {
 					continue
@@ -314,7 +321,10 @@ func (w *walker) bridged(d *Device, svi *Port) (hops []string, why string) {
 	if why != "" {
 		return []string{d.Name}, why
 	}
-	t := tunnelling{w: w, vni: svi.Tunnel.VNI, ends: ends, good: map[int32]int{}}
+	t := tunnelling{w: w, ends: ends, good: map[int32]int{}, arrive: func(r *Device) ([]string, string) {
+		h := r.bridgeTo(svi.Tunnel.VNI).local(w.dst, w.failed)
+		return w.from(h.on, h)
+	}}
 	t.rib = w.net.work.rib(ends, w.failed, nil)
 	hops, why = t.from(d)
 	w.good[d] = t.good[d.id]
@@ -358,12 +368,12 @@ func (d *Device) bridgeTo(vni int) *Port {
 
 // told reports whether a switch learns what is behind another's bridge, and the way to it.
 func (n *Net) told(from, to *Device, svi *Port, f *failed) bool {
-	return from.BGP != nil && from.BGP.AllVNI && n.tells(from, to, f) && n.ends(from, svi)
+	return from.BGP != nil && from.BGP.AllVNI && n.tells(from, to, f) && n.learnt(from, svi.Tunnel)
 }
 
-// ends reports whether others learn the way to the end of a switch's tunnel.
-func (n *Net) ends(d *Device, svi *Port) bool {
-	x := n.prefixes[netip.PrefixFrom(svi.Tunnel.End, 32)]
+// learnt reports whether others learn the way to the end of a switch's tunnel.
+func (n *Net) learnt(d *Device, t *Tunnel) bool {
+	x := n.prefixes[netip.PrefixFrom(t.End, 32)]
 	return x != nil && slices.Contains(x.origins, d.id)
 }
 
@@ -396,19 +406,18 @@ func (c *cable) speaksEVPN() bool {
 
 // tunnelling follows a packet inside a tunnel, over all paths.
 type tunnelling struct {
-	w    *walker
-	vni  int
-	ends []int32
-	rib  *rib
-	good map[int32]int
+	w      *walker
+	ends   []int32
+	rib    *rib
+	good   map[int32]int
+	arrive func(*Device) (hops []string, why string) // what the switch at the tunnel's end does with the packet
 }
 
 func (t *tunnelling) from(d *Device) (hops []string, why string) {
 	hops = []string{d.Name}
 	if slices.Contains(t.ends, d.id) {
 		t.good[d.id] = 1
-		h := d.bridgeTo(t.vni).local(t.w.dst, t.w.failed)
-		more, why := t.w.from(h.on, h)
+		more, why := t.arrive(d)
 		return append(hops, more...), why
 	}
 	if t.good[d.id] > 0 {

@@ -1,0 +1,83 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/fabric/network/emit"
+)
+
+// routed is a network in a routing table of a switch.
+type routed struct {
+	table string // main, or a VRF's number
+	dst   netip.Prefix
+}
+
+// table is the routing table of a switch that has a host link.
+func (c *comparer) table(q *network.Port) string {
+	if q.VRF == 0 {
+		return "main"
+	}
+	return fmt.Sprint(c.p.VRFs[q.VRF-1].Table)
+}
+
+// isVRF reports whether a table is a VRF's.
+func (c *comparer) isVRF(table string) bool {
+	return slices.ContainsFunc(c.p.VRFs, func(v network.VRF) bool { return fmt.Sprint(v.Table) == table })
+}
+
+// vrfs compares which VRF each routed port of a switch is in, and the routes of VRFs to other leaves.
+func (c *comparer) vrfs(s *network.Switch, d *device) {
+	for i := range s.Ports {
+		q := &s.Ports[i]
+		name := emit.PortName(c.p, s, q.Number)
+		x, ok := d.ifaces[name]
+		if !ok || q.VLAN != 0 {
+			continue
+		}
+		want, fix := "", "ip link set "+name+" nomaster"
+		if q.VRF != 0 {
+			want = c.p.VRFs[q.VRF-1].Name
+			fix = fmt.Sprintf("ip link set %s master %s", name, want)
+		}
+		if x.master != want {
+			c.add(Finding{State: Differ, Kind: InVRF, Device: s.Name, Part: name, What: "the VRF of the port", Want: want, Got: x.master, Command: "ip -j addr", Intent: "tenants", Fix: fix, links: []string{"vrf " + want, "vrf " + x.master, ofRoute(q.Addr.String())}})
+		}
+	}
+	for k := range c.p.VRFs {
+		c.vrfRoutes(s, d, k+1)
+	}
+}
+
+// vrfRoutes compares the routes of a switch in a VRF to the tenant's links on other switches.
+func (c *comparer) vrfRoutes(s *network.Switch, d *device, vrf int) {
+	if d.routes == nil || !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.VRF == vrf }) {
+		return
+	}
+	v := &c.p.VRFs[vrf-1]
+	have := map[netip.Prefix]bool{}
+	for _, r := range d.routes {
+		if dst, ok := destination(r.dst); ok && r.table == fmt.Sprint(v.Table) && r.ways > 0 {
+			have[dst] = true
+		}
+	}
+	var missing []string
+	own := slices.IndexFunc(c.p.Switches, func(x network.Switch) bool { return x.Node == s.Node })
+	for i := range c.p.Switches {
+		if i == own || c.width(own, i) == 0 {
+			continue
+		}
+		for _, q := range c.p.Switches[i].Ports {
+			if q.VRF == vrf && !have[q.Addr.Masked()] {
+				missing = append(missing, q.Addr.Masked().String())
+			}
+		}
+	}
+	if len(missing) > 0 {
+		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "routes of " + v.Name, What: fmt.Sprintf("routes to %d of the tenant's links", len(missing)), Want: strings.Join(missing[:min(3, len(missing))], ", "),
+			Command: "ip -j route show table all", Intent: "tenants", Fix: "look at the VRF on the switch that has them: vtysh -c 'show vrf vni'", links: []string{"vrf " + v.Name}, wide: true})
+	}
+}
