@@ -29,7 +29,7 @@
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
 # make lab-model  random fabrics of every family in labs, whole and with eight faults each, held against the model of weft net prove (FABRICS, SEED, LABS at a time); as root, half an hour
-# make lab-kernel  a lab with bonded hosts in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
+# make lab-kernel  labs with bonded hosts and with VRFs in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
 # make verdicts  what slurmctld, and with KUBE_CRDS the API server's libraries, say of every example, in one table
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
@@ -287,6 +287,7 @@ lab-model:
 
 lab-kernel: build
 	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/eslag.sh ./weft
+	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/vrf.sh ./weft
 
 verdicts:
 	$(GO) test ./fabric/network/emit -run TestVerdicts -count=1 -v -timeout 30m -emit.verdicts

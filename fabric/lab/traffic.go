@@ -46,10 +46,11 @@ type Transfer struct {
 	Bytes  int64   `json:"bytes"`
 	Rate   float64 `json:"bytes_per_s,omitempty"`
 	Error  string  `json:"error,omitempty"`
+	Leaked bool    `json:"leaked,omitempty"` // a packet of one tenant arrived at another, whether or not an answer came back
 }
 
 // AsPlanned reports whether the connection is there exactly if it should be.
-func (t *Transfer) AsPlanned() bool { return (t.Error == "") == t.Wanted }
+func (t *Transfer) AsPlanned() bool { return (t.Error == "") == t.Wanted && !t.Leaked }
 
 // transfers lists all connections between two hosts on one network: within tenants and across them.
 func (s *Spec) transfers() (out []Transfer) {
@@ -84,7 +85,7 @@ func (x *total) add(t *Transfer) {
 	switch arrived := t.Error == ""; {
 	case !t.Wanted:
 		x.across++
-		if !arrived {
+		if !arrived && !t.Leaked {
 			x.apart++
 		}
 	case arrived:
@@ -126,9 +127,14 @@ func PrintTraffic(w io.Writer, list []Transfer) error {
 		return err
 	}
 	for _, t := range list {
-		if !t.AsPlanned() {
-			fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, cmp.Or(t.Error, "it arrived, and they are of two tenants"))
+		if t.AsPlanned() {
+			continue
 		}
+		why := cmp.Or(t.Error, "it arrived, and they are of two tenants")
+		if t.Leaked && t.Error != "" {
+			why = "no connection, but a packet arrived, and they are of two tenants"
+		}
+		fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, why)
 	}
 	return nil
 }

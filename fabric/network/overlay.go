@@ -20,6 +20,9 @@ import (
 // firstTransit and a tenant's number is the VLAN that switches give the tunnel of its VRF; firstTable likewise its table.
 const firstTransit, firstTable = 3000, 1000
 
+// LastMetric is that of a VRF's route for what nothing else leads to.
+const LastMetric = 4278198272
+
 // vrfPrefix begins the names of VRFs: SONiC takes no others. Linux takes device names of 15 bytes.
 const vrfPrefix, maxDevice = "Vrf_", 15
 

@@ -58,11 +58,16 @@ func (c *comparer) vrfRoutes(s *network.Switch, d *device, vrf int) {
 		return
 	}
 	v := &c.p.VRFs[vrf-1]
-	have := map[netip.Prefix]bool{}
+	have, closed := map[netip.Prefix]bool{}, false
 	for _, r := range d.routes {
 		if dst, ok := destination(r.dst); ok && r.table == fmt.Sprint(v.Table) && r.ways > 0 {
 			have[dst] = true
+			closed = closed || dst.Bits() == 0 && r.via == "unreachable"
 		}
+	}
+	if !closed && c.p.Dialect(s) == "frr" {
+		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "end of " + v.Name, What: "packets that the VRF has no route to go on in the main table", Want: "unreachable default", Command: "ip -j route show table all", Intent: "tenants",
+			Fix: fmt.Sprintf("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)})
 	}
 	var missing []string
 	own := slices.IndexFunc(c.p.Switches, func(x network.Switch) bool { return x.Node == s.Node })

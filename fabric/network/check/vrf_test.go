@@ -46,6 +46,9 @@ network: {tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}}
 			}
 			d.ifaces[emit.PortName(p, s, s.Ports[j].Number)] = x
 		}
+		for _, v := range p.VRFs {
+			d.routes = append(d.routes, route{dst: "default", via: "unreachable", table: fmt.Sprint(v.Table), ways: 1})
+		}
 		said[s.Name] = d
 	}
 	return p, said
@@ -62,7 +65,10 @@ func TestVRFs(t *testing.T) {
 		{"a port in another VRF", func(d *device) { d.ifaces["swp1s0"] = iface{master: "Vrf_blue"} }, []string{"leaf0 swp1s0: differ: Vrf_blue, want Vrf_red"}},
 		{"a port in no VRF", func(d *device) { d.ifaces["swp1s0"] = iface{} }, []string{"leaf0 swp1s0: differ: nothing, want Vrf_red"}},
 		{"a free port in a VRF", func(d *device) { d.ifaces["swp2s0"] = iface{master: "Vrf_red"} }, []string{"leaf0 swp2s0: differ: Vrf_red, want nothing"}},
-		{"no routes of a VRF", func(d *device) { d.routes = without(d.routes, "1001") }, []string{"leaf0 routes of Vrf_red: missing: nothing, want 10.160"}},
+		{"no routes of a VRF", func(d *device) {
+			d.routes = append(without(d.routes, "1001"), route{dst: "default", via: "unreachable", table: "1001", ways: 1})
+		}, []string{"leaf0 routes of Vrf_red: missing: nothing, want 10.160"}},
+		{"a VRF without its end", func(d *device) { d.routes = d.routes[:len(d.routes)-1] }, []string{"leaf0 end of Vrf_blue: missing"}},
 		{"a route of another tenant", func(d *device) {
 			d.routes = append(d.routes, route{dst: "10.160.0.2/31", table: "1001", ways: 1, proto: "bgp"})
 		}, []string{"leaf0 route to 10.160.0.2/31: extra"}},

@@ -130,6 +130,8 @@ func (t *text) vrfs(p *network.Plan, s *network.Switch, list []*network.VRF) {
 		}
 		t.line("ip link add name %s type vrf table %d", v.Name, v.Table)
 		t.line("ip link set dev %s up", v.Name)
+		t.line("# Without it Linux would go on in the main table for what the VRF has no route to.")
+		t.line("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)
 		t.line("ip link add name %s address %s type bridge stp_state 0 mcast_snooping 0", bridge, standInMAC(s.Name))
 		t.line("ip link set dev %s mtu %d addrgenmode none master %s up", bridge, network.SwitchMTU-network.TunnelHeader, v.Name)
 		t.line("ip link add name %s type vxlan id %d dstport 4789 local %s nolearning ttl 64", tunnel, v.VNI, s.Loopback)

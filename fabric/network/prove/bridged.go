@@ -110,12 +110,13 @@ func (b *Bond) others(at *Port) (out []*Port) {
 type bridge struct {
 	vni  int
 	legs []int32
+	open bool // a VRF that goes on in the main table for what it has no route to
 }
 
 // bridgeOf finds the bridge or VRF of a host's port; its network is 0 where the port is routed in the main table.
 func (n *Net) bridgeOf(p *Port) (b bridge) {
 	for _, q := range p.bridgedAt() {
-		b.vni = q.network()
+		b.vni, b.open = q.network(), q.VRF != nil && !q.VRF.Closed
 		b.legs = append(b.legs, q.on.id)
 	}
 	slices.Sort(b.legs)

@@ -472,7 +472,7 @@ func (p *prover) arrivals(c *class, reaches func(int32) bool) {
 				continue
 			}
 			for _, s := range l.sources {
-				arrives := s.vni == c.vni && reaches(s.router)
+				arrives := (s.vni == c.vni || s.open && c.vni == 0) && reaches(s.router)
 				switch cases := s.count * c.count[i]; {
 				case l.to == i && !arrives:
 					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))
@@ -493,7 +493,7 @@ func (p *prover) leak(c *class, to, from int, s source, cases int, reaches bool)
 	if !reaches || x.port.on.drops(false, x.port.Name, s.some.addr) {
 		return
 	}
-	trip := p.n.Follow(p.n.routers[s.router].Name, s.some.addr, x.addr)
+	trip := p.n.enter(p.n.routers[s.router], s.some, x.addr)
 	p.apart.refute(cases, Counterexample{Packet: fmt.Sprintf("%s -> %s", s.some.addr, x.addr), Path: trip.Hops, Why: fmt.Sprintf("it arrives from %s in %s", p.areas[from].Name, p.areas[to].Name)})
 }
 
@@ -507,7 +507,7 @@ func (p *prover) far(c *class, area int, d *Device) netip.Addr {
 			continue
 		}
 		if c.vni != 0 {
-			if slices.Equal(p.n.bridgeOf(t.port).legs, c.legs) {
+			if at := p.n.bridgeOf(t.port); at.vni == c.vni && slices.Equal(at.legs, c.legs) {
 				return t.addr
 			}
 			continue

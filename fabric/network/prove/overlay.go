@@ -117,6 +117,7 @@ func (f *frrFile) overlay(line string, w []string) (known bool) {
 type scripted struct {
 	kind, master, system string
 	vni, mtu, vlan       int
+	table                int // of a VRF
 	end                  netip.Addr
 }
 
@@ -125,10 +126,19 @@ func (n *Net) script(name string, data []byte) error {
 	d := n.device(name, true)
 	made := map[string]*scripted{}
 	var order []string
+	closed := map[int]bool{} // tables
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
 		w := strings.Fields(line)
 		if len(w) == 0 || w[0][0] == '#' || line == "set -e" || strings.HasPrefix(line, "ip link del ") {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "ip route add table "); ok && strings.Contains(rest, " unreachable default ") {
+			table, err := strconv.Atoi(w[4])
+			if err != nil {
+				return fmt.Errorf("%q: %w", line, err)
+			}
+			closed[table] = true
 			continue
 		}
 		dev := after(w, "name") + after(w, "dev")
@@ -146,6 +156,9 @@ func (n *Net) script(name string, data []byte) error {
 	}
 	for _, dev := range order {
 		made[dev].put(d, dev, made)
+		if x := made[dev]; x.kind == "vrf" {
+			d.vrf(dev).Closed = closed[x.table]
+		}
 	}
 	return nil
 }
@@ -168,6 +181,7 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 	switch {
 	case strings.HasPrefix(line, "ip link add name "):
 		x.kind, x.system = after(w, "type"), after(w, "ad_actor_system")
+		number("table", &x.table)
 		if x.kind == "vxlan" {
 			number("id", &x.vni)
 			if err == nil {

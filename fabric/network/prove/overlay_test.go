@@ -147,6 +147,7 @@ func TestRoutedTenantsAreApart(t *testing.T) {
 		{"routes that are not advertised", "frr", conf, "  advertise ipv4 unicast\n", "", "bridges are joined", "tells nobody of Vrf_red"},
 		{"routes that are not taken from the ports", "frr", conf, "vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n", "vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n", "bridges are joined", "tells nobody of 10.160.0.0/31"},
 		{"a VRF that takes routes of another", "frr", conf, "  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise", "  import vrf Vrf_blue\n  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise", "files are modelled", "import vrf"},
+		{"a VRF that goes on in the main table", "frr", script, "ip route add table 1001 unreachable default metric 4278198272\n", "", "networks are apart", "leaf0"},
 		{"a tunnel that carries too little", "frr", script, "vx3001 mtu 9166", "vx3001 mtu 1450", "full packets pass", "carries 1450 bytes"},
 		{"SONiC: a port in another tenant's VRF", "sonic", db, `"vrf_name": "Vrf_red"`, `"vrf_name": "Vrf_blue"`, "hosts reach one another", "10.160"},
 		{"SONiC: a VRF without its number", "sonic", db, `"vni": "7001"`, `"vni": "7002"`, "bridges are joined", "Vrf_red"},

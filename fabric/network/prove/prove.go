@@ -288,7 +288,9 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 		return hops, ""
 	}
 	if d.Router && in != nil && in.VRF != nil {
-		return w.inside(d, in.VRF)
+		if hops, why, found := w.inside(d, in.VRF); found {
+			return hops, why
+		}
 	}
 	if d.Router && in != nil && in.Bridge != nil && in.Bridge.Tunnel != nil {
 		return w.bridged(d, in.Bridge)

@@ -21,6 +21,7 @@ type VRF struct {
 	Connected string  // the route-map by which its networks are advertised; "" if they are not
 	Advertise bool    // its routes go to other switches
 	ASN       uint32  // 0 where BGP does not know it
+	Closed    bool    // what it has no route to ends there; on Linux it otherwise goes on in the main table
 
 	on *Device
 }
@@ -85,6 +86,7 @@ func (d *Device) sonicVRF(table, first string, row map[string]any) (known bool, 
 	if table != "VRF" {
 		return false, nil
 	}
+	d.vrf(first).Closed = true // switches' hardware has nothing like Linux' rules
 	return true, d.vrf(first).number(text("vni"))
 }
 
@@ -145,19 +147,19 @@ func (v *VRF) elsewhere(n *Net, d *Device, a netip.Addr, f *failed) *Port {
 	return nil
 }
 
-// inside follows a packet that a switch got by a port of a VRF.
-func (w *walker) inside(d *Device, v *VRF) (hops []string, why string) {
+// inside follows a packet that a switch got by a port of a VRF. found says whether the VRF decides where it goes.
+func (w *walker) inside(d *Device, v *VRF) (hops []string, why string, found bool) {
 	hops = []string{d.Name}
 	if w.failed.router(d.id) {
-		return hops, d.Name + " is down"
+		return hops, d.Name + " is down", true
 	}
 	if p, _ := v.route(w.dst, w.failed); p != nil {
 		more, why := w.behind(p)
 		w.good[d] = 1
-		return append(hops, more...), why
+		return append(hops, more...), why, true
 	}
 	if why := v.up(w.net); why != "" {
-		return hops, why
+		return hops, why, v.Closed
 	}
 	var ends []int32
 	far := map[*Device]*Port{} // where the packet leaves again
@@ -170,13 +172,26 @@ func (w *walker) inside(d *Device, v *VRF) (hops []string, why string) {
 		}
 	}
 	if len(ends) == 0 {
-		return hops, fmt.Sprintf("%s has no route to %s in %s", d.Name, w.dst, v.Name)
+		return hops, fmt.Sprintf("%s has no route to %s in %s", d.Name, w.dst, v.Name), v.Closed
 	}
 	t := tunnelling{w: w, ends: ends, good: map[int32]int{}, arrive: func(r *Device) ([]string, string) { return w.behind(far[r]) }}
 	t.rib = w.net.work.rib(ends, w.failed, nil)
 	hops, why = t.from(d)
 	w.good[d] = t.good[d.id]
-	return hops, why
+	return hops, why, true
+}
+
+// enter follows a packet from the switch port that a host's NIC is plugged into.
+func (n *Net) enter(d *Device, s place, dst netip.Addr) Trip {
+	v := s.port.vrf()
+	if v == nil {
+		return n.Follow(d.Name, s.addr, dst)
+	}
+	t := Trip{From: d.Name, Source: s.addr, Target: dst}
+	w := walker{net: n, src: s.addr, dst: dst, good: map[*Device]int{}, on: map[*Device]bool{}}
+	t.Hops, t.Why = w.from(d, s.port.Peer.Port)
+	t.Reached = t.Why == ""
+	return t
 }
 
 // behind follows a packet to the host behind a port.
