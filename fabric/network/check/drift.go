@@ -226,6 +226,9 @@ func (c *comparer) extraRoutes() {
 	}
 	for i := range c.p.Switches {
 		s := &c.p.Switches[i]
+		if s.IB {
+			continue // it routes nothing
+		}
 		for _, r := range c.said[s.Name].routes {
 			if dst, ok := destination(r.dst); ok && (r.table == "main" || c.isVRF(r.table)) && !ownDevice(r.dev) {
 				if why := c.strange(s, r, dst, owned); why != "" {

@@ -94,7 +94,7 @@ func (d *Device) session(port string) *End {
 		return nil
 	}
 	far := p.Peer.Device
-	if far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name) || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
+	if far.BGP == nil || !far.BGP.named[p.Peer.Port.Name] || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
 		return nil
 	}
 	return p.Peer

@@ -94,7 +94,7 @@ type frrFile struct {
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{named: map[string]bool{}, Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -191,6 +191,7 @@ func (f *frrFile) neighbour(w []string) (known bool) {
 	switch w[2] {
 	case "interface":
 		f.d.BGP.Neighbours = append(f.d.BGP.Neighbours, w[1])
+		f.d.BGP.named[w[1]] = true
 		if w[len(w)-2] == "peer-group" {
 			f.d.BGP.Groups[w[1]] = w[len(w)-1]
 		}

@@ -123,6 +123,8 @@ type BGP struct {
 	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
 	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
+
+	named map[string]bool // Neighbours as a set
 }
 
 // Permit is a line of a prefix list: prefixes inside one, of some lengths.
