@@ -126,7 +126,7 @@ func TestFilesOfServices(t *testing.T) {
 	// topology.yaml says the same in another language.
 	for text, want := range map[string]int{
 		"- topology: main\n  cluster_default: true\n  tree:\n    switches:\n      - switch: leaf0\n        nodes: n0,n[1-3]\n      - switch: spine0\n        children: leaf0\n": 0,
-		"- topology: main\n  cluster_default: true\n  tree:\n    switches:\n      - switch: leaf0\n        nodes: n[0-2]\n      - switch: spine0\n        children: leaf0\n": 1,
+		"- topology: main\n  cluster_default: true\n  tree:\n    switches:\n      - switch: leaf0\n        nodes: n[0-2]\n      - switch: spine0\n        children: leaf0\n":    1,
 	} {
 		if found := of(Compare(p, Readings{"slurm": {"topology.yaml": []byte(text)}}), "slurm"); len(found) != want {
 			t.Errorf("%s: %v", text, found)
