@@ -117,6 +117,7 @@ func (p *prover) classify() {
 		}
 		p.own = append(p.own, own)
 	}
+	p.tooSmall()
 	for i := range p.areas {
 		for j := range p.areas {
 			if p.areas[i].meets(&p.areas[j]) {
@@ -131,7 +132,6 @@ func (p *prover) classify() {
 			p.target(i, s)
 		}
 	}
-	p.tooSmall()
 }
 
 // tooSmall lists the cables between switches that carry less than hosts send.
@@ -320,9 +320,31 @@ func (p *prover) byTarget(area int, s place) int32 {
 		}
 		if trip := p.n.Follow(s.port.on.Name, s.addr, t.addr); !trip.Reached {
 			p.reach.refute(1, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+		} else {
+			p.whole(s, t, &trip)
 		}
 	}
 	return -1
+}
+
+// whole looks at whether a packet that was followed one by one passes at full size: at its two ends, and between switches anywhere.
+func (p *prover) whole(s, t place, trip *Trip) {
+	packet := fmt.Sprintf("%s -> %s of %s", s.addr, t.addr, t.port.on.Name)
+	for _, port := range []*Port{s.port, t.port} {
+		legs := []*Port{port}
+		if port.Bond != nil {
+			legs = port.Bond.Legs
+		}
+		for _, leg := range legs {
+			if leg.Peer != nil && p.n.cables[leg.cable].mtu() < s.port.mtu() {
+				p.size(leg, s.port.mtu(), 1, packet, trip.Hops)
+				return
+			}
+		}
+	}
+	if len(p.narrow) > 0 {
+		p.mtu.refute(1, Counterexample{Packet: fmt.Sprintf("%d bytes %s", s.sent(), packet), Path: trip.Hops, Why: tooNarrow(&p.n.cables[p.narrow[0]]) + ", and may be on its way"})
+	}
 }
 
 // alike reports whether a host treats packets of an address to all of a prefix alike: no rule,

@@ -24,6 +24,9 @@ func Load(files map[string][]byte) (*Net, error) {
 		if len(part) < 3 {
 			continue
 		}
+		if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both && part[0] == "switches" && part[2] == "etc/sonic/config_db.json" {
+			n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and etc/sonic")
+		}
 		for _, r := range readers {
 			if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
 				continue
