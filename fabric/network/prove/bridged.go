@@ -7,7 +7,7 @@ import (
 
 // joined looks at what the bridges of several switches need to be one.
 func (n *Net) joined() Verdict {
-	v := Verdict{Property: "bridges are joined", Of: "bridges, segments and sessions"}
+	v := Verdict{Property: "bridges and VRFs are joined", Of: "bridges, VRFs, segments and sessions"}
 	segments := map[string]*Device{}
 	for _, d := range n.routers {
 		for _, p := range d.ports {

@@ -52,7 +52,7 @@ func TestOldFilesAreRefuted(t *testing.T) {
 			edit(files, "frr.conf", `(?m)^ address-family l2vpn evpn\n(?:  .*\n)* exit-address-family\n`, "")
 			return files
 		}},
-		{"a bond over two leaves that are not one switch", "bridges are joined", "is in no Ethernet segment", func() map[string]string {
+		{"a bond over two leaves that are not one switch", "bridges and VRFs are joined", "is in no Ethernet segment", func() map[string]string {
 			files := render("frr", "frr", ", storage: {bond: lacp}")
 			edit(files, "frr.conf", `(?m)^ evpn mh es-.*\n`, "")
 			return files
