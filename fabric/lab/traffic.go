@@ -72,6 +72,7 @@ func (s *Spec) transfers() (out []Transfer) {
 type TrafficConfig struct {
 	Bytes int64         // by each connection
 	Limit time.Duration // for each, to connect and to send
+	Apart time.Duration // likewise for those of two tenants, which come to nothing; Limit if it is 0
 }
 
 // total is what a network carried.

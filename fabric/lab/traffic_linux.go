@@ -40,7 +40,11 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 			turns <- struct{}{}
 			defer func() { <-turns }()
 			t := &list[k]
-			d := net.Dialer{Timeout: c.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
+			limit := c.Limit
+			if !t.Wanted && c.Apart > 0 {
+				limit = c.Apart
+			}
+			d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
 			err := i.within(t.From, func() (err error) {
 				conns[k], err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port[t.To])))
 				return err
