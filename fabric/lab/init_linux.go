@@ -816,17 +816,25 @@ func (b *builder) routed(n *Node) error {
 		}
 	}
 	for _, v := range n.VRFs {
-		have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: v.Table}, netlink.RT_FILTER_TABLE)
-		if err != nil {
+		if err := v.learnt(); err != nil {
 			return err
-		}
-		for _, want := range v.Routes {
-			if !slices.ContainsFunc(have, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == want }) {
-				return fmt.Errorf("no route to %s in table %d yet", want, v.Table)
-			}
 		}
 	}
 	return flooded(n)
+}
+
+// learnt checks a VRF in the thread's namespace.
+func (v *VRFRoutes) learnt() error {
+	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: v.Table}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return err
+	}
+	for _, want := range v.Routes {
+		if !slices.ContainsFunc(have, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == want }) {
+			return fmt.Errorf("no route to %s in table %d yet", want, v.Table)
+		}
+	}
+	return nil
 }
 
 // flooded checks a router in the thread's namespace: each of its tunnels knows all other switches of its network.

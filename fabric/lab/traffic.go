@@ -52,6 +52,14 @@ type Transfer struct {
 // AsPlanned reports whether the connection is there exactly if it should be.
 func (t *Transfer) AsPlanned() bool { return (t.Error == "") == t.Wanted && !t.Leaked }
 
+// wrong says what is not as planned.
+func (t *Transfer) wrong() string {
+	if t.Leaked && t.Error != "" {
+		return "no connection, but a packet arrived, and they are of two tenants"
+	}
+	return cmp.Or(t.Error, "it arrived, and they are of two tenants")
+}
+
 // transfers lists all connections between two hosts on one network: within tenants and across them.
 func (s *Spec) transfers() (out []Transfer) {
 	for i := range s.Nodes {
@@ -128,14 +136,9 @@ func PrintTraffic(w io.Writer, list []Transfer) error {
 		return err
 	}
 	for _, t := range list {
-		if t.AsPlanned() {
-			continue
+		if !t.AsPlanned() {
+			fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, t.wrong())
 		}
-		why := cmp.Or(t.Error, "it arrived, and they are of two tenants")
-		if t.Leaked && t.Error != "" {
-			why = "no connection, but a packet arrived, and they are of two tenants"
-		}
-		fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, why)
 	}
 	return nil
 }

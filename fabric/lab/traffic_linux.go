@@ -39,19 +39,7 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			t := &list[k]
-			limit := c.Limit
-			if !t.Wanted && c.Apart > 0 {
-				limit = c.Apart
-			}
-			d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
-			err := i.within(t.From, func() (err error) {
-				conns[k], err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port[t.To])))
-				return err
-			})
-			if err != nil {
-				t.Error = err.Error()
-			}
+			conns[k] = i.connect(&list[k], port[list[k].To], c)
 		})
 	}
 	group.Wait()
@@ -68,24 +56,31 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 	return list, nil
 }
 
+// connect opens a connection; without one it notes why.
+func (i *Info) connect(t *Transfer, port int, c TrafficConfig) (conn net.Conn) {
+	limit := c.Limit
+	if !t.Wanted && c.Apart > 0 {
+		limit = c.Apart
+	}
+	d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
+	err := i.within(t.From, func() (err error) {
+		conn, err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port)))
+		return err
+	})
+	if err != nil {
+		t.Error = err.Error()
+		return nil
+	}
+	return conn
+}
+
 // strays sends a packet for each pair of two tenants. A connection needs both ways, and says nothing of one that leads only there.
 // What it returns notes those that arrived so far.
 func (i *Info) strays(list []Transfer) (note func(), err error) {
 	at := map[string]*net.UDPConn{}
 	note = func() {
 		for _, c := range at {
-			_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			buf := make([]byte, 16)
-			for {
-				n, err := c.Read(buf)
-				if err != nil {
-					break
-				}
-				if k, ok := binary.Uvarint(buf[:n]); ok > 0 && k < uint64(len(list)) {
-					list[k].Leaked = true
-				}
-			}
-			c.Close()
+			leaked(c, list)
 		}
 	}
 	for k := range list {
@@ -109,6 +104,22 @@ func (i *Info) strays(list []Transfer) (note func(), err error) {
 		from.Close()
 	}
 	return note, nil
+}
+
+// leaked notes the packets that a host got, and closes its socket.
+func leaked(c *net.UDPConn, list []Transfer) {
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	buf := make([]byte, 16)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		if k, ok := binary.Uvarint(buf[:n]); ok > 0 && k < uint64(len(list)) {
+			list[k].Leaked = true
+		}
+	}
 }
 
 // sink takes bytes on all addresses of a host, and answers each connection with their hash.

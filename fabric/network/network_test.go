@@ -344,6 +344,7 @@ func TestWrongIntents(t *testing.T) {
 		{"tenants on subnets of leaves", eth("network: {backend: {links: leaf}, render: {leaf: sonic}, tenants: {a: {hosts: n0}}}"), "would share the subnet of a leaf"},
 		{"a tenant whose VRF has too long a name", eth("network: {tenants: {a-long-tenant: {hosts: n0}}}"), "a name of at most 11"},
 		{"a VLAN of VRFs", eth("network: {frontend: {vlan: 3001}, tenants: {a: {hosts: n0}}}"), "take VLANs 3001 to 3001"},
+		{"VLANs that reach into those of VRFs", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {backend: {links: rail, vlan: 2990}, tenants: {a: {hosts: n0}}}", "VRFs of tenants take 3001 to 3001"},
 		{"VRFs on Cumulus", eth("network: {render: {leaf: nvue, spine: nvue}, tenants: {a: {hosts: n0}}}"), "written for frr and sonic"},
 		{"VRFs with packets too large", eth("network: {backend: {mtu: 9180}, tenants: {a: {hosts: n0}}}"), "put 50 bytes around"},
 		{"tenants on InfiniBand", ib("network: {tenants: {a: {hosts: n0}}}"), "write partitions"},

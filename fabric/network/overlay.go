@@ -90,9 +90,19 @@ func (m *maker) routes(role Role) bool {
 	return false
 }
 
-// vrfs makes the VRFs of tenants, where links are routed.
+// hasVRFs reports whether tenants have VRFs: where links are routed.
+func (m *maker) hasVRFs() bool {
+	return len(m.in.Tenants) > 0 && (m.routes(Backend) || m.routes(Storage))
+}
+
+// meetsVRFs reports whether some of a range of VLANs are those of VRFs.
+func (m *maker) meetsVRFs(first, last int) bool {
+	return m.hasVRFs() && first <= firstTransit+len(m.in.Tenants) && last > firstTransit
+}
+
+// vrfs makes the VRFs of tenants.
 func (m *maker) vrfs() {
-	if !m.routes(Backend) && !m.routes(Storage) {
+	if !m.hasVRFs() {
 		return
 	}
 	for i, t := range m.in.Tenants {
@@ -107,23 +117,30 @@ func (m *maker) segments() {
 	for i := range m.plan.Switches {
 		for j := range m.plan.Switches[i].Ports {
 			q := &m.plan.Switches[i].Ports[j]
-			if q.Host == None || q.Iface == None {
-				continue
-			}
-			h := &m.plan.Hosts[q.Host]
-			x := &h.Interfaces[q.Iface]
-			if q.VLAN == 0 && q.Addr.IsValid() && m.routes(x.Role) {
-				q.VRF = m.tenant(h.Name)
-				m.plan.Bridged = m.plan.Bridged || q.VRF != 0
-			}
-			if q.VLAN == 0 || x.IB || !m.overlays(x.Role) {
-				continue
-			}
-			q.VNI, m.plan.Bridged = firstVNI+q.VLAN, true
-			if x.Bond != "" {
-				q.Segment = 1 + h.Number
+			if q.Host != None && q.Iface != None {
+				m.segment(q)
 			}
 		}
+	}
+}
+
+// segment gives a host port its VXLAN network, Ethernet segment or VRF.
+func (m *maker) segment(q *Port) {
+	h := &m.plan.Hosts[q.Host]
+	x := &h.Interfaces[q.Iface]
+	if q.VLAN == 0 {
+		if q.Addr.IsValid() && m.routes(x.Role) {
+			q.VRF = m.tenant(h.Name)
+			m.plan.Bridged = m.plan.Bridged || q.VRF != 0
+		}
+		return
+	}
+	if x.IB || !m.overlays(x.Role) {
+		return
+	}
+	q.VNI, m.plan.Bridged = firstVNI+q.VLAN, true
+	if x.Bond != "" {
+		q.Segment = 1 + h.Number
 	}
 }
 
@@ -179,13 +196,13 @@ func (m *maker) vlanRange(x roleNet, count int, wanted []roleNet) {
 		m.fail(field, "%d: %d VLANs, one per rail and tenant, end at %d, and 4093 is the last; begin at %d or less", first, count, last, 4094-count)
 		return
 	}
-	if routed := m.routes(Backend) || m.routes(Storage); routed && len(m.in.Tenants) > 0 && first <= firstTransit+len(m.in.Tenants) && last > firstTransit {
-		m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and VRFs of tenants take %d to %d; begin at another such as 1000", first, count, last, firstTransit+1, firstTransit+len(m.in.Tenants))
+	if end := firstTransit + len(m.in.Tenants); m.meetsVRFs(first, last) {
+		m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and VRFs of tenants take %d to %d; begin at another such as 1000", first, count, last, firstTransit+1, end)
 		return
 	}
 	for _, y := range m.nets() {
-		inside := y.role != x.role && y.net.VLAN >= first && y.net.VLAN <= last
-		if inside && !slices.Contains(wanted, y) || inside && y.role > x.role {
+		inside := y.net.VLAN >= first && y.net.VLAN <= last
+		if inside && (y.role > x.role || y.role != x.role && !slices.Contains(wanted, y)) {
 			m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and %d is the VLAN of %s; begin at another such as 1000", first, count, last, y.net.VLAN, y.role)
 			return
 		}
@@ -206,9 +223,14 @@ func (m *maker) tenants() {
 		m.fail("tenants", "backend.links is leaf: hosts of several tenants would share the subnet of a leaf; write links: /31, which gives each tenant a VRF, or links: rail, which gives each tenant bridges")
 		return
 	}
-	if (m.routes(Backend) || m.routes(Storage)) && !m.vrfsFit() {
+	if m.hasVRFs() && !m.vrfsFit() {
 		return
 	}
+	m.tenantHosts()
+}
+
+// tenantHosts checks that the hosts of tenants are there, and each has one.
+func (m *maker) tenantHosts() {
 	owner := map[string]string{}
 	for _, t := range m.in.Tenants {
 		for _, name := range t.Hosts {

@@ -309,8 +309,8 @@ func ownDevice(dev string) bool {
 
 // strange says what is wrong with a route of a switch; nothing if it is as planned.
 func (c *comparer) strange(s *network.Switch, r route, dst netip.Prefix, owned map[routed]string) string {
-	if c.isVRF(r.table) && dst.Bits() == 0 && r.via == "unreachable" {
-		return "" // the end of the VRF's table
+	if c.endsVRF(&r, dst) {
+		return ""
 	}
 	owner, ours := owned[routed{r.table, dst}]
 	switch {

@@ -52,24 +52,42 @@ func (c *comparer) vrfs(s *network.Switch, d *device) {
 	}
 }
 
-// vrfRoutes compares the routes of a switch in a VRF to the tenant's links on other switches.
+// endsVRF reports whether a route is the one that ends the table of a VRF.
+func (c *comparer) endsVRF(r *route, dst netip.Prefix) bool {
+	return dst.Bits() == 0 && r.via == "unreachable" && c.isVRF(r.table)
+}
+
+// vrfRoutes compares the routes of a switch in a VRF to the tenant's links on other switches, and the route that ends the table.
 func (c *comparer) vrfRoutes(s *network.Switch, d *device, vrf int) {
 	if d.routes == nil || !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.VRF == vrf }) {
 		return
 	}
 	v := &c.p.VRFs[vrf-1]
-	have, closed := map[netip.Prefix]bool{}, false
-	for _, r := range d.routes {
-		if dst, ok := destination(r.dst); ok && r.table == fmt.Sprint(v.Table) && r.ways > 0 {
-			have[dst] = true
-			closed = closed || dst.Bits() == 0 && r.via == "unreachable"
-		}
-	}
+	have, closed := c.inTable(d, fmt.Sprint(v.Table))
 	if !closed && c.p.Dialect(s) == "frr" {
 		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "end of " + v.Name, What: "packets that the VRF has no route to go on in the main table", Want: "unreachable default", Command: "ip -j route show table all", Intent: "tenants",
 			Fix: fmt.Sprintf("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)})
 	}
-	var missing []string
+	if missing := c.unknownLinks(s, vrf, have); len(missing) > 0 {
+		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "routes of " + v.Name, What: fmt.Sprintf("routes to %d of the tenant's links", len(missing)), Want: strings.Join(missing[:min(3, len(missing))], ", "),
+			Command: "ip -j route show table all", Intent: "tenants", Fix: "look at the VRF on the switch that has them: vtysh -c 'show vrf vni'", links: []string{"vrf " + v.Name}, wide: true})
+	}
+}
+
+// inTable lists the networks that a device has routes to in the table of a VRF, and reports whether the table has its end.
+func (c *comparer) inTable(d *device, table string) (have map[netip.Prefix]bool, closed bool) {
+	have = map[netip.Prefix]bool{}
+	for _, r := range d.routes {
+		if dst, ok := destination(r.dst); ok && r.table == table && r.ways > 0 {
+			have[dst] = true
+			closed = closed || c.endsVRF(&r, dst)
+		}
+	}
+	return have, closed
+}
+
+// unknownLinks lists a tenant's links on other switches that a switch has no route to.
+func (c *comparer) unknownLinks(s *network.Switch, vrf int, have map[netip.Prefix]bool) (out []string) {
 	own := slices.IndexFunc(c.p.Switches, func(x network.Switch) bool { return x.Node == s.Node })
 	for i := range c.p.Switches {
 		if i == own || c.width(own, i) == 0 {
@@ -77,12 +95,9 @@ func (c *comparer) vrfRoutes(s *network.Switch, d *device, vrf int) {
 		}
 		for _, q := range c.p.Switches[i].Ports {
 			if q.VRF == vrf && !have[q.Addr.Masked()] {
-				missing = append(missing, q.Addr.Masked().String())
+				out = append(out, q.Addr.Masked().String())
 			}
 		}
 	}
-	if len(missing) > 0 {
-		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "routes of " + v.Name, What: fmt.Sprintf("routes to %d of the tenant's links", len(missing)), Want: strings.Join(missing[:min(3, len(missing))], ", "),
-			Command: "ip -j route show table all", Intent: "tenants", Fix: "look at the VRF on the switch that has them: vtysh -c 'show vrf vni'", links: []string{"vrf " + v.Name}, wide: true})
-	}
+	return out
 }

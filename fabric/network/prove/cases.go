@@ -198,30 +198,23 @@ func (p *prover) target(area int, s place) {
 	if size == 0 {
 		return // nobody's packets leave for it
 	}
-	at := p.n.bridgeOf(s.port)
-	chain := p.n.chain(s.addr)
-	v := s.port.vrf()
-	if at.vni != 0 || v != nil {
-		if p.apartBridges {
-			return // packets were followed one by one
-		}
-		chain = []*prefix{{Prefix: netip.PrefixFrom(s.addr, 32), connected: at.legs, origins: at.legs}}
+	at, v := p.n.bridgeOf(s.port), s.port.vrf()
+	if tunnelled := at.vni != 0 || v != nil; tunnelled && p.apartBridges {
+		return // packets were followed one by one
 	}
+	chain := p.chainOf(s, &at)
 	if v != nil {
-		chain[0].Prefix, size = s.port.Peer.Port.networkOf(s.addr), size-tunnelHeader
+		size -= tunnelHeader
 	}
 	if len(chain) == 0 {
 		p.reach.refute(pairs, Counterexample{Packet: fmt.Sprintf("to %s of %s", s.addr, s.port.on.Name), Why: "no switch has a network with it"})
 		return
 	}
-	var key strings.Builder
-	for _, x := range chain {
-		fmt.Fprint(&key, x.origins, x.connected, at.vni)
-	}
-	c := p.byKey[key.String()]
+	key := keyOf(chain, at.vni)
+	c := p.byKey[key]
 	if c == nil {
 		c = &class{chain: chain, bridge: at, count: make([]int, len(p.areas)), some: make([]place, len(p.areas))}
-		p.byKey[key.String()] = c
+		p.byKey[key] = c
 		p.classes = append(p.classes, c)
 	}
 	c.count[area]++
@@ -229,6 +222,15 @@ func (p *prover) target(area int, s place) {
 	if at.vni == 0 || v != nil {
 		p.lastCable(area, s, chain[0], pairs, size)
 	}
+}
+
+// keyOf tells classes apart.
+func keyOf(chain []*prefix, vni int) string {
+	var key strings.Builder
+	for _, x := range chain {
+		fmt.Fprint(&key, x.origins, x.connected, vni)
+	}
+	return key.String()
 }
 
 // arriving is from how many places packets leave for one in an area, and the largest of them.
@@ -494,7 +496,7 @@ func (p *prover) arrivals(c *class, reaches func(int32) bool) {
 				continue
 			}
 			for _, s := range l.sources {
-				arrives := (s.vni == c.vni || s.open && c.vni == 0) && reaches(s.router)
+				arrives := s.meets(c) && reaches(s.router)
 				switch cases := s.count * c.count[i]; {
 				case l.to == i && !arrives:
 					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))

@@ -24,16 +24,8 @@ func Load(files map[string][]byte) (*Net, error) {
 		if len(part) < 3 {
 			continue
 		}
-		if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both && part[0] == "switches" && part[2] == "etc/sonic/config_db.json" {
-			n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and etc/sonic")
-		}
-		for _, r := range readers {
-			if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
-				continue
-			}
-			if err := r.read(n, part[1], files[path]); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
+		if err := n.file(part, files); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
@@ -41,6 +33,22 @@ func Load(files map[string][]byte) (*Net, error) {
 	}
 	n.build()
 	return n, nil
+}
+
+// file reads one of a device's files, by the three parts of its path.
+func (n *Net) file(part []string, files map[string][]byte) error {
+	if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both && part[0] == "switches" && part[2] == "etc/sonic/config_db.json" {
+		n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and etc/sonic")
+	}
+	for _, r := range readers {
+		if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
+			continue
+		}
+		if err := r.read(n, part[1], files[strings.Join(part, "/")]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readers says who reads the files of which devices, by how their paths begin.
@@ -126,11 +134,7 @@ func (f *frrFile) line(line string) (known bool, err error) {
 	switch w[0] {
 	case "interface":
 		f.port = f.d.port(w[min(1, len(w)-1)])
-		if len(w) == 4 && w[2] == "vrf" {
-			f.port.VRF = f.d.vrf(w[3])
-			return true, nil
-		}
-		return len(w) == 2, nil
+		return f.inVRF(w), nil
 	case "neighbor":
 		return f.neighbour(w), nil
 	case "address-family":

@@ -3,6 +3,7 @@ package prove
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,7 +118,7 @@ func (f *frrFile) overlay(line string, w []string) (known bool) {
 type scripted struct {
 	kind, master, system string
 	vni, mtu, vlan       int
-	table                int // of a VRF
+	table                string // of a VRF
 	end                  netip.Addr
 }
 
@@ -126,19 +127,15 @@ func (n *Net) script(name string, data []byte) error {
 	d := n.device(name, true)
 	made := map[string]*scripted{}
 	var order []string
-	closed := map[int]bool{} // tables
+	closed := map[string]bool{} // tables
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
 		w := strings.Fields(line)
-		if len(w) == 0 || w[0][0] == '#' || line == "set -e" || strings.HasPrefix(line, "ip link del ") {
+		if idle(line) {
 			continue
 		}
-		if rest, ok := strings.CutPrefix(line, "ip route add table "); ok && strings.Contains(rest, " unreachable default ") {
-			table, err := strconv.Atoi(w[4])
-			if err != nil {
-				return fmt.Errorf("%q: %w", line, err)
-			}
-			closed[table] = true
+		if table := ending.FindStringSubmatch(line); table != nil {
+			closed[table[1]] = true
 			continue
 		}
 		dev := after(w, "name") + after(w, "dev")
@@ -156,12 +153,20 @@ func (n *Net) script(name string, data []byte) error {
 	}
 	for _, dev := range order {
 		made[dev].put(d, dev, made)
-		if x := made[dev]; x.kind == "vrf" {
-			d.vrf(dev).Closed = closed[x.table]
+		if made[dev].kind == "vrf" {
+			d.vrf(dev).Closed = closed[made[dev].table]
 		}
 	}
 	return nil
 }
+
+// idle reports whether a line of a script makes nothing.
+func idle(line string) bool {
+	return line == "" || line[0] == '#' || line == "set -e" || strings.HasPrefix(line, "ip link del ")
+}
+
+// ending is the line that ends the table of a VRF.
+var ending = regexp.MustCompile(`^ip route add table (\d+) unreachable default( |$)`)
 
 // after is the word behind another.
 func after(w []string, key string) string {
@@ -180,8 +185,7 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 	}
 	switch {
 	case strings.HasPrefix(line, "ip link add name "):
-		x.kind, x.system = after(w, "type"), after(w, "ad_actor_system")
-		number("table", &x.table)
+		x.kind, x.system, x.table = after(w, "type"), after(w, "ad_actor_system"), after(w, "table")
 		if x.kind == "vxlan" {
 			number("id", &x.vni)
 			if err == nil {
@@ -205,19 +209,18 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 // put makes ports of what a script makes.
 func (x *scripted) put(d *Device, name string, made map[string]*scripted) {
 	master := made[x.master]
+	if master == nil {
+		master = &scripted{}
+	}
 	switch {
 	case x.kind == "bond":
 		d.bond(d.port(name)).System = x.system
-	case master != nil && master.kind == "bond":
+	case master.kind == "bond":
 		d.bond(d.port(x.master)).legs([]string{name})
-	case master != nil && master.kind == "vrf" && x.kind == "":
+	case master.kind == "vrf" && x.kind == "":
 		d.port(name).VRF = d.vrf(x.master)
 	}
-	if master == nil || master.kind != "bridge" {
-		return
-	}
-	if above := made[master.master]; above != nil && above.kind == "vrf" && x.kind == "vxlan" {
-		d.vrf(master.master).Tunnel = &Tunnel{VNI: x.vni, End: x.end, MTU: x.mtu}
+	if master.kind != "bridge" || x.forVRF(d, master, made) {
 		return
 	}
 	svi := d.port(fmt.Sprintf("%s vlan %d", x.master, x.vlan))
@@ -229,6 +232,16 @@ func (x *scripted) put(d *Device, name string, made map[string]*scripted) {
 		return
 	}
 	d.port(name).into(svi)
+}
+
+// forVRF makes a tunnel a VRF's, if its bridge is in one.
+func (x *scripted) forVRF(d *Device, bridge *scripted, made map[string]*scripted) bool {
+	above := made[bridge.master]
+	if above == nil || above.kind != "vrf" || x.kind != "vxlan" {
+		return false
+	}
+	d.vrf(bridge.master).Tunnel = &Tunnel{VNI: x.vni, End: x.end, MTU: x.mtu}
+	return true
 }
 
 // sonicOverlay reads rows about tunnels, bonds and segments.

@@ -62,6 +62,15 @@ func (f *frrFile) table(line string, w []string) (mine, known bool, err error) {
 	return true, known, err
 }
 
+// inVRF reads what stands behind the name of an interface: nothing, or its VRF.
+func (f *frrFile) inVRF(w []string) (known bool) {
+	if len(w) == 4 && w[2] == "vrf" {
+		f.port.VRF = f.d.vrf(w[3])
+		return true
+	}
+	return len(w) == 2
+}
+
 // line reads a line inside a VRF.
 func (v *VRF) line(line string, w []string) (known bool, err error) {
 	switch {
@@ -202,6 +211,22 @@ func (w *walker) behind(p *Port) (hops []string, why string) {
 	}
 	return w.from(ends[0].Device, ends[0].Port)
 }
+
+// chainOf lists the networks that a target is in: of one on a bridge or in a VRF the switches that it is plugged into.
+func (p *prover) chainOf(s place, at *bridge) []*prefix {
+	v := s.port.vrf()
+	if at.vni == 0 && v == nil {
+		return p.n.chain(s.addr)
+	}
+	x := &prefix{Prefix: netip.PrefixFrom(s.addr, 32), connected: at.legs, origins: at.legs}
+	if v != nil {
+		x.Prefix = s.port.Peer.Port.networkOf(s.addr)
+	}
+	return []*prefix{x}
+}
+
+// meets reports whether the packets of a source are on a class's network.
+func (s *source) meets(c *class) bool { return s.vni == c.vni || s.open && c.vni == 0 }
 
 // joinVRFs looks at what VRFs of several switches need to be one.
 func (n *Net) joinVRFs(v *Verdict) {
