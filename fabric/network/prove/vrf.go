@@ -109,8 +109,8 @@ func (v *VRF) number(text string) error {
 	return err
 }
 
-// up says why the VRFs of a switch and of others are not one; nothing if they are.
-func (v *VRF) up(n *Net) string {
+// parted says why a VRF of a switch and those of others are not one; nothing if they are.
+func (n *Net) parted(v *VRF) string {
 	switch b := v.on.BGP; {
 	case v.VNI == 0 || v.Tunnel == nil || v.Tunnel.VNI != v.VNI:
 		return fmt.Sprintf("no tunnel of %s carries packets of %s", v.on.Name, v.Name)
@@ -143,10 +143,10 @@ func (v *VRF) route(a netip.Addr, f *failed) (on *Port, told bool) {
 
 // elsewhere is the port of another switch behind which an address is, in a VRF that EVPN and a tunnel join with this one; nil if
 // there is none, or if the switch does not tell of it.
-func (v *VRF) elsewhere(n *Net, d *Device, a netip.Addr, f *failed) *Port {
+func (n *Net) elsewhere(v *VRF, d *Device, a netip.Addr, f *failed) *Port {
 	for _, name := range slices.Sorted(maps.Keys(d.VRFs)) {
 		x := d.VRFs[name]
-		if x.VNI != v.VNI || x.up(n) != "" {
+		if x.VNI != v.VNI || n.parted(x) != "" {
 			continue
 		}
 		if p, told := x.route(a, f); p != nil && told {
@@ -167,7 +167,7 @@ func (w *walker) inside(d *Device, v *VRF) (hops []string, why string, found boo
 		w.good[d] = 1
 		return append(hops, more...), why, true
 	}
-	if why := v.up(w.net); why != "" {
+	if why := w.net.parted(v); why != "" {
 		return hops, why, v.Closed
 	}
 	var ends []int32
@@ -176,7 +176,7 @@ func (w *walker) inside(d *Device, v *VRF) (hops []string, why string, found boo
 		if r == d || w.failed.router(r.id) {
 			continue
 		}
-		if p := v.elsewhere(w.net, r, w.dst, w.failed); p != nil && w.net.tells(r, d, w.failed) {
+		if p := w.net.elsewhere(v, r, w.dst, w.failed); p != nil && w.net.tells(r, d, w.failed) {
 			ends, far[r] = append(ends, r.id), p
 		}
 	}
@@ -238,7 +238,7 @@ func (n *Net) joinVRFs(v *Verdict) {
 	for _, d := range n.routers {
 		for _, x := range d.VRFs {
 			v.Cases++
-			if why := x.up(n); why != "" {
+			if why := n.parted(x); why != "" {
 				v.refute(1, Counterexample{Path: []string{d.Name}, Why: why})
 			}
 		}
