@@ -28,8 +28,8 @@
 # make drills  breaks the network of a lab in every way that weft lab drill knows, and measures
 # make gpu    on a machine with a GPU: kernels against reduce, collectives, speed with and without MPS; docs/how-to/gpu.md
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
-# make lab-model  random fabrics of every family in labs, whole and with eight faults each, held against the model of weft net prove (FABRICS, SEED); as root
-# make lab-kernel  a lab with bonded hosts in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
+# make lab-model  random fabrics of every family in labs, whole and with eight faults each, held against the model of weft net prove (FABRICS, SEED, LABS at a time); as root, half an hour
+# make lab-kernel  labs with bonded hosts and with VRFs in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
 # make verdicts  what slurmctld, and with KUBE_CRDS the API server's libraries, say of every example, in one table
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
@@ -281,14 +281,16 @@ drift:
 lab-scale:
 	$(GO) test ./fabric/lab -run TestScale -count=1 -v -lab.scale -timeout 20m
 
-# FABRICS random fabrics from SEED on; about twenty seconds each.
-FABRICS ?= 30
+# FABRICS random fabrics from SEED on, LABS at a time; about a minute each.
+FABRICS ?= 210
+LABS    ?= 8
 .PHONY: lab-model lab-kernel verdicts
 lab-model:
-	$(GO) test ./fabric/lab -run TestModelAgreesWithFRR -count=1 -v -timeout 0 -lab.fabrics $(FABRICS) $(if $(SEED),-lab.from $(SEED))
+	$(GO) test ./fabric/lab -run TestModelAgreesWithFRR -count=1 -v -timeout 0 -parallel $(LABS) -lab.fabrics $(FABRICS) $(if $(SEED),-lab.from $(SEED))
 
 lab-kernel: build
 	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/eslag.sh ./weft
+	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/vrf.sh ./weft
 
 verdicts:
 	$(GO) test ./fabric/network/emit -run TestVerdicts -count=1 -v -timeout 30m -emit.verdicts

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -56,6 +57,7 @@ is not proven because no fabric of the cluster file joins its hosts.`,
 			if err != nil {
 				return err
 			}
+			defer debug.SetGCPercent(debug.SetGCPercent(200)) // nearly all that is allocated stays: collecting it seldom saves a quarter of the time
 			files, err := provenFiles(p, from)
 			if err != nil {
 				return err

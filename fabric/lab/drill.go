@@ -38,6 +38,10 @@ type DrillConfig struct {
 	Env     []string // of ranks
 	Drift   func() ([]string, error)
 	Log     func(format string, args ...any)
+
+	// Until, if set, keeps the fault after During until it returns true, for at most a minute. It gets how many flows are dead, and
+	// what was noticed so far.
+	Until func(dead int, noticed []Notice) bool
 }
 
 // Drill is the report on one fault.

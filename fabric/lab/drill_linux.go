@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -74,7 +75,7 @@ func (i *Info) Drill(ctx context.Context, name string, cfg DrillConfig) (*Drill,
 	}()
 	planted := make(chan error, 1)
 	go func() { planted <- b.plant() }()
-	if err := pause(ctx, cfg.During); err != nil {
+	if err := cfg.hold(ctx, p, w); err != nil {
 		<-planted
 		return nil, err
 	}
@@ -143,6 +144,19 @@ func portion(from, to []uint64, k int) float64 {
 		return 0
 	}
 	return float64(to[k]-from[k]) / all
+}
+
+// hold waits while the fault is there.
+func (cfg *DrillConfig) hold(ctx context.Context, p *prober, w *watcher) error {
+	if err := pause(ctx, cfg.During); err != nil || cfg.Until == nil {
+		return err
+	}
+	return until(time.Minute, func() error {
+		if cfg.Until(p.dead(time.Second), w.noticed()) || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errors.New("what the drill waits for did not happen within a minute")
+	})
 }
 
 func pause(ctx context.Context, d time.Duration) error {

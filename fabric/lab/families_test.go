@@ -51,6 +51,9 @@ func TestFamiliesComeUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := bring(t, spec)
+			if err := until(60*time.Second, i.whole); err != nil { // drills wait for it
+				t.Error(err)
+			}
 			settled(t, i, p, 60*time.Second, func(found []check.Finding) error { // without lldpd
 				return nothing(slices.DeleteFunc(found, func(f check.Finding) bool { return strings.Contains(f.String(), "lldp.json") }))
 			})

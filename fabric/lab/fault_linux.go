@@ -332,8 +332,17 @@ func (i *Info) railBytes(hosts []string) []uint64 {
 	return out
 }
 
+// mostWays is how many paths of equal length routers are told to use.
+const mostWays = 64
+
 // whole reports whether every leaf has all its ways to every other leaf of its island.
 func (i *Info) whole() error {
+	want, near := map[string]map[string]int{}, i.Spec.trunks()
+	for k := range i.Spec.Nodes {
+		if n := &i.Spec.Nodes[k]; n.Router && n.Tier == 1 {
+			want[n.Name] = widths(near, n.Name)
+		}
+	}
 	for k := range i.Spec.Nodes {
 		n := &i.Spec.Nodes[k]
 		if !n.Router || n.Tier != 1 {
@@ -366,29 +375,42 @@ func (i *Info) whole() error {
 		}
 		for j := range i.Spec.Nodes {
 			other := &i.Spec.Nodes[j]
-			if other.Router && other.Tier == 1 && other.Name != n.Name && other.Island == n.Island && ways[other.Loop] < i.shared(n, other) {
-				return fmt.Errorf("%s has %d ways to %s, want %d", n.Name, ways[other.Loop], other.Name, i.shared(n, other))
+			if other.Router && other.Tier == 1 && other.Name != n.Name && other.Island == n.Island && ways[other.Loop] < min(want[other.Name][n.Name], mostWays) {
+				return fmt.Errorf("%s has %d ways to %s, want %d", n.Name, ways[other.Loop], other.Name, want[other.Name][n.Name])
 			}
 		}
 	}
 	return nil
 }
 
-// shared counts the uplinks of a leaf by which another leaf is reached in two hops; in a fabric of three tiers, all of them.
-func (i *Info) shared(a, b *Node) int {
-	spines := map[string]bool{}
-	for _, p := range b.Uplink {
-		far, _ := i.Spec.WireAt(b.Name, p).far(b.Name)
-		spines[far] = true
-	}
-	n := 0
-	for _, p := range a.Uplink {
-		if far, _ := i.Spec.WireAt(a.Name, p).far(a.Name); spines[far] {
-			n++
+// widths gives each router the count of its cables that shortest paths to another begin with: BGP uses all of them.
+func widths(near map[string][]string, to string) map[string]int {
+	hops, out := map[string]int{to: 0}, map[string]int{}
+	for queue := []string{to}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		for _, far := range near[at] {
+			if _, known := hops[far]; !known {
+				hops[far] = hops[at] + 1
+				queue = append(queue, far)
+			}
+			if hops[far] == hops[at]+1 {
+				out[far]++
+			}
 		}
 	}
-	if n == 0 {
-		return len(a.Uplink)
+	return out
+}
+
+// trunks lists the routers at the other ends of every router's cables.
+func (s *Spec) trunks() map[string][]string {
+	routers, near := map[string]bool{}, map[string][]string{}
+	for k := range s.Nodes {
+		routers[s.Nodes[k].Name] = s.Nodes[k].Router
 	}
-	return n
+	for _, w := range s.Wires {
+		if routers[w.A] && routers[w.B] {
+			near[w.A], near[w.B] = append(near[w.A], w.B), append(near[w.B], w.A)
+		}
+	}
+	return near
 }

@@ -88,6 +88,13 @@ type Node struct {
 
 	// Tunnels are a switch's VXLAN devices, each with the other switches that have the same network.
 	Tunnels map[string][]string
+	VRFs    []VRFRoutes // of a switch
+}
+
+// VRFRoutes are the networks that a switch must have routes to in the table of a VRF.
+type VRFRoutes struct {
+	Table  int
+	Routes []string
 }
 
 // Wire is a cable.
@@ -153,6 +160,9 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 	if err := s.tunnels(p); err != nil {
 		return nil, err
 	}
+	if err := s.vrfs(p); err != nil {
+		return nil, err
+	}
 	switch o.Routing {
 	case "bird":
 		if err := birds(p, s); err != nil {
@@ -216,6 +226,34 @@ func (s *Spec) tunnels(p *network.Plan) error {
 					n.Tunnels[device[vni]] = append(n.Tunnels[device[vni]], other.Loop)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// vrfs notes which routes switches must learn in the VRFs of tenants.
+func (s *Spec) vrfs(p *network.Plan) error {
+	if len(p.VRFs) > 0 && s.Routing != "frr" {
+		return fmt.Errorf("%s has VRFs that EVPN joins, which --routing %s does not speak; start the lab with --routing frr", p.Name, s.Routing)
+	}
+	type at struct {
+		vrf    int
+		island string
+	}
+	nets, on := map[at][]string{}, map[*Node]map[int]bool{}
+	for i := range p.Switches {
+		n := s.Node(p.Switches[i].Name)
+		on[n] = map[int]bool{}
+		for _, q := range p.Switches[i].Ports {
+			if q.VRF != 0 && s.Setup != "none" {
+				nets[at{q.VRF, n.Island}] = append(nets[at{q.VRF, n.Island}], q.Addr.Masked().String())
+				on[n][q.VRF] = true
+			}
+		}
+	}
+	for n, list := range on {
+		for k := range list {
+			n.VRFs = append(n.VRFs, VRFRoutes{p.VRFs[k-1].Table, nets[at{k, n.Island}]})
 		}
 	}
 	return nil

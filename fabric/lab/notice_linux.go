@@ -106,7 +106,14 @@ func (w *watcher) begin(at time.Time) {
 	w.began = at
 }
 
-// end gives what was noticed until now.
+// noticed gives what was noticed so far.
+func (w *watcher) noticed() []Notice {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.list)
+}
+
+// end gives what was noticed until now, and stops watching.
 func (w *watcher) end() []Notice {
 	close(w.done)
 	w.mu.Lock()

@@ -162,16 +162,38 @@ func (p *prober) receive() {
 		if err != nil {
 			return
 		}
-		if n < 6 {
-			continue
-		}
-		k, seq := int(binary.BigEndian.Uint16(buf)), int(binary.BigEndian.Uint32(buf[2:]))
-		p.mu.Lock()
-		if k < len(p.got) && seq < len(p.got[k]) {
-			p.got[k][seq] = true
-		}
-		p.mu.Unlock()
+		p.arrived(buf[:n])
 	}
+}
+
+func (p *prober) arrived(packet []byte) {
+	if len(packet) < 6 {
+		return
+	}
+	k, seq := int(binary.BigEndian.Uint16(packet)), int(binary.BigEndian.Uint32(packet[2:]))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k < len(p.got) && seq < len(p.got[k]) {
+		p.got[k][seq] = true
+	}
+}
+
+// drain takes what arrived and was not read yet: on a busy machine the socket may hold seconds of it.
+func (p *prober) drain() {
+	raw, err := p.in.SyscallConn()
+	if err != nil {
+		return
+	}
+	buf := make([]byte, 64<<10)
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			n, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+			if err != nil {
+				return
+			}
+			p.arrived(buf[:n])
+		}
+	})
 }
 
 // dead says how many flows had none of the packets arrive that were sent in a while before now.
@@ -198,8 +220,10 @@ func (p *prober) dead(while time.Duration) int {
 func (p *prober) end() Probe {
 	close(p.stop)
 	time.Sleep(200 * time.Millisecond) // packets under way
-	p.close()
+	_ = p.in.SetReadDeadline(time.Now())
 	p.wg.Wait()
+	p.drain()
+	p.close()
 	out := Probe{Flows: len(p.out), Interval: float64(p.interval.Microseconds()) / 1000, Bytes: p.size}
 	for k := range p.sent {
 		lost, row, lasted := outage(p.sent[k], p.got[k])

@@ -46,10 +46,19 @@ type Transfer struct {
 	Bytes  int64   `json:"bytes"`
 	Rate   float64 `json:"bytes_per_s,omitempty"`
 	Error  string  `json:"error,omitempty"`
+	Leaked bool    `json:"leaked,omitempty"` // a packet of one tenant arrived at another, whether or not an answer came back
 }
 
 // AsPlanned reports whether the connection is there exactly if it should be.
-func (t *Transfer) AsPlanned() bool { return (t.Error == "") == t.Wanted }
+func (t *Transfer) AsPlanned() bool { return (t.Error == "") == t.Wanted && !t.Leaked }
+
+// wrong says what is not as planned.
+func (t *Transfer) wrong() string {
+	if t.Leaked && t.Error != "" {
+		return "no connection, but a packet arrived, and they are of two tenants"
+	}
+	return cmp.Or(t.Error, "it arrived, and they are of two tenants")
+}
 
 // transfers lists all connections between two hosts on one network: within tenants and across them.
 func (s *Spec) transfers() (out []Transfer) {
@@ -71,6 +80,7 @@ func (s *Spec) transfers() (out []Transfer) {
 type TrafficConfig struct {
 	Bytes int64         // by each connection
 	Limit time.Duration // for each, to connect and to send
+	Apart time.Duration // likewise for those of two tenants, which come to nothing; Limit if it is 0
 }
 
 // total is what a network carried.
@@ -84,7 +94,7 @@ func (x *total) add(t *Transfer) {
 	switch arrived := t.Error == ""; {
 	case !t.Wanted:
 		x.across++
-		if !arrived {
+		if !arrived && !t.Leaked {
 			x.apart++
 		}
 	case arrived:
@@ -127,7 +137,7 @@ func PrintTraffic(w io.Writer, list []Transfer) error {
 	}
 	for _, t := range list {
 		if !t.AsPlanned() {
-			fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, cmp.Or(t.Error, "it arrived, and they are of two tenants"))
+			fmt.Fprintf(w, "%s %s -> %s %s on %s: %s\n", t.From, t.Source, t.To, t.Target, t.Net, t.wrong())
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -27,6 +28,10 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 		defer l.Close()
 		port[host] = l.Addr().(*net.TCPAddr).Port
 	}
+	leaks, err := i.strays(list)
+	if err != nil {
+		return nil, err
+	}
 	conns := make([]net.Conn, len(list))
 	var group sync.WaitGroup
 	turns := make(chan struct{}, 64)
@@ -34,18 +39,11 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			t := &list[k]
-			d := net.Dialer{Timeout: c.Limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
-			err := i.within(t.From, func() (err error) {
-				conns[k], err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port[t.To])))
-				return err
-			})
-			if err != nil {
-				t.Error = err.Error()
-			}
+			conns[k] = i.connect(&list[k], port[list[k].To], c)
 		})
 	}
 	group.Wait()
+	leaks()
 	for k := range list {
 		if conns[k] == nil {
 			continue
@@ -56,6 +54,72 @@ func (i *Info) Traffic(c TrafficConfig) ([]Transfer, error) {
 		conns[k].Close()
 	}
 	return list, nil
+}
+
+// connect opens a connection; without one it notes why.
+func (i *Info) connect(t *Transfer, port int, c TrafficConfig) (conn net.Conn) {
+	limit := c.Limit
+	if !t.Wanted && c.Apart > 0 {
+		limit = c.Apart
+	}
+	d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{IP: net.ParseIP(t.Source)}}
+	err := i.within(t.From, func() (err error) {
+		conn, err = d.Dial("tcp4", net.JoinHostPort(t.Target, fmt.Sprint(port)))
+		return err
+	})
+	if err != nil {
+		t.Error = err.Error()
+		return nil
+	}
+	return conn
+}
+
+// strays sends a packet for each pair of two tenants. A connection needs both ways, and says nothing of one that leads only there.
+// What it returns notes those that arrived so far.
+func (i *Info) strays(list []Transfer) (note func(), err error) {
+	at := map[string]*net.UDPConn{}
+	note = func() {
+		for _, c := range at {
+			leaked(c, list)
+		}
+	}
+	for k := range list {
+		t := &list[k]
+		if t.Wanted {
+			continue
+		}
+		if at[t.To] == nil {
+			if at[t.To], err = i.udp(t.To, netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); err != nil {
+				note()
+				return nil, fmt.Errorf("%s: %w", t.To, err)
+			}
+		}
+		to := netip.AddrPortFrom(netip.MustParseAddr(t.Target), uint16(at[t.To].LocalAddr().(*net.UDPAddr).Port))
+		from, err := i.udp(t.From, netip.AddrPortFrom(netip.MustParseAddr(t.Source), 0))
+		if err != nil {
+			note()
+			return nil, fmt.Errorf("%s: %w", t.From, err)
+		}
+		_, _ = from.WriteToUDPAddrPort(binary.AppendUvarint(nil, uint64(k)), to) // without a route it is not sent
+		from.Close()
+	}
+	return note, nil
+}
+
+// leaked notes the packets that a host got, and closes its socket.
+func leaked(c *net.UDPConn, list []Transfer) {
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	buf := make([]byte, 16)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		if k, ok := binary.Uvarint(buf[:n]); ok > 0 && k < uint64(len(list)) {
+			list[k].Leaked = true
+		}
+	}
 }
 
 // sink takes bytes on all addresses of a host, and answers each connection with their hash.

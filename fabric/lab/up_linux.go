@@ -61,8 +61,11 @@ func Check(s *Spec) error {
 			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
 		}
 	}
-	if s.bonds() && exec.Command("unshare", "--net", "ip", "link", "add", "name", "x", "type", "bond").Run() != nil {
-		return errors.New("hosts are bonded, and this kernel has no bonding driver; load it (modprobe bonding), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)")
+	for _, x := range []struct{ kind, device, module, why string }{{"bond", "bond", "bonding", "hosts are bonded"}, {"vrf", "vrf table 1", "vrf", "tenants have VRFs"}} {
+		args := append([]string{"--net", "ip", "link", "add", "name", "x", "type"}, strings.Fields(x.device)...)
+		if s.makes(x.kind) && exec.Command("unshare", args...).Run() != nil {
+			return fmt.Errorf("%s, and this kernel has no driver for them; load it (modprobe %s), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)", x.why, x.module)
+		}
 	}
 	for v, table := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
 		key := "net." + v + ".neigh.default.gc_thresh3"
@@ -78,11 +81,11 @@ func Check(s *Spec) error {
 	return nil
 }
 
-// bonds reports whether some switch makes bonds.
-func (s *Spec) bonds() bool {
+// makes reports whether some switch makes devices of a kind.
+func (s *Spec) makes(kind string) bool {
 	for i := range s.Nodes {
 		for _, f := range s.Nodes[i].Files {
-			if strings.HasSuffix(f.Path, "weft-bridges") && bytes.Contains(f.Data, []byte(" type bond ")) {
+			if strings.HasSuffix(f.Path, "weft-bridges") && bytes.Contains(f.Data, []byte(" type "+kind+" ")) {
 				return true
 			}
 		}

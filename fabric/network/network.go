@@ -65,7 +65,8 @@ type Plan struct {
 	Hosts    []Host   // in the order of the graph
 	Switches []Switch // in the order of the graph
 	Warnings []string // what is allowed but may surprise
-	Bridged  bool     // tunnels join bridges of several leaves, and all switches carry EVPN
+	Bridged  bool     // tunnels join bridges or VRFs of several leaves, and all switches carry EVPN
+	VRFs     []VRF    // of tenants on routed links
 
 	Floor    *floor.Plan       // where everything stands; nil where the file does not say
 	Services []cluster.Service // networks beside the graph that the file declares
@@ -143,8 +144,18 @@ type Port struct {
 	MTU    int
 	VLAN   int // of a bridged host port; 0 where it is routed
 
+	VRF     int // which of Plan.VRFs routes a host link, counted from 1; 0 is the table that hosts without a tenant share
 	VNI     int // the VXLAN network that joins the VLAN with those of other leaves; 0 where it ends at this switch
 	Segment int // the Ethernet segment of a bonded host, the same on each of its leaves; 0 without a bond
+}
+
+// VRF is the routing table of a tenant on all leaves that have its hosts. A VXLAN tunnel between the leaves carries its packets.
+type VRF struct {
+	Name   string // of the device
+	Tenant string
+	Table  int // on Linux switches
+	VLAN   int // of the tunnel on a switch; no port is a member
+	VNI    int // of the tunnel
 }
 
 // None is "no such thing" in indices.

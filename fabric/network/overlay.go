@@ -13,6 +13,18 @@ import (
 //   - a bond over two leaves, which act as one switch then: both have the bond in one Ethernet segment (ES-LAG, RFC 7432)
 //   - backend.links: rail, one subnet per rail
 //   - tenants: each has a bridge of its own on each network, and nothing joins two of them
+//
+// Tenants on routed links have a VRF each instead: a routing table on every leaf with hosts of theirs. EVPN carries
+// the routes of a VRF to the other leaves, and a tunnel its packets.
+
+// firstTransit and a tenant's number is the VLAN that switches give the tunnel of its VRF; firstTable likewise its table.
+const firstTransit, firstTable = 3000, 1000
+
+// LastMetric is that of a VRF's route for what nothing else leads to.
+const LastMetric = 4278198272
+
+// vrfPrefix begins the names of VRFs: SONiC takes no others. Linux takes device names of 15 bytes.
+const vrfPrefix, maxDevice = "Vrf_", 15
 
 // firstVNI and the VLAN are the number of a VXLAN network.
 const firstVNI = 4000
@@ -66,24 +78,69 @@ func (p *Plan) Tenant(host string) string {
 	return ""
 }
 
-// segments gives host ports of bridged networks their VXLAN network, and bonds their Ethernet segment.
+// routes reports whether the host links of a network are routed by switches of the plan.
+func (m *maker) routes(role Role) bool {
+	switch role {
+	case Backend:
+		_, ethernet := m.kinds()
+		return ethernet && m.in.Backend.Links == "/31"
+	case Storage:
+		return m.routedStorage()
+	}
+	return false
+}
+
+// hasVRFs reports whether tenants have VRFs: where links are routed.
+func (m *maker) hasVRFs() bool {
+	return len(m.in.Tenants) > 0 && (m.routes(Backend) || m.routes(Storage))
+}
+
+// meetsVRFs reports whether some of a range of VLANs are those of VRFs.
+func (m *maker) meetsVRFs(first, last int) bool {
+	return m.hasVRFs() && first <= firstTransit+len(m.in.Tenants) && last > firstTransit
+}
+
+// vrfs makes the VRFs of tenants.
+func (m *maker) vrfs() {
+	if !m.hasVRFs() {
+		return
+	}
+	for i, t := range m.in.Tenants {
+		m.plan.VRFs = append(m.plan.VRFs, VRF{Name: vrfPrefix + t.Name, Tenant: t.Name, Table: firstTable + i + 1, VLAN: firstTransit + i + 1, VNI: firstVNI + firstTransit + i + 1})
+	}
+}
+
+// segments gives host ports of bridged networks their VXLAN network, bonds their Ethernet segment, and routed links of tenants
+// their VRF.
 func (m *maker) segments() {
+	m.vrfs()
 	for i := range m.plan.Switches {
 		for j := range m.plan.Switches[i].Ports {
 			q := &m.plan.Switches[i].Ports[j]
-			if q.Host == None || q.Iface == None || q.VLAN == 0 {
-				continue
-			}
-			h := &m.plan.Hosts[q.Host]
-			x := &h.Interfaces[q.Iface]
-			if x.IB || !m.overlays(x.Role) {
-				continue
-			}
-			q.VNI, m.plan.Bridged = firstVNI+q.VLAN, true
-			if x.Bond != "" {
-				q.Segment = 1 + h.Number
+			if q.Host != None && q.Iface != None {
+				m.segment(q)
 			}
 		}
+	}
+}
+
+// segment gives a host port its VXLAN network, Ethernet segment or VRF.
+func (m *maker) segment(q *Port) {
+	h := &m.plan.Hosts[q.Host]
+	x := &h.Interfaces[q.Iface]
+	if q.VLAN == 0 {
+		if q.Addr.IsValid() && m.routes(x.Role) {
+			q.VRF = m.tenant(h.Name)
+			m.plan.Bridged = m.plan.Bridged || q.VRF != 0
+		}
+		return
+	}
+	if x.IB || !m.overlays(x.Role) {
+		return
+	}
+	q.VNI, m.plan.Bridged = firstVNI+q.VLAN, true
+	if x.Bond != "" {
+		q.Segment = 1 + h.Number
 	}
 }
 
@@ -96,16 +153,29 @@ func (m *maker) overlaid() {
 	m.tenants()
 	count := map[Role]int{Storage: 1 + len(m.in.Tenants), Backend: max(1, len(m.plan.Rails)) * (1 + len(m.in.Tenants))}
 	for _, x := range wanted {
-		field := x.role.String()
-		if m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue" {
-			m.fail("render", "nvue; %s is bridged over the leaves (EVPN with VXLAN), which is written for frr and sonic: write render: {leaf: sonic, spine: sonic}", field)
+		if !m.tunnelled(x) {
 			return
-		}
-		if most := SwitchMTU - 14 - TunnelHeader; x.net.MTU > most {
-			m.fail(field+".mtu", "%d; tunnels between leaves put %d bytes around a packet, so hosts send at most %d", x.net.MTU, TunnelHeader, most)
 		}
 		m.vlanRange(x, count[x.role], wanted)
 	}
+	for _, x := range m.nets() {
+		if len(m.in.Tenants) > 0 && m.routes(x.role) && !m.tunnelled(x) {
+			return
+		}
+	}
+}
+
+// tunnelled checks what tunnels between leaves ask of a network.
+func (m *maker) tunnelled(x roleNet) bool {
+	field := x.role.String()
+	if m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue" {
+		m.fail("render", "nvue; tunnels join %s of several leaves (EVPN with VXLAN), which is written for frr and sonic: write render: {leaf: sonic, spine: sonic}", field)
+		return false
+	}
+	if most := SwitchMTU - 14 - TunnelHeader; x.net.MTU > most {
+		m.fail(field+".mtu", "%d; tunnels between leaves put %d bytes around a packet, so hosts send at most %d", x.net.MTU, TunnelHeader, most)
+	}
+	return true
 }
 
 // wanted lists the networks that are bridged.
@@ -126,16 +196,20 @@ func (m *maker) vlanRange(x roleNet, count int, wanted []roleNet) {
 		m.fail(field, "%d: %d VLANs, one per rail and tenant, end at %d, and 4093 is the last; begin at %d or less", first, count, last, 4094-count)
 		return
 	}
+	if end := firstTransit + len(m.in.Tenants); m.meetsVRFs(first, last) {
+		m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and VRFs of tenants take %d to %d; begin at another such as 1000", first, count, last, firstTransit+1, end)
+		return
+	}
 	for _, y := range m.nets() {
-		inside := y.role != x.role && y.net.VLAN >= first && y.net.VLAN <= last
-		if inside && !slices.Contains(wanted, y) || inside && y.role > x.role {
+		inside := y.net.VLAN >= first && y.net.VLAN <= last
+		if inside && (y.role > x.role || y.role != x.role && !slices.Contains(wanted, y)) {
 			m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and %d is the VLAN of %s; begin at another such as 1000", first, count, last, y.net.VLAN, y.role)
 			return
 		}
 	}
 }
 
-// tenants checks tenants of an Ethernet fabric. On routed links they would need VRFs, which no file here has.
+// tenants checks tenants of an Ethernet fabric.
 func (m *maker) tenants() {
 	if len(m.in.Tenants) == 0 {
 		return
@@ -145,14 +219,18 @@ func (m *maker) tenants() {
 		m.fail("tenants", "the compute fabric is InfiniBand, which keeps tenants apart by partitions; write partitions")
 		return
 	}
-	if ethernet && !m.overlays(Backend) {
-		m.fail("tenants", "rails with links: %s are routed in one table, which tenants would share (VRFs are not written); write backend: {links: rail}, which gives each tenant bridges of its own", m.in.Backend.Links)
+	if ethernet && m.in.Backend.Links == "leaf" {
+		m.fail("tenants", "backend.links is leaf: hosts of several tenants would share the subnet of a leaf; write links: /31, which gives each tenant a VRF, or links: rail, which gives each tenant bridges")
 		return
 	}
-	if m.routedStorage() {
-		m.fail("tenants", "storage links are routed in one table, which tenants would share (VRFs are not written); write storage: {bond: lacp}, which gives each tenant bridges of its own")
+	if m.hasVRFs() && !m.vrfsFit() {
 		return
 	}
+	m.tenantHosts()
+}
+
+// tenantHosts checks that the hosts of tenants are there, and each has one.
+func (m *maker) tenantHosts() {
 	owner := map[string]string{}
 	for _, t := range m.in.Tenants {
 		for _, name := range t.Hosts {
@@ -167,6 +245,28 @@ func (m *maker) tenants() {
 			owner[name] = t.Name
 		}
 	}
+}
+
+// vrfsFit checks that the names, VLANs and tables of VRFs are to be had.
+func (m *maker) vrfsFit() bool {
+	for _, t := range m.in.Tenants {
+		if most := maxDevice - len(vrfPrefix); len(t.Name) > most {
+			m.fail("tenants."+t.Name, "the tenant's VRF is the device %s%s, and device names have at most %d bytes; write a name of at most %d", vrfPrefix, t.Name, maxDevice, most)
+			return false
+		}
+	}
+	last := firstTransit + len(m.in.Tenants)
+	if last >= 4094 {
+		m.fail("tenants", "%d tenants; VLANs for their VRFs begin at %d, so at most %d fit", len(m.in.Tenants), firstTransit+1, 4093-firstTransit)
+		return false
+	}
+	for _, x := range m.nets() {
+		if x.net.VLAN > firstTransit && x.net.VLAN <= last {
+			m.fail(x.role.String()+".vlan", "%d; VRFs of tenants take VLANs %d to %d; take another", x.net.VLAN, firstTransit+1, last)
+			return false
+		}
+	}
+	return true
 }
 
 // bonds refuses bonds that cannot come up: LACP needs the same at the other end. Bonded storage NICs go to two leaves,

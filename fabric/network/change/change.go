@@ -197,7 +197,7 @@ func (p *planner) loses(name string) bool {
 func (p *planner) gainers() {
 	for _, name := range p.next.Switches {
 		if p.was[name] && !p.loses(name) {
-			p.add(Step{Title: "add ports of " + name, Configure: []string{name},
+			p.add(Step{Title: "configure " + name, Configure: []string{name},
 				Plug: p.plug(p.byDevice[name], func(c network.Cable) bool { return p.trunk(c) && c[0].Device == name })})
 		}
 	}

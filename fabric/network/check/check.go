@@ -99,6 +99,7 @@ const (
 	Degraded   Kind = "degraded"   // a link that is slower or narrower than planned
 	Timer      Kind = "timer"      // of BGP or BFD
 	Filter     Kind = "filter"     // of a host: rules that differ, or that drop packets
+	InVRF      Kind = "vrf"        // a switch port in the wrong VRF, or routes that a VRF lacks
 	Running    Kind = "running"    // configuration that a daemon runs and that is not the emitted one
 )
 
@@ -121,7 +122,7 @@ func (k Kind) order(s State) int {
 		return 7
 	case k == Neighbour:
 		return 8
-	case k == Ways:
+	case k == Ways || k == InVRF && s == Missing:
 		return 9
 	case k == Running:
 		return 10
@@ -507,6 +508,7 @@ func (c *comparer) sw(s *network.Switch) {
 	}
 	c.setting(s.Name, "net.ipv4.conf.all.ignore_routes_with_linkdown", "1")
 	c.paths(s, d)
+	c.vrfs(s, d)
 	c.running(s, d)
 	c.database(s, d)
 }
@@ -755,7 +757,7 @@ func follows(a, b *Finding) bool {
 	switch b.Kind {
 	case Session: // it needs the right AS number at both ends
 		return a.Kind == ASNumber
-	case Ways: // any lost link, session or loopback makes fewer
+	case Ways, InVRF: // any lost link, session or loopback makes fewer
 		switch a.Kind {
 		case Session, Daemon, NoCarrier, PortOff, NoPort, Neighbour, ASNumber, Crossed:
 			return true

@@ -185,18 +185,18 @@ func (c *comparer) crowd(dev, port string, want neighbour, choose func(neighbour
 	c.add(Finding{State: Extra, Kind: Neighbour, Device: dev, Part: port, What: fmt.Sprintf("%d neighbours on one cable", len(list)), Want: want.device + ":" + want.port, Got: strings.Join(others, ", "), Command: "lldpcli show neighbors", Fix: "look for a hub or a switch between the two ends", links: []string{"crowd " + dev + ":" + port}})
 }
 
-// owned are the networks of the plan by the switch that has them; loopbacks among them.
-func (c *comparer) owned() map[netip.Prefix]string {
-	out := map[netip.Prefix]string{}
+// owned are the networks of the plan by the switch that has them, in its main table or in that of a VRF; loopbacks among them.
+func (c *comparer) owned() map[routed]string {
+	out := map[routed]string{}
 	for i := range c.p.Switches {
 		s := &c.p.Switches[i]
 		if s.IB {
 			continue
 		}
-		out[netip.PrefixFrom(s.Loopback, 32)] = s.Name
+		out[routed{"main", netip.PrefixFrom(s.Loopback, 32)}] = s.Name
 		for _, q := range s.Ports {
 			if q.Addr.IsValid() {
-				out[q.Addr.Masked()] = s.Name
+				out[routed{c.table(&q), q.Addr.Masked()}] = s.Name
 			}
 		}
 	}
@@ -211,22 +211,26 @@ type extra struct {
 }
 
 // extraRoutes looks for routes that the plan does not have, and for those that are not how
-// they should be: of a switch all of its main table, of a host what leads into rails or storage.
+// they should be: of a switch all of its main table and of VRFs, of a host what leads into rails or storage.
 // A prefix that one switch leaks is one finding, told from where it begins.
 func (c *comparer) extraRoutes() {
 	owned := c.owned()
-	var order []netip.Prefix
-	found := map[netip.Prefix][]extra{}
+	var order []routed
+	found := map[routed][]extra{}
 	note := func(dev string, r route, dst netip.Prefix, why string) {
-		if found[dst] == nil {
-			order = append(order, dst)
+		key := routed{r.table, dst}
+		if found[key] == nil {
+			order = append(order, key)
 		}
-		found[dst] = append(found[dst], extra{dev, r, why})
+		found[key] = append(found[key], extra{dev, r, why})
 	}
 	for i := range c.p.Switches {
 		s := &c.p.Switches[i]
+		if s.IB {
+			continue // it routes nothing
+		}
 		for _, r := range c.said[s.Name].routes {
-			if dst, ok := destination(r.dst); ok && r.table == "main" && !ownDevice(r.dev) {
+			if dst, ok := destination(r.dst); ok && (r.table == "main" || c.isVRF(r.table)) && !ownDevice(r.dev) {
 				if why := c.strange(s, r, dst, owned); why != "" {
 					note(s.Name, r, dst, why)
 				}
@@ -241,17 +245,17 @@ func (c *comparer) extraRoutes() {
 			}
 		}
 	}
-	for _, dst := range order {
-		list := found[dst]
+	for _, key := range order {
+		list := found[key]
 		slices.SortStableFunc(list, func(a, b extra) int { return origin(a.proto) - origin(b.proto) })
 		for _, x := range list {
 			state := Extra
 			want := ""
-			if owner := owned[dst]; owner != "" {
+			if owner := owned[key]; owner != "" {
 				state, want = Differ, "by BGP towards "+owner
 			}
 			c.add(Finding{State: state, Kind: Route, Device: x.device, Part: "route to " + x.dst, What: x.why, Want: want, Got: x.text(), Command: "ip -j route show table all", Intent: "routing",
-				Fix: fmt.Sprintf("find who configured it: vtysh -c 'show ip route %s'", x.dst), links: []string{ofRoute(dst.String())}})
+				Fix: fmt.Sprintf("find who configured it: vtysh -c 'show ip route %s'", x.dst), links: []string{ofRoute(key.dst.String())}})
 		}
 	}
 }
@@ -304,8 +308,11 @@ func ownDevice(dev string) bool {
 }
 
 // strange says what is wrong with a route of a switch; nothing if it is as planned.
-func (c *comparer) strange(s *network.Switch, r route, dst netip.Prefix, owned map[netip.Prefix]string) string {
-	owner, ours := owned[dst]
+func (c *comparer) strange(s *network.Switch, r route, dst netip.Prefix, owned map[routed]string) string {
+	if c.endsVRF(&r, dst) {
+		return ""
+	}
+	owner, ours := owned[routed{r.table, dst}]
 	switch {
 	case !ours:
 		return "a route that the plan does not have"
@@ -313,16 +320,16 @@ func (c *comparer) strange(s *network.Switch, r route, dst netip.Prefix, owned m
 		return ""
 	case owner == s.Name && learned(r.proto):
 		return "somebody else advertises a network of this switch"
-	case owner != s.Name && !learned(r.proto) && !learned(c.proto(s.Name, dst)):
+	case owner != s.Name && !learned(r.proto) && !learned(c.proto(s.Name, r.table, dst)):
 		return "a route that was configured by hand"
 	}
 	return ""
 }
 
 // proto is the protocol of the best route of a switch to a network, where several are there.
-func (c *comparer) proto(dev string, dst netip.Prefix) string {
+func (c *comparer) proto(dev, table string, dst netip.Prefix) string {
 	for _, r := range c.said[dev].routes {
-		if d, ok := destination(r.dst); ok && d == dst && r.table == "main" {
+		if d, ok := destination(r.dst); ok && d == dst && r.table == table {
 			return r.proto // the kernel lists them by metric
 		}
 	}

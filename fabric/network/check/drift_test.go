@@ -3,6 +3,7 @@ package check
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,12 @@ import (
 
 func sonicPlan(t *testing.T) *network.Plan {
 	t.Helper()
-	c, err := cluster.Parse("c.yaml", []byte("name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: sonic, spine: sonic}}\n"), nil)
+	return planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: sonic, spine: sonic}}\n")
+}
+
+func planOf(t *testing.T, text string) *network.Plan {
+	t.Helper()
+	c, err := cluster.Parse("c.yaml", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,35 +82,58 @@ func TestDatabaseOfSONiC(t *testing.T) {
 	}
 }
 
-// TestTopologyOfSlurm: topology.conf is compared by what it says, and a file that nobody reads is not checked.
-func TestTopologyOfSlurm(t *testing.T) {
+// TestFilesOfServices: files of Slurm and OpenSM are compared by what they say, and a file that nobody reads is not checked.
+func TestFilesOfServices(t *testing.T) {
 	p := sonicPlan(t)
-	files, err := emit.Make(p, []string{"slurm"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := ""
-	for _, f := range files {
-		if strings.HasSuffix(f.Path, "topology.conf") {
-			text = string(f.Data)
-		}
-	}
-	if !strings.Contains(text, "n[0-3]") {
-		t.Fatalf("the hosts are not in\n%s", text)
-	}
+	ib := planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: QM9700}\nnetwork: {partitions: {red: {pkey: 0x10, hosts: \"n[0-1]\"}}}\n")
 	for _, x := range []struct {
-		name, text string
-		want       State
+		p                   *network.Plan
+		service, file, hold string
+		another, wrong      [2]string // in the form of another tool; another meaning
 	}{
-		{"as it is", text, ""},
-		{"another form", "# by hand\n" + strings.ReplaceAll(text, "n[0-3]", "n0,n1,n[2-3]"), ""},
-		{"a host less", strings.ReplaceAll(text, "n[0-3]", "n[0-2]"), Differ},
+		{p, "slurm", "topology.conf", "n[0-3]", [2]string{"n[0-3]", "n0,n1,n[2-3]"}, [2]string{"n[0-3]", "n[0-2]"}},
+		{ib, "opensm", "partitions.conf", "red=0x0010", [2]string{"ipoib, mtu=5", "ipoib,  mtu=5"}, [2]string{"red=0x0010", "red=0x0011"}},
+		{ib, "opensm", "opensm.conf", "routing_engine", [2]string{"routing_engine", "# by hand\nrouting_engine"}, [2]string{"routing_engine", "#routing_engine"}},
 	} {
-		found := of(Compare(p, Readings{"slurm": {"topology.conf": []byte(x.text)}}), "slurm")
-		if x.want == "" && len(found) == 0 || len(found) == 1 && found[0].State == x.want {
-			continue
+		files, err := emit.Make(x.p, []string{x.service})
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Errorf("%s: %v", x.name, found)
+		text := ""
+		for _, f := range files {
+			if strings.HasSuffix(f.Path, "/"+x.file) {
+				text = string(f.Data)
+			}
+		}
+		if !strings.Contains(text, x.hold) {
+			t.Fatalf("no %s in %s:\n%s", x.hold, x.file, text)
+		}
+		for _, y := range []struct {
+			name, text string
+			want       State
+		}{
+			{"as it is", text, ""},
+			{"another form", "# by hand\n" + strings.ReplaceAll(text, x.another[0], x.another[1]), ""},
+			{"another meaning", strings.ReplaceAll(text, x.wrong[0], x.wrong[1]), Differ},
+		} {
+			found := of(Compare(x.p, Readings{x.service: {x.file: []byte(y.text)}}), x.service)
+			if y.want == "" && len(found) == 0 || len(found) == 1 && found[0].State == y.want {
+				continue
+			}
+			t.Errorf("%s, %s: %v", x.file, y.name, found)
+		}
+	}
+	// topology.yaml says the same in another language.
+	for text, want := range map[string]int{
+		"- topology: main\n  cluster_default: true\n  tree:\n    switches:\n      - switch: leaf0\n        nodes: n0,n[1-3]\n      - switch: spine0\n        children: leaf0\n": 0,
+		"- topology: main\n  cluster_default: true\n  tree:\n    switches:\n      - switch: leaf0\n        nodes: n[0-2]\n      - switch: spine0\n        children: leaf0\n":    1,
+	} {
+		if found := of(Compare(p, Readings{"slurm": {"topology.yaml": []byte(text)}}), "slurm"); len(found) != want {
+			t.Errorf("%s: %v", text, found)
+		}
+	}
+	if found := Compare(p, Readings{"slurm": {"topology.yaml": []byte("- topology: main\n  treee: {}\n")}}); !slices.ContainsFunc(found, func(f Finding) bool { return f.Part == "topology.yaml" && f.State == Unknown }) {
+		t.Errorf("a topology.yaml that nobody can read: %v", found)
 	}
 	unread := 0
 	for _, f := range Compare(p, Readings{"slurm": {"burst_buffer.conf": []byte("x")}, "n0": {"mystery.txt": []byte("x")}}) {

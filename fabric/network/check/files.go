@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/emit"
+	"github.com/weft-fabric/weft/model/topo/format"
 	"github.com/weft-fabric/weft/model/topo/hostlist"
 )
 
@@ -99,12 +100,21 @@ func (c *comparer) service(name string, r map[string][]byte) bool {
 		want[f.Path[strings.LastIndexByte(f.Path, '/')+1:]] = f.Data
 	}
 	for _, file := range slices.Sorted(maps.Keys(r)) {
+		data := r[file]
 		w, ok := want[file]
+		if conf := want["topology.conf"]; file == "topology.yaml" && conf != nil { // Slurm from 25.05 on reads either
+			var err error
+			if data, err = format.SlurmConf(r[file]); err != nil {
+				c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: " + err.Error(), Fix: "correct it, or remove it: Slurm prefers it to topology.conf"})
+				continue
+			}
+			w, ok = conf, true
+		}
 		if !ok {
 			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no such file is emitted", Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
 			continue
 		}
-		if missing, more := difference(statements(w), statements(r[file])); len(missing)+len(more) > 0 {
+		if missing, more := difference(statements(w), statements(data)); len(missing)+len(more) > 0 {
 			c.add(Finding{State: Differ, Kind: Running, Device: name, Part: file, What: "the file is not the emitted one", Want: clip(strings.Join(missing, "; ")), Got: clip(strings.Join(more, "; ")), Fix: "weft net emit, and put the file there again"})
 		}
 	}

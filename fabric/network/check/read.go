@@ -28,6 +28,7 @@ type iface struct {
 	up, carrier bool
 	mtu         int
 	addrs       []string
+	master      string // the bridge, bond or VRF that it is in
 }
 
 type rule struct {
@@ -77,10 +78,11 @@ func (d *device) parse(name string, data []byte) error {
 
 func (d *device) parseAddr(data []byte) error {
 	var list []struct {
-		Name  string   `json:"ifname"`
-		Flags []string `json:"flags"`
-		MTU   int      `json:"mtu"`
-		Addrs []struct {
+		Name   string   `json:"ifname"`
+		Flags  []string `json:"flags"`
+		MTU    int      `json:"mtu"`
+		Master string   `json:"master"`
+		Addrs  []struct {
 			Family string `json:"family"`
 			Local  string `json:"local"`
 			Len    int    `json:"prefixlen"`
@@ -95,7 +97,7 @@ func (d *device) parseAddr(data []byte) error {
 		if l.Name == "" {
 			continue // ip prints {} for what it filtered
 		}
-		x := iface{mtu: l.MTU}
+		x := iface{mtu: l.MTU, master: l.Master}
 		for _, f := range l.Flags {
 			x.up = x.up || f == "UP"
 			x.carrier = x.carrier || f == "LOWER_UP"

@@ -64,9 +64,21 @@ func cables(p *network.Plan) []cable {
 func Cables(p *network.Plan) []File {
 	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port",
 		"from_unit", "to_unit", "model", "usd", "network"}}
+	type need struct {
+		gen    string
+		metres float64
+		fibre  bool
+	}
+	known := map[need][3]string{} // most cables are alike
 	add := func(g *topo.Graph, l topo.LinkID, from, here string, fromRack int32, far, there string, toRack int32, fibre bool, network string) {
 		metres := g.Metres(l)
-		model, sort, usd := bought(p, g.Class(l).Gen, metres, fibre && !g.SameRack(l))
+		key := need{g.Class(l).Gen, metres, fibre && !g.SameRack(l)}
+		x, ok := known[key]
+		if !ok {
+			x[0], x[1], x[2] = bought(p, key.gen, key.metres, key.fibre)
+			known[key] = x
+		}
+		model, sort, usd := x[0], x[1], x[2]
 		rows = append(rows, []string{fmt.Sprintf("C%05d", len(rows)), from, here, rackOf(p, from, fromRack), far, there, rackOf(p, far, toRack),
 			g.Class(l).Gen, sort, fmt.Sprintf("%g", metres), from + ":" + here, far + ":" + there, far, there,
 			unitOf(p, from), unitOf(p, far), model, usd, network})

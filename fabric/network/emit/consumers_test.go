@@ -183,7 +183,7 @@ func entry(s []section, i int, key string) string {
 
 func TestFRRUnderstands(t *testing.T) {
 	tool(t, "vtysh", "frr")
-	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}}\n"), example(t, "hpn")} {
+	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}}\n"), ethernet(t, 8, "network: {tenants: {red: {hosts: n0}, blue: {hosts: n1}}}\n"), example(t, "hpn")} {
 		dir := t.TempDir()
 		write(t, FRR(p), dir)
 		for _, s := range []*network.Switch{&p.Switches[0], &p.Switches[len(p.Switches)-1]} {

@@ -346,7 +346,7 @@ include %s/weft-nodes.conf
 	}
 	devices(t, dir, filepath.Join(etc, "gres.conf"))
 	t.Setenv("SLURM_CONF", c.conf)
-	ctld := bounded.Command(t, "slurmctld", "-D", "-c", "-f", c.conf)
+	ctld := bounded.Server(t, "slurmctld", "-D", "-c", "-f", c.conf)
 	ctld.Stdout, ctld.Stderr = &c.said, &c.said
 	if err := ctld.Start(); err != nil {
 		t.Fatal(err)
@@ -357,10 +357,13 @@ include %s/weft-nodes.conf
 		ctld.Process.Kill()
 		<-ended
 	})
-	for tick := time.Tick(50 * time.Millisecond); ; { // the bound of the process ends this loop
+	limit := time.After(5 * time.Minute) // with thousands of hosts on a busy machine it takes more than one
+	for tick := time.Tick(50 * time.Millisecond); ; {
 		select {
 		case err := <-ended:
 			t.Fatalf("slurmctld ended: %v\n%s", err, c.said.String())
+		case <-limit:
+			t.Fatal("slurmctld does not answer")
 		case <-tick:
 		}
 		if bounded.Command(t, "scontrol", "ping").Run() == nil {

@@ -65,6 +65,7 @@ func TestSONiCByItsModels(t *testing.T) {
 	for name, p := range map[string]*network.Plan{
 		"rails":  planOf(t, fmt.Sprintf(text, "")),
 		"vlans":  planOf(t, fmt.Sprintf(text, "backend: {links: leaf}, ")),
+		"vrfs":   planOf(t, fmt.Sprintf(text, "tenants: {red: {hosts: n0}, blue: {hosts: n1}}, ")),
 		"lossy":  planOf(t, fmt.Sprintf(text, "roce: {mode: lossy}, ")),
 		"planes": example(t, "hpn"),
 	} {

@@ -140,6 +140,9 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	if segmented(s) {
 		t.line("! Bonds stay down until a switch that boots has learnt where addresses are.\nevpn mh startup-delay 60\n!")
 	}
+	for _, v := range vrfsOf(p, s) {
+		t.line("vrf %s\n vni %d\nexit-vrf\n!", v.Name, v.VNI)
+	}
 	t.line("interface lo\n ip address %s/32\nexit\n!", s.Loopback)
 	for _, q := range s.Ports {
 		t.line("interface %s\n description %s", name(q.Number), peerName(p, &q))
@@ -190,12 +193,14 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	t.line(" !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n  maximum-paths 64\n exit-address-family")
 	if p.Bridged {
 		t.line(" !\n address-family l2vpn evpn\n  neighbor FABRIC activate")
-		if len(vnis(s)) > 0 {
+		if len(vnis(s)) > 0 || len(vrfsOf(p, s)) > 0 {
 			t.line("  advertise-all-vni")
 		}
 		t.line(" exit-address-family")
 	}
-	t.line("exit\n!\nend")
+	t.line("exit\n!")
+	t.frrVRFs(p, s)
+	t.line("end")
 	return &t
 }
 
@@ -274,6 +279,9 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 			db["INTERFACE"][name] = map[string]any{"ipv6_use_link_local_only": "enable"}
 		case q.Addr.IsValid():
 			db["INTERFACE"][name] = map[string]any{}
+			if q.VRF != 0 {
+				db["INTERFACE"][name]["vrf_name"] = p.VRFs[q.VRF-1].Name
+			}
 			db["INTERFACE"][name+"|"+q.Addr.String()] = map[string]any{}
 		}
 		if in.RoCE.Mode == "lossless" {

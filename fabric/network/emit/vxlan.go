@@ -25,6 +25,21 @@ func vnis(s *network.Switch) map[int]int {
 	return out
 }
 
+// vrfsOf lists the VRFs of a switch: those of its host ports.
+func vrfsOf(p *network.Plan, s *network.Switch) []*network.VRF {
+	seen := map[int]*network.VRF{}
+	for _, q := range s.Ports {
+		if q.VRF != 0 {
+			seen[q.VRF] = &p.VRFs[q.VRF-1]
+		}
+	}
+	var out []*network.VRF
+	for _, k := range sortedKeys(seen) {
+		out = append(out, seen[k])
+	}
+	return out
+}
+
 // segmented reports whether bonded hosts are plugged into a switch.
 func segmented(s *network.Switch) bool {
 	return slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Segment != 0 })
@@ -59,16 +74,20 @@ func (t *text) frrSegments(p *network.Plan, s *network.Switch) {
 // A switch with bonds has one bridge that knows VLANs, as FRR finds the networks of a segment by them. Others have a plain
 // bridge for each VLAN, which every kernel has.
 func bridgeScript(p *network.Plan, s *network.Switch) []File {
-	list := vnis(s)
-	if len(list) == 0 {
+	list, tables := vnis(s), vrfsOf(p, s)
+	if len(list) == 0 && len(tables) == 0 {
 		return nil
 	}
 	var t text
 	t.line("#!/bin/sh")
 	t.head(p, "#")
-	t.line("# Bridges, tunnels and bonds of the host ports. Linux before 6.6 delivers broadcasts to\n# bonded hosts twice, and does not pass packets for a host whose cable here is cut on to its other leaf.")
-	t.line("set -e")
 	aware := segmented(s)
+	t.line("# Bridges, tunnels, bonds and VRFs of the host ports.")
+	if aware {
+		t.line("# Linux before 6.6 delivers broadcasts to bonded hosts twice, and does not pass packets for a host whose cable here is\n# cut on to its other leaf.")
+	}
+	t.line("set -e")
+	t.vrfs(p, s, tables)
 	if aware {
 		t.line("ip link del fabric 2>/dev/null || true")
 		t.line("ip link add name fabric type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 mcast_snooping 0")
@@ -96,9 +115,43 @@ func bridgeScript(p *network.Plan, s *network.Switch) []File {
 	}
 	var u text
 	u.head(p, "#")
-	u.line("[Unit]\nDescription=Bridges, tunnels and bonds of the host ports\nBefore=frr.service network-online.target\nAfter=network.target\n")
+	u.line("[Unit]\nDescription=Bridges, tunnels, bonds and VRFs of the host ports\nBefore=frr.service network-online.target\nAfter=network.target\n")
 	u.line("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/weft-bridges\n\n[Install]\nWantedBy=multi-user.target")
 	return []File{t.file(switchPath(s, "usr/local/sbin/weft-bridges"), 0o755), u.file(switchPath(s, "etc/systemd/system/weft-bridges.service"), 0o644)}
+}
+
+// vrfs makes the VRFs of a switch, their tunnels, and puts host ports into them. The bridge of a tunnel is where the VRF's packets enter
+// it; its hardware address is what other leaves send them to.
+func (t *text) vrfs(p *network.Plan, s *network.Switch, list []*network.VRF) {
+	for _, v := range list {
+		bridge, tunnel := fmt.Sprintf("br%d", v.VLAN), fmt.Sprintf("vx%d", v.VLAN)
+		for _, dev := range []string{tunnel, bridge, v.Name} {
+			t.line("ip link del %s 2>/dev/null || true", dev)
+		}
+		t.line("ip link add name %s type vrf table %d", v.Name, v.Table)
+		t.line("ip link set dev %s up", v.Name)
+		t.line("# Without it Linux would go on in the main table for what the VRF has no route to.")
+		t.line("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)
+		t.line("ip link add name %s address %s type bridge stp_state 0 mcast_snooping 0", bridge, standInMAC(s.Name))
+		t.line("ip link set dev %s mtu %d addrgenmode none master %s up", bridge, network.SwitchMTU-network.TunnelHeader, v.Name)
+		t.line("ip link add name %s type vxlan id %d dstport 4789 local %s nolearning ttl 64", tunnel, v.VNI, s.Loopback)
+		t.line("ip link set dev %s mtu %d master %s addrgenmode none up", tunnel, network.SwitchMTU-network.TunnelHeader, bridge)
+		t.line("bridge link set dev %s neigh_suppress on learning off", tunnel)
+	}
+	for _, q := range s.Ports {
+		if q.VRF != 0 {
+			t.line("ip link set dev %s master %s", PortName(p, s, q.Number), p.VRFs[q.VRF-1].Name)
+		}
+	}
+}
+
+// frrVRFs writes the routing of VRFs: routes to their host links go to the other leaves by EVPN.
+func (t *text) frrVRFs(p *network.Plan, s *network.Switch) {
+	for _, v := range vrfsOf(p, s) {
+		t.line("router bgp %d vrf %s\n bgp router-id %s\n bgp bestpath as-path multipath-relax", s.ASN, v.Name, s.Loopback)
+		t.line(" !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n  maximum-paths 64\n exit-address-family")
+		t.line(" !\n address-family l2vpn evpn\n  advertise ipv4 unicast\n exit-address-family\nexit\n!")
+	}
 }
 
 // hostPort puts a port, or the bond that it is in, into its bridge.
@@ -129,9 +182,16 @@ func (t *text) member(aware bool, name string, vlan int) {
 
 // sonicOverlay writes the tables of tunnels, bonds and Ethernet segments.
 func sonicOverlay(p *network.Plan, s *network.Switch, db map[string]table) {
-	list := vnis(s)
-	if len(list) == 0 {
+	list, tables := vnis(s), vrfsOf(p, s)
+	if len(list) == 0 && len(tables) == 0 {
 		return
+	}
+	for _, v := range tables {
+		name := fmt.Sprintf("Vlan%d", v.VLAN)
+		put(db, "VRF", v.Name, map[string]any{"vni": fmt.Sprint(v.VNI)})
+		put(db, "VLAN", name, map[string]any{"vlanid": fmt.Sprint(v.VLAN)})
+		put(db, "VLAN_INTERFACE", name, map[string]any{"vrf_name": v.Name})
+		put(db, "VXLAN_TUNNEL_MAP", fmt.Sprintf("vtep|map_%d_%s", v.VNI, name), map[string]any{"vlan": name, "vni": fmt.Sprint(v.VNI)})
 	}
 	put(db, "VXLAN_TUNNEL", "vtep", map[string]any{"src_ip": s.Loopback.String()})
 	put(db, "VXLAN_EVPN_NVO", "nvo", map[string]any{"source_vtep": "vtep"})

@@ -67,7 +67,7 @@ func (n *Net) join() {
 // connect notes the networks of a router, and which it advertises.
 func (n *Net) connect(d *Device) {
 	for _, p := range d.ports {
-		if p.dark() {
+		if p.dark() || p.VRF != nil {
 			continue
 		}
 		for _, a := range p.Addrs {
@@ -94,7 +94,7 @@ func (d *Device) session(port string) *End {
 		return nil
 	}
 	far := p.Peer.Device
-	if far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name) || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
+	if far.BGP == nil || !far.BGP.named[p.Peer.Port.Name] || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
 		return nil
 	}
 	return p.Peer
@@ -279,5 +279,5 @@ func (n *Net) advertisers(x *prefix, f *failed) []int32 {
 	if f == nil {
 		return x.origins
 	}
-	return slices.DeleteFunc(slices.Clone(x.origins), func(o int32) bool { return n.routers[o].connected(x.Prefix, f) == nil })
+	return slices.DeleteFunc(slices.Clone(x.origins), func(o int32) bool { return n.routers[o].connected(x.Prefix, nil, f) == nil })
 }

@@ -7,7 +7,7 @@ import (
 
 // joined looks at what the bridges of several switches need to be one.
 func (n *Net) joined() Verdict {
-	v := Verdict{Property: "bridges are joined", Of: "bridges, segments and sessions"}
+	v := Verdict{Property: "bridges and VRFs are joined", Of: "bridges, VRFs, segments and sessions"}
 	segments := map[string]*Device{}
 	for _, d := range n.routers {
 		for _, p := range d.ports {
@@ -18,12 +18,13 @@ func (n *Net) joined() Verdict {
 			switch {
 			case d.BGP == nil || !d.BGP.AllVNI:
 				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("%s has VXLAN network %d and tells nobody: advertise-all-vni is missing", d.Name, p.Tunnel.VNI)})
-			case !n.ends(d, p):
+			case !n.learnt(d, p.Tunnel):
 				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("nobody learns the way to %s, the end of its tunnels", p.Tunnel.End)})
 			}
 			segmented(&v, p, segments)
 		}
 	}
+	n.joinVRFs(&v)
 	if v.Cases > 0 {
 		n.carried(&v)
 	}
@@ -87,12 +88,12 @@ func (p *Port) unlike() string {
 	return ""
 }
 
-// network is the VXLAN network of a bridge's member; 0 where no tunnel joins it.
+// network is the VXLAN network of a bridge's member, or of a port in a VRF; 0 where no tunnel joins it.
 func (p *Port) network() int {
-	if p.Bridge == nil || p.Bridge.Tunnel == nil {
-		return 0
+	if t := p.tunnel(); t != nil {
+		return t.VNI
 	}
-	return p.Bridge.Tunnel.VNI
+	return 0
 }
 
 // others are the legs of a host's bond but for the one that is plugged into a port.
@@ -105,16 +106,17 @@ func (b *Bond) others(at *Port) (out []*Port) {
 	return out
 }
 
-// bridge is where a host's NIC is bridged: its VXLAN network, and the routers that it is plugged into.
+// bridge is where a host's NIC is bridged, or in a VRF: its VXLAN network, and the routers that it is plugged into.
 type bridge struct {
 	vni  int
 	legs []int32
+	open bool // a VRF that goes on in the main table for what it has no route to
 }
 
-// bridgeOf finds the bridge of a host's port; its network is 0 where the port is routed.
+// bridgeOf finds the bridge or VRF of a host's port; its network is 0 where the port is routed in the main table.
 func (n *Net) bridgeOf(p *Port) (b bridge) {
 	for _, q := range p.bridgedAt() {
-		b.vni = q.Bridge.Tunnel.VNI
+		b.vni, b.open = q.network(), q.VRF != nil && !q.VRF.Closed
 		b.legs = append(b.legs, q.on.id)
 	}
 	slices.Sort(b.legs)
@@ -145,14 +147,22 @@ func (p *prover) bridges(l *leg, s place, at *bridge, pairs int) []int32 {
 	for _, q := range s.port.bridgedAt() {
 		path := []string{d.Name, q.on.Name}
 		p.size(q.Peer.Port, s.port.mtu(), pairs, packet, path)
-		if mtu := q.Bridge.Tunnel.MTU; mtu > 0 && mtu < s.port.mtu() {
-			p.mtu.refute(pairs, Counterexample{Packet: packet, Path: path, Why: fmt.Sprintf("the tunnel of VXLAN network %d on %s carries %d bytes", at.vni, q.on.Name, mtu)})
-		}
 	}
+	p.inTunnel(s, pairs)
 	if len(at.legs) == 1 { // a bonded host survives the loss of any of its parts
 		p.ends += 4 * pairs
 	}
 	return at.legs
+}
+
+// inTunnel looks at whether packets of an address fit into the tunnels that they enter.
+func (p *prover) inTunnel(s place, pairs int) {
+	for _, q := range s.port.bridgedAt() {
+		if mtu := q.tunnel().MTU; mtu > 0 && mtu < s.port.mtu() {
+			p.mtu.refute(pairs, Counterexample{Packet: fmt.Sprintf("%s %s", s.port.on.Name, s.addr), Path: []string{s.port.on.Name, q.on.Name},
+				Why: fmt.Sprintf("the tunnel of VXLAN network %d on %s carries %d bytes", q.network(), q.on.Name, mtu)})
+		}
+	}
 }
 
 // oneLeg looks at what is left to a class of bonded targets when all but one of their cables are down.

@@ -117,6 +117,7 @@ func (p *prover) classify() {
 		}
 		p.own = append(p.own, own)
 	}
+	p.tooSmall()
 	for i := range p.areas {
 		for j := range p.areas {
 			if p.areas[i].meets(&p.areas[j]) {
@@ -131,7 +132,6 @@ func (p *prover) classify() {
 			p.target(i, s)
 		}
 	}
-	p.tooSmall()
 }
 
 // tooSmall lists the cables between switches that carry less than hosts send.
@@ -154,10 +154,11 @@ func (p *prover) leave(l *leg) {
 			continue
 		}
 		at, routers := p.n.bridgeOf(s.port), []int32{-1}
-		switch {
-		case at.vni == 0:
+		switch v := s.port.vrf(); {
+		case at.vni == 0 && v == nil || v != nil && !p.apartBridges:
 			routers[0] = p.enters(l, s, pairs)
 			p.ends += 4 * pairs
+			p.inTunnel(s, pairs)
 		default:
 			routers = p.bridges(l, s, &at, pairs)
 		}
@@ -197,33 +198,39 @@ func (p *prover) target(area int, s place) {
 	if size == 0 {
 		return // nobody's packets leave for it
 	}
-	at := p.n.bridgeOf(s.port)
-	chain := p.n.chain(s.addr)
-	if at.vni != 0 {
-		if p.apartBridges {
-			return // packets were followed one by one
-		}
-		chain = []*prefix{{Prefix: netip.PrefixFrom(s.addr, 32), connected: at.legs, origins: at.legs}}
+	at, v := p.n.bridgeOf(s.port), s.port.vrf()
+	if tunnelled := at.vni != 0 || v != nil; tunnelled && p.apartBridges {
+		return // packets were followed one by one
+	}
+	chain := p.chainOf(s, &at)
+	if v != nil {
+		size -= tunnelHeader
 	}
 	if len(chain) == 0 {
 		p.reach.refute(pairs, Counterexample{Packet: fmt.Sprintf("to %s of %s", s.addr, s.port.on.Name), Why: "no switch has a network with it"})
 		return
 	}
-	var key strings.Builder
-	for _, x := range chain {
-		fmt.Fprint(&key, x.origins, x.connected, at.vni)
-	}
-	c := p.byKey[key.String()]
+	key := keyOf(chain, at.vni)
+	c := p.byKey[key]
 	if c == nil {
 		c = &class{chain: chain, bridge: at, count: make([]int, len(p.areas)), some: make([]place, len(p.areas))}
-		p.byKey[key.String()] = c
+		p.byKey[key] = c
 		p.classes = append(p.classes, c)
 	}
 	c.count[area]++
 	c.some[area] = s
-	if at.vni == 0 {
+	if at.vni == 0 || v != nil {
 		p.lastCable(area, s, chain[0], pairs, size)
 	}
+}
+
+// keyOf tells classes apart.
+func keyOf(chain []*prefix, vni int) string {
+	var key strings.Builder
+	for _, x := range chain {
+		fmt.Fprint(&key, x.origins, x.connected, vni)
+	}
+	return key.String()
 }
 
 // arriving is from how many places packets leave for one in an area, and the largest of them.
@@ -244,7 +251,7 @@ func (p *prover) lastCable(area int, s place, x *prefix, pairs, size int) {
 	packet := fmt.Sprintf("%s -> %s of %s", p.another(area, s.port.on), s.addr, s.port.on.Name)
 	for _, r := range x.connected {
 		d := p.n.routers[r]
-		port := d.connected(x.Prefix, nil)
+		port := d.connected(x.Prefix, s.port.vrf(), nil)
 		ends, why := port.answer(s.addr, nil)
 		if why != "" {
 			p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name}, Why: why})
@@ -315,9 +322,31 @@ func (p *prover) byTarget(area int, s place) int32 {
 		}
 		if trip := p.n.Follow(s.port.on.Name, s.addr, t.addr); !trip.Reached {
 			p.reach.refute(1, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+		} else {
+			p.whole(s, t, &trip)
 		}
 	}
 	return -1
+}
+
+// whole looks at whether a packet that was followed one by one passes at full size: at its two ends, and between switches anywhere.
+func (p *prover) whole(s, t place, trip *Trip) {
+	packet := fmt.Sprintf("%s -> %s of %s", s.addr, t.addr, t.port.on.Name)
+	for _, port := range []*Port{s.port, t.port} {
+		legs := []*Port{port}
+		if port.Bond != nil {
+			legs = port.Bond.Legs
+		}
+		for _, leg := range legs {
+			if leg.Peer != nil && p.n.cables[leg.cable].mtu() < s.port.mtu() {
+				p.size(leg, s.port.mtu(), 1, packet, trip.Hops)
+				return
+			}
+		}
+	}
+	if len(p.narrow) > 0 {
+		p.mtu.refute(1, Counterexample{Packet: fmt.Sprintf("%d bytes %s", s.sent(), packet), Path: trip.Hops, Why: tooNarrow(&p.n.cables[p.narrow[0]]) + ", and may be on its way"})
+	}
 }
 
 // alike reports whether a host treats packets of an address to all of a prefix alike: no rule,
@@ -467,7 +496,7 @@ func (p *prover) arrivals(c *class, reaches func(int32) bool) {
 				continue
 			}
 			for _, s := range l.sources {
-				arrives := s.vni == c.vni && reaches(s.router)
+				arrives := s.meets(c) && reaches(s.router)
 				switch cases := s.count * c.count[i]; {
 				case l.to == i && !arrives:
 					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))
@@ -488,7 +517,7 @@ func (p *prover) leak(c *class, to, from int, s source, cases int, reaches bool)
 	if !reaches || x.port.on.drops(false, x.port.Name, s.some.addr) {
 		return
 	}
-	trip := p.n.Follow(p.n.routers[s.router].Name, s.some.addr, x.addr)
+	trip := p.n.enter(p.n.routers[s.router], s.some, x.addr)
 	p.apart.refute(cases, Counterexample{Packet: fmt.Sprintf("%s -> %s", s.some.addr, x.addr), Path: trip.Hops, Why: fmt.Sprintf("it arrives from %s in %s", p.areas[from].Name, p.areas[to].Name)})
 }
 
@@ -502,7 +531,7 @@ func (p *prover) far(c *class, area int, d *Device) netip.Addr {
 			continue
 		}
 		if c.vni != 0 {
-			if slices.Equal(p.n.bridgeOf(t.port).legs, c.legs) {
+			if at := p.n.bridgeOf(t.port); at.vni == c.vni && slices.Equal(at.legs, c.legs) {
 				return t.addr
 			}
 			continue

@@ -24,13 +24,8 @@ func Load(files map[string][]byte) (*Net, error) {
 		if len(part) < 3 {
 			continue
 		}
-		for _, r := range readers {
-			if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
-				continue
-			}
-			if err := r.read(n, part[1], files[path]); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
+		if err := n.file(part, files); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
@@ -38,6 +33,22 @@ func Load(files map[string][]byte) (*Net, error) {
 	}
 	n.build()
 	return n, nil
+}
+
+// file reads one of a device's files, by the three parts of its path.
+func (n *Net) file(part []string, files map[string][]byte) error {
+	if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both && part[0] == "switches" && part[2] == "etc/sonic/config_db.json" {
+		n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and etc/sonic")
+	}
+	for _, r := range readers {
+		if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
+			continue
+		}
+		if err := r.read(n, part[1], files[strings.Join(part, "/")]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readers says who reads the files of which devices, by how their paths begin.
@@ -88,12 +99,13 @@ type frrFile struct {
 	entry string // the route-map likewise
 
 	evpn bool // lines belong to the address family of bridges
+	vrf  *VRF // lines belong to a VRF
 }
 
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{named: map[string]bool{}, Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -116,10 +128,13 @@ func (n *Net) frr(name string, data []byte) error {
 func (f *frrFile) line(line string) (known bool, err error) {
 	w := strings.Fields(line)
 	b := f.d.BGP
+	if mine, known, err := f.table(line, w); mine {
+		return known, err
+	}
 	switch w[0] {
 	case "interface":
-		f.port = f.d.port(w[len(w)-1])
-		return len(w) == 2, nil
+		f.port = f.d.port(w[min(1, len(w)-1)])
+		return f.inVRF(w), nil
 	case "neighbor":
 		return f.neighbour(w), nil
 	case "address-family":
@@ -183,6 +198,7 @@ func (f *frrFile) neighbour(w []string) (known bool) {
 	switch w[2] {
 	case "interface":
 		f.d.BGP.Neighbours = append(f.d.BGP.Neighbours, w[1])
+		f.d.BGP.named[w[1]] = true
 		if w[len(w)-2] == "peer-group" {
 			f.d.BGP.Groups[w[1]] = w[len(w)-1]
 		}

@@ -3,6 +3,7 @@ package prove
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,6 +118,7 @@ func (f *frrFile) overlay(line string, w []string) (known bool) {
 type scripted struct {
 	kind, master, system string
 	vni, mtu, vlan       int
+	table                string // of a VRF
 	end                  netip.Addr
 }
 
@@ -125,10 +127,15 @@ func (n *Net) script(name string, data []byte) error {
 	d := n.device(name, true)
 	made := map[string]*scripted{}
 	var order []string
+	closed := map[string]bool{} // tables
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSpace(line)
 		w := strings.Fields(line)
-		if len(w) == 0 || w[0][0] == '#' || line == "set -e" || strings.HasPrefix(line, "ip link del ") {
+		if idle(line) {
+			continue
+		}
+		if table := ending.FindStringSubmatch(line); table != nil {
+			closed[table[1]] = true
 			continue
 		}
 		dev := after(w, "name") + after(w, "dev")
@@ -146,9 +153,20 @@ func (n *Net) script(name string, data []byte) error {
 	}
 	for _, dev := range order {
 		made[dev].put(d, dev, made)
+		if made[dev].kind == "vrf" {
+			d.vrf(dev).Closed = closed[made[dev].table]
+		}
 	}
 	return nil
 }
+
+// idle reports whether a line of a script makes nothing.
+func idle(line string) bool {
+	return line == "" || line[0] == '#' || line == "set -e" || strings.HasPrefix(line, "ip link del ")
+}
+
+// ending is the line that ends the table of a VRF.
+var ending = regexp.MustCompile(`^ip route add table (\d+) unreachable default( |$)`)
 
 // after is the word behind another.
 func after(w []string, key string) string {
@@ -167,14 +185,14 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 	}
 	switch {
 	case strings.HasPrefix(line, "ip link add name "):
-		x.kind, x.system = after(w, "type"), after(w, "ad_actor_system")
+		x.kind, x.system, x.table = after(w, "type"), after(w, "ad_actor_system"), after(w, "table")
 		if x.kind == "vxlan" {
 			number("id", &x.vni)
 			if err == nil {
 				x.end, err = netip.ParseAddr(after(w, "local"))
 			}
 		}
-		return slices.Contains([]string{"bridge", "vxlan", "bond"}, x.kind), err
+		return slices.Contains([]string{"bridge", "vxlan", "bond", "vrf"}, x.kind), err
 	case strings.HasPrefix(line, "ip link set dev "):
 		number("mtu", &x.mtu)
 		if m := after(w, "master"); m != "" {
@@ -191,13 +209,18 @@ func (x *scripted) line(line string, w []string) (known bool, err error) {
 // put makes ports of what a script makes.
 func (x *scripted) put(d *Device, name string, made map[string]*scripted) {
 	master := made[x.master]
+	if master == nil {
+		master = &scripted{}
+	}
 	switch {
 	case x.kind == "bond":
 		d.bond(d.port(name)).System = x.system
-	case master != nil && master.kind == "bond":
+	case master.kind == "bond":
 		d.bond(d.port(x.master)).legs([]string{name})
+	case master.kind == "vrf" && x.kind == "":
+		d.port(name).VRF = d.vrf(x.master)
 	}
-	if master == nil || master.kind != "bridge" {
+	if master.kind != "bridge" || x.forVRF(d, master, made) {
 		return
 	}
 	svi := d.port(fmt.Sprintf("%s vlan %d", x.master, x.vlan))
@@ -209,6 +232,16 @@ func (x *scripted) put(d *Device, name string, made map[string]*scripted) {
 		return
 	}
 	d.port(name).into(svi)
+}
+
+// forVRF makes a tunnel a VRF's, if its bridge is in one.
+func (x *scripted) forVRF(d *Device, bridge *scripted, made map[string]*scripted) bool {
+	above := made[bridge.master]
+	if above == nil || above.kind != "vrf" || x.kind != "vxlan" {
+		return false
+	}
+	d.vrf(bridge.master).Tunnel = &Tunnel{VNI: x.vni, End: x.end, MTU: x.mtu}
+	return true
 }
 
 // sonicOverlay reads rows about tunnels, bonds and segments.
@@ -247,6 +280,7 @@ func (n *Net) bundle() {
 			if svi.Tunnel != nil && !svi.Tunnel.End.IsValid() {
 				svi.Tunnel.End = d.end // SONiC has one for all
 			}
+			svi.tunnelOfVRF()
 			for _, m := range slices.Clone(svi.Members) {
 				if m.Bond == nil || m.Bond.port != m {
 					continue
@@ -314,7 +348,10 @@ func (w *walker) bridged(d *Device, svi *Port) (hops []string, why string) {
 	if why != "" {
 		return []string{d.Name}, why
 	}
-	t := tunnelling{w: w, vni: svi.Tunnel.VNI, ends: ends, good: map[int32]int{}}
+	t := tunnelling{w: w, ends: ends, good: map[int32]int{}, arrive: func(r *Device) ([]string, string) {
+		h := r.bridgeTo(svi.Tunnel.VNI).local(w.dst, w.failed)
+		return w.from(h.on, h)
+	}}
 	t.rib = w.net.work.rib(ends, w.failed, nil)
 	hops, why = t.from(d)
 	w.good[d] = t.good[d.id]
@@ -358,12 +395,12 @@ func (d *Device) bridgeTo(vni int) *Port {
 
 // told reports whether a switch learns what is behind another's bridge, and the way to it.
 func (n *Net) told(from, to *Device, svi *Port, f *failed) bool {
-	return from.BGP != nil && from.BGP.AllVNI && n.tells(from, to, f) && n.ends(from, svi)
+	return from.BGP != nil && from.BGP.AllVNI && n.tells(from, to, f) && n.learnt(from, svi.Tunnel)
 }
 
-// ends reports whether others learn the way to the end of a switch's tunnel.
-func (n *Net) ends(d *Device, svi *Port) bool {
-	x := n.prefixes[netip.PrefixFrom(svi.Tunnel.End, 32)]
+// learnt reports whether others learn the way to the end of a switch's tunnel.
+func (n *Net) learnt(d *Device, t *Tunnel) bool {
+	x := n.prefixes[netip.PrefixFrom(t.End, 32)]
 	return x != nil && slices.Contains(x.origins, d.id)
 }
 
@@ -396,19 +433,18 @@ func (c *cable) speaksEVPN() bool {
 
 // tunnelling follows a packet inside a tunnel, over all paths.
 type tunnelling struct {
-	w    *walker
-	vni  int
-	ends []int32
-	rib  *rib
-	good map[int32]int
+	w      *walker
+	ends   []int32
+	rib    *rib
+	good   map[int32]int
+	arrive func(*Device) (hops []string, why string) // what the switch at the tunnel's end does with the packet
 }
 
 func (t *tunnelling) from(d *Device) (hops []string, why string) {
 	hops = []string{d.Name}
 	if slices.Contains(t.ends, d.id) {
 		t.good[d.id] = 1
-		h := d.bridgeTo(t.vni).local(t.w.dst, t.w.failed)
-		more, why := t.w.from(h.on, h)
+		more, why := t.arrive(d)
 		return append(hops, more...), why
 	}
 	if t.good[d.id] > 0 {

@@ -48,6 +48,7 @@ type Device struct {
 	Rules  []Rule  // by priority
 	Drops  []Drop  // of its filters
 	BGP    *BGP    // nil for hosts
+	VRFs   map[string]*VRF
 
 	id    int32      // in Net.routers
 	ports []*Port    // by name
@@ -64,6 +65,7 @@ type Port struct {
 	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
 	Members []*Port // of a VLAN interface
 	Tunnel  *Tunnel // of a VLAN interface whose bridge tunnels join with others
+	VRF     *VRF    // the routing table of the switch that the port is in; nil for its main one
 	Bond    *Bond   // what the port, or the port that it is a leg of, is made of
 	Tracked bool    // bonds of the switch go down with the last port that has it
 
@@ -121,6 +123,8 @@ type BGP struct {
 	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
 	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
+
+	named map[string]bool // Neighbours as a set
 }
 
 // Permit is a line of a prefix list: prefixes inside one, of some lengths.
@@ -129,8 +133,11 @@ type Permit struct {
 	Min, Max int
 }
 
-func (b *BGP) permits(p netip.Prefix) bool {
-	return b.Connected != "" && slices.ContainsFunc(b.Lists[b.Maps[b.Connected]], func(l Permit) bool {
+func (b *BGP) permits(p netip.Prefix) bool { return b.lets(b.Connected, p) }
+
+// lets reports whether a route-map lets a prefix pass.
+func (b *BGP) lets(name string, p netip.Prefix) bool {
+	return name != "" && slices.ContainsFunc(b.Lists[b.Maps[name]], func(l Permit) bool {
 		return l.Prefix.Contains(p.Addr()) && p.Bits() >= l.Prefix.Bits() && p.Bits() >= l.Min && p.Bits() <= l.Max
 	})
 }
@@ -282,6 +289,11 @@ func (w *walker) from(d *Device, in *Port) (hops []string, why string) {
 	case w.good[d] > 0:
 		return hops, ""
 	}
+	if d.Router && in != nil && in.VRF != nil {
+		if hops, why, found := w.inside(d, in.VRF); found {
+			return hops, why
+		}
+	}
 	if d.Router && in != nil && in.Bridge != nil && in.Bridge.Tunnel != nil {
 		return w.bridged(d, in.Bridge)
 	}
@@ -340,7 +352,7 @@ func (n *Net) next(d *Device, src, dst netip.Addr, f *failed) ([]*End, string) {
 		return nil, d.Name + " is down"
 	}
 	for _, x := range n.chain(dst) {
-		if p := d.connected(x.Prefix, f); p != nil {
+		if p := d.connected(x.Prefix, nil, f); p != nil {
 			return p.answer(dst, f)
 		}
 		if ways := n.ways(d, x, f); len(ways) > 0 {
@@ -406,9 +418,12 @@ func (p *Port) down(f *failed) bool {
 // nor a VLAN's. Its networks are not connected then, and nobody hears of them.
 func (p *Port) dark() bool { return p.Peer == nil && p.Name != "lo" && p.Members == nil }
 
-// connected finds the port of a router with a network of its own.
-func (d *Device) connected(x netip.Prefix, f *failed) *Port {
+// connected finds the port of a router with a network of its own, in its main table or in a VRF.
+func (d *Device) connected(x netip.Prefix, v *VRF, f *failed) *Port {
 	for _, p := range d.ports {
+		if p.VRF != v {
+			continue
+		}
 		for _, a := range p.Addrs {
 			if a.Masked() == x && !p.down(f) {
 				return p

@@ -40,6 +40,9 @@ func (n *Net) sonic(name string, data []byte) error {
 
 func (d *Device) sonicRow(table, key string, row map[string]any) (known bool, err error) {
 	first, second, both := strings.Cut(key, "|")
+	if known, err := d.sonicVRF(table, first, row); known {
+		return true, err
+	}
 	switch table {
 	case "PORT":
 		mtu, given := row["mtu"].(string)

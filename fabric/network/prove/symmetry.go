@@ -139,7 +139,7 @@ func (p *prover) webAreas(w *web) {
 	}
 	for _, l := range p.legs {
 		for _, s := range l.sources {
-			x := w.node("source", s.count, s.mtu)
+			x := w.node("source", s.count, s.mtu, s.open)
 			w.join(x, s.router, "at")
 			w.bridge(x, &s.bridge, nets)
 			w.join(x, areas[l.from], "from")

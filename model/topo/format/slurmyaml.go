@@ -57,6 +57,33 @@ func readSlurmYAML(data []byte) (entries []*slurmEntry, sizes string, err error)
 	return r.entries, r.sizes, err
 }
 
+// SlurmConf writes what a topology.yaml says as a topology.conf, so that the two can be compared.
+func SlurmConf(data []byte) ([]byte, error) {
+	entries, sizes, err := readSlurmYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for _, e := range entries {
+		kind := "SwitchName"
+		if e.block {
+			kind = "BlockName"
+		}
+		fmt.Fprintf(&b, "%s=%s", kind, e.name)
+		if len(e.switches) > 0 {
+			fmt.Fprintf(&b, " Switches=%s", hostlist.Slurm(e.switches))
+		}
+		if len(e.nodes) > 0 {
+			fmt.Fprintf(&b, " Nodes=%s", hostlist.Slurm(e.nodes))
+		}
+		b.WriteString("\n")
+	}
+	if sizes != "" {
+		fmt.Fprintf(&b, "BlockSizes=%s\n", sizes)
+	}
+	return b.Bytes(), nil
+}
+
 type slurmYAMLReader struct {
 	entries []*slurmEntry
 	sizes   string
