@@ -451,7 +451,7 @@ func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, err
 // likely orders algorithms by how fast they tend to be at a size; rack means that
 // many GPUs share NVSwitches.
 func likely(c candidate, size unit.Bytes, n int, rack bool) int {
-	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+	order := []string{"nvls", "ring", "hierarchical", "torus", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
 	if size < 256*unit.KiB {
 		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
 	}

@@ -27,12 +27,14 @@ func (n *network) bound(j Job) (unit.Time, error) {
 	code := step.Compile(p)
 	chunk := j.chunk()
 	var least unit.Time
+	n.bounded, n.bounds = p, nil
 	for _, r := range sample(p.Ranks, p.Switches) {
-		t, err := n.boundRank(j, code.Machine(r), r, chunk)
+		b, err := n.boundRank(j, code.Machine(r), r, chunk)
 		if err != nil {
 			return 0, err
 		}
-		least = max(least, t)
+		n.bounds = append(n.bounds, b)
+		least = max(least, b.least())
 	}
 	return n.o.Costs.Launch + least, nil
 }
@@ -49,7 +51,7 @@ func sample(ranks, switches int) []sched.Rank {
 }
 
 // boundRank is bound for one rank.
-func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (unit.Time, error) {
+func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (*rankBound, error) {
 	b := &rankBound{n: n, job: j, rank: r, chunk: chunk, factor: 1, ways: map[boundKey]boundWay{},
 		busy: make([]float64, j.Program.Channels()), load: map[wire]float64{}}
 	if f, ok := n.lame[j.Place[r]]; ok {
@@ -74,11 +76,11 @@ func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (
 			}
 			m.Complete(a.Channel)
 			if err := b.add(a, times); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 	}
-	return b.least(), m.Err()
+	return b, m.Err()
 }
 
 // rankBound is what is known so far of what a rank does.

@@ -168,6 +168,7 @@ func (w *world) connect() error {
 		w.share.apart()
 		return nil
 	}
+	w.dropCopies()
 	w.prune()
 	w.share.apart()
 	users := make([]int32, len(w.share.res))

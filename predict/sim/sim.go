@@ -230,6 +230,9 @@ func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 			return nil, manyError(work)
 		}
 	}
+	if jobs[0].Program == n.bounded {
+		w.keepPace(n.bounds)
+	}
 	err = w.run()
 	n.work += w.actions - w.folded
 	if err != nil {

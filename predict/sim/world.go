@@ -127,6 +127,7 @@ type world struct {
 	listing  bool   // they are being made, and their loads follow when all are known
 
 	pending int // jobs that have not begun
+	ended   int // jobs all of whose ranks are through
 	actions int64
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
@@ -134,6 +135,10 @@ type world struct {
 	looks   int64      // at the deadline
 	bytes   unit.Bytes // of what is kept, about; see spend
 	mixed   bool       // lanes, of which some shared links
+
+	copies *copies // channels that are not simulated; nil if all are
+	pace   pace
+	times  []int64 // by thread: how many do the same; nil if each does for itself
 
 	cores []int32 // by machine of Processors: its resource
 	own   []int32 // by thread: the core that it has at most
@@ -208,11 +213,11 @@ func (w *world) run() error {
 	if l := newLanes(w); l != nil {
 		return l.run()
 	}
-	for w.events.count > 0 {
+	for w.events.count > 0 && w.ended < len(w.runs) { // what is left then are ends that were put off
 		if w.now = w.events.next(); w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
 		}
-		if w.late(w.now) {
+		if w.late(w.now) || w.hopeless() {
 			return ErrLate
 		}
 		w.batches++
@@ -326,6 +331,7 @@ func (w *world) collect(m int32, why *Critical) {
 	if mach.Done() {
 		if r.left--; r.left == 0 {
 			r.end, r.last = w.now, *why
+			w.ended++
 		}
 	}
 }
@@ -376,7 +382,8 @@ func (w *world) try(id int32, why *Critical) {
 	if t.out < 0 {
 		if t.in < 0 && t.again > 0 && w.trace.trace == nil { // nobody takes part in these but this thread: all at once
 			work *= unit.Time(1 + t.again)
-			w.actions, w.folded = w.actions+t.again, w.folded+t.again
+			w.acted(id, t.again)
+			w.folded += t.again
 			t.ahead, t.again = t.ahead+t.again, 0
 		}
 		t.phase, t.at = settles, w.now+work
@@ -418,6 +425,15 @@ func (w *world) carriedBy(c *conn, bytes int64, took unit.Time, limit int32, why
 	c.messages++
 	w.resBusy[limit] += float64(took)
 	why[w.resTier[limit]] += took
+}
+
+// acted counts actions of a thread, and as folded those of the threads that do the same.
+func (w *world) acted(id int32, actions int64) {
+	w.actions += actions
+	if w.times != nil {
+		more := actions * (w.times[id] - 1)
+		w.actions, w.folded = w.actions+more, w.folded+more
+	}
 }
 
 // channelsOf is how many channels a machine has.
@@ -470,7 +486,7 @@ func (w *world) through(id int32) {
 // done ends an action: its message goes on its way, the slot it took is free.
 func (w *world) done(id int32) {
 	t := &w.threads[id]
-	w.actions++
+	w.acted(id, 1)
 	w.trace.span(w, id)
 	t.phase = idle
 	if t.out >= 0 && w.lame[t.machine] > 0 && !(w.o.Processors != nil && w.keeps(t)) {
