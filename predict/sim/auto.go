@@ -455,7 +455,7 @@ func likely(c candidate, size unit.Bytes, n int, rack bool) int {
 	if size < 256*unit.KiB {
 		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
 	}
-	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
+	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many || c.a.Name == "bruck" && n > vast {
 		return 0
 	}
 	if at := slices.Index(order, c.a.Name); at >= 0 {

@@ -175,7 +175,7 @@ func (l *lanes) next(id int32, x *lane) error {
 	if w.err != nil {
 		return w.err
 	}
-	if !l.mixed && w.fold.on {
+	if !l.mixed && w.fold.on && !w.fold.brief {
 		l.fold.moved(l, id)
 	}
 	if w.late(x.clock) {

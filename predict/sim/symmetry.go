@@ -86,14 +86,14 @@ func (net *network) base(code *step.Code, p *sched.Program) (ranks int32, swaps 
 		return b.ranks, b.swaps
 	}
 	n := p.Ranks
-	for d := 1; d < n && ranks == 0; d++ {
-		if n%d == 0 && code.Turns(d) {
-			ranks = int32(d)
-		}
-	}
-	for d := 1; d < n && (ranks == 0 || d < int(ranks)); d *= 2 {
+	for d := 1; d < n && ranks == 0; d *= 2 {
 		if code.Swaps(d) {
 			ranks, swaps = int32(d), true
+		}
+	}
+	for d := 1; d < n && (ranks == 0 || swaps && d <= int(ranks)); d++ {
+		if n%d == 0 && code.Turns(d) {
+			ranks, swaps = int32(d), false
 		}
 	}
 	net.bases[p] = base{ranks, swaps}

@@ -172,6 +172,8 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 			return nil, w.err
 		}
 		r.left = int(r.period)
+		w.fold.brief = w.fold.brief || r.isBrief()
+		w.threads = slices.Grow(w.threads, int(r.period)*int(r.channels))
 		for k := range r.period {
 			m := r.code.Machine(sched.Rank(k))
 			id := int32(len(w.machines))
