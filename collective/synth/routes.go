@@ -1,6 +1,9 @@
 package synth
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Share is the part of what one rank sends another that takes a link.
 type Share struct {
@@ -52,6 +55,13 @@ func (p *Plan) Routes() map[[2]int][]Share {
 		add(w.Up, true, float64(w.Weight))
 		add(w.Down, false, float64(w.Weight))
 	}
+	for pair, links := range p.roads {
+		load[pair], longer[pair] = links, !p.Net.onlyWay(pair, len(links))
+		for l := range links {
+			order[pair] = append(order[pair], l)
+		}
+		slices.SortFunc(order[pair], func(a, b link) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
+	}
 	var routes map[[2]int][]Share
 	for pair, links := range order {
 		if !longer[pair] {
@@ -100,4 +110,22 @@ func (w *wired) spread(u, t int, part float64, hops int, tell func(u, v int, par
 			w.spread(v, t, p, hops+w.hops[u][v], tell)
 		}
 	}
+}
+
+// onlyWay reports whether two ranks have a single shortest way over switches, of a number of links.
+func (n *Net) onlyWay(pair [2]int, links int) bool {
+	at := map[int]int{pair[0]: 1} // by node: ways to it
+	for hops := 1; hops <= links && len(at) > 0; hops++ {
+		next := map[int]int{}
+		for _, e := range n.Edges {
+			if at[e.From] > 0 && (e.From == pair[0] || e.From >= n.Ranks) {
+				next[e.To] += at[e.From]
+			}
+		}
+		if ways := next[pair[1]]; ways > 0 {
+			return ways == 1 && hops == links
+		}
+		at = next
+	}
+	return false
 }
