@@ -57,7 +57,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table synth-shares bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table synth-shares synth-hosts bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -219,6 +219,10 @@ sim-table:
 
 synth-shares:
 	WEFT_SYNTH_SHARES=1 $(GO) test -count=1 -timeout 3h -run '^TestShares$$' -v ./predict/sim
+
+# Synthesised programs on four namespaces with unequal links, predicted and measured side by side; as root, minutes.
+synth-hosts: build
+	app/internal/bench/fit/unequal ./weft --size 1MiB..4MiB --turns 3
 
 bench-sim:
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./predict/sim/...

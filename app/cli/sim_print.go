@@ -38,6 +38,7 @@ type simRow struct {
 	Error    float64 `json:"typical_error,omitempty"`
 	Within   float64 `json:"within,omitempty"` // nine of ten left-out measurements lay within this part of their prediction
 
+	Needs      string            `json:"needs,omitempty"`       // what the algorithm needs beyond links
 	Tried      []string          `json:"tried,omitempty"`       // by auto: what was simulated
 	LeftOut    map[string]string `json:"left_out,omitempty"`    // by auto: what was not, and why
 	OverBudget []string          `json:"over_budget,omitempty"` // left out only because simulating them takes too much memory or time
@@ -73,6 +74,17 @@ func (r simRow) interval() string {
 		return ""
 	}
 	return fmt.Sprintf(" ±%.0f%%", 100*r.Within)
+}
+
+// printNeeds says what algorithms in the answer need of the machine beyond links.
+func printNeeds(w io.Writer, rows []simRow) {
+	said := map[string]bool{}
+	for _, r := range rows {
+		if need := sim.Needs(r.Algo); need != "" && !said[r.Algo] {
+			said[r.Algo] = true
+			fmt.Fprintf(w, "%s needs %s; --no-switches leaves it out\n", r.Algo, need)
+		}
+	}
 }
 
 // printTried says what auto chose among.

@@ -12,9 +12,9 @@ type Share struct {
 }
 
 // Routes says which links carry what two ranks send one another, for those pairs whose bytes do not
-// all take a shortest way: a plan that counts on a switch beside a direct link is only as good as its
-// messages are split over both. Links of a pair are in the order of its ways. It is nil where all ways are
-// shortest ones, or where trees were made by filling links.
+// all take the only shortest way: a plan that counts on a switch beside a direct link is only as good as its
+// messages are split over both. Links of a pair are in the order of its ways. It is nil where all pairs have
+// one shortest way, or where trees were made by filling links.
 func (p *Plan) Routes() map[[2]int][]Share {
 	type link = [2]int
 	load := map[[2]int]map[link]float64{} // by pair of ranks and link
@@ -64,7 +64,7 @@ func (p *Plan) Routes() map[[2]int][]Share {
 	}
 	var routes map[[2]int][]Share
 	for pair, links := range order {
-		if !longer[pair] {
+		if !longer[pair] && p.Net.onlyWay(pair, len(links)) {
 			continue
 		}
 		var sum float64

@@ -510,10 +510,19 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 	return ""
 }
 
-// adds reports whether an algorithm computes in switches.
-func adds(name string) bool {
-	return name == "nvls" || name == "nvls-tree" || name == "sharp" || strings.HasPrefix(name, "collnet")
+// Needs is what an algorithm needs of a machine beyond links that carry bytes; empty for nothing.
+func Needs(name string) string {
+	switch {
+	case name == "nvls" || name == "nvls-tree":
+		return "NVSwitches that add (NVLink SHARP, from NVLink 4 on)"
+	case name == "sharp" || strings.HasPrefix(name, "collnet"):
+		return "InfiniBand switches that add: SHARP, enabled on the fabric and in NCCL by NCCL_COLLNET_ENABLE=1"
+	}
+	return ""
 }
+
+// adds reports whether an algorithm computes in switches.
+func adds(name string) bool { return Needs(name) != "" }
 
 // leastTime is what any algorithm takes whose switches only pass bytes on: a GPU
 // must send its share of the bytes over all its links, and it has no more links than it

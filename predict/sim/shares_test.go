@@ -216,7 +216,7 @@ func shareOf(t *testing.T, x linkGraph, op sched.Collective) (share float64, why
 	if !ok {
 		t.Fatalf("%s has no graph", x.name)
 	}
-	end := cpu() + 6*time.Second
+	end := cpu() + 5*time.Second
 	s, err := Synthesise(g, gpus, op, unit.GiB, Options{}, SynthWish{Loss: DefaultLoss, Split: true, Stop: func() bool { return cpu() > end }})
 	if err != nil || s.Result == nil {
 		t.Logf("%s, %s: %v", x.name, op, err)
@@ -277,7 +277,7 @@ func TestShares(t *testing.T) {
 	for _, l := range lows[:5] {
 		fmt.Fprintf(&b, "- %s, %.1f%%: %s\n", l.name, 100*l.share, l.why)
 	}
-	page := "# Synthesised programs and their bounds\n\nMade by:\n\n    make synth-shares\n\nPercent of the bound that a program of 1 GiB reaches in simulation, links at wire rate and no software overhead. Each gets\nsix seconds of processor time; the random graphs are always the same.\n\n"
+	page := "# Synthesised programs and their bounds\n\nMade by:\n\n    make synth-shares\n\nPercent of the bound that a program of 1 GiB reaches in simulation, links at wire rate and no software overhead. Each gets\nfive seconds of processor time; the random graphs are always the same.\n\n"
 	if err := os.WriteFile(sharesPage, []byte(page+b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
