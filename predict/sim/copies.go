@@ -32,27 +32,13 @@ type chart struct {
 
 // dropCopies finds channels that need not be simulated, and drops them.
 func (w *world) dropCopies() {
-	if w.o.Unfolded || !w.fold.on || w.trace.trace != nil || w.o.Trace > 0 {
+	if w.o.Unfolded || !w.fold.on || w.o.Trace > 0 {
 		return
 	}
 	k := &copies{lane: map[int32][]int32{}}
 	for i, r := range w.runs {
-		if r.channels < 2 || r.waits || r.job.Program.Switches > 0 {
-			continue
-		}
-		alike := r.code.Alike()
-		if !slices.ContainsFunc(alike, func(first int) bool { return first+1 < len(alike) && alike[first+1] == first }) {
-			continue
-		}
-		charts := w.charts(int32(i), r)
-		for c, first := range alike {
-			if c == first {
-				continue
-			}
-			if !w.pairs(r, charts[first], charts[c]) {
-				return
-			}
-			k.take(w, charts[first], charts[c])
+		if !k.find(w, int32(i), r) {
+			return
 		}
 	}
 	if len(k.lane) == 0 || !k.quotient(w) {
@@ -65,6 +51,27 @@ func (w *world) dropCopies() {
 			w.machines[w.threads[b].machine].Drop(w.threads[b].channel)
 		}
 	}
+}
+
+// find takes in the copies among a job's channels; false if channels that might be are not.
+func (k *copies) find(w *world, at int32, r *run) bool {
+	if r.channels < 2 || r.waits || r.job.Program.Switches > 0 {
+		return true
+	}
+	var charts []chart
+	for c, first := range r.code.Alike() {
+		if c == first {
+			continue
+		}
+		if charts == nil {
+			charts = w.charts(at, r)
+		}
+		if !w.pairs(r, charts[first], charts[c]) {
+			return false
+		}
+		k.take(w, charts[first], charts[c])
+	}
+	return true
 }
 
 // charts draws the channels of a job.
@@ -144,7 +151,12 @@ func (k *copies) quotient(w *world) bool {
 			return false
 		}
 	}
-	// What a link that stands for its class gets of each connection class.
+	k.join(w, class, stands)
+	return true
+}
+
+// join makes the loads: what a link that stands for its class gets of each connection class.
+func (k *copies) join(w *world, class []uint64, stands map[uint64]int32) {
 	type part struct{ conn, res int32 }
 	parts := map[part]int64{}
 	var order []part
@@ -167,7 +179,6 @@ func (k *copies) quotient(w *world) bool {
 		x := &w.share.flows[w.conns[at.conn].flow]
 		x.loads = append(x.loads, load{res: at.res, share: parts[at]})
 	}
-	return true
 }
 
 // links gives every link its class: its capacity and what it gets of each connection class; and a link of each class.

@@ -61,8 +61,8 @@ type connState struct {
 	bytes, messages        int64
 }
 
-// isBrief reports whether a program's rounds are not worth looking for: among so many threads a state takes longer to keep
-// than a few rounds to simulate.
+// isBrief reports whether a program's rounds are not worth looking for: among more than 16,384 threads a state takes longer to
+// keep than a few rounds to simulate.
 func (r *run) isBrief() bool {
 	const many, few = 1 << 14, 64
 	return int64(r.period)*int64(r.channels) > many && r.job.actions() < few*int64(r.job.Program.Ranks)*int64(r.channels)

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"slices"
-
-	"github.com/weft-fabric/weft/model/unit"
-)
+import "github.com/weft-fabric/weft/model/unit"
 
 // pace ends a simulation that can no longer meet its deadline. bound follows a few ranks before anything is simulated, and
 // finds how many bytes must pass the busiest link of each. While time passes, what such a link has not carried yet takes at
@@ -38,41 +34,51 @@ func (w *world) keepPace(bounds []*rankBound) {
 	if len(w.runs) != 1 || w.o.Deadline == 0 || !w.known {
 		return
 	}
-	r := w.runs[0]
 	for _, b := range bounds {
-		busiest, most := wire(-1), 0.0
-		for x, bytes := range b.load {
-			if t := bytes / float64(w.net.capacity(x)); t > most || t == most && x < busiest {
-				busiest, most = x, t
+		if x, most := b.busiest(); int32(b.rank) < w.runs[0].period && most > 0 {
+			if p, ok := w.paced(b, x); ok {
+				w.pace.links = append(w.pace.links, p)
 			}
 		}
-		if int32(b.rank) >= r.period || most == 0 {
+	}
+}
+
+// busiest is the link that a rank's bytes take longest on, and how long, in seconds.
+func (b *rankBound) busiest() (x wire, most float64) {
+	x = -1
+	for y, bytes := range b.load {
+		if t := bytes / whole / float64(b.n.capacity(y)); t > most || t == most && y < x {
+			x, most = y, t
+		}
+	}
+	return x, most
+}
+
+// paced finds the connections of a rank that cross a link; false if one of them was never made.
+func (w *world) paced(b *rankBound, x wire) (paced, bool) {
+	r := w.runs[0]
+	p := paced{bytes: b.load[x], capacity: float64(w.net.capacity(x)) * whole}
+	for key, way := range b.ways {
+		share := 0.0
+		for _, u := range way.uses {
+			if u.wire == x {
+				share += float64(u.share)
+			}
+		}
+		if share == 0 {
 			continue
 		}
-		p := paced{bytes: b.load[busiest], capacity: float64(w.net.capacity(busiest)) * whole}
-		for key, way := range b.ways {
-			at := slices.IndexFunc(way.uses, func(u use) bool { return u.wire == busiest })
-			if at < 0 {
-				continue
-			}
-			from := r.first + int32(key.from)%r.period*r.channels + key.channel
-			id, ok := w.keys[connKey{from, apart(int32(key.from), int32(key.to), r.world, r.swaps)}]
-			if !ok {
-				return
-			}
-			share := 0.0
-			for _, u := range way.uses {
-				if u.wire == busiest {
-					share += float64(u.share)
-				}
-			}
-			if w.copies != nil {
-				id = w.copies.conn[id]
-			}
-			p.conns = append(p.conns, pacedConn{id, share})
+		from := r.first + int32(key.from)%r.period*r.channels + key.channel
+		id, ok := w.keys[connKey{from, apart(int32(key.from), int32(key.to), r.world, r.swaps)}]
+		if !ok {
+			return p, false
 		}
-		w.pace.links = append(w.pace.links, p)
+		if w.copies != nil {
+			id = w.copies.conn[id]
+		}
+		p.conns = append(p.conns, pacedConn{id, share})
 	}
+	return p, true
 }
 
 // hopeless reports that a link has more to carry than the time to the deadline allows.

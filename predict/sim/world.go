@@ -215,11 +215,11 @@ func (w *world) run() error {
 	if l := newLanes(w); l != nil {
 		return l.run()
 	}
-	for w.events.count > 0 && w.ended < len(w.runs) { // what is left then are ends that were put off
+	for w.goesOn() {
 		if w.now = w.events.next(); w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
 		}
-		if w.late(w.now) || w.hopeless() {
+		if w.givenUp() {
 			return ErrLate
 		}
 		w.batches++
@@ -237,6 +237,12 @@ func (w *world) run() error {
 	}
 	return w.finished()
 }
+
+// goesOn reports whether a job has ranks that are not through. What events are left then are ends that were put off.
+func (w *world) goesOn() bool { return w.events.count > 0 && w.ended < len(w.runs) }
+
+// givenUp reports whether the deadline has passed or cannot be met.
+func (w *world) givenUp() bool { return w.late(w.now) || w.hopeless() }
 
 // late reports whether a time lies after the deadline, or the simulation is to stop. One moment may change the rates of a hundred
 // thousand flows, so these count.
