@@ -510,7 +510,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 	defer func() { f.Tried = append(f.Tried, t) }()
 	switch {
 	case op != sched.AllReduce && op != sched.AllGather && op != sched.ReduceScatter && op != sched.Broadcast && op != sched.Reduce:
-		t.Why = "trees are made for all-reduce, all-gather, reduce-scatter, broadcast and reduce"
+		t.Why = "programs are made for all-reduce, all-gather, reduce-scatter, broadcast and reduce"
 		return
 	case wish.Plain || wish.Channels > 0 || wish.Pieces > 0:
 		t.Why = "programs made for the machine were not wanted"
