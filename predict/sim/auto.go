@@ -286,9 +286,13 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	list := candidates(g, op, n, wish)
 	// The likely ones first: what is slower than they are is given up early.
 	rack := Domain(g, n) > 16
-	slices.SortStableFunc(list, func(a, b candidate) int {
-		return cmp.Compare(likely(a, size, n, rack), likely(b, size, n, rack))
-	})
+	order := func(c candidate) int {
+		if op == sched.AllToAll && c.a.Name == "bruck" && n > 8*vast { // messages of all pairs take longer
+			return 0
+		}
+		return likely(c, size, n, rack)
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
 	f := s.found
 	var failed error
 	var large *candidate // of those that have too many actions to simulate, the one with the fewest
@@ -455,7 +459,7 @@ func likely(c candidate, size unit.Bytes, n int, rack bool) int {
 	if size < 256*unit.KiB {
 		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
 	}
-	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many || c.a.Name == "bruck" && n > vast {
+	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
 		return 0
 	}
 	if at := slices.Index(order, c.a.Name); at >= 0 {
