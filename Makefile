@@ -14,7 +14,8 @@
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, others for macOS, an image, man pages, completions, SBOM, wheel, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/reference/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
-# make sim-table  processor time and peak memory of weft sim collective, by operation, fault and GPUS (1024,16384,131072); half an hour
+# make sim-table  processor time and peak memory of weft sim collective, by operation, fault and size, into docs/reference/tables/sim-scale.md; GPUS=1024 measures one size; minutes
+# make synth-shares  what synthesised programs reach of their bounds, into docs/reference/tables/synthesis-shares.md; a quarter of an hour
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes
@@ -59,7 +60,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer kv-restart tenant-attacks fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table synth-shares synth-hosts bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer kv-restart tenant-attacks fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -218,6 +219,13 @@ bench: bench-sim
 # ASTRA_RING names drivers of ASTRA-sim's network core to be run in turn with ours; predict/sim/peer_test.go says what they are.
 sim-table:
 	WEFT_SIM_TABLE=$(or $(GPUS),1024$(comma)16384$(comma)131072) $(GO) test -count=1 -timeout 3h -run '^TestTable$$' -v ./predict/sim
+
+synth-shares:
+	WEFT_SYNTH_SHARES=1 $(GO) test -count=1 -timeout 3h -run '^TestShares$$' -v ./predict/sim
+
+# Synthesised programs on four namespaces with unequal links, predicted and measured side by side; as root, minutes.
+synth-hosts: build
+	app/internal/bench/fit/unequal ./weft --size 1MiB..4MiB --turns 3
 
 bench-sim:
 	GOMAXPROCS=1 $(GO) test -run '^$$' -bench . -benchtime 5x ./predict/sim/...

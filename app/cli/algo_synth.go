@@ -58,6 +58,7 @@ type synthSize struct {
 	Slower  bool       `json:"slower_than_builtin,omitempty"`
 	Stopped bool       `json:"stopped_at_limit,omitempty"` // forms were left out
 	Split   bool       `json:"messages_split,omitempty"`   // over ways of different length
+	Lost    string     `json:"lost,omitempty"`             // why it is less than the bound
 }
 
 type synthFlags struct {
@@ -78,7 +79,7 @@ func newAlgoSynth() *cobra.Command {
 		Short: "Synthesise the best schedule for a machine, with a proof that none is faster",
 		Long: `Make a schedule for exactly these GPUs and links: whole hosts, GPU subsets,
 meshes, dead and slow links. weft computes the exact bound with the cut that proves
-it, packs trees that reach it, and proves and simulates their program next to its
+it, packs trees (paths for an all-to-all) that reach it, and proves and simulates their program next to its
 own algorithms. -o writes it: .weft as text, .xml as MSCCL, .json as an MSCCL++ plan,
 .svg as a picture. 'weft bench --program' runs it.
 
@@ -120,7 +121,7 @@ after links have changed; --forget removes the stored programs.`,
 	f.preset.register(cmd)
 	f.measured.register(cmd)
 	s := cmd.Flags()
-	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce; for --measured a list, by default the first three")
+	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all; for --measured a list, by default the first three")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
 	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one per line: r0 r1 25GB/s")
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
@@ -292,6 +293,9 @@ const mostBeside = 256
 // asFast is the share of a form's time from which on weft's own algorithm is as fast.
 const asFast = 0.99
 
+// wellReached is the share of the bound from which the answer does not say what is lost.
+const wellReached = 0.97
+
 // asGood is the share of the bound from which NCCL's own patterns will do.
 const asGood = 0.95
 
@@ -353,7 +357,7 @@ func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.Nod
 		a.program, a.Program, a.Channels = s.Program, s.Program.Digest(), s.Program.Channels()
 		row := synthSize{Bytes: size, Form: s.Form, Stopped: s.Stopped, Split: s.Split}
 		if s.Result != nil {
-			row.Time, row.Rate, row.Share = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate)
+			row.Time, row.Rate, row.Share, row.Lost = s.Result.Time, s.Result.AlgBW, float64(s.Result.AlgBW/b.Rate), s.Lost(size)
 			if len(set) <= mostBeside { // of more, weft's own algorithms take longer to simulate than the program to make
 				bar.show(fmt.Sprintf("%s of %s: weft's own algorithms", op, size))
 				beside := o
@@ -451,7 +455,11 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	fmt.Fprintf(w, "%s on %s of %s\n\n", a.Op, count(len(a.GPUs), "GPU"), name)
 	t := newTable(w)
 	a.Bound.print(t)
-	fmt.Fprintf(t, "trees\t%d of up to %s: %s, %.4g%% of the bound\n", a.Trees, count(a.Height, "hop"), a.Rate, 100*a.Share)
+	made := "trees"
+	if a.Op == sched.AllToAll.String() {
+		made = "paths"
+	}
+	fmt.Fprintf(t, made+"\t%d of up to %s: %s, %.4g%% of the bound\n", a.Trees, count(a.Height, "hop"), a.Rate, 100*a.Share)
 	fmt.Fprintf(t, "program\t%s on %s, digest %s\n", a.form, count(a.Channels, "channel"), a.Program)
 	fmt.Fprintf(t, "\t%s\n", a.Proof)
 	if a.NCCL > 0 {
@@ -484,6 +492,9 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if last := a.Sizes[len(a.Sizes)-1]; last.Lost != "" && last.Share < wellReached {
+		fmt.Fprintf(w, "\nof the bound at %s are lost: %s\n", last.Bytes, last.Lost)
 	}
 	if f := a.Free; f != nil {
 		last := a.Sizes[len(a.Sizes)-1]

@@ -117,12 +117,13 @@ func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Coll
 			return fmt.Errorf("--as nccl: %s of %s: %s", op, size, p.Reason)
 		}
 		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
-			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest, Error: p.Error})
+			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest, Error: p.Error, Within: p.Within})
 	}
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	printRows(cmd.OutOrStdout(), rows)
+	fmt.Fprintln(cmd.OutOrStdout(), "± is what nine of ten measurements stayed within that were left out of the fit")
 	return nil
 }
 
@@ -160,11 +161,11 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 		}
 		algbw := float64(size.Per(a.Time)) / 1e9
 		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: a.Algo, Proto: "fitted", Channels: 1,
-			Time: a.Time.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError, Notes: a.Notes,
+			Time: a.Time.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError, Within: link.P90Error, Notes: a.Notes,
 			Limit:   fmt.Sprintf("links %s, fitted", link.Kind),
 			Nearest: fmt.Sprintf("%d points of %s to %s on %d to %d GPUs", link.Points, link.From, link.To, link.MinGPUs, link.MaxGPUs)}
 		if a.Floor {
-			row.Limit, row.Error = "the wires of this cluster", 0
+			row.Limit, row.Error, row.Within = "the wires of this cluster", 0, 0
 		}
 		rows = append(rows, row)
 	}

@@ -53,6 +53,10 @@ prints what it left out and why. Parts have the names of 'weft topo': --fail lea
 --fail n7:nic2, --slow n7:nic2=0.5. --as nccl answers from measured tables instead:
 what NCCL would choose and how long it takes.
 
+--routing ecmp hashes every flow to one path, so that flows collide; --seeds compares
+it with adaptive routing. Flowlets, packet loss, incast, PFC pauses and DCQCN are not
+modelled: links share what they have without loss.
+
 -o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg a
 picture of up to sixteen ranks, showing repeated rounds once.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
@@ -257,6 +261,7 @@ func (f *simFlags) run(cmd *cobra.Command, args []string) error {
 		fmt.Fprintln(cmd.OutOrStdout())
 		printTiers(cmd.OutOrStdout(), last)
 		printTried(cmd.OutOrStdout(), rows[0])
+		printNeeds(cmd.OutOrStdout(), rows)
 	}
 	return nil
 }
@@ -384,7 +389,7 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 		return simRow{}, nil, err
 	}
 	p, res := found.Program, found.Result
-	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Proto: "simple", Channels: p.Channels(),
+	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Needs: sim.Needs(found.Algo), Proto: "simple", Channels: p.Channels(),
 		Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Every: res.Every, Seed: f.seed, Digest: p.Digest()}
 	left := map[string]string{}
 	for _, t := range found.Tried {

@@ -36,7 +36,9 @@ type simRow struct {
 	Digest   string  `json:"digest,omitempty"`
 	Nearest  string  `json:"nearest,omitempty"`
 	Error    float64 `json:"typical_error,omitempty"`
+	Within   float64 `json:"within,omitempty"` // nine of ten left-out measurements lay within this part of their prediction
 
+	Needs      string            `json:"needs,omitempty"`       // what the algorithm needs beyond links
 	Tried      []string          `json:"tried,omitempty"`       // by auto: what was simulated
 	LeftOut    map[string]string `json:"left_out,omitempty"`    // by auto: what was not, and why
 	OverBudget []string          `json:"over_budget,omitempty"` // left out only because simulating them takes too much memory or time
@@ -57,13 +59,32 @@ func printRows(w io.Writer, rows []simRow) {
 		if r.Every > 0 {
 			about = "~"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, about, us(r.Time), r.AlgBW, r.BusBW)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, about, us(r.Time), r.interval(), r.AlgBW, r.BusBW)
 		if ecmp {
 			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
 		}
 		fmt.Fprintln(table, r.Limit)
 	}
 	table.Flush()
+}
+
+// interval is the part of the time by which it may be off, for the headline; empty where no measurements tell.
+func (r simRow) interval() string {
+	if r.Within <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" ±%.0f%%", 100*r.Within)
+}
+
+// printNeeds says what algorithms in the answer need of the machine beyond links.
+func printNeeds(w io.Writer, rows []simRow) {
+	said := map[string]bool{}
+	for _, r := range rows {
+		if need := sim.Needs(r.Algo); need != "" && !said[r.Algo] {
+			said[r.Algo] = true
+			fmt.Fprintf(w, "%s needs %s; --no-switches leaves it out\n", r.Algo, need)
+		}
+	}
 }
 
 // printTried says what auto chose among.

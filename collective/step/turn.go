@@ -23,7 +23,12 @@ func (k *Code) Turns(by int) bool {
 	if k.prog.Switches > 0 || n%by != 0 {
 		return false
 	}
-	vals := make([]int64, by)
+	return k.turns(by, nil) && k.turns(by, make([]int64, by))
+}
+
+// turns is Turns at a few ranks; at all with room for the values of the first ones.
+func (k *Code) turns(by int, vals []int64) bool {
+	n := k.prog.Ranks
 	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
@@ -32,24 +37,44 @@ func (k *Code) Turns(by int) bool {
 			return true
 		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
-			for r := range n {
+			return repeats(vals, by, n, func(r int) int64 {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
 				v := e.Eval(env)
 				if peer { // how far away it is
-					v = (int64(k.prog.At(c, v)) - int64(r)) % int64(n)
-					if v < 0 {
+					if v = (int64(k.prog.At(c, v)) - int64(r)) % int64(n); v < 0 {
 						v += int64(n)
 					}
 				}
-				if r < by {
-					vals[r] = v
-				} else if vals[r%by] != v {
-					return false
-				}
-			}
-			return true
+				return v
+			})
 		})
 	})
+}
+
+// repeats reports whether the values of n ranks are the same again after a number of them: of a few ranks, or of all where vals has
+// room for the first ones. A program that does not repeat itself mostly differs at its root.
+func repeats(vals []int64, by, n int, value func(r int) int64) bool {
+	if vals == nil {
+		for i := range 32 {
+			r := i // the first ones, then some of all
+			if i >= 4 {
+				r = i * 2654435761 % n
+			}
+			if r+by < n && value(r) != value(r+by) {
+				return false
+			}
+		}
+		return true
+	}
+	for r := range n {
+		v := value(r)
+		if r < by {
+			vals[r] = v
+		} else if vals[r%by] != v {
+			return false
+		}
+	}
+	return true
 }
 
 // Swaps reports whether the program stays what it is when every rank r is renamed to
@@ -61,7 +86,12 @@ func (k *Code) Swaps(by int) bool {
 	if k.prog.Switches > 0 || n%by != 0 || n&(n-1) != 0 { // what divides a power of two is one
 		return false
 	}
-	vals := make([]int64, by)
+	return k.swaps(by, nil) && k.swaps(by, make([]int64, by))
+}
+
+// swaps is to Swaps what turns is to Turns.
+func (k *Code) swaps(by int, vals []int64) bool {
+	n := k.prog.Ranks
 	return k.each(func(c int, e *sched.Expr, peer bool, loops []*sched.Loop) bool {
 		if !e.Uses(sched.RankSlot) {
 			return !peer
@@ -70,19 +100,14 @@ func (k *Code) Swaps(by int) bool {
 			return true
 		}
 		return k.rounds(e, c, n, loops, func(env *sched.Env) bool {
-			for r := range n {
+			return repeats(vals, by, n, func(r int) int64 {
 				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
 				v := e.Eval(env)
 				if peer {
 					v = int64(k.prog.At(c, v)) ^ int64(r)
 				}
-				if r < by {
-					vals[r] = v
-				} else if vals[r%by] != v {
-					return false
-				}
-			}
-			return true
+				return v
+			})
 		})
 	})
 }
@@ -210,7 +235,11 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 		if e == nil {
 			return true
 		}
-		if key := fmt.Sprint(c, peer, e); !k.inner(e, loops) {
+		which := c
+		if c >= len(k.at) && !e.Uses(sched.ChannelSlot) {
+			which = -1 // it has the same value on all channels without an order
+		}
+		if key := fmt.Sprint(which, peer, e); !k.inner(e, loops) {
 			if seen[key] {
 				return true
 			}

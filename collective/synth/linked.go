@@ -45,13 +45,19 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 	if most > 0 && most/copies < 2 {
 		return nil, fmt.Errorf("%d channels for %d copies; each sends and takes on channels of their own", most, copies)
 	}
-	all := p.transfers()
+	var t tables
+	var all []*transfer
+	var scratch int64
+	if p.Exchange() {
+		all, scratch = p.exchanged(&t, pieces)
+	} else {
+		all = p.transfers()
+	}
 	channels := p.channels(all, most/copies)
 	stages := 0
 	for _, x := range all {
 		stages = max(stages, x.stage)
 	}
-	var t tables
 	per := make([]int64, n)
 	var total int64
 	for _, w := range p.Ways {
@@ -64,6 +70,9 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 	at := make([]int64, n)
 	var sum int64
 	for _, w := range p.Ways {
+		if p.Exchange() {
+			break
+		}
 		r := w.Root()
 		t.put("size", w.Weight)
 		t.put("local", at[r]*int64(pieces))
@@ -85,7 +94,7 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 	look := func(table string) string { return table + "[" + entry + "]" }
 	tree := look("tree")
 	span := fmt.Sprintf("+(%sp-%s)*size[%s] +: size[%s]]", copied, look("stage"), tree, tree)
-	in, out, hold, scratch := "in[at["+tree+"]"+span, "out[at["+tree+"]"+span, "out[at["+tree+"]"+span, int64(0)
+	in, out, hold := "in[at["+tree+"]"+span, "out[at["+tree+"]"+span, "out[at["+tree+"]"+span
 	if p.Op != sched.AllReduce && used[addFirst] {
 		hold, scratch = "tmp[at["+tree+"]"+span, total*int64(pieces)
 	}
@@ -94,6 +103,8 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 		in = "in[local[" + tree + "]" + span
 	case sched.ReduceScatter:
 		out = "out[local[" + tree + "]" + span
+	case sched.AllToAll:
+		out, hold, total = "out[local["+tree+"]"+span, "tmp[hold["+tree+"]"+span, int64(n)*exchangeParts
 	}
 	var body strings.Builder
 	fmt.Fprintf(&body, "channels %d:\n  repeat p < %d:\n    repeat i < count%s:\n", channels*copies, each+stages, mine)
@@ -112,6 +123,10 @@ func (p *Plan) Linked(name string, each, copies, most int) (*sched.Program, erro
 			fmt.Fprintf(&body, "        if %s == %d:\n          %s\n", look("kind"), row.kind, fill.Replace(text))
 		}
 	}
+	if p.Exchange() { // its own block
+		own := exchangeParts * pieces
+		fmt.Fprintf(&body, "channels 1:\n  copy in[r*%d +: %d] -> out[r*%d +: %d]\n", own, own, own, own)
+	}
 	return assemble(p, name, &t, total*int64(pieces), scratch, "", body.String())
 }
 
@@ -124,7 +139,11 @@ func (p *Plan) Rounds(size unit.Bytes, hop unit.Time) int {
 	}
 	busy := map[[2]int]int{}
 	stages, most := 0, 1
-	for _, x := range p.transfers() {
+	all := p.transfers
+	if p.Exchange() {
+		all = func() []*transfer { list, _ := p.exchanged(&tables{}, 1); return list }
+	}
+	for _, x := range all() {
 		stages = max(stages, x.stage)
 		busy[[2]int{x.from, x.to}]++
 		most = max(most, busy[[2]int{x.from, x.to}])
@@ -273,7 +292,7 @@ func (p *Plan) list(t *tables, all []*transfer, channels int) map[int]bool {
 		stages = max(stages, x.stage)
 		for end, rank := range [2]int{x.from, x.to} {
 			list := &lists[x.channel*n+rank]
-			if end == 0 && x.give == sendIn && p.Ways[x.way].Up == nil && !owned[[2]int{x.way, rank}] {
+			if end == 0 && x.give == sendIn && p.Ways[x.way].Up == nil && !p.Exchange() && !owned[[2]int{x.way, rank}] {
 				owned[[2]int{x.way, rank}] = true
 				*list = append(*list, item{kind: copyOwn, tree: x.way})
 			}

@@ -22,6 +22,7 @@ const (
 	addResult        // the last child's: the result
 	addOnly          // the only child's: the result
 	await            // until the channel beside it has come so far
+	takeHold         // receives what it passes on
 )
 
 var rows = []struct {
@@ -30,6 +31,7 @@ var rows = []struct {
 }{
 	{await, "wait channel c^1 done %W+peer[%E]"},
 	{sendIn, "send %I to %P"}, {sendOut, "send %O to %P"}, {sendSum, "send %S to %P"}, {takeOut, "recv -> %O from %P"}, {copyOwn, "copy %I -> %O"},
+	{takeHold, "recv -> %S from %P"},
 	{addFirst, "recv-reduce %I -> %S from %P"}, {addMore, "recv-reduce %S -> %S from %P"}, {addResult, "recv-reduce %S -> %O from %P"}, {addOnly, "recv-reduce %I -> %O from %P"},
 }
 

@@ -46,12 +46,12 @@ func (t *Tree) centred() *Tree {
 	return best
 }
 
-// Height is the number of hops from the root to the farthest rank.
+// Height is the number of hops from the root to the farthest rank. A path of an all-to-all does not reach all ranks.
 func (t *Tree) Height() int {
 	most := 0
 	for v := range t.Parent {
 		h := 0
-		for u := v; u != t.Root; u = t.Parent[u] {
+		for u := v; u != t.Root && t.Parent[u] >= 0; u = t.Parent[u] {
 			h++
 		}
 		most = max(most, h)

@@ -35,6 +35,9 @@ type Plan struct {
 	Exact *big.Rat // the rate of these trees, in units of the network's
 	Rate  unit.Rate
 
+	ends  []int                         // by way of an all-to-all: where its path ends
+	roads map[[2]int]map[[2]int]float64 // of an all-to-all, by pair of ranks and link: parts
+
 	period int    // ways of the first ranks are those of the others, turned; 0 where they are not
 	turned *turns // how; nil where they are not
 }
@@ -66,7 +69,7 @@ type Wish struct {
 const mostTrees = 512
 
 // Make finds trees for a collective: all-gather, reduce-scatter, broadcast,
-// reduce or all-reduce.
+// reduce or all-reduce; and paths for an all-to-all.
 func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
 	b, err := n.Bounds(op, root, false)
 	if err != nil {
@@ -80,8 +83,10 @@ func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
 		err = p.spread(n.Reversed(), true, wish)
 	case sched.AllReduce:
 		err = p.reduce(wish)
+	case sched.AllToAll:
+		err = p.exchange()
 	default:
-		return nil, fmt.Errorf("no trees for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast and reduce; 'weft explain --bound --op %s' says what no schedule beats", op, op)
+		return nil, fmt.Errorf("no schedule for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast, reduce and all-to-all; 'weft explain --bound --op %s' says what no schedule beats", op, op)
 	}
 	if err != nil {
 		return nil, err

@@ -199,7 +199,7 @@ func TestNoSchedule(t *testing.T) {
 	if _, err := testNet("one", 1, 0).Bounds(sched.AllReduce, 0, false); err == nil {
 		t.Error("one rank has a bound")
 	}
-	if _, err := ring(4, 1, 1).Make(sched.AllToAll, 0, Wish{}); err == nil {
-		t.Error("all-to-all has trees")
+	if _, err := ring(4, 1, 1).Make(sched.Scatter, 0, Wish{}); err == nil {
+		t.Error("a scatter has trees")
 	}
 }

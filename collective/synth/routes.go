@@ -1,6 +1,9 @@
 package synth
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Share is the part of what one rank sends another that takes a link.
 type Share struct {
@@ -9,9 +12,9 @@ type Share struct {
 }
 
 // Routes says which links carry what two ranks send one another, for those pairs whose bytes do not
-// all take a shortest way: a plan that counts on a switch beside a direct link is only as good as its
-// messages are split over both. Links of a pair are in the order of its ways. It is nil where all ways are
-// shortest ones, or where trees were made by filling links.
+// all take the only shortest way: a plan that counts on a switch beside a direct link is only as good as its
+// messages are split over both. Links of a pair are in the order of its ways. It is nil where all pairs have
+// one shortest way, or where trees were made by filling links.
 func (p *Plan) Routes() map[[2]int][]Share {
 	type link = [2]int
 	load := map[[2]int]map[link]float64{} // by pair of ranks and link
@@ -52,9 +55,16 @@ func (p *Plan) Routes() map[[2]int][]Share {
 		add(w.Up, true, float64(w.Weight))
 		add(w.Down, false, float64(w.Weight))
 	}
+	for pair, links := range p.roads {
+		load[pair], longer[pair] = links, !p.Net.onlyWay(pair, len(links))
+		for l := range links {
+			order[pair] = append(order[pair], l)
+		}
+		slices.SortFunc(order[pair], func(a, b link) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) })
+	}
 	var routes map[[2]int][]Share
 	for pair, links := range order {
-		if !longer[pair] {
+		if !longer[pair] && p.Net.onlyWay(pair, len(links)) {
 			continue
 		}
 		var sum float64
@@ -100,4 +110,22 @@ func (w *wired) spread(u, t int, part float64, hops int, tell func(u, v int, par
 			w.spread(v, t, p, hops+w.hops[u][v], tell)
 		}
 	}
+}
+
+// onlyWay reports whether two ranks have a single shortest way over switches, of a number of links.
+func (n *Net) onlyWay(pair [2]int, links int) bool {
+	at := map[int]int{pair[0]: 1} // by node: ways to it
+	for hops := 1; hops <= links && len(at) > 0; hops++ {
+		next := map[int]int{}
+		for _, e := range n.Edges {
+			if at[e.From] > 0 && (e.From == pair[0] || e.From >= n.Ranks) {
+				next[e.To] += at[e.From]
+			}
+		}
+		if ways := next[pair[1]]; ways > 0 {
+			return ways == 1 && hops == links
+		}
+		at = next
+	}
+	return false
 }

@@ -279,9 +279,13 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	list := candidates(g, op, n, wish)
 	// The likely ones first: what is slower than they are is given up early.
 	rack := Domain(g, n) > 16
-	slices.SortStableFunc(list, func(a, b candidate) int {
-		return cmp.Compare(likely(a, size, n, rack), likely(b, size, n, rack))
-	})
+	order := func(c candidate) int {
+		if op == sched.AllToAll && c.a.Name == "bruck" && n > 8*vast { // messages of all pairs take longer
+			return 0
+		}
+		return likely(c, size, n, rack)
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
 	f := s.found
 	var failed error
 	var large *candidate // of those that have too many actions to simulate, the one with the fewest
@@ -444,7 +448,7 @@ func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, err
 // likely orders algorithms by how fast they tend to be at a size; rack means that
 // many GPUs share NVSwitches.
 func likely(c candidate, size unit.Bytes, n int, rack bool) int {
-	order := []string{"nvls", "hierarchical", "torus", "ring", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+	order := []string{"nvls", "ring", "hierarchical", "torus", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
 	if size < 256*unit.KiB {
 		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
 	}
@@ -486,6 +490,19 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 		if !a.Vast && op != sched.AllToAll {
 			return fmt.Sprintf("it takes minutes to simulate from %d ranks on", vast+1)
 		}
+	}
+	return ""
+}
+
+// Needs is what an algorithm needs of a machine beyond links that carry bytes; empty for nothing.
+func Needs(name string) string {
+	a, err := algo.Find(name)
+	switch {
+	case err != nil:
+	case a.Adds == algo.NVSwitch:
+		return "NVSwitches that add (NVLink SHARP, from NVLink 4 on)"
+	case a.Adds == algo.FabricSwitch:
+		return "InfiniBand switches that add: SHARP, enabled on the fabric and in NCCL by NCCL_COLLNET_ENABLE=1"
 	}
 	return ""
 }

@@ -8,9 +8,12 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 )
 
-// maxBoundActions is how many actions of a rank bound looks at. What comes after
-// them only adds to the time.
-const maxBoundActions = 1 << 12
+// maxBoundActions is how many actions of a rank bound looks at closely. Of those after them, up to maxBoundCosts, it takes the
+// overhead and the copies alone; what comes then only adds to the time.
+const (
+	maxBoundActions = 1 << 12
+	maxBoundCosts   = 1 << 18
+)
 
 // bound is a time that a job cannot fall below, found without simulating it. It
 // follows a few ranks alone, as if every message were there at once and every
@@ -18,7 +21,8 @@ const maxBoundActions = 1 << 12
 //
 //   - a channel does one action after another, so it takes at least the sum of
 //     what each of them takes on an idle network;
-//   - a link carries at least what these ranks send and receive over it.
+//   - a link carries at least what these ranks send and receive over it;
+//   - a channel that begins with a message begins no earlier than that message can come (chainBound).
 //
 // A root that sends everything to everybody is found out this way at once, at any
 // number of ranks, and an algorithm that cannot be the fastest is not simulated.
@@ -27,8 +31,18 @@ func (n *network) bound(j Job) (unit.Time, error) {
 	code := step.Compile(p)
 	chunk := j.chunk()
 	var least unit.Time
+	n.bounded, n.bounds = p, nil
 	for _, r := range sample(p.Ranks, p.Switches) {
-		t, err := n.boundRank(j, code.Machine(r), r, chunk)
+		b, err := n.boundRank(j, code.Machine(r), r, chunk)
+		if err != nil {
+			return 0, err
+		}
+		n.bounds = append(n.bounds, b)
+		least = max(least, b.least())
+	}
+	chain := &chainBound{n: n, job: j, code: code, chunk: chunk, known: map[chainKey]unit.Time{}}
+	for _, b := range n.bounds {
+		t, err := chain.least(b)
 		if err != nil {
 			return 0, err
 		}
@@ -49,17 +63,10 @@ func sample(ranks, switches int) []sched.Rank {
 }
 
 // boundRank is bound for one rank.
-func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (unit.Time, error) {
-	b := &rankBound{n: n, job: j, rank: r, chunk: chunk, factor: 1, ways: map[boundKey]boundWay{},
-		busy: make([]float64, j.Program.Channels()), load: map[wire]float64{}}
-	if f, ok := n.lame[j.Place[r]]; ok {
-		b.factor = f
-	}
-	if int(r) >= j.Program.Ranks {
-		b.factor = 0
-	}
+func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (*rankBound, error) {
+	b := n.rankBound(j, r, chunk)
 	var ready []step.Action
-	for count := 0; count < maxBoundActions; {
+	for count := 0; count < maxBoundCosts; {
 		if ready = m.Ready(ready[:0]); len(ready) == 0 {
 			break
 		}
@@ -73,12 +80,29 @@ func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (
 				times += more
 			}
 			m.Complete(a.Channel)
+			if count > maxBoundActions {
+				b.costs(a, times)
+				continue
+			}
 			if err := b.add(a, times); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 	}
-	return b.least(), m.Err()
+	return b, m.Err()
+}
+
+// rankBound begins to look at a rank.
+func (n *network) rankBound(j Job, r sched.Rank, chunk int64) *rankBound {
+	b := &rankBound{n: n, job: j, rank: r, chunk: chunk, factor: 1, ways: map[boundKey]boundWay{},
+		busy: make([]float64, j.Program.Channels()), comes: map[boundKey]float64{}, load: map[wire]float64{}}
+	if f, ok := n.lame[j.Place[r]]; ok {
+		b.factor = f
+	}
+	if int(r) >= j.Program.Ranks {
+		b.factor = 0
+	}
+	return b
 }
 
 // rankBound is what is known so far of what a rank does.
@@ -89,8 +113,9 @@ type rankBound struct {
 	chunk  int64
 	factor float64 // what work takes there, 0 for a switch
 	ways   map[boundKey]boundWay
-	busy   []float64        // picoseconds, by channel
-	load   map[wire]float64 // bytes times whole
+	busy   []float64            // picoseconds, by channel
+	comes  map[boundKey]float64 // picoseconds, of what it receives, by where that comes from
+	load   map[wire]float64     // bytes times whole
 }
 
 type boundKey struct {
@@ -99,8 +124,9 @@ type boundKey struct {
 }
 
 type boundWay struct {
-	rate int64
-	uses []use
+	rate    int64
+	latency unit.Time
+	uses    []use
 }
 
 // way finds which links messages take, and at which rate.
@@ -117,12 +143,27 @@ func (b *rankBound) way(from, to sched.Rank, channel int32) (boundWay, error) {
 			return w, err
 		}
 	}
+	if w.latency = p.latency; p.net {
+		w.latency += b.n.o.Costs.Net
+	}
 	w.uses = slices.Clone(p.uses) // the links between switches are left out: the bound is lower without them
 	for _, u := range w.uses {
 		w.rate = min(w.rate, rate(b.n.capacity(u.wire), int64(u.share)))
 	}
 	b.ways[key] = w
 	return w, nil
+}
+
+// costs takes in an action whose way is not looked at.
+func (b *rankBound) costs(a *step.Action, times int64) {
+	if a.Op == sched.Wait || b.factor == 0 {
+		return
+	}
+	cost, work := b.n.charges(a.Op, a.Count*b.chunk, b.factor)
+	if !a.Op.Sends() {
+		cost = 0
+	}
+	b.busy[a.Channel] += float64(cost+work) * float64(times)
 }
 
 // add takes in an action that the rank does a number of times.
@@ -144,6 +185,7 @@ func (b *rankBound) add(a *step.Action, times int64) error {
 			return err
 		}
 		carry(w)
+		b.comes[boundKey{a.From, b.rank, a.Channel}] += float64(span(float64(bytes), w.rate)) * float64(times)
 	}
 	if a.Op.Sends() {
 		w, err := b.way(b.rank, a.To, a.Channel)

@@ -137,6 +137,7 @@ const maxKnown = 1 << 22
 // told, and finds those whose flows are alone on their links.
 func (w *world) connect() error {
 	w.listing = w.sym == nil
+	w.conns = slices.Grow(w.conns, min(len(w.threads), maxKnown)/2)
 	for _, r := range w.runs {
 		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) bool {
 			w.conn(r, r.first+int32(from)*r.channels+channel, apart(int32(from), int32(to), r.world, r.swaps))
@@ -168,6 +169,7 @@ func (w *world) connect() error {
 		w.share.apart()
 		return nil
 	}
+	w.dropCopies()
 	w.prune()
 	w.share.apart()
 	users := make([]int32, len(w.share.res))

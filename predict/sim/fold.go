@@ -17,6 +17,7 @@ import (
 // taken a logarithmic number of times.
 type folder struct {
 	on      bool
+	brief   bool  // threads are very many and have few actions each: states cost more to keep than rounds to simulate
 	trigger int32 // thread
 	last    int32 // thread that ended an action most recently
 	fired   bool
@@ -60,6 +61,13 @@ type connState struct {
 	bytes, messages        int64
 }
 
+// isBrief reports whether a program's rounds are not worth looking for: among more than 16,384 threads a state takes longer to
+// keep than a few rounds to simulate.
+func (r *run) isBrief() bool {
+	const many, few = 1 << 14, 64
+	return int64(r.period)*int64(r.channels) > many && r.job.actions() < few*int64(r.job.Program.Ranks)*int64(r.channels)
+}
+
 // completed hears of every action that ends.
 func (f *folder) completed(id int32) {
 	f.any = true
@@ -71,7 +79,7 @@ func (f *folder) completed(id int32) {
 
 // look is called when all that happens at one moment has happened.
 func (f *folder) look(w *world) {
-	if !f.on || !f.any || w.pending > 0 { // a job that begins later would be put off with the rest
+	if !f.on || f.brief || !f.any || w.pending > 0 { // a job that begins later would be put off with the rest
 		return
 	}
 	f.any = false

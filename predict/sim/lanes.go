@@ -175,13 +175,13 @@ func (l *lanes) next(id int32, x *lane) error {
 	if w.err != nil {
 		return w.err
 	}
-	if !l.mixed && w.fold.on {
+	if !l.mixed && w.fold.on && !w.fold.brief {
 		l.fold.moved(l, id)
 	}
 	if w.late(x.clock) {
 		return ErrLate
 	}
-	w.actions++
+	w.acted(id, 1)
 	return nil
 }
 
@@ -276,7 +276,8 @@ func (l *lanes) collect(m int32) {
 		x.again = mach.Again(a.Channel)
 		if x.in < 0 && x.out < 0 && x.again > 0 { // nobody takes part in these but this lane: all at once
 			x.work *= unit.Time(1 + x.again)
-			w.actions, w.folded = w.actions+x.again, w.folded+x.again
+			w.acted(id, x.again)
+			w.folded += x.again
 			x.ahead, x.again = x.again, 0
 		}
 		t.op = a.Op
@@ -369,6 +370,13 @@ func (l *lanes) done(x *lane, end, worked unit.Time) {
 // finish says when jobs ended, or who is stuck.
 func (l *lanes) finish() error {
 	w := l.w
+	if w.copies != nil {
+		for a, list := range w.copies.lane {
+			for _, b := range list {
+				l.lanes[b].clock, l.lanes[b].critical = l.lanes[a].clock, l.lanes[a].critical
+			}
+		}
+	}
 	for i := range l.lanes {
 		x, t := &l.lanes[i], &w.threads[i]
 		r := w.runs[w.runOf[t.machine]]

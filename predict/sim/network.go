@@ -48,6 +48,9 @@ type network struct {
 	way    []topo.Use
 	work   int64 // actions carried out by runs, those folded left out
 
+	bounded *sched.Program // the program that bound looked at last
+	bounds  []*rankBound   // and what it found of some ranks
+
 	rates []int64 // by wire: its capacity; nil until somebody asks
 }
 

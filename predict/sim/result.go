@@ -44,6 +44,9 @@ type JobResult struct {
 }
 
 func (w *world) result() *Result {
+	if w.copies != nil {
+		w.copies.fill(w)
+	}
 	res := &Result{Actions: w.actions, Folded: w.folded, Ranks: len(w.machines), Events: w.batches, Seed: w.o.Seed, w: w, Trace: w.trace.trace}
 	begin := w.runs[0].job.Start
 	var end unit.Time

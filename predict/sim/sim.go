@@ -225,10 +225,11 @@ func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 	if r, err := w.short(jobs, deadline); r != nil || err != nil {
 		return r, err
 	}
-	if n.quick && w.sym == nil && n.whole != nil {
-		if work := jobs[0].actions(); work > maxBroken {
-			return nil, manyError(work)
-		}
+	if err := w.many(jobs[0]); err != nil {
+		return nil, err
+	}
+	if jobs[0].Program == n.bounded {
+		w.keepPace(n.bounds)
 	}
 	err = w.run()
 	n.work += w.actions - w.folded
@@ -236,6 +237,17 @@ func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 		return nil, err
 	}
 	return w.result(), nil
+}
+
+// many refuses a job that has very many actions around a bad part, where Best tries many algorithms.
+func (w *world) many(j Job) error {
+	if !w.net.quick || w.sym != nil || w.net.whole == nil {
+		return nil
+	}
+	if work := j.actions(); work > maxBroken {
+		return manyError(work)
+	}
+	return nil
 }
 
 // placed checks a job and says where its ranks are.

@@ -86,18 +86,26 @@ func (net *network) base(code *step.Code, p *sched.Program) (ranks int32, swaps 
 		return b.ranks, b.swaps
 	}
 	n := p.Ranks
-	for d := 1; d < n && ranks == 0; d++ {
-		if n%d == 0 && code.Turns(d) {
-			ranks = int32(d)
-		}
+	if ranks = swapsAfter(code, n); ranks > 0 {
+		swaps = true
 	}
-	for d := 1; d < n && (ranks == 0 || d < int(ranks)); d *= 2 {
-		if code.Swaps(d) {
-			ranks, swaps = int32(d), true
+	for d := 1; d < n && (ranks == 0 || swaps && d <= int(ranks)); d++ {
+		if n%d == 0 && code.Turns(d) {
+			ranks, swaps = int32(d), false
 		}
 	}
 	net.bases[p] = base{ranks, swaps}
 	return ranks, swaps
+}
+
+// swapsAfter is the number of ranks after which a program repeats itself by swapping; 0 if it does not.
+func swapsAfter(code *step.Code, n int) int32 {
+	for d := 1; d < n; d *= 2 {
+		if code.Swaps(d) {
+			return int32(d)
+		}
+	}
+	return 0
 }
 
 // errNoOrbits says that a flow takes a way of which it is not known whether flows that correspond do likewise.

@@ -97,6 +97,12 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		}
 		return s.try(g, gpus, form, size, o, wish.Channels)
 	}
+	if plan.Exchange() {
+		if err := s.linked(plan, hop, wish, try, size); err != nil {
+			return nil, err
+		}
+		return s, s.none(wish.Channels)
+	}
 	for {
 		if net.Ranks > synth.MostShallow { // a channel for each child would be very many
 			if err := s.ordered(plan, wish, try); err != nil {
@@ -232,6 +238,9 @@ func pieceWord(n int) string {
 
 // treeWord says how many trees a plan has, and how high they are.
 func treeWord(p *synth.Plan) string {
+	if p.Exchange() {
+		return fmt.Sprintf("%d paths of up to %d hops", len(p.Ways), p.Height())
+	}
 	trees, hops := fmt.Sprintf("%d trees", len(p.Ways)), fmt.Sprintf("%d hops", p.Height())
 	if len(p.Ways) == 1 {
 		trees = "1 tree"
@@ -501,7 +510,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 	defer func() { f.Tried = append(f.Tried, t) }()
 	switch {
 	case op != sched.AllReduce && op != sched.AllGather && op != sched.ReduceScatter && op != sched.Broadcast && op != sched.Reduce:
-		t.Why = "trees are made for all-reduce, all-gather, reduce-scatter, broadcast and reduce"
+		t.Why = "programs are made for all-reduce, all-gather, reduce-scatter, broadcast and reduce"
 		return
 	case wish.Plain || wish.Channels > 0 || wish.Pieces > 0:
 		t.Why = "programs made for the machine were not wanted"

@@ -127,6 +127,7 @@ type world struct {
 	listing  bool   // they are being made, and their loads follow when all are known
 
 	pending int // jobs that have not begun
+	ended   int // jobs all of whose ranks are through
 	actions int64
 	folded  int64 // actions skipped
 	rounds  int64 // periods skipped
@@ -134,6 +135,10 @@ type world struct {
 	looks   int64      // at the deadline
 	bytes   unit.Bytes // of what is kept, about; see spend
 	mixed   bool       // lanes, of which some shared links
+
+	copies *copies // channels that are not simulated; nil if all are
+	pace   pace
+	times  []int64 // by thread: how many do the same; nil if each does for itself
 
 	cores []int32 // by machine of Processors: its resource
 	own   []int32 // by thread: the core that it has at most
@@ -167,6 +172,8 @@ func newWorld(net *network, jobs []Job, o Options) (*world, error) {
 			return nil, w.err
 		}
 		r.left = int(r.period)
+		w.fold.brief = w.fold.brief || r.isBrief()
+		w.threads = slices.Grow(w.threads, int(r.period)*int(r.channels))
 		for k := range r.period {
 			m := r.code.Machine(sched.Rank(k))
 			id := int32(len(w.machines))
@@ -208,11 +215,11 @@ func (w *world) run() error {
 	if l := newLanes(w); l != nil {
 		return l.run()
 	}
-	for w.events.count > 0 {
+	for w.goesOn() {
 		if w.now = w.events.next(); w.now >= 1<<61 {
 			return fmt.Errorf("the simulated time exceeds %s", unit.Time(1<<61))
 		}
-		if w.late(w.now) {
+		if w.givenUp() {
 			return ErrLate
 		}
 		w.batches++
@@ -230,6 +237,12 @@ func (w *world) run() error {
 	}
 	return w.finished()
 }
+
+// goesOn reports whether a job has ranks that are not through. What events are left then are ends that were put off.
+func (w *world) goesOn() bool { return w.events.count > 0 && w.ended < len(w.runs) }
+
+// givenUp reports whether the deadline has passed or cannot be met.
+func (w *world) givenUp() bool { return w.late(w.now) || w.hopeless() }
 
 // late reports whether a time lies after the deadline, or the simulation is to stop. One moment may change the rates of a hundred
 // thousand flows, so these count.
@@ -326,6 +339,7 @@ func (w *world) collect(m int32, why *Critical) {
 	if mach.Done() {
 		if r.left--; r.left == 0 {
 			r.end, r.last = w.now, *why
+			w.ended++
 		}
 	}
 }
@@ -376,7 +390,8 @@ func (w *world) try(id int32, why *Critical) {
 	if t.out < 0 {
 		if t.in < 0 && t.again > 0 && w.trace.trace == nil { // nobody takes part in these but this thread: all at once
 			work *= unit.Time(1 + t.again)
-			w.actions, w.folded = w.actions+t.again, w.folded+t.again
+			w.acted(id, t.again)
+			w.folded += t.again
 			t.ahead, t.again = t.ahead+t.again, 0
 		}
 		t.phase, t.at = settles, w.now+work
@@ -418,6 +433,15 @@ func (w *world) carriedBy(c *conn, bytes int64, took unit.Time, limit int32, why
 	c.messages++
 	w.resBusy[limit] += float64(took)
 	why[w.resTier[limit]] += took
+}
+
+// acted counts actions of a thread, and as folded those of the threads that do the same.
+func (w *world) acted(id int32, actions int64) {
+	w.actions += actions
+	if w.times != nil {
+		more := actions * (w.times[id] - 1)
+		w.actions, w.folded = w.actions+more, w.folded+more
+	}
 }
 
 // channelsOf is how many channels a machine has.
@@ -470,7 +494,7 @@ func (w *world) through(id int32) {
 // done ends an action: its message goes on its way, the slot it took is free.
 func (w *world) done(id int32) {
 	t := &w.threads[id]
-	w.actions++
+	w.acted(id, 1)
 	w.trace.span(w, id)
 	t.phase = idle
 	if t.out >= 0 && w.lame[t.machine] > 0 && !(w.o.Processors != nil && w.keeps(t)) {

@@ -195,6 +195,47 @@ func (s *study) crossValidate() {
 	}
 }
 
+// coverage counts how many points lie inside of intervals that were made without them: of a GPU count from the other counts of the
+// same class, of a generation from all other generations.
+func (s *study) coverage(report func(what string, b band, points, inside int)) {
+	type point struct {
+		what  string
+		class class
+		err   float64
+	}
+	var by [2][bands][]point
+	s.hold(forms[0], func(what string, machine bool, r row, err float64) {
+		k := 0
+		if machine {
+			k = 1
+		}
+		b := bandOf(r.bytes)
+		by[k][b] = append(by[k][b], point{what, r.m.f.class(), err})
+	})
+	for k, name := range []string{"a GPU count that nobody measured", "a generation that nobody measured"} {
+		for b := range bands {
+			points, inside := 0, 0
+			for _, x := range by[k][b] {
+				var others []float64
+				for _, y := range by[k][b] {
+					if y.what != x.what && (k == 1 || y.class == x.class) {
+						others = append(others, y.err)
+					}
+				}
+				if len(others) == 0 {
+					continue
+				}
+				if points++; x.err <= quantile(others, .9) {
+					inside++
+				}
+			}
+			if points > 0 {
+				report(name, band(b), points, inside)
+			}
+		}
+	}
+}
+
 // quantile is the smallest value that a share p of the values does not exceed.
 func quantile(list []float64, p float64) float64 {
 	if len(list) == 0 {
@@ -409,6 +450,13 @@ func (s *study) page() []byte {
 	for _, l := range s.heldTable() {
 		p("%s", l)
 	}
+	p("\n## Coverage of the intervals\n")
+	p("An answer's interval is the 90th percentile of such errors, by kind of machine and size. Here it is taken without the GPU")
+	p("count, or the generation, that it is tried on, so that none of its errors is known to it. Wanted: 90%%.\n")
+	p("| interval for | sizes | points | inside |\n|---|---|---|---|")
+	s.coverage(func(what string, b band, points, inside int) {
+		p("| %s | %s | %d | %.0f%% |", what, b, points, 100*float64(inside)/float64(points))
+	})
 	p("\n## Form of the model\n\nChosen by the error on what was left out, 1 MiB and up.\n")
 	p("| form | GPU counts left out: median | 90th | generations left out: median | 90th |\n|---|---|---|---|---|")
 	for i, o := range forms {
@@ -535,16 +583,16 @@ func (s *study) regionsFile() []byte {
 		}
 	}
 	p("}\n")
-	list := func(name, comment string, from *[classes][bands][]float64) {
+	list := func(name, comment string, at float64, from *[classes][bands][]float64) {
 		p("// %s %s", name, comment)
 		p("var %s = [classes][bands]float64{", name)
 		for c := range classes {
 			var v []string
 			for i := range bands {
-				e := quantile(from[c][i], .5)
+				e := quantile(from[c][i], at)
 				if math.IsNaN(e) { // a class without points there is as uncertain as the worst that has some
 					for d := range classes {
-						if o := quantile(from[d][i], .5); !math.IsNaN(o) && (math.IsNaN(e) || o > e) {
+						if o := quantile(from[d][i], at); !math.IsNaN(o) && (math.IsNaN(e) || o > e) {
 							e = o
 						}
 					}
@@ -555,8 +603,10 @@ func (s *study) regionsFile() []byte {
 		}
 		p("}\n")
 	}
-	list("heldGPUs", "is the median error on a GPU count that was left out of the fit.", &s.heldGPUs)
-	list("heldMachine", "is the median error on a generation that was left out of the fit.", &s.heldMachine)
+	list("heldGPUs", "is the median error on a GPU count that was left out of the fit.", .5, &s.heldGPUs)
+	list("heldMachine", "is the median error on a generation that was left out of the fit.", .5, &s.heldMachine)
+	list("withinGPUs", "is the 90th percentile of the error on a GPU count that was left out of the fit.", .9, &s.heldGPUs)
+	list("withinMachine", "is the 90th percentile of the error on a generation that was left out of the fit.", .9, &s.heldMachine)
 	p("// heldNet is the 90th percentile of the error at 64 MiB and up on a cluster that")
 	p("// was left out of the fit: with so few clusters the median says too little.")
 	p("const heldNet = %.3f", quantile(s.heldNet, .9))

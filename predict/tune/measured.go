@@ -344,6 +344,7 @@ func (m *NCCL) Predict(op sched.Collective, bytes unit.Bytes) Prediction {
 	c.Limit = limit
 	p := Prediction{Choice: c}
 	p.Nearest, p.Error = m.nearest(op, bytes)
+	p.Within = max(m.within(bytes), p.Error)
 	return p
 }
 

@@ -138,6 +138,21 @@ func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) 
 	return fmt.Sprintf("%s, %s, %d GPUs, %s: %s", best.machine, best.op, bestGPUs, unit.Bytes(size), strings.Join(far, ", ")), err
 }
 
+// within is the error that nine of ten predictions for an unmeasured GPU count stayed below, or for an unmeasured generation, or
+// on a cluster that was left out.
+func (m *NCCL) within(bytes unit.Bytes) float64 {
+	f, b := m.f, bandOf(float64(bytes))
+	if f.nodes > 1 {
+		return heldNet
+	}
+	for i := range regions {
+		if regions[i].class == f.class() && regions[i].nodes == 1 {
+			return withinGPUs[f.class()][b]
+		}
+	}
+	return withinMachine[f.class()][b]
+}
+
 // point gives the measured size nearest to one asked for.
 func point(r *region, bytes float64) float64 {
 	if bytes <= r.from {

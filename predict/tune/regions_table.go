@@ -54,6 +54,26 @@ var heldMachine = [classes][bands]float64{
 	{0.094, 0.088, 0.120}, // PCIe through a CPU
 }
 
+// withinGPUs is the 90th percentile of the error on a GPU count that was left out of the fit.
+var withinGPUs = [classes][bands]float64{
+	{0.465, 0.255, 0.044}, // Volta NVLink
+	{0.146, 0.158, 0.050}, // Ampere NVLink
+	{0.157, 0.274, 0.143}, // Hopper NVLink
+	{0.112, 0.161, 0.143}, // Blackwell NVLink
+	{0.230, 0.287, 0.176}, // PCIe switch
+	{0.465, 0.190, 0.201}, // PCIe through a CPU
+}
+
+// withinMachine is the 90th percentile of the error on a generation that was left out of the fit.
+var withinMachine = [classes][bands]float64{
+	{0.630, 0.258, 0.084}, // Volta NVLink
+	{0.449, 0.292, 0.135}, // Ampere NVLink
+	{0.630, 0.398, 0.200}, // Hopper NVLink
+	{0.264, 0.208, 0.171}, // Blackwell NVLink
+	{0.440, 0.284, 0.324}, // PCIe switch
+	{0.218, 0.329, 0.244}, // PCIe through a CPU
+}
+
 // heldNet is the 90th percentile of the error at 64 MiB and up on a cluster that
 // was left out of the fit: with so few clusters the median says too little.
 const heldNet = 0.258

@@ -42,6 +42,7 @@ type Prediction struct {
 	Choice
 	Nearest string  `json:"nearest"`       // the nearest measured point, and how far it is in machine, GPUs and size
 	Error   float64 `json:"typical_error"` // typical relative error shown around that point: the median of |predicted/measured - 1|
+	Within  float64 `json:"within"`        // nine of ten left-out measurements lay within this part of their prediction
 }
 
 // timed fills in the time and both bandwidths.
