@@ -47,6 +47,8 @@ type asked struct {
 	size unit.Bytes
 	gpus []topo.NodeID
 	o    sim.Options
+
+	estimate bool // the time was carried on from fewer GPUs
 }
 
 func (j *job) read(q Collective) (*asked, error) {
@@ -179,7 +181,7 @@ func (j *job) simulate(q Collective) (any, error) {
 			return nil, counterexample(err)
 		}
 	}
-	if found.Program != nil {
+	if found.Program != nil && !a.estimate {
 		j.tell(Progress{Text: "tracing its messages"})
 		j.messages(a, found, out)
 	}
@@ -231,8 +233,7 @@ func (j *job) find(q Collective, a *asked) (*sim.Found, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := a.run(name, job)
-	return f, nil, err
+	return j.patiently(a, name, job)
 }
 
 func (a *asked) named(name string) (sim.Job, string, error) {
@@ -329,6 +330,10 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 	}
 	for _, t := range f.Tried {
 		out.Tried = append(out.Tried, tried{t.Algo, int64(t.Time), t.Why})
+	}
+	if a.estimate {
+		out.Source, out.Tiers = "carried on from two shorter rings, simulated flow by flow on the links of every message's route", []tier{}
+		return out
 	}
 	links := r.Links()
 	for _, l := range links[:min(len(links), mostBusy)] {
