@@ -246,7 +246,7 @@ func (m *Machine) health(now float64) Health {
 	case first != nil:
 		h.State, h.Verdict = "warn", first.Verdict
 	default:
-		h.Verdict = fmt.Sprintf("nothing is wrong: %d hosts, %d checks, %d jobs", h.Hosts, h.Checks, h.Jobs)
+		h.Verdict = fmt.Sprintf("nothing is wrong: %s, %s, %s", counted(h.Hosts, "host"), counted(h.Checks, "check"), counted(h.Jobs, "job"))
 		if h.Missing > 0 {
 			h.Verdict += fmt.Sprintf("; %d of %d hosts of the cluster file have not reported", h.Missing, h.Expected)
 		}
@@ -621,3 +621,11 @@ func natural(a, b string) int {
 
 // HostCount is how many hosts have reported.
 func (m *Machine) HostCount() int { return len(m.hosts) }
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -121,6 +121,7 @@ type answer struct {
 	Tiers    []tier         `json:"tiers"`
 	Tried    []tried        `json:"tried,omitempty"`
 	Busy     []busy         `json:"busy"`
+	Links    int            `json:"links"` // directions of links that carried anything; Busy has the busiest
 	Trace    *trace         `json:"trace,omitempty"`
 	Proof    *verify.Report `json:"proof,omitempty"`
 }
@@ -149,13 +150,15 @@ type busy struct {
 	A     int     `json:"a"`
 	B     int     `json:"b"`
 	Share float64 `json:"busy"`
-	Name  string  `json:"name"`
+	Row   int     `json:"row"`            // of the trace's load over time
+	Name  string  `json:"name,omitempty"` // of the limiting link
 
+	name string
 	tier sim.Tier
 }
 
-// mostBusy bounds the links that are told one by one.
-const mostBusy = 6000
+// mostBusy bounds the links that are told one by one: all of NVLink and the network on 1,024 GPUs.
+const mostBusy = 40_000
 
 func (j *job) simulate(q Collective) (any, error) {
 	a, err := j.read(q)
@@ -336,14 +339,17 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 		return out
 	}
 	links := r.Links()
+	out.Links = len(links)
 	for _, l := range links[:min(len(links), mostBusy)] {
 		if l.Link == topo.None {
 			continue
 		}
 		from, to := a.c.Graph.Links[l.Link].Ends(l.Forward)
-		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, l.Name, l.Tier})
+		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, 0, "", l.Name, l.Tier})
 	}
-	out.LimitAt = limiting(r.Limit, out.Busy)
+	if out.LimitAt = limiting(r.Limit, out.Busy); out.LimitAt >= 0 {
+		out.Busy[out.LimitAt].Name = out.Busy[out.LimitAt].name
+	}
 	return out
 }
 

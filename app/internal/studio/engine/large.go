@@ -68,15 +68,22 @@ func (a *asked) tooLarge(name string) error {
 	return fmt.Errorf("%s at most %s GPUs, or run 'weft sim collective --limit 0'", text, grouped(manyGPUs))
 }
 
-// shortRing is the number of ranks of the shorter of two rings: a pod, after which a fabric repeats itself, or 512.
+// shortRing is the number of ranks of the shorter of two rings: whole pods, after which a fabric repeats itself. Two of them
+// at least, where they are small, so that the ring leaves its pod.
 func shortRing(a *asked) int {
-	g := a.c.Graph
-	if pod := g.Nodes[a.gpus[0]].Pod; pod != topo.None {
-		if n := slices.IndexFunc(a.gpus, func(id topo.NodeID) bool { return g.Nodes[id].Pod != pod }); n >= 128 && n <= 1024 {
-			return n
+	g, pod := a.c.Graph, len(a.gpus)
+	if first := g.Nodes[a.gpus[0]].Pod; first != topo.None {
+		if n := slices.IndexFunc(a.gpus, func(id topo.NodeID) bool { return g.Nodes[id].Pod != first }); n > 0 {
+			pod = n
 		}
 	}
-	return 512
+	switch {
+	case pod > 1024:
+		return 512
+	case pod > 256:
+		return pod
+	}
+	return pod * max(2, (128+pod-1)/pod)
 }
 
 // estimated is the time of a long ring. Messages keep their size, so each rank more takes one step more, and the time is a

@@ -11,13 +11,13 @@ import (
 
 // A ring's time, carried on from short ones, is that of the simulated ring.
 func TestLongRingsAreEstimated(t *testing.T) {
-	file := File{"hosts: {\"n[0-63]\": {kind: dgx-h100}}\nfabric: {family: rail, switch: QM9700, pod: 16}\n"}
+	file := File{"hosts: {\"n[0-63]\": {kind: dgx-h100}}\nfabric: {family: rail, switch: QM9700, pod: 8}\n"}
 	j := &job{e: New(Default()), ctx: t.Context(), tell: func(Progress) {}}
 	for _, op := range []string{"all-reduce", "all-gather"} {
 		a, err := j.read(Collective{File: file, Op: op, Bytes: 1 << 28, Algo: "ring"})
 		must(t, err)
 		if n := shortRing(a); n != 128 {
-			t.Fatalf("a pod of 16 hosts with 8 GPUs gives rings of %d ranks", n)
+			t.Fatalf("two pods of 8 hosts with 8 GPUs give rings of %d ranks", n)
 		}
 		work, _, err := a.named("ring")
 		must(t, err)

@@ -38,7 +38,9 @@ extend(Stage, class {
     const n = this.scene.nodes;
     this.busy = new Map(run.busy.map((l, i) => [l.a * n + l.b, i]));
     this.means = Float32Array.from(run.busy, l => l.busy);
-    if (run.trace?.link_load?.length) { this.load = run.trace.link_load; this.columns = this.load.length / run.busy.length; this.loadTotal = run.time_ps; }
+    if (!run.trace?.link_load?.length) return;
+    this.load = run.trace.link_load; this.loadRow = Int32Array.from(run.busy, l => l.row);
+    this.columns = this.load.length / (1 + this.loadRow.reduce((a, b) => Math.max(a, b))); this.loadTotal = run.time_ps;
   }
 
   columnNow() { return this.load && this.byClock ? Math.max(0, Math.min(this.columns - 1, Math.floor(this.time / this.loadTotal * this.columns))) : -1; }
@@ -63,7 +65,30 @@ extend(Stage, class {
     return Math.max(this.weight(this.busy.get(a * n + b)), this.weight(this.busy.get(b * n + a)));
   }
 
-  weight(row) { return row === undefined ? 0 : this.column >= 0 ? this.load[row * this.columns + this.column] / 255 : this.means[row]; }
+  weight(row) { return row === undefined ? 0 : this.column >= 0 ? this.load[this.loadRow[row] * this.columns + this.column] / 255 : this.means[row]; }
+
+  // open shows the links of a block of a folded picture. Those that leave it end at its edge, where a band takes them on: their
+  // other ends have numbers of their own there, after those of all parts.
+  open(block, list) {
+    const s = this.scene, n = s.nodes, b = s.blocks[block], xs = [], ys = [], real = [...this.edge];
+    const inside = id => (this.host[id] >= 0 ? s.hosts.block[this.host[id]] : s.switches.block[id - s.switches.first]) === block;
+    const edge = (from, to) => {
+      const dx = this.X[to] - this.X[from], dy = this.Y[to] - this.Y[from], over = 8;
+      const along = (d, at, low, high) => d > 0 ? (high + over - at) / d : d < 0 ? (low - over - at) / d : Infinity;
+      const f = Math.max(0, Math.min(1, along(dx, this.X[from], b.x, b.x + b.w), along(dy, this.Y[from], b.y, b.y + b.h)));
+      xs.push(this.X[from] + dx * f); ys.push(this.Y[from] + dy * f); real.push(to);
+      return n + real.length - 1;
+    };
+    const cut = Int32Array.from(list);
+    for (let i = 0; i < cut.length; i += 2) {
+      const [a, z] = [list[i], list[i + 1]];
+      if (inside(a) && !inside(z)) cut[i + 1] = edge(a, z); else if (inside(z) && !inside(a)) cut[i] = edge(z, a);
+    }
+    const longer = (old, more) => { const out = new Float32Array(old.length + more.length); out.set(old); out.set(more, old.length); return out; };
+    this.X = longer(this.X, xs); this.Y = longer(this.Y, ys); this.edge = real;
+    this.blockLinks.set(block, cut);
+    this.draw();
+  }
 
   // sortedLinks are the links that are seen, as pairs of parts, by what they look like: idle, by load from 1 to 5, measured, dead.
   sortedLinks() {
@@ -73,13 +98,16 @@ extend(Stage, class {
       const a = list[i], b = list[i + 1], ax = this.X[a], ay = this.Y[a], bx = this.X[b], by = this.Y[b];
       if (Math.max(ax, bx) < l || Math.min(ax, bx) > r || Math.max(ay, by) < t || Math.min(ay, by) > bo) continue;
       out.n++;
-      const state = this.ratios && this.ratioState(a, b), w = this.linkWeight(a, b);
-      const to = this.bad && (this.bad.has(a) || this.bad.has(b)) && this.badLink(a, b) ? out.dead : state ? out.measured[state] ??= [] : out.load[w > 0 ? 1 + Math.min(4, Math.floor(w * 4.999)) : 0];
+      const p = this.part(a), q = this.part(b), state = this.ratios && this.ratioState(p, q), w = this.linkWeight(p, q);
+      const to = this.bad && (this.bad.has(p) || this.bad.has(q)) && this.badLink(p, q) ? out.dead : state ? out.measured[state] ??= [] : out.load[w > 0 ? 1 + Math.min(4, Math.floor(w * 4.999)) : 0];
       to.push(a, b);
     }
     this.drawnLinks = out.n;
     return out;
   }
+
+  // part is the part that the end of a drawn link stands for.
+  part(end) { return end < this.scene.nodes ? end : this.edge[end - this.scene.nodes]; }
 
   // linkStyles says how each of them is drawn, the last one on top.
   linkStyles({ load, measured, dead, n }) {

@@ -89,7 +89,7 @@ extend(Stage, class {
     for (const b of s.blocks) {
       if (b.w * this.view.s < 40 || (s.head ?? 12) * this.view.s < 12 || !b.name || !this.seen(b.x, b.y, b.w, b.h)) continue;
       const text = b.name === 'hosts' ? `${b.hosts} hosts` : b.w * this.view.s > 150 ? `${b.name} · ${b.hosts} hosts` : b.name;
-      if (g.measureText(text).width < b.w - 14 * px) g.fillText(text, b.x + 10, b.y + Math.max(11 * px, 12) + 2 * px);
+      if (g.measureText(text).width < b.w - 14 * px) this.plate(g, px, text, b.x + 10, b.y + Math.max(11 * px, 12) + 2 * px);
     }
     g.fillStyle = colour('soft');
     for (let i = 0; i < s.hosts.name.length; i++) {
@@ -105,6 +105,13 @@ extend(Stage, class {
       const c = s.switches;
       for (let i = 0; i < c.name.length; i++) if (this.seen(c.x[i] - 20, c.y[i] - 20, 40, 40)) g.fillText(c.name[i], c.x[i], c.y[i] + 12 + 2 * px);
     }
+  }
+
+  // plate writes a name on a ground of its own, as links may pass below it.
+  plate(g, px, text, x, y) {
+    const w = g.measureText(text).width;
+    g.fillStyle = colour('block'); g.globalAlpha = .8; g.fillRect(x - 3 * px, y - 10 * px, w + 6 * px, 13 * px);
+    g.globalAlpha = 1; g.fillStyle = colour('soft'); g.fillText(text, x, y);
   }
 
   // Which parts are bad: by faults, or by what a live run reports.

@@ -39,7 +39,7 @@ class Stage {
     this.chipAt = new Map(c.name.map((name, i) => [name, c.first + i]));
     this.partOf = scene.kinds.map(k => new Map(k.names.map((name, i) => [name, i])));
     this.setBusy(null); this.ratios = null; this.paint = null; this.cut = null; this.extra = null; this.runs = []; this.limits = [];
-    this.blockLinks = new Map();
+    this.blockLinks = new Map(); this.edge = [];
     if (this.sel && !this.lookup(this.sel.name)) this.sel = null;
     if (!keepView || !before || Math.abs(before.w / scene.w - 1) > .02 || Math.abs(before.h / scene.h - 1) > .02) this.fit();
     else this.draw();
@@ -93,7 +93,7 @@ class Stage {
   fit(box) {
     if (!this.scene || !this.w) return;
     const s = this.scene, [x, y, w, h] = box ?? [0, 0, s.w, s.h];
-    const pad = Math.min(46, this.w * .06), top = box ? pad : 50, bottom = this.footer + (box ? 0 : this.tagsHigh());
+    const pad = Math.min(46, this.w * .06), top = box ? pad : this.w < 500 ? 66 : 50, bottom = this.footer + (box ? 0 : this.tagsHigh());
     const scale = Math.min((this.w - 2 * pad) / w, Math.max(40, this.h - top - bottom) / h, box ? 6 : 3.2);
     this.view = { s: scale, x: x + w / 2 - this.w / 2 / scale, y: y + h / 2 - (top + (this.h - top - bottom) / 2) / scale };
     this.fitted = !box;
