@@ -148,7 +148,10 @@ type LinkCell struct {
 	MBps  float64 `json:"mb_per_s"` // while there was something to send
 	Bytes float64 `json:"bytes"`
 	Ratio float64 `json:"ratio"` // delay to the median delay
-	Cut   bool    `json:"cut,omitempty"`
+
+	Predicted float64 `json:"predicted_mb_per_s,omitempty"` // what such a link reached when the ranks met; 0 unknown
+	Against   float64 `json:"predicted_ratio,omitempty"`    // measured to predicted
+	Cut       bool    `json:"cut,omitempty"`
 }
 
 // What a view holds at most; /api/table pages through all ranks.
@@ -326,6 +329,9 @@ func (m *Machine) jobParts(now float64, j *job, v *View) {
 		if ok {
 			c.MBps = 1e-6 / d
 			all = append(all, d)
+			if c.Predicted = j.linkRate(k) / 1e6; c.Predicted > 0 && !math.IsInf(c.MBps, 0) {
+				c.Against = c.MBps / c.Predicted
+			}
 		}
 		l.Cells = append(l.Cells, c)
 	}
