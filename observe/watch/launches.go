@@ -173,6 +173,12 @@ func (j *job) weak(d *death) bool {
 	return cmp.Or(d.Why, j.words[[2]int{d.Rank, d.PID}].Why) == PeerDied
 }
 
+// reasoned says that the reason of an end is known, and lies in the rank itself.
+func (j *job) reasoned(d *death) bool {
+	why := cmp.Or(d.Why, j.words[[2]int{d.Rank, d.PID}].Why)
+	return why != "" && why != PeerDied
+}
+
 // leaving is how long after it left its group a program may still run, in seconds, while others blame it.
 const leaving = 5.0
 
@@ -211,7 +217,7 @@ func (j *job) decide(now float64) {
 		case first.polite() && d.polite():
 			j.over = "cancelled"
 			return
-		case d.hard() && !first.hard():
+		case d.hard() && !first.hard() && (j.reasoned(d) || !j.reasoned(first)): // launchers kill, too
 			first = d
 		}
 	}

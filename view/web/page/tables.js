@@ -15,7 +15,7 @@ export function collectives(store) {
   const all = Math.max(1, list.reduce((sum, c) => sum + c.total_ns, 0));
   body.replaceChildren(...list.map(c => {
     const meter = el('span', { class: 'meter', 'aria-hidden': 'true' });
-    meter.style.width = `${Math.max(1, Math.round(64 * c.busbw_gb_per_s / most))}px`;
+    meter.style.width = `${Math.max(1, Math.round(28 * c.busbw_gb_per_s / most))}px`;
     const [n, u] = size(c.bytes).split(' ');
     return el('tr', {}, td(c.op), el('td', { title: `${count(c.bytes)} bytes` }, ...unit([n, u])), td(count(c.count / Math.max(1, c.ranks))),
       td(...unit(span(c.mean_ns))), ...against(c), td(share(c.total_ns / all)), td(c.bytes ? rate(c.algbw_gb_per_s) : '–'), c.bytes ? td(meter, rate(c.busbw_gb_per_s)) : td('–'));
