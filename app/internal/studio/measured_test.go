@@ -3,11 +3,12 @@ package studio_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 const measuredPage = "../../../docs/reference/tables/studio.md"
@@ -44,7 +45,7 @@ func TestMeasuredInDocs(t *testing.T) {
 
 func page(t *testing.T, log string) string {
 	t.Helper()
-	browser, _ := exec.Command("chromium", "--version").Output()
+	browser, _ := bounded.Command(t, "chromium", "--version").Output()
 	version, _, _ := strings.Cut(strings.TrimPrefix(string(browser), "Chromium "), ".")
 	load := regexp.MustCompile(`load average ([\d.]+) before`).FindStringSubmatch(log)
 	cores := regexp.MustCompile(`(\d+) processors`).FindStringSubmatch(log)

@@ -338,6 +338,12 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 		out.Source, out.Tiers = "carried on from two shorter rings, simulated flow by flow on the links of every message's route", []tier{}
 		return out
 	}
+	a.links(r, out)
+	return out
+}
+
+// links puts the busiest links into an answer.
+func (a *asked) links(r *sim.Result, out *answer) {
 	links := r.Links()
 	out.Links = len(links)
 	for _, l := range links[:min(len(links), mostBusy)] {
@@ -350,7 +356,6 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 	if out.LimitAt = limiting(r.Limit, out.Busy); out.LimitAt >= 0 {
 		out.Busy[out.LimitAt].Name = out.Busy[out.LimitAt].name
 	}
-	return out
 }
 
 // counterexample gives a disproof with the steps that lead to it.

@@ -37,19 +37,26 @@ func (j *job) patiently(a *asked, name string, work sim.Job) (*sim.Found, []stri
 	case conns/int64(len(a.gpus)) >= manyPeers:
 		return nil, nil, a.tooLarge(name)
 	}
-	began, quick, late, most := time.Now(), *a, false, patience
+	most := patience
 	if ring {
 		most = ringTries
 	}
-	quick.o.Stop = func() bool { late = late || time.Since(began) > most; return late || j.stop() }
-	f, err := quick.run(name, work)
+	f, late, err := j.within(most, a, name, work)
 	switch {
-	case err == nil || !late || j.ctx.Err() != nil:
+	case !late:
 		return f, nil, err
 	case ring:
 		return j.estimated(a, name, work)
 	}
 	return nil, nil, a.tooLarge(name)
+}
+
+// within runs a job for some time; late says that it was given up then.
+func (j *job) within(most time.Duration, a *asked, name string, work sim.Job) (f *sim.Found, late bool, err error) {
+	began, quick := time.Now(), *a
+	quick.o.Stop = func() bool { late = late || time.Since(began) > most; return late || j.stop() }
+	f, err = quick.run(name, work)
+	return f, late && err != nil && j.ctx.Err() == nil, err
 }
 
 // scales are algorithms whose ranks take few steps, the ones with the fewest messages first.

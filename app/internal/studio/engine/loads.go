@@ -44,7 +44,11 @@ func (t *trace) linkLoad(list []busy, nodes int, total int64) octets {
 			}
 		}
 	}
-	var out octets
+	return t.rows(list, sums)
+}
+
+// rows writes every curve once, and gives each link the number of its own.
+func (t *trace) rows(list []busy, sums []float64) (out octets) {
 	known, one := map[string]int{}, make(octets, linkSteps)
 	for i, b := range list {
 		row := sums[i*linkSteps : (i+1)*linkSteps]
