@@ -86,7 +86,7 @@ test: packages gofmt vet
 # What the run side shares between goroutines and processes, under the race detector: the parts that are quick under it. make race has
 # all of them.
 RACE_CORE = run/comm/internal/... run/transport/auth run/transport/mem run/transport/wait run/transport/witness \
-	run/transport/internal/... run/transport/tcp/internal/... run/internal/member run/lives run/elastic
+	run/transport/internal/... run/transport/wire run/transport/tcp/internal/... run/internal/member run/lives run/elastic
 .PHONY: race-core
 race-core:
 	CGO_ENABLED=1 GOFLAGS= $(GO) test -vet=off -race -short -timeout 10m $(RACE_CORE:%=./%)

@@ -45,7 +45,7 @@ func areaOf(pkg string) string {
 // one end to the other.
 var floors = map[string][][]string{
 	"model": {
-		{"unit", "spell"},
+		{"unit", "spell", "flow", "heap"},
 		{"topo"},
 		{"topo/hostlist", "topo/catalog"},
 		{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},
@@ -78,10 +78,11 @@ var floors = map[string][][]string{
 		{"transport/wait"},
 		{"transport/affinity", "transport/rendezvous", "transport/witness"},
 		{"transport/internal/ring"},
-		{"transport/tcp/internal/socket", "transport/tcp/internal/frame", "transport/tcp/internal/rails", "transport/tcp/internal/verbs"},
-		{"transport/tcp/internal/buffer"},
+		{"transport/internal/socket", "transport/internal/frame", "transport/internal/rails", "transport/tcp/internal/verbs"},
+		{"transport/internal/buffer"},
 		{"gpu/soft", "gpu/cuda"},
-		{"transport/mem", "transport/shm", "transport/tcp", "transport/ucx"},
+		{"transport/mem", "transport/shm", "transport/wire", "transport/ucx"},
+		{"transport/tcp"},
 		{"transport/mixed", "transport/measure"},
 		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame", "comm/internal/clique"},
 		{"comm/internal/board", "comm/internal/flat", "comm/internal/flight"},

@@ -96,12 +96,12 @@ func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 			return nil, nil, err
 		}
 		for r, w := range weight {
-			f.set(f.feeds[r], times(x, scale)*w)
+			f.Set(f.feeds[r], times(x, scale)*w)
 		}
 		caps := make([]*big.Rat, len(t.Edges))
 		for i := range t.Edges {
 			caps[i] = z[carry[i]]
-			f.set(f.edges[i], times(caps[i], scale))
+			f.Set(f.edges[i], times(caps[i], scale))
 		}
 		want := times(x, scale) * total
 		violated := false
@@ -109,8 +109,8 @@ func (n *Net) settle(weight []int64) (*big.Rat, []*big.Rat, error) {
 			return nil, nil, ErrStopped
 		}
 		for v := range n.Ranks {
-			if f.run(f.source, v, want) < want {
-				near, far := f.side(f.source), f.far(v)
+			if f.Run(f.source, v, want) < want {
+				near, far := f.Near(f.source), f.Far(v)
 				violated = cut(near) || violated
 				violated = cut(far) || violated
 			}

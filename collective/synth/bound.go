@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/flow"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
 )
@@ -202,19 +203,19 @@ func (n *Net) exits(c *Cut) string {
 
 // rooted is a network with a source that feeds every rank, for the test of a rate.
 type rooted struct {
-	*flow
+	*flow.Network
 	source int
 	feeds  []int // by rank: the link from the source
 	edges  []int // by edge
 }
 
 func (n *Net) rooted() *rooted {
-	r := &rooted{flow: newFlow(n.Nodes() + 1), source: n.Nodes()}
+	r := &rooted{Network: flow.New(n.Nodes()+1, 0), source: n.Nodes()}
 	for v := range n.Ranks {
-		r.feeds = append(r.feeds, r.link(r.source, v, 0))
+		r.feeds = append(r.feeds, r.Link(r.source, v, 0, 0))
 	}
 	for _, e := range n.Edges {
-		r.edges = append(r.edges, r.link(e.From, e.To, e.Cap))
+		r.edges = append(r.edges, r.Link(e.From, e.To, e.Cap, 0))
 	}
 	return r
 }
@@ -268,10 +269,10 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 		rounds++
 		set := func() {
 			for r, w := range weight {
-				f.set(f.feeds[r], p*w)
+				f.Set(f.feeds[r], p*w)
 			}
 			for i, e := range n.Edges {
-				f.set(f.edges[i], q*e.Cap)
+				f.Set(f.edges[i], q*e.Cap)
 			}
 		}
 		set()
@@ -285,10 +286,10 @@ func (n *Net) forest(weight []int64) (*big.Rat, *Cut, int, error) {
 			if n.stopped() {
 				return nil, best, rounds, ErrStopped
 			}
-			if f.run(f.source, v, total*p) == total*p {
+			if f.Run(f.source, v, total*p) == total*p {
 				continue
 			}
-			lower(n.cut(f.side(f.source)))
+			lower(n.cut(f.Near(f.source)))
 			again = true
 			set()
 		}
@@ -306,18 +307,18 @@ func (n *Net) firsts() func(rank int) int {
 
 // spread is a broadcast from the root on net: the least maximum flow from the root to a rank.
 func (b *Bound) spread(n, net *Net, root int, verb string) error {
-	f := newFlow(n.Nodes())
+	f := flow.New(n.Nodes(), 0)
 	for _, e := range net.Edges {
-		f.link(e.From, e.To, e.Cap)
+		f.Link(e.From, e.To, e.Cap, 0)
 	}
-	least := int64(endless)
+	least := int64(flow.Endless)
 	for v := range n.Ranks {
 		if v == root || n.stopped() && b.Cut != nil { // a bound with one cut is thrown away whole
 			continue
 		}
-		if got := f.run(root, v, least); got < least {
+		if got := f.Run(root, v, least); got < least {
 			least = got
-			b.Cut = net.cut(f.side(root))
+			b.Cut = net.cut(f.Near(root))
 		}
 	}
 	b.Exact = ratio(least, 1)
@@ -329,13 +330,13 @@ func (b *Bound) spread(n, net *Net, root int, verb string) error {
 
 // scatter is a scatter from the root on net: every other rank takes a block of its own.
 func (b *Bound) scatter(n, net *Net, root int) {
-	f := newFlow(n.Nodes() + 1)
+	f := flow.New(n.Nodes()+1, 0)
 	var edges, sinks []int
 	for _, e := range net.Edges {
-		edges = append(edges, f.link(e.From, e.To, e.Cap))
+		edges = append(edges, f.Link(e.From, e.To, e.Cap, 0))
 	}
 	for v := range n.Ranks {
-		sinks = append(sinks, f.link(v, n.Nodes(), 0))
+		sinks = append(sinks, f.Link(v, n.Nodes(), 0, 0))
 	}
 	in := make([]bool, n.Nodes())
 	in[root] = true
@@ -344,21 +345,21 @@ func (b *Bound) scatter(n, net *Net, root int) {
 		b.Rounds++
 		p, q := b.Cut.Exit, int64(len(b.Cut.Left))
 		for i, e := range net.Edges {
-			f.set(edges[i], q*e.Cap)
+			f.Set(edges[i], q*e.Cap)
 		}
 		for v, l := range sinks {
-			f.set(l, p)
+			f.Set(l, p)
 			if v == root {
-				f.set(l, 0)
+				f.Set(l, 0)
 			}
 		}
 		want := p * int64(n.Ranks-1)
-		if n.stopped() || f.run(root, n.Nodes(), want) == want {
+		if n.stopped() || f.Run(root, n.Nodes(), want) == want {
 			b.Exact = ratio(p*int64(n.Ranks), q)
 			b.Why = fmt.Sprintf("%s of %s pass %s", count(len(b.Cut.Left), "block"), n.ranks(b.Cut.Left), net.exits(b.Cut))
 			return
 		}
-		b.Cut = net.cut(f.side(root))
+		b.Cut = net.cut(f.Near(root))
 	}
 }
 

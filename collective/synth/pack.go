@@ -3,6 +3,7 @@ package synth
 import (
 	"cmp"
 	"fmt"
+	"github.com/weft-fabric/weft/model/flow"
 	"slices"
 )
 
@@ -123,11 +124,11 @@ func (w *wired) pack() ([]Tree, error) {
 // extend finds a link for the first open group and how many of its trees may take it.
 func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
 	n, g := w.net.Ranks, open[0]
-	f := newFlow(n + len(open))
+	f := flow.New(n+len(open), 0)
 	for u := range left {
 		for v, c := range left[u] {
 			if c > 0 {
-				f.link(u, v, c)
+				f.Link(u, v, c, 0)
 			}
 		}
 	}
@@ -137,12 +138,12 @@ func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
 		others += o.weight
 		starts = append(starts, n+i)
 		for _, v := range o.member {
-			f.link(n+i, v, endless)
+			f.Link(n+i, v, flow.Endless, 0)
 		}
 	}
 	order := slices.Clone(g.member)
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.depth[a], g.depth[b]) })
-	base := len(f.to)
+	base := f.Arcs()
 	for _, u := range order {
 		var targets []int
 		for v := range n {
@@ -157,28 +158,18 @@ func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
 		slices.SortStableFunc(targets, func(a, b int) int {
 			return cmp.Compare(min(left[u][b], g.weight), min(left[u][a], g.weight))
 		})
-		f.trim(base)
+		f.Trim(base)
 		for i, o := range open[1:] {
-			f.link(u, starts[i], o.weight)
+			f.Link(u, starts[i], o.weight, 0)
 		}
 		for _, v := range targets {
 			want := min(left[u][v], g.weight)
-			if got := f.run(u, v, others+want) - others; got > 0 {
+			if got := f.Run(u, v, others+want) - others; got > 0 {
 				return u, v, min(got, want)
 			}
 		}
 	}
 	return 0, 0, 0
-}
-
-// trim takes away the links that were added from a number on.
-func (f *flow) trim(base int) {
-	for i := len(f.to) - 2; i >= base; i -= 2 {
-		from, to := f.to[i+1], f.to[i]
-		f.head[to] = f.next[i+1]
-		f.head[from] = f.next[i]
-	}
-	f.to, f.next, f.cap, f.full = f.to[:base], f.next[:base], f.cap[:base], f.full[:base]
 }
 
 // merged joins equal trees, and orders them by root.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/flow"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -337,7 +338,7 @@ func floor(scale *big.Rat, c int64) int64 {
 // whole matter.
 func (n *Net) least(x *big.Rat, weight []int64, k int64) *big.Rat {
 	low := new(big.Rat).Quo(ratio(k, 1), x)
-	smallest := int64(endless)
+	smallest := int64(flow.Endless)
 	sizes := map[int64]bool{}
 	for _, e := range n.Edges {
 		smallest = min(smallest, e.Cap)

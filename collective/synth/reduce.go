@@ -2,6 +2,7 @@ package synth
 
 import (
 	"fmt"
+	"github.com/weft-fabric/weft/model/flow"
 	"math/big"
 	"slices"
 	"strconv"
@@ -149,10 +150,10 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 		violated := false
 		for _, side := range flows {
 			for v := range n.Ranks {
-				side.f.set(side.f.feeds[v], whole[feed[v]])
+				side.f.Set(side.f.feeds[v], whole[feed[v]])
 			}
 			for i := range n.Edges {
-				side.f.set(side.f.edges[i], whole[side.half[i]])
+				side.f.Set(side.f.edges[i], whole[side.half[i]])
 			}
 			for v := range n.Ranks {
 				if first(v) != v {
@@ -161,11 +162,11 @@ func (n *Net) halve(adds bool) (*halves, int, error) {
 				if n.stopped() {
 					return nil, round, ErrStopped
 				}
-				if side.f.run(side.f.source, v, want) == want {
+				if side.f.Run(side.f.source, v, want) == want {
 					continue
 				}
-				near := side.f.side(side.f.source)
-				far := side.f.far(v)
+				near := side.f.Near(side.f.source)
+				far := side.f.Far(v)
 				violated = cut(near, side.half, side.back) || violated
 				violated = cut(far, side.half, side.back) || violated
 			}
@@ -320,12 +321,12 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 	}
 	if scale, err := common(slices.Concat(h.feed, h.down, h.up, []*big.Rat{h.total})); err == nil {
 		f := n.rooted()
-		f.head, f.level, f.at = append(f.head, -1), append(f.level, 0), append(f.at, 0) // where two ranks meet
+		f.Node() // where two ranks meet
 		for v := range n.Ranks {
-			f.set(f.feeds[v], times(h.feed[v], scale))
+			f.Set(f.feeds[v], times(h.feed[v], scale))
 		}
 		for i := range n.Edges {
-			f.set(f.edges[i], times(h.down[i], scale))
+			f.Set(f.edges[i], times(h.down[i], scale))
 		}
 		want := times(h.total, scale)
 		var small, large [][]bool
@@ -333,8 +334,8 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 			if n.Ranks > mostChecked {
 				break
 			}
-			f.run(f.source, v, want)
-			near, far := f.side(f.source), f.far(v)
+			f.Run(f.source, v, want)
+			near, far := f.Near(f.source), f.Far(v)
 			s, l := make([]bool, n.Nodes()), make([]bool, n.Nodes())
 			for u := range s {
 				s[u], l[u] = !far[u], !near[u]
@@ -353,10 +354,10 @@ func (n *Net) parts(h *halves, adds bool) ([]Cut, *big.Rat) {
 				return best, rate
 			}
 			for v := range u {
-				a, b := f.link(u, n.Nodes()+1, endless), f.link(v, n.Nodes()+1, endless)
-				got := f.run(f.source, n.Nodes()+1, want)
-				in := f.far(n.Nodes() + 1)
-				f.trim(min(a, b))
+				a, b := f.Link(u, n.Nodes()+1, flow.Endless, 0), f.Link(v, n.Nodes()+1, flow.Endless, 0)
+				got := f.Run(f.source, n.Nodes()+1, want)
+				in := f.Far(n.Nodes() + 1)
+				f.Trim(min(a, b))
 				set := make([]bool, n.Nodes())
 				for w := range set {
 					set[w] = !in[w]
@@ -471,19 +472,19 @@ func (n *Net) widest(sets [][]bool) [][]bool {
 
 // divide puts switches to one of two sets of ranks by the narrowest cut between them.
 func (n *Net) divide(part []int) {
-	f := newFlow(n.Nodes() + 2)
+	f := flow.New(n.Nodes()+2, 0)
 	for _, e := range n.Edges {
-		f.link(e.From, e.To, e.Cap)
+		f.Link(e.From, e.To, e.Cap, 0)
 	}
 	for v := range n.Ranks {
 		if part[v] == 0 {
-			f.link(n.Nodes(), v, endless)
+			f.Link(n.Nodes(), v, flow.Endless, 0)
 		} else {
-			f.link(v, n.Nodes()+1, endless)
+			f.Link(v, n.Nodes()+1, flow.Endless, 0)
 		}
 	}
-	f.run(n.Nodes(), n.Nodes()+1, endless)
-	near := f.side(n.Nodes())
+	f.Run(n.Nodes(), n.Nodes()+1, flow.Endless)
+	near := f.Near(n.Nodes())
 	for v := n.Ranks; v < n.Nodes(); v++ {
 		if part[v] = 1; near[v] {
 			part[v] = 0
@@ -555,7 +556,7 @@ func (n *Net) trimmed(part []int, sets int, adds bool) ([]Cut, *big.Rat) {
 		for v := n.Ranks; v < n.Nodes(); v++ {
 			at, least := part[v], border(v, part[v])
 			if adds && at < 0 {
-				least = endless
+				least = flow.Endless
 			}
 			near := map[int]bool{}
 			var options []int

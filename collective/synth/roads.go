@@ -1,6 +1,7 @@
 package synth
 
 import (
+	"github.com/weft-fabric/weft/model/heap"
 	"math"
 	"slices"
 )
@@ -186,15 +187,15 @@ func (t *timetable) pick(list []hop, up bool, ready [][]float64, do func(hop)) {
 		q := 2*(from%t.period) + t.side(from, to)
 		queues[q] = append(queues[q], h)
 	}
-	var heap near
+	var queue heap.Heap[reached]
 	for q, list := range queues {
 		slices.SortStableFunc(list, func(a, b hop) int { return turn[a] - turn[b] })
 		if len(list) > 0 {
-			heap.push(reached{t.ports[q/2][q%2].sends, int32(q)})
+			queue.Push(reached{t.ports[q/2][q%2].sends, int32(q)})
 		}
 	}
-	for len(heap) > 0 {
-		top := heap.pop()
+	for queue.Len() > 0 {
+		top := queue.Pop()
 		q := int(top.node)
 		best, first := -1, math.Inf(1)
 		for i, h := range queues[q][:min(ahead, len(queues[q]))] {
@@ -204,13 +205,13 @@ func (t *timetable) pick(list []hop, up bool, ready [][]float64, do func(hop)) {
 				best, first = i, start
 			}
 		}
-		if len(heap) > 0 && first > max(top.dist, heap[0].dist)+least {
-			heap.push(reached{first, int32(q)})
+		if queue.Len() > 0 && first > max(top.dist, queue.First().dist)+least {
+			queue.Push(reached{first, int32(q)})
 			continue
 		}
 		do(queues[q][best])
 		if queues[q] = slices.Delete(queues[q], best, best+1); len(queues[q]) > 0 {
-			heap.push(reached{t.ports[q/2][q%2].sends, int32(q)})
+			queue.Push(reached{t.ports[q/2][q%2].sends, int32(q)})
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/flow"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -91,7 +92,7 @@ func (n *Net) hops() (next [][]int, width [][]int64) {
 	for r := range n.Ranks {
 		width[r] = make([]int64, n.Ranks)
 		most := make([]int64, n.Nodes())
-		most[r] = endless
+		most[r] = flow.Endless
 		queue := []int{r}
 		for len(queue) > 0 {
 			v := queue[0]

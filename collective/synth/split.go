@@ -3,6 +3,7 @@ package synth
 import (
 	"cmp"
 	"fmt"
+	"github.com/weft-fabric/weft/model/flow"
 	"slices"
 )
 
@@ -85,19 +86,19 @@ func (w *wired) joined(u, v, t int, c int64) {
 // fits reports whether every rank can get what all ranks feed: then trees can be packed.
 func (w *wired) fits() bool {
 	n := w.net
-	f := newFlow(n.Nodes() + 1)
+	f := flow.New(n.Nodes()+1, 0)
 	for r, x := range w.feed {
-		f.link(n.Nodes(), r, x)
+		f.Link(n.Nodes(), r, x, 0)
 	}
 	for u := range w.cap {
 		for v, c := range w.cap[u] {
 			if c > 0 {
-				f.link(u, v, c)
+				f.Link(u, v, c, 0)
 			}
 		}
 	}
 	for v := range n.Ranks {
-		if f.run(n.Nodes(), v, w.total) < w.total {
+		if f.Run(n.Nodes(), v, w.total) < w.total {
 			return false
 		}
 	}
@@ -287,23 +288,23 @@ func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
 	}
 	s, t := len(in)+len(out), len(in)+len(out)+1
 	try := func(most int64) [][]int64 {
-		f := newFlow(len(in) + len(out) + 2)
+		f := flow.New(len(in)+len(out)+2, 0)
 		links := make([][]int, len(in))
 		for i, u := range in {
-			f.link(s, i, w.cap[u][v])
+			f.Link(s, i, w.cap[u][v], 0)
 			links[i] = make([]int, len(out))
 			for k := range out {
 				j := (i + 1 + k) % len(out)
 				links[i][j] = -1
 				if ok(u, out[j]) {
-					links[i][j] = f.link(i, len(in)+j, most)
+					links[i][j] = f.Link(i, len(in)+j, most, 0)
 				}
 			}
 		}
 		for j, u := range out {
-			f.link(len(in)+j, t, w.cap[v][u])
+			f.Link(len(in)+j, t, w.cap[v][u], 0)
 		}
-		if f.run(s, t, want) < want {
+		if f.Run(s, t, want) < want {
 			return nil
 		}
 		share := make([][]int64, len(in))
@@ -311,7 +312,7 @@ func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
 			share[i] = make([]int64, len(out))
 			for j, l := range links[i] {
 				if l >= 0 {
-					share[i][j] = f.full[l] - f.cap[l]
+					share[i][j] = f.Used(l)
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package synth
 
 import (
 	"fmt"
+	"github.com/weft-fabric/weft/model/heap"
 	"math"
 	"math/big"
 	"slices"
@@ -191,7 +192,7 @@ type filler struct {
 	dist   []float64
 	via    []int32 // by node: the edge it was reached by, -1 for none
 	source []int32 // by node: the rank of the tree that it was reached from
-	queue  near
+	queue  heap.Heap[reached]
 
 	visited int // links that were looked at
 }
@@ -220,46 +221,9 @@ type reached struct {
 	node int32
 }
 
-// near is a heap of nodes by their distance, then by number.
-type near []reached
-
-func (h near) before(i, j int) bool {
-	return h[i].dist < h[j].dist || h[i].dist == h[j].dist && h[i].node < h[j].node
-}
-
-func (h *near) push(x reached) {
-	*h = append(*h, x)
-	list := *h
-	for i := len(list) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !list.before(i, up) {
-			return
-		}
-		list[i], list[up] = list[up], list[i]
-		i = up
-	}
-}
-
-func (h *near) pop() reached {
-	list := *h
-	first := list[0]
-	last := len(list) - 1
-	list[0] = list[last]
-	list = list[:last]
-	*h = list
-	for i := 0; ; {
-		least := i
-		for k := 2*i + 1; k <= 2*i+2 && k < last; k++ {
-			if list.before(k, least) {
-				least = k
-			}
-		}
-		if least == i {
-			return first
-		}
-		list[i], list[least] = list[least], list[i]
-		i = least
-	}
+// Before orders by distance, then by number.
+func (x reached) Before(y reached) bool {
+	return x.dist < y.dist || x.dist == y.dist && x.node < y.node
 }
 
 func (f *filler) cost(edge int32) float64 {
@@ -286,16 +250,16 @@ func (f *filler) grow(s *sprout, most int) bool {
 	for v := range f.dist {
 		f.dist[v], f.via[v] = math.Inf(1), -1
 	}
-	f.queue = f.queue[:0]
+	f.queue.Clear()
 	for v, d := range s.depth {
 		if d >= 0 {
 			f.dist[v], f.source[v] = float64(d), int32(v)
-			f.queue.push(reached{float64(d), int32(v)})
+			f.queue.Push(reached{float64(d), int32(v)})
 		}
 	}
 	taken := 0
-	for len(f.queue) > 0 && taken < most {
-		at := f.queue.pop()
+	for f.queue.Len() > 0 && taken < most {
+		at := f.queue.Pop()
 		v := int(at.node)
 		if at.dist > f.dist[v] {
 			continue
@@ -307,7 +271,7 @@ func (f *filler) grow(s *sprout, most int) bool {
 			f.take(s, v)
 			taken++
 			f.dist[v], f.source[v] = float64(s.depth[v]), int32(v)
-			f.queue.push(reached{f.dist[v], int32(v)})
+			f.queue.Push(reached{f.dist[v], int32(v)})
 			continue
 		}
 		f.visited += len(f.out[v])
@@ -325,7 +289,7 @@ func (f *filler) grow(s *sprout, most int) bool {
 			}
 			if d < f.dist[e.To] {
 				f.dist[e.To], f.via[e.To], f.source[e.To] = d, i, f.source[v]
-				f.queue.push(reached{d, int32(e.To)})
+				f.queue.Push(reached{d, int32(e.To)})
 			}
 		}
 	}

@@ -3,8 +3,8 @@ package design
 import (
 	"fmt"
 	"math"
-	"slices"
 
+	"github.com/weft-fabric/weft/model/flow"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -47,35 +47,39 @@ func longest(dims []int) (d, k, stride int) {
 type halfFlow struct {
 	v     *view
 	first halves
-	net   *network
-	full  []int64 // capacities of the trunk arcs as built
+	net   *flow.Network
 	srcs  []int64 // by place, what the first half offers there
 	dsts  []int64
 	cut   []int // trunks of a narrowest cut of the whole fabric
-	base  int32 // number of the first arc from the source: place p has base+2p, to the sink base+2(n+p)
+	base  int   // number of the first arc from the source: place p has base+2p, to the sink base+2(n+p)
 }
 
 func (v *view) halfFlow() *halfFlow {
 	n := len(v.nodes)
-	h := &halfFlow{v: v, net: newNetwork(n+2, len(v.links)+2*n), srcs: make([]int64, n), dsts: make([]int64, n)}
+	h := &halfFlow{v: v, net: flow.New(n+2, len(v.links)+2*n), srcs: make([]int64, n), dsts: make([]int64, n)}
 	for _, t := range v.links {
-		h.net.add(t.a, t.b, t.rate, t.rate)
+		h.net.Link(int(t.a), int(t.b), t.rate, t.rate)
 	}
-	h.base = int32(len(h.net.to))
-	for p := range int32(n) {
-		h.net.add(int32(n), p, 0, 0)
+	h.base = h.net.Arcs()
+	for p := range n {
+		h.net.Link(n, p, 0, 0)
 	}
-	for p := range int32(n) {
-		h.net.add(p, int32(n)+1, 0, 0)
+	for p := range n {
+		h.net.Link(p, n+1, 0, 0)
 	}
-	h.full = slices.Clone(h.net.room)
 	return h
 }
 
 // run finds the flow with some parts gone.
 func (h *halfFlow) run(r removal) int64 {
-	n := int32(len(h.v.nodes))
-	copy(h.net.room, h.full)
+	n := len(h.v.nodes)
+	both := func(link int, rate int64) {
+		h.net.Set(2*link, rate)
+		h.net.Set(2*link+1, rate)
+	}
+	for i, t := range h.v.links {
+		both(i, t.rate)
+	}
 	clear(h.srcs)
 	clear(h.dsts)
 	for i, e := range h.v.ends {
@@ -89,20 +93,19 @@ func (h *halfFlow) run(r removal) int64 {
 		}
 	}
 	for p := range n {
-		h.net.room[h.base+2*p] = h.srcs[p]
-		h.net.room[h.base+2*(n+p)] = h.dsts[p]
+		h.net.Set(h.base+2*p, h.srcs[p])
+		h.net.Set(h.base+2*(n+p), h.dsts[p])
 	}
 	for t := range r.cables {
 		l := &h.v.links[t]
-		left := l.rate - l.rate/int64(l.count)
-		h.net.room[2*t], h.net.room[2*t+1] = left, left
+		both(int(t), l.rate-l.rate/int64(l.count))
 	}
 	for p := range r.nodes {
 		for _, e := range h.v.out(p) {
-			h.net.room[2*e.link], h.net.room[2*e.link+1] = 0, 0
+			both(int(e.link), 0)
 		}
 	}
-	return h.net.flow(n, n+1)
+	return h.net.Run(n, n+1, flow.Endless)
 }
 
 // crossing lists the trunks of a narrowest cut of the last flow: those from
@@ -110,8 +113,9 @@ func (h *halfFlow) run(r removal) int64 {
 // costs bandwidth at once only if it lies there.
 func (h *halfFlow) crossing() []int {
 	var list []int
+	in := h.net.Near(len(h.v.nodes))
 	for i, t := range h.v.links {
-		if (h.net.level[t.a] >= 0) != (h.net.level[t.b] >= 0) {
+		if in[t.a] != in[t.b] {
 			list = append(list, i)
 		}
 	}

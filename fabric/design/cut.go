@@ -171,11 +171,7 @@ func (c *cutter) improve(h *halfFlow, first halves) (halves, int64) {
 	for {
 		h.first = first
 		flow := h.run(removal{})
-		in := make([]bool, len(c.v.nodes))
-		for p := range in {
-			in[p] = h.net.level[p] >= 0
-		}
-		next, cost := c.against(in)
+		next, cost := c.against(h.net.Near(len(c.v.nodes))[:len(c.v.nodes)])
 		if cost >= flow {
 			return first, flow
 		}

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weft-fabric/weft/internal/reference"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
@@ -93,23 +94,23 @@ func TestContractedFlowIsTheFlow(t *testing.T) {
 		}
 		h := v.halfFlow()
 		got := v.bisect(h)
-		var list []pipe
+		var list []reference.Pipe
 		n := len(g.Nodes)
-		node := func(id topo.NodeID) int32 { return int32(id) + 1 }
+		node := func(id topo.NodeID) int { return int(id) + 1 }
 		for i := range g.Links {
 			if l := &g.Links[i]; g.Class(topo.LinkID(i)).Kind.Network() {
 				r := int64(g.Rate(topo.LinkID(i)))
-				list = append(list, pipe{node(l.A), node(l.B), r, r})
+				list = append(list, reference.Pipe{A: node(l.A), B: node(l.B), There: r, Back: r})
 			}
 		}
 		for i, e := range v.ends {
 			if h.first[i] {
-				list = append(list, pipe{0, node(e.node), 1 << 50, 0})
+				list = append(list, reference.Pipe{B: node(e.node), There: 1 << 50})
 			} else {
-				list = append(list, pipe{node(e.node), int32(n + 1), 1 << 50, 0})
+				list = append(list, reference.Pipe{A: node(e.node), B: n + 1, There: 1 << 50})
 			}
 		}
-		if want := augment(n+2, list); got.MaxFlow != float64(want) {
+		if want := reference.Flow(n+2, list); got.MaxFlow != float64(want) {
 			t.Fatalf("contracted %g, whole %d", got.MaxFlow, want)
 		}
 		if *got.Formula < got.MaxFlow-1 {

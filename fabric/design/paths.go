@@ -3,6 +3,7 @@ package design
 import (
 	"slices"
 
+	"github.com/weft-fabric/weft/model/flow"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -170,18 +171,15 @@ func (v *view) paths() Paths {
 
 // disjoint counts ways that share no cable between neighbouring sample hosts.
 func (v *view) disjoint(p *Paths, hosts []topo.HostID) {
-	n := int32(len(v.nodes))
-	net := newNetwork(len(v.nodes)+2, len(v.links)+64)
+	n := len(v.nodes)
+	net := flow.New(len(v.nodes)+2, len(v.links)+64)
 	for _, t := range v.links {
-		net.add(t.a, t.b, int64(t.count), int64(t.count))
+		net.Link(int(t.a), int(t.b), int64(t.count), int64(t.count))
 	}
-	clean, arcs := slices.Clone(net.room), len(net.to)
-	heads := slices.Clone(net.first)
+	arcs := net.Arcs()
 	p.DisjointMin = -1
 	for i := 1; i < len(hosts); i++ {
-		net.to, net.next = net.to[:arcs], net.next[:arcs]
-		net.room = append(net.room[:0], clean...)
-		copy(net.first, heads)
+		net.Trim(arcs)
 		for _, e := range v.ends {
 			unit := int64(e.count)
 			if v.direct {
@@ -189,12 +187,12 @@ func (v *view) disjoint(p *Paths, hosts []topo.HostID) {
 			}
 			switch e.host {
 			case hosts[i-1]:
-				net.add(n, e.at, unit, 0)
+				net.Link(n, int(e.at), unit, 0)
 			case hosts[i]:
-				net.add(e.at, n+1, unit, 0)
+				net.Link(int(e.at), n+1, unit, 0)
 			}
 		}
-		ways := int(net.flow(n, n+1))
+		ways := int(net.Run(n, n+1, flow.Endless))
 		p.DisjointPairs++
 		p.DisjointMax = max(p.DisjointMax, ways)
 		if p.DisjointMin < 0 || ways < p.DisjointMin {

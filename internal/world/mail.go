@@ -2,7 +2,6 @@ package world
 
 import (
 	"cmp"
-	"container/heap"
 	"time"
 )
 
@@ -36,22 +35,9 @@ type packet struct {
 	torn    func(w *World) // if it is lost; nil if that does nothing
 }
 
-// mail is packets under way, the next one first.
-type mail []*packet
-
-func (m mail) Len() int      { return len(m) }
-func (m mail) Swap(i, j int) { m[i], m[j] = m[j], m[i] }
-func (m mail) Less(i, j int) bool {
-	a, b := m[i], m[j]
-	return cmp.Or(cmp.Compare(a.due, b.due), a.line.compare(b.line), cmp.Compare(a.no, b.no)) < 0
-}
-func (m *mail) Push(x any) { *m = append(*m, x.(*packet)) }
-func (m *mail) Pop() any {
-	n := len(*m) - 1
-	p := (*m)[n]
-	(*m)[n] = nil
-	*m = (*m)[:n]
-	return p
+// Before orders packets by when they are due.
+func (p *packet) Before(q *packet) bool {
+	return cmp.Or(cmp.Compare(p.due, q.due), p.line.compare(q.line), cmp.Compare(p.no, q.no)) < 0
 }
 
 // post sends a packet; the caller holds mu.
@@ -67,6 +53,6 @@ func (w *World) post(line lineKey, deliver, torn func(w *World)) {
 	}
 	p.due = max(w.now()+1+w.draw(most, 5, line.hash(), p.no), w.last[line]+1, w.cut(line.from, line.to))
 	w.last[line] = p.due
-	heap.Push(&w.mail, p)
+	w.mail.Push(p)
 	w.tell()
 }

@@ -16,7 +16,6 @@ package world
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-fabric/weft/model/heap"
 	"github.com/weft-fabric/weft/run/transport"
 )
 
@@ -91,7 +91,7 @@ type World struct {
 	mu       sync.Mutex
 	eps      []*Endpoint
 	tasks    []*task
-	mail     mail
+	mail     heap.Heap[*packet] // under way
 	last     map[lineKey]int64
 	sent     map[lineKey]uint64
 	dead     []bool
@@ -234,10 +234,10 @@ func (w *World) waiting() string {
 // holds mu.
 func (w *World) turn(now int64) (next int64) {
 	next = now + int64(10*time.Millisecond)
-	if len(w.mail) > 0 {
-		p := w.mail[0]
+	if w.mail.Len() > 0 {
+		p := w.mail.First()
 		if p.due <= now {
-			heap.Pop(&w.mail)
+			w.mail.Pop()
 			w.events++
 			p.deliver(w)
 			return now
@@ -370,10 +370,10 @@ func (w *World) sever(a, b int, long time.Duration, now int64) {
 		w.part(b, transport.Gone{Rank: a, Why: "no answer"}, now, true)
 	}
 	w.cuts[[2]int{a, b}], w.cuts[[2]int{b, a}] = until, until
-	for _, p := range w.mail {
+	for _, p := range w.mail.All() {
 		p.due = max(p.due, w.cut(p.line.from, p.line.to))
 	}
-	heap.Init(&w.mail)
+	w.mail.Set(w.mail.All())
 }
 
 // cut is until when nothing gets from one rank to another; the caller holds mu.
@@ -396,10 +396,11 @@ func (w *World) part(observer int, why transport.Gone, now int64, lossy bool) {
 		return
 	}
 	at := now + w.draw(w.cfg.Notice, 2, uint64(observer), uint64(why.Rank))
-	slices.SortFunc(w.mail, func(a, b *packet) int { return cmp.Or(a.line.compare(b.line), cmp.Compare(a.no, b.no)) })
+	mail := w.mail.All()
+	slices.SortFunc(mail, func(a, b *packet) int { return cmp.Or(a.line.compare(b.line), cmp.Compare(a.no, b.no)) })
 	var lost []*packet
 	cut := map[lineKey]bool{}
-	for _, p := range w.mail {
+	for _, p := range mail {
 		if p.line.from != why.Rank || p.line.to != observer {
 			continue
 		}
@@ -410,8 +411,7 @@ func (w *World) part(observer int, why transport.Gone, now int64, lossy bool) {
 		}
 		at = max(at, p.due)
 	}
-	w.mail = slices.DeleteFunc(w.mail, func(p *packet) bool { return slices.Contains(lost, p) })
-	heap.Init(&w.mail)
+	w.mail.Set(slices.DeleteFunc(mail, func(p *packet) bool { return slices.Contains(lost, p) }))
 	for _, p := range lost {
 		if p.torn != nil {
 			p.torn(w)

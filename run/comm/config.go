@@ -19,9 +19,9 @@ import (
 	"github.com/weft-fabric/weft/model/spell"
 	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp"
 	"github.com/weft-fabric/weft/run/transport/ucx"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // Config says who this rank is and how it reaches the others. FromEnv fills it
@@ -171,7 +171,7 @@ func (e *SettingError) Unwrap() error { return e.Err }
 // outage is how long a rank is waited for that no link reaches.
 func (c *Config) outage() time.Duration {
 	if c.Outage == 0 {
-		return tcp.OutageTime
+		return wire.OutageTime
 	}
 	return max(c.Outage, 0)
 }
@@ -536,7 +536,7 @@ func checkCongestion(s string) error {
 	if s == "" {
 		return nil
 	}
-	return tcp.CheckCongestion(s)
+	return wire.CheckCongestion(s)
 }
 
 func checkChecksum(s string) error {

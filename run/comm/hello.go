@@ -20,6 +20,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport/shm"
 	"github.com/weft-fabric/weft/run/transport/tcp"
 	"github.com/weft-fabric/weft/run/transport/ucx"
+	"github.com/weft-fabric/weft/run/transport/wire"
 	"github.com/weft-fabric/weft/run/transport/witness"
 )
 
@@ -253,7 +254,7 @@ var ways = map[string]way{
 // open opens the transport that the ranks agreed on.
 func (w *world) open(ctx context.Context, kind string, hellos []hello, gather transport.Gather) error {
 	ep, err := ways[kind].open(ctx, w, hellos, gather)
-	if errors.Is(err, tcp.ErrInterface) {
+	if errors.Is(err, wire.ErrInterface) {
 		return &SettingError{"WEFT_INTERFACES", strings.Join(w.cfg.Interfaces, ","), fmt.Errorf("interfaces (WEFT_INTERFACES): %w", err)}
 	}
 	if err != nil {
@@ -286,4 +287,4 @@ func (w *world) overUCX(hellos []hello, gather transport.Gather) ucx.Config {
 }
 
 // checksums are the settings of that name.
-var checksums = map[string]tcp.Sums{"": tcp.SumsBetween, "hosts": tcp.SumsBetween, "none": tcp.SumsNone, "all": tcp.SumsAll}
+var checksums = map[string]wire.Sums{"": wire.SumsBetween, "hosts": wire.SumsBetween, "none": wire.SumsNone, "all": wire.SumsAll}

@@ -1,7 +1,7 @@
 package schedule
 
 import (
-	"container/heap"
+	"github.com/weft-fabric/weft/model/heap"
 	"math"
 )
 
@@ -27,20 +27,8 @@ type moment struct {
 	rank int
 }
 
-type moments []moment
-
-func (h moments) Len() int { return len(h) }
-func (h moments) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
-}
-func (h moments) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *moments) Push(x any)   { *h = append(*h, x.(moment)) }
-func (h *moments) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
-}
+// Before orders by time, then by what was noted first.
+func (x moment) Before(y moment) bool { return x.at < y.at || x.at == y.at && x.seq < y.seq }
 
 // greedy runs the kinds that split backward: whenever a rank is free it takes a backward pass if one
 // is ready, else a forward pass if its memory allows, else a weight gradient.
@@ -85,11 +73,11 @@ func (p Pipe) greedy() (*Result, error) {
 	for i := range left {
 		left[i] = len(mine[i]) * perLane
 	}
-	q := &moments{}
+	q := &heap.Heap[moment]{}
 	seq := 0
 	wake := func(rank int, at float64) {
 		seq++
-		heap.Push(q, moment{at, seq, rank})
+		q.Push(moment{at, seq, rank})
 	}
 	for i := range p.Ranks {
 		wake(i, 0)
@@ -115,7 +103,7 @@ func (p Pipe) greedy() (*Result, error) {
 		return 0
 	}
 	for q.Len() > 0 {
-		m := heap.Pop(q).(moment)
+		m := q.Pop()
 		rank, now := m.rank, m.at
 		if now < free[rank] {
 			continue

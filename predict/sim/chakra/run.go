@@ -2,7 +2,6 @@ package chakra
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/heap"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/predict/sim"
@@ -98,7 +98,7 @@ type world struct {
 	queue  map[stream][]int // ready nodes, lowest id first
 	moved  map[stream]bool  // may have something to begin
 	busy   map[stream]bool
-	events moments
+	events heap.Heap[moment]
 	now    float64
 	done   int
 	open   map[string]*call
@@ -123,20 +123,8 @@ type moment struct {
 	nodes []int
 }
 
-type moments []moment
-
-func (h moments) Len() int { return len(h) }
-func (h moments) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].at, h[j].at), h[i].order-h[j].order) < 0
-}
-func (h moments) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *moments) Push(x any)   { *h = append(*h, x.(moment)) }
-func (h *moments) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
+// Before orders by time, then by node.
+func (x moment) Before(y moment) bool { return cmp.Or(cmp.Compare(x.at, y.at), x.order-y.order) < 0 }
 
 // everybody is the group of a collective that names none.
 const everybody = ""
@@ -240,7 +228,7 @@ func (w *world) run() (*Result, error) {
 		return nil, err
 	}
 	for w.events.Len() > 0 {
-		e := heap.Pop(&w.events).(moment)
+		e := w.events.Pop()
 		w.now = e.at
 		for _, i := range e.nodes {
 			w.end(i)
@@ -328,7 +316,7 @@ func (w *world) begin() error {
 }
 
 func (w *world) finishAt(at float64, nodes ...int) {
-	heap.Push(&w.events, moment{at, nodes[0], nodes})
+	w.events.Push(moment{at, nodes[0], nodes})
 }
 
 // seconds is how long a node takes that needs no other rank.

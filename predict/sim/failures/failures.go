@@ -12,8 +12,8 @@
 package failures
 
 import (
-	"container/heap"
 	"fmt"
+	"github.com/weft-fabric/weft/model/heap"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -187,20 +187,8 @@ const (
 	over     = -2 // the run ends
 )
 
-type events []event
-
-func (h events) Len() int { return len(h) }
-func (h events) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
-}
-func (h events) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *events) Push(x any)   { *h = append(*h, x.(event)) }
-func (h *events) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
-}
+// Before orders by time, then by what was drawn first.
+func (x event) Before(y event) bool { return x.at < y.at || x.at == y.at && x.seq < y.seq }
 
 // one is what a single run gave.
 type one struct {
@@ -274,11 +262,11 @@ func (j *Job) every() {
 func (j Job) run(r *rand.Rand, year *seasons) one {
 	end := j.Days * 86400
 	o := one{failures: make([]float64, len(j.Hazards)), lost: make([]float64, len(j.Hazards)), awayTimes: map[int]float64{}}
-	q := &events{}
+	q := &heap.Heap[event]{}
 	seq := 0
 	push := func(at float64, kind, back int) {
 		seq++
-		heap.Push(q, event{at, seq, kind, back})
+		q.Push(event{at, seq, kind, back})
 	}
 	for k, h := range j.Hazards {
 		if h.Count > 0 && h.Yearly > 0 {
@@ -318,7 +306,7 @@ func (j Job) run(r *rand.Rand, year *seasons) one {
 	}
 	now := limit
 	for {
-		e := heap.Pop(q).(event)
+		e := q.Pop()
 		if e.at > limit {
 			e.at, e.kind = limit, over
 		}

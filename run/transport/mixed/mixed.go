@@ -94,8 +94,7 @@ func Open(ctx context.Context, c Config) (*Endpoint, error) {
 		wire.Streams = 1 // the ranks of a host fill its way out together; 64 B over two streams take twice as long
 	}
 	wire.Lazy = true // phases talk to a few ranks of other hosts, not to all
-	wire.Named = func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) }
-	far, err := tcp.Open(ctx, wire)
+	far, err := tcp.OpenNamed(ctx, wire, func(k transport.Key, n int) ([]byte, error) { return named(near, k, n) })
 	if err != nil {
 		_ = near.Close()
 		return nil, err

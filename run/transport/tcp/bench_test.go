@@ -19,10 +19,10 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/reduce"
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/rendezvous"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 )
 
 // The benchmarks run between processes. Rank 0 is the benchmark's own; it tells

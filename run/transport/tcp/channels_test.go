@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // Channels that run side by side have a stream each: while one of the two streams takes nothing, long and short messages of the other channel
@@ -23,8 +23,8 @@ func TestChannelsHaveStreams(t *testing.T) {
 		p.begin(1)
 		p.Channels(2)
 	}
-	held := es[0].peers[1].all()[0]
-	let := held.hold()
+	held := es[0].wire.Link(1).Streams()[0]
+	let := held.HoldWrites()
 	defer let()
 	pass := func(channel int, seed uint64, n int) {
 		t.Helper()
@@ -39,12 +39,12 @@ func TestChannelsHaveStreams(t *testing.T) {
 	for i, n := range []int{8, 100_000, 3 << 20} {
 		pass(1, uint64(i), n)
 	}
-	if n := held.queued.Load(); n > 0 {
+	if n := held.Queued(); n > 0 {
 		t.Errorf("%d messages of channel 1 wait for the stream of channel 0", n)
 	}
 	let()
-	lost := es[0].peers[1].all()[1]
-	_ = unix.Shutdown(lost.fd, unix.SHUT_RDWR)
+	lost := es[0].wire.Link(1).Streams()[1]
+	_ = unix.Shutdown(lost.FD(), unix.SHUT_RDWR)
 	for i, n := range []int{8, 100_000, 3 << 20} {
 		pass(1, uint64(10+i), n)
 		pass(0, uint64(20+i), n)
@@ -87,8 +87,8 @@ func TestChannelsBreak(t *testing.T) {
 			for round := range rounds {
 				p.begin(uint64(round + 1))
 				p.Channels(channels)
-				if ss := e.peers[1-rank].all(); rank == 0 && round%3 == 2 && len(ss) > 1 {
-					_ = unix.Shutdown(ss[round%2].fd, unix.SHUT_RDWR)
+				if ss := e.wire.Link(1 - rank).Streams(); rank == 0 && round%3 == 2 && len(ss) > 1 {
+					_ = unix.Shutdown(ss[round%2].FD(), unix.SHUT_RDWR)
 				}
 				var callers sync.WaitGroup
 				found := make([]error, channels)

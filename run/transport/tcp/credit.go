@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // Unbound lets the call go on whatever its peers leave waiting.
@@ -19,40 +20,24 @@ func (p *port) Unbound() {
 
 var _ transport.Bounded = (*port)(nil)
 
-// roomWait is a sender that waits for room.
-type roomWait struct {
-	rank int
-	room *atomic.Bool
-	w    *waiter // nil while it does not sleep
-}
-
-// setWaiter notes whom to wake when there is room.
-func setWaiter(list []roomWait, room *atomic.Bool, w *waiter) {
-	for i := range list {
-		if list[i].room == room {
-			list[i].w = w
-		}
-	}
-}
-
 // awaitCredit waits until a peer has taken enough.
-func (p *port) awaitCredit(pr *peer) error {
+func (p *port) awaitCredit(pr *wire.Link) error {
 	var room atomic.Bool
 	p.mu.Lock()
-	if !p.Full(pr.rank) {
+	if !p.Full(pr.Rank) {
 		p.mu.Unlock()
 		return nil
 	}
-	p.rooms = append(p.rooms, roomWait{rank: pr.rank, room: &room})
+	p.rooms = append(p.rooms, wire.Room{Rank: pr.Rank, Made: &room})
 	p.mu.Unlock()
 	// Credit comes as messages do.
-	err := p.await(pr, anyStream, &room, false, func(w *waiter) {
+	err := pr.Await(p, wire.AnyStream, &room, false, func(w *wire.Waiter) {
 		p.mu.Lock()
-		setWaiter(p.rooms, &room, w)
+		wire.SetWaiter(p.rooms, &room, w)
 		p.mu.Unlock()
 	})
 	p.mu.Lock()
-	p.rooms = slices.DeleteFunc(p.rooms, func(r roomWait) bool { return r.room == &room })
+	p.rooms = slices.DeleteFunc(p.rooms, func(r wire.Room) bool { return r.Made == &room })
 	p.mu.Unlock()
 	return err
 }
@@ -60,11 +45,11 @@ func (p *port) awaitCredit(pr *peer) error {
 // repay counts a message that was taken, and tells its sender, a rank of the
 // endpoint, now and then; the caller holds mu.
 func (p *port) repay(from, n int) {
-	if from == p.e.cfg.Rank {
+	if from == p.e.Rank() {
 		return
 	}
 	if tell := p.Owe(from, n); tell > 0 {
-		p.e.peers[from].control(&outbound{h: frame.Header{Kind: frame.Credit, Total: tell}, call: p.Enc})
+		p.e.wire.Link(from).Control(&wire.Outbound{H: frame.Header{Kind: frame.Credit, Total: tell}, Call: p.Enc})
 	}
 }
 
@@ -75,10 +60,9 @@ func (p *port) repaid(rank int, n int64) {
 	if !p.Attached || !p.Repaid(rank, n) {
 		return
 	}
-	for _, r := range p.rooms {
-		if r.rank == rank {
-			r.room.Store(true)
-			r.w.wake()
+	for i := range p.rooms {
+		if r := &p.rooms[i]; r.Rank == rank {
+			r.Give()
 		}
 	}
 }

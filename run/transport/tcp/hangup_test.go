@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
@@ -22,17 +21,16 @@ func TestLastMessageOfARankThatEnded(t *testing.T) {
 		}
 		p[r].Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, nil)
 	}
-	mine, theirs := es[0].peers[1].all()[0], es[1].peers[0].all()[0]
-	mine.rmu.Lock() // nobody reads it yet
+	mine, theirs := es[0].wire.Link(1).Streams()[0], es[1].wire.Link(0).Streams()[0]
+	let := mine.HoldReads() // nobody reads it yet
 	if err := p[1].Send(0, 0, []byte("the last")); err != nil {
 		t.Fatal(err)
 	}
-	theirs.fail(errClosed) // as when its process ends
-	theirs.dispose()
-	for end := time.Now().Add(20 * time.Second); !mine.hung.Load() && !mine.lost.Load() && time.Now().Before(end); wait.Yield() {
-		mine.sendNow(frame.Header{Kind: frame.Ack}, &[transport.CallSize]byte{}, nil)
+	theirs.End()
+	for end := time.Now().Add(20 * time.Second); !mine.HungUp() && time.Now().Before(end); wait.Yield() {
+		mine.Poke()
 	}
-	mine.rmu.Unlock()
+	let()
 	got := make([]byte, 8)
 	if err := p[0].Recv(1, 0, got); err != nil || string(got) != "the last" {
 		t.Errorf("received %q, %v", got, err)

@@ -19,8 +19,8 @@ func Open(context.Context, Config) (*Endpoint, error) {
 	return nil, fmt.Errorf("tcp: Linux only: ranks do not run on %s", runtime.GOOS)
 }
 
-// CheckCongestion fails.
-func CheckCongestion(string) error { return fmt.Errorf("is not for %s: Linux only", runtime.GOOS) }
+// OpenNamed fails.
+func OpenNamed(ctx context.Context, cfg Config, _ Named) (*Endpoint, error) { return Open(ctx, cfg) }
 
 // Describe has nothing to print.
 func (*Endpoint) Describe(io.Writer) error { return nil }

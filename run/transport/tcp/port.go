@@ -3,6 +3,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +12,9 @@ import (
 	"unsafe"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // port is a communicator's ways. It may exist before Port was called, to hold
@@ -34,7 +36,7 @@ type port struct {
 	froms   []int // the endpoint ranks of which there are any
 
 	side  atomic.Int32 // channels of the call that run side by side; 0 for one
-	rooms []roomWait   // senders that wait for their peer to take something
+	rooms []wire.Room  // senders that wait for their peer to take something
 }
 
 // lead are the messages of a rank that is ahead, in the order of their calls. A root that need not wait is often dozens of calls
@@ -55,12 +57,12 @@ const earlyBytes = 64 << 10
 
 // Port makes the ways of a communicator.
 func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
-	if err := match.Check(&g, e.cfg.Rank, e.cfg.Size); err != nil {
+	if err := match.Check(&g, e.Rank(), e.Size()); err != nil {
 		return nil, err
 	}
-	e.pmu.Lock()
-	defer e.pmu.Unlock()
-	if e.closed.Load() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.wire.Closed() {
 		return nil, transport.ErrClosed
 	}
 	k := match.Key{Epoch: g.Epoch, ID: g.ID}
@@ -69,7 +71,7 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 		return nil, err
 	}
 	if newer {
-		e.portGen.Add(1)
+		e.gen.Add(1)
 	}
 	p, fate := e.ports.Find(k)
 	if fate != match.Here {
@@ -77,10 +79,10 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.Attach(&g, e.cfg.Rank, e.cfg.Size); err != nil {
+	if err := p.Attach(&g, e.Rank(), e.Size()); err != nil {
 		return nil, err
 	}
-	p.ways, p.expects = make([][]*way, len(g.Members)), make([]int, e.cfg.Size)
+	p.ways, p.expects = make([][]*way, len(g.Members)), make([]int, e.Size())
 	for _, l := range p.ahead {
 		if len(l.slots) > 0 {
 			p.Saw(p.Of(l.from), &l.slots[len(l.slots)-1].call)
@@ -89,7 +91,7 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 	return p, nil
 }
 
-// newPort makes the port of a key; the caller holds pmu.
+// newPort makes the port of a key; the caller holds mu.
 func (e *Endpoint) newPort(k match.Key) *port {
 	p := &port{e: e, Port: match.Port{ID: k.ID, Epoch: k.Epoch}}
 	e.ports.Put(k, p)
@@ -97,25 +99,25 @@ func (e *Endpoint) newPort(k match.Key) *port {
 }
 
 // portOf is the port of a frame, or nil if its epoch or the port has ended.
-func (e *Endpoint) portOf(s *stream, call *match.Call) *port {
+func (e *Endpoint) portOf(s *wire.Stream, call *match.Call) *port {
 	k := match.KeyOf(call)
-	if p := s.port; p != nil && p.ID == k.ID && p.Epoch == k.Epoch && s.portGen == e.portGen.Load() {
+	if p, _ := s.Memo.(*port); p != nil && p.ID == k.ID && p.Epoch == k.Epoch && s.MemoGen == e.gen.Load() {
 		return p
 	}
-	e.pmu.Lock()
-	defer e.pmu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	p, fate := e.ports.Find(k)
 	switch fate {
 	case match.Old:
-		e.count.old.Add(1)
+		e.old.Add(1)
 		return nil
 	case match.Ended:
-		e.count.stale.Add(1)
+		e.stale.Add(1)
 		return nil
 	case match.Early:
 		p = e.newPort(k)
 	}
-	s.port, s.portGen = p, e.portGen.Load()
+	s.Memo, s.MemoGen, s.Key = p, e.gen.Load(), binary.LittleEndian.Uint64(call[:])
 	return p
 }
 
@@ -142,25 +144,63 @@ func (p *port) way(rank, channel int) *way {
 // failed ends the call's waits; the caller holds mu.
 func (p *port) failed(err error) {
 	if p.err.CompareAndSwap(nil, &failure{err}) {
-		p.e.wakeAll()
+		p.e.wire.WakeAll()
 	}
 }
 
-// Disagrees is why the call has ended although nobody waits here: a message of
-// another call has come, or its caller gave up.
-func (p *port) Disagrees() error {
+// link is that with a rank of the communicator.
+func (p *port) link(rank int) *wire.Link { return p.e.wire.Link(p.Members[rank]) }
+
+// Err is why the call's waits end; nil while they go on.
+func (p *port) Err() error {
 	if f := p.err.Load(); f != nil {
 		return f.err
 	}
 	return nil
 }
 
+// Stop is what the call's caller says.
+func (p *port) Stop() error { return p.stop() }
+
+// Expects adds the links over which announced messages have not come.
+func (p *port) Expects(l *wire.Link, list []*wire.Link) (links []*wire.Link, here bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.froms {
+		if r != l.Rank {
+			list = append(list, p.e.wire.Link(r))
+		}
+	}
+	return list, p.expects[l.Rank] > 0
+}
+
+// Serve lets in what others send, for a caller that waits in another transport: the senders of long messages wait for it.
+func (p *port) Serve() bool { return p.e.wire.Serve() }
+
+// Channels says how many channels the call has.
+func (p *port) Channels(n int) {
+	p.side.Store(int32(n))
+	p.e.wire.Channels(n)
+}
+
+// streamOf is the number of the streams of a channel, or wire.AnyStream if it has none of its own.
+func (p *port) streamOf(channel int) int {
+	if p.side.Load() < 2 {
+		return wire.AnyStream
+	}
+	return transport.Way(channel) % p.e.wire.StreamsPerRail()
+}
+
+// Disagrees is why the call has ended although nobody waits here: a message of
+// another call has come, or its caller gave up.
+func (p *port) Disagrees() error { return p.Err() }
+
 // disagree ends the call, as a rank does another under the same number, and
 // tells that rank if it cannot know yet. The caller holds mu.
 func (p *port) disagree(rank int, call *match.Call, tell bool) {
 	p.failed(p.Differs(rank, call))
 	if tell {
-		p.e.peers[p.Members[rank]].control(&outbound{h: frame.Header{Kind: frame.Call}, call: p.Enc})
+		p.link(rank).Control(&wire.Outbound{H: frame.Header{Kind: frame.Call}, Call: p.Enc})
 	}
 }
 
@@ -184,14 +224,14 @@ func (p *port) strays(rank int, call *match.Call, piece uint64) {
 // it may have been overtaken: its receiver asks again before it sleeps. The
 // caller holds mu.
 func (p *port) lonely(s *slot, rank int) {
-	if x, ok := p.Strayed(rank); ok && !s.came && s.busy == 0 && p.e.peers[s.from].inOrder(x.Piece) {
+	if x, ok := p.Strayed(rank); ok && !s.came && s.busy == 0 && p.e.wire.Link(s.from).InOrder(x.Piece) {
 		p.failed(p.Differs(rank, &x.Call))
 	}
 }
 
 // Begin starts a call.
 func (p *port) Begin(c transport.Call, stop transport.Stop) {
-	p.e.home.Begin()
+	p.e.wire.Home.Begin()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.froms) > 0 || p.err.Load() != nil {
@@ -210,7 +250,7 @@ func (p *port) Begin(c transport.Call, stop transport.Stop) {
 	if p.err.Load() != nil {
 		p.err.Store(nil)
 	}
-	if p.closed || p.e.closed.Load() {
+	if p.closed || p.e.wire.Closed() {
 		p.err.Store(&failure{transport.ErrClosed})
 	}
 	if len(p.early) > 0 {
@@ -250,9 +290,9 @@ func (p *port) catchUp(l *lead) {
 		switch place {
 		case match.Other:
 			p.disagree(me, &s.call, true)
-			p.e.count.mismatch.Add(1)
+			p.e.mismatch.Add(1)
 		case match.Stranger, match.Late:
-			p.e.count.stale.Add(1)
+			p.e.stale.Add(1)
 		}
 		if place != match.Current {
 			p.drop(s)
@@ -282,47 +322,31 @@ func (p *port) detach() {
 		p.mu.Unlock()
 		return
 	}
-	var busy []*peer
+	var busy []*wire.Link
 	for _, w := range p.used {
 		for _, s := range w.slots[w.head:] {
 			if s.busy > 0 {
-				busy = append(busy, p.e.peers[s.from])
+				busy = append(busy, p.e.wire.Link(s.from))
 			}
 		}
 		p.empty(w)
 	}
 	p.mu.Unlock()
 	for _, pr := range busy {
-		pr.letGo(p)
+		pr.Release(p.unwanted)
 	}
 }
 
-// letGo ends the reading of a port's messages that nobody wants any more.
-func (pr *peer) letGo(p *port) {
-	for _, s := range pr.any() {
-		s.rmu.Lock()
-		if x := s.cur.slot; x != nil && x.port == p && x.isDead() {
-			s.forget()
-		}
-		s.rmu.Unlock()
-	}
+// unwanted says which messages of this port nobody wants any more.
+func (p *port) unwanted(x wire.Landing) bool {
+	s := x.(*slot)
+	return s.port == p && s.isDead()
 }
 
 func (s *slot) isDead() bool {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
 	return s.dead
-}
-
-// forget lets the rest of the piece under way go nowhere; the caller holds rmu.
-func (s *stream) forget() {
-	c := &s.cur
-	if c.mode == modeTake && c.into != nil {
-		takes.Put(c.into)
-	}
-	slot, part, mode := c.slot, c.part, c.mode
-	c.slot, c.part, c.into, c.mode = nil, nil, nil, modeDrop
-	slot.port.arrived(slot, &c.h, mode, part)
 }
 
 // fail ends the call with the first error there was.
@@ -345,12 +369,12 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.Members[to]]
-	if err := p.meet(pr); err != nil {
+	pr := p.link(to)
+	if err := pr.Meet(p.stop); err != nil {
 		return p.fail(err)
 	}
 	p.mu.Lock()
-	if p.Full(pr.rank) {
+	if p.Full(pr.Rank) {
 		p.mu.Unlock()
 		if err := p.awaitCredit(pr); err != nil {
 			return p.end(err)
@@ -358,26 +382,26 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 		p.mu.Lock()
 	}
 	w := p.way(to, channel)
-	if len(b) <= quickSize && pr.quick() || pr.numbered && len(b) <= keepSize {
+	if len(b) <= wire.QuickSize && pr.Quick() || pr.Numbered && len(b) <= wire.KeepSize {
 		return p.sendShort(pr, w, channel, b, nil)
 	}
 	o := p.outgoing(w, pr, channel, b)
-	o.most = most
+	o.Most = most
 	p.mu.Unlock()
-	if pr.rank == p.e.cfg.Rank {
+	if pr.Rank == p.e.Rank() {
 		p.self(o)
 		return nil
 	}
-	pr.messages.Add(1)
-	if pr.numbered {
-		return p.sendNumbered(pr, o)
+	pr.Messages.Add(1)
+	if pr.Numbered {
+		return p.end(pr.SendLong(p, p.streamOf(channel), o))
 	}
-	if err := pr.alive(); err != nil {
+	if err := pr.Alive(); err != nil {
 		return err
 	}
-	s := pr.all()[0]
-	s.send(o)
-	if o.done.Load() {
+	s := pr.Streams()[0]
+	s.Send(o)
+	if o.Done.Load() {
 		return nil
 	}
 	return p.awaitSent(pr, s, w, o, nil)
@@ -385,19 +409,19 @@ func (p *port) send(to, channel int, b []byte, most int) error {
 
 // sendShort is Send of a short message by the caller that holds mu, which it gives up. It tells
 // waits, if there is one, when it has to.
-func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(bool)) error {
+func (p *port) sendShort(pr *wire.Link, w *way, channel int, b []byte, waits func(bool)) error {
 	msgno := w.sent
 	w.sent++
-	p.Lend(pr.rank, len(b))
+	p.Lend(pr.Rank, len(b))
 	p.mu.Unlock()
-	if err := pr.alive(); err != nil {
+	if err := pr.Alive(); err != nil {
 		return err
 	}
-	if pr.numbered {
-		return p.sendKept(pr, channel, msgno, b)
+	if pr.Numbered {
+		return p.end(pr.SendKept(p, p.streamOf(channel), short(channel, msgno, b), &p.Enc, b))
 	}
-	s := pr.all()[0]
-	o := s.sendQuick(p, channel, msgno, b)
+	s := pr.Streams()[0]
+	o := s.SendShort(short(channel, msgno, b), &p.Enc, b)
 	if o == nil {
 		return nil
 	}
@@ -405,35 +429,27 @@ func (p *port) sendShort(pr *peer, w *way, channel int, b []byte, waits func(boo
 }
 
 // outgoing is the next message of a way; the caller holds mu.
-func (p *port) outgoing(w *way, pr *peer, channel int, b []byte) *outbound {
+func (p *port) outgoing(w *way, pr *wire.Link, channel int, b []byte) *wire.Outbound {
 	o := w.out
 	if o == nil {
-		o = &outbound{}
+		o = &wire.Outbound{}
 		w.out = o
 	}
-	o.h = frame.Header{Kind: frame.Data, Total: uint64(len(b)), Channel: uint32(channel), Msgno: w.sent}
-	o.call, o.b, o.head, o.body, o.most = p.Enc, b, 0, 0, 0
-	o.done.Store(false)
-	o.gone.Store(0)
+	o.Begin(frame.Header{Kind: frame.Data, Total: uint64(len(b)), Channel: uint32(channel), Msgno: w.sent}, &p.Enc, b)
 	w.sent++
-	if pr.rank != p.e.cfg.Rank {
-		p.Lend(pr.rank, len(b))
+	if pr.Rank != p.e.Rank() {
+		p.Lend(pr.Rank, len(b))
 	}
 	return o
 }
 
 // awaitSent waits until a message is out, and tells waits from when to when.
-func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound, waits func(bool)) error {
+func (p *port) awaitSent(pr *wire.Link, s *wire.Stream, w *way, o *wire.Outbound, waits func(bool)) error {
 	if waits != nil {
 		waits(true)
 	}
-	err := p.await(pr, anyStream, &o.done, true, func(wt *waiter) {
-		s.wmu.Lock()
-		o.wake = wt
-		s.wmu.Unlock()
-	})
-	if err != nil {
-		s.cancel(o)
+	if err := pr.Await(p, wire.AnyStream, &o.Done, true, func(wt *wire.Waiter) { s.Tell(o, wt) }); err != nil {
+		s.Cancel(o)
 		p.mu.Lock()
 		w.out = nil
 		p.mu.Unlock()
@@ -445,28 +461,28 @@ func (p *port) awaitSent(pr *peer, s *stream, w *way, o *outbound, waits func(bo
 	return nil
 }
 
-// end is how a wait ends that was in vain. That a rank is gone ends only the
+// end is how a wait ends, which may have been in vain. That a rank is gone ends only the
 // waits for it; anything else ends the call.
 func (p *port) end(err error) error {
-	if g := (*transport.Gone)(nil); errors.As(err, &g) {
+	if g := (*transport.Gone)(nil); err == nil || errors.As(err, &g) {
 		return err
 	}
 	return p.fail(err)
 }
 
 // self is a message of a rank to itself.
-func (p *port) self(o *outbound) {
+func (p *port) self(o *wire.Outbound) {
 	p.mu.Lock()
-	h := o.h
-	h.Length = len(o.b)
-	x, why := p.find(p.e.cfg.Rank, &o.call, &h)
+	h := o.H
+	h.Length = len(o.B)
+	x, why := p.find(p.e.Rank(), &o.Call, &h)
 	if x == nil {
 		why.Add(1)
 		p.mu.Unlock()
 		return
 	}
 	if x.asked && x.take == nil {
-		copy(x.dst, o.b)
+		copy(x.dst, o.B)
 		x.got, x.came = h.Length, true
 		p.settle(x)
 		p.mu.Unlock()
@@ -474,7 +490,7 @@ func (p *port) self(o *outbound) {
 	}
 	x.busy++
 	p.mu.Unlock()
-	p.arrived(x, &h, modePart, slices.Clone(o.b))
+	x.Arrived(&h, wire.Part, slices.Clone(o.B))
 }
 
 // Expect announces where a message will be wanted.
@@ -546,13 +562,13 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.Members[from]]
-	if err := p.meet(pr); err != nil {
+	pr := p.link(from)
+	if err := pr.Meet(p.stop); err != nil {
 		return p.fail(err)
 	}
 	p.mu.Lock()
 	w := p.way(from, channel)
-	if n <= quickSize && p.fresh(w) && pr.quick() && pr.alive() == nil {
+	if n <= wire.QuickSize && p.fresh(w) && pr.Quick() && pr.Alive() == nil {
 		p.mu.Unlock()
 		if p.recvQuick(pr, from, channel, w, n, dst, take) {
 			return nil
@@ -563,8 +579,8 @@ func (p *port) receive(from, channel, n int, dst []byte, take func([]byte)) erro
 }
 
 // receiveAny is receive by the caller that holds mu, which it gives up.
-func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
-	s := p.at(w, pr.rank, channel, w.base)
+func (p *port) receiveAny(pr *wire.Link, from, channel int, w *way, n int, dst []byte, take func([]byte)) error {
+	s := p.at(w, pr.Rank, channel, w.base)
 	announced := s.asked
 	if !announced {
 		if w.next == w.base {
@@ -579,7 +595,7 @@ func (p *port) receiveAny(pr *peer, from, channel int, w *way, n int, dst []byte
 }
 
 // awaitMessage waits until a message that was asked for is in, and ends it.
-func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool, dst []byte, take func([]byte)) error {
+func (p *port) awaitMessage(pr *wire.Link, from int, w *way, s *slot, announced bool, dst []byte, take func([]byte)) error {
 	p.mu.Lock()
 	if p.written(s) || s.done.Load() && p.err.Load() == nil {
 		p.pop(w, s, announced, dst, take)
@@ -589,7 +605,7 @@ func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool,
 	s.waited = true
 	p.lonely(s, from)
 	p.mu.Unlock()
-	err := p.await(pr, p.streamOf(int(s.channel)), &s.done, false, func(wt *waiter) {
+	err := pr.Await(p, p.streamOf(int(s.channel)), &s.done, false, func(wt *wire.Waiter) {
 		p.mu.Lock()
 		if s.wake = wt; wt != nil {
 			p.lonely(s, from)
@@ -617,7 +633,7 @@ func (p *port) awaitMessage(pr *peer, from int, w *way, s *slot, announced bool,
 		w.shift()
 	}
 	p.mu.Unlock()
-	pr.letGo(p)
+	pr.Release(p.unwanted)
 	return err
 }
 
@@ -645,13 +661,13 @@ func (p *port) Last(rank int) (transport.Call, bool) {
 // Close gives back what the port holds.
 func (p *port) Close() error {
 	e := p.e
-	e.pmu.Lock()
+	e.mu.Lock()
 	k := match.Key{Epoch: p.Epoch, ID: p.ID}
 	if e.ports.Get(k) == p {
 		e.ports.End(k)
-		e.portGen.Add(1)
+		e.gen.Add(1)
 	}
-	e.pmu.Unlock()
+	e.mu.Unlock()
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -670,4 +686,9 @@ func (p *port) Close() error {
 	return nil
 }
 
-var _ transport.Port = (*port)(nil)
+var (
+	_ transport.Port     = (*port)(nil)
+	_ transport.Server   = (*port)(nil)
+	_ transport.Parallel = (*port)(nil)
+	_ wire.Caller        = (*port)(nil)
+)

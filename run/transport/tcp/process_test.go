@@ -24,8 +24,8 @@ import (
 	"github.com/weft-fabric/weft/internal/conform"
 	"github.com/weft-fabric/weft/internal/nslab"
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/rendezvous"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
 )
 
 // rankChild is a rank in a process of its own. It goes round a ring with the

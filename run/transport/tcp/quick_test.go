@@ -13,9 +13,10 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // couple is two ranks with one stream and a port each.
@@ -43,22 +44,15 @@ func framed(call [transport.CallSize]byte, channel, msgno uint32, b []byte) []by
 // inject writes bytes to the stream of rank 0 with rank 1.
 func inject(t *testing.T, e *Endpoint, b []byte) {
 	t.Helper()
-	if n, err := socket.Send(e.peers[1].all()[0].fd, b); err != nil || n != len(b) {
+	if n, err := socket.Send(e.wire.Link(1).Streams()[0].FD(), b); err != nil || n != len(b) {
 		t.Fatalf("%d of %d bytes: %v", n, len(b), err)
 	}
 }
 
-// readsNow is how often something was read from a stream.
-func (s *stream) readsNow() uint64 {
-	s.rmu.Lock()
-	defer s.rmu.Unlock()
-	return s.reads
-}
-
 // awaitRead waits until something was read from a stream, since it was so often.
-func (s *stream) awaitRead(t *testing.T, before uint64) {
+func awaitRead(t *testing.T, s *wire.Stream, before uint64) {
 	t.Helper()
-	for stop := patience(); s.readsNow() == before; wait.Yield() {
+	for stop := patience(); s.Reads() == before; wait.Yield() {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +64,7 @@ func (s *stream) awaitRead(t *testing.T, before uint64) {
 func TestQuickSplit(t *testing.T) {
 	es, ports := couple(t)
 	const n = 40
-	s := es[1].peers[0].all()[0]
+	s := es[1].wire.Link(0).Streams()[0]
 	for k, cut := range []int{1, 8, 55, frame.HeaderSize - 1, frame.HeaderSize, frame.HeaderSize + 1, frame.HeaderSize + 32, frame.HeaderSize + n - 1} {
 		want, in := make([]byte, n), make([]byte, n)
 		fillRandom(want, uint64(k))
@@ -78,7 +72,7 @@ func TestQuickSplit(t *testing.T) {
 			p.begin(uint64(k + 1))
 		}
 		f := framed(ports[0].Enc, 0, 0, want)
-		before, at := s.readsNow(), 0
+		before, at := s.Reads(), 0
 		done := make(chan error, 1)
 		go func() {
 			if k%2 == 0 {
@@ -88,7 +82,7 @@ func TestQuickSplit(t *testing.T) {
 			}
 		}()
 		inject(t, es[0], f[:cut])
-		s.awaitRead(t, before)
+		awaitRead(t, s, before)
 		inject(t, es[0], f[cut:])
 		if err := <-done; err != nil || !bytes.Equal(in, want) {
 			t.Fatalf("cut at %d: %v, %x instead of %x", cut, err, in, want)
@@ -138,7 +132,7 @@ func TestQuickOthers(t *testing.T) {
 // TestQuickLength: a short message of another length than is waited for, or of another
 // call, is an error that says so, and never data.
 func TestQuickLength(t *testing.T) {
-	for _, n := range []int{0, 7, 9, 4000, quickSize + 1} {
+	for _, n := range []int{0, 7, 9, 4000, wire.QuickSize + 1} {
 		_, ports := couple(t)
 		for _, p := range ports {
 			p.begin(1)
@@ -176,8 +170,8 @@ func TestQuickEnds(t *testing.T) {
 			for _, p := range ports {
 				p.begin(1)
 			}
-			s := es[1].peers[0].all()[0]
-			fd := es[0].peers[1].all()[0].fd
+			s := es[1].wire.Link(0).Streams()[0]
+			fd := es[0].wire.Link(1).Streams()[0].FD()
 			inject(t, es[0], framed(ports[0].Enc, 0, 0, make([]byte, 8))[:cut])
 			if !late {
 				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
@@ -186,7 +180,7 @@ func TestQuickEnds(t *testing.T) {
 			go func() { done <- ports[1].Recv(0, 0, make([]byte, 8)) }()
 			if late {
 				if cut > 0 {
-					s.awaitRead(t, 0)
+					awaitRead(t, s, 0)
 				}
 				_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 			}
@@ -207,7 +201,7 @@ func TestQuickFull(t *testing.T) {
 			if k%60 == 59 {
 				return 100_000
 			}
-			return []int{8, quickSize, 2000, 1, 5000}[k%5]
+			return []int{8, wire.QuickSize, 2000, 1, 5000}[k%5]
 		}
 		out, in, want := make([]byte, 100_000), make([]byte, 100_000), make([]byte, 100_000)
 		for k := range rounds {
@@ -224,8 +218,8 @@ func TestQuickFull(t *testing.T) {
 				return fmt.Errorf("message %d of %d bytes: %w", k, n, err)
 			}
 			if rank == 1 && k == 0 {
-				s := p.e.peers[0].all()[0]
-				for stop := patience(); s.peer.buffered.Load() < earlyBytes/2 && stop() == nil; {
+				s := p.e.wire.Link(0).Streams()[0]
+				for stop := patience(); s.Link().Buffered.Load() < earlyBytes/2 && stop() == nil; {
 					wait.Yield() // until the sender is far ahead
 				}
 			}

@@ -13,10 +13,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // relay sits between two ranks: it passes on what they say to one another, the proof of the token included, and
@@ -113,9 +113,9 @@ func TestRelay(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		streams int
-		sums    Sums
+		sums    wire.Sums
 		ends    bool // the call does
-	}{{"keyed, several streams", 2, SumsAll, false}, {"keyed, one stream", 1, SumsAll, true}} {
+	}{{"keyed, several streams", 2, wire.SumsAll, false}, {"keyed, one stream", 1, wire.SumsAll, true}} {
 		t.Run(x.name, func(t *testing.T) {
 			r := newRelay(t)
 			es := endpoints(t, 2, func(c *Config) {
@@ -145,13 +145,13 @@ func TestRelay(t *testing.T) {
 func TestAlteredNowAndThen(t *testing.T) {
 	r := newRelay(t)
 	es := endpoints(t, 2, func(c *Config) {
-		c.Streams, c.Checksum = 2, SumsAll
+		c.Streams, c.Checksum = 2, wire.SumsAll
 		if c.Rank == 1 { // it dials
 			c.Gather = r.between(t, c.Gather, 1)
 		}
 	})
 	altered := func() uint64 { return total(es[0], "frames.altered") + total(es[1], "frames.altered") }
-	const accidents = 3 * alterMost / 2
+	const accidents = 3 * wire.AlterMost / 2
 	comm := uint32(1)
 	for altered() < accidents {
 		before := altered()
@@ -163,10 +163,8 @@ func TestAlteredNowAndThen(t *testing.T) {
 			comm++
 		}
 		for i, e := range es {
-			pr := e.peers[1-i]
-			pr.mu.Lock()
-			pr.altered.paid = pr.altered.paid.Add(-alterTime)
-			pr.mu.Unlock()
+			pr := e.wire.Link(1 - i)
+			pr.Unaltered(wire.AlterTime)
 		}
 	}
 	r.change.Store(1 << 20)
@@ -174,32 +172,6 @@ func TestAlteredNowAndThen(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "rank 0 is gone") || !strings.Contains(err.Error(), "with rank 1 bring altered frames") {
 		if err == nil || !strings.Contains(err.Error(), "rank 1 is gone") || !strings.Contains(err.Error(), "with rank 0 bring altered frames") {
 			t.Errorf("every piece is altered: %v", err)
-		}
-	}
-}
-
-// The rate in virtual time: one in alterTime for a month is bearable, a burst is not, and neither is twice the rate for long.
-func TestAlterations(t *testing.T) {
-	for _, x := range []struct {
-		what  string
-		every time.Duration
-		n     int
-		often int // which one is too many; 0 for none
-	}{
-		{"a month at the bearable rate", alterTime, int(30 * 24 * time.Hour / alterTime), 0},
-		{"a burst", time.Millisecond, 100, alterMost},
-		{"twice the rate", alterTime / 2, 100, 2*alterMost - 2},
-	} {
-		var a alterations
-		at, often := time.Unix(1, 0), 0
-		for i := 1; i <= x.n && often == 0; i++ {
-			if a.often(at) {
-				often = i
-			}
-			at = at.Add(x.every)
-		}
-		if often != x.often {
-			t.Errorf("%s: the one too many is number %d, want %d", x.what, often, x.often)
 		}
 	}
 }
@@ -229,9 +201,9 @@ func TestLinkDiesWithinAPiece(t *testing.T) {
 	got, sent := ports[1].awaits(t, in), make(chan error, 1)
 	go func() { sent <- ports[0].Send(1, 0, out) }()
 	<-r.quiet
-	for _, s := range es[0].peers[1].all() {
-		if s.number == 1 {
-			s.fail(errors.New("2 packets in a row without an answer"))
+	for _, s := range es[0].wire.Link(1).Streams() {
+		if s.Number() == 1 {
+			s.Fail(errors.New("2 packets in a row without an answer"))
 		}
 	}
 	for what, c := range map[string]<-chan error{"sent": sent, "received": got} {

@@ -26,10 +26,10 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // exchange sends messages both ways between two endpoints and checks them.
@@ -79,13 +79,13 @@ func exchange(es []*Endpoint, comm uint32, sizes []int, between func()) error {
 // TestGarbage talks nonsense to the data port while two ranks work.
 func TestGarbage(t *testing.T) {
 	es := endpoints(t, 2, nil)
-	addr := es[1].listeners[0].Addr().String()
+	addr := es[1].wire.Address()
 	words := map[string]func(c net.Conn){
 		"hello.empty":     func(c net.Conn) {},
 		"hello.garbage":   func(c net.Conn) { _, _ = c.Write([]byte("GET /metrics HTTP/1.1\r\n\r\n")) },
 		"hello.truncated": func(c net.Conn) { _, _ = c.Write([]byte{0x89, 'w', 'e', 'f', 't'}) },
 		"hello.token": func(c net.Conn) {
-			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].world}); !errors.Is(err, auth.ErrToken) {
+			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].wire.World()}); !errors.Is(err, auth.ErrToken) {
 				t.Errorf("wrong token: %v", err)
 			}
 		},
@@ -144,8 +144,8 @@ func TestBadFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			es := endpoints(t, 2, nil)
-			s := es[0].peers[1].all()[0]
-			if _, err := socket.Send2(s.fd, bad, nil, &socket.Vector{}); err != nil {
+			s := es[0].wire.Link(1).Streams()[0]
+			if _, err := socket.Send2(s.FD(), bad, nil, &socket.Vector{}); err != nil {
 				t.Fatal(err)
 			}
 			p, err := es[1].Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
@@ -182,7 +182,7 @@ func TestRefusedFrame(t *testing.T) {
 			if err := exchange(es, 1, []int{8, 200_000}, nil); err != nil {
 				t.Fatal(err)
 			}
-			es[0].peers[1].control(&outbound{h: frame.Header{Kind: 99}})
+			es[0].wire.Link(1).Control(&wire.Outbound{H: frame.Header{Kind: 99}})
 			errs, want := make([]error, 2), transport.Refused{Sender: 0, Receiver: 1, What: "frame of unknown kind 99"}
 			var wg sync.WaitGroup
 			for rank, e := range es {
@@ -203,27 +203,10 @@ func TestRefusedFrame(t *testing.T) {
 					t.Errorf("rank %d: %v, want %v", rank, err, &want)
 				}
 			}
-			if n := lines.Load(); n > 2*chatMost {
+			if n := lines.Load(); n > 2*wire.ChatMost {
 				t.Errorf("%d lines in the log", n)
 			}
 		})
-	}
-}
-
-// TestChatter bounds what is told of links that come and go.
-func TestChatter(t *testing.T) {
-	var c chatter
-	at, told := time.Unix(1, 0), 0
-	for range 1000 {
-		if ok, _, _ := c.may(at); ok {
-			told++
-		}
-	}
-	if told != chatMost {
-		t.Errorf("%d lines were told, want %d", told, chatMost)
-	}
-	if ok, _, missed := c.may(at.Add(chatTime)); !ok || missed != 1000-chatMost {
-		t.Errorf("after a while: %v, %d left out", ok, missed)
 	}
 }
 
@@ -287,10 +270,9 @@ func TestTLSStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var held []*stream
-		for _, s := range es[1].peers[0].all() { // nobody gets further there
-			s.rmu.Lock()
-			held = append(held, s)
+		var held []func()
+		for _, s := range es[1].wire.Link(0).Streams() { // nobody gets further there
+			held = append(held, s.HoldReads())
 		}
 		late := errors.New("time limit")
 		end := time.Now().Add(100 * time.Millisecond)
@@ -311,8 +293,8 @@ func TestTLSStopped(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Errorf("%d streams: the call goes on 20 s after its time limit", streams)
 		}
-		for _, s := range held {
-			s.rmu.Unlock()
+		for _, let := range held {
+			let()
 		}
 		if err := exchange(es, 2, []int{8, 70_000, 3 << 20}, nil); err != nil {
 			t.Errorf("%d streams, afterwards: %v", streams, err)
@@ -322,7 +304,7 @@ func TestTLSStopped(t *testing.T) {
 }
 
 func TestChecksum(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Checksum = SumsAll })
+	es := endpoints(t, 2, func(c *Config) { c.Checksum = wire.SumsAll })
 	if err := exchange(es, 1, []int{0, 8, 5000, 3 << 20}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -342,14 +324,7 @@ func FuzzFrames(f *testing.F) {
 	h.Put(&b, auth.PlainKey())
 	f.Add(b[:], uint8(0))
 	f.Fuzz(func(t *testing.T, raw []byte, sign uint8) {
-		e := &Endpoint{cfg: Config{Size: 2}, trash: make([]byte, 4096), rails: make([]rails.Rail, 1), traffic: make([]traffic, 1)}
-		for i := range 2 {
-			e.peers = append(e.peers, &peer{e: e, rank: i})
-			e.peers[i].carrier.base = 1
-		}
-		s := &stream{e: e, peer: e.peers[1], in: auth.PlainKey(), out: auth.PlainKey(), stage: buffer.Aligned(stageSize), conn: nopConn{}, kick: make(chan struct{}, 1)}
-		all := []*stream{s}
-		e.peers[1].streams.Store(&all)
+		e := unopened(t, 2)
 		p, err := e.Port(transport.Group{ID: 1, Epoch: 1, Members: []int{0, 1}})
 		if err != nil {
 			t.Fatal(err)
@@ -367,55 +342,9 @@ func FuzzFrames(f *testing.F) {
 			h.Put(x, auth.PlainKey())
 			at += frame.HeaderSize + h.Length
 		}
-		_ = s.feed(raw)
-		if n := e.peers[1].buffered.Load(); n > int64(len(raw))*8+4096 {
+		_ = e.wire.Fed(1, raw)
+		if n := e.wire.Link(1).Buffered.Load(); n > int64(len(raw))*8+4096 {
 			t.Fatalf("%d bytes held for %d", n, len(raw))
 		}
 	})
-}
-
-type nopConn struct{ net.Conn }
-
-func (nopConn) Close() error { return nil }
-
-// Between hosts checksums are keyed unless somebody says otherwise, inside one only if somebody asks, and never under TLS.
-func TestWhichChecksums(t *testing.T) {
-	for _, x := range []struct {
-		cfg             Config
-		secure, between bool
-		keyed, sums     bool
-	}{
-		{cfg: Config{Token: "t"}, between: true, keyed: true, sums: true},
-		{cfg: Config{Token: "t", Checksum: SumsNone}, between: true},
-		{cfg: Config{Token: "t"}, secure: true, between: true},
-		{cfg: Config{Token: "t"}},
-		{cfg: Config{Token: "t", Checksum: SumsAll}, keyed: true, sums: true},
-		{cfg: Config{Checksum: SumsAll}, sums: true},
-	} {
-		if keyed, sums := x.cfg.sums(x.secure, x.between); keyed != x.keyed || sums != x.sums {
-			t.Errorf("%+v: keyed %v, checksums %v", x, keyed, sums)
-		}
-	}
-}
-
-// Whoever sits between two ranks cannot make the checksum of what it changes: every connection has keys of its own.
-func TestChecksumsAreKeyed(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Streams, c.Checksum = 2, SumsAll })
-	plain, piece := auth.PlainKey(), []byte("what is sent")
-	seen := map[uint32]bool{plain.Piece(piece): true}
-	streams := es[0].peers[1].all()
-	for _, e := range es { // a key is its connection's alone while there is one
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range streams {
-		for _, k := range []*auth.Key{s.in, s.out} {
-			if sum := k.Piece(piece); seen[sum] {
-				t.Errorf("checksum %x is that of no key, or of another connection", sum)
-			} else {
-				seen[sum] = true
-			}
-		}
-	}
 }

@@ -3,14 +3,14 @@
 package tcp
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // slot is a message on the receiver: asked for, come, or both. Its port's lock
@@ -49,7 +49,7 @@ type slot struct {
 	done   atomic.Bool
 
 	waited bool // by its receiver
-	wake   *waiter
+	wake   *wire.Waiter
 }
 
 // aheadKey names a message of a call that has not begun.
@@ -82,7 +82,7 @@ type way struct {
 	head  int
 	sent  uint32 // messages sent to that rank
 	used  bool
-	out   *outbound
+	out   *wire.Outbound
 }
 
 // at is the slot of a message, made if needed; nil if the number cannot be.
@@ -159,7 +159,7 @@ func (p *port) drop(s *slot) {
 
 func (p *port) freeParts(s *slot) {
 	for _, x := range s.parts {
-		p.e.peers[s.from].buffered.Add(-partCost(x.b))
+		p.e.wire.Link(s.from).Buffered.Add(-partCost(x.b))
 		buffer.FreePart(x.b)
 	}
 	clear(s.parts)
@@ -190,7 +190,7 @@ func (p *port) adopt(s *slot) {
 				return false
 			}
 			copy(s.dst[x.at:], x.b)
-			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			p.e.wire.Link(s.from).Buffered.Add(-partCost(x.b))
 			buffer.FreePart(x.b)
 			return true
 		})
@@ -203,9 +203,9 @@ func (p *port) adopt(s *slot) {
 }
 
 // read ends the reading of a piece, and says whether it was read into dst and is numbered; the caller holds mu.
-func (s *slot) read(h *frame.Header, mode uint8) bool {
+func (s *slot) read(h *frame.Header, mode wire.Mode) bool {
 	s.busy--
-	if mode != modeDirect || h.Piece == 0 {
+	if mode != wire.Direct || h.Piece == 0 {
 		return false
 	}
 	i := slices.Index(s.direct, int(h.Offset))
@@ -241,7 +241,7 @@ func (p *port) hand(s *slot) {
 		}
 		if i = slices.IndexFunc(s.parts, func(y part) bool { return y.at == x.at }); len(some) == len(rest) {
 			s.parts = slices.Delete(s.parts, i, i+1)
-			p.e.peers[s.from].buffered.Add(-partCost(x.b))
+			p.e.wire.Link(s.from).Buffered.Add(-partCost(x.b))
 			buffer.FreePart(x.b)
 		}
 		i = -1
@@ -261,139 +261,49 @@ func (s *slot) may(n int) int {
 	return n
 }
 
-// route finds out where the piece of the current header goes. It is false if
-// the piece shall stay in the socket, as nobody waits for it and enough is
-// waiting already. The caller holds rmu.
-func (s *stream) route(call *[transport.CallSize]byte, eager bool) bool {
-	c := &s.cur
-	p := s.e.portOf(s, call)
-	if p == nil {
-		return true
+// Take gets bytes of the message as they come.
+func (s *slot) Take(b []byte) { s.take(b) }
+
+// May is how many bytes from an offset on may be handed out by now.
+func (s *slot) May(offset int) int {
+	if a := s.after; a != nil {
+		return int(a.Load()) - offset
 	}
+	return math.MaxInt
+}
+
+// Let ends a piece that does not count, of which some bytes may have been handed out.
+func (s *slot) Let(h *frame.Header, mode wire.Mode, own []byte, gave int) {
+	p := s.port
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	x, why := p.find(s.peer.rank, call, &c.h)
-	if x == nil {
-		why.Add(1)
-		return true
+	if s.read(h, mode) && !s.dead && len(s.parts) > 0 {
+		p.adopt(s)
 	}
-	switch {
-	case x.done.Load() || x.got+c.h.Length > x.total:
-		s.e.count.stale.Add(1)
-		return true
-	case x.take != nil && !x.handing && x.handed == int(c.h.Offset) && c.h.Flags&frame.FlagSum == 0:
-		// A piece with a checksum is not handed out before that was looked at.
-		c.mode, x.handing = modeTake, true
-	case x.asked && x.whole && s.wholes(x):
-		x.here = s.w - s.r - frame.HeaderSize + socket.Unread(s.fd)
-		switch {
-		case x.here >= x.total:
-			c.mode, c.into, c.all, x.sure = modeWhole, x.dst, x.dst, true
-		case x.patient:
-			return false
-		default:
-			s.apart()
-		}
-	case x.asked && x.whole:
-		s.apart()
-	case x.asked && x.take == nil && !slices.Contains(x.direct, int(c.h.Offset)):
-		c.mode, c.all = modeDirect, x.dst[c.h.Offset:][:c.h.Length]
-		c.into = c.all
-		if c.h.Piece > 0 {
-			x.direct = append(x.direct, int(c.h.Offset))
-		}
-	default:
-		if !eager && !x.asked && s.peer.waiting.Load() == 0 && s.e.stuck.Load() == 0 && s.peer.buffered.Load()+int64(c.h.Length) > earlyBytes {
-			return false
-		}
-		s.apart()
+	if own != nil {
+		buffer.FreePart(own)
 	}
-	c.slot = x
-	x.busy++
-	return true
+	if mode == wire.Take {
+		s.handing = false
+		s.handed += gave
+		if !s.dead && len(s.parts) > 0 {
+			p.hand(s)
+		}
+	}
+	if s.dead {
+		p.drop(s)
+		return
+	}
+	p.settle(s)
 }
 
-// apart gives the piece of the current header memory of its own.
-func (s *stream) apart() {
-	c := &s.cur
-	c.mode = modePart
-	c.part = buffer.Part(c.h.Length)
-	c.into, c.all = c.part, c.part
-}
-
-// find is the slot of a message, or the counter of what it is instead; the
-// caller holds mu.
-func (p *port) find(from int, call *[transport.CallSize]byte, h *frame.Header) (*slot, *atomic.Uint64) {
-	n := &p.e.count
-	channel, form := transport.Way(int(h.Channel)), transport.FormOf(int(h.Channel), int(h.Total))
-	me := p.Of(from)
-	if h.Piece == 0 {
-		p.Saw(me, call)
-	} else {
-		p.SawLater(me, call)
-	}
-	switch p.Place(me, call) {
-	case match.Stranger:
-		return nil, &n.stale
-	case match.Ahead:
-		return p.findAhead(me, from, channel, call, h, form)
-	case match.Late:
-		// A piece that comes again, as its stream broke, may have come in the meantime.
-		if h.Kind != frame.Data || h.Piece == 0 || !p.e.peers[from].have(h.Piece) {
-			p.strays(me, call, h.Piece)
-		}
-		return nil, &n.stale
-	case match.Other:
-		p.disagree(me, call, h.Kind != frame.Call)
-		return nil, &n.mismatch
-	}
-	if p.err.Load() != nil {
-		return nil, &n.stale
-	}
-	w := p.way(me, channel)
-	x := p.at(w, from, channel, h.Msgno)
-	if x == nil {
-		return nil, &n.stale
-	}
-	if !x.is(form) {
-		p.failed(p.Unlike(me, int(x.channel), form, x.form))
-		return nil, &n.mismatch
-	}
-	return x, nil
-}
-
-// findAhead is find for a message of a call that has not begun.
-func (p *port) findAhead(me, from, channel int, call *match.Call, h *frame.Header, form transport.Form) (*slot, *atomic.Uint64) {
-	stale := &p.e.count.stale
-	if h.Kind == frame.Call {
-		return nil, stale
-	}
-	if p.Begun && me >= 0 {
-		p.strays(me, call, h.Piece)
-	}
-	k := aheadKey{from, uint32(channel), h.Msgno, match.Seq(call)}
-	x := p.early[k]
-	if x == nil {
-		x = p.slot()
-		x.from, x.channel, x.msgno, x.call, x.piece = from, uint32(channel), h.Msgno, *call, h.Piece
-		if p.early == nil {
-			p.early = map[aheadKey]*slot{}
-		}
-		p.early[k] = x
-		p.keep(x)
-	}
-	if !x.is(form) || x.call != *call {
-		return nil, stale
-	}
-	return x, nil
-}
-
-// arrived is the end of a piece. It says whether the message is complete.
-func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
+// Arrived is the end of a piece. It says whether the message is complete.
+func (s *slot) Arrived(h *frame.Header, mode wire.Mode, b []byte) bool {
+	p := s.port
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.read(h, mode)
-	if mode == modeTake {
+	if mode == wire.Take {
 		s.handing = false
 	}
 	if s.dead {
@@ -404,13 +314,13 @@ func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
 		return false
 	}
 	switch mode {
-	case modeTake:
+	case wire.Take:
 		s.handed += h.Length
 		if len(s.parts) > 0 {
 			p.hand(s)
 		}
-	case modePart:
-		p.e.peers[s.from].buffered.Add(partCost(b))
+	case wire.Part:
+		p.e.wire.Link(s.from).Buffered.Add(partCost(b))
 		s.parts = append(s.parts, part{int(h.Offset), b})
 		if s.asked && (!s.whole || s.got+h.Length == s.total) {
 			p.adopt(s)
@@ -422,7 +332,7 @@ func (p *port) arrived(s *slot, h *frame.Header, mode uint8, b []byte) bool {
 	p.settle(s)
 	if whole && s.busy > 0 && !s.done.Load() {
 		// What is still being read came over another stream meanwhile.
-		p.e.later(p.e.peers[s.from].spare)
+		p.e.wire.Later(p.e.wire.Link(s.from).Spare)
 	}
 	return whole
 }
@@ -443,5 +353,7 @@ func (p *port) settle(s *slot) {
 		p.expectLess(s.from)
 	}
 	s.done.Store(true)
-	s.wake.wake()
+	s.wake.Wake()
 }
+
+var _ wire.Landing = (*slot)(nil)

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/match"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 func total(e *Endpoint, name string) uint64 {
@@ -47,125 +45,6 @@ func fillRandom(b []byte, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i := range b {
 		b[i] = byte(r.Uint32())
-	}
-}
-
-// TestAProbeSparesYoungerStreams: that a peer had lost all streams is no reason to give up one
-// that was made since, and what was dialed before does not take the place of what was dialed after it.
-func TestAProbeSparesYoungerStreams(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
-	for _, e := range es {
-		pr := e.peers[1-e.cfg.Rank]
-		if len(pr.all()) != 2 || pr.youngest == 0 {
-			t.Fatalf("rank %d has %d streams, the youngest of attempt %d", e.cfg.Rank, len(pr.all()), pr.youngest)
-		}
-		before := pr.all()
-		if pr.probed(0); before[0].lost.Load() || before[1].lost.Load() {
-			t.Errorf("rank %d gave up streams that are younger than a probe", e.cfg.Rank)
-		}
-	}
-	e := es[0]
-	if !e.dials(0, 1) {
-		e = es[1]
-	}
-	pr := e.peers[1-e.cfg.Rank]
-	old, s := lane{number: 0, kind: laneData}, pr.all()[0]
-	conn, secret, err := e.dialOnce(t.Context(), pr.rank, old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.add(conn, pr, 0, old, &secret, true); err == nil {
-		t.Error("an attempt took the place of a later one")
-	}
-	conn.Close()
-	if s.lost.Load() {
-		t.Error("the later one is lost")
-	}
-	for _, e := range es {
-		pr := e.peers[1-e.cfg.Rank]
-		list := pr.all()
-		pr.probed(list[0].attempt)
-		if !list[0].lost.Load() {
-			t.Errorf("rank %d keeps a stream that its peer has lost", e.cfg.Rank)
-		}
-	}
-}
-
-// A rail is given up as a whole when its peer has no answers over it: what it had under way would else go over the next stream of the
-// same rail, and wait there again. Streams of other rails and younger ones stay, and so does a rail that is the only one.
-func TestRailIsGivenUpAsAWhole(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Streams = 4 })
-	e := es[0]
-	if e.dials(0, 1) {
-		e = es[1]
-	}
-	pr := e.peers[1-e.cfg.Rank]
-	list := pr.all()
-	lost := func() (n int) {
-		for _, s := range list {
-			if s.lost.Load() {
-				n++
-			}
-		}
-		return n
-	}
-	oldest := list[0].attempt
-	for _, s := range list {
-		oldest = min(oldest, s.attempt)
-	}
-	pr.toldOfRail(0, oldest+9)
-	if lost() > 0 {
-		t.Fatal("the only rail was given up on a peer's word")
-	}
-	for _, s := range list[:3] {
-		s.pair = 1
-	}
-	youngest := list[0]
-	for _, s := range list[:3] {
-		if s.attempt > youngest.attempt {
-			youngest = s
-		}
-	}
-	pr.toldOfRail(1, youngest.attempt-1)
-	if lost() != 2 || youngest.lost.Load() || list[3].lost.Load() {
-		t.Errorf("%d streams are lost, the youngest %v, that of the other rail %v; want the other two of the rail", lost(), youngest.lost.Load(), list[3].lost.Load())
-	}
-}
-
-// A stream that is lost just when its endpoint closes is closed with it.
-func TestLostWhileClosing(t *testing.T) {
-	es := endpoints(t, 2, func(c *Config) { c.Streams = 2 })
-	e := es[0]
-	pr := e.peers[1]
-	s := pr.all()[0]
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-		}
-	}
-	e.lmu.Lock() // nothing that is to be done later begins
-	begin := sync.OnceFunc(e.lmu.Unlock)
-	defer begin()
-	lost, closed := make(chan struct{}), make(chan error, 1)
-	go func() {
-		defer close(lost)
-		s.fail(io.EOF)
-	}()
-	until("the stream is still listed", func() bool { return !slices.Contains(pr.all(), s) }) // the peer may have made another one
-	go func() { closed <- e.Close() }()
-	until("the endpoint does not close", e.closed.Load)
-	begin()
-	<-lost
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-	s.amu.Lock()
-	defer s.amu.Unlock()
-	if !s.disposed {
-		t.Error("the socket of the lost stream is left open")
 	}
 }
 
@@ -198,9 +77,9 @@ func TestStreamsBreak(t *testing.T) {
 					}
 					if k%5 == 2 && rank == 0 {
 						// In the middle of what this round sends.
-						ss := e.peers[1].all()
+						ss := e.wire.Link(1).Streams()
 						if len(ss) > 1 {
-							_ = unix.Shutdown(ss[k%len(ss)].fd, unix.SHUT_RDWR)
+							_ = unix.Shutdown(ss[k%len(ss)].FD(), unix.SHUT_RDWR)
 						}
 					}
 					if k%3 == 1 {
@@ -238,19 +117,6 @@ func TestStreamsBreak(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// hold keeps a stream from writing until it is let go.
-func (s *stream) hold() (let func()) {
-	s.wmu.Lock()
-	s.writing = true
-	s.wmu.Unlock()
-	return sync.OnceFunc(func() {
-		s.wmu.Lock()
-		s.writing = false
-		s.wmu.Unlock()
-		s.write()
-	})
 }
 
 // pair is two ranks with two streams and a port each.
@@ -309,30 +175,21 @@ func TestOvertaken(t *testing.T) {
 	first, second := make([]byte, 8), make([]byte, 60_000)
 	fillRandom(first, 1)
 	fillRandom(second, 2)
-	ss, let := es[0].peers[1].all(), [2]func(){}
+	ss, let := es[0].wire.Link(1).Streams(), [2]func(){}
 	for i, b := range [][]byte{first, second} {
-		let[i] = ss[i].hold()
+		let[i] = ss[i].HoldWrites()
 		defer let[i]()
-		es[0].peers[1].streams.Store(&[]*stream{ss[i], ss[1-i]}) // short messages take the first
+		es[0].wire.Link(1).Prefer(ss[i])
 		ports[0].begin(uint64(i + 1))
 		if err := ports[0].Send(1, 0, b); err != nil {
 			t.Fatal(err)
 		}
-		if n := ss[i].queued.Load(); n != 1 {
+		if n := ss[i].Queued(); n != 1 {
 			t.Fatalf("%d messages in stream %d, want 1", n, i)
 		}
 	}
 	// The header of the second, and half of it.
-	s := ss[1]
-	s.wmu.Lock()
-	o := s.queue[s.first]
-	s.start(o)
-	n, err := socket.Send2(s.fd, s.wbuf[:frame.HeaderSize], o.b[:len(second)/2], &s.wmsg)
-	if err == nil {
-		s.sent(o, n)
-	}
-	s.wmu.Unlock()
-	if err != nil {
+	if err := ss[1].Halve(); err != nil {
 		t.Fatal(err)
 	}
 	p := ports[1]
@@ -375,7 +232,7 @@ func TestComesAgain(t *testing.T) {
 	call := p.Enc
 	p.begin(2)
 	done := p.awaits(t, in)
-	came := es[1].peers[0].carrier.mark.Load()
+	came := es[1].wire.Link(0).Came()
 	find := func(piece uint64) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -409,32 +266,32 @@ func TestComesAgain(t *testing.T) {
 func TestMemoryOfALostStream(t *testing.T) {
 	es, ports := pair(t)
 	in := make([]byte, 1<<20)
-	p, pr := ports[1], es[1].peers[0]
+	p, pr := ports[1], es[1].wire.Link(0)
 	p.begin(1)
 	done := p.awaits(t, in)
-	s := pr.all()[0]
-	s.rmu.Lock() // somebody reads
+	s := pr.Streams()[0]
+	let := s.HoldReads() // somebody reads
 	p.mu.Lock()
 	x := p.ways[0][0].slots[p.ways[0][0].head]
 	x.busy++
 	x.direct = append(x.direct, 0)
 	p.mu.Unlock()
-	s.cur = inbound{on: true, mode: modeDirect, slot: x, into: in, all: in, left: len(in), h: frame.Header{Kind: frame.Data, Length: len(in), Total: uint64(len(in)), Piece: 1}}
-	go s.fail(io.EOF)
+	s.Within(x, frame.Header{Kind: frame.Data, Length: len(in), Total: uint64(len(in)), Piece: 1}, in)
+	go s.Fail(io.EOF)
 	until := patience()
-	for len(pr.all()) > 1 {
+	for len(pr.Streams()) > 1 {
 		if err := until(); err != nil {
 			t.Fatal(err)
 		}
 		wait.Yield()
 	}
-	pr.vanish("it is gone, as this test says")
+	pr.Vanish("it is gone, as this test says")
 	select {
 	case err := <-done:
 		t.Errorf("the message ended while a stream was read into its memory: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	s.rmu.Unlock()
+	let()
 	if g, ok := errors.AsType[*transport.Gone](<-done); !ok {
 		t.Error(g)
 	}
@@ -451,7 +308,7 @@ func TestServe(t *testing.T) {
 		}
 		p[r].Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 	}
-	src, got := make([]byte, 4*keepSize), make([]byte, 8*keepSize)
+	src, got := make([]byte, 4*wire.KeepSize), make([]byte, 8*wire.KeepSize)
 	fillRandom(src, 1)
 	p[1].Expect(0, 0, got[:len(src)])
 	sent := make(chan error, 1)
@@ -522,62 +379,5 @@ func TestRankThatIsAhead(t *testing.T) {
 		if err := p.Recv(0, 0, in); err != nil || in[0] != byte(seq) || in[1] != byte(seq>>8) {
 			t.Fatalf("call %d: %v, %x", seq, err, in)
 		}
-	}
-}
-
-// Whoever is warned that a link is lost is told that it is back, by the same log.
-func TestWhatIsBackIsToldAsWhatIsLost(t *testing.T) {
-	var text strings.Builder
-	e := &Endpoint{peers: []*peer{{}, {}}}
-	e.cfg.Log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	for _, k := range []transport.EventKind{transport.PathLost, transport.PathBack, transport.Outage, transport.OutageOver} {
-		e.report(transport.Event{Kind: k, Peer: 1})
-		if !strings.Contains(text.String(), k.String()) {
-			t.Errorf("%q is not told", k)
-		}
-	}
-}
-
-// The clock of an outage runs on what is acknowledged: streams that are made again do not set it back, an acknowledgement does.
-func TestStall(t *testing.T) {
-	c := &carrier{base: 7, window: []*piece{{bytes: 1000}}}
-	at := time.Unix(1, 0)
-	var x stall
-	after := func(pause, age time.Duration) time.Duration {
-		at = at.Add(pause)
-		return x.another(c, 3*time.Second, at.Add(-age), at)
-	}
-	const step = 700 * time.Millisecond
-	for i := range 5 {
-		if took := after(step, step); took != 0 {
-			t.Fatalf("given up after %d streams, %s", i+1, took)
-		}
-	}
-	c.base++ // one was acknowledged
-	for i := range 5 {
-		if took := after(step, step); took != 0 {
-			t.Fatalf("given up %d streams after an acknowledgement, %s", i+1, took)
-		}
-	}
-	if took := after(step, step); took != 5*step || x.lost != 6 || !strings.Contains(x.between(0, 1), "MTU") {
-		t.Errorf("%s, %d streams: %s", took, x.lost, x.between(0, 1))
-	}
-	if took := after(0, 4900*time.Millisecond); took != 0 {
-		t.Errorf("given up with a stream that was there before: %s", took)
-	}
-	if took := after(time.Hour, time.Hour); took != 0 {
-		t.Errorf("given up with a stream that lasted an hour: %s", took)
-	}
-	c.window[0].bytes = 8
-	c.base++
-	for range 5 {
-		after(step, step)
-	}
-	if took := after(step, step); took == 0 || strings.Contains(x.between(0, 1), "MTU") {
-		t.Errorf("%s: %s", took, x.between(0, 1))
-	}
-	c.window = nil
-	if took := after(step, step); took != 0 || x.lost != 0 {
-		t.Errorf("given up with nothing to send: %s", took)
 	}
 }

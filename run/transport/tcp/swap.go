@@ -4,7 +4,8 @@ package tcp
 
 import (
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // swapLooks is how often Exchange looks in vain, and yields in between, before it
@@ -28,35 +29,35 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	dst, src := p.e.peers[p.Members[to]], p.e.peers[p.Members[from]]
-	for _, pr := range [2]*peer{dst, src} {
-		if err := p.meet(pr); err != nil {
+	dst, src := p.link(to), p.link(from)
+	for _, pr := range [2]*wire.Link{dst, src} {
+		if err := pr.Meet(p.stop); err != nil {
 			return p.fail(err)
 		}
 	}
-	self := p.e.cfg.Rank
-	if dst.rank == self || src.rank == self || dst.alive() != nil || src.alive() != nil {
+	self := p.e.Rank()
+	if dst.Rank == self || src.Rank == self || dst.Alive() != nil || src.Alive() != nil {
 		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
-	if len(b) <= quickSize && in.N <= quickSize && !p.Full(dst.rank) && dst.quick() && src.quick() {
+	if len(b) <= wire.QuickSize && in.N <= wire.QuickSize && !p.Full(dst.Rank) && dst.Quick() && src.Quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
 	}
-	if p.e.secure || dst.numbered || src.numbered {
+	if p.e.wire.Secure() || dst.Numbered || src.Numbered {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
 	w := p.way(from, fromChannel)
-	s := p.at(w, src.rank, fromChannel, w.base)
+	s := p.at(w, src.Rank, fromChannel, w.base)
 	announced := s.asked
-	if p.Full(dst.rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
+	if p.Full(dst.Rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
 	sends := p.way(to, channel)
 	o := p.outgoing(sends, dst, channel, b)
 	if in.After {
-		s.after = &o.gone
+		s.after = &o.Gone
 	}
 	if !announced {
 		if w.next == w.base {
@@ -65,31 +66,31 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 		p.ask(s, from, in.Dst, in.Take, transport.FormOf(fromChannel, in.N))
 	}
 	p.mu.Unlock()
-	dst.messages.Add(1)
-	there, back := dst.all()[0], src.all()[0]
-	if there.roomy {
-		o.most = frame.LongSize
+	dst.Messages.Add(1)
+	there, back := dst.Streams()[0], src.Streams()[0]
+	if there.Roomy() {
+		o.Most = frame.LongSize
 	}
-	there.post(o)
+	there.Post(o)
 	for idle := 0; idle < swapLooks; {
-		moved := !o.done.Load() && there.writeFrame()
-		if !s.done.Load() && back.rmu.TryLock() {
-			moved = back.read(frame.PieceSize, true, &s.done) || moved
-			back.rmu.Unlock()
+		moved := !o.Done.Load() && there.WriteFrame()
+		if !s.done.Load() && back.TryRead() {
+			moved = back.Read(frame.PieceSize, true, &s.done) || moved
+			back.EndRead()
 		}
 		if moved && in.After {
 			p.handMore(s)
 		}
-		if o.done.Load() && s.done.Load() || p.err.Load() != nil || dst.alive() != nil || src.alive() != nil {
+		if o.Done.Load() && s.done.Load() || p.err.Load() != nil || dst.Alive() != nil || src.Alive() != nil {
 			break
 		}
 		if moved {
 			idle = 0
-		} else if idle++; idle >= tries {
-			p.e.home.Yield()
+		} else if idle++; idle >= wire.Tries {
+			p.e.wire.Home.Yield()
 		}
 	}
-	if !o.done.Load() {
+	if !o.Done.Load() {
 		if err := p.awaitSent(dst, there, sends, o, waits); err != nil {
 			return err
 		}
@@ -113,7 +114,7 @@ func (p *port) handMore(s *slot) {
 
 // exchangeShort is Exchange of short messages by the caller that holds mu, which it gives
 // up: the socket takes all of what is sent.
-func (p *port) exchangeShort(dst, src *peer, out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
+func (p *port) exchangeShort(dst, src *wire.Link, out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
 	w := p.way(in.From, in.Channel)
 	fresh := p.fresh(w)
 	if err := p.sendShort(dst, p.way(out.To, out.Channel), out.Channel, out.Bytes, waits); err != nil {

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // each runs f on every rank and reports what went wrong.
@@ -50,7 +51,7 @@ var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, fram
 // TestSwapInPlace adds what comes to what is being sent, in its place: the other side
 // gets the bytes as they were. One stream, several, and checked ones alike.
 func TestSwapInPlace(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = SumsAll }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
@@ -105,7 +106,7 @@ func TestNothingIsHandedOutTooEarly(t *testing.T) {
 		port.mu.Lock()
 		s.busy++
 		port.mu.Unlock()
-		port.arrived(s, &frame.Header{Offset: uint64(from), Length: to - from, Flags: frame.FlagSum}, modePart, bytes.Clone(want[from:to]))
+		s.Arrived(&frame.Header{Offset: uint64(from), Length: to - from, Flags: frame.FlagSum}, wire.Part, bytes.Clone(want[from:to]))
 	}
 	come(0, 600)
 	for _, x := range []struct {
@@ -166,11 +167,11 @@ func TestSwapEnds(t *testing.T) {
 	for name, bad := range map[string]func(p *port) error{
 		"broken": func(p *port) error {
 			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
-			s := p.e.peers[0].all()[0]
+			s := p.e.wire.Link(0).Streams()[0]
 			if err := p.Send(0, 0, make([]byte, frame.PieceSize/2)); err != nil { // half of what is expected, then the end
 				return err
 			}
-			return unix.Shutdown(s.fd, unix.SHUT_RDWR)
+			return unix.Shutdown(s.FD(), unix.SHUT_RDWR)
 		},
 		"other length": func(p *port) error {
 			p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())

@@ -90,6 +90,17 @@ func endpoints(t testing.TB, n int, change func(*Config)) []*Endpoint {
 	return es
 }
 
+// unopened is an endpoint without connections.
+func unopened(t *testing.T, size int) *Endpoint {
+	t.Helper()
+	e, err := unconnected(Config{Size: size}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
 func closeAll(es []*Endpoint) {
 	var wg sync.WaitGroup
 	for _, e := range es {

@@ -4,12 +4,12 @@ package tcp
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // A message that is wanted as a whole stays in the socket until the rest of it has
@@ -25,12 +25,12 @@ func (p *port) Holds(peer, n int) bool {
 	if peer < 0 || peer >= len(p.Members) || n > frame.LongSize {
 		return false
 	}
-	pr := p.e.peers[p.Members[peer]]
-	if p.e.secure || p.e.sums || pr.numbered || pr.rank == p.e.cfg.Rank || pr.alive() != nil {
+	pr := p.link(peer)
+	if p.e.wire.Secure() || p.e.wire.Sums() || pr.Numbered || pr.Rank == p.e.Rank() || pr.Alive() != nil {
 		return false
 	}
-	ss := pr.all()
-	return len(ss) > 0 && ss[0].roomy
+	ss := pr.Streams()
+	return len(ss) > 0 && ss[0].Roomy()
 }
 
 // SendWhole sends a message in one frame, if it is not too long for any.
@@ -46,13 +46,13 @@ func (p *port) RecvWhole(from, channel int, dst []byte) error {
 	if f := p.err.Load(); f != nil {
 		return p.fail(f.err)
 	}
-	pr := p.e.peers[p.Members[from]]
-	if err := p.meet(pr); err != nil {
+	pr := p.link(from)
+	if err := pr.Meet(p.stop); err != nil {
 		return p.fail(err)
 	}
 	p.mu.Lock()
 	w := p.way(from, channel)
-	x := p.at(w, pr.rank, channel, w.base)
+	x := p.at(w, pr.Rank, channel, w.base)
 	if x.asked {
 		p.mu.Unlock()
 		return p.fail(fmt.Errorf("channel %d from rank %d: a message that is wanted as a whole was announced", channel, from))
@@ -67,62 +67,35 @@ func (p *port) RecvWhole(from, channel int, dst []byte) error {
 
 // linger reads until a message that is to stay in the socket has come, or nothing
 // more comes for a while.
-func (p *port) linger(pr *peer, x *slot) {
+func (p *port) linger(pr *wire.Link, x *slot) {
 	var since time.Time
-	for here, idle := 0, 0; !x.done.Load() && p.err.Load() == nil && pr.alive() == nil; {
+	for here, idle := 0, 0; !x.done.Load() && p.err.Load() == nil && pr.Alive() == nil; {
 		moved := false
-		if ss := pr.all(); len(ss) > 0 && ss[0].rmu.TryLock() {
-			moved = ss[0].read(frame.PieceSize, true, &x.done)
+		if ss := pr.Streams(); len(ss) > 0 && ss[0].TryRead() {
+			moved = ss[0].Read(frame.PieceSize, true, &x.done)
 			if x.here > here {
 				moved, here = true, x.here
 			}
-			ss[0].rmu.Unlock()
+			ss[0].EndRead()
 		}
 		if moved {
 			idle = 0
 			continue
 		}
-		if idle++; idle <= tries {
+		if idle++; idle <= wire.Tries {
 			continue
 		}
 		now := time.Now()
-		if idle == tries+1 {
+		if idle == wire.Tries+1 {
 			since = now
-		} else if now.Sub(since) > p.e.home.LookFor(yieldTime) {
+		} else if now.Sub(since) > p.e.wire.Home.LookFor(wire.YieldTime) {
 			break
 		}
-		p.e.home.Yield()
+		p.e.wire.Home.Yield()
 	}
 	p.mu.Lock()
 	x.patient = false
 	p.mu.Unlock()
-}
-
-// wholes reports whether the piece of the current header is a whole message that may
-// wait in the socket.
-func (s *stream) wholes(x *slot) bool {
-	h := &s.cur.h
-	return s.conn == nil && h.Piece == 0 && h.Flags&frame.FlagSum == 0 && h.Length == x.total
-}
-
-// swallow reads the piece under way, all of which is here.
-func (s *stream) swallow() error {
-	c := &s.cur
-	for c.left > 0 {
-		if s.r < s.w {
-			n := copy(c.into, s.stage[s.r:s.w])
-			s.r += n
-			s.took(c.into[:n])
-			continue
-		}
-		if n, _, err := s.fill(); n <= 0 {
-			if err == nil {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-	}
-	return nil
 }
 
 // written reports whether a message that is wanted as a whole was, and waits for the

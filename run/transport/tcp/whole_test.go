@@ -15,14 +15,15 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // Messages are received as a whole, early and late ones, whatever they come over.
 func TestRecvWhole(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = SumsAll }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
@@ -110,9 +111,9 @@ func sendCut(p *port, b []byte, cut int, how string, sent chan struct{}) error {
 	var head [frame.HeaderSize]byte
 	copy(head[56:], p.Enc[:])
 	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b))}).Put(&head, auth.PlainKey())
-	s := p.e.peers[0].all()[0]
+	s := p.e.wire.Link(0).Streams()[0]
 	for frame := append(head[:], b...)[:cut]; len(frame) > 0; {
-		k, err := socket.Send(s.fd, frame)
+		k, err := socket.Send(s.FD(), frame)
 		if err != nil {
 			return err
 		}
@@ -122,10 +123,10 @@ func sendCut(p *port, b []byte, cut int, how string, sent chan struct{}) error {
 	close(sent)
 	switch how {
 	case "ends":
-		return unix.Shutdown(s.fd, unix.SHUT_RDWR)
+		return unix.Shutdown(s.FD(), unix.SHUT_RDWR)
 	case "is reset": // by dissolving the association
 		var nobody [16]byte // AF_UNSPEC
-		if _, _, e := syscall.RawSyscall(unix.SYS_CONNECT, uintptr(s.fd), uintptr(unsafe.Pointer(&nobody)), 16); e != 0 {
+		if _, _, e := syscall.RawSyscall(unix.SYS_CONNECT, uintptr(s.FD()), uintptr(unsafe.Pointer(&nobody)), 16); e != 0 {
 			return e
 		}
 	}

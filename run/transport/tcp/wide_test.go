@@ -3,11 +3,11 @@ package tcp
 import (
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/wire"
 )
 
 // trio is three ranks with a port each, in their first call. The pump of rank 0 is out of work: what its callers do not read stays in
@@ -23,11 +23,7 @@ func trio(t *testing.T) (es []*Endpoint, ports []*port) {
 		p.(*port).begin(1)
 		ports = append(ports, p.(*port))
 	}
-	for _, pr := range es[0].peers {
-		for _, s := range pr.all() {
-			es[0].unwatch(s)
-		}
-	}
+	es[0].wire.Unpumped()
 	return es, ports
 }
 
@@ -43,8 +39,8 @@ func TestSenderTakesWhatOthersSend(t *testing.T) {
 	if err := ports[2].Send(0, 0, []byte("unannounced")); err != nil {
 		t.Fatal(err)
 	}
-	from := es[0].peers[2].all()
-	fds := []unix.PollFd{{Fd: int32(from[0].fd), Events: unix.POLLIN}}
+	from := es[0].wire.Link(2).Streams()
+	fds := []unix.PollFd{{Fd: int32(from[0].FD()), Events: unix.POLLIN}}
 	for stop := patience(); fds[0].Revents == 0; {
 		if _, err := unix.Poll(fds, 10); err != nil && err != unix.EINTR {
 			t.Fatal(err)
@@ -53,9 +49,8 @@ func TestSenderTakesWhatOthersSend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var done atomic.Bool
 	for _, wide := range []bool{false, true} {
-		ports[0].turn(nil, es[0].peers[1], &done, true, &spell{on: anyStream, wide: wide})
+		es[0].wire.Link(1).Look(ports[0], wide)
 		ports[0].mu.Lock()
 		if got := ports[0].has(); got != wide {
 			t.Errorf("a sender that looks at all peers, %v, has taken it: %v", wide, got)
@@ -69,37 +64,16 @@ func TestSenderThatWaitsLooksAtAll(t *testing.T) {
 	es, ports := trio(t)
 	var done atomic.Bool
 	ended := make(chan error, 1)
-	go func() { ended <- ports[0].await(es[0].peers[1], anyStream, &done, true, func(*waiter) {}) }()
+	go func() {
+		ended <- es[0].wire.Link(1).Await(ports[0], wire.AnyStream, &done, true, func(*wire.Waiter) {})
+	}()
 	if err := ports[2].Send(0, 0, []byte("unannounced")); err != nil {
 		t.Fatal(err)
 	}
 	ports[0].look(t, "the sender takes what rank 2 sent", ports[0].has)
 	done.Store(true)
-	es[0].wakeAll()
+	es[0].wire.WakeAll()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
-	}
-}
-
-// It does so 20 us after it began to yield, long before it sleeps: ranks with a core each look for up to 13 ms.
-func TestWhenASenderLooksAtAll(t *testing.T) {
-	since := time.Unix(1000, 0)
-	for _, c := range []struct {
-		idle   int
-		waited time.Duration
-		want   bool
-	}{
-		{tries, time.Hour, false}, // the clock has not been read
-		{tries + 1, time.Hour, false},
-		{tries + 2, wideTime, false},
-		{tries + 2, wideTime + 1, true},
-	} {
-		s := spell{idle: c.idle, since: since}
-		if got := s.widens(since.Add(c.waited)); got != c.want {
-			t.Errorf("after %d looks and %s: %v, want %v", c.idle, c.waited, got, c.want)
-		}
-	}
-	if wideTime >= yieldTime {
-		t.Errorf("a sender sleeps after %s, before it looks at all, after %s", yieldTime, wideTime)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-fabric/weft/model/heap"
 	"github.com/weft-fabric/weft/run/internal/member"
 )
 
@@ -100,8 +101,8 @@ type node struct {
 type World struct {
 	set      Settings
 	nodes    []node
-	timers   heap
-	messages heap
+	timers   heap.Heap[event]
+	messages heap.Heap[event]
 	pool     []member.Message
 	free     []int32
 	seq      uint64
@@ -232,9 +233,9 @@ func (w *World) push(at int64, k kind, node, arg int32) {
 	w.seq++
 	e := event{at: max(at, w.now), seq: w.seq, node: node, arg: arg, kind: k}
 	if k == deliver {
-		w.messages.push(e)
+		w.messages.Push(e)
 	} else {
-		w.timers.push(e)
+		w.timers.Push(e)
 	}
 }
 
@@ -261,13 +262,13 @@ func (x *node) world(t member.Time) int64 {
 // Step does the next event; false once the length is over or a promise is broken.
 func (w *World) Step() bool {
 	var e event
-	switch m, t := len(w.messages.list), len(w.timers.list); {
+	switch m, t := w.messages.Len(), w.timers.Len(); {
 	case m == 0 && t == 0:
 		return false
-	case t == 0 || m > 0 && before(&w.messages.list[0], &w.timers.list[0]):
-		e = w.messages.pop()
+	case t == 0 || m > 0 && w.messages.First().Before(w.timers.First()):
+		e = w.messages.Pop()
 	default:
-		e = w.timers.pop()
+		e = w.timers.Pop()
 	}
 	if e.at > w.set.Length.Nanoseconds() || w.Err != nil {
 		return false

@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // When ranks join, the first rank of each host sends one packet, as large as its interface allows, to the first ranks of some others.
@@ -46,7 +46,7 @@ func neighbours(rank int, all []rails.Facts) (list []int) {
 }
 
 // probePaths finds a path from this host that swallows large packets.
-func probePaths(ctx context.Context, e *Endpoint) error {
+func probePaths(ctx context.Context, e *Node) error {
 	var paths []lane
 	var to []int
 	for _, rank := range neighbours(e.cfg.Rank, e.facts) {
@@ -71,7 +71,7 @@ func probePaths(ctx context.Context, e *Endpoint) error {
 }
 
 // probePath is nil if large packets get to a rank, or if that cannot be said.
-func probePath(ctx context.Context, e *Endpoint, rank int, l lane) error {
+func probePath(ctx context.Context, e *Node, rank int, l lane) error {
 	size := 0
 	for range pathTries {
 		n, lost := sendLarge(ctx, e, rank, l)
@@ -102,7 +102,7 @@ func probePath(ctx context.Context, e *Endpoint, rank int, l lane) error {
 }
 
 // sendLarge sends a rank a packet of the size that both ends agreed on, and reports whether it got no answer, though it was sent again.
-func sendLarge(ctx context.Context, e *Endpoint, rank int, l lane) (size int, lost bool) {
+func sendLarge(ctx context.Context, e *Node, rank int, l lane) (size int, lost bool) {
 	conn, _, err := e.dialOnce(ctx, rank, l)
 	if err != nil {
 		return 0, false
@@ -131,7 +131,7 @@ func sendLarge(ctx context.Context, e *Endpoint, rank int, l lane) (size int, lo
 }
 
 // takeLarge reads a large packet, and closes the connection to say so.
-func takeLarge(e *Endpoint, conn net.Conn) {
+func takeLarge(e *Node, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(e.ctx, func() { conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(2 * pathTime))

@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"errors"
@@ -15,22 +15,22 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
-// peer is another rank.
-type peer struct {
-	e    *Endpoint
-	rank int
+// Link is what joins this rank with another one: its streams, what they carry, and how they come and go.
+type Link struct {
+	e    *Node
+	Rank int // of the other end
 
-	streams  atomic.Pointer[[]*stream]
+	streams  atomic.Pointer[[]*Stream]
 	gone     atomic.Pointer[transport.Gone]
 	bye      atomic.Bool   // it closed its endpoint
 	waiting  atomic.Int32  // callers that are parked for something of it
-	buffered atomic.Int64  // bytes of its messages that came before they were asked for
-	messages atomic.Uint64 // sent to it
+	Buffered atomic.Int64  // bytes of its messages that came before they were asked for
+	Messages atomic.Uint64 // sent to it
 
-	numbered bool // its pieces are, and kept until they are acknowledged
+	Numbered bool // its pieces are, and kept until they are acknowledged
 
 	met     atomic.Bool   // all its streams were there once
 	here    chan struct{} // closed then
@@ -50,12 +50,12 @@ type peer struct {
 	refused  string        // what was wrong with the last frame that was refused
 	times    int           // how often that was so, one after the other
 	brief    int           // streams in a row that were lost soon after they were made
-	left     []*stream     // lost, and not yet closed: Close does it if nobody else gets to it
-	rooms    []roomWait    // senders that wait for room among the copies
+	left     []*Stream     // lost, and not yet closed: Close does it if nobody else gets to it
+	rooms    []Room        // senders that wait for room among the copies
 }
 
-// all are the streams with the peer.
-func (pr *peer) all() []*stream {
+// Streams are the streams with the peer.
+func (pr *Link) Streams() []*Stream {
 	if p := pr.streams.Load(); p != nil {
 		return *p
 	}
@@ -63,14 +63,17 @@ func (pr *peer) all() []*stream {
 }
 
 // any are the streams with the peer, and those that are lost and may still be read by somebody.
-func (pr *peer) any() []*stream {
+func (pr *Link) any() []*Stream {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	return slices.Concat(pr.all(), pr.left)
+	return slices.Concat(pr.Streams(), pr.left)
 }
 
-// alive is nil, or why the peer cannot be reached.
-func (pr *peer) alive() error {
+// Awaited says that callers are parked for something of the peer.
+func (pr *Link) Awaited() bool { return pr.waiting.Load() > 0 }
+
+// Alive is nil, or why the peer cannot be reached.
+func (pr *Link) Alive() error {
 	if g := pr.gone.Load(); g != nil {
 		return g
 	}
@@ -78,28 +81,28 @@ func (pr *peer) alive() error {
 }
 
 // vanish makes the peer gone.
-func (pr *peer) vanish(why string) { pr.vanishFor(why, nil) }
+func (pr *Link) vanish(why string) { pr.vanishFor(why, nil) }
 
-func (pr *peer) vanishFor(why string, cause error) {
-	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.rank, Why: why, Left: pr.bye.Load(), Cause: cause}) {
-		pr.e.wakeAll()
+func (pr *Link) vanishFor(why string, cause error) {
+	if pr.gone.CompareAndSwap(nil, &transport.Gone{Rank: pr.Rank, Why: why, Left: pr.bye.Load(), Cause: cause}) {
+		pr.e.WakeAll()
 	}
 }
 
 // refuse gives up a peer whose frames this rank does not take.
-func (pr *peer) refuse(what string) {
-	r := &transport.Refused{Sender: pr.rank, Receiver: pr.e.cfg.Rank, What: what}
+func (pr *Link) refuse(what string) {
+	r := &transport.Refused{Sender: pr.Rank, Receiver: pr.e.cfg.Rank, What: what}
 	pr.vanishFor(r.Error(), r)
 }
 
 // unwanted gives up a peer that turned this rank away for good, and reports whether it did: it gave this rank up before.
-func (pr *peer) unwanted(err error) bool {
+func (pr *Link) unwanted(err error) bool {
 	var refusal *auth.Refusal
 	if !errors.As(err, &refusal) || refusal.Why == closing {
 		return false
 	}
 	if what, ok := strings.CutPrefix(refusal.Why, refusing); ok {
-		r := &transport.Refused{Sender: pr.e.cfg.Rank, Receiver: pr.rank, What: what}
+		r := &transport.Refused{Sender: pr.e.cfg.Rank, Receiver: pr.Rank, What: what}
 		pr.vanishFor(r.Error(), r)
 	} else {
 		pr.vanish("it gave this rank up: " + refusal.Why)
@@ -111,8 +114,8 @@ func (pr *peer) unwanted(err error) bool {
 const refusing = "frame refused: "
 
 // welcome is nil, or why a peer is turned away.
-func (pr *peer) welcome() error {
-	err := pr.alive()
+func (pr *Link) welcome() error {
+	err := pr.Alive()
 	if r, ok := errors.AsType[*transport.Refused](err); ok {
 		return errors.New(refusing + r.What)
 	}
@@ -132,7 +135,7 @@ type chatter struct {
 
 const (
 	chatTime = 10 * time.Second
-	chatMost = 20 // lines in that time
+	ChatMost = 20 // lines in that time
 )
 
 // may reports whether a line may be told now, whether it is the last for a while, and how many were left out before it.
@@ -143,24 +146,24 @@ func (c *chatter) may(now time.Time) (ok, last bool, missed int) {
 		missed = c.missed
 		c.since, c.told, c.missed = now, 0, 0
 	}
-	if c.told >= chatMost {
+	if c.told >= ChatMost {
 		c.missed++
 		return false, false, 0
 	}
 	c.told++
-	return true, c.told == chatMost, missed
+	return true, c.told == ChatMost, missed
 }
 
-// alterations is how often frames of a peer were altered, as a rate: one in alterTime is an accident that costs a
-// connection and nothing else, however long the job runs; alterMost at once are no accident. It also bounds how often
+// alterations is how often frames of a peer were altered, as a rate: one in AlterTime is an accident that costs a
+// connection and nothing else, however long the job runs; AlterMost at once are no accident. It also bounds how often
 // somebody between the hosts can guess a checksum.
 type alterations struct {
 	paid time.Time // when those that were seen are made up for
 }
 
 const (
-	alterTime = 2 * time.Second
-	alterMost = 8
+	AlterTime = 2 * time.Second
+	AlterMost = 8
 )
 
 // often counts another one, and reports whether that is too many.
@@ -168,8 +171,8 @@ func (a *alterations) often(now time.Time) bool {
 	if a.paid.Before(now) {
 		a.paid = now
 	}
-	a.paid = a.paid.Add(alterTime)
-	return a.paid.Sub(now) > (alterMost-1)*alterTime
+	a.paid = a.paid.Add(AlterTime)
+	return a.paid.Sub(now) > (AlterMost-1)*AlterTime
 }
 
 // stall is a run of streams that were made and lost while the oldest piece was not acknowledged. The clock of an outage

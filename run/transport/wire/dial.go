@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
@@ -25,8 +25,8 @@ import (
 // up.
 const dialTime = 5 * time.Second
 
-// streamsPerRail is how many streams a pair of interfaces has.
-func (e *Endpoint) streamsPerRail() int {
+// StreamsPerRail is how many streams a pair of interfaces has.
+func (e *Node) StreamsPerRail() int {
 	if e.cfg.Streams > 0 {
 		return e.cfg.Streams
 	}
@@ -37,7 +37,7 @@ func (e *Endpoint) streamsPerRail() int {
 }
 
 // listen opens a port on every rail.
-func (e *Endpoint) listen() error {
+func (e *Node) listen() error {
 	for _, r := range e.rails {
 		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.Addr, 0)))
 		if err != nil {
@@ -56,7 +56,7 @@ type lane struct{ mine, yours, number, kind, attempt uint32 }
 
 const (
 	laneData = iota
-	laneVerbs
+	laneOther
 	laneKnock // nothing: the dialer wants to be dialed
 	laneProbe // nothing: the dialer has lost all streams up to this attempt, and wants to know whether the listener is there
 	laneRail  // nothing: the dialer has lost all streams of one pair of rails, which number says, up to this attempt
@@ -78,7 +78,7 @@ func getLane(b [16]byte) lane {
 }
 
 // attempt is the lane of the next attempt to make a stream with a peer.
-func (pr *peer) attempt(pair [2]int, number int) lane {
+func (pr *Link) attempt(pair [2]int, number int) lane {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	pr.attempts++
@@ -86,7 +86,7 @@ func (pr *peer) attempt(pair [2]int, number int) lane {
 }
 
 // serve answers dialers.
-func (e *Endpoint) serve() {
+func (e *Node) serve() {
 	e.gate = &auth.Listener{
 		Token: e.cfg.Token, TLS: e.cfg.TLS, Log: e.cfg.Log,
 		Admit: func(h auth.Hello) error {
@@ -108,15 +108,15 @@ func (e *Endpoint) serve() {
 		Enter: func(conn net.Conn, h auth.Hello) {
 			l := getLane(h.Extra)
 			switch l.kind {
-			case laneVerbs:
+			case laneOther:
 				if e.keyed {
 					conn = auth.Sealed(conn, &h.Secret, false)
 				}
-				e.verbs.Serve(conn, h.Rank)
+				e.above.Serve(conn, h.Rank)
 				return
 			case laneKnock:
 				conn.Close()
-				e.later(func() { _ = e.reach(e.peers[h.Rank]) })
+				e.Later(func() { _ = e.reach(e.peers[h.Rank]) })
 				return
 			case laneProbe:
 				conn.Close()
@@ -145,7 +145,7 @@ func (e *Endpoint) serve() {
 
 // dials says which of two ranks dials the other, so that every rank dials about
 // half of its peers.
-func (e *Endpoint) dials(from, to int) bool {
+func (e *Node) dials(from, to int) bool {
 	if (from+to)%2 == 0 {
 		return from < to
 	}
@@ -153,7 +153,7 @@ func (e *Endpoint) dials(from, to int) bool {
 }
 
 // pairsWith are the rails that are connected with a peer, this rank's first.
-func (e *Endpoint) pairsWith(rank int) [][2]int {
+func (e *Node) pairsWith(rank int) [][2]int {
 	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
 	ps := rails.Pairs(e.where[low], e.where[high])
 	if low == rank {
@@ -165,7 +165,7 @@ func (e *Endpoint) pairsWith(rank int) [][2]int {
 }
 
 // firstWith is the pair of rails with which messages to a peer begin, and how many pairs there are.
-func (e *Endpoint) firstWith(rank int) (first, n int) {
+func (e *Node) firstWith(rank int) (first, n int) {
 	low, high := min(rank, e.cfg.Rank), max(rank, e.cfg.Rank)
 	pairs := rails.Pairs(e.where[low], e.where[high])
 	if len(pairs) < 2 {
@@ -182,10 +182,10 @@ func (e *Endpoint) firstWith(rank int) (first, n int) {
 }
 
 // reached reports whether a rank is reached in another way.
-func (e *Endpoint) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
+func (e *Node) reached(rank int) bool { return e.cfg.Reached != nil && e.cfg.Reached[rank] }
 
 // plan finds out how many streams each peer has.
-func (e *Endpoint) plan(between bool) error {
+func (e *Node) plan(between bool) error {
 	e.want = make([]int, e.cfg.Size)
 	for rank, pr := range e.peers {
 		if rank == e.cfg.Rank || e.reached(rank) {
@@ -195,19 +195,19 @@ func (e *Endpoint) plan(between bool) error {
 		if n == 0 {
 			return fmt.Errorf("ranks %d and %d have no addresses of the same kind", e.cfg.Rank, rank)
 		}
-		e.want[rank] = n * e.streamsPerRail()
-		pr.numbered = e.want[rank] > 1 || between && e.outage() > 0
-		e.resumes = e.resumes || pr.numbered
+		e.want[rank] = n * e.StreamsPerRail()
+		pr.Numbered = e.want[rank] > 1 || between && e.outage() > 0
+		e.resumes = e.resumes || pr.Numbered
 	}
 	return nil
 }
 
 // connect dials the peers and waits until there are all streams.
-func (e *Endpoint) connect(ctx context.Context) error {
+func (e *Node) connect(ctx context.Context) error {
 	if e.cfg.Lazy {
 		return nil
 	}
-	per := e.streamsPerRail()
+	per := e.StreamsPerRail()
 	errs := make(chan error, e.cfg.Size)
 	dialing := 0
 	// Few at a time: hundreds of handshakes at once only make each slower.
@@ -246,7 +246,7 @@ func (e *Endpoint) connect(ctx context.Context) error {
 		return first
 	}
 	for {
-		missing := slices.IndexFunc(e.peers, func(pr *peer) bool { return len(pr.all()) < e.want[pr.rank] && pr.alive() == nil })
+		missing := slices.IndexFunc(e.peers, func(pr *Link) bool { return len(pr.Streams()) < e.want[pr.Rank] && pr.Alive() == nil })
 		if missing < 0 {
 			for _, pr := range e.peers {
 				pr.met.Store(true) // or it is gone already
@@ -263,11 +263,11 @@ func (e *Endpoint) connect(ctx context.Context) error {
 
 // dial makes one stream, trying again while the peer's host may still be
 // coming up.
-func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) error {
+func (e *Node) dial(ctx context.Context, pr *Link, pair [2]int, number int) error {
 	pause := 5 * time.Millisecond
 	for {
 		l := pr.attempt(pair, number)
-		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+		conn, secret, err := e.dialOnce(ctx, pr.Rank, l)
 		if err == nil {
 			return e.add(conn, pr, pair[0], l, &secret, true)
 		}
@@ -284,7 +284,7 @@ func (e *Endpoint) dial(ctx context.Context, pr *peer, pair [2]int, number int) 
 	}
 }
 
-func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.Secret, error) {
+func (e *Node) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.Secret, error) {
 	to := e.where[rank][l.yours].Addr
 	line := auth.Line{Addr: to.String(), TLS: e.cfg.TLS, Token: e.cfg.Token}
 	line.LocalAddr = &net.TCPAddr{IP: e.rails[l.mine].Addr.AsSlice()}
@@ -302,29 +302,21 @@ func (e *Endpoint) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, au
 	return conn, secret, err
 }
 
-// forVerbs is the endpoint as its verbs see it.
-type forVerbs struct{ e *Endpoint }
-
-func (f forVerbs) Alive(rank int) error { return f.e.peers[rank].alive() }
-func (f forVerbs) Closed() bool         { return f.e.closed.Load() }
-func (f forVerbs) Resumes() bool        { return f.e.resumes }
-func (f forVerbs) Go(run func())        { f.e.wg.Go(run) }
-
-// Dial tries the rails in order.
-func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(f.e.ctx, dialTime)
+// Dial makes a connection with a rank that is no stream, over the first rail that works. The other end's Above serves it.
+func (e *Node) Dial(rank int) (conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 	defer cancel()
-	pairs := f.e.pairsWith(rank)
-	if ss := f.e.peers[rank].all(); len(ss) > 0 { // a rail that is known to work goes first
+	pairs := e.pairsWith(rank)
+	if ss := e.peers[rank].Streams(); len(ss) > 0 { // a rail that is known to work goes first
 		p := pairs[ss[0].pair]
 		pairs = append([][2]int{p}, slices.Delete(slices.Clone(pairs), ss[0].pair, ss[0].pair+1)...)
 	}
 	var refused error
 	for _, p := range pairs {
 		var secret auth.Secret
-		conn, secret, err = f.e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneVerbs})
+		conn, secret, err = e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneOther})
 		if err == nil {
-			if f.e.keyed {
+			if e.keyed {
 				conn = auth.Sealed(conn, &secret, true)
 			}
 			return conn, nil
@@ -333,19 +325,19 @@ func (f forVerbs) Dial(rank int) (conn net.Conn, err error) {
 			refused = err
 		}
 	}
-	if pr := f.e.peers[rank]; refused != nil && !pr.met.Load() { // it has no streams whose end would tell that it has ended
+	if pr := e.peers[rank]; refused != nil && !pr.met.Load() { // it has no streams whose end would tell that it has ended
 		_ = pr.unmet(refused)
 	}
 	return nil, err
 }
 
 // add makes a connection a stream of a peer.
-func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.Secret, dialer bool) error {
-	pair := slices.IndexFunc(e.pairsWith(pr.rank), func(p [2]int) bool { return p[0] == rail })
+func (e *Node) add(conn net.Conn, pr *Link, rail int, l lane, secret *auth.Secret, dialer bool) error {
+	pair := slices.IndexFunc(e.pairsWith(pr.Rank), func(p [2]int) bool { return p[0] == rail })
 	if pair < 0 {
-		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.rank)
+		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.Rank)
 	}
-	s := &stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s := &Stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	s.ends = conn.LocalAddr().String() + " " + conn.RemoteAddr().String()
 	if e.secure {
 		s.conn = conn
@@ -370,7 +362,7 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 	for _, x := range old {
 		x.fail(errReplaced)
 	}
-	if pr.numbered {
+	if pr.Numbered {
 		pr.hasStream()
 		// What found no stream, and what was told over one that broke.
 		pr.feed()
@@ -384,12 +376,12 @@ func (e *Endpoint) add(conn net.Conn, pr *peer, rail int, l lane, secret *auth.S
 }
 
 // join makes a stream one of its peer's, and gives those in whose place it is.
-func (e *Endpoint) join(s *stream) (old []*stream, err error) {
+func (e *Node) join(s *Stream) (old []*Stream, err error) {
 	pr := s.peer
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	late := slices.ContainsFunc(pr.all(), func(x *stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
-	if late || e.closed.Load() || pr.alive() != nil {
+	late := slices.ContainsFunc(pr.Streams(), func(x *Stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
+	if late || e.closed.Load() || pr.Alive() != nil {
 		if s.conn == nil {
 			_ = unix.Close(s.fd)
 		}
@@ -399,20 +391,20 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 	if s.conn == nil {
 		e.name(s)
 	}
-	for _, x := range pr.all() {
+	for _, x := range pr.Streams() {
 		if x.pair == s.pair && x.number == s.number {
 			old = append(old, x)
 		}
 	}
-	all := append(slices.Clone(pr.all()), s)
+	all := append(slices.Clone(pr.Streams()), s)
 	// Pairs of ranks differ in which of their rails is the first, where short messages go. The second stream of a rail
 	// comes after the first ones of all: a message of few pieces uses every rail.
-	first, n := e.firstWith(pr.rank)
-	slices.SortStableFunc(all, func(a, b *stream) int {
+	first, n := e.firstWith(pr.Rank)
+	slices.SortStableFunc(all, func(a, b *Stream) int {
 		return (a.number-b.number)*1024 + (a.pair-first+n)%n - (b.pair-first+n)%n
 	})
 	pr.streams.Store(&all)
-	if len(all) >= e.want[pr.rank] && !pr.met.Swap(true) {
+	if len(all) >= e.want[pr.Rank] && !pr.met.Swap(true) {
 		close(pr.here)
 	}
 	select {
@@ -428,7 +420,7 @@ func (e *Endpoint) join(s *stream) (old []*stream, err error) {
 }
 
 // dispose closes the descriptor of a stream that is lost, once nobody uses it.
-func (s *stream) dispose() {
+func (s *Stream) dispose() {
 	s.lost.Store(true)
 	s.rmu.Lock()
 	defer s.rmu.Unlock()

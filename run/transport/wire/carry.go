@@ -1,15 +1,14 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
@@ -20,7 +19,7 @@ import (
 // over the next one that can be made, and what comes twice is dropped by its number. Short
 // messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
-	keepSize  = 256 << 10 // messages up to this length are copied: an all-to-all of 1 MiB among 2 hosts of 4 ranks takes 16 to 25 ms so and 20 to 28 with 64 KiB, on 2 busy cores
+	KeepSize  = 256 << 10 // messages up to this length are copied: an all-to-all of 1 MiB among 2 hosts of 4 ranks takes 16 to 25 ms so and 20 to 28 with 64 KiB, on 2 busy cores
 	keepLimit = 2 << 20   // bytes of copies before senders wait
 	keepMost  = 512       // pieces before senders wait; the receiver tells 4096 apart
 	keepNear  = 2 << 10   // copies up to this length are used again by the next piece
@@ -39,11 +38,11 @@ const (
 
 // piece is one that was numbered.
 type piece struct {
-	o     *outbound // the frame of a piece that is no copy; its fields change as it is written
+	o     *Outbound // the frame of a piece that is no copy; its fields change as it is written
 	h     frame.Header
-	call  [transport.CallSize]byte
+	call  Call
 	b     []byte
-	s     *stream // that carries it; nil if none does
+	s     *Stream // that carries it; nil if none does
 	bytes int
 	kept  bool // b is a copy
 	again bool // it was sent more than once
@@ -52,13 +51,13 @@ type piece struct {
 
 // sending is a long message.
 type sending struct {
-	proto *outbound
+	proto *Outbound
 	rest  []byte // not yet cut
 	at    uint64
-	on    int // the number of its streams, or anyStream
+	on    int // the number of its streams, or AnyStream
 	left  int // pieces that are not acknowledged, and one while there is a rest
 	done  atomic.Bool
-	wake  *waiter
+	wake  *Waiter
 }
 
 // carrier is the numbered traffic with a peer; the peer's lock guards it.
@@ -77,8 +76,8 @@ type carrier struct {
 	mark  atomic.Uint64 // cum, for headers
 }
 
-// have says whether a piece has come before.
-func (pr *peer) have(n uint64) bool {
+// Have says whether a piece has come before.
+func (pr *Link) Have(n uint64) bool {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	c := &pr.carrier
@@ -86,7 +85,7 @@ func (pr *peer) have(n uint64) bool {
 }
 
 // claim notes a piece that came, and says whether it is the first of its number.
-func (pr *peer) claim(n uint64) bool {
+func (pr *Link) claim(n uint64) bool {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	return pr.carrier.claim(n)
@@ -112,7 +111,7 @@ func (c *carrier) claim(n uint64) bool {
 }
 
 // took is claim of a short message and owe and acked of what its header says, at once.
-func (pr *peer) took(s *stream, n, ack uint64, bytes int) bool {
+func (pr *Link) took(s *Stream, n, ack uint64, bytes int) bool {
 	pr.mu.Lock()
 	c := &pr.carrier
 	if !c.claim(n) {
@@ -133,10 +132,10 @@ func (pr *peer) took(s *stream, n, ack uint64, bytes int) bool {
 	return true
 }
 
-// inOrder says whether nothing is missing among what came, nor before a piece
+// InOrder says whether nothing is missing among what came, nor before a piece
 // that is coming.
-func (pr *peer) inOrder(piece uint64) bool {
-	if !pr.numbered {
+func (pr *Link) InOrder(piece uint64) bool {
+	if !pr.Numbered {
 		return true
 	}
 	pr.mu.Lock()
@@ -153,7 +152,7 @@ func (pr *peer) inOrder(piece uint64) bool {
 }
 
 // owe notes that a piece is to be acknowledged, and does so if it is time.
-func (pr *peer) owe(s *stream, bytes int, now bool) {
+func (pr *Link) owe(s *Stream, bytes int, now bool) {
 	pr.mu.Lock()
 	c := &pr.carrier
 	c.debt += bytes
@@ -167,43 +166,43 @@ func (pr *peer) owe(s *stream, bytes int, now bool) {
 }
 
 // acknowledge tells what has come, over a stream if it is not lost.
-func (pr *peer) acknowledge(s *stream) {
+func (pr *Link) acknowledge(s *Stream) {
 	pr.mu.Lock()
 	c := &pr.carrier
 	c.debt, c.owed = 0, 0
-	o := &outbound{h: frame.Header{Kind: frame.Ack}}
+	o := &Outbound{H: frame.Header{Kind: frame.Ack}}
 	// The pieces after the first that is missing, as a map of bits.
 	for i := range uint64(64) {
-		for k, field := range []*uint64{&o.h.Total, &o.h.Offset} {
+		for k, field := range []*uint64{&o.H.Total, &o.H.Offset} {
 			n := c.cum + 1 + i + 64*uint64(k)
 			if c.ahead[n/64%64]&(1<<(n%64)) != 0 {
 				*field |= 1 << i
 			}
 		}
 	}
-	o.h.Ack = c.cum
+	o.H.Ack = c.cum
 	pr.mu.Unlock()
 	if s.lost.Load() {
-		ss := pr.all()
+		ss := pr.Streams()
 		if len(ss) == 0 {
 			return
 		}
 		s = ss[0]
 	}
-	s.send(o)
+	s.Send(o)
 }
 
-// control sends a frame without a piece, over the first stream; to a peer with
+// Control sends a frame without a piece, over the first stream; to a peer with
 // several it is numbered, so that it arrives though the stream may break.
-func (pr *peer) control(o *outbound) {
-	if !pr.numbered {
-		if ss := pr.all(); len(ss) > 0 {
-			ss[0].send(o)
+func (pr *Link) Control(o *Outbound) {
+	if !pr.Numbered {
+		if ss := pr.Streams(); len(ss) > 0 {
+			ss[0].Send(o)
 		}
 		return
 	}
 	pr.mu.Lock()
-	s := pr.first(anyStream)
+	s := pr.First(AnyStream)
 	pr.number(o, s, true, nil)
 	pr.mu.Unlock()
 	if s != nil {
@@ -212,7 +211,7 @@ func (pr *peer) control(o *outbound) {
 }
 
 // acked takes an acknowledgement.
-func (pr *peer) acked(h *frame.Header) {
+func (pr *Link) acked(h *frame.Header) {
 	pr.mu.Lock()
 	moved := pr.settleUpTo(h.Ack)
 	if h.Kind == frame.Ack && h.Total|h.Offset != 0 {
@@ -236,7 +235,7 @@ func (pr *peer) acked(h *frame.Header) {
 
 // settleUpTo ends the pieces up to a number, and says whether there may be room for what waits;
 // the caller holds mu.
-func (pr *peer) settleUpTo(ack uint64) (moved bool) {
+func (pr *Link) settleUpTo(ack uint64) (moved bool) {
 	c := &pr.carrier
 	if ack < c.base || len(c.window) == 0 {
 		return false
@@ -250,7 +249,7 @@ func (pr *peer) settleUpTo(ack uint64) (moved bool) {
 }
 
 // shift takes the pieces that are acknowledged out of the window; the caller holds mu.
-func (pr *peer) shift() {
+func (pr *Link) shift() {
 	c := &pr.carrier
 	k := 0
 	for k < len(c.window) && c.window[k] == nil {
@@ -259,15 +258,15 @@ func (pr *peer) shift() {
 	if k > 0 {
 		c.window = c.window[:copy(c.window, c.window[k:])]
 		c.base += uint64(k)
-		if !pr.down.IsZero() && len(pr.all()) > 0 {
-			pr.e.later(pr.isBack)
+		if !pr.down.IsZero() && len(pr.Streams()) > 0 {
+			pr.e.Later(pr.isBack)
 		}
 	}
 	pr.roomy()
 }
 
 // settlePiece ends a piece that is acknowledged; the caller holds mu.
-func (pr *peer) settlePiece(i int, now time.Time) bool {
+func (pr *Link) settlePiece(i int, now time.Time) bool {
 	c := &pr.carrier
 	p := c.window[i]
 	if p == nil {
@@ -306,39 +305,38 @@ func (pr *peer) settlePiece(i int, now time.Time) bool {
 func (m *sending) less() {
 	if m.left--; m.left == 0 {
 		m.done.Store(true)
-		m.wake.wake()
+		m.wake.Wake()
 	}
 }
 
 // roomy wakes senders that wait for room among the copies; the caller holds mu.
-func (pr *peer) roomy() {
+func (pr *Link) roomy() {
 	if len(pr.rooms) == 0 || !pr.hasRoom() {
 		return
 	}
 	for _, r := range pr.rooms {
-		r.room.Store(true)
-		r.w.wake()
+		r.Give()
 	}
 	pr.rooms = pr.rooms[:0]
 }
 
 // number makes a piece of an outbound frame and gives it to a stream, or to
 // none if there is none; the caller holds mu.
-func (pr *peer) number(o *outbound, s *stream, kept bool, of *sending) {
+func (pr *Link) number(o *Outbound, s *Stream, kept bool, of *sending) {
 	c := &pr.carrier
-	o.h.Piece = c.base + uint64(len(c.window))
-	p := &piece{o: o, h: o.h, call: o.call, b: o.b, bytes: len(o.b), kept: kept, of: of}
+	o.H.Piece = c.base + uint64(len(c.window))
+	p := &piece{o: o, h: o.H, call: o.Call, b: o.B, bytes: len(o.B), kept: kept, of: of}
 	c.window = append(c.window, p)
 	if kept {
 		c.kept += p.bytes
 	}
 	if pr.assign(p, s) {
-		s.post(o)
+		s.Post(o)
 	}
 }
 
 // assign gives a piece to a stream, which is false if there is none; the caller holds mu.
-func (pr *peer) assign(p *piece, s *stream) bool {
+func (pr *Link) assign(p *piece, s *Stream) bool {
 	if p.s = s; s == nil {
 		pr.carrier.again = append(pr.carrier.again, p)
 		return false
@@ -350,11 +348,11 @@ func (pr *peer) assign(p *piece, s *stream) bool {
 	return true
 }
 
-// first is the stream for short messages: the first that is not lost, of those with a number if there is one. Their receiver looks
+// First is the stream for short messages: the first that is not lost, of those with a number if there is one. Their receiver looks
 // there first. The caller holds mu.
-func (pr *peer) first(number int) *stream {
-	var first *stream
-	for _, s := range pr.all() {
+func (pr *Link) First(number int) *Stream {
+	var first *Stream
+	for _, s := range pr.Streams() {
 		switch {
 		case s.lost.Load():
 		case s.carries(number):
@@ -368,10 +366,10 @@ func (pr *peer) first(number int) *stream {
 
 // fittest is the stream for a piece of a long message: that with the most room in its window, which is as large as the stream is
 // fast, of those with a number, or of all if these are lost. The caller holds mu.
-func (pr *peer) fittest(number int) *stream {
+func (pr *Link) fittest(number int) *Stream {
 	number = pr.sound(number)
-	var best *stream
-	for _, x := range pr.all() {
+	var best *Stream
+	for _, x := range pr.Streams() {
 		if x.lost.Load() || x.flight >= x.window || !x.carries(number) {
 			continue
 		}
@@ -383,11 +381,11 @@ func (pr *peer) fittest(number int) *stream {
 }
 
 // feed gives the streams that have room what waits for them.
-func (pr *peer) feed() {
+func (pr *Link) feed() {
 	pr.mu.Lock()
 	c := &pr.carrier
 	for len(c.again) > 0 {
-		s := pr.first(anyStream)
+		s := pr.First(AnyStream)
 		if s == nil {
 			break
 		}
@@ -397,12 +395,12 @@ func (pr *peer) feed() {
 			continue // it had come, after all
 		}
 		// The old frame may still be in the hands of the stream that broke.
-		o := &outbound{h: p.h, call: p.call, b: p.b}
-		o.h.Flags |= frame.FlagAck
+		o := &Outbound{H: p.h, Call: p.call, B: p.b}
+		o.H.Flags |= frame.FlagAck
 		p.o, p.again = o, true
 		pr.e.count.resent.Add(1)
 		pr.assign(p, s)
-		s.post(o)
+		s.Post(o)
 	}
 	for i := 0; i < len(c.long) && len(c.window) < keepMost; {
 		m := c.long[i]
@@ -412,8 +410,8 @@ func (pr *peer) feed() {
 			i++ // those of other streams may go on
 			continue
 		}
-		o := &outbound{h: m.proto.h, call: m.proto.call, b: m.rest[:n]}
-		o.h.Offset = m.at
+		o := &Outbound{H: m.proto.H, Call: m.proto.Call, B: m.rest[:n]}
+		o.H.Offset = m.at
 		m.at += uint64(n)
 		m.rest = m.rest[n:]
 		c.long = slices.Delete(c.long, i, i+1)
@@ -424,13 +422,13 @@ func (pr *peer) feed() {
 		pr.number(o, s, false, m)
 	}
 	pr.mu.Unlock()
-	for _, s := range pr.all() {
+	for _, s := range pr.Streams() {
 		s.flush()
 	}
 }
 
 // flush writes what is queued, and lets the pump write what the socket has no room for.
-func (s *stream) flush() {
+func (s *Stream) flush() {
 	if s.queued.Load() == 0 {
 		return
 	}
@@ -439,32 +437,31 @@ func (s *stream) flush() {
 	}
 }
 
-// sendKept sends a message that is not long to a peer whose pieces are numbered, from a copy, and does not
-// wait for its end.
-func (p *port) sendKept(pr *peer, channel int, msgno uint32, b []byte) error {
+// SendKept sends a message that is not long to a peer whose pieces are numbered, from a copy, and does not
+// wait for its end. on is the number of the streams that it takes.
+func (pr *Link) SendKept(p Caller, on int, h frame.Header, call *Call, b []byte) error {
 	pr.mu.Lock()
 	for !pr.hasRoom() {
 		pr.mu.Unlock()
-		if err := p.awaitRoom(pr); err != nil {
-			return p.end(err)
+		if err := pr.awaitRoom(p); err != nil {
+			return err
 		}
 		pr.mu.Lock()
 	}
 	c := &pr.carrier
 	x := c.copyOf(b)
-	x.h = frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: uint32(channel), Msgno: msgno, Piece: c.base + uint64(len(c.window))}
-	x.call = p.Enc
+	h.Piece = c.base + uint64(len(c.window))
+	x.h, x.call = h, *call
 	c.window = append(c.window, x)
 	c.kept += len(b)
-	s := pr.first(p.streamOf(channel))
+	s := pr.First(on)
 	ok := pr.assign(x, s)
 	if ok && s.queued.Load() == 0 {
 		c.debt, c.owed = 0, 0 // the header tells
 	}
-	h := x.h
 	pr.mu.Unlock()
 	if ok {
-		s.sendNow(h, &p.Enc, b)
+		s.sendNow(h, call, b)
 	}
 	return nil
 }
@@ -489,7 +486,7 @@ func (c *carrier) copyOf(b []byte) *piece {
 
 // sendNow writes a short frame, unless others are queued before it. What the socket has no room
 // for is queued as a copy.
-func (s *stream) sendNow(h frame.Header, call *[transport.CallSize]byte, b []byte) {
+func (s *Stream) sendNow(h frame.Header, call *Call, b []byte) {
 	if o, err := s.try(h, call, b, true); o != nil {
 		if err != nil {
 			s.hangUp(err)
@@ -499,54 +496,53 @@ func (s *stream) sendNow(h frame.Header, call *[transport.CallSize]byte, b []byt
 	}
 }
 
-// sendNumbered is Send of a long message to a peer whose pieces are numbered.
-func (p *port) sendNumbered(pr *peer, o *outbound) error {
-	m := &sending{proto: o, rest: o.b, on: p.streamOf(int(o.h.Channel)), left: 1}
+// SendLong sends a long message to a peer whose pieces are numbered, and waits until all of it is acknowledged.
+func (pr *Link) SendLong(p Caller, on int, o *Outbound) error {
+	m := &sending{proto: o, rest: o.B, on: on, left: 1}
 	pr.mu.Lock()
 	pr.carrier.long = append(pr.carrier.long, m)
 	pr.mu.Unlock()
 	pr.feed()
-	err := p.await(pr, m.on, &m.done, true, func(w *waiter) {
+	err := pr.Await(p, m.on, &m.done, true, func(w *Waiter) {
 		pr.mu.Lock()
 		m.wake = w
 		pr.mu.Unlock()
 	})
 	if err != nil {
 		pr.recall(m)
-		return p.end(err)
 	}
-	return nil
+	return err
 }
 
 // hasRoom says whether there is room among the copies; the caller holds mu.
-func (pr *peer) hasRoom() bool {
+func (pr *Link) hasRoom() bool {
 	return pr.carrier.kept < keepLimit && len(pr.carrier.window) < keepMost
 }
 
 // awaitRoom waits until there is room among the copies.
-func (p *port) awaitRoom(pr *peer) error {
+func (pr *Link) awaitRoom(p Caller) error {
 	var room atomic.Bool
 	pr.mu.Lock()
 	if pr.hasRoom() {
 		pr.mu.Unlock()
 		return nil
 	}
-	pr.rooms = append(pr.rooms, roomWait{rank: pr.rank, room: &room})
+	pr.rooms = append(pr.rooms, Room{Rank: pr.Rank, Made: &room})
 	pr.mu.Unlock()
-	err := p.await(pr, anyStream, &room, true, func(w *waiter) {
+	err := pr.Await(p, AnyStream, &room, true, func(w *Waiter) {
 		pr.mu.Lock()
-		setWaiter(pr.rooms, &room, w)
+		SetWaiter(pr.rooms, &room, w)
 		pr.mu.Unlock()
 	})
 	pr.mu.Lock()
-	pr.rooms = slices.DeleteFunc(pr.rooms, func(r roomWait) bool { return r.room == &room })
+	pr.rooms = slices.DeleteFunc(pr.rooms, func(r Room) bool { return r.Made == &room })
 	pr.mu.Unlock()
 	return err
 }
 
 // recall takes the sender's memory back from a message that is not wanted any
 // more: what is on its way goes on from copies, as the receiver counts pieces.
-func (pr *peer) recall(m *sending) {
+func (pr *Link) recall(m *sending) {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	c := &pr.carrier
@@ -565,7 +561,7 @@ func (pr *peer) recall(m *sending) {
 }
 
 // swap replaces a message's memory while nobody reads it.
-func (s *stream) swap(o *outbound, b []byte) {
+func (s *Stream) swap(o *Outbound, b []byte) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	for s.writing {
@@ -573,27 +569,27 @@ func (s *stream) swap(o *outbound, b []byte) {
 		wait.Yield()
 		s.wmu.Lock()
 	}
-	if len(o.b) > 0 { // it is not written yet
-		o.b = b
+	if len(o.B) > 0 { // it is not written yet
+		o.B = b
 	}
 }
 
 // abandon ends the piece that a broken stream was reading: it will come again.
-func (s *stream) abandon() {
+func (s *Stream) abandon() {
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
-	if c := &s.cur; c.on && c.slot != nil {
+	if c := &s.cur; c.on && c.to != nil {
 		s.release()
 		c.on = false
 	}
 }
 
-// spare ends the reading of pieces that came over other streams meanwhile: the link of a stream may be dead, and the
+// Spare ends the reading of pieces that came over other streams meanwhile: the link of a stream may be dead, and the
 // message would wait until that is known.
-func (pr *peer) spare() {
+func (pr *Link) Spare() {
 	for _, s := range pr.any() {
 		s.rmu.Lock()
-		if c := &s.cur; c.on && c.slot != nil && c.h.Piece > 0 && pr.have(c.h.Piece) {
+		if c := &s.cur; c.on && c.to != nil && c.h.Piece > 0 && pr.Have(c.h.Piece) {
 			s.release()
 		}
 		s.rmu.Unlock()
@@ -601,53 +597,51 @@ func (pr *peer) spare() {
 }
 
 // release lets go of the message whose piece is being read, and lets the rest of the piece go nowhere; the caller holds rmu.
-func (s *stream) release() {
+func (s *Stream) release() {
 	c := &s.cur
-	x, part, mode, p := c.slot, c.part, c.mode, c.slot.port
-	if mode == modeTake && c.into != nil {
+	to, own, mode := c.to, c.part, c.mode
+	if mode == Take && c.into != nil {
 		takes.Put(c.into)
 	}
-	c.slot, c.part, c.into, c.all, c.mode = nil, nil, nil, nil, modeDrop
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.let(x, &c.h, part, mode, c.gave)
+	c.to, c.part, c.into, c.all, c.mode = nil, nil, nil, nil, Drop
+	to.Let(&c.h, mode, own, c.gave)
 }
 
-// let ends a piece that does not count, of which some bytes may have been handed out; the caller holds mu.
-func (p *port) let(x *slot, h *frame.Header, part []byte, mode uint8, gave int) {
-	if x.read(h, mode) && !x.dead && len(x.parts) > 0 {
-		p.adopt(x)
-	}
-	if part != nil {
-		buffer.FreePart(part)
-	}
-	if mode == modeTake {
-		x.handing = false
-		x.handed += gave
-		if !x.dead && len(x.parts) > 0 {
-			p.hand(x)
+// Release ends the reading of messages that nobody wants any more: once it returns, nothing is written to their memory.
+func (pr *Link) Release(unwanted func(Landing) bool) {
+	for _, s := range pr.any() {
+		s.rmu.Lock()
+		if to := s.cur.to; to != nil && unwanted(to) {
+			s.forget()
 		}
+		s.rmu.Unlock()
 	}
-	if x.dead {
-		p.drop(x)
-		return
+}
+
+// forget lets the rest of the piece under way go nowhere; the caller holds rmu.
+func (s *Stream) forget() {
+	c := &s.cur
+	if c.mode == Take && c.into != nil {
+		takes.Put(c.into)
 	}
-	p.settle(x)
+	to, own, mode := c.to, c.part, c.mode
+	c.to, c.part, c.into, c.mode = nil, nil, nil, Drop
+	to.Arrived(&c.h, mode, own)
 }
 
 // deliver waits until peers whose pieces are numbered have acknowledged everything, and have heard what this rank acknowledges. A
 // peer that is reached has so much time for it, all together; one that no link reaches has its outage.
-func (e *Endpoint) deliver(left time.Duration) {
-	var waits []*peer
+func (e *Node) deliver(left time.Duration) {
+	var waits []*Link
 	for _, pr := range e.peers {
-		if pr.numbered && pr.alive() == nil && !pr.bye.Load() && (len(pr.all()) > 0 || pr.owes()) {
-			pr.control(&outbound{h: frame.Header{Kind: frame.Ack, Flags: frame.FlagAck}})
+		if pr.Numbered && pr.Alive() == nil && !pr.bye.Load() && (len(pr.Streams()) > 0 || pr.owes()) {
+			pr.Control(&Outbound{H: frame.Header{Kind: frame.Ack, Flags: frame.FlagAck}})
 			waits = append(waits, pr)
 		}
 	}
 	for _, pr := range waits {
-		for last := time.Now(); pr.alive() == nil && !pr.bye.Load() && pr.owes() && left > 0; {
-			for _, s := range pr.all() {
+		for last := time.Now(); pr.Alive() == nil && !pr.bye.Load() && pr.owes() && left > 0; {
+			for _, s := range pr.Streams() {
 				s.arm()
 			}
 			time.Sleep(100 * time.Microsecond)
@@ -661,15 +655,15 @@ func (e *Endpoint) deliver(left time.Duration) {
 }
 
 // owes says whether pieces are not acknowledged.
-func (pr *peer) owes() bool {
+func (pr *Link) owes() bool {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	return len(pr.carrier.window) > 0
 }
 
 // answers says whether a stream's packets are answered.
-func (pr *peer) answers() bool {
-	for _, s := range pr.all() {
+func (pr *Link) answers() bool {
+	for _, s := range pr.Streams() {
 		if s.lost.Load() {
 			continue
 		}

@@ -1,8 +1,6 @@
 //go:build linux
 
-package tcp
-
-import "github.com/weft-fabric/weft/run/transport"
+package wire
 
 // Channels of a call that run side by side have streams of their own: the messages of channel c take the streams of number c mod
 // Config.Streams, over all rails, and any others when these are lost. Whoever waits on a channel reads and writes the streams of that
@@ -11,8 +9,8 @@ import "github.com/weft-fabric/weft/run/transport"
 
 // Instead of a number.
 const (
-	anyStream = -1 // the streams of calls with one channel: the first ones of each rail
-	allStream = -2 // all streams
+	AnyStream  = -1 // the streams of calls with one channel: the first ones of each rail
+	AllStreams = -2 // all streams
 )
 
 // common is how many streams of a rail calls with one channel use: they have one caller, and each stream is a socket to look at.
@@ -21,39 +19,26 @@ const common = 2
 // othersEvery is how many looks in vain at its own streams a caller takes before it looks at those of other channels.
 const othersEvery = 4
 
-// Channels says how many channels the call has.
-func (p *port) Channels(n int) {
-	p.side.Store(int32(n))
-	p.e.home.Beside(n * max(p.e.cfg.Machine, p.e.home.Ranks))
-}
-
-var _ transport.Parallel = (*port)(nil)
-
-// streamOf is the number of the streams of a channel, or anyStream if it has none of its own.
-func (p *port) streamOf(channel int) int {
-	if p.side.Load() < 2 {
-		return anyStream
-	}
-	return transport.Way(channel) % p.e.streamsPerRail()
-}
+// Channels says how many channels of a call run side by side.
+func (e *Node) Channels(n int) { e.Home.Beside(n * max(e.cfg.Machine, e.Home.Ranks)) }
 
 // carries says whether a stream is one of those of a number.
-func (s *stream) carries(number int) bool {
+func (s *Stream) carries(number int) bool {
 	switch number {
-	case allStream:
+	case AllStreams:
 		return true
-	case anyStream:
+	case AnyStream:
 		return s.number < common
 	}
 	return s.number == number
 }
 
 // reaches says whether one of the streams of a number is not lost.
-func (pr *peer) reaches(number int) bool {
-	if number == allStream {
+func (pr *Link) reaches(number int) bool {
+	if number == AllStreams {
 		return true
 	}
-	for _, s := range pr.all() {
+	for _, s := range pr.Streams() {
 		if s.carries(number) && !s.lost.Load() {
 			return true
 		}
@@ -62,27 +47,27 @@ func (pr *peer) reaches(number int) bool {
 }
 
 // sound is a number, or all streams if those of that number are lost.
-func (pr *peer) sound(number int) int {
+func (pr *Link) sound(number int) int {
 	if pr.reaches(number) {
 		return number
 	}
-	return allStream
+	return AllStreams
 }
 
 // looksAt is which streams a wait looks at this time.
 func (s *spell) looksAt() int {
 	if s.idle%othersEvery == othersEvery-1 {
-		return allStream
+		return AllStreams
 	}
 	return s.on
 }
 
 // yield gives the processor away for a moment. Only the caller of the first channel goes to the processor of the rank: it is that of one
 // thread.
-func (e *Endpoint) yield(number int) {
+func (e *Node) yield(number int) {
 	if number > 0 {
-		e.home.Backoff.Yield()
+		e.Home.Backoff.Yield()
 	} else {
-		e.home.Yield()
+		e.Home.Yield()
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"encoding/binary"
@@ -15,12 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/meter"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/buffer"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
@@ -28,9 +27,9 @@ import (
 // writes it; the pump does when no one is waiting. The lock of its reading side
 // is held over calls of the system, which never block, and over the reductions
 // that take their operands as they come.
-type stream struct {
-	e       *Endpoint
-	peer    *peer
+type Stream struct {
+	e       *Node
+	peer    *Link
 	rail    int    // this rank's
 	pair    int    // of rails, in the order that both ends have
 	number  int    // among those of its rails
@@ -60,14 +59,17 @@ type stream struct {
 	r, w    int    // stage[r:w] is not yet used
 	paused  bool   // the next message is not wanted yet
 	cur     inbound
-	port    *port // of the last frame
-	portGen uint64
 	rmsg    socket.Vector
+
+	// What the last frame was about, for Above, under rmu: its port, and the first eight bytes of its call.
+	Memo    any
+	MemoGen uint64
+	Key     uint64
 
 	wmu      sync.Mutex
 	quickOut uint64      // bytes that were sent the short way
 	quicks   uint64      // and messages
-	queue    []*outbound // queue[first:], first in, first out, but long messages take turns
+	queue    []*Outbound // queue[first:], first in, first out, but long messages take turns
 	first    int
 	writing  bool
 	wbuf     [frame.HeaderSize + joinSize]byte // the frame under way: its header, and a short piece
@@ -97,24 +99,15 @@ const stageSize = 8 << 10
 type inbound struct {
 	h     frame.Header
 	on    bool
-	mode  uint8
-	slot  *slot
-	into  []byte // the rest of where the piece goes
-	all   []byte // and all of it
-	part  []byte // the same, if it is memory of its own
-	left  int    // bytes of the piece that have not come
-	chunk int    // bytes in the scratch memory that were not handed out
-	gave  int    // and bytes of the piece that were
+	mode  Mode
+	to    Landing // nil if it goes nowhere
+	into  []byte  // the rest of where the piece goes
+	all   []byte  // and all of it
+	part  []byte  // the same, if it is memory of its own
+	left  int     // bytes of the piece that have not come
+	chunk int     // bytes in the scratch memory that were not handed out
+	gave  int     // and bytes of the piece that were
 }
-
-// Where a piece goes.
-const (
-	modeDrop   = iota // nowhere
-	modeDirect        // the receiver's memory
-	modePart          // memory of its own, until it is asked for
-	modeTake          // scratch memory, from which it is handed out as it comes
-	modeWhole         // the receiver's memory, at once
-)
 
 // takeSize is the scratch memory of Take: large enough for few calls, small
 // enough to stay in the L2 cache until it is added.
@@ -122,11 +115,51 @@ const takeSize = 128 << 10
 
 var takes = buffer.Pool{Size: takeSize, Most: 16}
 
-// read takes what has come, up to a budget of bytes so that writing has its
+// Head is the header of the piece that is being read.
+func (s *Stream) Head() *frame.Header { return &s.cur.h }
+
+// Land says where the piece of the header goes: into b if it goes to its receiver's memory.
+func (s *Stream) Land(to Landing, m Mode, b []byte) {
+	c := &s.cur
+	c.to, c.mode = to, m
+	switch m {
+	case Direct, Whole:
+		c.into, c.all = b, b
+	case Part:
+		c.part = buffer.Part(c.h.Length)
+		c.into, c.all = c.part, c.part
+	}
+}
+
+// Here is how many bytes of the piece of the header, and of what follows it, have come.
+func (s *Stream) Here() int { return s.w - s.r - frame.HeaderSize + socket.Unread(s.fd) }
+
+// Holds says that the piece of the header is a whole message, and may wait in the socket until all of it has come.
+func (s *Stream) Holds() bool {
+	h := &s.cur.h
+	return s.conn == nil && h.Piece == 0 && h.Flags&frame.FlagSum == 0 && h.Length == int(h.Total)
+}
+
+// Roomy says that the socket has room for any piece.
+func (s *Stream) Roomy() bool { return s.roomy }
+
+// Link is that with the stream's other end.
+func (s *Stream) Link() *Link { return s.peer }
+
+// TryRead begins to read the stream, unless somebody else does. EndRead ends it.
+func (s *Stream) TryRead() bool { return s.rmu.TryLock() }
+
+// EndRead is the end of what TryRead began.
+func (s *Stream) EndRead() { s.rmu.Unlock() }
+
+// Lost says that the stream broke.
+func (s *Stream) Lost() bool { return s.lost.Load() }
+
+// Read takes what has come, up to a budget of bytes so that writing has its
 // turn, and says whether anything did. eager readers also take what nobody
 // asked for yet. A reader that wants one message stops at its end: what follows is
-// most likely for itself, and will be asked for by then. The caller holds rmu.
-func (s *stream) read(budget int, eager bool, want *atomic.Bool) bool {
+// most likely for itself, and will be asked for by then. The caller began with TryRead.
+func (s *Stream) Read(budget int, eager bool, want *atomic.Bool) bool {
 	moved := false
 	for budget > 0 && !s.lost.Load() {
 		ok, err := s.digest(eager, want)
@@ -166,7 +199,7 @@ func (s *stream) read(budget int, eager bool, want *atomic.Bool) bool {
 // fill reads once from the socket: the rest of the piece under way where it
 // belongs, and what follows into the stage, which is empty then; or more of a
 // header. full says that there may be more.
-func (s *stream) fill() (n int, full bool, err error) {
+func (s *Stream) fill() (n int, full bool, err error) {
 	c := &s.cur
 	if s.r == s.w {
 		s.r, s.w = 0, 0
@@ -193,63 +226,59 @@ func (s *stream) fill() (n int, full bool, err error) {
 }
 
 // room is where the next bytes of the piece go.
-func (s *stream) room() []byte {
+func (s *Stream) room() []byte {
 	c := &s.cur
 	switch c.mode {
-	case modeTake:
+	case Take:
 		if c.into == nil {
 			c.into = takes.Get()
 		}
 		return c.into[c.chunk : c.chunk+min(c.left, len(c.into)-c.chunk)]
-	case modeDrop:
+	case Drop:
 		return s.e.trash[:min(c.left, len(s.e.trash))]
 	}
 	return c.into[:c.left]
 }
 
 // took is what happens with bytes that came into room.
-func (s *stream) took(b []byte) {
+func (s *Stream) took(b []byte) {
 	c := &s.cur
 	c.left -= len(b)
 	switch c.mode {
-	case modeTake:
+	case Take:
 		c.chunk += len(b)
 		if c.left == 0 || c.chunk >= len(c.into)/2 {
 			s.hand()
 		}
-	case modeDirect, modePart, modeWhole:
+	case Direct, Part, Whole:
 		c.into = c.into[len(b):]
 	}
 }
 
 // hand hands out what is in the scratch memory, in multiples of 64 bytes: the rest
 // waits for what follows.
-func (s *stream) hand() {
+func (s *Stream) hand() {
 	c := &s.cur
 	n := min(c.chunk, s.may())
 	if n < c.chunk || c.left > 0 {
 		n &^= 63
 	}
 	if n > 0 {
-		c.slot.take(c.into[:n])
+		c.to.Take(c.into[:n])
 		c.gave += n
 		c.chunk = copy(c.into, c.into[n:c.chunk])
 	}
 }
 
 // may is how many bytes may be handed out.
-func (s *stream) may() int {
-	c := &s.cur
-	if a := c.slot.after; a != nil {
-		return int(a.Load()) - int(c.h.Offset) - c.gave
-	}
-	return math.MaxInt
+func (s *Stream) may() int {
+	return s.cur.to.May(int(s.cur.h.Offset) + s.cur.gave)
 }
 
 // held says that the scratch memory is full of what may not be handed out yet.
-func (s *stream) held() bool {
+func (s *Stream) held() bool {
 	c := &s.cur
-	if c.mode != modeTake || c.chunk == 0 || (c.left > 0 && c.chunk < len(c.into)) {
+	if c.mode != Take || c.chunk == 0 || (c.left > 0 && c.chunk < len(c.into)) {
 		return false
 	}
 	s.hand()
@@ -258,7 +287,7 @@ func (s *stream) held() bool {
 
 // digest uses up the stage, or what is in it up to the end of the message that is
 // wanted. It is false if the reader should stop.
-func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
+func (s *Stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 	c := &s.cur
 	for {
 		if c.on && s.held() {
@@ -268,16 +297,16 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			if s.r == s.w {
 				return true, nil
 			}
-			if c.mode == modeTake && c.chunk == 0 && c.left <= s.w-s.r && s.r%8 == 0 && c.left <= s.may() {
+			if c.mode == Take && c.chunk == 0 && c.left <= s.w-s.r && s.r%8 == 0 && c.left <= s.may() {
 				// All of it is here, and need not be moved before it is added.
 				b := s.stage[s.r : s.r+c.left]
 				s.r += c.left
 				c.left = 0
 				c.gave = len(b)
-				c.slot.take(b)
+				c.to.Take(b)
 				continue
 			}
-			if c.mode == modeDrop { // the trash is all streams' and only for the kernel to write to
+			if c.mode == Drop { // the trash is all streams' and only for the kernel to write to
 				b := s.stage[s.r:min(s.w, s.r+c.left)]
 				s.r += len(b)
 				s.took(b)
@@ -290,7 +319,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 			continue
 		}
 		if c.on {
-			if c.h.Flags&frame.FlagSum != 0 && c.mode != modeDrop && s.in.Piece(c.all) != c.h.Sum {
+			if c.h.Flags&frame.FlagSum != 0 && c.mode != Drop && s.in.Piece(c.all) != c.h.Sum {
 				return false, fmt.Errorf("piece of %d bytes: %w", c.h.Length, auth.ErrAltered)
 			}
 			s.finish()
@@ -307,7 +336,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 		if err := c.h.Parse(b, s.in); err != nil {
 			return false, err
 		}
-		ok, err := s.begin((*[transport.CallSize]byte)(b[56:]), eager)
+		ok, err := s.begin((*Call)(b[56:]), eager)
 		if err != nil {
 			return false, err
 		}
@@ -317,7 +346,7 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 		}
 		s.r += frame.HeaderSize
 		s.in.Next()
-		if c.on && c.mode == modeWhole {
+		if c.on && c.mode == Whole {
 			if err := s.swallow(); err != nil {
 				return false, err
 			}
@@ -327,15 +356,13 @@ func (s *stream) digest(eager bool, want *atomic.Bool) (bool, error) {
 
 // mine says whether a frame is of the communicator whose message came last, and
 // no caller that waits for the peer sleeps.
-func (s *stream) mine(b *[frame.HeaderSize]byte) bool {
-	p := s.port
-	return p != nil && b[2] == frame.Data && s.peer.waiting.Load() == 0 &&
-		binary.LittleEndian.Uint32(b[56:]) == p.Epoch && binary.LittleEndian.Uint32(b[60:]) == p.ID
+func (s *Stream) mine(b *[frame.HeaderSize]byte) bool {
+	return s.Memo != nil && b[2] == frame.Data && s.peer.waiting.Load() == 0 && binary.LittleEndian.Uint64(b[56:]) == s.Key
 }
 
 // begin finds out where a piece belongs. It is false if the piece shall stay
 // in the socket.
-func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error) {
+func (s *Stream) begin(call *Call, eager bool) (bool, error) {
 	c := &s.cur
 	if c.h.Ack > 0 || c.h.Kind == frame.Ack {
 		s.peer.acked(&c.h)
@@ -344,15 +371,15 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 		s.control(call)
 		return true, nil
 	}
-	c.slot, c.mode, c.left, c.chunk, c.gave, c.all = nil, modeDrop, c.h.Length, 0, 0, nil
+	c.to, c.mode, c.left, c.chunk, c.gave, c.all = nil, Drop, c.h.Length, 0, 0, nil
 	if c.h.Piece > 0 {
-		if s.peer.have(c.h.Piece) {
+		if s.peer.Have(c.h.Piece) {
 			c.on = true
 			s.e.count.again.Add(1)
 			return true, nil
 		}
 	}
-	if !s.route(call, eager) {
+	if !s.e.above.Route(s, call, eager) {
 		return false, nil
 	}
 	c.on = true
@@ -360,7 +387,7 @@ func (s *stream) begin(call *[transport.CallSize]byte, eager bool) (bool, error)
 }
 
 // control takes a frame without a piece.
-func (s *stream) control(call *[transport.CallSize]byte) {
+func (s *Stream) control(call *Call) {
 	h := &s.cur.h
 	if h.Piece > 0 {
 		if !s.peer.claim(h.Piece) {
@@ -369,49 +396,35 @@ func (s *stream) control(call *[transport.CallSize]byte) {
 		}
 		defer s.peer.owe(s, 0, h.Flags&frame.FlagAck != 0)
 	}
-	switch h.Kind {
-	case frame.Bye:
+	if h.Kind == frame.Bye {
 		s.peer.bye.Store(true)
-	case frame.Credit:
-		if p := s.e.portOf(s, call); p != nil {
-			p.repaid(s.peer.rank, int64(h.Total))
-		}
-	case frame.Call:
-		if p := s.e.portOf(s, call); p != nil {
-			p.mu.Lock()
-			_, why := p.find(s.peer.rank, call, h)
-			p.mu.Unlock()
-			if why != nil {
-				why.Add(1)
-			}
-		}
+		return
 	}
+	s.e.above.Told(s, call, h)
 }
 
 // finish ends the piece under way.
-func (s *stream) finish() {
+func (s *Stream) finish() {
 	c := &s.cur
 	c.on = false
-	if c.mode == modeTake && c.into != nil {
+	if c.mode == Take && c.into != nil {
 		takes.Put(c.into)
 	}
-	slot, part := c.slot, c.part
-	c.slot, c.into, c.part, c.all = nil, nil, nil, nil
+	to, part := c.to, c.part
+	c.to, c.into, c.part, c.all = nil, nil, nil, nil
 	s.e.traffic[s.rail].received.Add(uint64(c.h.Length))
 	if c.h.Piece > 0 && !s.peer.claim(c.h.Piece) {
 		// It came over another stream meanwhile.
-		if slot != nil {
-			slot.port.mu.Lock()
-			slot.port.let(slot, &c.h, part, c.mode, c.gave)
-			slot.port.mu.Unlock()
+		if to != nil {
+			to.Let(&c.h, c.mode, part, c.gave)
 		}
-		slot = nil
+		to = nil
 	}
-	now := slot == nil || c.h.Flags&frame.FlagAck != 0
-	if slot != nil {
+	now := to == nil || c.h.Flags&frame.FlagAck != 0
+	if to != nil {
 		// The sender of a long message waits until all of it is acknowledged.
-		whole := slot.port.arrived(slot, &c.h, c.mode, part)
-		now = now || (whole && c.h.Total > keepSize)
+		whole := to.Arrived(&c.h, c.mode, part)
+		now = now || (whole && c.h.Total > KeepSize)
 	}
 	if c.h.Piece > 0 {
 		s.peer.owe(s, c.h.Length, now)
@@ -419,44 +432,58 @@ func (s *stream) finish() {
 }
 
 // outbound is a message that is being sent, a piece at a time.
-type outbound struct {
-	h    frame.Header
-	call [transport.CallSize]byte
-	b    []byte       // of the message that is yet to be sent, from the frame under way on
+type Outbound struct {
+	H    frame.Header
+	Call Call
+	B    []byte       // of the message that is yet to be sent, from the frame under way on
 	head int          // bytes of the frame's header that were written
 	body int          // and of its piece
 	want int          // length of the frame's piece
-	most int          // and how long others may be, if that is more than frame.PieceSize
-	gone atomic.Int64 // bytes of the message that were written, without bounds once all were
-	done atomic.Bool
-	wake *waiter
+	Most int          // and how long others may be, if that is more than frame.PieceSize
+	Gone atomic.Int64 // bytes of the message that were written, without bounds once all were
+	Done atomic.Bool
+	wake *Waiter
+}
+
+// Begin makes o the message b of a call.
+func (o *Outbound) Begin(h frame.Header, call *Call, b []byte) {
+	o.H, o.Call, o.B, o.head, o.body, o.Most = h, *call, b, 0, 0, 0
+	o.Done.Store(false)
+	o.Gone.Store(0)
+}
+
+// Tell says who is to be woken when a message is out; nil for nobody.
+func (s *Stream) Tell(o *Outbound, w *Waiter) {
+	s.wmu.Lock()
+	o.wake = w
+	s.wmu.Unlock()
 }
 
 // start makes the header of the next frame; the caller holds the writing side.
-func (s *stream) start(o *outbound) {
-	o.want = min(len(o.b), max(o.most, frame.PieceSize))
-	o.h.Length = o.want
-	if s.e.sums && o.h.Kind == frame.Data {
-		o.h.Flags |= frame.FlagSum
-		o.h.Sum = s.out.Piece(o.b[:o.want])
+func (s *Stream) start(o *Outbound) {
+	o.want = min(len(o.B), max(o.Most, frame.PieceSize))
+	o.H.Length = o.want
+	if s.e.sums && o.H.Kind == frame.Data {
+		o.H.Flags |= frame.FlagSum
+		o.H.Sum = s.out.Piece(o.B[:o.want])
 	}
-	if o.h.Kind != frame.Ack {
-		o.h.Ack = s.peer.carrier.mark.Load()
+	if o.H.Kind != frame.Ack {
+		o.H.Ack = s.peer.carrier.mark.Load()
 	}
-	copy(s.wbuf[56:], o.call[:])
-	o.h.Put((*[frame.HeaderSize]byte)(s.wbuf[:]), s.out)
+	copy(s.wbuf[56:], o.Call[:])
+	o.H.Put((*[frame.HeaderSize]byte)(s.wbuf[:]), s.out)
 }
 
-// post queues a message.
-func (s *stream) post(o *outbound) {
+// Post queues a message.
+func (s *Stream) Post(o *Outbound) {
 	s.wmu.Lock()
 	s.queue = append(s.queue, o)
 	s.queued.Add(1)
 	s.wmu.Unlock()
 }
 
-// send is post and write.
-func (s *stream) send(o *outbound) {
+// Send is Post and write.
+func (s *Stream) Send(o *Outbound) {
 	s.wmu.Lock()
 	s.queue = append(s.queue, o)
 	s.queued.Add(1)
@@ -465,19 +492,19 @@ func (s *stream) send(o *outbound) {
 
 // write moves what is queued into the socket as far as there is room, and says
 // whether anything went.
-func (s *stream) write() bool {
+func (s *Stream) write() bool {
 	s.wmu.Lock()
 	return s.drain(false)
 }
 
-// writeFrame is write of one frame.
-func (s *stream) writeFrame() bool {
+// WriteFrame is write of one frame.
+func (s *Stream) WriteFrame() bool {
 	s.wmu.Lock()
 	return s.drain(true)
 }
 
-// drain is write, or writeFrame, by the caller that holds wmu, which it gives up.
-func (s *stream) drain(once bool) bool {
+// drain is write, or WriteFrame, by the caller that holds wmu, which it gives up.
+func (s *Stream) drain(once bool) bool {
 	if s.conn != nil {
 		s.wmu.Unlock()
 		select {
@@ -501,10 +528,10 @@ func (s *stream) drain(once bool) bool {
 		s.wmu.Unlock()
 		var n int
 		if o.head == 0 && o.want <= joinSize {
-			copy(s.wbuf[frame.HeaderSize:], o.b[:o.want])
+			copy(s.wbuf[frame.HeaderSize:], o.B[:o.want])
 			n, err = socket.Send(s.fd, s.wbuf[:frame.HeaderSize+o.want])
 		} else {
-			n, err = socket.Send2(s.fd, s.wbuf[o.head:frame.HeaderSize], o.b[o.body:o.want], &s.wmsg)
+			n, err = socket.Send2(s.fd, s.wbuf[o.head:frame.HeaderSize], o.B[o.body:o.want], &s.wmsg)
 		}
 		s.wmu.Lock()
 		if n <= 0 {
@@ -525,7 +552,7 @@ func (s *stream) drain(once bool) bool {
 
 // sent notes that n bytes of a frame are written, and says whether that was
 // all of it; the caller holds wmu.
-func (s *stream) sent(o *outbound, n int) bool {
+func (s *Stream) sent(o *Outbound, n int) bool {
 	meter.Sent(n)
 	k := min(n, frame.HeaderSize-o.head)
 	if o.head == 0 && k > 0 {
@@ -533,20 +560,20 @@ func (s *stream) sent(o *outbound, n int) bool {
 	}
 	o.head += k
 	o.body += n - k
-	o.gone.Add(int64(n - k))
+	o.Gone.Add(int64(n - k))
 	if o.head < frame.HeaderSize || o.body < o.want {
 		return false
 	}
 	s.e.traffic[s.rail].sent.Add(uint64(o.want))
-	o.h.Offset += uint64(o.want)
-	o.b = o.b[o.want:]
+	o.H.Offset += uint64(o.want)
+	o.B = o.B[o.want:]
 	o.head, o.body = 0, 0
-	if len(o.b) == 0 {
+	if len(o.B) == 0 {
 		s.pop()
 		s.queued.Add(-1)
-		o.gone.Store(math.MaxInt64)
-		o.done.Store(true)
-		o.wake.wake()
+		o.Gone.Store(math.MaxInt64)
+		o.Done.Store(true)
+		o.wake.Wake()
 	} else if s.first+1 < len(s.queue) {
 		s.pop()
 		s.queue = append(s.queue, o)
@@ -554,16 +581,16 @@ func (s *stream) sent(o *outbound, n int) bool {
 	return true
 }
 
-func (s *stream) pop() {
+func (s *Stream) pop() {
 	s.queue[s.first] = nil
 	if s.first++; s.first == len(s.queue) {
 		s.queue, s.first = s.queue[:0], 0
 	}
 }
 
-// cancel takes a message back that is not wanted any more. A frame that was
+// Cancel takes a message back that is not wanted any more. A frame that was
 // begun is completed from a copy, as others follow it.
-func (s *stream) cancel(o *outbound) {
+func (s *Stream) Cancel(o *Outbound) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	for s.writing {
@@ -580,8 +607,8 @@ func (s *stream) cancel(o *outbound) {
 			s.queued.Add(-1)
 			return
 		}
-		rest := &outbound{h: o.h, call: o.call, head: o.head, body: o.body, want: o.want}
-		rest.b = append([]byte(nil), o.b[:o.want]...)
+		rest := &Outbound{H: o.H, Call: o.Call, head: o.head, body: o.body, want: o.want}
+		rest.B = append([]byte(nil), o.B[:o.want]...)
 		s.queue[i] = rest
 		return
 	}
@@ -589,7 +616,7 @@ func (s *stream) cancel(o *outbound) {
 
 // hangUp ends a stream to which nothing can be written. If the peer has closed it, what it sent before is taken first: a rank that ends
 // with its last operation lets the others end it. The caller may hold rmu but not wmu.
-func (s *stream) hangUp(why error) {
+func (s *Stream) hangUp(why error) {
 	if !closedByPeer(why) || s.e.closed.Load() {
 		s.fail(why)
 		return
@@ -597,9 +624,9 @@ func (s *stream) hangUp(why error) {
 	if s.hung.Swap(true) {
 		return
 	}
-	s.e.later(func() {
+	s.e.Later(func() {
 		s.rmu.Lock()
-		for s.read(readBudget, true, nil) && !s.lost.Load() {
+		for s.Read(readBudget, true, nil) && !s.lost.Load() {
 		}
 		s.rmu.Unlock()
 		s.fail(why)
@@ -612,7 +639,7 @@ func closedByPeer(err error) bool {
 }
 
 // fail ends the stream. The caller may hold rmu but not wmu.
-func (s *stream) fail(why error) {
+func (s *Stream) fail(why error) {
 	if s.lost.Swap(true) {
 		return
 	}
@@ -629,4 +656,24 @@ func (s *stream) fail(why error) {
 		why = errClosed
 	}
 	s.peer.lose(s, why)
+}
+
+// swallow reads the piece under way, all of which is here.
+func (s *Stream) swallow() error {
+	c := &s.cur
+	for c.left > 0 {
+		if s.r < s.w {
+			n := copy(c.into, s.stage[s.r:s.w])
+			s.r += n
+			s.took(c.into[:n])
+			continue
+		}
+		if n, _, err := s.fill(); n <= 0 {
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+	}
+	return nil
 }

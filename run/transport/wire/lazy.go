@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"context"
@@ -19,24 +19,24 @@ import (
 // needs none. As always one of the two dials. The other one knocks: it dials, says that
 // it wants to be dialed, and hangs up.
 
-// meet sees to it that there are streams with a peer that a call is about.
-func (p *port) meet(pr *peer) error {
+// Meet sees to it that there are streams with a peer that a call is about.
+func (pr *Link) Meet(stop transport.Stop) error {
 	if pr.met.Load() {
 		return nil
 	}
-	return p.e.meet(pr, p.stop)
+	return pr.e.meet(pr, stop)
 }
 
-func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
+func (e *Node) meet(pr *Link, stop transport.Stop) error {
 	asked := time.Time{}
 	for !pr.met.Load() {
-		if err := pr.alive(); err != nil {
+		if err := pr.Alive(); err != nil {
 			return nil // the caller finds out
 		}
 		if e.closed.Load() {
 			return transport.ErrClosed
 		}
-		if e.dials(e.cfg.Rank, pr.rank) {
+		if e.dials(e.cfg.Rank, pr.Rank) {
 			if err := e.reach(pr); err != nil {
 				return err
 			}
@@ -65,10 +65,10 @@ func (e *Endpoint) meet(pr *peer, stop transport.Stop) error {
 }
 
 // knock asks a peer to dial this rank, and says whether it heard.
-func (e *Endpoint) knock(pr *peer) (heard bool, err error) {
+func (e *Node) knock(pr *Link) (heard bool, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 	defer cancel()
-	conn, _, err := e.dialOnce(ctx, pr.rank, lane{kind: laneKnock})
+	conn, _, err := e.dialOnce(ctx, pr.Rank, lane{kind: laneKnock})
 	if err == nil {
 		conn.Close()
 		return true, nil
@@ -77,21 +77,21 @@ func (e *Endpoint) knock(pr *peer) (heard bool, err error) {
 }
 
 // reach dials a peer that has no streams yet.
-func (e *Endpoint) reach(pr *peer) error {
+func (e *Node) reach(pr *Link) error {
 	pr.meeting.Lock()
 	defer pr.meeting.Unlock()
-	if pr.met.Load() || pr.alive() != nil {
+	if pr.met.Load() || pr.Alive() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 	defer cancel()
-	for i, pair := range e.pairsWith(pr.rank) {
-		for k := range e.streamsPerRail() {
+	for i, pair := range e.pairsWith(pr.Rank) {
+		for k := range e.StreamsPerRail() {
 			if pr.has(i, k) {
 				continue
 			}
 			l := pr.attempt(pair, k)
-			conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+			conn, secret, err := e.dialOnce(ctx, pr.Rank, l)
 			if err == nil {
 				err = e.add(conn, pr, pair[0], l, &secret, true)
 			}
@@ -104,8 +104,8 @@ func (e *Endpoint) reach(pr *peer) error {
 }
 
 // has reports whether there is a stream of a number over a pair of rails.
-func (pr *peer) has(pair, number int) bool {
-	for _, s := range pr.all() {
+func (pr *Link) has(pair, number int) bool {
+	for _, s := range pr.Streams() {
 		if s.pair == pair && s.number == number {
 			return true
 		}
@@ -119,7 +119,7 @@ const closing = "endpoint closed"
 // unmet is what it means that a peer cannot be dialed. All listen before any dials, so
 // one where nobody listens has ended. One that closes may have dialed before: its last
 // messages are on their way. Otherwise it is tried again.
-func (pr *peer) unmet(err error) error {
+func (pr *Link) unmet(err error) error {
 	var refusal *auth.Refusal
 	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) {
 		return nil
@@ -139,5 +139,5 @@ func (pr *peer) unmet(err error) error {
 	if errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
-	return fmt.Errorf("rank %d cannot reach rank %d: %w", pr.e.cfg.Rank, pr.rank, err)
+	return fmt.Errorf("rank %d cannot reach rank %d: %w", pr.e.cfg.Rank, pr.Rank, err)
 }

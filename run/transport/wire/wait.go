@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"os"
@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-fabric/weft/run/transport"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/rails"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // Waiting has four stages. First the caller reads and writes the sockets itself
@@ -27,9 +26,9 @@ import (
 // bytes takes 4.0 us so, against 7.1 through Go's poller. From then on it is
 // parked, and the pump, which sleeps in Go's poller, reads for it.
 const (
-	tries      = 2
+	Tries      = 2
 	alone      = 6 // where every rank has a core
-	yieldTime  = 200 * time.Microsecond
+	YieldTime  = 200 * time.Microsecond
 	pollMillis = 1
 	slice      = 10 * time.Millisecond // at which a parked caller asks Stop
 
@@ -41,7 +40,7 @@ const (
 )
 
 // settle finds out where this rank belongs among those of its host.
-func (e *Endpoint) settle(all []rails.Facts) {
+func (e *Node) settle(all []rails.Facts) {
 	here, before := 0, 0
 	for i, f := range all {
 		if f.Host == all[e.cfg.Rank].Host {
@@ -50,13 +49,13 @@ func (e *Endpoint) settle(all []rails.Facts) {
 			}
 		}
 	}
-	if e.looks = tries; e.home.Settle(here, before) {
-		e.looks = alone
+	if e.Looks = Tries; e.Home.Settle(here, before) {
+		e.Looks = alone
 	}
 }
 
 // waiter is a caller that may sleep.
-type waiter struct {
+type Waiter struct {
 	state atomic.Int32 // awake, polling or parked
 	efd   int          // wakes it from poll; -1 until needed
 	ch    chan struct{}
@@ -70,8 +69,8 @@ const (
 	parked
 )
 
-// wake ends the waiter's sleep, if there is one and it is asleep.
-func (w *waiter) wake() {
+// Wake ends the waiter's sleep, if there is one and it is asleep.
+func (w *Waiter) Wake() {
 	if w == nil || w.state.Load() == awake {
 		return
 	}
@@ -90,11 +89,11 @@ func (w *waiter) wake() {
 // waiters are those of an endpoint.
 type waiters struct {
 	mu   sync.Mutex
-	all  []*waiter
-	idle []*waiter
+	all  []*Waiter
+	idle []*Waiter
 }
 
-func (e *Endpoint) waiter() *waiter {
+func (e *Node) waiter() *Waiter {
 	ws := &e.waiters
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -103,51 +102,51 @@ func (e *Endpoint) waiter() *waiter {
 		ws.idle = ws.idle[:n-1]
 		return w
 	}
-	w := &waiter{efd: -1, ch: make(chan struct{}, 1)}
+	w := &Waiter{efd: -1, ch: make(chan struct{}, 1)}
 	ws.all = append(ws.all, w)
 	return w
 }
 
-func (e *Endpoint) putWaiter(w *waiter) {
+func (e *Node) putWaiter(w *Waiter) {
 	ws := &e.waiters
 	ws.mu.Lock()
 	ws.idle = append(ws.idle, w)
 	ws.mu.Unlock()
 }
 
-// wakeAll lets every sleeping caller look again.
-func (e *Endpoint) wakeAll() {
+// WakeAll lets every sleeping caller look again.
+func (e *Node) WakeAll() {
 	ws := &e.waiters
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.all {
-		w.wake()
+		w.Wake()
 	}
 }
 
-// await reads and writes until a message is in, or out if it is sent, the streams with a number first. tell is
+// Await reads and writes until a message is in, or out if it is sent, the streams with a number first. tell is
 // called whenever the caller is going to sleep, with the waiter to wake when that is
 // so, and with nil in the end if it was called before.
-func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell func(*waiter)) error {
-	e := p.e
-	s := spell{on: number, blind: e.secure || pr.rank == e.cfg.Rank}
+func (pr *Link) Await(p Caller, number int, done *atomic.Bool, sending bool, tell func(*Waiter)) error {
+	e := pr.e
+	s := spell{on: number, blind: e.secure || pr.Rank == e.cfg.Rank}
 	s.parking = s.blind
 	defer s.end(e, tell)
-	var some [8]*peer // the peers that matter
+	var some [8]*Link // the peers that matter
 	for {
-		peers, moved := p.turn(some[:0], pr, done, sending, &s)
+		peers, moved := e.turn(p, some[:0], pr, done, sending, &s)
 		if done.Load() {
-			if !s.slept.IsZero() && e.home.Cores {
-				e.home.Slept(time.Since(s.slept))
+			if !s.slept.IsZero() && e.Home.Cores {
+				e.Home.Slept(time.Since(s.slept))
 			}
 			return nil
 		}
-		if f := p.err.Load(); f != nil {
-			return f.err
+		if err := p.Err(); err != nil {
+			return err
 		}
-		if err := pr.alive(); err != nil {
+		if err := pr.Alive(); err != nil {
 			// What it sent before may have come while this looked.
-			if readFrom(some[:1], allStream, nil); done.Load() {
+			if readFrom(some[:1], AllStreams, nil); done.Load() {
 				return nil
 			}
 			return err
@@ -156,7 +155,7 @@ func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell
 			s.idle, s.parking = 0, s.blind
 			continue
 		}
-		if s.idle++; !s.parking && s.idle < tries {
+		if s.idle++; !s.parking && s.idle < Tries {
 			continue
 		}
 		if s.keep(e); s.yields(e) {
@@ -165,7 +164,7 @@ func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell
 			s.wide = s.wide || sending && s.widens(time.Now())
 			continue
 		}
-		if err := p.stop(); err != nil {
+		if err := p.Stop(); err != nil {
 			return err
 		}
 		if sending && !s.wide { // it did not look for so long
@@ -179,10 +178,10 @@ func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell
 		if s.slept.IsZero() {
 			s.slept = time.Now()
 		}
-		if s.parking || !p.doze(s.w, peers, s.on, done) {
+		if s.parking || !doze(p, s.w, peers, s.on, done) {
 			s.letGo()
 			// The peer may wait, over others, for what they send to this rank: one that receives lets it in, too, after a while.
-			s.wide = p.park(s.w, pr, peers, done, sending) || s.wide
+			s.wide = e.park(p, s.w, pr, peers, done, sending) || s.wide
 			continue
 		}
 		s.parking, s.idle = true, 0 // unless something came
@@ -191,8 +190,8 @@ func (p *port) await(pr *peer, number int, done *atomic.Bool, sending bool, tell
 
 // spell is a wait under way.
 type spell struct {
-	w       *waiter
-	on      int  // the number of the streams that are the caller's own, or anyStream
+	w       *Waiter
+	on      int  // the number of the streams that are the caller's own, or AnyStream
 	idle    int  // looks in vain, one after another
 	blind   bool // there is nothing to look at
 	wide    bool // it looks at all peers
@@ -203,11 +202,11 @@ type spell struct {
 }
 
 // widens says whether a sender has looked for long enough, from its second yield on, to look at all peers.
-func (s *spell) widens(now time.Time) bool { return s.idle > tries+1 && now.Sub(s.since) > wideTime }
+func (s *spell) widens(now time.Time) bool { return s.idle > Tries+1 && now.Sub(s.since) > wideTime }
 
 // keep makes the wait one of those that keep a processor, or lets it park if there
 // are enough of them.
-func (s *spell) keep(e *Endpoint) {
+func (s *spell) keep(e *Node) {
 	if s.hot || s.parking {
 		return
 	}
@@ -227,19 +226,19 @@ func (s *spell) letGo() {
 
 // yields gives the processor away for a moment and is true, or is false if it is time
 // to sleep.
-func (s *spell) yields(e *Endpoint) bool {
+func (s *spell) yields(e *Node) bool {
 	if s.parking {
 		return false
 	}
-	if s.idle == tries { // most need no more than this, and the clock takes 0.1 us
+	if s.idle == Tries { // most need no more than this, and the clock takes 0.1 us
 		e.yield(s.on)
 		return true
 	}
 	now := time.Now()
-	if s.idle == tries+1 {
+	if s.idle == Tries+1 {
 		s.since = now
 	}
-	if now.Sub(s.since) >= e.home.LookFor(yieldTime) {
+	if now.Sub(s.since) >= e.Home.LookFor(YieldTime) {
 		return false
 	}
 	e.yield(s.on)
@@ -247,7 +246,7 @@ func (s *spell) yields(e *Endpoint) bool {
 }
 
 // end gives back what the wait held.
-func (s *spell) end(e *Endpoint, tell func(*waiter)) {
+func (s *spell) end(e *Node, tell func(*Waiter)) {
 	if s.w != nil {
 		tell(nil)
 		e.putWaiter(s.w)
@@ -262,10 +261,10 @@ var keeping atomic.Int32
 // turn gives each of the streams that matter to a wait its turn, and says
 // whether anything moved. The peers that matter are appended to a list, the one
 // that is waited for as the first.
-func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending bool, s *spell) (peers []*peer, moved bool) {
+func (e *Node) turn(p Caller, list []*Link, pr *Link, done *atomic.Bool, sending bool, s *spell) (peers []*Link, moved bool) {
 	peers, on := append(list, pr), s.looksAt()
 	if s.wide {
-		for _, x := range p.e.peers {
+		for _, x := range e.peers {
 			if x != pr {
 				peers = append(peers, x)
 			}
@@ -276,16 +275,10 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending bool, s *
 	}
 	reading := true
 	if !s.wide {
-		p.mu.Lock()
-		for _, r := range p.froms {
-			if r != pr.rank {
-				peers = append(peers, p.e.peers[r])
-			}
-		}
-		reading = p.expects[pr.rank] > 0 || pr.numbered
-		p.mu.Unlock()
+		peers, reading = p.Expects(pr, peers)
+		reading = reading || pr.Numbered
 	}
-	for _, x := range pr.all() {
+	for _, x := range pr.Streams() {
 		if x.carries(on) && x.queued.Load() > 0 && x.write() {
 			moved = true
 		}
@@ -297,7 +290,7 @@ func (p *port) turn(list []*peer, pr *peer, done *atomic.Bool, sending bool, s *
 	return peers, readFrom(from, on, nil) || moved
 }
 
-func readFrom(peers []*peer, number int, want *atomic.Bool) bool {
+func readFrom(peers []*Link, number int, want *atomic.Bool) bool {
 	moved := false
 	for _, pr := range peers {
 		moved = pr.turn(number, want) || moved
@@ -306,14 +299,14 @@ func readFrom(peers []*peer, number int, want *atomic.Bool) bool {
 }
 
 // turn reads and writes the streams with a peer that have a number, and says whether anything moved. If these are lost it is all.
-func (pr *peer) turn(number int, want *atomic.Bool) (moved bool) {
+func (pr *Link) turn(number int, want *atomic.Bool) (moved bool) {
 	number = pr.sound(number)
-	for _, s := range pr.all() {
+	for _, s := range pr.Streams() {
 		if s.conn != nil || s.lost.Load() || !s.carries(number) {
 			continue
 		}
 		if s.rmu.TryLock() {
-			if s.read(readBudget, true, want) {
+			if s.Read(readBudget, true, want) {
 				moved = true
 			}
 			s.rmu.Unlock()
@@ -326,18 +319,16 @@ func (pr *peer) turn(number int, want *atomic.Bool) (moved bool) {
 }
 
 // Serve lets in what others send, for a caller that waits in another transport: the senders of long messages wait for it.
-func (p *port) Serve() bool {
+func (e *Node) Serve() bool {
 	moved := false
-	for _, pr := range p.e.peers {
-		moved = pr.turn(allStream, nil) || moved
+	for _, pr := range e.peers {
+		moved = pr.turn(AllStreams, nil) || moved
 	}
 	return moved
 }
 
-var _ transport.Server = (*port)(nil)
-
 // doze sleeps in poll for a millisecond at most. It is false if that cannot be.
-func (p *port) doze(w *waiter, peers []*peer, number int, done *atomic.Bool) bool {
+func doze(p Caller, w *Waiter, peers []*Link, number int, done *atomic.Bool) bool {
 	if w.efd < 0 {
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 		if err != nil {
@@ -347,7 +338,7 @@ func (p *port) doze(w *waiter, peers []*peer, number int, done *atomic.Bool) boo
 	}
 	w.fds = append(w.fds[:0], unix.PollFd{Fd: int32(w.efd), Events: unix.POLLIN})
 	for _, pr := range peers {
-		for _, s := range pr.all() {
+		for _, s := range pr.Streams() {
 			if s.lost.Load() || !s.carries(pr.sound(number)) {
 				continue
 			}
@@ -359,7 +350,7 @@ func (p *port) doze(w *waiter, peers []*peer, number int, done *atomic.Bool) boo
 		}
 	}
 	w.state.Store(polling)
-	if !done.Load() && p.err.Load() == nil {
+	if !done.Load() && p.Err() == nil {
 		socket.Poll(w.fds, pollMillis)
 	}
 	w.state.Store(awake)
@@ -372,10 +363,10 @@ func (p *port) doze(w *waiter, peers []*peer, number int, done *atomic.Bool) boo
 
 // park sleeps until the pump or another caller wakes it, or for a slice, and says
 // whether the slice went by. While one that sends is parked the pump lets everything in.
-func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sending bool) (late bool) {
+func (e *Node) park(p Caller, w *Waiter, pr *Link, peers []*Link, done *atomic.Bool, sending bool) (late bool) {
 	if sending {
-		p.e.stuck.Add(1)
-		defer p.e.stuck.Add(-1)
+		e.stuck.Add(1)
+		defer e.stuck.Add(-1)
 	}
 	for _, x := range peers {
 		x.waiting.Add(1)
@@ -383,11 +374,11 @@ func (p *port) park(w *waiter, pr *peer, peers []*peer, done *atomic.Bool, sendi
 	}
 	w.state.Store(parked)
 	for _, x := range peers {
-		for _, s := range x.all() {
+		for _, s := range x.Streams() {
 			s.arm()
 		}
 	}
-	if done.Load() || p.err.Load() != nil || pr.gone.Load() != nil {
+	if done.Load() || p.Err() != nil || pr.gone.Load() != nil {
 		w.state.Store(awake)
 	}
 	if w.state.Load() == parked {
@@ -421,7 +412,7 @@ type pump struct {
 	raw     syscall.RawConn
 	ticking atomic.Bool
 	mu      sync.Mutex
-	byID    map[int32]*stream
+	byID    map[int32]*Stream
 	next    int32
 }
 
@@ -432,7 +423,7 @@ const (
 	tickMost = 16 * time.Millisecond
 )
 
-func (e *Endpoint) startPump() error {
+func (e *Node) startPump() error {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return err
@@ -441,7 +432,7 @@ func (e *Endpoint) startPump() error {
 		return err
 	}
 	u := &e.pump
-	u.epfd, u.file, u.byID = fd, os.NewFile(uintptr(fd), "epoll"), map[int32]*stream{}
+	u.epfd, u.file, u.byID = fd, os.NewFile(uintptr(fd), "epoll"), map[int32]*Stream{}
 	if u.raw, err = u.file.SyscallConn(); err != nil {
 		return err
 	}
@@ -450,7 +441,7 @@ func (e *Endpoint) startPump() error {
 }
 
 // name gives a stream its number with the pump, before anybody else sees it.
-func (e *Endpoint) name(s *stream) {
+func (e *Node) name(s *Stream) {
 	u := &e.pump
 	u.mu.Lock()
 	u.next++
@@ -460,12 +451,12 @@ func (e *Endpoint) name(s *stream) {
 }
 
 // watch registers a stream with the pump.
-func (e *Endpoint) watch(s *stream) error {
+func (e *Node) watch(s *Stream) error {
 	s.armed.Store(unix.EPOLLIN)
 	return unix.EpollCtl(e.pump.epfd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: armEvents, Fd: s.id})
 }
 
-func (e *Endpoint) unwatch(s *stream) {
+func (e *Node) unwatch(s *Stream) {
 	u := &e.pump
 	u.mu.Lock()
 	delete(u.byID, s.id)
@@ -476,7 +467,7 @@ func (e *Endpoint) unwatch(s *stream) {
 const armEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT
 
 // arm lets the pump be woken for a stream.
-func (s *stream) arm() {
+func (s *Stream) arm() {
 	if s.conn != nil || s.lost.Load() {
 		return
 	}
@@ -490,7 +481,7 @@ func (s *stream) arm() {
 	s.rearm(want, armEvents|want)
 }
 
-func (s *stream) rearm(armed, events uint32) {
+func (s *Stream) rearm(armed, events uint32) {
 	s.amu.Lock()
 	defer s.amu.Unlock()
 	if !s.disposed {
@@ -501,7 +492,7 @@ func (s *stream) rearm(armed, events uint32) {
 
 // armHangup lets the pump be woken for a paused stream by its end, and by room for
 // what is still to be written, but not by what is to be read.
-func (s *stream) armHangup() {
+func (s *Stream) armHangup() {
 	want := uint32(unix.EPOLLRDHUP)
 	if s.queued.Load() > 0 {
 		want |= unix.EPOLLOUT
@@ -509,7 +500,7 @@ func (s *stream) armHangup() {
 	s.rearm(want, want|unix.EPOLLONESHOT)
 }
 
-func (e *Endpoint) runPump() {
+func (e *Node) runPump() {
 	u := &e.pump
 	var events [64]unix.EpollEvent
 	for {
@@ -533,13 +524,13 @@ func (e *Endpoint) runPump() {
 }
 
 // pumped is the pump's work on a stream.
-func (s *stream) pumped(ev uint32) {
+func (s *Stream) pumped(ev uint32) {
 	e := s.e
 	s.armed.Store(0)
 	// What is left of a peer that hung up is at most what the socket holds.
 	eager := ev&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
 	s.rmu.Lock()
-	for s.read(readBudget, eager, nil) && !s.lost.Load() {
+	for s.Read(readBudget, eager, nil) && !s.lost.Load() {
 	}
 	paused := s.paused
 	s.rmu.Unlock()
@@ -555,23 +546,23 @@ func (s *stream) pumped(ev uint32) {
 	}
 }
 
-func (e *Endpoint) tickSoon() { e.tickIn(tickTime) }
+func (e *Node) tickSoon() { e.tickIn(tickTime) }
 
-func (e *Endpoint) tickIn(pause time.Duration) {
+func (e *Node) tickIn(pause time.Duration) {
 	if !e.closed.Load() && e.pump.ticking.CompareAndSwap(false, true) {
 		time.AfterFunc(pause, func() { e.tick(pause) })
 	}
 }
 
 // tick arms the streams that nobody read since the last one, which was so long ago.
-func (e *Endpoint) tick(pause time.Duration) {
+func (e *Node) tick(pause time.Duration) {
 	e.pump.ticking.Store(false)
 	if e.closed.Load() {
 		return
 	}
 	again := false
 	for _, pr := range e.peers {
-		for _, s := range pr.all() {
+		for _, s := range pr.Streams() {
 			if s.lost.Load() || s.conn != nil || s.armed.Load() != 0 {
 				continue
 			}
@@ -588,7 +579,7 @@ func (e *Endpoint) tick(pause time.Duration) {
 }
 
 // unread reports whether nobody read the stream since it was asked last.
-func (s *stream) unread() bool {
+func (s *Stream) unread() bool {
 	if !s.rmu.TryLock() {
 		return false
 	}
@@ -600,4 +591,4 @@ func (s *stream) unread() bool {
 
 // policy sets how many callers may wait without giving up their processor of the
 // Go scheduler: one stays for others, where there is more than one.
-func (e *Endpoint) policy() { e.keepers = int32(max(1, runtime.GOMAXPROCS(0)-1)) }
+func (e *Node) policy() { e.keepers = int32(max(1, runtime.GOMAXPROCS(0)-1)) }

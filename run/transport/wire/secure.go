@@ -1,11 +1,11 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"io"
 
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
 // Streams under TLS have a goroutine that reads and one that writes, as the
@@ -13,7 +13,7 @@ import (
 // wait for them parked.
 
 // readSecure feeds the stage, which is as large as a TLS record.
-func (s *stream) readSecure() {
+func (s *Stream) readSecure() {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := s.conn.Read(buf)
@@ -34,7 +34,7 @@ func (s *stream) readSecure() {
 }
 
 // feed digests bytes that were read elsewhere; the caller holds rmu.
-func (s *stream) feed(b []byte) error {
+func (s *Stream) feed(b []byte) error {
 	s.reads++
 	for len(b) > 0 {
 		if s.r > 0 {
@@ -53,7 +53,7 @@ func (s *stream) feed(b []byte) error {
 
 // writeSecure writes what is queued, from a copy: a peer that is stopped holds up the connection for as long as it likes,
 // and the memory of a message that is not wanted any more is its caller's again all the same.
-func (s *stream) writeSecure() {
+func (s *Stream) writeSecure() {
 	var b []byte
 	for {
 		<-s.kick
@@ -61,7 +61,7 @@ func (s *stream) writeSecure() {
 		for s.first < len(s.queue) && !s.lost.Load() {
 			o := s.queue[s.first]
 			s.start(o)
-			b = append(append(b[:0], s.wbuf[:frame.HeaderSize]...), o.b[:o.want]...)
+			b = append(append(b[:0], s.wbuf[:frame.HeaderSize]...), o.B[:o.want]...)
 			s.wmu.Unlock()
 			_, err := s.conn.Write(b)
 			s.wmu.Lock()

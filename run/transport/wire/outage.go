@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcp
+package wire
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/frame"
-	"github.com/weft-fabric/weft/run/transport/tcp/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/internal/socket"
 )
 
 // A stream that breaks is made again by the rank that made it. While a peer has other streams they carry its
@@ -47,7 +47,7 @@ const (
 )
 
 // outage is how long a peer without streams is waited for.
-func (e *Endpoint) outage() time.Duration {
+func (e *Node) outage() time.Duration {
 	if e.cfg.Outage == 0 {
 		return OutageTime
 	}
@@ -55,7 +55,7 @@ func (e *Endpoint) outage() time.Duration {
 }
 
 // report tells what happened to the links with a peer.
-func (e *Endpoint) report(ev transport.Event) {
+func (e *Node) report(ev transport.Event) {
 	if ev.Time.IsZero() {
 		ev.Time = time.Now()
 	}
@@ -93,7 +93,7 @@ func (e *Endpoint) report(ev transport.Event) {
 
 // ending is what the end of a stream means for its peer.
 type ending struct {
-	rest    []*stream      // streams that are left
+	rest    []*Stream      // streams that are left
 	altered bool           // it brought a frame that was changed on its way
 	refused *frame.Refused // it brought a frame that makes no sense; nil if it did not
 	often   bool           // streams of the peer end in one of these two ways too often
@@ -104,13 +104,13 @@ type ending struct {
 }
 
 // strike takes a stream out, and counts how it ended. What it carried is to be sent again.
-func (pr *peer) strike(s *stream, why error) ending {
+func (pr *Link) strike(s *Stream, why error) ending {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	out := ending{altered: errors.Is(why, auth.ErrAltered)}
-	out.rest = slices.DeleteFunc(slices.Clone(pr.all()), func(x *stream) bool { return x == s })
+	out.rest = slices.DeleteFunc(slices.Clone(pr.Streams()), func(x *Stream) bool { return x == s })
 	out.refused, _ = errors.AsType[*frame.Refused](why)
-	if pr.numbered && !pr.e.closed.Load() {
+	if pr.Numbered && !pr.e.closed.Load() {
 		pr.streams.Store(&out.rest)
 		pr.left = append(pr.left, s)
 		for _, p := range pr.carrier.window {
@@ -139,7 +139,7 @@ func (pr *peer) strike(s *stream, why error) ending {
 }
 
 // lose notes the end of a stream, and moves what it carried to the others.
-func (pr *peer) lose(s *stream, why error) {
+func (pr *Link) lose(s *Stream, why error) {
 	e := pr.e
 	end := pr.strike(s, why)
 	bye := pr.bye.Load()
@@ -152,12 +152,12 @@ func (pr *peer) lose(s *stream, why error) {
 	}
 	switch {
 	case e.closed.Load():
-	case !pr.numbered && end.refused != nil:
+	case !pr.Numbered && end.refused != nil:
 		pr.refuse(end.refused.What)
-	case !pr.numbered:
+	case !pr.Numbered:
 		pr.vanish(text)
 	case bye:
-		e.later(func() {
+		e.Later(func() {
 			s.abandon()
 			pr.discard(s)
 			if len(end.rest) == 0 {
@@ -166,49 +166,49 @@ func (pr *peer) lose(s *stream, why error) {
 		})
 	default:
 		e.count.paths.Add(1)
-		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.rank, Path: e.rails[s.rail].Name, Conn: s.ends, Text: text}}
+		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.Rank, Path: e.rails[s.rail].Name, Conn: s.ends, Text: text}}
 		if errors.Is(why, errReplaced) {
 			lost.tell() // the other side noticed, and lives
 		}
-		e.later(func() { pr.goOn(s, end, lost, why) })
+		e.Later(func() { pr.goOn(s, end, lost, why) })
 	}
-	e.wakeAll()
+	e.WakeAll()
 }
 
 // goOn goes on without a stream that was lost: it sends what it carried over the others, and makes it anew. Or it gives the peer up.
-func (pr *peer) goOn(s *stream, end ending, lost *loss, why error) {
+func (pr *Link) goOn(s *Stream, end ending, lost *loss, why error) {
 	e := pr.e
 	s.abandon()
 	pr.discard(s)
 	if pr.givenUpFor(&end) {
 		return
 	}
-	e.verbs.Renew(pr.rank)
+	e.above.Renew(pr.Rank)
 	if len(end.rest) == 0 {
-		e.later(func() {
+		e.Later(func() {
 			pr.lastHope(lost.ev.Text, errors.Is(why, errClosed) || errors.Is(why, syscall.ECONNRESET))
 		})
 	} else if !errors.Is(why, errReplaced) {
-		e.later(lost.soon)
+		e.Later(lost.soon)
 	}
 	pr.feed()
 	pr.acknowledge(s) // what was told over the stream may not have come
-	if e.dials(e.cfg.Rank, pr.rank) {
+	if e.dials(e.cfg.Rank, pr.Rank) {
 		pr.redial(s.pair, s.number, lost, end.brief)
 	}
 }
 
 // givenUpFor gives the peer up if the way in which a stream ended is a reason for that, and reports whether it is.
-func (pr *peer) givenUpFor(end *ending) bool {
+func (pr *Link) givenUpFor(end *ending) bool {
 	mine := pr.e.cfg.Rank
 	switch {
 	case end.refused != nil && (end.same || end.often):
 		pr.refuse(end.refused.What)
 	case end.often:
-		pr.vanishFor(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, alterTime),
+		pr.vanishFor(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, AlterTime),
 			&transport.Parted{Lives: true})
 	case end.stalled > 0:
-		pr.vanishFor(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)),
+		pr.vanishFor(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.Rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)),
 			&transport.Parted{Lives: true})
 	default:
 		return false
@@ -217,11 +217,11 @@ func (pr *peer) givenUpFor(end *ending) bool {
 }
 
 // discard closes a stream that is none of the peer's any more.
-func (pr *peer) discard(s *stream) {
+func (pr *Link) discard(s *Stream) {
 	s.dispose()
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	pr.left = slices.DeleteFunc(pr.left, func(x *stream) bool { return x == s })
+	pr.left = slices.DeleteFunc(pr.left, func(x *Stream) bool { return x == s })
 }
 
 // errClosed is a stream that its peer, or its peer's host, closed.
@@ -232,7 +232,7 @@ var errReplaced = errors.New("the other side made a new connection")
 
 // loss is a stream that was lost. It is told when it is known that the peer has not ended, which is told otherwise.
 type loss struct {
-	pr   *peer
+	pr   *Link
 	ev   transport.Event
 	once sync.Once
 }
@@ -243,7 +243,7 @@ func (l *loss) soon() {
 	select {
 	case <-l.pr.e.ctx.Done():
 	case <-time.After(tellTime):
-		if l.pr.alive() == nil && !l.pr.bye.Load() {
+		if l.pr.Alive() == nil && !l.pr.bye.Load() {
 			l.tell()
 		}
 	}
@@ -251,8 +251,8 @@ func (l *loss) soon() {
 
 func (l *loss) tell() { l.once.Do(func() { l.pr.e.report(l.ev) }) }
 
-// later runs f unless the endpoint is closed.
-func (e *Endpoint) later(f func()) {
+// Later runs f unless the node is closed.
+func (e *Node) Later(f func()) {
 	e.lmu.Lock()
 	defer e.lmu.Unlock()
 	if !e.closed.Load() {
@@ -262,14 +262,14 @@ func (e *Endpoint) later(f func()) {
 
 // lastHope waits for a peer without any stream. closed says that the last one was closed by the peer or its host, as
 // it is when its process ends: then it is asked first whether it is still there.
-func (pr *peer) lastHope(why string, closed bool) {
+func (pr *Link) lastHope(why string, closed bool) {
 	e := pr.e
 	pr.hoping.Lock() // of several streams that broke at once the first waits for all
 	defer pr.hoping.Unlock()
 	began := time.Now()
 	end := began.Add(e.outage())
 	told, pause := false, redialFirst
-	for e.ctx.Err() == nil && pr.alive() == nil && len(pr.all()) == 0 {
+	for e.ctx.Err() == nil && pr.Alive() == nil && len(pr.Streams()) == 0 {
 		if !closed && !told {
 			told = true
 			pr.isDown(began, fmt.Sprintf("%s; waiting %s for it", why, e.outage()))
@@ -297,24 +297,24 @@ func (pr *peer) lastHope(why string, closed bool) {
 }
 
 // isDown reports an outage, unless it is over.
-func (pr *peer) isDown(began time.Time, text string) {
+func (pr *Link) isDown(began time.Time, text string) {
 	pr.telling.Lock()
 	defer pr.telling.Unlock()
 	pr.mu.Lock()
-	out := len(pr.all()) == 0 && pr.down.IsZero()
+	out := len(pr.Streams()) == 0 && pr.down.IsZero()
 	if out {
 		pr.down = began
 	}
 	pr.mu.Unlock()
 	if out {
 		pr.e.count.outages.Add(1)
-		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.rank, Text: text})
+		pr.e.report(transport.Event{Time: began, Kind: transport.Outage, Peer: pr.Rank, Text: text})
 	}
 }
 
 // hasStream ends an outage with a stream that was made, if nothing waits to be acknowledged. Else an acknowledgement
 // ends it: a link may let the few bytes through that make a stream, and nothing else.
-func (pr *peer) hasStream() {
+func (pr *Link) hasStream() {
 	pr.mu.Lock()
 	waits := len(pr.carrier.window) > 0
 	pr.mu.Unlock()
@@ -324,7 +324,7 @@ func (pr *peer) hasStream() {
 }
 
 // isBack reports the end of an outage, if there was one.
-func (pr *peer) isBack() {
+func (pr *Link) isBack() {
 	pr.telling.Lock()
 	defer pr.telling.Unlock()
 	pr.mu.Lock()
@@ -334,14 +334,14 @@ func (pr *peer) isBack() {
 	if !down.IsZero() {
 		d := time.Since(down)
 		pr.e.count.outageTime.Add(uint64(d / time.Millisecond))
-		pr.e.report(transport.Event{Kind: transport.OutageOver, Peer: pr.rank, Lasted: d})
+		pr.e.report(transport.Event{Kind: transport.OutageOver, Peer: pr.Rank, Lasted: d})
 	}
 }
 
 // refuses says whether a peer's host answers and its process does not: it has ended. came says that a stream was made meanwhile.
-func (pr *peer) refuses() (refused, came bool) {
+func (pr *Link) refuses() (refused, came bool) {
 	e := pr.e
-	pairs := e.pairsWith(pr.rank)
+	pairs := e.pairsWith(pr.Rank)
 	pr.mu.Lock()
 	youngest := pr.youngest
 	pr.mu.Unlock()
@@ -350,7 +350,7 @@ func (pr *peer) refuses() (refused, came bool) {
 	answers := make(chan error, len(pairs))
 	for _, p := range pairs {
 		go func() {
-			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneProbe, attempt: youngest})
+			conn, _, err := e.dialOnce(ctx, pr.Rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneProbe, attempt: youngest})
 			if err == nil {
 				conn.Close()
 			}
@@ -373,11 +373,11 @@ func (pr *peer) refuses() (refused, came bool) {
 
 // probed takes a peer's word that it has lost all streams with this rank up to an attempt. Younger ones, which were made
 // while that word was on its way, are not lost: if they were given up, too, two ranks on busy hosts could go on so without end.
-func (pr *peer) probed(attempt uint32) {
-	if !pr.numbered || pr.bye.Load() {
+func (pr *Link) probed(attempt uint32) {
+	if !pr.Numbered || pr.bye.Load() {
 		return
 	}
-	for _, s := range pr.all() {
+	for _, s := range pr.Streams() {
 		if s.attempt <= attempt {
 			s.fail(errors.New("the other side lost all connections"))
 		}
@@ -385,9 +385,9 @@ func (pr *peer) probed(attempt uint32) {
 }
 
 // redial brings a stream back, however long that takes. brief is how many before it did not last.
-func (pr *peer) redial(pair, number int, lost *loss, brief int) {
+func (pr *Link) redial(pair, number int, lost *loss, brief int) {
 	e := pr.e
-	p, pause := e.pairsWith(pr.rank)[pair], redialFirst
+	p, pause := e.pairsWith(pr.Rank)[pair], redialFirst
 	if brief > 1 {
 		pause = min(redialFirst<<min(brief-2, 8), redialMost)
 		select {
@@ -395,17 +395,17 @@ func (pr *peer) redial(pair, number int, lost *loss, brief int) {
 		case <-e.ctx.Done():
 		}
 	}
-	for pr.alive() == nil && e.ctx.Err() == nil {
+	for pr.Alive() == nil && e.ctx.Err() == nil {
 		// A host that answers is given more time: it may be busy.
 		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 		l := pr.attempt(p, number)
-		conn, secret, err := e.dialOnce(ctx, pr.rank, l)
+		conn, secret, err := e.dialOnce(ctx, pr.Rank, l)
 		cancel()
 		if err == nil {
 			if e.add(conn, pr, p[0], l, &secret, true) == nil {
 				e.count.dialed.Add(1)
 				lost.tell()
-				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.rank, Path: e.rails[p[0]].Name, Lasted: time.Since(lost.ev.Time)})
+				e.report(transport.Event{Kind: transport.PathBack, Peer: pr.Rank, Path: e.rails[p[0]].Name, Lasted: time.Since(lost.ev.Time)})
 				return
 			}
 			conn.Close()
@@ -421,7 +421,7 @@ func (pr *peer) redial(pair, number int, lost *loss, brief int) {
 }
 
 // watchHealth gives up streams whose packets are not answered.
-func (e *Endpoint) watchHealth() {
+func (e *Node) watchHealth() {
 	t := time.NewTicker(healthTime)
 	defer t.Stop()
 	for {
@@ -431,7 +431,7 @@ func (e *Endpoint) watchHealth() {
 		case <-t.C:
 		}
 		for _, pr := range e.peers {
-			for _, s := range pr.all() {
+			for _, s := range pr.Streams() {
 				n, trip := s.unanswered()
 				switch {
 				case n == 0:
@@ -440,9 +440,9 @@ func (e *Endpoint) watchHealth() {
 					s.quiet = time.Now()
 				}
 				switch {
-				case pr.numbered && n > 0 && time.Since(s.quiet) >= max(railTime, 2*trip) && pr.hasOther(s.pair):
+				case pr.Numbered && n > 0 && time.Since(s.quiet) >= max(railTime, 2*trip) && pr.hasOther(s.pair):
 					pr.loseRail(s.pair, s, fmt.Errorf("packets without an answer for %s, while other rails are there", time.Since(s.quiet).Round(time.Millisecond)))
-				case pr.numbered && n >= giveUp, n >= giveUpLast:
+				case pr.Numbered && n >= giveUp, n >= giveUpLast:
 					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
 				}
 			}
@@ -451,23 +451,23 @@ func (e *Endpoint) watchHealth() {
 }
 
 // hasOther reports whether a peer has streams over other rails than a pair of them.
-func (pr *peer) hasOther(pair int) bool {
-	return slices.ContainsFunc(pr.all(), func(s *stream) bool { return s.pair != pair && !s.lost.Load() })
+func (pr *Link) hasOther(pair int) bool {
+	return slices.ContainsFunc(pr.Streams(), func(s *Stream) bool { return s.pair != pair && !s.lost.Load() })
 }
 
 // loseRail gives up all streams of a pair of rails of which one has no answers, so that nothing more goes that way, tells the peer over
 // another rail, and looks after the same rail's streams with the others. If it was a false alarm, they are made again at once.
-func (pr *peer) loseRail(pair int, s *stream, why error) {
+func (pr *Link) loseRail(pair int, s *Stream, why error) {
 	e := pr.e
 	last := pr.failRail(pair, ^uint32(0), why)
-	e.later(func() {
+	e.Later(func() {
 		ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 		defer cancel()
-		for i, p := range e.pairsWith(pr.rank) {
+		for i, p := range e.pairsWith(pr.Rank) {
 			if i == pair {
 				continue
 			}
-			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail, attempt: last})
+			conn, _, err := e.dialOnce(ctx, pr.Rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail, attempt: last})
 			if err == nil {
 				conn.Close()
 				return
@@ -478,8 +478,8 @@ func (pr *peer) loseRail(pair int, s *stream, why error) {
 }
 
 // failRail ends the streams of a pair of rails up to an attempt, and gives the last attempt among them.
-func (pr *peer) failRail(pair int, attempt uint32, why error) (last uint32) {
-	for _, s := range pr.all() {
+func (pr *Link) failRail(pair int, attempt uint32, why error) (last uint32) {
+	for _, s := range pr.Streams() {
 		if s.pair == pair && s.attempt <= attempt {
 			last = max(last, s.attempt)
 			s.fail(why)
@@ -489,11 +489,11 @@ func (pr *peer) failRail(pair int, attempt uint32, why error) (last uint32) {
 }
 
 // toldOfRail takes a peer's word that it has lost the streams of a pair of rails up to an attempt. Younger ones are not lost.
-func (pr *peer) toldOfRail(pair int, attempt uint32) {
-	if !pr.numbered || pr.bye.Load() || !pr.hasOther(pair) {
+func (pr *Link) toldOfRail(pair int, attempt uint32) {
+	if !pr.Numbered || pr.bye.Load() || !pr.hasOther(pair) {
 		return
 	}
-	for _, s := range pr.all() {
+	for _, s := range pr.Streams() {
 		if s.pair == pair && s.attempt <= attempt {
 			pr.failRail(pair, attempt, errRail)
 			pr.e.checkRail(s.rail, pr)
@@ -507,13 +507,13 @@ var errRail = errors.New("the other side has no answers over this rail")
 
 // checkRail tries one of this rank's rails with every peer but one that has streams over it and over others. Where nothing answers,
 // the streams are given up before anybody waits for them.
-func (e *Endpoint) checkRail(rail int, but *peer) {
+func (e *Node) checkRail(rail int, but *Link) {
 	for _, pr := range e.peers {
-		if pr == but || !pr.numbered || pr.alive() != nil {
+		if pr == but || !pr.Numbered || pr.Alive() != nil {
 			continue
 		}
-		all := pr.all() // streams come and go meanwhile
-		i := slices.IndexFunc(all, func(s *stream) bool { return s.rail == rail })
+		all := pr.Streams() // streams come and go meanwhile
+		i := slices.IndexFunc(all, func(s *Stream) bool { return s.rail == rail })
 		if i < 0 {
 			continue
 		}
@@ -524,11 +524,11 @@ func (e *Endpoint) checkRail(rail int, but *peer) {
 		pr.mu.Lock()
 		youngest := pr.youngest
 		pr.mu.Unlock()
-		p := e.pairsWith(pr.rank)[pair]
-		e.later(func() {
+		p := e.pairsWith(pr.Rank)[pair]
+		e.Later(func() {
 			ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 			defer cancel()
-			conn, _, err := e.dialOnce(ctx, pr.rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneCheck})
+			conn, _, err := e.dialOnce(ctx, pr.Rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneCheck})
 			if err == nil {
 				conn.Close()
 				return
@@ -543,7 +543,7 @@ func (e *Endpoint) checkRail(rail int, but *peer) {
 // unanswered is how often the oldest packet was sent again, or the peer's window
 // was asked for (also where nothing leaves the host any more); an answer of any
 // kind sets it back to zero. The time is that of a round trip.
-func (s *stream) unanswered() (n uint8, trip time.Duration) {
+func (s *Stream) unanswered() (n uint8, trip time.Duration) {
 	if s.lost.Load() {
 		return 0, 0
 	}
