@@ -143,10 +143,19 @@ func (m *Machine) ended(now float64, j *job, l Launch) {
 	if r.PID == l.PID && r.gone == 0 {
 		r.gone = now
 	}
+	j.die(m.c.Elastic, r, death{l, now})
+}
+
+// die remembers the end of a process, unless another one has its place already.
+func (j *job) die(elastic bool, r *rank, d death) {
+	if elastic && r.PID != d.PID && r.gone == 0 && d.failed() {
+		j.restart(restart{rank: d.Rank, was: d.PID, is: r.PID, host: d.Host, seen: d.At, at: d.seen, how: d.how()})
+		return
+	}
 	if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
 		j.deaths, j.cause = nil, nil
 	}
-	j.deaths = append(j.deaths, death{l, now})
+	j.deaths = append(j.deaths, d)
 	slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
 }
 
