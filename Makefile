@@ -38,6 +38,9 @@
 # make watch-load  a server of weft watch under the reports of 10,000 hosts, measured
 # make xfer-faults  every fault of transfers between processes, as docs/reference/tables/transfer-faults.md; about ten minutes
 # make xfer-reclaims  owners that reclaim under late readers, RECLAIM on each path (1h); counts mixed reads
+# make bench-xfer  transfers as ratios to memcpy, bare sockets (with checksums and without), fio and the object client, interleaved (WEFT_S3 is s3://BUCKET of a store); on a quiet machine, three minutes
+# make kv-restart  a cache service with a full slab of SIZE (10GiB) started again after it ended and after it was killed; three minutes, and as much disk
+# make tenant-attacks  what a hostile tenant tries against 'weft kv serve', with results, as docs/reference/tables/tenants.md
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
 # make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; writes docs/reference/tables/studio.md; five minutes on a quiet machine
 # make gallery  opens the ten pages of weft studio's gallery from disk, and takes their pictures for the docs; five minutes
@@ -56,7 +59,7 @@ RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run
 PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
-.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store fuzz lint packages build
+.PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer kv-restart tenant-attacks fuzz lint packages build
 
 quick:
 	$(GO) build ./...
@@ -327,6 +330,29 @@ xfer-faults:
 RECLAIM ?= 1h
 xfer-reclaims:
 	$(GO) test ./move/xfer -run TestReclaimAgainstLateReaders -count=1 -v -timeout 0 -xfer.reclaims $(RECLAIM)
+
+ROUNDS ?= 9
+BENCH_XFER = bin/weft xfer bench --compare --no-peers --rounds $(ROUNDS)
+bench-xfer:
+	CGO_ENABLED=0 $(GO) build -o bin/weft .
+	@for op in READ WRITE; do \
+		run() { echo "== $$op $$*"; $(BENCH_XFER) --op_type $$op "$$@" | grep -E '^[0-9]|by theirs'; } && \
+		run --path shm --start_block_size 1M --max_block_size 16M --num_iter 200 && \
+		run --path tcp --start_block_size 4M --max_block_size 16M && \
+		run --path tcp --start_block_size 4M --max_block_size 16M --no-checksums && \
+		run --backend POSIX --start_block_size 1M --start_batch_size 16 && \
+		run --backend OBJ --start_block_size 8M --num_iter 20 $(if $(WEFT_S3),--store $(WEFT_S3)) || exit 1; \
+	done
+
+SIZE ?= 10GiB
+kv-restart:
+	CGO_ENABLED=0 $(GO) build -o bin/weft .
+	WEFT_PROGRAM=bin/weft python3 python/tests/kv_restart.py $(SIZE)
+
+tenant-attacks:
+	@out=docs/reference/tables/tenants.md && log=$$(mktemp) && trap 'rm -f "$$log"' EXIT && { $(GO) test -count=1 -v -run TestTenants ./app/cli >"$$log" || { cat "$$log"; exit 1; }; } && \
+	{ printf '# What a hostile tenant tries\n\nMade by:\n\n    make tenant-attacks\n\n[Tenant isolation](../kv.md#tenant-isolation) says what holds. Every line is an attempt against a running\n`weft kv serve`, made next to a legitimate one that succeeds; CI runs all of them.\n\n| attempt | result |\n|---|---|\n' && \
+	sed -n 's/.*attack \(|.*\)/\1 |/p' "$$log" | sort -u; } >"$$out"
 
 # Building the store takes three minutes of a processor.
 VERSITYGW ?= v1.8.0

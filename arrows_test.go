@@ -45,7 +45,7 @@ func areaOf(pkg string) string {
 // one end to the other.
 var floors = map[string][][]string{
 	"model": {
-		{"unit", "spell", "flow", "heap"},
+		{"unit", "spell", "flow", "heap", "metrics"},
 		{"topo"},
 		{"topo/hostlist", "topo/catalog"},
 		{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},

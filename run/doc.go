@@ -5,7 +5,7 @@
 //	                       │                  │
 //	                       ▼                  ▼
 //	train ──► comm ──► transport ──┬─ shm    ranks of one host
-//	            │                  ├─ tcp    hosts, over several streams and rails
+//	            │                  ├─ tcp    hosts: match (calls) on top of wire (links, over several streams and rails)
 //	            ▼                  ├─ ucx    RDMA, if the library is installed
 //	          reduce, gpu          └─ mixed  shm inside hosts, tcp or ucx between them
 //

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,9 +32,9 @@ import (
 
 // kvServe is a cache that serves, as its flags say.
 type kvServe struct {
-	o                                                                                         kvcache.Options
-	listen, advertise, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix string
-	peers                                                                                     []string
+	o                                                                                              kvcache.Options
+	listen, advertise, memory, block, slab, store, pack, policy, tenants, chain, etcd, prefix, tls string
+	peers                                                                                          []string
 }
 
 func newKVServe() *cobra.Command {
@@ -51,6 +52,9 @@ each other's blocks in an etcd; each needs its own --name.
 --tenants FILE is a JSON list of {"name", "token", "salt", "quota"}: each tenant has its own memory, of bytes or a size
 like "8MiB", and finds only its own blocks. WEFT_TOKEN is then the caches' secret, and no tenant may have it. Without --tenants there is one tenant
 with the token WEFT_TOKEN, which is required at addresses that others can reach.
+--tls DIR serves HTTPS with the folder's cert.pem and key.pem. A client certificate of ca.pem with the URI
+spiffe://DOMAIN/tenant/NAME, or .../tenant/NAME/agent/AGENT, stands in for that tenant's token. Clients set WEFT_KV_TLS
+to a folder of their own. Transfers between hosts are encrypted, too.
 
 The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches among themselves, use transfers
 (docs/how-to/transfers.md). /metrics is for Prometheus.`,
@@ -74,6 +78,7 @@ The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches
 	f.StringVar(&s.pack, "pack", "4MiB", "`SIZE` of a pack, at least")
 	f.StringVar(&s.policy, "policy", string(kv.LRU), "which block leaves first: lru, lfu, arc, cost")
 	f.StringVar(&s.tenants, "tenants", "", "`FILE` with tenants as JSON")
+	f.StringVar(&s.tls, "tls", "", "`DIR` with ca.pem, cert.pem and key.pem: serve HTTPS, and take client certificates of tenants")
 	f.StringVar(&s.chain, "chain", "", "`PRINT` of the clients' hash chain; default: the first client's")
 	f.StringArrayVar(&s.peers, "peer", nil, "`ADDRESS` of another cache; repeatable")
 	f.StringVar(&s.etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
@@ -105,7 +110,16 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	s.o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	end, err := s.agents(host, token)
+	var server, between *tls.Config
+	if s.tls != "" {
+		if server, s.o.TLS, err = kvcache.Certificates(s.tls); err == nil {
+			between, err = auth.Certificates(s.tls, "")
+		}
+		if err != nil {
+			return fmt.Errorf("--tls: %w", err)
+		}
+	}
+	end, err := s.agents(host, token, between)
 	if err != nil {
 		return finding{err}
 	}
@@ -120,6 +134,10 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		return finding{fmt.Errorf("--listen %s: %w", s.listen, err)}
 	}
 	defer l.Close()
+	at := l.Addr().String()
+	if server != nil {
+		l = tls.NewListener(l, server)
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := s.awaitStore(ctx, cmd.ErrOrStderr()); err != nil {
@@ -129,7 +147,7 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 		cache.Follow(p, token)
 	}
 	if s.etcd != "" {
-		leave, err := s.join(ctx, cmd.ErrOrStderr(), cache, l.Addr().String(), token)
+		leave, err := s.join(ctx, cmd.ErrOrStderr(), cache, at, token)
 		if err != nil {
 			return err
 		}
@@ -139,7 +157,7 @@ func (s *kvServe) run(cmd *cobra.Command, _ []string) error {
 }
 
 // agents starts the agent of other caches, and one for each of several tenants, under its own token.
-func (s *kvServe) agents(host, token string) (end func(), err error) {
+func (s *kvServe) agents(host, token string, between *tls.Config) (end func(), err error) {
 	var all []*xfer.Agent
 	end = func() {
 		for _, a := range all {
@@ -151,7 +169,7 @@ func (s *kvServe) agents(host, token string) (end func(), err error) {
 			return nil
 		}
 		var a *xfer.Agent
-		if a, err = xfer.New(xfer.Config{Name: name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token}); err == nil {
+		if a, err = xfer.New(xfer.Config{Name: name, Listen: []string{net.JoinHostPort(host, "0")}, Token: token, TLS: between}); err == nil {
 			all = append(all, a)
 		}
 		return a
@@ -348,7 +366,11 @@ func (s *kvServe) answer(ctx context.Context, w io.Writer, handler http.Handler,
 			server.Close()
 		}
 	}()
-	fmt.Fprintf(w, "kv cache %s: http://%s, %d blocks of %v in memory", s.o.Name, l.Addr(), s.o.Memory/s.o.Block, unit.Bytes(s.o.Block))
+	scheme := "http"
+	if s.tls != "" {
+		scheme = "https"
+	}
+	fmt.Fprintf(w, "kv cache %s: %s://%s, %d blocks of %v in memory", s.o.Name, scheme, l.Addr(), s.o.Memory/s.o.Block, unit.Bytes(s.o.Block))
 	if s.o.Disk != "" {
 		fmt.Fprintf(w, ", %v at %s", unit.Bytes(s.o.Slab), s.o.Disk)
 	}
@@ -426,12 +448,26 @@ func unreached(addresses []string) error {
 	return errors.Join(all...)
 }
 
+// kvTLS is how clients of caches encrypt, by WEFT_KV_TLS; nil if they do not.
+func kvTLS() (*tls.Config, error) {
+	dir := os.Getenv("WEFT_KV_TLS")
+	if dir == "" {
+		return nil, nil
+	}
+	_, client, err := kvcache.Certificates(dir)
+	if err != nil {
+		return nil, fmt.Errorf("WEFT_KV_TLS: %w", err)
+	}
+	return client, nil
+}
+
 func newKVStat() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "stat [ADDRESS]",
-		Short:   "Show a cache service's tenants, tiers, hits and peers",
-		Long:    `Print the state of a cache service ('weft kv serve'). If it has a token, set WEFT_TOKEN.`,
+		Use:   "stat [ADDRESS]",
+		Short: "Show a cache service's tenants, tiers, hits and peers",
+		Long: `Print the state of a cache service ('weft kv serve'). If it has a token, set WEFT_TOKEN; if
+it serves HTTPS, set WEFT_KV_TLS to a folder with ca.pem, cert.pem and key.pem.`,
 		Example: `  weft kv stat 127.0.0.1:7080`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -444,7 +480,11 @@ func newKVStat() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
 			defer cancel()
-			client := kvcache.Dial(at, os.Getenv("WEFT_TOKEN"), "")
+			over, err := kvTLS()
+			if err != nil {
+				return err
+			}
+			client := kvcache.DialTLS(at, os.Getenv("WEFT_TOKEN"), "", over)
 			defer client.Close()
 			s, err := client.Stat(ctx)
 			if err != nil {

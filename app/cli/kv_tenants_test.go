@@ -106,6 +106,12 @@ func (s service) call(method, path, token string, head any, more ...string) (int
 	return a.StatusCode, string(text)
 }
 
+// attack notes what a tenant tried and what came of it. 'make tenant-attacks' makes a table of these lines.
+func attack(t *testing.T, what, result string, args ...any) {
+	t.Helper()
+	t.Logf("attack | %s | %s", what, fmt.Sprintf(result, args...))
+}
+
 // keys names blocks of somebody's text.
 func keys(text string, n int) (list []kv.Hash, names []string) {
 	for i := range n {
@@ -176,6 +182,7 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 		if code != none || got != absent {
 			t.Errorf("%s: another's blocks are answered with %d %q, absent ones with %d %q", path, code, got, none, absent)
 		}
+		attack(t, "another tenant's names by "+path, "%d, the same %d bytes as for names of nobody", code, len(got))
 		if code, got := s.call("POST", path, alice, blockHead{Keys: names, Each: each}); code != 200 || got == absent {
 			t.Errorf("%s: Alice has %d %q of her own blocks", path, code, got)
 		}
@@ -194,12 +201,17 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 		if n != x.blocks || err != nil || (n == 3) != bytes.Equal(mem, slices.Concat(data...)) {
 			t.Errorf("%s: %d blocks, %v", x.who, n, err)
 		}
+		if x.who == mallory {
+			attack(t, "another tenant's names by a transfer into own memory", "%d blocks", n)
+		}
 	}
 	// What is for other caches.
 	for _, token := range []string{"", mallory, alice, "guess"} {
 		for _, x := range [][2]string{{"GET", "/v1/changes?generation=0&since=0"}, {"POST", "/v1/fetch"}, {"POST", "/v1/push"}} {
 			if code, got := s.call(x[0], x[1], token, map[string]string{"tenant": "alice", "key": names[0]}); code != 401 || strings.Contains(got, "alice") {
 				t.Errorf("%s with %q: %d %q", x[1], token, code, got)
+			} else if token == mallory {
+				attack(t, "as another cache, with a tenant's token: "+x[1], "%d", code)
 			}
 		}
 	}
@@ -216,6 +228,8 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 		// One tenant's mixed names are nothing to another, at whatever door.
 		if code, got := s.call("POST", "/v1/get", mallory, blockHead{Keys: []string{m[1]}}); code != 200 || len(got) > 100 {
 			t.Errorf("a mixed name gives %d, %d bytes", code, len(got))
+		} else {
+			attack(t, "a name as other caches hear it", "%d, no block", code)
 		}
 	}
 	if found != 3 {
@@ -271,6 +285,7 @@ func TestTenantsCannotSpeakForOneAnother(t *testing.T) {
 			if code != 403 || strings.Contains(got, "alice") {
 				t.Errorf("%s with a description that is %s: %d %q", path, what, code, got)
 			}
+			attack(t, "the description of another tenant's agent, "+what+", by "+path, "%d", code)
 			if path == "/v1/drain" {
 				if code, got := s.call("POST", "/v1/match", mallory, blockHead{Keys: own}); code != 200 || !strings.Contains(got, `"blocks":0`) {
 					t.Errorf("Alice's memory is in the cache of another: %d %q", code, got)
@@ -289,6 +304,8 @@ func TestTenantsCannotSpeakForOneAnother(t *testing.T) {
 	for token, want := range map[string]error{mallory: xfer.ErrToken, alice: nil} {
 		if _, err := agentOf(t, "visitor", token, 0).Meet(t.Context(), "worker", worker.Addrs()[0]); !errors.Is(err, want) {
 			t.Errorf("an agent with the token %s: %v, want %v", token, err, want)
+		} else if token == mallory {
+			attack(t, "a connection to another tenant's agent", "refused: another token")
 		}
 	}
 	// Mallory takes the name of Alice's worker, in the last of all generations; Alice's worker and its next life go on.
@@ -304,6 +321,7 @@ func TestTenantsCannotSpeakForOneAnother(t *testing.T) {
 			t.Errorf("round %d: %d, %v", i, n, err)
 		}
 	}
+	attack(t, "the name of another tenant's agent, generation 2^64-1", "both go on")
 }
 
 // Chains, figures and room are each tenant's own.
@@ -319,6 +337,7 @@ func TestTenantsDoNotSeeOneAnother(t *testing.T) {
 			t.Errorf("%s with the chain %s: %d %q, want %d", x.token, x.chain, code, got, x.want)
 		}
 	}
+	attack(t, "a hash chain of its own, first", "binds itself alone")
 	_, before := s.call("GET", "/metrics", mallory, nil)
 	list, names, _ := s.secretBlocks()
 	if code, _ := s.call("POST", "/v1/get", alice, blockHead{Keys: names}); code != 200 {
@@ -335,6 +354,8 @@ func TestTenantsDoNotSeeOneAnother(t *testing.T) {
 		}
 		if code, got := s.call("GET", path, mallory, nil); code != 200 || strings.Contains(got, "alice") || !strings.Contains(got, "mallory") {
 			t.Errorf("%s of Mallory: %d %q", path, code, got)
+		} else {
+			attack(t, path, "%d, its own figures", code)
 		}
 		if code, got := s.call("GET", path, alice, nil); code != 200 || strings.Contains(got, "mallory") || !strings.Contains(got, "alice") {
 			t.Errorf("%s of Alice: %d %q", path, code, got)
@@ -359,6 +380,8 @@ func TestTenantsDoNotSeeOneAnother(t *testing.T) {
 	defer own.Close()
 	if w, err := own.Match(t.Context(), list); len(w) != 3 || err != nil {
 		t.Errorf("after a flood of another Alice has %v, %v", w, err)
+	} else {
+		attack(t, "a flood of 64 blocks with a quota of 16", "the other tenant has %d of 3 blocks", len(w))
 	}
 }
 
@@ -397,6 +420,8 @@ func TestTenantsIssueTokens(t *testing.T) {
 		code, got := s.call("POST", "/v1/match", x.token, blockHead{Keys: names[2:]})
 		if code != x.code || code == 200 && got != absent {
 			t.Errorf("a token that is %s: %d %q, want %d", what, code, got, x.code)
+		} else if code != 200 {
+			attack(t, "a token "+what, "%d", code)
 		}
 	}
 	// One for an agent names the memory of that one.
@@ -409,6 +434,8 @@ func TestTenantsIssueTokens(t *testing.T) {
 		}
 		if code, got := s.call("POST", "/v1/fill", bound, blockHead{Keys: names[:1], Agent: a.Describe(r), Region: "r", Pieces: [][]int64{{0, blockBytes}}}); code != want || code == 200 && !strings.Contains(got, `"blocks":1`) {
 			t.Errorf("agent %s: %d %q, want %d", a.ID(), code, got, want)
+		} else if code != 200 {
+			attack(t, fmt.Sprintf("a token of agent worker, generation 5, with memory of %s, generation %d", a.ID().Name, a.ID().Generation), "%d", code)
 		}
 	}
 	for _, line := range []string{"", "--tenant nobody --audience c1", "--tenant alice", "--tenant alice --audience c1 --for 0s"} {

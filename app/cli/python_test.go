@@ -47,7 +47,7 @@ func TestPythonClients(t *testing.T) {
 		t.Fatalf("kv serve printed %q, %v", line, err)
 	}
 	go io.Copy(io.Discard, out)
-	for _, script := range []string{"kv_clients.py", "kv_engines.py", "nixl_peers.py"} {
+	for _, script := range []string{"kv_clients.py", "kv_engines.py", "vllm_engine.py", "nixl_peers.py"} {
 		tests := exec.CommandContext(ctx, python, "../../python/tests/"+script)
 		tests.Env = append(os.Environ(), "WEFT_PROGRAM="+weft, "WEFT_NIXL=process", "WEFT_KV="+at[1], "PYTHONDONTWRITEBYTECODE=1")
 		tests.WaitDelay = time.Second

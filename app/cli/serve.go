@@ -28,7 +28,7 @@ engine has too much to do. The router compares text, needs no tokenizer, and ask
 
 With --cache the engines are vLLM with weft.vllm on that cache. The router then asks an engine for a prompt's tokens
 (/tokenize) and the cache for their blocks: what another engine can load does not hold a prompt at a busy one.
-WEFT_TOKEN is the cache's.
+WEFT_TOKEN is the cache's, and WEFT_KV_TLS a folder with certificates if it serves HTTPS.
 
 A request that fails before its first token goes to another engine, at most three in all. If an engine ends in the middle
 of an answer, the stream ends with an error event. /health and /metrics show engines, retries and known prompt bytes.
@@ -42,7 +42,7 @@ Keys are passed on to the engines, which check them.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Engines, o.Policy = args, route.Policy(policy)
 			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			if o.Health <= 0 {
@@ -57,6 +57,9 @@ Keys are passed on to the engines, which check them.`,
 				}
 			}
 			o.Token = os.Getenv("WEFT_TOKEN")
+			if o.TLS, err = kvTLS(); err != nil {
+				return err
+			}
 			return serveRouter(cmd, listen, o)
 		},
 	}

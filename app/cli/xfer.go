@@ -108,7 +108,7 @@ func newXferBench() *cobra.Command {
 	var place xferPlace
 	var op, scheme, from, to, backend, class, minBlock, maxBlock, total string
 	var minBatch, maxBatch, iters, warmup, rounds, pairs, streams int
-	var check, compare, asJSON bool
+	var check, compare, noSums, noPeers, asJSON bool
 	var nixl nixlbench
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -204,7 +204,7 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
 			}
 			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
-			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams = iters, warmup, rounds, check, compare, streams
+			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = iters, warmup, rounds, check, compare, streams, noSums, noPeers
 			if err := nixl.config(cmd, &c); err != nil {
 				return err
 			}
@@ -241,6 +241,8 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 	f.IntVar(&rounds, "rounds", 5, "rounds between which comparisons run")
 	f.IntVar(&pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
 	f.IntVar(&streams, "streams", 1, "connections that carry data, for each address")
+	f.BoolVar(&noSums, "no-checksums", false, "send slices on sockets without checksums")
+	f.BoolVar(&noPeers, "no-peers", false, "--compare without ucx_perftest and MPI, whose processes spin")
 	f.BoolVar(&check, "check_consistency", false, "write, read back and compare")
 	f.BoolVar(&compare, "compare", false, "interleave with other tools that move the same bytes")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -414,7 +416,7 @@ the cluster's token.`,
 func newXferServe() *cobra.Command {
 	var name, io, etcd, prefix string
 	var listen, regions []string
-	var bare, quiet, buffered, asJSON bool
+	var bare, quiet, buffered, noSums, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "serve --region NAME=KIND:...",
 		Short: "Run an agent whose regions others can read and write",
@@ -431,7 +433,7 @@ open the description, or meet it at an address. Every notice is one more line. W
 			if io != "" && io != "ring" && io != "calls" {
 				return fmt.Errorf("--io %q: want ring or calls", io)
 			}
-			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN")}, Bare: bare, Quiet: quiet}
+			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN"), NoSums: noSums}, Bare: bare, Quiet: quiet}
 			if len(regions) == 0 {
 				return fmt.Errorf("no region given; want --region NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE")
 			}
@@ -489,6 +491,7 @@ open the description, or meet it at an address. Every notice is one more line. W
 	f.StringVar(&prefix, "prefix", etcdPrefix, "`KEY` in etcd for the entries of agents")
 	f.BoolVar(&bare, "bare", false, "answer bare sockets, too, for comparisons")
 	f.BoolVar(&quiet, "quiet", false, "print no notices")
+	f.BoolVar(&noSums, "no-checksums", false, "send and take slices on sockets without checksums; whoever meets this agent must, too")
 	f.BoolVar(&buffered, "buffered", false, "files through the page cache")
 	f.StringVar(&io, "io", "", "how files are read and written: ring or calls")
 	f.BoolVar(&asJSON, "json", true, "print JSON, which is the only form")

@@ -49,7 +49,33 @@ type Algorithm struct {
 	Build     func(Spec) (string, error) // the program's text
 	Fits      func(Spec) error           // nil, or why not: rank counts it cannot do
 	Nests     bool                       // a copy can run on one channel, without switches, and so stand inside hierarchical
+	Traits
 }
+
+// Traits are what others know of an algorithm: whoever chooses, places or simulates one asks for these and not for its name.
+type Traits struct {
+	Ring   bool   // ranks pass pieces round, in orders that suit the machine
+	Grid   bool   // ranks stand in the rows and columns of a torus
+	Torus  bool   // it is meant for a torus
+	Layers bool   // ranks of a host are treated differently from others
+	Outer  bool   // another algorithm stands between hosts
+	Shares bool   // ranks of a host share memory
+	Pairs  bool   // messages go between all pairs of ranks, so that they grow with the square of them
+	Vast   bool   // its programs can be simulated with very many ranks
+	Adds   Switch // the switches that compute
+	ByLeaf bool   // and ranks are ordered by the one they hang on
+	Copies int    // of the pattern side by side that keep the machine busy; 0 for one
+}
+
+// Switch is a kind of switch that computes.
+type Switch uint8
+
+// The kinds.
+const (
+	NoSwitch     Switch = iota
+	NVSwitch            // NVLink SHARP, inside an NVLink domain
+	FabricSwitch        // SHARP, in the network
+)
 
 var all []*Algorithm
 

@@ -29,7 +29,7 @@ import (
 // torus interconnects, 2010; bcube as in gloo.
 func init() {
 	register(&Algorithm{
-		Name: "torus", Ops: []sched.Collective{sched.AllReduce},
+		Name: "torus", Traits: Traits{Grid: true, Torus: true, Vast: true}, Ops: []sched.Collective{sched.AllReduce},
 		Summary:   "large messages on a torus: all links of all dimensions, both ways",
 		Steps:     "2 sum(d_i - 1)",
 		Sent:      "2S(n-1)/n, spread over 2 directions of every dimension",
@@ -53,7 +53,7 @@ func init() {
 		Build: torus,
 	})
 	register(&Algorithm{
-		Name: "bcube", Nests: true, Ops: []sched.Collective{sched.AllReduce},
+		Name: "bcube", Traits: Traits{Pairs: true}, Nests: true, Ops: []sched.Collective{sched.AllReduce},
 		Summary:   "middle messages where the count has small factors",
 		Steps:     "2 for each prime factor of n",
 		Sent:      "2S(n-1)/n, to sum(f_i - 1) peers",

@@ -30,7 +30,7 @@ import (
 func init() {
 	ops := []sched.Collective{sched.AllReduce}
 	register(&Algorithm{
-		Name: "collnet-chain", Ops: ops,
+		Name: "collnet-chain", Traits: Traits{Adds: FabricSwitch, Vast: true}, Ops: ops,
 		Summary:   "large messages over switches that compute, one head a copy",
 		Steps:     "2(Local-1) + 2 for a piece: the switch takes a message and gives one",
 		Sent:      "2S: S up, S down; the head S to the network",
@@ -39,7 +39,7 @@ func init() {
 		Build:     collnetChain,
 	})
 	register(&Algorithm{
-		Name: "collnet-direct", Ops: ops,
+		Name: "collnet-direct", Traits: Traits{Adds: FabricSwitch, Vast: true}, Ops: ops,
 		Summary:   "middle and large messages over switches that compute, every NIC busy",
 		Steps:     "4 for a piece: to the heads, to the switch, back, to all",
 		Sent:      "2S(H-1)/H to and from heads, S/H to the network, H heads",

@@ -14,7 +14,7 @@ import (
 // 3 ◄──► 2
 func init() {
 	register(&Algorithm{
-		Name: "direct", Nests: true,
+		Name: "direct", Traits: Traits{Pairs: true, Vast: true}, Nests: true,
 		Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce,
 			sched.AllToAll, sched.Gather, sched.Scatter, sched.SendRecv, sched.Barrier},
 		Summary:   "small messages where everybody reaches everybody at full rate",

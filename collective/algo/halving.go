@@ -43,7 +43,7 @@ func init() {
 		Build:     rabenseifner,
 	})
 	register(&Algorithm{
-		Name: "swing", Nests: true, Ops: []sched.Collective{sched.AllReduce},
+		Name: "swing", Traits: Traits{Torus: true}, Nests: true, Ops: []sched.Collective{sched.AllReduce},
 		Summary:   "middle messages on a torus: shorter ways than halving-doubling",
 		Steps:     "2 log2 n; 2 more between powers of two",
 		Sent:      "2S(n-1)/n; folded up to 3S",

@@ -58,14 +58,14 @@ func init() {
 		return whole(s)
 	}
 	register(&Algorithm{
-		Name: "two-level", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier},
+		Name: "two-level", Traits: Traits{Shares: true}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier},
 		Summary:   "large messages over several hosts: shared memory inside, every rank and rail of a host between",
 		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
 		Sent:      "S inside; between D domains 2S(D-1)/(D Local), half for reduce-scatter, all-gather; S(D-1)/D for all-to-all",
 		Reference: reference, Build: build(false), Fits: fits,
 	})
 	register(&Algorithm{
-		Name: "leader", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.Barrier},
+		Name: "leader", Traits: Traits{Shares: true}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.Barrier},
 		Summary:   "small messages over several hosts: one rank of each talks",
 		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
 		Sent:      "S by all but leaders; leaders 2S(D-1)/D between D domains and S(Local-1) inside",

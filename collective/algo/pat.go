@@ -27,7 +27,7 @@ import (
 // scale, 2025 (arXiv 2506.20252).
 func init() {
 	register(&Algorithm{
-		Name: "pat", Nests: true, Ops: []sched.Collective{sched.AllGather, sched.ReduceScatter},
+		Name: "pat", Traits: Traits{Vast: true}, Nests: true, Ops: []sched.Collective{sched.AllGather, sched.ReduceScatter},
 		Summary:   "small to middle messages on many ranks, buffers of logarithmic size",
 		Steps:     "log2 a + P/a - 1, a blocks a message, P the next power of two",
 		Sent:      "S(n-1)/n",

@@ -30,7 +30,7 @@ import (
 // and adds the sums of the ranks beside it, twice as many each time, which it computes in scratch.
 func init() {
 	register(&Algorithm{
-		Name: "rank-order", Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.Reduce},
+		Name: "rank-order", Traits: Traits{Pairs: true}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.Reduce},
 		Summary:   "results whose bits depend on the ranks' numbers alone; memory that everybody sees",
 		Steps:     "2 for all-reduce; 1 for reduce-scatter, reduce",
 		Sent:      "2S(n-1)/n; S(n-1)/n for reduce-scatter; S for reduce",
@@ -162,7 +162,7 @@ func (t *text) ifThere(may bool, cond string, body func()) {
 // 3 ◄──► 2      where its input was while others still read.
 func init() {
 	register(&Algorithm{
-		Name: "one-shot", Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
+		Name: "one-shot", Traits: Traits{Pairs: true}, Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
 		Summary:   "smallest messages where everybody reaches everybody: one step",
 		Steps:     "1",
 		Sent:      "S(n-1)",

@@ -19,7 +19,7 @@ import (
 // workstations, 2009.
 func init() {
 	register(&Algorithm{
-		Name: "ring", Nests: true,
+		Name: "ring", Traits: Traits{Ring: true}, Nests: true,
 		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.SendRecv},
 		Summary:   "large messages: every link carries the least bytes there can be",
 		Steps:     "2(n-1); n-1 for reduce-scatter, all-gather",

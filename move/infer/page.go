@@ -3,11 +3,11 @@ package infer
 import (
 	"embed"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/metrics"
 	"github.com/weft-fabric/weft/move/openai"
 )
 
@@ -28,24 +28,7 @@ func (c *Cluster) Handler() http.Handler {
 		_ = json.NewEncoder(w).Encode(c.Status())
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		s := c.Status()
-		head := func(name, kind, help string) { fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind) }
-		head("weft_serve_requests_total", "counter", "Prompts that were asked.")
-		fmt.Fprintf(w, "weft_serve_requests_total %d\n", s.Asked)
-		for _, t := range []struct {
-			name, help string
-			list       []Spread
-		}{{"weft_serve_ttft_seconds", "Time to the first token of the last requests.", s.TTFT}, {"weft_serve_tpot_seconds", "Time between tokens of the last requests.", s.TPOT}} {
-			head(t.name, "gauge", t.help)
-			for _, x := range t.list {
-				fmt.Fprintf(w, "%s{mode=%q,quantile=\"0.5\"} %g\n%s{mode=%q,quantile=\"0.99\"} %g\n", t.name, x.Mode, x.P50.Seconds(), t.name, x.Mode, x.P99.Seconds())
-			}
-		}
-		head("weft_serve_worker_restarts_total", "counter", "How often a worker was started again.")
-		for _, x := range s.Workers {
-			fmt.Fprintf(w, "weft_serve_worker_restarts_total{worker=%q,role=%q} %d\n", x.Name, x.Role, x.Restarts)
-		}
+		c.Status().page().ServeHTTP(w, r)
 	})
 	api := openai.Handler(engine{c})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,4 +42,23 @@ func (c *Cluster) Handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// page is the status for Prometheus.
+func (s Status) page() *metrics.Page {
+	m := &metrics.Page{}
+	m.Add("weft_serve_requests_total", metrics.Counter, "Prompts that were asked.", float64(s.Asked))
+	for _, t := range []struct {
+		name, help string
+		list       []Spread
+	}{{"weft_serve_ttft_seconds", "Time to the first token of the last requests.", s.TTFT}, {"weft_serve_tpot_seconds", "Time between tokens of the last requests.", s.TPOT}} {
+		for _, x := range t.list {
+			m.Add(t.name, metrics.Gauge, t.help, x.P50.Seconds(), "mode", string(x.Mode), "quantile", "0.5")
+			m.Add(t.name, metrics.Gauge, t.help, x.P99.Seconds(), "mode", string(x.Mode), "quantile", "0.99")
+		}
+	}
+	for _, x := range s.Workers {
+		m.Add("weft_serve_worker_restarts_total", metrics.Counter, "How often a worker was started again.", float64(x.Restarts), "worker", x.Name, "role", string(x.Role))
+	}
+	return m
 }

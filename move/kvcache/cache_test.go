@@ -446,6 +446,10 @@ func TestPeers(t *testing.T) {
 	if _, _, err := get(ctx, b, "default", path(4, 30)); !errors.Is(err, errMissing) {
 		t.Errorf("a block of a peer that is gone: %v", err)
 	}
+	// What was read through b has a replica there.
+	if data, w, err := get(ctx, b, "default", path(3, 5)); err != nil || w != InMemory || !bytes.Equal(data, content("default", hash(3, 4))) {
+		t.Errorf("the replica of a block whose first cache is gone: %v, %v", w, err)
+	}
 }
 
 // Tenants do not find one another's blocks, do not push them out, and are known by their tokens; a chain of another

@@ -3,6 +3,7 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,24 +12,32 @@ import (
 	"syscall"
 
 	"github.com/weft-fabric/weft/move/kv"
+	"github.com/weft-fabric/weft/move/xfer"
+	"github.com/zeebo/xxh3"
+	"strconv"
 )
 
 // Client talks to a cache.
 type Client struct {
-	address, token, chain string
-	http                  *http.Client
+	address, token, chain, scheme string
+	http                          *http.Client
 }
 
 // Dial gives a client of the cache at an address. chain is kv.Chain's Print, or empty.
-func Dial(address, token, chain string) *Client {
-	return &Client{address, token, chain, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+func Dial(address, token, chain string) *Client { return DialTLS(address, token, chain, nil) }
+
+// DialTLS is Dial for a cache that serves HTTPS; t is of Certificates. Without a token its certificate says who the client is.
+func DialTLS(address, token, chain string, t *tls.Config) *Client {
+	c := &Client{address: address, token: token, chain: chain}
+	c.http, c.scheme = httpOver(t, 16)
+	return c
 }
 
 // Close gives back connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.address+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.scheme+c.address+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("kv cache at %s: %w", c.address, err)
 	}
@@ -173,4 +182,74 @@ func (c *Client) Stat(ctx context.Context) (Stat, error) {
 		return s, fmt.Errorf("kv cache at %s: %w", c.address, err)
 	}
 	return s, nil
+}
+
+// GetInto has the cache write the blocks of a path from the from-th on into pieces of memory, up to the first that is not there. The
+// cache must be able to reach the agent. It gives how many came, and the path that they took. When it has returned nothing lands
+// any more, whatever the cache does.
+func (c *Client) GetInto(ctx context.Context, path []kv.Hash, from int, a *xfer.Agent, mem []byte, pieces [][]Piece) (int, string, error) {
+	out, err := c.move(ctx, "/v1/fill", path, from, a, mem, xfer.MayWrite, pieces)
+	if err != nil {
+		return 0, "", err
+	}
+	if out.Blocks != len(out.Sums) {
+		return 0, out.Path, fmt.Errorf("kv cache at %s: it says that %d blocks came, with %d checksums", c.address, out.Blocks, len(out.Sums))
+	}
+	for i, sum := range out.Sums {
+		h := xxh3.New()
+		for _, p := range pieces[i] {
+			_, _ = h.Write(mem[p.Off:][:p.Len])
+		}
+		if strconv.FormatUint(h.Sum64(), 16) != sum {
+			return i, out.Path, fmt.Errorf("kv cache at %s: block %d: %w", c.address, from+i, errDamaged)
+		}
+	}
+	return out.Blocks, out.Path, nil
+}
+
+// PutFrom has the cache read the blocks of a path from the from-th on out of pieces of memory. It gives how many are there now. When
+// it has returned the memory may change: the cache keeps nothing that it read later.
+func (c *Client) PutFrom(ctx context.Context, path []kv.Hash, from int, a *xfer.Agent, mem []byte, pieces [][]Piece) (int, error) {
+	out, err := c.move(ctx, "/v1/drain", path, from, a, mem, xfer.MayRead, pieces)
+	return out.Blocks, err
+}
+
+// move makes a call, with a region of its own: once that is released, a cache that is late finds nothing.
+func (c *Client) move(ctx context.Context, call string, path []kv.Hash, from int, a *xfer.Agent, mem []byte, access xfer.Access, pieces [][]Piece) (out moved, err error) {
+	r, err := a.Register(fmt.Sprintf("kv call %d", calls.Add(1)), xfer.Memory(mem), access)
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
+		defer cancel()
+		err = errors.Join(err, r.Release(end))
+	}()
+	q := move{request: request{Keys: names(path), From: from}, Agent: a.Describe(r), Region: r.Name()}
+	for _, list := range pieces {
+		var x []int64
+		for _, p := range list {
+			x = append(x, p.Off, p.Len)
+		}
+		q.Pieces = append(q.Pieces, x)
+	}
+	var b bytes.Buffer
+	if err := writeHead(&b, q); err != nil {
+		return out, err
+	}
+	body, err := c.call(ctx, http.MethodPost, call, &b)
+	if err != nil {
+		return out, err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(&out); err != nil {
+		return out, fmt.Errorf("kv cache at %s: %w", c.address, err)
+	}
+	if err := c.believe(out.Blocks, len(pieces)); err != nil {
+		return out, err
+	}
+	if out.Error != "" {
+		return out, fmt.Errorf("kv cache at %s: %d of %d blocks: %s", c.address, out.Blocks, len(pieces), out.Error)
+	}
+	return out, nil
 }

@@ -3,6 +3,7 @@ package kvcache
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ type Told struct {
 
 // Tell adds such a cache. Moves says that it makes transfers.
 func (c *Cache) Tell(name, address, token string, moves bool) *Told {
-	p := newPeer(address, token)
+	p := newPeer(address, token, c.o.TLS)
 	p.name, p.moves, p.end, p.heard = name, moves, func() {}, time.Now()
 	close(p.over)
 	c.add(p)
@@ -182,10 +183,10 @@ func (c *Cache) add(p *peer) {
 
 // peer is another cache as this one knows it.
 type peer struct {
-	address, token string
-	http           *http.Client
-	end            context.CancelFunc
-	over           chan struct{}
+	address, token, scheme string
+	http                   *http.Client
+	end                    context.CancelFunc
+	over                   chan struct{}
 
 	mu         sync.Mutex
 	name       string
@@ -217,14 +218,16 @@ type PeerStat struct {
 // Follow adds another cache at an address; it is asked for what it has, again and again.
 func (c *Cache) Follow(address, token string) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := newPeer(address, token)
+	p := newPeer(address, token, c.o.TLS)
 	p.end = cancel
 	c.add(p)
 	go p.follow(ctx, c.o.Log)
 }
 
-func newPeer(address, token string) *peer {
-	return &peer{address: address, token: token, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}, over: make(chan struct{}), blocks: map[kv.Hash]bool{}}
+func newPeer(address, token string, t *tls.Config) *peer {
+	p := &peer{address: address, token: token, over: make(chan struct{}), blocks: map[kv.Hash]bool{}}
+	p.http, p.scheme = httpOver(t, 8)
+	return p
 }
 
 func (p *peer) close() {
@@ -298,7 +301,7 @@ func (p *peer) pull(ctx context.Context) error {
 	if generation == "" {
 		generation = "0"
 	}
-	url := fmt.Sprintf("http://%s/v1/changes?generation=%s&since=%d", p.address, generation, p.next)
+	url := fmt.Sprintf("%s%s/v1/changes?generation=%s&since=%d", p.scheme, p.address, generation, p.next)
 	p.mu.Unlock()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -379,7 +382,7 @@ func (p *peer) ask(ctx context.Context, call string, head any) (io.ReadCloser, e
 	if err := writeHead(&body, head); err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.address+call, &body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.scheme+p.address+call, &body)
 	if err != nil {
 		return nil, err
 	}

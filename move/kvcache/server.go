@@ -92,7 +92,7 @@ func bearer(r *http.Request) string {
 }
 
 func (s *Server) isPeer(r *http.Request) bool {
-	if s.apart && s.peer == "" {
+	if _, tenant := certificate(r); tenant || s.apart && s.peer == "" {
 		return false
 	}
 	return subtle.ConstantTimeCompare([]byte(bearer(r)), []byte(s.peer)) == 1
@@ -101,7 +101,7 @@ func (s *Server) isPeer(r *http.Request) bool {
 // tenant finds out who asks.
 func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		claim, ok := s.cache.Tenant(bearer(r))
+		claim, ok := s.who(r)
 		if !ok {
 			refuse(w, http.StatusUnauthorized, "no tenant has this token, or it is over, or for another cache; send 'Authorization: Bearer TOKEN'")
 			return
@@ -126,7 +126,7 @@ func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who strin
 // any is for tenants, who hear of themselves alone, and for whoever has the token of other caches, who hears of all.
 func (s *Server) any(f func(w http.ResponseWriter, st Stat)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		claim, ok := s.cache.Tenant(bearer(r))
+		claim, ok := s.who(r)
 		var st Stat
 		switch {
 		case s.isPeer(r):

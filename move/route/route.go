@@ -19,6 +19,7 @@ package route
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,7 @@ type Options struct {
 	Policy  Policy        // default: Prefix
 	Cache   string        // address of the cache that the engines share; empty for none
 	Token   string        // for it
+	TLS     *tls.Config   // towards it, of kvcache.Certificates; nil: it serves plain HTTP
 	Look    time.Duration // how long a request waits for the cache's answer; default: 100 ms
 	Health  time.Duration
 	Log     *slog.Logger
@@ -129,7 +131,7 @@ func New(ctx context.Context, o Options) (*Router, error) {
 		r.engines = append(r.engines, &engine{base: base, down: make(chan struct{}), seen: newRecent(remembered), why: "not asked yet"})
 	}
 	if o.Cache != "" {
-		r.shared = newShared(o.Cache, o.Token)
+		r.shared = newShared(o.Cache, o.Token, o.TLS)
 	}
 	ctx, r.stop = context.WithCancel(ctx)
 	var first sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 
 	"github.com/weft-fabric/weft/move/openai"
 )
@@ -101,7 +102,9 @@ func pass(from, to http.Header) {
 // try sends a request to one engine. An error means that the client has got nothing yet.
 func (r *Router) try(w http.ResponseWriter, q *http.Request, l *lease, body []byte, stream bool) error {
 	prompt, cached := 0, -1
-	defer func() { r.done(l, prompt, cached) }()
+	// The engine is free when the router has the end of its answer. Whoever has read an answer finds it taken off the engine's load.
+	done := sync.OnceFunc(func() { r.done(l, prompt, cached) })
+	defer done()
 	ctx, cancel := context.WithCancelCause(q.Context())
 	defer cancel(nil)
 	first := make(chan struct{}) // closed when the first token is here: an engine that goes down later ends by itself
@@ -131,7 +134,7 @@ func (r *Router) try(w http.ResponseWriter, q *http.Request, l *lease, body []by
 		return fmt.Errorf("%s: %s", a.Status, text)
 	}
 	if stream && a.StatusCode < 300 {
-		return r.relay(ctx, w, a, l, func() { close(first) })
+		return r.relay(ctx, w, a, l, func() { close(first) }, done)
 	}
 	text, err := io.ReadAll(a.Body)
 	if err != nil {
@@ -139,6 +142,7 @@ func (r *Router) try(w http.ResponseWriter, q *http.Request, l *lease, body []by
 	}
 	close(first)
 	prompt, cached = usageOf(text)
+	done()
 	pass(a.Header, w.Header())
 	w.WriteHeader(a.StatusCode)
 	_, _ = w.Write(text) // a client that is gone needs no answer
@@ -164,8 +168,9 @@ func usageOf(text []byte) (prompt, cached int) {
 	return a.Usage.Prompt, a.Usage.Details.Cached
 }
 
-// relay passes a stream on, one whole event at a time. An error before the first means that the client has got nothing.
-func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Response, l *lease, first func()) error {
+// relay passes a stream on, one whole event at a time. An error before the first means that the client has got nothing. done is called before
+// the last.
+func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Response, l *lease, first, done func()) error {
 	in := bufio.NewReaderSize(a.Body, 64<<10)
 	flush := http.NewResponseController(w)
 	begun := false
@@ -183,6 +188,10 @@ func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Respo
 		if err != nil && !begun {
 			return causeOf(ctx, err)
 		}
+		last := bytes.HasPrefix(event, []byte("data: [DONE]"))
+		if err != nil || last {
+			done()
+		}
 		if err != nil {
 			r.cut(w, l, err)
 			_ = flush.Flush()
@@ -190,7 +199,7 @@ func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Respo
 		}
 		_, _ = w.Write(event)
 		_ = flush.Flush()
-		if bytes.HasPrefix(event, []byte("data: [DONE]")) {
+		if last {
 			return nil
 		}
 	}

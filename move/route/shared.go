@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,6 +48,7 @@ type note struct {
 // shared is the cache that the engines share.
 type shared struct {
 	address, token string
+	tls            *tls.Config
 	client         *kvcache.Client
 
 	mu      sync.Mutex
@@ -57,8 +59,8 @@ type shared struct {
 	matched int // bytes
 }
 
-func newShared(address, token string) *shared {
-	return &shared{address: address, token: token, client: kvcache.Dial(address, token, ""), notes: map[string]*note{}}
+func newShared(address, token string, t *tls.Config) *shared {
+	return &shared{address: address, token: token, tls: t, client: kvcache.DialTLS(address, token, "", t), notes: map[string]*note{}}
 }
 
 func (s *shared) close() {
@@ -87,7 +89,7 @@ func (s *shared) noteOf(ctx context.Context, model string) (*note, error) {
 	if n.chain, err = kv.NewChain(kv.VLLM, n.Seed, n.Block); err != nil {
 		return nil, fmt.Errorf("the note of %q: %w", model, err)
 	}
-	n.until, n.client = time.Now().Add(noteTime), kvcache.Dial(s.address, s.token, n.chain.Print())
+	n.until, n.client = time.Now().Add(noteTime), kvcache.DialTLS(s.address, s.token, n.chain.Print(), s.tls)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.notes[model]; old != nil {

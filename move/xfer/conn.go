@@ -100,10 +100,19 @@ func (c *conn) write(parts ...[]byte) error {
 // portion is how much of a slice goes to the socket at once. The processor's cache still holds it when it is hashed.
 const portion = 256 << 10
 
+// unsummed in a slice's header, in the place of a checksum: none follows its bytes. The header's own checksum covers it.
+const unsummed = 1
+
 // putSlice writes a slice. A portion is hashed when it is on its way, so that the other end works meanwhile; the last one before, as the
 // checksum goes with it. The caller holds wmu.
 func (c *conn) putSlice(call, i uint64, b []byte) error {
 	f := frame{kind: fData, length: uint32(len(b)), call: call, number: i}
+	if c.agent.cfg.NoSums {
+		f.sum = unsummed
+		f.put(&c.head, c.out)
+		c.tail = [tailSize]byte{}
+		return c.write(c.head[:], b, c.tail[:])
+	}
 	f.put(&c.head, c.out)
 	head := c.head[:]
 	c.made = c.made[:0]
@@ -242,6 +251,11 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 	if n != int64(f.length) {
 		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.call, f.length, n)
 	}
+	sums := f.sum != unsummed
+	if !sums && !c.agent.cfg.NoSums {
+		l.close(fmt.Errorf("slices come without checksums (%w), and agent %s wants them: set NoSums (--no-checksums) at both ends or at none", ErrSum, c.agent.id.Name))
+		return c.discard(int(f.length) + tailSize)
+	}
 	if !l.enterSlice(i, readEnd{c}) {
 		return c.discard(int(f.length) + tailSize)
 	}
@@ -257,7 +271,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		}
 	}
 	c.got = c.got[:0]
-	k, err := c.fillUntil(dst, l, true)
+	k, err := c.fillUntil(dst, l, sums)
 	var tail [tailSize]byte
 	if err == nil && k == len(dst) {
 		var more int
@@ -271,7 +285,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 	case k < len(dst)+tailSize: // the fence closed
 		leave()
 		return c.discard(len(dst) + tailSize - k)
-	case c.in.Tail(c.got) != binary.LittleEndian.Uint32(tail[:]):
+	case sums && c.in.Tail(c.got) != binary.LittleEndian.Uint32(tail[:]):
 		leave()
 		return again(f.call, f.number)
 	case direct:
@@ -350,6 +364,19 @@ func (p *Peer) link(network string) *link {
 		a.links[k] = l
 	}
 	return l
+}
+
+// meets reports whether there is a session with the peer by that network.
+func (p *Peer) meets(network string) bool {
+	p.agent.mu.Lock()
+	l := p.agent.links[linkKey{p.id, network}]
+	p.agent.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now != nil && !l.now.isLost() && l.closed == nil
 }
 
 func (l *link) close(why error) {

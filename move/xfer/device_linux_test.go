@@ -5,10 +5,73 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-fabric/weft/run/gpu"
 	"github.com/weft-fabric/weft/run/gpu/soft"
 )
+
+// What another process has on the GPU is here when Post returns, once its memory is mapped and a lease stands. The first time, and for a
+// notice, whoever posts does not wait for the other process.
+func TestPostNowOnGPU(t *testing.T) {
+	const n = 1 << 20
+	ctx := limit(t)
+	d := soft.New(gpu.Plain)
+	t.Cleanup(func() { d.Close() })
+	change := func(c *Config) { c.Path, c.Lease = "gpu", time.Hour }
+	a, b := start(t, "a", change), start(t, "b", change)
+	var both [2]*Region
+	for i, g := range []*Agent{a, b} {
+		at, err := d.Alloc(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := NewDevice(d, at, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.WriteAt(ctx, bytes.Repeat([]byte{byte(i)}, n), 0); err != nil {
+			t.Fatal(err)
+		}
+		if both[i], err = g.Register("r", x, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := meet(t, a, b)
+	x := Transfer{Op: Read, Local: prepare(t, a, nil, both[0].At(0, n)), Remote: prepare(t, a, p, remote(t, p, "r").At(0, n)), Now: true}
+	if q, err := a.Post(x); err != nil || q.brief || q.Wait(ctx) != nil {
+		t.Fatal(q, err)
+	}
+	for i := range byte(3) {
+		if err := both[1].store.(*Device).WriteAt(ctx, bytes.Repeat([]byte{10 + i}, n), 0); err != nil {
+			t.Fatal(err)
+		}
+		a.crowded.Store(nil)
+		q, err := a.Post(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := q.Poll(); s.State != Done || s.Path != "gpu" || contents(t, both[0])[n-1] != 10+i {
+			t.Errorf("after Post it is %+v", s)
+		}
+	}
+	x.Notice = []byte("n")
+	if q, err := a.Post(x); err != nil || q.brief || q.Wait(ctx) != nil {
+		t.Error(q, err)
+	}
+	// Memory that was taken back is an error, at once or later.
+	x.Notice = nil
+	if err := both[1].Reclaim(ctx, 0, n); err != nil {
+		t.Fatal(err)
+	}
+	q, err := a.Post(x)
+	if err == nil {
+		err = q.Wait(ctx)
+	}
+	if !errors.Is(err, ErrLease) {
+		t.Errorf("after Reclaim: %v", err)
+	}
+}
 
 // Memory of a GPU, in software here, goes to and from memory and files, in one process and over a socket; between
 // two pieces of one GPU by its own copies.

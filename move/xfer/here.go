@@ -169,6 +169,19 @@ func (t *Agent) leaseHere(reader *Agent, list *List) (*hold, error) {
 	return h, nil
 }
 
+// stands reports whether the list has a lease that will do for a request as it is.
+func (l *List) stands() bool {
+	l.mu.Lock()
+	h := l.lease
+	l.mu.Unlock()
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.given && !h.asked && time.Until(h.until) > h.ttl*3/4
+}
+
 // leased is the lease of a list: the one it has, or a new one. One request asks for it, others wait as long as their own time lasts.
 func (l *List) leased(ctx context.Context, get func() (*hold, error)) (*hold, error) {
 	select {

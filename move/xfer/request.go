@@ -130,7 +130,7 @@ const (
 	crowdedTime = 100 * time.Millisecond
 )
 
-// isBrief reports whether both sides are memory of this process and few bytes move. Then a copy takes about as long as waking two
+// isBrief reports whether both sides are memory of this process, or mapped here, and few bytes move. Then a copy takes about as long as waking two
 // goroutines up: 20 us for 16 MiB inside a GPU. A GPU that makes copies for others is waited for by a goroutine.
 func (r *Request) isBrief() bool {
 	t, want := r.agent, cmp.Or(r.t.Path, r.agent.cfg.Path, "process")
@@ -138,7 +138,7 @@ func (r *Request) isBrief() bool {
 		t = r.peer.inProcess()
 	}
 	if t == nil || want != "process" {
-		return false
+		return r.isMapped()
 	}
 	h1, d1, ok1 := r.t.Local.memory(r.agent)
 	h2, d2, ok2 := r.t.Remote.memory(t)
@@ -151,6 +151,16 @@ func (r *Request) isBrief() bool {
 		return r.total <= briefGPU
 	}
 	return r.total <= burstInside
+}
+
+// isMapped reports whether a read takes bytes out of another process's memory of a GPU without a word to that process, who may be
+// stopped: there is a session, the list has a lease that need not be renewed, and nobody wants a notice.
+func (r *Request) isMapped() bool {
+	if r.peer == nil || r.t.Op != Read || r.t.Notice != nil || r.total > burstInside || cmp.Or(r.t.Path, r.agent.cfg.Path, "gpu") != "gpu" {
+		return false
+	}
+	host, device, ok := r.t.Local.memory(r.agent)
+	return ok && device && !host && r.t.Remote.stands() && r.peer.meets("unix")
 }
 
 // isCrowded reports whether a brief copy took long a moment ago: the GPU has other work, or the processor. Then nobody who

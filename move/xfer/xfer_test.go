@@ -157,6 +157,30 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// Without checksums the same bytes come; an agent that wants them takes nothing without.
+func TestWithoutChecksums(t *testing.T) {
+	for _, x := range []struct {
+		a, b bool
+		op   Op
+		fits bool
+	}{{true, true, Read, true}, {true, true, Write, true}, {true, false, Write, false}, {false, true, Read, false}, {true, false, Read, true}} {
+		ctx := limit(t)
+		a := start(t, "a", func(c *Config) { c.Path, c.NoSums = "tcp", x.a })
+		b := start(t, "b", func(c *Config) { c.Path, c.NoSums = "tcp", x.b })
+		const size = 2<<20 + 77
+		mine, theirs := host(t, a, "mine", size, false, 1), host(t, b, "theirs", size, false, 2)
+		p := meet(t, a, b)
+		q, err := a.Post(Transfer{Op: x.op, Local: prepare(t, a, nil, mine.At(0, size)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, size))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = q.Wait(ctx)
+		if x.fits && (err != nil || !bytes.Equal(mine.Bytes(), theirs.Bytes())) || !x.fits && !errors.Is(err, ErrSum) {
+			t.Errorf("%+v: %v", x, err)
+		}
+	}
+}
+
 // Prepared lists with index subsets, scattered small descriptors, against a plain copy.
 func TestScattered(t *testing.T) {
 	for _, path := range hostPaths {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/model/metrics"
 	"github.com/weft-fabric/weft/observe/internal/health"
 )
 
@@ -34,68 +34,21 @@ var names = map[string]string{
 	"rx_atomic_requests": "rx_atomic_requests", "rx_dct_connect": "rx_dct_connect_requests", "rx_read_requests": "rx_read_requests", "rx_write_requests": "rx_write_requests",
 }
 
-// exposition writes metrics in the text format, each name's lines together.
-type exposition struct {
-	help  map[string]string
-	kind  map[string]string
-	lines map[string][]string
-	order []string
-	seen  map[string]bool
-}
-
-func (e *exposition) add(name, kind, help string, value float64, labels ...string) {
-	if e.lines == nil {
-		e.help, e.kind, e.lines = map[string]string{}, map[string]string{}, map[string][]string{}
-		e.seen = map[string]bool{}
-	}
-	if _, ok := e.lines[name]; !ok {
-		e.order = append(e.order, name)
-		e.help[name], e.kind[name] = help, kind
-	}
-	var b strings.Builder
-	b.WriteString(name)
-	for i := 0; i+1 < len(labels); i += 2 {
-		b.WriteString(map[bool]string{true: "{", false: ","}[i == 0])
-		fmt.Fprintf(&b, "%s=%s", labels[i], strconv.Quote(strings.ToValidUTF8(labels[i+1], "?")))
-	}
-	if len(labels) > 0 {
-		b.WriteByte('}')
-	}
-	b.WriteByte(' ')
-	if e.seen[b.String()] { // one series, one value
-		return
-	}
-	e.seen[b.String()] = true
-	b.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
-	e.lines[name] = append(e.lines[name], b.String())
-}
-
-func (e *exposition) write(w io.Writer) error {
-	b := bufio.NewWriter(w)
-	for _, n := range e.order {
-		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", n, e.help[n], n, e.kind[n])
-		for _, l := range e.lines[n] {
-			b.WriteString(l + "\n")
-		}
-	}
-	return b.Flush()
-}
-
 // WriteMetrics writes what was sampled last in Prometheus' text format.
 func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
-	return a.exposition(now).write(w)
+	return a.page(now).Write(w)
 }
 
-func (a *Agent) exposition(now time.Time) *exposition {
+func (a *Agent) page(now time.Time) *metrics.Page {
 	a.mu.Lock()
 	s, xids, readErrors := a.last, maps.Clone(a.xids), a.errors
 	a.mu.Unlock()
-	var e exposition
+	var e metrics.Page
 	for _, p := range s.Ports {
 		l := []string{"device", p.Device, "port", p.Port}
-		e.add("node_infiniband_state_id", "gauge", "State of the port: 1 down, 2 init, 3 armed, 4 active.", float64(p.StateID), l...)
-		e.add("node_infiniband_physical_state_id", "gauge", "Physical state of the port: 2 polling, 3 disabled, 5 link up.", float64(p.PhysID), l...)
-		e.add("node_infiniband_rate_bytes_per_second", "gauge", "Rate of the port.", p.Rate*1e9/8, l...)
+		e.Add("node_infiniband_state_id", metrics.Gauge, "State of the port: 1 down, 2 init, 3 armed, 4 active.", float64(p.StateID), l...)
+		e.Add("node_infiniband_physical_state_id", metrics.Gauge, "Physical state of the port: 2 polling, 3 disabled, 5 link up.", float64(p.PhysID), l...)
+		e.Add("node_infiniband_rate_bytes_per_second", metrics.Gauge, "Rate of the port.", p.Rate*1e9/8, l...)
 		for _, c := range slices.Sorted(maps.Keys(p.Counters)) {
 			v := float64(p.Counters[c])
 			n, ok := names[c]
@@ -103,75 +56,77 @@ func (a *Agent) exposition(now time.Time) *exposition {
 			case c == "lifespan":
 				continue
 			case !ok:
-				e.add("weft_rdma_"+clean(c)+"_total", "counter", "Counter "+c+" of /sys.", v, l...)
+				e.Add("weft_rdma_"+clean(c)+"_total", metrics.Counter, "Counter "+c+" of /sys.", v, l...)
 				continue
 			case c == "port_xmit_data" || c == "port_rcv_data":
 				v *= 4
 			}
-			e.add("node_infiniband_"+n+"_total", "counter", "Counter "+c+" of /sys.", v, l...)
+			e.Add("node_infiniband_"+n+"_total", metrics.Counter, "Counter "+c+" of /sys.", v, l...)
 		}
 		if p.Where != "" {
-			e.add("weft_port_info", "gauge", "Where a port is in the cluster.", 1, "host", s.Host, "device", p.Device, "port", p.Port, "guid", p.GUID, "rail", rail(p.Place.Rail), "leaf", p.Place.Leaf, "switch_port", strconv.Itoa(p.Place.Port))
+			e.Add("weft_port_info", metrics.Gauge, "Where a port is in the cluster.", 1, "host", s.Host, "device", p.Device, "port", p.Port, "guid", p.GUID, "rail", rail(p.Place.Rail), "leaf", p.Place.Leaf, "switch_port", strconv.Itoa(p.Place.Port))
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(s.Nets)) {
-		e.add("node_network_carrier_changes_total", "counter", "How often the carrier came or went.", s.Nets[n], "device", n)
+		e.Add("node_network_carrier_changes_total", metrics.Counter, "How often the carrier came or went.", s.Nets[n], "device", n)
 	}
 	for _, d := range s.Ether {
 		for _, c := range slices.Sorted(maps.Keys(d.Counters)) {
-			e.add("node_ethtool_"+ethtoolName(c), "untyped", "Counter "+c+" of the driver.", float64(d.Counters[c]), "device", d.Device)
+			e.Add("node_ethtool_"+ethtoolName(c), metrics.Untyped, "Counter "+c+" of the driver.", float64(d.Counters[c]), "device", d.Device)
 		}
 	}
 	if s.Memory > 0 {
-		e.add("weft_memory_available_ratio", "gauge", "Part of the memory that programs can still get.", s.Memory)
+		e.Add("weft_memory_available_ratio", metrics.Gauge, "Part of the memory that programs can still get.", s.Memory)
 	}
 	for _, p := range s.PCI {
-		e.add("weft_pcie_link_width", "gauge", "PCIe lanes in use.", p.Width, "addr", p.Addr)
-		e.add("weft_pcie_link_width_max", "gauge", "PCIe lanes that are possible.", p.WidthMax, "addr", p.Addr)
-		e.add("weft_pcie_link_gts", "gauge", "PCIe speed in GT/s.", p.GTs, "addr", p.Addr)
+		e.Add("weft_pcie_link_width", metrics.Gauge, "PCIe lanes in use.", p.Width, "addr", p.Addr)
+		e.Add("weft_pcie_link_width_max", metrics.Gauge, "PCIe lanes that are possible.", p.WidthMax, "addr", p.Addr)
+		e.Add("weft_pcie_link_gts", metrics.Gauge, "PCIe speed in GT/s.", p.GTs, "addr", p.Addr)
 		for _, k := range slices.Sorted(maps.Keys(p.AER)) {
-			e.add("weft_pcie_aer_total", "counter", "PCIe errors by severity.", p.AER[k], "addr", p.Addr, "severity", k)
+			e.Add("weft_pcie_aer_total", metrics.Counter, "PCIe errors by severity.", p.AER[k], "addr", p.Addr, "severity", k)
 		}
 	}
 	for _, g := range s.GPUs {
 		l := []string{"gpu", strconv.Itoa(g.Index), "UUID", g.UUID, "pci_bus_id", g.Bus, "modelName", g.Name, "hostname", s.Host}
 		for _, x := range []struct {
-			name, kind, help string
-			v                float64
+			name string
+			kind metrics.Kind
+			help string
+			v    float64
 		}{
-			{"DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilisation in percent.", g.Util}, {"DCGM_FI_DEV_POWER_USAGE", "gauge", "Power in watts.", g.Power},
-			{"DCGM_FI_DEV_GPU_TEMP", "gauge", "Temperature in degrees.", g.Temp}, {"DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock in MHz.", g.Clock},
-			{"DCGM_FI_DEV_FB_USED", "gauge", "Memory in use, MiB.", g.MemUsed / (1 << 20)}, {"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "PCIe replays.", float64(g.Replays)},
-			{"weft_gpu_power_limit_watts", "gauge", "Power limit.", g.Limit}, {"weft_gpu_throttle_reasons", "gauge", "Bits of the clock event reasons.", float64(g.Throttle)},
-			{"weft_gpu_ecc_uncorrectable_total", "counter", "Uncorrectable memory errors since the driver was loaded.", float64(g.ECC)}, {"weft_nvlink_active", "gauge", "NVLinks that are up.", float64(g.NVLinks)},
+			{"DCGM_FI_DEV_GPU_UTIL", metrics.Gauge, "GPU utilisation in percent.", g.Util}, {"DCGM_FI_DEV_POWER_USAGE", metrics.Gauge, "Power in watts.", g.Power},
+			{"DCGM_FI_DEV_GPU_TEMP", metrics.Gauge, "Temperature in degrees.", g.Temp}, {"DCGM_FI_DEV_SM_CLOCK", metrics.Gauge, "SM clock in MHz.", g.Clock},
+			{"DCGM_FI_DEV_FB_USED", metrics.Gauge, "Memory in use, MiB.", g.MemUsed / (1 << 20)}, {"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", metrics.Counter, "PCIe replays.", float64(g.Replays)},
+			{"weft_gpu_power_limit_watts", metrics.Gauge, "Power limit.", g.Limit}, {"weft_gpu_throttle_reasons", metrics.Gauge, "Bits of the clock event reasons.", float64(g.Throttle)},
+			{"weft_gpu_ecc_uncorrectable_total", metrics.Counter, "Uncorrectable memory errors since the driver was loaded.", float64(g.ECC)}, {"weft_nvlink_active", metrics.Gauge, "NVLinks that are up.", float64(g.NVLinks)},
 		} {
 			if x.v >= 0 {
-				e.add(x.name, x.kind, x.help, x.v, l...)
+				e.Add(x.name, x.kind, x.help, x.v, l...)
 			}
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(xids)) {
 		if kind, code, ok := strings.Cut(k, " "); ok {
-			e.add("weft_"+kind+"_total", "counter", "Events of the GPU driver since the agent started.", float64(xids[k]), kind, code)
+			e.Add("weft_"+kind+"_total", metrics.Counter, "Events of the GPU driver since the agent started.", float64(xids[k]), kind, code)
 		}
 	}
 	for _, j := range s.Jobs {
-		e.add("weft_rank_info", "gauge", "Ranks on this host.", 1, "job", j.Job, "rank", strconv.Itoa(j.Rank), "host", s.Host, "gpu", j.GPU, "nic", j.NIC.NIC, "rail", rail(j.NIC.Rail))
+		e.Add("weft_rank_info", metrics.Gauge, "Ranks on this host.", 1, "job", j.Job, "rank", strconv.Itoa(j.Rank), "host", s.Host, "gpu", j.GPU, "nic", j.NIC.NIC, "rail", rail(j.NIC.Rail))
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.TCP)) {
 		group := map[bool]string{true: "TcpExt", false: "Tcp"}[strings.HasPrefix(k, "Listen")]
-		e.add("node_netstat_"+group+"_"+k, "untyped", "Statistic "+k+".", s.TCP[k])
+		e.Add("node_netstat_"+group+"_"+k, metrics.Untyped, "Statistic "+k+".", s.TCP[k])
 	}
 	if s.ShmFree > 0 {
-		e.add("weft_dev_shm_free_bytes", "gauge", "Free space of /dev/shm.", s.ShmFree)
+		e.Add("weft_dev_shm_free_bytes", metrics.Gauge, "Free space of /dev/shm.", s.ShmFree)
 	}
 	for _, x := range s.States {
-		e.add("weft_health_state", "gauge", "State of a check: 0 unknown, 1 good, 2 warn, 3 bad.", float64(x.State), "device", x.Device, "port", x.Port, "check", x.Metric)
+		e.Add("weft_health_state", metrics.Gauge, "State of a check: 0 unknown, 1 good, 2 warn, 3 bad.", float64(x.State), "device", x.Device, "port", x.Port, "check", x.Metric)
 	}
-	e.add("weft_agent_info", "gauge", "The agent of this host.", 1, "host", s.Host, "boot", s.Boot)
-	e.add("weft_agent_sample_age_seconds", "gauge", "Age of the last sample.", now.Sub(time.Unix(0, int64(s.At*1e9))).Seconds())
-	e.add("weft_agent_sample_seconds", "gauge", "How long the last sample took.", s.Took)
-	e.add("weft_agent_read_errors_total", "counter", "Files that were refused.", float64(readErrors))
+	e.Add("weft_agent_info", metrics.Gauge, "The agent of this host.", 1, "host", s.Host, "boot", s.Boot)
+	e.Add("weft_agent_sample_age_seconds", metrics.Gauge, "Age of the last sample.", now.Sub(time.Unix(0, int64(s.At*1e9))).Seconds())
+	e.Add("weft_agent_sample_seconds", metrics.Gauge, "How long the last sample took.", s.Took)
+	e.Add("weft_agent_read_errors_total", metrics.Counter, "Files that were refused.", float64(readErrors))
 	return &e
 }
 

@@ -79,24 +79,19 @@ func (a *Agent) taken(n int) {
 // Counters gives a report of what was sampled last. With names, the names of the series
 // are in it.
 func (a *Agent) Counters(now time.Time, names bool) *watch.Report {
-	e := a.exposition(now)
 	s := a.Last()
 	c := &watch.Counters{Facts: facts(&s)}
 	h := sha256.New()
 	var list []string
-	for _, n := range e.order {
-		for _, l := range e.lines[n] {
-			i := strings.LastIndexByte(l, ' ')
-			v, err := strconv.ParseFloat(l[i+1:], 64)
-			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(n, "_info") || n == "weft_health_state" {
-				continue
-			}
-			name := own.ReplaceAllString(l[:i], "")
-			list = append(list, name)
-			c.Values = append(c.Values, v)
-			io.WriteString(h, name+"\n")
+	a.page(now).Series(func(n, series string, v float64) {
+		if math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(n, "_info") || n == "weft_health_state" {
+			return
 		}
-	}
+		name := own.ReplaceAllString(series, "")
+		list = append(list, name)
+		c.Values = append(c.Values, v)
+		io.WriteString(h, name+"\n")
+	})
 	c.Schema = hex.EncodeToString(h.Sum(nil)[:8])
 	if names {
 		c.Names = list

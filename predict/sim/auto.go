@@ -60,21 +60,18 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 // on, and hierarchical the copies that keep both its levels busy: four of them
 // reach 0.78 of the NICs' rate on 128 hosts, one 0.49.
 func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
-	switch a.Name {
-	case "ring":
+	if a.Copies > 0 && (!a.Layers || s.Local < s.Ranks) {
+		s.Channels = a.Copies
+	}
+	switch {
+	case a.Ring:
 		s.Orders = Orders(g, s.Ranks, c)
 		s.Channels = max(len(s.Orders), 1)
-	case "nvls-tree":
-		s.Channels = 2 // a pair of trees: who passes on in one is a leaf of the other
-	case "hierarchical":
-		if s.Local < s.Ranks {
-			s.Channels = 4
-		}
-	case "torus":
+	case a.Grid:
 		if dims, order := grid(g, s.Ranks); dims != nil {
 			s.Dims, s.Orders = dims, [][]sched.Rank{order}
 		}
-	case "sharp":
+	case a.ByLeaf:
 		if local, order := byLeaf(g, s.Ranks); order != nil {
 			s.Local, s.Orders = local, [][]sched.Rank{order}
 		}
@@ -136,7 +133,7 @@ func Named(name string) (a *algo.Algorithm, outer string, err error) {
 	if outer == "" {
 		return a, "", nil
 	}
-	if a.Name != "hierarchical" {
+	if !a.Outer {
 		return nil, "", fmt.Errorf("%s/%s: only hierarchical has an algorithm between domains", name, outer)
 	}
 	if _, err = algo.Find(outer); err != nil {
@@ -172,7 +169,7 @@ func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, 
 		return Job{}, err
 	}
 	j := Job{Program: p, Size: size}
-	if a.Name == "ring" {
+	if a.Ring {
 		j.Fewer = &Fewer{Grain: Domain(g, n), Program: func(ranks int) (*sched.Program, error) {
 			return w.Program(a, g, op, ranks, size, c)
 		}}
@@ -188,10 +185,6 @@ func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, g
 	}
 	return a.Program(s)
 }
-
-// quadratic names algorithms whose messages grow with the square of the ranks,
-// and pairs of ranks are what they ask of a simulation.
-var quadratic = []string{"direct", "one-shot", "rank-order", "pairwise", "pairwise-xor", "pairwise-delta", "pairwise-hosts", "bcube"}
 
 // many is the number of ranks from which an algorithm with messages between all
 // pairs is not tried where another does the same: with a message for each pair it
@@ -243,7 +236,7 @@ func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidat
 			continue
 		}
 		list = append(list, candidate{a, ""})
-		if a.Name != "hierarchical" {
+		if !a.Outer {
 			continue
 		}
 		if wish.Outer != "" {
@@ -295,7 +288,7 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	fewestActions := manyError(math.MaxInt64)
 	for _, c := range list {
 		t := Tried{Algo: c.name(), Why: leftOut(c.a, g, op, n, wish)}
-		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && !adds(c.a.Name) {
+		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && c.a.Adds == algo.NoSwitch {
 			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
 		}
 		if t.Why == "" && o.Stop != nil && o.Stop() {
@@ -461,7 +454,7 @@ func likely(c candidate, size unit.Bytes, n int, rack bool) int {
 	if at := slices.Index(order, c.a.Name); at >= 0 {
 		return at + 1
 	}
-	if slices.Contains(quadratic, c.a.Name) {
+	if c.a.Pairs {
 		return len(order) + 2
 	}
 	return len(order) + 1
@@ -469,29 +462,19 @@ func likely(c candidate, size unit.Bytes, n int, rack bool) int {
 
 // leftOut says why an algorithm is not tried; empty if it is.
 func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish Wish) string {
-	switch a.Name {
-	case "torus":
-		if !torus(g) {
-			return "the machine is no torus"
-		}
-	case "two-level", "leader":
+	switch {
+	case a.Grid && !torus(g):
+		return "the machine is no torus"
+	case a.Shares:
 		return "it is for hosts whose ranks share memory; ask for it by name"
-	case "nvls", "nvls-tree":
-		if wish.NoSwitches {
-			return "algorithms in switches were not wanted"
-		}
-		if !accelerates(g) {
-			return "there are no NVSwitches that add"
-		}
-	case "sharp", "collnet-chain", "collnet-direct":
-		if wish.NoSwitches {
-			return "algorithms in switches were not wanted"
-		}
-		if !aggregates(g) {
-			return "there are no InfiniBand switches that add"
-		}
+	case a.Adds != algo.NoSwitch && wish.NoSwitches:
+		return "algorithms in switches were not wanted"
+	case a.Adds == algo.NVSwitch && !accelerates(g):
+		return "there are no NVSwitches that add"
+	case a.Adds == algo.FabricSwitch && !aggregates(g):
+		return "there are no InfiniBand switches that add"
 	}
-	all := slices.Contains(quadratic, a.Name) && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
+	all := a.Pairs && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
 	alone := op == sched.AllToAll && (a.Name == "pairwise-xor" || a.Name == "pairwise-hosts")
 	if alone && a.Name == "pairwise-hosts" && n > many && n&(n-1) == 0 {
 		return "pairwise-xor sends the same bytes between the same pairs, and its ranks fold; ask for it by name"
@@ -500,19 +483,11 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
 	}
 	if n > vast {
-		switch {
-		case strings.Contains(a.Name, "tree"), strings.HasPrefix(a.Name, "collnet"), op == sched.AllToAll:
-		case slices.Contains([]string{"hierarchical", "sharp", "torus", "binomial", "direct", "bruck", "dissemination", "pat"}, a.Name):
-		default:
+		if !a.Vast && op != sched.AllToAll {
 			return fmt.Sprintf("it takes minutes to simulate from %d ranks on", vast+1)
 		}
 	}
 	return ""
-}
-
-// adds reports whether an algorithm computes in switches.
-func adds(name string) bool {
-	return name == "nvls" || name == "nvls-tree" || name == "sharp" || strings.HasPrefix(name, "collnet")
 }
 
 // leastTime is what any algorithm takes whose switches only pass bytes on: a GPU

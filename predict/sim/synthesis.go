@@ -551,7 +551,7 @@ func BestOn(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, root int, si
 	f := &Found{}
 	var last error
 	for _, a := range algo.All() {
-		if !a.Serves(op) || adds(a.Name) || a.Name == "torus" && !torus(g) {
+		if !a.Serves(op) || a.Adds != algo.NoSwitch || a.Grid && !torus(g) {
 			continue
 		}
 		s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Root: root}

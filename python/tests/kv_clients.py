@@ -863,7 +863,7 @@ class VLLM(unittest.TestCase):
             register(None, caches={"layer 5": [Tensor((16, 8, 3))]})
         groups = types.SimpleNamespace(kv_cache_groups=[1, 2], num_blocks=16)
         config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=8), model_config=types.SimpleNamespace(model="m"))
-        with self.assertRaisesRegex(ValueError, "2 groups of layers"):
+        with self.assertRaisesRegex(ValueError, "weft.vllm moves caches of full, sliding-window and chunked attention"):
             WeftConnector(config, KVConnectorRole.WORKER, groups)
 
     def test_blocks_that_do_not_come(self):
@@ -1051,8 +1051,9 @@ class VLLM(unittest.TestCase):
         }
 
         def connector(role, kind, heads, rank, ranks):
+            extra = dict(self.extra, layout="HND" if kind == "tokens inside heads" else "NHD")  # four tokens, four heads: the shape does not say
             config = types.SimpleNamespace(
-                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=self.extra), cache_config=types.SimpleNamespace(block_size=t, num_gpu_blocks=blocks),
+                kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=extra), cache_config=types.SimpleNamespace(block_size=t, num_gpu_blocks=blocks),
                 parallel_config=types.SimpleNamespace(rank=rank, world_size=ranks, tensor_parallel_size=ranks),
                 model_config=types.SimpleNamespace(model="widths" + kind + self.salt, dtype="uint8", get_total_num_kv_heads=lambda: heads))
             c = WeftConnector(config, role)

@@ -1,12 +1,13 @@
 """SGLang's HiCache controller and LMCache's multi-process controllers in small, against the real clients and a real cache service.
 
 The threads and the order of calls are those of the engines' sources: SGLang cce0a12 (managers/cache_controller.py, mem_cache/hiradix_cache.py),
-LMCache 00c5e64 (distributed/storage_controllers/prefetch_controller.py) and 000e877 (l2_adapters/base.py). The engines themselves are not run.
+LMCache 00c5e64 (distributed/storage_controllers/prefetch_controller.py) and 000e877 (l2_adapters/base.py, distributed/api.py). The engines themselves are not run.
 Run by "go test ./app/cli -run Python"; WEFT_PROGRAM names the weft program.
 """
 
 import ctypes
 import hashlib
+import itertools
 import os
 import queue
 import select
@@ -437,6 +438,42 @@ class LMCache(unittest.TestCase):
         s.adapter.inner.client.timeout = 60
         s.submit("prefetch", "x", keys, [Object(500) for _ in keys])
         self.assertEqual(s.fetched.get(timeout=LIMIT), ("x", [True] * 8))
+
+    def test_any_width_reads_what_another_stored(self):
+        """Objects (keys or values, layer, slot, heads of a rank) of some ranks, loaded by another number of them. Each byte says where it belongs."""
+        heads, dim, layers, slots = 8, 3, 2, 4
+
+        def key(rank, ranks, chunk):
+            return types.SimpleNamespace(chunk_hash=hashlib.sha256(b"%d" % chunk).digest(), model_name="m", kv_rank=ranks << 24 | rank << 16 | ranks << 8 | rank, object_group_id=0, cache_salt="")
+
+        def data(rank, ranks, chunk):
+            first, mine = rank * heads // ranks, max(1, heads // ranks)
+            places = itertools.product(range(2), range(layers), range(slots), range(first, first + mine), range(dim))
+            o = Object(0, bytes(hash((chunk, *p)) % 251 for p in places))
+            o.metadata = types.SimpleNamespace(shape=(2, layers, slots, mine * dim))
+            return o
+
+        def empty(like):
+            o = Object(len(like.byte_array))
+            o.metadata = like.metadata
+            return o
+
+        for store, others in (2, (1, 4, 16)), (16, (2, 8)):
+            cache = Cache(self)
+            s = Server(self, cache, kv_heads=heads)
+            for rank in range(store):
+                s.submit("store", rank, [key(rank, store, c) for c in range(3)], [data(rank, store, c) for c in range(3)])
+                self.assertEqual(s.stored.get(timeout=LIMIT), (rank, True))
+            for ranks in others:
+                for rank in range(ranks):
+                    want = [data(rank, ranks, c) for c in range(4)]
+                    got = [empty(o) for o in want]
+                    s.submit("prefetch", rank, [key(rank, ranks, c) for c in range(4)], got)
+                    self.assertEqual(s.fetched.get(timeout=LIMIT), (rank, [True] * 3), (store, ranks))
+                    self.assertEqual([o.byte_array for o in got[:3]], [o.byte_array for o in want[:3]], (store, ranks, rank))
+            # Objects whose shape does not show heads are not stored, nor taken apart.
+            s.submit("store", "shape", [key(0, 2, 9)], [Object(0, b"x" * 96)])
+            self.assertEqual(s.stored.get(timeout=LIMIT), ("shape", False))
 
     def test_nothing_is_written_after_close(self):
         cache, keys = Cache(self), self.keys(8, 5)

@@ -1,7 +1,7 @@
 """Pages of KV caches in tensors: bytes of a block, in and out.
 
-A tensor is torch's, on the CPU or a GPU, or anything contiguous with the buffer protocol and a shape. Where the blocks are is seen from
-its shape: (2, pages, ...) with keys and values apart, or (pages, 2, ...) together, as vLLM's attention back ends have it.
+A tensor is torch's, on the CPU or a GPU, or anything contiguous with the buffer protocol and a shape. The engine says what its axes are, or
+the shape shows it: (2, pages, ...) with keys and values apart, or (pages, 2, ...) together, as earlier attention back ends of vLLM have it.
 """
 
 import math
@@ -13,11 +13,35 @@ class Layout:
     A kernel may take smaller blocks than the scheduler counts: then the tensor has ratio pages for each block, and block b is the pages from
     b * ratio on. The bytes of a block are those of its keys, then those of its values, each in the order of pages, so that engines whose kernels
     take different blocks read one another's. Where tokens are not the outermost of a page that cannot be, and odd says what the order is.
+
+    With order "BHNC", which is vLLM's since it names its layouts, a tensor is (pages, heads, tokens, content) whatever its strides are, and a
+    block's bytes are those of its tokens, each with all heads: (tokens, heads, content).
     """
 
-    def __init__(self, shape, blocks, tokens, heads=0):
-        """heads: how many the rank has, 0 if that is not known."""
-        self.shape, self.tokens = tuple(shape), tokens
+    ORDERS = ("", "NHD", "HND", "BHNC")
+
+    def __init__(self, shape, blocks, tokens, heads=0, order=""):
+        """heads: how many the rank has, 0 if that is not known. order: what the engine says of the axes, one of ORDERS."""
+        if order not in self.ORDERS:
+            raise ValueError("layout %r; known: %s" % (order, ", ".join(self.ORDERS[1:])))
+        self.shape, self.tokens, self.named = tuple(shape), tokens, order == "BHNC"
+        if self.named:
+            self._by_name(blocks, heads)
+        else:
+            self._by_shape(blocks, heads, order)
+
+    def _by_name(self, blocks, heads):
+        n = self.shape[0] // (blocks or self.shape[0]) if len(self.shape) == 4 else 0
+        if not n or blocks and self.shape[0] % blocks or self.tokens % n or self.shape[2] != self.tokens // n:
+            raise ValueError(
+                "a cache of shape %s: want (pages, heads, tokens, content) with a whole number of pages for each of %s blocks of %d tokens"
+                % (self.shape, "its" if blocks is None else blocks, self.tokens)
+            )
+        self.axis, self.ratio, self.paired, self.odd = 0, n, False, "nhc"
+        self.whole, self.run = self.shape[1] == heads, self.shape[1] * self.shape[3]
+
+    def _by_shape(self, blocks, heads, order):
+        tokens = self.tokens
         fits = [f for f in (self._fit(axis, blocks) for axis in (0, 1)) if f]
         if len(fits) != 1:
             raise ValueError(
@@ -33,6 +57,13 @@ class Layout:
             rest = rest[1:]
         both = self.paired or self.axis == 1
         first = bool(rest) and rest[0] == page
+        if first and len(rest) > 2 and rest[1] == page:
+            if not order:
+                raise ValueError(
+                    "a cache of shape %s: %d tokens and %d heads in a page could be in either order; say which by \"layout\": \"NHD\" or \"HND\" in the connector's extra configuration"
+                    % (self.shape, page, page)
+                )
+            first = order == "NHD"
         # Where the heads are: behind the tokens of a page, or before them.
         inner = rest[1:] if first else rest
         self.whole = bool(heads and inner) and inner[0] in (heads, math.prod(inner)) and (first or page in inner)
@@ -69,11 +100,17 @@ class Layout:
     def _view(self, tensor, block):
         """The pages of a block as torch has them, in the order of the bytes."""
         pages = tensor.narrow(self.axis, block * self.ratio, self.ratio)
+        if self.named:
+            return pages.transpose(1, 2)
         return pages.transpose(0, 1) if self.paired else pages
 
     def _spans(self, size, block):
         """Where the bytes of a block are in a contiguous tensor of that size."""
         pages, first = self.shape[self.axis], block * self.ratio
+        if self.named:
+            _, heads, tokens, _ = self.shape
+            n = size // pages // heads // tokens
+            return [((p * heads + h) * tokens * n + t * n, n) for p in range(first, first + self.ratio) for t in range(tokens) for h in range(heads)]
         if self.paired:
             half = size // pages // 2
             return [((first + p) * 2 * half + k * half, half) for k in range(2) for p in range(self.ratio)]
@@ -81,16 +118,20 @@ class Layout:
         step, run = size // outer, size // outer // pages
         return [(o * step + first * run, run * self.ratio) for o in range(outer)]
 
+    def _by_torch(self, tensor):
+        """Whether torch has to move the bytes: out of a GPU, or of a tensor whose bytes do not follow one another (HND behind NHD)."""
+        return _on_gpu(tensor) or hasattr(tensor, "data_ptr") and (self.named or not tensor.is_contiguous())
+
     def read(self, tensor, block):
         """The bytes of a block."""
-        if _by_torch(tensor):
+        if self._by_torch(tensor):
             return bytes(_bytes_of(self._view(tensor, block).contiguous().cpu()))
         view = _bytes_of(tensor)
         return b"".join(view[at : at + n] for at, n in self._spans(len(view), block))
 
     def write(self, tensor, block, data):
         """Fills a block."""
-        if _by_torch(tensor):
+        if self._by_torch(tensor):
             import torch
 
             pages = self._view(tensor, block)
@@ -162,8 +203,3 @@ def _bytes_of(tensor):
 
 def _on_gpu(tensor):
     return getattr(getattr(tensor, "device", None), "type", "cpu") != "cpu"
-
-
-def _by_torch(tensor):
-    """Whether torch has to move the bytes: out of a GPU, or of a tensor whose bytes do not follow one another (HND behind NHD)."""
-    return _on_gpu(tensor) or hasattr(tensor, "data_ptr") and not tensor.is_contiguous()

@@ -1,7 +1,8 @@
 """Parts of a block that engines of any tensor-parallel width name alike.
 
-A rank's block is runs of its heads: (..., heads, bytes of a head). The heads of the model are cut into parts, and a part has one name, whoever
-stores it: two ranks of four heads store eight parts of one head, four ranks load two each.
+A rank's block is runs of its heads: (..., heads, bytes of a head). Each head of the model is a part, and a part has one name, whoever stores
+it: two ranks of four heads store eight parts, four ranks load two each. Which bytes of which rank a part is, kv.Moves says in Go: its tests hold
+these against it.
 
     8 heads, TP 2    rank 0: 0 1 2 3       rank 1: 4 5 6 7
              TP 4    rank 0: 0 1   rank 1: 2 3   rank 2: 4 5   rank 3: 6 7
@@ -14,8 +15,6 @@ try:
 except ImportError:
     numpy = None
 
-MOST = 8  # parts: more would be many names for little
-
 
 class Shards:
     """The parts that a rank has: parts[first:first + count] of the block of all ranks."""
@@ -23,7 +22,7 @@ class Shards:
     def __init__(self, heads, rank, ranks):
         if max(heads, ranks) % min(heads, ranks):
             raise ValueError("%d heads on %d ranks: neither divides the other" % (heads, ranks))
-        self.parts = MOST if heads % MOST == 0 and MOST % ranks == 0 else heads
+        self.parts = heads
         self.count = max(1, self.parts // ranks)
         self.first = rank * self.parts // ranks
         self.stores = ranks <= heads or rank % (ranks // heads) == 0

@@ -31,16 +31,19 @@ class CacheError(Exception):
 
 
 class Client:
-    """The cache service at an address. Without token and address: WEFT_TOKEN and WEFT_KV.
+    """The cache service at an address. Without token, address and tls: WEFT_TOKEN, WEFT_KV and WEFT_KV_TLS.
+
+    tls is a folder with ca.pem, and with cert.pem and key.pem where a certificate says who the client is: the service is called by HTTPS.
 
     A cache that cannot be reached, or that does not answer within timeout seconds, is left alone for rest seconds: calls fail at once, so that
     an engine does not wait for it again and again.
     """
 
-    def __init__(self, address=None, token=None, chain="", timeout=30.0, rest=0.0):
+    def __init__(self, address=None, token=None, chain="", timeout=30.0, rest=0.0, tls=None):
         self.address = address or os.environ.get("WEFT_KV", "127.0.0.1:7080")
         self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
         self.chain, self.timeout, self.rest = chain, timeout, rest
+        self.tls = _context(os.environ.get("WEFT_KV_TLS", "") if tls is None else tls)
         self._idle, self._lock, self._closed = [], threading.Lock(), False
         self._away, self._why, self._told = 0.0, "", {}
 
@@ -145,7 +148,7 @@ class Client:
                 connection = self._idle.pop() if self._idle else None
             used = connection is not None
             if not used:
-                connection = http.client.HTTPConnection(self.address, timeout=self.timeout)
+                connection = http.client.HTTPSConnection(self.address, timeout=self.timeout, context=self.tls) if self.tls else http.client.HTTPConnection(self.address, timeout=self.timeout)
             try:
                 try:
                     connection.request(method, path, iter(pieces) if pieces is not None else None, headers)
@@ -193,6 +196,18 @@ class Client:
     def _read_head(self, response):
         (n,) = struct.unpack("<I", self._exactly(response, 4))
         return json.loads(self._exactly(response, n))
+
+
+def _context(folder):
+    """How HTTPS is spoken by the certificates of a folder; None without one."""
+    if not folder:
+        return None
+    import ssl
+
+    context = ssl.create_default_context(cafile=os.path.join(folder, "ca.pem"))
+    if os.path.exists(os.path.join(folder, "cert.pem")):
+        context.load_cert_chain(os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem"))
+    return context
 
 
 def _json(response):

@@ -12,7 +12,12 @@ the memory object's bytes behind a head with shape and type, so that get can all
 
 LMCache's multi-process server takes WeftL2Adapter instead:
 
-    --l2-adapter '{"type": "plugin", "module_path": "weft.lmcache", "class_name": "WeftL2Adapter", "adapter_params": {"address": "127.0.0.1:7080"}}'
+    --l2-adapter '{"type": "plugin", "module_path": "weft.lmcache", "class_name": "WeftL2Adapter",
+        "adapter_params": {"address": "127.0.0.1:7080", "kv_heads": 8}}'
+
+With "kv_heads", the model's key and value heads, servers of every tensor-parallel width share objects. LMCache's keys do not tell stages of a
+pipeline from tensor-parallel ranks: "pipeline_parallel" says how many stages there are, where there are several. Leave "kv_heads" out for models
+with MLA, whose objects have no heads.
 
 Both were tested with doubles that call them in LMCache's order and threads; LMCache itself was not run.
 """
@@ -283,6 +288,7 @@ class WeftL2Adapter(L2AdapterInterface):
         super().__init__()
         config = dict(config or {})
         self.client = Client(config.get("address"), config.get("token"), timeout=float(config.get("timeout", 10)), rest=float(config.get("rest", 5)))
+        self.heads, self.stages = int(config.get("kv_heads", 0)), int(config.get("pipeline_parallel", 1))
         self.storing, self.looking, self.loading = Background(1), Background(2), Background(4)
         self.fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(3)]
         # Under the lock: results by task, whether the adapter is closed, and every write to a buffer.
@@ -298,10 +304,32 @@ class WeftL2Adapter(L2AdapterInterface):
     def get_load_event_fd(self):
         return self.fds[2]
 
-    @staticmethod
-    def _name(key):
+    def _share(self, key):
+        """The parts of an object that its rank has, and the beginning of their names. kv_rank is LMCache's: world size, rank and both on the host,
+        eight bits each."""
+        if not self.heads:
+            return Shards(1, 0, 1), [key.kv_rank]
+        ranks, rank = key.kv_rank >> 24 & 255, key.kv_rank >> 16 & 255
+        if not ranks or ranks % self.stages:
+            raise ValueError("%d ranks in %d stages of a pipeline: set \"pipeline_parallel\" to what the engine has" % (ranks, self.stages))
+        tp = ranks // self.stages
+        shards = Shards(self.heads, rank % tp, tp)
+        return shards, ["heads", self.heads, shards.parts, self.stages, rank // tp]
+
+    def _names(self, key):
         group, salt = getattr(key, "object_group_id", 0), getattr(key, "cache_salt", "")
-        return "lmcache2|" + json.dumps([key.model_name, key.kv_rank, group, salt, key.chunk_hash.hex()])
+        shards, who = self._share(key)
+        text = json.dumps([key.model_name, *who, group, salt, key.chunk_hash.hex()])
+        return ["lmcache2|%s%s" % (text, "|%d" % i if self.heads else "") for i in shards.mine]
+
+    def _width(self, obj, size, shards):
+        """The bytes of one run of all heads of a rank: the last axis of an object."""
+        if shards.count == 1:
+            return size
+        shape = getattr(getattr(obj, "metadata", None), "shape", None)
+        if not shape or shape[-1] % shards.count:
+            raise ValueError("an object of shape %s does not end with %d heads; start without \"kv_heads\"" % (shape, shards.count))
+        return size // (math.prod(shape[:-1]) or 1)
 
     def _submit(self, background, work, results, fd, failed):
         """Runs work in the background. What it returns, or failed, is the result of the task whose number is returned."""
@@ -323,9 +351,14 @@ class WeftL2Adapter(L2AdapterInterface):
 
     def submit_store_task(self, keys, objects):
         def store():
-            pages = [memoryview(o.byte_array).cast("B") for o in objects]
-            whole = self.client.put([self._name(k) for k in keys], pages, alone=True) == len(keys)
-            return L2StoreResult(whole, sum(len(p) for p in pages))
+            names, parts, size = [], [], 0
+            for k, o in zip(keys, objects):
+                page, shards = memoryview(o.byte_array).cast("B"), self._share(k)[0]
+                size += len(page)
+                if shards.stores:  # else another rank has the same heads
+                    names += self._names(k)
+                    parts += shards.cut(page, self._width(o, len(page), shards))
+            return L2StoreResult(self.client.put(names, parts, alone=True) == len(names), size)
 
         return self._submit(self.storing, store, self.stored, self.fds[0], L2StoreResult(False, 0))
 
@@ -337,7 +370,9 @@ class WeftL2Adapter(L2AdapterInterface):
 
     def submit_lookup_and_lock_task(self, keys):
         def look():
-            return _bitmap(self.client.which([self._name(k) for k in keys]))
+            names = [self._names(k) for k in keys]
+            have = iter(self.client.which([n for many in names for n in many]))
+            return _bitmap([all([next(have) for _ in many]) for many in names])
 
         return self._submit(self.looking, look, self.found, self.fds[1], _bitmap([False] * len(keys)))
 
@@ -350,19 +385,21 @@ class WeftL2Adapter(L2AdapterInterface):
 
     def submit_load_task(self, keys, objects):
         def load():
-            pages = self.client.get([self._name(k) for k in keys], alone=True)
-            return _bitmap([p is not None and self._fill(o, p) for p, o in zip(pages, objects)])
+            names = [self._names(k) for k in keys]
+            pages = iter(self.client.get([n for many in names for n in many], alone=True))
+            return _bitmap([self._fill(k, o, [next(pages) for _ in many]) for k, o, many in zip(keys, objects, names)])
 
         return self._submit(self.loading, load, self.loaded, self.fds[2], _bitmap([False] * len(keys)))
 
-    def _fill(self, obj, page):
+    def _fill(self, key, obj, parts):
+        shards = self._share(key)[0]
         with self.lock:
-            if self.closed:
+            if self.closed or None in parts:
                 return False
             view = memoryview(obj.byte_array).cast("B")
-            if len(view) != len(page):
+            if len(view) != sum(len(p) for p in parts):
                 return False
-            view[:] = page
+            view[:] = shards.join(parts, self._width(obj, len(view), shards))
             return True
 
     def query_load_result(self, task_id):

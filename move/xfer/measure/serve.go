@@ -289,6 +289,16 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, s Serving) error {
 
 const bareSize = 64 << 20
 
+// bareMemory is as much memory as a region has, and written to: pages that nobody wrote are all the same one of zeros, which stays in the
+// processor's cache, as a small buffer would.
+func bareMemory() []byte {
+	b := make([]byte, bareSize)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}
+
 // bare answers connections that say how many bytes come, or are wanted, with plain reads and writes.
 func bare(ln net.Listener) {
 	for {
@@ -298,7 +308,7 @@ func bare(ln net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			buf := make([]byte, bareSize) // as much memory as a region has: a small buffer would stay in the cache
+			buf := bareMemory()
 			at := 0
 			var head [9]byte
 			for {

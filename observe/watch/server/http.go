@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-fabric/weft/model/metrics"
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/observe/watch/internal/store"
@@ -257,73 +258,50 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// family is a metric with its help.
-func family(w io.Writer, name, kind, help string) {
-	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
 // mostSeries bounds the series of ranks and of collectives, those that cost most first.
 const mostSeries = 1000
 
-// judged writes what the machine found: incidents by kind, jobs, late ranks and collectives.
-func (s *Server) judged(w io.Writer, v *watch.View) {
+// judged adds what the machine found: incidents by kind, jobs, late ranks and collectives.
+func (s *Server) judged(m *metrics.Page, v *watch.View) {
 	s.viewMu.Lock()
 	opened := maps.Clone(s.opened)
 	s.viewMu.Unlock()
-	family(w, "weft_watch_incidents_opened_total", "counter", "Incidents that opened since the server started.")
 	for _, k := range slices.Sorted(maps.Keys(watch.Kinds)) {
-		fmt.Fprintf(w, "weft_watch_incidents_opened_total{kind=%q} %d\n", k, opened[k])
+		m.Add("weft_watch_incidents_opened_total", metrics.Counter, "Incidents that opened since the server started.", float64(opened[k]), "kind", k)
 	}
-	family(w, "weft_watch_job_quiet_seconds", "gauge", "Time since an operation of the job last ended.")
 	for _, j := range v.Jobs {
-		fmt.Fprintf(w, "weft_watch_job_quiet_seconds{job=%q} %g\n", j.Job, j.Quiet)
+		m.Add("weft_watch_job_quiet_seconds", metrics.Gauge, "Time since an operation of the job last ended.", j.Quiet, "job", j.Job)
 	}
-	late := v.Late[:min(len(v.Late), mostSeries)]
-	family(w, "weft_watch_late_seconds", "gauge", "How late a rank comes to collectives when it comes last.")
-	for _, l := range late {
-		fmt.Fprintf(w, "weft_watch_late_seconds{job=%q,group=%q,rank=\"%d\",host=%q} %g\n", l.Job, l.Group, l.Rank, l.Host, l.Late)
+	for _, l := range v.Late[:min(len(v.Late), mostSeries)] {
+		of := []string{"job", l.Job, "group", l.Group, "rank", strconv.Itoa(l.Rank), "host", l.Host}
+		m.Add("weft_watch_late_seconds", metrics.Gauge, "How late a rank comes to collectives when it comes last.", l.Late, of...)
+		m.Add("weft_watch_late_ratio", metrics.Gauge, "Share of the time that others wait for a rank.", l.Cost, of...)
 	}
-	family(w, "weft_watch_late_ratio", "gauge", "Share of the time that others wait for a rank.")
-	for _, l := range late {
-		fmt.Fprintf(w, "weft_watch_late_ratio{job=%q,group=%q,rank=\"%d\",host=%q} %g\n", l.Job, l.Group, l.Rank, l.Host, l.Cost)
-	}
-	for _, m := range []struct {
-		name, help string
-		of         func(c *watch.CollectiveView) float64
-	}{
-		{"weft_watch_collective_seconds", "Median time of a collective in the last window.", func(c *watch.CollectiveView) float64 { return c.Took }},
-		{"weft_watch_collective_predicted_seconds", "Time that is predicted for it; 0 without a prediction.", func(c *watch.CollectiveView) float64 { return c.Predicted }},
-		{"weft_watch_collective_predicted_ratio", "Time against its prediction; 0 without one.", func(c *watch.CollectiveView) float64 { return c.Against }},
-		{"weft_watch_collective_baseline_ratio", "Time against its baseline; 0 while that is learnt.", func(c *watch.CollectiveView) float64 { return c.Ratio }},
-	} {
-		family(w, m.name, "gauge", m.help)
-		for i := range v.Collectives[:min(len(v.Collectives), mostSeries)] {
-			c := &v.Collectives[i]
-			fmt.Fprintf(w, "%s{job=%q,group=%q,op=%q,bytes=\"%d\",ranks=\"%d\"} %g\n", m.name, c.Job, c.Group, c.Op, c.Bytes, c.Ranks, m.of(c))
-		}
+	for i := range v.Collectives[:min(len(v.Collectives), mostSeries)] {
+		c := &v.Collectives[i]
+		of := []string{"job", c.Job, "group", c.Group, "op", c.Op, "bytes", fmt.Sprint(c.Bytes), "ranks", fmt.Sprint(c.Ranks)}
+		m.Add("weft_watch_collective_seconds", metrics.Gauge, "Median time of a collective in the last window.", c.Took, of...)
+		m.Add("weft_watch_collective_predicted_seconds", metrics.Gauge, "Time that is predicted for it; 0 without a prediction.", c.Predicted, of...)
+		m.Add("weft_watch_collective_predicted_ratio", metrics.Gauge, "Time against its prediction; 0 without one.", c.Against, of...)
+		m.Add("weft_watch_collective_baseline_ratio", metrics.Gauge, "Time against its baseline; 0 while that is learnt.", c.Ratio, of...)
 	}
 }
 
-func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	s.WriteMetrics(w)
-}
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) { s.page().ServeHTTP(w, r) }
 
 // WriteMetrics writes what /metrics serves.
-func (s *Server) WriteMetrics(w io.Writer) {
-	v := s.View()
-	gauge := func(name, help string, x float64) {
-		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n%s %g\n", name, help, name, name, x)
-	}
+func (s *Server) WriteMetrics(w io.Writer) { _ = s.page().Write(w) }
+
+func (s *Server) page() *metrics.Page {
+	v, m := s.View(), &metrics.Page{}
 	h := v.Health
-	gauge("weft_watch_hosts", "Hosts that report.", float64(h.Hosts))
-	gauge("weft_watch_hosts_silent", "Hosts that reported and are silent.", float64(h.Silent))
-	gauge("weft_watch_jobs", "Jobs.", float64(h.Jobs))
-	gauge("weft_watch_ranks", "Ranks of jobs.", float64(h.Ranks))
-	gauge("weft_watch_series", "Series that hosts report.", float64(h.Series))
-	fmt.Fprintf(w, "# HELP weft_watch_incidents Incidents that are open.\n# TYPE weft_watch_incidents gauge\n")
+	m.Add("weft_watch_hosts", metrics.Gauge, "Hosts that report.", float64(h.Hosts))
+	m.Add("weft_watch_hosts_silent", metrics.Gauge, "Hosts that reported and are silent.", float64(h.Silent))
+	m.Add("weft_watch_jobs", metrics.Gauge, "Jobs.", float64(h.Jobs))
+	m.Add("weft_watch_ranks", metrics.Gauge, "Ranks of jobs.", float64(h.Ranks))
+	m.Add("weft_watch_series", metrics.Gauge, "Series that hosts report.", float64(h.Series))
 	for _, k := range []string{"info", "warning", "critical"} {
-		fmt.Fprintf(w, "weft_watch_incidents{severity=%q} %d\n", k, h.Open[k])
+		m.Add("weft_watch_incidents", metrics.Gauge, "Incidents that are open.", float64(h.Open[k]), "severity", k)
 	}
 	kinds := map[[3]string]int{}
 	for _, i := range v.Incidents {
@@ -331,22 +309,21 @@ func (s *Server) WriteMetrics(w io.Writer) {
 			kinds[[3]string{i.Kind, i.Severity.String(), i.Job}]++
 		}
 	}
-	fmt.Fprintf(w, "# HELP weft_watch_incident Open incidents by kind and job.\n# TYPE weft_watch_incident gauge\n")
 	for _, k := range slices.SortedFunc(maps.Keys(kinds), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) }) {
-		fmt.Fprintf(w, "weft_watch_incident{kind=%q,severity=%q,job=%q} %d\n", k[0], k[1], k[2], kinds[k])
+		m.Add("weft_watch_incident", metrics.Gauge, "Open incidents by kind and job.", float64(kinds[k]), "kind", k[0], "severity", k[1], "job", k[2])
 	}
-	s.judged(w, &v)
-	fmt.Fprintf(w, "# HELP weft_watch_reports_total Reports that were taken.\n# TYPE weft_watch_reports_total counter\nweft_watch_reports_total %d\n", h.Reports)
+	s.judged(m, &v)
+	m.Add("weft_watch_reports_total", metrics.Counter, "Reports that were taken.", float64(h.Reports))
 	s.viewMu.Lock()
 	refused := s.stats.refused
 	s.viewMu.Unlock()
-	fmt.Fprintf(w, "# HELP weft_watch_reports_refused_total Reports that were refused.\n# TYPE weft_watch_reports_refused_total counter\nweft_watch_reports_refused_total %g\n", refused)
+	m.Add("weft_watch_reports_refused_total", metrics.Counter, "Reports that were refused.", refused)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store != nil {
-		fmt.Fprintf(w, "# HELP weft_watch_store_bytes Size of the store.\n# TYPE weft_watch_store_bytes gauge\n")
 		for _, k := range []store.Kind{store.Raw, store.Mean, store.Event} {
-			fmt.Fprintf(w, "weft_watch_store_bytes{kind=%q} %d\n", k, s.store.Size(k))
+			m.Add("weft_watch_store_bytes", metrics.Gauge, "Size of the store.", float64(s.store.Size(k)), "kind", fmt.Sprint(k))
 		}
 	}
+	return m
 }

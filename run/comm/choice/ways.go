@@ -42,7 +42,7 @@ func (t *Table) program(w way) (*sched.Program, error) {
 	if inner, outer, nested := strings.Cut(levels, "/"); nested {
 		s.Inner, s.Outer = inner, outer
 	}
-	if layered(name) {
+	if a.Layers {
 		s.Local = t.local
 	}
 	if t.order != nil && !w.own && name != "one-shot" && name != "rank-order" { // these two are about ranks' numbers
@@ -61,9 +61,6 @@ func (t *Table) program(w way) (*sched.Program, error) {
 
 var errUnfit = errors.New("the algorithm does not fit these ranks or their cores")
 
-// layered tells algorithms that treat ranks of a host and of others differently.
-func layered(name string) bool { return name == "hierarchical" || name == "colltree" }
-
 // sums reports whether a collective's result depends on the order of its sums.
 func sums(op sched.Collective) bool {
 	return op == sched.AllReduce || op == sched.ReduceScatter || op == sched.Reduce
@@ -77,14 +74,14 @@ func (t *Table) names(op sched.Collective, canonical bool) []string {
 	var list []string
 	for _, a := range algo.All() {
 		switch {
-		case !a.Serves(op), a.Name == "torus", a.Name == "swing", a.Name == "two-level", a.Name == "leader":
+		case !a.Serves(op), a.Torus, a.Shares:
 		case canonical && sums(op) && !a.Canonical(algo.Spec{Op: op, Ranks: t.n}):
-		case layered(a.Name) && (t.many == 1 || t.local < 2):
-		case a.Name == "hierarchical":
+		case a.Layers && (t.many == 1 || t.local < 2):
+		case a.Outer:
 			for _, inner := range algo.All() {
 				for _, outer := range algo.All() {
-					if (inner.Name == "direct" || inner.Name == "ring") && algo.IsInner(inner, op) && algo.IsOuter(outer, op) && outer.Name != "swing" {
-						list = append(list, "hierarchical "+inner.Name+"/"+outer.Name)
+					if (inner.Name == "direct" || inner.Name == "ring") && algo.IsInner(inner, op) && algo.IsOuter(outer, op) && !outer.Torus {
+						list = append(list, a.Name+" "+inner.Name+"/"+outer.Name)
 					}
 				}
 			}
