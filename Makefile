@@ -43,7 +43,7 @@
 # make kv-restart  a cache service with a full slab of SIZE (10GiB) started again after it ended and after it was killed; three minutes, and as much disk
 # make tenant-attacks  what a hostile tenant tries against 'weft kv serve', with results, as docs/reference/tables/tenants.md
 # make xfer-store  transfers with a real object store (versitygw, built here; WEFT_VERSITYGW names one that is) whose answers are broken on purpose
-# make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; fifteen minutes
+# make studio-show  weft studio in a browser: tasks with clicks and seconds, frame times, sizes, load times, memory, and screenshots in PICTURES; writes docs/reference/tables/studio.md; five minutes on a quiet machine
 # make gallery  opens the ten pages of weft studio's gallery from disk, and takes their pictures for the docs; five minutes
 # make fuzz   every fuzz target for a minute each (FUZZTIME=10s to shorten)
 # make lint   gofmt, go vet and staticcheck
@@ -390,6 +390,7 @@ studio-show:
 		-run 'TestInABrowser|TestMailedFile|TestFrames|TestPictures|TestGalleryFiles' >$(PICTURES)/log 2>&1; failed=$$?; \
 		for what in task frames file memory; do echo; sed -n "s/^ *[a-z_]*\.go:[0-9]*: \($$what: \)/\1/p" $(PICTURES)/log; done; \
 		grep -e '^ *--- FAIL' $(PICTURES)/log; ls $(PICTURES)/*.png | wc -l | sed 's/$$/ screenshots/'; exit $$failed
+	@WEFT_TEST_STUDIO_LOG=$(PICTURES)/log $(GO) test -count=1 -run TestMeasuredInDocs ./app/internal/studio >/dev/null && echo wrote docs/reference/tables/studio.md
 
 gallery:
 	@mkdir -p $(PICTURES)

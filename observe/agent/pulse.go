@@ -55,6 +55,8 @@ type process struct {
 	memory string // folder of its control group, "" if it has no limit
 	groups map[string]*watch.Group
 	told   map[string]int64 // the last operation of each group that was read
+	near   float64          // bytes/s that links inside a host reached, as it says; 0 unknown
+	far    float64          // and between hosts
 	seen   bool
 	gone   time.Time
 
@@ -234,8 +236,10 @@ func (x *process) limit() (limit, used int64) {
 
 // live is what comm writes to the file of a rank.
 type live struct {
-	Rank   int `json:"rank"`
-	Size   int `json:"size"`
+	Rank   int     `json:"rank"`
+	Size   int     `json:"size"`
+	Near   float64 `json:"near_bytes_per_s"`
+	Far    float64 `json:"far_bytes_per_s"`
 	Groups []struct {
 		Comm  uint32 `json:"comm"`
 		Epoch uint32 `json:"epoch"`
@@ -283,7 +287,7 @@ func (p *pulse) operations(x *process) {
 		b, ok := p.fresh(filepath.Join(root, dir, p.liveFile(x, filepath.Join(root, dir))))
 		var l live
 		if ok && json.Unmarshal(b, &l) == nil {
-			x.Rank, x.World = l.Rank, l.Size
+			x.Rank, x.World, x.near, x.far = l.Rank, l.Size, l.Near, l.Far
 			clear(x.groups)
 			told := x.told
 			x.told = map[string]int64{}
@@ -401,7 +405,7 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launche
 			continue
 		}
 		p.operations(x)
-		r := watch.Rank{Job: x.Job, Rank: x.Rank, Size: x.World, PID: x.PID, GPU: gpuOf(&x.Process), State: state, CPU: cpu, Memory: resident, Links: sockets[x.PID]}
+		r := watch.Rank{Job: x.Job, Rank: x.Rank, Size: x.World, PID: x.PID, GPU: gpuOf(&x.Process), State: state, CPU: cpu, Memory: resident, Links: sockets[x.PID], Near: x.near, Far: x.far}
 		r.Limit, r.Used = x.limit()
 		if nic := strings.TrimPrefix(x.Env["NCCL_IB_HCA"], "="); nic != "" && !strings.ContainsAny(nic, ",^") {
 			r.NIC, _, _ = strings.Cut(nic, ":")

@@ -143,10 +143,19 @@ func (m *Machine) ended(now float64, j *job, l Launch) {
 	if r.PID == l.PID && r.gone == 0 {
 		r.gone = now
 	}
+	j.die(m.c.Elastic, r, death{l, now})
+}
+
+// die remembers the end of a process, unless another one has its place already.
+func (j *job) die(elastic bool, r *rank, d death) {
+	if elastic && r.PID != d.PID && r.gone == 0 && d.failed() {
+		j.restart(restart{rank: d.Rank, was: d.PID, is: r.PID, host: d.Host, seen: d.At, at: d.seen, how: d.how()})
+		return
+	}
 	if j.cause != nil && j.moved > j.cause.seen+waitForOthers { // the job went on without that rank
 		j.deaths, j.cause = nil, nil
 	}
-	j.deaths = append(j.deaths, death{l, now})
+	j.deaths = append(j.deaths, d)
 	slices.SortStableFunc(j.deaths, func(a, b death) int { return cmp.Compare(a.At, b.At) })
 }
 
@@ -171,6 +180,12 @@ const PeerDied = "peer-died"
 // weak says that the rank itself blames another one: programs may leave their group a while before they end.
 func (j *job) weak(d *death) bool {
 	return cmp.Or(d.Why, j.words[[2]int{d.Rank, d.PID}].Why) == PeerDied
+}
+
+// reasoned says that the reason of an end is known, and lies in the rank itself.
+func (j *job) reasoned(d *death) bool {
+	why := cmp.Or(d.Why, j.words[[2]int{d.Rank, d.PID}].Why)
+	return why != "" && why != PeerDied
 }
 
 // leaving is how long after it left its group a program may still run, in seconds, while others blame it.
@@ -211,7 +226,7 @@ func (j *job) decide(now float64) {
 		case first.polite() && d.polite():
 			j.over = "cancelled"
 			return
-		case d.hard() && !first.hard():
+		case d.hard() && !first.hard() && (j.reasoned(d) || !j.reasoned(first)): // launchers kill, too
 			first = d
 		}
 	}

@@ -71,6 +71,18 @@ func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
 	}
 }
 
+// linkRate is what links like one of a job reached when its ranks met, in bytes/s; 0 unknown.
+func (j *job) linkRate(k pair) float64 {
+	from, to := j.ranks[k.from], j.ranks[k.to]
+	switch {
+	case from == nil || to == nil:
+		return 0
+	case from.host == to.host:
+		return from.Near
+	}
+	return from.Far
+}
+
 // delay is how long a byte took while there was something to send, over the window; ok
 // is whether enough was sent to say so. cut is that nothing gets through.
 func (f *flow) delay(now float64) (perByte, bytes float64, ok, cut bool) {

@@ -175,6 +175,8 @@ func TestFirstDeath(t *testing.T) {
 		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil, "cancelled"},
 		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1}, "failed by rank 1"},
 		{"the others blame one that ends after them", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 1, Code: 1, Why: PeerDied, At: 0.1}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.6}}, []int{2}, "failed by rank 2"},
+		{"a full disk ends one, and its launcher kills another at once", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.05}, {Rank: 1, Signal: 9, At: 0.1}}, []int{2}, "failed by rank 2"},
+		{"one is killed for memory, and an error of another is written before", []Launch{{Rank: 0, Code: 1, Why: "program-error"}, {Rank: 2, Signal: 9, Why: "host-out-of-memory", At: 0.01}, {Rank: 1, Code: 1, At: 0.1}}, []int{2}, "failed by rank 2"},
 		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2}, "failed by rank 2"},
 	} {
 		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {

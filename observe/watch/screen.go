@@ -148,6 +148,9 @@ func (s *screen) links(list []LinkView) {
 		})
 		for _, c := range cells[:min(len(cells), 3)] {
 			what := fmt.Sprintf("%8.4g MB/s, %.1f times the median delay", c.MBps, c.Ratio)
+			if c.Predicted > 0 {
+				what += fmt.Sprintf(", %.3g of the predicted %.4g MB/s", c.Against, c.Predicted)
+			}
 			if c.Cut {
 				what = "nothing gets through"
 			}

@@ -88,6 +88,9 @@ func (m *Machine) replaced(now float64, j *job, r *rank, by *Rank) {
 	if m.c.Elastic && r.gone == 0 || r.PID == by.PID {
 		return
 	}
+	if m.c.Elastic {
+		j.reborn(now, Launch{Rank: by.Rank, PID: by.PID, At: math.Inf(1)})
+	}
 	j.restart(restart{rank: by.Rank, was: r.PID, is: by.PID, host: r.host, seen: r.at, at: now})
 }
 

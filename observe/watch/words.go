@@ -103,6 +103,8 @@ type Rank struct {
 	Used   int64   `json:"used,omitempty"`  // of that
 	Groups []Group `json:"groups,omitempty"`
 	Links  []Link  `json:"links,omitempty"`
+	Near   float64 `json:"near_bytes_per_s,omitempty"` // that its links inside a host reached when it began, 0 unknown
+	Far    float64 `json:"far_bytes_per_s,omitempty"`  // and those to other hosts
 }
 
 // Group is a communicator as one of its ranks sees it. Operations of a group have

@@ -213,12 +213,12 @@ func (b *rankBound) least() unit.Time {
 
 // actions is about how many actions that send or receive all ranks take, from a few of them.
 func (j Job) actions() int64 {
-	actions, _ := j.footprint()
+	actions, _ := j.Footprint()
 	return actions
 }
 
-// footprint is about how many actions and how many connections all ranks have, from a few of them.
-func (j Job) footprint() (actions, conns int64) {
+// Footprint is about how many actions and how many connections all ranks have, from a few of them.
+func (j Job) Footprint() (actions, conns int64) {
 	code := step.Compile(j.Program)
 	ranks := sample(j.Program.Ranks, 0)
 	peers := map[boundKey]bool{}

@@ -27,7 +27,7 @@ const light = 1 << 20
 
 // weight is how much work a job is for the simulator where nothing folds: its actions, and sixteen times its connections.
 func (j Job) weight() int64 {
-	actions, conns := j.footprint()
+	actions, conns := j.Footprint()
 	return actions + 16*conns
 }
 

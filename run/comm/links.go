@@ -76,14 +76,19 @@ func (w *world) floor() error {
 		name string
 		link cost.Link
 	}{{"of a host", w.links.Near}, {"of different hosts", w.links.Far}} {
-		if x.link.Beta <= 0 {
-			continue
-		}
-		if r := unit.Rate(1e6 / max(x.link.Beta, x.link.Wire)); r < w.cfg.Floor {
+		if r := reached(x.link); r > 0 && r < w.cfg.Floor {
 			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)", x.name, r, w.ep.Can().Name, w.cfg.Floor)
 		}
 	}
 	return nil
+}
+
+// reached is the rate that a link had when it was measured; 0 if it was not.
+func reached(l cost.Link) unit.Rate {
+	if l.Beta <= 0 {
+		return 0
+	}
+	return unit.Rate(1e6 / max(l.Beta, l.Wire))
 }
 
 // tables are shared by the communicators of a shape.

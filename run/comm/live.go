@@ -128,6 +128,7 @@ func liveState() any {
 	living.mu.Lock()
 	defer living.mu.Unlock()
 	rank, size := 0, 0
+	var near, far unit.Rate
 	groups := []liveGroup{}
 	for c, had := range living.comms {
 		g := liveGroup{Comm: c.id, Epoch: c.epoch, Ranks: c.group.Members, Live: c.flight.Live(had[0], liveOps)}
@@ -137,6 +138,7 @@ func liveState() any {
 		living.comms[c] = had
 		if s := c.world.all.Size(); s >= size {
 			rank, size = c.world.all.Rank(), s
+			near, far = reached(c.world.links.Near), reached(c.world.links.Far)
 		}
 		groups = append(groups, g)
 	}
@@ -147,5 +149,7 @@ func liveState() any {
 		PID    int         `json:"pid"`
 		At     int64       `json:"at_ns"`
 		Groups []liveGroup `json:"groups"`
-	}{rank, size, os.Getpid(), time.Now().UnixNano(), groups}
+		Near   unit.Rate   `json:"near_bytes_per_s,omitempty"` // that links inside a host reached when the ranks met
+		Far    unit.Rate   `json:"far_bytes_per_s,omitempty"`  // and between hosts
+	}{rank, size, os.Getpid(), time.Now().UnixNano(), groups, near, far}
 }

@@ -53,6 +53,7 @@ type Board struct {
 	rate     meter
 	late     lateness
 	tallies  map[int]*tally
+	against  map[opSize]Against
 	tallySeq uint64
 	epochs   []epochRow
 	events   []eventRow

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/weft-fabric/weft/view/report"
 )
@@ -75,6 +76,27 @@ type collectiveView struct {
 	Mean  int64   `json:"mean_ns"`        // time of one call
 	Alg   float64 `json:"algbw_gb_per_s"` // bytes over time
 	Bus   float64 `json:"busbw_gb_per_s"` // the same times nccl-tests' factor
+
+	Took      int64   `json:"took_ns,omitempty"`         // time of one call once all ranks are there, median of late
+	Predicted int64   `json:"predicted_ns,omitempty"`    // what it should take
+	Ratio     float64 `json:"predicted_ratio,omitempty"` // took to predicted
+}
+
+// Against is what an operation takes once all ranks are there, and what was predicted for it.
+type Against struct {
+	Op              string
+	Bytes           int64
+	Took, Predicted time.Duration
+}
+
+// Against takes what operations take now against their predictions; a later call replaces it.
+func (b *Board) Against(list []Against) {
+	seq, unlock := b.change()
+	defer unlock()
+	b.tallySeq, b.against = seq, map[opSize]Against{}
+	for _, a := range list {
+		b.against[opSize{short(a.Op), a.Bytes}] = a
+	}
 }
 
 // collectives adds up all ranks, by operation and size.
@@ -106,6 +128,9 @@ func (b *Board) collectives() []collectiveView {
 		}
 		if s.ns > 0 { // bytes a nanosecond are GB/s
 			v.Alg, v.Bus = round(s.moved/float64(s.ns)), round(s.bus/float64(s.ns))
+		}
+		if a := b.against[k]; a.Predicted > 0 && a.Took > 0 {
+			v.Took, v.Predicted, v.Ratio = int64(a.Took), int64(a.Predicted), round(float64(a.Took)/float64(a.Predicted))
 		}
 		list = append(list, v)
 	}

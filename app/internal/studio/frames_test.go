@@ -3,6 +3,7 @@ package studio_test
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/app/internal/studio"
@@ -34,6 +35,9 @@ func TestFrames(t *testing.T) {
 	if os.Getenv("WEFT_TEST_PICTURES") == "" {
 		t.Skip("WEFT_TEST_PICTURES names no folder")
 	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(load), " ")
+	t.Logf("frames: load average %s before them", first)
 	ctx := chrome.Start(t)
 	tell := func(what, each string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -52,7 +53,11 @@ func (r *run) look(ctx context.Context) {
 	c := eyes.Default()
 	c.Ranks, c.Pulse, c.Send = r.ledger.processes, 500*time.Millisecond, r.hear
 	var wg sync.WaitGroup
-	wg.Add(2)
+	wg.Add(3)
+	go func() {
+		defer wg.Done()
+		r.compare(ctx)
+	}()
 	go func() {
 		defer wg.Done()
 		eyes.New(c).Run(ctx)
@@ -62,6 +67,34 @@ func (r *run) look(ctx context.Context) {
 		_ = r.watch.Run(ctx) // it keeps nothing that could fail to be written
 	}()
 	wg.Wait()
+}
+
+// comparePace is how often the page gets measured and predicted times.
+const comparePace = time.Second
+
+// compare puts what collectives take against their predictions onto the page, as the watch measures both.
+func (r *run) compare(ctx context.Context) {
+	tick := time.NewTicker(comparePace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			r.board.Against(against(r.watch.View()))
+		}
+	}
+}
+
+// against is what operations took last, of whichever communicator had the most of them.
+func against(v watch.View) (list []web.Against) {
+	slices.SortStableFunc(v.Collectives, func(a, b watch.CollectiveView) int { return cmp.Compare(a.Count, b.Count) })
+	for _, c := range v.Collectives {
+		if c.Predicted > 0 {
+			list = append(list, web.Against{Op: c.Op, Bytes: c.Bytes, Took: time.Duration(c.Took * 1e9), Predicted: time.Duration(c.Predicted * 1e9)})
+		}
+	}
+	return list
 }
 
 // hear takes a report of the agent, with slots instead of ranks.

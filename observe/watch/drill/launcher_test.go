@@ -122,6 +122,7 @@ func (w *weftRun) agent(host string, ranks func() []doctor.Process) *agent.Agent
 func (w *weftRun) start(ranks int, launcher string, args ...string) {
 	w.t.Helper()
 	w.cmd = bounded.Within(w.t, 2*time.Minute, launcher, args...)
+	w.t.Cleanup(w.killAll) // ranks outlive some launchers that are killed
 	w.cmd.Env = append(os.Environ(), Env+"="+w.dir, "WEFT_WATCH="+w.dir, "WEFT_TRANSPORT=tcp", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
 	w.cmd.Stdout, w.cmd.Stderr = io.Discard, w.t.Output()
 	if err := w.cmd.Start(); err != nil {

@@ -405,9 +405,14 @@ func TestCancelledUnderSlurm(t *testing.T) {
 
 // stop ends a job that goes on, whatever state its ranks are in.
 func (w *weftRun) stop() {
+	w.killAll()
+	<-w.ended
+}
+
+// killAll ends the ranks that are left.
+func (w *weftRun) killAll() {
 	for _, p := range w.ranks() {
 		_ = syscall.Kill(p.PID, syscall.SIGCONT)
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
-	<-w.ended
 }

@@ -8,20 +8,21 @@ export function collectives(store) {
   const body = document.querySelector('#collectives tbody');
   const list = store.collectives;
   if (!list.length) {
-    body.replaceChildren(el('tr', {}, el('td', { colspan: 7, class: 'empty' }, 'no collective yet')));
+    body.replaceChildren(el('tr', {}, el('td', { colspan: 10, class: 'empty' }, 'no collective yet')));
     return;
   }
   const most = Math.max(...list.map(c => c.busbw_gb_per_s), 1e-9);
   const all = Math.max(1, list.reduce((sum, c) => sum + c.total_ns, 0));
   body.replaceChildren(...list.map(c => {
     const meter = el('span', { class: 'meter', 'aria-hidden': 'true' });
-    meter.style.width = `${Math.max(1, Math.round(64 * c.busbw_gb_per_s / most))}px`;
+    meter.style.width = `${Math.max(1, Math.round(28 * c.busbw_gb_per_s / most))}px`;
     const [n, u] = size(c.bytes).split(' ');
     return el('tr', {}, td(c.op), el('td', { title: `${count(c.bytes)} bytes` }, ...unit([n, u])), td(count(c.count / Math.max(1, c.ranks))),
-      td(...unit(span(c.mean_ns))), td(share(c.total_ns / all)), td(c.bytes ? rate(c.algbw_gb_per_s) : '–'), c.bytes ? td(meter, rate(c.busbw_gb_per_s)) : td('–'));
+      td(...unit(span(c.mean_ns))), ...against(c), td(share(c.total_ns / all)), td(c.bytes ? rate(c.algbw_gb_per_s) : '–'), c.bytes ? td(meter, rate(c.busbw_gb_per_s)) : td('–'));
   }));
 }
 
+const against = c => c.predicted_ns ? [td(...unit(span(c.took_ns))), td(...unit(span(c.predicted_ns))), td(`${digits(c.predicted_ratio)}×`)] : [td('–'), td('–'), td('–')];
 const share = x => x >= 0.0995 ? `${Math.round(100 * x)}%` : x >= 0.001 ? `${(100 * x).toFixed(1)}%` : '< 0.1%';
 const rate = x => x >= 0.001 || x === 0 ? digits(x) : '< 0.001';
 

@@ -24,7 +24,7 @@ export class Topology {
     this.box.replaceChildren(picture);
     this.paint();
     const n = t.hosts.length;
-    put('topology-read', `${count(n)} ${n === 1 ? 'host' : 'hosts'} · ${t.replicas} × ${t.stages} × ${t.tensor}`).title = 'replicas × stages × tensor ranks';
+    put('topology-read', `${count(n)} ${n === 1 ? 'host' : 'hosts'}${t.replicas ? ` · ${t.replicas} × ${t.stages} × ${t.tensor}` : ''}`).title = 'replicas × stages × tensor ranks';
     this.legend(t, many);
   }
 

@@ -47,6 +47,8 @@ type asked struct {
 	size unit.Bytes
 	gpus []topo.NodeID
 	o    sim.Options
+
+	estimate bool // the time was carried on from fewer GPUs
 }
 
 func (j *job) read(q Collective) (*asked, error) {
@@ -119,6 +121,7 @@ type answer struct {
 	Tiers    []tier         `json:"tiers"`
 	Tried    []tried        `json:"tried,omitempty"`
 	Busy     []busy         `json:"busy"`
+	Links    int            `json:"links"` // directions of links that carried anything; Busy has the busiest
 	Trace    *trace         `json:"trace,omitempty"`
 	Proof    *verify.Report `json:"proof,omitempty"`
 }
@@ -147,13 +150,15 @@ type busy struct {
 	A     int     `json:"a"`
 	B     int     `json:"b"`
 	Share float64 `json:"busy"`
-	Name  string  `json:"name"`
+	Row   int     `json:"row"`            // of the trace's load over time
+	Name  string  `json:"name,omitempty"` // of the limiting link
 
+	name string
 	tier sim.Tier
 }
 
-// mostBusy bounds the links that are told one by one.
-const mostBusy = 6000
+// mostBusy bounds the links that are told one by one: all of NVLink and the network on 1,024 GPUs.
+const mostBusy = 40_000
 
 func (j *job) simulate(q Collective) (any, error) {
 	a, err := j.read(q)
@@ -179,7 +184,7 @@ func (j *job) simulate(q Collective) (any, error) {
 			return nil, counterexample(err)
 		}
 	}
-	if found.Program != nil {
+	if found.Program != nil && !a.estimate {
 		j.tell(Progress{Text: "tracing its messages"})
 		j.messages(a, found, out)
 	}
@@ -231,8 +236,7 @@ func (j *job) find(q Collective, a *asked) (*sim.Found, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := a.run(name, job)
-	return f, nil, err
+	return j.patiently(a, name, job)
 }
 
 func (a *asked) named(name string) (sim.Job, string, error) {
@@ -330,16 +334,28 @@ func (a *asked) result(q Collective, f *sim.Found) *answer {
 	for _, t := range f.Tried {
 		out.Tried = append(out.Tried, tried{t.Algo, int64(t.Time), t.Why})
 	}
+	if a.estimate {
+		out.Source, out.Tiers = "carried on from two shorter rings, simulated flow by flow on the links of every message's route", []tier{}
+		return out
+	}
+	a.links(r, out)
+	return out
+}
+
+// links puts the busiest links into an answer.
+func (a *asked) links(r *sim.Result, out *answer) {
 	links := r.Links()
+	out.Links = len(links)
 	for _, l := range links[:min(len(links), mostBusy)] {
 		if l.Link == topo.None {
 			continue
 		}
 		from, to := a.c.Graph.Links[l.Link].Ends(l.Forward)
-		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, l.Name, l.Tier})
+		out.Busy = append(out.Busy, busy{int(from), int(to), math.Round(l.Busy*1e4) / 1e4, 0, "", l.Name, l.Tier})
 	}
-	out.LimitAt = limiting(r.Limit, out.Busy)
-	return out
+	if out.LimitAt = limiting(r.Limit, out.Busy); out.LimitAt >= 0 {
+		out.Busy[out.LimitAt].Name = out.Busy[out.LimitAt].name
+	}
 }
 
 // counterexample gives a disproof with the steps that lead to it.

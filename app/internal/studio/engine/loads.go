@@ -18,7 +18,8 @@ func (list octets) MarshalText() ([]byte, error) {
 // linkSteps are the steps of time for which each link's load is told.
 const linkSteps = 120
 
-// linkLoad gives each busy link its load over time, as 255ths of its rate: linkSteps of them per link, in the order of busy.
+// linkLoad gives each busy link its load over time: a row of linkSteps values, as 255ths of its rate. Thousands of links do
+// the same, so that rows are few and links name theirs.
 //
 // The simulation counts the bytes of every link exactly, over the whole time. When they passed is known from the messages in
 // the trace, along the routes that are drawn. A link's curve has their shape, scaled so that its mean is the counted one. A
@@ -43,13 +44,25 @@ func (t *trace) linkLoad(list []busy, nodes int, total int64) octets {
 			}
 		}
 	}
-	out := make(octets, len(sums))
+	return t.rows(list, sums)
+}
+
+// rows writes every curve once, and gives each link the number of its own.
+func (t *trace) rows(list []busy, sums []float64) (out octets) {
+	known, one := map[string]int{}, make(octets, linkSteps)
 	for i, b := range list {
 		row := sums[i*linkSteps : (i+1)*linkSteps]
 		if mean(row) == 0 {
 			t.tierCurve(b.tier, row)
 		}
-		scaled(out[i*linkSteps:], row, b.Share)
+		scaled(one, row, b.Share)
+		n, ok := known[string(one)]
+		if !ok {
+			n = len(known)
+			known[string(one)] = n
+			out = append(out, one...)
+		}
+		list[i].Row = n
 	}
 	return out
 }
@@ -114,7 +127,7 @@ func mean(list []float64) float64 {
 // limiting finds the link that a result names as its limit; -1 if it names none of them.
 func limiting(limit string, list []busy) int {
 	for i, b := range list {
-		if strings.HasPrefix(limit, b.Name+" (") {
+		if strings.HasPrefix(limit, b.name+" (") {
 			return i
 		}
 	}

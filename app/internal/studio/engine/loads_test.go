@@ -27,26 +27,26 @@ func TestLinksHaveLoadOverTime(t *testing.T) {
 		{File: File{text(t, "rail-1k")}, Op: "all-reduce", Bytes: 1 << 26, Algo: "hierarchical", GPUs: 256},
 	} {
 		a := run(t, q)
-		if len(a.Trace.LinkLoad) != len(a.Busy)*linkSteps || len(a.Busy) == 0 {
-			t.Fatalf("%s: %d bytes of load for %d links", q.Algo, len(a.Trace.LinkLoad), len(a.Busy))
+		if len(a.Trace.LinkLoad)%linkSteps != 0 || len(a.Busy) == 0 || a.Links != len(a.Busy) {
+			t.Fatalf("%s: %d bytes of load for %d of %d links", q.Algo, len(a.Trace.LinkLoad), len(a.Busy), a.Links)
 		}
-		for i, b := range a.Busy {
-			row := a.Trace.LinkLoad[i*linkSteps : (i+1)*linkSteps]
+		for _, b := range a.Busy {
+			row := a.Trace.LinkLoad[b.Row*linkSteps : (b.Row+1)*linkSteps]
 			sum, full := 0.0, false
 			for _, v := range row {
 				sum += float64(v) / 255 / linkSteps
 				full = full || v == 255
 			}
 			if off := math.Abs(sum - b.Share); off > .5/255 && !full { // what would be above its rate is cut off
-				t.Errorf("%s: %s has a load of %.4f over time, and was busy for %.4f", q.Algo, b.Name, sum, b.Share)
+				t.Errorf("%s: %s has a load of %.4f over time, and was busy for %.4f", q.Algo, b.name, sum, b.Share)
 			}
 		}
 	}
 	// A link of a ring begins when its first chunk arrives, the first link before the last.
 	a := run(t, Collective{File: File{text(t, "dgx-1v")}, Op: "broadcast", Bytes: 1 << 22, Algo: "ring"})
 	first, last := linkSteps, 0
-	for i := range a.Busy {
-		begin := slices.IndexFunc(a.Trace.LinkLoad[i*linkSteps:(i+1)*linkSteps], func(v uint8) bool { return v > 0 })
+	for _, b := range a.Busy {
+		begin := slices.IndexFunc(a.Trace.LinkLoad[b.Row*linkSteps:(b.Row+1)*linkSteps], func(v uint8) bool { return v > 0 })
 		if begin >= 0 {
 			first, last = min(first, begin), max(last, begin)
 		}

@@ -179,7 +179,7 @@ class App {
       if (this.bound) { right.push(boundFacts(this.bound, a)); stage.cut = this.bound; legend.push(['cut', 'the cut of the bound']); }
       if (!right.length) right.push(el('section', {}, el('h2', {}, 'A collective'), el('p', { class: 'say' }, 'Choose an operation, a size and an algorithm, then simulate. Messages move on the picture, and the lanes below show every rank.')));
       const shown = this.results[this.run] ?? a ?? b;
-      if (shown?.busy.length) { stage.setBusy(shown); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', stage.load && stage.byClock ? 'busy link now' : 'busy link, mean']); }
+      if (shown?.busy.length) { stage.setBusy(shown); legend.push(['p2', 'idle'], ['p4', 'half busy'], ['failed', stage.load && stage.byClock ? 'busy link now' : 'busy link, mean']); if (shown.links > shown.busy.length) legend.push(['switch', `load not known: all but the busiest ${countText(shown.busy.length)} of ${countText(shown.links)}`]); }
       for (const [k, r] of [['a', a], ['b', b]]) if (r?.limit_at >= 0) { const l = r.busy[r.limit_at]; stage.limits.push({ a: l.a, b: l.b, link: l.name, colour: k, text: (b ? k.toUpperCase() + ' is limited' : 'Limited') + ' by ' + r.limit }); }
       legend.unshift(...[['a', a], ['b', b]].filter(([, r]) => r?.trace).map(([k, r]) => [k, this.dotWords(r, b ? k.toUpperCase() + ': ' : '')]));
       $('c-tried').replaceChildren(...(shown ? triedList(shown) : []));
@@ -290,7 +290,7 @@ class App {
     if (sel && this.stage.scene.live) return;
     if (sel?.type === 'block' && this.stage.scene.folded && !this.stage.blockLinks.has(sel.id)) {
       const got = await this.ask('links', { text: this.sceneText, layout: this.state.layout, block: sel.id }).catch(() => null);
-      if (got) { this.stage.blockLinks.set(sel.id, unpack(got.links)); this.stage.draw(); }
+      if (got && !this.stage.blockLinks.has(sel.id)) this.stage.open(sel.id, unpack(got.links));
     }
     if (sel?.type === 'node') {
       const got = await this.ask('part', { text: this.sceneText, node: sel.id }).catch(() => null);

@@ -111,9 +111,13 @@ class Lanes {
     g.font = '10px system-ui, "DejaVu Sans", sans-serif';
     g.textBaseline = 'middle';
     this.bars(g);
+    const named = Math.ceil(11 / this.rowHigh); // thin lanes: one name in several, from the first of each group
+    let nth = 0;
     this.rows.forEach(({ lane, group }, i) => {
+      nth = i > 0 && this.rows[i - 1].group === group ? nth + 1 : 0;
       const y = this.rowTop + i * this.rowHigh, h = Math.max(1, this.rowHigh - (this.rowHigh > 5 ? 2 : .6));
-      if (this.rowHigh >= 9) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, y + h / 2, left - 8); }
+      const next = this.rows[i + Math.ceil(named / 2)]; // a name of the next group needs the height
+      if (nth % named === 0 && (nth === 0 || named === 1 || !next || next.group === group)) { g.fillStyle = colour('soft'); g.textAlign = 'right'; g.fillText(lane.name, left - 6, Math.max(6, y + h / 2), left - 8); }
       for (const gap of group.gaps ?? []) {
         const a = Math.max(left, this.x(gap.begin_ps)), b = Math.min(right, this.x(gap.end_ps));
         if (b <= a) continue;

@@ -253,11 +253,11 @@ class Live {
     const stage = this.app.stage, worst = [...list].sort((a, b) => a.ratio - b.ratio), shown = worst.slice(0, 8), mid = (worst[worst.length >> 1]?.ratio + worst[worst.length - 1 >> 1]?.ratio) / 2 || 1, box = $('l-links'), open = box.querySelector('details')?.open;
     stage.ratios = list.some(l => l.at) ? new Map(list.filter(l => l.at).map(l => [l.at.a * stage.scene.nodes + l.at.b, l.ratio / mid])) : null;
     if (!list.length) { box.replaceChildren(); return; }
-    const cables = !!stage.ratios, state = { failed: 'bad', suspect: 'warn' };
+    const cables = !!stage.ratios, predicted = cables || list.every(l => l.predicted), state = { failed: 'bad', suspect: 'warn' };
     const rows = shown.map(l => el('tr', { class: state[linkState(l.ratio / mid)] ?? '' }, el('td', {}, l.at ? el('button', { type: 'button', class: 'link', onclick: () => this.app.select(stage.lookup(stage.nodeName(Math.min(l.at.a, l.at.b))), true) }, l.name) : l.name), el('td', {}, rateText(l.measured)), el('td', {}, rateText(l.expected)), el('td', {}, digits(l.ratio, 2) + '×')));
-    box.replaceChildren(figure({ key: 'links', open: open ?? true, name: 'Links: measured ÷ ' + (cables ? 'predicted' : 'expected'), value: digits(mid, 2) + '×', note: `median of ${countText(list.length)}; the slowest first`,
-      formula: cables ? 'measured: bytes per second at the NIC’s port ÷ the share of time that collectives take; predicted: bytes on the cable ÷ predicted time' : 'measured: bytes per second while there was something to send; expected: the median of this job’s links', source: cables ? 'port counters of the agents; NCCL’s algorithm simulated on the cluster file' : 'the connections of ranks, as the watch sees them' },
-      el('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': 'links, measured and expected' }, el('table', {}, el('thead', {}, el('tr', {}, ...['link', 'measured', cables ? 'predicted' : 'expected', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows)))));
+    box.replaceChildren(figure({ key: 'links', open: open ?? true, name: 'Links: measured ÷ ' + (predicted ? 'predicted' : 'expected'), value: digits(mid, 2) + '×', note: `median of ${countText(list.length)}; the slowest first`,
+      formula: cables ? 'measured: bytes per second at the NIC’s port ÷ the share of time that collectives take; predicted: bytes on the cable ÷ predicted time' : 'measured: bytes per second while there was something to send; ' + (predicted ? 'predicted: what a message alone reached on such a link when the ranks met' : 'expected: the median of this job’s links'), source: cables ? 'port counters of the agents; NCCL’s algorithm simulated on the cluster file' : 'the connections of ranks, as the watch sees them' + (predicted ? '; link costs of the runtime' : '') },
+      el('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': 'links, measured and expected' }, el('table', {}, el('thead', {}, el('tr', {}, ...['link', 'measured', predicted ? 'predicted' : 'expected', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows)))));
   }
 }
 
@@ -266,7 +266,8 @@ function linkState(ratio) { return ratio < .5 ? 'failed' : ratio < .8 ? 'suspect
 
 function linkRow(name, measured, expected, at) { return { name, measured, expected, ratio: expected ? measured / expected : 1, at }; }
 
-// pairLinks are the links between ranks, where no cable is known: what each reaches, and what the median of them does.
+// pairLinks are the links between ranks, where no cable is known: what each reaches, and what it did when the ranks met. Other
+// libraries do not tell that; then it is what the median of the links reaches.
 function pairLinks(jobs, word) {
-  return jobs.flatMap(l => l.cells.filter(c => c.mb_per_s).map(c => linkRow(`${word}${c.from} → ${c.to}`, c.mb_per_s * 1e6, c.mb_per_s * 1e6 * (c.ratio || 1), null)));
+  return jobs.flatMap(l => l.cells.filter(c => c.mb_per_s).map(c => ({ ...linkRow(`${word}${c.from} → ${c.to}`, c.mb_per_s * 1e6, c.predicted_mb_per_s ? c.predicted_mb_per_s * 1e6 : c.mb_per_s * 1e6 * (c.ratio || 1), null), predicted: !!c.predicted_mb_per_s })));
 }

@@ -56,7 +56,7 @@ function triedList(r) {
   const list = (r.tried ?? []).filter(t => t.time_ps).sort((a, b) => a.time_ps - b.time_ps), out = (r.tried ?? []).filter(t => t.why);
   if (!list.length) return [];
   const most = list[list.length - 1].time_ps;
-  return [el('h2', {}, `${list.length} algorithms simulated`), el('ul', { class: 'bars' }, ...list.slice(0, 12).map(t => el('li', {}, el('span', {}, t.algo), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.time_ps / most + '%' } })), el('b', {}, duration(t.time_ps))))),
+  return [el('h2', {}, `${list.length} algorithm${list.length === 1 ? "" : "s"} simulated`), el('ul', { class: 'bars' }, ...list.slice(0, 12).map(t => el('li', {}, el('span', {}, t.algo), el('span', { class: 'track' }, el('i', { style: { width: 100 * t.time_ps / most + '%' } })), el('b', {}, duration(t.time_ps))))),
     out.length ? el('details', {}, el('summary', { class: 'hint' }, `${out.length} left out`), ...out.map(t => el('p', { class: 'say' }, el('b', {}, t.algo + ' '), t.why))) : null].filter(Boolean);
 }
 

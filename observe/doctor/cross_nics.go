@@ -1,0 +1,270 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// netPaths judges GPUDirect, NICs that are not used, and rails that are crossed.
+func (d *diag) netPaths() {
+	if !d.job.multiHost() {
+		return
+	}
+	names, listed := d.job.nics()
+	uses := d.job.nicsUsed()
+	off := d.gdrOff(uses)
+	for _, c := range d.job.sure() {
+		d.gdrOneSide(c, off)
+	}
+	d.crossedRails(names)
+	d.job.each(func(_ *proc, l *Line) { d.find("cross-rail", d.of(l), l.At) }, "ib_rail")
+	d.unusedNICs(names, listed, uses)
+}
+
+// nicNames are the InfiniBand devices of each host, by the number that NCCL gave them.
+type nicNames map[string]map[int]string
+
+// nics also says how many devices the longest list of a host has.
+func (jb *job) nics() (names nicNames, listed map[string]int) {
+	names, listed = nicNames{}, map[string]int{}
+	jb.each(func(_ *proc, l *Line) {
+		if names[l.Host] == nil {
+			names[l.Host] = map[int]string{}
+		}
+		list := ibDevices(l.F["list"])
+		for _, x := range list {
+			names[l.Host][x.index] = x.name
+		}
+		listed[l.Host] = max(listed[l.Host], len(list))
+	}, "ib_using")
+	return names, listed
+}
+
+// nicUse is what the connections of one host use: channels with and without GPUDirect RDMA, and numbers of NICs.
+type nicUse struct {
+	gdr, plain []*Line
+	nics       map[int]bool
+}
+
+func (jb *job) nicsUsed() map[string]*nicUse {
+	hosts := map[string]*nicUse{}
+	for _, c := range jb.comms {
+		for _, r := range c.ranks() {
+			for _, l := range c.members[r].via {
+				if l.Kind != "ch_net" || l.F["net"] == "Socket" {
+					continue
+				}
+				u := hosts[l.Host]
+				if u == nil {
+					u = &nicUse{nics: map[int]bool{}}
+					hosts[l.Host] = u
+				}
+				u.nics[num(l.F["dev"])] = true
+				if strings.Contains(l.F["sfx"], "GDRDMA") {
+					u.gdr = append(u.gdr, l)
+				} else {
+					u.plain = append(u.plain, l)
+				}
+			}
+		}
+	}
+	return hosts
+}
+
+// gdrOff finds hosts that use GPUDirect RDMA for no connection.
+func (d *diag) gdrOff(hosts map[string]*nicUse) (off map[string]bool) {
+	order := slices.SortedFunc(maps.Keys(hosts), natural)
+	some := false
+	for _, h := range order {
+		some = some || len(hosts[h].gdr) > 0
+	}
+	off = map[string]bool{}
+	for _, h := range order {
+		u := hosts[h]
+		if len(u.gdr) > 0 || len(u.plain) == 0 {
+			continue
+		}
+		near, ev := d.nearNIC(h)
+		switch {
+		case some || near:
+			off[h] = true
+			f := d.find("gdr-off", d.of(u.plain[0]), append([]Evidence{u.plain[0].At}, ev...)...)
+			f.Subject.Hosts = append(f.Subject.Hosts, h)
+		default:
+			off[h] = true
+			f := d.find("gdr-off", Subject{Hosts: []string{h}}, u.plain[0].At)
+			if len(f.Evidence) == 1 {
+				f.Severity, f.Confidence = Info, 0.5
+				f.Cause = "no rank of the job uses GPUDirect RDMA; whether it could is unknown (nvidia-smi topo -m)"
+			}
+		}
+	}
+	if some {
+		if f := d.has("gdr-off"); f != nil {
+			f.Severity, f.Confidence, f.Cause = Critical, 0.9, byID["gdr-off"].Cause
+		}
+	}
+	return off
+}
+
+// gdrOneSide finds connections that have GPUDirect RDMA at one end.
+func (d *diag) gdrOneSide(c *comm, off map[string]bool) {
+	send, recv := wires(c)
+	for _, w := range sortWires(send) {
+		s, r := send[w], recv[w]
+		if r == nil || s.F["net"] == "Socket" || r.F["net"] == "Socket" {
+			continue
+		}
+		sg, rg := strings.Contains(s.F["sfx"], "GDRDMA"), strings.Contains(r.F["sfx"], "GDRDMA")
+		if sg != rg {
+			lack := s
+			if sg {
+				lack = r
+			}
+			if !off[lack.Host] {
+				f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}}, s.At, r.At)
+				f.Subject.Ranks = append(f.Subject.Ranks, d.j.rankOf(lack))
+			} else if f := d.has("gdr-off"); f != nil && len(f.Consequences) < 4 {
+				f.Consequences = append(f.Consequences, fmt.Sprintf("channel %s between ranks %d and %d has GPUDirect on one side only", w.c, w.a, w.b))
+			}
+		}
+	}
+}
+
+// crossedRails finds connections from one rail to another.
+func (d *diag) crossedRails(names nicNames) {
+	crossing, all := 0, 0
+	var ev []Evidence
+	var links []string
+	for _, c := range d.job.sure() {
+		send, recv := wires(c)
+		for _, w := range sortWires(send) {
+			s, r := send[w], recv[w]
+			if r == nil || s.F["net"] == "Socket" || r.F["net"] == "Socket" {
+				continue
+			}
+			all++
+			i, j := num(s.F["dev"]), num(r.F["dev"])
+			a, b := names[s.Host][i], names[r.Host][j]
+			if i != j && (a == "" || b == "" || a != b) {
+				crossing++
+				ev = append(ev, s.At, r.At)
+				links = append(links, fmt.Sprintf("%s:%s - %s:%s", s.Host, cmp.Or(a, "nic"+s.F["dev"]), r.Host, cmp.Or(b, "nic"+r.F["dev"])))
+			}
+		}
+	}
+	if all == 0 || float64(crossing) <= 0.1*float64(all) {
+		return
+	}
+	f := d.find("cross-rail", Subject{Links: links}, ev...)
+	f.Cause = fmt.Sprintf("%d of %d connections go from one rail to another: order of ranks or NICs differs between hosts", crossing, all)
+	if 2*crossing <= all && !d.job.some("modify_qp", "ib_wc") { // rings of NCCL may leave a host by another NIC than they entered it
+		f.Severity, f.Confidence = Info, 0.5
+		f.Cause += "; on fabrics whose rails are connected this is normal"
+	}
+}
+
+// unusedNICs finds hosts that use fewer NICs than most hosts do, or than they have.
+func (d *diag) unusedNICs(names nicNames, listed map[string]int, hosts map[string]*nicUse) {
+	order := slices.SortedFunc(maps.Keys(hosts), natural)
+	most := map[int]int{}
+	for _, h := range order {
+		most[len(hosts[h].nics)]++
+	}
+	common := 0
+	for _, n := range slices.Sorted(maps.Keys(most)) {
+		if most[n] > most[common] || most[n] == most[common] && n > common {
+			common = n
+		}
+	}
+	for _, h := range order {
+		u := hosts[h]
+		used, own, local := len(u.nics), listed[h], d.localRanks(h)
+		lost := common > used && most[common] > most[used]
+		fewer := own > used && local >= own && d.job.ranksSeen(h) >= local
+		if !lost && !fewer {
+			continue
+		}
+		var absent []string
+		for i, name := range names[h] {
+			if !u.nics[i] {
+				absent = append(absent, h+":"+name)
+			}
+		}
+		slices.SortFunc(absent, natural)
+		var ev []Evidence
+		for _, l := range append(slices.Clone(u.gdr), u.plain...)[:1] {
+			ev = append(ev, l.At)
+		}
+		d.job.each(func(_ *proc, l *Line) {
+			if l.Host == h && len(ev) < 2 {
+				ev = append(ev, l.At)
+			}
+		}, "ib_using")
+		f := d.find("rails-unused", Subject{Hosts: []string{h}, Devices: absent}, ev...)
+		f.Cause = fmt.Sprintf("%s uses %d NICs; it has %d", h, used, own)
+		switch {
+		case lost:
+			f.Cause = fmt.Sprintf("%s uses %d NICs; most hosts use %d", h, used, common)
+		case used > 1 && 2*used >= own: // NCCL chooses so on some machines
+			if len(f.Evidence) <= len(ev) {
+				f.Severity, f.Confidence = Info, 0.5
+			}
+		default:
+			f.Severity = Warning
+		}
+	}
+}
+
+// ranksSeen counts the ranks of the largest communicator that a host's logs speak of.
+func (jb *job) ranksSeen(host string) (n int) {
+	for _, p := range jb.procs {
+		if p.host != host {
+			continue
+		}
+		for _, m := range p.members {
+			if m.comm == jb.world {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// localRanks is how many ranks of the job are on a host, as NCCL counts them.
+func (d *diag) localRanks(host string) int {
+	n, told := 0, 0
+	for _, p := range d.job.procs {
+		if p.host != host {
+			continue
+		}
+		for _, m := range p.members {
+			if m.comm != d.job.world {
+				continue
+			}
+			n++
+			if m.shape != nil {
+				told = max(told, num(m.shape.F["lr"]))
+			}
+		}
+	}
+	return max(n, told)
+}
+
+// nearNIC says whether a GPU of a host has a NIC on its own PCIe switch.
+func (d *diag) nearNIC(host string) (bool, []Evidence) {
+	for _, m := range d.c.Paths {
+		if m.Host != host && m.Host != "" && len(d.c.Paths) > 1 {
+			continue
+		}
+		for k, v := range m.Cell {
+			if strings.HasPrefix(k[0], "GPU") && !strings.HasPrefix(k[1], "GPU") && (v == "PIX" || v == "PXB") {
+				return true, []Evidence{m.At}
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,250 @@
+package doctor
+
+import (
+	"maps"
+	"slices"
+)
+
+// waits says who waits for whom: for each rank the members of its first unfinished operation that have not come to it.
+// stuck are ranks that have not finished what others have.
+func (w *world) waits(views map[int]*view) (edges []edge, stuck map[int]bool) {
+	stuck = map[int]bool{}
+	for _, r := range w.ranks() {
+		v := views[r]
+		o := v.first
+		if o == nil {
+			continue
+		}
+		key := w.keyOf(v.dump, o)
+		g := w.groups[key]
+		if g == nil || len(g.Ranks) < 2 {
+			continue
+		}
+		members := g.Ranks
+		if o.P2P {
+			if o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+				continue
+			}
+			members = []int{g.Ranks[o.From], g.Ranks[o.To]}
+		}
+		var wait, lost []int
+		passed := false
+		for _, m := range members {
+			switch {
+			case m == r:
+			case views[m] == nil && w.passed(m, key, o):
+				passed = true
+			case views[m] == nil:
+				lost = append(lost, m)
+			default:
+				switch w.reach(v, views[m], key, o) {
+				case -1:
+					wait = append(wait, m)
+				case 1:
+					passed = true
+				}
+			}
+		}
+		switch {
+		case len(wait) > 0:
+		case passed:
+			stuck[r] = true
+		default: // those of which nothing is known, if there are any
+			wait = lost
+		}
+		for _, m := range wait {
+			edges = append(edges, edge{from: r, to: m, op: o, group: key})
+		}
+	}
+	return edges, stuck
+}
+
+// missed gives the ranks without a dump that the others wait for. A rank is stuck at
+// its oldest operation, so those that stand in the way of it count first.
+func (w *world) missed(edges []edge, views map[int]*view) []int {
+	oldest := slices.DeleteFunc(slices.Clone(edges), func(e edge) bool { return views[e.from].first != e.op })
+	for _, list := range [][]edge{oldest, edges} {
+		c, cycle := sinks(list)
+		c = slices.DeleteFunc(c, func(r int) bool { return w.dumps[r] != nil })
+		if len(c) > 0 && !cycle {
+			return w.candidate(c)
+		}
+	}
+	return nil
+}
+
+// selfStuck reports whether the oldest operation of a rank is one that all its
+// peers have finished.
+func (w *world) selfStuck(r int, views map[int]*view) bool {
+	o := views[r].first
+	if o == nil || o.P2P {
+		return false
+	}
+	key := w.keyOf(views[r].dump, o)
+	g := w.groups[key]
+	if g == nil {
+		return false
+	}
+	passed := false
+	for _, m := range g.Ranks {
+		if m == r || views[m] == nil {
+			continue
+		}
+		switch arrived(views[m], key, o.Seq) {
+		case -1:
+			return false
+		case 1:
+			passed = true
+		}
+	}
+	return passed
+}
+
+// edges draws who waits for whom. With missing set, ranks without a dump count as
+// not arrived.
+func (w *world) edges(views map[int]*view, stuck map[int]bool, missing bool) []edge {
+	var out []edge
+	for _, r := range w.ranks() {
+		v := views[r]
+		if stuck[r] {
+			continue
+		}
+		for _, key := range w.keys {
+			st := v.coll[key]
+			g := w.groups[key]
+			if st == nil || st.oldest < 0 || len(g.Ranks) < 2 {
+				continue
+			}
+			for _, m := range g.Ranks {
+				switch {
+				case m == r:
+				case views[m] == nil:
+					if missing {
+						out = append(out, edge{from: r, to: m, op: st.op, group: key})
+					}
+				case arrived(views[m], key, st.oldest) < 0:
+					out = append(out, edge{from: r, to: m, op: st.op, group: key})
+				}
+			}
+		}
+		for _, pk := range slices.Sorted(maps.Keys(v.p2p)) {
+			o := v.p2p[pk][0]
+			key := w.keyOf(v.dump, o)
+			g := w.groups[key]
+			if g == nil || o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+				continue
+			}
+			recv := g.Ranks[o.To] == r
+			m := g.Ranks[o.To]
+			if recv {
+				m = g.Ranks[o.From]
+			}
+			pv := views[m]
+			if pv == nil {
+				if missing {
+					out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv})
+				}
+				continue
+			}
+			theirs := pv.p2p[pk]
+			if len(theirs) == 0 && pv.dump.Truncated && !pv.dump.Idle {
+				continue
+			}
+			if len(theirs) == 0 || pv.first.Record < theirs[0].Record {
+				out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv && len(theirs) == 0})
+			}
+		}
+	}
+	return out
+}
+
+// sinks gives the ranks that others wait for and that wait for nobody outside
+// themselves; cycle says that they wait for one another.
+func sinks(edges []edge) (ranks []int, cycle bool) {
+	out := map[int][]int{}
+	nodes := map[int]bool{}
+	for _, e := range edges {
+		out[e.from] = append(out[e.from], e.to)
+		nodes[e.from], nodes[e.to] = true, true
+	}
+	comp := components(slices.Sorted(maps.Keys(nodes)), out)
+	leaves := map[int]bool{}
+	size := map[int]int{}
+	for n, c := range comp {
+		size[c]++
+		if _, seen := leaves[c]; !seen {
+			leaves[c] = true
+		}
+		for _, m := range out[n] {
+			if comp[m] != c {
+				leaves[c] = false
+			}
+		}
+	}
+	single := false
+	for c, leaf := range leaves {
+		single = single || leaf && size[c] == 1
+	}
+	for n, c := range comp {
+		if leaves[c] && (size[c] == 1 || !single) {
+			ranks = append(ranks, n)
+			cycle = cycle || size[c] > 1
+		}
+	}
+	slices.Sort(ranks)
+	return ranks, cycle
+}
+
+// components numbers the strongly connected components of a graph (Tarjan,
+// without recursion).
+func components(nodes []int, out map[int][]int) map[int]int {
+	index, low, comp := map[int]int{}, map[int]int{}, map[int]int{}
+	var stack []int
+	on := map[int]bool{}
+	next, comps := 1, 0
+	type frame struct{ n, i int }
+	for _, root := range nodes {
+		if index[root] != 0 {
+			continue
+		}
+		frames := []frame{{root, 0}}
+		for len(frames) > 0 {
+			f := &frames[len(frames)-1]
+			if f.i == 0 {
+				index[f.n], low[f.n] = next, next
+				next++
+				stack = append(stack, f.n)
+				on[f.n] = true
+			}
+			if f.i < len(out[f.n]) {
+				m := out[f.n][f.i]
+				f.i++
+				if index[m] == 0 {
+					frames = append(frames, frame{m, 0})
+				} else if on[m] {
+					low[f.n] = min(low[f.n], index[m])
+				}
+				continue
+			}
+			if low[f.n] == index[f.n] {
+				for {
+					m := stack[len(stack)-1]
+					stack = stack[:len(stack)-1]
+					on[m] = false
+					comp[m] = comps
+					if m == f.n {
+						break
+					}
+				}
+				comps++
+			}
+			n := f.n
+			frames = frames[:len(frames)-1]
+			if len(frames) > 0 {
+				p := frames[len(frames)-1].n
+				low[p] = min(low[p], low[n])
+			}
+		}
+	}
+	return comp
+}
