@@ -531,8 +531,12 @@ func (l *link) connect(ctx context.Context, s *session, addr string, stream int)
 	}
 	var c *conn
 	if err == nil {
-		defer context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })()
-		if c, err = l.greet(ctx, s, nc, &secret, stream); err != nil {
+		stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+		c, err = l.greet(ctx, s, nc, &secret, stream)
+		if !stop() && err == nil {
+			err = ctx.Err() // the connection has a time limit that is over
+		}
+		if err != nil {
 			nc.Close()
 		}
 	}

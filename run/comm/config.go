@@ -181,7 +181,7 @@ const witnessed = "witness:"
 
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
-var elsewhere = []string{"WEFT_READ_TOKEN", "WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
+var elsewhere = []string{"WEFT_READ_TOKEN", "WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_KV_TLS", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
 	"WEFT_PROGRAM", "WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW", "WEFT_XFER_LISTEN", "WEFT_XFER_TIMEOUT"}
 
 // env is an environment that is being read.

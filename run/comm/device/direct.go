@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/weft-fabric/weft/collective/sched"
@@ -258,22 +259,31 @@ func (d *direct) letGo(why error) {
 	}
 }
 
+// blamed is the rank that was named when waits were cut; below 0 for none.
+func (d *direct) blamed() int {
+	if d.lines == nil {
+		return -1
+	}
+	return int(d.lines.get(d.lines.cut())) - culprit
+}
+
 // dead is the error of a rank whose process is gone.
 func (d *direct) dead() error {
 	if d == nil { // a group of one rank
 		return nil
 	}
-	named := -1
-	if d.lines != nil {
-		named = int(d.lines.get(d.lines.cut())) - culprit
-	}
-	for r, c := range d.cards {
-		if r == named || named < 0 && c.Pid != os.Getpid() && gone(c.Pid) {
-			return &comm.Failure{Kind: comm.Dead, Rank: d.g.Rank(), Culprits: []int{r}, Seq: d.number, Call: "operation on memory of GPUs",
-				Err: fmt.Errorf("rank %d (process %d) is gone", r, c.Pid)}
+	r := d.blamed()
+	if r < 0 {
+		if r = slices.IndexFunc(d.cards, func(c card) bool { return c.Pid != os.Getpid() && gone(c.Pid) }); r < 0 {
+			return nil
+		}
+		// It may have ended because another one did, and said so first.
+		if named := d.blamed(); named >= 0 {
+			r = named
 		}
 	}
-	return nil
+	return &comm.Failure{Kind: comm.Dead, Rank: d.g.Rank(), Culprits: []int{r}, Seq: d.number, Call: "operation on memory of GPUs",
+		Err: fmt.Errorf("rank %d (process %d) is gone", r, d.cards[r].Pid)}
 }
 
 // missing says what is waited for.

@@ -251,6 +251,22 @@ func (p *pass) missing() int {
 	return n
 }
 
+// endWith ends what goes on on a connection when a context does. Once what it returns was called, nothing of that is left on the
+// connection: the context ends as soon as all have met, and those who have met go on with theirs.
+func endWith(ctx context.Context, conn *net.UnixConn) (over func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = conn.SetDeadline(time.Now())
+	})
+	return func() {
+		if !stop() {
+			<-ended
+			_ = conn.SetDeadline(time.Time{})
+		}
+	}
+}
+
 func (p *pass) dial(ctx context.Context, r int) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", "@"+p.cards[r].name)
@@ -258,8 +274,7 @@ func (p *pass) dial(ctx context.Context, r int) error {
 		return err
 	}
 	conn := c.(*net.UnixConn)
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer endWith(ctx, conn)()
 	m := &met{conn: conn, pidfd: -1}
 	err = m.credentials()
 	if err == nil {
@@ -280,8 +295,7 @@ func (p *pass) dial(ctx context.Context, r int) error {
 // answer meets a rank that dialed. Ended is an error of a rank that gave the
 // secret but whose process is no more; whoever else fails is a stranger.
 func (p *pass) answer(ctx context.Context, conn *net.UnixConn) (ended, stranger error) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer endWith(ctx, conn)()
 	m := &met{conn: conn, pidfd: -1}
 	err := m.credentials()
 	if err == nil {

@@ -55,8 +55,7 @@ func (p *pass) handRound(ctx context.Context) error {
 
 // handTo tells a rank of all others but the first.
 func (p *pass) handTo(ctx context.Context, to *met) error {
-	stop := context.AfterFunc(ctx, func() { _ = to.conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer endWith(ctx, to.conn)()
 	var others []*met
 	for _, m := range p.peers {
 		if m != nil && m != to {
@@ -92,8 +91,7 @@ func (p *pass) handTo(ctx context.Context, to *met) error {
 // takeRound hears from the first rank of all others.
 func (p *pass) takeRound(ctx context.Context) error {
 	conn := p.peers[0].conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	defer endWith(ctx, conn)()
 	for left := p.me.size - 2; left > 0; {
 		some := min(left, roundMost)
 		b, fds, err := receive(conn, some)
