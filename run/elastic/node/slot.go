@@ -17,6 +17,7 @@ import (
 	"github.com/weft-fabric/weft/run/elastic"
 	"github.com/weft-fabric/weft/run/internal/member"
 	"github.com/weft-fabric/weft/run/launch"
+	"github.com/weft-fabric/weft/run/turns"
 )
 
 // slot is one place for a process, with one goroutine that looks after it.
@@ -396,19 +397,19 @@ const starvedFor = 10
 // hunger watches a silent process for threads that are ready to run and are not let.
 type hunger struct {
 	since time.Time
-	waits map[string]time.Duration
+	waits map[string]turns.Turn
 }
 
 // look says whether a thread of the process has waited for a processor for at least a third of the time since the first look.
 // One that is stopped, blocked or gone waits for none.
 func (h *hunger) look(pid int, now time.Time) bool {
-	waited := waits(pid)
+	waited := turns.Of("/proc/" + strconv.Itoa(pid))
 	if h.since.IsZero() {
 		h.since, h.waits = now, waited
 		return false
 	}
 	for thread, d := range waited {
-		if d-h.waits[thread] >= now.Sub(h.since)/3 && d > h.waits[thread] {
+		if more := d.Waited - h.waits[thread].Waited; more > 0 && more >= now.Sub(h.since)/3 {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/run/turns"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,12 +63,13 @@ func TestStarvedIsNotSilent(t *testing.T) {
 			t.Error("starved at the first look")
 		}
 	}
-	began := waits(loops[3].Process.Pid)
+	loop := "/proc/" + strconv.Itoa(loops[3].Process.Pid)
+	began := turns.Of(loop)
 	for { // until the kernel has made it wait for a second
-		now := waits(loops[3].Process.Pid)
+		now := turns.Of(loop)
 		d := time.Duration(0)
 		for k := range now {
-			d += now[k] - began[k]
+			d += now[k].Waited - began[k].Waited
 		}
 		if d > time.Second {
 			break
