@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -126,7 +127,7 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 	row, col := map[int][2]int{}, map[int][2]int{}
 	slow := map[pair]bool{}
 	for k, v := range cells {
-		bad := v > m.slower(j, k)*mid && v > 2e-9 && sending[k] > leastSending
+		bad := m.slow(j, k, v, mid) && v > 2e-9 && sending[k] > leastSending
 		slow[k] = bad
 		a, b := row[k.from], col[k.to]
 		a[1], b[1] = a[1]+1, b[1]+1
@@ -160,13 +161,28 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 	}
 }
 
-// slower is how many times the median a byte must take until a link is slow. On hosts whose tasks wait for processors it
-// also takes long where nothing is wrong with the link.
-func (m *Machine) slower(j *job, k pair) float64 {
+// slow says that a byte takes many times the median. On hosts whose tasks wait for processors it also does now and then where
+// nothing is wrong with the link: there it must be slow at its best, or very slow.
+func (m *Machine) slow(j *job, k pair, perByte, mid float64) bool {
 	if m.starvedLink(j, k) {
-		return 40
+		return perByte > 40*mid || j.links[k].best() > 5*mid
 	}
-	return 3
+	return perByte > 3*mid
+}
+
+// best is how long a byte took between two reports when it took least; 0 if there are too few in which enough was sent.
+func (f *flow) best() float64 {
+	least, n := math.Inf(1), 0
+	for i := range f.at[1:] {
+		if bytes := f.acked[i+1] - f.acked[i]; bytes >= 1<<16 {
+			least = min(least, (f.busy[i+1]-f.busy[i])/bytes)
+			n++
+		}
+	}
+	if n < settle {
+		return 0
+	}
+	return least
 }
 
 // starvedLink says that an end of a link is on a host whose tasks wait for processors.

@@ -262,8 +262,11 @@ func TestSlowOnAStarvedHost(t *testing.T) {
 				p.load[h] = Load{CPU: 0.9}
 			}
 		}
-		p.drag, p.slow[pair{1, 2}] = 20, 13
-		for range 60 {
+		p.drag = 20
+		for s := range 60 { // a link of ranks that wait for processors is slow by turns, one that is slow always
+			if p.slow[pair{1, 2}] = 13; starved {
+				p.slow[pair{1, 2}] = 1 + 25*float64(s%2)
+			}
 			p.second()
 		}
 		var kinds []string
@@ -359,18 +362,24 @@ func TestRestartIsToldOnce(t *testing.T) {
 func TestLinkOfAStarvedHost(t *testing.T) {
 	for _, c := range []struct {
 		seconds int
+		slow    float64 // times
+		rests   bool    // it is so every other second
 		named   bool
-	}{{8, false}, {30, true}} {
+	}{{8, 100, false, false}, {30, 100, false, true}, {30, 13, false, true}, {60, 40, true, false}} {
 		p := newPlay(8, 3, Config{})
 		p.run(30)
 		p.load = map[int]Load{0: {CPU: 0.9}, 1: {CPU: 0.9}, 2: {CPU: 0.9}, 3: {CPU: 0.9}}
 		p.run(10)
-		p.slow[pair{1, 2}] = 100
-		p.run(c.seconds)
+		for s := range c.seconds {
+			if p.slow[pair{1, 2}] = c.slow; c.rests && s%2 > 0 {
+				delete(p.slow, pair{1, 2})
+			}
+			p.second()
+		}
 		delete(p.slow, pair{1, 2})
 		p.run(10)
 		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "slow-link" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{1, 2})) {
-			t.Errorf("slow for %d s: %+v", c.seconds, p.alarms)
+			t.Errorf("%g times as slow for %d s, with rests %v: %+v", c.slow, c.seconds, c.rests, p.alarms)
 		}
 	}
 }

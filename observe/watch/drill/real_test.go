@@ -232,7 +232,7 @@ func (w *weftRun) noProcessor(rank int) {
 		_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, 19)
 	}
 	for range 2 * runtime.NumCPU() {
-		cmd := bounded.Within(w.t, time.Minute, os.Args[0], "patient")
+		cmd := bounded.Server(w.t, os.Args[0], "patient")
 		cmd.Env = append(os.Environ(), hogEnv+"=1", "GOMAXPROCS=1")
 		if err := cmd.Start(); err != nil {
 			w.t.Fatal(err)
