@@ -69,7 +69,11 @@ var floors = map[string][][]string{
 		{"sim/serve", "sim/train"},
 	},
 	"run": {
+<<<<<<< HEAD
 		{"release", "fault", "lives", "retry"},
+=======
+		{"release", "fault", "lives", "turns"},
+>>>>>>> ops
 		{"reduce", "reduce/gen"}, // bytes in, bytes out
 		{"gpu"},
 		{"gpu/ptx"},
