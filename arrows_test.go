@@ -69,11 +69,7 @@ var floors = map[string][][]string{
 		{"sim/serve", "sim/train"},
 	},
 	"run": {
-<<<<<<< HEAD
-		{"release", "fault", "lives", "retry"},
-=======
-		{"release", "fault", "lives", "turns"},
->>>>>>> ops
+		{"release", "fault", "lives", "retry", "turns"},
 		{"reduce", "reduce/gen"}, // bytes in, bytes out
 		{"gpu"},
 		{"gpu/ptx"},
