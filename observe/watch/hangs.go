@@ -115,7 +115,7 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 		return
 	}
-	if h.Class != "mismatch" && m.follows(j, h) {
+	if h.Class != "mismatch" && (m.follows(j, h) || j.asked(now)) {
 		return
 	}
 	kind := "hang"
