@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
@@ -20,7 +21,7 @@ func (p *pricer) logitsLeast() float64 {
 // one is the passes of one layer.
 func (p *pricer) one(moe bool, factor float64, gather, reduce [2]float64) chunkTime {
 	var x chunkTime
-	p.addLayer(&x, p.kinds()[b2i(moe)], moe, factor, gather[b2i(moe)], reduce[b2i(moe)])
+	p.addLayer(&x, p.units().layers[b2i(moe)], moe, factor, gather[b2i(moe)], reduce[b2i(moe)])
 	return x
 }
 
@@ -71,14 +72,21 @@ func (p *pricer) through(each [2]float64, factor float64) float64 {
 // estimate is what no schedule and no split of a layout can undercut, found once for all of them.
 type estimate struct {
 	layers int
-	all    float64 // seconds of one micro-batch through everything
+	work   [2]passes // with expert traffic that is shown, and that is hidden
+	fixed  float64   // bytes that every rank holds besides state and activations
+	state  float64   // bytes of all layers' state
+	layer  float64   // bytes of the smallest kind of layer's state
+	larger least     // bytes of the other kind's, and how many layers are of the smallest
+	act    float64   // bytes that one micro-batch leaves in a layer, at least
+	hop    float64   // seconds of an activation from a stage to the next, at least
+	tail   float64   // seconds of the first gather and the last reduction of ZeRO 3, beside which nothing runs
+}
+
+// passes is the time of one micro-batch.
+type passes struct {
+	all    float64 // seconds through everything
 	light  float64 // seconds of the fastest kind of layer
 	slower least   // seconds of the other kind, and how many layers are of the fastest
-	fixed  float64 // bytes that every rank holds besides state and activations
-	state  float64 // bytes of all layers' state
-	layer  float64 // bytes of the smallest kind of layer's state
-	larger least   // bytes of the other kind's, and how many layers are of the smallest
-	act    float64 // bytes that one micro-batch leaves in a layer, at least
 }
 
 // least is a larger amount that layers take but for a few, which take a smaller one.
@@ -108,9 +116,22 @@ func between(n [2]int, each [2]float64) (small float64, x least) {
 
 // estimate finds it.
 func (p *pricer) estimate(factor float64) estimate {
-	m, l := p.m, p.l
+	e := p.holdsLeast()
+	e.fixed += p.again1()
+	e.act = p.keptLeast()
 	gather, reduce := p.zero3()
-	e := estimate{layers: m.Layers, act: math.Inf(1), fixed: p.passing() + p.workspace() + p.live() + p.again1()}
+	e.work = p.passes(factor, gather, reduce)
+	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
+	if p.l.PP > 1 {
+		e.hop = slices.Min(p.hops().hops)
+	}
+	return e
+}
+
+// holdsLeast is the part of an estimate that does not depend on what is computed again.
+func (p *pricer) holdsLeast() estimate {
+	m, l := p.m, p.l
+	e := estimate{layers: m.Layers, fixed: p.passing() + p.workspace() + p.live()}
 	b := p.bytesPer()
 	share := float64(l.Sharded())
 	shareE := max(float64(l.ExpertData())*share/float64(l.DP*l.CP), 1)
@@ -118,49 +139,83 @@ func (p *pricer) estimate(factor float64) estimate {
 		share, shareE = 1, 1
 	}
 	held, shared := b.weights+b.gradients+b.optimizer, b.sharedW+b.sharedG+b.sharedO
-	kept := p.keptBy()
-	var each, states [2]float64
+	var states [2]float64
 	kinds := [2]int{m.DenseLayers(), m.MoELayers()}
 	for i, n := range kinds {
 		if n == 0 {
 			continue
 		}
-		each[i] = p.one(i == 1, factor, gather, reduce).sum()
-		e.act = min(e.act, kept[i])
 		lp := m.Layer(i == 1)
-		state := ((lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated)*(held+shared/share) + lp.Experts/float64(l.ETP*l.EP)*(held+shared/shareE)
-		e.state += float64(n) * state
-		states[i] = state
+		states[i] = ((lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated)*(held+shared/share) + lp.Experts/float64(l.ETP*l.EP)*(held+shared/shareE)
+		e.state += float64(n) * states[i]
 	}
-	e.light, e.slower = between(kinds, each)
 	e.layer, e.larger = between(kinds, states)
-	if m.MTP > 0 { // gathers nothing of its own
-		each[b2i(m.Experts > 0)] = p.one(m.Experts > 0, factor, [2]float64{}, [2]float64{}).sum()
-	}
-	e.all = p.through(each, factor)
 	return e
+}
+
+// keptLeast is what one micro-batch leaves in a layer, at least.
+func (p *pricer) keptLeast() float64 {
+	kept := p.keptBy()
+	switch {
+	case p.m.DenseLayers() == 0:
+		return kept[1]
+	case p.m.MoELayers() == 0:
+		return kept[0]
+	}
+	return min(kept[0], kept[1])
+}
+
+// passes is the time of one micro-batch, with expert traffic that is shown and hidden.
+func (p *pricer) passes(factor float64, gather, reduce [2]float64) (out [2]passes) {
+	kinds := [2]int{p.m.DenseLayers(), p.m.MoELayers()}
+	was := p.l.EPOverlap
+	for hidden := range out {
+		p.l.EPOverlap = hidden == 1
+		var each [2]float64
+		for i, n := range kinds {
+			if n > 0 {
+				each[i] = p.one(i == 1, factor, gather, reduce).sum()
+			}
+		}
+		x := &out[hidden]
+		x.light, x.slower = between(kinds, each)
+		if p.m.MTP > 0 { // gathers nothing of its own
+			each[b2i(p.m.Experts > 0)] = p.one(p.m.Experts > 0, factor, [2]float64{}, [2]float64{}).sum()
+		}
+		x.all = p.through(each, factor)
+		if p.m.Experts == 0 {
+			out[1] = out[0]
+			break
+		}
+	}
+	p.l.EPOverlap = was
+	return out
 }
 
 // seconds is the least time of a layout whatever its split: of the ranks' waits for the first micro-batch, their work and the way back of
 // the last gradient, the longest is no less than the mean. Chunks but the first and the last hold no less than an even share,
 // rounded down; and some rank holds no less than an even share of the layers, rounded up. Of any layers only a few are of the fastest
 // kind, and no layer is waited for by more than all ranks but two.
-func (e estimate) seconds(l Layout) float64 {
+func (e *estimate) seconds(l Layout) float64 {
 	pp, m := float64(l.PP), float64(l.MicroBatches())
-	mean := m * e.all / pp
+	w := &e.work[b2i(l.EPOverlap)]
+	mean := m*w.all/pp + e.tail
+	if !l.Schedule.Splits() { // rank r is r hops away, there and back
+		mean += (pp - 1) * e.hop
+	}
 	if !l.Schedule.Splits() && l.PP > 2 {
 		waits := (pp - 1) * (pp - 2) / 2 * float64(e.layers/(l.PP*l.VPP))
-		mean += max(waits*e.light, waits*e.slower.others-float64(e.slower.few)*(pp-2)*(e.slower.others-e.light)) / pp
+		mean += max(waits*w.light, waits*w.slower.others-float64(w.slower.few)*(pp-2)*(w.slower.others-w.light)) / pp
 	}
 	if l.Schedule == schedule.DualPipe { // half of two stages
 		return mean
 	}
-	return max(mean, m*e.slower.of((e.layers+l.PP-1)/l.PP, e.light))
+	return max(mean, m*w.slower.of((e.layers+l.PP-1)/l.PP, w.light)+e.tail)
 }
 
 // bytes is the least memory of a layout whatever its split: the mean of the ranks' state; and where there are three stages, what the
 // second one holds, whose chunks are neither the first nor the last.
-func (e estimate) bytes(l Layout) float64 {
+func (e *estimate) bytes(l Layout) float64 {
 	mean := e.fixed + e.state/float64(l.PP)
 	if l.PP < 3 {
 		return mean
@@ -178,24 +233,22 @@ func (e estimate) bytes(l Layout) float64 {
 // its last pass, a backward one, the gradient goes back through the same stages.
 func (p *pricer) least(stages []chunkTime) float64 {
 	l := p.l
-	opt, _ := p.optimizer()
+	opt, _ := p.adam()
+	hops := p.hops().hops
 	m := float64(l.MicroBatches())
-	waits := make([]float64, l.PP)
-	if !l.Schedule.Splits() {
-		for r := 1; r < l.PP; r++ {
-			waits[r] = waits[r-1] + stages[r-1].sum()
-		}
-	}
-	most := 0.0
+	wait, most := 0.0, 0.0
 	for r := range l.PP {
-		busy := waits[r]
+		if r > 0 && !l.Schedule.Splits() {
+			wait += stages[r-1].sum() + 2*hops[r-1]
+		}
+		busy := 0.0
 		for v := range l.VPP {
-			busy += m * stages[l.chunk(r, v)].sum()
+			busy += stages[l.chunk(r, v)].sum()
 		}
 		if l.Schedule == schedule.DualPipe {
-			busy = m * (stages[r].sum() + stages[l.PP-1-r].sum()) / 2
+			busy = (stages[r].sum() + stages[l.PP-1-r].sum()) / 2
 		}
-		most = max(most, busy)
+		most = max(most, wait+m*busy)
 	}
 	return most*(1-1e-12) + opt // sums in another order differ in their last digits
 }

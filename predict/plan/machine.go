@@ -35,7 +35,8 @@ type Machine struct {
 	rings   map[group]law
 	times   map[call]spoken
 
-	products map[shape]float64
+	products   map[shape]float64
+	attentions map[prompts]float64
 
 	stretch func(Transfer) float64 // nil for a fabric that is as the plan takes it
 

@@ -197,12 +197,10 @@ func (p *pricer) crowd(kept work.Kept) float64 {
 // activations is what a rank keeps of the micro-batches that are alive on it.
 func (p *pricer) activations(rank int, kept [2]float64, alive float64) float64 {
 	l := p.l
-	of := func(chunk int) (bytes float64) { // of one micro-batch in one chunk
-		at := p.starts()[chunk]
-		for i := range p.counts()[chunk] {
-			bytes += kept[b2i(p.m.IsMoE(at+i))]
-		}
-		return bytes
+	of := func(chunk int) float64 { // of one micro-batch in one chunk
+		at, n := p.starts()[chunk], p.counts()[chunk]
+		moe := p.experts(at, at+n)
+		return float64(n-moe)*kept[0] + float64(moe)*kept[1]
 	}
 	if l.PP == 1 {
 		if l.Schedule == schedule.GPipe {

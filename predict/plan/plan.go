@@ -160,17 +160,17 @@ func (p *pricer) pipe(stages []chunkTime, trace bool) schedule.Pipe {
 // transformer fills in the time of a step, unless it is above limit.
 func (p *pricer) transformer(c *Cost, stages []chunkTime, factor float64, why bool, limit float64) (bool, error) {
 	l := p.l
-	hops, send, sendHow := p.hops()
+	send := p.hops()
 	pipe := p.pipe(stages, why)
-	pipe.Hops = hops
+	pipe.Hops = send.hops
 	r, err := pipe.Run()
 	if err != nil {
 		return false, err
 	}
-	opt, optWhy := p.optimizer()
-	if r.Period+opt > limit {
+	if opt, _ := p.adam(); r.Period+opt > limit {
 		return false, nil
 	}
+	opt, optWhy := p.optimizer()
 	c.Pipe, c.stageTimes = r, stages
 	hide, forward := math.Inf(1), math.Inf(1)
 	for i, last := range r.LastB {
@@ -191,7 +191,7 @@ func (p *pricer) transformer(c *Cost, stages []chunkTime, factor float64, why bo
 	}
 	c.Shown = shown / c.Step
 	if why {
-		c.Why = p.tree(c, stages, r, send, sendHow, data, dataTerms, opt, optWhy, factor)
+		c.Why = p.tree(c, stages, r, send.longest, send.how, data, dataTerms, opt, optWhy, factor)
 	}
 	return true, nil
 }
@@ -224,35 +224,48 @@ func (l Layout) chunksOf(rank int) []part {
 
 // hops is the time of an activation from each stage to the next, and the longest with its reason. Stages lie one after the
 // other: those of a few GPUs share a domain with their neighbour, or do not.
-func (p *pricer) hops() (hops []float64, longest float64, how string) {
-	l := p.l
+func (p *pricer) hops() *sends {
+	if p.sends == nil {
+		p.sends = p.sending()
+	}
+	return p.sends
+}
+
+// sends is those times, which all layouts with the same numbers of ranks of each kind share.
+type sends struct {
+	hops    []float64
+	longest float64
+	how     string
+}
+
+func (p *pricer) sending() *sends {
+	l, x := p.l, &sends{}
 	if l.PP == 1 {
-		return nil, 0, ""
+		return x
 	}
 	bytes := 2 * p.tc * float64(p.m.Hidden)
 	if l.Sequence {
 		bytes /= float64(l.TP)
 	}
 	stride, domain := l.TP*l.CP*l.DP, p.mc.Domain
+	near, nearHow := p.mc.Send(0, bytes)
+	far, farHow := p.mc.Send(domain, bytes)
+	far *= p.mc.longer(Transfer{Op: sched.SendRecv, Ranks: l.PP, Stride: stride, Bytes: bytes})
 	for i := range l.PP {
 		from, to := i*stride, (i+1)%l.PP*stride
-		apart := 0 // ranks that the sender and the receiver lie apart, seen as within a domain or beyond it
+		t, why := near, nearHow
 		for k := range min(stride, domain) {
-			if (from+k)/domain != (to+k)/domain {
-				apart = domain
+			if (from+k)/domain != (to+k)/domain { // the sender and the receiver lie in different domains
+				t, why = far, farHow
 				break
 			}
 		}
-		t, why := p.mc.Send(apart, bytes)
-		if apart > 0 {
-			t *= p.mc.longer(Transfer{Op: sched.SendRecv, Ranks: l.PP, Stride: stride, Bytes: bytes})
-		}
-		hops = append(hops, t)
-		if t > longest {
-			longest, how = t, why
+		x.hops = append(x.hops, t)
+		if t > x.longest {
+			x.longest, x.how = t, why
 		}
 	}
-	return hops, longest, how
+	return x
 }
 
 // ShownOf is what of a gradient reduction stays visible.

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/weft-fabric/weft/model/work"
+	"github.com/weft-fabric/weft/predict/internal/kernel"
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
 
@@ -112,15 +113,22 @@ type searcher struct {
 	within float64
 
 	round
+	open  float64          // the least that a layout of the family that is looked at takes, if it may fit
 	fit   []*Cost          // candidates, the fastest first
 	known map[string]*Cost // candidates by their names without the split
 	out   *Found
 	least Layout // of the layouts that are too big the smallest, by a bound
 	small float64
+
+	t      kernel.Type
+	at     pricer // of the state that is looked at
+	trial  pricer // of the leaf that is looked at
+	leaves []leaf // of a grid, used again for the next
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
 	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1)}
+	s.t = gemmType(s.base.Dtype)
 	if s.top == 0 {
 		s.top = 10
 	}
@@ -157,12 +165,12 @@ func (s *searcher) wide() float64 {
 // branch is a family or a grid of it, with the least that its layouts take.
 type branch struct {
 	l     Layout
-	times *[2]layerTime
+	times *unitTimes
 	least float64
 	chain float64 // of one micro-batch through all layers
 }
 
-// roots prices a layer in every family, and gives families with those that can be fastest first.
+// roots prices a layer in every family, and gives families.
 func (s *searcher) roots() (out []branch) {
 	s.families(func(l Layout) {
 		p := newPricer(s.m, s.mc, s.f, l, s.h)
@@ -173,23 +181,26 @@ func (s *searcher) roots() (out []branch) {
 		if !s.feasible(l) {
 			return
 		}
-		p.kinds()
 		// Whatever data ranks and stages there are, they share the work of a batch.
 		chain := p.chain(s.factor)
 		out = append(out, branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
 	})
-	sort.SliceStable(out, func(i, j int) bool { return out[i].least < out[j].least })
 	return out
 }
 
-// walk looks at families in order.
+// walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in the
+// next walk.
 func (s *searcher) walk(families []branch) {
-	for i, x := range families {
+	sort.SliceStable(families, func(i, j int) bool { return families[i].least < families[j].least })
+	for i := range families {
+		x := &families[i]
 		if x.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(families) - i
 			return
 		}
-		s.family(x)
+		s.open = math.Inf(1)
+		s.family(*x)
+		x.least = max(x.least, s.open)
 	}
 }
 
@@ -221,15 +232,18 @@ func (s *searcher) family(x branch) {
 			grids = append(grids, branch{l, x.times, least, x.chain})
 		} else {
 			s.out.Bounded++
+			s.open = min(s.open, least)
 		}
 	})
 	sort.SliceStable(grids, func(i, j int) bool { return grids[i].least < grids[j].least })
+	k := &kin{times: x.times, again: make([]kept, len(s.again))}
 	for i, g := range grids {
 		if g.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(grids) - i
+			s.open = min(s.open, g.least)
 			return
 		}
-		s.grid(g)
+		s.grid(g, k)
 	}
 }
 
@@ -241,111 +255,162 @@ type leaf struct {
 	peak   float64 // bytes in use; 0 where only running it tells
 }
 
+// kin is what the layouts of a family have in common, by what is computed again.
+type kin struct {
+	times *unitTimes
+	again []kept
+	sends *sends // of the grid that is looked at
+}
+
+// kept is what a set of modules that are computed again leaves, where parameters are not gathered.
+type kept struct {
+	known bool
+	act   float64
+	work  [2]passes
+}
+
+// of finds what a set leaves; p is of a layout with it.
+func (k *kin) of(set int, p *pricer, factor float64) *kept {
+	x := &k.again[set]
+	if !x.known {
+		*x = kept{true, p.keptLeast(), p.passes(factor, [2]float64{}, [2]float64{})}
+	}
+	return x
+}
+
 // grid prices the leaves of a grid, those that can be fastest first.
-func (s *searcher) grid(g branch) {
-	var all []leaf
-	s.sharings(g.l, func(l Layout) {
-		// What is computed again adds time, and leaves state, buffers and expert traffic no smaller than without: one bound for all sets of it.
-		if _, _, ok := s.promising(l, g.times); !ok {
-			return
-		}
-		for _, l.Recompute = range s.again {
-			all = s.state(l, g.times, all)
-		}
-	})
+func (s *searcher) grid(g branch, k *kin) {
+	all := s.leaves[:0]
+	k.sends = nil
+	s.sharings(g.l, func(l Layout) { all = s.state(l, k, all) })
 	sort.SliceStable(all, func(i, j int) bool { return all[i].least < all[j].least })
 	for i, x := range all {
 		if x.least > s.wide() {
 			s.out.Bounded += len(all) - i
-			return
+			break
 		}
-		if s.behind(x.p, x.least, x.peak) {
+		if least := x.least + x.p.exchangeLeast(x.stages); least > s.wide() || s.behind(x.p, least, x.peak) {
 			s.out.Bounded++
 			continue
 		}
 		s.price(x)
 	}
+	clear(all)
+	s.leaves = all
 }
 
-// promising estimates the leaves of a grid with a certain state, and reports whether one of them may be kept.
-func (s *searcher) promising(l Layout, times *[2]layerTime) (*pricer, estimate, bool) {
-	p := newPricer(s.m, s.mc, s.f, l, s.h)
-	p.times = times
-	plain := l
-	l.VPP = 2 // whose expert traffic is hidden if any is
-	l.EPOverlap = s.hides(l)
-	p.l = l
-	e := p.estimate(s.factor)
+// state adds the leaves of a grid that share state in a certain way. Their memory but for activations is the same whatever they compute
+// again, so one bound on it serves all.
+func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
+	p := &s.at
+	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: perMicro(l), times: k.times}
+	e := p.holdsLeast()
 	bytes := e.fixed + e.state/float64(l.PP)
 	if bytes > s.room {
-		plain.Recompute = work.Recompute{Full: true} // nothing of the family is smaller
-		s.tooBig(plain, bytes)
-		return p, e, false
-	}
-	if least := float64(l.MicroBatches()) * e.all / float64(l.PP); least > s.wide() || s.behind(p, least, bytes) {
-		s.out.Bounded++
-		return p, e, false
-	}
-	return p, e, true
-}
-
-// state adds the leaves of a grid with a certain state.
-func (s *searcher) state(l Layout, times *[2]layerTime, all []leaf) []leaf {
-	p, e, ok := s.promising(l, times)
-	if !ok {
+		l.Recompute = work.Recompute{Full: true} // nothing of the family is smaller
+		s.tooBig(l, bytes)
 		return all
 	}
+	p.sends = k.sends
+	k.sends = p.hops()
+	fixed := e.fixed
+	gather, reduce := p.zero3()
+	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
+	if l.PP > 1 {
+		e.hop = slices.Min(k.sends.hops)
+	}
+	for i, r := range s.again {
+		l.Recompute, p.l.Recompute = r, r
+		x := k.of(i, p, s.factor)
+		e.act, e.work, e.fixed = x.act, x.work, fixed
+		if l.ZeRO >= 3 {
+			e.work = p.passes(s.factor, gather, reduce)
+		}
+		if r.Full {
+			e.fixed += p.again1()
+		}
+		// Hidden traffic takes no longer than traffic that is shown.
+		least := float64(l.MicroBatches())*e.work[1].all/float64(l.PP) + e.tail
+		if least > s.wide() || s.behind(p, least, e.fixed+e.state/float64(l.PP)) {
+			s.out.Bounded++
+			s.open = min(s.open, least)
+			if i == 0 { // what is computed again only adds time, and is no smaller by this bound
+				return all
+			}
+			continue
+		}
+		all = s.scheduled(l, k, &e, all)
+	}
+	return all
+}
+
+// scheduled adds the leaves that differ in schedule and split alone.
+func (s *searcher) scheduled(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 	s.pipelines(l, func(l Layout) {
 		seconds, bytes := e.seconds(l), e.bytes(l)
 		if bytes > s.room {
 			s.tooBig(l, bytes)
-		} else if seconds > s.wide() || s.behind(p, seconds, bytes) {
+			return
+		}
+		s.open = min(s.open, seconds)
+		if seconds > s.wide() || s.behind(&s.at, seconds, bytes) {
 			s.out.Bounded++
-		} else if l.Check(s.m, 0) == nil {
-			all = s.cut(l, times, e, all)
+		} else {
+			all = s.cut(l, k, e, all)
 		}
 	})
 	return all
 }
 
 // cut adds the splits of a leaf that may be kept.
-func (s *searcher) cut(l Layout, times *[2]layerTime, e estimate, all []leaf) []leaf {
+func (s *searcher) cut(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 	if s.even {
-		return s.add(all, l, times, nil)
+		return s.add(all, l, k, nil)
 	}
 	most := s.m.Layers
-	for limit := s.wide() / float64(l.MicroBatches()) * (1 + 1e-9); most > 0 && e.slower.of(most, e.light) > limit; {
+	w := &e.work[b2i(l.EPOverlap)]
+	for limit := s.wide() / float64(l.MicroBatches()) * (1 + 1e-9); most > 0 && w.slower.of(most, w.light) > limit; {
 		most--
 	}
 	s.splits(l, most, func(l Layout, counts []int) {
-		all = s.add(all, l, times, counts)
+		all = s.add(all, l, k, counts)
 	})
 	return all
 }
 
 // add adds a leaf unless a bound excludes it.
-func (s *searcher) add(all []leaf, l Layout, times *[2]layerTime, counts []int) []leaf {
-	p := newPricer(s.m, s.mc, s.f, l, s.h)
-	p.times, p.cut = times, counts
-	x := leaf{p: p, stages: p.stages(s.factor)}
-	if x.least = p.least(x.stages); x.least > s.wide() {
+func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int) []leaf {
+	p := &s.trial
+	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: s.at.tc, times: k.times, cut: counts, sends: k.sends, scratch: p.scratch}
+	stages := p.stages(s.factor)
+	p.scratch.chunks = stages
+	least := p.least(stages)
+	p.scratch.held = p.held
+	if least > s.wide() {
 		s.out.Bounded++
 		return all
 	}
+	peak := 0.0
 	if alive := p.known(); alive != nil {
 		for _, f := range p.footprints(alive) {
-			x.peak = max(x.peak, f.peak)
+			peak = max(peak, f.peak)
 		}
+		p.scratch.begins = p.begins
 	}
-	if x.peak > s.room {
-		s.tooBig(l, x.peak)
+	if peak > s.room {
+		s.tooBig(l, peak)
 		return all
 	}
-	if s.behind(p, x.least, x.peak) {
+	if s.behind(p, least, peak) {
 		s.out.Bounded++
 		return all
 	}
-	return append(all, x)
+	if l.Check(s.m, 0) != nil {
+		return all
+	}
+	kept := newPricer(s.m, s.mc, s.f, l, s.h)
+	kept.times, kept.cut, kept.sends = k.times, slices.Clone(counts), k.sends
+	return append(all, leaf{kept, slices.Clone(stages), least, peak})
 }
 
 // behind reports whether a layout with these lower bounds can be neither a candidate nor on the front: a known one has no more of both.

@@ -266,8 +266,8 @@ func (s *space) pipelines(l Layout, do func(Layout)) {
 }
 
 // splits calls do for each way to count the embedding and the head as layers when a pipeline is cut, if no rank holds more than most layers.
-// Counting them for more only adds to what the chunks between hold, so rows of splits end there.
-func (s *space) splits(l Layout, most int, do func(Layout, []int)) {
+// Counting them for more only adds to what the chunks between hold, so rows of splits end there. The next call of do has the same counts, written over.
+func (s *space) splits(l Layout, most int, do func(l Layout, counts []int)) {
 	n, layers := l.PP*l.VPP, s.m.Layers
 	if n == 1 {
 		do(l, []int{layers})
@@ -283,6 +283,8 @@ func (s *space) splits(l Layout, most int, do func(Layout, []int)) {
 		limit = min(limit, (layers+1)/(n-2)+2)
 	}
 	before := map[string]bool{}
+	var counts []int
+	var key []byte
 	for last := 0; last <= limit && (layers+last)/n*between <= most; last++ {
 		for first := 0; first <= limit && (layers+last+first)/n*between <= most; first++ {
 			units := layers + last + first
@@ -292,11 +294,14 @@ func (s *space) splits(l Layout, most int, do func(Layout, []int)) {
 			if units/n+1 < last {
 				continue
 			}
-			counts := split(layers, n, first, last)
-			if counts == nil || heaviest(l, counts) > most || before[spelled(counts)] {
+			counts = splitInto(counts, layers, n, first, last)
+			if counts == nil || heaviest(l, counts) > most {
 				continue
 			}
-			before[spelled(counts)] = true
+			if key = spelled(key, counts); before[string(key)] {
+				continue
+			}
+			before[string(key)] = true
 			l.FirstLess, l.LastLess = first, last
 			do(l, counts)
 		}
@@ -319,11 +324,11 @@ func heaviest(l Layout, counts []int) int {
 	return most
 }
 
-// spelled is a split as a key.
-func spelled(counts []int) string {
-	b := make([]byte, 0, 2*len(counts))
+// spelled is a split as a key, written over b.
+func spelled(b []byte, counts []int) []byte {
+	b = b[:0]
 	for _, c := range counts {
 		b = append(b, byte(c), byte(c>>8))
 	}
-	return string(b)
+	return b
 }

@@ -59,6 +59,12 @@ type layerTime struct {
 	moe        float64 // of gemm: all that a layer with experts has beside attention
 }
 
+// unitTimes is what the parts of a model take for one micro-batch: the same for all layouts of a family.
+type unitTimes struct {
+	layers [2]layerTime // a dense layer, one with experts
+	head   [3]float64   // forward, input gradient, weight gradient
+}
+
 // pricer prices one layout.
 type pricer struct {
 	m  *work.Model
@@ -70,10 +76,20 @@ type pricer struct {
 	tc float64 // tokens of a rank and micro-batch
 
 	// Found once, since several terms need them; a search keeps those of a family of layouts.
-	times  *[2]layerTime
+	times  *unitTimes
 	cut    []int // layers of each chunk
 	begins []int // the first layer of each chunk
 	held   []held
+	sends  *sends
+
+	scratch scratch
+}
+
+// scratch is memory to use again: a search asks for bounds of many layouts that it drops at once.
+type scratch struct {
+	chunks []chunkTime
+	held   []held
+	begins []int
 }
 
 func gemmType(dtype string) kernel.Type {
@@ -89,8 +105,11 @@ func gemmType(dtype string) kernel.Type {
 }
 
 func newPricer(m *work.Model, mc *Machine, f Framework, l Layout, h Habits) *pricer {
-	return &pricer{m: m, mc: mc, l: l, f: f, h: h, t: gemmType(l.Dtype), tc: float64(l.Micro) * float64(l.Seq) / float64(l.CP)}
+	return &pricer{m: m, mc: mc, l: l, f: f, h: h, t: gemmType(l.Dtype), tc: perMicro(l)}
 }
+
+// perMicro is the tokens of a rank and micro-batch.
+func perMicro(l Layout) float64 { return float64(l.Micro) * float64(l.Seq) / float64(l.CP) }
 
 // slow is how much slower fp32 products are than bf16's.
 func (p *pricer) slow() float64 {
@@ -162,7 +181,7 @@ func (p *pricer) layer(moe bool) layerTime {
 	}
 	// Attention: with context parallelism each rank has its share of the pairs.
 	seq := float64(l.Seq)
-	at := c.Prefill("bf16", float64(l.Micro), seq, seq, heads, kv, (d+vd)/2) / float64(l.CP)
+	at := p.mc.attention(float64(l.Micro), seq, heads, kv, (d+vd)/2) / float64(l.CP)
 	if m.BothWays { // the tables hold causal attention: half of the pairs
 		at *= 2
 	}
@@ -352,6 +371,11 @@ func (p *pricer) wire() float64 {
 
 // head is the time of the logits and the loss, and of the embedding.
 func (p *pricer) head() (f, b, w float64) {
+	h := p.units().head
+	return h[0], h[1], h[2]
+}
+
+func (p *pricer) loss() (f, b, w float64) {
 	v := float64(p.m.Vocab) / float64(p.l.TP)
 	c := p.mc.Chip
 	s := p.slow()
@@ -381,10 +405,31 @@ func (m *Machine) gemm(t kernel.Type, a, b, c float64) float64 {
 	return v
 }
 
+// prompts is attention over whole sequences.
+type prompts struct{ batch, seq, heads, kv, dim float64 }
+
+func (m *Machine) attention(batch, seq, heads, kv, dim float64) float64 {
+	s := prompts{batch, seq, heads, kv, dim}
+	if m.attentions == nil {
+		m.attentions = map[prompts]float64{}
+	}
+	v, ok := m.attentions[s]
+	if !ok {
+		v = m.Chip.Prefill("bf16", batch, seq, seq, heads, kv, dim)
+		m.attentions[s] = v
+	}
+	return v
+}
+
 // split gives the layers of each chunk, as even as can be when the first and the last are to hold some less than the others; what is
 // left over goes to the middle. It is nil where an end would hold less than nothing.
 func split(layers, chunks, firstLess, lastLess int) []int {
-	out := make([]int, chunks)
+	return splitInto(nil, layers, chunks, firstLess, lastLess)
+}
+
+// splitInto writes over out what split gives.
+func splitInto(out []int, layers, chunks, firstLess, lastLess int) []int {
+	out = append(out[:0], make([]int, chunks)...)
 	units := layers + firstLess + lastLess
 	for i := range out {
 		out[i] = units / chunks
@@ -414,6 +459,7 @@ func (p *pricer) counts() []int {
 func (p *pricer) starts() []int {
 	if p.begins == nil {
 		at := 0
+		p.begins = p.scratch.begins[:0]
 		for _, n := range p.counts() {
 			p.begins = append(p.begins, at)
 			at += n
@@ -422,18 +468,20 @@ func (p *pricer) starts() []int {
 	return p.begins
 }
 
-// kinds is the time of a dense layer and of one with experts.
-func (p *pricer) kinds() [2]layerTime {
+// units prices the parts of the model.
+func (p *pricer) units() *unitTimes {
 	if p.times == nil {
-		p.times = &[2]layerTime{}
+		p.times = &unitTimes{}
+		x := p.times
 		if p.m.DenseLayers() > 0 {
-			p.times[0] = p.layer(false)
+			x.layers[0] = p.layer(false)
 		}
 		if p.m.MoELayers() > 0 || p.m.MTP > 0 && p.m.Experts > 0 {
-			p.times[1] = p.layer(true)
+			x.layers[1] = p.layer(true)
 		}
+		x.head[0], x.head[1], x.head[2] = p.loss()
 	}
-	return *p.times
+	return p.times
 }
 
 // chunkTime is the passes of one virtual stage.
@@ -443,8 +491,19 @@ type chunkTime struct {
 	again float64 // of B, forward passes computed again
 }
 
-func (x *chunkTime) add(y chunkTime) {
-	x.F, x.B, x.W, x.shown, x.again = x.F+y.F, x.B+y.B, x.W+y.W, x.shown+y.shown, x.again+y.again
+func (x *chunkTime) add(y chunkTime, n float64) {
+	x.F, x.B, x.W, x.shown, x.again = x.F+n*y.F, x.B+n*y.B, x.W+n*y.W, x.shown+n*y.shown, x.again+n*y.again
+}
+
+// experts counts the layers with experts from one layer up to another, as Model.IsMoE says of each.
+func (p *pricer) experts(from, to int) int {
+	m := p.m
+	if m.Experts == 0 {
+		return 0
+	}
+	every := max(m.MoEEvery, 1)
+	upTo := func(n int) int { return max(n, m.DenseFirst)/every - m.DenseFirst/every }
+	return upTo(to) - upTo(from)
 }
 
 // stages prices every virtual stage. factor scales compute.
@@ -452,19 +511,19 @@ func (p *pricer) stages(factor float64) []chunkTime {
 	m, l := p.m, p.l
 	n := l.PP * l.VPP
 	counts := p.counts()
-	kinds := p.kinds()
+	kinds := p.units().layers
 	gatherF, gatherB := p.zero3()
 	var each [2]chunkTime
 	for i := range each {
 		p.addLayer(&each[i], kinds[i], i == 1, factor, gatherF[i], gatherB[i])
 	}
-	out := make([]chunkTime, n)
+	out := append(p.scratch.chunks[:0], make([]chunkTime, n)...)
 	at := 0
 	for i, c := range counts {
-		for range c {
-			out[i].add(each[b2i(m.IsMoE(at))])
-			at++
-		}
+		moe := p.experts(at, at+c)
+		out[i].add(each[0], float64(c-moe))
+		out[i].add(each[1], float64(moe))
+		at += c
 	}
 	for range m.MTP {
 		p.addLayer(&out[n-1], kinds[b2i(m.Experts > 0)], m.Experts > 0, factor, 0, 0)
@@ -650,7 +709,7 @@ func (p *pricer) holds() []held {
 
 func (p *pricer) holding() []held {
 	m, l := p.m, p.l
-	out := make([]held, l.PP)
+	out := append(p.scratch.held[:0], make([]held, l.PP)...)
 	if m.CNN != nil {
 		out[0].dense = m.Params().Total
 		return out
@@ -671,14 +730,14 @@ func (p *pricer) holding() []held {
 		}
 		o := &out[r]
 		o.layers += c
-		put := func(moe bool) {
-			o.dense += each[b2i(moe)].dense
-			o.experts += each[b2i(moe)].experts
+		put := func(x held, n int) {
+			o.dense += float64(n) * x.dense
+			o.experts += float64(n) * x.experts
 		}
-		for range c {
-			put(m.IsMoE(at))
-			at++
-		}
+		moe := p.experts(at, at+c)
+		put(each[0], c-moe)
+		put(each[1], moe)
+		at += c
 		if i == 0 {
 			o.dense += v + float64(m.Hidden*m.Positions)
 		}
@@ -687,10 +746,8 @@ func (p *pricer) holding() []held {
 			if !m.Tied || l.PP > 1 && r != 0 {
 				o.dense += v
 			}
-			for range m.MTP {
-				put(m.Experts > 0)
-				o.dense += 2 * float64(m.Hidden) * float64(m.Hidden)
-			}
+			put(each[b2i(m.Experts > 0)], m.MTP)
+			o.dense += 2 * float64(m.MTP) * float64(m.Hidden) * float64(m.Hidden)
 		}
 	}
 	if l.Schedule == schedule.DualPipe {
@@ -723,52 +780,109 @@ func (p *pricer) data(hide, forward float64) (shown, reduction float64, terms []
 		v := max(g[0], g[1]) + max(r[0], r[1])
 		return v, 0, []Term{{Name: "first gather and last reduction", Value: v, Unit: "s", Why: "nothing runs beside them"}}
 	}
-	worst := 0.0
-	for _, o := range p.holds() {
-		var reduce, gather float64
-		var how string
-		one := func(params float64, n, stride int) {
-			if l.Phase == "lora" {
-				params *= .005
-			}
-			if l.ZeRO == 0 {
-				t, why := p.mc.Collective(sched.AllReduce, n, stride, params*p.gradBytes())
-				reduce += t
-				how = why
-				return
-			}
-			t, why := p.mc.Collective(sched.ReduceScatter, n, stride, params*p.gradBytes())
-			a, _ := p.mc.Collective(sched.AllGather, n, stride, params*2)
-			reduce += t
-			gather += a
-			how = why
+	var worst exchange
+	var at held
+	for i, o := range p.holds() {
+		if i > 0 && o == p.holds()[i-1] {
+			continue
 		}
-		one(o.dense, l.DP*l.CP, l.TP)
-		if o.experts > 0 {
-			one(o.experts, l.ExpertData(), l.EP*l.ETP)
-		}
-		shownR, shownG := reduce*p.h.Bare, gather*p.h.Bare
-		hidden, behind := "nothing runs beside them", "nothing runs beside them"
-		if l.Overlap && l.DPOverlap {
-			// Buckets: the last one has nothing left to hide behind.
-			shownR, shownG = max(reduce-hide, reduce*.04), max(gather-forward, gather*.04)
-			hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide), fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
-		}
-		if shownR+shownG >= worst {
-			worst, reduction = shownR+shownG, reduce
-			terms = []Term{{Name: "gradients", Value: shownR, Unit: "s", Why: fmt.Sprintf("%.3g GB take %.3g s; %s; %s", (o.dense+o.experts)*p.gradBytes()/1e9, reduce, how, hidden)}}
-			if gather > 0 {
-				terms = append(terms, Term{Name: "parameters", Value: shownG, Unit: "s", Why: fmt.Sprintf("gathering them takes %.3g s; %s", gather, behind)})
-			}
+		x := p.exchange(o)
+		x.show(p, hide, forward)
+		if x.shown() >= worst.shown() {
+			worst, at = x, o
 		}
 	}
-	return worst, reduction, terms
+	hidden, behind := "nothing runs beside them", "nothing runs beside them"
+	if l.Overlap && l.DPOverlap {
+		hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide), fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
+	}
+	terms = []Term{{Name: "gradients", Value: worst.shownR, Unit: "s", Why: fmt.Sprintf("%.3g GB take %.3g s; %s; %s", (at.dense+at.experts)*p.gradBytes()/1e9, worst.reduce, worst.how, hidden)}}
+	if worst.gather > 0 {
+		terms = append(terms, Term{Name: "parameters", Value: worst.shownG, Unit: "s", Why: fmt.Sprintf("gathering them takes %.3g s; %s", worst.gather, behind)})
+	}
+	return worst.shown(), worst.reduce, terms
+}
+
+// exchange is what data ranks send one another in a step: gradients, and parameters that one of them has changed.
+type exchange struct {
+	reduce, gather float64
+	shownR, shownG float64 // of these, what nothing hides
+	how            string
+}
+
+func (x *exchange) shown() float64 { return x.shownR + x.shownG }
+
+// exchange is that of a rank.
+func (p *pricer) exchange(o held) (x exchange) {
+	l := p.l
+	one := func(params float64, n, stride int) {
+		if l.Phase == "lora" {
+			params *= .005
+		}
+		if l.ZeRO == 0 {
+			t, why := p.mc.Collective(sched.AllReduce, n, stride, params*p.gradBytes())
+			x.reduce += t
+			x.how = why
+			return
+		}
+		t, why := p.mc.Collective(sched.ReduceScatter, n, stride, params*p.gradBytes())
+		a, _ := p.mc.Collective(sched.AllGather, n, stride, params*2)
+		x.reduce += t
+		x.gather += a
+		x.how = why
+	}
+	one(o.dense, l.DP*l.CP, l.TP)
+	if o.experts > 0 {
+		one(o.experts, l.ExpertData(), l.EP*l.ETP)
+	}
+	return x
+}
+
+// show finds what nothing hides.
+func (x *exchange) show(p *pricer, hide, forward float64) {
+	if !p.l.Overlap || !p.l.DPOverlap {
+		x.shownR, x.shownG = x.reduce*p.h.Bare, x.gather*p.h.Bare
+		return
+	}
+	// Buckets: the last one has nothing left to hide behind.
+	x.shownR, x.shownG = max(x.reduce-hide, x.reduce*.04), max(x.gather-forward, x.gather*.04)
+}
+
+// exchangeLeast is the least that data parallelism adds to a step. What a reduction hides behind is known before a run where the last pass of
+// all is the first rank's backward; elsewhere all of it may be hidden but the last bucket.
+func (p *pricer) exchangeLeast(stages []chunkTime) (worst float64) {
+	l := p.l
+	if l.ZeRO >= 3 {
+		g, r := p.zero3()
+		return max(g[0], g[1]) + max(r[0], r[1])
+	}
+	hide, forward := math.Inf(1), math.Inf(1)
+	if l.VPP == 1 && !l.Schedule.Splits() {
+		hide = (stages[0].B + stages[0].W) * .9
+	}
+	for _, s := range stages[:l.PP] {
+		forward = min(forward, s.F*.9)
+	}
+	for i, o := range p.holds() {
+		if i > 0 && o == p.holds()[i-1] {
+			continue
+		}
+		x := p.exchange(o)
+		x.show(p, hide, forward)
+		worst = max(worst, x.shown())
+	}
+	return worst * (1 - 1e-9)
 }
 
 // optimizer is the time of Adam: about 30 bytes a parameter of memory traffic.
 func (p *pricer) optimizer() (float64, string) {
+	t, worst := p.adam()
+	return t, fmt.Sprintf("30 bytes of memory traffic for each of %.3g parameters", worst)
+}
+
+// adam is its time, and the parameters of the rank that has most of them.
+func (p *pricer) adam() (seconds, worst float64) {
 	l := p.l
-	worst := 0.0
 	for _, o := range p.holds() {
 		dense, experts := o.dense, o.experts
 		if l.ZeRO >= 1 {
@@ -780,9 +894,9 @@ func (p *pricer) optimizer() (float64, string) {
 	if l.Phase == "lora" {
 		worst *= .005
 	}
-	t := 30 * worst / (p.mc.Chip.HBM * .8)
+	rate := p.mc.Chip.HBM * .8
 	if l.Offload {
-		t = 30 * worst / 40e9
+		rate = 40e9
 	}
-	return t, fmt.Sprintf("30 bytes of memory traffic for each of %.3g parameters", worst)
+	return 30 * worst / rate, worst
 }

@@ -241,7 +241,7 @@ type pass struct {
 
 // order is the published sequence of a rank.
 func (p Pipe) order(rank int) []pass {
-	var seq []pass
+	seq := make([]pass, 0, 3*p.Micro*p.Chunks)
 	n := p.Ranks
 	switch {
 	case p.Kind == GPipe:
