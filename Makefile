@@ -31,7 +31,8 @@
 # make consumers  five designs emitted and read back whole by netplan, FRR, name and DHCP servers
 # make lab-model  random fabrics of every family in labs, whole and with eight faults each, held against the model of weft net prove (FABRICS, SEED, LABS at a time); as root, half an hour
 # make lab-kernel  labs with bonded hosts and with VRFs in an emulated kernel (QEMU and Debian's kernel, unpacked without being installed); as root, about ten minutes
-# make verdicts  what slurmctld, and with KUBE_CRDS the API server's libraries, say of every example, in one table
+# make verdicts  what slurmctld (SLURM='trixie forky' for 24.11 and 26.05, too), and with KUBE_CRDS the API server's libraries, say of every example, in one table
+# make lab-model-vrf  random fabrics with VRFs held against the model in the emulated kernel (SEED); as root, a quarter of an hour
 # make lab-scale  labs of 6, 64 and 200 routers, measured
 # make watch-drills  breaks real ranks in every way there is and prints what weft watch named (TRIALS, HEALTHY); about fifteen minutes
 # make launcher-drills  every fault, a lost node among them, in jobs of weft run, torchrun, mpirun and Slurm: who was named, when, and who falsely; as root on a quiet machine, about ten minutes
@@ -300,8 +301,20 @@ lab-kernel: build
 	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/eslag.sh ./weft
 	CGO_ENABLED=0 $(GO) run ./internal/labkernel -- bash internal/labkernel/vrf.sh ./weft
 
+# Random fabrics with VRFs, FABRICS from SEED on, held against the model in the emulated kernel; about five minutes each.
+.PHONY: lab-model-vrf
+lab-model-vrf:
+	CGO_ENABLED=0 $(GO) test -c -o fabric/lab/lab.test ./fabric/lab
+	cd fabric/lab && CGO_ENABLED=0 $(GO) run ../../internal/labkernel -- ./lab.test -test.run TestModelAgreesWithFRR -test.v -test.timeout 0 -test.parallel 1 -lab.vrfs -lab.fabrics $(or $(FABRICS_VRF),3) -lab.from $(or $(SEED),1)
+
+# SLURM names Debian releases whose slurmctld judges, too: SLURM='trixie forky' has 24.11 and 26.05. They are unpacked below
+# SLURM_DIR; as root.
+SLURM     ?=
+SLURM_DIR ?= /var/tmp/weft-slurm
+space     := $(subst ,, )
 verdicts:
-	$(GO) test ./fabric/network/emit -run TestVerdicts -count=1 -v -timeout 30m -emit.verdicts
+	for r in $(SLURM); do CGO_ENABLED=0 $(GO) run ./internal/debroot $$r $(SLURM_DIR)/$$r slurmctld slurm-client || exit 1; done
+	$(GO) test ./fabric/network/emit -run TestVerdicts -count=1 -v -timeout 30m -emit.verdicts -emit.slurm '$(subst $(space),$(comma),$(addprefix $(SLURM_DIR)/,$(SLURM)))'
 
 # Five designs emitted, and every file of theirs read by its consumer; about ten minutes.
 consumers:

@@ -25,7 +25,7 @@ import (
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
 	op, size, cluster, host, algo, as, cal, routing, transport, out string
-	channels, pieces, seeds, copies                                 int
+	channels, pieces, seeds, qps, copies                            int
 	gpus                                                            string
 	seed                                                            uint64
 	fail, slow, jobs                                                []string
@@ -53,9 +53,10 @@ prints what it left out and why. Parts have the names of 'weft topo': --fail lea
 --fail n7:nic2, --slow n7:nic2=0.5. --as nccl answers from measured tables instead:
 what NCCL would choose and how long it takes.
 
---routing ecmp hashes every flow to one path, so that flows collide; --seeds compares
-it with adaptive routing. Flowlets, packet loss, incast, PFC pauses and DCQCN are not
-modelled: links share what they have without loss.
+--routing ecmp hashes every flow to one path, so that flows collide; --qps splits flows
+over several queue pairs, hashed one by one; --seeds compares it with adaptive routing.
+Flowlets, packet loss, incast, PFC pauses and DCQCN are not modelled: links share what
+they have without loss.
 
 -o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg a
 picture of up to sixteen ranks, showing repeated rounds once.`,
@@ -89,6 +90,7 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.BoolVar(&f.pxn, "pxn", false, "between rails, go over NVLink to the GPU at the other rail's NIC first")
 	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal paths: adaptive or ecmp")
 	s.Uint64Var(&f.seed, "seed", 0, "what ECMP hashes with")
+	s.IntVar(&f.qps, "qps", 1, "under ecmp, number of queue pairs that a flow is split over")
 	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, number of seeds to try: mean and 99th percentile, compared with adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
 	s.IntVar(&f.copies, "copies", 1, "this many of the collective at once, on the same GPUs, contending")
@@ -326,6 +328,9 @@ func (f *simFlags) options() (o sim.Options, err error) {
 	}
 	if f.seeds < 0 || f.seeds > 0 && o.Routing != sim.ECMP {
 		return o, fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
+	}
+	if o.QPs = f.qps; f.qps < 1 || f.qps > 64 || f.qps > 1 && o.Routing != sim.ECMP {
+		return o, fmt.Errorf("--qps %d: want 1 to 64 with --routing ecmp; adaptive routing spreads every flow as it is", f.qps)
 	}
 	if f.algo != "auto" {
 		if _, _, err := sim.Named(f.algo); err != nil {

@@ -26,6 +26,8 @@ var fabrics = flag.Int("lab.fabrics", 0, "how many random fabrics are held again
 
 var firstSeed = flag.Uint64("lab.from", 0, "the first of their seeds")
 
+var onlyVRFs = flag.Bool("lab.vrfs", false, "only fabrics with VRFs, which need a kernel that has them")
+
 // TestModelAgreesWithFRR: on random small fabrics of every family, whole and with random faults, every packet that
 // real routers deliver arrives in the model, and every packet that they lose is lost there.
 func TestModelAgreesWithFRR(t *testing.T) {
@@ -204,6 +206,10 @@ func randomFabric(t *testing.T, rng *rand.Rand, turn int) (string, *network.Plan
 		{"dragonfly", fmt.Sprintf("fabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: %d, global: 1, groups: 3, link: 400gbe}\n", rails)},
 	}
 	kind := list[turn%len(list)]
+	if *onlyVRFs {
+		tenants := []string{"red: {hosts: [n0, n2]}, blue: {hosts: [n1, n3]}", "red: {hosts: [n0, n1]}, blue: {hosts: [n2, n3]}", "red: {hosts: [n0, n2]}"}[rng.IntN(3)]
+		kind = [2]string{"VRFs", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) + "network: {tenants: {" + tenants + "}, routing: {bfd: off}}\n"}
+	}
 	hosts := 4
 	if kind[0] == "dragonfly" {
 		hosts = 6
@@ -241,7 +247,7 @@ type modelFault struct {
 func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 	type end struct{ node, port string }
 	var trunks []end
-	var bridged []*network.Switch
+	var bridged, routed []*network.Switch // with networks, and with VRFs, of tenants
 	for k := range p.Switches {
 		s := &p.Switches[k]
 		for j := range s.Ports {
@@ -252,6 +258,9 @@ func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 		if slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.VNI != 0 }) {
 			bridged = append(bridged, s)
 		}
+		if slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.VRF != 0 }) {
+			routed = append(routed, s)
+		}
 	}
 	for range 1 + rng.IntN(2) {
 		x := trunks[rng.IntN(len(trunks))]
@@ -260,6 +269,9 @@ func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 		case draw == 0:
 			// Not "no neighbor": FRR 8.4's bgpd crashes when a neighbour's configuration goes while its port is down.
 			out = append(out, modelFault{name: "without neighbor " + x.port + " on " + x.node, node: x.node, plant: []string{bgp + "'neighbor " + x.port + " shutdown'"}, undo: []string{bgp + "'no neighbor " + x.port + " shutdown'"}, edit: without(x.node, " neighbor "+x.port+" interface v6only peer-group FABRIC")})
+		case draw == 3 && len(routed) > 0:
+			s := routed[rng.IntN(len(routed))]
+			out = append(out, keepsVRF(rng, p, s))
 		case draw == 1 || draw == 3 && len(bridged) == 0:
 			out = append(out, modelFault{name: "cable " + x.node + ":" + x.port, node: x.node, plant: []string{"ip link set " + x.port + " down"}, undo: []string{"ip link set " + x.port + " up"}, failure: prove.Failure{Cables: []string{x.node + ":" + x.port}}})
 		case draw == 2:
@@ -283,6 +295,28 @@ func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 		out = out[:1]
 	}
 	return out
+}
+
+// keepsVRF is a switch that no longer announces what is in one of its VRFs.
+func keepsVRF(rng *rand.Rand, p *network.Plan, s *network.Switch) modelFault {
+	var here []string
+	for _, q := range s.Ports {
+		if q.VRF != 0 && !slices.Contains(here, p.VRFs[q.VRF-1].Name) {
+			here = append(here, p.VRFs[q.VRF-1].Name)
+		}
+	}
+	name := here[rng.IntN(len(here))]
+	bgp := fmt.Sprintf("vtysh -N %s -c 'configure terminal' -c 'router bgp %d vrf %s' -c 'address-family l2vpn evpn' -c ", s.Name, s.ASN, name)
+	edit := func(files map[string][]byte) {
+		path := "switches/" + s.Name + "/etc/frr/frr.conf"
+		before, after, found := strings.Cut(string(files[path]), fmt.Sprintf("router bgp %d vrf %s\n", s.ASN, name))
+		if !found {
+			panic("no VRF " + name + " in " + path)
+		}
+		head := string(files[path])[len(before) : len(files[path])-len(after)]
+		files[path] = []byte(before + head + strings.Replace(after, "  advertise ipv4 unicast\n", "", 1))
+	}
+	return modelFault{name: s.Name + " announces nothing of " + name, node: s.Name, plant: []string{bgp + "'no advertise ipv4 unicast'"}, undo: []string{bgp + "'advertise ipv4 unicast'"}, edit: edit}
 }
 
 // without takes a line out of a switch's frr.conf.

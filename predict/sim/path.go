@@ -250,6 +250,10 @@ func (n *network) across(out, in topo.NodeID, key uint64, p *path) error {
 	if n.way, ok = g.Across(out, in, key, n.way[:0]); !ok {
 		return fmt.Errorf("%w from %s to %s", topo.ErrUnreachable, g.NodeName(out), g.NodeName(in))
 	}
+	if n.o.Routing == ECMP && n.o.QPs > 1 {
+		p.latency += n.hashed(out, in, key, p)
+		return nil
+	}
 	latency := n.latency(out, in, n.way)
 	p.latency += latency
 	n.spread(n.way, p)
@@ -257,6 +261,32 @@ func (n *network) across(out, in topo.NodeID, key uint64, p *path) error {
 		n.middle[leaves] = middle{p.mid, latency - ends}
 	}
 	return nil
+}
+
+// hashed splits a flow evenly over queue pairs, which switches hash one by one, and gives the latency of the longest path. The first is
+// hashed as a flow with one queue pair is.
+func (n *network) hashed(out, in topo.NodeID, key uint64, p *path) (longest unit.Time) {
+	first, count := len(p.uses), int32(n.o.QPs)
+	for q := range count {
+		part := whole*(q+1)/count - whole*q/count
+		if q > 0 {
+			var ok bool
+			if n.way, ok = n.g.Across(out, in, mix(key, uint64(q)), n.way[:0]); !ok {
+				continue // the first one was found, so that there is a path for all
+			}
+		}
+		longest = max(longest, n.latency(out, in, n.way))
+		for _, u := range n.way {
+			x := n.use(u)
+			x.share = int32(int64(x.share) * int64(part) / whole)
+			if at := slices.IndexFunc(p.uses[first:], func(y use) bool { return y.wire == x.wire }); at >= 0 {
+				p.uses[first+at].share += x.share
+			} else {
+				p.uses = append(p.uses, x)
+			}
+		}
+	}
+	return longest
 }
 
 // cable gives the only network link among edges, None if there are several.
@@ -299,7 +329,11 @@ func (n *network) general(from, to topo.NodeID, key uint64, p *path) error {
 	out, _ := g.Links[n.way[first].Link].Ends(n.way[first].Forward)
 	_, in := g.Links[n.way[last].Link].Ends(n.way[last].Forward)
 	rest := slices.Clone(n.way[last+1:])
-	n.spread(n.way[first:last+1], p)
+	if n.way = n.way[first : last+1]; n.o.Routing == ECMP && n.o.QPs > 1 && g.Nodes[out].Kind == topo.NIC && g.Nodes[in].Kind == topo.NIC {
+		n.hashed(out, in, key, p)
+	} else {
+		n.spread(n.way, p)
+	}
 	for _, u := range rest {
 		p.uses = append(p.uses, n.use(u))
 	}

@@ -80,6 +80,7 @@ type Options struct {
 	Costs     Costs            // overheads of software and memory; see DefaultCosts
 	Routing   Routing
 	Seed      uint64 // what ECMP hashes with
+	QPs       int    // queue pairs that a flow between NICs is split over evenly, which ECMP hashes one by one; 0 for one
 	PXN       bool   // between rails, go over the accelerator network of the sender's host first
 	Transport Transport
 	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it

@@ -2,15 +2,10 @@ package emit
 
 import (
 	"bytes"
-	"flag"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 
 	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/internal/bounded"
@@ -89,44 +84,4 @@ func kubernetesVerdict(p *network.Plan, judged func([]byte) string) (valid int, 
 		}
 	}
 	return valid, wrong
-}
-
-var verdicts = flag.Bool("emit.verdicts", false, "print what slurmctld and the API server's libraries say of every example")
-
-// TestVerdicts prints one table: does a real slurmctld start on each example's files, with the switches that the cables make,
-// and how many Kubernetes objects are valid.
-func TestVerdicts(t *testing.T) {
-	if !*verdicts {
-		t.Skip("make verdicts runs it")
-	}
-	tool(t, "slurmctld", "slurmctld")
-	tool(t, "scontrol", "slurm-client")
-	judged := func([]byte) string { return "" }
-	if os.Getenv("KUBE_CRDS") != "" {
-		judged = crdJudge(t)
-	}
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "example\thosts\tslurmctld 22.05\tKubernetes")
-	slurm, kube := examplePlans(t, func(n *cluster.Network) { n.Slurm.Version = "22.05" }), examplePlans(t, func(*cluster.Network) {})
-	for _, name := range slices.Sorted(maps.Keys(slurm)) {
-		starts := "does not start"
-		t.Run(name, func(t *testing.T) {
-			startSlurm(t, slurm[name])
-			got := levels(t, command(t, nil, "scontrol", "show", "topology"))
-			if starts = fmt.Sprintf("starts, %d levels of switches as cabled", len(got)); fmt.Sprint(got) != fmt.Sprint(cabled(slurm[name].Graph)) {
-				starts = "starts, other switches"
-				t.Error(starts)
-			}
-		})
-		valid, wrong := kubernetesVerdict(kube[name], judged)
-		if len(wrong) > 0 {
-			t.Errorf("%s: %q", name, wrong)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d valid, %d wrong\n", name, len(kube[name].Hosts), starts, valid, len(wrong))
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("\n%s", out.String())
 }
