@@ -69,7 +69,7 @@ var floors = map[string][][]string{
 		{"sim/serve", "sim/train"},
 	},
 	"run": {
-		{"release", "fault", "lives"},
+		{"release", "fault", "lives", "retry", "turns"},
 		{"reduce", "reduce/gen"}, // bytes in, bytes out
 		{"gpu"},
 		{"gpu/ptx"},

@@ -26,7 +26,7 @@ func TestPythonClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // it hangs
 	defer cancel()
 	serve := exec.CommandContext(ctx, weft, "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "16MiB", "--block", "64KiB")
 	serve.WaitDelay = time.Second

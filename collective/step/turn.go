@@ -239,12 +239,19 @@ func (k *Code) each(f func(c int, e *sched.Expr, peer bool, loops []*sched.Loop)
 		if c >= len(k.at) && !e.Uses(sched.ChannelSlot) {
 			which = -1 // it has the same value on all channels without an order
 		}
-		if key := fmt.Sprint(which, peer, e); !k.inner(e, loops) {
-			if seen[key] {
-				return true
+		key := fmt.Sprint(which, peer, e)
+		for _, l := range loops { // the same loop of another channel goes through the same rounds
+			if e.Uses(l.Slot()) {
+				if l.Count.Uses(sched.ChannelSlot) || k.inner(l.Count, loops) {
+					return f(c, e, peer, loops)
+				}
+				key += fmt.Sprint(" ", l.Slot(), l.Count)
 			}
-			seen[key] = true
 		}
+		if seen[key] {
+			return true
+		}
+		seen[key] = true
 		return f(c, e, peer, loops)
 	}
 	return k.all(func(c int, in *instr, loops []*sched.Loop, _ []choice) bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-fabric/weft/observe/evidence"
 	"github.com/weft-fabric/weft/observe/watch"
 	"github.com/weft-fabric/weft/run/lives"
+	"github.com/weft-fabric/weft/run/turns"
 )
 
 // pulse looks at the processes of jobs. It reads the environment of a process once, and
@@ -36,6 +37,8 @@ type pulse struct {
 	kmsg     *kernelLog
 	told     map[int]*kernelWord // what the kernel said, by process
 	starters map[int]*starter    // by process
+
+	hungry time.Time // when the host was last starved
 }
 
 type stamp struct {
@@ -65,6 +68,10 @@ type process struct {
 	killed   int64    // processes of its control group that were killed for want of memory before
 	stderr   *os.File // nil if that is no file
 	paths    []string // that its arguments and environment name
+
+	threads map[string]turns.Turn // at the last look at them; nil if there was none
+	looked  time.Time             // when it was
+	turns   watch.Turns           // of all looks
 }
 
 func newPulse(root string) *pulse {
@@ -399,6 +406,7 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launche
 		sockets = connections(procs)
 	}
 	list = []watch.Rank{}
+	now := time.Now()
 	for _, x := range procs {
 		state, cpu, resident, ok := x.stat()
 		if !ok {
@@ -407,6 +415,7 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launche
 		p.operations(x)
 		r := watch.Rank{Job: x.Job, Rank: x.Rank, Size: x.World, PID: x.PID, GPU: gpuOf(&x.Process), State: state, CPU: cpu, Memory: resident, Links: sockets[x.PID], Near: x.near, Far: x.far}
 		r.Limit, r.Used = x.limit()
+		r.Turns = x.look(now, now.Sub(p.hungry) < attention)
 		if nic := strings.TrimPrefix(x.Env["NCCL_IB_HCA"], "="); nic != "" && !strings.ContainsAny(nic, ",^") {
 			r.NIC, _, _ = strings.Cut(nic, ":")
 		}

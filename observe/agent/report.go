@@ -59,12 +59,15 @@ func HTTP(client *http.Client, url string) Send {
 	}
 }
 
-// Ranks gives a report of the ranks of this host.
-func (a *Agent) Ranks(now time.Time) *watch.Report {
+// Ranks gives a report of the ranks of this host, which comes so much late.
+func (a *Agent) Ranks(now time.Time, late time.Duration) *watch.Report {
 	boot := a.Last().Boot // before beat is locked: Sample locks it last
 	a.beat.Lock()
 	defer a.beat.Unlock()
-	r := &watch.Report{Host: a.c.Host, Boot: boot, At: float64(now.UnixNano()) / 1e9, Every: a.c.Pulse.Seconds(), HasRanks: true}
+	r := &watch.Report{Host: a.c.Host, Boot: boot, At: float64(now.UnixNano()) / 1e9, Every: a.c.Pulse.Seconds(), HasRanks: true, Load: a.load(late)}
+	if r.Load.Starved() {
+		a.pulse.hungry = now
+	}
 	r.Ranks, r.Dumps, r.Launches = a.pulse.ranks(&a.c)
 	return r
 }
@@ -168,8 +171,7 @@ func (a *Agent) tell(ctx context.Context) {
 		case <-timer.C:
 		}
 		now := time.Now()
-		r := a.Ranks(now)
-		r.Load = a.load(now.Sub(due))
+		r := a.Ranks(now, now.Sub(due))
 		if at := a.Last().At; at != sampled && at != 0 {
 			c := a.Counters(now, names)
 			r.Counters, sampled = c.Counters, at

@@ -145,11 +145,10 @@ func (d *diag) portUnread(p Port, s Subject) {
 
 // port judges the state, the rate and the bit errors of one port.
 func (d *diag) port(p Port, s Subject, seen portsSeen) {
-	if p.Problem != "" {
-		f := d.find("ber-high", s, p.At)
-		f.Cause = "mlxlink: " + p.Problem
-	}
 	up := p.State == "" || p.State == "Active" || p.State == "Link up"
+	if up && p.Problem != "" {
+		d.find("ber-high", s, p.At).Cause = "mlxlink: " + p.Problem
+	}
 	if !up && !p.Switch {
 		d.portDown(p, s, seen)
 	}
@@ -182,7 +181,7 @@ func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
 	}
 	role := seen.device[p.Device]
 	f := d.find("port-down", s, p.At)
-	f.Cause = fmt.Sprintf("state %s, physical %s: cable, switch port, or no subnet manager", p.State, cmp.Or(p.Phys, "unknown"))
+	f.Cause = fmt.Sprintf("state %s, physical %s: %s", p.State, cmp.Or(p.Phys, "unknown"), p.whyDown())
 	if (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp") {
 		f.Cause = fmt.Sprintf("state %s, physical %s: the cable is good, and no subnet manager has set the port up", p.State, p.Phys)
 		f.Fix = "is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
@@ -203,6 +202,14 @@ func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
 	if p.Layer != "Ethernet" && seen.active[p.Host] > 0 && role[0] > 0 {
 		f.Severity = Critical
 	}
+}
+
+// whyDown is what mlxlink says of a port that is down; else what it can be.
+func (p *Port) whyDown() string {
+	if p.Problem != "" {
+		return "mlxlink: " + p.Problem
+	}
+	return "cable, switch port, or no subnet manager"
 }
 
 // pairTests holds the bandwidth between two NICs against the rate of the port.

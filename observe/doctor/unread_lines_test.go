@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -60,6 +61,29 @@ func TestCableUnplugged(t *testing.T) {
 		r := diagnose(t, map[string]string{"dmesg.n0.txt": text})
 		if f := found(r, "cable-unplugged"); (f != nil) != want || f != nil && (f.Severity != doctor.Critical || f.Subject.Devices[0] != "n0:0000:17:00.0") {
 			t.Errorf("%s%s: %+v", text, r.Verdict, f)
+		}
+	}
+}
+
+// What mlxlink recommends for a port that is down is why it is down. On a link that is up it is about its signal.
+func TestRecommendationOfMlxlink(t *testing.T) {
+	const text = `Operational Info
+----------------
+State                           : %s
+Physical state                  : %s
+Troubleshooting Info
+--------------------
+Status Opcode                   : %d
+Group Opcode                    : %s
+Recommendation                  : %s
+`
+	for says, want := range map[string]string{
+		fmt.Sprintf(text, "Polling", "ETH_AN_FSM_ENABLE", 1024, "MNG FW", "Cable is unplugged"):  "port-down",
+		fmt.Sprintf(text, "Active", "ETH_AN_FSM_ENABLE", 14, "PHY FW", "Remote faults received"): "ber-high",
+	} {
+		r := diagnose(t, map[string]string{"mlxlink.n0.txt": says})
+		if f := found(r, want); f == nil || len(r.Findings) != 1 || !strings.Contains(f.Cause, "mlxlink: ") {
+			t.Errorf("want %s: %s %+v", want, r.Verdict, r.Findings)
 		}
 	}
 }

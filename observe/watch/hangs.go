@@ -31,9 +31,7 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 	}
 	waits := false
 	for _, r := range j.ranks {
-		for _, g := range r.groups {
-			waits = waits || g.In && r.gone == 0 && now-r.moved >= m.c.Hang
-		}
+		waits = waits || r.waits() && now-r.moved >= m.c.Hang
 	}
 	if !waits {
 		return
@@ -46,44 +44,9 @@ func (m *Machine) hang(now float64, j *job, raise raiser) {
 	}
 }
 
-// starvedJob says that tasks wait for processors or memory on a host of the job: everything takes longer there.
-func (m *Machine) starvedJob(now float64, j *job) bool {
-	for _, r := range j.ranks {
-		if r.gone == 0 && m.hosts[r.host].starved() {
-			return true
-		}
-	}
-	return false
-}
-
 // unheard says that a report of a culprit's host is overdue: whether the rank hangs or its host is lost is not known yet.
 func (m *Machine) unheard(now float64, j *job, culprits []int) bool {
 	return slices.ContainsFunc(culprits, func(c int) bool { return j.ranks[c] != nil && m.overdue(now, m.hosts[j.ranks[c].host]) })
-}
-
-// patience is how many times as long a starved host may take until its silence counts.
-const patience = 4
-
-// starving says that all who hold a job up are ranks that run, on hosts on which tasks wait for processors or memory: they are
-// slow. A rank that hangs uses no processor, however busy its host is. Where nobody is behind, all move the data of one
-// operation, and a starved host among theirs is what it takes so long for.
-func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bool {
-	if len(culprits) == 0 {
-		return m.starvedJob(now, j)
-	}
-	for _, c := range culprits {
-		r := j.ranks[c]
-		if r == nil || r.gone > 0 || !m.hosts[r.host].starved() || r.CPU-r.used < 0.01*(now-r.moved) {
-			return false
-		}
-	}
-	for _, c := range culprits {
-		h := m.hosts[j.ranks[c].host]
-		raise("starved/"+h.name, Incident{Kind: "host-starved", Severity: doctor.Warning, Confidence: 0.8, Job: j.name, Subject: m.subject(j, culprits...),
-			Verdict:  fmt.Sprintf("host %s is starved: ranks %v of %s are slow there, and the others wait for them", h.name, culprits, j.name),
-			Evidence: []Evidence{{now, fmt.Sprintf("tasks wait for a processor %.0f%% and for memory %.0f%% of the time; its agent came %s late", 100*h.load.CPU, 100*h.load.Memory, span(h.load.Lag))}}})
-	}
-	return true
 }
 
 // members says who belongs to groups of flight records that do not say so.
@@ -152,7 +115,7 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 		}
 		return
 	}
-	if h.Class != "mismatch" && m.follows(j, h) {
+	if h.Class != "mismatch" && (m.follows(j, h) || j.asked(now)) {
 		return
 	}
 	kind := "hang"

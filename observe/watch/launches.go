@@ -353,6 +353,11 @@ func (j *job) explained() bool {
 	return j.cause != nil || j.lost != "" || slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() })
 }
 
+// asked says that a launcher asked a rank to end a moment ago, and it did: the others end as well, or go on without it.
+func (j *job) asked(now float64) bool {
+	return slices.ContainsFunc(j.deaths, func(d death) bool { return d.Asked && now-d.seen < lostExit })
+}
+
 // end says how a job ended, "" if it goes on or nobody said so.
 func (j *job) end() string {
 	if j.lost != "" {

@@ -374,3 +374,36 @@ func TestLinkOfAStarvedHost(t *testing.T) {
 		}
 	}
 }
+
+// A rank that ended well when its launcher asked all to end is not dead, though another waits for it in an operation for a moment.
+func TestAskedToEndIsNotDead(t *testing.T) {
+	for _, asked := range []bool{true, false} {
+		m := New(Config{})
+		rep := Report{Host: "n0", At: 100, Every: 1, HasRanks: true}
+		for r := range 2 {
+			rep.Ranks = append(rep.Ranks, Rank{Job: "j", Rank: r, Size: 2, PID: 10 + r, State: "S"})
+		}
+		if err := m.Observe(100, &rep); err != nil {
+			t.Fatal(err)
+		}
+		rep = Report{Host: "n0", At: 102, Every: 1, HasRanks: true, Ranks: rep.Ranks[:1],
+			Launches: []Launch{{Event: "ended", At: 101, Job: "j", Rank: 1, Size: 2, PID: 11, Host: "n0", Asked: asked}}}
+		for r, state := range []string{"started", "completed"} {
+			rep.Dumps = append(rep.Dumps, Dump{"j", doctor.Dump{File: fmt.Sprint(r), Rank: r, NameRank: r,
+				Groups:  []doctor.Group{{ID: -1, Name: "g", Ranks: []int{0, 1}}},
+				Entries: []doctor.Op{{Group: "g", GroupID: -1, Seq: int64(5 - r), Name: "all_reduce", From: -1, To: -1, State: state}}}})
+		}
+		if err := m.Observe(102, &rep); err != nil {
+			t.Fatal(err)
+		}
+		var named []int
+		for now := 102.0; now < 108; now += 0.5 {
+			for _, i := range m.Tick(now) {
+				named = append(named, i.Subject.Ranks...)
+			}
+		}
+		if len(named) > 0 == asked {
+			t.Errorf("asked to end %t: named %v", asked, named)
+		}
+	}
+}

@@ -138,7 +138,7 @@ type rank struct {
 	place  doctor.Place
 	groups map[string]*Group
 	moved  float64
-	used   float64 // processor time, in seconds, when it last moved
+	marks  [2]mark // of what it has used since it moved, the older one first
 }
 
 // group is what all ranks of a communicator said of its operations.
@@ -260,7 +260,7 @@ func (m *Machine) Observe(now float64, r *Report) error {
 	if r.Load != nil {
 		h.load = *r.Load
 	}
-	if r.Load.starved() {
+	if r.Load.Starved() {
 		h.hungry = now
 	}
 	if r.Counters != nil {
@@ -363,7 +363,7 @@ func (m *Machine) ranks(now float64, h *host, list []Rank) {
 			}
 		} else if r.PID != x.PID && r.host == h.name && r.gone == 0 || r.gone > 0 {
 			m.replaced(now, j, r, x)
-			r.groups, r.first, r.moved = map[string]*Group{}, now, now
+			r.groups, r.first, r.moved, r.marks = map[string]*Group{}, now, now, [2]mark{}
 		}
 		r.host, r.at, r.gone = h.name, now, 0
 		groups, links := x.Groups, x.Links
@@ -374,6 +374,7 @@ func (m *Machine) ranks(now float64, h *host, list []Rank) {
 		for k := range groups {
 			m.progress(now, j, r, &groups[k])
 		}
+		r.mark(now, m.c.Hang/2)
 		m.flows(now, j, r, links)
 	}
 	for k := range had {
@@ -407,7 +408,7 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 		if now-j.moved >= leaving {
 			j.still = j.moved
 		}
-		r.moved, j.moved, r.used = now, now, r.CPU
+		r.moved, j.moved, r.marks = now, now, [2]mark{}
 	}
 	r.groups[g.Name] = &keep
 	x := j.group[g.Name]

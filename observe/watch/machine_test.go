@@ -38,10 +38,12 @@ type play struct {
 	load    map[int]Load    // of hosts
 	dark    map[int]bool    // hosts that are lost
 	burns   map[int]float64 // processor time that a rank uses a second
+	turns   map[int]Turns   // that threads of ranks have a second; none are looked at if nil
+	had     map[int]Turns   // so far
 }
 
 func newPlay(n int, seed uint64, c Config) *play {
-	return &play{n: n, rng: rand.New(rand.NewPCG(seed, 1)), m: New(c), now: 1e9, stuck: -1, late: map[int]float64{}, slow: map[pair]float64{}, cut: map[pair]bool{}, gone: map[int]bool{}, stopped: map[int]bool{}, full: map[int]bool{}, links: map[pair][2]float64{}}
+	return &play{n: n, rng: rand.New(rand.NewPCG(seed, 1)), m: New(c), now: 1e9, stuck: -1, late: map[int]float64{}, slow: map[pair]float64{}, cut: map[pair]bool{}, gone: map[int]bool{}, stopped: map[int]bool{}, full: map[int]bool{}, links: map[pair][2]float64{}, had: map[int]Turns{}}
 }
 
 // second lets a second pass.
@@ -88,6 +90,11 @@ func (p *play) second() {
 			x := Rank{Job: "train", Rank: r, Size: p.n, PID: 100 + r, State: "S", Limit: 1 << 30, Used: 1 << 28, CPU: (p.now - 1e9) * p.burns[r]}
 			if p.stopped[r] {
 				x.State = "T"
+			}
+			if t, ok := p.turns[r]; ok {
+				h := p.had[r]
+				h = Turns{h.Seen + 1, h.Ran + t.Ran, h.Waited + t.Waited}
+				p.had[r], x.Turns = h, &h
 			}
 			if p.full[r] {
 				x.Used = 1020 << 20

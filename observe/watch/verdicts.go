@@ -424,7 +424,7 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	}
 	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
 	// Small operations are ruled by latency, which says little of links.
-	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(now, j)) {
+	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(j)) {
 		return
 	}
 	sev, against := doctor.Warning, "its own median"

@@ -30,8 +30,8 @@ type Load struct {
 	IO     float64 `json:"io,omitempty"`     // for a disk
 }
 
-// starved says that tasks of the host wait so much that silence means little.
-func (l *Load) starved() bool { return l != nil && (l.Lag >= 0.5 || l.CPU >= 0.5 || l.Memory >= 0.5) }
+// Starved says that tasks of the host wait so much that silence means little.
+func (l *Load) Starved() bool { return l != nil && (l.Lag >= 0.5 || l.CPU >= 0.5 || l.Memory >= 0.5) }
 
 // Launch is what a launcher says of a rank: that its process started, or how it ended;
 // or how the whole job is over. Where a launcher says nothing, the agent tells what it
@@ -98,6 +98,7 @@ type Rank struct {
 	NIC    string  `json:"nic,omitempty"`
 	State  string  `json:"state"`           // the letter of /proc/PID/stat; T is stopped
 	CPU    float64 `json:"cpu"`             // seconds used
+	Turns  *Turns  `json:"turns,omitempty"` // nil where the host is not starved, or its kernel does not count
 	Memory int64   `json:"memory"`          // bytes resident
 	Limit  int64   `json:"limit,omitempty"` // of its control group's memory, 0 for none
 	Used   int64   `json:"used,omitempty"`  // of that
@@ -105,6 +106,13 @@ type Rank struct {
 	Links  []Link  `json:"links,omitempty"`
 	Near   float64 `json:"near_bytes_per_s,omitempty"` // that its links inside a host reached when it began, 0 unknown
 	Far    float64 `json:"far_bytes_per_s,omitempty"`  // and those to other hosts
+}
+
+// Turns are what the threads of a rank had of the processors, all together, while the agent looked at them, in seconds.
+type Turns struct {
+	Seen   float64 `json:"seen"`   // for which it looked
+	Ran    float64 `json:"ran"`    // on a processor
+	Waited float64 `json:"waited"` // for a processor, ready to run
 }
 
 // Group is a communicator as one of its ranks sees it. Operations of a group have

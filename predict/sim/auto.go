@@ -274,6 +274,7 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		if s.healthy, err = networkOf(g, whole); err != nil {
 			return nil, err
 		}
+		s.healthy.bases = net.bases // they depend on programs alone
 	}
 	floor := leastTime(g, op, n, size, o)
 	list := candidates(g, op, n, wish)

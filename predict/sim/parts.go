@@ -99,11 +99,16 @@ func withoutLinks(g *topo.Graph, dead map[topo.LinkID]bool) (*topo.Graph, error)
 		}
 		b.Node(n)
 	}
+	classes := make([]topo.ClassID, len(g.Classes)) // plus one
 	for i, l := range g.Links {
-		if !dead[topo.LinkID(i)] {
-			l.Class = b.Class(g.Classes[l.Class])
-			b.Link(l)
+		if dead[topo.LinkID(i)] {
+			continue
 		}
+		if classes[l.Class] == 0 {
+			classes[l.Class] = b.Class(g.Classes[l.Class]) + 1
+		}
+		l.Class = classes[l.Class] - 1
+		b.Link(l)
 	}
 	return b.Graph()
 }

@@ -92,6 +92,9 @@ type Comm struct {
 	unfenced error          // why the output of an operation that was given up may still be stored to
 	scripts  *script.Runner // made when first used
 
+	shown bool  // ranks may know its board though it has met none of them: they may still write there, so its memory is not given back
+	next  *Comm // that of a Shrink which failed: the next Shrink takes it, as the others may know its board already
+
 	probing  probing
 	mu       sync.Mutex               // of those that make what follows
 	messages atomic.Pointer[messages] // point to point, made when first used
@@ -280,6 +283,11 @@ func (c *Comm) release() error {
 	if g.Boards == nil {
 		return nil
 	}
+	if c.next != nil {
+		c.next.shown = true
+		c.next.abandon()
+		c.next = nil
+	}
 	c.vanish()
 	var errs []error
 	if c.levels != nil {
@@ -305,7 +313,9 @@ func (c *Comm) release() error {
 	c.leave(c.last())
 	w.mu.Lock()
 	g.Boards = nil
-	w.retired = append(w.retired, old)
+	if !c.shown {
+		w.retired = append(w.retired, old)
+	}
 	w.mu.Unlock()
 	w.sweep()
 	if w.refs.Add(-1) == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-fabric/weft/run/comm/internal/board"
 	"github.com/weft-fabric/weft/run/comm/internal/clique"
 	"github.com/weft-fabric/weft/run/comm/internal/clock"
+	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/witness"
 )
@@ -80,7 +81,7 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 	s.seen, s.sees, s.most = make([]bool, n), make([][]bool, n), make([]int, n)
 	s.grace = min(Grace, time.Duration(s.end-s.began)/2)
 	s.group.Mine().Propose(s.epoch, s.next)
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+	for pauses := retry.Pause(50*time.Microsecond, 5*time.Millisecond); ; {
 		began := clock.Now()
 		boards := s.allBoards()
 		s.looked = max(s.looked, clock.Now()-began)
@@ -101,12 +102,7 @@ func (s *shrink) agree() (members []int, id uint32, at []board.Address, err erro
 		if err := s.over(record != nil); err != nil {
 			return nil, 0, nil, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-s.ctx.Done():
-			timer.Stop()
-		}
+		_ = pauses.Wait(s.ctx)
 	}
 }
 

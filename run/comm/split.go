@@ -186,6 +186,7 @@ func (c *Comm) splitPart(sub *Comm, color, key int) []byte {
 	le.PutUint64(mine, uint64(color))
 	le.PutUint64(mine[8:], uint64(key))
 	le.PutUint64(mine[16:], uint64(c.world.number()))
+	sub.shown = color >= 0
 	return sub.address().Append(mine)
 }
 
@@ -259,6 +260,7 @@ func (c *Comm) assemble(sub *Comm, all []byte, color int) error {
 	}
 	sub.enter(members)
 	sub.become(group[0].number, rank, sub.group.Members)
+	sub.shown = false // from now on its members let go of its board
 	return sub.meet(at)
 }
 
@@ -271,9 +273,9 @@ func (w *world) number() uint32 {
 	return 2 + uint32(w.all.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
 }
 
-// abandon gives back a communicator that nobody else knows of.
+// abandon gives back a communicator that did not come about.
 func (c *Comm) abandon() {
-	_ = c.Close() // it is its only member
+	_ = c.Close() // of those that it did not meet nobody waits for it
 }
 
 // Shrink makes a communicator of the ranks that are left, with the next epoch:
@@ -284,7 +286,8 @@ func (c *Comm) abandon() {
 //
 // There is one decision. If a majority is demanded (Config.Quorum, and by default if
 // the ranks are on several hosts), fewer ranks get ErrNoQuorum: the others may have
-// gone on without them. All errors are *Failure.
+// gone on without them. All errors are *Failure. After one that a time limit or the end of ctx caused, the others may count this
+// rank as a member: Shrink again takes it to them.
 func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if c.group.Boards == nil {
 		return nil, fmt.Errorf("rank %d: shrink: %w", c.Rank(), ErrClosed)
@@ -292,16 +295,20 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if c.unfenced != nil {
 		return nil, fmt.Errorf("rank %d: shrink: a rank that is stopped may still store to memory of this one: %w", c.Rank(), c.unfenced)
 	}
-	sub, err := c.world.newComm(c.epoch + 1)
-	if err != nil {
-		return nil, err
+	if c.next == nil {
+		sub, err := c.world.newComm(c.epoch + 1)
+		if err != nil {
+			return nil, err
+		}
+		c.next = sub
 	}
+	sub := c.next
 	s := shrink{peers: &c.peers, id: c.id, ctx: ctx, next: sub.address(), epoch: uint64(c.epoch) + 1, end: c.until(ctx, clock.Now())}
 	members, id, at, err := s.agree()
 	if err != nil {
-		sub.abandon()
 		return nil, err
 	}
+	c.next = nil
 	old := make([]int, len(members))
 	rank := -1
 	for i, m := range members {
@@ -313,9 +320,11 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	sub.enter(old)
 	sub.become(id, rank, sub.group.Members)
 	if err := sub.meet(at); err != nil {
+		sub.abandon()
 		return nil, err
 	}
 	if err := sub.layer(ctx, nil); err != nil && sub.Err() == nil { // else a call on it says so, and it can shrink again
+		sub.abandon()
 		return nil, err
 	}
 	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/weft-fabric/weft/run/retry"
 )
 
 const (
@@ -440,12 +442,8 @@ func (c *Client) try(ctx context.Context, hopeless func() bool, request func(con
 
 // pause lets time pass, or less if the context ends.
 func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	p := retry.Pause(d, d)
+	_ = p.Wait(ctx)
 }
 
 // Close lets go of the connection. Registered workers keep their leases until

@@ -37,6 +37,7 @@ import (
 
 	"github.com/weft-fabric/weft/run/comm"
 	"github.com/weft-fabric/weft/run/internal/member"
+	"github.com/weft-fabric/weft/run/retry"
 )
 
 // Seat is a member of an epoch: the slot that it keeps over restarts, and which
@@ -259,7 +260,7 @@ func (r *runner) join(ctx context.Context, e *Epoch) (*comm.Comm, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for pauses := retry.Pause(10*time.Millisecond, 200*time.Millisecond); ; {
 		var turn *turn
 		if e.Rank == 0 {
 			turn = r.link.listener.open()
@@ -272,11 +273,7 @@ func (r *runner) join(ctx context.Context, e *Epoch) (*comm.Comm, error) {
 		if err == nil || ctx.Err() != nil {
 			return c, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pauses.Wait(ctx) != nil {
 			return nil, err
 		}
 	}

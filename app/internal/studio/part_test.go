@@ -96,8 +96,15 @@ func testPart(t *testing.T, ctx context.Context) {
 	if got := chrome.Ask[string](t, ctx, `app.stage.pins[0].name + ' ' + `+state); got != "n1:gpu5 failed" {
 		t.Errorf("the pin is at %s", got)
 	}
+	const opened = `document.querySelector('#run-facts [data-key=open]').innerText`
+	if got := chrome.Ask[string](t, ctx, opened); !strings.Contains(got, "1") {
+		t.Errorf("at its end the recording says %q", got)
+	}
 	// The recording goes back to when all was well.
 	chrome.Ask[bool](t, ctx, `(app.seek(10), true)`)
+	if got := chrome.Ask[string](t, ctx, opened); !strings.Contains(got, "0") {
+		t.Errorf("after ten seconds it says %q", got)
+	}
 	if got := chrome.Ask[string](t, ctx, state+` + ' ' + app.stage.pins.length`); got != "healthy 0" {
 		t.Errorf("after ten seconds it is %s", got)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/move/kvcache"
+	"github.com/weft-fabric/weft/run/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -138,9 +139,7 @@ func (d *Directory) publish(life context.Context, lease clientv3.LeaseID, alive 
 		d.leave(lease)
 		for life.Err() == nil {
 			d.log.Warn("the directory in etcd is made anew", "why", err)
-			select {
-			case <-time.After(pause):
-			case <-life.Done():
+			if pauses := retry.Pause(pause, pause); pauses.Wait(life) != nil {
 				return
 			}
 			if lease, alive, err = d.enter(life, life); err == nil {
@@ -229,9 +228,7 @@ func (d *Directory) follow(life context.Context, from int64) {
 			}
 		}
 		for life.Err() == nil {
-			select {
-			case <-time.After(pause):
-			case <-life.Done():
+			if pauses := retry.Pause(pause, pause); pauses.Wait(life) != nil {
 				return
 			}
 			next, err := d.load(life)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/turns"
 )
 
 // Measure runs a program twice: once undisturbed, for processor time and memory, and once
@@ -119,13 +121,8 @@ func look(pid int) (s sight, err error) {
 		return s, errors.New("it is no more")
 	}
 	// Ticks of a hundredth second are coarse; threads have nanoseconds.
-	threads, _ := os.ReadDir(dir + "/task")
-	for _, t := range threads {
-		if b, err := os.ReadFile(dir + "/task/" + t.Name() + "/schedstat"); err == nil {
-			ns, _, _ := strings.Cut(string(b), " ")
-			v, _ := strconv.ParseFloat(ns, 64)
-			s.cpu += v / 1e9
-		}
+	for _, t := range turns.Of(dir) {
+		s.cpu += t.Ran.Seconds()
 	}
 	if s.cpu == 0 {
 		u, _ := strconv.ParseFloat(f[11], 64)

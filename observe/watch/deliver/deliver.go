@@ -26,6 +26,7 @@ import (
 
 	"github.com/weft-fabric/weft/observe/doctor"
 	"github.com/weft-fabric/weft/observe/watch"
+	"github.com/weft-fabric/weft/run/retry"
 )
 
 // message is a request that is to be made.
@@ -189,7 +190,7 @@ func (n *Notifier) Run(ctx context.Context) {
 
 // deliver tries until it is taken, refused or given up.
 func (n *Notifier) deliver(ctx context.Context, h *Hook, i watch.Incident) {
-	pause := n.pause
+	pauses := retry.Pause(n.pause, n.pause<<attempts)
 	for k := range attempts {
 		err := post(ctx, n.client, h.make(i))
 		switch {
@@ -199,11 +200,8 @@ func (n *Notifier) deliver(ctx context.Context, h *Hook, i watch.Incident) {
 			n.log.Warn("an incident was not delivered", "to", h.Name, "incident", i.ID, "error", err)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if pauses.Wait(ctx) != nil {
 			return
-		case <-time.After(pause):
-			pause *= 2
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-fabric/weft/run/elastic"
 	"github.com/weft-fabric/weft/run/internal/member"
 	"github.com/weft-fabric/weft/run/launch"
+	"github.com/weft-fabric/weft/run/turns"
 )
 
 // slot is one place for a process, with one goroutine that looks after it.
@@ -180,8 +181,9 @@ func (s *slot) askToStop() {
 
 // pulse is what a slot looks after again and again. It reports whether the slot's work is over.
 func (s *slot) pulse(life context.Context, now time.Time, stopping bool) (over bool, err error) {
-	s.listen(life, now)
-	if stopping && s.conn != nil && s.proc != nil && now.Sub(s.heard) >= s.n.cfg.Silence {
+	mute := s.mute(now)
+	s.listen(life, now, mute)
+	if stopping && mute {
 		s.proc.Kill() // it does not hear that it is to stop
 	}
 	ran := s.running
@@ -396,39 +398,47 @@ const starvedFor = 10
 // hunger watches a silent process for threads that are ready to run and are not let.
 type hunger struct {
 	since time.Time
-	waits map[string]time.Duration
+	waits map[string]turns.Turn
 }
 
-// look says whether a thread of the process has waited for a processor for at least a third of the time since the first look.
-// One that is stopped, blocked or gone waits for none.
+// look says whether the threads of the process have waited for a processor for at least a third of the time since the first
+// look, all together: a program that goes on in whichever thread is free waits a little in each. One that is stopped, blocked
+// or gone waits for none.
 func (h *hunger) look(pid int, now time.Time) bool {
-	waited := waits(pid)
+	return h.see(turns.Of("/proc/"+strconv.Itoa(pid)), now)
+}
+
+func (h *hunger) see(threads map[string]turns.Turn, now time.Time) bool {
 	if h.since.IsZero() {
-		h.since, h.waits = now, waited
+		h.since, h.waits = now, threads
 		return false
 	}
-	for thread, d := range waited {
-		if d-h.waits[thread] >= now.Sub(h.since)/3 && d > h.waits[thread] {
-			return true
-		}
+	waited := time.Duration(0)
+	for id, t := range threads {
+		waited += t.Waited - h.waits[id].Waited
 	}
-	return false
+	return waited > 0 && waited >= now.Sub(h.since)/3
 }
 
 // talks says whether the process should be heard of.
 func (s *slot) talks() bool {
-	return s.conn != nil && s.proc != nil && !s.silent && (!s.ended || s.left) && s.reg != nil
+	return !s.silent && (!s.ended || s.left) && s.reg != nil
+}
+
+// mute says that the process has been silent for too long, and not because it gets no processor.
+func (s *slot) mute(now time.Time) bool {
+	quiet := now.Sub(s.heard)
+	if s.conn == nil || s.proc == nil || quiet < s.n.cfg.Silence/2 {
+		s.hunger = hunger{}
+		return false
+	}
+	starved := s.hunger.look(s.proc.Pid, now)
+	return quiet >= s.n.cfg.Silence && (!starved || quiet >= starvedFor*s.n.cfg.Silence)
 }
 
 // listen finds processes that have fallen silent. One that has done its work may take its time to end.
-func (s *slot) listen(life context.Context, now time.Time) {
-	quiet := now.Sub(s.heard)
-	if !s.talks() || quiet < s.n.cfg.Silence/2 {
-		s.hunger = hunger{}
-		return
-	}
-	starved := s.hunger.look(s.proc.Pid, now)
-	if quiet < s.n.cfg.Silence || starved && quiet < starvedFor*s.n.cfg.Silence {
+func (s *slot) listen(life context.Context, now time.Time, mute bool) {
+	if !mute || !s.talks() {
 		return
 	}
 	s.silent = true

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/run/launch"
+	"github.com/weft-fabric/weft/run/turns"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,12 +65,13 @@ func TestStarvedIsNotSilent(t *testing.T) {
 			t.Error("starved at the first look")
 		}
 	}
-	began := waits(loops[3].Process.Pid)
+	loop := "/proc/" + strconv.Itoa(loops[3].Process.Pid)
+	began := turns.Of(loop)
 	for { // until the kernel has made it wait for a second
-		now := waits(loops[3].Process.Pid)
+		now := turns.Of(loop)
 		d := time.Duration(0)
 		for k := range now {
-			d += now[k] - began[k]
+			d += now[k].Waited - began[k].Waited
 		}
 		if d > time.Second {
 			break
@@ -77,8 +81,36 @@ func TestStarvedIsNotSilent(t *testing.T) {
 	if !hungry.look(loops[3].Process.Pid, now) {
 		t.Error("one of eight loops on one processor does not count as starved")
 	}
+	// Nobody ends a process for not hearing that it is to stop while it is not let hear.
+	for _, x := range []struct {
+		c    *exec.Cmd
+		h    hunger
+		mute bool
+	}{{loops[3], hungry, false}, {sleeper, asleep, true}, {stopped, still, true}} {
+		s := slot{n: &Node{cfg: Config{Silence: time.Second}}, conn: &net.TCPConn{}, proc: &launch.Process{Pid: x.c.Process.Pid}, hunger: x.h, heard: now.Add(-2 * time.Second)}
+		if s.mute(now) != x.mute {
+			t.Errorf("process %v: mute is %v", x.c.Args, !x.mute)
+		}
+	}
 	if asleep.look(sleeper.Process.Pid, now) || still.look(stopped.Process.Pid, now) || gone.look(1<<22, now) {
 		t.Error("a process that sleeps, is stopped or is gone counts as starved")
+	}
+}
+
+// A rank in Go waits for processors in several threads, in none of them for long.
+func TestStarvedInManyThreads(t *testing.T) {
+	began := time.Now()
+	at := func(waited time.Duration) map[string]turns.Turn {
+		return map[string]turns.Turn{"1": {Waited: time.Hour}, "2": {Waited: waited}, "3": {Waited: waited}, "4": {Waited: waited}, "5": {Waited: waited}}
+	}
+	for _, c := range []struct {
+		waited  time.Duration // of each
+		starved bool
+	}{{0, false}, {30 * time.Millisecond, false}, {280 * time.Millisecond, true}} {
+		var h hunger
+		if h.see(at(0), began) || h.see(at(c.waited), began.Add(time.Second)) != c.starved {
+			t.Errorf("four threads that wait %v of a second each: starved is %v", c.waited, !c.starved)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
 )
@@ -289,19 +290,15 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // listen is Listen once the name of the address is known: a name service may learn it seconds after its host is up.
 func (r *Meeting) listen(ctx context.Context) (net.Listener, error) {
-	pause := firstPause
-	for {
+	for pauses := retry.Pause(firstPause, mostPause); ; {
 		ln, err := Listen(ctx, r.addr)
 		if err == nil || !unresolved(err) {
 			return ln, err
 		}
 		r.unknown(err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if pauses.Wait(ctx) != nil {
 			return nil, fmt.Errorf("its name was not known until the time was over: %w", err)
 		}
-		pause = min(pause*3/2, mostPause)
 	}
 }
 
@@ -443,7 +440,7 @@ func (r *Meeting) enter(conn net.Conn, h auth.Hello) {
 
 // come is the others' way into the rendezvous.
 func (r *Meeting) come(ctx context.Context) error {
-	start, pause := time.Now(), firstPause
+	start, pauses := time.Now(), retry.Pause(firstPause, mostPause)
 	var last error
 	for {
 		err := r.visit(ctx)
@@ -460,11 +457,7 @@ func (r *Meeting) come(ctx context.Context) error {
 		if unresolved(err) {
 			r.unknown(err)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if pauses.Wait(ctx) != nil {
 			r.mu.Lock()
 			wait := r.wait
 			r.mu.Unlock()
@@ -473,7 +466,6 @@ func (r *Meeting) come(ctx context.Context) error {
 			}
 			return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
 		}
-		pause = min(pause*3/2, mostPause)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport/auth"
 	"github.com/weft-fabric/weft/run/transport/internal/buffer"
 	"github.com/weft-fabric/weft/run/transport/internal/rails"
@@ -264,8 +265,7 @@ func (e *Node) connect(ctx context.Context) error {
 // dial makes one stream, trying again while the peer's host may still be
 // coming up.
 func (e *Node) dial(ctx context.Context, pr *Link, pair [2]int, number int) error {
-	pause := 5 * time.Millisecond
-	for {
+	for pauses := retry.Pause(5*time.Millisecond, 200*time.Millisecond); ; {
 		l := pr.attempt(pair, number)
 		conn, secret, err := e.dialOnce(ctx, pr.Rank, l)
 		if err == nil {
@@ -275,12 +275,9 @@ func (e *Node) dial(ctx context.Context, pr *Link, pair [2]int, number int) erro
 		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if pauses.Wait(ctx) != nil {
 			return err
 		}
-		pause = min(pause*2, 200*time.Millisecond)
 	}
 }
 

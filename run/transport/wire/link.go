@@ -105,7 +105,7 @@ func (pr *Link) unwanted(err error) bool {
 		r := &transport.Refused{Sender: pr.e.cfg.Rank, Receiver: pr.Rank, What: what}
 		pr.vanishFor(r.Error(), r)
 	} else {
-		pr.vanish("it gave this rank up: " + refusal.Why)
+		pr.vanishFor("it gave this rank up: "+refusal.Why, &transport.Parted{Lives: true}) // it answers
 	}
 	return true
 }

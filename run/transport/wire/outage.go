@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
@@ -268,7 +269,7 @@ func (pr *Link) lastHope(why string, closed bool) {
 	defer pr.hoping.Unlock()
 	began := time.Now()
 	end := began.Add(e.outage())
-	told, pause := false, redialFirst
+	told, pauses := false, retry.Pause(redialFirst, redialMost)
 	for e.ctx.Err() == nil && pr.Alive() == nil && len(pr.Streams()) == 0 {
 		if !closed && !told {
 			told = true
@@ -290,9 +291,8 @@ func (pr *Link) lastHope(why string, closed bool) {
 		select {
 		case <-e.ctx.Done():
 		case <-pr.came:
-		case <-time.After(min(pause, time.Until(end)+time.Millisecond)):
+		case <-time.After(min(pauses.Next(), time.Until(end)+time.Millisecond)):
 		}
-		pause = min(2*pause, redialMost)
 	}
 }
 
@@ -387,13 +387,13 @@ func (pr *Link) probed(attempt uint32) {
 // redial brings a stream back, however long that takes. brief is how many before it did not last.
 func (pr *Link) redial(pair, number int, lost *loss, brief int) {
 	e := pr.e
-	p, pause := e.pairsWith(pr.Rank)[pair], redialFirst
+	p, first := e.pairsWith(pr.Rank)[pair], redialFirst
 	if brief > 1 {
-		pause = min(redialFirst<<min(brief-2, 8), redialMost)
-		select {
-		case <-time.After(pause):
-		case <-e.ctx.Done():
-		}
+		first = redialFirst << min(brief-2, 8)
+	}
+	pauses := retry.Pause(first, redialMost)
+	if brief > 1 {
+		_ = pauses.Wait(e.ctx)
 	}
 	for pr.Alive() == nil && e.ctx.Err() == nil {
 		// A host that answers is given more time: it may be busy.
@@ -412,11 +412,7 @@ func (pr *Link) redial(pair, number int, lost *loss, brief int) {
 		} else if pr.unwanted(err) {
 			return
 		}
-		select {
-		case <-time.After(pause):
-		case <-e.ctx.Done():
-		}
-		pause = min(2*pause, redialMost)
+		_ = pauses.Wait(e.ctx)
 	}
 }
 

@@ -420,6 +420,12 @@ func TestLateStreamsAreNotTold(t *testing.T) {
 			if _, ok := errors.AsType[*auth.Refusal](err); !ok {
 				t.Fatalf("the dialer was told %v", err)
 			}
+			if c.told { // who turns a rank away is not dead
+				given := dials.peers[listens.cfg.Rank].unwanted(err)
+				if p, ok := errors.AsType[*transport.Parted](dials.peers[listens.cfg.Rank].Alive()); !given || !ok || !p.Lives {
+					t.Errorf("the dialer says %v", dials.peers[listens.cfg.Rank].Alive())
+				}
+			}
 			listens.closed.Store(false)
 			closeAll(es) // after the listener is done with it
 			if s := told.text.String(); strings.Contains(s, "turned away") != c.told {

@@ -119,7 +119,7 @@ class Live {
     this.paint(this.back === null ? last : this.history.findLast(h => h.t <= t) ?? this.history[0]);
   }
 
-  paint({ hosts, open, state, links }) {
+  paint({ hosts, open, state, links, said }) {
     const stage = this.app.stage, states = new Map(), at = new Map();
     for (const h of hosts) {
       const i = stage.hostAt.get(h.name);
@@ -138,6 +138,7 @@ class Live {
     this.showLinks(links);
     if (this.title) $('l-state').replaceChildren(el('p', { class: 'say' }, el('b', {}, this.title + ' '), state));
     this.incidents(this.back === null ? this.known : open);
+    if (said) this.figures(this.list.map((f, i) => { const [value, note, state] = said[i] ?? ['–']; return { ...f, value, note, state }; }));
     stage.draw();
     this.app.empty(null);
   }
@@ -178,7 +179,15 @@ class Live {
     this.collectives([], v.collectives);
   }
 
+  // head shows figures and remembers them as the picture's, for the second that was shown last.
   head(list) {
+    const at = this.history[this.history.length - 1], before = this.history[this.history.length - 2], said = list.map(f => [f.value, f.note, f.state]);
+    at.said = JSON.stringify(before?.said) === JSON.stringify(said) ? before.said : said;
+    this.list = list;
+    if (this.back === null) this.figures(list);
+  }
+
+  figures(list) {
     const title = this.title;
     if (this.app.state.view === 'live') $('title').textContent = title;
     this.app.live = { title, list };

@@ -27,6 +27,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
 )
 
@@ -361,7 +362,7 @@ func (x *initiator) run() {
 
 // connect makes a connection and says where to go on.
 func (x *initiator) connect() (net.Conn, error) {
-	for pause := redialFirst; ; pause = min(2*pause, redialMost) {
+	for pauses := retry.Pause(redialFirst, redialMost); ; time.Sleep(pauses.Next()) {
 		conn, err := x.v.net.Dial(x.rank)
 		if err == nil {
 			var h [resumeSize]byte
@@ -378,7 +379,6 @@ func (x *initiator) connect() (net.Conn, error) {
 		if !x.v.net.Resumes() || x.v.net.Closed() || x.failed() {
 			return nil, err
 		}
-		time.Sleep(pause)
 	}
 }
 
