@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
@@ -334,4 +335,18 @@ func (s *space) states(l Layout, do func(Layout)) {
 			do(l)
 		}
 	})
+}
+
+// estimate puts a layout's estimate together as a search does, which finds the parts of it once for many layouts.
+func (p *pricer) estimate(factor float64) estimate {
+	e := p.holdsLeast()
+	e.fixed += p.again1()
+	e.act = p.keptLeast()
+	gather, reduce := p.zero3()
+	e.work = p.passes(factor, gather, reduce)
+	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
+	if p.l.PP > 1 {
+		e.hop = slices.Min(p.hops().hops)
+	}
+	return e
 }
