@@ -53,7 +53,7 @@ func bloomRuns(t testing.TB) (runs []bloomRun) {
 }
 
 // unexplained is the one report that the others speak against: 70 layers of the same width on the same GPUs take 60 GB, so that 82, seven a stage
-// instead of six, take 70.
+// instead of six, take 70. It is not said to fit for sure.
 const unexplained = "14336 x 82"
 
 // Peaks of layouts that no fit has seen are within 4% in the median and 10% at p90; 97% of the verdicts are right, and no run that
@@ -70,10 +70,8 @@ func TestBloomMemory(t *testing.T) {
 			if r.cost.Verdict == VerdictNot {
 				t.Errorf("%s ran and is said not to fit: %.0f GB measured, %.1f GB predicted", r.name, r.measured/1e9, r.whole/1e9)
 			}
-		case strings.HasPrefix(r.name, unexplained):
-			t.Logf("%s ran out of memory, %.1f GB predicted: %s", r.name, r.whole/1e9, r.cost.Verdict)
-		case r.cost.Verdict == VerdictFits || r.cost.Fits:
-			t.Errorf("%s ran out of memory and is said to fit: %.1f GB predicted", r.name, r.whole/1e9)
+		case r.cost.Verdict == VerdictFits || r.cost.Fits && !strings.HasPrefix(r.name, unexplained):
+			t.Errorf("%s ran out of memory and is said to fit: %.1f GB predicted, %.1f%% of the memory", r.name, r.whole/1e9, 100*r.cost.least/(r.cost.least-r.cost.Over))
 		}
 	}
 	m, q := quantiles(errs)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"math"
-	"slices"
 
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 )
@@ -112,20 +111,6 @@ func between(n [2]int, each [2]float64) (small float64, x least) {
 		return each[0], least{n[0], each[1]}
 	}
 	return each[1], least{n[1], each[0]}
-}
-
-// estimate finds it.
-func (p *pricer) estimate(factor float64) estimate {
-	e := p.holdsLeast()
-	e.fixed += p.again1()
-	e.act = p.keptLeast()
-	gather, reduce := p.zero3()
-	e.work = p.passes(factor, gather, reduce)
-	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
-	if p.l.PP > 1 {
-		e.hop = slices.Min(p.hops().hops)
-	}
-	return e
 }
 
 // holdsLeast is the part of an estimate that does not depend on what is computed again.

@@ -155,13 +155,21 @@ func memorySpread(leave string) (spread float64, models, runs int) {
 	return conformal(by)
 }
 
+// ranOut is the smallest share of the memory that was predicted for a run that ran out of it, by framework. BLOOM's 82 layers of 14,336 on 384 A100
+// did at 74.1%, though 70 of them took what is predicted. Nobody knows why, so above it no layout is said to fit for sure.
+var ranOut = map[Framework]float64{DeepSpeed: .74}
+
 // judge fills in how sure the verdict on memory is.
 func (c *Cost) judge() {
 	spread, models, runs := memorySpread("")
 	c.MemoryInterval = &MemoryInterval{c.Peak * math.Exp(-spread), c.Peak * math.Exp(spread), models, runs}
 	room := c.least - c.Over
+	sure := math.Exp(-spread)
+	if known := ranOut[c.Framework]; known > 0 {
+		sure = min(sure, known)
+	}
 	switch {
-	case c.least*math.Exp(spread) <= room:
+	case c.least <= room*sure:
 		c.Verdict = VerdictFits
 	case c.least*math.Exp(-spread) > room:
 		c.Verdict = VerdictNot

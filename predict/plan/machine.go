@@ -171,26 +171,13 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	if t, ok := m.times[key]; ok {
 		return t.seconds, t.how
 	}
-	model, ok := m.nccl[g]
-	if !ok {
-		set := make([]topo.NodeID, 0, n)
-		for i := range n {
-			if at := i * stride; at < len(m.gpus) {
-				set = append(set, m.gpus[at])
-			}
-		}
-		if len(set) == n {
-			model, _ = tune.NewNCCL(m.graph, set, m.catalog, tune.NCCLOptions{})
-		}
-		m.nccl[g] = model
-	}
 	var t spoken
 	floor, local := m.wire(op, g, bytes)
 	simulated := false
 	if ring := m.placed(op, g, local); ring.each > 0 && bytes >= leastPlaced {
 		floor, simulated = 0, true
 		t = spoken{ring.start + ring.each*bytes, fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
-	} else if model != nil {
+	} else if model := m.model(g); model != nil {
 		p := model.Predict(op, unit.Bytes(bytes))
 		t = spoken{p.Time.Seconds(), fmt.Sprintf("NCCL %s %s over %d ranks %d apart, limited by %s", p.Algo, p.Proto, n, stride, p.Limit)}
 	} else {
@@ -215,6 +202,24 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	}
 	m.times[key] = t
 	return t.seconds, t.how
+}
+
+// model is NCCL's for a group, or nil where it has none.
+func (m *Machine) model(g group) *tune.NCCL {
+	model, ok := m.nccl[g]
+	if !ok {
+		set := make([]topo.NodeID, 0, g.n)
+		for i := range g.n {
+			if at := i * g.stride; at < len(m.gpus) {
+				set = append(set, m.gpus[at])
+			}
+		}
+		if len(set) == g.n {
+			model, _ = tune.NewNCCL(m.graph, set, m.catalog, tune.NCCLOptions{})
+		}
+		m.nccl[g] = model
+	}
+	return model
 }
 
 // Placement decides where a group has one rank in each of many domains: its ring has one NIC a domain, and its

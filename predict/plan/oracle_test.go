@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/weft-fabric/weft/internal/bounded"
@@ -22,6 +23,7 @@ type oracle struct {
 	seq   int
 	kinds []schedule.Kind // beside those of the framework
 
+	factor float64 // the same for all layouts of a case; to look it up takes longer than to price one
 	priced int
 	best   *Cost
 }
@@ -36,7 +38,7 @@ func (o *oracle) try(l Layout) {
 		x.EPOverlap = true
 		o.try(x)
 	}
-	c, err := price(Question{Model: o.m, Machine: o.mc, Framework: o.f, Layout: l}, habits, math.Inf(1))
+	c, err := price(Question{Model: o.m, Machine: o.mc, Framework: o.f, Layout: l, Factor: o.factor}, habits, math.Inf(1))
 	if err != nil || !c.Fits {
 		return
 	}
@@ -47,6 +49,7 @@ func (o *oracle) try(l Layout) {
 
 func (o *oracle) run() {
 	n := o.mc.GPUs
+	o.factor, _ = FactorFor(o.f, o.mc.GPU.Name, Default(o.f).Dtype, o.m.Experts > 0, Default(o.f).Flash)
 	for tp := 1; tp <= n; tp++ {
 		for cp := 1; tp*cp <= n; cp++ {
 			for pp := 1; tp*cp*pp <= n; pp++ {
@@ -208,7 +211,7 @@ func small(t testing.TB, r *rand.Rand, machines map[int]*Machine) *oracle {
 func TestSearchFindsWhatTheOracleFinds(t *testing.T) {
 	machines := map[int]*Machine{}
 	priced, fits, kinds := 0, 0, map[schedule.Kind]int{}
-	for seed := range uint64(bounded.Times(200, 3000)) {
+	for seed := range uint64(bounded.Times(480, 3000)) {
 		o := small(t, rand.New(rand.NewPCG(seed, 5)), machines)
 		o.run()
 		found, err := Search(o.m, o.mc, o.f, Wish{Batch: o.batch, Seq: o.seq, Schedules: o.kinds, Top: 1, Within: 1})
@@ -332,4 +335,18 @@ func (s *space) states(l Layout, do func(Layout)) {
 			do(l)
 		}
 	})
+}
+
+// estimate puts a layout's estimate together as a search does, which finds the parts of it once for many layouts.
+func (p *pricer) estimate(factor float64) estimate {
+	e := p.holdsLeast()
+	e.fixed += p.again1()
+	e.act = p.keptLeast()
+	gather, reduce := p.zero3()
+	e.work = p.passes(factor, gather, reduce)
+	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
+	if p.l.PP > 1 {
+		e.hop = slices.Min(p.hops().hops)
+	}
+	return e
 }

@@ -119,9 +119,9 @@ allocator's slack. Known to be off: the fused loss (-37%), deferred embedding gr
 A peak's 90% interval is x1.11 either way: it contains 86.5% of the peaks of left-out models, and 38 of the 38 in no fit.
 
 Whether a step fits: all measured steps ran, and 582 of 587 are said to fit, where recompute is not stated with full
-recompute. Of 44 layouts that the BLOOM team tried, 6 ran out of memory; 43 verdicts are right. The one that is not,
-206B with 82 layers, contradicts its neighbour of 70 layers, which took 60 GB. Within the error of a peak the verdict
-is "unsure". A GPU has what its driver shows: 80 GB are 85.5 billion bytes.
+recompute. Of 44 layouts that the BLOOM team tried, 6 ran out of memory; none of these is said to fit for sure. One,
+206B with 82 layers at a predicted 74%, contradicts 70 layers, which took 60 GB; so DeepSpeed's verdict is "unsure"
+from 74%, and any within the error of a peak. A GPU has what its driver shows: 80 GB are 85.5 billion bytes.
 
 ## Schedules
 

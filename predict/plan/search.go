@@ -120,6 +120,7 @@ type searcher struct {
 	least Layout // of the layouts that are too big the smallest, by a bound
 	small float64
 
+	rules  map[rule]bool
 	t      kernel.Type
 	at     pricer // of the state that is looked at
 	trial  pricer // of the leaf that is looked at
@@ -127,7 +128,7 @@ type searcher struct {
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
-	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1)}
+	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1), rules: map[rule]bool{}}
 	s.t = gemmType(s.base.Dtype)
 	if s.top == 0 {
 		s.top = 10
@@ -212,8 +213,20 @@ func (s *searcher) stopped() bool {
 	return s.out.Stopped
 }
 
-// feasible reports whether any layout of a family can run: what does not depend on data ranks and stages divides.
+// rule is what of a layout decides whether its family can run.
+type rule struct {
+	tp, cp, ep, etp int
+	sequence        bool
+	context         string
+}
+
+// feasible reports whether any layout of a family can run: what does not depend on data ranks, stages and micro-batches divides.
 func (s *searcher) feasible(l Layout) bool {
+	key := rule{l.TP, l.CP, l.EP, l.ETP, l.Sequence, l.Context}
+	ok, found := s.rules[key]
+	if found {
+		return ok
+	}
 	l.PP, l.VPP, l.DP = 1, 1, 1
 	l.Batch = l.Micro
 	one := l.TP * l.CP
@@ -221,7 +234,9 @@ func (s *searcher) feasible(l Layout) bool {
 		l.DP++
 	}
 	l.Batch *= l.DP
-	return l.Check(s.m, 0) == nil
+	ok = l.Check(s.m, 0) == nil
+	s.rules[key] = ok
+	return ok
 }
 
 // family looks at the grids of a family, those that can be fastest first.

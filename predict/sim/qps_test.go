@@ -9,10 +9,10 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 )
 
-// TestQueuePairsAgainstMeta: on Meta's cluster under ECMP, more queue pairs made all-reduces up to 40% faster (Gangidi et al., RDMA over
-// Ethernet for Distributed AI Training at Meta Scale, SIGCOMM 2024). The model is not fitted to that
-// figure, and has such gains only where links limit: at 64 MiB 10%.
-func TestQueuePairsAgainstMeta(t *testing.T) {
+// TestQueuePairsGain: on Meta's cluster under ECMP, more queue pairs made all-reduces up to 40% faster (Gangidi et al., RDMA over
+// Ethernet for Distributed AI Training at Meta Scale, SIGCOMM 2024). The case and the limits were chosen with the model's result
+// known: this keeps the effect and its size, and validates nothing. Gains are smaller where links do not limit: at 64 MiB 10%.
+func TestQueuePairsGain(t *testing.T) {
 	g := example(t, "meta-24k.yaml")
 	a := mustFind(t, "hierarchical")
 	const gpus, size = 128, 256 * unit.MiB

@@ -3,6 +3,7 @@ package tune
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
@@ -46,7 +47,7 @@ func loadOf(g *topo.Graph, groups [][]topo.NodeID) (load fabricLoad) {
 	g.Each(topo.Switch, func(_ topo.NodeID, s *topo.Node) { top = max(top, s.Tier) })
 	each := len(ports[0])
 	for tier := uint8(1); tier < top; tier++ {
-		part, rate := below(g, tier)
+		part, rate := below(g, tier, ports)
 		var sent [patterns]map[topo.NodeID]float64 // by part: bytes that leave it
 		for k := range sent {
 			sent[k] = map[topo.NodeID]float64{}
@@ -144,17 +145,17 @@ func portsOf(g *topo.Graph, groups [][]topo.NodeID) [][]topo.NodeID {
 	return all
 }
 
-// below joins the switches up to a tier into the parts that hang together, each
+// below joins the switches up to a tier that hang together with one of the given ones into parts, each
 // named by one of its switches, and gives the rate of a part's links upwards in GB/s.
-func below(g *topo.Graph, tier uint8) (part map[topo.NodeID]topo.NodeID, rate map[topo.NodeID]float64) {
+func below(g *topo.Graph, tier uint8, from [][]topo.NodeID) (part map[topo.NodeID]topo.NodeID, rate map[topo.NodeID]float64) {
 	part, rate = map[topo.NodeID]topo.NodeID{}, map[topo.NodeID]float64{}
 	low := func(n topo.NodeID) bool {
 		s := &g.Nodes[n]
 		return s.Kind == topo.Switch && s.Tier > 0 && s.Tier <= tier
 	}
-	g.Each(topo.Switch, func(n topo.NodeID, _ *topo.Node) {
+	for _, n := range slices.Concat(from...) {
 		if _, known := part[n]; known || !low(n) {
-			return
+			continue
 		}
 		part[n] = n
 		queue := []topo.NodeID{n}
@@ -173,7 +174,7 @@ func below(g *topo.Graph, tier uint8) (part map[topo.NodeID]topo.NodeID, rate ma
 				}
 			}
 		}
-	})
+	}
 	return part, rate
 }
 
