@@ -84,7 +84,8 @@ var floors = map[string][][]string{
 		{"transport/mem", "transport/shm", "transport/wire", "transport/ucx"},
 		{"transport/tcp"},
 		{"transport/mixed", "transport/measure"},
-		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame", "comm/internal/clique"},
+		{"comm/internal/calls", "comm/choice", "comm/internal/clock", "comm/internal/chunks", "comm/internal/plan", "comm/internal/blame",
+			"comm/internal/clique"},
 		{"comm/internal/board", "comm/internal/flat", "comm/internal/flight"},
 		{"comm/internal/group", "comm/internal/op", "comm/internal/pair"},
 		{"comm/internal/shared", "comm/internal/script"},
@@ -215,10 +216,14 @@ func TestAreasSayWhatTheyImport(t *testing.T) {
 // Pure packages read no file, no clock and no network and start no goroutine. Vocabularies use the standard library and
 // one another alone; engines may use libraries of the field.
 var (
-	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo", "collective/msccl", "view/draw", "view/scene", "view/kit"}
-	shell        = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load", "observe/watch/drill"} // around package watch: disk, network, processes
-	engines      = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor", "observe/internal/health", "observe/watch",
-		"predict", "move/kv", "internal/cases", "run/internal/member", "run/transport/match", "run/comm/internal/plan", "run/comm/internal/blame", "run/comm/internal/chunks", "run/comm/internal/flat"}
+	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo",
+		"collective/msccl", "view/draw", "view/scene", "view/kit"}
+	shell = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load",
+		"observe/watch/drill"} // around package watch: disk, network, processes
+	engines = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor",
+		"observe/internal/health", "observe/watch",
+		"predict", "move/kv", "internal/cases", "run/internal/member", "run/transport/match", "run/comm/internal/plan", "run/comm/internal/blame",
+		"run/comm/internal/chunks", "run/comm/internal/flat"}
 )
 
 // Imports that pure packages must not have, with the reason for each.

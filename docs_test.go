@@ -220,8 +220,10 @@ func TestGlossaryExplainsHouseWords(t *testing.T) {
 			explained[word] = true
 		}
 	}
-	for _, word := range []string{"agent", "board", "bound", "canonical", "class", "culprit", "digest", "drift", "drill", "epoch", "factor", "finding", "flat", "flight recorder",
-		"goodput", "heir", "incident", "lab", "layout", "lease", "lock", "mirror", "mode", "network plan", "notice", "observer", "pack", "program", "region", "rendezvous", "round", "script",
+	for _, word := range []string{"agent", "board", "bound", "canonical", "class", "culprit", "digest", "drift", "drill", "epoch", "factor",
+		"finding", "flat", "flight recorder",
+		"goodput", "heir", "incident", "lab", "layout", "lease", "lock", "mirror", "mode", "network plan", "notice", "observer", "pack",
+		"program", "region", "rendezvous", "round", "script",
 		"seat", "shrink", "slab", "slot", "spare", "step", "tenant", "tier", "token", "undo", "window", "witness"} {
 		if !explained[word] {
 			t.Errorf("docs/reference/glossary.md does not explain %q", word)
@@ -237,7 +239,8 @@ const (
 )
 
 // generatedPages are those that a test or a make target writes.
-var generatedPages = []string{"docs/reference/commands.md", "docs/reference/http-objects.md", "docs/reference/accuracy.md", "docs/reference/plan-accuracy.md", "docs/reference/serve-accuracy.md"}
+var generatedPages = []string{"docs/reference/commands.md", "docs/reference/http-objects.md", "docs/reference/accuracy.md",
+	"docs/reference/plan-accuracy.md", "docs/reference/serve-accuracy.md"}
 
 // countWords counts what has a letter or a digit: bars and rules of tables are no words.
 func countWords(text string) int {
@@ -264,7 +267,8 @@ func TestDocsOnlyBecomeShorter(t *testing.T) {
 	t.Logf("%d words: %v", n, shelves)
 	switch {
 	case n > docWords:
-		t.Errorf("docs have %d words that people wrote, and at most %d are allowed: shorten a page, or put measurements into docs/reference/tables", n, docWords)
+		t.Errorf("docs have %d words that people wrote, and at most %d are allowed: shorten a page, or put measurements into docs/reference/tables",
+			n, docWords)
 	case n < docWords-wordHeadroom:
 		t.Errorf("docs have %d words that people wrote: well done; write %d for docWords", n, n)
 	}

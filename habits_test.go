@@ -100,7 +100,8 @@ func TestReadmeNamesVerbsThatExist(t *testing.T) {
 			path = m[1:]
 		}
 		var out, errs bytes.Buffer
-		if code := cli.Main(append(slices.Clone(path), "--help"), nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "weft "+strings.Join(path, " ")) {
+		if code := cli.Main(append(slices.Clone(path), "--help"), nil, &out, &errs); code != 0 ||
+			!strings.Contains(out.String(), "weft "+strings.Join(path, " ")) {
 			t.Errorf("the README shows 'weft %s'; there is no such verb", strings.Join(path, " "))
 		}
 	}
@@ -178,7 +179,8 @@ func TestContributingCompiles(t *testing.T) {
 	if err := os.WriteFile(at, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-overlay", at, "./collective/algo", "./model/topo/format").CombinedOutput(); err != nil {
+	if out, err := bounded.Within(t, bounded.Build, "go", "build", "-overlay", at, "./collective/algo",
+		"./model/topo/format").CombinedOutput(); err != nil {
 		t.Errorf("go build: %v\n%s", err, out)
 	}
 }

@@ -48,11 +48,12 @@ type calls struct {
 	scan           func(ctx context.Context, c *comm.Comm, buf unsafe.Pointer, n int, op comm.Op, before bool) error
 	send           func(ctx context.Context, c *comm.Comm, src unsafe.Pointer, n, to int, o []comm.Option) error
 	recv           func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n, from int, o []comm.Option) error
-	sendRecv       func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n int, src unsafe.Pointer, m, from, to int, o []comm.Option) error
-	sendTag        func(ctx context.Context, c *comm.Comm, src unsafe.Pointer, n, to, tag int) error
-	recvTag        func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n, from, tag int) (comm.Status, error)
-	sendTagAsync   func(ctx context.Context, c *comm.Comm, src unsafe.Pointer, n, to, tag int) *comm.Handle
-	recvTagAsync   func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n, from, tag int, status *comm.Status) *comm.Handle
+	sendRecv       func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n int, src unsafe.Pointer, m, from, to int,
+		o []comm.Option) error
+	sendTag      func(ctx context.Context, c *comm.Comm, src unsafe.Pointer, n, to, tag int) error
+	recvTag      func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n, from, tag int) (comm.Status, error)
+	sendTagAsync func(ctx context.Context, c *comm.Comm, src unsafe.Pointer, n, to, tag int) *comm.Handle
+	recvTagAsync func(ctx context.Context, c *comm.Comm, dst unsafe.Pointer, n, from, tag int, status *comm.Status) *comm.Handle
 }
 
 func callsOf[T comm.Element]() *calls {
@@ -161,18 +162,24 @@ var (
 
 // kinds are the element types that package comm has.
 var kinds = map[C.weft_type]kind{
-	C.WEFT_INT8: {1, callsOf[int8]()}, C.WEFT_INT16: {2, callsOf[int16]()}, C.WEFT_INT32: {4, callsOf[int32]()}, C.WEFT_INT64: {8, callsOf[int64]()},
-	C.WEFT_UINT8: {1, uint8Calls}, C.WEFT_UINT16: {2, callsOf[uint16]()}, C.WEFT_UINT32: {4, callsOf[uint32]()}, C.WEFT_UINT64: {8, callsOf[uint64]()},
-	C.WEFT_FLOAT16: {2, callsOf[comm.Float16]()}, C.WEFT_BFLOAT16: {2, callsOf[comm.BFloat16]()}, C.WEFT_FLOAT32: {4, float32Calls}, C.WEFT_FLOAT64: {8, float64Calls},
+	C.WEFT_INT8: {1, callsOf[int8]()}, C.WEFT_INT16: {2, callsOf[int16]()}, C.WEFT_INT32: {4, callsOf[int32]()},
+	C.WEFT_INT64: {8, callsOf[int64]()},
+	C.WEFT_UINT8: {1, uint8Calls}, C.WEFT_UINT16: {2, callsOf[uint16]()}, C.WEFT_UINT32: {4, callsOf[uint32]()},
+	C.WEFT_UINT64:  {8, callsOf[uint64]()},
+	C.WEFT_FLOAT16: {2, callsOf[comm.Float16]()}, C.WEFT_BFLOAT16: {2, callsOf[comm.BFloat16]()}, C.WEFT_FLOAT32: {4, float32Calls},
+	C.WEFT_FLOAT64:     {8, float64Calls},
 	C.WEFT_FLOAT8_E4M3: {1, callsOf[comm.Float8E4M3]()}, C.WEFT_FLOAT8_E5M2: {1, callsOf[comm.Float8E5M2]()},
 	C.WEFT_BOOL: {1, uint8Calls}, C.WEFT_COMPLEX64: {4, float32Calls}, C.WEFT_COMPLEX128: {8, float64Calls},
 }
 
 // ofBool is what reductions of truth values are on bytes that are 0 or 1.
-var ofBool = map[comm.Op]comm.Op{comm.Sum: comm.BOr, comm.Max: comm.BOr, comm.BOr: comm.BOr, comm.Prod: comm.BAnd, comm.Min: comm.BAnd, comm.BAnd: comm.BAnd, comm.BXor: comm.BXor}
+var ofBool = map[comm.Op]comm.Op{comm.Sum: comm.BOr, comm.Max: comm.BOr, comm.BOr: comm.BOr, comm.Prod: comm.BAnd, comm.Min: comm.BAnd,
+	comm.BAnd: comm.BAnd, comm.BXor: comm.BXor}
 
-var opNames = map[C.int32_t]string{C.WEFT_ALL_REDUCE: "all-reduce", C.WEFT_REDUCE_SCATTER: "reduce-scatter", C.WEFT_ALL_GATHER: "all-gather", C.WEFT_BROADCAST: "broadcast",
-	C.WEFT_REDUCE: "reduce", C.WEFT_ALL_TO_ALL: "all-to-all", C.WEFT_GATHER: "gather", C.WEFT_SCATTER: "scatter", C.WEFT_BARRIER: "barrier", C.WEFT_SCAN: "scan", C.WEFT_EXSCAN: "exscan",
+var opNames = map[C.int32_t]string{C.WEFT_ALL_REDUCE: "all-reduce", C.WEFT_REDUCE_SCATTER: "reduce-scatter",
+	C.WEFT_ALL_GATHER: "all-gather", C.WEFT_BROADCAST: "broadcast",
+	C.WEFT_REDUCE: "reduce", C.WEFT_ALL_TO_ALL: "all-to-all", C.WEFT_GATHER: "gather", C.WEFT_SCATTER: "scatter", C.WEFT_BARRIER: "barrier",
+	C.WEFT_SCAN: "scan", C.WEFT_EXSCAN: "exscan",
 	C.WEFT_SEND: "send", C.WEFT_RECV: "receive", C.WEFT_SEND_RECV: "send/recv", C.WEFT_PROBE: "probe", C.WEFT_PUT: "put", C.WEFT_GET: "get",
 	C.WEFT_COMPARE_SWAP: "compare and swap", C.WEFT_FETCH_ADD: "fetch and add", C.WEFT_NOTIFY: "notify", C.WEFT_PUT_NOTIFY: "put and notify"}
 
@@ -231,7 +238,8 @@ func (k *call) check(c *comm.Comm) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("%s: memory of DLPack device %d: this library moves memory of the host and of CUDA; copy it there: %w", name, k.a.device, errDevice)
+		return fmt.Errorf("%s: memory of DLPack device %d: this library moves memory of the host and of CUDA; copy it there: %w",
+			name, k.a.device, errDevice)
 	}
 	switch k.a.op {
 	case C.WEFT_BARRIER, C.WEFT_PROBE, C.WEFT_NOTIFY:

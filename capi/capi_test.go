@@ -23,7 +23,8 @@ func TestABI(t *testing.T) {
 	for _, x := range []struct{ compiler, standard, language string }{{"cc", "c99", "c"}, {"c++", "c++17", "c++"}} {
 		t.Run(x.standard, func(t *testing.T) {
 			cc, exe := libweft.Compiler(t, x.compiler), filepath.Join(t.TempDir(), "abi")
-			libweft.Run(t, nil, cc, "-x", x.language, "-std="+x.standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", exe, "testdata/abi.c")
+			libweft.Run(t, nil, cc, "-x", x.language, "-std="+x.standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-I", ".", "-o", exe,
+				"testdata/abi.c")
 			if got := libweft.Run(t, nil, exe); got != string(want) {
 				t.Errorf("the ABI changed. Got:\n%s\nwant:\n%s", got, want)
 			}
@@ -46,7 +47,8 @@ func TestEveryDeclaredFunctionIsExported(t *testing.T) {
 	n := 0
 	for line := range strings.Lines(string(header)) {
 		before, _, ok := strings.Cut(line, "(")
-		if f := strings.Fields(before); ok && len(f) >= 2 && strings.HasPrefix(strings.TrimLeft(f[len(f)-1], "*"), "weft_") && strings.HasSuffix(strings.TrimSpace(line), ";") || ok && strings.HasPrefix(line, "int weft_") {
+		if f := strings.Fields(before); ok && len(f) >= 2 && strings.HasPrefix(strings.TrimLeft(f[len(f)-1], "*"), "weft_") &&
+			strings.HasSuffix(strings.TrimSpace(line), ";") || ok && strings.HasPrefix(line, "int weft_") {
 			name := strings.TrimLeft(f[len(f)-1], "*")
 			if n++; !strings.Contains(symbols, " T "+name+"\n") {
 				t.Errorf("%s is declared and not exported", name)
@@ -77,7 +79,8 @@ func TestAnotherLibraryOfGo(t *testing.T) {
 	libweft.Build(t)
 	python, dir := libweft.Python(t, "ctypes"), t.TempDir()
 	other, plain := filepath.Join(dir, "libother.so"), filepath.Join(dir, "libplain.so")
-	for so, text := range map[string]string{other: `__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.asciz \"Go\\0\"\n.long 0\n");`, plain: "int nothing;"} {
+	for so, text := range map[string]string{other: `__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.asciz \"Go\\0\"\n.long 0\n");`,
+		plain: "int nothing;"} {
 		source := so + ".c"
 		if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -125,9 +128,12 @@ func TestTransferCodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, e := range map[string]error{"BOUNDS": xfer.ErrBounds, "OVERLAP": xfer.ErrOverlap, "LENGTH": xfer.ErrLength, "REGION": xfer.ErrRegion, "ACCESS": xfer.ErrAccess,
-		"KEY": xfer.ErrKey, "STALE": xfer.ErrStale, "AGENT": xfer.ErrAgent, "TOKEN": xfer.ErrToken, "LEASE": xfer.ErrLease, "WITHDRAWN": xfer.ErrWithdrawn, "DEADLINE": xfer.ErrDeadline,
-		"CANCELLED": xfer.ErrCancelled, "GONE": xfer.ErrGone, "LOST": xfer.ErrLost, "SUM": xfer.ErrSum, "STORAGE": xfer.ErrStorage, "SHORT": xfer.ErrShort, "FULL": xfer.ErrFull,
+	for name, e := range map[string]error{"BOUNDS": xfer.ErrBounds, "OVERLAP": xfer.ErrOverlap, "LENGTH": xfer.ErrLength,
+		"REGION": xfer.ErrRegion, "ACCESS": xfer.ErrAccess,
+		"KEY": xfer.ErrKey, "STALE": xfer.ErrStale, "AGENT": xfer.ErrAgent, "TOKEN": xfer.ErrToken, "LEASE": xfer.ErrLease,
+		"WITHDRAWN": xfer.ErrWithdrawn, "DEADLINE": xfer.ErrDeadline,
+		"CANCELLED": xfer.ErrCancelled, "GONE": xfer.ErrGone, "LOST": xfer.ErrLost, "SUM": xfer.ErrSum, "STORAGE": xfer.ErrStorage,
+		"SHORT": xfer.ErrShort, "FULL": xfer.ErrFull,
 		"EXISTS": xfer.ErrExists, "PATH": xfer.ErrPath, "KIND": xfer.ErrKind, "LIMIT": xfer.ErrLimit, "CLOSED": xfer.ErrClosed} {
 		if line := fmt.Sprintf("#define WEFT_XFER_%s %d", name, 200+int(xfer.Code(e))); !strings.Contains(string(header), line) {
 			t.Errorf("the header has no %q", line)
@@ -138,7 +144,8 @@ func TestTransferCodes(t *testing.T) {
 // The examples run as their comments say.
 func TestExamples(t *testing.T) {
 	first := libweft.AllRanks(t, 3, nil, libweft.Compile(t, "../examples/c/first.c"))
-	if want := "rank 0 of 3: the sum of all ranks' numbers is 3"; !strings.Contains(first[0], want) || !strings.Contains(first[0], "rank 2 sent 20") {
+	if want := "rank 0 of 3: the sum of all ranks' numbers is 3"; !strings.Contains(first[0], want) ||
+		!strings.Contains(first[0], "rank 2 sent 20") {
 		t.Errorf("first printed %q, want %q", first[0], want)
 	}
 	transfer := libweft.Compile(t, "../examples/c/transfer.c")

@@ -84,11 +84,14 @@ func closeWith(c *comm.Comm, end func() error) error {
 	return errors.Join(err, end(), x.mail.close())
 }
 
-var deviceOps = map[C.int32_t]sched.Collective{C.WEFT_ALL_REDUCE: sched.AllReduce, C.WEFT_REDUCE_SCATTER: sched.ReduceScatter, C.WEFT_ALL_GATHER: sched.AllGather,
-	C.WEFT_BROADCAST: sched.Broadcast, C.WEFT_REDUCE: sched.Reduce, C.WEFT_ALL_TO_ALL: sched.AllToAll, C.WEFT_GATHER: sched.Gather, C.WEFT_SCATTER: sched.Scatter,
+var deviceOps = map[C.int32_t]sched.Collective{C.WEFT_ALL_REDUCE: sched.AllReduce, C.WEFT_REDUCE_SCATTER: sched.ReduceScatter,
+	C.WEFT_ALL_GATHER: sched.AllGather,
+	C.WEFT_BROADCAST:  sched.Broadcast, C.WEFT_REDUCE: sched.Reduce, C.WEFT_ALL_TO_ALL: sched.AllToAll, C.WEFT_GATHER: sched.Gather,
+	C.WEFT_SCATTER: sched.Scatter,
 	C.WEFT_BARRIER: sched.Barrier}
 
-var deviceTypes = map[C.weft_type]reduce.Type{C.WEFT_INT8: reduce.Int8, C.WEFT_INT16: reduce.Int16, C.WEFT_INT32: reduce.Int32, C.WEFT_INT64: reduce.Int64,
+var deviceTypes = map[C.weft_type]reduce.Type{C.WEFT_INT8: reduce.Int8, C.WEFT_INT16: reduce.Int16, C.WEFT_INT32: reduce.Int32,
+	C.WEFT_INT64: reduce.Int64,
 	C.WEFT_UINT8: reduce.Uint8, C.WEFT_UINT16: reduce.Uint16, C.WEFT_UINT32: reduce.Uint32, C.WEFT_UINT64: reduce.Uint64,
 	C.WEFT_FLOAT16: reduce.Float16, C.WEFT_BFLOAT16: reduce.BFloat16, C.WEFT_FLOAT32: reduce.Float32, C.WEFT_FLOAT64: reduce.Float64,
 	C.WEFT_FLOAT8_E4M3: reduce.Float8E4M3, C.WEFT_FLOAT8_E5M2: reduce.Float8E5M2,
@@ -199,7 +202,8 @@ func goEnqueue(n C.weft_comm, from *C.weft_call, e *C.weft_error) (rc C.int) {
 	return fill(e, err)
 }
 
-// glance is how long a wait looks for an operation to be queued before its thread sleeps: most are within it, and waking a thread takes as long.
+// glance is how long a wait looks for an operation to be queued before its thread sleeps: most are within it, and waking a thread takes as
+// long.
 const glance = 100 * time.Microsecond
 
 //export goBlock

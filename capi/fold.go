@@ -17,7 +17,8 @@ import (
 // goFold makes a reduction by a function of C.
 //
 //export goFold
-func goFold(n C.weft_comm, buf unsafe.Pointer, count, size C.int64_t, f C.weft_combine, arg unsafe.Pointer, scan C.int, e *C.weft_error) (rc C.int) {
+func goFold(n C.weft_comm, buf unsafe.Pointer, count, size C.int64_t, f C.weft_combine, arg unsafe.Pointer, scan C.int,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	c, err := comms.get(n)
 	if err != nil {

@@ -140,7 +140,8 @@ func goFollowNext(n C.weft_follower, ms C.int64_t, out *C.weft_task, e *C.weft_e
 	if !got {
 		return C.WEFT_PENDING
 	}
-	*out = C.weft_task{size: out.size, kind: t.kind, comm: t.comm, epoch: C.uint64_t(t.epoch.Number), rank: C.int32_t(t.epoch.Rank), ranks: C.int32_t(len(t.epoch.Members))}
+	*out = C.weft_task{size: out.size, kind: t.kind, comm: t.comm, epoch: C.uint64_t(t.epoch.Number), rank: C.int32_t(t.epoch.Rank),
+		ranks: C.int32_t(len(t.epoch.Members))}
 	putText(unsafe.Slice((*byte)(unsafe.Pointer(&out.reason[0])), len(out.reason)), t.epoch.Reason)
 	if t.kind == 0 { // the job is over here
 		out.final = 0

@@ -12,8 +12,10 @@ import (
 func drivers(t *testing.T) string {
 	t.Helper()
 	cc, dir := libweft.Compiler(t, "cc"), t.TempDir()
-	for name, define := range map[string]string{"good.so": "-DGPUS=2", "old.so": "-DVERSION=10020", "none.so": "-DINIT=100", "mixed.so": "-DINIT=803"} {
-		libweft.Run(t, nil, cc, "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", define, "-o", filepath.Join(dir, name), "../run/gpu/cuda/testdata/driver.c")
+	for name, define := range map[string]string{"good.so": "-DGPUS=2", "old.so": "-DVERSION=10020", "none.so": "-DINIT=100",
+		"mixed.so": "-DINIT=803"} {
+		libweft.Run(t, nil, cc, "-shared", "-fPIC", "-O1", "-w", "-Wl,-soname,libcuda.so.1", define, "-o", filepath.Join(dir, name),
+			"../run/gpu/cuda/testdata/driver.c")
 	}
 	return dir
 }

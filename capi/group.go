@@ -48,7 +48,8 @@ func goUnlisten(n C.weft_listener, e *C.weft_error) (rc C.int) {
 }
 
 //export goGroup
-func goGroup(n C.weft_comm, ranks *C.int32_t, count C.int, gather C.weft_exchange, arg unsafe.Pointer, out *C.weft_comm, e *C.weft_error) (rc C.int) {
+func goGroup(n C.weft_comm, ranks *C.int32_t, count C.int, gather C.weft_exchange, arg unsafe.Pointer, out *C.weft_comm,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	*out = 0
 	c, err := comms.get(n)

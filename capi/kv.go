@@ -42,7 +42,8 @@ func goKVClose(n C.weft_kv, e *C.weft_error) (rc C.int) {
 }
 
 //export goKVHashes
-func goKVHashes(convention, seed *C.char, block C.int, tokens *C.uint32_t, n C.int64_t, salt *C.char, to *C.uint8_t, count *C.int64_t, print *C.char, e *C.weft_error) (rc C.int) {
+func goKVHashes(convention, seed *C.char, block C.int, tokens *C.uint32_t, n C.int64_t, salt *C.char, to *C.uint8_t, count *C.int64_t,
+	print *C.char, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	*count = 0
 	if n < 0 || n > mostOfCall || n > 0 && (tokens == nil || to == nil) {
@@ -100,7 +101,8 @@ func goKVMatch(n C.weft_kv, hashes *C.uint8_t, count C.int64_t, blocks *C.int64_
 }
 
 //export goKVGet
-func goKVGet(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, dst unsafe.Pointer, stride C.int64_t, sizes, got *C.int64_t, e *C.weft_error) (rc C.int) {
+func goKVGet(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, dst unsafe.Pointer, stride C.int64_t, sizes, got *C.int64_t,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	*got = 0
 	k, path, err := pathOf(n, hashes, count, from)
@@ -128,7 +130,8 @@ func goKVGet(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, dst unsafe.P
 }
 
 //export goKVPut
-func goKVPut(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, src unsafe.Pointer, stride C.int64_t, sizes, stored *C.int64_t, e *C.weft_error) (rc C.int) {
+func goKVPut(n C.weft_kv, hashes *C.uint8_t, count, from C.int64_t, src unsafe.Pointer, stride C.int64_t, sizes, stored *C.int64_t,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	*stored = 0
 	k, path, err := pathOf(n, hashes, count, from)

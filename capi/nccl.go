@@ -45,13 +45,15 @@ func goTunerTable(file *C.char, nodes, ranks C.int, to *C.struct_weft_tuner_row,
 		return -1
 	}
 	for i, r := range fit {
-		unsafe.Slice(to, room)[i] = C.struct_weft_tuner_row{kind: C.int32_t(r.Func), algo: C.int32_t(r.Algo), proto: C.int32_t(r.Proto), channels: C.int32_t(r.Channels),
+		unsafe.Slice(to, room)[i] = C.struct_weft_tuner_row{kind: C.int32_t(r.Func), algo: C.int32_t(r.Algo), proto: C.int32_t(r.Proto),
+			channels: C.int32_t(r.Channels),
 			pipe_ops: C.int32_t(r.PipeOps), registered: C.int32_t(r.RegBuff), min: C.int64_t(r.Min), max: C.int64_t(r.Max)}
 	}
 	if len(fit) == 0 {
 		say("%s has no row for %d ranks on %d nodes: NCCL's own choices stay", name, ranks, nodes)
 		return 0
 	}
-	say("%s (sha256 %.8x, must be the same on all ranks): %d rows for a communicator of %d ranks, nodes: %d", name, sha256.Sum256(text), len(fit), ranks, nodes)
+	say("%s (sha256 %.8x, must be the same on all ranks): %d rows for a communicator of %d ranks, nodes: %d",
+		name, sha256.Sum256(text), len(fit), ranks, nodes)
 	return C.int(len(fit))
 }

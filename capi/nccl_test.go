@@ -17,7 +17,9 @@ import (
 func TestNCCLPlugins(t *testing.T) {
 	so, dir := libweft.Build(t), t.TempDir()
 	file := filepath.Join(dir, "table.csv")
-	if err := os.WriteFile(file, []byte("allreduce,0,65535,tree,ll,-1,1,8,-1,-1\nallreduce,65536,67108863,ring,ll128,-1,1,8\nallreduce,67108864,9223372036854775807,nvls,simple,16,-1,8\n"), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("allreduce,0,65535,tree,ll,-1,1,8,-1,-1\nallreduce,65536,67108863,ring,ll128,-1,1,8\nallreduce,67108864,9223372036854775807,nvls,simple,16,-1,8\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	exe := libweft.Compile(t, "testdata/nccl.c")
@@ -41,7 +43,8 @@ func TestNCCLPlugins(t *testing.T) {
 	ops := map[int64]bool{}
 	for _, p := range c.Perf {
 		ops[p.Seq] = true
-		if p.Seq == 5 && (p.Op != "AllReduce" || p.Rank != 3 || p.N != 8 || p.Bytes != 1<<20 || p.Micros != 61 || p.Source != "kernel_gpu" || p.Bus < 30 || p.Bus > 30.2) {
+		if p.Seq == 5 && (p.Op != "AllReduce" || p.Rank != 3 || p.N != 8 || p.Bytes != 1<<20 || p.Micros != 61 || p.Source != "kernel_gpu" ||
+			p.Bus < 30 || p.Bus > 30.2) {
 			t.Errorf("operation 5 was read as %+v", p)
 		}
 	}

@@ -35,7 +35,8 @@ func goToldOpen(out *C.int64_t, e *C.weft_error) (rc C.int) {
 }
 
 //export goTold
-func goTold(n C.int64_t, line unsafe.Pointer, size C.int64_t, to unsafe.Pointer, room C.int64_t, need *C.int64_t, e *C.weft_error) (rc C.int) {
+func goTold(n C.int64_t, line unsafe.Pointer, size C.int64_t, to unsafe.Pointer, room C.int64_t, need *C.int64_t,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	t, err := tolds.get(n)
 	if err != nil {
@@ -48,7 +49,8 @@ func goTold(n C.int64_t, line unsafe.Pointer, size C.int64_t, to unsafe.Pointer,
 	}
 	*need = C.int64_t(len(t.answer))
 	if int64(len(t.answer)) > int64(room) {
-		return fill(e, fmt.Errorf("an answer of %d bytes: %w: the buffer holds %d; the answer stays, so ask again with a larger one", len(t.answer), xfer.ErrLimit, room))
+		return fill(e, fmt.Errorf("an answer of %d bytes: %w: the buffer holds %d; the answer stays, so ask again with a larger one",
+			len(t.answer), xfer.ErrLimit, room))
 	}
 	copy(unsafe.Slice((*byte)(to), room), t.answer)
 	t.answer = nil

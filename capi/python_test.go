@@ -185,7 +185,8 @@ func TestPythonWheel(t *testing.T) {
 	} else {
 		libweft.Run(t, nil, python, "-m", "zipfile", "-e", wheel, where)
 	}
-	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c", "import array, weft; c = weft.join(); x = array.array('d', [1]); c.all_reduce(x); print(weft.__file__, x[0], weft.__version__); c.barrier(); c.close()")
+	outs := libweft.AllRanks(t, 2, []string{"PYTHONPATH=" + where}, python, "-c",
+		"import array, weft; c = weft.join(); x = array.array('d', [1]); c.all_reduce(x); print(weft.__file__, x[0], weft.__version__); c.barrier(); c.close()")
 	if want := filepath.Join(where, "weft", "__init__.py") + " 2.0 1.2.3\n"; outs[0] != want {
 		t.Errorf("it printed %q, want %q", outs[0], want)
 	}
@@ -208,8 +209,10 @@ func TestPythonOtherLibraries(t *testing.T) {
 	python, cc := libweft.Python(t, "ctypes"), libweft.Compiler(t, "cc")
 	for name, x := range map[string]struct{ source, want string }{
 		"foreign": {"int zlib;", "is no library of weft: it has no function weft_abi"},
-		"old":     {`int weft_abi(void) { return 1; } const char *weft_version(void) { return "v0.0.7"; } int weft_join(void) { return 0; }`, "is version v0.0.7 with ABI 1, and older than the package weft 0.1.0: it lacks weft_threads"},
-		"new":     {`int weft_abi(void) { return 9; } const char *weft_version(void) { return "v9.0.0"; }`, "is version v9.0.0 with ABI 9; weft 0.1.0 needs ABI 1"},
+		"old": {`int weft_abi(void) { return 1; } const char *weft_version(void) { return "v0.0.7"; } int weft_join(void) { return 0; }`,
+			"is version v0.0.7 with ABI 1, and older than the package weft 0.1.0: it lacks weft_threads"},
+		"new": {`int weft_abi(void) { return 9; } const char *weft_version(void) { return "v9.0.0"; }`,
+			"is version v9.0.0 with ABI 9; weft 0.1.0 needs ABI 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

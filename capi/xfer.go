@@ -96,7 +96,8 @@ func goXferOpen(from *C.weft_xfer_config, out *C.weft_xfer_agent, e *C.weft_erro
 	if err != nil {
 		return fill(e, err)
 	}
-	cfg := xfer.Config{Name: text(f.name), Token: setting(f.token, "WEFT_TOKEN"), Path: text(f.path), Timeout: milliseconds(f.timeout_ms), Lease: milliseconds(f.lease_ms), Streams: int(f.streams)}
+	cfg := xfer.Config{Name: text(f.name), Token: setting(f.token, "WEFT_TOKEN"), Path: text(f.path), Timeout: milliseconds(f.timeout_ms),
+		Lease: milliseconds(f.lease_ms), Streams: int(f.streams)}
 	if cfg.Timeout < 0 || cfg.Lease < 0 || cfg.Streams < 0 {
 		return fill(e, fmt.Errorf("weft_xfer_config: time limit %s, lease %s, %d streams: want 0 or more", cfg.Timeout, cfg.Lease, cfg.Streams))
 	}
@@ -164,7 +165,8 @@ func goXferFreeMemory(n C.weft_xfer_agent, p unsafe.Pointer, e *C.weft_error) (r
 }
 
 // registered makes storage a region of an agent.
-func registered(n C.weft_xfer_agent, name *C.char, access C.int, out *C.weft_region, e *C.weft_error, open func(a *xferAgent) (xfer.Storage, error)) C.int {
+func registered(n C.weft_xfer_agent, name *C.char, access C.int, out *C.weft_region, e *C.weft_error,
+	open func(a *xferAgent) (xfer.Storage, error)) C.int {
 	*out = 0
 	a, err := xferAgents.get(n)
 	if err != nil {
@@ -187,7 +189,8 @@ func registered(n C.weft_xfer_agent, name *C.char, access C.int, out *C.weft_reg
 }
 
 //export goXferRegister
-func goXferRegister(n C.weft_xfer_agent, name *C.char, p unsafe.Pointer, size C.int64_t, access C.int, out *C.weft_region, e *C.weft_error) (rc C.int) {
+func goXferRegister(n C.weft_xfer_agent, name *C.char, p unsafe.Pointer, size C.int64_t, access C.int, out *C.weft_region,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	return registered(n, name, access, out, e, func(*xferAgent) (xfer.Storage, error) {
 		if p == nil || size <= 0 {
@@ -198,15 +201,18 @@ func goXferRegister(n C.weft_xfer_agent, name *C.char, p unsafe.Pointer, size C.
 }
 
 //export goXferRegisterFile
-func goXferRegisterFile(n C.weft_xfer_agent, name, file *C.char, size C.int64_t, access C.int, out *C.weft_region, e *C.weft_error) (rc C.int) {
+func goXferRegisterFile(n C.weft_xfer_agent, name, file *C.char, size C.int64_t, access C.int, out *C.weft_region,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	return registered(n, name, access, out, e, func(*xferAgent) (xfer.Storage, error) {
-		return xfer.OpenFile(text(file), xfer.FileOptions{Size: int64(size), Create: access != C.WEFT_XFER_MAY_READ, ReadOnly: access == C.WEFT_XFER_MAY_READ})
+		return xfer.OpenFile(text(file), xfer.FileOptions{Size: int64(size), Create: access != C.WEFT_XFER_MAY_READ,
+			ReadOnly: access == C.WEFT_XFER_MAY_READ})
 	})
 }
 
 //export goXferRegisterObject
-func goXferRegisterObject(n C.weft_xfer_agent, name, place, key *C.char, size C.int64_t, access C.int, out *C.weft_region, e *C.weft_error) (rc C.int) {
+func goXferRegisterObject(n C.weft_xfer_agent, name, place, key *C.char, size C.int64_t, access C.int, out *C.weft_region,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	return registered(n, name, access, out, e, func(a *xferAgent) (xfer.Storage, error) {
 		p, err := blob.Open(text(place))
@@ -242,7 +248,8 @@ func xferGPU(ordinal int) (gpu.Device, error) {
 }
 
 //export goXferRegisterGPU
-func goXferRegisterGPU(n C.weft_xfer_agent, name *C.char, ordinal C.int, at C.uint64_t, size C.int64_t, access C.int, out *C.weft_region, e *C.weft_error) (rc C.int) {
+func goXferRegisterGPU(n C.weft_xfer_agent, name *C.char, ordinal C.int, at C.uint64_t, size C.int64_t, access C.int, out *C.weft_region,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	return registered(n, name, access, out, e, func(*xferAgent) (xfer.Storage, error) {
 		d, err := xferGPU(int(ordinal))
@@ -386,7 +393,8 @@ func goXferRegion(n C.weft_xfer_peer, name *C.char, out *C.weft_region, size *C.
 }
 
 //export goXferPrepare
-func goXferPrepare(n C.weft_xfer_agent, of C.weft_xfer_peer, from *C.weft_xfer_desc, count C.int64_t, out *C.weft_xfer_list, e *C.weft_error) (rc C.int) {
+func goXferPrepare(n C.weft_xfer_agent, of C.weft_xfer_peer, from *C.weft_xfer_desc, count C.int64_t, out *C.weft_xfer_list,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	*out = 0
 	a, err := xferAgents.get(n)
@@ -586,7 +594,8 @@ func goXferNotify(n C.weft_xfer_agent, to C.weft_xfer_peer, data unsafe.Pointer,
 }
 
 //export goXferNotice
-func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Pointer, room C.int64_t, need *C.int64_t, e *C.weft_error) (rc C.int) {
+func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Pointer, room C.int64_t, need *C.int64_t,
+	e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
 	a, err := xferAgents.get(n)
 	if err != nil {
@@ -613,7 +622,8 @@ func goXferNotice(n C.weft_xfer_agent, ms C.int64_t, from *C.char, to unsafe.Poi
 		a.mu.Lock()
 		a.late = append(a.late, x)
 		a.mu.Unlock()
-		return fill(e, fmt.Errorf("a notice of %d bytes: %w: the buffer holds %d; the notice stays, so ask again with a larger one", len(x.Data), xfer.ErrLimit, room))
+		return fill(e, fmt.Errorf("a notice of %d bytes: %w: the buffer holds %d; the notice stays, so ask again with a larger one",
+			len(x.Data), xfer.ErrLimit, room))
 	}
 	copy(unsafe.Slice((*byte)(to), room), x.Data)
 	return fill(e, x.Err)

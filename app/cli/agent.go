@@ -74,7 +74,8 @@ WEFT_TOKEN. Without --report nothing is sent.`,
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+			server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second,
+				MaxHeaderBytes: 16 << 10}
 			go a.Run(ctx)
 			go func() {
 				<-ctx.Done()

@@ -84,7 +84,8 @@ count.`,
 				if r.Syscalls < 0 {
 					calls, note = "unknown", r.Why
 				}
-				fmt.Fprintf(out, "%4.0f s      %5.2f%%   %4.0f MB   %7.0f   %14s   %s\n", r.Every, 100*r.CPU, float64(r.Memory)/1e6, r.Reads, calls, note)
+				fmt.Fprintf(out, "%4.0f s      %5.2f%%   %4.0f MB   %7.0f   %14s   %s\n",
+					r.Every, 100*r.CPU, float64(r.Memory)/1e6, r.Reads, calls, note)
 			}
 			for _, r := range rows {
 				if r.Every >= 10 && (r.CPU > 0.01 || r.Memory > 64<<20) {

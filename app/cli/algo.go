@@ -138,7 +138,8 @@ func (f *algoFlags) refuseIgnored(cmd *cobra.Command, a *algo.Algorithm, op sche
 			heeded = heeded || build(s) != plain
 		}
 		if !heeded {
-			return fmt.Errorf("--%s %s: %s takes no notice of it; leave it out, or see 'weft algo list' for one that does", x.name, given.Value, a.Name)
+			return fmt.Errorf("--%s %s: %s takes no notice of it; leave it out, or see 'weft algo list' for one that does",
+				x.name, given.Value, a.Name)
 		}
 	}
 	return nil

@@ -47,7 +47,8 @@ proofs check the formulas.`,
 				if only != 0 && !a.Serves(only) {
 					continue
 				}
-				e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference, Inner: algo.IsInner(a, sched.AllReduce), Outer: algo.IsOuter(a, sched.AllReduce)}
+				e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference,
+					Inner: algo.IsInner(a, sched.AllReduce), Outer: algo.IsOuter(a, sched.AllReduce)}
 				for _, o := range a.Ops {
 					e.Collectives = append(e.Collectives, o.String())
 				}

@@ -27,7 +27,8 @@ type measuredFlags struct {
 
 func (m *measuredFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.BoolVar(&m.on, "measured", false, "start ranks, measure the links between their hosts, and keep the programs that beat the runtime's choice there")
+	s.BoolVar(&m.on, "measured", false,
+		"start ranks, measure the links between their hosts, and keep the programs that beat the runtime's choice there")
 	s.IntVarP(&m.ranks, "ranks", "n", 0, "number of ranks, for --measured; default: one per host")
 	s.IntVar(&m.turns, "turns", 5, "turns of each program at each size, for --measured; the median counts")
 	s.BoolVar(&m.forget, "forget", false, "remove what --measured stored for these ranks and hosts")
@@ -39,7 +40,8 @@ func (m *measuredFlags) register(cmd *cobra.Command) {
 // measuredOnly are flags of --measured, and unmeasured those that it does not take.
 var (
 	measuredOnly = []string{"ranks", "turns", "forget", "hosts", "rsh", "master-addr", "transport", "lab"}
-	unmeasured   = []string{"host", "links", "gpus", "root", "trees", "pieces", "loss", "fail", "slow", "wire", "reached", "to", "output", "set"}
+	unmeasured   = []string{"host", "links", "gpus", "root", "trees", "pieces", "loss", "fail", "slow", "wire", "reached", "to",
+		"output", "set"}
 )
 
 // newFitRank is the verb that a rank of --measured runs.
@@ -104,7 +106,8 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 	case r.Kept == 0:
 		fmt.Fprintln(out, "\nno program saves a twentieth: the runtime's own choices stay")
 	default:
-		fmt.Fprintf(out, "\n%s kept in %s: they run by themselves from the next start of these ranks on these hosts\n", count(r.Kept, "program"), r.File)
+		fmt.Fprintf(out, "\n%s kept in %s: they run by themselves from the next start of these ranks on these hosts\n",
+			count(r.Kept, "program"), r.File)
 	}
 	return nil
 }
@@ -149,8 +152,10 @@ func (f *synthFlags) measuring(cmd *cobra.Command, args []string) (cfg fit.Confi
 // measuredPrinter prints links when they are measured, and a row for each size.
 func measuredPrinter(out io.Writer) (links func(*fit.Report), row func(*fit.Row)) {
 	return func(r *fit.Report) {
-			fmt.Fprintf(out, "%s on %s over %s; links as measured:\n\n%s\n", count(r.Ranks, "rank"), count(r.Hosts, "host"), r.Transport, indent(r.Links))
-			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6s  %s\n", "operation", "size", "runtime's choice", "time", "made", "predicted", "bound", "ratio", "program")
+			fmt.Fprintf(out, "%s on %s over %s; links as measured:\n\n%s\n", count(r.Ranks, "rank"), count(r.Hosts, "host"), r.Transport,
+				indent(r.Links))
+			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6s  %s\n", "operation", "size", "runtime's choice", "time", "made", "predicted",
+				"bound", "ratio", "program")
 		}, func(r *fit.Row) {
 			if r.Form == "" {
 				fmt.Fprintf(out, "%-15s%10s  %-26s%10s  nothing made: %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), r.Why)
@@ -160,7 +165,8 @@ func measuredPrinter(out io.Writer) (links func(*fit.Report), row func(*fit.Row)
 			if r.Kept {
 				verdict = "kept"
 			}
-			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6.2f  %s; %s\n", r.Op, r.Bytes, r.Own, micros(r.OwnUS), micros(r.Took), micros(r.Predicted), micros(r.Bound), r.OwnUS/r.Took, r.Form, verdict)
+			fmt.Fprintf(out, "%-15s%10s  %-26s%10s%10s%10s%10s  %6.2f  %s; %s\n",
+				r.Op, r.Bytes, r.Own, micros(r.OwnUS), micros(r.Took), micros(r.Predicted), micros(r.Bound), r.OwnUS/r.Took, r.Form, verdict)
 		}
 }
 

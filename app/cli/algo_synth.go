@@ -121,7 +121,8 @@ after links have changed; --forget removes the stored programs.`,
 	f.preset.register(cmd)
 	f.measured.register(cmd)
 	s := cmd.Flags()
-	s.StringVar(&f.op, "op", "all-reduce", "`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all; for --measured a list, by default the first three")
+	s.StringVar(&f.op, "op", "all-reduce",
+		"`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all; for --measured a list, by default the first three")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
 	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one per line: r0 r1 25GB/s")
 	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
@@ -136,7 +137,8 @@ after links have changed; --forget removes the stored programs.`,
 	s.DurationVar(&f.limit, "limit", time.Minute, "CPU `TIME` for simulations per size; then the best form so far is used; 0 for no limit")
 	s.BoolVar(&f.wire, "wire", false, "simulate without software overhead: what the fabric alone would do")
 	s.BoolVar(&f.reach, "reached", false, "links at the rate that software reaches rather than the wire rate")
-	s.StringVar(&f.to, "to", "", "`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; default: by the ending of -o, else weft")
+	s.StringVar(&f.to, "to", "",
+		"`FORM` of what is written: weft, msccl, mscclpp or svg; nccl-tuner for the table of NCCL's tuner, where NCCL's own patterns are as good; default: by the ending of -o, else weft")
 	s.StringVarP(&f.out, "output", "o", "", "`FILE` for the program; '-' for standard output")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	return cmd
@@ -192,7 +194,8 @@ func (f *synthFlags) plain(net *synth.Net, op sched.Collective, sizes []unit.Byt
 	if pieces == 0 {
 		pieces = p.Pieces(sizes[len(sizes)-1], 10*unit.Microsecond)
 	}
-	a := &synthesis{Op: op.String(), GPUs: net.Names[:net.Ranks], Bound: newBoundAnswer(p.Bound), Trees: len(p.Ways), Height: p.Height(), Rate: p.Rate, Share: p.Share()}
+	a := &synthesis{Op: op.String(), GPUs: net.Names[:net.Ranks], Bound: newBoundAnswer(p.Bound), Trees: len(p.Ways), Height: p.Height(),
+		Rate: p.Rate, Share: p.Share()}
 	for lanes := 0; ; lanes = max(lanes/2, 1) {
 		if a.program, err = p.Program("synth", pieces, lanes); err != nil {
 			return nil, err
@@ -235,7 +238,8 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("--limit %s: want 0 or more", f.limit)
 	}
 	if w.Channels < 0 || w.Trees < 0 || w.Pieces < 0 || w.Pieces > 1<<12 || math.IsNaN(w.Loss) || w.Loss < 0 || w.Loss >= 1 {
-		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1", w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
+		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1",
+			w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
 	}
 	c, set, net, err := f.target(cmd, args)
 	if err != nil {
@@ -307,7 +311,8 @@ func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []top
 	case len(f.fail) > 0:
 		return fmt.Errorf("--to nccl-tuner: the model of NCCL has no dead links; 'weft explain --emit nccl-tuner' writes the whole machine's table")
 	case float64(a.NCCL) < asGood*float64(a.Bound.Rate):
-		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp", a.NCCL, a.Rate, a.Bound.Rate)}
+		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp",
+			a.NCCL, a.Rate, a.Bound.Rate)}
 	}
 	return output(cmd, f.out, func(w io.Writer) error { return emitTuner(w, c, set, tune.NCCLOptions{}, nil) })
 }
@@ -331,7 +336,8 @@ func writeProgram(cmd *cobra.Command, p *sched.Program, to, out string) error {
 	return output(cmd, out, write)
 }
 
-func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.NodeID, op sched.Collective, sizes []unit.Bytes, o sim.Options) (*synthesis, error) {
+func (f *synthFlags) make(cmd *cobra.Command, c *cluster.Cluster, set []topo.NodeID, op sched.Collective, sizes []unit.Bytes,
+	o sim.Options) (*synthesis, error) {
 	a := &synthesis{Op: op.String()}
 	for _, n := range set {
 		a.GPUs = append(a.GPUs, c.Graph.NodeName(n))
@@ -411,7 +417,8 @@ func (f *synthFlags) unlimited(g *topo.Graph, set []topo.NodeID, op sched.Collec
 	if err != nil || s.Result == nil {
 		return nil
 	}
-	return &synthSize{Bytes: size, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time, Rate: s.Result.AlgBW,
+	return &synthSize{Bytes: size, Form: fmt.Sprintf("%s on %s", s.Form, count(s.Program.Channels(), "channel")), Time: s.Result.Time,
+		Rate:  s.Result.AlgBW,
 		Share: float64(s.Result.AlgBW / s.Plan.Bound.Rate), Stopped: s.Stopped}
 }
 
@@ -498,7 +505,8 @@ func (a *synthesis) print(w io.Writer, name string) error {
 	}
 	if f := a.Free; f != nil {
 		last := a.Sizes[len(a.Sizes)-1]
-		fmt.Fprintf(w, "\nthe limits cost %.3g%% of the rate at %s: without them %s, %.4g%% of the bound, %s\n", 100*max(1-float64(last.Rate/f.Rate), 0), last.Bytes, f.Rate, 100*f.Share, f.Form)
+		fmt.Fprintf(w, "\nthe limits cost %.3g%% of the rate at %s: without them %s, %.4g%% of the bound, %s\n",
+			100*max(1-float64(last.Rate/f.Rate), 0), last.Bytes, f.Rate, 100*f.Share, f.Form)
 	}
 	for i := 0; i < len(a.Sizes); i++ { // runs of sizes where the same is faster
 		s, to := a.Sizes[i], i
@@ -510,12 +518,15 @@ func (a *synthesis) print(w io.Writer, name string) error {
 			if to > i {
 				at = fmt.Sprintf("from %s to %s", s.Bytes, a.Sizes[to].Bytes)
 			}
-			fmt.Fprintf(w, "\n%s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n", at, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
+			fmt.Fprintf(w, "\n%s weft's own %s takes less time: use that one, 'weft algo show %s -n %d --op %s'\n",
+				at, s.Builtin, s.Builtin, len(a.GPUs), a.Op)
 			i = to
 		}
 	}
 	if i := slices.IndexFunc(a.Sizes, func(s synthSize) bool { return s.Split }); i >= 0 {
-		fmt.Fprintf(w, "\nfrom %s on messages are split over paths of different length, as the bound needs: %s. 'weft sim' and most machines use the shortest path only and reach less\n", a.Sizes[i].Bytes, a.ways)
+		fmt.Fprintf(w,
+			"\nfrom %s on messages are split over paths of different length, as the bound needs: %s. 'weft sim' and most machines use the shortest path only and reach less\n",
+			a.Sizes[i].Bytes, a.ways)
 	}
 	for _, s := range a.Sizes {
 		if s.Stopped {

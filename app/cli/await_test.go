@@ -18,13 +18,15 @@ func TestAwait(t *testing.T) {
 		<-ctx.Done()
 		return errors.Join(ctx.Err(), unreached([]string{"http://127.0.0.1:1"}))
 	})
-	if err == nil || !strings.Contains(err.Error(), "the etcd at 127.0.0.1:1 did not answer within") || !strings.Contains(err.Error(), "connection refused") {
+	if err == nil || !strings.Contains(err.Error(), "the etcd at 127.0.0.1:1 did not answer within") ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("the error is %v", err)
 	}
 	if !strings.Contains(out.String(), "waiting for the etcd at 127.0.0.1:1, 10s at most") {
 		t.Errorf("it said %q", out.String())
 	}
-	for listen, want := range map[string]string{"0.0.0.0:7080": "127.0.0.1:7080", "[::]:7080": "127.0.0.1:7080", "10.0.0.1:7080": "10.0.0.1:7080"} {
+	for listen, want := range map[string]string{"0.0.0.0:7080": "127.0.0.1:7080", "[::]:7080": "127.0.0.1:7080",
+		"10.0.0.1:7080": "10.0.0.1:7080"} {
 		if at := reachable(listen, "http://127.0.0.1:2379"); at != want {
 			t.Errorf("a cache at %s is found at %s, want %s", listen, at, want)
 		}

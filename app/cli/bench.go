@@ -107,7 +107,8 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 			}
 			for _, x := range [][2]string{{"transport", f.cfg.Transport}, {"require", f.cfg.Require}} {
 				if err := comm.CheckTransport(x[1]); err != nil {
-					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT with more of them after commas", x[0], x[1])
+					return fmt.Errorf("--%s: unknown transport %q; known: shm, tcp, mixed, mem, ucx, ucx:TRANSPORT with more of them after commas",
+						x[0], x[1])
 				}
 				if err := comm.CheckNamed(x[1]); err != nil {
 					return fmt.Errorf("--%s %s: %w", x[0], x[1], err)
@@ -128,7 +129,8 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 				return f.runCompare(cmd, args)
 			}
 			if f.predict {
-				if err := unused(cmd, "is not for --predict", append(slices.Clone(notPredict), without(compareFlags, "namespaces", "rails", "rate")...)); err != nil {
+				if err := unused(cmd, "is not for --predict",
+					append(slices.Clone(notPredict), without(compareFlags, "namespaces", "rails", "rate")...)); err != nil {
 					return err
 				}
 				return f.runPredict(cmd, args)
@@ -149,15 +151,18 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 	fl.Float64VarP(&f.cfg.StepFactor, "stepfactor", "f", 2, "factor from row to row")
 	fl.StringVarP(&f.ranks, "ranks", "n", "2", "number of ranks; with --compare a list such as 2,4,8")
 	fl.StringVarP(&f.redop, "op", "o", "sum", "`REDUCTION`: sum, prod, min, max, avg, premulsum, band, bor, bxor")
-	fl.StringVarP(&f.dtype, "datatype", "d", "float32", "`TYPE` of elements: int8 to uint64, float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2")
+	fl.StringVarP(&f.dtype, "datatype", "d", "float32",
+		"`TYPE` of elements: int8 to uint64, float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2")
 	fl.IntVarP(&f.cfg.Root, "root", "r", 0, "`RANK` that is the root")
 	fl.BoolVarP(&f.cfg.Check, "check", "c", true, "verify results")
 	fl.IntVar(&f.cfg.Iters, "iters", 0, "operations per batch; default: as many as take 20 ms")
 	fl.IntVarP(&f.cfg.Warmup, "warmup_iters", "w", 5, "operations before the first batch")
 	fl.BoolVar(&f.cfg.Fresh, "new-sizes", false, "time every call on a size that was not seen before, up to a quarter shorter than the row's")
 	fl.IntVar(&f.cfg.Batches, "batches", 5, "batches, of which the median counts")
-	fl.StringVar(&f.cfg.Transport, "transport", "", "`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; default: the fastest of shm, tcp and mixed")
-	fl.StringVar(&f.cfg.Require, "require", "", "`TRANSPORT` that must be used (ucx:rc: messages over UCX's rc), or with --device the path, direct or staged; anything else is an error")
+	fl.StringVar(&f.cfg.Transport, "transport", "",
+		"`NAME`: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library), or mem for ranks that are goroutines; default: the fastest of shm, tcp and mixed")
+	fl.StringVar(&f.cfg.Require, "require", "",
+		"`TRANSPORT` that must be used (ucx:rc: messages over UCX's rc), or with --device the path, direct or staged; anything else is an error")
 	fl.StringVar(&f.cfg.Device, "device", "", "`DEVICE` that buffers are on: cuda, or soft for a GPU in software; default: the host")
 	fl.StringVar(&f.floor, "floor", "", "least `RATE`, like 5GB/s, of links and of bus bandwidth at the largest size; less is an error")
 	fl.BoolVar(&f.registered, "registered", true, "buffers from the library, which peers map")
@@ -170,16 +175,20 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 	fl.StringVar(&f.output, "output", "", "`FILE` to write to instead of standard output")
 	fl.BoolVar(&f.compare, "compare", false, "compare with other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
-	fl.StringVar(&f.spaces, "namespaces", "", "`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
+	fl.StringVar(&f.spaces, "namespaces", "",
+		"`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
 	fl.BoolVar(&f.predict, "predict", false, "simulate the programs that ran on the links that were measured, and print both times")
 	fl.IntVar(&f.rails, "rails", 1, "`NUMBER` of networks between the hosts of --namespaces")
 	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; default: no limit")
 	fl.IntVar(&f.rounds, "rounds", 15, "turns of each competitor at a size, for --compare; the median counts")
-	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond, "`TIME` per turn, for --compare: long enough to hide wake-ups, short enough to dodge other work")
+	fl.DurationVar(&f.batch, "batch", 10*time.Millisecond,
+		"`TIME` per turn, for --compare: long enough to hide wake-ups, short enough to dodge other work")
 	fl.BoolVar(&f.cfg.Bind, "bind", false, "pin every rank to one CPU: less noise on a busy machine")
-	fl.BoolVar(&f.explain, "explain", false, "also print how each pair of ranks communicates, and which program is chosen at which size, and why")
+	fl.BoolVar(&f.explain, "explain", false,
+		"also print how each pair of ranks communicates, and which program is chosen at which size, and why")
 	fl.BoolVar(&f.best, "best", false, "the fastest turn counts, for --compare, not the median")
-	fl.BoolVar(&f.spread, "spread", false, "for --compare: time every operation separately; medians and 99th percentiles of weft, Open MPI (yielding) and Gloo")
+	fl.BoolVar(&f.spread, "spread", false,
+		"for --compare: time every operation separately; medians and 99th percentiles of weft, Open MPI (yielding) and Gloo")
 	fl.IntVar(&f.hogs, "hogs", 0, "`NUMBER` of busy processes next to the ranks, for --compare; with --spread")
 	fl.StringVar(&f.quota, "quota", "", "CPU `SHARE` for each competitor's ranks, like 50%, by a control group, for --compare; with --spread")
 	fl.BoolVar(&f.canonical, "canonical", false, "for --compare: only what canonical sums (WEFT_CANONICAL=1) cost")
@@ -211,9 +220,12 @@ func operations() string {
 
 // Flags of one of the two ways to measure, which the other would pass over.
 var (
-	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota", "canonical"}
-	aloneFlags   = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "new-sizes", "batches", "datatype", "op", "root",
-		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr", "lab", "tls", "checksum", "outage"}
+	compareFlags = []string{"sizes", "namespaces", "rails", "rate", "rounds", "batch", "best", "out-of-place", "spread", "hogs", "quota",
+		"canonical"}
+	aloneFlags = []string{"minbytes", "maxbytes", "stepbytes", "stepfactor", "iters", "warmup_iters", "new-sizes", "batches", "datatype",
+		"op", "root",
+		"check", "algo", "program", "unproven", "plain", "registered", "device", "require", "floor", "explain", "hosts", "rsh", "master-addr",
+		"lab", "tls", "checksum", "outage"}
 )
 
 // notPredict are flags that --predict would pass over.

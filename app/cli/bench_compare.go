@@ -67,7 +67,8 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) error {
 
 // comparison is what the flags and operations ask for. With hosts, the ranks run on several hosts; sized is whether sizes are given.
 func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparison, error) {
-	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind, Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
+	c := bench.Comparison{Transport: f.cfg.Transport, Rounds: f.rounds, Batch: f.batch, Best: f.best, Apart: f.apart, Bind: f.cfg.Bind,
+		Spread: f.spread, Canonical: f.canonical, Busy: bench.Busy{Hogs: f.hogs}}
 	if c.Transport == "" && hosts {
 		c.Transport = "mixed"
 	}
@@ -105,7 +106,8 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 			return c, err
 		}
 		if f.canonical && !op.Reduces() {
-			return c, fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
+			return c,
+				fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
 		}
 		c.Ops = append(c.Ops, op)
 	}
@@ -187,8 +189,10 @@ func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
 	}
 	for _, s := range strings.Split(f.spaces, ",") {
 		l := layout{Wiring: bench.Wiring{Rails: f.rails, Rate: rate.Bytes()}}
-		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 || l.Hosts*l.Ranks > launch.MaxRanks {
-			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: 2 to 200 hosts, with at least one rank each, %d ranks in all", s, launch.MaxRanks)
+		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 ||
+			l.Hosts*l.Ranks > launch.MaxRanks {
+			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: 2 to 200 hosts, with at least one rank each, %d ranks in all",
+				s, launch.MaxRanks)
 		}
 		list = append(list, l)
 	}
@@ -240,7 +244,8 @@ func printComparison(w io.Writer, c *bench.Comparison, t *bench.Table, cpu bool)
 	if c.Spread {
 		statistic = "single operations"
 	}
-	fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n", c.Transport, where, statistic, c.Rounds, apart)
+	fmt.Fprintf(w, "# float32 sums over %s%s, %s of %d turns taken in one run, microseconds an operation%s\n",
+		c.Transport, where, statistic, c.Rounds, apart)
 	if c.Spread {
 		fmt.Fprintf(w, "# next to %d busy processes", c.Busy.Hogs)
 		if c.Busy.Quota > 0 {

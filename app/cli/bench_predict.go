@@ -122,8 +122,8 @@ func (f *benchFlags) runPredict(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// predict simulates a row: out of place, as programs are written, where there is such a way. In place comm keeps what is overwritten besides.
-// The fastest batch counts, as the fastest of its rounds does where links are measured: what else runs only makes them longer.
+// predict simulates a row: out of place, as programs are written, where there is such a way. In place comm keeps what is overwritten
+// besides. The fastest batch counts, as the fastest of its rounds does where links are measured: what else runs only makes them longer.
 func predict(op string, p *bench.Point, hosts, ranks int) (predicted, error) {
 	t := p.Out
 	if t == nil {
@@ -136,7 +136,8 @@ func predict(op string, p *bench.Point, hosts, ranks int) (predicted, error) {
 	if err != nil {
 		return predicted{}, err
 	}
-	row := predicted{Hosts: hosts, Ranks: ranks, Op: op, Bytes: p.Bytes, Program: p.Ran.Name, Measured: t.Least, Simulated: float64(time) / float64(unit.Microsecond), Point: p}
+	row := predicted{Hosts: hosts, Ranks: ranks, Op: op, Bytes: p.Bytes, Program: p.Ran.Name, Measured: t.Least,
+		Simulated: float64(time) / float64(unit.Microsecond), Point: p}
 	row.Ratio, row.Spread = row.Simulated/row.Measured, t.Micros/t.Least
 	return row, nil
 }
@@ -160,7 +161,8 @@ func (x *prediction) print(w io.Writer) error {
 		if r.Spread > 1.25 {
 			ratio, unsure = ratio+" ~", unsure+1
 		}
-		fmt.Fprintf(tw, "| %d\t| %d\t| %s\t| %s\t| %s\t| %.1f\t| %.1f\t| %s |\n", r.Hosts, r.Ranks, r.Op, unit.Bytes(r.Bytes), r.Program, r.Measured, r.Simulated, ratio)
+		fmt.Fprintf(tw, "| %d\t| %d\t| %s\t| %s\t| %s\t| %.1f\t| %.1f\t| %s |\n",
+			r.Hosts, r.Ranks, r.Op, unit.Bytes(r.Bytes), r.Program, r.Measured, r.Simulated, ratio)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

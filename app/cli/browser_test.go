@@ -61,7 +61,8 @@ func TestReportOpensInABrowser(t *testing.T) {
 	if n := chrome.Ask[int](t, ctx, links+`.filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length`); n > 0 {
 		t.Errorf("%d entries of the contents lead nowhere", n)
 	}
-	if n := chrome.Ask[int](t, ctx, `[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
+	if n := chrome.Ask[int](t, ctx,
+		`[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).length`); n > 0 {
 		t.Errorf("%d tables leave the page", n)
 	}
 	if n := chrome.Ask[int](t, ctx, `performance.getEntriesByType('resource').length`); n > 0 {
@@ -87,7 +88,8 @@ func TestReportsAreAccessible(t *testing.T) {
 	ctx := chrome.Start(t)
 	dir := t.TempDir()
 	weft(t, "design", "../../examples/dragonfly.yaml", "-o", filepath.Join(dir, "design"))
-	weft(t, "plan", "gpt3-175b", "--cluster", "rail", "--gpus", "1024", "--layout", "tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1", "-o", filepath.Join(dir, "plan"))
+	weft(t, "plan", "gpt3-175b", "--cluster", "rail", "--gpus", "1024", "--layout", "tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1",
+		"-o", filepath.Join(dir, "plan"))
 	for _, name := range []string{"design/report.html", "plan/plan.html"} {
 		open(t, ctx, filepath.Join(dir, name))
 		for _, look := range []string{"light", "dark"} {
@@ -111,7 +113,8 @@ func TestReportsAreAccessible(t *testing.T) {
 // The pictures of hosts and fabrics open by themselves, their texts apart.
 func TestPicturesOpenInABrowser(t *testing.T) {
 	ctx := chrome.Start(t)
-	for _, name := range []string{"../../examples/rail-1k.yaml", "../../examples/hpn.yaml", "../../examples/tpu-v4.yaml", "../../examples/dragonfly.yaml", "dgx-1v", "dgx-h100", "gb200-nvl72"} {
+	for _, name := range []string{"../../examples/rail-1k.yaml", "../../examples/hpn.yaml", "../../examples/tpu-v4.yaml",
+		"../../examples/dragonfly.yaml", "dgx-1v", "dgx-h100", "gb200-nvl72"} {
 		file := filepath.Join(t.TempDir(), "f.svg")
 		weft(t, "topo", "show", name, "-o", file)
 		open(t, ctx, file)

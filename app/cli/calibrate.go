@@ -74,7 +74,8 @@ with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 				return err
 			}
 			for _, l := range c.Links {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %d points, %s to %s, %d to %d GPUs: bus %s, error on left-out points: median %.1f%%, 90th percentile %.1f%%\n",
+				fmt.Fprintf(cmd.OutOrStdout(),
+					"%s: %d points, %s to %s, %d to %d GPUs: bus %s, error on left-out points: median %.1f%%, 90th percentile %.1f%%\n",
 					l.Kind, l.Points, l.From, l.To, l.MinGPUs, l.MaxGPUs, l.Bus(), 100*l.MedianError, 100*l.P90Error)
 			}
 			return output(cmd, out, func(w io.Writer) error { _, err := io.WriteString(w, c.String()); return err })

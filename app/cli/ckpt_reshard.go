@@ -60,7 +60,8 @@ same. Training does not need it: any layout loads into any other. Layouts: ` + s
 						"step": m.Step, "from_ranks": m.World, "to_ranks": done.World, "layout": layout, "bytes": done.Bytes(), "place": out,
 					})
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "step %d: %s of %s to %s (%s) in %s\n", m.Step, unit.Bytes(done.Bytes()), count(m.World, "file"), count(done.World, "file"), layout, out)
+				fmt.Fprintf(cmd.OutOrStdout(), "step %d: %s of %s to %s (%s) in %s\n", m.Step, unit.Bytes(done.Bytes()), count(m.World, "file"),
+					count(done.World, "file"), layout, out)
 				return nil
 			})
 		},

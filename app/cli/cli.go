@@ -81,7 +81,8 @@ preset or host ('weft topo build --list' shows them).`,
 	}
 	root.SetHelpCommandGroupID(about)
 	root.SetCompletionCommandGroupID(about)
-	root.AddCommand(newBenchRank(), newFitRank(), newLabInit(), newLabRank(), newRank(), newServeWorker(), newOutsideAgent()) // hidden: processes that weft starts itself
+	root.AddCommand(newBenchRank(), newFitRank(), newLabInit(), newLabRank(), newRank(), newServeWorker(),
+		newOutsideAgent()) // hidden: processes that weft starts itself
 	refuseIgnored(root)
 	completeFlags(root, choices())
 	root.InitDefaultCompletionCmd()

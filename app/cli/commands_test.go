@@ -73,8 +73,8 @@ func calls(line string) (list [][]string) {
 	return list
 }
 
-// parses says what is wrong with a command line: an unknown verb, an unknown flag, one that would change nothing, a value that is none, a wrong
-// number of arguments.
+// parses says what is wrong with a command line: an unknown verb, an unknown flag, one that would change nothing, a value that is none, a
+// wrong number of arguments.
 func parses(args []string) error {
 	root := newRoot()
 	root.InitDefaultHelpCmd()
@@ -143,7 +143,8 @@ func TestPagesShowCommandsThatParse(t *testing.T) {
 	}
 	seen := 0
 	pages = slices.DeleteFunc(pages, func(page string) bool { return page == referencePage })
-	for _, page := range append(append(pages, tables...), "../../README.md", "../../README.zh-CN.md", "../../CONTRIBUTING.md", "../../ARCHITECTURE.md") {
+	for _, page := range append(append(pages, tables...), "../../README.md", "../../README.zh-CN.md", "../../CONTRIBUTING.md",
+		"../../ARCHITECTURE.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +205,8 @@ func TestFlagsOfferTheirChoices(t *testing.T) {
 		"sim collective --as nccl --nvls": "off",
 	} {
 		var out, errs bytes.Buffer
-		if code := Main(append(append([]string{"__complete"}, strings.Fields(line)...), ""), strings.NewReader(""), &out, &errs); code != 0 || !strings.Contains("\n"+out.String(), "\n"+want) {
+		if code := Main(append(append([]string{"__complete"}, strings.Fields(line)...), ""), strings.NewReader(""), &out, &errs); code != 0 ||
+			!strings.Contains("\n"+out.String(), "\n"+want) {
 			t.Errorf("weft %s TAB offers %q, exit %d; want %s among it", line, out.String(), code, want)
 		}
 	}

@@ -65,7 +65,8 @@ func TestDeployFiles(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if out, err := bounded.Command(t, tool, "verify", "--man=no", file).CombinedOutput(); err != nil && !strings.Contains(string(out), "is not executable") && !strings.Contains(string(out), "No such file") {
+			if out, err := bounded.Command(t, tool, "verify", "--man=no", file).CombinedOutput(); err != nil &&
+				!strings.Contains(string(out), "is not executable") && !strings.Contains(string(out), "No such file") {
 				t.Errorf("systemd-analyze: %v\n%s", err, out)
 			} else if strings.Contains(string(out), "Unknown key") || strings.Contains(string(out), "ignoring") {
 				t.Errorf("systemd-analyze: %s", out)
@@ -118,7 +119,8 @@ func TestPrologDrains(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
 	}
-	for state, want := range map[string]int{`{"states":[{"check":"port","state":"good"}]}`: 0, `{"states":[{"check":"port","subject":"mlx5_0","state":"bad"}]}`: 1, "": 0} {
+	for state, want := range map[string]int{`{"states":[{"check":"port","state":"good"}]}`: 0,
+		`{"states":[{"check":"port","subject":"mlx5_0","state":"bad"}]}`: 1, "": 0} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if state == "" {
 				http.Error(w, "gone", http.StatusServiceUnavailable)

@@ -56,7 +56,8 @@ existing InfiniBand fabric.`,
 	cmd.Flags().StringVar(&s.link, "link", "", "the rate of links for which an imported topology states none, such as `ndr`")
 	cmd.Flags().BoolVar(&s.compare, "compare", false, "print several cluster files side by side")
 	cmd.Flags().StringVar(&s.search, "search", "", "propose designs for a `WISH`, such as '2048 h100, 1:1, under $90M'")
-	cmd.Flags().StringSliceVar(&s.actual, "actual", nil, "compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
+	cmd.Flags().StringSliceVar(&s.actual, "actual", nil,
+		"compare with the fabric that stands: `FILE` with what ibnetdiscover or iblinkinfo printed")
 	cmd.Flags().BoolVar(&s.textbook, "textbook", false, "also check worked figures of introductory texts on GPU clusters")
 	cmd.Flags().StringVarP(&s.dir, "output", "o", "", "`DIR` to write the report to, as text, JSON, HTML and SVG")
 	cmd.Flags().BoolVar(&s.asJSON, "json", false, "print the report as JSON")

@@ -93,14 +93,16 @@ unknown. Exit code 2 means wrong use.`,
 		},
 	}
 	s := cmd.Flags()
-	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset: name rail, leaf and port of suspects, and hold measurements against predictions")
+	s.StringVar(&f.cluster, "cluster", "",
+		"`CLUSTER` file or preset: name rail, leaf and port of suspects, and hold measurements against predictions")
 	s.StringVar(&f.failOn, "fail-on", "warning", "exit with 1 from this `SEVERITY` on: info, warning, critical")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.BoolVar(&f.list, "list", false, "list everything that can be found, with how sure and why")
 	s.BoolVar(&f.force, "force-ras", false, "ask RAS servers of any NCCL version, although old ones may crash")
 	f.preset.register(cmd)
 	cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
-	cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]cobra.Completion{"info", "warning", "critical"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]cobra.Completion{"info", "warning", "critical"},
+		cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(newDoctorExplain())
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd
@@ -154,7 +156,8 @@ func expect(c *cluster.Cluster, k *doctor.Case) []doctor.Expectation {
 			models[b.Ranks] = m
 		}
 		p := m.Predict(op, unit.Bytes(b.Size))
-		out = append(out, doctor.Expectation{Op: op.String(), Ranks: b.Ranks, Size: b.Size, Bus: float64(p.BusBW) / float64(unit.GBps), Why: fmt.Sprintf("%s %s on %s", p.Algo, p.Proto, c.Name)})
+		out = append(out, doctor.Expectation{Op: op.String(), Ranks: b.Ranks, Size: b.Size, Bus: float64(p.BusBW) / float64(unit.GBps),
+			Why: fmt.Sprintf("%s %s on %s", p.Algo, p.Proto, c.Name)})
 	}
 	return out
 }
@@ -216,8 +219,10 @@ func newDoctorExplain() *cobra.Command {
 			}
 			fmt.Fprintf(w, "%s: %s\n\n", e.ID, e.Title)
 			t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-			for _, row := range [][2]string{{"seen by", e.Signal}, {"cause", e.Cause}, {"do", e.Fix}, {"to be certain", e.Confirm}, {"not to be confused with", e.Guard},
-				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"measured", measuredText(e)}, {"layer", e.Layer}} {
+			for _, row := range [][2]string{{"seen by", e.Signal}, {"cause", e.Cause}, {"do", e.Fix}, {"to be certain", e.Confirm},
+				{"not to be confused with", e.Guard},
+				{"severity", e.Severity.String()}, {"sure", fmt.Sprintf("%.0f%%", e.Confidence*100)}, {"measured", measuredText(e)},
+				{"layer", e.Layer}} {
 				if row[1] != "" {
 					fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 				}

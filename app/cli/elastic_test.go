@@ -109,12 +109,14 @@ func TestRunTorch(t *testing.T) {
 		t.Skip("six processes that import PyTorch take half a minute of a processor; make long has it. TestRunTorchFollow kills a rank, too")
 	}
 	const python = "/usr/bin/python3"
-	if err := bounded.Command(t, python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)").Run(); err != nil {
+	if err := bounded.Command(t, python, "-c",
+		"import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)").Run(); err != nil {
 		t.Skip("no python3-torch here; 'make test' as root on Debian installs it")
 	}
 	weft := program(t)
 	run := func(die string) string {
-		cmd := bounded.Within(t, 3*time.Minute, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python, "../../examples/torch/train.py")
+		cmd := bounded.Within(t, 3*time.Minute, weft, "run", "--nproc", "2", "--max-restarts", "3", "--ckpt", t.TempDir(), "--", python,
+			"../../examples/torch/train.py")
 		cmd.Env = append(os.Environ(), "DIE="+die)
 		out, err := cmd.Output()
 		if failure := (*exec.ExitError)(nil); errors.As(err, &failure) {
@@ -143,7 +145,8 @@ func TestRunTorchFollow(t *testing.T) {
 	libweft.Build(t)
 	root, weft := libweft.Root(t), program(t)
 	run := func(die string) (pids map[string]bool, loss, all string) {
-		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--rdzv-conf", "last_call_timeout=60", "--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
+		cmd := bounded.Within(t, 2*time.Minute, weft, "run", "--follow", "--nproc", "3", "--min", "2", "--rdzv-conf", "last_call_timeout=60",
+			"--", python, filepath.Join(root, "examples", "torch", "elastic.py"))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "python"), "PYTHONDONTWRITEBYTECODE=1", "STEPS=25", "DIE="+die)
 		out, err := cmd.CombinedOutput()
 		if err != nil {

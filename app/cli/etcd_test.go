@@ -182,7 +182,8 @@ func (l *launcher) ends() int {
 func TestRunWithAPlainEtcd(t *testing.T) {
 	weft := program(t)
 	at, kill := plainEtcd(t)
-	args := []string{weft, "run", "--nodes", "2", "--nproc", "4", "--min", "2", "--max", "8", "--coord", "etcd://" + at, "--ckpt", "/shared/run7", "--coord-timeout", "4s",
+	args := []string{weft, "run", "--nodes", "2", "--nproc", "4", "--min", "2", "--max", "8", "--coord", "etcd://" + at, "--ckpt",
+		"/shared/run7", "--coord-timeout", "4s",
 		"--", "sh", "-c", `echo "rank $RANK of $WORLD_SIZE, pid $$"; sleep 1000 & wait`}
 	token := []string{"WEFT_TOKEN=0123456789abcdef0123456789abcdef"}
 	nodes := []*launcher{launcherOf(t, token, args...), launcherOf(t, token, args...)}
@@ -312,7 +313,8 @@ func TestRunWithoutItsCoordinator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close() // it accepts and says nothing
-	out, err := bounded.Command(t, weft, "run", "--coord", "etcd://"+ln.Addr().String(), "--coord-timeout", "1s", "--nproc", "1", "--", "true").CombinedOutput()
+	out, err := bounded.Command(t, weft, "run", "--coord", "etcd://"+ln.Addr().String(), "--coord-timeout", "1s", "--nproc", "1", "--",
+		"true").CombinedOutput()
 	if code := err.(*exec.ExitError).ExitCode(); code != 1 || !strings.Contains(string(out), "the coordinator does not answer") {
 		t.Errorf("code %d\n%s", code, out)
 	}

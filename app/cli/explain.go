@@ -218,7 +218,8 @@ func explainAll(g *topo.Graph, n int) []topo.NodeID {
 // second or two.
 const maxExplained = 1024
 
-func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions, cal *tune.Calibration) (*explanation, error) {
+func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions,
+	cal *tune.Calibration) (*explanation, error) {
 	if len(set) < 2 {
 		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
 	}
@@ -229,13 +230,15 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 	e := &explanation{Op: op.String(), Bytes: bytes, GPUs: m.Ranks(), Nodes: m.Nodes(),
 		Prediction: m.Predict(op, bytes), Why: m.Explain(op, bytes), Table: m.Table(op, bytes)}
 	if whole := explainAll(c.Graph, len(set)); slices.Equal(whole, set) && len(set) <= maxExplained {
-		best, err := sim.Best(c.Graph, op, len(set), bytes, sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}, sim.Wish{})
+		best, err := sim.Best(c.Graph, op, len(set), bytes,
+			sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}, sim.Wish{})
 		if err != nil {
 			return nil, err
 		}
 		p, res := best.Program, best.Result
-		e.Why = append(e.Why, fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
-			best.Algo, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
+		e.Why = append(e.Why,
+			fmt.Sprintf("Simulated flow by flow, the best of weft's own algorithms here is %s on %s: %s, bus %s, limited by %s.",
+				best.Algo, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
 	}
 	if b, err := findBounds(c, set, op, 0, bytes, sim.Options{}); err == nil && len(set) <= maxExplained {
 		for _, x := range b.Bounds {
@@ -270,7 +273,8 @@ func oneHost(g *topo.Graph, set []topo.NodeID) bool {
 
 func (e *explanation) print(w io.Writer) error {
 	p := &e.Prediction
-	fmt.Fprintf(w, "%s of %s on %s of %s: %s %s, %s, bus %s\n\n", e.Op, e.Bytes, count(e.GPUs, "GPU"), count(e.Nodes, "node"), p.Algo, p.Proto, p.Time, p.BusBW)
+	fmt.Fprintf(w, "%s of %s on %s of %s: %s %s, %s, bus %s\n\n", e.Op, e.Bytes, count(e.GPUs, "GPU"), count(e.Nodes, "node"), p.Algo, p.Proto,
+		p.Time, p.BusBW)
 	for _, s := range e.Why {
 		fmt.Fprintf(w, "- %s\n", s)
 	}

@@ -86,7 +86,8 @@ func printWays(w io.Writer, rows []measure.Row) error {
 		if r.Counted {
 			calls = fmt.Sprintf("%.3g", r.Calls)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Kind, r.Copies, calls, known(r.CPU), known(r.Latency), known(r.Best), known(r.Bandwidth), r.Origin)
+		fmt.Fprintf(t, "%s\t%s\t%g\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Kind, r.Copies, calls, known(r.CPU), known(r.Latency), known(r.Best),
+			known(r.Bandwidth), r.Origin)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -37,7 +37,8 @@ func readCables(files []string) ([]check.Cable, error) {
 				command = f.Kind
 			}
 		}
-		out = append(out, check.Cable{A: x.A, B: x.B, APort: x.APort, BPort: x.BPort, Width: x.Width, Speed: x.Speed, Up: x.B != "" && !strings.HasPrefix(x.State, "Down"), Command: command})
+		out = append(out, check.Cable{A: x.A, B: x.B, APort: x.APort, BPort: x.BPort, Width: x.Width, Speed: x.Speed, Up: x.B != "" &&
+			!strings.HasPrefix(x.State, "Down"), Command: command})
 	}
 	return out, nil
 }

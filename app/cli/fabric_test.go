@@ -65,11 +65,13 @@ func TestFabricDrift(t *testing.T) {
 		what    string // in the finding
 	}{
 		{"as planned", nil, "", "", ""},
-		{"crossed", []string{"from: n0:nic0, to: leaf0:p1,", "from: n0:nic0, to: leaf0:X,", "from: n1:nic0, to: leaf0:p2,", "from: n1:nic0, to: leaf0:p1,", "leaf0:X", "leaf0:p2"}, check.Crossed, check.Differ, "swap the cables of leaf0 port 1 and leaf0 port 2"},
+		{"crossed", []string{"from: n0:nic0, to: leaf0:p1,", "from: n0:nic0, to: leaf0:X,", "from: n1:nic0, to: leaf0:p2,",
+			"from: n1:nic0, to: leaf0:p1,", "leaf0:X", "leaf0:p2"}, check.Crossed, check.Differ, "swap the cables of leaf0 port 1 and leaf0 port 2"},
 		{"missing", []string{"  - {from: leaf1:p11, to: spine0:p4, link: hdr}\n", ""}, check.Neighbour, check.Missing, "leaf1 port 11"},
 		{"elsewhere", []string{"to: leaf1:p3,", "to: leaf1:p20,"}, check.Neighbour, check.Differ, "move the cable of n2 nic1 to leaf1 port 3"},
 		{"degraded", []string{"to: spine0:p2, link: hdr", "to: spine0:p2, link: edr"}, check.Degraded, check.Differ, "leaf0 port 11"},
-		{"extra", []string{"  - {from: leaf1:p10,", "  - {from: leaf0:p30, to: leaf1:p30, link: hdr}\n  - {from: leaf1:p10,"}, check.Neighbour, check.Extra, "port 30"},
+		{"extra", []string{"  - {from: leaf1:p10,", "  - {from: leaf0:p30, to: leaf1:p30, link: hdr}\n  - {from: leaf1:p10,"}, check.Neighbour,
+			check.Extra, "port 30"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "actual.yaml")
@@ -103,7 +105,8 @@ func TestFabricDrift(t *testing.T) {
 						continue
 					}
 					if code != 1 || len(found) != 1 || found[0].Kind != c.kind || found[0].State != c.state || !strings.Contains(text, c.what) {
-						t.Errorf("%v %v: exit %d; want one finding, %s %s with %q, not\n%s", tool, slices.Compact(verb[:2]), code, c.kind, c.state, c.what, text)
+						t.Errorf("%v %v: exit %d; want one finding, %s %s with %q, not\n%s",
+							tool, slices.Compact(verb[:2]), code, c.kind, c.state, c.what, text)
 					}
 				}
 			}

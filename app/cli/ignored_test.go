@@ -51,7 +51,8 @@ func TestIgnoredFlagsAreRefused(t *testing.T) {
 					t.Errorf("%s in mode %q without --%s: %v", x.verb, mode, name, err)
 				}
 				given(t, cmd.Flags(), name)
-				if err := cmd.PreRunE(cmd, nil); err == nil || !strings.Contains(err.Error(), "would change nothing") || !strings.Contains(err.Error(), "--"+name+" ") {
+				if err := cmd.PreRunE(cmd, nil); err == nil || !strings.Contains(err.Error(), "would change nothing") ||
+					!strings.Contains(err.Error(), "--"+name+" ") {
 					t.Errorf("%s --%s in mode %q is not refused: %v", x.verb, name, mode, err)
 				}
 			}
@@ -120,7 +121,8 @@ func TestHalfALauncherIsWrongUse(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "1")
 			var said strings.Builder
-			if code := Main([]string{"run", "--", "true"}, strings.NewReader(""), io.Discard, &said); code != 2 || !strings.Contains(said.String(), variable) {
+			if code := Main([]string{"run", "--", "true"}, strings.NewReader(""), io.Discard, &said); code != 2 ||
+				!strings.Contains(said.String(), variable) {
 				t.Errorf("weft run: exit code %d, want 2 and %s named:\n%s", code, variable, said.String())
 			}
 			if code := Main([]string{"run", "-n", "1", "--", "true"}, strings.NewReader(""), io.Discard, io.Discard); code != 0 {

@@ -165,7 +165,8 @@ func (s *kvReplay) run(cmd *cobra.Command, args []string) error {
 			put = append(put, strconv.Itoa(r.Puts[i]))
 			gone = append(gone, strconv.Itoa(r.Gone[i]))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%.1f%%\t%d\t%s\t%s\n", strings.Join(sizes, ", "), r.Policy, 100*r.Rate, strings.Join(by, " "), 100*r.Share, r.Whole, strings.Join(put, " "), strings.Join(gone, " "))
+		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%.1f%%\t%d\t%s\t%s\n", strings.Join(sizes, ", "), r.Policy, 100*r.Rate, strings.Join(by, " "),
+			100*r.Share, r.Whole, strings.Join(put, " "), strings.Join(gone, " "))
 	}
 	return t.Flush()
 }

@@ -39,8 +39,9 @@ func newAuthority(t *testing.T) authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	raw, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,8 @@ func (a authority) folder(believed authority, until time.Time, uris ...string) s
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	of := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
+	of := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, text := range uris {
 		u, err := url.Parse(text)
@@ -77,7 +79,8 @@ func (a authority) folder(believed authority, until time.Time, uris ...string) s
 		a.t.Fatal(err)
 	}
 	dir := a.t.TempDir()
-	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: believed.cert.Raw}, "cert.pem": {Type: "CERTIFICATE", Bytes: raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{"ca.pem": {Type: "CERTIFICATE", Bytes: believed.cert.Raw},
+		"cert.pem": {Type: "CERTIFICATE", Bytes: raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			a.t.Fatal(err)
 		}
@@ -92,11 +95,14 @@ func TestTenantsByCertificate(t *testing.T) {
 	}
 	ca, other, later := newAuthority(t), newAuthority(t), time.Now().Add(time.Hour)
 	tenants := filepath.Join(t.TempDir(), "tenants.json")
-	if err := os.WriteFile(tenants, []byte(`[{"name": "alice", "token": "alices-secret", "quota": 65536}, {"name": "mallory", "token": "mallorys-secret", "quota": 65536}]`), 0o600); err != nil {
+	if err := os.WriteFile(tenants,
+		[]byte(`[{"name": "alice", "token": "alices-secret", "quota": 65536}, {"name": "mallory", "token": "mallorys-secret", "quota": 65536}]`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
-	cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--name", "c1", "--tenants", tenants, "--tls", ca.folder(ca, later))
+	cmd := exec.CommandContext(ctx, "weft", "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--name", "c1",
+		"--tenants", tenants, "--tls", ca.folder(ca, later))
 	cmd.Env = append(os.Environ(), "WEFT_TOKEN="+operator)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
@@ -178,11 +184,14 @@ func TestTenantsByCertificate(t *testing.T) {
 	// The command line and Python.
 	stat := exec.CommandContext(ctx, "weft", "kv", "stat", at[1])
 	stat.Env = append(os.Environ(), "WEFT_TOKEN=", "WEFT_KV_TLS="+hers)
-	if text, err := stat.CombinedOutput(); err != nil || !strings.Contains(string(text), "tenant alice") || strings.Contains(string(text), "mallory") {
+	if text, err := stat.CombinedOutput(); err != nil || !strings.Contains(string(text), "tenant alice") ||
+		strings.Contains(string(text), "mallory") {
 		t.Errorf("kv stat: %v\n%s", err, text)
 	}
 	if python, err := exec.LookPath("python3"); err == nil {
-		p := exec.CommandContext(ctx, python, "-c", "import sys; sys.path.insert(0, '../../python')\nfrom weft.kv import Client\nprint(Client(sys.argv[1]).match(sys.argv[2:]))", at[1], list[0].String(), list[1].String())
+		p := exec.CommandContext(ctx, python, "-c",
+			"import sys; sys.path.insert(0, '../../python')\nfrom weft.kv import Client\nprint(Client(sys.argv[1]).match(sys.argv[2:]))",
+			at[1], list[0].String(), list[1].String())
 		p.Env = append(os.Environ(), "WEFT_TOKEN=", "WEFT_KV_TLS="+hers, "PYTHONDONTWRITEBYTECODE=1")
 		if text, err := p.CombinedOutput(); err != nil || string(text) != "2\n" {
 			t.Errorf("python: %v\n%s", err, text)

@@ -68,7 +68,8 @@ The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches
 	host, _ := os.Hostname()
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:7080", "`ADDRESS` to serve at")
-	f.StringVar(&s.advertise, "advertise", "", "`ADDRESS` at which other caches reach this one, for --etcd; default: that of --listen, or of the interface towards etcd")
+	f.StringVar(&s.advertise, "advertise", "",
+		"`ADDRESS` at which other caches reach this one, for --etcd; default: that of --listen, or of the interface towards etcd")
 	f.StringVar(&s.o.Name, "name", host, "`NAME` of this cache")
 	f.StringVar(&s.memory, "memory", "256MiB", "`SIZE` of the memory for blocks")
 	f.StringVar(&s.block, "block", "1MiB", "largest `SIZE` of a block")
@@ -84,7 +85,8 @@ The protocol is HTTP: docs/reference/kv.md. Go clients with an agent, and caches
 	f.StringVar(&s.etcd, "etcd", "", "`HOST:PORT,...` of an etcd in which caches find one another and who has which block")
 	f.StringVar(&s.prefix, "prefix", "/weft/kv", "`KEY` in etcd for the entries of caches")
 	f.IntVar(&s.o.Dirty, "dirty", s.o.Dirty, "most `BLOCKS` waiting for disk and store")
-	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{"lru", "lfu", "arc", "cost"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -192,7 +194,8 @@ func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 	for _, f := range []struct {
 		name, text string
 		to         *int64
-	}{{"--memory", s.memory, &s.o.Memory}, {"--block", s.block, &s.o.Block}, {"--disk-size", s.slab, &s.o.Slab}, {"--pack", s.pack, &s.o.Pack}} {
+	}{{"--memory", s.memory, &s.o.Memory}, {"--block", s.block, &s.o.Block}, {"--disk-size", s.slab, &s.o.Slab},
+		{"--pack", s.pack, &s.o.Pack}} {
 		n, err := unit.ParseBytes(f.text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
@@ -205,7 +208,8 @@ func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 	for _, f := range []struct {
 		name, needs string
 		there       bool
-	}{{"disk-size", "disk", s.o.Disk != ""}, {"pack", "store", s.store != ""}, {"prefix", "etcd", s.etcd != ""}, {"advertise", "etcd", s.etcd != ""}} {
+	}{{"disk-size", "disk", s.o.Disk != ""}, {"pack", "store", s.store != ""}, {"prefix", "etcd", s.etcd != ""},
+		{"advertise", "etcd", s.etcd != ""}} {
 		if cmd.Flags().Changed(f.name) && !f.there {
 			return fmt.Errorf("--%s needs --%s", f.name, f.needs)
 		}
@@ -257,11 +261,13 @@ func (s *kvServe) readTenants(token string) (list []kvcache.Tenant, err error) {
 		return nil, err
 	}
 	if token == "" {
-		return nil, errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
+		return nil,
+			errors.New("--tenants without WEFT_TOKEN: anybody could speak as another cache and read every tenant's blocks; set WEFT_TOKEN to a secret that the caches have and no tenant has")
 	}
 	for _, t := range list {
 		if t.Token == token {
-			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own", s.tenants, t.Name)
+			return nil, fmt.Errorf("--tenants %s: the token of %s is WEFT_TOKEN, which is for caches alone: give it one of its own",
+				s.tenants, t.Name)
 		}
 	}
 	return list, nil
@@ -283,7 +289,9 @@ func readTenantFile(file string) (list []kvcache.Tenant, err error) {
 		if err == nil {
 			err = errors.New("nobody is in it")
 		}
-		return nil, fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": \"8MiB\"}], with \"salt\" where names are to be mixed with something else", file, err)
+		return nil,
+			fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": \"8MiB\"}], with \"salt\" where names are to be mixed with something else",
+				file, err)
 	}
 	for _, t := range written {
 		if t.Token == "" {
@@ -354,7 +362,8 @@ func (s *kvServe) join(ctx context.Context, w io.Writer, cache *kvcache.Cache, l
 
 // answer serves until ctx is over.
 func (s *kvServe) answer(ctx context.Context, w io.Writer, handler http.Handler, l net.Listener) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10}
 	// Calls that are under way have three seconds, then their connections are closed: after that nobody reads the cache's memory.
 	over := make(chan struct{})
 	go func() {
@@ -418,7 +427,8 @@ func reachable(listen, them string) string {
 // awaitTime is how long a server waits for what it needs.
 const awaitTime = 10 * time.Second
 
-// await does what needs somebody else's answer. If that takes longer than a moment it says what it waits for, and it gives up after awaitTime.
+// await does what needs somebody else's answer. If that takes longer than a moment it says what it waits for, and it gives up after
+// awaitTime.
 func await(ctx context.Context, w io.Writer, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, awaitTime)
 	defer cancel()
@@ -494,7 +504,8 @@ it serves HTTPS, set WEFT_KV_TLS to a folder with ca.pem, cert.pem and key.pem.`
 				return printJSON(cmd.OutOrStdout(), s)
 			}
 			w := newTable(cmd.OutOrStdout())
-			fmt.Fprintf(w, "cache\t%s, up %s, policy %s, blocks of up to %v\n", s.Name, (time.Duration(s.Uptime) * time.Second).String(), s.Policy, unit.Bytes(s.Block))
+			fmt.Fprintf(w, "cache\t%s, up %s, policy %s, blocks of up to %v\n", s.Name, (time.Duration(s.Uptime) * time.Second).String(), s.Policy,
+				unit.Bytes(s.Block))
 			fmt.Fprintf(w, "memory\t%v\n", unit.Bytes(s.Memory))
 			if s.Slab > 0 {
 				fmt.Fprintf(w, "disk\t%v, %d blocks written, %d left again\n", unit.Bytes(s.Slab), s.Counters.Written, s.Counters.EvictedOut)

@@ -46,11 +46,14 @@ func serveTenants(t *testing.T) service {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "tenants.json")
-	if err := os.WriteFile(file, []byte(`[{"name": "alice", "token": "alices-secret", "quota": 65536}, {"name": "mallory", "token": "mallorys-secret", "quota": 65536}]`), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(`[{"name": "alice", "token": "alices-secret", "quota": 65536}, {"name": "mallory", "token": "mallorys-secret", "quota": 65536}]`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
-	cmd := exec.CommandContext(ctx, weft, "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--name", "c1", "--tenants", file)
+	cmd := exec.CommandContext(ctx, weft, "kv", "serve", "--listen", "127.0.0.1:0", "--memory", "128KiB", "--block", "4KiB", "--name", "c1",
+		"--tenants", file)
 	cmd.Env = append(os.Environ(), "WEFT_TOKEN=the-caches-secret")
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
@@ -208,7 +211,8 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 	// What is for other caches.
 	for _, token := range []string{"", mallory, alice, "guess"} {
 		for _, x := range [][2]string{{"GET", "/v1/changes?generation=0&since=0"}, {"POST", "/v1/fetch"}, {"POST", "/v1/push"}} {
-			if code, got := s.call(x[0], x[1], token, map[string]string{"tenant": "alice", "key": names[0]}); code != 401 || strings.Contains(got, "alice") {
+			if code, got := s.call(x[0], x[1], token, map[string]string{"tenant": "alice", "key": names[0]}); code != 401 ||
+				strings.Contains(got, "alice") {
 				t.Errorf("%s with %q: %d %q", x[1], token, code, got)
 			} else if token == mallory {
 				attack(t, "as another cache, with a tenant's token: "+x[1], "%d", code)
@@ -222,7 +226,8 @@ func TestTenantsDoNotReachOneAnother(t *testing.T) {
 	}
 	found := 0
 	for _, m := range mixed {
-		if code, got := s.call("POST", "/v1/fetch", operator, map[string]string{"tenant": "alice", "key": m[1]}); code == 200 && len(got) == 12+blockBytes {
+		if code, got := s.call("POST", "/v1/fetch", operator, map[string]string{"tenant": "alice", "key": m[1]}); code == 200 &&
+			len(got) == 12+blockBytes {
 			found++
 		}
 		// One tenant's mixed names are nothing to another, at whatever door.
@@ -297,7 +302,10 @@ func TestTenantsCannotSpeakForOneAnother(t *testing.T) {
 		t.Error("another tenant wrote into Alice's memory")
 	}
 	// The same description from Alice.
-	if code, got := s.call("POST", "/v1/fill", alice, blockHead{Keys: names, Agent: stolen, Region: "r", Pieces: [][]int64{{0, blockBytes}, {blockBytes, blockBytes}, {2 * blockBytes, blockBytes}}}); code != 200 || !bytes.Equal(mem, slices.Concat(data...)) {
+	if code, got := s.call("POST", "/v1/fill", alice,
+		blockHead{Keys: names, Agent: stolen, Region: "r",
+			Pieces: [][]int64{{0, blockBytes}, {blockBytes, blockBytes}, {2 * blockBytes, blockBytes}}}); code != 200 ||
+		!bytes.Equal(mem, slices.Concat(data...)) {
 		t.Errorf("Alice's own: %d %q", code, got)
 	}
 	// Her agents do not let another's in, and let hers in.
@@ -333,7 +341,8 @@ func TestTenantsDoNotSeeOneAnother(t *testing.T) {
 		token, chain string
 		want         int
 	}{{mallory, one, 200}, {alice, two, 200}, {alice, one, 409}, {mallory, two, 409}, {mallory, one, 200}} {
-		if code, got := s.call("POST", "/v1/match", x.token, blockHead{Keys: any}, "Weft-Kv-Chain", x.chain); code != x.want || strings.Contains(got, two) && x.token == mallory && code == 200 {
+		if code, got := s.call("POST", "/v1/match", x.token, blockHead{Keys: any}, "Weft-Kv-Chain", x.chain); code != x.want ||
+			strings.Contains(got, two) && x.token == mallory && code == 200 {
 			t.Errorf("%s with the chain %s: %d %q, want %d", x.token, x.chain, code, got, x.want)
 		}
 	}
@@ -432,10 +441,13 @@ func TestTenantsIssueTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, got := s.call("POST", "/v1/fill", bound, blockHead{Keys: names[:1], Agent: a.Describe(r), Region: "r", Pieces: [][]int64{{0, blockBytes}}}); code != want || code == 200 && !strings.Contains(got, `"blocks":1`) {
+		if code, got := s.call("POST", "/v1/fill", bound,
+			blockHead{Keys: names[:1], Agent: a.Describe(r), Region: "r", Pieces: [][]int64{{0, blockBytes}}}); code != want || code == 200 &&
+			!strings.Contains(got, `"blocks":1`) {
 			t.Errorf("agent %s: %d %q, want %d", a.ID(), code, got, want)
 		} else if code != 200 {
-			attack(t, fmt.Sprintf("a token of agent worker, generation 5, with memory of %s, generation %d", a.ID().Name, a.ID().Generation), "%d", code)
+			attack(t, fmt.Sprintf("a token of agent worker, generation 5, with memory of %s, generation %d", a.ID().Name, a.ID().Generation),
+				"%d", code)
 		}
 	}
 	for _, line := range []string{"", "--tenant nobody --audience c1", "--tenant alice", "--tenant alice --audience c1 --for 0s"} {

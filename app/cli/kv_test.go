@@ -92,7 +92,8 @@ func TestKVServe(t *testing.T) {
 	}
 }
 
-// A cache that is killed while it writes serves right blocks afterwards, and, with a byte of each slot changed while it was down, none of those.
+// A cache that is killed while it writes serves right blocks afterwards, and, with a byte of each slot changed while it was down, none of
+// those.
 func TestKVKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
@@ -205,15 +206,21 @@ func TestKVFlags(t *testing.T) {
 		"serve --disk " + dir + "/no/slab", "serve --disk " + dir + "/slab --disk-size 1KiB", "serve --disk-size 1GiB",
 		"serve --pack 0", "serve --pack 1MiB", "serve --policy fifo", "serve --store ftp://x", "serve --dirty 0", "serve --chain x",
 		"serve --tenants " + dir + "/none", "serve --tenants " + nobody, "serve --tenants " + unknown,
-		"serve --peer x", "serve --peer 127.0.0.1", "serve --peer 127.0.0.1:0", "serve --peer 127.0.0.1:99999", "serve --listen x", "serve --listen 127.0.0.1:99999",
-		"serve --etcd nowhere", "serve --etcd 127.0.0.1:2379,x", "serve --prefix /x", "serve --etcd 127.0.0.1:2379 --prefix /", "serve --etcd 127.0.0.1:2379 --name=",
+		"serve --peer x", "serve --peer 127.0.0.1", "serve --peer 127.0.0.1:0", "serve --peer 127.0.0.1:99999", "serve --listen x",
+		"serve --listen 127.0.0.1:99999",
+		"serve --etcd nowhere", "serve --etcd 127.0.0.1:2379,x", "serve --prefix /x", "serve --etcd 127.0.0.1:2379 --prefix /",
+		"serve --etcd 127.0.0.1:2379 --name=",
 		"serve more", "stat x", "stat 127.0.0.1:0", "stat a b", "bench --blocks 1", "bench --for 0s",
-		"trace --requests 0", "trace --rate 0", "trace --rate nan", "trace --turns inf", "trace --think -1", "trace --prompts 0", "trace --user 0", "trace --answer 0",
-		"replay " + dir + "/none", "replay " + nobody, "replay " + trace + " --tiers 0", "replay " + trace + " --policy fifo", "replay " + trace + " --admit never",
-		"replay " + trace + " --half-life -1", "replay " + trace + " --half-life nan", "replay " + trace + " --params 0", "replay " + trace + " --layers 0",
+		"trace --requests 0", "trace --rate 0", "trace --rate nan", "trace --turns inf", "trace --think -1", "trace --prompts 0",
+		"trace --user 0", "trace --answer 0",
+		"replay " + dir + "/none", "replay " + nobody, "replay " + trace + " --tiers 0", "replay " + trace + " --policy fifo",
+		"replay " + trace + " --admit never",
+		"replay " + trace + " --half-life -1", "replay " + trace + " --half-life nan", "replay " + trace + " --params 0",
+		"replay " + trace + " --layers 0",
 		"replay " + trace + " --width 0", "replay " + trace + " --flops 0",
 	} {
-		if code, out, errs := command("", append([]string{"kv"}, fields(line)...)...); code != 2 || errs == "" || strings.Contains(errs, "panic") {
+		if code, out, errs := command("", append([]string{"kv"}, fields(line)...)...); code != 2 || errs == "" ||
+			strings.Contains(errs, "panic") {
 			t.Errorf("kv %s: exit %d, want 2: %s%s", line, code, out, errs)
 		}
 	}
@@ -224,13 +231,15 @@ func TestKVQuota(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "of the caches")
 	file := filepath.Join(t.TempDir(), "tenants.json")
 	for text, want := range map[string]string{
-		`"8MiB"`: "", `8388608`: "", `"8MB"`: "", `"9MiB"`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `9437184`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `"8 sheep"`: "quota: ", `8.5`: "number 8.5",
+		`"8MiB"`: "", `8388608`: "", `"8MB"`: "", `"9MiB"`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB",
+		`9437184`: "quotas of 1 tenants are 9 MiB, memory is 8 MiB", `"8 sheep"`: "quota: ", `8.5`: "number 8.5",
 	} {
 		if err := os.WriteFile(file, []byte(`[{"name": "a", "token": "x", "quota": `+text+`}]`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		// The store is asked after the quotas were taken: one that is not there ends the command.
-		code, _, errs := command("", "kv", "serve", "--memory", "8MiB", "--tenants", file, "--listen", "127.0.0.1:0", "--store", filepath.Join(file, "none"))
+		code, _, errs := command("", "kv", "serve", "--memory", "8MiB", "--tenants", file, "--listen", "127.0.0.1:0", "--store",
+			filepath.Join(file, "none"))
 		if want == "" && (code != 1 || !strings.Contains(errs, "--store")) || want != "" && (code != 2 || !strings.Contains(errs, want)) {
 			t.Errorf("quota %s: exit %d: %s", text, code, errs)
 		}
@@ -239,8 +248,10 @@ func TestKVQuota(t *testing.T) {
 
 func TestServeFlags(t *testing.T) {
 	for _, line := range []string{
-		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users -1", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0", "--rate x", "--rate 0", "--path x", "--path gpu",
-		"--patience -1s", "--patience 0s", "--alike -1", "--alike 1000", "--cache x", "--cache 0", "--cache 1KiB", "--compare --rounds 0", "--compare --prefill 0", "--rounds 3", "--model big",
+		"--prefill -1", "--decode 0", "--decode 65", "--mode x", "--users -1", "--requests -1", "--prompt 0", "--prompt 600", "--answer 0",
+		"--rate x", "--rate 0", "--path x", "--path gpu",
+		"--patience -1s", "--patience 0s", "--alike -1", "--alike 1000", "--cache x", "--cache 0", "--cache 1KiB", "--compare --rounds 0",
+		"--compare --prefill 0", "--rounds 3", "--model big",
 		"--drill boom:1", "--drill kill:0", "--listen x", "--listen 127.0.0.1:99999", "--for -1s", "--tp 2",
 	} {
 		if code, out, errs := command("", append([]string{"up", "--serve"}, fields(line)...)...); code != 2 || errs == "" {
@@ -250,7 +261,8 @@ func TestServeFlags(t *testing.T) {
 	if code, _, errs := command("", "up", "--prefill", "2"); code != 2 {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	if code, _, errs := command("", "up", "--serve", "--cache", "127.0.0.1:1"); code != 1 || !strings.Contains(errs, "kv cache at 127.0.0.1:1") {
+	if code, _, errs := command("", "up", "--serve", "--cache", "127.0.0.1:1"); code != 1 ||
+		!strings.Contains(errs, "kv cache at 127.0.0.1:1") {
 		t.Errorf("a cache that is not there: exit %d: %s", code, errs)
 	}
 }

@@ -73,7 +73,8 @@ run --lab work in it, show and drill need root.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "%7.2f s  %s\n", p.Seconds, p.Step)
 				}
 				if p.Ready {
-					fmt.Fprintf(cmd.OutOrStdout(), "lab %s is up after %.1f s: %s, %s\n", name, p.Seconds, count(len(s.Nodes), "node"), count(len(s.Wires), "cable"))
+					fmt.Fprintf(cmd.OutOrStdout(), "lab %s is up after %.1f s: %s, %s\n", name, p.Seconds, count(len(s.Nodes), "node"),
+						count(len(s.Wires), "cable"))
 				}
 			}); err != nil {
 				return finding{err}
@@ -83,11 +84,14 @@ run --lab work in it, show and drill need root.`,
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "the lab's `NAME`; default: the cluster's")
-	cmd.Flags().StringVar(&o.Routing, "routing", o.Routing, "what switches run: `frr` on the emitted files, bird (hundreds of routers), or static: routes that weft computes")
-	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup, "who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
+	cmd.Flags().StringVar(&o.Routing, "routing", o.Routing,
+		"what switches run: `frr` on the emitted files, bird (hundreds of routers), or static: routes that weft computes")
+	cmd.Flags().StringVar(&o.Setup, "hosts", o.Setup,
+		"who configures hosts: `networkd` on the emitted files, plain (weft itself), or none: switches alone")
 	_ = cmd.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(lab.Routings, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("hosts", cobra.FixedCompletions(lab.Configurers, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().DurationVar(&o.Wait, "wait", 0, "how long a daemon may take to start, and routes to settle; default 90s, in an emulated machine more")
+	cmd.Flags().DurationVar(&o.Wait, "wait", 0,
+		"how long a daemon may take to start, and routes to settle; default 90s, in an emulated machine more")
 	cmd.Flags().BoolVar(&noLLDP, "no-lldp", false, "start no lldpd, which says who is plugged into whom")
 	return cmd
 }
@@ -125,7 +129,8 @@ func newLabList() *cobra.Command {
 				if err != nil {
 					continue // it just ended
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, %s, process %d\n", n, count(len(i.Spec.Nodes), "node"), count(len(i.Spec.Wires), "cable"), i.PID)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s  %s, %s, process %d\n", n, count(len(i.Spec.Nodes), "node"),
+					count(len(i.Spec.Wires), "cable"), i.PID)
 			}
 			return nil
 		},

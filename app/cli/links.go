@@ -23,7 +23,8 @@ var (
 // bind adds the flags to a verb that starts ranks.
 func (f *linkFlags) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.tls, "tls", "", "encrypt traffic between ranks; certificates are derived from the token, or read from `DIR`: ca.pem, cert.pem, key.pem")
+	fl.StringVar(&f.tls, "tls", "",
+		"encrypt traffic between ranks; certificates are derived from the token, or read from `DIR`: ca.pem, cert.pem, key.pem")
 	fl.Lookup("tls").NoOptDefVal = "token"
 	fl.StringVar(&f.outage, "outage", "", "`TIME` to wait for a rank of another host that no link reaches, or none (default 30s)")
 	fl.StringVar(&f.checksum, "checksum", "", "`WHICH` tcp messages have a checksum: hosts (between hosts), all or none (default hosts)")
@@ -32,7 +33,8 @@ func (f *linkFlags) bind(cmd *cobra.Command) {
 
 // bindTransport adds --transport.
 func (f *linkFlags) bindTransport(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.transport, "transport", "", "`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); default: the fastest of shm, tcp and mixed")
+	cmd.Flags().StringVar(&f.transport, "transport", "",
+		"`NAME` of what ranks use: shm, tcp, mixed (shared memory inside hosts, tcp between), ucx or ucx:TRANSPORT,... (by that library); default: the fastest of shm, tcp and mixed")
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions(transports, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -47,15 +49,18 @@ func (f *linkFlags) apart(args []string) error {
 	if f.tls != "token" || len(args) == 0 {
 		return nil
 	}
-	if st, err := os.Stat(args[0]); err == nil && st.IsDir() || len(args) > 1 && args[1] == "--" || strings.HasPrefix(args[0], "/") && err != nil {
-		return fmt.Errorf("%s stands behind --tls and is not taken for its folder; want --tls=%s, or --tls alone for certificates from the token", args[0], args[0])
+	if st, err := os.Stat(args[0]); err == nil && st.IsDir() || len(args) > 1 && args[1] == "--" || strings.HasPrefix(args[0], "/") &&
+		err != nil {
+		return fmt.Errorf("%s stands behind --tls and is not taken for its folder; want --tls=%s, or --tls alone for certificates from the token",
+			args[0], args[0])
 	}
 	return nil
 }
 
 // env are the variables that the flags come to.
 func (f *linkFlags) env() (list []string, err error) {
-	for _, x := range []struct{ flag, variable, name string }{{"transport", "WEFT_TRANSPORT", f.transport}, {"require", "WEFT_REQUIRE", f.require}} {
+	for _, x := range []struct{ flag, variable, name string }{{"transport", "WEFT_TRANSPORT", f.transport},
+		{"require", "WEFT_REQUIRE", f.require}} {
 		if x.name == "" {
 			continue
 		}

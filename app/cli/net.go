@@ -36,7 +36,8 @@ type planFlags struct {
 
 func (f *planFlags) register(cmd *cobra.Command) {
 	f.presetFlags.register(cmd)
-	cmd.Flags().StringVar(&f.lock, "lock", "", "lock `FILE` with assigned numbers, addresses and ports; default: CLUSTER.lock next to the cluster file, if it exists")
+	cmd.Flags().StringVar(&f.lock, "lock", "",
+		"lock `FILE` with assigned numbers, addresses and ports; default: CLUSTER.lock next to the cluster file, if it exists")
 	cmd.Flags().BoolVar(&f.renumber, "renumber", false, "let addresses of the lock change")
 	cmd.Flags().BoolVar(&f.recable, "recable", false, "let cables and racks of the lock change; see 'weft net moves'")
 }
@@ -94,7 +95,8 @@ func (f *planFlags) load(cmd *cobra.Command, arg string) (*network.Plan, error) 
 		byWhat[m.What] = append(byWhat[m.What], m)
 	}
 	see := "--recable; 'weft net moves " + arg + "' shows the order"
-	return p, errors.Join(f.allow(cmd, arg, byWhat["address"], "--renumber", f.renumber), f.allow(cmd, arg, byWhat["cable"], see, f.recable), f.allow(cmd, arg, byWhat["rack"], see, f.recable))
+	return p, errors.Join(f.allow(cmd, arg, byWhat["address"], "--renumber", f.renumber), f.allow(cmd, arg, byWhat["cable"], see, f.recable),
+		f.allow(cmd, arg, byWhat["rack"], see, f.recable))
 }
 
 // allow refuses moves, or prints them where they are allowed.
@@ -111,7 +113,8 @@ func (f *planFlags) allow(cmd *cobra.Command, arg string, moves []network.Move, 
 		fmt.Fprintf(&text, "\n  %s:%d: %s", f.lockPath(arg), m.Line, m)
 	}
 	if !allowed {
-		return fmt.Errorf("%s of %s would change:%s\nundo the change, or say %s", count(len(moves), moves[0].What), f.lockPath(arg), text.String(), flag)
+		return fmt.Errorf("%s of %s would change:%s\nundo the change, or say %s",
+			count(len(moves), moves[0].What), f.lockPath(arg), text.String(), flag)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "weft: %s changed:%s\n", count(len(moves), moves[0].What), text.String())
 	return nil
@@ -238,7 +241,8 @@ func validText(v interface {
 
 // netReport is the plan of one host or switch, or of the first some of each.
 func netReport(p *network.Plan, only string, some int) netPlanRow {
-	out := netPlanRow{Name: p.Name, Digest: p.Digest, Warnings: append([]string{}, p.Warnings...), Hosts: []netHostRow{}, Switches: []netSwitchRow{}, Rails: []netRailRow{}}
+	out := netPlanRow{Name: p.Name, Digest: p.Digest, Warnings: append([]string{}, p.Warnings...), Hosts: []netHostRow{},
+		Switches: []netSwitchRow{}, Rails: []netRailRow{}}
 	for _, r := range []network.Role{network.Frontend, network.Backend, network.Storage, network.Management} {
 		n := p.Net(r)
 		out.Networks = append(out.Networks, netRow{r.String(), n.Prefix.String(), n.VLAN, n.MTU})
@@ -254,7 +258,8 @@ func netReport(p *network.Plan, only string, some int) netPlanRow {
 		row := netHostRow{Name: h.Name, Number: h.Number, BMC: h.BMC.String(), Interfaces: []netIfaceRow{}}
 		for j := range h.Interfaces {
 			x := &h.Interfaces[j]
-			q := netIfaceRow{Name: x.Name, Network: x.Role.String(), Rail: x.Rail, Address: validText(x.Addr), Gateway: validText(x.Gateway), MTU: x.MTU, VLAN: x.VLAN, Bond: x.Bond, MAC: x.MAC}
+			q := netIfaceRow{Name: x.Name, Network: x.Role.String(), Rail: x.Rail, Address: validText(x.Addr), Gateway: validText(x.Gateway),
+				MTU: x.MTU, VLAN: x.VLAN, Bond: x.Bond, MAC: x.MAC}
 			if sw, port := p.PeerPort(x); sw != nil {
 				q.Switch, q.Port = sw.Name, emit.PortName(p, sw, port.Number)
 			}
@@ -267,7 +272,8 @@ func netReport(p *network.Plan, only string, some int) netPlanRow {
 		if only != "" && s.Name != only || len(out.Switches) == some {
 			continue
 		}
-		row := netSwitchRow{Name: s.Name, Number: s.Number, Tier: s.Tier, ASN: s.ASN, Loopback: validText(s.Loopback), Management: s.Mgmt.String(), Ports: []netPortRow{}}
+		row := netSwitchRow{Name: s.Name, Number: s.Number, Tier: s.Tier, ASN: s.ASN, Loopback: validText(s.Loopback),
+			Management: s.Mgmt.String(), Ports: []netPortRow{}}
 		for j := range s.Ports {
 			q := &s.Ports[j]
 			row.Ports = append(row.Ports, netPortRow{q.Number, emit.PortName(p, s, q.Number), p.Graph.NodeName(q.Peer), validText(q.Addr), q.VLAN})
@@ -421,7 +427,8 @@ input gives equal bytes.`,
 			for _, w := range p.Warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", w)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files below %s, %d written, %d as they were (%s)\n", p.Name, len(files), dir, written, same, strings.Join(names, ", "))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files below %s, %d written, %d as they were (%s)\n",
+				p.Name, len(files), dir, written, same, strings.Join(names, ", "))
 			return nil
 		},
 	}

@@ -46,7 +46,8 @@ Exit code 1 if a step cuts off hosts that are not drained.`,
 				return err
 			}
 			if from == "" && (lock == nil || len(lock.Cables) == 0) {
-				return fmt.Errorf("there is no lock with cables to compare with; write one with 'weft net plan %s --write' before the change, or give --from DIR", args[0])
+				return fmt.Errorf("there is no lock with cables to compare with; write one with 'weft net plan %s --write' before the change, or give --from DIR",
+					args[0])
 			}
 			row, err := planMoves(p, lock, from)
 			if err != nil {
@@ -178,7 +179,8 @@ func printMoves(w io.Writer, row *movesRow) {
 		fmt.Fprintf(w, "%s: nothing to change\n", row.Name)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s, %s to unplug, %d to plug in, %s to drain\n", row.Name, count(len(row.Steps), "step"), count(unplug, "cable"), plug, count(len(drain), "host"))
+	fmt.Fprintf(w, "%s: %s, %s to unplug, %d to plug in, %s to drain\n", row.Name, count(len(row.Steps), "step"), count(unplug, "cable"), plug,
+		count(len(drain), "host"))
 	for i := range row.Steps {
 		printStep(w, i+1, &row.Steps[i])
 		if row.Proven == nil {

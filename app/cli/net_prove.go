@@ -128,7 +128,8 @@ func failGroups(p *network.Plan, together []string, racks bool) (out [][]string,
 
 // printProof prints what holds, and the counterexamples of what does not.
 func printProof(w io.Writer, name string, r *prove.Report) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %.1f s\n\n", name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
+	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %.1f s\n\n",
+		name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
 		r.Classes-r.Decided, r.Seconds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, v := range r.Verdicts {
@@ -225,7 +226,8 @@ func verdict(holds bool, outside []string) error {
 		list = append(list, errors.New("not everything holds"))
 	}
 	if len(outside) > 0 {
-		list = append(list, fmt.Errorf("not proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})", strings.Join(outside, ", ")))
+		list = append(list, fmt.Errorf("not proven: %s; no fabric of the cluster file joins them (fabrics: {NAME: {service: true, ...}})",
+			strings.Join(outside, ", ")))
 	}
 	if err := errors.Join(list...); err != nil {
 		return finding{err}

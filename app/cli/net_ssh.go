@@ -80,7 +80,8 @@ func readSSH(cmd *cobra.Command, p *network.Plan, user string, rsh []string) (ch
 	}
 	group.Wait()
 	if len(out) == 0 {
-		return nil, finding{fmt.Errorf("none of %s answers; see above, or collect by other means: weft net collect --print", count(len(list), "device"))}
+		return nil,
+			finding{fmt.Errorf("none of %s answers; see above, or collect by other means: weft net collect --print", count(len(list), "device"))}
 	}
 	return out, nil
 }

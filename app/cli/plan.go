@@ -69,12 +69,15 @@ and the model's error there.`,
 	fl.IntVar(&f.batch, "batch", 0, "`SEQUENCES` a step, all ranks together")
 	fl.IntVar(&f.seq, "seq", 0, "`TOKENS` of a sequence")
 	fl.IntVar(&f.micro, "micro", 0, "`SEQUENCES` of a micro-batch, where --like does not say")
-	fl.StringVar(&f.layout, "layout", "", "price this `LAYOUT`: tp=8,pp=4,dp=16,cp=1,ep=1,micro=1,batch=512,seq=2048,zero=1,schedule=1f1b,recompute=full,dtype=bf16")
+	fl.StringVar(&f.layout, "layout", "",
+		"price this `LAYOUT`: tp=8,pp=4,dp=16,cp=1,ep=1,micro=1,batch=512,seq=2048,zero=1,schedule=1f1b,recompute=full,dtype=bf16")
 	fl.StringVar(&f.framework, "framework", "", "whose habits: megatron, fsdp, deepspeed")
 	fl.StringVar(&f.dtype, "dtype", "", "`TYPE` of matrix products in a search: bf16, fp16, fp32, fp8, mxfp8, nvfp4")
 	fl.StringVar(&f.phase, "phase", "", "pretrain, sft or lora")
-	fl.StringVar(&f.schedules, "schedules", "", "pipeline `SCHEDULES` to search, joined by commas, or all; default: those that the framework has")
-	fl.StringVar(&f.release, "release", "", "`RELEASE` of Megatron-Bridge or NeMo, such as 25.09: layers with experts got faster over the year")
+	fl.StringVar(&f.schedules, "schedules", "",
+		"pipeline `SCHEDULES` to search, joined by commas, or all; default: those that the framework has")
+	fl.StringVar(&f.release, "release", "",
+		"`RELEASE` of Megatron-Bridge or NeMo, such as 25.09: layers with experts got faster over the year")
 	fl.StringVar(&f.why, "why", "", "also print the tree of terms behind `WHAT`: step or memory")
 	fl.StringVar(&f.convention, "convention", "", "count FLOPs by causal, full, hardware or 6n")
 	fl.StringVar(&f.tokens, "tokens", "", "also say days, energy and money for `N` tokens, such as 15T")
@@ -88,8 +91,10 @@ and the model's error there.`,
 	fl.StringVarP(&f.dir, "output", "o", "", "`DIR` for the report: HTML, SVG and JSON")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
-	for name, values := range map[string][]string{"framework": {"megatron", "fsdp", "deepspeed"}, "why": {"step", "memory"}, "emit": {"deepspeed", "megatron", "torchtitan", "accelerate"},
-		"dtype": {"bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"}, "convention": {"causal", "full", "hardware", "6n"}, "phase": {"pretrain", "sft", "lora"}} {
+	for name, values := range map[string][]string{"framework": {"megatron", "fsdp", "deepspeed"}, "why": {"step", "memory"},
+		"emit":  {"deepspeed", "megatron", "torchtitan", "accelerate"},
+		"dtype": {"bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"}, "convention": {"causal", "full", "hardware", "6n"},
+		"phase": {"pretrain", "sft", "lora"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
@@ -165,9 +170,11 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 		if s.Link != nic.Link || s.Kind == topo.NVLink {
 			continue
 		}
-		file := fmt.Sprintf("name: %s\nhosts:\n  \"n[0-%d]\": %s\n%sfabric:\n  family: rail\n  switch: %s\n", c.Name, hosts-1, h.Name, text, s.Name)
+		file := fmt.Sprintf("name: %s\nhosts:\n  \"n[0-%d]\": %s\n%sfabric:\n  family: rail\n  switch: %s\n",
+			c.Name, hosts-1, h.Name, text, s.Name)
 		if big, err := cluster.Parse(c.Name, []byte(file), nil); err == nil {
-			return big, fmt.Sprintf("%s is one host: %d of them are taken, joined by a rail fabric of %s that does not block", arg, hosts, s.Name), nil
+			return big, fmt.Sprintf("%s is one host: %d of them are taken, joined by a rail fabric of %s that does not block",
+				arg, hosts, s.Name), nil
 		}
 	}
 	return c, "", nil
@@ -198,10 +205,12 @@ func grow(c *cluster.Cluster, arg string, p presetFlags, gpus int) (*cluster.Clu
 			continue // some sizes have no fabric
 		}
 		if got := big.Graph.Count(topo.GPU); got >= gpus {
-			return big, fmt.Sprintf("%s has %d GPUs with %s=%d; %s=%d gives it %d", arg, have, size.Name, size.Default, size.Name, n, got), stateLinks(big, "")
+			return big, fmt.Sprintf("%s has %d GPUs with %s=%d; %s=%d gives it %d", arg, have, size.Name, size.Default, size.Name, n, got),
+				stateLinks(big, "")
 		}
 	}
-	return nil, "", fmt.Errorf("%s, and no %s near %d gives it that many; choose a larger preset or write a cluster file", short, size.Name, least)
+	return nil, "", fmt.Errorf("%s, and no %s near %d gives it that many; choose a larger preset or write a cluster file",
+		short, size.Name, least)
 }
 
 // mostGrown is how many GPUs a preset grows to by itself.
@@ -303,7 +312,8 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if !a.Fits {
-		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d", a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage)}
+		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d",
+			a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage)}
 	}
 	return nil
 }
@@ -486,7 +496,8 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 	if len(missing) > 0 {
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
-	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05, Top: max(f.top, 2)}
+	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05,
+		Top: max(f.top, 2)}
 	if w.Schedules, err = plan.ParseSchedules(f.schedules); err != nil {
 		return fmt.Errorf("--schedules: %w", err)
 	}
@@ -534,7 +545,8 @@ func surer(q plan.Question, front []*plan.Cost, step float64) []string {
 	for _, c := range front {
 		q.Layout, q.Why = c.Layout, false
 		if c, err := plan.Price(q); err == nil && c.Verdict == plan.VerdictFits {
-			return []string{fmt.Sprintf("memory is within the error of the prediction; %s takes %.4g s (%+.1f%%) and fits for sure with %s", c.LayoutText, c.Step, 100*(c.Step/step-1), gigabytes(c.Peak))}
+			return []string{fmt.Sprintf("memory is within the error of the prediction; %s takes %.4g s (%+.1f%%) and fits for sure with %s",
+				c.LayoutText, c.Step, 100*(c.Step/step-1), gigabytes(c.Peak))}
 		}
 	}
 	return nil
@@ -575,8 +587,10 @@ func realDays(q *plan.Question, days float64) (float64, error) {
 	hosts := max(gpus/max(q.Machine.HostGPUs, 1), 1)
 	parts := failures.Parts{Hosts: hosts, GPUs: gpus, NICs: gpus, Ports: gpus, Leaves: hosts / 32, HostsPerLeaf: 32}
 	save := failures.CheckpointBytes(q.Model.Params().Total) / 100e9
-	r, err := failures.Best(failures.Job{Hosts: hosts, GPUs: gpus, Hazards: failures.Hazards(parts, nil), Detect: 30, Timeout: 600, Localise: 300,
-		Requeue: failures.Requeue(gpus), InPlace: 60, Kept: .5, Spares: failures.Enough, Days: min(max(days, 30), 365), Tiers: []failures.Tier{{Name: "store", Stall: save, Load: save}}}, 4, 1)
+	r, err := failures.Best(failures.Job{Hosts: hosts, GPUs: gpus, Hazards: failures.Hazards(parts, nil), Detect: 30, Timeout: 600,
+		Localise: 300,
+		Requeue:  failures.Requeue(gpus), InPlace: 60, Kept: .5, Spares: failures.Enough, Days: min(max(days, 30), 365),
+		Tiers: []failures.Tier{{Name: "store", Stall: save, Load: save}}}, 4, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -613,20 +627,26 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	if a.GPUs < q.Machine.GPUs {
 		gpus = fmt.Sprintf("%d of %d", a.GPUs, q.Machine.GPUs)
 	}
-	line("machine", "%s %s of %s: %d per host, %d per fast domain, %.0f GB/s of NIC each", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
+	line("machine", "%s %s of %s: %d per host, %d per fast domain, %.0f GB/s of NIC each",
+		gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
 	line("layout", "%s", a.LayoutText)
-	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%", a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
+		a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
 	if a.Interval != nil {
 		line("", "%s", a.Interval)
 	}
 	line("", "%.1f%% idle in the pipeline, %.1f%% transfers that nothing hides", 100*a.Bubble, 100*a.Shown)
-	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage, memoryVerdict(a))
+	line("memory", "%s state, %s at peak of %s on stage %d: %s", gigabytes(a.State), gigabytes(a.Peak), gigabytes(a.Capacity), a.Stage,
+		memoryVerdict(a))
 	if a.MemoryInterval != nil {
 		line("", "%s", a.MemoryInterval)
 	}
 	if a.Days > 0 {
-		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s)", a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
-		line("", "%.1f days with failures at the rates of Llama 3's cluster, and a checkpoint store of 100 GB/s; 'weft sim failures' takes your own", a.RealDays)
+		line("run", "%.4g tokens: %.1f days, %.4g MWh, $%.4g at $%.2f a GPU hour (%s)",
+			a.Tokens, a.Days, a.MWh, a.USD, q.Machine.Hour, q.Machine.HourFrom)
+		line("",
+			"%.1f days with failures at the rates of Llama 3's cluster, and a checkpoint store of 100 GB/s; 'weft sim failures' takes your own",
+			a.RealDays)
 	}
 	if n := a.Nearest; n != nil {
 		line("nearest", "%s: %s, measured %.4g s, model %+.1f%%", n.ID, n.What, n.Step, 100*n.Error)
@@ -642,7 +662,8 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		line("finding", "%s", n)
 	}
 	if a.Search != nil {
-		line("search", "%d layouts priced; %d layouts or families of them cannot be faster by their bound, %d do not fit", a.Search.Priced, a.Search.Bounded, a.Search.TooBig)
+		line("search", "%d layouts priced; %d layouts or families of them cannot be faster by their bound, %d do not fit",
+			a.Search.Priced, a.Search.Bounded, a.Search.TooBig)
 	}
 	for i, c := range a.Candidates {
 		if i >= f.top {
@@ -652,7 +673,8 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	}
 	if len(a.Front) > 1 {
 		last := a.Front[len(a.Front)-1]
-		line("front", "from %.4g s with %s to %.4g s with %s: %s", a.Front[0].Step, gigabytes(a.Front[0].Peak), last.Step, gigabytes(last.Peak), last.Layout)
+		line("front", "from %.4g s with %s to %.4g s with %s: %s", a.Front[0].Step, gigabytes(a.Front[0].Peak), last.Step, gigabytes(last.Peak),
+			last.Layout)
 	}
 	if len(a.Beside) > 0 {
 		line("second", "loses by %s", strings.Join(a.Beside, ", "))
@@ -666,7 +688,8 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 		printTerm(w, *a.Why, 0)
 	case "memory":
 		fmt.Fprintln(w)
-		printTerm(w, plan.Term{Name: "memory at peak", Value: a.Peak, Unit: "B", Why: fmt.Sprintf("of a rank of stage %d", a.Stage), Terms: a.Memory}, 0)
+		printTerm(w, plan.Term{Name: "memory at peak", Value: a.Peak, Unit: "B", Why: fmt.Sprintf("of a rank of stage %d", a.Stage),
+			Terms: a.Memory}, 0)
 	}
 	return nil
 }

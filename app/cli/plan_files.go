@@ -67,7 +67,8 @@ func (f *trainFlags) report(cmd *cobra.Command, q *plan.Question, a *answer) err
 		return err
 	}
 	p := plan.Page{Title: fmt.Sprintf("%s on %d %s", a.Model, a.GPUs, a.GPU), Cost: a.Cost, Days: a.Days, USD: a.USD,
-		Machine: fmt.Sprintf("%s: %d GPUs per host, %d per fast domain, %.0f GB/s of NIC each", a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)}
+		Machine: fmt.Sprintf("%s: %d GPUs per host, %d per fast domain, %.0f GB/s of NIC each",
+			a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)}
 	for _, c := range a.Candidates {
 		p.Rows = append(p.Rows, [4]string{fmt.Sprintf("%.4g s", c.Step), fmt.Sprintf("%.1f%%", 100*c.MFU), gigabytes(c.Peak), c.Layout})
 	}

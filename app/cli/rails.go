@@ -18,7 +18,8 @@ type railFlags struct {
 }
 
 func (f *railFlags) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "cluster", "", "cluster `FILE` whose rails the ranks use: the back-end addresses that its network plan gives each host; WEFT_RAILS=discover finds them on the hosts instead")
+	cmd.Flags().StringVar(&f.file, "cluster", "",
+		"cluster `FILE` whose rails the ranks use: the back-end addresses that its network plan gives each host; WEFT_RAILS=discover finds them on the hosts instead")
 }
 
 // place gives the ranks of each host its rails. Hosts are known by their names in the file; without a list of hosts it is this one.
@@ -57,7 +58,8 @@ func (f *railFlags) place(cmd *cobra.Command, spec *launch.Spec) error {
 func railsOf(plan *network.Plan, file, host string) (list []string, err error) {
 	h := plan.Host(host)
 	if h == nil {
-		return nil, fmt.Errorf("--cluster %s: it has no host %s; it has %d, of which the first is %s", file, host, len(plan.Hosts), plan.Hosts[0].Name)
+		return nil, fmt.Errorf("--cluster %s: it has no host %s; it has %d, of which the first is %s",
+			file, host, len(plan.Hosts), plan.Hosts[0].Name)
 	}
 	for _, x := range h.Interfaces {
 		if x.Role == network.Backend && x.Addr.IsValid() && x.Bond == "" {

@@ -63,8 +63,10 @@ func TestReferenceIsCurrent(t *testing.T) {
 	h, w := strings.Split(string(have), "\n"), strings.Split(want, "\n")
 	for i := range min(len(h), len(w)) {
 		if h[i] != w[i] {
-			t.Fatalf("%s:%d is %q; the commands say %q. 'UPDATE=1 go test ./app/cli -run Reference' writes the page.", referencePage, i+1, h[i], w[i])
+			t.Fatalf("%s:%d is %q; the commands say %q. 'UPDATE=1 go test ./app/cli -run Reference' writes the page.",
+				referencePage, i+1, h[i], w[i])
 		}
 	}
-	t.Fatalf("%s has %d lines, the commands make %d; 'UPDATE=1 go test ./app/cli -run Reference' writes the page", referencePage, len(h), len(w))
+	t.Fatalf("%s has %d lines, the commands make %d; 'UPDATE=1 go test ./app/cli -run Reference' writes the page",
+		referencePage, len(h), len(w))
 }

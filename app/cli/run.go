@@ -95,8 +95,10 @@ Exit code: that of the first rank to fail, or 128 plus the signal that ended it.
 	cmd.Flags().IntVarP(&s.spec.N, "ranks", "n", 1, "number of ranks")
 	cmd.Flags().DurationVar(&s.spec.Grace, "grace", launch.Grace, "`TIME` between SIGTERM and SIGKILL when ranks are ended")
 	cmd.Flags().BoolVar(&s.spec.KeepGoing, "keep-going", false, "let the other ranks run on when one fails")
-	cmd.Flags().StringVar(&s.tie, "witness", "", "`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
-	cmd.Flags().StringVar(&s.watched, "watch", "", "`DIR` of each host in which ranks tell 'weft agent' of their operations and leave flight records; it is made where it is missing")
+	cmd.Flags().StringVar(&s.tie, "witness", "",
+		"`ADDRESS`, host:port, at which this command is the witness of the ranks: if the network parts them in halves, the half that it votes with goes on")
+	cmd.Flags().StringVar(&s.watched, "watch", "",
+		"`DIR` of each host in which ranks tell 'weft agent' of their operations and leave flight records; it is made where it is missing")
 	cmd.Flags().StringArrayVar(&s.env, "env", nil, "`NAME=VALUE` for every rank; repeatable")
 	hostFlags(cmd, &s.spec, &s.hosts, &s.rsh)
 	s.inLab.bind(cmd)

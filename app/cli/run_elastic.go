@@ -50,7 +50,8 @@ func (r *elasticRun) bind(cmd *cobra.Command) {
 	r.torch.bind(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&r.follow, "follow", false, "the program follows epochs (package elastic): survivors are not restarted")
-	f.StringVar(&r.restart, "restart", string(node.All), "which ranks are started again when one fails: all, together, or one, the rank that failed")
+	f.StringVar(&r.restart, "restart", string(node.All),
+		"which ranks are started again when one fails: all, together, or one, the rank that failed")
 	f.BoolVar(&r.explain, "explain", false, "say which flag or variable gave what")
 	f.StringVar(&r.state, "coord-dir", "", "`DIR` of the state of the coordinator in this node; default: a temporary one")
 	f.DurationVar(&r.away, "coord-timeout", time.Minute, "`TIME` that ranks wait for a coordinator that does not answer; then the run ends")
@@ -58,7 +59,8 @@ func (r *elasticRun) bind(cmd *cobra.Command) {
 	f.StringVar(&r.tls.CA, "coord-ca", "", "`FILE` with the authority of an etcd's certificates")
 	f.StringVar(&r.tls.Cert, "coord-cert", "", "`FILE` with this node's certificate for an etcd")
 	f.StringVar(&r.tls.Key, "coord-key", "", "`FILE` with the key of that certificate")
-	_ = cmd.RegisterFlagCompletionFunc("restart", cobra.FixedCompletions([]string{string(node.All), string(node.One)}, cobra.ShellCompDirectiveNoFileComp)) // it is a flag
+	_ = cmd.RegisterFlagCompletionFunc("restart",
+		cobra.FixedCompletions([]string{string(node.All), string(node.One)}, cobra.ShellCompDirectiveNoFileComp)) // it is a flag
 }
 
 // wanted reports whether the run is one of nodes that meet: a flag of such a run is
@@ -75,7 +77,9 @@ func (r *elasticRun) wanted(cmd *cobra.Command) (bool, error) {
 	where, err := place.Recognise(os.Getenv)
 	switch {
 	case alone && err == nil && where.Size > 1:
-		return false, fmt.Errorf("%s has started %d processes like this one, and -n or --hosts would make a world of each: leave it out for one world of all, or add --standalone", where.By, where.Size)
+		return false,
+			fmt.Errorf("%s has started %d processes like this one, and -n or --hosts would make a world of each: leave it out for one world of all, or add --standalone",
+				where.By, where.Size)
 	case alone || cmd.Flags().Changed("lab"):
 		return false, nil
 	case err == nil && !where.Several():
@@ -131,7 +135,8 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 		for _, line := range where.Why {
 			fmt.Fprintln(r.err, line)
 		}
-		fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n", job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
+		fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n",
+			job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
 	}
 	if r.follow && !r.flags.Min.Given {
 		job.Min = 1 // a rank that is started again is missing for a moment
@@ -184,7 +189,8 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 		}
 		clean = func() { _ = remove() } // what stays goes with the next start
 	}
-	s, err := coord.Serve(ctx, coord.ServerConfig{Dir: filepath.Join(dir, "etcd"), NoSync: job.Nodes == 1, Listen: job.Listen, Job: job.Name, Token: token})
+	s, err := coord.Serve(ctx, coord.ServerConfig{Dir: filepath.Join(dir, "etcd"), NoSync: job.Nodes == 1, Listen: job.Listen, Job: job.Name,
+		Token: token})
 	if err != nil {
 		clean()
 		return nil, err
@@ -201,7 +207,8 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 // dial finds the coordinator. One that this program serves has certificates that
 // follow from the token; another etcd has its own, or none.
 func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*coord.Client, error) {
-	cfg := coord.Config{Endpoints: job.Coord, Job: job.Name, Token: token, User: r.user, Password: os.Getenv("WEFT_COORD_PASSWORD"), Wait: r.away}
+	cfg := coord.Config{Endpoints: job.Coord, Job: job.Name, Token: token, User: r.user, Password: os.Getenv("WEFT_COORD_PASSWORD"),
+		Wait: r.away}
 	if r.flags.Coord == "" && !job.Serve {
 		cfg.Wait = max(r.away, 5*time.Minute) // the first node may be started later
 		fmt.Fprintf(r.err, "weft: node %d meets the others at %s\n", job.Node, job.Coord[0])
@@ -222,7 +229,9 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 	cfg.Detect = !job.Serve
 	client, err := coord.Dial(ctx, cfg)
 	if err == nil && client.External() && token != "" {
-		fmt.Fprintf(r.err, "weft: the etcd at %s has no TLS: whoever reads the network reads the job's secrets; --coord-ca, --coord-cert and --coord-key mend that\n", strings.Join(job.Coord, ","))
+		fmt.Fprintf(r.err,
+			"weft: the etcd at %s has no TLS: whoever reads the network reads the job's secrets; --coord-ca, --coord-cert and --coord-key mend that\n",
+			strings.Join(job.Coord, ","))
 	}
 	return client, err
 }

@@ -31,11 +31,14 @@ type torchFlags struct {
 func (t *torchFlags) bind(f *pflag.FlagSet) {
 	t.set = f
 	f.StringVar(&t.logDir, "log-dir", "", "`DIR` for the output of each rank, as in torchrun: DIR/JOB_TIME/attempt_N/LOCAL_RANK/stdout.log")
-	f.StringVarP(&t.redirects, "redirects", "r", "0", "`STREAMS` that go to --log-dir instead of the terminal: 0 none, 1 stdout, 2 stderr, 3 both; or 0:3,1:2 by local rank")
+	f.StringVarP(&t.redirects, "redirects", "r", "0",
+		"`STREAMS` that go to --log-dir instead of the terminal: 0 none, 1 stdout, 2 stderr, 3 both; or 0:3,1:2 by local rank")
 	f.StringVarP(&t.tee, "tee", "t", "0", "`STREAMS` that go to --log-dir and to the terminal, as for --redirects")
 	f.StringVar(&t.role, "role", "default", "`NAME` of the role, for ROLE_NAME")
-	f.Float64Var(&t.interval, "monitor-interval", 0.1, "accepted from torchrun's command lines: the end of a rank is seen at once, whatever it is; `SECONDS`")
-	f.StringVar(&t.conf, "rdzv-conf", "", "`KEY=VALUE,...` of the rendezvous, as in torchrun: last_call_timeout=SECONDS, join_timeout=SECONDS, timeout=SECONDS")
+	f.Float64Var(&t.interval, "monitor-interval", 0.1,
+		"accepted from torchrun's command lines: the end of a rank is seen at once, whatever it is; `SECONDS`")
+	f.StringVar(&t.conf, "rdzv-conf", "",
+		"`KEY=VALUE,...` of the rendezvous, as in torchrun: last_call_timeout=SECONDS, join_timeout=SECONDS, timeout=SECONDS")
 	f.StringVar(&t.localAddr, "local-addr", "", "`ADDRESS` at which other nodes reach this one; default: detected")
 	f.BoolVarP(&t.module, "module", "m", false, "COMMAND is a Python module: python -m COMMAND")
 	f.BoolVar(&t.noPython, "no-python", false, "COMMAND is a program and no Python script, whatever its name")
@@ -90,7 +93,8 @@ func (t *torchFlags) complete(env func(string) string) (err error) {
 				}
 			}
 		default:
-			return fmt.Errorf("--rdzv-conf %s; known are last_call_timeout, join_timeout and timeout: leave it out, as nothing here depends on it", key)
+			return fmt.Errorf("--rdzv-conf %s; known are last_call_timeout, join_timeout and timeout: leave it out, as nothing here depends on it",
+				key)
 		}
 	}
 	return nil

@@ -68,7 +68,8 @@ Keys are passed on to the engines, which check them.`,
 	f.StringVar(&policy, "policy", string(route.Prefix), "how an engine is chosen: prefix or round-robin")
 	f.StringVar(&o.Cache, "cache", "", "`ADDRESS` of the cache that the engines share ('weft kv serve')")
 	f.DurationVar(&o.Health, "health", time.Second, "`TIME` between two looks at an engine's health")
-	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{string(route.Prefix), string(route.RoundRobin)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions([]string{string(route.Prefix), string(route.RoundRobin)},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -117,7 +117,8 @@ func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Coll
 			return fmt.Errorf("--as nccl: %s of %s: %s", op, size, p.Reason)
 		}
 		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
-			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest, Error: p.Error, Within: p.Within})
+			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest,
+			Error: p.Error, Within: p.Within})
 	}
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), rows)
@@ -161,7 +162,8 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 		}
 		algbw := float64(size.Per(a.Time)) / 1e9
 		row := simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: a.Algo, Proto: "fitted", Channels: 1,
-			Time: a.Time.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError, Within: link.P90Error, Notes: a.Notes,
+			Time: a.Time.Microseconds(), AlgBW: algbw, BusBW: algbw * op.BusFactor(len(gpus)), Error: link.MedianError, Within: link.P90Error,
+			Notes:   a.Notes,
 			Limit:   fmt.Sprintf("links %s, fitted", link.Kind),
 			Nearest: fmt.Sprintf("%d points of %s to %s on %d to %d GPUs", link.Points, link.From, link.To, link.MinGPUs, link.MaxGPUs)}
 		if a.Floor {
@@ -178,7 +180,8 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", unit.Bytes(r.Bytes), note)
 		}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "fitted to %s; nine of ten of these, left out of the fit, are predicted within %.1f%%, half within %.1f%%\n",
+	fmt.Fprintf(cmd.OutOrStdout(),
+		"fitted to %s; nine of ten of these, left out of the fit, are predicted within %.1f%%, half within %.1f%%\n",
 		rows[0].Nearest, 100*link.P90Error, 100*link.MedianError)
 	return nil
 }

@@ -79,7 +79,8 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
 	s.StringVar(&f.gpus, "gpus", "", "the first `N` GPUs of the cluster, or a range that starts with the first: 0-7; default: all")
-	s.StringVar(&f.algo, "algo", "auto", "`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
+	s.StringVar(&f.algo, "algo", "auto",
+		"`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
 	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
 	s.BoolVar(&f.noSwitches, "no-switches", false, "auto leaves out algorithms that add in switches: NVLink SHARP and SHARP")
@@ -94,13 +95,15 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, number of seeds to try: mean and 99th percentile, compared with adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
 	s.IntVar(&f.copies, "copies", 1, "this many of the collective at once, on the same GPUs, contending")
-	s.StringVar(&f.program, "program", "", "simulate the program in `FILE`, a text as 'weft algo show' prints it or MSCCL XML; it is proven first")
+	s.StringVar(&f.program, "program", "",
+		"simulate the program in `FILE`, a text as 'weft algo show' prints it or MSCCL XML; it is proven first")
 	s.BoolVar(&f.unproven, "unproven", false, "simulate the program even if it is not proven")
 	s.StringVar(&f.place, "place", "", "the `GPUS` that ranks 0, 1, 2, ... stand on: 0-3 of the first host, or names like n[0-1]:gpu[0-7]")
 	s.StringArrayVar(&f.jobs, "job", nil, "another `JOB` at the same time: 'op= size= algo= program= place= start='; repeatable")
 	s.BoolVar(&f.wire, "wire", false, "links at wire rate, no software overhead: what the fabric alone would do")
 	s.BoolVar(&f.noFold, "no-fold", false, "simulate every rank and every round: later, and exact where the answer is an estimate (~)")
-	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(), "estimated `SIZE` of a simulation's records, about half of the process at its peak; what needs more is left out, and the answer says so")
+	s.StringVar(&f.memory, "memory", sim.DefaultMemory.String(),
+		"estimated `SIZE` of a simulation's records, about half of the process at its peak; what needs more is left out, and the answer says so")
 	s.DurationVar(&f.limit, "limit", time.Minute, "CPU `TIME` per size; then auto uses the fastest algorithm so far; 0 for no limit")
 	s.BoolVar(&f.asJSON, "json", false, "print as JSON")
 	s.StringVarP(&f.out, "output", "o", "", "write a trace: `FILE`.json or FILE.svg")
@@ -281,13 +284,15 @@ func (f *simFlags) overBudget(err error) error {
 		return finding{fmt.Errorf("%w; use fewer --gpus, another --algo, or more --memory", err)}
 	}
 	if errors.Is(err, sim.ErrLate) || errors.Is(err, sim.ErrBudget) {
-		return finding{fmt.Errorf("no answer after %s of processor time; use fewer --gpus, another --algo, or a longer --limit (0 for none)", f.limit)}
+		return finding{fmt.Errorf("no answer after %s of processor time; use fewer --gpus, another --algo, or a longer --limit (0 for none)",
+			f.limit)}
 	}
 	return err
 }
 
 // otherAnswer asks NCCL's model (--as) or measurements (--cal) instead of simulating, where flags say so.
-func (f *simFlags) otherAnswer(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) (answered bool, err error) {
+func (f *simFlags) otherAnswer(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes,
+	gpus []topo.NodeID) (answered bool, err error) {
 	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {
 		return false, fmt.Errorf("--job says program= and place= itself; leave --program and --place out")
 	}
@@ -394,8 +399,11 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 		return simRow{}, nil, err
 	}
 	p, res := found.Program, found.Result
-	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Needs: sim.Needs(found.Algo), Proto: "simple", Channels: p.Channels(),
-		Time: res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit, Short: res.Shortened, Every: res.Every, Seed: f.seed, Digest: p.Digest()}
+	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Needs: sim.Needs(found.Algo), Proto: "simple",
+		Channels: p.Channels(),
+		Time:     res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit,
+		Short: res.Shortened,
+		Every: res.Every, Seed: f.seed, Digest: p.Digest()}
 	left := map[string]string{}
 	for _, t := range found.Tried {
 		if t.Why == "" {

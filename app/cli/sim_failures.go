@@ -90,7 +90,8 @@ numbers.`,
 					known = append(known, d.Name)
 				}
 				if !slices.Contains(known, k) {
-					return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: --group 'name=power count=4 hosts=16'", k, c.Name, strings.Join(known, ", "))
+					return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: --group 'name=power count=4 hosts=16'",
+						k, c.Name, strings.Join(known, ", "))
 				}
 				yearly[k] = r
 			}
@@ -113,7 +114,8 @@ numbers.`,
 			if !fl.Changed("requeue") {
 				requeue = failures.Requeue(gpus)
 			}
-			j := failures.Job{Hosts: parts.Hosts, GPUs: gpus, Hazards: failures.Hazards(parts, yearly), Detect: detect, Timeout: timeout, Localise: localise, Requeue: requeue, InPlace: inPlace, Kept: kept, Spares: spares, Days: days, Work: work,
+			j := failures.Job{Hosts: parts.Hosts, GPUs: gpus, Hazards: failures.Hazards(parts, yearly), Detect: detect, Timeout: timeout,
+				Localise: localise, Requeue: requeue, InPlace: inPlace, Kept: kept, Spares: spares, Days: days, Work: work,
 				Tiers: []failures.Tier{{Name: "store", Stall: stall, Load: load, Every: interval}}}
 			if memory > 0 {
 				j.Tiers = append([]failures.Tier{{Name: "peer memory", Stall: .5, Load: 15, Survives: memory}}, j.Tiers...)
@@ -152,14 +154,19 @@ numbers.`,
 			line := func(name, format string, args ...any) {
 				fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 			}
-			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d", gpus, parts.Hosts, c.Name, r.Spares, runs, days, seed)
-			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run", r.MTTF/3600, r.Measured/3600, r.Failures)
+			line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d",
+				gpus, parts.Hosts, c.Name, r.Spares, runs, days, seed)
+			line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run",
+				r.MTTF/3600, r.Measured/3600, r.Failures)
 			line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, stall, load)
 			for _, t := range quick {
-				line("", "%s: every %.0f s, stands still for %.2g s, loads in %.2g s, survives %.0f%% of the failures", t.Name, r.Intervals["tier "+t.Name], t.Stall, t.Load, 100*t.Survives)
+				line("", "%s: every %.0f s, stands still for %.2g s, loads in %.2g s, survives %.0f%% of the failures",
+					t.Name, r.Intervals["tier "+t.Name], t.Stall, t.Load, 100*t.Survives)
 			}
-			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s", r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
-			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%", 100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)
+			line("", "Young %.0f s, Daly %.0f s, exact %.0f s, by simulation %.0f s",
+				r.Intervals["young"], r.Intervals["daly"], r.Intervals["exact"], r.Intervals["simulation"])
+			line("goodput", "%.2f%% of all time (95%% sure: %.2f to %.2f%%), ETTR %.2f%%",
+				100*r.Goodput, 100*r.GoodputLow, 100*r.GoodputUp, 100*r.ETTR)
 			for _, k := range []string{"checkpoints", "repeated work", "detection", "restart", "waiting for hosts"} {
 				line("", "%-18s %.2f%%", k, 100*r.Parts[k])
 			}
@@ -192,16 +199,20 @@ numbers.`,
 	fl.Float64Var(&stall, "stall", 10, "`SECONDS` that training stands still for a checkpoint")
 	fl.Float64Var(&load, "load", 60, "`SECONDS` to load a checkpoint")
 	fl.Float64Var(&memory, "memory-tier", 0, "also keep copies in peers' memory, which survive this `SHARE` of failures")
-	fl.StringArrayVar(&tiers, "tier", nil, "a further place of checkpoints: `'name=disk write=4 read=8 survives=0.7'`, GB/s of a host; also every=SECONDS and copy=GB/s, at which training goes on when a copy is made; quickest first, repeatable")
+	fl.StringArrayVar(&tiers, "tier", nil,
+		"a further place of checkpoints: `'name=disk write=4 read=8 survives=0.7'`, GB/s of a host; also every=SECONDS and copy=GB/s, at which training goes on when a copy is made; quickest first, repeatable")
 	fl.Float64Var(&detect, "detect", 20, "`SECONDS` until a failure is known")
 	fl.Float64Var(&timeout, "timeout", 600, "`SECONDS` until a hang is known")
 	fl.Float64Var(&localise, "localise", 120, "`SECONDS` to find the part to blame")
 	fl.Float64Var(&requeue, "requeue", 0, "`SECONDS` to start with other hosts; default: 454 at 2,048 GPUs and 105 more per doubling")
 	fl.Float64Var(&inPlace, "in-place", 60, "`SECONDS` to start again on the same hosts")
 	fl.Float64Var(&kept, "kept", .3, "`SHARE` of failures after which the same hosts go on")
-	fl.StringToStringVar(&rates, "rate", nil, "failures per part and year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
-	fl.StringToStringVar(&repairs, "repair", nil, "median repair time in hours, `PART=HOURS` or PART=HOURS:SIGMA with the spread of its logarithm; default: gpu, host, nic 23:1.6, the others 6:1")
-	fl.StringArrayVar(&grouped, "group", nil, "hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
+	fl.StringToStringVar(&rates, "rate", nil,
+		"failures per part and year, `PART=RATE`: gpu, host, nic, cable, switch, software, and rack, spine, plane where the cluster has them")
+	fl.StringToStringVar(&repairs, "repair", nil,
+		"median repair time in hours, `PART=HOURS` or PART=HOURS:SIGMA with the spread of its logarithm; default: gpu, host, nic 23:1.6, the others 6:1")
+	fl.StringArrayVar(&grouped, "group", nil,
+		"hosts that fail together: `'name=power count=4 hosts=16 rate=0.1'`, that many power feeds or cooling units with that many hosts each, failures of one a year; repeatable")
 	fl.BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	return cmd

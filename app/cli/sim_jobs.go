@@ -170,7 +170,8 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 	for i, r := range res.Jobs {
 		p := jobs[i].Program
 		rows[i].Start = r.Start.Microseconds()
-		rows[i].simRow = simRow{Op: p.Op.String(), Bytes: int64(jobs[i].Size), GPUs: p.Ranks, Algo: p.Name, Proto: "simple", Channels: p.Channels(), Seed: f.seed, Digest: p.Digest(),
+		rows[i].simRow = simRow{Op: p.Op.String(), Bytes: int64(jobs[i].Size), GPUs: p.Ranks, Algo: p.Name, Proto: "simple",
+			Channels: p.Channels(), Seed: f.seed, Digest: p.Digest(),
 			Time: (r.End - r.Start).Microseconds(), AlgBW: float64(r.AlgBW) / 1e9, BusBW: float64(r.BusBW) / 1e9}
 		if r.End == slices.MaxFunc(res.Jobs, func(a, b sim.JobResult) int { return int(a.End - b.End) }).End {
 			rows[i].Limit = res.Limit
@@ -200,10 +201,12 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 
 // askedJobs are those of --job, or the one that --program and --place describe.
 func (f *simFlags) askedJobs(cmd *cobra.Command) (asked []jobFlags, err error) {
-	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "seed", "transport", "wire", "no-fold", "output", "unproven"}
+	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "seed", "transport", "wire", "no-fold",
+		"output", "unproven"}
 	switch {
 	case len(f.jobs) > 0:
-		err = honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=", append(both, "job", "channels", "pieces", "no-switches")...)
+		err = honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=",
+			append(both, "job", "channels", "pieces", "no-switches")...)
 	case f.program != "":
 		err = honours(cmd, "--program", "the program says it itself", append(both, "program", "place", "size")...)
 	default:
@@ -230,7 +233,8 @@ func printJobs(out io.Writer, rows []jobRow) error {
 	fmt.Fprintln(t, "job\toperation\tsize\tGPUs\tprogram\tchannels\tstart\ttime\talone\tbusbw\tlimit")
 	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
 	for i, r := range rows {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%.2f GB/s\t%s\n", i+1, r.Op, unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Channels, us(r.Start), us(r.Time), us(r.Alone), r.BusBW, r.Limit)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%.2f GB/s\t%s\n",
+			i+1, r.Op, unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Channels, us(r.Start), us(r.Time), us(r.Alone), r.BusBW, r.Limit)
 	}
 	return t.Flush()
 }

@@ -59,7 +59,8 @@ func printRows(w io.Writer, rows []simRow) {
 		if r.Every > 0 {
 			about = "~"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, about, us(r.Time), r.interval(), r.AlgBW, r.BusBW)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, about,
+			us(r.Time), r.interval(), r.AlgBW, r.BusBW)
 		if ecmp {
 			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
 		}
@@ -119,9 +120,12 @@ func printTiers(w io.Writer, r *sim.Result) {
 	}
 	switch {
 	case r.Every == 1:
-		fmt.Fprintln(w, "The time is an estimate: the bad part was simulated in every host, so that ranks fold. Nine of ten such estimates are within 15%.")
+		fmt.Fprintln(w,
+			"The time is an estimate: the bad part was simulated in every host, so that ranks fold. Nine of ten such estimates are within 15%.")
 	case r.Every > 1:
-		fmt.Fprintf(w, "The time is an estimate: the bad part was simulated in one of every %d hosts, so that ranks fold. Nine of ten such estimates are within 7%%.\n", r.Every)
+		fmt.Fprintf(w,
+			"The time is an estimate: the bad part was simulated in one of every %d hosts, so that ranks fold. Nine of ten such estimates are within 7%%.\n",
+			r.Every)
 	}
 }
 

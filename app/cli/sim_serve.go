@@ -59,7 +59,8 @@ models the habits of vLLM, SGLang or TensorRT-LLM.`,
 	fl.IntVar(&s.replicas, "replicas", 0, "`COPIES` of the model; default: as many as fit")
 	fl.IntVar(&s.prefill, "prefill", 0, "further `COPIES` that take prompts only")
 	fl.BoolVar(&s.apart, "apart", false, "also try prefill and decode on copies of their own")
-	fl.StringVar(&s.weights, "weights", "bf16", "`TYPE` of the weights: bf16, fp8, fp4, or int4 (of models with experts, their routed experts only)")
+	fl.StringVar(&s.weights, "weights", "bf16",
+		"`TYPE` of the weights: bf16, fp8, fp4, or int4 (of models with experts, their routed experts only)")
 	fl.IntVar(&s.drafts, "drafts", 0, "`TOKENS` guessed ahead per step by the model's own draft layer (MTP)")
 	fl.Float64Var(&s.accept, "accept", serve.Accepted, "`SHARE` of drafts that are right, given that those before are")
 	fl.StringVar(&s.kv, "kv", "bf16", "`TYPE` of the KV cache: bf16, fp8")
@@ -75,7 +76,8 @@ models the habits of vLLM, SGLang or TensorRT-LLM.`,
 	fl.IntVar(&s.most, "most", 0, "`REQUESTS` that run at once at most; default: as many as memory allows")
 	fl.Float64Var(&s.memory, "memory", .9, "`SHARE` of the memory that the engine takes")
 	fl.Float64Var(&s.reuse, "reuse", 0, "`SHARE` of prompts that is in the cache already; a trace with hash_ids says it itself")
-	fl.Float64Var(&s.tier, "tier", 0, "`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
+	fl.Float64Var(&s.tier, "tier", 0,
+		"`GB/s` at which a GPU loads what is in the cache, from host memory or a store; without it, it is in the GPU's memory")
 	fl.Float64Var(&s.factor, "factor", 0, "decode steps of a server over the sum of their kernels, instead of the engine's `FACTOR`")
 	fl.Float64Var(&s.compute, "compute", 0, "the same for what prompts add to a step: `FACTOR`")
 	fl.Float64Var(&s.ttft, "ttft", 0, "limit of the first token in `SECONDS`, for 90% of the requests")
@@ -87,7 +89,8 @@ models the habits of vLLM, SGLang or TensorRT-LLM.`,
 	fl.Uint64Var(&s.seed, "seed", 1, "`SEED` of the arrivals")
 	fl.BoolVar(&s.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
-	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"vllm", "sglang", "trtllm"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"vllm", "sglang", "trtllm"},
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -143,7 +146,8 @@ func (s *simServe) run(cmd *cobra.Command, args []string) error {
 		return printJSON(cmd.OutOrStdout(), a)
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s at %s%s; %d requests, seed %d\n", m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, load, s.lengths(), tries[0].Result.Requests, s.seed)
+	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s at %s%s; %d requests, seed %d\n",
+		m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, load, s.lengths(), tries[0].Result.Requests, s.seed)
 	if note != "" {
 		fmt.Fprintln(w, note)
 	}
@@ -207,7 +211,8 @@ func (s *simServe) engineOn(c *cluster.Cluster, mc *plan.Machine, m *work.Model)
 	if err != nil {
 		return e, fmt.Errorf("--engine: %w", err)
 	}
-	e = serve.Engine{Model: m, Machine: mc, Weights: s.weights, KV: s.kv, Most: s.most, Memory: s.memory, Reuse: s.reuse, Tier: s.tier * 1e9, Drafts: s.drafts, Accept: s.accept}
+	e = serve.Engine{Model: m, Machine: mc, Weights: s.weights, KV: s.kv, Most: s.most, Memory: s.memory, Reuse: s.reuse, Tier: s.tier * 1e9,
+		Drafts: s.drafts, Accept: s.accept}
 	e.Take(kind)
 	if s.chunk != 0 {
 		e.Chunk = s.chunk
@@ -256,7 +261,8 @@ type serveAnswer struct {
 }
 
 func newServeAnswer(model string, load serve.Load, tries []serve.Try) serveAnswer {
-	a := serveAnswer{Model: model, Result: tries[0].Result, Load: load.String(), Users: load.Concurrency, Rate: load.Rate, Reasons: append(serve.Reasons(load, tries), serve.Refused(tries)...)}
+	a := serveAnswer{Model: model, Result: tries[0].Result, Load: load.String(), Users: load.Concurrency, Rate: load.Rate,
+		Reasons: append(serve.Reasons(load, tries), serve.Refused(tries)...)}
 	for _, t := range tries[1:] {
 		if t.Result != nil {
 			a.Others = append(a.Others, t.Result)
@@ -288,7 +294,8 @@ func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 		if r == nil {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n", name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
+		fmt.Fprintf(t, "%s\t%.3f s\t%.3f s\t%.2f ms\t%.2f ms\t%.0f\t%.0f\t%.3f\t%s\n",
+			name, r.TTFT.P50, r.TTFT.P99, 1e3*r.TPOT.P50, 1e3*r.TPOT.P99, r.Total, r.PerGPU, r.USD, r.Limit)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -299,7 +306,8 @@ func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 		}
 	}
 	if best.KVLimit != "" {
-		fmt.Fprintf(w, "KV caches cross the fabric layer by layer and are there %.2f ms (p50), %.2f ms (p99) after their prompts; limit: %s\n", 1e3*best.Transfer.P50, 1e3*best.Transfer.P99, best.KVLimit)
+		fmt.Fprintf(w, "KV caches cross the fabric layer by layer and are there %.2f ms (p50), %.2f ms (p99) after their prompts; limit: %s\n",
+			1e3*best.Transfer.P50, 1e3*best.Transfer.P99, best.KVLimit)
 	}
 	return nil
 }
@@ -312,10 +320,15 @@ func simServeFlags(cmd *cobra.Command) error {
 		from, to float64
 		want     string
 	}{
-		{"users", 1, 1e6, "at least 1"}, {"input", 1, 1e8, "at least 1 token"}, {"output", 1, 1e8, "at least 1 token"}, {"requests", 0, 1e8, "a number from 0 on"}, {"gpus", 1, 1e9, "at least 1"},
-		{"tp", 1, 1e6, "at least 1"}, {"pp", 1, 1e6, "at least 1"}, {"dp", 1, 1e6, "at least 1"}, {"ep", 1, 1e6, "at least 1"}, {"replicas", 1, 1e6, "at least 1"}, {"prefill", 0, 1e6, "a number from 0 on"},
-		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"}, {"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"}, {"drafts", 0, 16, "0 to 16 tokens"}, {"accept", 1e-9, 1, "a share above 0 and at most 1"},
-		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"}, {"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
+		{"users", 1, 1e6, "at least 1"}, {"input", 1, 1e8, "at least 1 token"}, {"output", 1, 1e8, "at least 1 token"},
+		{"requests", 0, 1e8, "a number from 0 on"}, {"gpus", 1, 1e9, "at least 1"},
+		{"tp", 1, 1e6, "at least 1"}, {"pp", 1, 1e6, "at least 1"}, {"dp", 1, 1e6, "at least 1"}, {"ep", 1, 1e6, "at least 1"},
+		{"replicas", 1, 1e6, "at least 1"}, {"prefill", 0, 1e6, "a number from 0 on"},
+		{"chunk", 1, 1e8, "at least 1 token"}, {"most", 1, 1e8, "at least 1"}, {"memory", 1e-6, 1, "a share above 0 and at most 1"},
+		{"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"}, {"drafts", 0, 16, "0 to 16 tokens"},
+		{"accept", 1e-9, 1, "a share above 0 and at most 1"},
+		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"},
+		{"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
 	} {
 		f := fl.Lookup(x.name)
 		if v, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && (err != nil || !(v >= x.from && v <= x.to)) {
@@ -328,7 +341,8 @@ func simServeFlags(cmd *cobra.Command) error {
 	if !fl.Changed("tp") {
 		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
 			if fl.Changed(name) {
-				return fmt.Errorf("--%s is for one layout: say --tp, too; default: all layouts are tried (--apart also with prefill and decode apart)", name)
+				return fmt.Errorf("--%s is for one layout: say --tp, too; default: all layouts are tried (--apart also with prefill and decode apart)",
+					name)
 			}
 		}
 	}

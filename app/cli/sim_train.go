@@ -103,7 +103,8 @@ ASTRA-sim.`,
 			}
 			printTrain(cmd.OutOrStdout(), r, c.Name, note)
 			if !r.Cost.Fits {
-				return finding{fmt.Errorf("%s does not fit: a GPU needs %.1f GB more than it has; 'weft plan %s' says what does", l, r.Cost.Over/1e9, args[0])}
+				return finding{fmt.Errorf("%s does not fit: a GPU needs %.1f GB more than it has; 'weft plan %s' says what does",
+					l, r.Cost.Over/1e9, args[0])}
 			}
 			return nil
 		},
@@ -175,13 +176,16 @@ func printTrain(w io.Writer, r *train.Result, on, note string) {
 	}
 	fmt.Fprintf(w, "layout     %s\n", one.Layout)
 	if r.Reduce > 0 {
-		fmt.Fprintf(w, "gradients  %d groups of %d ranks at once: %.4g s; by the plan %.4g s; one group alone %.4g s\n", r.Groups, r.Ranks, r.Reduce, r.Modelled, r.Alone)
+		fmt.Fprintf(w, "gradients  %d groups of %d ranks at once: %.4g s; by the plan %.4g s; one group alone %.4g s\n",
+			r.Groups, r.Ranks, r.Reduce, r.Modelled, r.Alone)
 		fmt.Fprintf(w, "           the last backward hides %.4g s\n", r.Hidden)
 	}
 	if len(r.Transfers) > 0 {
-		fmt.Fprintf(w, "\n%-5s  %-17s  %-14s  %6s  %6s  %10s  %11s  %s\n", "job", "transfer", "operation", "ranks", "groups", "bytes", "x planned", "limit")
+		fmt.Fprintf(w, "\n%-5s  %-17s  %-14s  %6s  %6s  %10s  %11s  %s\n",
+			"job", "transfer", "operation", "ranks", "groups", "bytes", "x planned", "limit")
 		for _, t := range r.Transfers {
-			fmt.Fprintf(w, "%-5d  %-17s  %-14s  %6d  %6d  %10s  %11.3f  %s\n", t.Job, t.Kind, t.Op, t.Ranks, t.Groups, unit.Bytes(t.Bytes), t.Times, t.Limit)
+			fmt.Fprintf(w, "%-5d  %-17s  %-14s  %6d  %6d  %10s  %11.3f  %s\n", t.Job, t.Kind, t.Op, t.Ranks, t.Groups, unit.Bytes(t.Bytes),
+				t.Times, t.Limit)
 		}
 		fmt.Fprintln(w)
 	}
@@ -241,6 +245,7 @@ func writeTraces(cmd *cobra.Command, q plan.Question, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "groups.json"), append(text, '\n'), 0o666); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "wrote %s/step.0.et to step.%d.et (%s) and groups.json (%s)\n", dir, len(all)-1, count(nodes, "node"), count(len(groups), "group"))
+	fmt.Fprintf(cmd.OutOrStdout(), "wrote %s/step.0.et to step.%d.et (%s) and groups.json (%s)\n",
+		dir, len(all)-1, count(nodes, "node"), count(len(groups), "group"))
 	return nil
 }

@@ -101,7 +101,8 @@ func opened(cmd *cobra.Command, args []string) (studio.Open, error) {
 		return studio.Open{}, err
 	}
 	if _, err := cluster.Parse(args[0], data, nil); err != nil {
-		return studio.Open{}, fmt.Errorf("%s: the page holds one cluster file, and this one reads others or is of another format: %w", args[0], err)
+		return studio.Open{}, fmt.Errorf("%s: the page holds one cluster file, and this one reads others or is of another format: %w",
+			args[0], err)
 	}
 	return studio.Open{Name: c.Name, Text: string(data)}, nil
 }

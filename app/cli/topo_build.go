@@ -97,7 +97,8 @@ func printSummary(w io.Writer, g *topo.Graph) error {
 	if service > 0 {
 		fmt.Fprintf(w, ", %s without", count(service, "host"))
 	}
-	fmt.Fprintf(w, ", %s, %s, %s\n", count(g.Count(topo.NIC), "NIC"), count(g.Count(topo.NVSwitch), "NVSwitch"), count(g.Count(topo.Switch), "switch"))
+	fmt.Fprintf(w, ", %s, %s, %s\n", count(g.Count(topo.NIC), "NIC"), count(g.Count(topo.NVSwitch), "NVSwitch"),
+		count(g.Count(topo.Switch), "switch"))
 	for _, f := range g.Fabrics {
 		fmt.Fprintf(w, "fabric %s: %s", f.Name, f.Family)
 		if len(f.Dims) > 0 {
@@ -115,7 +116,8 @@ func printSummary(w io.Writer, g *topo.Graph) error {
 			continue
 		}
 		all := s.Class.Rate * unitRate(s.Links)
-		fmt.Fprintf(t, "%d\t%s\t%s\tx%d\t%s\t%s\t%s\t%s\t\n", s.Links, ends, s.Class.Gen, s.Class.Lanes, s.Class.Rate, all, all.BothWays(), s.Class.Latency)
+		fmt.Fprintf(t, "%d\t%s\t%s\tx%d\t%s\t%s\t%s\t%s\t\n", s.Links, ends, s.Class.Gen, s.Class.Lanes, s.Class.Rate, all, all.BothWays(),
+			s.Class.Latency)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -51,7 +51,8 @@ as CLUSTER. Missing rates are shown as unknown; --link states them.`,
 			if from == "" {
 				var ok bool
 				if d, ok = format.Detect(data); !ok || d.Decode == nil {
-					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s", args[0], strings.Join(dialectNames(false), "|"))
+					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s",
+						args[0], strings.Join(dialectNames(false), "|"))
 				}
 			}
 			g, err := decode(d, args[0], data)

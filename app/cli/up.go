@@ -99,9 +99,11 @@ layer. --compare measures what streaming hides (docs/how-to/kv.md).`,
 	f.IntVar(&s.o.Train.Micro, "micro", s.o.Train.Micro, "samples of a micro-batch, at most")
 	f.Uint64Var(&s.o.Train.Seed, "seed", s.o.Train.Seed, "seed of parameters and data order")
 	f.StringVar(&s.wire, "wire", "float32", "`TYPE` of gradients between ranks: float32, bfloat16 or float16")
-	f.StringVar(&s.follow, "elastic", string(train.KeepBatch), "what stays constant when ranks leave: batch (the rest accumulate more) or rate (batch and learning rate follow)")
+	f.StringVar(&s.follow, "elastic", string(train.KeepBatch),
+		"what stays constant when ranks leave: batch (the rest accumulate more) or rate (batch and learning rate follow)")
 	f.BoolVar(&s.noOverlap, "no-overlap", false, "reduce gradients after backward instead of during it")
-	f.BoolVar(&s.noMirror, "no-mirror", false, "do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
+	f.BoolVar(&s.noMirror, "no-mirror", false,
+		"do not keep what one rank alone holds (ZeRO, no replicas) a second time: it then comes from a checkpoint")
 	f.IntVar(&s.o.Contrast, "contrast", 8, "one step in every `STEPS` does not overlap, to measure what overlapping hides; 0 for none")
 	f.StringVar(&s.transport, "transport", "", "shm or tcp; default: the fastest")
 	f.DurationVar(&s.o.For, "for", 0, "`TIME` to train, from the first step on; default: until Ctrl-C")
@@ -122,7 +124,9 @@ layer. --compare measures what streaming hides (docs/how-to/kv.md).`,
 	}
 	for name, words := range map[string][]string{
 		"model": names, "schedule": {string(pipe.OneFOneB), string(pipe.GPipe)}, "wire": {"float32", "bfloat16", "float16"},
-		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"}, "drill": {"kill:", "stop:", "coord:", "slow:", "hang:", "link:"}, "mode": {"stream", "whole", "recompute"}, "path": {"shm", "pull", "unix", "tcp"}, "zero": {"0", "1", "2", "3"},
+		"elastic": {string(train.KeepBatch), string(train.ScaleRate)}, "transport": {"shm", "tcp"},
+		"drill": {"kill:", "stop:", "coord:", "slow:", "hang:", "link:"}, "mode": {"stream", "whole", "recompute"},
+		"path": {"shm", "pull", "unix", "tcp"}, "zero": {"0", "1", "2", "3"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // all of them are flags
 	}

@@ -38,21 +38,25 @@ func (s *serveFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&s.o.Prefill, "prefill", 1, "with --serve: `WORKERS` that read prompts; 0: decode workers read them")
 	f.IntVar(&s.o.Decode, "decode", 1, "with --serve: `WORKERS` that write answers")
 	f.StringVar(&s.mode, "mode", string(infer.Stream), "with --serve: how the cache comes: stream (layer by layer), whole or recompute")
-	f.IntVar(&s.load.Users, "users", 2, "with --serve: `USERS` of a built-in load, who ask again when they have their answer; 0 leaves the workers to clients")
+	f.IntVar(&s.load.Users, "users", 2,
+		"with --serve: `USERS` of a built-in load, who ask again when they have their answer; 0 leaves the workers to clients")
 	f.IntVar(&s.load.Most, "requests", 0, "with --serve: how many `REQUESTS`; default: no limit")
 	f.IntVar(&s.load.Prompt, "prompt", 384, "with --serve: `TOKENS` of a prompt")
 	f.IntVar(&s.load.Answer, "answer", 32, "with --serve: `TOKENS` of an answer")
 	f.StringVar(&s.rate, "rate", "", "with --serve: `RATE` at which workers send at most, to see a slower network, like 100MB/s")
 	f.StringVar(&s.path, "path", "", "with --serve: `PATH` of transfers: shm, pull, unix, tcp or ucx; default: the shortest")
-	f.DurationVar(&s.o.Patience, "patience", 5*time.Second, "with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
+	f.DurationVar(&s.o.Patience, "patience", 5*time.Second,
+		"with --serve: `TIME` that decode waits for a layer before it computes the prompt itself")
 	f.IntVar(&s.load.Alike, "alike", 0, "with --serve: `TOKENS` at the beginning of all prompts that are the same")
-	f.StringVar(&s.cache, "cache", "", "with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
+	f.StringVar(&s.cache, "cache", "",
+		"with --serve: share blocks of prompts: `SIZE` of a cache of its own, like 64MiB, or the address of a 'weft kv serve'")
 	f.BoolVar(&s.compare, "compare", false, "with --serve: interleave the three modes and compare them with the formula")
 	f.IntVar(&s.rounds, "rounds", 7, "with --serve --compare: `REQUESTS` of each mode")
 }
 
 // common are the flags of 'up' that --serve has, too.
-var common = []string{"serve", "prefill", "decode", "mode", "users", "requests", "prompt", "answer", "rate", "path", "patience", "alike", "cache", "compare", "rounds",
+var common = []string{"serve", "prefill", "decode", "mode", "users", "requests", "prompt", "answer", "rate", "path", "patience", "alike",
+	"cache", "compare", "rounds",
 	"model", "seed", "for", "listen", "json", "quiet", "drill", "drill-seed", "check", "help"}
 
 // wrong says which flag does not belong.
@@ -263,7 +267,8 @@ func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Statu
 		fmt.Fprintf(out, "worker      %s %s: %d done, %d restarts\n", w.Name, w.Role, w.Done, w.Restarts)
 	}
 	if k := st.Cache; k != nil {
-		fmt.Fprintf(out, "cache       %s: %d of %d blocks found, %d stored, %v by transfers%s\n", k.Address, k.Found, k.Asked, k.Stored, unit.Bytes(k.Moved), k.Error)
+		fmt.Fprintf(out, "cache       %s: %d of %d blocks found, %d stored, %v by transfers%s\n",
+			k.Address, k.Found, k.Asked, k.Stored, unit.Bytes(k.Moved), k.Error)
 	}
 	if s.load.Check {
 		fmt.Fprintf(out, "checked     %d answers, %d differ from one process's\n", tally.Checked, tally.Wrong)
@@ -272,7 +277,8 @@ func (s *serveFlags) printTally(out io.Writer, tally infer.Tally, st infer.Statu
 
 // printModes prints the ways in which a cache can come, side by side.
 func (s *serveFlags) printModes(out io.Writer, rows []infer.Row) error {
-	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; interleaved medians of %d requests per mode\n", s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
+	fmt.Fprintf(out, "prompts of %d tokens, %v of KV cache, %d layers; interleaved medians of %d requests per mode\n",
+		s.load.Prompt, unit.Bytes(rows[0].Bytes), s.o.Model.Config.Layers, s.rounds)
 	t := newTable(out)
 	fmt.Fprintln(t, "cache comes\tfirst token\tbetween tokens\tprefill\ttransfer exposed\tby the formula\thidden")
 	for _, r := range rows {

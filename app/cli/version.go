@@ -27,7 +27,8 @@ func newVersion() *cobra.Command {
 			if b.Dirty {
 				commit += ", with changes that were not committed"
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weft      %s\ncommit    %s\ntime      %s\ngo        %s\nplatform  %s\n", b.Version, commit, b.Time, b.Go, b.Platform)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weft      %s\ncommit    %s\ntime      %s\ngo        %s\nplatform  %s\n",
+				b.Version, commit, b.Time, b.Go, b.Platform)
 			return err
 		},
 	}

@@ -22,7 +22,8 @@ func TestVersionPrints(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	out.Reset()
-	if code := Main([]string{"version"}, nil, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "weft      ") || strings.Count(out.String(), "\n") != 5 {
+	if code := Main([]string{"version"}, nil, &out, &errs); code != 0 || !strings.HasPrefix(out.String(), "weft      ") ||
+		strings.Count(out.String(), "\n") != 5 {
 		t.Errorf("exit %d, printed\n%s", code, out.String())
 	}
 	if code := Main([]string{"version", "now"}, nil, &out, &errs); code != 2 {

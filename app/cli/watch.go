@@ -170,8 +170,10 @@ loses the last second. 'weft watch replay' plays it.`,
 	s.StringVar(&f.url, "url", "", "`URL` at which a reverse proxy serves the page, with its path: https://ops.example/weft")
 	s.StringVar(&f.tls, "tls", "token", "certificates for agents: token, or a `DIR` with ca.pem, cert.pem and key.pem")
 	s.BoolVar(&f.quiet, "quiet", false, "print nothing")
-	s.StringArrayVar(&f.notify, "notify", nil, "`RECEIVER` of incidents: slack=URL, pagerduty=KEY, otlp=URL or webhook=URL (Alertmanager's form); @FILE reads a value from a file; repeatable")
-	s.StringArrayVar(&f.push, "push", nil, "`TARGET` of metrics: otlp=URL of an OpenTelemetry collector, remote-write=URL of Prometheus; repeatable")
+	s.StringArrayVar(&f.notify, "notify", nil,
+		"`RECEIVER` of incidents: slack=URL, pagerduty=KEY, otlp=URL or webhook=URL (Alertmanager's form); @FILE reads a value from a file; repeatable")
+	s.StringArrayVar(&f.push, "push", nil,
+		"`TARGET` of metrics: otlp=URL of an OpenTelemetry collector, remote-write=URL of Prometheus; repeatable")
 	s.DurationVar(&f.pushEvery, "push-every", 15*time.Second, "`TIME` between pushes")
 	f.register(cmd)
 	cmd.AddCommand(newWatchExport(), newWatchShow(), newWatchReplay(), newWatchTell(), newWatchLoad(), newWatchDrills(), newWatchPatient())
@@ -292,7 +294,8 @@ func reportListener(addr, token, from string) (net.Listener, error) {
 
 // reportClient is the other end of reportListener.
 func reportClient(token, from string) (client *http.Client, scheme string, err error) {
-	t := &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: 2 * time.Minute, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+	t := &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: 2 * time.Minute,
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	if token == "" && from == "token" {
 		return &http.Client{Transport: t}, "http", nil
 	}
@@ -303,7 +306,8 @@ func reportClient(token, from string) (client *http.Client, scheme string, err e
 }
 
 func serveHTTP(h http.Handler, l net.Listener, ends chan error) (stop func()) {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			ends <- err

@@ -113,7 +113,8 @@ func (f *watchLoad) run(cmd *cobra.Command, _ []string) error {
 	if f.fault {
 		w.Down, w.Late, w.Slow = f.hosts/7, 41, f.hosts/3
 	}
-	r, err := w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, f.length, f.connections)
+	r, err := w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid},
+		f.length, f.connections)
 	if err != nil && ctx.Err() == nil {
 		return finding{err}
 	}
@@ -129,7 +130,8 @@ page answers          %.1f ms (median), %.1f ms (99%%), %.1f ms at most; the vie
 `, r.Hosts, r.Series, r.Every, float64(r.Hosts*r.Series)/r.Every, r.Reports, r.Seconds, r.Failed, r.Behind, r.Cores, float64(r.Memory)/1e6, r.Verdict, r.PageP50, r.PageP99, r.PageMax, r.ViewSize)
 	if f.keep {
 		fmt.Fprintf(cmd.OutOrStdout(), "page http://%s until Ctrl-C\n", addr[0])
-		_, err = w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid}, 24*time.Hour, f.connections)
+		_, err = w.Run(ctx, load.Target{Client: client, Reports: scheme + "://" + addr[1], Page: "http://" + addr[0], PID: server.Process.Pid},
+			24*time.Hour, f.connections)
 		if err != nil && ctx.Err() == nil {
 			return finding{err}
 		}
@@ -152,14 +154,15 @@ func awaitListener(addr string) error {
 
 // newWatchPatient is the program of a rank in drills.
 func newWatchPatient() *cobra.Command {
-	return &cobra.Command{Use: "patient", Hidden: true, Short: "A rank that drills break", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
-		defer stop()
-		if err := drill.Patient(ctx); err != nil {
-			return finding{err}
-		}
-		return nil
-	}}
+	return &cobra.Command{Use: "patient", Hidden: true, Short: "A rank that drills break", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM)
+			defer stop()
+			if err := drill.Patient(ctx); err != nil {
+				return finding{err}
+			}
+			return nil
+		}}
 }
 
 // newWatchDrills breaks real ranks and prints what was named.

@@ -51,9 +51,11 @@ type xferPlace struct {
 
 func (p *xferPlace) register(cmd *cobra.Command) {
 	cmd.Flags().SetNormalizeFunc(underscores)
-	cmd.Flags().StringVar(&p.dir, "filepath", "", "`DIR` for files, and for objects without --store; default: a new one in the system's temporary folder")
+	cmd.Flags().StringVar(&p.dir, "filepath", "",
+		"`DIR` for files, and for objects without --store; default: a new one in the system's temporary folder")
 	cmd.Flags().StringVar(&p.store, "store", "", "objects in an object store: s3://`BUCKET/PREFIX`")
-	cmd.Flags().StringVar(&p.io, "posix_api_type", "", "how files are read and written: URING, or CALLS for plain ones; default: the faster one, as measured")
+	cmd.Flags().StringVar(&p.io, "posix_api_type", "",
+		"how files are read and written: URING, or CALLS for plain ones; default: the faster one, as measured")
 	cmd.Flags().StringVar(&p.path, "path", "", "the `PATH` to take, or to fail: "+strings.Join(xfer.Paths, ", "))
 	cmd.Flags().StringVar(&p.floor, "require", "", "the longest `PATH` that may be taken, in this order; fail rather than take a longer one")
 	cmd.Flags().StringVar(&p.device, "device", "cuda", "GPU memory is of cuda, or of soft, a GPU in software for tests")
@@ -63,7 +65,8 @@ func (p *xferPlace) register(cmd *cobra.Command) {
 // config makes the common part of a measurement; done removes what it made.
 func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 	done = func() {}
-	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Floor: p.floor, Device: p.device, Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
+	c = measure.Config{Store: strings.TrimSuffix(p.store, "/"), Dir: p.dir, Path: p.path, Floor: p.floor, Device: p.device,
+		Buffered: p.buffered, Scheme: "pairwise", Pairs: 1}
 	for _, f := range []struct {
 		name, value string
 		known       []string
@@ -160,7 +163,8 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 			case "SELF":
 				c.Here = true
 			default:
-				return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path", backend)
+				return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path",
+					backend)
 			}
 			for _, b := range []struct {
 				flag, text string
@@ -178,14 +182,16 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 			if maxBatch < minBatch {
 				maxBatch = minBatch
 			}
-			if !cmd.Flags().Changed("total_buffer_size") && maxBatch > 0 && maxBatch <= xfer.MaxDescs && c.MaxBlock <= math.MaxInt64/int64(maxBatch) {
+			if !cmd.Flags().Changed("total_buffer_size") && maxBatch > 0 && maxBatch <= xfer.MaxDescs &&
+				c.MaxBlock <= math.MaxInt64/int64(maxBatch) {
 				c.Total = max(c.Total, c.MaxBlock*int64(maxBatch))
 			}
 			for _, f := range []struct {
 				flag        string
 				value, most int
 				least       int
-			}{{"num_iter", iters, 1 << 30, 1}, {"warmup_iter", warmup, 1 << 30, 0}, {"start_batch_size", minBatch, xfer.MaxDescs, 1}, {"max_batch_size", maxBatch, xfer.MaxDescs, 1},
+			}{{"num_iter", iters, 1 << 30, 1}, {"warmup_iter", warmup, 1 << 30, 0}, {"start_batch_size", minBatch, xfer.MaxDescs, 1},
+				{"max_batch_size", maxBatch, xfer.MaxDescs, 1},
 				{"num_initiator_dev", pairs, 256, 1}, {"rounds", rounds, 1 << 20, 1}, {"streams", streams, 64, 1}} {
 				if f.value < f.least || f.value > f.most {
 					return fmt.Errorf("--%s %d: want %d to %d", f.flag, f.value, f.least, f.most)
@@ -204,7 +210,8 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
 			}
 			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
-			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = iters, warmup, rounds, check, compare, streams, noSums, noPeers
+			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = iters, warmup, rounds, check, compare, streams,
+				noSums, noPeers
 			if err := nixl.config(cmd, &c); err != nil {
 				return err
 			}
@@ -433,7 +440,8 @@ open the description, or meet it at an address. Every notice is one more line. W
 			if io != "" && io != "ring" && io != "calls" {
 				return fmt.Errorf("--io %q: want ring or calls", io)
 			}
-			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN"), NoSums: noSums}, Bare: bare, Quiet: quiet}
+			s := measure.Serving{Config: xfer.Config{Name: name, Listen: listen, Token: os.Getenv("WEFT_TOKEN"), NoSums: noSums}, Bare: bare,
+				Quiet: quiet}
 			if len(regions) == 0 {
 				return fmt.Errorf("no region given; want --region NAME=host:SIZE, NAME=file:PATH:SIZE or NAME=object:s3://BUCKET/KEY:SIZE")
 			}
@@ -634,12 +642,14 @@ with a shaped loopback (docs/how-to/transfers.md).`,
 				if agreed != "" {
 					held = map[bool]string{true: "yes", false: "no"}[s.Held]
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), form, s.Beside, fmt.Sprintf("%.2f ms", s.Each*1e3), s.Rate, fmt.Sprintf("%.2f", s.Slower), rate, ratio, agreed, held)
+				fmt.Fprintf(cmd.OutOrStdout(), form, s.Beside, fmt.Sprintf("%.2f ms", s.Each*1e3), s.Rate, fmt.Sprintf("%.2f", s.Slower), rate, ratio,
+					agreed, held)
 			}
 			if asJSON {
 				show = nil
 			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), form, fmt.Sprintf("all-reduce of %v beside", n), "takes", "rate", "by alone", "transfers", "by its", "agreed", "held")
+				fmt.Fprintf(cmd.OutOrStdout(), form, fmt.Sprintf("all-reduce of %v beside", n), "takes", "rate", "by alone", "transfers", "by its",
+					"agreed", "held")
 			}
 			t, err := measure.Shares(ctx, c, int64(n), most, show)
 			if err != nil {
@@ -652,7 +662,8 @@ with a shaped loopback (docs/how-to/transfers.md).`,
 			}
 			for _, s := range t {
 				if !s.Held {
-					return finding{fmt.Errorf("%s: the transfers sent %v, %.3f of what the all-reduces sent; more than was agreed", s.Beside, s.Bulk, s.Ratio)}
+					return finding{fmt.Errorf("%s: the transfers sent %v, %.3f of what the all-reduces sent; more than was agreed",
+						s.Beside, s.Bulk, s.Ratio)}
 				}
 			}
 			return nil

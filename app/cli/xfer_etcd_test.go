@@ -41,7 +41,8 @@ func TestXferThroughEtcd(t *testing.T) {
 	}
 	go io.Copy(io.Discard, out)
 	var shown, errs bytes.Buffer
-	if code := cli.Main([]string{"xfer", "show", "store", "--etcd", at}, strings.NewReader(""), &shown, &errs); code != 0 || !strings.Contains(shown.String(), "kv      host  64 KiB  read, written") {
+	if code := cli.Main([]string{"xfer", "show", "store", "--etcd", at}, strings.NewReader(""), &shown, &errs); code != 0 ||
+		!strings.Contains(shown.String(), "kv      host  64 KiB  read, written") {
 		t.Errorf("exit %d: %s%s", code, shown.String(), errs.String())
 	}
 	end.Close()
@@ -50,7 +51,8 @@ func TestXferThroughEtcd(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the agent does not end with its input")
 	}
-	if code := cli.Main([]string{"xfer", "show", "store", "--etcd", at}, strings.NewReader(""), io.Discard, &errs); code != 1 || !strings.Contains(errs.String(), "nothing is published") {
+	if code := cli.Main([]string{"xfer", "show", "store", "--etcd", at}, strings.NewReader(""), io.Discard, &errs); code != 1 ||
+		!strings.Contains(errs.String(), "nothing is published") {
 		t.Errorf("one that is gone: exit %d: %s", code, errs.String())
 	}
 }

@@ -23,7 +23,8 @@ var objectFlags = []struct{ name, variable, help string }{
 	{"obj_bucket_name", "", "the `BUCKET` of objects: the same as --store s3://BUCKET"},
 	{"obj_endpoint_override", "AWS_ENDPOINT_URL_S3", "`URL` of the object store"},
 	{"obj_region", "AWS_REGION", "`REGION` of the object store"},
-	{"obj_access_key", "AWS_ACCESS_KEY_ID", "access `KEY` of the object store; other users of this host see it, so rather set AWS_ACCESS_KEY_ID"},
+	{"obj_access_key", "AWS_ACCESS_KEY_ID",
+		"access `KEY` of the object store; other users of this host see it, so rather set AWS_ACCESS_KEY_ID"},
 	{"obj_secret_key", "AWS_SECRET_ACCESS_KEY", "secret `KEY` of the object store; rather set AWS_SECRET_ACCESS_KEY"},
 	{"obj_session_token", "AWS_SESSION_TOKEN", "session `TOKEN` of the object store"},
 	{"obj_scheme", "", "http or https, for an --obj_endpoint_override that names none"},
@@ -31,9 +32,12 @@ var objectFlags = []struct{ name, variable, help string }{
 
 // meaningless are flags of nixlbench that say nothing here, and why.
 var meaningless = map[string]string{
-	"etcd_endpoints": "the targets are started here, so nobody needs to meet", "runtime_type": "the targets are started here, so nobody needs to meet",
-	"benchmark_group": "the targets are started here, so nobody needs to meet", "worker_type": "transfers are weft's", "mode": "an initiator is a goroutine with memory of its own",
-	"device_list": "weft finds the paths itself; --path demands one", "enable_pt": "there is no progress to be made by hand", "progress_threads": "there is no progress to be made by hand",
+	"etcd_endpoints":  "the targets are started here, so nobody needs to meet",
+	"runtime_type":    "the targets are started here, so nobody needs to meet",
+	"benchmark_group": "the targets are started here, so nobody needs to meet",
+	"worker_type":     "transfers are weft's", "mode": "an initiator is a goroutine with memory of its own",
+	"device_list": "weft finds the paths itself; --path demands one", "enable_pt": "there is no progress to be made by hand",
+	"progress_threads": "there is no progress to be made by hand",
 }
 
 func (n *nixlbench) register(cmd *cobra.Command) {

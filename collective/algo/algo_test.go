@@ -316,18 +316,22 @@ func TestUnfitShapesSayWhy(t *testing.T) {
 		name string
 		spec algo.Spec
 	}{
-		"does not do broadcast; it does all-gather":                {"bruck", algo.Spec{Op: sched.Broadcast, Ranks: 4}},
-		"not a power of two":                                       {"pairwise-xor", algo.Spec{Op: sched.AllToAll, Ranks: 6}},
-		"10 ranks do not fill domains of 4":                        {"nvls-tree", algo.Spec{Op: sched.AllReduce, Ranks: 10, Local: 4}},
-		"nvls-tree serves several":                                 {"nvls", algo.Spec{Op: sched.AllReduce, Ranks: 8, Local: 4}},
-		"dimensions 2 x 3 hold 6 ranks, not 8":                     {"torus", algo.Spec{Op: sched.AllReduce, Ranks: 8, Dims: []int{2, 3}}},
-		"aggregation of 8 blocks for 8 ranks":                      {"pat", algo.Spec{Op: sched.AllGather, Ranks: 8, Aggregate: 8}},
-		"inside a domain: no algorithm \"torus\"; known there: di": {"hierarchical", algo.Spec{Op: sched.AllReduce, Ranks: 8, Local: 4, Inner: "torus"}},
-		"root 9 is not among 8 ranks":                              {"tree", algo.Spec{Op: sched.Reduce, Ranks: 8, Root: 9}},
-		"at least one":                                             {"tree", algo.Spec{Op: sched.Reduce}},
-		"2 orders for 1 channels":                                  {"ring", algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 1}, {1, 0}}}},
-		"an order of 3 ranks for 2":                                {"ring", algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 1, 2}}}},
-		"not a permutation":                                        {"ring", algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 0}}}},
+		"does not do broadcast; it does all-gather": {"bruck", algo.Spec{Op: sched.Broadcast, Ranks: 4}},
+		"not a power of two":                        {"pairwise-xor", algo.Spec{Op: sched.AllToAll, Ranks: 6}},
+		"10 ranks do not fill domains of 4":         {"nvls-tree", algo.Spec{Op: sched.AllReduce, Ranks: 10, Local: 4}},
+		"nvls-tree serves several":                  {"nvls", algo.Spec{Op: sched.AllReduce, Ranks: 8, Local: 4}},
+		"dimensions 2 x 3 hold 6 ranks, not 8":      {"torus", algo.Spec{Op: sched.AllReduce, Ranks: 8, Dims: []int{2, 3}}},
+		"aggregation of 8 blocks for 8 ranks":       {"pat", algo.Spec{Op: sched.AllGather, Ranks: 8, Aggregate: 8}},
+		"inside a domain: no algorithm \"torus\"; known there: di": {"hierarchical",
+			algo.Spec{Op: sched.AllReduce, Ranks: 8, Local: 4, Inner: "torus"}},
+		"root 9 is not among 8 ranks": {"tree", algo.Spec{Op: sched.Reduce, Ranks: 8, Root: 9}},
+		"at least one":                {"tree", algo.Spec{Op: sched.Reduce}},
+		"2 orders for 1 channels": {"ring",
+			algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 1}, {1, 0}}}},
+		"an order of 3 ranks for 2": {"ring",
+			algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 1, 2}}}},
+		"not a permutation": {"ring",
+			algo.Spec{Op: sched.AllReduce, Ranks: 2, Orders: [][]sched.Rank{{0, 0}}}},
 	} {
 		if _, err := find(t, c.name).Program(c.spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", c.name, err, want)

@@ -107,7 +107,8 @@ func collnetChain(s Spec) (string, error) {
 				t.line("recv -> %s from n", out)
 				return
 			}
-			three("recv-copy-send -> "+out+" from n to "+fromHead, "recv-copy-send -> "+out+" from "+toHead+" to "+fromHead, "recv -> "+out+" from "+toHead)
+			three("recv-copy-send -> "+out+" from n to "+fromHead, "recv-copy-send -> "+out+" from "+toHead+" to "+fromHead,
+				"recv -> "+out+" from "+toHead)
 		}, func() { tally(&t, false, domains, ch*2, tmp, head) })
 	}
 	return t.String(), nil

@@ -22,7 +22,8 @@ import (
 // A two-level pipelined tree as weft defines it.
 func init() {
 	register(&Algorithm{
-		Name: "colltree", Traits: Traits{Layers: true, Vast: true}, Ops: []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier},
+		Name: "colltree", Traits: Traits{Layers: true, Vast: true},
+		Ops:       []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier},
 		Summary:   "small to middle messages where links inside a domain are faster than between",
 		Steps:     "2 (ceil(log2 Local) + ceil(log2 domains)) for a piece; half for broadcast, reduce",
 		Sent:      "up to 3S inside a tree, up to 4S at leaders, S at leaves",

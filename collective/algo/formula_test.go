@@ -48,8 +48,10 @@ func TestStepsAndBytes(t *testing.T) {
 		{"ring", sched.AllGather, []int{2, 3, 8, 13}, func(n int) want { return want{n - 1, float64(n-1) / float64(n)} }},
 		{"bidirectional-ring", sched.AllReduce, []int{2, 3, 8, 13}, func(n int) want { return want{2 * (n - 1), 2 * float64(n-1) / float64(n)} }},
 		{"recursive-doubling", sched.AllReduce, []int{2, 8, 16}, func(n int) want { return want{ceilLog(n), float64(ceilLog(n))} }},
-		{"recursive-doubling", sched.AllReduce, []int{3, 7, 12}, func(n int) want { return want{ceilLog(n) - 1 + 2, float64(ceilLog(n) - 1 + 1)} }},
-		{"halving-doubling", sched.AllReduce, []int{2, 8, 16, 64}, func(n int) want { return want{2 * ceilLog(n), 2 * float64(n-1) / float64(n)} }},
+		{"recursive-doubling", sched.AllReduce, []int{3, 7, 12},
+			func(n int) want { return want{ceilLog(n) - 1 + 2, float64(ceilLog(n) - 1 + 1)} }},
+		{"halving-doubling", sched.AllReduce, []int{2, 8, 16, 64},
+			func(n int) want { return want{2 * ceilLog(n), 2 * float64(n-1) / float64(n)} }},
 		{"halving-doubling", sched.ReduceScatter, []int{2, 8, 16}, func(n int) want { return want{ceilLog(n), float64(n-1) / float64(n)} }},
 		{"halving-doubling", sched.AllGather, []int{2, 8, 16}, func(n int) want { return want{ceilLog(n), float64(n-1) / float64(n)} }},
 		{"rabenseifner", sched.AllReduce, []int{2, 8, 16}, func(n int) want { return want{2 * ceilLog(n), 2 * float64(n-1) / float64(n)} }},
@@ -106,7 +108,8 @@ func TestMostBytes(t *testing.T) {
 			name  string
 			local int
 			most  float64
-		}{{"tree", 0, 3}, {"double-binary-tree", 0, 2 + float64(n%2)}, {"colltree", 4, 4}, {"halving-doubling", 0, 3}, {"rabenseifner", 0, 3.5}, {"swing", 0, 3}} {
+		}{{"tree", 0, 3}, {"double-binary-tree", 0, 2 + float64(n%2)}, {"colltree", 4, 4}, {"halving-doubling", 0, 3}, {"rabenseifner", 0, 3.5},
+			{"swing", 0, 3}} {
 			s := algo.Spec{Op: sched.AllReduce, Ranks: n, Local: c.local, Pieces: 1}
 			if whole := find(t, c.name).Fits; whole != nil && whole(s) != nil {
 				continue

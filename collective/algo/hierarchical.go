@@ -27,7 +27,8 @@ import (
 // part, both by way of scratch, where the blocks of a rail are neighbours.
 func init() {
 	register(&Algorithm{
-		Name: "hierarchical", Traits: Traits{Layers: true, Outer: true, Vast: true, Copies: 4}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
+		Name: "hierarchical", Traits: Traits{Layers: true, Outer: true, Vast: true, Copies: 4},
+		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
 		Summary:   "large messages over rails: only a share of the data leaves a domain on each",
 		Steps:     "those of its parts; ring in ring 2(Local-1) + 2(domains-1), half for reduce-scatter, all-gather",
 		Sent:      "ring in ring: 2S(Local-1)/Local inside, 2S(D-1)/(D Local) between D domains, half for reduce-scatter, all-gather",
@@ -145,17 +146,21 @@ func (h *nest) write(first, between, last *sched.Program) string {
 	mate := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, g, num(local)), e) }
 	twin := func(e *sched.Expr) *sched.Expr { return op(sched.Add, op(sched.Mul, e, num(local)), l) }
 	inside := func(p *sched.Program, in, out place) renamer {
-		return renamer{p: p, rank: l, peer: mate, scale: scaled, place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
+		return renamer{p: p, rank: l, peer: mate, scale: scaled,
+			place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
 	}
 	across := func(in, out place) renamer {
-		return renamer{p: between, rank: g, peer: twin, scale: same, place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
+		return renamer{p: between, rank: g, peer: twin, scale: same,
+			place: map[sched.Buffer]place{sched.In: in, sched.Out: out, sched.Tmp: {sched.Tmp, more}}}
 	}
 	// Block b of a rank's larger buffer is chunk b/local of slice b%local.
 	b := name("b")
 	block := sched.Ref{Buf: sched.In, Index: op(sched.Add, op(sched.Mul, b, num(s.Channels)), c)}
-	sliced := sched.Ref{Buf: sched.Tmp, Index: op(sched.Add, all, op(sched.Add, op(sched.Mul, op(sched.Mod, b, num(local)), num(m)), op(sched.Div, b, num(local))))}
+	sliced := sched.Ref{Buf: sched.Tmp, Index: op(sched.Add, all,
+		op(sched.Add, op(sched.Mul, op(sched.Mod, b, num(local)), num(m)), op(sched.Div, b, num(local))))}
 	blocks := func(src, dst sched.Ref) []sched.Stmt {
-		return []sched.Stmt{{Loop: &sched.Loop{Var: "b", Count: name("n"), Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: src, Dst: dst}}}}}}
+		return []sched.Stmt{{Loop: &sched.Loop{Var: "b", Count: name("n"),
+			Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: src, Dst: dst}}}}}}
 	}
 	chunks := s.Channels * local * m
 	var body []sched.Stmt

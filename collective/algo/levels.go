@@ -58,14 +58,17 @@ func init() {
 		return whole(s)
 	}
 	register(&Algorithm{
-		Name: "two-level", Traits: Traits{Shares: true}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier},
+		Name: "two-level", Traits: Traits{Shares: true},
+		Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll,
+			sched.Barrier},
 		Summary:   "large messages over several hosts: shared memory inside, every rank and rail of a host between",
 		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
 		Sent:      "S inside; between D domains 2S(D-1)/(D Local), half for reduce-scatter, all-gather; S(D-1)/D for all-to-all",
 		Reference: reference, Build: build(false), Fits: fits,
 	})
 	register(&Algorithm{
-		Name: "leader", Traits: Traits{Shares: true}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.Barrier},
+		Name: "leader", Traits: Traits{Shares: true},
+		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.Barrier},
 		Summary:   "small messages over several hosts: one rank of each talks",
 		Steps:     "those of its phases; all-reduce 1 + 2 + 1 by default",
 		Sent:      "S by all but leaders; leaders 2S(D-1)/D between D domains and S(Local-1) inside",
@@ -190,7 +193,8 @@ func NewPlaced(op sched.Collective, places []int, root int, leader bool) (*Level
 func InDomains(places []int) (sizes, order []int, err error) {
 	for r, d := range places {
 		if d < 0 || d > len(sizes) {
-			return nil, nil, fmt.Errorf("rank %d is in domain %d, and there are %d before it: domains are numbered from 0 as they come", r, d, len(sizes))
+			return nil, nil, fmt.Errorf("rank %d is in domain %d, and there are %d before it: domains are numbered from 0 as they come",
+				r, d, len(sizes))
 		}
 		if d == len(sizes) {
 			sizes = append(sizes, 0)
@@ -297,8 +301,8 @@ func (l *Levels) byLeaders(home, seat int) error {
 	return nil
 }
 
-// byParts lists the phases in which the first ranks of each domain, as many as the smallest has, speak for a part each. Inside, the blocks of
-// the other ranks are empty.
+// byParts lists the phases in which the first ranks of each domain, as many as the smallest has, speak for a part each. Inside, the blocks
+// of the other ranks are empty.
 func (l *Levels) byParts() error {
 	l.Local = slices.Min(l.Sizes)
 	switch {
@@ -488,7 +492,8 @@ func (l *Levels) move(ph *Phase, m int, at *standing) sched.Stmt {
 	if ph.Moves == ToRanks {
 		from, to = to, from
 	}
-	return sched.Stmt{Loop: &sched.Loop{Var: "b", Count: num(l.Ranks), Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: place(ph.In, from), Dst: place(ph.Out, to)}}}}}
+	return sched.Stmt{Loop: &sched.Loop{Var: "b", Count: num(l.Ranks),
+		Body: []sched.Stmt{{Step: &sched.Step{Op: sched.Copy, Src: place(ph.In, from), Dst: place(ph.Out, to)}}}}}
 }
 
 // sizesOf are the numbers of ranks for which a phase has a program.
@@ -605,7 +610,8 @@ func (l *Levels) steps(ph *Phase, p *sched.Program, m, k int, at *standing) []sc
 		}
 		return place{s.Buf, e}
 	}
-	f := renamer{p: p, blocks: ph.Blocks, rank: at.seat, peer: at.mate, scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
+	f := renamer{p: p, blocks: ph.Blocks, rank: at.seat, peer: at.mate,
+		scale: func(e *sched.Expr) *sched.Expr { return op(sched.Mul, e, num(k)) },
 		place: map[sched.Buffer]place{sched.In: span(ph.In), sched.Out: span(ph.Out), sched.Tmp: {sched.Tmp, num(m * l.Scratch)}}}
 	mine := at.home
 	if ph.Across {

@@ -125,7 +125,8 @@ func nvlsTree(s Spec) (string, error) {
 		place := position{g, func(p string) string { return fmt.Sprintf("(%s)*%d+%s", p, local, l) }}
 		if ch%2 == 1 { // the second tree of the pair: mirrored or shifted
 			if domains%2 == 0 {
-				place = position{fmt.Sprintf("(%d-%s)", domains-1, g), func(p string) string { return fmt.Sprintf("(%d-(%s))*%d+%s", domains-1, p, local, l) }}
+				place = position{fmt.Sprintf("(%d-%s)", domains-1, g),
+					func(p string) string { return fmt.Sprintf("(%d-(%s))*%d+%s", domains-1, p, local, l) }}
 			} else {
 				place = position{shifted(g, 1, domains), func(p string) string { return fmt.Sprintf("(%s+1)%%%d*%d+%s", p, domains, local, l) }}
 			}

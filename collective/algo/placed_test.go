@@ -12,7 +12,8 @@ import (
 // Phases over ranks that are not numbered domain by domain are proven in the ranks' own numbers, and only ranks that may talk to other
 // domains do: those of one number, or the leaders.
 func TestPlaced(t *testing.T) {
-	for _, places := range [][]int{{0, 1, 0, 1}, {0, 1, 1, 0}, {0, 1, 2, 0, 1, 2}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 1, 2, 0, 2, 2, 1, 0}, {0, 1, 0, 0}, {0, 1, 1, 0, 2, 1}} {
+	for _, places := range [][]int{{0, 1, 0, 1}, {0, 1, 1, 0}, {0, 1, 2, 0, 1, 2}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 1, 2, 0, 2, 2, 1, 0},
+		{0, 1, 0, 0}, {0, 1, 1, 0, 2, 1}} {
 		sizes, order, err := algo.InDomains(places)
 		if err != nil {
 			t.Fatal(err)

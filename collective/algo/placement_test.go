@@ -88,7 +88,8 @@ func TestAnyPlacementIsProven(t *testing.T) {
 func TestRailsStayStraight(t *testing.T) {
 	const hosts, local = 4, 8
 	s := algo.Spec{Op: sched.AllReduce, Ranks: hosts * local, Local: local}
-	for _, pair := range [][2]string{{"ring", "ring"}, {"direct", "ring"}, {"ring", "halving-doubling"}, {"direct", "tree"}, {"halving-doubling", "swing"}} {
+	for _, pair := range [][2]string{{"ring", "ring"}, {"direct", "ring"}, {"ring", "halving-doubling"}, {"direct", "tree"},
+		{"halving-doubling", "swing"}} {
 		s.Inner, s.Outer = pair[0], pair[1]
 		_, rep := prove(t, find(t, "hierarchical"), s)
 		for l := range rep.Links {

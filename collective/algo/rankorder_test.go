@@ -132,7 +132,8 @@ func TestCanonicalIsProven(t *testing.T) {
 						}
 						known := slices.Contains([]string{"rank-order", "one-shot", "binomial", "recursive-doubling", "rabenseifner"}, a.Name)
 						if says := a.Canonical(s); says && !rep.Canonical || known && rep.Canonical && !says {
-							t.Errorf("%s %s, %d ranks, root %d, %d channels: said to be canonical: %v, proven: %v", a.Name, op, n, root, channels, says, rep.Canonical)
+							t.Errorf("%s %s, %d ranks, root %d, %d channels: said to be canonical: %v, proven: %v",
+								a.Name, op, n, root, channels, says, rep.Canonical)
 						}
 					}
 				}

@@ -62,7 +62,8 @@ func TestUneven(t *testing.T) {
 
 // Where every domain has several ranks, as many of each as the smallest has send a part each, and as much.
 func TestUnevenParts(t *testing.T) {
-	for _, places := range [][]int{{0, 0, 0, 0, 1, 1, 1}, {0, 0, 1, 1, 1}, {0, 0, 0, 1, 1, 2, 2, 2, 2}, {0, 1, 0, 1, 1}, {0, 1, 1, 2, 0, 2, 1, 0, 0}} {
+	for _, places := range [][]int{{0, 0, 0, 0, 1, 1, 1}, {0, 0, 1, 1, 1}, {0, 0, 0, 1, 1, 2, 2, 2, 2}, {0, 1, 0, 1, 1},
+		{0, 1, 1, 2, 0, 2, 1, 0, 0}} {
 		sizes, order, err := algo.InDomains(places)
 		if err != nil {
 			t.Fatal(err)

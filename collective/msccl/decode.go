@@ -268,7 +268,8 @@ func (x *decoder) color() error {
 			}
 			for _, other := range sets[root] {
 				if other.gpu == b.gpu {
-					return fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; a program runs such a set as one channel, which has one thread a rank", b.gpu, other.ID, b.ID)
+					return fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; a program runs such a set as one channel, which has one thread a rank",
+						b.gpu, other.ID, b.ID)
 				}
 			}
 			sets[root] = append(sets[root], b)

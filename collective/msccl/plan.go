@@ -112,7 +112,8 @@ type planBuf struct {
 }
 
 // planColls are the names of collectives.
-var planColls = map[sched.Collective]string{sched.AllReduce: "allreduce", sched.AllGather: "allgather", sched.ReduceScatter: "reducescatter", sched.AllToAll: "alltoall", sched.SendRecv: "sendrecv"}
+var planColls = map[sched.Collective]string{sched.AllReduce: "allreduce", sched.AllGather: "allgather",
+	sched.ReduceScatter: "reducescatter", sched.AllToAll: "alltoall", sched.SendRecv: "sendrecv"}
 
 const knownPlanColls = "allreduce, allgather, reducescatter, alltoall, sendrecv"
 
@@ -212,7 +213,8 @@ func (p *Plan) checkGPU(i int) error {
 	case g.In == nil || g.Out == nil || g.Scratch == nil:
 		return fmt.Errorf("gpu %d lacks input_chunks, output_chunks or scratch_chunks: an older layout, or none of MSCCL++", i)
 	case *g.In < 1 || *g.Out < 0 || *g.Scratch < 0 || max(*g.In, *g.Out, *g.Scratch) > maxPlanChunks:
-		return fmt.Errorf("gpu %d has %d, %d and %d chunks of input, output and scratch; want up to %d, and some input", i, *g.In, *g.Out, *g.Scratch, maxPlanChunks)
+		return fmt.Errorf("gpu %d has %d, %d and %d chunks of input, output and scratch; want up to %d, and some input",
+			i, *g.In, *g.Out, *g.Scratch, maxPlanChunks)
 	case *g.In != *p.GPUs[0].In || *g.Out != *p.GPUs[0].Out:
 		return fmt.Errorf("gpu %d has %d input_chunks and %d output_chunks, gpu 0 has %d and %d", i, *g.In, *g.Out, *p.GPUs[0].In, *p.GPUs[0].Out)
 	}

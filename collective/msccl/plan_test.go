@@ -21,7 +21,8 @@ func TestPlansReadBack(t *testing.T) {
 		op   sched.Collective
 		n    int
 	}{{"ring", sched.AllReduce, 4}, {"ring", sched.AllGather, 4}, {"ring", sched.ReduceScatter, 3}, {"direct", sched.AllReduce, 4},
-		{"tree", sched.AllReduce, 4}, {"recursive-doubling", sched.AllReduce, 4}, {"pairwise", sched.AllToAll, 4}, {"one-shot", sched.AllReduce, 3}} {
+		{"tree", sched.AllReduce, 4}, {"recursive-doubling", sched.AllReduce, 4}, {"pairwise", sched.AllToAll, 4},
+		{"one-shot", sched.AllReduce, 3}} {
 		a, err := algo.Find(c.algo)
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,8 @@ func TestPlansReadBack(t *testing.T) {
 			t.Fatalf("%s %s: %v\n%s", c.algo, c.op, err, q)
 		}
 		if before.MaxSent != after.MaxSent || before.Steps != after.Steps {
-			t.Errorf("%s %s: sends %d chunks in %d steps, read back %d in %d", c.algo, c.op, before.MaxSent, before.Steps, after.MaxSent, after.Steps)
+			t.Errorf("%s %s: sends %d chunks in %d steps, read back %d in %d",
+				c.algo, c.op, before.MaxSent, before.Steps, after.MaxSent, after.Steps)
 		}
 	}
 }
@@ -191,7 +193,8 @@ func forwarded() *maker {
 		o.Channels = []int{0}
 		return o
 	}(), op("upkt", "", bufs(near("s", 1, 1)), bufs(near("o", 1, 1))))
-	m.block(1, op("ppkt", "memory", bufs(near("i", 0, 1)), bufs(m.far(1, 0, "s", 1, 1))), op("upkt", "", bufs(near("s", 0, 1)), bufs(near("o", 0, 1))))
+	m.block(1, op("ppkt", "memory", bufs(near("i", 0, 1)), bufs(m.far(1, 0, "s", 1, 1))),
+		op("upkt", "", bufs(near("s", 0, 1)), bufs(near("o", 0, 1))))
 	return m
 }
 
@@ -199,7 +202,8 @@ func forwarded() *maker {
 func summed() *maker {
 	m := make2("summed", "allreduce", "LL", 2, 2, 2, 4)
 	m.block(0, op("recspkt", "memory", bufs(near("i", 0, 1), near("s", 0, 1)), bufs(near("i", 0, 1), near("s", 2, 1), m.far(0, 1, "s", 0, 1))),
-		op("repkt", "", bufs(near("i", 1, 1), near("s", 1, 1)), bufs(near("i", 1, 1))), nop, op("ppkt", "memory", bufs(near("i", 1, 1)), bufs(m.far(0, 1, "s", 1, 1))))
+		op("repkt", "", bufs(near("i", 1, 1), near("s", 1, 1)), bufs(near("i", 1, 1))), nop,
+		op("ppkt", "memory", bufs(near("i", 1, 1)), bufs(m.far(0, 1, "s", 1, 1))))
 	m.block(1, op("ppkt", "memory", bufs(near("i", 0, 1), near("i", 1, 1)), bufs(m.far(1, 0, "s", 0, 1), m.far(1, 0, "s", 1, 1))),
 		op("upkt", "", bufs(near("s", 0, 1)), bufs(near("i", 0, 1))), op("upkt", "", bufs(near("s", 1, 1)), bufs(near("i", 1, 1))))
 	return m
@@ -227,7 +231,8 @@ func stored(n int, packets bool) *maker {
 	}
 	m := make2("stored", "allgather", "LL", n, 1, n, n)
 	for g := range n {
-		ops := []planOp{op("cpkt", "", bufs(near("i", 0, 1)), bufs(near("s", g, 1))), op("gstorepkt", "switch", bufs(near("s", g, 1)), bufs(group("s", g, 1)))}
+		ops := []planOp{op("cpkt", "", bufs(near("i", 0, 1)), bufs(near("s", g, 1))),
+			op("gstorepkt", "switch", bufs(near("s", g, 1)), bufs(group("s", g, 1)))}
 		for r := range n {
 			if r != g {
 				ops = append(ops, op("upkt", "", bufs(near("s", r, 1)), bufs(near("o", r, 1))))
@@ -255,7 +260,9 @@ func pipelined(n int) *maker {
 		}
 		signals = append(signals, m.everybody(g, "signal", "wait")...)
 		m.block(g, pipe(slices.Concat(ins, []planOp{nop}, signals, []planOp{release(0)})...))
-		m.block(g, pipe(slices.Concat([]planOp{acquire(0), nop, op("glres", "switch", bufs(group("s", g, 1)), bufs(group("s", g, 1))), nop}, signals[:1], []planOp{release(1)})...))
+		m.block(g,
+			pipe(slices.Concat([]planOp{acquire(0), nop, op("glres", "switch", bufs(group("s", g, 1)), bufs(group("s", g, 1))), nop}, signals[:1],
+				[]planOp{release(1)})...))
 		m.block(g, pipe(slices.Concat([]planOp{acquire(1), nop}, signals[1:], outs, []planOp{nop})...))
 	}
 	// The second and the third thread block signal and wait on channels of their own.
@@ -264,7 +271,8 @@ func pipelined(n int) *maker {
 		gpu.Channels[0].To = append(gpu.Channels[0].To, gpu.Channels[0].To...)
 		for _, b := range []int{1, 2} {
 			for i := range gpu.Blocks[b].Channels[0].IDs {
-				gpu.Blocks[b].Channels[0].IDs = append(slices.Clone(gpu.Blocks[b].Channels[0].IDs[:i]), slices.Clone(gpu.Blocks[b].Channels[0].IDs[i:])...)
+				gpu.Blocks[b].Channels[0].IDs = append(slices.Clone(gpu.Blocks[b].Channels[0].IDs[:i]),
+					slices.Clone(gpu.Blocks[b].Channels[0].IDs[i:])...)
 				gpu.Blocks[b].Channels[0].IDs[i] = i + n - 1
 			}
 		}
@@ -295,7 +303,8 @@ func ported() *maker {
 	for g := range 2 {
 		put := op("pws", "port", bufs(near("i", 1-g, 1)), bufs(m.far(g, 1-g, "s", 0, 1)))
 		put.Channels = []int{0}
-		m.block(g, put, sync("flush", "port", 0), sync("wait", "port", 0), nop, op("copy", "", bufs(near("s", 0, 1)), bufs(near("o", 1-g, 1))), nop)
+		m.block(g, put, sync("flush", "port", 0), sync("wait", "port", 0), nop,
+			op("copy", "", bufs(near("s", 0, 1)), bufs(near("o", 1-g, 1))), nop)
 	}
 	return m
 }
@@ -332,7 +341,8 @@ func scattered2(n int, inPlace bool) *maker {
 }
 
 func madePlans() []*maker {
-	return []*maker{readers(2), readers(3), packets(2, 1), packets(3, 1), packets(2, 2), forwarded(), summed(), multimem(2), multimem(4), stored(3, false), stored(3, true),
+	return []*maker{readers(2), readers(3), packets(2, 1), packets(3, 1), packets(2, 2), forwarded(), summed(), multimem(2), multimem(4),
+		stored(3, false), stored(3, true),
 		pipelined(2), sliced(), ported(), passed(2), passed(3), scattered2(2, false), scattered2(3, true)}
 }
 
@@ -474,8 +484,10 @@ func TestWrongPlansAreNamed(t *testing.T) {
 		want string
 	}{
 		{drop(readers(2), 0, 0, "wait"), true, "gpu 1 gives gpu 0 2 signals on a memory channel, of which it waits for 1"},
-		{drop(readers(2), 0, 0, "signal"), true, "deadlock: gpu 1 thread block 0 op 6 (wait) waits for signal 2 of gpu 0 on memory channel 0, which gives 1"},
-		{drop(drop(readers(2), 0, 0, "rlxwait"), 1, 0, "rlxsignal"), true, "gpu 0 thread block 0 op 2 (rres): it uses i of gpu 1, which may not have begun"},
+		{drop(readers(2), 0, 0, "signal"), true,
+			"deadlock: gpu 1 thread block 0 op 6 (wait) waits for signal 2 of gpu 0 on memory channel 0, which gives 1"},
+		{drop(drop(readers(2), 0, 0, "rlxwait"), 1, 0, "rlxsignal"), true,
+			"gpu 0 thread block 0 op 2 (rres): it uses i of gpu 1, which may not have begun"},
 		{drop(readers(2), 0, 0, "nop"), true, "gpu 0 thread block 0 op 2 (rres): it follows a wait with no nop between"},
 		{drop(packets(2, 1), 0, 0, "ppkt"), true, "gpu 1 thread block 0 op 1 (respkt) waits for packets s[0], which nobody has written"},
 		{drop(sliced(), 0, 1, "barrier"), true, "gpu 0 thread block 1 op 0 (put): it uses o of gpu 1, which may not have begun"},
@@ -490,7 +502,8 @@ func TestWrongPlansAreNamed(t *testing.T) {
 	}
 	m := sliced()
 	m.GPUs[0].Blocks[1].Ops = m.GPUs[0].Blocks[1].Ops[:2]
-	if err := judge(&m.Plan); err == nil || !strings.Contains(err.Error(), "gpu 0 thread block 0 op 5 (barrier) waits for the others at barrier 0: 1 of 2 are there") {
+	if err := judge(&m.Plan); err == nil ||
+		!strings.Contains(err.Error(), "gpu 0 thread block 0 op 5 (barrier) waits for the others at barrier 0: 1 of 2 are there") {
 		t.Error(err)
 	}
 	m = packets(2, 1)

@@ -25,10 +25,12 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which these plans do not describe", p.Name, p.Switches)
 	}
-	e := &planEncoder{p: p, gpus: make([]planGPU, p.Ranks), chans: map[[3]int]int{}, remote: map[[2]int]int{}, sent: map[step.Conn][]int{}, sems: map[pairOf]int{}, due: map[pairOf][]int64{}}
+	e := &planEncoder{p: p, gpus: make([]planGPU, p.Ranks), chans: map[[3]int]int{}, remote: map[[2]int]int{}, sent: map[step.Conn][]int{},
+		sems: map[pairOf]int{}, due: map[pairOf][]int64{}}
 	for r := range e.gpus {
 		in, out, scratch := p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp)
-		e.gpus[r] = planGPU{ID: r, In: &in, Out: &out, Scratch: &scratch, Channels: []planChannel{{Type: "memory"}}, Blocks: make([]planBlock, p.Channels())}
+		e.gpus[r] = planGPU{ID: r, In: &in, Out: &out, Scratch: &scratch, Channels: []planChannel{{Type: "memory"}},
+			Blocks: make([]planBlock, p.Channels())}
 		for c := range e.gpus[r].Blocks {
 			e.gpus[r].Blocks[c] = planBlock{ID: c, Ops: []planOp{}, Channels: []planUse{{Type: "memory"}}, Remote: []planRefUse{{Type: "memory"}}}
 		}
@@ -53,10 +55,12 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 		}
 		for c, b := range e.gpus[r].Blocks {
 			if len(b.Ops) > maxPlanOps {
-				return fmt.Errorf("rank %d channel %d has %d operations; MSCCL++ takes %d of a thread block: use fewer pieces or trees", r, c, len(b.Ops), maxPlanOps)
+				return fmt.Errorf("rank %d channel %d has %d operations; MSCCL++ takes %d of a thread block: use fewer pieces or trees",
+					r, c, len(b.Ops), maxPlanOps)
 			}
 			if len(b.Channels[0].IDs) > maxPlanChans {
-				return fmt.Errorf("rank %d channel %d has %d connections; MSCCL++ takes %d of a thread block", r, c, len(b.Channels[0].IDs), maxPlanChans)
+				return fmt.Errorf("rank %d channel %d has %d connections; MSCCL++ takes %d of a thread block",
+					r, c, len(b.Channels[0].IDs), maxPlanChans)
 			}
 		}
 	}

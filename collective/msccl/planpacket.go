@@ -12,7 +12,8 @@ func (d *planDecoder) flag(gpu int, at sched.Ref, by packet) error {
 	first := int(at.Index.Val) - d.packetBase()
 	for i := range length(at) {
 		if _, ok := d.packets[gpu][first+i]; ok {
-			return flaw("packets s[%d] of gpu %d are written twice: the flag is the same, so that a reader cannot tell the second from the first", (first+i)/d.fine, gpu)
+			return flaw("packets s[%d] of gpu %d are written twice: the flag is the same, so that a reader cannot tell the second from the first",
+				(first+i)/d.fine, gpu)
 		}
 		d.packets[gpu][first+i] = by
 	}
@@ -280,7 +281,8 @@ func (d *planDecoder) program() (*sched.Program, error) {
 	r := &sched.Expr{Kind: sched.Var, Name: "r"}
 	rank := func(c, g int, body []sched.Stmt) {
 		if len(body) > 0 {
-			p.Groups[c].Body = append(p.Groups[c].Body, sched.Stmt{If: &sched.If{Cond: &sched.Expr{Kind: sched.Eq, L: r, R: sched.N(g)}, Then: body}})
+			p.Groups[c].Body = append(p.Groups[c].Body,
+				sched.Stmt{If: &sched.If{Cond: &sched.Expr{Kind: sched.Eq, L: r, R: sched.N(g)}, Then: body}})
 		}
 	}
 	if d.framed() {

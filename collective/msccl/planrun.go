@@ -119,7 +119,8 @@ func (t *planThread) touch(o *unrolled, at sched.Ref, writes bool) error {
 	for _, u := range t.since {
 		first := int(u.at.Index.Val)
 		if u.op != len(t.own.at) && (writes || u.writes) && u.at.Buf == at.Buf && first < hi && lo < first+length(u.at) {
-			return flaw("it uses %s after op %d, one of them writes there, and no nop is between: the other threads of the block may not be done", at, t.ops[u.op-1].number)
+			return flaw("it uses %s after op %d, one of them writes there, and no nop is between: the other threads of the block may not be done",
+				at, t.ops[u.op-1].number)
 		}
 	}
 	t.since = append(t.since, use{at, writes, len(t.own.at)})
@@ -174,7 +175,8 @@ func flaw(format string, args ...any) error { return &Flaw{fmt.Errorf(format, ar
 
 // Program gives the plan's meaning as a program.
 func (p *Plan) Program() (*sched.Program, error) {
-	d := &planDecoder{plan: p, n: len(p.GPUs), op: p.op(), ports: map[wire]*lane{}, counters: map[any]*counter{}, meetings: map[[2]int]*meeting{}}
+	d := &planDecoder{plan: p, n: len(p.GPUs), op: p.op(), ports: map[wire]*lane{}, counters: map[any]*counter{},
+		meetings: map[[2]int]*meeting{}}
 	if err := d.sizes(); err != nil {
 		return nil, err
 	}
@@ -545,10 +547,12 @@ func (d *planDecoder) settled() error {
 					continue
 				}
 				if w, ok := key.(wire); ok {
-					return flaw("gpu %d gives gpu %d %d signals on a %s channel, of which it waits for %d: the next run would begin with one too many", w.from, w.to, c.posted, w.kind, len(c.took))
+					return flaw("gpu %d gives gpu %d %d signals on a %s channel, of which it waits for %d: the next run would begin with one too many",
+						w.from, w.to, c.posted, w.kind, len(c.took))
 				}
 				s := key.(semaphore)
-				return flaw("gpu %d releases semaphore %d %d times and acquires it %d times: the next run would begin with another count", s.gpu, s.id, c.posted, len(c.took))
+				return flaw("gpu %d releases semaphore %d %d times and acquires it %d times: the next run would begin with another count",
+					s.gpu, s.id, c.posted, len(c.took))
 			}
 		}
 	}
@@ -558,7 +562,8 @@ func (d *planDecoder) settled() error {
 		}
 		for part := range d.scratch {
 			if _, ok := d.packets[gpu][part/2]; ok && used[part] {
-				return flaw("gpu %d: s[%d] is used as it is, but lies where the packets of s[%d] are: packets take twice their room", gpu, part/d.fine, part/2/d.fine)
+				return flaw("gpu %d: s[%d] is used as it is, but lies where the packets of s[%d] are: packets take twice their room",
+					gpu, part/d.fine, part/2/d.fine)
 			}
 		}
 	}

@@ -21,7 +21,8 @@ const (
 	misses
 )
 
-var undefined = []string{"", divides: "divides by zero", shifts: "shifts by less than 0 or more than 62 bits", misses: "looks outside of a table"}
+var undefined = []string{"", divides: "divides by zero", shifts: "shifts by less than 0 or more than 62 bits",
+	misses: "looks outside of a table"}
 
 const (
 	slotRank    = 0 // r: this rank's position on the channel
@@ -59,7 +60,8 @@ const (
 	Look // the entry of a table, written table[index]
 )
 
-var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=", And: "&&", Or: "||", Min: "min"}
+var kindSigns = []string{Add: "+", Sub: "-", Mul: "*", Div: "/", Mod: "%", Xor: "^", Shl: "<<", Eq: "==", Ne: "!=", Lt: "<", Le: "<=",
+	And: "&&", Or: "||", Min: "min"}
 
 // binding strength: higher binds tighter.
 var kindLevel = []int{Add: 5, Sub: 5, Mul: 6, Div: 6, Mod: 6, Xor: 4, Shl: 4, Eq: 2, Ne: 2, Lt: 2, Le: 2, And: 1, Or: 0, Min: 3}

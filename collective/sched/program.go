@@ -64,7 +64,8 @@ const (
 	Barrier                             // nobody ends before everybody began
 )
 
-var collectiveNames = []string{"", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "gather", "scatter", "send-recv", "barrier"}
+var collectiveNames = []string{"", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "gather", "scatter",
+	"send-recv", "barrier"}
 
 func (c Collective) String() string {
 	if int(c) < len(collectiveNames) && c > 0 {
@@ -148,7 +149,8 @@ const (
 	Wait                             // until another channel of this rank has done a number of steps
 )
 
-var opNames = []string{"", "send", "recv", "recv-reduce", "recv-copy-send", "recv-reduce-send", "recv-reduce-copy-send", "copy", "reduce", "wait"}
+var opNames = []string{"", "send", "recv", "recv-reduce", "recv-copy-send", "recv-reduce-send", "recv-reduce-copy-send", "copy",
+	"reduce", "wait"}
 
 func (o Op) String() string { return opNames[o] }
 

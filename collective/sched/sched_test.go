@@ -84,9 +84,10 @@ func TestBadTextNamesTheLine(t *testing.T) {
 		{"  send in", "   send in"}:                     "indented",
 		{"weft 1", "weft 2"}:                            `line 1: a program starts with "weft 1"`,
 		{"to (r+1)%n\n  repeat", "to (r+1%n\n  repeat"}: "closing parenthesis",
-		{"repeat j", "for j"}:                           `unknown step "for"; known: send, recv, recv-reduce, recv-copy-send, recv-reduce-send, recv-reduce-copy-send, copy, reduce, wait; a loop is written "repeat NAME < COUNT:"`,
-		{"slots 2", "slits 2"}:                          `line 6: unknown word "slits"`,
-		{"from (r-1)%n\n", "from (r-1)%n now\n"}:        "left over; want ",
+		{"repeat j",
+			"for j"}: `unknown step "for"; known: send, recv, recv-reduce, recv-copy-send, recv-reduce-send, recv-reduce-copy-send, copy, reduce, wait; a loop is written "repeat NAME < COUNT:"`,
+		{"slots 2", "slits 2"}:                   `line 6: unknown word "slits"`,
+		{"from (r-1)%n\n", "from (r-1)%n now\n"}: "left over; want ",
 	} {
 		text := strings.Replace(ringText, edit[0], edit[1], 1)
 		if text == ringText {

@@ -94,14 +94,16 @@ func TestCount(t *testing.T) {
 		}
 	}
 	p := parse(t, head+"  repeat i < 1099511627776:\n    repeat j < 1099511627776:\n      if i < j:\n        copy in[0] -> out[0]\n")
-	if n, why := step.Compile(p).Count([]sched.Rank{0, 1}, 1000); n != 1001 || !strings.Contains(why, "line 8: repeat i < 1099511627776, 1099511627776 rounds") {
+	if n, why := step.Compile(p).Count([]sched.Rank{0, 1}, 1000); n != 1001 ||
+		!strings.Contains(why, "line 8: repeat i < 1099511627776, 1099511627776 rounds") {
 		t.Errorf("%d, %q", n, why)
 	}
 }
 
 // Needs finds the least number of slots with which a program ends.
 func TestNeeds(t *testing.T) {
-	p := parse(t, "weft 1\nname d\nop all-reduce\nranks 2\nchunks 20\nslots 64\nchannels 1:\n  repeat i < 20:\n    send in[i] to 1-r\n  repeat i < 20:\n    recv-reduce in[i] -> out[i] from 1-r\n")
+	p := parse(t,
+		"weft 1\nname d\nop all-reduce\nranks 2\nchunks 20\nslots 64\nchannels 1:\n  repeat i < 20:\n    send in[i] to 1-r\n  repeat i < 20:\n    recv-reduce in[i] -> out[i] from 1-r\n")
 	if n, err := step.Needs(p, 1); n != 20 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}

@@ -115,9 +115,11 @@ func (b Blocked) String() string {
 	case b.Wait:
 		return fmt.Sprintf("rank %d channel %d waits for another channel of its own", b.Rank, b.Action.Channel)
 	case b.Room:
-		return fmt.Sprintf("rank %d channel %d step %d (%s) waits for rank %d to take a message", b.Rank, b.Action.Channel, b.Action.Step, &b.Action, b.For)
+		return fmt.Sprintf("rank %d channel %d step %d (%s) waits for rank %d to take a message",
+			b.Rank, b.Action.Channel, b.Action.Step, &b.Action, b.For)
 	}
-	return fmt.Sprintf("rank %d channel %d step %d (%s) waits for a message of rank %d", b.Rank, b.Action.Channel, b.Action.Step, &b.Action, b.For)
+	return fmt.Sprintf("rank %d channel %d step %d (%s) waits for a message of rank %d",
+		b.Rank, b.Action.Channel, b.Action.Step, &b.Action, b.For)
 }
 
 func (s *Stuck) Error() string {
@@ -243,7 +245,8 @@ func finished[M any](p *sched.Program, machines []*Machine, held [][]Action, x *
 	}
 	if left := x.Left(); len(left) > 0 {
 		c := left[0]
-		return fmt.Errorf("%s: rank %d never takes %d messages that rank %d sends it on channel %d", p.Name, c.To, x.at(c).len(), c.From, c.Channel)
+		return fmt.Errorf("%s: rank %d never takes %d messages that rank %d sends it on channel %d",
+			p.Name, c.To, x.at(c).len(), c.From, c.Channel)
 	}
 	return nil
 }

@@ -250,7 +250,8 @@ func TestSwappingRanksDoAlike(t *testing.T) {
 			continue
 		}
 		for r := range 32 {
-			me, like := byChannel(timings(alone(code.Machine(sched.Rank(r)), 1<<20))), byChannel(timings(alone(code.Machine(sched.Rank(r%least)), 1<<20)))
+			me, like := byChannel(timings(alone(code.Machine(sched.Rank(r)), 1<<20))),
+				byChannel(timings(alone(code.Machine(sched.Rank(r%least)), 1<<20)))
 			if len(me) != len(like) {
 				t.Fatalf("%s: rank %d does %d actions, rank %d does %d", c.name, r, len(me), r%least, len(like))
 			}

@@ -199,7 +199,9 @@ func (m *Machine) action(c int32, s *sched.Step) (Action, bool) {
 		return a, false
 	}
 	if s.Op.Stores() && s.Op.Reads() && a.Src.Shifted(a.Dst) {
-		m.fail(c, s, "it reads %s and stores %s, which overlap; read and store the same chunks, or chunks that share none (through other scratch, if need be)", a.Src, a.Dst)
+		m.fail(c, s,
+			"it reads %s and stores %s, which overlap; read and store the same chunks, or chunks that share none (through other scratch, if need be)",
+			a.Src, a.Dst)
 		return a, false
 	}
 	return a, true
@@ -307,7 +309,8 @@ func (m *Machine) fail(c int32, s *sched.Step, format string, args ...any) {
 
 func (m *Machine) fault(c, line int32, text, format string, args ...any) {
 	if m.err == nil {
-		m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: m.chans[c].done, Line: line, Text: text, What: fmt.Sprintf(format, args...)}
+		m.err = &Fault{Program: m.prog.Name, Rank: m.rank, Channel: c, Step: m.chans[c].done, Line: line, Text: text,
+			What: fmt.Sprintf(format, args...)}
 	}
 }
 

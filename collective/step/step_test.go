@@ -58,7 +58,8 @@ func TestActionsInOrder(t *testing.T) {
 
 // Channels are independent until a Wait; a Wait is an action of its own.
 func TestWait(t *testing.T) {
-	p := parse(t, "weft 1\nname w\nop broadcast\nranks 1\nchunks 1\nscratch 1\nchannels 1:\n  copy in[0] -> tmp[0]\n  copy in[0] -> out[0]\nchannels 1:\n  wait channel 0 done 1\n  copy tmp[0] -> tmp[0]\n")
+	p := parse(t,
+		"weft 1\nname w\nop broadcast\nranks 1\nchunks 1\nscratch 1\nchannels 1:\n  copy in[0] -> tmp[0]\n  copy in[0] -> out[0]\nchannels 1:\n  wait channel 0 done 1\n  copy tmp[0] -> tmp[0]\n")
 	m := step.New(p, 0)
 	ready := m.Ready(nil)
 	if len(ready) != 1 || ready[0].Channel != 0 {

@@ -155,7 +155,8 @@ func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32) bool)
 						continue senders
 					}
 				}
-				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) && !f(sched.Rank(r), sched.Rank(to), int32(c)) {
+				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) &&
+					!f(sched.Rank(r), sched.Rank(to), int32(c)) {
 					return false
 				}
 			}

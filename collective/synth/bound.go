@@ -164,7 +164,8 @@ func (b *Bound) balance(net *Net, weight []int64, blocks int64) error {
 	}
 	if x = x.Mul(x, ratio(blocks, 1)); x.Cmp(b.Exact) < 0 {
 		b.Exact = x
-		b.Why = "switches pass on what they take, and no division of their links gives more: the linear program over all cuts has this optimum; " + b.Why + " alone would allow more"
+		b.Why = "switches pass on what they take, and no division of their links gives more: the linear program over all cuts has this optimum; " +
+			b.Why + " alone would allow more"
 	}
 	return nil
 }
@@ -177,7 +178,8 @@ func count(n int, word string) string {
 }
 
 // linkWords are the links of each kind as people call them.
-var linkWords = map[topo.LinkKind]string{0: "link", topo.NVLink: "NVLink", topo.C2C: "C2C link", topo.XGMI: "xGMI link", topo.ICI: "ICI link", topo.PCIe: "PCIe link",
+var linkWords = map[topo.LinkKind]string{0: "link", topo.NVLink: "NVLink", topo.C2C: "C2C link", topo.XGMI: "xGMI link",
+	topo.ICI: "ICI link", topo.PCIe: "PCIe link",
 	topo.SMP: "socket link", topo.InfiniBand: "InfiniBand link", topo.Ethernet: "Ethernet link"}
 
 // exits says what leads out of a cut: "2 NVLinks: 50 GB/s".

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-fabric/weft/collective/verify"
 )
 
-// Of every known graph, and of random ones, the paths of an all-to-all reach nine tenths of the bound or more and never exceed it, all parts of
-// every block arrive, links carry what the rate allows, and the program is proven.
+// Of every known graph, and of random ones, the paths of an all-to-all reach nine tenths of the bound or more and never exceed it, all
+// parts of every block arrive, links carry what the rate allows, and the program is proven.
 func TestAllToAllReachesItsBound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	var nets []*Net

@@ -141,8 +141,10 @@ func TestRotationByHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fast.Method != "rotation" || fast.Actions != slow.Actions || fast.MaxSent != slow.MaxSent || fast.MaxRecv != slow.MaxRecv || fast.Steps != slow.Steps {
-			t.Errorf("%s: following one host says %s, %d actions, %d and %d chunks, %d steps; unrolling %d, %d and %d, %d", op, fast.Method, fast.Actions, fast.MaxSent, fast.MaxRecv, fast.Steps, slow.Actions, slow.MaxSent, slow.MaxRecv, slow.Steps)
+		if fast.Method != "rotation" || fast.Actions != slow.Actions || fast.MaxSent != slow.MaxSent || fast.MaxRecv != slow.MaxRecv ||
+			fast.Steps != slow.Steps {
+			t.Errorf("%s: following one host says %s, %d actions, %d and %d chunks, %d steps; unrolling %d, %d and %d, %d",
+				op, fast.Method, fast.Actions, fast.MaxSent, fast.MaxRecv, fast.Steps, slow.Actions, slow.MaxSent, slow.MaxRecv, slow.Steps)
 		}
 		for range 3 {
 			broken := *prog

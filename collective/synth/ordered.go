@@ -30,9 +30,11 @@ var rows = []struct {
 	text string
 }{
 	{await, "wait channel c^1 done %W+peer[%E]"},
-	{sendIn, "send %I to %P"}, {sendOut, "send %O to %P"}, {sendSum, "send %S to %P"}, {takeOut, "recv -> %O from %P"}, {copyOwn, "copy %I -> %O"},
+	{sendIn, "send %I to %P"}, {sendOut, "send %O to %P"}, {sendSum, "send %S to %P"}, {takeOut, "recv -> %O from %P"},
+	{copyOwn, "copy %I -> %O"},
 	{takeHold, "recv -> %S from %P"},
-	{addFirst, "recv-reduce %I -> %S from %P"}, {addMore, "recv-reduce %S -> %S from %P"}, {addResult, "recv-reduce %S -> %O from %P"}, {addOnly, "recv-reduce %I -> %O from %P"},
+	{addFirst, "recv-reduce %I -> %S from %P"}, {addMore, "recv-reduce %S -> %S from %P"}, {addResult, "recv-reduce %S -> %O from %P"},
+	{addOnly, "recv-reduce %I -> %O from %P"},
 }
 
 // turn is one thing that a rank does for a tree.
@@ -175,7 +177,8 @@ func (p *Plan) written(name string, each, channels int, all []*timetable) (*sche
 	n, t := p.Net.Ranks, all[0]
 	pieces := each * channels / t.sides
 	if channels < 1 || channels%t.sides != 0 || each < 1 || pieces > 1<<16 {
-		return nil, fmt.Errorf("%d pieces for each of %d channels, which come in groups of %d; want 1 piece or more, and at most %d in all", each, channels, t.sides, 1<<16)
+		return nil, fmt.Errorf("%d pieces for each of %d channels, which come in groups of %d; want 1 piece or more, and at most %d in all",
+			each, channels, t.sides, 1<<16)
 	}
 	per := make([]int64, n)
 	var total int64
@@ -284,7 +287,8 @@ func (p *Plan) written(name string, each, channels int, all []*timetable) (*sche
 	} else if t.sides == 2 && t.stages == 0 { // who waits for a step counts all entries
 		fmt.Fprintf(&body, "      if %s == %d:\n        wait channel c^1 done 0\n", look("kind"), nothing)
 	} else if t.stages > 0 { // not all have a piece in the first rounds and in the last; who waits for a step counts these, too
-		fmt.Fprintf(&body, "      if %s < %s || %s+%d < p || %s == %d:\n        wait channel c^1 done 0\n      else:\n", "p", look("stage"), look("stage"), each-1, look("kind"), nothing)
+		fmt.Fprintf(&body, "      if %s < %s || %s+%d < p || %s == %d:\n        wait channel c^1 done 0\n      else:\n",
+			"p", look("stage"), look("stage"), each-1, look("kind"), nothing)
 		indent += "  "
 	}
 	for _, row := range rows {
@@ -616,7 +620,8 @@ func (t *timetable) move(way, root, from, to, give, take int, ready float64) (a,
 	end := start + span
 	out.sends, in.takes = max(out.sends, end), max(in.takes, end)
 	t.count++
-	a = &turn{start: start, span: span, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n, rank: from, side: side}
+	a = &turn{start: start, span: span, order: t.count, kind: give, way: way, root: (root - from + n) % n, peer: (to - from + n) % n,
+		rank: from, side: side}
 	b = &turn{start: start, order: t.count, kind: take, way: way, root: (root - to + n) % n, peer: (from - to + n) % n, rank: to, side: side}
 	b.start += late * span
 	a.mate, b.mate = b, a

@@ -86,7 +86,9 @@ func (n *Net) Make(op sched.Collective, root int, wish Wish) (*Plan, error) {
 	case sched.AllToAll:
 		err = p.exchange()
 	default:
-		return nil, fmt.Errorf("no schedule for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast, reduce and all-to-all; 'weft explain --bound --op %s' says what no schedule beats", op, op)
+		return nil,
+			fmt.Errorf("no schedule for %s: synthesised are all-reduce, all-gather, reduce-scatter, broadcast, reduce and all-to-all; 'weft explain --bound --op %s' says what no schedule beats",
+				op, op)
 	}
 	if err != nil {
 		return nil, err
@@ -422,7 +424,8 @@ func (p *Plan) reduce(wish Wish) error {
 			return nil
 		}
 	} else if p.Net.Ranks > mostPacked {
-		return fmt.Errorf("%s: links differ by direction; an all-reduce over such links is made for up to %d ranks, here are %d", p.Net.Name, mostPacked, p.Net.Ranks)
+		return fmt.Errorf("%s: links differ by direction; an all-reduce over such links is made for up to %d ranks, here are %d",
+			p.Net.Name, mostPacked, p.Net.Ranks)
 	}
 	// No link carries more than the whole buffer up and down.
 	most := new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))
@@ -459,7 +462,8 @@ func (p *Plan) reduce(wish Wish) error {
 			continue
 		}
 		rate.Mul(rate, back)
-		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 && (wish.Trees == 0 || len(ways) <= wish.Trees) {
+		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 &&
+			(wish.Trees == 0 || len(ways) <= wish.Trees) {
 			p.Ways, p.Exact, p.period, p.turned = ways, rate, 0, nil
 		}
 		if wish.Trees == 0 || len(p.Ways) <= wish.Trees {

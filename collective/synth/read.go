@@ -162,7 +162,8 @@ func (n *Net) Graph() (*topo.Graph, []topo.NodeID, bool) {
 	}
 	for _, e := range n.Edges {
 		if e.From < e.To {
-			class := b.Class(topo.Class{Kind: topo.NVLink, Gen: "measured", Lanes: 1, Rate: unit.Rate(e.Cap) * n.Unit, Latency: unit.Microsecond / 2})
+			class := b.Class(topo.Class{Kind: topo.NVLink, Gen: "measured", Lanes: 1, Rate: unit.Rate(e.Cap) * n.Unit,
+				Latency: unit.Microsecond / 2})
 			b.Link(topo.Link{A: nodes[e.From], B: nodes[e.To], Class: class, Count: 1})
 		}
 	}

@@ -271,7 +271,8 @@ func (n *Net) border(parts []Cut, adds bool) string {
 	if adds {
 		verb = "lead from one to another"
 	}
-	return fmt.Sprintf("between %d groups, %s every byte crosses %d times, up to its sum and down again, and links of %s %s", len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
+	return fmt.Sprintf("between %d groups, %s every byte crosses %d times, up to its sum and down again, and links of %s %s",
+		len(parts), text, 2*(len(parts)-1), unitRate(n, sum), verb)
 }
 
 func unitRate(n *Net, c int64) string {

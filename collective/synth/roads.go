@@ -30,7 +30,8 @@ type part struct {
 
 func (n *Net) roads(period int) *roads {
 	n = n.contracted()
-	r := &roads{net: n, period: period, class: sequence(len(n.Edges)), times: make([]float64, len(n.Edges)), free: make([]float64, len(n.Edges)),
+	r := &roads{net: n, period: period, class: sequence(len(n.Edges)), times: make([]float64, len(n.Edges)),
+		free:  make([]float64, len(n.Edges)),
 		known: map[[2]int][]part{}, far: map[[2]int][]int{}}
 	r.in, r.out = n.sides()
 	for i := range r.times {

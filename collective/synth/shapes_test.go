@@ -26,7 +26,9 @@ var shapes = []struct {
 	{"a star with unequal spokes", "r0 - s 40\nr1 - s 20\nr2 - s 10\nr3 - s 10", "40/3", "10"},
 	{"parallel links", "r0 - r1 10\nr0 - r1 10\nr1 - r2 10\nr1 - r2 5\nr0 - r2 1", "24", "16"},
 	{"a rank behind two switches", "r0 - r1 20\nr1 - r2 20\nr0 - a 20\na - b 8\nb - r3 20", "32/3", "8"},
-	{"a hypercube", "r0 - r1 5\nr0 - r2 5\nr0 - r4 5\nr1 - r3 5\nr1 - r5 5\nr2 - r3 5\nr2 - r6 5\nr3 - r7 5\nr4 - r5 5\nr4 - r6 5\nr5 - r7 5\nr6 - r7 5", "120/7", "60/7"},
+	{"a hypercube",
+		"r0 - r1 5\nr0 - r2 5\nr0 - r4 5\nr1 - r3 5\nr1 - r5 5\nr2 - r3 5\nr2 - r6 5\nr3 - r7 5\nr4 - r5 5\nr4 - r6 5\nr5 - r7 5\nr6 - r7 5",
+		"120/7", "60/7"},
 	// 3 by 3 without the middle: a ring.
 	{"a grid with a hole", "r0 - r1 9\nr1 - r2 9\nr2 - r4 9\nr4 - r7 9\nr7 - r6 9\nr6 - r5 9\nr5 - r3 9\nr3 - r0 9", "144/7", "72/7"},
 	{"one way round and a slow way back", "r0 r1 10\nr1 r2 10\nr2 r0 10\nr1 r0 2", "15", "8"},

@@ -359,7 +359,8 @@ func (w *wired) pairwise(v int) error {
 	}
 	for u := range n.Nodes() {
 		if w.cap[u][v] > 0 {
-			return fmt.Errorf("%s: switch %s cannot be removed: %d of what %s sends through it has nowhere to go", n.Name, n.Names[v], w.cap[u][v], n.Names[u])
+			return fmt.Errorf("%s: switch %s cannot be removed: %d of what %s sends through it has nowhere to go",
+				n.Name, n.Names[v], w.cap[u][v], n.Names[u])
 		}
 	}
 	return nil

@@ -16,7 +16,8 @@ func TestBoundsStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range []sched.Collective{sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Scatter, sched.AllReduce, sched.AllToAll} {
+		for _, op := range []sched.Collective{sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Scatter, sched.AllReduce,
+			sched.AllToAll} {
 			n.Stop = nil
 			want, err := n.Bounds(op, 0, false)
 			if err != nil {

@@ -429,8 +429,10 @@ func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, *tur
 	if len(roots) == n.Ranks {
 		t = n.turned()
 	}
-	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: t.class, times: make([]float64, len(n.Edges)), load: make([]float64, len(n.Edges)),
-		room: make([]float64, len(n.Edges)), period: t.period, dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()), source: make([]int32, n.Nodes())}
+	f := &filler{net: n, out: make([][]int32, n.Nodes()), class: t.class, times: make([]float64, len(n.Edges)),
+		load: make([]float64, len(n.Edges)),
+		room: make([]float64, len(n.Edges)), period: t.period, dist: make([]float64, n.Nodes()), via: make([]int32, n.Nodes()),
+		source: make([]int32, n.Nodes())}
 	rate, _ := x.Float64()
 	for i, e := range n.Edges {
 		f.out[e.From] = append(f.out[e.From], int32(i))

@@ -108,7 +108,8 @@ func TestNoBrokenProgramIsAccepted(t *testing.T) {
 			tried += count
 		}
 	}
-	t.Logf("%d broken programs of %d algorithms: %d rejected, %d accepted, all of which are right in every order tried", tried, len(algo.All()), tried-equivalent, equivalent)
+	t.Logf("%d broken programs of %d algorithms: %d rejected, %d accepted, all of which are right in every order tried",
+		tried, len(algo.All()), tried-equivalent, equivalent)
 	if tried < bounded.Times(2500, 10000) || equivalent > tried/5 {
 		t.Errorf("%d tried, %d accepted", tried, equivalent)
 	}
@@ -158,7 +159,8 @@ func TestRotationRejectsWhatUnrollingRejects(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		op   sched.Collective
-	}{{"ring", sched.AllReduce}, {"ring", sched.ReduceScatter}, {"ring", sched.AllGather}, {"ring", sched.SendRecv}, {"bidirectional-ring", sched.AllGather},
+	}{{"ring", sched.AllReduce}, {"ring", sched.ReduceScatter}, {"ring", sched.AllGather}, {"ring", sched.SendRecv},
+		{"bidirectional-ring", sched.AllGather},
 		{"pat", sched.AllGather}, {"bruck", sched.AllGather}, {"dissemination", sched.Barrier}, {"pairwise", sched.AllToAll}} {
 		a, err := algo.Find(c.name)
 		if err != nil {

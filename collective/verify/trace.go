@@ -40,7 +40,8 @@ func (t *trace) leading(r sched.Rank, a *step.Action) []string {
 // writers gives the steps that led to what a chunk of a rank holds.
 func (t *trace) writers(r sched.Rank, c step.Chunks) []string {
 	return t.walk(func(e event) bool {
-		return e.rank == r && e.act.Op.Stores() && e.act.Dst.Buf == c.Buf && e.act.Dst.Index <= c.Index && c.Index < e.act.Dst.Index+e.act.Dst.Count
+		return e.rank == r && e.act.Op.Stores() && e.act.Dst.Buf == c.Buf && e.act.Dst.Index <= c.Index &&
+			c.Index < e.act.Dst.Index+e.act.Dst.Count
 	})
 }
 

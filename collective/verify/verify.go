@@ -235,7 +235,8 @@ type heard struct {
 }
 
 func newWorld(ctx context.Context, p *sched.Program, all int, alias bool) *world {
-	w := &world{ctx: ctx, p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all), per: block(p)}
+	w := &world{ctx: ctx, p: p, n: int64(p.Ranks), alias: alias, turns: all < p.Ranks, mem: make([][4]store, all), depth: make([][]int, all),
+		per: block(p)}
 	w.rep.Sent, w.rep.Links = make([]int64, all), map[Pair]int64{}
 	w.rep.Aligned, w.rep.Placed = true, true
 	w.peers = make([]map[sched.Rank]bool, all)
@@ -506,7 +507,8 @@ func (w *world) promised(r sched.Rank) error {
 					if w.turns {
 						other = "another rank does"
 					}
-					return w.wrong(r, c, "sums out[%d] in another association than %s: the bits may differ; let all ranks add in one order, such as (x0+x1)+x2", c, other)
+					return w.wrong(r, c,
+						"sums out[%d] in another association than %s: the bits may differ; let all ranks add in one order, such as (x0+x1)+x2", c, other)
 				}
 				next = min(next, c+first.hi-at)
 			}
@@ -522,7 +524,8 @@ func (w *world) violation(r sched.Rank, a *step.Action, format string, args ...a
 }
 
 func (w *world) wrong(r sched.Rank, chunk int64, format string, args ...any) error {
-	return &Violation{Program: w.p.Name, Rank: r, What: fmt.Sprintf(format, args...), Trace: w.trace.writers(r, step.Chunks{Buf: sched.Out, Index: chunk, Count: 1})}
+	return &Violation{Program: w.p.Name, Rank: r, What: fmt.Sprintf(format, args...),
+		Trace: w.trace.writers(r, step.Chunks{Buf: sched.Out, Index: chunk, Count: 1})}
 }
 
 // touch finds out whether channels share chunks in an order that the rank's own waits do

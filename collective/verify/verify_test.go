@@ -322,7 +322,8 @@ channels 1:
 		t.Fatalf("%+v, %v", rep, err)
 	}
 	// A race is one with a signal that says nothing of it, too.
-	early := strings.Replace(strings.Replace(text, "wait channel 0 done 2\n    send out[0]", "send in[0]", 1), "copy tmp[0] -> out[0]", "reduce tmp[0] -> out[0]", 1)
+	early := strings.Replace(strings.Replace(text, "wait channel 0 done 2\n    send out[0]", "send in[0]", 1), "copy tmp[0] -> out[0]",
+		"reduce tmp[0] -> out[0]", 1)
 	if _, err := verify.Program(parse(t, early)); err == nil {
 		t.Error("a race was accepted")
 	}

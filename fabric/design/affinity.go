@@ -132,13 +132,16 @@ func (in insides) answer(key string, r *Report) (answer, evidence string) {
 		if in.relation[5] == in.gpus {
 			return NotApplicable, "GPUs use no NIC"
 		}
-		return ternary(in.own == in.gpus, Yes, No), fmt.Sprintf("%s of %s GPUs have a NIC of their own; %s NICs in all", count(in.own), count(in.gpus), count(r.Sizes.NICs))
+		return ternary(in.own == in.gpus, Yes, No), fmt.Sprintf("%s of %s GPUs have a NIC of their own; %s NICs in all",
+			count(in.own), count(in.gpus), count(r.Sizes.NICs))
 	}
 	switch {
 	case in.nvswitch == in.gpus:
-		return Yes, fmt.Sprintf("all %s GPUs are linked to NVSwitches: any pair at full rate, in %s of up to %s", count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
+		return Yes, fmt.Sprintf("all %s GPUs are linked to NVSwitches: any pair at full rate, in %s of up to %s",
+			count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
 	case in.linked == in.gpus:
-		return Yes, fmt.Sprintf("all %s GPUs have direct accelerator links, in %s of up to %s; some pairs go through others or PCIe", count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
+		return Yes, fmt.Sprintf("all %s GPUs have direct accelerator links, in %s of up to %s; some pairs go through others or PCIe",
+			count(in.gpus), plural(r.Sizes.Domains, "domain"), count(r.Sizes.Domain))
 	case in.hostGPUs == 0:
 		return NotApplicable, "no host has two GPUs"
 	}

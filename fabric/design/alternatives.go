@@ -39,24 +39,28 @@ func (r *Report) alternatives(v *view, c *catalog.Catalog) {
 		a.PerGPUHour = hour(a.USD, a.Watts)
 		e.Alternatives = append(e.Alternatives, a)
 	}
-	add(Alternative{Name: "this cluster, with its network", Hosts: r.Hosts, USD: r.CostUSD, Watts: r.PowerWatts, PFLOPS: flops / 1e15, Rent: e.CloudPrice})
+	add(Alternative{Name: "this cluster, with its network", Hosts: r.Hosts, USD: r.CostUSD, Watts: r.PowerWatts, PFLOPS: flops / 1e15,
+		Rent: e.CloudPrice})
 	for _, kind := range []string{"pcie-8", "dgx-a100", "dgx-h100", "dgx-b200"} {
 		h, err := c.Host(kind)
 		if err != nil || h.GPUs == 0 || h.Price.USD == 0 {
 			continue
 		}
 		n := (r.GPUs + h.GPUs - 1) / h.GPUs
-		add(Alternative{Name: fmt.Sprintf("%s (%s), %s", kind, h.GPU, h.Price.Date), Hosts: n, USD: float64(n) * h.Price.USD, Watts: float64(n) * h.Watts,
+		add(Alternative{Name: fmt.Sprintf("%s (%s), %s", kind, h.GPU, h.Price.Date), Hosts: n, USD: float64(n) * h.Price.USD,
+			Watts:  float64(n) * h.Watts,
 			PFLOPS: float64(n*h.GPUs) * c.GPUs[h.GPU].Dense["bf16"] / 1e15, Rent: h.Rent.USD})
 	}
 }
 
 func (r *Report) alternativeTable() table {
 	years := trim(r.Economics.Years)
-	t := table{Title: "As many GPUs in other machines, without a network", Cols: []col{left("machine"), right("hosts"), right("cost"), right("power"),
-		right("bf16 PFLOP/s"), right("$ a PFLOP/s"), right("GPU hour, " + years + " years"), right("rented")}}
+	t := table{Title: "As many GPUs in other machines, without a network",
+		Cols: []col{left("machine"), right("hosts"), right("cost"), right("power"),
+			right("bf16 PFLOP/s"), right("$ a PFLOP/s"), right("GPU hour, " + years + " years"), right("rented")}}
 	for _, a := range r.Economics.Alternatives {
-		cells := []string{a.Name, count(a.Hosts), "$" + money(a.USD), watts(a.Watts), money(a.PFLOPS), "$" + money(a.PerPFLOPS), fmt.Sprintf("$%.2f", a.PerGPUHour), fmt.Sprintf("$%.2f", a.Rent)}
+		cells := []string{a.Name, count(a.Hosts), "$" + money(a.USD), watts(a.Watts), money(a.PFLOPS), "$" + money(a.PerPFLOPS),
+			fmt.Sprintf("$%.2f", a.PerGPUHour), fmt.Sprintf("$%.2f", a.Rent)}
 		for i, unknown := range []bool{false, false, a.USD == 0, a.Watts == 0, a.PFLOPS == 0, a.PerPFLOPS == 0, a.USD == 0, a.Rent == 0} {
 			if unknown {
 				cells[i] = "unknown"

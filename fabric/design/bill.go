@@ -75,7 +75,8 @@ func (r *Report) BillCSV(w io.Writer) error {
 	rows := [][]string{{"item", "kind", "count", "unit_usd", "usd", "date", "unit_watts", "watts", "note", "source"}}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	for _, it := range r.Bill {
-		rows = append(rows, []string{it.Item, it.Kind, strconv.Itoa(it.Count), number(it.UnitUSD), number(it.USD), it.Date, number(it.UnitWatts), number(it.Watts), it.Note, it.Source})
+		rows = append(rows, []string{it.Item, it.Kind, strconv.Itoa(it.Count), number(it.UnitUSD), number(it.USD), it.Date, number(it.UnitWatts),
+			number(it.Watts), it.Note, it.Source})
 	}
 	return out.WriteAll(rows)
 }
@@ -119,7 +120,8 @@ func (r *Report) billHosts(g *topo.Graph, c *catalog.Catalog) {
 			it.UnitWatts = gpu.Watts*float64(k.gpus) + nic.Watts*adapters
 			it.Date, it.Source = cmp.Or(gpu.Price.Date, nic.Price.Date), string(cmp.Or(gpu.Price.Source, nic.Price.Source))
 			it.Note = "no such host in the catalogue: its GPUs and NICs alone"
-			it.Item = cmp.Or(k.model, ternary(k.gpus > 0, fmt.Sprintf("host of %d %s", k.gpus, cmp.Or(k.gpu, "GPUs of unknown make")), "service host"))
+			it.Item = cmp.Or(k.model, ternary(k.gpus > 0, fmt.Sprintf("host of %d %s", k.gpus, cmp.Or(k.gpu, "GPUs of unknown make")),
+				"service host"))
 			if it.UnitUSD == 0 {
 				it.Note = "no such host in the catalogue"
 			}
@@ -314,7 +316,8 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 			continue
 		}
 		items[name] = len(r.Bill)
-		it := Item{Item: name, Kind: "cable", Count: n, UnitUSD: cable.Price.USD, Date: cable.Price.Date, Source: string(cable.Price.Source), UnitWatts: cable.Watts}
+		it := Item{Item: name, Kind: "cable", Count: n, UnitUSD: cable.Price.USD, Date: cable.Price.Date, Source: string(cable.Price.Source),
+			UnitWatts: cable.Watts}
 		if !ok {
 			it.Note = "no cable in the catalogue fits the link and reaches"
 		}

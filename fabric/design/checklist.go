@@ -114,7 +114,8 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 		case len(missing) > 0:
 			return NeedsYou, "the catalogue has no cable for: " + strings.Join(missing, ", ")
 		}
-		return Yes, fmt.Sprintf("%s cables chosen from the catalogue, %s transceivers; lengths are assumed", count(r.Cables.Total()), count(r.Optics.Transceivers))
+		return Yes, fmt.Sprintf("%s cables chosen from the catalogue, %s transceivers; lengths are assumed",
+			count(r.Cables.Total()), count(r.Optics.Transceivers))
 	case "host.affinity", "host.nic_per_gpu", "host.nvlink":
 		return in.answer(key, r)
 	case "reliability.link":
@@ -126,15 +127,19 @@ func (r *Report) answer(v *view, key string, in insides, tolerated float64) (ans
 	case "reliability.dual_fabric":
 		return r.verdict(3)
 	case "failure.detection":
-		return NeedsYou, fmt.Sprintf("one failure of a part every %s is expected; say what notices it, in milliseconds", days(r.Failures[len(r.Failures)-1].Days))
+		return NeedsYou, fmt.Sprintf("one failure of a part every %s is expected; say what notices it, in milliseconds",
+			days(r.Failures[len(r.Failures)-1].Days))
 	case "failure.switchover":
-		return NeedsYou, fmt.Sprintf("the graph leaves %d or more paths between hosts that share no cable; say what moves traffic to them, in under a second", r.Paths.DisjointMin)
+		return NeedsYou,
+			fmt.Sprintf("the graph leaves %d or more paths between hosts that share no cable; say what moves traffic to them, in under a second",
+				r.Paths.DisjointMin)
 	case "failure.checkpoint":
 		return NeedsYou, fmt.Sprintf("a GPU fails every %s; say where checkpoints go and how often", days(r.failure("gpu").Days))
 	case "failure.elastic":
 		return NeedsYou, fmt.Sprintf("a lost server takes %d GPUs; say how training goes on without them", r.Sizes.GPUsPerHost)
 	case "tuning.numa":
-		return NeedsYou, fmt.Sprintf("%s of %s GPUs have a NIC on their own NUMA node; say how processes are bound", count(in.sameNode), count(in.gpus))
+		return NeedsYou, fmt.Sprintf("%s of %s GPUs have a NIC on their own NUMA node; say how processes are bound",
+			count(in.sameNode), count(in.gpus))
 	}
 	return NeedsYou, "not a property of the wiring; name what provides it under needs, provided, " + key
 }

@@ -151,7 +151,9 @@ func TestCablesHaveTheirOwnLengths(t *testing.T) {
 
 // TestPiecesAreSaidFirst: two switches that nothing joins.
 func TestPiecesAreSaidFirst(t *testing.T) {
-	r := analyze(t, parsed(t, "hosts: {\"n[0-3]\": dgx-a100}\nswitches: {\"s[0-1]\": QM8790}\nlinks:\n  - [\"n[0-1]:nic0\", s0]\n  - [\"n[2-3]:nic0\", s1]\n"))
+	r := analyze(t,
+		parsed(t,
+			"hosts: {\"n[0-3]\": dgx-a100}\nswitches: {\"s[0-1]\": QM8790}\nlinks:\n  - [\"n[0-1]:nic0\", s0]\n  - [\"n[2-3]:nic0\", s1]\n"))
 	if r.Pieces == nil || r.Pieces.Count != 2 || r.Pieces.HostsCutOff != 2 || r.BisectionRate != 0 {
 		t.Fatalf("%+v, bisection %g", r.Pieces, r.BisectionRate)
 	}
@@ -193,7 +195,8 @@ func TestUnstatedRatesAreNoFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Analyze(&cluster.Cluster{Graph: g}); err == nil || !strings.Contains(err.Error(), "10 links") || !strings.Contains(err.Error(), "not stated") {
+	if _, err := Analyze(&cluster.Cluster{Graph: g}); err == nil || !strings.Contains(err.Error(), "10 links") ||
+		!strings.Contains(err.Error(), "not stated") {
 		t.Errorf("%v", err)
 	}
 	r := analyze(t, &cluster.Cluster{Graph: g.WithClass(catalog.Default().Links["ndr"].Class(0))})

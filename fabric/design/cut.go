@@ -187,7 +187,8 @@ func (v *view) worstHalves(h *halfFlow) (first halves, how string, exact bool) {
 		return make(halves, len(v.ends)), "fewer than two hosts", true
 	}
 	if len(v.nodes) <= exactSwitches {
-		how := fmt.Sprintf("the worst halves of the hosts, found by trying all cuts of %s", plural(len(v.nodes), ternary(v.direct, "chip", "switch")))
+		how := fmt.Sprintf("the worst halves of the hosts, found by trying all cuts of %s",
+			plural(len(v.nodes), ternary(v.direct, "chip", "switch")))
 		if !c.alike {
 			how += "; the hosts do not divide into equal halves, so slightly worse ones are not ruled out"
 		}
@@ -200,7 +201,8 @@ func (v *view) worstHalves(h *halfFlow) (first halves, how string, exact bool) {
 			first, least = halves, flow
 		}
 	}
-	return first, fmt.Sprintf("the worst halves of the hosts found by a search from %d starts; worse ones are not ruled out", len(starts)), false
+	return first, fmt.Sprintf("the worst halves of the hosts found by a search from %d starts; worse ones are not ruled out",
+		len(starts)), false
 }
 
 // starts gives halves to begin with: hosts in order, a torus cut across its

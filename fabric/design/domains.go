@@ -61,12 +61,14 @@ func (b *breaker) domains(r *Report) []Domain {
 	if best != topo.None {
 		l := b.lose(map[topo.HostID]bool{best: true}, nil)
 		l.Example = v.g.Hosts[best].Name
-		add("server", ternary(r.Hosts > 0, r.Hosts, r.ServiceHosts), l, fmt.Sprintf("%d GPUs", v.gpus[best]), "skip the node or take a spare; power, board and NVSwitch faults end here", minutes)
+		add("server", ternary(r.Hosts > 0, r.Hosts, r.ServiceHosts), l, fmt.Sprintf("%d GPUs", v.gpus[best]),
+			"skip the node or take a spare; power, board and NVSwitch faults end here", minutes)
 	}
 	if l, racks, takes, ok := b.rack(); ok {
 		add("rack", racks, l, takes, "isolate the rack, reschedule on others", minutes)
 	} else {
-		list = append(list, Domain{Level: "rack", Takes: "unknown: the cluster file places nothing in racks", Recovery: "isolate the rack, reschedule on others", Class: minutes})
+		list = append(list, Domain{Level: "rack", Takes: "unknown: the cluster file places nothing in racks",
+			Recovery: "isolate the rack, reschedule on others", Class: minutes})
 	}
 	switchover := "under a second: routes move to what is left"
 	for _, l := range r.Losses {
@@ -94,7 +96,8 @@ func (b *breaker) domains(r *Report) []Domain {
 			add(l.Part, l.Of, l, describe(l), recovery, class)
 		}
 	}
-	add("datacentre", 1, Loss{GPUsCutOff: r.GPUs, HostsCutOff: r.Hosts, HostLeft: 0, BisectionLeft: 0}, "everything", "checkpoints kept at another site", "hours or days")
+	add("datacentre", 1, Loss{GPUsCutOff: r.GPUs, HostsCutOff: r.Hosts, HostLeft: 0, BisectionLeft: 0}, "everything",
+		"checkpoints kept at another site", "hours or days")
 	return list
 }
 

@@ -63,7 +63,8 @@ func TestTwoFabrics(t *testing.T) {
 
 // TestFabricWithoutAccelerators: an imported fabric may know no GPU and no tier.
 func TestFabricWithoutAccelerators(t *testing.T) {
-	g := wiring{hosts: 4, leaves: 2, tops: 1, nics: [][3]int{{0, 0, 100}, {1, 0, 100}, {2, 1, 100}, {3, 1, 100}}, up: [][3]int{{0, 0, 100}, {1, 0, 100}}}.graph(t)
+	g := wiring{hosts: 4, leaves: 2, tops: 1, nics: [][3]int{{0, 0, 100}, {1, 0, 100}, {2, 1, 100}, {3, 1, 100}},
+		up: [][3]int{{0, 0, 100}, {1, 0, 100}}}.graph(t)
 	b := topo.NewBuilder("imported")
 	for _, h := range g.Hosts {
 		b.Host(topo.Host{Name: h.Name, Pod: topo.None, Rack: topo.None})
@@ -86,7 +87,8 @@ func TestFabricWithoutAccelerators(t *testing.T) {
 	}
 	r := analyze(t, &cluster.Cluster{Graph: bare})
 	check(t, r, "")
-	if r.Hosts != 0 || r.ServiceHosts != 4 || r.Switches.Leaf != 2 || r.Switches.Spine != 1 || r.Oversubscription != 2 || r.BisectionRate != 12.5e9 {
+	if r.Hosts != 0 || r.ServiceHosts != 4 || r.Switches.Leaf != 2 || r.Switches.Spine != 1 || r.Oversubscription != 2 ||
+		r.BisectionRate != 12.5e9 {
 		t.Errorf("%+v %+v %g %g", r.Hosts, r.Switches, r.Oversubscription, r.BisectionRate)
 	}
 	if l, _ := r.loss("spine"); l.HostsCutOff != 2 {

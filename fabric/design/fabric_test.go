@@ -27,7 +27,8 @@ func (w wiring) graph(tb interface{ Fatal(...any) }) *topo.Graph {
 	b := topo.NewBuilder("wired")
 	f := b.Fabric(topo.Fabric{Name: "compute", Family: topo.Irregular})
 	class := func(gbps int) topo.ClassID {
-		return b.Class(topo.Class{Kind: topo.InfiniBand, Gen: fmt.Sprintf("ib%d", gbps), Lanes: 4, Rate: (unit.BitRate(gbps) * unit.Gbps).Bytes(), Latency: 100 * unit.Nanosecond})
+		return b.Class(topo.Class{Kind: topo.InfiniBand, Gen: fmt.Sprintf("ib%d", gbps), Lanes: 4, Rate: (unit.BitRate(gbps) * unit.Gbps).Bytes(),
+			Latency: 100 * unit.Nanosecond})
 	}
 	inside := b.Class(topo.Class{Kind: topo.PCIe, Gen: "pcie5", Lanes: 16, Rate: 63 * unit.GBps, Latency: 100 * unit.Nanosecond})
 	gpus := make([]topo.NodeID, w.hosts)
@@ -68,7 +69,8 @@ func (w wiring) graph(tb interface{ Fatal(...any) }) *topo.Graph {
 }
 
 func drawWiring(t *rapid.T) wiring {
-	w := wiring{hosts: rapid.IntRange(2, 8).Draw(t, "hosts"), leaves: rapid.IntRange(1, 4).Draw(t, "leaves"), tops: rapid.IntRange(1, 3).Draw(t, "tops")}
+	w := wiring{hosts: rapid.IntRange(2, 8).Draw(t, "hosts"), leaves: rapid.IntRange(1, 4).Draw(t, "leaves"),
+		tops: rapid.IntRange(1, 3).Draw(t, "tops")}
 	rate := rapid.SampledFrom([]int{100, 200, 400})
 	for h := range w.hosts {
 		for range rapid.IntRange(1, 3).Draw(t, "nics") {
@@ -206,7 +208,8 @@ func preset(tb testing.TB, name string, params map[string]int) *Report {
 // TestOneSpineLost: hosts with a NIC at each of two leaves stay joined without
 // the only spine, but the leaves do not.
 func TestOneSpineLost(t *testing.T) {
-	w := wiring{hosts: 2, leaves: 2, tops: 1, nics: [][3]int{{0, 0, 400}, {0, 1, 400}, {1, 0, 400}, {1, 1, 400}}, up: [][3]int{{0, 0, 400}, {0, 0, 400}, {1, 0, 400}, {1, 0, 400}}}
+	w := wiring{hosts: 2, leaves: 2, tops: 1, nics: [][3]int{{0, 0, 400}, {0, 1, 400}, {1, 0, 400}, {1, 1, 400}},
+		up: [][3]int{{0, 0, 400}, {0, 0, 400}, {1, 0, 400}, {1, 0, 400}}}
 	r := analyze(t, &cluster.Cluster{Graph: w.graph(t), Catalog: catalog.Default()})
 	if l, _ := r.loss("spine"); l.Pieces != 1 || l.HostsCutOff != 0 || l.BisectionLeft != 1 {
 		t.Errorf("%+v", l)

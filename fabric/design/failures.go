@@ -60,7 +60,8 @@ func (r *Report) fail(v *view, rates map[string]float64) error {
 		}
 	})
 	counts := map[string]int{
-		"gpu": r.GPUs, "host": r.Hosts + r.ServiceHosts, "nic": nics, "cable": ternary(v.direct, r.Cables.Direct, r.Cables.Total()), "switch": r.Switches.Total(),
+		"gpu": r.GPUs, "host": r.Hosts + r.ServiceHosts, "nic": nics, "cable": ternary(v.direct, r.Cables.Direct, r.Cables.Total()),
+		"switch": r.Switches.Total(),
 	}
 	all := Failure{Part: "all", Source: "sum"}
 	usual := cluster.DefaultNeeds().FailureRates

@@ -72,7 +72,8 @@ func (r *Report) floorSections() []section {
 		{"cable of the fabrics, all together", fmt.Sprintf("%s m", count(int(f.Metres+0.5)))},
 		{"longest cable", fmt.Sprintf("%s m", trim(f.Longest))},
 	}}
-	fit := table{Title: "Hosts a rack holds", Cols: []col{left("kind"), right("units"), right("draws"), right("by height"), right("by power"), right("placed")}}
+	fit := table{Title: "Hosts a rack holds", Cols: []col{left("kind"), right("units"), right("draws"), right("by height"), right("by power"),
+		right("placed")}}
 	for _, x := range f.Fits {
 		by := "not limited"
 		if x.ByPower >= 0 {

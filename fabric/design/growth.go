@@ -57,8 +57,10 @@ func (r *Report) grow(v *view, gr cluster.Growth) {
 			Higher: then.Switches.Higher - r.Switches.Higher, Service: then.Switches.Service - r.Switches.Service,
 		},
 		Cables: Cables{
-			HostLeaf: then.Cables.HostLeaf - r.Cables.HostLeaf, LeafSpine: then.Cables.LeafSpine - r.Cables.LeafSpine, SpineCore: then.Cables.SpineCore - r.Cables.SpineCore,
-			Peer: then.Cables.Peer - r.Cables.Peer, Other: then.Cables.Other - r.Cables.Other, Service: then.Cables.Service - r.Cables.Service, Direct: then.Cables.Direct - r.Cables.Direct,
+			HostLeaf: then.Cables.HostLeaf - r.Cables.HostLeaf, LeafSpine: then.Cables.LeafSpine - r.Cables.LeafSpine,
+			SpineCore: then.Cables.SpineCore - r.Cables.SpineCore,
+			Peer:      then.Cables.Peer - r.Cables.Peer, Other: then.Cables.Other - r.Cables.Other, Service: then.Cables.Service - r.Cables.Service,
+			Direct: then.Cables.Direct - r.Cables.Direct,
 		},
 	}
 	out.Next.Moved = moved(g, v.g, max(r.perCable, 1))
@@ -120,5 +122,6 @@ func (v *view) largest(r *Report) (int, string) {
 	case 4:
 		most, rule = k*k*k*k/8, "k^4/8"
 	}
-	return most / nics, fmt.Sprintf("%s NICs for k = %d ports in %d tiers without oversubscription, %d NICs a host in each of %d planes", rule, k, v.top(), nics, apart)
+	return most / nics, fmt.Sprintf("%s NICs for k = %d ports in %d tiers without oversubscription, %d NICs a host in each of %d planes",
+		rule, k, v.top(), nics, apart)
 }

@@ -66,8 +66,11 @@ func (r *Report) HTML(w io.Writer, svg string, more ...Picture) error {
 	}{
 		r.Name, r.Family, ternary(r.Pieces != nil, r.lead(), ""),
 		[]figure{
-			{count(r.GPUs), "GPUs"}, {count(r.Hosts), "hosts"}, {count(r.Switches.Leaf + r.Switches.Spine + r.Switches.Core + r.Switches.Higher), "switches"},
-			{ternary(r.Pieces == nil, trim(r.Oversubscription)+":1", "in pieces"), "oversubscription"}, {rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"}, {ternary(r.CostUSD > 0, "$"+millions(r.CostUSD), "unknown"), "cost"},
+			{count(r.GPUs), "GPUs"}, {count(r.Hosts), "hosts"},
+			{count(r.Switches.Leaf + r.Switches.Spine + r.Switches.Core + r.Switches.Higher), "switches"},
+			{ternary(r.Pieces == nil, trim(r.Oversubscription)+":1", "in pieces"), "oversubscription"},
+			{rate(r.BisectionRate), "bisection, one way"}, {watts(r.PowerWatts), "power"},
+			{ternary(r.CostUSD > 0, "$"+millions(r.CostUSD), "unknown"), "cost"},
 		},
 		r.sections(), inside(svg), template.CSS(kit.Style()),
 	})

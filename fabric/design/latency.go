@@ -72,10 +72,12 @@ func (v *view) between(c *catalog.Catalog, a, b topo.NodeID) Latency {
 	}
 	l.Total = path.Latency.Microseconds()
 	if path.Rate > 0 {
-		l.Beyond = append(l.Beyond, LatencyTerm{"one packet", packet.Over(path.Rate).Microseconds(), fmt.Sprintf("%s sent once at %s; switches cut through", packet, path.Rate)})
+		l.Beyond = append(l.Beyond, LatencyTerm{"one packet", packet.Over(path.Rate).Microseconds(),
+			fmt.Sprintf("%s sent once at %s; switches cut through", packet, path.Rate)})
 	}
 	if path.Mechanism == paths.RDMA {
-		l.Beyond = append(l.Beyond, LatencyTerm{"collective library", software, "the measured 46 us floor of a two-node NCCL all-reduce, less its two crossings of the network"})
+		l.Beyond = append(l.Beyond, LatencyTerm{"collective library", software,
+			"the measured 46 us floor of a two-node NCCL all-reduce, less its two crossings of the network"})
 	}
 	l.Beyond = append(l.Beyond, v.queueing(path.Rate))
 	return l
@@ -107,5 +109,6 @@ func (v *view) queueing(rate unit.Rate) LatencyTerm {
 		return LatencyTerm{"queueing", 0, "no switch to queue in"}
 	}
 	burst := unit.Bytes(full-1) * 64 * unit.KiB
-	return LatencyTerm{"queueing, worst", burst.Over(rate).Microseconds(), fmt.Sprintf("64 KiB from each of %s of one leaf into another at once; 0 without congestion", plural(full-1, "port"))}
+	return LatencyTerm{"queueing, worst", burst.Over(rate).Microseconds(),
+		fmt.Sprintf("64 KiB from each of %s of one leaf into another at once; 0 without congestion", plural(full-1, "port"))}
 }

@@ -187,7 +187,8 @@ const sorts = 3 // sorts of one part that are tried
 // wholes takes out one plane and one fabric, where there are several.
 func (b *breaker) wholes() []Loss {
 	list := b.groups("plane", func(n *topo.Node) int { return int(n.Plane) }, func(i int) string { return fmt.Sprintf("plane %d", i) })
-	return append(list, b.groups("fabric", func(n *topo.Node) int { return int(n.Fabric) }, func(i int) string { return b.v.g.Fabrics[i].Name })...)
+	return append(list, b.groups("fabric", func(n *topo.Node) int { return int(n.Fabric) },
+		func(i int) string { return b.v.g.Fabrics[i].Name })...)
 }
 
 // upAndDown adds up, for every switch, what enters from below and leaves upwards.

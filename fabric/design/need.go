@@ -89,7 +89,8 @@ func (n *Need) verdict() string {
 	if n.Seconds <= n.StepSeconds {
 		return fmt.Sprintf("fits: %s of the %s step, %s", seconds(n.Seconds), seconds(n.StepSeconds), limit)
 	}
-	return fmt.Sprintf("does not fit: %s, %s; cut the model into %d parts or more (tensor, pipeline), send fewer bytes, or reduce less often", seconds(n.Seconds), limit, n.ModelParallel)
+	return fmt.Sprintf("does not fit: %s, %s; cut the model into %d parts or more (tensor, pipeline), send fewer bytes, or reduce less often",
+		seconds(n.Seconds), limit, n.ModelParallel)
 }
 
 // need fills in what the owner's model asks of this cluster, if there is one.

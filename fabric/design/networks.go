@@ -78,7 +78,8 @@ func (r *Report) billServices() {
 func (r *Report) networks(v *view, facts *catalog.Catalog) error {
 	var list []Network
 	if len(v.g.Fabrics) == 1 && !v.direct { // all that the report counted is of this one
-		n := Network{Name: v.g.Fabrics[0].Name, Counted: true, Switches: r.Switches.Total(), Ports: len(v.ends), Cables: r.Cables.Total(), Transceivers: r.Optics.Transceivers}
+		n := Network{Name: v.g.Fabrics[0].Name, Counted: true, Switches: r.Switches.Total(), Ports: len(v.ends), Cables: r.Cables.Total(),
+			Transceivers: r.Optics.Transceivers}
 		for _, it := range r.Bill[:r.own] {
 			if it.Kind != "host" {
 				n.USD, n.Watts = n.USD+it.USD, n.Watts+it.Watts
@@ -152,18 +153,21 @@ func fabricAlone(g *topo.Graph, fabric int8) *topo.Graph {
 }
 
 func (r *Report) networkSection() section {
-	t := table{Cols: []col{left("network"), right("ports"), right("switches"), right("cables"), right("transceivers"), right("cost"), right("power"), answer("counted"), left("note")}}
+	t := table{Cols: []col{left("network"), right("ports"), right("switches"), right("cables"), right("transceivers"), right("cost"),
+		right("power"), answer("counted"), left("note")}}
 	var out float64
 	for _, n := range r.Networks {
 		usd, w := "$"+money(n.USD), watts(n.Watts)
 		if !n.Counted {
 			out += n.USD
 		}
-		t.Rows = append(t.Rows, []string{n.Name, count(n.Ports), count(n.Switches), count(n.Cables), count(n.Transceivers), usd, w, ternary(n.Counted, "yes", "no"), n.Note})
+		t.Rows = append(t.Rows, []string{n.Name, count(n.Ports), count(n.Switches), count(n.Cables), count(n.Transceivers), usd, w,
+			ternary(n.Counted, "yes", "no"), n.Note})
 	}
 	s := section{ID: "networks", Title: "Networks", Tables: []table{t}}
 	if out > 0 {
-		s.Lead = fmt.Sprintf("Networks that the file does not have would cost about $%s more; services: all in the file counts them.", millions(out))
+		s.Lead = fmt.Sprintf("Networks that the file does not have would cost about $%s more; services: all in the file counts them.",
+			millions(out))
 	}
 	return s
 }

@@ -34,7 +34,8 @@ func TestNetworksAreCountedAndPriced(t *testing.T) {
 	more := 0.0
 	for i, n := range all.Networks {
 		b := bare.Networks[i]
-		if n.Name != b.Name || n.Switches != b.Switches || n.Ports != b.Ports || n.Cables != b.Cables || n.USD != b.USD || !n.Counted || b.Counted != (i == 0) {
+		if n.Name != b.Name || n.Switches != b.Switches || n.Ports != b.Ports || n.Cables != b.Cables || n.USD != b.USD || !n.Counted ||
+			b.Counted != (i == 0) {
 			t.Errorf("declared %+v\nnot declared %+v", n, b)
 		}
 		if i > 0 {

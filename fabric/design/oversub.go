@@ -176,7 +176,8 @@ func (r *Report) oversubscribe(v *view, tolerated float64) {
 	}
 	if v.flat() && r.Bisection.MaxFlow > 0 {
 		x := r.Bisection.Ratio
-		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow, At: "the halves", Of: 1,
+		r.Tiers = append(r.Tiers, TierRatio{Tier: "bisection", Ratio: x, Down: r.Bisection.Ideal, Up: r.Bisection.MaxFlow,
+			At: "the halves", Of: 1,
 			Switches: []RatioCount{{x, 1, "the halves"}}, Verdict: ratioVerdict(x, tolerated)})
 		r.Oversubscription = max(r.Oversubscription, x)
 	}

@@ -100,12 +100,14 @@ func (r *Report) planSections() []section {
 	t := table{Cols: []col{left("what"), right("amount"), left("how")}, Rows: [][]string{
 		{"layout", count(p.GPUs) + " GPUs", "the fastest that fits: " + strings.ReplaceAll(b.LayoutText, ",", ", ")},
 		{"step", seconds(b.Step), near},
-		{"tokens", fmt.Sprintf("%.0f/s a GPU", b.TokensPerS), fmt.Sprintf("%.0f TFLOP/s per GPU, counted %s; %.1f%% of the peak", b.TFLOPS, b.Convention, 100*b.MFU)},
+		{"tokens", fmt.Sprintf("%.0f/s a GPU", b.TokensPerS),
+			fmt.Sprintf("%.0f TFLOP/s per GPU, counted %s; %.1f%% of the peak", b.TFLOPS, b.Convention, 100*b.MFU)},
 		{"memory", size(b.Peak), fmt.Sprintf("of %s a GPU at the peak; %s of it state", size(b.Capacity), size(b.State))},
 		{"transfers shown", percent(b.Shown), fmt.Sprintf("of the step; the pipeline idles for %s", percent(b.Bubble))},
 	}}
 	if p.Days > 0 {
-		t.Rows = append(t.Rows, []string{"run", days(p.Days), fmt.Sprintf("%s tokens, $%s (%s); failures come on top: 'weft sim failures'", params(p.Tokens), money(p.USD), p.rateFrom)})
+		t.Rows = append(t.Rows, []string{"run", days(p.Days),
+			fmt.Sprintf("%s tokens, $%s (%s); failures come on top: 'weft sim failures'", params(p.Tokens), money(p.USD), p.rateFrom)})
 	}
 	if p.Second != nil {
 		behind := ""

@@ -30,7 +30,8 @@ func TestDesignPlansTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.Plan
-	if p == nil || p.Best == nil || !p.Best.Fits || p.GPUs != 64 || p.Best.Layout.Batch != 128 || p.Second.Step < p.Best.Step || len(p.Changes) == 0 {
+	if p == nil || p.Best == nil || !p.Best.Fits || p.GPUs != 64 || p.Best.Layout.Batch != 128 || p.Second.Step < p.Best.Step ||
+		len(p.Changes) == 0 {
 		t.Fatalf("plan %+v", p)
 	}
 	if days := 1e12 / (128 * 8192) * p.Best.Step / 86400; p.Days != days {

@@ -37,7 +37,9 @@ func (r *Report) redundant(v *view) []Verdict {
 		l, _ := r.loss("cable between chips")
 		na := "chips are joined directly; there is no switch"
 		return []Verdict{
-			{"dual link (bonding)", ternary(r.Paths.DisjointMin > 1, Yes, No), fmt.Sprintf("%s paths between hosts that share no cable; one cable lost leaves %s of the bisection", span(r.Paths.DisjointMin, r.Paths.DisjointMax), percent(l.BisectionLeft))},
+			{"dual link (bonding)", ternary(r.Paths.DisjointMin > 1, Yes, No),
+				fmt.Sprintf("%s paths between hosts that share no cable; one cable lost leaves %s of the bisection",
+					span(r.Paths.DisjointMin, r.Paths.DisjointMax), percent(l.BisectionLeft))},
 			{"dual leaf (MLAG or rails)", NotApplicable, na},
 			{"ECMP over spines", NotApplicable, na},
 			{"second plane or fabric", NotApplicable, na},
@@ -69,7 +71,9 @@ func (r *Report) dualLink(v *view) Verdict {
 	case single == 0:
 		return Verdict{"dual link (bonding)", Yes, fmt.Sprintf("all %s %ss have two links or more; %s", count(nics), r.Endpoint, after)}
 	case l.GPUsCutOff == 0 && l.HostsCutOff == 0:
-		return Verdict{"dual link (bonding)", Partly, fmt.Sprintf("%s of %s NICs have one link; a GPU that loses its own goes through its host's other NICs, slower: %s", count(single), count(nics), after)}
+		return Verdict{"dual link (bonding)", Partly,
+			fmt.Sprintf("%s of %s NICs have one link; a GPU that loses its own goes through its host's other NICs, slower: %s",
+				count(single), count(nics), after)}
 	default:
 		return Verdict{"dual link (bonding)", No, fmt.Sprintf("%d of %d NICs have one link and some hosts have one NIC; %s", single, nics, after)}
 	}
@@ -107,10 +111,12 @@ func (r *Report) dualLeaf(v *view) Verdict {
 	case least < 2:
 		return Verdict{topic, No, fmt.Sprintf("some hosts hang on one leaf; losing %s cuts off %d GPUs", l.Example, l.GPUsCutOff)}
 	case same:
-		return Verdict{topic, Yes, fmt.Sprintf("every %s reaches two leaves or more; losing %s leaves hosts %s of their rate", r.Endpoint, l.Example, percent(l.HostLeft))}
+		return Verdict{topic, Yes, fmt.Sprintf("every %s reaches two leaves or more; losing %s leaves hosts %s of their rate",
+			r.Endpoint, l.Example, percent(l.HostLeft))}
 	default:
-		return Verdict{topic, Partly, fmt.Sprintf("every host reaches %s leaves but each NIC only one: losing %s cuts off %d GPUs and slows %d, whose hosts keep %s of their rate; rails are a degraded mode, not a standby",
-			span(least, most), l.Example, l.GPUsCutOff, l.GPUsDegraded, percent(l.HostLeft))}
+		return Verdict{topic, Partly,
+			fmt.Sprintf("every host reaches %s leaves but each NIC only one: losing %s cuts off %d GPUs and slows %d, whose hosts keep %s of their rate; rails are a degraded mode, not a standby",
+				span(least, most), l.Example, l.GPUsCutOff, l.GPUsDegraded, percent(l.HostLeft))}
 	}
 }
 
@@ -121,14 +127,19 @@ func (r *Report) ecmpVerdict() Verdict {
 	case !ok && r.Switches.Leaf == 1:
 		return Verdict{topic, NotApplicable, "one switch joins all hosts"}
 	case !ok && r.Cables.Peer > 0:
-		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly), fmt.Sprintf("no spines; %s shortest paths between hosts and %d or more that share no cable", spanPaths(r.Paths), r.Paths.DisjointMin)}
+		return Verdict{topic, ternary(r.Paths.Min > 1, Yes, Partly),
+			fmt.Sprintf("no spines; %s shortest paths between hosts and %d or more that share no cable", spanPaths(r.Paths), r.Paths.DisjointMin)}
 	case !ok:
-		return Verdict{topic, Partly, fmt.Sprintf("no spines: two hosts have %s shortest paths, through the leaves they share, and %d or more that share no cable", spanPaths(r.Paths), r.Paths.DisjointMin)}
+		return Verdict{topic, Partly,
+			fmt.Sprintf("no spines: two hosts have %s shortest paths, through the leaves they share, and %d or more that share no cable",
+				spanPaths(r.Paths), r.Paths.DisjointMin)}
 	case r.Paths.ECMPPeers < 2:
-		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %s only; losing %s leaves %s of the bisection and %s", plural(r.Paths.ECMPPeers, "spine"), l.Example, percent(l.BisectionLeft), plural(l.Pieces+1, "piece"))}
+		return Verdict{topic, No, fmt.Sprintf("some leaf has uplinks to %s only; losing %s leaves %s of the bisection and %s",
+			plural(r.Paths.ECMPPeers, "spine"), l.Example, percent(l.BisectionLeft), plural(l.Pieces+1, "piece"))}
 	default:
-		return Verdict{topic, Yes, fmt.Sprintf("every leaf has %s uplinks to %d spines or more; losing %s leaves %s of the bisection and cuts off %d GPUs",
-			span(r.Paths.ECMPMin, r.Paths.ECMPMax), r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft), l.GPUsCutOff)}
+		return Verdict{topic, Yes,
+			fmt.Sprintf("every leaf has %s uplinks to %d spines or more; losing %s leaves %s of the bisection and cuts off %d GPUs",
+				span(r.Paths.ECMPMin, r.Paths.ECMPMax), r.Paths.ECMPPeers, l.Example, percent(l.BisectionLeft), l.GPUsCutOff)}
 	}
 }
 
@@ -143,7 +154,9 @@ func (r *Report) dualFabric() Verdict {
 	const topic = "second plane or fabric"
 	for _, part := range []string{"fabric", "plane"} {
 		if l, ok := r.loss(part); ok {
-			return Verdict{topic, ternary(l.GPUsCutOff == 0, Yes, No), fmt.Sprintf("%d %ss that share no switch; losing one cuts off %d GPUs and leaves hosts %s of their rate", l.Of, part, l.GPUsCutOff, percent(l.HostLeft))}
+			return Verdict{topic, ternary(l.GPUsCutOff == 0, Yes, No),
+				fmt.Sprintf("%d %ss that share no switch; losing one cuts off %d GPUs and leaves hosts %s of their rate",
+					l.Of, part, l.GPUsCutOff, percent(l.HostLeft))}
 		}
 	}
 	return Verdict{topic, No, "one fabric in one plane"}

@@ -120,7 +120,8 @@ func begin(c *cluster.Cluster) (*analysis, error) {
 		a.facts = catalog.Default()
 	}
 	if n := c.Graph.Unstated(); n > 0 {
-		return nil, fmt.Errorf("the rates of %s of %q are not stated; give them a class with Graph.WithClass first", plural(n, "link"), c.Graph.Name)
+		return nil, fmt.Errorf("the rates of %s of %q are not stated; give them a class with Graph.WithClass first",
+			plural(n, "link"), c.Graph.Name)
 	}
 	var err error
 	if a.v, err = look(c.Graph); err != nil {
@@ -248,7 +249,8 @@ func (r *Report) assume(v *view) {
 		"failure rates are the same all year and parts fail independently",
 	}
 	if r.Paths.Sources > 0 {
-		r.Assumptions = append(r.Assumptions, fmt.Sprintf("path counts are from %d hosts spread over the cluster to every other host", r.Paths.Sources))
+		r.Assumptions = append(r.Assumptions, fmt.Sprintf("path counts are from %d hosts spread over the cluster to every other host",
+			r.Paths.Sources))
 	}
 	if len(r.Unpriced) > 0 {
 		r.Assumptions = append(r.Assumptions, "cost and power leave out what the catalogue has no price for; see the bill")

@@ -220,7 +220,8 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Needs.Provided = map[string]string{"monitoring.health": "node exporter and an agent on every host", "failure.checkpoint": "every 30 minutes to object storage"}
+	c.Needs.Provided = map[string]string{"monitoring.health": "node exporter and an agent on every host",
+		"failure.checkpoint": "every 30 minutes to object storage"}
 	var got bytes.Buffer
 	if err := analyze(t, c).Text(&got); err != nil {
 		t.Fatal(err)

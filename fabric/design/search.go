@@ -143,7 +143,8 @@ func Search(w Wish, c *catalog.Catalog, progress func(done, of int)) (*Found, er
 		if t.ratio != 1 {
 			ratio = fmt.Sprintf(", oversubscription: \"%g:1\"", t.ratio)
 		}
-		text := fmt.Sprintf("name: %d-%s-%s\nhosts: {\"n[0-%d]\": {kind: %s, rack: 4}}\nfabric: {family: %s, switch: %s%s}\n", w.GPUs, w.GPU, t.family, t.hosts-1, t.host, t.family, t.sw, ratio)
+		text := fmt.Sprintf("name: %d-%s-%s\nhosts: {\"n[0-%d]\": {kind: %s, rack: 4}}\nfabric: {family: %s, switch: %s%s}\n",
+			w.GPUs, w.GPU, t.family, t.hosts-1, t.host, t.family, t.sw, ratio)
 		p, err := propose(text, c)
 		if err != nil {
 			f.Refused = append(f.Refused, Refused{fmt.Sprintf("%d %s, %s of %s at %g:1", t.hosts, t.host, t.family, t.sw, t.ratio), firstLine(err)})
@@ -163,7 +164,8 @@ func Search(w Wish, c *catalog.Catalog, progress func(done, of int)) (*Found, er
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(len(a.Misses), len(b.Misses)), cmp.Compare(len(a.Unpriced), len(b.Unpriced)), cmp.Compare(a.USD, b.USD), cmp.Compare(a.Ratio, b.Ratio))
+		return cmp.Or(cmp.Compare(len(a.Misses), len(b.Misses)), cmp.Compare(len(a.Unpriced), len(b.Unpriced)), cmp.Compare(a.USD, b.USD),
+			cmp.Compare(a.Ratio, b.Ratio))
 	})
 	f.explain()
 	return f, nil
@@ -228,7 +230,8 @@ func (w Wish) tries(c *catalog.Catalog) (tries []try, slow map[string]string, er
 	}
 	if len(tries) == 0 {
 		known := slices.Sorted(maps.Keys(models))
-		return nil, nil, fmt.Errorf("no known host has a GPU %q and a NIC for the switches that are asked for; known GPUs: %s", w.GPU, strings.Join(known, ", "))
+		return nil, nil, fmt.Errorf("no known host has a GPU %q and a NIC for the switches that are asked for; known GPUs: %s",
+			w.GPU, strings.Join(known, ", "))
 	}
 	return tries, slow, nil
 }
@@ -265,7 +268,8 @@ func propose(text string, c *catalog.Catalog) (*Proposal, error) {
 	r.count(v)
 	r.oversubscribe(v, withDefaults(cl.Needs).Oversub)
 	r.bill(v, c)
-	p := &Proposal{Hosts: r.Hosts, GPUs: r.GPUs, Switches: r.Switches.Leaf + r.Switches.Spine + r.Switches.Core, Ratio: r.Oversubscription, USD: r.CostUSD, Watts: r.PowerWatts, Unpriced: append([]string{}, r.Unpriced...), Misses: []string{}, Cluster: text}
+	p := &Proposal{Hosts: r.Hosts, GPUs: r.GPUs, Switches: r.Switches.Leaf + r.Switches.Spine + r.Switches.Core, Ratio: r.Oversubscription,
+		USD: r.CostUSD, Watts: r.PowerWatts, Unpriced: append([]string{}, r.Unpriced...), Misses: []string{}, Cluster: text}
 	for _, it := range r.Bill {
 		switch it.Kind {
 		case "cable":
@@ -336,7 +340,8 @@ func (f *Found) explain() {
 				why = append(why, fmt.Sprintf("%.3g:1 for %.3g:1", p.Ratio, best.Ratio))
 			}
 			if p.Family != best.Family {
-				what := map[string]string{"rail": "NIC i of all hosts of a pod on leaf i: all-to-all crosses spines less", "fat-tree": "all NICs of a host on one leaf: a leaf that dies takes its hosts with it"}[p.Family]
+				what := map[string]string{"rail": "NIC i of all hosts of a pod on leaf i: all-to-all crosses spines less",
+					"fat-tree": "all NICs of a host on one leaf: a leaf that dies takes its hosts with it"}[p.Family]
 				why = append(why, what)
 			}
 			if len(why) == 0 {
@@ -350,7 +355,8 @@ func (f *Found) explain() {
 // Text prints the answer for people: at most a number of proposals.
 func (f *Found) Text(most int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-4s %-12s %6s %-9s %-10s %8s %7s %8s %9s %9s\n", "rank", "host", "hosts", "fabric", "switch", "switches", "ratio", "power", "network", "cost")
+	fmt.Fprintf(&b, "%-4s %-12s %6s %-9s %-10s %8s %7s %8s %9s %9s\n", "rank", "host", "hosts", "fabric", "switch", "switches", "ratio",
+		"power", "network", "cost")
 	for i := range f.Proposals {
 		if i == most {
 			fmt.Fprintf(&b, "     and %d more; --json has all\n", len(f.Proposals)-i)
@@ -361,7 +367,8 @@ func (f *Found) Text(most int) string {
 		if !p.Fits {
 			rank = "-"
 		}
-		fmt.Fprintf(&b, "%-4s %-12s %6d %-9s %-10s %8d %7s %8s %9s %9s\n", rank, p.Host, p.Hosts, p.Family, p.Switch, p.Switches, fmt.Sprintf("%.3g:1", p.Ratio), fmt.Sprintf("%.2f MW", p.Watts/1e6), dollars(p.Network), dollars(p.USD))
+		fmt.Fprintf(&b, "%-4s %-12s %6d %-9s %-10s %8d %7s %8s %9s %9s\n", rank, p.Host, p.Hosts, p.Family, p.Switch, p.Switches,
+			fmt.Sprintf("%.3g:1", p.Ratio), fmt.Sprintf("%.2f MW", p.Watts/1e6), dollars(p.Network), dollars(p.USD))
 		fmt.Fprintf(&b, "     %s\n", p.Why)
 		for _, m := range p.Misses {
 			fmt.Fprintf(&b, "     misses: %s\n", m)

@@ -21,7 +21,8 @@ func TestParseWish(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "names no GPUs", "1:1": "names no GPUs", "0 h100": "want 1 to", "64 h100, cheap": `"cheap" is none of`, "64 h100, 0.5:1": "want 1:1 or more", "9999999 h100": "want 1 to",
+		"": "names no GPUs", "1:1": "names no GPUs", "0 h100": "want 1 to", "64 h100, cheap": `"cheap" is none of`,
+		"64 h100, 0.5:1": "want 1:1 or more", "9999999 h100": "want 1 to",
 	} {
 		if _, err := ParseWish(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -67,7 +68,8 @@ func TestSearch(t *testing.T) {
 		t.Errorf("the report says $%.0f, %.0f W, %g:1, %d GPUs; the proposal %+v", r.CostUSD, r.PowerWatts, r.Oversubscription, r.GPUs, best)
 	}
 	w.USD = 1000
-	if f, err = Search(w, nil, quiet); err != nil || f.Proposals[0].Fits || !strings.Contains(f.Text(3), "nothing fits") || !strings.Contains(f.Text(3), "over the price") {
+	if f, err = Search(w, nil, quiet); err != nil || f.Proposals[0].Fits || !strings.Contains(f.Text(3), "nothing fits") ||
+		!strings.Contains(f.Text(3), "over the price") {
 		t.Errorf("for $1000: %v\n%s", err, f.Text(3))
 	}
 	w.GPU = "z9"
@@ -113,7 +115,8 @@ func TestCompare(t *testing.T) {
 
 // FuzzParseWish: what is read can be computed with.
 func FuzzParseWish(f *testing.F) {
-	for _, s := range []string{"2048 h100, 1:1, under $90M", "1_024 a100, at most 2.5:1, 3mw, rail, ib", "8 h100, 0:1", "8 h100, $" + strings.Repeat("9", 400), "-1 h100", "h100", ",,"} {
+	for _, s := range []string{"2048 h100, 1:1, under $90M", "1_024 a100, at most 2.5:1, 3mw, rail, ib",
+		"8 h100, 0:1", "8 h100, $" + strings.Repeat("9", 400), "-1 h100", "h100", ",,"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -50,7 +50,8 @@ func (r *Report) sections() []section {
 
 func (r *Report) summarySection() section {
 	yes, no, you := r.tally()
-	oversubscription, longest := trim(r.Oversubscription)+":1", fmt.Sprintf("%s, %.2f us", plural(r.Paths.WorstSwitches, r.hop()), r.Latency.Total)
+	oversubscription, longest := trim(r.Oversubscription)+":1",
+		fmt.Sprintf("%s, %.2f us", plural(r.Paths.WorstSwitches, r.hop()), r.Latency.Total)
 	if r.Pieces != nil {
 		oversubscription, longest = "without limit: the fabric is in pieces", "none between the pieces"
 	}
@@ -69,7 +70,8 @@ func (r *Report) summarySection() section {
 	if r.Direct() {
 		rows = slices.Delete(rows, 2, 3)
 	}
-	return section{ID: "summary", Title: "In short", Lead: r.lead(), Tables: []table{{Bare: true, Cols: []col{left("what"), left("value")}, Rows: rows}}}
+	return section{ID: "summary", Title: "In short", Lead: r.lead(),
+		Tables: []table{{Bare: true, Cols: []col{left("what"), left("value")}, Rows: rows}}}
 }
 
 // Direct reports whether accelerators are joined without switches.
@@ -91,9 +93,11 @@ func (r *Report) lead() string {
 	switch worst := max(r.Oversubscription, r.Bisection.Ratio); {
 	case worst <= 1+1e-9:
 	case worst <= 1.05:
-		s = fmt.Sprintf("Nearly non-blocking: every %s keeps %s of its %s when all send across the network at once.", r.Endpoint, percent(1/worst), full)
+		s = fmt.Sprintf("Nearly non-blocking: every %s keeps %s of its %s when all send across the network at once.",
+			r.Endpoint, percent(1/worst), full)
 	default:
-		s = fmt.Sprintf("Oversubscribed %s:1: a %s of %s keeps %s of its rate when all send across the network at once.", trim(worst), r.Endpoint, full, percent(1/worst))
+		s = fmt.Sprintf("Oversubscribed %s:1: a %s of %s keeps %s of its rate when all send across the network at once.",
+			trim(worst), r.Endpoint, full, percent(1/worst))
 	}
 	if r.Need != nil {
 		s += " " + r.Need.sentence()
@@ -106,7 +110,8 @@ func (r *Report) lead() string {
 
 // sentence holds the owner's model against the network.
 func (n *Need) sentence() string {
-	return fmt.Sprintf("Reducing the gradients of %s parameters within a step of %s %s.", params(n.Params), seconds(n.StepSeconds), strings.TrimSuffix(n.Verdict, "."))
+	return fmt.Sprintf("Reducing the gradients of %s parameters within a step of %s %s.",
+		params(n.Params), seconds(n.StepSeconds), strings.TrimSuffix(n.Verdict, "."))
 }
 
 func (r *Report) tally() (yes, no, you int) {
@@ -155,15 +160,18 @@ func (r *Report) countSection() section {
 	add(&cables, "service networks", r.Cables.Service)
 	add(&cables, "accelerator links between hosts", r.Cables.Direct)
 	add(&cables, "transceivers", r.Optics.Transceivers)
-	choice := table{Title: "Cables by segment", Cols: []col{left("segment"), left("link"), right("length"), left("cable"), right("count"), right("transceivers")}}
+	choice := table{Title: "Cables by segment", Cols: []col{left("segment"), left("link"), right("length"), left("cable"), right("count"),
+		right("transceivers")}}
 	for _, c := range r.Optics.Choices {
-		choice.Rows = append(choice.Rows, []string{c.Link, c.Gen, trim(c.Metres) + " m", ternary(c.Cable == "", "none in the catalogue", c.Cable), count(c.Count), count(c.Optics)})
+		choice.Rows = append(choice.Rows, []string{c.Link, c.Gen, trim(c.Metres) + " m", ternary(c.Cable == "", "none in the catalogue", c.Cable),
+			count(c.Count), count(c.Optics)})
 	}
 	return section{ID: "counts", Title: "Counts", Tables: []table{hosts, cables, choice}}
 }
 
 func (r *Report) bandwidthSection() section {
-	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"), left("by switch"), left("verdict")}}
+	t := table{Title: "Oversubscription", Cols: []col{left("tier"), right("down"), right("up"), right("ratio"), left("worst at"),
+		left("by switch"), left("verdict")}}
 	for _, x := range r.Tiers {
 		t.Rows = append(t.Rows, []string{x.Tier, rate(x.Down), rate(x.Up), trim(x.Ratio) + ":1", x.At, x.spread(), x.Verdict})
 	}
@@ -175,13 +183,15 @@ func (r *Report) bandwidthSection() section {
 	if r.Bisection.Formula != nil {
 		b.Rows = append(b.Rows, []string{"formula", rate(*r.Bisection.Formula)})
 	}
-	f := table{Title: "What no schedule beats, over all GPUs", Cols: []col{left("collective"), right("bandwidth"), right("bus bandwidth"), left("limit")}}
+	f := table{Title: "What no schedule beats, over all GPUs",
+		Cols: []col{left("collective"), right("bandwidth"), right("bus bandwidth"), left("limit")}}
 	for _, x := range r.Collectives {
 		f.Rows = append(f.Rows, []string{x.Op + ternary(x.Adds, ", if switches add", ""), rate(x.Rate), rate(x.Bus), x.Limit})
 	}
 	s := section{ID: "bandwidth", Title: "Bandwidth", Tables: []table{t, b, f}, Notes: []string{r.Bisection.Method}}
 	if r.Bisection.Formula != nil {
-		s.Notes = append(s.Notes, ternary(r.Bisection.Agree, "formula and max-flow agree", "formula and max-flow differ: the wiring is uneven and does not reach what its uplinks add up to"))
+		s.Notes = append(s.Notes, ternary(r.Bisection.Agree, "formula and max-flow agree",
+			"formula and max-flow differ: the wiring is uneven and does not reach what its uplinks add up to"))
 	}
 	if len(r.Tiers) == 0 {
 		s.Lead = "One tier of switches: nothing to oversubscribe."
@@ -204,23 +214,27 @@ func (r *Report) pathSection() section {
 	p := r.Paths
 	between := table{Title: "Paths between hosts", Cols: []col{left("what"), right("least"), right("median"), right("most")}, Rows: [][]string{
 		{"equal-cost shortest paths between two hosts", ways(p.Min), ways(p.Median), ways(p.Max)},
-		{fmt.Sprintf("paths that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "", fmt.Sprint(p.DisjointMax)},
+		{fmt.Sprintf("paths that share no cable (max-flow, %d pairs)", p.DisjointPairs), fmt.Sprint(p.DisjointMin), "",
+			fmt.Sprint(p.DisjointMax)},
 	}}
 	if p.ECMPMax > 0 {
 		between.Rows = append(between.Rows, []string{"uplinks of a leaf (ECMP width)", fmt.Sprint(p.ECMPMin), "", fmt.Sprint(p.ECMPMax)})
 	}
 	s := section{ID: "paths", Title: "Paths and latency", Tables: []table{between}}
 	if len(r.Latency.Terms) == 0 {
-		s.Notes = []string{fmt.Sprintf("no latency budget: there is no path from %s to %s", cmp.Or(p.WorstFrom, "one host"), cmp.Or(p.WorstTo, "another"))}
+		s.Notes = []string{fmt.Sprintf("no latency budget: there is no path from %s to %s",
+			cmp.Or(p.WorstFrom, "one host"), cmp.Or(p.WorstTo, "another"))}
 		return s
 	}
 	micros := func(us float64) string { return fmt.Sprintf("%.2f us", us) }
-	lat := table{Title: fmt.Sprintf("Latency of the longest path, %s to %s, %s", r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
+	lat := table{Title: fmt.Sprintf("Latency of the longest path, %s to %s, %s",
+		r.Latency.From, r.Latency.To, plural(p.WorstSwitches, r.hop())),
 		Cols: []col{left("term"), right("time"), left("how")}}
 	for _, t := range r.Latency.Terms {
 		lat.Rows = append(lat.Rows, []string{t.Name, micros(t.Micros), t.How})
 	}
-	lat.Rows = append(lat.Rows, []string{"first byte, one way", micros(r.Latency.Total), "the sum; 'weft topo paths' gives the same for these two ends"})
+	lat.Rows = append(lat.Rows, []string{"first byte, one way", micros(r.Latency.Total),
+		"the sum; 'weft topo paths' gives the same for these two ends"})
 	beyond := table{Title: "What may come on top", Cols: []col{left("term"), right("time"), left("how")}}
 	for _, t := range r.Latency.Beyond {
 		beyond.Rows = append(beyond.Rows, []string{t.Name, micros(t.Micros), t.How})
@@ -248,7 +262,8 @@ func (r *Report) needSections() []section {
 		{"that takes", seconds(n.ShardedSeconds), "at " + bits(n.NICRate)},
 	}
 	if n.InsideBytes > 0 {
-		rows = append(rows, []string{"through every GPU inside " + a(n.Group), size(n.InsideBytes), fmt.Sprintf("2(g-1)/g of it, g = %d", n.GroupGPUs)},
+		rows = append(rows, []string{"through every GPU inside " + a(n.Group), size(n.InsideBytes),
+			fmt.Sprintf("2(g-1)/g of it, g = %d", n.GroupGPUs)},
 			[]string{"that takes", seconds(n.InsideSeconds), fmt.Sprintf("at %s; it overlaps with the network", rate(n.InsideRate))})
 	}
 	rows = append(rows,
@@ -262,17 +277,22 @@ func (r *Report) needSections() []section {
 func (r *Report) failureSection() section {
 	t := table{Cols: []col{left("part"), right("count"), right("a year, each"), right("failures a year"), right("one every"), left("source")}}
 	for _, f := range r.Failures {
-		t.Rows = append(t.Rows, []string{f.Part, count(f.Count), trim(f.Rate*100) + "%", ternary(f.PerYear >= 1, fmt.Sprintf("%.1f", f.PerYear), fmt.Sprintf("%.2g", f.PerYear)), days(f.Days), f.Source})
+		t.Rows = append(t.Rows, []string{f.Part, count(f.Count), trim(f.Rate*100) + "%",
+			ternary(f.PerYear >= 1, fmt.Sprintf("%.1f", f.PerYear), fmt.Sprintf("%.2g", f.PerYear)), days(f.Days), f.Source})
 	}
 	return section{ID: "failures", Title: "Expected failures", Tables: []table{t}}
 }
 
 func (r *Report) lossSection() section {
-	l := table{Title: "One part lost, recomputed on the graph", Cols: []col{left("part"), right("of"), left("taken out"), right("GPUs cut off"), right("GPUs slower"), right("host rate left"), right("bisection left")}}
+	l := table{Title: "One part lost, recomputed on the graph",
+		Cols: []col{left("part"), right("of"), left("taken out"), right("GPUs cut off"), right("GPUs slower"), right("host rate left"),
+			right("bisection left")}}
 	for _, x := range r.Losses {
-		l.Rows = append(l.Rows, []string{x.Part, count(x.Of), x.Example, count(x.GPUsCutOff), count(x.GPUsDegraded), percent(x.HostLeft), percent(x.BisectionLeft)})
+		l.Rows = append(l.Rows, []string{x.Part, count(x.Of), x.Example, count(x.GPUsCutOff), count(x.GPUsDegraded), percent(x.HostLeft),
+			percent(x.BisectionLeft)})
 	}
-	d := table{Title: "Failure domains", Cols: []col{left("domain"), right("count"), left("takes down"), right("bisection left"), left("comes back by"), left("in")}}
+	d := table{Title: "Failure domains", Cols: []col{left("domain"), right("count"), left("takes down"), right("bisection left"),
+		left("comes back by"), left("in")}}
 	for _, x := range r.Domains {
 		leftover := percent(x.Loss.BisectionLeft)
 		if x.Count == 0 {
@@ -297,7 +317,8 @@ func (r *Report) redundancySection() section {
 
 func (r *Report) costSection() section {
 	e := r.Economics
-	bill := table{Title: "Bill of materials", Cols: []col{left("item"), right("count"), right("each"), right("together"), right("power"), left("price of"), left("source")}}
+	bill := table{Title: "Bill of materials", Cols: []col{left("item"), right("count"), right("each"), right("together"), right("power"),
+		left("price of"), left("source")}}
 	for _, it := range r.Bill {
 		price := "$" + money(it.UnitUSD)
 		source := it.Source
@@ -309,7 +330,8 @@ func (r *Report) costSection() section {
 		}
 		bill.Rows = append(bill.Rows, []string{it.Item, count(it.Count), price, "$" + money(it.USD), watts(it.Watts), it.Date, source})
 	}
-	bill.Rows = append(bill.Rows, []string{"all", "", "", "$" + money(r.CostUSD), watts(r.PowerWatts), "", fmt.Sprintf("switches and cables are %s of the cost", percent(e.NetworkShare))})
+	bill.Rows = append(bill.Rows, []string{"all", "", "", "$" + money(r.CostUSD), watts(r.PowerWatts), "",
+		fmt.Sprintf("switches and cables are %s of the cost", percent(e.NetworkShare))})
 	breakEven := "never: renting stays cheaper"
 	if r.CostUSD == 0 {
 		breakEven = "unknown: no prices"
@@ -343,7 +365,8 @@ func (r *Report) growthSection() section {
 		for _, x := range []struct {
 			name string
 			n    int
-		}{{"hosts", n.Hosts}, {"GPUs", n.GPUs}, {"leaf switches", n.Switches.Leaf}, {"spine switches", n.Switches.Spine}, {"core switches", n.Switches.Core},
+		}{{"hosts", n.Hosts}, {"GPUs", n.GPUs}, {"leaf switches", n.Switches.Leaf}, {"spine switches", n.Switches.Spine},
+			{"core switches", n.Switches.Core},
 			{"host to leaf cables", n.Cables.HostLeaf}, {"leaf to spine cables", n.Cables.LeafSpine}, {"spine to core cables", n.Cables.SpineCore},
 			{"cables inside a tier", n.Cables.Peer}, {"accelerator links between hosts", n.Cables.Direct}} {
 			if x.n != 0 {
@@ -368,7 +391,8 @@ func (r *Report) checkSection() section {
 		t.Rows = append(t.Rows, []string{group, c.Item, c.Answer, c.Evidence})
 	}
 	yes, no, you := r.tally()
-	return section{ID: "checklist", Title: "Design checklist", Lead: fmt.Sprintf("%d yes, %d no, %d not applicable, %d need you.", yes, no, len(r.Checklist)-yes-no-you, you), Tables: []table{t}}
+	return section{ID: "checklist", Title: "Design checklist",
+		Lead: fmt.Sprintf("%d yes, %d no, %d not applicable, %d need you.", yes, no, len(r.Checklist)-yes-no-you, you), Tables: []table{t}}
 }
 
 // textbookSections are printed only where they were asked for.
@@ -380,10 +404,15 @@ func (t *Textbook) sections() []section {
 	for _, c := range t.Corrections {
 		figures.Rows = append(figures.Rows, []string{c.Source, c.Document, c.Computed, c.Why})
 	}
-	opts := table{Title: "Three ways to train on eight A100", Cols: []col{left("choice"), right("hardware"), right("days a run"), right("a run"), right("first run"), right("ten runs"), right("a run over all years"), left("the text says")}}
+	opts := table{Title: "Three ways to train on eight A100",
+		Cols: []col{left("choice"), right("hardware"), right("days a run"), right("a run"), right("first run"), right("ten runs"),
+			right("a run over all years"), left("the text says")}}
 	for _, o := range t.Options {
-		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First), "$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
+		opts.Rows = append(opts.Rows, []string{o.Name, "$" + money(o.Hardware), trim(o.Days), "$" + money(o.PerRun), "$" + money(o.First),
+			"$" + money(o.Ten), "$" + money(o.PerRunOverAll), o.Document})
 	}
-	crossings := table{Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")}, Rows: verdictTable("", "", t.Crossings).Rows}
-	return []section{{ID: "textbook", Title: "Worked figures of introductory texts, checked", Lead: "These figures are not about this cluster.", Tables: []table{figures, opts, crossings}}}
+	crossings := table{Title: "Break-even by runs", Cols: []col{left("pair"), right("from"), left("how")},
+		Rows: verdictTable("", "", t.Crossings).Rows}
+	return []section{{ID: "textbook", Title: "Worked figures of introductory texts, checked",
+		Lead: "These figures are not about this cluster.", Tables: []table{figures, opts, crossings}}}
 }

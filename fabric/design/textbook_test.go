@@ -59,7 +59,8 @@ func TestTextGPUMeanTimeContradictsItsRate(t *testing.T) {
 	if c := correction(t, clusterText, "50,000 hours"); c.Computed != "438,000 hours" || c.Agrees {
 		t.Error(c.Computed)
 	}
-	if c := correction(t, clusterText, "200 failures"); !strings.HasPrefix(c.Computed, "200 failures, one every 1.82 days; 50 NICs") || !c.Agrees {
+	if c := correction(t, clusterText, "200 failures"); !strings.HasPrefix(c.Computed, "200 failures, one every 1.82 days; 50 NICs") ||
+		!c.Agrees {
 		t.Error(c.Computed)
 	}
 }
@@ -75,7 +76,8 @@ func TestChecklistIsWhole(t *testing.T) {
 	if len(checkItems) != 24 || len(keys) != 24 || len(groups) != 7 {
 		t.Errorf("%d items, %d keys, %d groups", len(checkItems), len(keys), len(groups))
 	}
-	want := map[string]int{"topology": 3, "hardware": 3, "host layout": 3, "reliability": 4, "failure handling": 4, "monitoring": 4, "tuning": 3}
+	want := map[string]int{"topology": 3, "hardware": 3, "host layout": 3, "reliability": 4, "failure handling": 4, "monitoring": 4,
+		"tuning": 3}
 	for g, n := range want {
 		if groups[g] != n {
 			t.Errorf("%s has %d items, want %d", g, groups[g], n)
@@ -159,7 +161,8 @@ func TestSuperPODCounts(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("%s/%d", row[0], want[0]), func(t *testing.T) {
 			r := preset(t, "superpod-"+strings.ToLower(generation), map[string]int{"su": want[0]})
-			got := [9]int{want[0], r.Hosts, r.GPUs, r.Switches.Leaf, r.Switches.Spine, r.Switches.Core, r.Cables.HostLeaf, r.Cables.LeafSpine, r.Cables.SpineCore}
+			got := [9]int{want[0], r.Hosts, r.GPUs, r.Switches.Leaf, r.Switches.Spine, r.Switches.Core, r.Cables.HostLeaf, r.Cables.LeafSpine,
+				r.Cables.SpineCore}
 			if got != want {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}

@@ -92,7 +92,9 @@ func look(g *topo.Graph) (*view, error) {
 		take(func(n *topo.Node) bool { return n.Kind == topo.NVSwitch && n.Host == topo.None })
 	}
 	if len(v.nodes) == 0 {
-		return nil, fmt.Errorf("%q has no network between hosts: no switch of a compute fabric, no torus of chips, no NVSwitch outside a host; add a fabric to design one", g.Name)
+		return nil,
+			fmt.Errorf("%q has no network between hosts: no switch of a compute fabric, no torus of chips, no NVSwitch outside a host; add a fabric to design one",
+				g.Name)
 	}
 	v.collect()
 	v.order()

@@ -187,7 +187,8 @@ func (d *Drill) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s  %s\n", d.Fault.Name, d.Fault.Does)
 	fmt.Fprintf(w, "  where     %s\n", d.Where)
 	p := &d.Probe
-	fmt.Fprintf(w, "  packets   %d of %d lost, %d flows of %d hit; longest outage of a flow %d packets, %.0f ms (%s to %s, one in %.0f ms)\n", p.Lost, p.Sent, p.Hit, p.Flows, p.Packets, p.Outage, p.From, p.To, p.Interval)
+	fmt.Fprintf(w, "  packets   %d of %d lost, %d flows of %d hit; longest outage of a flow %d packets, %.0f ms (%s to %s, one in %.0f ms)\n",
+		p.Lost, p.Sent, p.Hit, p.Flows, p.Packets, p.Outage, p.From, p.To, p.Interval)
 	if p.Dead > 0 {
 		fmt.Fprintf(w, "            %d of %d flows were still dead when the fault was repaired: routing did not heal it\n", p.Dead, p.Flows)
 	}
@@ -212,14 +213,17 @@ func (d *Drill) Print(w io.Writer) {
 			for _, s := range x.p.Rails {
 				rails = append(rails, fmt.Sprintf("%.0f%%", 100*s))
 			}
-			fmt.Fprintf(w, "  %-9s %6.1f MB/s bus bandwidth, %d operations in %.1f s, longest %.0f ms, rails %s\n", x.name, x.p.MBps, x.p.Ops, x.p.Seconds, x.p.Longest, strings.Join(rails, " "))
+			fmt.Fprintf(w, "  %-9s %6.1f MB/s bus bandwidth, %d operations in %.1f s, longest %.0f ms, rails %s\n",
+				x.name, x.p.MBps, x.p.Ops, x.p.Seconds, x.p.Longest, strings.Join(rails, " "))
 		}
-		fmt.Fprintf(w, "  runtime   %d ranks: %d of %d connections given up, %d back, %d wrong elements\n", r.Ranks, r.Lost, r.Known, r.Back, r.Wrong)
+		fmt.Fprintf(w, "  runtime   %d ranks: %d of %d connections given up, %d back, %d wrong elements\n",
+			r.Ranks, r.Lost, r.Known, r.Back, r.Wrong)
 		if r.Failed != "" {
 			fmt.Fprintf(w, "  runtime   ended early: %s\n", r.Failed)
 		}
 		for _, s := range r.Suspect {
-			fmt.Fprintf(w, "  suspect   %s, cable to %s: crossed by %d of %d lost connections and by no working one\n", s.Port, s.Other, s.Lost, s.Of)
+			fmt.Fprintf(w, "  suspect   %s, cable to %s: crossed by %d of %d lost connections and by no working one\n",
+				s.Port, s.Other, s.Lost, s.Of)
 			if s.Proof != "" {
 				fmt.Fprintf(w, "            %s\n", s.Proof)
 			}

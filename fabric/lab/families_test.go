@@ -31,11 +31,18 @@ func TestFamiliesComeUp(t *testing.T) {
 		t.Skip("brings routers up")
 	}
 	for k, x := range bounded.First(2, [][2]string{
-		{"rail-only", `hosts: {"n[0-3]": small}` + "\nfabric: {family: rail, rail-only: true, pod: 2, leaf: {switch: SN5600-400, down: 2, up: 2, link: 400gbe}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}\n"},
+		{"rail-only",
+			`hosts: {"n[0-3]": small}` +
+				"\nfabric: {family: rail, rail-only: true, pod: 2, leaf: {switch: SN5600-400, down: 2, up: 2, link: 400gbe}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}\n"},
 		{"ring", `hosts: {"n[0-3]": small}` + "\nfabric: {family: torus, switch: SN5600-400, dims: [4], ports: 2, link: 400gbe}\n"},
-		{"one leaf per rail", `hosts: {"n[0-1]": small}` + "\nfabric: {family: rail, rail-only: true, tiers: 1, switch: SN5600-400, link: 400gbe}\n"},
-		{"dragonfly", `hosts: {"n[0-5]": small}` + "\nfabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: 2, global: 1, groups: 3, link: 400gbe}\n"},
-		{"fat-tree", `hosts: {"n[0-3]": small}` + "\nfabric: {family: fat-tree, pod: 2, leaf: {switch: SN5600-400, down: 4, up: 2, link: 400gbe}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}\n"},
+		{"one leaf per rail", `hosts: {"n[0-1]": small}` +
+			"\nfabric: {family: rail, rail-only: true, tiers: 1, switch: SN5600-400, link: 400gbe}\n"},
+		{"dragonfly",
+			`hosts: {"n[0-5]": small}` +
+				"\nfabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: 2, global: 1, groups: 3, link: 400gbe}\n"},
+		{"fat-tree",
+			`hosts: {"n[0-3]": small}` +
+				"\nfabric: {family: fat-tree, pod: 2, leaf: {switch: SN5600-400, down: 4, up: 2, link: 400gbe}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}\n"},
 	}...) {
 		t.Run(x[0], func(t *testing.T) {
 			c, err := cluster.Parse("f.yaml", []byte("name: f\n"+smallHost+x[1]), nil)

@@ -151,7 +151,8 @@ func (i *Info) breakage(name string, t *target) (*breakage, error) {
 		return func(on bool) error { return i.power(node, p, on) }
 	}
 	cut := func(node, p string) *breakage {
-		return &breakage{where: node + ":" + p, plant: func() error { return port(node, p)(false) }, repair: func() error { return port(node, p)(true) }}
+		return &breakage{where: node + ":" + p, plant: func() error { return port(node, p)(false) },
+			repair: func() error { return port(node, p)(true) }}
 	}
 	filter := func(hooks ...string) *breakage {
 		rules := "table inet weftdrill {\n"
@@ -188,7 +189,8 @@ func (i *Info) breakage(name string, t *target) (*breakage, error) {
 			return nil
 		}, repair: func() error { return port(t.leaf, t.up)(true) }}, nil
 	case "spine-killed":
-		return &breakage{where: t.spine, plant: func() error { return i.killRouter(t.spine) }, repair: func() error { return i.startRouter(t.spine) }}, nil
+		return &breakage{where: t.spine, plant: func() error { return i.killRouter(t.spine) },
+			repair: func() error { return i.startRouter(t.spine) }}, nil
 	case "mtu":
 		mtu := func(n int) error {
 			return i.link(t.leaf, t.up, func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, n) })
@@ -198,7 +200,8 @@ func (i *Info) breakage(name string, t *target) (*breakage, error) {
 		if w.B == t.leaf {
 			was = w.BMTU
 		}
-		return &breakage{where: t.leaf + ":" + t.up, size: 8900, plant: func() error { return mtu(1500) }, repair: func() error { return mtu(was) }}, nil
+		return &breakage{where: t.leaf + ":" + t.up, size: 8900, plant: func() error { return mtu(1500) },
+			repair: func() error { return mtu(was) }}, nil
 	case "rule-missing":
 		return i.ruleMissing(t)
 	case "hash-policy":
@@ -285,7 +288,8 @@ func (i *Info) startRouter(node string) error {
 		return i.sh(node, "bird -c /run/weft/%s/etc/bird.conf -s /run/weft/%s/bird.ctl", node, node)
 	}
 	for _, d := range daemons() {
-		if err := i.sh(node, "%s/%s -d -N %s -A 127.0.0.1 --log file:/run/weft/%s/%s.log --log-level informational >/dev/null 2>&1 </dev/null", frrBin, d, node, node, d); err != nil {
+		if err := i.sh(node, "%s/%s -d -N %s -A 127.0.0.1 --log file:/run/weft/%s/%s.log --log-level informational >/dev/null 2>&1 </dev/null",
+			frrBin, d, node, node, d); err != nil {
 			return err
 		}
 	}
@@ -375,7 +379,8 @@ func (i *Info) whole() error {
 		}
 		for j := range i.Spec.Nodes {
 			other := &i.Spec.Nodes[j]
-			if other.Router && other.Tier == 1 && other.Name != n.Name && other.Island == n.Island && ways[other.Loop] < min(want[other.Name][n.Name], mostWays) {
+			if other.Router && other.Tier == 1 && other.Name != n.Name && other.Island == n.Island &&
+				ways[other.Loop] < min(want[other.Name][n.Name], mostWays) {
 				return fmt.Errorf("%s has %d ways to %s, want %d", n.Name, ways[other.Loop], other.Name, want[other.Name][n.Name])
 			}
 		}

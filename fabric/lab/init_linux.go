@@ -603,7 +603,8 @@ func router(name, root string) error {
 
 // daemon starts one of a router's daemons in the thread's namespace.
 func daemon(node, name string) error {
-	return start("/run/weft/"+node+"/"+name+".log", frrBin+"/"+name, "-N", node, "-A", "127.0.0.1", "--log", "stdout", "--log-level", "informational")
+	return start("/run/weft/"+node+"/"+name+".log", frrBin+"/"+name, "-N", node, "-A", "127.0.0.1", "--log", "stdout", "--log-level",
+		"informational")
 }
 
 // daemons starts the other daemons of a router once zebra listens: who does not

@@ -145,7 +145,8 @@ func NewSpec(p *network.Plan, name string, o Options) (*Spec, error) {
 				if far == nil || far.Node < sw.Node {
 					continue
 				}
-				s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: far.Name, BIf: emit.PortName(p, far, port.Number), BMTU: port.MTU})
+				s.Wires = append(s.Wires, Wire{A: sw.Name, AIf: here, AMTU: q.MTU, B: far.Name, BIf: emit.PortName(p, far, port.Number),
+					BMTU: port.MTU})
 				continue
 			}
 			if q.Iface == network.None || o.Setup == "none" {
@@ -214,7 +215,8 @@ func (s *Spec) tunnels(p *network.Plan) error {
 		}
 	}
 	if len(on) > 0 && s.Routing != "frr" {
-		return fmt.Errorf("%s has bridges that EVPN joins, which --routing %s does not speak; start the lab with --routing frr", p.Name, s.Routing)
+		return fmt.Errorf("%s has bridges that EVPN joins, which --routing %s does not speak; start the lab with --routing frr",
+			p.Name, s.Routing)
 	}
 	for vni, list := range on {
 		for _, n := range list {
@@ -266,7 +268,8 @@ func canBeLab(p *network.Plan) error {
 	}
 	for i := range p.Switches {
 		if p.Switches[i].IB {
-			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim", p.Switches[i].Name)
+			return fmt.Errorf("%s is InfiniBand; a lab has Ethernet only, and ibsim simulates InfiniBand: weft topo export --to ibsim",
+				p.Switches[i].Name)
 		}
 	}
 	if p.Intent.Backend.Links == "leaf" {

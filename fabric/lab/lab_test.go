@@ -89,7 +89,8 @@ func bring(t *testing.T, s *Spec) *Info {
 	if err := Check(s); err != nil {
 		t.Skip(err)
 	}
-	for _, x := range []struct{ tool, debian string }{{"lldpcli", "lldpd"}, {"vtysh", "frr"}, {"nsenter", "util-linux"}, {"ip", "iproute2"}, {"nft", "nftables"}} {
+	for _, x := range []struct{ tool, debian string }{{"lldpcli", "lldpd"}, {"vtysh", "frr"}, {"nsenter", "util-linux"}, {"ip", "iproute2"},
+		{"nft", "nftables"}} {
 		if _, err := exec.LookPath(x.tool); err != nil {
 			t.Skipf("%v; Debian has it in %s", err, x.debian)
 		}
@@ -167,40 +168,78 @@ func faults() []fault {
 		{"host MTU", "n0", "ip link set nic0 mtu 1500", "ip link set nic0 mtu 9000", check.Differ, "n0", "nic0", false},
 		{"switch MTU", "leaf1", "ip link set swp1s0 mtu 1500", "ip link set swp1s0 mtu 9216", check.Differ, "leaf1", "swp1s0", false},
 		{"trunk MTU", "spine0", "ip link set swp1s0 mtu 9000", "ip link set swp1s0 mtu 9216", check.Differ, "spine0", "swp1s0", false},
-		{"rule missing", "n1", "ip rule del priority 1020", "ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102", check.Missing, "n1", "rule 1020", false},
-		{"rule to the wrong table", "n1", "ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 101", "ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102", check.Differ, "n1", "rule 1020", false},
-		{"rule with the wrong priority", "n2", "ip rule del priority 1010; ip rule add priority 2010 from 10.160.0.5 to 10.160.0.0/16 table 101", "ip rule del priority 2010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
-		{"rule without destination", "n2", "ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 table 101", "ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101", check.Differ, "n2", "rule 1010", false},
+		{"rule missing", "n1", "ip rule del priority 1020", "ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102",
+			check.Missing, "n1", "rule 1020", false},
+		{"rule to the wrong table", "n1", "ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 101",
+			"ip rule del priority 1020; ip rule add priority 1020 from 10.160.128.3 to 10.160.0.0/16 table 102",
+			check.Differ, "n1", "rule 1020", false},
+		{"rule with the wrong priority", "n2", "ip rule del priority 1010; ip rule add priority 2010 from 10.160.0.5 to 10.160.0.0/16 table 101",
+			"ip rule del priority 2010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101",
+			check.Differ, "n2", "rule 1010", false},
+		{"rule without destination", "n2", "ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 table 101",
+			"ip rule del priority 1010; ip rule add priority 1010 from 10.160.0.5 to 10.160.0.0/16 table 101",
+			check.Differ, "n2", "rule 1010", false},
 		{"extra rule", "n3", "ip rule add priority 900 from 10.9.9.9 table 77", "ip rule del priority 900", check.Extra, "n3", "rule 900", false},
-		{"route of a table missing", "n4", "ip route del 10.160.0.0/16 table 101", "ip route add 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101", check.Missing, "n4", "route to 10.160.0.0/16", false},
-		{"route of a table by the other rail", "n4", "ip route replace 10.160.0.0/16 via 10.160.128.8 dev nic1 table 101", "ip route replace 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101", check.Differ, "n4", "route to 10.160.0.0/16", false},
-		{"route of a rail missing", "n4", "ip route del 10.160.0.0/17", "ip route add 10.160.0.0/17 via 10.160.0.8 dev nic0", check.Missing, "n4", "route to 10.160.0.0/17", false},
-		{"default route missing", "n5", "ip route del default", "ip route add default via 10.0.0.1 dev front0", check.Missing, "n5", "route to default", false},
-		{"second default route", "n5", "ip route add default via 10.160.0.10 dev nic0 metric 500", "ip route del default via 10.160.0.10 dev nic0 metric 500", check.Extra, "n5", "default route", false},
+		{"route of a table missing", "n4", "ip route del 10.160.0.0/16 table 101", "ip route add 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101",
+			check.Missing, "n4", "route to 10.160.0.0/16", false},
+		{"route of a table by the other rail", "n4", "ip route replace 10.160.0.0/16 via 10.160.128.8 dev nic1 table 101",
+			"ip route replace 10.160.0.0/16 via 10.160.0.8 dev nic0 table 101", check.Differ, "n4", "route to 10.160.0.0/16", false},
+		{"route of a rail missing", "n4", "ip route del 10.160.0.0/17", "ip route add 10.160.0.0/17 via 10.160.0.8 dev nic0",
+			check.Missing, "n4", "route to 10.160.0.0/17", false},
+		{"default route missing", "n5", "ip route del default", "ip route add default via 10.0.0.1 dev front0",
+			check.Missing, "n5", "route to default", false},
+		{"second default route", "n5", "ip route add default via 10.160.0.10 dev nic0 metric 500",
+			"ip route del default via 10.160.0.10 dev nic0 metric 500", check.Extra, "n5", "default route", false},
 		{"extra address", "n6", "ip addr add 10.77.0.1/24 dev nic0", "ip addr del 10.77.0.1/24 dev nic0", check.Extra, "n6", "nic0", false},
-		{"second address on a switch", "leaf3", "ip addr add 10.77.0.1/24 dev swp1s0", "ip addr del 10.77.0.1/24 dev swp1s0", check.Extra, "leaf3", "swp1s0", false},
-		{"front end's address lost", "n6", "ip addr add 10.0.1.77/16 dev front0; ip addr del 10.0.1.16/16 dev front0", "ip addr add 10.0.1.16/16 dev front0; ip addr del 10.0.1.77/16 dev front0; ip route replace default via 10.0.0.1 dev front0", check.Differ, "n6", "front0", false},
-		{"ARP for others", "n7", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=0", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=1", check.Differ, "n7", "net.ipv4.conf.nic0.arp_ignore", false},
-		{"ARP with others' addresses", "n7", "sysctl -qw net.ipv4.conf.nic1.arp_announce=0", "sysctl -qw net.ipv4.conf.nic1.arp_announce=2", check.Differ, "n7", "net.ipv4.conf.nic1.arp_announce", false},
-		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=0; sysctl -qw net.ipv4.conf.nic1.rp_filter=1", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic1.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
-		{"strict reverse path for all", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=1; sysctl -qw net.ipv4.conf.nic0.rp_filter=0", "sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic0.rp_filter=2", check.Differ, "n7", "net.ipv4.conf.nic0.rp_filter", false},
-		{"hijacking route on a host", "n3", "ip route add 10.160.0.8/30 via 10.0.0.1 dev front0", "ip route del 10.160.0.8/30", check.Extra, "n3", "route to 10.160.0.8/30", false},
-		{"black hole on a host", "n3", "ip route add blackhole 10.160.0.8/30", "ip route del blackhole 10.160.0.8/30", check.Extra, "n3", "route to 10.160.0.8/30", false},
+		{"second address on a switch", "leaf3", "ip addr add 10.77.0.1/24 dev swp1s0", "ip addr del 10.77.0.1/24 dev swp1s0", check.Extra,
+			"leaf3", "swp1s0", false},
+		{"front end's address lost", "n6", "ip addr add 10.0.1.77/16 dev front0; ip addr del 10.0.1.16/16 dev front0",
+			"ip addr add 10.0.1.16/16 dev front0; ip addr del 10.0.1.77/16 dev front0; ip route replace default via 10.0.0.1 dev front0",
+			check.Differ, "n6", "front0", false},
+		{"ARP for others", "n7", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=0", "sysctl -qw net.ipv4.conf.nic0.arp_ignore=1",
+			check.Differ, "n7", "net.ipv4.conf.nic0.arp_ignore", false},
+		{"ARP with others' addresses", "n7", "sysctl -qw net.ipv4.conf.nic1.arp_announce=0", "sysctl -qw net.ipv4.conf.nic1.arp_announce=2",
+			check.Differ, "n7", "net.ipv4.conf.nic1.arp_announce", false},
+		{"strict reverse path", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=0; sysctl -qw net.ipv4.conf.nic1.rp_filter=1",
+			"sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic1.rp_filter=2",
+			check.Differ, "n7", "net.ipv4.conf.nic1.rp_filter", false},
+		{"strict reverse path for all", "n7", "sysctl -qw net.ipv4.conf.all.rp_filter=1; sysctl -qw net.ipv4.conf.nic0.rp_filter=0",
+			"sysctl -qw net.ipv4.conf.all.rp_filter=2; sysctl -qw net.ipv4.conf.nic0.rp_filter=2",
+			check.Differ, "n7", "net.ipv4.conf.nic0.rp_filter", false},
+		{"hijacking route on a host", "n3", "ip route add 10.160.0.8/30 via 10.0.0.1 dev front0",
+			"ip route del 10.160.0.8/30", check.Extra, "n3", "route to 10.160.0.8/30", false},
+		{"black hole on a host", "n3", "ip route add blackhole 10.160.0.8/30", "ip route del blackhole 10.160.0.8/30", check.Extra, "n3",
+			"route to 10.160.0.8/30", false},
 		{"leaked prefix", "leaf0", "ip addr add 10.160.77.1/24 dev lo", "ip addr del 10.160.77.1/24 dev lo", check.Extra, "leaf0", "lo", false},
-		{"hijacking static route", "leaf0", "ip route add 10.160.0.8/31 dev swp1s0 metric 5 proto static", "ip route del 10.160.0.8/31 dev swp1s0 metric 5", check.Differ, "leaf0", "route to 10.160.0.8/31", false},
-		{"more specific static route", "leaf1", "ip route add blackhole 10.160.0.9/32 proto static", "ip route del blackhole 10.160.0.9/32", check.Extra, "leaf1", "route to 10.160.0.9", false},
-		{"a filter in the running configuration", "spine1", vtysh("spine1", "ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), vtysh("spine1", "no ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), check.Differ, "spine1", "running configuration", false},
-		{"BFD timers", "leaf1", vtysh("leaf1", "bfd", "profile fabric", "receive-interval 900", "transmit-interval 900"), vtysh("leaf1", "bfd", "profile fabric", "receive-interval 300", "transmit-interval 300"), check.Differ, "leaf1", "", false},
-		{"hash policy", "leaf0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1", check.Differ, "leaf0", "net.ipv4.fib_multipath_hash_policy", false},
-		{"no forwarding", "spine1", "sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "spine1", "net.ipv4.ip_forward", false},
-		{"dead routes used", "leaf2", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=0", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1", check.Differ, "leaf2", "net.ipv4.conf.all.ignore_routes_with_linkdown", false},
-		{"front end switched off", "n7", "ip link set front0 down", "ip link set front0 up; ip route replace default via 10.0.0.1 dev front0 || true", check.Differ, "n7", "front0", false},
-		{"extra session", "leaf0", vtysh("leaf0", "router bgp 4200010000", "neighbor swp1s0 interface remote-as external"), vtysh("leaf0", "router bgp 4200010000", "no neighbor swp1s0 interface"), check.Extra, "leaf0", "bgp swp1s0", false},
-		{"session shut", "leaf1", vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s0 shutdown"), vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s0 shutdown"), check.Differ, "leaf1", "bgp swp3s0", true},
-		{"session missing", "leaf1", vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s1 interface"), vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s1 interface v6only peer-group FABRIC"), check.Missing, "leaf1", "bgp swp3s1", true},
+		{"hijacking static route", "leaf0", "ip route add 10.160.0.8/31 dev swp1s0 metric 5 proto static",
+			"ip route del 10.160.0.8/31 dev swp1s0 metric 5", check.Differ, "leaf0", "route to 10.160.0.8/31", false},
+		{"more specific static route", "leaf1", "ip route add blackhole 10.160.0.9/32 proto static",
+			"ip route del blackhole 10.160.0.9/32", check.Extra, "leaf1", "route to 10.160.0.9", false},
+		{"a filter in the running configuration", "spine1", vtysh("spine1", "ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"),
+			vtysh("spine1", "no ip prefix-list OURS seq 7 permit 172.16.0.0/12 le 32"), check.Differ, "spine1", "running configuration", false},
+		{"BFD timers", "leaf1", vtysh("leaf1", "bfd", "profile fabric", "receive-interval 900", "transmit-interval 900"),
+			vtysh("leaf1", "bfd", "profile fabric", "receive-interval 300", "transmit-interval 300"), check.Differ, "leaf1", "", false},
+		{"hash policy", "leaf0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1",
+			check.Differ, "leaf0", "net.ipv4.fib_multipath_hash_policy", false},
+		{"no forwarding", "spine1", "sysctl -qw net.ipv4.ip_forward=0",
+			"sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1",
+			check.Differ, "spine1", "net.ipv4.ip_forward", false},
+		{"dead routes used", "leaf2", "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=0",
+			"sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1",
+			check.Differ, "leaf2", "net.ipv4.conf.all.ignore_routes_with_linkdown", false},
+		{"front end switched off", "n7", "ip link set front0 down",
+			"ip link set front0 up; ip route replace default via 10.0.0.1 dev front0 || true", check.Differ, "n7", "front0", false},
+		{"extra session", "leaf0", vtysh("leaf0", "router bgp 4200010000", "neighbor swp1s0 interface remote-as external"),
+			vtysh("leaf0", "router bgp 4200010000", "no neighbor swp1s0 interface"), check.Extra, "leaf0", "bgp swp1s0", false},
+		{"session shut", "leaf1", vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s0 shutdown"),
+			vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s0 shutdown"), check.Differ, "leaf1", "bgp swp3s0", true},
+		{"session missing", "leaf1", vtysh("leaf1", "router bgp 4200010001", "no neighbor swp3s1 interface"),
+			vtysh("leaf1", "router bgp 4200010001", "neighbor swp3s1 interface v6only peer-group FABRIC"), check.Missing, "leaf1",
+			"bgp swp3s1", true},
 		{"leaf's uplink off", "leaf2", "ip link set swp3s0 down", "ip link set swp3s0 up", check.Differ, "leaf2", "swp3s0", true},
 		{"spine's port off", "spine1", "ip link set swp2s1 down", "ip link set swp2s1 up", check.Differ, "spine1", "swp2s1", true},
-		{"no BFD", "leaf3", vtysh("leaf3", "router bgp 4200010003", "no neighbor FABRIC bfd"), vtysh("leaf3", "router bgp 4200010003", "neighbor FABRIC bfd profile fabric"), check.Missing, "leaf3", "", true},
+		{"no BFD", "leaf3", vtysh("leaf3", "router bgp 4200010003", "no neighbor FABRIC bfd"),
+			vtysh("leaf3", "router bgp 4200010003", "neighbor FABRIC bfd profile fabric"), check.Missing, "leaf3", "", true},
 		{"routing daemons dead", "leaf2", "kill -9 $(cat /run/frr/leaf2/*.pid)", restarted("leaf2"), check.Missing, "leaf2", "routing", true},
 		{"loopback lost", "leaf3", "ip addr del 10.255.0.4/32 dev lo", "ip addr add 10.255.0.4/32 dev lo", check.Missing, "leaf3", "lo", true},
 	}
@@ -228,13 +267,15 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 	t.Run("cables crossed", func(t *testing.T) {
 		crossed(r)
 		found := check.Compare(p, r)
-		if len(found) != 1 || found[0].What != "two cables are crossed" || found[0].Device != "leaf0" || !strings.Contains(found[0].Fix, "leaf0:swp1s1") {
+		if len(found) != 1 || found[0].What != "two cables are crossed" || found[0].Device != "leaf0" ||
+			!strings.Contains(found[0].Fix, "leaf0:swp1s1") {
 			t.Errorf("want one finding: %v", nothing(found))
 		}
 	})
 	if !*all && *only == "" {
 		t.Run("several", func(t *testing.T) {
-			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others", "strict reverse path for all", "black hole on a host", "leaked prefix", "more specific static route")
+			testSeveral(t, p, i, "host MTU", "switch MTU", "rule missing", "extra rule", "default route missing", "ARP for others",
+				"strict reverse path for all", "black hole on a host", "leaked prefix", "more specific static route")
 		})
 		if bounded.Long() { // it waits for every command's limit
 			t.Run("frozen", func(t *testing.T) { testFrozen(t, p, i) })
@@ -536,7 +577,8 @@ func testShow(t *testing.T, i *Info) {
 	}
 	page := httptest.NewServer(Page(func() (*State, error) { return i.Look(nil) }))
 	defer page.Close()
-	for path, want := range map[string]string{"/": "state.json", "/base.css": "--ink", "/lab.js": "fetch", "/lab.svg": "leaf3:swp3s1 is switched off", "/state.json": `"lab":"` + i.Spec.Name} {
+	for path, want := range map[string]string{"/": "state.json", "/base.css": "--ink", "/lab.js": "fetch",
+		"/lab.svg": "leaf3:swp3s1 is switched off", "/state.json": `"lab":"` + i.Spec.Name} {
 		r, err := http.Get(page.URL + path)
 		if err != nil {
 			t.Fatal(err)

@@ -174,7 +174,9 @@ func routersSay(i *Info) string {
 	var b strings.Builder
 	for k := range i.Spec.Nodes {
 		if n := &i.Spec.Nodes[k]; n.Router {
-			out, _ := i.Run(n.Name, "sh", "-c", fmt.Sprintf("ip -br addr; ip neigh; ip route; vtysh -N %[1]s -c 'show bgp summary' -c 'show bfd peers brief' -c 'show ip route'; tail -n 20 /run/weft/%[1]s/*.log", n.Name))
+			out, _ := i.Run(n.Name, "sh", "-c",
+				fmt.Sprintf("ip -br addr; ip neigh; ip route; vtysh -N %[1]s -c 'show bgp summary' -c 'show bfd peers brief' -c 'show ip route'; tail -n 20 /run/weft/%[1]s/*.log",
+					n.Name))
 			fmt.Fprintf(&b, "== %s\n%s\n", n.Name, out)
 		}
 	}
@@ -195,20 +197,25 @@ func runAll(t *testing.T, i *Info, node string, script []string) {
 func randomFabric(t *testing.T, rng *rand.Rand, turn int) (string, *network.Plan) {
 	t.Helper()
 	rails, spines := 1+rng.IntN(2), 1+rng.IntN(3)
-	clos := fmt.Sprintf("pod: 2, leaf: {switch: SN5600-400, down: %%d, up: %d, link: 400gbe}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}\n", spines, spines)
+	clos := fmt.Sprintf("pod: 2, leaf: {switch: SN5600-400, down: %%d, up: %d, link: 400gbe}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}\n",
+		spines, spines)
 	list := [][2]string{
 		{"rails", "fabric: {family: rail, " + fmt.Sprintf(clos, 2)},
 		{"bridged rails", "fabric: {family: rail, " + fmt.Sprintf(clos, 2) + "network: {backend: {links: rail}}\n"},
 		{"fat-tree", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails)},
-		{"tenants", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) + "network: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n2]}, blue: {hosts: [n1]}}}\n"},
+		{"tenants", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) +
+			"network: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n2]}, blue: {hosts: [n1]}}}\n"},
 		{"ring", fmt.Sprintf("fabric: {family: torus, switch: SN5600-400, dims: [%d], ports: %d, link: 400gbe}\n", 4, rails)},
 		{"rail-only", "fabric: {family: rail, rail-only: true, " + fmt.Sprintf(clos, 2)},
-		{"dragonfly", fmt.Sprintf("fabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: %d, global: 1, groups: 3, link: 400gbe}\n", rails)},
+		{"dragonfly",
+			fmt.Sprintf("fabric: {family: dragonfly, switch: SN5600-400, routers: 2, ports: %d, global: 1, groups: 3, link: 400gbe}\n", rails)},
 	}
 	kind := list[turn%len(list)]
 	if *onlyVRFs {
-		tenants := []string{"red: {hosts: [n0, n2]}, blue: {hosts: [n1, n3]}", "red: {hosts: [n0, n1]}, blue: {hosts: [n2, n3]}", "red: {hosts: [n0, n2]}"}[rng.IntN(3)]
-		kind = [2]string{"VRFs", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) + "network: {tenants: {" + tenants + "}, routing: {bfd: off}}\n"}
+		tenants := []string{"red: {hosts: [n0, n2]}, blue: {hosts: [n1, n3]}", "red: {hosts: [n0, n1]}, blue: {hosts: [n2, n3]}",
+			"red: {hosts: [n0, n2]}"}[rng.IntN(3)]
+		kind = [2]string{"VRFs", "fabric: {family: fat-tree, " + fmt.Sprintf(clos, 2*rails) + "network: {tenants: {" + tenants +
+			"}, routing: {bfd: off}}\n"}
 	}
 	hosts := 4
 	if kind[0] == "dragonfly" {
@@ -268,12 +275,15 @@ func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 		switch draw := rng.IntN(4); {
 		case draw == 0:
 			// Not "no neighbor": FRR 8.4's bgpd crashes when a neighbour's configuration goes while its port is down.
-			out = append(out, modelFault{name: "without neighbor " + x.port + " on " + x.node, node: x.node, plant: []string{bgp + "'neighbor " + x.port + " shutdown'"}, undo: []string{bgp + "'no neighbor " + x.port + " shutdown'"}, edit: without(x.node, " neighbor "+x.port+" interface v6only peer-group FABRIC")})
+			out = append(out, modelFault{name: "without neighbor " + x.port + " on " + x.node, node: x.node,
+				plant: []string{bgp + "'neighbor " + x.port + " shutdown'"}, undo: []string{bgp + "'no neighbor " + x.port + " shutdown'"},
+				edit: without(x.node, " neighbor "+x.port+" interface v6only peer-group FABRIC")})
 		case draw == 3 && len(routed) > 0:
 			s := routed[rng.IntN(len(routed))]
 			out = append(out, keepsVRF(rng, p, s))
 		case draw == 1 || draw == 3 && len(bridged) == 0:
-			out = append(out, modelFault{name: "cable " + x.node + ":" + x.port, node: x.node, plant: []string{"ip link set " + x.port + " down"}, undo: []string{"ip link set " + x.port + " up"}, failure: prove.Failure{Cables: []string{x.node + ":" + x.port}}})
+			out = append(out, modelFault{name: "cable " + x.node + ":" + x.port, node: x.node, plant: []string{"ip link set " + x.port + " down"},
+				undo: []string{"ip link set " + x.port + " up"}, failure: prove.Failure{Cables: []string{x.node + ":" + x.port}}})
 		case draw == 2:
 			s := p.Switch(x.node)
 			f := modelFault{name: "switch " + s.Name, node: s.Name, failure: prove.Failure{Switches: []string{s.Name}}}
@@ -288,7 +298,9 @@ func randomFaults(rng *rand.Rand, p *network.Plan) (out []modelFault) {
 		default:
 			s := bridged[rng.IntN(len(bridged))]
 			bgp = fmt.Sprintf("vtysh -N %s -c 'configure terminal' -c 'router bgp %d' -c 'address-family l2vpn evpn' -c ", s.Name, s.ASN)
-			out = append(out, modelFault{name: s.Name + " tells nobody of its bridges", node: s.Name, plant: []string{bgp + "'no advertise-all-vni'"}, undo: []string{bgp + "advertise-all-vni"}, edit: without(s.Name, "  advertise-all-vni")})
+			out = append(out, modelFault{name: s.Name + " tells nobody of its bridges", node: s.Name,
+				plant: []string{bgp + "'no advertise-all-vni'"}, undo: []string{bgp + "advertise-all-vni"},
+				edit: without(s.Name, "  advertise-all-vni")})
 		}
 	}
 	if len(out) == 2 && out[0].node == out[1].node {
@@ -316,7 +328,8 @@ func keepsVRF(rng *rand.Rand, p *network.Plan, s *network.Switch) modelFault {
 		head := string(files[path])[len(before) : len(files[path])-len(after)]
 		files[path] = []byte(before + head + strings.Replace(after, "  advertise ipv4 unicast\n", "", 1))
 	}
-	return modelFault{name: s.Name + " announces nothing of " + name, node: s.Name, plant: []string{bgp + "'no advertise ipv4 unicast'"}, undo: []string{bgp + "'advertise ipv4 unicast'"}, edit: edit}
+	return modelFault{name: s.Name + " announces nothing of " + name, node: s.Name, plant: []string{bgp + "'no advertise ipv4 unicast'"},
+		undo: []string{bgp + "'advertise ipv4 unicast'"}, edit: edit}
 }
 
 // without takes a line out of a switch's frr.conf.

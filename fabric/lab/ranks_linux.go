@@ -46,7 +46,8 @@ type ranks struct {
 func (i *Info) start(ctx context.Context, cfg *DrillConfig) (*ranks, error) {
 	r := &ranks{first: make(chan struct{}), signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	var once sync.Once
-	spec := launch.Spec{N: len(cfg.Hosts), Command: cfg.Program, Env: cfg.Env, Hosts: cfg.Hosts, Remote: i.Entry("{host}"), Addr: i.Spec.Node(cfg.Hosts[0]).Front,
+	spec := launch.Spec{N: len(cfg.Hosts), Command: cfg.Program, Env: cfg.Env, Hosts: cfg.Hosts, Remote: i.Entry("{host}"),
+		Addr:    i.Spec.Node(cfg.Hosts[0]).Front,
 		Signals: r.signals, Grace: 20 * time.Second,
 		Capture: func(int) io.Writer {
 			var rest []byte
@@ -127,7 +128,9 @@ func (r *ranks) noticed(from, to time.Time) (float64, string) {
 	if first == nil {
 		return 0, ""
 	}
-	return float64(first.Time.Sub(from).Microseconds()) / 1000, fmt.Sprintf("rank %d: %s to rank %d (%s); %d such in all", first.Rank, first.Msg, first.Peer, strings.ReplaceAll(first.Connection, " ", " to "), n)
+	return float64(first.Time.Sub(from).Microseconds()) / 1000,
+		fmt.Sprintf("rank %d: %s to rank %d (%s); %d such in all",
+			first.Rank, first.Msg, first.Peer, strings.ReplaceAll(first.Connection, " ", " to "), n)
 }
 
 // phase sums up the operations that ended in a while.

@@ -48,10 +48,13 @@ func birds(p *network.Plan, s *Spec) error {
 		b.WriteString("protocol kernel { merge paths on limit 64; ipv4 { import none; export where source = RTS_BGP; }; }\n")
 		if in.Routing.Multiplier > 0 {
 			ms := in.Routing.BFD.Milliseconds()
-			fmt.Fprintf(&b, "protocol bfd { interface \"*\" { min rx interval %d ms; min tx interval %d ms; multiplier %d; }; }\n", ms, ms, in.Routing.Multiplier)
+			fmt.Fprintf(&b, "protocol bfd { interface \"*\" { min rx interval %d ms; min tx interval %d ms; multiplier %d; }; }\n",
+				ms, ms, in.Routing.Multiplier)
 		}
 		fmt.Fprintf(&b, "filter ours { if net ~ [ %s+, %s+, %s+ ] then accept; reject; }\n", in.Loopbacks, in.Backend.Prefix, in.Storage.Prefix)
-		fmt.Fprintf(&b, "template bgp fabric { local as %d; hold time 9; keepalive time 3; connect retry time 1; connect delay time 1; error wait time 1, 4;", sw.ASN)
+		fmt.Fprintf(&b,
+			"template bgp fabric { local as %d; hold time 9; keepalive time 3; connect retry time 1; connect delay time 1; error wait time 1, 4;",
+			sw.ASN)
 		if in.Routing.Multiplier > 0 {
 			b.WriteString(" bfd on;")
 		}
@@ -63,7 +66,8 @@ func birds(p *network.Plan, s *Spec) error {
 				continue
 			}
 			here := emit.PortName(p, sw, q.Number)
-			fmt.Fprintf(&b, "protocol bgp %s from fabric { neighbor %s%%%s as %d; }\n", here, linkLocal(far.Name, emit.PortName(p, far, port.Number)), here, far.ASN)
+			fmt.Fprintf(&b, "protocol bgp %s from fabric { neighbor %s%%%s as %d; }\n",
+				here, linkLocal(far.Name, emit.PortName(p, far, port.Number)), here, far.ASN)
 		}
 		n.Files = append(n.Files, emit.File{Path: "etc/bird.conf", Mode: 0o644, Data: []byte(b.String())})
 		n.Script = addresses(p, sw, s.Setup != "none")

@@ -92,7 +92,8 @@ func TestScale(t *testing.T) {
 		}
 		took := time.Since(began)
 		pss, cpu := held(t, i)
-		t.Logf("| %d | %s | %d | %.1f s | %.1f MB | %.1f s |", len(s.Nodes), c.routing, len(s.Wires), took.Seconds(), float64(pss)/1e6/float64(len(s.Nodes)), cpu.Seconds())
+		t.Logf("| %d | %s | %d | %.1f s | %.1f MB | %.1f s |",
+			len(s.Nodes), c.routing, len(s.Wires), took.Seconds(), float64(pss)/1e6/float64(len(s.Nodes)), cpu.Seconds())
 		if err := Down(s.Name); err != nil {
 			t.Fatal(err)
 		}

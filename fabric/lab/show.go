@@ -133,7 +133,8 @@ func (s *State) Print(w io.Writer) {
 			if n.Router {
 				routes = fmt.Sprint(n.Routes)
 			}
-			fmt.Fprintf(w, "%-12s %-8s %9s %12s %12s %8s\n", n.Name, tierName[min(n.Tier, 3)], fmt.Sprintf("%d of %d", n.Up, n.Ports), rate(n.In), rate(n.Out), routes)
+			fmt.Fprintf(w, "%-12s %-8s %9s %12s %12s %8s\n", n.Name, tierName[min(n.Tier, 3)], fmt.Sprintf("%d of %d", n.Up, n.Ports), rate(n.In),
+				rate(n.Out), routes)
 		}
 	}
 	for i, p := range s.Problems() {
@@ -174,7 +175,8 @@ func (s *State) Draw(w io.Writer) error {
 	small, normal, bold := svg.Font{Size: 11}, svg.Font{Size: 12}, svg.Font{Size: 16, Bold: true}
 	var c svg.Canvas
 	c.Text(margin, 34, svg.Start, bold, "lab "+s.Lab)
-	c.Text(margin, 54, svg.Start, normal, fmt.Sprintf("%d nodes, %d cables, %s", len(s.Nodes), len(s.Wires), s.At.UTC().Format("15:04:05 MST")), svg.Class("dim"))
+	c.Text(margin, 54, svg.Start, normal, fmt.Sprintf("%d nodes, %d cables, %s", len(s.Nodes), len(s.Wires),
+		s.At.UTC().Format("15:04:05 MST")), svg.Class("dim"))
 	top := 84.0
 	place := map[string]svg.Box{}
 	for r, row := range rows {
@@ -306,7 +308,8 @@ func Page(look func() (*State, error)) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /lab.svg", answer("image/svg+xml", func(w http.ResponseWriter, s *State) error { return s.Draw(w) }))
-	mux.HandleFunc("GET /state.json", answer("application/json", func(w http.ResponseWriter, s *State) error { return json.NewEncoder(w).Encode(s) }))
+	mux.HandleFunc("GET /state.json", answer("application/json",
+		func(w http.ResponseWriter, s *State) error { return json.NewEncoder(w).Encode(s) }))
 	files, err := fs.Sub(pages, "page")
 	if err != nil {
 		panic(err) // it is embedded

@@ -30,7 +30,8 @@ func storagePlan(t *testing.T) *network.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("n[0-7]", "n[0-3]", "pod: 4", "pod: 2", "down: 4", "down: 2", "count: 2", "count: 1", "up: 2", "up: 1", "name: storage\n", "name: small\n").Replace(string(data))
+	text := strings.NewReplacer("n[0-7]", "n[0-3]", "pod: 4", "pod: 2", "down: 4", "down: 2", "count: 2", "count: 1", "up: 2", "up: 1",
+		"name: storage\n", "name: small\n").Replace(string(data))
 	c, err := cluster.Parse("storage.yaml", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -124,14 +125,15 @@ func echo(t *testing.T, i *Info, host string) {
 // Segments fill the links' MTU of 9,000 bytes, so a link that carries less would lose them.
 func transfer(i *Info, host, device string, src, dst netip.Addr, limit time.Duration) error {
 	var c net.Conn
-	d := net.Dialer{Timeout: limit, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(src, 0)), Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		if device != "" {
-			if e := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) }); e != nil {
-				return e
+	d := net.Dialer{Timeout: limit, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(src, 0)),
+		Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			if device != "" {
+				if e := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), device) }); e != nil {
+					return e
+				}
 			}
-		}
-		return err
-	}}
+			return err
+		}}
 	err := i.within(host, func() (err error) {
 		c, err = d.Dial("tcp4", netip.AddrPortFrom(dst, servedPort).String())
 		return err

@@ -116,7 +116,8 @@ func (i *Info) trace(flows []flow) ([][]int, error) {
 				if where[k].in != "" {
 					iif = "iif " + where[k].in
 				}
-				fmt.Fprintf(&script, "route get %s from %s %s ipproto %s sport %d dport %d\n", f.dst.Addr(), f.src.Addr(), iif, f.proto, f.src.Port(), f.dst.Port())
+				fmt.Fprintf(&script, "route get %s from %s %s ipproto %s sport %d dport %d\n",
+					f.dst.Addr(), f.src.Addr(), iif, f.proto, f.src.Port(), f.dst.Port())
 			}
 			line := append(i.Entry(node), "ip", "-j", "-force", "-batch", "-")
 			cmd := exec.Command(line[0], line[1:]...)

@@ -67,7 +67,8 @@ func (s *Spec) transfers() (out []Transfer) {
 			for _, a := range s.Nodes[i].Ports {
 				for _, b := range s.Nodes[j].Ports {
 					if i != j && a.Net == b.Net {
-						out = append(out, Transfer{Net: a.Net, From: s.Nodes[i].Name, To: s.Nodes[j].Name, Source: a.Addr, Target: b.Addr, Wanted: a.Tenant == b.Tenant})
+						out = append(out, Transfer{Net: a.Net, From: s.Nodes[i].Name, To: s.Nodes[j].Name, Source: a.Addr, Target: b.Addr,
+							Wanted: a.Tenant == b.Tenant})
 					}
 				}
 			}

@@ -122,10 +122,11 @@ func drillInside(t *testing.T, name string) {
 			t.Error(err)
 		}
 	}()
-	d, err := i.Drill(t.Context(), "data-blackhole", DrillConfig{Phase: 500 * time.Millisecond, During: 1500 * time.Millisecond, Log: t.Logf, Drift: func() ([]string, error) {
-		_, err := i.Collect()
-		return nil, err
-	}})
+	d, err := i.Drill(t.Context(), "data-blackhole",
+		DrillConfig{Phase: 500 * time.Millisecond, During: 1500 * time.Millisecond, Log: t.Logf, Drift: func() ([]string, error) {
+			_, err := i.Collect()
+			return nil, err
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

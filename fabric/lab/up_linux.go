@@ -56,15 +56,18 @@ func Check(s *Spec) error {
 	for _, x := range []struct {
 		needed       bool
 		path, debian string
-	}{{s.Routing == "frr", frrBin + "/bgpd", "frr"}, {s.Routing == "bird", "/usr/sbin/bird", "bird2"}, {s.Setup == "networkd", "/lib/systemd/systemd-networkd", "systemd"}} {
+	}{{s.Routing == "frr", frrBin + "/bgpd", "frr"}, {s.Routing == "bird", "/usr/sbin/bird", "bird2"},
+		{s.Setup == "networkd", "/lib/systemd/systemd-networkd", "systemd"}} {
 		if _, err := os.Stat(x.path); x.needed && err != nil {
 			return fmt.Errorf("%s is missing; Debian has it in %s", x.path, x.debian)
 		}
 	}
-	for _, x := range []struct{ kind, device, module, why string }{{"bond", "bond", "bonding", "hosts are bonded"}, {"vrf", "vrf table 1", "vrf", "tenants have VRFs"}} {
+	for _, x := range []struct{ kind, device, module, why string }{{"bond", "bond", "bonding", "hosts are bonded"},
+		{"vrf", "vrf table 1", "vrf", "tenants have VRFs"}} {
 		args := append([]string{"--net", "ip", "link", "add", "name", "x", "type"}, strings.Fields(x.device)...)
 		if s.makes(x.kind) && exec.Command("unshare", args...).Run() != nil {
-			return fmt.Errorf("%s, and this kernel has no driver for them; load it (modprobe %s), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)", x.why, x.module)
+			return fmt.Errorf("%s, and this kernel has no driver for them; load it (modprobe %s), or run the lab in an emulated kernel (go run ./internal/labkernel -- weft lab up ...)",
+				x.why, x.module)
 		}
 	}
 	for v, table := range map[string]string{"ipv4": "arp_cache", "ipv6": "ndisc_cache"} {
@@ -75,7 +78,8 @@ func Check(s *Spec) error {
 		}
 		limit, err := strconv.Atoi(strings.TrimSpace(string(data)))
 		if used := neighbours(table); err == nil && s.Neighbours()+used > limit*9/10 {
-			return fmt.Errorf("%d cables need about %d entries of the neighbour table, which is one for the whole machine and has %d in use, and %s is %d: sysctl -w %s=%d", len(s.Wires), s.Neighbours(), used, key, limit, key, 2*(s.Neighbours()+used))
+			return fmt.Errorf("%d cables need about %d entries of the neighbour table, which is one for the whole machine and has %d in use, and %s is %d: sysctl -w %s=%d",
+				len(s.Wires), s.Neighbours(), used, key, limit, key, 2*(s.Neighbours()+used))
 		}
 	}
 	return nil
@@ -132,7 +136,8 @@ func Up(s *Spec, progress func(Progress)) error {
 	cmd := exec.Command(self, "lab-init")
 	cmd.WaitDelay = outputTime
 	cmd.ExtraFiles = []*os.File{socket}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
 	if os.Geteuid() != 0 { // root of a user namespace of its own
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
@@ -282,7 +287,8 @@ func (i *Info) Command(node string, args ...string) ([]string, error) {
 // its name. The command sees this machine's files and processes, and ends with its parent.
 // {host} in node is left for others to fill in.
 func (i *Info) Entry(node string) []string {
-	out := []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node), fmt.Sprintf("--uts=/proc/%d/root%s/%s", i.PID, names, node)}
+	out := []string{"nsenter", fmt.Sprintf("--net=/proc/%d/root/run/netns/%s", i.PID, node),
+		fmt.Sprintf("--uts=/proc/%d/root%s/%s", i.PID, names, node)}
 	if os.Geteuid() != 0 {
 		out = append(out, fmt.Sprintf("--user=/proc/%d/ns/user", i.PID), "--preserve-credentials")
 	}

@@ -94,7 +94,8 @@ func TestCablesStay(t *testing.T) {
 				}
 			}
 			if said := next.Moves(lock); moved != fewer || len(said) != moved {
-				t.Fatalf("seed %d, %d hosts: %d cables move, %d are said to, and there are %d uplinks too many: %v", seed, len(hosts), moved, len(said), fewer, said[:min(3, len(said))])
+				t.Fatalf("seed %d, %d hosts: %d cables move, %d are said to, and there are %d uplinks too many: %v",
+					seed, len(hosts), moved, len(said), fewer, said[:min(3, len(said))])
 			}
 			p = next
 		}

@@ -13,8 +13,10 @@ import (
 // TestDefaultsCollideWithNobody: the default prefixes are apart from what software on hosts takes unless told
 // otherwise, also where the backend has grown to its widest.
 func TestDefaultsCollideWithNobody(t *testing.T) {
-	others := map[string]string{"Calico": "192.168.0.0/16", "Flannel": "10.244.0.0/16", "kubeadm's services": "10.96.0.0/12", "Docker": "172.17.0.0/16", "libvirt": "192.168.122.0/24",
-		"k3s' pods": "10.42.0.0/16", "k3s' services": "10.43.0.0/16", "OpenShift's pods": "10.128.0.0/14", "OpenShift's services": "172.30.0.0/16", "podman": "10.88.0.0/16", "minikube": "192.168.49.0/24", "LXD": "10.0.3.0/24"}
+	others := map[string]string{"Calico": "192.168.0.0/16", "Flannel": "10.244.0.0/16", "kubeadm's services": "10.96.0.0/12",
+		"Docker": "172.17.0.0/16", "libvirt": "192.168.122.0/24",
+		"k3s' pods": "10.42.0.0/16", "k3s' services": "10.43.0.0/16", "OpenShift's pods": "10.128.0.0/14",
+		"OpenShift's services": "172.30.0.0/16", "podman": "10.88.0.0/16", "minikube": "192.168.49.0/24", "LXD": "10.0.3.0/24"}
 	in := cluster.DefaultNetwork()
 	for name, text := range others {
 		for _, p := range []netip.Prefix{in.Backend.Prefix, cluster.WidestBackend, in.Storage.Prefix, in.Management.Prefix, in.Loopbacks} {
@@ -82,7 +84,8 @@ func TestLeavesInOneRack(t *testing.T) {
 	if !warned(string(data)) {
 		t.Error("hall.yaml has all its leaves in one rack, and nobody says so")
 	}
-	if warned(strings.Replace(string(data), `place: {"spine[0-3]": B06}`, `place: {"spine[0-3]": B06, "leaf[0-7]": A03, "leaf[8-15]": B03}`, 1)) {
+	if warned(strings.Replace(string(data), `place: {"spine[0-3]": B06}`,
+		`place: {"spine[0-3]": B06, "leaf[0-7]": A03, "leaf[8-15]": B03}`, 1)) {
 		t.Error("leaves in two racks are told as in one")
 	}
 }

@@ -23,13 +23,16 @@ func (m *maker) tables() {
 		last, lastRule = last+len(m.in.Storage.NICs), lastRule+10*len(m.in.Storage.NICs)
 	}
 	if first <= 255 && last >= 253 {
-		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256", first, n, first, last, 253-n)
+		m.fail("backend.table", "%d: %d rails would use tables %d to %d, and 253 to 255 are the kernel's; begin at %d or less, or at 256",
+			first, n, first, last, 253-n)
 	}
 	if last > math.MaxInt32 {
-		m.fail("backend.table", "%d: the last of %d rails would have table %d, and Linux tools read at most %d; begin at 101", first, n, last, math.MaxInt32)
+		m.fail("backend.table", "%d: the last of %d rails would have table %d, and Linux tools read at most %d; begin at 101",
+			first, n, last, math.MaxInt32)
 	}
 	if lastRule >= 32766 {
-		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less", m.in.Backend.Rule, n, lastRule, 32765-10*(n-1))
+		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less",
+			m.in.Backend.Rule, n, lastRule, 32765-10*(n-1))
 	}
 	ib, ethernet := m.kinds()
 	if ib && m.in.Backend.MTU > IPoIBMTU && m.in.Given("backend.mtu") {
@@ -55,7 +58,8 @@ func (m *maker) tables() {
 	}
 	for _, x := range m.nets() {
 		if x.net.MTU > SwitchMTU-14 {
-			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d", x.net.MTU, SwitchMTU, SwitchMTU-14)
+			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d",
+				x.net.MTU, SwitchMTU, SwitchMTU-14)
 		}
 	}
 }
@@ -122,7 +126,8 @@ func (m *maker) fits(hosts int) {
 		m.widen(func(p netip.Prefix) bool { return room(p) >= hosts })
 	}
 	if room(m.in.Backend.Prefix) < hosts {
-		m.exhausted("backend.prefix", "hosts", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts, func(p netip.Prefix) bool { return room(p) >= hosts })
+		m.exhausted("backend.prefix", "hosts", m.in.Backend.Prefix, room(m.in.Backend.Prefix), hosts,
+			func(p netip.Prefix) bool { return room(p) >= hosts })
 	}
 }
 
@@ -158,7 +163,8 @@ func (m *maker) oneRack() {
 		leaves := m.leafRacks(f)
 		for rack, n := range leaves {
 			if n > 1 && len(leaves) == 1 && len(racks) > 1 && rack != "" {
-				m.warn("all %d leaves of fabric %s stand in rack %s: without its power no host has a network; spread them under floor: {place: ...}", n, m.g.Fabrics[f].Name, rack)
+				m.warn("all %d leaves of fabric %s stand in rack %s: without its power no host has a network; spread them under floor: {place: ...}",
+					n, m.g.Fabrics[f].Name, rack)
 			}
 		}
 	}
@@ -241,7 +247,8 @@ func (m *maker) switchesFit(n int) {
 		return size(p)-1-n > hostOffset(p, max(0, hosts-1))
 	}
 	if !free(m.in.Management.Prefix) {
-		m.exhausted("management.prefix", "switches", m.in.Management.Prefix, max(0, size(m.in.Management.Prefix)-2-hostOffset(m.in.Management.Prefix, max(0, hosts-1))), n, free)
+		m.exhausted("management.prefix", "switches", m.in.Management.Prefix,
+			max(0, size(m.in.Management.Prefix)-2-hostOffset(m.in.Management.Prefix, max(0, hosts-1))), n, free)
 	}
 }
 

@@ -180,7 +180,8 @@ func (k *keeper) locked(s *seat) (out []topo.NodeID, ok bool) {
 // alike reports whether two seats have NICs of the same names, so that one host can have the other's.
 func (k *keeper) alike(a, b *seat) bool {
 	return slices.EqualFunc(a.links, b.links, func(x, y topo.LinkID) bool {
-		return k.names[x][0] == k.names[y][0] && k.g.Links[x].Class == k.g.Links[y].Class && k.g.Nodes[k.g.Links[x].B].Fabric == k.g.Nodes[k.g.Links[y].B].Fabric
+		return k.names[x][0] == k.names[y][0] && k.g.Links[x].Class == k.g.Links[y].Class &&
+			k.g.Nodes[k.g.Links[x].B].Fabric == k.g.Nodes[k.g.Links[y].B].Fabric
 	})
 }
 

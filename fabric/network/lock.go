@@ -81,7 +81,8 @@ func ParseLock(file string, data []byte) (*Lock, error) {
 		return nil, fmt.Errorf("%s:1: the lock is empty; take it from a backup, or remove it and write it anew with --write", file)
 	}
 	r := lockReader{taken: map[[2]string]bool{}, owner: map[netip.Addr]string{},
-		l: &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}, Racks: map[string]Shelf{}, lines: map[[2]string]int{}, farEnds: map[Socket]Socket{}}}
+		l: &Lock{Hosts: map[string]int{}, Switches: map[string]int{}, Addresses: map[[2]string]netip.Prefix{}, Racks: map[string]Shelf{},
+			lines: map[[2]string]int{}, farEnds: map[Socket]Socket{}}}
 	scan := bufio.NewScanner(bytes.NewReader(data))
 	for r.number = 1; scan.Scan(); r.number++ {
 		line := strings.TrimSpace(scan.Text())

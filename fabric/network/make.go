@@ -29,7 +29,8 @@ func Make(file string, c *cluster.Cluster, lock *Lock) (*Plan, error) {
 	}
 	intent := c.Network
 	g, at := wired(c, lock)
-	m := &maker{file: file, g: g, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: g, Catalog: c.Catalog, Floor: at, Services: c.Services}}
+	m := &maker{file: file, g: g, in: &intent, plan: &Plan{Name: c.Name, Intent: &intent, Graph: g, Catalog: c.Catalog, Floor: at,
+		Services: c.Services}}
 	m.words()
 	m.disjoint()
 	m.rails()
@@ -67,7 +68,8 @@ func digest(p *Plan) string {
 	h := sha256.New()
 	h.Write(p.Lock())
 	in := p.Intent
-	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm, string(in.Routing.Password))
+	fmt.Fprint(h, in.Domain, in.Frontend, in.Backend, in.Storage, in.Management, in.Routing, in.RoCE, in.Partitions, in.Slurm,
+		string(in.Routing.Password))
 	if len(in.Tenants) > 0 {
 		fmt.Fprint(h, in.Tenants)
 	}
@@ -280,7 +282,8 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 		h.Interfaces = append(h.Interfaces, x)
 	}
 	if bond != "" {
-		x := Interface{Name: bond, Role: role, Rail: None, Node: None, Link: None, Addr: m.flat(net.Prefix, h.Number), MTU: net.MTU, VLAN: net.VLAN}
+		x := Interface{Name: bond, Role: role, Rail: None, Node: None, Link: None, Addr: m.flat(net.Prefix, h.Number), MTU: net.MTU,
+			VLAN: net.VLAN}
 		if m.overlays(role) {
 			x.VLAN = m.vlan(h, role, 0)
 		}

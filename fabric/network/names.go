@@ -54,7 +54,9 @@ func (m *maker) called() {
 			label = max(label, len(h.Name)+1+len(h.Interfaces[j].Name))
 		}
 		if full := label + 1 + len(m.in.Domain); label > 63 || full > 253 {
-			m.wrongName("hosts", h.Name, "the names of %q have up to %d bytes and with the domain %d; DNS takes 63 and 253: shorten the name or the domain", clip(h.Name), label, full)
+			m.wrongName("hosts", h.Name,
+				"the names of %q have up to %d bytes and with the domain %d; DNS takes 63 and 253: shorten the name or the domain",
+				clip(h.Name), label, full)
 			return
 		}
 	}
@@ -77,7 +79,8 @@ func (m *maker) called() {
 			if h == nil || !m.labelled(h, low) {
 				continue
 			}
-			m.wrongName("hosts", name, "%q is in DNS also the name of a part of %q%s; call one of them otherwise", clip(name), clip(h.Name), lineOf(h.Name))
+			m.wrongName("hosts", name, "%q is in DNS also the name of a part of %q%s; call one of them otherwise",
+				clip(name), clip(h.Name), lineOf(h.Name))
 			return
 		}
 	}
@@ -113,14 +116,18 @@ func (m *maker) names(h *Host) {
 			return // hosts of one kind have the same names
 		}
 		if len(x.Name) > 15 || strings.ContainsAny(x.Name, "/: \t") || x.Name == "lo" || x.Name == "all" || x.Name == "default" {
-			m.wrongName("hosts", h.Name, "%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default: rename it under kinds", h.Name, clip(x.Name))
+			m.wrongName("hosts", h.Name,
+				"%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default: rename it under kinds",
+				h.Name, clip(x.Name))
 		}
 		if strings.EqualFold(x.Name, "bmc") {
 			m.wrongName("hosts", h.Name, "%s: interface name %q; %s-bmc is the BMC: rename it under kinds", h.Name, x.Name, h.Name)
 		}
 		for _, y := range h.Interfaces[:i] {
 			if x.Name == y.Name || len(x.Name) == len(y.Name) && h.same(&x, &y) {
-				m.wrongName("hosts", h.Name, "%s: interface name %q stands for a NIC of the %s and of the %s network: rename the NIC under kinds, or name others with nics", h.Name, clip(x.Name), y.Role, x.Role)
+				m.wrongName("hosts", h.Name,
+					"%s: interface name %q stands for a NIC of the %s and of the %s network: rename the NIC under kinds, or name others with nics",
+					h.Name, clip(x.Name), y.Role, x.Role)
 			}
 		}
 	}
@@ -158,7 +165,8 @@ func (m *maker) pins() {
 			continue
 		}
 		if end := between(net.Prefix.Addr(), pin.Addr); end == 0 || end == size(net.Prefix)-1 {
-			m.fail(field, "%s is the network's own or its broadcast address; take one that no host has, such as %s", pin.Addr, at(net.Prefix, firstOfBlock-1))
+			m.fail(field, "%s is the network's own or its broadcast address; take one that no host has, such as %s",
+				pin.Addr, at(net.Prefix, firstOfBlock-1))
 			continue
 		}
 		if other := owner[pin.Addr]; other != "" && other != h.Name {

@@ -253,7 +253,8 @@ network:
 		}
 		return false
 	}
-	for pair, want := range map[[2]string]bool{{"n0", "n1"}: true, {"n0", "n2"}: false, {"n2", "n3"}: false, {"n2", "n4"}: true, {"n4", "n5"}: true, {"n0", "n4"}: false, {"n0", "n6"}: true} {
+	for pair, want := range map[[2]string]bool{{"n0", "n1"}: true, {"n0", "n2"}: false, {"n2", "n3"}: false, {"n2", "n4"}: true,
+		{"n4", "n5"}: true, {"n0", "n4"}: false, {"n0", "n6"}: true} {
 		if reach(pair[0], pair[1]) != want {
 			t.Errorf("%v: want %v", pair, want)
 		}
@@ -336,24 +337,40 @@ func TestWrongIntents(t *testing.T) {
 		{"partition on Ethernet", eth("network: {partitions: {a: {pkey: 1, hosts: n0}}}"), "Ethernet has VLANs"},
 		{"bond of one", eth("network: {storage: {nics: stor0, bond: lacp}}"), "needs two"},
 		{"bond of the backend", eth("network: {backend: {bond: lacp}}"), "separate networks"},
-		{"bond on InfiniBand", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: QM9700}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: QM9700}\nnetwork: {storage: {bond: lacp}}", "no LACP"},
-		{"bond at one leaf", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}", "both NICs of n0 go to s-leaf0"},
-		{"front end on routed switches", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  f: {family: fat-tree, service: true, nics: svc0, switch: SN5600, link: 400gbe}", "no switch has the gateway"},
-		{"bond over two leaves with Cumulus", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}, render: {leaf: nvue, spine: nvue}}", "written for frr and sonic"},
-		{"bond with packets too large", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp, mtu: 9180}}", "put 50 bytes around"},
-		{"tenants on subnets of leaves", eth("network: {backend: {links: leaf}, render: {leaf: sonic}, tenants: {a: {hosts: n0}}}"), "would share the subnet of a leaf"},
+		{"bond on InfiniBand",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: QM9700}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: QM9700}\nnetwork: {storage: {bond: lacp}}",
+			"no LACP"},
+		{"bond at one leaf",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}}",
+			"both NICs of n0 go to s-leaf0"},
+		{"front end on routed switches",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  f: {family: fat-tree, service: true, nics: svc0, switch: SN5600, link: 400gbe}",
+			"no switch has the gateway"},
+		{"bond over two leaves with Cumulus",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp}, render: {leaf: nvue, spine: nvue}}",
+			"written for frr and sonic"},
+		{"bond with packets too large",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {storage: {bond: lacp, mtu: 9180}}",
+			"put 50 bytes around"},
+		{"tenants on subnets of leaves", eth("network: {backend: {links: leaf}, render: {leaf: sonic}, tenants: {a: {hosts: n0}}}"),
+			"would share the subnet of a leaf"},
 		{"a tenant whose VRF has too long a name", eth("network: {tenants: {a-long-tenant: {hosts: n0}}}"), "a name of at most 11"},
 		{"a VLAN of VRFs", eth("network: {frontend: {vlan: 3001}, tenants: {a: {hosts: n0}}}"), "take VLANs 3001 to 3001"},
-		{"VLANs that reach into those of VRFs", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {backend: {links: rail, vlan: 2990}, tenants: {a: {hosts: n0}}}", "VRFs of tenants take 3001 to 3001"},
+		{"VLANs that reach into those of VRFs",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {backend: {links: rail, vlan: 2990}, tenants: {a: {hosts: n0}}}",
+			"VRFs of tenants take 3001 to 3001"},
 		{"VRFs on Cumulus", eth("network: {render: {leaf: nvue, spine: nvue}, tenants: {a: {hosts: n0}}}"), "written for frr and sonic"},
 		{"VRFs with packets too large", eth("network: {backend: {mtu: 9180}, tenants: {a: {hosts: n0}}}"), "put 50 bytes around"},
 		{"tenants on InfiniBand", ib("network: {tenants: {a: {hosts: n0}}}"), "write partitions"},
 		{"tenant of a stranger", eth("network: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n999}}}"), "no host \"n999\""},
-		{"host of two tenants", eth("network: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n0}, b: {hosts: n0}}}"), "a host has one tenant"},
+		{"host of two tenants", eth("network: {backend: {links: rail, vlan: 100}, tenants: {a: {hosts: n0}, b: {hosts: n0}}}"),
+			"a host has one tenant"},
 		{"tenant of nobody", eth("network: {tenants: {a: {}}}"), "missing"},
 		{"VLANs that reach into others", eth("network: {backend: {links: rail}, tenants: {a: {hosts: n0}}}"), "begin at another such as 1000"},
 		{"VLANs beyond the last", eth("network: {backend: {links: rail, vlan: 4090}}"), "4093 is the last"},
-		{"pin on a routed link", "name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {pin: {n1: {storage: 10.1.0.77}}}", "storage links are routed"},
+		{"pin on a routed link",
+			"name: x\nhosts: {\"n[0-7]\": dgx-h100}\nfabrics:\n  c: {family: rail, switch: SN5600, link: 400gbe}\n  s: {family: fat-tree, service: true, nics: \"stor[0-1]\", leaves: 2, switch: SN5600, link: 400gbe}\nnetwork: {pin: {n1: {storage: 10.1.0.77}}}",
+			"storage links are routed"},
 		{"bond word", eth("network: {storage: {bond: balance-rr}}"), "known: none, lacp"},
 		{"pin of a stranger", eth("network: {pin: {m7: {frontend: 10.0.0.9}}}"), "no host \"m7\""},
 		{"pin outside", eth("network: {pin: {n7: {frontend: 10.9.0.9}}}"), "outside 10.0.0.0/16"},
@@ -399,7 +416,8 @@ func TestWrongIntents(t *testing.T) {
 				t.Errorf("%v\nwant %q", err, x.want)
 			}
 			var e *cluster.Error
-			if !errors.As(err, &e) || e.Line == 0 && !strings.Contains(err.Error(), "line ") && !strings.Contains(err.Error(), "exhausted") && len(strings.Split(x.text, "network")) > 1 {
+			if !errors.As(err, &e) || e.Line == 0 && !strings.Contains(err.Error(), "line ") && !strings.Contains(err.Error(), "exhausted") &&
+				len(strings.Split(x.text, "network")) > 1 {
 				t.Errorf("no line: %v", err)
 			}
 		})

@@ -106,7 +106,8 @@ func (m *maker) vrfs() {
 		return
 	}
 	for i, t := range m.in.Tenants {
-		m.plan.VRFs = append(m.plan.VRFs, VRF{Name: vrfPrefix + t.Name, Tenant: t.Name, Table: firstTable + i + 1, VLAN: firstTransit + i + 1, VNI: firstVNI + firstTransit + i + 1})
+		m.plan.VRFs = append(m.plan.VRFs, VRF{Name: vrfPrefix + t.Name, Tenant: t.Name, Table: firstTable + i + 1, VLAN: firstTransit + i + 1,
+			VNI: firstVNI + firstTransit + i + 1})
 	}
 }
 
@@ -169,7 +170,9 @@ func (m *maker) overlaid() {
 func (m *maker) tunnelled(x roleNet) bool {
 	field := x.role.String()
 	if m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue" {
-		m.fail("render", "nvue; tunnels join %s of several leaves (EVPN with VXLAN), which is written for frr and sonic: write render: {leaf: sonic, spine: sonic}", field)
+		m.fail("render",
+			"nvue; tunnels join %s of several leaves (EVPN with VXLAN), which is written for frr and sonic: write render: {leaf: sonic, spine: sonic}",
+			field)
 		return false
 	}
 	if most := SwitchMTU - 14 - TunnelHeader; x.net.MTU > most {
@@ -193,17 +196,20 @@ func (m *maker) vlanRange(x roleNet, count int, wanted []roleNet) {
 	first, last := x.net.VLAN, x.net.VLAN+count-1
 	field := x.role.String() + ".vlan"
 	if last >= 4094 {
-		m.fail(field, "%d: %d VLANs, one per rail and tenant, end at %d, and 4093 is the last; begin at %d or less", first, count, last, 4094-count)
+		m.fail(field, "%d: %d VLANs, one per rail and tenant, end at %d, and 4093 is the last; begin at %d or less",
+			first, count, last, 4094-count)
 		return
 	}
 	if end := firstTransit + len(m.in.Tenants); m.meetsVRFs(first, last) {
-		m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and VRFs of tenants take %d to %d; begin at another such as 1000", first, count, last, firstTransit+1, end)
+		m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and VRFs of tenants take %d to %d; begin at another such as 1000",
+			first, count, last, firstTransit+1, end)
 		return
 	}
 	for _, y := range m.nets() {
 		inside := y.net.VLAN >= first && y.net.VLAN <= last
 		if inside && (y.role > x.role || y.role != x.role && !slices.Contains(wanted, y)) {
-			m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and %d is the VLAN of %s; begin at another such as 1000", first, count, last, y.net.VLAN, y.role)
+			m.fail(field, "%d: %d VLANs, one per rail and tenant, reach to %d, and %d is the VLAN of %s; begin at another such as 1000",
+				first, count, last, y.net.VLAN, y.role)
 			return
 		}
 	}
@@ -220,7 +226,8 @@ func (m *maker) tenants() {
 		return
 	}
 	if ethernet && m.in.Backend.Links == "leaf" {
-		m.fail("tenants", "backend.links is leaf: hosts of several tenants would share the subnet of a leaf; write links: /31, which gives each tenant a VRF, or links: rail, which gives each tenant bridges")
+		m.fail("tenants",
+			"backend.links is leaf: hosts of several tenants would share the subnet of a leaf; write links: /31, which gives each tenant a VRF, or links: rail, which gives each tenant bridges")
 		return
 	}
 	if m.hasVRFs() && !m.vrfsFit() {
@@ -251,7 +258,8 @@ func (m *maker) tenantHosts() {
 func (m *maker) vrfsFit() bool {
 	for _, t := range m.in.Tenants {
 		if most := maxDevice - len(vrfPrefix); len(t.Name) > most {
-			m.fail("tenants."+t.Name, "the tenant's VRF is the device %s%s, and device names have at most %d bytes; write a name of at most %d", vrfPrefix, t.Name, maxDevice, most)
+			m.fail("tenants."+t.Name, "the tenant's VRF is the device %s%s, and device names have at most %d bytes; write a name of at most %d",
+				vrfPrefix, t.Name, maxDevice, most)
 			return false
 		}
 	}
@@ -310,9 +318,12 @@ func (m *maker) bonded(h *Host, role Role) bool {
 	case members == 1:
 		m.fail(field, "lacp: %s has one NIC there; a bond needs two", h.Name)
 	case len(names) > 0 && len(names) < members:
-		m.fail(field, "lacp: of %d NICs of %s only %d have a switch in the file; plug all of them in, or leave bond out", members, h.Name, len(names))
+		m.fail(field, "lacp: of %d NICs of %s only %d have a switch in the file; plug all of them in, or leave bond out",
+			members, h.Name, len(names))
 	case len(names) > 1 && len(peers) < len(names):
-		m.fail(field, "lacp: both NICs of %s go to %s, which takes both with it; write leaves: 2 under the storage fabric, or leave bond out: each NIC is then a routed link with an address of its own", h.Name, names[0])
+		m.fail(field,
+			"lacp: both NICs of %s go to %s, which takes both with it; write leaves: 2 under the storage fabric, or leave bond out: each NIC is then a routed link with an address of its own",
+			h.Name, names[0])
 	default:
 		return true
 	}
@@ -327,7 +338,8 @@ func (m *maker) unplugged() {
 		for j := range h.Interfaces {
 			x := &h.Interfaces[j]
 			if x.Role == Storage && x.Bond == "" && h.Leg(x).Link == None {
-				m.warn("storage: %s of %s has no switch in the file, so nothing here joins storage NICs; declare the switches under fabrics (service: true) to have them planned", x.Name, h.Name)
+				m.warn("storage: %s of %s has no switch in the file, so nothing here joins storage NICs; declare the switches under fabrics (service: true) to have them planned",
+					x.Name, h.Name)
 				return
 			}
 		}
@@ -355,7 +367,9 @@ func (m *maker) front() {
 				continue
 			}
 			if sw, _ := m.plan.PeerPort(x); sw != nil {
-				m.fail("frontend.nics", "%s of %s is plugged into %s, whose uplinks are routed: VLAN %d ends there, and no switch has the gateway %s; leave the switches of the front end out of fabrics, under services they are counted", x.Name, h.Name, sw.Name, x.VLAN, m.in.Frontend.Gateway)
+				m.fail("frontend.nics",
+					"%s of %s is plugged into %s, whose uplinks are routed: VLAN %d ends there, and no switch has the gateway %s; leave the switches of the front end out of fabrics, under services they are counted",
+					x.Name, h.Name, sw.Name, x.VLAN, m.in.Frontend.Gateway)
 				return
 			}
 		}

@@ -90,7 +90,8 @@ func (p *Plan) Path(from, to, flow string, rail int) (*Path, error) {
 	if x == nil || y == nil {
 		return nil, fmt.Errorf("%s and %s are not both on the %s network", from, to, role)
 	}
-	out.Source, out.Target, out.Interface, out.Gateway, out.MTU, out.VLAN = x.Addr.Addr(), y.Addr.Addr(), x.Name, x.Gateway, min(x.MTU, y.MTU), x.VLAN
+	out.Source, out.Target, out.Interface, out.Gateway, out.MTU, out.VLAN = x.Addr.Addr(), y.Addr.Addr(), x.Name, x.Gateway,
+		min(x.MTU, y.MTU), x.VLAN
 	if x.Net.IsValid() {
 		out.Table = x.Table
 		out.Why += fmt.Sprintf("; the source address %s is of %s, whose rule leads to table %d", x.Addr.Addr(), x.Name, x.Table)
@@ -161,7 +162,8 @@ func (p *Plan) hops(x, y *Interface) []string {
 func (p *Plan) apart(a, b *Host, x, y *Interface) string {
 	switch {
 	case !x.IB && x.Role == Storage:
-		return fmt.Sprintf("the cluster file has no switches of the storage network, so nothing here joins %s and %s; declare them under fabrics (service: true)", a.Label(x), b.Label(y))
+		return fmt.Sprintf("the cluster file has no switches of the storage network, so nothing here joins %s and %s; declare them under fabrics (service: true)",
+			a.Label(x), b.Label(y))
 	case !x.IB:
 		return ""
 	}
@@ -243,7 +245,8 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	case f == Management && t == Management:
 		c.Reaches, c.Why = true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
 	case f == Frontend && t == Management:
-		c.Why = fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone", p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
+		c.Why = fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone",
+			p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
 	case f != t && !files:
 		c.Why = fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
 	case files:

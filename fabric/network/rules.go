@@ -40,12 +40,14 @@ func (m *maker) words() {
 			}
 			for _, y := range m.nets() {
 				if y.role != x.role && y.net.Prefix.Contains(d) && (y.role == Backend || y.role == Storage) {
-					m.fail(x.role.String()+".dns", "%s is in %s of %s, where hosts have their own addresses; name a server on the front end or outside", d, y.net.Prefix, y.role)
+					m.fail(x.role.String()+".dns", "%s is in %s of %s, where hosts have their own addresses; name a server on the front end or outside",
+						d, y.net.Prefix, y.role)
 				}
 			}
 		}
 		if x.role == Backend && x.net.Gateway.IsValid() {
-			m.fail("backend.gateway", "%s; a host has one default route, on the front end; rails have a route each in a table of their own", x.net.Gateway)
+			m.fail("backend.gateway", "%s; a host has one default route, on the front end; rails have a route each in a table of their own",
+				x.net.Gateway)
 		}
 		if x.role == Storage && x.net.Gateway.IsValid() {
 			m.fail("storage.gateway", "%s; a host has one default route, on the front end", x.net.Gateway)
@@ -66,11 +68,14 @@ func (m *maker) words() {
 	}
 	m.nics()
 	m.roce()
-	if guarded := m.in.Routing.TTLSecurity || m.in.Routing.Password != ""; guarded && (m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
-		m.fail("routing", "ttl-security and password-file are written for frr and sonic, not for nvue; leave them out, or write render: {leaf: frr, spine: frr}")
+	if guarded := m.in.Routing.TTLSecurity || m.in.Routing.Password != ""; guarded &&
+		(m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
+		m.fail("routing",
+			"ttl-security and password-file are written for frr and sonic, not for nvue; leave them out, or write render: {leaf: frr, spine: frr}")
 	}
 	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
-		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", m.in.Routing.BFD, m.in.Routing.Multiplier)
+		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not",
+			m.in.Routing.BFD, m.in.Routing.Multiplier)
 	}
 }
 
@@ -143,7 +148,8 @@ func (m *maker) roce() {
 		m.fail("roce.ecn.min", "%v is less than one packet; write a size such as 150KB", r.ECNMin)
 	}
 	if r.ECNMax > switchBuffer {
-		m.fail("roce.ecn.max", "%v; switches buffer %v in all, so a queue never gets there: write a size such as 1500KB", r.ECNMax, unit.Bytes(switchBuffer))
+		m.fail("roce.ecn.max", "%v; switches buffer %v in all, so a queue never gets there: write a size such as 1500KB",
+			r.ECNMax, unit.Bytes(switchBuffer))
 	}
 	if r.Mode != "lossless" {
 		return
@@ -155,10 +161,13 @@ func (m *maker) roce() {
 		m.warn("roce.priority 7 is where many switches put their own control traffic, BGP and BFD among it; 3 is usual")
 	}
 	if r.DSCP>>3 != r.Priority {
-		m.warn("roce.dscp %d is not in priority %d by the NICs' own map (dscp/8 = %d); the files set the map on NICs and switches", r.DSCP, r.Priority, r.DSCP>>3)
+		m.warn("roce.dscp %d is not in priority %d by the NICs' own map (dscp/8 = %d); the files set the map on NICs and switches",
+			r.DSCP, r.Priority, r.DSCP>>3)
 	}
 	if r.CNPPriority == r.Priority {
-		m.fail("roce.cnp-priority", "%d is the lossless priority; notifications of congestion must not wait behind the congestion, take another such as %d", r.CNPPriority, map[bool]int{true: 5, false: 6}[r.Priority == 6])
+		m.fail("roce.cnp-priority",
+			"%d is the lossless priority; notifications of congestion must not wait behind the congestion, take another such as %d",
+			r.CNPPriority, map[bool]int{true: 5, false: 6}[r.Priority == 6])
 	}
 }
 
@@ -207,14 +216,17 @@ var (
 		prefix string
 		why    string
 	}{
-		{"127.0.0.0/8", "the loopback"}, {"169.254.0.0/16", "link-local addresses"}, {"224.0.0.0/4", "multicast"}, {"0.0.0.0/8", "no network"}, {"240.0.0.0/4", "reserved"},
+		{"127.0.0.0/8", "the loopback"}, {"169.254.0.0/16", "link-local addresses"}, {"224.0.0.0/4", "multicast"}, {"0.0.0.0/8", "no network"},
+		{"240.0.0.0/4", "reserved"},
 	}
 	usual = []struct {
 		prefix string
 		why    string
 	}{
-		{"172.17.0.0/16", "Docker's default bridge"}, {"192.168.122.0/24", "libvirt's default network"}, {"10.96.0.0/12", "Kubernetes' default services"}, {"10.244.0.0/16", "Flannel's default pods"},
-		{"10.42.0.0/15", "k3s' default pods and services"}, {"10.128.0.0/14", "OpenShift's default pods"}, {"172.30.0.0/16", "OpenShift's default services"},
+		{"172.17.0.0/16", "Docker's default bridge"}, {"192.168.122.0/24", "libvirt's default network"},
+		{"10.96.0.0/12", "Kubernetes' default services"}, {"10.244.0.0/16", "Flannel's default pods"},
+		{"10.42.0.0/15", "k3s' default pods and services"}, {"10.128.0.0/14", "OpenShift's default pods"},
+		{"172.30.0.0/16", "OpenShift's default services"},
 	}
 )
 
@@ -260,7 +272,8 @@ func (m *maker) disjoint() {
 	if calico := netip.MustParsePrefix("192.168.0.0/16"); slices.Contains(m.in.Render.Schedules, "kubernetes") && len(m.in.Reserved) == 0 {
 		for _, x := range m.nets() {
 			if x.net.Prefix.Overlaps(calico) {
-				m.fail(x.role.String()+".prefix", "%s is Calico's default pool of pod addresses; say under reserved what pods and services use, or take another prefix", x.net.Prefix)
+				m.fail(x.role.String()+".prefix",
+					"%s is Calico's default pool of pod addresses; say under reserved what pods and services use, or take another prefix", x.net.Prefix)
 			}
 		}
 	}

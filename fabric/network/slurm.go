@@ -82,12 +82,15 @@ func (m *maker) blocks() {
 	case inside < n:
 		m.fail("slurm.topology", "block; %d of %d hosts are in no NVLink domain and so in no block: write topology: tree", n-inside, n)
 	case domains && block > least:
-		m.fail("slurm.block", "%d is more than the %d hosts of an NVLink domain, and a block is one domain; write %d or less", block, least, least)
+		m.fail("slurm.block", "%d is more than the %d hosts of an NVLink domain, and a block is one domain; write %d or less",
+			block, least, least)
 	case block == 0 && least != most:
 		what := map[bool]string{true: "NVLink domains", false: "pods"}[domains]
-		m.warn("slurm.topology block: %s have %d to %d hosts, and the smallest is the base: jobs see %d hosts of each; write block", what, least, most, least)
+		m.warn("slurm.topology block: %s have %d to %d hosts, and the smallest is the base: jobs see %d hosts of each; write block",
+			what, least, most, least)
 	case block > 0 && !domains && n%block != 0:
-		m.fail("slurm.block", "%d does not divide %d hosts, and Slurm leaves the hosts of a smaller block idle; write %s", block, n, divisors(n, block))
+		m.fail("slurm.block", "%d does not divide %d hosts, and Slurm leaves the hosts of a smaller block idle; write %s",
+			block, n, divisors(n, block))
 	}
 }
 

@@ -57,7 +57,8 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ name, text, id string }{
-		{"pcie", pcieFile, "links-5.2-pcie"}, {"cube-mesh", meshFile, "links-5.2-mesh"}, {"nvswitch", switchFile, "links-5.2-nvswitch"}, {"torus", torusFile, "clusters-4-torus-shape"},
+		{"pcie", pcieFile, "links-5.2-pcie"}, {"cube-mesh", meshFile, "links-5.2-mesh"}, {"nvswitch", switchFile, "links-5.2-nvswitch"},
+		{"torus", torusFile, "clusters-4-torus-shape"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			data, err := os.ReadFile("../../examples/collective-" + x.name + ".yaml")
@@ -114,7 +115,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(have), page); d != "" {
-		t.Errorf("docs/reference/tables/reference-cases.md is not what the cases give; go test ./internal/cases -run Page -update rewrites it:\n%s", d)
+		t.Errorf("docs/reference/tables/reference-cases.md is not what the cases give; go test ./internal/cases -run Page -update rewrites it:\n%s",
+			d)
 	}
 }
 
@@ -127,7 +129,8 @@ func TestFigures(t *testing.T) {
 		v    float64
 		unit string
 		want string
-	}{{27890, "ms", "27.9 s"}, {111.1, "ms", "111 ms"}, {8e-4, "GB/s", "0.8 MB/s"}, {112000, "Tb/s", "112 Pb/s"}, {9.52, "x", "9.52x"}, {0, "B", "0 B"}, {1436, "ms", "1440 ms"}} {
+	}{{27890, "ms", "27.9 s"}, {111.1, "ms", "111 ms"}, {8e-4, "GB/s", "0.8 MB/s"}, {112000, "Tb/s", "112 Pb/s"}, {9.52, "x", "9.52x"},
+		{0, "B", "0 B"}, {1436, "ms", "1440 ms"}} {
 		if got := amount(c.v, 3, c.unit, scaled(c.v, c.unit)); got != c.want {
 			t.Errorf("%g %s prints as %q, want %q", c.v, c.unit, got, c.want)
 		}
@@ -141,8 +144,10 @@ func TestVerdict(t *testing.T) {
 		ours  float64
 		want  string
 	}{
-		{is(16), 15.75, "agrees within 2%"}, {is(300), 300, "agrees"}, {Span{1, 2}, 1.5, "agrees"}, {is(600), 300, "2 times ours: one way taken for both ways"},
-		{is(76), 152, "1/2 of ours: one way taken for both ways"}, {Span{2, 5}, 1.94, "agrees within 4%"}, {is(1), 0, "ours is none: one way taken for both ways"},
+		{is(16), 15.75, "agrees within 2%"}, {is(300), 300, "agrees"}, {Span{1, 2}, 1.5, "agrees"},
+		{is(600), 300, "2 times ours: one way taken for both ways"},
+		{is(76), 152, "1/2 of ours: one way taken for both ways"}, {Span{2, 5}, 1.94, "agrees within 4%"},
+		{is(1), 0, "ours is none: one way taken for both ways"},
 	} {
 		x := Case{Guide: c.guide, Ours: c.ours, Cause: BothWays}
 		if got := x.Verdict(); got != c.want {

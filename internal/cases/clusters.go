@@ -85,7 +85,8 @@ func clustersGuide() []entry {
 			bounds: Span{90, 96}, closed: "RDMA reaches 96% of a port",
 			cause: Agrees, why: "On 256 GPUs with adaptive routing, where nothing is lost but the headers.",
 			also: func(l *lab) string {
-				return fmt.Sprintf("Rings that stay on their rail do not need the spines. Where every step goes over them and ECMP hashes flows onto the same uplink, the slowest flow sets the pace: %.0f%% on average over four seeds.", l.hashed())
+				return fmt.Sprintf("Rings that stay on their rail do not need the spines. Where every step goes over them and ECMP hashes flows onto the same uplink, the slowest flow sets the pace: %.0f%% on average over four seeds.",
+					l.hashed())
 			}},
 		{id: "4-tpu-link", section: "TPU pod", claim: "a chip's links carry 4.8 Tb/s in all",
 			says: is(4.8), unit: "Tb/s",
@@ -94,8 +95,9 @@ func clustersGuide() []entry {
 			},
 			bounds: near(2.4, 1e-6), closed: "six links of 50 GB/s",
 			cause: BothWays, why: "One way; both ways it is the guide's figure, which it calls that of a single link."},
-		{id: "4-torus-shape", section: "TPU pod", claim: "4,096 chips in a torus of 4 x 4 x 256, six links a chip: with all of them busy 1 GB would take 6.7 ms",
-			says: is(1e3 * 2 / 300.0), unit: "ms",
+		{id: "4-torus-shape", section: "TPU pod",
+			claim: "4,096 chips in a torus of 4 x 4 x 256, six links a chip: with all of them busy 1 GB would take 6.7 ms",
+			says:  is(1e3 * 2 / 300.0), unit: "ms",
 			how: bySim, ours: func(l *lab) float64 { return ms(l.torus(l.file(torusFile)).Time) },
 			bounds: Span{ringTime(4096, 1, 300), 2 * ringTime(4096, 1, 300)}, closed: "between all six links busy all the time and half of them",
 			cause: Conditions,
@@ -103,8 +105,9 @@ func clustersGuide() []entry {
 			also: func(l *lab) string {
 				return fmt.Sprintf("The published shape takes %s.", l.torus(l.cube()).Time)
 			}},
-		{id: "4-torus-links", section: "TPU pod", claim: "all-reduce goes X, then Y, then Z: one dimension at a time keeps two of six links busy, 100 GB/s",
-			says: is(100), unit: "GB/s",
+		{id: "4-torus-links", section: "TPU pod",
+			claim: "all-reduce goes X, then Y, then Z: one dimension at a time keeps two of six links busy, 100 GB/s",
+			says:  is(100), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 { return gbps(l.torus(l.cube()).BusBW) },
 			bounds: near(300, 0.02), closed: "six links of 50 GB/s",
 			cause: Conditions,

@@ -22,7 +22,8 @@ func layersGuide() []entry {
 			says: is(4), unit: "copies",
 			how: bySim, ours: (*lab).copies,
 			bounds: near(2, 1e-6), closed: "one copy a side between the application and the kernel",
-			cause: Denominator, why: "Two of the four are the NICs' own DMA, which RDMA does as well; the CPU copies once a side. Bytes of a GPU are staged through host memory on top, once a side.",
+			cause: Denominator,
+			why:   "Two of the four are the NICs' own DMA, which RDMA does as well; the CPU copies once a side. Bytes of a GPU are staged through host memory on top, once a side.",
 		},
 		{
 			id: "5.1-tcp-latency", section: "5.1", claim: "a message over TCP takes 50 to 100 us",
@@ -57,14 +58,16 @@ func layersGuide() []entry {
 			says: is(1), unit: "KiB",
 			how: byNCCL, ours: func(l *lab) float64 { return l.lastTree(l.a100(), 8) / 1024 },
 			bounds: Span{0, 1}, closed: "NCCL's own table has no size at which the tree wins on eight A100",
-			cause: Conditions, why: "On one DGX A100 NCCL never takes the tree: a ring of eight is short enough. Thresholds belong to a topology, not to a library.",
+			cause: Conditions,
+			why:   "On one DGX A100 NCCL never takes the tree: a ring of eight is short enough. Thresholds belong to a topology, not to a library.",
 		},
 		entry{
 			id: "6.1-crossing", section: "6.1", claim: "the same, as latency and bandwidth of 64 A100 have it",
 			says: is(1), unit: "MiB",
 			how: byMeasured, ours: func(l *lab) float64 { return l.crossing() / (1 << 20) },
 			bounds: Span{0.25, 64}, closed: "2(n-1) messages of some us each against 2 log2 n of them",
-			cause: Conditions, why: "The largest size at which a double binary tree in pieces beats eight rings in the simulator, which knows nothing of NCCL's tables: trees are for small messages here as well.",
+			cause: Conditions,
+			why:   "The largest size at which a double binary tree in pieces beats eight rings in the simulator, which knows nothing of NCCL's tables: trees are for small messages here as well.",
 		},
 		entry{
 			id: "6.2-ring-volume", section: "6.2", claim: "a ring of 8 sends 2(N-1)/N of the data",
@@ -87,7 +90,8 @@ func layersGuide() []entry {
 				return sent(l.proof(l.program("tree", algo.Spec{Op: sched.AllReduce, Ranks: 8})))
 			},
 			bounds: is(3), closed: "an inner rank sends once up and twice down",
-			cause: Volume, why: "Three times at an inner rank with two children (once up, twice down), once at a leaf; two at most with a double binary tree.",
+			cause: Volume,
+			why:   "Three times at an inner rank with two children (once up, twice down), once at a leaf; two at most with a double binary tree.",
 		},
 		entry{
 			id: "6.2-tree-steps", section: "6.2", claim: "a tree takes 2 log N steps",
@@ -146,7 +150,8 @@ func layersTable() []entry {
 			why:   "A host with one port moves this much bus bandwidth.",
 			also: func(l *lab) string {
 				g := l.two("nic[0-7]", r.link)
-				return fmt.Sprintf("With eight ports a host it is %s: the guide's figure looks like eight ports added up.", l.measured(g, l.placed(g, 16), unit.GB, r.t).BusBW)
+				return fmt.Sprintf("With eight ports a host it is %s: the guide's figure looks like eight ports added up.",
+					l.measured(g, l.placed(g, 16), unit.GB, r.t).BusBW)
 			},
 		}, entry{
 			id: "5.3-" + r.key + "-latency", section: "5.3", claim: fmt.Sprintf("latency over %s: %g us", r.name, r.latency),
@@ -154,8 +159,9 @@ func layersTable() []entry {
 			how: bySim, ours: func(l *lab) float64 {
 				return us(l.send(l.two("nic0", r.link), 8, sim.Options{Transport: r.t}, 0, 8).Time)
 			},
-			bounds: map[sim.Transport]Span{sim.TCP: {50, 60}, sim.RDMA: {1, 5}}[r.t], closed: "25 us of kernel a side for sockets; PCIe, NICs, cables and a switch",
-			cause: r.cause, why: "A small message from GPU to GPU on an idle network, without what a collective library adds.",
+			bounds: map[sim.Transport]Span{sim.TCP: {50, 60}, sim.RDMA: {1, 5}}[r.t],
+			closed: "25 us of kernel a side for sockets; PCIe, NICs, cables and a switch",
+			cause:  r.cause, why: "A small message from GPU to GPU on an idle network, without what a collective library adds.",
 		})
 	}
 	cpu := func(link string) func(*lab) float64 {
@@ -188,7 +194,8 @@ func layersTable() []entry {
 			says: is(1), unit: "us",
 			how: bySim, ours: func(l *lab) float64 { return us(l.send(l.a100(), 8, sim.Options{}, 0, 1).Time) },
 			bounds: near(0.6, 0.05), closed: "two links of 250 ns and a chip of 100 ns",
-			cause: Software, why: "On the wire; a step of NCCL takes 1.05 us on A100, software included, and so the guide's figure is fair as what a program sees.",
+			cause: Software,
+			why:   "On the wire; a step of NCCL takes 1.05 us on A100, software included, and so the guide's figure is fair as what a program sees.",
 		},
 		entry{
 			id: "5.3-cpu-10", section: "5.3", claim: "TCP over 10 GbE takes 80% of the CPU",
@@ -252,7 +259,8 @@ func layersPaths() []entry {
 			says: is(100), unit: "us",
 			how: bySim, ours: delay(pcie, sim.Options{}, 0, 4),
 			bounds: Span{0.5, 2.5}, closed: "six links of 250 ns at most, switches of 110 ns, between sockets",
-			cause: Latency, why: "A card's way to another, across sockets, is a microsecond; 100 us would put PCIe behind sockets, which the guide ranks last."},
+			cause: Latency,
+			why:   "A card's way to another, across sockets, is a microsecond; 100 us would put PCIe behind sockets, which the guide ranks last."},
 		{id: "6.1-ib-latency", section: "6.1", claim: "InfiniBand: 2 us",
 			says: is(2), unit: "us",
 			how: bySim, ours: delay(fast, sim.Options{}, 0, 8),
@@ -358,7 +366,8 @@ func layersLarge() []entry {
 			says: is(1), unit: "%",
 			how: byForm, ours: func(l *lab) float64 { t := one(l); return 100 * t / (5000 + t) },
 			bounds: near(100*27.89/32.89, 0.02), closed: "27.9 s beside 5 s",
-			cause: Arithmetic, why: "The exchange is most of the step, which is why nobody trains so: 350 GB do not fit a GPU, and what is exchanged is a shard."},
+			cause: Arithmetic,
+			why:   "The exchange is most of the step, which is why nobody trains so: 350 GB do not fit a GPU, and what is exchanged is a shard."},
 		{id: "7.2-total", section: "7.2", claim: "256 ports of 200 Gb/s make 51.2 Tb/s",
 			says: is(51.2), unit: "Tb/s",
 			how: byGraph, ours: func(l *lab) float64 { return float64(injected(l.pod()).Bits()) / 1e12 },
@@ -368,7 +377,8 @@ func layersLarge() []entry {
 			says: is(700), unit: "GB",
 			how: byCatalog, ours: func(l *lab) float64 { return float64(l.c.GPUs["A100-SXM-80GB"].Memory) / 1e9 },
 			bounds: is(80), closed: "A100 of 80 GB",
-			cause: Conditions, why: "Ours is what the GPU has. DDP cannot hold the model, let alone its gradients and the optimiser's state; the all-reduce above has nothing to reduce."},
+			cause: Conditions,
+			why:   "Ours is what the GPU has. DDP cannot hold the model, let alone its gradients and the optimiser's state; the all-reduce above has nothing to reduce."},
 		{id: "7.2-10gbe", section: "7.2", claim: "350 GB over 10 GbE take 280 s",
 			says: is(280), unit: "s",
 			how: byMeasured, ours: func(l *lab) float64 {
@@ -376,7 +386,8 @@ func layersLarge() []entry {
 				return l.measured(g, l.ring(256), size, sim.TCP).Time.Seconds()
 			},
 			bounds: near(ringTime(256, 350, 1)/1e3, 0.02), closed: "2(n-1)/n of 350 GB at 1 GB/s",
-			cause: Volume, why: "280 s is the data once at 1.25 GB/s; a ring sends it twice, and sockets reach 1 GB/s. Here the guide does not divide by 256."},
+			cause: Volume,
+			why:   "280 s is the data once at 1.25 GB/s; a ring sends it twice, and sockets reach 1 GB/s. Here the guide does not divide by 256."},
 		{id: "7.3-8B-bandwidth", section: "7.3", claim: "8 B in 10 us are 0.8 GB/s",
 			says: is(0.8), unit: "GB/s",
 			how: byForm, ours: func(*lab) float64 { return gbps(unit.Bytes(8).Per(10 * unit.Microsecond)) },
@@ -385,8 +396,9 @@ func layersLarge() []entry {
 		{id: "7.3-8B", section: "7.3", claim: "nccl-tests on 256 GPUs: 8 B take 10 us",
 			says: is(10), unit: "us",
 			how: byNCCL, ours: func(l *lab) float64 { return us(nccl(8)(l).Time) },
-			bounds: Span{40, 400}, closed: "a chain of eight GPUs and a tree over 32 nodes, up and down: at least ten messages between hosts of some 5 us",
-			cause: Conditions, why: "10 us is what eight GPUs of one host take. Between hosts it is a tree over 32 nodes."},
+			bounds: Span{40, 400},
+			closed: "a chain of eight GPUs and a tree over 32 nodes, up and down: at least ten messages between hosts of some 5 us",
+			cause:  Conditions, why: "10 us is what eight GPUs of one host take. Between hosts it is a tree over 32 nodes."},
 		{id: "7.3-1MB", section: "7.3", claim: "1 MB take 100 us",
 			says: is(100), unit: "us",
 			how: byNCCL, ours: func(l *lab) float64 { return us(nccl(unit.MiB)(l).Time) },

@@ -54,7 +54,8 @@ func linksPCIe() []entry {
 			says: is(4), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 { return gbps(l.send(l.pcieBox(), unit.GB, sim.Options{}, 0, 1, 2, 3).AlgBW) },
 			bounds: near(pcie3, 0.01), closed: "each link carries one stream each way",
-			cause: Wiring, why: "PCIe is not a bus but a tree of links that carry both ways. Behind one switch GPU 0 to 1 to 2 to 3 to 0 uses every link once each way, at full rate."},
+			cause: Wiring,
+			why:   "PCIe is not a bus but a tree of links that carry both ways. Behind one switch GPU 0 to 1 to 2 to 3 to 0 uses every link once each way, at full rate."},
 		{id: "1.2-uplink", section: "1.2", claim: "the same where all four must leave by the switch's one link: 4 GB/s each",
 			says: is(4), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 {
@@ -65,8 +66,10 @@ func linksPCIe() []entry {
 		{id: "1.2-resnet", section: "1.2", claim: "ResNet-50 on 4 GPUs over PCIe: 0.8 s of communication a batch",
 			says: is(800), unit: "ms",
 			how: byNCCL, ours: func(l *lab) float64 { return ms(l.nccl(l.pcieBox(), 4, sched.AllReduce, resnet).Time) },
-			bounds: Span{ringTime(4, .1024, pcie3), 3 * ringTime(4, .1024, pcie3)}, closed: "2(n-1)/n of 102 MB at 15.75 GB/s, and up to three times that",
-			cause: Conditions, why: "No link of a server is so slow. What stalls such a step is input or copies through one process (nn.DataParallel), not the bus."},
+			bounds: Span{ringTime(4, .1024, pcie3), 3 * ringTime(4, .1024, pcie3)},
+			closed: "2(n-1)/n of 102 MB at 15.75 GB/s, and up to three times that",
+			cause:  Conditions,
+			why:    "No link of a server is so slow. What stalls such a step is input or copies through one process (nn.DataParallel), not the bus."},
 		{id: "1.2-scaling", section: "1.2", claim: "so 4 GPUs are 0.95 times as fast as one",
 			says: is(0.95), unit: "x",
 			how: byForm, ours: func(l *lab) float64 {
@@ -89,7 +92,8 @@ func linksNVLink() []entry {
 			says: is(200), unit: "ns",
 			how: bySim, ours: func(l *lab) float64 { return 1e3 * us(l.send(l.preset("dgx-1v", nil), 8, sim.Options{}, 0, 1).Time) },
 			bounds: near(250, 0.05), closed: "one link of 250 ns",
-			cause: Estimate, why: "Our figure is one way over one direct link, from the half microsecond a load of a peer's memory takes longer than a local one."},
+			cause: Estimate,
+			why:   "Our figure is one way over one direct link, from the half microsecond a load of a peer's memory takes longer than a local one."},
 		{id: "2.3-ratio", section: "2.3", claim: "that is 25 times faster than PCIe",
 			says: is(25), unit: "x",
 			how: bySim, ours: func(l *lab) float64 {
@@ -111,7 +115,8 @@ func linksNVLink() []entry {
 			cause: Agrees, why: "What a GPU sends to its three peers together, 20 GB/s to each.",
 			also: func(l *lab) string {
 				g := l.preset("dgx-1p", nil)
-				return fmt.Sprintf("An all-reduce by rings has %s of bus bandwidth: of the twelve directed links two rings can be made and not three.", l.wire(g, l.placed(g, 4), unit.GB).BusBW)
+				return fmt.Sprintf("An all-reduce by rings has %s of bus bandwidth: of the twelve directed links two rings can be made and not three.",
+					l.wire(g, l.placed(g, 4), unit.GB).BusBW)
 			}},
 		{id: "3.1-across", section: "3.1", claim: "between the groups: 20 GB/s",
 			says: is(20), unit: "GB/s",
@@ -163,7 +168,8 @@ func linksNVLink() []entry {
 				return gbps(l.wire(g, l.placed(g, 16), unit.GB).BusBW)
 			},
 			bounds: near(400, 0.02), closed: "eight ports of 50 GB/s",
-			cause: Wiring, why: "50 GB/s is one of eight ports, and the 900 GB/s it is held against count both ways: eight rails carry 400 GB/s beside 450."},
+			cause: Wiring,
+			why:   "50 GB/s is one of eight ports, and the 900 GB/s it is held against count both ways: eight rails carry 400 GB/s beside 450."},
 		{id: "3.4-nvlink-network", section: "3.4", claim: "NVLink network: 8 x 200 = 1,600 GB/s between hosts",
 			says: is(1600), unit: "GB/s",
 			how: bySim, ours: func(l *lab) float64 {
@@ -185,7 +191,8 @@ func linksNVLink() []entry {
 				return gbps(l.together(l.preset("nvlink-256", nil), unit.GB, pairs...)) / 1e3
 			},
 			bounds: near(28.8, 0.02), closed: "16 hosts of 72 links of 25 GB/s, one way across the middle",
-			cause: Conditions, why: "Half of the hosts sending to the other half. 16 x 1,600 GB/s are the guide's; 57.6 TB/s both ways are NVIDIA's."},
+			cause: Conditions,
+			why:   "Half of the hosts sending to the other half. 16 x 1,600 GB/s are the guide's; 57.6 TB/s both ways are NVIDIA's."},
 		{id: "3.4-nvlink-latency", section: "3.4", claim: "any two of 256 GPUs: under 1 us",
 			says: Span{0.1, 1}, unit: "us",
 			how: bySim, ours: func(l *lab) float64 { return us(l.send(l.preset("nvlink-256", nil), 8, sim.Options{}, 0, 255).Time) },
@@ -276,7 +283,8 @@ func linksBoxes() []entry {
 			says: is(85), unit: "ms",
 			how: bySim, ours: mesh,
 			bounds: near(ringTime(8, 1, 300), 0.02), closed: "twelve rings of 25 GB/s",
-			cause: Wiring, why: "85 ms is about what 1.75 GB take over one link of 20 GB/s, the guide's figure across groups of a P100 mesh. Rings over all eight GPUs use every link of the mesh: twelve fit where an A100 has twelve links.",
+			cause: Wiring,
+			why:   "85 ms is about what 1.75 GB take over one link of 20 GB/s, the guide's figure across groups of a P100 mesh. Rings over all eight GPUs use every link of the mesh: twelve fit where an A100 has twelve links.",
 			also: func(l *lab) string {
 				v := l.preset("dgx-1v", nil)
 				return fmt.Sprintf("The mesh that was sold, DGX-1 with V100, takes %s on the wire; NCCL takes %s ms there.",
@@ -301,7 +309,8 @@ func linksBoxes() []entry {
 				return gbps(unit.GB.Per(450*unit.Millisecond)) * sched.AllReduce.BusFactor(8)
 			},
 			bounds: near(1.75/.45, 1e-6), closed: "2(n-1)/n x 1 GB / 450 ms",
-			cause: Denominator, why: "Size times GPUs over time is no bandwidth of anything. Bus bandwidth, which is held against a link, is 1.75 x size over time."},
+			cause: Denominator,
+			why:   "Size times GPUs over time is no bandwidth of anything. Bus bandwidth, which is held against a link, is 1.75 x size over time."},
 		{id: "5.2-mesh-gain", section: "5.2", claim: "the mesh is 5.3 times faster than PCIe",
 			says: is(5.3), unit: "x",
 			how: bySim, ours: func(l *lab) float64 { return pcie(l) / mesh(l) },
@@ -311,9 +320,11 @@ func linksBoxes() []entry {
 			says: is(2.5), unit: "x",
 			how: bySim, ours: func(l *lab) float64 { return mesh(l) / nvs(l) },
 			bounds: near(1, 0.02), closed: "the same twelve links a GPU",
-			cause: Wiring, why: "For an all-reduce over all eight GPUs a mesh that fits rings is as good as switches. Switches gain where the mesh has no rings:",
+			cause: Wiring,
+			why:   "For an all-reduce over all eight GPUs a mesh that fits rings is as good as switches. Switches gain where the mesh has no rings:",
 			also: func(l *lab) string {
-				return fmt.Sprintf("three GPUs, 0, 1 and 4, get %s of bus bandwidth in the mesh of DGX-1 and %s in DGX A100.", l.subset(l.preset("dgx-1v", nil), 0, 1, 4), l.subset(l.a100(), 0, 1, 4))
+				return fmt.Sprintf("three GPUs, 0, 1 and 4, get %s of bus bandwidth in the mesh of DGX-1 and %s in DGX A100.",
+					l.subset(l.preset("dgx-1v", nil), 0, 1, 4), l.subset(l.a100(), 0, 1, 4))
 			}},
 		{id: "5.2-total-gain", section: "5.2", claim: "13.2 times in all",
 			says: is(13.2), unit: "x",

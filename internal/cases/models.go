@@ -65,7 +65,8 @@ func modelsGuide() []entry {
 			says: is(25), unit: "GB/s",
 			how: byCatalog, ours: func(l *lab) float64 { return float64(l.rate("hdr").BothWays()) / 1e9 },
 			bounds: near(50, 1e-6), closed: "200 Gb/s each way",
-			cause: BothWays, why: "25 GB/s is one way, in a column that is headed both ways; so are the table's PCIe and Ethernet rows. Its NVLink rows are both ways."},
+			cause: BothWays,
+			why:   "25 GB/s is one way, in a column that is headed both ways; so are the table's PCIe and Ethernet rows. Its NVLink rows are both ways."},
 		{id: "3-volume", section: "follow-up 3", claim: "a ring of 8 moves 45.5 GB for 26 GB",
 			says: is(45.5), unit: "GB",
 			how: byProof, ours: func(l *lab) float64 { return 26 * sent(l.proof(l.ring(8))) },
@@ -91,7 +92,8 @@ func modelsGuide() []entry {
 			says: is(1820), unit: "ms",
 			how: bySim, ours: apart,
 			bounds: near(ringTime(8, 26, 25), 0.01), closed: "45.5 GB at 25 GB/s",
-			cause: Agrees, why: "Eight hosts with one GPU and one port each. Two hosts of four GPUs with a port for each GPU would have four times the bandwidth."},
+			cause: Agrees,
+			why:   "Eight hosts with one GPU and one port each. Two hosts of four GPUs with a port for each GPU would have four times the bandwidth."},
 		{id: "3-pcie-slower", section: "follow-up 3", claim: "PCIe is 18.7 times slower than NVLink",
 			says: is(18.7), unit: "x",
 			how: bySim, ours: func(l *lab) float64 { return pcie(l) / nvlink(l, size) },
@@ -114,8 +116,9 @@ func modelsGuide() []entry {
 		{"ib", "InfiniBand between hosts", 250, apart, ringTime(8, 26, 25)},
 	} {
 		list = append(list, entry{
-			id: "3-step-" + s.key, section: "follow-up 3", claim: fmt.Sprintf("a step of 13B parameters on 8 A100 over %s takes %g ms", s.name, s.says),
-			says: is(s.says), unit: "ms",
+			id: "3-step-" + s.key, section: "follow-up 3",
+			claim: fmt.Sprintf("a step of 13B parameters on 8 A100 over %s takes %g ms", s.name, s.says),
+			says:  is(s.says), unit: "ms",
 			how: byForm, ours: func(l *lab) float64 { return max(850.0/8, s.comm(l)) },
 			bounds: near(s.closed, 0.02), closed: "the all-reduce alone, all of the computing hidden behind it",
 			cause: Conditions,
@@ -136,7 +139,8 @@ func modelsGuide() []entry {
 		note                 string
 	}{
 		{"GPT-2 Small, 125M", 125e6, 15, 1, 6, ""}, {"GPT-2 Large, 1.5B", 1.5e9, 120, 12, 9, ""},
-		{"GPT-3 13B", 13e9, 850, 76, 8, " The 850 ms are one GPU's whole batch; with 850/8 ms of computing on eight the all-reduce is most of the step."},
+		{"GPT-3 13B", 13e9, 850, 76, 8,
+			" The 850 ms are one GPU's whole batch; with 850/8 ms of computing on eight the all-reduce is most of the step."},
 	} {
 		key := map[float64]string{125e6: "125M", 1.5e9: "1.5B", 13e9: "13B"}[m.params]
 		bytes := unit.Bytes(2 * m.params)
@@ -163,6 +167,7 @@ func modelsGuide() []entry {
 			return 2*sent(l.proof(l.block(sched.AllGather))) + sent(l.proof(l.block(sched.ReduceScatter)))
 		},
 		bounds: near(2.625, 1e-9), closed: "two all-gathers and a reduce-scatter, (n-1)/n each",
-		cause: Volume, why: "Parameters are gathered for the forward pass and again for the backward pass, gradients scattered once: half more. The guide says so itself further down.",
+		cause: Volume,
+		why:   "Parameters are gathered for the forward pass and again for the backward pass, gradients scattered once: half more. The guide says so itself further down.",
 	})
 }

@@ -85,11 +85,13 @@ func transfersGuide() []entry {
 			says: Span{50, 100}, unit: "%",
 			how: bySim, ours: func(l *lab) float64 { return 100 * (serial(l) - l.overlapped()) / (serial(l) - 10) },
 			bounds: near(55, 0.03), closed: "(22 - 15.4) / 12",
-			cause: Agrees, why: "It is bounded by the backward pass, 6.7 ms here: the 50 to 80% of the guide on models needs computing to be the longer of the two."},
+			cause: Agrees,
+			why:   "It is bounded by the backward pass, 6.7 ms here: the 50 to 80% of the guide on models needs computing to be the longer of the two."},
 		{id: "4.3-tcp-ratio", section: "4.3", claim: "a small message over TCP takes 5 to 10 times as long as over InfiniBand",
 			says: Span{5, 10}, unit: "x",
 			how: bySim, ours: func(l *lab) float64 {
-				return us(l.send(l.two("nic0", "100gbe"), 8, sim.Options{Transport: sim.TCP}, 0, 8).Time) / us(l.send(l.two("nic0", "hdr"), 8, sim.Options{}, 0, 8).Time)
+				return us(l.send(l.two("nic0", "100gbe"), 8, sim.Options{Transport: sim.TCP}, 0, 8).Time) / us(l.send(l.two("nic0", "hdr"), 8,
+					sim.Options{}, 0, 8).Time)
 			},
 			bounds: Span{10, 50}, closed: "50 us of kernels over 2 to 3 us",
 			cause: Software, why: "On the wire and through the kernel.",
@@ -97,7 +99,8 @@ func transfersGuide() []entry {
 				g, h := l.two("nic0", "100gbe"), l.two("nic0", "hdr")
 				c := l.costs(h)
 				tcp := l.send(g, 8, sim.Options{Transport: sim.TCP, Costs: c}, 0, 8).Time
-				return fmt.Sprintf("With what NCCL takes to start a kernel and a message on A100 the ratio is %s.", digits(float64(tcp)/float64(l.send(h, 8, sim.Options{Costs: c}, 0, 8).Time), 2))
+				return fmt.Sprintf("With what NCCL takes to start a kernel and a message on A100 the ratio is %s.",
+					digits(float64(tcp)/float64(l.send(h, 8, sim.Options{Costs: c}, 0, 8).Time), 2))
 			}},
 		{id: "4.3-fallback", section: "4.3", claim: "a silent fallback to sockets leaves a few Gb/s",
 			says: Span{2, 9}, unit: "Gb/s",
@@ -107,7 +110,8 @@ func transfersGuide() []entry {
 			bounds: near(8, 0.02), closed: "10 GbE times 0.8",
 			cause: Agrees, why: "Over the management network of 10 GbE.",
 			also: func(l *lab) string {
-				return fmt.Sprintf("The same two hosts reach %s over their eight HDR ports.", l.measured(l.two("nic[0-7]", "hdr"), l.placed(l.two("nic[0-7]", "hdr"), 16), unit.GB, sim.RDMA).BusBW)
+				return fmt.Sprintf("The same two hosts reach %s over their eight HDR ports.",
+					l.measured(l.two("nic[0-7]", "hdr"), l.placed(l.two("nic[0-7]", "hdr"), 16), unit.GB, sim.RDMA).BusBW)
 			}},
 		{id: "4.4-nvl72", section: "4.4", claim: "72 GPUs of an NVL72 have 130 TB/s",
 			says: is(130), unit: "TB/s",
@@ -173,7 +177,8 @@ func transfersGuide() []entry {
 				return float64(l.run(g, l.ring(32), unit.GB, place[:32], sim.Options{}).Time) / float64(l.run(g, p, unit.GB, place, sim.Options{}).Time)
 			},
 			bounds: Span{1.8, 2 * 31 / 32.0}, closed: "2(n-1)/n over 1, less the filling of the pipe",
-			cause: Agrees, why: "1 GB over 32 hosts below one switch. A rank sends its data once instead of 2(n-1)/n times: below 2, whatever the number of hosts. More than twice is latency, or a fabric that was not non-blocking."},
+			cause: Agrees,
+			why:   "1 GB over 32 hosts below one switch. A rank sends its data once instead of 2(n-1)/n times: below 2, whatever the number of hosts. More than twice is latency, or a fabric that was not non-blocking."},
 		{id: "4.9-sharp-small", section: "4.9", claim: "the same: by latency, on 32 hosts below one switch",
 			says: Span{2, 5}, unit: "x",
 			how: bySim, ours: func(l *lab) float64 {
@@ -185,7 +190,8 @@ func transfersGuide() []entry {
 				return float64(l.run(g, tree, 8, place[:32], sim.Options{}).Time) / float64(l.run(g, sharp(l), 8, place, sim.Options{}).Time)
 			},
 			bounds: Span{5, 20}, closed: "ten ways from GPU to GPU against two between GPU and switch",
-			cause: Conditions, why: "Against a tree, which is what small messages go by, on an idle network and with no time for the switch's sum. Software, which both have to pay, brings it down."},
+			cause: Conditions,
+			why:   "Against a tree, which is what small messages go by, on an idle network and with no time for the switch's sum. Software, which both have to pay, brings it down."},
 		{id: "4.9-nvls", section: "4.9", claim: "NVLink SHARP, likewise, on 8 GPUs: by bytes",
 			says: Span{2, 5}, unit: "x",
 			how: byProof, ours: func(l *lab) float64 {
@@ -196,7 +202,8 @@ func transfersGuide() []entry {
 				return sent(l.proof(l.ring(8))) / (float64(r.Sent[0]) / float64(r.Chunks))
 			},
 			bounds: near(1.75/(1+1/8.0), 1e-9), closed: "2(n-1)/n over 1 + 1/n",
-			cause: Volume, why: "A GPU gives its data once and stores an eighth of the result: 1.56 times fewer bytes on eight GPUs, 2 at the limit."},
+			cause: Volume,
+			why:   "A GPU gives its data once and stores an eighth of the result: 1.56 times fewer bytes on eight GPUs, 2 at the limit."},
 	}
 	return list
 }

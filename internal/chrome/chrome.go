@@ -32,7 +32,8 @@ func Start(t *testing.T) context.Context {
 		t.Skip("no chromium here; 'make test' as root on Debian installs it")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"), chromedp.Flag("no-proxy-server", true),
 		chromedp.UserDataDir(bounded.Dir(t)), chromedp.WSURLReadTimeout(10*time.Minute))
 	alloc, stop := chromedp.NewExecAllocator(t.Context(), opts...)
@@ -44,7 +45,8 @@ func Start(t *testing.T) context.Context {
 		ctx, end = context.WithDeadline(ctx, at.Add(-20*time.Second))
 		t.Cleanup(end)
 	}
-	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
+	if _, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: complaints}); err != nil {
 		t.Fatal(err)
 	}
 	return ctx
@@ -73,14 +75,16 @@ const patience = 5 * time.Minute
 // Until waits for an expression to be true. It looks once per frame. An expression that throws is not true yet.
 func Until(t *testing.T, ctx context.Context, expression string) {
 	t.Helper()
-	wait := `new Promise(done => { const look = async () => { let yes = false; try { yes = await (` + expression + `); } catch { /* not yet */ }
+	wait := `new Promise(done => { const look = async () => { let yes = false; try { yes = await (` + expression +
+		`); } catch { /* not yet */ }
 		if (yes) done(true); else requestAnimationFrame(look); }; look(); })`
 	within, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	if _, err := chromedp.Run(within, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
 		late, end := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer end()
-		said, _ := chromedp.Run(late, chromedp.Evaluate[string](`JSON.stringify({errors: window.__errors, text: document.body?.innerText.slice(0, 2000)})`))
+		said, _ := chromedp.Run(late,
+			chromedp.Evaluate[string](`JSON.stringify({errors: window.__errors, text: document.body?.innerText.slice(0, 2000)})`))
 		t.Fatalf("waiting for %s: %v; the page: %s", expression, err, said)
 	}
 }
@@ -142,7 +146,8 @@ func Accessible(t *testing.T, ctx context.Context, what string) {
 		Ask[bool](t, ctx, string(script)+"; true")
 	}
 	Until(t, ctx, `document.getAnimations().every(a => !(a instanceof CSSTransition))`) // colours that change are not yet what is read
-	list := Ask[[]string](t, ctx, `axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.id + ' (' + v.help + '): ' +
+	list := Ask[[]string](t, ctx,
+		`axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => v.id + ' (' + v.help + '): ' +
 		v.nodes.slice(0, 4).map(n => n.html.slice(0, 160) + ' ' + (n.any[0]?.message ?? '').slice(0, 200)).join('; ')))`)
 	for _, v := range list {
 		t.Errorf("%s: %s", what, strings.Join(strings.Fields(v), " "))

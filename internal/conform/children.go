@@ -160,7 +160,8 @@ func SpawnWith(t testing.TB, n int, change func(rank int, cmd *exec.Cmd), body s
 		}
 		c.leashes = append(c.leashes, held)
 		cmd := bounded.Server(t, os.Args[0])
-		cmd.Env = append(os.Environ(), envBody+"="+body, envRank+"="+strconv.Itoa(r), envSize+"="+strconv.Itoa(n), envArgs+"="+strings.Join(args, "\n"))
+		cmd.Env = append(os.Environ(), envBody+"="+body, envRank+"="+strconv.Itoa(r), envSize+"="+strconv.Itoa(n),
+			envArgs+"="+strings.Join(args, "\n"))
 		cmd.ExtraFiles = []*os.File{hubFile - 3: theirs, leash - 3: end}
 		out := new(bytes.Buffer)
 		cmd.Stdout, cmd.Stderr = out, out

@@ -143,7 +143,8 @@ func wrongLength(e transport.Endpoint) error {
 			err := p.Recv(0, 0, make([]byte, n+8))
 			var m *transport.Mismatch
 			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 ||
-				m.Sent != transport.FormOf(0, n) || m.Want != transport.FormOf(0, n+8) || m.Mine != m.Theirs || !strings.Contains(m.Error(), fmt.Sprintf("%d bytes", n+8)) {
+				m.Sent != transport.FormOf(0, n) || m.Want != transport.FormOf(0, n+8) || m.Mine != m.Theirs ||
+				!strings.Contains(m.Error(), fmt.Sprintf("%d bytes", n+8)) {
 				return fmt.Errorf("a message of %d bytes received as %d gave %v", n, n+8, err)
 			}
 		}
@@ -193,7 +194,8 @@ func wrongTag(e transport.Endpoint) error {
 		} else {
 			err := p.Recv(0, i32, make([]byte, n))
 			var m *transport.Mismatch
-			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 || m.Sent != transport.FormOf(f32, n) || m.Want != transport.FormOf(i32, n) || transport.Way(m.Channel) != 60000 {
+			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 || m.Sent != transport.FormOf(f32, n) || m.Want != transport.FormOf(i32, n) ||
+				transport.Way(m.Channel) != 60000 {
 				return fmt.Errorf("%d bytes of one tag received as another gave %v", n, err)
 			}
 		}

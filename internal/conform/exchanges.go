@@ -71,7 +71,8 @@ func atOnce(e transport.Endpoint) error {
 		src, dst := message(length(me), number(me, next, out, k)), make([]byte, length(before))
 		switch {
 		case k%4 != me:
-			err = p.Exchange(transport.Outgoing{To: next, Channel: out, Bytes: src}, transport.Incoming{From: before, Channel: in, N: len(dst), Dst: dst}, func(bool) {})
+			err = p.Exchange(transport.Outgoing{To: next, Channel: out, Bytes: src},
+				transport.Incoming{From: before, Channel: in, N: len(dst), Dst: dst}, func(bool) {})
 		case k%8 < 4:
 			if err = p.Send(next, out, src); err == nil {
 				err = p.Recv(before, in, dst)

@@ -26,7 +26,8 @@ func begun(e transport.Endpoint, comm uint32) (transport.Port, error) {
 }
 
 // sizes are around everything a transport may treat differently.
-var sizes = []int{0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 1024, 4031, 4032, 4033, 4096, 5000, 8191, 8193, 16385, 65535, 65536, 65537, 262143, 262144, 262145, 1 << 20, 3<<20 + 5}
+var sizes = []int{0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 1024, 4031, 4032, 4033, 4096, 5000, 8191, 8193, 16385, 65535, 65536, 65537, 262143,
+	262144, 262145, 1 << 20, 3<<20 + 5}
 
 var messages = []Scenario{
 	{Name: "order", Ranks: 3, Run: order},
@@ -174,8 +175,8 @@ func bothSend(e transport.Endpoint) error {
 	return p.Close()
 }
 
-// waitingRing: a rank that waits for one peer lets in what others send to it. Rank 1 waits for 2, which sends to 3, which waits for 0, which
-// sends to 1. Each way holds one message, of any length, so they do not wait for one another for ever.
+// waitingRing: a rank that waits for one peer lets in what others send to it. Rank 1 waits for 2, which sends to 3, which waits for 0,
+// which sends to 1. Each way holds one message, of any length, so they do not wait for one another for ever.
 func waitingRing(e transport.Endpoint) error {
 	p, err := begun(e, 7)
 	if err != nil {

@@ -54,11 +54,13 @@ func (c Case) String() string {
 const mostTricky = 3000
 
 // sizes are counts of elements, around the borders that comm has.
-var sizes = []int{1, 2, 3, 7, 8, 15, 16, 17, 24, 25, 100, 255, 256, 1000, 1023, 1024, 1025, 2048, 2999, 4096, 5000, 20000, 40001, 70001, 131072, 262145, 400003, 1 << 20}
+var sizes = []int{1, 2, 3, 7, 8, 15, 16, 17, 24, 25, 100, 255, 256, 1000, 1023, 1024, 1025, 2048, 2999, 4096, 5000, 20000, 40001, 70001,
+	131072, 262145, 400003, 1 << 20}
 
 // DrawCase draws a call of a program.
 func DrawCase(rng *rand.Rand, p *sched.Program) Case {
-	c := Case{Program: p.String(), Seed: rng.Uint64(), Type: []string{"float32", "float32", "float64", "int32"}[rng.IntN(4)], Op: []string{"sum", "sum", "sum", "min", "max", "prod", "avg"}[rng.IntN(7)]}
+	c := Case{Program: p.String(), Seed: rng.Uint64(), Type: []string{"float32", "float32", "float64", "int32"}[rng.IntN(4)],
+		Op: []string{"sum", "sum", "sum", "min", "max", "prod", "avg"}[rng.IntN(7)]}
 	if c.Op == "avg" && c.Type == "int32" {
 		c.Op = "sum"
 	}
@@ -436,7 +438,8 @@ func differ[T number](r int, got []byte, want []T) error {
 			}
 		}
 	}
-	return fmt.Errorf("rank %d has %d wrong elements of %d; element %d is %x, not %x (%v)", r, wrong, len(want), first, got[first*size:][:size], w[first*size:][:size], want[first])
+	return fmt.Errorf("rank %d has %d wrong elements of %d; element %d is %x, not %x (%v)",
+		r, wrong, len(want), first, got[first*size:][:size], w[first*size:][:size], want[first])
 }
 
 // chunkwise compares sums that depend on their order. How elements are dealt out to the
@@ -490,7 +493,8 @@ func (c *Case) chunkwise(p *sched.Program, run func([][]byte) ([][]byte, error),
 					}
 				}
 				if left == 0 {
-					return fmt.Errorf("rank %d, block %d: element %d is %x, which no chunk of the block gives; chunk 0 gives %x", r, b, i, got, want[r][from+i*size:][:size])
+					return fmt.Errorf("rank %d, block %d: element %d is %x, which no chunk of the block gives; chunk 0 gives %x",
+						r, b, i, got, want[r][from+i*size:][:size])
 				}
 			}
 		}

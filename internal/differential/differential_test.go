@@ -119,7 +119,8 @@ func TestProvenIsWhatRuns(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d programs drawn: %d proven, which made %d calls; %d refused, of which %d are right in every order that the reference tried", c.drawn, c.proven, c.runs, c.refused, c.refusedRight)
+	t.Logf("%d programs drawn: %d proven, which made %d calls; %d refused, of which %d are right in every order that the reference tried",
+		c.drawn, c.proven, c.runs, c.refused, c.refusedRight)
 	t.Logf("in %d calls a rank was stopped and woken; calls by transport:", c.frozen)
 	for _, w := range all {
 		t.Logf("%8d %s", c.over[w.name], w.name)
@@ -282,7 +283,8 @@ func report(seed uint64, p *sched.Program, how, way string, c Case, err error) e
 	if e := os.WriteFile(path, []byte(p.String()), 0o644); e != nil {
 		path = e.Error()
 	}
-	return fmt.Errorf("seed %d: a proven program (%s) is not what runs over %s: %w\ncall: %s\nprogram, also in %s:\n%s", seed, how, way, err, c, path, p)
+	return fmt.Errorf("seed %d: a proven program (%s) is not what runs over %s: %w\ncall: %s\nprogram, also in %s:\n%s",
+		seed, how, way, err, c, path, p)
 }
 
 // right runs a program with the reference in several orders and compares with what the

@@ -100,7 +100,8 @@ func made(rng *rand.Rand, n int) (*sched.Program, string) {
 	if err != nil {
 		return nil, ""
 	}
-	op := []sched.Collective{sched.AllReduce, sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce}[rng.IntN(6)]
+	op := []sched.Collective{sched.AllReduce, sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast,
+		sched.Reduce}[rng.IntN(6)]
 	root := rng.IntN(n)
 	plan, err := net.Make(op, root, synth.Wish{Loss: 0.3 * rng.Float64()})
 	if err != nil {
@@ -410,7 +411,8 @@ func (w *weaver) reduce(at, width int, ends []end) {
 			case last && w.rng.IntN(2) == 0:
 				w.add(ch, r, width, sched.Step{Op: sched.RecvReduceSend, Src: src.ref(w.run(width)), From: from, To: sched.N(parent[r])})
 			case last && w.rng.IntN(2) == 0:
-				w.add(ch, r, width, sched.Step{Op: sched.RecvReduceCopySend, Src: src.ref(w.run(width)), Dst: acc.ref(w.run(width)), From: from, To: sched.N(parent[r])})
+				w.add(ch, r, width, sched.Step{Op: sched.RecvReduceCopySend, Src: src.ref(w.run(width)), Dst: acc.ref(w.run(width)), From: from,
+					To: sched.N(parent[r])})
 			case w.tmp > width && w.rng.IntN(4) == 0: // received, then added
 				if src == in {
 					w.add(ch, r, width, sched.Step{Op: sched.Copy, Src: in.ref(w.run(width)), Dst: acc.ref(w.run(width))})

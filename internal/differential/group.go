@@ -111,7 +111,8 @@ func Processes(n int, s Setting, limit time.Duration) (Group, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		host, seat := s.host(r)
 		cmd.Env = append(os.Environ(), rankEnv+"="+strconv.Itoa(r), "WEFT_TEST_SIZE="+strconv.Itoa(n), "WEFT_TEST_ADDR="+addr,
-			"WEFT_TEST_TRANSPORT="+s.Transport, "WEFT_TEST_LIMIT="+limit.String(), "WEFT_TEST_HOST="+host, "WEFT_TEST_SEAT="+strconv.Itoa(seat), "WEFT_TEST_GPU="+string(s.GPU))
+			"WEFT_TEST_TRANSPORT="+s.Transport, "WEFT_TEST_LIMIT="+limit.String(), "WEFT_TEST_HOST="+host, "WEFT_TEST_SEAT="+strconv.Itoa(seat),
+			"WEFT_TEST_GPU="+string(s.GPU))
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -197,13 +198,15 @@ func serve(rank string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	m, err := comm.Join(ctx, comm.Config{Rank: r, Size: n, LocalRank: seat, Host: os.Getenv("WEFT_TEST_HOST"), Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT"), Timeout: limit})
+	m, err := comm.Join(ctx, comm.Config{Rank: r, Size: n, LocalRank: seat, Host: os.Getenv("WEFT_TEST_HOST"),
+		Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT"), Timeout: limit})
 	if err != nil {
 		return err
 	}
 	run := func(c *Case) ([]byte, error) { return c.Run(context.Background(), m) }
 	if way := os.Getenv("WEFT_TEST_GPU"); way != "" {
-		g, err := device.Open(ctx, m, func() (gpu.Device, error) { return soft.New(gpu.Plain), nil }, device.Config{Way: device.Way(way), Sums: device.OnHost, Timeout: limit})
+		g, err := device.Open(ctx, m, func() (gpu.Device, error) { return soft.New(gpu.Plain), nil },
+			device.Config{Way: device.Way(way), Sums: device.OnHost, Timeout: limit})
 		if err != nil {
 			return err
 		}

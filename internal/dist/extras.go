@@ -45,7 +45,8 @@ func writeSBOM(path, binary, version string, at time.Time) error {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		parts = append(parts, component{Type: "library", Ref: purl(m.Path, m.Version), Name: m.Path, Version: m.Version, PURL: purl(m.Path, m.Version)})
+		parts = append(parts, component{Type: "library", Ref: purl(m.Path, m.Version), Name: m.Path, Version: m.Version,
+			PURL: purl(m.Path, m.Version)})
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
@@ -130,7 +131,8 @@ func pack(t *tar.Writer, dir, file string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := t.WriteHeader(&tar.Header{Name: "share/" + filepath.ToSlash(name), Mode: 0o644, Size: int64(len(b)), ModTime: at, Format: tar.FormatPAX}); err != nil {
+	if err := t.WriteHeader(&tar.Header{Name: "share/" + filepath.ToSlash(name), Mode: 0o644, Size: int64(len(b)), ModTime: at,
+		Format: tar.FormatPAX}); err != nil {
 		return err
 	}
 	_, err = t.Write(b)

@@ -32,12 +32,14 @@ func TestSharedFilesAreRead(t *testing.T) {
 	}
 	if groff, err := exec.LookPath("groff"); err != nil {
 		t.Log("no groff: man pages are not formatted")
-	} else if out, err := bounded.Command(t, groff, append([]string{"-man", "-Tascii", "-ww", "-Wbreak", "-z"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
+	} else if out, err := bounded.Command(t, groff,
+		append([]string{"-man", "-Tascii", "-ww", "-Wbreak", "-z"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("groff: %v: %.500s", err, out)
 	}
 	// Bash lists what the file's function completes to: none of cobra's that needs the program, so only that it is read.
 	file = filepath.Join(dir, "share/bash-completion/completions/weft")
-	if out, err := bounded.Command(t, "bash", "-c", `source "$1" && complete -p weft`, "bash", file).CombinedOutput(); err != nil || !strings.Contains(string(out), "weft") {
+	if out, err := bounded.Command(t, "bash", "-c", `source "$1" && complete -p weft`, "bash", file).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "weft") {
 		t.Errorf("bash: %v: %s", err, out)
 	}
 }

@@ -122,7 +122,8 @@ func compress(plain []byte) ([]byte, error) {
 func (img image) write(to io.Writer) error {
 	w := tar.NewWriter(to)
 	put := func(name string, b []byte) error {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(b)), ModTime: img.Created, Format: tar.FormatPAX}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(b)), ModTime: img.Created,
+			Format: tar.FormatPAX}); err != nil {
 			return err
 		}
 		_, err := w.Write(b)
@@ -214,7 +215,8 @@ func (img image) check(file []byte) error {
 		case !ok:
 			return nil, fmt.Errorf("blob %s is missing", d.Digest)
 		case d.MediaType != mediaType || len(b) != d.Size || digest(b) != d.Digest:
-			return nil, fmt.Errorf("blob %s: %s of %d bytes with digest %s; want %s of %d bytes", d.Digest, d.MediaType, len(b), digest(b), mediaType, d.Size)
+			return nil, fmt.Errorf("blob %s: %s of %d bytes with digest %s; want %s of %d bytes",
+				d.Digest, d.MediaType, len(b), digest(b), mediaType, d.Size)
 		}
 		return b, nil
 	}
@@ -239,7 +241,8 @@ func (img image) check(file []byte) error {
 			return fmt.Errorf("manifest %d is for %v and its config for %v; want %v", i, d.Platform, c.platform, want.platform)
 		}
 		if len(m.Layers) != 1 || len(c.RootFS.DiffIDs) != 1 || len(c.Config.Entrypoint) != 1 {
-			return fmt.Errorf("manifest %d: %d layers, %d of them in the config, entry point %q; want one each", i, len(m.Layers), len(c.RootFS.DiffIDs), c.Config.Entrypoint)
+			return fmt.Errorf("manifest %d: %d layers, %d of them in the config, entry point %q; want one each",
+				i, len(m.Layers), len(c.RootFS.DiffIDs), c.Config.Entrypoint)
 		}
 		if b, err = blob(m.Layers[0], typeLayer); err != nil {
 			return err

@@ -87,7 +87,8 @@ func TestTheImagesProgramRuns(t *testing.T) {
 	if err := checkStatic(b); err != nil {
 		t.Error(err)
 	}
-	if sh, err := os.ReadFile("/bin/sh"); err == nil && runtime.GOOS == "linux" && bytes.Contains(sh, []byte("ld-linux")) && checkStatic(sh) == nil {
+	if sh, err := os.ReadFile("/bin/sh"); err == nil && runtime.GOOS == "linux" && bytes.Contains(sh, []byte("ld-linux")) &&
+		checkStatic(sh) == nil {
 		t.Error("a program that is linked dynamically passes")
 	}
 	img := image{Version: "v0", Commit: "abc", Created: time.Unix(0, 0).UTC(), Binaries: []binary{{platform{runtime.GOOS, runtime.GOARCH}, b}}}

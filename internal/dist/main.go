@@ -83,7 +83,8 @@ func write(version, dir string) error {
 	for _, p := range platforms {
 		name := fmt.Sprintf("weft-%s-%s-%s", version, p.OS, p.Arch)
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w "+release.Flags(version, commit, when), "-o", path, ".")
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w "+release.Flags(version, commit, when),
+			"-o", path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {

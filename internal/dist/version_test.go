@@ -10,7 +10,8 @@ import (
 
 // A binary of a release says its version, commit and time, whatever Go knows of the checkout.
 func TestReleaseSaysItsVersion(t *testing.T) {
-	cmd := bounded.Within(t, bounded.Build, "go", "run", "-buildvcs=false", "-ldflags="+release.Flags("v1.2.3", "abc", "2026-11-16T00:00:00Z"), "./testdata/says")
+	cmd := bounded.Within(t, bounded.Build, "go", "run", "-buildvcs=false", "-ldflags="+release.Flags("v1.2.3", "abc", "2026-11-16T00:00:00Z"),
+		"./testdata/says")
 	out, err := cmd.Output()
 	if want := "v1.2.3 abc 2026-11-16T00:00:00Z v1.2.3"; err != nil || strings.TrimSpace(string(out)) != want {
 		t.Errorf("%q, %v; want %q", out, err, want)

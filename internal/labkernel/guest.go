@@ -48,7 +48,8 @@ func guest() error {
 // enter makes the machine's files the guest's root. keep leaves /tmp as it is, because the command is there.
 func enter(keep bool) error {
 	type mount struct{ from, to, kind, options string }
-	list := []mount{{"host", "/host", "9p", "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}, {"proc", "/host/proc", "proc", ""}, {"sys", "/host/sys", "sysfs", ""}}
+	list := []mount{{"host", "/host", "9p", "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}, {"proc", "/host/proc", "proc", ""},
+		{"sys", "/host/sys", "sysfs", ""}}
 	for _, dir := range []string{"run", "tmp", "var/tmp", "var/log", "mnt"} {
 		if dir != "tmp" || !keep {
 			list = append(list, mount{dir, "/host/" + dir, "tmpfs", ""})

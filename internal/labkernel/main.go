@@ -27,7 +27,9 @@ import (
 )
 
 // modules are what a lab and the guest's root need; what they depend on is loaded first.
-var modules = []string{"virtio_pci", "9p", "9pnet_virtio", "veth", "bridge", "vxlan", "bonding", "vrf", "8021q", "dummy", "tun", "crc32c_generic", "nf_tables", "nft_ct", "nft_counter", "sch_netem", "sch_tbf", "nfnetlink", "xfrm_user", "unix_diag", "inet_diag", "tcp_diag"}
+var modules = []string{"virtio_pci", "9p", "9pnet_virtio", "veth", "bridge", "vxlan", "bonding", "vrf", "8021q", "dummy", "tun",
+	"crc32c_generic", "nf_tables", "nft_ct", "nft_counter", "sch_netem", "sch_tbf", "nfnetlink", "xfrm_user", "unix_diag", "inet_diag",
+	"tcp_diag"}
 
 func main() {
 	if os.Getpid() == 1 {
@@ -65,11 +67,14 @@ func host(dir string, memory int, command string) (int, error) {
 		return 0, err
 	}
 	root := filepath.Join(dir, "root")
-	cmd := exec.Command(filepath.Join(root, "usr/bin/qemu-system-x86_64"), "-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"), "-machine", "q35", "-cpu", "max",
-		"-m", strconv.Itoa(memory), "-smp", "1", "-accel", "tcg,thread=single", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-net", "none",
+	cmd := exec.Command(filepath.Join(root, "usr/bin/qemu-system-x86_64"), "-L", filepath.Join(root, "usr/share/qemu"), "-L",
+		filepath.Join(root, "usr/share/seabios"), "-machine", "q35", "-cpu", "max",
+		"-m", strconv.Itoa(memory), "-smp", "1", "-accel", "tcg,thread=single", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
+		"-net", "none",
 		"-kernel", kernels[0], "-initrd", image, "-append", "console=ttyS0 quiet panic=-1 rdinit=/init",
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib/x86_64-linux-gnu")+":"+filepath.Join(root, "lib/x86_64-linux-gnu"))
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib/x86_64-linux-gnu")+":"+
+		filepath.Join(root, "lib/x86_64-linux-gnu"))
 	code := -1
 	cmd.Stderr = os.Stderr
 	out := &status{code: &code}
@@ -123,7 +128,8 @@ func unpack(dir string) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	list, err := exec.Command("apt-get", "-o", "Debug::NoLocking=1", "--print-uris", "--no-install-recommends", "install", "qemu-system-x86", "linux-image-amd64").Output()
+	list, err := exec.Command("apt-get", "-o", "Debug::NoLocking=1", "--print-uris", "--no-install-recommends", "install", "qemu-system-x86",
+		"linux-image-amd64").Output()
 	if err != nil {
 		return fmt.Errorf("apt-get --print-uris: %w; the packages come from a Debian mirror", err)
 	}
@@ -221,7 +227,8 @@ func loadOrder(base string) (order []string, err error) {
 // archive adds a file in the form that kernels read (cpio, newc).
 func archive(w io.Writer, name string, mode int, data []byte) {
 	pad := func(n int) { _, _ = w.Write(make([]byte, (4-n%4)%4)) }
-	fmt.Fprintf(w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", 0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0, name)
+	fmt.Fprintf(w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",
+		0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0, name)
 	pad(110 + len(name) + 1)
 	_, _ = w.Write(data)
 	pad(len(data))

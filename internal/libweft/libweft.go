@@ -75,7 +75,8 @@ func build(root, so string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-tags", "libweft", "-trimpath", "-ldflags", "-s -w", "-o", so, "./capi")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-tags", "libweft", "-trimpath", "-ldflags", "-s -w", "-o", so,
+		"./capi")
 	cmd.Dir, cmd.Env, cmd.WaitDelay = root, append(os.Environ(), "CGO_ENABLED=1"), time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("libweft.so cannot be built: %w\n%s", err, out)
@@ -113,7 +114,8 @@ func Compile(t testing.TB, source string) string {
 	t.Helper()
 	so, cc := Build(t), Compiler(t, "cc")
 	out := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".c"))
-	Run(t, nil, cc, "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-I", filepath.Join(Root(t), "capi"), "-o", out, source, so, "-Wl,-rpath,"+filepath.Dir(so), "-ldl", "-lpthread")
+	Run(t, nil, cc, "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-I", filepath.Join(Root(t), "capi"), "-o", out, source, so,
+		"-Wl,-rpath,"+filepath.Dir(so), "-ldl", "-lpthread")
 	return out
 }
 

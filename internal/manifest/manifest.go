@@ -25,46 +25,65 @@ type free struct{}
 var (
 	meta = fields{"name": nil, "namespace": nil, "labels": free{}, "annotations": free{}}
 
-	probe = fields{"httpGet": fields{"path": nil, "port": nil}, "tcpSocket": fields{"port": nil}, "exec": fields{"command": free{}}, "periodSeconds": nil, "failureThreshold": nil, "initialDelaySeconds": nil}
+	probe = fields{"httpGet": fields{"path": nil, "port": nil}, "tcpSocket": fields{"port": nil}, "exec": fields{"command": free{}},
+		"periodSeconds": nil, "failureThreshold": nil, "initialDelaySeconds": nil}
 
 	container = fields{"name": nil, "image": nil, "command": free{}, "args": free{}, "workingDir": nil,
-		"env":       list{fields{"name": nil, "value": nil, "valueFrom": fields{"fieldRef": fields{"fieldPath": nil}, "secretKeyRef": fields{"name": nil, "key": nil}, "configMapKeyRef": fields{"name": nil, "key": nil}}}},
+		"env": list{fields{"name": nil, "value": nil,
+			"valueFrom": fields{"fieldRef": fields{"fieldPath": nil}, "secretKeyRef": fields{"name": nil, "key": nil},
+				"configMapKeyRef": fields{"name": nil, "key": nil}}}},
 		"ports":     list{fields{"name": nil, "containerPort": nil, "protocol": nil}},
-		"resources": fields{"requests": free{}, "limits": free{}, "claims": list{fields{"name": nil}}}, "readinessProbe": probe, "livenessProbe": probe,
-		"volumeMounts":    list{fields{"name": nil, "mountPath": nil, "readOnly": nil, "subPath": nil}},
-		"securityContext": fields{"readOnlyRootFilesystem": nil, "allowPrivilegeEscalation": nil, "privileged": nil, "runAsUser": nil, "runAsNonRoot": nil, "capabilities": fields{"add": free{}, "drop": free{}}},
+		"resources": fields{"requests": free{}, "limits": free{}, "claims": list{fields{"name": nil}}}, "readinessProbe": probe,
+		"livenessProbe": probe,
+		"volumeMounts":  list{fields{"name": nil, "mountPath": nil, "readOnly": nil, "subPath": nil}},
+		"securityContext": fields{"readOnlyRootFilesystem": nil, "allowPrivilegeEscalation": nil, "privileged": nil, "runAsUser": nil,
+			"runAsNonRoot": nil, "capabilities": fields{"add": free{}, "drop": free{}}},
 	}
-	podSpec = fields{"hostNetwork": nil, "hostPID": nil, "hostIPC": nil, "restartPolicy": nil, "subdomain": nil, "serviceAccountName": nil, "terminationGracePeriodSeconds": nil, "nodeSelector": free{}, "dnsPolicy": nil,
-		"tolerations": list{fields{"operator": nil, "key": nil, "effect": nil, "value": nil}}, "containers": list{container}, "initContainers": list{container},
+	podSpec = fields{"hostNetwork": nil, "hostPID": nil, "hostIPC": nil, "restartPolicy": nil, "subdomain": nil, "serviceAccountName": nil,
+		"terminationGracePeriodSeconds": nil, "nodeSelector": free{}, "dnsPolicy": nil,
+		"tolerations": list{fields{"operator": nil, "key": nil, "effect": nil, "value": nil}}, "containers": list{container},
+		"initContainers":  list{container},
 		"resourceClaims":  list{fields{"name": nil, "resourceClaimTemplateName": nil}},
 		"securityContext": fields{"fsGroup": nil, "runAsUser": nil, "runAsGroup": nil, "runAsNonRoot": nil},
-		"volumes":         list{fields{"name": nil, "hostPath": fields{"path": nil, "type": nil}, "emptyDir": fields{"medium": nil, "sizeLimit": nil}, "configMap": fields{"name": nil}, "secret": fields{"secretName": nil}}},
+		"volumes": list{fields{"name": nil, "hostPath": fields{"path": nil, "type": nil},
+			"emptyDir": fields{"medium": nil, "sizeLimit": nil}, "configMap": fields{"name": nil}, "secret": fields{"secretName": nil}}},
 	}
 	pod      = fields{"metadata": meta, "spec": podSpec}
 	selector = fields{"matchLabels": free{}}
-	job      = fields{"parallelism": nil, "completions": nil, "completionMode": nil, "backoffLimit": nil, "activeDeadlineSeconds": nil, "template": pod}
+	job      = fields{"parallelism": nil, "completions": nil, "completionMode": nil, "backoffLimit": nil, "activeDeadlineSeconds": nil,
+		"template": pod}
 
 	kinds = map[string]fields{
-		"v1 Node":      {"metadata": meta},
-		"v1 Service":   {"metadata": meta, "spec": fields{"clusterIP": nil, "selector": free{}, "publishNotReadyAddresses": nil, "ports": list{fields{"name": nil, "port": nil, "targetPort": nil}}}},
+		"v1 Node": {"metadata": meta},
+		"v1 Service": {"metadata": meta, "spec": fields{"clusterIP": nil, "selector": free{}, "publishNotReadyAddresses": nil,
+			"ports": list{fields{"name": nil, "port": nil, "targetPort": nil}}}},
 		"v1 ConfigMap": {"metadata": meta, "data": free{}},
 		"apps/v1 DaemonSet": {"metadata": meta, "spec": fields{"selector": selector, "template": pod,
 			"updateStrategy": fields{"type": nil, "rollingUpdate": fields{"maxUnavailable": nil}}}},
-		"apps/v1 StatefulSet": {"metadata": meta, "spec": fields{"serviceName": nil, "replicas": nil, "podManagementPolicy": nil, "selector": selector, "template": pod,
-			"volumeClaimTemplates": list{fields{"metadata": meta, "spec": fields{"accessModes": free{}, "storageClassName": nil, "resources": fields{"requests": free{}}}}}}},
-		"batch/v1 Job":                                   {"metadata": meta, "spec": job},
-		"kueue.x-k8s.io/v1beta2 Topology":                {"metadata": meta, "spec": fields{"levels": list{fields{"nodeLabel": nil}}}},
-		"kueue.x-k8s.io/v1beta2 ResourceFlavor":          {"metadata": meta, "spec": fields{"nodeLabels": free{}, "topologyName": nil, "nodeTaints": free{}, "tolerations": free{}}},
+		"apps/v1 StatefulSet": {"metadata": meta, "spec": fields{"serviceName": nil, "replicas": nil, "podManagementPolicy": nil,
+			"selector": selector, "template": pod,
+			"volumeClaimTemplates": list{fields{"metadata": meta,
+				"spec": fields{"accessModes": free{}, "storageClassName": nil, "resources": fields{"requests": free{}}}}}}},
+		"batch/v1 Job":                    {"metadata": meta, "spec": job},
+		"kueue.x-k8s.io/v1beta2 Topology": {"metadata": meta, "spec": fields{"levels": list{fields{"nodeLabel": nil}}}},
+		"kueue.x-k8s.io/v1beta2 ResourceFlavor": {"metadata": meta,
+			"spec": fields{"nodeLabels": free{}, "topologyName": nil, "nodeTaints": free{}, "tolerations": free{}}},
 		"k8s.cni.cncf.io/v1 NetworkAttachmentDefinition": {"metadata": meta, "spec": fields{"config": nil}},
-		"kueue.x-k8s.io/v1beta2 ClusterQueue": {"metadata": meta, "spec": fields{"namespaceSelector": free{}, "resourceGroups": list{fields{"coveredResources": free{},
-			"flavors": list{fields{"name": nil, "resources": list{fields{"name": nil, "nominalQuota": nil}}}}}}}},
-		"kueue.x-k8s.io/v1beta2 LocalQueue":         {"metadata": meta, "spec": fields{"clusterQueue": nil}},
-		"resource.nvidia.com/v1beta1 ComputeDomain": {"metadata": meta, "spec": fields{"numNodes": nil, "channel": fields{"resourceClaimTemplate": fields{"name": nil}}}},
-		"nv-ipam.nvidia.com/v1alpha1 CIDRPool": {"metadata": meta, "spec": fields{"cidr": nil, "gatewayIndex": nil, "perNodeNetworkPrefix": nil, "exclusions": free{}, "nodeSelector": free{},
-			"staticAllocations": list{fields{"nodeName": nil, "prefix": nil, "gateway": nil}}}},
-		"jobset.x-k8s.io/v1alpha2 JobSet": {"metadata": meta, "spec": fields{"replicatedJobs": list{fields{"name": nil, "replicas": nil, "template": fields{"metadata": meta, "spec": job}}},
-			"network": fields{"enableDNSHostnames": nil, "subdomain": nil, "publishNotReadyAddresses": nil}, "successPolicy": fields{"operator": nil, "targetReplicatedJobs": free{}},
-			"failurePolicy": fields{"maxRestarts": nil}, "suspend": nil, "ttlSecondsAfterFinished": nil, "startupPolicy": fields{"startupPolicyOrder": nil}}},
+		"kueue.x-k8s.io/v1beta2 ClusterQueue": {"metadata": meta,
+			"spec": fields{"namespaceSelector": free{}, "resourceGroups": list{fields{"coveredResources": free{},
+				"flavors": list{fields{"name": nil, "resources": list{fields{"name": nil, "nominalQuota": nil}}}}}}}},
+		"kueue.x-k8s.io/v1beta2 LocalQueue": {"metadata": meta, "spec": fields{"clusterQueue": nil}},
+		"resource.nvidia.com/v1beta1 ComputeDomain": {"metadata": meta,
+			"spec": fields{"numNodes": nil, "channel": fields{"resourceClaimTemplate": fields{"name": nil}}}},
+		"nv-ipam.nvidia.com/v1alpha1 CIDRPool": {"metadata": meta,
+			"spec": fields{"cidr": nil, "gatewayIndex": nil, "perNodeNetworkPrefix": nil, "exclusions": free{}, "nodeSelector": free{},
+				"staticAllocations": list{fields{"nodeName": nil, "prefix": nil, "gateway": nil}}}},
+		"jobset.x-k8s.io/v1alpha2 JobSet": {"metadata": meta,
+			"spec": fields{"replicatedJobs": list{fields{"name": nil, "replicas": nil, "template": fields{"metadata": meta, "spec": job}}},
+				"network":       fields{"enableDNSHostnames": nil, "subdomain": nil, "publishNotReadyAddresses": nil},
+				"successPolicy": fields{"operator": nil, "targetReplicatedJobs": free{}},
+				"failurePolicy": fields{"maxRestarts": nil}, "suspend": nil, "ttlSecondsAfterFinished": nil,
+				"startupPolicy": fields{"startupPolicyOrder": nil}}},
 	}
 
 	nameForm  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)

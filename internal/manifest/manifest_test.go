@@ -39,7 +39,8 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Errorf("%q for %q: %v, want %q", c.to, c.from, err, c.want)
 		}
 	}
-	if _, err := Check([]byte("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: s}\nspec: {serviceName: none, template: {spec: {containers: [{name: c, image: i}]}}}\n")); err == nil || !strings.Contains(err.Error(), `no Service "none"`) {
+	if _, err := Check([]byte("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: s}\nspec: {serviceName: none, template: {spec: {containers: [{name: c, image: i}]}}}\n")); err == nil ||
+		!strings.Contains(err.Error(), `no Service "none"`) {
 		t.Errorf("a StatefulSet without its Service: %v", err)
 	}
 }

@@ -145,7 +145,8 @@ func (e *Explicit) Break(rng *rand.Rand) (*Explicit, string) {
 		s.Dst.Index = bump(s.Dst.Index)
 		where += "stores to " + s.Dst.String()
 	case 7:
-		swap := map[sched.Op]sched.Op{sched.RecvReduce: sched.Recv, sched.RecvReduceCopySend: sched.RecvSend, sched.LocalReduce: sched.Copy, sched.Copy: sched.LocalReduce}
+		swap := map[sched.Op]sched.Op{sched.RecvReduce: sched.Recv, sched.RecvReduceCopySend: sched.RecvSend, sched.LocalReduce: sched.Copy,
+			sched.Copy: sched.LocalReduce}
 		op, ok := swap[s.Op]
 		if s.Op == sched.Recv { // reduces into where it stored
 			op, ok, s.Src = sched.RecvReduce, true, s.Dst

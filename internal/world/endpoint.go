@@ -82,7 +82,8 @@ func (e *Endpoint) Port(g transport.Group) (transport.Port, error) {
 	if b.port != nil {
 		return nil, fmt.Errorf("communicator %d of epoch %d has a port already", g.ID, g.Epoch)
 	}
-	b.port = &port{e: e, Port: match.Port{ID: g.ID, Epoch: g.Epoch}, box: b, numbers: map[[2]int]uint64{}, wanted: map[[2]int][]*want{}, told: map[int]match.Call{}}
+	b.port = &port{e: e, Port: match.Port{ID: g.ID, Epoch: g.Epoch}, box: b, numbers: map[[2]int]uint64{}, wanted: map[[2]int][]*want{},
+		told: map[int]match.Call{}}
 	b.port.Most = credit
 	return b.port, b.port.Attach(&g, e.rank, len(w.eps))
 }

@@ -14,7 +14,8 @@ type lineKey struct {
 }
 
 func (k lineKey) compare(o lineKey) int {
-	return cmp.Or(cmp.Compare(k.from, o.from), cmp.Compare(k.to, o.to), cmp.Compare(k.id, o.id), cmp.Compare(k.epoch, o.epoch), cmp.Compare(k.channel, o.channel))
+	return cmp.Or(cmp.Compare(k.from, o.from), cmp.Compare(k.to, o.to), cmp.Compare(k.id, o.id), cmp.Compare(k.epoch, o.epoch),
+		cmp.Compare(k.channel, o.channel))
 }
 
 func (k lineKey) hash() uint64 {

@@ -88,7 +88,8 @@ func (p *port) start(to, channel int, b []byte) *outgoing {
 	p.Lend(rank, len(b))
 	way := transport.Way(channel)
 	k := lineKey{e.rank, rank, p.ID, p.Epoch, way}
-	m := &message{call: p.Enc, form: transport.FormOf(channel, len(b)), b: o.copy, torn: -1, took: func() { p.Repaid(rank, match.Cost(len(b))) }}
+	m := &message{call: p.Enc, form: transport.FormOf(channel, len(b)), b: o.copy, torn: -1,
+		took: func() { p.Repaid(rank, match.Cost(len(b))) }}
 	no := p.numbers[[2]int{to, way}]
 	p.numbers[[2]int{to, way}]++
 	deliver := func(w *World) {
@@ -249,7 +250,8 @@ func (p *port) next(from, channel, n int) (*message, error) {
 	list := p.box.lines[at]
 	if len(list) == 0 || list[0].torn >= 0 {
 		err = p.over(rank)
-		if _, ok := errors.AsType[*transport.Gone](err); ok && len(list) > 0 && list[0].call == p.Enc && list[0].form == transport.FormOf(channel, n) {
+		if _, ok := errors.AsType[*transport.Gone](err); ok && len(list) > 0 && list[0].call == p.Enc &&
+			list[0].form == transport.FormOf(channel, n) {
 			return list[0], err
 		}
 		return nil, err

@@ -150,7 +150,8 @@ func Run(t *testing.T, cfg Config, body func(rank int, e transport.Endpoint)) (r
 
 func newWorld(cfg Config) *World {
 	n := cfg.Ranks
-	w := &World{cfg: cfg, base: time.Now(), last: map[lineKey]int64{}, sent: map[lineKey]uint64{}, dead: make([]bool, n), steps: make([]int, n),
+	w := &World{cfg: cfg, base: time.Now(), last: map[lineKey]int64{}, sent: map[lineKey]uint64{}, dead: make([]bool, n),
+		steps:  make([]int, n),
 		paused: make([]int64, n), cuts: map[[2]int]int64{}, gone: map[[2]int]*loss{}, running: n, news: make(chan struct{}, 1)}
 	for r := range n {
 		w.eps = append(w.eps, &Endpoint{w: w, rank: r, mine: memory{blocks: map[uint64][]byte{}}})

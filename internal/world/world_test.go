@@ -24,7 +24,8 @@ func TestConform(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			for seed := range seeds {
-				cfg := Config{Seed: seed, Ranks: s.Ranks, Think: time.Duration(seed) * 300, Delay: time.Duration(1+seed) * time.Microsecond, Tail: int(50 * seed), Notice: time.Millisecond,
+				cfg := Config{Seed: seed, Ranks: s.Ranks, Think: time.Duration(seed) * 300, Delay: time.Duration(1+seed) * time.Microsecond,
+					Tail: int(50 * seed), Notice: time.Millisecond,
 					Overlaps: seed%2 == 0, Holds: seed%3 == 0, Limit: time.Hour}
 				errs := make([]error, s.Ranks)
 				r := Run(t, cfg, func(rank int, e transport.Endpoint) {
@@ -42,8 +43,9 @@ func TestConform(t *testing.T) {
 // A run is the same each time.
 func TestReplay(t *testing.T) {
 	run := func(seed uint64, step int) (log []string, r Result) {
-		cfg := Config{Seed: seed, Ranks: 3, Think: 5 * time.Microsecond, Delay: 50 * time.Microsecond, Tail: 5, Notice: time.Millisecond, Overlaps: true,
-			Faults: []Fault{{Kind: Kill, Rank: 1, Step: step}}, Limit: time.Minute}
+		cfg := Config{Seed: seed, Ranks: 3, Think: 5 * time.Microsecond, Delay: 50 * time.Microsecond, Tail: 5, Notice: time.Millisecond,
+			Overlaps: true,
+			Faults:   []Fault{{Kind: Kill, Rank: 1, Step: step}}, Limit: time.Minute}
 		logs := make([][]string, 3)
 		r = Run(t, cfg, func(rank int, e transport.Endpoint) {
 			defer e.Close()
@@ -55,7 +57,8 @@ func TestReplay(t *testing.T) {
 			p.Begin(transport.Call{Seq: 1}, nil)
 			for k := range 20 {
 				in := make([]byte, 100*k)
-				err := p.Exchange(transport.Outgoing{To: (rank + 1) % 3, Bytes: make([]byte, 100*k)}, transport.Incoming{From: (rank + 2) % 3, N: len(in), Dst: in}, nil)
+				err := p.Exchange(transport.Outgoing{To: (rank + 1) % 3, Bytes: make([]byte, 100*k)},
+					transport.Incoming{From: (rank + 2) % 3, N: len(in), Dst: in}, nil)
 				logs[rank] = append(logs[rank], fmt.Sprint(rank, k, time.Since(start), err))
 				if err != nil {
 					return

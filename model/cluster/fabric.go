@@ -60,7 +60,8 @@ func (p *parse) fabric(path, name string, n *node) ([]build.Fabric, *build.Chips
 	switch family {
 	case "dragonfly":
 		x := build.Dragonfly{Name: name, NICs: nics, Service: service, Link: link, Model: p.model(f, "switch", true),
-			Routers: f.integer("routers", 1, 1024), Ports: f.integer("ports", 1, 1024), Global: f.integer("global", 1, 1024), Groups: f.integer("groups", 2, 1<<16)}
+			Routers: f.integer("routers", 1, 1024), Ports: f.integer("ports", 1, 1024), Global: f.integer("global", 1, 1024),
+			Groups: f.integer("groups", 2, 1<<16)}
 		for _, need := range []string{"routers", "ports", "global"} {
 			if !f.has(need) {
 				f.fail(need, "missing; a dragonfly needs routers (a group), ports (for NICs, a router) and global (links, a router)")

@@ -55,7 +55,8 @@ func TestFloorAndServices(t *testing.T) {
 	if all := bare.AllServices(); len(all) != 3 || all[0].Declared || len(bare.Services) != 0 {
 		t.Errorf("undeclared services: %+v", all)
 	}
-	preset, err := Parse("p.yaml", []byte("preset: superpod-h100\nparams: {su: 2}\nservices: {out-of-band: {}}\nfloor: {rack: {hosts: 3}}\n"), nil)
+	preset, err := Parse("p.yaml", []byte("preset: superpod-h100\nparams: {su: 2}\nservices: {out-of-band: {}}\nfloor: {rack: {hosts: 3}}\n"),
+		nil)
 	if err != nil || preset.Floor.Fits[0].Most != 3 || len(preset.Services) != 1 {
 		t.Errorf("a preset on a floor: %v", err)
 	}
@@ -68,7 +69,8 @@ func TestWrongFloorsAndServices(t *testing.T) {
 		{"unknown field of a rack", "floor:\n  rack: {unit: 48}", `hall.yaml:5: floor.rack.unit: unknown field; did you mean "units"?`},
 		{"no power", "floor: {rack: {power: forty}}", `"forty"; it must be such as 40kW`},
 		{"power too small", "floor: {rack: {power: 40}}", "between 100 and"},
-		{"power for three of four", "floor:\n  rack:\n    hosts: 4\n    power: 35kW", "hall.yaml:7: floor.rack.power: 35 kW: 4 hosts such as n3 (dgx-h100) in one rack draw 40.8 kW; 3 may"},
+		{"power for three of four", "floor:\n  rack:\n    hosts: 4\n    power: 35kW",
+			"hall.yaml:7: floor.rack.power: 35 kW: 4 hosts such as n3 (dgx-h100) in one rack draw 40.8 kW; 3 may"},
 		{"power for none", "floor: {rack: {power: 8kW}}", "one dgx-h100 draws 10.2 kW"},
 		{"height for five of six", "floor: {rack: {hosts: 6}}", "5 do"},
 		{"all units reserved", "floor: {rack: {units: 8, reserve: 8}}", "leave some for hosts"},

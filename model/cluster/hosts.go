@@ -191,7 +191,8 @@ func (p *parse) devices(f *fields, box *build.Box) {
 			q.fail("kind", "%q; known: %s", clip(word), strings.Join(deviceKinds, ", "))
 		}
 		parents := q.names("parent")
-		d := build.Device{Kind: kind, Model: q.text("model"), Link: q.text("link"), Lanes: q.integer("lanes", 1, 512), Rail: topo.None, Line: e.line}
+		d := build.Device{Kind: kind, Model: q.text("model"), Link: q.text("link"), Lanes: q.integer("lanes", 1, 512), Rail: topo.None,
+			Line: e.line}
 		storage := q.bool("storage")
 		if d.Link != "" {
 			if _, err := p.catalog.Link(d.Link); err != nil {
@@ -287,7 +288,8 @@ func pair(a, b []string) ([][2]string, error) {
 
 // sold puts a kind into the catalogue, with what it costs and draws.
 func (p *parse) sold(f *fields, box build.Box) {
-	h := catalog.Host{Name: box.Name, Units: f.integer("units", 1, 60), Watts: f.number("watts", 0, 0), Price: f.price("price"), Source: catalog.Source(p.file)}
+	h := catalog.Host{Name: box.Name, Units: f.integer("units", 1, 60), Watts: f.number("watts", 0, 0), Price: f.price("price"),
+		Source: catalog.Source(p.file)}
 	for _, d := range box.Devices {
 		switch {
 		case d.Kind == topo.GPU:

@@ -64,7 +64,8 @@ func (p *parse) readImport(n *node) *imported {
 		g = g.WithClass(l.Class(0))
 	}
 	if count := g.Unstated(); count > 0 {
-		p.fail(n.line, "import", "%s does not state the rate of %s; write what they are, such as import: {file: %s, link: ndr}", clip(name), plural(count, "link"), clip(name))
+		p.fail(n.line, "import", "%s does not state the rate of %s; write what they are, such as import: {file: %s, link: ndr}",
+			clip(name), plural(count, "link"), clip(name))
 		return nil
 	}
 	return &imported{graph: g, model: model, line: n.line}
@@ -87,7 +88,9 @@ func decodeImport(name, from string, data []byte) (*topo.Graph, error) {
 	} else {
 		var ok bool
 		if d, ok = format.Detect(data); !ok || d.Decode == nil {
-			return nil, fmt.Errorf("%s is in no dialect that can be told from its text; say which: import: {file: %s, from: ibnetdiscover}; known: %s", clip(name), clip(name), strings.Join(readable, ", "))
+			return nil,
+				fmt.Errorf("%s is in no dialect that can be told from its text; say which: import: {file: %s, from: ibnetdiscover}; known: %s",
+					clip(name), clip(name), strings.Join(readable, ", "))
 		}
 	}
 	g, err := d.Decode("imported", data)
@@ -158,10 +161,12 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 	}
 	c.Graph = out
 	if len(bare) > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%s of the imported fabric, the first %s, have no kind under hosts and so no GPUs", plural(len(bare), "host"), bare[0]))
+		c.Notes = append(c.Notes, fmt.Sprintf("%s of the imported fabric, the first %s, have no kind under hosts and so no GPUs",
+			plural(len(bare), "host"), bare[0]))
 	}
 	if len(short) > 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("%s, the first %s, have fewer cables in the imported fabric than their kind has compute NICs", plural(len(short), "host"), short[0]))
+		c.Notes = append(c.Notes, fmt.Sprintf("%s, the first %s, have fewer cables in the imported fabric than their kind has compute NICs",
+			plural(len(short), "host"), short[0]))
 	}
 }
 
@@ -212,7 +217,8 @@ func copyFabric(b *topo.Builder, g *topo.Graph, moved []topo.NodeID, model strin
 
 // plug gives the NICs of a stamped host the places of those that were found at
 // it. It says how many compute NICs are left without a cable, or what is wrong.
-func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Graph, first topo.NodeID, moved []topo.NodeID) (left int, problem string) {
+func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Graph, first topo.NodeID, moved []topo.NodeID) (left int,
+	problem string) {
 	host := g.Hosts[h]
 	var found []topo.NodeID
 	for i, n := range g.HostNodes(h) {
@@ -238,7 +244,8 @@ func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Gr
 		return cmp.Or(x-y, cmp.Compare(box.Nodes[a].Rail, box.Nodes[b].Rail))
 	})
 	if len(found) > len(free) {
-		return 0, fmt.Sprintf("%q has %s in the imported fabric and kind %s has %d; take another kind, or write your own under kinds", host.Name, plural(len(found), "NIC"), box.Hosts[0].Model, len(free))
+		return 0, fmt.Sprintf("%q has %s in the imported fabric and kind %s has %d; take another kind, or write your own under kinds",
+			host.Name, plural(len(found), "NIC"), box.Hosts[0].Model, len(free))
 	}
 	named := map[string]int{}
 	for _, i := range free {

@@ -52,7 +52,8 @@ func TestKindsOnAnImportedFabric(t *testing.T) {
 	}
 	for name, text := range map[string]string{"our names": found, "other names": other} {
 		t.Run(name, func(t *testing.T) {
-			c, err := importing("import: {file: fabric.txt, switch: QM9700}\nhosts: {\"n[0-31]\": {kind: dgx-h100, rack: 4}}\n", map[string]string{"fabric.txt": text})
+			c, err := importing("import: {file: fabric.txt, switch: QM9700}\nhosts: {\"n[0-31]\": {kind: dgx-h100, rack: 4}}\n",
+				map[string]string{"fabric.txt": text})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,8 @@ func TestKindsOnAnImportedFabric(t *testing.T) {
 				t.Errorf("the fabric differs: %v", diff[:min(len(diff), 5)])
 			}
 			got.Each(topo.NIC, func(id topo.NodeID, n *topo.Node) {
-				if there, err := want.Lookup(got.NodeName(id)); err != nil || want.Nodes[there].Rail != n.Rail && n.Fabric >= 0 || want.Nodes[there].Model != n.Model {
+				if there, err := want.Lookup(got.NodeName(id)); err != nil || want.Nodes[there].Rail != n.Rail && n.Fabric >= 0 ||
+					want.Nodes[there].Model != n.Model {
 					t.Errorf("%s is %+v, designed %+v, %v", got.NodeName(id), n, want.Nodes[max(there, 0)], err)
 				}
 			})
@@ -95,7 +97,8 @@ func TestPartOfAnImportedFabric(t *testing.T) {
 
 func TestWrongImports(t *testing.T) {
 	_, found := discovered(t, designed)
-	files := map[string]string{"fabric.txt": found, "topology.conf": "SwitchName=s0 Nodes=n[0-3]\nSwitchName=s1 Nodes=n[4-7]\nSwitchName=top Switches=s[0-1]\n", "letter.txt": "dear all\n"}
+	files := map[string]string{"fabric.txt": found,
+		"topology.conf": "SwitchName=s0 Nodes=n[0-3]\nSwitchName=s1 Nodes=n[4-7]\nSwitchName=top Switches=s[0-1]\n", "letter.txt": "dear all\n"}
 	for _, x := range []struct{ name, text, want string }{
 		{"no file", "import: none.txt\nhosts: {n0: dgx-h100}\n", `ours.yaml:1: import: no file "none.txt"`},
 		{"no topology", "import: letter.txt\nhosts: {n0: dgx-h100}\n", "ours.yaml:1: import: letter.txt is in no dialect"},
@@ -103,7 +106,8 @@ func TestWrongImports(t *testing.T) {
 		{"rates not stated", "import: topology.conf\nhosts: {n0: dgx-h100}\n", "link: ndr}"},
 		{"unknown link", "import: {file: topology.conf, link: nrd}\nhosts: {n0: dgx-h100}\n", `unknown link "nrd"`},
 		{"unknown switch", "import: {file: fabric.txt, switch: QM97}\nhosts: {n0: dgx-h100}\n", `unknown switch "QM97"`},
-		{"stranger", "import: fabric.txt\nhosts:\n  \"n[0-3]\": dgx-h100\n  m4: dgx-h100\n", `ours.yaml:4: hosts: "m4" is not in the imported fabric; did you mean "n4"?`},
+		{"stranger", "import: fabric.txt\nhosts:\n  \"n[0-3]\": dgx-h100\n  m4: dgx-h100\n",
+			`ours.yaml:4: hosts: "m4" is not in the imported fabric; did you mean "n4"?`},
 		{"too few NICs", "import: fabric.txt\nhosts: {\"n[0-3]\": dgx-1v}\n", "8 NICs in the imported fabric and kind dgx-1v has"},
 		{"beside a fabric", "import: fabric.txt\nhosts: {n0: dgx-h100}\nfabric: {family: rail, switch: QM9700}\n", "the whole network"},
 		{"beside a preset", "import: fabric.txt\npreset: superpod-h100\n", "a preset brings its own"},

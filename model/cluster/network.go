@@ -138,9 +138,11 @@ func (p *parse) slurm(n *node, into *Slurm) {
 	}
 	switch {
 	case into.Topology == "block" && !into.HasBlocks():
-		f.fail("topology", "block with version %s; blocks with sizes came with Slurm %s: write topology: tree, or leave it out", into.Version, BlockVersion)
+		f.fail("topology", "block with version %s; blocks with sizes came with Slurm %s: write topology: tree, or leave it out",
+			into.Version, BlockVersion)
 	case f.has("block") && into.Topology != "block":
-		f.fail("block", "%d with topology: %s, which has no blocks; write topology: block, or leave block out", into.Block, cmp.Or(into.Topology, "tree"))
+		f.fail("block", "%d with topology: %s, which has no blocks; write topology: block, or leave block out",
+			into.Block, cmp.Or(into.Topology, "tree"))
 	}
 	f.done()
 }
@@ -186,7 +188,8 @@ func (n *Network) Given(field string) bool { return n.lines[field] > 0 }
 var defaultFlows = []FlowNet{
 	{"collective", "backend"}, {"pipeline", "backend"}, {"kv-cache", "backend"},
 	{"data", "storage"}, {"checkpoint", "storage"},
-	{"login", "frontend"}, {"api", "frontend"}, {"code", "frontend"}, {"metrics", "frontend"}, {"scheduler", "frontend"}, {"rendezvous", "frontend"},
+	{"login", "frontend"}, {"api", "frontend"}, {"code", "frontend"}, {"metrics", "frontend"}, {"scheduler", "frontend"},
+	{"rendezvous", "frontend"},
 	{"bmc", "management"}, {"switch-config", "management"},
 }
 
@@ -412,7 +415,8 @@ func (p *parse) pins(n *node) []Pin {
 		q := p.fields(f.at(clip(e.key)), e.value)
 		for _, s := range q.n.keys {
 			if !slices.Contains([]string{"frontend", "storage", "management"}, s.key) {
-				p.fail(s.line, q.at(clip(s.key)), "unknown network; pins are for frontend, storage and management, backend addresses follow from rail and host")
+				p.fail(s.line, q.at(clip(s.key)),
+					"unknown network; pins are for frontend, storage and management, backend addresses follow from rail and host")
 				continue
 			}
 			out = append(out, Pin{Host: e.key, Net: s.key, Addr: p.addr(q, s.key, s.value), Line: s.line})
@@ -434,7 +438,8 @@ func (p *parse) routing(n *node, r *Routing) {
 		v, err := strconv.ParseUint(f.text("asn"), 10, 32)
 		two, four := v >= 64512 && v <= 65534, v >= 4200000000 && v <= 4294967294
 		if err != nil || !two && !four {
-			f.fail("asn", "%q; it must be the first private number to use, 4200000000 to 4294967294 (or 64512 to 65534, which are 1,023)", clip(f.text("asn")))
+			f.fail("asn", "%q; it must be the first private number to use, 4200000000 to 4294967294 (or 64512 to 65534, which are 1,023)",
+				clip(f.text("asn")))
 		} else {
 			r.ASN = uint32(v)
 		}
@@ -458,7 +463,8 @@ func (p *parse) routing(n *node, r *Routing) {
 			case d%time.Millisecond != 0:
 				f.fail("bfd", "%q; routers take whole milliseconds: write %s x%d", clip(text), d.Round(time.Millisecond), m)
 			case d*time.Duration(m) > holdTime:
-				f.fail("bfd", "%q finds a dead path after %s, and BGP's own timer does after %s; write a shorter one such as 300ms x3, or off", clip(text), d*time.Duration(m), holdTime)
+				f.fail("bfd", "%q finds a dead path after %s, and BGP's own timer does after %s; write a shorter one such as 300ms x3, or off",
+					clip(text), d*time.Duration(m), holdTime)
 			default:
 				r.BFD, r.Multiplier = d, m
 			}
@@ -527,7 +533,8 @@ func (p *parse) partitions(n *node) []Partition {
 			q.fail("pkey", "%q; it must be a number from 0x1 to 0x7ffe, the top bit says full or limited", clip(q.text("pkey")))
 		}
 		if !partitionName.MatchString(e.key) {
-			p.fail(e.line, f.at(clip(e.key)), "a partition's name has 1 to 63 letters, digits, hyphens, dots and underscores, since the subnet manager's file ends it at other signs")
+			p.fail(e.line, f.at(clip(e.key)),
+				"a partition's name has 1 to 63 letters, digits, hyphens, dots and underscores, since the subnet manager's file ends it at other signs")
 		} else if strings.EqualFold(e.key, "default") {
 			p.fail(e.line, f.at(e.key), "the partition 0x7fff has this name, and every port is in it; take another")
 		}
@@ -557,7 +564,8 @@ func limited(q *fields, hosts []string) []string {
 		return nil
 	}
 	if n.kind == scalar && n.text == "true" {
-		q.fail("limited", "true; limited members do not hear one another, so none would hear any: name the hosts that are limited, such as \"n[2-3]\"")
+		q.fail("limited",
+			"true; limited members do not hear one another, so none would hear any: name the hosts that are limited, such as \"n[2-3]\"")
 		return nil
 	}
 	out := q.names("limited")
@@ -685,7 +693,8 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 			continue
 		}
 		unique := true
-		for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID}, {"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
+		for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID},
+			{"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
 			if x.value == "" {
 				continue
 			}

@@ -216,7 +216,8 @@ func (p *parse) switchPart(f *fields, key string, fresh bool, s *catalog.Switch)
 func (p *parse) hostPart(f *fields, key string, fresh bool, h *catalog.Host) {
 	h.Name, h.Source = key, f.source(p)
 	if fresh && !f.has("like") {
-		f.r.fail(f.n.line, f.path, "unknown host; a new kind of host is written under kinds, and %s", suggest(key, slices.Sorted(maps.Keys(p.catalog.Hosts))))
+		f.r.fail(f.n.line, f.path, "unknown host; a new kind of host is written under kinds, and %s",
+			suggest(key, slices.Sorted(maps.Keys(p.catalog.Hosts))))
 	}
 	if f.has("gpu") {
 		if _, err := p.catalog.GPU(f.text("gpu")); err != nil {

@@ -20,8 +20,9 @@ func preset(c *catalog.Catalog, name string, params map[string]int) (*Cluster, e
 		return nil, err
 	}
 	return &Cluster{
-		Name: b.Graph.Name, Graph: b.Graph, Catalog: c, Needs: DefaultNeeds(), Network: DefaultNetwork(), Notes: b.Notes, LinksPerCable: b.LinksPerCable,
-		Growth: Growth{Unit: b.Growth.Unit, UnitHosts: b.Growth.UnitHosts, MaxHosts: b.Growth.MaxHosts, Next: b.Next},
+		Name: b.Graph.Name, Graph: b.Graph, Catalog: c, Needs: DefaultNeeds(), Network: DefaultNetwork(), Notes: b.Notes,
+		LinksPerCable: b.LinksPerCable,
+		Growth:        Growth{Unit: b.Growth.Unit, UnitHosts: b.Growth.UnitHosts, MaxHosts: b.Growth.MaxHosts, Next: b.Next},
 	}, nil
 }
 

@@ -65,8 +65,9 @@ func (p *parse) readServices(n *node) *services {
 			return nil
 		}
 		q := p.fields(f.at(name), s)
-		x := &sideIntent{NICs: q.names("nics"), Switch: p.model(q, "switch", false), Link: q.text("link"), Leaves: q.integer("leaves", 1, 64), Oversub: q.ratio("oversubscription"),
-			Down: q.integer("down", 1, 4096), Up: q.integer("up", 1, 4096), line: s.line}
+		x := &sideIntent{NICs: q.names("nics"), Switch: p.model(q, "switch", false), Link: q.text("link"), Leaves: q.integer("leaves", 1, 64),
+			Oversub: q.ratio("oversubscription"),
+			Down:    q.integer("down", 1, 4096), Up: q.integer("up", 1, 4096), line: s.line}
 		if x.Down > 0 && x.Oversub.Up > 0 {
 			q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
 		}
@@ -252,7 +253,9 @@ func (c *Cluster) side(name string, in *sideIntent) Service {
 	if leaves == 0 {
 		leaves = max(1, min(most, 2)) // two NICs are there to survive the loss of a leaf
 	}
-	x := build.Cluster{Name: name, Hosts: groups, Fabrics: []build.Fabric{build.Clos{Name: name, Link: in.Link, Leaves: leaves, UnitName: "leaf", Leaf: build.Tier{Model: sw, Oversub: in.Oversub, Down: in.Down, Up: in.Up}}}}
+	x := build.Cluster{Name: name, Hosts: groups,
+		Fabrics: []build.Fabric{build.Clos{Name: name, Link: in.Link, Leaves: leaves, UnitName: "leaf",
+			Leaf: build.Tier{Model: sw, Oversub: in.Oversub, Down: in.Down, Up: in.Up}}}}
 	g, _, err := x.Build(facts)
 	if err != nil {
 		return bad("%v", err)

@@ -168,7 +168,8 @@ func (w *wires) readSwitches(n *node) {
 			w.tiers[base.Fabric] = count
 		}
 		if count := w.tiers[base.Fabric]; count[0] > 0 && count[1] > 0 {
-			w.p.fail(e.line, path, "some switches of the fabric have a tier and some have none; write it for all, or for none and it is read off the links")
+			w.p.fail(e.line, path,
+				"some switches of the fabric have a tier and some have none; write it for all, or for none and it is read off the links")
 		}
 	}
 }
@@ -306,7 +307,8 @@ func (w *wires) end(text string) (handEnd, error) {
 		}
 		parts = append(parts, h.box.Nodes[i].Name)
 	}
-	return handEnd{}, fmt.Errorf("%q leads to nowhere: host %q has no part %q; it has: %s", clip(text), name, clip(part), strings.Join(parts, " "))
+	return handEnd{}, fmt.Errorf("%q leads to nowhere: host %q has no part %q; it has: %s",
+		clip(text), name, clip(part), strings.Join(parts, " "))
 }
 
 // nearest names switches and hosts that there are, a readable number of them.
@@ -371,7 +373,8 @@ func (w *wires) can(l handLink, link catalog.Link) error {
 				return fmt.Errorf("link %q is %s, but switch %q (%s) is %s", link.Gen, link.Kind, e.sw.name, e.sw.model.Name, own.Kind)
 			}
 			if rate := own.Class(0).Rate; class.Rate > rate*(1+1e-9) {
-				return fmt.Errorf("link %q runs at %s, but a port of switch %q (%s) at most at %s: %s", link.Gen, class.Rate.Bits(), e.sw.name, e.sw.model.Name, rate.Bits(), own.Gen)
+				return fmt.Errorf("link %q runs at %s, but a port of switch %q (%s) at most at %s: %s",
+					link.Gen, class.Rate.Bits(), e.sw.name, e.sw.model.Name, rate.Bits(), own.Gen)
 			}
 		case n.Kind == topo.NIC:
 			if !link.Kind.Network() {
@@ -382,7 +385,8 @@ func (w *wires) can(l handLink, link catalog.Link) error {
 				continue
 			}
 			if own := w.p.catalog.Links[card.Link]; class.Rate > own.Class(0).Rate*(1+1e-9) {
-				return fmt.Errorf("link %q runs at %s, but %q (%s) at most at %s: %s", link.Gen, class.Rate.Bits(), e.text, n.Model, own.Class(0).Rate.Bits(), own.Gen)
+				return fmt.Errorf("link %q runs at %s, but %q (%s) at most at %s: %s",
+					link.Gen, class.Rate.Bits(), e.text, n.Model, own.Class(0).Rate.Bits(), own.Gen)
 			}
 		case link.Kind.Network() || l.ends[1-i].sw != nil:
 			return fmt.Errorf("%q is a %s; a network link ends at a NIC or a switch", e.text, n.Kind)
@@ -407,7 +411,8 @@ func (w *wires) checkRates() {
 			before := sum[e.sw]
 			sum[e.sw] += float64(l.class.Rate)
 			if limit := have * (1 + 1e-9); have > 0 && before <= limit && sum[e.sw] > limit {
-				w.p.fail(l.line, l.path, "switch %q (%s) has %.1f Tb/s and the links up to here need %.1f; wire fewer or slower links", e.sw.name, e.sw.model.Name, have*8e-12, sum[e.sw]*8e-12)
+				w.p.fail(l.line, l.path, "switch %q (%s) has %.1f Tb/s and the links up to here need %.1f; wire fewer or slower links",
+					e.sw.name, e.sw.model.Name, have*8e-12, sum[e.sw]*8e-12)
 			}
 		}
 	}
@@ -423,7 +428,8 @@ func (w *wires) addLinks() {
 				if n := w.b.At(e.node); n.Kind == topo.NIC {
 					nics[e.node]++
 					if have := w.nicPorts(n); int(nics[e.node]) > have {
-						w.p.fail(l.line, l.path, "%q has %s and is wired %d times; use another NIC, or give it a model with more ports under catalog, nics", e.text, plural(have, "port"), nics[e.node])
+						w.p.fail(l.line, l.path, "%q has %s and is wired %d times; use another NIC, or give it a model with more ports under catalog, nics",
+							e.text, plural(have, "port"), nics[e.node])
 						return
 					}
 					ports[i] = nics[e.node]

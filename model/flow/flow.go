@@ -26,7 +26,8 @@ type Network struct {
 
 // New makes a network without arcs; links is how many pairs of them to expect.
 func New(nodes, links int) *Network {
-	n := &Network{next: make([]int32, 0, 2*links), to: make([]int32, 0, 2*links), full: make([]int64, 0, 2*links), room: make([]int64, 0, 2*links)}
+	n := &Network{next: make([]int32, 0, 2*links), to: make([]int32, 0, 2*links), full: make([]int64, 0, 2*links),
+		room: make([]int64, 0, 2*links)}
 	for range nodes {
 		n.Node()
 	}

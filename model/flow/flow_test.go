@@ -12,7 +12,8 @@ type pipe = reference.Pipe
 
 func pipes(t *rapid.T, nodes, most int) []pipe {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pipe {
-		p := pipe{A: rapid.IntRange(0, nodes-1).Draw(t, "a"), B: rapid.IntRange(0, nodes-1).Draw(t, "b"), There: rapid.Int64Range(0, 20).Draw(t, "there")}
+		p := pipe{A: rapid.IntRange(0, nodes-1).Draw(t, "a"), B: rapid.IntRange(0, nodes-1).Draw(t, "b"),
+			There: rapid.Int64Range(0, 20).Draw(t, "there")}
 		if rapid.Bool().Draw(t, "both ways") {
 			p.Back = p.There
 		}

@@ -39,7 +39,8 @@ func TestDistanceIsTheLeastNumberOfEdits(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	known := []string{"hosts", "rails", "leaves"}
-	for word, want := range map[string]string{"host": "hosts", "rials": "rails", "spines": "", "leaves": "leaves", strings.Repeat("hosts", 100): ""} {
+	for word, want := range map[string]string{"host": "hosts", "rials": "rails", "spines": "", "leaves": "leaves",
+		strings.Repeat("hosts", 100): ""} {
 		if got := spell.Nearest(word, known); got != want {
 			t.Errorf("nearest to %q is %q, want %q", word, got, want)
 		}

@@ -205,7 +205,8 @@ func (g *Graph) index() {
 	g.peers = make([]bool, len(g.Fabrics))
 	for i := range g.Links {
 		a, b := &g.Nodes[g.Links[i].A], &g.Nodes[g.Links[i].B]
-		if a.Kind == Switch && b.Kind == Switch && a.Tier == b.Tier && a.Fabric != None && a.Fabric == b.Fabric && g.Fabrics[a.Fabric].Family == Irregular {
+		if a.Kind == Switch && b.Kind == Switch && a.Tier == b.Tier && a.Fabric != None && a.Fabric == b.Fabric &&
+			g.Fabrics[a.Fabric].Family == Irregular {
 			g.peers[a.Fabric] = true
 		}
 	}
@@ -309,7 +310,8 @@ func (w *hostWalk) from(g *Graph, start NodeID) {
 			continue
 		}
 		for _, e := range g.Edges(n) {
-			if k := g.Class(e.Link).Kind; k != PCIe && k != SMP && !(k == C2C || k == NVLink && g.hostOnly(n, e.Peer)) || g.Nodes[e.Peer].Host != g.Nodes[start].Host {
+			if k := g.Class(e.Link).Kind; k != PCIe && k != SMP && !(k == C2C || k == NVLink && g.hostOnly(n, e.Peer)) ||
+				g.Nodes[e.Peer].Host != g.Nodes[start].Host {
 				continue
 			}
 			if i := e.Peer - host.First; w.dist[i] < 0 {

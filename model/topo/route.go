@@ -118,7 +118,8 @@ func (g *Graph) portIn(n, peer NodeID) NodeID {
 	host := &g.Hosts[node.Host]
 	for i := int32(0); i < host.Count; i++ {
 		m := host.First + NodeID(i)
-		if nic := &g.Nodes[m]; nic.Kind == NIC && nic.Fabric == want.Fabric && (best == None || nic.Rail == want.Rail && g.Nodes[best].Rail != want.Rail) {
+		if nic := &g.Nodes[m]; nic.Kind == NIC && nic.Fabric == want.Fabric &&
+			(best == None || nic.Rail == want.Rail && g.Nodes[best].Rail != want.Rail) {
 			best = m
 		}
 	}

@@ -31,7 +31,8 @@ func TestInferTiers(t *testing.T) {
 		tiers   map[string]uint8
 		layered bool
 	}{
-		{"three tiers", [][2]string{{"n0", "l0"}, {"l0", "s0"}, {"s0", "c0"}, {"c0", "s1"}, {"s1", "l1"}, {"l1", "n1"}}, map[string]uint8{"l0": 1, "l1": 1, "s0": 2, "s1": 2, "c0": 3}, true},
+		{"three tiers", [][2]string{{"n0", "l0"}, {"l0", "s0"}, {"s0", "c0"}, {"c0", "s1"}, {"s1", "l1"}, {"l1", "n1"}},
+			map[string]uint8{"l0": 1, "l1": 1, "s0": 2, "s1": 2, "c0": 3}, true},
 		{"a ring", [][2]string{{"n0", "a"}, {"n1", "b"}, {"a", "b"}}, map[string]uint8{"a": 1, "b": 1}, false},
 		{"one switch", [][2]string{{"n0", "a"}}, map[string]uint8{"a": 1}, true},
 		{"a server at a spine", [][2]string{{"n0", "l0"}, {"l0", "s0"}, {"n1", "s0"}}, map[string]uint8{"l0": 1, "s0": 1}, false},

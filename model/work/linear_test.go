@@ -16,7 +16,8 @@ func TestHybridModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := m.Params()
-		for what, v := range map[string][2]float64{"parameters": {p.Total / 1e9, x.total}, "active": {(p.Active - p.Embedding) / 1e9, x.active}, "state": {m.StateBytes() / 1e6, x.state}} {
+		for what, v := range map[string][2]float64{"parameters": {p.Total / 1e9, x.total}, "active": {(p.Active - p.Embedding) / 1e9, x.active},
+			"state": {m.StateBytes() / 1e6, x.state}} {
 			if math.Abs(v[0]/v[1]-1) > .01 {
 				t.Errorf("%s, %s: %.2f, published %.2f", x.name, what, v[0], v[1])
 			}
@@ -41,7 +42,8 @@ func TestHybridConfig(t *testing.T) {
 	if m.Params() != want.Params() || m.StateBytes() != want.StateBytes() || m.KVBytesPerToken(2) != want.KVBytesPerToken(2) {
 		t.Errorf("%+v\nwant %+v", m.Params(), want.Params())
 	}
-	if _, err := FromHF("x", []byte(`{"model_type":"qwen3_next","num_hidden_layers":4,"layer_types":["linear_attention","full_attention"]}`)); err == nil {
+	if _, err := FromHF("x",
+		[]byte(`{"model_type":"qwen3_next","num_hidden_layers":4,"layer_types":["linear_attention","full_attention"]}`)); err == nil {
 		t.Error("linear layers without heads are accepted")
 	}
 }

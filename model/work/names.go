@@ -129,17 +129,23 @@ var rows = []row{
 	{"minimax-m2", 62, 3072, 0, 48, 8, 128, 200064, true, false, moe(256, 8, 1536, 0, 0, qkNorm, sigmoid(true, 0))},
 	{"deepseek-v2", 60, 5120, 12288, 128, 128, 128, 102400, true, false, moe(160, 6, 1536, 3072, 1, latent(1536, 512, 128, 64, 128))},
 	{"deepseek-v2-lite", 27, 2048, 10944, 16, 16, 128, 102400, true, false, moe(64, 6, 1408, 2816, 1, latent(0, 512, 128, 64, 128))},
-	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false, moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4), sigmoid(true, 2.5))},
-	{"kimi-k2", 61, 7168, 18432, 64, 64, 128, 163840, true, false, moe(384, 8, 2048, 2048, 1, latent(1536, 512, 128, 64, 128), sigmoid(true, 2.827))},
+	{"deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, true, false,
+		moe(256, 8, 2048, 2048, 3, latent(1536, 512, 128, 64, 128), groups(8, 4), sigmoid(true, 2.5))},
+	{"kimi-k2", 61, 7168, 18432, 64, 64, 128, 163840, true, false,
+		moe(384, 8, 2048, 2048, 1, latent(1536, 512, 128, 64, 128), sigmoid(true, 2.827))},
 	{"llama4-scout", 48, 5120, 8192, 40, 8, 128, 202048, true, false, moe(16, 1, 8192, 8192, 0, sigmoid(false, 0))},
-	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false, moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 }, sigmoid(false, 0))},
-	{"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, true, false, moe(32, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 12))},
-	{"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, true, false, moe(128, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 18))},
+	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false,
+		moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 }, sigmoid(false, 0))},
+	{"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, true, false,
+		moe(32, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 12))},
+	{"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, true, false,
+		moe(128, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 18))},
 	{"glm-4.5", 92, 5120, 12288, 96, 8, 128, 151552, true, false, moe(160, 8, 1536, 1536, 3, qkv, qkNorm, sigmoid(true, 2.5))},
 	{"glm-4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, true, false, moe(128, 8, 1408, 1408, 1, qkv, sigmoid(true, 0))},
 	{"gemma2-9b", 42, 3584, 14336, 16, 8, 256, 256000, true, true, all(windowed(4096, 21), func(m *Model) { m.PostNorms = true })},
 	{"gemma2-27b", 46, 4608, 36864, 32, 16, 128, 256000, true, true, all(windowed(4096, 23), func(m *Model) { m.PostNorms = true })},
-	{"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, true, true, all(windowed(1024, 52), func(m *Model) { m.PostNorms, m.QKNorm = true, true })},
+	{"gemma3-27b", 62, 5376, 21504, 32, 16, 128, 262208, true, true,
+		all(windowed(1024, 52), func(m *Model) { m.PostNorms, m.QKNorm = true, true })},
 	{"phi-4", 40, 5120, 17920, 40, 10, 128, 100352, true, false, nil},
 	{"bert-large", 24, 1024, 4096, 16, 0, 0, 30592, false, true, all(learned(512), func(m *Model) { m.BothWays = true })},
 	{"megatron-1.2b", 40, 1536, 6144, 16, 0, 0, 51200, false, true, learned(1024)},
@@ -158,10 +164,14 @@ var rows = []row{
 
 // aliases are other spellings of catalogue names.
 var aliases = map[string]string{
-	"llama3.1-8b": "llama3-8b", "llama3.1-70b": "llama3-70b", "llama3.3-70b": "llama3-70b", "llama3-405b": "llama3.1-405b", "gpt3": "gpt3-175b", "gpt-175b": "gpt3-175b", "grok1": "grok-1",
-	"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "bloom": "bloom-176b", "bloom-175b": "bloom-176b", "mistral-large-2": "mistral-large", "mixtral": "mixtral-8x7b",
-	"qwen3-30b": "qwen3-30b-a3b", "qwen3-235b": "qwen3-235b-a22b", "llama-7b": "llama2-7b", "llama-13b": "llama2-13b", "grok1-314b": "grok-1", "nemotron-4-15b": "nemotron4-15b", "nemotron-4-340b": "nemotron4-340b",
-	"gpt-145.6b": "megatron-145b", "megatron-22b": "gpt-22b", "megatron-175b": "gpt3-175b", "megatron-530b": "gpt-530b", "megatron-1t": "gpt-1t", "mt-nlg-530b": "gpt-530b", "turing-nlg-530b": "gpt-530b",
+	"llama3.1-8b": "llama3-8b", "llama3.1-70b": "llama3-70b", "llama3.3-70b": "llama3-70b", "llama3-405b": "llama3.1-405b",
+	"gpt3": "gpt3-175b", "gpt-175b": "gpt3-175b", "grok1": "grok-1",
+	"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "bloom": "bloom-176b", "bloom-175b": "bloom-176b",
+	"mistral-large-2": "mistral-large", "mixtral": "mixtral-8x7b",
+	"qwen3-30b": "qwen3-30b-a3b", "qwen3-235b": "qwen3-235b-a22b", "llama-7b": "llama2-7b", "llama-13b": "llama2-13b", "grok1-314b": "grok-1",
+	"nemotron-4-15b": "nemotron4-15b", "nemotron-4-340b": "nemotron4-340b",
+	"gpt-145.6b": "megatron-145b", "megatron-22b": "gpt-22b", "megatron-175b": "gpt3-175b", "megatron-530b": "gpt-530b",
+	"megatron-1t": "gpt-1t", "mt-nlg-530b": "gpt-530b", "turing-nlg-530b": "gpt-530b",
 }
 
 var networks = map[string]CNN{
@@ -204,7 +214,8 @@ func Named(name string) (*Model, error) {
 		if plain(r.name) != asked {
 			continue
 		}
-		m := &Model{Name: r.name, Layers: r.layers, Hidden: r.hidden, FFN: r.ffn, Heads: r.heads, KVHeads: r.kv, HeadDim: r.dim, Vocab: r.vocab, Gated: r.gated, Tied: r.tied}
+		m := &Model{Name: r.name, Layers: r.layers, Hidden: r.hidden, FFN: r.ffn, Heads: r.heads, KVHeads: r.kv, HeadDim: r.dim, Vocab: r.vocab,
+			Gated: r.gated, Tied: r.tied}
 		if m.KVHeads == 0 {
 			m.KVHeads = m.Heads
 		}
@@ -221,7 +232,8 @@ func Named(name string) (*Model, error) {
 			return &Model{Name: n, CNN: &c}, nil
 		}
 	}
-	return nil, fmt.Errorf("no model %q in the catalogue; nearest: %s. A config.json of Hugging Face or a YAML file describes any other", name, strings.Join(nearest(asked, plain), ", "))
+	return nil, fmt.Errorf("no model %q in the catalogue; nearest: %s. A config.json of Hugging Face or a YAML file describes any other",
+		name, strings.Join(nearest(asked, plain), ", "))
 }
 
 // nearest lists the four names with the least edits.
@@ -241,7 +253,8 @@ func GPTLike(params float64) *Model {
 	h := math.Cbrt(params / 12 * 128)
 	hidden := max(int(math.Round(h/128))*128, 128)
 	layers := max(int(math.Round((params-51200*float64(hidden))/(12*float64(hidden)*float64(hidden)))), 1)
-	m := &Model{Name: fmt.Sprintf("GPT of %.3gB", params/1e9), Layers: layers, Hidden: hidden, FFN: 4 * hidden, Heads: hidden / 128, KVHeads: hidden / 128, HeadDim: 128, Vocab: 51200, Tied: true}
+	m := &Model{Name: fmt.Sprintf("GPT of %.3gB", params/1e9), Layers: layers, Hidden: hidden, FFN: 4 * hidden, Heads: hidden / 128,
+		KVHeads: hidden / 128, HeadDim: 128, Vocab: 51200, Tied: true}
 	gpt(m)
 	return m
 }

@@ -111,7 +111,8 @@ func (m *Model) Check() error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"ffn", m.FFN}, {"experts", m.Experts}, {"expert_ffn", m.ExpertFFN}, {"shared_ffn", m.SharedFFN}, {"dense_first", m.DenseFirst}, {"moe_every", m.MoEEvery},
+	}{{"ffn", m.FFN}, {"experts", m.Experts}, {"expert_ffn", m.ExpertFFN}, {"shared_ffn", m.SharedFFN}, {"dense_first", m.DenseFirst},
+		{"moe_every", m.MoEEvery},
 		{"window", m.Window}, {"mtp", m.MTP}, {"positions", m.Positions}} {
 		want(f.value >= 0 && f.value < 1<<31, "%s is %d; it must not be negative", f.name, f.value)
 	}
@@ -128,11 +129,13 @@ func (m *Model) Check() error {
 	}
 	want(m.Windowed >= 0 && m.Windowed <= max(m.Layers, 0), "%d windowed layers of %d", m.Windowed, m.Layers)
 	if l := m.Linear; l != nil {
-		want(l.Layers > 0 && l.Layers <= m.Layers && min(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) > 0 && max(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) < 1<<20,
+		want(l.Layers > 0 && l.Layers <= m.Layers && min(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) > 0 &&
+			max(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) < 1<<20,
 			"linear attention needs layers up to %d, and heads, sizes and a convolution above zero", m.Layers)
 	}
 	if m.MLA != nil {
-		want(m.MLA.KVRank > 0 && m.MLA.NoPE > 0 && m.MLA.RoPE >= 0 && m.MLA.V > 0 && m.MLA.QRank >= 0, "latent attention needs kv_rank, nope and v above zero")
+		want(m.MLA.KVRank > 0 && m.MLA.NoPE > 0 && m.MLA.RoPE >= 0 && m.MLA.V > 0 &&
+			m.MLA.QRank >= 0, "latent attention needs kv_rank, nope and v above zero")
 	}
 	if len(bad) > 0 {
 		return fmt.Errorf("model %s: %s", m.Name, strings.Join(bad, "; "))
@@ -312,5 +315,6 @@ func (m *Model) Routing() string {
 	if scale == 0 {
 		scale = 1
 	}
-	return fmt.Sprintf("top %d of %d, %d of %d groups, %q, bias %t, x %g", m.TopK, m.Experts, m.TopGroups, m.Groups, m.Router, m.RouterBias, scale)
+	return fmt.Sprintf("top %d of %d, %d of %d groups, %q, bias %t, x %g",
+		m.TopK, m.Experts, m.TopGroups, m.Groups, m.Router, m.RouterBias, scale)
 }

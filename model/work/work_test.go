@@ -10,10 +10,14 @@ import (
 func TestParametersArePublished(t *testing.T) {
 	for name, want := range map[string]float64{
 		"llama3-8b": 8.030, "llama3-70b": 70.554, "llama3.1-405b": 405.85, "llama2-7b": 6.738, "llama2-13b": 13.016, "llama2-70b": 68.977,
-		"gpt3-175b": 174.6, "nemotron4-15b": 15.63, "nemotron4-340b": 341.03, "mixtral-8x7b": 46.703, "mixtral-8x22b": 140.63, "qwen3-30b-a3b": 30.532,
-		"qwen3-235b-a22b": 235.09, "qwen2.5-72b": 72.706, "qwen3-8b": 8.191, "qwen3-32b": 32.762, "deepseek-v3": 671.026, "deepseek-v2": 235.74, "deepseek-v2-lite": 15.706, "kimi-k2": 1026.4,
-		"gpt-oss-120b": 116.8, "gpt-oss-20b": 20.91, "llama4-scout": 107.77, "llama4-maverick": 400.7, "bloom-176b": 176.25, "mpt-7b": 6.65, "mpt-30b": 29.97,
-		"gpt2-xl": 1.5577, "grok-1": 316.5, "gemma2-9b": 9.24, "gemma3-27b": 27.01, "dbrx": 131.6, "falcon-40b": 41.3, "glm-4.5-air": 106.8, "glm-4.5": 352.8, "phi-4": 14.66, "mistral-7b": 7.242, "resnet-50": 0.025557, "resnet-152": 0.060193,
+		"gpt3-175b": 174.6, "nemotron4-15b": 15.63, "nemotron4-340b": 341.03, "mixtral-8x7b": 46.703, "mixtral-8x22b": 140.63,
+		"qwen3-30b-a3b":   30.532,
+		"qwen3-235b-a22b": 235.09, "qwen2.5-72b": 72.706, "qwen3-8b": 8.191, "qwen3-32b": 32.762, "deepseek-v3": 671.026, "deepseek-v2": 235.74,
+		"deepseek-v2-lite": 15.706, "kimi-k2": 1026.4,
+		"gpt-oss-120b": 116.8, "gpt-oss-20b": 20.91, "llama4-scout": 107.77, "llama4-maverick": 400.7, "bloom-176b": 176.25, "mpt-7b": 6.65,
+		"mpt-30b": 29.97,
+		"gpt2-xl": 1.5577, "grok-1": 316.5, "gemma2-9b": 9.24, "gemma3-27b": 27.01, "dbrx": 131.6, "falcon-40b": 41.3, "glm-4.5-air": 106.8,
+		"glm-4.5": 352.8, "phi-4": 14.66, "mistral-7b": 7.242, "resnet-50": 0.025557, "resnet-152": 0.060193,
 	} {
 		m, err := Named(name)
 		if err != nil {
@@ -26,7 +30,8 @@ func TestParametersArePublished(t *testing.T) {
 			t.Errorf("%s has %.3fB parameters, published %.3fB", name, got, want)
 		}
 	}
-	for name, want := range map[string]float64{"deepseek-v3": 37.55, "qwen3-30b-a3b": 3.35, "mixtral-8x7b": 12.88, "qwen3-235b-a22b": 22.2, "gpt-oss-120b": 5.7, "llama4-maverick": 17.2} {
+	for name, want := range map[string]float64{"deepseek-v3": 37.55, "qwen3-30b-a3b": 3.35, "mixtral-8x7b": 12.88, "qwen3-235b-a22b": 22.2,
+		"gpt-oss-120b": 5.7, "llama4-maverick": 17.2} {
 		m, _ := Named(name)
 		if got := m.Params().Active / 1e9; !(math.Abs(got/want-1) <= 0.02) {
 			t.Errorf("%s has %.2fB active parameters, published %.2fB", name, got, want)
@@ -37,8 +42,9 @@ func TestParametersArePublished(t *testing.T) {
 // Training FLOPs a token at 4,096 tokens, causal half, checked against TFLOP/s over tokens/s
 // of published training runs.
 func TestFLOPsOfPublishedRuns(t *testing.T) {
-	for name, want := range map[string]float64{"llama3-8b": 4.8249e10, "llama3-70b": 4.3312e11, "llama2-7b": 4.2864e10, "gpt3-175b": 1.0764e12, "nemotron4-15b": 8.9163e10,
-		"mpt-125m": 9.682e8, "mpt-70b": 4.0513e11, "qwen3-30b-a3b": 2.3082e10, "deepseek-v3": 2.5045e11, "nano-8.86b": 5.315e10} {
+	for name, want := range map[string]float64{"llama3-8b": 4.8249e10, "llama3-70b": 4.3312e11, "llama2-7b": 4.2864e10, "gpt3-175b": 1.0764e12,
+		"nemotron4-15b": 8.9163e10,
+		"mpt-125m":      9.682e8, "mpt-70b": 4.0513e11, "qwen3-30b-a3b": 2.3082e10, "deepseek-v3": 2.5045e11, "nano-8.86b": 5.315e10} {
 		m, err := Named(name)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +98,8 @@ func TestActivationsAreKorthikantis(t *testing.T) {
 }
 
 func TestKVBytes(t *testing.T) {
-	for name, want := range map[string]float64{"llama3-70b": 327680, "qwen3-8b": 147456, "deepseek-v3": 70272, "qwen3-next-80b-a3b": 24576, "qwen3.5-397b-a17b": 30720, "minimax-m2": 253952} {
+	for name, want := range map[string]float64{"llama3-70b": 327680, "qwen3-8b": 147456, "deepseek-v3": 70272, "qwen3-next-80b-a3b": 24576,
+		"qwen3.5-397b-a17b": 30720, "minimax-m2": 253952} {
 		m, _ := Named(name)
 		if got := m.KVBytesPerToken(2); got != want {
 			t.Errorf("%s: %v bytes a token, want %v", name, got, want)
@@ -102,18 +109,29 @@ func TestKVBytes(t *testing.T) {
 
 // Configurations as Hugging Face has them, shortened to what matters.
 var configs = []struct{ like, text string }{
-	{"llama3-8b", `{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"tie_word_embeddings":false,"hidden_act":"silu"}`},
-	{"gpt2-xl", `{"model_type":"gpt2","n_embd":1600,"n_head":25,"n_layer":48,"n_positions":1024,"vocab_size":50257,"activation_function":"gelu_new"}`},
-	{"deepseek-v3", `{"model_type":"deepseek_v3","hidden_size":7168,"intermediate_size":18432,"moe_intermediate_size":2048,"num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,"n_routed_experts":256,"n_shared_experts":1,"num_experts_per_tok":8,"first_k_dense_replace":3,"moe_layer_freq":1,"q_lora_rank":1536,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,"vocab_size":129280,"tie_word_embeddings":false}`},
-	{"qwen3-30b-a3b", `{"model_type":"qwen3_moe","head_dim":128,"hidden_size":2048,"intermediate_size":6144,"moe_intermediate_size":768,"num_attention_heads":32,"num_experts":128,"num_experts_per_tok":8,"num_hidden_layers":48,"num_key_value_heads":4,"vocab_size":151936,"decoder_sparse_step":1,"mlp_only_layers":[],"sliding_window":null,"tie_word_embeddings":false}`},
-	{"gpt-oss-120b", `{"model_type":"gpt_oss","hidden_size":2880,"intermediate_size":2880,"num_hidden_layers":36,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"num_local_experts":128,"num_experts_per_tok":4,"vocab_size":201088,"sliding_window":128,"tie_word_embeddings":false,"attention_bias":true}`},
-	{"llama4-maverick", `{"model_type":"llama4","text_config":{"model_type":"llama4_text","hidden_size":5120,"intermediate_size":8192,"intermediate_size_mlp":16384,"num_hidden_layers":48,"num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"num_local_experts":128,"num_experts_per_tok":1,"interleave_moe_layer_step":2,"vocab_size":202048}}`},
-	{"falcon-40b", `{"model_type":"falcon","hidden_size":8192,"num_hidden_layers":60,"num_attention_heads":128,"num_kv_heads":8,"vocab_size":65024,"new_decoder_architecture":true}`},
-	{"mixtral-8x7b", `{"model_type":"mixtral","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":8,"num_experts_per_tok":2,"vocab_size":32000,"sliding_window":null}`},
-	{"gemma3-27b", `{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":1024,"vocab_size":262208}}`},
-	{"dbrx", `{"model_type":"dbrx","d_model":6144,"n_heads":48,"n_layers":40,"vocab_size":100352,"attn_config":{"kv_n_heads":8},"ffn_config":{"ffn_hidden_size":10752,"moe_num_experts":16,"moe_top_k":4}}`},
+	{"llama3-8b",
+		`{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"tie_word_embeddings":false,"hidden_act":"silu"}`},
+	{"gpt2-xl",
+		`{"model_type":"gpt2","n_embd":1600,"n_head":25,"n_layer":48,"n_positions":1024,"vocab_size":50257,"activation_function":"gelu_new"}`},
+	{"deepseek-v3",
+		`{"model_type":"deepseek_v3","hidden_size":7168,"intermediate_size":18432,"moe_intermediate_size":2048,"num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,"n_routed_experts":256,"n_shared_experts":1,"num_experts_per_tok":8,"first_k_dense_replace":3,"moe_layer_freq":1,"q_lora_rank":1536,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,"vocab_size":129280,"tie_word_embeddings":false}`},
+	{"qwen3-30b-a3b",
+		`{"model_type":"qwen3_moe","head_dim":128,"hidden_size":2048,"intermediate_size":6144,"moe_intermediate_size":768,"num_attention_heads":32,"num_experts":128,"num_experts_per_tok":8,"num_hidden_layers":48,"num_key_value_heads":4,"vocab_size":151936,"decoder_sparse_step":1,"mlp_only_layers":[],"sliding_window":null,"tie_word_embeddings":false}`},
+	{"gpt-oss-120b",
+		`{"model_type":"gpt_oss","hidden_size":2880,"intermediate_size":2880,"num_hidden_layers":36,"num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"num_local_experts":128,"num_experts_per_tok":4,"vocab_size":201088,"sliding_window":128,"tie_word_embeddings":false,"attention_bias":true}`},
+	{"llama4-maverick",
+		`{"model_type":"llama4","text_config":{"model_type":"llama4_text","hidden_size":5120,"intermediate_size":8192,"intermediate_size_mlp":16384,"num_hidden_layers":48,"num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"num_local_experts":128,"num_experts_per_tok":1,"interleave_moe_layer_step":2,"vocab_size":202048}}`},
+	{"falcon-40b",
+		`{"model_type":"falcon","hidden_size":8192,"num_hidden_layers":60,"num_attention_heads":128,"num_kv_heads":8,"vocab_size":65024,"new_decoder_architecture":true}`},
+	{"mixtral-8x7b",
+		`{"model_type":"mixtral","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":8,"num_experts_per_tok":2,"vocab_size":32000,"sliding_window":null}`},
+	{"gemma3-27b",
+		`{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"sliding_window":1024,"vocab_size":262208}}`},
+	{"dbrx",
+		`{"model_type":"dbrx","d_model":6144,"n_heads":48,"n_layers":40,"vocab_size":100352,"attn_config":{"kv_n_heads":8},"ffn_config":{"ffn_hidden_size":10752,"moe_num_experts":16,"moe_top_k":4}}`},
 	{"bloom-176b", `{"model_type":"bloom","n_embed":14336,"n_layer":70,"num_attention_heads":112,"vocab_size":250880}`},
-	{"opt-13b", `{"model_type":"opt","hidden_size":5120,"ffn_dim":20480,"num_hidden_layers":40,"num_attention_heads":40,"vocab_size":50272,"max_position_embeddings":2048}`},
+	{"opt-13b",
+		`{"model_type":"opt","hidden_size":5120,"ffn_dim":20480,"num_hidden_layers":40,"num_attention_heads":40,"vocab_size":50272,"max_position_embeddings":2048}`},
 }
 
 func TestConfigsOfHuggingFace(t *testing.T) {
@@ -129,7 +147,8 @@ func TestConfigsOfHuggingFace(t *testing.T) {
 		}
 		g, w := got.Params(), want.Params()
 		if !(math.Abs(g.Total/w.Total-1) <= 1e-3) || !(math.Abs(g.Active/w.Active-1) <= 1e-3) {
-			t.Errorf("%s: config.json has %.4gB (%.4gB active), catalogue %.4gB (%.4gB)", c.like, g.Total/1e9, g.Active/1e9, w.Total/1e9, w.Active/1e9)
+			t.Errorf("%s: config.json has %.4gB (%.4gB active), catalogue %.4gB (%.4gB)",
+				c.like, g.Total/1e9, g.Active/1e9, w.Total/1e9, w.Active/1e9)
 		}
 		if a, b := got.TrainFLOPs(4096, Causal, 0), want.TrainFLOPs(4096, Causal, 0); c.like != "llama4-maverick" && !(math.Abs(a/b-1) <= 1e-3) {
 			t.Errorf("%s: config.json takes %.4g FLOPs a token, catalogue %.4g", c.like, a, b)
@@ -197,30 +216,53 @@ func TestPublishedCounts(t *testing.T) {
 		params float64
 		text   string
 	}{
-		{"phi-2", 2.780e9, `{"model_type":"phi","hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":51200,"tie_word_embeddings":false,"max_position_embeddings":2048}`},
-		{"phi-3-mini", 3.821e9, `{"model_type":"phi3","hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32064,"sliding_window":2047,"tie_word_embeddings":false}`},
-		{"phi-3.5-moe", 41.87e9, `{"model_type":"phimoe","hidden_size":4096,"intermediate_size":6400,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":16,"num_experts_per_tok":2,"vocab_size":32064,"attention_bias":true,"lm_head_bias":true}`},
-		{"starcoder2-7b", 7.174e9, `{"model_type":"starcoder2","hidden_size":4608,"intermediate_size":18432,"num_hidden_layers":32,"num_attention_heads":36,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"sliding_window":4096}`},
-		{"starcoder2-15b", 15.96e9, `{"model_type":"starcoder2","hidden_size":6144,"intermediate_size":24576,"num_hidden_layers":40,"num_attention_heads":48,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"tie_word_embeddings":false}`},
-		{"falcon-7b", 6.922e9, `{"model_type":"falcon","hidden_size":4544,"num_hidden_layers":32,"num_attention_heads":71,"multi_query":true,"new_decoder_architecture":false,"parallel_attn":true,"bias":false,"vocab_size":65024}`},
-		{"mpt-7b", 6.649e9, `{"model_type":"mpt","d_model":4096,"n_heads":32,"n_layers":32,"expansion_ratio":4,"vocab_size":50432,"no_bias":true,"attn_config":{"alibi":true}}`},
+		{"phi-2", 2.780e9,
+			`{"model_type":"phi","hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":51200,"tie_word_embeddings":false,"max_position_embeddings":2048}`},
+		{"phi-3-mini", 3.821e9,
+			`{"model_type":"phi3","hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":32064,"sliding_window":2047,"tie_word_embeddings":false}`},
+		{"phi-3.5-moe", 41.87e9,
+			`{"model_type":"phimoe","hidden_size":4096,"intermediate_size":6400,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":16,"num_experts_per_tok":2,"vocab_size":32064,"attention_bias":true,"lm_head_bias":true}`},
+		{"starcoder2-7b", 7.174e9,
+			`{"model_type":"starcoder2","hidden_size":4608,"intermediate_size":18432,"num_hidden_layers":32,"num_attention_heads":36,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"sliding_window":4096}`},
+		{"starcoder2-15b", 15.96e9,
+			`{"model_type":"starcoder2","hidden_size":6144,"intermediate_size":24576,"num_hidden_layers":40,"num_attention_heads":48,"num_key_value_heads":4,"vocab_size":49152,"use_bias":true,"tie_word_embeddings":false}`},
+		{"falcon-7b", 6.922e9,
+			`{"model_type":"falcon","hidden_size":4544,"num_hidden_layers":32,"num_attention_heads":71,"multi_query":true,"new_decoder_architecture":false,"parallel_attn":true,"bias":false,"vocab_size":65024}`},
+		{"mpt-7b", 6.649e9,
+			`{"model_type":"mpt","d_model":4096,"n_heads":32,"n_layers":32,"expansion_ratio":4,"vocab_size":50432,"no_bias":true,"attn_config":{"alibi":true}}`},
 		{"bloom-7b1", 7.069e9, `{"model_type":"bloom","hidden_size":4096,"n_layer":30,"n_head":32,"vocab_size":250880}`},
-		{"opt-6.7b", 6.658e9, `{"model_type":"opt","hidden_size":4096,"ffn_dim":16384,"num_hidden_layers":32,"num_attention_heads":32,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":4096}`},
-		{"gpt-j-6b", 6.051e9, `{"model_type":"gptj","n_embd":4096,"n_layer":28,"n_head":16,"n_inner":null,"vocab_size":50400,"tie_word_embeddings":false,"rotary_dim":64}`},
-		{"pythia-12b", 11.846e9, `{"model_type":"gpt_neox","hidden_size":5120,"intermediate_size":20480,"num_hidden_layers":36,"num_attention_heads":40,"vocab_size":50688,"tie_word_embeddings":false}`},
-		{"qwen1.5-moe", 14.316e9, `{"model_type":"qwen2_moe","hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":24,"num_attention_heads":16,"num_key_value_heads":16,"num_experts":60,"num_experts_per_tok":4,"moe_intermediate_size":1408,"shared_expert_intermediate_size":5632,"decoder_sparse_step":1,"vocab_size":151936,"tie_word_embeddings":false}`},
-		{"olmo-2-7b", 7.299e9, `{"model_type":"olmo2","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":100352,"tie_word_embeddings":false}`},
-		{"gemma-3-27b", 27.01e9, `{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":262208,"sliding_window":1024}}`},
-		{"gemma-2-27b", 27.227e9, `{"model_type":"gemma2","hidden_size":4608,"intermediate_size":36864,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":256000,"sliding_window":4096}`},
-		{"mistral-nemo", 12.248e9, `{"model_type":"mistral","hidden_size":5120,"intermediate_size":14336,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"vocab_size":131072,"tie_word_embeddings":false}`},
-		{"command-r-plus", 103.81e9, `{"model_type":"cohere","hidden_size":12288,"intermediate_size":33792,"num_hidden_layers":64,"num_attention_heads":96,"num_key_value_heads":8,"vocab_size":256000,"use_qk_norm":true}`},
-		{"internlm2-20b", 19.86e9, `{"model_type":"internlm2","hidden_size":6144,"intermediate_size":16384,"num_hidden_layers":48,"num_attention_heads":48,"num_key_value_heads":8,"vocab_size":92544,"tie_word_embeddings":false}`},
-		{"yi-34b", 34.389e9, `{"model_type":"llama","hidden_size":7168,"intermediate_size":20480,"num_hidden_layers":60,"num_attention_heads":56,"num_key_value_heads":8,"vocab_size":64000}`},
-		{"granite-3-8b", 8.171e9, `{"model_type":"granite","hidden_size":4096,"intermediate_size":12800,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":49155,"tie_word_embeddings":true}`},
-		{"smollm2-1.7b", 1.711e9, `{"model_type":"llama","hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":24,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":49152,"tie_word_embeddings":true}`},
-		{"minimax-m2", 228.7e9, `{"model_type":"minimax_m2","hidden_size":3072,"intermediate_size":1536,"num_hidden_layers":62,"num_attention_heads":48,"num_key_value_heads":8,"head_dim":128,"num_local_experts":256,"num_experts_per_tok":8,"vocab_size":200064,"use_qk_norm":true,"tie_word_embeddings":false}`},
-		{"seed-oss-36b", 36.15e9, `{"model_type":"seed_oss","hidden_size":5120,"intermediate_size":27648,"num_hidden_layers":64,"num_attention_heads":80,"num_key_value_heads":8,"head_dim":128,"vocab_size":155136,"attention_bias":true,"attention_out_bias":false}`},
-		{"deepseek-moe-16b", 16.376e9, `{"model_type":"deepseek","hidden_size":2048,"intermediate_size":10944,"moe_intermediate_size":1408,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":16,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"vocab_size":102400}`},
+		{"opt-6.7b", 6.658e9,
+			`{"model_type":"opt","hidden_size":4096,"ffn_dim":16384,"num_hidden_layers":32,"num_attention_heads":32,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":4096}`},
+		{"gpt-j-6b", 6.051e9,
+			`{"model_type":"gptj","n_embd":4096,"n_layer":28,"n_head":16,"n_inner":null,"vocab_size":50400,"tie_word_embeddings":false,"rotary_dim":64}`},
+		{"pythia-12b", 11.846e9,
+			`{"model_type":"gpt_neox","hidden_size":5120,"intermediate_size":20480,"num_hidden_layers":36,"num_attention_heads":40,"vocab_size":50688,"tie_word_embeddings":false}`},
+		{"qwen1.5-moe", 14.316e9,
+			`{"model_type":"qwen2_moe","hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":24,"num_attention_heads":16,"num_key_value_heads":16,"num_experts":60,"num_experts_per_tok":4,"moe_intermediate_size":1408,"shared_expert_intermediate_size":5632,"decoder_sparse_step":1,"vocab_size":151936,"tie_word_embeddings":false}`},
+		{"olmo-2-7b", 7.299e9,
+			`{"model_type":"olmo2","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":100352,"tie_word_embeddings":false}`},
+		{"gemma-3-27b", 27.01e9,
+			`{"model_type":"gemma3","text_config":{"model_type":"gemma3_text","hidden_size":5376,"intermediate_size":21504,"num_hidden_layers":62,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":262208,"sliding_window":1024}}`},
+		{"gemma-2-27b", 27.227e9,
+			`{"model_type":"gemma2","hidden_size":4608,"intermediate_size":36864,"num_hidden_layers":46,"num_attention_heads":32,"num_key_value_heads":16,"head_dim":128,"vocab_size":256000,"sliding_window":4096}`},
+		{"mistral-nemo", 12.248e9,
+			`{"model_type":"mistral","hidden_size":5120,"intermediate_size":14336,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"vocab_size":131072,"tie_word_embeddings":false}`},
+		{"command-r-plus", 103.81e9,
+			`{"model_type":"cohere","hidden_size":12288,"intermediate_size":33792,"num_hidden_layers":64,"num_attention_heads":96,"num_key_value_heads":8,"vocab_size":256000,"use_qk_norm":true}`},
+		{"internlm2-20b", 19.86e9,
+			`{"model_type":"internlm2","hidden_size":6144,"intermediate_size":16384,"num_hidden_layers":48,"num_attention_heads":48,"num_key_value_heads":8,"vocab_size":92544,"tie_word_embeddings":false}`},
+		{"yi-34b", 34.389e9,
+			`{"model_type":"llama","hidden_size":7168,"intermediate_size":20480,"num_hidden_layers":60,"num_attention_heads":56,"num_key_value_heads":8,"vocab_size":64000}`},
+		{"granite-3-8b", 8.171e9,
+			`{"model_type":"granite","hidden_size":4096,"intermediate_size":12800,"num_hidden_layers":40,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":49155,"tie_word_embeddings":true}`},
+		{"smollm2-1.7b", 1.711e9,
+			`{"model_type":"llama","hidden_size":2048,"intermediate_size":8192,"num_hidden_layers":24,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":49152,"tie_word_embeddings":true}`},
+		{"minimax-m2", 228.7e9,
+			`{"model_type":"minimax_m2","hidden_size":3072,"intermediate_size":1536,"num_hidden_layers":62,"num_attention_heads":48,"num_key_value_heads":8,"head_dim":128,"num_local_experts":256,"num_experts_per_tok":8,"vocab_size":200064,"use_qk_norm":true,"tie_word_embeddings":false}`},
+		{"seed-oss-36b", 36.15e9,
+			`{"model_type":"seed_oss","hidden_size":5120,"intermediate_size":27648,"num_hidden_layers":64,"num_attention_heads":80,"num_key_value_heads":8,"head_dim":128,"vocab_size":155136,"attention_bias":true,"attention_out_bias":false}`},
+		{"deepseek-moe-16b", 16.376e9,
+			`{"model_type":"deepseek","hidden_size":2048,"intermediate_size":10944,"moe_intermediate_size":1408,"num_hidden_layers":28,"num_attention_heads":16,"num_key_value_heads":16,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"vocab_size":102400}`},
 	} {
 		m, err := FromHF(c.name, []byte(c.text))
 		if err != nil {
@@ -231,7 +273,8 @@ func TestPublishedCounts(t *testing.T) {
 			t.Errorf("%s: %.5gB parameters, published %.5gB: %+.2f%%", c.name, got/1e9, c.params/1e9, 100*(got/c.params-1))
 		}
 	}
-	_, err := FromHF("opt-350m", []byte(`{"model_type":"opt","hidden_size":1024,"ffn_dim":4096,"num_hidden_layers":24,"num_attention_heads":16,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":512}`))
+	_, err := FromHF("opt-350m",
+		[]byte(`{"model_type":"opt","hidden_size":1024,"ffn_dim":4096,"num_hidden_layers":24,"num_attention_heads":16,"vocab_size":50272,"max_position_embeddings":2048,"word_embed_proj_dim":512}`))
 	if err == nil || !strings.Contains(err.Error(), "word_embed_proj_dim 512") {
 		t.Errorf("an embedding narrower than the layers: %v", err)
 	}

@@ -77,13 +77,16 @@ func FromYAML(name string, data []byte) (*Model, error) {
 	if f.Name != "" {
 		m.Name = f.Name
 	}
-	for _, p := range []struct{ to, from *int }{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab}, {&m.Positions, f.Pos},
-		{&m.Experts, f.E}, {&m.TopK, f.K}, {&m.ExpertFFN, f.EFFN}, {&m.SharedFFN, f.SFFN}, {&m.DenseFirst, f.Dense}, {&m.MoEEvery, f.Every}, {&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}} {
+	for _, p := range []struct{ to, from *int }{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab},
+		{&m.Positions, f.Pos},
+		{&m.Experts, f.E}, {&m.TopK, f.K}, {&m.ExpertFFN, f.EFFN}, {&m.SharedFFN, f.SFFN}, {&m.DenseFirst, f.Dense}, {&m.MoEEvery, f.Every},
+		{&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}} {
 		if p.from != nil {
 			*p.to = *p.from
 		}
 	}
-	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias}, {&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}} {
+	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias},
+		{&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}} {
 		if p.from != nil {
 			*p.to = *p.from
 		}

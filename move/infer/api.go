@@ -37,17 +37,18 @@ func (e engine) Generate(ctx context.Context, j openai.Job, each func(openai.Tok
 	for i, t := range j.Prompt {
 		prompt[i] = byte(t)
 	}
-	r, err := e.c.Answer(ctx, Question{Prompt: prompt, Count: j.Max, Mode: Stream, Sampling: j.Sampling, Top: j.Top, Each: func(t Token, scores []Score) bool {
-		out := openai.Token{ID: int(t.Token), Bytes: []byte{t.Token}}
-		for i, s := range scores {
-			if i == 0 {
-				out.Score = s.Log
-				continue
+	r, err := e.c.Answer(ctx, Question{Prompt: prompt, Count: j.Max, Mode: Stream, Sampling: j.Sampling, Top: j.Top,
+		Each: func(t Token, scores []Score) bool {
+			out := openai.Token{ID: int(t.Token), Bytes: []byte{t.Token}}
+			for i, s := range scores {
+				if i == 0 {
+					out.Score = s.Log
+					continue
+				}
+				out.Top = append(out.Top, openai.Token{ID: int(s.Token), Bytes: []byte{s.Token}, Score: s.Log})
 			}
-			out.Top = append(out.Top, openai.Token{ID: int(s.Token), Bytes: []byte{s.Token}, Score: s.Log})
-		}
-		return each(out)
-	}})
+			return each(out)
+		}})
 	if err != nil {
 		return 0, err
 	}

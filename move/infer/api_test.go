@@ -127,7 +127,8 @@ func TestRecordedClient(t *testing.T) {
 	if err != nil || json.Unmarshal(file, &list) != nil {
 		t.Fatal(err)
 	}
-	fox, hello := oneProcess(t, c.o.Model, "The quick brown fox", 12), oneProcess(t, c.o.Model, "system: Be brief.\nuser: Hello\nassistant:", 10)
+	fox, hello := oneProcess(t, c.o.Model, "The quick brown fox", 12),
+		oneProcess(t, c.o.Model, "system: Be brief.\nuser: Hello\nassistant:", 10)
 	drawn := map[string]string{}
 	for i, r := range list {
 		status, got := r.send(t, server.URL)

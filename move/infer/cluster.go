@@ -181,7 +181,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 // start starts the process of a place, and starts it again when it ends.
 func (c *Cluster) start(p *process) error {
-	config, err := json.Marshal(workerConfig{Name: p.name, Role: p.role, Model: c.o.Model, Token: c.token, Path: c.o.Path, Rate: c.o.Rate, Patience: c.o.Patience, Cache: c.o.Cache})
+	config, err := json.Marshal(workerConfig{Name: p.name, Role: p.role, Model: c.o.Model, Token: c.token, Path: c.o.Path, Rate: c.o.Rate,
+		Patience: c.o.Patience, Cache: c.o.Cache})
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,8 @@ func sumOf(scores []float32) uint64 {
 // check reports what is wrong with a request.
 func (m Model) check(prompt []byte, count int) error {
 	if len(prompt) < 1 || count < 1 || len(prompt)+count > m.Config.Context {
-		return fmt.Errorf("infer: a prompt of %d tokens and an answer of %d; want at least 1 of each and at most %d together", len(prompt), count, m.Config.Context)
+		return fmt.Errorf("infer: a prompt of %d tokens and an answer of %d; want at least 1 of each and at most %d together",
+			len(prompt), count, m.Config.Context)
 	}
 	for i, b := range prompt {
 		if int(b) >= m.Config.Vocab {

@@ -266,7 +266,8 @@ func TestRefuses(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Model: tiny(), Decode: 1, Program: []string{"/nowhere"}}); err == nil {
 		t.Error("no program")
 	}
-	if _, err := Start(t.Context(), Options{Model: tiny(), Decode: 1, Program: []string{"false"}}); err == nil || !strings.Contains(err.Error(), "does not start") {
+	if _, err := Start(t.Context(), Options{Model: tiny(), Decode: 1, Program: []string{"false"}}); err == nil ||
+		!strings.Contains(err.Error(), "does not start") {
 		t.Errorf("a program that ends: %v", err)
 	}
 	c, ctx := start(t, Options{Decode: 1})

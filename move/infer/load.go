@@ -234,7 +234,8 @@ func (c *Cluster) Compare(ctx context.Context, l Load, rounds int) ([]Row, error
 	transfer := median(Whole, exposed) // nothing of it is hidden
 	var rows []Row
 	for _, m := range modes {
-		x := Row{Mode: m, Requests: len(all[m]), TTFT: median(m, func(r Reply) time.Duration { return r.First }), TPOT: median(m, func(r Reply) time.Duration { return r.Each }), Bytes: all[m][0].Bytes}
+		x := Row{Mode: m, Requests: len(all[m]), TTFT: median(m, func(r Reply) time.Duration { return r.First }),
+			TPOT: median(m, func(r Reply) time.Duration { return r.Each }), Bytes: all[m][0].Bytes}
 		if m != Recompute {
 			x.Prefill, x.Exposed = median(m, compute), median(m, exposed)
 			x.Formula = transfer

@@ -51,14 +51,16 @@ func (s Status) page() *metrics.Page {
 	for _, t := range []struct {
 		name, help string
 		list       []Spread
-	}{{"weft_serve_ttft_seconds", "Time to the first token of the last requests.", s.TTFT}, {"weft_serve_tpot_seconds", "Time between tokens of the last requests.", s.TPOT}} {
+	}{{"weft_serve_ttft_seconds", "Time to the first token of the last requests.", s.TTFT},
+		{"weft_serve_tpot_seconds", "Time between tokens of the last requests.", s.TPOT}} {
 		for _, x := range t.list {
 			m.Add(t.name, metrics.Gauge, t.help, x.P50.Seconds(), "mode", string(x.Mode), "quantile", "0.5")
 			m.Add(t.name, metrics.Gauge, t.help, x.P99.Seconds(), "mode", string(x.Mode), "quantile", "0.99")
 		}
 	}
 	for _, x := range s.Workers {
-		m.Add("weft_serve_worker_restarts_total", metrics.Counter, "How often a worker was started again.", float64(x.Restarts), "worker", x.Name, "role", string(x.Role))
+		m.Add("weft_serve_worker_restarts_total", metrics.Counter, "How often a worker was started again.", float64(x.Restarts), "worker", x.Name,
+			"role", string(x.Role))
 	}
 	return m
 }

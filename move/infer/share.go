@@ -141,7 +141,8 @@ func startCache(o Options, token string) (*ownCache, error) {
 		agent.Close()
 		return nil, err
 	}
-	c := &ownCache{l.Addr().String(), agent, cache, &http.Server{Handler: kvcache.NewServer(cache, token, "").Handler(), ReadHeaderTimeout: 5 * time.Second}}
+	c := &ownCache{l.Addr().String(), agent, cache,
+		&http.Server{Handler: kvcache.NewServer(cache, token, "").Handler(), ReadHeaderTimeout: 5 * time.Second}}
 	go c.server.Serve(l)
 	return c, nil
 }

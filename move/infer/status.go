@@ -86,7 +86,8 @@ func (c *Cluster) Status() Status {
 	defer c.mu.Unlock()
 	s := Status{Cache: cache, Model: c.o.Model, Asked: c.asked, Workers: []WorkerStatus{}, Requests: []Reply{}}
 	for _, p := range c.workers {
-		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Silent: p.silent, Load: p.load, Done: p.done, Restarts: p.restarts, Last: p.last}
+		x := WorkerStatus{Name: p.name, Role: p.role, Live: p.live, Silent: p.silent, Load: p.load, Done: p.done, Restarts: p.restarts,
+			Last: p.last}
 		if p.cmd != nil && p.cmd.Process != nil {
 			x.Pid = p.cmd.Process.Pid
 		}

@@ -18,7 +18,8 @@ type Churn struct {
 
 // NewChurn fills a tree of that number of blocks.
 func NewChurn(p Policy, blocks int, seed uint64) *Churn {
-	c := &Churn{tree: NewTree(Options{Blocks: blocks, Policy: p, HalfLife: 1e6, Value: func(d int) float64 { return 1 + float64(d) }}), r: rand.New(rand.NewPCG(seed, 2))}
+	c := &Churn{tree: NewTree(Options{Blocks: blocks, Policy: p, HalfLife: 1e6, Value: func(d int) float64 { return 1 + float64(d) }}),
+		r: rand.New(rand.NewPCG(seed, 2))}
 	for range blocks / 2 {
 		c.draw()
 		_, c.gone, _ = c.tree.Insert(c.path[:], float64(c.at), c.gone[:0])

@@ -20,9 +20,13 @@ func TestHashesOfEngines(t *testing.T) {
 		extra      Extra
 		want       []string
 	}{
-		{VLLM, "0", Extra{}, []string{"c9d58ba695280d69b243e1e0df813136ca9196b286fb1a021e0b2e028ef071cb", "0d14c6eb5445f20209ea6194004a86aeda7d9f0bf3d582085bea972e049014dc"}},
-		{VLLM, "0", Extra{LoRA: "sql", Salt: "tenant"}, []string{"d6e0f1450b10af51cc3cc86da9ef50b523c4bfa2e6040e3d94156a31c7afff03", "c0d5561a4cd5e369c2e022ad503ffecefcd2ddb19d03c2ca4ee4c2db17ea6ba4"}},
-		{SGLang, "", Extra{}, []string{"cf97adeedb59e05bfd73a2b4c2a8885708c4f4f70c84c64b27120e72ab733b72", "4be0a8f83d88c52091e3cc14536505f9070d5018d00a50648129e799ed58c00e"}},
+		{VLLM, "0", Extra{}, []string{"c9d58ba695280d69b243e1e0df813136ca9196b286fb1a021e0b2e028ef071cb",
+			"0d14c6eb5445f20209ea6194004a86aeda7d9f0bf3d582085bea972e049014dc"}},
+		{VLLM, "0", Extra{LoRA: "sql", Salt: "tenant"},
+			[]string{"d6e0f1450b10af51cc3cc86da9ef50b523c4bfa2e6040e3d94156a31c7afff03",
+				"c0d5561a4cd5e369c2e022ad503ffecefcd2ddb19d03c2ca4ee4c2db17ea6ba4"}},
+		{SGLang, "", Extra{}, []string{"cf97adeedb59e05bfd73a2b4c2a8885708c4f4f70c84c64b27120e72ab733b72",
+			"4be0a8f83d88c52091e3cc14536505f9070d5018d00a50648129e799ed58c00e"}},
 	} {
 		chain, err := NewChain(c.convention, c.seed, 4)
 		if err != nil {
@@ -121,7 +125,8 @@ func drawLayout(t *rapid.T, model Layout, name string) Layout {
 // Copies bring every vector to its place, once, and nothing else: compared with going through the axes one by one.
 func TestMovesBringEveryVectorToItsPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		model := Layout{Layers: rapid.IntRange(1, 3).Draw(t, "layers"), Heads: rapid.SampledFrom([]int{1, 2, 4, 6}).Draw(t, "heads"), Dim: rapid.IntRange(1, 2).Draw(t, "dim"), Elem: 2, Planes: rapid.IntRange(1, 2).Draw(t, "planes")}
+		model := Layout{Layers: rapid.IntRange(1, 3).Draw(t, "layers"), Heads: rapid.SampledFrom([]int{1, 2, 4, 6}).Draw(t, "heads"),
+			Dim: rapid.IntRange(1, 2).Draw(t, "dim"), Elem: 2, Planes: rapid.IntRange(1, 2).Draw(t, "planes")}
 		src, dst := drawLayout(t, model, "source"), drawLayout(t, model, "destination")
 		tokens := rapid.IntRange(0, 24).Draw(t, "tokens")
 		part := Part{Layer: rapid.IntRange(0, model.Layers-1).Draw(t, "layer"), Token: rapid.IntRange(0, tokens).Draw(t, "token")}
@@ -241,8 +246,9 @@ func TestTiers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []Tier
 		for i := range rapid.IntRange(1, 3).Draw(t, "tiers") {
-			list = append(list, Tier{Name: string(rune('a' + i)), Blocks: rapid.IntRange(1, 10*(i+1)).Draw(t, "blocks"), Policy: rapid.SampledFrom(Policies).Draw(t, "policy"),
-				Admit: rapid.SampledFrom([]Admission{Always, Second, Worth}).Draw(t, "admit"), Read: 1e9})
+			list = append(list, Tier{Name: string(rune('a' + i)), Blocks: rapid.IntRange(1, 10*(i+1)).Draw(t, "blocks"),
+				Policy: rapid.SampledFrom(Policies).Draw(t, "policy"),
+				Admit:  rapid.SampledFrom([]Admission{Always, Second, Worth}).Draw(t, "admit"), Read: 1e9})
 		}
 		tiers, err := NewTiers(list, Llama70B(512), 10)
 		if err != nil {
@@ -391,10 +397,12 @@ func TestTraces(t *testing.T) {
 
 func TestParseTiers(t *testing.T) {
 	got, err := ParseTiers("memory=10,disk=200:arc:second", LRU, Always)
-	if err != nil || len(got) != 2 || got[0] != (Tier{Name: "memory", Blocks: 10, Policy: LRU, Admit: Always}) || got[1] != (Tier{Name: "disk", Blocks: 200, Policy: ARC, Admit: Second}) {
+	if err != nil || len(got) != 2 || got[0] != (Tier{Name: "memory", Blocks: 10, Policy: LRU, Admit: Always}) ||
+		got[1] != (Tier{Name: "disk", Blocks: 200, Policy: ARC, Admit: Second}) {
 		t.Error(got, err)
 	}
-	for _, bad := range []string{"", "a", "a=", "a=0", "a=-1", "a=1x", "a=1:fifo", "a=1,a=2", "=3", "a=1:lru:always:x", "a=99999999999999999999"} {
+	for _, bad := range []string{"", "a", "a=", "a=0", "a=-1", "a=1x", "a=1:fifo", "a=1,a=2", "=3", "a=1:lru:always:x",
+		"a=99999999999999999999"} {
 		if _, err := ParseTiers(bad, LRU, Always); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -418,7 +426,8 @@ func FuzzReadTrace(f *testing.F) {
 
 // FuzzParseTiers: tiers that are read have a name, blocks and a known policy each, and no name twice.
 func FuzzParseTiers(f *testing.F) {
-	for _, s := range []string{"memory=1000,disk=20000:arc:second", "m=1", "m=0", "m=1,m=2", "m=1:lru:lru:lru", "=1", "m=99999999999999999999", "m=1:"} {
+	for _, s := range []string{"memory=1000,disk=20000:arc:second", "m=1", "m=0", "m=1,m=2", "m=1:lru:lru:lru", "=1", "m=99999999999999999999",
+		"m=1:"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -29,7 +29,8 @@ func (l Layout) Check() error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"layers", l.Layers}, {"heads", l.Heads}, {"dim", l.Dim}, {"elem", l.Elem}, {"block", l.Block}, {"blocks", l.Blocks}, {"ranks", l.Ranks}} {
+	}{{"layers", l.Layers}, {"heads", l.Heads}, {"dim", l.Dim}, {"elem", l.Elem}, {"block", l.Block}, {"blocks", l.Blocks},
+		{"ranks", l.Ranks}} {
 		if f.value < 1 || f.value > 1<<31 {
 			return fmt.Errorf("kv: layout: %s is %d; want 1 to 2^31", f.name, f.value)
 		}
@@ -157,7 +158,8 @@ func Moves(src, dst Layout, from, to []int, p Part) ([]Copy, error) {
 		table []int
 	}{{"source", src, from}, {"destination", dst, to}} {
 		if p.Token+p.Tokens > len(side.table)*side.l.Block {
-			return nil, fmt.Errorf("kv: tokens %d to %d do not fit the %s's %d blocks of %d", p.Token, p.Token+p.Tokens, side.name, len(side.table), side.l.Block)
+			return nil, fmt.Errorf("kv: tokens %d to %d do not fit the %s's %d blocks of %d",
+				p.Token, p.Token+p.Tokens, side.name, len(side.table), side.l.Block)
 		}
 		used := map[int]bool{}
 		for _, b := range side.table {

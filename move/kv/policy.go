@@ -222,7 +222,8 @@ type ghost struct{ mark, seq uint64 }
 
 func markOf(h *Hash) uint64 {
 	le := binary.LittleEndian
-	return le.Uint64(h[:]) ^ bits.RotateLeft64(le.Uint64(h[8:]), 17) ^ bits.RotateLeft64(le.Uint64(h[16:]), 31) ^ bits.RotateLeft64(le.Uint64(h[24:]), 47)
+	return le.Uint64(h[:]) ^ bits.RotateLeft64(le.Uint64(h[8:]), 17) ^ bits.RotateLeft64(le.Uint64(h[16:]),
+		31) ^ bits.RotateLeft64(le.Uint64(h[24:]), 47)
 }
 
 func (g *ghosts) home(mark uint64) int { return int(mark * 0x9E3779B97F4A7C15 >> g.shift) }

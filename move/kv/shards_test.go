@@ -10,8 +10,9 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// carve cuts the blocks of the ranks of one width into named parts and joins them for the ranks of another one, with python/weft/_shards.py,
-// which Python clients use. Cases come as lines of JSON: heads, ranks and bytes of a run on both sides, and the bytes of every rank.
+// carve cuts the blocks of the ranks of one width into named parts and joins them for the ranks of another one, with
+// python/weft/_shards.py, which Python clients use. Cases come as lines of JSON: heads, ranks and bytes of a run on both sides, and the
+// bytes of every rank.
 const carve = `
 import base64, json, sys
 sys.path.insert(0, "../../python/weft")
@@ -91,8 +92,9 @@ func randomCase(t *testing.T, r *rand.Rand) (carved, [][]byte) {
 			}
 		}
 	}
-	from := Layout{Layers: 1 + r.IntN(3), Heads: heads, Dim: 1 + r.IntN(4), Elem: 1 + r.IntN(2), Planes: 1 + r.IntN(2), Block: 1 + r.IntN(5), Blocks: 1,
-		Ranks: width(), HeadsFirst: r.IntN(2) == 0, Together: r.IntN(2) == 0, PageFirst: r.IntN(2) == 0}
+	from := Layout{Layers: 1 + r.IntN(3), Heads: heads, Dim: 1 + r.IntN(4), Elem: 1 + r.IntN(2), Planes: 1 + r.IntN(2), Block: 1 + r.IntN(5),
+		Blocks: 1,
+		Ranks:  width(), HeadsFirst: r.IntN(2) == 0, Together: r.IntN(2) == 0, PageFirst: r.IntN(2) == 0}
 	to := from
 	to.Ranks = width()
 	run := func(l Layout) int {

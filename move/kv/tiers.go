@@ -21,7 +21,8 @@ type Economy struct {
 // Llama70B is the economy of Llama 3 70B in bfloat16, blocks of the given number of tokens, eight H100 at half of 989 Tflop/s
 // and pages read at 20 GB/s.
 func Llama70B(tokens int) Economy {
-	return Economy{Params: 70.6e9, Layers: 80, Width: 8192, Flops: 8 * 989e12 / 2, Tokens: tokens, Bytes: float64(tokens) * 327680, Memory: 20e9}
+	return Economy{Params: 70.6e9, Layers: 80, Width: 8192, Flops: 8 * 989e12 / 2, Tokens: tokens, Bytes: float64(tokens) * 327680,
+		Memory: 20e9}
 }
 
 // Check reports what is wrong with an economy.
@@ -29,7 +30,8 @@ func (e Economy) Check() error {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"parameters", e.Params}, {"layers", float64(e.Layers)}, {"width", float64(e.Width)}, {"operations a second", e.Flops}, {"tokens of a block", float64(e.Tokens)}, {"bytes of a block", e.Bytes}} {
+	}{{"parameters", e.Params}, {"layers", float64(e.Layers)}, {"width", float64(e.Width)}, {"operations a second", e.Flops},
+		{"tokens of a block", float64(e.Tokens)}, {"bytes of a block", e.Bytes}} {
 		if !(f.value > 0) || math.IsInf(f.value, 1) {
 			return fmt.Errorf("kv: %s: %g; want more than 0", f.name, f.value)
 		}
@@ -86,7 +88,8 @@ func ParseTiers(text string, policy Policy, admit Admission) ([]Tier, error) {
 		words := strings.Split(part, ":")
 		name, count, ok := strings.Cut(words[0], "=")
 		t := Tier{Name: name, Policy: policy, Admit: admit}
-		if _, err := fmt.Sscanf(count, "%d", &t.Blocks); !ok || err != nil || name == "" || t.Blocks < 1 || fmt.Sprint(t.Blocks) != count || len(words) > 3 {
+		if _, err := fmt.Sscanf(count, "%d", &t.Blocks); !ok || err != nil || name == "" || t.Blocks < 1 || fmt.Sprint(t.Blocks) != count ||
+			len(words) > 3 {
 			return nil, fmt.Errorf("tier %q: want NAME=BLOCKS[:POLICY[:ADMISSION]], like memory=1000 or disk=20000:arc:second", part)
 		}
 		for _, w := range words[1:] {
@@ -305,7 +308,8 @@ func Place(workers []Worker, blocks int, e Economy) (best Choice, ok bool) {
 			fetch := w.Delay + float64(near-have)*e.Bytes/w.Read
 			if s := w.Queue + fetch + compute(near); s < c.First {
 				c.First, c.Fetch = s, true
-				c.Reason = fmt.Sprintf("%s has %d of %d blocks, begins in %.3g s, reads %d in %.3g s, computes for %.3g s", w.Name, have, blocks, w.Queue, near-have, fetch, compute(near))
+				c.Reason = fmt.Sprintf("%s has %d of %d blocks, begins in %.3g s, reads %d in %.3g s, computes for %.3g s",
+					w.Name, have, blocks, w.Queue, near-have, fetch, compute(near))
 			}
 		}
 		if !ok || c.First < best.First {

@@ -114,7 +114,8 @@ func Conversation() Shape {
 
 // Check reports what is wrong with a shape.
 func (s Shape) Check() error {
-	if s.Requests < 1 || s.Requests > 10_000_000 || !(s.Rate > 0 && s.Rate <= 1e9) || s.Prompts < 1 || s.Prompt < 0 || s.User < 1 || s.Answer < 1 || !(s.Turns >= 1 && s.Turns <= 1e6) || !(s.Think >= 0 && s.Think <= 1e9) {
+	if s.Requests < 1 || s.Requests > 10_000_000 || !(s.Rate > 0 && s.Rate <= 1e9) || s.Prompts < 1 || s.Prompt < 0 || s.User < 1 ||
+		s.Answer < 1 || !(s.Turns >= 1 && s.Turns <= 1e6) || !(s.Think >= 0 && s.Think <= 1e9) {
 		return fmt.Errorf("kv: a trace of %d requests, %g conversations/s, %d prompts of %d tokens, %d tokens a turn, %d an answer, %g turns, %g s between: all are positive",
 			s.Requests, s.Rate, s.Prompts, s.Prompt, s.User, s.Answer, s.Turns, s.Think)
 	}

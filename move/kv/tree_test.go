@@ -149,7 +149,8 @@ func TestTreeIsThePlainTree(t *testing.T) {
 	for _, policy := range []Policy{LRU, LFU, Cost} {
 		t.Run(string(policy), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				o := Options{Blocks: rapid.IntRange(1, 40).Draw(t, "blocks"), Policy: policy, HalfLife: float64(rapid.IntRange(0, 20).Draw(t, "half-life"))}
+				o := Options{Blocks: rapid.IntRange(1, 40).Draw(t, "blocks"), Policy: policy,
+					HalfLife: float64(rapid.IntRange(0, 20).Draw(t, "half-life"))}
 				if policy == Cost {
 					o.Value = func(depth int) float64 { return 1 + 0.25*float64(depth) }
 				}
@@ -338,8 +339,10 @@ func TestARCIsThePapers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if want := a.request(path[0]); hit != want || tree.sizes[0] != len(a.t1) || tree.sizes[1] != len(a.t2) || tree.past.count[0] != len(a.b1) || tree.past.count[1] != len(a.b2) || tree.share != a.p {
-				t.Fatalf("seed %d, request %d: hit %t, lists %v, ghosts %d %d, share %d; want %t, %d %d %d %d, %d", seed, i, hit, tree.sizes, tree.past.count[0], tree.past.count[1], tree.share, want, len(a.t1), len(a.t2), len(a.b1), len(a.b2), a.p)
+			if want := a.request(path[0]); hit != want || tree.sizes[0] != len(a.t1) || tree.sizes[1] != len(a.t2) ||
+				tree.past.count[0] != len(a.b1) || tree.past.count[1] != len(a.b2) || tree.share != a.p {
+				t.Fatalf("seed %d, request %d: hit %t, lists %v, ghosts %d %d, share %d; want %t, %d %d %d %d, %d",
+					seed, i, hit, tree.sizes, tree.past.count[0], tree.past.count[1], tree.share, want, len(a.t1), len(a.t2), len(a.b1), len(a.b2), a.p)
 			}
 		}
 	}
@@ -371,8 +374,10 @@ func TestARCOfPaths(t *testing.T) {
 			}
 			tree.Unlock(l)
 			tree.Match(drawPath(t), float64(step))
-			if tree.Len() != len(there) || tree.Len() > c || tree.Len()+tree.past.count[0]+tree.past.count[1] > 2*c || tree.sizes[0]+tree.sizes[1] != tree.Len() {
-				t.Fatalf("%d blocks of %d, want %d; lists %v, ghosts %d %d", tree.Len(), c, len(there), tree.sizes, tree.past.count[0], tree.past.count[1])
+			if tree.Len() != len(there) || tree.Len() > c || tree.Len()+tree.past.count[0]+tree.past.count[1] > 2*c ||
+				tree.sizes[0]+tree.sizes[1] != tree.Len() {
+				t.Fatalf("%d blocks of %d, want %d; lists %v, ghosts %d %d",
+					tree.Len(), c, len(there), tree.sizes, tree.past.count[0], tree.past.count[1])
 			}
 		}
 	})

@@ -134,7 +134,8 @@ func New(o Options) (*Cache, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Cache{o: o, slots: int(o.Memory / o.Block), tenants: map[string]*tenant{}, started: time.Now(), queue: make(chan job, max(o.Dirty, 1)), done: make(chan struct{})}
+	c := &Cache{o: o, slots: int(o.Memory / o.Block), tenants: map[string]*tenant{}, started: time.Now(),
+		queue: make(chan job, max(o.Dirty, 1)), done: make(chan struct{})}
 	c.log.generation = newGeneration()
 	c.life, c.end = context.WithCancel(context.Background())
 	if len(o.Tenants) == 0 {
@@ -154,7 +155,8 @@ func New(o Options) (*Cache, error) {
 	}
 	if sum > o.Memory {
 		c.closeSlab()
-		return nil, fmt.Errorf("kv cache: quotas of %d tenants are %v, memory is %v; quotas are kept, so they must fit", len(o.Tenants), unit.Bytes(sum), unit.Bytes(o.Memory))
+		return nil, fmt.Errorf("kv cache: quotas of %d tenants are %v, memory is %v; quotas are kept, so they must fit",
+			len(o.Tenants), unit.Bytes(sum), unit.Bytes(o.Memory))
 	}
 	if err := c.makeMemory(); err != nil {
 		c.closeSlab()
@@ -184,7 +186,8 @@ func (c *Cache) addTenant(t Tenant) error {
 			return fmt.Errorf("kv cache: tenants %s and %s have the same token", t.Name, other.Name)
 		}
 		if t.mix() == other.mix() {
-			return fmt.Errorf("kv cache: tenants %s and %s have the same salt %q: they would find each other's blocks in the store and at other caches", t.Name, other.Name, t.mix())
+			return fmt.Errorf("kv cache: tenants %s and %s have the same salt %q: they would find each other's blocks in the store and at other caches",
+				t.Name, other.Name, t.mix())
 		}
 	}
 	x := &tenant{Tenant: t, salt: []byte(t.mix()), blocks: map[kv.Hash]*block{}, absent: kv.NewAbsent(1<<16, c.o.Absent.Seconds())}
@@ -225,8 +228,8 @@ func (c *Cache) leave() {
 	}
 }
 
-// Close ends the cache. What waits for disk and store is given up. It returns when the calls that are under way have: end what they write to
-// first.
+// Close ends the cache. What waits for disk and store is given up. It returns when the calls that are under way have: end what they write
+// to first.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	was := c.closed

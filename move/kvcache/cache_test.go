@@ -185,7 +185,8 @@ func TestSlabIsNeverWrong(t *testing.T) {
 	if data, w, err := get(ctx, c, "default", path(1, 1)); err != nil || w != OnDisk || !bytes.Equal(data, content("default", hash(1, 0))) {
 		t.Fatal(w, err)
 	}
-	if _, err := New(Options{Block: 1000, Memory: 2000, Disk: file, Slab: 40 * 8192}); err == nil || !strings.Contains(err.Error(), "another cache uses it") {
+	if _, err := New(Options{Block: 1000, Memory: 2000, Disk: file, Slab: 40 * 8192}); err == nil ||
+		!strings.Contains(err.Error(), "another cache uses it") {
 		t.Fatalf("two caches share a slab: %v", err)
 	}
 	c.Close()
@@ -247,7 +248,8 @@ func TestForeignSlab(t *testing.T) {
 		settle(t, c)
 	}
 	c.Close()
-	for name, text := range map[string]string{"notes": "do not lose this", "empty": "", "noughts": strings.Repeat("\x00", 9000), "mine": strings.Repeat("\x00", 100) + "x"} {
+	for name, text := range map[string]string{"notes": "do not lose this", "empty": "", "noughts": strings.Repeat("\x00", 9000),
+		"mine": strings.Repeat("\x00", 100) + "x"} {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -327,7 +329,8 @@ func TestStore(t *testing.T) {
 			}
 		}
 		settle(t, x)
-		for end := time.Now().Add(25 * time.Second); x.Stat().Counters.Packed+x.Stat().Counters.Raced < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(25 * time.Second); x.Stat().Counters.Packed+x.Stat().Counters.Raced < 2 &&
+			time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 	}
 	if store.created != 2 || b.Stat().Counters.Raced != 2 {
@@ -500,7 +503,8 @@ func TestTenantsAndChains(t *testing.T) {
 	if _, err := nobody.Stat(ctx); err == nil {
 		t.Error("a stranger sees figures")
 	}
-	if s, err := red.Stat(ctx); err != nil || len(s.Tenants) != 1 || s.Tenants[0].Name != "red" || s.Chain != one.Print() || s.Counters.Stored != 2 {
+	if s, err := red.Stat(ctx); err != nil || len(s.Tenants) != 1 || s.Tenants[0].Name != "red" || s.Chain != one.Print() ||
+		s.Counters.Stored != 2 {
 		t.Error(s, err)
 	}
 	for _, bad := range []Options{
@@ -530,7 +534,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	var want strings.Builder
 	want.WriteString(metricsHead)
 	seen := 0
-	for _, m := range regexp.MustCompile(`(?m)^# HELP (\w+) (.+)\n# TYPE (\w+) (\w+)\n(\w+)(\{\S+\})? `).FindAllStringSubmatch(out.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (\w+) (.+)\n# TYPE (\w+) (\w+)\n(\w+)(\{\S+\})? `).FindAllStringSubmatch(out.String(),
+		-1) {
 		if m[1] != m[3] || m[1] != m[5] {
 			t.Errorf("help of %s, type of %s and a row of %s", m[1], m[3], m[5])
 		}
@@ -616,7 +621,8 @@ func TestWrongRequests(t *testing.T) {
 	}
 	text, _ := io.ReadAll(r.Body)
 	r.Body.Close()
-	for _, want := range []string{`weft_kv_lookups_total{found="memory"} 0`, `weft_kv_blocks{tenant="default",tier="memory"} 0`, "# TYPE weft_kv_damaged_total counter"} {
+	for _, want := range []string{`weft_kv_lookups_total{found="memory"} 0`, `weft_kv_blocks{tenant="default",tier="memory"} 0`,
+		"# TYPE weft_kv_damaged_total counter"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("metrics lack %s:\n%s", want, text)
 		}

@@ -215,7 +215,8 @@ func (c *Client) PutFrom(ctx context.Context, path []kv.Hash, from int, a *xfer.
 }
 
 // move makes a call, with a region of its own: once that is released, a cache that is late finds nothing.
-func (c *Client) move(ctx context.Context, call string, path []kv.Hash, from int, a *xfer.Agent, mem []byte, access xfer.Access, pieces [][]Piece) (out moved, err error) {
+func (c *Client) move(ctx context.Context, call string, path []kv.Hash, from int, a *xfer.Agent, mem []byte, access xfer.Access,
+	pieces [][]Piece) (out moved, err error) {
 	r, err := a.Register(fmt.Sprintf("kv call %d", calls.Add(1)), xfer.Memory(mem), access)
 	if err != nil {
 		return out, err

@@ -119,7 +119,8 @@ func TestWhatFailsIsLeftAlone(t *testing.T) {
 		told.Has(c.tenants["default"].name(hash(1, i)), true, 0)
 	}
 	for i := range 50 {
-		if _, ok, err := c.Get(ctx, "default", Path{Keys: []kv.Hash{hash(1, i)}, Alone: true}, 0, func([]byte) error { return nil }); ok || err != nil {
+		if _, ok, err := c.Get(ctx, "default", Path{Keys: []kv.Hash{hash(1, i)}, Alone: true}, 0, func([]byte) error { return nil }); ok ||
+			err != nil {
 			t.Fatal(ok, err)
 		}
 	}

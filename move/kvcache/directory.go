@@ -69,7 +69,8 @@ func (c *Cache) changes(generation, since uint64) (changeList, <-chan struct{}) 
 		since = Everything
 	}
 	n := c.News(since)
-	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", c.log.generation), Next: n.Next, Whole: n.Whole, Moves: c.Moves(), Blocks: make([]string, len(n.Changes))}
+	out := changeList{Name: c.o.Name, Generation: fmt.Sprintf("%016x", c.log.generation), Next: n.Next, Whole: n.Whole, Moves: c.Moves(),
+		Blocks: make([]string, len(n.Changes))}
 	for i, x := range n.Changes {
 		sign := "-"
 		if x.Here {
@@ -408,7 +409,8 @@ func (p *peer) pushed(ctx context.Context, who string, key kv.Hash, o Options) (
 	}
 	// Once it is released nothing lands any more, whatever the peer does.
 	defer func() { _ = region.Release(context.WithoutCancel(ctx)) }()
-	a, err := p.ask(ctx, "/v1/push", map[string]any{"tenant": who, "key": key.String(), "agent": json.RawMessage(o.Agent.Describe(region)), "region": name, "room": o.Block})
+	a, err := p.ask(ctx, "/v1/push", map[string]any{"tenant": who, "key": key.String(), "agent": json.RawMessage(o.Agent.Describe(region)),
+		"region": name, "room": o.Block})
 	if err != nil {
 		return nil, err
 	}

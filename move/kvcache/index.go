@@ -18,10 +18,10 @@ import (
 //	head:    8 magic   8 version   8 generation   8 slots   8 bytes per slot   8 first number   24 zeros   8 checksum
 //	record:  8 number   8 slot   8 owner   32 name   8 size, 0 if the slot is empty   8 checksum of the data   8 checksum
 //
-// Numbers are consecutive, and checksums of records are seeded with the generation. Replay ends at the first record that does not fit: a torn
-// tail is dropped. A record follows the bytes that it describes, and the record that empties a slot precedes the next bytes in it, so a killed
-// process leaves an index that is true. Nothing is synced before Close: after a power failure the index may be ahead of the slots, whose own
-// heads and checksums tell.
+// Numbers are consecutive, and checksums of records are seeded with the generation. Replay ends at the first record that does not fit: a
+// torn tail is dropped. A record follows the bytes that it describes, and the record that empties a slot precedes the next bytes in it, so
+// a killed process leaves an index that is true. Nothing is synced before Close: after a power failure the index may be ahead of the slots,
+// whose own heads and checksums tell.
 type index struct {
 	path       string
 	f          *os.File
@@ -49,8 +49,8 @@ const (
 
 var errNoIndex = errors.New("it holds something that is no index of a kv cache, and would be overwritten; remove it, or name another file for the slab")
 
-// openIndex replays the journal of a slab with that geometry. One of another geometry or version, or of a slab that is gone (fresh), is begun
-// anew. The entries are in the order in which they were written. An index with an error can be read from and not written to.
+// openIndex replays the journal of a slab with that geometry. One of another geometry or version, or of a slab that is gone (fresh), is
+// begun anew. The entries are in the order in which they were written. An index with an error can be read from and not written to.
 func openIndex(path string, slots int, slot int64, fresh bool) (*index, []entry, error) {
 	x := &index{path: path, generation: newGeneration(), slots: slots, slot: slot}
 	text, err := os.ReadFile(path)
@@ -107,7 +107,8 @@ func (x *index) replay(b []byte, next uint64) ([]entry, uint64) {
 		r := b[:recordBytes]
 		e := entry{owner: binary.LittleEndian.Uint64(r[16:]), sum: binary.LittleEndian.Uint64(r[64:])}
 		slot, size := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[56:])
-		if binary.LittleEndian.Uint64(r) != next || xxh3.HashSeed(r[:recordBytes-8], x.generation) != binary.LittleEndian.Uint64(r[recordBytes-8:]) ||
+		if binary.LittleEndian.Uint64(r) != next ||
+			xxh3.HashSeed(r[:recordBytes-8], x.generation) != binary.LittleEndian.Uint64(r[recordBytes-8:]) ||
 			slot >= uint64(x.slots) || size > uint64(x.slot-headRoom) {
 			break
 		}

@@ -173,7 +173,8 @@ func TestDiskThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(t, c)
-		if data, w, err := get(limit(t), c, "default", path(3, 1)); err != nil || w != InMemory || !bytes.Equal(data, content("default", hash(3, 0))) {
+		if data, w, err := get(limit(t), c, "default", path(3, 1)); err != nil || w != InMemory ||
+			!bytes.Equal(data, content("default", hash(3, 0))) {
 			t.Errorf("%s %v", w, err)
 		}
 		if s := c.Stat(); !strings.Contains(s.Broken, "it is not written any more") {
@@ -198,7 +199,8 @@ func TestDiskThatFails(t *testing.T) {
 	}
 	// From the start: the index cannot be written anew.
 	file := filepath.Join(t.TempDir(), "slab")
-	if err := errors.Join(os.WriteFile(file, slab, 0o600), os.WriteFile(file+".index", index, 0o600), os.MkdirAll(file+".index.new/x", 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(file, slab, 0o600), os.WriteFile(file+".index", index, 0o600),
+		os.MkdirAll(file+".index.new/x", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	bad := open(nil, nil, func(o *Options) { o.Disk = file })

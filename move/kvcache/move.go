@@ -29,8 +29,8 @@ import (
 //
 // The cache is the one that posts, in both directions. So it describes no memory of its own: a tenant reaches its own blocks
 // alone. Each of several tenants has an agent of the cache to itself, under the tenant's token: descriptions of others' agents are
-// refused, and names that its agents take are of no concern to anybody else. The pieces of a block lie where the client wants them, so that its layout may be another (kv.Moves). Between caches
-// /v1/push is the same as fill for one block, by its mixed name.
+// refused, and names that its agents take are of no concern to anybody else. The pieces of a block lie where the client wants them, so that
+// its layout may be another (kv.Moves). Between caches /v1/push is the same as fill for one block, by its mixed name.
 
 // Piece is a run of bytes of a client's memory.
 type Piece struct{ Off, Len int64 }

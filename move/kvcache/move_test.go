@@ -129,7 +129,8 @@ func TestWrongMoves(t *testing.T) {
 	for _, x := range []struct {
 		why    string
 		pieces [][]Piece
-	}{{"more than 100", [][]Piece{{{0, 100}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}}, {"pieces of a block", [][]Piece{{}}}, {"a piece of 0 bytes", [][]Piece{{{0, 0}}}},
+	}{{"more than 100", [][]Piece{{{0, 100}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}},
+		{"pieces of a block", [][]Piece{{}}}, {"a piece of 0 bytes", [][]Piece{{{0, 0}}}},
 		{"two destinations overlap", [][]Piece{{{0, 250}, {100, 250}}}}, {"pieces of 0 blocks", nil}} {
 		if _, _, err := w.GetInto(ctx, one, 0, w.agent, w.mem, x.pieces); err == nil || !strings.Contains(err.Error(), x.why) {
 			t.Errorf("%v: %v, want %q", x.pieces, err, x.why)
@@ -139,7 +140,8 @@ func TestWrongMoves(t *testing.T) {
 	for _, x := range []struct {
 		why    string
 		pieces [][]Piece
-	}{{"want 1 to 1000", [][]Piece{{{0, 1001}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}}, {"at -5", [][]Piece{{{-5, 10}}}}} {
+	}{{"want 1 to 1000", [][]Piece{{{0, 1001}}}}, {"outside of its region", [][]Piece{{{1<<16 - 10, 500}}}},
+		{"at -5", [][]Piece{{{-5, 10}}}}} {
 		if _, err := w.PutFrom(ctx, other, 0, w.agent, w.mem, x.pieces); err == nil || !strings.Contains(err.Error(), x.why) {
 			t.Errorf("%v: %v, want %q", x.pieces, err, x.why)
 		}

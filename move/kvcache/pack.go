@@ -84,8 +84,8 @@ func (p *packs) ask(ctx context.Context, limit time.Duration, name string, b []b
 	return err
 }
 
-// newPacks are the packs of a store. A head takes 3 s at most, a block 10 s; a store that did not answer is left alone for 2 s, and what would
-// be in it is computed.
+// newPacks are the packs of a store. A head takes 3 s at most, a block 10 s; a store that did not answer is left alone for 2 s, and what
+// would be in it is computed.
 func newPacks(s blob.Place) *packs {
 	return &packs{store: s, known: map[string][]place{}, look: 3 * time.Second, long: 10 * time.Second, rest: 2 * time.Second}
 }
@@ -140,11 +140,13 @@ func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, err
 		return nil, err
 	}
 	n := len(b) - 8
-	if binary.LittleEndian.Uint64(b) != packMagic || binary.LittleEndian.Uint64(b[8:]) != uint64(blocks) || xxh3.Hash(b[:n]) != binary.LittleEndian.Uint64(b[n:]) {
+	if binary.LittleEndian.Uint64(b) != packMagic || binary.LittleEndian.Uint64(b[8:]) != uint64(blocks) ||
+		xxh3.Hash(b[:n]) != binary.LittleEndian.Uint64(b[n:]) {
 		return nil, fmt.Errorf("pack %s: its head: %w", name, errDamaged)
 	}
 	for at := 16; at < n; at += 56 {
-		x := place{pack: name, off: int64(binary.LittleEndian.Uint64(b[at+32:])), size: int64(binary.LittleEndian.Uint64(b[at+40:])), sum: binary.LittleEndian.Uint64(b[at+48:])}
+		x := place{pack: name, off: int64(binary.LittleEndian.Uint64(b[at+32:])), size: int64(binary.LittleEndian.Uint64(b[at+40:])),
+			sum: binary.LittleEndian.Uint64(b[at+48:])}
 		copy(x.key[:], b[at:])
 		if x.off < int64(len(b)) || x.size < 1 || x.size > maxBlock {
 			return nil, fmt.Errorf("pack %s: a block of %d bytes at %d: %w", name, x.size, x.off, errDamaged)

@@ -175,7 +175,8 @@ func TestObjectStoreFaults(t *testing.T) {
 		return ok
 	}
 	// A pack that another has written meanwhile is there; one that cannot be written is counted, and the blocks stay in memory.
-	for how, count := range map[string]func(Counters) int64{"412": func(n Counters) int64 { return n.Raced }, "expired": func(n Counters) int64 { return n.Failed }} {
+	for how, count := range map[string]func(Counters) int64{"412": func(n Counters) int64 { return n.Raced },
+		"expired": func(n Counters) int64 { return n.Failed }} {
 		c := open()
 		front.set(how)
 		fill(c)

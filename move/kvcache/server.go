@@ -115,7 +115,8 @@ func (s *Server) tenant(f func(w http.ResponseWriter, r *http.Request, who strin
 			have := s.chains[who]
 			s.mu.Unlock()
 			if have != print {
-				refuse(w, http.StatusConflict, "blocks here are named by the chain %s, yours is %s: convention, block size or seed (PYTHONHASHSEED) differ", have, print)
+				refuse(w, http.StatusConflict,
+					"blocks here are named by the chain %s, yours is %s: convention, block size or seed (PYTHONHASHSEED) differ", have, print)
 				return
 			}
 		}

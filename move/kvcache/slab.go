@@ -96,8 +96,8 @@ func (s *slab) begin(path string) ([]entry, error) {
 	return list, err
 }
 
-// foreign refuses a file that was something else before: it would be overwritten. A slab begins with a slot's head, or with noughts where its first
-// slot was never written.
+// foreign refuses a file that was something else before: it would be overwritten. A slab begins with a slot's head, or with noughts where
+// its first slot was never written.
 func foreign(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

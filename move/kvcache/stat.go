@@ -64,7 +64,8 @@ type TenantStat struct {
 func (c *Cache) Stat() Stat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Stat{Name: c.o.Name, Uptime: c.now(), Block: c.o.Block, Memory: c.o.Memory, Policy: c.o.Policy, Waiting: len(c.queue), Tenants: []TenantStat{}, Peers: []PeerStat{}}
+	s := Stat{Name: c.o.Name, Uptime: c.now(), Block: c.o.Block, Memory: c.o.Memory, Policy: c.o.Policy, Waiting: len(c.queue),
+		Tenants: []TenantStat{}, Peers: []PeerStat{}}
 	if c.slab != nil {
 		s.Slab = c.slab.size()
 	}
@@ -122,18 +123,25 @@ func (s Stat) Metrics(w io.Writer) error {
 	for _, x := range []struct {
 		where string
 		n     int64
-	}{{"memory", s.Counters.Memory}, {"disk", s.Counters.Disk}, {"store", s.Counters.Store}, {"peer", s.Counters.Peer}, {"nowhere", s.Counters.Missed}} {
-		m.Add("weft_kv_lookups_total", metrics.Counter, "Blocks requested, by where they were found: memory, disk, store, peer, nowhere.", float64(x.n), "found", x.where)
+	}{{"memory", s.Counters.Memory}, {"disk", s.Counters.Disk}, {"store", s.Counters.Store}, {"peer", s.Counters.Peer},
+		{"nowhere", s.Counters.Missed}} {
+		m.Add("weft_kv_lookups_total", metrics.Counter, "Blocks requested, by where they were found: memory, disk, store, peer, nowhere.",
+			float64(x.n), "found", x.where)
 	}
 	for _, x := range []struct {
 		name, help string
 		n          int64
 	}{
-		{"stored_total", "Blocks stored.", s.Counters.Stored}, {"stored_again_total", "Blocks stored though they were already there.", s.Counters.Known},
-		{"refused_total", "Blocks rejected because all the tenant's blocks were in use.", s.Counters.Refused}, {"evicted_total", "Blocks evicted from memory.", s.Counters.Evicted},
-		{"evicted_disk_total", "Blocks evicted from disk.", s.Counters.EvictedOut}, {"not_written_total", "Blocks not written to disk or store because --dirty was reached.", s.Counters.Behind},
-		{"written_disk_total", "Blocks written to the disk.", s.Counters.Written}, {"packs_written_total", "Packs written to the store.", s.Counters.Packed},
-		{"packs_there_total", "Packs that another cache had already written.", s.Counters.Raced}, {"damaged_total", "Blocks dropped for a wrong checksum.", s.Counters.Damaged},
+		{"stored_total", "Blocks stored.", s.Counters.Stored},
+		{"stored_again_total", "Blocks stored though they were already there.", s.Counters.Known},
+		{"refused_total", "Blocks rejected because all the tenant's blocks were in use.", s.Counters.Refused},
+		{"evicted_total", "Blocks evicted from memory.", s.Counters.Evicted},
+		{"evicted_disk_total", "Blocks evicted from disk.", s.Counters.EvictedOut},
+		{"not_written_total", "Blocks not written to disk or store because --dirty was reached.", s.Counters.Behind},
+		{"written_disk_total", "Blocks written to the disk.", s.Counters.Written},
+		{"packs_written_total", "Packs written to the store.", s.Counters.Packed},
+		{"packs_there_total", "Packs that another cache had already written.", s.Counters.Raced},
+		{"damaged_total", "Blocks dropped for a wrong checksum.", s.Counters.Damaged},
 		{"failed_total", "Failed reads and writes of disk, store and peers.", s.Counters.Failed},
 		{"bytes_in_total", "Bytes stored.", s.Counters.In}, {"bytes_out_total", "Bytes served.", s.Counters.Out},
 		{"moved_bytes_total", "Bytes stored and served that went by transfers.", s.Counters.Moved},

@@ -58,7 +58,8 @@ func (s *Server) who(r *http.Request) (Claim, bool) {
 }
 
 // Certificates reads a folder with ca.pem, cert.pem and key.pem: the authorities that are believed, and the holder's own. A server takes
-// clients with a certificate of the authorities and clients without any; a client wants a server with one, in the name by which it calls it.
+// clients with a certificate of the authorities and clients without any; a client wants a server with one, in the name by which it calls
+// it.
 func Certificates(dir string) (server, client *tls.Config, err error) {
 	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
 	if err != nil {
@@ -72,7 +73,8 @@ func Certificates(dir string) (server, client *tls.Config, err error) {
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, nil, fmt.Errorf("%s has no certificate in PEM form", filepath.Join(dir, "ca.pem"))
 	}
-	server = &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS13}
+	server = &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.VerifyClientCertIfGiven,
+		MinVersion: tls.VersionTLS13}
 	client = &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13}
 	return server, client, nil
 }

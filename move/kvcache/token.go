@@ -119,7 +119,8 @@ func (c Claim) covers(description json.RawMessage) error {
 		return err
 	}
 	if d.Name != c.Agent || c.Generation != 0 && d.Generation != c.Generation {
-		return fmt.Errorf("the token is for agent %s, generation %x; the call is about %s, generation %x", c.Agent, c.Generation, d.Name, d.Generation)
+		return fmt.Errorf("the token is for agent %s, generation %x; the call is about %s, generation %x",
+			c.Agent, c.Generation, d.Name, d.Generation)
 	}
 	return nil
 }

@@ -149,7 +149,8 @@ func TestFailures(t *testing.T) {
 				t.Errorf("a failed choice ends with %v", c["finish_reason"])
 			}
 		}
-		if status, text := post(t, parrot{3}, path, strings.Replace(body, "true", "false", 1)); status != 503 || strings.Contains(text, "choices") {
+		if status, text := post(t, parrot{3}, path, strings.Replace(body, "true", "false", 1)); status != 503 ||
+			strings.Contains(text, "choices") {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
@@ -176,9 +177,12 @@ func TestRefusals(t *testing.T) {
 		{"completions", `{"model": "parrot", "prompt": "x", "best_of": 3}`, "best_of", "not supported"},
 		{"chat/completions", `{"model": "parrot", "messages": []}`, "messages", "empty"},
 		{"chat/completions", `{"model": "parrot", "messages": [{"role": "boss", "content": "x"}]}`, "messages[0].role", "boss"},
-		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`, "messages[0].content", "image_url"},
-		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}`, "top_logprobs", "logprobs: true"},
-		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}`, "response_format", "not supported"},
+		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`,
+			"messages[0].content", "image_url"},
+		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}`,
+			"top_logprobs", "logprobs: true"},
+		{"chat/completions", `{"model": "parrot", "messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}`,
+			"response_format", "not supported"},
 	} {
 		status, text := post(t, parrot{}, "/v1/"+x.path, x.body)
 		var e struct {

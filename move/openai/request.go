@@ -194,7 +194,8 @@ func (q *Request) knownModel(_ *wish, e Engine) *Error {
 		return Invalid("model", "model is missing; this server has %s", id)
 	}
 	if q.Model != id {
-		return &Error{http.StatusNotFound, fmt.Sprintf("the model %q does not exist; this server has %s", q.Model, id), "invalid_request_error", "model", "model_not_found"}
+		return &Error{http.StatusNotFound, fmt.Sprintf("the model %q does not exist; this server has %s", q.Model, id), "invalid_request_error",
+			"model", "model_not_found"}
 	}
 	return nil
 }

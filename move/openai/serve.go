@@ -33,7 +33,8 @@ func Handler(e Engine) http.Handler {
 
 // NotFound answers requests for what the API does not have here.
 func NotFound(w http.ResponseWriter, r *http.Request) {
-	e := Invalid("", "%s %s is not supported here; known: GET /v1/models, POST /v1/completions, POST /v1/chat/completions", r.Method, r.URL.Path)
+	e := Invalid("", "%s %s is not supported here; known: GET /v1/models, POST /v1/completions, POST /v1/chat/completions",
+		r.Method, r.URL.Path)
 	e.Status, e.Code = http.StatusNotFound, "unknown_url"
 	e.Write(w)
 }

@@ -10,8 +10,8 @@
 //	cost(e) = bytes of prompts that wait at e + bytes of this prompt that e has not seen
 //
 // The router names prompts by their text, 64 bytes at a time, and remembers what it sent where. With Options.Cache it also asks
-// the cache that the engines share (shared.go). An engine that reports fewer cached tokens than it should have has evicted them, and the router forgets
-// them as well. An engine that was down is believed to have seen nothing.
+// the cache that the engines share (shared.go). An engine that reports fewer cached tokens than it should have has evicted them, and the
+// router forgets them as well. An engine that was down is believed to have seen nothing.
 //
 // A request that fails before its first token is sent to another engine. After the first token the client gets an error
 // event: half an answer is never passed off as a whole one.
@@ -122,7 +122,8 @@ func New(ctx context.Context, o Options) (*Router, error) {
 		return nil, err
 	}
 	dial := &net.Dialer{Timeout: 2 * time.Second}
-	r := &Router{o: o, client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
+	r := &Router{o: o,
+		client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
 	for _, at := range o.Engines {
 		base, err := baseOf(at)
 		if err != nil {
@@ -269,7 +270,8 @@ func (r *Router) pick(names []uint64, size, cached int, tried map[*engine]bool) 
 		return nil, r.none()
 	}
 	r.next = (r.next + 1) % len(r.engines)
-	l := &lease{e: best, down: best.down, names: names, known: known, cost: costOf(size, known*block, cached) + running, base: best.base.String()}
+	l := &lease{e: best, down: best.down, names: names, known: known, cost: costOf(size, known*block, cached) + running,
+		base: best.base.String()}
 	best.load += l.cost
 	best.asked++
 	best.bytes += size

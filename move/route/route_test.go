@@ -244,7 +244,8 @@ func TestBusyEnginesShare(t *testing.T) {
 	// Prompts that hang before their first token, longer in all than the conversation.
 	var waiting int
 	for k := range 40 {
-		body := fmt.Sprintf(`{"model": "parrot", "prompt": %q, "max_tokens": 20, "stream": true}`, conversation(1, 3)+fmt.Sprintf(" %03d hang 0 ", k))
+		body := fmt.Sprintf(`{"model": "parrot", "prompt": %q, "max_tokens": 20, "stream": true}`,
+			conversation(1, 3)+fmt.Sprintf(" %03d hang 0 ", k))
 		q, err := http.NewRequestWithContext(ctx, "POST", f.url+"/v1/completions", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

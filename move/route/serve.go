@@ -90,7 +90,8 @@ func (r *Router) ask(w http.ResponseWriter, q *http.Request) {
 }
 
 // passed are the headers that engines get of a request, and clients of an answer.
-var passed = []string{"Authorization", "Content-Type", "X-Request-Id", "Openai-Organization", "Openai-Project", "Retry-After", "Traceparent"}
+var passed = []string{"Authorization", "Content-Type", "X-Request-Id", "Openai-Organization", "Openai-Project", "Retry-After",
+	"Traceparent"}
 
 func pass(from, to http.Header) {
 	for _, k := range passed {
@@ -169,8 +170,8 @@ func usageOf(text []byte) (prompt, cached int) {
 	return a.Usage.Prompt, a.Usage.Details.Cached
 }
 
-// relay passes a stream on, one whole event at a time. An error before the first means that the client has got nothing. done is called before
-// the last.
+// relay passes a stream on, one whole event at a time. An error before the first means that the client has got nothing. done is called
+// before the last.
 func (r *Router) relay(ctx context.Context, w http.ResponseWriter, a *http.Response, l *lease, first, done func()) error {
 	in := bufio.NewReaderSize(a.Body, 64<<10)
 	flush := http.NewResponseController(w)
@@ -212,7 +213,8 @@ func (r *Router) cut(w http.ResponseWriter, l *lease, err error) {
 	r.broken++
 	r.mu.Unlock()
 	r.o.Log.Warn("an engine ended in the middle of an answer", "engine", l.e.base.Host, "error", err)
-	text, _ := json.Marshal(map[string]any{"error": openai.Unavailable(fmt.Errorf("engine %s ended in the middle of the answer: %w", l.e.base.Host, err))})
+	text, _ := json.Marshal(map[string]any{"error": openai.Unavailable(fmt.Errorf("engine %s ended in the middle of the answer: %w",
+		l.e.base.Host, err))})
 	_, _ = fmt.Fprintf(w, "data: %s\n\ndata: [DONE]\n\n", text)
 }
 
@@ -359,7 +361,8 @@ func (r *Router) metrics(w http.ResponseWriter, q *http.Request) {
 		m.Add("weft_router_engine_up", metrics.Gauge, "1 if the engine answers.", up, "engine", e.Engine)
 		m.Add("weft_router_requests_total", metrics.Counter, "Requests sent to the engine.", float64(e.Requests), "engine", e.Engine)
 		m.Add("weft_router_prompt_bytes_total", metrics.Counter, "Bytes of prompts sent to the engine.", float64(e.Prompts), "engine", e.Engine)
-		m.Add("weft_router_known_prompt_bytes_total", metrics.Counter, "Bytes of prompts that the engine had seen.", float64(e.Known), "engine", e.Engine)
+		m.Add("weft_router_known_prompt_bytes_total", metrics.Counter, "Bytes of prompts that the engine had seen.",
+			float64(e.Known), "engine", e.Engine)
 	}
 	m.ServeHTTP(w, q)
 }

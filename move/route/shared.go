@@ -82,7 +82,8 @@ func (s *shared) noteOf(ctx context.Context, model string) (*note, error) {
 		return old, nil
 	}
 	n := &note{}
-	got, err := s.client.Get(ctx, []kv.Hash{nameOf("weft.vllm note|" + model)}, 0, func(_ int, data []byte) error { return json.Unmarshal(data, n) })
+	got, err := s.client.Get(ctx, []kv.Hash{nameOf("weft.vllm note|" + model)}, 0,
+		func(_ int, data []byte) error { return json.Unmarshal(data, n) })
 	if err != nil || got == 0 {
 		return nil, err
 	}
@@ -156,7 +157,8 @@ func (r *Router) share(ctx context.Context, q *http.Request, parsed *openai.Requ
 }
 
 // tokens asks an engine that is up for the tokens of a prompt. A prompt that is a list of tokens needs no engine.
-func (r *Router) tokens(ctx context.Context, q *http.Request, parsed *openai.Request, body []byte) (tokens []uint32, salt string, err error) {
+func (r *Router) tokens(ctx context.Context, q *http.Request, parsed *openai.Request, body []byte) (tokens []uint32, salt string,
+	err error) {
 	var ask struct {
 		Model    string          `json:"model"`
 		Prompt   json.RawMessage `json:"prompt,omitempty"`

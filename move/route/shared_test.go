@@ -76,7 +76,8 @@ func TestSharedCache(t *testing.T) {
 	for _, x := range []struct {
 		names  []kv.Hash
 		blocks [][]byte
-	}{{names, blocks}, {[]kv.Hash{nameOf("weft.vllm note|parrot")}, [][]byte{[]byte(`{"space": "parrot|None|bf16|auto|heads|8|1", "block": 16, "seed": "0"}`)}}} {
+	}{{names, blocks}, {[]kv.Hash{nameOf("weft.vllm note|parrot")},
+		[][]byte{[]byte(`{"space": "parrot|None|bf16|auto|heads|8|1", "block": 16, "seed": "0"}`)}}} {
 		if n, err := client.Put(t.Context(), x.names, 0, x.blocks); err != nil || n != len(x.names) {
 			t.Fatal(n, err)
 		}

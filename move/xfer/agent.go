@@ -116,7 +116,8 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{id: ID{cfg.Name, cfg.Generation}, cfg: cfg, gate: newGate(cfg.Limits, nil), word: newWord(),
 		regions: map[uint32]*Region{}, names: map[string]*Region{}, leases: map[uint64]*lease{},
-		peers: map[string]*Peer{}, links: map[linkKey]*link{}, guests: map[ID]*guest{}, conns: map[*conn]struct{}{}, active: map[uint64]*Request{}, holds: map[holdKey]*hold{}}
+		peers: map[string]*Peer{}, links: map[linkKey]*link{}, guests: map[ID]*guest{}, conns: map[*conn]struct{}{},
+		active: map[uint64]*Request{}, holds: map[holdKey]*hold{}}
 	if !cfg.Apart {
 		a.gate.beside = meter.Open()
 	}

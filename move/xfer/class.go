@@ -16,8 +16,8 @@ type Limits [classes]unit.Rate
 //	collectives 16 : latency 16 : bulk 4 : background 1
 //
 // Whoever sends nothing leaves its share to the others. Collectives ask nobody: ranks of this host count what they send
-// (package run/transport/meter), and transfers keep to their share of that. So bulk transfers of an agent send at most a quarter of the bytes that
-// collectives send meanwhile, and as much as they like while there are none; and a slice a second in any case.
+// (package run/transport/meter), and transfers keep to their share of that. So bulk transfers of an agent send at most a quarter of the
+// bytes that collectives send meanwhile, and as much as they like while there are none; and a slice a second in any case.
 var weights = [users]float64{Bulk: 4, Latency: 16, Background: 1, collectives: 16}
 
 // Share is what transfers of a class may send by the rule, for each byte that collectives send meanwhile.
@@ -98,8 +98,8 @@ func (g *gate) look() {
 	g.seen, g.last[collectives] = [2]uint64{sent, came}, now
 }
 
-// lead is how far a class may be ahead of another, in bytes by weight: a few slices of the smallest. Of collectives it is less: what is sent
-// ahead of them holds them up.
+// lead is how far a class may be ahead of another, in bytes by weight: a few slices of the smallest. Of collectives it is less: what is
+// sent ahead of them holds them up.
 func lead(of Class) float64 {
 	if of == collectives {
 		return sliceSize / 16
@@ -143,7 +143,8 @@ const (
 	longest = time.Second
 )
 
-// idle reports whether those that a class waits for have sent nothing for a while, or collectives were waited for long enough. The caller holds mu.
+// idle reports whether those that a class waits for have sent nothing for a while, or collectives were waited for long enough. The caller
+// holds mu.
 func (g *gate) idle(c Class, link bool) bool {
 	now := time.Now()
 	for o := range users {

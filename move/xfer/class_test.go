@@ -83,8 +83,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// The rule with collectives: of the bytes that they send, latency has as many, bulk a quarter, background a sixteenth; a class inside the host
-// as much as it likes; and all of the link when they pause.
+// The rule with collectives: of the bytes that they send, latency has as many, bulk a quarter, background a sixteenth; a class inside the
+// host as much as it likes; and all of the link when they pause.
 func TestCollectivesShareALink(t *testing.T) {
 	for _, x := range []struct {
 		class Class

@@ -253,7 +253,8 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 	}
 	sums := f.sum != unsummed
 	if !sums && !c.agent.cfg.NoSums {
-		l.close(fmt.Errorf("slices come without checksums (%w), and agent %s wants them: set NoSums (--no-checksums) at both ends or at none", ErrSum, c.agent.id.Name))
+		l.close(fmt.Errorf("slices come without checksums (%w), and agent %s wants them: set NoSums (--no-checksums) at both ends or at none",
+			ErrSum, c.agent.id.Name))
 		return c.discard(int(f.length) + tailSize)
 	}
 	if !l.enterSlice(i, readEnd{c}) {
@@ -457,7 +458,8 @@ func (l *link) socket() string {
 
 // dial makes a session: a connection for control to the first address that answers, and streams to all.
 func (l *link) dial(ctx context.Context) (*session, error) {
-	s := &session{link: l, agent: l.agent, peer: l.peer, name: newSession(), lost: make(chan struct{}), calls: map[uint64]chan frame{}, reads: map[uint64]*landing{}, sends: map[uint64]func(int){}}
+	s := &session{link: l, agent: l.agent, peer: l.peer, name: newSession(), lost: make(chan struct{}), calls: map[uint64]chan frame{},
+		reads: map[uint64]*landing{}, sends: map[uint64]func(int){}}
 	var err error
 	addrs := l.where()
 	first := -1

@@ -53,7 +53,8 @@ func TestLeaseOutOfBounds(t *testing.T) {
 	z := start(t, "z", nil)
 	r := host(t, z, "theirs", 4096, false, 1)
 	for _, d := range []Desc{{r.id, 50, math.MaxInt64}, {r.id, 50, 4096}, {r.id, 0, 1 << 50}, {r.id, -1, 10}, {r.id, 4096, 1}, {r.id, 5, 0}} {
-		if _, err := z.leaseFor(ID{"a", 1}, 0, time.Second, []capability{{r.id, r.key, 0}}, []Desc{{r.id, 0, 100}, d}); !errors.Is(err, ErrBounds) {
+		if _, err := z.leaseFor(ID{"a", 1}, 0, time.Second, []capability{{r.id, r.key, 0}}, []Desc{{r.id, 0, 100}, d}); !errors.Is(err,
+			ErrBounds) {
 			t.Errorf("%v: %v, want ErrBounds", d, err)
 		}
 	}

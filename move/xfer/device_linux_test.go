@@ -296,7 +296,8 @@ func TestGPUOfAnotherProcess(t *testing.T) {
 	} else {
 		equal(mine, plain)
 	}
-	for far, why := range map[string]string{"hidden": "not shown to other processes", "other": "no own region is on the GPU", "plain": "not memory of a GPU"} {
+	for far, why := range map[string]string{"hidden": "not shown to other processes", "other": "no own region is on the GPU",
+		"plain": "not memory of a GPU"} {
 		if err := do(Read, mine, far); !errors.Is(err, ErrPath) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", far, err, why)
 		}
@@ -306,7 +307,8 @@ func TestGPUOfAnotherProcess(t *testing.T) {
 	}
 	_, _ = hidden, other
 	// Handles that are none are refused by their target.
-	for _, s := range []*Shown{{"soft", make([]byte, gpu.HandleSize), 0}, {"soft", []byte{1}, 0}, {"nowhere", make([]byte, gpu.HandleSize), 0}} {
+	for _, s := range []*Shown{{"soft", make([]byte, gpu.HandleSize), 0}, {"soft", []byte{1}, 0},
+		{"nowhere", make([]byte, gpu.HandleSize), 0}} {
 		d, _ := (&place{store: mine.store}).device()
 		was := d.shown
 		d.shown = s

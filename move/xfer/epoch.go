@@ -97,7 +97,8 @@ func (e *epochs) check(off, n int64, epoch uint64) error {
 		case s.out:
 			return fmt.Errorf("%w: %w: bytes %d to %d were reclaimed and are not published again", ErrLease, ErrWithdrawn, s.off, s.end)
 		case s.epoch > epoch:
-			return fmt.Errorf("%w: %w: bytes %d to %d were reclaimed in epoch %d, the description is of epoch %d; open a new one", ErrLease, ErrWithdrawn, s.off, s.end, s.epoch, epoch)
+			return fmt.Errorf("%w: %w: bytes %d to %d were reclaimed in epoch %d, the description is of epoch %d; open a new one",
+				ErrLease, ErrWithdrawn, s.off, s.end, s.epoch, epoch)
 		}
 	}
 	return nil

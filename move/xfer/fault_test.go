@@ -148,7 +148,8 @@ func TestForeign(t *testing.T) {
 			if path == "tcp" {
 				p.addrs = c.Addrs() // what listens there now is the next life
 			}
-			if err := move(p, "theirs", Write); path == "tcp" && !errors.Is(err, ErrStale) || !errors.Is(err, ErrStale) && !errors.Is(err, ErrGone) && !errors.Is(err, ErrPath) {
+			if err := move(p, "theirs", Write); path == "tcp" && !errors.Is(err, ErrStale) || !errors.Is(err, ErrStale) &&
+				!errors.Is(err, ErrGone) && !errors.Is(err, ErrPath) {
 				t.Errorf("an earlier life: %v", err)
 			}
 			host(t, c, "theirs", 1000, false, 3)
@@ -189,7 +190,8 @@ func TestStorageFails(t *testing.T) {
 			}
 			p := meet(t, a, b)
 			move := func(name string, op Op) error {
-				q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, name).At(0, n)), Notice: []byte("n"), Timeout: 10 * time.Second})
+				q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, name).At(0, n)),
+					Notice: []byte("n"), Timeout: 10 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -294,7 +296,8 @@ func TestDeadlineAndCancel(t *testing.T) {
 					}
 				}
 				post := func(limit time.Duration) *Request {
-					q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, "sick").At(0, n)), Notice: []byte("n"), Timeout: limit})
+					q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, "sick").At(0, n)),
+						Notice: []byte("n"), Timeout: limit})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -608,7 +611,8 @@ func TestPeerGone(t *testing.T) {
 			}
 			host(t, b, "theirs", n, false, 2)
 			p := meet(t, a, b)
-			q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, n)), Notice: []byte("n"), Timeout: 20 * time.Second})
+			q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, n)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, n)),
+				Notice: []byte("n"), Timeout: 20 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -637,7 +641,8 @@ func TestPeerGone(t *testing.T) {
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		descs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Desc {
-			return Desc{uint32(rapid.IntRange(1, 2).Draw(t, "region")), rapid.Int64Range(0, 40).Draw(t, "off"), rapid.Int64Range(1, 10).Draw(t, "len")}
+			return Desc{uint32(rapid.IntRange(1, 2).Draw(t, "region")), rapid.Int64Range(0, 40).Draw(t, "off"),
+				rapid.Int64Range(1, 10).Draw(t, "len")}
 		}), 1, 12).Draw(t, "descs")
 		var count [3][64]int
 		twice := false
@@ -658,13 +663,15 @@ func TestRanges(t *testing.T) {
 			all, some = all && in, some || in
 		}
 		if l.covers(probe) != all || l.touches(probe.Region, probe.Off, probe.Len) != some {
-			t.Fatalf("%v of %v: covers %v, touches %v; want %v, %v", probe, l.descs, l.covers(probe), l.touches(probe.Region, probe.Off, probe.Len), all, some)
+			t.Fatalf("%v of %v: covers %v, touches %v; want %v, %v", probe, l.descs, l.covers(probe), l.touches(probe.Region, probe.Off, probe.Len),
+				all, some)
 		}
 	})
 }
 
 func FuzzPost(f *testing.F) {
-	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2, 0}}, remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
+	p := post{op: Write, class: Latency, timeout: time.Second, total: 30, notice: []byte("n"), tells: true, caps: []capability{{1, 2, 0}},
+		remote: []Desc{{1, 5, 10}, {1, 15, 20}}, have: []uint64{1}}
 	f.Add(p.put())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, q post

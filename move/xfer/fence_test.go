@@ -253,7 +253,8 @@ func TestFenceModel(t *testing.T) {
 			reads = bounded.Times(2, 3)
 		}
 		states, wrong, mixed, stuck, shortest := rule.walk(reads)
-		t.Logf("%s: %d states, %d reads with nil and wrong words (%d mixed), the first after %d steps, %d states stuck", rule.name, states, wrong, mixed, shortest, stuck)
+		t.Logf("%s: %d states, %d reads with nil and wrong words (%d mixed), the first after %d steps, %d states stuck",
+			rule.name, states, wrong, mixed, shortest, stuck)
 		if stuck > 0 || (wrong == 0) != rule.right {
 			t.Errorf("%s: %d wrong, %d stuck", rule.name, wrong, stuck)
 		}
@@ -285,7 +286,8 @@ func TestEpochs(t *testing.T) {
 				}
 			}
 			for i, s := range e.list {
-				if s.off >= s.end || i > 0 && (s.off < e.list[i-1].end || s.off == e.list[i-1].end && s.epoch == e.list[i-1].epoch && s.out == e.list[i-1].out) {
+				if s.off >= s.end || i > 0 && (s.off < e.list[i-1].end || s.off == e.list[i-1].end && s.epoch == e.list[i-1].epoch &&
+					s.out == e.list[i-1].out) {
 					t.Fatalf("seed %d, step %d: %s of %d bytes at %d: spans %+v", seed, step, what, n, off, e.list)
 				}
 			}

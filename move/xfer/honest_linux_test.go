@@ -242,7 +242,8 @@ func TestDescriptionsThatLie(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := host(t, a, "mine", 4096, false, 2)
-	q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(1<<54, 4096)), Path: "shm"})
+	q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(1<<54, 4096)), Path: "shm"})
 	if err == nil {
 		err = q.Wait(limit(t))
 	}

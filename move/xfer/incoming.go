@@ -52,7 +52,8 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 		return
 	}
 	if in == nil {
-		in = &incoming{guest: g, network: s.network, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice, done: make(chan struct{})}
+		in = &incoming{guest: g, network: s.network, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice,
+			done: make(chan struct{})}
 		in.ctx, in.end = context.WithCancel(a.base)
 		g.requests[call] = in
 		if end := time.Now().Add(p.timeout); end.After(g.until) {

@@ -48,8 +48,10 @@ type interrupter interface{ interrupt() }
 
 // newLanding makes the destination of a request from own regions. epoch is that of the descriptions by which a peer writes; nil for
 // own requests.
-func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uint32) (*Region, error), total int64, sliced bool, epoch func(uint32) uint64) (*landing, error) {
-	l := &landing{total: total, full: make(chan struct{}), shut: make(chan struct{}), kicks: map[interrupter]int{}, sync: map[*Region]struct{}{}, lands: map[*Region][2]int64{}}
+func newLanding(ctx context.Context, n int, desc func(i int) Desc, find func(uint32) (*Region, error), total int64, sliced bool,
+	epoch func(uint32) uint64) (*landing, error) {
+	l := &landing{total: total, full: make(chan struct{}), shut: make(chan struct{}), kicks: map[interrupter]int{},
+		sync: map[*Region]struct{}{}, lands: map[*Region][2]int64{}}
 	l.idle.L = &l.mu
 	l.ctx, l.cause = context.WithCancel(context.WithoutCancel(ctx))
 	if sliced {

@@ -83,7 +83,8 @@ func joined(descs []Desc) []Desc {
 // grant gives a lease on own regions. The holder's name is empty if whoever comes first with the number takes it.
 // epoch is that of the description of a region by which the holder came.
 func (a *Agent) grant(holder ID, descs []Desc, ttl time.Duration, epoch func(region uint32) uint64) (*lease, error) {
-	l := &lease{agent: a, descs: joined(descs), holder: holder, until: time.Now().Add(ttl), users: map[interrupter]int{}, ended: make(chan struct{}), slot: -1}
+	l := &lease{agent: a, descs: joined(descs), holder: holder, until: time.Now().Add(ttl), users: map[interrupter]int{},
+		ended: make(chan struct{}), slot: -1}
 	l.idle.L = &l.mu
 	l.revoke = l.ask
 	regions := map[uint32]*Region{}

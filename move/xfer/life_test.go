@@ -34,7 +34,8 @@ func TestClockSetBack(t *testing.T) {
 					far  *Remote
 					peer *Peer
 				}{{w, mine, remote(t, back, "room"), back}, {a, a.names["room"], remote(t, p, "mine"), p}} {
-					q, err := m.from.Post(Transfer{Op: Read, Local: prepare(t, m.from, nil, m.own.At(0, 1000)), Remote: prepare(t, m.from, m.peer, m.far.At(0, 1000))})
+					q, err := m.from.Post(Transfer{Op: Read, Local: prepare(t, m.from, nil, m.own.At(0, 1000)),
+						Remote: prepare(t, m.from, m.peer, m.far.At(0, 1000))})
 					if err == nil {
 						err = q.Wait(ctx)
 					}

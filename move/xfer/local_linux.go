@@ -99,7 +99,8 @@ func pullSpans(pid int, spans []pullSpan) error {
 			v.SetLen(len(s.to))
 			local, remote = append(local, v), append(remote, unix.RemoteIovec{Base: s.from, Len: len(s.to)})
 		}
-		n, _, err := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(unsafe.SliceData(local))), uintptr(len(local)),
+		n, _, err := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(unsafe.SliceData(local))),
+			uintptr(len(local)),
 			uintptr(unsafe.Pointer(unsafe.SliceData(remote))), uintptr(len(remote)), 0)
 		switch {
 		case err == unix.EINTR:

@@ -319,7 +319,8 @@ func (p *matrixProcess) hear(limit time.Duration, which ...string) word {
 // matrixWays are paths, and what the target's region is made of. On the way of GPUs both ends have memory of one. Reading the memory of
 // a process that is no child takes leave, which root has.
 func matrixWays() [][2]string {
-	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"tcp", "file"}, {"tcp", "object"}, {"unix", "file"}, {"unix", "object"}, {"gpu", "gpu"}}
+	ways := [][2]string{{"shm", "host"}, {"tcp", "host"}, {"tcp", "file"}, {"tcp", "object"}, {"unix", "file"}, {"unix", "object"},
+		{"gpu", "gpu"}}
 	if os.Geteuid() == 0 {
 		ways = append(ways, [2]string{"pull", "host"})
 	}
@@ -420,12 +421,14 @@ func TestFaultMatrix(t *testing.T) {
 		return
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| fault | path | region of the target | cases | ends that went on to the end | errors | right agent named | wrong bytes | hangs | longest until told |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
+	fmt.Fprintf(&b,
+		"| fault | path | region of the target | cases | ends that went on to the end | errors | right agent named | wrong bytes | hangs | longest until told |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
 	for _, fault := range []string{"kill -9", "SIGSTOP", "stopped beyond its lease"} {
 		for _, way := range matrixWays() {
 			k := key{fault, way[0], way[1]}
 			if x := table[k]; x != nil {
-				fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %d | %d | %d | %d | %v |\n", fault, way[0], way[1], count[k], x.done, x.failed, x.right, x.wrong, x.hung, x.noticed.Round(time.Millisecond))
+				fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %d | %d | %d | %d | %v |\n",
+					fault, way[0], way[1], count[k], x.done, x.failed, x.right, x.wrong, x.hung, x.noticed.Round(time.Millisecond))
 			}
 		}
 	}

@@ -13,7 +13,8 @@ func TestPostNow(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	mine, theirs := host(t, a, "mine", 4096, false, 1), host(t, b, "theirs", 4096, false, 2)
 	p := meet(t, a, b)
-	x := Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Now: true}
+	x := Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)),
+		Now: true}
 	q, err := a.Post(x)
 	if err != nil {
 		t.Fatal(err)

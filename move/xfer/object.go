@@ -78,7 +78,8 @@ func (x *object) WriteAt(context.Context, []byte, int64) error {
 // Create gathers an object.
 func (x *object) Create(context.Context) (Sink, error) {
 	if x.size > maxObject {
-		return nil, fmt.Errorf("object %s: %w: %v, at most %v is written as one object", x.place.Path(x.name), ErrLimit, unit.Bytes(x.size), unit.Bytes(maxObject))
+		return nil, fmt.Errorf("object %s: %w: %v, at most %v is written as one object",
+			x.place.Path(x.name), ErrLimit, unit.Bytes(x.size), unit.Bytes(maxObject))
 	}
 	return &objectSink{of: x}, nil
 }

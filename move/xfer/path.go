@@ -121,8 +121,8 @@ func (p *Peer) network() string {
 	return "tcp"
 }
 
-// choose finds the path of the request, none longer than the floor: the one demanded; else, once Measure has measured, the one that takes the
-// least time for its bytes; else the first that can be taken, in the order of Paths.
+// choose finds the path of the request, none longer than the floor: the one demanded; else, once Measure has measured, the one that takes
+// the least time for its bytes; else the first that can be taken, in the order of Paths.
 func (r *Request) choose() (*Route, error) {
 	want := r.t.Path
 	if want == "" {

@@ -56,7 +56,8 @@ func (d description) sign(token string) []byte {
 // Describe is what a peer must know to reach this agent and regions of it, all if none is given. Whoever has it
 // and the token may use the regions as their access says.
 func (a *Agent) Describe(regions ...*Region) []byte {
-	d := description{Version: descriptionVersion, Name: a.id.Name, Generation: a.id.Generation, Host: shm.Machine(), Addrs: a.Addrs(), Regions: []Remote{}}
+	d := description{Version: descriptionVersion, Name: a.id.Name, Generation: a.id.Generation, Host: shm.Machine(), Addrs: a.Addrs(),
+		Regions: []Remote{}}
 	if a.local != nil {
 		d.Local = a.local.Addr().String()
 	}
@@ -116,7 +117,8 @@ func (a *Agent) Open(blob []byte) (*Peer, error) {
 	}
 	switch {
 	case d.Version != descriptionVersion:
-		return nil, fmt.Errorf("description of an agent of version %d; this one is of version %d: run the same version of weft on both sides", d.Version, descriptionVersion)
+		return nil, fmt.Errorf("description of an agent of version %d; this one is of version %d: run the same version of weft on both sides",
+			d.Version, descriptionVersion)
 	case !hmac.Equal(d.MAC, d.sign(a.cfg.Token)):
 		return nil, fmt.Errorf("description of agent %q: %w", d.Name, ErrToken)
 	case d.Name == "" || len(d.Name) > maxName || d.Generation == 0:
@@ -168,7 +170,8 @@ func (a *Agent) know(d *description) (*Peer, error) {
 		p = nil
 	}
 	if p == nil {
-		p = &Peer{agent: a, id: id, host: d.Host, local: d.Local, addrs: d.Addrs, regions: map[uint32]*Remote{}, names: map[string]*Remote{}, paths: map[string]*Route{}}
+		p = &Peer{agent: a, id: id, host: d.Host, local: d.Local, addrs: d.Addrs, regions: map[uint32]*Remote{}, names: map[string]*Remote{},
+			paths: map[string]*Route{}}
 		a.peers[d.Name] = p
 	}
 	p.mu.Lock()

@@ -17,7 +17,8 @@ func TestPullFromTheDead(t *testing.T) {
 	p := meet(t, a, b)
 	write := func() error {
 		t.Helper()
-		q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 10_000)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 10_000)), Notice: []byte("n")})
+		q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 10_000)),
+			Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 10_000)), Notice: []byte("n")})
 		if err != nil {
 			t.Fatal(err)
 		}

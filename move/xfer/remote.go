@@ -11,7 +11,8 @@ import (
 
 // posting is the post of this request.
 func (r *Request) posting(how uint8) *post {
-	p := &post{op: r.t.Op, class: r.t.Class, how: how, timeout: max(time.Until(r.began.Add(r.limit)), 1), low: r.agent.low(), total: r.total, notice: r.t.Notice, tells: r.t.Notice != nil}
+	p := &post{op: r.t.Op, class: r.t.Class, how: how, timeout: max(time.Until(r.began.Add(r.limit)), 1), low: r.agent.low(), total: r.total,
+		notice: r.t.Notice, tells: r.t.Notice != nil}
 	p.caps = r.t.Remote.capabilities()
 	p.remote = make([]Desc, len(r.pairs))
 	for i, x := range r.pairs {
@@ -39,7 +40,8 @@ func (r *Request) send(s *session, p *post, again bool) error {
 	}
 	b := p.put()
 	if len(b) > maxPayload {
-		return fmt.Errorf("%w: %d descriptors that lie apart take %d bytes to name, at most %d; post them as several requests", ErrLimit, len(p.remote), len(b), maxPayload)
+		return fmt.Errorf("%w: %d descriptors that lie apart take %d bytes to name, at most %d; post them as several requests",
+			ErrLimit, len(p.remote), len(b), maxPayload)
 	}
 	r.mu.Lock()
 	r.sess = s

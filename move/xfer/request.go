@@ -61,7 +61,8 @@ func (a *Agent) Post(t Transfer) (*Request, error) {
 		return nil, fmt.Errorf("post: %w: want a list of own regions and one of a peer's, both of this agent", ErrRegion)
 	}
 	if t.Op > Write || t.Class >= classes || len(t.Notice) > maxNotice || t.Timeout < 0 {
-		return nil, fmt.Errorf("post: operation %d, class %d, notice of %d bytes, time limit %s: %w", t.Op, t.Class, len(t.Notice), t.Timeout, ErrLimit)
+		return nil, fmt.Errorf("post: operation %d, class %d, notice of %d bytes, time limit %s: %w",
+			t.Op, t.Class, len(t.Notice), t.Timeout, ErrLimit)
 	}
 	if t.Timeout == 0 {
 		t.Timeout = a.cfg.Timeout
@@ -130,8 +131,8 @@ const (
 	crowdedTime = 100 * time.Millisecond
 )
 
-// isBrief reports whether both sides are memory of this process, or mapped here, and few bytes move. Then a copy takes about as long as waking two
-// goroutines up: 20 us for 16 MiB inside a GPU. A GPU that makes copies for others is waited for by a goroutine.
+// isBrief reports whether both sides are memory of this process, or mapped here, and few bytes move. Then a copy takes about as long as
+// waking two goroutines up: 20 us for 16 MiB inside a GPU. A GPU that makes copies for others is waited for by a goroutine.
 func (r *Request) isBrief() bool {
 	t, want := r.agent, cmp.Or(r.t.Path, r.agent.cfg.Path, "process")
 	if r.peer != nil {
@@ -240,7 +241,8 @@ func (r *Request) Cancel(ctx context.Context) error {
 		return nil // its process is no more
 	}
 	if err != nil {
-		return fmt.Errorf("cancel write %d: agent %s did not confirm (%w); bytes may land there until %s", r.num, r.peer.id.Name, err, r.began.Add(r.limit).Format(time.RFC3339))
+		return fmt.Errorf("cancel write %d: agent %s did not confirm (%w); bytes may land there until %s",
+			r.num, r.peer.id.Name, err, r.began.Add(r.limit).Format(time.RFC3339))
 	}
 	return nil
 }

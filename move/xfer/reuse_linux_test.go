@@ -70,7 +70,8 @@ func TestLeaseAfterALostConnection(t *testing.T) {
 	at, n := unsafe.Pointer(unsafe.SliceData(s.share.mem)), uintptr(len(s.share.mem))
 	s.lose(errors.New("for the test"))
 	// Something else lies there now.
-	if _, err := unix.MmapPtr(-1, 0, at, n, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE); err != nil {
+	if _, err := unix.MmapPtr(-1, 0, at, n, unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE); err != nil {
 		t.Skip("the place cannot be taken: ", err)
 	}
 	defer func() { _ = unix.MunmapPtr(at, n) }()
@@ -140,7 +141,8 @@ func sourceUsedAgain(t *testing.T, timeout time.Duration) bool {
 		t.Fatal(err)
 	}
 	p := meet(t, a, b)
-	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)),
+	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)),
 		Notice: []byte("n"), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +293,8 @@ func TestNoticesAreBounded(t *testing.T) {
 	if err := a.Notify(ctx, p, []byte("one more")); !errors.Is(err, ErrLimit) {
 		t.Errorf("notify: %v", err)
 	}
-	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Notice: []byte("n")})
+	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Notice: []byte("n")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +331,8 @@ func TestOneSliceTwoConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Agent{id: ID{"a", 1}}
 		r := &Region{agent: a, id: 1, name: "mine", store: make(memory, 4096), mem: make([]byte, 4096), landed: map[*landing]struct{}{}}
-		l, err := newLanding(t.Context(), 1, func(int) Desc { return Desc{1, 0, 4096} }, func(uint32) (*Region, error) { return r, nil }, 4096, true, nil)
+		l, err := newLanding(t.Context(), 1, func(int) Desc { return Desc{1, 0, 4096} }, func(uint32) (*Region, error) { return r, nil }, 4096,
+			true, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +368,8 @@ func TestResentSlicesEndWithTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := meet(t, a, b)
-	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096))})
+	q, err := a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +411,8 @@ func TestServedReadsHaveAClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := meet(t, a, b)
-	q, err := a.Post(Transfer{Op: Read, Class: Background, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096))})
+	q, err := a.Post(Transfer{Op: Read, Class: Background, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096))})
 	if err != nil {
 		t.Fatal(err)
 	}

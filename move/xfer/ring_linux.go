@@ -86,7 +86,8 @@ func newRing() (*ring, error) {
 	sqSize, cqSize := u32(ringSQOffset+24)+u32(0)*4, u32(ringCQOffset+20)+u32(4)*16
 	r := &ring{fd: int(fd), waiting: map[uint64]chan int32{}, room: make(chan struct{}, u32(0)), turn: make(chan struct{}, 1)}
 	var err error
-	if r.rings, err = unix.Mmap(r.fd, 0, int(max(sqSize, cqSize)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err == nil {
+	if r.rings, err = unix.Mmap(r.fd, 0, int(max(sqSize, cqSize)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE); err == nil {
 		r.entries, err = unix.Mmap(r.fd, offsetSQEs, int(u32(0))*64, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	}
 	if err != nil {
@@ -158,7 +159,8 @@ func (r *ring) one(f *os.File, p []byte, off int64, write bool) (int32, error) {
 	r.waiting[id] = done
 	tail := r.tail.Load()
 	slot := tail & r.mask.Load()
-	r.sqes[slot] = submission{opcode: op, fd: int32(f.Fd()), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), len: uint32(min(len(p), 1<<30)), user: id}
+	r.sqes[slot] = submission{opcode: op, fd: int32(f.Fd()), off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))),
+		len: uint32(min(len(p), 1<<30)), user: id}
 	r.array[slot] = slot
 	r.tail.Store(tail + 1)
 	err := r.enter(1, 0)

@@ -133,7 +133,8 @@ func (a *Agent) guest(id ID) (*guest, error) {
 	}
 	g := a.guests[id]
 	if g == nil {
-		g = &guest{agent: a, id: id, now: map[string]*inbound{}, waits: map[string]*time.Timer{}, requests: map[uint64]*incoming{}, over: map[uint64]*ending{}, leases: map[*lease]struct{}{}}
+		g = &guest{agent: a, id: id, now: map[string]*inbound{}, waits: map[string]*time.Timer{}, requests: map[uint64]*incoming{},
+			over: map[uint64]*ending{}, leases: map[*lease]struct{}{}}
 		g.entered.L = &g.mu
 		a.guests[id] = g
 	}
@@ -348,7 +349,8 @@ func (g *guest) expire(network string, why error) {
 	if back {
 		return
 	}
-	g.fail(func(in *incoming) bool { return in.network == network }, !others, fmt.Errorf("agent %s: %w: %w", g.id.Name, ErrLost, why), g.id.Name)
+	g.fail(func(in *incoming) bool { return in.network == network }, !others, fmt.Errorf("agent %s: %w: %w", g.id.Name, ErrLost, why),
+		g.id.Name)
 	g.mu.Lock()
 	delete(g.waits, network)
 	wait := max(remember, time.Until(g.until))

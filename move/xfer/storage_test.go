@@ -60,7 +60,8 @@ func TestKinds(t *testing.T) {
 					a, b := start(t, "a", change), start(t, "b", change)
 					here, there := storage(t, a, mine, "mine", n, 1), storage(t, b, theirs, "theirs", n, 2)
 					p := meet(t, a, b)
-					local, peer := prepare(t, a, nil, here.At(0, 5000), here.At(5000, n-5000)), prepare(t, a, p, remote(t, p, "theirs").At(0, 5000), remote(t, p, "theirs").At(5000, n-5000))
+					local, peer := prepare(t, a, nil, here.At(0, 5000), here.At(5000, n-5000)),
+						prepare(t, a, p, remote(t, p, "theirs").At(0, 5000), remote(t, p, "theirs").At(5000, n-5000))
 					for _, op := range []Op{Read, Write} {
 						want := contents(t, there)
 						if op == Write {
@@ -111,7 +112,8 @@ func TestWholeFile(t *testing.T) {
 	if err := q.Wait(ctx); !errors.Is(err, ErrKind) {
 		t.Errorf("half of it was written: %v", err)
 	}
-	if q, err = a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, m.At(0, 100_000)), Remote: prepare(t, a, nil, r.At(0, 100_000))}); err != nil {
+	if q, err = a.Post(Transfer{Op: Write, Local: prepare(t, a, nil, m.At(0, 100_000)),
+		Remote: prepare(t, a, nil, r.At(0, 100_000))}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.Wait(ctx); err != nil {

@@ -153,7 +153,8 @@ func TestStoreFaults(t *testing.T) {
 			return remote(t, p, name), p, name
 		}
 		move := func(op Op, r *Remote, p *Peer, limit time.Duration) error {
-			q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, int64(size))), Remote: prepare(t, a, p, r.At(0, int64(size))), Notice: []byte("n"), Timeout: limit})
+			q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, mine.At(0, int64(size))), Remote: prepare(t, a, p, r.At(0, int64(size))),
+				Notice: []byte("n"), Timeout: limit})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,8 @@ func TestUCX(t *testing.T) {
 	far := remote(t, p, "theirs")
 	move := func(op Op, local, remote []Desc) {
 		t.Helper()
-		q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, local...), Remote: prepare(t, a, p, remote...), Notice: []byte("over ucx"), Path: "ucx"})
+		q, err := a.Post(Transfer{Op: op, Local: prepare(t, a, nil, local...), Remote: prepare(t, a, p, remote...), Notice: []byte("over ucx"),
+			Path: "ucx"})
 		if err == nil {
 			err = q.Wait(ctx)
 		}
@@ -89,7 +90,8 @@ func TestNoUCX(t *testing.T) {
 	mine := host(t, a, "mine", 4096, false, 1)
 	host(t, b, "theirs", 4096, false, 2)
 	p := meet(t, a, b)
-	q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Path: "ucx"})
+	q, err := a.Post(Transfer{Op: Read, Local: prepare(t, a, nil, mine.At(0, 4096)),
+		Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, 4096)), Path: "ucx"})
 	if err == nil {
 		err = q.Wait(ctx)
 	}

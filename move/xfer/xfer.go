@@ -182,7 +182,8 @@ var (
 )
 
 // codes are the errors' numbers on the wire and, 200 larger, in weft.h. New ones go to the end.
-var codes = []error{nil, ErrBounds, ErrOverlap, ErrLength, ErrRegion, ErrAccess, ErrKey, ErrStale, ErrAgent, ErrToken, ErrLease, ErrWithdrawn,
+var codes = []error{nil, ErrBounds, ErrOverlap, ErrLength, ErrRegion, ErrAccess, ErrKey, ErrStale, ErrAgent, ErrToken, ErrLease,
+	ErrWithdrawn,
 	ErrDeadline, ErrCancelled, ErrGone, ErrLost, ErrSum, ErrStorage, ErrShort, ErrFull, ErrExists, ErrPath, ErrKind, ErrLimit, ErrClosed}
 
 // Code is the number of an error of this package, 0 if it is none.
@@ -228,7 +229,8 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string {
-	return fmt.Sprintf("%s %d of %s with %s: %d of %d bytes landed; at fault: %s: %v", f.Op, f.Request, f.From.Name, f.To.Name, f.Landed, f.Total, f.Who, f.Why)
+	return fmt.Sprintf("%s %d of %s with %s: %d of %d bytes landed; at fault: %s: %v",
+		f.Op, f.Request, f.From.Name, f.To.Name, f.Landed, f.Total, f.Who, f.Why)
 }
 
 func (f *Failure) Unwrap() error { return f.Why }

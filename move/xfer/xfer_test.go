@@ -163,14 +163,16 @@ func TestWithoutChecksums(t *testing.T) {
 		a, b bool
 		op   Op
 		fits bool
-	}{{true, true, Read, true}, {true, true, Write, true}, {true, false, Write, false}, {false, true, Read, false}, {true, false, Read, true}} {
+	}{{true, true, Read, true}, {true, true, Write, true}, {true, false, Write, false}, {false, true, Read, false},
+		{true, false, Read, true}} {
 		ctx := limit(t)
 		a := start(t, "a", func(c *Config) { c.Path, c.NoSums = "tcp", x.a })
 		b := start(t, "b", func(c *Config) { c.Path, c.NoSums = "tcp", x.b })
 		const size = 2<<20 + 77
 		mine, theirs := host(t, a, "mine", size, false, 1), host(t, b, "theirs", size, false, 2)
 		p := meet(t, a, b)
-		q, err := a.Post(Transfer{Op: x.op, Local: prepare(t, a, nil, mine.At(0, size)), Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, size))})
+		q, err := a.Post(Transfer{Op: x.op, Local: prepare(t, a, nil, mine.At(0, size)),
+			Remote: prepare(t, a, p, remote(t, p, "theirs").At(0, size))})
 		if err != nil {
 			t.Fatal(err)
 		}

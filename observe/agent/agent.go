@@ -147,7 +147,8 @@ func New(c Config) *Agent {
 	if c.Pulse <= 0 {
 		c.Pulse = time.Second
 	}
-	return &Agent{c: c, pulse: newPulse(c.Root), ethtool: newEthtool(), nvlinks: map[int]int64{}, machine: health.New(), started: time.Now(), refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
+	return &Agent{c: c, pulse: newPulse(c.Root), ethtool: newEthtool(), nvlinks: map[int]int64{}, machine: health.New(), started: time.Now(),
+		refused: map[string]string{}, skipped: map[string]bool{}, xids: map[string]int{}, kmsg: openKernelLog(c.Root)}
 }
 
 // Run samples until the context ends.
@@ -229,7 +230,8 @@ func (a *Agent) Sample(now time.Time) {
 	defer a.mu.Unlock()
 	at := float64(now.UnixNano()) / 1e9
 	maps.DeleteFunc(a.skipped, func(_ string, forGood bool) bool { return !forGood })
-	s := Snapshot{Host: a.c.Host, At: at, Nets: map[string]float64{}, TCP: map[string]float64{}, Ports: []Port{}, PCI: []PCI{}, Jobs: []Job{}, GPUs: []GPU{}}
+	s := Snapshot{Host: a.c.Host, At: at, Nets: map[string]float64{}, TCP: map[string]float64{}, Ports: []Port{}, PCI: []PCI{}, Jobs: []Job{},
+		GPUs: []GPU{}}
 	s.Boot, _ = a.text("boot", a.path("proc/sys/kernel/random/boot_id"))
 	a.machine.Boot(s.Boot)
 	observe := func(device, port, metric string, v float64) {

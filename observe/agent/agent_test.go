@@ -83,7 +83,8 @@ func TestAgentSamplesAndJudges(t *testing.T) {
 	for _, w := range []struct {
 		device, metric string
 		state          health.State
-	}{{"mlx5_0", "link_downed", health.Bad}, {"mlx5_1", "link_downed", health.Good}, {"mlx5_0", "port_active", health.Good}, {"mlx5_1", "port_active", health.Bad}, {"0000:17:00.0", "width_ratio", health.Bad}} {
+	}{{"mlx5_0", "link_downed", health.Bad}, {"mlx5_1", "link_downed", health.Good}, {"mlx5_0", "port_active", health.Good},
+		{"mlx5_1", "port_active", health.Bad}, {"0000:17:00.0", "width_ratio", health.Bad}} {
 		if got := state(s, w.device, w.metric); got != w.state {
 			t.Errorf("%s of %s is %s, not %s", w.metric, w.device, got, w.state)
 		}
@@ -96,9 +97,13 @@ func TestAgentSamplesAndJudges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`node_infiniband_port_data_transmitted_bytes_total{device="mlx5_0",port="1"} 4000`, `node_infiniband_link_downed_total{device="mlx5_0",port="1"} 4`, `node_infiniband_state_id{device="mlx5_1",port="1"} 1`,
-		`node_infiniband_rate_bytes_per_second{device="mlx5_0",port="1"} 5e+10`, `node_infiniband_out_of_sequence_packets_received_total{device="mlx5_0",port="1"} 7`, `weft_rdma_brand_new_counter_total{device="mlx5_0",port="1"} 1`,
-		`weft_health_state{device="mlx5_0",port="1",check="link_downed"} 3`, `node_netstat_TcpExt_ListenDrops 5`, `weft_pcie_link_width{addr="0000:17:00.0"} 8`,
+		`node_infiniband_port_data_transmitted_bytes_total{device="mlx5_0",port="1"} 4000`,
+		`node_infiniband_link_downed_total{device="mlx5_0",port="1"} 4`, `node_infiniband_state_id{device="mlx5_1",port="1"} 1`,
+		`node_infiniband_rate_bytes_per_second{device="mlx5_0",port="1"} 5e+10`,
+		`node_infiniband_out_of_sequence_packets_received_total{device="mlx5_0",port="1"} 7`,
+		`weft_rdma_brand_new_counter_total{device="mlx5_0",port="1"} 1`,
+		`weft_health_state{device="mlx5_0",port="1",check="link_downed"} 3`,
+		`node_netstat_TcpExt_ListenDrops 5`, `weft_pcie_link_width{addr="0000:17:00.0"} 8`,
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("the metrics lack %s", want)
@@ -196,7 +201,8 @@ func TestDeployFiles(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(b, &d); err != nil || d.Kind != "DaemonSet" || !d.Spec.Template.Spec.HostPID || d.Spec.Template.Spec.Containers[0].Args[0] != "agent" {
+	if err := yaml.Unmarshal(b, &d); err != nil || d.Kind != "DaemonSet" || !d.Spec.Template.Spec.HostPID ||
+		d.Spec.Template.Spec.Containers[0].Args[0] != "agent" {
 		t.Errorf("%v %+v", err, d)
 	}
 	if tool, err := exec.LookPath("systemd-analyze"); err == nil {

@@ -48,7 +48,8 @@ func (p *pulse) follow(procs []*process) {
 			p.starters[up] = &starter{job: x.Job}
 		}
 		if !x.launched {
-			p.launches = append(p.launches, watch.Launch{Event: lives.Started, At: x.began(), Job: x.Job, Rank: x.Rank, Size: x.World, Host: x.Host, PID: x.PID})
+			p.launches = append(p.launches, watch.Launch{Event: lives.Started, At: x.began(), Job: x.Job, Rank: x.Rank, Size: x.World, Host: x.Host,
+				PID: x.PID})
 		}
 	}
 }
@@ -141,7 +142,8 @@ func (p *pulse) why(x *process, host string, failed bool) (id, text string) {
 
 // near says whether a path lies on a file system, or the file system in a folder of the path that is not everybody's.
 func near(mount, path string) bool {
-	return mount == "/" || path == mount || strings.HasPrefix(path, mount+"/") || strings.Count(path, "/") > 1 && strings.HasPrefix(mount, path+"/")
+	return mount == "/" || path == mount || strings.HasPrefix(path, mount+"/") || strings.Count(path, "/") > 1 &&
+		strings.HasPrefix(mount, path+"/")
 }
 
 // mentioned are the paths in a process' arguments and environment, and its working directory.

@@ -122,7 +122,8 @@ func exitOf(fd uintptr, pid int) (syscall.WaitStatus, bool) {
 }
 
 // disks are file systems of this host itself: asking others may take for ever.
-var disks = map[string]bool{"ext4": true, "ext3": true, "xfs": true, "btrfs": true, "zfs": true, "f2fs": true, "overlay": true, "tmpfs": true}
+var disks = map[string]bool{"ext4": true, "ext3": true, "xfs": true, "btrfs": true, "zfs": true, "f2fs": true, "overlay": true,
+	"tmpfs": true}
 
 // fullDisks are the mount points at which nothing more can be written.
 func fullDisks() (list []string) {

@@ -126,7 +126,8 @@ func (p *pulse) launcher(c *Config, f *folder, name, space string, pid int, know
 		if json.Unmarshal(line, &r) != nil {
 			continue
 		}
-		l := watch.Launch{Event: r.Event, At: r.At, Job: r.Job, Rank: r.Rank, Size: r.Size, Host: r.Host, PID: r.PID, Code: r.Code, Signal: r.Signal, Asked: r.Asked, How: r.How}
+		l := watch.Launch{Event: r.Event, At: r.At, Job: r.Job, Rank: r.Rank, Size: r.Size, Host: r.Host, PID: r.PID, Code: r.Code,
+			Signal: r.Signal, Asked: r.Asked, How: r.How}
 		if len(r.Last) > 0 {
 			l.Why, l.Said = words(c.Host, strings.Join(r.Last, "\n")+"\n")
 		}

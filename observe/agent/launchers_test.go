@@ -53,7 +53,8 @@ func TestLateAgentHearsOfDeaths(t *testing.T) {
 		return list
 	}
 	list := of()
-	if len(list) != 3 || list[2].Event != "ended" || list[2].Rank != 1 || list[2].Signal != 9 || list[2].Asked || list[2].Host != "n0" || list[2].PID != ranks[1].Pid {
+	if len(list) != 3 || list[2].Event != "ended" || list[2].Rank != 1 || list[2].Signal != 9 || list[2].Asked || list[2].Host != "n0" ||
+		list[2].PID != ranks[1].Pid {
 		t.Fatalf("the agent tells %+v; want two starts and that rank 1 was killed", list)
 	}
 	if again := of(); len(again) != 3 {

@@ -55,13 +55,18 @@ func TestRanksOfEveryLauncher(t *testing.T) {
 	root := t.TempDir()
 	pod := "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod7d1c2a3b_5e6f_4a1b_9c0d_112233445566.slice/cri-containerd-99.scope"
 	fakeProcess(t, root, 100, 1, "slurmstepd", "0::/system.slice/slurmstepd.scope/job_4711/step_0/slurm")
-	fakeProcess(t, root, 101, 100, "python3", "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3", "SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_LOCALID=1", "SLURM_JOB_ID=4711", "CUDA_VISIBLE_DEVICES=4,5")
+	fakeProcess(t, root, 101, 100, "python3", "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3",
+		"SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_LOCALID=1", "SLURM_JOB_ID=4711", "CUDA_VISIBLE_DEVICES=4,5")
 	fakeProcess(t, root, 102, 100, "bash", "", "SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_JOB_ID=4711")
-	fakeProcess(t, root, 103, 101, "python3", "", "SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_JOB_ID=4711")                 // a data loader of rank 3
-	fakeProcess(t, root, 110, 1, "python3", "0::/system.slice/slurmstepd.scope/job_4712/step_0", "RANK=0", "WORLD_SIZE=2") // no SLURM_JOB_ID: srun --export=NONE
-	fakeProcess(t, root, 120, 1, "python", pod, "RANK=5", "WORLD_SIZE=16", "LOCAL_RANK=1", "HOSTNAME=llama-worker-2", "MASTER_PORT=29500", "NCCL_IB_HCA==mlx5_3:1")
+	fakeProcess(t, root, 103, 101, "python3", "", "SLURM_PROCID=3", "SLURM_NTASKS=8",
+		"SLURM_JOB_ID=4711") // a data loader of rank 3
+	fakeProcess(t, root, 110, 1, "python3", "0::/system.slice/slurmstepd.scope/job_4712/step_0",
+		"RANK=0", "WORLD_SIZE=2") // no SLURM_JOB_ID: srun --export=NONE
+	fakeProcess(t, root, 120, 1, "python", pod, "RANK=5", "WORLD_SIZE=16", "LOCAL_RANK=1", "HOSTNAME=llama-worker-2", "MASTER_PORT=29500",
+		"NCCL_IB_HCA==mlx5_3:1")
 	fakeProcess(t, root, 121, 1, "python", pod, "RANK=6", "WORLD_SIZE=16", "LOCAL_RANK=2", "HOSTNAME=llama-worker-3")
-	fakeProcess(t, root, 130, 1, "python", "12:memory:/docker/abc\n0::/", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1", "MASTER_PORT=7000")
+	fakeProcess(t, root, 130, 1, "python", "12:memory:/docker/abc\n0::/", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4",
+		"OMPI_COMM_WORLD_LOCAL_RANK=1", "MASTER_PORT=7000")
 	fakeProcess(t, root, 140, 1, "trainer", "", "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=2", "WEFT_JOB=train", "WEFT_TOKEN=x")
 	fakeProcess(t, root, 145, 1, "timeout", "", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=7100") // timeout 1h numactl python train.py
 	fakeProcess(t, root, 146, 145, "numactl", "", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=7100")
@@ -80,7 +85,8 @@ func TestRanksOfEveryLauncher(t *testing.T) {
 		"port-7100/0": {PID: 147, Size: 1, GPU: got["port-7100/0"].GPU},
 	} {
 		g, ok := got[key]
-		if !ok || g.PID != want.PID || g.Size != want.Size || g.GPU != want.GPU || g.NIC != want.NIC || g.Limit != want.Limit || g.Used != want.Used || g.CPU != 4 {
+		if !ok || g.PID != want.PID || g.Size != want.Size || g.GPU != want.GPU || g.NIC != want.NIC || g.Limit != want.Limit ||
+			g.Used != want.Used || g.CPU != 4 {
 			t.Errorf("%s: %+v, want %+v", key, g, want)
 		}
 		delete(got, key)
@@ -98,7 +104,8 @@ func TestPicksUpFiles(t *testing.T) {
 	fakeProcess(t, root, 200, 1, "python", "", env...)
 	p := newPulse(root)
 	record := func(seq int) string {
-		return fmt.Sprintf(`{"header":{"id":"0xab","rank":1,"n_ranks":2},"metadata":{"hostname":"n1","pid":17},"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":8388608,"coll_exec_time_us":100,"coll_busbw_gbs":80}}`, seq)
+		return fmt.Sprintf(`{"header":{"id":"0xab","rank":1,"n_ranks":2},"metadata":{"hostname":"n1","pid":17},"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":8388608,"coll_exec_time_us":100,"coll_busbw_gbs":80}}`,
+			seq)
 	}
 	ops := func() (seqs []int64) {
 		for _, g := range ranksOf(p)["train/1"].Groups {
@@ -121,7 +128,8 @@ func TestPicksUpFiles(t *testing.T) {
 		t.Errorf("nothing was added: operations %v", got)
 	}
 	dump := func(seq int) string {
-		return fmt.Sprintf(`{"version":"2.10","pg_config":{"0":{"name":"0","desc":"default_pg","ranks":"[0, 1]"}},"pg_status":{"0":{"last_enqueued_collective":"%d","last_completed_collective":"%d"}},"entries":[{"record_id":%d,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":%d,"profiling_name":"nccl:all_reduce","state":"scheduled"}]}`, seq, seq-1, seq, seq)
+		return fmt.Sprintf(`{"version":"2.10","pg_config":{"0":{"name":"0","desc":"default_pg","ranks":"[0, 1]"}},"pg_status":{"0":{"last_enqueued_collective":"%d","last_completed_collective":"%d"}},"entries":[{"record_id":%d,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":%d,"profiling_name":"nccl:all_reduce","state":"scheduled"}]}`,
+			seq, seq-1, seq, seq)
 	}
 	dumps := func() (seqs []int64) {
 		_, list, _ := p.ranks(&Config{Host: "n1"})
@@ -166,7 +174,8 @@ func TestEthtoolOfARealInterface(t *testing.T) {
 				t.Skipf("needs %s: %v", tool, err)
 			}
 		}
-		cmd := bounded.Command(t, "unshare", "-n", "sh", "-c", `ip link add watchv0 type veth peer name watchv1 && exec "$0" -test.run '^TestEthtoolOfARealInterface$' -test.v`, os.Args[0])
+		cmd := bounded.Command(t, "unshare", "-n", "sh", "-c",
+			`ip link add watchv0 type veth peer name watchv1 && exec "$0" -test.run '^TestEthtoolOfARealInterface$' -test.v`, os.Args[0])
 		cmd.Env = append(os.Environ(), "WEFT_TEST_VETH=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil && strings.Contains(string(out), "unshare failed") {

@@ -309,7 +309,8 @@ func (p *pulse) operations(x *process) {
 					if o.Seq <= last {
 						continue // a file tells of an operation several times
 					}
-					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9, Predicted: float64(o.Predicted) / 1e9})
+					w.Ops = append(w.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: float64(o.Took) / 1e9,
+						Predicted: float64(o.Predicted) / 1e9})
 				}
 				x.groups[w.Name] = w
 			}
@@ -413,7 +414,8 @@ func (p *pulse) ranks(c *Config) (list []watch.Rank, dumps []watch.Dump, launche
 			continue
 		}
 		p.operations(x)
-		r := watch.Rank{Job: x.Job, Rank: x.Rank, Size: x.World, PID: x.PID, GPU: gpuOf(&x.Process), State: state, CPU: cpu, Memory: resident, Links: sockets[x.PID], Near: x.near, Far: x.far}
+		r := watch.Rank{Job: x.Job, Rank: x.Rank, Size: x.World, PID: x.PID, GPU: gpuOf(&x.Process), State: state, CPU: cpu, Memory: resident,
+			Links: sockets[x.PID], Near: x.near, Far: x.far}
 		r.Limit, r.Used = x.limit()
 		r.Turns = x.look(now, now.Sub(p.hungry) < attention)
 		if nic := strings.TrimPrefix(x.Env["NCCL_IB_HCA"], "="); nic != "" && !strings.ContainsAny(nic, ",^") {

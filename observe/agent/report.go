@@ -39,7 +39,8 @@ func HTTP(client *http.Client, url string) Send {
 		req.Header.Set("Content-Type", "application/json")
 		res, err := client.Do(req)
 		if err != nil {
-			if strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "unknown authority") || strings.Contains(err.Error(), "server gave HTTP response to HTTPS") {
+			if strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "unknown authority") ||
+				strings.Contains(err.Error(), "server gave HTTP response to HTTPS") {
 				err = fmt.Errorf("%w; set WEFT_TOKEN to the server's secret", err)
 			}
 			return a, err
@@ -64,7 +65,8 @@ func (a *Agent) Ranks(now time.Time, late time.Duration) *watch.Report {
 	boot := a.Last().Boot // before beat is locked: Sample locks it last
 	a.beat.Lock()
 	defer a.beat.Unlock()
-	r := &watch.Report{Host: a.c.Host, Boot: boot, At: float64(now.UnixNano()) / 1e9, Every: a.c.Pulse.Seconds(), HasRanks: true, Load: a.load(late)}
+	r := &watch.Report{Host: a.c.Host, Boot: boot, At: float64(now.UnixNano()) / 1e9, Every: a.c.Pulse.Seconds(), HasRanks: true,
+		Load: a.load(late)}
 	if r.Load.Starved() {
 		a.pulse.hungry = now
 	}
@@ -106,9 +108,12 @@ func (a *Agent) Counters(now time.Time, names bool) *watch.Report {
 		}
 	}
 	for _, p := range s.Ports {
-		c.Ports = append(c.Ports, watch.Port{Device: p.Device, Port: p.Port, Active: p.StateID == 4, Gbps: p.Rate, Tx: 4 * float64(p.Counters["port_xmit_data"]), Rx: 4 * float64(p.Counters["port_rcv_data"]), Wait: float64(p.Counters["port_xmit_wait"])})
+		c.Ports = append(c.Ports, watch.Port{Device: p.Device, Port: p.Port, Active: p.StateID == 4, Gbps: p.Rate,
+			Tx: 4 * float64(p.Counters["port_xmit_data"]), Rx: 4 * float64(p.Counters["port_rcv_data"]),
+			Wait: float64(p.Counters["port_xmit_wait"])})
 	}
-	return &watch.Report{Host: a.c.Host, Boot: s.Boot, At: float64(now.UnixNano()) / 1e9, Every: min(a.c.Pulse, a.c.Interval).Seconds(), Counters: c}
+	return &watch.Report{Host: a.c.Host, Boot: s.Boot, At: float64(now.UnixNano()) / 1e9, Every: min(a.c.Pulse, a.c.Interval).Seconds(),
+		Counters: c}
 }
 
 // own are labels that differ from host to host: without them hosts of one make have the

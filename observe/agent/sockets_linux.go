@@ -64,7 +64,8 @@ func connections(procs []*process) map[int][]watch.Link {
 				}
 				t, id := c.TCPInfo, c.InetDiagMsg.ID
 				out[pid] = append(out[pid], watch.Link{Local: end(id.Source, id.SourcePort), Remote: end(id.Destination, id.DestinationPort),
-					Acked: float64(t.Bytes_acked), Busy: float64(t.Busy_time-min(t.Busy_time, t.Rwnd_limited)) / 1e6, Lost: float64(t.Total_retrans), Queued: float64(c.InetDiagMsg.WQueue)})
+					Acked: float64(t.Bytes_acked), Busy: float64(t.Busy_time-min(t.Busy_time, t.Rwnd_limited)) / 1e6, Lost: float64(t.Total_retrans),
+					Queued: float64(c.InetDiagMsg.WQueue)})
 			}
 		}
 	}

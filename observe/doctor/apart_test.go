@@ -20,7 +20,8 @@ func gaveUp(day, at string, seq int, ranks ...int) string {
 
 // failureTable is torchrun's closing table on one host.
 func failureTable(rank int, host, at string, code, pid int) string {
-	return fmt.Sprintf("Root Cause (first observed failure):\n[0]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: 0)\n  exitcode  : %d (pid: %d)\n", at, host, rank, code, pid)
+	return fmt.Sprintf("Root Cause (first observed failure):\n[0]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: 0)\n  exitcode  : %d (pid: %d)\n",
+		at, host, rank, code, pid)
 }
 
 // ofHost are the findings of the job that a host belongs to.
@@ -41,10 +42,13 @@ func ofHost(r *doctor.Report, host string) (list []*doctor.Finding) {
 
 // Two jobs without a line of NCCL lie in one folder, each with its rank 1. The exception of one is not why the other hangs.
 func TestJobsOfOneFolderAreKeptApart(t *testing.T) {
-	failed := "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"train.py\", line 9, in <module>\n[rank1]: KeyError: 'tokens'\n" + failureTable(1, "b0", "2026-06-03_12:31:02", 1, 701)
-	for _, names := range [][2]string{{"a/train.log", "b/train.log"}, {"logs/slurm-8812.out", "logs/slurm-8813.out"}, {"logs/first.log", "logs/second.log"}} {
+	failed := "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"train.py\", line 9, in <module>\n[rank1]: KeyError: 'tokens'\n" +
+		failureTable(1, "b0", "2026-06-03_12:31:02", 1, 701)
+	for _, names := range [][2]string{{"a/train.log", "b/train.log"}, {"logs/slurm-8812.out", "logs/slurm-8813.out"},
+		{"logs/first.log", "logs/second.log"}} {
 		r := diagnose(t, map[string]string{
-			names[0]: gaveUp("603", "12:41:09.1", 77, 0, 1, 2, 3) + failureTable(0, "a0", "2026-06-03_12:41:11", -6, 4100) + failureTable(1, "a0", "2026-06-03_12:41:11", -6, 4101),
+			names[0]: gaveUp("603", "12:41:09.1", 77, 0, 1, 2, 3) + failureTable(0, "a0", "2026-06-03_12:41:11", -6, 4100) + failureTable(1, "a0",
+				"2026-06-03_12:41:11", -6, 4101),
 			names[1]: failed,
 		})
 		if len(r.Jobs) != 2 {
@@ -64,7 +68,8 @@ func TestJobsOfOneFolderAreKeptApart(t *testing.T) {
 // A host's kernel log explains what happened to the jobs on that host, and to no other job.
 func TestKernelLogsExplainTheJobsOfTheirHost(t *testing.T) {
 	comm := func(host string, rank, pid int, id string) string {
-		return fmt.Sprintf("%s:%d:%d [0] NCCL INFO ncclCommInitRank comm 0x55d2c0%d rank %d nranks 2 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x%s - Init COMPLETE\n", host, pid, pid+1, rank, rank, id)
+		return fmt.Sprintf("%s:%d:%d [0] NCCL INFO ncclCommInitRank comm 0x55d2c0%d rank %d nranks 2 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x%s - Init COMPLETE\n",
+			host, pid, pid+1, rank, rank, id)
 	}
 	r := diagnose(t, map[string]string{
 		"a.log":       comm("a0", 0, 100, "aa") + comm("a1", 1, 100, "aa") + failureTable(1, "a1", "2026-06-03_12:31:02", -11, 100),
@@ -97,7 +102,8 @@ func TestOldKernelLinesExplainNothing(t *testing.T) {
 		}
 	}
 	at := "2026-06-03T12:30:59.118201+00:00 n1 kernel: Out of memory: Killed process 4101 (python) total-vm:1kB\n"
-	if r := diagnose(t, map[string]string{"job.log": strings.ReplaceAll(job, "KeyError: 'tokens'", "BrokenPipeError"), "kern.log": at}); r.Findings[0].ID != "host-out-of-memory" {
+	if r := diagnose(t, map[string]string{"job.log": strings.ReplaceAll(job, "KeyError: 'tokens'", "BrokenPipeError"),
+		"kern.log": at}); r.Findings[0].ID != "host-out-of-memory" {
 		t.Errorf("in time: %s", r.Verdict)
 	}
 }
@@ -135,7 +141,8 @@ func TestFirstFailureAcrossClocks(t *testing.T) {
 func TestKernelClockFromAProcessThatEnded(t *testing.T) {
 	for _, zone := range []string{"14:31:01", "12:31:01", "05:31:01"} {
 		r := diagnose(t, map[string]string{
-			"job.log":       initDone(0, 2) + strings.ReplaceAll(initDone(1, 2), "n0:", "n1:") + failureTable(1, "n1", "2026-06-03_12:31:02", -9, 4101),
+			"job.log": initDone(0, 2) + strings.ReplaceAll(initDone(1, 2), "n0:", "n1:") + failureTable(1, "n1", "2026-06-03_12:31:02",
+				-9, 4101),
 			"n1-kernel.log": "Jun  3 " + zone + " n1 kernel: Out of memory: Killed process 4101 (python) total-vm:1kB, anon-rss:2kB\n",
 		})
 		if f := r.Findings[0]; f.ID != "host-out-of-memory" || !slices.Equal(f.Subject.Ranks, []int{1}) || f.Since != "2026-06-03 12:31:01" {

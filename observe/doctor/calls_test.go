@@ -21,7 +21,9 @@ func calls(n int) string {
 	for op := range n {
 		for r := range 8 {
 			if r != 5 || op < n-40 {
-				fmt.Fprintf(&b, "n%d:%d:%d [%d] NCCL INFO AllReduce: opCount %x sendbuff 0x7f8a00000000 recvbuff 0x7f8a10000000 count 16777216 datatype 7 op 0 root 0 comm 0x55d2c0%02d [nranks=8] stream 0x55f0a0\n", r/4, 4100+r, 4200+r, r%4, op, r)
+				fmt.Fprintf(&b,
+					"n%d:%d:%d [%d] NCCL INFO AllReduce: opCount %x sendbuff 0x7f8a00000000 recvbuff 0x7f8a10000000 count 16777216 datatype 7 op 0 root 0 comm 0x55d2c0%02d [nranks=8] stream 0x55f0a0\n",
+					r/4, 4100+r, 4200+r, r%4, op, r)
 			}
 		}
 	}
@@ -36,7 +38,8 @@ func TestCallsAreReadAlike(t *testing.T) {
 	var plain, marked strings.Builder
 	for i := range 400 {
 		r := rng.IntN(4)
-		l := heads[rng.IntN(len(heads))] + fmt.Sprintf("n%d.dc1:%d:%d [%d] NCCL INFO %s: opCount %x sendbuff 0x7f8a00000000 recvbuff 0x7f8a10000000 count %d datatype 7 op 0 root 0 comm 0x55d2c0%02d [nranks=8] stream 0x55f0a0", r/2, 41+r, 42+r, r%2, []string{"AllReduce", "AllGather", "Broadcast"}[rng.IntN(3)], i, rng.IntN(1000), r)
+		l := heads[rng.IntN(len(heads))] + fmt.Sprintf("n%d.dc1:%d:%d [%d] NCCL INFO %s: opCount %x sendbuff 0x7f8a00000000 recvbuff 0x7f8a10000000 count %d datatype 7 op 0 root 0 comm 0x55d2c0%02d [nranks=8] stream 0x55f0a0",
+			r/2, 41+r, 42+r, r%2, []string{"AllReduce", "AllGather", "Broadcast"}[rng.IntN(3)], i, rng.IntN(1000), r)
 		if rng.IntN(20) == 0 {
 			l += l // two processes in one line
 		}

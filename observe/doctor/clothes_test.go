@@ -46,7 +46,8 @@ var clothes = []struct {
 	{"syslog", func(_ int, t string) string { return "Nov 16 12:00:00 login01 slurmstepd[4242]: " + t }},
 	{"containerd", func(_ int, t string) string { return "2026-11-16T12:00:00.123456789Z stderr F " + t }},
 	{"journal, JSON", func(_ int, t string) string {
-		b, _ := json.Marshal(map[string]string{"__REALTIME_TIMESTAMP": "1794830400000000", "_HOSTNAME": "login01", "MESSAGE": t, "PRIORITY": "6", "SYSLOG_IDENTIFIER": "train"})
+		b, _ := json.Marshal(map[string]string{"__REALTIME_TIMESTAMP": "1794830400000000", "_HOSTNAME": "login01", "MESSAGE": t, "PRIORITY": "6",
+			"SYSLOG_IDENTIFIER": "train"})
 		return string(b)
 	}},
 	{"docker json-file", func(_ int, t string) string {
@@ -118,7 +119,8 @@ var clock = regexp.MustCompile(`(?m)^\[?\d{4}-\d\d-\d\d`)
 
 // Packed logs are read as they are: gzip, zstd, tar of files, and one in another.
 func TestPacked(t *testing.T) {
-	text := ncclJob{more: one(1, "WARN: NET/IB : Got completion from peer 10.0.0.2<4> with status=4 opcode=0 len=0 vendor err 81 (Send)")}.text()
+	text := ncclJob{more: one(1,
+		"WARN: NET/IB : Got completion from peer 10.0.0.2<4> with status=4 opcode=0 len=0 vendor err 81 (Send)")}.text()
 	zip := func(b []byte) []byte {
 		var out bytes.Buffer
 		w := gzip.NewWriter(&out)
@@ -144,7 +146,8 @@ func TestPacked(t *testing.T) {
 		return out.Bytes()
 	}
 	plain := []byte(text)
-	for name, b := range map[string][]byte{"log.gz": zip(plain), "log.zst": zst(plain), "logs.tar": tarred(plain), "logs.tar.gz": zip(tarred(plain)), "logs.tar.zst": zst(tarred(zip(plain)))} {
+	for name, b := range map[string][]byte{"log.gz": zip(plain), "log.zst": zst(plain), "logs.tar": tarred(plain),
+		"logs.tar.gz": zip(tarred(plain)), "logs.tar.zst": zst(tarred(zip(plain)))} {
 		r := diagnose(t, map[string]string{name: string(b)})
 		if f := found(r, "gpudirect-acs"); f == nil || !slices.Equal(f.Subject.Hosts, []string{"n0"}) {
 			t.Errorf("%s: %v %v", name, ids(r, doctor.Info), r.Files)

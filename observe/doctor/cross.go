@@ -103,7 +103,8 @@ func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
 	}
 	lone := len(jb.procs) == 1 // the logs of the others were not given
 	if lone && failed {
-		d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", len(missing), c.n, jb.name))
+		d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given",
+			len(missing), c.n, jb.name))
 		return
 	}
 	// Processes that print but have not come to Init.
@@ -119,13 +120,15 @@ func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
 		}
 	}
 	f := d.find("never-arrived", s, ev...)
-	f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL", len(starts), c.n, ranksText(missing))
+	f.Cause = fmt.Sprintf("%d of %d ranks entered the communicator; %s did not: not started, or stuck before NCCL",
+		len(starts), c.n, ranksText(missing))
 	if cut || lone {
 		f.Confidence = 0.4
 		f.Severity = Warning
 	}
 	if lone {
-		f.Cause = fmt.Sprintf("only %s is in these logs, and waits for the others: they are not started, stuck before NCCL, or their logs were not given", ranksText(starts))
+		f.Cause = fmt.Sprintf("only %s is in these logs, and waits for the others: they are not started, stuck before NCCL, or their logs were not given",
+			ranksText(starts))
 	}
 	if failed {
 		f.Severity = Warning
@@ -410,7 +413,8 @@ func (d *diag) differentCalls(c *comm, calls map[int64]map[int]launched) bool {
 				common = k
 			}
 		}
-		h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op), Confidence: 0.85, Waiting: kinds[common]}
+		h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op),
+			Confidence: 0.85, Waiting: kinds[common]}
 		slices.Sort(h.Waiting)
 		var f *Finding
 		for _, k := range slices.Sorted(maps.Keys(kinds)) {
@@ -421,7 +425,8 @@ func (d *diag) differentCalls(c *comm, calls map[int64]map[int]launched) bool {
 			}
 			h.Culprits = append(h.Culprits, kinds[k]...)
 			for _, r := range kinds[k] {
-				f = d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, calls[op][r].l.At, calls[op][kinds[common][0]].l.At)
+				f = d.find("desync", Subject{Ranks: []int{r}, Hosts: []string{c.members[r].proc.host}}, calls[op][r].l.At,
+					calls[op][kinds[common][0]].l.At)
 			}
 		}
 		f.Cause = strings.Join(h.Why, "; ")
@@ -519,7 +524,8 @@ func (d *diag) launchRules() {
 		for _, l := range heads[file] {
 			f.addEvidence(l.At)
 		}
-		f.Cause = fmt.Sprintf("%d processes each made a communicator of their own with rank 0 of %d: a benchmark built without MPI, or launcher variables missing", len(procs), list[0].comm.n)
+		f.Cause = fmt.Sprintf("%d processes each made a communicator of their own with rank 0 of %d: a benchmark built without MPI, or launcher variables missing",
+			len(procs), list[0].comm.n)
 	}
 	for _, file := range slices.Sorted(maps.Keys(heads)) {
 		if len(heads[file]) >= 2 && len(alone[file]) == 0 && !larger && len(d.j.jobs) == 0 {

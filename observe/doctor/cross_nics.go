@@ -125,7 +125,8 @@ func (d *diag) gdrOneSide(c *comm, off map[string]bool) {
 				lack = r
 			}
 			if !off[lack.Host] {
-				f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}}, s.At, r.At)
+				f := d.find("gdr-one-side", Subject{Hosts: []string{lack.Host}, Links: []string{fmt.Sprintf("rank %d - rank %d", w.a, w.b)}},
+					s.At, r.At)
 				f.Subject.Ranks = append(f.Subject.Ranks, d.j.rankOf(lack))
 			} else if f := d.has("gdr-off"); f != nil && len(f.Consequences) < 4 {
 				f.Consequences = append(f.Consequences, fmt.Sprintf("channel %s between ranks %d and %d has GPUDirect on one side only", w.c, w.a, w.b))

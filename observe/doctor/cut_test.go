@@ -21,7 +21,8 @@ func TestCutHealthyLogs(t *testing.T) {
 				t.Errorf("NCCL %s cut at %d: %v: %s", v, cut, got, r.Verdict)
 			}
 		}
-		if r := diagnose(t, file(strings.ReplaceAll(text, "\n", "\r\n"))); len(ids(r, doctor.Warning)) > 0 || len(r.Jobs) != 1 || r.Jobs[0].Seen != 4 {
+		if r := diagnose(t, file(strings.ReplaceAll(text, "\n", "\r\n"))); len(ids(r, doctor.Warning)) > 0 || len(r.Jobs) != 1 ||
+			r.Jobs[0].Seen != 4 {
 			t.Errorf("NCCL %s with CRLF: %v, %+v", v, ids(r, doctor.Warning), r.Jobs)
 		}
 	}

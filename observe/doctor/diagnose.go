@@ -83,7 +83,8 @@ func (d *diag) find(id string, s Subject, ev ...Evidence) *Finding {
 	}
 	f := d.index[key]
 	if f == nil {
-		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix, Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}, apart: d.apart != ""}
+		f = &Finding{ID: id, Title: e.Title, Severity: e.Severity, Confidence: e.strength, Layer: e.Layer, Job: job, Cause: e.Cause, Fix: e.Fix,
+			Confirm: e.Confirm, Consequences: []string{}, Evidence: []Evidence{}, apart: d.apart != ""}
 		d.index[key] = f
 		d.list = append(d.list, f)
 	}
@@ -158,9 +159,16 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "pod-evicted", "gpu-diagnostic-failed", "disk-full", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used", "cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash", "versions-differ", "gpu-shared",
-	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator", "collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
-	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort", "ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error", "cuda-error", "open-files", "unique-id-empty", "network-not-found", "name-lookup", "rendezvous-unreachable", "rendezvous-incomplete", "gloo-connect"}
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "pod-evicted", "gpu-diagnostic-failed",
+	"disk-full", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used",
+	"cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash",
+	"versions-differ", "gpu-shared",
+	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator",
+	"collective-mismatch", "gpudirect-acs", "qp-timeout", "gid-unreachable", "gid-index-wrong", "gid-no-netdev", "gid-changed",
+	"comm-id-subnet", "no-interface", "rank-twice", "world-size-differs", "ports-exhausted", "connect-refused", "connect-abort",
+	"ib-pair-unreachable", "lossy-path", "remote-invalid-request", "remote-access-error", "receiver-not-ready", "completion-error",
+	"cuda-error", "open-files", "unique-id-empty", "network-not-found", "name-lookup", "rendezvous-unreachable", "rendezvous-incomplete",
+	"gloo-connect"}
 
 // fold puts consequences under their causes.
 func (d *diag) fold() {
@@ -168,7 +176,8 @@ func (d *diag) fold() {
 	for _, pair := range effectsFirst(explains) {
 		d.foldPair(pair[0], pair[1])
 	}
-	if slices.ContainsFunc(d.list, func(f *Finding) bool { return f.ID == "loss-not-finite" && f.Severity == Critical }) { // found before ranks add up
+	if slices.ContainsFunc(d.list,
+		func(f *Finding) bool { return f.ID == "loss-not-finite" && f.Severity == Critical }) { // found before ranks add up
 		d.foldPair("loss-not-finite", "program-error")
 		d.foldPair("loss-not-finite", "process-died")
 	}
@@ -204,15 +213,29 @@ func (d *diag) rootOf(f *Finding) *Finding {
 
 // explains are pairs of findings: the first explains the second.
 var explains = [][2]string{
-	{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"}, {"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
-	{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"}, {"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"}, {"peer-died", "lossy-path"},
-	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"}, {"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"}, {"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
-	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"}, {"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
-	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"}, {"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"}, {"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
-	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"}, {"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"}, {"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"}, {"straggler", "bandwidth-dropped"},
-	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"}, {"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
-	{"fabric-manager-down", "fabric-manager-errors"}, {"fabric-manager-down", "nvswitch-event"}, {"nvswitch-failed", "fabric-manager-down"}, {"fabric-manager-down", "cuda-error"},
-	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"}, {"cable-degraded", "bandwidth-dropped"},
+	{"tcp-no-library", "tcp-fallback"}, {"tcp-no-device", "tcp-fallback"}, {"tcp-no-provider", "tcp-fallback"},
+	{"ib-list-empty", "tcp-fallback"}, {"verbs-device-missing", "tcp-fallback"}, {"verbs-permission", "tcp-fallback"},
+	{"verbs-device-missing", "tcp-no-device"}, {"verbs-permission", "tcp-no-device"}, {"verbs-device-missing", "nic-count-differs"},
+	{"verbs-permission", "nic-count-differs"}, {"link-flap", "lossy-path"}, {"link-flap", "ib-pair-unreachable"}, {"gdr-off", "gdr-one-side"},
+	{"peer-died", "lossy-path"},
+	{"hang", "watchdog-same-place"}, {"hang", "watchdog-desync"}, {"hang", "gpu-spinning"}, {"lazy-communicator", "gpu-memory-full"},
+	{"host-out-of-memory", "process-died"}, {"host-lost", "process-died"}, {"host-lost", "job-cancelled"}, {"host-out-of-memory", "host-lost"},
+	{"host-crashed", "host-lost"}, {"gpu-failed", "gpu-fault"}, {"port-errors-growing", "port-errors"},
+	{"collective-mismatch", "channels-differ"}, {"channels-differ", "collective-mismatch"}, {"cuda-out-of-memory", "process-died"},
+	{"program-error", "process-died"}, {"shm-full", "process-died"}, {"cuda-error", "process-died"},
+	{"program-error", "watchdog-same-place"}, {"cuda-out-of-memory", "watchdog-same-place"}, {"cuda-error", "watchdog-same-place"},
+	{"process-died", "watchdog-same-place"}, {"collective-mismatch", "program-error"}, {"rendezvous-unreachable", "rendezvous-incomplete"},
+	{"hang", "watchdog-stuck"}, {"hang", "gloo-timeout"},
+	{"comm-id-subnet", "unique-id-empty"}, {"gpu-access-fault", "process-died"}, {"gpu-access-fault", "watchdog-same-place"},
+	{"address-twice", "nics-one-subnet"}, {"slow-link", "below-prediction"}, {"slow-rank-io", "below-prediction"},
+	{"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"},
+	{"straggler", "bandwidth-dropped"},
+	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"},
+	{"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
+	{"fabric-manager-down", "fabric-manager-errors"}, {"fabric-manager-down", "nvswitch-event"}, {"nvswitch-failed", "fabric-manager-down"},
+	{"fabric-manager-down", "cuda-error"},
+	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"},
+	{"cable-degraded", "bandwidth-dropped"},
 }
 
 // effectsFirst orders pairs so that what explains something has taken that up before it is itself explained. Where two
@@ -248,7 +271,8 @@ func (d *diag) foldGPU() {
 }
 
 func (d *diag) foldUnderGPU(xid *Finding) {
-	for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error", "gpu-spinning", "connect-refused"} {
+	for _, id := range []string{"peer-died", "cuda-error", "process-died", "ib-pair-unreachable", "lossy-path", "remote-access-error",
+		"gpu-spinning", "connect-refused"} {
 		for _, f := range slices.Clone(d.list) {
 			if f.ID == id && oneJob(f, xid) && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
 				xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
@@ -363,7 +387,8 @@ func (d *diag) report() *Report {
 		return len(roots)
 	}
 	slices.SortStableFunc(d.list, func(a, b *Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), before(b.apart, a.apart), cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Confidence, a.Confidence), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), before(b.apart, a.apart), cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(b.Confidence, a.Confidence), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Job, b.Job))
 	})
 	for _, f := range d.list {
 		f.Subject.tidy()
@@ -439,7 +464,8 @@ func (d *diag) locate(f *Finding) {
 // verdict is one sentence.
 func (d *diag) verdict(r *Report) string {
 	if h := r.Hang; h != nil && len(h.Culprits) > 0 {
-		s := fmt.Sprintf("%s hold the job up in %s of group %s: %s (%.0f%% sure).", capital(ranksText(h.Culprits)), h.Operation, h.Group, HangClasses[h.Class], h.Confidence*100)
+		s := fmt.Sprintf("%s hold the job up in %s of group %s: %s (%.0f%% sure).",
+			capital(ranksText(h.Culprits)), h.Operation, h.Group, HangClasses[h.Class], h.Confidence*100)
 		if len(h.Culprits) == 1 {
 			s = strings.Replace(s, " hold the job up", " holds the job up", 1)
 		}
@@ -483,7 +509,8 @@ func nothingWrong(r *Report, infos int) string {
 	for _, x := range []struct {
 		n         int
 		one, many string
-	}{{len(r.Unread), "one file told nothing", "files told nothing"}, {cut, "one file is cut", "files are cut"}, {infos, "one thing is worth knowing", "things are worth knowing"}} {
+	}{{len(r.Unread), "one file told nothing", "files told nothing"}, {cut, "one file is cut", "files are cut"},
+		{infos, "one thing is worth knowing", "things are worth knowing"}} {
 		switch {
 		case x.n == 1:
 			s += "; " + x.one
@@ -511,16 +538,18 @@ func capital(s string) string {
 // next lists commands by layer for what was found.
 func next(r *Report) []Step {
 	byLayer := map[string][]Step{
-		"job":         {{"job", "py-spy dump --pid PID", "where the program of a named rank is"}},
-		"nccl":        {{"nccl", "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p", "a log a rank, with all decisions"}},
-		"container":   {{"container", "ls -l /dev/infiniband /dev/shm; df /dev/shm; ulimit -l", "what the container got"}},
-		"host":        {{"host", "dmesg -T | tail -200; ulimit -a; ip -br address", "limits, interfaces and the kernel's view"}},
-		"gpu":         {{"gpu", "nvidia-smi -q -x; dmesg -T | grep -i xid", "state of the GPUs"}},
-		"pcie":        {{"pcie", "lspci -vvv | grep -E 'LnkSta:|ACSCtl'", "width, speed and ACS"}},
-		"nvlink":      {{"nvlink", "nvidia-smi nvlink -s; nvidia-smi nvlink -e; systemctl status nvidia-fabricmanager", "links and their errors"}},
-		"nic":         {{"nic", "ibstat; show_gids; ib_write_bw -d DEVICE --report_gbits PEER", "the pair itself"}},
-		"fabric":      {{"fabric", "perfquery -x; mlxlink -d DEVICE -c -e; iblinkinfo", "counters and cables; twice, a minute apart"}},
-		"performance": {{"performance", "weft explain CLUSTER --size SIZE; all_reduce_perf -b 8 -e 8G -f 2 -g 8", "what it should be and what it is"}},
+		"job":       {{"job", "py-spy dump --pid PID", "where the program of a named rank is"}},
+		"nccl":      {{"nccl", "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=/tmp/nccl.%h.%p", "a log a rank, with all decisions"}},
+		"container": {{"container", "ls -l /dev/infiniband /dev/shm; df /dev/shm; ulimit -l", "what the container got"}},
+		"host":      {{"host", "dmesg -T | tail -200; ulimit -a; ip -br address", "limits, interfaces and the kernel's view"}},
+		"gpu":       {{"gpu", "nvidia-smi -q -x; dmesg -T | grep -i xid", "state of the GPUs"}},
+		"pcie":      {{"pcie", "lspci -vvv | grep -E 'LnkSta:|ACSCtl'", "width, speed and ACS"}},
+		"nvlink": {{"nvlink", "nvidia-smi nvlink -s; nvidia-smi nvlink -e; systemctl status nvidia-fabricmanager",
+			"links and their errors"}},
+		"nic":    {{"nic", "ibstat; show_gids; ib_write_bw -d DEVICE --report_gbits PEER", "the pair itself"}},
+		"fabric": {{"fabric", "perfquery -x; mlxlink -d DEVICE -c -e; iblinkinfo", "counters and cables; twice, a minute apart"}},
+		"performance": {{"performance", "weft explain CLUSTER --size SIZE; all_reduce_perf -b 8 -e 8G -f 2 -g 8",
+			"what it should be and what it is"}},
 	}
 	seen := map[string]bool{}
 	out := []Step{}

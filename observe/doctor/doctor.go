@@ -316,7 +316,8 @@ func (f *File) unread() string {
 			return n.Text
 		}
 	}
-	return map[string]string{"empty": "it is empty", "unread": "it was not read", "unknown": "nothing in it was recognised", "refused": "it was refused"}[f.Kind]
+	return map[string]string{"empty": "it is empty", "unread": "it was not read", "unknown": "nothing in it was recognised",
+		"refused": "it was refused"}[f.Kind]
 }
 
 // Blind says that sources were given and none of them was understood: whether anything is wrong is unknown.

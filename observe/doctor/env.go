@@ -46,7 +46,9 @@ var variables = func() map[string]variable {
 var newestKnown = [3]int{2, 30, 7}
 
 // pluginVariables begin names that plugins read, not NCCL.
-var pluginVariables = []string{"NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_IBEXT_", "NCCL_UCX_", "NCCL_SHARP_", "NCCL_INSPECTOR_", "NCCL_OFI_", "NCCL_TUNER_CONFIG", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_TESTS_", "NCCL_EXAMPLE", "NCCL_PLUGIN_", "NCCL_NVTX_", "NCCL_TCPX_", "NCCL_SHIM_", "NCCL_VERSION", "NCCL_HOME", "NCCL_ROOT", "NCCL_INCLUDE", "NCCL_LIB", "NCCL_DIR", "NCCL_PATH"}
+var pluginVariables = []string{"NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_IBEXT_", "NCCL_UCX_", "NCCL_SHARP_", "NCCL_INSPECTOR_",
+	"NCCL_OFI_", "NCCL_TUNER_CONFIG", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_TESTS_", "NCCL_EXAMPLE", "NCCL_PLUGIN_", "NCCL_NVTX_",
+	"NCCL_TCPX_", "NCCL_SHIM_", "NCCL_VERSION", "NCCL_HOME", "NCCL_ROOT", "NCCL_INCLUDE", "NCCL_LIB", "NCCL_DIR", "NCCL_PATH"}
 
 // unknownVariable says why a version does not read a variable, "" if it does.
 func unknownVariable(name string, v [3]int, known bool) string {

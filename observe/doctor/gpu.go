@@ -154,7 +154,8 @@ func (d *diag) gpuSlot(g GPU, s Subject) {
 	if g.Replays > 1000 {
 		d.find("pcie-replays", s, g.At)
 	}
-	if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" && !strings.EqualFold(g.FabricCode, "Success") {
+	if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" &&
+		!strings.EqualFold(g.FabricCode, "Success") {
 		f := d.find("nvlink-fabric-degraded", s, g.At)
 		f.Severity, f.Confidence = Critical, 0.85
 		f.Cause = fmt.Sprintf("fabric state %s, status %s: fabric manager or IMEX", g.FabricState, g.FabricCode)

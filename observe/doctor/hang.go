@@ -156,7 +156,8 @@ func (w *world) doubt(h *Hang) {
 func (w *world) reach(mine, theirs *view, key string, o *Op) int {
 	if !o.P2P {
 		a := arrived(theirs, key, o.Seq)
-		if a == 0 && theirs.first != nil && theirs.coll[key] != nil && theirs.coll[key].op != nil && theirs.first.Record < theirs.coll[key].op.Record {
+		if a == 0 && theirs.first != nil && theirs.coll[key] != nil && theirs.coll[key].op != nil &&
+			theirs.first.Record < theirs.coll[key].op.Record {
 			return -1
 		}
 		return a
@@ -341,7 +342,8 @@ func (w *world) mismatch(views map[int]*view) *Hang {
 func kindOf(o *Op) string {
 	n := strings.ToLower(o.Name)
 	for _, free := range []string{"all_to_all", "alltoall", "scatter", "gather", "v", "coalesced", "broadcast", "barrier"} {
-		if free != "v" && strings.Contains(n, free) && !strings.Contains(n, "_base") && !strings.Contains(n, "all_gather") && !strings.Contains(n, "reduce_scatter") {
+		if free != "v" && strings.Contains(n, free) && !strings.Contains(n, "_base") && !strings.Contains(n, "all_gather") &&
+			!strings.Contains(n, "reduce_scatter") {
 			return o.Name
 		}
 	}
@@ -394,10 +396,13 @@ func (w *world) shared(views map[int]*view, h *Hang) *Hang {
 	h.Confidence = 0.6
 	if len(count[best]) == 2 {
 		h.Class, h.Culprits = "link", count[best]
-		h.Why = append(h.Why, fmt.Sprintf("%s have issued %s and it does not finish: the path between them is suspect", ranksText(count[best]), h.Operation))
+		h.Why = append(h.Why, fmt.Sprintf("%s have issued %s and it does not finish: the path between them is suspect",
+			ranksText(count[best]), h.Operation))
 	} else {
 		h.Class = "network"
-		h.Why = append(h.Why, fmt.Sprintf("%s have issued %s and none has finished it: no rank is behind; look for errors of the network below it", ranksText(count[best]), h.Operation))
+		h.Why = append(h.Why,
+			fmt.Sprintf("%s have issued %s and none has finished it: no rank is behind; look for errors of the network below it",
+				ranksText(count[best]), h.Operation))
 	}
 	h.Candidates = w.missing()
 	return h
@@ -502,7 +507,8 @@ func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
 			h.about = map[int]int{}
 		}
 		h.about[len(h.Why)] = c
-		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, what, ranksText(who), map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
+		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, what, ranksText(who),
+			map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
 	}
 	if len(h.Candidates) > 0 {
 		h.Why = append(h.Why, ranksText(h.Candidates)+" left no dump: nothing is known of them")

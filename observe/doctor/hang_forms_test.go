@@ -84,7 +84,8 @@ var forms = map[string]func(d dict) []byte{
 	"2.3: one sequence number, groups as text, no status": func(d dict) []byte {
 		return pickle(d.without("pg_status", "version").entries(func(e dict) dict {
 			seq := e.get("collective_seq_id")
-			e = e.without("collective_seq_id", "p2p_seq_id", "op_id", "timeout_ms", "retired", "is_p2p").with("process_group", func(v any) (any, bool) { return v.(tuple)[0], true })
+			e = e.without("collective_seq_id", "p2p_seq_id", "op_id", "timeout_ms", "retired", "is_p2p").with("process_group",
+				func(v any) (any, bool) { return v.(tuple)[0], true })
 			return append(e, pair{"seq_id", seq})
 		}))
 	},
@@ -151,11 +152,13 @@ var forms = map[string]func(d dict) []byte{
 			if e.get("state") == "scheduled" {
 				e = e.with("state", func(any) (any, bool) { return "started", true })
 			}
-			return append(e, pair{"duration_ms", 4}, pair{"frames", []any{dict{{"filename", "train.py"}, {"line", 7}, {"name", "step"}}}}, pair{"thread_id", "140"}, pair{"thread_name", "python3"})
+			return append(e, pair{"duration_ms", 4}, pair{"frames", []any{dict{{"filename", "train.py"}, {"line", 7}, {"name", "step"}}}},
+				pair{"thread_id", "140"}, pair{"thread_name", "python3"})
 		}))
 	},
 	"another library": func(d dict) []byte {
-		return pickle(append(d.without("nccl_version"), pair{"comm_lib_version", "2.29.2"}, pair{"nccl_comm_state", dict{{"0x7f", dict{{"rank", "0"}}}}}).entries(func(e dict) dict {
+		return pickle(append(d.without("nccl_version"), pair{"comm_lib_version", "2.29.2"},
+			pair{"nccl_comm_state", dict{{"0x7f", dict{{"rank", "0"}}}}}).entries(func(e dict) dict {
 			return e.with("profiling_name", func(v any) (any, bool) { return "xccl:" + strings.TrimPrefix(v.(string), "nccl:"), true })
 		}))
 	},
@@ -166,7 +169,8 @@ var forms = map[string]func(d dict) []byte{
 				e := x.(dict)
 				out = append(out, e)
 				if e.get("state") == "completed" && i%5 == 0 { // a batch of messages that ended
-					out = append(out, e.with("profiling_name", func(any) (any, bool) { return "nccl:coalesced", true }).with("is_p2p", func(any) (any, bool) { return true, true }))
+					out = append(out, e.with("profiling_name", func(any) (any, bool) { return "nccl:coalesced", true }).with("is_p2p",
+						func(any) (any, bool) { return true, true }))
 				}
 			}
 			return out, true

@@ -271,7 +271,8 @@ func TestHangOfRandomJobs(t *testing.T) {
 			// A rank without a file is a candidate only, where one with a file is to blame.
 			return !slices.Contains(r.Hang.Culprits, b) && !(skip[b] && slices.Contains(r.Hang.Candidates, b))
 		})
-		want = map[bool]string{true: "host", false: want}[class == "dead" && !slices.ContainsFunc(r.Hang.Culprits, func(c int) bool { return skip[c] })]
+		want = map[bool]string{true: "host",
+			false: want}[class == "dead" && !slices.ContainsFunc(r.Hang.Culprits, func(c int) bool { return skip[c] })]
 		if innocent || left || len(broken) == len(faults) && r.Hang.Class != want {
 			t.Errorf("seed %d: %d ranks, %s %v (injected %v): %+v", seed, n, class, broken, faults, r.Hang)
 		}

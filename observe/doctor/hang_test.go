@@ -112,7 +112,8 @@ func (j dumpJob) value(rank int) dict {
 				}
 			}
 		}
-		status = append(status, pair{fmt.Sprint(ids[g]), dict{{"last_enqueued_collective", enq}, {"last_started_collective", -1}, {"last_completed_collective", comp}}})
+		status = append(status, pair{fmt.Sprint(ids[g]),
+			dict{{"last_enqueued_collective", enq}, {"last_started_collective", -1}, {"last_completed_collective", comp}}})
 	}
 	entries := []any{}
 	for i, s := range j.program[rank] {
@@ -130,8 +131,11 @@ func (j dumpJob) value(rank int) dict {
 				name = fmt.Sprintf("recv %d<-%d", s.to, s.from)
 			}
 		}
-		entries = append(entries, dict{{"record_id", i}, {"pg_id", ids[s.group]}, {"process_group", tuple{s.group, "group " + s.group}}, {"collective_seq_id", s.seq}, {"p2p_seq_id", s.seq}, {"op_id", s.seq},
-			{"profiling_name", "nccl:" + name}, {"state", state}, {"is_p2p", s.p2p}, {"input_sizes", []any{[]any{s.size}}}, {"output_sizes", []any{[]any{s.size}}}, {"input_dtypes", []any{cmp.Or(s.dtype, "Float")}}, {"time_created_ns", 1700000000000000000 + i}, {"retired", state == "completed"}, {"timeout_ms", 600000}})
+		entries = append(entries, dict{{"record_id", i}, {"pg_id", ids[s.group]}, {"process_group", tuple{s.group, "group " + s.group}},
+			{"collective_seq_id", s.seq}, {"p2p_seq_id", s.seq}, {"op_id", s.seq},
+			{"profiling_name", "nccl:" + name}, {"state", state}, {"is_p2p", s.p2p}, {"input_sizes", []any{[]any{s.size}}},
+			{"output_sizes", []any{[]any{s.size}}}, {"input_dtypes", []any{cmp.Or(s.dtype, "Float")}}, {"time_created_ns", 1700000000000000000 + i},
+			{"retired", state == "completed"}, {"timeout_ms", 600000}})
 	}
 	return dict{{"version", "2.9"}, {"pg_config", config}, {"nccl_version", "2.27.3"}, {"pg_status", status}, {"entries", entries}}
 }
@@ -312,7 +316,8 @@ func TestHangMismatchAndNetwork(t *testing.T) {
 	for r := range 4 {
 		k.finished[r], k.issued[r] = 3, 4
 	}
-	if r := judge(t, k, numbered, nil, nil); r.Hang == nil || r.Hang.Class != "network" || len(r.Hang.Culprits) != 0 || len(r.Hang.Waiting) != 4 {
+	if r := judge(t, k, numbered, nil, nil); r.Hang == nil || r.Hang.Class != "network" || len(r.Hang.Culprits) != 0 ||
+		len(r.Hang.Waiting) != 4 {
 		t.Errorf("network: %+v", r.Hang)
 	}
 	for r := range 4 {

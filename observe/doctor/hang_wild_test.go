@@ -107,7 +107,8 @@ func inject(rng *rand.Rand) *wild {
 		w.group = j.groups[s.group]
 		return w
 	default: // it issues the operations of two groups the other way round
-		for at+1 < len(j.program[bad]) && (j.program[bad][at].p2p || j.program[bad][at+1].p2p || j.program[bad][at].group == j.program[bad][at+1].group) {
+		for at+1 < len(j.program[bad]) && (j.program[bad][at].p2p || j.program[bad][at+1].p2p ||
+			j.program[bad][at].group == j.program[bad][at+1].group) {
 			at++
 		}
 		if at+1 >= len(j.program[bad]) {

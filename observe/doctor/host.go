@@ -24,7 +24,8 @@ func (d *diag) pciRules() {
 		switch {
 		case strings.Contains(p.Class, "nfiniband"), strings.Contains(p.Class, "thernet"):
 			return "nic"
-		case (strings.Contains(p.Class, "3D") || strings.Contains(p.Class, "VGA") || strings.Contains(p.Class, "Processing accel")) && (strings.Contains(p.Name, "NVIDIA") || strings.Contains(p.Name, "AMD") || strings.Contains(p.Name, "Advanced Micro")):
+		case (strings.Contains(p.Class, "3D") || strings.Contains(p.Class, "VGA") || strings.Contains(p.Class, "Processing accel")) &&
+			(strings.Contains(p.Name, "NVIDIA") || strings.Contains(p.Name, "AMD") || strings.Contains(p.Name, "Advanced Micro")):
 			return "gpu"
 		}
 		return ""
@@ -37,7 +38,8 @@ func (d *diag) pciRules() {
 		slow := k == "nic" && p.Speed > 0 && p.SpeedMax > 0 && p.Speed < p.SpeedMax
 		if (k != "") && (narrow || slow) {
 			f := d.find("pcie-degraded", s, p.At)
-			f.Cause = fmt.Sprintf("%s runs at %.4g GT/s x%d of %.4g GT/s x%d: seating, riser, BIOS, or a slot that has no more", cmp.Or(p.Name, p.Addr), p.Speed, p.Width, p.SpeedMax, p.WidthMax)
+			f.Cause = fmt.Sprintf("%s runs at %.4g GT/s x%d of %.4g GT/s x%d: seating, riser, BIOS, or a slot that has no more",
+				cmp.Or(p.Name, p.Addr), p.Speed, p.Width, p.SpeedMax, p.WidthMax)
 			if !fast(p) {
 				f.Severity = min(f.Severity, Warning)
 				if len(f.Evidence) == 1 {
@@ -75,7 +77,8 @@ func (d *diag) pciRules() {
 
 // fast says whether a device is one that carries the job's data.
 func fast(p PCI) bool {
-	return strings.Contains(p.Class, "nfiniband") || strings.Contains(p.Class, "3D") || strings.Contains(p.Name, "NVIDIA") || strings.Contains(p.Name, "ConnectX") || strings.Contains(p.Name, "BlueField") || strings.Contains(p.Name, "Elastic Fabric")
+	return strings.Contains(p.Class, "nfiniband") || strings.Contains(p.Class, "3D") || strings.Contains(p.Name, "NVIDIA") ||
+		strings.Contains(p.Name, "ConnectX") || strings.Contains(p.Name, "BlueField") || strings.Contains(p.Name, "Elastic Fabric")
 }
 
 func (d *diag) hostRules() {
@@ -195,7 +198,8 @@ func (d *diag) addressTwice(h string, list []Address) {
 			continue
 		}
 		f := d.find("address-twice", Subject{Hosts: []string{h}})
-		f.addCause(p.String(), fmt.Sprintf("%s is on %d interfaces: answers leave by one and come back by another, connections hang or are reset", p.Addr(), len(by[p])))
+		f.addCause(p.String(), fmt.Sprintf("%s is on %d interfaces: answers leave by one and come back by another, connections hang or are reset",
+			p.Addr(), len(by[p])))
 		for _, a := range by[p] {
 			f.Subject.Devices = append(f.Subject.Devices, named(h, a.Name))
 			f.addEvidence(a.At)

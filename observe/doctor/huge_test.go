@@ -58,12 +58,14 @@ func TestLargeGroupsOfOneName(t *testing.T) {
 	}
 	c := &doctor.Case{}
 	for r := range n {
-		d := doctor.Dump{File: fmt.Sprintf("d/rank_%d", r), Rank: r, NameRank: r, Groups: []doctor.Group{{ID: -1, Name: "dp", Ranks: half(r), LastEnqueued: 9, HasStatus: true}}}
+		d := doctor.Dump{File: fmt.Sprintf("d/rank_%d", r), Rank: r, NameRank: r,
+			Groups: []doctor.Group{{ID: -1, Name: "dp", Ranks: half(r), LastEnqueued: 9, HasStatus: true}}}
 		if r == slow {
 			d.Groups[0].LastEnqueued = 8
 		}
 		for s := int64(1); s <= d.Groups[0].LastEnqueued; s++ {
-			d.Entries = append(d.Entries, doctor.Op{Record: s, Group: "dp", GroupID: -1, Seq: s, Name: "all_reduce", From: -1, To: -1, Done: s < 9 || r < n/2})
+			d.Entries = append(d.Entries, doctor.Op{Record: s, Group: "dp", GroupID: -1, Seq: s, Name: "all_reduce", From: -1, To: -1, Done: s < 9 ||
+				r < n/2})
 		}
 		c.Dumps = append(c.Dumps, d)
 	}

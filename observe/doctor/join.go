@@ -248,7 +248,8 @@ func (j *joiner) enter(l *Line, p *proc, pk, tk, dk string) {
 	}
 	ptr := pk + l.F["comm"]
 	m := j.byPtr[ptr]
-	if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank || m.comm.n != n) {
+	if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank ||
+		m.comm.n != n) {
 		m = nil // the pointer is used again
 	}
 	if m == nil {
@@ -444,7 +445,8 @@ func (j *joined) hostOf(peer string) string {
 		return j.addr[a]
 	}
 	name, _, named := strings.Cut(peer, "<")
-	if name, _, _ = strings.Cut(name, "."); named && name != "" && !strings.ContainsAny(name, "[]:%") && strings.ContainsAny(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz") {
+	if name, _, _ = strings.Cut(name, "."); named && name != "" && !strings.ContainsAny(name, "[]:%") &&
+		strings.ContainsAny(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz") {
 		return name
 	}
 	return ""

@@ -86,7 +86,8 @@ func (d *diag) kernelRules() {
 		case "nic_down":
 			at := part{k.Host, cmp.Or(k.F["if"], k.Device)}
 			downs[at] = append(downs[at], k)
-		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic", "file_max", "mce", "gpu_diag":
+		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic",
+			"file_max", "mce", "gpu_diag":
 			d.kernelEvent(k, s)
 		}
 	}
@@ -146,8 +147,10 @@ func byHostThenDevice(a, b part) int {
 
 // kernelEvent takes lines that name their symptom themselves, and adds the ranks of the process that they name.
 func (d *diag) kernelEvent(k Kernel, s Subject) {
-	id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted", "nic_dead": "nic-firmware",
-		"peermem": "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked", "iommu": "iommu-fault",
+	id := map[string]string{"nic_power": "nic-power", "nic_heat": "nic-heat", "nic_cable": "nic-cable", "nic_keys": "nic-keys-exhausted",
+		"nic_dead": "nic-firmware",
+		"peermem":  "peermem-context", "nccl_crash": d.crash(k), "oom_kill": "host-out-of-memory", "hung_task": "task-blocked",
+		"iommu": "iommu-fault",
 		"panic": "host-crashed", "file_max": "open-files", "mce": "host-hardware", "gpu_diag": "gpu-diagnostic-failed"}[k.Kind]
 	f := d.find(id, s, k.At)
 	if f.Since == "" {
@@ -257,7 +260,8 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 			s.Links = []string{named(k.Host, k.Device) + " NVLink " + l}
 		}
 	}
-	text := fmt.Sprintf("Xid %d (%s): %s", k.Code, strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(x.Name, "ROBUST_CHANNEL_"), "_", " ")), x.Meaning)
+	text := fmt.Sprintf("Xid %d (%s): %s", k.Code,
+		strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(x.Name, "ROBUST_CHANNEL_"), "_", " ")), x.Meaning)
 	id := map[string]string{"fatal": "gpu-failed", "warn": "gpu-fault"}[sev]
 	if id == "" {
 		id = "gpu-event"

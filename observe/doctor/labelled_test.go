@@ -160,7 +160,8 @@ func (s *score) add(c *labelled, a answer) {
 
 func (s *score) String() string {
 	return fmt.Sprintf("%d of %d faults named right (recall %.2f; %d at the first try), precision %.2f, %d of %d healthy bundles alarmed, %d of %d headlines that say 90%% or more are right",
-		s.named, s.faults, float64(s.named)/float64(s.faults), s.firstNamed, float64(s.named)/float64(max(1, s.headlines)), s.alarms, s.healthy, s.sureRight, s.sure)
+		s.named, s.faults, float64(s.named)/float64(s.faults), s.firstNamed, float64(s.named)/float64(max(1, s.headlines)), s.alarms, s.healthy,
+		s.sureRight, s.sure)
 }
 
 // Precision, recall and calibration on the labelled cases may not drop.
@@ -247,7 +248,8 @@ func TestMeasured(t *testing.T) {
 		}
 	}
 	if got, _ := os.ReadFile("data/measured.csv"); string(got) != b.String() {
-		t.Errorf("data/measured.csv is not what the held cases give; UPDATE=1 go test ./observe/doctor -run TestMeasured writes it:\n%s", b.String())
+		t.Errorf("data/measured.csv is not what the held cases give; UPDATE=1 go test ./observe/doctor -run TestMeasured writes it:\n%s",
+			b.String())
 	}
 	// Each headline judged by a table that does not know its case.
 	stated := 0.0

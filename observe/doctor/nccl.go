@@ -15,7 +15,8 @@ var direct = map[string]string{
 	"dup_gpu": "gpu-shared", "ver_mismatch": "versions-differ", "ras_ver_mismatch": "versions-differ", "p2p_off_nvl": "nvlink-p2p-broken",
 	"ring_broken": "topologies-differ", "pxn_old": "plugin-old-no-pxn", "stack": "stack-unlimited", "cumem_host": "cumem-host-blocked",
 	"ib_noip": "no-interface", "driver_old": "driver-too-old", "files": "open-files", "family": "unique-id-empty",
-	"no_path": "topology-search-failed", "mixed_nics": "nic-count-differs", "ib_mixed": "ib-roce-mixed", "too_old": "versions-differ", "cuda_oom": "cuda-out-of-memory",
+	"no_path": "topology-search-failed", "mixed_nics": "nic-count-differs", "ib_mixed": "ib-roce-mixed", "too_old": "versions-differ",
+	"cuda_oom": "cuda-out-of-memory",
 	"ipc_fail": "p2p-forced", "imex": "imex-missing",
 }
 
@@ -117,7 +118,12 @@ func (d *diag) ncclRules() {
 
 // harmless are warnings that mean nothing by themselves.
 func harmless(msg string) bool {
-	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL", "Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "while polling", "Cannot get incoming CPU", "Maximum retry reached for", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT", "User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to", "limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead", "unlink failed", "munmap"} {
+	for _, s := range []string{"Proxy Call to rank", "Could not receive type", "Accept failed", "NCCL_", "MSCCL",
+		"Failed to find reverse path", "NUMA auto balancing", "Missing \"iommu=pt\"", "while polling", "Cannot get incoming CPU",
+		"Maximum retry reached for", "[Service thread]", "Could not find libnccl-net", "Cuda failure", "misc/socket", "ncclUnhandled", "HINT",
+		"User asked for a m", "Could not find real path", "CollNet", "not dumping topology", "Skipping nvlink detection", "cap it to",
+		"limiting it to", "Limiting value to", "is being ignored", "Ignoring SHM", "set both to", "GDR Flush only", "trying to use CUDA instead",
+		"unlink failed", "munmap"} {
 		if strings.Contains(msg, s) {
 			return true
 		}
@@ -133,7 +139,8 @@ func (d *diag) completions() {
 	d.job.each(func(_ *proc, l *Line) {
 		if provider != "" { // said by libfabric, which does not say for whom
 			f := d.find("tcp-no-provider", d.of(l), l.At)
-			f.Cause = fmt.Sprintf("libfabric has no device for its provider %s, and the plugin fails: the device is not in the container, or its driver is missing", provider)
+			f.Cause = fmt.Sprintf("libfabric has no device for its provider %s, and the plugin fails: the device is not in the container, or its driver is missing",
+				provider)
 			return
 		}
 		f := d.find("completion-error", d.of(l), l.At)
@@ -284,7 +291,8 @@ func (d *diag) retriesExceeded(retry []*Line) {
 		default:
 			f := d.find("ib-pair-unreachable", s, l.At)
 			f.Confidence = min(f.Confidence, 0.6)
-			f.Cause = "if right after init: " + byID["ib-pair-unreachable"].Cause + "; if during the run: " + byID["lossy-path"].Cause + " (the log has no times)"
+			f.Cause = "if right after init: " + byID["ib-pair-unreachable"].Cause + "; if during the run: " + byID["lossy-path"].Cause +
+				" (the log has no times)"
 		}
 	}
 }
@@ -376,7 +384,8 @@ func (d *diag) queuePairs() {
 		case strings.HasPrefix(fn, "ibv_reg_") && (strings.Contains(l.Msg, "Invalid argument") || strings.Contains(l.Msg, "Bad address")):
 			f := d.find("peermem-missing", d.of(l), l.At)
 			f.Title, f.Severity, f.Confidence = "the NIC cannot register memory", Critical, 0.6
-			f.Cause = fn + " failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
+			f.Cause = fn +
+				" failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
 		case fn != "ibv_modify_qp":
 			f := d.find("completion-error", d.of(l), l.At)
 			f.Title = "a verbs call failed: " + fn

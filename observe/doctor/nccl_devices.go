@@ -14,7 +14,8 @@ func (d *diag) devices(multi bool) {
 	jb := d.job
 	jb.each(func(_ *proc, l *Line) {
 		id := "verbs-device-missing"
-		if strings.Contains(l.F["rest"], "ENOENT") || strings.Contains(l.F["rest"], "No such file") || strings.Contains(l.F["rest"], "errno 2") || strings.Contains(l.F["rest"], "errno=2") {
+		if strings.Contains(l.F["rest"], "ENOENT") || strings.Contains(l.F["rest"], "No such file") || strings.Contains(l.F["rest"], "errno 2") ||
+			strings.Contains(l.F["rest"], "errno=2") {
 			id = "verbs-permission"
 		}
 		s := d.of(l)
@@ -121,7 +122,8 @@ func (d *diag) nicCounts(lists map[string][]ibDevice) {
 	d.job.each(func(_ *proc, l *Line) {
 		if n := len(ibDevices(l.F["list"])); n < common && n > 0 {
 			f := d.find("nic-count-differs", Subject{Hosts: []string{l.Host}}, l.At)
-			f.Cause = fmt.Sprintf("these hosts open %d NICs, the others %d; NCCL goes on by default and may hang or run at the pace of the slowest", n, common)
+			f.Cause = fmt.Sprintf("these hosts open %d NICs, the others %d; NCCL goes on by default and may hang or run at the pace of the slowest",
+				n, common)
 		}
 	}, "ib_using")
 }

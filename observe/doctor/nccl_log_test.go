@@ -344,7 +344,8 @@ func found(r *doctor.Report, id string) *doctor.Finding {
 	return nil
 }
 
-var versions = []string{"2.4.8", "2.5.7", "2.6.4", "2.7.8", "2.8.3", "2.9.9", "2.10.3", "2.11.4", "2.12.12", "2.13.4", "2.14.3", "2.15.5", "2.16.5", "2.17.1", "2.18.3", "2.19.4", "2.20.5", "2.21.5", "2.22.3", "2.23.4", "2.24.3",
+var versions = []string{"2.4.8", "2.5.7", "2.6.4", "2.7.8", "2.8.3", "2.9.9", "2.10.3", "2.11.4", "2.12.12", "2.13.4", "2.14.3", "2.15.5",
+	"2.16.5", "2.17.1", "2.18.3", "2.19.4", "2.20.5", "2.21.5", "2.22.3", "2.23.4", "2.24.3",
 	"2.25.1", "2.26.2", "2.27.3", "2.27.7", "2.28.3", "2.28.9", "2.29.2", "2.29.7", "2.30.3", "2.30.7"}
 
 var launchers = map[string]func(h, r int) string{
@@ -452,7 +453,8 @@ func TestLogOfOneRank(t *testing.T) {
 	const start = "n5:3001:3100 [3] NCCL INFO NCCL version 2.21.5+cuda12.4\n" +
 		"n5:3001:3121 [3] NCCL INFO comm 0x55d0 rank 43 nranks 64 cudaDev 3 nvmlDev 3 busId 5d000 commId 0xabc - Init START\n"
 	const broke = "n5:3001:3190 [3] transport/net_ib.cc:1294 NCCL WARN NET/IB: Got completion from peer 10.0.0.9<41000> with status=12 opcode=0 len=0 vendor err 129 (Send) localGid fe80::1 remoteGid fe80::2 hca mlx5_3\n"
-	if f := found(diagnose(t, map[string]string{"a.log": start}), "never-arrived"); f == nil || f.Confidence > 0.5 || f.Severity != doctor.Warning {
+	if f := found(diagnose(t, map[string]string{"a.log": start}), "never-arrived"); f == nil || f.Confidence > 0.5 ||
+		f.Severity != doctor.Warning {
 		t.Errorf("one rank that waits: %+v", f)
 	}
 	r := diagnose(t, map[string]string{"a.log": start + broke})

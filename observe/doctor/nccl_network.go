@@ -40,7 +40,8 @@ func (d *diag) rdmaOn(host string) (Evidence, bool) {
 	// IP over InfiniBand: the interface is of an RDMA device.
 	for _, q := range d.job.procs {
 		for _, l := range q.lines {
-			if l.Host == host && (l.Kind == "bootstrap_if" && overIB.MatchString(l.F["if"]) || l.Kind == "sock_using" && overIB.MatchString(l.F["list"])) {
+			if l.Host == host && (l.Kind == "bootstrap_if" && overIB.MatchString(l.F["if"]) || l.Kind == "sock_using" &&
+				overIB.MatchString(l.F["list"])) {
 				return l.At, true
 			}
 		}
@@ -383,7 +384,8 @@ func (d *diag) noInterface() {
 			f.addCause("filter", byID["no-interface"].Cause)
 			f.Confidence = byID["no-interface"].Confidence
 		} else if f.causes == nil {
-			f.Confidence, f.Cause = 0.75, "NCCL_SOCKET_IFNAME matches nothing on this host, or no interface but loopback and Docker's is up and has an address"
+			f.Confidence, f.Cause = 0.75,
+				"NCCL_SOCKET_IFNAME matches nothing on this host, or no interface but loopback and Docker's is up and has an address"
 		}
 	}, "bootstrap_none")
 }
@@ -410,14 +412,18 @@ func (d *diag) otherSubnet() {
 // whySubnet looks at the address in whose subnet a host has no interface.
 func (d *diag) whySubnet(f *Finding, host string, a netip.Addr) {
 	if a.IsLinkLocalUnicast() {
-		f.addCause("link-local", fmt.Sprintf("NCCL_COMM_ID or the root's address is %s, a link-local address: no other host can tell which of its interfaces leads there", a))
+		f.addCause("link-local",
+			fmt.Sprintf("NCCL_COMM_ID or the root's address is %s, a link-local address: no other host can tell which of its interfaces leads there",
+				a))
 		f.Fix = "give rank 0 a routable address: NCCL_SOCKET_FAMILY=AF_INET there, or the right interface"
 		return
 	}
 	for _, x := range d.c.Addresses {
 		for _, text := range x.Prefixes {
 			if pre, err := netip.ParsePrefix(text); x.Host == host && err == nil && pre.Contains(a) {
-				f.addCause("there is one", fmt.Sprintf("%s of this host is in the subnet of %s now: it was not up or had no address then, or the process runs in another network namespace", x.Name, a))
+				f.addCause("there is one",
+					fmt.Sprintf("%s of this host is in the subnet of %s now: it was not up or had no address then, or the process runs in another network namespace",
+						x.Name, a))
 				f.Confidence = min(f.Confidence, 0.6)
 				f.addEvidence(x.At)
 			}
@@ -431,7 +437,8 @@ func notReachable(f *Finding, peer string) {
 	if (strings.HasPrefix(a, "127.") || strings.HasPrefix(a, "169.254.") || a == "::1") && !f.causes[a] {
 		was := f.Cause
 		f.addCause(a, "")
-		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s", a, was)
+		f.Cause = fmt.Sprintf("the peer announced %s, which only its own host reaches: it chose the wrong interface; NCCL_SOCKET_IFNAME. Else: %s",
+			a, was)
 	}
 }
 

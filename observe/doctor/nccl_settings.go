@@ -37,11 +37,13 @@ func (d *diag) variables(multi bool, v [3]int, known bool) {
 			}
 		case "NCCL_DEBUG_FILE":
 			jb := d.job
-			if val != "" && !strings.HasPrefix(val, "/dev/std") && !(strings.Contains(val, "%p") || strings.Contains(val, "%h") && jb.size() <= len(jb.hosts())) {
+			if val != "" && !strings.HasPrefix(val, "/dev/std") &&
+				!(strings.Contains(val, "%p") || strings.Contains(val, "%h") && jb.size() <= len(jb.hosts())) {
 				d.find("debug-file-shared", s, l.At)
 			}
 		}
-		off := map[string]string{"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_PXN_DISABLE": "1", "NCCL_NET_GDR_LEVEL": "0"}
+		off := map[string]string{"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0",
+			"NCCL_PXN_DISABLE": "1", "NCCL_NET_GDR_LEVEL": "0"}
 		if want, ok := off[name]; ok && (val == want || name == "NCCL_NET_GDR_LEVEL" && val == "LOC") && multi {
 			d.find("workaround-left-on", s, l.At)
 		}
@@ -175,20 +177,28 @@ func (d *diag) versions(v [3]int, known bool) {
 		for x, list := range vers {
 			if x != l.F["ver"] && len(vers) == 1 {
 				f := d.find("library-twice", Subject{Hosts: []string{l.Host}}, l.At, list[0].At)
-				f.Cause = fmt.Sprintf("the package is %s, the library that runs is %s: two packages install the same path, and the last wins", l.F["ver"], x)
+				f.Cause = fmt.Sprintf("the package is %s, the library that runs is %s: two packages install the same path, and the last wins",
+					l.F["ver"], x)
 			}
 		}
 	}, "package")
 	if known && !atLeast(v, 2, 22) && len(jb.procs) > 1 && len(vers) == 1 {
-		d.unknown = append(d.unknown, "NCCL "+dotted(v)+" prints its version on rank 0 only: whether the others run the same is unknown (grep libnccl /proc/PID/maps)")
+		d.unknown = append(d.unknown, "NCCL "+dotted(v)+
+			" prints its version on rank 0 only: whether the others run the same is unknown (grep libnccl /proc/PID/maps)")
 	}
 }
 
-var mayDiffer = []string{"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME", "NCCL_TOPO_FILE", "NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_COMM_ID", "NCCL_TOPO_DUMP_FILE", "NCCL_TOPO_DUMP_FILE_RANK", "NCCL_GRAPH_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE_RANK", "NCCL_RAS_ADDR", "NCCL_CONF_FILE", "NCCL_INSPECTOR_DUMP_DIR"}
+var mayDiffer = []string{"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME", "NCCL_TOPO_FILE", "NCCL_HOSTID", "NCCL_DEBUG_FILE",
+	"NCCL_COMM_ID", "NCCL_TOPO_DUMP_FILE", "NCCL_TOPO_DUMP_FILE_RANK", "NCCL_GRAPH_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE_RANK", "NCCL_RAS_ADDR",
+	"NCCL_CONF_FILE", "NCCL_INSPECTOR_DUMP_DIR"}
 
-var tuning = []string{"NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_LEVEL", "NCCL_P2P_NET_CHUNKSIZE",
-	"NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_CROSS_NIC", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_IB_AR_THRESHOLD", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_THREAD_THRESHOLDS",
-	"NCCL_TREE_THRESHOLD", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_CHECKS_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_PXN_DISABLE", "NCCL_P2P_PXN_LEVEL", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_NCHANNELS_PER_NET_PEER", "NCCL_WORK_FIFO_DEPTH"}
+var tuning = []string{"NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
+	"NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_P2P_LEVEL", "NCCL_P2P_NET_CHUNKSIZE",
+	"NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ", "NCCL_CROSS_NIC", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC",
+	"NCCL_IB_SL", "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_IB_AR_THRESHOLD", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD",
+	"NCCL_THREAD_THRESHOLDS",
+	"NCCL_TREE_THRESHOLD", "NCCL_IB_PCI_RELAXED_ORDERING", "NCCL_CHECKS_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_PXN_DISABLE",
+	"NCCL_P2P_PXN_LEVEL", "NCCL_IGNORE_CPU_AFFINITY", "NCCL_NCHANNELS_PER_NET_PEER", "NCCL_WORK_FIFO_DEPTH"}
 
 // cpusIn counts the processors of a mask in hex words, or of a list of ranges.
 func cpusIn(mask, set string) int {

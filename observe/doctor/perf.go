@@ -35,7 +35,8 @@ type rasPlace struct {
 // rasComm judges one communicator of a report; again says that an earlier report left its counts in before.
 func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]map[string]int64) {
 	for _, k := range c.Missing {
-		ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer", c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
+		ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer",
+			c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
 		if len(c.Text) > 0 {
 			ev = c.Text[len(c.Text)-1]
 		}
@@ -46,7 +47,9 @@ func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]m
 	}
 	for _, k := range c.Ranks {
 		if k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7 {
-			d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}}, Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v", c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
+			d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}},
+				Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v",
+					c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
 		}
 	}
 	stuck, moved := false, false
@@ -125,12 +128,14 @@ func (d *diag) rasBehind(file string, c RASComm, lag rasLag, stuck, moved bool) 
 		if k.Host != "" {
 			text += fmt.Sprintf(" on %s (process %d)", k.Host, k.PID)
 		}
-		f.addEvidence(Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
+		f.addEvidence(Evidence{File: file, Line: k.Line,
+			Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
 	}
 	switch {
 	case most && !stuck:
 		f.Severity, f.Confidence = Warning, 0.5
-		f.Cause = fmt.Sprintf("%d of %d ranks have launched %s #%d, the others are ahead and wait: who holds them up is among those behind; counts can differ for a moment, so ask again after 30 s", len(behind), max(c.Size, len(c.Ranks)), opName, lag.top[opName]-gap)
+		f.Cause = fmt.Sprintf("%d of %d ranks have launched %s #%d, the others are ahead and wait: who holds them up is among those behind; counts can differ for a moment, so ask again after 30 s",
+			len(behind), max(c.Size, len(c.Ranks)), opName, lag.top[opName]-gap)
 	case moved:
 		f.Severity, f.Confidence = Warning, 0.6
 		f.Cause = "they are behind but still launch: slow, not stuck"
@@ -143,7 +148,8 @@ func (d *diag) rasBehind(file string, c RASComm, lag rasLag, stuck, moved bool) 
 	if moved || !stuck {
 		return
 	}
-	h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence, Waiting: []int{}}
+	h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence,
+		Waiting: []int{}}
 	for _, k := range c.Ranks {
 		if !slices.Contains(ranks, k.Rank) {
 			h.Waiting = append(h.Waiting, k.Rank)
@@ -240,8 +246,11 @@ func (d *diag) lateness() {
 				continue
 			}
 			p := where[c][r]
-			f := d.find("straggler", Subject{Ranks: []int{r}, Hosts: []string{p.Host}}, Evidence{File: p.At.File, Line: p.At.Line, Text: fmt.Sprintf("rank %d comes last in %d of %d collectives, %.0f us after the median", r, t.last, t.n, late)})
-			f.Cause = fmt.Sprintf("rank %d is late by %.0f us in the median; the others wait for it: slow processor, GPU or data on that rank", r, late)
+			f := d.find("straggler", Subject{Ranks: []int{r}, Hosts: []string{p.Host}},
+				Evidence{File: p.At.File, Line: p.At.Line,
+					Text: fmt.Sprintf("rank %d comes last in %d of %d collectives, %.0f us after the median", r, t.last, t.n, late)})
+			f.Cause = fmt.Sprintf("rank %d is late by %.0f us in the median; the others wait for it: slow processor, GPU or data on that rank",
+				r, late)
 			if median(t.share) > 0.5 {
 				f.Severity = Critical
 			}
@@ -315,7 +324,8 @@ func (d *diag) delays() {
 		mats[k][c] = append(mats[k][c], p.Micros)
 		at[c] = p.At
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(mats), func(a, b size) int { return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.bytes, b.bytes)) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(mats),
+		func(a, b size) int { return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.bytes, b.bytes)) }) {
 		m := mats[k]
 		if len(m) < 6 {
 			continue
@@ -344,16 +354,20 @@ func (d *diag) delays() {
 			}
 			return float64(n) / float64(len(l))
 		}
-		for _, c := range slices.SortedFunc(maps.Keys(slow), func(a, b cell) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) }) {
+		for _, c := range slices.SortedFunc(maps.Keys(slow),
+			func(a, b cell) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) }) {
 			ev := at[c]
 			ev.Text = fmt.Sprintf("rank %d to rank %d: %.0f us, the median is %.0f", c.from, c.to, slow[c], mid)
 			switch {
 			case len(row[c.from]) >= 2 && share(row[c.from]) >= 0.8:
-				d.find("slow-rank-io", Subject{Ranks: []int{c.from}, Hosts: []string{host[c.from]}}, ev).Cause = fmt.Sprintf("everything that rank %d sends is slow: its NIC, PCIe or host", c.from)
+				d.find("slow-rank-io", Subject{Ranks: []int{c.from}, Hosts: []string{host[c.from]}},
+					ev).Cause = fmt.Sprintf("everything that rank %d sends is slow: its NIC, PCIe or host", c.from)
 			case len(col[c.to]) >= 2 && share(col[c.to]) >= 0.8:
-				d.find("slow-rank-io", Subject{Ranks: []int{c.to}, Hosts: []string{host[c.to]}}, ev).Cause = fmt.Sprintf("everything that rank %d receives is slow: its NIC, PCIe or host", c.to)
+				d.find("slow-rank-io", Subject{Ranks: []int{c.to}, Hosts: []string{host[c.to]}},
+					ev).Cause = fmt.Sprintf("everything that rank %d receives is slow: its NIC, PCIe or host", c.to)
 			default:
-				d.find("slow-link", Subject{Ranks: []int{c.from, c.to}, Hosts: []string{host[c.from], host[c.to]}, Links: []string{fmt.Sprintf("rank %d - rank %d", c.from, c.to)}}, ev)
+				d.find("slow-link", Subject{Ranks: []int{c.from, c.to}, Hosts: []string{host[c.from], host[c.to]},
+					Links: []string{fmt.Sprintf("rank %d - rank %d", c.from, c.to)}}, ev)
 			}
 		}
 	}
@@ -399,7 +413,8 @@ func (d *diag) drops() {
 	if all > int64(kept) || lost > 0 {
 		ev.Text = fmt.Sprintf("%d of %d operations are in the records", kept, all)
 		f := d.find("inspector-dropped", Subject{}, ev)
-		f.Cause = fmt.Sprintf("%.1f%% of the operations were kept: its ring was overwritten, or only a part was dumped", 100*float64(kept)/float64(max(all, 1)))
+		f.Cause = fmt.Sprintf("%.1f%% of the operations were kept: its ring was overwritten, or only a part was dumped",
+			100*float64(kept)/float64(max(all, 1)))
 		if float64(kept) < 0.9*float64(all) && kept >= 100 {
 			f.Severity = Warning
 		}

@@ -16,14 +16,17 @@ var portLimits = []struct {
 	name  string
 	limit uint64
 }{
-	{"link_error_recovery", 10}, {"link_downed", 10}, {"port_rcv_errors", 10}, {"port_rcv_remote_physical_errors", 100}, {"port_rcv_switch_relay_errors", 100},
-	{"port_xmit_discards", 100}, {"port_xmit_constraint_errors", 100}, {"port_rcv_constraint_errors", 100}, {"local_link_integrity_errors", 10},
+	{"link_error_recovery", 10}, {"link_downed", 10}, {"port_rcv_errors", 10}, {"port_rcv_remote_physical_errors", 100},
+	{"port_rcv_switch_relay_errors", 100},
+	{"port_xmit_discards", 100}, {"port_xmit_constraint_errors", 100}, {"port_rcv_constraint_errors", 100},
+	{"local_link_integrity_errors", 10},
 	{"excessive_buffer_overrun_errors", 10}, {"VL15_dropped", 100}, {"symbol_error", 1000}, {"rx_icrc_encapsulated", 1},
 }
 
 // zeroIsNormal are counters of which a healthy port has none. Links go down when hosts
 // start, and symbol errors are usual on fast links.
-var zeroIsNormal = []string{"link_error_recovery", "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors", "port_rcv_remote_physical_errors"}
+var zeroIsNormal = []string{"link_error_recovery", "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors",
+	"port_rcv_remote_physical_errors"}
 
 func portName(p Port) string {
 	if p.Switch {
@@ -336,7 +339,8 @@ func (d *diag) countersGrew(name string, s Subject, a, p Port) {
 		if x.name == "port_rcv_remote_physical_errors" {
 			f.Fix = "look one hop up: bad packets were marked there"
 		}
-		if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" && b-was < 100 {
+		if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" &&
+			b-was < 100 {
 			if len(f.Evidence) == 1 {
 				f.Severity = Warning
 			}

@@ -15,7 +15,8 @@ func (d *diag) rendezvous() {
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("rendezvous-incomplete", d.of(l), l.At)
 		f.Subject.Ranks = []int{} // the rank that says so is there
-		f.Cause = fmt.Sprintf("%s of %s came: the others did not start, are late, died, or have another address, port or world size", l.F["have"], l.F["want"])
+		f.Cause = fmt.Sprintf("%s of %s came: the others did not start, are late, died, or have another address, port or world size",
+			l.F["have"], l.F["want"])
 	}, "not_joined")
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("rendezvous-incomplete", Subject{Ranks: []int{num(l.F["root"])}}, l.At)
@@ -66,7 +67,8 @@ func (d *diag) ranksTwice() {
 		for _, r := range slices.Sorted(maps.Keys(seen)) {
 			if list := seen[r]; len(list) > 1 {
 				f := d.find("rank-twice", Subject{Ranks: []int{r}}, list[0].At, list[1].At)
-				f.Cause = fmt.Sprintf("processes of different hosts have the same ranks, and %d of %d ranks are nobody's: the launcher does not tell hosts apart (NODE_RANK, srun's tasks a node)", world-len(seen), world)
+				f.Cause = fmt.Sprintf("processes of different hosts have the same ranks, and %d of %d ranks are nobody's: the launcher does not tell hosts apart (NODE_RANK, srun's tasks a node)",
+					world-len(seen), world)
 			}
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // did not waits in nothing: it is the one that the others wait for.
 
 // wordsAtTheEnd are kinds of lines that a rank prints when a job comes to a halt.
-var wordsAtTheEnd = []string{"watchdog", "pgstate", "stuck", "exception", "cuda_error", "cuda_oom", "nccl_failed", "store_lost", "barrier", "fingerprint", "gloo_late", "gloo_lost"}
+var wordsAtTheEnd = []string{"watchdog", "pgstate", "stuck", "exception", "cuda_error", "cuda_oom", "nccl_failed", "store_lost", "barrier",
+	"fingerprint", "gloo_late", "gloo_lost"}
 
 var rankFile = regexp.MustCompile(`(?i)rank[_.-]?(\d{1,6})(?:\D|$)`)
 
@@ -138,7 +139,8 @@ func (d *diag) mostWait(list []timeout) bool {
 
 // blame is the verdict on ranks that are silent while the others wait in an operation.
 func (r *roll) blame(list []int, op *Line, group string) Hang {
-	h := Hang{Class: "host", Culprits: list, Waiting: slices.Sorted(maps.Keys(r.spoke)), Group: group, Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.8}
+	h := Hang{Class: "host", Culprits: list, Waiting: slices.Sorted(maps.Keys(r.spoke)), Group: group,
+		Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.8}
 	for _, rank := range list {
 		how := "its log is here and does not say that it timed out"
 		switch {

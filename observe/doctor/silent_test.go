@@ -11,7 +11,8 @@ import (
 )
 
 func initDone(rank, n int) string {
-	return fmt.Sprintf("n%d:%d:%d [%d] NCCL INFO ncclCommInitRankConfig comm 0x55d2c0%02d rank %d nranks %d cudaDev %d nvmlDev %d busId 1b000 commId 0x8f2e1c44 - Init COMPLETE\n", rank/4, 4100+rank, 4200+rank, rank%4, rank, rank, n, rank%4, rank%4)
+	return fmt.Sprintf("n%d:%d:%d [%d] NCCL INFO ncclCommInitRankConfig comm 0x55d2c0%02d rank %d nranks %d cudaDev %d nvmlDev %d busId 1b000 commId 0x8f2e1c44 - Init COMPLETE\n",
+		rank/4, 4100+rank, 4200+rank, rank%4, rank, rank, n, rank%4, rank%4)
 }
 
 // eight is a job of eight ranks of which one says nothing when the others time out: one text a rank.
@@ -66,7 +67,8 @@ func TestSilentRankIsNamed(t *testing.T) {
 	} {
 		r := diagnose(t, c.files)
 		h := r.Hang
-		if h == nil || !slices.Equal(h.Culprits, []int{c.culprit}) || h.Class != c.class || h.Confidence < c.from || h.Confidence > c.to || len(h.Waiting) != 7 {
+		if h == nil || !slices.Equal(h.Culprits, []int{c.culprit}) || h.Class != c.class || h.Confidence < c.from || h.Confidence > c.to ||
+			len(h.Waiting) != 7 {
 			t.Errorf("%s: %+v\n%s", c.name, h, r.Verdict)
 		}
 		if strings.Contains(strings.ToLower(fmt.Sprint(r.Verdict, r.Findings)), "all ranks timed out") {
@@ -82,7 +84,8 @@ func TestSilentRankIsNamed(t *testing.T) {
 		delete(half, fmt.Sprintf("logs/rank%d.log", r))
 	}
 	r := diagnose(t, half)
-	if f := found(r, "watchdog-same-place"); r.Hang != nil || f == nil || f.Title != "4 of 8 ranks timed out in one operation" || f.Confidence > 0.5 || !slices.Equal(r.Jobs[0].Silent, []int{0, 1, 2, 3}) {
+	if f := found(r, "watchdog-same-place"); r.Hang != nil || f == nil || f.Title != "4 of 8 ranks timed out in one operation" ||
+		f.Confidence > 0.5 || !slices.Equal(r.Jobs[0].Silent, []int{0, 1, 2, 3}) {
 		t.Errorf("half are not there: %+v %+v %+v", r.Hang, f, r.Jobs)
 	}
 }
@@ -94,10 +97,16 @@ func TestSilentRankSavesCheckpoint(t *testing.T) {
 		blocks     bool
 	}{
 		{"Megatron", "saving checkpoint at iteration    1841 to /lustre/ckpt in torch format\n", true},
-		{"Megatron, done", "saving checkpoint at iteration    1841 to /lustre/ckpt in torch format\n  successfully saved checkpoint at iteration    1841 to /lustre/ckpt\n", false},
+		{"Megatron, done",
+			"saving checkpoint at iteration    1841 to /lustre/ckpt in torch format\n  successfully saved checkpoint at iteration    1841 to /lustre/ckpt\n",
+			false},
 		{"Transformers", "[INFO|trainer.py:3410] 2026-10-02 03:14:09,001 >> Saving model checkpoint to out/checkpoint-1841\n", true},
-		{"DeepSpeed", "[2026-10-02 03:14:09,001] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving out/global_step1841/mp_rank_00_model_states.pt...\n", true},
-		{"DeepSpeed, done", "[2026-10-02 03:14:09,001] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving out/x.pt...\n[2026-10-02 03:14:39,001] [INFO] [torch_checkpoint_engine.py:23:save] [Torch] Saved out/x.pt.\n", false},
+		{"DeepSpeed",
+			"[2026-10-02 03:14:09,001] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving out/global_step1841/mp_rank_00_model_states.pt...\n",
+			true},
+		{"DeepSpeed, done",
+			"[2026-10-02 03:14:09,001] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] Saving out/x.pt...\n[2026-10-02 03:14:39,001] [INFO] [torch_checkpoint_engine.py:23:save] [Torch] Saved out/x.pt.\n",
+			false},
 		{"steps after it", "Saving checkpoint to /ckpt/1800\n" + strings.Repeat("2026-10-02 03:14:07,118 step 1841 loss 2.0931\n", 40), false},
 		{"no save", "", false},
 	} {
@@ -110,7 +119,8 @@ func TestSilentRankSavesCheckpoint(t *testing.T) {
 			if (f != nil) != c.blocks || r.Hang == nil || !slices.Equal(r.Hang.Culprits, []int{0}) {
 				t.Errorf("%s, %s: %+v %+v", c.name, how, r.Hang, f)
 			}
-			if c.blocks && f != nil && (r.Findings[0].ID != f.ID || f.Severity != doctor.Critical || !strings.Contains(r.Verdict, "saves a checkpoint")) {
+			if c.blocks && f != nil && (r.Findings[0].ID != f.ID || f.Severity != doctor.Critical ||
+				!strings.Contains(r.Verdict, "saves a checkpoint")) {
 				t.Errorf("%s, %s: %s", c.name, how, r.Verdict)
 			}
 		}

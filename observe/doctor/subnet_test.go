@@ -27,11 +27,13 @@ func TestNoInterfaceInTheSubnet(t *testing.T) {
 		{"it ends there", file(head + none + fatal), doctor.Critical, 0.8, 0.9, "NCCL_COMM_ID is set"},
 		{"it goes on with another interface", file(head + none + done), doctor.Warning, 0.5, 0.7, "NCCL_COMM_ID is set"},
 		{"link-local", file(local + fatal), doctor.Critical, 0.8, 0.9, "link-local"},
-		{"an interface is in it", map[string]string{"job.log": head + none + fatal, "ip.e82c50601d13.json": ip}, doctor.Critical, 0.5, 0.7, "eth0 of this host is in the subnet"},
+		{"an interface is in it", map[string]string{"job.log": head + none + fatal, "ip.e82c50601d13.json": ip}, doctor.Critical, 0.5, 0.7,
+			"eth0 of this host is in the subnet"},
 	} {
 		r := diagnose(t, c.files)
 		f := found(r, "comm-id-subnet")
-		if f == nil || f.Severity != c.severity || f.Confidence < c.low || f.Confidence > c.top || !strings.Contains(f.Cause, c.cause) || found(r, "no-interface") != nil {
+		if f == nil || f.Severity != c.severity || f.Confidence < c.low || f.Confidence > c.top || !strings.Contains(f.Cause, c.cause) ||
+			found(r, "no-interface") != nil {
 			t.Errorf("%s: %s: %+v", c.name, r.Verdict, f)
 		}
 		if f != nil && strings.Contains(f.Fix, "NCCL_SOCKET_IFNAME") {

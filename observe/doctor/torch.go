@@ -52,7 +52,8 @@ func (d *diag) watchdogs() {
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("collective-mismatch", Subject{Ranks: []int{num(l.F["a"]), num(l.F["b"])}}, l.At)
 		f.Confidence = 0.95
-		f.Cause = fmt.Sprintf("rank %s called %s where rank %s called %s", l.F["a"], cmp.Or(l.F["opa"], "something else"), l.F["b"], cmp.Or(l.F["opb"], "something else"))
+		f.Cause = fmt.Sprintf("rank %s called %s where rank %s called %s",
+			l.F["a"], cmp.Or(l.F["opa"], "something else"), l.F["b"], cmp.Or(l.F["opb"], "something else"))
 	}, "fingerprint")
 	if len(groups) == 0 {
 		jb.each(func(_ *proc, l *Line) { d.find("watchdog-stuck", d.of(l), l.At) }, "stuck")
@@ -165,7 +166,8 @@ func (d *diag) issuedLess(g string, first map[int]timeout, high timeout, st map[
 	if len(behind) == 0 || len(there) == 0 {
 		return
 	}
-	h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", high.l.F["op"], high.seq), Confidence: 0.85}
+	h := Hang{Class: "host", Culprits: behind, Waiting: there, Group: g, Operation: fmt.Sprintf("%s #%d", high.l.F["op"], high.seq),
+		Confidence: 0.85}
 	for _, r := range behind {
 		h.Why = append(h.Why, fmt.Sprintf("rank %d had issued %s operations when the others waited in %d", r, st[r].F["enqueued"], high.seq))
 	}
@@ -186,7 +188,8 @@ func (d *diag) barrierMissed() {
 		at = append(at, l.At)
 	}, "barrier")
 	if len(missed) > 0 && !d.hung() {
-		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default", Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
+		d.hangs = append(d.hangs, Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(missed)), Waiting: []int{}, Group: "default",
+			Operation: "a barrier or collective", Confidence: 0.85, Why: []string{at[0].Text}})
 	}
 }
 
@@ -215,7 +218,8 @@ func mismatched(kinds map[string][]int, group, where string) Hang {
 
 // follows says whether an exception only repeats that communication failed.
 func follows(msg string) bool {
-	for _, s := range []string{"NCCL", "nccl", "onnection", "ocket", "TCPStore", "rocess group", "roken pipe", "store->", "imed out", "imeout", "gloo", "Engine core", "worker died", "cancelled"} {
+	for _, s := range []string{"NCCL", "nccl", "onnection", "ocket", "TCPStore", "rocess group", "roken pipe", "store->", "imed out", "imeout",
+		"gloo", "Engine core", "worker died", "cancelled"} {
 		if strings.Contains(msg, s) {
 			return true
 		}
@@ -257,7 +261,8 @@ func (d *diag) exceptions() {
 			f.Fix = "drain the host; reset the GPU; nvidia-smi -q: row remapping"
 		default:
 			f := d.find("cuda-error", d.of(l), l.At)
-			f.Cause = msg + ": " + map[bool]string{true: "a kernel of the program, or the GPU", false: "the program, the driver or the GPU"}[strings.Contains(msg, "illegal") || strings.Contains(msg, "launch") || strings.Contains(msg, "assert") || strings.Contains(msg, "misaligned")]
+			f.Cause = msg + ": " + map[bool]string{true: "a kernel of the program, or the GPU",
+				false: "the program, the driver or the GPU"}[strings.Contains(msg, "illegal") || strings.Contains(msg, "launch") || strings.Contains(msg, "assert") || strings.Contains(msg, "misaligned")]
 		}
 		if raised[l.Rank] == nil {
 			raised[l.Rank] = l
@@ -292,7 +297,8 @@ func (d *diag) exceptions() {
 	if len(waiting) < len(raised) {
 		return
 	}
-	h := Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(raised)), Waiting: slices.Sorted(maps.Keys(waiting)), Group: cmp.Or(op.F["group"], "default"), Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.85}
+	h := Hang{Class: "host", Culprits: slices.Sorted(maps.Keys(raised)), Waiting: slices.Sorted(maps.Keys(waiting)),
+		Group: cmp.Or(op.F["group"], "default"), Operation: strings.TrimSuffix(op.F["op"]+" #"+op.F["seq"], " #"), Confidence: 0.85}
 	for _, r := range h.Culprits {
 		h.Why = append(h.Why, fmt.Sprintf("rank %d failed: %s", r, raised[r].At.Text))
 	}
@@ -334,7 +340,8 @@ func (d *diag) notNumbers() {
 			s.Devices = []string{host + ":gpu" + l.F["device"]}
 		}
 		f := d.find("loss-not-finite", s, l.At)
-		f.Severity, f.Cause = Critical, "gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
+		f.Severity, f.Cause = Critical,
+			"gradients of this rank, before they were added to others': a bad batch, an overflow, or a GPU that computes wrong"
 	}, "not_number")
 }
 
@@ -363,7 +370,8 @@ func (d *diag) ended(exits bool) {
 			f.Cause = why
 			if strings.Contains(why, "node failure") {
 				f.Severity = Critical
-				f.Fix = "find the host that failed (sinfo -R, slurmctld's log) and look at its power, kernel log and BMC; " + l.F["host"] + " only says so"
+				f.Fix = "find the host that failed (sinfo -R, slurmctld's log) and look at its power, kernel log and BMC; " + l.F["host"] +
+					" only says so"
 			}
 		}
 	}, "cancelled")
@@ -460,7 +468,8 @@ func (p *proc) ranksIn(c *comm) (list []int) {
 func (d *diag) processDied(l *Line) {
 	jb := d.job
 	s := d.of(l)
-	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil && jb.world.members[t].proc.host == l.Host {
+	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil &&
+		jb.world.members[t].proc.host == l.Host {
 		s.Ranks = []int{t}
 	}
 	if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {
@@ -483,7 +492,8 @@ func (d *diag) processDied(l *Line) {
 }
 
 // diedBy says what a signal that ends a process means.
-var diedBy = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)", 6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}
+var diedBy = map[int]string{9: "killed (signal 9): the out-of-memory killer, a limit or an operator", 11: "crashed (signal 11)",
+	6: "aborted (signal 6): often NCCL's watchdog after a time limit", 7: "bus error (signal 7): often a full /dev/shm"}
 
 // toldBy says what it means that a launcher reports the end of a process without a signal.
 var toldBy = map[string]string{

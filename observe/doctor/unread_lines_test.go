@@ -20,7 +20,8 @@ func TestMemoryFaultIsTheCause(t *testing.T) {
 		"an older one": "Memory access fault by GPU node-2 on address 0x1000. Reason: Page not present or supervisor privilege.\n",
 	} {
 		r := diagnose(t, file(text))
-		if len(r.Findings) == 0 || r.Findings[0].ID != "gpu-access-fault" || found(r, "process-died") != nil || found(r, "watchdog-same-place") != nil {
+		if len(r.Findings) == 0 || r.Findings[0].ID != "gpu-access-fault" || found(r, "process-died") != nil ||
+			found(r, "watchdog-same-place") != nil {
 			t.Errorf("%s: %v: %s", name, ids(r, doctor.Info), r.Verdict)
 		}
 		if f := found(r, "gpu-access-fault"); f != nil && !strings.HasPrefix(f.Subject.Devices[0], "node-") {
@@ -35,7 +36,8 @@ func TestPollingBesideDisabled(t *testing.T) {
 	off := ibPort("mlx5_3", "Down", "Disabled", "10", "0")
 	r := diagnose(t, map[string]string{"ibstat.n0.txt": polls + off, "ibstat.n1.txt": polls + off})
 	f := found(r, "port-down")
-	if f == nil || f.Severity < doctor.Warning || strings.Join(f.Subject.Devices, " ") != "n0:mlx5_2 n1:mlx5_2" || !strings.Contains(f.Cause, "cable or switch port") {
+	if f == nil || f.Severity < doctor.Warning || strings.Join(f.Subject.Devices, " ") != "n0:mlx5_2 n1:mlx5_2" ||
+		!strings.Contains(f.Cause, "cable or switch port") {
 		t.Errorf("%s: %+v", r.Verdict, f)
 	}
 	if g := found(r, "port-disabled"); g == nil || g.Severity != doctor.Info || strings.Join(g.Subject.Devices, " ") != "n0:mlx5_3 n1:mlx5_3" {
@@ -57,9 +59,11 @@ func TestCableUnplugged(t *testing.T) {
 		out   = "[99810.100000] mlx5_core 0000:17:00.0: Port module event: module 0, Cable unplugged\n"
 		again = "[99990.100000] mlx5_core 0000:17:00.0: Port module event: module 0, Cable plugged\n"
 	)
-	for text, want := range map[string]bool{in + up + out: true, out: true, in + up + never: false, in + out + again + up: false, never + in: false} {
+	for text, want := range map[string]bool{in + up + out: true, out: true, in + up + never: false, in + out + again + up: false,
+		never + in: false} {
 		r := diagnose(t, map[string]string{"dmesg.n0.txt": text})
-		if f := found(r, "cable-unplugged"); (f != nil) != want || f != nil && (f.Severity != doctor.Critical || f.Subject.Devices[0] != "n0:0000:17:00.0") {
+		if f := found(r, "cable-unplugged"); (f != nil) != want || f != nil &&
+			(f.Severity != doctor.Critical || f.Subject.Devices[0] != "n0:0000:17:00.0") {
 			t.Errorf("%s%s: %+v", text, r.Verdict, f)
 		}
 	}

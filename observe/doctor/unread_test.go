@@ -28,11 +28,13 @@ func TestUnreadableInputIsUnknown(t *testing.T) {
 		"prose":            "The meeting is at ten.\nBring the notes.\n",
 	} {
 		r := diagnose(t, map[string]string{"given": text})
-		if !r.Blind() || !strings.HasPrefix(r.Verdict, "Unknown: ") || len(r.Unread) != 1 || r.Unread[0].Path != "given" || r.Unread[0].Why == "" {
+		if !r.Blind() || !strings.HasPrefix(r.Verdict, "Unknown: ") || len(r.Unread) != 1 || r.Unread[0].Path != "given" ||
+			r.Unread[0].Why == "" {
 			t.Errorf("%s: %q, unread %+v, file %+v", name, r.Verdict, r.Unread, r.Files)
 		}
 	}
-	r := diagnose(t, map[string]string{"job.log": ncclJob{version: "2.27.3"}.text(), "stderr": "", "dump": "\x80\x02}q\x00(X\x07\x00\x00\x00ent"})
+	r := diagnose(t, map[string]string{"job.log": ncclJob{version: "2.27.3"}.text(), "stderr": "",
+		"dump": "\x80\x02}q\x00(X\x07\x00\x00\x00ent"})
 	if r.Blind() || len(r.Unread) != 2 || !strings.HasPrefix(r.Verdict, "Nothing is wrong in what was read; 2 files told nothing") {
 		t.Errorf("beside a healthy log: %q, %+v", r.Verdict, r.Unread)
 	}

@@ -11,7 +11,8 @@ import (
 // be judged alike.
 func TestFirstFailureAcrossZones(t *testing.T) {
 	table := func(rank int, host, at string) string {
-		return fmt.Sprintf("Root Cause (first observed failure):\n[0]:\n  time      : 2026-06-03_%s\n  host      : %s\n  rank      : %d (local_rank: 0)\n  exitcode  : 3 (pid: %d)\n", at, host, rank, 4100+rank)
+		return fmt.Sprintf("Root Cause (first observed failure):\n[0]:\n  time      : 2026-06-03_%s\n  host      : %s\n  rank      : %d (local_rank: 0)\n  exitcode  : 3 (pid: %d)\n",
+			at, host, rank, 4100+rank)
 	}
 	gaveUp := func(hour string, ranks ...int) string {
 		var b strings.Builder

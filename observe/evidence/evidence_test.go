@@ -100,7 +100,8 @@ func TestRASThatIsNone(t *testing.T) {
 	quiet := rasServer(t, func(string, net.Conn) (string, bool) { return "", false })
 	web := rasServer(t, func(string, net.Conn) (string, bool) { return "HTTP/1.1 400 Bad Request\r\n", true })
 	endless := rasServer(t, func(_ string, c net.Conn) (string, bool) { return strings.Repeat("x", 1<<16), false })
-	for addr, want := range map[string]string{quiet: "does not answer", web: "no RAS server", endless: "no RAS server", "127.0.0.1:1": "no RAS server"} {
+	for addr, want := range map[string]string{quiet: "does not answer", web: "no RAS server", endless: "no RAS server",
+		"127.0.0.1:1": "no RAS server"} {
 		began := time.Now()
 		_, err := AskRAS(context.Background(), addr, false)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -84,11 +84,13 @@ func sysPCI(c *doctor.Case, host string) {
 	n := 0
 	for _, dir := range list {
 		class := readText(filepath.Join(dir, "class"))
-		if !strings.HasPrefix(class, "0x02") && !strings.HasPrefix(class, "0x03") || strings.HasPrefix(class, "0x0300") && readText(filepath.Join(dir, "vendor")) != "0x10de" {
+		if !strings.HasPrefix(class, "0x02") && !strings.HasPrefix(class, "0x03") || strings.HasPrefix(class, "0x0300") &&
+			readText(filepath.Join(dir, "vendor")) != "0x10de" {
 			continue
 		}
 		n++
-		for _, f := range []string{"class", "vendor", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"} {
+		for _, f := range []string{"class", "vendor", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width",
+			"aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"} {
 			if b, err := os.ReadFile(filepath.Join(dir, f)); err == nil {
 				k := len(c.Files)
 				read.File(c, filepath.Join(dir, f), host, bytes.NewReader(b))
@@ -103,7 +105,8 @@ func sysPCI(c *doctor.Case, host string) {
 func kmsg(c *doctor.Case, host string) {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		c.Files = append(c.Files, doctor.File{Path: "/dev/kmsg", Kind: "unread", Notes: []doctor.Note{{Kind: doctor.Unread, Text: err.Error() + "; run as root, or give the output of dmesg"}}})
+		c.Files = append(c.Files, doctor.File{Path: "/dev/kmsg", Kind: "unread",
+			Notes: []doctor.Note{{Kind: doctor.Unread, Text: err.Error() + "; run as root, or give the output of dmesg"}}})
 		return
 	}
 	defer unix.Close(fd)
@@ -210,7 +213,8 @@ func Ranks(c *doctor.Case, host string) {
 }
 
 // starters are programs that start a rank and have its environment, or wait beside it.
-var starters = []string{"bash", "sh", "dash", "zsh", "srun", "slurmstepd", "sleep", "timeout", "env", "nice", "numactl", "taskset", "tini", "dumb-init", "sudo", "su", "setsid", "stdbuf", "script", "time", "nsys", "ncu", "strace", "orted", "prted"}
+var starters = []string{"bash", "sh", "dash", "zsh", "srun", "slurmstepd", "sleep", "timeout", "env", "nice", "numactl", "taskset", "tini",
+	"dumb-init", "sudo", "su", "setsid", "stdbuf", "script", "time", "nsys", "ncu", "strace", "orted", "prted"}
 
 // Rank tells whether a process is a rank of a job, by its environment and its control group.
 // Proc is where the processes are: /proc.
@@ -236,7 +240,8 @@ func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
 	if slices.Contains(starters, comm) {
 		return p, false
 	}
-	p = doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid, Rank: rank, World: world, MemLock: -1, Env: env}
+	p = doctor.Process{At: doctor.Evidence{File: dir, Text: fmt.Sprintf("%s, rank %d of %d", comm, rank, world)}, Host: host, PID: pid,
+		Rank: rank, World: world, MemLock: -1, Env: env}
 	p.Local, _ = firstInt(env, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 	p.Job = jobName(dir, env)
 	return p, true
@@ -255,7 +260,8 @@ func jobName(dir string, env map[string]string) string {
 	if run == "none" { // torchrun's word for a run without one
 		run = ""
 	}
-	named := cmp.Or(env["WEFT_JOB"], both(env["SLURM_JOB_NAME"], env["SLURM_JOB_ID"]), env["JOB_NAME"], both(env["PBS_JOBNAME"], env["PBS_JOBID"]))
+	named := cmp.Or(env["WEFT_JOB"], both(env["SLURM_JOB_NAME"], env["SLURM_JOB_ID"]), env["JOB_NAME"],
+		both(env["PBS_JOBNAME"], env["PBS_JOBID"]))
 	if named == "" && !uuid.MatchString(run) {
 		named = run
 	}
@@ -364,9 +370,12 @@ func Jobs(c *doctor.Case, host string) {
 	}
 }
 
-var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true, "SLURM_LOCALID": true, "SLURM_JOB_ID": true,
-	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true, "PMIX_RANK": true, "MPI_LOCALRANKID": true,
-	"WEFT_JOB": true, "JOB_NAME": true, "SLURM_JOB_NAME": true, "PBS_JOBNAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true, "CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "HOSTNAME": true, "MASTER_PORT": true,
+var wanted = map[string]bool{"RANK": true, "WORLD_SIZE": true, "LOCAL_RANK": true, "SLURM_PROCID": true, "SLURM_NTASKS": true,
+	"SLURM_LOCALID": true, "SLURM_JOB_ID": true,
+	"OMPI_COMM_WORLD_RANK": true, "OMPI_COMM_WORLD_SIZE": true, "OMPI_COMM_WORLD_LOCAL_RANK": true, "PMI_RANK": true, "PMI_SIZE": true,
+	"PMIX_RANK": true, "MPI_LOCALRANKID": true,
+	"WEFT_JOB": true, "JOB_NAME": true, "SLURM_JOB_NAME": true, "PBS_JOBNAME": true, "TORCHELASTIC_RUN_ID": true, "PBS_JOBID": true,
+	"CUDA_VISIBLE_DEVICES": true, "POD_NAME": true, "HOSTNAME": true, "MASTER_PORT": true,
 	"WEFT_WATCH": true, "WEFT_FLIGHT_DIR": true, "TORCH_FR_DUMP_TEMP_FILE": true, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": true}
 
 func firstInt(env map[string]string, keys ...string) (int, bool) {

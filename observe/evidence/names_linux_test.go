@@ -29,7 +29,8 @@ func TestJobNames(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range map[string]string{"environ": strings.ReplaceAll(strings.TrimSpace(c.env), " ", "\x00") + "\x00", "cmdline": strings.ReplaceAll(c.command, " ", "\x00") + "\x00", "cgroup": c.cgroup, "comm": "python\n"} {
+		for name, text := range map[string]string{"environ": strings.ReplaceAll(strings.TrimSpace(c.env), " ", "\x00") + "\x00",
+			"cmdline": strings.ReplaceAll(c.command, " ", "\x00") + "\x00", "cgroup": c.cgroup, "comm": "python\n"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}

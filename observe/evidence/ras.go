@@ -40,7 +40,9 @@ func AskRAS(ctx context.Context, addr string, force bool) ([]byte, error) {
 			return nil, err
 		}
 		if !ok {
-			return nil, fmt.Errorf("RAS at %s is of NCCL before 2.29.2: a query can crash the job; ask it with --force-ras when the job is already judged hung", addr)
+			return nil,
+				fmt.Errorf("RAS at %s is of NCCL before 2.29.2: a query can crash the job; ask it with --force-ras when the job is already judged hung",
+					addr)
 		}
 	}
 	c, err := dialRAS(ctx, addr)
@@ -56,7 +58,8 @@ func AskRAS(ctx context.Context, addr string, force bool) ([]byte, error) {
 		return nil, err
 	}
 	if answer != "OK" && !force {
-		return nil, fmt.Errorf("RAS at %s has no JSON form (%q): NCCL before 2.28.7; ask it with --force-ras when the job is already judged hung", addr, answer)
+		return nil, fmt.Errorf("RAS at %s has no JSON form (%q): NCCL before 2.28.7; ask it with --force-ras when the job is already judged hung",
+			addr, answer)
 	}
 	c.SetDeadline(time.Now().Add(rasTimeout + 5*time.Second + rasMargin))
 	if _, err := fmt.Fprint(c, "VERBOSE STATUS\n"); err != nil {

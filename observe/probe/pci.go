@@ -177,7 +177,8 @@ func (d device) isGPU() bool {
 	case 0x0300:
 		return d.vendor == nvidiaVendor || d.vendor == amdVendor && d.width >= 8
 	case 0x1200, 0x0880:
-		return d.vendor == nvidiaVendor || d.vendor == amdVendor || d.vendor == googleVendor || d.vendor == habanaVendor || d.vendor == intelVendor && d.class>>8 == 0x1200
+		return d.vendor == nvidiaVendor || d.vendor == amdVendor || d.vendor == googleVendor || d.vendor == habanaVendor ||
+			d.vendor == intelVendor && d.class>>8 == 0x1200
 	}
 	return false
 }
@@ -205,7 +206,8 @@ func (d device) generation() string {
 }
 
 func (d device) attrs() topo.Attrs {
-	a := topo.Attrs{"pci.busid": d.addr, "pci.class": fmt.Sprintf("0x%06x", d.class), "pci.vendor": fmt.Sprintf("0x%04x", d.vendor), "pci.device": fmt.Sprintf("0x%04x", d.id)}
+	a := topo.Attrs{"pci.busid": d.addr, "pci.class": fmt.Sprintf("0x%06x", d.class), "pci.vendor": fmt.Sprintf("0x%04x", d.vendor),
+		"pci.device": fmt.Sprintf("0x%04x", d.id)}
 	if d.generation() != "" && d.width > 0 {
 		a["pci.link_speed"], a["pci.link_width"] = d.speed, strconv.Itoa(d.width)
 	}

@@ -211,11 +211,16 @@ func TestIdleLinksCountAtTheirMost(t *testing.T) {
 		lanes        uint16
 		note         string
 	}{
-		{name: "idle", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"2.5 GT/s PCIe", "16"}, gen: "pcie5", lanes: 16},
-		{name: "older slot", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"16.0 GT/s PCIe", "8"}, now: [2]string{"2.5 GT/s PCIe", "8"}, gen: "pcie4", lanes: 8},
-		{name: "older card", device: [2]string{"8.0 GT/s PCIe", "8"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"8.0 GT/s PCIe", "8"}, gen: "pcie3", lanes: 8},
-		{name: "lanes lost", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"32.0 GT/s PCIe", "4"}, gen: "pcie5", lanes: 16, note: "runs on 4 lanes of 16"},
-		{name: "slot unknown", device: [2]string{"16.0 GT/s PCIe", "16"}, slot: [2]string{"Unknown", "255"}, now: [2]string{"2.5 GT/s PCIe", "16"}, gen: "pcie4", lanes: 16},
+		{name: "idle", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"}, now: [2]string{"2.5 GT/s PCIe", "16"},
+			gen: "pcie5", lanes: 16},
+		{name: "older slot", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"16.0 GT/s PCIe", "8"},
+			now: [2]string{"2.5 GT/s PCIe", "8"}, gen: "pcie4", lanes: 8},
+		{name: "older card", device: [2]string{"8.0 GT/s PCIe", "8"}, slot: [2]string{"32.0 GT/s PCIe", "16"},
+			now: [2]string{"8.0 GT/s PCIe", "8"}, gen: "pcie3", lanes: 8},
+		{name: "lanes lost", device: [2]string{"32.0 GT/s PCIe", "16"}, slot: [2]string{"32.0 GT/s PCIe", "16"},
+			now: [2]string{"32.0 GT/s PCIe", "4"}, gen: "pcie5", lanes: 16, note: "runs on 4 lanes of 16"},
+		{name: "slot unknown", device: [2]string{"16.0 GT/s PCIe", "16"}, slot: [2]string{"Unknown", "255"},
+			now: [2]string{"2.5 GT/s PCIe", "16"}, gen: "pcie4", lanes: 16},
 		{name: "no maximum", now: [2]string{"16.0 GT/s PCIe", "8"}, gen: "pcie4", lanes: 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {

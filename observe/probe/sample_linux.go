@@ -39,10 +39,13 @@ var openSampler = sync.OnceValue(func() *sampler {
 	var initialize func() int32
 	s := &sampler{}
 	for symbol, fn := range map[string]any{
-		"nvmlInit_v2": &initialize, "nvmlDeviceGetCount_v2": &s.count, "nvmlDeviceGetHandleByIndex_v2": &s.handle, "nvmlDeviceGetPciInfo_v3": &s.pciInfo, "nvmlDeviceGetName": &s.name,
-		"nvmlDeviceGetUUID": &s.uuid, "nvmlDeviceGetUtilizationRates": &s.util, "nvmlDeviceGetMemoryInfo": &s.memory, "nvmlDeviceGetPowerUsage": &s.power,
-		"nvmlDeviceGetEnforcedPowerLimit": &s.limit, "nvmlDeviceGetTemperature": &s.temp, "nvmlDeviceGetClockInfo": &s.clock, "nvmlDeviceGetCurrentClocksThrottleReasons": &s.throttle,
-		"nvmlDeviceGetPcieReplayCounter": &s.replays, "nvmlDeviceGetTotalEccErrors": &s.ecc, "nvmlDeviceGetNvLinkState": &s.link,
+		"nvmlInit_v2": &initialize, "nvmlDeviceGetCount_v2": &s.count, "nvmlDeviceGetHandleByIndex_v2": &s.handle,
+		"nvmlDeviceGetPciInfo_v3": &s.pciInfo, "nvmlDeviceGetName": &s.name,
+		"nvmlDeviceGetUUID": &s.uuid, "nvmlDeviceGetUtilizationRates": &s.util, "nvmlDeviceGetMemoryInfo": &s.memory,
+		"nvmlDeviceGetPowerUsage":         &s.power,
+		"nvmlDeviceGetEnforcedPowerLimit": &s.limit, "nvmlDeviceGetTemperature": &s.temp, "nvmlDeviceGetClockInfo": &s.clock,
+		"nvmlDeviceGetCurrentClocksThrottleReasons": &s.throttle,
+		"nvmlDeviceGetPcieReplayCounter":            &s.replays, "nvmlDeviceGetTotalEccErrors": &s.ecc, "nvmlDeviceGetNvLinkState": &s.link,
 	} {
 		if _, err := purego.Dlsym(lib, symbol); err == nil {
 			purego.RegisterLibFunc(fn, lib, symbol)
@@ -75,7 +78,8 @@ func SampleGPUs() []Sample {
 }
 
 func (s *sampler) sample(i int, dev unsafe.Pointer) Sample {
-	g := Sample{Index: i, Util: -1, Power: -1, Limit: -1, Temp: -1, Clock: -1, MemUsed: -1, MemTotal: -1, Throttle: -1, Replays: -1, ECC: -1, NVLinks: -1}
+	g := Sample{Index: i, Util: -1, Power: -1, Limit: -1, Temp: -1, Clock: -1, MemUsed: -1, MemTotal: -1, Throttle: -1, Replays: -1, ECC: -1,
+		NVLinks: -1}
 	var at nvmlPCI
 	if s.pciInfo != nil && s.pciInfo(dev, &at) == nvmlSuccess {
 		g.Bus = at.addr()

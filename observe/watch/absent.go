@@ -26,7 +26,9 @@ func (m *Machine) absent(now float64, j *job, raise raiser) {
 			missing = append(missing, n)
 		}
 	}
-	raise("absent/"+j.name, Incident{Kind: "rank-absent", Severity: doctor.Warning, Confidence: 0.6, Job: j.name, Subject: doctor.Subject{Ranks: missing},
-		Verdict:  fmt.Sprintf("%d of %d ranks of %s never came (%s); no operation has begun", len(missing), size, j.name, doctor.Numbers(missing)),
+	raise("absent/"+j.name, Incident{Kind: "rank-absent", Severity: doctor.Warning, Confidence: 0.6, Job: j.name,
+		Subject: doctor.Subject{Ranks: missing},
+		Verdict: fmt.Sprintf("%d of %d ranks of %s never came (%s); no operation has begun",
+			len(missing), size, j.name, doctor.Numbers(missing)),
 		Evidence: []Evidence{{newest, fmt.Sprintf("the last of the other %d came", len(j.ranks))}}})
 }

@@ -42,7 +42,9 @@ func Rules(url string) string {
 	var b strings.Builder
 	b.WriteString("# Made by 'weft watch export'. States come from the agents: 0 unknown, 1 good, 2 warn, 3 bad.\ngroups:\n- name: weft\n  rules:\n")
 	rule := func(alert, expr, wait, severity, summary, action, explain string) {
-		fmt.Fprintf(&b, "  - alert: %s\n    expr: %s\n    for: %s\n    labels:\n      severity: %s\n    annotations:\n      summary: %q\n      action: %q\n      runbook: %q\n", alert, expr, wait, severity, summary, action, "weft doctor explain "+explain)
+		fmt.Fprintf(&b,
+			"  - alert: %s\n    expr: %s\n    for: %s\n    labels:\n      severity: %s\n    annotations:\n      summary: %q\n      action: %q\n      runbook: %q\n",
+			alert, expr, wait, severity, summary, action, "weft doctor explain "+explain)
 		if url != "" {
 			fmt.Fprintf(&b, "      runbook_url: %q\n", strings.TrimSuffix(url, "/")+"/explain/"+explain)
 		}
@@ -50,18 +52,32 @@ func Rules(url string) string {
 	for _, r := range health.Rules {
 		name := alertName(r.Metric)
 		if r.Bad != 0 || r.Any {
-			rule("Weft"+name, fmt.Sprintf(`weft_health_state{check="%s"} == 3`, r.Metric), "30s", "critical", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
+			rule("Weft"+name, fmt.Sprintf(`weft_health_state{check="%s"} == 3`, r.Metric), "30s", "critical",
+				"{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
 		}
 		if r.Warn != 0 {
-			rule("Weft"+name+"Warning", fmt.Sprintf(`weft_health_state{check="%s"} == 2`, r.Metric), "2m", "warning", "{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
+			rule("Weft"+name+"Warning", fmt.Sprintf(`weft_health_state{check="%s"} == 2`, r.Metric), "2m", "warning",
+				"{{ $labels.instance }} {{ $labels.device }}: "+r.Why, r.Fix, r.Metric)
 		}
 	}
-	rule("WeftAgentSilent", `up{job=~".*weft.*"} == 0 or weft_agent_sample_age_seconds > 60`, "2m", "warning", "{{ $labels.instance }}: no samples; its health is unknown", "look at the agent; no data is not good data", "agent-silent")
-	rule("WeftGPUStalled", `DCGM_FI_DEV_GPU_UTIL >= 99 and on(instance, gpu) DCGM_FI_DEV_POWER_USAGE < 0.4 * weft_gpu_power_limit_watts`, "2m", "critical", "{{ $labels.instance }} GPU {{ $labels.gpu }}: busy at little power, a collective that does not end", "flight recorder dumps, then weft doctor", "gpu-spinning")
-	rule("WeftPortSlow", `node_infiniband_rate_bytes_per_second < on(device, port) group_left() quantile by(device, port) (0.5, node_infiniband_rate_bytes_per_second)`, "1m", "critical", "{{ $labels.instance }} {{ $labels.device }}: slower than the same port of other hosts", "reseat or replace the cable", "port-slow")
-	rule("WeftRailImbalance", `max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 4 * min by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) and max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 1e9`, "2m", "warning", "{{ $labels.instance }}: one rail carries four times another", "NCCL_IB_HCA, topology file, rail cabling", "rails-unused")
-	rule("WeftWatchCritical", `max by(kind, exported_job) (weft_watch_incident{severity="critical"}) > 0`, "10s", "critical", "weft watch: {{ $labels.kind }} in {{ $labels.exported_job }}", "weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
-	rule("WeftWatchWarning", `max by(kind, exported_job) (weft_watch_incident{severity="warning"}) > 0`, "1m", "warning", "weft watch: {{ $labels.kind }}", "weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
+	rule("WeftAgentSilent", `up{job=~".*weft.*"} == 0 or weft_agent_sample_age_seconds > 60`, "2m", "warning",
+		"{{ $labels.instance }}: no samples; its health is unknown", "look at the agent; no data is not good data", "agent-silent")
+	rule("WeftGPUStalled", `DCGM_FI_DEV_GPU_UTIL >= 99 and on(instance, gpu) DCGM_FI_DEV_POWER_USAGE < 0.4 * weft_gpu_power_limit_watts`,
+		"2m", "critical", "{{ $labels.instance }} GPU {{ $labels.gpu }}: busy at little power, a collective that does not end",
+		"flight recorder dumps, then weft doctor", "gpu-spinning")
+	rule("WeftPortSlow",
+		`node_infiniband_rate_bytes_per_second < on(device, port) group_left() quantile by(device, port) (0.5, node_infiniband_rate_bytes_per_second)`,
+		"1m", "critical", "{{ $labels.instance }} {{ $labels.device }}: slower than the same port of other hosts",
+		"reseat or replace the cable", "port-slow")
+	rule("WeftRailImbalance",
+		`max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 4 * min by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) and max by(instance) (rate(node_infiniband_port_data_transmitted_bytes_total[1m])) > 1e9`,
+		"2m", "warning", "{{ $labels.instance }}: one rail carries four times another", "NCCL_IB_HCA, topology file, rail cabling",
+		"rails-unused")
+	rule("WeftWatchCritical", `max by(kind, exported_job) (weft_watch_incident{severity="critical"}) > 0`,
+		"10s", "critical", "weft watch: {{ $labels.kind }} in {{ $labels.exported_job }}",
+		"weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
+	rule("WeftWatchWarning", `max by(kind, exported_job) (weft_watch_incident{severity="warning"}) > 0`,
+		"1m", "warning", "weft watch: {{ $labels.kind }}", "weft watch show: the verdict, its evidence and what to do", "{{ $labels.kind }}")
 	return b.String()
 }
 

@@ -116,7 +116,8 @@ func TestDashboards(t *testing.T) {
 			if p.Type == "" || len(p.GridPos) != 4 {
 				t.Errorf("%s: type %q at %v", p.Title, p.Type, p.GridPos)
 			}
-			rules += fmt.Sprintf("  - record: panel\n    labels: {n: \"%s %d\"}\n    expr: %s\n", name, strings.Count(rules, "record"), strings.NewReplacer("$host", ".*", "$job", ".*").Replace(p.Targets[0].Expr))
+			rules += fmt.Sprintf("  - record: panel\n    labels: {n: \"%s %d\"}\n    expr: %s\n",
+				name, strings.Count(rules, "record"), strings.NewReplacer("$host", ".*", "$job", ".*").Replace(p.Targets[0].Expr))
 			for _, m := range metric.FindAllString(p.Targets[0].Expr, -1) {
 				name := strings.TrimSuffix(strings.TrimPrefix(m, "node_infiniband_"), "_total")
 				if !strings.Contains(string(src), m) && !strings.Contains(string(src), `"`+name+`"`) && !strings.Contains(m, "_xid_") {

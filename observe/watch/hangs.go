@@ -86,13 +86,15 @@ func (j *job) asDumps() []doctor.Dump {
 			}
 			dg := doctor.Group{ID: -1, Name: name, Ranks: members, LastEnqueued: g.Done, LastCompleted: g.Done, HasStatus: true}
 			if g.Done > 0 {
-				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: "operation", From: -1, To: -1, State: "completed", Done: true})
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done, Name: "operation", From: -1, To: -1,
+					State: "completed", Done: true})
 				record++
 			}
 			if g.In {
 				d.Idle = false
 				dg.LastEnqueued = g.Done + 1
-				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done + 1, Name: "operation", From: -1, To: -1, State: "started"})
+				d.Entries = append(d.Entries, doctor.Op{Record: record, Group: name, GroupID: -1, Seq: g.Done + 1, Name: "operation", From: -1, To: -1,
+					State: "started"})
 				record++
 			}
 			d.Groups = append(d.Groups, dg)
@@ -130,8 +132,10 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 				if d := j.exit(c, r.PID); d != nil { // with 0, or it would explain all
 					died = d.how()
 				}
-				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, c, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, c),
-					Verdict: fmt.Sprintf("%s of %s %s; %s for it in %s", j.on(c), j.name, died, waiting(h.Waiting), h.Operation), Evidence: []Evidence{{now, "by " + why}}})
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, c, r.PID),
+					Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, c),
+						Verdict:  fmt.Sprintf("%s of %s %s; %s for it in %s", j.on(c), j.name, died, waiting(h.Waiting), h.Operation),
+						Evidence: []Evidence{{now, "by " + why}}})
 			}
 		}
 		return
@@ -143,7 +147,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 	case len(h.Culprits) > 1:
 		who = fmt.Sprintf("ranks %v hold it up", h.Culprits)
 	}
-	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...), Cause: doctor.HangClasses[h.Class],
+	i := Incident{Kind: kind, Severity: doctor.Critical, Confidence: h.Confidence, Job: j.name, Subject: m.subject(j, h.Culprits...),
+		Cause:   doctor.HangClasses[h.Class],
 		Verdict: fmt.Sprintf("%s hangs in %s of %s: %s", j.name, h.Operation, h.Group, who), Evidence: []Evidence{{now, why}}}
 	if kind == "mismatch" {
 		i.Follows = j.consequences()
@@ -162,7 +167,8 @@ func (m *Machine) hung(now float64, j *job, h doctor.Hang, raise raiser, why str
 func (m *Machine) follows(j *job, h doctor.Hang) bool {
 	for _, c := range h.Culprits {
 		for _, i := range m.open {
-			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") && slices.Contains(i.Subject.Ranks, c) {
+			if i.Job == j.name && (i.Kind == "rank-stopped" || i.Kind == "rank-dead" || i.Kind == "node-lost") &&
+				slices.Contains(i.Subject.Ranks, c) {
 				f := fmt.Sprintf("the job hangs: %s for it in %s", waiting(h.Waiting), h.Operation)
 				if !slices.Contains(i.Follows, f) && len(i.Follows) < 4 {
 					i.Follows = append(i.Follows, f)

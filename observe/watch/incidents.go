@@ -75,7 +75,8 @@ func (m *Machine) relate() {
 func (m *Machine) ordered() []*Incident {
 	list := slices.Collect(maps.Values(m.open))
 	slices.SortFunc(list, func(a, b *Incident) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(min(1, len(a.Because)), min(1, len(b.Because))), cmp.Compare(b.Began, a.Began), cmp.Compare(a.key, b.key))
+		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(min(1, len(a.Because)), min(1, len(b.Because))),
+			cmp.Compare(b.Began, a.Began), cmp.Compare(a.key, b.key))
 	})
 	return list
 }

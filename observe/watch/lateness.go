@@ -281,9 +281,12 @@ func (m *Machine) straggles(now float64, j *job, g *group, r int, l *latest, rai
 	if l.cost > 0.1 {
 		sev = doctor.Critical
 	}
-	raise(fmt.Sprintf("late/%s/%d", j.name, r), Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share), Job: j.name, Subject: m.subject(j, r),
-		Verdict:  fmt.Sprintf("%s of %s is late: the others wait for it %.0f%% of the time", j.on(r), j.name, 100*min(1, l.cost)),
-		Evidence: []Evidence{{now, fmt.Sprintf("%s: the latest rank in %d of %d parts of the last %d operations that tell of somebody, the last one in %d of them, then %s after the median", g.name, l.top, l.telling, l.n, l.last, span(l.late))}}})
+	raise(fmt.Sprintf("late/%s/%d", j.name, r), Incident{Kind: "straggler", Severity: sev, Confidence: min(0.95, 0.6+0.35*l.share),
+		Job: j.name, Subject: m.subject(j, r),
+		Verdict: fmt.Sprintf("%s of %s is late: the others wait for it %.0f%% of the time", j.on(r), j.name, 100*min(1, l.cost)),
+		Evidence: []Evidence{{now,
+			fmt.Sprintf("%s: the latest rank in %d of %d parts of the last %d operations that tell of somebody, the last one in %d of them, then %s after the median",
+				g.name, l.top, l.telling, l.n, l.last, span(l.late))}}})
 }
 
 // linkOf is the incident of a link that ends at a rank and is slow now.

@@ -60,7 +60,8 @@ func (d *death) why() (cause, fix string) {
 	}
 	switch unix.Signal(d.Signal) {
 	case unix.SIGKILL:
-		return "somebody killed its process: the kernel for want of memory, a scheduler or a person; its launcher did not", "look at the kernel log of the host for out of memory, then at the scheduler's log"
+		return "somebody killed its process: the kernel for want of memory, a scheduler or a person; its launcher did not",
+			"look at the kernel log of the host for out of memory, then at the scheduler's log"
 	case unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE:
 		return "its program crashed", "get a stack of it: core dump, faulthandler; look at the kernel log of the host (Xid, memory errors)"
 	case unix.SIGABRT:
@@ -75,7 +76,8 @@ func (d *death) why() (cause, fix string) {
 func (m *Machine) jobNamed(now float64, name string) *job {
 	j := m.jobs[name]
 	if j == nil {
-		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{}, ends: map[string]int{}, words: map[[2]int]Launch{}}
+		j = &job{name: name, ranks: map[int]*rank{}, group: map[string]*group{}, began: now, moved: now, alive: now, links: map[pair]*flow{},
+			ends: map[string]int{}, words: map[[2]int]Launch{}}
 		m.jobs[name] = j
 	}
 	return j
@@ -128,7 +130,8 @@ func (j *job) reborn(now float64, l Launch) {
 func (m *Machine) ended(now float64, j *job, l Launch) {
 	r := j.ranks[l.Rank]
 	if r == nil { // no agent saw it before
-		r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+		r = &rank{Rank: Rank{Job: l.Job, Rank: l.Rank, Size: l.Size, PID: l.PID}, host: l.Host, at: now, first: now, moved: now,
+			groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
 		j.ranks[l.Rank] = r
 	}
 	if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
@@ -286,7 +289,8 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 			left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
 		}
 		cause, fix := c.why()
-		i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name, Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
+		i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name,
+			Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
 			Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
 			Cause:   cause, Fix: fix, Follows: j.consequences(),
 			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.status())}}}

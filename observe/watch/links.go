@@ -65,7 +65,8 @@ func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
 			f = &flow{conns: s.n}
 			j.links[k] = f
 		}
-		f.at, f.acked, f.busy, f.lost, f.queued = append(f.at, now), append(f.acked, s.acked), append(f.busy, s.busy), append(f.lost, s.lost), s.queued
+		f.at, f.acked, f.busy, f.lost, f.queued = append(f.at, now), append(f.acked, s.acked), append(f.busy, s.busy),
+			append(f.lost, s.lost), s.queued
 		for len(f.at) > 2 && now-f.at[1] >= flowWindow || len(f.at) > 64 {
 			f.at, f.acked, f.busy, f.lost = f.at[1:], f.acked[1:], f.busy[1:], f.lost[1:]
 		}
@@ -111,9 +112,11 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 		v, bytes, ok, cut := j.links[k].delay(now)
 		if cut {
 			f := j.links[k]
-			raise(fmt.Sprintf("cut/%s/%d-%d", j.name, min(k.from, k.to), max(k.from, k.to)), Incident{Kind: "link-cut", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.linkSubject(j, k),
-				Verdict:  fmt.Sprintf("nothing gets from rank %d to rank %d of %s", k.from, k.to, j.name),
-				Evidence: []Evidence{{now, fmt.Sprintf("%.0f bytes are queued, none was acknowledged for %s; %.0f segments were sent again", f.queued, span(f.at[len(f.at)-1]-f.at[0]), f.lost[len(f.lost)-1]-f.lost[0])}}})
+			raise(fmt.Sprintf("cut/%s/%d-%d", j.name, min(k.from, k.to), max(k.from, k.to)),
+				Incident{Kind: "link-cut", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.linkSubject(j, k),
+					Verdict: fmt.Sprintf("nothing gets from rank %d to rank %d of %s", k.from, k.to, j.name),
+					Evidence: []Evidence{{now, fmt.Sprintf("%.0f bytes are queued, none was acknowledged for %s; %.0f segments were sent again",
+						f.queued, span(f.at[len(f.at)-1]-f.at[0]), f.lost[len(f.lost)-1]-f.lost[0])}}})
 		}
 		if ok {
 			cells[k], sending[k] = v, v*bytes
@@ -143,16 +146,20 @@ func (m *Machine) matrix(now float64, j *job, raise raiser) {
 		if !m.held(key, slow[k]) || m.starvedLink(j, k) && m.seen[key] < patience*settle {
 			continue
 		}
-		ev := []Evidence{{now, fmt.Sprintf("rank %d to rank %d: %.3g MB/s while there was something to send; the median of %d pairs is %.3g MB/s", k.from, k.to, 1e-6/v, len(all), 1e-6/mid)}}
+		ev := []Evidence{{now, fmt.Sprintf("rank %d to rank %d: %.3g MB/s while there was something to send; the median of %d pairs is %.3g MB/s",
+			k.from, k.to, 1e-6/v, len(all), 1e-6/mid)}}
 		i := Incident{Kind: "slow-link", Severity: doctor.Critical, Confidence: 0.85, Job: j.name, Subject: m.linkSubject(j, k), Evidence: ev,
-			Verdict: fmt.Sprintf("the link from rank %d to rank %d of %s is slow: %.3g MB/s, others reach %.3g MB/s", k.from, k.to, j.name, 1e-6/v, 1e-6/mid)}
+			Verdict: fmt.Sprintf("the link from rank %d to rank %d of %s is slow: %.3g MB/s, others reach %.3g MB/s",
+				k.from, k.to, j.name, 1e-6/v, 1e-6/mid)}
 		switch {
 		case most(row[k.from]) && !most(col[k.to]):
 			key = fmt.Sprintf("sender/%s/%d", j.name, k.from)
-			i.Kind, i.Subject, i.Verdict = "slow-sender", m.subject(j, k.from), fmt.Sprintf("everything that %s of %s sends is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.from), j.name, 1e-6/v, 1e-6/mid)
+			i.Kind, i.Subject, i.Verdict = "slow-sender", m.subject(j, k.from),
+				fmt.Sprintf("everything that %s of %s sends is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.from), j.name, 1e-6/v, 1e-6/mid)
 		case most(col[k.to]) && !most(row[k.from]):
 			key = fmt.Sprintf("receiver/%s/%d", j.name, k.to)
-			i.Kind, i.Subject, i.Verdict = "slow-receiver", m.subject(j, k.to), fmt.Sprintf("everything that %s of %s receives is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.to), j.name, 1e-6/v, 1e-6/mid)
+			i.Kind, i.Subject, i.Verdict = "slow-receiver", m.subject(j, k.to),
+				fmt.Sprintf("everything that %s of %s receives is slow: %.3g MB/s, others reach %.3g MB/s", j.on(k.to), j.name, 1e-6/v, 1e-6/mid)
 		}
 		if v < 10*mid {
 			i.Severity = doctor.Warning

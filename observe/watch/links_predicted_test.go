@@ -20,7 +20,8 @@ func TestLinksAgainstPrediction(t *testing.T) {
 				}
 				for _, peer := range []int{(r + 1) % 4, (r + 3) % 4} {
 					sent := 1e8 * float64(k)
-					x.Links = append(x.Links, Link{Local: fmt.Sprintf("10.0.0.%d:%d", r, 1000+peer), Remote: fmt.Sprintf("10.0.0.%d:%d", peer, 1000+r), Acked: sent, Busy: sent / 5e8})
+					x.Links = append(x.Links, Link{Local: fmt.Sprintf("10.0.0.%d:%d", r, 1000+peer), Remote: fmt.Sprintf("10.0.0.%d:%d", peer, 1000+r),
+						Acked: sent, Busy: sent / 5e8})
 				}
 				rep.Ranks = append(rep.Ranks, x)
 			}

@@ -39,8 +39,10 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 	j.lost = ""
 	if name := j.failedHost; name != "" {
 		j.lost = name
-		raise("lost/"+j.name+"/"+name, Incident{Kind: "node-lost", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: doctor.Subject{Hosts: []string{name}, Ranks: slices.Sorted(slices.Values(hosts[name]))},
-			Verdict: fmt.Sprintf("host %s of %s failed, as its scheduler says", name, j.name), Evidence: []Evidence{{now, "the scheduler ended the job for a node that failed"}}})
+		raise("lost/"+j.name+"/"+name, Incident{Kind: "node-lost", Severity: doctor.Critical, Confidence: 0.95, Job: j.name,
+			Subject:  doctor.Subject{Hosts: []string{name}, Ranks: slices.Sorted(slices.Values(hosts[name]))},
+			Verdict:  fmt.Sprintf("host %s of %s failed, as its scheduler says", name, j.name),
+			Evidence: []Evidence{{now, "the scheduler ended the job for a node that failed"}}})
 		return true
 	}
 	for _, name := range slices.Sorted(maps.Keys(hosts)) {
@@ -50,8 +52,10 @@ func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
 		}
 		j.lost = name
 		ranks := slices.Sorted(slices.Values(hosts[name]))
-		raise("lost/"+j.name+"/"+name, Incident{Kind: "node-lost", Severity: doctor.Critical, Confidence: 0.85, Job: j.name, Subject: m.subject(j, ranks...),
-			Verdict:  fmt.Sprintf("host %s is lost, with ranks %v of %s: nothing was heard of it for %s, and the job stands still since", name, ranks, j.name, span(now-h.at)),
+		raise("lost/"+j.name+"/"+name, Incident{Kind: "node-lost", Severity: doctor.Critical, Confidence: 0.85, Job: j.name,
+			Subject: m.subject(j, ranks...),
+			Verdict: fmt.Sprintf("host %s is lost, with ranks %v of %s: nothing was heard of it for %s, and the job stands still since",
+				name, ranks, j.name, span(now-h.at)),
 			Follows:  j.after(h.at, name),
 			Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}, {j.moved, fmt.Sprintf("the last operation of %s ended", j.name)}}})
 		return true
@@ -67,7 +71,8 @@ func (m *Machine) undecided(now float64, j *job) bool {
 	}
 	for _, r := range j.ranks {
 		h := m.hosts[r.host]
-		if m.overdue(now, h) && slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.Host != r.host && d.seen > h.at+2*h.every+1 }) {
+		if m.overdue(now, h) &&
+			slices.ContainsFunc(j.deaths, func(d death) bool { return d.failed() && d.Host != r.host && d.seen > h.at+2*h.every+1 }) {
 			return true
 		}
 	}

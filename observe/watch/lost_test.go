@@ -25,7 +25,9 @@ func TestLostHostIsNamed(t *testing.T) {
 	}
 	for r := range 4 { // their watchdog ends them
 		p.gone[r] = true
-		rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Signal: 6, Seen: true}}}
+		rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1,
+			Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Signal: 6,
+				Seen: true}}}
 		if err := p.m.Observe(p.now, &rep); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +63,9 @@ func TestSurvivorsOfAStarvedHost(t *testing.T) {
 		p.seq++            // the operation ends when they give it up
 		for r := range 4 { // they wait no longer
 			p.gone[r] = true
-			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1, Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1, Seen: true}}}
+			rep := Report{Host: fmt.Sprintf("n%d", r/2), At: p.now, Every: 1,
+				Launches: []Launch{{Event: "ended", At: p.now, Job: "train", Rank: r, PID: 100 + r, Host: fmt.Sprintf("n%d", r/2), Code: 1,
+					Seen: true}}}
 			if err := p.m.Observe(p.now, &rep); err != nil {
 				t.Fatal(err)
 			}
@@ -168,16 +172,29 @@ func TestFirstDeath(t *testing.T) {
 		end   string
 	}{
 		{"all end well", []Launch{{Rank: 0}, {Rank: 1, At: 0.1}}, nil, "finished"},
-		{"peers of a killed rank exit before the kernel tells of it", []Launch{{Rank: 0, Code: 1}, {Rank: 1, Code: 1, At: 0.001}, {Rank: 2, Signal: 9, At: 0.004}}, []int{2}, "failed by rank 2"},
-		{"the launcher kills the others a second after one failed", []Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 9, At: 1.1}, {Rank: 2, Signal: 9, At: 1.1}}, []int{1}, "failed by rank 1"},
-		{"the launcher asks the others to end", []Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 15, At: 0.002}, {Rank: 2, Signal: 15, At: 0.003}}, []int{1}, "failed by rank 1"},
-		{"others abort after one failed", []Launch{{Rank: 1, Code: 1}, {Rank: 0, Signal: 6, At: 0.1}, {Rank: 2, Signal: 6, At: 0.1}}, []int{1}, "failed by rank 1"},
-		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil, "cancelled"},
-		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1}, "failed by rank 1"},
-		{"the others blame one that ends after them", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 1, Code: 1, Why: PeerDied, At: 0.1}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.6}}, []int{2}, "failed by rank 2"},
-		{"a full disk ends one, and its launcher kills another at once", []Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.05}, {Rank: 1, Signal: 9, At: 0.1}}, []int{2}, "failed by rank 2"},
-		{"one is killed for memory, and an error of another is written before", []Launch{{Rank: 0, Code: 1, Why: "program-error"}, {Rank: 2, Signal: 9, Why: "host-out-of-memory", At: 0.01}, {Rank: 1, Code: 1, At: 0.1}}, []int{2}, "failed by rank 2"},
-		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2}, "failed by rank 2"},
+		{"peers of a killed rank exit before the kernel tells of it",
+			[]Launch{{Rank: 0, Code: 1}, {Rank: 1, Code: 1, At: 0.001}, {Rank: 2, Signal: 9, At: 0.004}}, []int{2}, "failed by rank 2"},
+		{"the launcher kills the others a second after one failed",
+			[]Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 9, At: 1.1}, {Rank: 2, Signal: 9, At: 1.1}}, []int{1}, "failed by rank 1"},
+		{"the launcher asks the others to end", []Launch{{Rank: 1, Code: 3}, {Rank: 0, Signal: 15, At: 0.002}, {Rank: 2, Signal: 15, At: 0.003}},
+			[]int{1}, "failed by rank 1"},
+		{"others abort after one failed", []Launch{{Rank: 1, Code: 1}, {Rank: 0, Signal: 6, At: 0.1}, {Rank: 2, Signal: 6, At: 0.1}}, []int{1},
+			"failed by rank 1"},
+		{"all are asked to end", []Launch{{Rank: 0, Signal: 15}, {Rank: 1, Signal: 15, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, nil,
+			"cancelled"},
+		{"somebody asked one to end", []Launch{{Rank: 1, Signal: 15}, {Rank: 0, Code: 1, At: 0.01}, {Rank: 2, Code: 1, At: 0.02}}, []int{1},
+			"failed by rank 1"},
+		{"the others blame one that ends after them",
+			[]Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 1, Code: 1, Why: PeerDied, At: 0.1}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.6}},
+			[]int{2}, "failed by rank 2"},
+		{"a full disk ends one, and its launcher kills another at once",
+			[]Launch{{Rank: 0, Code: 1, Why: PeerDied}, {Rank: 2, Code: 1, Why: "disk-full", At: 0.05}, {Rank: 1, Signal: 9, At: 0.1}}, []int{2},
+			"failed by rank 2"},
+		{"one is killed for memory, and an error of another is written before",
+			[]Launch{{Rank: 0, Code: 1, Why: "program-error"}, {Rank: 2, Signal: 9, Why: "host-out-of-memory", At: 0.01},
+				{Rank: 1, Code: 1, At: 0.1}}, []int{2}, "failed by rank 2"},
+		{"a crash", []Launch{{Rank: 2, Signal: 11}, {Rank: 0, Signal: 15, At: 0.5}, {Rank: 1, Signal: 15, At: 0.5}}, []int{2},
+			"failed by rank 2"},
 	} {
 		if named, end := deaths(t, c.list...); !slices.Equal(named, c.named) || end != c.end {
 			t.Errorf("%s: named %v, the job %q; want %v, %q", c.what, named, end, c.named, c.end)
@@ -206,7 +223,8 @@ func TestMismatchIsNotWhoEndedFirst(t *testing.T) {
 				d.Entries[0].Name = "all_gather"
 			}
 			rep.Dumps = append(rep.Dumps, Dump{"j", d})
-			rep.Launches = append(rep.Launches, Launch{Event: "ended", At: 101 + 0.01*float64(k), Job: "j", Rank: r, Size: 3, PID: 10 + r, Host: "n0", Code: 1, Seen: true})
+			rep.Launches = append(rep.Launches, Launch{Event: "ended", At: 101 + 0.01*float64(k), Job: "j", Rank: r, Size: 3, PID: 10 + r,
+				Host: "n0", Code: 1, Seen: true})
 		}
 		if err := m.Observe(102, &rep); err != nil {
 			t.Fatal(err)
@@ -243,7 +261,8 @@ func TestLateOnAStarvedHost(t *testing.T) {
 		for range 40 {
 			p.second()
 		}
-		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "straggler" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{5})) {
+		if named := len(p.alarms) > 0; named != c.named || named &&
+			(p.alarms[0].Kind != "straggler" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{5})) {
 			t.Errorf("%g s late of 0.1 s: %+v", c.late, p.alarms)
 		}
 		p.load = nil
@@ -352,7 +371,8 @@ func TestRestartIsToldOnce(t *testing.T) {
 			}
 			list(now, 99)
 		}
-		if want := "rank-restarted rank 1 of j: process 11 was killed by SIGKILL, process 99 took its place on n0"; len(got) != 1 || got[0] != want {
+		if want := "rank-restarted rank 1 of j: process 11 was killed by SIGKILL, process 99 took its place on n0"; len(got) != 1 ||
+			got[0] != want {
 			t.Errorf("list first %v: %q, want %q", listFirst, got, want)
 		}
 	}
@@ -378,7 +398,8 @@ func TestLinkOfAStarvedHost(t *testing.T) {
 		}
 		delete(p.slow, pair{1, 2})
 		p.run(10)
-		if named := len(p.alarms) > 0; named != c.named || named && (p.alarms[0].Kind != "slow-link" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{1, 2})) {
+		if named := len(p.alarms) > 0; named != c.named || named &&
+			(p.alarms[0].Kind != "slow-link" || !slices.Equal(p.alarms[0].Subject.Ranks, []int{1, 2})) {
 			t.Errorf("%g times as slow for %d s, with rests %v: %+v", c.slow, c.seconds, c.rests, p.alarms)
 		}
 	}

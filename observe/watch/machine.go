@@ -179,7 +179,8 @@ func New(c Config) *Machine {
 	if c.Hang == 0 {
 		c.Hang = 30
 	}
-	m := &Machine{c: c, hosts: map[string]*host{}, jobs: map[string]*job{}, schemas: map[string][]string{}, open: map[string]*Incident{}, dumps: map[string][]doctor.Dump{}, dumped: map[string]float64{},
+	m := &Machine{c: c, hosts: map[string]*host{}, jobs: map[string]*job{}, schemas: map[string][]string{}, open: map[string]*Incident{},
+		dumps: map[string][]doctor.Dump{}, dumped: map[string]float64{},
 		calib: map[string]*calibration{}, predict: map[string]float64{}, seen: map[string]int{}, next: 1}
 	return m
 }
@@ -211,7 +212,8 @@ func (r *Report) Check() error {
 		}
 	}
 	for i := range r.Launches {
-		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) || math.IsInf(l.At, 0) {
+		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) ||
+			math.IsInf(l.At, 0) {
 			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}

@@ -43,7 +43,9 @@ type play struct {
 }
 
 func newPlay(n int, seed uint64, c Config) *play {
-	return &play{n: n, rng: rand.New(rand.NewPCG(seed, 1)), m: New(c), now: 1e9, stuck: -1, late: map[int]float64{}, slow: map[pair]float64{}, cut: map[pair]bool{}, gone: map[int]bool{}, stopped: map[int]bool{}, full: map[int]bool{}, links: map[pair][2]float64{}, had: map[int]Turns{}}
+	return &play{n: n, rng: rand.New(rand.NewPCG(seed, 1)), m: New(c), now: 1e9, stuck: -1, late: map[int]float64{}, slow: map[pair]float64{},
+		cut: map[pair]bool{}, gone: map[int]bool{}, stopped: map[int]bool{}, full: map[int]bool{}, links: map[pair][2]float64{},
+		had: map[int]Turns{}}
 }
 
 // second lets a second pass.
@@ -250,7 +252,8 @@ func TestIncidentsEnd(t *testing.T) {
 	n := len(p.alarms)
 	p.run(2)
 	// Their parent has not asked yet how they ended.
-	p.m.Observe(p.now, &Report{Host: "n0", At: p.now, Every: 1, HasRanks: true, Ranks: []Rank{{Job: "train", Rank: 0, Size: 4, PID: 100, State: "Z"}, {Job: "train", Rank: 1, Size: 4, PID: 101, State: "Z"}}})
+	p.m.Observe(p.now, &Report{Host: "n0", At: p.now, Every: 1, HasRanks: true,
+		Ranks: []Rank{{Job: "train", Rank: 0, Size: 4, PID: 100, State: "Z"}, {Job: "train", Rank: 1, Size: 4, PID: 101, State: "Z"}}})
 	p.run(120)
 	if len(p.alarms) != n {
 		t.Errorf("a job that ended: %s", p.alarms[n].Verdict)
@@ -268,7 +271,8 @@ func TestStarvedHostIsNoHang(t *testing.T) {
 	}
 	p := starved(0.05)
 	i, _ := p.until(t, 40)
-	if i.Kind != "host-starved" || i.Severity != doctor.Warning || !slices.Equal(i.Subject.Ranks, []int{6}) || !slices.Equal(i.Subject.Hosts, []string{"n3"}) {
+	if i.Kind != "host-starved" || i.Severity != doctor.Warning || !slices.Equal(i.Subject.Ranks, []int{6}) ||
+		!slices.Equal(i.Subject.Hosts, []string{"n3"}) {
 		t.Errorf("a starved host: %s %s", i.Kind, i.Verdict)
 	}
 	if i, s := p.until(t, 120); i.Kind != "hang" || s < 60 || !slices.Equal(i.Subject.Ranks, []int{6}) {
@@ -346,7 +350,8 @@ func TestPortsChecksChanges(t *testing.T) {
 				c.Ports = append(c.Ports, Port{Device: dev, Port: "1", Active: true, Gbps: g, Tx: now * 1e9})
 			}
 			if name == bad {
-				c.States = []health.Status{{Key: health.Key{Device: "mlx5_1", Port: "1", Metric: "link_downed"}, State: health.Bad, Why: "a link was lost", Fix: "cable"}}
+				c.States = []health.Status{{Key: health.Key{Device: "mlx5_1", Port: "1", Metric: "link_downed"}, State: health.Bad,
+					Why: "a link was lost", Fix: "cable"}}
 			}
 			if err := m.Observe(now, &Report{Host: name, At: now, Every: 10, Counters: c}); err != nil {
 				t.Fatal(err)
@@ -434,7 +439,8 @@ func TestCollectivesAgainstPrediction(t *testing.T) {
 // Reports that lie or are broken do no harm.
 func TestBadReports(t *testing.T) {
 	m := New(Config{})
-	for _, r := range []Report{{}, {Host: "a b"}, {Host: "x", At: math.NaN()}, {Host: "x", Ranks: []Rank{{Rank: -1}}}, {Host: "x", Counters: &Counters{Names: []string{"a"}}}} {
+	for _, r := range []Report{{}, {Host: "a b"}, {Host: "x", At: math.NaN()}, {Host: "x", Ranks: []Rank{{Rank: -1}}},
+		{Host: "x", Counters: &Counters{Names: []string{"a"}}}} {
 		if m.Observe(1, &r) == nil {
 			t.Errorf("%+v was taken", r)
 		}
@@ -464,8 +470,10 @@ func TestRecordsBeforeTheProcessIsGone(t *testing.T) {
 	var dumps []Dump
 	for r := range 3 {
 		dumps = append(dumps, Dump{Job: "train", Dump: doctor.Dump{File: fmt.Sprintf("rank-%d", r), Rank: r, NameRank: r, Version: "weft",
-			Groups:  []doctor.Group{{ID: -1, Name: "comm 1 epoch 0", Ranks: []int{0, 1, 2, 3}, LastEnqueued: 99, LastCompleted: -1, HasStatus: true}},
-			Entries: []doctor.Op{{Record: 1, Group: "comm 1 epoch 0", GroupID: -1, Seq: 99, Name: "all-reduce", From: -1, To: -1, State: "started"}}}})
+			Groups: []doctor.Group{{ID: -1, Name: "comm 1 epoch 0", Ranks: []int{0, 1, 2, 3}, LastEnqueued: 99, LastCompleted: -1,
+				HasStatus: true}},
+			Entries: []doctor.Op{{Record: 1, Group: "comm 1 epoch 0", GroupID: -1, Seq: 99, Name: "all-reduce", From: -1, To: -1,
+				State: "started"}}}})
 	}
 	p.m.Observe(p.now, &Report{Host: "n0", At: p.now, Every: 1, Dumps: dumps})
 	p.run(2)
@@ -523,7 +531,8 @@ func TestJobStartedAgain(t *testing.T) {
 	if opened = play(10, 0, 1, 2, 3, 4, 5, 6); len(opened) != 1 || opened[0].Kind != "job-restarted" {
 		t.Errorf("all but rank 7: %+v", opened)
 	}
-	if opened = play(80, 0, 1, 2, 3, 4, 5, 6); len(opened) != 1 || opened[0].Kind != "rank-dead" || !slices.Equal(opened[0].Subject.Ranks, []int{7}) {
+	if opened = play(80, 0, 1, 2, 3, 4, 5, 6); len(opened) != 1 || opened[0].Kind != "rank-dead" ||
+		!slices.Equal(opened[0].Subject.Ranks, []int{7}) {
 		t.Errorf("rank 7 did not come: %+v", opened)
 	}
 	play(200, all...)
@@ -550,7 +559,8 @@ func TestWhatIsForgotten(t *testing.T) {
 		m.Tick(now + s)
 	}
 	news := m.News()
-	if v := m.View(now + 86500); len(m.hosts) != 0 || slices.ContainsFunc(v.Incidents, func(i Incident) bool { return i.Ended == 0 }) || len(news) != 1 || news[0].Host != "old" {
+	if v := m.View(now + 86500); len(m.hosts) != 0 || slices.ContainsFunc(v.Incidents, func(i Incident) bool { return i.Ended == 0 }) ||
+		len(news) != 1 || news[0].Host != "old" {
 		t.Errorf("%d hosts, %+v, changes %+v", len(m.hosts), v.Incidents, news)
 	}
 }
@@ -577,7 +587,8 @@ func TestCauseStandsBeforeItsSymptom(t *testing.T) {
 		}
 		a, b := v.Incidents[link], v.Incidents[slow]
 		if link > slow || a.Severity < b.Severity || b.Severity != doctor.Critical || !slices.Contains(b.Because, a.ID) {
-			t.Errorf("seed %d: #%d %s %s is number %d, #%d %s %s because of %v is number %d", seed, a.ID, a.Severity, a.Kind, link, b.ID, b.Severity, b.Kind, b.Because, slow)
+			t.Errorf("seed %d: #%d %s %s is number %d, #%d %s %s because of %v is number %d",
+				seed, a.ID, a.Severity, a.Kind, link, b.ID, b.Severity, b.Kind, b.Because, slow)
 		}
 		if !strings.HasPrefix(v.Health.Verdict, a.Verdict) || v.Jobs[0].Verdict != a.Verdict {
 			t.Errorf("seed %d: %q, %q", seed, v.Health.Verdict, v.Jobs[0].Verdict)

@@ -16,7 +16,8 @@ func TestRestartedInAnyOrder(t *testing.T) {
 		m := New(Config{Elastic: true})
 		var said []string
 		report := func(now float64, pid int, launches []Launch) {
-			rep := Report{Host: "n0", At: now, Every: 1, HasRanks: true, Launches: launches, Ranks: []Rank{{Job: "up", Rank: 0, Size: 2, PID: 10, State: "S"}}}
+			rep := Report{Host: "n0", At: now, Every: 1, HasRanks: true, Launches: launches,
+				Ranks: []Rank{{Job: "up", Rank: 0, Size: 2, PID: 10, State: "S"}}}
 			if pid != 0 {
 				rep.Ranks = append(rep.Ranks, Rank{Job: "up", Rank: 1, Size: 2, PID: pid, State: "S"})
 			}
@@ -37,7 +38,8 @@ func TestRestartedInAnyOrder(t *testing.T) {
 		for now := 102.0; now < 112; now++ {
 			report(now, 12, nil)
 		}
-		if len(said) != 1 || !strings.HasPrefix(said[0], "rank-restarted: ") || !strings.Contains(said[0], "process 11 was killed by SIGKILL, process 12 took its place") {
+		if len(said) != 1 || !strings.HasPrefix(said[0], "rank-restarted: ") ||
+			!strings.Contains(said[0], "process 11 was killed by SIGKILL, process 12 took its place") {
 			t.Errorf("%s: %q", name, said)
 		}
 	}

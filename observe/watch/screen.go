@@ -52,7 +52,8 @@ func (s *screen) health(v View) {
 	if h.Expected > 0 {
 		hosts = fmt.Sprintf("hosts %d of %d", h.Hosts, h.Expected)
 	}
-	s.text(s.dim(fmt.Sprintf("%s (%d silent)   ports %d (%d down)   checks %d (%d not good)   jobs %d   ranks %d   series %d", hosts, h.Silent, h.Ports, h.Down, h.Checks, h.Bad, h.Jobs, h.Ranks, h.Series)))
+	s.text(s.dim(fmt.Sprintf("%s (%d silent)   ports %d (%d down)   checks %d (%d not good)   jobs %d   ranks %d   series %d",
+		hosts, h.Silent, h.Ports, h.Down, h.Checks, h.Bad, h.Jobs, h.Ranks, h.Series)))
 }
 
 // incidents shows those that are open, as many as there is room for.
@@ -93,7 +94,8 @@ func (s *screen) jobs(jobs []JobView) {
 	s.head("Jobs")
 	s.row(s.dim, "job", 18, "ranks", 9, "hosts", 6, "ops/s", 9, "quiet", 9, "state", 0)
 	for _, j := range jobs[:min(len(jobs), 6)] {
-		s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6, fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, cmp2(j.End, "good")), 0)
+		s.row(func(x string) string { return s.paint(j.State, x) }, j.Job, 18, fmt.Sprintf("%d/%d", j.Ranks, j.Size), 9, fmt.Sprint(j.Hosts), 6,
+			fmt.Sprintf("%.3g", j.Rate), 9, span(j.Quiet), 9, cmp2(j.Verdict, cmp2(j.End, "good")), 0)
 	}
 }
 
@@ -104,7 +106,8 @@ func (s *screen) late(list []LateView) {
 	}
 	s.head("Late ranks")
 	for _, l := range late[:min(len(late), 4)] {
-		s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s", l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
+		s.text(fmt.Sprintf("rank %-5d %-12s others wait for it %3.0f%% of the time, %10s when it is last  %s",
+			l.Rank, l.Host, 100*l.Cost, span(l.Late), s.bar(l.Cost)))
 	}
 }
 
@@ -113,7 +116,8 @@ func (s *screen) collectives(list []CollectiveView) {
 		return
 	}
 	s.head("Collectives")
-	s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "ratio", 7, "baseline", 10, "ratio", 0)
+	s.row(s.dim, "job", 14, "operation", 16, "size", 10, "ranks", 6, "took", 10, "GB/s", 8, "predicted", 10, "ratio", 7, "baseline", 10,
+		"ratio", 0)
 	for _, c := range list[:min(len(list), 5)] {
 		none := func(x float64) string {
 			if x == 0 {
@@ -127,7 +131,8 @@ func (s *screen) collectives(list []CollectiveView) {
 			}
 			return fmt.Sprintf("%.2f", x)
 		}
-		s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8, none(c.Predicted), 10, ratio(c.Against), 7, none(c.Baseline), 10, ratio(c.Ratio), 0)
+		s.row(nil, c.Job, 14, c.Op, 16, size(c.Bytes), 10, fmt.Sprint(c.Ranks), 6, none(c.Took), 10, fmt.Sprintf("%.3g", c.Bus), 8,
+			none(c.Predicted), 10, ratio(c.Against), 7, none(c.Baseline), 10, ratio(c.Ratio), 0)
 	}
 }
 
@@ -164,7 +169,8 @@ func (s *screen) ranks(rows []Row) {
 		return
 	}
 	s.head("Ranks")
-	s.row(s.dim, "job", 14, "rank", 6, "host", 10, "gpu", 5, "nic", 8, "rail", 6, "leaf", 10, "port", 6, "operation", 11, "late", 10, "state", 0)
+	s.row(s.dim, "job", 14, "rank", 6, "host", 10, "gpu", 5, "nic", 8, "rail", 6, "leaf", 10, "port", 6, "operation", 11, "late", 10,
+		"state", 0)
 	for _, r := range rows {
 		rail, port := "-", "-"
 		if r.Rail >= 0 {
@@ -178,7 +184,8 @@ func (s *screen) ranks(rows []Row) {
 		if r.Trouble != "" {
 			state, paint = r.Trouble, func(x string) string { return s.paint("bad", x) }
 		}
-		s.row(paint, r.Job, 14, fmt.Sprint(r.Rank), 6, r.Host, 10, r.GPU, 5, cmp2(r.NIC, "-"), 8, rail, 6, cmp2(r.Leaf, "-"), 10, port, 6, fmt.Sprint(r.Seq), 11, span(max(0, r.Late)), 10, state, 0)
+		s.row(paint, r.Job, 14, fmt.Sprint(r.Rank), 6, r.Host, 10, r.GPU, 5, cmp2(r.NIC, "-"), 8, rail, 6, cmp2(r.Leaf, "-"), 10, port, 6,
+			fmt.Sprint(r.Seq), 11, span(max(0, r.Late)), 10, state, 0)
 	}
 }
 

@@ -115,7 +115,8 @@ func (m *Machine) starving(now float64, j *job, culprits []int, raise raiser) bo
 	}
 	for _, c := range culprits {
 		h := m.hosts[j.ranks[c].host]
-		raise("starved/"+h.name, Incident{Kind: "host-starved", Severity: doctor.Warning, Confidence: 0.8, Job: j.name, Subject: m.subject(j, culprits...),
+		raise("starved/"+h.name, Incident{Kind: "host-starved", Severity: doctor.Warning, Confidence: 0.8, Job: j.name,
+			Subject: m.subject(j, culprits...),
 			Verdict: fmt.Sprintf("host %s is starved: ranks %v of %s are slow there, and the others wait for them", h.name, culprits, j.name),
 			Evidence: []Evidence{{now, fmt.Sprintf("tasks wait for a processor %.0f%% and for memory %.0f%% of the time; its agent came %s late",
 				100*h.load.CPU, 100*h.load.Memory, span(h.load.Lag))}}})

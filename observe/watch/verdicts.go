@@ -25,12 +25,14 @@ func (m *Machine) silent(now float64, raise raiser) {
 			continue
 		}
 		if quiet > limit && !m.lostWith(name) {
-			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9, Subject: doctor.Subject{Hosts: []string{name}},
+			raise("silent/"+name, Incident{Kind: "agent-silent", Severity: doctor.Warning, Confidence: 0.9,
+				Subject:  doctor.Subject{Hosts: []string{name}},
 				Verdict:  fmt.Sprintf("host %s has said nothing for %s; its health is unknown", name, span(quiet)),
 				Evidence: []Evidence{{h.at, fmt.Sprintf("last report of %s", name)}}})
 		}
 		if skew := math.Abs(h.skew); quiet <= limit && skew > 30 {
-			raise("clock/"+name, Incident{Kind: "clock-wrong", Severity: doctor.Warning, Confidence: 0.95, Subject: doctor.Subject{Hosts: []string{name}},
+			raise("clock/"+name, Incident{Kind: "clock-wrong", Severity: doctor.Warning, Confidence: 0.95,
+				Subject:  doctor.Subject{Hosts: []string{name}},
 				Verdict:  fmt.Sprintf("the clock of host %s is %s off", name, span(skew)),
 				Evidence: []Evidence{{now, fmt.Sprintf("a report of %s said %.0f s, it arrived at %.0f s", name, h.at+h.skew, h.at)}}})
 		}
@@ -120,15 +122,19 @@ func (m *Machine) restarted(now float64, j *job, raise raiser) {
 		}
 		slices.Sort(ranks)
 		ranks = slices.Compact(ranks)
-		raise("again/"+j.name, Incident{Kind: "job-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, ranks...),
-			Verdict:  fmt.Sprintf("%d of %d ranks of %s were started again", len(ranks), len(j.ranks), j.name),
-			Evidence: []Evidence{{seen, "the last of the old processes was seen"}, {list[0].at, fmt.Sprintf("process %d of rank %d on %s is the first of the new ones", list[0].is, list[0].rank, list[0].host)}}})
+		raise("again/"+j.name, Incident{Kind: "job-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name,
+			Subject: m.subject(j, ranks...),
+			Verdict: fmt.Sprintf("%d of %d ranks of %s were started again", len(ranks), len(j.ranks), j.name),
+			Evidence: []Evidence{{seen, "the last of the old processes was seen"},
+				{list[0].at, fmt.Sprintf("process %d of rank %d on %s is the first of the new ones", list[0].is, list[0].rank, list[0].host)}}})
 		return
 	}
 	for _, x := range list {
-		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was), Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
-			Verdict:  fmt.Sprintf("rank %d of %s: process %d %s, process %d took its place on %s", x.rank, j.name, x.was, cmp.Or(x.how, "ended"), x.is, x.host),
-			Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
+		raise(fmt.Sprintf("dead/%s/%d/%d", j.name, x.rank, x.was),
+			Incident{Kind: "rank-restarted", Severity: doctor.Warning, Confidence: 0.95, Job: j.name, Subject: m.subject(j, x.rank),
+				Verdict: fmt.Sprintf("rank %d of %s: process %d %s, process %d took its place on %s",
+					x.rank, j.name, x.was, cmp.Or(x.how, "ended"), x.is, x.host),
+				Evidence: []Evidence{{x.seen, fmt.Sprintf("process %d was last seen", x.was)}, {x.at, fmt.Sprintf("process %d is there", x.is)}}})
 	}
 }
 
@@ -151,24 +157,27 @@ func (m *Machine) processes(now float64, j *job, raise raiser) {
 			// by one, and are no others that go on: who has not come long after them is missing.
 			others := oldest <= r.gone || now-newest >= startTime && (n < size || size == 0)
 			if others && now-ended >= waitForOthers {
-				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID), Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
-					Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
-					Evidence: []Evidence{{r.gone, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
+				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID),
+					Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
+						Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
+						Evidence: []Evidence{{r.gone, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
 			}
 		}
 		if r.gone > 0 {
 			continue
 		}
 		if r.State == "T" || r.State == "t" {
-			raise(fmt.Sprintf("stopped/%s/%d", j.name, n), Incident{Kind: "rank-stopped", Severity: doctor.Critical, Confidence: 0.98, Job: j.name, Subject: m.subject(j, n),
-				Verdict:  fmt.Sprintf("%s of %s is stopped (state %s)", j.on(n), j.name, r.State),
-				Fix:      fmt.Sprintf("kill -CONT %d on %s, and find who stopped it", r.PID, r.host),
-				Evidence: []Evidence{{r.at, fmt.Sprintf("/proc/%d/stat on %s says %s", r.PID, r.host, r.State)}}})
+			raise(fmt.Sprintf("stopped/%s/%d", j.name, n),
+				Incident{Kind: "rank-stopped", Severity: doctor.Critical, Confidence: 0.98, Job: j.name, Subject: m.subject(j, n),
+					Verdict:  fmt.Sprintf("%s of %s is stopped (state %s)", j.on(n), j.name, r.State),
+					Fix:      fmt.Sprintf("kill -CONT %d on %s, and find who stopped it", r.PID, r.host),
+					Evidence: []Evidence{{r.at, fmt.Sprintf("/proc/%d/stat on %s says %s", r.PID, r.host, r.State)}}})
 		}
 		if r.Limit > 0 && float64(r.Used) > 0.95*float64(r.Limit) {
-			raise(fmt.Sprintf("memory/%s/%d", j.name, n), Incident{Kind: "memory-full", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.subject(j, n),
-				Verdict:  fmt.Sprintf("%s of %s has used %.0f%% of the memory it may use", j.on(n), j.name, 100*float64(r.Used)/float64(r.Limit)),
-				Evidence: []Evidence{{r.at, fmt.Sprintf("%d of %d bytes are in use", r.Used, r.Limit)}}})
+			raise(fmt.Sprintf("memory/%s/%d", j.name, n),
+				Incident{Kind: "memory-full", Severity: doctor.Critical, Confidence: 0.9, Job: j.name, Subject: m.subject(j, n),
+					Verdict:  fmt.Sprintf("%s of %s has used %.0f%% of the memory it may use", j.on(n), j.name, 100*float64(r.Used)/float64(r.Limit)),
+					Evidence: []Evidence{{r.at, fmt.Sprintf("%d of %d bytes are in use", r.Used, r.Limit)}}})
 		}
 	}
 }
@@ -193,8 +202,10 @@ func (m *Machine) checks(now float64, raise raiser) {
 	}
 	for _, leaf := range slices.Sorted(maps.Keys(byLeaf)) {
 		if ports := byLeaf[leaf]; len(ports) >= 3 {
-			raise("leaf/"+leaf, Incident{Kind: "leaf", Severity: doctor.Critical, Confidence: 0.8, Subject: doctor.Subject{Devices: append([]string{leaf}, ports...)}, Where: []string{leaf},
-				Verdict: fmt.Sprintf("switch %s: %d ports of hosts on it are bad at once", leaf, len(ports)), Evidence: []Evidence{{now, strings.Join(ports[:min(len(ports), 8)], ", ")}}})
+			raise("leaf/"+leaf, Incident{Kind: "leaf", Severity: doctor.Critical, Confidence: 0.8,
+				Subject: doctor.Subject{Devices: append([]string{leaf}, ports...)}, Where: []string{leaf},
+				Verdict:  fmt.Sprintf("switch %s: %d ports of hosts on it are bad at once", leaf, len(ports)),
+				Evidence: []Evidence{{now, strings.Join(ports[:min(len(ports), 8)], ", ")}}})
 		}
 	}
 	for _, b := range list {
@@ -209,9 +220,11 @@ func (m *Machine) checks(now float64, raise raiser) {
 		if b.s.Port != "" {
 			device += " port " + b.s.Port
 		}
-		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric), Incident{Kind: "check", Severity: sev, Confidence: 0.9,
-			Subject: doctor.Subject{Hosts: []string{b.h.name}, Devices: []string{b.h.name + ":" + b.s.Device}}, Cause: b.s.Why, Fix: b.s.Fix,
-			Verdict: fmt.Sprintf("%s %s: %s (%s)", b.h.name, device, b.s.Why, b.s.Metric), Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", b.s.Metric, b.s.State, b.s.Value)}}})
+		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric),
+			Incident{Kind: "check", Severity: sev, Confidence: 0.9,
+				Subject: doctor.Subject{Hosts: []string{b.h.name}, Devices: []string{b.h.name + ":" + b.s.Device}}, Cause: b.s.Why, Fix: b.s.Fix,
+				Verdict:  fmt.Sprintf("%s %s: %s (%s)", b.h.name, device, b.s.Why, b.s.Metric),
+				Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", b.s.Metric, b.s.State, b.s.Value)}}})
 	}
 }
 
@@ -268,7 +281,10 @@ func (m *Machine) roles(now float64) {
 		name := of[p]
 		key = kind + "/" + key
 		if m.held(key, true) {
-			m.stand = append(m.stand, standing{key, Incident{Kind: kind, Severity: sev, Confidence: sure, Subject: doctor.Subject{Hosts: []string{name}, Devices: []string{name + ":" + p.Device}}, Verdict: verdict, Evidence: []Evidence{{now, text}}}})
+			m.stand = append(m.stand,
+				standing{key, Incident{Kind: kind, Severity: sev, Confidence: sure,
+					Subject: doctor.Subject{Hosts: []string{name}, Devices: []string{name + ":" + p.Device}}, Verdict: verdict,
+					Evidence: []Evidence{{now, text}}}})
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(role)) {
@@ -300,17 +316,23 @@ func (m *Machine) roles(now float64) {
 			}
 			key := name + "/" + p.Device + "/" + p.Port.Port
 			if p.Gbps > 0 && p.Gbps < 0.99*midRate {
-				add("port-slow", key, p, doctor.Critical, 0.95, fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate), fmt.Sprintf("%d ports of %s compared", len(list), k))
+				add("port-slow", key, p, doctor.Critical, 0.95,
+					fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate),
+					fmt.Sprintf("%d ports of %s compared", len(list), k))
 			} else {
 				delete(m.seen, "port-slow/"+key)
 			}
 			if idle {
-				add("port-idle", key, p, doctor.Warning, 0.7, fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, job, k, midTx[job]/1e9), fmt.Sprintf("%d ports of %s compared", len(tx[job]), k))
+				add("port-idle", key, p, doctor.Warning, 0.7,
+					fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, job, k, midTx[job]/1e9),
+					fmt.Sprintf("%d ports of %s compared", len(tx[job]), k))
 			} else {
 				delete(m.seen, "port-idle/"+key)
 			}
 			if p.waitRate > 10*midWait && p.waitRate > 1e6 && p.txRate > 0 {
-				add("port-congested", key, p, doctor.Warning, 0.6, fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", name, p.Device, k), fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait))
+				add("port-congested", key, p, doctor.Warning, 0.6,
+					fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", name, p.Device, k),
+					fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait))
 			} else {
 				delete(m.seen, "port-congested/"+key)
 			}
@@ -435,7 +457,8 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 		against = "the prediction, corrected by what this cluster reaches"
 	}
 	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,
-		Verdict:  fmt.Sprintf("%s of %s in %s takes %s, %.1f times the baseline of %s", t.op, size(t.bytes), j.name, span(t.mean), t.ratio, span(t.base)),
+		Verdict: fmt.Sprintf("%s of %s in %s takes %s, %.1f times the baseline of %s",
+			t.op, size(t.bytes), j.name, span(t.mean), t.ratio, span(t.base)),
 		Evidence: []Evidence{{now, "the baseline is " + against}}}})
 }
 

@@ -162,7 +162,8 @@ const (
 
 // View gives everything at an instant.
 func (m *Machine) View(now float64) View {
-	v := View{Now: now, Title: m.c.Title, Jobs: []JobView{}, Incidents: []Incident{}, Collectives: []CollectiveView{}, Late: []LateView{}, Links: []LinkView{}, Changes: []Change{}}
+	v := View{Now: now, Title: m.c.Title, Jobs: []JobView{}, Incidents: []Incident{}, Collectives: []CollectiveView{}, Late: []LateView{},
+		Links: []LinkView{}, Changes: []Change{}}
 	v.Incidents = m.incidents()
 	v.Health = m.health(now)
 	for _, name := range slices.Sorted(maps.Keys(m.jobs)) {
@@ -306,7 +307,8 @@ func (m *Machine) jobParts(now float64, j *job, v *View) {
 			if took == 0 {
 				took = median(t.took)
 			}
-			c := CollectiveView{Job: j.name, Group: gn, Op: t.op, Bytes: t.bytes, Ranks: t.ranks, Count: t.count, Took: took, Predicted: cmp.Or(t.told, t.predict), Baseline: t.base, Ratio: t.ratio}
+			c := CollectiveView{Job: j.name, Group: gn, Op: t.op, Bytes: t.bytes, Ranks: t.ranks, Count: t.count, Took: took,
+				Predicted: cmp.Or(t.told, t.predict), Baseline: t.base, Ratio: t.ratio}
 			if c.Predicted > 0 {
 				c.Against = took / c.Predicted
 			}
@@ -385,7 +387,8 @@ func (m *Machine) Table(job, host string, from, most int) (rows []Row, total int
 			if total++; total <= from || len(rows) >= most {
 				continue
 			}
-			x := Row{Job: name, Rank: n, Host: r.host, PID: r.PID, GPU: r.GPU, NIC: cmp.Or(r.place.NIC, r.NIC), Rail: r.place.Rail, Leaf: r.place.Leaf, Port: r.place.Port, State: r.State, Memory: r.Memory, Trouble: trouble[rankKey(name, n)]}
+			x := Row{Job: name, Rank: n, Host: r.host, PID: r.PID, GPU: r.GPU, NIC: cmp.Or(r.place.NIC, r.NIC), Rail: r.place.Rail,
+				Leaf: r.place.Leaf, Port: r.place.Port, State: r.State, Memory: r.Memory, Trouble: trouble[rankKey(name, n)]}
 			x.Tx, x.Rx = m.passing(r)
 			if r.gone > 0 {
 				x.State = "gone"

@@ -110,13 +110,16 @@ func Algos(op sched.Collective, n int) ([]Algo, error) {
 			form("direct", min(2, 2*(ranks-1)), 2*share, share),
 		}, nil
 	case sched.ReduceScatter:
-		return []Algo{form("ring", ranks-1, share, share), form("recursive-halving", floor+2*fold, share+2*fold, share+fold), form("direct", min(1, ranks-1), share, share)}, nil
+		return []Algo{form("ring", ranks-1, share, share), form("recursive-halving", floor+2*fold, share+2*fold, share+fold),
+			form("direct", min(1, ranks-1), share, share)}, nil
 	case sched.AllGather:
-		return []Algo{form("ring", ranks-1, share, 0), form("recursive-doubling", floor+2*fold, share+2*fold, 0), form("bruck", log, share, 0), form("direct", min(1, ranks-1), share, 0)}, nil
+		return []Algo{form("ring", ranks-1, share, 0), form("recursive-doubling", floor+2*fold, share+2*fold, 0), form("bruck", log, share, 0),
+			form("direct", min(1, ranks-1), share, 0)}, nil
 	case sched.Broadcast:
 		return []Algo{form("ring", ranks-1, min(1, ranks-1), 0), form("double-binary-tree", log, min(1, ranks-1), 0)}, nil
 	case sched.Reduce:
-		return []Algo{form("ring", ranks-1, min(1, ranks-1), min(1, ranks-1)), form("double-binary-tree", log, min(1, ranks-1), min(1, ranks-1))}, nil
+		return []Algo{form("ring", ranks-1, min(1, ranks-1), min(1, ranks-1)),
+			form("double-binary-tree", log, min(1, ranks-1), min(1, ranks-1))}, nil
 	case sched.AllToAll:
 		return []Algo{form("pairwise", ranks-1, share, 0), form("bruck", log, log/2, 0), form("direct", min(1, ranks-1), share, 0)}, nil
 	case sched.Gather, sched.Scatter:

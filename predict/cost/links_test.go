@@ -79,7 +79,8 @@ func links(t *rapid.T, ranks int) *Links {
 		traffic *= rapid.Float64Range(1.1, 30).Draw(t, "growth")
 	}
 	link := func(wire float64) Link {
-		return Link{Alpha: rapid.Float64Range(0, 50).Draw(t, "alpha"), Post: rapid.Float64Range(0, 20).Draw(t, "post"), Beta: rapid.Float64Range(1e-6, 1e-3).Draw(t, "beta"), Wire: wire}
+		return Link{Alpha: rapid.Float64Range(0, 50).Draw(t, "alpha"), Post: rapid.Float64Range(0, 20).Draw(t, "post"),
+			Beta: rapid.Float64Range(1e-6, 1e-3).Draw(t, "beta"), Wire: wire}
 	}
 	l.Near = link(0)
 	if rapid.Bool().Draw(t, "several hosts") {

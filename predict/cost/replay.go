@@ -44,9 +44,9 @@ var ErrSlower = errors.New("slower at every size")
 // Curve replays a program for several sizes at once, which for a dozen of them
 // takes about a quarter longer than for one.
 //
-// within is a time for each size, the longest for any time, or nil. Once it is certain that the program takes longer at all sizes, the replay
-// ends with ErrSlower. What makes it certain is work of cores, use of the way out and the chain of messages without
-// their bytes: none of them becomes less if the program is cut into pieces or given more channels.
+// within is a time for each size, the longest for any time, or nil. Once it is certain that the program takes longer at all sizes, the
+// replay ends with ErrSlower. What makes it certain is work of cores, use of the way out and the chain of messages without their bytes:
+// none of them becomes less if the program is cut into pieces or given more channels.
 func (l *Links) Curve(p *sched.Program, sizes []unit.Bytes, hosts []int, within []unit.Time) ([]Replayed, error) {
 	if p.Switches > 0 {
 		return nil, fmt.Errorf("%s: these links have no computing switches", p.Name)
@@ -122,7 +122,8 @@ type sent struct{ first, last []float64 }
 
 func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk {
 	n := 2 * len(sizes) // the second half is the same without the time of bytes
-	w := &walk{l: l, p: p, sizes: n, host: hosts, chunk: make([]float64, n), touch: make([]float64, n), full: make([]int64, n), runs: make([]float64, n)}
+	w := &walk{l: l, p: p, sizes: n, host: hosts, chunk: make([]float64, n), touch: make([]float64, n), full: make([]int64, n),
+		runs: make([]float64, n)}
 	if hosts == nil {
 		w.host = make([]int, p.Ranks)
 	}

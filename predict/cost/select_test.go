@@ -15,7 +15,8 @@ import (
 func TestSelectIsTheMinimum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := AlphaBeta{rapid.Float64Range(0, 20).Draw(t, "launch"), rapid.Float64Range(.01, 50).Draw(t, "alpha"),
-			rapid.Float64Range(1e-7, 1e-2).Draw(t, "beta"), rapid.Float64Range(0, 1e-3).Draw(t, "gamma"), rapid.Float64Range(.4, 2).Draw(t, "overlap")}
+			rapid.Float64Range(1e-7, 1e-2).Draw(t, "beta"), rapid.Float64Range(0, 1e-3).Draw(t, "gamma"),
+			rapid.Float64Range(.4, 2).Draw(t, "overlap")}
 		op := rapid.SampledFrom(sched.Collectives()).Draw(t, "op")
 		n := rapid.IntRange(1, 4096).Draw(t, "n")
 		bytes := unit.Bytes(rapid.Int64Range(0, 1<<40).Draw(t, "bytes"))

@@ -227,8 +227,8 @@ var pools = []struct {
 
 func kindOf(r scored) bool { return r.Model.Experts > 0 }
 
-// poolFactor is the factor for a point from the first pool of three models or more, and what the pool has. Kernels in a step are never faster than
-// alone, so that it is at least 1.
+// poolFactor is the factor for a point from the first pool of three models or more, and what the pool has. Kernels in a step are never
+// faster than alone, so that it is at least 1.
 func poolFactor(rows []scored, r scored, leave string) (f float64, points, models int, pool string) {
 	for _, p := range pools {
 		v, n, m := classMedian(rows, func(o scored) bool {
@@ -404,7 +404,9 @@ func TestExplore(t *testing.T) {
 		knobs := []struct {
 			name string
 			at   *float64
-		}{{"TPShown", &h.TPShown}, {"TPPlain", &h.TPPlain}, {"EPShown", &h.EPShown}, {"AttnBack", &h.AttnBack}, {"AttnA100", &h.AttnA100}, {"AttnH100", &h.AttnH100}, {"Vector", &h.Vector}, {"Launch", &h.Launch}, {"MoEHost", &h.MoEHost}, {"Shadow", &h.Shadow}, {"Bare", &h.Bare}, {"Permute", &h.Permute}, {"Stage", &h.Stage}}
+		}{{"TPShown", &h.TPShown}, {"TPPlain", &h.TPPlain}, {"EPShown", &h.EPShown}, {"AttnBack", &h.AttnBack}, {"AttnA100", &h.AttnA100},
+			{"AttnH100", &h.AttnH100}, {"Vector", &h.Vector}, {"Launch", &h.Launch}, {"MoEHost", &h.MoEHost}, {"Shadow", &h.Shadow},
+			{"Bare", &h.Bare}, {"Permute", &h.Permute}, {"Stage", &h.Stage}}
 		for round := range 2 {
 			for _, k := range knobs {
 				old := *k.at
@@ -430,7 +432,8 @@ func TestExplore(t *testing.T) {
 	}
 	slices.SortFunc(rows, func(a, b scored) int { return strings.Compare(a.class+a.Model.Name+a.ID, b.class+b.Model.Name+b.ID) })
 	for _, r := range rows {
-		t.Logf("%s %s %s %s kappa %.3f in %+.1f out %+.1f", r.class, r.ID, r.Layout, r.Release, r.kappa, 100*(r.pred/r.Step-1), 100*(r.loo/r.Step-1))
+		t.Logf("%s %s %s %s kappa %.3f in %+.1f out %+.1f", r.class, r.ID, r.Layout, r.Release, r.kappa, 100*(r.pred/r.Step-1),
+			100*(r.loo/r.Step-1))
 	}
 }
 

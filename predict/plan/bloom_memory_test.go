@@ -32,8 +32,10 @@ func bloomRuns(t testing.TB) (runs []bloomRun) {
 			return v
 		}
 		h := n(0)
-		m := &work.Model{Name: "bloom", Layers: n(1), Hidden: h, FFN: 4 * h, Heads: n(2), KVHeads: n(2), HeadDim: h / n(2), Vocab: 250880, Tied: true, LayerNorm: true, Bias: true}
-		text := fmt.Sprintf("dp=%d,tp=%d,pp=%d,micro=%d,batch=%d,seq=2048,zero=1,recompute=full,flash=off,overlap=off,dtype=%s", n(3), n(4), n(5), n(6), n(7), row[8])
+		m := &work.Model{Name: "bloom", Layers: n(1), Hidden: h, FFN: 4 * h, Heads: n(2), KVHeads: n(2), HeadDim: h / n(2), Vocab: 250880,
+			Tied: true, LayerNorm: true, Bias: true}
+		text := fmt.Sprintf("dp=%d,tp=%d,pp=%d,micro=%d,batch=%d,seq=2048,zero=1,recompute=full,flash=off,overlap=off,dtype=%s",
+			n(3), n(4), n(5), n(6), n(7), row[8])
 		if row[8] == "bf16" { // since then gradients are summed in fp32, and the embeddings count as layers
 			text += ",grad=fp32,first-less=1,last-less=1"
 		}
@@ -52,8 +54,8 @@ func bloomRuns(t testing.TB) (runs []bloomRun) {
 	return runs
 }
 
-// unexplained is the one report that the others speak against: 70 layers of the same width on the same GPUs take 60 GB, so that 82, seven a stage
-// instead of six, take 70. It is not said to fit for sure.
+// unexplained is the one report that the others speak against: 70 layers of the same width on the same GPUs take 60 GB, so that 82, seven a
+// stage instead of six, take 70. It is not said to fit for sure.
 const unexplained = "14336 x 82"
 
 // Peaks of layouts that no fit has seen are within 4% in the median and 10% at p90; 97% of the verdicts are right, and no run that
@@ -71,7 +73,8 @@ func TestBloomMemory(t *testing.T) {
 				t.Errorf("%s ran and is said not to fit: %.0f GB measured, %.1f GB predicted", r.name, r.measured/1e9, r.whole/1e9)
 			}
 		case r.cost.Verdict == VerdictFits || r.cost.Fits && !strings.HasPrefix(r.name, unexplained):
-			t.Errorf("%s ran out of memory and is said to fit: %.1f GB predicted, %.1f%% of the memory", r.name, r.whole/1e9, 100*r.cost.least/(r.cost.least-r.cost.Over))
+			t.Errorf("%s ran out of memory and is said to fit: %.1f GB predicted, %.1f%% of the memory",
+				r.name, r.whole/1e9, 100*r.cost.least/(r.cost.least-r.cost.Over))
 		}
 	}
 	m, q := quantiles(errs)

@@ -76,7 +76,8 @@ func ReadConfig(name string, data []byte) (*Config, error) {
 	switch {
 	case trimmed == "":
 		return nil, fmt.Errorf("%s is empty", name)
-	case has("pipe_parallel_size", "model_parallel_size\"", "pipe-parallel-size", "model-parallel-size\":", "make_vocab_size_divisible_by", "gpt_j_residual", "pos_emb"):
+	case has("pipe_parallel_size", "model_parallel_size\"", "pipe-parallel-size", "model-parallel-size\":", "make_vocab_size_divisible_by",
+		"gpt_j_residual", "pos_emb"):
 		return readNeoX(name, data)
 	case strings.HasPrefix(trimmed, "{") && json.Valid([]byte(trimmed)):
 		return readDeepSpeed(name, []byte(trimmed))
@@ -117,7 +118,8 @@ func stripComments(s string) string {
 			}
 		case ch == '"':
 			quoted = true
-		case ch == '#' && (i == 0 || s[i-1] == '\n' || s[i-1] == ' ' || s[i-1] == '\t' || s[i-1] == ','), ch == '/' && i+1 < len(s) && s[i+1] == '/':
+		case ch == '#' && (i == 0 || s[i-1] == '\n' || s[i-1] == ' ' || s[i-1] == '\t' || s[i-1] == ','), ch == '/' && i+1 < len(s) &&
+			s[i+1] == '/':
 			for i < len(s) && s[i] != '\n' {
 				i++
 			}
@@ -238,8 +240,10 @@ func decodeYAML(name string, data []byte) (map[string]any, error) {
 // placeholder is a word in capitals where a value belongs, which a script replaces before DeepSpeed reads the file.
 var placeholder = regexp.MustCompile(`:\s*([A-Z][A-Z0-9_]{2,})\b`)
 
-var deepspeedKeys = []string{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16", "fp16", "fp8", "communication_data_type", "data_types", "gradient_clipping", "optimizer",
-	"scheduler", "pipeline", "tensor_parallel", "sequence_parallel_size", "activation_checkpointing", "zero_allow_untested_optimizer", "wall_clock_breakdown", "steps_per_print", "zero_force_ds_cpu_optimizer", "aio", "amp", "prescale_gradients", "flops_profiler"}
+var deepspeedKeys = []string{"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization",
+	"bf16", "fp16", "fp8", "communication_data_type", "data_types", "gradient_clipping", "optimizer",
+	"scheduler", "pipeline", "tensor_parallel", "sequence_parallel_size", "activation_checkpointing", "zero_allow_untested_optimizer",
+	"wall_clock_breakdown", "steps_per_print", "zero_force_ds_cpu_optimizer", "aio", "amp", "prescale_gradients", "flops_profiler"}
 
 func readDeepSpeed(name string, data []byte) (*Config, error) {
 	var m map[string]any
@@ -271,7 +275,8 @@ func (c *Config) deepspeed(m map[string]any) error {
 			return fmt.Errorf("no key of DeepSpeed is in it")
 		}
 	}
-	for _, k := range []struct{ to, key string }{{"batch", "train_batch_size"}, {"micro", "train_micro_batch_size_per_gpu"}, {"accumulation", "gradient_accumulation_steps"}, {"cp", "sequence_parallel_size"}} {
+	for _, k := range []struct{ to, key string }{{"batch", "train_batch_size"}, {"micro", "train_micro_batch_size_per_gpu"},
+		{"accumulation", "gradient_accumulation_steps"}, {"cp", "sequence_parallel_size"}} {
 		if err := c.set(k.to, m, k.key); err != nil {
 			return err
 		}
@@ -380,12 +385,16 @@ func (c *Config) deepspeed(m map[string]any) error {
 }
 
 // neoxKeys are what a plan takes from gpt-neox, and what is spelt nearly alike.
-var neoxKeys = []string{"pipe_parallel_size", "model_parallel_size", "num_layers", "hidden_size", "num_attention_heads", "num_kv_heads", "seq_length", "max_position_embeddings", "intermediate_size", "expansion_factor", "mlp_type",
-	"activation", "norm", "pos_emb", "no_weight_tying", "attention_config", "checkpoint_activations", "checkpoint_num_layers", "global_num_gpus", "moe_num_experts", "moe_top_k", "moe_expert_parallel_size",
-	"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "sequence_parallel", "expert_interval"}
+var neoxKeys = []string{"pipe_parallel_size", "model_parallel_size", "num_layers", "hidden_size", "num_attention_heads", "num_kv_heads",
+	"seq_length", "max_position_embeddings", "intermediate_size", "expansion_factor", "mlp_type",
+	"activation", "norm", "pos_emb", "no_weight_tying", "attention_config", "checkpoint_activations", "checkpoint_num_layers",
+	"global_num_gpus", "moe_num_experts", "moe_top_k", "moe_expert_parallel_size",
+	"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "sequence_parallel",
+	"expert_interval"}
 
 func readNeoX(name string, data []byte) (*Config, error) {
-	text := strings.NewReplacer(": True", ": true", ": False", ": false", ":True", ": true", ":False", ": false").Replace(stripComments(string(data)))
+	text := strings.NewReplacer(": True", ": true", ": False", ": false", ":True", ": true", ":False",
+		": false").Replace(stripComments(string(data)))
 	m, err := decodeYAML(name, []byte(text))
 	if err != nil {
 		return nil, err
@@ -401,7 +410,8 @@ func readNeoX(name string, data []byte) (*Config, error) {
 	if err := c.deepspeed(flat); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	for _, k := range []struct{ to, key string }{{"tp", "model_parallel_size"}, {"pp", "pipe_parallel_size"}, {"seq", "seq_length"}, {"gpus", "global_num_gpus"}} {
+	for _, k := range []struct{ to, key string }{{"tp", "model_parallel_size"}, {"pp", "pipe_parallel_size"}, {"seq", "seq_length"},
+		{"gpus", "global_num_gpus"}} {
 		if err := c.set(k.to, flat, k.key); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -430,7 +440,8 @@ func readNeoX(name string, data []byte) (*Config, error) {
 	n := func(key string) int { v, _ := number(flat[key]); return v }
 	if n("num_layers") > 0 && n("hidden_size") > 0 && n("num_attention_heads") > 0 {
 		act := fmt.Sprint(flat["activation"])
-		mod := &work.Model{Name: strings.TrimSuffix(name, ".yml"), Layers: n("num_layers"), Hidden: n("hidden_size"), Heads: n("num_attention_heads"), Gated: act == "swiglu" || act == "geglu", Tied: !truthy(flat["no_weight_tying"]), Vocab: 50432}
+		mod := &work.Model{Name: strings.TrimSuffix(name, ".yml"), Layers: n("num_layers"), Hidden: n("hidden_size"),
+			Heads: n("num_attention_heads"), Gated: act == "swiglu" || act == "geglu", Tied: !truthy(flat["no_weight_tying"]), Vocab: 50432}
 		mod.KVHeads = max(n("num_kv_heads"), 0)
 		if mod.KVHeads == 0 {
 			mod.KVHeads = mod.Heads
@@ -467,8 +478,10 @@ func readNeoX(name string, data []byte) (*Config, error) {
 }
 
 // flavours of torchtitan's models, by name and flavour.
-var flavours = map[string]string{"llama3/8b": "llama3-8b", "llama3/70b": "llama3-70b", "llama3/405b": "llama3.1-405b", "deepseek_v3/16b": "deepseek-v2-lite", "deepseek_v3/236b": "deepseek-v2", "deepseek_v3/671b": "deepseek-v3",
-	"llama4/17bx16e": "llama4-scout", "llama4/17bx128e": "llama4-maverick", "qwen3/0.6b": "qwen3-0.6b", "qwen3/1.7b": "qwen3-1.7b", "qwen3/4b": "qwen3-4b", "qwen3/8b": "qwen3-8b", "qwen3/14b": "qwen3-14b", "qwen3/32b": "qwen3-32b",
+var flavours = map[string]string{"llama3/8b": "llama3-8b", "llama3/70b": "llama3-70b", "llama3/405b": "llama3.1-405b",
+	"deepseek_v3/16b": "deepseek-v2-lite", "deepseek_v3/236b": "deepseek-v2", "deepseek_v3/671b": "deepseek-v3",
+	"llama4/17bx16e": "llama4-scout", "llama4/17bx128e": "llama4-maverick", "qwen3/0.6b": "qwen3-0.6b", "qwen3/1.7b": "qwen3-1.7b",
+	"qwen3/4b": "qwen3-4b", "qwen3/8b": "qwen3-8b", "qwen3/14b": "qwen3-14b", "qwen3/32b": "qwen3-32b",
 	"qwen3/30b-a3b": "qwen3-30b-a3b", "gpt_oss/20b": "gpt-oss-20b", "gpt_oss/120b": "gpt-oss-120b"}
 
 func readTorchtitan(name string, data []byte) (*Config, error) {
@@ -488,8 +501,10 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 		to   string
 		from map[string]any
 		key  string
-	}{{"local", t, "local_batch_size"}, {"local", t, "batch_size"}, {"batch", t, "global_batch_size"}, {"seq", t, "seq_len"}, {"shard", p, "data_parallel_shard_degree"}, {"replicate", p, "data_parallel_replicate_degree"},
-		{"tp", p, "tensor_parallel_degree"}, {"pp", p, "pipeline_parallel_degree"}, {"cp", p, "context_parallel_degree"}, {"ep", p, "expert_parallel_degree"}, {"etp", p, "expert_tensor_parallel_degree"},
+	}{{"local", t, "local_batch_size"}, {"local", t, "batch_size"}, {"batch", t, "global_batch_size"}, {"seq", t, "seq_len"},
+		{"shard", p, "data_parallel_shard_degree"}, {"replicate", p, "data_parallel_replicate_degree"},
+		{"tp", p, "tensor_parallel_degree"}, {"pp", p, "pipeline_parallel_degree"}, {"cp", p, "context_parallel_degree"},
+		{"ep", p, "expert_parallel_degree"}, {"etp", p, "expert_tensor_parallel_degree"},
 		{"micro", p, "pipeline_parallel_microbatch_size"}, {"layers-per-chunk", p, "pipeline_parallel_layers_per_stage"}} {
 		if err := c.set(k.to, k.from, k.key); err != nil {
 			return wrong(err)
@@ -639,7 +654,8 @@ func readAccelerate(name string, data []byte) (*Config, error) {
 	case "MEGATRON_LM":
 		c.Framework = Megatron
 		g := table(m, "megatron_lm_config")
-		for _, k := range []struct{ to, key string }{{"tp", "megatron_lm_tp_degree"}, {"pp", "megatron_lm_pp_degree"}, {"accumulation", "megatron_lm_num_micro_batches"}} {
+		for _, k := range []struct{ to, key string }{{"tp", "megatron_lm_tp_degree"}, {"pp", "megatron_lm_pp_degree"},
+			{"accumulation", "megatron_lm_num_micro_batches"}} {
 			if err := c.set(k.to, g, k.key); err != nil {
 				return wrong(err)
 			}
@@ -658,7 +674,9 @@ func readAccelerate(name string, data []byte) (*Config, error) {
 		return wrong(fmt.Errorf("distributed_type is %q; known: FSDP, DEEPSPEED, MEGATRON_LM, MULTI_GPU", kind))
 	}
 	mesh := table(m, "parallelism_config")
-	for _, k := range []struct{ to, key string }{{"replicate", "parallelism_config_dp_replicate_size"}, {"shard", "parallelism_config_dp_shard_size"}, {"tp", "parallelism_config_tp_size"}, {"cp", "parallelism_config_cp_size"}, {"cp", "parallelism_config_sp_size"}} {
+	for _, k := range []struct{ to, key string }{{"replicate", "parallelism_config_dp_replicate_size"},
+		{"shard", "parallelism_config_dp_shard_size"}, {"tp", "parallelism_config_tp_size"}, {"cp", "parallelism_config_cp_size"},
+		{"cp", "parallelism_config_sp_size"}} {
 		if err := c.set(k.to, mesh, k.key); err != nil {
 			return wrong(err)
 		}
@@ -804,7 +822,8 @@ func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 			return l, fmt.Errorf("batch %d is not a multiple of micro-batch %d x %d data ranks = %d", batch, micro, l.DP, micro*l.DP)
 		}
 		if acc > 0 && batch != micro*acc*l.DP {
-			return l, fmt.Errorf("batch sizes contradict one another: %d is not micro-batch %d x accumulation %d x %d data ranks = %d", batch, micro, acc, l.DP, micro*acc*l.DP)
+			return l, fmt.Errorf("batch sizes contradict one another: %d is not micro-batch %d x accumulation %d x %d data ranks = %d",
+				batch, micro, acc, l.DP, micro*acc*l.DP)
 		}
 	case batch > 0 && acc > 0:
 		if batch%(acc*l.DP) != 0 {

@@ -90,26 +90,31 @@ srun bash -c "$CMD"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "tp=4,cp=1,pp=12,dp=8,ep=1,sp=off,zero=1,schedule=1f1b,micro=2,batch=2048,seq=2048,recompute=full,dtype=bf16,grad=fp32,overlap=off,dropout=on"; l.String() != want || c.Model.Vocab != 250880 {
+	if want := "tp=4,cp=1,pp=12,dp=8,ep=1,sp=off,zero=1,schedule=1f1b,micro=2,batch=2048,seq=2048,recompute=full,dtype=bf16,grad=fp32,overlap=off,dropout=on"; l.String() != want ||
+		c.Model.Vocab != 250880 {
 		t.Errorf("got  %s, %d words\nwant %s", l, c.Model.Vocab, want)
 	}
 	// A flag that ends its line has no value; a pair of quotes may hold a flag and its value.
-	c, err = ReadConfig("run.sh", []byte("A=(\n \"--num-layers 4\"\n \"--vocab-size 1000\"\n --hidden-size 512\n --num-attention-heads 8\n --seq-length 64 --micro-batch-size 1 --global-batch-size 8\n --bf16\n)\ntorchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py ${A[@]}\n"))
+	c, err = ReadConfig("run.sh",
+		[]byte("A=(\n \"--num-layers 4\"\n \"--vocab-size 1000\"\n --hidden-size 512\n --num-attention-heads 8\n --seq-length 64 --micro-batch-size 1 --global-batch-size 8\n --bf16\n)\ntorchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py ${A[@]}\n"))
 	if err != nil || c.Dtype != "bf16" || c.Model == nil || c.Model.Layers != 4 || c.Model.Vocab != 1000 || c.GPUs != 8 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// One expert is a plain MLP, as Megatron-DeepSpeed's dense scripts have it.
-	c, err = ReadConfig("dense.sh", []byte("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 64 --micro-batch-size 1 --global-batch-size 8 --bf16 --num-experts 1 --moe-expert-parallel-size 1"))
+	c, err = ReadConfig("dense.sh",
+		[]byte("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 64 --micro-batch-size 1 --global-batch-size 8 --bf16 --num-experts 1 --moe-expert-parallel-size 1"))
 	if err != nil || c.Model == nil || c.Model.Experts != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// GPT-NeoX gives the width that two matrices would have; gated layers have three.
-	c, err = ReadConfig("70B.yml", []byte("{\"pipe_parallel_size\": 0, \"model_parallel_size\": 8, \"num_layers\": 80, \"hidden_size\": 8192, \"intermediate_size\": 86016, \"num_attention_heads\": 64, \"num_kv_heads\": 8, \"activation\": \"swiglu\", \"norm\": \"rmsnorm\", \"seq_length\": 4096, \"no_weight_tying\": true}"))
+	c, err = ReadConfig("70B.yml",
+		[]byte("{\"pipe_parallel_size\": 0, \"model_parallel_size\": 8, \"num_layers\": 80, \"hidden_size\": 8192, \"intermediate_size\": 86016, \"num_attention_heads\": 64, \"num_kv_heads\": 8, \"activation\": \"swiglu\", \"norm\": \"rmsnorm\", \"seq_length\": 4096, \"no_weight_tying\": true}"))
 	if err != nil || c.Model.FFN != 28672 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// Megatron's own tests give a key twice, and take the last.
-	c, err = ReadConfig("model_config.yaml", []byte("MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --seq-length: 1024\n  --num-layers: 24\n"))
+	c, err = ReadConfig("model_config.yaml",
+		[]byte("MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --seq-length: 1024\n  --num-layers: 24\n"))
 	if err != nil || c.Model.Layers != 24 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -123,12 +128,24 @@ func TestConfigs(t *testing.T) {
 		given      Given
 		want       string
 	}{
-		{"ds.json", `{"train_batch_size": 64, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "overlap_comm": true}} // note`, "llama3-8b", 8, Given{Seq: 4096}, "zero=3,schedule=1f1b,micro=4,batch=64,seq=4096"},
-		{"auto.json", `{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8,},}`, "llama3-8b", 8, Given{Batch: 32, Micro: 2, Seq: 2048, Dtype: "bf16"}, "zero=2,schedule=1f1b,micro=2,batch=32"},
-		{"titan.toml", "[model]\nname=\"llama3\"\nflavor=\"70B\"\n[training]\nlocal_batch_size=8\nseq_len=8192\n[parallelism]\ndata_parallel_shard_degree=-1\ntensor_parallel_degree=8\n[activation_checkpoint]\nmode=\"full\"\n", "", 64, Given{}, "tp=8,cp=1,pp=1,dp=8"},
-		{"acc.yaml", "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_activation_checkpointing: true\n", "llama3-8b", 8, Given{Batch: 16, Micro: 1, Seq: 4096}, "zero=2,schedule=1f1b,micro=1,batch=16,seq=4096,recompute=full"},
-		{"neox.yml", "# a comment\n{\n \"pipe_parallel_size\": 2,\n \"model_parallel_size\": 2, # two\n \"num_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"seq_length\": 2048,\n \"pos_emb\": \"rotary\", \"no_weight_tying\": true,\n \"zero_optimization\": {\"stage\": 1, \"overlap_comm\": True,},\n \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8, \"checkpoint_activations\": true,\n \"fp16\": {\"enabled\": true},\n}\n", "", 16, Given{}, "tp=2,cp=1,pp=2,dp=4"},
-		{"model_config.yaml", "ENV_VARS:\n  X: 1\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 4\n  --global-batch-size: 32\n  --seq-length: 1024\n  --max-position-embeddings: 1024\n  --tensor-model-parallel-size: 2\n  --pipeline-model-parallel-size: 2\n  --bf16: true\n", "", 8, Given{}, "tp=2,cp=1,pp=2,dp=2"},
+		{"ds.json",
+			`{"train_batch_size": 64, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "overlap_comm": true}} // note`,
+			"llama3-8b", 8, Given{Seq: 4096}, "zero=3,schedule=1f1b,micro=4,batch=64,seq=4096"},
+		{"auto.json",
+			`{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8,},}`,
+			"llama3-8b", 8, Given{Batch: 32, Micro: 2, Seq: 2048, Dtype: "bf16"}, "zero=2,schedule=1f1b,micro=2,batch=32"},
+		{"titan.toml",
+			"[model]\nname=\"llama3\"\nflavor=\"70B\"\n[training]\nlocal_batch_size=8\nseq_len=8192\n[parallelism]\ndata_parallel_shard_degree=-1\ntensor_parallel_degree=8\n[activation_checkpoint]\nmode=\"full\"\n",
+			"", 64, Given{}, "tp=8,cp=1,pp=1,dp=8"},
+		{"acc.yaml",
+			"distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_activation_checkpointing: true\n",
+			"llama3-8b", 8, Given{Batch: 16, Micro: 1, Seq: 4096}, "zero=2,schedule=1f1b,micro=1,batch=16,seq=4096,recompute=full"},
+		{"neox.yml",
+			"# a comment\n{\n \"pipe_parallel_size\": 2,\n \"model_parallel_size\": 2, # two\n \"num_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"seq_length\": 2048,\n \"pos_emb\": \"rotary\", \"no_weight_tying\": true,\n \"zero_optimization\": {\"stage\": 1, \"overlap_comm\": True,},\n \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8, \"checkpoint_activations\": true,\n \"fp16\": {\"enabled\": true},\n}\n",
+			"", 16, Given{}, "tp=2,cp=1,pp=2,dp=4"},
+		{"model_config.yaml",
+			"ENV_VARS:\n  X: 1\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 4\n  --global-batch-size: 32\n  --seq-length: 1024\n  --max-position-embeddings: 1024\n  --tensor-model-parallel-size: 2\n  --pipeline-model-parallel-size: 2\n  --bf16: true\n",
+			"", 8, Given{}, "tp=2,cp=1,pp=2,dp=2"},
 	} {
 		c, err := ReadConfig(x.name, []byte(x.text))
 		if err != nil {
@@ -159,7 +176,9 @@ func TestBadConfigs(t *testing.T) {
 		name, text, want string
 		gpus             int
 	}{
-		{"contradicts.json", `{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}`, "64 is not micro-batch 4 x accumulation 4 x 8 data ranks = 128", 8},
+		{"contradicts.json",
+			`{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}}`,
+			"64 is not micro-batch 4 x accumulation 4 x 8 data ranks = 128", 8},
 		{"typo.json", `{"train_batch_sise": 64}`, `did you mean "train_batch_size"`, 8},
 		{"typo2.json", `{"train_batch_size": 64, "zero_optimization": {"stag": 1, "overlap_com": true}}`, "did you mean", 8},
 		{"both.json", `{"train_batch_size": 64, "bf16": {"enabled": true}, "fp16": {"enabled": true}}`, "both enabled", 8},
@@ -169,11 +188,17 @@ func TestBadConfigs(t *testing.T) {
 		{"empty.json", ``, "empty", 8},
 		{"what.txt", `hello`, "no known dialect", 8},
 		{"broken.json", `{"train_batch_size": `, "not JSON", 8},
-		{"template.json", `{"train_batch_size": CONFIG_BATCH_SIZE, "zero_optimization": {"stage": ZERO_STAGE}}`, "write the value of CONFIG_BATCH_SIZE", 8},
+		{"template.json", `{"train_batch_size": CONFIG_BATCH_SIZE, "zero_optimization": {"stage": ZERO_STAGE}}`,
+			"write the value of CONFIG_BATCH_SIZE", 8},
 		{"typo.toml", "[training]\nseq_len=2048\n[parallelism]\ntensor_parallel_degre=8\n", "did you mean", 8},
-		{"heads.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 6 --kv-channels 64 --tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16", "tp 4 does not divide 6 heads", 8},
-		{"typo.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --tensor-model-paralel-size 4", "did you mean --tensor-model-parallel-size", 8},
-		{"typo.yml", "\"pipe_parallel_size\": 1\n\"model_paralel_size\": 2\n\"num_layers\": 12\n\"hidden_size\": 768\n\"num_attention_heads\": 12\n", `did you mean "model_parallel_size"`, 8},
+		{"heads.sh",
+			"--num-layers 4 --hidden-size 512 --num-attention-heads 6 --kv-channels 64 --tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8 --seq-length 512 --bf16",
+			"tp 4 does not divide 6 heads", 8},
+		{"typo.sh", "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --tensor-model-paralel-size 4",
+			"did you mean --tensor-model-parallel-size", 8},
+		{"typo.yml",
+			"\"pipe_parallel_size\": 1\n\"model_paralel_size\": 2\n\"num_layers\": 12\n\"hidden_size\": 768\n\"num_attention_heads\": 12\n",
+			`did you mean "model_parallel_size"`, 8},
 		{"kind.yaml", "distributed_type: MAGIC\n", "known: FSDP", 8},
 		{"mesh.yaml", "distributed_type: FSDP\nnum_processes: 8\nparallelism_config:\n  parallelism_config_tp_size: 3\n", "makes 3 ranks", 8},
 	} {
@@ -200,8 +225,10 @@ func TestEmitReadsBackEqual(t *testing.T) {
 		{"deepspeed", "llama3-8b", "dp=8,zero=3,micro=2,batch=64,seq=4096,recompute=full,dtype=bf16", DeepSpeed},
 		{"deepspeed", "gpt3-13b", "tp=2,pp=4,dp=2,zero=1,micro=1,batch=64,seq=2048,dtype=fp16,sp=off", DeepSpeed},
 		{"megatron", "llama3-70b", "tp=4,cp=2,pp=4,vpp=5,dp=2,zero=1,micro=1,batch=128,seq=8192,dtype=fp8,p2p=blocking", Megatron},
-		{"megatron", "deepseek-v3", "pp=4,vpp=1,dp=64,ep=64,etp=1,zero=1,micro=1,batch=4096,seq=4096,dtype=mxfp8,recompute=mla_up_proj+moe_act,grad=bf16", Megatron},
-		{"megatron", "gpt3-175b", "tp=8,pp=8,dp=2,zero=0,micro=1,batch=64,seq=2048,dtype=fp16,recompute=full,overlap=off,flash=off,grad=bf16", Megatron},
+		{"megatron", "deepseek-v3",
+			"pp=4,vpp=1,dp=64,ep=64,etp=1,zero=1,micro=1,batch=4096,seq=4096,dtype=mxfp8,recompute=mla_up_proj+moe_act,grad=bf16", Megatron},
+		{"megatron", "gpt3-175b", "tp=8,pp=8,dp=2,zero=0,micro=1,batch=64,seq=2048,dtype=fp16,recompute=full,overlap=off,flash=off,grad=bf16",
+			Megatron},
 		{"megatron", "llama3-8b", "tp=2,dp=8,shard=4,zero=1,micro=1,batch=64,seq=8192,dtype=bf16", Megatron},
 		{"torchtitan", "llama3-8b", "dp=8,zero=3,micro=2,batch=16,seq=8192,dtype=bf16,recompute=op,cp-kind=gather", FSDP},
 		{"torchtitan", "llama3-70b", "tp=8,dp=32,zero=3,micro=16,batch=512,seq=8192,dtype=fp8,recompute=full,cp-kind=gather", FSDP},
@@ -249,10 +276,12 @@ func TestEmitReadsBackEqual(t *testing.T) {
 			t.Errorf("%s: %s has %.6g parameters, read back %.6g", x.dialect, x.model, m.Params().Total, c.Model.Params().Total)
 		}
 	}
-	if _, err := Emit("deepspeed", named(t, "deepseek-v3"), layout(t, "dp=8,ep=8,batch=8,seq=4096", Megatron)); err == nil || !strings.Contains(err.Error(), "no words for ep") {
+	if _, err := Emit("deepspeed", named(t, "deepseek-v3"), layout(t, "dp=8,ep=8,batch=8,seq=4096", Megatron)); err == nil ||
+		!strings.Contains(err.Error(), "no words for ep") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Emit("deepspeed", named(t, "llama3-8b"), layout(t, "dp=8,batch=8,seq=4096,flash=off", DeepSpeed)); err == nil || !strings.Contains(err.Error(), "no words for flash") {
+	if _, err := Emit("deepspeed", named(t, "llama3-8b"), layout(t, "dp=8,batch=8,seq=4096,flash=off", DeepSpeed)); err == nil ||
+		!strings.Contains(err.Error(), "no words for flash") {
 		t.Errorf("%v", err)
 	}
 }
@@ -275,7 +304,8 @@ func FuzzReadConfig(f *testing.F) {
 
 // FuzzParseLayout: a layout that is read is written so that it is read again as the same.
 func FuzzParseLayout(f *testing.F) {
-	for _, s := range []string{"tp=8,pp=4,dp=16,micro=1,batch=128,seq=4096", "tp=8 ep=8,etp=1,zero=3", "tp=0", "tp=1,tp=2", "vpp=2,pp=2,schedule=interleaved", "cp=4,cp-kind=all-to-all", "recompute=full,dtype=fp8,offload=on", "x", "dp=99999999999"} {
+	for _, s := range []string{"tp=8,pp=4,dp=16,micro=1,batch=128,seq=4096", "tp=8 ep=8,etp=1,zero=3", "tp=0", "tp=1,tp=2",
+		"vpp=2,pp=2,schedule=interleaved", "cp=4,cp-kind=all-to-all", "recompute=full,dtype=fp8,offload=on", "x", "dp=99999999999"} {
 		f.Add(s, 64)
 	}
 	f.Fuzz(func(t *testing.T, text string, gpus int) {

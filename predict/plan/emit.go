@@ -39,8 +39,11 @@ func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" && x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0) || x.KVBytesPerToken(2) != m.KVBytesPerToken(2)) {
-		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows or routing", dialect, m.Name, x.Params().Total, m.Params().Total)
+	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" &&
+		x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0) ||
+		x.KVBytesPerToken(2) != m.KVBytesPerToken(2)) {
+		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows or routing",
+			dialect, m.Name, x.Params().Total, m.Params().Total)
 	}
 	back, err := c.Layout(m, l.GPUs(), g)
 	if err != nil {
@@ -87,18 +90,22 @@ func cannot(dialect string, l Layout, rules map[string]bool) error {
 }
 
 func emitDeepSpeed(m *work.Model, l Layout) (string, error) {
-	if err := cannot("deepspeed", l, map[string]bool{"vpp": l.VPP > 1, "ep": l.EP > 1, "sp": l.Sequence && l.TP > 1, "schedule": l.PP > 1 && l.Schedule != schedule.OneFOneB,
-		"recompute": len(l.Recompute.Modules) > 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp32", "cp-kind": l.CP > 1 && l.Context != "ulysses", "phase": l.Phase != "pretrain", "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
+	if err := cannot("deepspeed", l, map[string]bool{"vpp": l.VPP > 1, "ep": l.EP > 1, "sp": l.Sequence && l.TP > 1, "schedule": l.PP > 1 &&
+		l.Schedule != schedule.OneFOneB,
+		"recompute": len(l.Recompute.Modules) > 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp32", "cp-kind": l.CP > 1 &&
+			l.Context != "ulysses", "phase": l.Phase != "pretrain", "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
 		return "", err
 	}
-	zero := map[string]any{"stage": l.ZeRO, "overlap_comm": l.Overlap, "contiguous_gradients": true, "reduce_bucket_size": 500000000, "allgather_bucket_size": 500000000}
+	zero := map[string]any{"stage": l.ZeRO, "overlap_comm": l.Overlap, "contiguous_gradients": true, "reduce_bucket_size": 500000000,
+		"allgather_bucket_size": 500000000}
 	if l.Offload {
 		zero["offload_optimizer"] = map[string]any{"device": "cpu", "pin_memory": true}
 	}
 	if l.Shard > 0 {
 		zero["mics_shard_size"] = l.Shard
 	}
-	d := map[string]any{"train_batch_size": l.Batch, "train_micro_batch_size_per_gpu": l.Micro, "gradient_accumulation_steps": l.MicroBatches(), "zero_optimization": zero, "gradient_clipping": 1.0,
+	d := map[string]any{"train_batch_size": l.Batch, "train_micro_batch_size_per_gpu": l.Micro,
+		"gradient_accumulation_steps": l.MicroBatches(), "zero_optimization": zero, "gradient_clipping": 1.0,
 		"bf16": map[string]any{"enabled": l.Dtype == "bf16"}, "fp16": map[string]any{"enabled": l.Dtype == "fp16"}}
 	if l.Grad == "fp32" {
 		d["data_types"] = map[string]any{"grad_accum_dtype": "fp32"}
@@ -129,8 +136,11 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 	if name == "" {
 		return "", fmt.Errorf("torchtitan has no flavour for %s", m.Name)
 	}
-	if err := cannot("torchtitan", l, map[string]bool{"zero": l.ZeRO < 2, "offload": l.Offload, "recompute": len(l.Recompute.Modules) > 0 && l.Recompute.String() != "op", "sp": !l.Sequence && l.TP > 1,
-		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" && l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 && l.Batch%l.DP != 0, "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
+	if err := cannot("torchtitan", l, map[string]bool{"zero": l.ZeRO < 2, "offload": l.Offload, "recompute": len(l.Recompute.Modules) > 0 &&
+		l.Recompute.String() != "op", "sp": !l.Sequence && l.TP > 1,
+		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" &&
+			l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 &&
+			l.Batch%l.DP != 0, "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
 		return "", err
 	}
 	var b strings.Builder
@@ -159,13 +169,15 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 		replicas = shard / l.Shard
 		shard = l.Shard
 	}
-	p("\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\ntensor_parallel_degree = %d\npipeline_parallel_degree = %d\ncontext_parallel_degree = %d", replicas, max(shard/l.CP, 1), l.TP, l.PP, l.CP)
+	p("\n[parallelism]\ndata_parallel_replicate_degree = %d\ndata_parallel_shard_degree = %d\ntensor_parallel_degree = %d\npipeline_parallel_degree = %d\ncontext_parallel_degree = %d",
+		replicas, max(shard/l.CP, 1), l.TP, l.PP, l.CP)
 	if l.Context != "gather" && l.CP > 1 {
 		p("context_parallel_rotate_method = \"alltoall\"")
 	}
 	p("fsdp_reshard_after_forward = %q", map[int]string{2: "never", 3: "always"}[l.ZeRO])
 	if l.PP > 1 {
-		kind := map[schedule.Kind]string{schedule.OneFOneB: "1F1B", schedule.Interleaved: "Interleaved1F1B", schedule.ZBV: "ZBVZeroBubble", schedule.GPipe: "GPipe"}[l.Schedule]
+		kind := map[schedule.Kind]string{schedule.OneFOneB: "1F1B", schedule.Interleaved: "Interleaved1F1B", schedule.ZBV: "ZBVZeroBubble",
+			schedule.GPipe: "GPipe"}[l.Schedule]
 		if kind == "" {
 			return "", fmt.Errorf("torchtitan has no schedule %s", l.Schedule)
 		}
@@ -189,7 +201,8 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 }
 
 func emitAccelerate(l Layout) (string, error) {
-	if err := cannot("accelerate", l, map[string]bool{"pp": l.PP > 1, "ep": l.EP > 1, "recompute": len(l.Recompute.Modules) > 0, "zero": l.ZeRO == 1 || l.ZeRO == 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp8" && l.Dtype != "fp32",
+	if err := cannot("accelerate", l, map[string]bool{"pp": l.PP > 1, "ep": l.EP > 1, "recompute": len(l.Recompute.Modules) > 0,
+		"zero": l.ZeRO == 1 || l.ZeRO == 0, "dtype": l.Dtype != "bf16" && l.Dtype != "fp16" && l.Dtype != "fp8" && l.Dtype != "fp32",
 		"cp-kind": l.CP > 1 && l.Context != "ring"}); err != nil {
 		return "", err
 	}
@@ -200,13 +213,15 @@ func emitAccelerate(l Layout) (string, error) {
 	p("distributed_type: FSDP\nnum_processes: %d\nnum_machines: %d", l.GPUs(), max(l.GPUs()/8, 1))
 	p("mixed_precision: '%s'", map[string]string{"fp32": "no"}[l.Dtype]+map[bool]string{true: l.Dtype}[l.Dtype != "fp32"])
 	p("# Accelerator(gradient_accumulation_steps=%d) in the script: the file has no key for it", l.MicroBatches())
-	p("fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %t\n  fsdp_activation_checkpointing: %t\n  fsdp_offload_params: %t\n  fsdp_state_dict_type: SHARDED_STATE_DICT", l.ZeRO == 3, l.Recompute.Full, l.Offload)
+	p("fsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  fsdp_reshard_after_forward: %t\n  fsdp_activation_checkpointing: %t\n  fsdp_offload_params: %t\n  fsdp_state_dict_type: SHARDED_STATE_DICT",
+		l.ZeRO == 3, l.Recompute.Full, l.Offload)
 	if l.TP > 1 || l.CP > 1 || l.Shard > 0 {
 		shard, replicas := l.DP, 1
 		if l.Shard > 0 {
 			shard, replicas = l.Shard, l.DP*l.CP/l.Shard
 		}
-		p("parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n  parallelism_config_cp_size: %d", replicas, shard, l.TP, l.CP)
+		p("parallelism_config:\n  parallelism_config_dp_replicate_size: %d\n  parallelism_config_dp_shard_size: %d\n  parallelism_config_tp_size: %d\n  parallelism_config_cp_size: %d",
+			replicas, shard, l.TP, l.CP)
 	}
 	return b.String(), nil
 }

@@ -22,7 +22,8 @@ func emitMegatron(m *work.Model, l Layout) (string, error) {
 		return "", err
 	}
 	s := &megatronScript{m: m, l: l}
-	fmt.Fprintf(s, "#!/bin/bash\n# %s on %d GPUs: %s\n\nGPUS_PER_NODE=8\nNNODES=%d\nexport CUDA_DEVICE_MAX_CONNECTIONS=%d\n\nMODEL_ARGS=(\n", m.Name, l.GPUs(), l, max(l.GPUs()/8, 1), s.connections())
+	fmt.Fprintf(s, "#!/bin/bash\n# %s on %d GPUs: %s\n\nGPUS_PER_NODE=8\nNNODES=%d\nexport CUDA_DEVICE_MAX_CONNECTIONS=%d\n\nMODEL_ARGS=(\n",
+		m.Name, l.GPUs(), l, max(l.GPUs()/8, 1), s.connections())
 	s.shape()
 	s.attention()
 	if m.Experts > 0 {
@@ -50,7 +51,8 @@ var megatronModules = []string{"core_attn", "layernorm", "mla_up_proj", "mlp", "
 // megatronRefuses says what Megatron does not accept of a layout.
 func megatronRefuses(m *work.Model, l Layout) error {
 	zb := l.PP > 1 && l.Schedule != schedule.OneFOneB && l.Schedule != schedule.Interleaved
-	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0 && l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
+	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0 &&
+		l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
 		return err
 	}
 	no := func(format string, args ...any) error {
@@ -240,8 +242,8 @@ func (s *megatronScript) parallel() {
 	}
 }
 
-// stages writes how layers are cut. Megatron has four ways and takes one: as many layers in every chunk; the embedding and the loss counted as a
-// layer each; and a string with every chunk, which also says where layers that predict further tokens go.
+// stages writes how layers are cut. Megatron has four ways and takes one: as many layers in every chunk; the embedding and the loss counted
+// as a layer each; and a string with every chunk, which also says where layers that predict further tokens go.
 func (s *megatronScript) stages() {
 	l, layers := s.l, s.m.Layers
 	n := l.PP * l.VPP

@@ -15,7 +15,8 @@ func spread(t testing.TB, r *rand.Rand, machines map[string]*Machine) Question {
 	if machines[gpu] == nil {
 		machines[gpu] = clusterOf(t, gpu, 128, 400)
 	}
-	m := &work.Model{Name: "m", Layers: pick(4, 8), Heads: 32, KVHeads: pick(4, 32), HeadDim: 128, Hidden: pick(1024, 2048, 7168), FFN: 4096, Vocab: 32000, Gated: true}
+	m := &work.Model{Name: "m", Layers: pick(4, 8), Heads: 32, KVHeads: pick(4, 32), HeadDim: 128, Hidden: pick(1024, 2048, 7168), FFN: 4096,
+		Vocab: 32000, Gated: true}
 	m.Experts, m.TopK, m.ExpertFFN, m.SharedFFN = pick(32, 64, 128), pick(1, 2, 4, 8), pick(512, 2048), pick(0, 2048)
 	if r.IntN(3) == 0 {
 		m.Groups, m.TopGroups = 8, 4
@@ -153,7 +154,8 @@ func TestImbalanceNeverPays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if was != nil && (now.Step < was.Step*(1-1e-9) || now.Peak < was.Peak*(1-1e-9)) {
-				t.Errorf("seed %d: %s: %.6g s and %.6g bytes, with less imbalance %.6g s and %.6g bytes", seed, q.Layout, now.Step, now.Peak, was.Step, was.Peak)
+				t.Errorf("seed %d: %s: %.6g s and %.6g bytes, with less imbalance %.6g s and %.6g bytes",
+					seed, q.Layout, now.Step, now.Peak, was.Step, was.Peak)
 			}
 			was = now
 		}

@@ -86,8 +86,8 @@ func spreadOf(class, leave string) (spread float64, models, steps int) {
 	return conformal(by)
 }
 
-// conformal is the quantile of |ln(1 + error)| at the confidence, from errors by model. Every model has the same weight. How much of a left-out
-// model's errors it holds is tested.
+// conformal is the quantile of |ln(1 + error)| at the confidence, from errors by model. Every model has the same weight. How much of a
+// left-out model's errors it holds is tested.
 func conformal(by map[string][]float64) (spread float64, models, runs int) {
 	type score struct{ size, weight float64 }
 	var all []score
@@ -143,8 +143,8 @@ const (
 	VerdictNot    = "does not fit"
 )
 
-// memorySpread is the conformal quantile of all frameworks' peaks, with one more model left out if leave names it. By framework there are too few
-// models for 90%.
+// memorySpread is the conformal quantile of all frameworks' peaks, with one more model left out if leave names it. By framework there are
+// too few models for 90%.
 func memorySpread(leave string) (spread float64, models, runs int) {
 	by := map[string][]float64{}
 	for _, e := range memoryErrors() {
@@ -155,8 +155,8 @@ func memorySpread(leave string) (spread float64, models, runs int) {
 	return conformal(by)
 }
 
-// ranOut is the smallest share of the memory that was predicted for a run that ran out of it, by framework. BLOOM's 82 layers of 14,336 on 384 A100
-// did at 74.1%, though 70 of them took what is predicted. Nobody knows why, so above it no layout is said to fit for sure.
+// ranOut is the smallest share of the memory that was predicted for a run that ran out of it, by framework. BLOOM's 82 layers of 14,336 on
+// 384 A100 did at 74.1%, though 70 of them took what is predicted. Nobody knows why, so above it no layout is said to fit for sure.
 var ranOut = map[Framework]float64{DeepSpeed: .74}
 
 // judge fills in how sure the verdict on memory is.

@@ -93,7 +93,8 @@ func (l Layout) ExpertData() int { return max(l.TP*l.CP*l.DP/(l.ETP*l.EP), 1) }
 
 // Default is a layout that cuts nothing.
 func Default(f Framework) Layout {
-	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1, Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, TPOverlap: true, DPOverlap: true, Flash: true}
+	l := Layout{TP: 1, CP: 1, PP: 1, VPP: 1, DP: 1, EP: 1, ETP: 0, Sequence: true, Context: "ring", Schedule: schedule.OneFOneB, Micro: 1,
+		Dtype: "bf16", Grad: "fp32", Phase: "pretrain", Overlap: true, TPOverlap: true, DPOverlap: true, Flash: true}
 	switch f {
 	case FSDP:
 		l.ZeRO = 3
@@ -107,7 +108,9 @@ func Default(f Framework) Layout {
 }
 
 // known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less", "micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash", "loss", "dropout", "experts", "imbalance", "offload"}
+var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less",
+	"micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash",
+	"loss", "dropout", "experts", "imbalance", "offload"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -234,7 +237,9 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 		l.Schedule = schedule.Interleaved
 	}
 	if l.Schedule == schedule.Interleaved && l.PP > 1 && l.VPP == 1 {
-		return l, fmt.Errorf("layout %q: schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b", s)
+		return l,
+			fmt.Errorf("layout %q: schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b",
+				s)
 	}
 	if l.Schedule == schedule.ZBV && !given["vpp"] {
 		l.VPP = 2
@@ -364,7 +369,8 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 	if len(bad) > 0 {
 		return fmt.Errorf("layout %s: %s", l, strings.Join(bad, "; "))
 	}
-	want(m.Linear == nil, "%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
+	want(m.Linear == nil, "%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them",
+		m.Name)
 	want(l.Batch >= 1, "the batch is not known; say batch=SEQUENCES")
 	want(l.Seq >= 1 || m.CNN != nil, "the sequence length is not known; say seq=TOKENS")
 	if gpus > 0 {
@@ -380,22 +386,28 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 		want(m.KVHeads%l.TP == 0 || l.TP%m.KVHeads == 0, "tp %d does not divide %d KV heads, nor they it", l.TP, m.KVHeads)
 		want(m.DenseLayers() == 0 || m.FFN%l.TP == 0, "tp %d does not divide the MLP's width %d", l.TP, m.FFN)
 		// The first and the last chunk may hold nothing but the embedding and the head, as in Llama 3 405B.
-		want(l.PP*l.VPP <= m.Layers+2, "pp %d x vpp %d needs as many layers, less two for the embedding and the head; there are %d", l.PP, l.VPP, m.Layers)
+		want(l.PP*l.VPP <= m.Layers+2, "pp %d x vpp %d needs as many layers, less two for the embedding and the head; there are %d",
+			l.PP, l.VPP, m.Layers)
 		want(l.PP*l.VPP <= m.Layers || l.VPP > 1, "pp %d x vpp %d needs as many layers; there are %d", l.PP, l.VPP, m.Layers)
 		want(l.PP*l.VPP > 1 || l.FirstLess+l.LastLess == 0, "first-less and last-less need pp above 1")
-		want(l.FirstLess >= 0 && l.LastLess >= 0 && (l.PP*l.VPP > m.Layers+2 || split(m.Layers, l.PP*l.VPP, l.FirstLess, l.LastLess) != nil), "first-less %d and last-less %d are more than a chunk of %d layers over %d chunks holds", l.FirstLess, l.LastLess, m.Layers, l.PP*l.VPP)
+		want(l.FirstLess >= 0 && l.LastLess >= 0 && (l.PP*l.VPP > m.Layers+2 || split(m.Layers, l.PP*l.VPP, l.FirstLess, l.LastLess) != nil),
+			"first-less %d and last-less %d are more than a chunk of %d layers over %d chunks holds", l.FirstLess, l.LastLess, m.Layers, l.PP*l.VPP)
 		if l.Seq >= 1 {
 			want(l.CP == 1 || l.Seq%(2*l.CP) == 0, "seq %d is not a multiple of 2 cp = %d", l.Seq, 2*l.CP)
-			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism", l.Seq, l.CP, l.TP)
+			want(!l.Sequence || l.TP == 1 || l.Seq/l.CP%l.TP == 0, "seq %d over cp %d does not divide by tp %d for sequence parallelism",
+				l.Seq, l.CP, l.TP)
 		}
-		want(l.Context != "ulysses" || m.KVHeads%(l.CP*l.TP) == 0 || l.CP == 1, "ulysses needs heads for every rank: %d KV heads, cp %d x tp %d", m.KVHeads, l.CP, l.TP)
+		want(l.Context != "ulysses" || m.KVHeads%(l.CP*l.TP) == 0 ||
+			l.CP == 1, "ulysses needs heads for every rank: %d KV heads, cp %d x tp %d", m.KVHeads, l.CP, l.TP)
 		if l.EP > 1 {
 			want(m.Experts > 0, "ep %d: %s has no experts", l.EP, m.Name)
 			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 		}
 		want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
-		want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
+		want(!l.EPOverlap ||
+			l.mayHideExperts(),
+			"ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
 		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
 		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
 	}

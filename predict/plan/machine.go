@@ -140,14 +140,17 @@ func NewMachine(c *cluster.Cluster, gpus int) (*Machine, error) {
 		m.Hour, m.HourFrom = c.Needs.CloudPrice, "the cluster file's cloud-price"
 	}
 	if m.Hour == 0 && m.GPU.Price.USD > 0 {
-		m.Hour, m.HourFrom = m.GPU.Price.USD*1.6/(3*8760*.8), "price of the GPU and as much again by 0.6 for the rest, over three years at 80% use"
+		m.Hour, m.HourFrom = m.GPU.Price.USD*1.6/(3*8760*.8),
+			"price of the GPU and as much again by 0.6 for the rest, over three years at 80% use"
 	}
 	return m, nil
 }
 
 // shown is the memory of GPUs as their driver shows it, in MiB: what is sold as 80 GB is nearly 80 GiB.
-var shown = map[string]float64{"V100-SXM-16GB": 16160, "V100-SXM": 32510, "V100-PCIe": 32510, "A100-SXM-40GB": 40536, "A100-SXM-80GB": 81251, "A800-SXM": 81251, "A100-PCIe": 81251, "A10": 23028, "RTX-4090": 24564, "L40S": 46068,
-	"RTX-PRO-6000": 97887, "H100-SXM": 81559, "H100-PCIe": 81559, "H800-SXM": 81559, "H20": 97871, "H200": 143771, "GH200": 97871, "B200": 183359, "GB200": 189471, "B300": 275040, "GB300": 284208, "MI300X": 196592}
+var shown = map[string]float64{"V100-SXM-16GB": 16160, "V100-SXM": 32510, "V100-PCIe": 32510, "A100-SXM-40GB": 40536,
+	"A100-SXM-80GB": 81251, "A800-SXM": 81251, "A100-PCIe": 81251, "A10": 23028, "RTX-4090": 24564, "L40S": 46068,
+	"RTX-PRO-6000": 97887, "H100-SXM": 81559, "H100-PCIe": 81559, "H800-SXM": 81559, "H20": 97871, "H200": 143771, "GH200": 97871,
+	"B200": 183359, "GB200": 189471, "B300": 275040, "GB300": 284208, "MI300X": 196592}
 
 // Usable is the bytes of a GPU that programs can have.
 func (m *Machine) Usable() float64 {
@@ -176,7 +179,8 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	simulated := false
 	if ring := m.placed(op, g, local); ring.each > 0 && bytes >= leastPlaced {
 		floor, simulated = 0, true
-		t = spoken{ring.start + ring.each*bytes, fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
+		t = spoken{ring.start + ring.each*bytes,
+			fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
 	} else if model := m.model(g); model != nil {
 		p := model.Predict(op, unit.Bytes(bytes))
 		t = spoken{p.Time.Seconds(), fmt.Sprintf("NCCL %s %s over %d ranks %d apart, limited by %s", p.Algo, p.Proto, n, stride, p.Limit)}
@@ -194,7 +198,8 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 		t.seconds /= m.faster
 	}
 	if t.seconds < floor {
-		t = spoken{floor, fmt.Sprintf("%d ranks of the group in a domain share its NICs with their sister groups: %.0f GB/s", local, float64(local)*m.NIC/1e9)}
+		t = spoken{floor, fmt.Sprintf("%d ranks of the group in a domain share its NICs with their sister groups: %.0f GB/s",
+			local, float64(local)*m.NIC/1e9)}
 	}
 	t.seconds *= m.longer(Transfer{op, n, stride, bytes, simulated})
 	if len(m.times) > 1<<20 {
@@ -298,7 +303,8 @@ func (m *Machine) simulate(n, stride int, bytes unit.Bytes) (float64, error) {
 		jobs = append(jobs, sim.Job{Program: p, Size: bytes, Place: set})
 	}
 	// Rings here are short: to run every step costs less than to look for equal parts of a large cluster, once for each sister.
-	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Unfolded: true, Costs: sim.DefaultCosts(m.graph, m.catalog)})
+	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Unfolded: true,
+		Costs: sim.DefaultCosts(m.graph, m.catalog)})
 	if err != nil {
 		return 0, err
 	}

@@ -31,9 +31,12 @@ func (a args) dropout(key string) bool {
 func (a args) on(key string) bool { v, ok := a[key]; return ok && truthy(v) }
 
 // plain flags of Megatron that a plan needs; a flag that is nearly one of them is taken for a typing error.
-var megatronKeys = []string{"num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "num-query-groups", "kv-channels", "seq-length", "micro-batch-size", "global-batch-size", "tensor-model-parallel-size", "pipeline-model-parallel-size",
-	"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "sequence-parallel", "context-parallel-size", "expert-model-parallel-size", "expert-tensor-parallel-size", "use-distributed-optimizer", "recompute-granularity",
-	"recompute-method", "recompute-num-layers", "recompute-modules", "num-experts", "moe-router-topk", "moe-ffn-hidden-size", "moe-shared-expert-intermediate-size", "moe-layer-freq", "multi-latent-attention", "group-query-attention"}
+var megatronKeys = []string{"num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "num-query-groups", "kv-channels",
+	"seq-length", "micro-batch-size", "global-batch-size", "tensor-model-parallel-size", "pipeline-model-parallel-size",
+	"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "sequence-parallel", "context-parallel-size",
+	"expert-model-parallel-size", "expert-tensor-parallel-size", "use-distributed-optimizer", "recompute-granularity",
+	"recompute-method", "recompute-num-layers", "recompute-modules", "num-experts", "moe-router-topk", "moe-ffn-hidden-size",
+	"moe-shared-expert-intermediate-size", "moe-layer-freq", "multi-latent-attention", "group-query-attention"}
 
 // known longer flags that lie near a plan's flag by chance.
 var megatronOthers = []string{"seq-lengths", "eval-micro-batch-size"}
@@ -326,7 +329,9 @@ func (a args) config(name string) (*Config, error) {
 	wrong := func(format string, v ...any) (*Config, error) {
 		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
 	}
-	for _, other := range []struct{ key, what string }{{"encoder-num-layers", "an encoder and a decoder"}, {"decoder-num-layers", "an encoder and a decoder"}, {"hybrid-layer-pattern", "layers of Mamba"}, {"hybrid-override-pattern", "layers of Mamba"}, {"is-hybrid-model", "layers of Mamba"}} {
+	for _, other := range []struct{ key, what string }{{"encoder-num-layers", "an encoder and a decoder"},
+		{"decoder-num-layers", "an encoder and a decoder"}, {"hybrid-layer-pattern", "layers of Mamba"},
+		{"hybrid-override-pattern", "layers of Mamba"}, {"is-hybrid-model", "layers of Mamba"}} {
 		if _, ok := a[other.key]; ok {
 			return wrong("--%s: the model has %s; only decoders of transformer layers can be planned", other.key, other.what)
 		}
@@ -347,8 +352,11 @@ func (a args) config(name string) (*Config, error) {
 		}
 	}
 	unresolved := ""
-	for _, k := range []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"}, {"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
-		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"}, {"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"}, {"replicate", "num-distributed-optimizer-instances"}} {
+	for _, k := range []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"},
+		{"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
+		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"},
+		{"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"},
+		{"replicate", "num-distributed-optimizer-instances"}} {
 		v, ok := a[k.key]
 		if !ok {
 			continue
@@ -367,7 +375,8 @@ func (a args) config(name string) (*Config, error) {
 		c.find("set outside the script:%s", unresolved)
 	}
 	for _, k := range []string{"tp", "pp", "cp"} {
-		if _, ok := c.Values[k]; !ok && !strings.Contains(unresolved, map[string]string{"tp": "tensor-", "pp": "pipeline-", "cp": "context-"}[k]) {
+		if _, ok := c.Values[k]; !ok &&
+			!strings.Contains(unresolved, map[string]string{"tp": "tensor-", "pp": "pipeline-", "cp": "context-"}[k]) {
 			c.Values[k] = 1
 		}
 	}
@@ -462,7 +471,8 @@ func (a args) config(name string) (*Config, error) {
 		}
 	case g == "selective" || a.on("recompute-activations"):
 		r := work.Recompute{Modules: []string{"core_attn"}}
-		if mods := strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]); strings.TrimSpace(mods) != "" && mods != "true" {
+		if mods := strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]); strings.TrimSpace(mods) != "" &&
+			mods != "true" {
 			r.Modules = nil
 			for _, x := range strings.Fields(mods) {
 				if !slices.Contains(megatronModules, x) {
@@ -517,7 +527,9 @@ func (a args) model(name string, c *Config) error {
 		}
 		return nil
 	}
-	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu") || a.on("quick-geglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm", Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm"), QKVBias: a.on("add-qkv-bias") && a.on("disable-bias-linear")}
+	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu") ||
+		a.on("quick-geglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm",
+		Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm"), QKVBias: a.on("add-qkv-bias") && a.on("disable-bias-linear")}
 	if n, ok := a.num("num-query-groups"); ok && a.on("group-query-attention") {
 		m.KVHeads = n
 	}
@@ -583,7 +595,8 @@ func (a args) model(name string, c *Config) error {
 			}
 			return otherwise
 		}
-		m.MLA = &work.MLA{QRank: get("q-lora-rank", 0), KVRank: get("kv-lora-rank", 32), NoPE: get("qk-head-dim", 128), RoPE: get("qk-pos-emb-head-dim", 64), V: get("v-head-dim", 128)}
+		m.MLA = &work.MLA{QRank: get("q-lora-rank", 0), KVRank: get("kv-lora-rank", 32), NoPE: get("qk-head-dim", 128),
+			RoPE: get("qk-pos-emb-head-dim", 64), V: get("v-head-dim", 128)}
 		m.HeadDim = m.MLA.NoPE
 	}
 	if w, _, _ := strings.Cut(strings.Trim(a["window-size"], "()\"' "), ","); w != "" {

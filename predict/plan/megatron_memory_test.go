@@ -28,7 +28,8 @@ func TestMemoryOfMegatron(t *testing.T) {
 			what := []string{"state", "peak"}[i]
 			t.Logf("%s, %s: %d runs, median %.1f%%, p90 %.1f%%", kind, what, len(list), 100*list[len(list)/2], 100*list[len(list)*9/10])
 			if m, q := list[len(list)/2], list[len(list)*9/10]; m > want[i] || q > want[i+2] {
-				t.Errorf("%s, %s: the errors' median is %.1f%%, p90 %.1f%%; want at most %.0f and %.0f%%", kind, what, 100*m, 100*q, 100*want[i], 100*want[i+2])
+				t.Errorf("%s, %s: the errors' median is %.1f%%, p90 %.1f%%; want at most %.0f and %.0f%%",
+					kind, what, 100*m, 100*q, 100*want[i], 100*want[i+2])
 			}
 		}
 	}

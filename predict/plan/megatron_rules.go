@@ -110,7 +110,8 @@ func (r *megatronRun) data() {
 	sharded := r.has("use-distributed-optimizer") || r.has("use-megatron-fsdp")
 	r.want(!r.has("overlap-param-gather") || sharded, "overlap-param-gather needs a distributed optimizer")
 	r.want(!r.has("overlap-param-gather") || r.has("overlap-grad-reduce"), "overlap-param-gather needs overlap-grad-reduce")
-	r.want(!r.has("overlap-param-gather-with-optimizer-step"), "overlap-param-gather-with-optimizer-step does not go with distributed checkpoints")
+	r.want(!r.has("overlap-param-gather-with-optimizer-step"),
+		"overlap-param-gather-with-optimizer-step does not go with distributed checkpoints")
 	connections := r.env["CUDA_DEVICE_MAX_CONNECTIONS"]
 	switch {
 	case r.has("use-megatron-fsdp"):
@@ -127,7 +128,8 @@ func (r *megatronRun) stages() {
 	counted := r.has("account-for-embedding-in-pipeline-split") || r.has("account-for-loss-in-pipeline-split")
 	ends := r.has("decoder-first-pipeline-num-layers") || r.has("decoder-last-pipeline-num-layers")
 	ways := b2i(named) + b2i(r.has("num-layers-per-virtual-pipeline-stage")) + b2i(r.has("num-virtual-stages-per-pipeline-rank"))
-	r.want(ways <= 1, "only one of num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank and pipeline-model-parallel-layout")
+	r.want(ways <= 1,
+		"only one of num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank and pipeline-model-parallel-layout")
 	r.want(!named || !counted && !ends, "pipeline-model-parallel-layout excludes the other ways to cut layers")
 	r.vpp = r.int("num-virtual-stages-per-pipeline-rank", 0)
 	switch {
@@ -169,7 +171,8 @@ func (r *megatronRun) ends(counted bool) {
 		r.want(middle >= 0 && middle%stages == 0, "%d layers in the middle are not divisible by %d stages", middle, stages)
 	}
 	if r.vpp > 0 {
-		r.want(first%r.vpp == 0 && last%r.vpp == 0 && middle/stages%r.vpp == 0, "the first, the last and the middle stages are not divisible by %d chunks", r.vpp)
+		r.want(first%r.vpp == 0 && last%r.vpp == 0 &&
+			middle/stages%r.vpp == 0, "the first, the last and the middle stages are not divisible by %d chunks", r.vpp)
 	}
 }
 
@@ -180,7 +183,8 @@ func (r *megatronRun) laidOut(text string) {
 	r.vpp = len(chunks) / r.pp
 	all := strings.Join(chunks, "")
 	want := "E" + strings.Repeat("t", r.layers) + strings.Repeat("m", r.int("mtp-num-layers", 0)) + "L"
-	r.want(all == want, "the layout has %d decoder and %d MTP layers; want E, %d, %d and L", strings.Count(all, "t"), strings.Count(all, "m"), r.layers, r.int("mtp-num-layers", 0))
+	r.want(all == want, "the layout has %d decoder and %d MTP layers; want E, %d, %d and L",
+		strings.Count(all, "t"), strings.Count(all, "m"), r.layers, r.int("mtp-num-layers", 0))
 }
 
 // interleaved are the rules of virtual stages.
@@ -220,7 +224,8 @@ func spellOut(text string) (chunks []string) {
 func (r *megatronRun) recompute() {
 	switch r.word("recompute-granularity") {
 	case "full":
-		r.want(slices.Contains([]string{"uniform", "block"}, r.word("recompute-method")), "full recompute needs recompute-method uniform or block")
+		r.want(slices.Contains([]string{"uniform", "block"}, r.word("recompute-method")),
+			"full recompute needs recompute-method uniform or block")
 		r.want(r.has("recompute-num-layers"), "full recompute needs recompute-num-layers")
 	case "selective":
 		r.want(!r.has("recompute-method") && !r.has("recompute-num-layers"), "selective recompute takes neither method nor layers")
@@ -277,12 +282,14 @@ func (r *megatronRun) dispatch() {
 	r.want(sends, "overlap-moe-expert-parallel-comm needs alltoall or flex")
 	r.want(r.has("bf16") || r.has("fp16"), "overlap-moe-expert-parallel-comm needs bf16 or fp16")
 	r.want(r.pp == 1 || r.vpp > 1, "overlap-moe-expert-parallel-comm needs virtual stages where pp is above 1")
-	r.want(r.word("recompute-granularity") != "full" && !slices.Contains(r.megatronFlags["recompute-modules"], "moe"), "overlap-moe-expert-parallel-comm does not go with recompute of experts")
+	r.want(r.word("recompute-granularity") != "full" &&
+		!slices.Contains(r.megatronFlags["recompute-modules"], "moe"), "overlap-moe-expert-parallel-comm does not go with recompute of experts")
 	r.want(!r.has("moe-shared-expert-overlap"), "overlap-moe-expert-parallel-comm excludes that of shared experts")
 	r.want(r.int("mtp-num-layers", 0) <= 1, "overlap-moe-expert-parallel-comm takes one MTP layer at most")
 }
 
-// Refusals says what Megatron-LM would refuse a script for on a number of GPUs; nil for other dialects. The environment is taken to be right.
+// Refusals says what Megatron-LM would refuse a script for on a number of GPUs; nil for other dialects. The environment is taken to be
+// right.
 func (c *Config) Refusals(gpus int) []string {
 	if c.args == nil || gpus < 1 || c.Framework != Megatron {
 		return nil

@@ -15,7 +15,8 @@ import (
 func anyLayout(r *rand.Rand, m *work.Model) (Layout, bool) {
 	pick := func(list ...int) int { return list[r.IntN(len(list))] }
 	l := Default(Megatron)
-	l.TP, l.CP, l.PP, l.DP, l.Micro, l.Seq = pick(1, 1, 2, 4, 8), pick(1, 1, 2), pick(1, 2, 3, 4, 8, 16, 32), pick(1, 2, 8, 64), pick(1, 2), pick(1024, 2048, 4096)
+	l.TP, l.CP, l.PP, l.DP, l.Micro, l.Seq = pick(1, 1, 2, 4, 8), pick(1, 1, 2), pick(1, 2, 3, 4, 8, 16, 32), pick(1, 2, 8, 64), pick(1, 2),
+		pick(1024, 2048, 4096)
 	l.Batch = l.DP * l.Micro * l.PP * pick(1, 2, 4)
 	l.ETP = l.TP
 	if m.Experts > 0 {

@@ -74,7 +74,8 @@ var megatronChanges = []string{
 	"+account-for-loss-in-pipeline-split", "+account-for-embedding-in-pipeline-split;+account-for-loss-in-pipeline-split",
 	"+decoder-first-pipeline-num-layers 3", "+decoder-last-pipeline-num-layers 3",
 	"+decoder-first-pipeline-num-layers 3;+decoder-last-pipeline-num-layers 5", "+no-overlap-p2p-communication",
-	"+pipeline-model-parallel-layout Et*4|t*4|L", "+pipeline-model-parallel-layout E|t*3|t*2|", "+num-layers 30", "+num-layers 33", "+num-layers 61",
+	"+pipeline-model-parallel-layout Et*4|t*4|L", "+pipeline-model-parallel-layout E|t*3|t*2|",
+	"+num-layers 30", "+num-layers 33", "+num-layers 61",
 	"+recompute-granularity full", "+recompute-granularity full;+recompute-method uniform;+recompute-num-layers 1",
 	"+recompute-granularity selective;+recompute-modules mlp_act", "+recompute-granularity selective;+recompute-modules core_attn",
 	"+recompute-granularity selective;+recompute-modules moe", "+recompute-granularity selective;+recompute-modules moe_act",
@@ -90,7 +91,8 @@ var megatronChanges = []string{
 	"+fp8-format hybrid;+fp8-recipe tensorwise", "+fp16", "-bf16", "+seq-length 4098;+max-position-embeddings 8192", "+seq-length 8192",
 	"+num-query-groups 3;+group-query-attention", "+num-query-groups 16;+group-query-attention", "+num-attention-heads 36",
 	"+mtp-num-layers 1", "+mtp-num-layers 2", "+position-embedding-type learned_absolute", "+group-query-attention",
-	"+use-megatron-fsdp", "+use-megatron-fsdp;+ckpt-format fsdp_dtensor;@CUDA_DEVICE_MAX_CONNECTIONS=8", "+overlap-param-gather-with-optimizer-step",
+	"+use-megatron-fsdp", "+use-megatron-fsdp;+ckpt-format fsdp_dtensor;@CUDA_DEVICE_MAX_CONNECTIONS=8",
+	"+overlap-param-gather-with-optimizer-step",
 }
 
 // megatronBases are the emitted command lines that are changed.
@@ -194,7 +196,8 @@ func recordedTrials(t testing.TB) (bases, all []trial) {
 	return bases, all
 }
 
-// What Megatron's own parser said of several hundred command lines, the rules here say, too; and what is emitted today is what the parser accepted.
+// What Megatron's own parser said of several hundred command lines, the rules here say, too; and what is emitted today is what the parser
+// accepted.
 func TestRulesAgreeWithMegatron(t *testing.T) {
 	bases, all := recordedTrials(t)
 	refused := 0
@@ -209,7 +212,8 @@ func TestRulesAgreeWithMegatron(t *testing.T) {
 	for _, b := range bases {
 		now := emitted(t, b.base)
 		if !slices.Equal(now.argv(), b.argv()) || !maps.Equal(now.env, b.env) {
-			t.Errorf("%s: what is emitted is not what Megatron's parser saw; record its verdicts again (-draw)\n%s\n%s", b.base, now.argv(), b.argv())
+			t.Errorf("%s: what is emitted is not what Megatron's parser saw; record its verdicts again (-draw)\n%s\n%s",
+				b.base, now.argv(), b.argv())
 		}
 	}
 }

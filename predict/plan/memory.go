@@ -98,7 +98,8 @@ func (p *pricer) bytesPer() bytesPer {
 
 // kept is how activations are kept.
 func (p *pricer) kept() work.Kept {
-	k := work.Kept{TP: p.l.TP, ETP: p.l.ETP, Sequence: p.l.Sequence, Flash: p.l.Flash, Dropout: p.l.Dropout, Bytes: 2, Recompute: p.l.Recompute}
+	k := work.Kept{TP: p.l.TP, ETP: p.l.ETP, Sequence: p.l.Sequence, Flash: p.l.Flash, Dropout: p.l.Dropout, Bytes: 2,
+		Recompute: p.l.Recompute}
 	switch p.t {
 	case "fp8", "fp8block":
 		k.Input = 1
@@ -321,7 +322,8 @@ func (p *pricer) memoryTerms(x footprint, rank int, alive, total float64) (out [
 	put("gradients", x.grads+x.transient, sharing(b.gradients, b.sharedG+b.transient, share))
 	put("optimizer", x.optim, sharing(b.optimizer, b.sharedO, share))
 	put("gathered layers", x.live, "two layers and the gradient of one")
-	put("activations", x.act, fmt.Sprintf("%.3g micro-batches of %.3g layers alive, recompute %s", alive, float64(o.layers)/float64(l.VPP), l.Recompute))
+	put("activations", x.act, fmt.Sprintf("%.3g micro-batches of %.3g layers alive, recompute %s",
+		alive, float64(o.layers)/float64(l.VPP), l.Recompute))
 	put("head", x.head, "logits and their gradient")
 	put("fp8 weights", x.cast, "copies for the matrix products")
 	put("buckets", x.bucket, "4.5 x 5e8 elements while gradients are reduced")

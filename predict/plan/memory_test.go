@@ -14,7 +14,8 @@ func TestPeaksOfTorchtitan(t *testing.T) {
 		if p.Memory == 0 || !strings.HasSuffix(p.ID, "-tt") {
 			continue
 		}
-		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits, math.Inf(1))
+		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits,
+			math.Inf(1))
 		if err != nil {
 			t.Fatal(err)
 		}

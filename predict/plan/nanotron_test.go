@@ -41,11 +41,13 @@ func TestNanotronsBestLayouts(t *testing.T) {
 				all.grids(l, func(l Layout) { all.states(l, try) })
 			}
 		})
-		t.Logf("%s %s on %d: measured %.3g s; theirs %.3g s %s; ours %.3g s %s", p.ID, p.Model.Name, p.GPUs, p.Step, theirs.Step, theirs.LayoutText, best.Step, best.LayoutText)
+		t.Logf("%s %s on %d: measured %.3g s; theirs %.3g s %s; ours %.3g s %s",
+			p.ID, p.Model.Name, p.GPUs, p.Step, theirs.Step, theirs.LayoutText, best.Step, best.LayoutText)
 		regret = append(regret, theirs.Step/best.Step-1)
 	}
 	slices.Sort(regret)
-	t.Logf("%d cells: the published layout is priced %.0f to %.0f%% above the model's own choice, median %.0f%%", len(regret), 100*regret[0], 100*regret[len(regret)-1], 100*median(regret))
+	t.Logf("%d cells: the published layout is priced %.0f to %.0f%% above the model's own choice, median %.0f%%",
+		len(regret), 100*regret[0], 100*regret[len(regret)-1], 100*median(regret))
 	if len(regret) != 14 {
 		t.Errorf("%d cells", len(regret))
 	}

@@ -144,7 +144,8 @@ func (o *oracle) recompute() []work.Recompute {
 
 // pipeline tries schedules, chunks, and every way to relieve the ends.
 func (o *oracle) pipeline(l Layout) {
-	accepted := map[Framework][]schedule.Kind{Megatron: {"1f1b", "interleaved"}, FSDP: {"gpipe", "1f1b", "interleaved", "zb-v"}, DeepSpeed: {"1f1b"}}[o.f]
+	accepted := map[Framework][]schedule.Kind{Megatron: {"1f1b", "interleaved"}, FSDP: {"gpipe", "1f1b", "interleaved", "zb-v"},
+		DeepSpeed: {"1f1b"}}[o.f]
 	if o.kinds != nil {
 		accepted = o.kinds
 	}
@@ -177,7 +178,8 @@ func small(t testing.TB, r *rand.Rand, machines map[int]*Machine) *oracle {
 		gpus, batch = pick(2, 4, 5, 6), pick(1, 2, 4, 6)
 	}
 	heads := pick(2, 3, 4)
-	m := &work.Model{Name: "m", Layers: pick(1, 2, 2, 3), Heads: heads, KVHeads: heads, HeadDim: 128, Hidden: 512 * pick(1, 4, 16), Vocab: 1000 * pick(1, 32, 200), Gated: true}
+	m := &work.Model{Name: "m", Layers: pick(1, 2, 2, 3), Heads: heads, KVHeads: heads, HeadDim: 128, Hidden: 512 * pick(1, 4, 16),
+		Vocab: 1000 * pick(1, 32, 200), Gated: true}
 	m.FFN = 3 * m.Hidden
 	if r.IntN(3) == 0 {
 		m.Experts, m.TopK, m.ExpertFFN = 4, 2, m.Hidden
@@ -192,7 +194,8 @@ func small(t testing.TB, r *rand.Rand, machines map[int]*Machine) *oracle {
 	mc.times, mc.rings, mc.Domain = map[call]spoken{}, nil, min(mc.Domain, pick(1, 2, 4, 8))
 	o := &oracle{m: m, mc: &mc, f: []Framework{Megatron, Megatron, FSDP, DeepSpeed}[r.IntN(4)], batch: batch, seq: pick(512, 2048, 8192)}
 	if r.IntN(4) == 0 { // too large for one GPU, with heads and sequences that cannot be cut: a pipeline, often with unlike ends
-		*m = work.Model{Name: "deep", Layers: pick(3, 4, 4), Heads: 1, KVHeads: 1, HeadDim: 128, Hidden: 4096, FFN: 12288, Vocab: 32000 * pick(1, 2, 6), Gated: true}
+		*m = work.Model{Name: "deep", Layers: pick(3, 4, 4), Heads: 1, KVHeads: 1, HeadDim: 128, Hidden: 4096, FFN: 12288,
+			Vocab: 32000 * pick(1, 2, 6), Gated: true}
 		mc.GPU.Memory = unit.Bytes(pick(8, 10, 12, 16, 24)) * unit.GB
 		mc.GPUs, mc.Domain, mc.NIC = min(mc.GPUs, 3), 1, mc.NIC/float64(pick(2, 5, 12)) // what is gathered takes long
 		o.seq, o.batch = 2047, 4
@@ -248,7 +251,8 @@ func TestPublishedLayoutsAreFoundOrBeaten(t *testing.T) {
 		{"qwen3-30b-a3b", "H100", "ep=16,dp=16,micro=1,batch=1024,seq=4096,zero=1", 16},
 		{"llama3.1-405b", "H100", "tp=8,cp=1,pp=16,vpp=8,dp=128,micro=1,batch=2048,seq=8192,zero=1", 16384},
 		{"llama3-70b", "H100", "tp=4,pp=4,vpp=5,dp=2,micro=1,batch=32,seq=4096,zero=1,dtype=fp8", 32},
-		{"deepseek-v3", "H100", "tp=2,pp=8,vpp=4,dp=64,ep=64,first-less=1,micro=1,batch=16384,seq=4096,zero=1,recompute=mla_up_proj+mlp,dtype=fp8", 1024},
+		{"deepseek-v3", "H100",
+			"tp=2,pp=8,vpp=4,dp=64,ep=64,first-less=1,micro=1,batch=16384,seq=4096,zero=1,recompute=mla_up_proj+mlp,dtype=fp8", 1024},
 		{"deepseek-v3", "GB200", "pp=4,vpp=4,dp=64,ep=64,last-less=3,micro=1,batch=4096,seq=4096,zero=1,dtype=mxfp8,recompute=mla_up_proj", 256},
 		{"deepseek-v3", "GB300", "pp=2,vpp=8,dp=128,ep=32,last-less=3,micro=1,batch=4096,seq=4096,zero=1,dtype=mxfp8,ep-overlap=on", 256},
 		{"qwen3-235b-a22b", "H100", "tp=2,pp=8,vpp=4,dp=16,ep=32,micro=1,batch=2048,seq=4096,zero=1,dtype=fp8,ep-overlap=on", 256},
@@ -266,7 +270,8 @@ func TestPublishedLayoutsAreFoundOrBeaten(t *testing.T) {
 		if err != nil || found.Best == nil {
 			t.Fatalf("%s on %d: %v", x.model, x.gpus, err)
 		}
-		t.Logf("%s on %d %s: published %.4g s %s, found %.4g s %s", x.model, x.gpus, x.gpu, theirs.Step, theirs.Layout, found.Best.Step, found.Best.Layout)
+		t.Logf("%s on %d %s: published %.4g s %s, found %.4g s %s", x.model, x.gpus, x.gpu, theirs.Step, theirs.Layout, found.Best.Step,
+			found.Best.Layout)
 		if theirs.Fits && found.Best.Step > theirs.Step {
 			t.Errorf("%s on %d: %.4g s was found; the published layout takes %.4g s", x.model, x.gpus, found.Best.Step, theirs.Step)
 		}

@@ -39,7 +39,8 @@ func outsidePoints(t testing.TB) []outsidePoint {
 	machines := map[string]*Machine{}
 	var all []outsidePoint
 	for _, c := range lines[1:] {
-		p := outsidePoint{group: c[0], source: c[1], model: c[2], gpu: c[3], framework: c[6], release: c[7], layout: c[8], unit: c[9], note: c[11]}
+		p := outsidePoint{group: c[0], source: c[1], model: c[2], gpu: c[3], framework: c[6], release: c[7], layout: c[8], unit: c[9],
+			note: c[11]}
 		if p.gpus, err = strconv.Atoi(c[4]); err != nil {
 			t.Fatal(c, err)
 		}
@@ -172,7 +173,8 @@ a second and GPU. [plan-accuracy.md](../plan-accuracy.md) says what is to be lea
 		default:
 			published, predicted = fmt.Sprintf("%.4g TFLOP/s (%s)", p.value, convention), fmt.Sprintf("%.0f", p.value/(1+p.off))
 		}
-		fmt.Fprintf(&b, "| %s | %s, %d %s | %s %s | %s | %s | %+.0f%% | %s |\n", p.source, p.model, p.gpus, p.gpu, p.framework, p.layout, published, predicted, 100*p.off, p.note)
+		fmt.Fprintf(&b, "| %s | %s, %d %s | %s %s | %s | %s | %+.0f%% | %s |\n",
+			p.source, p.model, p.gpus, p.gpu, p.framework, p.layout, published, predicted, 100*p.off, p.note)
 	}
 	return b.String()
 }
@@ -217,7 +219,8 @@ func TestOutside(t *testing.T) {
 	} else if errors != outsideErrorsText {
 		t.Error("outside_errors.csv is out of step with the model; make plan-accuracy writes it")
 	}
-	for path, text := range map[string]string{outsidePage: outsideTable(points), "../../docs/reference/plan-accuracy.md": outsideSummary(points)} {
+	for path, text := range map[string]string{outsidePage: outsideTable(points),
+		"../../docs/reference/plan-accuracy.md": outsideSummary(points)} {
 		page, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -230,14 +233,16 @@ func TestOutside(t *testing.T) {
 	for _, p := range points {
 		by[p.group] = append(by[p.group], math.Abs(p.off))
 	}
-	for group, most := range map[string]float64{"dense, Megatron": .08, "dense, Megatron on A100 with flash attention": .10, "dense, Megatron-DeepSpeed": .06, "FSDP": .06, "LoRA, FSDP": .05, "MoE, Megatron": .10} {
+	for group, most := range map[string]float64{"dense, Megatron": .08, "dense, Megatron on A100 with flash attention": .10,
+		"dense, Megatron-DeepSpeed": .06, "FSDP": .06, "LoRA, FSDP": .05, "MoE, Megatron": .10} {
 		if m, _ := quantiles(by[group]); len(by[group]) == 0 || m > most {
 			t.Errorf("%s: the median error of %d published steps is %.1f%%; want at most %.0f%%", group, len(by[group]), 100*m, 100*most)
 		}
 	}
 }
 
-// A layout in which tensor parallel transfers are not cut up waits for all of forward's and a third of backward's; whoever asks without saying so is told of it.
+// A layout in which tensor parallel transfers are not cut up waits for all of forward's and a third of backward's; whoever asks without
+// saying so is told of it.
 func TestTensorParallelTransfersAreShown(t *testing.T) {
 	m, err := work.Named("llama3.1-405b")
 	if err != nil {
@@ -257,12 +262,14 @@ func TestTensorParallelTransfersAreShown(t *testing.T) {
 	}
 	on, off, bare := ask(""), ask(",tp-overlap=off"), ask(",tp-overlap=off,dp-overlap=off")
 	if r := off.Step / on.Step; r < 1.03 || r > 1.15 {
-		t.Errorf("without --tp-comm-overlap a step takes %.2f times as long; 405B on H100 has transfers of a fifth of its compute, of which 0.3 and 0.68 are shown", r)
+		t.Errorf("without --tp-comm-overlap a step takes %.2f times as long; 405B on H100 has transfers of a fifth of its compute, of which 0.3 and 0.68 are shown",
+			r)
 	}
 	if bare.Step <= off.Step {
 		t.Errorf("gradients reduced after backward cost nothing: %g s and %g s", bare.Step, off.Step)
 	}
-	if note := strings.Join(on.Notes, " "); !strings.Contains(note, "--tp-comm-overlap") || !strings.Contains(note, fmt.Sprintf("%.4g s", off.Step)) {
+	if note := strings.Join(on.Notes, " "); !strings.Contains(note, "--tp-comm-overlap") ||
+		!strings.Contains(note, fmt.Sprintf("%.4g s", off.Step)) {
 		t.Errorf("notes: %q", note)
 	}
 	if note := strings.Join(off.Notes, " "); strings.Contains(note, "--tp-comm-overlap") {

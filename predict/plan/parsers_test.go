@@ -13,9 +13,9 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// verdictsFile has what the frameworks' own parsers say to files that weft emits, and to changed ones: dialect, model, layout, change, hash of
-// the file, ACCEPT or REFUSE, and what they understood or object to. testdata/parsers/parse.py runs them: Accelerate 1.14, DeepSpeed 0.19.5
-// and torchtitan 0.2.2.
+// verdictsFile has what the frameworks' own parsers say to files that weft emits, and to changed ones: dialect, model, layout, change, hash
+// of the file, ACCEPT or REFUSE, and what they understood or object to. testdata/parsers/parse.py runs them: Accelerate 1.14, DeepSpeed
+// 0.19.5 and torchtitan 0.2.2.
 const verdictsFile = "testdata/parsers/verdicts.tsv"
 
 // frameworkFile is a file for one of the frameworks.
@@ -62,10 +62,14 @@ func files(t testing.TB) (out []frameworkFile) {
 		models    []string
 		layouts   []string
 	}{
-		{"accelerate", FSDP, []string{"llama3-8b", "qwen3-32b"}, []string{"dp=8", "dp=16,shard=8", "tp=2,dp=4", "tp=8,dp=4", "tp=2,dp=8,shard=4", "cp=2,dp=4,cp-kind=ring", "tp=2,cp=2,dp=4,cp-kind=ring"}},
-		{"deepspeed", DeepSpeed, []string{"llama3-8b", "gpt3-13b"}, []string{"dp=8", "tp=2,dp=4", "pp=4,dp=4", "tp=2,pp=2,dp=8", "cp=2,dp=4,cp-kind=ulysses", "dp=8,offload=on", "dp=16,shard=8"}},
-		{"torchtitan", FSDP, []string{"llama3-8b", "llama3-70b", "llama3.1-405b", "qwen3-8b", "deepseek-v3"}, []string{"dp=8", "dp=32,shard=8", "tp=2,dp=8", "tp=8,pp=4,dp=4", "tp=2,pp=2,dp=4,schedule=interleaved,vpp=4",
-			"pp=4,dp=8,schedule=zbv,vpp=2", "cp=4,dp=8,cp-kind=gather", "tp=2,cp=2,dp=8,cp-kind=ring", "dp=64,ep=8,etp=1"}},
+		{"accelerate", FSDP, []string{"llama3-8b", "qwen3-32b"},
+			[]string{"dp=8", "dp=16,shard=8", "tp=2,dp=4", "tp=8,dp=4", "tp=2,dp=8,shard=4", "cp=2,dp=4,cp-kind=ring",
+				"tp=2,cp=2,dp=4,cp-kind=ring"}},
+		{"deepspeed", DeepSpeed, []string{"llama3-8b", "gpt3-13b"},
+			[]string{"dp=8", "tp=2,dp=4", "pp=4,dp=4", "tp=2,pp=2,dp=8", "cp=2,dp=4,cp-kind=ulysses", "dp=8,offload=on", "dp=16,shard=8"}},
+		{"torchtitan", FSDP, []string{"llama3-8b", "llama3-70b", "llama3.1-405b", "qwen3-8b", "deepseek-v3"},
+			[]string{"dp=8", "dp=32,shard=8", "tp=2,dp=8", "tp=8,pp=4,dp=4", "tp=2,pp=2,dp=4,schedule=interleaved,vpp=4",
+				"pp=4,dp=8,schedule=zbv,vpp=2", "cp=4,dp=8,cp-kind=gather", "tp=2,cp=2,dp=8,cp-kind=ring", "dp=64,ep=8,etp=1"}},
 	} {
 		for _, model := range d.models {
 			m := named(t, model)
@@ -139,11 +143,12 @@ func (e frameworkFile) understood(t testing.TB) (string, error) {
 			flavour = name + " " + strings.ToUpper(size)
 		}
 	}
-	return fmt.Sprintf("%s replicate %d shard %d tp %d cp %d pp %d ep %d local %d global %d seq %d", flavour, replicate, shard, l.TP, l.CP, l.PP, l.EP, local, l.Batch, l.Seq), nil
+	return fmt.Sprintf("%s replicate %d shard %d tp %d cp %d pp %d ep %d local %d global %d seq %d",
+		flavour, replicate, shard, l.TP, l.CP, l.PP, l.EP, local, l.Batch, l.Seq), nil
 }
 
-// Every emitted file is one that the framework's own parser was shown and accepts, and our reader understands of it what that parser does. What
-// it refuses of changed files, our reader refuses.
+// Every emitted file is one that the framework's own parser was shown and accepts, and our reader understands of it what that parser does.
+// What it refuses of changed files, our reader refuses.
 func TestEmittedFilesAreAccepted(t *testing.T) {
 	data, err := os.ReadFile(verdictsFile)
 	if err != nil {
@@ -179,7 +184,8 @@ func TestEmittedFilesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestFrameworkParsers shows every file to the real parsers, where their sources are at hand, and compares their verdicts with the recorded ones.
+// TestFrameworkParsers shows every file to the real parsers, where their sources are at hand, and compares their verdicts with the recorded
+// ones.
 func TestFrameworkParsers(t *testing.T) {
 	sources := os.Getenv("WEFT_FRAMEWORKS")
 	if sources == "" {
@@ -203,7 +209,8 @@ func TestFrameworkParsers(t *testing.T) {
 	}
 	said := map[string][2]string{}
 	for dialect, files := range args {
-		out, err := bounded.Command(t, "python3", append([]string{"testdata/parsers/parse.py", dialect, filepath.Join(sources, dialect)}, files...)...).CombinedOutput()
+		out, err := bounded.Command(t, "python3", append([]string{"testdata/parsers/parse.py", dialect, filepath.Join(sources, dialect)},
+			files...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", dialect, err, out)
 		}

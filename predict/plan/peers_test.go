@@ -40,7 +40,8 @@ func measured(t testing.TB, name string) []map[string]float64 {
 // megatron2021 is a GPT, and a layout as Megatron-LM ran it before flash attention: nothing overlaps, scores are written.
 func megatron2021(x map[string]float64, seq int) (*work.Model, Layout) {
 	h, heads := int(x["hidden"]), int(x["heads"])
-	m := &work.Model{Name: "GPT", Layers: int(x["layers"]), Hidden: h, FFN: 4 * h, Heads: heads, KVHeads: heads, HeadDim: h / heads, Vocab: 51200, Tied: true, LayerNorm: true, Bias: true, Positions: seq}
+	m := &work.Model{Name: "GPT", Layers: int(x["layers"]), Hidden: h, FFN: 4 * h, Heads: heads, KVHeads: heads, HeadDim: h / heads,
+		Vocab: 51200, Tied: true, LayerNorm: true, Bias: true, Positions: seq}
 	l := Default(Megatron)
 	l.TP, l.PP, l.ETP, l.Batch, l.Seq = int(x["tp"]), int(x["pp"]), int(x["tp"]), int(x["batch"]), seq
 	l.DP = int(x["gpus"]) / l.TP / l.PP
@@ -102,7 +103,8 @@ func TestKorthikanti(t *testing.T) {
 	}
 }
 
-// Steps of small models on one host, where the host sets the pace as often as the GPU. vTrain, which measures every kernel on the same GPU first, states 8.4%.
+// Steps of small models on one host, where the host sets the pace as often as the GPU. vTrain, which measures every kernel on the same GPU
+// first, states 8.4%.
 func TestOneHostOfVTrain(t *testing.T) {
 	machines := map[int]*Machine{}
 	var ratios []float64

@@ -100,11 +100,15 @@ func (c *Cost) assume(q Question) {
 		plain := q
 		plain.Layout.TPOverlap, plain.Why = false, false
 		if other, err := price(plain, habits, math.Inf(1)); err == nil && other.Step > c.Step*1.03 {
-			c.Notes = append(c.Notes, fmt.Sprintf("tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off) a step takes %.4g s, %.0f%% more", other.Step, 100*(other.Step/c.Step-1)))
+			c.Notes = append(c.Notes,
+				fmt.Sprintf("tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off) a step takes %.4g s, %.0f%% more",
+					other.Step, 100*(other.Step/c.Step-1)))
 		}
 	}
 	if n := q.Machine.GPU.Compute; n > 0 && n < 80 && l.Flash && q.Model.CNN == nil {
-		c.Notes = append(c.Notes, fmt.Sprintf("FlashAttention needs Ampere or later, and %s is older: flash=off prices attention that writes its scores", q.Machine.GPU.Name))
+		c.Notes = append(c.Notes,
+			fmt.Sprintf("FlashAttention needs Ampere or later, and %s is older: flash=off prices attention that writes its scores",
+				q.Machine.GPU.Name))
 	}
 }
 
@@ -131,7 +135,8 @@ func price(q Question, h Habits, limit float64) (*Cost, error) {
 // price does so with stages that are priced already, or nil.
 func (p *pricer) price(q Question, factor float64, from string, stages []chunkTime, limit float64) (*Cost, error) {
 	l := q.Layout
-	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from, Convention: work.Causal, experts: q.Model.Experts}
+	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from,
+		Convention: work.Causal, experts: q.Model.Experts}
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
 	} else {
@@ -345,7 +350,8 @@ func peakOf(m *Machine, dtype string) (float64, string) {
 }
 
 // tree says where a step's time goes.
-func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send float64, sendHow string, data float64, dataTerms []Term, opt float64, optWhy string, factor float64) *Term {
+func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send float64, sendHow string, data float64, dataTerms []Term,
+	opt float64, optWhy string, factor float64) *Term {
 	l := p.l
 	m := float64(l.MicroBatches())
 	busiest := 0
@@ -354,7 +360,8 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 			busiest = i
 		}
 	}
-	pipe := Term{Name: "pipeline", Value: r.Period, Unit: "s", Why: fmt.Sprintf("%s run pass by pass: %d stages, %d chunks each, %d micro-batches", l.Schedule, l.PP, l.VPP, l.MicroBatches())}
+	pipe := Term{Name: "pipeline", Value: r.Period, Unit: "s",
+		Why: fmt.Sprintf("%s run pass by pass: %d stages, %d chunks each, %d micro-batches", l.Schedule, l.PP, l.VPP, l.MicroBatches())}
 	busy := Term{Name: "busy", Value: r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("of stage %d, the busiest", busiest)}
 	var f, b, w, shown, again float64
 	for _, x := range l.chunksOf(busiest) {
@@ -362,14 +369,18 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 		f, b, w, shown, again = f+x.share*s.F, b+x.share*s.B, w+x.share*s.W, shown+x.share*s.shown, again+x.share*s.again
 	}
 	busy.Terms = []Term{
-		{Name: "forward", Value: m * f, Unit: "s"}, {Name: "input gradients", Value: m * b, Unit: "s"}, {Name: "weight gradients", Value: m * w, Unit: "s"},
+		{Name: "forward", Value: m * f, Unit: "s"}, {Name: "input gradients", Value: m * b, Unit: "s"},
+		{Name: "weight gradients", Value: m * w, Unit: "s"},
 	}
 	if rest := busy.Value - m*(f+b+w); math.Abs(rest) > 1e-9*busy.Value {
-		busy.Terms = append(busy.Terms, Term{Name: "sends that block", Value: rest, Unit: "s", Why: "a rank computes nothing while it sends to another stage"})
+		busy.Terms = append(busy.Terms, Term{Name: "sends that block", Value: rest, Unit: "s",
+			Why: "a rank computes nothing while it sends to another stage"})
 	}
 	busy.Terms = append(busy.Terms,
 		Term{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String(), Note: true},
-		Term{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Note: true, Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it", p.h.TPShown, p.h.EPShown)})
+		Term{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Note: true,
+			Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it",
+				p.h.TPShown, p.h.EPShown)})
 	for i, name := range []string{"dense layer", "layer with experts"} {
 		if i == 0 && p.m.DenseLayers() == 0 || i == 1 && p.m.MoELayers() == 0 {
 			continue
@@ -380,26 +391,32 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 		if i == 1 {
 			width = float64(p.m.ExpertFFN) / float64(l.ETP)
 		}
-		t := Term{Name: "one " + name, Note: true, Value: (k.f + k.b + k.w) * factor, Unit: "s", Why: fmt.Sprintf("one micro-batch, kernels alone %.3g s x %.3f (%s)", k.f+k.b+k.w, factor, c.FactorFrom), Terms: []Term{
-			{Name: "matrix products, forward", Value: k.gemm * factor, Unit: "s", Why: p.mc.Chip.Near(p.t, T, width, float64(p.m.Hidden))},
-			{Name: "attention, forward", Value: k.attn * factor, Unit: "s", Why: "fitted to measured attention over prompts"},
-			{Name: "vector work, forward", Value: k.vector * factor, Unit: "s", Why: "bytes over 85% of the memory's rate"},
-			{Name: "backward", Value: (k.b + k.w) * factor, Unit: "s"},
-		}}
+		t := Term{Name: "one " + name, Note: true, Value: (k.f + k.b + k.w) * factor, Unit: "s",
+			Why: fmt.Sprintf("one micro-batch, kernels alone %.3g s x %.3f (%s)", k.f+k.b+k.w, factor, c.FactorFrom), Terms: []Term{
+				{Name: "matrix products, forward", Value: k.gemm * factor, Unit: "s", Why: p.mc.Chip.Near(p.t, T, width, float64(p.m.Hidden))},
+				{Name: "attention, forward", Value: k.attn * factor, Unit: "s", Why: "fitted to measured attention over prompts"},
+				{Name: "vector work, forward", Value: k.vector * factor, Unit: "s", Why: "bytes over 85% of the memory's rate"},
+				{Name: "backward", Value: (k.b + k.w) * factor, Unit: "s"},
+			}}
 		if l.TP > 1 {
-			t.Terms = append(t.Terms, Term{Name: "tensor parallel transfers", Note: true, Value: k.tpF + k.tpB, Unit: "s", Why: "as NCCL would, before overlap"})
+			t.Terms = append(t.Terms, Term{Name: "tensor parallel transfers", Note: true, Value: k.tpF + k.tpB, Unit: "s",
+				Why: "as NCCL would, before overlap"})
 		}
 		if k.epF > 0 {
-			t.Terms = append(t.Terms, Term{Name: "expert parallel transfers", Note: true, Value: k.epF + k.epB, Unit: "s", Why: "dispatch and combine, forward and backward, before overlap"})
+			t.Terms = append(t.Terms, Term{Name: "expert parallel transfers", Note: true, Value: k.epF + k.epB, Unit: "s",
+				Why: "dispatch and combine, forward and backward, before overlap"})
 		}
 		if k.cpF > 0 {
-			t.Terms = append(t.Terms, Term{Name: "context parallel transfers", Note: true, Value: k.cpF + k.cpB, Unit: "s", Why: "what attention does not hide"})
+			t.Terms = append(t.Terms, Term{Name: "context parallel transfers", Note: true, Value: k.cpF + k.cpB, Unit: "s",
+				Why: "what attention does not hide"})
 		}
 		busy.Terms = append(busy.Terms, t)
 	}
 	hf, hb, hw := p.head()
-	busy.Terms = append(busy.Terms, Term{Name: "head and loss", Note: true, Value: (hf + hb + hw) * factor, Unit: "s", Why: "one micro-batch, on the last stage"})
-	pipe.Terms = []Term{busy, {Name: "idle", Value: r.Period - r.Busy[busiest], Unit: "s", Why: fmt.Sprintf("bubble, %.1f%% of the pipeline's time", 100*r.Bubble)}}
+	busy.Terms = append(busy.Terms, Term{Name: "head and loss", Note: true, Value: (hf + hb + hw) * factor, Unit: "s",
+		Why: "one micro-batch, on the last stage"})
+	pipe.Terms = []Term{busy, {Name: "idle", Value: r.Period - r.Busy[busiest], Unit: "s",
+		Why: fmt.Sprintf("bubble, %.1f%% of the pipeline's time", 100*r.Bubble)}}
 	if l.PP > 1 {
 		pipe.Terms = append(pipe.Terms, Term{Name: "one transfer between stages", Note: true, Value: send, Unit: "s", Why: sendHow})
 	}

@@ -34,7 +34,8 @@ func TestLayoutsReadBackEqual(t *testing.T) {
 		f := rapid.SampledFrom([]Framework{Megatron, FSDP, DeepSpeed}).Draw(t, "framework")
 		l := Default(f)
 		n := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
-		l.TP, l.CP, l.PP, l.DP, l.EP, l.Micro, l.Batch, l.Seq = n("tp", 8), n("cp", 4), n("pp", 8), n("dp", 8), n("ep", 4), n("micro", 4), n("batch", 512), n("seq", 9000)
+		l.TP, l.CP, l.PP, l.DP, l.EP, l.Micro, l.Batch, l.Seq = n("tp", 8), n("cp", 4), n("pp", 8), n("dp", 8), n("ep", 4), n("micro", 4),
+			n("batch", 512), n("seq", 9000)
 		l.ZeRO = rapid.IntRange(0, 3).Draw(t, "zero")
 		l.ETP = n("etp", 4)
 		if l.PP > 1 {
@@ -80,8 +81,10 @@ func TestBadLayoutsSayWhy(t *testing.T) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
-	for text, want := range map[string]string{"tq=8": "known", "tp=8,tp=4": "twice", "zero=4": "0 to 3", "tp=x": "number", "dtype=int3": "known", "schedule=pipedream": "known", "recompute=some": "joined by"} {
-		if _, err := ParseLayout(text, Megatron, 0); err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "keys of") {
+	for text, want := range map[string]string{"tq=8": "known", "tp=8,tp=4": "twice", "zero=4": "0 to 3", "tp=x": "number",
+		"dtype=int3": "known", "schedule=pipedream": "known", "recompute=some": "joined by"} {
+		if _, err := ParseLayout(text, Megatron, 0); err == nil || !strings.Contains(err.Error(), want) &&
+			!strings.Contains(err.Error(), "keys of") {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
@@ -149,7 +152,8 @@ func TestRegretOnTheBLOOMGrid(t *testing.T) {
 	best, pick, pickPred := math.Inf(1), 0.0, math.Inf(1)
 	var chosen string
 	for _, p := range Points() {
-		if !strings.HasSuffix(p.ID, "-bloom") || p.GPUs != 384 || p.Layout.Batch != 2048 || p.Model.Params().Total < 1.7e11 || p.Model.Params().Total > 1.85e11 {
+		if !strings.HasSuffix(p.ID, "-bloom") || p.GPUs != 384 || p.Layout.Batch != 2048 || p.Model.Params().Total < 1.7e11 ||
+			p.Model.Params().Total > 1.85e11 {
 			continue
 		}
 		mc := clusterOf(t, p.GPU, p.GPUs, p.NIC)

@@ -44,7 +44,8 @@ var Points = sync.OnceValue(func() []Point {
 		}
 		n := func(k string) int { v, _ := strconv.Atoi(f[k]); return v }
 		x := func(k string) float64 { v, _ := strconv.ParseFloat(f[k], 64); return v }
-		p := Point{ID: f["id"], Release: f["release"], GPU: f["gpu"], Remark: f["remark"], Framework: Framework(f["framework"]), GPUs: n("gpus"), NIC: x("nic_gbps"), Step: x("step_s"), Memory: x("mem_gb") * 1e9, Error: math.NaN()}
+		p := Point{ID: f["id"], Release: f["release"], GPU: f["gpu"], Remark: f["remark"], Framework: Framework(f["framework"]), GPUs: n("gpus"),
+			NIC: x("nic_gbps"), Step: x("step_s"), Memory: x("mem_gb") * 1e9, Error: math.NaN()}
 		if v, err := strconv.ParseFloat(f["error"], 64); err == nil {
 			p.Error = v
 		}
@@ -52,7 +53,8 @@ var Points = sync.OnceValue(func() []Point {
 		if p.Model == nil {
 			continue
 		}
-		if strings.Contains(p.Remark, "w/ MTP") || p.Release >= "25.11" && p.Model.Name == "deepseek-v3" && p.Remark == "" && strings.HasSuffix(p.ID, "-mb") {
+		if strings.Contains(p.Remark, "w/ MTP") || p.Release >= "25.11" && p.Model.Name == "deepseek-v3" && p.Remark == "" &&
+			strings.HasSuffix(p.ID, "-mb") {
 			m := *p.Model
 			m.MTP = 1
 			p.Model = &m
@@ -113,7 +115,8 @@ func pointModel(name string, heads int) *work.Model {
 		if heads == 0 {
 			heads = 96
 		}
-		return &work.Model{Name: name, Layers: l, Hidden: h, FFN: 4 * h, Heads: heads, KVHeads: heads, HeadDim: h / heads, Vocab: 250880, Tied: true, LayerNorm: true, Bias: true}
+		return &work.Model{Name: name, Layers: l, Hidden: h, FFN: 4 * h, Heads: heads, KVHeads: heads, HeadDim: h / heads, Vocab: 250880,
+			Tied: true, LayerNorm: true, Bias: true}
 	}
 	m, err := work.Named(name)
 	if err != nil {
@@ -168,8 +171,10 @@ func nearestPoint(q Question) *Nearest {
 			d += .7
 		}
 		l, k := p.Layout, q.Layout
-		d += .5*doublings(p.Model.Params().Active, params) + .15*doublings(float64(p.GPUs), float64(k.GPUs())) + .3*doublings(float64(l.Seq), float64(k.Seq))
-		d += .2*(doublings(float64(l.TP), float64(k.TP))+doublings(float64(l.PP), float64(k.PP))+doublings(float64(l.CP), float64(k.CP))+doublings(float64(l.EP), float64(k.EP))) + .1*doublings(float64(l.Micro), float64(k.Micro))
+		d += .5*doublings(p.Model.Params().Active, params) + .15*doublings(float64(p.GPUs), float64(k.GPUs())) + .3*doublings(float64(l.Seq),
+			float64(k.Seq))
+		d += .2*(doublings(float64(l.TP), float64(k.TP))+doublings(float64(l.PP), float64(k.PP))+doublings(float64(l.CP),
+			float64(k.CP))+doublings(float64(l.EP), float64(k.EP))) + .1*doublings(float64(l.Micro), float64(k.Micro))
 		if (l.ZeRO == 3) != (k.ZeRO == 3) {
 			d += .5
 		}
@@ -185,7 +190,8 @@ func nearestPoint(q Question) *Nearest {
 		}
 	}
 	p := points[best]
-	n := &Nearest{ID: p.ID, Step: p.Step, Error: p.Error, Far: max(far, 0), What: fmt.Sprintf("%s on %d %s, %s %s, %s", p.Model.Name, p.GPUs, p.GPU, p.Framework, p.Release, p.Layout)}
+	n := &Nearest{ID: p.ID, Step: p.Step, Error: p.Error, Far: max(far, 0),
+		What: fmt.Sprintf("%s on %d %s, %s %s, %s", p.Model.Name, p.GPUs, p.GPU, p.Framework, p.Release, p.Layout)}
 	if math.IsNaN(n.Error) {
 		n.Error = 0
 		n.Remark = "the model was not scored there"
@@ -230,13 +236,15 @@ func half(t string) bool { return t == "bf16" || t == "fp16" }
 
 // sameGPU reports whether the catalogue's name and a point's are of one GPU.
 func sameGPU(name, point string) bool {
-	point = map[string]string{"A100-80G": "A100-SXM-80GB", "A100-40G": "A100-SXM-40GB", "H100": "H100-SXM"}[point] + map[bool]string{true: point}[!slices.Contains([]string{"A100-80G", "A100-40G", "H100"}, point)]
+	point = map[string]string{"A100-80G": "A100-SXM-80GB", "A100-40G": "A100-SXM-40GB",
+		"H100": "H100-SXM"}[point] + map[bool]string{true: point}[!slices.Contains([]string{"A100-80G", "A100-40G", "H100"}, point)]
 	return name == point
 }
 
 // chipOf is the generation of a GPU by its name.
 func chipOf(gpu string) string {
-	for _, g := range []struct{ prefix, chip string }{{"A100", "a100"}, {"A800", "a100"}, {"H100", "h100"}, {"H200", "h100"}, {"H800", "h100"}, {"H20", "h100"}, {"GH200", "h100"}, {"B200", "b200"}, {"GB200", "b200"}, {"B300", "b200"}, {"GB300", "b200"}} {
+	for _, g := range []struct{ prefix, chip string }{{"A100", "a100"}, {"A800", "a100"}, {"H100", "h100"}, {"H200", "h100"}, {"H800", "h100"},
+		{"H20", "h100"}, {"GH200", "h100"}, {"B200", "b200"}, {"GB200", "b200"}, {"B300", "b200"}, {"GB300", "b200"}} {
 		if strings.HasPrefix(gpu, g.prefix) {
 			return g.chip
 		}
@@ -321,7 +329,8 @@ func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string
 		}
 		return kind + ", " + attention
 	}
-	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s", best.points, best.models, best.framework, best.gpu, best.dtype, words(best.moe, best.flash))
+	from := fmt.Sprintf("median of %d measured steps of %d models, %s on %s in %s, %s",
+		best.points, best.models, best.framework, best.gpu, best.dtype, words(best.moe, best.flash))
 	if best.pool != "" {
 		from += fmt.Sprintf("; fewer than three models of that were measured, so the steps are of %s", best.pool)
 	}

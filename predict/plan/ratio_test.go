@@ -29,7 +29,8 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 	}
 	errs := map[string][]float64{}
 	for _, x := range zeroBubble {
-		m := &work.Model{Name: "zb", Layers: x.layers, Hidden: x.hidden, FFN: 4 * x.hidden, Heads: x.heads, KVHeads: x.heads, HeadDim: x.hidden / x.heads, Vocab: 50304}
+		m := &work.Model{Name: "zb", Layers: x.layers, Hidden: x.hidden, FFN: 4 * x.hidden, Heads: x.heads, KVHeads: x.heads,
+			HeadDim: x.hidden / x.heads, Vocab: 50304}
 		for micros, measured := range x.rows {
 			var base float64
 			for i, kind := range []string{"1f1b", "interleaved", "zb-1p", "zb-2p"} {
@@ -40,7 +41,8 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 				case "1f1b":
 					vpp = ",p2p=blocking"
 				}
-				l, err := ParseLayout(fmt.Sprintf("pp=%d,micro=%d,batch=%d,seq=1024,zero=0,schedule=%s%s", x.pp, x.micro, x.micro*micros, kind, vpp), Megatron, 0)
+				l, err := ParseLayout(fmt.Sprintf("pp=%d,micro=%d,batch=%d,seq=1024,zero=0,schedule=%s%s", x.pp, x.micro, x.micro*micros, kind, vpp),
+					Megatron, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -57,7 +59,8 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 					base = rate
 				}
 				want, got := measured[i]/measured[0], rate/base
-				t.Logf("%d stages, %3d micro-batches, %-12s %.2f samples/s measured, %.2f predicted; over 1F1B %.3f and %.3f: %+.1f%%", x.pp, micros, kind, measured[i], rate, want, got, 100*(got/want-1))
+				t.Logf("%d stages, %3d micro-batches, %-12s %.2f samples/s measured, %.2f predicted; over 1F1B %.3f and %.3f: %+.1f%%",
+					x.pp, micros, kind, measured[i], rate, want, got, 100*(got/want-1))
 				if i > 0 {
 					errs[kind] = append(errs[kind], math.Abs(got/want-1))
 				}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// recipe sets what Megatron-Bridge's performance recipes turned on for a published step with experts. The tables of results do not say it; the
-// recipes of the release (scripts/performance/configs at v0.2.0 for 25.11, v0.3.0 for 26.02, v0.4.0 for 26.04, v0.5.0 since 26.06) do.
+// recipe sets what Megatron-Bridge's performance recipes turned on for a published step with experts. The tables of results do not say it;
+// the recipes of the release (scripts/performance/configs at v0.2.0 for 25.11, v0.3.0 for 26.02, v0.4.0 for 26.04, v0.5.0 since 26.06) do.
 func recipe(l *Layout, model, gpu, release string) {
 	l.Recompute.Modules = strings.Fields(ruleOf(recipeAgain, l, model, gpu, release))
 	l.EPOverlap = ruleOf(recipeHides, l, model, gpu, release) == "on" && l.mayHideExperts()
@@ -77,7 +77,8 @@ var recipeHides = []recipeRow{
 }
 
 // hostOf is the host's time for a layer with experts by release, over that without CUDA graphs since 25.11; 1 where no release is given.
-// Recipes for Grace put attention and router into graphs since then, and those for mxfp8 that overlap experts' traffic the whole step since 26.06.
+// Recipes for Grace put attention and router into graphs since then, and those for mxfp8 that overlap experts' traffic the whole step since
+// 26.06.
 func hostOf(q Question) float64 {
 	if q.Model.Experts == 0 || q.Framework != Megatron || q.Release == "" {
 		return 1

@@ -104,7 +104,8 @@ func (p Page) HTML(w io.Writer) error {
 	case c.Verdict == VerdictUnsure || c.Peak > .95*c.Capacity:
 		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
-	facts := []fact{{"step", readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""}, {"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
+	facts := []fact{{"step", readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""},
+		{"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {
 		facts = append(facts, fact{"to train", days(p.Days), ""}, fact{"cost", dollars(p.USD), ""})
@@ -118,7 +119,8 @@ func (p Page) HTML(w io.Writer) error {
 	}
 	trust := []string{fmt.Sprintf("factor %.3f: %s", c.Factor, c.FactorFrom)}
 	if n := c.Nearest; n != nil {
-		trust = append(trust, fmt.Sprintf("nearest measured step: %s (%s), measured %s s, the model is off by %+.1f%% there", n.ID, n.What, readable(n.Step), 100*n.Error))
+		trust = append(trust, fmt.Sprintf("nearest measured step: %s (%s), measured %s s, the model is off by %+.1f%% there",
+			n.ID, n.What, readable(n.Step), 100*n.Error))
 		if n.Remark != "" {
 			trust = append(trust, n.Remark)
 		}
@@ -148,5 +150,7 @@ func (p Page) HTML(w io.Writer) error {
 	}
 	shown := *c
 	shown.Why = why
-	return reportPage.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Title": p.Title, "Machine": p.Machine, "Cost": &shown, "Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String()), "Scatter": template.HTML(scatter.String())})
+	return reportPage.Execute(w, map[string]any{"Style": template.CSS(kit.Style()), "Title": p.Title, "Machine": p.Machine, "Cost": &shown,
+		"Facts": facts, "Memory": bars, "Rows": p.Rows, "Lines": p.Lines, "Trust": trust, "Timeline": template.HTML(picture.String()),
+		"Scatter": template.HTML(scatter.String())})
 }

@@ -75,14 +75,17 @@ func (c *Cost) WriteScatter(w io.Writer, spots []Spot) error {
 		if s.Front {
 			class = "front"
 		}
-		doc.Circle(x.at(s.Step), y.at(s.Peak/1e9), size(s.USD), fmt.Sprintf("%s s, %.1f GB, %s a step: %s", readable(s.Step), s.Peak/1e9, dollars(s.USD), s.Layout), svg.Class(class))
+		doc.Circle(x.at(s.Step), y.at(s.Peak/1e9), size(s.USD),
+			fmt.Sprintf("%s s, %.1f GB, %s a step: %s", readable(s.Step), s.Peak/1e9, dollars(s.USD), s.Layout), svg.Class(class))
 	}
 	mid := y.at(c.Peak / 1e9)
-	doc.Line(x.at(low), mid, x.at(high), mid, fmt.Sprintf("90%% interval %s to %s s", readable(low), readable(high)), svg.Class("error"), svg.Stroke(2))
+	doc.Line(x.at(low), mid, x.at(high), mid, fmt.Sprintf("90%% interval %s to %s s", readable(low), readable(high)), svg.Class("error"),
+		svg.Stroke(2))
 	if i := c.MemoryInterval; i != nil {
 		doc.Line(x.at(c.Step), y.at(i.Low/1e9), x.at(c.Step), y.at(min(i.High/1e9, y.high)), i.String(), svg.Class("error"), svg.Stroke(2))
 	}
-	doc.Circle(x.at(c.Step), mid, size(c.USDPerStep), fmt.Sprintf("the answer: %s s, %.1f GB, %s a step", readable(c.Step), c.Peak/1e9, dollars(c.USDPerStep)), svg.Class("best"))
+	doc.Circle(x.at(c.Step), mid, size(c.USDPerStep),
+		fmt.Sprintf("the answer: %s s, %.1f GB, %s a step", readable(c.Step), c.Peak/1e9, dollars(c.USDPerStep)), svg.Class("best"))
 	return doc.WriteTo(w, width, height, "weft-scatter", "layouts by step time and memory", scatterStyle)
 }
 

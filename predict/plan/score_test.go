@@ -78,7 +78,9 @@ func megatronRuns(t testing.TB) (runs []memoryRun, refused int) {
 		}
 		last := cost.Stages[len(cost.Stages)-1] // Megatron logs on its last rank what is allocated, without the allocator's slack
 		m := c.Model
-		runs = append(runs, memoryRun{id: fmt.Sprintf("%d %s", i+2, l), class: "Megatron, " + row[0], model: fmt.Sprintf("megatron-%d-%d-%d-%d-%d-%d-%d-%v-%d", m.Layers, m.Hidden, m.FFN, m.Heads, m.KVHeads, m.Experts, m.ExpertFFN, m.MLA != nil, m.MTP),
+		runs = append(runs, memoryRun{id: fmt.Sprintf("%d %s", i+2, l), class: "Megatron, " + row[0],
+			model: fmt.Sprintf("megatron-%d-%d-%d-%d-%d-%d-%d-%v-%d", m.Layers, m.Hidden, m.FFN, m.Heads, m.KVHeads, m.Experts, m.ExpertFFN,
+				m.MLA != nil, m.MTP),
 			measured: peak, predicted: last.used, state: state, stateSaid: last.State})
 	}
 	return runs, refused
@@ -91,7 +93,8 @@ func stepRuns(t testing.TB) (runs []memoryRun) {
 			continue
 		}
 		_, group, _ := strings.Cut(p.ID, "-")
-		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits, math.Inf(1))
+		c, err := price(Question{Model: p.Model, Machine: clusterOf(t, p.GPU, p.GPUs, p.NIC), Framework: p.Framework, Layout: p.Layout}, habits,
+			math.Inf(1))
 		if err != nil {
 			t.Logf("%s: %v", p.ID, err)
 			continue
@@ -104,7 +107,8 @@ func stepRuns(t testing.TB) (runs []memoryRun) {
 			unit = 1
 			c.Peak += newPricer(p.Model, clusterOf(t, p.GPU, p.GPUs, p.NIC), p.Framework, p.Layout, habits).outside()
 		}
-		runs = append(runs, memoryRun{id: p.ID + " " + p.Layout.String(), class: group, model: p.Model.Name, measured: p.Memory * unit, predicted: c.Peak})
+		runs = append(runs, memoryRun{id: p.ID + " " + p.Layout.String(), class: group, model: p.Model.Name, measured: p.Memory * unit,
+			predicted: c.Peak})
 	}
 	return runs
 }
@@ -140,7 +144,8 @@ func TestScore(t *testing.T) {
 			by["GB, "+class] = append(by["GB, "+class], p.Error)
 		}
 	}
-	for _, x := range [][2]string{{"dense", "4 / 10, ±3"}, {"FSDP", "5 / 13, ±3"}, {"MoE", "8 / 20, ±3"}, {"GB, dense", "4 / 10, ±3"}, {"GB, MoE", "8 / 20, ±3"}} {
+	for _, x := range [][2]string{{"dense", "4 / 10, ±3"}, {"FSDP", "5 / 13, ±3"}, {"MoE", "8 / 20, ±3"}, {"GB, dense", "4 / 10, ±3"},
+		{"GB, MoE", "8 / 20, ±3"}} {
 		say("step, left out: "+x[0], by[x[0]], x[1])
 	}
 	slices.SortStableFunc(steps, func(a, b Point) int { return cmp.Compare(math.Abs(math.Log1p(b.Error)), math.Abs(math.Log1p(a.Error))) })
@@ -148,7 +153,8 @@ func TestScore(t *testing.T) {
 	for _, p := range steps { // one of each model and GPU
 		if key := p.Model.Name + p.GPU; !seen[key] && len(seen) < 4 {
 			seen[key] = true
-			t.Logf("worst: %s %s on %d %s, %s: %.3g s measured, predicted %+.0f%%; %s", p.ID, p.Model.Name, p.GPUs, p.GPU, p.Layout, p.Step, 100*p.Error, explained[p.ID])
+			t.Logf("worst: %s %s on %d %s, %s: %.3g s measured, predicted %+.0f%%; %s",
+				p.ID, p.Model.Name, p.GPUs, p.GPU, p.Layout, p.Step, 100*p.Error, explained[p.ID])
 		}
 	}
 	out := map[string][]float64{}

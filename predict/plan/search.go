@@ -55,7 +55,8 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 		return nil, fmt.Errorf("a search needs the batch in sequences and the sequence length: say --batch and --seq")
 	}
 	if m.Linear != nil {
-		return nil, fmt.Errorf("%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
+		return nil,
+			fmt.Errorf("%s has linear-attention layers, and training steps are predicted for attention alone; weft sim serve has them", m.Name)
 	}
 	s := newSearcher(m, mc, f, w, h)
 	if m.CNN != nil {
@@ -128,7 +129,8 @@ type searcher struct {
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
-	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{}, small: math.Inf(1), rules: map[rule]bool{}}
+	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
+		small: math.Inf(1), rules: map[rule]bool{}}
 	s.t = gemmType(s.base.Dtype)
 	if s.top == 0 {
 		s.top = 10
@@ -189,8 +191,8 @@ func (s *searcher) roots() (out []branch) {
 	return out
 }
 
-// walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in the
-// next walk.
+// walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in
+// the next walk.
 func (s *searcher) walk(families []branch) {
 	sort.SliceStable(families, func(i, j int) bool { return families[i].least < families[j].least })
 	for i := range families {
@@ -508,7 +510,9 @@ func (s *searcher) nothing() (*Found, error) {
 		}
 	}
 	if s.out.Over == nil {
-		return nil, fmt.Errorf("no layout of %s on up to %d GPUs can run batch %d: a batch that is a multiple of the data ranks is needed, and heads, layers and experts that divide", s.m.Name, s.gpus, s.w.Batch)
+		return nil,
+			fmt.Errorf("no layout of %s on up to %d GPUs can run batch %d: a batch that is a multiple of the data ranks is needed, and heads, layers and experts that divide",
+				s.m.Name, s.gpus, s.w.Batch)
 	}
 	s.out.Over.Nearest = nearestPoint(s.question(s.out.Over.Layout))
 	return s.out, nil

@@ -151,7 +151,8 @@ func (s *space) sharings(l Layout, do func(Layout)) {
 	}
 }
 
-// zeros are the stages of ZeRO. Megatron has a shared optimizer and, as Megatron-FSDP, all of it; DeepSpeed's pipelines share the optimizer at most.
+// zeros are the stages of ZeRO. Megatron has a shared optimizer and, as Megatron-FSDP, all of it; DeepSpeed's pipelines share the optimizer
+// at most.
 func (s *space) zeros(pp int) []int {
 	switch {
 	case s.f == FSDP:
@@ -265,8 +266,9 @@ func (s *space) pipelines(l Layout, do func(Layout)) {
 	}
 }
 
-// splits calls do for each way to count the embedding and the head as layers when a pipeline is cut, if no rank holds more than most layers.
-// Counting them for more only adds to what the chunks between hold, so rows of splits end there. The next call of do has the same counts, written over.
+// splits calls do for each way to count the embedding and the head as layers when a pipeline is cut, if no rank holds more than most
+// layers. Counting them for more only adds to what the chunks between hold, so rows of splits end there. The next call of do has the same
+// counts, written over.
 func (s *space) splits(l Layout, most int, do func(l Layout, counts []int)) {
 	n, layers := l.PP*l.VPP, s.m.Layers
 	if n == 1 {

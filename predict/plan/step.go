@@ -41,7 +41,8 @@ type Habits struct {
 }
 
 // habits are the fitted values; see docs/reference/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6, MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
+var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6,
+	MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
 // windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
 const windowBlock = 128
@@ -316,10 +317,10 @@ func (p *pricer) unfused(heads, d float64, backward bool) float64 {
 	return (products*(10e-6+4*n*seq*seq*d/rate) + n*seq*seq*bytes/(c.HBM*.85)) / float64(l.CP)
 }
 
-// toExperts is the time to bring the numbers of a rank's tokens, of the given bytes each, to their experts, or back. Each of a token's K copies crosses
-// NVLink once, unless its expert lies on the same rank. Where experts lie in several domains a token also crosses the NIC once for each
-// other domain that has one of them, and is copied there; both go on at once once the first tokens have
-// come, and the slower one counts.
+// toExperts is the time to bring the numbers of a rank's tokens, of the given bytes each, to their experts, or back. Each of a token's K
+// copies crosses NVLink once, unless its expert lies on the same rank. Where experts lie in several domains a token also crosses the NIC
+// once for each other domain that has one of them, and is copied there; both go on at once once the first tokens have come, and the slower
+// one counts.
 //
 //	rank ──NIC, once a domain──► a rank of the other domain ──NVLink, once an expert──► rank
 func (p *pricer) toExperts(tokens, bytes float64) float64 {
@@ -794,11 +795,14 @@ func (p *pricer) data(hide, forward float64) (shown, reduction float64, terms []
 	}
 	hidden, behind := "nothing runs beside them", "nothing runs beside them"
 	if l.Overlap && l.DPOverlap {
-		hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide), fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
+		hidden, behind = fmt.Sprintf("hidden behind %.3g s of the last backward", hide),
+			fmt.Sprintf("hidden behind %.3g s of the first forward", forward)
 	}
-	terms = []Term{{Name: "gradients", Value: worst.shownR, Unit: "s", Why: fmt.Sprintf("%.3g GB take %.3g s; %s; %s", (at.dense+at.experts)*p.gradBytes()/1e9, worst.reduce, worst.how, hidden)}}
+	terms = []Term{{Name: "gradients", Value: worst.shownR, Unit: "s",
+		Why: fmt.Sprintf("%.3g GB take %.3g s; %s; %s", (at.dense+at.experts)*p.gradBytes()/1e9, worst.reduce, worst.how, hidden)}}
 	if worst.gather > 0 {
-		terms = append(terms, Term{Name: "parameters", Value: worst.shownG, Unit: "s", Why: fmt.Sprintf("gathering them takes %.3g s; %s", worst.gather, behind)})
+		terms = append(terms, Term{Name: "parameters", Value: worst.shownG, Unit: "s",
+			Why: fmt.Sprintf("gathering them takes %.3g s; %s", worst.gather, behind)})
 	}
 	return worst.shown(), worst.reduce, terms
 }
@@ -848,8 +852,8 @@ func (x *exchange) show(p *pricer, hide, forward float64) {
 	x.shownR, x.shownG = max(x.reduce-hide, x.reduce*.04), max(x.gather-forward, x.gather*.04)
 }
 
-// exchangeLeast is the least that data parallelism adds to a step. What a reduction hides behind is known before a run where the last pass of
-// all is the first rank's backward; elsewhere all of it may be hidden but the last bucket.
+// exchangeLeast is the least that data parallelism adds to a step. What a reduction hides behind is known before a run where the last pass
+// of all is the first rank's backward; elsewhere all of it may be hidden but the last bucket.
 func (p *pricer) exchangeLeast(stages []chunkTime) (worst float64) {
 	l := p.l
 	if l.ZeRO >= 3 {

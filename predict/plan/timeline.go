@@ -34,7 +34,8 @@ func (c *Cost) WritePerfetto(w io.Writer) error {
 			all = append(all, event{Name: "process_name", Ph: "M", Pid: i, Args: map[string]any{"name": fmt.Sprintf("stage %d", i)}})
 		}
 		for _, s := range c.Pipe.Spans {
-			all = append(all, event{fmt.Sprintf("%c%d", s.Pass, s.Micro), passName[s.Pass], "X", s.Begin * 1e6, (s.End - s.Begin) * 1e6, s.Rank, 0, map[string]any{"chunk": s.Chunk, "micro_batch": s.Micro}})
+			all = append(all, event{fmt.Sprintf("%c%d", s.Pass, s.Micro), passName[s.Pass], "X", s.Begin * 1e6, (s.End - s.Begin) * 1e6, s.Rank, 0,
+				map[string]any{"chunk": s.Chunk, "micro_batch": s.Micro}})
 		}
 		for i := range c.Pipe.Busy {
 			if rest := c.Step - c.Pipe.Period; rest > 0 {
@@ -63,19 +64,23 @@ func (c *Cost) WriteTimeline(w io.Writer) error {
 	if len(c.Pipe.Spans) > fine {
 		for _, b := range c.coarse(int(width) / 4) {
 			box := svg.Box{X: left + b.begin*scale, Y: 30 + float64(b.rank)*height, W: (b.end - b.begin) * scale, H: height - 4}
-			doc.Rect(box, 0, fmt.Sprintf("%.3g to %.3g s: %d%% busy with %s", b.begin, b.end, b.busy*25, coarseName[b.class]), svg.Class(b.class), svg.Attr{Name: "fill-opacity", Value: svg.Number(.25 * float64(b.busy))})
+			doc.Rect(box, 0, fmt.Sprintf("%.3g to %.3g s: %d%% busy with %s", b.begin, b.end, b.busy*25, coarseName[b.class]), svg.Class(b.class),
+				svg.Attr{Name: "fill-opacity", Value: svg.Number(.25 * float64(b.busy))})
 		}
 	} else {
 		for _, s := range c.Pipe.Spans {
 			box := svg.Box{X: left + s.Begin*scale, Y: 30 + float64(s.Rank)*height, W: max((s.End-s.Begin)*scale-.3, .2), H: height - 4}
-			doc.Rect(box, 0, fmt.Sprintf("%s of micro-batch %d, chunk %d: %.3g to %.3g s", passName[s.Pass], s.Micro, s.Chunk, s.Begin, s.End), svg.Class(string(s.Pass)), svg.Attr{Name: "fill-opacity", Value: svg.Number(1 - .12*float64(s.Chunk%5))})
+			doc.Rect(box, 0, fmt.Sprintf("%s of micro-batch %d, chunk %d: %.3g to %.3g s", passName[s.Pass], s.Micro, s.Chunk, s.Begin, s.End),
+				svg.Class(string(s.Pass)), svg.Attr{Name: "fill-opacity", Value: svg.Number(1 - .12*float64(s.Chunk%5))})
 		}
 	}
 	if rest := c.Step - c.Pipe.Period; rest > 0 {
-		doc.Rect(svg.Box{X: left + c.Pipe.Time*scale, Y: 30, W: max(rest*scale, .5), H: float64(rows)*height - 4}, 0, fmt.Sprintf("gradients and optimizer: %.3g s", rest), svg.Class("end"))
+		doc.Rect(svg.Box{X: left + c.Pipe.Time*scale, Y: 30, W: max(rest*scale, .5), H: float64(rows)*height - 4}, 0,
+			fmt.Sprintf("gradients and optimizer: %.3g s", rest), svg.Class("end"))
 	}
 	x, y := left, 40+float64(rows)*height
-	for _, k := range []struct{ name, class string }{{"forward", "F"}, {"backward", "B"}, {"weight gradients", "W"}, {"forward and backward in turn", "FB"}, {"gradients and optimizer", "end"}} {
+	for _, k := range []struct{ name, class string }{{"forward", "F"}, {"backward", "B"}, {"weight gradients", "W"},
+		{"forward and backward in turn", "FB"}, {"gradients and optimizer", "end"}} {
 		doc.Rect(svg.Box{X: x, Y: y, W: 12, H: 12}, 0, "", svg.Class(k.class))
 		box := doc.Text(x+16, y, svg.Start, font, k.name)
 		x = box.Right() + 20

@@ -143,7 +143,8 @@ func Named(name string) (a *algo.Algorithm, outer string, err error) {
 }
 
 // Program builds an algorithm's program for the first n GPUs of a graph.
-func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes, c *catalog.Catalog) (*sched.Program, error) {
+func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes,
+	c *catalog.Catalog) (*sched.Program, error) {
 	s := Place(a, Spec(g, op, n), g, c)
 	if w.Channels > 0 {
 		s.Channels = w.Channels
@@ -178,7 +179,8 @@ func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, 
 }
 
 // ProgramOn builds an algorithm's program for ranks that stand on chosen GPUs.
-func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes) (*sched.Program, error) {
+func (w Wish) ProgramOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID,
+	size unit.Bytes) (*sched.Program, error) {
 	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus), Channels: w.Channels, Pieces: w.Pieces, Outer: w.Outer}
 	if s.Pieces == 0 {
 		s.Pieces = Pieces(a, s, size)
@@ -408,7 +410,9 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 		case s.healthy != nil && work > maxQuick && !s.net.repeats(j):
 			return nil, nil, manyError(work)
 		case p.Switches > 0 && work > maxBroken:
-			return nil, nil, slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does", work>>20, c.name()))
+			return nil, nil,
+				slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does",
+					work>>20, c.name()))
 		}
 		if p.Switches > 0 && s.n > vast {
 			few := s.n / 16
@@ -449,9 +453,11 @@ func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, err
 // likely orders algorithms by how fast they tend to be at a size; rack means that
 // many GPUs share NVSwitches.
 func likely(c candidate, size unit.Bytes, n int, rack bool) int {
-	order := []string{"nvls", "ring", "hierarchical", "torus", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp", "double-binary-tree", "colltree", "binomial", "bruck"}
+	order := []string{"nvls", "ring", "hierarchical", "torus", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp",
+		"double-binary-tree", "colltree", "binomial", "bruck"}
 	if size < 256*unit.KiB {
-		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial", "bruck", "tree"}
+		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial",
+			"bruck", "tree"}
 	}
 	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
 		return 0

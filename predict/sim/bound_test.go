@@ -16,8 +16,9 @@ import (
 // TestNoTimeIsBelowTheBound: whatever the algorithm, the machine, the size and the
 // faults, a simulation takes at least what bound says.
 func TestNoTimeIsBelowTheBound(t *testing.T) {
-	machines := map[string]*topo.Graph{"dgx-h100": preset(t, "dgx-h100", nil), "dgx-1v": preset(t, "dgx-1v", nil), "gb200-su": preset(t, "gb200-su", nil),
-		"rail": preset(t, "rail", map[string]int{"hosts": 4}), "fat-tree": preset(t, "fat-tree", map[string]int{"hosts": 3})}
+	machines := map[string]*topo.Graph{"dgx-h100": preset(t, "dgx-h100", nil), "dgx-1v": preset(t, "dgx-1v", nil),
+		"gb200-su": preset(t, "gb200-su", nil),
+		"rail":     preset(t, "rail", map[string]int{"hosts": 4}), "fat-tree": preset(t, "fat-tree", map[string]int{"hosts": 3})}
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom([]string{"dgx-h100", "dgx-1v", "rail", "fat-tree", "gb200-su"}).Draw(t, "machine")
 		g := machines[name]

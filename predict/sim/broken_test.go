@@ -63,7 +63,8 @@ func TestBrokenFoldedIsUnfolded(t *testing.T) {
 			if err != nil {
 				t.Skip("does not fit")
 			}
-			jobs = append(jobs, Job{Program: p, Size: size, Place: set, Start: unit.Time(rapid.IntRange(0, 2).Draw(t, "start")) * 10 * unit.Microsecond})
+			jobs = append(jobs, Job{Program: p, Size: size, Place: set,
+				Start: unit.Time(rapid.IntRange(0, 2).Draw(t, "start")) * 10 * unit.Microsecond})
 		}
 		plain := o
 		plain.Unfolded, plain.ordered = true, true
@@ -76,7 +77,8 @@ func TestBrokenFoldedIsUnfolded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Time != want.Time || !slices.Equal(got.Jobs, want.Jobs) {
-			t.Fatalf("%s x %d of %d ranks on %s, fail %v slow %v: %d ps unfolded, %d ps folded\n%v\n%v", name, len(jobs), ranks, g.Name, o.Fail, o.Slow, want.Time, got.Time, want.Jobs, got.Jobs)
+			t.Fatalf("%s x %d of %d ranks on %s, fail %v slow %v: %d ps unfolded, %d ps folded\n%v\n%v",
+				name, len(jobs), ranks, g.Name, o.Fail, o.Slow, want.Time, got.Time, want.Jobs, got.Jobs)
 		}
 		x, y := want.carried(), got.carried()
 		for i := range x {

@@ -31,7 +31,8 @@ type MemoryError struct {
 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("%s on %d ranks needs more than %s of memory to simulate, as its ranks are too different to be folded", e.Program, e.Ranks, e.Limit)
+	return fmt.Sprintf("%s on %d ranks needs more than %s of memory to simulate, as its ranks are too different to be folded",
+		e.Program, e.Ranks, e.Limit)
 }
 
 // memory is what a simulation may take.

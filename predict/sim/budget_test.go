@@ -89,7 +89,8 @@ func TestBestKeepsToItsBudget(t *testing.T) {
 // Stop ends the search: with what was found, or with ErrBudget.
 func TestBestStops(t *testing.T) {
 	g := preset(t, "rail", map[string]int{"hosts": 4})
-	if _, err := Best(g, sched.AllReduce, 32, unit.MiB, Options{Stop: func() bool { return true }}, Wish{Plain: true}); !errors.Is(err, ErrBudget) {
+	if _, err := Best(g, sched.AllReduce, 32, unit.MiB, Options{Stop: func() bool { return true }}, Wish{Plain: true}); !errors.Is(err,
+		ErrBudget) {
 		t.Errorf("stopped at once: %v", err)
 	}
 	asked := 0

@@ -30,13 +30,15 @@ func (t *Trace) WriteChrome(w io.Writer, name func(job, rank int) string) error 
 			line(`{"ph": "M", "name": "process_name", "pid": %d, "args": {"name": %s}}`, pid, strconv.Quote(name(k.job, k.rank)))
 		}
 		if s.To >= 0 && s.Flow > s.Begin {
-			line(`{"ph": "X", "name": "overhead", "cat": "software", "pid": %d, "tid": %d, "ts": %s, "dur": %s}`, pid, s.Channel, us(int64(s.Begin)), us(int64(s.Flow-s.Begin)))
+			line(`{"ph": "X", "name": "overhead", "cat": "software", "pid": %d, "tid": %d, "ts": %s, "dur": %s}`,
+				pid, s.Channel, us(int64(s.Begin)), us(int64(s.Flow-s.Begin)))
 		}
 		line(`{"ph": "X", "name": "%s", "cat": "%s", "pid": %d, "tid": %d, "ts": %s, "dur": %s, "args": {"bytes": %d, "from": %d, "to": %d}}`,
 			s.Op, category(s), pid, s.Channel, us(int64(s.Flow)), us(int64(s.End-s.Flow)), int64(s.Bytes), s.From, s.To)
 	}
 	for _, g := range t.Gaps {
-		line(`{"ph": "X", "name": "%d rounds like the ones before", "cat": "folded", "pid": -1, "tid": 0, "ts": %s, "dur": %s}`, g.Rounds, us(int64(g.Begin)), us(int64(g.End-g.Begin)))
+		line(`{"ph": "X", "name": "%d rounds like the ones before", "cat": "folded", "pid": -1, "tid": 0, "ts": %s, "dur": %s}`,
+			g.Rounds, us(int64(g.Begin)), us(int64(g.End-g.Begin)))
 	}
 	b.WriteString("\n]}\n")
 	return b.Flush()

@@ -21,7 +21,8 @@ const (
 	tiers
 )
 
-var tierNames = [tiers]string{"before", "overhead", "latency", "reduction", "accelerator links", "host links", "NIC cables", "spine links", "core links", "CPU copies"}
+var tierNames = [tiers]string{"before", "overhead", "latency", "reduction", "accelerator links", "host links", "NIC cables", "spine links",
+	"core links", "CPU copies"}
 
 func (t Tier) String() string { return tierNames[t] }
 

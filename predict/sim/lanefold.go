@@ -115,7 +115,8 @@ func (s *laneState) same(l *lanes, trigger int32) bool {
 	shift := l.lanes[trigger].clock - s.at
 	for i := range l.lanes {
 		x, k := &l.lanes[i], &s.lanes[i]
-		if x.clock-shift != k.clock || x.held != k.held || x.in != k.in || x.out != k.out || x.bytes != k.bytes || x.cost != k.cost || x.work != k.work {
+		if x.clock-shift != k.clock || x.held != k.held || x.in != k.in || x.out != k.out || x.bytes != k.bytes || x.cost != k.cost ||
+			x.work != k.work {
 			return false
 		}
 	}

@@ -77,7 +77,8 @@ const maxShared = 4
 
 // newLanes prepares lanes, nil if the world needs events.
 func newLanes(w *world) *lanes {
-	if !w.known || w.o.ordered || w.trace.trace != nil || w.o.Processors != nil || slices.ContainsFunc(w.runs, func(r *run) bool { return r.again != nil }) {
+	if !w.known || w.o.ordered || w.trace.trace != nil || w.o.Processors != nil ||
+		slices.ContainsFunc(w.runs, func(r *run) bool { return r.again != nil }) {
 		return nil
 	}
 	slots, shared := 0, 0
@@ -97,7 +98,8 @@ func newLanes(w *world) *lanes {
 	if slots > maxSlots || shared > 0 && (w.sym != nil || shared > len(w.conns)/maxShared) {
 		return nil
 	}
-	l := &lanes{w: w, mixed: shared > 0, lanes: make([]lane, len(w.threads)), pipes: make([]pipe, len(w.conns)), arrive: make([]moment, slots), free: make([]moment, slots),
+	l := &lanes{w: w, mixed: shared > 0, lanes: make([]lane, len(w.threads)), pipes: make([]pipe, len(w.conns)), arrive: make([]moment, slots),
+		free:  make([]moment, slots),
 		queue: make([]int32, len(w.threads))}
 	at := int32(0)
 	for i := range w.conns {

@@ -209,7 +209,8 @@ func (o *orbits) wire() {
 		if g.Nodes[link.A].Tier > g.Nodes[link.B].Tier {
 			up ^= 1
 		}
-		o.attr[i] = mix(mix(uint64(link.Class)<<32|uint64(link.Count), uint64(g.LinkLatency(l))), mix(uint64(o.net.capacity(up)), uint64(o.net.capacity(up^1))))
+		o.attr[i] = mix(mix(uint64(link.Class)<<32|uint64(link.Count), uint64(g.LinkLatency(l))),
+			mix(uint64(o.net.capacity(up)), uint64(o.net.capacity(up^1))))
 		o.root[i] = int32(i)
 	}
 }

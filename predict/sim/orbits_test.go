@@ -52,7 +52,8 @@ func TestOrbitsAreExact(t *testing.T) {
 		if err != nil || p.Switches > 0 {
 			t.Skip("does not fit")
 		}
-		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Transport: rapid.SampledFrom([]Transport{RDMA, TCP}).Draw(t, "transport")}
+		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()),
+			Transport: rapid.SampledFrom([]Transport{RDMA, TCP}).Draw(t, "transport")}
 		if rapid.IntRange(0, 3).Draw(t, "slow") == 0 {
 			l := topo.LinkID(rapid.IntRange(0, len(g.Links)-1).Draw(t, "link"))
 			o.Slow = []Slow{{g.LinkName(l), 0.5}}

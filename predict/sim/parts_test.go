@@ -23,7 +23,8 @@ func TestPartsByName(t *testing.T) {
 		t.Errorf("a host: %d nodes, %v", len(p.nodes), err)
 	}
 	for name, want := range map[string]string{
-		"n2:nic99": "has no part", "leaf3:p999": "nothing at port 999", "leaf99": "no switch", "a - b": "a link is written like", "n9:gpu0": "no host", "": "",
+		"n2:nic99": "has no part", "leaf3:p999": "nothing at port 999", "leaf99": "no switch", "a - b": "a link is written like",
+		"n9:gpu0": "no host", "": "",
 	} {
 		if _, err := find(g, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", name, err, want)

@@ -36,11 +36,12 @@ type Work struct {
 	Wake               unit.Time // until the receiver notices a message that is there, of no core
 
 	// Kept is how long messages may be that are copied, or that the system takes whole: their sender goes on when it has done its part, and
-	// their receiver does its part when it comes to them. The sender of a longer one waits while it goes, and both work on it at the same time.
+	// their receiver does its part when it comes to them. The sender of a longer one waits while it goes, and both work on it at the same
+	// time.
 	Kept int64
 
-	// Shared means that the receiver reads the bytes where they lie, to copy them or to add them up at once: nothing flows, and TakeByte is all
-	// that they take.
+	// Shared means that the receiver reads the bytes where they lie, to copy them or to add them up at once: nothing flows, and TakeByte is
+	// all that they take.
 	Shared bool
 }
 

@@ -71,7 +71,8 @@ func TestCoresAreShared(t *testing.T) {
 		times := map[float64]unit.Time{}
 		for _, cores := range []float64{1, 2, 4, 1000} {
 			x := &Processors{Cores: []float64{cores}, Machine: make([]int, hosts), Sum: byte, Copy: byte,
-				Near: Work{Send: message, Take: message, TakeByte: byte, Shared: shared}, Far: Work{Send: message, Take: message, SendByte: byte, TakeByte: byte}}
+				Near: Work{Send: message, Take: message, TakeByte: byte, Shared: shared},
+				Far:  Work{Send: message, Take: message, SendByte: byte, TakeByte: byte}}
 			res, err := Run(g, []Job{{Program: p, Size: size, Place: place}}, Options{Processors: x})
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +104,8 @@ func TestOneCoreDoesAllTheWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(cores float64, repeat int) unit.Time {
-		x := &Processors{Cores: []float64{cores}, Machine: []int{0, 0}, Far: Work{Send: 3 * unit.Microsecond, Take: 2 * unit.Microsecond, SendByte: 0.3, TakeByte: 0.2}}
+		x := &Processors{Cores: []float64{cores}, Machine: []int{0, 0},
+			Far: Work{Send: 3 * unit.Microsecond, Take: 2 * unit.Microsecond, SendByte: 0.3, TakeByte: 0.2}}
 		res, err := Run(g, []Job{{Program: p, Size: 2 << 20, Place: place, Repeat: repeat}}, Options{Processors: x})
 		if err != nil {
 			t.Fatal(err)
@@ -123,8 +125,8 @@ func TestOneCoreDoesAllTheWork(t *testing.T) {
 	}
 }
 
-// A message that is kept goes when its sender has done its part, and its receiver does its own after that; the work on a longer one overlaps.
-// An operation begins with Begin, and messages are noticed after Wake.
+// A message that is kept goes when its sender has done its part, and its receiver does its own after that; the work on a longer one
+// overlaps. An operation begins with Begin, and messages are noticed after Wake.
 func TestKeptMessages(t *testing.T) {
 	g, place := crowdOf(t, 2, 1)
 	a, err := algo.Find("direct")
@@ -171,7 +173,8 @@ func TestOperationsOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Slots = 8
-	for _, x := range []*Processors{nil, {Cores: []float64{8}, Machine: make([]int, 4), Far: Work{Send: unit.Microsecond, Take: unit.Microsecond}}} {
+	for _, x := range []*Processors{nil, {Cores: []float64{8}, Machine: make([]int, 4),
+		Far: Work{Send: unit.Microsecond, Take: unit.Microsecond}}} {
 		var times []unit.Time
 		for _, repeat := range []int{1, 8} {
 			res, err := Run(g, []Job{{Program: p, Size: 1 << 20, Place: place, Repeat: repeat}}, Options{Processors: x})
@@ -203,7 +206,8 @@ func TestProcessorsAreChecked(t *testing.T) {
 		{Processors{Cores: []float64{1}, Machine: []int{0, 1}}, "host h1 is on machine 1 of 1"},
 		{Processors{Cores: []float64{1}, Machine: []int{0, 0}, Sum: -1}, "takes -1 ns of a core"},
 	} {
-		if _, err := Run(g, []Job{{Program: p, Size: 8, Place: place}}, Options{Processors: &c.x}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Run(g, []Job{{Program: p, Size: 8, Place: place}}, Options{Processors: &c.x}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v; want %q", c.x, err, c.want)
 		}
 	}

@@ -136,7 +136,8 @@ func draw(t *rapid.T, graphs map[string]*topo.Graph) (*topo.Graph, *sched.Progra
 	o := Options{Measured: rapid.Bool().Draw(t, "measured"), PXN: rapid.Bool().Draw(t, "pxn"), Seed: rapid.Uint64Range(0, 3).Draw(t, "seed")}
 	o.Routing = rapid.SampledFrom([]Routing{Adaptive, ECMP}).Draw(t, "routing")
 	o.Transport = rapid.SampledFrom([]Transport{RDMA, RDMA, TCP}).Draw(t, "transport")
-	o.Costs = Costs{Launch: unit.Microsecond, Local: unit.Time(rapid.IntRange(0, 2000).Draw(t, "overhead")) * unit.Nanosecond, Net: unit.Microsecond,
+	o.Costs = Costs{Launch: unit.Microsecond, Local: unit.Time(rapid.IntRange(0, 2000).Draw(t, "overhead")) * unit.Nanosecond,
+		Net:    unit.Microsecond,
 		Memory: unit.Rate(rapid.SampledFrom([]float64{0, 3e12, 2e10}).Draw(t, "memory"))}
 	if rapid.Bool().Draw(t, "slow") {
 		l := topo.LinkID(rapid.IntRange(0, len(g.Links)-1).Draw(t, "link"))
@@ -243,7 +244,8 @@ func TestRoutesAreTheGraphs(t *testing.T) {
 		g := graphs[rapid.SampledFrom(names).Draw(t, "graph")]
 		var gpus []topo.NodeID
 		g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { gpus = append(gpus, id) })
-		n, err := newNetwork(g, Options{Catalog: catalog.Default(), Routing: ECMP, Seed: rapid.Uint64().Draw(t, "seed"), PXN: rapid.Bool().Draw(t, "pxn")})
+		n, err := newNetwork(g, Options{Catalog: catalog.Default(), Routing: ECMP, Seed: rapid.Uint64().Draw(t, "seed"),
+			PXN: rapid.Bool().Draw(t, "pxn")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,8 @@ func TestQueuePairsGain(t *testing.T) {
 		return s.Mean.Seconds()
 	}
 	one, four := mean(1), mean(4)
-	t.Logf("adaptive %.3g s; ECMP with 1 and 4 queue pairs %.3g and %.3g s: 4 are %.0f%% faster than 1", adaptive.Time.Seconds(), one, four, 100*(one/four-1))
+	t.Logf("adaptive %.3g s; ECMP with 1 and 4 queue pairs %.3g and %.3g s: 4 are %.0f%% faster than 1",
+		adaptive.Time.Seconds(), one, four, 100*(one/four-1))
 	if gain := one / four; gain < 1.25 || gain > 1.55 {
 		t.Errorf("four queue pairs are %.2f times as fast as one, published are up to 1.40", gain)
 	}

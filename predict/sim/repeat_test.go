@@ -92,7 +92,8 @@ func TestRepeatedFaults(t *testing.T) {
 			t.Fatalf("only %d estimates: the test tests little", len(list))
 		}
 		half, nine := list[len(list)/2], list[len(list)*9/10]
-		t.Logf("%d estimates, bad in every host %v: half of them within %.2f%%, nine of ten within %.1f%%, the worst %.0f%% off", len(list), every, 100*half, 100*nine, 100*list[len(list)-1])
+		t.Logf("%d estimates, bad in every host %v: half of them within %.2f%%, nine of ten within %.1f%%, the worst %.0f%% off",
+			len(list), every, 100*half, 100*nine, 100*list[len(list)-1])
 		if half > 0.01 || nine > most {
 			t.Errorf("bad in every host %v: want half of them within 1%%, nine of ten within %.0f%%", every, 100*most)
 		}

@@ -78,7 +78,8 @@ func (w *world) limit(res *Result) string {
 	}
 	wait := c[Overhead] + c[Latency]
 	if wait > c[worst] && wait > c[Reduction] {
-		return fmt.Sprintf("latency: %s of the time is the start and the way of messages one after another, %s the bytes", share(wait), share(c[worst]))
+		return fmt.Sprintf("latency: %s of the time is the start and the way of messages one after another, %s the bytes",
+			share(wait), share(c[worst]))
 	}
 	if c[Reduction] > c[worst] {
 		return fmt.Sprintf("memory: %s of the time is copies and sums", share(c[Reduction]))
@@ -181,7 +182,8 @@ func (res *Result) Links() []LinkUse {
 			continue
 		}
 		x := wire(i)
-		u := LinkUse{Link: topo.LinkID(x >> 1), Forward: x&1 == 0, Tier: w.net.tier(x), Bytes: unit.Bytes(v/whole + 0.5), Capacity: unit.Rate(w.net.capacity(x))}
+		u := LinkUse{Link: topo.LinkID(x >> 1), Forward: x&1 == 0, Tier: w.net.tier(x), Bytes: unit.Bytes(v/whole + 0.5),
+			Capacity: unit.Rate(w.net.capacity(x))}
 		if int(u.Link) >= len(w.net.g.Links) {
 			u.Link = topo.None
 		}

@@ -90,7 +90,8 @@ func referenceGraphs() []linkGraph {
 	cube := map[[2]int]int{{0, 1}: 1, {0, 2}: 1, {0, 3}: 2, {0, 4}: 2, {1, 2}: 2, {1, 3}: 1, {1, 5}: 2, {2, 3}: 2, {2, 6}: 1,
 		{3, 7}: 1, {4, 5}: 1, {4, 6}: 1, {4, 7}: 2, {5, 6}: 2, {5, 7}: 1, {6, 7}: 2}
 	var list []linkGraph
-	for _, gpus := range [][]int{{0, 1}, {0, 1, 2}, {0, 1, 4}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3, 4, 5, 6, 7}} {
+	for _, gpus := range [][]int{{0, 1}, {0, 1, 2}, {0, 1, 4}, {0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6},
+		{0, 1, 2, 3, 4, 5, 6, 7}} {
 		list = append(list, graphOf(fmt.Sprintf("DGX-1V, GPUs %v", gpus), func(link func(a, b string, rate int)) {
 			for i, a := range gpus {
 				for j, b := range gpus[:i] {
@@ -139,7 +140,8 @@ func referenceGraphs() []linkGraph {
 		boxGraph("2 x 4, inside 10, network 1", 2, 4, 1, 10, 1, -1, -1),
 		mesh("MI300X", 8, -1), mesh("MI300X, link 0-1 dead", 8, 1), mesh("4 of MI300X", 4, -1),
 		chain("ring of 8", true, 25, 25, 25, 25, 25, 25, 25, 25), chain("ring of 8, a dead link", true, 0, 25, 25, 25, 25, 25, 25, 25),
-		chain("ring of 8, a link of 12", true, 12, 25, 25, 25, 25, 25, 25, 25), chain("line of 4", false, 25, 25, 25), chain("line of 25, 10, 25", false, 25, 10, 25),
+		chain("ring of 8, a link of 12", true, 12, 25, 25, 25, 25, 25, 25, 25), chain("line of 4", false, 25, 25, 25),
+		chain("line of 25, 10, 25", false, 25, 10, 25),
 		graphOf("rank 0 amid 4 others", func(link func(a, b string, rate int)) {
 			for v := 1; v < 5; v++ {
 				link("r0", rankName(v), 10)
@@ -160,15 +162,18 @@ func randomGraphs(count int) []linkGraph {
 		switch i % 8 {
 		case 0:
 			boxes, ranks, inside, net := 2+rng.IntN(3), pick(4, 6, 8), pick(100, 240, 450), pick(20, 40, 50)
-			list = append(list, boxGraph(name("%d boxes of %d, %d inside, one switch of %d", boxes, ranks, inside, net), boxes, ranks, 1, inside, net, -1, -1))
+			list = append(list, boxGraph(name("%d boxes of %d, %d inside, one switch of %d", boxes, ranks, inside, net), boxes, ranks, 1, inside,
+				net, -1, -1))
 		case 1:
 			boxes, ranks, net := 2+rng.IntN(3), pick(4, 8), pick(25, 50)
 			dead := rng.IntN(boxes * ranks)
-			list = append(list, boxGraph(name("%d boxes of %d, rails of %d, NIC %d dead", boxes, ranks, net, dead), boxes, ranks, ranks, 300, net, dead, -1))
+			list = append(list, boxGraph(name("%d boxes of %d, rails of %d, NIC %d dead", boxes, ranks, net, dead), boxes, ranks, ranks, 300, net,
+				dead, -1))
 		case 2:
 			boxes, ranks, net := 2+rng.IntN(3), pick(4, 8), pick(25, 50)
 			slow := rng.IntN(boxes * ranks)
-			list = append(list, boxGraph(name("%d boxes of %d, rails of %d, NIC %d slow", boxes, ranks, net, slow), boxes, ranks, ranks, 300, net, -1, slow))
+			list = append(list, boxGraph(name("%d boxes of %d, rails of %d, NIC %d slow", boxes, ranks, net, slow), boxes, ranks, ranks, 300, net,
+				-1, slow))
 		case 3:
 			wide, high := 3+rng.IntN(2), 3+rng.IntN(2)
 			list = append(list, gridGraph(name("torus %d x %d", wide, high), wide, high, 25, -1))
@@ -178,7 +183,8 @@ func randomGraphs(count int) []linkGraph {
 			list = append(list, gridGraph(name("torus %d x %d, link %d slow", wide, high, slow), wide, high, 24, slow))
 		case 5:
 			groups, switches, far := 3, 2, pick(10, 25)
-			list = append(list, dragonflyGraph(name("dragonfly of %d x %d x 2, %d between groups", groups, switches, far), groups, switches, 2, 25, far))
+			list = append(list, dragonflyGraph(name("dragonfly of %d x %d x 2, %d between groups", groups, switches, far), groups, switches, 2,
+				25, far))
 		case 6:
 			hosts, over := pick(4, 6, 8), 2+rng.IntN(2)
 			list = append(list, graphOf(name("%d hosts of 2, leaves of two hosts, %d:1", hosts, over), func(link func(a, b string, rate int)) {
@@ -242,7 +248,9 @@ func TestShares(t *testing.T) {
 		title string
 		list  []linkGraph
 	}{{"Machines and known graphs", referenceGraphs()}, {"Random graphs", randomGraphs(40)}} {
-		fmt.Fprintf(&b, "## %s\n\n| network (GB/s) | all-gather | reduce-scatter | all-reduce | broadcast | all-to-all |\n|---|---|---|---|---|---|\n", part.title)
+		fmt.Fprintf(&b,
+			"## %s\n\n| network (GB/s) | all-gather | reduce-scatter | all-reduce | broadcast | all-to-all |\n|---|---|---|---|---|---|\n",
+			part.title)
 		for _, x := range part.list {
 			fmt.Fprintf(&b, "| %s |", x.name)
 			for i, op := range ops {

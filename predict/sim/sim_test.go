@@ -336,7 +336,8 @@ func TestFoldedIsUnfoldedAt1024(t *testing.T) {
 		size unit.Bytes
 		o    func(*Options)
 	}{
-		{"hierarchical", unit.MiB, func(o *Options) { o.Slow = []Slow{{"n77:nic3", 0.5}} }}, {"double-binary-tree", 64 * unit.MiB, nil}, {"ring", 64 * unit.KiB, nil},
+		{"hierarchical", unit.MiB, func(o *Options) { o.Slow = []Slow{{"n77:nic3", 0.5}} }}, {"double-binary-tree", 64 * unit.MiB, nil},
+		{"ring", 64 * unit.KiB, nil},
 		{"hierarchical", unit.GiB, nil}, {"ring", unit.GiB, nil},
 	} {
 		if c.size == unit.GiB && !bounded.Long() {
@@ -349,7 +350,8 @@ func TestFoldedIsUnfoldedAt1024(t *testing.T) {
 		p := program(t, c.name, Spec(g, sched.AllReduce, 1024))
 		start := cpu()
 		res := both(t, g, []Job{{Program: p, Size: c.size}}, opt)
-		t.Logf("%s %s: %s, %d of %d actions folded, %d ranks simulated, both in %s", c.name, c.size, res.Time, res.Folded, res.Actions, res.Ranks, cpu()-start)
+		t.Logf("%s %s: %s, %d of %d actions folded, %d ranks simulated, both in %s", c.name, c.size, res.Time, res.Folded, res.Actions, res.Ranks,
+			cpu()-start)
 	}
 }
 
@@ -394,7 +396,8 @@ func TestBadJobsAreRefused(t *testing.T) {
 		},
 		"there is no job": func() error { _, err := Run(g, nil, Options{}); return err },
 		"no path": func() error {
-			_, err := Collective(preset(t, "rail", map[string]int{"hosts": 2}), ring(16), 8, Options{Fail: []string{"leaf0", "leaf1", "leaf2", "leaf3", "leaf4", "leaf5", "leaf6", "leaf7"}})
+			_, err := Collective(preset(t, "rail", map[string]int{"hosts": 2}), ring(16), 8,
+				Options{Fail: []string{"leaf0", "leaf1", "leaf2", "leaf3", "leaf4", "leaf5", "leaf6", "leaf7"}})
 			return err
 		},
 	} {

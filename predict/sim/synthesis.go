@@ -166,7 +166,8 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 func (s *Synthesis) shallow(op sched.Collective, root int, size unit.Bytes, try func(shape) error) error {
 	if low, err := s.Net.Shallow(op, root); err == nil {
 		for _, pieces := range []int{1, 4} {
-			form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)), func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
+			form := shape{fmt.Sprintf("fewest hops, %s", pieceWord(pieces)),
+				func() (*sched.Program, error) { return low.Program("synth", pieces, 0) }}
 			if err := try(form); err != nil {
 				return err
 			}
@@ -516,7 +517,8 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 		t.Why = "programs made for the machine were not wanted"
 		return
 	case n > mostSynthesised || size < leastSynthesised:
-		t.Why = fmt.Sprintf("made without being asked for up to %d ranks and from %s on; 'weft algo synth' makes others", mostSynthesised, leastSynthesised)
+		t.Why = fmt.Sprintf("made without being asked for up to %d ranks and from %s on; 'weft algo synth' makes others",
+			mostSynthesised, leastSynthesised)
 		return
 	}
 	var gpus []topo.NodeID

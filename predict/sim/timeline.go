@@ -136,7 +136,8 @@ type timeline struct {
 func (p *timeline) legend(y float64) {
 	x := float64(timelineMargin)
 	for _, k := range []struct{ class, text string }{
-		{"pay", "overhead"}, {"send", "send"}, {"reduce", "receive, reduce and send"}, {"pass", "receive and send on"}, {"receive", "receive"}, {"local", "copy"},
+		{"pay", "overhead"}, {"send", "send"}, {"reduce", "receive, reduce and send"}, {"pass", "receive and send on"}, {"receive", "receive"},
+		{"local", "copy"},
 	} {
 		p.c.Rect(svg.Box{X: x, Y: y + 1, W: 12, H: 12}, 2, "", svg.Class(k.class))
 		b := p.c.Text(x+17, y, svg.Start, p.font, k.text, svg.Class("dim"))
@@ -189,7 +190,8 @@ func (p *timeline) span(s Span) {
 // gap draws what is left out.
 func (p *timeline) gap(g Gap) {
 	x := p.scale.x(g.Begin)
-	p.c.Rect(svg.Box{X: x, Y: p.top, W: gapWidth, H: p.bottom - p.top}, 0, fmt.Sprintf("%d rounds like the ones before, %s", g.Rounds, g.End-g.Begin), svg.Class("gap"))
+	p.c.Rect(svg.Box{X: x, Y: p.top, W: gapWidth, H: p.bottom - p.top}, 0,
+		fmt.Sprintf("%d rounds like the ones before, %s", g.Rounds, g.End-g.Begin), svg.Class("gap"))
 	text := fmt.Sprintf("× %d", g.Rounds)
 	p.c.Text(x+gapWidth/2, (p.top+p.bottom)/2-7, svg.Middle, p.font, p.font.Fit(text, gapWidth-6), svg.Class("dim"))
 }

@@ -61,10 +61,14 @@ func TestS0TransportTable(t *testing.T) {
 		latency   [2]unit.Time
 		why       string
 	}{
-		{"TCP, 10 GbE", "10gbe", TCP, 10 * unit.GBps, 1.0, [2]unit.Time{50 * unit.Microsecond, 100 * unit.Microsecond}, "10 Gb/s are 1.25 GB/s, of which sockets reach 80%"},
-		{"TCP, 100 GbE", "100gbe", TCP, 80 * unit.GBps, 10, [2]unit.Time{50 * unit.Microsecond, 60 * unit.Microsecond}, "100 Gb/s are 12.5 GB/s; the CPU's copies end at 10"},
-		{"RoCE, 100 GbE", "100gbe", RDMA, 90 * unit.GBps, 12, [2]unit.Time{unit.Microsecond, 10 * unit.Microsecond}, "96% of 12.5 GB/s; 90 would be eight ports"},
-		{"InfiniBand HDR", "hdr", RDMA, 180 * unit.GBps, 24, [2]unit.Time{unit.Microsecond, 5 * unit.Microsecond}, "PCIe 4 x16 reaches 24 GB/s, as the port does; 180 is DGX A100's eight ports less overhead"},
+		{"TCP, 10 GbE", "10gbe", TCP, 10 * unit.GBps, 1.0, [2]unit.Time{50 * unit.Microsecond, 100 * unit.Microsecond},
+			"10 Gb/s are 1.25 GB/s, of which sockets reach 80%"},
+		{"TCP, 100 GbE", "100gbe", TCP, 80 * unit.GBps, 10, [2]unit.Time{50 * unit.Microsecond, 60 * unit.Microsecond},
+			"100 Gb/s are 12.5 GB/s; the CPU's copies end at 10"},
+		{"RoCE, 100 GbE", "100gbe", RDMA, 90 * unit.GBps, 12, [2]unit.Time{unit.Microsecond, 10 * unit.Microsecond},
+			"96% of 12.5 GB/s; 90 would be eight ports"},
+		{"InfiniBand HDR", "hdr", RDMA, 180 * unit.GBps, 24, [2]unit.Time{unit.Microsecond, 5 * unit.Microsecond},
+			"PCIe 4 x16 reaches 24 GB/s, as the port does; 180 is DGX A100's eight ports less overhead"},
 	} {
 		g := twoHosts(t, c.gen)
 		o := Options{Measured: true, Transport: c.transport, Costs: Costs{Net: netPost}}
@@ -77,7 +81,8 @@ func TestS0TransportTable(t *testing.T) {
 				cpu = u.Most
 			}
 		}
-		t.Logf("%-15s document %s, weft %.3g GB/s, latency %s, CPU copying %.0f%% of the time: %s", c.name, c.says, got, small.Time, 100*cpu, c.why)
+		t.Logf("%-15s document %s, weft %.3g GB/s, latency %s, CPU copying %.0f%% of the time: %s",
+			c.name, c.says, got, small.Time, 100*cpu, c.why)
 		if math.Abs(got-c.rate) > 0.02*c.rate {
 			t.Errorf("%s: %.3g GB/s, want %.3g", c.name, got, c.rate)
 		}

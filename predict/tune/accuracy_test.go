@@ -461,7 +461,8 @@ func (s *study) page() []byte {
 	p("| form | GPU counts left out: median | 90th | generations left out: median | 90th |\n|---|---|---|---|---|")
 	for i, o := range forms {
 		f := s.forms[i]
-		p("| %s | %s | %s | %s | %s |", o.name, percent(quantile(f[0], .5)), percent(quantile(f[0], .9)), percent(quantile(f[1], .5)), percent(quantile(f[1], .9)))
+		p("| %s | %s | %s | %s | %s |", o.name, percent(quantile(f[0], .5)), percent(quantile(f[0], .9)), percent(quantile(f[1], .5)),
+			percent(quantile(f[1], .9)))
 	}
 	p("\n## Every machine, operation and size\n\n| machine | nodes | operation | sizes | points | median | 90th percentile | worst |\n|---|---|---|---|---|---|---|---|")
 	for _, l := range s.table() {
@@ -526,10 +527,12 @@ func constantsFile(s *study) []byte {
 			}
 			p("\t\t\t%s: law{Floor: %g, Hop: %g, Share: %g, Overlap: %g}, // %s", l.name, l.l.Floor, l.l.Hop, l.l.Share, l.l.Overlap, how)
 		}
-		p("\t\t\tExtraReduce: %g, ExtraGather: %g, ExtraScatter: %g, ExtraSend: %g,\n\t\t},", k.ExtraReduce, k.ExtraGather, k.ExtraScatter, k.ExtraSend)
+		p("\t\t\tExtraReduce: %g, ExtraGather: %g, ExtraScatter: %g, ExtraSend: %g,\n\t\t},",
+			k.ExtraReduce, k.ExtraGather, k.ExtraScatter, k.ExtraSend)
 	}
 	p("\t},\n\tNet: [networks]network{")
-	notes := [networks]string{"hop from the 46 us of two nodes, share 24/25 and 48/50 as published; overlap from published peaks", "hop from 8 bytes on p4de; overlap of all points at 1 MiB and up", "hop from 8 bytes on p5; overlap likewise"}
+	notes := [networks]string{"hop from the 46 us of two nodes, share 24/25 and 48/50 as published; overlap from published peaks",
+		"hop from 8 bytes on p4de; overlap of all points at 1 MiB and up", "hop from 8 bytes on p5; overlap likewise"}
 	for n, name := range []string{"netRDMA", "netEFA1", "netEFA2"} {
 		v := s.x.Net[n]
 		p("\t\t%s: {Hop: %g, Share: %g, Overlap: %g}, // %s", name, v.Hop, v.Share, v.Overlap, notes[n])
@@ -548,7 +551,8 @@ func (s *study) regionsFile() []byte {
 	p("// show there: below 1 MiB, below 64 MiB, from there on; -1 where nobody measured.")
 	p("var regions = []region{")
 	order, errs := s.cells()
-	constNames := map[sched.Collective]string{sched.AllReduce: "sched.AllReduce", sched.AllGather: "sched.AllGather", sched.ReduceScatter: "sched.ReduceScatter", sched.AllToAll: "sched.AllToAll"}
+	constNames := map[sched.Collective]string{sched.AllReduce: "sched.AllReduce", sched.AllGather: "sched.AllGather",
+		sched.ReduceScatter: "sched.ReduceScatter", sched.AllToAll: "sched.AllToAll"}
 	all := append(slices.Clone(s.singles), s.several...)
 	for _, c := range order {
 		byClass := map[class][]row{}
@@ -578,7 +582,8 @@ func (s *study) regionsFile() []byte {
 					med[i] = fmt.Sprintf("%.3f", quantile(errs[c][i], .5))
 				}
 			}
-			p("\t{machine: %q, class: %d, nodes: %d, net: %d, op: %s, gpus: %s, from: %.0f, to: %.0f, err: [bands]float64{%s}},", c.machine, k, c.nodes, rows[0].m.f.net(), constNames[c.op],
+			p("\t{machine: %q, class: %d, nodes: %d, net: %d, op: %s, gpus: %s, from: %.0f, to: %.0f, err: [bands]float64{%s}},",
+				c.machine, k, c.nodes, rows[0].m.f.net(), constNames[c.op],
 				strings.ReplaceAll(fmt.Sprintf("%#v", gpus), ", ", ", "), from, to, strings.Join(med[:], ", "))
 		}
 	}

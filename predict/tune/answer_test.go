@@ -54,7 +54,8 @@ func TestAnswersKeepToTheWire(t *testing.T) {
 		for _, shape := range [][2]int{{8, 1}, {16, 2}, {64, 8}} {
 			m := s.model(machine, shape[0], shape[1], NCCLOptions{})
 			for _, op := range sched.Collectives() {
-				f := &LinkFit{Kind: kindOf(shape[1]), Ops: sched.Collectives(), Alpha: Value{Best: 1e-6}, Beta: Value{Best: 1e-6}, Overlap: Value{Best: 1}}
+				f := &LinkFit{Kind: kindOf(shape[1]), Ops: sched.Collectives(), Alpha: Value{Best: 1e-6}, Beta: Value{Best: 1e-6},
+					Overlap: Value{Best: 1}}
 				a, err := f.Answer(m, op, "auto", shape[0], shape[1], unit.GiB)
 				if err != nil {
 					t.Fatal(err)

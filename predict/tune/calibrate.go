@@ -38,7 +38,8 @@ type LinkFit struct {
 
 // Model gives the fitted model.
 func (f *LinkFit) Model() cost.AlphaBeta {
-	return cost.AlphaBeta{Launch: f.Launch.Best, Alpha: f.Alpha.Best, Beta: f.Beta.Best / 1e6, Gamma: f.Gamma.Best / 1e6, Overlap: f.Overlap.Best}
+	return cost.AlphaBeta{Launch: f.Launch.Best, Alpha: f.Alpha.Best, Beta: f.Beta.Best / 1e6, Gamma: f.Gamma.Best / 1e6,
+		Overlap: f.Overlap.Best}
 }
 
 // Bus is the bus bandwidth that the model gives a ring all-reduce of the largest
@@ -65,7 +66,8 @@ func (c *Calibration) Link(nodes int) (*LinkFit, error) {
 			return &c.Links[i], nil
 		}
 	}
-	return nil, fmt.Errorf("the calibration has no points %s; measure there too", map[string]string{"inside": "inside one node", "between": "between nodes"}[kind])
+	return nil, fmt.Errorf("the calibration has no points %s; measure there too",
+		map[string]string{"inside": "inside one node", "between": "between nodes"}[kind])
 }
 
 func kindOf(nodes int) string {
@@ -153,7 +155,8 @@ type sample struct {
 }
 
 func calibrate(kind string, points []Point) (*LinkFit, error) {
-	f := &LinkFit{Kind: kind, Points: len(points), From: points[0].Bytes, To: points[0].Bytes, MinGPUs: points[0].GPUs, MaxGPUs: points[0].GPUs}
+	f := &LinkFit{Kind: kind, Points: len(points), From: points[0].Bytes, To: points[0].Bytes, MinGPUs: points[0].GPUs,
+		MaxGPUs: points[0].GPUs}
 	for _, p := range points {
 		if !slices.Contains(f.Ops, p.Op) {
 			f.Ops = append(f.Ops, p.Op)
@@ -178,18 +181,21 @@ func calibrate(kind string, points []Point) (*LinkFit, error) {
 		f.MinGPUs, f.MaxGPUs = min(f.MinGPUs, p.GPUs), max(f.MaxGPUs, p.GPUs)
 	}
 	if len(list) < leastPoints || f.To < 4*max(f.From, 1) {
-		return nil, fmt.Errorf("%d points %s over %s to %s; at least %d over a factor of four in size are needed to tell latency from bandwidth", len(list), inWords[kind], f.From, f.To, leastPoints)
+		return nil, fmt.Errorf("%d points %s over %s to %s; at least %d over a factor of four in size are needed to tell latency from bandwidth",
+			len(list), inWords[kind], f.From, f.To, leastPoints)
 	}
 	free := freedom{launch: len(steps) > 1, gamma: plain && reducing}
 	if !free.launch {
-		f.Notes = append(f.Notes, fmt.Sprintf("all points take %.4g steps: launch and steps cannot be told apart, and all latency counts for the steps", steps[0]))
+		f.Notes = append(f.Notes,
+			fmt.Sprintf("all points take %.4g steps: launch and steps cannot be told apart, and all latency counts for the steps", steps[0]))
 	}
 	if !free.gamma {
 		f.Notes = append(f.Notes, "points either all reduce or none do: what reducing costs is part of beta")
 	}
 	if len(list) <= free.constants() {
-		return nil, fmt.Errorf("%d points %s for %d constants; give at least one point more, or points of one operation or GPU count, which have fewer constants",
-			len(list), inWords[kind], free.constants())
+		return nil,
+			fmt.Errorf("%d points %s for %d constants; give at least one point more, or points of one operation or GPU count, which have fewer constants",
+				len(list), inWords[kind], free.constants())
 	}
 	best := free.fit(list, free.start(list), 8)
 	m := free.model(best)

@@ -55,7 +55,9 @@ func made(m cost.AlphaBeta, noise float64, ops ...sched.Collective) []Point {
 // TestCalibrateFindsWhatPointsWereMadeFrom, exactly without noise and within
 // three standard errors with it, outliers and all.
 func TestCalibrateFindsWhatPointsWereMadeFrom(t *testing.T) {
-	for _, want := range bounded.First(1, []cost.AlphaBeta{{Launch: 5, Alpha: .8, Beta: 1e-3 / 350, Gamma: 1e-3 / 2000, Overlap: 1}, {Launch: 8, Alpha: 1.2, Beta: 1e-3 / 40, Gamma: 1e-3 / 400, Overlap: .8}, {Launch: 3, Alpha: 2, Beta: 1e-3 / 700, Gamma: 1e-3 / 3000, Overlap: 1.4}}...) {
+	for _, want := range bounded.First(1, []cost.AlphaBeta{{Launch: 5, Alpha: .8, Beta: 1e-3 / 350, Gamma: 1e-3 / 2000, Overlap: 1},
+		{Launch: 8, Alpha: 1.2, Beta: 1e-3 / 40, Gamma: 1e-3 / 400, Overlap: .8},
+		{Launch: 3, Alpha: 2, Beta: 1e-3 / 700, Gamma: 1e-3 / 3000, Overlap: 1.4}}...) {
 		for _, noise := range []float64{0, .05} {
 			c, err := Calibrate(made(want, noise, sched.AllReduce, sched.AllGather, sched.ReduceScatter))
 			if err != nil {
@@ -131,7 +133,8 @@ func TestCalibrateLog(t *testing.T) {
 }
 
 func TestReadLogs(t *testing.T) {
-	for name, op := range map[string]sched.Collective{"8xA100-allreduce.log": sched.AllReduce, "8xA100-reducescatter.log": sched.ReduceScatter} {
+	for name, op := range map[string]sched.Collective{"8xA100-allreduce.log": sched.AllReduce,
+		"8xA100-reducescatter.log": sched.ReduceScatter} {
 		points, err := ReadNCCLTests(openLog(t, name))
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +184,8 @@ func TestReadNewForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Point{
-		{sched.AllReduce, 2, 2, 8, cost.Span(26.51), false}, {sched.AllReduce, 2, 2, 8, cost.Span(26.13), true}, {sched.AllReduce, 2, 2, 1024, cost.Span(27.90), false},
+		{sched.AllReduce, 2, 2, 8, cost.Span(26.51), false}, {sched.AllReduce, 2, 2, 8, cost.Span(26.13), true},
+		{sched.AllReduce, 2, 2, 1024, cost.Span(27.90), false},
 	}
 	if len(points) != len(want) {
 		t.Fatalf("%+v", points)
@@ -192,7 +196,8 @@ func TestReadNewForm(t *testing.T) {
 		}
 	}
 	for from, op := range map[string]sched.Collective{
-		"float     sum      -1    27.90": sched.AllReduce, "float     sum       0    27.90": sched.Reduce, "float    none       1    27.90": sched.Broadcast, "float    none      -1    27.90": sched.SendRecv,
+		"float     sum      -1    27.90": sched.AllReduce, "float     sum       0    27.90": sched.Reduce,
+		"float    none       1    27.90": sched.Broadcast, "float    none      -1    27.90": sched.SendRecv,
 	} {
 		points, err := ReadNCCLTests(strings.NewReader(strings.ReplaceAll(newLog, "float     sum      -1    27.90", from)))
 		if err != nil || points[len(points)-1].Op != op {
@@ -237,7 +242,8 @@ func TestReadPoints(t *testing.T) {
 	}
 	for _, bad := range []string{"", "op,gpus\n", "op,gpus,bytes,time_us\n", "op,gpus,bytes,time_us,color\n", "op,op,gpus,bytes,time_us\n",
 		"op,gpus,bytes,time_us\nall-reduce,0,8,1\n", "op,gpus,bytes,time_us\nstir,2,8,1\n", "op,gpus,bytes,time_us\nall-reduce,2,8,0\n",
-		"op,gpus,bytes,time_us\nall-reduce,2,many,1\n", "op,gpus,nodes,bytes,time_us\nall-reduce,2,3,8,1\n", "op,gpus,bytes,time_us\nall-reduce,2\n"} {
+		"op,gpus,bytes,time_us\nall-reduce,2,many,1\n", "op,gpus,nodes,bytes,time_us\nall-reduce,2,3,8,1\n",
+		"op,gpus,bytes,time_us\nall-reduce,2\n"} {
 		if _, err := ReadPoints(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -267,9 +273,12 @@ func TestCalibrationRoundTrip(t *testing.T) {
 	if f, err := back.Link(2); err != nil || math.Abs(f.Model().Alpha-c.Links[1].Alpha.Best) > 1e-4 {
 		t.Errorf("%v %v", f, err)
 	}
-	for _, bad := range []string{"", "hello", calHeader, calHeader + "\nlink sideways\n", calHeader + "\nlink inside\n", calHeader + "\nlink inside\nalpha 1 ± 1\nbeta x ± 1\n",
-		calHeader + "\nlink inside\nalpha 1 ± 1\nalpha 1 ± 1\n", calHeader + "\nalpha 1 ± 1\n", calHeader + "\nlink inside\nalpha 1 ± 0\nbeta 1 ± 0\nwarp 9\n",
-		calHeader + "\nlink inside\nalpha -1 ± 0\nbeta 1 ± 0\n", calHeader + "\nlink between\nalpha 1 ± 0\nbeta 1 ± 0\nlink inside\nalpha 1 ± 0\nbeta 1 ± 0\n"} {
+	for _, bad := range []string{"", "hello", calHeader, calHeader + "\nlink sideways\n", calHeader + "\nlink inside\n",
+		calHeader + "\nlink inside\nalpha 1 ± 1\nbeta x ± 1\n",
+		calHeader + "\nlink inside\nalpha 1 ± 1\nalpha 1 ± 1\n",
+		calHeader + "\nalpha 1 ± 1\n", calHeader + "\nlink inside\nalpha 1 ± 0\nbeta 1 ± 0\nwarp 9\n",
+		calHeader + "\nlink inside\nalpha -1 ± 0\nbeta 1 ± 0\n",
+		calHeader + "\nlink between\nalpha 1 ± 0\nbeta 1 ± 0\nlink inside\nalpha 1 ± 0\nbeta 1 ± 0\n"} {
 		if _, err := ReadCalibration(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -282,7 +291,8 @@ func TestCalibrateRefuses(t *testing.T) {
 	alone.GPUs = 1
 	negative := one
 	negative.Bytes = -1
-	for name, list := range map[string][]Point{"none": nil, "one": {one}, "one size": {one, one, one, one, one}, "one GPU": {alone, alone, alone, alone, alone}, "negative": {negative}} {
+	for name, list := range map[string][]Point{"none": nil, "one": {one}, "one size": {one, one, one, one, one},
+		"one GPU": {alone, alone, alone, alone, alone}, "negative": {negative}} {
 		if _, err := Calibrate(list); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
@@ -322,7 +332,8 @@ func FuzzReadPoints(f *testing.F) {
 }
 
 func FuzzReadCalibration(f *testing.F) {
-	f.Add(calHeader + "\n\nlink inside\nlaunch 4 ± 1 us\nalpha 1 ± 0.1\nbeta 2 ± 0\ngamma 0 ± 0\noverlap 1 ± 0\npoints 3\nsizes 8 16\ngpus 2 8\nerror 0.1 0.2\nnote hello there\n")
+	f.Add(calHeader +
+		"\n\nlink inside\nlaunch 4 ± 1 us\nalpha 1 ± 0.1\nbeta 2 ± 0\ngamma 0 ± 0\noverlap 1 ± 0\npoints 3\nsizes 8 16\ngpus 2 8\nerror 0.1 0.2\nnote hello there\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ReadCalibration(strings.NewReader(text))
 		if err != nil {

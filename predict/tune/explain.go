@@ -32,7 +32,8 @@ func (m *NCCL) Explain(op sched.Collective, bytes unit.Bytes) []string {
 	text = append(text, m.WhyNotWireRate(op, bytes)...)
 	text = append(text, m.WhyAboveNIC(op, bytes)...)
 	if p.Error > 0 {
-		text = append(text, fmt.Sprintf("The nearest measured point is %s; predictions there are typically off by %.0f%%.", p.Nearest, 100*p.Error))
+		text = append(text, fmt.Sprintf("The nearest measured point is %s; predictions there are typically off by %.0f%%.",
+			p.Nearest, 100*p.Error))
 	}
 	return text
 }
@@ -53,11 +54,13 @@ func (m *NCCL) limitText(p Prediction) string {
 	case "protocol":
 		return "The protocol bounds it: LL sends a flag of four bytes with every four bytes of data, and so moves at most half of what the links carry."
 	case "nic":
-		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.", f.nicWire(), 100*f.nicShare(fitted.Net[f.net()]))
+		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.",
+			f.nicWire(), 100*f.nicShare(fitted.Net[f.net()]))
 	case "fabric":
 		return "The fabric bounds it: some switches have fewer links upwards than this traffic needs, and NCCL's choice does not know of it."
 	case "host":
-		return fmt.Sprintf("The way through the CPUs bounds it: the GPUs are %s apart, and memory passes on every byte between PCIe trees; %s.", f.path, f.why)
+		return fmt.Sprintf("The way through the CPUs bounds it: the GPUs are %s apart, and memory passes on every byte between PCIe trees; %s.",
+			f.path, f.why)
 	default:
 		return fmt.Sprintf("The links inside the node bound it: %s.", f.why)
 	}
@@ -126,7 +129,8 @@ func (m *NCCL) tradeText(op sched.Collective, a algorithm, p protocol, b algorit
 	if la > lb {
 		quick, wide = wide, quick
 	}
-	return fmt.Sprintf("%s has the shorter latency, %s the larger bandwidth: they break even at %s before NCCL's corrections by size.", quick, wide, even)
+	return fmt.Sprintf("%s has the shorter latency, %s the larger bandwidth: they break even at %s before NCCL's corrections by size.",
+		quick, wide, even)
 }
 
 // WhyTreeOrRing says from which size an all-reduce is better off with a ring
@@ -138,13 +142,17 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	if f.ranks < 2 {
 		return nil
 	}
-	text := []string{fmt.Sprintf("A ring of %d ranks has %d steps, and every link is busy in every one of them.", f.ranks, int(steps(op, f.ranks)))}
+	text := []string{fmt.Sprintf("A ring of %d ranks has %d steps, and every link is busy in every one of them.",
+		f.ranks, int(steps(op, f.ranks)))}
 	if f.nodes > 1 {
 		_, levels := f.hops(op, tree, f.nodes)
 		_, hops := f.hops(op, ring, f.nodes)
-		text = append(text, fmt.Sprintf("A small message pays %.0f hops of the network in the ring and %.0f of it in the tree, up and down.", hops, levels))
+		text = append(text, fmt.Sprintf("A small message pays %.0f hops of the network in the ring and %.0f of it in the tree, up and down.",
+			hops, levels))
 	} else {
-		text = append(text, fmt.Sprintf("Inside one node NCCL's tree is a chain of %d, up and down: as many steps as the ring, so that it saves nothing.", f.perNode))
+		text = append(text,
+			fmt.Sprintf("Inside one node NCCL's tree is a chain of %d, up and down: as many steps as the ring, so that it saves nothing.",
+				f.perNode))
 	}
 	best := func(a algorithm, b unit.Bytes, time func(p protocol) float64) (us float64, p protocol) {
 		us = math.Inf(1)
@@ -198,7 +206,8 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	_, p := best(tree, bytes, func(p protocol) float64 { return m.own(op, tree, p, float64(bytes)) })
 	_, q := best(ring, bytes, func(p protocol) float64 { return m.own(op, ring, p, float64(bytes)) })
 	return append(text, fmt.Sprintf("At %s NCCL counts %s and %.4g GB/s for the tree with %s, %s and %.4g GB/s for the ring with %s.", bytes,
-		cost.Span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], cost.Span(m.latency(op, ring, q)), m.bandwidth(op, ring, q), protoNames[q]))
+		cost.Span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], cost.Span(m.latency(op, ring, q)), m.bandwidth(op, ring, q),
+		protoNames[q]))
 }
 
 // Turns lists NCCL's choice from each size on, to the byte.
@@ -244,20 +253,26 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 	if f.medium == alone || f.nodes > 1 && f.nicWire() < wire {
 		wire, what = f.nicWire(), "the NICs of a node"
 	}
-	text := []string{fmt.Sprintf("Bus bandwidth is %s, %.0f%% of the %.4g GB/s that %s carry each way.", p.BusBW, float64(p.BusBW)/wire/1e7, wire, what)}
+	text := []string{fmt.Sprintf("Bus bandwidth is %s, %.0f%% of the %.4g GB/s that %s carry each way.",
+		p.BusBW, float64(p.BusBW)/wire/1e7, wire, what)}
 	if factor := op.BusFactor(n); factor != 1 {
-		text = append(text, fmt.Sprintf("It counts %.4g bytes on the wire for each byte of the buffer, what a ring of %d sends; algorithm bandwidth is %s.", factor, n, p.AlgBW))
+		text = append(text,
+			fmt.Sprintf("It counts %.4g bytes on the wire for each byte of the buffer, what a ring of %d sends; algorithm bandwidth is %s.",
+				factor, n, p.AlgBW))
 	}
 	a, pr := indices(p.Choice)
 	if f.nodes == 1 {
 		l := k.law(a, pr)
 		hops, micros := k.inside(f, op, a, float64(max(bytes, 0)))
 		lat := l.Floor + l.Hop*hops
-		text = append(text, fmt.Sprintf("Packet headers and flow control leave %.0f%% of the wire to large copies between GPUs (measured for the generation), and %s leaves %.0f%% of that.",
-			100*f.efficiency, protoText(pr, a), 100*min(l.Share, 1)))
+		text = append(text,
+			fmt.Sprintf("Packet headers and flow control leave %.0f%% of the wire to large copies between GPUs (measured for the generation), and %s leaves %.0f%% of that.",
+				100*f.efficiency, protoText(pr, a), 100*min(l.Share, 1)))
 		if a == ring && k.extra(op, f) > 0.01 {
 			s := steps(op, n)
-			text = append(text, fmt.Sprintf("Beside its %.0f steps a ring copies blocks of its own, worth %.2g steps more: with %d GPUs that is %.0f%% of the time of the bytes.", s, k.extra(op, f), n, 100*k.extra(op, f)/(s+k.extra(op, f))))
+			text = append(text,
+				fmt.Sprintf("Beside its %.0f steps a ring copies blocks of its own, worth %.2g steps more: with %d GPUs that is %.0f%% of the time of the bytes.",
+					s, k.extra(op, f), n, 100*k.extra(op, f)/(s+k.extra(op, f))))
 		}
 		if w := micros / l.Share; w > 0 {
 			text = append(text, fmt.Sprintf("Latency of %s stands beside %s for the bytes.", cost.Span(lat), cost.Span(w)))
@@ -266,12 +281,17 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 	}
 	net := fitted.Net[f.net()]
 	if a == nvlsTree || a == nvls {
-		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%; inside the nodes adding up in the switches reaches %.0f%% of what plain copies do.", 100*f.nicShare(net), 100*k.NVLS.Share))
+		text = append(text,
+			fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%; inside the nodes adding up in the switches reaches %.0f%% of what plain copies do.",
+				100*f.nicShare(net), 100*k.NVLS.Share))
 	} else {
-		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%, and %s leaves %.0f%% of that.", 100*f.nicShare(net), protoText(pr, a), 100*protoShare(k, pr)))
+		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%, and %s leaves %.0f%% of that.",
+			100*f.nicShare(net), protoText(pr, a), 100*protoShare(k, pr)))
 	}
 	in, out := f.hops(op, a, f.nodes)
-	return append(text, fmt.Sprintf("The longest way has %.0f steps inside nodes of %.2g us and %.0f between nodes of %.3g us, which only large buffers hide.", in, k.LL.Hop, out, net.Hop))
+	return append(text,
+		fmt.Sprintf("The longest way has %.0f steps inside nodes of %.2g us and %.0f between nodes of %.3g us, which only large buffers hide.",
+			in, k.LL.Hop, out, net.Hop))
 }
 
 func protoShare(k *constants, p protocol) float64 {
@@ -313,14 +333,21 @@ func (m *NCCL) WhyAboveNIC(op sched.Collective, bytes unit.Bytes) []string {
 	share := f.crossing(op, a, 1)
 	nics := f.nicWire()
 	bound := nics / share * op.BusFactor(f.ranks)
-	text := []string{fmt.Sprintf("A ring would send %.4g bytes through the NICs of a node for each byte of the buffer; bus bandwidth counts with that figure whatever runs.", op.BusFactor(f.ranks))}
+	text := []string{fmt.Sprintf("A ring would send %.4g bytes through the NICs of a node for each byte of the buffer; bus bandwidth counts with that figure whatever runs.",
+		op.BusFactor(f.ranks))}
 	switch {
 	case f.nodes == 2:
-		text = append(text, fmt.Sprintf("Two trees share the work of two nodes: each node sends half of the data up one tree and the sum of the other half down the other, %.4g bytes a byte. So bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, up to twice their rate.", share, bound, nics))
+		text = append(text,
+			fmt.Sprintf("Two trees share the work of two nodes: each node sends half of the data up one tree and the sum of the other half down the other, %.4g bytes a byte. So bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, up to twice their rate.",
+				share, bound, nics))
 	case f.nodes == 3:
-		text = append(text, fmt.Sprintf("With three nodes the one in the middle of a tree sends %.4g bytes a byte, so bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, 4/3 of their rate.", share, bound, nics))
+		text = append(text,
+			fmt.Sprintf("With three nodes the one in the middle of a tree sends %.4g bytes a byte, so bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, 4/3 of their rate.",
+				share, bound, nics))
 	default:
-		text = append(text, fmt.Sprintf("From four nodes on an inner node of the trees sends %.4g bytes a byte, as much as in a ring: bus bandwidth stays below the %.4g GB/s of the NICs.", share, nics))
+		text = append(text,
+			fmt.Sprintf("From four nodes on an inner node of the trees sends %.4g bytes a byte, as much as in a ring: bus bandwidth stays below the %.4g GB/s of the NICs.",
+				share, nics))
 	}
 	if float64(p.BusBW)/1e9 > nics {
 		text = append(text, fmt.Sprintf("Here it is %s, above the NICs' rate, bound by %s.", p.BusBW, p.Limit))
@@ -352,10 +379,12 @@ func WhySlowSet(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) ([]string
 	var text []string
 	switch {
 	case f.switched:
-		text = append(text, fmt.Sprintf("%s reach each other through NVLink switches: any set of GPUs is as good as another, %s for 1 GiB.", names(found.GPUs), p.BusBW))
+		text = append(text, fmt.Sprintf("%s reach each other through NVLink switches: any set of GPUs is as good as another, %s for 1 GiB.",
+			names(found.GPUs), p.BusBW))
 		return text, nil
 	case f.medium == overNVLink:
-		text = append(text, fmt.Sprintf("NVLink gives %s %d rings of %.4g GB/s, %s for an all-reduce of 1 GiB; %s.", names(found.GPUs), f.rings, f.wire/float64(f.rings), p.BusBW, f.why))
+		text = append(text, fmt.Sprintf("NVLink gives %s %d rings of %.4g GB/s, %s for an all-reduce of 1 GiB; %s.",
+			names(found.GPUs), f.rings, f.wire/float64(f.rings), p.BusBW, f.why))
 	default:
 		var missing []string
 		for i, a := range found.GPUs {
@@ -365,14 +394,18 @@ func WhySlowSet(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) ([]string
 				}
 			}
 		}
-		text = append(text, fmt.Sprintf("No NVLink joins %s, so no ring of NVLinks passes through all of %s: NCCL takes PCIe, where they are %s apart, and reaches %s for an all-reduce of 1 GiB.",
-			strings.Join(missing, ", "), names(found.GPUs), f.path, p.BusBW))
+		text = append(text,
+			fmt.Sprintf("No NVLink joins %s, so no ring of NVLinks passes through all of %s: NCCL takes PCIe, where they are %s apart, and reaches %s for an all-reduce of 1 GiB.",
+				strings.Join(missing, ", "), names(found.GPUs), f.path, p.BusBW))
 		if len(found.Trees) > 0 && found.Medium == rings.NVLink {
-			text = append(text, fmt.Sprintf("NVLink trees would exist, %d of them, since a tree needs no closed ring; NCCL does not build them for such a set.", len(found.Trees)))
+			text = append(text,
+				fmt.Sprintf("NVLink trees would exist, %d of them, since a tree needs no closed ring; NCCL does not build them for such a set.",
+					len(found.Trees)))
 		}
 	}
 	if set, best := m.better(g, c, found.GPUs); set != nil {
-		text = append(text, fmt.Sprintf("%s would reach %s, %.3g times as much: choose those for %d GPUs.", names(set), best.BusBW, float64(best.BusBW)/float64(p.BusBW), len(set)))
+		text = append(text, fmt.Sprintf("%s would reach %s, %.3g times as much: choose those for %d GPUs.",
+			names(set), best.BusBW, float64(best.BusBW)/float64(p.BusBW), len(set)))
 	}
 	return text, nil
 }

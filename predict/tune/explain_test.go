@@ -28,8 +28,10 @@ func says(t *testing.T, text []string, parts ...string) {
 // TestWhyTwoNodesExceedTheNIC: p4de measured 78 GB/s with NICs of 50.
 func TestWhyTwoNodesExceedTheNIC(t *testing.T) {
 	s := newMachines(t)
-	says(t, s.model("aws_p4de_a100", 16, 2, NCCLOptions{}).WhyAboveNIC(sched.AllReduce, 2*unit.GiB), "each node sends half of the data up one tree", "93.75 GB/s", "NICs of 50 GB/s", "above the NICs' rate")
-	says(t, s.model("aws_p4de_a100", 24, 3, NCCLOptions{Algos: []string{"Tree"}}).WhyAboveNIC(sched.AllReduce, 2*unit.GiB), "4/3 of their rate")
+	says(t, s.model("aws_p4de_a100", 16, 2, NCCLOptions{}).WhyAboveNIC(sched.AllReduce, 2*unit.GiB),
+		"each node sends half of the data up one tree", "93.75 GB/s", "NICs of 50 GB/s", "above the NICs' rate")
+	says(t, s.model("aws_p4de_a100", 24, 3, NCCLOptions{Algos: []string{"Tree"}}).WhyAboveNIC(sched.AllReduce, 2*unit.GiB),
+		"4/3 of their rate")
 	says(t, s.model("aws_p4de_a100", 64, 8, NCCLOptions{Algos: []string{"Tree"}}).WhyAboveNIC(sched.AllReduce, 2*unit.GiB), "stays below")
 }
 
@@ -73,13 +75,15 @@ func TestWhyBusIsNotWireRate(t *testing.T) {
 func TestWhyTreeHereAndRingThere(t *testing.T) {
 	s := newMachines(t)
 	says(t, caseC().WhyChoice(sched.AllReduce, unit.MiB), "Tree LL128", "By size: Tree LL, Tree LL128 from", "Ring Simple from")
-	says(t, s.model("dgx-h100", 128, 16, NCCLOptions{NoNVLS: true}).WhyTreeOrRing(unit.MiB), "30 hops of the network", "8 of it", "Of these two NCCL takes the ring from", "By the measured constants", "At 1 MiB")
+	says(t, s.model("dgx-h100", 128, 16, NCCLOptions{NoNVLS: true}).WhyTreeOrRing(unit.MiB), "30 hops of the network", "8 of it",
+		"Of these two NCCL takes the ring from", "By the measured constants", "At 1 MiB")
 	says(t, s.model("dgx-h100", 8, 1, NCCLOptions{}).WhyTreeOrRing(unit.MiB), "at every size")
 }
 
 func TestExplainEverything(t *testing.T) {
 	s := newMachines(t)
-	for _, m := range []*NCCL{s.model("dgx-h100", 8, 1, NCCLOptions{}), s.model("dgx-h100", 16, 2, NCCLOptions{}), s.model("dgx-1v", 8, 1, NCCLOptions{}), s.model("pcie-8", 4, 1, NCCLOptions{}),
+	for _, m := range []*NCCL{s.model("dgx-h100", 8, 1, NCCLOptions{}), s.model("dgx-h100", 16, 2, NCCLOptions{}),
+		s.model("dgx-1v", 8, 1, NCCLOptions{}), s.model("pcie-8", 4, 1, NCCLOptions{}),
 		s.model("dgx-b200", 1, 1, NCCLOptions{}), s.model("gh200", 4, 4, NCCLOptions{})} {
 		for _, op := range sched.Collectives() {
 			for _, size := range []unit.Bytes{0, 8, unit.MiB, unit.GiB, 1 << 50} {

@@ -188,7 +188,8 @@ func (f *facts) merge(o *facts, first bool) {
 	f.mixedCPU = f.mixedCPU || o.mixedCPU || f.cpu != o.cpu
 	f.perNode = max(f.perNode, o.perNode)
 	if o.medium != alone && (f.medium == alone || o.medium > f.medium || o.medium == f.medium && o.wire < f.wire) {
-		f.medium, f.switched, f.total, f.perRing, f.rings, f.pci, f.wire, f.full, f.efficiency, f.why = o.medium, o.switched, o.total, o.perRing, o.rings, o.pci, o.wire, o.full, o.efficiency, o.why
+		f.medium, f.switched, f.total, f.perRing, f.rings, f.pci, f.wire, f.full, f.efficiency, f.why = o.medium, o.switched, o.total, o.perRing,
+			o.rings, o.pci, o.wire, o.full, o.efficiency, o.why
 	}
 	f.path = max(f.path, o.path)
 	f.pair = max(f.pair, o.pair)

@@ -34,9 +34,12 @@ func TestSmallAllReduce(t *testing.T) {
 		return s.model(machine, n, 1, NCCLOptions{}).Predict(sched.AllReduce, 512).Time.Microseconds()
 	}
 	check(t, []figure{
-		{"A100, 2 GPUs, us", us("a100_sxm", 2), 10.0, .15}, {"A100, 4 GPUs", us("a100_sxm", 4), 14.5, .15}, {"A100, 8 GPUs", us("a100_sxm", 8), 22.6, .15},
-		{"H100, 2 GPUs", us("h100_sxm", 2), 6.2, .15}, {"H100, 4 GPUs", us("h100_sxm", 4), 9.6, .15}, {"H100, 8 GPUs", us("h100_sxm", 8), 15.5, .15},
-		{"RTX over PCIe, 2 GPUs", us("rtx_pro_6000_server", 2), 6.3, .15}, {"RTX over PCIe, 4 GPUs", us("rtx_pro_6000_server", 4), 13.0, .15}, {"RTX over PCIe, 8 GPUs", us("rtx_pro_6000_server", 8), 24.6, .15},
+		{"A100, 2 GPUs, us", us("a100_sxm", 2), 10.0, .15}, {"A100, 4 GPUs", us("a100_sxm", 4), 14.5, .15},
+		{"A100, 8 GPUs", us("a100_sxm", 8), 22.6, .15},
+		{"H100, 2 GPUs", us("h100_sxm", 2), 6.2, .15}, {"H100, 4 GPUs", us("h100_sxm", 4), 9.6, .15},
+		{"H100, 8 GPUs", us("h100_sxm", 8), 15.5, .15},
+		{"RTX over PCIe, 2 GPUs", us("rtx_pro_6000_server", 2), 6.3, .15}, {"RTX over PCIe, 4 GPUs", us("rtx_pro_6000_server", 4), 13.0, .15},
+		{"RTX over PCIe, 8 GPUs", us("rtx_pro_6000_server", 8), 24.6, .15},
 		{"A100, us a ring step", (us("a100_sxm", 8) - us("a100_sxm", 2)) / 12, 1.05, .20},
 		{"H100, us a ring step", (us("h100_sxm", 8) - us("h100_sxm", 2)) / 12, 0.78, .20},
 	})
@@ -48,7 +51,8 @@ func TestTwoNodeFloor(t *testing.T) {
 	us := func(machine string) float64 {
 		return s.model(machine, 16, 2, NCCLOptions{}).Predict(sched.AllReduce, 8).Time.Microseconds()
 	}
-	check(t, []figure{{"InfiniBand, us", us("dgx-h100"), 46, .05}, {"p5, EFA", us("aws_p5_h100"), 69, .05}, {"p4de, EFA", us("aws_p4de_a100"), 164, .05}})
+	check(t, []figure{{"InfiniBand, us", us("dgx-h100"), 46, .05}, {"p5, EFA", us("aws_p5_h100"), 69, .05},
+		{"p4de, EFA", us("aws_p4de_a100"), 164, .05}})
 }
 
 // TestCubeMesh: V100 hybrid cube mesh, 1 GiB: one, four and six rings.
@@ -77,7 +81,8 @@ func TestTreeBound(t *testing.T) {
 		ringBytes := 2 * float64(f.ranks-1) / float64(f.ranks)
 		return ringBytes / f.crossing(sched.AllReduce, tree, 1)
 	}
-	check(t, []figure{{"2 nodes", over(2), 2 * 15.0 / 16, 1e-9}, {"3 nodes", over(3), 4.0 / 3 * 23 / 24, 1e-9}, {"4 nodes", over(4), 31.0 / 32, 1e-9}, {"16 nodes", over(16), 127.0 / 128, 1e-9}})
+	check(t, []figure{{"2 nodes", over(2), 2 * 15.0 / 16, 1e-9}, {"3 nodes", over(3), 4.0 / 3 * 23 / 24, 1e-9},
+		{"4 nodes", over(4), 31.0 / 32, 1e-9}, {"16 nodes", over(16), 127.0 / 128, 1e-9}})
 }
 
 // TestHostCopy: with it rings through a CPU reach the same share of their rate as
@@ -99,7 +104,8 @@ func TestOneNICPublished(t *testing.T) {
 		return g.nicWire() * g.nicShare(fitted.Net[netRDMA])
 	}
 	links := s.c.Links
-	check(t, []figure{{"100 GbE sockets, GB/s", at(12.5, links["100gbe"].Efficiency), 10, .01}, {"200G RDMA", at(25, links["hdr"].Efficiency), 24, .01}, {"400G RDMA", at(50, links["ndr"].Efficiency), 48, .01}})
+	check(t, []figure{{"100 GbE sockets, GB/s", at(12.5, links["100gbe"].Efficiency), 10, .01},
+		{"200G RDMA", at(25, links["hdr"].Efficiency), 24, .01}, {"400G RDMA", at(50, links["ndr"].Efficiency), 48, .01}})
 }
 
 // TestThreeRacksWithoutSHARP: GB200 in three racks, 4 and 8 GPUs of each, a NIC of 400

@@ -183,7 +183,8 @@ func fitClasses(rows []row, o form) [classes]constants {
 		set = func(x []float64) { x = fixed(x); k.Send, k.ExtraSend = lawOf(x), x[4] }
 		set(minimize(func(x []float64) float64 {
 			set(x)
-			return meanLoss(k, list) + prior(x[1], x0[1], 1) + prior(x[2], x0[2], .5) + prior(x[3], logOverlap[0], logOverlap[1]) + prior(x[4], x0[4], .3)
+			return meanLoss(k, list) + prior(x[1], x0[1], 1) + prior(x[2], x0[2], .5) + prior(x[3], logOverlap[0], logOverlap[1]) + prior(x[4],
+				x0[4], .3)
 		}, x0, .3))
 	}
 	borrow(&all)

@@ -34,7 +34,8 @@ func TestEveryHostKind(t *testing.T) {
 							t.Fatalf("%s, %d GPUs on %d nodes, %s of %s: %+v", kind, n*nodes, nodes, op, size, p)
 						}
 						if wire := max(m.f.wire, m.f.nicWire(), 1); m.f.ranks > 1 && float64(p.BusBW)/1e9 > 2*wire {
-							t.Errorf("%s, %d GPUs on %d nodes, %s of %s by %s: %s over links of %.4g GB/s", kind, n*nodes, nodes, op, size, p.Algo, p.BusBW, wire)
+							t.Errorf("%s, %d GPUs on %d nodes, %s of %s by %s: %s over links of %.4g GB/s",
+								kind, n*nodes, nodes, op, size, p.Algo, p.BusBW, wire)
 						}
 					}
 				}

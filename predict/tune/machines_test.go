@@ -139,17 +139,20 @@ func number(t testing.TB, s string) float64 {
 	return v
 }
 
-var dataOps = map[string]sched.Collective{"all_reduce": sched.AllReduce, "all_gather": sched.AllGather, "reduce_scatter": sched.ReduceScatter, "alltoall": sched.AllToAll}
+var dataOps = map[string]sched.Collective{"all_reduce": sched.AllReduce, "all_gather": sched.AllGather,
+	"reduce_scatter": sched.ReduceScatter, "alltoall": sched.AllToAll}
 
 // singleNode reads the points of single nodes.
 func singleNode(t testing.TB, s *machines) []row {
 	t.Helper()
 	var rows []row
 	for _, r := range readCSV(t, "single_node.csv") {
-		rows = append(rows, row{machine: r[0], op: dataOps[r[2]], gpus: int(number(t, r[4])), nodes: 1, bytes: number(t, r[5]), us: number(t, r[6])})
+		rows = append(rows, row{machine: r[0], op: dataOps[r[2]], gpus: int(number(t, r[4])), nodes: 1, bytes: number(t, r[5]),
+			us: number(t, r[6])})
 	}
 	for _, r := range readCSV(t, "v100_a100_allreduce.csv") {
-		rows = append(rows, row{machine: r[0], op: sched.AllReduce, gpus: int(number(t, r[1])), nodes: 1, bytes: number(t, r[2]), us: number(t, r[3])})
+		rows = append(rows, row{machine: r[0], op: sched.AllReduce, gpus: int(number(t, r[1])), nodes: 1, bytes: number(t, r[2]),
+			us: number(t, r[3])})
 	}
 	choose(s, rows)
 	return rows

@@ -397,7 +397,8 @@ func (m *NCCL) Choose(op sched.Collective, bytes unit.Bytes) Choice {
 	bytes = max(bytes, 0)
 	switch {
 	case m.f.ranks == 1:
-		c := Choice{Op: op.String(), Algo: "Copy", Proto: "Simple", Channels: 1, Threads: 512, Limit: "latency", Reason: "one rank: a copy from input to output, or nothing"}
+		c := Choice{Op: op.String(), Algo: "Copy", Proto: "Simple", Channels: 1, Threads: 512, Limit: "latency",
+			Reason: "one rank: a copy from input to output, or nothing"}
 		return c.timed(op, 1, bytes, copyTime(m.f, size))
 	case op == sched.Barrier:
 		c := m.Choose(sched.AllReduce, 4)

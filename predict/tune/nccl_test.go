@@ -13,14 +13,16 @@ import (
 // caseA is the first check case: eight Hopper GPUs of one node, 12 channels of 30 GB/s.
 func caseA() *NCCL {
 	g := shape{Channels: 12, Intra: 30, Inter: 30, TypeIntra: pathNVL, TypeInter: pathPIX}
-	return &NCCL{f: &facts{ranks: 8, nodes: 1, perNode: 8, compute: 90, medium: overNVLink, path: pathNVL, switched: true, multi: true, total: 370.8},
+	return &NCCL{f: &facts{ranks: 8, nodes: 1, perNode: 8, compute: 90, medium: overNVLink, path: pathNVL, switched: true, multi: true,
+		total: 370.8},
 		o: NCCLOptions{NoNVLS: true}, graphs: [algorithms]shape{tree: g, ring: g}}
 }
 
 // caseC is the second: sixteen nodes of eight Hopper GPUs, 8 channels of 40/40 GB/s, Intel.
 func caseC() *NCCL {
 	g := shape{Channels: 8, Intra: 40, Inter: 40, TypeIntra: pathNVL, TypeInter: pathPIX}
-	return &NCCL{f: &facts{ranks: 128, nodes: 16, perNode: 8, compute: 90, medium: overNVLink, path: pathNVL, switched: true, multi: true, total: 370.8},
+	return &NCCL{f: &facts{ranks: 128, nodes: 16, perNode: 8, compute: 90, medium: overNVLink, path: pathNVL, switched: true, multi: true,
+		total: 370.8},
 		o: NCCLOptions{NoNVLS: true}, graphs: [algorithms]shape{tree: g, ring: g}}
 }
 
@@ -77,7 +79,8 @@ func TestCheckValuesCaseC(t *testing.T) {
 		{tree, ll, 55.2, 10.2}, {tree, ll128, 99.5, 116}, {tree, simple, 176.4, 144},
 		{ring, ll, 311.6, 10.28}, {ring, ll128, 559.6, 147.96}, {ring, simple, 1190, 161.3},
 	})
-	checkTurns(t, m, sched.AllReduce, []turn{{8, "Tree LL"}, {256 * unit.KiB, "Tree LL128"}, {128 * unit.MiB, "Tree Simple"}, {2 * unit.GiB, "Ring Simple"}})
+	checkTurns(t, m, sched.AllReduce, []turn{{8, "Tree LL"}, {256 * unit.KiB, "Tree LL128"}, {128 * unit.MiB, "Tree Simple"},
+		{2 * unit.GiB, "Ring Simple"}})
 }
 
 // TestShapes: what the search finds on known machines, as NCCL prints it.
@@ -170,7 +173,8 @@ func TestProtocolTurnsAsMeasured(t *testing.T) {
 // what is excluded says why.
 func TestTable(t *testing.T) {
 	s := newMachines(t)
-	for _, m := range []*NCCL{s.model("dgx-h100", 8, 1, NCCLOptions{}), s.model("dgx-h100", 32, 4, NCCLOptions{CollNet: true}), s.model("pcie-8", 4, 1, NCCLOptions{}),
+	for _, m := range []*NCCL{s.model("dgx-h100", 8, 1, NCCLOptions{}), s.model("dgx-h100", 32, 4, NCCLOptions{CollNet: true}),
+		s.model("pcie-8", 4, 1, NCCLOptions{}),
 		s.model("dgx-a100", 4, 4, NCCLOptions{})} {
 		for _, op := range []sched.Collective{sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce} {
 			for size := unit.Bytes(0); size <= 4*unit.GiB; size = max(1, size*4) {
@@ -261,7 +265,8 @@ func TestPublishedPeaks(t *testing.T) {
 // larger sizes faster.)
 func TestGrowsWithSize(t *testing.T) {
 	s := newMachines(t)
-	for _, m := range []*NCCL{s.model("dgx-h100", 7, 1, NCCLOptions{}), s.model("dgx-b200", 128, 16, NCCLOptions{}), s.model("pcie-8", 3, 1, NCCLOptions{}),
+	for _, m := range []*NCCL{s.model("dgx-h100", 7, 1, NCCLOptions{}), s.model("dgx-b200", 128, 16, NCCLOptions{}),
+		s.model("pcie-8", 3, 1, NCCLOptions{}),
 		s.model("dgx-1v", 3, 1, NCCLOptions{}), s.model("dgx-h100", 4, 4, NCCLOptions{}), s.model("gh200", 8, 8, NCCLOptions{})} {
 		for _, op := range sched.Collectives() {
 			last := unit.Time(0)

@@ -73,9 +73,11 @@ const (
 )
 
 var hopLatency = [3][algorithms][protocols]float64{
-	hopNVLink: {tree: {0.6, 1.25, 4}, ring: {0.6, 1.9, 3.4}, collDirect: {0, 0, 3.7}, collChain: {0, 0, 2.8}, nvls: {0, 0, 25}, nvlsTree: {0, 0, 25}, pat: {0, 0, 4}},
-	hopPCI:    {tree: {1, 1.9, 4}, ring: {1, 2.5, 5.7}, collDirect: {0, 0, 3.7}, collChain: {0, 0, 2.8}, pat: {0, 0, 4}},
-	hopNet:    {tree: {5, 8.5, 14}, ring: {2.7, 4, 14}, collDirect: {0, 0, 31}, collChain: {0, 0, 30}, nvls: {0, 0, 18}, nvlsTree: {0, 0, 20.9}, pat: {0, 0, 14}},
+	hopNVLink: {tree: {0.6, 1.25, 4}, ring: {0.6, 1.9, 3.4}, collDirect: {0, 0, 3.7}, collChain: {0, 0, 2.8}, nvls: {0, 0, 25},
+		nvlsTree: {0, 0, 25}, pat: {0, 0, 4}},
+	hopPCI: {tree: {1, 1.9, 4}, ring: {1, 2.5, 5.7}, collDirect: {0, 0, 3.7}, collChain: {0, 0, 2.8}, pat: {0, 0, 4}},
+	hopNet: {tree: {5, 8.5, 14}, ring: {2.7, 4, 14}, collDirect: {0, 0, 31}, collChain: {0, 0, 30}, nvls: {0, 0, 18},
+		nvlsTree: {0, 0, 20.9}, pat: {0, 0, 14}},
 }
 
 // Caps by generation and by one, two, or more nodes.

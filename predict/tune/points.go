@@ -31,7 +31,8 @@ type Point struct {
 var opNames = map[string]sched.Collective{
 	"all_reduce": sched.AllReduce, "allreduce": sched.AllReduce, "all_gather": sched.AllGather, "allgather": sched.AllGather,
 	"reduce_scatter": sched.ReduceScatter, "reducescatter": sched.ReduceScatter, "alltoall": sched.AllToAll, "all_to_all": sched.AllToAll,
-	"broadcast": sched.Broadcast, "reduce": sched.Reduce, "sendrecv": sched.SendRecv, "send_recv": sched.SendRecv, "gather": sched.Gather, "scatter": sched.Scatter,
+	"broadcast": sched.Broadcast, "reduce": sched.Reduce, "sendrecv": sched.SendRecv, "send_recv": sched.SendRecv, "gather": sched.Gather,
+	"scatter": sched.Scatter,
 }
 
 // ParseOp reads a collective by weft's name or by nccl-tests'.
@@ -85,7 +86,8 @@ func ReadNCCLTestsAs(r io.Reader, op sched.Collective) ([]Point, error) {
 		return nil, fmt.Errorf("line %d: %w", number+1, err)
 	}
 	if len(log.points) == 0 {
-		return nil, errors.New("no rows of nccl-tests found; expected lines like \"1048576  262144  float  sum  74.78  14.02  24.54 ...\" below a header with size, count, type, time")
+		return nil,
+			errors.New("no rows of nccl-tests found; expected lines like \"1048576  262144  float  sum  74.78  14.02  24.54 ...\" below a header with size, count, type, time")
 	}
 	return log.points, nil
 }
@@ -225,7 +227,8 @@ func (l *testLog) row(fields []string) error {
 		if err != nil || !(us >= 0) || us > 1e12 {
 			return fmt.Errorf("time is %q; microseconds expected", fields[k])
 		}
-		l.points = append(l.points, Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size), Time: cost.Span(us), InPlace: place})
+		l.points = append(l.points, Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size), Time: cost.Span(us),
+			InPlace: place})
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 var tunerOps = []sched.Collective{sched.Broadcast, sched.Reduce, sched.AllGather, sched.ReduceScatter, sched.AllReduce}
 
 // inTables are the algorithms as tables for NCCL name them.
-var inTables = map[string]string{"Tree": "tree", "Ring": "ring", "CollNetDirect": "collnet_direct", "CollNetChain": "collnet_chain", "NVLS": "nvls", "NVLSTree": "nvls_tree", "PAT": "pat"}
+var inTables = map[string]string{"Tree": "tree", "Ring": "ring", "CollNetDirect": "collnet_direct", "CollNetChain": "collnet_chain",
+	"NVLS": "nvls", "NVLSTree": "nvls_tree", "PAT": "pat"}
 
 // TunerTable is what NCCL should run on these GPUs, for NCCL's tuner plug-ins: the choice of the model, or, between ring and tree,
 // that of a calibration where one is given; the protocol is then the fastest that the model has for the algorithm.
@@ -75,7 +76,8 @@ func (m *NCCL) TunerTable(cal *Calibration) ([]table.Row, error) {
 
 // tunerRow is a row that begins at no bytes and has no end.
 func (m *NCCL) tunerRow(number int, c Choice) (table.Row, error) {
-	r := table.Row{Func: number, Algo: slices.Index(table.Algos, inTables[c.Algo]), Proto: slices.Index(table.Protos, strings.ToLower(c.Proto)), Max: math.MaxInt64,
+	r := table.Row{Func: number, Algo: slices.Index(table.Algos, inTables[c.Algo]),
+		Proto: slices.Index(table.Protos, strings.ToLower(c.Proto)), Max: math.MaxInt64,
 		Channels: table.Any, Nodes: m.Nodes(), Ranks: m.Ranks(), PipeOps: table.Any, RegBuff: table.Any}
 	if r.Algo < 0 || r.Proto < 0 {
 		return r, fmt.Errorf("%s: NCCL's tables have no word for %s with %s", tunerOps[number], c.Algo, c.Proto)

@@ -20,7 +20,8 @@ func TestAsyncTakesASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, want := newModel(1), newModel(1)
-	meta := ckpt.Meta{Step: 1, World: 1, Layout: map[string]int{"dp": 1}, Random: map[string][]byte{"r": {1}}, Extra: map[string]string{"k": "v"}}
+	meta := ckpt.Meta{Step: 1, World: 1, Layout: map[string]int{"dp": 1}, Random: map[string][]byte{"r": {1}},
+		Extra: map[string]string{"k": "v"}}
 	if err := s.Async(t.Context(), meta, m); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,8 @@ func TestEmergencyOfSurvivors(t *testing.T) {
 		t.Fatalf("%+v %v", man, err)
 	}
 	m.equal(t, got)
-	if err := s.Emergency(t.Context(), ckpt.Meta{Step: 6, Epoch: 3, World: 1}, m.shares(0, 2)); err == nil || !strings.Contains(err.Error(), "no rank holds elements") {
+	if err := s.Emergency(t.Context(), ckpt.Meta{Step: 6, Epoch: 3, World: 1}, m.shares(0, 2)); err == nil ||
+		!strings.Contains(err.Error(), "no rank holds elements") {
 		t.Errorf("half a model: %v", err)
 	}
 	if got := steps(t, s); got != "5 complete 6 incomplete " {

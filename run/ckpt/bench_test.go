@@ -45,7 +45,8 @@ func rounds(b *testing.B, n, count int, names []string, run []func()) {
 	for i, name := range names {
 		slices.Sort(rates[i])
 		slices.Sort(ratios[i])
-		text += fmt.Sprintf("| %s | %.3g (%.3g) | %.2f (%.2f) |\n", name, rates[i][count-1], rates[i][count/2], rates[i][count-1]/rates[0][count-1], ratios[i][count/2])
+		text += fmt.Sprintf("| %s | %.3g (%.3g) | %.2f (%.2f) |\n", name, rates[i][count-1], rates[i][count/2],
+			rates[i][count-1]/rates[0][count-1], ratios[i][count/2])
 	}
 	b.Logf("%d MiB, GB/s best (median) of %d; to the first, best to best (median of rounds)\n%s", n>>20, count, text)
 }

@@ -198,15 +198,18 @@ func TestBadTensorsAndMeta(t *testing.T) {
 		meta ckpt.Meta
 		list []ckpt.Tensor
 	}{
-		"step -1: want":                   {ckpt.Meta{Step: -1, World: 1}, nil},
-		"world of 0 ranks":                {ckpt.Meta{}, nil},
-		"rank 2 of 2: want 0 to 1":        {ckpt.Meta{Rank: 2, World: 2}, nil},
-		"a tensor has no name":            {ckpt.Meta{World: 1}, []ckpt.Tensor{{Type: "F32"}}},
-		`unknown element type "F33"`:      {ckpt.Meta{World: 1}, []ckpt.Tensor{{Name: "w", Type: "F33"}}},
-		"12 bytes of data; shape [2 2]":   {ckpt.Meta{World: 1}, []ckpt.Tensor{{Name: "w", Type: "F32", Shape: []int{2, 2}, Data: good.Data[:12]}}},
-		"reaches out of":                  {ckpt.Meta{World: 1}, []ckpt.Tensor{{Name: "w", Type: "F32", Global: []int{2, 2}, Offset: []int{1, 0}, Shape: []int{2, 2}, Data: good.Data}}},
+		"step -1: want":              {ckpt.Meta{Step: -1, World: 1}, nil},
+		"world of 0 ranks":           {ckpt.Meta{}, nil},
+		"rank 2 of 2: want 0 to 1":   {ckpt.Meta{Rank: 2, World: 2}, nil},
+		"a tensor has no name":       {ckpt.Meta{World: 1}, []ckpt.Tensor{{Type: "F32"}}},
+		`unknown element type "F33"`: {ckpt.Meta{World: 1}, []ckpt.Tensor{{Name: "w", Type: "F33"}}},
+		"12 bytes of data; shape [2 2]": {ckpt.Meta{World: 1},
+			[]ckpt.Tensor{{Name: "w", Type: "F32", Shape: []int{2, 2}, Data: good.Data[:12]}}},
+		"reaches out of": {ckpt.Meta{World: 1},
+			[]ckpt.Tensor{{Name: "w", Type: "F32", Global: []int{2, 2}, Offset: []int{1, 0}, Shape: []int{2, 2}, Data: good.Data}}},
 		`tensor "w" at [0 0] is given tw`: {ckpt.Meta{World: 1}, []ckpt.Tensor{good, good}},
-		"no rank holds elements [2, 4)":   {ckpt.Meta{World: 1}, []ckpt.Tensor{{Name: "w", Type: "F32", Global: []int{2, 2}, Offset: []int{0, 0}, Shape: []int{1, 2}, Data: good.Data[:8]}}},
+		"no rank holds elements [2, 4)": {ckpt.Meta{World: 1},
+			[]ckpt.Tensor{{Name: "w", Type: "F32", Global: []int{2, 2}, Offset: []int{0, 0}, Shape: []int{1, 2}, Data: good.Data[:8]}}},
 	} {
 		for name, f := range map[string]func() error{
 			"save":      func() error { return s.Save(t.Context(), c.meta, c.list) },
@@ -256,7 +259,9 @@ func TestRanksThatDisagree(t *testing.T) {
 	s = open(t, t.TempDir(), ckpt.Options{})
 	for rank, shape := range [][]int{{4}, {2, 2}} {
 		err := s.Save(t.Context(), ckpt.Meta{World: 2, Rank: rank}, []ckpt.Tensor{ckpt.Of("w", make([]float32, 4), shape...)})
-		if rank == 1 && (err == nil || !strings.Contains(err.Error(), `tensor "w" is F32 of shape [2 2] in rank-00001.safetensors, and F32 of shape [4] in a file before`)) {
+		if rank == 1 &&
+			(err == nil ||
+				!strings.Contains(err.Error(), `tensor "w" is F32 of shape [2 2] in rank-00001.safetensors, and F32 of shape [4] in a file before`)) {
 			t.Errorf("two shapes: %v", err)
 		}
 	}
@@ -268,7 +273,8 @@ func TestSavingTwice(t *testing.T) {
 	meta := ckpt.Meta{Step: 1, World: 2}
 	save(t, s, m, meta)
 	save(t, s, m, meta) // the same again is nothing new
-	if err := s.Save(t.Context(), meta, newModel(2).shares(0, 2)); err == nil || !strings.Contains(err.Error(), "give every launch its own Meta.Run") {
+	if err := s.Save(t.Context(), meta, newModel(2).shares(0, 2)); err == nil ||
+		!strings.Contains(err.Error(), "give every launch its own Meta.Run") {
 		t.Errorf("other data: %v", err)
 	}
 	got := m.blank()
@@ -341,7 +347,9 @@ func TestForeignFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	file("model-00001-of-00002.safetensors", `{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]},"a":{"dtype":"F16","shape":[3,4],"data_offsets":[0,24]}}`, "0123456789abcdefghijklmnABCDEFGH")
+	file("model-00001-of-00002.safetensors",
+		`{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[24,32]},"a":{"dtype":"F16","shape":[3,4],"data_offsets":[0,24]}}`,
+		"0123456789abcdefghijklmnABCDEFGH")
 	file("model-00002-of-00002.safetensors", `{"c":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}   `, "OPQRSTUV")
 	if err := os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)

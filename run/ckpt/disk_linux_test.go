@@ -53,7 +53,8 @@ func TestFullDisk(t *testing.T) {
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, part := range []string{filepath.Join(dir, "step-000000000002-"), "rank-00000.safetensors (404 KiB)", "the disk is full, ", " KiB free; free some space"} {
+		for _, part := range []string{filepath.Join(dir, "step-000000000002-"), "rank-00000.safetensors (404 KiB)", "the disk is full, ",
+			" KiB free; free some space"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %v does not say %q", name, err, part)
 			}
@@ -88,7 +89,8 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.Save(t.Context(), ckpt.Meta{Step: 2, World: 1}, m)
-	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "cannot be written to; choose another") || !strings.Contains(err.Error(), "rank-00000.safetensors") {
+	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "cannot be written to; choose another") ||
+		!strings.Contains(err.Error(), "rank-00000.safetensors") {
 		t.Errorf("save: %v", err)
 	}
 	got := m.blank()

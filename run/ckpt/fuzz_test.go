@@ -12,8 +12,10 @@ import (
 // formatted otherwise, as one that reads alike; nothing panics.
 func FuzzManifest(f *testing.F) {
 	// Short seeds: time that go test spends on making long ones shorter is lost.
-	f.Add([]byte(`{"format":"weft-checkpoint-1","world":1,"files":[{"name":"rank-00000.safetensors","size":24,"head":8,"head_xxh3":"0123456789abcdef"}],"tensors":[{"name":"w","dtype":"F32","shape":[2,2],"parts":[{"offset":[0,0],"shape":[2,2]}]}]}`), true)
-	f.Add([]byte(`{"format":"weft-checkpoint-1","world":1,"files":[{"name":"rank-00000.safetensors"}],"tensors":[{"name":"w","dtype":"F32","shape":[4611686018427387904,4],"parts":[{"offset":[0],"shape":[1]}]}]}`), true)
+	f.Add([]byte(`{"format":"weft-checkpoint-1","world":1,"files":[{"name":"rank-00000.safetensors","size":24,"head":8,"head_xxh3":"0123456789abcdef"}],"tensors":[{"name":"w","dtype":"F32","shape":[2,2],"parts":[{"offset":[0,0],"shape":[2,2]}]}]}`),
+		true)
+	f.Add([]byte(`{"format":"weft-checkpoint-1","world":1,"files":[{"name":"rank-00000.safetensors"}],"tensors":[{"name":"w","dtype":"F32","shape":[4611686018427387904,4],"parts":[{"offset":[0],"shape":[1]}]}]}`),
+		true)
 	f.Add([]byte("{\"xxh3\":\"0123456789abcdef\",\n}"), false)
 	f.Add([]byte("{}"), true)
 	f.Fuzz(func(t *testing.T, p []byte, seal bool) {
@@ -62,7 +64,8 @@ func FuzzShard(f *testing.F) {
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
-		mem.blobs[list[0].Folder+"/rank-00000.safetensors"] = append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), data...)
+		mem.blobs[list[0].Folder+"/rank-00000.safetensors"] = append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))),
+			header...), data...)
 		saved := s.Save(ctx, ckpt.Meta{World: 2, Rank: 1}, []ckpt.Tensor{good})
 		list, err = s.List(ctx)
 		if err != nil || (saved == nil) != (list[0].State == ckpt.Complete) {

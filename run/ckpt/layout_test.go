@@ -130,7 +130,8 @@ func reload(ctx context.Context, t rapid.TB, s *ckpt.Store, m model, step int64,
 		}
 		for i := range want {
 			if string(want[i].Data) != string(got[i].Data) {
-				t.Fatalf("rank %d of %d: %s at %v of shape %v is not what was saved (%v)", rank, world, want[i].Name, want[i].Offset, want[i].Shape, layout)
+				t.Fatalf("rank %d of %d: %s at %v of shape %v is not what was saved (%v)",
+					rank, world, want[i].Name, want[i].Offset, want[i].Shape, layout)
 			}
 		}
 		if err := s.Save(ctx, ckpt.Meta{Step: step + 1, Rank: rank, World: world}, got); err != nil {

@@ -136,7 +136,8 @@ func (s *Store) List(ctx context.Context) ([]Entry, error) {
 }
 
 func compareEntries(a, b Entry) int {
-	return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Epoch, b.Epoch), a.Created.Compare(b.Created), strings.Compare(a.Folder, b.Folder))
+	return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Epoch, b.Epoch), a.Created.Compare(b.Created),
+		strings.Compare(a.Folder, b.Folder))
 }
 
 // entry judges a folder by its manifest and the sizes of its files.
@@ -317,7 +318,8 @@ func (s *Store) At(ctx context.Context, step int64) (*Manifest, error) {
 	if len(steps) == 0 {
 		return nil, s.none(nil)
 	}
-	return nil, fmt.Errorf("%w of step %d in %s; there are: %s", ErrNone, step, strings.TrimSuffix(s.place.Path(""), "/"), strings.Join(steps, ", "))
+	return nil, fmt.Errorf("%w of step %d in %s; there are: %s", ErrNone, step, strings.TrimSuffix(s.place.Path(""), "/"),
+		strings.Join(steps, ", "))
 }
 
 // Resume fills want from the newest checkpoint that is whole in what this rank

@@ -187,7 +187,8 @@ func (r *reader) open(ctx context.Context) error {
 			return
 		}
 		if int64(len(head)) != r.file.Head || sum(head) != r.file.Hash {
-			r.err = &fault{fmt.Errorf("checksum %s of the header (%d bytes); the manifest says %s (%d bytes)", sum(head), len(head), r.file.Hash, r.file.Head)}
+			r.err = &fault{fmt.Errorf("checksum %s of the header (%d bytes); the manifest says %s (%d bytes)",
+				sum(head), len(head), r.file.Hash, r.file.Head)}
 			return
 		}
 		meta, err := shardInfo(h)
@@ -252,7 +253,8 @@ func (r *reader) chunkFault(i int64, got Hash) error {
 			names += e.Name
 		}
 	}
-	return &fault{fmt.Errorf("bytes [%d, %d) have checksum %s; the header says %s; there lie: %s", r.file.Head+from, r.file.Head+to, got, r.chunks[i], names)}
+	return &fault{fmt.Errorf("bytes [%d, %d) have checksum %s; the header says %s; there lie: %s",
+		r.file.Head+from, r.file.Head+to, got, r.chunks[i], names)}
 }
 
 // buffers are what chunks are read into.

@@ -186,7 +186,8 @@ func (s *Store) commit(ctx context.Context, folder string, world int) (*Manifest
 			m.Created = f.meta.Created
 		}
 		name := shardName(rank)
-		m.Files = append(m.Files, File{Name: name, Rank: rank, Size: size[name], Head: int64(len(f.head)), Hash: sum(f.head), Random: f.meta.Random})
+		m.Files = append(m.Files, File{Name: name, Rank: rank, Size: size[name], Head: int64(len(f.head)), Hash: sum(f.head),
+			Random: f.meta.Random})
 		if err := addParts(tensors, rank, name, f.header, f.meta.Parts); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.place.Path(folder), err)
 		}

@@ -202,7 +202,8 @@ func addParts(tensors map[string]*Info, file int, name string, h safetensors.Hea
 			tensors[p.Name] = t
 		}
 		if t.Type != e.Type || !slices.Equal(t.Shape, p.Global) {
-			return &fault{fmt.Errorf("tensor %q is %s of shape %v in %s, and %s of shape %v in a file before", p.Name, e.Type, p.Global, name, t.Type, t.Shape)}
+			return &fault{fmt.Errorf("tensor %q is %s of shape %v in %s, and %s of shape %v in a file before",
+				p.Name, e.Type, p.Global, name, t.Type, t.Shape)}
 		}
 		part := Part{File: file, Offset: p.Offset, Shape: e.Shape, Begin: e.Begin}
 		if err := t.region(part).Check(); err != nil {

@@ -164,7 +164,8 @@ func TestAbortFromAnotherGoroutine(t *testing.T) {
 		wg.Wait()
 		for r, err := range errs[:2] {
 			var f *Failure
-			if !errors.As(err, &f) || f.Kind != Aborted || !slices.Equal(f.Culprits, []int{2}) || !strings.Contains(err.Error(), "the loss is not a number") {
+			if !errors.As(err, &f) || f.Kind != Aborted || !slices.Equal(f.Culprits, []int{2}) ||
+				!strings.Contains(err.Error(), "the loss is not a number") {
 				t.Errorf("messages %t, rank %d: %v", messages, r, err)
 			}
 		}

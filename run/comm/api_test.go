@@ -115,7 +115,8 @@ func TestSignaturesNameOwnTypes(t *testing.T) {
 	look := func(n ast.Node) {
 		ast.Inspect(n, func(n ast.Node) bool {
 			if x, ok := n.(*ast.SelectorExpr); ok {
-				if p, ok := x.X.(*ast.Ident); ok && slices.Contains([]string{"transport", "sched", "reduce", "choice", "tune", "cost", "wait", "meet"}, p.Name) {
+				if p, ok := x.X.(*ast.Ident); ok &&
+					slices.Contains([]string{"transport", "sched", "reduce", "choice", "tune", "cost", "wait", "meet"}, p.Name) {
 					t.Errorf("%s: %s.%s in what users see", files.Position(x.Pos()), p.Name, x.Sel.Name)
 				}
 			}

@@ -27,7 +27,8 @@ func init() { bodies["bits"] = (*kid).bits }
 func noise(seed uint64, rank, count int) []float32 {
 	rnd := rand.New(rand.NewPCG(seed, uint64(rank)))
 	b := make([]float32, count)
-	special := []float32{float32(math.NaN()), math.Float32frombits(0x7fc12345), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.Copysign(0, -1)), 0,
+	special := []float32{float32(math.NaN()), math.Float32frombits(0x7fc12345), float32(math.Inf(1)), float32(math.Inf(-1)),
+		float32(math.Copysign(0, -1)), 0,
 		math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, math.Float32frombits(0x00400000), math.MaxFloat32}
 	for i := range b {
 		if rnd.IntN(20) == 0 {
@@ -359,7 +360,8 @@ func TestFlightIsWrittenOnFailure(t *testing.T) {
 			if err := json.Unmarshal(text, &dump); err != nil {
 				t.Fatal(err)
 			}
-			if last := dump.Records[4]; !strings.Contains(dump.Failure, "rank 1") || last.Err == "" || last.Op != "all-gather" || dump.Records[3].Err != "" {
+			if last := dump.Records[4]; !strings.Contains(dump.Failure, "rank 1") || last.Err == "" || last.Op != "all-gather" ||
+				dump.Records[3].Err != "" {
 				t.Errorf("rank %d over %s: %q, %+v", rank, transport, dump.Failure, last)
 			}
 		}

@@ -53,7 +53,8 @@ func strays(part, whole []byte, at int) bool {
 // astray is the error for it.
 func astray[T Element](op sched.Collective, name string, part []T, other string, whole []T, at int) error {
 	by := (int(uintptr(unsafe.Pointer(&part[0]))) - int(uintptr(unsafe.Pointer(&whole[0])))) / int(unsafe.Sizeof(part[0]))
-	return fmt.Errorf("%s: %s overlaps %s, it begins %d elements behind it; want %d, or two buffers that share nothing", op, name, other, by, at)
+	return fmt.Errorf("%s: %s overlaps %s, it begins %d elements behind it; want %d, or two buffers that share nothing",
+		op, name, other, by, at)
 }
 
 // blocksOf checks the lengths of a call with counts.

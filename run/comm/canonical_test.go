@@ -43,7 +43,8 @@ func samplesOf(seed uint64, n int) []sample {
 	kinds := []sched.Collective{sched.AllReduce, sched.AllReduce, sched.ReduceScatter, sched.Reduce}
 	var list []sample
 	for i := range samples {
-		x := sample{op: kinds[rnd.IntN(4)], typ: types[rnd.IntN(len(types))], by: ops[rnd.IntN(len(ops))], count: counts[i%len(counts)], root: rnd.IntN(n),
+		x := sample{op: kinds[rnd.IntN(4)], typ: types[rnd.IntN(len(types))], by: ops[rnd.IntN(len(ops))], count: counts[i%len(counts)],
+			root:    rnd.IntN(n),
 			inPlace: rnd.IntN(2) == 0, registered: rnd.IntN(2) == 0, part: n > 3 && rnd.IntN(4) == 0, together: rnd.IntN(4) == 0, seed: rnd.Uint64()}
 		if x.count > 10000 && x.typ != reduce.Float32 && x.typ != reduce.Float16 {
 			x.typ = reduce.Float32
@@ -207,7 +208,8 @@ func canonicalSamples(c *Comm, seed uint64) ([]string, error) {
 	var list []string
 	for _, x := range samplesOf(seed, c.Size()) {
 		do := map[reduce.Type]func(c, half *Comm, x *sample) ([]byte, error){
-			reduce.Float32: doSample[float32], reduce.Float64: doSample[float64], reduce.Float16: doSample[Float16], reduce.BFloat16: doSample[BFloat16],
+			reduce.Float32: doSample[float32], reduce.Float64: doSample[float64], reduce.Float16: doSample[Float16],
+			reduce.BFloat16:   doSample[BFloat16],
 			reduce.Float8E4M3: doSample[Float8E4M3], reduce.Float8E5M2: doSample[Float8E5M2]}[x.typ]
 		b, err := do(c, half, &x)
 		if err != nil {
@@ -305,8 +307,10 @@ func TestSameBitsOverEveryTransport(t *testing.T) {
 		}
 	}
 	type world struct{ transport, hosts string }
-	for _, w := range bounded.First(4, world{"shm", "aaaaa"}, world{"tcp", "abcd"}, world{"mixed", "aaab"}, world{"mixed", "aabbcc"}, world{"mixed", "aabb"},
-		world{"shm", "aaaa"}, world{"shm", "aa"}, world{"tcp", "ab"}, world{"tcp", "abc"}, world{"tcp", "abcdef"}, world{"mixed", "aaaabbbb"}, world{"mixed", "aabbccdd"},
+	for _, w := range bounded.First(4, world{"shm", "aaaaa"}, world{"tcp", "abcd"}, world{"mixed", "aaab"}, world{"mixed", "aabbcc"},
+		world{"mixed", "aabb"},
+		world{"shm", "aaaa"}, world{"shm", "aa"}, world{"tcp", "ab"}, world{"tcp", "abc"}, world{"tcp", "abcdef"}, world{"mixed", "aaaabbbb"},
+		world{"mixed", "aabbccdd"},
 		world{"mixed", "abc"}, world{"mixed", "aaabbb"}, world{"mixed", "abab"}, world{"mixed", "abbcccd"}) {
 		seed++
 		n := len(w.hosts)

@@ -412,7 +412,8 @@ func (c *Comm) become(id uint32, rank int, members []int) {
 		Stop: c.stop, Heard: func() error { return asError(c.heard()) }, Flight: c.flight}
 	c.group.Boards[rank] = mine
 	c.setWaiter()
-	c.library = library{world: w, group: c.group, members: members, levels: func() *levels { return c.levels }, failed: c.hasFailed, forms: map[*sched.Program]*form{}}
+	c.library = library{world: w, group: c.group, members: members, levels: func() *levels { return c.levels }, failed: c.hasFailed,
+		forms: map[*sched.Program]*form{}}
 	c.flight.SetRank(rank)
 	if w.mem != nil {
 		c.shared = shared.New(c.group, w.ep.Verbs())

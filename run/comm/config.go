@@ -181,7 +181,8 @@ const witnessed = "witness:"
 
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
-var elsewhere = []string{"WEFT_READ_TOKEN", "WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS", "WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_KV_TLS", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
+var elsewhere = []string{"WEFT_READ_TOKEN", "WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS",
+	"WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_KV_TLS", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
 	"WEFT_PROGRAM", "WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW", "WEFT_XFER_LISTEN", "WEFT_XFER_TIMEOUT"}
 
 // env is an environment that is being read.
@@ -294,7 +295,8 @@ func (e *env) network(c *Config) {
 		e.wrong("WEFT_RAILS", "WEFT_RAILS=%q is none of one, all, discover", s)
 	}
 	if c.AllRails && len(c.Interfaces) > 0 {
-		e.wrong("WEFT_RAILS", "WEFT_RAILS=%s and WEFT_INTERFACES=%s contradict one another: leave one of them out", e.get("WEFT_RAILS"), strings.Join(c.Interfaces, ","))
+		e.wrong("WEFT_RAILS", "WEFT_RAILS=%s and WEFT_INTERFACES=%s contradict one another: leave one of them out",
+			e.get("WEFT_RAILS"), strings.Join(c.Interfaces, ","))
 	}
 	c.Streams = e.number("WEFT_STREAMS", 0, mostStreams)
 	c.Congestion = e.get("WEFT_CONGESTION")
@@ -383,7 +385,8 @@ func (e *env) identity(c *Config) {
 		e.number("MASTER_PORT", 0, math.MaxUint16)
 		c.Addr = net.JoinHostPort(strings.Trim(addr, "[]"), port) // brackets are usual around IPv6 addresses
 	case c.Size > 1:
-		e.wrong("MASTER_ADDR", "MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them", addr, port, c.Size, c.Size)
+		e.wrong("MASTER_ADDR", "MASTER_ADDR=%q MASTER_PORT=%q: both are needed with WORLD_SIZE=%d; `weft run -n %d -- COMMAND` sets them",
+			addr, port, c.Size, c.Size)
 	}
 }
 
@@ -407,7 +410,8 @@ func (e *env) err() error {
 			meant = " (did you mean " + near + "?)"
 		}
 		// The value may be a secret: it is not told.
-		e.errs = append(e.errs, &SettingError{name, "", fmt.Errorf("%s is not a weft variable%s; ranks read %s", name, meant, strings.Join(known, ", "))})
+		e.errs = append(e.errs, &SettingError{name, "",
+			fmt.Errorf("%s is not a weft variable%s; ranks read %s", name, meant, strings.Join(known, ", "))})
 	}
 	return errors.Join(e.errs...)
 }
@@ -478,7 +482,8 @@ func (c *Config) complete() error {
 
 // folders makes the directories in which a rank leaves files: when there is something to write it would be too late to say that it cannot.
 func (c *Config) folders() error {
-	for _, x := range []struct{ what, name, dir string }{{"directory of the flight recorder", "WEFT_FLIGHT_DIR", c.FlightDir}, {"directory for agents", "WEFT_WATCH", c.WatchDir}} {
+	for _, x := range []struct{ what, name, dir string }{{"directory of the flight recorder", "WEFT_FLIGHT_DIR", c.FlightDir},
+		{"directory for agents", "WEFT_WATCH", c.WatchDir}} {
 		if x.dir == "" {
 			continue
 		}

@@ -180,7 +180,8 @@ func TestEveryVariableIsKnown(t *testing.T) {
 		name := name
 		if strings.HasSuffix(path, ".py") && !strings.Contains(path, "tests") {
 			name = inPython
-		} else if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "conform") {
+		} else if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "conform") {
 			return err
 		}
 		text, err := os.ReadFile(path)

@@ -79,7 +79,8 @@ func (c *Comm) refusedBy() *Failure {
 	if seq != c.cur.Call.Seq || seq == 0 || seq == c.refusal || rank < 0 || rank >= c.Size() {
 		return nil
 	}
-	return &Failure{Kind: Mismatch, Culprits: []int{rank}, Err: fmt.Errorf("rank %d does not take part: its call was wrong in itself, and its error says why", rank)}
+	return &Failure{Kind: Mismatch, Culprits: []int{rank},
+		Err: fmt.Errorf("rank %d does not take part: its call was wrong in itself, and its error says why", rank)}
 }
 
 // lost ends a wait that needs a rank which is gone.

@@ -304,7 +304,8 @@ func TestDupIsIndependent(t *testing.T) {
 			d.Abort(errors.New("enough"))
 		}
 		var f *Failure
-		if err := Barrier(context.Background(), d); !errors.As(err, &f) || f.Kind != Aborted || !slices.Equal(f.Culprits, []int{0}) || !strings.Contains(err.Error(), "enough") {
+		if err := Barrier(context.Background(), d); !errors.As(err, &f) || f.Kind != Aborted || !slices.Equal(f.Culprits, []int{0}) ||
+			!strings.Contains(err.Error(), "enough") {
 			return fmt.Errorf("the aborted one: %v", err)
 		}
 		if err := Barrier(context.Background(), c); err != nil {
@@ -371,7 +372,8 @@ func splits(c *Comm) error {
 	}
 	heap2, files2, routines2 := count()
 	if int64(heap2)-int64(heap) > max(1<<20, 4<<20*int64(times)/1000) || files2 > files+2 || routines2 > routines+8 || kept > 20 {
-		return fmt.Errorf("after %d splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept", times, heap, heap2, files, files2, routines, routines2, kept)
+		return fmt.Errorf("after %d splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept",
+			times, heap, heap2, files, files2, routines, routines2, kept)
 	}
 	return nil
 }

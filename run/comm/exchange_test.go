@@ -116,7 +116,8 @@ func TestSendRecvFails(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, time.Second) // the call begins before it is over
 	defer cancel()
 	var f *Failure
-	if err := SendRecv(short, c, large, slices.Clone(large), 1, 1); !errors.As(err, &f) || f.Kind != Timeout || !slices.Equal(f.Culprits, []int{1}) {
+	if err := SendRecv(short, c, large, slices.Clone(large), 1, 1); !errors.As(err, &f) || f.Kind != Timeout ||
+		!slices.Equal(f.Culprits, []int{1}) {
 		t.Errorf("a partner that does not come: %v", err)
 	}
 	for _, c := range comms {

@@ -51,8 +51,9 @@ var kindTable = [...]struct {
 	name string
 	err  error
 }{
-	Dead: {"dead rank", ErrDead}, Mismatch: {"mismatched calls", ErrMismatch}, Timeout: {"time limit", ErrTimeout}, Aborted: {"aborted", ErrAborted},
-	Closed: {"closed", ErrClosed}, Broken: {"broken transport", ErrBroken}, Left: {"rank left", ErrLeft},
+	Dead: {"dead rank", ErrDead}, Mismatch: {"mismatched calls", ErrMismatch}, Timeout: {"time limit", ErrTimeout},
+	Aborted: {"aborted", ErrAborted},
+	Closed:  {"closed", ErrClosed}, Broken: {"broken transport", ErrBroken}, Left: {"rank left", ErrLeft},
 	Excluded: {"excluded", ErrExcluded}, NoQuorum: {"no majority", ErrNoQuorum},
 }
 
@@ -259,7 +260,8 @@ func (c *Comm) wasGivenUp(e *group.GivenUp) *Failure {
 	if told := c.heard(); told != nil {
 		f.Kind, f.Culprits, why = told.Kind, told.Culprits, told.Err.Error()
 	}
-	f.Err = fmt.Errorf("%w in epoch %d before this rank was done with it (was it stopped for longer than the time limit?); the result is not to be used: Shrink, or Join again if the others went on: %s", e, c.epoch, why)
+	f.Err = fmt.Errorf("%w in epoch %d before this rank was done with it (was it stopped for longer than the time limit?); the result is not to be used: Shrink, or Join again if the others went on: %s",
+		e, c.epoch, why)
 	return f
 }
 
@@ -305,7 +307,8 @@ func (c *Comm) failWith(p *Comm) {
 // inherited is a failure of the communicator that this one was split from, in the ranks of this one. A rank at fault that is not
 // in it is named in the text alone.
 func (c *Comm) inherited(f *Failure, p *Comm) *Failure {
-	own := &Failure{Kind: f.Kind, Rank: c.Rank(), Err: fmt.Errorf("in the communicator that this one was split from: %w%s", f.Err, f.alias.others), alias: c.aliases(nil)}
+	own := &Failure{Kind: f.Kind, Rank: c.Rank(),
+		Err: fmt.Errorf("in the communicator that this one was split from: %w%s", f.Err, f.alias.others), alias: c.aliases(nil)}
 	for _, r := range f.Culprits {
 		for i := range c.group.Members {
 			if c.inAll(i) == p.inAll(r) {
@@ -371,7 +374,8 @@ func (c *Comm) heard() *Failure {
 	if !ok {
 		return nil
 	}
-	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: &reported{n.From, n.Text}, parted: n.Parted, alias: c.aliases(n.Culprits)}
+	f := &Failure{Kind: Kind(n.Kind), Rank: c.Rank(), Seq: n.Seq, Culprits: n.Culprits, Err: &reported{n.From, n.Text}, parted: n.Parted,
+		alias: c.aliases(n.Culprits)}
 	if f.Kind < Dead || f.Kind > NoQuorum {
 		f.Kind = Aborted
 	}

@@ -34,7 +34,8 @@ type faultCase struct {
 }
 
 func (f *faultCase) String() string {
-	return fmt.Sprintf("%s in %s of %d over %s (registered %t, in place %t, case %d)", f.fault, f.op, f.count, f.transport, f.registered, f.inPlace, f.k)
+	return fmt.Sprintf("%s in %s of %d over %s (registered %t, in place %t, case %d)",
+		f.fault, f.op, f.count, f.transport, f.registered, f.inPlace, f.k)
 }
 
 // tally is what cases showed.
@@ -48,7 +49,8 @@ type tally struct {
 }
 
 func (y *tally) add(o *tally) {
-	y.cases, y.errors, y.right, y.late, y.bad, y.silent = y.cases+o.cases, y.errors+o.errors, y.right+o.right, y.late+o.late, y.bad+o.bad, y.silent+o.silent
+	y.cases, y.errors, y.right, y.late, y.bad, y.silent = y.cases+o.cases, y.errors+o.errors, y.right+o.right, y.late+o.late, y.bad+o.bad,
+		y.silent+o.silent
 	y.again += o.again
 	if y.sample == "" {
 		y.sample = o.sample
@@ -390,7 +392,8 @@ func (p *proc) garbage() (stop func()) {
 }
 
 // The kinds of fault, in the order of the page.
-var faults = []string{"kill -9", "exit without leave", "SIGSTOP", "missing call", "wrong count", "wrong type", "wrong operation", "wrong order",
+var faults = []string{"kill -9", "exit without leave", "SIGSTOP", "missing call", "wrong count", "wrong type", "wrong operation",
+	"wrong order",
 	"slow rank", "closed stream", "garbage on the port", "full /dev/shm"}
 
 // sweep runs the cases of a fault over a transport.
@@ -557,7 +560,8 @@ func (m *matrix) cases(fi, ti int) []faultCase {
 				continue
 			}
 			k := fi + ti + i + v/3
-			list = append(list, faultCase{fault: faults[fi], transport: faultTransports[ti], op: op, count: counts[v%3], registered: v >= 3, inPlace: k/2%2 == 0, k: k})
+			list = append(list, faultCase{fault: faults[fi], transport: faultTransports[ti], op: op, count: counts[v%3], registered: v >= 3,
+				inPlace: k/2%2 == 0, k: k})
 		}
 	}
 	return list

@@ -182,7 +182,8 @@ func ScanBytes(ctx context.Context, c *Comm, buf []byte, size int, fold func(acc
 
 // foldBytes deals the elements of all ranks out in shares, lets then combine the share of this rank, of which some bytes are
 // elements and the rest fills up, and keeps the result.
-func foldBytes(ctx context.Context, c *Comm, variant uint8, buf []byte, size int, by func(acc, x []byte), then func(acc, mine []byte, share, valid int) ([]byte, error)) error {
+func foldBytes(ctx context.Context, c *Comm, variant uint8, buf []byte, size int, by func(acc, x []byte),
+	then func(acc, mine []byte, share, valid int) ([]byte, error)) error {
 	if size <= 0 || len(buf)%size != 0 {
 		return c.refuse(fmt.Errorf("%d bytes are not elements of %d bytes", len(buf), size))
 	}

@@ -20,7 +20,8 @@ func init() { bodies["grows"], bodies["strides"] = (*kid).grows, (*kid).strides 
 func TestBlocksByParts(t *testing.T) { startProcs(t, 2, "shm", "strides").finish() }
 
 func (k *kid) strides() error {
-	for i, count := range []int{plan.StrideFrom/4 - 1, plan.StrideFrom / 4, plan.StrideFrom/4 + plan.StridePart/8 + 3, plan.StrideUpTo / 4, plan.StrideUpTo/4 + 1} {
+	for i, count := range []int{plan.StrideFrom/4 - 1, plan.StrideFrom / 4, plan.StrideFrom/4 + plan.StridePart/8 + 3, plan.StrideUpTo / 4,
+		plan.StrideUpTo/4 + 1} {
 		for kind := range 4 {
 			if (i+kind)%2 != 0 && !bounded.Long() {
 				continue
@@ -46,7 +47,8 @@ func TestGrowingStages(t *testing.T) {
 func (k *kid) grows() error {
 	r := rand.New(rand.NewPCG(9, uint64(k.c.Size())))
 	n := k.c.Size()
-	counts := []int{plan.PullMovesFrom / 4, plan.FollowFrom/4 - 1, plan.FollowFrom / 4, plan.FollowFrom/4 + 1, plan.FollowUpTo/4 - 3, plan.FollowUpTo / 4}
+	counts := []int{plan.PullMovesFrom / 4, plan.FollowFrom/4 - 1, plan.FollowFrom / 4, plan.FollowFrom/4 + 1, plan.FollowUpTo/4 - 3,
+		plan.FollowUpTo / 4}
 	for range bounded.Times(2, 6) {
 		counts = append(counts, plan.FollowFrom/4+r.IntN(plan.FollowFrom))
 	}

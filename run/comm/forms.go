@@ -44,8 +44,8 @@ func (p *library) flatOf(program *sched.Program, digest uint64) *flat.Form {
 	return f
 }
 
-// awaitForm waits until a form is there, unless its finder dies or takes too long, or the call ends. The pauses grow with the time: hundreds of ranks
-// that look often leave the finder no core.
+// awaitForm waits until a form is there, unless its finder dies or takes too long, or the call ends. The pauses grow with the time:
+// hundreds of ranks that look often leave the finder no core.
 func (p *library) awaitForm(line board.Form) (at transport.Handle, n int, ok bool) {
 	began := time.Now()
 	for {
@@ -53,7 +53,8 @@ func (p *library) awaitForm(line board.Form) (at transport.Handle, n int, ok boo
 			return at, n, true
 		}
 		took := time.Since(began)
-		if finder := line.Finder(); line.GivenUp() || p.over() || finder >= 0 && p.group.Alive(finder) != nil || took > min(formWait, p.world.cfg.Timeout) {
+		if finder := line.Finder(); line.GivenUp() || p.over() || finder >= 0 && p.group.Alive(finder) != nil ||
+			took > min(formWait, p.world.cfg.Timeout) {
 			return 0, 0, false
 		}
 		wait.Nap(min(max(took/4, 50*time.Microsecond), 100*time.Millisecond))

@@ -41,7 +41,8 @@ type trialOfFreeze struct {
 	after      time.Duration
 }
 
-var freezeOps = []string{"all-reduce", "all-reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "reduce", "gather", "broadcast"}
+var freezeOps = []string{"all-reduce", "all-reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all", "reduce", "gather",
+	"broadcast"}
 
 func drawFreeze(seed uint64) trialOfFreeze {
 	r := rand.New(rand.NewPCG(seed, 1))

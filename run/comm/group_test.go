@@ -91,7 +91,8 @@ func TestGroupRefuses(t *testing.T) {
 			}
 		}
 		// Members that do not hear of one another make none, and the communicator stays good.
-		_, err := c.Group(context.Background(), []int{0, 1}, func(context.Context, []byte) ([][]byte, error) { return nil, fmt.Errorf("no store") })
+		_, err := c.Group(context.Background(), []int{0, 1},
+			func(context.Context, []byte) ([][]byte, error) { return nil, fmt.Errorf("no store") })
 		if err == nil || !strings.Contains(err.Error(), "no store") {
 			return fmt.Errorf("without a store: %v", err)
 		}

@@ -44,7 +44,8 @@ type Invitation struct {
 // Env is the environment of a newcomer, of which there are Size-First: what FromEnv reads.
 func (i Invitation) Env(newcomer int) []string {
 	host, port, _ := net.SplitHostPort(i.Addr)
-	return []string{"RANK=" + strconv.Itoa(i.First+newcomer), "WORLD_SIZE=" + strconv.Itoa(i.Size), "MASTER_ADDR=" + host, "MASTER_PORT=" + port, "WEFT_TOKEN=" + i.Token}
+	return []string{"RANK=" + strconv.Itoa(i.First+newcomer), "WORLD_SIZE=" + strconv.Itoa(i.Size), "MASTER_ADDR=" + host,
+		"MASTER_PORT=" + port, "WEFT_TOKEN=" + i.Token}
 }
 
 // Config is the configuration of a newcomer, for programs that do not read the environment.
@@ -94,7 +95,8 @@ func (c *Comm) Grow(ctx context.Context, g Growth) (*Comm, error) {
 		return nil, fmt.Errorf("rank %d: grow: %s", c.Rank(), word.Err)
 	}
 	if word.Size != cfg.Size {
-		return nil, fmt.Errorf("rank %d: grow: rank 0 expects %d newcomers, this one %d: give all members the same number", c.Rank(), word.Size-word.First, g.Newcomers)
+		return nil, fmt.Errorf("rank %d: grow: rank 0 expects %d newcomers, this one %d: give all members the same number",
+			c.Rank(), word.Size-word.First, g.Newcomers)
 	}
 	cfg.Addr, cfg.Token = word.Addr, word.Token
 	grown, err := Join(ctx, cfg)

@@ -67,7 +67,8 @@ func (k *kid) vain() error {
 	if _, err := k.c.Grow(ctx, Growth{Newcomers: 2}); err == nil || !strings.Contains(err.Error(), "3, 4") {
 		return fmt.Errorf("nobody came, and Grow says %w", err)
 	}
-	refuses := Growth{Newcomers: 1, Invite: func(Invitation) error { return errors.New("no machine is free: " + strings.Repeat("\x01 busy", 1000)) }}
+	refuses := Growth{Newcomers: 1,
+		Invite: func(Invitation) error { return errors.New("no machine is free: " + strings.Repeat("\x01 busy", 1000)) }}
 	if _, err := k.c.Grow(context.Background(), refuses); err == nil || !strings.Contains(err.Error(), "no machine is free") {
 		return fmt.Errorf("nobody could be invited, and Grow says %w", err)
 	}

@@ -68,7 +68,8 @@ func (w *world) compare(hellos []hello) error {
 			return fmt.Errorf("rank 0 has checksums %q, rank %d %q: give all ranks the same WEFT_CHECKSUM", hellos[0].Checksum, rank, h.Checksum)
 		}
 		if h.Transport != hellos[0].Transport {
-			return fmt.Errorf("rank 0 uses transport %q, rank %d %q; set the same WEFT_TRANSPORT on all ranks", hellos[0].Transport, rank, h.Transport)
+			return fmt.Errorf("rank 0 uses transport %q, rank %d %q; set the same WEFT_TRANSPORT on all ranks",
+				hellos[0].Transport, rank, h.Transport)
 		}
 		if h.Canonical != hellos[0].Canonical {
 			return fmt.Errorf("rank 0 has canonical=%t, rank %d %t: give all ranks the same WEFT_CANONICAL", hellos[0].Canonical, rank, h.Canonical)
@@ -117,7 +118,9 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 			default:
 				why = fmt.Sprintf("the ranks are on %d hosts", hosts) + apart
 			}
-			return "", fmt.Errorf("rank %d requires transport %s, but %s would be used: %s; WEFT_TRANSPORT says what to use, WEFT_REQUIRE what it must come to", rank, h.Require, kind, why)
+			return "",
+				fmt.Errorf("rank %d requires transport %s, but %s would be used: %s; WEFT_TRANSPORT says what to use, WEFT_REQUIRE what it must come to",
+					rank, h.Require, kind, why)
 		}
 	}
 	if way := ways[kind]; way.hosts && !way.encrypts && w.cfg.TLS != nil {
@@ -129,8 +132,8 @@ func (w *world) agree(hellos []hello) (kind string, err error) {
 	return kind, nil
 }
 
-// beside is how many channels of a rank may run side by side: four where every rank has eight cores of its machine, two where it has four, so
-// that half of the cores stay for others. Each channel has connections of its own with every rank.
+// beside is how many channels of a rank may run side by side: four where every rank has eight cores of its machine, two where it has four,
+// so that half of the cores stay for others. Each channel has connections of its own with every rank.
 func beside(hellos []hello) int {
 	on := map[string]int{}
 	for _, h := range hellos {
@@ -165,7 +168,8 @@ func sharers(hellos []hello, hosts []int) int {
 // for. It gives the number by which the others find it, 0 if there is none.
 func (w *world) newLedger(id [16]byte) (number int) {
 	cfg := &w.cfg
-	if k := transportKind(cfg.Transport); cfg.Rank != 0 || cfg.Size == 1 || cfg.Quorum != "" && cfg.Quorum != "any" || k == "" || !ways[k].hosts {
+	if k := transportKind(cfg.Transport); cfg.Rank != 0 || cfg.Size == 1 || cfg.Quorum != "" && cfg.Quorum != "any" || k == "" ||
+		!ways[k].hosts {
 		return 0
 	}
 	l, err := witness.NewLedger(id)
@@ -209,8 +213,10 @@ func (w *world) greet(ctx context.Context, gather transport.Gather) ([]hello, er
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
-	mine, err := json.Marshal(hello{World: id, Ledger: w.newLedger(id), Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(), Transport: cfg.Transport, Require: cfg.Require,
-		Canonical: cfg.Canonical, Quorum: cfg.Quorum, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(), TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
+	mine, err := json.Marshal(hello{World: id, Ledger: w.newLedger(id), Version: version, Host: host, Machine: shm.Machine(), PID: os.Getpid(),
+		Transport: cfg.Transport, Require: cfg.Require,
+		Canonical: cfg.Canonical, Quorum: cfg.Quorum, Timeout: cfg.Timeout, Cores: runtime.NumCPU(), Layout: board.Hash(), Build: build(),
+		TLS: cfg.TLS != nil, Checksum: cfg.Checksum})
 	if err != nil {
 		return nil, err
 	}
@@ -240,12 +246,15 @@ var ways = map[string]way{
 	"shm": {memory: true, open: func(ctx context.Context, w *world, _ []hello, gather transport.Gather) (transport.Endpoint, error) {
 		return shm.Open(ctx, shm.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Gather: gather, Machine: w.local})
 	}},
-	"tcp": {hosts: true, encrypts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
+	"tcp": {hosts: true, encrypts: true, open: func(ctx context.Context, w *world, hellos []hello,
+		gather transport.Gather) (transport.Endpoint, error) {
 		return tcp.Open(ctx, w.wire(hellos, gather))
 	}},
-	"mixed": {memory: true, hosts: true, encrypts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
-		return mixed.Open(ctx, mixed.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather, TCP: w.wire(hellos, gather)})
-	}},
+	"mixed": {memory: true, hosts: true, encrypts: true,
+		open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
+			return mixed.Open(ctx, mixed.Config{Rank: w.cfg.Rank, Size: w.cfg.Size, Hosts: w.hosts, Machine: w.local, Gather: gather,
+				TCP: w.wire(hellos, gather)})
+		}},
 	"ucx": {hosts: true, open: func(ctx context.Context, w *world, hellos []hello, gather transport.Gather) (transport.Endpoint, error) {
 		return ucx.Open(ctx, w.overUCX(hellos, gather))
 	}},
@@ -267,8 +276,10 @@ func (w *world) open(ctx context.Context, kind string, hellos []hello, gather tr
 // wire is the configuration of tcp.
 func (w *world) wire(hellos []hello, gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
-	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
-		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Machine: w.local, Channels: beside(hellos), Event: w.events.Add, Log: cfg.Log}
+	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces,
+		AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
+		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Machine: w.local,
+		Channels: beside(hellos), Event: w.events.Add, Log: cfg.Log}
 }
 
 // overUCX is the configuration of UCX.

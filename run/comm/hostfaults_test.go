@@ -16,7 +16,8 @@ import (
 	"github.com/weft-fabric/weft/run/transport/witness"
 )
 
-var hostFaults = flag.Bool("hostfaults", false, "try every fault between hosts, which takes minutes, and write docs/reference/tables/host-faults.md")
+var hostFaults = flag.Bool("hostfaults", false,
+	"try every fault between hosts, which takes minutes, and write docs/reference/tables/host-faults.md")
 
 // hostFault is something that happens to hosts while their ranks work.
 type hostFault struct {
@@ -102,7 +103,8 @@ func hostFaultList() []hostFault {
 	}
 	oneWay := func(from, to int) func(*nslab.Lab, procs) error {
 		return func(lab *nslab.Lab, _ procs) error {
-			return loadRules(lab, to, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; ip saddr %s drop; }\n}\n", nslab.Addr(from, 0)))
+			return loadRules(lab, to, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; ip saddr %s drop; }\n}\n",
+				nslab.Addr(from, 0)))
 		}
 	}
 	// Packets above 600 bytes vanish on their way to a host, as behind a switch port with too small an MTU.
@@ -117,13 +119,16 @@ func hostFaultList() []hostFault {
 	}
 	lossy := func(h, percent int) func(*nslab.Lab, procs) error {
 		return func(lab *nslab.Lab, _ procs) error {
-			return loadRules(lab, h, fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; iifname \"r0\" numgen random mod 100 < %d drop; }\n}\n", percent))
+			return loadRules(lab, h,
+				fmt.Sprintf("table inet outage {\n chain i { type filter hook input priority 0; iifname \"r0\" numgen random mod 100 < %d drop; }\n}\n",
+					percent))
 		}
 	}
 	alter := func(h int) func(*nslab.Lab, procs) error {
 		return func(lab *nslab.Lab, _ procs) error {
-			return loadRules(lab, h, "table ip outage {\n chain o { type filter hook output priority 0; oifname \"r0\" tcp dport != 0 meta length > 200 "+
-				"limit rate 30/minute burst 1 packets @th,512,8 set 0x5a; }\n}\n")
+			return loadRules(lab, h,
+				"table ip outage {\n chain o { type filter hook output priority 0; oifname \"r0\" tcp dport != 0 meta length > 200 "+
+					"limit rate 30/minute burst 1 packets @th,512,8 set 0x5a; }\n}\n")
 		}
 	}
 	inTurn, uneven := []int{0, 1, 2, 0, 1, 2}, []int{0, 0, 0, 1, 2, 2}
@@ -138,8 +143,10 @@ func hostFaultList() []hostFault {
 		{name: "link silent for 10 s", hosts: 3, rails: 1, begin: unplug(2, 0), lasts: 10 * time.Second, end: plug(2, 0)},
 		{name: "packets dropped (nft) for 2 s", hosts: 3, rails: 1, begin: drop(1), lasts: 2 * time.Second, end: accept(1)},
 		{name: "packets dropped (nft) for 10 s", hosts: 3, rails: 1, begin: drop(1), lasts: 10 * time.Second, end: accept(1)},
-		{name: "one of two rails down for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: cut(1, 1), lasts: 3 * time.Second, end: mend(1, 1)},
-		{name: "one of two rails silent for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: unplug(1, 0), lasts: 3 * time.Second, end: plug(1, 0)},
+		{name: "one of two rails down for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: cut(1, 1), lasts: 3 * time.Second,
+			end: mend(1, 1)},
+		{name: "one of two rails silent for 3 s", hosts: 3, rails: 2, env: []string{"WEFT_RAILS=all"}, begin: unplug(1, 0),
+			lasts: 3 * time.Second, end: plug(1, 0)},
 		{name: "two halves for 3 s", hosts: 4, rails: 1, begin: part(2, 3), lasts: 3 * time.Second, end: heal(2, 3)},
 		{name: "1% of a host's packets lost for 5 s", hosts: 3, rails: 1, begin: lossy(1, 1), lasts: 5 * time.Second, end: accept(1)},
 		{name: "10% of a host's packets lost for 5 s", hosts: 3, rails: 1, begin: lossy(1, 10), lasts: 5 * time.Second, end: accept(1)},
@@ -151,24 +158,37 @@ func hostFaultList() []hostFault {
 		{name: "one host of three cut off for good", hosts: 3, rails: 1, env: short, begin: part(2), apart: []int{2}, quick: true},
 		{name: "rank 0's host cut off for good", hosts: 3, rails: 1, env: short, begin: part(0), apart: []int{0}},
 		{name: "two halves for good", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}},
-		{name: "rank 0's host of two killed, a witness on the other", hosts: 2, rails: 1, begin: killHost(0), dead: []int{0}, witness: 2, quick: true},
+		{name: "rank 0's host of two killed, a witness on the other", hosts: 2, rails: 1, begin: killHost(0), dead: []int{0}, witness: 2,
+			quick: true},
 		{name: "the other host of two killed, a witness on rank 0's", hosts: 2, rails: 1, begin: killHost(1), dead: []int{1}, witness: 1},
-		{name: "two halves for good, the witness with the half without rank 0", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 4},
-		{name: "two halves for good, the witness with that of rank 0", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 1},
-		{name: "two halves for good, the witness lost to both", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 5, nobody: true},
-		{name: "one host of three cut off for good, with the witness", hosts: 3, rails: 1, env: short, begin: part(2), apart: []int{2}, witness: 3},
-		{name: "ranks dealt out in turn: link down for 2 s", hosts: 3, rails: 1, place: inTurn, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
+		{name: "two halves for good, the witness with the half without rank 0",
+			hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 4},
+		{name: "two halves for good, the witness with that of rank 0", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3},
+			witness: 1},
+		{name: "two halves for good, the witness lost to both", hosts: 4, rails: 1, env: short, begin: part(2, 3), apart: []int{2, 3}, witness: 5,
+			nobody: true},
+		{name: "one host of three cut off for good, with the witness", hosts: 3, rails: 1, env: short, begin: part(2), apart: []int{2},
+			witness: 3},
+		{name: "ranks dealt out in turn: link down for 2 s", hosts: 3, rails: 1, place: inTurn, begin: cut(1, 0), lasts: 2 * time.Second,
+			end: mend(1, 0)},
 		{name: "ranks dealt out in turn: a host's processes killed", hosts: 3, rails: 1, place: inTurn, begin: kill(1, 4), dead: []int{1}},
-		{name: "ranks dealt out in turn: rank 0's host cut off for good", hosts: 3, rails: 1, place: inTurn, env: short, begin: part(0), apart: []int{0}},
-		{name: "hosts of 3, 1 and 2 ranks: link down for 2 s", hosts: 3, rails: 1, place: uneven, begin: cut(1, 0), lasts: 2 * time.Second, end: mend(1, 0)},
+		{name: "ranks dealt out in turn: rank 0's host cut off for good", hosts: 3, rails: 1, place: inTurn, env: short, begin: part(0),
+			apart: []int{0}},
+		{name: "hosts of 3, 1 and 2 ranks: link down for 2 s", hosts: 3, rails: 1, place: uneven, begin: cut(1, 0), lasts: 2 * time.Second,
+			end: mend(1, 0)},
 		{name: "hosts of 3, 1 and 2 ranks: that of 2 killed", hosts: 3, rails: 1, place: uneven, begin: kill(4, 5), dead: []int{2}},
-		{name: "hosts of 3, 1 and 2 ranks: that of 2 cut off for good", hosts: 3, rails: 1, place: uneven, env: short, begin: part(2), apart: []int{2}},
-		{name: "hosts of 3, 1 and 2 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: oneWay(0, 2), apart: []int{2}, quick: true},
-		{name: "hosts of 2, 1 and 3 ranks: nothing gets from the first to the last, for good", hosts: 3, rails: 1, place: []int{0, 0, 1, 2, 2, 2}, env: short, begin: oneWay(0, 2), apart: []int{0}},
-		{name: "packets above 600 bytes do not get to one host of three, for good", hosts: 3, rails: 1, env: short, begin: narrow(2), apart: []int{2}, quick: true},
+		{name: "hosts of 3, 1 and 2 ranks: that of 2 cut off for good", hosts: 3, rails: 1, place: uneven, env: short, begin: part(2),
+			apart: []int{2}},
+		{name: "hosts of 3, 1 and 2 ranks: nothing gets from the first to the last, for good",
+			hosts: 3, rails: 1, place: uneven, env: short, begin: oneWay(0, 2), apart: []int{2}, quick: true},
+		{name: "hosts of 2, 1 and 3 ranks: nothing gets from the first to the last, for good",
+			hosts: 3, rails: 1, place: []int{0, 0, 1, 2, 2, 2}, env: short, begin: oneWay(0, 2), apart: []int{0}},
+		{name: "packets above 600 bytes do not get to one host of three, for good",
+			hosts: 3, rails: 1, env: short, begin: narrow(2), apart: []int{2}, quick: true},
 		{name: "the MTU of one host's port is 600, for good", hosts: 3, rails: 1, env: short, begin: port(2), apart: []int{2}},
 		{name: "the MTU of one host's port is 600 before the ranks join", hosts: 3, rails: 1, begin: port(2), apart: []int{2}, early: true},
-		{name: "hosts of 3, 1 and 2 ranks: packets above 600 bytes do not get to that of 2, for good", hosts: 3, rails: 1, place: uneven, env: short, begin: narrow(2), apart: []int{2}},
+		{name: "hosts of 3, 1 and 2 ranks: packets above 600 bytes do not get to that of 2, for good",
+			hosts: 3, rails: 1, place: uneven, env: short, begin: narrow(2), apart: []int{2}},
 	}
 }
 
@@ -197,7 +217,8 @@ func (r hostRow) String() string {
 	if r.shrank > 0 {
 		shrank = r.shrank.Round(10 * time.Millisecond).String()
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %d | %d | %s |\n", r.fault, r.went, named, r.worst.Round(10*time.Millisecond), r.wrong, r.worlds, shrank)
+	return fmt.Sprintf("| %s | %s | %s | %s | %d | %d | %s |\n", r.fault, r.went, named, r.worst.Round(10*time.Millisecond), r.wrong,
+		r.worlds, shrank)
 }
 
 // Faults of hosts and of the links between them: what is over in time costs no call; what stays names the right ranks; data is never

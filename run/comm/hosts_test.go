@@ -23,7 +23,8 @@ func TestThreeHostsTwoRails(t *testing.T) {
 	for rank := range hosts {
 		cmd := bounded.Server(t, "/proc/self/exe")
 		cmd.Env = append(os.Environ(), envBody+"=serve", "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(hosts), "LOCAL_RANK=0",
-			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s", "WEFT_LOG=off")
+			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_RAILS=all", "WEFT_TIMEOUT=30s",
+			"WEFT_LOG=off")
 		if err := lab.Do(rank, func() error {
 			list = append(list, startProc(t, cmd, rank, nil))
 			return nil
@@ -171,7 +172,8 @@ func TestAgreeOnTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.apart = []string{"", "", "another user"}
-	if _, err := w.agree(hellos); err == nil || !strings.Contains(err.Error(), "rank 0 requires transport shm, but mixed would be used: the ranks are on 2 hosts; rank 2 counts as a host of its own: another user") {
+	if _, err := w.agree(hellos); err == nil || !strings.Contains(err.Error(),
+		"rank 0 requires transport shm, but mixed would be used: the ranks are on 2 hosts; rank 2 counts as a host of its own: another user") {
 		t.Errorf("%v", err)
 	}
 }
@@ -187,7 +189,8 @@ func TestSlowerCopiesAreTold(t *testing.T) {
 		t.Error(err)
 	}
 	for name, text := range map[string]string{"log": log.String(), "table": table.String()} {
-		if !strings.Contains(text, "process_vm_readv is not allowed") || !strings.Contains(text, "ptrace_scope") || !strings.Contains(text, "[0 2]") {
+		if !strings.Contains(text, "process_vm_readv is not allowed") || !strings.Contains(text, "ptrace_scope") ||
+			!strings.Contains(text, "[0 2]") {
 			t.Errorf("the %s says %q", name, text)
 		}
 	}

@@ -34,7 +34,8 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
+	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS,
+		Listener: cfg.Listener, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +170,8 @@ func (w *world) first(ctx context.Context, gather transport.Gather) (*Comm, erro
 	var without []int
 	for i, b := range blobs {
 		if len(b) != board.AddressSize+1 {
-			return nil, fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", i, len(b), board.AddressSize+1)
+			return nil, fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?",
+				i, len(b), board.AddressSize+1)
 		}
 		at[i] = board.AddressIn(b)
 		if b[board.AddressSize]&canPull == 0 {
@@ -253,7 +255,8 @@ func LocalWith(n int, cfg Config) ([]*Comm, error) {
 		wg.Go(func() {
 			own := cfg
 			own.Rank = r
-			w := &world{process: &process{cfg: own, majority: cfg.Quorum == "majority", started: time.Now()}, ep: eps[r], hosts: make([]int, n), pids: make([]int, n), local: n}
+			w := &world{process: &process{cfg: own, majority: cfg.Quorum == "majority", started: time.Now()}, ep: eps[r], hosts: make([]int, n),
+				pids: make([]int, n), local: n}
 			if comms[r], errs[r] = w.first(context.Background(), gather.at(r)); errs[r] != nil {
 				_ = eps[r].Close()
 			}

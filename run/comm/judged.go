@@ -45,9 +45,11 @@ func (c *Comm) tellJudged(j *choice.Judge, now float64) {
 	m := j.Made()
 	text := fmt.Sprintf("links have changed: the program made for %s takes %.1f times as long as when it was made", m.Op, j.Slow())
 	if j.State() == choice.Dropped {
-		text += fmt.Sprintf(", and the runtime's choice %.1f times as long; the choice runs from now on: make programs anew with weft algo synth --measured", now)
+		text += fmt.Sprintf(", and the runtime's choice %.1f times as long; the choice runs from now on: make programs anew with weft algo synth --measured",
+			now)
 	} else {
-		text += fmt.Sprintf(", but the runtime's choice takes %.1f times as long: the program stays; weft algo synth --measured may find a better one", now)
+		text += fmt.Sprintf(", but the runtime's choice takes %.1f times as long: the program stays; weft algo synth --measured may find a better one",
+			now)
 	}
 	if c.world.cfg.Explain != nil {
 		fmt.Fprintln(c.world.cfg.Explain, text)

@@ -39,7 +39,8 @@ func TestKeptProgramIsDoubted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := []choice.Made{{Op: sched.AllReduce, From: 1 << 10, To: 1 << 20, Form: "a ring", Program: program.String(), Took: c.took, Instead: "direct", Would: 2 * c.took}}
+		list := []choice.Made{{Op: sched.AllReduce, From: 1 << 10, To: 1 << 20, Form: "a ring", Program: program.String(), Took: c.took,
+			Instead: "direct", Would: 2 * c.took}}
 		ran := make([][]string, n)
 		var all sync.WaitGroup
 		for r, comm := range comms {

@@ -16,7 +16,8 @@ import (
 func (e *env) launched(c *Config) {
 	c.Rank, c.Size, c.LocalRank = 0, 1, 0
 	if e.values["WEFT_AGENT_FD"] != "" {
-		e.wrong("WEFT_AGENT_FD", "this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
+		e.wrong("WEFT_AGENT_FD",
+			"this process was started to follow epochs (weft run --follow, weft up) and does not: use package elastic, or start it with weft run without --follow")
 		return
 	}
 	p, err := place.Recognise(func(name string) string { return e.values[name] })
@@ -27,7 +28,9 @@ func (e *env) launched(c *Config) {
 	if p.By == "kubernetes" && p.Node >= 0 { // a rank in each pod
 		p.Rank, p.Size, p.LocalRank = p.Node, e.number("WORLD_SIZE", 0, math.MaxInt32), 0
 		if p.Size == 0 {
-			e.wrong("WORLD_SIZE", "this is pod %d of an Indexed Job (JOB_COMPLETION_INDEX), and no variable says how many there are: set WORLD_SIZE to the Job's completions", p.Node)
+			e.wrong("WORLD_SIZE",
+				"this is pod %d of an Indexed Job (JOB_COMPLETION_INDEX), and no variable says how many there are: set WORLD_SIZE to the Job's completions",
+				p.Node)
 			return
 		}
 	}
@@ -51,24 +54,29 @@ func (e *env) launched(c *Config) {
 	}
 	if p.By == "pmi" && e.values["PMI_FD"] != "" && (host == "" || p.Port == 0) {
 		if host, p.Job, err = askPMI(e.values["PMI_FD"], p.Rank, host); err != nil {
-			e.wrong("MASTER_ADDR", "mpiexec started %d processes (PMI_SIZE), and asking it where rank 0 is failed: %w; set MASTER_ADDR and MASTER_PORT, or start them with `weft run -n %d -- COMMAND`", p.Size, err, p.Size)
+			e.wrong("MASTER_ADDR",
+				"mpiexec started %d processes (PMI_SIZE), and asking it where rank 0 is failed: %w; set MASTER_ADDR and MASTER_PORT, or start them with `weft run -n %d -- COMMAND`",
+				p.Size, err, p.Size)
 			return
 		}
 	}
 	if host == "" {
-		e.wrong("MASTER_ADDR", "%s started %d processes (this is rank %d), not all of them on this host, and nothing says where rank 0 is: set MASTER_ADDR to its host on all ranks, as with `mpirun -x MASTER_ADDR=HOST`, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
+		e.wrong("MASTER_ADDR",
+			"%s started %d processes (this is rank %d), not all of them on this host, and nothing says where rank 0 is: set MASTER_ADDR to its host on all ranks, as with `mpirun -x MASTER_ADDR=HOST`, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
 			launcherNames[p.By], p.Size, p.Rank, p.Size)
 		return
 	}
 	if p.Port == 0 && p.Job == "" {
-		e.wrong("MASTER_PORT", "%s started %d processes (this is rank %d) and nothing tells this job from others on the host: set MASTER_PORT to a free port on all ranks, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
+		e.wrong("MASTER_PORT",
+			"%s started %d processes (this is rank %d) and nothing tells this job from others on the host: set MASTER_PORT to a free port on all ranks, or start them with `weft run -n %d -- COMMAND`; WORLD_SIZE=1 if this process is meant to be alone",
 			launcherNames[p.By], p.Size, p.Rank, p.Size)
 		return
 	}
 	c.Addr = net.JoinHostPort(host, strconv.Itoa(p.MasterPort()))
 }
 
-var launcherNames = map[string]string{"openmpi": "Open MPI", "pmi": "mpiexec", "slurm": "Slurm", "kubernetes": "Kubernetes", "torchrun": "torchrun"}
+var launcherNames = map[string]string{"openmpi": "Open MPI", "pmi": "mpiexec", "slurm": "Slurm", "kubernetes": "Kubernetes",
+	"torchrun": "torchrun"}
 
 // several refuses a process that is not alone although nobody told it where it stands.
 func (e *env) several() {
@@ -91,7 +99,8 @@ func (e *env) several() {
 	} {
 		rank := e.values[by.rank]
 		// Slurm and Flux leave the size in the shell of an allocation, too.
-		if alone := strings.HasPrefix(by.rank, "SLURM") || strings.HasPrefix(by.rank, "PMIX") || strings.HasPrefix(by.rank, "FLUX"); rank == "" && alone {
+		if alone := strings.HasPrefix(by.rank, "SLURM") || strings.HasPrefix(by.rank, "PMIX") ||
+			strings.HasPrefix(by.rank, "FLUX"); rank == "" && alone {
 			continue
 		}
 		n, found := 0, ""
@@ -110,7 +119,9 @@ func (e *env) several() {
 		// process its rank and not how many there are.
 		half := rank != "" && n == 0 && slices.Contains([]string{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK"}, by.rank)
 		if n > 1 || r > 0 || half {
-			e.wrong("RANK", "%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone", by.name, found, max(n, r+1, 2))
+			e.wrong("RANK",
+				"%s started several processes (%s) and RANK is not set, so each would be a world of one: start them with `weft run -n %d -- COMMAND`, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; WORLD_SIZE=1 if this process is meant to be alone",
+				by.name, found, max(n, r+1, 2))
 			return
 		}
 	}

@@ -21,8 +21,8 @@ import (
 // Where ranks of a host share memory and hosts do not, a collective runs in phases
 // (algo.Levels), each on a communicator of its own: that of the ranks of this host, which
 // runs flat programs in shared memory, or that of the ranks of one number on all hosts,
-// which sends messages; of as many ranks of each host as the smallest one has, where hosts have different numbers of them. The program of all phases is the one that is proven and
-// simulated; the phases' programs are the parts that it is made of.
+// which sends messages; of as many ranks of each host as the smallest one has, where hosts have different numbers of them. The program of
+// all phases is the one that is proven and simulated; the phases' programs are the parts that it is made of.
 
 // divided is an endpoint whose ranks see the memory of some and not of others.
 type divided interface {
@@ -162,7 +162,8 @@ func (c *Comm) layer(ctx context.Context, gather transport.Gather) error {
 		return nil
 	}
 	explains := w.cfg.Explain != nil && w.all.Rank() == 0 && c.id == 1
-	l := &levels{sizes: sizes, order: order, hosts: len(sizes), within: w.within, canonical: w.cfg.Canonical, built: map[string]*sched.Program{}}
+	l := &levels{sizes: sizes, order: order, hosts: len(sizes), within: w.within, canonical: w.cfg.Canonical,
+		built: map[string]*sched.Program{}}
 	if !slices.IsSorted(order) {
 		l.places = places
 	}
@@ -374,7 +375,8 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader, ragged
 		return nil, err
 	}
 	n := len(phases.Phases)
-	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n), programs: map[part]*sched.Program{}}, names: make([]string, n)}
+	x := &parts{leveled: &leveled{Levels: phases, leader: leader, outer: make([]*sched.Program, n), programs: map[part]*sched.Program{}},
+		names: make([]string, n)}
 	for k := range phases.Phases {
 		ph := &phases.Phases[k]
 		size := bytes * int64(ph.Cells) / int64(phases.Cells)
@@ -486,7 +488,8 @@ func (l *levels) explain(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "phases on %d hosts of %s ranks%s:\n", l.hosts, of, numbered); err != nil {
 		return err
 	}
-	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Barrier} {
+	for _, op := range []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll,
+		sched.Barrier} {
 		if !l.serves(&request{Op: op}) {
 			continue
 		}

@@ -76,7 +76,8 @@ func TestFaultsInPhases(t *testing.T) {
 		fault, op string
 		count     int
 		hosts     string
-	}{{"wrong operation", "all-reduce", 1000, "aabb"}, {"wrong count", "broadcast", 40000, "abab"}, {"kill -9", "all-gather", 5, "abab"}, {"kill -9", "all-reduce", 300000, "aaabb"}} {
+	}{{"wrong operation", "all-reduce", 1000, "aabb"}, {"wrong count", "broadcast", 40000, "abab"}, {"kill -9", "all-gather", 5, "abab"},
+		{"kill -9", "all-reduce", 300000, "aaabb"}} {
 		t.Run(x.fault+" "+x.hosts, func(t *testing.T) {
 			f := faultCase{fault: x.fault, transport: "mixed", op: x.op, count: x.count, inPlace: true, k: 1}
 			world := startProcs(t, len(x.hosts), "mixed", "serve", "hosts="+x.hosts)
@@ -186,7 +187,8 @@ func runsWhatIsProven(c *Comm) error {
 	return nil
 }
 
-// Each rank's factor, and the number of ranks, count once, also where ranks are dealt out in turn and where hosts have different numbers of them.
+// Each rank's factor, and the number of ranks, count once, also where ranks are dealt out in turn and where hosts have different numbers of
+// them.
 func TestFactorsOverHosts(t *testing.T) {
 	for _, hosts := range []string{"abab", "ababa", "aaabb"} {
 		list := startProcs(t, len(hosts), "mixed", "far factors", "hosts="+hosts)

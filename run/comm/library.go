@@ -166,7 +166,8 @@ func (p *library) fitted(r *request, k key) (*sched.Program, string, *choice.Jud
 	}
 	if _, err := prove(program); err != nil {
 		if p.world.cfg.Log != nil {
-			p.world.cfg.Log.Warn("a kept program is not proven and does not run; make it anew: weft algo synth --measured", "operation", r.Op, "error", err)
+			p.world.cfg.Log.Warn("a kept program is not proven and does not run; make it anew: weft algo synth --measured",
+				"operation", r.Op, "error", err)
 		}
 		return nil, "", nil
 	}
@@ -295,11 +296,13 @@ func (p *library) prepare(r *request, k key) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels, given: program == k.want.program || fitted != nil, judge: judge}
+	made := &prepared{key: k, program: program, reason: reason, form: *f, levels: levels, given: program == k.want.program ||
+		fitted != nil, judge: judge}
 	if k.want.messages {
 		made.flat = nil
 	}
-	made.script = script.Prepared{Program: program, Message: p.table().Message(r.Op), Undivided: p.table().Undivided(r.Op), InPlace: made.inPlace, Straight: made.straight}
+	made.script = script.Prepared{Program: program, Message: p.table().Message(r.Op), Undivided: p.table().Undivided(r.Op),
+		InPlace: made.inPlace, Straight: made.straight}
 	if chunks.SpansBlocks(program) {
 		made.script.Undivided = math.MaxInt
 	}

@@ -64,7 +64,8 @@ func (w *world) query(ctx context.Context, members []int, gather transport.Gathe
 		dir = "" // nowhere to keep them: they are measured every time
 	}
 	return choice.Find(ctx, choice.Query{Port: port, Call: transport.Call{Seq: 1},
-		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Shared: w.shared, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links, Busy: 1.3})
+		Can: w.ep.Can(), Rank: w.ep.Rank(), Hosts: w.hosts, Shared: w.shared, Gather: gather, Dir: dir, Fresh: w.cfg.Measure, Known: w.cfg.Links,
+		Busy: 1.3})
 }
 
 // floor refuses links that are slower than the configuration demands.
@@ -77,7 +78,8 @@ func (w *world) floor() error {
 		link cost.Link
 	}{{"of a host", w.links.Near}, {"of different hosts", w.links.Far}} {
 		if r := reached(x.link); r > 0 && r < w.cfg.Floor {
-			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)", x.name, r, w.ep.Can().Name, w.cfg.Floor)
+			return fmt.Errorf("ranks %s reach %s over %s, and the floor is %s: find out why the links are slow, or lower the floor (WEFT_FLOOR, or bench --floor)",
+				x.name, r, w.ep.Can().Name, w.cfg.Floor)
 		}
 	}
 	return nil
@@ -127,7 +129,8 @@ func (c *Comm) Explain(w io.Writer) error {
 		if m.To < 1<<62 {
 			sizes = fmt.Sprintf("from %s to below %s", unit.Bytes(m.From), unit.Bytes(m.To+1))
 		}
-		if _, err := fmt.Fprintf(w, "made for these links: %s %s: %s; when it was made %s, and %s took %s\n", m.Op, sizes, m.Form, micros(m.Took), m.Instead, micros(m.Would)); err != nil {
+		if _, err := fmt.Fprintf(w, "made for these links: %s %s: %s; when it was made %s, and %s took %s\n",
+			m.Op, sizes, m.Form, micros(m.Took), m.Instead, micros(m.Would)); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 		for _, round := range bounded.First(1, 0, 1, 2) {
 			list := startProcs(t, 9, transport, "serve")
 			for i, op := range []string{"all-reduce", "reduce", "all-reduce", "gather", "reduce-scatter", "all-to-all"} {
-				f := &faultCase{fault: "kill -9 in the middle", transport: transport, op: op, count: []int{1 << 20, 3 << 20, 300001, 200000, 100000, 90000}[i] >> (round % 2),
+				f := &faultCase{fault: "kill -9 in the middle", transport: transport, op: op,
+					count:      []int{1 << 20, 3 << 20, 300001, 200000, 100000, 90000}[i] >> (round % 2),
 					registered: (round+i)%4 != 3, inPlace: (round+i)%3 != 2, k: round + i}
 				victim := f.k % len(list)
 				list.all(order{Do: "dup"})

@@ -102,7 +102,8 @@ func TestCausesDiffer(t *testing.T) {
 			two(t, kind, func(c *Comm) error {
 				x, more := make([]float32, n), make([]float32, n)
 				h := Prepare(func(o Option) error { return AllReduce(ctx, c, more, Sum, o, CausedBy(3)) }).Start(ctx)
-				if err := errors.Join(AllReduce(ctx, c, x, Sum), AllReduce(ctx, c, x, Sum, CausedBy(3)), AllReduce(ctx, c, x, Sum), h.Wait(ctx)); err != nil {
+				if err := errors.Join(AllReduce(ctx, c, x, Sum), AllReduce(ctx, c, x, Sum, CausedBy(3)), AllReduce(ctx, c, x, Sum),
+					h.Wait(ctx)); err != nil {
 					return err
 				}
 				return says(AllReduce(ctx, c, x, Sum, CausedBy(uint64(4+c.Rank()))), "callback of operation 4", "callback of operation 5")

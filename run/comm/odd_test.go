@@ -193,7 +193,8 @@ func TestContextThatHasEnded(t *testing.T) {
 		}{{cancelled, context.Canceled, Aborted}, {late, context.DeadlineExceeded, Timeout}} {
 			t.Run(name+" "+end.want.Error(), func(t *testing.T) {
 				each(t, 2, Config{}, func(c *Comm) error {
-					err := errors.Join(Broadcast(bg, c, []int32{1}, 1), AllReduce(bg, c, []int32{1}, Sum), SendRecv(bg, c, []int8{1}, []int8{1}, 1-c.Rank(), 1-c.Rank()))
+					err := errors.Join(Broadcast(bg, c, []int32{1}, 1), AllReduce(bg, c, []int32{1}, Sum),
+						SendRecv(bg, c, []int8{1}, []int8{1}, 1-c.Rank(), 1-c.Rank()))
 					if err != nil {
 						return err
 					}
@@ -303,7 +304,8 @@ func TestBuffersThatOverlap(t *testing.T) {
 		counts, offset := []int{2, 3, 4}, []int{0, 2, 5, 9}
 		mine, wrong := b[offset[me]:offset[me+1]], b[offset[me]+1:offset[me+1]+1]
 		refused := []error{
-			AllReduceTo(ctx, c, b[1:10], all, Sum), ReduceScatter(ctx, c, other, all, Sum), AllGather(ctx, c, all, other), AllToAll(ctx, c, b[1:10], all),
+			AllReduceTo(ctx, c, b[1:10], all, Sum), ReduceScatter(ctx, c, other, all, Sum), AllGather(ctx, c, all, other),
+			AllToAll(ctx, c, b[1:10], all),
 			AllGatherV(ctx, c, all, wrong, counts), ReduceScatterV(ctx, c, wrong, all, counts, Sum),
 			AllToAllV(ctx, c, b[1:10], all, []int{3, 3, 3}, []int{3, 3, 3}), SendRecv(ctx, c, b[1:4], b[:3], me, me),
 		}
@@ -319,7 +321,8 @@ func TestBuffersThatOverlap(t *testing.T) {
 				return err
 			}
 		}
-		return errors.Join(AllReduceTo(ctx, c, all, all, Sum), ReduceScatter(ctx, c, own, all, Sum), AllGather(ctx, c, all, own), AllToAll(ctx, c, all, all),
+		return errors.Join(AllReduceTo(ctx, c, all, all, Sum), ReduceScatter(ctx, c, own, all, Sum), AllGather(ctx, c, all, own),
+			AllToAll(ctx, c, all, all),
 			AllGatherV(ctx, c, all, mine, counts), ReduceScatterV(ctx, c, mine, all, counts, Sum),
 			Gather(ctx, c, all, b[me*3:][:3], 1), Scatter(ctx, c, b[me*3:][:3], all, 1))
 	})

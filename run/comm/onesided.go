@@ -149,7 +149,8 @@ func (t Ticket) failure(err error) error {
 
 // fails is a failure of the operation alone: the communicator stays usable.
 func (t Ticket) fails(k Kind, err error) *Failure {
-	f := &Failure{Kind: k, Rank: t.c.Rank(), Culprits: []int{t.peer}, Err: fmt.Errorf("%s rank %d %w", t.what, t.peer, err), alias: t.c.aliases([]int{t.peer})}
+	f := &Failure{Kind: k, Rank: t.c.Rank(), Culprits: []int{t.peer}, Err: fmt.Errorf("%s rank %d %w", t.what, t.peer, err),
+		alias: t.c.aliases([]int{t.peer})}
 	if k == Aborted || k == Closed {
 		f.Culprits = []int{t.c.Rank()}
 	}

@@ -152,8 +152,9 @@ func ReduceScatterV[T Element](ctx context.Context, c *Comm, dst, src []T, count
 	if strays(reduce.Bytes(dst), reduce.Bytes(src), reduce.TypeOf[T]().Size()*total(counts[:c.Rank()])) {
 		return c.refuse(astray(sched.ReduceScatter, "dst", dst, "src", src, total(counts[:c.Rank()])))
 	}
-	return c.do(ctx, &request{Op: sched.ReduceScatter, Variant: calls.ReduceScatterV, Type: reduce.TypeOf[T](), Reduce: op, Root: -1, Counts: counts,
-		In: reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
+	return c.do(ctx, &request{Op: sched.ReduceScatter, Variant: calls.ReduceScatterV, Type: reduce.TypeOf[T](), Reduce: op, Root: -1,
+		Counts: counts,
+		In:     reduce.Bytes(src), Out: reduce.Bytes(dst)}, opts)
 }
 
 // GatherV is Gather of blocks of different lengths. All ranks give the same counts.

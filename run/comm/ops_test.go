@@ -145,7 +145,8 @@ func exercise[T reduce.Element](c *Comm, op reduce.Op, count, root int, register
 	check := func(what string, got []T, want func(i int) T) error {
 		for i := range got {
 			if w := want(i); got[i] != w {
-				return fmt.Errorf("%s of %d %s %s (root %d, registered %t, in place %t): element %d is %v, not %v", what, count, typ, op, root, registered, inPlace, i, got[i], w)
+				return fmt.Errorf("%s of %d %s %s (root %d, registered %t, in place %t): element %d is %v, not %v",
+					what, count, typ, op, root, registered, inPlace, i, got[i], w)
 			}
 		}
 		return nil
@@ -491,7 +492,8 @@ func TestEveryAlgorithm(t *testing.T) {
 								}
 								for i := range dst {
 									if want := int32(n * (n + 1) / 2 * (i + 1)); dst[i] != want {
-										return fmt.Errorf("%s of %d ranks, %d channels, %d elements: element %d is %d, not %d", a.Name, n, channels, count, i, dst[i], want)
+										return fmt.Errorf("%s of %d ranks, %d channels, %d elements: element %d is %d, not %d",
+											a.Name, n, channels, count, i, dst[i], want)
 									}
 								}
 							}

@@ -208,7 +208,8 @@ func startOnPlaces(t *testing.T, lab *nslab.Lab, places []int, body string, env 
 	seats := map[int]int{}
 	for rank, host := range places {
 		cmd := bounded.Server(t, "/proc/self/exe")
-		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(len(places)), "LOCAL_RANK="+strconv.Itoa(seats[host]),
+		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(len(places)),
+			"LOCAL_RANK="+strconv.Itoa(seats[host]),
 			"MASTER_ADDR="+nslab.Addr(0, 0).String(), "MASTER_PORT=7177", "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=60s", "WEFT_LOG=off")
 		cmd.Env = append(cmd.Env, env...)
 		seats[host]++
@@ -298,10 +299,14 @@ func TestLinkOutages(t *testing.T) {
 		each       int
 		begin, end func(t *testing.T, lab *nslab.Lab)
 	}{
-		{"down", nil, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
-		{"silent", []string{"WEFT_STREAMS=1"}, 2, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Unplug(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Plug(1, 0)) }},
-		{"reset", nil, 1, func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, resets) }, func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, "flush ruleset") }},
-		{"down under TLS", []string{"WEFT_TLS=token"}, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) }, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
+		{"down", nil, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) },
+			func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
+		{"silent", []string{"WEFT_STREAMS=1"}, 2, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Unplug(1, 0)) },
+			func(t *testing.T, lab *nslab.Lab) { must(t, lab.Plug(1, 0)) }},
+		{"reset", nil, 1, func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, resets) },
+			func(t *testing.T, lab *nslab.Lab) { nft(t, lab, 1, "flush ruleset") }},
+		{"down under TLS", []string{"WEFT_TLS=token"}, 1, func(t *testing.T, lab *nslab.Lab) { must(t, lab.Cut(1, 0)) },
+			func(t *testing.T, lab *nslab.Lab) { must(t, lab.Mend(1, 0)) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -352,7 +357,8 @@ func TestOutageTooLong(t *testing.T) {
 	must(t, lab.Unplug(1, 0))
 	all, ends := list.results()
 	for r, e := range ends {
-		if e.Kind != Dead || !slices.Equal(e.Culprits, []int{1 - r}) || !strings.Contains(e.Err, "no link with it for 300ms") || all[r].Wrong > 0 {
+		if e.Kind != Dead || !slices.Equal(e.Culprits, []int{1 - r}) || !strings.Contains(e.Err, "no link with it for 300ms") ||
+			all[r].Wrong > 0 {
 			t.Errorf("rank %d: %d wrong elements, %v %v: %s", r, all[r].Wrong, e.Kind, e.Culprits, e.Err)
 		}
 	}
@@ -496,7 +502,8 @@ func TestLargePacketsVanish(t *testing.T) {
 		var x flowed
 		must(t, json.Unmarshal(e.Value, &x))
 		// Both processes live: the two ends are named, and neither is called dead.
-		if x.Wrong > 0 || e.Kind != Dead || len(e.Culprits) != 2 || e.Culprits[1] != 2 || !pair.MatchString(e.Err) || strings.Contains(e.Err, "died") {
+		if x.Wrong > 0 || e.Kind != Dead || len(e.Culprits) != 2 || e.Culprits[1] != 2 || !pair.MatchString(e.Err) ||
+			strings.Contains(e.Err, "died") {
 			t.Errorf("rank %d: %d wrong elements, (%s) %v: %s", r, x.Wrong, e.Kind, e.Culprits, e.Err)
 		}
 	}

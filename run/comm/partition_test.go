@@ -122,8 +122,9 @@ func TestNeverTwoWorlds(t *testing.T) {
 		n := 2 + r.IntN(5)
 		side := 1 + r.Uint64N(1<<n-2)
 		lasts := []time.Duration{0, 0, 3 * outliveLimit, 10 * outliveLimit}[r.IntN(4)]
-		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
-			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond,
+			Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail:  []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
 			Faults: []virtual.Fault{{Kind: virtual.Part, Side: side, Rank: r.IntN(n), Step: 5 + r.IntN(60), For: lasts}}}
 		result, list := outlive(t, cfg, "majority")
 		if bits.OnesCount64(side)*2 > n || bits.OnesCount64(side)*2 == n && side&1 != 0 {
@@ -168,8 +169,9 @@ func TestShrinkKeepsTheLargestConnectedMajority(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 7))
 		n := 3 + r.IntN(5)
-		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
-			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond,
+			Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail:  []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
 		var torn [8][8]bool
 		f := virtual.Fault{Kind: virtual.Tear, Rank: r.IntN(n), Step: 5 + r.IntN(60)}
 		host, rate := func(i int) int { return i }, 1+r.IntN(6)
@@ -216,7 +218,8 @@ func TestShrinkKeepsTheLargestConnectedMajority(t *testing.T) {
 			switch {
 			case s.err == nil:
 				groups[fmt.Sprint(s.group)] = true
-				if s.epoch != 1 || !slices.ContainsFunc(best, func(g []int) bool { return slices.Equal(g, s.group) }) || !slices.Contains(s.group, rank) {
+				if s.epoch != 1 || !slices.ContainsFunc(best, func(g []int) bool { return slices.Equal(g, s.group) }) ||
+					!slices.Contains(s.group, rank) {
 					problems = append(problems, fmt.Sprintf("rank %d goes on in %v in epoch %d, want one of %v in epoch 1", rank, s.group, s.epoch, best))
 				}
 			case !errors.As(s.err, &failure) || failure.Kind != Excluded && failure.Kind != NoQuorum && failure.Kind != Timeout:
@@ -254,8 +257,9 @@ func TestShrinkWhileCandidatesDie(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		n := 5 + r.IntN(4)
-		cfg := virtual.Config{Seed: seed, Ranks: n, Think: 100 * time.Microsecond, Delay: []time.Duration{time.Millisecond, 5 * time.Millisecond}[r.IntN(2)],
-			Tail: []int{5, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: 100 * time.Microsecond,
+			Delay: []time.Duration{time.Millisecond, 5 * time.Millisecond}[r.IntN(2)],
+			Tail:  []int{5, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour}
 		for i, victim := range r.Perm(n)[:(n-1)/2] {
 			step := 5 + r.IntN(30)
 			if i > 0 { // the lowest ranks are the first candidates
@@ -382,8 +386,9 @@ func TestWitnessDecidesBetweenHalves(t *testing.T) {
 				witnesses[i] = silent{}
 			}
 		}
-		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond, Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
-			Tail: []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
+		cfg := virtual.Config{Seed: seed, Ranks: n, Think: time.Duration(r.IntN(100)) * time.Microsecond,
+			Delay: []time.Duration{time.Microsecond, time.Millisecond}[r.IntN(2)],
+			Tail:  []int{0, 20}[r.IntN(2)], Notice: 300 * time.Millisecond, Limit: time.Hour,
 			Faults: []virtual.Fault{{Kind: virtual.Part, Side: side, Rank: r.IntN(n), Step: 5 + r.IntN(60), For: lasts}}}
 		result, list := outlive(t, cfg, "majority", witnesses...)
 		problems, groups := result.Problems, map[string]bool{}

@@ -223,7 +223,8 @@ func (p *peers) ago(i int, began int64) string {
 // scene collects what is known of the ranks, as their boards have it, for an operation. Of those
 // that do not answer, last gives the call of their last message.
 func (p *peers) scene(boards []board.Board, call *calls.Call, last func(rank int) (calls.Call, bool)) *blame.Scene {
-	s := &blame.Scene{Rank: p.group.Rank, Ranks: make([]blame.Rank, len(p.group.Members)), Shared: p.world.mem != nil, Phase: p.group.Wait.Phase}
+	s := &blame.Scene{Rank: p.group.Rank, Ranks: make([]blame.Rank, len(p.group.Members)), Shared: p.world.mem != nil,
+		Phase: p.group.Wait.Phase}
 	for i, b := range boards {
 		r := &s.Ranks[i]
 		r.State, r.WaitsFor, r.PairsWith = p.state(i), -1, -1

@@ -23,7 +23,8 @@ func TestTradeIsTheDefinition(t *testing.T) {
 
 func (k *kid) trades() error {
 	r := rand.New(rand.NewPCG(5, 6))
-	lengths := []int{plan.PiecesFrom - 8, plan.PiecesFrom, plan.PiecesFrom + 8, plan.PiecesFrom + 2*plan.PieceSize - 8, plan.PiecesFrom + 2*plan.PieceSize + 72}
+	lengths := []int{plan.PiecesFrom - 8, plan.PiecesFrom, plan.PiecesFrom + 8, plan.PiecesFrom + 2*plan.PieceSize - 8,
+		plan.PiecesFrom + 2*plan.PieceSize + 72}
 	for range 5 {
 		lengths = append(lengths, plan.PiecesFrom+r.IntN(plan.PiecesFrom)&^7)
 	}

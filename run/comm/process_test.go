@@ -309,8 +309,10 @@ func spawn(t *testing.T, n int, transport, body string, env ...string) procs {
 	var list procs
 	for rank := range n {
 		cmd := bounded.Server(t, "/proc/self/exe")
-		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n), "LOCAL_RANK="+strconv.Itoa(rank),
-			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s", "WEFT_LOG=off", "GORACE=halt_on_error=1")
+		cmd.Env = append(os.Environ(), envBody+"="+body, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(n),
+			"LOCAL_RANK="+strconv.Itoa(rank),
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "WEFT_TRANSPORT="+transport, "WEFT_TOKEN=of the tests", "WEFT_TIMEOUT=30s",
+			"WEFT_LOG=off", "GORACE=halt_on_error=1")
 		if transport == "mixed" { // two hosts, unless env says otherwise
 			cmd.Env = append(cmd.Env, "WEFT_HOST="+strconv.Itoa(2*rank/n))
 		}

@@ -83,7 +83,8 @@ func (w *want) fits(r *request) error {
 	case r.Op.Rooted() && p.Root != r.Root:
 		return fmt.Errorf("program %s has root %d, not %d", p.Name, p.Root, r.Root)
 	case r.Variant == calls.AllToAllV && p.Scratch != nil:
-		return fmt.Errorf("program %s passes blocks on, but no rank knows the lengths of all blocks in an all-to-all-v; use direct or pairwise", p.Name)
+		return fmt.Errorf("program %s passes blocks on, but no rank knows the lengths of all blocks in an all-to-all-v; use direct or pairwise",
+			p.Name)
 	}
 	return w.mayRun()
 }

@@ -17,9 +17,11 @@ func init() {
 
 // deepProgram lets every rank send all of its chunks before it receives one.
 func deepProgram(n, chunks int) *sched.Program {
-	text := fmt.Sprintf("weft 1\nname deep\nop all-reduce\nranks %d\nchunks %d\nscratch %d\nslots 256\nchannels 1:\n  copy in[0 +: %d] -> tmp[0 +: %d]\n", n, chunks, chunks, chunks, chunks)
+	text := fmt.Sprintf("weft 1\nname deep\nop all-reduce\nranks %d\nchunks %d\nscratch %d\nslots 256\nchannels 1:\n  copy in[0 +: %d] -> tmp[0 +: %d]\n",
+		n, chunks, chunks, chunks, chunks)
 	for d := 1; d < n; d *= 2 {
-		text += fmt.Sprintf("  repeat i < %d:\n    send tmp[i] to r^%d\n  repeat i < %d:\n    recv-reduce tmp[i] -> tmp[i] from r^%d\n", chunks, d, chunks, d)
+		text += fmt.Sprintf("  repeat i < %d:\n    send tmp[i] to r^%d\n  repeat i < %d:\n    recv-reduce tmp[i] -> tmp[i] from r^%d\n",
+			chunks, d, chunks, d)
 	}
 	p, err := sched.Parse(text + fmt.Sprintf("  copy tmp[0 +: %d] -> out[0 +: %d]\n", chunks, chunks))
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 var (
 	scheduleSeed = flag.Uint64("schedules.seed", 0, "run the schedule of this seed alone, and say what it is")
 	scheduleFrom = flag.Uint64("schedules.from", 1, "the first seed")
-	scheduleTime = flag.Duration("schedules.time", 0, "how long to run schedules; without it a fixed number of them runs, the same on every machine")
+	scheduleTime = flag.Duration("schedules.time", 0,
+		"how long to run schedules; without it a fixed number of them runs, the same on every machine")
 )
 
 // scheduled is what every rank does at one place of a schedule.
@@ -33,7 +34,8 @@ type scheduled struct {
 	place bool // in place
 }
 
-var scheduledOps = []string{"all-reduce", "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "scatter", "all-to-all", "send-recv", "async", "split", "barrier"}
+var scheduledOps = []string{"all-reduce", "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "scatter",
+	"all-to-all", "send-recv", "async", "split", "barrier"}
 
 // schedule is a run: what ranks do, how long everything takes, and what goes wrong.
 type schedule struct {
@@ -55,10 +57,14 @@ func newSchedule(seed uint64) schedule {
 	r := rand.New(rand.NewPCG(seed, 13))
 	pick := func(list ...time.Duration) time.Duration { return list[r.IntN(len(list))] }
 	n := 2 + r.IntN(4)
-	s := schedule{Config: virtual.Config{Seed: seed, Ranks: n, Think: pick(0, time.Microsecond, 100*time.Microsecond, 5*time.Millisecond), Delay: pick(time.Microsecond, 50*time.Microsecond, 3*time.Millisecond),
-		Tail: []int{0, 5, 50}[r.IntN(3)], Overlaps: r.IntN(3) > 0, Holds: r.IntN(2) == 0, Notice: pick(0, time.Millisecond, 300*time.Millisecond), Limit: time.Hour}}
+	s := schedule{Config: virtual.Config{Seed: seed, Ranks: n, Think: pick(0, time.Microsecond, 100*time.Microsecond, 5*time.Millisecond),
+		Delay: pick(time.Microsecond, 50*time.Microsecond, 3*time.Millisecond),
+		Tail:  []int{0, 5, 50}[r.IntN(3)], Overlaps: r.IntN(3) > 0, Holds: r.IntN(2) == 0,
+		Notice: pick(0, time.Millisecond, 300*time.Millisecond),
+		Limit:  time.Hour}}
 	for range 1 + r.IntN(6) {
-		s.list = append(s.list, scheduled{op: scheduledOps[r.IntN(len(scheduledOps))], count: []int{1, 3, 40, 700, 20_000}[r.IntN(5)], root: r.IntN(n), place: r.IntN(2) == 0})
+		s.list = append(s.list, scheduled{op: scheduledOps[r.IntN(len(scheduledOps))], count: []int{1, 3, 40, 700, 20_000}[r.IntN(5)],
+			root: r.IntN(n), place: r.IntN(2) == 0})
 	}
 	s.odd, s.at = r.IntN(n), r.IntN(len(s.list))
 	f := virtual.Fault{Rank: s.odd, Peer: (s.odd + 1 + r.IntN(n-1)) % n, Step: 1 + r.IntN(20*len(s.list))}
@@ -121,7 +127,8 @@ func overEndpoint(e transport.Endpoint, cfg Config, gather transport.Gather) (*C
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	w := &world{process: &process{cfg: cfg, majority: cfg.Quorum == "majority", started: time.Now()}, ep: e, hosts: make([]int, n), pids: make([]int, n), local: n}
+	w := &world{process: &process{cfg: cfg, majority: cfg.Quorum == "majority", started: time.Now()}, ep: e, hosts: make([]int, n),
+		pids: make([]int, n), local: n}
 	scheduleMu.Lock()
 	if scheduleTables[n] == nil {
 		scheduleTables[n] = choice.NewTables(goroutines(n), e.Can())
@@ -315,7 +322,8 @@ func (s *schedule) run(t *testing.T) (virtual.Result, []string) {
 			}
 			o.shrunk, o.sum = sub.Size(), one[0]
 			_ = sub.Close()
-		} else if woken := s.wrong == "frozen" && rank == s.odd; !dead() && !(woken && (errors.Is(err, ErrExcluded) || errors.Is(err, ErrNoQuorum))) {
+		} else if woken := s.wrong == "frozen" && rank == s.odd; !dead() &&
+			!(woken && (errors.Is(err, ErrExcluded) || errors.Is(err, ErrNoQuorum))) {
 			o.bad("Shrink: %v; the failure was: %v", err, o.err)
 		}
 		_ = c.Close()
@@ -341,7 +349,8 @@ func (s *schedule) judge(r virtual.Result, outcomes []outcome) (problems []strin
 	}
 	// names reports whether a failure names a rank: as a culprit, or, of a communicator that it is not in, in words.
 	names := func(f *Failure, rank int, words string) bool {
-		return slices.Equal(f.Culprits, []int{rank}) || len(f.Culprits) == 0 && strings.Contains(f.Error(), "split from") && strings.Contains(f.Error(), words)
+		return slices.Equal(f.Culprits, []int{rank}) || len(f.Culprits) == 0 && strings.Contains(f.Error(), "split from") &&
+			strings.Contains(f.Error(), words)
 	}
 	for rank, o := range outcomes {
 		if rank == killed {
@@ -415,10 +424,12 @@ func TestSchedules(t *testing.T) {
 		runs, events = runs+1, events+r.Events
 		if len(problems) > 0 {
 			failed++
-			t.Errorf("seed %d: %s\nreplay: go test ./run/comm -run 'TestSchedules$' -v -args -schedules.seed=%d", seed, strings.Join(problems, "\n  "), seed)
+			t.Errorf("seed %d: %s\nreplay: go test ./run/comm -run 'TestSchedules$' -v -args -schedules.seed=%d",
+				seed, strings.Join(problems, "\n  "), seed)
 		}
 	}
-	t.Logf("%d schedules with %d events in %s, %.0f a minute", runs, events, time.Since(began).Round(time.Millisecond), float64(runs)/time.Since(began).Minutes())
+	t.Logf("%d schedules with %d events in %s, %.0f a minute",
+		runs, events, time.Since(began).Round(time.Millisecond), float64(runs)/time.Since(began).Minutes())
 }
 
 // A rank is killed at every one of its steps in turn, in every kind of operation.
@@ -430,7 +441,8 @@ func TestDeathAtEveryStep(t *testing.T) {
 	runs := 0
 	for i, op := range ops {
 		for step := 1; ; step++ {
-			s := schedule{Config: virtual.Config{Seed: uint64(1000*i + step), Ranks: 3, Think: 10 * time.Microsecond, Delay: 100 * time.Microsecond, Overlaps: true, Holds: true,
+			s := schedule{Config: virtual.Config{Seed: uint64(1000*i + step), Ranks: 3, Think: 10 * time.Microsecond, Delay: 100 * time.Microsecond,
+				Overlaps: true, Holds: true,
 				Notice: 10 * time.Millisecond, Limit: time.Hour, Faults: []virtual.Fault{{Kind: virtual.Kill, Rank: step % 3, Step: step}}}}
 			s.list = []scheduled{{op: op, count: 700, root: 1, place: true}, {op: "all-reduce", count: 20_000, place: true}}
 			r, problems := s.run(t)
@@ -457,8 +469,10 @@ func TestFreezeAtEveryStep(t *testing.T) {
 	for i, op := range ops {
 		for step := 1 + i%4; ; step += bounded.Times(4, 1) { // a quarter of the steps, others in each operation, and each rank in turn
 			odd := step % 3
-			s := schedule{Config: virtual.Config{Seed: uint64(2000*i + step), Ranks: 3, Think: 10 * time.Microsecond, Delay: 100 * time.Microsecond, Overlaps: true, Holds: true,
-				Notice: 10 * time.Millisecond, Limit: time.Hour, Faults: []virtual.Fault{{Kind: virtual.Pause, Rank: odd, Step: step, For: 10 * frozenLimit}}}, wrong: "frozen", odd: odd}
+			s := schedule{Config: virtual.Config{Seed: uint64(2000*i + step), Ranks: 3, Think: 10 * time.Microsecond, Delay: 100 * time.Microsecond,
+				Overlaps: true, Holds: true,
+				Notice: 10 * time.Millisecond, Limit: time.Hour,
+				Faults: []virtual.Fault{{Kind: virtual.Pause, Rank: odd, Step: step, For: 10 * frozenLimit}}}, wrong: "frozen", odd: odd}
 			s.list = []scheduled{{op: op, count: 700, root: 1, place: true}, {op: "all-reduce", count: 20_000, place: true}}
 			r, problems := s.run(t)
 			runs++

@@ -28,7 +28,8 @@ func TestRanksWorkForTheRoot(t *testing.T) {
 
 func (k *kid) roots() error {
 	n := k.c.Size()
-	counts := []int{board.SmallSize / 4, board.SmallSize/4 + 1, plan.ShareFrom/4 - 1, plan.ShareFrom / 4, plan.ShareFrom/4*n + 7, 70001, plan.FollowUpTo/4 + 9}
+	counts := []int{board.SmallSize / 4, board.SmallSize/4 + 1, plan.ShareFrom/4 - 1, plan.ShareFrom / 4, plan.ShareFrom/4*n + 7, 70001,
+		plan.FollowUpTo/4 + 9}
 	for i, count := range counts {
 		kinds := []int{0, 1<<n - 1, 1, 1<<n - 2, 2}
 		if count > plan.FollowUpTo/4 { // takes long

@@ -559,14 +559,19 @@ func (s *shrink) over(decided bool) error {
 				s.ask(&tied{}, nil, func(was board.Vote) (board.Vote, bool) { return was, was == board.Vote{} })
 			}
 			if first = true; s.mute != nil && now-s.muteSince > int64(s.grace) {
-				return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w", blame.Names(gone), left, len(s.group.Members), s.mute))
+				return s.fails(NoQuorum, gone,
+					fmt.Errorf("%s cannot be reached, the %d that are left are half of %d, and the witness that decides between halves does not answer: %w",
+						blame.Names(gone), left, len(s.group.Members), s.mute))
 			}
 		}
 		if s.torn != nil {
-			return s.fails(NoQuorum, gone, fmt.Errorf("no majority of the %d ranks can all reach one another: the most that can are %d (%s)", len(s.group.Members), len(s.torn), blame.Names(s.torn)))
+			return s.fails(NoQuorum, gone, fmt.Errorf("no majority of the %d ranks can all reach one another: the most that can are %d (%s)",
+				len(s.group.Members), len(s.torn), blame.Names(s.torn)))
 		}
 		if !isMajority(left, len(s.group.Members), first) {
-			return s.fails(NoQuorum, gone, fmt.Errorf("%s cannot be reached, and the remaining %d are not a majority of %d; if those ranks are known to be dead, WEFT_QUORUM=any continues without them", blame.Names(gone), left, len(s.group.Members)))
+			return s.fails(NoQuorum, gone,
+				fmt.Errorf("%s cannot be reached, and the remaining %d are not a majority of %d; if those ranks are known to be dead, WEFT_QUORUM=any continues without them",
+					blame.Names(gone), left, len(s.group.Members)))
 		}
 	}
 	if now <= s.end {
@@ -581,5 +586,6 @@ func (s *shrink) over(decided bool) error {
 
 // fails is the failure of the call.
 func (s *shrink) fails(k Kind, culprits []int, why error) *Failure {
-	return &Failure{Kind: k, Rank: s.group.Rank, Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why), alias: s.aliases(culprits)}
+	return &Failure{Kind: k, Rank: s.group.Rank, Culprits: culprits, Err: fmt.Errorf("shrink to epoch %d: %w", s.epoch, why),
+		alias: s.aliases(culprits)}
 }

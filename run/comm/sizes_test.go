@@ -107,7 +107,8 @@ func TestRecentSizesAreKept(t *testing.T) {
 	defer c[0].Close()
 	p := &c[0].library
 	find := func(i int) *prepared { // a call of another class for each number
-		r := &request{Op: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.AllToAll}[i%4], Type: reduce.Int32, Root: -1, Count: (16 + i/4%16) << (i / 64)}
+		r := &request{Op: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.AllToAll}[i%4], Type: reduce.Int32,
+			Root: -1, Count: (16 + i/4%16) << (i / 64)}
 		if r.Op.Reduces() {
 			r.Reduce = Sum
 		}

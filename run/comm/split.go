@@ -111,7 +111,8 @@ func (c *Comm) Group(ctx context.Context, ranks []int, gather func(ctx context.C
 }
 
 // groupInto makes a communicator that is alone so far one of some ranks.
-func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather func(ctx context.Context, mine []byte) ([][]byte, error)) error {
+func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int,
+	gather func(ctx context.Context, mine []byte) ([][]byte, error)) error {
 	all := make([]byte, splitSize*c.Size())
 	for r := range c.Size() {
 		binary.LittleEndian.PutUint64(all[r*splitSize:], ^uint64(0)) // of no color
@@ -127,10 +128,12 @@ func (c *Comm) groupInto(ctx context.Context, sub *Comm, ranks []int, gather fun
 	}
 	for i, b := range blobs {
 		if len(b) != splitSize+listSize {
-			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?", ranks[i], len(b), splitSize+listSize)
+			return fmt.Errorf("rank %d sent %d bytes about itself, %d were expected: do all ranks run the same version?",
+				ranks[i], len(b), splitSize+listSize)
 		}
 		if theirs := b[splitSize:]; !bytes.Equal(theirs, list) {
-			return fmt.Errorf("rank %d makes a group of ranks %s, rank %d one of ranks %s: all members must give the same list", c.Rank(), listIn(list), ranks[i], listIn(theirs))
+			return fmt.Errorf("rank %d makes a group of ranks %s, rank %d one of ranks %s: all members must give the same list",
+				c.Rank(), listIn(list), ranks[i], listIn(theirs))
 		}
 		copy(all[ranks[i]*splitSize:], b[:splitSize])
 	}
@@ -194,7 +197,8 @@ func (c *Comm) splitPart(sub *Comm, color, key int) []byte {
 func (c *Comm) splitInto(ctx context.Context, sub *Comm, color, key int) error {
 	mine := c.splitPart(sub, color, key)
 	all := make([]byte, splitSize*c.Size())
-	err := c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine, Out: all}, nil)
+	err := c.do(ctx, &request{Op: sched.AllGather, Variant: calls.SplitCall, Type: reduce.Uint8, Root: -1, Count: splitSize, In: mine,
+		Out: all}, nil)
 	if err != nil {
 		return err
 	}

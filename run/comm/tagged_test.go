@@ -277,7 +277,8 @@ func foldsBody(c *Comm) error {
 		}
 	}
 	p := []pairOf{{int32(me), [2]float64{float64(me), 1}}}
-	if err := AllReduceBy(ctx, c, p, func(a, b pairOf) pairOf { return pairOf{a.A + b.A, [2]float64{a.B[0] + b.B[0], a.B[1] + b.B[1]}} }); err != nil {
+	if err := AllReduceBy(ctx, c, p,
+		func(a, b pairOf) pairOf { return pairOf{a.A + b.A, [2]float64{a.B[0] + b.B[0], a.B[1] + b.B[1]}} }); err != nil {
 		return err
 	}
 	if p[0].B[1] != float64(n) || p[0].A != int32(n*(n-1)/2) {

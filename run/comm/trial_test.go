@@ -28,7 +28,8 @@ type trial struct {
 }
 
 // trialOps are all operations, by the names that they have in calls.
-var trialOps = []string{"all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "gather", "scatter", "send/recv", "barrier",
+var trialOps = []string{"all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all", "gather", "scatter", "send/recv",
+	"barrier",
 	"all-gather-v", "reduce-scatter-v", "all-to-all-v", "gather-v", "scatter-v"}
 
 // newTrialOf makes a trial of a type by its name.
@@ -423,7 +424,8 @@ func sockets(do func(fd int, listens bool)) {
 		if err != nil {
 			continue
 		}
-		if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP && p != unix.IPPROTO_MPTCP { // what net listens with
+		if p, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || p != unix.IPPROTO_TCP &&
+			p != unix.IPPROTO_MPTCP { // what net listens with
 			continue
 		}
 		listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)

@@ -13,7 +13,8 @@ import (
 // plain sum each time.
 func TestTwoOnPlainMemory(t *testing.T) {
 	list := startProcs(t, 2, "shm", "bits")
-	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, plan.PiecesFrom/4 - 1, plan.PiecesFrom / 4, plan.PiecesFrom/4 + plan.PieceSize/4 + 3, plan.PullSumsFrom/4 + 1} {
+	for i, count := range []int{1, 1024, 1025, 5000, 8191, 70001, plan.PiecesFrom/4 - 1, plan.PiecesFrom / 4,
+		plan.PiecesFrom/4 + plan.PieceSize/4 + 3, plan.PullSumsFrom/4 + 1} {
 		for round := range 4 {
 			if !bounded.Long() && round%2 != i%2 {
 				continue
@@ -42,7 +43,8 @@ func TestOneOfTwoKilledInTheMiddle(t *testing.T) {
 	var y tally
 	for k := range 10 {
 		list := startProcs(t, 2, "shm", "serve")
-		f := &faultCase{fault: "kill -9 in the middle", transport: "shm", op: "all-reduce", count: []int{300001, 500000, 3 << 20}[k%3], inPlace: k < 4, k: k}
+		f := &faultCase{fault: "kill -9 in the middle", transport: "shm", op: "all-reduce", count: []int{300001, 500000, 3 << 20}[k%3],
+			inPlace: k < 4, k: k}
 		if k >= 6 { // sums of parts from the back
 			f.registered, f.inPlace, f.count = true, true, 1<<20<<(k%2)+7
 		}

@@ -188,7 +188,8 @@ func TestChannelsRestoreInput(t *testing.T) {
 				want := noise(uint64(messages), c.Rank(), 100_000)
 				buf := slices.Clone(want)
 				// A rank may hear of another's failure before its own messages end.
-				if err := AllReduce(ctx, c, buf, Sum, Using(p)); !errors.Is(err, errCut) && (err == nil || !strings.Contains(err.Error(), "reports: "+errCut.Error())) {
+				if err := AllReduce(ctx, c, buf, Sum, Using(p)); !errors.Is(err, errCut) &&
+					(err == nil || !strings.Contains(err.Error(), "reports: "+errCut.Error())) {
 					t.Errorf("rank %d, %d messages: %v", c.Rank(), messages, err)
 				} else if !bytes.Equal(reduce.Bytes(buf), reduce.Bytes(want)) { // there are NaNs
 					t.Errorf("rank %d, %d messages: the input is changed", c.Rank(), messages)

@@ -79,7 +79,8 @@ func TestProcesses(t *testing.T) {
 }
 
 // trialOf names the trial of a collective.
-var trialOf = map[sched.Collective]string{sched.AllReduce: "all-reduce", sched.ReduceScatter: "reduce-scatter", sched.AllGather: "all-gather", sched.Broadcast: "broadcast",
+var trialOf = map[sched.Collective]string{sched.AllReduce: "all-reduce", sched.ReduceScatter: "reduce-scatter",
+	sched.AllGather: "all-gather", sched.Broadcast: "broadcast",
 	sched.Reduce: "reduce", sched.AllToAll: "all-to-all", sched.Gather: "gather", sched.Scatter: "scatter", sched.Barrier: "barrier"}
 
 // programs calls do with every algorithm's programs for n ranks.
@@ -110,7 +111,8 @@ func (k *kid) algorithms() error {
 	return k.once(programs(c.Size(), func(a *algo.Algorithm, p *sched.Program) error {
 		i++
 		for _, count := range []int{5, 3001} {
-			tr, err := newTrial[int32](c, order{Op: trialOf[p.Op], Count: count, Root: c.Size() - 1, InPlace: i%2 == 0, Registered: i%3 == 0}, Using(p))
+			tr, err := newTrial[int32](c, order{Op: trialOf[p.Op], Count: count, Root: c.Size() - 1, InPlace: i%2 == 0, Registered: i%3 == 0},
+				Using(p))
 			if err != nil {
 				return err
 			}

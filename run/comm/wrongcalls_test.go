@@ -12,8 +12,8 @@ import (
 // wrongCall is a call of all ranks but one, and what that one calls instead.
 type wrongCall struct{ right, wrong order }
 
-// wrongCalls are all pairs of collectives, and each of them with another count, type, root and reduction. Sends are left out: what a rank sends
-// before a collective others may take during it, so only a time limit tells.
+// wrongCalls are all pairs of collectives, and each of them with another count, type, root and reduction. Sends are left out: what a rank
+// sends before a collective others may take during it, so only a time limit tells.
 func wrongCalls(count int) (list []wrongCall) {
 	var ops []string
 	for _, op := range trialOps {
@@ -51,7 +51,8 @@ func wrongCalls(count int) (list []wrongCall) {
 
 // A rank that calls something else than the others is named to all ranks of all hosts long before the time limit, whatever it calls.
 func TestWrongCallsOverHosts(t *testing.T) {
-	usual := map[string][]int{"reduce for gather": {1}, "all-reduce for broadcast": {2}, "gather for gather-v": {0}} // these took the whole time limit
+	usual := map[string][]int{"reduce for gather": {1}, "all-reduce for broadcast": {2},
+		"gather for gather-v": {0}} // these took the whole time limit
 	for k, hosts := range bounded.First(2, "aabb", "aaab", "abab", "abcd", "aabbcc", "abaa", "aaabb") {
 		t.Run(hosts, func(t *testing.T) {
 			list := startProcs(t, len(hosts), "mixed", "serve", "hosts="+hosts)

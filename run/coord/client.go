@@ -206,7 +206,8 @@ func (c *Client) greet(ctx context.Context) error {
 	// A coordinator that is not there yet is waited for. One with another token is not.
 	err = c.try(ctx, c.mistrust, func(ctx context.Context) (err error) {
 		key := c.prefix + "format"
-		answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.CreateRevision(servesKey), "=", 0)).
+		answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+			clientv3.Compare(clientv3.CreateRevision(servesKey), "=", 0)).
 			Then(clientv3.OpPut(key, value)).
 			Else(clientv3.OpGet(key), clientv3.OpGet(servesKey)).Commit()
 		return err
@@ -224,7 +225,8 @@ func (c *Client) greet(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("%w (of the coordinator at %s: %w)", err, at, ErrVersion)
 		case f.Version != Format:
-			return fmt.Errorf("coord: %s writes version %d, this program reads and writes %d; use one version of it everywhere: %w", at, f.Version, Format, ErrVersion)
+			return fmt.Errorf("coord: %s writes version %d, this program reads and writes %d; use one version of it everywhere: %w",
+				at, f.Version, Format, ErrVersion)
 		case f.Job != c.cfg.Job:
 			return fmt.Errorf("coord: %s serves job %q, asked for is %q; correct the name or the address: %w", at, f.Job, c.cfg.Job, ErrJob)
 		}
@@ -250,7 +252,8 @@ func (c *Client) greet(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w (of job %q at %s: %w)", err, c.cfg.Job, at, ErrVersion)
 	case f.Version != Format:
-		return fmt.Errorf("coord: job %q at %s has data of version %d, this program reads and writes %d; use one version of it everywhere, or another job name: %w", c.cfg.Job, at, f.Version, Format, ErrVersion)
+		return fmt.Errorf("coord: job %q at %s has data of version %d, this program reads and writes %d; use one version of it everywhere, or another job name: %w",
+			c.cfg.Job, at, f.Version, Format, ErrVersion)
 	case f.Job != c.cfg.Job:
 		return fmt.Errorf("coord: the keys of job %q at %s hold data of job %q: %w", c.cfg.Job, at, f.Job, ErrJob)
 	case f.Proof != mine.Proof:
@@ -431,7 +434,8 @@ func (c *Client) try(ctx context.Context, hopeless func() bool, request func(con
 			if last == nil {
 				last = err
 			}
-			return fmt.Errorf("coord: %s for %.1f s (%w): %w; last answer: %v", strings.Join(c.cfg.Endpoints, ","), time.Since(began).Seconds(), cmp.Or(ctx.Err(), err), ErrUnreachable, last)
+			return fmt.Errorf("coord: %s for %.1f s (%w): %w; last answer: %v", strings.Join(c.cfg.Endpoints, ","), time.Since(began).Seconds(),
+				cmp.Or(ctx.Err(), err), ErrUnreachable, last)
 		case !transient(err):
 			return fmt.Errorf("coord: %s: %w", strings.Join(c.cfg.Endpoints, ","), err)
 		}

@@ -82,7 +82,8 @@ func checkSize(what string, size, limit int) error {
 	if size <= limit {
 		return nil
 	}
-	return fmt.Errorf("coord: %s has %d bytes, at most %d go through the coordinator; send it through comm or a file and its address through here: %w", what, size, limit, ErrTooLarge)
+	return fmt.Errorf("coord: %s has %d bytes, at most %d go through the coordinator; send it through comm or a file and its address through here: %w",
+		what, size, limit, ErrTooLarge)
 }
 
 // checkName accepts what may be a part of a key.

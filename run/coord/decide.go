@@ -275,7 +275,8 @@ func (d *decider) apply(news []change) {
 func (d *decider) feed() {
 	now := d.now()
 	tell := func(verb member.Verb, w Worker) {
-		msg := member.Message{Verb: verb, From: w.ID, Life: uint64(w.Life), Subject: w.ID, SubjectLife: uint64(w.Life), Step: w.Step, Age: time.Duration(w.Pace)}
+		msg := member.Message{Verb: verb, From: w.ID, Life: uint64(w.Life), Subject: w.ID, SubjectLife: uint64(w.Life), Step: w.Step,
+			Age: time.Duration(w.Pace)}
 		if e := d.m.Epoch(); e != nil {
 			msg.EpochNumber = e.Number
 		}

@@ -52,7 +52,8 @@ func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (E
 	kvs := answer.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
 		if len(leads) > 0 {
-			return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
+			return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w",
+				e.Number, e.Number-1, ErrConflict)
 		}
 		return Epoch{}, fmt.Errorf("coord: epoch %d cannot follow: epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
 	}

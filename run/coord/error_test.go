@@ -34,11 +34,14 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 		is   error
 		says []string
 	}{
-		{"nobody", Config{Endpoints: []string{nobody}, Job: "job", Token: testToken}, ErrUnreachable, []string{nobody, "connection refused", "start the coordinator, or correct the address"}},
+		{"nobody", Config{Endpoints: []string{nobody}, Job: "job", Token: testToken}, ErrUnreachable,
+			[]string{nobody, "connection refused", "start the coordinator, or correct the address"}},
 		{"silent", Config{Endpoints: []string{silent.Addr().String()}, Job: "job"}, ErrUnreachable, []string{"says nothing"}},
-		{"other token", Config{Endpoints: []string{p.addr}, Job: "job", Token: "another"}, ErrToken, []string{p.addr, "its token is another", "WEFT_TOKEN"}},
+		{"other token", Config{Endpoints: []string{p.addr}, Job: "job", Token: "another"}, ErrToken,
+			[]string{p.addr, "its token is another", "WEFT_TOKEN"}},
 		{"no token", Config{Endpoints: []string{p.addr}, Job: "job"}, ErrToken, []string{"it wants TLS"}},
-		{"token for one without", Config{Endpoints: []string{open.addr}, Job: "job", Token: testToken}, ErrToken, []string{"it was started without a token or TLS"}},
+		{"token for one without", Config{Endpoints: []string{open.addr}, Job: "job", Token: testToken}, ErrToken,
+			[]string{"it was started without a token or TLS"}},
 		{"other job", Config{Endpoints: []string{p.addr}, Job: "other", Token: testToken}, ErrJob, []string{`serves job "job"`, `"other"`}},
 	} {
 		if c.is != ErrJob { // which is an answer
@@ -170,7 +173,8 @@ func TestUserAndPassword(t *testing.T) {
 		}
 	}
 	dial := func(user, password string) (*Client, error) {
-		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", External: true, Wait: bounded.Limit / 4})
+		return Dial(ctx, Config{Endpoints: []string{p.addr}, Job: "job", User: user, Password: password, Token: "t", External: true,
+			Wait: bounded.Limit / 4})
 	}
 	if _, err := dial("root", "wrong"); err == nil {
 		t.Fatal("a wrong password was accepted")
@@ -283,7 +287,8 @@ func TestGather(t *testing.T) {
 			t.Errorf("rank %d: %v", r, err)
 			return
 		}
-		wantError(t, err, context.DeadlineExceeded, `"step-7" in epoch 1`, "3 of 5 came", "rank 3 (worker 13 on host3), rank 4 (worker 14 on host4)")
+		wantError(t, err, context.DeadlineExceeded, `"step-7" in epoch 1`, "3 of 5 came",
+			"rank 3 (worker 13 on host3), rank 4 (worker 14 on host4)")
 	})
 	// Those that wait are told of a later epoch. Its publication follows the first value.
 	each(2, func(r int) {

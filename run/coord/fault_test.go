@@ -78,7 +78,9 @@ func TestOneOfThreeServersKilled(t *testing.T) {
 	var ready []func()
 	dir := stateDir(t)
 	for i := range 3 {
-		p, r := launch(t, child{Server: ServerConfig{Dir: fmt.Sprintf("%s/%d", dir, i), Listen: addrs[i], Token: testToken, Name: fmt.Sprintf("n%d", i), Peers: peers}})
+		p, r := launch(t,
+			child{Server: ServerConfig{Dir: fmt.Sprintf("%s/%d", dir, i), Listen: addrs[i], Token: testToken, Name: fmt.Sprintf("n%d", i),
+				Peers: peers}})
 		servers, ready = append(servers, p), append(ready, r)
 	}
 	for _, r := range ready {

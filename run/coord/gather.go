@@ -37,7 +37,8 @@ func (e *MissingError) Error() string {
 	if len(who) == 0 {
 		who = []string{"rank 0, which had to say that all are there"}
 	}
-	return fmt.Sprintf("coord: %q in epoch %d after %.1f s: %d of %d came, missing: %s", e.Name, e.Epoch, e.Waited.Seconds(), e.Of-len(e.Missing), e.Of, strings.Join(who, ", "))
+	return fmt.Sprintf("coord: %q in epoch %d after %.1f s: %d of %d came, missing: %s",
+		e.Name, e.Epoch, e.Waited.Seconds(), e.Of-len(e.Missing), e.Of, strings.Join(who, ", "))
 }
 
 // Timeout makes it a deadline in the sense of net.Error.
@@ -107,7 +108,8 @@ func gatherKey(e Epoch, name string) string { return fmt.Sprintf("gather/%016x/%
 
 func (c *Client) gather(ctx context.Context, e Epoch, rank int, name string, value []byte) ([][]byte, error) {
 	prefix := gatherKey(e, name)
-	if err := c.once(ctx, fmt.Sprintf("%sin/%08x", prefix, rank), value, fmt.Sprintf("rank %d has given another value for %q in epoch %d; a name serves once in an epoch", rank, name, e.Number)); err != nil {
+	if err := c.once(ctx, fmt.Sprintf("%sin/%08x", prefix, rank), value,
+		fmt.Sprintf("rank %d has given another value for %q in epoch %d; a name serves once in an epoch", rank, name, e.Number)); err != nil {
 		return nil, err
 	}
 	if rank != 0 {

@@ -103,10 +103,13 @@ func (c *ServerConfig) hold() (lock *os.File, err error) {
 			return nil, fmt.Errorf("coord: %s is damaged: %w", path, err)
 		}
 		if m.Version != Format {
-			return nil, fmt.Errorf("coord: %s has data of version %d, this program reads and writes %d; use another directory or the program that wrote it: %w", c.Dir, m.Version, Format, ErrVersion)
+			return nil,
+				fmt.Errorf("coord: %s has data of version %d, this program reads and writes %d; use another directory or the program that wrote it: %w",
+					c.Dir, m.Version, Format, ErrVersion)
 		}
 		if m.Job != c.Job || m.Name != c.Name {
-			return nil, fmt.Errorf("coord: %s has the data of job %q, server %q, asked for are job %q, server %q; use another directory: %w", c.Dir, m.Job, m.Name, c.Job, c.Name, ErrJob)
+			return nil, fmt.Errorf("coord: %s has the data of job %q, server %q, asked for are job %q, server %q; use another directory: %w",
+				c.Dir, m.Job, m.Name, c.Job, c.Name, ErrJob)
 		}
 	}
 	lock, err = os.OpenFile(filepath.Join(c.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -164,7 +167,8 @@ func (c *ServerConfig) etcd() (*embed.Config, error) {
 	scheme := "http"
 	if files != (Files{}) {
 		scheme = "https"
-		e.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: files.CA != "", SkipClientSANVerify: true}
+		e.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: files.CA != "",
+			SkipClientSANVerify: true}
 		e.PeerTLSInfo = e.ClientTLSInfo
 		if files != c.TLS {
 			e.PeerTLSInfo.ServerName = serverName
@@ -224,7 +228,8 @@ func Serve(ctx context.Context, c ServerConfig) (*Server, error) {
 	e, err := embed.StartEtcd(conf)
 	if err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("coord: coordinator on %s with state in %s: %w; is the address another's, or the disk full? (%s has more)", c.Listen, c.Dir, err, conf.LogOutputs[0])
+		return nil, fmt.Errorf("coord: coordinator on %s with state in %s: %w; is the address another's, or the disk full? (%s has more)",
+			c.Listen, c.Dir, err, conf.LogOutputs[0])
 	}
 	s := &Server{etcd: e, lock: lock, addr: e.Clients[0].Addr().String()}
 	select {

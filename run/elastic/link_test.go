@@ -189,8 +189,10 @@ func TestWhichEpochsEndAStep(t *testing.T) {
 // FuzzLines: what comes over a connection is read as words or refused, and what is
 // read is what would be written.
 func FuzzLines(f *testing.F) {
-	f.Add([]byte(`{"kind":"assign","place":{"number":3,"rank":1,"members":[{"id":0,"life":"0000000000000000"},{"id":4,"life":"0000000000000001"}],"addr":"127.0.0.1:1","token":"t","waits":true}}` + "\n" + `{"kind":"stop"}`))
-	f.Add([]byte(`{"kind":"failed","epoch":2,"at":"2026-01-02T03:04:05.000000006Z","blame":[{"id":1,"life":"00000000000000ab"}],"text":"a\nb"}` + "\n\n"))
+	f.Add([]byte(`{"kind":"assign","place":{"number":3,"rank":1,"members":[{"id":0,"life":"0000000000000000"},{"id":4,"life":"0000000000000001"}],"addr":"127.0.0.1:1","token":"t","waits":true}}` +
+		"\n" + `{"kind":"stop"}`))
+	f.Add([]byte(`{"kind":"failed","epoch":2,"at":"2026-01-02T03:04:05.000000006Z","blame":[{"id":1,"life":"00000000000000ab"}],"text":"a\nb"}` +
+		"\n\n"))
 	f.Add([]byte(`{"kind":"report","name":"step","data":{"loss":1e-3}}`))
 	f.Add([]byte(`{"kind":"beat","step":9,"pace_ns":5}` + "\r\n{"))
 	f.Add([]byte("not json\n"))

@@ -80,7 +80,8 @@ func TestOrders(t *testing.T) {
 	if o.Now() != (Order{}) || Take("", 1).Now() != (Order{}) {
 		t.Error("an order without a file")
 	}
-	for text, want := range map[string]Order{"slow 30ms": {What: "slow", Time: 30 * time.Millisecond}, "hang": {What: "hang"}, "eat 5000": {What: "eat", Bytes: 5000}} {
+	for text, want := range map[string]Order{"slow 30ms": {What: "slow", Time: 30 * time.Millisecond}, "hang": {What: "hang"},
+		"eat 5000": {What: "eat", Bytes: 5000}} {
 		if err := Give(dir, 3, text); err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,8 @@ const (
 	Foreign                 // of another process: it cannot be shown on
 )
 
-var kinds = [...]string{"no memory of a GPU", "plain memory", "mapped memory (cuMemMap, PyTorch's expandable_segments)", "memory of a stream-ordered pool (cuMemAllocAsync)",
+var kinds = [...]string{"no memory of a GPU", "plain memory", "mapped memory (cuMemMap, PyTorch's expandable_segments)",
+	"memory of a stream-ordered pool (cuMemAllocAsync)",
 	"managed memory", "memory of another process"}
 
 func (k Kind) String() string { return kinds[min(int(k), len(kinds)-1)] }
@@ -136,8 +137,8 @@ type Queue interface {
 	Close() error
 }
 
-// Reduction is one pass over memory: dsts = ((s0 op s1) op s2) op ..., or in another order, in the bits that package reduce defines. Avg divides
-// by Factor; PreMulSum has one source and multiplies it with Factor.
+// Reduction is one pass over memory: dsts = ((s0 op s1) op s2) op ..., or in another order, in the bits that package reduce defines. Avg
+// divides by Factor; PreMulSum has one source and multiplies it with Factor.
 type Reduction struct {
 	Type       reduce.Type
 	Op         reduce.Op

@@ -285,7 +285,8 @@ func (r *run) wait(ctx context.Context) (Result, error) {
 	switch {
 	case ctx.Err() != nil:
 		return res, fmt.Errorf("launch: run of %d ranks ended: %w", r.spec.N, context.Cause(ctx))
-	case r.cause != nil && !(r.spec.KeepGoing && r.asked == nil && slices.ContainsFunc(res.Exits, func(e Exit) bool { return e.Pid != 0 && e.OK() })):
+	case r.cause != nil && !(r.spec.KeepGoing && r.asked == nil &&
+		slices.ContainsFunc(res.Exits, func(e Exit) bool { return e.Pid != 0 && e.OK() })):
 		return res, r.cause
 	}
 	return res, nil

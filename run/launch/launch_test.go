@@ -174,7 +174,8 @@ func TestRanksLearnTheirPlace(t *testing.T) {
 	token := regexp.MustCompile(`WEFT_TOKEN=[0-9a-f]{32}`).FindString(out.String())
 	var want []string
 	for r := range 3 {
-		for _, l := range []string{fmt.Sprintf("RANK=%d", r), "WORLD_SIZE=3", fmt.Sprintf("LOCAL_RANK=%d", r), "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", port, token, "EXTRA=a b"} {
+		for _, l := range []string{fmt.Sprintf("RANK=%d", r), "WORLD_SIZE=3", fmt.Sprintf("LOCAL_RANK=%d", r), "LOCAL_WORLD_SIZE=3",
+			"MASTER_ADDR=127.0.0.1", port, token, "EXTRA=a b"} {
 			want = append(want, fmt.Sprintf("[%d] %s", r, l))
 		}
 	}
@@ -248,7 +249,8 @@ func TestFailureNamesRankAndLastWords(t *testing.T) {
 	if len(f.Exit.Stderr) != 10 || f.Exit.Stderr[9] != "complaint 29" || f.Exit.Stderr[0] != "complaint 20" {
 		t.Errorf("last words %q", f.Exit.Stderr)
 	}
-	if !strings.HasPrefix(err.Error(), "rank 1 (pid ") || !strings.Contains(err.Error(), "exited with code 7; its last words:\n  complaint 20\n") {
+	if !strings.HasPrefix(err.Error(), "rank 1 (pid ") ||
+		!strings.Contains(err.Error(), "exited with code 7; its last words:\n  complaint 20\n") {
 		t.Errorf("message %q", err)
 	}
 	for _, e := range res.Exits {

@@ -125,7 +125,8 @@ func FuzzQuote(f *testing.F) {
 
 // FuzzRemote: a template that is accepted gives a command line for any host, with the host in it.
 func FuzzRemote(f *testing.F) {
-	for _, s := range []string{"ssh {host} {command}", "ip netns exec {host}", "{command} {host}", "{host}", "env ON={host} sh -c {command}", "sudo {command} {host}", " "} {
+	for _, s := range []string{"ssh {host} {command}", "ip netns exec {host}", "{command} {host}", "{host}", "env ON={host} sh -c {command}",
+		"sudo {command} {host}", " "} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -21,7 +21,8 @@ type Remote []string
 
 // shellless are programs that start the command in their arguments themselves; others
 // hand one word to a shell on the host, as ssh does.
-var shellless = []string{"chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl", "nsenter", "podman", "setpriv", "srun", "sudo", "unshare"}
+var shellless = []string{"chroot", "crictl", "docker", "env", "ip", "kubectl", "lxc", "nerdctl", "nsenter", "podman", "setpriv", "srun",
+	"sudo", "unshare"}
 
 // SSH is the default.
 var SSH = Remote{"ssh", "-o", "BatchMode=yes", "{host}", "{command}"}

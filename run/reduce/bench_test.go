@@ -33,7 +33,8 @@ type subject struct {
 
 // with is a reduction under a path; past says whether it stores past the caches.
 func with(path string, past bool, t reduce.Type, op reduce.Op, sources int) subject {
-	s := subject{fmt.Sprintf("%v %v, %d sources, %s", t, op, sources, path), path, never, sources + 1, path == "portable" && t != reduce.Float32, nil}
+	s := subject{fmt.Sprintf("%v %v, %d sources, %s", t, op, sources, path), path, never, sources + 1, path == "portable" &&
+		t != reduce.Float32, nil}
 	if past {
 		s.name, s.past = s.name+", past the caches", 1
 	}
@@ -186,7 +187,8 @@ func BenchmarkThreshold(b *testing.B) {
 	}
 	widest := reduce.Paths()[len(reduce.Paths())-1]
 	var out strings.Builder
-	fmt.Fprint(&out, "\n| bytes of a buffer | add through caches, us | past them | ratio | add and read, through | past | ratio |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(&out,
+		"\n| bytes of a buffer | add through caches, us | past them | ratio | add and read, through | past | ratio |\n|---|---|---|---|---|---|---|\n")
 	for size := 128 << 10; size <= 128<<20; size *= 2 {
 		took := [4]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 		for round := range 16 {
@@ -205,7 +207,8 @@ func BenchmarkThreshold(b *testing.B) {
 				restore()
 			}
 		}
-		fmt.Fprintf(&out, "| %d Ki | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", size>>10, took[0], took[1], took[0]/took[1], took[2], took[3], took[2]/took[3])
+		fmt.Fprintf(&out, "| %d Ki | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", size>>10, took[0], took[1], took[0]/took[1], took[2], took[3],
+			took[2]/took[3])
 	}
 	fmt.Println(out.String()) // b.Log cuts off after ten lines
 	b.ReportMetric(0, "ns/op")

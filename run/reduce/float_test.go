@@ -23,10 +23,14 @@ type format struct {
 }
 
 var formats = map[string]format{
-	"float16":  {10, 5, 1 << 16, 65504, func(c int) float32 { return reduce.F16(c).Float32() }, func(f float32) int { return int(reduce.ToF16(f)) }},
-	"bfloat16": {7, 8, 1 << 16, 0x1.fep127, func(c int) float32 { return reduce.BF16(c).Float32() }, func(f float32) int { return int(reduce.ToBF16(f)) }},
-	"e4m3":     {3, 4, 1 << 8, 448, func(c int) float32 { return reduce.E4M3(c).Float32() }, func(f float32) int { return int(reduce.ToE4M3(f)) }},
-	"e5m2":     {2, 5, 1 << 8, 57344, func(c int) float32 { return reduce.E5M2(c).Float32() }, func(f float32) int { return int(reduce.ToE5M2(f)) }},
+	"float16": {10, 5, 1 << 16, 65504, func(c int) float32 { return reduce.F16(c).Float32() },
+		func(f float32) int { return int(reduce.ToF16(f)) }},
+	"bfloat16": {7, 8, 1 << 16, 0x1.fep127, func(c int) float32 { return reduce.BF16(c).Float32() },
+		func(f float32) int { return int(reduce.ToBF16(f)) }},
+	"e4m3": {3, 4, 1 << 8, 448, func(c int) float32 { return reduce.E4M3(c).Float32() },
+		func(f float32) int { return int(reduce.ToE4M3(f)) }},
+	"e5m2": {2, 5, 1 << 8, 57344, func(c int) float32 { return reduce.E5M2(c).Float32() },
+		func(f float32) int { return int(reduce.ToE5M2(f)) }},
 }
 
 // meaning computes a code's value from the words of the format's description.

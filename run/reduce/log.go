@@ -66,7 +66,8 @@ func ApplyAllLogged(t Type, op Op, dsts, srcs [][]byte, order *Order, log []byte
 		return
 	}
 	if from < 0 || to > n || to-from > logBlock {
-		panic(fmt.Errorf("reduce: a log with %d bytes done and %d sealed is none of a reduction of bytes %d to %d; ResetLog empties it", from+start, to+start, start, start+n))
+		panic(fmt.Errorf("reduce: a log with %d bytes done and %d sealed is none of a reduction of bytes %d to %d; ResetLog empties it",
+			from+start, to+start, start, start+n))
 	}
 	if to > from {
 		publish(dsts, log, start, from, to)

@@ -139,7 +139,8 @@ func TestKilledReductionsAreFinished(t *testing.T) {
 		op   reduce.Op
 		srcs [][]byte
 		want []byte
-	}{{typ: reduce.Float32, op: reduce.Sum}, {typ: reduce.Uint8, op: reduce.BXor}, {typ: reduce.BFloat16, op: reduce.Avg}, {typ: reduce.Float16, op: reduce.PreMulSum}}
+	}{{typ: reduce.Float32, op: reduce.Sum}, {typ: reduce.Uint8, op: reduce.BXor}, {typ: reduce.BFloat16, op: reduce.Avg},
+		{typ: reduce.Float16, op: reduce.PreMulSum}}
 	for i := range cases {
 		k := &cases[i]
 		k.srcs = sources(r, k.typ, c.Buffers, n)

@@ -145,7 +145,8 @@ func TestLoggedResumesFromEveryState(t *testing.T) {
 							reduce.ApplyAllLogged(typ, op, dsts, dsts, nil, log, start)
 							for i, d := range dsts {
 								if !bytes.Equal(d, want) {
-									t.Fatalf("%v of %d x %d bytes of %v, bytes %d to %d %s: destination %d: %s", op, len(srcs), n, typ, from, to, what, i, differ(typ, d, want))
+									t.Fatalf("%v of %d x %d bytes of %v, bytes %d to %d %s: destination %d: %s",
+										op, len(srcs), n, typ, from, to, what, i, differ(typ, d, want))
 								}
 							}
 							if reduce.Logged(log) != start+n {

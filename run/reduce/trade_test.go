@@ -27,7 +27,8 @@ func TestTrade(t *testing.T) {
 				from[k], to[k] = bytes.Clone(b), b
 				return &b[off]
 			}
-			x := reduce.Trade{In: at(0, false), Slot: at(1, false), Own: at(3, false), Sum: at(4, false), Other: at(5, false), Out: at(7, false), Back: at(8, false)}
+			x := reduce.Trade{In: at(0, false), Slot: at(1, false), Own: at(3, false), Sum: at(4, false), Other: at(5, false), Out: at(7, false),
+				Back: at(8, false)}
 			kept := round%2 == 0
 			if kept {
 				x.Kept, x.Saved = at(2, true), at(6, true)

@@ -28,8 +28,10 @@ func TestIDTellsBuildsApart(t *testing.T) {
 		{"a tag", debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}, Settings: revision}, "v1.2.3"},
 		{"a checkout", debug.BuildInfo{Main: debug.Module{Path: module, Version: "(devel)"}, Settings: revision}, "abc"},
 		{"no checkout", debug.BuildInfo{Main: debug.Module{Path: module}}, ""},
-		{"a library", debug.BuildInfo{Main: debug.Module{Path: "other", Version: "v9"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.4"}}, Settings: revision}, "v1.2.4"},
-		{"a library that was replaced", debug.BuildInfo{Main: debug.Module{Path: "other"}, Deps: []*debug.Module{{Path: module, Version: "(devel)"}}, Settings: revision}, ""},
+		{"a library", debug.BuildInfo{Main: debug.Module{Path: "other", Version: "v9"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.4"}},
+			Settings: revision}, "v1.2.4"},
+		{"a library that was replaced", debug.BuildInfo{Main: debug.Module{Path: "other"},
+			Deps: []*debug.Module{{Path: module, Version: "(devel)"}}, Settings: revision}, ""},
 		{"another program", debug.BuildInfo{Main: debug.Module{Path: "other"}, Settings: revision}, ""},
 	} {
 		if got := idOf(&x.info, true); got != x.want {

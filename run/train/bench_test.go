@@ -137,7 +137,8 @@ func BenchmarkContrast(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for name, d := range map[string]time.Duration{"forward": k.Forward, "backward": k.Backward, "comm": k.Comm, "apart": k.Apart, "together": k.Together} {
+			for name, d := range map[string]time.Duration{"forward": k.Forward, "backward": k.Backward, "comm": k.Comm, "apart": k.Apart,
+				"together": k.Together} {
 				b.ReportMetric(d.Seconds()*1e3, name+"-ms")
 			}
 			b.ReportMetric(k.Hidden, "hidden")

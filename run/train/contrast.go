@@ -40,7 +40,8 @@ func (t *Trainer) Contrast(ctx context.Context, steps int) (Contrast, error) {
 			forward, backward, comm, apart = append(forward, s.Forward), append(backward, s.Backward), append(comm, s.Comm), append(apart, s.Passes)
 		}
 	}
-	c := Contrast{Steps: steps, Forward: median(forward), Backward: median(backward), Comm: median(comm), Apart: median(apart), Together: median(together)}
+	c := Contrast{Steps: steps, Forward: median(forward), Backward: median(backward), Comm: median(comm), Apart: median(apart),
+		Together: median(together)}
 	if c.Comm > 0 {
 		c.Hidden = max(0, min(1, float64(c.Apart-c.Together)/float64(c.Comm)))
 	}

@@ -62,7 +62,8 @@ func (p passport) floats() []float64 {
 func readPassport(f []float64) passport {
 	return passport{holds: f[0] == 1, step: int(f[1]), pending: f[2] == 1, rank: int(f[3]),
 		layout: Layout{DP: int(f[4]), TP: int(f[5]), PP: int(f[6]), Zero: int(f[7])},
-		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], floor: f[12], verdict: verdict{f[13], f[14]}, mirror: int(f[15])}
+		bucket: int(f[8]), position: uint64(f[9]), batch: int(f[10]), rate: f[11], floor: f[12], verdict: verdict{f[13], f[14]},
+		mirror: int(f[15])}
 }
 
 // Rebuild goes on with the ranks of another communicator, at a step's boundary: it
@@ -239,7 +240,8 @@ func (t *Trainer) passport() passport {
 	if t == nil || t.blank || t.idle {
 		return p
 	}
-	p = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), mirror: -1, layout: t.cfg.Layout, bucket: t.cfg.BucketBytes,
+	p = passport{holds: true, step: t.step, pending: t.pending, rank: t.world.rank(), mirror: -1, layout: t.cfg.Layout,
+		bucket:   t.cfg.BucketBytes,
 		position: t.position, batch: t.cfg.Batch, rate: t.cfg.Rate.Peak, floor: t.cfg.Rate.Floor, verdict: t.last}
 	if t.mirror != nil {
 		p.mirror = t.mirror.of

@@ -382,7 +382,8 @@ func TestRebuildAgain(t *testing.T) {
 // nothing is lost, and the next Rebuild goes on with the same step.
 func TestAMirrorHoldsWhereverARebuildEnds(t *testing.T) {
 	ctx := context.Background()
-	for name, layout := range map[string]train.Layout{"zero 1": {Zero: 1}, "zero 2": {Zero: 2}, "zero 3": {Zero: 3}, "tp 2 pp 2": {TP: 2, PP: 2}} {
+	for name, layout := range map[string]train.Layout{"zero 1": {Zero: 1}, "zero 2": {Zero: 2}, "zero 3": {Zero: 3},
+		"tp 2 pp 2": {TP: 2, PP: 2}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := tinyMLP()
 			cfg.Layout, cfg.Mirror = layout, true
@@ -680,8 +681,10 @@ func TestScaleRate(t *testing.T) {
 func TestFit(t *testing.T) {
 	l := train.Layout{DP: 2, TP: 4, PP: 2, Zero: 1}
 	for n, want := range map[int]train.Layout{
-		16: {DP: 2, TP: 4, PP: 2, Zero: 1}, 17: {DP: 2, TP: 4, PP: 2, Zero: 1}, 8: {DP: 1, TP: 4, PP: 2, Zero: 1}, 12: {DP: 1, TP: 4, PP: 2, Zero: 1},
-		15: {DP: 1, TP: 4, PP: 2, Zero: 1}, 7: {DP: 1, TP: 4, PP: 1, Zero: 1}, 3: {DP: 1, TP: 1, PP: 2, Zero: 1}, 1: {DP: 1, TP: 1, PP: 1, Zero: 1},
+		16: {DP: 2, TP: 4, PP: 2, Zero: 1}, 17: {DP: 2, TP: 4, PP: 2, Zero: 1}, 8: {DP: 1, TP: 4, PP: 2, Zero: 1},
+		12: {DP: 1, TP: 4, PP: 2, Zero: 1},
+		15: {DP: 1, TP: 4, PP: 2, Zero: 1}, 7: {DP: 1, TP: 4, PP: 1, Zero: 1}, 3: {DP: 1, TP: 1, PP: 2, Zero: 1},
+		1: {DP: 1, TP: 1, PP: 1, Zero: 1},
 	} {
 		if got := l.Fit(n); got != want {
 			t.Errorf("%v on %d ranks is %v, want %v", l, n, got, want)
@@ -765,7 +768,8 @@ func TestContrastTakesTurns(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if tr.Taken() != 6 || k.Steps != 3 || k.Comm <= 0 || k.Apart < k.Comm || k.Together <= 0 || k.Hidden < 0 || k.Hidden > 1 || !tr.Config().Overlap {
+		if tr.Taken() != 6 || k.Steps != 3 || k.Comm <= 0 || k.Apart < k.Comm || k.Together <= 0 || k.Hidden < 0 || k.Hidden > 1 ||
+			!tr.Config().Overlap {
 			return fmt.Errorf("%+v after %d steps", k, tr.Taken())
 		}
 		return tr.Close()

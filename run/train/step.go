@@ -374,11 +374,13 @@ func (t *Trainer) apply() bool {
 	if good {
 		factor, rate := optim.Clip(norm, t.cfg.Clip), t.rate()
 		for _, q := range t.plan.owned {
-			t.cfg.Adam.Update(t.step+1, rate, factor, t.plan.net.Params[q.param].Decay, t.parameter(q), t.gradient(q), t.moment(t.first, q), t.moment(t.second, q))
+			t.cfg.Adam.Update(t.step+1, rate, factor, t.plan.net.Params[q.param].Decay, t.parameter(q), t.gradient(q), t.moment(t.first, q),
+				t.moment(t.second, q))
 		}
 		if m := t.mirror; m != nil {
 			m.each(func(q segment, at int) {
-				t.cfg.Adam.Update(t.step+1, rate, factor, m.plan.net.Params[q.param].Decay, m.params[at:][:q.n], m.grads[at:][:q.n], m.first[at:][:q.n], m.second[at:][:q.n])
+				t.cfg.Adam.Update(t.step+1, rate, factor, m.plan.net.Params[q.param].Decay, m.params[at:][:q.n], m.grads[at:][:q.n], m.first[at:][:q.n],
+					m.second[at:][:q.n])
 			})
 		}
 		t.stale = t.cfg.Layout.Zero == 1 || t.cfg.Layout.Zero == 2

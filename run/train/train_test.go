@@ -115,7 +115,8 @@ func play(t testing.TB, cfg train.Config, n, steps int) outcome {
 		}
 		for i := range losses {
 			if losses[i] != out.losses[i] || norms[i] != out.norms[i] {
-				return fmt.Errorf("rank %d has loss %v and norm %v at step %d, another rank %v and %v", rank, losses[i], norms[i], i, out.losses[i], out.norms[i])
+				return fmt.Errorf("rank %d has loss %v and norm %v at step %d, another rank %v and %v",
+					rank, losses[i], norms[i], i, out.losses[i], out.norms[i])
 			}
 		}
 		return tr.Close()

@@ -77,7 +77,8 @@ func (p *page) dragonfly(pn *panel) {
 	write(large, fmt.Sprintf("%s, %s", count(len(groups), "group"), count(len(pn.switches), "router")), "")
 	write(small, models(len(pn.switches), func(i int) string { return p.g.Nodes[pn.switches[i]].Model }, "router"), "dim")
 	if v.alike {
-		write(small, fmt.Sprintf("each group (g0 is group 0): %s, %s", count(len(groups[0].routers), "router"), count(groups[0].hosts, "host")), "dim")
+		write(small, fmt.Sprintf("each group (g0 is group 0): %s, %s", count(len(groups[0].routers), "router"),
+			count(groups[0].hosts, "host")), "dim")
 	}
 	write(large, "Between groups", "")
 	write(small, global.text(p.g)+"; "+v.evenness(), "dim")
@@ -209,7 +210,8 @@ func (v *flyView) circle(top float64) {
 			k := t.kind(v.g)
 			v.kinds[k] = true
 			v.marks["width"] = true
-			v.c.Line(a.cx, a.cy, b.cx, b.cy, fmt.Sprintf("%s to %s\n%s", groupName(a), groupName(b), t.text(v.g)), svg.Class("line "+k.String()), svg.Stroke(strokeFor(t.rate/32)))
+			v.c.Line(a.cx, a.cy, b.cx, b.cy, fmt.Sprintf("%s to %s\n%s", groupName(a), groupName(b), t.text(v.g)), svg.Class("line "+k.String()),
+				svg.Stroke(strokeFor(t.rate/32)))
 		}
 	}
 	for _, f := range show {
@@ -333,7 +335,8 @@ func (v *flyView) detail(top float64) {
 			x2, y2 := at(j)
 			k := v.g.Class(e.Link).Kind
 			v.kinds[k] = true
-			v.c.Line(x1, y1, x2, y2, v.g.LinkName(e.Link)+"\n"+rateTitle(v.g.Class(e.Link)), svg.Class("line "+k.String()), svg.Stroke(strokeFor(v.g.Rate(e.Link)/8)))
+			v.c.Line(x1, y1, x2, y2, v.g.LinkName(e.Link)+"\n"+rateTitle(v.g.Class(e.Link)), svg.Class("line "+k.String()),
+				svg.Stroke(strokeFor(v.g.Rate(e.Link)/8)))
 		}
 	}
 	for i := range n {

@@ -241,7 +241,8 @@ func TestEmptyGraph(t *testing.T) {
 
 // TestHostileNames draws names that try to be markup, to be invisible, or to be endless.
 func TestHostileNames(t *testing.T) {
-	names := []string{"</svg><script>alert(1)</script>", `"&'<>`, "a\x00b\x1b[31m", "\xff\xfe", strings.Repeat("x", 5000), "名前", "\u202eevil", "]]>", "<!--"}
+	names := []string{"</svg><script>alert(1)</script>", `"&'<>`, "a\x00b\x1b[31m", "\xff\xfe", strings.Repeat("x", 5000), "名前", "\u202eevil",
+		"]]>", "<!--"}
 	b := topo.NewBuilder(names[0])
 	b.Fabric(topo.Fabric{Name: names[1], Family: topo.Irregular})
 	c := b.Class(topo.Class{Kind: topo.InfiniBand, Gen: names[0], Rate: 1})
@@ -365,7 +366,8 @@ func TestFiguresInPicture(t *testing.T) {
 	for _, l := range p.c.Texts() {
 		all.WriteString(l.Text + " ")
 	}
-	for _, want := range []string{"1,024 GPUs (H100-SXM), 128 hosts (dgx-h100), 48 switches", "host to leaf: 1,024 × NDR 400 Gb/s (50 GB/s) each way; 51.2 TB/s in all",
+	for _, want := range []string{"1,024 GPUs (H100-SXM), 128 hosts (dgx-h100), 48 switches",
+		"host to leaf: 1,024 × NDR 400 Gb/s (50 GB/s) each way; 51.2 TB/s in all",
 		"leaf to spine: 1,024 × NDR", "oversubscription 1:1: 51.2 TB/s down, 51.2 TB/s up", "leaf0-7", "8 × QM9700", "n96-127", "rail 7"} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("the picture does not say %q", want)

@@ -89,7 +89,8 @@ func floorRack(c *svg.Canvas, p *floor.Plan, r *floor.Rack, b svg.Box, most floa
 	if r.Use == "" {
 		class = "empty"
 	}
-	c.Rect(b, 3, fmt.Sprintf("%s: %d of %d units, %.4g kW:%s", r.Name, r.Units, p.Intent.Units, r.Watts/1000, names), svg.Class(class), svg.Data("hosts", hosts), svg.Data("switches", switches))
+	c.Rect(b, 3, fmt.Sprintf("%s: %d of %d units, %.4g kW:%s", r.Name, r.Units, p.Intent.Units, r.Watts/1000, names), svg.Class(class),
+		svg.Data("hosts", hosts), svg.Data("switches", switches))
 	c.Text(b.Mid(), b.Y+6, svg.Middle, strong, r.Name)
 	if r.Use == "" {
 		return
@@ -167,7 +168,8 @@ func elevations(c *svg.Canvas, p *floor.Plan, y float64) (bottom, right float64)
 			if d.Kind == "switch" {
 				class = "switch"
 			}
-			b := svg.Box{X: x + 3, Y: box.Bottom() - float64(d.Unit-1+d.Units)*elevationUnit + 0.5, W: elevationW - 6, H: float64(d.Units)*elevationUnit - 1}
+			b := svg.Box{X: x + 3, Y: box.Bottom() - float64(d.Unit-1+d.Units)*elevationUnit + 0.5, W: elevationW - 6,
+				H: float64(d.Units)*elevationUnit - 1}
 			c.Rect(b, 1, fmt.Sprintf("%s (%s), U%d to U%d, %.4g kW", d.Name, d.Model, d.Unit, d.Unit+d.Units-1, d.Watts/1000), svg.Class(class))
 			if d.Units > 1 {
 				c.Text(b.X+6, b.Y+b.H/2-7, svg.Start, small, small.Fit(d.Name+"  "+d.Model, b.W-10))

@@ -53,7 +53,8 @@ func (p *page) inside(h topo.HostID) {
 	v.table()
 }
 
-var kindClass = map[topo.Kind]string{topo.GPU: "gpu", topo.CPU: "cpu", topo.RootPort: "root", topo.PCIeSwitch: "pciesw", topo.NVSwitch: "nvsw", topo.NIC: "nic"}
+var kindClass = map[topo.Kind]string{topo.GPU: "gpu", topo.CPU: "cpu", topo.RootPort: "root", topo.PCIeSwitch: "pciesw",
+	topo.NVSwitch: "nvsw", topo.NIC: "nic"}
 
 func (v *hostView) collect() {
 	host := &v.g.Hosts[v.h]

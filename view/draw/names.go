@@ -182,7 +182,8 @@ func kindTitle(k topo.LinkKind) string {
 // genTitle prints a generation as people write it: "NVLink 4", "PCIe 5 x16", "NDR".
 func genTitle(c *topo.Class) string {
 	name := c.Gen
-	for _, k := range []struct{ key, title string }{{"nvlink", "NVLink"}, {"pcie", "PCIe"}, {"xgmi", "xGMI"}, {"ici", "ICI"}, {"upi", "UPI"}, {"qpi", "QPI"}, {"c2c", "C2C"}} {
+	for _, k := range []struct{ key, title string }{{"nvlink", "NVLink"}, {"pcie", "PCIe"}, {"xgmi", "xGMI"}, {"ici", "ICI"}, {"upi", "UPI"},
+		{"qpi", "QPI"}, {"c2c", "C2C"}} {
 		if rest, ok := strings.CutPrefix(strings.ToLower(c.Gen), k.key); ok {
 			name = strings.TrimSpace(k.title + " " + strings.TrimLeft(rest, "-_ "))
 			break

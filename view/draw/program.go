@@ -194,7 +194,9 @@ func program(p *sched.Program) (c *svg.Canvas, width, height float64, err error)
 	width, height = max(x(sched.Rank(world-1))+column/2+24, 680), y[rows]+40
 	c = new(svg.Canvas)
 	c.Text(24, 16, svg.Start, svg.Font{Size: 17, Bold: true}, fmt.Sprintf("%s: %s, %d ranks", p.Name, p.Op, p.Ranks))
-	c.Text(24, 40, svg.Start, svg.Font{Size: 11}, fmt.Sprintf("%d messages in %d rows; solid: added where it arrives, dashed: stored; labels: chunks, s for scratch", len(list), rows), svg.Class("dim"))
+	c.Text(24, 40, svg.Start, svg.Font{Size: 11},
+		fmt.Sprintf("%d messages in %d rows; solid: added where it arrives, dashed: stored; labels: chunks, s for scratch", len(list), rows),
+		svg.Class("dim"))
 	for r := range world {
 		name := fmt.Sprint(r)
 		if r >= p.Ranks {

@@ -48,7 +48,8 @@ func anyGraph(t *rapid.T) *topo.Graph {
 		outer = append(outer, b.Node(n))
 	}
 	for h := range below("hosts", 30) {
-		id := b.Host(topo.Host{Name: fmt.Sprintf("h%d", h), Pod: int32(below("hostpod", 4) - 1), Rack: topo.None, Model: []string{"", "dgx-h100"}[below("hostmodel", 2)]})
+		id := b.Host(topo.Host{Name: fmt.Sprintf("h%d", h), Pod: int32(below("hostpod", 4) - 1), Rack: topo.None,
+			Model: []string{"", "dgx-h100"}[below("hostmodel", 2)]})
 		var mine []topo.NodeID
 		for k := topo.GPU; k <= topo.NIC; k++ {
 			for i := range below("parts", 4) {

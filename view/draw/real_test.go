@@ -76,7 +76,8 @@ func example(t testing.TB, file string) *topo.Graph {
 func imported(t testing.TB) map[string]*topo.Graph {
 	list := map[string]*topo.Graph{}
 	const root = "../../../shared/reference/fixtures"
-	for dialect, pattern := range map[string]string{"ibnetdiscover": "ibnetdiscover/*.txt", "nccl-xml": "nccl-topo/*.xml", "slurm": "slurm/*.conf"} {
+	for dialect, pattern := range map[string]string{"ibnetdiscover": "ibnetdiscover/*.txt", "nccl-xml": "nccl-topo/*.xml",
+		"slurm": "slurm/*.conf"} {
 		files, _ := filepath.Glob(filepath.Join(root, pattern))
 		d, err := format.Find(dialect)
 		if err != nil {

@@ -99,7 +99,8 @@ func (p *page) legend() {
 		}
 	}
 	for _, m := range []struct{ mark, text string }{
-		{"square-switch", "square: one switch"}, {"square-folded", "square ×N: N switches of a rail"}, {"square-host", "square: one host"}, {"square-chip", "square: one chip"},
+		{"square-switch", "square: one switch"}, {"square-folded", "square ×N: N switches of a rail"}, {"square-host", "square: one host"},
+		{"square-chip", "square: one chip"},
 	} {
 		if p.marks[m.mark] {
 			class := map[string]string{"square-switch": "switch", "square-folded": "switch", "square-host": "host", "square-chip": "gpu"}[m.mark]

@@ -99,7 +99,8 @@ func (p *page) hostSummary(h topo.HostID) string {
 		parts = append(parts, m)
 	}
 	nodes := p.g.HostNodes(h)
-	for k, noun := range []string{topo.GPU: "GPU", topo.CPU: "NUMA node", topo.PCIeSwitch: "PCIe switch", topo.NVSwitch: "NVSwitch", topo.NIC: "NIC"} {
+	for k, noun := range []string{topo.GPU: "GPU", topo.CPU: "NUMA node", topo.PCIeSwitch: "PCIe switch", topo.NVSwitch: "NVSwitch",
+		topo.NIC: "NIC"} {
 		var list []string
 		for i := range nodes {
 			if int(nodes[i].Kind) == k && noun != "" {

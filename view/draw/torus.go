@@ -189,7 +189,8 @@ func (v *torusView) draw() {
 		}
 		if i > 0 {
 			y := top + h/2
-			v.c.Line(last.Right(), y, b.X, y, "along "+axis(2)+": "+v.steps[min(2, len(v.steps)-1)].text(v.g), svg.Class("line "+v.kind()), svg.Stroke(4))
+			v.c.Line(last.Right(), y, b.X, y, "along "+axis(2)+": "+v.steps[min(2, len(v.steps)-1)].text(v.g), svg.Class("line "+v.kind()),
+				svg.Stroke(4))
 		} else {
 			first = b
 		}

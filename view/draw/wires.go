@@ -147,7 +147,8 @@ func (w *wiring) addGroup(p *page, gr *group) {
 		s.box.W = max(s.box.Right(), c.box.Right()) - s.box.X
 		id := len(w.spots)
 		w.spots = append(w.spots, spot{box: svg.Box{X: c.box.X, Y: f.box.Y, W: c.box.W, H: f.box.H}, rail: c.rail,
-			name: span(c.to-c.from, func(j int) string { return p.memberName(gr, c.from+j) }), same: w.spots[seg].same, frame: at, lone: i < f.per && len(f.cells) <= f.per})
+			name: span(c.to-c.from, func(j int) string { return p.memberName(gr, c.from+j) }), same: w.spots[seg].same, frame: at, lone: i < f.per &&
+				len(f.cells) <= f.per})
 		for j := c.from; j < c.to; j++ {
 			put(j, id)
 		}
@@ -307,7 +308,8 @@ func (v *tiersView) lines(list []bundle, toHosts bool) {
 		if b.links > 1 {
 			text := "×" + thousands(b.links)
 			y := (hi.box.Bottom()+lo.box.Y)/2 - small.Height()/2
-			labels = append(labels, svg.Label{Text: text, Box: svg.Box{X: (x1+x2)/2 - small.Width(text)/2, Y: y, W: small.Width(text), H: small.Height()}})
+			labels = append(labels, svg.Label{Text: text,
+				Box: svg.Box{X: (x1+x2)/2 - small.Width(text)/2, Y: y, W: small.Width(text), H: small.Height()}})
 		}
 	}
 	w.keep(labels)
@@ -398,7 +400,8 @@ func (v *tiersView) ribbons(list []bundle) {
 		// The band's middle at three quarters of its curve, where bands from one frame have parted.
 		const across, down = 0.84375, 0.703125
 		cx, mid := (x1+x2)/2*(1-across)+(x3+x4)/2*across, top+(bottom-top)*down
-		labels = append(labels, svg.Label{Text: text, Box: svg.Box{X: cx - small.Width(text)/2, Y: mid - small.Height()/2, W: small.Width(text), H: small.Height()}})
+		labels = append(labels, svg.Label{Text: text,
+			Box: svg.Box{X: cx - small.Width(text)/2, Y: mid - small.Height()/2, W: small.Width(text), H: small.Height()}})
 	}
 	w.keep(labels)
 }

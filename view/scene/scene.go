@@ -349,14 +349,16 @@ func (l *layout) put(cols, across int) {
 	for _, row := range l.above {
 		per, lines := rowHeight(len(row), w)
 		wide := min(w, float64(min(per, len(row)))*3*pitch)
-		s.Rows = append(s.Rows, Row{Name: l.tierName(row), Tier: l.g.Nodes[row[0]].Tier, X: (w - wide) / 2, Y: y, W: wide, H: float64(lines) * pitch, N: len(row)})
+		s.Rows = append(s.Rows, Row{Name: l.tierName(row), Tier: l.g.Nodes[row[0]].Tier, X: (w - wide) / 2, Y: y, W: wide,
+			H: float64(lines) * pitch, N: len(row)})
 		l.line(row, 0, y, w, -1)
 		y += float64(lines)*pitch + l.space(w)
 	}
 	x, lineH := margin, 0.0
 	for i := range l.groups {
 		b := &l.groups[i]
-		s.Blocks = append(s.Blocks, Block{Name: l.blockName(b), X: x, Y: y, W: b.w, H: b.h, Hosts: len(b.hosts), Switches: len(b.leaves) + len(b.nvs)})
+		s.Blocks = append(s.Blocks, Block{Name: l.blockName(b), X: x, Y: y, W: b.w, H: b.h, Hosts: len(b.hosts),
+			Switches: len(b.leaves) + len(b.nvs)})
 		l.fill(b, i, x, y)
 		lineH = max(lineH, b.h)
 		x += b.w + 2*margin

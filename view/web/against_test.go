@@ -12,7 +12,8 @@ func TestCollectivesAgainstPrediction(t *testing.T) {
 	b := NewBoard()
 	defer b.Close()
 	x := newTally()
-	x.set([]report.Collective{{Op: "all-reduce", Bytes: 1 << 20, Count: 4, Time: 40 * time.Millisecond, BusFactor: 1.5}, {Op: "barrier", Count: 1, Time: time.Millisecond}})
+	x.set([]report.Collective{{Op: "all-reduce", Bytes: 1 << 20, Count: 4, Time: 40 * time.Millisecond, BusFactor: 1.5},
+		{Op: "barrier", Count: 1, Time: time.Millisecond}})
 	b.tallies[0] = x
 	b.Against([]Against{{"all-reduce", 1 << 20, 3 * time.Millisecond, 2 * time.Millisecond}, {"all-gather", 8, time.Second, time.Second}})
 	list := b.collectives()

@@ -183,7 +183,8 @@ func (b *Board) Rank(r Rank) {
 		delete(b.down, r.ID)
 	}
 	old := row.Rank
-	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage || (old.State == Left) != (r.State == Left) {
+	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage ||
+		(old.State == Left) != (r.State == Left) {
 		b.placeSeq = seq
 	}
 	if old.Step != r.Step {

@@ -54,7 +54,8 @@ func TestStepsTellTensorSumsNormAndRate(t *testing.T) {
 	}
 	b.Log(1, at, "out of memory")
 	one := b.rankViews(1)
-	if one[0].Series != nil || one[0].Log != nil || len(one[1].Series.Steps) != 3 || one[1].Series.Wall[0] != int64(10*time.Millisecond) || one[1].Log[0].Text != "out of memory" {
+	if one[0].Series != nil || one[0].Log != nil || len(one[1].Series.Steps) != 3 || one[1].Series.Wall[0] != int64(10*time.Millisecond) ||
+		one[1].Log[0].Text != "out of memory" {
 		t.Errorf("%+v, %+v", one[0], one[1])
 	}
 }
@@ -62,7 +63,8 @@ func TestStepsTellTensorSumsNormAndRate(t *testing.T) {
 // What takes most time comes first.
 func TestCollectivesByTime(t *testing.T) {
 	b := NewBoard()
-	b.Collectives(0, []report.Collective{{Op: "all-gather", Bytes: 8, Count: 1, Time: 1}, {Op: "send", Bytes: 8, Count: 1, Time: 9}, {Op: "all-reduce", Bytes: 8, Count: 1, Time: 5}})
+	b.Collectives(0, []report.Collective{{Op: "all-gather", Bytes: 8, Count: 1, Time: 1}, {Op: "send", Bytes: 8, Count: 1, Time: 9},
+		{Op: "all-reduce", Bytes: 8, Count: 1, Time: 5}})
 	list := b.collectives()
 	if list[0].Op != "send" || list[1].Op != "all-reduce" || list[2].Op != "all-gather" {
 		t.Errorf("%+v", list)

@@ -85,8 +85,10 @@ func testLive(t *testing.T, ctx context.Context) {
 	defer d.Close()
 	visit(t, ctx, s.URL, 1280, 900)
 	for selector, want := range map[string]string{
-		"#title": "weft up", "#what": "GPT 6 layers", "#f-step": strconv.Itoa(d.step), "#f-ranks": "/ 8", "#f-epoch": strconv.FormatUint(d.epoch, 10),
-		"#collectives": "reduce-scatter", "#saves": "complete", "#measures": "83%", "#events": "lease gone", "#topology": "node-1", "#spreads": "ms", "#foot": "--tp 2",
+		"#title": "weft up", "#what": "GPT 6 layers", "#f-step": strconv.Itoa(d.step), "#f-ranks": "/ 8",
+		"#f-epoch":     strconv.FormatUint(d.epoch, 10),
+		"#collectives": "reduce-scatter", "#saves": "complete", "#measures": "83%", "#events": "lease gone", "#topology": "node-1",
+		"#spreads": "ms", "#foot": "--tp 2",
 	} {
 		if got := text(t, ctx, selector); !strings.Contains(got, want) {
 			t.Errorf("%s shows %q, not %q", selector, got, want)
@@ -110,7 +112,8 @@ func testLive(t *testing.T, ctx context.Context) {
 	d.Event(web.Event{Kind: "note", ID: -1, Text: "said while you look"})
 	chrome.Until(t, ctx, `document.getElementById('f-step').textContent === '`+strconv.Itoa(d.step)+`'`)
 	chrome.Until(t, ctx, `document.getElementById('events').textContent.includes('said while you look')`)
-	chrome.Until(t, ctx, `document.querySelectorAll('#ranks [data-s=suspect]').length === 1 && document.querySelector('#ranks [data-s=suspect]').textContent.includes('?')`)
+	chrome.Until(t, ctx,
+		`document.querySelectorAll('#ranks [data-s=suspect]').length === 1 && document.querySelector('#ranks [data-s=suspect]').textContent.includes('?')`)
 	for _, c := range []struct {
 		event web.Event
 		want  string
@@ -119,7 +122,8 @@ func testLive(t *testing.T, ctx context.Context) {
 		{web.Event{Kind: "exit", ID: 2, Text: "slot 2: killed"}, "exit slot 2: killed"},
 		{web.Event{Kind: "exit", ID: 2, Text: "of slot 21"}, "exit slot 2 of slot 21"},
 		{web.Event{Kind: "kill", ID: 3, Text: "<b>bold</b>"}, "kill slot 3 <b>bold</b>"},
-		{web.Event{Kind: "resumed", ID: -1, Detect: 20 * time.Millisecond, Resume: 1500 * time.Millisecond}, "resumed known to all after 20.0 ms, training again after 1.50 s"},
+		{web.Event{Kind: "resumed", ID: -1, Detect: 20 * time.Millisecond, Resume: 1500 * time.Millisecond},
+			"resumed known to all after 20.0 ms, training again after 1.50 s"},
 	} {
 		d.Event(c.event)
 		chrome.Until(t, ctx, `document.querySelector('#events p').textContent === `+strconv.Quote(c.want))
@@ -157,7 +161,8 @@ func testLive(t *testing.T, ctx context.Context) {
 	if !chrome.Ask[bool](t, ctx, `window.__same`) {
 		t.Error("the page was loaded again")
 	}
-	if list := chrome.Ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx,
+		`performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))`); len(list) > 0 {
 		t.Errorf("the page asked elsewhere: %v", list)
 	}
 	chrome.Quiet(t, ctx)
@@ -171,11 +176,13 @@ func testDetails(t *testing.T, ctx context.Context) {
 	defer s.Close()
 	defer d.Close()
 	for i := range 3 {
-		d.Step(report.Step{ID: 0, Step: d.step + 1 + i, Epoch: d.epoch, Loss: 2, Tokens: 10, Norm: 4, Rate: 0.25, Began: time.Now(), Ended: time.Now()})
+		d.Step(report.Step{ID: 0, Step: d.step + 1 + i, Epoch: d.epoch, Loss: 2, Tokens: 10, Norm: 4, Rate: 0.25, Began: time.Now(),
+			Ended: time.Now()})
 	}
 	d.Log(2, time.Now(), "the last words of rank 2")
 	visit(t, ctx, s.URL, 1280, 900)
-	for _, c := range [][2]string{{"grad_norm", "Gradient norm"}, {"learning_rate", "Learning rate"}, {"loss", "Loss"}} { // loss last: it has a point for every step
+	for _, c := range [][2]string{{"grad_norm", "Gradient norm"}, {"learning_rate", "Learning rate"},
+		{"loss", "Loss"}} { // loss last: it has a point for every step
 		curve, name := c[0], c[1]
 		chrome.Ask[bool](t, ctx, `(document.querySelector('[data-curve=`+curve+`]').click(), true)`)
 		chrome.Until(t, ctx, `document.getElementById('h-loss').textContent === '`+name+`' && document.querySelector('#loss .smooth') !== null`)
@@ -190,12 +197,14 @@ func testDetails(t *testing.T, ctx context.Context) {
 	chrome.Ask[bool](t, ctx, `(document.querySelector('#loss svg').dispatchEvent(new MouseEvent('dblclick', { bubbles: true })), true)`)
 	chrome.Until(t, ctx, steps+` >= `+strconv.Itoa(all))
 	chrome.Ask[bool](t, ctx, `(document.querySelector('#ranks [data-id="2"]').click(), true)`)
-	chrome.Until(t, ctx, `document.querySelector('#rank .log')?.textContent.includes('the last words of rank 2') && document.querySelector('#rank .spark path') !== null`)
+	chrome.Until(t, ctx,
+		`document.querySelector('#rank .log')?.textContent.includes('the last words of rank 2') && document.querySelector('#rank .spark path') !== null`)
 	for i := range 4 {
 		d.Rank(web.Rank{ID: i, Rank: -1, State: web.Left})
 	}
 	d.Job(web.Job{Title: "weft up", Ranks: 4, Ended: true})
-	chrome.Until(t, ctx, `document.getElementById('f-ranks').textContent === '4 / 4' && document.getElementById('d-ranks').textContent === 'Ranks ended well'`)
+	chrome.Until(t, ctx,
+		`document.getElementById('f-ranks').textContent === '4 / 4' && document.getElementById('d-ranks').textContent === 'Ranks ended well'`)
 	if bad := chrome.Ask[[]string](t, ctx, overlaps); len(bad) > 0 {
 		t.Errorf("texts overlap: %q", bad)
 	}
@@ -231,11 +240,13 @@ func testLooks(t *testing.T, ctx context.Context) {
 		}
 	}
 	chrome.Scheme(t, ctx, "light")
-	if list := chrome.Ask[[]string](t, ctx, `[...document.querySelectorAll('button, a, [role=img], [role=region], canvas[tabindex]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim())).map(e => e.outerHTML)`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx,
+		`[...document.querySelectorAll('button, a, [role=img], [role=region], canvas[tabindex]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim())).map(e => e.outerHTML)`); len(list) > 0 {
 		t.Errorf("without a name: %q", list)
 	}
 	// Arrow keys on a chart, the heat map and the ranks read single values.
-	for target, reads := range map[string]string{"#loss svg": "#loss-read", "#rate svg": "#rate-read", "#late": "#late-read", "#ranks .rank": "#ranks-read"} {
+	for target, reads := range map[string]string{"#loss svg": "#loss-read", "#rate svg": "#rate-read", "#late": "#late-read",
+		"#ranks .rank": "#ranks-read"} {
 		chrome.Ask[bool](t, ctx, `document.querySelector('`+target+`').focus(), true`)
 		if err := chromedp.Do(ctx, chromedp.KeyEvent(kb.ArrowLeft), chromedp.KeyEvent(kb.ArrowRight)); err != nil {
 			t.Fatal(err)
@@ -323,7 +334,8 @@ func testReconnect(t *testing.T, ctx context.Context) {
 	chrome.Until(t, ctx, `document.getElementById('lost').textContent.startsWith('Connection lost')`)
 	d.next()
 	door.Shut(false)
-	chrome.Until(t, ctx, `document.getElementById('lost').hidden && document.getElementById('f-step').textContent === '`+strconv.Itoa(d.step)+`'`)
+	chrome.Until(t, ctx, `document.getElementById('lost').hidden && document.getElementById('f-step').textContent === '`+
+		strconv.Itoa(d.step)+`'`)
 	d.Job(web.Job{Title: "weft up", Started: d.now.Add(-time.Minute), Ended: true})
 	chrome.Until(t, ctx, `document.getElementById('state').textContent === 'ended'`)
 	d.Close()

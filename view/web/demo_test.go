@@ -47,8 +47,9 @@ func newDemo(ranks, perHost, tp, pp int, began time.Time) *demo {
 }
 
 func (d *demo) tell(id int) {
-	d.Rank(web.Rank{ID: id, Rank: d.rankOf(id), Host: fmt.Sprintf("node-%d", id/d.perHost), Pid: d.pids[id], State: d.state[id], Restarts: d.restarts[id],
-		Replica: id / (d.tp * d.pp), Stage: id / d.tp % d.pp, Tensor: id % d.tp, Memory: int64(180<<20 + id%d.tp<<20 + d.step%7<<16)})
+	d.Rank(web.Rank{ID: id, Rank: d.rankOf(id), Host: fmt.Sprintf("node-%d", id/d.perHost), Pid: d.pids[id], State: d.state[id],
+		Restarts: d.restarts[id],
+		Replica:  id / (d.tp * d.pp), Stage: id / d.tp % d.pp, Tensor: id % d.tp, Memory: int64(180<<20 + id%d.tp<<20 + d.step%7<<16)})
 }
 
 func (d *demo) rankOf(id int) int {
@@ -69,7 +70,8 @@ func (d *demo) newEpoch(why string) {
 			recovering = append(recovering, id)
 		}
 	}
-	d.Epoch(web.Epoch{Number: d.epoch, At: d.now, Members: members, Recovering: recovering, Reason: why, Step: d.step, Layout: fmt.Sprintf("dp%d pp%d tp%d", len(members)/d.tp/d.pp, d.pp, d.tp)})
+	d.Epoch(web.Epoch{Number: d.epoch, At: d.now, Members: members, Recovering: recovering, Reason: why, Step: d.step,
+		Layout: fmt.Sprintf("dp%d pp%d tp%d", len(members)/d.tp/d.pp, d.pp, d.tp)})
 	d.Event(web.Event{At: d.now, Kind: "epoch", ID: -1, Text: fmt.Sprintf("%d with %d members: %s", d.epoch, len(members), why)})
 }
 
@@ -141,7 +143,8 @@ func (d *demo) next() {
 		if d.pp > 1 {
 			bubble = took * 3 / 25
 		}
-		d.Step(report.Step{ID: id, Rank: id, Step: d.step, Epoch: d.epoch, Loss: loss, Tokens: 16_384, Began: began, Arrived: began.Add(took*9/10 + late[id]), Ended: d.now,
+		d.Step(report.Step{ID: id, Rank: id, Step: d.step, Epoch: d.epoch, Loss: loss, Tokens: 16_384, Began: began,
+			Arrived: began.Add(took*9/10 + late[id]), Ended: d.now,
 			Forward: took * 26 / 100, Backward: took * 48 / 100, Comm: took * 17 / 100, Exposed: took * 3 / 100, Bubble: bubble})
 		d.calls[id]++
 		if d.step%10 == 0 || d.ranks < 100 {
@@ -160,7 +163,8 @@ func (d *demo) next() {
 		}
 	}
 	if d.step%d.every == 0 {
-		d.Checkpoint(web.Checkpoint{Step: d.step, At: d.now, Bytes: 58_343_424, Took: time.Duration(140+d.rng.IntN(50)) * time.Millisecond, State: "complete", Text: "8 shards"})
+		d.Checkpoint(web.Checkpoint{Step: d.step, At: d.now, Bytes: 58_343_424, Took: time.Duration(140+d.rng.IntN(50)) * time.Millisecond,
+			State: "complete", Text: "8 shards"})
 		d.Event(web.Event{At: d.now, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("of step %d is whole", d.step)})
 	}
 }

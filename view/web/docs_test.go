@@ -93,7 +93,8 @@ func kindOf(x ast.Expr) string {
 	case *ast.SelectorExpr: // time.Time, time.Duration
 		return map[string]string{"Time": "time"}[x.Sel.Name] + map[string]string{"Duration": "number"}[x.Sel.Name]
 	case *ast.Ident:
-		if kind := map[string]string{"string": "string", "bool": "boolean", "int": "number", "int64": "number", "uint64": "number", "float64": "number"}[x.Name]; kind != "" {
+		if kind := map[string]string{"string": "string", "bool": "boolean", "int": "number", "int64": "number", "uint64": "number",
+			"float64": "number"}[x.Name]; kind != "" {
 			return kind
 		}
 		return "[" + x.Name + "](#" + strings.ToLower(x.Name) + ")"
@@ -194,7 +195,8 @@ func TestPageOfHTTP(t *testing.T) {
 	}
 	d.measure()
 	d.Log(0, time.Now(), "a line that the rank has printed")
-	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/", Studio: "/studio/"})
+	d.Job(web.Job{Title: "weft up", Ranks: 8, Started: time.Now().Add(-time.Minute), Until: time.Now(), Ended: true, Watch: "/watch/",
+		Studio: "/studio/"})
 	h := d.Handler()
 	all := objects(t)
 	for _, o := range all {

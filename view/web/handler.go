@@ -96,7 +96,8 @@ func Guard(next http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		if !local(r.Host, own) {
-			fail(w, http.StatusMisdirectedRequest, fmt.Sprintf("this page does not answer to the name %q; open it by address, as localhost or as %s", r.Host, own))
+			fail(w, http.StatusMisdirectedRequest, fmt.Sprintf("this page does not answer to the name %q; open it by address, as localhost or as %s",
+				r.Host, own))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -36,7 +36,8 @@ func small() *web.Board {
 	b := web.NewBoard()
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	b.Job(web.Job{Title: "weft up", Model: "GPT", Layout: "dp3", Transport: "shm", Command: "weft up --ranks 3", Params: 1000, Ranks: 3, Started: start, Until: at(60_000)})
+	b.Job(web.Job{Title: "weft up", Model: "GPT", Layout: "dp3", Transport: "shm", Command: "weft up --ranks 3", Params: 1000, Ranks: 3,
+		Started: start, Until: at(60_000)})
 	for id := range 3 {
 		b.Rank(web.Rank{ID: id, Rank: id, Host: fmt.Sprintf("n%d", id/2), Pid: 100 + id, State: web.Healthy, Replica: id, Memory: 1 << 20})
 	}
@@ -52,12 +53,14 @@ func small() *web.Board {
 			if n >= 3 && id == 1 {
 				continue
 			}
-			b.Step(report.Step{ID: id, Rank: id, Step: n, Epoch: uint64(1 + n/3), Loss: 4 / float64(n), Tokens: 1000, Began: at(100*n - 100), Arrived: at(100*n - 10 + id), Ended: at(100 * n),
+			b.Step(report.Step{ID: id, Rank: id, Step: n, Epoch: uint64(1 + n/3), Loss: 4 / float64(n), Tokens: 1000, Began: at(100*n - 100),
+				Arrived: at(100*n - 10 + id), Ended: at(100 * n),
 				Forward: 30 * time.Millisecond, Backward: 50 * time.Millisecond, Comm: 10 * time.Millisecond, Exposed: 2 * time.Millisecond})
 		}
 	}
 	b.Collectives(0, []report.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}})
-	b.Collectives(2, []report.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5}, {Op: "barrier", Count: 1, Time: time.Microsecond}})
+	b.Collectives(2, []report.Collective{{Op: "all-reduce", Bytes: 4000, Count: 4, Time: 8 * time.Microsecond, BusFactor: 1.5},
+		{Op: "barrier", Count: 1, Time: time.Microsecond}})
 	b.Checkpoint(web.Checkpoint{Step: 2, At: at(200), State: "writing"})
 	b.Checkpoint(web.Checkpoint{Step: 2, At: at(210), State: "complete", Bytes: 4096, Took: 5 * time.Millisecond})
 	b.Measures([]web.Measure{{Name: "overlap hidden", Value: "80%", Note: "of 10 ms"}})
@@ -111,7 +114,8 @@ func TestViews(t *testing.T) {
 // The views of a board that was fed nothing are there and have empty lists.
 func TestViewsOfNothing(t *testing.T) {
 	b := web.NewBoard()
-	for _, path := range []string{"all", "job", "ranks", "topology", "loss", "throughput", "collectives", "lateness", "timeline", "epochs", "checkpoints", "measures"} {
+	for _, path := range []string{"all", "job", "ranks", "topology", "loss", "throughput", "collectives", "lateness", "timeline", "epochs",
+		"checkpoints", "measures"} {
 		w := get(b, "http://localhost/api/"+path)
 		var v map[string]any
 		if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != 200 {
@@ -234,8 +238,10 @@ func TestOnlyLocalNamesAreAnswered(t *testing.T) {
 	}
 	b := web.NewBoard()
 	for host, code := range map[string]int{
-		"localhost": 200, "localhost:7070": 200, "LOCALHOST:7070": 200, "127.0.0.1:7070": 200, "[::1]:7070": 200, "[::1]": 200, "192.168.1.5:80": 200, "a.localhost:1": 200, own + ":7070": 200,
-		"evil.example": 421, "evil.example:7070": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:7070": 421, "": 421, "xlocalhost": 421,
+		"localhost": 200, "localhost:7070": 200, "LOCALHOST:7070": 200, "127.0.0.1:7070": 200, "[::1]:7070": 200, "[::1]": 200,
+		"192.168.1.5:80": 200, "a.localhost:1": 200, own + ":7070": 200,
+		"evil.example": 421, "evil.example:7070": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:7070": 421, "": 421,
+		"xlocalhost": 421,
 	} {
 		for _, path := range []string{"/", "/api/all", "/events", "/metrics"} {
 			if code == 200 && path == "/events" {
@@ -258,7 +264,8 @@ func TestOnlyLocalNamesAreAnswered(t *testing.T) {
 func TestAnswersAreGuarded(t *testing.T) {
 	b := web.NewBoard()
 	w := get(b, "http://localhost/")
-	for k, want := range map[string]string{"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer"} {
+	for k, want := range map[string]string{"Content-Security-Policy": "default-src 'self'", "X-Content-Type-Options": "nosniff",
+		"Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer"} {
 		if got := w.Header().Get(k); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", k, got)
 		}

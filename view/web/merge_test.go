@@ -133,7 +133,8 @@ func TestChangesAddUpToEverything(t *testing.T) {
 				b.Job(Job{Title: rapid.StringN(0, 3, -1).Draw(t, "title"), Ended: rapid.Bool().Draw(t, "ended")})
 			},
 			"rank": func(t *rapid.T) {
-				b.Rank(Rank{ID: rapid.IntRange(0, 5).Draw(t, "id"), Rank: rapid.IntRange(-1, 5).Draw(t, "rank"), Pid: rapid.IntRange(0, 2).Draw(t, "pid"),
+				b.Rank(Rank{ID: rapid.IntRange(0, 5).Draw(t, "id"), Rank: rapid.IntRange(-1, 5).Draw(t, "rank"),
+					Pid:   rapid.IntRange(0, 2).Draw(t, "pid"),
 					State: rapid.SampledFrom([]string{Starting, Healthy, Failed, Left}).Draw(t, "state"), Step: rapid.IntRange(0, 9).Draw(t, "step")})
 			},
 			"steps": func(t *rapid.T) {
@@ -141,13 +142,16 @@ func TestChangesAddUpToEverything(t *testing.T) {
 					step++
 					at := start.Add(time.Duration(step) * time.Second)
 					for id := range 2 {
-						b.Step(report.Step{ID: id, Step: step, Epoch: epoch, Loss: 1 / float64(step), Tokens: 10, Began: at.Add(-100 * time.Millisecond), Arrived: at.Add(time.Duration(id) * time.Millisecond), Ended: at})
+						b.Step(report.Step{ID: id, Step: step, Epoch: epoch, Loss: 1 / float64(step), Tokens: 10, Began: at.Add(-100 * time.Millisecond),
+							Arrived: at.Add(time.Duration(id) * time.Millisecond), Ended: at})
 					}
 				}
 			},
 			"one": func(t *rapid.T) {
-				b.Step(report.Step{ID: rapid.IntRange(0, 5).Draw(t, "id"), Step: step + rapid.IntRange(-3, 3).Draw(t, "by"), Epoch: epoch - uint64(rapid.IntRange(0, 1).Draw(t, "behind")),
-					Loss: rapid.SampledFrom([]float64{0, 1, math.NaN()}).Draw(t, "loss"), Tokens: rapid.IntRange(0, 20).Draw(t, "tokens"), Began: instant(), Arrived: instant(), Ended: instant()})
+				b.Step(report.Step{ID: rapid.IntRange(0, 5).Draw(t, "id"), Step: step + rapid.IntRange(-3, 3).Draw(t, "by"),
+					Epoch: epoch - uint64(rapid.IntRange(0, 1).Draw(t, "behind")),
+					Loss:  rapid.SampledFrom([]float64{0, 1, math.NaN()}).Draw(t, "loss"), Tokens: rapid.IntRange(0, 20).Draw(t, "tokens"),
+					Began: instant(), Arrived: instant(), Ended: instant()})
 			},
 			"back": func(t *rapid.T) { epoch++; step = max(0, step-rapid.IntRange(0, 400).Draw(t, "lost")) },
 			"collectives": func(t *rapid.T) {
@@ -178,7 +182,8 @@ func TestBoardStaysSmall(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 60_000 {
 		at := start.Add(time.Duration(i) * 300 * time.Millisecond)
-		b.Step(report.Step{ID: i % 2, Step: i / 2, Epoch: uint64(i / 5000), Loss: 3, Tokens: 100, Began: at, Arrived: at, Ended: at.Add(time.Second)})
+		b.Step(report.Step{ID: i % 2, Step: i / 2, Epoch: uint64(i / 5000), Loss: 3, Tokens: 100, Began: at, Arrived: at,
+			Ended: at.Add(time.Second)})
 		if i%20 == 0 {
 			b.Event(Event{At: at, Kind: "failure", ID: 0, Text: string(make([]byte, 5000))})
 			b.Epoch(Epoch{Number: uint64(i), At: at, Members: []int{1, 2}})
@@ -191,8 +196,10 @@ func TestBoardStaysSmall(t *testing.T) {
 		what    string
 		got, at int
 	}{
-		{"points of the loss", len(b.loss.points), lossPoints}, {"pieces of throughput", len(b.rate.parts), ratePoints}, {"steps of lateness", len(b.late.columns), lateSteps},
-		{"events", len(b.events), eventsKept}, {"epochs", len(b.epochs), epochsKept}, {"checkpoints", len(b.saves), savesKept}, {"recent steps", len(b.recent), recentSteps},
+		{"points of the loss", len(b.loss.points), lossPoints}, {"pieces of throughput", len(b.rate.parts), ratePoints},
+		{"steps of lateness", len(b.late.columns), lateSteps},
+		{"events", len(b.events), eventsKept}, {"epochs", len(b.epochs), epochsKept}, {"checkpoints", len(b.saves), savesKept},
+		{"recent steps", len(b.recent), recentSteps},
 		{"sizes of collectives", len(b.tallies[0].earlier), tallyKeys + 64}, {"bytes of a text", len(b.events[0].Text), textKept + len("…")},
 	} {
 		if c.got > c.at || c.got == 0 {
@@ -282,7 +289,8 @@ func TestTallyKeepsEarlierProcesses(t *testing.T) {
 			var n int64
 			for range rapid.IntRange(0, 4).Draw(t, "reports") {
 				n += int64(rapid.IntRange(0, 9).Draw(t, "calls"))
-				b.Collectives(3, []report.Collective{{Op: "all-reduce", Bytes: 1000, Count: n, Time: time.Duration(n) * time.Microsecond, BusFactor: 1.5}})
+				b.Collectives(3,
+					[]report.Collective{{Op: "all-reduce", Bytes: 1000, Count: n, Time: time.Duration(n) * time.Microsecond, BusFactor: 1.5}})
 			}
 			want += n
 		}

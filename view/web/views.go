@@ -230,12 +230,14 @@ func (b *Board) since(seq uint64) message {
 }
 
 func (b *Board) lossSince(seq uint64) *lossView {
-	v := lossView{Reset: seq == 0 || b.loss.resetSeq > seq, Stride: b.loss.stride, Steps: []int{}, Loss: []*float64{}, Norm: []*float64{}, Rate: []*float64{}}
+	v := lossView{Reset: seq == 0 || b.loss.resetSeq > seq, Stride: b.loss.stride, Steps: []int{}, Loss: []*float64{}, Norm: []*float64{},
+		Rate: []*float64{}}
 	for _, p := range b.loss.points {
 		if v.Reset || p.seq > seq {
 			v.Steps = append(v.Steps, p.step)
 			n := float64(p.n)
-			v.Loss, v.Norm, v.Rate = append(v.Loss, number(round(p.sum/n))), append(v.Norm, number(round(p.norm/n))), append(v.Rate, number(round(p.rate/n)))
+			v.Loss, v.Norm, v.Rate = append(v.Loss, number(round(p.sum/n))), append(v.Norm, number(round(p.norm/n))),
+				append(v.Rate, number(round(p.rate/n)))
 		}
 	}
 	if !v.Reset && len(v.Steps) == 0 {

@@ -65,7 +65,8 @@ func TestWhereControlGroupsAre(t *testing.T) {
 		{"cgroup2 " + two + " cgroup2 rw,nosuid 0 0\n", two, true},
 		{"cgroup2 " + without + " cgroup2 rw 0 0\n", "", false},
 		{"cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n", "/c/cpu,cpuacct", false},
-		{"cgroup /c/cpuset cgroup rw,cpuset 0 0\ncgroup2 " + without + " cgroup2 rw 0 0\ncgroup /c/cpu cgroup rw,relatime,cpu 0 0\n", "/c/cpu", false},
+		{"cgroup /c/cpuset cgroup rw,cpuset 0 0\ncgroup2 " + without + " cgroup2 rw 0 0\ncgroup /c/cpu cgroup rw,relatime,cpu 0 0\n",
+			"/c/cpu", false},
 	} {
 		if root, second := cpuGroups(x.mounts); root != x.root || second != x.second {
 			t.Errorf("%q: %q %t", x.mounts, root, second)

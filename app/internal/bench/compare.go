@@ -141,7 +141,8 @@ func (c *Comparison) own() []*Peer {
 			break
 		}
 		p.start = func(_ string, n int, _ int64, _ string) launch.Spec {
-			env := append(ownEnv(p.Family), "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport, "WEFT_INTERFACES="+strings.Join(c.Hosts.rails(), ","))
+			env := append(ownEnv(p.Family), "WEFT_TRANSPORT="+c.Transport, "WEFT_REQUIRE="+c.Transport,
+				"WEFT_INTERFACES="+strings.Join(c.Hosts.rails(), ","))
 			return c.Hosts.on(n, c.Self, env...)
 		}
 	}
@@ -376,7 +377,8 @@ func (t *turn) cell(op Op, n int, bytes int64, best, spread bool) *Cell {
 		name += " " + t.variant
 	}
 	s := slices.Sorted(slices.Values(t.times))
-	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong, Wire: float64(t.wire) / float64(max(t.ran, 1))}
+	cell := &Cell{Name: name, Micros: median(s) / 1e3, Low: s[0] / 1e3, High: s[len(s)-1] / 1e3, Wrong: t.wrong,
+		Wire: float64(t.wire) / float64(max(t.ran, 1))}
 	switch {
 	case spread:
 		cell.spread(s)

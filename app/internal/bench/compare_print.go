@@ -147,7 +147,8 @@ func (t *Table) canonical(w io.Writer) error {
 			cost = "**" + cost + "**"
 			over++
 		}
-		fmt.Fprintf(tw, "| %s\t| %d\t| %s\t| %s\t| %s\t| %s |\n", r.Op, r.Ranks, unit.Bytes(r.Bytes), micros(r.Cells[Registered]), micros(r.Cells[Canonical]), cost)
+		fmt.Fprintf(tw, "| %s\t| %d\t| %s\t| %s\t| %s\t| %s |\n", r.Op, r.Ranks, unit.Bytes(r.Bytes), micros(r.Cells[Registered]),
+			micros(r.Cells[Canonical]), cost)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -111,7 +111,8 @@ func (c *competitor) greet(conn net.Conn) error {
 	line, err := r.read()
 	var rank, n int
 	if err == nil {
-		if _, err = fmt.Sscanf(line, "rank %d of %d", &rank, &n); err != nil || n != len(c.ranks) || rank < 0 || rank >= n || c.ranks[rank] != nil {
+		if _, err = fmt.Sscanf(line, "rank %d of %d", &rank, &n); err != nil || n != len(c.ranks) || rank < 0 || rank >= n ||
+			c.ranks[rank] != nil {
 			err = fmt.Errorf("a rank introduced itself by %q; want one of %d", line, len(c.ranks))
 		}
 	}

@@ -221,7 +221,8 @@ func (o *onGPU[T]) at(s []T) device.Memory {
 
 func (o *onGPU[T]) call(ctx context.Context, inPlace bool) error {
 	src, dst := o.buffers(inPlace)
-	c := device.Call{Op: o.cfg.Op.Collective, Reduce: o.cfg.Reduce, Root: o.cfg.Root, Src: o.at(src), Dst: o.at(dst), Factor: factor, Program: o.cfg.program}
+	c := device.Call{Op: o.cfg.Op.Collective, Reduce: o.cfg.Reduce, Root: o.cfg.Root, Src: o.at(src), Dst: o.at(dst), Factor: factor,
+		Program: o.cfg.program}
 	if o.cfg.Op.V {
 		c.Counts = o.counts
 	}

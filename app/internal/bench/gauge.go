@@ -38,8 +38,8 @@ type Gauge struct {
 	Spent    float64        `json:"spent_ms"`
 }
 
-// Took is how long an operation of some bytes took, in us: the fastest batch, the lower quartile of all, and what all processors did for one in the
-// fastest.
+// Took is how long an operation of some bytes took, in us: the fastest batch, the lower quartile of all, and what all processors did for
+// one in the fastest.
 type Took struct {
 	Bytes  int64   `json:"bytes"`
 	Span   int64   `json:"span,omitempty"` // of memory that operations passed over, one after another; 0 is one place
@@ -62,8 +62,8 @@ const (
 	links        = 4                    // exchanges of a chain
 )
 
-// Bytes of messages in one place: short ones, those of a frame, the longest that are copied, and longer ones of which the sender waits. Then those of
-// places all over the buffers, and those that several channels share.
+// Bytes of messages in one place: short ones, those of a frame, the longest that are copied, and longer ones of which the sender waits.
+// Then those of places all over the buffers, and those that several channels share.
 var (
 	placed = []int64{8, 2 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 2 << 20, gaugeMost}
 	spread = []int64{64 << 10, 512 << 10, 2 << 20}
@@ -196,13 +196,17 @@ func add(list *[]Took, t Took) {
 	}
 	slices.Sort(t.Batches)
 	t.Mostly = t.Batches[(len(t.Batches)-1)/4]
-	at, _ := slices.BinarySearchFunc(*list, t, func(a, b Took) int { return cmp.Or(cmp.Compare(a.Span, b.Span), cmp.Compare(a.Bytes, b.Bytes)) })
+	at, _ := slices.BinarySearchFunc(*list, t, func(a,
+		b Took) int {
+		return cmp.Or(cmp.Compare(a.Span, b.Span), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	*list = slices.Insert(*list, at, t)
 }
 
 // Add adds what was measured another time: what else runs does so for some time, and ranks happen to be on other cores.
 func (g *Gauge) Add(more *Gauge) {
-	for _, x := range []struct{ to, from *[]Took }{{&g.Pair, &more.Pair}, {&g.OneWay, &more.OneWay}, {&g.All, &more.All}, {&g.Chain, &more.Chain},
+	for _, x := range []struct{ to, from *[]Took }{{&g.Pair, &more.Pair}, {&g.OneWay, &more.OneWay}, {&g.All, &more.All},
+		{&g.Chain, &more.Chain},
 		{&g.Near, &more.Near}, {&g.Inside, &more.Inside}, {&g.Seats, &more.Seats}, {&g.Leaders, &more.Leaders}, {&g.Passes, &more.Passes}} {
 		for _, t := range *x.from {
 			add(x.to, t)
@@ -290,7 +294,8 @@ func (x *gauger) together(ctx context.Context, g *Gauge) (err error) {
 	}
 	var few *sched.Program
 	if x.first != nil {
-		if few, err = sched.Parse(fmt.Sprintf("weft 1\nname gauge\nop all-reduce\nranks %d\nchunks 1\nslots 1\nchannels 1:\n  send in[0] to (r+1)%%n\n  recv -> out[0] from (r-1)%%n\n", x.first.Size())); err != nil {
+		if few, err = sched.Parse(fmt.Sprintf("weft 1\nname gauge\nop all-reduce\nranks %d\nchunks 1\nslots 1\nchannels 1:\n  send in[0] to (r+1)%%n\n  recv -> out[0] from (r-1)%%n\n",
+			x.first.Size())); err != nil {
 			return err
 		}
 	}
@@ -309,8 +314,8 @@ func (x *gauger) passes(ctx context.Context, g *Gauge) error {
 	return x.sizes(ctx, &g.Passes, everybody, spread, true, do)
 }
 
-// around is, of each rank, the one that it sends to and the one that it receives from: the same rank of the next host and of the one before, or its neighbours on
-// its own host; -1 where there is none.
+// around is, of each rank, the one that it sends to and the one that it receives from: the same rank of the next host and of the one
+// before, or its neighbours on its own host; -1 where there is none.
 func (x *gauger) around(inside bool) (next, before []int) {
 	var on [][]int
 	number := map[int]int{}
@@ -380,8 +385,8 @@ func (x *gauger) sizes(ctx context.Context, list *[]Took, on func(int) bool, siz
 	return nil
 }
 
-// time measures an operation of the ranks that take part; the others sleep meanwhile, as those that wait want cores, too. wide lets operations work on
-// one part of the buffers after another.
+// time measures an operation of the ranks that take part; the others sleep meanwhile, as those that wait want cores, too. wide lets
+// operations work on one part of the buffers after another.
 func (x *gauger) time(ctx context.Context, on func(int) bool, bytes int, wide bool, do func(bytes int) error) (Took, error) {
 	mine := on(x.c.Rank())
 	x.at = 0

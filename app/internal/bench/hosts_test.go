@@ -58,7 +58,8 @@ func TestHosts(t *testing.T) {
 	}
 	c := quick(bench.Op{Collective: sched.AllReduce}, 4)
 	c.Transport, c.Require = "tcp", "tcp"
-	r, err := bench.Measure(t.Context(), c, launch.Spec{Command: self, Hosts: names, Remote: remote, Addr: addr, Stderr: os.Stderr, Prefix: true}, func(bench.Event) {})
+	r, err := bench.Measure(t.Context(), c, launch.Spec{Command: self, Hosts: names, Remote: remote, Addr: addr, Stderr: os.Stderr,
+		Prefix: true}, func(bench.Event) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +77,14 @@ func TestGaugeOverHosts(t *testing.T) {
 	}
 	c := quick(bench.Op{Collective: sched.AllReduce}, 4)
 	c.Require, c.Predict, c.MinBytes, c.MaxBytes = "mixed", true, 4096, 4096
-	r, err := bench.Measure(t.Context(), c, launch.Spec{Command: self, Hosts: []string{names[0], names[0], names[1], names[1]}, Remote: remote, Addr: addr, Stderr: os.Stderr, Prefix: true}, func(bench.Event) {})
+	r, err := bench.Measure(t.Context(), c, launch.Spec{Command: self, Hosts: []string{names[0], names[0], names[1], names[1]}, Remote: remote,
+		Addr: addr, Stderr: os.Stderr, Prefix: true}, func(bench.Event) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := r.Rows[0].Ran.Gauge
-	for name, list := range map[string][]bench.Took{"pair": g.Pair, "one way": g.OneWay, "all": g.All, "chain": g.Chain, "near": g.Near, "inside": g.Inside, "seats": g.Seats, "leaders": g.Leaders, "passes": g.Passes} {
+	for name, list := range map[string][]bench.Took{"pair": g.Pair, "one way": g.OneWay, "all": g.All, "chain": g.Chain, "near": g.Near,
+		"inside": g.Inside, "seats": g.Seats, "leaders": g.Leaders, "passes": g.Passes} {
 		if len(list) == 0 || list[0].Bytes != 8 || !(list[0].Least >= 0 && list[0].Least <= list[0].Mostly) || len(list[0].Batches) == 0 {
 			t.Errorf("%s: %+v", name, list)
 		}

@@ -65,7 +65,8 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 	}
 	lines := []string{"ip netns add " + n.fabric}
 	for r := range rails {
-		lines = append(lines, fmt.Sprintf("ip -n %s link add sw%d type bridge", n.fabric, r), fmt.Sprintf("ip -n %s link set sw%d up", n.fabric, r))
+		lines = append(lines, fmt.Sprintf("ip -n %s link add sw%d type bridge", n.fabric, r),
+			fmt.Sprintf("ip -n %s link set sw%d up", n.fabric, r))
 	}
 	for i := range hosts {
 		name := fmt.Sprintf("weft%dh%d", os.Getpid(), i)
@@ -74,7 +75,8 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 		for r := range rails {
 			port, end := fmt.Sprintf("p%dr%d", i, r), fmt.Sprintf("r%d", r)
 			lines = append(lines, "ip -n "+n.fabric+" link add "+port+" type veth peer name "+end+" netns "+name,
-				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r), fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
+				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r),
+				fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
 				"ip -n "+name+" link set "+end+" up")
 			if wire.Rate > 0 { // both ends: a link is as fast in as out
 				shape := fmt.Sprintf("root tbf rate %dbit burst 96kb limit 16mb", int64(wire.Rate)*8)
@@ -143,7 +145,8 @@ func (n *Namespaces) Spec(ranks int, command []string) launch.Spec {
 
 // on is a command with n ranks on these hosts, in order.
 func (n *Namespaces) on(ranks int, command []string, env ...string) launch.Spec {
-	return launch.Spec{N: ranks, Command: command, Hosts: n.Names, Remote: launch.Remote{"ip", "netns", "exec", "{host}"}, Addr: n.Addrs[0], Env: env}
+	return launch.Spec{N: ranks, Command: command, Hosts: n.Names, Remote: launch.Remote{"ip", "netns", "exec", "{host}"}, Addr: n.Addrs[0],
+		Env: env}
 }
 
 // peers are those that can run on several hosts.
@@ -168,7 +171,8 @@ func (n *Namespaces) peers() []*Peer {
 		switch {
 		case p.Name == "open-mpi vader":
 			// Where it shares memory between hosts all the same, its tcp everywhere is left to compare with.
-			for name, more := range map[string]string{"open-mpi": "", "open-mpi han": "--mca coll_han_priority 100", "open-mpi tcp": "--mca btl self,tcp"} {
+			for name, more := range map[string]string{"open-mpi": "", "open-mpi han": "--mca coll_han_priority 100",
+				"open-mpi tcp": "--mca btl self,tcp"} {
 				q := *p
 				q.Name, q.Transport = name, "mixed"
 				q.start = func(bin string, ranks int, _ int64, dir string) launch.Spec { return n.mpi(bin, ranks, dir, more) }
@@ -219,5 +223,6 @@ func (n *Namespaces) mpi(bin string, ranks int, dir, more string) launch.Spec {
 // named gives the shell's host a name. Without one of its own Open MPI takes two hosts for one, and shares memory between them,
 // so that nothing runs if it cannot be given. Small machines have no hostname command, and containers a /proc that is not written.
 func named(host string) string {
-	return fmt.Sprintf("hostname %[1]s 2>/dev/null || echo %[1]s 2>/dev/null >/proc/sys/kernel/hostname || python3 -c 'import socket, sys; socket.sethostname(sys.argv[1])' %[1]s || exit 1", host)
+	return fmt.Sprintf("hostname %[1]s 2>/dev/null || echo %[1]s 2>/dev/null >/proc/sys/kernel/hostname || python3 -c 'import socket, sys; socket.sethostname(sys.argv[1])' %[1]s || exit 1",
+		host)
 }

@@ -129,7 +129,8 @@ func Peers(transport string) []*Peer {
 		limit,
 		with(ompi, "open-mpi vader", openMPI("--mca", "pml", "ob1", "--mca", "btl", "self,vader")),
 		with(ompi, "open-mpi coll/sm", openMPI("--mca", "pml", "ob1", "--mca", "btl", "self,vader", "--mca", "coll_sm_priority", "100")),
-		with(ompi, "open-mpi ucx", openMPI("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any", "-x", "UCX_TLS=sm,self")),
+		with(ompi, "open-mpi ucx", openMPI("--mca", "pml", "ucx", "--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices",
+			"any", "-x", "UCX_TLS=sm,self")),
 		with(mpch, "mpich", mpich()),
 		gloo, torch,
 	}
@@ -140,7 +141,8 @@ func Own(family, transport string, command []string) *Peer {
 	return &Peer{
 		Name: "weft " + family, Family: family, Transport: transport,
 		start: func(_ string, n int, _ int64, _ string) launch.Spec {
-			return launch.Spec{N: n, Command: command, Env: append([]string{"WEFT_TRANSPORT=" + transport, "WEFT_REQUIRE=" + transport}, ownEnv(family)...)}
+			return launch.Spec{N: n, Command: command, Env: append([]string{"WEFT_TRANSPORT=" + transport, "WEFT_REQUIRE=" + transport},
+				ownEnv(family)...)}
 		},
 	}
 }

@@ -116,15 +116,16 @@ func (m *model) run(p *sched.Program, bytes int64, repeat int) (float64, error) 
 	// Transports have room for more messages than programs ask for.
 	chunk := bytes / int64(max(p.NumChunks(sched.In), p.NumChunks(sched.Out), 1))
 	q.Slots = max(p.Slots, int(min(room/max(chunk, 1), 4*steady)))
-	res, err := sim.Run(m.g, []sim.Job{{Program: &q, Size: unit.Bytes(bytes), Place: m.place, Repeat: repeat}}, sim.Options{Processors: &m.p, Catalog: chips})
+	res, err := sim.Run(m.g, []sim.Job{{Program: &q, Size: unit.Bytes(bytes), Place: m.place, Repeat: repeat}},
+		sim.Options{Processors: &m.p, Catalog: chips})
 	if err != nil {
 		return 0, err
 	}
 	return res.Time.Microseconds() / float64(repeat), nil
 }
 
-// fit gives the messages of a program the costs that were measured of like ones: of the same length, in as much memory, with as many others at
-// the same time.
+// fit gives the messages of a program the costs that were measured of like ones: of the same length, in as much memory, with as many others
+// at the same time.
 func (m *model) fit(p *sched.Program, bytes int64, runs int) error {
 	near, far, err := m.messages(p, bytes/int64(runs))
 	if err != nil {
@@ -146,9 +147,9 @@ func (m *model) fit(p *sched.Program, bytes int64, runs int) error {
 	return nil
 }
 
-// fitFar is fit of messages between hosts. An exchange takes what the sender and the receiver do, one after the other, and one way the longer of
-// these. Where ranks share cores, what is more than their work is time until they notice a message. In phases that is longer, as ranks of a host wait
-// for one another before and after.
+// fitFar is fit of messages between hosts. An exchange takes what the sender and the receiver do, one after the other, and one way the
+// longer of these. Where ranks share cores, what is more than their work is time until they notice a message. In phases that is longer, as
+// ranks of a host wait for one another before and after.
 func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 	g := m.r.Gauge
 	list, met, crowd := g.All, g.Seats, m.away
@@ -177,8 +178,9 @@ func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 		work = min(g.Pair[0].Least, g.Pair[0].CPU/2, m.at(g.All, 8, 0)/m.away)
 	}
 	byte := long / max(far.bytes, 1) * 1e3 / crowd
-	m.p.Far = sim.Work{Send: cost.Span(work * share), Take: cost.Span(work * (1 - share)), SendByte: byte * share, TakeByte: byte * (1 - share),
-		Wake: cost.Span(max(small-work*crowd, 0) + late), Kept: kept}
+	m.p.Far = sim.Work{Send: cost.Span(work * share), Take: cost.Span(work * (1 - share)), SendByte: byte * share,
+		TakeByte: byte * (1 - share),
+		Wake:     cost.Span(max(small-work*crowd, 0) + late), Kept: kept}
 }
 
 // fitNear is fit of messages inside hosts: of phases, in which ranks read one another's memory, or of messages, of which both ends do half.
@@ -220,8 +222,8 @@ func widestOf(lists map[int][]Took, channels int) (list []Took) {
 	return list
 }
 
-// at is how long something takes for a number of bytes, in us, where operations pass over a span of memory: what was measured is of one place, which
-// caches hold, and of places all over a longer span.
+// at is how long something takes for a number of bytes, in us, where operations pass over a span of memory: what was measured is of one
+// place, which caches hold, and of places all over a longer span.
 func (m *model) at(list []Took, bytes, span float64) float64 {
 	one := m.between(list, bytes, false)
 	wide, least := 0.0, 0.0 // the longer span, and the smallest size that was measured there
@@ -259,8 +261,8 @@ func (m *model) between(list []Took, bytes float64, many bool) float64 {
 	return max(m.time(&before)+(m.time(&last)-m.time(&before))*(bytes-float64(before.Bytes))/float64(last.Bytes-before.Bytes), 0)
 }
 
-// time is what counts of several batches: the fastest, as what else runs only makes others longer. Where ranks share cores it is of ranks that
-// happened to be awake, and what is usual counts.
+// time is what counts of several batches: the fastest, as what else runs only makes others longer. Where ranks share cores it is of ranks
+// that happened to be awake, and what is usual counts.
 func (m *model) time(t *Took) float64 {
 	if m.crowd > 1 {
 		return t.Mostly
@@ -330,7 +332,8 @@ func widest(hosts []int) int {
 	return most
 }
 
-// chips take no time of their own: what messages take on their way was measured as a whole. A way between hosts begins and ends in their memory, too.
+// chips take no time of their own: what messages take on their way was measured as a whole. A way between hosts begins and ends in their
+// memory, too.
 var chips = &catalog.Catalog{
 	NICs:     map[string]catalog.NIC{measured: {Latency: unit.Picosecond}},
 	Switches: map[string]catalog.Switch{measured: {Latency: unit.Picosecond}},

@@ -21,7 +21,8 @@ func line(us, ns float64) (list []Took) {
 // gaugeOf is what is measured where an exchange between hosts takes 10 us and some ns a byte of two cores, and ranks share a core.
 func gaugeOf(ns, share float64) *Gauge {
 	return &Gauge{Pair: line(10, ns), OneWay: line(6, ns*0.6), All: line(10*share, ns*share), Chain: line(10*share*links, 0),
-		Near: line(1*share, 0.2*share), Inside: line(1*share, 0.1*share), Seats: line(11*share, ns*share), Leaders: line(11*share, ns), Passes: line(0, 0.03*share)}
+		Near: line(1*share, 0.2*share), Inside: line(1*share, 0.1*share), Seats: line(11*share, ns*share), Leaders: line(11*share, ns),
+		Passes: line(0, 0.03*share)}
 }
 
 func programOf(t *testing.T, name string, s algo.Spec) string {
@@ -53,7 +54,8 @@ func TestPredictExchanges(t *testing.T) {
 	program := programOf(t, "ring", algo.Spec{Op: sched.AllGather, Ranks: 4})
 	for _, cores := range []int{1, 2, 4, 16} {
 		share := max(1, 4/float64(cores))
-		r := &Ran{Program: program, Links: cost.Links{Kind: "tcp", Ranks: 4, Cores: cores, Hosts: 4}, Hosts: []int{0, 1, 2, 3}, Gauge: gaugeOf(0.5, share)}
+		r := &Ran{Program: program, Links: cost.Links{Kind: "tcp", Ranks: 4, Cores: cores, Hosts: 4}, Hosts: []int{0, 1, 2, 3},
+			Gauge: gaugeOf(0.5, share)}
 		for _, bytes := range []int64{32, 64 << 10, 1 << 20, 8 << 20} {
 			want := 3 * (10 + 0.5*float64(bytes/4)/1e3) * share
 			if got := predicted(t, r, bytes, 8); !near(got, want, 0.1) {
@@ -101,7 +103,8 @@ func TestAtSpans(t *testing.T) {
 	list := append(line(0, 1), Took{Bytes: 64 << 10, Span: 32 << 20, Least: 131.072}, Took{Bytes: 2 << 20, Span: 32 << 20, Least: 4194.304})
 	m := &model{crowd: 1}
 	for _, c := range []struct{ bytes, span, want float64 }{
-		{1 << 20, 2 << 20, 1048.576}, {1 << 20, 32 << 20, 2097.152}, {1 << 20, 1 << 30, 2097.152}, {1 << 20, 8 << 20, 1048.576 * 1.5}, {32 << 10, 64 << 20, 65.536}, {8, 16, 0.008},
+		{1 << 20, 2 << 20, 1048.576}, {1 << 20, 32 << 20, 2097.152}, {1 << 20, 1 << 30, 2097.152}, {1 << 20, 8 << 20, 1048.576 * 1.5},
+		{32 << 10, 64 << 20, 65.536}, {8, 16, 0.008},
 	} {
 		if got := m.at(list, c.bytes, c.span); !near(got, c.want, 1e-6) {
 			t.Errorf("%g bytes in %g: %g us; want %g", c.bytes, c.span, got, c.want)

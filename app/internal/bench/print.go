@@ -31,7 +31,8 @@ func (p *Printer) Event(e Event) {
 		if p.ranks == 0 {
 			p.head(e.Hello)
 		}
-		fmt.Fprintf(p.w, "#  Rank %2d Pid %6d on %10s device %2d [%s]\n", e.Hello.Rank, e.Hello.Pid, e.Hello.Host, e.Hello.Rank, e.Hello.Transport)
+		fmt.Fprintf(p.w, "#  Rank %2d Pid %6d on %10s device %2d [%s]\n",
+			e.Hello.Rank, e.Hello.Pid, e.Hello.Host, e.Hello.Rank, e.Hello.Transport)
 		if p.ranks++; p.ranks == p.cfg.Ranks {
 			p.columns()
 		}
@@ -69,7 +70,9 @@ func (p *Printer) head(h *Hello) {
 	if h.GPU != nil {
 		fmt.Fprintf(p.w, "# device %s: %s, %s, ranks share it by %s\n", c.Device, h.GPU.Name, h.GPU.Driver, h.GPU.Sharing)
 		fmt.Fprintf(p.w, "# way %s: %s\n", h.GPU.Way, h.GPU.Reason)
-		fmt.Fprintf(p.w, "# its memory adds at %.4g GB/s (a = a + b over %s, %s by one rank); limit is what must be read and written at that rate\n", h.GPU.Add, unit.Bytes(h.GPU.AddBytes), p.cfg.Type)
+		fmt.Fprintf(p.w,
+			"# its memory adds at %.4g GB/s (a = a + b over %s, %s by one rank); limit is what must be read and written at that rate\n",
+			h.GPU.Add, unit.Bytes(h.GPU.AddBytes), p.cfg.Type)
 	}
 	if c.Unproven {
 		fmt.Fprintf(p.w, "# the program is not proven\n")
@@ -141,7 +144,8 @@ func (p *Printer) Foot(r *Report) {
 	if r.Wrong > 0 {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(p.w, "# Out of bounds values : %d %s\n# Avg bus bandwidth    : %g\n#\n", r.Wrong, verdict, float64(int64(r.AvgBus*1e4+0.5))/1e4)
+	fmt.Fprintf(p.w, "# Out of bounds values : %d %s\n# Avg bus bandwidth    : %g\n#\n",
+		r.Wrong, verdict, float64(int64(r.AvgBus*1e4+0.5))/1e4)
 }
 
 // fixed prints a time in the width of its column.

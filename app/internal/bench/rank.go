@@ -112,7 +112,8 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, emit func(Event) error)
 	if err != nil {
 		return err
 	}
-	if err := emit(Event{Hello: &Hello{Rank: c.Rank(), Pid: os.Getpid(), Host: host, Transport: c.Transport(), GPU: gpus.hello()}}); err != nil {
+	if err := emit(Event{Hello: &Hello{Rank: c.Rank(), Pid: os.Getpid(), Host: host, Transport: c.Transport(),
+		GPU: gpus.hello()}}); err != nil {
 		return err
 	}
 	w, err := newWork(c, &cfg, int(max(slices.Max(sizes)/width, int64(c.Size()))), gpus)

@@ -55,7 +55,8 @@ func (t *Table) Crossed(w io.Writer) {
 			}
 		}
 		if slices.Sort(ratios); len(ratios) > 0 {
-			fmt.Fprintf(w, "# bytes between hosts over the least that must pass, from 32 KiB on: %s %.2f to %.2f, median %.2f\n", f, ratios[0], ratios[len(ratios)-1], median(ratios))
+			fmt.Fprintf(w, "# bytes between hosts over the least that must pass, from 32 KiB on: %s %.2f to %.2f, median %.2f\n",
+				f, ratios[0], ratios[len(ratios)-1], median(ratios))
 		}
 	}
 	rows, last, order := map[string]int{}, map[string]string{}, []string{}
@@ -71,6 +72,7 @@ func (t *Table) Crossed(w io.Writer) {
 		}
 	}
 	for _, name := range order {
-		fmt.Fprintf(w, "# %s bypassed the network in %d of %d rows, which do not count; in the last of them %s passed\n", name, rows[name], len(t.Rows), last[name])
+		fmt.Fprintf(w, "# %s bypassed the network in %d of %d rows, which do not count; in the last of them %s passed\n",
+			name, rows[name], len(t.Rows), last[name])
 	}
 }

@@ -86,5 +86,6 @@ func TestPictures(t *testing.T) {
 	chrome.Until(t, ctx, idle)
 	chrome.Ask[bool](t, ctx, `(app.pause(), app.seek(0), app.frames = [], app.play(), true)`)
 	chrome.Until(t, ctx, `app.frames.length > 200 || !app.playing`)
-	t.Log(chrome.Ask[string](t, ctx, `(() => { const f = app.frames.slice(5).sort((a, b) => a - b); return f.length + ' frames, ' + app.stage.dots + ' dots at the end, p50 ' + f[f.length >> 1].toFixed(1) + ' ms, p95 ' + f[Math.floor(f.length * .95)].toFixed(1) + ' ms, ' + (100 * f.filter(x => x > 20).length / f.length).toFixed(0) + '% over 20 ms'; })()`))
+	t.Log(chrome.Ask[string](t, ctx,
+		`(() => { const f = app.frames.slice(5).sort((a, b) => a - b); return f.length + ' frames, ' + app.stage.dots + ' dots at the end, p50 ' + f[f.length >> 1].toFixed(1) + ' ms, p95 ' + f[Math.floor(f.length * .95)].toFixed(1) + ' ms, ' + (100 * f.filter(x => x > 20).length / f.length).toFixed(0) + '% over 20 ms'; })()`))
 }

@@ -55,7 +55,8 @@ func Compile(ctx context.Context, dir string) (*Compiled, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(out, wasmName), "./app/internal/studio/wasm")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(out, wasmName),
+		"./app/internal/studio/wasm")
 	build.Dir = source
 	build.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
 	if text, err := build.CombinedOutput(); err != nil {
@@ -80,13 +81,15 @@ func (c *Compiled) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(dir, wasmName), c.Wasm, 0o644), os.WriteFile(filepath.Join(dir, scriptName), c.Script, 0o644))
+	return errors.Join(os.WriteFile(filepath.Join(dir, wasmName), c.Wasm, 0o644),
+		os.WriteFile(filepath.Join(dir, scriptName), c.Script, 0o644))
 }
 
 // checkout finds the folder with weft's source: above dir, or where this program's own source was when it was built.
 func checkout(dir string) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
-		return "", errors.New("a page with its engine needs the go tool, which is not in PATH; install Go, or give a compiled engine by --engine DIR")
+		return "",
+			errors.New("a page with its engine needs the go tool, which is not in PATH; install Go, or give a compiled engine by --engine DIR")
 	}
 	for at := dir; ; at = filepath.Dir(at) {
 		if b, err := os.ReadFile(filepath.Join(at, "go.mod")); err == nil && bytes.HasPrefix(b, []byte("module "+module+"\n")) {
@@ -100,7 +103,9 @@ func checkout(dir string) (string, error) {
 	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
 		version = module + "@" + info.Main.Version
 	}
-	return "", fmt.Errorf("a page with its engine is compiled from weft's source, and %s is not inside a checkout; run this in one (%s), or give a compiled engine by --engine DIR", dir, version)
+	return "",
+		fmt.Errorf("a page with its engine is compiled from weft's source, and %s is not inside a checkout; run this in one (%s), or give a compiled engine by --engine DIR",
+			dir, version)
 }
 
 var (
@@ -128,7 +133,8 @@ func File(w io.Writer, c *Compiled, open Open) error {
 		return "<style>\n" + read(style.FindStringSubmatch(tag)[1]) + "</style>"
 	})
 	page = icon.ReplaceAllString(page, `$1="data:image/svg+xml;base64,`+base64.StdEncoding.EncodeToString([]byte(read("icon.svg")))+`"`)
-	page = strings.Replace(page, `<meta name="color-scheme"`, `<meta http-equiv="Content-Security-Policy" content="`+policy+`">`+"\n"+`<meta name="color-scheme"`, 1)
+	page = strings.Replace(page, `<meta name="color-scheme"`,
+		`<meta http-equiv="Content-Security-Policy" content="`+policy+`">`+"\n"+`<meta name="color-scheme"`, 1)
 	state, err := json.Marshal(open)
 	if err != nil {
 		return err

@@ -51,11 +51,14 @@ func TestFrames(t *testing.T) {
 	tell("1,024 GPUs, two runs, 2,048 links", play)
 	crowded(t, ctx)
 	tell("100,000 messages under way", play)
-	t.Logf("frames: %-44s %s", "of that, drawing messages", chrome.Ask[string](t, ctx, `(() => { const f = []; for (let i = 0; i < 40; i++) { const a = performance.now(); app.stage.drawTop(); f.push(performance.now() - a); } f.sort((a, b) => a - b); return f[0].toFixed(1) + ' ms at least, ' + f[20].toFixed(1) + ' ms in the middle'; })()`))
+	t.Logf("frames: %-44s %s", "of that, drawing messages",
+		chrome.Ask[string](t, ctx,
+			`(() => { const f = []; for (let i = 0; i < 40; i++) { const a = performance.now(); app.stage.drawTop(); f.push(performance.now() - a); } f.sort((a, b) => a - b); return f[0].toFixed(1) + ' ms at least, ' + f[20].toFixed(1) + ' ms in the middle'; })()`))
 	chrome.Ask[bool](t, ctx, `(app.stage.move(false), true)`)
 	tell("100,000 events in 128 lanes, zoomed", `i => app.lanes.zoom(i % 60 < 30 ? .93 : 1 / .93, 500)`)
 	tell("nothing moves", `() => {}`)
-	t.Log("frames: " + chrome.Ask[string](t, ctx, `'picture ' + app.stage.over.width + ' × ' + app.stage.over.height + ', ' + navigator.hardwareConcurrency + ' processors, no GPU'`))
+	t.Log("frames: " + chrome.Ask[string](t, ctx,
+		`'picture ' + app.stage.over.width + ' × ' + app.stage.over.height + ', ' + navigator.hardwareConcurrency + ' processors, no GPU'`))
 }
 
 // crowded checks that all of them are there.

@@ -49,18 +49,26 @@ func Gallery() []Piece {
 		return Piece{File: file + ".html", Title: title, Text: about, Open: Open{Name: sample, Text: text[sample], View: view, State: s}}
 	}
 	hang := piece("hang", "four-hosts", "A job that hangs",
-		"Rank 13 does not come to an all-reduce: all others wait, and weft watch names it. Drag the clock back to see it happen.", "live", sight{Ran: map[string]bool{}})
+		"Rank 13 does not come to an all-reduce: all others wait, and weft watch names it. Drag the clock back to see it happen.",
+		"live", sight{Ran: map[string]bool{}})
 	hang.Open.Recording = recorded()
 	return []Piece{
 		piece("superpod", "superpod", "DGX SuperPOD", "1,016 H100 in four scalable units, with its figures and its bill.", "design", sight{}),
-		piece("rail-dead-spine", "rail-1k", "A rail fabric with a dead spine", "An all-reduce on 1,024 GPUs, healthy (A) and with one of 16 spines gone (B), on one clock: adaptive routing loses next to nothing.", "collective",
-			sight{Faults: []engine.Fault{{Part: "spine3"}}, A: sum(1<<28, "rabenseifner", false), B: sum(1<<28, "rabenseifner", true), Ran: map[string]bool{"a": true, "b": true}}),
-		piece("nvl72", "nvl72", "NVL72 racks", "576 GPUs, 72 of them joined by NVLink: an all-reduce inside racks first, then over the rails.", "collective",
+		piece("rail-dead-spine", "rail-1k", "A rail fabric with a dead spine",
+			"An all-reduce on 1,024 GPUs, healthy (A) and with one of 16 spines gone (B), on one clock: adaptive routing loses next to nothing.",
+			"collective",
+			sight{Faults: []engine.Fault{{Part: "spine3"}}, A: sum(1<<28, "rabenseifner", false), B: sum(1<<28, "rabenseifner", true),
+				Ran: map[string]bool{"a": true, "b": true}}),
+		piece("nvl72", "nvl72", "NVL72 racks", "576 GPUs, 72 of them joined by NVLink: an all-reduce inside racks first, then over the rails.",
+			"collective",
 			sight{A: sum(1<<28, "hierarchical", true), Ran: simulated}),
-		piece("dragonfly", "dragonfly", "A dragonfly", "Nine groups, fully joined: a ring crosses every group once.", "collective", sight{A: sum(1<<26, "ring", true), Ran: simulated}),
-		piece("dgx-1-synthesised", "dgx-1v", "A program made for a DGX-1", "Trees packed into the cube mesh of eight V100 (A), and rings (B).", "collective",
+		piece("dragonfly", "dragonfly", "A dragonfly", "Nine groups, fully joined: a ring crosses every group once.",
+			"collective", sight{A: sum(1<<26, "ring", true), Ran: simulated}),
+		piece("dgx-1-synthesised", "dgx-1v", "A program made for a DGX-1", "Trees packed into the cube mesh of eight V100 (A), and rings (B).",
+			"collective",
 			sight{A: sum(1<<26, "synth", true), B: sum(1<<26, "ring", true), Ran: map[string]bool{"a": true, "b": true}}),
-		piece("llama3-405b", "rail-16k", "405B parameters on 16,384 GPUs", "The fastest layouts of Llama 3 405B: step time, memory and the pipeline's schedule.", "plan",
+		piece("llama3-405b", "rail-16k", "405B parameters on 16,384 GPUs",
+			"The fastest layouts of Llama 3 405B: step time, memory and the pipeline's schedule.", "plan",
 			sight{Plan: &training{"llama3-405b", 2048, 8192}, Ran: map[string]bool{"plan": true}}),
 		piece("floor", "rail-1k", "A hall with 1,024 GPUs",
 			"The same fabric by its racks. Drag one to another position: the cluster file, cable lengths and the bill follow.", "design",

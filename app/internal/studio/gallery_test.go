@@ -22,8 +22,9 @@ const (
 // The page of the docs shows what the command writes.
 func TestGalleryInDocs(t *testing.T) {
 	var want bytes.Buffer
-	fmt.Fprint(&want, "# Gallery\n\nMade by:\n\n    make gallery\n\nTen pages of [weft studio](../../how-to/studio.md). `go run . studio gallery -o gallery` writes them, each as one file\n"+
-		"with the engine in it: open `gallery/index.html`. They compute what they show; these are their pictures.\n")
+	fmt.Fprint(&want,
+		"# Gallery\n\nMade by:\n\n    make gallery\n\nTen pages of [weft studio](../../how-to/studio.md). `go run . studio gallery -o gallery` writes them, each as one file\n"+
+			"with the engine in it: open `gallery/index.html`. They compute what they show; these are their pictures.\n")
 	for _, p := range studio.Gallery() {
 		name := strings.TrimSuffix(p.File, ".html")
 		fmt.Fprintf(&want, "\n## %s\n\n%s (`gallery/%s`)\n\n![%s](../../images/gallery/%s.jpg)\n", p.Title, p.Text, p.File, p.Title, name)
@@ -74,7 +75,8 @@ func TestGalleryFiles(t *testing.T) {
 		seen := time.Since(began)
 		chrome.Until(t, ctx, idle)
 		all := time.Since(began)
-		if said := chrome.Ask[string](t, ctx, `['text-errors', 'c-errors', 'p-errors'].map(id => document.getElementById(id).innerText).join('')`); said != "" {
+		if said := chrome.Ask[string](t, ctx,
+			`['text-errors', 'c-errors', 'p-errors'].map(id => document.getElementById(id).innerText).join('')`); said != "" {
 			t.Errorf("%s: %s", p.File, said)
 		}
 		chrome.Quiet(t, ctx)

@@ -96,7 +96,8 @@ func compare(t *testing.T, name string, shot []byte) {
 	if n := differing(got, want); n > cellsMayDiffer {
 		path := filepath.Join(os.TempDir(), "weft-studio-"+name+".png")
 		_ = os.WriteFile(path, shot, 0o644) // only to look at
-		t.Errorf("%s: %d of %d cells differ from %s; the page is in %s; if it is right, UPDATE=1 writes it anew", name, n, gridWide*gridHigh, file, path)
+		t.Errorf("%s: %d of %d cells differ from %s; the page is in %s; if it is right, UPDATE=1 writes it anew",
+			name, n, gridWide*gridHigh, file, path)
 	}
 }
 
@@ -180,9 +181,11 @@ func flat(t *testing.T, ctx context.Context) {
 	if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
 		t.Fatal(err)
 	}
-	chrome.Ask[bool](t, ctx, `app.liveFeed.get('api/all').then(all => { app.liveFeed.stop(); window.__all = all; window.__at = 100; return true; })`)
+	chrome.Ask[bool](t, ctx,
+		`app.liveFeed.get('api/all').then(all => { app.liveFeed.stop(); window.__all = all; window.__at = 100; return true; })`)
 	seconds := bounded.Times(200, 3600)
-	hours := fmt.Sprintf(`(() => { for (let i = 0; i < %d; i++) app.liveFeed.showRun(window.__all, null, window.__at++); return true; })()`, seconds)
+	hours := fmt.Sprintf(`(() => { for (let i = 0; i < %d; i++) app.liveFeed.showRun(window.__all, null, window.__at++); return true; })()`,
+		seconds)
 	chrome.Ask[bool](t, ctx, hours) // until its caches are full
 	before, nodesBefore := held()
 	chrome.Ask[bool](t, ctx, hours)
@@ -191,6 +194,7 @@ func flat(t *testing.T, ctx context.Context) {
 	if after > 1.1*before+1e6 || nodesAfter > nodesBefore+200 {
 		tell = t.Errorf
 	}
-	tell("memory: a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f", seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
+	tell("memory: a run followed for %d s more: %.2f MB, then %.2f MB; %.0f elements, then %.0f",
+		seconds, before/1e6, after/1e6, nodesBefore, nodesAfter)
 	chrome.Ask[bool](t, ctx, `(app.liveFeed.start(), true)`)
 }

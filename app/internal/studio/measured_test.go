@@ -18,7 +18,8 @@ var tables = []struct {
 	title, text, head string
 	line              *regexp.Regexp
 }{
-	{"Tasks", "A test does them as a person would, one after another on one page.", "task | clicks and fields | seconds", regexp.MustCompile(`task: (.+?) +(\d+) actions, ([\d.]+) s`)},
+	{"Tasks", "A test does them as a person would, one after another on one page.",
+		"task | clicks and fields | seconds", regexp.MustCompile(`task: (.+?) +(\d+) actions, ([\d.]+) s`)},
 	{"Frames", "Time between frames at 1280 × 720, over 180 frames.", "what moves | p50 | p95 | over 20 ms",
 		regexp.MustCompile(`frames: (.+?) +p50 ([\d.]+ ms), p95 ([\d.]+ ms), (\d+%) over 20 ms`)},
 	{"Files", "Each is opened from disk without a network, and computes what it shows.", "file | MB | first picture, s | everything, s",
@@ -53,7 +54,8 @@ func page(t *testing.T, log string) string {
 		t.Fatal("the log does not say how many processors there are, and how busy")
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "# Studio measured\n\nMade by:\n\n    make studio-show\n\n%s, Chromium %s without a GPU, %s processors, load average %s before frames were measured.\n[How to use it](../../how-to/studio.md), [gallery](gallery.md).\n",
+	fmt.Fprintf(&out,
+		"# Studio measured\n\nMade by:\n\n    make studio-show\n\n%s, Chromium %s without a GPU, %s processors, load average %s before frames were measured.\n[How to use it](../../how-to/studio.md), [gallery](gallery.md).\n",
 		time.Now().Format(time.DateOnly), version, cores[1], load[1])
 	for _, m := range tables {
 		rows := m.line.FindAllStringSubmatch(log, -1)
@@ -69,6 +71,8 @@ func page(t *testing.T, log string) string {
 	if m == nil {
 		t.Fatal("the log has no line for memory")
 	}
-	fmt.Fprintf(&out, "\n## Memory\n\nA page that follows a run held %s at first and %s an hour of the run later, with %s elements and then %s.\n", m[1], m[2], m[3], m[4])
+	fmt.Fprintf(&out,
+		"\n## Memory\n\nA page that follows a run held %s at first and %s an hour of the run later, with %s elements and then %s.\n",
+		m[1], m[2], m[3], m[4])
 	return out.String()
 }

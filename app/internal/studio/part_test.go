@@ -89,7 +89,8 @@ func testPart(t *testing.T, ctx context.Context) {
 	visit(t, ctx, server(t, hang.Open).URL, 1280, 900)
 	chrome.Until(t, ctx, idle+` && app.stage.pins.length === 1`)
 	want := `[` + strconv.Itoa(int(id)) + `,` + strconv.Itoa(int(id)) + `,` + strconv.Itoa(int(plan.Switches[at].Node)) + `]`
-	if got := chrome.Ask[string](t, ctx, `JSON.stringify(['`+nic+`', '`+link+`', '`+port+`'].map(n => app.stage.lookup(n)?.id))`); got != want {
+	if got := chrome.Ask[string](t, ctx, `JSON.stringify(['`+nic+`', '`+link+`', '`+port+
+		`'].map(n => app.stage.lookup(n)?.id))`); got != want {
 		t.Errorf("the picture finds %s, want %s", got, want)
 	}
 	const state = `app.stage.states.get('n' + app.stage.lookup('n1:gpu5').id)`
@@ -124,11 +125,13 @@ func measured(t *testing.T, ctx context.Context, cable string) {
 	if n := chrome.Ask[int](t, ctx, `app.stage.ratios?.size ?? 0`); n != 64 {
 		t.Fatalf("%d directions of cables are measured, want 64", n)
 	}
-	got := chrome.Ask[string](t, ctx, `app.liveFeed.history.findLast(h => h.t <= 20).links.filter(l => l.name.startsWith('`+cable+`')).map(l => l.name + ' ' + rateText(l.measured) + ' ' + rateText(l.expected) + ' ' + digits(l.ratio, 2)).join('; ')`)
+	got := chrome.Ask[string](t, ctx, `app.liveFeed.history.findLast(h => h.t <= 20).links.filter(l => l.name.startsWith('`+cable+
+		`')).map(l => l.name + ' ' + rateText(l.measured) + ' ' + rateText(l.expected) + ' ' + digits(l.ratio, 2)).join('; ')`)
 	if want := cable + ", sent 39.5 GB/s 45.0 GB/s 0.88; " + cable + ", received 39.5 GB/s 45.0 GB/s 0.88"; got != want {
 		t.Errorf("the cable is measured as %q, want %q", got, want)
 	}
-	if got := chrome.Ask[string](t, ctx, `document.getElementById('l-links').innerText`); !strings.Contains(got, "0.88×") || !strings.Contains(got, "median of 64") {
+	if got := chrome.Ask[string](t, ctx, `document.getElementById('l-links').innerText`); !strings.Contains(got, "0.88×") ||
+		!strings.Contains(got, "median of 64") {
 		t.Errorf("the page shows %q", got)
 	}
 	explained(t, ctx)

@@ -62,7 +62,8 @@ func agentReport(host, second int, now float64) *watch.Report {
 	done := int64(perSecond * min(second, missingFrom))
 	for p := range 8 {
 		sent := float64(done) * cableBytes(host)
-		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: sent, Rx: sent})
+		r.Counters.Ports = append(r.Counters.Ports, watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: sent,
+			Rx: sent})
 	}
 	for g := range 8 {
 		n := 8*host + g

@@ -92,7 +92,8 @@ func (s *Server) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET /api/{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(map[string]any{"methods": engine.Methods(), "how": "POST a JSON object to /api/NAME; the answer is lines of JSON: {\"progress\":...}, then {\"result\":...} or {\"error\":...}"})
+		json.NewEncoder(w).Encode(map[string]any{"methods": engine.Methods(),
+			"how": "POST a JSON object to /api/NAME; the answer is lines of JSON: {\"progress\":...}, then {\"result\":...} or {\"error\":...}"})
 	})
 	mux.Handle("POST /api/{method}", http.NewCrossOriginProtection().Handler(s.admit(http.HandlerFunc(s.answer))))
 	if s.Compiled != nil {

@@ -41,7 +41,8 @@ func (p *person) task(name string, f func()) {
 func (p *person) click(selector string) {
 	p.Helper()
 	p.acts++
-	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const e = document.querySelector(`+quoted(selector)+`); e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
+	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const e = document.querySelector(`+quoted(selector)+
+		`); e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]; })()`)
 	p.press(at[0], at[1])
 }
 
@@ -56,7 +57,8 @@ func (p *person) press(x, y float64) {
 func (p *person) part(name string) {
 	p.Helper()
 	p.acts++
-	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const s = app.stage, [x, y, w, h] = s.box(s.lookup(`+quoted(name)+`)), r = s.base.getBoundingClientRect(); return [r.left + (x + w / 2 - s.view.x) * s.view.s, r.top + (y + h / 2 - s.view.y) * s.view.s]; })()`)
+	at := chrome.Ask[[]float64](p.T, p.ctx, `(() => { const s = app.stage, [x, y, w, h] = s.box(s.lookup(`+quoted(name)+
+		`)), r = s.base.getBoundingClientRect(); return [r.left + (x + w / 2 - s.view.x) * s.view.s, r.top + (y + h / 2 - s.view.y) * s.view.s]; })()`)
 	p.press(at[0], at[1])
 	p.until(`app.stage.sel?.name === ` + quoted(name))
 }
@@ -65,7 +67,8 @@ func (p *person) part(name string) {
 func (p *person) choose(id, value string) {
 	p.Helper()
 	p.acts++
-	chrome.Ask[bool](p.T, p.ctx, `(() => { const e = document.getElementById(`+quoted(id)+`); e.value = `+quoted(value)+`; for (const k of ['input', 'change']) e.dispatchEvent(new Event(k, { bubbles: true })); return e.value === `+quoted(value)+`; })()`)
+	chrome.Ask[bool](p.T, p.ctx, `(() => { const e = document.getElementById(`+quoted(id)+`); e.value = `+quoted(value)+
+		`; for (const k of ['input', 'change']) e.dispatchEvent(new Event(k, { bubbles: true })); return e.value === `+quoted(value)+`; })()`)
 }
 
 func (p *person) until(expression string) { p.Helper(); chrome.Until(p.T, p.ctx, expression) }
@@ -95,7 +98,8 @@ func TestInABrowser(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		test func(*testing.T, context.Context)
-	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive}, {"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
+	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive},
+		{"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -116,18 +120,21 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	p.task("start from another cluster", func() {
 		p.acts++
-		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('sample'); e.value = [...e.options].find(o => o.text.startsWith('two-hosts')).value; e.dispatchEvent(new Event('change')); return true; })()`)
+		chrome.Ask[bool](t, ctx,
+			`(() => { const e = document.getElementById('sample'); e.value = [...e.options].find(o => o.text.startsWith('two-hosts')).value; e.dispatchEvent(new Event('change')); return true; })()`)
 		p.until(`document.getElementById('figures').innerText.includes('2 hosts') && ` + idle)
 	})
 	p.task("a slip of the pen has a line", func() {
-		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.focus(); e.value = e.value.replace('family: rail', 'family: rial'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx,
+			`(() => { const e = document.getElementById('text'); e.focus(); e.value = e.value.replace('family: rail', 'family: rial'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.acts++
 		p.until(`document.getElementById('text-errors').textContent.includes('line 8')`)
 		p.sees("#text-errors", "rial")
 		if !chrome.Ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
 			t.Error("the line is not marked, or the picture is gone")
 		}
-		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx,
+			`(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.until(`document.getElementById('text-errors').textContent === '' && ` + idle)
 	})
 	p.task("add two hosts by a button", func() {
@@ -138,7 +145,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 	})
 	p.task("take a rail away, and back", func() {
 		p.click(`#grow [data-by="-1"][data-unit="rail"]`)
-		p.until(`document.getElementById('text').value.includes('nics: "nic[0-6]"') && document.getElementById('figures').innerText.includes('7 leaf') && ` + idle)
+		p.until(`document.getElementById('text').value.includes('nics: "nic[0-6]"') && document.getElementById('figures').innerText.includes('7 leaf') && ` +
+			idle)
 		p.click(`#grow [data-by="1"][data-unit="rail"]`)
 		p.until(`document.getElementById('figures').innerText.includes('8 leaf') && ` + idle)
 	})
@@ -146,11 +154,13 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`[data-layout="floor"]`)
 		p.until(`app.stage.scene.grid && ` + idle)
 		p.acts++
-		at := chrome.Ask[[]float64](t, ctx, `(() => { const s = app.stage, g = s.scene.grid, r = s.base.getBoundingClientRect(), v = s.view; s.zoom(.4); return [.5, .5, 2.5, 1.5].map((x, i) => i % 2 ? r.top + (x * g.h - v.y) * v.s : r.left + (x * g.w - v.x) * v.s); })()`)
+		at := chrome.Ask[[]float64](t, ctx,
+			`(() => { const s = app.stage, g = s.scene.grid, r = s.base.getBoundingClientRect(), v = s.view; s.zoom(.4); return [.5, .5, 2.5, 1.5].map((x, i) => i % 2 ? r.top + (x * g.h - v.y) * v.s : r.left + (x * g.w - v.x) * v.s); })()`)
 		if err := chromedp.Do(ctx, chromedp.DragAndDropXY(at[0], at[1], at[2], at[3], 6)); err != nil {
 			t.Fatal(err)
 		}
-		p.until(`document.getElementById('text').value.includes('"B03"') && app.stage.scene.blocks.some(b => b.name === 'B03' && b.hosts + b.switches > 0) && ` + idle)
+		p.until(`document.getElementById('text').value.includes('"B03"') && app.stage.scene.blocks.some(b => b.name === 'B03' && b.hosts + b.switches > 0) && ` +
+			idle)
 		p.click(`[data-layout="network"]`)
 		p.until(`!app.stage.scene.grid && ` + idle)
 	})
@@ -199,7 +209,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.until(`app.lanes.rows.length === 1 && app.lanes.rows[0].lane.name === 'rank 5'`)
 		p.choose("lane-find", "")
 		p.until(`app.lanes.rows.length === 32`)
-		if !chrome.Ask[bool](t, ctx, `app.lanes.groups[0].chain.length > 32 && app.stage.limits.length === 1 && app.stage.limits[0].text.includes('nic')`) {
+		if !chrome.Ask[bool](t, ctx,
+			`app.lanes.groups[0].chain.length > 32 && app.stage.limits.length === 1 && app.stage.limits[0].text.includes('nic')`) {
 			t.Error("no critical path, or no limiting link")
 		}
 	})
@@ -212,7 +223,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click(`.ab [data-run="b"]`)
 		p.click("#c-run")
 		p.until(`app.results.b !== null && ` + idle)
-		if !chrome.Ask[bool](t, ctx, `app.results.b.time_ps > app.results.a.time_ps && app.stage.runs.length === 2 && app.total === app.results.b.time_ps`) {
+		if !chrome.Ask[bool](t, ctx,
+			`app.results.b.time_ps > app.results.a.time_ps && app.stage.runs.length === 2 && app.total === app.results.b.time_ps`) {
 			t.Error("B is not slower than A, or not on the same clock")
 		}
 		p.sees("section[data-run=a]", "times as fast")
@@ -257,7 +269,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.click("#c-sample")
 		p.until(`document.getElementById('c-program').value.includes('op all-reduce') && ` + idle)
 		p.acts++
-		chrome.Ask[bool](t, ctx, `(() => { const e = document.getElementById('c-program'); e.value = e.value.replace('recv-reduce-send', 'recv-send').replace('j < n-2', 'j < n-3'); e.dispatchEvent(new Event('input')); return true; })()`)
+		chrome.Ask[bool](t, ctx,
+			`(() => { const e = document.getElementById('c-program'); e.value = e.value.replace('recv-reduce-send', 'recv-send').replace('j < n-2', 'j < n-3'); e.dispatchEvent(new Event('input')); return true; })()`)
 		p.click("#c-run")
 		p.until(`document.getElementById('c-errors').textContent !== '' && ` + idle)
 	})
@@ -272,7 +285,8 @@ func testTasks(t *testing.T, ctx context.Context) {
 		p.until(`document.querySelector('#p-scatter .range') !== null`)
 		best := chrome.Ask[string](t, ctx, `app.plan.cost.layout_text`)
 		p.acts++
-		chrome.Ask[bool](t, ctx, `(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)
+		chrome.Ask[bool](t, ctx,
+			`(() => { const list = [...document.querySelectorAll('#p-scatter circle[aria-pressed=false]')]; list[list.length - 1].dispatchEvent(new MouseEvent('click', { bubbles: true })); return true; })()`)
 		p.until(`app.plan.cost.layout_text !== ` + quoted(best) + ` && ` + idle)
 		if !chrome.Ask[bool](t, ctx, `app.stage.paint.size === 32 && !document.getElementById('dock').hidden`) {
 			t.Error("the layout is not painted, or its step has no lanes")
@@ -311,7 +325,8 @@ func drawing(t *testing.T, svg string) {
 			text += string(x) + "\n"
 		}
 	}
-	if !strings.Contains(text, "n3") || !strings.Contains(text, "limited by") || shapes["image"] != 1 || shapes["path"] < 10 || shapes["rect"] < 32 || strings.Contains(svg, "NaN") {
+	if !strings.Contains(text, "n3") || !strings.Contains(text, "limited by") || shapes["image"] != 1 || shapes["path"] < 10 ||
+		shapes["rect"] < 32 || strings.Contains(svg, "NaN") {
 		t.Errorf("the picture has %v and says %q", shapes, text)
 	}
 }
@@ -349,10 +364,12 @@ func testLooks(t *testing.T, ctx context.Context) {
 	}
 	visit(t, ctx, s.URL, 1280, 900)
 	chrome.Until(t, ctx, idle)
-	if list := chrome.Ask[[]string](t, ctx, `[...document.querySelectorAll('button, a, input, select, textarea, canvas:not([aria-hidden]), summary, [role=img], [role=tab]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx,
+		`[...document.querySelectorAll('button, a, input, select, textarea, canvas:not([aria-hidden]), summary, [role=img], [role=tab]')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)`); len(list) > 0 {
 		t.Errorf("without a name: %q", list)
 	}
-	if list := chrome.Ask[[]string](t, ctx, `[...document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')].flatMap(e => ['aria-controls', 'aria-labelledby', 'aria-describedby'].map(a => e.getAttribute(a)).filter(id => id && !document.getElementById(id)))`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx,
+		`[...document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby]')].flatMap(e => ['aria-controls', 'aria-labelledby', 'aria-describedby'].map(a => e.getAttribute(a)).filter(id => id && !document.getElementById(id)))`); len(list) > 0 {
 		t.Errorf("names of nothing: %q", list)
 	}
 	chrome.Ask[bool](t, ctx, `(document.getElementById('tab-design').focus(), true)`)
@@ -476,17 +493,18 @@ func testLive(t *testing.T, ctx context.Context) {
 	asked, answer := make(chan bool), make(chan bool)
 	l := engine.Default()
 	pages := board.Handler()
-	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if gone.Load() {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		if slow.CompareAndSwap(true, false) {
-			asked <- true
-			<-answer
-		}
-		pages.ServeHTTP(w, r)
-	})}).Handler())
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l,
+		Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if gone.Load() {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			if slow.CompareAndSwap(true, false) {
+				asked <- true
+				<-answer
+			}
+			pages.ServeHTTP(w, r)
+		})}).Handler())
 	defer s.Close()
 	visit(t, ctx, s.URL, 1280, 900)
 	chrome.Ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
@@ -528,7 +546,8 @@ func testCancel(t *testing.T, ctx context.Context) {
 	chrome.Until(t, ctx, idle)
 	click(t, ctx, "#tab-collective")
 	// With a dead NIC no two ranks are alike: this takes half a minute.
-	chrome.Ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const e = document.getElementById('c-op'); e.value = 'all-to-all'; e.dispatchEvent(new Event('input')); return true; })()`)
+	chrome.Ask[bool](t, ctx,
+		`(() => { app.fault('n0:nic1', 0); const e = document.getElementById('c-op'); e.value = 'all-to-all'; e.dispatchEvent(new Event('input')); return true; })()`)
 	click(t, ctx, "#c-run")
 	chrome.Until(t, ctx, `!document.getElementById('busy').hidden`)
 	click(t, ctx, "#cancel")
@@ -536,7 +555,8 @@ func testCancel(t *testing.T, ctx context.Context) {
 	if chrome.Ask[bool](t, ctx, `app.results.a !== null`) {
 		t.Fatal("it was done before it could be cancelled")
 	}
-	chrome.Ask[bool](t, ctx, `(() => { for (const [id, v] of [['c-op', 'all-reduce'], ['c-algo', 'ring'], ['c-gpus', '16']]) { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event('input')); } return true; })()`)
+	chrome.Ask[bool](t, ctx,
+		`(() => { for (const [id, v] of [['c-op', 'all-reduce'], ['c-algo', 'ring'], ['c-gpus', '16']]) { const e = document.getElementById(id); e.value = v; e.dispatchEvent(new Event('input')); } return true; })()`)
 	click(t, ctx, "#c-run")
 	chrome.Until(t, ctx, `app.results.a?.algo === 'ring'`)
 	chrome.Quiet(t, ctx)
@@ -558,15 +578,18 @@ func TestMailedFile(t *testing.T) {
 	}
 	// A served page exports itself, with what it shows.
 	open := sample(t, "two-hosts")
-	open.View, open.State = "collective", map[string]any{"a": map[string]any{"op": "all-reduce", "bytes": 1 << 26, "algo": "ring"}, "ran": map[string]bool{"a": true}}
+	open.View, open.State = "collective", map[string]any{"a": map[string]any{"op": "all-reduce", "bytes": 1 << 26, "algo": "ring"},
+		"ran": map[string]bool{"a": true}}
 	l := engine.Default()
-	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: open, Compiled: func(context.Context) (*studio.Compiled, error) { return c, nil }}).Handler())
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l, Open: open,
+		Compiled: func(context.Context) (*studio.Compiled, error) { return c, nil }}).Handler())
 	defer s.Close()
 	visit(t, ctx, s.URL, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && `+idle)
 	page := chrome.Ask[string](t, ctx, `app.exported('html').then(b => b.text())`)
 	for what, begins := range map[string]string{"png": "\x89PNG", "svg": "<svg", "plain.svg": "<svg", "yaml": "# Two DGX"} {
-		got := chrome.Ask[string](t, ctx, `app.exported('`+what+`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
+		got := chrome.Ask[string](t, ctx, `app.exported('`+what+
+			`').then(b => b.arrayBuffer()).then(b => String.fromCharCode(...new Uint8Array(b).slice(0, 200)))`)
 		if !strings.Contains(strings.Map(func(r rune) rune { return r & 0xff }, got), begins) && !strings.Contains(got, begins) {
 			t.Errorf("%s begins with %q", what, got)
 		}
@@ -581,18 +604,21 @@ func TestMailedFile(t *testing.T) {
 	visit(t, ctx, "file://"+name, 1280, 900)
 	chrome.Until(t, ctx, `app.results.a !== null && app.report?.name === 'two-hosts' && `+idle)
 	st, _ := os.Stat(name)
-	t.Logf("file: two-hosts, a mailed file without a network: %.1f MB, first answers after %.1f s", float64(st.Size())/1e6, time.Since(began).Seconds())
+	t.Logf("file: two-hosts, a mailed file without a network: %.1f MB, first answers after %.1f s",
+		float64(st.Size())/1e6, time.Since(began).Seconds())
 	if got := chrome.Ask[string](t, ctx, `app.results.a.algo + ' ' + app.results.a.trace.ranks`); got != "ring 16" {
 		t.Errorf("it simulated %s", got)
 	}
-	if list := chrome.Ask[[]string](t, ctx, `performance.getEntriesByType('resource').map(e => e.name).filter(n => /^https?:/.test(n))`); len(list) > 0 {
+	if list := chrome.Ask[[]string](t, ctx,
+		`performance.getEntriesByType('resource').map(e => e.name).filter(n => /^https?:/.test(n))`); len(list) > 0 {
 		t.Errorf("the file asked for %v", list)
 	}
 	// Cancelling ends the worker; the next question starts another.
 	chrome.Ask[bool](t, ctx, `(app.findBound(), app.cancel(), app.bound = null, app.findBound(), true)`)
 	chrome.Until(t, ctx, `app.bound !== null && `+idle)
 	// The file saves itself with what it shows now.
-	if !chrome.Ask[bool](t, ctx, `(() => { app.fault('n0:nic1', 0); const page = new DOMParser().parseFromString(app.ownFile(), 'text/html'); return JSON.parse(page.getElementById('open').textContent).state.faults[0].part === 'n0:nic1' && page.getElementById('wasm').textContent.length > 1e6; })()`) {
+	if !chrome.Ask[bool](t, ctx,
+		`(() => { app.fault('n0:nic1', 0); const page = new DOMParser().parseFromString(app.ownFile(), 'text/html'); return JSON.parse(page.getElementById('open').textContent).state.faults[0].part === 'n0:nic1' && page.getElementById('wasm').textContent.length > 1e6; })()`) {
 		t.Error("the copy does not hold the fault, or no engine")
 	}
 	chrome.Quiet(t, ctx)

@@ -110,8 +110,10 @@ type incident struct {
 }
 
 func newLedger(r *run) *ledger {
-	l := &ledger{r: r, had: map[int]int{}, changed: make(chan struct{}), slots: make([]web.Rank, r.o.Ranks), standing: make([]coord.Standing, r.o.Ranks),
-		formed: map[uint64]map[int]time.Time{}, seat: map[int]int{}, saves: map[saveKey]*save{}, losses: map[int]float64{}, tokens: map[int]int{}}
+	l := &ledger{r: r, had: map[int]int{}, changed: make(chan struct{}), slots: make([]web.Rank, r.o.Ranks),
+		standing: make([]coord.Standing, r.o.Ranks),
+		formed:   map[uint64]map[int]time.Time{}, seat: map[int]int{}, saves: map[saveKey]*save{}, losses: map[int]float64{},
+		tokens: map[int]int{}}
 	for i := range l.slots {
 		l.slots[i] = web.Rank{ID: i, Rank: -1, State: web.Starting}
 	}
@@ -217,7 +219,8 @@ func (l *ledger) show(slot int) { l.r.board.Rank(l.slots[slot]) }
 func (l *ledger) decided(e node.Event) {
 	l.epoch = e.Epoch
 	l.epochs++
-	w := web.Epoch{Number: e.Epoch.Number, At: e.At, Reason: e.Epoch.Reason, Step: l.top, Layout: l.r.o.Train.Layout.Fit(max(1, len(e.Epoch.Members))).String()}
+	w := web.Epoch{Number: e.Epoch.Number, At: e.At, Reason: e.Epoch.Reason, Step: l.top,
+		Layout: l.r.o.Train.Layout.Fit(max(1, len(e.Epoch.Members))).String()}
 	for _, m := range e.Epoch.Members {
 		w.Members = append(w.Members, int(m.ID))
 	}
@@ -287,7 +290,8 @@ func (l *ledger) reported(slot int, w elastic.Word) {
 				}
 			}
 			if f.From != "peers" {
-				l.r.note("note", -1, "training begins with step %d, from the %s, on %d ranks (%v) over %s", f.Step+1, f.From, f.Ranks, f.Layout, f.Transport)
+				l.r.note("note", -1, "training begins with step %d, from the %s, on %d ranks (%v) over %s",
+					f.Step+1, f.From, f.Ranks, f.Layout, f.Transport)
 			}
 		}
 	case rank.Stepped:
@@ -384,7 +388,8 @@ func (l *ledger) saved(slot int, at time.Time, c rank.Part) {
 	out := web.Checkpoint{Step: c.Step, At: s.began, State: "writing"}
 	if c.Err != "" {
 		if !s.over {
-			l.r.event(web.Event{At: at, Kind: "error", ID: slot, Text: fmt.Sprintf("checkpoint of step %d: %s; training goes on, earlier checkpoints are as they were", c.Step, c.Err)})
+			l.r.event(web.Event{At: at, Kind: "error", ID: slot,
+				Text: fmt.Sprintf("checkpoint of step %d: %s; training goes on, earlier checkpoints are as they were", c.Step, c.Err)})
 		}
 		s.over, s.failed, s.why = true, true, c.Err
 		out.State, out.Text = "failed", c.Err
@@ -446,7 +451,8 @@ func (l *ledger) hurt(slot, pid int, at time.Time, kind string) {
 	}
 	l.open(slot, pid, at, kind)
 	name := map[string]string{"kill": "SIGKILL", "stop": "SIGSTOP"}[kind]
-	l.r.event(web.Event{At: at, Kind: map[string]string{"kill": "kill", "stop": "stopped"}[kind], ID: slot, Text: fmt.Sprintf("%s to rank %d, pid %d", name, l.slots[slot].Rank, pid)})
+	l.r.event(web.Event{At: at, Kind: map[string]string{"kill": "kill", "stop": "stopped"}[kind], ID: slot,
+		Text: fmt.Sprintf("%s to rank %d, pid %d", name, l.slots[slot].Rank, pid)})
 }
 
 func (l *ledger) coordinatorKilled() {
@@ -561,7 +567,8 @@ func (l *ledger) calm(ctx context.Context) bool {
 // job tells the page what runs.
 func (r *run) job(f rank.Formed) {
 	j := web.Job{Title: "weft up", Model: describe(r.o.Train.Model),
-		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started, Watch: "/watch/", Studio: r.studio()}
+		Layout: f.Layout.String(), Transport: f.Transport, Command: r.o.Command, Params: f.Params, Ranks: r.o.Ranks, Started: r.started,
+		Watch: "/watch/", Studio: r.studio()}
 	if r.o.For > 0 {
 		j.Until = r.started.Add(r.o.For)
 	}

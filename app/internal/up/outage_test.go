@@ -119,7 +119,8 @@ func TestOutageOfOneOfThree(t *testing.T) {
 			all = append(all, name+"="+at)
 		}
 		name, state := fmt.Sprintf("n%d", i), filepath.Join(dir, fmt.Sprint(i))
-		args := []string{os.Args[0], "coord", "--dir", state, "--listen", clients[i], "--name", name, "--peers", strings.Join(all, ","), "--no-sync"}
+		args := []string{os.Args[0], "coord", "--dir", state, "--listen", clients[i], "--name", name, "--peers", strings.Join(all, ","),
+			"--no-sync"}
 		if c.External {
 			at, peer := "http://"+clients[i], "http://"+peers[i]
 			args = []string{etcd, "--data-dir", state, "--name", name, "--listen-client-urls", at, "--advertise-client-urls", at,
@@ -166,11 +167,13 @@ func cutOff(t *testing.T, first int) {
 		return func(f func() error) error { return lab.Do(host, f) }
 	}
 	at := nslab.Addr(0, 0).String() + ":2379"
-	server(t, on(0), []string{"WEFT_TOKEN=" + drillToken}, os.Args[0], "coord", "--dir", filepath.Join(t.TempDir(), "state"), "--listen", at, "--no-sync")
+	server(t, on(0), []string{"WEFT_TOKEN=" + drillToken}, os.Args[0], "coord", "--dir", filepath.Join(t.TempDir(), "state"), "--listen", at,
+		"--no-sync")
 	sites := make([]*site, 2)
 	cfg := tiny()
 	for _, i := range []int{first, 1 - first} {
-		sites[i] = open(t, siteConfig{Name: fmt.Sprintf("host %d", i), Addr: nslab.Addr(i, 0).String(), Endpoints: []string{at}, Token: drillToken,
+		sites[i] = open(t, siteConfig{Name: fmt.Sprintf("host %d", i), Addr: nslab.Addr(i, 0).String(), Endpoints: []string{at},
+			Token: drillToken,
 			Slots: []int{2 * i, 2*i + 1}, Min: 1, Max: 4, Rank: rank.Config{Run: "drill", Train: cfg}}, on(i))
 		if i == first { // it decides once its ranks have a place
 			sites[i].await("a place", func(l line) bool { return l.Kind == node.Placed })
@@ -203,7 +206,8 @@ func cutOff(t *testing.T, first int) {
 	}
 	back := a.at(0, 4)
 	for _, s := range []int{2, 3} {
-		b.await(fmt.Sprintf("a step of slot %d after it is back", s), func(l line) bool { return l.Kind == "step" && l.Slot == s && l.Epoch >= back.Epoch })
+		b.await(fmt.Sprintf("a step of slot %d after it is back", s),
+			func(l line) bool { return l.Kind == "step" && l.Slot == s && l.Epoch >= back.Epoch })
 	}
 	a.ends()
 	b.ends()
@@ -216,6 +220,7 @@ func cutOff(t *testing.T, first int) {
 	}
 	steps, worst := compare(t, cfg, a, b)
 	s := func(x time.Time) float64 { return x.Sub(began.At).Seconds() }
-	keep(t, fmt.Sprintf("%8.3f s  the link of host 1 is cut\n%8.3f s  host 0 takes a step on its own\n%8.3f s  the link is mended\n%8.3f s  a step on both\n%s%d steps, losses differ by at most %.1g\n",
-		s(cut), s(alone.At), s(mended), s(back.At), script(began.At, a, b), steps, worst))
+	keep(t,
+		fmt.Sprintf("%8.3f s  the link of host 1 is cut\n%8.3f s  host 0 takes a step on its own\n%8.3f s  the link is mended\n%8.3f s  a step on both\n%s%d steps, losses differ by at most %.1g\n",
+			s(cut), s(alone.At), s(mended), s(back.At), script(began.At, a, b), steps, worst))
 }

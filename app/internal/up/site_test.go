@@ -109,7 +109,8 @@ func tell(e node.Event) (line, bool) {
 	case node.Said:
 		l.Kind, l.Epoch, l.Text = string(e.Word.Kind), e.Word.Epoch, e.Word.Text
 		switch {
-		case e.Word.Kind == elastic.Formed, e.Word.Kind == elastic.Failed, e.Word.Kind == elastic.Stuck, e.Word.Kind == elastic.Broken, e.Word.Kind == elastic.Knew:
+		case e.Word.Kind == elastic.Formed, e.Word.Kind == elastic.Failed, e.Word.Kind == elastic.Stuck, e.Word.Kind == elastic.Broken,
+			e.Word.Kind == elastic.Knew:
 		case e.Word.Name == rank.Stepped:
 			var s report.Step
 			if json.Unmarshal(e.Word.Data, &s) != nil {

@@ -93,7 +93,8 @@ func (l *ledger) summary() Summary {
 	defer l.mu.Unlock()
 	s := Summary{Steps: l.at, LossStart: l.start, LossEnd: l.losses[l.at], Epochs: l.epochs, Kills: l.kills, Ranks: l.r.o.Ranks,
 		Layout: l.work.Layout.String(), Coordinators: l.coords, Memory: l.measures.Held, MemoryModel: l.measures.Expected, Busy: l.measures.Busy,
-		Backward: milli(l.measures.Backward), Commit: milli(l.measures.Commit), Update: milli(l.measures.Update), Step: milli(l.measures.Step), Incidents: []Incident{}}
+		Backward: milli(l.measures.Backward), Commit: milli(l.measures.Commit), Update: milli(l.measures.Update), Step: milli(l.measures.Step),
+		Incidents: []Incident{}}
 	total := 0
 	for _, n := range l.tokens {
 		total += n
@@ -114,7 +115,8 @@ func (l *ledger) summary() Summary {
 	if len(l.held) > 0 {
 		set(&s.SaveHeld, milli(slices.Sorted(slices.Values(l.held))[len(l.held)/2]))
 	}
-	if mid := func(list []time.Duration) float64 { return milli(slices.Sorted(slices.Values(list))[len(list)/2]) }; len(l.beside) > 4 && len(l.alone) > 4 {
+	if mid := func(list []time.Duration) float64 { return milli(slices.Sorted(slices.Values(list))[len(list)/2]) }; len(l.beside) > 4 &&
+		len(l.alone) > 4 {
 		set(&s.SaveSlows, mid(l.beside)/mid(l.alone))
 	}
 	if m := l.measures; m.Comm > 0 {
@@ -137,7 +139,8 @@ func (l *ledger) summary() Summary {
 			continue
 		}
 		s.Failures++
-		s.Incidents = append(s.Incidents, Incident{At: i.at.Sub(l.r.started).Seconds(), Slot: i.slot, Kind: i.kind, Detect: milli(i.detect), Resume: milli(i.resume), Lost: i.lost, Over: i.over && i.resume > 0})
+		s.Incidents = append(s.Incidents, Incident{At: i.at.Sub(l.r.started).Seconds(), Slot: i.slot, Kind: i.kind, Detect: milli(i.detect),
+			Resume: milli(i.resume), Lost: i.lost, Over: i.over && i.resume > 0})
 		if i.resume > 0 {
 			detect, resume = append(detect, milli(i.detect)), append(resume, milli(i.resume))
 		}
@@ -290,7 +293,8 @@ func (s Summary) Print(out io.Writer) error {
 		if s.Same != nil && !*s.Same {
 			verdict = "failed"
 		}
-		row("check", "%s: the losses of %d steps differ by at most %.2g (relative) from those of an undisturbed run", verdict, s.Checked, *s.Deviation)
+		row("check", "%s: the losses of %d steps differ by at most %.2g (relative) from those of an undisturbed run",
+			verdict, s.Checked, *s.Deviation)
 	}
 	return w.Flush()
 }
@@ -312,11 +316,13 @@ func (l *ledger) figures() []web.Measure {
 	if m.Formula > 0 {
 		add("pipeline bubble", fmt.Sprintf("%.0f%%", 100*m.Bubble), "(p-1)/(m+p-1) is %.0f%%", 100*m.Formula)
 	}
-	add("state per rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations", unit.Bytes(m.Expected), unit.Bytes(m.Total))
+	add("state per rank", unit.Bytes(m.Held).String(), "parameters, gradients, moments; the formula gives %s; %s with buffers and activations",
+		unit.Bytes(m.Expected), unit.Bytes(m.Total))
 	if value, note := host(); value != "" {
 		add("this host", value, "%s", note)
 	}
-	add("computing", fmt.Sprintf("%.0f%%", 100*m.Busy), "of a step of rank 0; forward %.1f ms, backward %.1f ms", milli(m.Forward), milli(m.Backward))
+	add("computing", fmt.Sprintf("%.0f%%", 100*m.Busy), "of a step of rank 0; forward %.1f ms, backward %.1f ms",
+		milli(m.Forward), milli(m.Backward))
 	return list
 }
 
@@ -374,7 +380,8 @@ func (l *ledger) report(ctx context.Context) {
 			}
 			d := l.recent[n-1].at.Sub(l.recent[0].at).Seconds()
 			line = fmt.Sprintf("%8.3f s  step %d  loss %.4f  %s tokens/s  epoch %d  %d of %d ranks at work",
-				time.Since(l.r.started).Seconds(), l.recent[n-1].step, l.losses[l.recent[n-1].step], si(float64(tokens)/d), l.epoch.Number, len(l.epoch.Members), l.r.o.Ranks)
+				time.Since(l.r.started).Seconds(), l.recent[n-1].step, l.losses[l.recent[n-1].step], si(float64(tokens)/d), l.epoch.Number,
+				len(l.epoch.Members), l.r.o.Ranks)
 		}
 		l.mu.Unlock()
 		if line != "" {

@@ -198,7 +198,8 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 		<-ended
 		r.port.Release()
 	}()
-	r.client, err = coord.Dial(ctx, coord.Config{Endpoints: []string{r.address()}, Job: r.name, Token: r.token, Wait: time.Minute, TTL: coord.OneHost})
+	r.client, err = coord.Dial(ctx, coord.Config{Endpoints: []string{r.address()}, Job: r.name, Token: r.token, Wait: time.Minute,
+		TTL: coord.OneHost})
 	if err != nil {
 		return s, err
 	}
@@ -216,7 +217,8 @@ func Run(ctx context.Context, o Options) (s Summary, err error) {
 // takenAlready is the end of a run whose checkpoint has all of its steps.
 func (o *Options) takenAlready(taken int) (s Summary, err error) {
 	if o.Summary != nil {
-		_, err = fmt.Fprintf(o.Summary, "step %d has been taken already: the checkpoint in %s is of step %d; give --steps above that to go on\n", o.Steps, o.Ckpt, taken)
+		_, err = fmt.Fprintf(o.Summary, "step %d has been taken already: the checkpoint in %s is of step %d; give --steps above that to go on\n",
+			o.Steps, o.Ckpt, taken)
 	}
 	return Summary{Steps: taken, Ranks: o.Ranks, Incidents: []Incident{}}, err
 }
@@ -310,15 +312,18 @@ func (r *run) checkPlace(ctx context.Context) (taken int, err error) {
 	}
 	want := r.o.Train
 	if have.Model != want.Model || have.Seed != want.Seed {
-		return 0, wrong("the checkpoint of step %d in %s is of another run: %s with seed %d, asked for is %s with seed %d; continue that one with its --model and --seed, or give another --ckpt",
-			m.Step, r.o.Ckpt, describe(have.Model), have.Seed, describe(want.Model), want.Seed)
+		return 0,
+			wrong("the checkpoint of step %d in %s is of another run: %s with seed %d, asked for is %s with seed %d; continue that one with its --model and --seed, or give another --ckpt",
+				m.Step, r.o.Ckpt, describe(have.Model), have.Seed, describe(want.Model), want.Seed)
 	}
 	batch := have.Batch
 	if want.Elastic == train.ScaleRate { // samples of a replica stay
 		batch = (have.Batch + have.Layout.DP - 1) / have.Layout.DP * want.Layout.Fit(r.o.Ranks).DP
 	}
 	if batch != want.Batch && r.o.Batch {
-		return 0, wrong("the checkpoint of step %d in %s was trained with --batch %d, asked for is --batch %d; continue with %d, or give another --ckpt", m.Step, r.o.Ckpt, batch, want.Batch, batch)
+		return 0,
+			wrong("the checkpoint of step %d in %s was trained with --batch %d, asked for is --batch %d; continue with %d, or give another --ckpt",
+				m.Step, r.o.Ckpt, batch, want.Batch, batch)
 	}
 	r.o.Train.Batch = batch
 	return int(m.Step), nil
@@ -366,7 +371,8 @@ func (r *run) coordinate(ctx context.Context) (ended chan struct{}, err error) {
 	if r.port, err = launch.HoldPort(); err != nil {
 		return nil, err
 	}
-	command := append(append([]string{}, r.o.Program...), "coord", "--dir", filepath.Join(r.dir, "coordinator"), "--listen", r.address(), "--job", r.name, "--no-sync")
+	command := append(append([]string{}, r.o.Program...), "coord", "--dir", filepath.Join(r.dir, "coordinator"), "--listen", r.address(),
+		"--job", r.name, "--no-sync")
 	exits := make(chan *launch.Process, 1)
 	start := func() error {
 		p, err := launch.Start(launch.Command{Rank: -1, Args: command, Env: []string{"WEFT_TOKEN=" + r.token}}, exits)
@@ -430,7 +436,8 @@ func (r *run) agent() error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast, Ckpt: r.o.Ckpt, Every: r.o.Every, Last: r.keeps, Keep: r.o.Keep, Orders: r.orders()})
+	text, err := json.Marshal(rank.Config{Run: r.name + "-" + own[:8], Train: r.o.Train, Steps: r.o.Steps, Contrast: r.o.Contrast,
+		Ckpt: r.o.Ckpt, Every: r.o.Every, Last: r.keeps, Keep: r.o.Keep, Orders: r.orders()})
 	if err != nil {
 		return err
 	}
@@ -450,7 +457,8 @@ func (r *run) agent() error {
 	r.node, err = node.New(node.Config{
 		Client: r.client, Policy: coord.Policy{Min: r.o.Min, Max: r.o.Ranks, Settle: 2 * time.Second, Return: r.o.comeBack, Name: "up"},
 		Slots: slots, Command: append(append([]string{}, r.o.Program...), "rank"), Follow: true, Host: host, Restarts: 1000, Grace: saving,
-		Place: r.o.Place, Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024", "WEFT_WATCH=" + r.lives()}, r.o.Env...), Watch: r.ledger.watch,
+		Place: r.o.Place, Env: append([]string{rank.Env + "=" + string(text), "WEFT_FLIGHT=1024", "WEFT_WATCH=" + r.lives()}, r.o.Env...),
+		Watch:  r.ledger.watch,
 		Output: func(_, local int, _, _ io.Writer) (io.Writer, io.Writer) { return log(local), log(local) },
 	})
 	return err

@@ -31,7 +31,8 @@ import (
 func TestARun(t *testing.T) {
 	page := make(chan string, 1)
 	var text strings.Builder
-	s := begin(t, Options{Steps: 30, Check: true, Every: 10, Contrast: 5, Listen: "127.0.0.1:0", Summary: &text, Ready: func(p, _ string) { page <- p }})
+	s := begin(t, Options{Steps: 30, Check: true, Every: 10, Contrast: 5, Listen: "127.0.0.1:0", Summary: &text,
+		Ready: func(p, _ string) { page <- p }})
 	at := <-page
 	s.await("training begins with step 1, from the seed, on 4 ranks")
 	resp, err := http.Get(at + "/")
@@ -44,7 +45,8 @@ func TestARun(t *testing.T) {
 		t.Errorf("%s: %s, %v", at, resp.Status, err)
 	}
 	sum := s.checked(1)
-	if sum.Steps != 30 || sum.Epochs != 1 || sum.Failures != 0 || sum.Kills != 0 || sum.Lost != 0 || sum.Checkpoints != 3 || sum.Detect != nil {
+	if sum.Steps != 30 || sum.Epochs != 1 || sum.Failures != 0 || sum.Kills != 0 || sum.Lost != 0 || sum.Checkpoints != 3 ||
+		sum.Detect != nil {
 		t.Errorf("%+v", sum)
 	}
 	if sum.LossEnd >= sum.LossStart {
@@ -59,7 +61,8 @@ func TestARun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"steps", "loss_start", "loss_end", "tokens_per_s", "epochs", "kills", "detect_ms", "resume_ms", "steps_lost", "overlap_hidden"} {
+	for _, name := range []string{"steps", "loss_start", "loss_end", "tokens_per_s", "epochs", "kills", "detect_ms", "resume_ms", "steps_lost",
+		"overlap_hidden"} {
 		if !strings.Contains(string(b), `"`+name+`":`) {
 			t.Errorf("no %s in %s", name, b)
 		}
@@ -322,7 +325,8 @@ func TestGracefulEndsSave(t *testing.T) {
 	for _, steps := range []int{7, 5} {
 		var text strings.Builder
 		s = begin(t, Options{Steps: steps, Ckpt: dir, Every: 5, Summary: &text})
-		if sum, err := s.ends(); err != nil || sum.Steps != 7 || !strings.Contains(text.String(), fmt.Sprintf("step %d has been taken already", steps)) {
+		if sum, err := s.ends(); err != nil || sum.Steps != 7 ||
+			!strings.Contains(text.String(), fmt.Sprintf("step %d has been taken already", steps)) {
 			t.Errorf("--steps %d again: %+v, %v, %q", steps, sum, err, text.String())
 		}
 	}
@@ -565,7 +569,8 @@ func TestADiskThatIsFull(t *testing.T) {
 	sum, err := s.ends()
 	m := hasCheckpoint(t, dir)
 	unsaved := 60 - int(m.Step)
-	if err == nil || isUse(err) || !strings.Contains(err.Error(), fmt.Sprintf("%d steps are not saved", unsaved)) || !strings.Contains(err.Error(), "no space left") {
+	if err == nil || isUse(err) || !strings.Contains(err.Error(), fmt.Sprintf("%d steps are not saved", unsaved)) ||
+		!strings.Contains(err.Error(), "no space left") {
 		t.Errorf("%d steps are not saved, and the run ends with: %v", unsaved, err)
 	}
 	if sum.Unsaved != unsaved || !strings.Contains(text.String(), fmt.Sprintf("%d steps", unsaved)) || sum.Same == nil || !*sum.Same {

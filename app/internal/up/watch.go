@@ -91,7 +91,8 @@ func against(v watch.View) (list []web.Against) {
 	slices.SortStableFunc(v.Collectives, func(a, b watch.CollectiveView) int { return cmp.Compare(a.Count, b.Count) })
 	for _, c := range v.Collectives {
 		if c.Predicted > 0 {
-			list = append(list, web.Against{Op: c.Op, Bytes: c.Bytes, Took: time.Duration(c.Took * 1e9), Predicted: time.Duration(c.Predicted * 1e9)})
+			list = append(list, web.Against{Op: c.Op, Bytes: c.Bytes, Took: time.Duration(c.Took * 1e9),
+				Predicted: time.Duration(c.Predicted * 1e9)})
 		}
 	}
 	return list
@@ -138,7 +139,8 @@ func (r *run) verdict(i watch.Incident) {
 	}
 	at := time.Unix(0, int64(i.Began*1e9))
 	if i.Ended > 0 {
-		r.event(web.Event{At: time.Unix(0, int64(i.Ended*1e9)), Kind: "over", ID: slot, Text: fmt.Sprintf("%s lasted %.1f s", i.Kind, i.Ended-i.Began)})
+		r.event(web.Event{At: time.Unix(0, int64(i.Ended*1e9)), Kind: "over", ID: slot,
+			Text: fmt.Sprintf("%s lasted %.1f s", i.Kind, i.Ended-i.Began)})
 		return
 	}
 	r.event(web.Event{At: at, Kind: "verdict", ID: slot, Text: i.Verdict})
@@ -176,7 +178,8 @@ func (l *ledger) processes() (list []doctor.Process) {
 	defer l.mu.Unlock()
 	for slot, s := range l.slots {
 		if s.Pid != 0 && s.State != web.Failed && s.State != web.Left {
-			list = append(list, doctor.Process{Host: "localhost", PID: s.Pid, Rank: slot, World: len(l.slots), Local: slot, Job: "up", Env: map[string]string{"WEFT_WATCH": l.r.lives()}})
+			list = append(list, doctor.Process{Host: "localhost", PID: s.Pid, Rank: slot, World: len(l.slots), Local: slot, Job: "up",
+				Env: map[string]string{"WEFT_WATCH": l.r.lives()}})
 		}
 	}
 	return list

@@ -75,7 +75,8 @@ type planner struct {
 }
 
 func newPlanner(now, next Site) *planner {
-	p := &planner{now: now, next: next, was: map[string]bool{}, is: map[string]bool{}, host: map[string]bool{}, out: map[network.Cable]bool{}, in: map[network.Cable]bool{},
+	p := &planner{now: now, next: next, was: map[string]bool{}, is: map[string]bool{}, host: map[string]bool{}, out: map[network.Cable]bool{},
+		in:       map[network.Cable]bool{},
 		byDevice: map[string][]network.Cable{}, busy: map[network.Socket]bool{}, configured: map[string]bool{},
 		nowFiles: byDevice(now.Files), nextFiles: byDevice(next.Files)}
 	mark(p.was, now.Hosts, now.Switches)

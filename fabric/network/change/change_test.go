@@ -20,7 +20,9 @@ kinds: {two: {devices: {cpu0: {kind: cpu}, "gpu[0-1]": {kind: gpu, model: H100-S
 `
 
 func fabric(hosts string, spines int, more string) string {
-	return fmt.Sprintf(kind+"hosts: {%q: two}\nfabric: {family: rail, pod: 4, leaf: {switch: SN5600-400, down: 4, up: 4}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}\n%s", hosts, spines, more)
+	return fmt.Sprintf(kind+
+		"hosts: {%q: two}\nfabric: {family: rail, pod: 4, leaf: {switch: SN5600-400, down: 4, up: 4}, spine: {switch: SN5600-400, count: %d}, link: 400gbe}\n%s",
+		hosts, spines, more)
 }
 
 // made gives the plan of a cluster, held to a lock, its site and its networks.
@@ -82,11 +84,14 @@ func TestChangesAreProven(t *testing.T) {
 		{"an insertion", fabric("n[0-2,4-6]", 2, ""), fabric("n[0-6]", 2, ""), []string{"put up n3"}, ""},
 		{"a removal", fabric("n[0-7]", 2, ""), fabric("n[0,2-7]", 2, ""), []string{"take out n1"}, "n1"},
 		{"a pod more", fabric("n[0-7]", 2, ""), fabric("n[0-11]", 2, ""), []string{"put up leaf4, leaf5", "put up n8, n9, n10, n11"}, ""},
-		{"spines doubled", fabric("n[0-7]", 2, ""), fabric("n[0-7]", 4, ""), []string{"put up spine2, spine3", "move uplinks of leaf0", "move uplinks of leaf3"}, ""},
+		{"spines doubled", fabric("n[0-7]", 2, ""), fabric("n[0-7]", 4, ""),
+			[]string{"put up spine2, spine3", "move uplinks of leaf0", "move uplinks of leaf3"}, ""},
 		{"spines halved", fabric("n[0-7]", 4, ""), fabric("n[0-7]", 2, ""), []string{"move uplinks of leaf0", "take out spine3"}, ""},
-		{"a pod less", fabric("n[0-9]", 2, ""), fabric("n[0,2-4,6-9]", 2, ""), []string{"take out n1, n5", "move n8, n9", "take out leaf4"}, "n1 n5 n8 n9"},
+		{"a pod less", fabric("n[0-9]", 2, ""), fabric("n[0,2-4,6-9]", 2, ""), []string{"take out n1, n5", "move n8, n9", "take out leaf4"},
+			"n1 n5 n8 n9"},
 		{"a host to another rack", fabric("n[0-7]", 2, floor("")), fabric("n[0-7]", 2, floor(", place: {n5: F07}")), []string{"move n5"}, "n5"},
-		{"a spine to another rack", fabric("n[0-7]", 2, floor("")), fabric("n[0-7]", 2, floor(", place: {spine1: F07}")), []string{"move spine1"}, ""},
+		{"a spine to another rack", fabric("n[0-7]", 2, floor("")), fabric("n[0-7]", 2, floor(", place: {spine1: F07}")),
+			[]string{"move spine1"}, ""},
 	} {
 		p, now, _ := made(t, x.now, nil)
 		_, next, areas := made(t, x.next, locked(t, p))

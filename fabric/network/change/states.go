@@ -225,7 +225,8 @@ func (st *state) look(areas []prove.Area, o *Outcome) error {
 	}
 	r := n.Prove(areas, prove.Options{})
 	o.States++
-	for _, name := range []string{"files are modelled", "hosts reach one another", "no loops, no black holes", "networks are apart", "full packets pass"} {
+	for _, name := range []string{"files are modelled", "hosts reach one another", "no loops, no black holes", "networks are apart",
+		"full packets pass"} {
 		v := r.Verdict(name)
 		if v == nil {
 			continue

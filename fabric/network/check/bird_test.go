@@ -41,7 +41,8 @@ func TestBirdIsRead(t *testing.T) {
 	if err := d.parse("bird-bfd.txt", []byte(birdBFD)); err != nil {
 		t.Fatal(err)
 	}
-	if d.asn != 4200010000 || len(d.peers) != 2 || d.peers["swp3s0"] != (peer{"Established", 4200000001}) || d.peers["swp3s1"].state != "Active" {
+	if d.asn != 4200010000 || len(d.peers) != 2 || d.peers["swp3s0"] != (peer{"Established", 4200000001}) ||
+		d.peers["swp3s1"].state != "Active" {
 		t.Errorf("AS %d, sessions %v", d.asn, d.peers)
 	}
 	if len(d.bfd) != 2 || d.bfd["swp3s0"] != "up" || d.bfd["swp3s1"] != "down" {

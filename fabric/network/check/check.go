@@ -46,7 +46,9 @@ func Commands() []Command {
 		{"ip-rule.json", []string{"ip", "-j", "rule"}, false, true},
 		{"ip-route.json", []string{"ip", "-j", "route", "show", "table", "all"}, true, true},
 		{"lldp.json", []string{"lldpcli", "-f", "json0", "show", "neighbors"}, true, true},
-		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy", "--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce", "--include=rp_filter"}, true, true},
+		{"sysctl.txt", []string{"grep", "-rsE", "^[0-9]", "/proc/sys/net/ipv4", "--include=ip_forward", "--include=fib_multipath_hash_policy",
+			"--include=fib_multipath_hash_fields", "--include=ignore_routes_with_linkdown", "--include=arp_ignore", "--include=arp_announce",
+			"--include=rp_filter"}, true, true},
 		{filterFile, []string{"nft", "list", "table", "inet", "weft_networks"}, false, true},
 		{"bgp.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp summary json"}, true, false},
 		{"bgp-neighbors.json", []string{"vtysh", "-d", "bgpd", "-c", "show bgp neighbors json"}, true, false},
@@ -189,7 +191,8 @@ func Compare(p *network.Plan, r Readings) []Finding {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		if !names[name] && !c.service(name, r[name]) {
-			c.add(Finding{State: Extra, Kind: Device, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name, Fix: "add it to the cluster file, or leave its readings out"})
+			c.add(Finding{State: Extra, Kind: Device, Device: name, Part: "device", What: "the plan has no such host or switch", Got: name,
+				Fix: "add it to the cluster file, or leave its readings out"})
 		}
 	}
 	for i := range p.Hosts {
@@ -218,7 +221,8 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 	d := &device{}
 	c.said[name] = d
 	if len(r) == 0 {
-		c.add(Finding{State: Unknown, Kind: Device, Device: name, Part: "device", What: "nothing was read from it", Want: "answers", Fix: "collect again: weft net collect --print shows the commands"})
+		c.add(Finding{State: Unknown, Kind: Device, Device: name, Part: "device", What: "nothing was read from it", Want: "answers",
+			Fix: "collect again: weft net collect --print shows the commands"})
 		return
 	}
 	daemon := "frr"
@@ -229,7 +233,8 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 	}
 	for _, file := range slices.Sorted(maps.Keys(r)) {
 		if !slices.ContainsFunc(Commands(), func(cmd Command) bool { return cmd.Name == file }) {
-			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no reader knows this file", Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no reader knows this file",
+				Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
 		}
 	}
 	silent := false // vtysh says nothing, and no error, where no daemon answers it
@@ -239,12 +244,16 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 		}
 		data, ok := r[cmd.Name]
 		if string(bytes.TrimSpace(data)) == late {
-			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: fmt.Sprintf("not checked: no answer within %v", Limit), Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "look whether the daemon hangs, and restart it", links: []string{"late " + name, "daemon " + name}, wide: true})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: fmt.Sprintf("not checked: no answer within %v", Limit),
+				Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "look whether the daemon hangs, and restart it",
+				links: []string{"late " + name, "daemon " + name}, wide: true})
 			continue
 		}
 		if ok && cmd.Args[0] == "vtysh" && len(bytes.TrimSpace(data)) == 0 {
 			if !silent {
-				c.add(Finding{State: Missing, Kind: Daemon, Device: name, Part: "routing", What: "the routing daemon does not answer", Want: "an answer", Command: strings.Join(cmd.Args, " "), Intent: "routing", Fix: "systemctl restart frr", links: []string{"daemon " + name}})
+				c.add(Finding{State: Missing, Kind: Daemon, Device: name, Part: "routing", What: "the routing daemon does not answer",
+					Want: "an answer", Command: strings.Join(cmd.Args, " "), Intent: "routing", Fix: "systemctl restart frr",
+					links: []string{"daemon " + name}})
 			}
 			silent = true
 			continue
@@ -253,11 +262,13 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			continue // filters are written on request
 		}
 		if !ok {
-			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output", Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output",
+				Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
 			continue
 		}
 		if err := d.parse(cmd.Name, data); err != nil {
-			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(), Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the output cannot be read: " + err.Error(),
+				Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
 		}
 	}
 }
@@ -295,27 +306,35 @@ func (c *comparer) iface(dev, name string, mtu int, addrs []string, cable, field
 	cmd := "ip -j addr"
 	x, ok := d.ifaces[name]
 	if !ok {
-		c.add(Finding{State: Missing, Kind: NoPort, Device: dev, Part: name, What: "there is no such interface", Want: name, Command: cmd, Fix: "look for the NIC with lspci; check its name in the .link file", links: []string{cable}})
+		c.add(Finding{State: Missing, Kind: NoPort, Device: dev, Part: name, What: "there is no such interface", Want: name, Command: cmd,
+			Fix: "look for the NIC with lspci; check its name in the .link file", links: []string{cable}})
 		return
 	}
 	if !x.up {
-		c.add(Finding{State: Differ, Kind: PortOff, Device: dev, Part: name, What: "the interface is switched off", Want: "up", Got: "down", Command: cmd, Fix: "ip link set " + name + " up", links: []string{cable}})
+		c.add(Finding{State: Differ, Kind: PortOff, Device: dev, Part: name, What: "the interface is switched off", Want: "up", Got: "down",
+			Command: cmd, Fix: "ip link set " + name + " up", links: []string{cable}})
 	} else if !x.carrier {
-		c.add(Finding{State: Differ, Kind: NoCarrier, Device: dev, Part: name, What: "no carrier: the cable or the other end is dead", Want: "carrier", Got: "no carrier", Command: cmd, Fix: "look at the other end, then at the cable", links: []string{cable}, wide: true})
+		c.add(Finding{State: Differ, Kind: NoCarrier, Device: dev, Part: name, What: "no carrier: the cable or the other end is dead",
+			Want: "carrier", Got: "no carrier", Command: cmd, Fix: "look at the other end, then at the cable", links: []string{cable}, wide: true})
 	}
 	if mtu > 0 && x.mtu != mtu {
-		c.add(Finding{State: Differ, Kind: MTU, Device: dev, Part: name, What: "MTU", Want: fmt.Sprint(mtu), Got: fmt.Sprint(x.mtu), Command: cmd, Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
+		c.add(Finding{State: Differ, Kind: MTU, Device: dev, Part: name, What: "MTU", Want: fmt.Sprint(mtu), Got: fmt.Sprint(x.mtu), Command: cmd,
+			Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
 	}
 	missing, extra := difference(addrs, x.addrs)
 	switch {
 	case len(missing) == 1 && len(extra) == 1:
-		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd, Intent: field + ".prefix", Fix: "apply the emitted file again", links: []string{"address " + dev + " " + name, cable, ofRoute(extra[0])}})
+		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd,
+			Intent: field + ".prefix", Fix: "apply the emitted file again",
+			links: []string{"address " + dev + " " + name, cable, ofRoute(extra[0])}})
 	default:
 		for _, a := range missing {
-			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
+			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix",
+				Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
 		}
 		for _, a := range extra {
-			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix", Fix: fmt.Sprintf("ip addr del %s dev %s", a, name), links: []string{ofRoute(a)}})
+			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix",
+				Fix: fmt.Sprintf("ip addr del %s dev %s", a, name), links: []string{ofRoute(a)}})
 		}
 	}
 }
@@ -351,7 +370,8 @@ func (c *comparer) host(h *network.Host) {
 			if r.used || r.table == "local" || r.table == "main" || r.table == "default" {
 				continue
 			}
-			c.add(Finding{State: Extra, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", r.priority), What: "routing rule", Got: r.String(), Command: "ip -j rule", Intent: "backend.rule", Fix: fmt.Sprintf("ip rule del priority %d", r.priority)})
+			c.add(Finding{State: Extra, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", r.priority), What: "routing rule", Got: r.String(),
+				Command: "ip -j rule", Intent: "backend.rule", Fix: fmt.Sprintf("ip rule del priority %d", r.priority)})
 		}
 	}
 	if d.routes != nil {
@@ -360,7 +380,8 @@ func (c *comparer) host(h *network.Host) {
 			if r.dst == "default" && r.table == "main" {
 				defaults++
 				if front := h.First(network.Frontend); r.dev != front.Name {
-					c.add(Finding{State: Extra, Kind: Route, Device: h.Name, Part: "default route", What: "a second default route", Got: "by " + r.via + " on " + r.dev, Command: "ip -j route", Intent: "frontend.gateway", Fix: "ip route del default dev " + r.dev})
+					c.add(Finding{State: Extra, Kind: Route, Device: h.Name, Part: "default route", What: "a second default route",
+						Got: "by " + r.via + " on " + r.dev, Command: "ip -j route", Intent: "frontend.gateway", Fix: "ip route del default dev " + r.dev})
 				}
 			}
 		}
@@ -397,9 +418,11 @@ func (c *comparer) hostRouting(h *network.Host, x *network.Interface, d *device)
 			case same == -2:
 			case same >= 0:
 				d.rules[same].used = true
-				c.add(Finding{State: Differ, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Got: d.rules[same].String(), Command: "ip -j rule", Intent: "backend.rule", Fix: "apply the emitted file again"})
+				c.add(Finding{State: Differ, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name,
+					Want: w.String(), Got: d.rules[same].String(), Command: "ip -j rule", Intent: "backend.rule", Fix: "apply the emitted file again"})
 			default:
-				c.add(Finding{State: Missing, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name, Want: w.String(), Command: "ip -j rule", Intent: "backend.rule",
+				c.add(Finding{State: Missing, Kind: Rule, Device: h.Name, Part: fmt.Sprintf("rule %d", w.priority), What: "routing rule of " + x.Name,
+					Want: w.String(), Command: "ip -j rule", Intent: "backend.rule",
 					Fix: fmt.Sprintf("ip rule add priority %d from %s to %s table %s", w.priority, w.from, w.to, w.table)})
 			}
 		}
@@ -426,7 +449,8 @@ func (c *comparer) hostRouting(h *network.Host, x *network.Interface, d *device)
 			if got == "" {
 				state = Missing
 			}
-			c.add(Finding{State: state, Kind: Route, Device: h.Name, Part: "route to " + dst, What: "route in table " + table, Want: w, Got: got, Command: "ip -j route show table all", Intent: x.Role.String() + ".prefix",
+			c.add(Finding{State: state, Kind: Route, Device: h.Name, Part: "route to " + dst, What: "route in table " + table, Want: w, Got: got,
+				Command: "ip -j route show table all", Intent: x.Role.String() + ".prefix",
 				Fix: fmt.Sprintf("ip route replace %s via %s dev %s table %s", dst, want.Via, x.Name, table), links: append(lost, c.cableOf(h, x))})
 		}
 	}
@@ -451,11 +475,14 @@ func (c *comparer) setting(dev, key string, want ...string) {
 		return // the interface is missing as a whole
 	}
 	if !ok {
-		c.add(Finding{State: Unknown, Kind: Setting, Device: dev, Part: key, What: "not checked: the setting was not read", Want: strings.Join(want, " or "), Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: "collect again: weft net collect --print shows the commands"})
+		c.add(Finding{State: Unknown, Kind: Setting, Device: dev, Part: key, What: "not checked: the setting was not read",
+			Want: strings.Join(want, " or "), Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"),
+			Fix: "collect again: weft net collect --print shows the commands"})
 		return
 	}
 	if !slices.Contains(want, got) {
-		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got, Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
+		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting", Want: strings.Join(want, " or "), Got: got,
+			Command: "cat /proc/sys/" + strings.ReplaceAll(key, ".", "/"), Fix: fmt.Sprintf("sysctl -w %s=%s", key, want[0])})
 	}
 }
 
@@ -483,20 +510,24 @@ func (c *comparer) sw(s *network.Switch) {
 	}
 	if d.ifaces != nil {
 		if lo := d.ifaces["lo"]; !slices.Contains(lo.addrs, s.Loopback.String()+"/32") {
-			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32", Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
+			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32",
+				Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
 		}
 		for _, a := range d.ifaces["lo"].addrs {
 			if a != s.Loopback.String()+"/32" {
-				c.add(Finding{State: Extra, Kind: Address, Device: s.Name, Part: "lo", What: "address", Got: a, Command: "ip -j addr", Intent: "loopbacks", Fix: fmt.Sprintf("ip addr del %s dev lo", a), links: []string{ofRoute(a)}})
+				c.add(Finding{State: Extra, Kind: Address, Device: s.Name, Part: "lo", What: "address", Got: a, Command: "ip -j addr",
+					Intent: "loopbacks", Fix: fmt.Sprintf("ip addr del %s dev lo", a), links: []string{ofRoute(a)}})
 			}
 		}
 	}
 	if d.asn != 0 && d.asn != s.ASN {
-		c.add(Finding{State: Differ, Kind: ASNumber, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN), Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
+		c.add(Finding{State: Differ, Kind: ASNumber, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN),
+			Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
 	}
 	for name := range d.peers {
 		if !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Host == network.None && emit.PortName(p, s, q.Number) == name }) {
-			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have", Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
+			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have",
+				Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
 		}
 	}
 	c.setting(s.Name, "net.ipv4.ip_forward", "1")
@@ -531,9 +562,13 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 	peer, ok := d.peers[name]
 	switch {
 	case !ok:
-		c.add(Finding{State: Missing, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Command: cmd, Intent: "routing", Fix: fmt.Sprintf("neighbor %s interface v6only peer-group FABRIC", name), links: []string{"session " + cable}})
+		c.add(Finding{State: Missing, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer),
+			Want: "Established", Command: cmd, Intent: "routing", Fix: fmt.Sprintf("neighbor %s interface v6only peer-group FABRIC", name),
+			links: []string{"session " + cable}})
 	case peer.state != "Established":
-		c.add(Finding{State: Differ, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer), Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end", links: []string{cable, "session " + cable, "daemon " + c.p.Graph.NodeName(q.Peer)}, wide: true})
+		c.add(Finding{State: Differ, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "session with " + c.p.Graph.NodeName(q.Peer),
+			Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end",
+			links: []string{cable, "session " + cable, "daemon " + c.p.Graph.NodeName(q.Peer)}, wide: true})
 	}
 	if d.bfd == nil || c.p.Intent.Routing.Multiplier == 0 || !ok || peer.state != "Established" {
 		return
@@ -543,7 +578,9 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 		if !ok {
 			state = Missing
 		}
-		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up", Got: status, Command: watch, Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric", links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
+		c.add(Finding{State: state, Kind: BFD, Device: s.Name, Part: "bfd " + name, What: "BFD with " + c.p.Graph.NodeName(q.Peer), Want: "up",
+			Got: status, Command: watch, Intent: "routing.bfd", Fix: "neighbor FABRIC bfd profile fabric",
+			links: []string{"bfd " + cable, "bfd of " + s.Name}, wide: true})
 	}
 }
 
@@ -618,11 +655,15 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 		}
 	}
 	if apart != "" {
-		c.add(Finding{State: Differ, Kind: Forwarding, Device: s.Name, Part: "routes", What: "the kernel forwards otherwise than the routing daemon says", Want: "the same ways", Got: apart, Command: "ip -j route; vtysh -c 'show ip route json'", Fix: "no zebra nexthop kernel enable, then restart FRR"})
+		c.add(Finding{State: Differ, Kind: Forwarding, Device: s.Name, Part: "routes",
+			What: "the kernel forwards otherwise than the routing daemon says", Want: "the same ways", Got: apart,
+			Command: "ip -j route; vtysh -c 'show ip route json'", Fix: "no zebra nexthop kernel enable, then restart FRR"})
 		return
 	}
 	if narrow > 0 {
-		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow), Want: fmt.Sprint(planned), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link", links: []string{"paths"}, wide: true})
+		c.add(Finding{State: Differ, Kind: Ways, Device: s.Name, Part: "routes", What: fmt.Sprintf("ways to %d leaves", narrow),
+			Want: fmt.Sprint(planned), Got: fmt.Sprint(worst), Command: "ip -j route", Intent: "routing", Fix: "find the lost session or link",
+			links: []string{"paths"}, wide: true})
 	}
 }
 
@@ -681,7 +722,9 @@ func (c *comparer) cables() {
 		}
 		if got.dev == "" {
 			done[w] = true
-			f := Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)}, wide: true}
+			f := Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w),
+				Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)},
+				wide: true}
 			for x, seen := range far { // a port that should be empty
 				if _, planned := want[x]; seen == w && !planned && x.dev != w.dev {
 					f.State, f.What = Differ, "the cable is in another port"
@@ -700,8 +743,11 @@ func (c *comparer) cables() {
 		}
 		if other.dev != "" && far[other] == w {
 			done[other], done[w], done[got] = true, true, true
-			c.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed", Want: fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)), Got: fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
-				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)), links: []string{cable, link(other.dev, other.port)}})
+			c.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed",
+				Want:    fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)),
+				Got:     fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
+				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)),
+				links: []string{cable, link(other.dev, other.port)}})
 			continue
 		}
 		done[w], done[got] = true, true
@@ -709,7 +755,8 @@ func (c *comparer) cables() {
 		if other.dev != "" {
 			fix = fmt.Sprintf("move the cable of %s to %s, where it belongs, and plug %s in here", name(got), name(other), name(w))
 		}
-		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got), Command: "lldpcli show neighbors", Fix: fix, links: []string{cable}})
+		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got),
+			Command: "lldpcli show neighbors", Fix: fix, links: []string{cable}})
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 func plan(t testing.TB) *network.Plan {
 	t.Helper()
-	c, err := cluster.Parse("c.yaml", []byte("name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\n"), nil)
+	c, err := cluster.Parse("c.yaml", []byte("name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\n"),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +47,13 @@ func TestSilenceIsUnknown(t *testing.T) {
 }
 
 func FuzzReadings(f *testing.F) {
-	f.Add("ip-addr.json", []byte(`[{"ifname":"nic0","flags":["UP","LOWER_UP"],"mtu":9000,"addr_info":[{"family":"inet","local":"10.160.0.1","prefixlen":31}]}]`))
+	f.Add("ip-addr.json",
+		[]byte(`[{"ifname":"nic0","flags":["UP","LOWER_UP"],"mtu":9000,"addr_info":[{"family":"inet","local":"10.160.0.1","prefixlen":31}]}]`))
 	f.Add("ip-rule.json", []byte(`[{"priority":1010,"src":"10.160.0.1","dst":"10.160.0.0","dstlen":16,"table":"101"}]`))
-	f.Add("ip-route.json", []byte(`[{"dst":"default","gateway":"10.0.0.1","dev":"front0","table":254,"flags":[],"nexthops":[{"dev":"a","flags":["dead"]}]}]`))
-	f.Add("lldp.json", []byte(`{"lldp":[{"interface":[{"name":"swp1","chassis":[{"name":[{"value":"n0.c.local"}]}],"port":[{"id":[{"type":"ifname","value":"nic0"}]}]}]}]}`))
+	f.Add("ip-route.json",
+		[]byte(`[{"dst":"default","gateway":"10.0.0.1","dev":"front0","table":254,"flags":[],"nexthops":[{"dev":"a","flags":["dead"]}]}]`))
+	f.Add("lldp.json",
+		[]byte(`{"lldp":[{"interface":[{"name":"swp1","chassis":[{"name":[{"value":"n0.c.local"}]}],"port":[{"id":[{"type":"ifname","value":"nic0"}]}]}]}]}`))
 	f.Add("sysctl.txt", []byte("/proc/sys/net/ipv4/ip_forward:1\nnet.ipv4.conf.all.rp_filter = 2\n"))
 	f.Add("bgp.json", []byte(`{"ipv4Unicast":{"as":4200010000,"peers":{"swp3s0":{"state":"Established","remoteAs":4200000001}}}}`))
 	f.Add("bfd.json", []byte(`[{"interface":"swp3s0","status":"up"}]`))

@@ -82,7 +82,8 @@ type config struct {
 }
 
 func (c *config) add(line int, kind Kind, part, what, want, got, fix string) {
-	c.found = append(c.found, Finding{State: Differ, Kind: kind, Device: c.name, Part: part, What: what, Want: want, Got: got, Line: line, Fix: fix})
+	c.found = append(c.found, Finding{State: Differ, Kind: kind, Device: c.name, Part: part, What: what, Want: want, Got: got, Line: line,
+		Fix: fix})
 }
 
 // joined gives the lines of a file, comments left out, those that end with a backslash joined.
@@ -129,7 +130,8 @@ func (c *config) gres(text string) {
 		}
 		if _, named := entry["name"]; !named {
 			if _, node := entry["nodename"]; node {
-				c.add(numbers[i], Stanza, "NodeName", "the line has no Name: it says nothing about the lines that follow", "NodeName= on the line of each device", line, "write NodeName="+entry["nodename"]+" at the beginning of each line")
+				c.add(numbers[i], Stanza, "NodeName", "the line has no Name: it says nothing about the lines that follow",
+					"NodeName= on the line of each device", line, "write NodeName="+entry["nodename"]+" at the beginning of each line")
 			}
 			continue
 		}
@@ -144,7 +146,8 @@ func (c *config) gres(text string) {
 		gpus = append(gpus, gpu{numbers[i], files, links, ok})
 	}
 	if auto != "" && len(gpus) > 0 {
-		c.add(autoLine, AutoDetect, "AutoDetect", "AutoDetect beside explicit lines: where they differ in anything, the node is drained", "one of them", "AutoDetect="+auto+" and "+plural(len(gpus), "line"), "leave the lines out, or write AutoDetect=off")
+		c.add(autoLine, AutoDetect, "AutoDetect", "AutoDetect beside explicit lines: where they differ in anything, the node is drained",
+			"one of them", "AutoDetect="+auto+" and "+plural(len(gpus), "line"), "leave the lines out, or write AutoDetect=off")
 	}
 	count := 0
 	for _, g := range gpus {
@@ -158,7 +161,8 @@ func (c *config) gres(text string) {
 			continue
 		}
 		if len(g.files) > 1 {
-			c.add(g.line, Links, g.files[0], "Links for several devices in one line: each has its own", "one File a line", strings.Join(g.files, ","), "write a line for each device")
+			c.add(g.line, Links, g.files[0], "Links for several devices in one line: each has its own",
+				"one File a line", strings.Join(g.files, ","), "write a line for each device")
 			continue
 		}
 		var values []int
@@ -178,7 +182,10 @@ func (c *config) gres(text string) {
 			}
 		}
 		right[own] = "-1"
-		c.add(g.line, Links, g.files[0], "Links is the number of links to each device, in order, with -1 for the device itself; these look like names of peers", "Links="+strings.Join(right, ","), "Links="+g.links, "put the number of NVLinks for N: nvidia-smi nvlink -s; weft net emit --only slurm writes it")
+		c.add(g.line, Links, g.files[0],
+			"Links is the number of links to each device, in order, with -1 for the device itself; these look like names of peers",
+			"Links="+strings.Join(right, ","), "Links="+g.links,
+			"put the number of NVLinks for N: nvidia-smi nvlink -s; weft net emit --only slurm writes it")
 	}
 }
 
@@ -215,9 +222,12 @@ func (c *config) nccl(text string) {
 			case leave && value != "0" && value != "":
 				c.add(numbers[i], Variable, name, why, "unset", word, "remove the line; measure with and without it before you keep it")
 			case name == "NCCL_SOCKET_IFNAME" && strings.HasPrefix(strings.TrimLeft(value, "=^"), "ib") && !strings.HasPrefix(value, "^"):
-				c.add(numbers[i], Variable, name, "ranks find one another over IP over InfiniBand, which a fault of the fabric takes away with the data", "the front end's interface", word, "NCCL_SOCKET_IFNAME==front0, with the name of the front end's interface")
+				c.add(numbers[i], Variable, name,
+					"ranks find one another over IP over InfiniBand, which a fault of the fabric takes away with the data",
+					"the front end's interface", word, "NCCL_SOCKET_IFNAME==front0, with the name of the front end's interface")
 			case name == "NCCL_IB_HCA" && value != "" && !strings.ContainsAny(value[:1], "=^"):
-				c.add(numbers[i], Variable, name, "without = at the beginning names are beginnings: mlx5_1 takes mlx5_10 to mlx5_19, too", "NCCL_IB_HCA=="+value, word, "NCCL_IB_HCA=="+value)
+				c.add(numbers[i], Variable, name, "without = at the beginning names are beginnings: mlx5_1 takes mlx5_10 to mlx5_19, too",
+					"NCCL_IB_HCA=="+value, word, "NCCL_IB_HCA=="+value)
 			}
 		}
 	}
@@ -243,10 +253,13 @@ func (c *config) nics(list []nic) {
 	for i := range list {
 		x := &list[i]
 		if x.ib && !x.connect && x.mtu > network.IPoIBMTU {
-			c.add(x.mtuLine, IPoIB, x.name, fmt.Sprintf("IP over InfiniBand carries at most %d bytes in datagram mode; 9000 is Ethernet's", network.IPoIBMTU), fmt.Sprint(network.IPoIBMTU), fmt.Sprint(x.mtu), fmt.Sprintf("mtu %d, with mtu=5 in partitions.conf", network.IPoIBMTU))
+			c.add(x.mtuLine, IPoIB, x.name, fmt.Sprintf("IP over InfiniBand carries at most %d bytes in datagram mode; 9000 is Ethernet's",
+				network.IPoIBMTU), fmt.Sprint(network.IPoIBMTU), fmt.Sprint(x.mtu),
+				fmt.Sprintf("mtu %d, with mtu=5 in partitions.conf", network.IPoIBMTU))
 		}
 		if x.bond == "active-backup" || x.bond == "1" {
-			c.add(x.bondLine, Standby, x.name, "one link of the bond carries everything, the other waits; two switches of an MLAG pair both forward", "802.3ad", x.bond, "802.3ad with transmit-hash-policy layer3+4, and the pair's MLAG id on the switches")
+			c.add(x.bondLine, Standby, x.name, "one link of the bond carries everything, the other waits; two switches of an MLAG pair both forward",
+				"802.3ad", x.bond, "802.3ad with transmit-hash-policy layer3+4, and the pair's MLAG id on the switches")
 		}
 		for j := range i {
 			y := &list[j]
@@ -256,11 +269,17 @@ func (c *config) nics(list []nic) {
 						continue
 					}
 					if !x.quiet || !y.quiet {
-						c.add(x.line, Flat, x.name, fmt.Sprintf("%s and %s are in one subnet: each answers ARP for the other, and packets come in by the wrong NIC", y.name, x.name), "a subnet a rail, or arp_ignore=1 and arp_announce=2 on both", p.String(), fmt.Sprintf("sysctl net.ipv4.conf.{%s,%s}.arp_ignore=1 and arp_announce=2, or a prefix a rail: weft net plan", y.name, x.name))
+						c.add(x.line, Flat, x.name,
+							fmt.Sprintf("%s and %s are in one subnet: each answers ARP for the other, and packets come in by the wrong NIC", y.name, x.name),
+							"a subnet a rail, or arp_ignore=1 and arp_announce=2 on both", p.String(),
+							fmt.Sprintf("sysctl net.ipv4.conf.{%s,%s}.arp_ignore=1 and arp_announce=2, or a prefix a rail: weft net plan", y.name, x.name))
 					}
 					for _, z := range []*nic{y, x} {
-						if !slices.ContainsFunc(z.rules, func(r string) bool { return r == p.Addr().String() || r == q.Addr().String() }) && !c.told(NoRule, z.name) {
-							c.add(z.line, NoRule, z.name, "no routing rule for its address: packets that bear it leave by whichever NIC comes first", "ip rule add from its address", "none", fmt.Sprintf("ip rule add from %s table N, with a route of the subnet by %s in table N", z.prefixes[0].Addr(), z.name))
+						if !slices.ContainsFunc(z.rules, func(r string) bool { return r == p.Addr().String() || r == q.Addr().String() }) &&
+							!c.told(NoRule, z.name) {
+							c.add(z.line, NoRule, z.name, "no routing rule for its address: packets that bear it leave by whichever NIC comes first",
+								"ip rule add from its address", "none",
+								fmt.Sprintf("ip rule add from %s table N, with a route of the subnet by %s in table N", z.prefixes[0].Addr(), z.name))
 						}
 					}
 				}
@@ -382,7 +401,8 @@ func netplan(data []byte) ([]nic, error) {
 		for _, n := range names {
 			d := group[n]
 			at := lineOf(data, 0, n)
-			x := nic{name: n, line: at, mtuLine: lineOf(data, at, "mtu"), bondLine: lineOf(data, at, "mode"), mtu: d.MTU, bond: d.Parameters.Mode, ib: strings.HasPrefix(n, "ib") || d.Mode != "", connect: d.Mode == "connected"}
+			x := nic{name: n, line: at, mtuLine: lineOf(data, at, "mtu"), bondLine: lineOf(data, at, "mode"), mtu: d.MTU, bond: d.Parameters.Mode,
+				ib: strings.HasPrefix(n, "ib") || d.Mode != "", connect: d.Mode == "connected"}
 			for _, a := range d.Addresses {
 				if p, err := netip.ParsePrefix(fmt.Sprint(a)); err == nil {
 					x.prefixes = append(x.prefixes, p)

@@ -91,14 +91,17 @@ func TestConfigFilesOfGuides(t *testing.T) {
 		name, text string
 		want       []string // kinds and parts, in order
 	}{
-		{"gres", guideGres, []string{"2 auto-detect AutoDetect", "4 stanza NodeName", "6 links /dev/nvidia0", "8 links /dev/nvidia1", "10 links /dev/nvidia2", "11 links /dev/nvidia3"}},
+		{"gres", guideGres, []string{"2 auto-detect AutoDetect", "4 stanza NodeName", "6 links /dev/nvidia0", "8 links /dev/nvidia1",
+			"10 links /dev/nvidia2", "11 links /dev/nvidia3"}},
 		{"gres, right", rightGres, nil},
 		{"gres, several files with links", "Name=gpu File=/dev/nvidia[0-3] Links=-1,4,4,4\n", []string{"1 links /dev/nvidia0"}},
 		{"interfaces", guideInterfaces, []string{"17 flat-subnet eth2", "17 no-rule eth2", "25 ipoib-mtu ib0", "31 standby bond0"}},
 		{"interfaces, right", rightInterfaces, nil},
 		{"netplan", guideNetplan, []string{"6 ipoib-mtu ibs1", "5 flat-subnet rail1", "5 no-rule rail1", "8 standby stor"}},
-		{"nccl.conf", "# from a guide\nNCCL_SOCKET_IFNAME=ib0\nNCCL_NTHREADS=512\nNCCL_DEBUG=INFO\n", []string{"2 variable NCCL_SOCKET_IFNAME", "3 variable NCCL_NTHREADS"}},
-		{"job script", "#!/bin/bash\nexport NCCL_IB_HCA=mlx5_1 NCCL_IB_GID_INDEX=3\nsrun train\n", []string{"2 variable NCCL_IB_HCA", "2 variable NCCL_IB_GID_INDEX"}},
+		{"nccl.conf", "# from a guide\nNCCL_SOCKET_IFNAME=ib0\nNCCL_NTHREADS=512\nNCCL_DEBUG=INFO\n",
+			[]string{"2 variable NCCL_SOCKET_IFNAME", "3 variable NCCL_NTHREADS"}},
+		{"job script", "#!/bin/bash\nexport NCCL_IB_HCA=mlx5_1 NCCL_IB_GID_INDEX=3\nsrun train\n",
+			[]string{"2 variable NCCL_IB_HCA", "2 variable NCCL_IB_GID_INDEX"}},
 		{"nccl.conf, right", "NCCL_SOCKET_IFNAME==front0\nNCCL_IB_HCA==mlx5_0:1\nNCCL_IB_DISABLE=0\nNCCL_IB_TC=106\n", nil},
 	} {
 		found, err := Config(c.name, "", []byte(c.text))

@@ -58,7 +58,8 @@ func (d *device) parseRunning(data []byte) error {
 }
 
 // passed are lines that FRR adds by itself, or that do not change what a switch does.
-var passed = []string{"Building configuration", "Current configuration", "frr version", "frr defaults", "hostname", "service ", "log ", "exit", "end", "!", "#", "description "}
+var passed = []string{"Building configuration", "Current configuration", "frr version", "frr defaults", "hostname", "service ", "log ",
+	"exit", "end", "!", "#", "description "}
 
 // configuration lists the lines of a frr.conf with their contexts, so that two can be
 // compared whatever their order.
@@ -80,12 +81,14 @@ func configuration(text string) []string {
 // defaults, and words that it puts in. Times of BFD and BGP are compared as sessions have them.
 func usual(line string) bool {
 	last := line[strings.LastIndex(line, " / ")+1:]
-	for _, p := range []string{"detect-multiplier", "receive-interval", "transmit-interval", "maximum-paths 64", "advertisement-interval 0", "multipath-relax", "timers connect 1", "address-family", "no zebra nexthop kernel enable"} {
+	for _, p := range []string{"detect-multiplier", "receive-interval", "transmit-interval", "maximum-paths 64", "advertisement-interval 0",
+		"multipath-relax", "timers connect 1", "address-family", "no zebra nexthop kernel enable"} {
 		if strings.Contains(last, p) {
 			return true
 		}
 	}
-	return strings.HasSuffix(line, " bfd") || !strings.Contains(line, " / ") && (strings.HasPrefix(line, "interface ") || line == "bfd") || strings.HasSuffix(line, "profile fabric") && strings.HasPrefix(line, "bfd / ")
+	return strings.HasSuffix(line, " bfd") || !strings.Contains(line, " / ") && (strings.HasPrefix(line, "interface ") || line == "bfd") ||
+		strings.HasSuffix(line, "profile fabric") && strings.HasPrefix(line, "bfd / ")
 }
 
 // running compares the configuration that FRR runs with the emitted one.
@@ -103,7 +106,9 @@ func (c *comparer) running(s *network.Switch, d *device) {
 	if len(missing)+len(extra) == 0 {
 		return
 	}
-	c.add(Finding{State: Differ, Kind: Running, Device: s.Name, Part: "running configuration", What: "the routing daemon does not run the emitted frr.conf", Want: hidden(missing), Got: hidden(extra), Command: "vtysh -c 'show running-config'", Intent: "routing", Fix: "load the emitted frr.conf: vtysh -f, or frr-reload.py"})
+	c.add(Finding{State: Differ, Kind: Running, Device: s.Name, Part: "running configuration",
+		What: "the routing daemon does not run the emitted frr.conf", Want: hidden(missing), Got: hidden(extra),
+		Command: "vtysh -c 'show running-config'", Intent: "routing", Fix: "load the emitted frr.conf: vtysh -f, or frr-reload.py"})
 }
 
 var password = regexp.MustCompile(`password \S+`)
@@ -123,7 +128,9 @@ func (c *comparer) timers(s *network.Switch, q *network.Port, name, cable string
 	ms := r.BFD.Milliseconds()
 	compare := func(what, want, got, command string) {
 		if got != "" && got != want {
-			c.add(Finding{State: Differ, Kind: Timer, Device: s.Name, Part: what + " " + name, What: "times of the session with " + c.p.Graph.NodeName(q.Peer), Want: want, Got: got, Command: command, Intent: "routing.bfd", Fix: "load the emitted frr.conf", links: []string{"timer " + what + " " + cable, "timer " + what + " of " + s.Name}})
+			c.add(Finding{State: Differ, Kind: Timer, Device: s.Name, Part: what + " " + name,
+				What: "times of the session with " + c.p.Graph.NodeName(q.Peer), Want: want, Got: got, Command: command, Intent: "routing.bfd",
+				Fix: "load the emitted frr.conf", links: []string{"timer " + what + " " + cable, "timer " + what + " of " + s.Name}})
 		}
 	}
 	if r.Multiplier > 0 {
@@ -160,7 +167,9 @@ func (c *comparer) reversePath(dev, nic string) {
 		return
 	}
 	if max(all, own) == "1" {
-		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting, the larger of all and " + nic, Want: "0 or 2", Got: fmt.Sprintf("1 (all %s, %s %s)", all, nic, own), Command: "cat /proc/sys/net/ipv4/conf/{all," + nic + "}/rp_filter", Fix: "sysctl -w " + key + "=2"})
+		c.add(Finding{State: Differ, Kind: Setting, Device: dev, Part: key, What: "kernel setting, the larger of all and " + nic, Want: "0 or 2",
+			Got: fmt.Sprintf("1 (all %s, %s %s)", all, nic, own), Command: "cat /proc/sys/net/ipv4/conf/{all," + nic + "}/rp_filter",
+			Fix: "sysctl -w " + key + "=2"})
 	}
 }
 
@@ -182,7 +191,9 @@ func (c *comparer) crowd(dev, port string, want neighbour, choose func(neighbour
 	if len(others) == 0 {
 		return
 	}
-	c.add(Finding{State: Extra, Kind: Neighbour, Device: dev, Part: port, What: fmt.Sprintf("%d neighbours on one cable", len(list)), Want: want.device + ":" + want.port, Got: strings.Join(others, ", "), Command: "lldpcli show neighbors", Fix: "look for a hub or a switch between the two ends", links: []string{"crowd " + dev + ":" + port}})
+	c.add(Finding{State: Extra, Kind: Neighbour, Device: dev, Part: port, What: fmt.Sprintf("%d neighbours on one cable", len(list)),
+		Want: want.device + ":" + want.port, Got: strings.Join(others, ", "), Command: "lldpcli show neighbors",
+		Fix: "look for a hub or a switch between the two ends", links: []string{"crowd " + dev + ":" + port}})
 }
 
 // owned are the networks of the plan by the switch that has them, in its main table or in that of a VRF; loopbacks among them.
@@ -254,7 +265,8 @@ func (c *comparer) extraRoutes() {
 			if owner := owned[key]; owner != "" {
 				state, want = Differ, "by BGP towards "+owner
 			}
-			c.add(Finding{State: state, Kind: Route, Device: x.device, Part: "route to " + x.dst, What: x.why, Want: want, Got: x.text(), Command: "ip -j route show table all", Intent: "routing",
+			c.add(Finding{State: state, Kind: Route, Device: x.device, Part: "route to " + x.dst, What: x.why, Want: want, Got: x.text(),
+				Command: "ip -j route show table all", Intent: "routing",
 				Fix: fmt.Sprintf("find who configured it: vtysh -c 'show ip route %s'", x.dst), links: []string{ofRoute(key.dst.String())}})
 		}
 	}

@@ -14,7 +14,8 @@ import (
 
 func sonicPlan(t *testing.T) *network.Plan {
 	t.Helper()
-	return planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: sonic, spine: sonic}}\n")
+	return planOf(t,
+		"name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: sonic, spine: sonic}}\n")
 }
 
 func planOf(t *testing.T, text string) *network.Plan {
@@ -85,7 +86,8 @@ func TestDatabaseOfSONiC(t *testing.T) {
 // TestFilesOfServices: files of Slurm and OpenSM are compared by what they say, and a file that nobody reads is not checked.
 func TestFilesOfServices(t *testing.T) {
 	p := sonicPlan(t)
-	ib := planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: QM9700}\nnetwork: {partitions: {red: {pkey: 0x10, hosts: \"n[0-1]\"}}}\n")
+	ib := planOf(t,
+		"name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: QM9700}\nnetwork: {partitions: {red: {pkey: 0x10, hosts: \"n[0-1]\"}}}\n")
 	for _, x := range []struct {
 		p                   *network.Plan
 		service, file, hold string
@@ -93,7 +95,8 @@ func TestFilesOfServices(t *testing.T) {
 	}{
 		{p, "slurm", "topology.conf", "n[0-3]", [2]string{"n[0-3]", "n0,n1,n[2-3]"}, [2]string{"n[0-3]", "n[0-2]"}},
 		{ib, "opensm", "partitions.conf", "red=0x0010", [2]string{"ipoib, mtu=5", "ipoib,  mtu=5"}, [2]string{"red=0x0010", "red=0x0011"}},
-		{ib, "opensm", "opensm.conf", "routing_engine", [2]string{"routing_engine", "# by hand\nrouting_engine"}, [2]string{"routing_engine", "#routing_engine"}},
+		{ib, "opensm", "opensm.conf", "routing_engine", [2]string{"routing_engine", "# by hand\nrouting_engine"},
+			[2]string{"routing_engine", "#routing_engine"}},
 	} {
 		files, err := emit.Make(x.p, []string{x.service})
 		if err != nil {
@@ -132,7 +135,8 @@ func TestFilesOfServices(t *testing.T) {
 			t.Errorf("%s: %v", text, found)
 		}
 	}
-	if found := Compare(p, Readings{"slurm": {"topology.yaml": []byte("- topology: main\n  treee: {}\n")}}); !slices.ContainsFunc(found, func(f Finding) bool { return f.Part == "topology.yaml" && f.State == Unknown }) {
+	if found := Compare(p, Readings{"slurm": {"topology.yaml": []byte("- topology: main\n  treee: {}\n")}}); !slices.ContainsFunc(found,
+		func(f Finding) bool { return f.Part == "topology.yaml" && f.State == Unknown }) {
 		t.Errorf("a topology.yaml that nobody can read: %v", found)
 	}
 	unread := 0
@@ -157,7 +161,8 @@ func TestLLDPForms(t *testing.T) {
 			t.Errorf("%s: %v %v, want %s", text, d.lldp, err, want)
 		}
 	}
-	c := &comparer{said: map[string]*device{"leaf0": {lldp: map[string][]neighbour{"swp1": {{"other", "e1"}, {"spine0", "swp2"}}}}}, p: sonicPlan(t)}
+	c := &comparer{said: map[string]*device{"leaf0": {lldp: map[string][]neighbour{"swp1": {{"other", "e1"}, {"spine0", "swp2"}}}}},
+		p: sonicPlan(t)}
 	var chosen neighbour
 	c.crowd("leaf0", "swp1", neighbour{"spine0", "swp2"}, func(n neighbour) { chosen = n })
 	if len(c.found) != 1 || c.found[0].State != Extra || c.found[0].Got != "other:e1" || chosen.device != "spine0" {

@@ -58,7 +58,8 @@ func (s socket) String() string {
 // Fabric compares the cables of an InfiniBand fabric with those that were planned: crossed, elsewhere, missing, slower or
 // narrower, and switches of which nothing is seen. It is what LLDP is for Ethernet.
 func Fabric(g *topo.Graph, cables []Cable) []Finding {
-	f := &fabric{want: map[socket]socket{}, rate: map[socket]unit.Rate{}, far: map[socket]socket{}, seen: map[socket]*Cable{}, sw: map[string]bool{}}
+	f := &fabric{want: map[socket]socket{}, rate: map[socket]unit.Rate{}, far: map[socket]socket{}, seen: map[socket]*Cable{},
+		sw: map[string]bool{}}
 	f.planned(topo.Cabled(g))
 	f.actual(cables)
 	return f.compare()
@@ -188,7 +189,8 @@ func (f *fabric) compare() []Finding {
 	slices.SortFunc(order, func(a, b socket) int { return cmp.Or(topo.Natural(a.node, b.node), a.port-b.port) })
 	for _, n := range sorted(lost) {
 		if f.sw[n] || lost[n] > 1 {
-			f.add(Finding{State: Missing, Kind: Device, Device: n, Part: "device", What: fmt.Sprintf("nothing is seen of it nor of its %d cables", lost[n]), Want: n, Command: command, Fix: "look whether it has power"})
+			f.add(Finding{State: Missing, Kind: Device, Device: n, Part: "device",
+				What: fmt.Sprintf("nothing is seen of it nor of its %d cables", lost[n]), Want: n, Command: command, Fix: "look whether it has power"})
 		}
 	}
 	done := map[socket]bool{}
@@ -201,15 +203,21 @@ func (f *fabric) compare() []Finding {
 		case got.node != "" && f.far[f.want[got]] == w && f.want[got] != e:
 			other := f.want[got]
 			done[e], done[w], done[got], done[other] = true, true, true, true
-			f.add(Finding{State: Differ, Kind: Crossed, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "two cables are crossed", Want: fmt.Sprintf("%s at %s and %s at %s", w, e, got, other), Got: fmt.Sprintf("%s at %s and %s at %s", got, e, w, other), Command: command, Fix: fmt.Sprintf("swap the cables of %s and %s", e, other)})
+			f.add(Finding{State: Differ, Kind: Crossed, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "two cables are crossed",
+				Want: fmt.Sprintf("%s at %s and %s at %s", w, e, got, other), Got: fmt.Sprintf("%s at %s and %s at %s", got, e, w, other),
+				Command: command, Fix: fmt.Sprintf("swap the cables of %s and %s", e, other)})
 		case f.far[w].node != "": // plugged in elsewhere
 			done[f.far[w]], done[w], done[e] = true, true, true
-			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable in another port", Want: fmt.Sprintf("%s at %s", w, e), Got: fmt.Sprintf("%s at %s", w, f.far[w]), Command: command, Fix: fmt.Sprintf("move the cable of %s to %s", w, e)})
+			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable in another port",
+				Want: fmt.Sprintf("%s at %s", w, e), Got: fmt.Sprintf("%s at %s", w, f.far[w]), Command: command,
+				Fix: fmt.Sprintf("move the cable of %s to %s", w, e)})
 		case got.node != "":
 			done[got], done[e] = true, true
-			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "neighbour", Want: w.String(), Got: got.String(), Command: command, Fix: "move the cable"})
+			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "neighbour", Want: w.String(),
+				Got: got.String(), Command: command, Fix: "move the cable"})
 		default:
-			f.add(Finding{State: Missing, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable", Want: w.String(), Command: command, Fix: "look for the cable, then at the port's state: ibportstate"})
+			f.add(Finding{State: Missing, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable", Want: w.String(),
+				Command: command, Fix: "look for the cable, then at the port's state: ibportstate"})
 		}
 	}
 	var extra []socket
@@ -223,7 +231,8 @@ func (f *fabric) compare() []Finding {
 	}
 	slices.SortFunc(extra, func(a, b socket) int { return cmp.Or(topo.Natural(a.node, b.node), a.port-b.port) })
 	for _, s := range extra {
-		f.add(Finding{State: Extra, Kind: Neighbour, Device: s.node, Part: fmt.Sprintf("port %d", s.port), What: "a cable that the plan does not have", Got: f.far[s].String(), Command: command, Fix: "add it to the cluster file, or unplug it"})
+		f.add(Finding{State: Extra, Kind: Neighbour, Device: s.node, Part: fmt.Sprintf("port %d", s.port),
+			What: "a cable that the plan does not have", Got: f.far[s].String(), Command: command, Fix: "add it to the cluster file, or unplug it"})
 	}
 	slices.SortStableFunc(f.found, func(a, b Finding) int { return a.Kind.order(a.State) - b.Kind.order(b.State) })
 	return f.found
@@ -241,7 +250,9 @@ func (f *fabric) speed(e, w socket, command string) {
 	if want == 0 || got == 0 || float64(got) > 0.95*float64(want) {
 		return
 	}
-	f.add(Finding{State: Differ, Kind: Degraded, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "the cable to " + w.String() + " is slow", Want: want.String(), Got: fmt.Sprintf("%s (%dX %s)", got, c.Width, c.Speed), Command: command, Fix: "reseat the cable; look at its lanes with mlxlink"})
+	f.add(Finding{State: Differ, Kind: Degraded, Device: e.node, Part: fmt.Sprintf("port %d", e.port),
+		What: "the cable to " + w.String() + " is slow", Want: want.String(), Got: fmt.Sprintf("%s (%dX %s)", got, c.Width, c.Speed),
+		Command: command, Fix: "reseat the cable; look at its lanes with mlxlink"})
 }
 
 func sorted(m map[string]int) []string {

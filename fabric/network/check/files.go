@@ -15,7 +15,8 @@ import (
 
 // wholeTables are the tables of SONiC's database whose rows are all the plan's: one more
 // is an address, a VLAN or a route that nobody planned.
-var wholeTables = []string{"INTERFACE", "LOOPBACK_INTERFACE", "VLAN", "VLAN_INTERFACE", "VLAN_MEMBER", "STATIC_ROUTE", "PORTCHANNEL", "VRF", "ACL_TABLE"}
+var wholeTables = []string{"INTERFACE", "LOOPBACK_INTERFACE", "VLAN", "VLAN_INTERFACE", "VLAN_MEMBER", "STATIC_ROUTE", "PORTCHANNEL", "VRF",
+	"ACL_TABLE"}
 
 // siteFields are what SONiC knows better than the plan.
 var siteFields = []string{"mac", "hostname", "description"}
@@ -58,7 +59,8 @@ func (c *comparer) fields(s *network.Switch, table, key string, want, got map[st
 }
 
 func (c *comparer) row(s *network.Switch, state State, table, key, what, want, got string) {
-	c.add(Finding{State: state, Kind: Running, Device: s.Name, Part: table + " " + key, What: what, Want: want, Got: got, Command: "cat /etc/sonic/config_db.json", Fix: "load the emitted config_db.json: config load, then config save"})
+	c.add(Finding{State: state, Kind: Running, Device: s.Name, Part: table + " " + key, What: what, Want: want, Got: got,
+		Command: "cat /etc/sonic/config_db.json", Fix: "load the emitted config_db.json: config load, then config save"})
 }
 
 // services are dialects whose files are no device's.
@@ -105,17 +107,20 @@ func (c *comparer) service(name string, r map[string][]byte) bool {
 		if conf := want["topology.conf"]; file == "topology.yaml" && conf != nil { // Slurm from 25.05 on reads either
 			var err error
 			if data, err = format.SlurmConf(r[file]); err != nil {
-				c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: " + err.Error(), Fix: "correct it, or remove it: Slurm prefers it to topology.conf"})
+				c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: " + err.Error(),
+					Fix: "correct it, or remove it: Slurm prefers it to topology.conf"})
 				continue
 			}
 			w, ok = conf, true
 		}
 		if !ok {
-			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no such file is emitted", Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
+			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no such file is emitted",
+				Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
 			continue
 		}
 		if missing, more := difference(statements(w), statements(data)); len(missing)+len(more) > 0 {
-			c.add(Finding{State: Differ, Kind: Running, Device: name, Part: file, What: "the file is not the emitted one", Want: clip(strings.Join(missing, "; ")), Got: clip(strings.Join(more, "; ")), Fix: "weft net emit, and put the file there again"})
+			c.add(Finding{State: Differ, Kind: Running, Device: name, Part: file, What: "the file is not the emitted one",
+				Want: clip(strings.Join(missing, "; ")), Got: clip(strings.Join(more, "; ")), Fix: "weft net emit, and put the file there again"})
 		}
 	}
 	return true

@@ -42,7 +42,8 @@ func rules(text string) func(func(rule, packets string) bool) {
 			if name, ok := strings.CutPrefix(line, "chain "); ok {
 				chain, _, _ = strings.Cut(name, " ")
 			}
-			if !strings.Contains(line, " drop") && !strings.Contains(line, " accept") || strings.HasPrefix(line, "type ") || strings.HasPrefix(line, "#") {
+			if !strings.Contains(line, " drop") && !strings.Contains(line, " accept") || strings.HasPrefix(line, "type ") ||
+				strings.HasPrefix(line, "#") {
 				continue
 			}
 			packets := "0"
@@ -85,12 +86,14 @@ func (c *comparer) filters(h *network.Host, d *device) {
 	for _, f := range d.filters {
 		got = append(got, f.rule)
 		if f.packets != "0" {
-			c.add(Finding{State: Differ, Kind: Filter, Device: h.Name, Part: "filter " + strings.SplitN(f.rule, ":", 2)[0], What: "the filter drops packets: " + f.rule, Want: "0 packets", Got: f.packets + " packets", Command: command,
+			c.add(Finding{State: Differ, Kind: Filter, Device: h.Name, Part: "filter " + strings.SplitN(f.rule, ":", 2)[0],
+				What: "the filter drops packets: " + f.rule, Want: "0 packets", Got: f.packets + " packets", Command: command,
 				Fix: "find who sends between networks (nft monitor trace), then load the file again, which counts from 0"})
 		}
 	}
 	missing, extra := difference(c.rules[h.Name], got)
 	if len(missing)+len(extra) > 0 {
-		c.add(Finding{State: Differ, Kind: Filter, Device: h.Name, Part: "filter", What: "the kernel does not have the emitted filters", Want: strings.Join(missing, "; "), Got: strings.Join(extra, "; "), Command: command, Fix: "nft -f /etc/nftables.d/60-weft.nft"})
+		c.add(Finding{State: Differ, Kind: Filter, Device: h.Name, Part: "filter", What: "the kernel does not have the emitted filters",
+			Want: strings.Join(missing, "; "), Got: strings.Join(extra, "; "), Command: command, Fix: "nft -f /etc/nftables.d/60-weft.nft"})
 	}
 }

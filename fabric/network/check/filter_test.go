@@ -41,7 +41,8 @@ func TestFilters(t *testing.T) {
 	}
 	listed := func(then string) []Finding {
 		t.Helper()
-		script := "set -e; ip link add nic0 type veth peer name other; ip addr add 10.160.0.1/31 dev nic0; ip link set nic0 up; ip link set other up; ip route add default dev nic0; nft -f " + file + "; " + then + "; nft list table inet weft_networks"
+		script := "set -e; ip link add nic0 type veth peer name other; ip addr add 10.160.0.1/31 dev nic0; ip link set nic0 up; ip link set other up; ip route add default dev nic0; nft -f " +
+			file + "; " + then + "; nft list table inet weft_networks"
 		out, err := bounded.Command(t, "unshare", "--net", "bash", "-c", script).CombinedOutput()
 		if err != nil {
 			if strings.Contains(string(out), "not permitted") || strings.Contains(string(out), "not supported") {
@@ -60,10 +61,12 @@ func TestFilters(t *testing.T) {
 	if found := listed("true"); len(found) > 0 {
 		t.Errorf("untouched: %v", found)
 	}
-	if found := listed("nft flush chain inet weft_networks leave"); len(found) != 1 || !strings.Contains(found[0].Want, "speaks to itself alone") {
+	if found := listed("nft flush chain inet weft_networks leave"); len(found) != 1 ||
+		!strings.Contains(found[0].Want, "speaks to itself alone") {
 		t.Errorf("without a chain: %v", found)
 	}
-	if found := listed("(echo x >/dev/udp/10.9.9.9/9) 2>/dev/null || true"); len(found) != 1 || found[0].Got != "1 packets" || !strings.Contains(found[0].What, "backend speaks to itself alone") {
+	if found := listed("(echo x >/dev/udp/10.9.9.9/9) 2>/dev/null || true"); len(found) != 1 || found[0].Got != "1 packets" ||
+		!strings.Contains(found[0].What, "backend speaks to itself alone") {
 		t.Errorf("with a packet to elsewhere: %v", found)
 	}
 }

@@ -65,8 +65,10 @@ type peer struct {
 // parse reads the output of one command.
 func (d *device) parse(name string, data []byte) error {
 	reader := map[string]func([]byte) error{
-		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP, "sysctl.txt": d.parseSysctl, filterFile: d.parseFilters,
-		"bgp.json": d.parseBGP, "bgp-neighbors.json": d.parseNeighbours, "bfd.json": d.parseBFD, "rib.json": d.parseRIB, "running.txt": d.parseRunning,
+		"ip-addr.json": d.parseAddr, "ip-rule.json": d.parseRule, "ip-route.json": d.parseRoute, "lldp.json": d.parseLLDP,
+		"sysctl.txt": d.parseSysctl, filterFile: d.parseFilters,
+		"bgp.json": d.parseBGP, "bgp-neighbors.json": d.parseNeighbours, "bfd.json": d.parseBFD, "rib.json": d.parseRIB,
+		"running.txt":        d.parseRunning,
 		"config_db.json":     func(data []byte) error { return json.Unmarshal(data, &d.db) },
 		"bird-protocols.txt": d.parseBird, "bird-bfd.txt": d.parseBirdBFD,
 	}[name]

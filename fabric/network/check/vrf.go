@@ -44,7 +44,8 @@ func (c *comparer) vrfs(s *network.Switch, d *device) {
 			fix = fmt.Sprintf("ip link set %s master %s", name, want)
 		}
 		if x.master != want {
-			c.add(Finding{State: Differ, Kind: InVRF, Device: s.Name, Part: name, What: "the VRF of the port", Want: want, Got: x.master, Command: "ip -j addr", Intent: "tenants", Fix: fix, links: []string{"vrf " + want, "vrf " + x.master, ofRoute(q.Addr.String())}})
+			c.add(Finding{State: Differ, Kind: InVRF, Device: s.Name, Part: name, What: "the VRF of the port", Want: want, Got: x.master,
+				Command: "ip -j addr", Intent: "tenants", Fix: fix, links: []string{"vrf " + want, "vrf " + x.master, ofRoute(q.Addr.String())}})
 		}
 	}
 	for k := range c.p.VRFs {
@@ -65,12 +66,16 @@ func (c *comparer) vrfRoutes(s *network.Switch, d *device, vrf int) {
 	v := &c.p.VRFs[vrf-1]
 	have, closed := c.inTable(d, fmt.Sprint(v.Table))
 	if !closed && c.p.Dialect(s) == "frr" {
-		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "end of " + v.Name, What: "packets that the VRF has no route to go on in the main table", Want: "unreachable default", Command: "ip -j route show table all", Intent: "tenants",
-			Fix: fmt.Sprintf("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)})
+		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "end of " + v.Name,
+			What: "packets that the VRF has no route to go on in the main table", Want: "unreachable default", Command: "ip -j route show table all",
+			Intent: "tenants",
+			Fix:    fmt.Sprintf("ip route add table %d unreachable default metric %d", v.Table, network.LastMetric)})
 	}
 	if missing := c.unknownLinks(s, vrf, have); len(missing) > 0 {
-		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "routes of " + v.Name, What: fmt.Sprintf("routes to %d of the tenant's links", len(missing)), Want: strings.Join(missing[:min(3, len(missing))], ", "),
-			Command: "ip -j route show table all", Intent: "tenants", Fix: "look at the VRF on the switch that has them: vtysh -c 'show vrf vni'", links: []string{"vrf " + v.Name}, wide: true})
+		c.add(Finding{State: Missing, Kind: InVRF, Device: s.Name, Part: "routes of " + v.Name,
+			What: fmt.Sprintf("routes to %d of the tenant's links", len(missing)), Want: strings.Join(missing[:min(3, len(missing))], ", "),
+			Command: "ip -j route show table all", Intent: "tenants", Fix: "look at the VRF on the switch that has them: vtysh -c 'show vrf vni'",
+			links: []string{"vrf " + v.Name}, wide: true})
 	}
 }
 

@@ -62,9 +62,11 @@ func TestVRFs(t *testing.T) {
 		want  []string
 	}{
 		{"as planned", func(*device) {}, nil},
-		{"a port in another VRF", func(d *device) { d.ifaces["swp1s0"] = iface{master: "Vrf_blue"} }, []string{"leaf0 swp1s0: differ: Vrf_blue, want Vrf_red"}},
+		{"a port in another VRF", func(d *device) { d.ifaces["swp1s0"] = iface{master: "Vrf_blue"} },
+			[]string{"leaf0 swp1s0: differ: Vrf_blue, want Vrf_red"}},
 		{"a port in no VRF", func(d *device) { d.ifaces["swp1s0"] = iface{} }, []string{"leaf0 swp1s0: differ: nothing, want Vrf_red"}},
-		{"a free port in a VRF", func(d *device) { d.ifaces["swp2s0"] = iface{master: "Vrf_red"} }, []string{"leaf0 swp2s0: differ: Vrf_red, want nothing"}},
+		{"a free port in a VRF", func(d *device) { d.ifaces["swp2s0"] = iface{master: "Vrf_red"} },
+			[]string{"leaf0 swp2s0: differ: Vrf_red, want nothing"}},
 		{"no routes of a VRF", func(d *device) {
 			d.routes = append(without(d.routes, "1001"), route{dst: "default", via: "unreachable", table: "1001", ways: 1})
 		}, []string{"leaf0 routes of Vrf_red: missing: nothing, want 10.160"}},

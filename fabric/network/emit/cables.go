@@ -62,7 +62,8 @@ func cables(p *network.Plan) []cable {
 // plug it, and LLDP afterwards, must see. Cables of networks beside the graph
 // (services in the cluster file) follow.
 func Cables(p *network.Plan) []File {
-	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m", "label_from", "label_to", "lldp_chassis", "lldp_port",
+	rows := [][]string{{"cable", "from_device", "from_port", "from_rack", "to_device", "to_port", "to_rack", "link", "medium", "length_m",
+		"label_from", "label_to", "lldp_chassis", "lldp_port",
 		"from_unit", "to_unit", "model", "usd", "network"}}
 	type need struct {
 		gen    string
@@ -103,7 +104,8 @@ func Cables(p *network.Plan) []File {
 			if h := g.Nodes[b].Host; h != topo.None {
 				far, there = g.Hosts[h].Name, g.Nodes[b].Name
 			}
-			add(g, topo.LinkID(i), g.Nodes[a].Name, fmt.Sprintf("p%d", aPort), g.Nodes[a].Rack, far, there, g.Nodes[b].Rack, fibre && s.Name != "out-of-band", s.Name)
+			add(g, topo.LinkID(i), g.Nodes[a].Name, fmt.Sprintf("p%d", aPort), g.Nodes[a].Rack, far, there, g.Nodes[b].Rack, fibre &&
+				s.Name != "out-of-band", s.Name)
 		}
 	}
 	return []File{csvFile("cables/cables.csv", rows)}
@@ -118,7 +120,8 @@ func bought(p *network.Plan, gen string, metres float64, fibre bool) (model, sor
 	if !ok {
 		return "", "none in the catalogue reaches", ""
 	}
-	for _, s := range [][2]string{{"dac-", "copper (DAC)"}, {"acc-", "active copper (ACC)"}, {"aoc-", "active optical (AOC)"}, {"smf-", "single-mode fibre, two transceivers"}, {"cat6-", "twisted pair"}} {
+	for _, s := range [][2]string{{"dac-", "copper (DAC)"}, {"acc-", "active copper (ACC)"}, {"aoc-", "active optical (AOC)"},
+		{"smf-", "single-mode fibre, two transceivers"}, {"cat6-", "twisted pair"}} {
 		if strings.HasPrefix(c.Name, s[0]) {
 			sort = s[1]
 		}
@@ -179,16 +182,19 @@ func NetBox(p *network.Plan) []File {
 	devices := [][]string{{"name", "role", "manufacturer", "device_type", "site", "rack", "status"}}
 	interfaces := [][]string{{"device", "name", "type", "mtu", "lag"}}
 	addresses := [][]string{{"address", "device", "interface", "dns_name", "is_primary", "is_oob", "status"}}
-	joined := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length", "length_unit", "status"}}
+	joined := [][]string{{"side_a_device", "side_a_type", "side_a_name", "side_b_device", "side_b_type", "side_b_name", "label", "length",
+		"length_unit", "status"}}
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name, rackOf(p, h.Name, g.Hosts[h.ID].Rack), "planned"})
+		devices = append(devices, []string{h.Name, "gpu-host", maker(g.Hosts[h.ID].Model), g.Hosts[h.ID].Model, p.Name,
+			rackOf(p, h.Name, g.Hosts[h.ID].Rack), "planned"})
 		front := h.First(network.Frontend)
 		for j := range h.Interfaces {
 			x := &h.Interfaces[j]
 			interfaces = append(interfaces, []string{h.Name, x.Name, netboxType(g, x.Link, isBond(h, x)), fmt.Sprint(x.MTU), x.Bond})
 			if x.Addr.IsValid() {
-				addresses = append(addresses, []string{x.Addr.String(), h.Name, x.Name, dnsName(p, h, x, front), fmt.Sprint(x == front), "false", "active"})
+				addresses = append(addresses, []string{x.Addr.String(), h.Name, x.Name, dnsName(p, h, x, front), fmt.Sprint(x == front), "false",
+					"active"})
 			}
 		}
 		interfaces = append(interfaces, []string{h.Name, "bmc", "1000base-t", "1500", ""})
@@ -197,9 +203,11 @@ func NetBox(p *network.Plan) []File {
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		n := &g.Nodes[s.Node]
-		devices = append(devices, []string{s.Name, tierName(s.Tier), maker(n.Model), strings.ToLower(n.Model), p.Name, rackOf(p, s.Name, n.Rack), "planned"})
+		devices = append(devices, []string{s.Name, tierName(s.Tier), maker(n.Model), strings.ToLower(n.Model), p.Name, rackOf(p, s.Name, n.Rack),
+			"planned"})
 		interfaces = append(interfaces, []string{s.Name, "mgmt", "1000base-t", "1500", ""})
-		addresses = append(addresses, []string{s.Mgmt.String(), s.Name, "mgmt", strings.ToLower(s.Name) + "." + p.Intent.Domain, "true", "true", "active"})
+		addresses = append(addresses, []string{s.Mgmt.String(), s.Name, "mgmt", strings.ToLower(s.Name) + "." + p.Intent.Domain, "true", "true",
+			"active"})
 		for j := range s.Ports {
 			q := &s.Ports[j]
 			name := PortName(p, s, q.Number)
@@ -210,7 +218,8 @@ func NetBox(p *network.Plan) []File {
 		}
 	}
 	for _, c := range cables(p) {
-		joined = append(joined, []string{c.sw.Name, "dcim.interface", c.here, c.far, "dcim.interface", c.there, c.sw.Name + ":" + c.here, fmt.Sprintf("%g", g.Metres(c.port.Link)), "m", "planned"})
+		joined = append(joined, []string{c.sw.Name, "dcim.interface", c.here, c.far, "dcim.interface", c.there, c.sw.Name + ":" + c.here,
+			fmt.Sprintf("%g", g.Metres(c.port.Link)), "m", "planned"})
 	}
 	prefixes := [][]string{{"prefix", "status", "vlan", "description"}}
 	vlans := [][]string{{"vid", "name", "status"}}
@@ -231,7 +240,8 @@ func NetBox(p *network.Plan) []File {
 			asns = append(asns, []string{fmt.Sprint(s.ASN), s.Name})
 		}
 	}
-	out := []File{csvFile("netbox/1-devices.csv", devices), csvFile("netbox/2-interfaces.csv", interfaces), csvFile("netbox/3-vlans.csv", vlans),
+	out := []File{csvFile("netbox/1-devices.csv", devices), csvFile("netbox/2-interfaces.csv", interfaces),
+		csvFile("netbox/3-vlans.csv", vlans),
 		csvFile("netbox/4-prefixes.csv", prefixes), csvFile("netbox/5-addresses.csv", addresses), csvFile("netbox/6-cables.csv", joined)}
 	if len(asns) > 1 {
 		out = append(out, csvFile("netbox/7-asns.csv", asns))
@@ -257,7 +267,8 @@ func tierName(tier int) string {
 }
 
 // makers tells who sells a model by how its name begins.
-var makers = [][2]string{{"QM", "NVIDIA"}, {"Q3", "NVIDIA"}, {"SN", "NVIDIA"}, {"SB", "NVIDIA"}, {"dgx", "NVIDIA"}, {"hgx", "NVIDIA"}, {"gb", "NVIDIA"},
+var makers = [][2]string{{"QM", "NVIDIA"}, {"Q3", "NVIDIA"}, {"SN", "NVIDIA"}, {"SB", "NVIDIA"}, {"dgx", "NVIDIA"}, {"hgx", "NVIDIA"},
+	{"gb", "NVIDIA"},
 	{"TH", "Broadcom"}, {"78", "Arista"}, {"tpu", "Google"}}
 
 func maker(model string) string {

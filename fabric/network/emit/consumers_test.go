@@ -113,7 +113,8 @@ func networkd(text string) understood {
 			via, _ := netip.ParseAddr(s.entries["Gateway"])
 			u.routes = append(u.routes, Route{To: prefix(s.entries["Destination"]), Via: via, Table: number(s.entries["Table"])})
 		case "RoutingPolicyRule":
-			u.rules = append(u.rules, Rule{prefix(s.entries["From"]), prefix(s.entries["To"]), number(s.entries["Table"]), number(s.entries["Priority"])})
+			u.rules = append(u.rules, Rule{prefix(s.entries["From"]), prefix(s.entries["To"]), number(s.entries["Table"]),
+				number(s.entries["Priority"])})
 		}
 	}
 	for i := range u.routes {
@@ -143,7 +144,8 @@ func TestNetplanUnderstands(t *testing.T) {
 
 func TestNetworkManagerUnderstands(t *testing.T) {
 	tool(t, "nmcli", "network-manager")
-	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k"), example(t, "storage")} {
+	for _, p := range []*network.Plan{ethernet(t, 4, ""), ethernet(t, 4, "network: {storage: {bond: lacp}}\n"), example(t, "rail-1k"),
+		example(t, "storage")} {
 		h := &p.Hosts[1]
 		for i := range h.Interfaces {
 			x := &h.Interfaces[i]
@@ -183,7 +185,8 @@ func entry(s []section, i int, key string) string {
 
 func TestFRRUnderstands(t *testing.T) {
 	tool(t, "vtysh", "frr")
-	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}}\n"), ethernet(t, 8, "network: {tenants: {red: {hosts: n0}, blue: {hosts: n1}}}\n"), example(t, "hpn")} {
+	for _, p := range []*network.Plan{ethernet(t, 8, ""), ethernet(t, 8, "network: {routing: {bfd: off}}\n"),
+		ethernet(t, 8, "network: {tenants: {red: {hosts: n0}, blue: {hosts: n1}}}\n"), example(t, "hpn")} {
 		dir := t.TempDir()
 		write(t, FRR(p), dir)
 		for _, s := range []*network.Switch{&p.Switches[0], &p.Switches[len(p.Switches)-1]} {
@@ -191,7 +194,8 @@ func TestFRRUnderstands(t *testing.T) {
 			if out := command(t, nil, "vtysh", "-C", "-f", file); strings.TrimSpace(out) != "" {
 				t.Errorf("%s %s: vtysh says %s", p.Name, s.Name, out)
 			}
-			if out, err := bounded.Command(t, "/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil || strings.Contains(string(out), "nknown") {
+			if out, err := bounded.Command(t, "/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil ||
+				strings.Contains(string(out), "nknown") {
 				t.Errorf("%s %s: bgpd says %v %s", p.Name, s.Name, err, out)
 			}
 		}
@@ -246,7 +250,8 @@ func TestNameServerUnderstands(t *testing.T) {
 	}
 }
 
-// TestOpenSMUnderstands (n0 is where it runs, and so a full member of all): the subnet manager routes as asked, and ports have the keys of their tenants.
+// TestOpenSMUnderstands (n0 is where it runs, and so a full member of all): the subnet manager routes as asked, and ports have the keys of
+// their tenants.
 func TestOpenSMUnderstands(t *testing.T) {
 	p := infiniband(t)
 	d, err := format.Find("ibsim")
@@ -328,7 +333,8 @@ func TestSlurmUnderstands(t *testing.T) {
 	p := ethernet(t, 8, "")
 	c := startSlurm(t, p)
 	topology := command(t, nil, "scontrol", "show", "topology")
-	for _, want := range []string{"SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-3]", "SwitchName=leaf8 Level=0 LinkSpeed=1 Nodes=n[4-7]", "Level=1 LinkSpeed=1 Nodes=n[0-7] Switches=leaf[0,8]"} {
+	for _, want := range []string{"SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[0-3]", "SwitchName=leaf8 Level=0 LinkSpeed=1 Nodes=n[4-7]",
+		"Level=1 LinkSpeed=1 Nodes=n[0-7] Switches=leaf[0,8]"} {
 		if !strings.Contains(topology, want) {
 			t.Errorf("the topology has no %q:\n%s", want, topology)
 		}
@@ -372,12 +378,15 @@ func TestNetworkdUnderstands(t *testing.T) {
 	write(t, Networkd(p), dir)
 	var script strings.Builder
 	script.WriteString("set -e\nmount -t sysfs -o ro sysfs /sys\nmount -t tmpfs tmpfs /run\nmkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/network /run/dbus\nchown -R systemd-network:systemd-network /run/systemd/netif\n")
-	fmt.Fprintf(&script, "mount --bind %s /etc/systemd/network\nip link set lo up\n", filepath.Join(dir, "hosts", h.Name, "etc/systemd/network"))
+	fmt.Fprintf(&script, "mount --bind %s /etc/systemd/network\nip link set lo up\n",
+		filepath.Join(dir, "hosts", h.Name, "etc/systemd/network"))
 	for _, x := range h.Interfaces {
 		fmt.Fprintf(&script, "ip link add %s type veth peer name p%s mtu 9216\nip link set p%s up\n", x.Name, x.Name, x.Name)
 	}
 	fmt.Fprintf(&script, "SYSTEMD_LOG_LEVEL=debug SYSTEMD_LOG_TARGET=console %s > %s/log 2>&1 &\npid=$!\n", daemon, dir)
-	fmt.Fprintf(&script, "for i in $(seq 100); do n=$(ip rule | grep -c '^10[0-9]*:' || true); [ \"$n\" = 8 ] && r=$(ip route show table %d | wc -l) && [ \"$r\" -ge 1 ] && break; sleep 0.1; done\n", p.Rails[7].Table)
+	fmt.Fprintf(&script,
+		"for i in $(seq 100); do n=$(ip rule | grep -c '^10[0-9]*:' || true); [ \"$n\" = 8 ] && r=$(ip route show table %d | wc -l) && [ \"$r\" -ge 1 ] && break; sleep 0.1; done\n",
+		p.Rails[7].Table)
 	fmt.Fprintf(&script, "ip -j addr > %s/addr\nip -j rule > %s/rule\nip -j route show table all > %s/route\nkill $pid\n", dir, dir, dir)
 	out, err := bounded.Command(t, "unshare", "--net", "--mount", "--propagation", "private", "bash", "-c", script.String()).CombinedOutput()
 	if err != nil {
@@ -429,7 +438,8 @@ func TestNetworkdUnderstands(t *testing.T) {
 	for i := range h.Interfaces {
 		x := &h.Interfaces[i]
 		k := slices.IndexFunc(links, func(l link) bool { return l.Name == x.Name })
-		if k < 0 || links[k].MTU != x.MTU || len(links[k].Addrs) != 1 || fmt.Sprintf("%s/%d", links[k].Addrs[0].Local, links[k].Addrs[0].Len) != x.Addr.String() {
+		if k < 0 || links[k].MTU != x.MTU || len(links[k].Addrs) != 1 ||
+			fmt.Sprintf("%s/%d", links[k].Addrs[0].Local, links[k].Addrs[0].Len) != x.Addr.String() {
 			t.Errorf("%s: the kernel has %+v, the plan MTU %d and %s", x.Name, links[max(k, 0)], x.MTU, x.Addr)
 		}
 		want, policy := Routing(p, x)
@@ -452,7 +462,8 @@ func TestNetworkdUnderstands(t *testing.T) {
 		for _, r := range policy {
 			found := false
 			for _, g := range rules {
-				found = found || g.Priority == r.Priority && g.Src == r.From.Addr().String() && g.Dst == r.To.Addr().String() && g.Table == fmt.Sprint(r.Table)
+				found = found || g.Priority == r.Priority && g.Src == r.From.Addr().String() && g.Dst == r.To.Addr().String() &&
+					g.Table == fmt.Sprint(r.Table)
 			}
 			if !found {
 				t.Errorf("%s: no rule %d from %s to table %d: %+v", x.Name, r.Priority, r.From, r.Table, rules)

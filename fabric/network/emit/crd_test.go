@@ -79,7 +79,8 @@ func kubernetesVerdict(p *network.Plan, judged func([]byte) string) (valid int, 
 		switch {
 		case strings.HasSuffix(line, ": valid\n"):
 			valid++
-		case !strings.HasSuffix(line, ": no definition\n") || !strings.HasPrefix(line, "v1/") && !strings.Contains(line, "NetworkAttachmentDefinition"):
+		case !strings.HasSuffix(line, ": no definition\n") || !strings.HasPrefix(line, "v1/") &&
+			!strings.Contains(line, "NetworkAttachmentDefinition"):
 			wrong = append(wrong, line)
 		}
 	}

@@ -33,12 +33,14 @@ type Dialect struct {
 // Dialects lists all of them, by name.
 func Dialects() []Dialect {
 	return []Dialect{
-		{"cables", "people who plug cables: CSV with ports, lengths, labels and expected LLDP neighbours", "each port once, against what lldpd hears in a lab", Cables},
+		{"cables", "people who plug cables: CSV with ports, lengths, labels and expected LLDP neighbours",
+			"each port once, against what lldpd hears in a lab", Cables},
 		{"dhcp", "DHCP servers: dnsmasq and Kea", "dnsmasq, kea-dhcp4", DHCP},
 		{"dns", "name servers: zones, forward and reverse", "named-checkzone", DNS},
 		{"frr", "switches and routers with FRR", "vtysh, bgpd; FRR that runs in a lab", FRR},
 		{"gnmi", "gnmic, where --only names it: what to subscribe to on SONiC and Cumulus switches", "", GNMI},
-		{"kubernetes", "Kubernetes: node labels, Kueue queues, rail networks, device plug-in, compute domains, a JobSet", "the API server's libraries with CEL, where KUBE_CRDS names the definitions; a list of fields", Kubernetes},
+		{"kubernetes", "Kubernetes: node labels, Kueue queues, rail networks, device plug-in, compute domains, a JobSet",
+			"the API server's libraries with CEL, where KUBE_CRDS names the definitions; a list of fields", Kubernetes},
 		{"lldp", "hosts and Linux switches: what lldpd tells neighbours", "lldpd in a lab", LLDP},
 		{"nccl", "NCCL: nccl.conf with a reason for each variable", "", NCCL},
 		{"netbox", "NetBox: CSV of devices, interfaces, prefixes, addresses and cables", "", NetBox},
@@ -132,7 +134,9 @@ func rendered(p *network.Plan, names []string) (*network.Plan, error) {
 	}
 	for _, d := range named {
 		if r := p.Intent.Render; d != r.Leaf && d != r.Spine {
-			return nil, fmt.Errorf("%s are dialects of one switch each, and no tier has %s; name one of them, or write render: {leaf: ..., spine: ...}", strings.Join(named, " and "), d)
+			return nil,
+				fmt.Errorf("%s are dialects of one switch each, and no tier has %s; name one of them, or write render: {leaf: ..., spine: ...}",
+					strings.Join(named, " and "), d)
 		}
 	}
 	return p, nil

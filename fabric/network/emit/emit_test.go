@@ -24,7 +24,8 @@ func ethernet(t testing.TB, hosts int, extra string) *network.Plan {
 			fmt.Fprintf(&inventory, "n%d,%s,02:00:00:00:%02x:%02x\n", h, part, n>>8, n&255)
 		}
 	}
-	text := fmt.Sprintf("name: roce\nhosts: {\"n[0-%d]\": {kind: dgx-h100, rack: 4}}\nfabric: {family: rail, switch: SN5600, link: 400gbe, pod: 4}\ninventory: macs.csv\n%s", hosts-1, extra)
+	text := fmt.Sprintf("name: roce\nhosts: {\"n[0-%d]\": {kind: dgx-h100, rack: 4}}\nfabric: {family: rail, switch: SN5600, link: 400gbe, pod: 4}\ninventory: macs.csv\n%s",
+		hosts-1, extra)
 	c, err := cluster.Parse("roce.yaml", []byte(text), func(string) ([]byte, error) { return []byte(inventory.String()), nil })
 	if err != nil {
 		t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 
 var wholeExamples = flag.Bool("emit.all", false, "ask consumers about every host and switch of the examples, not about one of each")
 
-// TestExamplesAreUnderstood: five designs are emitted, and every consumer that runs here says of the files what the plan says: netplan of hosts,
-// vtysh and bgpd of switches, the name server of all names, Kea and dnsmasq of leases; Kubernetes' files by the fields of their kinds. Slurm's
-// controller, OpenSM and systemd-networkd are asked in tests of their own.
+// TestExamplesAreUnderstood: five designs are emitted, and every consumer that runs here says of the files what the plan says: netplan of
+// hosts, vtysh and bgpd of switches, the name server of all names, Kea and dnsmasq of leases; Kubernetes' files by the fields of their
+// kinds. Slurm's controller, OpenSM and systemd-networkd are asked in tests of their own.
 func TestExamplesAreUnderstood(t *testing.T) {
 	for _, name := range []string{"rail-1k", "superpod-h100", "hpn", "two-fabrics", "nvl72", "storage"} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,8 @@ func TestExamplesAreUnderstood(t *testing.T) {
 			})
 			t.Run("dns", func(t *testing.T) {
 				tool(t, "named-checkzone", "bind9-utils")
-				zone := strings.Join(strings.Fields(command(t, nil, "named-checkzone", "-D", p.Intent.Domain, filepath.Join(dir, "dns", p.Intent.Domain+".zone"))), " ")
+				zone := strings.Join(strings.Fields(command(t, nil, "named-checkzone", "-D", p.Intent.Domain,
+					filepath.Join(dir, "dns", p.Intent.Domain+".zone"))), " ")
 				for _, r := range records(p) {
 					if !strings.Contains(zone, fmt.Sprintf("%s.%s. 3600 IN A %s", r.name, p.Intent.Domain, r.addr)) {
 						t.Errorf("the zone has no %s %s", r.name, r.addr)
@@ -70,7 +71,8 @@ func TestExamplesAreUnderstood(t *testing.T) {
 			})
 			t.Run("kea", func(t *testing.T) {
 				tool(t, "kea-dhcp4", "kea-dhcp4-server")
-				if out := command(t, nil, "kea-dhcp4", "-t", filepath.Join(dir, "dhcp/kea-dhcp4.conf")); !strings.Contains(out, "added to configuration: "+p.Intent.Frontend.Prefix.String()) {
+				if out := command(t, nil, "kea-dhcp4", "-t", filepath.Join(dir, "dhcp/kea-dhcp4.conf")); !strings.Contains(out,
+					"added to configuration: "+p.Intent.Frontend.Prefix.String()) {
 					t.Error(out)
 				}
 			})

@@ -159,7 +159,8 @@ func Networkd(p *network.Plan) []File {
 			if isBond(h, x) {
 				var d text
 				d.head(p, "#")
-				d.line("[NetDev]\nName=%s\nKind=bond\nMTUBytes=%d\n\n[Bond]\nMode=802.3ad\nLACPTransmitRate=fast\nMIIMonitorSec=100ms\nTransmitHashPolicy=layer3+4", x.Name, x.MTU)
+				d.line("[NetDev]\nName=%s\nKind=bond\nMTUBytes=%d\n\n[Bond]\nMode=802.3ad\nLACPTransmitRate=fast\nMIIMonitorSec=100ms\nTransmitHashPolicy=layer3+4",
+					x.Name, x.MTU)
 				out = append(out, d.file(hostPath(h, base+".netdev"), 0o644))
 			}
 			out = append(out, networkdNetwork(p, x).file(hostPath(h, base+".network"), 0o644))

@@ -91,7 +91,8 @@ func computeDomain(p *network.Plan) File {
 	var t text
 	t.head(p, "#")
 	t.line("# For NVIDIA's DRA driver for GPUs, from Kubernetes 1.32 with DynamicResourceAllocation.")
-	t.line("apiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nmetadata:\n  name: train\n  namespace: default\nspec:\n  numNodes: 0\n  channel:\n    resourceClaimTemplate:\n      name: %s", channelClaim)
+	t.line("apiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nmetadata:\n  name: train\n  namespace: default\nspec:\n  numNodes: 0\n  channel:\n    resourceClaimTemplate:\n      name: %s",
+		channelClaim)
 	return t.file("kubernetes/compute-domain.yaml", 0o644)
 }
 
@@ -109,7 +110,8 @@ func devicePlugin(p *network.Plan) File {
 	if err != nil {
 		return File{} // maps of strings always marshal
 	}
-	t.line("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: sriovdp-config\n  namespace: kube-system\ndata:\n  config.json: |\n    %s", config)
+	t.line("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: sriovdp-config\n  namespace: kube-system\ndata:\n  config.json: |\n    %s",
+		config)
 	return t.file("kubernetes/device-plugin.yaml", 0o644)
 }
 
@@ -123,7 +125,8 @@ func queues(p *network.Plan, t *text) {
 	for _, r := range all {
 		names = append(names, r.name)
 	}
-	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata:\n  name: gpu\nspec:\n  namespaceSelector: {}\n  resourceGroups:\n  - coveredResources: [%s]\n    flavors:\n    - name: gpu\n      resources:", strings.Join(names, ", "))
+	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata:\n  name: gpu\nspec:\n  namespaceSelector: {}\n  resourceGroups:\n  - coveredResources: [%s]\n    flavors:\n    - name: gpu\n      resources:",
+		strings.Join(names, ", "))
 	for _, r := range all {
 		t.line("      - {name: %s, nominalQuota: %d}", r.name, r.total)
 	}
@@ -212,7 +215,8 @@ func kueue(p *network.Plan, levels int) File {
 		t.line("  - nodeLabel: %s%d", tierLabel, l)
 	}
 	t.line("  - nodeLabel: kubernetes.io/hostname")
-	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: gpu\nspec:\n  nodeLabels:\n    %s%d: %s\n  topologyName: fabric", tierLabel, levels-1, labelValue(topLabel(p, levels)))
+	t.line("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: gpu\nspec:\n  nodeLabels:\n    %s%d: %s\n  topologyName: fabric",
+		tierLabel, levels-1, labelValue(topLabel(p, levels)))
 	queues(p, &t)
 	return t.file("kubernetes/kueue.yaml", 0o644)
 }
@@ -236,13 +240,16 @@ func railNetworks(p *network.Plan) File {
 		config, err := json.Marshal(map[string]any{"cniVersion": "0.3.1", "name": name, "plugins": []map[string]any{
 			{"type": "host-device", "device": iface, "ipam": map[string]any{"type": "nv-ipam", "poolName": name, "poolType": "cidrpool"}},
 			{"type": "sbr"},
-			{"type": "tuning", "mtu": p.Intent.Backend.MTU, "sysctl": map[string]string{"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"}},
+			{"type": "tuning", "mtu": p.Intent.Backend.MTU,
+				"sysctl": map[string]string{"net.ipv4.conf.IFNAME.arp_ignore": "1", "net.ipv4.conf.IFNAME.arp_announce": "2"}},
 		}})
 		if err != nil {
 			continue // maps of strings always marshal
 		}
-		t.line("---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  name: %s\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: nvidia.com/%s\nspec:\n  config: '%s'", name, name, config)
-		t.line("---\napiVersion: nv-ipam.nvidia.com/v1alpha1\nkind: CIDRPool\nmetadata:\n  name: %s\nspec:\n  cidr: %s\n  gatewayIndex: 0\n  perNodeNetworkPrefix: 31\n  staticAllocations:", name, r.Prefix)
+		t.line("---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata:\n  name: %s\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: nvidia.com/%s\nspec:\n  config: '%s'",
+			name, name, config)
+		t.line("---\napiVersion: nv-ipam.nvidia.com/v1alpha1\nkind: CIDRPool\nmetadata:\n  name: %s\nspec:\n  cidr: %s\n  gatewayIndex: 0\n  perNodeNetworkPrefix: 31\n  staticAllocations:",
+			name, r.Prefix)
 		for j := range p.Hosts {
 			for k := range p.Hosts[j].Interfaces {
 				if x := &p.Hosts[j].Interfaces[k]; x.Rail == r.Number {
@@ -277,7 +284,8 @@ func jobSet(p *network.Plan) File {
 	if sharesNVLink(p) {
 		t.line("            resourceClaims:\n            - name: channel\n              resourceClaimTemplateName: %s", channelClaim)
 	}
-	t.line("            containers:\n            - name: train\n              image: REPLACE-ME\n              command: [weft, run, --nproc, \"%d\", --, ./run/train]", max(1, gpus))
+	t.line("            containers:\n            - name: train\n              image: REPLACE-ME\n              command: [weft, run, --nproc, \"%d\", --, ./run/train]",
+		max(1, gpus))
 	t.line("              resources:\n                limits: {%s}", strings.Join(limits, ", "))
 	if sharesNVLink(p) {
 		t.line("                claims:\n                - name: channel")

@@ -154,7 +154,8 @@ func DHCP(p *network.Plan) []File {
 		"lease-database":    map[string]any{"type": "memfile", "persist": true},
 		"valid-lifetime":    43200,
 		"subnet4":           subnets,
-		"user-context":      map[string]any{"comment": fmt.Sprintf("Made by weft net emit from the plan %s of %s. Change the cluster file, not this one.", p.Digest, p.Name)},
+		"user-context": map[string]any{"comment": fmt.Sprintf("Made by weft net emit from the plan %s of %s. Change the cluster file, not this one.",
+			p.Digest, p.Name)},
 	}}
 	data, err := json.MarshalIndent(kea, "", "  ")
 	if err != nil {

@@ -45,7 +45,8 @@ func ncclConf(p *network.Plan, h *network.Host) *text {
 	t.line("# Device names are assumed in the order of the rails; compare with `ibdev2netdev`.")
 	t.line("NCCL_IB_HCA==%s", strings.Join(hcas, ","))
 	if eth {
-		t.line("# RoCE packets bear DSCP %d, which switches keep lossless in priority %d (traffic class = DSCP x 4 + ECN-capable).", p.Intent.RoCE.DSCP, p.Intent.RoCE.Priority)
+		t.line("# RoCE packets bear DSCP %d, which switches keep lossless in priority %d (traffic class = DSCP x 4 + ECN-capable).",
+			p.Intent.RoCE.DSCP, p.Intent.RoCE.Priority)
 		t.line("NCCL_IB_TC=%d", p.Intent.RoCE.DSCP<<2|2)
 		t.line("# The GID whose address is in the backend is taken (NCCL 2.21 and later); NCCL_IB_GID_INDEX stays unset, indices differ from host to host.")
 		t.line("NCCL_IB_ADDR_RANGE=%s", p.Intent.Backend.Prefix)

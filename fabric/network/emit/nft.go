@@ -60,7 +60,8 @@ func NFT(p *network.Plan) []File {
 		if len(closed) > 0 {
 			chain("pass", "forward", func() {
 				all := "{ " + strings.Join(closed, ", ") + " }"
-				t.line("\t\tiifname %s counter drop comment \"a host is no router\"\n\t\toifname %s counter drop comment \"a host is no router\"", all, all)
+				t.line("\t\tiifname %s counter drop comment \"a host is no router\"\n\t\toifname %s counter drop comment \"a host is no router\"",
+					all, all)
 			})
 		}
 		t.line("}")

@@ -57,7 +57,8 @@ func openSM(p *network.Plan, fabric int) []File {
 	}
 	part, qos := begin(), begin()
 	partitions(p, ports, part, qos)
-	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644), part.file(dir+"partitions.conf", 0o644)}
+	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644),
+		part.file(dir+"partitions.conf", 0o644)}
 	if len(p.Intent.Partitions) > 0 {
 		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
 	}

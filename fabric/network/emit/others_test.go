@@ -20,7 +20,8 @@ func TestGraphvizUnderstandsPTM(t *testing.T) {
 	files := PTM(p)
 	write(t, files, dir)
 	var got, want []string
-	for line := range strings.Lines(command(t, nil, "gvpr", `E{print($.tail.name,":",$.tailport," ",$.head.name,":",$.headport)}`, filepath.Join(dir, files[0].Path))) {
+	for line := range strings.Lines(command(t, nil, "gvpr", `E{print($.tail.name,":",$.tailport," ",$.head.name,":",$.headport)}`,
+		filepath.Join(dir, files[0].Path))) {
 		ends := strings.Fields(line)
 		slices.Sort(ends)
 		got = append(got, strings.Join(ends, " "))
@@ -55,7 +56,8 @@ func TestSystemdUnderstandsRoCE(t *testing.T) {
 	dir := t.TempDir()
 	write(t, RoCE(p), dir)
 	verify := func(path string) (said []string) {
-		out, _ := bounded.Command(t, "systemd-analyze", "verify", path).CombinedOutput() // the exit code also says that the program is not installed
+		out, _ := bounded.Command(t, "systemd-analyze", "verify",
+			path).CombinedOutput() // the exit code also says that the program is not installed
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "weft-roce") && !strings.Contains(line, "is not executable") {
 				said = append(said, line)
@@ -153,9 +155,12 @@ func TestNFTUnderstands(t *testing.T) {
 	}
 	rails, stor := "nic0 nic1 nic2 nic3 nic4 nic5 nic6 nic7", "stor0 stor1"
 	for _, want := range []string{
-		"arrive map[meta:map[key:iifname]]==map[set:[" + rails + "]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
-		"leave map[meta:map[key:oifname]]==map[set:[" + rails + "]] map[payload:map[field:daddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
-		"arrive map[meta:map[key:iifname]]==map[set:[" + stor + "]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.1.0.0 len:16]]",
+		"arrive map[meta:map[key:iifname]]==map[set:[" + rails +
+			"]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
+		"leave map[meta:map[key:oifname]]==map[set:[" + rails +
+			"]] map[payload:map[field:daddr protocol:ip]]!=map[prefix:map[addr:10.160.0.0 len:16]]",
+		"arrive map[meta:map[key:iifname]]==map[set:[" + stor +
+			"]] map[payload:map[field:saddr protocol:ip]]!=map[prefix:map[addr:10.1.0.0 len:16]]",
 		"pass map[meta:map[key:iifname]]==map[set:[" + rails + " " + stor + "]]",
 		"pass map[meta:map[key:oifname]]==map[set:[" + rails + " " + stor + "]]",
 	} {

@@ -85,7 +85,9 @@ func platformOf(p *network.Plan, s *network.Switch) (*platform, string, error) {
 	legs := panelOf(p, s, 1).legs
 	f := platforms[base]
 	if f == nil || f.skus[legs] == "" {
-		return nil, "", fmt.Errorf("%s is a %s with %d ports per cage, of which SONiC's platform is not known here; known: %s with 1, 2 or 4: write render: {leaf: frr, spine: frr}", s.Name, model, legs, strings.Join(slices.Sorted(maps.Keys(platforms)), ", "))
+		return nil, "",
+			fmt.Errorf("%s is a %s with %d ports per cage, of which SONiC's platform is not known here; known: %s with 1, 2 or 4: write render: {leaf: frr, spine: frr}",
+				s.Name, model, legs, strings.Join(slices.Sorted(maps.Keys(platforms)), ", "))
 	}
 	return f, f.skus[legs], nil
 }
@@ -99,7 +101,8 @@ func sonicKnown(p *network.Plan) error {
 		}
 		for _, q := range s.Ports {
 			if m := p.Graph.Metres(q.Link); m > float64(f.metres[len(f.metres)-1]) && p.Intent.RoCE.Mode == "lossless" {
-				return fmt.Errorf("%s:%s has a cable of %.0f m, and SONiC has buffers for at most %d m on it; write roce: {mode: lossy}, or a shorter cable", s.Name, PortName(p, s, q.Number), m, f.metres[len(f.metres)-1])
+				return fmt.Errorf("%s:%s has a cable of %.0f m, and SONiC has buffers for at most %d m on it; write roce: {mode: lossy}, or a shorter cable",
+					s.Name, PortName(p, s, q.Number), m, f.metres[len(f.metres)-1])
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func GNMI(p *network.Plan) []File {
 	t.line("# For gnmic. User, password and certificates come from the collector's environment (GNMIC_USERNAME, GNMIC_PASSWORD, GNMIC_TLS_CA).")
 	t.line("encoding: json_ietf\ntargets:")
 	target := func(s *network.Switch, port int, subscriptions string) {
-		t.line("  %s:\n    address: %s:%d\n    tags: {cluster: %q, tier: \"%d\"}\n    subscriptions: [%s]", s.Name, s.Mgmt.Addr(), port, p.Name, s.Tier, subscriptions)
+		t.line("  %s:\n    address: %s:%d\n    tags: {cluster: %q, tier: \"%d\"}\n    subscriptions: [%s]",
+			s.Name, s.Mgmt.Addr(), port, p.Name, s.Tier, subscriptions)
 	}
 	for _, s := range sonic {
 		target(s, 8080, "ports, sonic-counters")
@@ -66,14 +67,16 @@ func ZTP(p *network.Plan) []File {
 		var t text
 		t.line("#!/bin/sh")
 		t.head(p, "#")
-		t.line("set -e\nmkdir -p /etc/sonic/frr\numask 027\ncurl -fsS -o /etc/sonic/frr/frr.conf '%sswitches/'\"$(hostname)\"/etc/sonic/frr/frr.conf", base)
+		t.line("set -e\nmkdir -p /etc/sonic/frr\numask 027\ncurl -fsS -o /etc/sonic/frr/frr.conf '%sswitches/'\"$(hostname)\"/etc/sonic/frr/frr.conf",
+			base)
 		out = append(out, t.file("ztp/sonic-routing", 0o755))
 	}
 	if len(switchesIn(p, "nvue")) > 0 {
 		var t text
 		t.line("#!/bin/bash\n# CUMULUS-AUTOPROVISIONING")
 		t.head(p, "#")
-		t.line("set -e\ncurl -fsS -o /etc/nvue.d/startup.yaml '%sswitches/'\"$(hostname)\"/etc/nvue.d/startup.yaml\nnv config replace /etc/nvue.d/startup.yaml\nnv config apply -y\nexit 0", base)
+		t.line("set -e\ncurl -fsS -o /etc/nvue.d/startup.yaml '%sswitches/'\"$(hostname)\"/etc/nvue.d/startup.yaml\nnv config replace /etc/nvue.d/startup.yaml\nnv config apply -y\nexit 0",
+			base)
 		out = append(out, t.file("ztp/cumulus", 0o755))
 	}
 	return out

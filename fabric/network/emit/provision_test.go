@@ -45,7 +45,8 @@ func TestProvisioning(t *testing.T) {
 	}
 	const base = "https://ztp.cluster.local/"
 	config := steps.ZTP["02-configdb-json"].URL
-	if config.Source.Identifier != "hostname" || all[strings.TrimPrefix(config.Source.Prefix, base)+"leaf0"+config.Source.Suffix] == "" || all[strings.TrimPrefix(steps.ZTP["01-routing"].Plugin.URL, base)] == "" {
+	if config.Source.Identifier != "hostname" || all[strings.TrimPrefix(config.Source.Prefix, base)+"leaf0"+config.Source.Suffix] == "" ||
+		all[strings.TrimPrefix(steps.ZTP["01-routing"].Plugin.URL, base)] == "" {
 		t.Errorf("%+v", steps)
 	}
 	for _, name := range []string{"ztp/sonic-routing", "ztp/cumulus"} {

@@ -54,7 +54,8 @@ func TestSecretsAreHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{fmt.Sprintf("%v %+v %#v", *p.Intent, p.Intent.Routing, p.Intent.Routing), string(asJSON), string(p.Lock()), p.Digest} {
+		for _, text := range []string{fmt.Sprintf("%v %+v %#v", *p.Intent, p.Intent.Routing, p.Intent.Routing), string(asJSON), string(p.Lock()),
+			p.Digest} {
 			if strings.Contains(text, bgpSecret) {
 				t.Errorf("%s: the password is in %.200s", render, text)
 			}
@@ -71,7 +72,8 @@ func TestSecretsAreHidden(t *testing.T) {
 	if data, err := os.ReadFile(file); err != nil || !strings.Contains(string(data), "ttl-security hops 1") {
 		t.Errorf("%v %s", err, data)
 	}
-	if out, err := bounded.Command(t, "/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil || strings.Contains(string(out), "nknown") {
+	if out, err := bounded.Command(t, "/usr/lib/frr/bgpd", "-C", "-f", file).CombinedOutput(); err != nil ||
+		strings.Contains(string(out), "nknown") {
 		t.Errorf("bgpd says %v %s", err, out)
 	}
 }
@@ -84,7 +86,8 @@ func TestSecretsAreRefused(t *testing.T) {
 	text := "name: c\nhosts: {n0: hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {routing: {password-file: bgp.secret}}\n"
 	for _, bad := range []string{"", "short", "with a space in it"} {
 		_, err := cluster.Parse("c.yaml", []byte(text), func(string) ([]byte, error) { return []byte(bad), nil })
-		if err == nil || !strings.Contains(err.Error(), "c.yaml:4: network.routing.password-file") || bad != "" && strings.Contains(err.Error(), bad) {
+		if err == nil || !strings.Contains(err.Error(), "c.yaml:4: network.routing.password-file") || bad != "" &&
+			strings.Contains(err.Error(), bad) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -71,7 +71,8 @@ const coresASocket = 56
 func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 	var t text
 	t.head(p, "#")
-	t.line("# Include this from slurm.conf. Sockets and cores are assumed, %d a socket: take them from `slurmd -C` on one host of each kind.", coresASocket)
+	t.line("# Include this from slurm.conf. Sockets and cores are assumed, %d a socket: take them from `slurmd -C` on one host of each kind.",
+		coresASocket)
 	if kind := p.Intent.Slurm.Topology; kind != "none" { // the default plug-in has had three names since 22.05
 		t.line("TopologyPlugin=topology/%s", kind)
 	}
@@ -83,7 +84,8 @@ func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 			gres = fmt.Sprintf(" Gres=gpu:%s:%d", k.gpuType(p), len(k.gpus))
 		}
 		sockets := max(1, len(k.cpus))
-		t.line("NodeName=%s NodeAddr=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN", hostlist.Slurm(k.hosts), hostlist.Slurm(k.addrs), sockets, coresASocket, gres)
+		t.line("NodeName=%s NodeAddr=%s Sockets=%d CoresPerSocket=%d ThreadsPerCore=1%s State=UNKNOWN",
+			hostlist.Slurm(k.hosts), hostlist.Slurm(k.addrs), sockets, coresASocket, gres)
 		all = append(all, k.hosts...)
 	}
 	t.line("PartitionName=gpu Nodes=%s Default=YES MaxTime=INFINITE State=UP", hostlist.Slurm(all))

@@ -172,7 +172,8 @@ func frrConf(p *network.Plan, s *network.Switch, name func(int) string) *text {
 	t.line("route-map OURS permit 10\n match ip address prefix-list OURS\nexit\n!")
 	if in.Routing.Multiplier > 0 {
 		ms := in.Routing.BFD.Milliseconds()
-		t.line("bfd\n profile fabric\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\n !\nexit\n!", in.Routing.Multiplier, ms, ms)
+		t.line("bfd\n profile fabric\n  detect-multiplier %d\n  receive-interval %d\n  transmit-interval %d\n exit\n !\nexit\n!",
+			in.Routing.Multiplier, ms, ms)
 	}
 	t.line("router bgp %d\n bgp router-id %s\n bgp bestpath as-path multipath-relax", s.ASN, s.Loopback)
 	t.line(" neighbor FABRIC peer-group\n neighbor FABRIC remote-as external\n neighbor FABRIC advertisement-interval 0\n neighbor FABRIC timers connect 1")
@@ -245,7 +246,8 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 	// SONiC takes the offset of its hash from the type: 10 for LeafRouter, 0 for the others. Neighbouring tiers
 	// must differ, or the upper one leaves paths unused. These are SONiC's own names for tiers 0, 1 and 2.
 	role := []string{"ToRRouter", "LeafRouter", "SpineRouter"}[min(max(s.Tier, 1), 3)-1]
-	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified", "mac": standInMAC(s.Name),
+	meta := map[string]any{"hostname": s.Name, "type": role, "bgp_asn": fmt.Sprint(s.ASN), "docker_routing_config_mode": "split-unified",
+		"mac":   standInMAC(s.Name),
 		"hwsku": sku, "platform": kind.name}
 	buffers := kind.dynamic && in.RoCE.Mode == "lossless"
 	if buffers {
@@ -264,8 +266,9 @@ func configDB(p *network.Plan, s *network.Switch) (map[string]table, error) {
 		x := panelOf(p, s, q.Number)
 		name := x.sonic()
 		rate := int(float64(p.Graph.Class(q.Link).Rate) * 8 / 1e6)
-		db["PORT"][name] = map[string]any{"lanes": kind.lanes(x), "alias": kind.alias(x), "index": fmt.Sprint(x.cage), "speed": fmt.Sprint(nearestSpeed(rate)),
-			"mtu": "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
+		db["PORT"][name] = map[string]any{"lanes": kind.lanes(x), "alias": kind.alias(x), "index": fmt.Sprint(x.cage),
+			"speed": fmt.Sprint(nearestSpeed(rate)),
+			"mtu":   "9216", "admin_status": "up", "fec": "rs", "description": peerName(p, &q)}
 		if m, ok := kind.length(p.Graph.Metres(q.Link)); ok {
 			db["CABLE_LENGTH"]["AZURE"][name] = fmt.Sprintf("%dm", m)
 		}
@@ -339,8 +342,9 @@ func put(db map[string]table, name, key string, row map[string]any) {
 
 // sonicQueues binds a port to the maps, marks, schedulers and watchdog of RoCE.
 func sonicQueues(db map[string]table, prio, cnp int, port string) {
-	put(db, "PORT_QOS_MAP", port, map[string]any{"dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE", "pfc_to_queue_map": "AZURE",
-		"pfc_enable": fmt.Sprint(prio), "pfcwd_sw_enable": fmt.Sprint(prio)})
+	put(db, "PORT_QOS_MAP", port, map[string]any{"dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE",
+		"pfc_to_queue_map": "AZURE",
+		"pfc_enable":       fmt.Sprint(prio), "pfcwd_sw_enable": fmt.Sprint(prio)})
 	put(db, "QUEUE", fmt.Sprintf("%s|%d", port, prio), map[string]any{"scheduler": "roce", "wred_profile": "ROCE"})
 	put(db, "QUEUE", fmt.Sprintf("%s|%d", port, cnp), map[string]any{"scheduler": "cnp"})
 	put(db, "PFC_WD", port, map[string]any{"action": "drop", "detection_time": "400", "restoration_time": "400"})
@@ -381,7 +385,8 @@ func NVUE(p *network.Plan) []File {
 		t.line("      lo:\n        type: loopback\n        ipv4:\n          address:\n            %s/32: {}", s.Loopback)
 		t.line("      eth0:\n        type: eth\n        ipv4:\n          address:\n            %s: {}", s.Mgmt)
 		for _, q := range s.Ports {
-			t.line("      %s:\n        type: swp\n        description: %q\n        link:\n          mtu: %d\n          state:\n            up: {}", panelOf(p, s, q.Number).swp(), peerName(p, &q), q.MTU)
+			t.line("      %s:\n        type: swp\n        description: %q\n        link:\n          mtu: %d\n          state:\n            up: {}",
+				panelOf(p, s, q.Number).swp(), peerName(p, &q), q.MTU)
 			switch {
 			case q.VLAN != 0:
 				t.line("        bridge:\n          domain:\n            br_default:\n              access: %d", q.VLAN)
@@ -407,12 +412,14 @@ func NVUE(p *network.Plan) []File {
 		}
 		t.line("    router:\n      bgp:\n        state: enabled\n        autonomous-system: %d\n        router-id: %s", s.ASN, s.Loopback)
 		if in.Routing.Multiplier > 0 {
-			t.line("      bfd:\n        state: enabled\n        profile:\n          fabric:\n            detect-multiplier: %d\n            min-rx-interval: %d\n            min-tx-interval: %d", in.Routing.Multiplier, in.Routing.BFD.Milliseconds(), in.Routing.BFD.Milliseconds())
+			t.line("      bfd:\n        state: enabled\n        profile:\n          fabric:\n            detect-multiplier: %d\n            min-rx-interval: %d\n            min-tx-interval: %d",
+				in.Routing.Multiplier, in.Routing.BFD.Milliseconds(), in.Routing.BFD.Milliseconds())
 		}
 		t.line("      adaptive-routing:\n        state: enabled")
 		t.line("      policy:\n        prefix-list:\n          OURS:\n            rule:")
 		for k, pre := range []string{in.Loopbacks.String(), in.Backend.Prefix.String(), in.Storage.Prefix.String()} {
-			t.line("              '%d':\n                action: permit\n                match:\n                  %s:\n                    max-prefix-len: 32", 5*(k+1), pre)
+			t.line("              '%d':\n                action: permit\n                match:\n                  %s:\n                    max-prefix-len: 32",
+				5*(k+1), pre)
 		}
 		t.line("        route-map:\n          OURS:\n            rule:\n              '10':\n                action:\n                  permit: {}\n                match:\n                  ip-prefix-list: OURS")
 		t.line("    vrf:\n      default:\n        router:\n          bgp:\n            state: enabled\n            path-selection:\n              multipath:\n                aspath-ignore: enabled")

@@ -18,7 +18,8 @@ import (
 
 var verdicts = flag.Bool("emit.verdicts", false, "print what slurmctld and the API server's libraries say of every example")
 
-var slurmRoots = flag.String("emit.slurm", "", "with -emit.verdicts: folders, separated by commas, with other Slurm releases, as internal/debroot makes them")
+var slurmRoots = flag.String("emit.slurm", "",
+	"with -emit.verdicts: folders, separated by commas, with other Slurm releases, as internal/debroot makes them")
 
 // TestVerdicts prints one table: does a real slurmctld of each release start on each example's files, with the switches that the
 // cables make or the blocks that NVLink makes, and how many Kubernetes objects are valid.

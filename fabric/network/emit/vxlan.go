@@ -117,7 +117,8 @@ func bridgeScript(p *network.Plan, s *network.Switch) []File {
 	u.head(p, "#")
 	u.line("[Unit]\nDescription=Bridges, tunnels, bonds and VRFs of the host ports\nBefore=frr.service network-online.target\nAfter=network.target\n")
 	u.line("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/weft-bridges\n\n[Install]\nWantedBy=multi-user.target")
-	return []File{t.file(switchPath(s, "usr/local/sbin/weft-bridges"), 0o755), u.file(switchPath(s, "etc/systemd/system/weft-bridges.service"), 0o644)}
+	return []File{t.file(switchPath(s, "usr/local/sbin/weft-bridges"), 0o755),
+		u.file(switchPath(s, "etc/systemd/system/weft-bridges.service"), 0o644)}
 }
 
 // vrfs makes the VRFs of a switch, their tunnels, and puts host ports into them. The bridge of a tunnel is where the VRF's packets enter
@@ -161,7 +162,8 @@ func (t *text) hostPort(p *network.Plan, s *network.Switch, q *network.Port, awa
 	if bond := BondName(p, s, q); bond != "" {
 		name = bond
 		t.line("ip link del %s 2>/dev/null || true", bond)
-		t.line("ip link add name %s type bond mode 802.3ad lacp_rate fast miimon 100 min_links 1 xmit_hash_policy layer3+4 ad_actor_system %s", bond, segmentMAC(p))
+		t.line("ip link add name %s type bond mode 802.3ad lacp_rate fast miimon 100 min_links 1 xmit_hash_policy layer3+4 ad_actor_system %s",
+			bond, segmentMAC(p))
 		t.line("ip link set dev %s mtu %d addrgenmode none", bond, q.MTU)
 		t.line("ip link set dev %s down\nip link set dev %s master %s\nip link set dev %s up", port, port, bond, port)
 	}
@@ -201,9 +203,11 @@ func sonicOverlay(p *network.Plan, s *network.Switch, db map[string]table) {
 	}
 	for _, q := range s.Ports {
 		if bond := BondName(p, s, &q); bond != "" {
-			put(db, "PORTCHANNEL", bond, map[string]any{"admin_status": "up", "mtu": fmt.Sprint(q.MTU), "lacp_key": "auto", "fast_rate": "true", "min_links": "1", "system_mac": segmentMAC(p), "description": peerName(p, &q)})
+			put(db, "PORTCHANNEL", bond, map[string]any{"admin_status": "up", "mtu": fmt.Sprint(q.MTU), "lacp_key": "auto", "fast_rate": "true",
+				"min_links": "1", "system_mac": segmentMAC(p), "description": peerName(p, &q)})
 			put(db, "PORTCHANNEL_MEMBER", bond+"|"+PortName(p, s, q.Number), map[string]any{})
-			put(db, "EVPN_ETHERNET_SEGMENT", bond, map[string]any{"esi": "AUTO", "type": "TYPE_3_MAC_BASED", "df_pref": fmt.Sprint(32767 - (s.Number+q.Segment)%2)})
+			put(db, "EVPN_ETHERNET_SEGMENT", bond, map[string]any{"esi": "AUTO", "type": "TYPE_3_MAC_BASED",
+				"df_pref": fmt.Sprint(32767 - (s.Number+q.Segment)%2)})
 		}
 	}
 }

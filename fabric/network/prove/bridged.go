@@ -17,9 +17,11 @@ func (n *Net) joined() Verdict {
 			v.Cases++
 			switch {
 			case d.BGP == nil || !d.BGP.AllVNI:
-				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("%s has VXLAN network %d and tells nobody: advertise-all-vni is missing", d.Name, p.Tunnel.VNI)})
+				v.refute(1, Counterexample{Path: []string{d.Name},
+					Why: fmt.Sprintf("%s has VXLAN network %d and tells nobody: advertise-all-vni is missing", d.Name, p.Tunnel.VNI)})
 			case !n.learnt(d, p.Tunnel):
-				v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("nobody learns the way to %s, the end of its tunnels", p.Tunnel.End)})
+				v.refute(1, Counterexample{Path: []string{d.Name},
+					Why: fmt.Sprintf("nobody learns the way to %s, the end of its tunnels", p.Tunnel.End)})
 			}
 			segmented(&v, p, segments)
 		}
@@ -75,7 +77,8 @@ func (p *Port) unlike() string {
 	case p.Bond == nil:
 		return fmt.Sprintf("%s is bonded and %s:%s is not", p.Peer, p.on.Name, p.Name)
 	case p.Bond.Segment == "":
-		return fmt.Sprintf("%s:%s is in no Ethernet segment, so %s has two switches that are not one", p.on.Name, p.Bond.port.Name, host.port.on.Name)
+		return fmt.Sprintf("%s:%s is in no Ethernet segment, so %s has two switches that are not one",
+			p.on.Name, p.Bond.port.Name, host.port.on.Name)
 	}
 	for _, leg := range host.others(p) {
 		switch other := leg.Peer.Port; {
@@ -177,8 +180,10 @@ func (p *prover) oneLeg(c *class) {
 				if c.count[l.to] == 0 || s.vni != c.vni || p.again.dist[s.router] >= 0 {
 					continue
 				}
-				p.single.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%s %s -> %s", s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
-					Failure: "the target's cables but for that to " + p.n.routers[leg].Name, Path: []string{p.n.routers[s.router].Name}, Why: "no route leads to the end of that switch's tunnels"})
+				p.single.refute(s.count*c.count[l.to],
+					Counterexample{Packet: fmt.Sprintf("%s %s -> %s", s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
+						Failure: "the target's cables but for that to " + p.n.routers[leg].Name, Path: []string{p.n.routers[s.router].Name},
+						Why: "no route leads to the end of that switch's tunnels"})
 			}
 		}
 	}

@@ -260,7 +260,8 @@ func (p *prover) lastCable(area int, s place, x *prefix, pairs, size int) {
 		to := ends[0]
 		for _, other := range []netip.Addr{p.areas[area].Prefix.Addr(), p.another(area, s.port.on)} {
 			if to.Device.drops(false, to.Port.Name, other) {
-				p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name, to.Device.Name}, Why: fmt.Sprintf("the filter of %s drops packets from %s that arrive by %s", to.Device.Name, other, to.Port.Name)})
+				p.reach.refute(pairs, Counterexample{Packet: packet, Path: []string{d.Name, to.Device.Name},
+					Why: fmt.Sprintf("the filter of %s drops packets from %s that arrive by %s", to.Device.Name, other, to.Port.Name)})
 				return
 			}
 		}
@@ -321,7 +322,8 @@ func (p *prover) byTarget(area int, s place) int32 {
 			continue
 		}
 		if trip := p.n.Follow(s.port.on.Name, s.addr, t.addr); !trip.Reached {
-			p.reach.refute(1, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+			p.reach.refute(1, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops,
+				Why: trip.Why})
 		} else {
 			p.whole(s, t, &trip)
 		}
@@ -345,7 +347,8 @@ func (p *prover) whole(s, t place, trip *Trip) {
 		}
 	}
 	if len(p.narrow) > 0 {
-		p.mtu.refute(1, Counterexample{Packet: fmt.Sprintf("%d bytes %s", s.sent(), packet), Path: trip.Hops, Why: tooNarrow(&p.n.cables[p.narrow[0]]) + ", and may be on its way"})
+		p.mtu.refute(1, Counterexample{Packet: fmt.Sprintf("%d bytes %s", s.sent(), packet), Path: trip.Hops,
+			Why: tooNarrow(&p.n.cables[p.narrow[0]]) + ", and may be on its way"})
 	}
 }
 
@@ -457,7 +460,8 @@ func (p *prover) decide(c *class) {
 	}
 	p.w.rib(c.chain[0].origins, nil, &p.base)
 	if r := p.base.vague; r >= 0 {
-		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name}, Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
+		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name},
+			Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})
 	}
 	p.turns(&p.base, nil, p.sourcesOf(c)...)
 	p.count()
@@ -485,7 +489,8 @@ func (p *prover) overlapping(c *class) {
 		}
 	}
 	p.arrivals(c, func(r int32) bool { return reached[r] })
-	p.single.refute(1, Counterexample{Packet: "to " + some.addr.String(), Why: fmt.Sprintf("%s and %s overlap: failures are not modelled for it", c.chain[0].Prefix, c.chain[1].Prefix)})
+	p.single.refute(1, Counterexample{Packet: "to " + some.addr.String(),
+		Why: fmt.Sprintf("%s and %s overlap: failures are not modelled for it", c.chain[0].Prefix, c.chain[1].Prefix)})
 }
 
 // arrivals looks at who reaches a class, and who should not.
@@ -500,7 +505,8 @@ func (p *prover) arrivals(c *class, reaches func(int32) bool) {
 				switch cases := s.count * c.count[i]; {
 				case l.to == i && !arrives:
 					trip := p.n.Follow(s.some.port.on.Name, s.some.addr, p.far(c, i, s.some.port.on))
-					p.reach.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops, Why: trip.Why})
+					p.reach.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Path: trip.Hops,
+						Why: trip.Why})
 				case l.to == l.from && p.areas[i].Group != p.areas[l.from].Group:
 					p.leak(c, i, l.from, s, cases, arrives)
 				}
@@ -518,7 +524,8 @@ func (p *prover) leak(c *class, to, from int, s source, cases int, reaches bool)
 		return
 	}
 	trip := p.n.enter(p.n.routers[s.router], s.some, x.addr)
-	p.apart.refute(cases, Counterexample{Packet: fmt.Sprintf("%s -> %s", s.some.addr, x.addr), Path: trip.Hops, Why: fmt.Sprintf("it arrives from %s in %s", p.areas[from].Name, p.areas[to].Name)})
+	p.apart.refute(cases, Counterexample{Packet: fmt.Sprintf("%s -> %s", s.some.addr, x.addr), Path: trip.Hops,
+		Why: fmt.Sprintf("it arrives from %s in %s", p.areas[from].Name, p.areas[to].Name)})
 }
 
 // far is a target of a class that is not on a host.
@@ -569,7 +576,8 @@ func (p *prover) count() {
 			}
 		}
 		if used := min(int(hops), n.routers[u].BGP.MaxPaths); used < cables {
-			p.ecmp.refute(1, Counterexample{Path: []string{n.routers[u].Name}, Why: fmt.Sprintf("%s uses %d of %d cables on shortest paths to %s", n.routers[u].Name, used, cables, p.target0())})
+			p.ecmp.refute(1, Counterexample{Path: []string{n.routers[u].Name},
+				Why: fmt.Sprintf("%s uses %d of %d cables on shortest paths to %s", n.routers[u].Name, used, cables, p.target0())})
 		}
 	}
 }
@@ -599,8 +607,9 @@ func (p *prover) senders(c *class, at int32, x *cable) {
 	for _, l := range p.legs {
 		for _, s := range l.sources {
 			if c.count[l.to] > 0 && s.vni == c.vni && seen[s.router] && s.mtu > x.mtu() {
-				p.mtu.refute(s.count*c.count[l.to], Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
-					Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
+				p.mtu.refute(s.count*c.count[l.to],
+					Counterexample{Packet: fmt.Sprintf("%d bytes %s %s -> %s", s.mtu, s.some.port.on.Name, s.some.addr, p.far(c, l.to, s.some.port.on)),
+						Path: p.path(s.router, at, s.some.port.on.Name), Why: tooNarrow(x)})
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func areasOf(p *network.Plan) (out []prove.Area) {
 	for i := range p.Hosts {
 		for _, x := range p.Hosts[i].Interfaces {
 			net := x.Net
-			if x.Role == network.Storage && p.Intent.Storage.Bond == "lacp" && x.Bond == "" && p.Hosts[i].Interfaces[len(p.Hosts[i].Interfaces)-2].Link != network.None {
+			if x.Role == network.Storage && p.Intent.Storage.Bond == "lacp" && x.Bond == "" &&
+				p.Hosts[i].Interfaces[len(p.Hosts[i].Interfaces)-2].Link != network.None {
 				net = x.Addr.Masked() // a bond of plugged NICs
 			}
 			if net.IsValid() && !seen[net] {
@@ -125,7 +126,8 @@ func TestExamplesAreProven(t *testing.T) {
 			}
 			t.Errorf("%s: %s", file, b)
 		}
-		t.Logf("%s: %d hosts, %d switches, %d classes, %d pairs, %d pairs and failures", filepath.Base(file), r.Hosts, r.Switches, r.Classes, r.Verdict("hosts reach one another").Cases, r.Verdict("any one failure is survived").Cases)
+		t.Logf("%s: %d hosts, %d switches, %d classes, %d pairs, %d pairs and failures", filepath.Base(file), r.Hosts, r.Switches, r.Classes,
+			r.Verdict("hosts reach one another").Cases, r.Verdict("any one failure is survived").Cases)
 	}
 	if proven < 4 {
 		t.Errorf("%d examples were proven", proven)
@@ -135,7 +137,8 @@ func TestExamplesAreProven(t *testing.T) {
 // TestThreeTiersRoute: in a fabric of three tiers spines of different pods do not share an AS number, which
 // would make them refuse one another's routes.
 func TestThreeTiersRoute(t *testing.T) {
-	p := planOf(t, "c.yaml", "name: c\nhosts: {\"n[0-31]\": hgx-h100}\nfabric: {family: rail, tiers: 3, pod: 4, switch: SN5600-400, link: 400gbe}\n")
+	p := planOf(t, "c.yaml",
+		"name: c\nhosts: {\"n[0-31]\": hgx-h100}\nfabric: {family: rail, tiers: 3, pod: 4, switch: SN5600-400, link: 400gbe}\n")
 	tiers := map[int]int{}
 	for _, s := range p.Switches {
 		tiers[s.Tier]++
@@ -155,7 +158,9 @@ func TestTiersOfTwoDialects(t *testing.T) {
 			if links == "leaf" && tiers[0] == "frr" {
 				continue // no bridge, and nobody says there is one
 			}
-			p := planOf(t, "c.yaml", fmt.Sprintf("name: c\nhosts: {\"n[0-7]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe, pod: 4}\nnetwork: {backend: {links: %s}, render: {leaf: %s, spine: %s}}\n", links, tiers[0], tiers[1]))
+			p := planOf(t, "c.yaml",
+				fmt.Sprintf("name: c\nhosts: {\"n[0-7]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe, pod: 4}\nnetwork: {backend: {links: %s}, render: {leaf: %s, spine: %s}}\n",
+					links, tiers[0], tiers[1]))
 			r := load(t, texts(t, p, "nft")).Prove(areasOf(p), prove.Options{}) // there is one spine
 			if got := broken(r); got != nil {
 				t.Errorf("links %s, %v: %v", links, tiers, got)
@@ -176,7 +181,9 @@ func TestPlantedMistakesAreRefuted(t *testing.T) {
 	}
 	p := planOf(t, "storage.yaml", string(data))
 	areas := areasOf(p)
-	const reach, mtu, any, unique, spoken, ecmp, apart, read = "hosts reach one another", "full packets pass", "any one failure is survived", "addresses and numbers are unique", "cables between switches carry BGP", "all shortest paths are used", "networks are apart", "files are modelled"
+	const reach, mtu, any, unique, spoken, ecmp, apart, read = "hosts reach one another", "full packets pass", "any one failure is survived",
+		"addresses and numbers are unique", "cables between switches carry BGP", "all shortest paths are used", "networks are apart",
+		"files are modelled"
 	leaf, spine := "switches/compute-leaf0/", "switches/compute-spine0/"
 	for _, x := range []struct {
 		name, file, old, new string
@@ -185,16 +192,24 @@ func TestPlantedMistakesAreRefuted(t *testing.T) {
 	}{
 		{"nothing", "", "", "", nil, ""},
 		{"no MTU on a leaf", leaf + "etc/udev", "ATTR{mtu}=\"9216\"", "", []string{mtu}, "9000 bytes"},
-		{"a spine's port of 1500", spine + "etc/udev", `KERNEL=="swp1s0", ATTR{mtu}="9216"`, `KERNEL=="swp1s0", ATTR{mtu}="1500"`, []string{mtu}, "compute-spine0:swp1s0 carries 1500 bytes"},
+		{"a spine's port of 1500", spine + "etc/udev", `KERNEL=="swp1s0", ATTR{mtu}="9216"`, `KERNEL=="swp1s0", ATTR{mtu}="1500"`, []string{mtu},
+			"compute-spine0:swp1s0 carries 1500 bytes"},
 		{"a NIC of 1500", "hosts/n3/etc/netplan", "mtu: 9000", "mtu: 1500", []string{mtu}, "n3"},
 		{"one path of two", leaf + "etc/frr/frr.conf", "maximum-paths 64", "maximum-paths 1", []string{ecmp}, "compute-leaf0 uses 1 of"},
-		{"a session that one end does not know", spine + "etc/frr/frr.conf", "neighbor swp1s0 interface", "! ", []string{spoken, ecmp, any}, "has no neighbor swp1s0"},
-		{"two routers of one id", leaf + "etc/frr/frr.conf", "bgp router-id 10.255.0.1", "bgp router-id 10.255.0.2", []string{unique}, "router id 10.255.0.2"},
-		{"two leaves of one number", leaf + "etc/frr/frr.conf", "router bgp 4200010000", "router bgp 4200010001", []string{unique}, "AS number 4200010001"},
-		{"a password at one end", leaf + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC password x", []string{spoken, reach}, "their passwords or their TTL security differ"},
-		{"TTL security at one end", spine + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC ttl-security hops 1", []string{spoken, any}, "compute-leaf0:swp3s0 - compute-spine0:swp1s0 has no session"},
-		{"an address twice", "hosts/n1/etc/netplan", "addresses: [10.0.1.11/16]", "addresses: [10.0.1.10/16]", []string{unique}, "address 10.0.1.10"},
-		{"a line that nobody knows", leaf + "etc/frr/frr.conf", "router bgp", "ip route 10.9.0.0/16 swp1s0\nrouter bgp", []string{read}, "ip route 10.9.0.0/16"},
+		{"a session that one end does not know", spine + "etc/frr/frr.conf", "neighbor swp1s0 interface", "! ", []string{spoken, ecmp, any},
+			"has no neighbor swp1s0"},
+		{"two routers of one id", leaf + "etc/frr/frr.conf", "bgp router-id 10.255.0.1", "bgp router-id 10.255.0.2", []string{unique},
+			"router id 10.255.0.2"},
+		{"two leaves of one number", leaf + "etc/frr/frr.conf", "router bgp 4200010000", "router bgp 4200010001", []string{unique},
+			"AS number 4200010001"},
+		{"a password at one end", leaf + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC password x",
+			[]string{spoken, reach}, "their passwords or their TTL security differ"},
+		{"TTL security at one end", spine + "etc/frr/frr.conf", " neighbor FABRIC timers connect 1", " neighbor FABRIC ttl-security hops 1",
+			[]string{spoken, any}, "compute-leaf0:swp3s0 - compute-spine0:swp1s0 has no session"},
+		{"an address twice", "hosts/n1/etc/netplan", "addresses: [10.0.1.11/16]", "addresses: [10.0.1.10/16]", []string{unique},
+			"address 10.0.1.10"},
+		{"a line that nobody knows", leaf + "etc/frr/frr.conf", "router bgp", "ip route 10.9.0.0/16 swp1s0\nrouter bgp",
+			[]string{read}, "ip route 10.9.0.0/16"},
 		{"a cable and sessions between two networks", "", "join", "", []string{apart}, "it arrives from"},
 	} {
 		files := texts(t, p)
@@ -238,7 +253,8 @@ func joinSpines(files map[string]string) {
 	files["cables/cables.csv"] = strings.Join(append(rows, strings.Join(f, ",")), "\n") + "\n"
 	for _, s := range []string{"compute-spine0", "storage-spine0"} {
 		path := "switches/" + s + "/etc/frr/frr.conf"
-		files[path] = strings.Replace(files[path], " neighbor FABRIC peer-group\n", " neighbor FABRIC peer-group\n neighbor swp60 interface v6only peer-group FABRIC\n", 1)
+		files[path] = strings.Replace(files[path], " neighbor FABRIC peer-group\n",
+			" neighbor FABRIC peer-group\n neighbor swp60 interface v6only peer-group FABRIC\n", 1)
 		files["switches/"+s+"/etc/udev/rules.d/60-weft-mtu.rules"] += "SUBSYSTEM==\"net\", ACTION==\"add\", KERNEL==\"swp60\", ATTR{mtu}=\"9216\"\n"
 	}
 }

@@ -153,7 +153,8 @@ func (p *prover) cut(v *Verdict, c *class, area int, s source, f *failed) {
 	} else {
 		why += "; no cable leads on"
 	}
-	v.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Failure: p.n.named(f), Path: trip.Hops, Why: why})
+	v.refute(cases, Counterexample{Packet: fmt.Sprintf("%s %s -> %s", trip.From, trip.Source, trip.Target), Failure: p.n.named(f),
+		Path: trip.Hops, Why: why})
 }
 
 // joined reports whether cables lead from a router to one of others.

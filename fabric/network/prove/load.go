@@ -86,7 +86,8 @@ func (d *Device) port(name string) *Port {
 
 // inert are the lines of frr.conf that do not change where packets go in a
 // network that has settled.
-var inert = []string{"frr defaults ", "hostname ", "service ", "no zebra nexthop kernel enable", "description ", "ipv6 nd ", "no ipv6 nd ", "exit", "end", "bfd", "profile ", "detect-multiplier ",
+var inert = []string{"frr defaults ", "hostname ", "service ", "no zebra nexthop kernel enable", "description ", "ipv6 nd ", "no ipv6 nd ",
+	"exit", "end", "bfd", "profile ", "detect-multiplier ",
 	"receive-interval ", "transmit-interval ", "evpn mh startup-delay ", "evpn mh es-df-pref "}
 
 // inertOfNeighbours are what neighbours may have besides a session.
@@ -105,7 +106,8 @@ type frrFile struct {
 // frr reads the routing of a switch.
 func (n *Net) frr(name string, data []byte) error {
 	f := frrFile{d: n.device(name, true)}
-	f.d.BGP = &BGP{named: map[string]bool{}, Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{}, EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
+	f.d.BGP = &BGP{named: map[string]bool{}, Maps: map[string]string{}, Groups: map[string]string{}, Guards: map[string]string{},
+		EVPN: map[string]bool{}, Lists: map[string][]Permit{}, MaxPaths: 64}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++

@@ -123,7 +123,9 @@ func (n *Net) paused() Verdict {
 		}
 		v.Cases++
 		if !maps.Equal(c.a.Lossless, c.b.Lossless) {
-			v.refute(1, Counterexample{Why: fmt.Sprintf("%s pauses %s, %s:%s pauses %s", c.a.on.Name+":"+c.a.Name, classes(c.a.Lossless), c.b.on.Name, c.b.Name, classes(c.b.Lossless))})
+			v.refute(1,
+				Counterexample{Why: fmt.Sprintf("%s pauses %s, %s:%s pauses %s", c.a.on.Name+":"+c.a.Name, classes(c.a.Lossless), c.b.on.Name, c.b.Name,
+					classes(c.b.Lossless))})
 		}
 	}
 	return v
@@ -248,7 +250,8 @@ func (p *prover) suspect(at int32, f *failed) {
 	}
 	circle, known := p.buffers.circles[key]
 	if !known && len(p.buffers.circles) >= maxCircles {
-		p.cyclic.refute(1, Counterexample{Failure: key, Path: []string{p.n.routers[at].Name}, Why: "packets go down and up again here; whether buffers wait in a circle was not decided, there are too many such states"})
+		p.cyclic.refute(1, Counterexample{Failure: key, Path: []string{p.n.routers[at].Name},
+			Why: "packets go down and up again here; whether buffers wait in a circle was not decided, there are too many such states"})
 		return
 	}
 	if !known {
@@ -256,7 +259,8 @@ func (p *prover) suspect(at int32, f *failed) {
 		p.buffers.circles[key] = circle
 	}
 	if circle != nil {
-		p.cyclic.refute(1, Counterexample{Failure: key, Path: circle, Why: "buffers wait for one another in a circle: each pauses the one before it, and none can drain"})
+		p.cyclic.refute(1, Counterexample{Failure: key, Path: circle,
+			Why: "buffers wait for one another in a circle: each pauses the one before it, and none can drain"})
 	}
 }
 

@@ -71,7 +71,8 @@ func TestBuffersThatWait(t *testing.T) {
 	} {
 		p := planOf(t, "c.yaml", sonicFabric(x.leaves, 2))
 		files := texts(t, p, "roce")
-		if r := load(t, files).Prove(areasOf(p), prove.Options{Failures: true}); r.Verdict(circle) == nil || !r.Verdict(circle).Holds || r.Verdict(circle).Cases == 0 {
+		if r := load(t, files).Prove(areasOf(p), prove.Options{Failures: true}); r.Verdict(circle) == nil || !r.Verdict(circle).Holds ||
+			r.Verdict(circle).Cases == 0 {
 			t.Errorf("%d leaves, untouched: %+v", x.leaves, r.Verdict(circle))
 		}
 		silence(files, "leaf0", "spine0")

@@ -68,11 +68,12 @@ func TestOldFilesAreRefuted(t *testing.T) {
 			edit(files, "compute-leaf0/etc/frr/frr.conf", `(?m)^router bgp`, "ip route 10.160.0.8/31 blackhole\nrouter bgp")
 			return files
 		}},
-		{"FRR switches without MTUs", "full packets pass", "carries 1500 bytes, as Linux does where no file sets an MTU", func() map[string]string {
-			files := render("frr", "frr", "")
-			edit(files, "60-weft-mtu.rules", `(?s).*`, "")
-			return files
-		}},
+		{"FRR switches without MTUs", "full packets pass", "carries 1500 bytes, as Linux does where no file sets an MTU",
+			func() map[string]string {
+				files := render("frr", "frr", "")
+				edit(files, "60-weft-mtu.rules", `(?s).*`, "")
+				return files
+			}},
 	} {
 		r := load(t, x.files()).Prove(stored, prove.Options{})
 		v := r.Verdict(x.property)

@@ -17,7 +17,8 @@ func bondedStorage(t *testing.T, render string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return texts(t, planOf(t, "storage.yaml", fmt.Sprintf("%snetwork: {storage: {bond: lacp}, render: {leaf: %s, spine: %s}}\n", data, render, render)))
+	return texts(t,
+		planOf(t, "storage.yaml", fmt.Sprintf("%snetwork: {storage: {bond: lacp}, render: {leaf: %s, spine: %s}}\n", data, render, render)))
 }
 
 var stored = []prove.Area{{Name: "storage", Group: "storage", Prefix: netip.MustParsePrefix("10.1.0.0/16")}}
@@ -36,15 +37,20 @@ func TestBondsOverTwoLeaves(t *testing.T) {
 	leaf, script := "switches/storage-leaf0/etc/frr/frr.conf", "switches/storage-leaf0/usr/local/sbin/weft-bridges"
 	for _, x := range []struct{ name, file, old, new, property, why string }{
 		{"a leaf tells nobody", leaf, "  advertise-all-vni\n", "", "hosts reach one another", "tells nobody of its bridges"},
-		{"a spine carries no addresses", "switches/storage-spine0/etc/frr/frr.conf", "  neighbor FABRIC activate\n", "", "bridges and VRFs are joined", "both ends need activate"},
+		{"a spine carries no addresses", "switches/storage-spine0/etc/frr/frr.conf",
+			"  neighbor FABRIC activate\n", "", "bridges and VRFs are joined", "both ends need activate"},
 		{"another network's number", script, "vxlan id 4040 ", "vxlan id 4041 ", "hosts reach one another", "nobody has"},
 		{"another segment", leaf, "es-id 1\n", "es-id 77\n", "bridges and VRFs are joined", "not one segment"},
-		{"another system", script, "ad_actor_system 02:", "ad_actor_system 06:", "bridges and VRFs are joined", "not one segment with one system"},
+		{"another system", script, "ad_actor_system 02:", "ad_actor_system 06:", "bridges and VRFs are joined",
+			"not one segment with one system"},
 		{"no segment", leaf, " evpn mh es-id 1\n", " evpn mh es-id 2\n", "bridges and VRFs are joined", "segment"},
 		{"a tunnel that carries too little", script, "vx40 mtu 9166", "vx40 mtu 1450", "full packets pass", "carries 1450 bytes"},
-		{"a trunk without place for the header", "switches/storage-leaf0/etc/udev/rules.d/60-weft-mtu.rules", "9216", "9020", "full packets pass", "carries 9020 bytes"},
-		{"a loopback that nobody learns", leaf, "permit 10.255.0.0/16 ge 32", "permit 10.254.0.0/16 ge 32", "bridges and VRFs are joined", "the end of its tunnels"},
-		{"a host without its bond", "hosts/n0/etc/netplan/60-weft.yaml", "mode: 802.3ad", "mode: balance-rr", "bridges and VRFs are joined", "is bonded and"},
+		{"a trunk without place for the header", "switches/storage-leaf0/etc/udev/rules.d/60-weft-mtu.rules",
+			"9216", "9020", "full packets pass", "carries 9020 bytes"},
+		{"a loopback that nobody learns", leaf, "permit 10.255.0.0/16 ge 32", "permit 10.254.0.0/16 ge 32", "bridges and VRFs are joined",
+			"the end of its tunnels"},
+		{"a host without its bond", "hosts/n0/etc/netplan/60-weft.yaml", "mode: 802.3ad", "mode: balance-rr", "bridges and VRFs are joined",
+			"is bonded and"},
 	} {
 		files := bondedStorage(t, "frr")
 		if !strings.Contains(files[x.file], x.old) {
@@ -97,14 +103,17 @@ func TestTenantsAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, render := range []string{"frr", "sonic"} {
-		p := planOf(t, "lab.yaml", fmt.Sprintf("%snetwork: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}, render: {leaf: %s, spine: %s}}\n", data, render, render))
+		p := planOf(t, "lab.yaml",
+			fmt.Sprintf("%snetwork: {backend: {links: rail, vlan: 100}, tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}, render: {leaf: %s, spine: %s}}\n",
+				data, render, render))
 		areas := areasOf(p)
 		files := texts(t, p)
 		r := load(t, files).Prove(areas, prove.Options{Failures: true})
 		if got := broken(r); len(got) > 0 || r.Verdict("networks are apart").Cases != 160 {
 			t.Errorf("%s: %q", render, got)
 		}
-		file, old, wrong := "switches/leaf0/usr/local/sbin/weft-bridges", "ip link set dev swp1s0 master br101 up", "ip link set dev swp1s0 master br102 up"
+		file, old, wrong := "switches/leaf0/usr/local/sbin/weft-bridges",
+			"ip link set dev swp1s0 master br101 up", "ip link set dev swp1s0 master br102 up"
 		if render == "sonic" {
 			file, old, wrong = "switches/leaf0/etc/sonic/config_db.json", `"Vlan101|Ethernet0"`, `"Vlan102|Ethernet0"`
 		}
@@ -127,7 +136,9 @@ func TestRoutedTenantsAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	planned := func(render string) (files map[string]string, areas []prove.Area) {
-		p := planOf(t, "lab.yaml", fmt.Sprintf("%snetwork: {tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}, render: {leaf: %s, spine: %s}}\n", data, render, render))
+		p := planOf(t, "lab.yaml",
+			fmt.Sprintf("%snetwork: {tenants: {red: {hosts: [n0, n4]}, blue: {hosts: [n1, n5]}}, render: {leaf: %s, spine: %s}}\n",
+				data, render, render))
 		return texts(t, p), areasOf(p)
 	}
 	for _, render := range []string{"frr", "sonic"} {
@@ -137,19 +148,31 @@ func TestRoutedTenantsAreApart(t *testing.T) {
 			t.Errorf("%s: %q, %+v", render, got, r.Verdict("networks are apart"))
 		}
 	}
-	conf, script, db := "switches/leaf0/etc/frr/frr.conf", "switches/leaf0/usr/local/sbin/weft-bridges", "switches/leaf0/etc/sonic/config_db.json"
+	conf, script, db := "switches/leaf0/etc/frr/frr.conf", "switches/leaf0/usr/local/sbin/weft-bridges",
+		"switches/leaf0/etc/sonic/config_db.json"
 	for _, x := range []struct{ name, render, file, old, new, property, why string }{
 		{"a port in another tenant's VRF", "frr", script, "swp1s0 master Vrf_red", "swp1s0 master Vrf_blue", "networks are apart", "10.160"},
 		{"and its own tenant misses it", "frr", script, "swp1s0 master Vrf_red", "swp1s0 master Vrf_blue", "hosts reach one another", "in Vrf_"},
 		{"a port in no VRF", "frr", script, "ip link set dev swp1s0 master Vrf_red\n", "", "hosts reach one another", "10.160"},
 		{"the same number for two tenants", "frr", conf, "vni 7001", "vni 7002", "bridges and VRFs are joined", "no tunnel of leaf0"},
-		{"a tunnel with another number", "frr", script, "vxlan id 7001 ", "vxlan id 7009 ", "hosts reach one another", "no tunnel of leaf0 carries packets of Vrf_red"},
-		{"routes that are not advertised", "frr", conf, "  advertise ipv4 unicast\n", "", "bridges and VRFs are joined", "tells nobody of Vrf_red"},
-		{"routes that are not taken from the ports", "frr", conf, "vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n", "vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n", "bridges and VRFs are joined", "tells nobody of 10.160.0.0/31"},
-		{"a VRF that takes routes of another", "frr", conf, "  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise", "  import vrf Vrf_blue\n  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise", "files are modelled", "import vrf"},
-		{"a VRF that goes on in the main table", "frr", script, "ip route add table 1001 unreachable default metric 4278198272\n", "", "networks are apart", "leaf0"},
+		{"a tunnel with another number", "frr", script, "vxlan id 7001 ", "vxlan id 7009 ", "hosts reach one another",
+			"no tunnel of leaf0 carries packets of Vrf_red"},
+		{"routes that are not advertised", "frr", conf, "  advertise ipv4 unicast\n", "", "bridges and VRFs are joined",
+			"tells nobody of Vrf_red"},
+		{"routes that are not taken from the ports",
+			"frr", conf,
+			"vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n  redistribute connected route-map OURS\n",
+			"vrf Vrf_red\n bgp router-id 10.255.0.1\n bgp bestpath as-path multipath-relax\n !\n address-family ipv4 unicast\n",
+			"bridges and VRFs are joined", "tells nobody of 10.160.0.0/31"},
+		{"a VRF that takes routes of another", "frr", conf,
+			"  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise",
+			"  import vrf Vrf_blue\n  maximum-paths 64\n exit-address-family\n !\n address-family l2vpn evpn\n  advertise",
+			"files are modelled", "import vrf"},
+		{"a VRF that goes on in the main table", "frr", script, "ip route add table 1001 unreachable default metric 4278198272\n",
+			"", "networks are apart", "leaf0"},
 		{"a tunnel that carries too little", "frr", script, "vx3001 mtu 9166", "vx3001 mtu 1450", "full packets pass", "carries 1450 bytes"},
-		{"SONiC: a port in another tenant's VRF", "sonic", db, `"vrf_name": "Vrf_red"`, `"vrf_name": "Vrf_blue"`, "hosts reach one another", "10.160"},
+		{"SONiC: a port in another tenant's VRF", "sonic", db, `"vrf_name": "Vrf_red"`, `"vrf_name": "Vrf_blue"`, "hosts reach one another",
+			"10.160"},
 		{"SONiC: a VRF without its number", "sonic", db, `"vni": "7001"`, `"vni": "7002"`, "bridges and VRFs are joined", "Vrf_red"},
 	} {
 		files, areas := planned(x.render)

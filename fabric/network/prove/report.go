@@ -105,7 +105,8 @@ func (n *Net) Prove(areas []Area, o Options) *Report {
 	r.Classes = len(p.classes)
 	p.run()
 	r.Decided = p.decided
-	list := []Verdict{n.read(), n.unique(), n.spoken(), p.bridged, p.reach, p.loops, p.apart, p.ecmp, p.mtu, n.paused(), p.cyclic, p.polarised()}
+	list := []Verdict{n.read(), n.unique(), n.spoken(), p.bridged, p.reach, p.loops, p.apart, p.ecmp, p.mtu, n.paused(), p.cyclic,
+		p.polarised()}
 	if o.Failures {
 		list = append(list, p.single)
 	}

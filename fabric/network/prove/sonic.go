@@ -10,9 +10,12 @@ import (
 // sonicTables are the tables of config_db.json that do not change where packets go, or that
 // other tables repeat. DEVICE_NEIGHBOR says what should be plugged in; cables.csv decides.
 var sonicTables = map[string]bool{
-	"DEVICE_METADATA": true, "MGMT_PORT": true, "MGMT_INTERFACE": true, "DEVICE_NEIGHBOR": true, "CABLE_LENGTH": true, "LLDP": true, "SWITCH_HASH": true,
-	"PORT_QOS_MAP": true, "QUEUE": true, "PFC_WD": true, "DSCP_TO_TC_MAP": true, "TC_TO_QUEUE_MAP": true, "TC_TO_PRIORITY_GROUP_MAP": true, "MAP_PFC_PRIORITY_TO_QUEUE": true,
-	"WRED_PROFILE": true, "SCHEDULER": true, "BUFFER_POOL": true, "BUFFER_PROFILE": true, "BUFFER_PG": true, "BUFFER_QUEUE": true, "VLAN": true,
+	"DEVICE_METADATA": true, "MGMT_PORT": true, "MGMT_INTERFACE": true, "DEVICE_NEIGHBOR": true, "CABLE_LENGTH": true, "LLDP": true,
+	"SWITCH_HASH":  true,
+	"PORT_QOS_MAP": true, "QUEUE": true, "PFC_WD": true, "DSCP_TO_TC_MAP": true, "TC_TO_QUEUE_MAP": true, "TC_TO_PRIORITY_GROUP_MAP": true,
+	"MAP_PFC_PRIORITY_TO_QUEUE": true,
+	"WRED_PROFILE":              true, "SCHEDULER": true, "BUFFER_POOL": true, "BUFFER_PROFILE": true, "BUFFER_PG": true, "BUFFER_QUEUE": true,
+	"VLAN": true,
 }
 
 // sonic reads a switch's ports, addresses and VLANs; its routing is in frr.conf.

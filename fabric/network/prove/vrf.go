@@ -251,7 +251,8 @@ func (n *Net) joinVRFs(v *Verdict) {
 				v.Cases++
 				switch other := owner[key]; {
 				case other != nil:
-					v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("%s is in %s on %s and on %s", key.Prefix, p.VRF.Name, other.Name, d.Name)})
+					v.refute(1, Counterexample{Path: []string{d.Name},
+						Why: fmt.Sprintf("%s is in %s on %s and on %s", key.Prefix, p.VRF.Name, other.Name, d.Name)})
 				case d.BGP == nil || !d.BGP.lets(p.VRF.Connected, key.Prefix):
 					v.refute(1, Counterexample{Path: []string{d.Name}, Why: fmt.Sprintf("%s tells nobody of %s in %s", d.Name, key.Prefix, p.VRF.Name)})
 				}

@@ -250,7 +250,8 @@ func (d Device) fits(parent Device, link catalog.Link) error {
 		return fmt.Errorf("a %s hangs from a %s, but %q is a %s", d.Kind, topo.CPU, parent.Name, parent.Kind)
 	case parent.Kind != topo.CPU && parent.Kind != topo.RootPort && parent.Kind != topo.PCIeSwitch:
 		return fmt.Errorf("parent %q is a %s; it must be a %s, %s or %s", parent.Name, parent.Kind, topo.PCIeSwitch, topo.RootPort, topo.CPU)
-	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort, link.Kind.Accelerator() && d.Kind == topo.GPU && parent.Kind == topo.CPU:
+	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort, link.Kind.Accelerator() && d.Kind == topo.GPU &&
+		parent.Kind == topo.CPU:
 		return nil
 	}
 	return fmt.Errorf("link %q to %q is %s; a %s hangs from a %s by PCIe", link.Gen, parent.Name, link.Kind, d.Kind, parent.Kind)

@@ -67,7 +67,8 @@ func TestBoxErrorsNameTheDevice(t *testing.T) {
 		{"CPU with a parent", func(b *Box) {
 			b.Devices = append(b.Devices, Device{Name: "cpu1", Kind: topo.CPU, Parent: "cpu0", Link: "upi2", Line: 9})
 		}, []string{"line 9", `"cpu1"`, "join"}},
-		{"alone", func(b *Box) { b.Devices = append(b.Devices, Device{Name: "nvs0", Kind: topo.NVSwitch, Line: 9}) }, []string{"line 9", `"nvs0"`, "nothing"}},
+		{"alone", func(b *Box) { b.Devices = append(b.Devices, Device{Name: "nvs0", Kind: topo.NVSwitch, Line: 9}) },
+			[]string{"line 9", `"nvs0"`, "nothing"}},
 		{"join to nowhere", func(b *Box) { b.Joins[0].B = "gpu9" }, []string{"line 7", `"gpu9"`, "gpu0 gpu1"}},
 		{"join by an unknown link", func(b *Box) { b.Joins[0].Link = "nvlink0" }, []string{"line 7", `"nvlink0"`, "nvlink4"}},
 		{"join by a network link", func(b *Box) { b.Joins[0].Link = "ndr" }, []string{"line 7", `"ndr"`, "between hosts"}},

@@ -95,7 +95,8 @@ func (d demand) fits(c *catalog.Catalog, sw catalog.Switch) error {
 		list = append(list, fmt.Sprintf("%d %s", d[class], class.Gen))
 	}
 	if need > sw.Ports {
-		return fmt.Errorf("%s links need %d ports of %s, which has %d; use fewer hosts a pod, fewer uplinks, or a larger switch", strings.Join(list, " and "), need, sw.Name, sw.Ports)
+		return fmt.Errorf("%s links need %d ports of %s, which has %d; use fewer hosts a pod, fewer uplinks, or a larger switch",
+			strings.Join(list, " and "), need, sw.Name, sw.Ports)
 	}
 	return nil
 }

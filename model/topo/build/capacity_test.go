@@ -30,7 +30,8 @@ func TestMixedHostsWithinSwitches(t *testing.T) {
 			kind := kinds[rng.IntN(len(kinds))]
 			x.Hosts = append(x.Hosts, Hosts{Box: boxes[kind], Names: numbered(string(rune('a'+i)), 1+rng.IntN(40))})
 		}
-		clos := Clos{Name: "f", Rails: rng.IntN(2) == 0, Leaf: Tier{Model: []string{"QM9700", "QM8790", "Q3400"}[rng.IntN(3)]}, Unit: rng.IntN(3) * 8}
+		clos := Clos{Name: "f", Rails: rng.IntN(2) == 0, Leaf: Tier{Model: []string{"QM9700", "QM8790", "Q3400"}[rng.IntN(3)]},
+			Unit: rng.IntN(3) * 8}
 		if rng.IntN(4) == 0 {
 			clos.Leaf.Down, clos.Leaf.Up = 1+rng.IntN(90), 1+rng.IntN(90)
 		}

@@ -81,8 +81,9 @@ func (r Ratio) split(ports int, sw string) (down, up int, err error) {
 	sum := r.Down + r.Up
 	if ports%sum != 0 {
 		u := ports / sum * r.Up
-		return 0, 0, fmt.Errorf("the %d ports of %s do not divide %s; write down: %d, up: %d, which leaves %d unused, or another oversubscription",
-			ports, sw, r, ports/sum*r.Down, u, ports%sum)
+		return 0, 0,
+			fmt.Errorf("the %d ports of %s do not divide %s; write down: %d, up: %d, which leaves %d unused, or another oversubscription",
+				ports, sw, r, ports/sum*r.Down, u, ports%sum)
 	}
 	return ports / sum * r.Down, ports / sum * r.Up, nil
 }
@@ -436,7 +437,8 @@ func (p *plan) fitGroups(groups, leaves int) error {
 			p.Spine.Count, p.leafUp, leaves, down, p.models[1].Name, p.advice(even(ceil(leaves*p.leafUp, down), p.leafUp)))
 	}
 	if p.spines == 0 || leaves*(p.leafUp/p.spines) > down {
-		return p.tooMany(down, fmt.Sprintf("%d leaves each need a port at every spine of their group, and a spine %s has %d down", leaves, p.models[1].Name, down))
+		return p.tooMany(down, fmt.Sprintf("%d leaves each need a port at every spine of their group, and a spine %s has %d down",
+			leaves, p.models[1].Name, down))
 	}
 	p.leafSpine = p.leafUp / p.spines
 	p.spineDown, p.spineUp = leaves*p.leafSpine, p.Spine.Up
@@ -482,7 +484,8 @@ func (p *plan) fitGroups(groups, leaves int) error {
 			p.Core.Count, p.spineUp, groups)
 	}
 	if best == 0 {
-		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d", groups, p.models[2].Name, ports))
+		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d",
+			groups, p.models[2].Name, ports))
 	}
 	p.spineCore = 0
 	if p.spineUp%p.cores == 0 {

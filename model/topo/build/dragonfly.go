@@ -54,7 +54,8 @@ func (x Dragonfly) lay(c *catalog.Catalog, prefix string, hosts []party) (*layou
 		return nil, err
 	}
 	if need := p + a - 1 + h; need > radix {
-		return nil, fmt.Errorf("a router needs %d ports for hosts, %d in its group and %d global, %d in all, and %s has %d", p, a-1, h, need, sw.Name, radix)
+		return nil, fmt.Errorf("a router needs %d ports for hosts, %d in its group and %d global, %d in all, and %s has %d",
+			p, a-1, h, need, sw.Name, radix)
 	}
 	first, total := starts(hosts)
 	most := a*h + 1

@@ -111,7 +111,8 @@ func TestHostKindsAreTheCataloguesHosts(t *testing.T) {
 	if !slices.Equal(known, HostKinds()) {
 		t.Errorf("catalogue %v, wirings %v", known, HostKinds())
 	}
-	if _, err := Host(catalog.Default(), "dgx-z", "n0"); err == nil || !strings.Contains(err.Error(), `"dgx-z"`) || !strings.Contains(err.Error(), "dgx-h100") {
+	if _, err := Host(catalog.Default(), "dgx-z", "n0"); err == nil || !strings.Contains(err.Error(), `"dgx-z"`) ||
+		!strings.Contains(err.Error(), "dgx-h100") {
 		t.Errorf("unknown kind: %v", err)
 	}
 }

@@ -67,7 +67,8 @@ var meta24K = Preset{
 		built.Growth.UnitHosts = zoneRacks * rackHosts
 		built.Notes = []string{
 			"A rack switch has 16 ports down and 18 up: 12.5% more than non-blocking, for failed spines.",
-			fmt.Sprintf("A cluster switch has %d links to racks and %d upwards, %.1f:1; published is 1:7, not how many switches carry it.", zoneRacks, zoneUp, float64(zoneRacks)/zoneUp),
+			fmt.Sprintf("A cluster switch has %d links to racks and %d upwards, %.1f:1; published is 1:7, not how many switches carry it.",
+				zoneRacks, zoneUp, float64(zoneRacks)/zoneUp),
 		}
 		return built, nil
 	},

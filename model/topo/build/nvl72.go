@@ -38,7 +38,8 @@ func NVL72(c *catalog.Catalog, kind, name string) (*topo.Graph, error) {
 	if part, err := c.GPU(host.GPU); err != nil {
 		return nil, fmt.Errorf("host %q: %w", kind, err)
 	} else if part.Links != domain.Switches {
-		return nil, fmt.Errorf("a rack of %q needs GPUs with %d links, one per switch chip; %q has %d", kind, domain.Switches, part.Name, part.Links)
+		return nil, fmt.Errorf("a rack of %q needs GPUs with %d links, one per switch chip; %q has %d",
+			kind, domain.Switches, part.Name, part.Links)
 	}
 	g, _, err := Cluster{
 		Name:     name,

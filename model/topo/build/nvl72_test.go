@@ -18,7 +18,8 @@ func TestNVL72Rack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, gpus, chips, cpus := len(g.Hosts), g.Count(topo.GPU), g.Count(topo.NVSwitch), g.Count(topo.CPU); h != 18 || gpus != 72 || chips != 18 || cpus != 36 {
+		if h, gpus, chips, cpus := len(g.Hosts), g.Count(topo.GPU), g.Count(topo.NVSwitch), g.Count(topo.CPU); h != 18 || gpus != 72 ||
+			chips != 18 || cpus != 36 {
 			t.Errorf("%s: %d hosts, %d GPUs, %d chips, %d CPUs", kind, h, gpus, chips, cpus)
 		}
 		var total unit.Rate

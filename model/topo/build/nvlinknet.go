@@ -53,7 +53,8 @@ func (x NVLinkNet) nodes(int) []topo.Node {
 
 func (x NVLinkNet) join(b *topo.Builder, h int, box *topo.Graph, first, base topo.NodeID) error {
 	if h >= nvlinkHosts {
-		return fmt.Errorf("host %d does not fit: an NVLink switch chip of %d ports takes %d links from each of %d hosts", h+1, nvlinkChipPorts, nvlinkPerChip, nvlinkHosts)
+		return fmt.Errorf("host %d does not fit: an NVLink switch chip of %d ports takes %d links from each of %d hosts",
+			h+1, nvlinkChipPorts, nvlinkPerChip, nvlinkHosts)
 	}
 	class := b.Class(x.class)
 	tray := topo.NodeID(0)
@@ -71,7 +72,8 @@ func (x NVLinkNet) join(b *topo.Builder, h int, box *topo.Graph, first, base top
 		}
 	}
 	if tray != nvlinkTrays {
-		return fmt.Errorf("host kind %q has %d NVLink cables for the network; it needs %d, as dgx-h100 has", box.Hosts[0].Model, tray, nvlinkTrays)
+		return fmt.Errorf("host kind %q has %d NVLink cables for the network; it needs %d, as dgx-h100 has",
+			box.Hosts[0].Model, tray, nvlinkTrays)
 	}
 	return nil
 }

@@ -154,7 +154,8 @@ func simple(c *catalog.Catalog, name, kind string, hosts, perRack int, f Fabric)
 	if err != nil {
 		return nil, err
 	}
-	g, growth, err := Cluster{Name: name, Hosts: []Hosts{{Box: box, Names: numbered("n", hosts), PerRack: perRack}}, Fabrics: []Fabric{f}}.Build(c)
+	g, growth, err := Cluster{Name: name, Hosts: []Hosts{{Box: box, Names: numbered("n", hosts), PerRack: perRack}},
+		Fabrics: []Fabric{f}}.Build(c)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,8 @@ var dragonflyFabric = Preset{
 
 var torusFabric = Preset{
 	Name: "torus", Summary: "DGX H100 at a torus of QM9700, one host a switch",
-	Params: []Param{{"x", 4, "length of the first dimension"}, {"y", 4, "of the second"}, {"z", 4, "of the third; 1 for a two-dimensional torus"}},
+	Params: []Param{{"x", 4, "length of the first dimension"}, {"y", 4, "of the second"},
+		{"z", 4, "of the third; 1 for a two-dimensional torus"}},
 	Build: func(c *catalog.Catalog, p map[string]int) (*Built, error) {
 		dims := []int{p["x"], p["y"], p["z"]}
 		if p["z"] == 1 {
@@ -255,7 +257,8 @@ var tpuPod = Preset{
 		if err != nil {
 			return nil, err
 		}
-		g, growth, err := Chips{Name: fmt.Sprintf("tpu-v4-%dx%dx%d", p["x"], p["y"], p["z"]), Dims: []int{p["x"], p["y"], p["z"]}, Box: box, Link: "ici4"}.Build(c)
+		g, growth, err := Chips{Name: fmt.Sprintf("tpu-v4-%dx%dx%d", p["x"], p["y"], p["z"]), Dims: []int{p["x"], p["y"], p["z"]}, Box: box,
+			Link: "ici4"}.Build(c)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +290,8 @@ var nvlink256 = Preset{
 		if err != nil {
 			return nil, err
 		}
-		return &Built{Graph: g, Growth: growth, Notes: []string{"The NVLink network is tapered 2:1 at the hosts: 72 of 144 links lead outwards."}}, nil
+		return &Built{Graph: g, Growth: growth,
+			Notes: []string{"The NVLink network is tapered 2:1 at the hosts: 72 of 144 links lead outwards."}}, nil
 	},
 }
 

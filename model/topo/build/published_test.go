@@ -78,7 +78,8 @@ func TestDGXA100MatrixAsPublished(t *testing.T) {
 		SYS SYS SYS SYS SYS SYS PXB PXB SYS SYS SYS SYS SYS SYS X   PXB
 		SYS SYS SYS SYS SYS SYS PXB PXB SYS SYS SYS SYS SYS SYS PXB X`)
 	g := mustHost(t, "dgx-a100")
-	for name, cpu := range map[string]string{"gpu0": "cpu3", "gpu1": "cpu3", "gpu2": "cpu1", "gpu3": "cpu1", "gpu4": "cpu7", "gpu5": "cpu7", "gpu6": "cpu5", "gpu7": "cpu5"} {
+	for name, cpu := range map[string]string{"gpu0": "cpu3", "gpu1": "cpu3", "gpu2": "cpu1", "gpu3": "cpu1", "gpu4": "cpu7", "gpu5": "cpu7",
+		"gpu6": "cpu5", "gpu7": "cpu5"} {
 		if got := g.Nodes[g.CPUOf(node(t, g, name))].Name; got != cpu {
 			t.Errorf("%s is on %s, want NUMA node %s", name, got, cpu)
 		}

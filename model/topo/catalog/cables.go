@@ -54,5 +54,6 @@ func cables() []Cable {
 			add("smf", 500, 2, 2*r.watt, r.smf)
 		}
 	}
-	return append(list, Cable{Name: "cat6-1gbe", Link: "1gbe", Reach: 100, Price: Price{8, "2023-06", guess}, Source: "IEEE 802.3ab: 100 m of twisted pair; its ends are the ports' own"})
+	return append(list, Cable{Name: "cat6-1gbe", Link: "1gbe", Reach: 100, Price: Price{8, "2023-06", guess},
+		Source: "IEEE 802.3ab: 100 m of twisted pair; its ends are the ports' own"})
 }

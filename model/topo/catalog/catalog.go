@@ -186,7 +186,8 @@ func (c *Catalog) CableFor(gen string, metres float64, fibre bool) (best Cable, 
 		if cable.Link != gen || cable.Reach < metres {
 			continue
 		}
-		if !ok || cmp.Or(cmp.Compare(rank(cable), rank(best)), cmp.Compare(cable.Price.USD, best.Price.USD), cmp.Compare(cable.Watts, best.Watts)) < 0 {
+		if !ok ||
+			cmp.Or(cmp.Compare(rank(cable), rank(best)), cmp.Compare(cable.Price.USD, best.Price.USD), cmp.Compare(cable.Watts, best.Watts)) < 0 {
 			best, ok = cable, true
 		}
 	}

@@ -60,8 +60,9 @@ func TestLinkRatesFollowFromLanesAndCode(t *testing.T) {
 		"nvlink1": 20e9, "nvlink2": 25e9, "nvlink3": 25e9, "nvlink4": 25e9, "nvlink5": 50e9,
 		"c2c": 450e9, "xgmi3": 64e9, "ici4": 50e9, "xbus": 64e9, "upi1": 20.8e9, "qpi": 19.2e9,
 		"sdr": 1e9, "ddr": 2e9, "qdr": 4e9, "fdr10": 5e9, "edr": 12.5e9, "hdr100": 12.5e9, "hdr": 25e9, "ndr200": 25e9, "ndr": 50e9, "xdr": 100e9,
-		"1gbe": 0.125e9, "10gbe": 1.25e9, "25gbe": 3.125e9, "40gbe": 5e9, "50gbe": 6.25e9, "100gbe": 12.5e9, "200gbe": 25e9, "400gbe": 50e9, "800gbe": 100e9,
-		"pcie1": 4e9, "pcie2": 8e9, "pcie6": 118e9,
+		"1gbe": 0.125e9, "10gbe": 1.25e9, "25gbe": 3.125e9, "40gbe": 5e9, "50gbe": 6.25e9, "100gbe": 12.5e9, "200gbe": 25e9, "400gbe": 50e9,
+		"800gbe": 100e9,
+		"pcie1":  4e9, "pcie2": 8e9, "pcie6": 118e9,
 	} {
 		l, err := c.Link(gen)
 		if err != nil {
@@ -70,7 +71,8 @@ func TestLinkRatesFollowFromLanesAndCode(t *testing.T) {
 			t.Errorf("%s: %.17g, want %.17g", gen, got, want)
 		}
 	}
-	for gen, want := range map[string]float64{"pcie3": 16 * 128.0 / 130, "pcie4": 32 * 128.0 / 130, "pcie5": 64 * 128.0 / 130, "fdr": 54.5454545454545 / 8} {
+	for gen, want := range map[string]float64{"pcie3": 16 * 128.0 / 130, "pcie4": 32 * 128.0 / 130, "pcie5": 64 * 128.0 / 130,
+		"fdr": 54.5454545454545 / 8} {
 		if got := float64(c.Links[gen].Class(0).Rate) / 1e9; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v GB/s, want %v", gen, got, want)
 		}
@@ -92,7 +94,8 @@ func TestNVLinkTotalsBothWays(t *testing.T) {
 	c := Default()
 	for name, want := range map[string]unit.BothWays{
 		"P100-SXM": 160e9, "V100-SXM": 300e9, "V100-SXM-16GB": 300e9, "A100-SXM-40GB": 600e9, "A100-SXM-80GB": 600e9,
-		"A800-SXM": 400e9, "H800-SXM": 400e9, "H20": 900e9, "H100-SXM": 900e9, "H200": 900e9, "GH200": 900e9, "B200": 1800e9, "GB200": 1800e9, "B300": 1800e9, "GB300": 1800e9, "MI300X": 896e9, "TPU-v4": 600e9,
+		"A800-SXM": 400e9, "H800-SXM": 400e9, "H20": 900e9, "H100-SXM": 900e9, "H200": 900e9, "GH200": 900e9, "B200": 1800e9, "GB200": 1800e9,
+		"B300": 1800e9, "GB300": 1800e9, "MI300X": 896e9, "TPU-v4": 600e9,
 	} {
 		g, err := c.GPU(name)
 		if err != nil {
@@ -175,20 +178,31 @@ func TestCheckNamesTheEntry(t *testing.T) {
 		want  []string
 	}{
 		{"rate", func(c *Catalog) { l := c.Links["ndr"]; l.LaneRate = 0; c.Links["ndr"] = l }, []string{`link "ndr"`, "lane rate is 0"}},
-		{"encoding", func(c *Catalog) { l := c.Links["ndr"]; l.Encoding = Encoding{10, 8}; c.Links["ndr"] = l }, []string{`link "ndr"`, "10 bits of data in 8"}},
-		{"efficiency", func(c *Catalog) { l := c.Links["ndr"]; l.Efficiency = math.NaN(); c.Links["ndr"] = l }, []string{`link "ndr"`, "efficiency is NaN"}},
-		{"kind", func(c *Catalog) { l := c.Links["ndr"]; l.Kind = 99; c.Links["ndr"] = l }, []string{`link "ndr"`, "kind is unknown(99)", "infiniband"}},
+		{"encoding", func(c *Catalog) { l := c.Links["ndr"]; l.Encoding = Encoding{10, 8}; c.Links["ndr"] = l },
+			[]string{`link "ndr"`, "10 bits of data in 8"}},
+		{"efficiency", func(c *Catalog) { l := c.Links["ndr"]; l.Efficiency = math.NaN(); c.Links["ndr"] = l },
+			[]string{`link "ndr"`, "efficiency is NaN"}},
+		{"kind", func(c *Catalog) { l := c.Links["ndr"]; l.Kind = 99; c.Links["ndr"] = l },
+			[]string{`link "ndr"`, "kind is unknown(99)", "infiniband"}},
 		{"key", func(c *Catalog) { c.Links["x"] = c.Links["ndr"] }, []string{`link "x"`, `named "ndr"`}},
-		{"gpu link", func(c *Catalog) { g := c.GPUs["B200"]; g.Link = "nvlink9"; c.GPUs["B200"] = g }, []string{`GPU "B200"`, `"nvlink9"`, "nvlink5"}},
-		{"gpu pcie", func(c *Catalog) { g := c.GPUs["B200"]; g.PCIe = "ndr"; c.GPUs["B200"] = g }, []string{`GPU "B200"`, `pcie is "ndr"`, "infiniband, not a PCIe link"}},
+		{"gpu link", func(c *Catalog) { g := c.GPUs["B200"]; g.Link = "nvlink9"; c.GPUs["B200"] = g },
+			[]string{`GPU "B200"`, `"nvlink9"`, "nvlink5"}},
+		{"gpu pcie", func(c *Catalog) { g := c.GPUs["B200"]; g.PCIe = "ndr"; c.GPUs["B200"] = g },
+			[]string{`GPU "B200"`, `pcie is "ndr"`, "infiniband, not a PCIe link"}},
 		{"gpu type", func(c *Catalog) { c.GPUs["B200"].Dense["fp9"] = 1 }, []string{`GPU "B200"`, `"fp9"`, "fp8"}},
 		{"gpu links", func(c *Catalog) { g := c.GPUs["A10"]; g.Links = 2; c.GPUs["A10"] = g }, []string{`GPU "A10"`, "links is 2"}},
-		{"nic", func(c *Catalog) { n := c.NICs["ConnectX-7"]; n.Link = "pcie5"; c.NICs["ConnectX-7"] = n }, []string{`NIC "ConnectX-7"`, `link is "pcie5"`, "ndr"}},
-		{"switch", func(c *Catalog) { s := c.Switches["QM9700"]; s.Ports = 0; c.Switches["QM9700"] = s }, []string{`switch "QM9700"`, "ports is 0"}},
-		{"switch kind", func(c *Catalog) { s := c.Switches["QM9700"]; s.Kind = topo.Ethernet; c.Switches["QM9700"] = s }, []string{`switch "QM9700"`, "kind is ethernet", "infiniband"}},
-		{"host", func(c *Catalog) { h := c.Hosts["dgx-h100"]; h.GPU = "H900"; c.Hosts["dgx-h100"] = h }, []string{`host "dgx-h100"`, `gpu is "H900"`, "H100-SXM"}},
-		{"price", func(c *Catalog) { h := c.Hosts["dgx-h100"]; h.Price = Price{USD: 5}; c.Hosts["dgx-h100"] = h }, []string{`host "dgx-h100"`, "without a date"}},
-		{"cable", func(c *Catalog) { w := c.Cables["dac-ndr"]; w.Reach = -1; c.Cables["dac-ndr"] = w }, []string{`cable "dac-ndr"`, "reach is -1"}},
+		{"nic", func(c *Catalog) { n := c.NICs["ConnectX-7"]; n.Link = "pcie5"; c.NICs["ConnectX-7"] = n },
+			[]string{`NIC "ConnectX-7"`, `link is "pcie5"`, "ndr"}},
+		{"switch", func(c *Catalog) { s := c.Switches["QM9700"]; s.Ports = 0; c.Switches["QM9700"] = s },
+			[]string{`switch "QM9700"`, "ports is 0"}},
+		{"switch kind", func(c *Catalog) { s := c.Switches["QM9700"]; s.Kind = topo.Ethernet; c.Switches["QM9700"] = s },
+			[]string{`switch "QM9700"`, "kind is ethernet", "infiniband"}},
+		{"host", func(c *Catalog) { h := c.Hosts["dgx-h100"]; h.GPU = "H900"; c.Hosts["dgx-h100"] = h },
+			[]string{`host "dgx-h100"`, `gpu is "H900"`, "H100-SXM"}},
+		{"price", func(c *Catalog) { h := c.Hosts["dgx-h100"]; h.Price = Price{USD: 5}; c.Hosts["dgx-h100"] = h },
+			[]string{`host "dgx-h100"`, "without a date"}},
+		{"cable", func(c *Catalog) { w := c.Cables["dac-ndr"]; w.Reach = -1; c.Cables["dac-ndr"] = w },
+			[]string{`cable "dac-ndr"`, "reach is -1"}},
 	} {
 		c := Default()
 		test.spoil(c)
@@ -281,7 +295,8 @@ func TestS2NVLink1CountsOneWay(t *testing.T) {
 
 // A guide says 8b/10b and eight lanes of 25 Gb/s.
 func TestS2NVLinkLanes(t *testing.T) {
-	right(t, "NVLink 1 and 2 code", "nvlink1 8 x 20 Gb/s = 20 GB/s", "nvlink2 8 x 25 Gb/s", "nvlink3 4 x 50 Gb/s", "nvlink4 2 x 100 Gb/s = 25 GB/s", "nvlink5 2 x 200 Gb/s = 50 GB/s")
+	right(t, "NVLink 1 and 2 code", "nvlink1 8 x 20 Gb/s = 20 GB/s", "nvlink2 8 x 25 Gb/s", "nvlink3 4 x 50 Gb/s",
+		"nvlink4 2 x 100 Gb/s = 25 GB/s", "nvlink5 2 x 200 Gb/s = 50 GB/s")
 }
 
 // A guide says 50 GB/s between two A100, 200 between two H100.

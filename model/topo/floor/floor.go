@@ -152,7 +152,8 @@ func (s *shelf) put(d *Device) {
 
 // Make places all hosts and switches of a graph, and the switches of networks beside it.
 func Make(g *topo.Graph, c *catalog.Catalog, in Intent, more []Extra) (*Plan, *Problem) {
-	m := &maker{g: g, c: c, in: in, plan: &Plan{Intent: in, byName: map[string]int{}, graph: g}, fixed: map[string]*shelf{}, of: map[string]*shelf{}}
+	m := &maker{g: g, c: c, in: in, plan: &Plan{Intent: in, byName: map[string]int{}, graph: g}, fixed: map[string]*shelf{},
+		of: map[string]*shelf{}}
 	if p := m.byHand(more); p != nil {
 		return nil, p
 	}
@@ -214,7 +215,8 @@ func (m *maker) byHand(more []Extra) *Problem {
 			case s.units+d.Units > m.in.Units:
 				return bad("%q does not fit into rack %s: %d of its %d units are taken; give it another rack", name, place.Rack, s.units, m.in.Units)
 			case m.in.Power > 0 && s.watts+d.Watts > m.in.Power*(1+1e-9):
-				return bad("%q draws %s and rack %s has %s left of %s; give it another rack", name, kilowatts(d.Watts), place.Rack, kilowatts(m.in.Power-s.watts), kilowatts(m.in.Power))
+				return bad("%q draws %s and rack %s has %s left of %s; give it another rack",
+					name, kilowatts(d.Watts), place.Rack, kilowatts(m.in.Power-s.watts), kilowatts(m.in.Power))
 			}
 			if d.Kind == "host" {
 				s.use = "hosts"
@@ -256,9 +258,11 @@ func (m *maker) hostRacks() ([]*shelf, *Problem) {
 		d := m.device(host.Name, host.Model, true)
 		switch empty := (&shelf{}); {
 		case d.Units > m.in.Units-m.in.Reserve:
-			return nil, wrong("rack.units", "%d: a %s takes %d and %d are kept for patch panels; a rack needs at least %d", m.in.Units, host.Model, d.Units, m.in.Reserve, d.Units+m.in.Reserve)
+			return nil, wrong("rack.units", "%d: a %s takes %d and %d are kept for patch panels; a rack needs at least %d",
+				m.in.Units, host.Model, d.Units, m.in.Reserve, d.Units+m.in.Reserve)
 		case !m.room(empty, d):
-			return nil, wrong("rack.power", "%s: one %s draws %s; a rack must give at least that", kilowatts(m.in.Power), host.Model, kilowatts(d.Watts))
+			return nil, wrong("rack.power", "%s: one %s draws %s; a rack must give at least that",
+				kilowatts(m.in.Power), host.Model, kilowatts(d.Watts))
 		}
 		var s *shelf
 		if known && m.in.Hosts == 0 {
@@ -277,9 +281,15 @@ func (m *maker) hostRacks() ([]*shelf, *Problem) {
 		if !m.room(s, d) {
 			n := len(s.devices) + 1
 			if s.units+d.Units > m.in.Units-m.in.Reserve {
-				return nil, wrong("rack.units", "%d: %d hosts such as %s (%s, %d units) do not fit into one rack with %d units kept for patch panels; %d do: write floor: {rack: {hosts: %d}}", m.in.Units, n, host.Name, host.Model, d.Units, m.in.Reserve, n-1, n-1)
+				return nil,
+					wrong("rack.units",
+						"%d: %d hosts such as %s (%s, %d units) do not fit into one rack with %d units kept for patch panels; %d do: write floor: {rack: {hosts: %d}}",
+						m.in.Units, n, host.Name, host.Model, d.Units, m.in.Reserve, n-1, n-1)
 			}
-			return nil, wrong("rack.power", "%s: %d hosts such as %s (%s) in one rack draw %s; %d may: write floor: {rack: {hosts: %d}}, or give a rack more power", kilowatts(m.in.Power), n, host.Name, host.Model, kilowatts(s.watts+d.Watts), n-1, n-1)
+			return nil,
+				wrong("rack.power",
+					"%s: %d hosts such as %s (%s) in one rack draw %s; %d may: write floor: {rack: {hosts: %d}}, or give a rack more power",
+					kilowatts(m.in.Power), n, host.Name, host.Model, kilowatts(s.watts+d.Watts), n-1, n-1)
 		}
 		s.put(d)
 		m.of[host.Name] = s
@@ -304,7 +314,8 @@ func (m *maker) chips(byRack map[int32]*shelf) {
 	})
 	for _, s := range byRack {
 		if n := count[s]; n > 0 {
-			s.put(&Device{Name: fmt.Sprintf("%s-nvlink", s.devices[0].Name), Model: model, Kind: "switch", Units: (n + 1) / 2, Watts: m.c.Switches[model].Watts * float64(n)})
+			s.put(&Device{Name: fmt.Sprintf("%s-nvlink", s.devices[0].Name), Model: model, Kind: "switch", Units: (n + 1) / 2,
+				Watts: m.c.Switches[model].Watts * float64(n)})
 		}
 	}
 }
@@ -350,7 +361,8 @@ func (m *maker) arrange(racks []*shelf, more []Extra) *Problem {
 		}
 		d := m.device(n.Name, n.Model, false)
 		if !m.room(&shelf{}, d) {
-			problem = wrong("rack.power", "%s: switch %s (%s) takes %d units and draws %s; a rack must hold it", kilowatts(m.in.Power), n.Name, n.Model, d.Units, kilowatts(d.Watts))
+			problem = wrong("rack.power", "%s: switch %s (%s) takes %d units and draws %s; a rack must hold it",
+				kilowatts(m.in.Power), n.Name, n.Model, d.Units, kilowatts(d.Watts))
 			return
 		}
 		service := n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Service
@@ -638,7 +650,8 @@ func (p *Plan) TooLong(g *topo.Graph) *Problem {
 			continue
 		}
 		if way := p.Way(a, b); way > longest+1e-9 {
-			return wrong("lengths", "the longest is %gm, and %s to %s is %.1fm; add a length of %gm or more", longest, a.Name, b.Name, way, math.Ceil(way))
+			return wrong("lengths", "the longest is %gm, and %s to %s is %.1fm; add a length of %gm or more",
+				longest, a.Name, b.Name, way, math.Ceil(way))
 		}
 	}
 	return nil

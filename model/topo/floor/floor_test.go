@@ -130,7 +130,8 @@ func TestWrongFloors(t *testing.T) {
 		change func(*Intent)
 		want   string
 	}{
-		{"too little power", func(in *Intent) { in.Power = 35e3 }, "rack.power: 35 kW: 4 hosts such as n3 (dgx-h100) in one rack draw 40.8 kW; 3 may: write floor: {rack: {hosts: 3}}"},
+		{"too little power", func(in *Intent) { in.Power = 35e3 },
+			"rack.power: 35 kW: 4 hosts such as n3 (dgx-h100) in one rack draw 40.8 kW; 3 may: write floor: {rack: {hosts: 3}}"},
 		{"power for no host", func(in *Intent) { in.Power = 9e3 }, "rack.power: 9 kW: one dgx-h100 draws 10.2 kW"},
 		{"too low", func(in *Intent) { in.Units = 30 }, "rack.units: 30: 4 hosts"},
 		{"too low for one", func(in *Intent) { in.Units = 9 }, "a rack needs at least 10"},
@@ -171,7 +172,8 @@ func TestNamesOfRacks(t *testing.T) {
 	}
 }
 
-// TestOutOfBandReachesEverything: every host's BMC, every switch's management port and the power units of every rack have a port of their own.
+// TestOutOfBandReachesEverything: every host's BMC, every switch's management port and the power units of every rack have a port of their
+// own.
 func TestOutOfBandReachesEverything(t *testing.T) {
 	for _, hosts := range []int{4, 128, 4096} {
 		g, c := rails(t, hosts, 32, 4)

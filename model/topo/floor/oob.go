@@ -119,7 +119,8 @@ func oobPorts(g *topo.Graph, plan *Plan, r *Rack, extra map[string]bool) (names 
 
 // climb joins the leaves by pairs of spines, and the spines by two cores where
 // there are several pairs.
-func (o *OutOfBand) climb(leaves []topo.NodeID, ports, middle int, model string, radix int, node func(string, string, uint8, int, int) topo.NodeID, link func(a, z topo.NodeID, aPort, zPort int)) {
+func (o *OutOfBand) climb(leaves []topo.NodeID, ports, middle int, model string, radix int,
+	node func(string, string, uint8, int, int) topo.NodeID, link func(a, z topo.NodeID, aPort, zPort int)) {
 	if len(leaves) < 2 {
 		return
 	}

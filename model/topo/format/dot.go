@@ -9,7 +9,8 @@ import (
 )
 
 // shapes are what kinds of node look like in a picture.
-var shapes = map[topo.Kind]string{topo.GPU: "box", topo.CPU: "octagon", topo.RootPort: "point", topo.PCIeSwitch: "diamond", topo.NVSwitch: "hexagon", topo.NIC: "house", topo.Switch: "box3d"}
+var shapes = map[topo.Kind]string{topo.GPU: "box", topo.CPU: "octagon", topo.RootPort: "point", topo.PCIeSwitch: "diamond",
+	topo.NVSwitch: "hexagon", topo.NIC: "house", topo.Switch: "box3d"}
 
 // encodeDOT writes an undirected graph for Graphviz: a cluster a host, switches
 // of one tier side by side, and on each link its class and, where it is more

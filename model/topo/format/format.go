@@ -45,7 +45,8 @@ func Dialects() []Dialect {
 		{"nccl-xml", "NCCL topology XML, of one host", told(decodeNCCL), encodeNCCL, encodeNCCLHost, detectNCCL},
 		{"nvidia-smi", "the matrix of nvidia-smi topo -m, of one host", told(decodeSMI), encodeSMI, encodeSMIHost, detectSMI},
 		{"json", "the whole graph, nothing lost", told(decodeJSON), encodeJSON, nil, detectJSON},
-		{"slurm", "Slurm's topology.conf and topology.yaml, tree and block; topology.conf is written", told(decodeSlurm), encodeSlurm, nil, detectSlurm},
+		{"slurm", "Slurm's topology.conf and topology.yaml, tree and block; topology.conf is written",
+			told(decodeSlurm), encodeSlurm, nil, detectSlurm},
 		{"ibnetdiscover", "ibnetdiscover's output, classic and -p", told(decodeDiscover), encodeDiscover, nil, detectDiscover},
 		{"ibsim", "net file of the InfiniBand simulator", told(decodeIbsim), encodeIbsim, nil, detectIbsim},
 		{"dot", "Graphviz", nil, encodeDOT, nil, nil},
@@ -166,7 +167,8 @@ func one(dialect string, g *topo.Graph) (topo.HostID, error) {
 	case len(with) == 0:
 		with = []topo.HostID{0, 1}
 	}
-	return topo.None, fmt.Errorf("%s describes one host and %q has several, %q and %q among them; say which with --host", dialect, g.Name, g.Hosts[with[0]].Name, g.Hosts[with[1]].Name)
+	return topo.None, fmt.Errorf("%s describes one host and %q has several, %q and %q among them; say which with --host",
+		dialect, g.Name, g.Hosts[with[0]].Name, g.Hosts[with[1]].Name)
 }
 
 // parts lists the nodes of a kind in a host, in canonical order.

@@ -35,7 +35,8 @@ func fuzz(f *testing.F, dialect, folder string, seeds ...string) {
 		}
 		var out bytes.Buffer
 		if err := d.Encode(&out, g); err != nil {
-			if strings.Contains(err.Error(), "describe") || strings.Contains(err.Error(), "same GUID") || strings.Contains(err.Error(), "no GPU") || strings.Contains(err.Error(), "InfiniBand allows") {
+			if strings.Contains(err.Error(), "describe") || strings.Contains(err.Error(), "same GUID") || strings.Contains(err.Error(), "no GPU") ||
+				strings.Contains(err.Error(), "InfiniBand allows") {
 				return // the dialect cannot say it, and says so
 			}
 			t.Fatal(err)
@@ -55,7 +56,8 @@ func FuzzNCCLXML(f *testing.F) {
 }
 
 func FuzzNvidiaSMI(f *testing.F) {
-	fuzz(f, "nvidia-smi", "nvidia-smi", "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV12\tPXB\t48-63\t3\t\t8\nGPU1\tNV12\t X \tPXB\t48-63\t3\t\t16\nNIC0\tPXB\tPXB\t X \t\t\t\t\n\nNIC Legend:\n\n  NIC0: ibp12s0\n",
+	fuzz(f, "nvidia-smi", "nvidia-smi",
+		"\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV12\tPXB\t48-63\t3\t\t8\nGPU1\tNV12\t X \tPXB\t48-63\t3\t\t16\nNIC0\tPXB\tPXB\t X \t\t\t\t\n\nNIC Legend:\n\n  NIC0: ibp12s0\n",
 		"GPU0 GPU1 mlx5_0\nGPU0 X SYS NODE\nGPU1 SYS X SYS\nmlx5_0 NODE SY")
 }
 
@@ -64,11 +66,13 @@ func FuzzIbnetdiscover(f *testing.F) {
 }
 
 func FuzzIbsim(f *testing.F) {
-	fuzz(f, "ibsim", "ibnetdiscover", "Switch 8 \"sw 1\"\n[1] \"node1\"[1]\n[2] \"sw2\"[1]\n\nHca 1 \"node1\"\n[1] \"sw 1\"[1] # lid 0 4xHDR\n")
+	fuzz(f, "ibsim", "ibnetdiscover",
+		"Switch 8 \"sw 1\"\n[1] \"node1\"[1]\n[2] \"sw2\"[1]\n\nHca 1 \"node1\"\n[1] \"sw 1\"[1] # lid 0 4xHDR\n")
 }
 
 func FuzzSlurm(f *testing.F) {
-	fuzz(f, "slurm", "slurm", "SwitchName=s0 Nodes=n[0-1] LinkSpeed=9\nSwitchName=s1 Switches=s0\n", "BlockName=b Nodes=n[1-2]\nBlockSizes=2\n", topologyYAML)
+	fuzz(f, "slurm", "slurm", "SwitchName=s0 Nodes=n[0-1] LinkSpeed=9\nSwitchName=s1 Switches=s0\n",
+		"BlockName=b Nodes=n[1-2]\nBlockSizes=2\n", topologyYAML)
 }
 
 func FuzzJSON(f *testing.F) {

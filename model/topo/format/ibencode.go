@@ -47,7 +47,8 @@ func writeClassic(out io.Writer, g *topo.Graph, dialect string) error {
 	if len(g.Nodes) == 0 {
 		return fmt.Errorf("%s describes a network and %q has neither switch nor linked NIC", dialect, g.Name)
 	}
-	w := &ibWriter{Writer: bufio.NewWriter(out), g: g, sim: dialect == "ibsim", guid: make([]uint64, len(g.Nodes)), desc: make([]string, len(g.Nodes)), told: map[uint64]bool{}}
+	w := &ibWriter{Writer: bufio.NewWriter(out), g: g, sim: dialect == "ibsim", guid: make([]uint64, len(g.Nodes)),
+		desc: make([]string, len(g.Nodes)), told: map[uint64]bool{}}
 	if err := w.identify(dialect); err != nil {
 		return err
 	}
@@ -75,7 +76,8 @@ func (w *ibWriter) identify(dialect string) error {
 			w.desc[i] = d
 		}
 		if len(w.desc[i]) > ibName64 && dialect == "ibsim" || strings.ContainsAny(w.desc[i], "\n\r") {
-			return fmt.Errorf("%s: description %q of %s has %d bytes; InfiniBand allows %d, on one line", dialect, clip(w.desc[i]), w.g.NodeName(topo.NodeID(i)), len(w.desc[i]), ibName64)
+			return fmt.Errorf("%s: description %q of %s has %d bytes; InfiniBand allows %d, on one line",
+				dialect, clip(w.desc[i]), w.g.NodeName(topo.NodeID(i)), len(w.desc[i]), ibName64)
 		}
 		guid, ok := parseGUID(attrs["ib.guid"])
 		if !ok {
@@ -102,7 +104,8 @@ func (w *ibWriter) id(n topo.NodeID) string {
 
 // numbers writes the lines before a record.
 func (w *ibWriter) numbers(attrs topo.Attrs, key string, guid uint64) {
-	fmt.Fprintf(w, "vendid=%s\ndevid=%s\nsysimgguid=%s\n", cmp.Or(attrs["ib.vendid"], "0x0"), cmp.Or(attrs["ib.devid"], "0x0"), cmp.Or(attrs["ib.sysimgguid"], fmt.Sprintf("0x%x", guid)))
+	fmt.Fprintf(w, "vendid=%s\ndevid=%s\nsysimgguid=%s\n", cmp.Or(attrs["ib.vendid"], "0x0"), cmp.Or(attrs["ib.devid"], "0x0"),
+		cmp.Or(attrs["ib.sysimgguid"], fmt.Sprintf("0x%x", guid)))
 	if key == "switchguid" {
 		fmt.Fprintf(w, "switchguid=0x%x(%x)\n", guid, guid)
 	} else {
@@ -115,7 +118,8 @@ func (w *ibWriter) record(n topo.NodeID) {
 	sw := node.Kind == topo.Switch
 	if sw {
 		w.numbers(attrs, "switchguid", w.guid[n])
-		fmt.Fprintf(w, "Switch\t%d %q\t\t# \"%s\" %s port 0 lid %s lmc %s\n", node.Ports, w.id(n), w.desc[n], cmp.Or(attrs["ib.port0"], "base"), cmp.Or(attrs["ib.lid"], "0"), cmp.Or(attrs["ib.lmc"], "0"))
+		fmt.Fprintf(w, "Switch\t%d %q\t\t# \"%s\" %s port 0 lid %s lmc %s\n", node.Ports, w.id(n), w.desc[n], cmp.Or(attrs["ib.port0"], "base"),
+			cmp.Or(attrs["ib.lid"], "0"), cmp.Or(attrs["ib.lmc"], "0"))
 	} else {
 		w.numbers(attrs, "caguid", w.guid[n])
 		fmt.Fprintf(w, "Ca\t%d %q\t\t# \"%s\"\n", node.Ports, w.id(n), w.desc[n])
@@ -134,7 +138,8 @@ func (w *ibWriter) record(n topo.NodeID) {
 	for port := 1; sw && port <= int(node.Ports); port++ {
 		if said := attrs[fmt.Sprintf("ib.an%d", port)]; said != "" {
 			if an, p, ok := anRead(said); ok {
-				fmt.Fprintf(w, "[%d]\t\"H-%016x\"[%d](%x) \t\t# \"%s\" lid %s %dx%s%s\n", port, an.guid, p.peerPort, an.guid, an.desc, cmp.Or(p.lid, "0"), p.width, p.speed, tail(p.more))
+				fmt.Fprintf(w, "[%d]\t\"H-%016x\"[%d](%x) \t\t# \"%s\" lid %s %dx%s%s\n",
+					port, an.guid, p.peerPort, an.guid, an.desc, cmp.Or(p.lid, "0"), p.width, p.speed, tail(p.more))
 				engines = append(engines, engine{an, p, port})
 			}
 		}
@@ -148,7 +153,8 @@ func (w *ibWriter) record(n topo.NodeID) {
 		w.told[guid] = true
 		w.numbers(an.attrs, "caguid", guid)
 		fmt.Fprintf(w, "Ca\t%d \"H-%016x\"\t\t# \"%s\"\n", an.ports, guid, an.desc)
-		fmt.Fprintf(w, "[%d](%x) \t%q[%d]\t\t# lid %s lmc 0 \"%s\" lid %s %dx%s\n\n", an.peerPort, guid, w.id(n), an.at, cmp.Or(an.lid, "0"), w.desc[n], cmp.Or(attrs["ib.lid"], "0"), an.width, an.speed)
+		fmt.Fprintf(w, "[%d](%x) \t%q[%d]\t\t# lid %s lmc 0 \"%s\" lid %s %dx%s\n\n",
+			an.peerPort, guid, w.id(n), an.at, cmp.Or(an.lid, "0"), w.desc[n], cmp.Or(attrs["ib.lid"], "0"), an.width, an.speed)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // generic are words of the descriptions that adapters and switches have from their makers until somebody gives them a name.
-var generic = []string{"Mellanox Technologies", "ConnectX", "InfiniHost", "Infiniscale", "SwitchIB", "SwitchX", "Quantum Mellanox", "NVIDIA Quantum", "Voltaire", "QLogic", "OmniPath"}
+var generic = []string{"Mellanox Technologies", "ConnectX", "InfiniHost", "Infiniscale", "SwitchIB", "SwitchX", "Quantum Mellanox",
+	"NVIDIA Quantum", "Voltaire", "QLogic", "OmniPath"}
 
 func isGeneric(desc string) bool {
 	return strings.TrimSpace(desc) == "" || slices.ContainsFunc(generic, func(w string) bool { return strings.Contains(desc, w) })
@@ -199,7 +200,8 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 	}
 	back, ok := peer.port[p.peerPort]
 	if ok && (back.peer != v.id || back.peerPort != port) {
-		return errorAt(n.dialect, p.line, "port %d of %s leads to port %d of %s, but that leads to port %d of %s (line %d)", port, v.name(), p.peerPort, peer.name(), back.peerPort, clip(back.peer), back.line)
+		return errorAt(n.dialect, p.line, "port %d of %s leads to port %d of %s, but that leads to port %d of %s (line %d)",
+			port, v.name(), p.peerPort, peer.name(), back.peerPort, clip(back.peer), back.line)
 	}
 	if ok && (peer.node < v.node) {
 		return nil // added from the other end

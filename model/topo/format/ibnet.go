@@ -72,7 +72,8 @@ func (n *ibNet) node(id string, sw bool, line int) (*ibNode, error) {
 func (n *ibNet) plug(v *ibNode, port int, p *ibPort) error {
 	old, ok := v.port[port]
 	if ok && (old.peer != p.peer || old.peerPort != p.peerPort) && !v.aggregation() {
-		return errorAt(n.dialect, p.line, "port %d of %s leads to port %d of %s, but to port %d of %s in line %d", port, v.name(), p.peerPort, p.peer, old.peerPort, old.peer, old.line)
+		return errorAt(n.dialect, p.line, "port %d of %s leads to port %d of %s, but to port %d of %s in line %d",
+			port, v.name(), p.peerPort, p.peer, old.peerPort, old.peer, old.line)
 	}
 	if !ok || old.implied {
 		v.port[port] = p
@@ -205,7 +206,8 @@ func readClassic(n *ibNet, data []byte) error {
 		line = strings.TrimSpace(line)
 		key, value, assigned := strings.Cut(line, "=")
 		switch {
-		case line == "" || line[0] == '#' || strings.HasPrefix(line, "ibwarn:") || strings.HasPrefix(line, "Non-Chassis") || strings.HasPrefix(line, "Chassis") || strings.HasPrefix(line, "Spine") || strings.HasPrefix(line, "Line"):
+		case line == "" || line[0] == '#' || strings.HasPrefix(line, "ibwarn:") || strings.HasPrefix(line, "Non-Chassis") ||
+			strings.HasPrefix(line, "Chassis") || strings.HasPrefix(line, "Spine") || strings.HasPrefix(line, "Line"):
 			return nil
 		case line[0] == '[':
 			if current == nil {
@@ -225,7 +227,9 @@ func readClassic(n *ibNet, data []byte) error {
 		}
 		sw, ports, id, rest, ok := nodeHead(line)
 		if !ok {
-			return errorAt(n.dialect, number, `found %q; expected Switch, Ca or Rt with a number of ports (at most %d) and a quoted id, or a port like [1] "S-0002c90300001234"[2]`, clip(line), maxIBPorts)
+			return errorAt(n.dialect, number,
+				`found %q; expected Switch, Ca or Rt with a number of ports (at most %d) and a quoted id, or a port like [1] "S-0002c90300001234"[2]`,
+				clip(line), maxIBPorts)
 		}
 		seen = true
 		v, err := n.node(id, sw, number)

@@ -84,7 +84,8 @@ func TestClassicDumpWithEveryOddity(t *testing.T) {
 	for _, h := range g.Hosts {
 		hosts = append(hosts, h.Name)
 	}
-	if got, want := strings.Join(hosts, " "), "atlas35 gateway host-b8599f0300000050 localhost-b8599f0300000030 localhost-b8599f0300000040 n1 n2"; got != want {
+	if got, want := strings.Join(hosts, " "),
+		"atlas35 gateway host-b8599f0300000050 localhost-b8599f0300000030 localhost-b8599f0300000040 n1 n2"; got != want {
 		t.Errorf("hosts %s\nwant  %s", got, want)
 	}
 	for name, tier := range map[string]uint8{"leaf1": 1, "switch-b8599f0300000003": 1, "core-1/L01": 2, "core-1/S02": 0} {
@@ -194,8 +195,10 @@ func TestIbnetRefusals(t *testing.T) {
 		{"no port number", head + "[x] \"S-0000000000000002\"[1]\n", "line 2: no port number from 1 to 254"},
 		{"no peer", head + "[1] nowhere\n", "line 2: no quoted id of a peer"},
 		{"a record twice", head + head, "line 2: a second record of S-0000000000000001; the first is in line 1"},
-		{"two cables in a port", head + "[1] \"S-0000000000000002\"[1]\n[1] \"S-0000000000000003\"[1]\n", "line 3: port 1 of \"a\" leads to port 1 of S-0000000000000003, but to port 1 of S-0000000000000002 in line 2"},
-		{"ends that disagree", head + "[1] \"S-0000000000000002\"[1]\nSwitch 4 \"S-0000000000000002\"\n[1] \"S-0000000000000001\"[2]\n", "leads to port"},
+		{"two cables in a port", head + "[1] \"S-0000000000000002\"[1]\n[1] \"S-0000000000000003\"[1]\n",
+			"line 3: port 1 of \"a\" leads to port 1 of S-0000000000000003, but to port 1 of S-0000000000000002 in line 2"},
+		{"ends that disagree", head + "[1] \"S-0000000000000002\"[1]\nSwitch 4 \"S-0000000000000002\"\n[1] \"S-0000000000000001\"[2]\n",
+			"leads to port"},
 		{"a loop", head + "[1] \"S-0000000000000001\"[2]\n", "leads back to itself"},
 		{"a report cut off", "CA   134  1 0x7cfe900300000001 4x NDR - SW  1719\n", "line 1: no type, LID, port and GUID of the peer"},
 		{"no GUID", "Switch 4 \"sw1\"\n", "has no GUID"},
@@ -303,8 +306,10 @@ func TestRandomFabricsComeBack(t *testing.T) {
 // TestUnknownSpeedStaysUnknown: a speed that nobody knows does not become SDR.
 func TestUnknownSpeedStaysUnknown(t *testing.T) {
 	for _, said := range []string{"4xZDR", "???", "4x???", ""} {
-		file := "Switch\t2 \"S-0002c90300001234\"\t# \"leaf\" base port 0 lid 1 lmc 0\n[1]\t\"H-0002c90300005678\"[1](2c90300005679)\t# \"n0 mlx5_0\" lid 2 " + said + "\n\n" +
-			"Ca\t1 \"H-0002c90300005678\"\t# \"n0 mlx5_0\"\n[1](2c90300005679)\t\"S-0002c90300001234\"[1]\t# lid 2 lmc 0 \"leaf\" lid 1 " + said + "\n"
+		file := "Switch\t2 \"S-0002c90300001234\"\t# \"leaf\" base port 0 lid 1 lmc 0\n[1]\t\"H-0002c90300005678\"[1](2c90300005679)\t# \"n0 mlx5_0\" lid 2 " +
+			said + "\n\n" +
+			"Ca\t1 \"H-0002c90300005678\"\t# \"n0 mlx5_0\"\n[1](2c90300005679)\t\"S-0002c90300001234\"[1]\t# lid 2 lmc 0 \"leaf\" lid 1 " +
+			said + "\n"
 		g := again(t, "ibnetdiscover", []byte(file))
 		if g.Unstated() != 1 {
 			t.Errorf("%q reads as %s", said, g.Class(0))

@@ -74,7 +74,9 @@ func readReport(n *ibNet, data []byte) error {
 			return nil
 		}
 		bad := func(what string) error {
-			return errorAt(n.dialect, number, "%s in %q; expected a line like SW 1719 10 0x7cfe9003009ce5b0 4x EDR - CA 134 1 0x7cfe9003003b4bde ( 'leaf1' - 'n1 HCA-1' )", what, clip(text))
+			return errorAt(n.dialect, number,
+				"%s in %q; expected a line like SW 1719 10 0x7cfe9003009ce5b0 4x EDR - CA 134 1 0x7cfe9003003b4bde ( 'leaf1' - 'n1 HCA-1' )",
+				what, clip(text))
 		}
 		if len(text) > 4096 {
 			return bad("too much")
@@ -117,10 +119,12 @@ func readReport(n *ibNet, data []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := n.plug(v, from.port, &ibPort{peer: to.id(), peerPort: to.port, width: w, speed: s, lid: lidOf(from), peerLID: lidOf(to), line: number}); err != nil {
+		if err := n.plug(v, from.port, &ibPort{peer: to.id(), peerPort: to.port, width: w, speed: s, lid: lidOf(from), peerLID: lidOf(to),
+			line: number}); err != nil {
 			return err
 		}
-		return n.plug(peer, to.port, &ibPort{peer: from.id(), peerPort: from.port, width: w, speed: s, lid: lidOf(to), peerLID: lidOf(from), line: number, implied: true})
+		return n.plug(peer, to.port, &ibPort{peer: from.id(), peerPort: from.port, width: w, speed: s, lid: lidOf(to), peerLID: lidOf(from),
+			line: number, implied: true})
 	})
 }
 

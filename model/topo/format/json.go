@@ -131,7 +131,8 @@ func encodeJSON(out io.Writer, g *topo.Graph) error {
 	})
 	list("nodes", len(g.Nodes), func(i int) any {
 		n := &g.Nodes[i]
-		v := jsonNode{Name: n.Name, Kind: n.Kind.String(), Host: opt(int32(n.Host)), Tier: n.Tier, Fabric: opt(n.Fabric), Plane: opt(n.Plane), Rail: opt(n.Rail),
+		v := jsonNode{Name: n.Name, Kind: n.Kind.String(), Host: opt(int32(n.Host)), Tier: n.Tier, Fabric: opt(n.Fabric), Plane: opt(n.Plane),
+			Rail:  opt(n.Rail),
 			Ports: n.Ports, Pos: opt(n.Pos), Model: n.Model, Attrs: g.Attrs[topo.NodeID(i)]}
 		if n.Host == topo.None { // a part of a host stands where the host stands
 			v.Pod, v.Rack = opt(n.Pod), opt(n.Rack)
@@ -217,7 +218,8 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 				return nil, bad("nodes", i, "host %q has more than %d parts", clip(v.Hosts[host].Name), maxParts)
 			}
 		}
-		id := b.Node(topo.Node{Kind: kind, Name: n.Name, Host: topo.HostID(host), Tier: n.Tier, Fabric: orNone(n.Fabric), Plane: orNone(n.Plane), Rail: orNone(n.Rail),
+		id := b.Node(topo.Node{Kind: kind, Name: n.Name, Host: topo.HostID(host), Tier: n.Tier, Fabric: orNone(n.Fabric), Plane: orNone(n.Plane),
+			Rail:  orNone(n.Rail),
 			Ports: n.Ports, Pod: orNone(n.Pod), Rack: orNone(n.Rack), Pos: orNone(n.Pos), Model: n.Model})
 		b.Attr(id, n.Attrs)
 	}

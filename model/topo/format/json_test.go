@@ -13,7 +13,8 @@ import (
 
 func TestJSONLosesNothing(t *testing.T) {
 	c := catalog.Default()
-	for _, preset := range bounded.First(7, "dgx-a100", "gb200-nvl72", "fat-tree", "rail", "dragonfly", "torus", "superpod-h100", "alibaba-hpn") {
+	for _, preset := range bounded.First(7, "dgx-a100", "gb200-nvl72", "fat-tree", "rail", "dragonfly", "torus", "superpod-h100",
+		"alibaba-hpn") {
 		t.Run(preset, func(t *testing.T) {
 			var params map[string]int
 			if preset == "fat-tree" || preset == "rail" {
@@ -62,7 +63,8 @@ func TestJSONRefusals(t *testing.T) {
 		{"a wrong type", head + `"nodes":[{"name":7}]}`, "line 2: nodes.name holds a number; expected string"},
 		{"an unknown kind", head + `"nodes":[{"name":"a","kind":"toaster"}],"links":[]}`, `nodes[0]: unknown node kind "toaster"; known: gpu`},
 		{"a link to nowhere", head + `"nodes":[],"links":[{"a":0,"b":1,"class":0}]}`, "links[0]: joins nodes 0 and 1 of 0"},
-		{"no such class", head + `"nodes":[{"name":"a","kind":"switch"},{"name":"b","kind":"switch"}],"links":[{"a":0,"b":1,"class":3}]}`, "links[0]: class is 3; there are 0 classes"},
+		{"no such class", head + `"nodes":[{"name":"a","kind":"switch"},{"name":"b","kind":"switch"}],"links":[{"a":0,"b":1,"class":3}]}`,
+			"links[0]: class is 3; there are 0 classes"},
 		{"no such host", head + `"nodes":[{"name":"a","kind":"gpu","host":2}],"links":[]}`, "nodes[0]: host is 2; there are 0 hosts"},
 		{"more behind", head + `"nodes":[],"links":[]} {}`, "line 2: more follows"},
 		{"cut off", head, "unexpected EOF"},

@@ -115,7 +115,8 @@ func encodeNCCLHost(out io.Writer, g *topo.Graph, h topo.HostID) error {
 }
 
 func writeNCCL(out io.Writer, g *topo.Graph, hosts []topo.HostID) error {
-	w := &ncclWriter{g: g, seen: map[topo.NodeID]bool{}, gpus: map[topo.NodeID]int{}, nics: map[topo.NodeID]int{}, busy: map[topo.NodeID]string{}}
+	w := &ncclWriter{g: g, seen: map[topo.NodeID]bool{}, gpus: map[topo.NodeID]int{}, nics: map[topo.NodeID]int{},
+		busy: map[topo.NodeID]string{}}
 	root := &element{name: "system", attrs: topo.Attrs{}}
 	for _, h := range hosts {
 		w.invent(h)

@@ -76,7 +76,8 @@ func ViewNCCL(g *topo.Graph, h topo.HostID) NCCLView {
 		v.Islands = append(v.Islands, island)
 	}
 	slices.SortFunc(v.Islands, func(x, y Island) int {
-		return cmp.Or(-cmp.Compare(x.GPUs, y.GPUs), -cmp.Compare(x.NICs, y.NICs), strings.Compare(x.GPULink, y.GPULink), strings.Compare(x.NICLink, y.NICLink))
+		return cmp.Or(-cmp.Compare(x.GPUs, y.GPUs), -cmp.Compare(x.NICs, y.NICs), strings.Compare(x.GPULink, y.GPULink),
+			strings.Compare(x.NICLink, y.NICLink))
 	})
 	return v
 }

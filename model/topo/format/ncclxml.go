@@ -159,7 +159,8 @@ func decodeNCCL(name string, data []byte) (*topo.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ncclReader{b: topo.NewBuilder(name), hosts: map[string]topo.HostID{}, pex: map[topo.HostID]int{}, nvs: map[uint64]topo.NodeID{}, lines: map[ncclAddress]int{}}
+	r := &ncclReader{b: topo.NewBuilder(name), hosts: map[string]topo.HostID{}, pex: map[topo.HostID]int{}, nvs: map[uint64]topo.NodeID{},
+		lines: map[ncclAddress]int{}}
 	hashes := map[string]bool{}
 	for _, e := range root.subs {
 		if e.name != "cpu" {
@@ -242,7 +243,8 @@ func function(class string) topo.Kind {
 		prefix string
 		kind   topo.Kind
 	}{
-		{"0x0604", topo.PCIeSwitch}, {"0x0680", topo.NVSwitch}, {"0x03", topo.GPU}, {"0x12", topo.GPU}, {"0x02", topo.NIC}, {"0x0c06", topo.NIC}, {"0x0801", topo.PCIeSwitch},
+		{"0x0604", topo.PCIeSwitch}, {"0x0680", topo.NVSwitch}, {"0x03", topo.GPU}, {"0x12", topo.GPU}, {"0x02", topo.NIC}, {"0x0c06", topo.NIC},
+		{"0x0801", topo.PCIeSwitch},
 	} {
 		if strings.HasPrefix(class, c.prefix) {
 			return c.kind
@@ -274,7 +276,8 @@ func (r *ncclReader) pci(e *element, parent, cpu topo.NodeID, host topo.HostID) 
 	}
 	at := ncclAddress{host, id}
 	if first, twice := r.lines[at]; twice {
-		return errorAt("nccl-xml", e.line, "<pci> has busid %q, which is in line %d already; a host has a bus id once", clip(e.attrs["busid"]), first)
+		return errorAt("nccl-xml", e.line, "<pci> has busid %q, which is in line %d already; a host has a bus id once",
+			clip(e.attrs["busid"]), first)
 	}
 	r.lines[at] = e.line
 	var gpus, nics, below, rest []*element

@@ -125,7 +125,8 @@ func TestEveryHostKindAsNCCLXML(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 			want, have := ViewNCCL(g, 0), ViewNCCL(got, 0)
-			if want.GPUs != have.GPUs || want.NICs != have.NICs || !slices.Equal(want.NUMA, have.NUMA) || !slices.Equal(want.GPUPairs, have.GPUPairs) || !slices.Equal(want.NICPairs, have.NICPairs) {
+			if want.GPUs != have.GPUs || want.NICs != have.NICs || !slices.Equal(want.NUMA, have.NUMA) ||
+				!slices.Equal(want.GPUPairs, have.GPUPairs) || !slices.Equal(want.NICPairs, have.NICPairs) {
 				t.Errorf("want %+v\ngot  %+v\n%s", want, have, out.String())
 			}
 			gpus, again := parts(g, 0, topo.GPU), parts(got, 0, topo.GPU)
@@ -220,7 +221,9 @@ func TestNCCLXMLRefusals(t *testing.T) {
 		{"no CPU", "<system version=\"1\"/>", "<system> holds no <cpu>"},
 		{"no bus id", "<system>\n<cpu>\n<pci bus=\"01:00.0\"/>\n</cpu></system>", `line 3: <pci> has busid ""; expected one like`},
 		{"a GPU at a CPU", "<system>\n<cpu>\n<gpu dev=\"0\"/></cpu></system>", "line 3: found <gpu> in <cpu>; expected <pci> or <nic>"},
-		{"links that disagree", `<system><cpu><pci busid="1:00.0"><gpu dev="0"><nvlink target="2:00.0" count="2" tclass="0x030200"/></gpu></pci><pci busid="2:00.0"><gpu dev="1"><nvlink target="1:00.0" count="1" tclass="0x030200"/></gpu></pci></cpu></system>`, "2:00.0 lists 1 links to 1:00.0, which lists 2"},
+		{"links that disagree",
+			`<system><cpu><pci busid="1:00.0"><gpu dev="0"><nvlink target="2:00.0" count="2" tclass="0x030200"/></gpu></pci><pci busid="2:00.0"><gpu dev="1"><nvlink target="1:00.0" count="1" tclass="0x030200"/></gpu></pci></cpu></system>`,
+			"2:00.0 lists 1 links to 1:00.0, which lists 2"},
 		{"text inside", "<system><cpu>hello</cpu></system>", `found text "hello"`},
 		{"a deep nest", "<system>" + strings.Repeat("<cpu>", 100), "nested more than 64 deep"},
 		{"an attribute twice", `<system a="1" a="2"/>`, "attribute a appears twice"},
@@ -243,7 +246,8 @@ func TestNCCLRefusesATwiceUsedBusID(t *testing.T) {
     <pci busid="0000:01:00.0" class="0x030200"><gpu dev="1" sm="90"/></pci>
   </cpu>
 </system>`
-	if _, err := decodeNCCL("x", []byte(file)); err == nil || !strings.Contains(err.Error(), `line 4: <pci> has busid "0000:01:00.0", which is in line 3 already`) {
+	if _, err := decodeNCCL("x", []byte(file)); err == nil ||
+		!strings.Contains(err.Error(), `line 4: <pci> has busid "0000:01:00.0", which is in line 3 already`) {
 		t.Error(err)
 	}
 }
@@ -280,7 +284,8 @@ func TestOneHostOfSeveral(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := d.Encode(&out, b.Graph); err == nil || !strings.Contains(err.Error(), `"n0" and "n1" among them; say which with --host`) || out.Len() > 0 {
+		if err := d.Encode(&out, b.Graph); err == nil || !strings.Contains(err.Error(), `"n0" and "n1" among them; say which with --host`) ||
+			out.Len() > 0 {
 			t.Errorf("%s: %v, %d bytes", name, err, out.Len())
 		}
 		if err := d.EncodeHost(&out, b.Graph, 2); err != nil || out.Len() == 0 {

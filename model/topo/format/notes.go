@@ -32,7 +32,8 @@ func Notes(g *topo.Graph) []string {
 		if len(targets) > 4 {
 			shown += " and others"
 		}
-		notes = append(notes, fmt.Sprintf("%d accelerator links lead to devices that the file does not hold: %s; they are left out", links, shown))
+		notes = append(notes, fmt.Sprintf("%d accelerator links lead to devices that the file does not hold: %s; they are left out",
+			links, shown))
 	}
 	if n := g.Unstated(); n > 0 {
 		notes = append(notes, fmt.Sprintf("the rates of %d links are not stated; say what they are with --link, such as --link ndr", n))

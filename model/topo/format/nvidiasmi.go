@@ -150,7 +150,8 @@ func readSMI(data []byte) (*smiMatrix, error) {
 			if names == nil {
 				return nil // a prompt, a date, a title
 			}
-			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity") || strings.Contains(line, "CPUAffinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
+			hasCPU, hasNUMA, hasGPUNUMA = strings.Contains(line, "CPU Affinity") ||
+				strings.Contains(line, "CPUAffinity"), strings.Contains(line, "NUMA Affinity"), strings.Contains(line, "GPU NUMA ID")
 			return m.firstLine(number, line, names, hasCPU, index)
 		}
 		if strings.Contains(line, "Legend:") {
@@ -259,7 +260,8 @@ func headless(data []byte) (names []string, columns int) {
 			return headed
 		}
 		fields := strings.Fields(line)
-		if len(fields) < 2 || len(fields) > 2*maxDevices || len(names) == 0 && !gpuLabel.MatchString(fields[0]) || !gpuLabel.MatchString(fields[0]) && !nicName(fields[0]) {
+		if len(fields) < 2 || len(fields) > 2*maxDevices || len(names) == 0 && !gpuLabel.MatchString(fields[0]) ||
+			!gpuLabel.MatchString(fields[0]) && !nicName(fields[0]) {
 			return nil
 		}
 		n := 0
@@ -388,7 +390,8 @@ func (m *smiMatrix) check() error {
 			case !haveIJ && !haveJI && !d.gpu && !m.devices[j].gpu:
 				m.cells[i] = append(m.cells[i], topo.Connection{Span: unknownSpan})
 			case !haveIJ && !haveJI:
-				return fmt.Errorf("nvidia-smi: nothing says how %s and %s are joined: the rows of both are cut off or missing", m.devices[j].label, d.label)
+				return fmt.Errorf("nvidia-smi: nothing says how %s and %s are joined: the rows of both are cut off or missing",
+					m.devices[j].label, d.label)
 			case !haveIJ:
 				m.cells[i] = append(m.cells[i], m.cells[j][i]) // rows end early, they have no holes: len(m.cells[i]) is j
 			}

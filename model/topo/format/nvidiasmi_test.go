@@ -145,18 +145,33 @@ func TestMatrixAsItIsFoundInTheWild(t *testing.T) {
 		{"underlined header, GPU NUMA ID, legend of NICs", []byte("\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n" +
 			"GPU0\t X \tNV18\tPIX\t0-55,112-167\t0\t\tN/A\nGPU1\tNV18\t X \tSYS\t56-111,168-223\t1\t\tN/A\nNIC0\tPIX\tSYS\t X \t\t\t\t\n\n" +
 			"Legend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_4\n"), "X NV18 PIX/NV18 X SYS/PIX SYS X"},
-		{"blank CPU affinity", []byte("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t\tN/A\nGPU1\tPHB\t X \t\tN/A\n"), "X PHB/PHB X"},
-		{"spaces, a prompt, no legend", []byte("$ nvidia-smi topo -m\n        GPU0    GPU1    mlx5_0  CPU Affinity    NUMA Affinity\nGPU0     X      NODE    PIX     0-23,48-71      0-1\nGPU1    NODE     X      NODE    0-23,48-71      0-1\nmlx5_0  PIX     NODE     X\n"), "X NODE PIX/NODE X NODE/PIX NODE X"},
-		{"names run together, SOC, NICs out of order", []byte("\t    GPU0GPU1mlx5_0\tmlx5_2\tCPU Affinity\nGPU0\t X \tNV1\tPIX\tSOC\t1-1\nGPU1\tNV1\t X \tSOC\tPIX\t1-1\nmlx5_0\tPIX\tSOC\t X \tSOC\nmlx5_2\tSOC\tPIX\tSOC\t X\n"), "X NV1 PIX SYS/NV1 X SYS PIX/PIX SYS X SYS/SYS PIX SYS X"},
-		{"dcgmi's own, with a board of two", []byte("      GPU0 GPU1 GPU2\nGPU0     X  PSB  PHB\nGPU1   PSB    X  PHB\nGPU2   PHB  PHB    X\n"), "X PIX PHB/PIX X PHB/PHB PHB X"},
-		{"a last line cut off", []byte("\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tSYS\tNODE\t0-5\nGPU1\tSYS\t X \tSYS\t6-11\nNIC0\tNODE\tS"), "X SYS NODE/SYS X SYS/NODE SYS X"},
-		{"a hybrid cube mesh", smi("_ GPU0 GPU1 GPU2 GPU3", "GPU0 X NV1 NV1 NV2", "GPU1 NV1 X NV2 NV1", "GPU2 NV1 NV2 X NV2", "GPU3 NV2 NV1 NV2 X")[1:], "X NV1 NV1 NV2/NV1 X NV2 NV1/NV1 NV2 X NV2/NV2 NV1 NV2 X"},
-		{"escapes without their first byte", []byte("NVIDIA Topology: \n\t[4mGPU0\tGPU1\tCPU Affinity[0m\nGPU0\t X \tPHB\t0-3\nGPU1\tPHB\t X \t0-3\n"), "X PHB/PHB X"},
-		{"no header, no rows of NICs", []byte("All pairs:\n\nGPU0\t X \tNV18\tPXB\tSYS\t0-31,64-95\t0\t\tN/A\nGPU1\tNV18\t X \tSYS\tPXB\t32-63\t1\t\tN/A\n"), "X NV18 PXB SYS/NV18 X SYS PXB/PXB SYS X SYS/SYS PXB SYS X"},
-		{"rows of NICs left out", []byte("\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\nGPU0\t X \tNV18\tPIX\tNODE\t0-31\nGPU1\tNV18\t X \tNODE\tPIX\t0-31\n```\n"), "X NV18 PIX NODE/NV18 X NODE PIX/PIX NODE X NODE/NODE PIX NODE X"},
-		{"columns out of order", []byte("\tGPU2\tmlx5_1\tGPU0\nGPU2\t X \tPIX\tNV4\nmlx5_1\tPIX\t X \tSYS\nGPU0\tNV4\tSYS\t X \n"), "X NV4 SYS/NV4 X PIX/SYS PIX X"},
+		{"blank CPU affinity", []byte("\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t\tN/A\nGPU1\tPHB\t X \t\tN/A\n"),
+			"X PHB/PHB X"},
+		{"spaces, a prompt, no legend",
+			[]byte("$ nvidia-smi topo -m\n        GPU0    GPU1    mlx5_0  CPU Affinity    NUMA Affinity\nGPU0     X      NODE    PIX     0-23,48-71      0-1\nGPU1    NODE     X      NODE    0-23,48-71      0-1\nmlx5_0  PIX     NODE     X\n"),
+			"X NODE PIX/NODE X NODE/PIX NODE X"},
+		{"names run together, SOC, NICs out of order",
+			[]byte("\t    GPU0GPU1mlx5_0\tmlx5_2\tCPU Affinity\nGPU0\t X \tNV1\tPIX\tSOC\t1-1\nGPU1\tNV1\t X \tSOC\tPIX\t1-1\nmlx5_0\tPIX\tSOC\t X \tSOC\nmlx5_2\tSOC\tPIX\tSOC\t X\n"),
+			"X NV1 PIX SYS/NV1 X SYS PIX/PIX SYS X SYS/SYS PIX SYS X"},
+		{"dcgmi's own, with a board of two", []byte("      GPU0 GPU1 GPU2\nGPU0     X  PSB  PHB\nGPU1   PSB    X  PHB\nGPU2   PHB  PHB    X\n"),
+			"X PIX PHB/PIX X PHB/PHB PHB X"},
+		{"a last line cut off", []byte("\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tSYS\tNODE\t0-5\nGPU1\tSYS\t X \tSYS\t6-11\nNIC0\tNODE\tS"),
+			"X SYS NODE/SYS X SYS/NODE SYS X"},
+		{"a hybrid cube mesh", smi("_ GPU0 GPU1 GPU2 GPU3", "GPU0 X NV1 NV1 NV2", "GPU1 NV1 X NV2 NV1", "GPU2 NV1 NV2 X NV2",
+			"GPU3 NV2 NV1 NV2 X")[1:], "X NV1 NV1 NV2/NV1 X NV2 NV1/NV1 NV2 X NV2/NV2 NV1 NV2 X"},
+		{"escapes without their first byte",
+			[]byte("NVIDIA Topology: \n\t[4mGPU0\tGPU1\tCPU Affinity[0m\nGPU0\t X \tPHB\t0-3\nGPU1\tPHB\t X \t0-3\n"), "X PHB/PHB X"},
+		{"no header, no rows of NICs",
+			[]byte("All pairs:\n\nGPU0\t X \tNV18\tPXB\tSYS\t0-31,64-95\t0\t\tN/A\nGPU1\tNV18\t X \tSYS\tPXB\t32-63\t1\t\tN/A\n"),
+			"X NV18 PXB SYS/NV18 X SYS PXB/PXB SYS X SYS/SYS PXB SYS X"},
+		{"rows of NICs left out",
+			[]byte("\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\nGPU0\t X \tNV18\tPIX\tNODE\t0-31\nGPU1\tNV18\t X \tNODE\tPIX\t0-31\n```\n"),
+			"X NV18 PIX NODE/NV18 X NODE PIX/PIX NODE X NODE/NODE PIX NODE X"},
+		{"columns out of order", []byte("\tGPU2\tmlx5_1\tGPU0\nGPU2\t X \tPIX\tNV4\nmlx5_1\tPIX\t X \tSYS\nGPU0\tNV4\tSYS\t X \n"),
+			"X NV4 SYS/NV4 X PIX/SYS PIX X"},
 		{"one GPU", []byte("\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-19\t0\t\tN/A\n"), "X"},
-		{"two GPUs that a container sees of eight", []byte("\tGPU4\tGPU6\tCPU Affinity\nGPU4\t X \tNV12\t0-31\nGPU6\tNV12\t X \t0-31\n"), "X NV12/NV12 X"},
+		{"two GPUs that a container sees of eight", []byte("\tGPU4\tGPU6\tCPU Affinity\nGPU4\t X \tNV12\t0-31\nGPU6\tNV12\t X \t0-31\n"),
+			"X NV12/NV12 X"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if d, ok := Detect(c.data); (!ok || d.Name != "nvidia-smi") && !strings.HasPrefix(c.name, "no header") {
@@ -172,7 +187,8 @@ func TestMatrixAsItIsFoundInTheWild(t *testing.T) {
 }
 
 func TestMatrixKeepsNamesAndAffinity(t *testing.T) {
-	g := again(t, "nvidia-smi", []byte("\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV12\tPXB\t48-63,176-191\t3\t\t8\nGPU1\tNV12\t X \tPXB\t48-63,176-191\t3\t\t16\nNIC0\tPXB\tPXB\t X \t\t\t\t\n\nNIC Legend:\n\n  NIC0: ibp12s0\n"))
+	g := again(t, "nvidia-smi",
+		[]byte("\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV12\tPXB\t48-63,176-191\t3\t\t8\nGPU1\tNV12\t X \tPXB\t48-63,176-191\t3\t\t16\nNIC0\tPXB\tPXB\t X \t\t\t\t\n\nNIC Legend:\n\n  NIC0: ibp12s0\n"))
 	gpu, err := g.Lookup("gpu1")
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +273,8 @@ func TestNVSwitchOrDirect(t *testing.T) {
 func TestMatrixRefusals(t *testing.T) {
 	for _, c := range []struct{ name, data, want string }{
 		{"asymmetric", "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tSYS\t X \n", "line 3: GPU1 to GPU0 is SYS, but GPU0 to GPU1 is PIX in line 2"},
-		{"no such tree", "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tPIX\nGPU1\tPIX\t X \tSYS\nGPU2\tPIX\tSYS\t X \n", "GPU2 to GPU1 is SYS, but both are within PIX of the same devices"},
+		{"no such tree", "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tPIX\tPIX\nGPU1\tPIX\t X \tSYS\nGPU2\tPIX\tSYS\t X \n",
+			"GPU2 to GPU1 is SYS, but both are within PIX of the same devices"},
 		{"unknown word", "\tGPU0\tGPU1\nGPU0\t X \tPXY\nGPU1\tPXY\t X \n", `line 2: GPU0 to GPU1: found "PXY"; expected X, NV#, PIX`},
 		{"off the diagonal", "\tGPU0\tGPU1\nGPU0\tPIX\t X \nGPU1\t X \tPIX\n", "expected X on the diagonal"},
 		{"NVLink to a NIC", "\tGPU0\tNIC0\nGPU0\t X \tNV4\nNIC0\tNV4\t X \n", "only GPUs have such links"},
@@ -276,7 +293,8 @@ func TestMatrixRefusals(t *testing.T) {
 }
 
 func TestCPUList(t *testing.T) {
-	for mask, want := range map[string]string{"000000ff,ffff0000,00ffffff": "0-23,48-71", "1": "0", "5": "0,2", "80000000,00000001": "0,63", "": "", "0-15": "", "ffffffff,ffffffff": "0-63"} {
+	for mask, want := range map[string]string{"000000ff,ffff0000,00ffffff": "0-23,48-71", "1": "0", "5": "0,2", "80000000,00000001": "0,63",
+		"": "", "0-15": "", "ffffffff,ffffffff": "0-63"} {
 		if got := cpuList(mask); got != want {
 			t.Errorf("%q: got %q, want %q", mask, got, want)
 		}

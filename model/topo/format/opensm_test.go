@@ -142,8 +142,10 @@ func (s *subnet) torusConfig(t *testing.T, g *topo.Graph, dims []int) string {
 		return fmt.Sprintf("0x%x", inventGUID(g.Nodes[n].Name))
 	}
 	text := fmt.Sprintf("torus %d %d %d\n", dims[0], dims[1], dims[2])
-	text += fmt.Sprintf("xp_link %s %s\nyp_link %s %s\nzp_link %s %s\n", guid(0, 0, 0), guid(1, 0, 0), guid(0, 0, 0), guid(0, 1, 0), guid(0, 0, 0), guid(0, 0, 1))
-	text += fmt.Sprintf("xm_link %s %s\nym_link %s %s\nzm_link %s %s\n", guid(0, 0, 0), guid(dims[0]-1, 0, 0), guid(0, 0, 0), guid(0, dims[1]-1, 0), guid(0, 0, 0), guid(0, 0, dims[2]-1))
+	text += fmt.Sprintf("xp_link %s %s\nyp_link %s %s\nzp_link %s %s\n",
+		guid(0, 0, 0), guid(1, 0, 0), guid(0, 0, 0), guid(0, 1, 0), guid(0, 0, 0), guid(0, 0, 1))
+	text += fmt.Sprintf("xm_link %s %s\nym_link %s %s\nzm_link %s %s\n",
+		guid(0, 0, 0), guid(dims[0]-1, 0, 0), guid(0, 0, 0), guid(0, dims[1]-1, 0), guid(0, 0, 0), guid(0, 0, dims[2]-1))
 	path := filepath.Join(s.Dir, "torus.conf")
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,8 @@ func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
 			value = strings.Trim(value, `"'`)
 			key = strings.ToLower(key)
 			if !ok || value == "" {
-				return errorAt("slurm", number, "found %q; expected SwitchName=, Nodes=, Switches=, LinkSpeed=, BlockName= or BlockSizes= with a value", clip(field))
+				return errorAt("slurm", number, "found %q; expected SwitchName=, Nodes=, Switches=, LinkSpeed=, BlockName= or BlockSizes= with a value",
+					clip(field))
 			}
 			switch {
 			case i == 0 && (key == "switchname" || key == "blockname"):

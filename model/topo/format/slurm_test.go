@@ -11,7 +11,8 @@ import (
 )
 
 func TestSlurmFiles(t *testing.T) {
-	tree := again(t, "slurm", []byte("# a tree\nswitchname=s0 nodes=tux[0-3,7] LinkSpeed=900\nSwitchName=s1 \\\n  Nodes=tux[4-6]\nSwitchName=s4 Switches=s[0-1]  LinkSpeed=1800 # twice\nSwitchName=s5 Switches=s[0-1]\n"))
+	tree := again(t, "slurm",
+		[]byte("# a tree\nswitchname=s0 nodes=tux[0-3,7] LinkSpeed=900\nSwitchName=s1 \\\n  Nodes=tux[4-6]\nSwitchName=s4 Switches=s[0-1]  LinkSpeed=1800 # twice\nSwitchName=s5 Switches=s[0-1]\n"))
 	if len(tree.Hosts) != 8 || tree.Count(topo.Switch) != 4 || len(tree.Links) != 12 || tree.Fabrics[0].Family != topo.Clos {
 		t.Errorf("got %d hosts, %d switches, %d links, %s", len(tree.Hosts), tree.Count(topo.Switch), len(tree.Links), tree.Fabrics[0].Family)
 	}
@@ -72,7 +73,8 @@ func TestSlurmBlocksOfNVLinkDomains(t *testing.T) {
 	if err := encodeSlurm(&out, g); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "topology/block") || !strings.Contains(out.String(), "\nBlockName=block0 Nodes=") || !strings.HasSuffix(out.String(), "BlockSizes=18\n") {
+	if !strings.Contains(out.String(), "topology/block") || !strings.Contains(out.String(), "\nBlockName=block0 Nodes=") ||
+		!strings.HasSuffix(out.String(), "BlockSizes=18\n") {
 		t.Errorf("got\n%s", out.String())
 	}
 	again(t, "slurm", out.Bytes())

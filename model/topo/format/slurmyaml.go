@@ -49,7 +49,8 @@ func readSlurmYAML(data []byte) (entries []*slurmEntry, sizes string, err error)
 	case block.line > 0:
 		err = r.read(block, "blocks", "block")
 	default:
-		err = errorAt("slurm", chosen.line, "topology %q has neither tree nor block; nothing else has switches to read", clip(chosen.get("topology").text))
+		err = errorAt("slurm", chosen.line, "topology %q has neither tree nor block; nothing else has switches to read",
+			clip(chosen.get("topology").text))
 	}
 	if err == nil && len(r.entries) == 0 {
 		err = errorAt("slurm", chosen.line, "topology %q names no switch and no block", clip(chosen.get("topology").text))
@@ -307,7 +308,8 @@ func (p *plainYAML) entry(n *plainNode, l *plainLine, depth int) error {
 	switch next := p.at; {
 	case rest != "":
 		child, err = p.scalar(l.number, rest)
-	case next < len(p.lines) && (p.lines[next].indent > l.indent || p.lines[next].indent == l.indent && strings.HasPrefix(p.lines[next].text, "- ")):
+	case next < len(p.lines) && (p.lines[next].indent > l.indent || p.lines[next].indent == l.indent &&
+		strings.HasPrefix(p.lines[next].text, "- ")):
 		// The items of a list may stand under the key without indentation.
 		if p.lines[next].indent > l.indent {
 			child, err = p.value(p.lines[next].indent, depth+1)

@@ -85,7 +85,8 @@ func (m *smiMatrix) nest() ([]sets, error) {
 	return nested, nil
 }
 
-// gather puts GPUs whose distance NVLink hides onto one CPU if their NUMA affinity is the same and no pair of them is known to be farther apart.
+// gather puts GPUs whose distance NVLink hides onto one CPU if their NUMA affinity is the same and no pair of them is known to be farther
+// apart.
 func (m *smiMatrix) gather(s sets) {
 	n := len(m.devices)
 	byNUMA := map[string]int{}
@@ -290,7 +291,8 @@ func (m *smiMatrix) accelerators(b *topo.Builder, host topo.HostID, nodes []topo
 			if c.Via == 0 {
 				continue
 			}
-			class := map[topo.LinkKind]topo.Class{topo.NVLink: nvlink(0, links[set]), topo.XGMI: class("xgmi3", 0), topo.ICI: class("ici4", 0)}[c.Via]
+			class := map[topo.LinkKind]topo.Class{topo.NVLink: nvlink(0, links[set]), topo.XGMI: class("xgmi3", 0),
+				topo.ICI: class("ici4", 0)}[c.Via]
 			b.Link(topo.Link{A: nodes[j], B: nodes[i], Class: b.Class(class), Count: uint16(c.Links)})
 		}
 	}

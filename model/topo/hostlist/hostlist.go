@@ -133,7 +133,8 @@ func parse(item, whole string) ([]piece, error) {
 			text = item[:open]
 		}
 		if i := strings.IndexFunc(text, bad); i >= 0 {
-			return nil, fmt.Errorf("hostlist %q has %q in a name; names have no spaces, control characters or stray brackets", clip(whole), text[i:i+1])
+			return nil, fmt.Errorf("hostlist %q has %q in a name; names have no spaces, control characters or stray brackets",
+				clip(whole), text[i:i+1])
 		}
 		if text != "" {
 			pieces = append(pieces, piece{text: text})

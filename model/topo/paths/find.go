@@ -446,7 +446,8 @@ func (f *finder) proxied(s span, several bool) {
 		return
 	}
 	detail := f.detail(nic, s.in, s.lane, several) + " by " + f.g.Nodes[proxy].Name
-	f.add(Path{Mechanism: RDMAPXN, Detail: detail, Count: f.equalCost(s)}, []leg{first, rest}, append(remote(), Term{"flag seen by the proxy", flag})...)
+	f.add(Path{Mechanism: RDMAPXN, Detail: detail, Count: f.equalCost(s)}, []leg{first, rest},
+		append(remote(), Term{"flag seen by the proxy", flag})...)
 }
 
 // parallel splits bytes evenly over several networks.

@@ -123,7 +123,8 @@ func Between(g *topo.Graph, a, b topo.NodeID, c *catalog.Catalog) ([]Path, error
 	f.staged()
 	f.networked()
 	if len(f.found) == 0 {
-		return nil, fmt.Errorf("%w from %s to %s: neither accelerator links, nor PCIe, nor NICs of a common fabric", topo.ErrUnreachable, g.NodeName(a), g.NodeName(b))
+		return nil, fmt.Errorf("%w from %s to %s: neither accelerator links, nor PCIe, nor NICs of a common fabric",
+			topo.ErrUnreachable, g.NodeName(a), g.NodeName(b))
 	}
 	Rank(f.found, Reference)
 	return f.found, nil

@@ -386,7 +386,8 @@ func TestPrint(t *testing.T) {
 	if err := Print(&b, g, between(t, g, "n0:gpu0", "n1:gpu0"), Reference); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"mechanism", "1 MiB", "n0:nic0 → leaf0:p1 → n1:nic0", "shortest time for 1 MiB", "message posted to the NIC 1 us"} {
+	for _, want := range []string{"mechanism", "1 MiB", "n0:nic0 → leaf0:p1 → n1:nic0", "shortest time for 1 MiB",
+		"message posted to the NIC 1 us"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing from\n%s", want, b.String())
 		}

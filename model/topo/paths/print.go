@@ -20,7 +20,8 @@ func Print(w io.Writer, g *topo.Graph, paths []Path, size unit.Bytes) error {
 	fmt.Fprintf(table, "#\tmechanism\t\twire\texpected\tunder load\tlatency\t%s\tpaths\n", size)
 	for i := range paths {
 		p := &paths[i]
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i+1, p.Mechanism, p.Detail, p.Rate, p.Expected, p.Loaded, p.Latency, p.Time(size), ways(p.Count))
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i+1, p.Mechanism, p.Detail, p.Rate, p.Expected, p.Loaded, p.Latency,
+			p.Time(size), ways(p.Count))
 	}
 	if err := table.Flush(); err != nil {
 		return err

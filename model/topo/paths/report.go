@@ -58,7 +58,8 @@ func Reports(g *topo.Graph, paths []Path, size unit.Bytes) []Report {
 		}
 		for _, u := range p.Hops {
 			from, to := g.Links[u.Link].Ends(u.Forward)
-			r.Hops = append(r.Hops, HopReport{g.NodeName(from), g.NodeName(to), g.Class(u.Link).Gen, int(g.Links[u.Link].Count), float64(g.Rate(u.Link)), float64(u.Share)})
+			r.Hops = append(r.Hops, HopReport{g.NodeName(from), g.NodeName(to), g.Class(u.Link).Gen, int(g.Links[u.Link].Count),
+				float64(g.Rate(u.Link)), float64(u.Share)})
 		}
 		list = append(list, r)
 	}

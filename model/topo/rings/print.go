@@ -45,7 +45,8 @@ func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one 
 	default:
 		proof = ", not proven to be the most"
 	}
-	fmt.Fprintf(b, "  %d %s%s: bus %s on the wire, %s expected\n", len(p.Rings), plural(len(p.Rings), "ring"), proof, p.RingBus, p.RingExpected)
+	fmt.Fprintf(b, "  %d %s%s: bus %s on the wire, %s expected\n", len(p.Rings), plural(len(p.Rings), "ring"), proof, p.RingBus,
+		p.RingExpected)
 	if p.Why != "" {
 		fmt.Fprintf(b, "    limit: %s\n", p.Why)
 	}

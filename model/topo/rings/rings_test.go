@@ -277,7 +277,8 @@ func TestPrint(t *testing.T) {
 	if err := find(t, g, gpus(t, g, 0, 1, 2, 3)).Print(&b, g); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"4 rings, no more possible: bus 100 GB/s on the wire, 89.6 GB/s expected", "gpu0 has 4 links into the set", "3 trees", "over pcie"} {
+	for _, want := range []string{"4 rings, no more possible: bus 100 GB/s on the wire, 89.6 GB/s expected",
+		"gpu0 has 4 links into the set", "3 trees", "over pcie"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing from\n%s", want, b.String())
 		}
@@ -289,7 +290,8 @@ func TestReport(t *testing.T) {
 	g := dgx1V(t)
 	r := find(t, g, gpus(t, g, 0, 1, 2, 3))
 	out := r.Report(g)
-	if out.Medium != NVLink || len(out.Rings) != 4 || len(out.Trees) != 3 || len(out.Others) != 1 || out.RingBus != 100e9 || out.GPUs[3] != "n0:gpu3" {
+	if out.Medium != NVLink || len(out.Rings) != 4 || len(out.Trees) != 3 || len(out.Others) != 1 || out.RingBus != 100e9 ||
+		out.GPUs[3] != "n0:gpu3" {
 		t.Errorf("%+v", out)
 	}
 	if e := out.Trees[0].Edges; len(e) != 3 || !strings.HasPrefix(e[0][1], "n0:gpu") {

@@ -57,13 +57,15 @@ type Directory struct {
 var ErrName = errors.New("another cache of this name is in the directory")
 
 // Join publishes what a cache has, and tells it what the others have, until Close.
-func Join(ctx context.Context, etcd *clientv3.Client, prefix, name, address, token string, cache *kvcache.Cache, log *slog.Logger) (*Directory, error) {
+func Join(ctx context.Context, etcd *clientv3.Client, prefix, name, address, token string, cache *kvcache.Cache,
+	log *slog.Logger) (*Directory, error) {
 	if name == "" {
 		return nil, errors.New("a cache in a directory needs a name")
 	}
 	life, end := context.WithCancel(context.Background())
-	d := &Directory{etcd: etcd, prefix: strings.TrimSuffix(prefix, "/"), name: url.PathEscape(name), token: token, cache: cache, entry: Entry{address, cache.Moves()},
-		log: log, end: end, others: map[string]*kvcache.Told{}}
+	d := &Directory{etcd: etcd, prefix: strings.TrimSuffix(prefix, "/"), name: url.PathEscape(name), token: token, cache: cache,
+		entry: Entry{address, cache.Moves()},
+		log:   log, end: end, others: map[string]*kvcache.Told{}}
 	lease, alive, err := d.enter(ctx, life)
 	if err == nil {
 		var from int64
@@ -101,8 +103,10 @@ func (d *Directory) enter(ctx, life context.Context) (clientv3.LeaseID, <-chan *
 	}
 	key := d.prefix + "/caches/" + d.name
 	var r *clientv3.TxnResponse
-	for _, is := range []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0), clientv3.Compare(clientv3.Value(key), "=", string(text))} {
-		r, err = d.etcd.Txn(ctx).If(is).Then(clientv3.OpDelete(d.own(), clientv3.WithPrefix()), clientv3.OpPut(key, string(text), clientv3.WithLease(l.ID))).
+	for _, is := range []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+		clientv3.Compare(clientv3.Value(key), "=", string(text))} {
+		r, err = d.etcd.Txn(ctx).If(is).Then(clientv3.OpDelete(d.own(), clientv3.WithPrefix()),
+			clientv3.OpPut(key, string(text), clientv3.WithLease(l.ID))).
 			Else(clientv3.OpGet(key)).Commit()
 		if err != nil || r.Succeeded {
 			break

@@ -142,7 +142,8 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if _, err := Join(t.Context(), dial(), "/kv", "b", "127.0.0.1:1", "caches", other, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrName) {
+	if _, err := Join(t.Context(), dial(), "/kv", "b", "127.0.0.1:1", "caches", other, slog.New(slog.DiscardHandler)); !errors.Is(err,
+		ErrName) {
 		t.Errorf("a second cache of one name: %v", err)
 	}
 	if a.peerBlocks("b") < 1 {

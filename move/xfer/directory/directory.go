@@ -72,13 +72,15 @@ func (e *Entry) Update(ctx context.Context, regions ...*xfer.Region) error {
 	// The generation lies beside the description, so that the two are compared and put at once.
 	r, err := e.etcd.Txn(ctx).
 		If(clientv3.Compare(clientv3.Value(e.key+"/generation"), ">", generation)).
-		Else(clientv3.OpPut(e.key+"/generation", generation, clientv3.WithLease(e.lease)), clientv3.OpPut(e.key, string(e.agent.Describe(regions...)), clientv3.WithLease(e.lease))).
+		Else(clientv3.OpPut(e.key+"/generation", generation, clientv3.WithLease(e.lease)),
+			clientv3.OpPut(e.key, string(e.agent.Describe(regions...)), clientv3.WithLease(e.lease))).
 		Commit()
 	if err != nil {
 		return fmt.Errorf("agent %s: publish: %w", id.Name, err)
 	}
 	if r.Succeeded {
-		return fmt.Errorf("agent %s: publish: %w: a later one is there; if that has ended, what it published goes within %s", id.Name, xfer.ErrStale, ttl)
+		return fmt.Errorf("agent %s: publish: %w: a later one is there; if that has ended, what it published goes within %s",
+			id.Name, xfer.ErrStale, ttl)
 	}
 	return nil
 }

@@ -102,7 +102,8 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 		c.Rounds = 1
 	}
 	if c.MaxBlock*int64(c.MaxBatch) > c.Total {
-		return nil, fmt.Errorf("%d blocks of %v need %v, and the buffer has %v", c.MaxBatch, unit.Bytes(c.MaxBlock), unit.Bytes(c.MaxBlock*int64(c.MaxBatch)), unit.Bytes(c.Total))
+		return nil, fmt.Errorf("%d blocks of %v need %v, and the buffer has %v",
+			c.MaxBatch, unit.Bytes(c.MaxBlock), unit.Bytes(c.MaxBlock*int64(c.MaxBatch)), unit.Bytes(c.Total))
 	}
 	whole := c.Remote == xfer.Object && c.Op == xfer.Write || c.Local == xfer.Object && c.Op == xfer.Read
 	targets, initiators := c.Pairs, c.Pairs
@@ -324,7 +325,8 @@ type other struct {
 }
 
 // beside prepares what is compared with.
-func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block int64, batch int, total int64) (list []other, stop func(), err error) {
+func (c *Config) beside(ctx context.Context, b *bout, children []*Child, block int64, batch int, total int64) (list []other, stop func(),
+	err error) {
 	if !c.Compare {
 		return nil, func() {}, nil
 	}

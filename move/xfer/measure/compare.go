@@ -130,7 +130,8 @@ func (c *Config) ranks(ctx context.Context, n int, mode string, size int64, env 
 	var out bytes.Buffer
 	var mu sync.Mutex
 	exe := c.Command[0]
-	_, err := launch.Run(ctx, launch.Spec{N: n, Command: []string{exe, "xfer", "rank", mode, strconv.FormatInt(size, 10)}, Env: env, Stderr: os.Stderr, KeepGoing: true, Grace: time.Second,
+	_, err := launch.Run(ctx, launch.Spec{N: n, Command: []string{exe, "xfer", "rank", mode, strconv.FormatInt(size, 10)}, Env: env,
+		Stderr: os.Stderr, KeepGoing: true, Grace: time.Second,
 		Capture: func(rank int) io.Writer {
 			if rank != 0 {
 				return io.Discard
@@ -216,7 +217,8 @@ func (t *transfers) peerRegion(i int) (target, error) {
 
 // add starts one more peer.
 func (t *transfers) add(ctx context.Context, c *Config, size int64) error {
-	k, err := Start(ctx, append(slices.Clone(c.Command), "--name", fmt.Sprintf("decode%d", len(t.kids)), "--region", fmt.Sprintf("target=host:%d", size), "--quiet"), "WEFT_TOKEN="+c.Token)
+	k, err := Start(ctx, append(slices.Clone(c.Command), "--name", fmt.Sprintf("decode%d", len(t.kids)), "--region",
+		fmt.Sprintf("target=host:%d", size), "--quiet"), "WEFT_TOKEN="+c.Token)
 	if err != nil {
 		return err
 	}
@@ -323,7 +325,8 @@ func Compare(ctx context.Context, c Config, sizes []int64) ([]Line, error) {
 		return out, err
 	}
 	out = append(out, line)
-	out = append(out, Line{"start, until the first bytes are there", ms(first.Join) + " to meet, all at once", ms(joined.Seconds()) + " with a new process, each for itself"})
+	out = append(out, Line{"start, until the first bytes are there", ms(first.Join) + " to meet, all at once",
+		ms(joined.Seconds()) + " with a new process, each for itself"})
 
 	// One side late.
 	r, err := c.ranks(ctx, 2, "late", last)
@@ -339,7 +342,8 @@ func Compare(ctx context.Context, c Config, sizes []int64) ([]Line, error) {
 	}
 	began := time.Now()
 	err = t.once(ctx) // the peer's program does nothing at all; its agent takes the bytes
-	out = append(out, Line{fmt.Sprintf("the receiver is %v late", lateness), "the sender waits: " + ms(r.After), fmt.Sprintf("the bytes are there after %s; the notice waits for it", ms(time.Since(began).Seconds()))})
+	out = append(out, Line{fmt.Sprintf("the receiver is %v late", lateness), "the sender waits: " + ms(r.After),
+		fmt.Sprintf("the bytes are there after %s; the notice waits for it", ms(time.Since(began).Seconds()))})
 	if err != nil {
 		return out, err
 	}
@@ -352,7 +356,8 @@ func Compare(ctx context.Context, c Config, sizes []int64) ([]Line, error) {
 	if err != nil {
 		return out, err
 	}
-	out = append(out, Line{"one more joins", "a new communicator: all stop and meet again", "nobody stops; it has its first bytes after " + ms(time.Since(began).Seconds())})
+	out = append(out, Line{"one more joins", "a new communicator: all stop and meet again",
+		"nobody stops; it has its first bytes after " + ms(time.Since(began).Seconds())})
 
 	// One side killed.
 	if r, err = c.ranks(ctx, 2, "killed", last); err != nil {

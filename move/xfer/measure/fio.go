@@ -31,8 +31,10 @@ func fio(ctx context.Context, c *Config, block int64, batch int, total int64) ot
 		bytes := min(total, block*int64(batch)*int64(iters))
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, path, "--name=weft", "--filename="+filepath.Join(c.Dir, "fio"), "--rw="+rw, fmt.Sprintf("--bs=%d", min(block, 1<<20)),
-			fmt.Sprintf("--size=%d", bytes), fmt.Sprintf("--io_size=%d", block*int64(batch)*int64(iters)), "--ioengine=io_uring", "--iodepth=8", "--direct="+direct, "--end_fsync="+sync, "--output-format=json").Output()
+		out, err := exec.CommandContext(ctx, path, "--name=weft", "--filename="+filepath.Join(c.Dir, "fio"), "--rw="+rw,
+			fmt.Sprintf("--bs=%d", min(block, 1<<20)),
+			fmt.Sprintf("--size=%d", bytes), fmt.Sprintf("--io_size=%d", block*int64(batch)*int64(iters)), "--ioengine=io_uring", "--iodepth=8",
+			"--direct="+direct, "--end_fsync="+sync, "--output-format=json").Output()
 		if err != nil {
 			return 0, fmt.Errorf("fio: %w", err)
 		}

@@ -10,7 +10,8 @@ import (
 // PrintHead prints the names of the columns, nixlbench's and ours.
 func PrintHead(w io.Writer) {
 	fmt.Fprintf(w, "%-16s %-10s %-14s %-14s %-14s %-14s %-14s %-14s %-12s %-12s %-12s %-8s\n",
-		"Block Size (B)", "Batch Size", "B/W (GB/Sec)", "Avg Lat. (us)", "Avg Prep (us)", "P99 Prep (us)", "Avg Post (us)", "P99 Post (us)", "Avg Tx (us)", "P99 Tx (us)", "CPU s/GB", "Path")
+		"Block Size (B)", "Batch Size", "B/W (GB/Sec)", "Avg Lat. (us)", "Avg Prep (us)", "P99 Prep (us)", "Avg Post (us)", "P99 Post (us)",
+		"Avg Tx (us)", "P99 Tx (us)", "CPU s/GB", "Path")
 }
 
 // PrintRow prints a line.

@@ -94,7 +94,8 @@ func (c *Config) reslice(ctx context.Context, size int64) (Line, error) {
 		}
 	}()
 	for d := range decodes {
-		k, err := Start(ctx, append(slices.Clone(c.Command), "--name", fmt.Sprintf("decode%d", d), "--region", fmt.Sprintf("pool=host:%d", r.to.Bytes()), "--quiet"), "WEFT_TOKEN="+c.Token)
+		k, err := Start(ctx, append(slices.Clone(c.Command), "--name", fmt.Sprintf("decode%d", d), "--region",
+			fmt.Sprintf("pool=host:%d", r.to.Bytes()), "--quiet"), "WEFT_TOKEN="+c.Token)
 		if err != nil {
 			return line, err
 		}

@@ -26,7 +26,8 @@ func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children 
 	}
 	threads := max(1, c.Threads)
 	if n := len(states[0].index); threads > n {
-		return fmt.Errorf("%d requests at once of %d blocks of %v: the buffer of %v has room for %d", threads, batch, unit.Bytes(block), unit.Bytes(total), n)
+		return fmt.Errorf("%d requests at once of %d blocks of %v: the buffer of %v has room for %d",
+			threads, batch, unit.Bytes(block), unit.Bytes(total), n)
 	}
 	bytesPer := block * int64(batch)
 	var posts, txs, preps []time.Duration

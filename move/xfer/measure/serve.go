@@ -83,7 +83,8 @@ func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
 		s = xfer.Memory(b)
 	case xfer.File:
 		var err error
-		if s, err = xfer.OpenFile(r.Path, xfer.FileOptions{Size: r.Size, Create: r.Create && r.Size > 0, Buffered: r.Buffered, IO: r.IO}); err != nil {
+		if s, err = xfer.OpenFile(r.Path, xfer.FileOptions{Size: r.Size, Create: r.Create &&
+			r.Size > 0, Buffered: r.Buffered, IO: r.IO}); err != nil {
 			return nil, err
 		}
 	case xfer.Object:

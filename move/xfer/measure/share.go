@@ -36,8 +36,8 @@ const slack = 1.15
 // settle is how long collectives run before it counts: transfers have sent ahead, as nobody else was there.
 const settle = 300 * time.Millisecond
 
-// Shares runs all-reduces of two ranks over tcp: alone, beside transfers of each class without the rule of classes and with it, and beside bulk
-// transfers with the limit that was agreed, all over this host's loopback interface.
+// Shares runs all-reduces of two ranks over tcp: alone, beside transfers of each class without the rule of classes and with it, and beside
+// bulk transfers with the limit that was agreed, all over this host's loopback interface.
 func Shares(ctx context.Context, c Config, size int64, limit unit.Rate, tell func(Share)) ([]Share, error) {
 	type line struct {
 		beside string
@@ -48,7 +48,8 @@ func Shares(ctx context.Context, c Config, size int64, limit unit.Rate, tell fun
 	}
 	lines := []line{{beside: "nothing"}}
 	for _, c := range []xfer.Class{xfer.Latency, xfer.Bulk, xfer.Background} {
-		lines = append(lines, line{fmt.Sprintf("%s, without the rule", c), c, true, 0, 0}, line{fmt.Sprintf("%s, by the rule", c), c, false, 0, c.Share()})
+		lines = append(lines, line{fmt.Sprintf("%s, without the rule", c), c, true, 0, 0},
+			line{fmt.Sprintf("%s, by the rule", c), c, false, 0, c.Share()})
 	}
 	lines = append(lines, line{fmt.Sprintf("bulk of at most %v", limit), xfer.Bulk, true, limit, 0})
 	var out []Share
@@ -92,15 +93,16 @@ type stretch struct {
 	beside uint64 // by collectives
 }
 
-// stream writes into another process over tcp, four requests of a slice each at a time, until stop. That says what was written while collectives
-// ran.
+// stream writes into another process over tcp, four requests of a slice each at a time, until stop. That says what was written while
+// collectives ran.
 func (c *Config) stream(ctx context.Context, class xfer.Class, apart bool, limit unit.Rate) (stop func() stretch, err error) {
 	const size, deep = 1 << 20, 4
 	sent := meter.Open()
 	if sent == nil {
 		return nil, errors.New("what collectives send cannot be counted: no shared memory between processes (/dev/shm)")
 	}
-	a, err := xfer.New(xfer.Config{Name: "stream", Token: c.Token, Path: "tcp", Timeout: time.Minute, Apart: apart, Limits: xfer.Limits{xfer.Bulk: limit}})
+	a, err := xfer.New(xfer.Config{Name: "stream", Token: c.Token, Path: "tcp", Timeout: time.Minute, Apart: apart,
+		Limits: xfer.Limits{xfer.Bulk: limit}})
 	if err != nil {
 		return nil, err
 	}

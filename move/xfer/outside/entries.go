@@ -65,7 +65,8 @@ func (e *entries) open(ctx context.Context, endpoints []string) error {
 	}
 	e.close()
 	e.at = at
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 3 * time.Second, Context: context.WithoutCancel(ctx), Logger: zap.NewNop()})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 3 * time.Second, Context: context.WithoutCancel(ctx),
+		Logger: zap.NewNop()})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errParameter, err)
 	}

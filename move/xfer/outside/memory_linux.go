@@ -25,7 +25,8 @@ func memoryOf(pid int, addr uint64, size int64) (xfer.Storage, error) {
 	var one [1]byte
 	for _, at := range []int64{0, size - 1} {
 		if err := m.ReadAt(context.Background(), one[:], at); err != nil {
-			return nil, fmt.Errorf("memory of %d bytes at %#x of process %d cannot be read: %w; the program must allow it (prctl PR_SET_PTRACER)", size, addr, pid, err)
+			return nil, fmt.Errorf("memory of %d bytes at %#x of process %d cannot be read: %w; the program must allow it (prctl PR_SET_PTRACER)",
+				size, addr, pid, err)
 		}
 	}
 	if pid == os.Getpid() { // it can be mapped or read by peers, and needs no system call here

@@ -114,8 +114,8 @@ type Agent struct {
 	lost []string // notices that did not reach their peers, for the next look at those that came
 }
 
-// noticeTime is how long a call waits for the acknowledgement of a notice. Later ones are told when the program asks for notices: a peer that was
-// stopped must not hold up the program, which has others to talk to.
+// noticeTime is how long a call waits for the acknowledgement of a notice. Later ones are told when the program asks for notices: a peer
+// that was stopped must not hold up the program, which has others to talk to.
 const noticeTime = time.Second
 
 // callTime is how long a call may take that waits for others.
@@ -126,7 +126,8 @@ const pollTime = 100 * time.Microsecond
 
 // New makes the agent of a process: the caller's own, or another one of this host.
 func New(pid int) *Agent {
-	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{}, requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string]span{}}
+	return &Agent{pid: pid, regions: map[string]*xfer.Region{}, peers: map[string]*xfer.Peer{}, lists: map[int]*xfer.List{},
+		requests: map[int]*posted{}, indices: map[int]index{}, hosts: map[string]span{}}
 }
 
 // Close ends the agent.
@@ -176,8 +177,10 @@ func kind(err error) string {
 	for _, x := range []struct {
 		err  error
 		kind string
-	}{{errParameter, "parameter"}, {xfer.ErrBounds, "parameter"}, {xfer.ErrOverlap, "parameter"}, {xfer.ErrLength, "mismatch"}, {xfer.ErrRegion, "not found"}, {xfer.ErrAgent, "not found"}, {xfer.ErrAccess, "not allowed"},
-		{xfer.ErrKey, "not allowed"}, {xfer.ErrStale, "disconnected"}, {xfer.ErrGone, "disconnected"}, {xfer.ErrLost, "disconnected"}, {xfer.ErrCancelled, "cancelled"}, {xfer.ErrKind, "unsupported"}, {xfer.ErrPath, "unsupported"}} {
+	}{{errParameter, "parameter"}, {xfer.ErrBounds, "parameter"}, {xfer.ErrOverlap, "parameter"}, {xfer.ErrLength, "mismatch"},
+		{xfer.ErrRegion, "not found"}, {xfer.ErrAgent, "not found"}, {xfer.ErrAccess, "not allowed"},
+		{xfer.ErrKey, "not allowed"}, {xfer.ErrStale, "disconnected"}, {xfer.ErrGone, "disconnected"}, {xfer.ErrLost, "disconnected"},
+		{xfer.ErrCancelled, "cancelled"}, {xfer.ErrKind, "unsupported"}, {xfer.ErrPath, "unsupported"}} {
 		if errors.Is(err, x.err) {
 			return x.kind
 		}
@@ -334,7 +337,8 @@ func (g *Agent) storage(c call) (s xfer.Storage, access xfer.Access, err error) 
 // device is memory of a GPU.
 func (g *Agent) device(c call) (xfer.Storage, error) {
 	if g.GPU == nil {
-		return nil, fmt.Errorf("GPU %d: an agent in a process of its own cannot reach GPU memory; build libweft ('make lib'): %w", *c.GPU, xfer.ErrKind)
+		return nil, fmt.Errorf("GPU %d: an agent in a process of its own cannot reach GPU memory; build libweft ('make lib'): %w",
+			*c.GPU, xfer.ErrKind)
 	}
 	d, err := g.GPU(*c.GPU)
 	if err != nil {

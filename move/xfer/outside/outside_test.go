@@ -45,7 +45,8 @@ nonsense
 {"id": 16, "do": "forget", "name": "nobody"}
 {"id": 17, "do": "notices"}
 `)
-	want := []string{"parameter", "parameter", "", "parameter", "parameter", "parameter", "not found", "not found", "not found", "not found", "not found", "not found", "not found", "not found", "backend", "not found", ""}
+	want := []string{"parameter", "parameter", "", "parameter", "parameter", "parameter", "not found", "not found", "not found", "not found",
+		"not found", "not found", "not found", "not found", "backend", "not found", ""}
 	if len(got) != len(want) {
 		t.Fatalf("%d answers, want %d", len(got), len(want))
 	}

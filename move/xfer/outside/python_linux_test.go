@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// NIXL's Python API on this agent, with an etcd and an object store. What needs none of them is tested with the weft program, too (package cli).
+// NIXL's Python API on this agent, with an etcd and an object store. What needs none of them is tested with the weft program, too (package
+// cli).
 func TestNIXLInPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -52,7 +52,8 @@ func start(argv, env []string, traced bool) (*os.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	return os.StartProcess(argv[0], argv, &os.ProcAttr{Env: env, Files: []*os.File{null, null, null}, Sys: &syscall.SysProcAttr{Ptrace: traced, Pdeathsig: syscall.SIGKILL}})
+	return os.StartProcess(argv[0], argv, &os.ProcAttr{Env: env, Files: []*os.File{null, null, null},
+		Sys: &syscall.SysProcAttr{Ptrace: traced, Pdeathsig: syscall.SIGKILL}})
 }
 
 func plain(ctx context.Context, warm, length time.Duration, argv, env []string) (f Figures, err error) {
@@ -217,8 +218,12 @@ func traced(ctx context.Context, warm, length time.Duration, argv, env []string)
 
 // names of the calls that an agent makes often.
 var names = map[int]string{
-	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_CLOSE: "close", unix.SYS_OPENAT: "openat", unix.SYS_GETDENTS64: "getdents64", unix.SYS_FUTEX: "futex",
-	unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_FCNTL: "fcntl", unix.SYS_FSTAT: "fstat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_IOCTL: "ioctl", unix.SYS_TGKILL: "tgkill",
-	unix.SYS_GETPID: "getpid", unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_PREAD64: "pread64", unix.SYS_SENDTO: "sendto", unix.SYS_RECVFROM: "recvfrom", unix.SYS_MADVISE: "madvise", unix.SYS_STATFS: "statfs",
-	unix.SYS_SCHED_YIELD: "sched_yield", unix.SYS_MMAP: "mmap", unix.SYS_MUNMAP: "munmap", unix.SYS_PPOLL: "ppoll", unix.SYS_READLINKAT: "readlinkat",
+	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_CLOSE: "close", unix.SYS_OPENAT: "openat", unix.SYS_GETDENTS64: "getdents64",
+	unix.SYS_FUTEX:     "futex",
+	unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_FCNTL: "fcntl",
+	unix.SYS_FSTAT: "fstat", unix.SYS_NEWFSTATAT: "newfstatat", unix.SYS_IOCTL: "ioctl", unix.SYS_TGKILL: "tgkill",
+	unix.SYS_GETPID: "getpid", unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_PREAD64: "pread64", unix.SYS_SENDTO: "sendto",
+	unix.SYS_RECVFROM: "recvfrom", unix.SYS_MADVISE: "madvise", unix.SYS_STATFS: "statfs",
+	unix.SYS_SCHED_YIELD: "sched_yield", unix.SYS_MMAP: "mmap", unix.SYS_MUNMAP: "munmap", unix.SYS_PPOLL: "ppoll",
+	unix.SYS_READLINKAT: "readlinkat",
 }

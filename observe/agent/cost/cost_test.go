@@ -20,7 +20,8 @@ func TestMeasure(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	f, err := Measure(ctx, 50*time.Millisecond, 300*time.Millisecond, []string{"/bin/sh", "-c", "while :; do read x < /proc/uptime; done"}, os.Environ())
+	f, err := Measure(ctx, 50*time.Millisecond, 300*time.Millisecond, []string{"/bin/sh", "-c", "while :; do read x < /proc/uptime; done"},
+		os.Environ())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,8 @@ func origin(head []byte) []byte {
 	word := head[bytes.LastIndexByte(head, ' ')+1:]
 	last := bytes.LastIndexByte(word, ':')
 	first := bytes.IndexByte(word, ':')
-	if first <= 0 || last == first || !only(word[:first], &hostBytes) || !only(word[first+1:last], &digitBytes) || !only(word[last+1:], &digitBytes) || only(word[:first], &digitBytes) {
+	if first <= 0 || last == first || !only(word[:first], &hostBytes) || !only(word[first+1:last], &digitBytes) ||
+		!only(word[last+1:], &digitBytes) || only(word[:first], &digitBytes) {
 		return nil // among them 12:00:00
 	}
 	return word[:last]

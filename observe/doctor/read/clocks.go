@@ -235,8 +235,10 @@ func (f *fileClock) tell(c *doctor.Case, to *fileClock, off float64, events int)
 	of := func(x *fileClock) string { return cmp.Or(x.host, x.name) }
 	for i := range c.Files {
 		if c.Files[i].Path == f.name {
-			c.Files[i].Notes = append(c.Files[i].Notes, doctor.Note{Kind: doctor.Clock, Text: fmt.Sprintf("the clock of %s is %.1f s %s that of %s, within %.1f s, by %d events that both saw: its times are corrected",
-				of(f), math.Abs(off), which, of(to), 0.8/math.Sqrt(float64(events)), events)})
+			c.Files[i].Notes = append(c.Files[i].Notes,
+				doctor.Note{Kind: doctor.Clock,
+					Text: fmt.Sprintf("the clock of %s is %.1f s %s that of %s, within %.1f s, by %d events that both saw: its times are corrected",
+						of(f), math.Abs(off), which, of(to), 0.8/math.Sqrt(float64(events)), events)})
 		}
 	}
 }

@@ -115,7 +115,8 @@ func (s *scan) dcgmGPU(from int, at doctor.Evidence, label map[string]string) *d
 		return &s.c.GPUs[from+i]
 	}
 	index, _ := strconv.Atoi(label["gpu"])
-	s.c.GPUs = append(s.c.GPUs, doctor.GPU{At: at, Host: host, Index: index, Name: label["modelName"], UUID: label["UUID"], Bus: "gpu" + label["gpu"], MemUsed: -1, MemTotal: -1, Util: -1, Power: -1, Cap: -1,
+	s.c.GPUs = append(s.c.GPUs, doctor.GPU{At: at, Host: host, Index: index, Name: label["modelName"], UUID: label["UUID"],
+		Bus: "gpu" + label["gpu"], MemUsed: -1, MemTotal: -1, Util: -1, Power: -1, Cap: -1,
 		Temp: -1, TempSlow: -1, ClockSM: -1, ClockSMMax: -1, PCIeGen: -1, PCIeGenMax: -1, Width: -1, WidthMax: -1, Replays: -1, RemapRows: -1})
 	return &s.c.GPUs[len(s.c.GPUs)-1]
 }

@@ -80,7 +80,8 @@ func readPerfTest(s *scan, b []byte) error {
 		n++
 		l = strings.TrimRight(l, "\r\n")
 		if m := perfTest.FindStringSubmatch(l); m != nil {
-			op = map[string]string{"RDMA_Write": "ib_write", "RDMA_Read": "ib_read", "Send": "ib_send"}[m[1]] + map[string]string{"BW": "_bw", "Latency": "_lat"}[m[2]]
+			op = map[string]string{"RDMA_Write": "ib_write", "RDMA_Read": "ib_read", "Send": "ib_send"}[m[1]] + map[string]string{"BW": "_bw",
+				"Latency": "_lat"}[m[2]]
 			device = ""
 			continue
 		}
@@ -95,7 +96,8 @@ func readPerfTest(s *scan, b []byte) error {
 		if m == nil || op == "" || unit == 0 {
 			continue
 		}
-		row := doctor.Bench{At: s.at(n, op+" on "+device+": "+strings.Join(strings.Fields(l), " ")), Op: op, Device: device, Ranks: 2, Wrong: -1, Place: "out-of-place"}
+		row := doctor.Bench{At: s.at(n, op+" on "+device+": "+strings.Join(strings.Fields(l), " ")), Op: op, Device: device, Ranks: 2, Wrong: -1,
+			Place: "out-of-place"}
 		row.Size, _ = strconv.ParseInt(m[1], 10, 64)
 		v, _ := strconv.ParseFloat(m[4], 64)
 		row.Alg = v * unit
@@ -141,7 +143,8 @@ func (s *scan) netq(d *pdict) {
 				}
 			}
 			if len(ends) == 2 {
-				s.c.Cables = append(s.c.Cables, doctor.Cable{At: s.at(0, c.text("id")), A: ends[0][0] + ":" + ends[0][1], B: ends[1][0] + ":" + ends[1][1], ASwitch: true, BSwitch: true})
+				s.c.Cables = append(s.c.Cables, doctor.Cable{At: s.at(0, c.text("id")), A: ends[0][0] + ":" + ends[0][1],
+					B: ends[1][0] + ":" + ends[1][1], ASwitch: true, BSwitch: true})
 			}
 		}
 	}

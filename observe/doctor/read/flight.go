@@ -74,7 +74,8 @@ func flight(name string, d *pdict) doctor.Dump {
 			if g == nil {
 				continue
 			}
-			group := doctor.Group{ID: -1, Name: g.text("name"), Desc: g.text("desc"), Ranks: ranks(g.get("ranks")), LastEnqueued: -1, LastCompleted: -1}
+			group := doctor.Group{ID: -1, Name: g.text("name"), Desc: g.text("desc"), Ranks: ranks(g.get("ranks")), LastEnqueued: -1,
+				LastCompleted: -1}
 			if group.Name == "" {
 				group.Name = key
 			}
@@ -100,7 +101,8 @@ func flight(name string, d *pdict) doctor.Dump {
 		out.Idle = true
 		for _, v := range status.m {
 			st, _ := v.(*pdict)
-			if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) || st.int("last_enqueued_collective", -1) < 0 {
+			if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) ||
+				st.int("last_enqueued_collective", -1) < 0 {
 				out.Idle = false
 			}
 		}
@@ -170,7 +172,8 @@ func operation(e *pdict) doctor.Op {
 	if in != "" || out != "" {
 		o.Sizes = fmt.Sprintf("%s %s -> %s", in, strings.Trim(print(e.get("input_dtypes")), "[]"), out)
 	}
-	o.Done = o.State == "completed" || e.bool("retired") && o.State != "started" && o.State != "scheduled" || e.int("time_discovered_completed_ns", 0) > 0
+	o.Done = o.State == "completed" || e.bool("retired") && o.State != "started" && o.State != "scheduled" ||
+		e.int("time_discovered_completed_ns", 0) > 0
 	for _, f := range e.list("frames") {
 		if fd, _ := f.(*pdict); fd != nil {
 			o.Frame = fmt.Sprintf("%s:%s %s", fd.text("filename"), fd.text("line"), fd.text("name"))
@@ -191,7 +194,8 @@ func weftFlight(name string, d *pdict) doctor.Dump {
 			continue
 		}
 		group := fmt.Sprintf("comm %s epoch %s", rd.text("comm"), rd.text("epoch"))
-		o := doctor.Op{Record: int64(i), Group: group, GroupID: -1, Seq: rd.int("seq", 0), Name: rd.text("op"), From: -1, To: -1, State: "completed", Done: true,
+		o := doctor.Op{Record: int64(i), Group: group, GroupID: -1, Seq: rd.int("seq", 0), Name: rd.text("op"), From: -1, To: -1,
+			State: "completed", Done: true,
 			Sizes: strings.TrimSpace(rd.text("count") + " " + rd.text("type") + " " + rd.text("reduce"))}
 		if rd.text("error") != "" || rd.int("ended_ns", 0) == 0 {
 			o.State, o.Done = "started", false

@@ -49,10 +49,13 @@ var frameworkRules = []torchRule{
 	{has: []string{"[missing ranks:"}, re: hvdMissing, kind: "barrier", fields: []string{"ranks"}},
 	{has: []string{"Barrier timed out", "imed out task names:"}, read: (*scan).jaxAbsent},
 	{has: []string{"stopped sending heartbeats"}, read: (*scan).jaxUnhealthy},
-	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax", rank: fromGroup},
-	{has: []string{"memory pressure (OOM)", "System memory low at", "memory usage threshold", "node running low on memory"}, when: rayPressure, read: (*scan).rayMemory},
+	{has: []string{"heartbeat timeout", "Heartbeat timeout"}, when: jaxLost, re: jaxLost, kind: "exit", fields: []string{""}, by: "jax",
+		rank: fromGroup},
+	{has: []string{"memory pressure (OOM)", "System memory low at", "memory usage threshold", "node running low on memory"}, when: rayPressure,
+		read: (*scan).rayMemory},
 	{has: []string{"death signal, shutting down"}, when: deathSignal, read: func(s *scan, l *torchText) verdict {
-		return s.torchFound(l, "cancelled", -1, true, map[string]string{"why": "signal " + deathSignal.FindStringSubmatch(l.text)[1] + " to torchrun's agent"})
+		return s.torchFound(l, "cancelled", -1, true,
+			map[string]string{"why": "signal " + deathSignal.FindStringSubmatch(l.text)[1] + " to torchrun's agent"})
 	}},
 	{has: []string{" evicted"}, when: podsEvicted, re: podsEvicted, kind: "evicted", fields: []string{"why"}, rank: fromNobody},
 	{has: []string{"output empty list"}, when: noProvider, re: noProvider, kind: "no_provider", fields: []string{"provider"}, calm: true},
@@ -65,7 +68,8 @@ var frameworkRules = []torchRule{
 		return s.lastWords(l, "Cuda failure "+strings.TrimSpace(msg), clock(l.text))
 	}},
 	{begins: "Stalled ranks:", read: func(s *scan, _ *torchText) verdict { return s.torch.list("barrier") }},
-	{has: []string{"Segmentation fault", "Aborted", "Bus error", "Killed", "Illegal instruction", "Floating point exception"}, when: shellEnd, read: (*scan).shellLine},
+	{has: []string{"Segmentation fault", "Aborted", "Bus error", "Killed", "Illegal instruction", "Floating point exception"}, when: shellEnd,
+		read: (*scan).shellLine},
 	{has: []string{"] Signal: "}, when: ompiSignal, read: (*scan).ompiLine},
 	{has: []string{"(): ", "double free or", "corrupted "}, when: heapBroken, read: func(s *scan, l *torchText) verdict {
 		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "-6", "by": "libc", "what": "heap"})
@@ -78,7 +82,8 @@ var frameworkRules = []torchRule{
 		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": code, "by": "python"})
 	}},
 	{has: []string{"MPI_ABORT was invoked"}, re: mpiAbort, read: func(s *scan, l *torchText) verdict {
-		return s.exited(l, number(mpiAbort.FindStringSubmatch(l.text + "MPI_ABORT was invoked on rank 0")[1]), "", clock(l.text), map[string]string{"code": "1", "by": "mpirun"})
+		return s.exited(l, number(mpiAbort.FindStringSubmatch(l.text + "MPI_ABORT was invoked on rank 0")[1]), "", clock(l.text),
+			map[string]string{"code": "1", "by": "mpirun"})
 	}},
 	{has: []string{"GLOBAL_RANK: "}, when: member, re: member, kind: "member", fields: []string{"", "n"}, rank: fromGroup, calm: true},
 	{has: []string{"GPU buffer"}, read: func(s *scan, _ *torchText) verdict { s.gpuBuffer = true; return noted }},
@@ -96,13 +101,21 @@ var frameworkRules = []torchRule{
 	{has: []string{"died unexpectedly"}, when: diedVLLM, read: func(s *scan, l *torchText) verdict {
 		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "vllm"})
 	}},
-	{has: []string{"SocketImpl(", "TCPStore"}, when: storeLost, re: storeLost, kind: "store_lost", fields: []string{"addr", "port"}, raised: true},
-	{has: []string{"failed: unhandled", "failed: internal", "failed: invalid", "failed: remote", "NCCL: unhandled", "NCCL: internal", "NCCL: invalid"}, when: callFailed, re: callFailed, kind: "nccl_failed", fields: []string{"what"}, raised: true},
+	{has: []string{"SocketImpl(", "TCPStore"}, when: storeLost, re: storeLost, kind: "store_lost", fields: []string{"addr", "port"},
+		raised: true},
+	{has: []string{"failed: unhandled", "failed: internal", "failed: invalid", "failed: remote", "NCCL: unhandled", "NCCL: internal",
+		"NCCL: invalid"}, when: callFailed, re: callFailed, kind: "nccl_failed", fields: []string{"what"}, raised: true},
 }
 
 // frameworkWords are of which a line must have one to be looked at.
-var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout", "stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold", "running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:", "(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk", "double free or", "corrupted size", "corrupted double", "Fatal Python error",
-	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR", "RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled", "failed: internal", "failed: invalid", "failed: remote"}
+var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout",
+	"stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold",
+	"running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:",
+	"(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk",
+	"double free or", "corrupted size", "corrupted double", "Fatal Python error",
+	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR",
+	"RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled",
+	"failed: internal", "failed: invalid", "failed: remote"}
 
 // xlaLine is XLA's, with NCCL's last words in it.
 func (s *scan) xlaLine(l *torchText) verdict {

@@ -51,7 +51,8 @@ func hostFromName(name string, known map[string]bool) string {
 		dir, base = name[:max(i, 0)], ""
 		dir = strings.TrimSuffix(dir, "/sys")
 	}
-	for _, w := range append(strings.FieldsFunc(base, func(r rune) bool { return strings.ContainsRune("._", r) }), path.Base(strings.TrimSuffix(dir, "/"))) {
+	for _, w := range append(strings.FieldsFunc(base, func(r rune) bool { return strings.ContainsRune("._", r) }),
+		path.Base(strings.TrimSuffix(dir, "/"))) {
 		for _, x := range append([]string{w}, strings.Split(w, "-")...) {
 			if hostWord.MatchString(x) && !notHost.MatchString(x) {
 				return x

@@ -149,8 +149,10 @@ var perfNames = map[string]string{
 	"locallinkintegrityerrors": "local_link_integrity_errors", "excessivebufferoverrunerrors": "excessive_buffer_overrun_errors",
 	"vl15dropped": "VL15_dropped", "portxmitwait": "port_xmit_wait", "portxmitdata": "port_xmit_data", "portrcvdata": "port_rcv_data",
 	"portxmitpkts": "port_xmit_packets", "portrcvpkts": "port_rcv_packets", "qp1dropped": "qp1_dropped",
-	"portlocalphysicalerrors": "port_local_physical_errors", "portmalformedpkterrors": "port_malformed_packet_errors", "portbufferoverrunerrors": "excessive_buffer_overrun_errors",
-	"portdlidmappingerrors": "port_dlid_mapping_errors", "portvlmappingerrors": "port_vl_mapping_errors", "portloopingerrors": "port_looping_errors",
+	"portlocalphysicalerrors": "port_local_physical_errors", "portmalformedpkterrors": "port_malformed_packet_errors",
+	"portbufferoverrunerrors": "excessive_buffer_overrun_errors",
+	"portdlidmappingerrors":   "port_dlid_mapping_errors", "portvlmappingerrors": "port_vl_mapping_errors",
+	"portloopingerrors": "port_looping_errors",
 }
 
 var (
@@ -193,12 +195,18 @@ func readPerfquery(s *scan, b []byte) error {
 func readDiagnet(s *scan, b []byte) error {
 	head := regexp.MustCompile(`^Port=(\d+) Lid=(\S+) GUID=(\S+)(?:.*?Port Name=(.*))?`)
 	pair := regexp.MustCompile(`^([a-z0-9_]+)=(0x[0-9a-fA-F]+|\d+)\s*$`)
-	names := map[string]string{"link_down_counter": "link_downed", "link_error_recovery_counter": "link_error_recovery", "symbol_error_counter": "symbol_error",
-		"port_rcv_remote_physical_errors": "port_rcv_remote_physical_errors", "port_rcv_errors": "port_rcv_errors", "port_xmit_discard": "port_xmit_discards",
-		"port_rcv_switch_relay_errors": "port_rcv_switch_relay_errors", "excessive_buffer_errors": "excessive_buffer_overrun_errors", "local_link_integrity_errors": "local_link_integrity_errors",
-		"port_rcv_constraint_errors": "port_rcv_constraint_errors", "port_xmit_constraint_errors": "port_xmit_constraint_errors", "vl15_dropped": "VL15_dropped",
-		"port_xmit_data": "port_xmit_data", "port_rcv_data": "port_rcv_data", "port_xmit_pkts": "port_xmit_packets", "port_rcv_pkts": "port_rcv_packets", "port_xmit_wait": "port_xmit_wait",
-		"port_xmit_data_extended": "port_xmit_data", "port_rcv_data_extended": "port_rcv_data", "port_xmit_pkts_extended": "port_xmit_packets", "port_rcv_pkts_extended": "port_rcv_packets"}
+	names := map[string]string{"link_down_counter": "link_downed", "link_error_recovery_counter": "link_error_recovery",
+		"symbol_error_counter":            "symbol_error",
+		"port_rcv_remote_physical_errors": "port_rcv_remote_physical_errors", "port_rcv_errors": "port_rcv_errors",
+		"port_xmit_discard":            "port_xmit_discards",
+		"port_rcv_switch_relay_errors": "port_rcv_switch_relay_errors", "excessive_buffer_errors": "excessive_buffer_overrun_errors",
+		"local_link_integrity_errors": "local_link_integrity_errors",
+		"port_rcv_constraint_errors":  "port_rcv_constraint_errors", "port_xmit_constraint_errors": "port_xmit_constraint_errors",
+		"vl15_dropped":   "VL15_dropped",
+		"port_xmit_data": "port_xmit_data", "port_rcv_data": "port_rcv_data", "port_xmit_pkts": "port_xmit_packets",
+		"port_rcv_pkts": "port_rcv_packets", "port_xmit_wait": "port_xmit_wait",
+		"port_xmit_data_extended": "port_xmit_data", "port_rcv_data_extended": "port_rcv_data", "port_xmit_pkts_extended": "port_xmit_packets",
+		"port_rcv_pkts_extended": "port_rcv_packets"}
 	var port *doctor.Port
 	n := 0
 	for l := range strings.Lines(string(b)) {
@@ -320,7 +328,8 @@ func readDiscover(s *scan, b []byte) error {
 		}
 		if m := ndPort.FindStringSubmatch(l); m != nil && node != "" {
 			named[m[2]] = true
-			c := doctor.Cable{At: s.at(n, l), A: desc, B: m[4], ASwitch: node[0] == 'S', BSwitch: m[2][0] == 'S', Speed: m[6], State: "Active/LinkUp"}
+			c := doctor.Cable{At: s.at(n, l), A: desc, B: m[4], ASwitch: node[0] == 'S', BSwitch: m[2][0] == 'S', Speed: m[6],
+				State: "Active/LinkUp"}
 			if c.B == "" {
 				c.B = names[m[2]]
 			}
@@ -353,7 +362,8 @@ func (s *scan) discoverEnd(b []byte, names map[string]string, named map[string]b
 
 // ipAddress reads an element of ip -j address.
 func (s *scan) ipAddress(d *pdict) {
-	a := doctor.Address{At: s.at(0, d.text("ifname")), Host: s.host, Name: d.text("ifname"), State: d.text("operstate"), MTU: int(d.int("mtu", 0))}
+	a := doctor.Address{At: s.at(0, d.text("ifname")), Host: s.host, Name: d.text("ifname"), State: d.text("operstate"),
+		MTU: int(d.int("mtu", 0))}
 	for _, x := range d.list("addr_info") {
 		if i, _ := x.(*pdict); i != nil && i.text("local") != "" {
 			a.Prefixes = append(a.Prefixes, i.text("local")+"/"+i.text("prefixlen"))
@@ -409,7 +419,8 @@ func (s *scan) sysFile(a attr, val string) {
 			if key == "" {
 				key = a.name
 			}
-			portField(p, key, val, doctor.Evidence{File: root + a.device + "/ports/" + a.port + "/state", Line: 1, Text: a.device + " port " + a.port + " state " + val})
+			portField(p, key, val, doctor.Evidence{File: root + a.device + "/ports/" + a.port + "/state", Line: 1,
+				Text: a.device + " port " + a.port + " state " + val})
 		default:
 			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
 				p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
@@ -443,7 +454,8 @@ func (s *scan) sysFile(a attr, val string) {
 			d.WidthMax = max(lanes(val), 0)
 		case "class":
 			d.Bridge = strings.HasPrefix(val, "0x0604")
-			d.Class = map[string]string{"0x0302": "3D controller", "0x0300": "VGA compatible controller", "0x0200": "Ethernet controller", "0x0207": "Infiniband controller"}[val[:min(len(val), 6)]]
+			d.Class = map[string]string{"0x0302": "3D controller", "0x0300": "VGA compatible controller", "0x0200": "Ethernet controller",
+				"0x0207": "Infiniband controller"}[val[:min(len(val), 6)]]
 		case "vendor":
 			if val == "0x10de" && d.Name == "" {
 				d.Name = "NVIDIA"

@@ -12,7 +12,8 @@ import (
 // NCCL's own reports: RAS, Inspector and nccl-tests.
 
 func (s *scan) rasJSON(d *pdict) {
-	r := doctor.RAS{File: s.file, Version: d.text("nccl_version"), Time: d.text("timestamp"), Timeout: int(d.dict("ras").int("timeouts_count", 0))}
+	r := doctor.RAS{File: s.file, Version: d.text("nccl_version"), Time: d.text("timestamp"),
+		Timeout: int(d.dict("ras").int("timeouts_count", 0))}
 	rank := func(x any) doctor.RASRank {
 		v, _ := x.(*pdict)
 		st := v.dict("status")
@@ -49,7 +50,8 @@ func (s *scan) rasEvent(n int, d *pdict) {
 		return
 	}
 	p := d.dict("peer")
-	proc := doctor.RASProcess{At: s.at(n, d.text("timestamp")+" PEER_DEAD process "+p.text("pid")+" on "+p.text("host")), PID: int(p.int("pid", -1)), Host: p.text("host"), GPU: print(p.get("cuda_devs")), Dead: true}
+	proc := doctor.RASProcess{At: s.at(n, d.text("timestamp")+" PEER_DEAD process "+p.text("pid")+" on "+p.text("host")),
+		PID: int(p.int("pid", -1)), Host: p.text("host"), GPU: print(p.get("cuda_devs")), Dead: true}
 	s.c.RAS = append(s.c.RAS, doctor.RAS{File: s.file, Time: d.text("timestamp"), Dead: []doctor.RASProcess{proc}})
 }
 
@@ -280,7 +282,8 @@ func (s *scan) inspector(n int, d *pdict) {
 		return
 	}
 	h, m := s.inspected(d)
-	p := doctor.Perf{At: doctor.Evidence{File: s.file, Line: n}, Comm: h.text("id"), Rank: int(h.int("rank", -1)), N: int(h.int("n_ranks", 0)), Host: m.text("hostname"), PID: int(m.int("pid", 0)), Peer: -1}
+	p := doctor.Perf{At: doctor.Evidence{File: s.file, Line: n}, Comm: h.text("id"), Rank: int(h.int("rank", -1)), N: int(h.int("n_ranks", 0)),
+		Host: m.text("hostname"), PID: int(m.int("pid", 0)), Peer: -1}
 	p.Host, _, _ = strings.Cut(p.Host, ".")
 	if st := d.dict("dump_stats"); st != nil {
 		for k := range st.m {
@@ -322,7 +325,8 @@ func readInspectorProm(s *scan, b []byte) error {
 		if err != nil {
 			continue
 		}
-		p := doctor.Perf{At: s.at(n, l), Comm: label["comm_name"], Rank: -1, Host: label["node"], Op: label["collective"] + label["p2p_operation"], Seq: -1, Peer: -1, Source: "metrics gpu " + label["gpu"]}
+		p := doctor.Perf{At: s.at(n, l), Comm: label["comm_name"], Rank: -1, Host: label["node"],
+			Op: label["collective"] + label["p2p_operation"], Seq: -1, Peer: -1, Source: "metrics gpu " + label["gpu"]}
 		p.N, _ = strconv.Atoi(label["nranks"])
 		if size, err := strconv.ParseInt(label["message_size"], 10, 64); err == nil {
 			p.Bytes = size
@@ -377,7 +381,8 @@ func (s *scan) benchLine(n int, text string) {
 		return
 	case strings.Contains(text, "failure"):
 		if m := benchFail.FindStringSubmatch(text); m != nil {
-			l := doctor.Line{At: s.at(n, text), Kind: "cuda_error", Warn: true, Dev: -1, Rank: launcherRank(text), Host: m[1], Msg: text, F: map[string]string{"msg": m[3]}}
+			l := doctor.Line{At: s.at(n, text), Kind: "cuda_error", Warn: true, Dev: -1, Rank: launcherRank(text), Host: m[1], Msg: text,
+				F: map[string]string{"msg": m[3]}}
 			if m[2] == "NCCL" {
 				l.Kind, l.F = "nccl_failed", map[string]string{"what": strings.TrimSpace(strings.SplitN(m[3], "/", 2)[0])}
 			}
@@ -464,7 +469,8 @@ func (s *scan) benchJSON(d *pdict) {
 			if h == nil {
 				continue
 			}
-			s.c.Bench = append(s.c.Bench, doctor.Bench{At: s.at(0, op+" of "+r.text("size")+" bytes"), Op: op, Ranks: devices, Size: r.int("size", 0), Type: r.text("type"),
+			s.c.Bench = append(s.c.Bench, doctor.Bench{At: s.at(0, op+" of "+r.text("size")+" bytes"), Op: op, Ranks: devices,
+				Size: r.int("size", 0), Type: r.text("type"),
 				Micros: h.float("time"), Alg: h.float("alg_bw"), Bus: h.float("bus_bw"), Wrong: h.int("nwrong", -1), Place: place})
 		}
 	}

@@ -210,7 +210,8 @@ var mlxWords = []struct {
 	{"nic_plugged", []string{"cable plugged", "status: plugged and enabled"}},
 	{"nic_cable", []string{"port module event[error]", "cable error"}},
 	{"nic_keys", []string{"limits exceeded"}},
-	{"nic_dead", []string{"health compromised", "assert_var", "fatal error", "firmware fatal", "health_care", "device's health", "internal error"}},
+	{"nic_dead", []string{"health compromised", "assert_var", "fatal error", "firmware fatal", "health_care", "device's health",
+		"internal error"}},
 }
 
 // mlxKind says which symptom a line of Mellanox's driver is, by its text in lower case.

@@ -57,7 +57,8 @@ func ncclMarks(text string) [][4]int {
 
 // launcherRank is the rank that a launcher's prefix names, or -1.
 func launcherRank(prefix string) int {
-	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && prefix[0] != '[' && (prefix[0] < '0' || prefix[0] > '9') {
+	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && prefix[0] != '[' &&
+		(prefix[0] < '0' || prefix[0] > '9') {
 		return -1
 	}
 	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank} {
@@ -134,7 +135,8 @@ var kindsOf = sync.OnceValue(func() func(string) kindSet {
 })
 
 // needEnd are kinds of which a part means something else than the whole.
-var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if", "network", "version", "local_shape", "mnnvl"}
+var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if",
+	"network", "version", "local_shape", "mnnvl"}
 
 // ncclLines reads the NCCL messages of one line of a file.
 func (s *scan) ncclLines(n int, text string) bool {
@@ -203,7 +205,8 @@ func (s *scan) ncclLines(n int, text string) bool {
 }
 
 // mostOf is how many lines are kept of kinds that a log has many of.
-var mostOf = map[string]int{"bt": 64, "tuning": 64, "pattern": 64, "system": 64, "tree": 64, "trees": 64, "ch_net": maxPaths, "ch_p2p": maxPaths, "ch_shm": maxPaths}
+var mostOf = map[string]int{"bt": 64, "tuning": 64, "pattern": 64, "system": 64, "tree": 64, "trees": 64, "ch_net": maxPaths,
+	"ch_p2p": maxPaths, "ch_shm": maxPaths}
 
 // enough says, without reading it, that a message is of no kind, or can only be of one of which enough lines are kept.
 func (s *scan) enough(msg string) bool {
@@ -326,12 +329,21 @@ func (s *scan) envLine(n int, text string) bool {
 }
 
 // needles are words of which a line must have one to be looked at.
-var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "AER", "PCIe Bus Error", "peermem", "segfault", "ut of memory", "OutOfMemoryError", "Watchdog", "ast enqueued", "exitcode", "[Gloo]", "gloo/", "onnectFullMesh", "open files",
-	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ", "Rank ", "nvidia-nccl-cu", "NVSwitch", "abricmanager", "[ERROR] [tid", "[CRITICAL] [tid", "panic", "BUG", "LOCKUP", "protection fault", "file-max",
-	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks", "is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
-	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has", "server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "cudaGetDeviceCount()", "Last error:", "Traceback (most recent",
-	"systemd-oomd", "Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST", "infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted", "Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
-	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "o space left on device", "isk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished", "exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
+var needles = []string{"NCCL", "RCCL version", "NVRM", "SXid", "Xid", "mlx5", "AER", "PCIe Bus Error", "peermem", "segfault",
+	"ut of memory", "OutOfMemoryError", "Watchdog", "ast enqueued", "exitcode", "[Gloo]", "gloo/", "onnectFullMesh", "open files",
+	"fallen off", "blocked for more", "DMAR", "AMD-Vi", "DPC", "_perf", "nThread", "algbw", "Link down", "Link up", "NIC Link", " Rank ",
+	"Rank ", "nvidia-nccl-cu", "NVSwitch", "abricmanager", "[ERROR] [tid", "[CRITICAL] [tid", "panic", "BUG", "LOCKUP", "protection fault",
+	"file-max",
+	"Hardware Error", "EDAC", "hardware memory error", "watchdog got stuck", "Heartbeat monitor", "monitoredBarrier", "lagging ranks",
+	"is running collective", "Root Cause (first", "Failures:", "srun: error", "slurmstepd: error", "OOMKilled",
+	"noticed that process", "return code", "with status code", "A worker died", "DataLoader worker", "clients joined", "client socket has",
+	"server socket has", "Rendezvous", "CUDA error", "CUDA runtime error", "cudaGetDeviceCount()", "Last error:", "Traceback (most recent",
+	"systemd-oomd", "Test CUDA fail", "Test NCCL fail", "library version mismatch", "device handle for", "GPU is lost", "ERROR_GPU_IS_LOST",
+	"infiniband ", "pciehp", "not responding", "has not responded", "was lost", "ceph: mds", "Exception (either an", "amdgpu", "| Asserted",
+	"Node failure on", "on failed node", "NodeNotReady", "OOMKilling",
+	" nan", ":nan", "=nan", "NaN", "NAN", "loss inf", "loss: inf", "loss=inf", "Memory access fault", "o space left on device",
+	"isk quota exceeded", "ame or service not known", "ailure in name resolution", "gai error", "worker group successfully finished",
+	"exits successfully", "HW Exception by GPU", "heckpoint", "CHECKPOINT", "[Torch] Sav"}
 
 // needlesBy finds those that begin with two bytes; most pairs begin none.
 var needlesBy = sync.OnceValue(func() func(a, b byte) []string {

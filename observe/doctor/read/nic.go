@@ -132,7 +132,8 @@ func readLSPCI(s *scan, b []byte) error {
 		n++
 		l = strings.TrimRight(l, "\r\n")
 		if m := pciHead.FindStringSubmatch(l); m != nil {
-			s.c.PCI = append(s.c.PCI, doctor.PCI{At: s.at(n, l), Host: s.host, Addr: m[1], Class: m[2], Name: m[3], Bridge: strings.Contains(m[2], "bridge")})
+			s.c.PCI = append(s.c.PCI, doctor.PCI{At: s.at(n, l), Host: s.host, Addr: m[1], Class: m[2], Name: m[3],
+				Bridge: strings.Contains(m[2], "bridge")})
 			d = &s.c.PCI[len(s.c.PCI)-1]
 			continue
 		}

@@ -354,7 +354,8 @@ func (p *pickler) scalar(op byte) error {
 }
 
 // operand is how many bytes the number after an instruction has: a value, a length or a place in the memo.
-var operand = [256]int{'J': 4, 'K': 1, 'M': 2, 0x8a: 1, 0x8b: 4, 'X': 4, 'T': 4, 'B': 4, 0x8c: 1, 'U': 1, 'C': 1, 0x8d: 8, 0x8e: 8, 'q': 1, 'r': 4, 'h': 1, 'j': 4}
+var operand = [256]int{'J': 4, 'K': 1, 'M': 2, 0x8a: 1, 0x8b: 4, 'X': 4, 'T': 4, 'B': 4, 0x8c: 1, 'U': 1, 'C': 1, 0x8d: 8, 0x8e: 8, 'q': 1,
+	'r': 4, 'h': 1, 'j': 4}
 
 // little reads a number of size bytes, the lowest first.
 func (p *pickler) little(size int) (int, error) {
@@ -402,8 +403,9 @@ func (p *pickler) recall(op byte) error {
 }
 
 func pickleOp(b byte) string {
-	names := map[byte]string{'c': "GLOBAL", 'i': "INST", 'o': "OBJ", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x93: "STACK_GLOBAL",
-		'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER"}
+	names := map[byte]string{'c': "GLOBAL", 'i': "INST", 'o': "OBJ", 'R': "REDUCE", 'b': "BUILD", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX",
+		0x93: "STACK_GLOBAL",
+		'P':  "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER"}
 	return names[b]
 }
 

@@ -73,7 +73,9 @@ func (s *scan) addLine(l doctor.Line) {
 func (s *scan) tidyCalls(from int) {
 	slices.SortStableFunc(s.c.Lines[from:], func(a, b doctor.Line) int { return a.At.Line - b.At.Line })
 	if s.passed > 0 {
-		s.note(doctor.Partial, "of the collectives of each process and communicator, and of how NCCL connects, only a part was kept: %d lines were passed over", s.passed)
+		s.note(doctor.Partial,
+			"of the collectives of each process and communicator, and of how NCCL connects, only a part was kept: %d lines were passed over",
+			s.passed)
 	}
 }
 
@@ -124,8 +126,11 @@ var dialects = []dialect{
 	{"ibdiagnet counters", line(" GUID=", `^Port=\d+ Lid=\S+ GUID=`), readDiagnet, false},
 	{"mlxlink", line(" Info", `^(?:Operational Info|Physical Counters and BER Info)\s*$`), readMLXLink, false},
 	{"ethtool -S", line("NIC statistics", `^NIC statistics:`), readEthtool, false},
-	{"lspci -vvv", line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`), readLSPCI, false},
-	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)), readRASText, false},
+	{"lspci -vvv",
+		line("\n\t", `^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] [^\n]+\n(?:\t[^\n]*\n){0,40}\t+(?:Capabilities:|LnkSta:|LnkCap:)`),
+		readLSPCI, false},
+	{"RAS report", either(line("Communicators...", `^\s*Communicators\.\.\.`), line("PEER_DEAD", `^\s*\[[^\]]+\] PEER_DEAD: Process \d+`)),
+		readRASText, false},
 	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct, true},
 	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol, true},
 	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods, true},
@@ -138,7 +143,8 @@ var dialects = []dialect{
 
 // Kinds lists what is recognised, for help and pages.
 func Kinds() []string {
-	list := []string{"NCCL, PyTorch and kernel logs", "flight recorder (pickle, JSON)", "RAS JSON", "NCCL Inspector JSON lines", "nccl-tests tables and JSON", "ip -j", "/sys trees"}
+	list := []string{"NCCL, PyTorch and kernel logs", "flight recorder (pickle, JSON)", "RAS JSON", "NCCL Inspector JSON lines",
+		"nccl-tests tables and JSON", "ip -j", "/sys trees"}
 	for _, d := range dialects {
 		if d.name != "pickle" && d.name != "json" {
 			list = append(list, d.name)
@@ -241,13 +247,16 @@ var forms = []struct {
 	name string
 	re   *regexp.Regexp
 }{
-	{"fabric manager log", regexp.MustCompile(`(?m)(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: |^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
+	{"fabric manager log",
+		regexp.MustCompile(`(?m)(?:nv|nvidia)-fabricmanager[\w.-]*\[\d+\]: |^\[\w{3} +\d+ \d{4} [\d:.]+\] \[(?:INFO|ERROR|WARNING|DEBUG|CRITICAL)\] \[tid \d+\]`)},
 	{"JAX log", regexp.MustCompile(`JAX distributed service|coordination_service`)},
-	{"torchrun log", regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[|(?m)^(?:INFO|WARNING|ERROR):torch\.distributed\.`)},
+	{"torchrun log",
+		regexp.MustCompile(`torch/distributed/(?:run|launcher/\w+|elastic/[\w/]+)\.py:\d+\]|torch\.distributed\.(?:run|launch|elastic\.[\w.]+): \[|(?m)^(?:INFO|WARNING|ERROR):torch\.distributed\.`)},
 	{"DeepSpeed log", regexp.MustCompile(`\] \[(?:INFO|WARNING|ERROR)\] \[(?:launch|runner|logging|comm|engine)\.py:\d+:\w+\]`)},
 	{"Ray log", regexp.MustCompile(`(?m)^\((?:raylet|\w+ pid=\d+)(?:, ip=[\w.:]+)?\) `)},
 	{"Megatron log", regexp.MustCompile(`(?m)\biteration +\d+/ *\d+ \| consumed samples: +\d+`)},
-	{"kernel log", regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
+	{"kernel log",
+		regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
 func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
@@ -445,7 +454,8 @@ func unwrap(text string) string {
 		if us, err := strconv.ParseFloat(d.text("__REALTIME_TIMESTAMP"), 64); err == nil {
 			host, _, _ := strings.Cut(d.text("_HOSTNAME"), ".")
 			who := d.text("SYSLOG_IDENTIFIER")
-			return time.UnixMicro(int64(us)).UTC().Format("2006-01-02T15:04:05.000000Z") + " " + host + " " + who + ": " + ansi.ReplaceAllString(msg, "")
+			return time.UnixMicro(int64(us)).UTC().Format("2006-01-02T15:04:05.000000Z") + " " + host + " " + who + ": " +
+				ansi.ReplaceAllString(msg, "")
 		}
 		return ansi.ReplaceAllString(msg, "")
 	}

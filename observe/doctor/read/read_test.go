@@ -45,7 +45,8 @@ func TestPickleRefusesCalls(t *testing.T) {
 		}
 	}
 	for what, b := range map[string]string{
-		"empty stack": "\x80\x02.", "no mark": "\x80\x02]e.", "memo": "\x80\x02h\x07.", "list of dict": "\x80\x02](}u.", "length": "\x80\x02X\xff\xff\xff\x7f", "depth": "\x80\x02" + strings.Repeat("(", maxPickleDepth+2),
+		"empty stack": "\x80\x02.", "no mark": "\x80\x02]e.", "memo": "\x80\x02h\x07.", "list of dict": "\x80\x02](}u.",
+		"length": "\x80\x02X\xff\xff\xff\x7f", "depth": "\x80\x02" + strings.Repeat("(", maxPickleDepth+2),
 		"protocol 9": "\x80\x09.", "key": "\x80\x02}]K\x01s.",
 	} {
 		if _, err := unpickle([]byte(b)); err == nil {
@@ -100,8 +101,10 @@ Feb 23 16:24:19 gpu12 kernel: NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus
 		fatal           bool
 	}
 	for i, w := range []want{
-		{"xid", "node07", "0000:9b:00", 79, false}, {"xid", "node07", "0000:9b:00", 119, false}, {"xid", "node07", "0000:03:00", 45, false}, {"xid", "gpu12", "0000:1b:00.0", 79, false},
-		{"sxid", "node07", "nvidia-nvswitch3 0000:c1:00.0", 20034, true}, {"xid", "gpu13", "0000:4f:00", 149, false}, {"nic_down", "node07", "0000:17:00.0", -1, false},
+		{"xid", "node07", "0000:9b:00", 79, false}, {"xid", "node07", "0000:9b:00", 119, false}, {"xid", "node07", "0000:03:00", 45, false},
+		{"xid", "gpu12", "0000:1b:00.0", 79, false},
+		{"sxid", "node07", "nvidia-nvswitch3 0000:c1:00.0", 20034, true}, {"xid", "gpu13", "0000:4f:00", 149, false},
+		{"nic_down", "node07", "0000:17:00.0", -1, false},
 		{"aer", "node07", "0000:17:00.0", -1, true}, {"aer", "node07", "0000:17:00.0", -1, false}, {"oom_kill", "node07", "", -1, false},
 	} {
 		if i >= len(c.Kernel) {
@@ -121,35 +124,45 @@ Feb 23 16:24:19 gpu12 kernel: NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus
 }
 
 func TestInfiniBandTools(t *testing.T) {
-	c := readAll(t, "n3/ibstat.txt", "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n\t\tBase lid: 42\n\t\tSM lid: 1\n\t\tLink layer: InfiniBand\nCA 'mlx5_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n\t\tRate: 10\nibpanic: [88] main: stat of IB device 'mlx5_2' failed: No such file or directory\n")
-	if len(c.Ports) != 3 || c.Ports[0].Rate != 400 || c.Ports[0].SMLID != 1 || c.Ports[0].Host != "n3" || c.Ports[2].State != "Down" && c.Ports[1].State != "Down" {
+	c := readAll(t, "n3/ibstat.txt",
+		"CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n\t\tBase lid: 42\n\t\tSM lid: 1\n\t\tLink layer: InfiniBand\nCA 'mlx5_1'\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Polling\n\t\tRate: 10\nibpanic: [88] main: stat of IB device 'mlx5_2' failed: No such file or directory\n")
+	if len(c.Ports) != 3 || c.Ports[0].Rate != 400 || c.Ports[0].SMLID != 1 || c.Ports[0].Host != "n3" || c.Ports[2].State != "Down" &&
+		c.Ports[1].State != "Down" {
 		t.Errorf("ibstat: %+v", c.Ports)
 	}
-	c = readAll(t, "x", "Infiniband device 'mlx5_0' port 1 status:\n\tdefault gid:\t fe80::1\n\tbase lid:\t 0x3\n\tsm lid:\t\t 0x1\n\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t 400 Gb/sec (4X NDR)\n\tlink_layer:\t InfiniBand\n")
+	c = readAll(t, "x",
+		"Infiniband device 'mlx5_0' port 1 status:\n\tdefault gid:\t fe80::1\n\tbase lid:\t 0x3\n\tsm lid:\t\t 0x1\n\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t 400 Gb/sec (4X NDR)\n\tlink_layer:\t InfiniBand\n")
 	if p := c.Ports[0]; p.State != "Active" || p.Phys != "LinkUp" || p.Rate != 400 || p.Width != 4 || p.Layer != "InfiniBand" {
 		t.Errorf("ibstatus: %+v", p)
 	}
-	c = readAll(t, "x", "# Port extended counters: Lid 17 port 3 (CapMask: 0x5300)\nPortSelect:......................3\nPortXmitData:....................36298026860928\nSymbolErrorCounter:..............12\nLinkDownedCounter:...............2\n")
-	if p := c.Ports[0]; p.LID != 17 || p.Port != 3 || p.Counters["port_xmit_data"] != 36298026860928 || p.Counters["symbol_error"] != 12 || p.Counters["link_downed"] != 2 {
+	c = readAll(t, "x",
+		"# Port extended counters: Lid 17 port 3 (CapMask: 0x5300)\nPortSelect:......................3\nPortXmitData:....................36298026860928\nSymbolErrorCounter:..............12\nLinkDownedCounter:...............2\n")
+	if p := c.Ports[0]; p.LID != 17 || p.Port != 3 || p.Counters["port_xmit_data"] != 36298026860928 || p.Counters["symbol_error"] != 12 ||
+		p.Counters["link_downed"] != 2 {
 		t.Errorf("perfquery: %+v", p)
 	}
-	c = readAll(t, "x", "CA: n0 mlx5_0:\n      0x0002c9030000a001      3    1[  ] ==( 4X      53.125 Gbps Active/  LinkUp)==>       1   17[  ] \"leaf1\" ( )\nSwitch: 0xe41d2d0300aa leaf1:\n           1   17[  ] ==( 1X      53.125 Gbps Active/  LinkUp)==>       3    1[  ] \"n0 mlx5_0\" ( Could be 4X)\n           1   18[  ] ==(                Down/ Polling)==>             [  ] \"\" ( )\n")
+	c = readAll(t, "x",
+		"CA: n0 mlx5_0:\n      0x0002c9030000a001      3    1[  ] ==( 4X      53.125 Gbps Active/  LinkUp)==>       1   17[  ] \"leaf1\" ( )\nSwitch: 0xe41d2d0300aa leaf1:\n           1   17[  ] ==( 1X      53.125 Gbps Active/  LinkUp)==>       3    1[  ] \"n0 mlx5_0\" ( Could be 4X)\n           1   18[  ] ==(                Down/ Polling)==>             [  ] \"\" ( )\n")
 	if len(c.Cables) != 3 || c.Cables[0].Width != 4 || c.Cables[0].B != "leaf1" || c.Cables[1].WidthMax != 4 || !c.Cables[1].ASwitch {
 		t.Errorf("iblinkinfo: %+v", c.Cables)
 	}
-	c = readAll(t, "x", "SW  1719 10 0x7cfe9003009ce5b0 4x EDR - CA   134  1 0x7cfe9003003b4bde ( 'leaf1' - 'o1 HCA-1' )\nSW  2052 37 0x506b4b03005c2740 4x ???                                    'leaf2'\n")
+	c = readAll(t, "x",
+		"SW  1719 10 0x7cfe9003009ce5b0 4x EDR - CA   134  1 0x7cfe9003003b4bde ( 'leaf1' - 'o1 HCA-1' )\nSW  2052 37 0x506b4b03005c2740 4x ???                                    'leaf2'\n")
 	if len(c.Cables) != 1 || c.Cables[0].APort != 10 || c.Cables[0].B != "o1 HCA-1" || c.Cables[0].Speed != "EDR" {
 		t.Errorf("ibnetdiscover -p: %+v", c.Cables)
 	}
-	c = readAll(t, "x", "vendid=0x2c9\nswitchguid=0xe41d(e41d)\nSwitch\t36 \"S-e41d\"\t\t# \"leaf1\" enhanced port 0 lid 2 lmc 0\n[1]\t\"H-7cfe\"[1](7cfe) \t\t# \"n0 mlx5_0\" lid 3 4xHDR\n")
+	c = readAll(t, "x",
+		"vendid=0x2c9\nswitchguid=0xe41d(e41d)\nSwitch\t36 \"S-e41d\"\t\t# \"leaf1\" enhanced port 0 lid 2 lmc 0\n[1]\t\"H-7cfe\"[1](7cfe) \t\t# \"n0 mlx5_0\" lid 3 4xHDR\n")
 	if len(c.Cables) != 1 || c.Cables[0].B != "n0 mlx5_0" || c.Cables[0].Width != 4 || c.Cables[0].Speed != "HDR" {
 		t.Errorf("ibnetdiscover: %+v", c.Cables)
 	}
-	c = readAll(t, "x", "-----\nPort=1 Lid=0x0011 GUID=0xe41d2d0300aa Device=54000 Port Name=leaf1/P1\n-----\nlink_down_counter=0x03\nsymbol_error_counter=0x0a\nport_xmit_wait=0x00ff\n")
+	c = readAll(t, "x",
+		"-----\nPort=1 Lid=0x0011 GUID=0xe41d2d0300aa Device=54000 Port Name=leaf1/P1\n-----\nlink_down_counter=0x03\nsymbol_error_counter=0x0a\nport_xmit_wait=0x00ff\n")
 	if p := c.Ports[0]; p.Counters["link_downed"] != 3 || p.Counters["symbol_error"] != 10 || p.LID != 17 || p.Device != "leaf1/P1" {
 		t.Errorf("ibdiagnet: %+v", p)
 	}
-	c = readAll(t, "x", "Operational Info\n----------------\nState                           : Active\nPhysical state                  : LinkUp\nSpeed                           : IB-NDR\nWidth                           : 4x\n\nPhysical Counters and BER Info\n------------------------------\nEffective Physical BER          : 15E-255\nRaw Physical BER                : 3E-08\nLink Down Counter               : 1\n")
+	c = readAll(t, "x",
+		"Operational Info\n----------------\nState                           : Active\nPhysical state                  : LinkUp\nSpeed                           : IB-NDR\nWidth                           : 4x\n\nPhysical Counters and BER Info\n------------------------------\nEffective Physical BER          : 15E-255\nRaw Physical BER                : 3E-08\nLink Down Counter               : 1\n")
 	if p := c.Ports[0]; p.EffBER != 0 || p.RawBER != 3e-8 || p.Width != 4 || p.Layer != "InfiniBand" || p.Counters["link_downed"] != 1 {
 		t.Errorf("mlxlink: %+v", p)
 	}
@@ -182,51 +195,65 @@ func TestHostTools(t *testing.T) {
 	if len(c.GPUs) != 2 {
 		t.Fatalf("%d GPUs", len(c.GPUs))
 	}
-	if g := c.GPUs[0]; g.Width != 8 || g.WidthMax != 16 || !slices.Equal(g.Throttle, []string{"hw_thermal_slowdown"}) || g.ECC != 2 || !g.RemapWait || g.RemapFail || g.At.Line != 4 {
+	if g := c.GPUs[0]; g.Width != 8 || g.WidthMax != 16 || !slices.Equal(g.Throttle, []string{"hw_thermal_slowdown"}) || g.ECC != 2 ||
+		!g.RemapWait || g.RemapFail || g.At.Line != 4 {
 		t.Errorf("%+v", g)
 	}
 	if c := readAll(t, "x", smi[:len(smi)*2/3]); len(c.GPUs) != 1 || len(c.Files[0].Notes) == 0 {
 		t.Errorf("cut XML: %d GPUs, %v", len(c.GPUs), c.Files[0].Notes)
 	}
-	c = readAll(t, "x", "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\nGPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-6)\n\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n")
+	c = readAll(t, "x",
+		"GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\nGPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-6)\n\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n")
 	if l := c.GPUs[0].Links; len(l) != 2 || !l[0].Active || l[1].Active || l[1].At.Line != 3 {
 		t.Errorf("nvlink -s: %+v", l)
 	}
-	c = readAll(t, "x", "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5)\n\t Link 0: Replay Errors: 3\n\t Link 0: Recovery Errors: 0\n\t Link 0: CRC Errors: 0\n")
+	c = readAll(t, "x",
+		"GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5)\n\t Link 0: Replay Errors: 3\n\t Link 0: Recovery Errors: 0\n\t Link 0: CRC Errors: 0\n")
 	if l := c.GPUs[0].Links; len(l) != 1 || l[0].Errors["replay"] != 3 {
 		t.Errorf("nvlink -e: %+v", l)
 	}
-	c = readAll(t, "x", "17:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n\t\tLnkSta:\tSpeed 32GT/s (ok), Width x8 (downgraded)\n")
+	c = readAll(t, "x",
+		"17:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n\t\tLnkSta:\tSpeed 32GT/s (ok), Width x8 (downgraded)\n")
 	if p := c.PCI[0]; p.Width != 8 || p.WidthMax != 16 || p.SpeedMax != 32 || p.Type != "Endpoint" {
 		t.Errorf("lspci: %+v", p)
 	}
-	c = readAll(t, "x", `[{"ifindex":2,"ifname":"eth0","mtu":9000,"operstate":"UP","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24}]}]`)
+	c = readAll(t, "x",
+		`[{"ifindex":2,"ifname":"eth0","mtu":9000,"operstate":"UP","addr_info":[{"family":"inet","local":"10.0.0.1","prefixlen":24}]}]`)
 	if a := c.Addresses[0]; a.Name != "eth0" || a.MTU != 9000 || !slices.Equal(a.Prefixes, []string{"10.0.0.1/24"}) {
 		t.Errorf("ip -j: %+v", a)
 	}
 	c = &doctor.Case{}
-	for name, val := range map[string]string{"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "counters/link_downed": "3", "hw_counters/out_of_sequence": "9", "counters/VL15_dropped": "N/A (no PMA)"} {
+	for name, val := range map[string]string{"state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "counters/link_downed": "3",
+		"hw_counters/out_of_sequence": "9", "counters/VL15_dropped": "N/A (no PMA)"} {
 		File(c, "node2/sys/class/infiniband/mlx5_0/ports/1/"+name, "", strings.NewReader(val+"\n"))
 	}
 	Finish(c)
-	if p := c.Ports; len(p) != 1 || p[0].State != "Active" || p[0].Rate != 400 || p[0].Counters["link_downed"] != 3 || p[0].Counters["out_of_sequence"] != 9 || p[0].Host != "node2" {
+	if p := c.Ports; len(p) != 1 || p[0].State != "Active" || p[0].Rate != 400 || p[0].Counters["link_downed"] != 3 ||
+		p[0].Counters["out_of_sequence"] != 9 || p[0].Host != "node2" {
 		t.Errorf("/sys: %+v", p)
 	}
 }
 
 func TestNCCLReports(t *testing.T) {
-	c := readAll(t, "x", `{"nccl_version":"2.29.2","timestamp":"2025-12-19 13:06:53","communicators_count":1,"communicators":[{"hash":"0xae","secondary_hash":"0xb7:0xb8","size":2,"ranks_count":1,"missing_ranks_count":1,
+	c := readAll(t, "x",
+		`{"nccl_version":"2.29.2","timestamp":"2025-12-19 13:06:53","communicators_count":1,"communicators":[{"hash":"0xae","secondary_hash":"0xb7:0xb8","size":2,"ranks_count":1,"missing_ranks_count":1,
 "ranks":[{"rank":0,"host":"172.16.64.245","pid":15,"cuda_dev":0,"nvml_dev":0,"status":{"init_state":0,"async_error":0,"abort_flag":false},"collective_counts":{"AllReduce":7}}],
 "missing_ranks":[{"rank":1,"host":"172.16.64.245","pid":16,"cuda_dev":1,"nvml_dev":1,"status":{"unresponsive":true,"considered_dead":false}}]}],"ras":{"collection_time_sec":0.0,"timeouts_count":2}}`)
-	if r := c.RAS; len(r) != 1 || r[0].Timeout != 2 || r[0].Comms[0].Ranks[0].Counts["AllReduce"] != 7 || !r[0].Comms[0].Missing[0].Unresponsive {
+	if r := c.RAS; len(r) != 1 || r[0].Timeout != 2 || r[0].Comms[0].Ranks[0].Counts["AllReduce"] != 7 ||
+		!r[0].Comms[0].Missing[0].Unresponsive {
 		t.Errorf("RAS JSON: %+v", r)
 	}
-	c = readAll(t, "x", "Job summary\n===========\n\nCommunicators... (0.00s)\n=============\n\nGroup     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n    #  in group  per comm  per node  per comm  in group\n    0         1         4         8        32        32   RUNNING  MISMATCH\n\nWarnings\n========\n\n#0-0 (27a0) MISMATCH\n  Communicator ranks have different collective operation counts\n  26 ranks have launched up to operation 6650\n  6 ranks have launched up to operation 6649\n  Rank 3 -- GPU 3 managed by process 48 on node 172.16.64.210\n")
-	if r := c.RAS; len(r) != 1 || r[0].Comms[0].Size != 32 || r[0].Comms[0].Ranks[0].Rank != 3 || r[0].Comms[0].Ranks[0].Counts["collective"] != 6649 {
+	c = readAll(t, "x",
+		"Job summary\n===========\n\nCommunicators... (0.00s)\n=============\n\nGroup     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n    #  in group  per comm  per node  per comm  in group\n    0         1         4         8        32        32   RUNNING  MISMATCH\n\nWarnings\n========\n\n#0-0 (27a0) MISMATCH\n  Communicator ranks have different collective operation counts\n  26 ranks have launched up to operation 6650\n  6 ranks have launched up to operation 6649\n  Rank 3 -- GPU 3 managed by process 48 on node 172.16.64.210\n")
+	if r := c.RAS; len(r) != 1 || r[0].Comms[0].Size != 32 || r[0].Comms[0].Ranks[0].Rank != 3 ||
+		r[0].Comms[0].Ranks[0].Counts["collective"] != 6649 {
 		t.Errorf("RAS text: %+v", r)
 	}
-	c = readAll(t, "x", `{"header":{"id":"0x7f","rank":2,"n_ranks":8,"nnodes":1},"metadata":{"hostname":"h1.x","pid":16},"coll_perf":{"coll":"AllReduce","coll_sn":1407,"coll_msg_size_bytes":1048576,"coll_exec_time_us":61,"coll_busbw_gbs":485.1}}`+"\n"+
-		`{"header":{"id":"0x7f","rank":2,"n_ranks":8},"metadata":{"hostname":"h1"},"p2p_perf":{"p2p":"Send","p2p_sn":4,"p2p_peer":3,"p2p_msg_size_bytes":65536,"p2p_exec_time_us":10}}`+"\n{\"header\":{\"id\"")
+	c = readAll(t, "x",
+		`{"header":{"id":"0x7f","rank":2,"n_ranks":8,"nnodes":1},"metadata":{"hostname":"h1.x","pid":16},"coll_perf":{"coll":"AllReduce","coll_sn":1407,"coll_msg_size_bytes":1048576,"coll_exec_time_us":61,"coll_busbw_gbs":485.1}}`+
+			"\n"+
+			`{"header":{"id":"0x7f","rank":2,"n_ranks":8},"metadata":{"hostname":"h1"},"p2p_perf":{"p2p":"Send","p2p_sn":4,"p2p_peer":3,"p2p_msg_size_bytes":65536,"p2p_exec_time_us":10}}`+
+			"\n{\"header\":{\"id\"")
 	if p := c.Perf; len(p) != 2 || p[0].Seq != 1407 || p[0].Host != "h1" || p[1].Peer != 3 || len(c.Files[0].Notes) == 0 {
 		t.Errorf("Inspector: %+v %v", p, c.Files[0].Notes)
 	}
@@ -262,12 +289,15 @@ func TestCompressedAndCut(t *testing.T) {
 		t.Errorf("%d lines, notes %v", len(c.Lines), c.Files[0].Notes)
 	}
 	// Two processes that wrote at once.
-	c = readAll(t, "x", "n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network IBn1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\n")
-	if len(c.Lines) != 3 || c.Lines[2].Host != "n0" || c.Lines[2].F["net"] != "IB" || c.Lines[1].Host != "n1" || c.Lines[1].Kind != "bootstrap_if" {
+	c = readAll(t, "x",
+		"n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network IBn1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\n")
+	if len(c.Lines) != 3 || c.Lines[2].Host != "n0" || c.Lines[2].F["net"] != "IB" || c.Lines[1].Host != "n1" ||
+		c.Lines[1].Kind != "bootstrap_if" {
 		t.Errorf("%+v", c.Lines)
 	}
 	// The same, and the first was cut: its rest is the next line.
-	c = readAll(t, "x", "n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network In1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\nB\n")
+	c = readAll(t, "x",
+		"n1:7:8 [1] NCCL INFO NCCL version 2.22.3+cuda12.4\nn0:1:2 [0] NCCL INFO Using network In1:7:8 [1] NCCL INFO Bootstrap : Using eth0:10.0.0.2<0>\nB\n")
 	if len(c.Lines) != 2 {
 		t.Errorf("%+v", c.Lines)
 	}
@@ -328,9 +358,13 @@ func corpus() []string {
 		"\x80\x02}(X\x07\x00\x00\x00entries](}(X\x05\x00\x00\x00stateX\x09\x00\x00\x00scheduledueX\x09\x00\x00\x00pg_config}u.",
 		`{"entries":[{"state":"scheduled"}],"pg_config":{"0":{"ranks":"[0]"}}}`,
 		"NVRM: Xid (PCI:0000:9b:00): 79, x\n", "CA 'a'\n\tPort 1:\n\t\tState: Down\n", "# Port counters: Lid 1 port 1\nSymbolErrorCounter:..1\n",
-		"GPU 0: x (UUID: GPU-1)\n\tLink 0: 25 GB/s\n", "\tGPU0\tGPU1\nGPU0\tX\tNV4\n", "<nvidia_smi_log><gpu id=\"1\"><uuid>x</uuid></gpu></nvidia_smi_log>",
-		"NIC statistics:\n  a: 1\n", "00:01.0 PCI bridge: x\n\tCapabilities: x\n\t\tLnkSta: Speed 8GT/s, Width x8\n", `[{"ifname":"eth0"}]`, "Job summary\nCommunicators...\n#0-0 (ab) MISMATCH\n",
-		`{"header":{"id":"1","rank":0},"coll_perf":{"coll":"x","coll_sn":1}}` + "\n", "# nThread 1\n# algbw busbw\n 1 1 float sum 1.0 1.0 1.0 0 1.0 1.0 1.0 0\n", "Port=1 Lid=1 GUID=0x1\na=0x1\n", "==( 4X 1 Gbps Active/ LinkUp)==> 1 1[ ] \"x\" ( )\n",
+		"GPU 0: x (UUID: GPU-1)\n\tLink 0: 25 GB/s\n",
+		"\tGPU0\tGPU1\nGPU0\tX\tNV4\n", "<nvidia_smi_log><gpu id=\"1\"><uuid>x</uuid></gpu></nvidia_smi_log>",
+		"NIC statistics:\n  a: 1\n", "00:01.0 PCI bridge: x\n\tCapabilities: x\n\t\tLnkSta: Speed 8GT/s, Width x8\n",
+		`[{"ifname":"eth0"}]`, "Job summary\nCommunicators...\n#0-0 (ab) MISMATCH\n",
+		`{"header":{"id":"1","rank":0},"coll_perf":{"coll":"x","coll_sn":1}}` + "\n",
+		"# nThread 1\n# algbw busbw\n 1 1 float sum 1.0 1.0 1.0 0 1.0 1.0 1.0 0\n",
+		"Port=1 Lid=1 GUID=0x1\na=0x1\n", "==( 4X 1 Gbps Active/ LinkUp)==> 1 1[ ] \"x\" ( )\n",
 		"nccl_bus_bandwidth_gbs{node=\"a\"} 1\n",
 	}
 }
@@ -387,7 +421,8 @@ func FuzzJSON(f *testing.F) {
 
 // What a line begins does not keep the reader busy for the rest of a long file.
 func TestPatienceEnds(t *testing.T) {
-	for _, first := range []string{"# size count type redop root time algbw busbw #wrong", "Traceback (most recent call last):", "Failures:", "Last error:"} {
+	for _, first := range []string{"# size count type redop root time algbw busbw #wrong",
+		"Traceback (most recent call last):", "Failures:", "Last error:"} {
 		c := &doctor.Case{Files: []doctor.File{{}}}
 		s := &scan{c: c, kinds: map[string]int{}, hosts: map[string]bool{}, note: func(doctor.NoteKind, string, ...any) {}}
 		text := first + "\n" + strings.Repeat("x\n", patience+100)
@@ -404,7 +439,8 @@ func TestPatienceEnds(t *testing.T) {
 func TestInspectorHeaders(t *testing.T) {
 	const head = `"header":{"id":"0x7c1a","rank":3,"n_ranks":8},"metadata":{"hostname":"n1.cluster","pid":4127}`
 	record := func(seq int) string {
-		return fmt.Sprintf(`"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":1048576,"coll_exec_time_us":88,"coll_busbw_gbs":20.8}`, seq)
+		return fmt.Sprintf(`"coll_perf":{"coll":"AllReduce","coll_sn":%d,"coll_msg_size_bytes":1048576,"coll_exec_time_us":88,"coll_busbw_gbs":20.8}`,
+			seq)
 	}
 	for name, text := range map[string]string{
 		"each":   "{" + head + "," + record(1) + "}\n{" + head + "," + record(2) + "}\n",

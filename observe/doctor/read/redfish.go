@@ -32,7 +32,8 @@ func (s *scan) redfish(d *pdict) bool {
 		if !strings.EqualFold(severity, "Critical") {
 			continue
 		}
-		k := doctor.Kernel{At: s.at(0, e.text("Message")), Host: s.host, Kind: "mce", Code: -1, Text: e.text("Message"), Time: clock(cmp.Or(e.text("EventTimestamp"), e.text("Created"))), F: map[string]string{"id": e.text("MessageId")}}
+		k := doctor.Kernel{At: s.at(0, e.text("Message")), Host: s.host, Kind: "mce", Code: -1, Text: e.text("Message"),
+			Time: clock(cmp.Or(e.text("EventTimestamp"), e.text("Created"))), F: map[string]string{"id": e.text("MessageId")}}
 		if k.Host == "" {
 			k.Host = d.text("Context")
 		}

@@ -115,7 +115,8 @@ var slurmEnds = []struct{ state, kind, why string }{
 func (s *scan) sacctRow(n int, text string, row map[string]string) {
 	id, state := row["JobID"], row["State"]
 	whole := !strings.Contains(id, ".")
-	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]), F: map[string]string{"by": "sacct", "job": id, "name": row["JobName"], "state": state}}
+	l := doctor.Line{At: s.at(n, text), Rank: -1, Dev: -1, Warn: true, Msg: text, Time: clock(row["End"]),
+		F: map[string]string{"by": "sacct", "job": id, "name": row["JobName"], "state": state}}
 	if nodes := row["NodeList"]; !strings.ContainsAny(nodes, "[,") {
 		l.F["hosts"] = nodes
 	}
@@ -217,7 +218,8 @@ func (s *scan) podField(n int, text string, p *pod, indent int, name, value stri
 
 // podEnd is a container that ended.
 func (s *scan) podEnd(n int, text string, p *pod, at float64) {
-	l := doctor.Line{At: s.at(n, p.name+": "+p.reason+", exit code "+p.code), Kind: "exit", Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text, Time: at,
+	l := doctor.Line{At: s.at(n, p.name+": "+p.reason+", exit code "+p.code), Kind: "exit", Host: p.name, Rank: -1, Dev: -1, Warn: true,
+		Msg: text, Time: at,
 		F: map[string]string{"code": p.code, "by": "kubernetes", "node": p.node, "job": p.job, "index": p.index}}
 	switch {
 	case p.reason == "OOMKilled":
@@ -237,7 +239,8 @@ func (s *scan) podEnded(at float64) {
 
 // podEvent is an event that ends a pod.
 func (s *scan) podEvent(n int, text string, p *pod, reason, msg string) {
-	l := doctor.Line{At: s.at(n, text), Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text, F: map[string]string{"by": "kubernetes", "node": p.node, "why": msg}}
+	l := doctor.Line{At: s.at(n, text), Host: p.name, Rank: -1, Dev: -1, Warn: true, Msg: text,
+		F: map[string]string{"by": "kubernetes", "node": p.node, "why": msg}}
 	switch reason {
 	case "Evicted":
 		l.Kind = "evicted"
@@ -267,7 +270,8 @@ func (s *scan) podJSON(d *pdict) bool {
 		p := &pod{name: v.dict("metadata").text("name"), node: v.dict("spec").text("nodeName")}
 		labels := v.dict("metadata").dict("labels")
 		p.job = firstText(labels, "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
-		p.index = firstText(labels, "jobset.sigs.k8s.io/job-global-index", "training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
+		p.index = firstText(labels, "jobset.sigs.k8s.io/job-global-index", "training.kubeflow.org/replica-index",
+			"batch.kubernetes.io/job-completion-index")
 		st := v.dict("status")
 		if st.text("reason") == "Evicted" {
 			s.podEvent(0, p.name+": "+st.text("message"), p, "Evicted", st.text("message"))

@@ -127,7 +127,8 @@ func xmlTree(b []byte) (root *xnode, cut, err error) {
 
 // smiGPU takes what nvidia-smi -q -x says of the i-th GPU.
 func (s *scan) smiGPU(g *xnode, i int) doctor.GPU {
-	gpu := doctor.GPU{At: s.at(g.line, "GPU "+g.id+" "+g.get("product_name")), Host: s.host, Index: i, Name: g.get("product_name"), UUID: g.get("uuid"), Bus: strings.ToLower(g.id)}
+	gpu := doctor.GPU{At: s.at(g.line, "GPU "+g.id+" "+g.get("product_name")), Host: s.host, Index: i, Name: g.get("product_name"),
+		UUID: g.get("uuid"), Bus: strings.ToLower(g.id)}
 	mib := func(v float64) int64 {
 		if v < 0 {
 			return -1
@@ -136,8 +137,10 @@ func (s *scan) smiGPU(g *xnode, i int) doctor.GPU {
 	}
 	gpu.MemUsed, gpu.MemTotal = mib(g.num("fb_memory_usage/used")), mib(g.num("fb_memory_usage/total"))
 	gpu.Util = g.num("utilization/gpu_util")
-	gpu.Power = g.num("gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw", "gpu_power_readings/average_power_draw")
-	gpu.Cap = g.num("gpu_power_readings/current_power_limit", "gpu_power_readings/power_limit", "power_readings/enforced_power_limit", "power_readings/power_limit", "gpu_power_readings/enforced_power_limit")
+	gpu.Power = g.num("gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw",
+		"gpu_power_readings/average_power_draw")
+	gpu.Cap = g.num("gpu_power_readings/current_power_limit", "gpu_power_readings/power_limit", "power_readings/enforced_power_limit",
+		"power_readings/power_limit", "gpu_power_readings/enforced_power_limit")
 	gpu.Temp = g.num("temperature/gpu_temp")
 	gpu.TempSlow = g.num("temperature/gpu_temp_slow_threshold")
 	gpu.ClockSM, gpu.ClockSMMax = g.num("clocks/sm_clock"), g.num("max_clocks/sm_clock")

@@ -134,7 +134,8 @@ func plain(text string) (prefix, rest string) {
 }
 
 // signals by the words of launchers.
-var signals = map[string]string{"Killed": "-9", "Terminated": "-15", "Aborted": "-6", "Segmentation fault": "-11", "Bus error": "-7", "Out Of Memory": "-9"}
+var signals = map[string]string{"Killed": "-9", "Terminated": "-15", "Aborted": "-6", "Segmentation fault": "-11", "Bus error": "-7",
+	"Out Of Memory": "-9"}
 
 // torchRule says what a line is that has one of some words.
 type torchRule struct {
@@ -185,7 +186,8 @@ var torchRules = []torchRule{
 	{has: []string{"monitoredBarrier"}, re: barrier, kind: "barrier", fields: []string{"ranks"}},
 	{has: []string{"lagging ranks"}, re: lagging, kind: "barrier", fields: []string{"ranks"}},
 	{has: []string{"is running collective"}, read: (*scan).fingerprintLine},
-	{has: []string{"failed (exitcode:"}, re: exitCode, kind: "exit", fields: []string{"code", "local", "pid"}, by: "torchrun", rank: fromNobody},
+	{has: []string{"failed (exitcode:"}, re: exitCode, kind: "exit", fields: []string{"code", "local", "pid"}, by: "torchrun",
+		rank: fromNobody},
 	{has: []string{"Root Cause (first observed failure)"}, read: func(s *scan, _ *torchText) verdict { return s.torch.table(true) }},
 	{begins: "Failures:", read: func(s *scan, _ *torchText) verdict { return s.torch.table(false) }},
 	{has: []string{"Node failure on ", "on failed node ", "setting DOWN", "NodeNotReady"}, when: hostLost, read: (*scan).hostLostLine},
@@ -207,17 +209,22 @@ var torchRules = []torchRule{
 	{has: []string{"client socket has timed out"}, re: noMaster, kind: "no_master", fields: []string{"addr", "port"}, raised: true},
 	{has: []string{"RendezvousTimeoutError", "RendezvousConnectionError"}, read: (*scan).rendezvousLine},
 	{has: []string{"server socket has failed to"}, re: portUsed, kind: "port_used", raised: true},
-	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup, raised: true},
+	{has: []string{"is setting up NCCL communicator"}, re: noUniqueID, kind: "no_id", fields: []string{"", "root"}, rank: fromGroup,
+		raised: true},
 	{has: []string{"Memory access fault by GPU"}, read: (*scan).accessFaultLine},
 	{has: []string{"HW Exception by GPU"}, re: hwException, kind: "gpu_access", fields: []string{"node", "reason"}, raised: true},
 	{has: []string{"o space left on device", "isk quota exceeded"}, read: (*scan).diskLine},
-	{has: []string{"ame or service not known", "ailure in name resolution", "gai error"}, re: noName, kind: "no_name", fields: []string{"name"}, raised: true},
+	{has: []string{"ame or service not known", "ailure in name resolution", "gai error"}, re: noName, kind: "no_name",
+		fields: []string{"name"}, raised: true},
 	{has: []string{"worker group successfully finished", "exits successfully"}, kind: "job_done", calm: true},
-	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"}, rank: fromGroup, raised: true},
+	{has: []string{"found NaN in local grad norm"}, when: gradNaN, re: gradNaN, kind: "not_number", fields: []string{"", "device", "node"},
+		rank: fromGroup, raised: true},
 	{has: []string{"ut of memory", "OutOfMemoryError"}, re: cudaOOM, kind: "cuda_oom", raised: true},
-	{has: []string{"CUDA error", "CUDA runtime error", "cudaGetDeviceCount()"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"}, raised: true},
+	{has: []string{"CUDA error", "CUDA runtime error", "cudaGetDeviceCount()"}, re: cudaError, kind: "cuda_error", fields: []string{"msg"},
+		raised: true},
 	{has: []string{"NCCL error", "NCCL Error"}, re: ncclFailed, kind: "nccl_failed", fields: []string{"what", "ver"}, raised: true},
-	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number", fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
+	{has: []string{"Unexpected result nan", "Unexpected result inf"}, re: megatronNaN, kind: "not_number",
+		fields: []string{"", "node", "device", "step"}, rank: fromGroup, raised: true},
 	{has: []string{" nan", ":nan", "=nan", "NaN", "NAN", " inf", "=inf"}, when: notNumber, kind: "not_number"},
 	{has: checkpointWords, when: checkpointDone, re: checkpointDone, kind: "checkpoint", fields: []string{"done"}, calm: true},
 	{has: checkpointWords, when: checkpointing, kind: "checkpoint", calm: true},
@@ -295,7 +302,8 @@ func (r *torchRule) take(s *scan, l *torchText) verdict {
 
 // torchFound adds a line for the doctor.
 func (s *scan) torchFound(l *torchText, kind string, rank int, warn bool, f map[string]string) verdict {
-	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(l.text), Msg: l.text, F: f, Host: s.host})
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: kind, Rank: rank, Dev: -1, Warn: warn, Time: clock(l.text), Msg: l.text, F: f,
+		Host: s.host})
 	return found
 }
 
@@ -369,7 +377,8 @@ func (s *scan) variableLine(l *torchText) verdict {
 }
 
 // workFields are PyTorch's names of what an operation is, and ours.
-var workFields = map[string]string{"SeqNum": "seq", "OpType": "op", "NumelIn": "in", "TensorShape": "in", "NumelOut": "out", "Timeout": "timeout"}
+var workFields = map[string]string{"SeqNum": "seq", "OpType": "op", "NumelIn": "in", "TensorShape": "in", "NumelOut": "out",
+	"Timeout": "timeout"}
 
 // watchdogLine is an operation that took too long.
 func (s *scan) watchdogLine(l *torchText) verdict {
@@ -475,8 +484,9 @@ func (s *scan) accessFaultLine(l *torchText) verdict {
 	}
 	delete(s.torch.trace, l.prefix)
 	host, _, _ := strings.Cut(m[1], ".")
-	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: "gpu_access", Rank: l.rank, Dev: -1, Warn: true, Time: clock(l.text), Msg: l.text, Host: cmp.Or(host, s.host),
-		F: map[string]string{"node": m[2], "addr": m[3], "reason": strings.TrimSpace(m[4])}})
+	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: "gpu_access", Rank: l.rank, Dev: -1, Warn: true, Time: clock(l.text), Msg: l.text,
+		Host: cmp.Or(host, s.host),
+		F:    map[string]string{"node": m[2], "addr": m[3], "reason": strings.TrimSpace(m[4])}})
 	return found
 }
 

@@ -43,7 +43,8 @@ func (s *scan) rowLine(l *torchText) verdict {
 }
 
 // echoes are exceptions that only pass on what happened elsewhere.
-var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException", "KeyboardInterrupt", "SystemExit",
+var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "SignalException",
+	"KeyboardInterrupt", "SystemExit",
 	"CalledProcessError", "ProcessExitedException", "ProcessRaisedException", "RayTaskError", "BrokenPipeError", "ConnectionResetError"}
 
 // raisedLine is what was raised: the line behind a traceback that is not indented.

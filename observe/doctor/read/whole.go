@@ -65,7 +65,8 @@ func isJSON(b []byte, text string) bool {
 		return false // the journal
 	}
 	// A bracket may begin a log line: [1,0]<stdout>: or [2024-01-02 ...]
-	return t[0] == '{' && (len(t) > 1 && strings.ContainsAny(t[1:2], "\" \n\r\t}")) || t[0] == '[' && (len(t) > 1 && strings.ContainsAny(t[1:2], "{ \n\r\t]")) && strings.Contains(t[:min(len(t), 200)], "{")
+	return t[0] == '{' && (len(t) > 1 && strings.ContainsAny(t[1:2], "\" \n\r\t}")) || t[0] == '[' &&
+		(len(t) > 1 && strings.ContainsAny(t[1:2], "{ \n\r\t]")) && strings.Contains(t[:min(len(t), 200)], "{")
 }
 
 // readJSON reads the JSON forms: dumps, RAS, Inspector, nccl-tests, ip -j.

@@ -101,7 +101,8 @@ func TestHealthyDayRaisesNothing(t *testing.T) {
 		sum := map[Key]float64{}
 		for at := 0.0; at < 86400; at += 60 {
 			for p := range 8 {
-				for metric, perHour := range map[string]float64{"symbol_error": 20, "link_error_recovery": 0.2, "local_ack_timeout_err": 30, "port_rcv_switch_relay_errors": 100, "rnr_nak_retry_err": 20, "aer_correctable": 10} {
+				for metric, perHour := range map[string]float64{"symbol_error": 20, "link_error_recovery": 0.2, "local_ack_timeout_err": 30,
+					"port_rcv_switch_relay_errors": 100, "rnr_nak_retry_err": 20, "aer_correctable": 10} {
 					k := Key{Device: "mlx5_" + string(rune('0'+p)), Port: "1", Metric: metric}
 					if r.Float64() < perHour/60 {
 						sum[k]++

@@ -75,7 +75,8 @@ func TestPrometheusTakesRemoteWrite(t *testing.T) {
 	}
 	defer port.Release()
 	at := fmt.Sprintf("127.0.0.1:%d", port.Number)
-	cmd := bounded.Command(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at, "--web.enable-remote-write-receiver", "--log.level=warn")
+	cmd := bounded.Command(t, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at, "--web.enable-remote-write-receiver", "--log.level=warn")
 	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -162,19 +163,23 @@ func TestCollectorTakesMetrics(t *testing.T) {
 		t.Fatalf("%v", list)
 	}
 	sum := list[1].GetSum()
-	if !sum.GetIsMonotonic() || len(sum.DataPoints) != 2 || sum.DataPoints[0].StartTimeUnixNano == 0 || sum.DataPoints[0].Attributes[0].Value.GetStringValue() != "hang" {
+	if !sum.GetIsMonotonic() || len(sum.DataPoints) != 2 || sum.DataPoints[0].StartTimeUnixNano == 0 ||
+		sum.DataPoints[0].Attributes[0].Value.GetStringValue() != "hang" {
 		t.Errorf("%v", sum)
 	}
 }
 
 // incident opens, and with an end is over.
 func incident(end float64) watch.Incident {
-	return watch.Incident{ID: 7, Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: "train <1>", Subject: doctor.Subject{Ranks: []int{3}, Hosts: []string{"n1"}}, Began: 1.7e9, Ended: end,
-		Verdict: "rank 3 (process 12 on n1) of train <1> was killed by SIGKILL" + strings.Repeat(" & so on", 500), Cause: "somebody killed it", Fix: "look", Evidence: []watch.Evidence{{At: 1.7e9, Text: "the kernel says so"}}}
+	return watch.Incident{ID: 7, Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: "train <1>",
+		Subject: doctor.Subject{Ranks: []int{3}, Hosts: []string{"n1"}}, Began: 1.7e9, Ended: end,
+		Verdict: "rank 3 (process 12 on n1) of train <1> was killed by SIGKILL" + strings.Repeat(" & so on", 500), Cause: "somebody killed it",
+		Fix: "look", Evidence: []watch.Evidence{{At: 1.7e9, Text: "the kernel says so"}}}
 }
 
 // delivered sends an incident that opens and ends to a hook, and gives the bodies.
-func delivered(t *testing.T, bodiesWanted int, make func(url string) string, answers ...func(w http.ResponseWriter)) (got []map[string]any) {
+func delivered(t *testing.T, bodiesWanted int, make func(url string) string,
+	answers ...func(w http.ResponseWriter)) (got []map[string]any) {
 	t.Helper()
 	url, _, bodies := receiver(t, answers...)
 	h, err := ParseHook(make(url), "https://ops.example/weft")
@@ -221,7 +226,8 @@ func TestSlack(t *testing.T) {
 			}
 		}
 	}
-	if b, _ := json.Marshal(got[0]["blocks"]); !strings.Contains(string(b), "train \\u0026lt;1\\u0026gt; was killed") || !strings.Contains(string(b), "https://ops.example/weft/explain/rank-dead") {
+	if b, _ := json.Marshal(got[0]["blocks"]); !strings.Contains(string(b), "train \\u0026lt;1\\u0026gt; was killed") ||
+		!strings.Contains(string(b), "https://ops.example/weft/explain/rank-dead") {
 		t.Errorf("%s", b)
 	}
 	if head := got[1]["blocks"].([]any)[0].(map[string]any)["text"].(map[string]any)["text"]; head != "Over after 60 s: rank-dead" {
@@ -245,7 +251,8 @@ func TestPagerDuty(t *testing.T) {
 	}
 	last := got[len(got)-1]
 	p := got[0]["payload"].(map[string]any)
-	if got[0]["routing_key"] != "R0123" || p["severity"] != "critical" || p["source"] != "n1" || len([]rune(p["summary"].(string))) != 1024 || last["event_action"] != "resolve" || last["dedup_key"] != got[0]["dedup_key"] || last["payload"] != nil {
+	if got[0]["routing_key"] != "R0123" || p["severity"] != "critical" || p["source"] != "n1" || len([]rune(p["summary"].(string))) != 1024 ||
+		last["event_action"] != "resolve" || last["dedup_key"] != got[0]["dedup_key"] || last["payload"] != nil {
 		t.Errorf("%v %v", got[0], last)
 	}
 	if _, err := time.Parse(time.RFC3339Nano, p["timestamp"].(string)); err != nil {
@@ -256,7 +263,8 @@ func TestPagerDuty(t *testing.T) {
 func TestAlertmanagerForm(t *testing.T) {
 	got := delivered(t, 2, func(url string) string { return "webhook=" + url })
 	a := got[0]["alerts"].([]any)[0].(map[string]any)
-	if got[0]["version"] != "4" || got[0]["status"] != "firing" || a["endsAt"] != "0001-01-01T00:00:00Z" || a["labels"].(map[string]any)["kind"] != "rank-dead" || got[1]["status"] != "resolved" || got[1]["groupKey"] != got[0]["groupKey"] {
+	if got[0]["version"] != "4" || got[0]["status"] != "firing" || a["endsAt"] != "0001-01-01T00:00:00Z" ||
+		a["labels"].(map[string]any)["kind"] != "rank-dead" || got[1]["status"] != "resolved" || got[1]["groupKey"] != got[0]["groupKey"] {
 		t.Errorf("%v", got)
 	}
 }
@@ -278,7 +286,8 @@ func TestCollectorTakesIncidents(t *testing.T) {
 	if err := protojson.Unmarshal(b, &got); err != nil || r.URL.Path != "/v1/logs" {
 		t.Fatal(r.URL, err)
 	}
-	if l := got.ResourceLogs[0].ScopeLogs[0].LogRecords[0]; l.SeverityNumber != 17 || l.TimeUnixNano != 1.7e18 || !strings.HasPrefix(l.Body.GetStringValue(), "rank 3") {
+	if l := got.ResourceLogs[0].ScopeLogs[0].LogRecords[0]; l.SeverityNumber != 17 || l.TimeUnixNano != 1.7e18 ||
+		!strings.HasPrefix(l.Body.GetStringValue(), "rank 3") {
 		t.Errorf("%v", l)
 	}
 }

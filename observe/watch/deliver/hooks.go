@@ -65,7 +65,8 @@ func (h *Hook) slack(url string, i watch.Incident) message {
 		foot += fmt.Sprintf(" · <%s|what it means> · <%s/|page>", link, h.page)
 	}
 	blocks = append(blocks, map[string]any{"type": "context", "elements": []map[string]any{{"type": "mrkdwn", "text": foot}}})
-	return message{url: url, header: map[string]string{"Content-Type": "application/json"}, body: body(map[string]any{"text": cut(head+": "+i.Verdict, 3000), "blocks": blocks}),
+	return message{url: url, header: map[string]string{"Content-Type": "application/json"},
+		body: body(map[string]any{"text": cut(head+": "+i.Verdict, 3000), "blocks": blocks}),
 		confirm: func(text string) error {
 			if text != "ok" {
 				return fmt.Errorf("%w: Slack answered %.100q", errRefused, text)
@@ -84,8 +85,10 @@ func (h *Hook) pagerDuty(url, key string, i watch.Incident) message {
 		if source == "" {
 			source = "weft watch"
 		}
-		e["payload"] = map[string]any{"summary": cut(i.Verdict, 1024), "source": cut(source, 1024), "severity": i.Severity.String(), "timestamp": when(i.Began).Format(time.RFC3339Nano),
-			"component": i.Job, "class": i.Kind, "custom_details": map[string]any{"cause": i.Cause, "do": i.Fix, "confidence": i.Confidence, "ranks": i.Subject.Ranks, "evidence": evidence(i), "consequences": i.Follows}}
+		e["payload"] = map[string]any{"summary": cut(i.Verdict, 1024), "source": cut(source, 1024), "severity": i.Severity.String(),
+			"timestamp": when(i.Began).Format(time.RFC3339Nano),
+			"component": i.Job, "class": i.Kind, "custom_details": map[string]any{"cause": i.Cause, "do": i.Fix, "confidence": i.Confidence,
+				"ranks": i.Subject.Ranks, "evidence": evidence(i), "consequences": i.Follows}}
 		if link := h.explain(i); link != "" {
 			e["client_url"] = h.page + "/"
 			e["links"] = []map[string]string{{"href": link, "text": "weft doctor explain " + i.Kind}}
@@ -111,17 +114,22 @@ func (h *Hook) logRecord(url string, i watch.Incident) message {
 		at, state = i.Ended, "over"
 	}
 	var attributes []any
-	for _, a := range [][2]string{{"event.name", "weft.incident"}, {"weft.id", id(i)}, {"weft.kind", i.Kind}, {"weft.state", state}, {"weft.job", i.Job}, {"host.name", strings.Join(i.Subject.Hosts, ",")},
-		{"weft.ranks", strings.Trim(fmt.Sprint(i.Subject.Ranks), "[]")}, {"weft.cause", i.Cause}, {"weft.fix", i.Fix}, {"weft.runbook", h.explain(i)}} {
+	for _, a := range [][2]string{{"event.name", "weft.incident"}, {"weft.id", id(i)}, {"weft.kind", i.Kind}, {"weft.state", state},
+		{"weft.job", i.Job}, {"host.name", strings.Join(i.Subject.Hosts, ",")},
+		{"weft.ranks", strings.Trim(fmt.Sprint(i.Subject.Ranks), "[]")}, {"weft.cause", i.Cause}, {"weft.fix", i.Fix},
+		{"weft.runbook", h.explain(i)}} {
 		if a[1] != "" {
 			attributes = append(attributes, map[string]any{"key": a[0], "value": map[string]any{"stringValue": a[1]}})
 		}
 	}
-	record := map[string]any{"timeUnixNano": fmt.Sprint(when(at).UnixNano()), "severityNumber": severityNumbers[i.Severity.String()], "severityText": i.Severity.String(),
-		"body": map[string]any{"stringValue": i.Verdict}, "attributes": attributes}
-	return message{url: url, header: map[string]string{"Content-Type": "application/json"}, body: body(map[string]any{"resourceLogs": []any{map[string]any{
-		"resource":  map[string]any{"attributes": []any{map[string]any{"key": "service.name", "value": map[string]any{"stringValue": "weft-watch"}}}},
-		"scopeLogs": []any{map[string]any{"scope": map[string]any{"name": "github.com/weft-fabric/weft"}, "logRecords": []any{record}}}}}})}
+	record := map[string]any{"timeUnixNano": fmt.Sprint(when(at).UnixNano()), "severityNumber": severityNumbers[i.Severity.String()],
+		"severityText": i.Severity.String(),
+		"body":         map[string]any{"stringValue": i.Verdict}, "attributes": attributes}
+	return message{url: url, header: map[string]string{"Content-Type": "application/json"},
+		body: body(map[string]any{"resourceLogs": []any{map[string]any{
+			"resource": map[string]any{"attributes": []any{map[string]any{"key": "service.name",
+				"value": map[string]any{"stringValue": "weft-watch"}}}},
+			"scopeLogs": []any{map[string]any{"scope": map[string]any{"name": "github.com/weft-fabric/weft"}, "logRecords": []any{record}}}}}})}
 }
 
 // alertmanager is a webhook as Alertmanager sends it, version 4, with one alert.
@@ -141,8 +149,10 @@ func (h *Hook) alertmanager(url string, i watch.Incident) message {
 	if link := h.explain(i); link != "" {
 		notes["runbook_url"] = link
 	}
-	alert := map[string]any{"status": status, "labels": labels, "annotations": notes, "startsAt": when(i.Began), "endsAt": end, "generatorURL": h.page, "fingerprint": fmt.Sprintf("%016x", i.ID)}
+	alert := map[string]any{"status": status, "labels": labels, "annotations": notes, "startsAt": when(i.Began), "endsAt": end,
+		"generatorURL": h.page, "fingerprint": fmt.Sprintf("%016x", i.ID)}
 	return message{url: url, header: map[string]string{"Content-Type": "application/json"}, body: body(map[string]any{
-		"version": "4", "groupKey": id(i), "truncatedAlerts": 0, "status": status, "receiver": "weft", "groupLabels": map[string]string{"kind": i.Kind},
+		"version": "4", "groupKey": id(i), "truncatedAlerts": 0, "status": status, "receiver": "weft",
+		"groupLabels":  map[string]string{"kind": i.Kind},
 		"commonLabels": labels, "commonAnnotations": notes, "externalURL": h.page, "alerts": []any{alert}})}
 }

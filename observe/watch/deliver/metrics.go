@@ -176,7 +176,8 @@ func (t Target) message(list []Sample, began, at time.Time) message {
 		return message{url: t.url, header: map[string]string{"Content-Type": "application/json"}, body: otlp(list, began, at)}
 	}
 	return message{url: t.url, body: remoteWrite(list, at),
-		header: map[string]string{"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"}}
+		header: map[string]string{"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy",
+			"X-Prometheus-Remote-Write-Version": "0.1.0"}}
 }
 
 // Push sends what write writes, as /metrics does, to targets every so often until the context ends. A moment that a target

@@ -253,7 +253,8 @@ func (o *Options) one(ctx context.Context, f Fault, victim int, row *Row) (faile
 			row.Detected++
 			row.Seconds = append(row.Seconds, took)
 			// Everything on the way of a sender or receiver is named by it.
-			if slices.Equal(i.Subject.Ranks, want) || i.Kind != f.Kinds[0] && len(i.Subject.Ranks) == 1 && slices.Contains(want, i.Subject.Ranks[0]) {
+			if slices.Equal(i.Subject.Ranks, want) || i.Kind != f.Kinds[0] && len(i.Subject.Ranks) == 1 &&
+				slices.Contains(want, i.Subject.Ranks[0]) {
 				row.Right++
 			}
 			for _, x := range t.alarms()[before:] {
@@ -325,7 +326,8 @@ func (o *Options) start(ctx context.Context, hang float64) (*trial, error) {
 	t.cancel = func() { stop(); cancel() }
 	go func() {
 		_, err := launch.Run(job, launch.Spec{N: o.Ranks, Command: o.Program, Grace: -1, KeepGoing: true,
-			Env:     []string{"WEFT_TRANSPORT=tcp", "WEFT_WATCH=" + t.dir, "WEFT_FLIGHT_DIR=" + t.dir, "WEFT_TIMEOUT=60s", Env + "=" + t.dir, "WEFT_LOG=off"},
+			Env: []string{"WEFT_TRANSPORT=tcp", "WEFT_WATCH=" + t.dir, "WEFT_FLIGHT_DIR=" + t.dir, "WEFT_TIMEOUT=60s", Env + "=" + t.dir,
+				"WEFT_LOG=off"},
 			Started: func(p *launch.Process) { t.mu.Lock(); t.procs[p.Rank] = p; t.mu.Unlock() }})
 		t.over <- err
 	}()
@@ -446,7 +448,8 @@ func (t *trial) processes() (list []doctor.Process) {
 	defer t.mu.Unlock()
 	for rank, p := range t.procs {
 		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid)); err == nil && !strings.Contains(string(b), ") Z ") {
-			list = append(list, doctor.Process{Host: "drill-host", PID: p.Pid, Rank: rank, World: t.n, Job: "drill", Local: rank, Env: map[string]string{"WEFT_WATCH": t.dir, "WEFT_FLIGHT_DIR": t.dir}})
+			list = append(list, doctor.Process{Host: "drill-host", PID: p.Pid, Rank: rank, World: t.n, Job: "drill", Local: rank,
+				Env: map[string]string{"WEFT_WATCH": t.dir, "WEFT_FLIGHT_DIR": t.dir}})
 		}
 	}
 	return list

@@ -59,7 +59,8 @@ func weftBinary(t *testing.T) string {
 			return
 		}
 		var out []byte
-		if out, built.err = bounded.Within(t, bounded.Build, "go", "build", "-o", built.dir, "github.com/weft-fabric/weft").CombinedOutput(); built.err != nil {
+		if out, built.err = bounded.Within(t, bounded.Build, "go", "build", "-o", built.dir,
+			"github.com/weft-fabric/weft").CombinedOutput(); built.err != nil {
 			built.err = fmt.Errorf("%w\n%s", built.err, out)
 		}
 	})
@@ -93,7 +94,8 @@ func newRun(t *testing.T) *weftRun {
 // serveRun is a server that keeps what it hears.
 func serveRun(t *testing.T) *weftRun {
 	t.Helper()
-	w := &weftRun{t: t, dir: t.TempDir(), store: t.TempDir(), heard: make(chan struct{}, 1), ended: make(chan error, 1), config: watch.Config{Title: "drill", Hang: 3}}
+	w := &weftRun{t: t, dir: t.TempDir(), store: t.TempDir(), heard: make(chan struct{}, 1), ended: make(chan error, 1),
+		config: watch.Config{Title: "drill", Hang: 3}}
 	var err error
 	if w.server, err = server.New(server.Config{Watch: w.config, Dir: w.store, Notice: w.notice}); err != nil {
 		t.Fatal(err)
@@ -267,7 +269,8 @@ func TestKilledRankIsNamed(t *testing.T) {
 		t.Errorf("the job %q, want failed by rank 2", how)
 	}
 	list := w.incidents()
-	if len(list) != 1 || list[0].Kind != "rank-dead" || !slices.Equal(list[0].Subject.Ranks, []int{2}) || !strings.Contains(list[0].Verdict, "SIGKILL") {
+	if len(list) != 1 || list[0].Kind != "rank-dead" || !slices.Equal(list[0].Subject.Ranks, []int{2}) ||
+		!strings.Contains(list[0].Verdict, "SIGKILL") {
 		t.Errorf("incidents %q, want rank 2, killed by SIGKILL, and nobody else", said(list))
 	}
 	if again := said(w.replayed()); !slices.Equal(again, said(list)) {

@@ -58,7 +58,8 @@ func startHosts(t *testing.T) *nsHosts {
 		script += fmt.Sprintf("n%d) pid=%d;;\n", i, pid)
 	}
 	for name, run := range map[string]string{h.enter: `"$@"`, h.enter + "-shell": `sh -c "$*"`} {
-		text := script + "*) exit 255;;\nesac\nnsenter -t $pid -n -p -m -u -- " + run + "\ncode=$?\nwhile [ -e " + h.dir + "/lost-$host ]; do sleep 1; done\nexit $code\n"
+		text := script + "*) exit 255;;\nesac\nnsenter -t $pid -n -p -m -u -- " + run + "\ncode=$?\nwhile [ -e " + h.dir +
+			"/lost-$host ]; do sleep 1; done\nexit $code\n"
 		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,8 @@ func startHosts(t *testing.T) *nsHosts {
 // startHost starts the first process of a host and gives its number.
 func (h *nsHosts) startHost(i int) int {
 	h.t.Helper()
-	cmd := bounded.Within(h.t, 4*time.Minute, "unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "sh", "-c", fmt.Sprintf("hostname n%d && mount --bind %s/hosts /etc/hosts && echo ready && exec cat", i, h.dir))
+	cmd := bounded.Within(h.t, 4*time.Minute, "unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "sh", "-c",
+		fmt.Sprintf("hostname n%d && mount --bind %s/hosts /etc/hosts && echo ready && exec cat", i, h.dir))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		h.t.Fatal(err)
@@ -108,7 +110,8 @@ func (h *nsHosts) startHost(i int) int {
 // on starts a command on a host.
 func (h *nsHosts) on(i int, args ...string) *exec.Cmd {
 	h.t.Helper()
-	cmd := bounded.Within(h.t, 4*time.Minute, "nsenter", append([]string{"-t", strconv.Itoa(h.inits[i]), "-n", "-p", "-m", "-u", "--"}, args...)...)
+	cmd := bounded.Within(h.t, 4*time.Minute, "nsenter",
+		append([]string{"-t", strconv.Itoa(h.inits[i]), "-n", "-p", "-m", "-u", "--"}, args...)...)
 	cmd.Env = append(os.Environ(), h.environ()...)
 	cmd.Stdout, cmd.Stderr = h.t.Output(), h.t.Output()
 	if err := cmd.Start(); err != nil {
@@ -154,7 +157,8 @@ func (h *nsHosts) lose(i int) {
 // hostLaunchers start two ranks on each host.
 var hostLaunchers = map[string]func(h *nsHosts){
 	"weft run": func(h *nsHosts) {
-		h.launch(weftBinary(h.t), "run", "-n", "4", "--hosts", "n0,n1", "--rsh", h.enter+" {host}", "--master-addr", nslab.Addr(0, 0).String(), "--watch", h.dir, "--transport", "tcp", "--", os.Args[0], "patient")
+		h.launch(weftBinary(h.t), "run", "-n", "4", "--hosts", "n0,n1", "--rsh", h.enter+" {host}", "--master-addr", nslab.Addr(0, 0).String(),
+			"--watch", h.dir, "--transport", "tcp", "--", os.Args[0], "patient")
 	},
 	"torchrun": func(h *nsHosts) {
 		if _, err := os.Stat("/usr/bin/torchrun"); err != nil {
@@ -162,7 +166,8 @@ var hostLaunchers = map[string]func(h *nsHosts){
 		}
 		for i := range lostHosts {
 			h.on(i, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--nnodes=2", "--nproc_per_node=2",
-				"--redirects=2", "--tee=1", "--log_dir="+h.dir, "--rdzv_backend=c10d", "--rdzv_endpoint="+nslab.Addr(0, 0).String()+":29400", "--rdzv_id=drill", os.Args[0], "patient")
+				"--redirects=2", "--tee=1", "--log_dir="+h.dir, "--rdzv_backend=c10d", "--rdzv_endpoint="+nslab.Addr(0, 0).String()+":29400",
+				"--rdzv_id=drill", os.Args[0], "patient")
 			if i == 0 { // who comes first has rank 0
 				h.await("agents", func() bool { return h.server.View().Health.Hosts == lostHosts })
 			}
@@ -172,7 +177,8 @@ var hostLaunchers = map[string]func(h *nsHosts){
 		if _, err := exec.LookPath("mpirun.openmpi"); err != nil {
 			h.t.Skip("no mpirun here")
 		}
-		h.launch("mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", h.enter+"-shell", "--mca", "oob_tcp_if_include", nslab.Rail(0), "--mca", "btl_tcp_if_include", nslab.Rail(0),
+		h.launch("mpirun.openmpi", "--allow-run-as-root", "--mca", "plm_rsh_agent", h.enter+"-shell", "--mca", "oob_tcp_if_include",
+			nslab.Rail(0), "--mca", "btl_tcp_if_include", nslab.Rail(0),
 			"--host", "n0:2,n1:2", "-n", "4", os.Args[0], "patient")
 	},
 	"srun": func(h *nsHosts) {
@@ -238,7 +244,8 @@ func TestLostNode(t *testing.T) {
 			t.Logf("%.1f s: %s; %s", i.Began-float64(at.UnixNano())/1e9, i.Verdict, i.Cause)
 			h.shut()
 			list := h.incidents()
-			if len(list) != 1 || i.Kind != "node-lost" || !slices.Equal(i.Subject.Hosts, []string{"n1"}) || !slices.Equal(i.Subject.Ranks, []int{2, 3}) {
+			if len(list) != 1 || i.Kind != "node-lost" || !slices.Equal(i.Subject.Hosts, []string{"n1"}) ||
+				!slices.Equal(i.Subject.Ranks, []int{2, 3}) {
 				t.Errorf("incidents %q, want that n1 is lost with ranks 2 and 3, and nothing else", said(list))
 			}
 			if again := said(h.replayed()); !slices.Equal(again, said(list)) {

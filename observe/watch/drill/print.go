@@ -18,7 +18,8 @@ func (r *Row) Within() (n int) {
 
 // Markdown writes the table for a page.
 func (t *Table) Markdown(w io.Writer) error {
-	fmt.Fprintf(w, "| injected | times | detected | right subject | seconds to the verdict: median, most | within the limit | other alarms before it |\n|---|---:|---:|---:|---|---|---:|\n")
+	fmt.Fprintf(w,
+		"| injected | times | detected | right subject | seconds to the verdict: median, most | within the limit | other alarms before it |\n|---|---:|---:|---:|---|---|---:|\n")
 	all, right := 0, 0
 	for _, r := range t.Rows {
 		if r.Note != "" && r.Injected == 0 {
@@ -29,7 +30,8 @@ func (t *Table) Markdown(w io.Writer) error {
 		if s := slices.Sorted(slices.Values(r.Seconds)); len(s) > 0 {
 			secs = fmt.Sprintf("%.1f, %.1f", s[len(s)/2], s[len(s)-1])
 		}
-		fmt.Fprintf(w, "| %s | %d | %d | %d | %s | %d of %d in %.0f s | %d |\n", r.Fault, r.Injected, r.Detected, r.Right, secs, r.Within(), r.Injected, r.Limit, r.Others)
+		fmt.Fprintf(w, "| %s | %d | %d | %d | %s | %d of %d in %.0f s | %d |\n",
+			r.Fault, r.Injected, r.Detected, r.Right, secs, r.Within(), r.Injected, r.Limit, r.Others)
 		all, right = all+r.Injected, right+r.Right
 	}
 	if all > 0 {

@@ -40,13 +40,15 @@ func freePort(t *testing.T) int {
 // realLaunchers start the patients. weft run tells of its ranks itself.
 var realLaunchers = map[string]func(t *testing.T, w *weftRun){
 	"weft run": func(t *testing.T, w *weftRun) {
-		w.start(drillRanks, weftBinary(t), "run", "-n", strconv.Itoa(drillRanks), "--watch", w.dir, "--transport", "tcp", "--", os.Args[0], "patient")
+		w.start(drillRanks, weftBinary(t), "run", "-n", strconv.Itoa(drillRanks), "--watch", w.dir, "--transport", "tcp", "--", os.Args[0],
+			"patient")
 	},
 	"torchrun": func(t *testing.T, w *weftRun) {
 		if _, err := os.Stat("/usr/bin/torchrun"); err != nil {
 			t.Skip("no torchrun of Debian here")
 		}
-		w.start(drillRanks, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--nnodes=1", fmt.Sprintf("--nproc_per_node=%d", drillRanks),
+		w.start(drillRanks, "/usr/bin/python3", "-m", "torch.distributed.run", "--no_python", "--nnodes=1",
+			fmt.Sprintf("--nproc_per_node=%d", drillRanks),
 			"--monitor_interval=0.2", "--redirects=2", "--tee=1", "--log_dir="+w.dir, // 0 and 3 are not read by torch 1.13 on Python 3.11
 			"--rdzv_backend=c10d", fmt.Sprintf("--rdzv_endpoint=127.0.0.1:%d", freePort(t)), "--rdzv_id=drill", os.Args[0], "patient")
 	},
@@ -170,7 +172,8 @@ var brokenRanks = map[string]broken{
 	"killed":    {(*weftRun).kill, "rank-dead", "was killed by SIGKILL", true, false},
 	"failed":    {func(w *weftRun, r int) { w.order(r, "exit 3") }, "rank-dead", "exited with code 3", true, false},
 	"no memory": {(*weftRun).starve, "rank-dead", "was killed by SIGKILL: the kernel killed a process for memory", true, false},
-	"disk full": {func(w *weftRun, r int) { w.order(r, "write 4000000") }, "rank-dead", "exited with code 1: a file system is full", true, false},
+	"disk full": {func(w *weftRun, r int) { w.order(r, "write 4000000") }, "rank-dead", "exited with code 1: a file system is full",
+		true, false},
 	"frozen":    {func(w *weftRun, r int) { w.signal(r, syscall.SIGSTOP) }, "rank-stopped", "is stopped", false, false},
 	"late":      {func(w *weftRun, r int) { w.order(r, "slow 60ms") }, "straggler", "is late", false, false},
 	"slow link": {(*weftRun).slowLink, "slow-link", "is slow", false, true},

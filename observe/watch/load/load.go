@@ -31,7 +31,8 @@ type World struct {
 func New(hosts, series int, every float64, seed uint64, begin float64) *World {
 	w := &World{Hosts: hosts, Series: series, Every: every, Seed: seed, Begin: begin, Down: -1, Late: -1, Slow: -1}
 	for p := range 8 {
-		for _, m := range []string{"port_data_transmitted_bytes_total", "port_data_received_bytes_total", "port_packets_transmitted_total", "port_packets_received_total", "port_transmit_wait_total", "symbol_error_total", "link_downed_total", "rate_bytes_per_second"} {
+		for _, m := range []string{"port_data_transmitted_bytes_total", "port_data_received_bytes_total", "port_packets_transmitted_total",
+			"port_packets_received_total", "port_transmit_wait_total", "symbol_error_total", "link_downed_total", "rate_bytes_per_second"} {
 			w.names = append(w.names, fmt.Sprintf(`node_infiniband_%s{device="mlx5_%d",port="1"}`, m, p))
 		}
 	}
@@ -56,18 +57,21 @@ func (w *World) rate(host, port int) float64 {
 // series are in it.
 func (w *World) Counters(i int, at float64, names bool) *watch.Report {
 	t := at - w.Begin
-	c := &watch.Counters{Schema: fmt.Sprintf("load%d", w.Series), Values: make([]float64, w.Series), Checks: 8 * 24, Facts: map[string]string{"kernel": "6.8.0", "nvidia driver": "570.86", "firmware of mlx5_0": "28.43.1014"}}
+	c := &watch.Counters{Schema: fmt.Sprintf("load%d", w.Series), Values: make([]float64, w.Series), Checks: 8 * 24,
+		Facts: map[string]string{"kernel": "6.8.0", "nvidia driver": "570.86", "firmware of mlx5_0": "28.43.1014"}}
 	if names {
 		c.Names = w.names
 	}
 	for p := range 8 {
 		rate := w.rate(i, p)
-		x := watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: math.Floor(rate * t), Rx: math.Floor(rate * t * 0.99), Wait: math.Floor(t * 1000)}
+		x := watch.Port{Device: fmt.Sprintf("mlx5_%d", p), Port: "1", Active: true, Gbps: 400, Tx: math.Floor(rate * t),
+			Rx: math.Floor(rate * t * 0.99), Wait: math.Floor(t * 1000)}
 		if i == w.Slow && p == 5 {
 			x.Gbps = 200
 		}
 		if i == w.Down && p == 2 {
-			c.States = append(c.States, health.Status{Key: health.Key{Device: x.Device, Port: "1", Metric: "link_downed"}, State: health.Bad, Since: at, Value: 3, Why: "a link was lost", Fix: "cable or port; drain"})
+			c.States = append(c.States, health.Status{Key: health.Key{Device: x.Device, Port: "1", Metric: "link_downed"}, State: health.Bad,
+				Since: at, Value: 3, Why: "a link was lost", Fix: "cable or port; drain"})
 		}
 		c.Ports = append(c.Ports, x)
 		for k, v := range []float64{x.Tx, x.Rx, math.Floor(x.Tx / 4096), math.Floor(x.Rx / 4096), x.Wait, 0, 0, x.Gbps / 8 * 1e9} {
@@ -97,7 +101,8 @@ func (w *World) AddRanks(r *watch.Report, i int, after, at float64) {
 	first, last := int64((after-w.Begin)/step), int64((at-w.Begin)/step)
 	for g := range 8 {
 		n := i%16*8 + g
-		x := watch.Rank{Job: fmt.Sprintf("llama-%d", job), Rank: n, Size: size, PID: 4000 + n, GPU: fmt.Sprint(g), State: "R", CPU: at - w.Begin, Memory: int64(40+n%5) << 30}
+		x := watch.Rank{Job: fmt.Sprintf("llama-%d", job), Rank: n, Size: size, PID: 4000 + n, GPU: fmt.Sprint(g), State: "R", CPU: at - w.Begin,
+			Memory: int64(40+n%5) << 30}
 		grp := watch.Group{Name: "world", Done: last}
 		for s := max(first, last-16) + 1; s <= last; s++ {
 			// All draw the same numbers for an operation, so that they know who is last.

@@ -38,7 +38,8 @@ type Result struct {
 	ViewSize int     `json:"view_bytes"`
 }
 
-var lost = health.Status{Key: health.Key{Device: "mlx5_2", Port: "1", Metric: "link_downed"}, State: health.Bad, Value: 1, Why: "a link was lost", Fix: "cable or port; drain"}
+var lost = health.Status{Key: health.Key{Device: "mlx5_2", Port: "1", Metric: "link_downed"}, State: health.Bad, Value: 1,
+	Why: "a link was lost", Fix: "cable or port; drain"}
 
 // Target is a server under load.
 type Target struct {

@@ -37,7 +37,8 @@ func staged(t *testing.T) *Server {
 	}
 	c := &clock{time.Unix(1_794_844_800, 0)} // 2026-11-16 16:00
 	s, err := New(Config{Watch: watch.Config{Title: "rail-1k", Site: doctor.NewSite(site.Graph), Hang: 30,
-		Predict: func(_ string, bytes int64, _ int) (float64, bool) { return float64(bytes) / 180e9 * 1.2, true }}, Dir: t.TempDir(), Limit: 64 << 20, Now: c.now})
+		Predict: func(_ string, bytes int64, _ int) (float64, bool) { return float64(bytes) / 180e9 * 1.2, true }}, Dir: t.TempDir(),
+		Limit: 64 << 20, Now: c.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,8 @@ func pairs(second int) (list []watch.Rank) {
 			if n == 2 && p == 3 && second > 300 {
 				busy += float64(second-300) * 4e7 * 40e-9
 			}
-			x.Links = append(x.Links, watch.Link{Local: fmt.Sprintf("10.1.0.%d:%d", n, 5000+p), Remote: fmt.Sprintf("10.1.0.%d:%d", p, 5000+n), Acked: bytes, Busy: busy})
+			x.Links = append(x.Links, watch.Link{Local: fmt.Sprintf("10.1.0.%d:%d", n, 5000+p), Remote: fmt.Sprintf("10.1.0.%d:%d", p, 5000+n),
+				Acked: bytes, Busy: busy})
 		}
 		list = append(list, x)
 	}
@@ -121,10 +123,13 @@ func rowsOf(s *Server) []watch.Row {
 // terminalPage shows what a terminal would.
 func terminalPage(text string) string {
 	text = html.EscapeString(text)
-	for code, style := range map[string]string{"1": "font-weight:700", "2": "opacity:.65", "32": "color:light-dark(#00752f,#5fd38d)", "33": "color:light-dark(#8a6100,#f0b93a)", "1;31": "font-weight:700;color:light-dark(#c00020,#ff6b6b)", "36": "color:light-dark(#00707a,#5fd7d7)"} {
+	for code, style := range map[string]string{"1": "font-weight:700", "2": "opacity:.65", "32": "color:light-dark(#00752f,#5fd38d)",
+		"33": "color:light-dark(#8a6100,#f0b93a)", "1;31": "font-weight:700;color:light-dark(#c00020,#ff6b6b)",
+		"36": "color:light-dark(#00707a,#5fd7d7)"} {
 		text = strings.ReplaceAll(text, "\x1b["+code+"m", `<span style="`+style+`">`)
 	}
-	return `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:14px;background:light-dark(#fdfdfb,#14171a);color:light-dark(#1b2025,#e7e9eb)"><pre style="font:12px/1.35 'DejaVu Sans Mono',monospace;margin:0">` + strings.ReplaceAll(text, "\x1b[0m", "</span>") + "</pre>"
+	return `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:14px;background:light-dark(#fdfdfb,#14171a);color:light-dark(#1b2025,#e7e9eb)"><pre style="font:12px/1.35 'DejaVu Sans Mono',monospace;margin:0">` +
+		strings.ReplaceAll(text, "\x1b[0m", "</span>") + "</pre>"
 }
 
 // goOn sends the last view every second, as a server at work does, until it is told to stop: a page that hears nothing for a while
@@ -172,13 +177,16 @@ func TestPage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		chrome.Until(t, ctx, `!!window.weftView && document.querySelectorAll('#table tbody tr').length > 3 && document.querySelector('#history svg, #history p') != null`)
-		says := map[string]string{"#incidents": "rank 41", "#state": "bad", "#links": "■", "#changes": "28.44.2002", "#collectives": "all-reduce", "#jobs": "llama-0", "#late": "n5", "#title": "rail-1k", "#table": "leaf"}
+		chrome.Until(t, ctx,
+			`!!window.weftView && document.querySelectorAll('#table tbody tr').length > 3 && document.querySelector('#history svg, #history p') != null`)
+		says := map[string]string{"#incidents": "rank 41", "#state": "bad", "#links": "■", "#changes": "28.44.2002", "#collectives": "all-reduce",
+			"#jobs": "llama-0", "#late": "n5", "#title": "rail-1k", "#table": "leaf"}
 		// A page that has received nothing for a while says that the state is unknown, until the next view arrives.
 		for _, selector := range slices.Sorted(maps.Keys(says)) {
 			chrome.Until(t, ctx, fmt.Sprintf("document.querySelector(%q).innerText.includes(%q)", selector, says[selector]))
 		}
-		if grounds = append(grounds, chrome.Ask[string](t, ctx, `getComputedStyle(document.body).backgroundColor`)); len(grounds) == 2 && grounds[0] == grounds[1] {
+		if grounds = append(grounds, chrome.Ask[string](t, ctx, `getComputedStyle(document.body).backgroundColor`)); len(grounds) == 2 &&
+			grounds[0] == grounds[1] {
 			t.Errorf("light and dark have the same ground, %s", grounds[0])
 		}
 		for _, width := range []int64{1320, 390, 320} {
@@ -193,7 +201,8 @@ func TestPage(t *testing.T) {
 				t.Errorf("at %d the page is %g wider than the window, %v", width, wide, err)
 			}
 			// A phone lays out what is wider than its screen, too: nothing may reach beyond it.
-			out, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](`[...document.querySelectorAll('body *')].filter(e => { const r = e.getBoundingClientRect(); return r.width && r.right > innerWidth + 1 && !e.closest('.scroll, .heat, .matrix, svg, .skip'); }).map(e => e.tagName + ' ' + e.id + ' ' + e.className)`))
+			out, err := chromedp.Run(ctx,
+				chromedp.Evaluate[[]string](`[...document.querySelectorAll('body *')].filter(e => { const r = e.getBoundingClientRect(); return r.width && r.right > innerWidth + 1 && !e.closest('.scroll, .heat, .matrix, svg, .skip'); }).map(e => e.tagName + ' ' + e.id + ' ' + e.className)`))
 			if err != nil || len(out) > 0 {
 				t.Errorf("at %d these leave the page: %q %v", width, out, err)
 			}

@@ -88,7 +88,8 @@ func (s *Server) Pages() http.Handler {
 		for _, a := range api {
 			list = append(list, map[string]string{"path": a.Path, "text": a.Text})
 		}
-		answer(w, map[string]any{"views": list, "stream": "/events", "metrics": "/metrics", "units": "_s seconds, _bytes bytes, at and began seconds since 1970, gb_per_s 10^9 bytes a second"})
+		answer(w, map[string]any{"views": list, "stream": "/events", "metrics": "/metrics",
+			"units": "_s seconds, _bytes bytes, at and began seconds since 1970, gb_per_s 10^9 bytes a second"})
 	})
 	part := func(path string, f func(v *watch.View) any) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -222,7 +223,8 @@ func same(given, want string) bool {
 func (s *Server) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() || r.Header.Get("X-Forwarded-For") != "" { // a proxy on this host speaks for others
+		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() ||
+			r.Header.Get("X-Forwarded-For") != "" { // a proxy on this host speaks for others
 			_, given, _ := r.BasicAuth()
 			if !same(given, s.c.Token) && !same(given, s.c.Read) {
 				w.Header().Set("WWW-Authenticate", `Basic realm="weft watch: the password is WEFT_TOKEN"`)
@@ -267,7 +269,8 @@ func (s *Server) judged(m *metrics.Page, v *watch.View) {
 	opened := maps.Clone(s.opened)
 	s.viewMu.Unlock()
 	for _, k := range slices.Sorted(maps.Keys(watch.Kinds)) {
-		m.Add("weft_watch_incidents_opened_total", metrics.Counter, "Incidents that opened since the server started.", float64(opened[k]), "kind", k)
+		m.Add("weft_watch_incidents_opened_total", metrics.Counter, "Incidents that opened since the server started.",
+			float64(opened[k]), "kind", k)
 	}
 	for _, j := range v.Jobs {
 		m.Add("weft_watch_job_quiet_seconds", metrics.Gauge, "Time since an operation of the job last ended.", j.Quiet, "job", j.Job)
@@ -281,7 +284,8 @@ func (s *Server) judged(m *metrics.Page, v *watch.View) {
 		c := &v.Collectives[i]
 		of := []string{"job", c.Job, "group", c.Group, "op", c.Op, "bytes", fmt.Sprint(c.Bytes), "ranks", fmt.Sprint(c.Ranks)}
 		m.Add("weft_watch_collective_seconds", metrics.Gauge, "Median time of a collective in the last window.", c.Took, of...)
-		m.Add("weft_watch_collective_predicted_seconds", metrics.Gauge, "Time that is predicted for it; 0 without a prediction.", c.Predicted, of...)
+		m.Add("weft_watch_collective_predicted_seconds", metrics.Gauge, "Time that is predicted for it; 0 without a prediction.",
+			c.Predicted, of...)
 		m.Add("weft_watch_collective_predicted_ratio", metrics.Gauge, "Time against its prediction; 0 without one.", c.Against, of...)
 		m.Add("weft_watch_collective_baseline_ratio", metrics.Gauge, "Time against its baseline; 0 while that is learnt.", c.Ratio, of...)
 	}
@@ -310,7 +314,8 @@ func (s *Server) page() *metrics.Page {
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(kinds), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) }) {
-		m.Add("weft_watch_incident", metrics.Gauge, "Open incidents by kind and job.", float64(kinds[k]), "kind", k[0], "severity", k[1], "job", k[2])
+		m.Add("weft_watch_incident", metrics.Gauge, "Open incidents by kind and job.", float64(kinds[k]), "kind", k[0], "severity", k[1],
+			"job", k[2])
 	}
 	s.judged(m, &v)
 	m.Add("weft_watch_reports_total", metrics.Counter, "Reports that were taken.", float64(h.Reports))

@@ -63,7 +63,8 @@ func TestPrometheusScrapes(t *testing.T) {
 	addr := fmt.Sprintf("127.0.0.1:%d", port.Number)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
+	cmd := exec.CommandContext(ctx, program, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, 5*time.Second
 	if err := cmd.Start(); err != nil {
@@ -91,7 +92,8 @@ func TestPrometheusScrapes(t *testing.T) {
 			}
 		}
 	}
-	waiting := map[string]string{"weft_agent_info": "host", "node_netstat_Tcp_OutSegs": "", "weft_watch_hosts": "", "weft_health_state": "check"}
+	waiting := map[string]string{"weft_agent_info": "host", "node_netstat_Tcp_OutSegs": "", "weft_watch_hosts": "",
+		"weft_health_state": "check"}
 	for len(waiting) > 0 {
 		for query, label := range waiting {
 			if err := ask("/api/v1/query?query="+query, &got); err == nil && len(got.Data.Result) > 0 {

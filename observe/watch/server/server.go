@@ -77,7 +77,8 @@ func New(c Config) (*Server, error) {
 	if c.Limit == 0 {
 		c.Limit = 4 << 30
 	}
-	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, opened: map[string]int{}, change: make(chan struct{})}
+	s := &Server{c: c, m: watch.New(c.Watch), told: map[string]bool{}, names: map[string][]string{}, opened: map[string]int{},
+		change: make(chan struct{})}
 	if c.Dir != "" {
 		var err error
 		if s.store, err = store.Open(c.Dir, c.Limit); err != nil {

@@ -134,7 +134,8 @@ func TestHistoryAfterAGap(t *testing.T) {
 		}
 		values[1] = float64(c.at.Unix() - 1_800_000_000) // told by its change
 		want[s.now()] = values[1]
-		if _, err := s.Take(&watch.Report{Host: "h", At: s.now(), Every: 1, Counters: &watch.Counters{Schema: "s", Names: names, Values: values}}); err != nil {
+		if _, err := s.Take(&watch.Report{Host: "h", At: s.now(), Every: 1,
+			Counters: &watch.Counters{Schema: "s", Names: names, Values: values}}); err != nil {
 			t.Fatal(err)
 		}
 		names = nil // told once
@@ -195,7 +196,8 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, res.StatusCode, b)
 		}
 	}
-	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/base.css": 200, "/icon.svg": 200, "/nothing": 404, "/metrics": 200, "/healthz": 200, "/api/series?host=zz": 404} {
+	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/style.css": 200, "/base.css": 200, "/icon.svg": 200, "/nothing": 404,
+		"/metrics": 200, "/healthz": 200, "/api/series?host=zz": 404} {
 		res, err := http.Get(pages.URL + path)
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +220,8 @@ func TestHTTP(t *testing.T) {
 	}
 	reports := httptest.NewServer(s.Reports())
 	defer reports.Close()
-	for _, body := range []string{"", "garbage", `{"host":""}`, `{"host":"x","ranks":[{"rank":-5}]}`, `{"host":"x","counters":{"schema":"q","names":["a"],"values":[]}}`, strings.Repeat("[", 100000)} {
+	for _, body := range []string{"", "garbage", `{"host":""}`, `{"host":"x","ranks":[{"rank":-5}]}`,
+		`{"host":"x","counters":{"schema":"q","names":["a"],"values":[]}}`, strings.Repeat("[", 100000)} {
 		res, err := http.Post(reports.URL+"/report", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -378,8 +381,10 @@ func TestMetricsOfIncidents(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://localhost/metrics", nil)
 	r.RemoteAddr = "127.0.0.1:9"
 	s.Pages().ServeHTTP(rec, r)
-	for _, want := range []string{`weft_watch_incidents_opened_total{kind="straggler"} 1`, `weft_watch_incidents_opened_total{kind="hang"} 0`, `weft_watch_incident{kind="straggler",severity=`,
-		`,rank="9",host="n1"} `, "\nweft_watch_late_ratio{", "\nweft_watch_collective_seconds{", "\nweft_watch_collective_predicted_seconds{", "\nweft_watch_collective_baseline_ratio{", "\nweft_watch_job_quiet_seconds{"} {
+	for _, want := range []string{`weft_watch_incidents_opened_total{kind="straggler"} 1`, `weft_watch_incidents_opened_total{kind="hang"} 0`,
+		`weft_watch_incident{kind="straggler",severity=`,
+		`,rank="9",host="n1"} `, "\nweft_watch_late_ratio{", "\nweft_watch_collective_seconds{", "\nweft_watch_collective_predicted_seconds{",
+		"\nweft_watch_collective_baseline_ratio{", "\nweft_watch_job_quiet_seconds{"} {
 		if !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("no %s in\n%s", want, rec.Body)
 		}

@@ -91,7 +91,8 @@ func reachOf(name, table string) map[string]float64 {
 }
 
 // multiprocessors by the catalogue's name.
-var multiprocessors = map[string]float64{"P100-SXM": 56, "V100-SXM-16GB": 80, "V100-SXM": 80, "V100-PCIe": 80, "A10": 72, "RTX-4090": 128, "L40S": 142, "RTX-PRO-6000": 188, "H100-PCIe": 114, "H20": 78,
+var multiprocessors = map[string]float64{"P100-SXM": 56, "V100-SXM-16GB": 80, "V100-SXM": 80, "V100-PCIe": 80, "A10": 72, "RTX-4090": 128,
+	"L40S": 142, "RTX-PRO-6000": 188, "H100-PCIe": 114, "H20": 78,
 	"MI300X": 304, "MI325X": 304, "TPU-v4": 8}
 
 // NewChip takes the facts of a GPU from the catalogue.
@@ -333,13 +334,15 @@ func (c Chip) Near(t Type, m, n, k float64) string {
 	f, _, _ := tab.correct(col, tab.at[i], gemmSmooth, i)
 	ref := reference(c.Table)
 	model := ref.gemmForm(as, s[0], s[1], s[2]) * f
-	return fmt.Sprintf("nearest measured: %s %s %.0fx%.0fx%.0f %.1f us, model without it %+.1f%%", c.Table, as, s[0], s[1], s[2], tab.us[col][i], 100*(model*1e6/tab.us[col][i]-1))
+	return fmt.Sprintf("nearest measured: %s %s %.0fx%.0fx%.0f %.1f us, model without it %+.1f%%",
+		c.Table, as, s[0], s[1], s[2], tab.us[col][i], 100*(model*1e6/tab.us[col][i]-1))
 }
 
 // attnFit is the closed form of attention over a prompt.
 type attnFit struct{ eta, t0, s0 float64 }
 
-var attnFits = map[string]attnFit{"a100/bf16": {.49, 3.6e-6, 596}, "h100/bf16": {.63, 12e-6, 1361}, "h100/fp8": {.76, 12e-6, 1361}, "b200/bf16": {.53, 14e-6, 1722}, "b200/fp8": {.53, 14e-6, 1722}}
+var attnFits = map[string]attnFit{"a100/bf16": {.49, 3.6e-6, 596}, "h100/bf16": {.63, 12e-6, 1361}, "h100/fp8": {.76, 12e-6, 1361},
+	"b200/bf16": {.53, 14e-6, 1722}, "b200/fp8": {.53, 14e-6, 1722}}
 
 // exponents is what the exponential of one score costs, in numbers of a head's size. A multiprocessor computes 16 of them a clock, beside
 // products of 2,048 pairs of numbers on Hopper and 4,096 on Blackwell, so that heads of 64 take more than half the time of heads of 128,
@@ -378,7 +381,8 @@ func (c Chip) Prefill(t Type, b, q, kv, a, k, d float64) float64 {
 	if as == "fp8block" || as == "fp4" {
 		as = "fp8"
 	}
-	f, _, _ := tables().prefill.correct(c.Table+"/"+string(as), [5]float64{math.Log2(b), math.Log2(q), 0, math.Log2(a), math.Log2(max(k, 1))}, prefillSmooth, -1)
+	f, _, _ := tables().prefill.correct(c.Table+"/"+string(as), [5]float64{math.Log2(b), math.Log2(q), 0, math.Log2(a), math.Log2(max(k, 1))},
+		prefillSmooth, -1)
 	return c.prefillForm(as, b, q, kv, a, d) * f
 }
 
@@ -403,7 +407,8 @@ func (c Chip) Decode(t Type, b, kv, a, k, d float64) float64 {
 	if as != "bf16" {
 		as = "fp8"
 	}
-	f, _, _ := tables().decode.correct(c.Table+"/"+string(as), [5]float64{math.Log2(b), 0, math.Log2(kv), math.Log2(a), math.Log2(max(k, 1))}, decodeSmooth, -1)
+	f, _, _ := tables().decode.correct(c.Table+"/"+string(as), [5]float64{math.Log2(b), 0, math.Log2(kv), math.Log2(a), math.Log2(max(k, 1))},
+		decodeSmooth, -1)
 	return c.decodeForm(as, b, kv, a, k, d) * f
 }
 

@@ -59,8 +59,10 @@ func TestKernelsLeftOut(t *testing.T) {
 	}
 	for _, col := range []string{"a100/bf16", "h100/bf16", "h100/fp8", "b200/bf16", "b200/fp8"} {
 		c, ty := split(col)
-		m, p := leftOut(tab.prefill, col, func(i int) float64 { s := tab.prefill.raw[i]; return c.prefillForm(ty, s[0], s[1], s[2], s[3], 128) }, prefillSmooth, nil)
-		dm, dp := leftOut(tab.decode, col, func(i int) float64 { s := tab.decode.raw[i]; return c.decodeForm(ty, s[0], s[2], s[3], s[4], 128) }, decodeSmooth, nil)
+		m, p := leftOut(tab.prefill, col, func(i int) float64 { s := tab.prefill.raw[i]; return c.prefillForm(ty, s[0], s[1], s[2], s[3], 128) },
+			prefillSmooth, nil)
+		dm, dp := leftOut(tab.decode, col, func(i int) float64 { s := tab.decode.raw[i]; return c.decodeForm(ty, s[0], s[2], s[3], s[4], 128) },
+			decodeSmooth, nil)
 		t.Logf("attention %s: prompt median %.1f%%, p90 %.1f%%; new token %.1f%%, %.1f%%", col, 100*m, 100*p, 100*dm, 100*dp)
 		if m > .05 || p > .15 || dm > .05 || dp > .20 {
 			t.Errorf("attention %s: prompt median %.1f%%, p90 %.1f%%; new token %.1f%%, %.1f%%", col, 100*m, 100*p, 100*dm, 100*dp)

@@ -139,7 +139,8 @@ func (p Pipe) greedy() (*Result, error) {
 		// A forward pass. The last chunk's first, so that backward may begin.
 		for _, pl := range mine[rank] {
 			j := nextF[pl]
-			if j < perLane && readyF[idx(pl.lane, pl.stage, j)] <= now && p.room(pl.stage, held[pl], alive[rank]) && (!found || pl.stage > best.stage) {
+			if j < perLane && readyF[idx(pl.lane, pl.stage, j)] <= now && p.room(pl.stage, held[pl], alive[rank]) &&
+				(!found || pl.stage > best.stage) {
 				best, found = pl, true
 			}
 		}

@@ -67,7 +67,8 @@ func TestEveryScheduleIsValid(t *testing.T) {
 			p.Hops = append(p.Hops, rapid.Float64Range(0, .5).Draw(t, "hop"))
 		}
 		for range p.Ranks * p.Chunks {
-			p.Cost = append(p.Cost, Cost{rapid.Float64Range(.5, 2).Draw(t, "F"), rapid.Float64Range(.5, 2).Draw(t, "B"), rapid.Float64Range(.5, 2).Draw(t, "W")})
+			p.Cost = append(p.Cost, Cost{rapid.Float64Range(.5, 2).Draw(t, "F"), rapid.Float64Range(.5, 2).Draw(t, "B"),
+				rapid.Float64Range(.5, 2).Draw(t, "W")})
 		}
 		r, err := p.Run()
 		if err != nil {

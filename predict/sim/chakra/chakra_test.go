@@ -22,7 +22,8 @@ func machine(t *testing.T, hosts int) Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Machine{Graph: c.Graph, Peak: 1e12, Memory: 1e12, Options: sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}}
+	m := Machine{Graph: c.Graph, Peak: 1e12, Memory: 1e12,
+		Options: sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}}
 	c.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { m.GPUs = append(m.GPUs, id) })
 	return m
 }
@@ -215,7 +216,8 @@ func TestWhatCannotRun(t *testing.T) {
 
 // FuzzReadGroups: groups that are read have ranks, each once.
 func FuzzReadGroups(f *testing.F) {
-	for _, s := range []string{`{"0": [0, 1, 2, 3]}`, `{"a": []}`, `{"a": [1, 1]}`, `{"a": [-1]}`, `{"a": [0]} {"b": [1]}`, `null`, `[]`, `{"a": [1e3]}`} {
+	for _, s := range []string{`{"0": [0, 1, 2, 3]}`, `{"a": []}`, `{"a": [1, 1]}`, `{"a": [-1]}`, `{"a": [0]} {"b": [1]}`, `null`, `[]`,
+		`{"a": [1e3]}`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -253,7 +255,8 @@ func TestSendsDoNotWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := Run([]*Trace{{Rank: 0, Nodes: []Node{{Kind: Send, Bytes: 1 << 20, Op: -1, Peer: 1}}}, {Rank: 1, Nodes: []Node{{Kind: Recv, Bytes: 1 << 20, Op: -1, Peer: 0}}}}, nil, m)
+	one, err := Run([]*Trace{{Rank: 0, Nodes: []Node{{Kind: Send, Bytes: 1 << 20, Op: -1, Peer: 1}}},
+		{Rank: 1, Nodes: []Node{{Kind: Recv, Bytes: 1 << 20, Op: -1, Peer: 0}}}}, nil, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +267,8 @@ func TestSendsDoNotWait(t *testing.T) {
 
 // A control dependency on a node that is not there is one on what came before the trace.
 func TestControlOnWhatCameBefore(t *testing.T) {
-	got, err := Read(bytes.NewReader(encoded(t, &Trace{Nodes: []Node{{ID: 1, Kind: Compute, Peer: -1}, {ID: 2, Kind: Compute, Control: []uint64{1, 7}, Peer: -1}}})), 0)
+	got, err := Read(bytes.NewReader(encoded(t,
+		&Trace{Nodes: []Node{{ID: 1, Kind: Compute, Peer: -1}, {ID: 2, Kind: Compute, Control: []uint64{1, 7}, Peer: -1}}})), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

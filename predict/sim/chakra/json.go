@@ -103,7 +103,9 @@ func readJSON(in io.Reader) (version string, nodes []Node, err error) {
 		}
 		switch {
 		case x.Schema != "":
-			return "", nil, fmt.Errorf("this is PyTorch's own execution trace (schema %s); link it with its device trace and convert it: chakra_trace_link, then chakra_converter", x.Schema)
+			return "", nil,
+				fmt.Errorf("this is PyTorch's own execution trace (schema %s); link it with its device trace and convert it: chakra_trace_link, then chakra_converter",
+					x.Schema)
 		case count == 0 && x.Graph != nil:
 			for i := range x.Graph {
 				n, err := x.Graph[i].node(true)

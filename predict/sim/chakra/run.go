@@ -137,7 +137,8 @@ func newWorld(traces []*Trace, groups Groups, m Machine) (*world, error) {
 	if len(m.GPUs) < n {
 		return nil, fmt.Errorf("%d ranks have traces; the cluster has %d GPUs", n, len(m.GPUs))
 	}
-	w := &world{m: m, queue: map[stream][]int{}, moved: map[stream]bool{}, busy: map[stream]bool{}, open: map[string]*call{}, turn: map[string]int{},
+	w := &world{m: m, queue: map[stream][]int{}, moved: map[stream]bool{}, busy: map[stream]bool{}, open: map[string]*call{},
+		turn:   map[string]int{},
 		groups: Groups{}, prices: map[priceKey]*CallResult{}, spent: make([]RankResult, n), since: make([]float64, n)}
 	all := make([]int, n)
 	for i := range all {
@@ -173,7 +174,8 @@ func newWorld(traces []*Trace, groups Groups, m Machine) (*world, error) {
 			}
 			if j.node.Kind == Collect {
 				if ranks, ok := w.groups[j.node.Group]; !ok {
-					return nil, fmt.Errorf("rank %d, node %d (%s): group %q is not in the file of groups; give it by --groups", r, j.node.ID, j.node.Name, j.node.Group)
+					return nil, fmt.Errorf("rank %d, node %d (%s): group %q is not in the file of groups; give it by --groups",
+						r, j.node.ID, j.node.Name, j.node.Group)
 				} else if !slices.Contains(ranks, r) {
 					return nil, fmt.Errorf("rank %d, node %d (%s): the rank is not in group %q", r, j.node.ID, j.node.Name, j.node.Group)
 				}
@@ -241,7 +243,8 @@ func (w *world) run() (*Result, error) {
 		return nil, w.stuck()
 	}
 	if keys := slices.Sorted(maps.Keys(w.open)); len(keys) > 0 {
-		return nil, fmt.Errorf("%s is sent and never received (node %d of rank %d); %d messages are so", keys[0], w.jobs[w.open[keys[0]].nodes[0]].node.ID, w.jobs[w.open[keys[0]].nodes[0]].rank, len(keys))
+		return nil, fmt.Errorf("%s is sent and never received (node %d of rank %d); %d messages are so",
+			keys[0], w.jobs[w.open[keys[0]].nodes[0]].node.ID, w.jobs[w.open[keys[0]].nodes[0]].rank, len(keys))
 	}
 	res := &Result{Ranks: w.spent}
 	for _, r := range w.spent {
@@ -342,7 +345,8 @@ func (w *world) come(i int) error {
 	w.turn[turn]++
 	c := w.arrive(key, len(w.groups[j.node.Group]), i)
 	if o := w.jobs[c.nodes[0]].node; o.Op != j.node.Op || o.Bytes != j.node.Bytes {
-		return fmt.Errorf("%s: rank %d calls %s of %d bytes (node %d, %s), rank %d calls %s of %d bytes (node %d, %s)", key, w.jobs[c.nodes[0]].rank, opName(o.Op), o.Bytes,
+		return fmt.Errorf("%s: rank %d calls %s of %d bytes (node %d, %s), rank %d calls %s of %d bytes (node %d, %s)",
+			key, w.jobs[c.nodes[0]].rank, opName(o.Op), o.Bytes,
 			o.ID, o.Name, j.rank, opName(j.node.Op), j.node.Bytes, j.node.ID, j.node.Name)
 	}
 	if len(c.nodes) < c.want {
@@ -470,11 +474,14 @@ func (w *world) stuck() error {
 		there = append(there, w.jobs[i].rank)
 	}
 	j := w.jobs[c.nodes[0]]
-	return fmt.Errorf("nothing goes on at %.6g s: %s has ranks %v of %d, and the others do not come (node %d of rank %d, %s); %d transfers wait so", w.now, c.key, there, c.want, j.node.ID, j.rank, j.node.Name, len(keys))
+	return fmt.Errorf("nothing goes on at %.6g s: %s has ranks %v of %d, and the others do not come (node %d of rank %d, %s); %d transfers wait so",
+		w.now, c.key, there, c.want, j.node.ID, j.rank, j.node.Name, len(keys))
 }
 
-var ops = map[int64]sched.Collective{AllReduce: sched.AllReduce, Reduce: sched.Reduce, AllGather: sched.AllGather, Gather: sched.Gather, Scatter: sched.Scatter,
-	Broadcast: sched.Broadcast, AllToAll: sched.AllToAll, ReduceScatter: sched.ReduceScatter, ReduceScatterBlock: sched.ReduceScatter, Barrier: sched.Barrier}
+var ops = map[int64]sched.Collective{AllReduce: sched.AllReduce, Reduce: sched.Reduce, AllGather: sched.AllGather, Gather: sched.Gather,
+	Scatter:   sched.Scatter,
+	Broadcast: sched.Broadcast, AllToAll: sched.AllToAll, ReduceScatter: sched.ReduceScatter, ReduceScatterBlock: sched.ReduceScatter,
+	Barrier: sched.Barrier}
 
 func opName(op int64) string { return ops[op].String() }
 
@@ -563,6 +570,7 @@ func (w *world) message(from, to int, bytes uint64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	w.prices[key] = &CallResult{Op: fmt.Sprintf("send %d to %d", from, to), Bytes: float64(bytes), Ranks: 2, Groups: 1, Calls: 1, Each: r.Time.Seconds(), Algo: "message", Limit: r.Limit}
+	w.prices[key] = &CallResult{Op: fmt.Sprintf("send %d to %d", from, to), Bytes: float64(bytes), Ranks: 2, Groups: 1, Calls: 1,
+		Each: r.Time.Seconds(), Algo: "message", Limit: r.Limit}
 	return r.Time.Seconds(), nil
 }

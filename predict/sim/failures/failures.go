@@ -225,7 +225,8 @@ func (j Job) Check() error {
 			return fmt.Errorf("tier %s: times must not be negative, and it survives a share of 0 to 1", t.Name)
 		}
 	}
-	for name, v := range map[string]float64{"detection": j.Detect, "the time limit": j.Timeout, "localisation": j.Localise, "requeue": j.Requeue, "a restart in place": j.InPlace} {
+	for name, v := range map[string]float64{"detection": j.Detect, "the time limit": j.Timeout, "localisation": j.Localise,
+		"requeue": j.Requeue, "a restart in place": j.InPlace} {
 		if !(v >= 0) {
 			return fmt.Errorf("%s takes %g s; times must not be negative", name, v)
 		}
@@ -553,8 +554,8 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	return res, nil
 }
 
-// demand runs a job that never waits for hosts: it says how many are away when spares do not limit the failures. It runs for two years at least: some
-// repairs take months, and a cluster is not new when a job begins.
+// demand runs a job that never waits for hosts: it says how many are away when spares do not limit the failures. It runs for two years at
+// least: some repairs take months, and a cluster is not new when a job begins.
 func demand(j Job, runs int, seed uint64) (*Result, error) {
 	j.Spares, j.Tiers, j.Days = 4*j.Hosts, slices.Clone(j.Tiers), max(j.Days, 730)
 	return Run(j, runs, seed)

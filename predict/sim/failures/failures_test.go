@@ -7,8 +7,10 @@ import (
 )
 
 func llama3() Job {
-	return Job{Hosts: 2048, GPUs: 16384, Days: 54, Hazards: Hazards(Parts{Hosts: 2048, GPUs: 16384, NICs: 16384, Ports: 16384, Leaves: 64, HostsPerLeaf: 32}, nil),
-		Detect: 20, Timeout: 600, Localise: 120, Requeue: 300, InPlace: 60, Kept: .5, Spares: 64, Tiers: []Tier{{Name: "store", Stall: 5, Load: 60}}}
+	return Job{Hosts: 2048, GPUs: 16384, Days: 54,
+		Hazards: Hazards(Parts{Hosts: 2048, GPUs: 16384, NICs: 16384, Ports: 16384, Leaves: 64, HostsPerLeaf: 32}, nil),
+		Detect:  20, Timeout: 600, Localise: 120, Requeue: 300, InPlace: 60, Kept: .5, Spares: 64,
+		Tiers: []Tier{{Name: "store", Stall: 5, Load: 60}}}
 }
 
 // Llama 3's job stopped 419 times in 54 days without being asked to, and trained for more than 90% of them.
@@ -41,7 +43,8 @@ func TestMTTFIsExact(t *testing.T) {
 // For memoryless failures and one tier the simulation agrees with the closed form, and no interval beats the exact one.
 func TestSimulationIsTheClosedForm(t *testing.T) {
 	mttf, stall, restart := 4*3600.0, 30.0, 300.0
-	j := Job{Hosts: 100, GPUs: 800, Days: 200, Hazards: []Hazard{{Name: "node", Count: 100, Yearly: 365 * 86400 / mttf / 100, Hosts: 1}}, Detect: restart, Timeout: restart, Spares: 100, Tiers: []Tier{{Name: "store", Stall: stall}}}
+	j := Job{Hosts: 100, GPUs: 800, Days: 200, Hazards: []Hazard{{Name: "node", Count: 100, Yearly: 365 * 86400 / mttf / 100, Hosts: 1}},
+		Detect: restart, Timeout: restart, Spares: 100, Tiers: []Tier{{Name: "store", Stall: stall}}}
 	exact := Exact(stall, mttf)
 	good := func(every float64) float64 {
 		j.Tiers[0].Every = every
@@ -124,8 +127,9 @@ func TestRSC(t *testing.T) {
 	for _, gpus := range []int{512, 1024, 1536, 2048} {
 		hosts := gpus / 8
 		mttf := 7.9 * 3600 * 1024 / float64(gpus)
-		j := Job{Hosts: hosts, GPUs: gpus, Days: 300, Hazards: []Hazard{{Name: "node", Count: hosts, Yearly: 365 * 86400 / mttf / float64(hosts), Hosts: 1}},
-			Detect: restart, Timeout: restart, Spares: hosts, Tiers: []Tier{{Name: "store", Every: interval}}}
+		j := Job{Hosts: hosts, GPUs: gpus, Days: 300,
+			Hazards: []Hazard{{Name: "node", Count: hosts, Yearly: 365 * 86400 / mttf / float64(hosts), Hosts: 1}},
+			Detect:  restart, Timeout: restart, Spares: hosts, Tiers: []Tier{{Name: "store", Every: interval}}}
 		r, err := Run(j, 20, 5)
 		if err != nil {
 			t.Fatal(err)

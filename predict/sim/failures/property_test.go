@@ -93,10 +93,13 @@ func TestPlainReference(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		mttf := 600 + 6000*r.Float64()
-		j := Job{Hosts: 64, GPUs: 512, Days: 6, Detect: 10 + 200*r.Float64(), Localise: 100 * r.Float64(), Requeue: 900 * r.Float64(), InPlace: 30 + 300*r.Float64(), Spares: r.IntN(6),
+		j := Job{Hosts: 64, GPUs: 512, Days: 6, Detect: 10 + 200*r.Float64(), Localise: 100 * r.Float64(), Requeue: 900 * r.Float64(),
+			InPlace: 30 + 300*r.Float64(), Spares: r.IntN(6),
 			Tiers: []Tier{{Name: "store", Stall: 2 + 20*r.Float64(), Load: 30 * r.Float64(), Every: mttf * (.1 + .3*r.Float64())}}}
 		yearly := 365 * 86400 / mttf
-		j.Hazards = []Hazard{{Name: "soft", Count: 1, Yearly: .6 * yearly}, {Name: "host", Count: 64, Yearly: .4 * yearly / 64, Hosts: 1, Repair: 1, Sigma: .5}, {Name: "leaf", Count: 2, Yearly: .01 * yearly, Hosts: 3, Repair: .5, Sigma: .1}}
+		j.Hazards = []Hazard{{Name: "soft", Count: 1, Yearly: .6 * yearly},
+			{Name: "host", Count: 64, Yearly: .4 * yearly / 64, Hosts: 1, Repair: 1, Sigma: .5},
+			{Name: "leaf", Count: 2, Yearly: .01 * yearly, Hosts: 3, Repair: .5, Sigma: .1}}
 		good, wait := 0.0, 0.0
 		const runs = 16
 		for range runs {
@@ -108,7 +111,8 @@ func TestPlainReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if math.Abs(res.Goodput-good) > .02 || math.Abs(res.Parts["waiting for hosts"]-wait) > .03 {
-			t.Errorf("seed %d: goodput %.4f, waiting %.4f; second by second %.4f, %.4f (fails every %.0f s, %+v)", seed, res.Goodput, res.Parts["waiting for hosts"], good, wait, mttf, j)
+			t.Errorf("seed %d: goodput %.4f, waiting %.4f; second by second %.4f, %.4f (fails every %.0f s, %+v)",
+				seed, res.Goodput, res.Parts["waiting for hosts"], good, wait, mttf, j)
 		}
 	}
 }
@@ -191,7 +195,8 @@ func TestAllTimeIsAccountedFor(t *testing.T) {
 func TestStartsFail(t *testing.T) {
 	for _, restart := range []float64{300, 1200, 2400} {
 		const mttf, stall, every = 1200.0, 1.0, 60.0
-		j := Job{Hosts: 10, GPUs: 80, Days: 60, Hazards: []Hazard{{Name: "node", Count: 1, Yearly: 365 * 86400 / mttf}}, Detect: restart, Timeout: restart, Tiers: []Tier{{Name: "store", Stall: stall, Every: every}}}
+		j := Job{Hosts: 10, GPUs: 80, Days: 60, Hazards: []Hazard{{Name: "node", Count: 1, Yearly: 365 * 86400 / mttf}}, Detect: restart,
+			Timeout: restart, Tiers: []Tier{{Name: "store", Stall: stall, Every: every}}}
 		r, err := Run(j, 20, 2)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +209,9 @@ func TestStartsFail(t *testing.T) {
 
 // A dead switch takes its hosts for as long as it takes to mend one switch: mean repair times failures.
 func TestSwitchesComeBackAtOnce(t *testing.T) {
-	j := Job{Hosts: 320, GPUs: 2560, Days: 2000, Spares: 1000, Requeue: 1, Hazards: []Hazard{{Name: "leaf", Count: 10, Yearly: 2, Hosts: 32, Repair: 6, Sigma: .5}}, Tiers: []Tier{{Name: "store", Stall: 1}}, Kept: 1}
+	j := Job{Hosts: 320, GPUs: 2560, Days: 2000, Spares: 1000, Requeue: 1,
+		Hazards: []Hazard{{Name: "leaf", Count: 10, Yearly: 2, Hosts: 32, Repair: 6, Sigma: .5}},
+		Tiers:   []Tier{{Name: "store", Stall: 1}}, Kept: 1}
 	r, err := Run(j, 20, 4)
 	if err != nil {
 		t.Fatal(err)

@@ -99,11 +99,16 @@ func Hazards(p Parts, yearly map[string]float64) []Hazard {
 	gpu := rate("gpu", gpuYearly)
 	lemons := (p.GPUs + 19) / 20
 	list := []Hazard{
-		{Name: "gpu", Count: p.GPUs - lemons, Yearly: gpu * .65 * float64(p.GPUs) / float64(max(p.GPUs-lemons, 1)), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
-		{Name: "gpu of a lemon host", Count: lemons, Yearly: gpu * .35 * float64(p.GPUs) / float64(max(lemons, 1)), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
-		{Name: "host", Count: p.Hosts, Yearly: rate("host", hostYearly), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: .02},
-		{Name: "nic", Count: p.NICs, Yearly: rate("nic", nicYearly), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
-		{Name: "cable", Count: p.Ports, Yearly: rate("cable", max(portYearly-switchYearly*float64(p.Leaves)/float64(max(p.Ports, 1)), 0)), Shape: bursts, Hosts: 1, Repair: 6, Sigma: 1, Silent: silentShare},
+		{Name: "gpu", Count: p.GPUs - lemons, Yearly: gpu * .65 * float64(p.GPUs) / float64(max(p.GPUs-lemons, 1)), Shape: bursts, Hosts: 1,
+			Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
+		{Name: "gpu of a lemon host", Count: lemons, Yearly: gpu * .35 * float64(p.GPUs) / float64(max(lemons, 1)), Shape: bursts, Hosts: 1,
+			Repair: repairMedian, Sigma: repairSigma, Silent: silentShare},
+		{Name: "host", Count: p.Hosts, Yearly: rate("host", hostYearly), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma,
+			Silent: .02},
+		{Name: "nic", Count: p.NICs, Yearly: rate("nic", nicYearly), Shape: bursts, Hosts: 1, Repair: repairMedian, Sigma: repairSigma,
+			Silent: silentShare},
+		{Name: "cable", Count: p.Ports, Yearly: rate("cable", max(portYearly-switchYearly*float64(p.Leaves)/float64(max(p.Ports, 1)), 0)),
+			Shape: bursts, Hosts: 1, Repair: 6, Sigma: 1, Silent: silentShare},
 		{Name: "switch", Count: p.Leaves, Yearly: rate("switch", switchYearly), Hosts: max(p.HostsPerLeaf, 1), Repair: 6, Sigma: 1, Silent: .02},
 		{Name: "software", Count: p.GPUs, Yearly: rate("software", softYearly), Hosts: 0, Repair: 0, Sigma: 0, Silent: silentShare},
 	}

@@ -2,10 +2,10 @@ package failures
 
 import "math/rand/v2"
 
-// Some months are worse than others: a batch of parts, a driver, a hot hall. In the trace of 400 servers months have 11 to 120 faults, and the
-// counts of months vary 24 times as much as independent ones, where gaps alone explain 4: with 52 faults per month, rates vary by
-// sqrt((24 - 4) / 52) = 0.62 of their mean. So the rate of faults that come in bursts differs from month to month. Every twelve months have the
-// same twelve rates, in an order of their own, so that a year has its expected faults.
+// Some months are worse than others: a batch of parts, a driver, a hot hall. In the trace of 400 servers months have 11 to 120 faults, and
+// the counts of months vary 24 times as much as independent ones, where gaps alone explain 4: with 52 faults per month, rates vary by
+// sqrt((24 - 4) / 52) = 0.62 of their mean. So the rate of faults that come in bursts differs from month to month. Every twelve months have
+// the same twelve rates, in an order of their own, so that a year has its expected faults.
 const month = 30 * 86400.
 
 // rates are the twelfths of a log-normal distribution, the mean 1 and the spread 0.62.

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// StepFun published half of a trace: 400 hosts, 174 days, 312 faults, repairs of 33 hours in the median and 158 in the mean; 11.7 hosts were
-// away in the mean and 32 at the 99th percentile, far more than independent failures give (20). Measured rates and repair times are given; the
-// bursts, the bad months and the hosts that fail again are those that are built in.
+// StepFun published half of a trace: 400 hosts, 174 days, 312 faults, repairs of 33 hours in the median and 158 in the mean; 11.7 hosts
+// were away in the mean and 32 at the 99th percentile, far more than independent failures give (20). Measured rates and repair times are
+// given; the bursts, the bad months and the hosts that fail again are those that are built in.
 func TestHostsAwayOfATrace(t *testing.T) {
 	const hosts, days = 400, 174
 	list := Hazards(Parts{Hosts: hosts, GPUs: 8 * hosts, NICs: 8 * hosts, Ports: 8 * hosts, Leaves: 13, HostsPerLeaf: 32}, nil)

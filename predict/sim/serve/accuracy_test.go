@@ -27,10 +27,11 @@ var pointsText string
 type point struct {
 	engine, month, model, gpu, weights, kv string
 	input, output, users, tp, dp, ep       int
-	chunk, poll, wait                      int     // of the launch files: tokens per step, steps between looks for requests and for which prompts wait
-	enough                                 float64 // share of a chunk that ends such a wait
-	drafts                                 int
-	first, token                           float64 // seconds, measured
+	chunk, poll,
+	wait int // of the launch files: tokens per step, steps between looks for requests and for which prompts wait
+	enough       float64 // share of a chunk that ends such a wait
+	drafts       int
+	first, token float64 // seconds, measured
 }
 
 // guess is what the model says of a point.
@@ -52,7 +53,8 @@ func readPoints(t testing.TB) []*point {
 			n[i] = v
 		}
 		all = append(all, &point{engine: c[0], month: c[1], model: c[2], gpu: c[3], weights: c[4], kv: c[5],
-			input: int(n[6]), output: int(n[7]), users: int(n[8]), tp: int(n[9]), dp: int(n[10]), ep: int(n[11]), chunk: int(n[12]), poll: int(n[13]), wait: int(n[14]), enough: n[15],
+			input: int(n[6]), output: int(n[7]), users: int(n[8]), tp: int(n[9]), dp: int(n[10]), ep: int(n[11]), chunk: int(n[12]),
+			poll: int(n[13]), wait: int(n[14]), enough: n[15],
 			drafts: int(n[16]), first: n[17] / 1e3, token: n[18] / 1e3})
 	}
 	return all
@@ -97,8 +99,9 @@ func (b *bench) predict(p *point, factor, compute float64) guess {
 		if err != nil {
 			b.Fatal(err)
 		}
-		e = &Engine{Model: m, Machine: b.machine(p.gpu), Weights: p.weights, KV: p.kv, Memory: .9, Drafts: p.drafts, Layout: Layout{TP: p.tp, PP: 1, DP: p.dp, EP: p.ep, Replicas: 1},
-			steps: map[Work]float64{}, products: map[product]float64{}}
+		e = &Engine{Model: m, Machine: b.machine(p.gpu), Weights: p.weights, KV: p.kv, Memory: .9, Drafts: p.drafts,
+			Layout: Layout{TP: p.tp, PP: 1, DP: p.dp, EP: p.ep, Replicas: 1},
+			steps:  map[Work]float64{}, products: map[product]float64{}}
 		k, err := KindNamed(p.engine)
 		if err != nil {
 			b.Fatal(err)
@@ -158,14 +161,15 @@ func TestMeasuredLatencies(t *testing.T) {
 	}
 	tm, t9 := of(token)
 	fm, f9 := of(first)
-	t.Logf("%d points: a token %.1f / %.1f%%; the first of %d below saturation %.1f / %.1f%%", len(token), 100*tm, 100*t9, len(first), 100*fm, 100*f9)
+	t.Logf("%d points: a token %.1f / %.1f%%; the first of %d below saturation %.1f / %.1f%%",
+		len(token), 100*tm, 100*t9, len(first), 100*fm, 100*f9)
 	if tm > .10 || fm > .20 {
 		t.Errorf("medians: a token %.1f%%, the first %.1f%%", 100*tm, 100*fm)
 	}
 }
 
-// DeepSeek-V3 in the runs that the model was built on: TensorRT-LLM of February 2026, and SGLang of March on B200 in fp4 and on H200. This keeps
-// them where they are; it is no measure of other runs, which docs/reference/serve-accuracy.md has in full: a token within 10 / 25%.
+// DeepSeek-V3 in the runs that the model was built on: TensorRT-LLM of February 2026, and SGLang of March on B200 in fp4 and on H200. This
+// keeps them where they are; it is no measure of other runs, which docs/reference/serve-accuracy.md has in full: a token within 10 / 25%.
 func TestMeasuredExperts(t *testing.T) {
 	if *update {
 		t.Skip("all points are taken")

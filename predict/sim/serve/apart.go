@@ -74,7 +74,8 @@ type decoder struct {
 }
 
 // serveApart runs all workers on one clock.
-func (e *Engine) serveApart(reqs []Request, users int, capacity float64, done func(start, first, end, transfer float64, r Request), res *Result) error {
+func (e *Engine) serveApart(reqs []Request, users int, capacity float64, done func(start, first, end, transfer float64, r Request),
+	res *Result) error {
 	graph, gpus := e.Machine.Places()
 	o := e.Fabric
 	o.Catalog, o.Measured, o.Costs = e.Machine.Catalog(), true, sim.DefaultCosts(graph, e.Machine.Catalog())

@@ -32,10 +32,12 @@ func TestTransfers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := Engine{Model: m, Machine: hosts(t, "dgx-a100", "QM8700"), Layout: Layout{TP: 8, PP: 1, Replicas: 1, Prefill: 1}, Weights: "bf16", KV: "bf16", Chunk: 8192, Memory: .9}
+	e := Engine{Model: m, Machine: hosts(t, "dgx-a100", "QM8700"), Layout: Layout{TP: 8, PP: 1, Replicas: 1, Prefill: 1}, Weights: "bf16",
+		KV: "bf16", Chunk: 8192, Memory: .9}
 	graph, gpus := e.Machine.Places()
 	var errs []float64
-	for tokens, ms := range map[int]float64{128: .54, 256: .61, 512: .92, 1024: 1.5, 2048: 2.51, 4096: 4.75, 8192: 8.84, 16384: 16.43, 32768: 31.65} {
+	for tokens, ms := range map[int]float64{128: .54, 256: .61, 512: .92, 1024: 1.5, 2048: 2.51, 4096: 4.75, 8192: 8.84, 16384: 16.43,
+		32768: 31.65} {
 		f, err := sim.NewFlows(graph, sim.Options{Catalog: e.Machine.Catalog(), Measured: true})
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +85,8 @@ func TestTransfersShareLinks(t *testing.T) {
 	}
 	bad := run(Layout{TP: 2, PP: 1, Replicas: 4, Prefill: 4}, .01)
 	if bad.Transfer.P99 < 50*quick.Transfer.P99 || !strings.Contains(bad.KVLimit, "n1:nic") {
-		t.Errorf("with NICs at a hundredth a transfer takes %.5f s longer, healthy %.5f; limit %s", bad.Transfer.P99, quick.Transfer.P99, bad.KVLimit)
+		t.Errorf("with NICs at a hundredth a transfer takes %.5f s longer, healthy %.5f; limit %s",
+			bad.Transfer.P99, quick.Transfer.P99, bad.KVLimit)
 	}
 	// Two flows to one GPU share its NIC: each takes twice as long.
 	graph, gpus := mc.Places()

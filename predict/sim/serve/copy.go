@@ -31,7 +31,8 @@ type serving struct {
 }
 
 // serve runs one copy.
-func (e *Engine) serve(reqs []Request, users int, capacity float64, done func(start, first, end, transfer float64, r Request), res *Result) {
+func (e *Engine) serve(reqs []Request, users int, capacity float64, done func(start, first, end, transfer float64, r Request),
+	res *Result) {
 	s := &serving{e: e, reqs: reqs, users: users, capacity: capacity, done: done, res: res,
 		starts: make([]float64, len(reqs)), due: make([]float64, len(reqs)), away: rand.New(rand.NewPCG(7, 7))}
 	for ; s.next < min(users, len(reqs)); s.next++ {

@@ -123,7 +123,8 @@ type pass struct {
 // others wait for it.
 func (e *Engine) pass(w Work) *pass {
 	m, dp, t := e.Model, float64(e.groups()), float64(e.Layout.TP)
-	p := &pass{e: e, queries: float64(1 + e.Drafts), context: float64(w.Context), before: float64(w.Before), hidden: float64(m.Hidden), size: float64(m.HeadDim), wide: 1}
+	p := &pass{e: e, queries: float64(1 + e.Drafts), context: float64(w.Context), before: float64(w.Before), hidden: float64(m.Hidden),
+		size: float64(m.HeadDim), wide: 1}
 	p.decode = math.Ceil(float64(w.Decode) / dp)
 	p.prompt = math.Ceil(float64(w.Prompt) / min(dp, max(float64(w.Prompts), 1)))
 	p.prompts = math.Ceil(float64(w.Prompts) / dp)
@@ -189,7 +190,8 @@ func (p *pass) project() float64 {
 		s += smallBlocks * graphed
 	}
 	if a.QRank > 0 {
-		s += e.gemm(t, p.tokens, float64(a.QRank+a.KVRank+a.RoPE), p.hidden) + e.gemm(t, p.tokens, p.heads*float64(a.NoPE+a.RoPE), float64(a.QRank))
+		s += e.gemm(t, p.tokens, float64(a.QRank+a.KVRank+a.RoPE), p.hidden) + e.gemm(t, p.tokens, p.heads*float64(a.NoPE+a.RoPE),
+			float64(a.QRank))
 	} else {
 		s += e.gemm(t, p.tokens, p.heads*float64(a.NoPE+a.RoPE)+float64(a.KVRank+a.RoPE), p.hidden)
 	}
@@ -292,7 +294,8 @@ func (e *Engine) sum(w Work) float64 {
 // draft is one pass through the draft layer: the last hidden state and the new token's embedding are joined, one layer and the head follow.
 func (e *Engine) draft(w Work) float64 {
 	p := e.drafting(w)
-	s := e.gemm(e.plain(), p.tokens, p.hidden, 2*p.hidden) + e.Machine.Chip.Vector(p.tokens*p.hidden*2*8) + p.reduce + p.project() + p.attend(0) + p.head()
+	s := e.gemm(e.plain(), p.tokens, p.hidden,
+		2*p.hidden) + e.Machine.Chip.Vector(p.tokens*p.hidden*2*8) + p.reduce + p.project() + p.attend(0) + p.head()
 	if e.Model.MoELayers() > 0 {
 		return s + p.experts()
 	}

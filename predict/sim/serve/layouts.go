@@ -105,9 +105,11 @@ func Reasons(load Load, tries []Try) []string {
 	best := tries[0].Result
 	var out []string
 	if best.Misses != "" {
-		out = append(out, fmt.Sprintf("at %s no layout keeps the limits; %s gives the most tokens a second: %s", load, tries[0].Layout, best.Misses))
+		out = append(out, fmt.Sprintf("at %s no layout keeps the limits; %s gives the most tokens a second: %s",
+			load, tries[0].Layout, best.Misses))
 	} else {
-		out = append(out, fmt.Sprintf("at %s %s gives the most tokens a second of those that keep the limits: %s", load, tries[0].Layout, best.Limit))
+		out = append(out, fmt.Sprintf("at %s %s gives the most tokens a second of those that keep the limits: %s",
+			load, tries[0].Layout, best.Limit))
 	}
 	for _, t := range tries[1:] {
 		r := t.Result
@@ -124,11 +126,13 @@ func Reasons(load Load, tries []Try) []string {
 		case r.Limit != best.Limit:
 			why += ": " + r.Limit
 		case b.Prefill > 0 && a.Prefill == 0:
-			why += fmt.Sprintf(": %d of its %d copies only take prompts, the others decode %.0f requests at once", b.Prefill, b.Prefill+b.Replicas, r.Batch)
+			why += fmt.Sprintf(": %d of its %d copies only take prompts, the others decode %.0f requests at once",
+				b.Prefill, b.Prefill+b.Replicas, r.Batch)
 		case b.Ranks() > a.Ranks():
 			why += fmt.Sprintf(": transfers between ranks take %.0f%% of its steps, %.0f%% of the best's", 100*r.SumsShare, 100*best.SumsShare)
 		default:
-			why += fmt.Sprintf(": each GPU reads %.0f GB of weights a step, the best's %.0f GB, and its KV cache holds %d tokens, the best's %d", r.Weights/1e9, best.Weights/1e9, r.KVTokens*b.Replicas, best.KVTokens*a.Replicas)
+			why += fmt.Sprintf(": each GPU reads %.0f GB of weights a step, the best's %.0f GB, and its KV cache holds %d tokens, the best's %d",
+				r.Weights/1e9, best.Weights/1e9, r.KVTokens*b.Replicas, best.KVTokens*a.Replicas)
 		}
 		out = append(out, why)
 	}

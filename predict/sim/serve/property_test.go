@@ -80,7 +80,8 @@ func TestServingIsPossible(t *testing.T) {
 		if r.Requests != len(reqs) {
 			t.Errorf("%s: %d of %d requests", name, r.Requests, len(reqs))
 		}
-		if r.TTFT.P50 > r.TTFT.P99 || r.TPOT.P50 > r.TPOT.P99 || r.Idle < 0 || r.Idle > 1 || r.SumsShare < 0 || r.SumsShare > 1 || r.Prompts < 0 || r.Prompts > 1 {
+		if r.TTFT.P50 > r.TTFT.P99 || r.TPOT.P50 > r.TPOT.P99 || r.Idle < 0 || r.Idle > 1 || r.SumsShare < 0 || r.SumsShare > 1 ||
+			r.Prompts < 0 || r.Prompts > 1 {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if closed > 0 { // no more requests than users are under way
@@ -102,7 +103,8 @@ func TestMoreUsers(t *testing.T) {
 		for users := 1; users <= 256; users *= 4 {
 			r := serve(t, e, Load{Concurrency: users, Input: 200, Output: 100, Requests: 4 * users, Seed: 1})
 			if r.Total < last*.98 || r.TPOT.P50 < token*.98 {
-				t.Errorf("%s: %d users get %.0f tokens/s and %.2f ms a token, fewer got %.0f and %.2f", l, users, r.Total, 1e3*r.TPOT.P50, last, 1e3*token)
+				t.Errorf("%s: %d users get %.0f tokens/s and %.2f ms a token, fewer got %.0f and %.2f",
+					l, users, r.Total, 1e3*r.TPOT.P50, last, 1e3*token)
 			}
 			last, token = r.Total, r.TPOT.P50
 		}

@@ -8,8 +8,8 @@
 //	                     running requests ────────┴─► one step: products over all tokens, attention, all-reduces
 //
 // With prefill and decode apart, prompts run on workers of their own and the KV cache crosses the fabric, link by link, while
-// they run; transfers that go on at once share links. Kernels are those of predict/internal/kernel; one factor for each engine stands between them
-// and a server.
+// they run; transfers that go on at once share links. Kernels are those of predict/internal/kernel; one factor for each engine stands
+// between them and a server.
 package serve
 
 import (
@@ -215,7 +215,8 @@ func Run(e Engine, load Load) (*Result, error) {
 		longest = max(longest, r.Input+r.Output)
 	}
 	if capacity < e.Holds(longest)*float64(e.groups()) {
-		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs per copy, or narrower weights", tokens, int(e.Machine.GPU.Memory/1e9), longest)
+		return nil, fmt.Errorf("the KV cache holds %d tokens of %d GB; a request needs %d: use more GPUs per copy, or narrower weights",
+			tokens, int(e.Machine.GPU.Memory/1e9), longest)
 	}
 	res := &Result{GPUs: e.Layout.GPUs(), Layout: e.Layout, KVTokens: tokens, Weights: e.WeightBytes(), Requests: len(reqs), Seed: load.Seed}
 	copies := max(e.Layout.Replicas, 1)
@@ -299,13 +300,15 @@ func (e *Engine) check() error {
 	case m.Experts == 0 && (l.DP > 1 || l.EP > 1):
 		return fmt.Errorf("%s has no experts: dp and ep share them out; more copies are what it can have", m.Name)
 	case l.EP > 1 && (l.Ranks()%l.EP != 0 || l.EP > m.Experts):
-		return fmt.Errorf("ep %d must divide tp %d x dp %d = %d ranks, and each has at least one of %d experts", l.EP, l.TP, max(l.DP, 1), l.Ranks(), m.Experts)
+		return fmt.Errorf("ep %d must divide tp %d x dp %d = %d ranks, and each has at least one of %d experts",
+			l.EP, l.TP, max(l.DP, 1), l.Ranks(), m.Experts)
 	case e.Drafts < 0 || e.Drafts > 16 || e.Accept < 0 || e.Accept > 1:
 		return fmt.Errorf("%d drafts with an acceptance of %g: want 0 to 16, and a share", e.Drafts, e.Accept)
 	case m.Heads%l.TP != 0:
 		return fmt.Errorf("tp %d does not divide %d heads", l.TP, m.Heads)
 	case l.GPUs() > e.Machine.GPUs:
-		return fmt.Errorf("tp %d x dp %d x pp %d x %d copies is %d GPUs; there are %d", l.TP, max(l.DP, 1), l.PP, l.Replicas+l.Prefill, l.GPUs(), e.Machine.GPUs)
+		return fmt.Errorf("tp %d x dp %d x pp %d x %d copies is %d GPUs; there are %d",
+			l.TP, max(l.DP, 1), l.PP, l.Replicas+l.Prefill, l.GPUs(), e.Machine.GPUs)
 	case e.Chunk < 1:
 		return fmt.Errorf("a chunk of %d tokens", e.Chunk)
 	case e.Memory <= 0 || e.Memory > 1:

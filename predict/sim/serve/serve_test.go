@@ -50,7 +50,8 @@ func TestNIMSweep(t *testing.T) {
 		}
 	}
 	// Past the KV cache's limit requests wait.
-	few, many := serve(t, e, Load{Concurrency: 25, Input: 5000, Output: 500, Requests: 50, Seed: 1}), serve(t, e, Load{Concurrency: 200, Input: 5000, Output: 500, Requests: 400, Seed: 1})
+	few, many := serve(t, e, Load{Concurrency: 25, Input: 5000, Output: 500, Requests: 50, Seed: 1}),
+		serve(t, e, Load{Concurrency: 200, Input: 5000, Output: 500, Requests: 400, Seed: 1})
 	if many.TTFT.P50 < 4*few.TTFT.P50 || !strings.Contains(many.Limit, "KV cache") {
 		t.Errorf("200 users wait %.2f s, 25 wait %.2f s, %s", many.TTFT.P50, few.TTFT.P50, many.Limit)
 	}
@@ -87,7 +88,8 @@ func TestQuantisedWeights(t *testing.T) {
 	if r := wide.TPOT.Mean / narrow.TPOT.Mean; r < 1.1 || r > 2.05 {
 		t.Errorf("fp8 is %.2f times as fast", r)
 	}
-	if _, err := Run(engine(t, "llama3-70b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "bf16"), load); err == nil || !strings.Contains(err.Error(), "KV cache holds") {
+	if _, err := Run(engine(t, "llama3-70b", "dgx-h100", Layout{TP: 1, PP: 1, Replicas: 1}, "bf16"), load); err == nil ||
+		!strings.Contains(err.Error(), "KV cache holds") {
 		t.Errorf("a model that does not fit: %v", err)
 	}
 }
@@ -149,7 +151,9 @@ func TestExpertsAreSharedOut(t *testing.T) {
 		model string
 		l     Layout
 		want  string
-	}{{"llama3-8b", Layout{TP: 1, DP: 2, PP: 1, Replicas: 1}, "no experts"}, {"deepseek-v3", Layout{TP: 8, EP: 3, PP: 1, Replicas: 1}, "must divide"}, {"deepseek-v3", Layout{TP: 8, DP: 2, PP: 1, Replicas: 1}, "16 GPUs; there are 8"}} {
+	}{{"llama3-8b", Layout{TP: 1, DP: 2, PP: 1, Replicas: 1}, "no experts"},
+		{"deepseek-v3", Layout{TP: 8, EP: 3, PP: 1, Replicas: 1}, "must divide"},
+		{"deepseek-v3", Layout{TP: 8, DP: 2, PP: 1, Replicas: 1}, "16 GPUs; there are 8"}} {
 		if _, err := Run(engine(t, x.model, "dgx-h200", x.l, "fp8"), load); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%+v: %v", x.l, err)
 		}
@@ -176,7 +180,8 @@ func TestTraceForms(t *testing.T) {
 		"a list":     "[{\"timestamp\": 0, \"input_length\": 100, \"output_length\": 10},\n {\"timestamp\": 1500,\n \"input_length\": 200, \"output_length\": 20}]",
 	} {
 		got, err := ReadTrace([]byte(text))
-		if err != nil || len(got) != 2 || got[0] != want[0] || got[1].Input != 200 || got[1].Output != 20 || got[1].At < 1.499 || got[1].At > 1.501 {
+		if err != nil || len(got) != 2 || got[0] != want[0] || got[1].Input != 200 || got[1].Output != 20 || got[1].At < 1.499 ||
+			got[1].At > 1.501 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}

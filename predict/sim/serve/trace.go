@@ -76,8 +76,11 @@ func readMooncake(data []byte) ([]Request, error) {
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if r.Timestamp == nil || *r.Timestamp < 0 || r.Output == nil || r.Input < 1 || *r.Output < 0 || r.Input > maxTokens || *r.Output > maxTokens {
-			return nil, fmt.Errorf("line %d: want timestamp, input_length and output_length: milliseconds from 0 on, at least one token of a prompt, none below 0", n)
+		if r.Timestamp == nil || *r.Timestamp < 0 || r.Output == nil || r.Input < 1 || *r.Output < 0 || r.Input > maxTokens ||
+			*r.Output > maxTokens {
+			return nil,
+				fmt.Errorf("line %d: want timestamp, input_length and output_length: milliseconds from 0 on, at least one token of a prompt, none below 0",
+					n)
 		}
 		cached, prefix := 0, true
 		for _, id := range r.Blocks {
@@ -94,7 +97,8 @@ func readMooncake(data []byte) ([]Request, error) {
 func readAzure(data []byte) ([]Request, error) {
 	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("not a trace: want lines of JSON with timestamp, or a table with TIMESTAMP, ContextTokens, GeneratedTokens: %w", err)
+		return nil,
+			fmt.Errorf("not a trace: want lines of JSON with timestamp, or a table with TIMESTAMP, ContextTokens, GeneratedTokens: %w", err)
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("no request in the trace")
@@ -112,7 +116,8 @@ func readAzure(data []byte) ([]Request, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no column %s; there are %s; want TIMESTAMP, ContextTokens, GeneratedTokens", names[0], strings.Join(rows[0], ", "))
+			return nil, fmt.Errorf("no column %s; there are %s; want TIMESTAMP, ContextTokens, GeneratedTokens",
+				names[0], strings.Join(rows[0], ", "))
 		}
 	}
 	var out []Request
@@ -130,7 +135,9 @@ func readAzure(data []byte) ([]Request, error) {
 
 // columns are the names of time, prompt and answer in Azure's traces of 2023, 2024 and 2025 (which has NumImages, too), BurstGPT's and
 // tables with Mooncake's names.
-var columns = [3][]string{{"timestamp", "arrival_timestamp", "time"}, {"contexttokens", "request tokens", "input_length", "num_prefill_tokens"}, {"generatedtokens", "response tokens", "output_length", "num_decode_tokens"}}
+var columns = [3][]string{{"timestamp", "arrival_timestamp", "time"},
+	{"contexttokens", "request tokens", "input_length", "num_prefill_tokens"},
+	{"generatedtokens", "response tokens", "output_length", "num_decode_tokens"}}
 
 // seconds reads a time of day or a number of seconds.
 func seconds(s string) (float64, error) {
@@ -138,7 +145,8 @@ func seconds(s string) (float64, error) {
 	if v, err := strconv.ParseFloat(s, 64); err == nil {
 		return v, nil
 	}
-	for _, form := range []string{"2006-01-02 15:04:05.9999999", "2006-01-02 15:04:05.9999999-07:00", time.RFC3339Nano, "2006-01-02T15:04:05.9999999"} {
+	for _, form := range []string{"2006-01-02 15:04:05.9999999", "2006-01-02 15:04:05.9999999-07:00", time.RFC3339Nano,
+		"2006-01-02T15:04:05.9999999"} {
 		if t, err := time.Parse(form, s); err == nil {
 			return float64(t.UnixNano()) / 1e9, nil
 		}

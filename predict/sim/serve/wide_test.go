@@ -24,7 +24,8 @@ func many(t testing.TB, model, preset string, gpus int, l Layout, weights string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Engine{Model: m, Machine: mc, Layout: l, Weights: weights, KV: "fp8", Chunk: 8192, Memory: .9, steps: map[Work]float64{}, products: map[product]float64{}}
+	return Engine{Model: m, Machine: mc, Layout: l, Weights: weights, KV: "fp8", Chunk: 8192, Memory: .9, steps: map[Work]float64{},
+		products: map[product]float64{}}
 }
 
 // DeepEP measures its kernels for few tokens on H800 with 400G NICs: 128 tokens of 7,168 numbers to eight experts each in fp8, and back

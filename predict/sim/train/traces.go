@@ -19,7 +19,9 @@ func Traces(q plan.Question) ([]*chakra.Trace, chakra.Groups, error) {
 	l := q.Layout
 	switch {
 	case l.Schedule == schedule.ZBV || l.Schedule == schedule.DualPipe:
-		return nil, nil, fmt.Errorf("traces of schedule %s are not written: its stages do not follow one another in one direction; use 1f1b, interleaved, gpipe or zb-h1", l.Schedule)
+		return nil, nil,
+			fmt.Errorf("traces of schedule %s are not written: its stages do not follow one another in one direction; use 1f1b, interleaved, gpipe or zb-h1",
+				l.Schedule)
 	case l.ZeRO >= 3:
 		return nil, nil, fmt.Errorf("traces of zero 3 are not written: it gathers with every micro-batch; use zero 0 to 2")
 	case q.Model.CNN != nil:
@@ -41,7 +43,8 @@ func Traces(q plan.Question) ([]*chakra.Trace, chakra.Groups, error) {
 			}
 		}
 	}
-	w := &writer{l: l, cost: cost, gradients: plan.GradientBytes(q), activation: 2 * float64(l.Micro) * float64(l.Seq) / float64(l.CP) * float64(q.Model.Hidden), at: at}
+	w := &writer{l: l, cost: cost, gradients: plan.GradientBytes(q),
+		activation: 2 * float64(l.Micro) * float64(l.Seq) / float64(l.CP) * float64(q.Model.Hidden), at: at}
 	if l.Sequence {
 		w.activation /= float64(l.TP)
 	}
@@ -116,7 +119,8 @@ func (w *writer) trace(stage, replica, t int) *chakra.Trace {
 		}
 		var came uint64
 		if !inside && from >= 0 && from < stages {
-			came = add(chakra.Node{Name: fmt.Sprintf("receive for %c%d of stage %d", s.Pass, s.Micro, v), Kind: chakra.Recv, Bytes: uint64(w.activation), Op: -1,
+			came = add(chakra.Node{Name: fmt.Sprintf("receive for %c%d of stage %d", s.Pass, s.Micro, v), Kind: chakra.Recv,
+				Bytes: uint64(w.activation), Op: -1,
 				Peer: int64(w.at(from%l.PP, replica, t)), Tag: tag(v)})
 		}
 		parts := 1
@@ -124,20 +128,24 @@ func (w *writer) trace(stage, replica, t int) *chakra.Trace {
 			parts = buckets
 		}
 		for k := range parts {
-			before = add(chakra.Node{Name: fmt.Sprintf("%s of micro-batch %d, stage %d", passes[s.Pass], s.Micro, v), Kind: chakra.Compute, Op: -1, Peer: -1,
-				Control: after(before), Data: after(came), Duration: micros((s.End-s.Begin)*float64(k+1)/float64(parts)) - micros((s.End-s.Begin)*float64(k)/float64(parts))})
+			before = add(chakra.Node{Name: fmt.Sprintf("%s of micro-batch %d, stage %d", passes[s.Pass], s.Micro, v), Kind: chakra.Compute, Op: -1,
+				Peer:    -1,
+				Control: after(before), Data: after(came),
+				Duration: micros((s.End-s.Begin)*float64(k+1)/float64(parts)) - micros((s.End-s.Begin)*float64(k)/float64(parts))})
 			came = 0
 			if i == last && group != "" {
 				reductions = append(reductions, w.reduce(add, stage, group, parts, before))
 			}
 		}
 		if !inside && to >= 0 && to < stages {
-			add(chakra.Node{Name: fmt.Sprintf("send of %c%d of stage %d", s.Pass, s.Micro, v), Kind: chakra.Send, Bytes: uint64(w.activation), Op: -1,
+			add(chakra.Node{Name: fmt.Sprintf("send of %c%d of stage %d", s.Pass, s.Micro, v), Kind: chakra.Send,
+				Bytes: uint64(w.activation), Op: -1,
 				Peer: int64(w.at(to%l.PP, replica, t)), Tag: tag(to), Data: []uint64{before}})
 		}
 	}
 	if rest := w.cost.Step - w.cost.Pipe.Period - w.cost.ShownOf(w.cost.Reduce); rest > 0 {
-		add(chakra.Node{Name: "optimizer and what else ends a step", Kind: chakra.Compute, Op: -1, Peer: -1, Control: after(append(reductions, before)...), Duration: micros(rest)})
+		add(chakra.Node{Name: "optimizer and what else ends a step", Kind: chakra.Compute, Op: -1, Peer: -1,
+			Control: after(append(reductions, before)...), Duration: micros(rest)})
 	}
 	return tr
 }
@@ -146,7 +154,8 @@ var passes = map[byte]string{'F': "forward", 'B': "backward", 'W': "weight gradi
 
 // reduce adds one part of the reduction of gradients.
 func (w *writer) reduce(add func(chakra.Node) uint64, stage int, group string, parts int, before uint64) uint64 {
-	n := chakra.Node{Name: "gradients", Kind: chakra.Collect, Op: chakra.ReduceScatter, Bytes: uint64(w.gradients[stage] / float64(parts)), Group: group, Peer: -1, Data: []uint64{before}}
+	n := chakra.Node{Name: "gradients", Kind: chakra.Collect, Op: chakra.ReduceScatter, Bytes: uint64(w.gradients[stage] / float64(parts)),
+		Group: group, Peer: -1, Data: []uint64{before}}
 	if w.l.ZeRO == 0 {
 		n.Op = chakra.AllReduce
 	}

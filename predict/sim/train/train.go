@@ -230,7 +230,8 @@ func (f *fabric) contend(kind string) error {
 		return nil
 	}
 	if pairs > maxPairs {
-		f.res.Notes = append(f.res.Notes, fmt.Sprintf("%s send %d million messages at once, too many to simulate: their time is the plan's", kind, pairs>>20))
+		f.res.Notes = append(f.res.Notes, fmt.Sprintf("%s send %d million messages at once, too many to simulate: their time is the plan's",
+			kind, pairs>>20))
 		return nil
 	}
 	r, err := f.run(all, f.o)
@@ -253,7 +254,8 @@ func (f *fabric) contend(kind string) error {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 		f.longer[callOf{i, kind}] = max(times[i]/ref, 1)
-		f.res.Transfers = append(f.res.Transfers, Transfer{Job: i + 1, Kind: kind, Op: t.Op.String(), Ranks: t.Ranks, Stride: t.Stride, Groups: len(j.Place) / t.Ranks, Bytes: t.Bytes, Times: max(times[i]/ref, 1), Limit: r.Limit})
+		f.res.Transfers = append(f.res.Transfers, Transfer{Job: i + 1, Kind: kind, Op: t.Op.String(), Ranks: t.Ranks, Stride: t.Stride,
+			Groups: len(j.Place) / t.Ranks, Bytes: t.Bytes, Times: max(times[i]/ref, 1), Limit: r.Limit})
 	}
 	f.res.Simulated += r.Ranks
 	f.res.Shortened = f.res.Shortened || r.Shortened

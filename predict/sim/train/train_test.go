@@ -113,7 +113,8 @@ func TestSeveralJobs(t *testing.T) {
 
 // A plan's step written as traces and run as traces takes what the plan says.
 func TestTracesTakeWhatThePlanSays(t *testing.T) {
-	for _, text := range []string{"tp=8,dp=4,micro=1,batch=4,seq=4096", "tp=8,pp=2,dp=2,micro=1,batch=16,seq=4096", "tp=4,pp=4,dp=2,micro=1,batch=16,seq=4096,vpp=2,schedule=interleaved",
+	for _, text := range []string{"tp=8,dp=4,micro=1,batch=4,seq=4096", "tp=8,pp=2,dp=2,micro=1,batch=16,seq=4096",
+		"tp=4,pp=4,dp=2,micro=1,batch=16,seq=4096,vpp=2,schedule=interleaved",
 		"tp=2,pp=4,dp=4,micro=1,batch=32,seq=2048,schedule=gpipe", "tp=8,pp=4,dp=1,micro=1,batch=8,seq=4096,schedule=zb-h1"} {
 		c, q := question(t, text)
 		cost, err := plan.Price(q)
@@ -124,7 +125,8 @@ func TestTracesTakeWhatThePlanSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		on := chakra.Machine{Graph: c.Graph, Options: sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}}
+		on := chakra.Machine{Graph: c.Graph, Options: sim.Options{Catalog: c.Catalog, Measured: true,
+			Costs: sim.DefaultCosts(c.Graph, c.Catalog)}}
 		c.Graph.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { on.GPUs = append(on.GPUs, id) })
 		r, err := chakra.Run(traces, groups, on)
 		if err != nil {
@@ -182,7 +184,8 @@ func TestEveryKindOfTransferFeelsABadPart(t *testing.T) {
 		healthy := on(t, "rail", map[string]int{"hosts": 4}, c.model, c.layout, c.f, sim.Options{})
 		slow := on(t, "rail", map[string]int{"hosts": 4}, c.model, c.layout, c.f, sim.Options{Slow: []sim.Slow{{Name: "n1:nic2", Factor: .25}}})
 		was, is := timesOf(t, healthy, c.kind), timesOf(t, slow, c.kind)
-		t.Logf("%s: %.3f healthy, %.3f with a slow NIC; step %.4f and %.4f s, planned %.4f s", c.name, was, is, healthy.Step, slow.Step, healthy.Planned)
+		t.Logf("%s: %.3f healthy, %.3f with a slow NIC; step %.4f and %.4f s, planned %.4f s",
+			c.name, was, is, healthy.Step, slow.Step, healthy.Planned)
 		if was > 1.02 || healthy.Step > healthy.Planned*1.01 {
 			t.Errorf("%s: on a healthy fabric that blocks nobody it takes %.3f times as long", c.name, was)
 		}
@@ -235,7 +238,8 @@ func TestJobsThatDiffer(t *testing.T) {
 	}
 	o := sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}
 	var qs []plan.Question
-	for _, x := range [][2]string{{"llama3-8b", "tp=8,pp=2,dp=3,micro=1,batch=12,seq=4096"}, {"mixtral-8x7b", "tp=1,ep=8,etp=1,pp=2,dp=24,micro=1,batch=96,seq=4096"}} {
+	for _, x := range [][2]string{{"llama3-8b", "tp=8,pp=2,dp=3,micro=1,batch=12,seq=4096"},
+		{"mixtral-8x7b", "tp=1,ep=8,etp=1,pp=2,dp=24,micro=1,batch=96,seq=4096"}} {
 		l, err := plan.ParseLayout(x[1], plan.Megatron, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -265,7 +269,8 @@ func TestJobsThatDiffer(t *testing.T) {
 	// 24 NICs of the job send over 16 uplinks alone; with as many of the other job, whose messages are larger, it has half of them.
 	one, two := timesOf(t, alone, "stages"), timesOf(t, both, "stages")
 	t.Logf("sends of the first job: %.3f times as long alone, %.3f beside the other; steps %+v", one, two, both.Steps)
-	if one < 1.45 || one > 1.55 || two < 2.7 || two > 3.05 || len(both.Steps) != 2 || both.Steps[1].Model != qs[1].Model.Name || both.Steps[0].Step <= alone.Step {
+	if one < 1.45 || one > 1.55 || two < 2.7 || two > 3.05 || len(both.Steps) != 2 || both.Steps[1].Model != qs[1].Model.Name ||
+		both.Steps[0].Step <= alone.Step {
 		t.Errorf("%.3f and %.3f: %+v", one, two, both.Steps)
 	}
 	if _, err := Deal(c.Graph, []int{48, 49}, false, 8); err == nil {

@@ -47,7 +47,8 @@ func Write(w io.Writer, rows []Row, remarks ...string) error {
 	}
 	fmt.Fprintln(b, header)
 	for _, r := range rows {
-		fmt.Fprintf(b, "%s,%d,%d,%s,%s,%d,%d,%d,%d,%d\n", Funcs[r.Func], r.Min, r.Max, Algos[r.Algo], Protos[r.Proto], r.Channels, r.Nodes, r.Ranks, r.PipeOps, r.RegBuff)
+		fmt.Fprintf(b, "%s,%d,%d,%s,%s,%d,%d,%d,%d,%d\n", Funcs[r.Func], r.Min, r.Max, Algos[r.Algo], Protos[r.Proto], r.Channels, r.Nodes,
+			r.Ranks, r.PipeOps, r.RegBuff)
 	}
 	return b.Flush()
 }
@@ -107,7 +108,8 @@ func parse(line string) (row Row, err error) {
 		}
 		return int(v)
 	}
-	row = Row{Func: name(0, "collective", Funcs), Algo: name(3, "algorithm", Algos), Proto: name(4, "protocol", Protos), Min: number(1, "min_bytes", 0), Max: number(2, "max_bytes", 0),
+	row = Row{Func: name(0, "collective", Funcs), Algo: name(3, "algorithm", Algos), Proto: name(4, "protocol", Protos),
+		Min: number(1, "min_bytes", 0), Max: number(2, "max_bytes", 0),
 		Channels: any(5, "channels"), Nodes: any(6, "nNodes"), Ranks: any(7, "nRanks"), PipeOps: any(8, "numPipeOps"), RegBuff: any(9, "regBuff")}
 	if err == nil && row.Max < row.Min {
 		err = fmt.Errorf("max_bytes %d is below min_bytes %d", row.Max, row.Min)

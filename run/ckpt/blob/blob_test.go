@@ -121,7 +121,8 @@ func testPut(t *testing.T, p blob.Place) {
 		off  int64
 		n    int
 		want error
-	}{{"a/none", 0, 1, fs.ErrNotExist}, {"a/bad", 0, 1, fs.ErrNotExist}, {"a/one", 3, 3, io.ErrUnexpectedEOF}, {"a/one", 9, 1, io.ErrUnexpectedEOF}} {
+	}{{"a/none", 0, 1, fs.ErrNotExist}, {"a/bad", 0, 1, fs.ErrNotExist}, {"a/one", 3, 3, io.ErrUnexpectedEOF},
+		{"a/one", 9, 1, io.ErrUnexpectedEOF}} {
 		err := p.Read(t.Context(), c.name, make([]byte, c.n), c.off)
 		if !errors.Is(err, c.want) {
 			t.Errorf("read %d bytes of %s at %d: %v, want %v", c.n, c.name, c.off, err, c.want)
@@ -342,7 +343,8 @@ func TestUnfinishedUploadsAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := core.PutObjectPart(t.Context(), bucket, key, id, 1, strings.NewReader("torn"), 4, minio.PutObjectPartOptions{DisableContentSha256: true}); err != nil {
+		if _, err := core.PutObjectPart(t.Context(), bucket, key, id, 1, strings.NewReader("torn"), 4,
+			minio.PutObjectPartOptions{DisableContentSha256: true}); err != nil {
 			t.Fatal(err)
 		}
 		if got := names(t, p, ""); got != "a/2:5" {

@@ -116,7 +116,8 @@ func (s *S3) explain(what, name string, err error) error {
 	case minio.NoSuchBucket:
 		return fmt.Errorf("%s %s: no bucket %q at %s; create it first", what, s.Path(name), s.bucket, s.client.EndpointURL())
 	case minio.AccessDenied, minio.InvalidAccessKeyID, minio.SignatureDoesNotMatch:
-		return fmt.Errorf("%s %s: refused by %s; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION: %w", what, s.Path(name), s.client.EndpointURL(), err)
+		return fmt.Errorf("%s %s: refused by %s; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION: %w",
+			what, s.Path(name), s.client.EndpointURL(), err)
 	case minio.InvalidRange:
 		return fmt.Errorf("%s %s: %w", what, s.Path(name), io.ErrUnexpectedEOF)
 	}
@@ -187,7 +188,8 @@ func (s *S3) createInParts(ctx context.Context, name string, b Body, o minio.Put
 			defer func() { <-turn }()
 			n := min(size, r.size()-int64(i)*size)
 			var p minio.ObjectPart
-			p, errs[i] = core.PutObjectPart(ctx, s.bucket, key, upload, i+1, io.NewSectionReader(r, int64(i)*size, n), n, minio.PutObjectPartOptions{DisableContentSha256: true})
+			p, errs[i] = core.PutObjectPart(ctx, s.bucket, key, upload, i+1, io.NewSectionReader(r, int64(i)*size, n), n,
+				minio.PutObjectPartOptions{DisableContentSha256: true})
 			parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: p.ETag}
 		})
 	}

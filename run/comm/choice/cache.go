@@ -168,7 +168,8 @@ func keyOf(can transport.Capabilities, names [][]byte, hosts []int) Key {
 	for r, name := range names {
 		fmt.Fprintf(sum, "%d %d %q\n", r, hosts[r], name)
 	}
-	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: can.Name, Ranks: len(hosts), Rails: max(can.Rails, 1), Cores: cores(), Kernel: kernel(), Path: reduce.Path()}
+	return Key{Hosts: hex.EncodeToString(sum.Sum(nil)[:8]), Kind: can.Name, Ranks: len(hosts), Rails: max(can.Rails, 1), Cores: cores(),
+		Kernel: kernel(), Path: reduce.Path()}
 }
 
 // Query is whose links are wanted. All ranks ask at once; see Measure for the

@@ -18,7 +18,8 @@ var key = Key{Hosts: "0123", Kind: "tcp", Ranks: 4, Cores: 2, Kernel: "6.1.0", P
 // measured is what ranks of such a host may have found.
 func measured(busy float64, when int) figures {
 	return figures{When: time.Date(2026, 11, 16, 0, 0, when, 0, time.UTC), Busy: busy, Cores: 2, Sync: 1 + busy,
-		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 256 << 20, Byte: 42e-6}}, Near: exchange{Small: 7 * busy, More: 6, Large: 90 * busy}}
+		Paces: []cost.Pace{{Traffic: 320 << 10, Byte: 4.3e-6}, {Traffic: 256 << 20, Byte: 42e-6}},
+		Near:  exchange{Small: 7 * busy, More: 6, Large: 90 * busy}}
 }
 
 func filed(f figures) file { return file{Version: version, Key: key, Made: 1, Kept: f} }
@@ -38,7 +39,8 @@ func TestSavedLinksAreLoaded(t *testing.T) {
 	}
 	// Every part of the key counts.
 	for i, other := range []Key{
-		{"x", "tcp", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "shm", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 2, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 5, 0, 2, "6.1.0", "AVX2"},
+		{"x", "tcp", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "shm", 4, 0, 2, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 2, 2, "6.1.0", "AVX2"},
+		{"0123", "tcp", 5, 0, 2, "6.1.0", "AVX2"},
 		{"0123", "tcp", 4, 0, 3, "6.1.0", "AVX2"}, {"0123", "tcp", 4, 0, 2, "6.1.1", "AVX2"}, {"0123", "tcp", 4, 0, 2, "6.1.0", "AVX-512"},
 	} {
 		if f, _ := load(dir, other); f.Made > 0 {

@@ -115,7 +115,8 @@ const shortest = 0.6
 // Between hosts the sender of a message waits until it is acknowledged, once a message, and the kernel's copies
 // cost more than the cache saves: there messages are long. On 2 cores beside other work, 16 MiB over two hosts, in turns
 // with 512 KiB or 128 KiB: all-to-all of 4 ranks a host 231 and 195 ms, 413 and 357 with short ones; all-reduce of 1 rank a
-// host 89 ms and 129 (2026-11-17). Broadcasts and the like are passed on from rank to rank while more follows, so theirs stay short where there are more than two ranks.
+// host 89 ms and 129 (2026-11-17). Broadcasts and the like are passed on from rank to rank while more follows, so theirs stay short where
+// there are more than two ranks.
 func (t *Table) Message(op sched.Collective) int {
 	switch {
 	case t.many > 1 && (t.n == 2 || !op.Rooted()):
@@ -162,7 +163,8 @@ func New(links cost.Links, can transport.Capabilities, n int, hosts []int) *Tabl
 		links.Sync *= float64(n) / float64(links.Ranks)
 	}
 	links.Ranks, links.Kind = n, can.Name
-	t := &Table{links: links, can: can, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{}, fields: map[contest]*field{}, chosen: map[plain]*Pick{}}
+	t := &Table{links: links, can: can, n: n, built: map[way]*sched.Program{}, curves: map[part][]cost.Replayed{},
+		fields: map[contest]*field{}, chosen: map[plain]*Pick{}}
 	t.place(hosts)
 	t.visible = can.SharedMemory && t.many == 1
 	on := make([]int, t.many)

@@ -170,7 +170,8 @@ func TestEveryChoiceIsProven(t *testing.T) {
 func TestVisibleMemoryIsFlat(t *testing.T) {
 	want := map[sched.Collective]string{
 		sched.AllReduce: "one-shot rank-order", sched.ReduceScatter: "rank-order", sched.Reduce: "rank-order", sched.Barrier: "one-shot",
-		sched.AllGather: "direct", sched.Broadcast: "direct", sched.AllToAll: "direct", sched.Gather: "direct", sched.Scatter: "direct", sched.SendRecv: "direct",
+		sched.AllGather: "direct", sched.Broadcast: "direct", sched.AllToAll: "direct", sched.Gather: "direct", sched.Scatter: "direct",
+		sched.SendRecv: "direct",
 	}
 	for _, kind := range []string{"mem", "shm"} {
 		for _, n := range []int{2, 4, 64} {
@@ -269,8 +270,9 @@ func TestChoicesOnTwoCores(t *testing.T) {
 			largest = 1 << 20
 		}
 		links := cost.Links{Kind: "tcp", Ranks: ranks, Cores: 2, Sync: 20,
-			Paces: []cost.Pace{{Traffic: float64(ranks * 48 << 10), Byte: 2.4e-6}, {Traffic: float64(ranks * 768 << 10), Byte: 7.5e-6}, {Traffic: float64(ranks * 12 << 20), Byte: 33e-6}},
-			Near:  cost.Link{Alpha: 1, Post: 2.3, Beta: 9e-5}}
+			Paces: []cost.Pace{{Traffic: float64(ranks * 48 << 10), Byte: 2.4e-6}, {Traffic: float64(ranks * 768 << 10), Byte: 7.5e-6},
+				{Traffic: float64(ranks * 12 << 20), Byte: 33e-6}},
+			Near: cost.Link{Alpha: 1, Post: 2.3, Beta: 9e-5}}
 		table := New(links, can["tcp"], ranks, nil)
 		for bytes := int64(1 << 20); bytes <= largest; bytes *= 2 {
 			p, err := table.Pick(sched.AllReduce, 0, bytes, false)
@@ -379,7 +381,8 @@ operation       from   to     algorithm   pieces  channels  time      bus bandwi
 	if n := strings.Count(got.String(), "\n"); n != 13 {
 		t.Errorf("%d lines, want a heading, the columns, 2 of all-reduce and 9 more:\n%s", n, &got)
 	}
-	for _, line := range []string{"all-reduce      1 B    512 B  one-shot ", "all-reduce      768 B  1 GiB  rank-order ", "barrier         -      -      one-shot "} {
+	for _, line := range []string{"all-reduce      1 B    512 B  one-shot ", "all-reduce      768 B  1 GiB  rank-order ",
+		"barrier         -      -      one-shot "} {
 		if !strings.Contains(got.String(), line) {
 			t.Errorf("no line %q in\n%s", line, &got)
 		}
@@ -394,7 +397,8 @@ operation       from   to     algorithm   pieces  channels  time      bus bandwi
 	if err := canonical.ExplainCanonical(&sorted); err != nil {
 		t.Fatal(err)
 	}
-	if text := sorted.String(); !strings.Contains(text, "; sums in the canonical order\n") || strings.Contains(text, "hierarchical ring/ring") || !strings.Contains(text, "rank-order") {
+	if text := sorted.String(); !strings.Contains(text, "; sums in the canonical order\n") ||
+		strings.Contains(text, "hierarchical ring/ring") || !strings.Contains(text, "rank-order") {
 		t.Error(text)
 	}
 	if !strings.Contains(got.String(), "6 ranks over tcp on 3 hosts") || !strings.Contains(got.String(), "bound by") {
@@ -423,7 +427,8 @@ func TestLongMessagesGoToOneRankAtATime(t *testing.T) {
 	}
 }
 
-// Long messages take several channels where ranks have cores to spare and the transport has connections for each; never where the cores are taken.
+// Long messages take several channels where ranks have cores to spare and the transport has connections for each; never where the cores are
+// taken.
 func TestChannelsBeside(t *testing.T) {
 	for _, x := range []struct {
 		what     string
@@ -455,7 +460,8 @@ func TestChannelsBeside(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Program.Channels() != x.want {
-				t.Errorf("%s: %s of %d bytes on %d hosts has %d channels (%s), want %d", x.what, op, x.size, len(x.hosts), p.Program.Channels(), p.Algo, x.want)
+				t.Errorf("%s: %s of %d bytes on %d hosts has %d channels (%s), want %d",
+					x.what, op, x.size, len(x.hosts), p.Program.Channels(), p.Algo, x.want)
 			}
 		}
 	}

@@ -81,10 +81,12 @@ func (t *Table) heading() string {
 func costs(l *cost.Links, visible bool, hosts int) string {
 	s := us(l.Sync).String() + " to meet"
 	if n := len(l.Paces); n > 0 {
-		s += fmt.Sprintf(", memory %s a core up to %s of traffic, %s from %s on", rate(l.Paces[0].Byte), unit.Bytes(l.Paces[0].Traffic), rate(l.Paces[n-1].Byte), unit.Bytes(l.Paces[n-1].Traffic))
+		s += fmt.Sprintf(", memory %s a core up to %s of traffic, %s from %s on",
+			rate(l.Paces[0].Byte), unit.Bytes(l.Paces[0].Traffic), rate(l.Paces[n-1].Byte), unit.Bytes(l.Paces[n-1].Traffic))
 	}
 	if !visible {
-		s += fmt.Sprintf("; a message %s on the way and %s at each end, bytes %s at each end", us(l.Near.Alpha), us(l.Near.Post), rate(l.Near.Beta))
+		s += fmt.Sprintf("; a message %s on the way and %s at each end, bytes %s at each end",
+			us(l.Near.Alpha), us(l.Near.Post), rate(l.Near.Beta))
 		if hosts > 1 {
 			s += fmt.Sprintf("; between hosts %s, %s and %s, the way out %s", us(l.Far.Alpha), us(l.Far.Post), rate(l.Far.Beta), rate(l.Far.Wire))
 		}

@@ -170,7 +170,8 @@ func rough(l cost.Links, most int) cost.Links {
 func coarse(l, usual cost.Link, by, crowd float64) cost.Link {
 	whole := func(l cost.Link) float64 { return l.Alpha + 2*crowd*l.Post }
 	time, post := rounded(whole(l), whole(usual), by), rounded(l.Post, usual.Post, by)
-	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: rounded(l.Beta, usual.Beta, by), Wire: rounded(l.Wire, usual.Wire, by)}
+	return cost.Link{Alpha: max(time-2*crowd*post, 0), Post: post, Beta: rounded(l.Beta, usual.Beta, by),
+		Wire: rounded(l.Wire, usual.Wire, by)}
 }
 
 // rounded is the nearest to a number of those that are by times apart, of which

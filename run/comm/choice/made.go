@@ -109,7 +109,8 @@ func decodeMade(text []byte, key Key) ([]Made, error) {
 		case err != nil:
 			return nil, fmt.Errorf("program %d: %w", i, err)
 		case p.Op != m.Op || p.Op.Rooted() && p.Root != m.Root || p.Ranks != key.Ranks || p.Switches > 0:
-			return nil, fmt.Errorf("program %d is for %s of %d ranks, root %d; want %s of %d, root %d, without switches", i, p.Op, p.Ranks, p.Root, m.Op, key.Ranks, m.Root)
+			return nil, fmt.Errorf("program %d is for %s of %d ranks, root %d; want %s of %d, root %d, without switches",
+				i, p.Op, p.Ranks, p.Root, m.Op, key.Ranks, m.Root)
 		case m.From < 0 || m.To < m.From:
 			return nil, fmt.Errorf("program %d is for %d to %d bytes", i, m.From, m.To)
 		}

@@ -31,9 +31,12 @@ func TestMadeProgramsAreKept(t *testing.T) {
 		t.Errorf("found %v in no directory; %s", list, note)
 	}
 	want := []Made{
-		{Op: sched.AllReduce, From: 1 << 20, To: 1<<22 - 1, Form: "a ring", Program: ring(t, sched.AllReduce, 4), Took: 10, Instead: "direct", Would: 20},
-		{Op: sched.AllReduce, From: 1 << 22, To: 1 << 62, Form: "a ring", Program: ring(t, sched.AllReduce, 4), Took: 10, Instead: "direct", Would: 20},
-		{Op: sched.AllGather, From: 1 << 20, To: 1 << 62, Form: "a ring", Program: ring(t, sched.AllGather, 4), Took: 10, Instead: "direct", Would: 20},
+		{Op: sched.AllReduce, From: 1 << 20, To: 1<<22 - 1, Form: "a ring", Program: ring(t, sched.AllReduce, 4), Took: 10, Instead: "direct",
+			Would: 20},
+		{Op: sched.AllReduce, From: 1 << 22, To: 1 << 62, Form: "a ring", Program: ring(t, sched.AllReduce, 4), Took: 10, Instead: "direct",
+			Would: 20},
+		{Op: sched.AllGather, From: 1 << 20, To: 1 << 62, Form: "a ring", Program: ring(t, sched.AllGather, 4), Took: 10, Instead: "direct",
+			Would: 20},
 	}
 	path, err := KeepMade(dir, key, want)
 	if err != nil {
@@ -48,7 +51,8 @@ func TestMadeProgramsAreKept(t *testing.T) {
 		op    sched.Collective
 		bytes int64
 		made  int
-	}{{sched.AllReduce, 1<<20 - 1, -1}, {sched.AllReduce, 1 << 20, 0}, {sched.AllReduce, 1<<22 - 1, 0}, {sched.AllReduce, 1 << 22, 1}, {sched.AllGather, 1 << 40, 2}, {sched.ReduceScatter, 1 << 20, -1}} {
+	}{{sched.AllReduce, 1<<20 - 1, -1}, {sched.AllReduce, 1 << 20, 0}, {sched.AllReduce, 1<<22 - 1, 0}, {sched.AllReduce, 1 << 22, 1},
+		{sched.AllGather, 1 << 40, 2}, {sched.ReduceScatter, 1 << 20, -1}} {
 		program, m := p.For(x.op, 0, x.bytes)
 		if (program != nil) != (x.made >= 0) || program != nil && (m != &p.list[x.made] || program.Op != x.op) {
 			t.Errorf("%s of %d bytes: %v, want %d", x.op, x.bytes, m, x.made)

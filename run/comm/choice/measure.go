@@ -43,7 +43,8 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // time, as collectives use it, for 30 to 130 ms in all; what each of them found
 // is gathered, and all return the same: the median rank's figures. The links'
 // Kind is the caller's to fill in.
-func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, gather transport.Gather) (cost.Links, error) {
+func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int,
+	gather transport.Gather) (cost.Links, error) {
 	f, err := measure(ctx, port, call, rank, hosts, 1, 1, gather)
 	if err != nil {
 		return cost.Links{}, err
@@ -51,7 +52,8 @@ func Measure(ctx context.Context, port transport.Port, call transport.Call, rank
 	return f.links(hosts)
 }
 
-func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared, rails int, gather transport.Gather) (figures, error) {
+func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared, rails int,
+	gather transport.Gather) (figures, error) {
 	p := newProbe(ctx, port, rank, hosts, rails)
 	port.Begin(call, func() error { return context.Cause(ctx) })
 	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}

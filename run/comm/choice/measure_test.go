@@ -69,7 +69,8 @@ func ranks(t *testing.T, n int, f func(rank int, port transport.Port, gather tra
 }
 
 // over runs f on every rank over some transport.
-func over(t *testing.T, n int, open func(rank int, gather transport.Gather) (transport.Endpoint, error), f func(rank int, port transport.Port, gather transport.Gather) error) []error {
+func over(t *testing.T, n int, open func(rank int, gather transport.Gather) (transport.Endpoint, error),
+	f func(rank int, port transport.Port, gather transport.Gather) error) []error {
 	t.Helper()
 	m := &meeting{n: n}
 	ends, errs, members := make([]transport.Endpoint, n), make([]error, n), make([]int, n)
@@ -104,7 +105,8 @@ func over(t *testing.T, n int, open func(rank int, gather transport.Gather) (tra
 // All ranks end with the same links, whatever the number of ranks and hosts, and
 // a table can be made of them.
 func TestMeasure(t *testing.T) {
-	for name, hosts := range map[string][]int{"one rank": {0}, "two": {0, 0}, "five": {0, 0, 0, 0, 0}, "two hosts": {0, 0, 1, 1}, "uneven hosts": {4, 1, 4, 4}, "a host each": {0, 1, 2}, "forty": make([]int, 40)} {
+	for name, hosts := range map[string][]int{"one rank": {0}, "two": {0, 0}, "five": {0, 0, 0, 0, 0}, "two hosts": {0, 0, 1, 1},
+		"uneven hosts": {4, 1, 4, 4}, "a host each": {0, 1, 2}, "forty": make([]int, 40)} {
 		t.Run(name, func(t *testing.T) {
 			n := len(hosts)
 			got := make([]cost.Links, n)
@@ -202,7 +204,8 @@ func TestMeasureEnds(t *testing.T) {
 // What ranks found is joined by medians, and what they did not find is an error.
 func TestCombine(t *testing.T) {
 	one := func(cores int, sync, small, more, large float64) []byte {
-		f := findings{Cores: cores, Used: 10, Wall: 30, Sync: sync, Paces: []cost.Pace{{Traffic: 1000, Byte: sync * 1e-6}}, Near: exchange{Small: small, More: more, Large: large}}
+		f := findings{Cores: cores, Used: 10, Wall: 30, Sync: sync, Paces: []cost.Pace{{Traffic: 1000, Byte: sync * 1e-6}},
+			Near: exchange{Small: small, More: more, Large: large}}
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +223,8 @@ func TestCombine(t *testing.T) {
 	}
 	// Three ranks on two cores: a core's time is two thirds of what passes.
 	post := 2.0 / 2 / 1.5
-	want := cost.Links{Ranks: 3, Cores: 2, Hosts: 1, Sync: 2, Paces: []cost.Pace{{Traffic: 1000, Byte: 2e-6}}, Near: cost.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
+	want := cost.Links{Ranks: 3, Cores: 2, Hosts: 1, Sync: 2, Paces: []cost.Pace{{Traffic: 1000, Byte: 2e-6}},
+		Near: cost.Link{Alpha: 8, Post: post, Beta: 1e-3 / 2 / 1.5}}
 	if l.Near.Beta = float64(int(l.Near.Beta*1e9+0.5)) / 1e9; l.Near.Beta != float64(int(want.Near.Beta*1e9+0.5))/1e9 {
 		t.Errorf("%g us a byte, want %g", l.Near.Beta, want.Near.Beta)
 	}
@@ -243,7 +247,8 @@ func TestFind(t *testing.T) {
 		t.Helper()
 		var found [2]Found
 		for r, err := range ranks(t, 2, func(rank int, port transport.Port, gather transport.Gather) (err error) {
-			q := Query{Port: port, Call: call, Can: can["mem"], Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy, Known: known}
+			q := Query{Port: port, Call: call, Can: can["mem"], Rank: rank, Hosts: hosts, Gather: gather, Dir: dir, Fresh: fresh, Busy: busy,
+				Known: known}
 			if !measures {
 				q.Port = nil
 			}
@@ -254,7 +259,8 @@ func TestFind(t *testing.T) {
 				t.Fatalf("rank %d: %v", r, err)
 			}
 		}
-		if !reflect.DeepEqual(found[0].Links, found[1].Links) || found[0].Origin != found[1].Origin || found[0].Kind != "mem" || found[0].Ranks != 2 {
+		if !reflect.DeepEqual(found[0].Links, found[1].Links) || found[0].Origin != found[1].Origin || found[0].Kind != "mem" ||
+			found[0].Ranks != 2 {
 			t.Errorf("%+v and %+v", found[0], found[1])
 		}
 		return found[0]
@@ -329,7 +335,8 @@ func TestCores(t *testing.T) {
 func TestWireOfRails(t *testing.T) {
 	hosts := []int{0, 1}
 	for rails, want := range map[int]float64{0: 8e-4, 1: 8e-4, 2: 4e-4, 4: 2e-4} {
-		f := figures{Cores: 16, Rails: rails, Paces: []cost.Pace{{Traffic: 1, Byte: 1e-6}}, Far: exchange{Small: 10, More: 2, Large: 10 + 8e-4*float64(largeFor(1)-small)}}
+		f := figures{Cores: 16, Rails: rails, Paces: []cost.Pace{{Traffic: 1, Byte: 1e-6}},
+			Far: exchange{Small: 10, More: 2, Large: 10 + 8e-4*float64(largeFor(1)-small)}}
 		l, err := f.links(hosts)
 		if err != nil {
 			t.Fatal(err)

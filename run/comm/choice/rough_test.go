@@ -19,11 +19,13 @@ func TestMeasurementsChooseAlike(t *testing.T) {
 		number := func(name string, least, most float64) float64 { return rapid.Float64Range(least, most).Draw(t, name) }
 		links := cost.Links{Kind: "tcp", Ranks: n, Cores: 2, Sync: number("meeting", 1, 5000),
 			Paces: []cost.Pace{{Traffic: float64(n * 48 << 10), Byte: number("small pace", 2.3e-6, 5.6e-6)},
-				{Traffic: float64(n * 768 << 10), Byte: number("pace", 7.2e-6, 10e-6)}, {Traffic: float64(n * 12 << 20), Byte: number("large pace", 14e-6, 65e-6)}},
+				{Traffic: float64(n * 768 << 10), Byte: number("pace", 7.2e-6, 10e-6)},
+				{Traffic: float64(n * 12 << 20), Byte: number("large pace", 14e-6, 65e-6)}},
 			Near: cost.Link{Alpha: number("way", 0, 5), Post: number("post", 1.7, 6), Beta: number("byte", 6e-5, 2.6e-4)}}
 		if rapid.Bool().Draw(t, "doubtful") {
 			links.Doubtful = true
-			links.Near = cost.Link{Alpha: number("doubtful way", 0, 1500), Post: number("doubtful post", 0.1, 100), Beta: number("doubtful byte", 2e-6, 3e-3)}
+			links.Near = cost.Link{Alpha: number("doubtful way", 0, 1500), Post: number("doubtful post", 0.1, 100),
+				Beta: number("doubtful byte", 2e-6, 3e-3)}
 		}
 		if want[n] == nil {
 			want[n] = New(desk(n), can["tcp"], n, nil)

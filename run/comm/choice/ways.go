@@ -132,10 +132,11 @@ func (t *Table) liking(w way, class int) int {
 	}
 	// Several hosts: one partner at a time keeps senders and receivers on each other's heels. 8 ranks on 2 hosts take 78 ms for 16 MiB
 	// directly and 57 pairwise, 9.3 and 6.8 for 2 MiB; 32 KiB take 0.55 and 0.77 (2026-11-16).
-	// Where ranks are paired up, all of a host turn to another host together, and nobody waits inside his host for one who is held up outside: on
-	// 16 cores 8 ranks on 2 hosts take 0.65 ms for 1 MiB so, pairwise 1.1. Senders of longer messages wait for their receivers, who take them also
-	// while they wait inside their hosts, so long as cores are to spare: 16 ranks on 4 hosts take 24 to 29 ms for 16 MiB paired up and 12 to 13
-	// pairwise, 8 on 2 hosts 11 to 12 and 9 to 10 (2026-11-17).
+	// Where ranks are paired up, all of a host turn to another host together, and nobody waits inside his host for one who is held up outside:
+	// on
+	// 16 cores 8 ranks on 2 hosts take 0.65 ms for 1 MiB so, pairwise 1.1. Senders of longer messages wait for their receivers, who take them
+	// also while they wait inside their hosts, so long as cores are to spare: 16 ranks on 4 hosts take 24 to 29 ms for 16 MiB paired up and 12
+	// to 13 pairwise, 8 on 2 hosts 11 to 12 and 9 to 10 (2026-11-17).
 	if w.op == sched.AllToAll && t.many > 1 && class >= classOf(int64(t.n)*(16<<10)) {
 		taken := t.can.Copies > 0 && smallest(class)/int64(t.n) >= int64(t.can.Copies) && !t.crowd
 		switch {
@@ -146,7 +147,8 @@ func (t *Table) liking(w way, class int) int {
 		}
 	}
 	// Of canonical sums, rank-order adds in scratch memory, which long messages push out of the caches. All-reduces of 4 ranks on 4 hosts take
-	// 0.79 processor seconds a GB so for 16 MiB and 0.67 by rabenseifner, 0.67 and 0.60 for 1 MiB; over tcp on one host 0.58 and 0.53, 0.46 and
+	// 0.79 processor seconds a GB so for 16 MiB and 0.67 by rabenseifner, 0.67 and 0.60 for 1 MiB; over tcp on one host 0.58 and 0.53, 0.46
+	// and
 	// 0.34 (medians of 5 turns, 2026-11-17).
 	if w.op == sched.AllReduce && w.own {
 		switch name {
@@ -370,8 +372,8 @@ func (t *Table) messages(key plain) (*Pick, error) {
 	return p, nil
 }
 
-// withChannels gives a way as many channels as its messages are long enough for. The replay takes the rate of links for what it is with one caller, so
-// that it sees no gain.
+// withChannels gives a way as many channels as its messages are long enough for. The replay takes the rate of links for what it is with one
+// caller, so that it sees no gain.
 func (t *Table) withChannels(x timed, class int) (timed, error) {
 	if t.many == 1 || x.op.Rooted() {
 		return x, nil
@@ -393,9 +395,9 @@ func (t *Table) withChannels(x timed, class int) (timed, error) {
 	return x, nil
 }
 
-// mostChannels is how many channels a call between hosts may have. A caller sends, receives, checks and adds one after another, so where messages are
-// long, ranks have cores to spare and the transport has connections for each channel, several callers are faster. On 16 cores, in ms
-// with one, two and four channels (2026-11-17):
+// mostChannels is how many channels a call between hosts may have. A caller sends, receives, checks and adds one after another, so where
+// messages are long, ranks have cores to spare and the transport has connections for each channel, several callers are faster. On 16 cores,
+// in ms with one, two and four channels (2026-11-17):
 //
 //	                 all-reduce          all-to-all        all-gather   reduce-scatter
 //	2 hosts    1 MiB  0.56  0.53  0.52   0.32  0.32  0.30   0.28  0.30    0.28  0.30
@@ -404,8 +406,8 @@ func (t *Table) withChannels(x timed, class int) (timed, error) {
 //	8 hosts    4 MiB  4.85  5.72         2.31  2.52         2.19  2.54    2.63  3.06
 //	          16 MiB  22.5  23.3         11.7  10.3         9.17  9.36    12.4  11.1
 //
-// So half of the cores stay for others. Eight hosts with two channels leave none: besides the above, all-reduces of 16 MiB took 20 to 24 ms so in other
-// runs where one channel took 22 to 29, and 31 to 39 where it took 24; processor time is 1.4 times as much.
+// So half of the cores stay for others. Eight hosts with two channels leave none: besides the above, all-reduces of 16 MiB took 20 to 24 ms
+// so in other runs where one channel took 22 to 29, and 31 to 39 where it took 24; processor time is 1.4 times as much.
 func (t *Table) mostChannels(op sched.Collective, class int) int {
 	if t.many == 1 || op.Rooted() || t.can.Channels == 0 {
 		return t.own

@@ -32,7 +32,8 @@ func TestGivingUpChangesNoChoice(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if got.Algo != want.Algo || got.Pieces != want.Pieces || got.Channels != want.Channels || got.Predicted != want.Predicted || got.next != want.next || got.then != want.then || got.Reason != want.Reason {
+					if got.Algo != want.Algo || got.Pieces != want.Pieces || got.Channels != want.Channels || got.Predicted != want.Predicted ||
+						got.next != want.next || got.then != want.then || got.Reason != want.Reason {
 						t.Errorf("%d hosts of %d ranks: %s of %d bytes: %+v, and %+v if all are replayed", at.hosts, at.each, op, smallest(class), got, want)
 					}
 				}
@@ -74,7 +75,8 @@ func (t *Table) enterAll(key contest) error {
 func TestCanonicalSumsOfLongMessages(t *testing.T) {
 	for _, n := range []int{4, 8} {
 		table := New(desk(n), can["tcp"], n, spread(n, 1))
-		for op, want := range map[sched.Collective]string{sched.AllReduce: "rabenseifner", sched.ReduceScatter: "rank-order", sched.Reduce: "rank-order"} {
+		for op, want := range map[sched.Collective]string{sched.AllReduce: "rabenseifner", sched.ReduceScatter: "rank-order",
+			sched.Reduce: "rank-order"} {
 			p, err := table.Pick(op, 0, 16<<20, true)
 			if err != nil {
 				t.Fatal(err)

@@ -31,7 +31,8 @@ func ranks(t *testing.T, n int, kind gpu.Kind, cfg Config, do func(ctx context.C
 
 // ranksOn is ranks on the GPUs that open gives them. Where sums are computed is tried only for a test that asks for it, by AnySums: a
 // software GPU takes a second for that.
-func ranksOn(t *testing.T, n int, open func(rank int) gpu.Device, cfg Config, do func(ctx context.Context, g *Group, host *comm.Comm) error) []error {
+func ranksOn(t *testing.T, n int, open func(rank int) gpu.Device, cfg Config,
+	do func(ctx context.Context, g *Group, host *comm.Comm) error) []error {
 	t.Helper()
 	if cfg.Sums == "" {
 		cfg.Sums = OnHost
@@ -159,7 +160,8 @@ func expect(op sched.Collective, typ reduce.Type, red reduce.Op, root, rank int,
 	return nil
 }
 
-var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.ReduceScatter, sched.AllGather, sched.Gather, sched.Broadcast, sched.Scatter, sched.AllToAll}
+var collectives = []sched.Collective{sched.AllReduce, sched.Reduce, sched.ReduceScatter, sched.AllGather, sched.Gather, sched.Broadcast,
+	sched.Scatter, sched.AllToAll}
 
 // Every collective, by both ways, on a GPU that all share and on GPUs of their own (4 ranks), on GPUs that cannot wait for one another
 // (3 ranks), on memory that others can see and
@@ -223,7 +225,8 @@ func TestSumsAreChosen(t *testing.T) {
 		sums Sums
 		want string // in the reason
 	}{
-		{"measured", func(int) gpu.Device { return soft.New(gpu.Plain) }, AnySums, "; sums on the host: GPUs take|; sums on the host: 16 KiB take|; sums of 1 MiB and more on the GPUs: 16 KiB take"},
+		{"measured", func(int) gpu.Device { return soft.New(gpu.Plain) }, AnySums,
+			"; sums on the host: GPUs take|; sums on the host: 16 KiB take|; sums of 1 MiB and more on the GPUs: 16 KiB take"},
 		{"kernels that do nothing on one rank", func(rank int) gpu.Device {
 			if rank == 1 {
 				return idle{soft.New(gpu.Plain)}
@@ -242,13 +245,15 @@ func TestSumsAreChosen(t *testing.T) {
 			}))
 		})
 	}
-	if _, err := FromEnviron([]string{"WEFT_CUDA_SUMS=here"}); err == nil || !strings.Contains(err.Error(), `WEFT_CUDA_SUMS: sums "here" are none of auto, host, gpu`) {
+	if _, err := FromEnviron([]string{"WEFT_CUDA_SUMS=here"}); err == nil ||
+		!strings.Contains(err.Error(), `WEFT_CUDA_SUMS: sums "here" are none of auto, host, gpu`) {
 		t.Errorf("the error is %v", err)
 	}
 }
 
 // one does one collective and compares.
-func one(ctx context.Context, g *Group, op sched.Collective, typ reduce.Type, red reduce.Op, root, count int, inPlace bool, seed uint64) error {
+func one(ctx context.Context, g *Group, op sched.Collective, typ reduce.Type, red reduce.Op, root, count int, inPlace bool,
+	seed uint64) error {
 	n, me := g.Size(), g.Rank()
 	c := Call{Op: op, Reduce: red, Root: root, Factor: float64(me + 1)}
 	in, out := count, count
@@ -587,7 +592,8 @@ func TestMemoryOfTheHostInstead(t *testing.T) {
 			}
 			return AllReduce(ctx, g, x, x, reduce.Sum)
 		}) {
-			if err == nil || strings.Contains(err.Error(), "the first") || !strings.Contains(err.Error(), "rank 1 calls all-reduce of 1 float32 sum on memory of the host, rank") {
+			if err == nil || strings.Contains(err.Error(), "the first") ||
+				!strings.Contains(err.Error(), "rank 1 calls all-reduce of 1 float32 sum on memory of the host, rank") {
 				t.Errorf("%s: rank %d: %v", way, r, err)
 			}
 		}
@@ -655,7 +661,8 @@ func TestWrongCalls(t *testing.T) {
 			})
 			for r, err := range errs {
 				var f *comm.Failure
-				if !errors.Is(err, comm.ErrMismatch) || !errors.As(err, &f) || fmt.Sprint(f.Culprits) != "[0 2]" || !strings.Contains(err.Error(), "counts 10 and 11") {
+				if !errors.Is(err, comm.ErrMismatch) || !errors.As(err, &f) || fmt.Sprint(f.Culprits) != "[0 2]" ||
+					!strings.Contains(err.Error(), "counts 10 and 11") {
 					t.Errorf("rank %d: %v", r, err)
 				}
 			}
@@ -670,7 +677,8 @@ func TestWrongCalls(t *testing.T) {
 					}
 				}
 				err = AllReduce(ctx, g, m, m, reduce.Sum)
-				if g.Rank() == 1 != errors.Is(err, gpu.ErrMemory) || err == nil || g.Rank() != 1 && !strings.Contains(err.Error(), "rank 1 cannot take part") {
+				if g.Rank() == 1 != errors.Is(err, gpu.ErrMemory) || err == nil || g.Rank() != 1 &&
+					!strings.Contains(err.Error(), "rank 1 cannot take part") {
 					return fmt.Errorf("a freed buffer: %w", err)
 				}
 				// The group goes on.
@@ -701,7 +709,8 @@ func TestRankWithoutGPU(t *testing.T) {
 				return soft.New(gpu.Plain), nil
 			}, Config{})
 			var no *NoGPU
-			if !errors.As(err, &no) || no.Rank != 2 || !strings.Contains(err.Error(), "rank 2 has no GPU: the GPU's driver library cannot be opened") || i == 2 != errors.Is(err, gpu.ErrNoLibrary) {
+			if !errors.As(err, &no) || no.Rank != 2 || !strings.Contains(err.Error(),
+				"rank 2 has no GPU: the GPU's driver library cannot be opened") || i == 2 != errors.Is(err, gpu.ErrNoLibrary) {
 				t.Errorf("rank %d: %v", i, err)
 			}
 		})

@@ -316,7 +316,8 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned, use buffers) 
 			return use, err
 		}
 	}
-	overlap := c.Src.Bytes() > 0 && c.Dst.Bytes() > 0 && c.Src.At < c.Dst.At+gpu.Ptr(c.Dst.Bytes()) && c.Dst.At < c.Src.At+gpu.Ptr(c.Src.Bytes())
+	overlap := c.Src.Bytes() > 0 && c.Dst.Bytes() > 0 && c.Src.At < c.Dst.At+gpu.Ptr(c.Dst.Bytes()) &&
+		c.Dst.At < c.Src.At+gpu.Ptr(c.Src.Bytes())
 	scaled := c.Reduce == reduce.PreMulSum
 	if c.Src.Bytes() > 0 && (scaled || overlap && (!p.form.InPlace || c.Sends != nil) || in.Kind != gpu.Plain) {
 		if !scaled && in.Kind != gpu.Plain {
@@ -326,7 +327,8 @@ func (d *direct) prepare(ctx context.Context, c *Call, p *planned, use buffers) 
 			return use, err
 		}
 		if scaled {
-			err = d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Src.Type, Op: reduce.PreMulSum, Srcs: []gpu.Ptr{c.Src.At}, Dsts: []gpu.Ptr{use.in.At}, Bytes: c.Src.Bytes(), Factor: c.Factor})
+			err = d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Src.Type, Op: reduce.PreMulSum, Srcs: []gpu.Ptr{c.Src.At}, Dsts: []gpu.Ptr{use.in.At},
+				Bytes: c.Src.Bytes(), Factor: c.Factor})
 		} else {
 			err = d.g.gpuQ.Copy(use.in.At, c.Src.At, c.Src.Bytes())
 		}
@@ -363,7 +365,8 @@ func (d *direct) segment(m Memory) (gpu.Segment, error) {
 func (d *direct) warn(what string, k gpu.Kind) {
 	if key := what + k.String(); d.g.cfg.Log != nil && !d.g.warned[key] {
 		d.g.warned[key] = true
-		d.g.cfg.Log.Warn("other processes cannot see this memory: it is copied inside the GPU for every operation", "rank", d.g.Rank(), "what", what, "memory", k)
+		d.g.cfg.Log.Warn("other processes cannot see this memory: it is copied inside the GPU for every operation",
+			"rank", d.g.Rank(), "what", what, "memory", k)
 	}
 }
 
@@ -559,7 +562,9 @@ func (d *direct) pass(ctx context.Context, c *Call, p *pass, use buffers) (int, 
 		if op == reduce.PreMulSum {
 			op = reduce.Sum // inputs were multiplied by their ranks
 		}
-		return 1, d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Dst.Type, Op: op, Srcs: srcs, Dsts: dsts, Order: p.order, Bytes: p.bytes, Factor: float64(d.g.Size())})
+		return 1,
+			d.g.gpuQ.Reduce(&gpu.Reduction{Type: c.Dst.Type, Op: op, Srcs: srcs, Dsts: dsts, Order: p.order, Bytes: p.bytes,
+				Factor: float64(d.g.Size())})
 	}
 	queued := 0
 	for _, to := range dsts {

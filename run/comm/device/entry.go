@@ -148,7 +148,8 @@ func (e *entries) apart(call *calls.Call) *comm.Failure {
 	}
 	me := e.g.Rank()
 	return &comm.Failure{Kind: comm.Mismatch, Rank: me, Culprits: []int{min(me, rank), max(me, rank)}, Seq: e.number, Call: call.String(),
-		Err: fmt.Errorf("rank %d calls %s on memory of the host, rank %d %s on memory of GPUs: all ranks must use the same", rank, what, me, call)}
+		Err: fmt.Errorf("rank %d calls %s on memory of the host, rank %d %s on memory of GPUs: all ranks must use the same",
+			rank, what, me, call)}
 }
 
 // begin makes a new entry, empty so far.

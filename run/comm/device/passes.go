@@ -18,8 +18,8 @@ type pass struct {
 // place is where bytes lie in a buffer of a rank.
 type place struct{ rank, at int }
 
-// passesOf is what ranks from one up to another do of a program in flat form. Which chunks it reads, in which order, and where it stores their sum
-// is the form's word; chunks that follow one another in all their buffers are done in one pass.
+// passesOf is what ranks from one up to another do of a program in flat form. Which chunks it reads, in which order, and where it stores
+// their sum is the form's word; chunks that follow one another in all their buffers are done in one pass.
 func passesOf(p *sched.Program, form *flat.Form, layout chunks.Layout, first, end int) []pass {
 	var list []pass
 	add := func(k *flat.Kernel) {

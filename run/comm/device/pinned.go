@@ -37,8 +37,8 @@ func (s Sums) check() error {
 	return fmt.Errorf("sums %q are none of %s, %s, %s", string(s), AnySums, OnHost, OnGPU)
 }
 
-// pinned is memory of the host that the ranks of one host and their GPUs share. GPUs that cannot see one another's memory sum there what the
-// program's flat form gives their ranks to sum, by the kernels of the direct way:
+// pinned is memory of the host that the ranks of one host and their GPUs share. GPUs that cannot see one another's memory sum there what
+// the program's flat form gives their ranks to sum, by the kernels of the direct way:
 //
 //	copied out   piece 2   piece 3
 //	summed       piece 1   piece 2       at the same time

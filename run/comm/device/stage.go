@@ -72,7 +72,8 @@ func (s *Stage) In(ctx context.Context, m Memory, fill func(host []byte) (int, e
 
 // Receive is In whose beginning and end are apart: start begins to fill memory of the host at once, and gives what waits for that. What
 // Receive gives waits for it, then for after, and leaves in m what came.
-func (s *Stage) Receive(m Memory, after func(context.Context) error, start func(host []byte) func() (int, error)) (func(context.Context) error, error) {
+func (s *Stage) Receive(m Memory, after func(context.Context) error,
+	start func(host []byte) func() (int, error)) (func(context.Context) error, error) {
 	host, err := s.lent(m)
 	if err != nil {
 		return nil, err

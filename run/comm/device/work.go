@@ -510,7 +510,8 @@ func (g *Group) single(ctx context.Context, w *Work) error {
 	var err error
 	switch {
 	case c.Reduce == reduce.PreMulSum:
-		err = g.gpuQ.Reduce(&gpu.Reduction{Type: c.Src.Type, Op: c.Reduce, Dsts: []gpu.Ptr{c.Dst.At}, Srcs: []gpu.Ptr{c.Src.At}, Bytes: c.Src.Bytes(), Factor: c.Factor})
+		err = g.gpuQ.Reduce(&gpu.Reduction{Type: c.Src.Type, Op: c.Reduce, Dsts: []gpu.Ptr{c.Dst.At}, Srcs: []gpu.Ptr{c.Src.At},
+			Bytes: c.Src.Bytes(), Factor: c.Factor})
 	case c.Src.At != c.Dst.At:
 		err = g.gpuQ.Copy(c.Dst.At, c.Src.At, c.Src.Bytes())
 	}

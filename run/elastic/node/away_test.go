@@ -43,7 +43,8 @@ func TestRanksOfANodeAreNeighbours(t *testing.T) {
 			}
 			for r := lowest; r < lowest+4; r++ {
 				one := ranks[strconv.Itoa(r)]
-				if one == nil || one["LOCAL_RANK"] != strconv.Itoa(r-lowest) || one["LOCAL_WORLD_SIZE"] != "4" || one["GROUP_RANK"] != strconv.Itoa(lowest/4) || one["GROUP_WORLD_SIZE"] != strconv.Itoa(world/4) {
+				if one == nil || one["LOCAL_RANK"] != strconv.Itoa(r-lowest) || one["LOCAL_WORLD_SIZE"] != "4" ||
+					one["GROUP_RANK"] != strconv.Itoa(lowest/4) || one["GROUP_WORLD_SIZE"] != strconv.Itoa(world/4) {
 					t.Errorf("host %d: its ranks are %v", i, ranks)
 					break
 				}

@@ -159,7 +159,8 @@ func TestTooFewAreLeftOnAnotherHost(t *testing.T) {
 	// How it ended is known to whom decides at the time; if that was the other host's
 	// agent, and it was gone before it had decided, it is not.
 	var halt *HaltError
-	if err := a.ends(); !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 1 died") && !strings.Contains(err.Error(), "worker 1 is gone") {
+	if err := a.ends(); !errors.As(err, &halt) || !strings.Contains(err.Error(), "worker 1 died") &&
+		!strings.Contains(err.Error(), "worker 1 is gone") {
 		t.Errorf("here: %v", err)
 	}
 }

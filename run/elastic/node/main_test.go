@@ -98,7 +98,8 @@ func begin() (at string, stop func(), err error) {
 
 // serve is the coordinator's process.
 func serve() {
-	s, err := coord.Serve(context.Background(), coord.ServerConfig{Dir: os.Getenv("WEFT_TEST_NODE_DIR"), Listen: "127.0.0.1:0", Token: token, NoSync: true})
+	s, err := coord.Serve(context.Background(), coord.ServerConfig{Dir: os.Getenv("WEFT_TEST_NODE_DIR"), Listen: "127.0.0.1:0", Token: token,
+		NoSync: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

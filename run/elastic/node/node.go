@@ -211,7 +211,8 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Watch == nil {
 		cfg.Watch = func(Event) {}
 	}
-	n := &Node{cfg: cfg, peers: map[member.ID]coord.Worker{}, finished: map[member.ID]uint64{}, wake: make(chan struct{}), dead: make(chan struct{})}
+	n := &Node{cfg: cfg, peers: map[member.ID]coord.Worker{}, finished: map[member.ID]uint64{}, wake: make(chan struct{}),
+		dead: make(chan struct{})}
 	for i, id := range cfg.Slots {
 		n.slots = append(n.slots, &slot{n: n, id: id, local: i})
 	}
@@ -442,7 +443,9 @@ func (n *Node) mind(ctx context.Context) {
 		}
 		if !told {
 			told = true
-			n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("the coordinator at %s has not answered for %v; ranks at work go on, others wait for it up to %v", where, silence.Round(time.Second), n.cfg.Away)})
+			n.tell(Event{Kind: Trouble, Slot: -1,
+				Text: fmt.Sprintf("the coordinator at %s has not answered for %v; ranks at work go on, others wait for it up to %v",
+					where, silence.Round(time.Second), n.cfg.Away)})
 		}
 		switch {
 		case waiting == 0:

@@ -28,7 +28,8 @@ func (n *Node) observe() error {
 		return fmt.Errorf("node: a socket for the other launchers: %w", err)
 	}
 	id := observe.NewID()
-	n.observer, err = observe.Open(observe.Config{ID: id, Secret: n.cfg.Secret, Conn: conn, Member: member.Hosts(), Ask: n.cfg.Client.Ping, Tell: n.observed})
+	n.observer, err = observe.Open(observe.Config{ID: id, Secret: n.cfg.Secret, Conn: conn, Member: member.Hosts(), Ask: n.cfg.Client.Ping,
+		Tell: n.observed})
 	if err != nil {
 		conn.Close()
 		return err
@@ -42,7 +43,9 @@ func (n *Node) observe() error {
 func (n *Node) stopObserving() {
 	_ = n.observer.Close()
 	if c := n.observer.Counters(); c.Forged+c.Garbled+c.Repeated > 0 {
-		n.tell(Event{Kind: Trouble, Slot: -1, Text: fmt.Sprintf("datagrams between launchers: %d were forged or of another job, %d held no message, %d came twice; all were dropped", c.Forged, c.Garbled, c.Repeated)})
+		n.tell(Event{Kind: Trouble, Slot: -1,
+			Text: fmt.Sprintf("datagrams between launchers: %d were forged or of another job, %d held no message, %d came twice; all were dropped",
+				c.Forged, c.Garbled, c.Repeated)})
 	}
 }
 

@@ -22,12 +22,14 @@ const secret = "a secret of the agents"
 // observers miss it, and short enough for it to come back in time should it be called lost because it did not run for a while.
 func agent() int {
 	ctx := context.Background()
-	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{os.Getenv("WEFT_TEST_NODE_COORD")}, Job: os.Getenv("WEFT_TEST_NODE_JOB"), Token: token, TTL: 20 * time.Second})
+	client, err := coord.Dial(ctx, coord.Config{Endpoints: []string{os.Getenv("WEFT_TEST_NODE_COORD")}, Job: os.Getenv("WEFT_TEST_NODE_JOB"),
+		Token: token, TTL: 20 * time.Second})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	n, err := New(Config{Client: client, Command: []string{os.Args[0]}, Env: []string{role + "=plain"}, Host: "there", Secret: secret, Slots: []int{6, 7},
+	n, err := New(Config{Client: client, Command: []string{os.Args[0]}, Env: []string{role + "=plain"}, Host: "there", Secret: secret,
+		Slots:  []int{6, 7},
 		Policy: coord.Policy{Min: 4, Max: 8, Settle: 200 * time.Millisecond}, Settle: 200 * time.Millisecond, Watch: func(e Event) {
 			if e.Kind == Started {
 				fmt.Println("started", e.Pid)
@@ -102,7 +104,8 @@ func TestALostHostIsReportedByItsObservers(t *testing.T) {
 		e := h.await("an epoch without it", func(e Event) bool {
 			return e.Kind == Decided && e.Epoch.Number > number && strings.Contains(e.Epoch.Reason, "worker 6 died")
 		})
-		if !strings.Contains(e.Epoch.Reason, "worker 6 died: host there is lost") || !strings.Contains(e.Epoch.Reason, "worker 7 died: host there is lost") {
+		if !strings.Contains(e.Epoch.Reason, "worker 6 died: host there is lost") ||
+			!strings.Contains(e.Epoch.Reason, "worker 7 died: host there is lost") {
 			t.Errorf("epoch %d: %s; want both ranks of the lost host gone in one epoch", e.Epoch.Number, e.Epoch.Reason)
 		}
 		for _, m := range e.Epoch.Members {
@@ -127,14 +130,16 @@ func TestALostHostIsReportedByItsObservers(t *testing.T) {
 }
 
 func TestAgentsAreReadAsTheyAreWritten(t *testing.T) {
-	for _, h := range []observe.Host{{ID: 0, Addr: netip.MustParseAddrPort("10.0.0.3:1")}, {ID: 1 << 30, Addr: netip.MustParseAddrPort("[fd00::1]:65535")}} {
+	for _, h := range []observe.Host{{ID: 0, Addr: netip.MustParseAddrPort("10.0.0.3:1")},
+		{ID: 1 << 30, Addr: netip.MustParseAddrPort("[fd00::1]:65535")}} {
 		s := coord.Seat{Address: netip.AddrPortFrom(h.Addr.Addr(), 99).String(), Agent: formatAgent(h.ID, int(h.Addr.Port()))}
 		got, err := agentOf(s)
 		if err != nil || got != h {
 			t.Errorf("%+v is read as %v, %v", s, got, err)
 		}
 	}
-	for _, bad := range []string{"", ":", "12345678", "1234567:5", "fffffffe:5", "12345678:port", "12345678:0", "12345678:70000", "-2345678:5"} {
+	for _, bad := range []string{"", ":", "12345678", "1234567:5", "fffffffe:5", "12345678:port", "12345678:0", "12345678:70000",
+		"-2345678:5"} {
 		if h, err := agentOf(coord.Seat{Address: "10.0.0.1:5", Agent: bad}); err == nil {
 			t.Errorf("%q is read as %v", bad, h)
 		}

@@ -68,7 +68,8 @@ func TestPlainEnvironment(t *testing.T) {
 				t.Errorf("host %d: %v", i, one)
 			}
 			for name, want := range map[string]string{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0", "OWN": "yes",
-				"MASTER_ADDR": first["MASTER_ADDR"], "MASTER_PORT": first["MASTER_PORT"], "WEFT_TOKEN": first["WEFT_TOKEN"], "WEFT_EPOCH": first["WEFT_EPOCH"]} {
+				"MASTER_ADDR": first["MASTER_ADDR"], "MASTER_PORT": first["MASTER_PORT"], "WEFT_TOKEN": first["WEFT_TOKEN"],
+				"WEFT_EPOCH": first["WEFT_EPOCH"]} {
 				if one[name] != want || want == "" {
 					t.Errorf("rank %d: %s is %q, want %q", rank, name, one[name], want)
 				}

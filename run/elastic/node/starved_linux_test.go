@@ -87,7 +87,8 @@ func TestStarvedIsNotSilent(t *testing.T) {
 		h    hunger
 		mute bool
 	}{{loops[3], hungry, false}, {sleeper, asleep, true}, {stopped, still, true}} {
-		s := slot{n: &Node{cfg: Config{Silence: time.Second}}, conn: &net.TCPConn{}, proc: &launch.Process{Pid: x.c.Process.Pid}, hunger: x.h, heard: now.Add(-2 * time.Second)}
+		s := slot{n: &Node{cfg: Config{Silence: time.Second}}, conn: &net.TCPConn{}, proc: &launch.Process{Pid: x.c.Process.Pid}, hunger: x.h,
+			heard: now.Add(-2 * time.Second)}
 		if s.mute(now) != x.mute {
 			t.Errorf("process %v: mute is %v", x.c.Args, !x.mute)
 		}
@@ -101,7 +102,8 @@ func TestStarvedIsNotSilent(t *testing.T) {
 func TestStarvedInManyThreads(t *testing.T) {
 	began := time.Now()
 	at := func(waited time.Duration) map[string]turns.Turn {
-		return map[string]turns.Turn{"1": {Waited: time.Hour}, "2": {Waited: waited}, "3": {Waited: waited}, "4": {Waited: waited}, "5": {Waited: waited}}
+		return map[string]turns.Turn{"1": {Waited: time.Hour}, "2": {Waited: waited}, "3": {Waited: waited}, "4": {Waited: waited},
+			"5": {Waited: waited}}
 	}
 	for _, c := range []struct {
 		waited  time.Duration // of each

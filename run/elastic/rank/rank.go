@@ -128,7 +128,8 @@ func Main(ctx context.Context) error {
 // Run trains until the run is over.
 func Run(ctx context.Context, link *elastic.Link, cfg Config) (err error) {
 	slot, _ := strconv.Atoi(os.Getenv("WEFT_SLOT")) // the launcher sets it
-	j := &job{cfg: cfg, link: link, orders: fault.Take(cfg.Orders, slot), t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{}, traffic: map[report.Collective]*report.Collective{}}
+	j := &job{cfg: cfg, link: link, orders: fault.Take(cfg.Orders, slot), t: train.Blank(cfg.Train), seen: map[*comm.Comm]uint64{},
+		traffic: map[report.Collective]*report.Collective{}}
 	if cfg.Ckpt != "" {
 		if j.store, err = ckpt.Open(ctx, cfg.Ckpt, ckpt.Options{Keep: cfg.Keep, Min: j.min}); err != nil {
 			return &elastic.Fatal{Err: err}
@@ -246,8 +247,10 @@ func (j *job) Step(ctx context.Context) (last bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	out := report.Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began, Arrived: began.Add(s.Passes),
-		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Backward: s.Backward, Tensor: s.Tensor, Comm: s.Comm, Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update, Norm: s.Norm, Rate: s.Rate}
+	out := report.Step{Epoch: j.e.Number, Rank: j.c.Rank(), Step: s.Step, Loss: s.Loss, Tokens: s.Tokens, Began: began,
+		Arrived: began.Add(s.Passes),
+		Overlap: overlap, Writing: writing || j.writing.Load() > 0, Forward: s.Forward, Backward: s.Backward, Tensor: s.Tensor, Comm: s.Comm,
+		Exposed: s.Exposed, Bubble: s.Bubble, Update: s.Update, Norm: s.Norm, Rate: s.Rate}
 	if j.store != nil && j.cfg.Every > 0 && s.Step%j.cfg.Every == 0 {
 		out.Save, _ = j.save()
 	}
@@ -446,8 +449,10 @@ const windowSize = 128
 
 func (w *window) add(s train.Stats, whole time.Duration) {
 	w.micros = s.Micros
-	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm, &w.exposed: s.Exposed, &w.passes: s.Passes,
-		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall, &w.commit: s.Commit, &w.update: s.Update, &w.step: whole} {
+	for list, v := range map[*[]time.Duration]time.Duration{&w.forward: s.Forward, &w.backward: s.Backward, &w.comm: s.Comm,
+		&w.exposed: s.Exposed, &w.passes: s.Passes,
+		&w.idle: s.Bubble, &w.all: s.Forward + s.Backward + s.Tensor + s.Bubble, &w.compute: s.Forward + s.Backward + s.Update, &w.wall: s.Wall,
+		&w.commit: s.Commit, &w.update: s.Update, &w.step: whole} {
 		if *list = append(*list, v); len(*list) > windowSize {
 			*list = slices.Delete(*list, 0, 1)
 		}

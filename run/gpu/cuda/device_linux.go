@@ -112,7 +112,8 @@ func open(lib *driver, ordinal int) (*Device, error) {
 		return nil, err
 	}
 	if d.info.Capability < 70 {
-		return nil, fmt.Errorf("%w: %s has compute capability %d.%d; want 7.0 or above", gpu.ErrNoDevice, d.info.Name, d.info.Capability/10, d.info.Capability%10)
+		return nil, fmt.Errorf("%w: %s has compute capability %d.%d; want 7.0 or above",
+			gpu.ErrNoDevice, d.info.Name, d.info.Capability/10, d.info.Capability%10)
 	}
 	if err := lib.call("cuDevicePrimaryCtxRetain", uintptr(unsafe.Pointer(&d.context)), d.device); err != nil {
 		return nil, err
@@ -210,7 +211,8 @@ func (d *Device) Segment(at gpu.Ptr, n int) (gpu.Segment, error) {
 	ask := [...]struct {
 		attribute uint32
 		to        unsafe.Pointer
-	}{{pointerMemoryType, unsafe.Pointer(&a.memory)}, {pointerManaged, unsafe.Pointer(&a.managed)}, {pointerOrdinal, unsafe.Pointer(&a.ordinal)},
+	}{{pointerMemoryType, unsafe.Pointer(&a.memory)}, {pointerManaged, unsafe.Pointer(&a.managed)},
+		{pointerOrdinal, unsafe.Pointer(&a.ordinal)},
 		{pointerIPC, unsafe.Pointer(&a.ipc)}, {pointerBufferID, unsafe.Pointer(&a.id)}, {pointerStart, unsafe.Pointer(&a.start)},
 		{pointerBytes, unsafe.Pointer(&a.bytes)}, {pointerPool, unsafe.Pointer(&a.pool)}}
 	var attributes [len(ask)]uint32
@@ -391,7 +393,8 @@ func (d *Device) compile(text string) (*kernel, error) {
 		}
 		return nil, err
 	}
-	if err := d.lib.call("cuModuleGetFunction", uintptr(unsafe.Pointer(&k.function)), k.module, uintptr(unsafe.Pointer(&name[0]))); err != nil {
+	if err := d.lib.call("cuModuleGetFunction", uintptr(unsafe.Pointer(&k.function)), k.module,
+		uintptr(unsafe.Pointer(&name[0]))); err != nil {
 		return nil, err
 	}
 	return &k, nil

@@ -21,12 +21,14 @@ type driver struct {
 
 // needed are the calls without which nothing works, by the names that the library has for them.
 var needed = []string{
-	"cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDeviceGetUuid", "cuDeviceTotalMem_v2",
+	"cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetCount", "cuDeviceGetName", "cuDeviceGetAttribute", "cuDeviceGetUuid",
+	"cuDeviceTotalMem_v2",
 	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
 	"cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemHostGetDevicePointer_v2",
 	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuPointerGetAttributes",
 	"cuIpcGetMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle",
-	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamQuery", "cuStreamSynchronize", "cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuStreamWaitEvent",
+	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamQuery", "cuStreamSynchronize", "cuEventCreate", "cuEventDestroy_v2", "cuEventRecord",
+	"cuStreamWaitEvent",
 	"cuModuleLoadDataEx", "cuModuleGetFunction", "cuModuleUnload", "cuLaunchKernel", "cuGetErrorName", "cuGetErrorString",
 }
 
@@ -144,6 +146,7 @@ func (d *driver) openHandle(h *gpu.Handle) (p gpu.Ptr, err error) {
 		return p, err
 	}
 	w := (*[8]uintptr)(unsafe.Pointer(h))
-	err = d.call("cuIpcOpenMemHandle_v2", uintptr(unsafe.Pointer(&p)), lazyPeerAccess, 0, 0, 0, 0, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7])
+	err = d.call("cuIpcOpenMemHandle_v2", uintptr(unsafe.Pointer(&p)), lazyPeerAccess, 0, 0, 0, 0, w[0], w[1], w[2], w[3], w[4], w[5],
+		w[6], w[7])
 	return p, err
 }

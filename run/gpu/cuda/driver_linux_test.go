@@ -93,7 +93,8 @@ func get(t *testing.T, defines ...string) (*Device, uintptr) {
 // Calls arrive in C as they were made in Go.
 func TestCallsArrive(t *testing.T) {
 	d, lib := get(t)
-	if i := d.Info(); i.Name != "test 0" || i.Capability != 90 || i.Units != 132 || i.Bytes != 141<<30 || i.Driver != "CUDA 12.4" || i.ID != "GPU-"+strings.Repeat("28", 16) {
+	if i := d.Info(); i.Name != "test 0" || i.Capability != 90 || i.Units != 132 || i.Bytes != 141<<30 || i.Driver != "CUDA 12.4" ||
+		i.ID != "GPU-"+strings.Repeat("28", 16) {
 		t.Errorf("info %+v", i)
 	}
 	if _, err := open(d.lib, 2); !errors.Is(err, gpu.ErrNoDevice) || !strings.Contains(err.Error(), "GPU 2 of 2") {
@@ -103,7 +104,8 @@ func TestCallsArrive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Alloc(1 << 30); err == nil || !strings.Contains(err.Error(), "cuMemAlloc: error 2 CUDA_ERROR_OUT_OF_MEMORY: out of memory") {
+	if _, err := d.Alloc(1 << 30); err == nil ||
+		!strings.Contains(err.Error(), "cuMemAlloc: error 2 CUDA_ERROR_OUT_OF_MEMORY: out of memory") {
 		t.Errorf("too much memory: %v", err)
 	}
 	s, err := d.Segment(p+100, 900)
@@ -182,7 +184,8 @@ func TestCallsArrive(t *testing.T) {
 			t.Fatalf("after a stamp: %#x waits for %#x", ask("test_follower"), ask("test_followed"))
 		}
 	}
-	for s, want := range map[gpu.Stream]string{0x55: "true <nil>", 0x56: "false <nil>", 0x57: "false stream 0x57: cuStreamQuery: error 400 CUDA_ERROR_OTHER: something"} {
+	for s, want := range map[gpu.Stream]string{0x55: "true <nil>", 0x56: "false <nil>",
+		0x57: "false stream 0x57: cuStreamQuery: error 400 CUDA_ERROR_OTHER: something"} {
 		if idle, err := q.Idle(s); fmt.Sprint(idle, " ", err) != want {
 			t.Errorf("stream %#x: %t %v, want %s", s, idle, err, want)
 		}
@@ -223,7 +226,8 @@ func TestKindsOfMemory(t *testing.T) {
 			t.Errorf("export of %v: %v", want, err)
 		}
 	}
-	if _, err := d.Segment(0x54<<40, 64); !errors.Is(err, gpu.ErrMemory) || !strings.Contains(err.Error(), "lies on GPU 1, this rank uses GPU 0") {
+	if _, err := d.Segment(0x54<<40, 64); !errors.Is(err, gpu.ErrMemory) ||
+		!strings.Contains(err.Error(), "lies on GPU 1, this rank uses GPU 0") {
 		t.Errorf("another GPU: %v", err)
 	}
 	p, err := d.Alloc(100)
@@ -243,7 +247,8 @@ func TestCompilers(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = q.Reduce(&gpu.Reduction{Type: reduce.Int8, Op: reduce.Sum, Srcs: []gpu.Ptr{16, 32}, Dsts: []gpu.Ptr{48}, Bytes: 16})
-	if !errors.Is(err, gpu.ErrNoJIT) || !strings.Contains(err.Error(), "kernel for sum of int8") || !strings.Contains(err.Error(), "libnvidia-ptxjitcompiler.so.1 is missing") {
+	if !errors.Is(err, gpu.ErrNoJIT) || !strings.Contains(err.Error(), "kernel for sum of int8") ||
+		!strings.Contains(err.Error(), "libnvidia-ptxjitcompiler.so.1 is missing") {
 		t.Errorf("no compiler: %v", err)
 	}
 	if err := q.Close(); err != nil {

@@ -164,7 +164,8 @@ func onGPU(t *testing.T, q gpu.Queue, rnd *rand.Rand, at []gpu.Ptr, typ reduce.T
 				for _, s := range srcs {
 					from = append(from, s[i:i+size])
 				}
-				t.Fatalf("%d elements of %d sources, element %d: %x, want %x, from %x", elements, n, i/size, got[lead+i:lead+i+size], want[i:i+size], from)
+				t.Fatalf("%d elements of %d sources, element %d: %x, want %x, from %x",
+					elements, n, i/size, got[lead+i:lead+i+size], want[i:i+size], from)
 			}
 		}
 		if !bytes.Equal(got[:lead], guard[:lead]) || !bytes.Equal(got[lead+r.Bytes:], guard[:64-lead]) {
@@ -181,8 +182,10 @@ func numbers(rnd *rand.Rand, typ reduce.Type, n, source int) []byte {
 		binary.LittleEndian.PutUint64(b[i:], rnd.Uint64())
 	}
 	size := typ.Size()
-	hard := []uint64{0, 1 << 63, 0x7ff0000000000000, 0xfff0000000000000, 0x7f80000000000000, 0xff80000000000000, 0x7fc0000000000000, 0x0000000100000000, 0x7c00000000000000,
-		0x0010000000000000, 0x7fefffffffffffff, 0x7f7fffff00000000, 0x8000000100000000, 0x3ff0000000000000, 0x3f80000000000000, 0x7e00000000000000, 0x7b00000000000000}
+	hard := []uint64{0, 1 << 63, 0x7ff0000000000000, 0xfff0000000000000, 0x7f80000000000000, 0xff80000000000000, 0x7fc0000000000000,
+		0x0000000100000000, 0x7c00000000000000,
+		0x0010000000000000, 0x7fefffffffffffff, 0x7f7fffff00000000, 0x8000000100000000, 0x3ff0000000000000, 0x3f80000000000000,
+		0x7e00000000000000, 0x7b00000000000000}
 	for e := 0; e < n/size; e++ {
 		v := uint64(e)
 		switch {

@@ -17,4 +17,5 @@ func Open(int) (gpu.Device, error) {
 	return nil, errStatic
 }
 
-var errStatic = fmt.Errorf("%w: this program was built for %s/%s or statically; want Linux on amd64 or arm64", gpu.ErrNoLibrary, runtime.GOOS, runtime.GOARCH)
+var errStatic = fmt.Errorf("%w: this program was built for %s/%s or statically; want Linux on amd64 or arm64",
+	gpu.ErrNoLibrary, runtime.GOOS, runtime.GOARCH)

@@ -72,7 +72,8 @@ func (q *queue) open() error {
 	if err := d.lib.call("cuStreamCreate", uintptr(unsafe.Pointer(&q.stream)), nonBlocking); err != nil {
 		return err
 	}
-	if err := d.lib.call("cuMemHostGetDevicePointer_v2", uintptr(unsafe.Pointer(&q.onGPU)), uintptr(unsafe.Pointer(&q.page[0])), 0); err != nil {
+	if err := d.lib.call("cuMemHostGetDevicePointer_v2", uintptr(unsafe.Pointer(&q.onGPU)), uintptr(unsafe.Pointer(&q.page[0])),
+		0); err != nil {
 		return err
 	}
 	// Whether the GPU can write numbers is found out by letting it: older drivers have the calls and refuse them.
@@ -150,7 +151,8 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 	l.arguments = ptx.Arguments(r)
 	l.size = uintptr(len(l.arguments))
 	l.extra = [5]uintptr{buffer, uintptr(unsafe.Pointer(&l.arguments[0])), size, uintptr(unsafe.Pointer(&l.size)), end}
-	return q.d.do("cuLaunchKernel", k.function, uintptr(ptx.Blocks(r, q.d.info.Units)), 1, 1, ptx.Threads, 1, 1, 0, q.stream, 0, uintptr(unsafe.Pointer(&l.extra)))
+	return q.d.do("cuLaunchKernel", k.function, uintptr(ptx.Blocks(r, q.d.info.Units)), 1, 1, ptx.Threads, 1, 1, 0, q.stream, 0,
+		uintptr(unsafe.Pointer(&l.extra)))
 }
 
 // record records the next of some events on a stream. The caller has locked the queue.

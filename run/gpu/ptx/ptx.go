@@ -166,7 +166,8 @@ func Kernel(t reduce.Type, op reduce.Op, form Form, sm int) (string, error) {
 func (k *words) body(op reduce.Op) {
 	size := k.t.Size()
 	per := 16 / size
-	block, threads, lane, blocks := k.op32("mov.u32", "%ctaid.x"), k.op32("mov.u32", "%ntid.x"), k.op32("mov.u32", "%tid.x"), k.op32("mov.u32", "%nctaid.x")
+	block, threads, lane, blocks := k.op32("mov.u32", "%ctaid.x"), k.op32("mov.u32", "%ntid.x"), k.op32("mov.u32", "%tid.x"),
+		k.op32("mov.u32", "%nctaid.x")
 	first := k.op64("mul.wide.u32", block, threads)
 	own := k.op64("cvt.u64.u32", lane)
 	k.line("add.u64 %s, %s, %s", first, first, own)

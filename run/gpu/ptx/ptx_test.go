@@ -78,7 +78,8 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not as it was; if that is meant, run go test ./run/gpu/ptx -update, read the difference, and run run/gpu/check on a GPU", name)
+		t.Errorf("%s is not as it was; if that is meant, run go test ./run/gpu/ptx -update, read the difference, and run run/gpu/check on a GPU",
+			name)
 	}
 }
 

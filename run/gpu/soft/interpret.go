@@ -81,7 +81,8 @@ func compile(text string) (*kernel, error) {
 
 // run carries out all threads of a grid, one after the other.
 func (k *kernel) run(blocks, threads int, params []byte, memory func(at uint64, bytes int) ([]byte, error)) error {
-	t := &thread{regs: make([]uint64, k.registers), params: params, local: make([]byte, ptx.PendingBytes), memory: memory, ntid: uint32(threads), nctaid: uint32(blocks)}
+	t := &thread{regs: make([]uint64, k.registers), params: params, local: make([]byte, ptx.PendingBytes), memory: memory,
+		ntid: uint32(threads), nctaid: uint32(blocks)}
 	for b := range blocks {
 		for i := range threads {
 			t.ctaid, t.tid = uint32(b), uint32(i)
@@ -406,18 +407,27 @@ var instructions = map[string]meaning{
 	}},
 	"min.u32": two(low32, func(a, b uint64) uint64 { return min(a, b) }), "max.u32": two(low32, func(a, b uint64) uint64 { return max(a, b) }),
 	"min.u64": two(low64, func(a, b uint64) uint64 { return min(a, b) }), "max.u64": two(low64, func(a, b uint64) uint64 { return max(a, b) }),
-	"min.s32": two(low32, func(a, b uint64) uint64 { return uint64(min(int32(a), int32(b))) }), "max.s32": two(low32, func(a, b uint64) uint64 { return uint64(max(int32(a), int32(b))) }),
-	"min.s64": two(low64, func(a, b uint64) uint64 { return uint64(min(int64(a), int64(b))) }), "max.s64": two(low64, func(a, b uint64) uint64 { return uint64(max(int64(a), int64(b))) }),
-	"div.s32": two(low32, func(a, b uint64) uint64 { return uint64(int32(a) / int32(b)) }), "div.u32": two(low32, func(a, b uint64) uint64 { return a / b }),
-	"div.s64": two(low64, func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) }), "div.u64": two(low64, func(a, b uint64) uint64 { return a / b }),
-	"add.rn.f32": two(low32, func(a, b uint64) uint64 { return bits32(f32(a) + f32(b)) }), "sub.rn.f32": two(low32, func(a, b uint64) uint64 { return bits32(f32(a) - f32(b)) }),
-	"mul.rn.f32": two(low32, func(a, b uint64) uint64 { return bits32(f32(a) * f32(b)) }),
-	"add.rn.f64": two(low64, func(a, b uint64) uint64 { return bits64(f64(a) + f64(b)) }), "mul.rn.f64": two(low64, func(a, b uint64) uint64 { return bits64(f64(a) * f64(b)) }),
-	"min.f32": two(low32, func(a, b uint64) uint64 { return bits32(float32(least(float64(f32(a)), float64(f32(b))))) }),
-	"max.f32": two(low32, func(a, b uint64) uint64 { return bits32(float32(greatest(float64(f32(a)), float64(f32(b))))) }),
-	"min.f64": two(low64, func(a, b uint64) uint64 { return bits64(least(f64(a), f64(b))) }), "max.f64": two(low64, func(a, b uint64) uint64 { return bits64(greatest(f64(a), f64(b))) }),
-	"setp.ge.u32": two(1, func(a, b uint64) uint64 { return truth(a >= b) }), "setp.gt.u32": two(1, func(a, b uint64) uint64 { return truth(a > b) }),
-	"setp.lt.u32": two(1, func(a, b uint64) uint64 { return truth(a < b) }), "setp.eq.u32": two(1, func(a, b uint64) uint64 { return truth(a == b) }),
+	"min.s32":      two(low32, func(a, b uint64) uint64 { return uint64(min(int32(a), int32(b))) }),
+	"max.s32":      two(low32, func(a, b uint64) uint64 { return uint64(max(int32(a), int32(b))) }),
+	"min.s64":      two(low64, func(a, b uint64) uint64 { return uint64(min(int64(a), int64(b))) }),
+	"max.s64":      two(low64, func(a, b uint64) uint64 { return uint64(max(int64(a), int64(b))) }),
+	"div.s32":      two(low32, func(a, b uint64) uint64 { return uint64(int32(a) / int32(b)) }),
+	"div.u32":      two(low32, func(a, b uint64) uint64 { return a / b }),
+	"div.s64":      two(low64, func(a, b uint64) uint64 { return uint64(int64(a) / int64(b)) }),
+	"div.u64":      two(low64, func(a, b uint64) uint64 { return a / b }),
+	"add.rn.f32":   two(low32, func(a, b uint64) uint64 { return bits32(f32(a) + f32(b)) }),
+	"sub.rn.f32":   two(low32, func(a, b uint64) uint64 { return bits32(f32(a) - f32(b)) }),
+	"mul.rn.f32":   two(low32, func(a, b uint64) uint64 { return bits32(f32(a) * f32(b)) }),
+	"add.rn.f64":   two(low64, func(a, b uint64) uint64 { return bits64(f64(a) + f64(b)) }),
+	"mul.rn.f64":   two(low64, func(a, b uint64) uint64 { return bits64(f64(a) * f64(b)) }),
+	"min.f32":      two(low32, func(a, b uint64) uint64 { return bits32(float32(least(float64(f32(a)), float64(f32(b))))) }),
+	"max.f32":      two(low32, func(a, b uint64) uint64 { return bits32(float32(greatest(float64(f32(a)), float64(f32(b))))) }),
+	"min.f64":      two(low64, func(a, b uint64) uint64 { return bits64(least(f64(a), f64(b))) }),
+	"max.f64":      two(low64, func(a, b uint64) uint64 { return bits64(greatest(f64(a), f64(b))) }),
+	"setp.ge.u32":  two(1, func(a, b uint64) uint64 { return truth(a >= b) }),
+	"setp.gt.u32":  two(1, func(a, b uint64) uint64 { return truth(a > b) }),
+	"setp.lt.u32":  two(1, func(a, b uint64) uint64 { return truth(a < b) }),
+	"setp.eq.u32":  two(1, func(a, b uint64) uint64 { return truth(a == b) }),
 	"setp.ge.u64":  two(1, func(a, b uint64) uint64 { return truth(a >= b) }),
 	"setp.nan.f32": two(1, func(a, b uint64) uint64 { return truth(f32(a) != f32(a) || f32(b) != f32(b)) }),
 	"setp.nan.f64": two(1, func(a, b uint64) uint64 { return truth(f64(a) != f64(a) || f64(b) != f64(b)) }),

@@ -69,7 +69,8 @@ func (d *Device) Mute() *Device {
 
 // Info says what it is.
 func (d *Device) Info() gpu.Info {
-	return gpu.Info{Name: "software GPU", ID: d.id, Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes", Apart: true}
+	return gpu.Info{Name: "software GPU", ID: d.id, Capability: d.sm, Units: 2, Bytes: 1 << 30, Driver: "none", Sharing: "processes",
+		Apart: true}
 }
 
 // Alloc gets memory.
@@ -205,7 +206,8 @@ func (d *Device) Unregister(b []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pinned = slices.DeleteFunc(d.pinned, func(p []byte) bool { return unsafe.SliceData(p) == unsafe.SliceData(b) })
-	d.segments = slices.DeleteFunc(d.segments, func(s *segment) bool { return s.fd == ofHost && unsafe.SliceData(s.memory) == unsafe.SliceData(b) })
+	d.segments = slices.DeleteFunc(d.segments,
+		func(s *segment) bool { return s.fd == ofHost && unsafe.SliceData(s.memory) == unsafe.SliceData(b) })
 	return nil
 }
 

@@ -128,7 +128,8 @@ func (c *Config) Check() error {
 	case c.Stretch < 0 || c.MaxFailures < 0:
 		return fmt.Errorf("member: stretch %d, failures %d; neither may be below 0", c.Stretch, c.MaxFailures)
 	case c.Flush <= 0 || c.Retry <= 0 || c.Orphan <= 0 || c.Settle < 0 || c.Gather < 0 || c.Window <= 0:
-		return fmt.Errorf("member: flush %v, retry %v, orphan %v and window %v must be above 0, settle %v and gather %v not below", c.Flush, c.Retry, c.Orphan, c.Window, c.Settle, c.Gather)
+		return fmt.Errorf("member: flush %v, retry %v, orphan %v and window %v must be above 0, settle %v and gather %v not below",
+			c.Flush, c.Retry, c.Orphan, c.Window, c.Settle, c.Gather)
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 )
 
 func someEpoch(t *rapid.T, name string, number uint64) *Epoch {
-	e := &Epoch{Number: number, Leader: ID(rapid.Uint32Range(0, 50).Draw(t, name+" leader")), Observers: rapid.IntRange(1, MaxObservers).Draw(t, name+" observers"),
+	e := &Epoch{Number: number, Leader: ID(rapid.Uint32Range(0, 50).Draw(t, name+" leader")),
+		Observers: rapid.IntRange(1, MaxObservers).Draw(t, name+" observers"),
 		AfterStep: rapid.Uint64().Draw(t, name+" after"), Halt: Reason(rapid.IntRange(0, int(reasonCount)-1).Draw(t, name+" halt"))}
 	ids := rapid.SliceOfNDistinct(rapid.Uint32Range(0, 80), 0, 60, rapid.ID[uint32]).Draw(t, name+" ids")
 	slices.Sort(ids)
@@ -96,7 +97,8 @@ func TestChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(got.Members, b.Members) || got.Number != b.Number || got.Leader != b.Leader || got.Halt != b.Halt || got.AfterStep != b.AfterStep {
+		if !slices.Equal(got.Members, b.Members) || got.Number != b.Number || got.Leader != b.Leader || got.Halt != b.Halt ||
+			got.AfterStep != b.AfterStep {
 			t.Fatalf("from %v by %+v to %v, not %v", a, c, got, b)
 		}
 		again, err := book.turn(a, &c)

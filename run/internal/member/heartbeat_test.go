@@ -37,8 +37,9 @@ func TestSuspectAfterOneTimeoutFailedAfterTwo(t *testing.T) {
 	cfg := member.Default()
 	const death = 3 * time.Second
 	var suspect, failed time.Duration
-	s := simulation.Settings{Ranks: 16, Seed: 5, Member: cfg, Length: 8 * time.Second, Network: simulation.Network{Latency: 100 * time.Microsecond, Store: time.Millisecond},
-		Faults: []simulation.Fault{{At: death, What: simulation.Kill, Ranks: []int{7}}},
+	s := simulation.Settings{Ranks: 16, Seed: 5, Member: cfg, Length: 8 * time.Second,
+		Network: simulation.Network{Latency: 100 * time.Microsecond, Store: time.Millisecond},
+		Faults:  []simulation.Fault{{At: death, What: simulation.Kill, Ranks: []int{7}}},
 		Log: func(at time.Duration, _ member.ID, e member.Event) {
 			if e.Kind == member.Suspected && suspect == 0 {
 				suspect = at
@@ -96,7 +97,8 @@ func TestPlainHeartbeatsFailTheLiving(t *testing.T) {
 			t.Errorf("rank %d is %v", r, s)
 		}
 	}
-	r, err := simulation.Run(simulation.Settings{Ranks: 4, Seed: 1, Member: member.Default(), Network: simulation.Datacenter(), Length: 5 * time.Minute})
+	r, err := simulation.Run(simulation.Settings{Ranks: 4, Seed: 1, Member: member.Default(), Network: simulation.Datacenter(),
+		Length: 5 * time.Minute})
 	if err != nil || r.Suspected+r.Failed+r.Epochs != 0 {
 		t.Errorf("five quiet minutes: %v\n%v", err, r)
 	}
@@ -126,8 +128,10 @@ func TestHeartbeatsOfAllToAll(t *testing.T) {
 // is recovering before it is healthy, in every rank's view.
 func TestReturnedRanksRecoverFirst(t *testing.T) {
 	seen := map[member.ID][]member.Kind{}
-	s := simulation.Settings{Ranks: 6, Seed: 2, Member: member.Default(), Network: simulation.Datacenter(), Length: 12 * time.Second, CatchUp: time.Second, Step: 100 * time.Millisecond,
-		Faults: []simulation.Fault{{At: 2 * time.Second, What: simulation.Kill, Ranks: []int{4}}, {At: 5 * time.Second, What: simulation.Join, Ranks: []int{4}}},
+	s := simulation.Settings{Ranks: 6, Seed: 2, Member: member.Default(), Network: simulation.Datacenter(), Length: 12 * time.Second,
+		CatchUp: time.Second, Step: 100 * time.Millisecond,
+		Faults: []simulation.Fault{{At: 2 * time.Second, What: simulation.Kill, Ranks: []int{4}},
+			{At: 5 * time.Second, What: simulation.Join, Ranks: []int{4}}},
 		Log: func(_ time.Duration, r member.ID, e member.Event) {
 			if e.ID == 4 && r != 4 && e.Kind <= member.Recovered {
 				seen[r] = append(seen[r], e.Kind)

@@ -88,7 +88,8 @@ func New(cfg Config, self ID, life, seed uint64, now Time, book *Book) (*Machine
 	if book == nil {
 		book = &Book{}
 	}
-	m := &Machine{cfg: book.config(cfg), interval: cfg.Interval, self: self, life: life, book: book, rng: mix(seed ^ uint64(self)<<32), now: now, me: -1,
+	m := &Machine{cfg: book.config(cfg), interval: cfg.Interval, self: self, life: life, book: book, rng: mix(seed ^ uint64(self)<<32),
+		now: now, me: -1,
 		leaderSeen: now, isolatedSince: far, nextBeat: far, nextAsk: far, nextFlush: now}
 	return m, nil
 }

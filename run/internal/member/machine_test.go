@@ -49,7 +49,8 @@ func TestAStoppedObserverAccusesNobody(t *testing.T) {
 			m.Decided(now, e)
 		}
 	}
-	if m.State(1) != Healthy || m.State(2) != Failed || !slices.ContainsFunc(accused(), func(e Event) bool { return e.ID == 2 && e.Kind == Died }) {
+	if m.State(1) != Healthy || m.State(2) != Failed ||
+		!slices.ContainsFunc(accused(), func(e Event) bool { return e.ID == 2 && e.Kind == Died }) {
 		t.Errorf("r1, which beats, is %v; r2, which does not, is %v", m.State(1), m.State(2))
 	}
 }

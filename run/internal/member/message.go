@@ -35,7 +35,8 @@ func (v Verb) String() string {
 	if v == 0 || v >= verbs {
 		return fmt.Sprintf("verb %d", uint8(v))
 	}
-	return [...]string{"", "beat", "ping", "ask", "answer", "rumour", "turn", "fetch", "whole", "notice", "enter", "deny", "exit", "caught", "pace"}[v]
+	return [...]string{"", "beat", "ping", "ask", "answer", "rumour", "turn", "fetch", "whole", "notice", "enter", "deny", "exit", "caught",
+		"pace"}[v]
 }
 
 // Never is the Age of what has not been heard.

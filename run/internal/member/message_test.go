@@ -18,7 +18,8 @@ func samples() []Message {
 		{Verb: Beat, Incarnation: 3, Step: 100_000}, {Verb: Ping, State: Suspect, Incarnation: 1}, {Verb: Ask, Subject: 17},
 		{Verb: Answer, Subject: 17, Age: Never, Incarnation: 2}, {Verb: Answer, Subject: 17, Age: 1500 * time.Microsecond},
 		{Verb: Rumour, Words: []Word{{17, Failed, Final}, {18, Healthy, 4}}}, {Verb: Turn, Change: &c}, {Verb: Fetch}, {Verb: Whole, Epoch: e},
-		{Verb: Notice}, {Verb: Enter, Subject: 4, SubjectLife: 1 << 63}, {Verb: Deny, Reason: Full}, {Verb: Exit, Subject: 4, SubjectLife: 2, Step: 7, Age: time.Second},
+		{Verb: Notice}, {Verb: Enter, Subject: 4, SubjectLife: 1 << 63}, {Verb: Deny, Reason: Full},
+		{Verb: Exit, Subject: 4, SubjectLife: 2, Step: 7, Age: time.Second},
 		{Verb: Caught, Subject: 4, SubjectLife: 2}, {Verb: Pace, Step: 12, Age: 3 * time.Second},
 	} {
 		m.From, m.Life, m.EpochNumber = head.From, head.Life, head.EpochNumber

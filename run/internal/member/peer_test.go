@@ -104,7 +104,8 @@ func BenchmarkPeerMemberlist(b *testing.B) {
 					cfg := c.config()
 					cfg.Name, cfg.BindAddr, cfg.BindPort, cfg.AdvertiseAddr = fmt.Sprint("n", i), "127.0.0.1", 0, "127.0.0.1"
 					cfg.LogOutput, cfg.Events = io.Discard, seen
-					t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{"127.0.0.1"}, Logger: log.New(io.Discard, "", 0)})
+					t, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{"127.0.0.1"},
+						Logger: log.New(io.Discard, "", 0)})
 					if err != nil {
 						b.Fatal(err)
 					}

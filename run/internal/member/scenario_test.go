@@ -41,7 +41,8 @@ func TestScenarios(t *testing.T) {
 				}
 				return
 			}
-			t.Errorf("transcript differs; go test ./run/internal/member -run Scenarios -update rewrites it, read the difference.\ngot:\n%s\nwant:\n%s", got, want)
+			t.Errorf("transcript differs; go test ./run/internal/member -run Scenarios -update rewrites it, read the difference.\ngot:\n%s\nwant:\n%s",
+				got, want)
 		})
 	}
 }

@@ -87,7 +87,8 @@ func TestDocumentedScripts(t *testing.T) {
 			}
 			continue
 		}
-		first := resolved(t, words, "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=0 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 SLURM_STEP_NODELIST=n[1-4] SLURM_GPUS_ON_NODE=8")
+		first := resolved(t, words,
+			"SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=4 SLURM_NODEID=0 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 SLURM_STEP_NODELIST=n[1-4] SLURM_GPUS_ON_NODE=8")
 		if first.Nodes != 4 || first.NProc != 8 || first.Min != 16 || first.Max != 32 || !first.Serve || first.Name != "slurm-17.0" {
 			t.Errorf("%q: %+v", words, first)
 		}
@@ -149,7 +150,8 @@ func TestDocumentedJob(t *testing.T) {
 	switch {
 	case len(byKind) != 2 || name == "":
 		t.Fatalf("%+v", byKind)
-	case service.Metadata.Name != name || pods.Subdomain != name || service.Spec.Selector["job-name"] != name || service.Spec.ClusterIP != "None":
+	case service.Metadata.Name != name || pods.Subdomain != name || service.Spec.Selector["job-name"] != name ||
+		service.Spec.ClusterIP != "None":
 		t.Errorf("the Service does not name the pods: %+v", service)
 	case job.Spec.CompletionMode != "Indexed" || job.Spec.Parallelism != job.Spec.Completions || len(pods.Containers) != 1:
 		t.Errorf("%+v", job)

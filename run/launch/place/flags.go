@@ -114,7 +114,8 @@ func checkBackend(s string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("unknown; known are %s; leave it out for a coordinator in the first node, or give --coord etcd://host:%d for one that runs already", strings.Join(backends, ", "), EtcdPort)
+	return fmt.Errorf("unknown; known are %s; leave it out for a coordinator in the first node, or give --coord etcd://host:%d for one that runs already",
+		strings.Join(backends, ", "), EtcdPort)
 }
 
 // parseNodes reads "2" or "1:4".

@@ -34,7 +34,8 @@ func lines(s string) func(string) string {
 
 func FuzzRecognise(f *testing.F) {
 	for _, env := range []string{
-		"", slurmStep0, slurmBatch + "SLURM_RESTART_COUNT=1 SLURM_NTASKS=8", slurmStep0 + "SLURM_NTASKS=7 SLURM_STEP_TASKS_PER_NODE=4,3 RANK=1 WORLD_SIZE=2 LOCAL_RANK=0",
+		"", slurmStep0, slurmBatch + "SLURM_RESTART_COUNT=1 SLURM_NTASKS=8",
+		slurmStep0 + "SLURM_NTASKS=7 SLURM_STEP_TASKS_PER_NODE=4,3 RANK=1 WORLD_SIZE=2 LOCAL_RANK=0",
 		pod + "JOB_COMPLETION_INDEX=1 HOSTNAME=t-1", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2",
 		pod + "PET_NNODES=1:2 PET_NPROC_PER_NODE=auto PET_RDZV_ENDPOINT=[fd00::1]:99 PET_RDZV_ID=ä", "CUDA_VISIBLE_DEVICES=0,1 MASTER_ADDR=[::1]",
 	} {
@@ -93,7 +94,8 @@ func TestAnyEnvironment(t *testing.T) {
 	values := strings.Fields("0 1 2 3 4 8 -1 x n[1-2] n[1-4] n1 2(x2) 1(x4) 3,1 1:4 2:2 auto gpu c10d etcd none a-0 t-1 a:1 [fd00::1]:2 fd00::1 0,1")
 	var places, jobs int
 	for range 20000 {
-		base := of("", slurmStep0+"SLURM_STEP_NUM_TASKS=4", slurmBatch, pod, pod+"JOB_COMPLETION_INDEX=1 HOSTNAME=t-1", "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1")
+		base := of("", slurmStep0+"SLURM_STEP_NUM_TASKS=4", slurmBatch, pod, pod+"JOB_COMPLETION_INDEX=1 HOSTNAME=t-1",
+			"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1")
 		for range rnd.IntN(6) {
 			base += " " + of(known...) + "=" + of(values...)
 		}
@@ -102,8 +104,11 @@ func TestAnyEnvironment(t *testing.T) {
 			continue
 		}
 		places++
-		f := Flags{Nodes: seldom("1", "2", "4", "1:4", "0", "4:1"), NProc: seldom("1", "2", "4", "auto", "cpu", "gpu", "0"), Endpoint: seldom("h:7", "h", "[::1]:0", "a:1,b:2", ":"),
-			ID: seldom("7", "none", "a/b"), Backend: seldom(append(backends, "zeus")...), Coord: seldom("etcd://a:1,b", "etcd://[fd00::1]:2", "a:1"), Job: seldom("7", "j", "a b"), Ckpt: seldom("/c", "/", "s3://b/p"),
+		f := Flags{Nodes: seldom("1", "2", "4", "1:4", "0", "4:1"), NProc: seldom("1", "2", "4", "auto", "cpu", "gpu", "0"),
+			Endpoint: seldom("h:7", "h", "[::1]:0", "a:1,b:2", ":"),
+			ID:       seldom("7", "none", "a/b"), Backend: seldom(append(backends, "zeus")...),
+			Coord: seldom("etcd://a:1,b", "etcd://[fd00::1]:2", "a:1"),
+			Job:   seldom("7", "j", "a b"), Ckpt: seldom("/c", "/", "s3://b/p"),
 			NodeRank: opt(), Min: opt(), Max: opt(), MaxRestarts: opt(), Standalone: rnd.IntN(8) == 0}
 		j, err := f.Resolve(p, rnd.IntN(10))
 		switch {
@@ -189,7 +194,8 @@ func FuzzTasksOf(f *testing.F) {
 
 // An address that is read is written so that it is read again as the same.
 func FuzzAddresses(f *testing.F) {
-	for _, s := range []string{"a:1", "a,b:2", "[fd00::1]:3", "[::1]", "10.0.0.1", "[fe80::1%eth0]:4", "a:b:c", ":1", "a:", "http://a:1", "[a]:1", "a:+1", "a:01"} {
+	for _, s := range []string{"a:1", "a,b:2", "[fd00::1]:3", "[::1]", "10.0.0.1", "[fe80::1%eth0]:4", "a:b:c", ":1", "a:", "http://a:1",
+		"[a]:1", "a:+1", "a:01"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

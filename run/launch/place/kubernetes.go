@@ -33,7 +33,8 @@ func kubernetes(r *reader) (f found, ok bool) {
 		f.because("job %s: HOSTNAME without its number; a Job made anew under the same name has the same: WEFT_JOB tells them apart", f.Job)
 		f.Addr = job + "-0." + job
 		f.first = f.Addr
-		f.because("address %s: pod 0 under a headless Service with the name of the Job; MASTER_ADDR or --rdzv-endpoint says it where the Service has another", f.Addr)
+		f.because("address %s: pod 0 under a headless Service with the name of the Job; MASTER_ADDR or --rdzv-endpoint says it where the Service has another",
+			f.Addr)
 	}
 	return f, true
 }

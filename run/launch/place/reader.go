@@ -51,7 +51,8 @@ func (r *reader) first(lo, hi int, names ...string) (n int, name string) {
 // below checks that a number counts from 0 up to another.
 func (r *reader) below(name string, n int, ofName string, of int) {
 	if n >= 0 && of > 0 && n >= of {
-		r.fail(name, strconv.Itoa(n), fmt.Sprintf("%s is %d and numbers start at 0; one of both is left over from elsewhere: unset it", ofName, of))
+		r.fail(name, strconv.Itoa(n), fmt.Sprintf("%s is %d and numbers start at 0; one of both is left over from elsewhere: unset it",
+			ofName, of))
 	}
 }
 

@@ -21,8 +21,9 @@ func vars(s string) func(string) string {
 // Environments of a job of two nodes; TestSlurmTranscripts has those of a real Slurm.
 const (
 	slurmBatch = "SLURM_JOB_ID=17 SLURM_JOBID=17 SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2 SLURM_JOB_NODELIST=gpu[07,09] SLURM_NODELIST=gpu[07,09] SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_TASKS_PER_NODE=4(x2) "
-	slurmStep0 = slurmBatch + "SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NODELIST=gpu[07,09] SLURM_STEP_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=10.0.0.7 "
-	pod        = "KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443 "
+	slurmStep0 = slurmBatch +
+		"SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NODELIST=gpu[07,09] SLURM_STEP_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=10.0.0.7 "
+	pod = "KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443 "
 )
 
 func TestRecognise(t *testing.T) {
@@ -31,11 +32,14 @@ func TestRecognise(t *testing.T) {
 		want      Place
 	}{
 		{"nothing", "", Place{Node: -1, Rank: -1, LocalRank: -1}},
-		{"slurm: one launcher a node", slurmStep0 + "SLURM_NODEID=1 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2)",
+		{"slurm: one launcher a node",
+			slurmStep0 + "SLURM_NODEID=1 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=1(x2)",
 			Place{By: "slurm", Node: 1, Nodes: 2, Rank: 1, Size: 2, Addr: "gpu07", Job: "slurm-17.0"}},
-		{"slurm: one process a rank, requeued twice", slurmStep0 + "SLURM_NODEID=1 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_TASKS_PER_NODE=4,3 SLURM_RESTART_COUNT=2",
+		{"slurm: one process a rank, requeued twice",
+			slurmStep0 + "SLURM_NODEID=1 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_STEP_NUM_TASKS=7 SLURM_STEP_TASKS_PER_NODE=4,3 SLURM_RESTART_COUNT=2",
 			Place{By: "slurm", Node: 1, Nodes: 2, NProc: 3, Rank: 5, Size: 7, LocalRank: 1, Addr: "gpu07", Job: "slurm-17.0-r2", Restart: 2}},
-		{"slurm: a step on one node of two", slurmStep0 + "SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=gpu09 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1",
+		{"slurm: a step on one node of two", slurmStep0 +
+			"SLURM_STEP_ID=3 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=gpu09 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1",
 			Place{By: "slurm", Node: 0, Nodes: 1, Rank: 0, Size: 1, Addr: "gpu09", Job: "slurm-17.3"}},
 		{"slurm: batch script of two nodes", slurmBatch,
 			Place{By: "slurm", Nodes: 2, Rank: -1, LocalRank: -1, Addr: "gpu07", Job: "slurm-17", Alone: true}},
@@ -47,19 +51,27 @@ func TestRecognise(t *testing.T) {
 			Place{By: "slurm", Nodes: 2, Rank: -1, LocalRank: -1, Addr: "gpu07", Job: "slurm-17", Alone: true}},
 		{"slurm: no list of nodes", "SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_NODEID=0 SLURM_NNODES=1 SLURM_LAUNCH_NODE_IPADDR=10.0.0.7",
 			Place{By: "slurm", Nodes: 1, Rank: -1, LocalRank: -1, Addr: "10.0.0.7", Job: "slurm-17.0"}},
-		{"slurm: GPUs and an address of one's own", slurmStep0 + "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_GPUS_ON_NODE=8 MASTER_ADDR=ib07 MASTER_PORT=29500",
+		{"slurm: GPUs and an address of one's own", slurmStep0 +
+			"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_GPUS_ON_NODE=8 MASTER_ADDR=ib07 MASTER_PORT=29500",
 			Place{By: "slurm", Nodes: 2, Rank: 0, Size: 2, GPUs: 8, Addr: "ib07", Port: 29500, Job: "slurm-17.0"}},
 		{"slurm with pmi2", slurmStep0 + "SLURM_NODEID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=2",
 			Place{By: "slurm", Node: 1, Nodes: 2, Rank: 1, Size: 2, Addr: "gpu07", Job: "slurm-17.0"}},
-		{"mpirun under slurm, on the second node", slurmBatch + "SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=gpu09 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99",
+		{"mpirun under slurm, on the second node", slurmBatch +
+			"SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=gpu09 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99",
 			Place{By: "openmpi", Node: -1, NProc: 4, Rank: 5, Size: 8, LocalRank: 1, Addr: "gpu07", Job: "slurm-17-openmpi-99"}},
-		{"mpirun under slurm, on the first node", slurmBatch + "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99",
+		{"mpirun under slurm, on the first node", slurmBatch +
+			"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 OMPI_MCA_ess_base_jobid=99",
 			Place{By: "openmpi", Node: -1, NProc: 4, Rank: 1, Size: 8, LocalRank: 1, Addr: "gpu07", Job: "slurm-17-openmpi-99"}},
-		{"torchrun in srun", slurmStep0 + "SLURM_PROCID=1 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=2 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=gpu07.lan MASTER_PORT=40001 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=none",
-			Place{By: "torchrun", Node: 1, Nodes: 2, NProc: 4, Rank: 5, Size: 8, LocalRank: 1, Addr: "gpu07.lan", Port: 40001, Job: "slurm-17", Restart: 1}},
-		{"torchrun", "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=::1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=a/b TORCHELASTIC_RESTART_COUNT=3",
+		{"torchrun in srun",
+			slurmStep0 +
+				"SLURM_PROCID=1 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=2 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=gpu07.lan MASTER_PORT=40001 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_RUN_ID=none",
+			Place{By: "torchrun", Node: 1, Nodes: 2, NProc: 4, Rank: 5, Size: 8, LocalRank: 1, Addr: "gpu07.lan", Port: 40001, Job: "slurm-17",
+				Restart: 1}},
+		{"torchrun",
+			"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 MASTER_ADDR=::1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=a/b TORCHELASTIC_RESTART_COUNT=3",
 			Place{By: "torchrun", Nodes: 1, NProc: 2, Rank: 0, Size: 2, Addr: "::1", Port: 29500, Job: "a_b-r3-" + digest("a/b-r3"), Restart: 3}},
-		{"open mpi 5", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-host-512@1",
+		{"open mpi 5",
+			"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-host-512@1",
 			Place{By: "openmpi", Node: -1, NProc: 2, Rank: 1, Size: 2, LocalRank: 1, Job: "openmpi-prterun-host-512@1"}},
 		{"hydra", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=8",
 			Place{By: "pmi", Node: -1, NProc: 2, Rank: 1, Size: 2, LocalRank: 1}},
@@ -70,10 +82,14 @@ func TestRecognise(t *testing.T) {
 		{"any pod", pod, Place{By: "kubernetes", Node: -1, Rank: -1, LocalRank: -1}},
 		{"PyTorchJob with a master", pod + "RANK=1 WORLD_SIZE=3 MASTER_ADDR=mnist-master-0 MASTER_PORT=23456",
 			Place{By: "kubernetes", Node: 1, Nodes: 3, Rank: -1, LocalRank: -1, Addr: "mnist-master-0", Port: 23456}},
-		{"elastic PyTorchJob", pod + "HOSTNAME=echo-worker-1 PET_NNODES=2:4 PET_NPROC_PER_NODE=gpu PET_RDZV_ENDPOINT=echo-worker-0:23456 PET_RDZV_BACKEND=c10d PET_RDZV_ID=echo PET_MAX_RESTARTS=100",
+		{"elastic PyTorchJob",
+			pod +
+				"HOSTNAME=echo-worker-1 PET_NNODES=2:4 PET_NPROC_PER_NODE=gpu PET_RDZV_ENDPOINT=echo-worker-0:23456 PET_RDZV_BACKEND=c10d PET_RDZV_ID=echo PET_MAX_RESTARTS=100",
 			Place{By: "kubernetes", Node: 1, Rank: -1, LocalRank: -1, Addr: "echo-worker-0", Port: 23456, Job: "echo",
 				Said: Flags{Nodes: "2:4", NProc: "gpu", Endpoint: "echo-worker-0:23456", Backend: "c10d", ID: "echo", MaxRestarts: Some(100)}}},
-		{"TrainJob", pod + "JOB_COMPLETION_INDEX=1 HOSTNAME=t-node-0-1 PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=t-node-0-0.t PET_MASTER_PORT=29500",
+		{"TrainJob",
+			pod +
+				"JOB_COMPLETION_INDEX=1 HOSTNAME=t-node-0-1 PET_NNODES=2 PET_NPROC_PER_NODE=4 PET_NODE_RANK=1 PET_MASTER_ADDR=t-node-0-0.t PET_MASTER_PORT=29500",
 			Place{By: "kubernetes", Node: 1, Nodes: 2, NProc: 4, Rank: -1, LocalRank: -1, Addr: "t-node-0-0.t", Port: 29500, Job: "k8s-t-node-0",
 				Said: Flags{Nodes: "2", NProc: "4", NodeRank: Some(1)}}},
 		{"devices", "CUDA_VISIBLE_DEVICES=GPU-8932f937,GPU-01,-1,3", Place{Node: -1, Rank: -1, LocalRank: -1, GPUs: 2}},
@@ -95,7 +111,8 @@ func TestRecognise(t *testing.T) {
 
 // Every fact of a crowded place has its reason.
 func TestWhy(t *testing.T) {
-	p, err := Recognise(vars(slurmStep0 + "SLURM_PROCID=1 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=2 SLURM_RESTART_COUNT=1 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 TORCHELASTIC_RUN_ID=run7 MASTER_ADDR=gpu07 MASTER_PORT=40001"))
+	p, err := Recognise(vars(slurmStep0 +
+		"SLURM_PROCID=1 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=2 SLURM_RESTART_COUNT=1 RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 TORCHELASTIC_RUN_ID=run7 MASTER_ADDR=gpu07 MASTER_PORT=40001"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +146,8 @@ func TestRecogniseRefuses(t *testing.T) {
 		{slurmStep0 + "SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=8", "SLURM_PROCID=9: SLURM_STEP_NUM_TASKS is 8"},
 		{slurmStep0 + "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=4(x", "SLURM_STEP_TASKS_PER_NODE=4(x: want a count for each node"},
 		{slurmStep0 + "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=4(x3)", "counts for 3 nodes, but there are 2"},
-		{slurmStep0 + "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=4(x2) SLURM_LOCALID=4", "SLURM_LOCALID=4: SLURM_STEP_TASKS_PER_NODE of this node is 4"},
+		{slurmStep0 + "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=4(x2) SLURM_LOCALID=4",
+			"SLURM_LOCALID=4: SLURM_STEP_TASKS_PER_NODE of this node is 4"},
 		{slurmStep0 + "SLURM_STEP_NODELIST=gpu[07", "does not close"},
 		{slurmStep0 + "SLURM_STEP_NODELIST=gpu[07-09]", "3 hosts, but there are 2 nodes"},
 		{slurmStep0 + "SLURM_RESTART_COUNT=many", "SLURM_RESTART_COUNT=many"},

@@ -68,7 +68,8 @@ func (f Flags) Resolve(p Place, cores int) (Job, error) {
 		p.Node, p.Rank = -1, -1 // the zero Place says nothing
 	}
 	if f.Standalone {
-		p = Place{Node: -1, Rank: -1, GPUs: p.GPUs, Job: p.Job, NProc: p.Said.count(), Said: Flags{NProc: p.Said.NProc, MaxRestarts: p.Said.MaxRestarts}}
+		p = Place{Node: -1, Rank: -1, GPUs: p.GPUs, Job: p.Job, NProc: p.Said.count(),
+			Said: Flags{NProc: p.Said.NProc, MaxRestarts: p.Said.MaxRestarts}}
 	}
 	j.Shared = p.crowded()
 	steps := []func(*Job, Place, int) error{f.restarts, f.proc, f.nodes, f.ranks, f.name, f.meet}
@@ -126,7 +127,8 @@ func (f Flags) proc(j *Job, p Place, cores int) error {
 			}
 		}
 		if n > 1 && p.crowded() {
-			return s.wrong("%s has started %d processes like this one, several on a node, each of which would start %d ranks; start one for each node (%s), or leave %s out", p.By, p.Size, n, onePerNode(p), s.from)
+			return s.wrong("%s has started %d processes like this one, several on a node, each of which would start %d ranks; start one for each node (%s), or leave %s out",
+				p.By, p.Size, n, onePerNode(p), s.from)
 		}
 		j.NProc = n
 	}
@@ -170,7 +172,8 @@ func (f Flags) nodes(j *Job, p Place, _ int) error {
 	}
 	switch {
 	case s.value == "" && here == 0 && number >= 0 && !f.NodeRank.Given:
-		return fmt.Errorf("this is node %d of %s, and how many there are is in no variable: give --nodes, or --nodes 1 for this one alone", number, p.By)
+		return fmt.Errorf("this is node %d of %s, and how many there are is in no variable: give --nodes, or --nodes 1 for this one alone",
+			number, p.By)
 	case s.value == "":
 		j.Nodes = max(here, 1)
 		j.Min, j.Max = j.Nodes, j.Nodes
@@ -193,19 +196,22 @@ func (f Flags) nodes(j *Job, p Place, _ int) error {
 	if f.NodeRank.Given {
 		number = f.NodeRank.N
 		if number < 0 || number >= j.Nodes {
-			return wrong("--node-rank", f.NodeRank.String(), "there are %d nodes, numbered from 0; want 0 to %d, or a larger --nodes", j.Nodes, j.Nodes-1)
+			return wrong("--node-rank", f.NodeRank.String(), "there are %d nodes, numbered from 0; want 0 to %d, or a larger --nodes",
+				j.Nodes, j.Nodes-1)
 		}
 	} else if p.Said.NodeRank.Given && p.Size == 0 {
 		number = p.Said.NodeRank.N
 	}
 	if p.Alone && j.Nodes > 1 && !f.NodeRank.Given {
-		return fmt.Errorf("the job has %d nodes and this runs on the first alone, in its batch script: write '%s weft run', or --nodes 1 for this node alone", p.Nodes, onePerNode(p))
+		return fmt.Errorf("the job has %d nodes and this runs on the first alone, in its batch script: write '%s weft run', or --nodes 1 for this node alone",
+			p.Nodes, onePerNode(p))
 	}
 	if j.Nodes == 1 {
 		number = 0
 	}
 	if number >= j.Nodes {
-		return fmt.Errorf("this is node %d of %s, but there are %d nodes; give --nodes as the scheduler counts them: %d or more", number, p.By, j.Nodes, number+1)
+		return fmt.Errorf("this is node %d of %s, but there are %d nodes; give --nodes as the scheduler counts them: %d or more",
+			number, p.By, j.Nodes, number+1)
 	}
 	j.Node, j.Numbered = max(number, 0), number >= 0
 	return nil
@@ -230,7 +236,9 @@ func (f Flags) ranks(j *Job, _ Place, _ int) error {
 	}
 	switch {
 	case f.Max.Given && all > j.Max:
-		return wrong("--max", f.Max.String(), "more ranks than that: %d nodes with %d each are %d; raise --max to %d, or start fewer with --nodes or --nproc", j.Nodes, j.NProc, all, all)
+		return wrong("--max", f.Max.String(),
+			"more ranks than that: %d nodes with %d each are %d; raise --max to %d, or start fewer with --nodes or --nproc",
+			j.Nodes, j.NProc, all, all)
 	case f.Min.Given && f.Max.Given && j.Min > j.Max:
 		return wrong("--min", f.Min.String(), "more than --max %d; lower --min or raise --max", j.Max)
 	case f.Min.Given && j.Min > j.Max:
@@ -308,7 +316,8 @@ func (f Flags) meet(j *Job, p Place, _ int) error {
 			return endpoint.wrong("%v", err)
 		}
 		if len(list) != 1 {
-			return endpoint.wrong("one address, that of the first node; several are those of an etcd cluster: --coord etcd://%s", strings.Join(list, ","))
+			return endpoint.wrong("one address, that of the first node; several are those of an etcd cluster: --coord etcd://%s",
+				strings.Join(list, ","))
 		}
 		host, port := split(list[0])
 		return j.inside(p, endpoint, host, port)
@@ -325,7 +334,8 @@ func (f Flags) meet(j *Job, p Place, _ int) error {
 		j.alone()
 		return nil
 	}
-	return fmt.Errorf("%d nodes and no address to meet at: give --coord etcd://host:%d, or --rdzv-endpoint with the first node's host:%d", j.Nodes, EtcdPort, CoordPort)
+	return fmt.Errorf("%d nodes and no address to meet at: give --coord etcd://host:%d, or --rdzv-endpoint with the first node's host:%d",
+		j.Nodes, EtcdPort, CoordPort)
 }
 
 // alone is a coordinator for this process's ranks.

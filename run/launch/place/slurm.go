@@ -37,7 +37,8 @@ func slurm(r *reader) (f found, ok bool) {
 	}
 	if job == "" {
 		if r.halfSlurm() {
-			r.fail("SLURM_PROCID", r.text("SLURM_PROCID"), "a task of Slurm has SLURM_JOB_ID as well; pass on all of Slurm's variables (srun --export=ALL), or unset SLURM_PROCID for ranks of this host alone")
+			r.fail("SLURM_PROCID", r.text("SLURM_PROCID"),
+				"a task of Slurm has SLURM_JOB_ID as well; pass on all of Slurm's variables (srun --export=ALL), or unset SLURM_PROCID for ranks of this host alone")
 			return found{Place: nowhere("slurm")}, true
 		}
 		return f, false
@@ -49,7 +50,8 @@ func slurm(r *reader) (f found, ok bool) {
 	}
 	for _, het := range []string{"SLURM_HET_SIZE", "SLURM_PACK_SIZE"} {
 		if n := r.text(het); n != "" {
-			r.fail(het, n, "a heterogeneous job has nodes and ranks of several kinds, counted anew in each; submit a job of one component (no --het-group, no 'hetjob' or ':'), or one job for each component with the same --coord and --job")
+			r.fail(het, n,
+				"a heterogeneous job has nodes and ranks of several kinds, counted anew in each; submit a job of one component (no --het-group, no 'hetjob' or ':'), or one job for each component with the same --coord and --job")
 			return f, true
 		}
 	}

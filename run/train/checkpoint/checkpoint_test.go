@@ -93,7 +93,8 @@ func TestLayoutsTakeUpOneAnother(t *testing.T) {
 		layout train.Layout
 		n      int
 	}{
-		{train.Layout{Zero: 3}, 4}, {train.Layout{TP: 2, PP: 2, Zero: 1}, 8}, {train.Layout{}, 3}, {train.Layout{Zero: 2}, 5}, {train.Layout{TP: 4}, 4},
+		{train.Layout{Zero: 3}, 4}, {train.Layout{TP: 2, PP: 2, Zero: 1}, 8}, {train.Layout{}, 3}, {train.Layout{Zero: 2}, 5},
+		{train.Layout{TP: 4}, 4},
 	} {
 		losses := session(t, dir, v.layout, v.n, 2*(i+1))
 		if len(losses) != 2 {

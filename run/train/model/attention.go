@@ -32,9 +32,11 @@ func (u *attention) params() []Param {
 	name := u.Name() + "."
 	l.add(Param{Name: name + "norm.gain", Shape: []int{d}, start: start{ones: true}})
 	l.add(Param{Name: name + "norm.bias", Shape: []int{d}})
-	l.add(Param{Name: name + "qkv.weight", Shape: []int{3, d, d}, Offset: []int{0, from, 0}, Size: []int{3, w, d}, Decay: true, start: start{deviation: 0.02}})
+	l.add(Param{Name: name + "qkv.weight", Shape: []int{3, d, d}, Offset: []int{0, from, 0}, Size: []int{3, w, d}, Decay: true,
+		start: start{deviation: 0.02}})
 	l.add(Param{Name: name + "qkv.bias", Shape: []int{3, d}, Offset: []int{0, from}, Size: []int{3, w}})
-	l.add(Param{Name: name + "out.weight", Shape: []int{d, d}, Offset: []int{0, from}, Size: []int{d, w}, Decay: true, start: start{deviation: residual(u.c)}})
+	l.add(Param{Name: name + "out.weight", Shape: []int{d, d}, Offset: []int{0, from}, Size: []int{d, w}, Decay: true,
+		start: start{deviation: residual(u.c)}})
 	l.add(Param{Name: name + "out.bias", Shape: []int{d}})
 	return l.all
 }

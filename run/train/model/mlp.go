@@ -30,9 +30,11 @@ func (u *mlp) params() []Param {
 	name := u.Name() + "."
 	l.add(Param{Name: name + "norm.gain", Shape: []int{d}, start: start{ones: true}})
 	l.add(Param{Name: name + "norm.bias", Shape: []int{d}})
-	l.add(Param{Name: name + "in.weight", Shape: []int{u.c.Hidden, d}, Offset: []int{from, 0}, Size: []int{h, d}, Decay: true, start: start{deviation: 0.02}})
+	l.add(Param{Name: name + "in.weight", Shape: []int{u.c.Hidden, d}, Offset: []int{from, 0}, Size: []int{h, d}, Decay: true,
+		start: start{deviation: 0.02}})
 	l.add(Param{Name: name + "in.bias", Shape: []int{u.c.Hidden}, Offset: []int{from}, Size: []int{h}})
-	l.add(Param{Name: name + "out.weight", Shape: []int{d, u.c.Hidden}, Offset: []int{0, from}, Size: []int{d, h}, Decay: true, start: start{deviation: residual(u.c)}})
+	l.add(Param{Name: name + "out.weight", Shape: []int{d, u.c.Hidden}, Offset: []int{0, from}, Size: []int{d, h}, Decay: true,
+		start: start{deviation: residual(u.c)}})
 	l.add(Param{Name: name + "out.bias", Shape: []int{d}})
 	return l.all
 }

@@ -169,7 +169,8 @@ func New(c Config, s Shard, align int) (*Net, error) {
 		return nil, fmt.Errorf("model: %d heads are not divided evenly by %d tensor ranks; take one of %s", c.Heads, s.Tensors, divisors(c.Heads))
 	}
 	if c.Hidden%s.Tensors != 0 {
-		return nil, fmt.Errorf("model: hidden width %d is not divided evenly by %d tensor ranks; take one of %s", c.Hidden, s.Tensors, divisors(c.Hidden))
+		return nil, fmt.Errorf("model: hidden width %d is not divided evenly by %d tensor ranks; take one of %s",
+			c.Hidden, s.Tensors, divisors(c.Hidden))
 	}
 	if s.Stages > c.Layers {
 		return nil, fmt.Errorf("model: %d layers make at most as many stages, not %d", c.Layers, s.Stages)

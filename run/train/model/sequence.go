@@ -36,7 +36,8 @@ func (n *Net) NewCache() Cache {
 // them by the time that a reader's Need returns. The parameters stay the caller's.
 func (n *Net) Read(p []float32, c Cache, have int) (*Sequence, error) {
 	if n.Config.Kind != GPT || n.Shard.Tensors != 1 || n.Shard.Stages != 1 {
-		return nil, fmt.Errorf("model: a sequence is read by a whole GPT, not by %s %d/%d of %d stages", n.Config.Kind, n.Shard.Tensor+1, n.Shard.Tensors, n.Shard.Stages)
+		return nil, fmt.Errorf("model: a sequence is read by a whole GPT, not by %s %d/%d of %d stages",
+			n.Config.Kind, n.Shard.Tensor+1, n.Shard.Tensors, n.Shard.Stages)
 	}
 	if len(p) < n.Len || len(c.Keys) != n.Config.Layers || len(c.Values) != n.Config.Layers {
 		return nil, fmt.Errorf("model: %d parameters and a cache of %d layers; want %d and %d", len(p), len(c.Keys), n.Len, n.Config.Layers)

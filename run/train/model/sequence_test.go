@@ -13,7 +13,8 @@ import (
 func TestSequenceIsForward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		heads := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "heads")
-		c := Config{Kind: GPT, Vocab: 64, Context: rapid.IntRange(1, 20).Draw(t, "context"), Width: heads * rapid.IntRange(1, 6).Draw(t, "size"), Heads: heads, Hidden: rapid.IntRange(1, 24).Draw(t, "hidden"), Layers: rapid.IntRange(1, 3).Draw(t, "layers")}
+		c := Config{Kind: GPT, Vocab: 64, Context: rapid.IntRange(1, 20).Draw(t, "context"), Width: heads * rapid.IntRange(1, 6).Draw(t, "size"),
+			Heads: heads, Hidden: rapid.IntRange(1, 24).Draw(t, "hidden"), Layers: rapid.IntRange(1, 3).Draw(t, "layers")}
 		n, err := New(c, Shard{}, rapid.SampledFrom([]int{1, 8}).Draw(t, "align"))
 		if err != nil {
 			t.Fatal(err)

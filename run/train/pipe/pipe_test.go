@@ -61,7 +61,8 @@ func TestBubbleIsItsFormula(t *testing.T) {
 				}
 			}
 			if len(count) != 2*m || kept != 0 || most != k.Kept(s, p, m) {
-				t.Fatalf("%s stage %d of %d: %d different passes of %d, %d kept at the end, %d at most of %d", k, s, p, len(count), 2*m, kept, most, k.Kept(s, p, m))
+				t.Fatalf("%s stage %d of %d: %d different passes of %d, %d kept at the end, %d at most of %d",
+					k, s, p, len(count), 2*m, kept, most, k.Kept(s, p, m))
 			}
 		}
 	})

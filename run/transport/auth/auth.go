@@ -278,5 +278,6 @@ func CheckToken(token, host string, open bool) error {
 	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() {
 		return nil
 	}
-	return fmt.Errorf("address %q can be reached from other hosts, but there is no cluster token; set WEFT_TOKEN to the same secret on all ranks", host)
+	return fmt.Errorf("address %q can be reached from other hosts, but there is no cluster token; set WEFT_TOKEN to the same secret on all ranks",
+		host)
 }

@@ -90,8 +90,8 @@ func (k *Key) Blocks(hashes, b []byte) []byte {
 	return hashes
 }
 
-// Tail is the checksum of bytes that follow a header, of their blocks' hashes. It belongs to the frame of the header that was written or taken
-// last, and to no other.
+// Tail is the checksum of bytes that follow a header, of their blocks' hashes. It belongs to the frame of the header that was written or
+// taken last, and to no other.
 func (k *Key) Tail(hashes []byte) uint32 {
 	if k.block == nil {
 		return crc32.Update(0, castagnoli, hashes)

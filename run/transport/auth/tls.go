@@ -74,8 +74,9 @@ func tokenTLS(token string) (*tls.Config, error) {
 	}
 	authority := ed25519.NewKeyFromSeed(mac(token, "tls authority"))
 	// The same on all ranks: nothing in it is random, and it never ends.
-	of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " token"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<35, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{1}}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " token"}, NotBefore: time.Unix(0, 0),
+		NotAfter: time.Unix(1<<35, 0),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, SubjectKeyId: []byte{1}}
 	raw, err := x509.CreateCertificate(rand.Reader, of, of, authority.Public(), authority)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,10 @@ func tokenTLS(token string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	mine := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotBefore: of.NotBefore, NotAfter: of.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, AuthorityKeyId: of.SubjectKeyId}
+	mine := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: of.NotBefore, NotAfter: of.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		AuthorityKeyId: of.SubjectKeyId}
 	if raw, err = x509.CreateCertificate(rand.Reader, mine, root, public, authority); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,8 @@ type Way struct {
 // Ways are those that are known, in the order of the table.
 var Ways = []Way{
 	{Name: "tcp", Kind: "sockets", Transport: "tcp", Plain: true, Copies: 2, Why: "into the kernel and out of it"},
-	{Name: "shm", Kind: "shared memory", Transport: "shm", Copies: 1, Why: "out of the sender's registered memory; a sum reads it in place, without one"},
+	{Name: "shm", Kind: "shared memory", Transport: "shm", Copies: 1,
+		Why: "out of the sender's registered memory; a sum reads it in place, without one"},
 	{Name: "shm-plain", Kind: "shared memory", Transport: "shm", Plain: true, Copies: 1, Why: "by process_vm_readv"},
 	{Name: "ucx-posix", Kind: "UCX", Transport: "ucx", UCX: "posix", Plain: true, Copies: 2, Why: "into shared memory and out of it"},
 	{Name: "ucx-cma", Kind: "UCX", Transport: "ucx", UCX: "posix,cma", Plain: true, Copies: 1, Why: "by process_vm_readv"},
@@ -132,7 +133,8 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 }
 
 // moves are the system calls that move data; the others wait.
-var moves = []string{"read", "write", "readv", "writev", "sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg", "process_vm_readv", "process_vm_writev", "splice", "vmsplice"}
+var moves = []string{"read", "write", "readv", "writev", "sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg",
+	"process_vm_readv", "process_vm_writev", "splice", "vmsplice"}
 
 // count takes the calls of a traced run.
 func (r *Row) count(calls map[string]int, messages int) {

@@ -74,7 +74,8 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	if rows[0].Calls < 4 || rows[1].Calls > rows[0].Calls {
-		t.Errorf("system calls a MiB: %g over tcp (%v), %g in shared memory (%v)", rows[0].Calls, rows[0].CallNames, rows[1].Calls, rows[1].CallNames)
+		t.Errorf("system calls a MiB: %g over tcp (%v), %g in shared memory (%v)",
+			rows[0].Calls, rows[0].CallNames, rows[1].Calls, rows[1].CallNames)
 	}
 }
 
@@ -101,7 +102,8 @@ func TestPerftestTable(t *testing.T) {
 
 // FuzzPerftest: whatever a program prints, a table is read or refused.
 func FuzzPerftest(f *testing.F) {
-	for _, s := range []string{"iterations,50.0%,avg\n1,2,3\n", "x\niterations,a\n1\n", "iterations,a,b\n1\n", "iterations,\n", "iterations,a\n1,z"} {
+	for _, s := range []string{"iterations,50.0%,avg\n1,2,3\n", "x\niterations,a\n1\n", "iterations,a,b\n1\n", "iterations,\n",
+		"iterations,a\n1,z"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -16,7 +16,8 @@ import (
 
 // perftest measures a way of UCX by UCX's own program, ucx_perftest: what the library itself reaches, without weft.
 func perftest(ctx context.Context, w Way, message int) Row {
-	r := Row{Name: "ucx_perftest " + strings.ReplaceAll(w.UCX, ",", "+"), Kind: "UCX alone", Copies: w.Copies, CopiesWhy: w.Why, Message: message, Origin: "measured"}
+	r := Row{Name: "ucx_perftest " + strings.ReplaceAll(w.UCX, ",", "+"), Kind: "UCX alone", Copies: w.Copies, CopiesWhy: w.Why,
+		Message: message, Origin: "measured"}
 	short, err := perftestOnce(ctx, w.UCX, "tag_lat", 8, 20000)
 	if err == nil {
 		var long map[string]float64

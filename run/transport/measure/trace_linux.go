@@ -112,7 +112,9 @@ func (t *tracer) entered(tid int) {
 
 // callNames are the system calls that move data.
 var callNames = map[uint64]string{
-	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_READV: "readv", unix.SYS_WRITEV: "writev", unix.SYS_SENDTO: "sendto", unix.SYS_RECVFROM: "recvfrom",
-	unix.SYS_SENDMSG: "sendmsg", unix.SYS_RECVMSG: "recvmsg", unix.SYS_SENDMMSG: "sendmmsg", unix.SYS_RECVMMSG: "recvmmsg",
-	unix.SYS_PROCESS_VM_READV: "process_vm_readv", unix.SYS_PROCESS_VM_WRITEV: "process_vm_writev", unix.SYS_SPLICE: "splice", unix.SYS_VMSPLICE: "vmsplice",
+	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_READV: "readv", unix.SYS_WRITEV: "writev", unix.SYS_SENDTO: "sendto",
+	unix.SYS_RECVFROM: "recvfrom",
+	unix.SYS_SENDMSG:  "sendmsg", unix.SYS_RECVMSG: "recvmsg", unix.SYS_SENDMMSG: "sendmmsg", unix.SYS_RECVMMSG: "recvmmsg",
+	unix.SYS_PROCESS_VM_READV: "process_vm_readv", unix.SYS_PROCESS_VM_WRITEV: "process_vm_writev", unix.SYS_SPLICE: "splice",
+	unix.SYS_VMSPLICE: "vmsplice",
 }

@@ -202,9 +202,12 @@ func TestMeanwhile(t *testing.T) {
 		waits    func(p transport.Port) error
 		meets    func(p transport.Port) error
 	}{
-		{"receive", false, func(p transport.Port) error { return p.Recv(1, 0, make([]byte, 8)) }, func(p transport.Port) error { return p.Send(0, 0, make([]byte, 8)) }},
-		{"send", false, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) }, func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
-		{"announced", true, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) }, func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
+		{"receive", false, func(p transport.Port) error { return p.Recv(1, 0, make([]byte, 8)) },
+			func(p transport.Port) error { return p.Send(0, 0, make([]byte, 8)) }},
+		{"send", false, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) },
+			func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
+		{"announced", true, func(p transport.Port) error { return p.Send(1, 0, make([]byte, long)) },
+			func(p transport.Port) error { return p.Recv(0, 0, make([]byte, long)) }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			_, p := pair(t)

@@ -1,8 +1,8 @@
 // Package meter counts what collectives of this host send over its links, so that transfers (package xfer) leave them their share.
 //
 // The count is a page of shared memory, one for each user and network namespace. Agents of transfers make it and read it; ranks add to it
-// once it is there. It stays, 4 KiB in /dev/shm, and the next agent goes on with it: a rank maps the page once for its life, so that what it sends after
-// the page was removed would be counted where no later agent looks.
+// once it is there. It stays, 4 KiB in /dev/shm, and the next agent goes on with it: a rank maps the page once for its life, so that what
+// it sends after the page was removed would be counted where no later agent looks.
 package meter
 
 import "sync/atomic"
@@ -45,8 +45,8 @@ func Came(n int) {
 	}
 }
 
-// Open makes the count, and gives a function that reads it: how many bytes collectives of this host have sent and received, from no particular
-// time on. It is nil where there is no shared memory: then nobody knows.
+// Open makes the count, and gives a function that reads it: how many bytes collectives of this host have sent and received, from no
+// particular time on. It is nil where there is no shared memory: then nobody knows.
 func Open() func() (sent, came uint64) {
 	p := mapped.Load()
 	if p == nil {

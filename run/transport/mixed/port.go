@@ -184,7 +184,8 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 	return p.told(b, b.Recv(from, in.Channel, in.Dst))
 }
 
-// Overlaps: in shared memory a message waits where it lies; over tcp, what comes while this rank sends must have been asked for, or it is copied once more.
+// Overlaps: in shared memory a message waits where it lies; over tcp, what comes while this rank sends must have been asked for, or it is
+// copied once more.
 func (p *port) Overlaps(to, from int) bool { return p.index[to] < 0 && p.index[from] < 0 }
 
 // Holder is nil: in shared memory a message is read where it lies.

@@ -117,7 +117,8 @@ func meeting(cfg Config) (*Meeting, error) {
 	if err := auth.CheckToken(cfg.Token, host, cfg.NoToken); err != nil {
 		return nil, err
 	}
-	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size), change: make(chan struct{})}
+	r := &Meeting{cfg: cfg, addr: addr, links: make([]*link, cfg.Size), left: make([]error, cfg.Size), came: make([]bool, cfg.Size),
+		change: make(chan struct{})}
 	_, err = rand.Read(r.self[:])
 	return r, err
 }
@@ -255,7 +256,8 @@ func (r *Meeting) host(ctx context.Context) error {
 // among them, and the others may not find it.
 func (r *Meeting) found(at net.Addr) {
 	host, _, _ := net.SplitHostPort(r.addr)
-	if got, port, err := net.SplitHostPort(at.String()); err == nil && host != "" && net.ParseIP(got).IsUnspecified() && !net.ParseIP(host).IsUnspecified() {
+	if got, port, err := net.SplitHostPort(at.String()); err == nil && host != "" && net.ParseIP(got).IsUnspecified() &&
+		!net.ParseIP(host).IsUnspecified() {
 		r.addr, r.foreign = net.JoinHostPort(host, port), host
 		return
 	}
@@ -272,7 +274,8 @@ func (r *Meeting) notAll(missing []int, start time.Time, why error) error {
 			return fmt.Errorf("%s of %d came to %s and left before all had met%s: %w", plural("rank", gone), r.cfg.Size, r.addr, r.away(), why)
 		}
 	}
-	return fmt.Errorf("%s of %d did not come to %s within %s%s%s: %w", plural("rank", never), r.cfg.Size, r.addr, since(start), note, r.away(), why)
+	return fmt.Errorf("%s of %d did not come to %s within %s%s%s: %w", plural("rank", never), r.cfg.Size, r.addr, since(start), note,
+		r.away(), why)
 }
 
 // Listen takes the address, or all of this host's where its own name leads to
@@ -314,14 +317,16 @@ func (r *Meeting) unknown(err error) {
 		return
 	}
 	r.named = true
-	r.cfg.Log.Warn("the name of the rendezvous is not known yet: waiting for it until the join limit", "rank", r.cfg.Rank, "at", r.addr, "error", err,
+	r.cfg.Log.Warn("the name of the rendezvous is not known yet: waiting for it until the join limit",
+		"rank", r.cfg.Rank, "at", r.addr, "error", err,
 		"fix", "if it has no such name, give its address: --master-addr, or MASTER_ADDR")
 }
 
 // away says who came and was turned away, and why others may not have come.
 func (r *Meeting) away() string {
 	if r.foreign != "" {
-		return fmt.Sprintf(" (%s is no address of rank 0's host: set MASTER_ADDR to one, or let %s lead there)", r.foreign, r.foreign) + r.turned()
+		return fmt.Sprintf(" (%s is no address of rank 0's host: set MASTER_ADDR to one, or let %s lead there)",
+			r.foreign, r.foreign) + r.turned()
 	}
 	return r.turned()
 }
@@ -372,7 +377,8 @@ func (r *Meeting) admit(h auth.Hello) error {
 	case r.links[h.Rank] != nil && r.links[h.Rank].by.process() == visitOf(h).process():
 		return r.again(h)
 	case r.links[h.Rank] != nil:
-		err = fmt.Errorf("two processes came to %s as rank %d: each needs a rank of its own (RANK), or one of an earlier start still runs", r.addr, h.Rank)
+		err = fmt.Errorf("two processes came to %s as rank %d: each needs a rank of its own (RANK), or one of an earlier start still runs",
+			r.addr, h.Rank)
 	case r.begun:
 		return fmt.Errorf("rank %d was here before and left", h.Rank)
 	}
@@ -462,7 +468,8 @@ func (r *Meeting) come(ctx context.Context) error {
 			wait := r.wait
 			r.mu.Unlock()
 			if len(wait) > 0 {
-				return fmt.Errorf("rank %d waited for %s of %d at %s for %s: %w", r.cfg.Rank, plural("rank", wait), r.cfg.Size, r.addr, since(start), ctx.Err())
+				return fmt.Errorf("rank %d waited for %s of %d at %s for %s: %w", r.cfg.Rank, plural("rank", wait), r.cfg.Size, r.addr, since(start),
+					ctx.Err())
 			}
 			return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
 		}
@@ -482,7 +489,8 @@ func (r *Meeting) visit(ctx context.Context) error {
 	line := auth.Line{Addr: r.addr, TLS: r.cfg.TLS, Token: r.cfg.Token}
 	line.Control = small
 	r.tries++
-	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size, Extra: newVisit(r.self, r.tries)})
+	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size,
+		Extra: newVisit(r.self, r.tries)})
 	if err != nil {
 		return err
 	}
@@ -544,7 +552,8 @@ func told(f frame) *failure { return &failure{string(f.body), f.round != 0} }
 
 func failed(rank int, err error) frame {
 	text := err.Error()
-	return frame{kind: kindFail, rank: uint32(rank), round: uint32(boolInt(errors.Is(err, context.Canceled))), body: []byte(text[:min(len(text), maxWord)])}
+	return frame{kind: kindFail, rank: uint32(rank), round: uint32(boolInt(errors.Is(err, context.Canceled))),
+		body: []byte(text[:min(len(text), maxWord)])}
 }
 
 // permanent tells the errors that trying again does not mend.

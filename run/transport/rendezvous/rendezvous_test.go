@@ -261,7 +261,8 @@ func TestWhoGaveUpIsNotMissing(t *testing.T) {
 	known(0, func(r *Meeting) bool { return slices.Equal(r.missing(), []int{1, 2, 3}) })
 	giveUp()
 	wg.Wait()
-	if err := errs[0]; err == nil || !strings.Contains(err.Error(), "rank 3 of 4 did not come") || !strings.Contains(err.Error(), "ranks 1, 2 came and left again") {
+	if err := errs[0]; err == nil || !strings.Contains(err.Error(), "rank 3 of 4 did not come") ||
+		!strings.Contains(err.Error(), "ranks 1, 2 came and left again") {
 		t.Errorf("rank 0: %v", err)
 	}
 	for _, rank := range []int{1, 2} {
@@ -535,7 +536,8 @@ func TestLeave(t *testing.T) {
 	}
 	defer closeAll(meetings)
 	meetings[1].Close()
-	if _, err := meetings[0].Gather(within(t, 50*time.Second), nil); err == nil || !strings.Contains(err.Error(), "rank 1 left the rendezvous: it took its leave") {
+	if _, err := meetings[0].Gather(within(t, 50*time.Second), nil); err == nil ||
+		!strings.Contains(err.Error(), "rank 1 left the rendezvous: it took its leave") {
 		t.Error(err)
 	}
 }
@@ -548,7 +550,8 @@ func TestLeaveForAReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		meetings[who].Leave(errors.New("the disk is full"))
-		if _, err := meetings[1-who].Gather(within(t, 50*time.Second), nil); err == nil || !strings.Contains(err.Error(), "it gave up: the disk is full") {
+		if _, err := meetings[1-who].Gather(within(t, 50*time.Second), nil); err == nil ||
+			!strings.Contains(err.Error(), "it gave up: the disk is full") {
 			t.Errorf("rank %d left: %v", who, err)
 		}
 		closeAll(meetings)
@@ -688,7 +691,8 @@ func TestTheLaterAttemptCounts(t *testing.T) {
 	if l := m.links[1]; l == nil || !l.in || l.conn != second {
 		t.Errorf("rank 1 is not there by its later connection: %+v", l)
 	}
-	if err := m.admit(auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 3, Extra: newVisit([8]byte{8}, 1)}); err == nil || !strings.Contains(err.Error(), "two processes") {
+	if err := m.admit(auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 3, Extra: newVisit([8]byte{8}, 1)}); err == nil ||
+		!strings.Contains(err.Error(), "two processes") {
 		t.Errorf("another process as rank 1: %v", err)
 	}
 	m.Close()
@@ -697,7 +701,8 @@ func TestTheLaterAttemptCounts(t *testing.T) {
 // Rank 0 was given an address that its host does not have: it says so when nobody finds it there.
 func TestAddressOfAnotherHost(t *testing.T) {
 	_, err := Join(within(t, 300*time.Millisecond), Config{Addr: "203.0.113.7:0", Size: 2, Token: "t"})
-	if err == nil || !strings.Contains(err.Error(), "rank 1 of 2 did not come to 203.0.113.7:") || !strings.Contains(err.Error(), "203.0.113.7 is no address of rank 0's host: set MASTER_ADDR") {
+	if err == nil || !strings.Contains(err.Error(), "rank 1 of 2 did not come to 203.0.113.7:") ||
+		!strings.Contains(err.Error(), "203.0.113.7 is no address of rank 0's host: set MASTER_ADDR") {
 		t.Error(err)
 	}
 }
@@ -723,7 +728,8 @@ func TestTLSOnOneSide(t *testing.T) {
 		})
 		_, err := Join(ctx, Config{Listener: l, Size: 2, Token: "t", TLS: configs[0], Log: log})
 		wg.Wait()
-		if err == nil || !strings.Contains(err.Error(), "give all ranks the same WEFT_TLS)") || !strings.Contains(b.String(), "TLS, and this end has") {
+		if err == nil || !strings.Contains(err.Error(), "give all ranks the same WEFT_TLS)") ||
+			!strings.Contains(b.String(), "TLS, and this end has") {
 			t.Errorf("rank %d has TLS: %v\n%s", with, err, b.String())
 		}
 	}

@@ -85,7 +85,8 @@ func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size}), table: header - tableSize, named: map[uint64]uint64{},
+	return &arena{file: f, mem: mem, huge: hugeShared(), x: newExtents(span{header, size}), table: header - tableSize,
+		named: map[uint64]uint64{},
 		paged: map[uint64]int{}, held: map[uint64]*held{}}, nil
 }
 
@@ -94,7 +95,8 @@ func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 func mapArena(f *os.File, size uint64) ([]byte, error) {
 	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("shm: map an arena of %d bytes: %w; all of it is reserved and none used, so `ulimit -v` must not limit it", size, err)
+		return nil, fmt.Errorf("shm: map an arena of %d bytes: %w; all of it is reserved and none used, so `ulimit -v` must not limit it",
+			size, err)
 	}
 	mem := unsafe.Slice((*byte)(p), size)
 	_ = unix.Madvise(mem, unix.MADV_DONTDUMP) // a core file would hold every rank's memory
@@ -113,7 +115,8 @@ func hugeShared() bool {
 		return false
 	}
 	s := string(b)
-	return strings.Contains(s, "[advise]") || strings.Contains(s, "[within_size]") || strings.Contains(s, "[always]") || strings.Contains(s, "[force]")
+	return strings.Contains(s, "[advise]") || strings.Contains(s, "[within_size]") || strings.Contains(s, "[always]") ||
+		strings.Contains(s, "[force]")
 }
 
 // alloc gets n bytes, zeroed: at a multiple of 64, of 128 if they are as many, as
@@ -152,7 +155,9 @@ func (a *arena) alloc(n int) ([]byte, error) {
 	}
 	s, ok := a.x.take(size, align)
 	if !ok {
-		return nil, fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d (the memory, or half of what ulimit -v leaves, for each rank) has %d in use", transport.ErrNoMemory, n, len(a.mem), a.allocated)
+		return nil,
+			fmt.Errorf("shm: %w: %d bytes wanted, the arena of %d (the memory, or half of what ulimit -v leaves, for each rank) has %d in use",
+				transport.ErrNoMemory, n, len(a.mem), a.allocated)
 	}
 	if err := a.commit(s); err != nil {
 		a.x.give(s.start)

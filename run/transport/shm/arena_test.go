@@ -124,7 +124,8 @@ func TestArena(t *testing.T) {
 		var live []piece
 		t.Repeat(map[string]func(*rapid.T){
 			"alloc": func(t *rapid.T) {
-				n := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 100<<10), rapid.IntRange(large-100, large+100), rapid.IntRange(0, 5<<20)).Draw(t, "n")
+				n := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, 100<<10), rapid.IntRange(large-100, large+100),
+					rapid.IntRange(0, 5<<20)).Draw(t, "n")
 				b, err := a.alloc(n)
 				if err != nil {
 					if !errors.Is(err, transport.ErrNoMemory) {

@@ -17,13 +17,14 @@ func init() { bodies["echo"] = echo }
 // echo is rank 1 of 2: it receives rounds of messages of a size and answers each
 // with one of another size, until it is told that there are none.
 func echo(c *conform.Child) error {
-	e, err := Open(context.Background(), Config{Rank: 1, Size: 2, NoPull: c.Args[0] == "staged", Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
-		if err := c.Say(mine); err != nil {
-			return nil, err
-		}
-		theirs, err := c.Hear()
-		return [][]byte{theirs, mine}, err
-	}})
+	e, err := Open(context.Background(), Config{Rank: 1, Size: 2, NoPull: c.Args[0] == "staged",
+		Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
+			if err := c.Say(mine); err != nil {
+				return nil, err
+			}
+			theirs, err := c.Hear()
+			return [][]byte{theirs, mine}, err
+		}})
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,8 @@ func echo(c *conform.Child) error {
 		if err := p.Recv(0, 1, order[:]); err != nil {
 			return err
 		}
-		rounds, n, answer := binary.LittleEndian.Uint64(order[:]), int(binary.LittleEndian.Uint64(order[8:])), int(binary.LittleEndian.Uint64(order[16:]))
+		rounds, n, answer := binary.LittleEndian.Uint64(order[:]), int(binary.LittleEndian.Uint64(order[8:])),
+			int(binary.LittleEndian.Uint64(order[16:]))
 		if rounds == 0 {
 			return e.Close()
 		}
@@ -61,13 +63,14 @@ func echo(c *conform.Child) error {
 func BenchmarkPort(b *testing.B) {
 	for _, how := range []string{"lent", "pulled", "staged"} {
 		c := conform.Spawn(b, 1, "echo", how)
-		e, err := Open(context.Background(), Config{Rank: 0, Size: 2, NoPull: how == "staged", Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
-			theirs, err := c.Hear(0)
-			if err != nil {
-				return nil, err
-			}
-			return [][]byte{mine, theirs}, c.Say(0, mine)
-		}})
+		e, err := Open(context.Background(), Config{Rank: 0, Size: 2, NoPull: how == "staged",
+			Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
+				theirs, err := c.Hear(0)
+				if err != nil {
+					return nil, err
+				}
+				return [][]byte{mine, theirs}, c.Say(0, mine)
+			}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -94,7 +94,8 @@ func (a *arena) fence(b []byte) (end func() error, err error) {
 		return nil, fmt.Errorf("shm: protect %d bytes that were not got from Alloc", len(b))
 	}
 	if have := available(); at.size() >= heavy && at.size()+margin > have {
-		return nil, fmt.Errorf("shm: %w: %d bytes to protect as many, %d available of which %d stay free", transport.ErrNoMemory, at.size(), have, uint64(margin))
+		return nil, fmt.Errorf("shm: %w: %d bytes to protect as many, %d available of which %d stay free",
+			transport.ErrNoMemory, at.size(), have, uint64(margin))
 	}
 	to, ok := a.x.take(at.size(), page)
 	if !ok {

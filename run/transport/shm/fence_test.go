@@ -135,7 +135,8 @@ func TestFences(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if all := []span{{header, uint64(len(a.mem))}}; !slices.Equal(a.x.free, all) || a.moves.Load() != nil || len(a.held) > 0 || a.allocated != 0 {
+		if all := []span{{header, uint64(len(a.mem))}}; !slices.Equal(a.x.free, all) || a.moves.Load() != nil || len(a.held) > 0 ||
+			a.allocated != 0 {
 			t.Fatalf("left: free %v, %d held, %d bytes allocated", a.x.free, len(a.held), a.allocated)
 		}
 	})

@@ -28,8 +28,8 @@ func init() {
 	bodies["watched"] = watched
 }
 
-// watched opens an endpoint, tells how many files the process has open, and then which ranks are gone as often as it is asked. Rank 3 closes its endpoint
-// instead, and its process stays.
+// watched opens an endpoint, tells how many files the process has open, and then which ranks are gone as often as it is asked. Rank 3
+// closes its endpoint instead, and its process stays.
 func watched(c *conform.Child) error {
 	before := files()
 	e, err := opened(c)

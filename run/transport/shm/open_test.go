@@ -215,20 +215,21 @@ func TestRankEndsAtTheMeeting(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	before := descriptors(t)
 	child := conform.Spawn(t, 1, "hello and end")
-	_, err := Open(context.Background(), Config{Rank: 0, Size: 2, Arena: 1 << 30, Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
-		if err := child.Say(0, mine); err != nil {
-			return nil, err
-		}
-		if err := child.Wait(); err != nil {
-			return nil, err
-		}
-		c, l, err := newCard(1, 2)
-		if err != nil {
-			return nil, err
-		}
-		l.Close()
-		return [][]byte{mine, c.put()}, nil
-	}})
+	_, err := Open(context.Background(), Config{Rank: 0, Size: 2, Arena: 1 << 30,
+		Gather: func(_ context.Context, mine []byte) ([][]byte, error) {
+			if err := child.Say(0, mine); err != nil {
+				return nil, err
+			}
+			if err := child.Wait(); err != nil {
+				return nil, err
+			}
+			c, l, err := newCard(1, 2)
+			if err != nil {
+				return nil, err
+			}
+			l.Close()
+			return [][]byte{mine, c.put()}, nil
+		}})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("rank 0 meets rank 1: process %d: no such process", child.Pid(0))) {
 		t.Errorf("got %v, want that the process of rank 1 has ended", err)
 	}

@@ -103,7 +103,8 @@ func (p *pass) takeRound(ctx context.Context) error {
 		for i := range some {
 			at := b[i*roundSize:]
 			m := &met{pid: int(int32(le.Uint32(at[4:]))), began: le.Uint64(at[8:]), pidfd: -1}
-			m.hello = hello{rank: int(int32(le.Uint32(at))), size: p.me.size, arena: le.Uint64(at[16:]), word: le.Uint64(at[24:]), value: le.Uint64(at[32:])}
+			m.hello = hello{rank: int(int32(le.Uint32(at))), size: p.me.size, arena: le.Uint64(at[16:]), word: le.Uint64(at[24:]),
+				value: le.Uint64(at[32:])}
 			m.file = os.NewFile(uintptr(fds[i]), "weft arena of a peer")
 			err := m.check()
 			if err == nil && (m.rank < 1 || m.rank >= p.me.size || m.rank == p.me.rank) {

@@ -53,7 +53,8 @@ func MapShare(f *os.File) ([]byte, error) {
 	}
 	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(st.Size()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("shm: map %d bytes of another process: %w; all of it is reserved and none used, so `ulimit -v` must not limit it", st.Size(), err)
+		return nil, fmt.Errorf("shm: map %d bytes of another process: %w; all of it is reserved and none used, so `ulimit -v` must not limit it",
+			st.Size(), err)
 	}
 	mem := unsafe.Slice((*byte)(p), st.Size())
 	_ = unix.Madvise(mem, unix.MADV_DONTDUMP)

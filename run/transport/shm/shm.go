@@ -113,7 +113,8 @@ func (e *Endpoint) meet(ctx context.Context, c *Config) error {
 	p := &pass{
 		me: mine, cards: cards, file: e.arena.file, listener: listener,
 		refused: func() { e.refused.Add(1) },
-		mine:    hello{rank: e.rank, size: e.size, arena: uint64(len(e.arena.mem)), word: uint64(uintptr(unsafe.Pointer(e.word))), value: *e.word},
+		mine: hello{rank: e.rank, size: e.size, arena: uint64(len(e.arena.mem)), word: uint64(uintptr(unsafe.Pointer(e.word))),
+			value: *e.word},
 	}
 	if e.peers, err = p.run(ctx); err != nil {
 		return err

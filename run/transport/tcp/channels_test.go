@@ -15,8 +15,8 @@ import (
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
 )
 
-// Channels that run side by side have a stream each: while one of the two streams takes nothing, long and short messages of the other channel
-// go on. When a stream is lost, its channel's messages take the other one.
+// Channels that run side by side have a stream each: while one of the two streams takes nothing, long and short messages of the other
+// channel go on. When a stream is lost, its channel's messages take the other one.
 func TestChannelsHaveStreams(t *testing.T) {
 	es, ports := pair(t)
 	for _, p := range ports {

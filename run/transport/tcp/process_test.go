@@ -278,7 +278,8 @@ func TestWrongNetwork(t *testing.T) {
 		}
 		said += r.err.String()
 	}
-	if !strings.Contains(said, "has no route to") || !strings.Contains(said, "use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS)") {
+	if !strings.Contains(said, "has no route to") ||
+		!strings.Contains(said, "use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS)") {
 		t.Errorf("they said %q", said)
 	}
 }

@@ -37,7 +37,8 @@ func couple(t *testing.T) (es []*Endpoint, ports [2]*port) {
 func framed(call [transport.CallSize]byte, channel, msgno uint32, b []byte) []byte {
 	f := make([]byte, frame.HeaderSize, frame.HeaderSize+len(b))
 	copy(f[56:], call[:])
-	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: channel, Msgno: msgno}).Put((*[frame.HeaderSize]byte)(f), auth.PlainKey())
+	(&frame.Header{Kind: frame.Data, Length: len(b), Total: uint64(len(b)), Channel: channel, Msgno: msgno}).Put((*[frame.HeaderSize]byte)(f),
+		auth.PlainKey())
 	return append(f, b...)
 }
 
@@ -65,7 +66,8 @@ func TestQuickSplit(t *testing.T) {
 	es, ports := couple(t)
 	const n = 40
 	s := es[1].wire.Link(0).Streams()[0]
-	for k, cut := range []int{1, 8, 55, frame.HeaderSize - 1, frame.HeaderSize, frame.HeaderSize + 1, frame.HeaderSize + 32, frame.HeaderSize + n - 1} {
+	for k, cut := range []int{1, 8, 55, frame.HeaderSize - 1, frame.HeaderSize, frame.HeaderSize + 1, frame.HeaderSize + 32,
+		frame.HeaderSize + n - 1} {
 		want, in := make([]byte, n), make([]byte, n)
 		fillRandom(want, uint64(k))
 		for _, p := range ports {
@@ -250,7 +252,8 @@ func TestQuickReaders(t *testing.T) {
 						b[i] = byte(k + i + int(id))
 					}
 					at := 0
-					err := p.Exchange(transport.Outgoing{To: peer, Bytes: b[:n]}, transport.Incoming{From: peer, N: n, Take: func(x []byte) { at += copy(in[at:], x) }}, nil)
+					err := p.Exchange(transport.Outgoing{To: peer, Bytes: b[:n]},
+						transport.Incoming{From: peer, N: n, Take: func(x []byte) { at += copy(in[at:], x) }}, nil)
 					if err != nil || !bytes.Equal(in[:n], b[:n]) {
 						t.Errorf("communicator %d, round %d: %v, %x instead of %x", id+1, k, err, in[:n], b[:n])
 						return

@@ -85,7 +85,8 @@ func TestGarbage(t *testing.T) {
 		"hello.garbage":   func(c net.Conn) { _, _ = c.Write([]byte("GET /metrics HTTP/1.1\r\n\r\n")) },
 		"hello.truncated": func(c net.Conn) { _, _ = c.Write([]byte{0x89, 'w', 'e', 'f', 't'}) },
 		"hello.token": func(c net.Conn) {
-			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].wire.World()}); !errors.Is(err, auth.ErrToken) {
+			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].wire.World()}); !errors.Is(err,
+				auth.ErrToken) {
 				t.Errorf("wrong token: %v", err)
 			}
 		},
@@ -211,7 +212,8 @@ func TestRefusedFrame(t *testing.T) {
 }
 
 func TestNoToken(t *testing.T) {
-	all := []rails.Facts{{Space: "a", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}}, {Space: "b", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}}}
+	all := []rails.Facts{{Space: "a", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}},
+		{Space: "b", Rails: []rails.Rail{{Name: "eth0", Bits: 24}}}}
 	all[0].Rails[0].Addr, all[1].Rails[0].Addr = netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	if _, err := rails.Choose(&rails.Config{}, all); err == nil || !strings.Contains(err.Error(), "WEFT_TOKEN") {
 		t.Errorf("without a token: %v", err)
@@ -231,8 +233,9 @@ func certificates(t *testing.T) *tls.Config {
 		t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weft"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weft"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)

@@ -84,7 +84,8 @@ func TestStreamsBreak(t *testing.T) {
 					}
 					if k%3 == 1 {
 						at := 0
-						err = p.Exchange(transport.Outgoing{To: peer, Bytes: out}, transport.Incoming{From: peer, N: n, Take: func(b []byte) { at += copy(in[at:], b) }}, nil)
+						err = p.Exchange(transport.Outgoing{To: peer, Bytes: out},
+							transport.Incoming{From: peer, N: n, Take: func(b []byte) { at += copy(in[at:], b) }}, nil)
 					} else if err = p.Send(peer, 0, out); err == nil {
 						err = p.Recv(peer, 0, in)
 					}

@@ -46,12 +46,14 @@ func each(t *testing.T, es []*Endpoint, f func(rank int, p *port) error) {
 	}
 }
 
-var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, frame.PieceSize - 8, frame.PieceSize, frame.PieceSize + 8, 3*frame.PieceSize + 1000, 2*frame.LongSize + frame.PieceSize + 1000}
+var swapSizes = []int{1, 8, 100, 4096, 8 << 10, 60_000, 128 << 10, 200_000, frame.PieceSize - 8, frame.PieceSize, frame.PieceSize + 8,
+	3*frame.PieceSize + 1000, 2*frame.LongSize + frame.PieceSize + 1000}
 
 // TestSwapInPlace adds what comes to what is being sent, in its place: the other side
 // gets the bytes as they were. One stream, several, and checked ones alike.
 func TestSwapInPlace(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 },
+		"checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {
@@ -64,12 +66,13 @@ func TestSwapInPlace(t *testing.T) {
 						want[i] = b[i] + theirs[i]
 					}
 					at := 0
-					err := p.Exchange(transport.Outgoing{To: 1 - rank, Bytes: b}, transport.Incoming{From: 1 - rank, N: n, After: true, Take: func(piece []byte) {
-						for i, x := range piece {
-							b[at+i] += x
-						}
-						at += len(piece)
-					}}, nil)
+					err := p.Exchange(transport.Outgoing{To: 1 - rank, Bytes: b},
+						transport.Incoming{From: 1 - rank, N: n, After: true, Take: func(piece []byte) {
+							for i, x := range piece {
+								b[at+i] += x
+							}
+							at += len(piece)
+						}}, nil)
 					if err != nil {
 						return fmt.Errorf("%d bytes: %w", n, err)
 					}
@@ -113,7 +116,8 @@ func TestNothingIsHandedOutTooEarly(t *testing.T) {
 		sent    int64
 		handed  int
 		arrives bool
-	}{{0, 0, false}, {63, 0, false}, {200, 192, false}, {599, 576, false}, {600, 600, false}, {640, 600, false}, {700, 664, true}, {math.MaxInt64, 1000, false}} {
+	}{{0, 0, false}, {63, 0, false}, {200, 192, false}, {599, 576, false}, {600, 600, false}, {640, 600, false}, {700, 664, true},
+		{math.MaxInt64, 1000, false}} {
 		if sent.Store(x.sent); x.arrives {
 			come(600, 1000)
 		}
@@ -193,11 +197,12 @@ func TestSwapEnds(t *testing.T) {
 				}
 				p.Begin(transport.Call{Epoch: 1, Comm: 1, Seq: 1}, patience())
 				var over bool
-				err := p.Exchange(transport.Outgoing{To: 1, Bytes: make([]byte, 20<<20)}, transport.Incoming{From: 1, N: frame.PieceSize, Take: func([]byte) {
-					if over {
-						t.Error("a piece after the end")
-					}
-				}}, nil)
+				err := p.Exchange(transport.Outgoing{To: 1, Bytes: make([]byte, 20<<20)},
+					transport.Incoming{From: 1, N: frame.PieceSize, Take: func([]byte) {
+						if over {
+							t.Error("a piece after the end")
+						}
+					}}, nil)
 				over = true
 				if err == nil {
 					return errors.New("the swap went well")

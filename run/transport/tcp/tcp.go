@@ -58,7 +58,8 @@ func unconnected(cfg Config, named Named) (e *Endpoint, err error) {
 // Can says that messages are received while others are sent, and may wait in
 // the sockets.
 func (e *Endpoint) Can() transport.Capabilities {
-	return transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true, Copies: wire.KeepSize, Channels: e.wire.StreamsPerRail(), Rails: e.wire.Rails()}
+	return transport.Capabilities{Name: "tcp", Overlaps: true, Holds: true, Copies: wire.KeepSize, Channels: e.wire.StreamsPerRail(),
+		Rails: e.wire.Rails()}
 }
 
 // Describe prints which interfaces of each host carry streams, and with which the ranks begin that have a GPU.

@@ -23,7 +23,8 @@ import (
 
 // Messages are received as a whole, early and late ones, whatever they come over.
 func TestRecvWhole(t *testing.T) {
-	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 }, "checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
+	for name, change := range map[string]func(*Config){"one stream": nil, "three": func(c *Config) { c.Streams = 3 },
+		"checked": func(c *Config) { c.Checksum = wire.SumsAll }} {
 		t.Run(name, func(t *testing.T) {
 			each(t, endpoints(t, 2, change), func(rank int, p *port) error {
 				for k, n := range append(swapSizes, swapSizes...) {

@@ -90,7 +90,8 @@ func init() {
 		// The others go on.
 		peer := 2 - c.Rank
 		b := make([]byte, 1<<20)
-		if err := p.Exchange(transport.Outgoing{To: peer, Channel: 1, Bytes: make([]byte, 1<<20)}, transport.Incoming{From: peer, Channel: 1, N: len(b), Dst: b}, nil); err != nil {
+		if err := p.Exchange(transport.Outgoing{To: peer, Channel: 1, Bytes: make([]byte, 1<<20)},
+			transport.Incoming{From: peer, Channel: 1, N: len(b), Dst: b}, nil); err != nil {
 			return fmt.Errorf("with rank %d, which is alive: %w", peer, err)
 		}
 		return e.Close()

@@ -26,7 +26,8 @@ type library struct {
 }
 
 var needed = []string{
-	"ucp_get_version", "ucp_config_read", "ucp_config_modify", "ucp_config_release", "ucp_init_version", "ucp_cleanup", "ucp_context_print_info",
+	"ucp_get_version", "ucp_config_read", "ucp_config_modify", "ucp_config_release", "ucp_init_version", "ucp_cleanup",
+	"ucp_context_print_info",
 	"ucp_worker_create", "ucp_worker_destroy", "ucp_worker_get_address", "ucp_worker_release_address", "ucp_worker_get_efd", "ucp_worker_arm",
 	"ucp_worker_progress", "ucp_worker_fence", "ucp_worker_flush_nbx", "ucp_worker_set_am_recv_handler",
 	"ucp_ep_create", "ucp_ep_close_nbx", "ucp_ep_flush_nbx", "ucp_ep_print_info",
@@ -97,7 +98,8 @@ func open(name string) (*library, error) {
 	if major != 1 || minor < least {
 		return nil, fmt.Errorf("UCX %s is not supported: want 1.%d or newer", l.version, least)
 	}
-	l.progress, l.send, l.recv, l.release = l.at["ucp_worker_progress"], l.at["ucp_am_send_nbx"], l.at["ucp_am_recv_data_nbx"], l.at["ucp_am_data_release"]
+	l.progress, l.send, l.recv, l.release = l.at["ucp_worker_progress"], l.at["ucp_am_send_nbx"], l.at["ucp_am_recv_data_nbx"],
+		l.at["ucp_am_data_release"]
 	l.put, l.get, l.atomic = l.at["ucp_put_nbx"], l.at["ucp_get_nbx"], l.at["ucp_atomic_op_nbx"]
 	l.fence, l.flush, l.arm, l.free = l.at["ucp_worker_fence"], l.at["ucp_ep_flush_nbx"], l.at["ucp_worker_arm"], l.at["ucp_request_free"]
 	l.sent, l.received, l.many = stubs()

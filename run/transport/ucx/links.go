@@ -134,7 +134,8 @@ func (l *links) counters() []transport.Counter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := &l.count
-	return []transport.Counter{{Name: "messages_sent", Value: c.sent}, {Name: "messages_received", Value: c.received}, {Name: "bytes_sent", Value: c.bytesOut},
+	return []transport.Counter{{Name: "messages_sent", Value: c.sent}, {Name: "messages_received", Value: c.received},
+		{Name: "bytes_sent", Value: c.bytesOut},
 		{Name: "bytes_received", Value: c.bytesIn}, {Name: "messages_refused", Value: c.refused}, {Name: "messages_of_old_epochs", Value: c.old},
 		{Name: "messages_dropped", Value: c.stale}, {Name: "messages_of_other_calls", Value: c.mismatch}}
 }

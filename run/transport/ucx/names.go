@@ -29,7 +29,8 @@ func Check(list []string) error {
 		if failed != nil {
 			has = failed.Error()
 		}
-		return fmt.Errorf("UCX has no transport %q; %s; on other machines also %s; %s stand for several", name, has, strings.Join(others(here), ", "), strings.Join(sets, ", "))
+		return fmt.Errorf("UCX has no transport %q; %s; on other machines also %s; %s stand for several",
+			name, has, strings.Join(others(here), ", "), strings.Join(sets, ", "))
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ func Available() ([]string, error) { return nil, absent() }
 func (e *Endpoint) Describe(io.Writer) error { return nil }
 
 func absent() error {
-	return fmt.Errorf("UCX is not in this build (%s/%s): it takes Linux on amd64 or arm64, and a build without the tag static", runtime.GOOS, runtime.GOARCH)
+	return fmt.Errorf("UCX is not in this build (%s/%s): it takes Linux on amd64 or arm64, and a build without the tag static",
+		runtime.GOOS, runtime.GOARCH)
 }
 
 // Register says that there is no UCX.

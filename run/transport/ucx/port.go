@@ -492,7 +492,8 @@ func (p *port) next(in *transport.Incoming) (*want, error) {
 	}
 	x := w.announced[0]
 	if in.Take != nil || x.n != in.N || x.channel != in.Channel || unsafe.SliceData(x.dst) != unsafe.SliceData(in.Dst) {
-		return nil, fmt.Errorf("channel %d from rank %d: %d bytes were announced, and are not received where they were", transport.Way(in.Channel), in.From, x.n)
+		return nil, fmt.Errorf("channel %d from rank %d: %d bytes were announced, and are not received where they were",
+			transport.Way(in.Channel), in.From, x.n)
 	}
 	w.announced[0] = nil
 	if w.announced = w.announced[1:]; len(w.announced) == 0 {

@@ -180,7 +180,8 @@ func start(c Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &links{worker: worker, rank: c.Rank, size: c.Size, peers: make([]*peer, c.Size), self: &peer{rank: c.Rank, open: map[uint64]*inbound{}}}
+	l := &links{worker: worker, rank: c.Rank, size: c.Size, peers: make([]*peer, c.Size),
+		self: &peer{rank: c.Rank, open: map[uint64]*inbound{}}}
 	var secret [8]byte
 	_, _ = rand.Read(secret[:])
 	l.world = binary.LittleEndian.Uint64(secret[:])
@@ -309,7 +310,8 @@ func (e *Endpoint) agree(ctx context.Context, c Config) error {
 			if l != nil {
 				took = l.name + "/" + l.device
 			}
-			mine.Wrong = append(mine.Wrong, fmt.Sprintf("messages from rank %d to rank %d go over %s, and %s is required", e.w.rank, p.rank, took, c.Messages))
+			mine.Wrong = append(mine.Wrong, fmt.Sprintf("messages from rank %d to rank %d go over %s, and %s is required",
+				e.w.rank, p.rank, took, c.Messages))
 		}
 	}
 	all, err := gather[ways](ctx, c.Gather, mine)

@@ -46,7 +46,8 @@ func init() {
 		return e.Close()
 	}
 	bodies["required"] = func(c *conform.Child) error {
-		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Transports: []string{c.Args[1]}, Messages: c.Args[0]})
+		e, err := Open(context.Background(), Config{Rank: c.Rank, Size: c.Size, Gather: c.Gather, Transports: []string{c.Args[1]},
+			Messages: c.Args[0]})
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,8 @@ func TestLanes(t *testing.T) {
 #                 tag_send: 0..<egr/short>..92..<egr/bcopy>..8247..<rndv>..(inf)
 `
 	lanes := parseLanes(text)
-	if len(lanes) != 3 || lanes[2].name != "rc_mlx5" || lanes[2].device != "mlx5_0:1" || !slices.Equal(lanes[0].uses, []string{"amo#0", "am", "am_bw#0"}) {
+	if len(lanes) != 3 || lanes[2].name != "rc_mlx5" || lanes[2].device != "mlx5_0:1" ||
+		!slices.Equal(lanes[0].uses, []string{"amo#0", "am", "am_bw#0"}) {
 		t.Fatalf("got %+v", lanes)
 	}
 	if got := names(lanes); !slices.Equal(got, []string{"sysv", "cma", "rc_mlx5"}) {

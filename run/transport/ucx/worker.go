@@ -119,9 +119,10 @@ func newWorker(c Config, lib *library) (*worker, error) {
 	return w, nil
 }
 
-// overTCP are settings for sockets alone: buffers that hold several pieces of a message, so that the ends take fewer turns. UCX asks before it
-// sends a long message, piece by piece; where ranks outnumber cores each turn waits for one, so messages up to 8 MiB are sent at once there. That
-// takes a copy more: with a core for each rank it halves the bandwidth (2.1 against 5.0 GB/s, 2026-11-17). What the environment says stays.
+// overTCP are settings for sockets alone: buffers that hold several pieces of a message, so that the ends take fewer turns. UCX asks before
+// it sends a long message, piece by piece; where ranks outnumber cores each turn waits for one, so messages up to 8 MiB are sent at once
+// there. That takes a copy more: with a core for each rank it halves the bandwidth (2.1 against 5.0 GB/s, 2026-11-17). What the environment
+// says stays.
 func overTCP(crowded bool) (list [][2]string) {
 	options := [][2]string{{"TCP_SNDBUF", "4m"}, {"TCP_RCVBUF", "4m"}}
 	if crowded {

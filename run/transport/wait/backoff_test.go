@@ -166,7 +166,8 @@ func TestWantedCores(t *testing.T) {
 }
 
 func TestRunning(t *testing.T) {
-	for text, want := range map[string]int{"0.20 0.18 0.12 3/201 11206\n": 3, "71.37 53.91 34.90 64/990 1\n": 64, "": 0, "1 2 3": 0, "1 2 3 x/y 5": 0} {
+	for text, want := range map[string]int{"0.20 0.18 0.12 3/201 11206\n": 3, "71.37 53.91 34.90 64/990 1\n": 64, "": 0, "1 2 3": 0,
+		"1 2 3 x/y 5": 0} {
 		if got := running([]byte(text)); got != want {
 			t.Errorf("%q: %d run, want %d", text, got, want)
 		}

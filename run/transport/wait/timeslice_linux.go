@@ -15,8 +15,8 @@ import (
 // one's slice is over, for up to 3 ms. Its share of the core stays the same. Linux has it since 6.12 (sched_setattr);
 // where the system does not know it, or refuses it, nothing changes.
 //
-// It is for ranks that outnumber the cores and so sleep while they wait: beside 15 other processes four of them, on two hosts that share two
-// cores, take 0.11 ms for an all-to-all of 32 bytes, and 0.57 without. Ranks that have a core each look for longer than such a slice
+// It is for ranks that outnumber the cores and so sleep while they wait: beside 15 other processes four of them, on two hosts that share
+// two cores, take 0.11 ms for an all-to-all of 32 bytes, and 0.57 without. Ranks that have a core each look for longer than such a slice
 // before they sleep, and gain nothing (2026-11-17).
 func TimeSlice(d time.Duration) {
 	threads, _ := os.ReadDir("/proc/self/task") // without them it is not known whom to ask for

@@ -36,7 +36,8 @@ func TestTimeSlice(t *testing.T) {
 	TimeSlice(asked)
 	after, err := unix.SchedGetAttr(0, 0)
 	if err != nil || after.Runtime != uint64(asked) && before.Runtime > uint64(asked) || after.Nice != 5 {
-		t.Errorf("slices of %d ns, niceness %d after asking for %s; they were %d before: %v", after.Runtime, after.Nice, asked, before.Runtime, err)
+		t.Errorf("slices of %d ns, niceness %d after asking for %s; they were %d before: %v",
+			after.Runtime, after.Nice, asked, before.Runtime, err)
 	}
 	TimeSlice(time.Second)
 	if again, err := unix.SchedGetAttr(0, 0); err != nil || again.Runtime != after.Runtime {

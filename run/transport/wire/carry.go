@@ -15,9 +15,9 @@ import (
 // Between hosts, and with more than one stream to a peer, messages are cut into pieces that are
 // numbered for the peer and kept until it has acknowledged them. Short messages go over
 // the first stream that is not lost, pieces of long ones over whichever has room in its window, so that
-// faster streams carry more. Channels that run side by side have streams of their own (channels.go). When a stream breaks, what it had not delivered goes over the others, or
-// over the next one that can be made, and what comes twice is dropped by its number. Short
-// messages are copied so that their sender need not wait; of longer ones the sender's memory is the copy.
+// faster streams carry more. Channels that run side by side have streams of their own (channels.go). When a stream breaks, what it had not
+// delivered goes over the others, or over the next one that can be made, and what comes twice is dropped by its number. Short messages are
+// copied so that their sender need not wait; of longer ones the sender's memory is the copy.
 const (
 	KeepSize  = 256 << 10 // messages up to this length are copied: an all-to-all of 1 MiB among 2 hosts of 4 ranks takes 16 to 25 ms so and 20 to 28 with 64 KiB, on 2 busy cores
 	keepLimit = 2 << 20   // bytes of copies before senders wait

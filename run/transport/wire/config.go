@@ -59,8 +59,8 @@ type Config struct {
 	// long ones all, and channels that run side by side one each.
 	Streams int
 
-	// Channels is how many channels of a call may run side by side, for which there are cores; the same on every rank. Each has streams of its own
-	// by default.
+	// Channels is how many channels of a call may run side by side, for which there are cores; the same on every rank. Each has streams of its
+	// own by default.
 	Channels int
 
 	// Machine is how many ranks share the cores of this machine, also those in other network namespaces; 0 if only those of this host do.

@@ -291,10 +291,12 @@ func (e *Node) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.S
 	case l.kind == laneCheck:
 		line.Timeout = checkTime
 	}
-	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world, Extra: l.put()})
+	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world,
+		Extra: l.put()})
 	if errors.Is(err, unix.ENETUNREACH) && !e.peers[rank].met.Load() { // later on a link may be down
 		rail := e.rails[l.mine]
-		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no route to %s of rank %d: use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w", rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
+		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no route to %s of rank %d: use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w",
+			rail.Name, rail.Addr, rail.Bits, e.cfg.Rank, to.Addr(), rank, err)
 	}
 	return conn, secret, err
 }
@@ -334,7 +336,8 @@ func (e *Node) add(conn net.Conn, pr *Link, rail int, l lane, secret *auth.Secre
 	if pair < 0 {
 		return fmt.Errorf("interface %s has no counterpart on rank %d", e.rails[rail].Name, pr.Rank)
 	}
-	s := &Stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(), fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
+	s := &Stream{e: e, peer: pr, rail: rail, pair: pair, number: int(l.number), attempt: l.attempt, in: auth.PlainKey(), out: auth.PlainKey(),
+		fd: -1, born: time.Now(), window: firstWindow, stage: buffer.Aligned(stageSize), kick: make(chan struct{}, 1)}
 	s.ends = conn.LocalAddr().String() + " " + conn.RemoteAddr().String()
 	if e.secure {
 		s.conn = conn
@@ -377,7 +380,8 @@ func (e *Node) join(s *Stream) (old []*Stream, err error) {
 	pr := s.peer
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	late := slices.ContainsFunc(pr.Streams(), func(x *Stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
+	late := slices.ContainsFunc(pr.Streams(),
+		func(x *Stream) bool { return x.pair == s.pair && x.number == s.number && x.attempt > s.attempt })
 	if late || e.closed.Load() || pr.Alive() != nil {
 		if s.conn == nil {
 			_ = unix.Close(s.fd)

@@ -130,7 +130,8 @@ func (pr *Link) Look(p Caller, wide bool) {
 // Fed feeds bytes to a stream of a node that was not opened, as if they came from a rank.
 func (e *Node) Fed(rank int, b []byte) error {
 	e.rails, e.traffic = make([]rails.Rail, 1), make([]traffic, 1)
-	s := &Stream{e: e, peer: e.peers[rank], in: auth.PlainKey(), out: auth.PlainKey(), stage: buffer.Aligned(stageSize), conn: nowhere{}, kick: make(chan struct{}, 1)}
+	s := &Stream{e: e, peer: e.peers[rank], in: auth.PlainKey(), out: auth.PlainKey(), stage: buffer.Aligned(stageSize), conn: nowhere{},
+		kick: make(chan struct{}, 1)}
 	all := []*Stream{s}
 	e.peers[rank].streams.Store(&all)
 	s.rmu.Lock()

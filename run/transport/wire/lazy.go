@@ -121,7 +121,8 @@ const closing = "endpoint closed"
 // messages are on their way. Otherwise it is tried again.
 func (pr *Link) unmet(err error) error {
 	var refusal *auth.Refusal
-	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) {
+	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
+		errors.Is(err, io.EOF) {
 		return nil
 	}
 	if isRefused(err) {

@@ -210,7 +210,8 @@ func (x *stall) another(c *carrier, outage time.Duration, born, now time.Time) t
 // between says what is wrong between two ranks. The hint comes first, as long reasons are cut short on their way to others.
 func (x *stall) between(a, b int) string {
 	if x.size > smallPacket {
-		return fmt.Sprintf("between ranks %d and %d small packets pass and large ones vanish: compare the MTU of all ports on the way; a frame of %d bytes was never acknowledged", a, b, x.size)
+		return fmt.Sprintf("between ranks %d and %d small packets pass and large ones vanish: compare the MTU of all ports on the way; a frame of %d bytes was never acknowledged",
+			a, b, x.size)
 	}
 	return fmt.Sprintf("between ranks %d and %d connections can be made, and what is sent over them is never acknowledged", a, b)
 }

@@ -114,7 +114,8 @@ func (e *Node) Open(ctx context.Context) error {
 	}
 	e.settle(all)
 	e.facts = all
-	if e.rails, err = rails.Choose(&rails.Config{Rank: e.cfg.Rank, Interfaces: e.cfg.Interfaces, AllRails: e.cfg.AllRails, Token: e.cfg.Token, NoToken: e.cfg.NoToken}, all); err != nil {
+	if e.rails, err = rails.Choose(&rails.Config{Rank: e.cfg.Rank, Interfaces: e.cfg.Interfaces, AllRails: e.cfg.AllRails, Token: e.cfg.Token,
+		NoToken: e.cfg.NoToken}, all); err != nil {
 		return err
 	}
 	if err := e.listen(); err != nil {
@@ -285,7 +286,8 @@ func (e *Node) Counters() []transport.Counter {
 	}
 	for i, r := range over {
 		name := "rail." + e.rails[i].Name
-		out = append(out, transport.Counter{Name: name + ".sent.bytes", Value: r.sent}, transport.Counter{Name: name + ".received.bytes", Value: r.received})
+		out = append(out, transport.Counter{Name: name + ".sent.bytes", Value: r.sent},
+			transport.Counter{Name: name + ".received.bytes", Value: r.received})
 	}
 	if e.gate != nil {
 		out = append(out, e.gate.Counters()...)

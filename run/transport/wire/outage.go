@@ -167,7 +167,8 @@ func (pr *Link) lose(s *Stream, why error) {
 		})
 	default:
 		e.count.paths.Add(1)
-		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.Rank, Path: e.rails[s.rail].Name, Conn: s.ends, Text: text}}
+		lost := &loss{pr: pr, ev: transport.Event{Time: time.Now(), Kind: transport.PathLost, Peer: pr.Rank, Path: e.rails[s.rail].Name,
+			Conn: s.ends, Text: text}}
 		if errors.Is(why, errReplaced) {
 			lost.tell() // the other side noticed, and lives
 		}
@@ -206,10 +207,12 @@ func (pr *Link) givenUpFor(end *ending) bool {
 	case end.refused != nil && (end.same || end.often):
 		pr.refuse(end.refused.What)
 	case end.often:
-		pr.vanishFor(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send", mine, AlterTime),
+		pr.vanishFor(fmt.Sprintf("its connections with rank %d bring altered frames more often than every %s: something between the hosts changes what they send",
+			mine, AlterTime),
 			&transport.Parted{Lives: true})
 	case end.stalled > 0:
-		pr.vanishFor(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait", end.stall.between(mine, pr.Rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)),
+		pr.vanishFor(fmt.Sprintf("%s; %d connections were lost in %s, WEFT_OUTAGE says how long to wait",
+			end.stall.between(mine, pr.Rank), end.stall.lost, end.stalled.Round(100*time.Millisecond)),
 			&transport.Parted{Lives: true})
 	default:
 		return false
@@ -437,7 +440,8 @@ func (e *Node) watchHealth() {
 				}
 				switch {
 				case pr.Numbered && n > 0 && time.Since(s.quiet) >= max(railTime, 2*trip) && pr.hasOther(s.pair):
-					pr.loseRail(s.pair, s, fmt.Errorf("packets without an answer for %s, while other rails are there", time.Since(s.quiet).Round(time.Millisecond)))
+					pr.loseRail(s.pair, s, fmt.Errorf("packets without an answer for %s, while other rails are there",
+						time.Since(s.quiet).Round(time.Millisecond)))
 				case pr.Numbered && n >= giveUp, n >= giveUpLast:
 					s.fail(fmt.Errorf("%d packets in a row without an answer", n))
 				}
@@ -463,7 +467,8 @@ func (pr *Link) loseRail(pair int, s *Stream, why error) {
 			if i == pair {
 				continue
 			}
-			conn, _, err := e.dialOnce(ctx, pr.Rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail, attempt: last})
+			conn, _, err := e.dialOnce(ctx, pr.Rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), number: uint32(pair), kind: laneRail,
+				attempt: last})
 			if err == nil {
 				conn.Close()
 				return

@@ -33,7 +33,8 @@ const (
 	slice      = 10 * time.Millisecond // at which a parked caller asks Stop
 
 	// A sender that has waited so long takes whatever others send to it. Ranks with a core of their own look for up to 13 ms before they
-	// sleep: when a sender let others wait as long, an all-gather of 16 MiB by direct sends among 8 hosts took 51 to 62 ms, and 19 since (16 cores).
+	// sleep: when a sender let others wait as long, an all-gather of 16 MiB by direct sends among 8 hosts took 51 to 62 ms, and 19 since (16
+	// cores).
 	wideTime = 20 * time.Microsecond
 
 	readBudget = 512 << 10 // bytes that are read before writing has its turn

@@ -192,7 +192,8 @@ func TestRailIsGivenUpAsAWhole(t *testing.T) {
 	}
 	pr.toldOfRail(1, youngest.attempt-1)
 	if lost() != 2 || youngest.lost.Load() || list[3].lost.Load() {
-		t.Errorf("%d streams are lost, the youngest %v, that of the other rail %v; want the other two of the rail", lost(), youngest.lost.Load(), list[3].lost.Load())
+		t.Errorf("%d streams are lost, the youngest %v, that of the other rail %v; want the other two of the rail",
+			lost(), youngest.lost.Load(), list[3].lost.Load())
 	}
 }
 
@@ -392,8 +393,8 @@ func TestWhenASenderLooksAtAll(t *testing.T) {
 	}
 }
 
-// A stream that ends before the others of its rank is dialed again, and comes too late: to a rank that closes, or from one that has left. The
-// dialer is told, and nobody else. One that was given up is told of.
+// A stream that ends before the others of its rank is dialed again, and comes too late: to a rank that closes, or from one that has left.
+// The dialer is told, and nobody else. One that was given up is told of.
 func TestLateStreamsAreNotTold(t *testing.T) {
 	for _, c := range []struct {
 		name string

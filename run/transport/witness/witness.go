@@ -218,7 +218,8 @@ func (s *Server) answer(conn net.Conn, world [16]byte) {
 			return
 		}
 	}
-	found, kept, err := s.votes.Swap(context.Background(), Key{world, le.Uint32(q[0:]), le.Uint64(q[4:])}, le.Uint64(q[12:]), le.Uint64(q[20:]), record)
+	found, kept, err := s.votes.Swap(context.Background(), Key{world, le.Uint32(q[0:]), le.Uint64(q[4:])}, le.Uint64(q[12:]),
+		le.Uint64(q[20:]), record)
 	var a [answerSize]byte
 	if err != nil {
 		a[0], kept = 1, []byte(err.Error())

@@ -264,7 +264,8 @@ func (c *Canvas) WriteTo(w io.Writer, width, height float64, class, title, style
 		panic(fmt.Sprintf("svg: %d groups left open", c.depth))
 	}
 	var head bytes.Buffer
-	fmt.Fprintf(&head, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %s %s" width="%s" height="%s" role="img" aria-label="%s">`+"\n",
+	fmt.Fprintf(&head,
+		`<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %s %s" width="%s" height="%s" role="img" aria-label="%s">`+"\n",
 		Escape(class), Number(width), Number(height), Number(width), Number(height), Escape(title))
 	if style != "" {
 		head.WriteString("<style>" + Escape(style) + "</style>\n")

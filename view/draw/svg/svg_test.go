@@ -78,7 +78,8 @@ func TestTextSurvives(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for in, want := range map[float64]string{0: "0", 1: "1", 1.005: "1", 1.25: "1.25", -0.001: "0", 1e7: "10000000", -3.456: "-3.46", math.Inf(1): "0", math.NaN(): "0", 1.0 / 3: "0.33"} {
+	for in, want := range map[float64]string{0: "0", 1: "1", 1.005: "1", 1.25: "1.25", -0.001: "0", 1e7: "10000000", -3.456: "-3.46",
+		math.Inf(1): "0", math.NaN(): "0", 1.0 / 3: "0.33"} {
 		if got := Number(in); got != want {
 			t.Errorf("Number(%v) = %q, want %q", in, got, want)
 		}

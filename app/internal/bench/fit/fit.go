@@ -210,7 +210,8 @@ func Rank(ctx context.Context, c *comm.Comm, cfg Config, tell func(any) error) e
 					if i+1 < len(cfg.Sizes) {
 						to = int64(4*elements(cfg.Sizes[i+1], c.Size())) - 1
 					}
-					made = append(made, comm.Made{Op: op, From: int64(4 * elements(size, c.Size())), To: to, Form: row.Form, Program: best, Took: row.Took, Instead: row.Own, Would: row.OwnUS})
+					made = append(made, comm.Made{Op: op, From: int64(4 * elements(size, c.Size())), To: to, Form: row.Form, Program: best, Took: row.Took,
+						Instead: row.Own, Would: row.OwnUS})
 				}
 				if c.Rank() == 0 {
 					if err := tell(event{Row: row}); err != nil {

@@ -47,7 +47,9 @@ func spec(verb string) launch.Spec {
 func TestMeasured(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	cfg := fit.Config{Ranks: 3, Transport: "tcp", Ops: []sched.Collective{sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce}, Sizes: []unit.Bytes{64 << 10}, Turns: 1}
+	cfg := fit.Config{Ranks: 3, Transport: "tcp",
+		Ops:   []sched.Collective{sched.AllReduce, sched.AllGather, sched.ReduceScatter, sched.Broadcast, sched.Reduce},
+		Sizes: []unit.Bytes{64 << 10}, Turns: 1}
 	rows := 0
 	r, err := fit.Measure(t.Context(), cfg, spec("fit-rank"), func(r *fit.Report) {
 		if n, err := synth.Read("measured", r.Links); err != nil || n.Ranks != 3 {
@@ -74,7 +76,8 @@ func TestMeasured(t *testing.T) {
 	}
 	for _, row := range r.Rows {
 		c := bench.Default()
-		c.Op, c.Ranks, c.Transport, c.MinBytes, c.MaxBytes, c.Iters, c.Batches, c.Warmup = bench.Op{Collective: row.Op}, 3, "tcp", 64<<10, 64<<10, 1, 1, 0
+		c.Op, c.Ranks, c.Transport, c.MinBytes, c.MaxBytes, c.Iters, c.Batches, c.Warmup = bench.Op{Collective: row.Op}, 3, "tcp", 64<<10,
+			64<<10, 1, 1, 0
 		ran, err := bench.Measure(t.Context(), c, spec("bench-rank"), func(bench.Event) {})
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ func TestText(t *testing.T) {
 	pairs := [][]float64{{0, 2.9e8, 8e8}, {3.0e8, 0, 7.6e8}, {7.8e8, 7.9e8, 0}}
 	m := &rates{hosts: [][]int{{0, 2}, {1, 3}, {4}}, near: []float64{9e9, 4e9, 0}, pair: pairs, out: []float64{1.05e9, 1.1e9, 0.8e9}}
 	text := m.text()
-	for _, want := range []string{"host h0 r0 r2\n", "host h1 r1 r3\n", "h0 - h1 290MB/s\n", "h0 - net2 798MB/s\n", "h1 - net2 798MB/s\n", "r4 - net2 798MB/s\n", "r0 - h0 6308MB/s\n", "r1 - h1 6308MB/s\n"} {
+	for _, want := range []string{"host h0 r0 r2\n", "host h1 r1 r3\n", "h0 - h1 290MB/s\n", "h0 - net2 798MB/s\n", "h1 - net2 798MB/s\n",
+		"r4 - net2 798MB/s\n", "r0 - h0 6308MB/s\n", "r1 - h1 6308MB/s\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -112,7 +112,8 @@ func propose(m *rates, op sched.Collective, size unit.Bytes, channels int, links
 		pieces = min(int(math.Sqrt(float64(size/(64*unit.KiB)))), 32)
 	}
 	seen := map[string]bool{}
-	for _, wish := range []sim.SynthWish{{Loss: 0.05, Trees: 4 * net.Ranks}, {Loss: 0.35, Trees: net.Ranks}, {Loss: 0.5, Trees: max(net.Ranks/2, 2)}, {Loss: 0.5, Channels: 8}} {
+	for _, wish := range []sim.SynthWish{{Loss: 0.05, Trees: 4 * net.Ranks}, {Loss: 0.35, Trees: net.Ranks},
+		{Loss: 0.5, Trees: max(net.Ranks/2, 2)}, {Loss: 0.5, Channels: 8}} {
 		wish.Pieces = pieces
 		if channels > 0 && (wish.Channels == 0 || wish.Channels > channels) {
 			wish.Channels = channels

@@ -50,8 +50,10 @@ func (j *job) bound(q Collective) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &boundAnswer{Op: a.op.String(), GPUs: len(a.gpus), Rate: float64(b.Rate), Bus: float64(b.Rate * unit.Rate(a.op.BusFactor(len(a.gpus)))), Time: int64(b.Time(a.size)),
-		Exact: b.Least == nil, Why: b.Why, Parts: [][]int{}, Edges: [][2]int{}, Formula: "bytes that must leave a set of parts ÷ the rate of the links that leave it, over the worst set"}
+	out := &boundAnswer{Op: a.op.String(), GPUs: len(a.gpus), Rate: float64(b.Rate),
+		Bus: float64(b.Rate * unit.Rate(a.op.BusFactor(len(a.gpus)))), Time: int64(b.Time(a.size)),
+		Exact: b.Least == nil, Why: b.Why, Parts: [][]int{}, Edges: [][2]int{},
+		Formula: "bytes that must leave a set of parts ÷ the rate of the links that leave it, over the worst set"}
 	cuts := b.Parts
 	if b.Cut != nil {
 		cuts = []synth.Cut{*b.Cut}

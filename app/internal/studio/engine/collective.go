@@ -274,7 +274,8 @@ func (a *asked) nccl() (*sim.Found, []string, error) {
 	}
 	res := &sim.Result{Time: p.Time, AlgBW: p.AlgBW, BusBW: p.BusBW, Limit: p.Limit}
 	f := &sim.Found{Algo: fmt.Sprintf("nccl %s/%s", p.Algo, p.Proto), Result: res}
-	notes := []string{fmt.Sprintf("NCCL would choose %s with %s on %d channels. The time comes from measurements; typical error there %.0f%% (%s).", p.Algo, p.Proto, p.Channels, 100*p.Error, p.Nearest)}
+	notes := []string{fmt.Sprintf("NCCL would choose %s with %s on %d channels. The time comes from measurements; typical error there %.0f%% (%s).",
+		p.Algo, p.Proto, p.Channels, 100*p.Error, p.Nearest)}
 	if what := m.Blind(); what != "" {
 		notes = append(notes, what)
 	}
@@ -292,7 +293,9 @@ const mostSynthesised = 128
 
 func (j *job) synthesise(a *asked) (*sim.Found, []string, error) {
 	if len(a.gpus) > mostSynthesised {
-		return nil, nil, fmt.Errorf("%d GPUs are too many to synthesise a program for while you wait; the limit here is %d, or use 'weft algo synth'", len(a.gpus), mostSynthesised)
+		return nil, nil,
+			fmt.Errorf("%d GPUs are too many to synthesise a program for while you wait; the limit here is %d, or use 'weft algo synth'",
+				len(a.gpus), mostSynthesised)
 	}
 	s, err := sim.Synthesise(a.c.Graph, a.gpus, a.op, a.size, a.o, sim.SynthWish{Loss: sim.DefaultLoss, Stop: j.stop,
 		Tell: func(form string) { j.tell(Progress{Text: "synthesising: " + form}) }})
@@ -309,7 +312,8 @@ func (j *job) synthesise(a *asked) (*sim.Found, []string, error) {
 // result gives the answer its form.
 func (a *asked) result(q Collective, f *sim.Found) *answer {
 	r := f.Result
-	out := &answer{Algo: f.Algo, Op: a.op.String(), Bytes: int64(a.size), GPUs: len(a.gpus), Time: int64(r.Time), AlgBW: float64(r.AlgBW), BusBW: float64(r.BusBW),
+	out := &answer{Algo: f.Algo, Op: a.op.String(), Bytes: int64(a.size), GPUs: len(a.gpus), Time: int64(r.Time), AlgBW: float64(r.AlgBW),
+		BusBW: float64(r.BusBW),
 		Limit: r.Limit, Source: "simulated flow by flow on the links of every message's route", Busy: []busy{}, Parts: []share{}, Tiers: []tier{}}
 	out.LimitAt = -1
 	if q.Algo == "nccl" {

@@ -49,7 +49,8 @@ func (j *job) design(f File) (any, error) {
 func alone(b *built) []Figure {
 	g := b.c.Graph
 	n := g.Count(topo.GPU)
-	list := []Figure{{Key: "gpus", Name: "GPUs", Value: grouped(int64(n)), Note: plural(len(g.Hosts), "host"), Formula: "hosts × GPUs per host", Source: "counted in the graph"}}
+	list := []Figure{{Key: "gpus", Name: "GPUs", Value: grouped(int64(n)), Note: plural(len(g.Hosts), "host"),
+		Formula: "hosts × GPUs per host", Source: "counted in the graph"}}
 	if n > 0 {
 		first := topo.NodeID(-1)
 		g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
@@ -58,7 +59,8 @@ func alone(b *built) []Figure {
 			}
 		})
 		in := g.Injection(first)
-		list = append(list, Figure{Key: "injection", Name: "Per GPU", Value: in.Accelerator.String(), Note: "over its own links, one way", Formula: "sum of the GPU's accelerator links", Source: "rates of the catalogue"})
+		list = append(list, Figure{Key: "injection", Name: "Per GPU", Value: in.Accelerator.String(), Note: "over its own links, one way",
+			Formula: "sum of the GPU's accelerator links", Source: "rates of the catalogue"})
 	}
 	return list
 }
@@ -66,11 +68,15 @@ func alone(b *built) []Figure {
 func figures(r *design.Report) []Figure {
 	count := func(n int) string { return grouped(int64(n)) }
 	list := []Figure{
-		{Key: "gpus", Name: "GPUs", Value: count(r.GPUs), Note: fmt.Sprintf("%s, %d per host", plural(r.Hosts, "host"), r.Sizes.GPUsPerHost), Formula: "hosts × GPUs per host", Source: "counted in the graph"},
-		{Key: "switches", Name: "Switches", Value: count(r.Switches.Total()), Note: switches(r), Formula: "by tier", Source: "counted in the graph; ports by the catalogue"},
-		{Key: "cables", Name: "Cables", Value: count(r.Cables.Total()), Note: plural(r.Optics.Transceivers, "transceiver"), Formula: "host-leaf + leaf-spine + spine-core + others", Source: "counted in the graph. " + r.Optics.Rule},
+		{Key: "gpus", Name: "GPUs", Value: count(r.GPUs), Note: fmt.Sprintf("%s, %d per host", plural(r.Hosts, "host"), r.Sizes.GPUsPerHost),
+			Formula: "hosts × GPUs per host", Source: "counted in the graph"},
+		{Key: "switches", Name: "Switches", Value: count(r.Switches.Total()), Note: switches(r), Formula: "by tier",
+			Source: "counted in the graph; ports by the catalogue"},
+		{Key: "cables", Name: "Cables", Value: count(r.Cables.Total()), Note: plural(r.Optics.Transceivers, "transceiver"),
+			Formula: "host-leaf + leaf-spine + spine-core + others", Source: "counted in the graph. " + r.Optics.Rule},
 	}
-	over := Figure{Key: "oversubscription", Name: "Oversubscription", Value: ratio(r.Oversubscription), State: "good", Formula: "bandwidth into a switch from below ÷ bandwidth out of it upwards, worst tier", Source: "computed at every switch of the graph"}
+	over := Figure{Key: "oversubscription", Name: "Oversubscription", Value: ratio(r.Oversubscription), State: "good",
+		Formula: "bandwidth into a switch from below ÷ bandwidth out of it upwards, worst tier", Source: "computed at every switch of the graph"}
 	if r.Oversubscription > 1.0001 {
 		over.State = "warn"
 	}
@@ -82,17 +88,23 @@ func figures(r *design.Report) []Figure {
 	if len(r.Tiers) == 0 {
 		over.Value, over.State, over.Note = "–", "", "no tiers"
 	}
-	half := Figure{Key: "bisection", Name: "Bisection", Value: rate(r.BisectionRate), Note: fmt.Sprintf("%.0f%% of half of the endpoints", 100*r.BisectionRate/max(r.Bisection.Ideal, 1)), Formula: "max-flow between two halves of the endpoints, one way", Source: r.Bisection.Method}
+	half := Figure{Key: "bisection", Name: "Bisection", Value: rate(r.BisectionRate),
+		Note:    fmt.Sprintf("%.0f%% of half of the endpoints", 100*r.BisectionRate/max(r.Bisection.Ideal, 1)),
+		Formula: "max-flow between two halves of the endpoints, one way", Source: r.Bisection.Method}
 	if r.Bisection.Formula != nil {
 		half.Formula += fmt.Sprintf("; the family's formula gives %s", rate(*r.Bisection.Formula))
 	}
-	cost := Figure{Key: "cost", Name: "Cost", Value: dollars(r.CostUSD), Note: fmt.Sprintf("%.0f%% of it network", 100*r.Economics.NetworkShare), Formula: "sum of the bill: count × unit price", Source: fmt.Sprintf("catalogue prices, %d lines of the bill", len(r.Bill))}
+	cost := Figure{Key: "cost", Name: "Cost", Value: dollars(r.CostUSD),
+		Note: fmt.Sprintf("%.0f%% of it network", 100*r.Economics.NetworkShare), Formula: "sum of the bill: count × unit price",
+		Source: fmt.Sprintf("catalogue prices, %d lines of the bill", len(r.Bill))}
 	if len(r.Unpriced) > 0 {
 		cost.Note, cost.State = fmt.Sprintf("without %d items that have no price", len(r.Unpriced)), "warn"
 		cost.Source += "; no price: " + strings.Join(r.Unpriced, ", ")
 	}
-	power := Figure{Key: "power", Name: "Power", Value: watts(r.PowerWatts), Note: "at most, without cooling", Formula: "sum of the bill: count × rated power", Source: "data sheets in the catalogue"}
-	path := Figure{Key: "path", Name: "Longest path", Value: micros(r.Latency.Total), Note: plural(r.Paths.WorstSwitches, "switch"), Formula: terms(r.Latency.Terms), Source: fmt.Sprintf("%s to %s", r.Latency.From, r.Latency.To)}
+	power := Figure{Key: "power", Name: "Power", Value: watts(r.PowerWatts), Note: "at most, without cooling",
+		Formula: "sum of the bill: count × rated power", Source: "data sheets in the catalogue"}
+	path := Figure{Key: "path", Name: "Longest path", Value: micros(r.Latency.Total), Note: plural(r.Paths.WorstSwitches, "switch"),
+		Formula: terms(r.Latency.Terms), Source: fmt.Sprintf("%s to %s", r.Latency.From, r.Latency.To)}
 	return append(list, over, half, cost, power, path)
 }
 
@@ -119,7 +131,8 @@ func switches(r *design.Report) string {
 	for _, x := range []struct {
 		n    int
 		name string
-	}{{r.Switches.Leaf, "leaf"}, {r.Switches.Spine, "spine"}, {r.Switches.Core, "core"}, {r.Switches.Higher, "higher"}, {r.Switches.Service, "service"}} {
+	}{{r.Switches.Leaf, "leaf"}, {r.Switches.Spine, "spine"}, {r.Switches.Core, "core"}, {r.Switches.Higher, "higher"},
+		{r.Switches.Service, "service"}} {
 		if x.n > 0 {
 			out = append(out, grouped(int64(x.n))+" "+x.name)
 		}

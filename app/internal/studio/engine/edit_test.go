@@ -40,14 +40,15 @@ func TestMoveRack(t *testing.T) {
 		text, rack, to string
 		row            int // racks per row where the file does not say
 	}{
-		"swapped":             {base, "A02", "A07", 10},
-		"to an empty place":   {base, "A02", "B04", 10},
-		"with a floor":        {base + "floor:\n  row: 12   # racks\n  aisle: 1.5m\n", "A01", "A12", 12},
-		"with places":         {base + "floor:\n  place: {\"spine[0-3]\": B06, leaf0: \"B07:U40\"}\n  row: 8\n", "B06", "A01", 8},
-		"with places in rows": {base + "floor:\n  place:\n    \"spine[0-3]\": B06\n    leaf0: \"B07:U40\"\n  row: 8\nneeds: {oversubscription: 2}\n", "A03", "B06", 8},
-		"no end of line":      {strings.TrimSuffix(base, "\n"), "A03", "A04", 10},
-		"long rows":           {text(t, "rail-16k"), "A02", "AA36", 37},
-		"fabric at the end":   {text(t, "rail-1k"), "A01", "D10", 10},
+		"swapped":           {base, "A02", "A07", 10},
+		"to an empty place": {base, "A02", "B04", 10},
+		"with a floor":      {base + "floor:\n  row: 12   # racks\n  aisle: 1.5m\n", "A01", "A12", 12},
+		"with places":       {base + "floor:\n  place: {\"spine[0-3]\": B06, leaf0: \"B07:U40\"}\n  row: 8\n", "B06", "A01", 8},
+		"with places in rows": {base +
+			"floor:\n  place:\n    \"spine[0-3]\": B06\n    leaf0: \"B07:U40\"\n  row: 8\nneeds: {oversubscription: 2}\n", "A03", "B06", 8},
+		"no end of line":    {strings.TrimSuffix(base, "\n"), "A03", "A04", 10},
+		"long rows":         {text(t, "rail-16k"), "A02", "AA36", 37},
+		"fabric at the end": {text(t, "rail-1k"), "A01", "D10", 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := stands(t, c.text, c.row)
@@ -103,7 +104,8 @@ func TestRails(t *testing.T) {
 		}
 	}
 	for by, says := range map[int]string{5: "8 compute NICs", -4: "0 rails"} {
-		if err := do(t, New(Default()), "edit", editQuestion{File: File{text}, Rail: by}, nil); err == nil || !strings.Contains(err.Error(), says) {
+		if err := do(t, New(Default()), "edit", editQuestion{File: File{text}, Rail: by}, nil); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("by %d: %v", by, err)
 		}
 	}
@@ -112,7 +114,8 @@ func TestRails(t *testing.T) {
 // A file that cannot become smaller says so; one that has nothing to count says that.
 func TestTooSmall(t *testing.T) {
 	e := New(Default())
-	for text, want := range map[string]string{"hosts:\n  n[0-1]: dgx-h100\n": "2 fewer would leave nothing", "preset: dgx-1v\n": "no list of hosts"} {
+	for text, want := range map[string]string{"hosts:\n  n[0-1]: dgx-h100\n": "2 fewer would leave nothing",
+		"preset: dgx-1v\n": "no list of hosts"} {
 		if err := do(t, e, "edit", editQuestion{File: File{text}, By: -2}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}

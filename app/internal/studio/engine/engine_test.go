@@ -80,7 +80,8 @@ func TestSamples(t *testing.T) {
 
 // What is wrong with a file is told with its lines, all of it at once.
 func TestErrorsHaveLines(t *testing.T) {
-	err := do(t, New(Default()), "scene", File{"name: x\n\nhosts:\n  \"n[0-3]\": dgx-h1000\n\nfabric:\n  family: rial\n  switch: QM9700\n"}, nil)
+	err := do(t, New(Default()), "scene", File{"name: x\n\nhosts:\n  \"n[0-3]\": dgx-h1000\n\nfabric:\n  family: rial\n  switch: QM9700\n"},
+		nil)
 	p, ok := errors.AsType[*Problem](err)
 	if !ok || len(p.Lines) != 2 || p.Lines[0].Line != 4 || p.Lines[1].Line != 7 || !strings.Contains(p.Lines[1].Text, "rial") {
 		t.Fatalf("%+v", err)

@@ -36,10 +36,12 @@ func TestLongRingsAreEstimated(t *testing.T) {
 
 // Where everybody sends to everybody on thousands of GPUs, the answer comes at once and names algorithms that finish.
 func TestTooManyMessagesAreRefused(t *testing.T) {
-	q := Collective{File: File{"hosts: {\"n[0-511]\": {kind: dgx-h100}}\nfabric: {family: rail, switch: QM9700, pod: 32}\n"}, Op: "all-reduce", Bytes: 1 << 28, Algo: "direct"}
+	q := Collective{File: File{"hosts: {\"n[0-511]\": {kind: dgx-h100}}\nfabric: {family: rail, switch: QM9700, pod: 32}\n"}, Op: "all-reduce",
+		Bytes: 1 << 28, Algo: "direct"}
 	began := time.Now()
 	err := do(t, New(Default()), "simulate", q, nil)
-	if err == nil || !strings.Contains(err.Error(), "direct on 4,096 GPUs has too many messages") || !strings.Contains(err.Error(), "choose hierarchical, rabenseifner") {
+	if err == nil || !strings.Contains(err.Error(), "direct on 4,096 GPUs has too many messages") ||
+		!strings.Contains(err.Error(), "choose hierarchical, rabenseifner") {
 		t.Errorf("the answer after %v is %v", time.Since(began), err)
 	}
 }

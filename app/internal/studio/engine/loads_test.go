@@ -58,7 +58,8 @@ func TestLinksHaveLoadOverTime(t *testing.T) {
 
 // The limiting link is one of those drawn, and the one that the sentence names.
 func TestLimitIsALink(t *testing.T) {
-	a := run(t, Collective{File: File{text(t, "two-hosts")}, Faults: []Fault{{"n0:nic2", .25}}, Op: "all-reduce", Bytes: 1 << 28, Algo: "ring"})
+	a := run(t, Collective{File: File{text(t, "two-hosts")}, Faults: []Fault{{"n0:nic2", .25}}, Op: "all-reduce", Bytes: 1 << 28,
+		Algo: "ring"})
 	if a.LimitAt < 0 || a.Busy[a.LimitAt].Name != "n0:nic2 - leaf2:p1" {
 		t.Errorf("limited by %q, link %d", a.Limit, a.LimitAt)
 	}

@@ -145,7 +145,8 @@ func (j *job) part(q partQuestion) (any, error) {
 	list := []joint{}
 	edges := g.Edges(id)
 	for _, e := range edges[:min(len(edges), mostJoints)] {
-		list = append(list, joint{Name: g.LinkName(e.Link), Node: int(e.Peer), Peer: g.NodeName(e.Peer), Kind: g.Class(e.Link).String(), Rate: g.Rate(e.Link).String()})
+		list = append(list, joint{Name: g.LinkName(e.Link), Node: int(e.Peer), Peer: g.NodeName(e.Peer), Kind: g.Class(e.Link).String(),
+			Rate: g.Rate(e.Link).String()})
 	}
 	host := ""
 	if n.Host != topo.None {

@@ -39,7 +39,8 @@ func (j *job) traffic(q trafficQuestion) (any, error) {
 	}
 	a := &asked{built: b, op: op, size: unit.Bytes(q.Bytes)}
 	if q.Bytes < 1 || q.Bytes > mostBytes || len(q.Ranks) < 2 || len(q.Ranks) > mostBounded {
-		return nil, fmt.Errorf("%s of %d bytes on %d ranks; want 1 byte to %s, and 2 to %d ranks", op, q.Bytes, len(q.Ranks), unit.Bytes(mostBytes), mostBounded)
+		return nil, fmt.Errorf("%s of %d bytes on %d ranks; want 1 byte to %s, and 2 to %d ranks",
+			op, q.Bytes, len(q.Ranks), unit.Bytes(mostBytes), mostBounded)
 	}
 	for _, name := range q.Ranks {
 		id, err := b.c.Graph.Lookup(name)

@@ -35,7 +35,8 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 	for _, ranks := range [][]string{{"n0:gpu0", "n0:gpu0"}, {"n0:gpu0", "leaf0"}, {"n0:gpu0"}} {
-		if err := do(t, e, "traffic", trafficQuestion{file, "all-gather", size, ranks}, nil); err == nil || !strings.Contains(err.Error(), "ranks") {
+		if err := do(t, e, "traffic", trafficQuestion{file, "all-gather", size, ranks}, nil); err == nil ||
+			!strings.Contains(err.Error(), "ranks") {
 			t.Errorf("%v: %v", ranks, err)
 		}
 	}

@@ -81,7 +81,8 @@ func (r Region) Check() error {
 		bounds = []int{total}
 	}
 	if len(r.Shape) != len(bounds) {
-		return fmt.Errorf("a shard of shape %v in a tensor of shape %v: want %d dimensions, or one for a range of the flattened tensor", r.Shape, r.Global, len(r.Global))
+		return fmt.Errorf("a shard of shape %v in a tensor of shape %v: want %d dimensions, or one for a range of the flattened tensor",
+			r.Shape, r.Global, len(r.Global))
 	}
 	for d, n := range r.Shape {
 		if n < 0 || r.Offset[d] < 0 || r.Offset[d] > bounds[d] || n > bounds[d]-r.Offset[d] {

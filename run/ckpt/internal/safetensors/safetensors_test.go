@@ -18,7 +18,8 @@ func parse(text string, data int64) (safetensors.Header, error) {
 }
 
 func TestParse(t *testing.T) {
-	h, err := parse(`{"b":{"dtype":"F16","shape":[2,3],"data_offsets":[4,16]},"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}   `, 16)
+	h, err := parse(`{"b":{"dtype":"F16","shape":[2,3],"data_offsets":[4,16]},"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}   `,
+		16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,8 @@ func TestEncodeIsReadByAll(t *testing.T) {
 // Whatever Parse accepts fills the data exactly, and survives being written again.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`), int64(8))
-	f.Add([]byte(`{"__metadata__":{"x":"y"},"a":{"dtype":"I8","shape":[0,7],"data_offsets":[0,0]},"b":{"dtype":"I8","shape":[],"data_offsets":[0,1]}}  `), int64(1))
+	f.Add([]byte(`{"__metadata__":{"x":"y"},"a":{"dtype":"I8","shape":[0,7],"data_offsets":[0,0]},"b":{"dtype":"I8","shape":[],"data_offsets":[0,1]}}  `),
+		int64(1))
 	f.Add([]byte(`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}`), int64(0))
 	f.Add([]byte(`{}`), int64(0))
 	f.Fuzz(func(t *testing.T, header []byte, data int64) {

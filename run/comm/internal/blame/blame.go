@@ -170,7 +170,8 @@ func (s *Scene) lost() Verdict {
 		end = fmt.Sprintf("cannot be reached by rank %d (%s)", s.Rank, s.Lost.Why)
 	}
 	if s.Lost.Lives {
-		return Verdict{Kind: Dead, Culprits: Sorted(s.Rank, s.Lost.Rank), Text: fmt.Sprintf("rank %d and rank %d lost each other (%s)", s.Rank, s.Lost.Rank, s.Lost.Why), Differs: -1}
+		return Verdict{Kind: Dead, Culprits: Sorted(s.Rank, s.Lost.Rank),
+			Text: fmt.Sprintf("rank %d and rank %d lost each other (%s)", s.Rank, s.Lost.Rank, s.Lost.Why), Differs: -1}
 	}
 	return Verdict{Kind: kind, Culprits: []int{s.Lost.Rank}, Text: fmt.Sprintf("rank %d %s; %s", s.Lost.Rank, end, last), Differs: -1}
 }
@@ -198,7 +199,8 @@ func (s *Scene) lateOperation() Verdict {
 	}
 	if a, b := s.crossed(missing); a >= 0 {
 		v.Kind, v.Culprits = Mismatch, Sorted(a, b)
-		v.Text = fmt.Sprintf("rank %d waits for rank %d in a send or receive, and rank %d for it in this operation: one of them makes its calls in another order; after %s at %s", a, b, b, s.Waited, s.Phase)
+		v.Text = fmt.Sprintf("rank %d waits for rank %d in a send or receive, and rank %d for it in this operation: one of them makes its calls in another order; after %s at %s",
+			a, b, b, s.Waited, s.Phase)
 		return v
 	}
 	if s.Shared {
@@ -317,7 +319,8 @@ func (s *Scene) awaited(missing []int) []int {
 // waitsBefore is the rank whose message another one waits for, far away, in an operation before this one; -1 if it waits for none.
 func (s *Scene) waitsBefore(i int) int {
 	r := &s.Ranks[i]
-	if s.Shared || !r.Answers || r.State.Stopped() || r.Last.Seq >= s.Call.Seq || r.WaitsFor < 0 || r.WaitsFor >= len(s.Ranks) || r.WaitsFor == i || r.WaitsFor == s.Rank {
+	if s.Shared || !r.Answers || r.State.Stopped() || r.Last.Seq >= s.Call.Seq || r.WaitsFor < 0 || r.WaitsFor >= len(s.Ranks) ||
+		r.WaitsFor == i || r.WaitsFor == s.Rank {
 		return -1
 	}
 	return r.WaitsFor
@@ -386,7 +389,8 @@ func (s *Scene) lateMessage() Verdict {
 		}
 		if r.Last.Seq > s.Ranks[s.Rank].Last.Seq {
 			v.Kind, v.Culprits = Mismatch, Sorted(at, s.Rank)
-			v.Text = fmt.Sprintf("%s: rank %d is in operation %d (%s)%s, which rank %d has not entered", why, at, r.Last.Seq, r.Last.What, r.Last.Ago, s.Rank)
+			v.Text = fmt.Sprintf("%s: rank %d is in operation %d (%s)%s, which rank %d has not entered",
+				why, at, r.Last.Seq, r.Last.What, r.Last.Ago, s.Rank)
 			return v
 		}
 		next := s.pairsWith(at)

@@ -64,52 +64,77 @@ func TestJudge(t *testing.T) {
 		culprits []int
 		says     string // a part of the sentence
 	}{
-		{"died, board seen", lost(Loss{Why: "killed"}, rank(5)), Dead, []int{1}, "rank 1 died (killed); it last entered operation 5 (all-reduce of 4 float32 sum) 1ms ago"},
+		{"died, board seen", lost(Loss{Why: "killed"}, rank(5)), Dead, []int{1},
+			"rank 1 died (killed); it last entered operation 5 (all-reduce of 4 float32 sum) 1ms ago"},
 		{"died before any operation", lost(Loss{Why: "killed"}, rank(0)), Dead, []int{1}, "rank 1 died (killed); it took part in no operation"},
-		{"died far away", lost(Loss{Why: "no answer"}, with(rank(0), func(r *Rank) { silent(r); r.Last = op(3) })), Dead, []int{1}, "rank 1 died (no answer); its last message here was of operation 3"},
-		{"died far away, nothing seen", lost(Loss{Why: "no answer"}, with(rank(0), silent)), Dead, []int{1}, "rank 1 died (no answer); no operation of it was seen"},
-		{"refused frames", lost(Loss{Why: "rank 0 does not take what rank 1 sends: frame of unknown kind 9", Refused: true, Sender: 1}, rank(5)), Refused, []int{1}, "unknown kind 9"},
-		{"own frames refused", lost(Loss{Why: "rank 1 does not take what rank 0 sends: frame of unknown kind 9", Refused: true, Sender: 0}, rank(5)), Refused, []int{0}, "unknown kind 9"},
+		{"died far away", lost(Loss{Why: "no answer"}, with(rank(0), func(r *Rank) { silent(r); r.Last = op(3) })), Dead, []int{1},
+			"rank 1 died (no answer); its last message here was of operation 3"},
+		{"died far away, nothing seen", lost(Loss{Why: "no answer"}, with(rank(0), silent)), Dead, []int{1},
+			"rank 1 died (no answer); no operation of it was seen"},
+		{"refused frames", lost(Loss{Why: "rank 0 does not take what rank 1 sends: frame of unknown kind 9", Refused: true, Sender: 1}, rank(5)),
+			Refused, []int{1}, "unknown kind 9"},
+		{"own frames refused", lost(Loss{Why: "rank 1 does not take what rank 0 sends: frame of unknown kind 9", Refused: true, Sender: 0},
+			rank(5)), Refused, []int{0}, "unknown kind 9"},
 		{"left", lost(Loss{Closed: true}, rank(4)), Left, []int{1}, "rank 1 closed the communicator; it last entered operation 4"},
 
-		{"one did not enter", late(Entry, rank(5), rank(4)), Timeout, []int{2}, "time limit passed after 2s at entry: rank 2 did not enter it; rank 2: last entered operation 4"},
+		{"one did not enter", late(Entry, rank(5), rank(4)), Timeout, []int{2},
+			"time limit passed after 2s at entry: rank 2 did not enter it; rank 2: last entered operation 4"},
 		{"one never came", late(Entry, rank(5), rank(0)), Timeout, []int{2}, "rank 2 did not enter it; rank 2: took part in no operation yet"},
 		{"two did not enter, the hindmost is at fault", late(Entry, rank(4), rank(2)), Timeout, []int{2}, "rank 2 did not enter it"},
 		{"two alike did not enter", late(Entry, rank(4), rank(4)), Timeout, []int{1, 2}, "ranks 1, 2 did not enter it"},
 		{"far away all that are missing are at fault", late(Messages, rank(4), rank(2)), Timeout, []int{1, 2}, "ranks 1, 2 did not enter it"},
-		{"one waits for a silent one in an operation before", late(Messages, with(rank(4), waits(2)), with(rank(4), silent)), Timeout, []int{2}, "rank 2 did not enter it"},
-		{"one waits for this rank in an operation before", late(Messages, with(rank(4), waits(0)), rank(5)), Timeout, []int{1}, "rank 1 did not enter it"},
-		{"one does not answer", late(Messages, rank(5), with(rank(5), silent)), Timeout, []int{2}, "rank 2 did not enter it; rank 2: does not answer"},
-		{"one sent messages and does not answer", late(Messages, rank(5), with(rank(5), func(r *Rank) { silent(r); r.Last = op(5) })).from(2), Timeout, []int{2}, "rank 2 entered it but did not go on; rank 2: sent messages of operation 5, does not answer now"},
-		{"a stopped one is at fault", late(Entry, rank(4), with(rank(4), stopped)), Timeout, []int{2}, "rank 2: last entered operation 4 (all-reduce of 4 float32 sum) 1ms ago; its process is stopped"},
-		{"one sums slowly", late(Sums, rank(5), with(rank(5), undone)), Timeout, []int{2}, "at sums: rank 2 entered it but did not go on; rank 2: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, not done with it"},
-		{"the end of a chain of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), undone)).from(1), Timeout, []int{2}, "rank 2 entered it but did not go on"},
-		{"a circle of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), waits(0))).from(1), Timeout, []int{1, 2}, "rank 1: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, waits for rank 2 at step 5 of channel 1"},
-		{"all did their part", late(Pieces, rank(5)), Timeout, nil, "time limit passed after 2s at pieces: every other rank entered it and did its part, so nobody seems to be at fault; the time limit may be too short"},
-		{"all did their part, and this rank waits for nobody", late(Messages, rank(5)), Timeout, []int{0}, "rank 0 entered it but did not go on; rank 0 is this rank, and waits for no other"},
+		{"one waits for a silent one in an operation before", late(Messages, with(rank(4), waits(2)), with(rank(4), silent)), Timeout, []int{2},
+			"rank 2 did not enter it"},
+		{"one waits for this rank in an operation before", late(Messages, with(rank(4), waits(0)), rank(5)), Timeout, []int{1},
+			"rank 1 did not enter it"},
+		{"one does not answer", late(Messages, rank(5), with(rank(5), silent)), Timeout, []int{2},
+			"rank 2 did not enter it; rank 2: does not answer"},
+		{"one sent messages and does not answer", late(Messages, rank(5), with(rank(5), func(r *Rank) { silent(r); r.Last = op(5) })).from(2),
+			Timeout, []int{2}, "rank 2 entered it but did not go on; rank 2: sent messages of operation 5, does not answer now"},
+		{"a stopped one is at fault", late(Entry, rank(4), with(rank(4), stopped)), Timeout, []int{2},
+			"rank 2: last entered operation 4 (all-reduce of 4 float32 sum) 1ms ago; its process is stopped"},
+		{"one sums slowly", late(Sums, rank(5), with(rank(5), undone)), Timeout, []int{2},
+			"at sums: rank 2 entered it but did not go on; rank 2: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, not done with it"},
+		{"the end of a chain of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), undone)).from(1), Timeout, []int{2},
+			"rank 2 entered it but did not go on"},
+		{"a circle of waits", late(Messages, with(rank(5), waits(2)), with(rank(5), waits(0))).from(1), Timeout, []int{1, 2},
+			"rank 1: entered operation 5 (all-reduce of 4 float32 sum) 1ms ago, waits for rank 2 at step 5 of channel 1"},
+		{"all did their part", late(Pieces, rank(5)), Timeout, nil,
+			"time limit passed after 2s at pieces: every other rank entered it and did its part, so nobody seems to be at fault; the time limit may be too short"},
+		{"all did their part, and this rank waits for nobody",
+			late(Messages, rank(5)), Timeout, []int{0}, "rank 0 entered it but did not go on; rank 0 is this rank, and waits for no other"},
 
 		{"another call now", late(Entry, with(rank(5), func(r *Rank) { r.Last = odd(5) })), Mismatch, []int{0, 1}, ""},
 		{"another call now, and it went on", late(Entry, with(rank(7), func(r *Rank) { r.Here = odd(5) })), Mismatch, []int{0, 1}, ""},
 		{"another call before", late(Entry, with(rank(3), func(r *Rank) { r.Last = odd(3) })), Mismatch, []int{0, 1}, ""},
-		{"it went on after the same call", late(Exit, with(rank(7), func(r *Rank) { r.Here = op(5); r.Done = false })), Timeout, []int{1}, "rank 1 entered it but did not go on"},
+		{"it went on after the same call", late(Exit, with(rank(7), func(r *Rank) { r.Here = op(5); r.Done = false })), Timeout, []int{1},
+			"rank 1 entered it but did not go on"},
 
-		{"missing because of a send to one that is here", late(Entry, rank(5), with(rank(4), pairs(1))), Mismatch, []int{1, 2}, "rank 2 waits for rank 1 in a send or receive, and rank 1 for it in this operation"},
-		{"missing because of a send to one that is missing", late(Messages, with(rank(4), pairs(2)), rank(4)), Timeout, []int{2}, "rank 2 did not enter it"},
-		{"a stopped one waits for nobody", late(Messages, with(rank(4), both(pairs(2), stopped)), rank(4)), Timeout, []int{1}, "rank 1 did not enter it"},
+		{"missing because of a send to one that is here", late(Entry, rank(5), with(rank(4), pairs(1))), Mismatch, []int{1, 2},
+			"rank 2 waits for rank 1 in a send or receive, and rank 1 for it in this operation"},
+		{"missing because of a send to one that is missing", late(Messages, with(rank(4), pairs(2)), rank(4)), Timeout, []int{2},
+			"rank 2 did not enter it"},
+		{"a stopped one waits for nobody", late(Messages, with(rank(4), both(pairs(2), stopped)), rank(4)), Timeout, []int{1},
+			"rank 1 did not enter it"},
 
 		{"a message that does not come", message(rank(5)), Timeout, []int{1}, "time limit passed: receive from rank 1, which did not come"},
 		{"from a rank that does not answer", message(with(rank(5), silent)), Timeout, []int{1}, "receive from rank 1: rank 1 does not answer"},
 		{"from a stopped rank", message(with(rank(5), stopped)), Timeout, []int{1}, "which did not come; its process is stopped"},
-		{"from a rank in an operation", message(rank(6)), Mismatch, []int{0, 1}, "rank 1 is in operation 6 (all-reduce of 4 float32 sum) 1ms ago, which rank 0 has not entered"},
-		{"both receive", message(with(rank(5), pairs(0))), Mismatch, []int{0, 1}, "while rank 1 waits for rank 0: they differ in what they send and receive"},
-		{"the other waits for a third", message(with(rank(5), pairs(2)), rank(5)), Timeout, []int{2}, "receive from rank 1, which waits for rank 2, which did not come"},
-		{"the third is in an operation", message(with(rank(5), pairs(2)), rank(6)), Mismatch, []int{0, 2}, "which waits for rank 2: rank 2 is in operation 6"},
+		{"from a rank in an operation", message(rank(6)), Mismatch, []int{0, 1},
+			"rank 1 is in operation 6 (all-reduce of 4 float32 sum) 1ms ago, which rank 0 has not entered"},
+		{"both receive", message(with(rank(5), pairs(0))), Mismatch, []int{0, 1},
+			"while rank 1 waits for rank 0: they differ in what they send and receive"},
+		{"the other waits for a third", message(with(rank(5), pairs(2)), rank(5)), Timeout, []int{2},
+			"receive from rank 1, which waits for rank 2, which did not come"},
+		{"the third is in an operation", message(with(rank(5), pairs(2)), rank(6)), Mismatch, []int{0, 2},
+			"which waits for rank 2: rank 2 is in operation 6"},
 		{"a circle of others", message(with(rank(5), pairs(2)), with(rank(5), pairs(1))), Timeout, []int{2}, "which did not come"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			v := Judge(&x.scene)
 			if v.Kind != x.kind || !slices.Equal(v.Culprits, x.culprits) || !strings.Contains(v.Text, x.says) {
-				t.Errorf("kind %d, ranks %v: %s\nwant kind %d, ranks %v: %s\n%s", v.Kind, v.Culprits, v.Text, x.kind, x.culprits, x.says, strings.Join(v.Report, "\n"))
+				t.Errorf("kind %d, ranks %v: %s\nwant kind %d, ranks %v: %s\n%s",
+					v.Kind, v.Culprits, v.Text, x.kind, x.culprits, x.says, strings.Join(v.Report, "\n"))
 			}
 			if differs := v.Kind == Mismatch && v.Text == ""; differs != (v.Differs >= 0) {
 				t.Errorf("rank %d differs: %s", v.Differs, v.Text)
@@ -175,7 +200,8 @@ func FuzzJudge(f *testing.F) {
 		s := Scene{Ranks: make([]Rank, 2+n%6), Phase: Phase(what>>2) % (Input + 1), Shared: what&1 != 0, Call: op(5), Peer: 1}
 		for i := range s.Ranks {
 			k := next()
-			s.Ranks[i] = Rank{Answers: k&1 != 0, Done: k&2 != 0, Last: op(uint64(next() & 7)), Here: odd(uint64(next() & 7)), Mine: odd(uint64(next() & 7)),
+			s.Ranks[i] = Rank{Answers: k&1 != 0, Done: k&2 != 0, Last: op(uint64(next() & 7)), Here: odd(uint64(next() & 7)),
+				Mine:    odd(uint64(next() & 7)),
 				Entered: uint64(next() & 7), State: State("TXDR"[next()&3]), WaitsFor: next(), PairsWith: next()}
 		}
 		switch what & 3 {

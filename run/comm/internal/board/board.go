@@ -88,9 +88,11 @@ const (
 )
 
 // layout lists the offsets and sizes, for Hash and for a test that holds the table above to them.
-var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall, atForms, formSlots, formSize, Size,
+var layout = []uint64{atEntries, atCalls, atMid, atLeave, atStaged, atWaiting, atShrink, atNotice, atLetGo, atSleepers, atSteps, atSmall,
+	atForms, formSlots, formSize, Size,
 	Window, SmallWindow, SmallSize, InlineSize, atCPU, callSize, wordSig, wordEntry, wordIn, wordOut, wordData,
-	noticeGiven, noticeOwn, noticeKind, shrinkVote, shrinkOwn, shrinkText, shrinkSees, shrinkMost, recordSlots, recordSize, recordChosen, recordID, recordSum, recordSet}
+	noticeGiven, noticeOwn, noticeKind, shrinkVote, shrinkOwn, shrinkText, shrinkSees, shrinkMost, recordSlots, recordSize, recordChosen,
+	recordID, recordSum, recordSet}
 
 // Hash is a number that changes with the layout. Ranks compare it before they share memory: two builds that lay their boards
 // out differently would compute wrong results.

@@ -16,7 +16,8 @@ func TestTheTableOfTheLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"entries": atEntries, "calls": atCalls, "mid": atMid, "leave": atLeave, "staged": atStaged, "waiting": atWaiting, "shrink": atShrink,
+	want := map[string]int{"entries": atEntries, "calls": atCalls, "mid": atMid, "leave": atLeave, "staged": atStaged, "waiting": atWaiting,
+		"shrink": atShrink,
 		"notice": atNotice, "let go": atLetGo, "sleepers": atSleepers, "steps": atSteps, "small": atSmall, "forms": atForms}
 	var ends int
 	rows := regexp.MustCompile(`(?m)^//\s+(\d+)\s+(\d+)\s+(let go|\w+) `).FindAllStringSubmatch(string(src), -1)
@@ -63,7 +64,8 @@ func TestNotice(t *testing.T) {
 	second := Notice{From: 1, Kind: 1, Text: "later"}
 	second.Leave(b, second.Body())
 	got, ok := b.Notice(4)
-	if !ok || got.From != 2 || got.Kind != 3 || got.Seq != 17 || !slices.Equal(got.Culprits, n.Culprits[:8]) || !strings.HasPrefix(n.Text, got.Text) || len(got.Text) < 150 {
+	if !ok || got.From != 2 || got.Kind != 3 || got.Seq != 17 || !slices.Equal(got.Culprits, n.Culprits[:8]) ||
+		!strings.HasPrefix(n.Text, got.Text) || len(got.Text) < 150 {
 		t.Errorf("%+v, want the first that was left", got)
 	}
 	if b.IsLetGo(0) || b.Entered() != 0 {

@@ -171,7 +171,8 @@ func DecodeRecord(text []byte) (r Record, ok bool) {
 	if le.Uint64(text[recordSum:]) != recordHash(text) {
 		return r, false
 	}
-	r = Record{Ballot: Ballot(le.Uint64(text[recordBallot:])), Chosen: Ballot(le.Uint64(text[recordChosen:])), ID: uint32(le.Uint64(text[recordID:]))}
+	r = Record{Ballot: Ballot(le.Uint64(text[recordBallot:])), Chosen: Ballot(le.Uint64(text[recordChosen:])),
+		ID: uint32(le.Uint64(text[recordID:]))}
 	for i := range r.In {
 		r.In[i] = le.Uint64(text[recordSet+8*i:])
 	}

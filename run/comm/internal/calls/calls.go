@@ -178,7 +178,8 @@ func (Words) Mismatch(m *transport.Mismatch) string {
 		return fmt.Sprintf("rank %d and rank %d disagree in operation %d (%s): %s", m.Rank, m.Peer, mine.Seq, &mine, why)
 	}
 	if mine.Seq == theirs.Seq && mine.Comm == theirs.Comm && mine.String() == theirs.String() {
-		return fmt.Sprintf("rank %d and rank %d disagree in operation %d of communicator %d (%s): %s", m.Rank, m.Peer, mine.Seq, mine.Comm, &mine, mine.differ(&theirs))
+		return fmt.Sprintf("rank %d and rank %d disagree in operation %d of communicator %d (%s): %s",
+			m.Rank, m.Peer, mine.Seq, mine.Comm, &mine, mine.differ(&theirs))
 	}
 	return fmt.Sprintf("rank %d does %s as operation %d of communicator %d, rank %d does %s as operation %d of communicator %d: %s",
 		m.Rank, &mine, mine.Seq, mine.Comm, m.Peer, &theirs, theirs.Seq, theirs.Comm, mine.differ(&theirs))

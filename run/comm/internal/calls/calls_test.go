@@ -58,12 +58,16 @@ func TestWords(t *testing.T) {
 		m    *transport.Mismatch
 		want string
 	}{
-		{Mismatch(0, 2, &reduces, &sends), "rank 0 does all-reduce of 8 float32 sum as operation 4 of communicator 1, rank 2 does broadcast of 8 float32 at root 2 as operation 4 of communicator 1: different operations"},
-		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: pair.Wire(), Theirs: pair.Wire(), Channel: 3, Sent: form(reduce.Float32, 16), Want: form(reduce.Int32, 16), Words: Words{}},
+		{Mismatch(0, 2, &reduces, &sends),
+			"rank 0 does all-reduce of 8 float32 sum as operation 4 of communicator 1, rank 2 does broadcast of 8 float32 at root 2 as operation 4 of communicator 1: different operations"},
+		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: pair.Wire(), Theirs: pair.Wire(), Channel: 3, Sent: form(reduce.Float32, 16),
+			Want: form(reduce.Int32, 16), Words: Words{}},
 			"rank 1 receives from rank 0: 4 float32 were sent, 4 int32 are received"},
-		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: reduces.Wire(), Theirs: reduces.Wire(), Channel: 3, Sent: transport.FormOf(3, 16), Want: transport.FormOf(3, 24), Words: Words{}},
+		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: reduces.Wire(), Theirs: reduces.Wire(), Channel: 3, Sent: transport.FormOf(3, 16),
+			Want: transport.FormOf(3, 24), Words: Words{}},
 			"rank 1 and rank 0 disagree in operation 4 (all-reduce of 8 float32 sum): a message on channel 3 has 16 bytes, 24 bytes were expected"},
-		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: transport.Call{Comm: 1, Seq: 4}, Channel: 3, Sent: transport.FormOf(3, 16), Want: transport.FormOf(3, 24)},
+		{&transport.Mismatch{Rank: 1, Peer: 0, Mine: transport.Call{Comm: 1, Seq: 4}, Channel: 3, Sent: transport.FormOf(3, 16),
+			Want: transport.FormOf(3, 24)},
 			"rank 1 and rank 0 disagree in operation 4 of communicator 1: a message on channel 3 has 16 bytes, 24 bytes were expected"},
 	} {
 		if got := x.m.Error(); got != x.want {

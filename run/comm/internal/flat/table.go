@@ -56,7 +56,8 @@ func FromTable(b []byte) (*Form, error) {
 		return nil, errTable
 	}
 	flags := list[1]
-	f := &Form{InPlace: flags&flagInPlace != 0, Pushes: flags&flagPushes != 0, Rooted: flags&flagRooted != 0, parts: make([]*Rank, n), table: list}
+	f := &Form{InPlace: flags&flagInPlace != 0, Pushes: flags&flagPushes != 0, Rooted: flags&flagRooted != 0, parts: make([]*Rank, n),
+		table: list}
 	r := reader{list: list[tableHead+n+1:]}
 	for range list[2] {
 		merges := make([]uint8, r.count(1))

@@ -293,7 +293,8 @@ func (f *Recorder) WriteChrome(w io.Writer) error {
 		if end == 0 {
 			end = clock.Now()
 		}
-		span(fmt.Sprintf("%s %d", r.Op, r.Seq), "operation", -1, r.Began, end, fmt.Sprintf(`"bytes": %d, "program": %s, "error": %s`, r.Bytes, quote(r.Program), quote(r.Err)))
+		span(fmt.Sprintf("%s %d", r.Op, r.Seq), "operation", -1, r.Began, end,
+			fmt.Sprintf(`"bytes": %d, "program": %s, "error": %s`, r.Bytes, quote(r.Program), quote(r.Err)))
 		if r.Entered != 0 {
 			span("wait for all", "wait", 0, r.Began, r.Entered, "")
 			span("work", "local", 0, r.Entered, end, fmt.Sprintf(`"bytes": %d`, r.Bytes))
@@ -318,7 +319,8 @@ func (f *Recorder) WriteChrome(w io.Writer) error {
 		if l.Lasted > 0 {
 			span(fmt.Sprintf("%s: rank %d", l.Kind, l.Peer), "link", -2, l.At-l.Lasted, l.At, fmt.Sprintf(`"interface": %s`, quote(l.Path)))
 		} else {
-			span(fmt.Sprintf("%s: rank %d", l.Kind, l.Peer), "link", -2, l.At, l.At, fmt.Sprintf(`"interface": %s, "why": %s`, quote(l.Path), quote(l.Why)))
+			span(fmt.Sprintf("%s: rank %d", l.Kind, l.Peer), "link", -2, l.At, l.At,
+				fmt.Sprintf(`"interface": %s, "why": %s`, quote(l.Path), quote(l.Why)))
 		}
 	}
 	b.WriteString("\n]}\n")

@@ -35,7 +35,8 @@ func (l *Links) Add(e transport.Event) {
 	if len(l.list) == linksKept {
 		l.list = append(l.list[:0], l.list[1:]...)
 	}
-	l.list = append(l.list, Link{Kind: e.Kind.String(), Peer: e.Peer, Path: e.Path, Conn: e.Conn, Why: e.Text, At: clock.Now() - int64(time.Since(e.Time)), Lasted: int64(e.Lasted)})
+	l.list = append(l.list, Link{Kind: e.Kind.String(), Peer: e.Peer, Path: e.Path, Conn: e.Conn, Why: e.Text,
+		At: clock.Now() - int64(time.Since(e.Time)), Lasted: int64(e.Lasted)})
 }
 
 // all are the events, oldest first.

@@ -180,7 +180,8 @@ func (m *Mail) unlike(t reduce.Type, bytes int, e *Envelope) error {
 	if t == e.Type && bytes == e.Bytes {
 		return nil
 	}
-	return fmt.Errorf("rank %d receives from rank %d with tag %d: %d %s were sent, %d %s are received", m.rank, e.From, e.Tag, e.Bytes/e.Type.Size(), e.Type, bytes/t.Size(), t)
+	return fmt.Errorf("rank %d receives from rank %d with tag %d: %d %s were sent, %d %s are received",
+		m.rank, e.From, e.Tag, e.Bytes/e.Type.Size(), e.Type, bytes/t.Size(), t)
 }
 
 // tell lets those look again that wait; the caller holds mu.

@@ -18,7 +18,8 @@ type one struct {
 
 // flat is a program of an operation that runs flat between ranks of a host that may pull.
 func flat(op sched.Collective, ranks, in, out int) Call {
-	c := Call{Op: op, Ranks: ranks, In: in, Out: out, Largest: in, Program: Program{Flat: true, InPlace: true, Exports: true}, Host: Host{Pulls: true}}
+	c := Call{Op: op, Ranks: ranks, In: in, Out: out, Largest: in, Program: Program{Flat: true, InPlace: true, Exports: true},
+		Host: Host{Pulls: true}}
 	switch op {
 	case sched.AllReduce:
 		c.Reduces, c.Pushes = true, true
@@ -55,13 +56,15 @@ func TestEveryModeAndEntry(t *testing.T) {
 		{"96 bytes to all", flat(sched.AllGather, 4, 96, 384), InEntry, Inline},
 		{"96 bytes to all, one rank has more", with(flat(sched.AllGather, 4, 96, 384), func(c *Call) { c.Largest = 97 }), InEntry, Direct},
 		{"scaled sums are not inline", with(flat(sched.ReduceScatter, 4, 64, 16), scaled), InEntry, Direct},
-		{"blocks of different lengths are not inline", with(flat(sched.AllGather, 4, 96, 384), func(c *Call) { c.Uneven = true }), InEntry, Direct},
+		{"blocks of different lengths are not inline", with(flat(sched.AllGather, 4, 96, 384), func(c *Call) { c.Uneven = true }),
+			InEntry, Direct},
 		{"barrier", with(flat(sched.Barrier, 4, 0, 0), func(c *Call) { c.Exports = false }), Nowhere, Inline},
 
 		{"4 KiB", flat(sched.AllGather, 4, 4*k, 16*k), InSmall, Direct},
 		{"4 KiB and a byte", flat(sched.AllGather, 4, 4*k+1, 16*k+4), Staged, Direct},
 		{"registered", with(flat(sched.AllGather, 4, 64*k, 256*k), seen), Lent, Direct},
-		{"registered, in place, not proven", with(with(flat(sched.AllToAll, 4, 32*k, 32*k), seen), func(c *Call) { inPlace(c); c.InPlace = false }), Staged, Direct},
+		{"registered, in place, not proven", with(with(flat(sched.AllToAll, 4, 32*k, 32*k), seen),
+			func(c *Call) { inPlace(c); c.InPlace = false }), Staged, Direct},
 		{"registered, scaled", with(with(flat(sched.ReduceScatter, 4, 64*k, 16*k), seen), scaled), Staged, Direct},
 		{"moves are pulled from 64 KiB", flat(sched.AllToAll, 4, 64*k, 64*k), Pulled, Direct},
 		{"moves below are staged", flat(sched.AllToAll, 4, 64*k-1, 64*k-1), Staged, Direct},
@@ -97,7 +100,8 @@ func TestEveryModeAndEntry(t *testing.T) {
 		{"reduce, registered, crowded", with(with(flat(sched.Reduce, 4, 16*k, 16*k), seen), func(c *Call) { c.Crowded = true }), Lent, Direct},
 		{"reduce, below 16 KiB", with(flat(sched.Reduce, 4, 16*k-4, 16*k-4), seen), Lent, Direct},
 		{"reduce, plain, root pools", flat(sched.Reduce, 4, 8*m+4, 8*m+4), Pulled | Pooled, Pool},
-		{"reduce, only in registered, root pools", with(flat(sched.Reduce, 4, 8*m+4, 8*m+4), func(c *Call) { c.InSeen = true }), Lent | Pooled, Pool},
+		{"reduce, only in registered, root pools", with(flat(sched.Reduce, 4, 8*m+4, 8*m+4), func(c *Call) { c.InSeen = true }),
+			Lent | Pooled, Pool},
 		{"reduce, plain, no pulls", with(flat(sched.Reduce, 4, 8*m+4, 8*m+4), noPulls), Staged | Once, Direct},
 		{"reduce, scaled", with(with(flat(sched.Reduce, 4, 16*m, 16*m), seen), scaled), Staged | Once, Direct},
 	}
@@ -143,7 +147,8 @@ func TestEveryModeAndEntry(t *testing.T) {
 // Ranks decide alone, each from its own call and from the entries that it reads. They must fit together, whatever memory
 // each of them has.
 func TestRanksAgree(t *testing.T) {
-	ops := []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll, sched.Gather, sched.Scatter}
+	ops := []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.AllToAll,
+		sched.Gather, sched.Scatter}
 	for seed := range uint64(20000) {
 		r := rand.New(rand.NewPCG(seed, 13))
 		n := 2 + r.IntN(4)

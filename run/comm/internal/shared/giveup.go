@@ -77,8 +77,8 @@ func (r *Runner) allLeft(seq uint64) bool {
 }
 
 // overwrites reports whether other ranks may have overwritten the input of an operation that was just marked: nobody stores to outputs
-// before all have entered, and who enters later finds the mark. Saving every input that may be overwritten so would take as long as two to three
-// such operations (16 MiB, 2026-11-18), so the error says that it is lost.
+// before all have entered, and who enters later finds the mark. Saving every input that may be overwritten so would take as long as two to
+// three such operations (16 MiB, 2026-11-18), so the error says that it is lost.
 func (r *Runner) overwrites(o *op.Op) bool {
 	if len(r.lent) == 0 || !o.Overlap || o.Mode == plan.Commit || o.Mode == plan.Pieces || o.Mode == plan.Pool {
 		return false

@@ -178,7 +178,8 @@ func (r *rules) forward(w *modelWorld, x *modelRank, me int, step func(string, f
 }
 
 // work is the part between the last read and the exit.
-func (r *rules) work(w *modelWorld, x *modelRank, me int, all func(func(*modelRank) bool) bool, step func(string, func(*modelWorld, *modelRank) string), fail func(string)) {
+func (r *rules) work(w *modelWorld, x *modelRank, me int, all func(func(*modelRank) bool) bool,
+	step func(string, func(*modelWorld, *modelRank) string), fail func(string)) {
 	value := right
 	if x.bad {
 		value = wrong

@@ -146,7 +146,8 @@ func (t *trade) step(step int) {
 			t.at++
 		}
 		if gEnd-g == blockSize && sEnd-s == blockSize && bEnd-b == blockSize && sEnd <= t.orders[t.at].hi {
-			x := reduce.Trade{In: &o.In[g], Slot: &slotsHere[give+at], Own: &o.In[s], Sum: &o.Out[s], Other: &other[0], Out: &o.Out[b], Back: &slotsHere[back+at]}
+			x := reduce.Trade{In: &o.In[g], Slot: &slotsHere[give+at], Own: &o.In[s], Sum: &o.Out[s], Other: &other[0], Out: &o.Out[b],
+				Back: &slotsHere[back+at]}
 			if t.own.saved != nil {
 				x.Kept, x.Saved = &t.given.saved[g-t.given.lo], &t.own.saved[s-t.own.lo]
 			}

@@ -140,7 +140,8 @@ func (x *run) small() error {
 
 // Asks collects what the plan asks of a call, whatever its buffers are.
 func Asks(o *op.Op, g *group.Group) plan.Call {
-	c := plan.Call{Op: o.Op, Rank: g.Rank, Ranks: g.Size(), Root: o.Root, In: len(o.In), Out: len(o.Out), Reduces: o.Reduce != 0, Scaled: o.Scaled(),
+	c := plan.Call{Op: o.Op, Rank: g.Rank, Ranks: g.Size(), Root: o.Root, In: len(o.In), Out: len(o.Out), Reduces: o.Reduce != 0,
+		Scaled: o.Scaled(),
 		Uneven: o.Counts != nil, Unknown: o.Theirs != nil, Host: plan.Host{Pulls: g.Host.Pulls, Full: g.Host.Full, Crowded: g.Host.Crowded}}
 	if f := o.Form; f != nil {
 		c.Program = plan.Program{Flat: true, Pushes: f.Pushes, InPlace: f.InPlace, Exports: len(f.Rank(g.Rank).Exports) > 0, Rooted: f.Rooted}

@@ -359,7 +359,8 @@ func (l *lab) cut(host int) func() error { return func() error { return l.net.Cu
 
 // loss drops a share of the packets that come to every host.
 func (l *lab) loss(percent int) error {
-	rule := fmt.Sprintf("table ip weft {\n chain in {\n type filter hook input priority 0;\n iifname r0 numgen random mod 100 < %d drop\n }\n}", percent)
+	rule := fmt.Sprintf("table ip weft {\n chain in {\n type filter hook input priority 0;\n iifname r0 numgen random mod 100 < %d drop\n }\n}",
+		percent)
 	for i := range l.agents {
 		err := l.net.Do(i, func() error {
 			cmd := bounded.Command(l.t, "nft", "-f", "-")
@@ -454,7 +455,8 @@ func (l *lab) usage(length time.Duration) (cpu time.Duration, etcd time.Duration
 	sum(1)
 	n := time.Duration(len(l.alive))
 	scale := float64(length) / float64(time.Second)
-	return time.Duration(float64(cpu/n) / scale), time.Duration(float64(etcd) / scale), uint64(float64(sent) / scale / float64(n)), uint64(float64(bytes) / scale / float64(n))
+	return time.Duration(float64(cpu/n) / scale), time.Duration(float64(etcd) / scale), uint64(float64(sent) / scale / float64(n)),
+		uint64(float64(bytes) / scale / float64(n))
 }
 
 func quantile(list []time.Duration, q float64) time.Duration {
@@ -479,7 +481,8 @@ func TestLabHosts(t *testing.T) {
 			l.settle()
 			if hosts > 6 {
 				cpu, etcd, sent, bytes := l.usage(5 * time.Second)
-				t.Logf("%s, %d hosts, quiet: an agent takes %v of a processor a second, sends %d datagrams and %d bytes; etcd takes %v", role, len(l.alive), cpu, sent, bytes, etcd)
+				t.Logf("%s, %d hosts, quiet: an agent takes %v of a processor a second, sends %d datagrams and %d bytes; etcd takes %v",
+					role, len(l.alive), cpu, sent, bytes, etcd)
 			}
 			next := 1
 			row := func(name string, how func(int) func() error) {
@@ -504,7 +507,8 @@ func TestLabHosts(t *testing.T) {
 				}
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				t.Logf("%s, %d hosts, %s: %d losses; first knows p50 %v, p99 %v; all know p50 %v, p99 %v; %d hosts lost by mistake in %.0f s", role, hosts, name, losses,
+				t.Logf("%s, %d hosts, %s: %d losses; first knows p50 %v, p99 %v; all know p50 %v, p99 %v; %d hosts lost by mistake in %.0f s",
+					role, hosts, name, losses,
 					quantile(first, 0.5).Round(time.Millisecond), quantile(first, 0.99).Round(time.Millisecond),
 					quantile(last, 0.5).Round(time.Millisecond), quantile(last, 0.99).Round(time.Millisecond), len(l.wrong), time.Since(began).Seconds())
 			}

@@ -9,7 +9,8 @@ import (
 )
 
 func sampleMessage() member.Message {
-	return member.Message{Verb: member.Rumour, From: 7, Life: 7, EpochNumber: 9, Words: []member.Word{{ID: 3, State: member.Failed, Incarnation: 2}}}
+	return member.Message{Verb: member.Rumour, From: 7, Life: 7, EpochNumber: 9,
+		Words: []member.Word{{ID: 3, State: member.Failed, Incarnation: 2}}}
 }
 
 func TestADatagramIsForOneReceiverUnderOneSecret(t *testing.T) {

@@ -47,12 +47,15 @@ func Cases() []Case {
 	pauses := func(s *Settings) {
 		w := World{rng: 7}
 		for at := time.Second; at < s.Length-3*time.Second; at += 100 * time.Millisecond {
-			s.Faults = append(s.Faults, Fault{At: at, What: Pause, For: time.Duration(100+w.bits()%200) * time.Millisecond, Ranks: []int{int(w.bits() % uint64(s.Ranks))}})
+			s.Faults = append(s.Faults, Fault{At: at, What: Pause, For: time.Duration(100+w.bits()%200) * time.Millisecond,
+				Ranks: []int{int(w.bits() % uint64(s.Ranks))}})
 		}
 	}
 	list = append(list,
-		Case{"512 hosts, the same, 10% loss", alter(steady(512, member.Hosts(), 60*time.Second, 4*time.Second, 1), func(s *Settings) { s.Network.Loss = 0.1 })},
-		Case{"512 hosts, the same, one stops for 0.1 to 0.3 s ten times a second", alter(steady(512, member.Hosts(), 30*time.Second, 4*time.Second, 1), pauses)},
+		Case{"512 hosts, the same, 10% loss", alter(steady(512, member.Hosts(), 60*time.Second, 4*time.Second, 1),
+			func(s *Settings) { s.Network.Loss = 0.1 })},
+		Case{"512 hosts, the same, one stops for 0.1 to 0.3 s ten times a second",
+			alter(steady(512, member.Hosts(), 30*time.Second, 4*time.Second, 1), pauses)},
 		Case{"512 hosts, Lab", steady(512, member.Lab(), 20*time.Second, 4*time.Second, 1)},
 		Case{"10,000 hosts, 8 die every 2 s", big()},
 		Case{"10,000 hosts, the same, 1% loss", alter(big(), func(s *Settings) { s.Network.Loss = 0.01 })},
@@ -93,7 +96,8 @@ func Row(c Case) (string, error) {
 	three := func(list []time.Duration) string {
 		return ms(Quantile(list, 0.5)) + " / " + ms(Quantile(list, 0.99)) + " / " + ms(Quantile(list, 1))
 	}
-	return fmt.Sprintf("| %s | %d | %s | %s | %.0f / %.0f | %d | %d | %.1f | %.0f | %.0f | %.0f |\n", c.Name, r.Deaths, three(r.Detected), three(r.Known),
+	return fmt.Sprintf("| %s | %d | %s | %s | %.0f / %.0f | %d | %d | %.1f | %.0f | %.0f | %.0f |\n",
+		c.Name, r.Deaths, three(r.Detected), three(r.Known),
 		r.PerHour(r.Suspected), r.PerHour(r.Failed), r.Excused, r.Epochs, r.Sent, r.SentBytes, r.BusiestMessages, r.BusiestBytes), nil
 }
 
@@ -114,10 +118,12 @@ Without -update the test compares the rows below 10,000 hosts. [Explanation](../
 
 `)
 	fmt.Fprintf(&b, "| | Default | Hosts | Lab |\n|---|---|---|---|\n")
-	fmt.Fprintf(&b, "| interval, timeout, observers | %v, %v, %d | %v, %v, %d | %v, %v, %d |\n", d.Interval, d.Timeout, d.Observers, l.Interval, l.Timeout, l.Observers, lab.Interval, lab.Timeout, lab.Observers)
+	fmt.Fprintf(&b, "| interval, timeout, observers | %v, %v, %d | %v, %v, %d | %v, %v, %d |\n",
+		d.Interval, d.Timeout, d.Observers, l.Interval, l.Timeout, l.Observers, lab.Interval, lab.Timeout, lab.Observers)
 	rate := func(c member.Config) float64 { return float64(c.Observers) / c.Interval.Seconds() }
 	fmt.Fprintf(&b, "| messages a host sends per second, K/Interval | %.0f | %.0f | %.0f |\n", rate(d), rate(l), rate(lab))
-	fmt.Fprintf(&b, "| silent to failed, at least 2 Timeout - Interval | %v | %v | %v |\n", 2*d.Timeout-d.Interval, 2*l.Timeout-l.Interval, 2*lab.Timeout-lab.Interval)
+	fmt.Fprintf(&b, "| silent to failed, at least 2 Timeout - Interval | %v | %v | %v |\n",
+		2*d.Timeout-d.Interval, 2*l.Timeout-l.Interval, 2*lab.Timeout-lab.Interval)
 	fmt.Fprintf(&b, "| and at most 2 Timeout + Interval/2 | %v | %v | %v |\n\n", d.Bound(), l.Bound(), lab.Bound())
 	b.WriteString(`## Simulated
 

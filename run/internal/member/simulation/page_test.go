@@ -9,7 +9,8 @@ import (
 
 var (
 	update = flag.Bool("update", false, "rewrite docs/reference/tables/membership.md")
-	only   = flag.String("only", "", "with -update: the worlds of 10,000 hosts to run again, by a part of their names; the others keep their rows")
+	only   = flag.String("only", "",
+		"with -update: the worlds of 10,000 hosts to run again, by a part of their names; the others keep their rows")
 )
 
 const pageFile = "../../../../docs/reference/tables/membership.md"
@@ -45,6 +46,7 @@ func TestPage(t *testing.T) {
 		return
 	}
 	if page != string(old) {
-		t.Errorf("docs/reference/tables/membership.md is not what the machines do; go test ./run/internal/member/simulation -run Page -update rewrites it, read the difference. Now:\n%s", page)
+		t.Errorf("docs/reference/tables/membership.md is not what the machines do; go test ./run/internal/member/simulation -run Page -update rewrites it, read the difference. Now:\n%s",
+			page)
 	}
 }

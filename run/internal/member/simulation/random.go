@@ -28,7 +28,8 @@ func Random(seed uint64) Settings {
 		s.Network.Loss = w.random() * 0.1
 	}
 	for range pick(12) {
-		f := Fault{At: span(2*time.Second, 40*t+2*time.Second), What: What(pick(len(whats))), For: span(t/10, 8*t), Delay: span(0, t/2), Loss: w.random() * 0.5, By: pick(s.Ranks)}
+		f := Fault{At: span(2*time.Second, 40*t+2*time.Second), What: What(pick(len(whats))), For: span(t/10, 8*t), Delay: span(0, t/2),
+			Loss: w.random() * 0.5, By: pick(s.Ranks)}
 		first := pick(s.Ranks)
 		for r := first; r < min(s.Ranks, first+1+pick(1+s.Ranks/3)); r++ {
 			f.Ranks = append(f.Ranks, r)

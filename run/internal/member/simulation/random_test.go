@@ -74,7 +74,8 @@ func try(t *testing.T, seed0 uint64) (int, error) {
 		for _, f := range s.Faults {
 			t.Logf("%v %v %v for %v", f.At, f.What, f.Ranks, f.For)
 		}
-		t.Logf("%d ranks, outside %v, empty %v, interval %v, lease %v, network %+v", s.Ranks, s.Outside, s.Empty, s.Member.Interval, s.Lease, s.Network)
+		t.Logf("%d ranks, outside %v, empty %v, interval %v, lease %v, network %+v",
+			s.Ranks, s.Outside, s.Empty, s.Member.Interval, s.Lease, s.Network)
 	}
 	w, err := New(s)
 	if err != nil {

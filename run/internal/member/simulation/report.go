@@ -64,7 +64,8 @@ func (w *World) see(i int32, e member.Event) {
 			}
 		}
 		x := &w.nodes[i]
-		if k := e.Epoch.Index(member.ID(i)); w.set.CatchUp > 0 && !x.waiting && k >= 0 && e.Epoch.Members[k].Recovering && e.Epoch.Members[k].Life == x.life {
+		if k := e.Epoch.Index(member.ID(i)); w.set.CatchUp > 0 && !x.waiting && k >= 0 && e.Epoch.Members[k].Recovering &&
+			e.Epoch.Members[k].Life == x.life {
 			x.waiting = true
 			w.push(w.now+w.set.CatchUp.Nanoseconds(), caught, i, 0)
 		}
@@ -185,9 +186,12 @@ func (r Report) String() string {
 	ms := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 	fmt.Fprintf(&b, "%d ranks, %v, seed %d\n", r.Ranks, r.Length, r.Seed)
 	fmt.Fprintf(&b, "deaths          %d, %d not known to all at the end\n", r.Deaths, r.Unknown)
-	fmt.Fprintf(&b, "failed after    p50 %v  p99 %v  max %v\n", ms(Quantile(r.Detected, 0.5)), ms(Quantile(r.Detected, 0.99)), ms(Quantile(r.Detected, 1)))
-	fmt.Fprintf(&b, "known to all    p50 %v  p99 %v  max %v\n", ms(Quantile(r.Known, 0.5)), ms(Quantile(r.Known, 0.99)), ms(Quantile(r.Known, 1)))
-	fmt.Fprintf(&b, "false alarms    %.1f suspects an hour, %.1f failures an hour (%d excused by faults)\n", r.PerHour(r.Suspected), r.PerHour(r.Failed), r.Excused)
+	fmt.Fprintf(&b, "failed after    p50 %v  p99 %v  max %v\n", ms(Quantile(r.Detected, 0.5)), ms(Quantile(r.Detected, 0.99)),
+		ms(Quantile(r.Detected, 1)))
+	fmt.Fprintf(&b, "known to all    p50 %v  p99 %v  max %v\n",
+		ms(Quantile(r.Known, 0.5)), ms(Quantile(r.Known, 0.99)), ms(Quantile(r.Known, 1)))
+	fmt.Fprintf(&b, "false alarms    %.1f suspects an hour, %.1f failures an hour (%d excused by faults)\n",
+		r.PerHour(r.Suspected), r.PerHour(r.Failed), r.Excused)
 	fmt.Fprintf(&b, "a rank sends    %.1f messages/s, %.0f B/s\n", r.Sent, r.SentBytes)
 	fmt.Fprintf(&b, "the busiest     %.1f messages/s, %.0f B/s, sent and received\n", r.BusiestMessages, r.BusiestBytes)
 	fmt.Fprintf(&b, "epochs          %d decided; %d evicted, %d isolated, %d quorum lost\n", r.Epochs, r.Evicted, r.Isolated, r.QuorumLost)

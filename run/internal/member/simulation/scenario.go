@@ -76,7 +76,8 @@ func Play(text string) (string, error) {
 }
 
 func cluster(fields []string) (Settings, error) {
-	s := Settings{Member: member.Lab(), Seed: 1, Wire: true, Network: Network{Latency: 100 * time.Microsecond, Jitter: 20 * time.Microsecond, Store: time.Millisecond}}
+	s := Settings{Member: member.Lab(), Seed: 1, Wire: true,
+		Network: Network{Latency: 100 * time.Microsecond, Jitter: 20 * time.Microsecond, Store: time.Millisecond}}
 	if len(fields) == 0 {
 		return s, fmt.Errorf("cluster takes a number of ranks")
 	}

@@ -56,7 +56,8 @@ func TestScenarioErrors(t *testing.T) {
 func BenchmarkTenThousand(b *testing.B) {
 	for b.Loop() {
 		s := Settings{Ranks: 10_000, Seed: 1, Member: member.Default(), Network: Datacenter(), Length: time.Minute,
-			Faults: []Fault{{At: 3 * time.Second, What: Kill, Ranks: []int{16, 17, 18, 19, 20, 21, 22, 23}}, {At: 10 * time.Second, What: Kill, Ranks: []int{9000}}}}
+			Faults: []Fault{{At: 3 * time.Second, What: Kill, Ranks: []int{16, 17, 18, 19, 20, 21, 22, 23}},
+				{At: 10 * time.Second, What: Kill, Ranks: []int{9000}}}}
 		r, err := Run(s)
 		if err != nil || r.Deaths != 9 || r.Unknown != 0 {
 			b.Fatal(err, r)
@@ -67,7 +68,8 @@ func BenchmarkTenThousand(b *testing.B) {
 
 // FuzzScenario: lines of a scenario are read or refused, and name no more ranks than they can.
 func FuzzScenario(f *testing.F) {
-	for _, s := range []string{"kill r3 at=1.2s", "stop r0-2,5 at=1s for=2s", "kill r5-1 at=1s", "kill r-1 at=1s", "kill r0 at=-1s", "kill at=1s", "5 config=lab seed=3 loss=NaN", "0"} {
+	for _, s := range []string{"kill r3 at=1.2s", "stop r0-2,5 at=1s for=2s", "kill r5-1 at=1s", "kill r-1 at=1s", "kill r0 at=-1s",
+		"kill at=1s", "5 config=lab seed=3 loss=NaN", "0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -86,7 +86,8 @@ func (s *Space) Mul(c, a, b M, add bool) {
 			c.Rows, c.Cols, a.Rows, a.Cols, b.Rows, b.Cols, c.RowStep, c.ColStep))
 	}
 	if c.end() > len(c.Data) || a.end() > len(a.Data) || b.end() > len(b.Data) {
-		panic(fmt.Sprintf("mat: product over %d, %d and %d elements; its views need %d, %d and %d", len(c.Data), len(a.Data), len(b.Data), c.end(), a.end(), b.end()))
+		panic(fmt.Sprintf("mat: product over %d, %d and %d elements; its views need %d, %d and %d",
+			len(c.Data), len(a.Data), len(b.Data), c.end(), a.end(), b.end()))
 	}
 	if c.Rows == 0 || c.Cols == 0 {
 		return

@@ -114,7 +114,8 @@ func (h *Header) Parse(b *[HeaderSize]byte, k *auth.Key) error {
 		return refuse("piece of %d bytes at %d in a message of %d", h.Length, h.Offset, h.Total)
 	case h.Length == 0 && h.Total != 0:
 		return refuse("empty piece of a message of %d bytes", h.Total)
-	case h.Offset%CutSize != 0 || (h.Offset+uint64(h.Length) != h.Total && h.Length != PieceSize && h.Length != LongSize && h.Length != CutSize):
+	case h.Offset%CutSize != 0 || (h.Offset+uint64(h.Length) != h.Total && h.Length != PieceSize && h.Length != LongSize &&
+		h.Length != CutSize):
 		return refuse("piece of %d bytes at %d of %d is not one of those that a message is cut into", h.Length, h.Offset, h.Total)
 	case !transport.ValidChannel(int(h.Channel)):
 		return refuse("%v", transport.ErrChannel(int(h.Channel)))
@@ -125,7 +126,8 @@ func (h *Header) Parse(b *[HeaderSize]byte, k *auth.Key) error {
 // IsMessage reports whether a header is that of a message of n bytes in one piece, of a number (0 if
 // pieces are not numbered). What is known of it is compared and its checksum looked at; sum and ack are what
 // it says besides. The header is as it was afterwards.
-func IsMessage(b *[HeaderSize]byte, call *[transport.CallSize]byte, channel int, msgno uint32, n int, piece uint64, summed bool, k *auth.Key) (ok bool, sum uint32, ack uint64) {
+func IsMessage(b *[HeaderSize]byte, call *[transport.CallSize]byte, channel int, msgno uint32, n int, piece uint64, summed bool,
+	k *auth.Key) (ok bool, sum uint32, ack uint64) {
 	le := binary.LittleEndian
 	first := Magic | Data<<16 | uint64(n)<<32
 	if summed {

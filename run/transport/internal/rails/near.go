@@ -78,7 +78,8 @@ func gpuPaths(sys fs.FS) (list [][]string) {
 	entries, _ := fs.ReadDir(sys, "bus/pci/devices")
 	for _, e := range entries { // sorted by address
 		at := "bus/pci/devices/" + e.Name()
-		if class, vendor := word(sys, at+"/class"), word(sys, at+"/vendor"); (strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0380")) && (vendor == "0x10de" || vendor == "0x1002") {
+		if class, vendor := word(sys, at+"/class"), word(sys, at+"/vendor"); (strings.HasPrefix(class, "0x0302") ||
+			strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0380")) && (vendor == "0x10de" || vendor == "0x1002") {
 			if way, ok := devicePath(sys, at); ok {
 				list = append(list, way)
 			}

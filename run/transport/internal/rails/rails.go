@@ -195,7 +195,8 @@ func named(cfg *Config, mine *Facts) (out []Rail, err error) {
 			}
 		}
 		if len(out) == n && twice != "" {
-			return nil, none{fmt.Sprintf("rank %d has no further interface for %q: %s is named before it; name each rail once", cfg.Rank, want, twice)}
+			return nil,
+				none{fmt.Sprintf("rank %d has no further interface for %q: %s is named before it; name each rail once", cfg.Rank, want, twice)}
 		}
 		if len(out) == n {
 			return nil, none{fmt.Sprintf("rank %d has no interface %q that is up and has an address: it has %s", cfg.Rank, want, names(mine.Rails))}

@@ -31,8 +31,10 @@ func TestChoose(t *testing.T) {
 		{"all rails that reach", []Facts{a, b}, Config{AllRails: true}, "eth0 ib0"},
 		{"by name", []Facts{a, b}, Config{Interfaces: []string{"ib0"}}, "ib0"},
 		{"by prefix, in order", []Facts{a, b}, Config{Interfaces: []string{"10.1.0.0/16", "10.0.0.0/16"}}, "ib0 eth0"},
-		{"unknown", []Facts{a, b}, Config{Interfaces: []string{"eth7"}}, `no interface "eth7" that is up and has an address: it has eth0 (10.0.0.1/24), ib0`},
-		{"twice", []Facts{a, b}, Config{Interfaces: []string{"eth0", "10.0.0.0/16"}}, `no further interface for "10.0.0.0/16": eth0 is named before it`},
+		{"unknown", []Facts{a, b}, Config{Interfaces: []string{"eth7"}},
+			`no interface "eth7" that is up and has an address: it has eth0 (10.0.0.1/24), ib0`},
+		{"twice", []Facts{a, b}, Config{Interfaces: []string{"eth0", "10.0.0.0/16"}},
+			`no further interface for "10.0.0.0/16": eth0 is named before it`},
 		{"none", []Facts{host("a"), b}, Config{}, "it has none"},
 	} {
 		c.cfg.Token = "t"

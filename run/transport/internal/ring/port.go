@@ -63,7 +63,8 @@ func (h *Hub) Port(g transport.Group) (transport.Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("port %d: %w", id, err)
 	}
-	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, words: g.Words, block: block, head: as[portHead](block), peers: make([]atomic.Pointer[portHead], len(members)), waiter: *h.waiter}
+	p := &Port{h: h, id: id, epoch: epoch, members: slices.Clone(members), me: me, words: g.Words, block: block, head: as[portHead](block),
+		peers: make([]atomic.Pointer[portHead], len(members)), waiter: *h.waiter}
 	p.head.id, p.head.epoch, p.head.members, p.head.rank = id, epoch, uint32(len(members)), uint32(me)
 	p.peers[me].Store(p.head)
 	p.lanes.Store(new([]*lane))

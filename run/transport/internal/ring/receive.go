@@ -196,7 +196,8 @@ func (l *lane) receive(w *inWay, dst []byte, form transport.Form, f func([]byte)
 		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.theirs(w.from, tag, uint32(s.epoch.Load())), Words: p.words}
 	}
 	if s.form != form {
-		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Channel: l.channel, Sent: s.form, Want: form, Words: p.words}
+		return &transport.Mismatch{Rank: p.me, Peer: w.from, Mine: p.call, Theirs: p.call, Channel: l.channel, Sent: s.form, Want: form,
+			Words: p.words}
 	}
 	n := form.Bytes()
 	if err := l.get(w, s, dst, n, f); err != nil {

@@ -21,7 +21,8 @@ import (
 // Recv reads into b. It returns -1 if there is nothing, 0 at the end.
 func Recv(fd int, b []byte) (int, error) {
 	for {
-		n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+		n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+			unix.MSG_DONTWAIT, 0, 0)
 		switch e {
 		case 0:
 			return int(n), nil
@@ -54,7 +55,8 @@ func Recv2(fd int, a, b []byte, m *Vector) (int, error) {
 // Send writes b. It returns -1 if there is no room.
 func Send(fd int, b []byte) (int, error) {
 	for {
-		n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch e {
 		case 0:
 			return int(n), nil
@@ -183,7 +185,8 @@ func CheckControl(name string) error {
 	defer unix.Close(fd)
 	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name); err != nil {
 		known, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
-		return fmt.Errorf("is not a congestion control this process may use: %w; this host has %s", err, strings.Join(strings.Fields(string(known)), ", "))
+		return fmt.Errorf("is not a congestion control this process may use: %w; this host has %s",
+			err, strings.Join(strings.Fields(string(known)), ", "))
 	}
 	return nil
 }

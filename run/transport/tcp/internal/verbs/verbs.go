@@ -56,7 +56,8 @@ const (
 	statusOdd
 )
 
-var verbNames = [...]string{verbWrite: "write", verbRead: "read", verbSwap: "compare and swap", verbAdd: "fetch and add", verbNotify: "notify"}
+var verbNames = [...]string{verbWrite: "write", verbRead: "read", verbSwap: "compare and swap", verbAdd: "fetch and add",
+	verbNotify: "notify"}
 
 // operation is one that was posted.
 type operation struct {
@@ -135,7 +136,8 @@ func (x *initiator) land() {
 // New makes the verbs of a rank. named finds own memory whose keys others give; nil
 // where the memory is got from Alloc.
 func New(rank, size int, n Net, named func(k transport.Key, n int) ([]byte, error)) *Verbs {
-	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{}, from: map[int]*session{}, served: map[net.Conn]struct{}{}}
+	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{},
+		from: map[int]*session{}, served: map[net.Conn]struct{}{}}
 }
 
 // finish tells Poll that an operation is complete.
