@@ -171,22 +171,14 @@ func (p *failureFlags) setRates(yearly map[string]float64, cluster string, group
 
 // job is what the failures interrupt. Its last tier is the store.
 func (p *failureFlags) job(cmd *cobra.Command, parts failures.Parts, yearly map[string]float64) (j failures.Job, err error) {
-	size := 0.0
-	if p.model != "" {
-		m, err := loadModel(cmd, p.model)
-		if err != nil {
-			return j, err
-		}
-		size = failures.CheckpointBytes(m.Params().Total)
+	if err := p.check(); err != nil {
+		return j, err
 	}
-	fl := cmd.Flags()
-	if size > 0 && !fl.Changed("stall") {
-		p.stall = size / (p.store * 1e9)
+	size, err := p.checkpoint(cmd)
+	if err != nil {
+		return j, err
 	}
-	if size > 0 && !fl.Changed("load") {
-		p.load = size / (p.store * 1e9)
-	}
-	if !fl.Changed("requeue") {
+	if !cmd.Flags().Changed("requeue") {
 		p.requeue = failures.Requeue(p.gpus)
 	}
 	j = failures.Job{Hosts: parts.Hosts, GPUs: p.gpus, Hazards: failures.Hazards(parts, yearly), Detect: p.detect, Timeout: p.timeout,
@@ -202,18 +194,40 @@ func (p *failureFlags) job(cmd *cobra.Command, parts failures.Parts, yearly map[
 		j.Tiers = append(j.Tiers, t)
 	}
 	j.Tiers = append(j.Tiers, failures.Tier{Name: "store", Stall: p.stall, Load: p.load, Every: p.interval})
-	switch {
-	case p.spares < 0 || p.work < 0 || p.interval < 0:
-		return j, fmt.Errorf("--spares, --work and --interval must not be negative")
-	case p.runs < 1 || !(p.days > 0):
-		return j, fmt.Errorf("--runs %d, --days %g: want at least 1 run of more than 0 days", p.runs, p.days)
-	case !(p.store > 0):
-		return j, fmt.Errorf("--store is %g; want GB/s above 0", p.store)
-	}
-	if !fl.Changed("spares") {
+	if !cmd.Flags().Changed("spares") {
 		j.Spares = failures.Enough
 	}
 	return j, setRepairs(j.Hazards, p.repairs)
+}
+
+func (p *failureFlags) check() error {
+	switch {
+	case p.spares < 0 || p.work < 0 || p.interval < 0:
+		return fmt.Errorf("--spares, --work and --interval must not be negative")
+	case p.runs < 1 || !(p.days > 0):
+		return fmt.Errorf("--runs %d, --days %g: want at least 1 run of more than 0 days", p.runs, p.days)
+	case !(p.store > 0):
+		return fmt.Errorf("--store is %g; want GB/s above 0", p.store)
+	}
+	return nil
+}
+
+// checkpoint is how many bytes a checkpoint of the model has, 0 without one. How long it takes the store follows, where nobody said it.
+func (p *failureFlags) checkpoint(cmd *cobra.Command) (float64, error) {
+	if p.model == "" {
+		return 0, nil
+	}
+	m, err := loadModel(cmd, p.model)
+	if err != nil {
+		return 0, err
+	}
+	size := failures.CheckpointBytes(m.Params().Total)
+	for flag, seconds := range map[string]*float64{"stall": &p.stall, "load": &p.load} {
+		if !cmd.Flags().Changed(flag) {
+			*seconds = size / (p.store * 1e9)
+		}
+	}
+	return size, nil
 }
 
 // print says what the failures cost.

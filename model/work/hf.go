@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -297,10 +298,7 @@ func (r *reader) shape() error {
 // heads are those of attention.
 func (r *reader) heads() error {
 	m, c := r.m, r.c
-	m.KVHeads = c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv")
-	if m.KVHeads == 0 {
-		m.KVHeads = r.attn.number("kv_n_heads")
-	}
+	m.KVHeads = cmp.Or(c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv"), r.attn.number("kv_n_heads"))
 	switch r.kind {
 	case "falcon":
 		if c.flag("multi_query", false) && !c.flag("new_decoder_architecture", false) {
@@ -315,9 +313,7 @@ func (r *reader) heads() error {
 			m.KVHeads = 0
 		}
 	}
-	if m.KVHeads == 0 {
-		m.KVHeads = m.Heads
-	}
+	m.KVHeads = cmp.Or(m.KVHeads, m.Heads)
 	if m.HeadDim = c.number("head_dim", "kv_channels", "attention_head_dim"); m.HeadDim == 0 && m.Heads > 0 {
 		m.HeadDim = m.Hidden / m.Heads
 	}
@@ -342,10 +338,14 @@ func (r *reader) mlp() error {
 	if n := r.ffn.number("ffn_hidden_size"); n > 0 {
 		m.FFN = n
 	}
-	act := strings.ToLower(c.text("hidden_act") + c.text("hidden_activation") + c.text("activation_function") + c.text("mlp_hidden_act"))
-	simple := strings.Contains(act, "relu2") || act == "relu" || act == "xielu"
-	m.Gated = !r.old && !simple && !ungatedFamilies.has(r.kind)
+	m.Gated = !r.old && !r.plain() && !ungatedFamilies.has(r.kind)
 	return nil
+}
+
+// plain reports whether the activation is one that comes without a gate.
+func (r *reader) plain() bool {
+	act := strings.ToLower(r.c.text("hidden_act") + r.c.text("hidden_activation") + r.c.text("activation_function") + r.c.text("mlp_hidden_act"))
+	return strings.Contains(act, "relu2") || act == "relu" || act == "xielu"
 }
 
 // norms are norms, biases and embeddings.
@@ -471,24 +471,30 @@ func (r *reader) windows() error {
 	if w, has := c.num("sliding_window"); has && w > 0 && c.flag("use_sliding_window", !wholeFamilies.has(r.kind)) {
 		m.Window, m.Windowed = w, r.windowed()
 	}
-	switch {
-	case r.kind == "gpt_neo": // every second layer looks back over its window
-		if n := c.number("window_size"); n > 0 {
-			m.Window, m.Windowed = n, m.Layers/2
-		}
-	case r.kind == "modernbert":
-		if n, every := c.number("local_attention"), c.number("global_attn_every_n_layers"); n > 0 && every > 0 {
-			m.Window, m.Windowed = n, m.Layers-(m.Layers+every-1)/every
-		}
-	case strings.HasPrefix(r.kind, "llama4"):
-		if n := c.number("attention_chunk_size"); n > 0 {
-			m.Window, m.Windowed = n, m.Layers-m.Layers/4
-		}
-	}
+	r.ownWindows()
 	if n := c.number("index_topk"); n > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n))
 	}
 	return nil
+}
+
+// ownWindows are those of families that have a word of their own for them.
+func (r *reader) ownWindows() {
+	m, c := r.m, r.c
+	tokens, windowed := 0, 0
+	switch {
+	case r.kind == "gpt_neo": // every second layer looks back over its window
+		tokens, windowed = c.number("window_size"), m.Layers/2
+	case r.kind == "modernbert":
+		if every := c.number("global_attn_every_n_layers"); every > 0 {
+			tokens, windowed = c.number("local_attention"), m.Layers-(m.Layers+every-1)/every
+		}
+	case strings.HasPrefix(r.kind, "llama4"):
+		tokens, windowed = c.number("attention_chunk_size"), m.Layers-m.Layers/4
+	}
+	if tokens > 0 {
+		m.Window, m.Windowed = tokens, windowed
+	}
 }
 
 // windowed is how many layers have the window that the file names.
@@ -498,9 +504,7 @@ func (r *reader) windowed() (n int) {
 	switch every := c.number("sliding_window_pattern"); {
 	case len(types) > 0:
 		for _, t := range types {
-			if t == "sliding_attention" || t == "chunked_attention" {
-				n++
-			}
+			n += map[string]int{"sliding_attention": 1, "chunked_attention": 1}[t]
 		}
 		return n
 	case r.kind == "gemma2" || r.kind == "gpt_oss":

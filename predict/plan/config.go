@@ -343,16 +343,7 @@ func (c *Config) zeroStage(z map[string]any) error {
 
 // zeroDetails are where ZeRO keeps state, among how many ranks, and what of it is not modelled.
 func (c *Config) zeroDetails(z map[string]any) {
-	for _, k := range []string{"offload_optimizer", "offload_param"} {
-		if d, _ := table(z, k)["device"].(string); d != "" && d != "none" {
-			c.Offload = true
-			c.find("%s to %s: times of host memory and disks are rough", k, d)
-		}
-	}
-	if truthy(z["cpu_offload"]) {
-		c.Offload = true
-		c.find("cpu_offload is an old spelling of offload_optimizer")
-	}
+	c.offload(z)
 	for _, old := range []string{"stage3_gather_fp16_weights_on_model_save", "cpu_offload_params"} {
 		if _, ok := z[old]; ok {
 			c.find("%s is an old spelling", old)
@@ -373,6 +364,20 @@ func (c *Config) zeroDetails(z map[string]any) {
 	}
 }
 
+// offload is which state lives in host memory or on disks.
+func (c *Config) offload(z map[string]any) {
+	for _, k := range []string{"offload_optimizer", "offload_param"} {
+		if d, _ := table(z, k)["device"].(string); d != "" && d != "none" {
+			c.Offload = true
+			c.find("%s to %s: times of host memory and disks are rough", k, d)
+		}
+	}
+	if truthy(z["cpu_offload"]) {
+		c.Offload = true
+		c.find("cpu_offload is an old spelling of offload_optimizer")
+	}
+}
+
 // precision is which types DeepSpeed computes and sums in.
 func (c *Config) precision(m map[string]any) error {
 	enabled := func(key string) (on, said bool) {
@@ -387,15 +392,16 @@ func (c *Config) precision(m map[string]any) error {
 		bf, bfSaid = on, said
 	}
 	fp, fpSaid := enabled("fp16")
-	switch {
-	case bf && fp:
+	if bf && fp {
 		return fmt.Errorf("bf16 and fp16 are both enabled; DeepSpeed takes one")
-	case bf:
-		c.Dtype = "bf16"
-	case fp:
-		c.Dtype = "fp16"
-	case bfSaid && fpSaid:
-		c.Dtype = "fp32"
+	}
+	for _, t := range []struct {
+		name string
+		on   bool
+	}{{"fp32", bfSaid && fpSaid}, {"fp16", fp}, {"bf16", bf}} {
+		if t.on {
+			c.Dtype = t.name
+		}
 	}
 	if g, _ := table(m, "data_types")["grad_accum_dtype"].(string); g == "fp32" {
 		c.Grad = "fp32"
@@ -778,12 +784,8 @@ func (c *Config) degrees(l *Layout, gpus int) error {
 	if c.GPUs > 0 && c.GPUs != gpus {
 		c.find("the file is for %d GPUs, the plan for %d", c.GPUs, gpus)
 	}
-	rest := l.TP * l.CP * l.PP
-	if gpus%rest != 0 {
-		return fmt.Errorf("%d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", gpus, l.TP, l.CP, l.PP, rest)
-	}
-	l.DP, l.ZeRO = gpus/rest, c.get("zero", 0)
-	return nil
+	l.ZeRO = c.get("zero", 0)
+	return l.fill(gpus)
 }
 
 // stages are how a pipeline cuts the layers, and in which order it works.
@@ -795,17 +797,23 @@ func (c *Config) stages(l *Layout, layers int) error {
 			return err
 		}
 	}
-	if n := c.get("layers-per-chunk", 0); n > 0 && l.PP > 1 {
+	if l.PP == 1 {
+		l.VPP, l.Schedule = 1, schedule.OneFOneB
+		return nil
+	}
+	if n := c.get("layers-per-chunk", 0); n > 0 {
 		counted := layers + l.FirstLess + l.LastLess
 		if counted%(l.PP*n) != 0 {
 			return fmt.Errorf("%d layers a chunk do not divide %d layers over pp %d", n, counted, l.PP)
 		}
 		l.VPP = counted / l.PP / n
 	}
-	if l.PP == 1 {
-		l.VPP, l.Schedule = 1, schedule.OneFOneB
-		return nil
-	}
+	c.order(l)
+	return nil
+}
+
+// order is the schedule that goes with the chunks.
+func (c *Config) order(l *Layout) {
 	switch {
 	case l.Schedule == schedule.Interleaved && l.VPP == 1:
 		l.VPP = 2
@@ -815,7 +823,6 @@ func (c *Config) stages(l *Layout, layers int) error {
 	case l.Schedule == schedule.ZBV:
 		l.VPP = 2
 	}
-	return nil
 }
 
 // expertTensor is how many tensor parallel ranks an expert has.
@@ -868,26 +875,34 @@ func (c *Config) batches(l *Layout, g Given) (missing []string, err error) {
 			micro = c.Local
 		}
 	}
-	switch {
-	case batch > 0 && micro > 0:
-		err = contradict(batch, micro, acc, l.DP)
-	case batch > 0 && acc > 0:
-		if batch%(acc*l.DP) != 0 {
-			err = fmt.Errorf("batch %d is not a multiple of accumulation %d x %d data ranks", batch, acc, l.DP)
-		}
-		micro = batch / (acc * l.DP)
-	case micro > 0 && acc > 0:
-		batch = micro * acc * l.DP
-	default:
-		if batch == 0 {
-			missing = append(missing, "--batch SEQUENCES")
-		}
-		if micro == 0 {
-			missing = append(missing, "--micro SEQUENCES (of a micro-batch)")
-		}
+	if acc > 0 {
+		batch, micro, err = third(batch, micro, acc, l.DP)
+	} else if batch > 0 && micro > 0 {
+		err = contradict(batch, micro, 0, l.DP)
+	}
+	if batch == 0 {
+		missing = append(missing, "--batch SEQUENCES")
+	}
+	if micro == 0 {
+		missing = append(missing, "--micro SEQUENCES (of a micro-batch)")
 	}
 	l.Batch, l.Micro = batch, max(micro, 1)
 	return missing, err
+}
+
+// third finds the batch or the micro-batch, of which one may be 0, by accumulation.
+func third(batch, micro, acc, dp int) (int, int, error) {
+	switch {
+	case batch > 0 && micro > 0:
+		return batch, micro, contradict(batch, micro, acc, dp)
+	case batch > 0 && batch%(acc*dp) != 0:
+		return batch, micro, fmt.Errorf("batch %d is not a multiple of accumulation %d x %d data ranks", batch, acc, dp)
+	case batch > 0:
+		micro = batch / (acc * dp)
+	case micro > 0:
+		batch = micro * acc * dp
+	}
+	return batch, micro, nil
 }
 
 // contradict is why a batch is not that of its parts. acc is 0 where it is not known.

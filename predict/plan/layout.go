@@ -256,6 +256,16 @@ func keys() (list []string) {
 	return list
 }
 
+// fill makes as many copies of the model as there are GPUs for.
+func (l *Layout) fill(gpus int) error {
+	rest := l.TP * l.CP * l.PP
+	if gpus%rest != 0 {
+		return fmt.Errorf("%d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", gpus, l.TP, l.CP, l.PP, rest)
+	}
+	l.DP = gpus / rest
+	return nil
+}
+
 // complete is what follows from the keys that were given.
 func (l *Layout) complete(given map[string]bool, gpus int) error {
 	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
@@ -269,103 +279,38 @@ func (l *Layout) complete(given map[string]bool, gpus int) error {
 		l.VPP = 2
 	}
 	if !given["dp"] && gpus > 0 {
-		rest := l.TP * l.CP * l.PP
-		if gpus%rest != 0 {
-			return fmt.Errorf("%d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", gpus, l.TP, l.CP, l.PP, rest)
-		}
-		l.DP = gpus / rest
-	}
-	if l.ETP == 0 {
-		l.ETP = 1
-		if l.EP == 1 {
-			l.ETP = l.TP
+		if err := l.fill(gpus); err != nil {
+			return err
 		}
 	}
+	if l.EP == 1 {
+		l.ETP = cmp.Or(l.ETP, l.TP)
+	}
+	l.ETP = cmp.Or(l.ETP, 1)
 	return nil
 }
 
 func (l Layout) String() string {
-	on := func(b bool) string {
-		if b {
-			return "on"
-		}
-		return "off"
-	}
+	onOff := map[bool]string{true: "on", false: "off"}
 	var parts []string
-	put := func(key string, v any) { parts = append(parts, fmt.Sprintf("%s=%v", key, v)) }
-	put("tp", l.TP)
-	put("cp", l.CP)
-	put("pp", l.PP)
-	if l.VPP > 1 {
-		put("vpp", l.VPP)
-	}
-	put("dp", l.DP)
-	put("ep", l.EP)
-	if l.EP > 1 || l.ETP != l.TP {
-		put("etp", l.ETP)
-	}
-	if l.Shard > 0 {
-		put("shard", l.Shard)
-	}
-	if l.TP > 1 {
-		put("sp", on(l.Sequence))
-	}
-	if l.CP > 1 && l.Context != "ring" {
-		put("cp-kind", l.Context)
-	}
-	put("zero", l.ZeRO)
-	put("schedule", l.Schedule)
-	if l.FirstLess > 0 {
-		put("first-less", l.FirstLess)
-	}
-	if l.LastLess > 0 {
-		put("last-less", l.LastLess)
-	}
-	put("micro", l.Micro)
-	if l.Batch > 0 {
-		put("batch", l.Batch)
-	}
-	if l.Seq > 0 {
-		put("seq", l.Seq)
-	}
-	put("recompute", l.Recompute)
-	put("dtype", l.Dtype)
-	put("grad", l.Grad)
-	if l.Phase != "pretrain" {
-		put("phase", l.Phase)
-	}
-	if !l.Overlap {
-		put("overlap", "off")
-	}
-	if !l.TPOverlap {
-		put("tp-overlap", "off")
-	}
-	if l.EPOverlap {
-		put("ep-overlap", "on")
-	}
-	if !l.DPOverlap {
-		put("dp-overlap", "off")
-	}
-	if l.Blocking {
-		put("p2p", "blocking")
-	}
-	if !l.Flash {
-		put("flash", "off")
-	}
-	if l.FusedLoss {
-		put("loss", "fused")
-	}
-	if l.Dropout {
-		put("dropout", "on")
-	}
-	if l.Looped {
-		put("experts", "looped")
-	}
-	if l.Imbalance > 1 {
-		put("imbalance", l.Imbalance)
-	}
-	if l.Offload {
-		put("offload", "on")
+	for _, x := range []struct {
+		key   string
+		value any
+		said  bool // what is not said is as ParseLayout takes it
+	}{
+		{"tp", l.TP, true}, {"cp", l.CP, true}, {"pp", l.PP, true}, {"vpp", l.VPP, l.VPP > 1}, {"dp", l.DP, true}, {"ep", l.EP, true},
+		{"etp", l.ETP, l.EP > 1 || l.ETP != l.TP}, {"shard", l.Shard, l.Shard > 0}, {"sp", onOff[l.Sequence], l.TP > 1},
+		{"cp-kind", l.Context, l.CP > 1 && l.Context != "ring"}, {"zero", l.ZeRO, true}, {"schedule", l.Schedule, true},
+		{"first-less", l.FirstLess, l.FirstLess > 0}, {"last-less", l.LastLess, l.LastLess > 0}, {"micro", l.Micro, true},
+		{"batch", l.Batch, l.Batch > 0}, {"seq", l.Seq, l.Seq > 0}, {"recompute", l.Recompute, true}, {"dtype", l.Dtype, true},
+		{"grad", l.Grad, true}, {"phase", l.Phase, l.Phase != "pretrain"}, {"overlap", "off", !l.Overlap}, {"tp-overlap", "off", !l.TPOverlap},
+		{"ep-overlap", "on", l.EPOverlap}, {"dp-overlap", "off", !l.DPOverlap}, {"p2p", "blocking", l.Blocking}, {"flash", "off", !l.Flash},
+		{"loss", "fused", l.FusedLoss}, {"dropout", "on", l.Dropout}, {"experts", "looped", l.Looped},
+		{"imbalance", l.Imbalance, l.Imbalance > 1}, {"offload", "on", l.Offload},
+	} {
+		if x.said {
+			parts = append(parts, fmt.Sprintf("%s=%v", x.key, x.value))
+		}
 	}
 	return strings.Join(parts, ",")
 }

@@ -477,17 +477,15 @@ var fp8Recipes = map[string]string{"mxfp8": "mxfp8", "blockwise": "fp8block"}
 // types reads which types a run computes and sums in, and whether it drops anything.
 func (c *Config) types(a args) error {
 	given := func(key string) bool { return a[key] != "" && a[key] != "false" }
-	switch {
-	case given("fp4-format"):
-		c.Dtype = "nvfp4"
-	case given("fp8-format"):
-		c.Dtype = cmp.Or(fp8Recipes[a["fp8-recipe"]], "fp8")
-	case a.on("bf16"):
-		c.Dtype = "bf16"
-	case a.on("fp16"):
-		c.Dtype = "fp16"
-	default:
-		c.Dtype = "fp32"
+	c.Dtype = "fp32"
+	for _, t := range []struct {
+		name string
+		on   bool
+	}{{"fp16", a.on("fp16")}, {"bf16", a.on("bf16")}, {cmp.Or(fp8Recipes[a["fp8-recipe"]], "fp8"), given("fp8-format")},
+		{"nvfp4", given("fp4-format")}} { // the narrowest counts
+		if t.on {
+			c.Dtype = t.name
+		}
 	}
 	if a.on("bf16") && a.on("fp16") {
 		return errors.New("--bf16 and --fp16 are both given; Megatron takes one")

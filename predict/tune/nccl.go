@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -89,10 +90,11 @@ func steps(op sched.Collective, n int) float64 {
 
 // why says what keeps NCCL from a combination; empty if nothing does.
 func (m *NCCL) why(op sched.Collective, a algorithm, p protocol) string {
-	if len(m.o.Algos) > 0 && !slices.Contains(m.o.Algos, algoNames[a]) {
+	others := func(asked []string, name string) bool { return len(asked) > 0 && !slices.Contains(asked, name) }
+	if others(m.o.Algos, algoNames[a]) {
 		return "not among the algorithms asked for"
 	}
-	if len(m.o.Protos) > 0 && !slices.Contains(m.o.Protos, protoNames[p]) {
+	if others(m.o.Protos, protoNames[p]) {
 		return "not among the protocols asked for"
 	}
 	if why := whyNotFor(op, a); why != "" {
@@ -110,8 +112,8 @@ func (m *NCCL) why(op sched.Collective, a algorithm, p protocol) string {
 	case pat:
 		why = m.whyNoPAT()
 	}
-	if why == "" && p == ll128 {
-		why = m.whyNoLL128()
+	if p == ll128 {
+		why = cmp.Or(why, m.whyNoLL128())
 	}
 	return why
 }
@@ -144,12 +146,14 @@ func (m *NCCL) whyNoNVLS(op sched.Collective, a algorithm) string {
 		return "the NVLink switches do not reduce in flight (needs compute capability 9.0 and its NVSwitch)"
 	case m.graphs[a].Channels < 2:
 		return "fewer than two channels"
-	case a == nvls && f.nodes > 1 && !m.o.CollNet:
-		return "NVLS over several nodes needs a network that reduces (CollNet)"
-	case a == nvls && f.nodes > 1 && op != sched.AllReduce:
-		return "NVLS over several nodes needs a plug-in with iallgather and ireducescatter"
 	case a == nvlsTree && f.nodes == 1:
 		return "NVLSTree is for several nodes"
+	case a == nvlsTree || f.nodes == 1:
+		return ""
+	case !m.o.CollNet:
+		return "NVLS over several nodes needs a network that reduces (CollNet)"
+	case op != sched.AllReduce:
+		return "NVLS over several nodes needs a plug-in with iallgather and ireducescatter"
 	}
 	return ""
 }

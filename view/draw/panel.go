@@ -245,12 +245,9 @@ type homes struct {
 
 // cut makes pods of blocks: by label where every block has at most one, else by what hangs together below the top tier.
 func (p *panel) cut(g *topo.Graph, order []*block, labels map[*block]map[int32]bool, top int) homes {
-	useLabels, any := true, false
-	for _, b := range order {
-		useLabels = useLabels && len(labels[b]) <= 1
-		any = any || len(labels[b]) == 1
-	}
-	h := homes{pods: map[int]*pod{}, labelled: useLabels && any}
+	several := func(b *block) bool { return len(labels[b]) > 1 }
+	one := func(b *block) bool { return len(labels[b]) == 1 }
+	h := homes{pods: map[int]*pod{}, labelled: slices.ContainsFunc(order, one) && !slices.ContainsFunc(order, several)}
 	var of func(b *block) int
 	if h.labelled {
 		of = func(b *block) int {
