@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -126,12 +127,15 @@ type searcher struct {
 	at     pricer // of the state that is looked at
 	trial  pricer // of the leaf that is looked at
 	leaves []leaf // of a grid, used again for the next
+	scale  *scale
+	counts []int // of an even split, used again
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
 	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
 		small: math.Inf(1), rules: map[rule]bool{}}
 	s.t = gemmType(s.base.Dtype)
+	s.scale = newScale(newPricer(m, mc, f, s.base, h))
 	if s.top == 0 {
 		s.top = 10
 	}
@@ -174,8 +178,11 @@ type branch struct {
 }
 
 // roots prices a layer in every family, and gives families.
-func (s *searcher) roots() (out []branch) {
+func (s *searcher) roots() (out []*branch) {
 	s.families(func(l Layout) {
+		if !s.placed(l) {
+			return
+		}
 		p := newPricer(s.m, s.mc, s.f, l, s.h)
 		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
 			s.tooBig(l, bytes+unseen)
@@ -186,17 +193,16 @@ func (s *searcher) roots() (out []branch) {
 		}
 		// Whatever data ranks and stages there are, they share the work of a batch.
 		chain := p.chain(s.factor)
-		out = append(out, branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
+		out = append(out, &branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
 	})
 	return out
 }
 
 // walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in
 // the next walk.
-func (s *searcher) walk(families []branch) {
-	sort.SliceStable(families, func(i, j int) bool { return families[i].least < families[j].least })
-	for i := range families {
-		x := &families[i]
+func (s *searcher) walk(families []*branch) {
+	slices.SortStableFunc(families, func(a, b *branch) int { return cmp.Compare(a.least, b.least) })
+	for i, x := range families {
 		if x.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(families) - i
 			return
@@ -340,7 +346,7 @@ func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
 		l.Recompute, p.l.Recompute = r, r
 		x := k.of(i, p, s.factor)
 		e.act, e.work, e.fixed = x.act, x.work, fixed
-		if l.ZeRO >= 3 {
+		if l.ZeRO >= 3 && float64(l.MicroBatches())*e.work[1].all/float64(l.PP)+e.tail <= s.wide() { // gathers only add
 			e.work = p.passes(s.factor, gather, reduce)
 		}
 		if r.Full {
@@ -363,6 +369,7 @@ func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
 
 // scheduled adds the leaves that differ in schedule and split alone.
 func (s *searcher) scheduled(l Layout, k *kin, e *estimate, all []leaf) []leaf {
+	s.scale.ready = false
 	s.pipelines(l, func(l Layout) {
 		seconds, bytes := e.seconds(l), e.bytes(l)
 		if bytes > s.room {
@@ -381,8 +388,18 @@ func (s *searcher) scheduled(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 
 // cut adds the splits of a leaf that may be kept.
 func (s *searcher) cut(l Layout, k *kin, e *estimate, all []leaf) []leaf {
+	p := &s.trial
+	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: s.at.tc, times: k.times, sends: k.sends, scratch: p.scratch}
+	alive := p.known()
+	if alive != nil {
+		p.scratch.alive = alive
+	}
+	if !s.scale.ready {
+		s.scale.set(&s.at, s.factor)
+	}
 	if s.even {
-		return s.add(all, l, k, nil)
+		s.counts = splitInto(s.counts, s.m.Layers, l.PP*l.VPP, 0, 0)
+		return s.add(all, l, k, s.counts, alive)
 	}
 	most := s.m.Layers
 	w := &e.work[b2i(l.EPOverlap)]
@@ -390,13 +407,21 @@ func (s *searcher) cut(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 		most--
 	}
 	s.splits(l, most, func(l Layout, counts []int) {
-		all = s.add(all, l, k, counts)
+		all = s.add(all, l, k, counts, alive)
 	})
 	return all
 }
 
-// add adds a leaf unless a bound excludes it.
-func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int) []leaf {
+// add adds a leaf unless a bound excludes it. alive is how many chunks each rank holds at once, where that is known.
+func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int, alive []float64) []leaf {
+	if !s.scale.quick(&l, k.sends.hops, counts, s.wide()) {
+		s.out.Bounded++
+		return all
+	}
+	if bytes := s.scale.bytesOf(&l, alive); bytes > s.room*rounding {
+		s.tooBig(l, bytes)
+		return all
+	}
 	p := &s.trial
 	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: s.at.tc, times: k.times, cut: counts, sends: k.sends, scratch: p.scratch}
 	stages := p.stages(s.factor)
@@ -408,7 +433,7 @@ func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int) []leaf {
 		return all
 	}
 	peak := 0.0
-	if alive := p.known(); alive != nil {
+	if alive != nil {
 		for _, f := range p.footprints(alive) {
 			peak = max(peak, f.peak)
 		}

@@ -291,28 +291,43 @@ func (p Pipe) order(rank int) []pass {
 	default:
 		// Megatron's order: groups of n micro-batches pass chunk 0, then chunk 1, and so on.
 		total := p.Micro * p.Chunks
-		chunk := func(i int, forward bool) int {
-			c := i % (n * p.Chunks) / n
-			if !forward {
-				c = p.Chunks - 1 - c
-			}
-			return c
-		}
-		micro := func(i int) int { return i/(n*p.Chunks)*n + i%n }
-		f := func(i int) pass { return pass{'F', chunk(i, true)*n + rank, micro(i)} }
-		b := func(i int) pass { return pass{'B', chunk(i, false)*n + rank, micro(i)} }
+		f, b := turn{pipe: &p, kind: 'F', rank: rank}, turn{pipe: &p, kind: 'B', rank: rank}
 		warm := p.ahead(rank)
-		for i := range warm {
-			seq = append(seq, f(i))
+		for range warm {
+			seq = append(seq, f.next())
 		}
-		for i := warm; i < total; i++ {
-			seq = append(seq, f(i), b(i-warm))
+		for range total - warm {
+			seq = append(seq, f.next(), b.next())
 		}
-		for i := total - warm; i < total; i++ {
-			seq = append(seq, b(i))
+		for range warm {
+			seq = append(seq, b.next())
 		}
 	}
 	return seq
+}
+
+// turn gives the passes of one kind of a rank in Megatron's interleaved order.
+type turn struct {
+	pipe *Pipe
+	kind byte
+	rank int
+
+	group, chunk, micro int // micro-batches that went before, and where it is among those of the group
+}
+
+func (t *turn) next() pass {
+	chunk := t.chunk
+	if t.kind == 'B' {
+		chunk = t.pipe.Chunks - 1 - chunk
+	}
+	out := pass{t.kind, chunk*t.pipe.Ranks + t.rank, t.group + t.micro}
+	if t.micro++; t.micro == t.pipe.Ranks {
+		t.micro = 0
+		if t.chunk++; t.chunk == t.pipe.Chunks {
+			t.chunk, t.group = 0, t.group+t.pipe.Ranks
+		}
+	}
+	return out
 }
 
 // ordered runs the sequences of the ranks: each pass starts when its rank is free and its input is there.
@@ -329,6 +344,7 @@ func (p Pipe) ordered() (*Result, error) {
 	for i := range seqs {
 		seqs[i] = p.order(i)
 	}
+	before, after := p.crossings()
 	for moved := true; moved; {
 		moved = false
 		for rank := range p.Ranks {
@@ -338,11 +354,11 @@ func (p Pipe) ordered() (*Result, error) {
 				switch {
 				case x.kind == 'W':
 				case x.kind == 'F' && x.stage > 0:
-					ready = doneF[(x.stage-1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage-1), rank)
+					ready = doneF[(x.stage-1)*p.Micro+x.micro] + before[x.stage]
 				case x.kind == 'B' && x.stage == stages-1:
 					ready = doneF[x.stage*p.Micro+x.micro]
 				case x.kind == 'B':
-					ready = doneB[(x.stage+1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage+1), rank)
+					ready = doneB[(x.stage+1)*p.Micro+x.micro] + after[x.stage]
 				}
 				if math.IsNaN(ready) {
 					break
@@ -397,6 +413,21 @@ func (p Pipe) ordered() (*Result, error) {
 	}
 	r.finish(p, first, last)
 	return r, nil
+}
+
+// crossings gives the time of an activation from the stage before each, and of a gradient from the stage after it.
+func (p Pipe) crossings() (before, after []float64) {
+	stages := p.Ranks * p.Chunks
+	before, after = make([]float64, stages), make([]float64, stages)
+	for s := range stages {
+		if s > 0 {
+			before[s] = p.hop(p.rankOf(s-1), p.rankOf(s))
+		}
+		if s < stages-1 {
+			after[s] = p.hop(p.rankOf(s+1), p.rankOf(s))
+		}
+	}
+	return before, after
 }
 
 // blocked is how long a rank waits for what a pass sends.
