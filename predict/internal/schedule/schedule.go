@@ -332,6 +332,82 @@ func (t *turn) next() pass {
 
 // ordered runs the sequences of the ranks: each pass starts when its rank is free and its input is there.
 func (p Pipe) ordered() (*Result, error) {
+	if r := p.steady(); r != nil {
+		return r, nil
+	}
+	r, _, err := p.walk()
+	return r, err
+}
+
+// steady runs a long pipeline by a short one, or gives nil. Times of passes are sums and maxima of earlier ones, so what is late by
+// as much as its inputs stays so: once every pass of three groups of micro-batches is later than the same pass of the group before by one
+// and the same time, all that follow are, and so are the last ones, in which the pipeline runs empty. No pass waits for one that is more
+// than three groups away.
+//
+//	groups   0 1 2 3 4 5 6 7        forward, each group compared with the next from 3 on
+//	               0 1 2 3 4 5 6 7  backward, from 2 to 5; then the pipeline runs empty
+func (p Pipe) steady() *Result {
+	if p.Trace || p.Kind != OneFOneB && p.Kind != Interleaved {
+		return nil
+	}
+	const groups = 8
+	for short := groups * p.Ranks; short <= p.Micro/2; short *= 2 {
+		q := p
+		q.Micro = short + p.Micro%p.Ranks
+		r, done, err := q.walk()
+		if err != nil {
+			return nil
+		}
+		if period, ok := done.period(q, groups*p.Ranks); ok {
+			return p.stretched(r, done, (p.Micro-q.Micro)/p.Ranks, period)
+		}
+	}
+	return nil
+}
+
+// times is when the passes of a run ended, by stage and micro-batch, and when ranks began and ended.
+type times struct {
+	forward, backward []float64
+	first, last       []float64
+}
+
+// period is the time from each of the last steady groups of micro-batches to the next, if it is one for all.
+func (t *times) period(p Pipe, window int) (float64, bool) {
+	n, group := p.Micro, p.Ranks
+	period := t.forward[n-1] - t.forward[n-1-group]
+	same := func(done []float64, from, to int) bool {
+		for stage := range group * p.Chunks {
+			x := done[stage*n : (stage+1)*n]
+			for j := from; j < to; j++ {
+				if math.Abs(x[j+group]-x[j]-period) > 1e-11*x[j+group] {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	begin := n - window // of the last eight groups
+	return period, same(t.forward, begin+3*group, n-group) && same(t.backward, begin+2*group, begin+5*group)
+}
+
+// stretched is a run of more groups of micro-batches than r.
+func (p Pipe) stretched(r *Result, t *times, groups int, period float64) *Result {
+	later := float64(groups) * period
+	r.Time += later
+	for rank := range p.Ranks {
+		t.last[rank] += later
+		r.LastB[rank] += later
+		for v := range p.Chunks {
+			c := p.Cost[v*p.Ranks+rank]
+			r.Busy[rank] += float64(groups*p.Ranks) * (c.F + c.B + c.W)
+		}
+	}
+	r.finish(p, t.first, t.last)
+	return r
+}
+
+// walk runs them pass by pass.
+func (p Pipe) walk() (*Result, *times, error) {
 	stages := p.Ranks * p.Chunks
 	doneF := make([]float64, stages*p.Micro)
 	doneB := make([]float64, stages*p.Micro)
@@ -408,11 +484,12 @@ func (p Pipe) ordered() (*Result, error) {
 	}
 	for rank := range p.Ranks {
 		if at[rank] < len(seqs[rank]) {
-			return nil, fmt.Errorf("schedule %s with %d ranks, %d chunks, %d micro-batches does not finish", p.Kind, p.Ranks, p.Chunks, p.Micro)
+			return nil, nil, fmt.Errorf("schedule %s with %d ranks, %d chunks, %d micro-batches does not finish", p.Kind, p.Ranks, p.Chunks,
+				p.Micro)
 		}
 	}
 	r.finish(p, first, last)
-	return r, nil
+	return r, &times{doneF, doneB, first, last}, nil
 }
 
 // crossings gives the time of an activation from the stage before each, and of a gradient from the stage after it.

@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -107,5 +109,50 @@ func TestWhatASpanCosts(t *testing.T) {
 	}
 	if _, err := ParseKind("pipedream"); err == nil {
 		t.Error("an unknown kind passes")
+	}
+}
+
+// A long pipeline that is run by a short one takes as long as pass by pass, in all that is asked of it.
+func TestSteadyRunsAreWholeRuns(t *testing.T) {
+	short, long := 0, 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		p := Pipe{Kind: OneFOneB, Ranks: 1 + r.IntN(9), Chunks: 1, Sync: r.IntN(4) == 0}
+		p.Micro = p.Ranks*(16+r.IntN(100)) + r.IntN(p.Ranks)
+		if r.IntN(2) == 0 {
+			p.Kind, p.Chunks = Interleaved, 2+r.IntN(4)
+			p.Micro -= p.Micro % p.Ranks
+		}
+		for range p.Ranks * p.Chunks {
+			c := Cost{F: 1, B: 1.2, W: .8}
+			if seed%3 > 0 {
+				c = Cost{F: .5 + r.Float64(), B: .5 + r.Float64(), W: r.Float64()}
+			}
+			p.Cost = append(p.Cost, c)
+		}
+		for range p.Ranks {
+			p.Hops = append(p.Hops, r.Float64()*float64(r.IntN(3)))
+		}
+		got := p.steady()
+		long++
+		if got == nil {
+			continue
+		}
+		short++
+		want, _, err := p.walk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }
+		same := near(got.Time, want.Time) && near(got.Period, want.Period) && math.Abs(got.Bubble-want.Bubble) < 1e-9 &&
+			slices.EqualFunc(got.Busy, want.Busy, near) && slices.EqualFunc(got.LastB, want.LastB, near) && slices.Equal(got.Alive, want.Alive)
+		if !same {
+			t.Fatalf("seed %d, %d ranks, %d chunks, %d micro-batches: %+v by a short run, %+v pass by pass", seed, p.Ranks, p.Chunks, p.Micro,
+				got, want)
+		}
+	}
+	t.Logf("%d of %d were short", short, long)
+	if short < long/2 {
+		t.Errorf("only %d of %d", short, long)
 	}
 }
