@@ -119,6 +119,11 @@ var unsupportedKeys = []struct{ key, what string }{
 	{"is_encoder_decoder", "an encoder beside the decoder"},
 }
 
+// chosen says what of sparse attention is not priced.
+func chosen(n int) string {
+	return fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n)
+}
+
 // FromHF reads a config.json as Hugging Face's Transformers writes it.
 func FromHF(name string, data []byte) (*Model, error) {
 	var c config
@@ -387,7 +392,7 @@ func FromHF(name string, data []byte) (*Model, error) {
 		}
 	}
 	if n := c.number("index_topk"); n > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n))
+		m.Notes = append(m.Notes, chosen(n))
 	}
 	if n := c.number("attention_chunk_size"); n > 0 && strings.HasPrefix(kind, "llama4") {
 		m.Window, m.Windowed = n, m.Layers-m.Layers/4
