@@ -397,6 +397,24 @@ func (p *pricer) known() []float64 {
 	return out
 }
 
+// atLeast is a lower bound of what each rank holds at once, for schedules whose ranks choose; nil where there is none.
+func (p *pricer) atLeast(stages []chunkTime) []float64 {
+	pipe := p.pipe(stages, false)
+	pipe.Hops = p.hops().hops
+	if pipe.Check() != nil {
+		return nil
+	}
+	n, err := pipe.HoldsAtLeast()
+	if err != nil {
+		return nil
+	}
+	out := make([]float64, len(n))
+	for i, x := range n {
+		out[i] = float64(x)
+	}
+	return out
+}
+
 // alive is how many micro-batches' activations of a whole stage are held at once, by rank.
 func (p *pricer) alive(c *Cost) []float64 {
 	l := p.l

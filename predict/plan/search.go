@@ -64,6 +64,7 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 		s.convolutions()
 	} else {
 		families := s.roots()
+		s.begin(families)
 		// The first round finds steps to beat, the second what beats them with another split; the third fills the front.
 		for _, s.round = range []round{{even: true}, {}, {even: true, front: true}} {
 			s.walk(families)
@@ -175,6 +176,7 @@ type branch struct {
 	times *unitTimes
 	least float64
 	chain float64 // of one micro-batch through all layers
+	first float64 // least, before anything was learnt of a family
 }
 
 // roots prices a layer in every family, and gives families.
@@ -193,7 +195,8 @@ func (s *searcher) roots() (out []*branch) {
 		}
 		// Whatever data ranks and stages there are, they share the work of a batch.
 		chain := p.chain(s.factor)
-		out = append(out, &branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
+		least := float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
+		out = append(out, &branch{l, p.times, least, chain, least})
 	})
 	return out
 }
@@ -210,6 +213,30 @@ func (s *searcher) walk(families []*branch) {
 		s.open = math.Inf(1)
 		s.family(*x)
 		x.least = max(x.least, s.open)
+	}
+}
+
+// begin looks for steps to beat among the schedules whose memory is known before they run, where others are asked for as well: what is
+// too big among those is found out one by one.
+func (s *searcher) begin(families []*branch) {
+	all := s.schedules()
+	var known []schedule.Kind
+	for _, kind := range all {
+		if _, ok := (schedule.Pipe{Kind: kind, Ranks: 2, Chunks: 1, Micro: 2}).Holds(0); ok {
+			known = append(known, kind)
+		}
+	}
+	if len(known) == 0 || len(known) == len(all) {
+		return
+	}
+	w := s.w.Schedules
+	s.w.Schedules = known
+	for _, s.round = range []round{{even: true}, {}} {
+		s.walk(families)
+	}
+	s.w.Schedules = w
+	for _, x := range families { // what was learnt of them does not hold for the others
+		x.least = x.first
 	}
 }
 
@@ -252,7 +279,7 @@ func (s *searcher) family(x branch) {
 	var grids []branch
 	s.grids(x.l, func(l Layout) {
 		if least := float64(l.MicroBatches()) * x.chain / float64(l.PP); least <= s.wide() {
-			grids = append(grids, branch{l, x.times, least, x.chain})
+			grids = append(grids, branch{l: l, times: x.times, least: least, chain: x.chain})
 		} else {
 			s.out.Bounded++
 			s.open = min(s.open, least)
@@ -433,6 +460,9 @@ func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int, alive []float
 		return all
 	}
 	peak := 0.0
+	if alive == nil {
+		alive = p.atLeast(stages)
+	}
 	if alive != nil {
 		for _, f := range p.footprints(alive) {
 			peak = max(peak, f.peak)

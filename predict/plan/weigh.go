@@ -127,14 +127,19 @@ func (s *scale) quick(l *Layout, hops []float64, counts []int, limit float64) bo
 	return true
 }
 
-// bytesOf is what the split that quick was asked about takes at least. alive is how many micro-batches' chunks each rank holds at once.
+// bytesOf is what the split that quick was asked about takes at least. alive is how many micro-batches' chunks each rank holds at once; nil
+// where that is not known, and at least one.
 func (s *scale) bytesOf(l *Layout, alive []float64) float64 {
-	if l.PP == 1 || l.Schedule == schedule.DualPipe || alive == nil {
+	if l.PP == 1 || l.Schedule == schedule.DualPipe {
 		return 0
 	}
 	most := 0.0
 	for r, x := range s.ranks {
-		bytes := s.fixed + x.of(s.state) + x.of(s.kept)*alive[r]/float64(l.VPP)
+		chunks := 1.0
+		if alive != nil {
+			chunks = alive[r]
+		}
+		bytes := s.fixed + x.of(s.state) + x.of(s.kept)*chunks/float64(l.VPP)
 		if r == 0 {
 			bytes += s.embedding
 		}

@@ -162,6 +162,8 @@ func (p Pipe) Legal() error {
 // Holds is what a run gives as Alive of a rank, known before it; false for kinds whose ranks choose their passes while they run.
 func (p Pipe) Holds(rank int) (int, bool) {
 	switch {
+	case p.Kind == ZBH1 || p.Kind == ZBH2:
+		return p.inOrder(rank), true
 	case p.Kind.Splits():
 		return 0, false
 	case p.Kind == GPipe:
@@ -170,6 +172,16 @@ func (p Pipe) Holds(rank int) (int, bool) {
 		return min(p.Micro, p.Ranks-rank), true
 	}
 	return min(p.ahead(rank)+1, p.Micro*p.Chunks), true
+}
+
+// inOrder is what a rank of the zero-bubble kinds holds in the order that order gives: the micro-batches that it is ahead by, those whose
+// weight gradients it holds back, and the one at hand.
+func (p Pipe) inOrder(rank int) int {
+	n := p.Ranks
+	if p.Kind == ZBH2 || p.Kind == ZB2P {
+		n = 2*n - 1
+	}
+	return min(n, p.Micro)
 }
 
 // ahead is how many forward passes a rank of an interleaved schedule runs before its first backward pass and the forward pass before that.

@@ -156,3 +156,51 @@ func TestSteadyRunsAreWholeRuns(t *testing.T) {
 		t.Errorf("only %d of %d", short, long)
 	}
 }
+
+// What ranks hold at least is no more than what they hold in a run, and where Holds says it, as much.
+func TestRanksHoldWhatIsSaid(t *testing.T) {
+	tight, all := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		kind := []Kind{ZBH1, ZBH2, ZB1P, ZB2P, ZBV, DualPipe}[seed%6]
+		p := Pipe{Kind: kind, Ranks: 2 * (1 + r.IntN(4)), Chunks: 1, Sync: r.IntN(4) == 0}
+		p.Micro = 2 * (1 + r.IntN(40))
+		if kind == ZBV {
+			p.Chunks = 2
+		}
+		for range p.Ranks * p.Chunks {
+			p.Cost = append(p.Cost, Cost{F: .5 + r.Float64(), B: .5 + r.Float64(), W: r.Float64()})
+		}
+		for range p.Ranks {
+			p.Hops = append(p.Hops, r.Float64()*float64(r.IntN(3)))
+		}
+		run, err := p.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, err := p.HoldsAtLeast()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, n := range least {
+			exact, known := p.Holds(rank)
+			if n > run.Alive[rank] || known && exact != run.Alive[rank] {
+				t.Fatalf("seed %d, %s, %d ranks, %d micro-batches: rank %d holds %d, at least %d, %d (%v) said", seed, kind, p.Ranks, p.Micro,
+					rank, run.Alive[rank], n, exact, known)
+			}
+			all++
+			tight += b2i(n == run.Alive[rank])
+		}
+	}
+	if tight < all*8/10 {
+		t.Errorf("%d of %d bounds are tight", tight, all)
+	}
+	t.Logf("%d of %d bounds are tight", tight, all)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
