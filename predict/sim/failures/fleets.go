@@ -61,7 +61,7 @@ func (f Fleet) Times() float64 {
 	return f.PerHostDay() / base.PerHostDay()
 }
 
-// Scaled gives the same parts, each failing so many times as often, but for those whose rate was given.
+// Scaled multiplies the rates of parts by times, but for those whose rate was given.
 func Scaled(list []Hazard, times float64, given map[string]float64) []Hazard {
 	out := slices.Clone(list)
 	for i := range out {
