@@ -120,6 +120,11 @@ var unsupportedKeys = []struct{ key, what string }{
 	{"is_encoder_decoder", "an encoder beside the decoder"},
 }
 
+// chosen says what of sparse attention is not priced.
+func chosen(n int) string {
+	return fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n)
+}
+
 // What sets families apart from a decoder with RMS norms and a gated MLP. Names that end in * stand for all that begin so.
 var (
 	wideFamilies      = families{"falcon", "mpt", "chatglm", "qwen"} // an MLP four times as wide as the model, where the file does not say
@@ -476,7 +481,7 @@ func (r *reader) windows() error {
 	}
 	r.ownWindows()
 	if n := c.number("index_topk"); n > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n))
+		m.Notes = append(m.Notes, chosen(n))
 	}
 	return nil
 }

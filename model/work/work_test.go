@@ -17,7 +17,7 @@ func TestParametersArePublished(t *testing.T) {
 		"gpt-oss-120b": 116.8, "gpt-oss-20b": 20.91, "llama4-scout": 107.77, "llama4-maverick": 400.7, "bloom-176b": 176.25, "mpt-7b": 6.65,
 		"mpt-30b": 29.97,
 		"gpt2-xl": 1.5577, "grok-1": 316.5, "gemma2-9b": 9.24, "gemma3-27b": 27.01, "dbrx": 131.6, "falcon-40b": 41.3, "glm-4.5-air": 106.8,
-		"glm-4.5": 352.8, "phi-4": 14.66, "mistral-7b": 7.242, "resnet-50": 0.025557, "resnet-152": 0.060193,
+		"glm-4.5": 352.8, "glm-4.6": 352.8, "glm-5": 743.2, "phi-4": 14.66, "mistral-7b": 7.242, "resnet-50": 0.025557, "resnet-152": 0.060193,
 	} {
 		m, err := Named(name)
 		if err != nil {

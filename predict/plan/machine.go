@@ -32,6 +32,8 @@ type Machine struct {
 	catalog *catalog.Catalog
 	gpus    []topo.NodeID
 	nccl    map[group]*tune.NCCL
+	outline *tune.Outline
+	fabric  *sim.Fabric
 	rings   map[group]law
 	times   map[call]spoken
 
@@ -220,7 +222,10 @@ func (m *Machine) model(g group) *tune.NCCL {
 			}
 		}
 		if len(set) == g.n {
-			model, _ = tune.NewNCCL(m.graph, set, m.catalog, tune.NCCLOptions{})
+			if m.outline == nil {
+				m.outline = tune.OutlineOf(m.graph)
+			}
+			model, _ = tune.NewNCCL(m.graph, set, m.catalog, tune.NCCLOptions{Outline: m.outline})
 		}
 		m.nccl[g] = model
 	}
@@ -303,8 +308,14 @@ func (m *Machine) simulate(n, stride int, bytes unit.Bytes) (float64, error) {
 		jobs = append(jobs, sim.Job{Program: p, Size: bytes, Place: set})
 	}
 	// Rings here are short: to run every step costs less than to look for equal parts of a large cluster, once for each sister.
-	r, err := sim.Run(m.graph, jobs, sim.Options{Catalog: m.catalog, Measured: true, Unfolded: true,
-		Costs: sim.DefaultCosts(m.graph, m.catalog)})
+	if m.fabric == nil {
+		m.fabric, err = sim.NewFabric(m.graph, sim.Options{Catalog: m.catalog, Measured: true, Unfolded: true,
+			Costs: sim.DefaultCosts(m.graph, m.catalog)})
+		if err != nil {
+			return 0, err
+		}
+	}
+	r, err := m.fabric.Run(jobs)
 	if err != nil {
 		return 0, err
 	}

@@ -249,14 +249,17 @@ func (p *pricer) logits(rank int) float64 {
 }
 
 // casts is the fp8 copies of the weights, kept from the first micro-batch of a step to its last.
-func (p *pricer) casts(o held) float64 {
-	if p.t != "fp8" || p.f != Megatron {
+func (p *pricer) casts(o held) float64 { return p.cast() * (o.dense + o.experts) }
+
+// cast is their bytes for a parameter.
+func (p *pricer) cast() float64 {
+	switch {
+	case p.t != "fp8" || p.f != Megatron:
 		return 0
+	case p.l.Dtype == "mxfp8":
+		return 2
 	}
-	if p.l.Dtype == "mxfp8" {
-		return 2 * (o.dense + o.experts)
-	}
-	return o.dense + o.experts
+	return 1
 }
 
 // buckets is what DeepSpeed collects gradients in.
@@ -382,7 +385,7 @@ func sharing(held, shared, ranks float64) string {
 
 // known is how many micro-batches' activations of a chunk each rank holds at once, where the schedule alone says so.
 func (p *pricer) known() []float64 {
-	out := make([]float64, p.l.PP)
+	out := append(p.scratch.alive[:0], make([]float64, p.l.PP)...)
 	pipe := p.pipe(nil, false)
 	for i := range out {
 		n, ok := pipe.Holds(i)
@@ -390,6 +393,24 @@ func (p *pricer) known() []float64 {
 			return nil
 		}
 		out[i] = float64(n)
+	}
+	return out
+}
+
+// atLeast is a lower bound of what each rank holds at once, for schedules whose ranks choose; nil where there is none.
+func (p *pricer) atLeast(stages []chunkTime) []float64 {
+	pipe := p.pipe(stages, false)
+	pipe.Hops = p.hops().hops
+	if pipe.Check() != nil {
+		return nil
+	}
+	n, err := pipe.HoldsAtLeast()
+	if err != nil {
+		return nil
+	}
+	out := make([]float64, len(n))
+	for i, x := range n {
+		out[i] = float64(x)
 	}
 	return out
 }

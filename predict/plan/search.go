@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -63,6 +64,7 @@ func search(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) (*Found, 
 		s.convolutions()
 	} else {
 		families := s.roots()
+		s.begin(families)
 		// The first round finds steps to beat, the second what beats them with another split; the third fills the front.
 		for _, s.round = range []round{{even: true}, {}, {even: true, front: true}} {
 			s.walk(families)
@@ -126,12 +128,15 @@ type searcher struct {
 	at     pricer // of the state that is looked at
 	trial  pricer // of the leaf that is looked at
 	leaves []leaf // of a grid, used again for the next
+	scale  *scale
+	counts []int // of an even split, used again
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
 	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
 		small: math.Inf(1), rules: map[rule]bool{}}
 	s.t = gemmType(s.base.Dtype)
+	s.scale = newScale(newPricer(m, mc, f, s.base, h))
 	if s.top == 0 {
 		s.top = 10
 	}
@@ -171,11 +176,15 @@ type branch struct {
 	times *unitTimes
 	least float64
 	chain float64 // of one micro-batch through all layers
+	first float64 // least, before anything was learnt of a family
 }
 
 // roots prices a layer in every family, and gives families.
-func (s *searcher) roots() (out []branch) {
+func (s *searcher) roots() (out []*branch) {
 	s.families(func(l Layout) {
+		if !s.placed(l) {
+			return
+		}
 		p := newPricer(s.m, s.mc, s.f, l, s.h)
 		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
 			s.tooBig(l, bytes+unseen)
@@ -186,17 +195,17 @@ func (s *searcher) roots() (out []branch) {
 		}
 		// Whatever data ranks and stages there are, they share the work of a batch.
 		chain := p.chain(s.factor)
-		out = append(out, branch{l, p.times, float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus), chain})
+		least := float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
+		out = append(out, &branch{l, p.times, least, chain, least})
 	})
 	return out
 }
 
 // walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in
 // the next walk.
-func (s *searcher) walk(families []branch) {
-	sort.SliceStable(families, func(i, j int) bool { return families[i].least < families[j].least })
-	for i := range families {
-		x := &families[i]
+func (s *searcher) walk(families []*branch) {
+	slices.SortStableFunc(families, func(a, b *branch) int { return cmp.Compare(a.least, b.least) })
+	for i, x := range families {
 		if x.least > s.wide() || s.stopped() {
 			s.out.Bounded += len(families) - i
 			return
@@ -204,6 +213,30 @@ func (s *searcher) walk(families []branch) {
 		s.open = math.Inf(1)
 		s.family(*x)
 		x.least = max(x.least, s.open)
+	}
+}
+
+// begin looks for steps to beat among the schedules whose memory is known before they run, where others are asked for as well: what is
+// too big among those is found out one by one.
+func (s *searcher) begin(families []*branch) {
+	all := s.schedules()
+	var known []schedule.Kind
+	for _, kind := range all {
+		if _, ok := (schedule.Pipe{Kind: kind, Ranks: 2, Chunks: 1, Micro: 2}).Holds(0); ok {
+			known = append(known, kind)
+		}
+	}
+	if len(known) == 0 || len(known) == len(all) {
+		return
+	}
+	w := s.w.Schedules
+	s.w.Schedules = known
+	for _, s.round = range []round{{even: true}, {}} {
+		s.walk(families)
+	}
+	s.w.Schedules = w
+	for _, x := range families { // what was learnt of them does not hold for the others
+		x.least = x.first
 	}
 }
 
@@ -246,7 +279,7 @@ func (s *searcher) family(x branch) {
 	var grids []branch
 	s.grids(x.l, func(l Layout) {
 		if least := float64(l.MicroBatches()) * x.chain / float64(l.PP); least <= s.wide() {
-			grids = append(grids, branch{l, x.times, least, x.chain})
+			grids = append(grids, branch{l: l, times: x.times, least: least, chain: x.chain})
 		} else {
 			s.out.Bounded++
 			s.open = min(s.open, least)
@@ -340,7 +373,7 @@ func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
 		l.Recompute, p.l.Recompute = r, r
 		x := k.of(i, p, s.factor)
 		e.act, e.work, e.fixed = x.act, x.work, fixed
-		if l.ZeRO >= 3 {
+		if l.ZeRO >= 3 && float64(l.MicroBatches())*e.work[1].all/float64(l.PP)+e.tail <= s.wide() { // gathers only add
 			e.work = p.passes(s.factor, gather, reduce)
 		}
 		if r.Full {
@@ -363,6 +396,7 @@ func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
 
 // scheduled adds the leaves that differ in schedule and split alone.
 func (s *searcher) scheduled(l Layout, k *kin, e *estimate, all []leaf) []leaf {
+	s.scale.ready = false
 	s.pipelines(l, func(l Layout) {
 		seconds, bytes := e.seconds(l), e.bytes(l)
 		if bytes > s.room {
@@ -381,8 +415,18 @@ func (s *searcher) scheduled(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 
 // cut adds the splits of a leaf that may be kept.
 func (s *searcher) cut(l Layout, k *kin, e *estimate, all []leaf) []leaf {
+	p := &s.trial
+	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: s.at.tc, times: k.times, sends: k.sends, scratch: p.scratch}
+	alive := p.known()
+	if alive != nil {
+		p.scratch.alive = alive
+	}
+	if !s.scale.ready {
+		s.scale.set(&s.at, s.factor)
+	}
 	if s.even {
-		return s.add(all, l, k, nil)
+		s.counts = splitInto(s.counts, s.m.Layers, l.PP*l.VPP, 0, 0)
+		return s.add(all, l, k, s.counts, alive)
 	}
 	most := s.m.Layers
 	w := &e.work[b2i(l.EPOverlap)]
@@ -390,13 +434,21 @@ func (s *searcher) cut(l Layout, k *kin, e *estimate, all []leaf) []leaf {
 		most--
 	}
 	s.splits(l, most, func(l Layout, counts []int) {
-		all = s.add(all, l, k, counts)
+		all = s.add(all, l, k, counts, alive)
 	})
 	return all
 }
 
-// add adds a leaf unless a bound excludes it.
-func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int) []leaf {
+// add adds a leaf unless a bound excludes it. alive is how many chunks each rank holds at once, where that is known.
+func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int, alive []float64) []leaf {
+	if !s.scale.quick(&l, k.sends.hops, counts, s.wide()) {
+		s.out.Bounded++
+		return all
+	}
+	if bytes := s.scale.bytesOf(&l, alive); bytes > s.room*rounding {
+		s.tooBig(l, bytes)
+		return all
+	}
 	p := &s.trial
 	*p = pricer{m: s.m, mc: s.mc, l: l, f: s.f, h: s.h, t: s.t, tc: s.at.tc, times: k.times, cut: counts, sends: k.sends, scratch: p.scratch}
 	stages := p.stages(s.factor)
@@ -408,7 +460,10 @@ func (s *searcher) add(all []leaf, l Layout, k *kin, counts []int) []leaf {
 		return all
 	}
 	peak := 0.0
-	if alive := p.known(); alive != nil {
+	if alive == nil {
+		alive = p.atLeast(stages)
+	}
+	if alive != nil {
 		for _, f := range p.footprints(alive) {
 			peak = max(peak, f.peak)
 		}

@@ -23,6 +23,7 @@ type space struct {
 	base Layout // what every layout has in common
 
 	again []work.Recompute
+	ranks map[int][]int // data ranks by micro-batch
 }
 
 func newSpace(m *work.Model, gpus int, f Framework, w Wish) *space {
@@ -36,7 +37,7 @@ func newSpace(m *work.Model, gpus int, f Framework, w Wish) *space {
 			*x.to = x.from
 		}
 	}
-	s := &space{m: m, f: f, w: w, gpus: gpus, base: base}
+	s := &space{m: m, f: f, w: w, gpus: gpus, base: base, ranks: map[int][]int{}}
 	s.again = s.recomputes()
 	return s
 }
@@ -127,9 +128,26 @@ func (s *space) familiesOf(tp, cp int, do func(Layout)) {
 	}
 }
 
+// placed reports whether a family has any grid: data ranks that divide the batch, and with which the GPUs suffice and experts divide.
+func (s *space) placed(l Layout) bool {
+	return slices.ContainsFunc(s.dataRanks(l), func(dp int) bool {
+		return l.TP*l.CP*dp <= s.gpus && l.TP*l.CP*dp%(l.EP*l.ETP) == 0
+	})
+}
+
+// dataRanks are the numbers of data ranks that a batch can be shared by.
+func (s *space) dataRanks(l Layout) []int {
+	out := s.ranks[l.Micro]
+	if out == nil {
+		out = divisors(s.w.Batch / l.Micro)
+		s.ranks[l.Micro] = out
+	}
+	return out
+}
+
 // grids calls do for each number of data ranks and stages that a family may have.
 func (s *space) grids(l Layout, do func(Layout)) {
-	for _, dp := range divisors(s.w.Batch / l.Micro) {
+	for _, dp := range s.dataRanks(l) {
 		one := l.TP * l.CP * dp
 		if one > s.gpus || one%(l.EP*l.ETP) != 0 {
 			continue
@@ -284,9 +302,9 @@ func (s *space) splits(l Layout, most int, do func(l Layout, counts []int)) {
 	if n > 2 {
 		limit = min(limit, (layers+1)/(n-2)+2)
 	}
-	before := map[string]bool{}
+	// Chunks between the ends are as even as can be, so what both ends hold tells splits apart.
+	known := make([]bool, (layers+1)*(layers+1))
 	var counts []int
-	var key []byte
 	for last := 0; last <= limit && (layers+last)/n*between <= most; last++ {
 		for first := 0; first <= limit && (layers+last+first)/n*between <= most; first++ {
 			units := layers + last + first
@@ -296,14 +314,15 @@ func (s *space) splits(l Layout, most int, do func(l Layout, counts []int)) {
 			if units/n+1 < last {
 				continue
 			}
+			a, b := splitEnds(layers, n, first, last)
+			if a < 0 || b < 0 || known[a*(layers+1)+b] {
+				continue
+			}
+			known[a*(layers+1)+b] = true
 			counts = splitInto(counts, layers, n, first, last)
-			if counts == nil || heaviest(l, counts) > most {
+			if heaviest(l, counts) > most {
 				continue
 			}
-			if key = spelled(key, counts); before[string(key)] {
-				continue
-			}
-			before[string(key)] = true
 			l.FirstLess, l.LastLess = first, last
 			do(l, counts)
 		}
@@ -324,13 +343,4 @@ func heaviest(l Layout, counts []int) int {
 		most = max(most, n)
 	}
 	return most
-}
-
-// spelled is a split as a key, written over b.
-func spelled(b []byte, counts []int) []byte {
-	b = b[:0]
-	for _, c := range counts {
-		b = append(b, byte(c), byte(c>>8))
-	}
-	return b
 }

@@ -91,6 +91,7 @@ type scratch struct {
 	chunks []chunkTime
 	held   []held
 	begins []int
+	alive  []float64
 }
 
 func gemmType(dtype string) kernel.Type {
@@ -430,12 +431,12 @@ func split(layers, chunks, firstLess, lastLess int) []int {
 
 // splitInto writes over out what split gives.
 func splitInto(out []int, layers, chunks, firstLess, lastLess int) []int {
-	out = append(out[:0], make([]int, chunks)...)
+	out = out[:0]
 	units := layers + firstLess + lastLess
-	for i := range out {
-		out[i] = units / chunks
+	even, rest := units/chunks, units%chunks
+	for range chunks {
+		out = append(out, even)
 	}
-	rest := units % chunks
 	from := (chunks - rest + 1) / 2
 	for i := range rest {
 		out[from+i]++
@@ -446,6 +447,17 @@ func splitInto(out []int, layers, chunks, firstLess, lastLess int) []int {
 		return nil
 	}
 	return out
+}
+
+// splitEnds gives the layers of the first and of the last of two chunks or more alone; below 0 there is no such split.
+func splitEnds(layers, chunks, firstLess, lastLess int) (first, last int) {
+	units := layers + firstLess + lastLess
+	even, rest := units/chunks, units%chunks
+	first, last = even, even
+	if rest == chunks-1 { // leftover layers go to the middle; all but one reach the last chunk
+		last++
+	}
+	return first - firstLess, last - lastLess
 }
 
 // counts gives the layers of each chunk of the layout.
@@ -700,6 +712,31 @@ type held struct {
 	layers  int
 }
 
+func (o *held) put(x held, n int) {
+	o.dense += float64(n) * x.dense
+	o.experts += float64(n) * x.experts
+}
+
+// parts gives the parameters of a layer of each kind, of the embedding, and of what follows the last layer. A tied head needs a copy of
+// the embedding, unless both lie on the same rank.
+func (p *pricer) parts() (each [2]held, first, last, tied held) {
+	m, l := p.m, p.l
+	for i := range each {
+		lp := m.Layer(i == 1)
+		each[i].dense, each[i].experts = (lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated, lp.Experts/float64(l.ETP*l.EP)
+	}
+	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
+	first.dense = v + float64(m.Hidden*m.Positions)
+	if m.Tied {
+		tied.dense = v
+	} else {
+		last.dense = v
+	}
+	last.put(each[b2i(m.Experts > 0)], m.MTP)
+	last.dense += 2 * float64(m.MTP) * float64(m.Hidden) * float64(m.Hidden)
+	return each, first, last, tied
+}
+
 // holds gives what each pipeline rank holds.
 func (p *pricer) holds() []held {
 	if p.held == nil {
@@ -718,12 +755,7 @@ func (p *pricer) holding() []held {
 	n := l.PP * l.VPP
 	counts := p.counts()
 	at := 0
-	v := float64(m.Hidden) * p.vocab() / float64(l.TP)
-	var each [2]held // a dense layer, one with experts
-	for i := range each {
-		lp := m.Layer(i == 1)
-		each[i].dense, each[i].experts = (lp.Attention+lp.MLP)/float64(l.TP)+lp.Replicated, lp.Experts/float64(l.ETP*l.EP)
-	}
+	each, first, last, tied := p.parts()
 	for i, c := range counts {
 		r := i % l.PP
 		if l.Schedule == schedule.ZBV && i >= l.PP {
@@ -731,24 +763,18 @@ func (p *pricer) holding() []held {
 		}
 		o := &out[r]
 		o.layers += c
-		put := func(x held, n int) {
-			o.dense += float64(n) * x.dense
-			o.experts += float64(n) * x.experts
-		}
 		moe := p.experts(at, at+c)
-		put(each[0], c-moe)
-		put(each[1], moe)
+		o.put(each[0], c-moe)
+		o.put(each[1], moe)
 		at += c
 		if i == 0 {
-			o.dense += v + float64(m.Hidden*m.Positions)
+			o.put(first, 1)
 		}
 		if i == n-1 {
-			// A tied head needs a copy of the embedding, unless both lie on the same rank.
-			if !m.Tied || l.PP > 1 && r != 0 {
-				o.dense += v
+			o.put(last, 1)
+			if l.PP > 1 && r != 0 {
+				o.put(tied, 1)
 			}
-			put(each[b2i(m.Experts > 0)], m.MTP)
-			o.dense += 2 * float64(m.MTP) * float64(m.Hidden) * float64(m.Hidden)
 		}
 	}
 	if l.Schedule == schedule.DualPipe {

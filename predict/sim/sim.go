@@ -160,8 +160,33 @@ func Collective(g *topo.Graph, p *sched.Program, size unit.Bytes, o Options) (*R
 
 // Run simulates jobs side by side; they contend for links.
 func Run(g *topo.Graph, jobs []Job, o Options) (*Result, error) {
+	f, err := NewFabric(g, o)
+	if err != nil {
+		return nil, err
+	}
+	return f.Run(jobs)
+}
+
+// Fabric is a graph prepared for several simulations with the same options. On a large graph that takes longer than a small simulation.
+type Fabric struct{ net *network }
+
+// NewFabric prepares a graph.
+func NewFabric(g *topo.Graph, o Options) (*Fabric, error) {
+	net, err := networkOf(g, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Fabric{net}, nil
+}
+
+// Run simulates jobs side by side, as the function Run does.
+func (f *Fabric) Run(jobs []Job) (*Result, error) {
 	if len(jobs) == 0 {
 		return nil, fmt.Errorf("there is no job to simulate")
+	}
+	g := f.net.g
+	if f.net.whole != nil {
+		g = f.net.whole
 	}
 	full := make([]Job, len(jobs))
 	for i, j := range jobs {
@@ -170,11 +195,7 @@ func Run(g *topo.Graph, jobs []Job, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	net, err := networkOf(g, o)
-	if err != nil {
-		return nil, err
-	}
-	return net.run(full, o.Deadline)
+	return f.net.run(full, f.net.o.Deadline)
 }
 
 // networkOf is a graph as a simulation with options sees it: without what failed.

@@ -37,14 +37,12 @@ const (
 // the byte goes along one edge; for pairs it is shared out over the other nodes.
 type fabricLoad [patterns]float64
 
-// loadOf works the cuts of a fabric out. It gives zeros where switches have no tiers.
-func loadOf(g *topo.Graph, groups [][]topo.NodeID) (load fabricLoad) {
+// loadOf works the cuts of a fabric out, whose highest switches are of tier top. It gives zeros where switches have no tiers.
+func loadOf(g *topo.Graph, groups [][]topo.NodeID, top uint8) (load fabricLoad) {
 	ports := portsOf(g, groups)
 	if ports == nil {
 		return load
 	}
-	top := uint8(0)
-	g.Each(topo.Switch, func(_ topo.NodeID, s *topo.Node) { top = max(top, s.Tier) })
 	each := len(ports[0])
 	for tier := uint8(1); tier < top; tier++ {
 		part, rate := below(g, tier, ports)

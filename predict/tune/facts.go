@@ -121,7 +121,10 @@ func (f *facts) nicWire() (sum float64) {
 }
 
 // gather derives the facts from a graph.
-func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, error) {
+func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, outline *Outline) (*facts, error) {
+	if outline == nil {
+		outline = OutlineOf(g)
+	}
 	set := slices.Clone(gpus)
 	slices.Sort(set)
 	if len(set) == 0 {
@@ -149,7 +152,7 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, erro
 			f.compute, f.model, f.memory = gpu.Compute, gpu.Name, float64(gpu.MemoryRate)/1e9
 		}
 	}
-	groups := nodesOf(g, set)
+	groups := nodesOf(g, set, outline)
 	f.nodes = len(groups)
 	seen := map[string]*facts{}
 	for i, group := range groups {
@@ -169,7 +172,7 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*facts, erro
 		}
 	}
 	if f.nodes > 1 {
-		f.load, f.blind = loadOf(g, groups), unknown(g, groups)
+		f.load, f.blind = loadOf(g, groups, outline.top), unknown(g, groups)
 	}
 	if f.nodes > 1 && len(f.nics) == 0 {
 		return nil, fmt.Errorf("the %d hosts of these %d GPUs have no NIC that NCCL could use between them", f.nodes, f.ranks)
@@ -202,7 +205,7 @@ func (f *facts) merge(o *facts, first bool) {
 
 // nodesOf splits GPUs into what NCCL calls nodes: the GPUs of a host, and all
 // hosts that one NVLink network joins.
-func nodesOf(g *topo.Graph, set []topo.NodeID) [][]topo.NodeID {
+func nodesOf(g *topo.Graph, set []topo.NodeID, outline *Outline) [][]topo.NodeID {
 	parent := map[int64]int64{}
 	var find func(x int64) int64
 	find = func(x int64) int64 {
@@ -223,16 +226,13 @@ func nodesOf(g *topo.Graph, set []topo.NodeID) [][]topo.NodeID {
 		}
 		return switchBase + int64(n)
 	}
-	g.Each(topo.NVSwitch, func(n topo.NodeID, sw *topo.Node) {
-		if sw.Host != topo.None && sw.Tier < 2 && !leavesHost(g, n) {
-			return
-		}
+	for _, n := range outline.joining {
 		for _, e := range g.Edges(n) {
 			if k := g.Nodes[e.Peer].Kind; k == topo.GPU || k == topo.NVSwitch {
 				join(domain(n), domain(e.Peer))
 			}
 		}
-	})
+	}
 	index := map[int64]int{}
 	var groups [][]topo.NodeID
 	for _, n := range set {

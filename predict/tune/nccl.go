@@ -20,6 +20,28 @@ type NCCLOptions struct {
 	NICLatency unit.Time // what the network plug-in reports; 0 for InfiniBand and RoCE
 	Algos      []string  // only these, as by NCCL_ALGO; empty for all
 	Protos     []string  // only these, as by NCCL_PROTO; empty for all
+	Outline    *Outline  // the graph's, for whoever asks about many sets of its GPUs; nil to find it
+}
+
+// Outline is what models of all sets of a graph's GPUs need, and what takes a walk over all its nodes.
+type Outline struct {
+	joining []topo.NodeID // NVSwitches that join hosts, or others
+	top     uint8         // the highest tier of switches
+}
+
+// OutlineOf finds a graph's.
+func OutlineOf(g *topo.Graph) *Outline {
+	x := &Outline{}
+	for i := range g.Nodes {
+		n, node := topo.NodeID(i), &g.Nodes[i]
+		switch {
+		case node.Kind == topo.Switch:
+			x.top = max(x.top, node.Tier)
+		case node.Kind == topo.NVSwitch && (node.Host == topo.None || node.Tier >= 2 || leavesHost(g, n)):
+			x.joining = append(x.joining, n)
+		}
+	}
+	return x
 }
 
 // NCCL is NCCL's cost model for one communicator.
@@ -33,7 +55,7 @@ type NCCL struct {
 // and their NICs only, as if the fabric between them did not block; the time that
 // it predicts counts the fabric's cuts.
 func NewNCCL(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o NCCLOptions) (*NCCL, error) {
-	f, err := gather(g, gpus, c)
+	f, err := gather(g, gpus, c, o.Outline)
 	if err != nil {
 		return nil, err
 	}

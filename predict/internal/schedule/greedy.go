@@ -32,11 +32,36 @@ func (x moment) Before(y moment) bool { return x.at < y.at || x.at == y.at && x.
 
 // greedy runs the kinds that split backward: whenever a rank is free it takes a backward pass if one
 // is ready, else a forward pass if its memory allows, else a weight gradient.
-func (p Pipe) greedy() (*Result, error) {
+func (p Pipe) greedy() (*Result, error) { return p.choose(p.Micro, false) }
+
+// HoldsAtLeast is a lower bound of Alive for kinds whose ranks choose their passes while they run: what they hold until the first stage
+// has begun a few micro-batches for each rank. Until then nobody knows how many more there are. It needs the costs.
+func (p Pipe) HoldsAtLeast() ([]int, error) {
+	if p.Kind != ZBV && p.Kind != DualPipe && p.Kind != ZB1P && p.Kind != ZB2P {
+		out := make([]int, p.Ranks)
+		for i := range out {
+			out[i], _ = p.Holds(i)
+		}
+		return out, nil
+	}
+	r, err := p.choose(min(p.Micro, 2*p.Ranks+2), true)
+	if err != nil {
+		return nil, err
+	}
+	if p.Kind == ZB1P || p.Kind == ZB2P { // or in the order of the paper, whichever is faster
+		for i := range r.Alive {
+			r.Alive[i] = min(r.Alive[i], p.inOrder(i))
+		}
+	}
+	return r.Alive, nil
+}
+
+// choose runs that many micro-batches, or only until a first stage has begun all of them.
+func (p Pipe) choose(micro int, begin bool) (*Result, error) {
 	// Lanes are pipelines over the same ranks: one, or two in opposite directions.
-	lanes, perLane := 1, p.Micro
+	lanes, perLane := 1, micro
 	if p.Kind == DualPipe {
-		lanes, perLane = 2, p.Micro/2
+		lanes, perLane = 2, micro/2
 	}
 	stages := p.Ranks * p.Chunks
 	idx := func(lane, stage, micro int) int { return (lane*stages+stage)*perLane + micro }
@@ -60,7 +85,8 @@ func (p Pipe) greedy() (*Result, error) {
 			mine[r] = append(mine[r], place{lane, s})
 		}
 	}
-	nextF, nextB, held := make(map[place]int), make(map[place]int), make(map[place]int)
+	nextF, nextB, held := make([]int, lanes*stages), make([]int, lanes*stages), make([]int, lanes*stages)
+	at := func(x place) int { return x.lane*stages + x.stage }
 	pendingW := make([][]pass, p.Ranks)
 	laneOfW := make([][]int, p.Ranks)
 	free, alive, left := make([]float64, p.Ranks), make([]int, p.Ranks), make([]int, p.Ranks)
@@ -111,14 +137,14 @@ func (p Pipe) greedy() (*Result, error) {
 		// A backward pass, the earliest micro-batch first and the deepest chunk before others.
 		best, found := place{}, false
 		for _, pl := range mine[rank] {
-			j := nextB[pl]
+			j := nextB[at(pl)]
 			if j < perLane && readyB[idx(pl.lane, pl.stage, j)] <= now && (!found || pl.stage > best.stage) {
 				best, found = pl, true
 			}
 		}
 		if found {
-			j := nextB[best]
-			nextB[best]++
+			j := nextB[at(best)]
+			nextB[at(best)]++
 			c := p.Cost[best.stage]
 			end, send := now+c.B, 0.0
 			if best.stage > 0 {
@@ -138,15 +164,15 @@ func (p Pipe) greedy() (*Result, error) {
 		}
 		// A forward pass. The last chunk's first, so that backward may begin.
 		for _, pl := range mine[rank] {
-			j := nextF[pl]
-			if j < perLane && readyF[idx(pl.lane, pl.stage, j)] <= now && p.room(pl.stage, held[pl], alive[rank]) &&
+			j := nextF[at(pl)]
+			if j < perLane && readyF[idx(pl.lane, pl.stage, j)] <= now && p.room(pl.stage, held[at(pl)], alive[rank]) &&
 				(!found || pl.stage > best.stage) {
 				best, found = pl, true
 			}
 		}
 		if found {
-			j := nextF[best]
-			nextF[best]++
+			j := nextF[at(best)]
+			nextF[at(best)]++
 			end, send := now+p.Cost[best.stage].F, 0.0
 			if best.stage < stages-1 {
 				i := idx(best.lane, best.stage+1, j)
@@ -158,8 +184,11 @@ func (p Pipe) greedy() (*Result, error) {
 				readyB[idx(best.lane, best.stage, j)] = end
 			}
 			alive[rank]++
-			held[best]++
+			held[at(best)]++
 			r.Alive[rank] = max(r.Alive[rank], alive[rank])
+			if begin && best.stage == 0 && j == perLane-1 {
+				return r, nil
+			}
 			span(rank, best.stage, j, 'F', now, end, wait(send))
 			continue
 		}
@@ -167,7 +196,7 @@ func (p Pipe) greedy() (*Result, error) {
 			w, lane := pendingW[rank][0], laneOfW[rank][0]
 			pendingW[rank], laneOfW[rank] = pendingW[rank][1:], laneOfW[rank][1:]
 			alive[rank]--
-			held[place{lane, w.stage}]--
+			held[at(place{lane, w.stage})]--
 			span(rank, w.stage, w.micro, 'W', now, now+p.Cost[w.stage].W, 0)
 		}
 	}

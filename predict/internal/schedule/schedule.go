@@ -162,6 +162,8 @@ func (p Pipe) Legal() error {
 // Holds is what a run gives as Alive of a rank, known before it; false for kinds whose ranks choose their passes while they run.
 func (p Pipe) Holds(rank int) (int, bool) {
 	switch {
+	case p.Kind == ZBH1 || p.Kind == ZBH2:
+		return p.inOrder(rank), true
 	case p.Kind.Splits():
 		return 0, false
 	case p.Kind == GPipe:
@@ -170,6 +172,16 @@ func (p Pipe) Holds(rank int) (int, bool) {
 		return min(p.Micro, p.Ranks-rank), true
 	}
 	return min(p.ahead(rank)+1, p.Micro*p.Chunks), true
+}
+
+// inOrder is what a rank of the zero-bubble kinds holds in the order that order gives: the micro-batches that it is ahead by, those whose
+// weight gradients it holds back, and the one at hand.
+func (p Pipe) inOrder(rank int) int {
+	n := p.Ranks
+	if p.Kind == ZBH2 || p.Kind == ZB2P {
+		n = 2*n - 1
+	}
+	return min(n, p.Micro)
 }
 
 // ahead is how many forward passes a rank of an interleaved schedule runs before its first backward pass and the forward pass before that.
@@ -291,32 +303,123 @@ func (p Pipe) order(rank int) []pass {
 	default:
 		// Megatron's order: groups of n micro-batches pass chunk 0, then chunk 1, and so on.
 		total := p.Micro * p.Chunks
-		chunk := func(i int, forward bool) int {
-			c := i % (n * p.Chunks) / n
-			if !forward {
-				c = p.Chunks - 1 - c
-			}
-			return c
-		}
-		micro := func(i int) int { return i/(n*p.Chunks)*n + i%n }
-		f := func(i int) pass { return pass{'F', chunk(i, true)*n + rank, micro(i)} }
-		b := func(i int) pass { return pass{'B', chunk(i, false)*n + rank, micro(i)} }
+		f, b := turn{pipe: &p, kind: 'F', rank: rank}, turn{pipe: &p, kind: 'B', rank: rank}
 		warm := p.ahead(rank)
-		for i := range warm {
-			seq = append(seq, f(i))
+		for range warm {
+			seq = append(seq, f.next())
 		}
-		for i := warm; i < total; i++ {
-			seq = append(seq, f(i), b(i-warm))
+		for range total - warm {
+			seq = append(seq, f.next(), b.next())
 		}
-		for i := total - warm; i < total; i++ {
-			seq = append(seq, b(i))
+		for range warm {
+			seq = append(seq, b.next())
 		}
 	}
 	return seq
 }
 
+// turn gives the passes of one kind of a rank in Megatron's interleaved order.
+type turn struct {
+	pipe *Pipe
+	kind byte
+	rank int
+
+	group, chunk, micro int // micro-batches that went before, and where it is among those of the group
+}
+
+func (t *turn) next() pass {
+	chunk := t.chunk
+	if t.kind == 'B' {
+		chunk = t.pipe.Chunks - 1 - chunk
+	}
+	out := pass{t.kind, chunk*t.pipe.Ranks + t.rank, t.group + t.micro}
+	if t.micro++; t.micro == t.pipe.Ranks {
+		t.micro = 0
+		if t.chunk++; t.chunk == t.pipe.Chunks {
+			t.chunk, t.group = 0, t.group+t.pipe.Ranks
+		}
+	}
+	return out
+}
+
 // ordered runs the sequences of the ranks: each pass starts when its rank is free and its input is there.
 func (p Pipe) ordered() (*Result, error) {
+	if r := p.steady(); r != nil {
+		return r, nil
+	}
+	r, _, err := p.walk()
+	return r, err
+}
+
+// steady runs a long pipeline by a short one, or gives nil. Times of passes are sums and maxima of earlier ones, so what is late by
+// as much as its inputs stays so: once every pass of three groups of micro-batches is later than the same pass of the group before by one
+// and the same time, all that follow are, and so are the last ones, in which the pipeline runs empty. No pass waits for one that is more
+// than three groups away.
+//
+//	groups   0 1 2 3 4 5 6 7        forward, each group compared with the next from 3 on
+//	               0 1 2 3 4 5 6 7  backward, from 2 to 5; then the pipeline runs empty
+func (p Pipe) steady() *Result {
+	if p.Trace || p.Kind != OneFOneB && p.Kind != Interleaved {
+		return nil
+	}
+	const groups = 8
+	for short := groups * p.Ranks; short <= p.Micro/2; short *= 2 {
+		q := p
+		q.Micro = short + p.Micro%p.Ranks
+		r, done, err := q.walk()
+		if err != nil {
+			return nil
+		}
+		if period, ok := done.period(q, groups*p.Ranks); ok {
+			return p.stretched(r, done, (p.Micro-q.Micro)/p.Ranks, period)
+		}
+	}
+	return nil
+}
+
+// times is when the passes of a run ended, by stage and micro-batch, and when ranks began and ended.
+type times struct {
+	forward, backward []float64
+	first, last       []float64
+}
+
+// period is the time from each of the last steady groups of micro-batches to the next, if it is one for all.
+func (t *times) period(p Pipe, window int) (float64, bool) {
+	n, group := p.Micro, p.Ranks
+	period := t.forward[n-1] - t.forward[n-1-group]
+	same := func(done []float64, from, to int) bool {
+		for stage := range group * p.Chunks {
+			x := done[stage*n : (stage+1)*n]
+			for j := from; j < to; j++ {
+				if math.Abs(x[j+group]-x[j]-period) > 1e-11*x[j+group] {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	begin := n - window // of the last eight groups
+	return period, same(t.forward, begin+3*group, n-group) && same(t.backward, begin+2*group, begin+5*group)
+}
+
+// stretched is a run of more groups of micro-batches than r.
+func (p Pipe) stretched(r *Result, t *times, groups int, period float64) *Result {
+	later := float64(groups) * period
+	r.Time += later
+	for rank := range p.Ranks {
+		t.last[rank] += later
+		r.LastB[rank] += later
+		for v := range p.Chunks {
+			c := p.Cost[v*p.Ranks+rank]
+			r.Busy[rank] += float64(groups*p.Ranks) * (c.F + c.B + c.W)
+		}
+	}
+	r.finish(p, t.first, t.last)
+	return r
+}
+
+// walk runs them pass by pass.
+func (p Pipe) walk() (*Result, *times, error) {
 	stages := p.Ranks * p.Chunks
 	doneF := make([]float64, stages*p.Micro)
 	doneB := make([]float64, stages*p.Micro)
@@ -329,6 +432,7 @@ func (p Pipe) ordered() (*Result, error) {
 	for i := range seqs {
 		seqs[i] = p.order(i)
 	}
+	before, after := p.crossings()
 	for moved := true; moved; {
 		moved = false
 		for rank := range p.Ranks {
@@ -338,11 +442,11 @@ func (p Pipe) ordered() (*Result, error) {
 				switch {
 				case x.kind == 'W':
 				case x.kind == 'F' && x.stage > 0:
-					ready = doneF[(x.stage-1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage-1), rank)
+					ready = doneF[(x.stage-1)*p.Micro+x.micro] + before[x.stage]
 				case x.kind == 'B' && x.stage == stages-1:
 					ready = doneF[x.stage*p.Micro+x.micro]
 				case x.kind == 'B':
-					ready = doneB[(x.stage+1)*p.Micro+x.micro] + p.hop(p.rankOf(x.stage+1), rank)
+					ready = doneB[(x.stage+1)*p.Micro+x.micro] + after[x.stage]
 				}
 				if math.IsNaN(ready) {
 					break
@@ -392,11 +496,27 @@ func (p Pipe) ordered() (*Result, error) {
 	}
 	for rank := range p.Ranks {
 		if at[rank] < len(seqs[rank]) {
-			return nil, fmt.Errorf("schedule %s with %d ranks, %d chunks, %d micro-batches does not finish", p.Kind, p.Ranks, p.Chunks, p.Micro)
+			return nil, nil, fmt.Errorf("schedule %s with %d ranks, %d chunks, %d micro-batches does not finish", p.Kind, p.Ranks, p.Chunks,
+				p.Micro)
 		}
 	}
 	r.finish(p, first, last)
-	return r, nil
+	return r, &times{doneF, doneB, first, last}, nil
+}
+
+// crossings gives the time of an activation from the stage before each, and of a gradient from the stage after it.
+func (p Pipe) crossings() (before, after []float64) {
+	stages := p.Ranks * p.Chunks
+	before, after = make([]float64, stages), make([]float64, stages)
+	for s := range stages {
+		if s > 0 {
+			before[s] = p.hop(p.rankOf(s-1), p.rankOf(s))
+		}
+		if s < stages-1 {
+			after[s] = p.hop(p.rankOf(s+1), p.rankOf(s))
+		}
+	}
+	return before, after
 }
 
 // blocked is how long a rank waits for what a pass sends.

@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -108,4 +110,97 @@ func TestWhatASpanCosts(t *testing.T) {
 	if _, err := ParseKind("pipedream"); err == nil {
 		t.Error("an unknown kind passes")
 	}
+}
+
+// A long pipeline that is run by a short one takes as long as pass by pass, in all that is asked of it.
+func TestSteadyRunsAreWholeRuns(t *testing.T) {
+	short, long := 0, 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		p := Pipe{Kind: OneFOneB, Ranks: 1 + r.IntN(9), Chunks: 1, Sync: r.IntN(4) == 0}
+		p.Micro = p.Ranks*(16+r.IntN(100)) + r.IntN(p.Ranks)
+		if r.IntN(2) == 0 {
+			p.Kind, p.Chunks = Interleaved, 2+r.IntN(4)
+			p.Micro -= p.Micro % p.Ranks
+		}
+		for range p.Ranks * p.Chunks {
+			c := Cost{F: 1, B: 1.2, W: .8}
+			if seed%3 > 0 {
+				c = Cost{F: .5 + r.Float64(), B: .5 + r.Float64(), W: r.Float64()}
+			}
+			p.Cost = append(p.Cost, c)
+		}
+		for range p.Ranks {
+			p.Hops = append(p.Hops, r.Float64()*float64(r.IntN(3)))
+		}
+		got := p.steady()
+		long++
+		if got == nil {
+			continue
+		}
+		short++
+		want, _, err := p.walk()
+		if err != nil {
+			t.Fatal(err)
+		}
+		near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }
+		same := near(got.Time, want.Time) && near(got.Period, want.Period) && math.Abs(got.Bubble-want.Bubble) < 1e-9 &&
+			slices.EqualFunc(got.Busy, want.Busy, near) && slices.EqualFunc(got.LastB, want.LastB, near) && slices.Equal(got.Alive, want.Alive)
+		if !same {
+			t.Fatalf("seed %d, %d ranks, %d chunks, %d micro-batches: %+v by a short run, %+v pass by pass", seed, p.Ranks, p.Chunks, p.Micro,
+				got, want)
+		}
+	}
+	t.Logf("%d of %d were short", short, long)
+	if short < long/2 {
+		t.Errorf("only %d of %d", short, long)
+	}
+}
+
+// What ranks hold at least is no more than what they hold in a run, and where Holds says it, as much.
+func TestRanksHoldWhatIsSaid(t *testing.T) {
+	tight, all := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		kind := []Kind{ZBH1, ZBH2, ZB1P, ZB2P, ZBV, DualPipe}[seed%6]
+		p := Pipe{Kind: kind, Ranks: 2 * (1 + r.IntN(4)), Chunks: 1, Sync: r.IntN(4) == 0}
+		p.Micro = 2 * (1 + r.IntN(40))
+		if kind == ZBV {
+			p.Chunks = 2
+		}
+		for range p.Ranks * p.Chunks {
+			p.Cost = append(p.Cost, Cost{F: .5 + r.Float64(), B: .5 + r.Float64(), W: r.Float64()})
+		}
+		for range p.Ranks {
+			p.Hops = append(p.Hops, r.Float64()*float64(r.IntN(3)))
+		}
+		run, err := p.Run()
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, err := p.HoldsAtLeast()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, n := range least {
+			exact, known := p.Holds(rank)
+			if n > run.Alive[rank] || known && exact != run.Alive[rank] {
+				t.Fatalf("seed %d, %s, %d ranks, %d micro-batches: rank %d holds %d, at least %d, %d (%v) said", seed, kind, p.Ranks, p.Micro,
+					rank, run.Alive[rank], n, exact, known)
+			}
+			all++
+			tight += b2i(n == run.Alive[rank])
+		}
+	}
+	if tight < all*8/10 {
+		t.Errorf("%d of %d bounds are tight", tight, all)
+	}
+	t.Logf("%d of %d bounds are tight", tight, all)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -171,6 +171,7 @@ type Result struct {
 	Enough     int                `json:"spares_enough_99"` // spares with which no more hosts are away 99% of the time: AwayP99
 	Runs       int                `json:"runs"`
 	Seed       uint64             `json:"seed"`
+	Fleets     []Seen             `json:"fleets,omitempty"` // the same job where hosts fail as often as in other published fleets
 }
 
 // event is the next failure of a kind, or a host's return.
