@@ -18,10 +18,10 @@ import (
 //	head:    8 magic   8 version   8 generation   8 slots   8 bytes per slot   8 first number   24 zeros   8 checksum
 //	record:  8 number   8 slot   8 owner   32 name   8 size, 0 if the slot is empty   8 checksum of the data   8 checksum
 //
-// Numbers are consecutive, and checksums of records are seeded with the generation. Replay passes over records that do not fit, as a torn
-// tail: what it then believes wrongly of a slot, the slot's own head denies. A record follows the bytes that it describes, and the record that empties a
-// slot precedes the next bytes in it, so a killed process leaves an index that is true. Nothing is synced before Close: after a power failure the index may be ahead of the slots,
-// whose own heads and checksums tell.
+// Numbers are consecutive, and checksums of records are seeded with the generation. Replay passes over records that do not fit, as a
+// torn tail: what it then believes wrongly of a slot, the slot's own head denies. A record follows the bytes that it describes, and the
+// record that empties a slot precedes the next bytes in it, so a killed process leaves an index that is true. Nothing is synced before
+// Close: after a power failure the index may be ahead of the slots, whose own heads and checksums tell.
 type index struct {
 	path       string
 	f          *os.File

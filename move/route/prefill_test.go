@@ -137,7 +137,7 @@ func TestPromptsAreReadApart(t *testing.T) {
 	// What the engine has seen, and what is short or more than one answer, it reads by itself.
 	for name, change := range map[string]map[string]any{"seen": {}, "short": {"prompt": "short"},
 		"several": {"prompt": []any{long + "1", long + "2"}},
-		"tokens": {"prompt": []any{slices.Repeat([]any{1}, 3000)}}, "two answers": {"prompt": long[1:], "n": 2},
+		"tokens":  {"prompt": []any{slices.Repeat([]any{1}, 3000)}}, "two answers": {"prompt": long[1:], "n": 2},
 		"its own transfer": {"prompt": long[2:], "kv_transfer_params": map[string]any{"do_remote_prefill": true}}} {
 		q := maps.Clone(ask)
 		maps.Copy(q, change)
