@@ -99,7 +99,7 @@ func TestInABrowser(t *testing.T) {
 		name string
 		test func(*testing.T, context.Context)
 	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive},
-		{"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
+		{"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}, {"SwitchLane", testSwitchLane}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -133,9 +133,10 @@ func testTasks(t *testing.T, ctx context.Context) {
 		if !chrome.Ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
 			t.Error("the line is not marked, or the picture is gone")
 		}
+		p.sees("#stale", "last text without mistakes")
 		chrome.Ask[bool](t, ctx,
 			`(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
-		p.until(`document.getElementById('text-errors').textContent === '' && ` + idle)
+		p.until(`document.getElementById('text-errors').textContent === '' && document.getElementById('stale').hidden && ` + idle)
 	})
 	p.task("add two hosts by a button", func() {
 		p.click(`#grow [data-by="1"][data-unit="host"]`)
