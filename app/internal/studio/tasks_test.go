@@ -99,7 +99,7 @@ func TestInABrowser(t *testing.T) {
 		name string
 		test func(*testing.T, context.Context)
 	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive},
-		{"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}, {"SwitchLane", testSwitchLane}} {
+		{"Part", testPart}, {"Same", testSame}, {"Past", testPast}, {"Cancel", testCancel}, {"SwitchLane", testSwitchLane}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -538,6 +538,53 @@ func testLive(t *testing.T, ctx context.Context) {
 	if n := chrome.Ask[int](t, ctx, `app.stage.scene.gpus`); n != 1024 {
 		t.Errorf("the picture of the design has %d GPUs after a late answer of the run", n)
 	}
+}
+
+// Who opens the page late sees what happened before: of a run by its epochs and events, and the clock begins with the run. Another run
+// at the same address begins anew.
+func testPast(t *testing.T, ctx context.Context) {
+	board := func(title string, begun time.Time) *web.Board {
+		b := web.NewBoard()
+		t.Cleanup(b.Close)
+		b.Job(web.Job{Title: title, Ranks: 4, Transport: "shm", Started: begun})
+		for id := range 4 {
+			b.Rank(web.Rank{ID: id, Rank: id, Host: "host-a", Pid: 100 + id, State: web.Healthy, Step: 40})
+		}
+		return b
+	}
+	begun := time.Now().Add(-100 * time.Second)
+	first := board("a run", begun)
+	first.Epoch(web.Epoch{Number: 1, At: begun.Add(2 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "formed of 4"})
+	first.Event(web.Event{At: begun.Add(40 * time.Second), Kind: "exit", ID: 2, Text: "pid 102 was ended by SIGKILL"})
+	first.Epoch(web.Epoch{Number: 2, At: begun.Add(41 * time.Second), Members: []int{0, 1, 3}, Reason: "worker 2 died", Step: 20})
+	first.Epoch(web.Epoch{Number: 3, At: begun.Add(60 * time.Second), Members: []int{0, 1, 3}, Recovering: []int{2}, Reason: "worker 2 joined", Step: 25})
+	first.Epoch(web.Epoch{Number: 4, At: begun.Add(70 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "worker 2 has caught up", Step: 30})
+	var pages atomic.Pointer[http.Handler]
+	h := first.Handler()
+	pages.Store(&h)
+	l := engine.Default()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l,
+		Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*pages.Load()).ServeHTTP(w, r) })}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
+	chrome.Until(t, ctx, `app.total >= 100 && app.total < 1000 && app.stage.states?.get('n2') === 'healthy'`)
+	for at, want := range map[int]string{1: "starting", 20: "healthy", 50: "failed", 65: "recovering", 80: "healthy"} {
+		chrome.Ask[bool](t, ctx, fmt.Sprintf(`(app.seek(%d), true)`, at))
+		if got := chrome.Ask[string](t, ctx, `app.stage.states.get('n2')`); got != want {
+			t.Errorf("after %d s the rank was %s, want %s", at, got, want)
+		}
+		if at == 50 {
+			if said := chrome.Ask[string](t, ctx, `document.getElementById('run-facts').innerText + document.getElementById('l-state').innerText`); !strings.Contains(said, "3 of 4") ||
+				!strings.Contains(said, "worker 2 died") {
+				t.Errorf("then the page said %q", said)
+			}
+		}
+	}
+	h = board("another run", time.Now()).Handler()
+	pages.Store(&h)
+	chrome.Until(t, ctx, `document.getElementById('title').textContent === 'another run' && app.total < 60`)
+	chrome.Quiet(t, ctx)
 }
 
 // A cancelled simulation ends, and the page takes the next one.
