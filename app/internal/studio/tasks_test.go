@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -584,6 +585,24 @@ func testPast(t *testing.T, ctx context.Context) {
 	h = board("another run", time.Now()).Handler()
 	pages.Store(&h)
 	chrome.Until(t, ctx, `document.getElementById('title').textContent === 'another run' && app.total < 60`)
+
+	// Of a cluster that is watched, incidents say what was. A rank that is gone and that no incident is about has ended.
+	got := chrome.Ask[[]string](t, ctx, `(() => {
+		const rows = [0, 1, 2].map(rank => ({ job: 'j', host: 'h', rank, state: rank === 1 ? '' : 'gone' })), job = { began: 5 };
+		const over = { kind: 'rank-dead', severity: 'critical', job: 'j', subject: { ranks: [1] }, began: 10, ended: 20, verdict: 'rank 1 is dead' };
+		const goes = { ...over, subject: { ranks: [2] }, began: 15, ended: undefined, verdict: 'rank 2 is dead' };
+		const view = { now: 30, title: 'w', health: { hosts: 1, jobs: 1, ranks: 3, state: 'bad' }, incidents: [goes, over], collectives: [], links: [], jobs: [job] };
+		const live = app.liveFeed;
+		live.stop();
+		live.begin('watch', 5, 30, watchPast(view, rows));
+		live.showWatch(view, rows, 25);
+		const now = ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join();
+		return [0, 6, 12, 18].map(t => { live.replay(t); return t + ' ' + ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join(); }).concat('now ' + now);
+	})()`)
+	want := []string{"0 healthy,healthy,healthy", "6 healthy,failed,healthy", "12 healthy,failed,failed", "18 healthy,healthy,failed", "now left,healthy,failed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("a watched cluster was %q, want %q", got, want)
+	}
 	chrome.Quiet(t, ctx)
 }
 

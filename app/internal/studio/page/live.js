@@ -110,7 +110,7 @@ class Live {
     if (this.back === null) this.paint(now);
     this.groups = [{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: t }];
     this.app.showLive(this.groups, t, this.back);
-    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
+    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering'], ...(hosts.some(h => h.ranks.some(r => r.state === 'left')) ? [['left', 'ended']] : [])]);
   }
 
   // note remembers a second of a run.
@@ -187,7 +187,7 @@ class Live {
 
   showWatch(v, rows, t) {
     const open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
-    const state = r => r.state === 'gone' || open.some(i => failing(i) && about(i, r)) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
+    const state = r => open.some(i => failing(i) && about(i, r)) ? 'failed' : r.state === 'gone' ? 'left' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
     this.title = v.title; this.known = v.incidents;
     this.show(byHost(rows, state), open, v.health.verdict || v.health.state, t, this.cables(v, rows ?? []) ?? pairLinks(v.links ?? [], 'rank '));
     this.head([
