@@ -101,11 +101,15 @@ func serveRouter(cmd *cobra.Command, listen string, o route.Options) error {
 	s := r.Status()
 	fmt.Fprintf(cmd.OutOrStdout(), "api         http://%s/v1\nengines     %d of %d up, policy %s\n", l.Addr(), s.Up, len(o.Engines), s.Policy)
 	if len(o.Prefill) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "prefill     %d engines, from %d bytes on\n", len(o.Prefill), o.Long)
+		fmt.Fprintf(cmd.OutOrStdout(), "prefill     engines: %d, for prompts with %v and more to read\n", len(o.Prefill), unit.Bytes(o.Long))
 	}
 	for _, e := range s.Engines {
 		if !e.Up {
-			fmt.Fprintf(cmd.OutOrStdout(), "down        %s: %s\n", e.Engine, e.Error)
+			role := ""
+			if e.Prefill {
+				role = " (prefill)"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "down        %s%s: %s\n", e.Engine, role, e.Error)
 		}
 	}
 	context.AfterFunc(ctx, func() {

@@ -331,7 +331,7 @@ func (r *Router) pick(p prompt, prefill bool, tried map[*engine]bool) (*lease, e
 		}
 	}
 	if best == nil {
-		return nil, r.none(prefill)
+		return nil, r.none(p, prefill, tried)
 	}
 	r.next = (r.next + 1) % len(r.engines)
 	l := &lease{e: best, down: best.down, names: p.names, known: known, cost: costOf(p.size, known*block, p.cached) + running,
@@ -345,14 +345,17 @@ func (r *Router) pick(p prompt, prefill bool, tried map[*engine]bool) (*lease, e
 }
 
 // none says why no engine can take a request.
-func (r *Router) none(prefill bool) error {
+func (r *Router) none(p prompt, prefill bool, tried map[*engine]bool) error {
 	var why []string
 	for _, e := range r.engines {
 		if !e.up && e.prefill == prefill {
 			why = append(why, fmt.Sprintf("%s: %s", e.base.Host, e.why))
 		}
 	}
-	if len(why) == 0 {
+	switch {
+	case len(why) == 0 && len(tried) == 0:
+		return fmt.Errorf("no engine has the model %q", p.model)
+	case len(why) == 0:
 		return errors.New("every engine failed")
 	}
 	return fmt.Errorf("no engine is left: %s", strings.Join(why, "; "))
