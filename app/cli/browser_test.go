@@ -88,7 +88,8 @@ func TestReportsAreAccessible(t *testing.T) {
 	ctx := chrome.Start(t)
 	dir := t.TempDir()
 	weft(t, "design", "../../examples/dragonfly.yaml", "-o", filepath.Join(dir, "design"))
-	weft(t, "plan", "llama3-70b", "--cluster", "../../examples/rail-1k.yaml", "--batch", "1024", "--seq", "8192", "-o", filepath.Join(dir, "plan"))
+	weft(t, "plan", "llama3-70b", "--cluster", "../../examples/rail-1k.yaml", "--batch", "1024", "--seq", "8192",
+		"-o", filepath.Join(dir, "plan"))
 	for _, name := range []string{"design/report.html", "plan/plan.html"} {
 		open(t, ctx, filepath.Join(dir, name))
 		for _, look := range []string{"light", "dark"} {

@@ -127,8 +127,8 @@ func testSwitchLane(t *testing.T, ctx context.Context) {
 	if len(names) != 9 || names[7] != "rank 7" || names[8] != "n0:nvs0" {
 		t.Errorf("the lanes of a reduction in the switch: %q", names)
 	}
-	if said := chrome.Ask[string](t, ctx, `lanesOf(app.results.a, '', 'a', app.stage).lanes.flatMap(l => l.spans.map(s => s[4]())).join()`); strings.Contains(said, "rank 8") ||
-		!strings.Contains(said, "to n0:nvs0") {
+	said := chrome.Ask[string](t, ctx, `lanesOf(app.results.a, '', 'a', app.stage).lanes.flatMap(l => l.spans.map(s => s[4]())).join()`)
+	if strings.Contains(said, "rank 8") || !strings.Contains(said, "to n0:nvs0") {
 		t.Errorf("the spans say %.300q", said)
 	}
 }

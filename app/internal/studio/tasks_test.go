@@ -558,7 +558,8 @@ func testPast(t *testing.T, ctx context.Context) {
 	first.Epoch(web.Epoch{Number: 1, At: begun.Add(2 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "formed of 4"})
 	first.Event(web.Event{At: begun.Add(40 * time.Second), Kind: "exit", ID: 2, Text: "pid 102 was ended by SIGKILL"})
 	first.Epoch(web.Epoch{Number: 2, At: begun.Add(41 * time.Second), Members: []int{0, 1, 3}, Reason: "worker 2 died", Step: 20})
-	first.Epoch(web.Epoch{Number: 3, At: begun.Add(60 * time.Second), Members: []int{0, 1, 3}, Recovering: []int{2}, Reason: "worker 2 joined", Step: 25})
+	first.Epoch(web.Epoch{Number: 3, At: begun.Add(60 * time.Second), Members: []int{0, 1, 3}, Recovering: []int{2},
+		Reason: "worker 2 joined", Step: 25})
 	first.Epoch(web.Epoch{Number: 4, At: begun.Add(70 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "worker 2 has caught up", Step: 30})
 	var pages atomic.Pointer[http.Handler]
 	h := first.Handler()
@@ -576,10 +577,9 @@ func testPast(t *testing.T, ctx context.Context) {
 			t.Errorf("after %d s the rank was %s, want %s", at, got, want)
 		}
 		if at == 50 {
-			if said := chrome.Ask[string](t, ctx, `document.getElementById('run-facts').innerText + document.getElementById('l-state').innerText`); !strings.Contains(said, "3 of 4") ||
-				!strings.Contains(said, "worker 2 died") {
-				t.Errorf("then the page said %q", said)
-			}
+			p := &person{T: t, ctx: ctx}
+			p.sees("#run-facts", "3 of 4")
+			p.sees("#l-state", "worker 2 died")
 		}
 	}
 	h = board("another run", time.Now()).Handler()
@@ -589,17 +589,21 @@ func testPast(t *testing.T, ctx context.Context) {
 	// Of a cluster that is watched, incidents say what was. A rank that is gone and that no incident is about has ended.
 	got := chrome.Ask[[]string](t, ctx, `(() => {
 		const rows = [0, 1, 2].map(rank => ({ job: 'j', host: 'h', rank, state: rank === 1 ? '' : 'gone' })), job = { began: 5 };
-		const over = { kind: 'rank-dead', severity: 'critical', job: 'j', subject: { ranks: [1] }, began: 10, ended: 20, verdict: 'rank 1 is dead' };
+		const over = { kind: 'rank-dead', severity: 'critical', job: 'j', subject: { ranks: [1] }, began: 10, ended: 20,
+			verdict: 'rank 1 is dead' };
 		const goes = { ...over, subject: { ranks: [2] }, began: 15, ended: undefined, verdict: 'rank 2 is dead' };
-		const view = { now: 30, title: 'w', health: { hosts: 1, jobs: 1, ranks: 3, state: 'bad' }, incidents: [goes, over], collectives: [], links: [], jobs: [job] };
+		const view = { now: 30, title: 'w', health: { hosts: 1, jobs: 1, ranks: 3, state: 'bad' },
+			incidents: [goes, over], collectives: [], links: [], jobs: [job] };
 		const live = app.liveFeed;
 		live.stop();
 		live.begin('watch', 5, 30, watchPast(view, rows));
 		live.showWatch(view, rows, 25);
 		const now = ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join();
-		return [0, 6, 12, 18].map(t => { live.replay(t); return t + ' ' + ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join(); }).concat('now ' + now);
+		const then = t => { live.replay(t); return t + ' ' + ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join(); };
+		return [0, 6, 12, 18].map(then).concat('now ' + now);
 	})()`)
-	want := []string{"0 healthy,healthy,healthy", "6 healthy,failed,healthy", "12 healthy,failed,failed", "18 healthy,healthy,failed", "now left,healthy,failed"}
+	want := []string{"0 healthy,healthy,healthy", "6 healthy,failed,healthy", "12 healthy,failed,failed", "18 healthy,healthy,failed",
+		"now left,healthy,failed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("a watched cluster was %q, want %q", got, want)
 	}
