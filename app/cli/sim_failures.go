@@ -161,8 +161,8 @@ func (p *failureFlags) setRates(yearly map[string]float64, cluster string, group
 			return fmt.Errorf("--rate %s=%s: want failures per part and year", k, p.rates[k])
 		}
 		if !slices.Contains(known, k) {
-			return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: --group 'name=power count=4 hosts=16'",
-				k, cluster, strings.Join(known, ", "))
+			return fmt.Errorf("--rate %s: known parts of %s: %s; groups of hosts that fail together, such as a power feed: "+
+				"--group 'name=power count=4 hosts=16'", k, cluster, strings.Join(known, ", "))
 		}
 		yearly[k] = r
 	}

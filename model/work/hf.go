@@ -215,8 +215,8 @@ func (r *reader) family() error {
 		}
 	}
 	if r.kind == "" {
-		return fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; a YAML file in weft's own words describes any model",
-			r.name)
+		return fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; "+
+			"a YAML file in weft's own words describes any model", r.name)
 	}
 	if why, ok := unsupported[r.kind]; ok {
 		return fmt.Errorf("%s: model_type %s has %s: not modelled", r.name, r.kind, why)
@@ -225,8 +225,8 @@ func (r *reader) family() error {
 	r.m = &Model{Name: r.name, BothWays: slices.Contains(encoders, r.kind)}
 	if !r.old && !slices.Contains(gatedFamilies, r.kind) {
 		r.m.Notes = append(r.m.Notes,
-			fmt.Sprintf("model_type %s is not known here: it is read as a decoder with RMS norms and a gated MLP; compare its parameters with its model card",
-				r.kind))
+			fmt.Sprintf("model_type %s is not known here: it is read as a decoder with RMS norms and a gated MLP; "+
+				"compare its parameters with its model card", r.kind))
 	}
 	return nil
 }
@@ -344,7 +344,10 @@ func (r *reader) mlp() error {
 
 // plain reports whether the activation is one that comes without a gate.
 func (r *reader) plain() bool {
-	act := strings.ToLower(r.c.text("hidden_act") + r.c.text("hidden_activation") + r.c.text("activation_function") + r.c.text("mlp_hidden_act"))
+	act := ""
+	for _, key := range []string{"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"} {
+		act += strings.ToLower(r.c.text(key))
+	}
 	return strings.Contains(act, "relu2") || act == "relu" || act == "xielu"
 }
 

@@ -294,8 +294,8 @@ func (p *panel) below(g *topo.Graph, top int) *sets {
 	return s
 }
 
-// place puts the tiers above the lowest inside pods or above them. From the bottom up: a tier lies inside pods if all its switches belong to
-// one, and the tiers below do, too.
+// place puts the tiers above the lowest inside pods or above them. From the bottom up: a tier lies inside pods if all its
+// switches belong to one, and the tiers below do, too.
 func (p *panel) place(g *topo.Graph, h homes, top int) {
 	p.above = make([][]*group, len(p.rows))
 	inside := true

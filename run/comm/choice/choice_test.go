@@ -286,8 +286,8 @@ func TestChoicesOnTwoCores(t *testing.T) {
 	}
 }
 
-// Four hosts that are namespaces of a machine with two cores, as measured there. Eight messages in two rounds are faster than twelve in one:
-// 8 bytes took 49 us by recursive doubling and 57 to 62 by the others (medians of five turns, 2026-11-18). On machines of their own the one
+// Four hosts that are namespaces of a machine with two cores, as measured there. Eight messages in two rounds are faster
+// than twelve in one: 8 bytes took 49 us by recursive doubling and 57 to 62 by the others (medians of five turns, 2026-11-18). On machines of their own the one
 // round wins.
 func TestHostsOfOneMachineSaveMessages(t *testing.T) {
 	links := cost.Links{Kind: "tcp", Ranks: 4, Cores: 2, Hosts: 4, Sync: 13, Paces: []cost.Pace{{Traffic: 48 << 10, Byte: 4.7e-6}},
