@@ -300,21 +300,18 @@ type prompt struct {
 
 // can are the engines of a kind that are up, have the model and were not tried. Where no engine lists the model, one of them says so.
 func (r *Router) can(p prompt, prefill bool, tried map[*engine]bool) (list []*engine) {
-	listed := false
 	for i := range r.engines {
-		e := r.engines[(r.next+i)%len(r.engines)]
-		if e.prefill != prefill || !e.up {
-			continue
-		}
-		has := e.models[p.model]
-		if has && !listed {
-			list, listed = nil, true
-		}
-		if !tried[e] && (has || !listed && (e.models == nil || !prefill)) {
+		if e := r.engines[(r.next+i)%len(r.engines)]; e.prefill == prefill && e.up {
 			list = append(list, e)
 		}
 	}
-	return list
+	has := func(e *engine) bool { return e.models[p.model] }
+	if slices.ContainsFunc(list, has) {
+		list = slices.DeleteFunc(list, func(e *engine) bool { return !has(e) })
+	} else if prefill {
+		list = slices.DeleteFunc(list, func(e *engine) bool { return e.models != nil })
+	}
+	return slices.DeleteFunc(list, func(e *engine) bool { return tried[e] })
 }
 
 // pick takes the engine for a prompt, of those that were not tried yet.
