@@ -45,6 +45,7 @@ type piece struct {
 	s     *Stream // that carries it; nil if none does
 	bytes int
 	kept  bool // b is a copy
+	late  bool // which its sender still makes, from memory that it keeps until then
 	again bool // it was sent more than once
 	of    *sending
 }
@@ -289,7 +290,7 @@ func (pr *Link) settlePiece(i int, now time.Time) bool {
 	if p.of != nil {
 		p.of.less()
 	}
-	if p.kept {
+	if p.late = false; p.kept {
 		c.kept -= p.bytes
 		// A copy is read by nobody until it is sent again.
 		if cap(p.b) == keepNear && !p.again && len(c.free) < keepMost {
@@ -394,6 +395,10 @@ func (pr *Link) feed() {
 		if p.h.Piece < c.base || c.window[p.h.Piece-c.base] != p {
 			continue // it had come, after all
 		}
+		if p.late { // its sender goes on from here
+			c.again = slices.Insert(c.again, 0, p)
+			break
+		}
 		// The old frame may still be in the hands of the stream that broke.
 		o := &Outbound{H: p.h, Call: p.call, B: p.b}
 		o.H.Flags |= frame.FlagAck
@@ -437,8 +442,9 @@ func (s *Stream) flush() {
 	}
 }
 
-// SendKept sends a message that is not long to a peer whose pieces are numbered, from a copy, and does not
-// wait for its end. on is the number of the streams that it takes.
+// SendKept sends a message that is not long to a peer whose pieces are numbered, keeps a copy, and does not
+// wait for its end. on is the number of the streams that it takes. The copy of a message of more than keepNear is made once the
+// message is on its way, while the peer works on it.
 func (pr *Link) SendKept(p Caller, on int, h frame.Header, call *Call, b []byte) error {
 	pr.mu.Lock()
 	for !pr.hasRoom() {
@@ -449,7 +455,7 @@ func (pr *Link) SendKept(p Caller, on int, h frame.Header, call *Call, b []byte)
 		pr.mu.Lock()
 	}
 	c := &pr.carrier
-	x := c.copyOf(b)
+	x := c.pieceFor(len(b))
 	h.Piece = c.base + uint64(len(c.window))
 	x.h, x.call = h, *call
 	c.window = append(c.window, x)
@@ -459,28 +465,47 @@ func (pr *Link) SendKept(p Caller, on int, h frame.Header, call *Call, b []byte)
 	if ok && s.queued.Load() == 0 {
 		c.debt, c.owed = 0, 0 // the header tells
 	}
+	if x.late = ok && len(b) > keepNear; !x.late {
+		copy(x.b, b)
+	}
+	late := x.late // x may be another message's from here on, unless it is late
 	pr.mu.Unlock()
 	if ok {
 		s.sendNow(h, call, b)
 	}
+	if late {
+		pr.keep(x, b)
+	}
 	return nil
 }
 
-// copyOf is a piece with a copy of b; the caller holds the peer's lock.
-func (c *carrier) copyOf(b []byte) *piece {
+// keep makes the copy of a message that is on its way, unless it has arrived already. If its stream broke meanwhile, it is sent again.
+func (pr *Link) keep(x *piece, b []byte) {
+	pr.mu.Lock()
+	if x.late {
+		copy(x.b, b)
+		x.late = false
+	}
+	again := len(pr.carrier.again) > 0
+	pr.mu.Unlock()
+	if again {
+		pr.feed()
+	}
+}
+
+// pieceFor is a piece with memory for a copy of n bytes; the caller holds the peer's lock.
+func (c *carrier) pieceFor(n int) *piece {
 	var x *piece
-	if n := len(c.free); n > 0 && len(b) <= keepNear {
-		x = c.free[n-1]
-		c.free = c.free[:n-1]
+	if k := len(c.free); k > 0 && n <= keepNear {
+		x = c.free[k-1]
+		c.free = c.free[:k-1]
 		*x = piece{b: x.b[:keepNear]}
-	} else if len(b) <= keepNear {
+	} else if n <= keepNear {
 		x = &piece{b: make([]byte, keepNear)}
 	} else {
-		x = &piece{b: buffer.Part(len(b))}
+		x = &piece{b: buffer.Part(n)}
 	}
-	x.b = x.b[:len(b)]
-	copy(x.b, b)
-	x.bytes, x.kept = len(b), true
+	x.b, x.bytes, x.kept = x.b[:n], n, true
 	return x
 }
 

@@ -461,3 +461,39 @@ func TestBusyPeerIsDialedAgain(t *testing.T) {
 		}
 	}
 }
+
+// A stream breaks while the sender of a message has written it and not copied it yet: the message waits for the copy and is sent again from
+// that, whatever becomes of the sender's memory.
+func TestBrokenBeforeTheCopy(t *testing.T) {
+	es := nodes(t, 2, func(c *Config) { c.Streams = 2 })
+	e := es[0]
+	pr := e.peers[1]
+	if !pr.Numbered {
+		t.Fatal("pieces are not numbered")
+	}
+	b := make([]byte, keepNear+1)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	want := slices.Clone(b)
+	pr.mu.Lock()
+	c := &pr.carrier
+	x := c.pieceFor(len(b))
+	x.h = frame.Header{Kind: frame.Data, Total: uint64(len(b)), Piece: c.base + uint64(len(c.window))}
+	c.window = append(c.window, x)
+	c.kept += len(b)
+	s := pr.First(AnyStream)
+	pr.assign(x, s)
+	x.late = true
+	pr.mu.Unlock()
+	pr.strike(s, io.EOF)
+	pr.feed()
+	if n := e.count.resent.Load(); n != 0 {
+		t.Fatalf("%d pieces were sent again before there was a copy", n)
+	}
+	pr.keep(x, b)
+	clear(b) // it is the caller's again
+	if n := e.count.resent.Load(); n != 1 || !slices.Equal(x.b, want) {
+		t.Errorf("%d pieces were sent again; the copy is the message: %t", n, slices.Equal(x.b, want))
+	}
+}
