@@ -38,31 +38,39 @@ func (r *Router) readApart(q *http.Request, p prompt, l *lease, body []byte) []b
 	if q.Header.Get("X-Request-Id") == "" { // the engines' logs, and some of their connectors, name a request by it
 		q.Header.Set("X-Request-Id", rand.Text())
 	}
+	params, err := r.prefill(q, p, ask)
+	switch {
+	case err == nil:
+		r.generating(l)
+		r.count(&r.apart)
+	case q.Context().Err() == nil && !errors.Is(err, errRefused): // else the engine that answers says what is wrong with the request
+		r.count(&r.missed)
+		r.o.Log.Warn("no prefill engine reads the prompt", "error", err)
+	}
+	if params == nil {
+		return body
+	}
+	fields["kv_transfer_params"] = params
+	return encode(fields)
+}
+
+// prefill asks one engine after the other to read a prompt, and returns what it says to the engine that answers; nil: nothing.
+func (r *Router) prefill(q *http.Request, p prompt, ask []byte) (params json.RawMessage, err error) {
 	tried := map[*engine]bool{}
-	var err error
 	for range prefillTries {
-		var read *lease
-		if read, err = r.pick(p, true, tried); err != nil {
-			break
+		l, none := r.pick(p, true, tried)
+		if none != nil && err == nil {
+			err = none
 		}
-		tried[read.e] = true
-		var params json.RawMessage
-		if params, err = r.read(q, read, ask); err == nil {
-			r.generating(l)
-			r.count(&r.apart)
-			if params == nil {
-				return body
-			}
-			fields["kv_transfer_params"] = params
-			return encode(fields)
+		if none != nil {
+			return nil, err
 		}
-		if q.Context().Err() != nil || errors.Is(err, errRefused) { // the engine that answers says what is wrong with the request
-			return body
+		tried[l.e] = true
+		if params, err = r.read(q, l, ask); err == nil || q.Context().Err() != nil || errors.Is(err, errRefused) {
+			return params, err
 		}
 	}
-	r.count(&r.missed)
-	r.o.Log.Warn("no prefill engine reads the prompt", "error", err)
-	return body
+	return nil, err
 }
 
 func (r *Router) count(n *int) {
