@@ -207,8 +207,12 @@ func (c *Comm) carryOut(letGo bool) error {
 }
 
 // giveUp marks the operation under way as given up on all boards before its error is returned: from then on the caller may change
-// its memory, though a rank that was stopped may still be in the operation (package shared).
+// its memory, though a rank that was stopped may still be in the operation (package shared). A rank that finds the mark asks for the
+// reason, so this rank has told it by then: that of a phase among the ranks of all hosts.
 func (c *Comm) giveUp(err error) error {
+	if c.above != nil {
+		_ = c.above.fail(c.above.fromPhase(c, err))
+	}
 	lost, bad := c.cur.lost, error(nil)
 	if c.shared != nil {
 		lost, bad = c.shared.GiveUp(&c.cur.Op)

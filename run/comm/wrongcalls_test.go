@@ -1,8 +1,11 @@
 package comm
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +104,31 @@ func (w *wrongCall) String() string {
 		return fmt.Sprintf("%s of %d %s at root %d, max %t", o.Op, o.Count, o.Type, o.Root, o.Max)
 	}
 	return say(&w.wrong) + " for " + say(&w.right)
+}
+
+func init() { bodies["reason first"] = func(k *kid) error { return k.once(tellsFirst(k.c)) } }
+
+// A rank that gives a phase up has told why before the others of its host can see that it did: one that comes late names the rank at fault.
+func TestReasonOfAPhaseComesFirst(t *testing.T) {
+	list := startProcs(t, 4, "mixed", "reason first", "hosts=aabb")
+	list.await("done")
+	list.finish()
+}
+
+func tellsFirst(c *Comm) error {
+	ctx := context.Background()
+	if err := AllReduce(ctx, c, make([]float32, 1000), Sum); err != nil {
+		return err
+	}
+	if c.Rank() != 0 {
+		return nil
+	}
+	sub := c.levels.inner
+	if err := sub.giveUp(sub.fail(errors.New("a fault"))); !strings.Contains(err.Error(), "a fault") {
+		return err
+	}
+	if c.failed.Load() == nil {
+		return errors.New("the phase is marked as given up, and nobody was told why")
+	}
+	return nil
 }
