@@ -41,6 +41,12 @@ func TestPythonNumpy(t *testing.T) {
 	script(t, 2, libweft.Python(t, "numpy"), "arrays_numpy.py")
 }
 
+// Calls that return new arrays, for those that cannot be written (JAX's).
+func TestPythonFunctional(t *testing.T) {
+	libweft.Build(t)
+	script(t, 3, libweft.Python(t, "numpy"), "functional.py")
+}
+
 // The lower-case calls give what mpi4py's give, on the same script.
 func TestPythonObjects(t *testing.T) {
 	libweft.Build(t)

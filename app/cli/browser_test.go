@@ -88,7 +88,7 @@ func TestReportsAreAccessible(t *testing.T) {
 	ctx := chrome.Start(t)
 	dir := t.TempDir()
 	weft(t, "design", "../../examples/dragonfly.yaml", "-o", filepath.Join(dir, "design"))
-	weft(t, "plan", "gpt3-175b", "--cluster", "rail", "--gpus", "1024", "--layout", "tp=8,pp=8,dp=16,micro=1,batch=1024,seq=2048,zero=1",
+	weft(t, "plan", "llama3-70b", "--cluster", "../../examples/rail-1k.yaml", "--batch", "1024", "--seq", "8192",
 		"-o", filepath.Join(dir, "plan"))
 	for _, name := range []string{"design/report.html", "plan/plan.html"} {
 		open(t, ctx, filepath.Join(dir, name))

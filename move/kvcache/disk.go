@@ -28,6 +28,12 @@ func (c *Cache) openDisk() ([]entry, error) {
 	if err != nil {
 		c.breakDisk(err)
 	}
+	switch lost := s.index.lost; {
+	case lost < 0:
+		c.o.Log.Warn("the slab starts empty: its index is damaged, or for a slab of another size, block size or version", "index", s.index.path)
+	case lost > 0:
+		c.o.Log.Warn("the slab's index is damaged", "index", s.index.path, "records_lost", lost)
+	}
 	return kept, nil
 }
 

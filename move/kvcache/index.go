@@ -18,10 +18,10 @@ import (
 //	head:    8 magic   8 version   8 generation   8 slots   8 bytes per slot   8 first number   24 zeros   8 checksum
 //	record:  8 number   8 slot   8 owner   32 name   8 size, 0 if the slot is empty   8 checksum of the data   8 checksum
 //
-// Numbers are consecutive, and checksums of records are seeded with the generation. Replay ends at the first record that does not fit: a
-// torn tail is dropped. A record follows the bytes that it describes, and the record that empties a slot precedes the next bytes in it, so
-// a killed process leaves an index that is true. Nothing is synced before Close: after a power failure the index may be ahead of the slots,
-// whose own heads and checksums tell.
+// Numbers are consecutive, and checksums of records are seeded with the generation. Replay passes over records that do not fit, as a
+// torn tail: what it then believes wrongly of a slot, the slot's own head denies. A record follows the bytes that it describes, and the
+// record that empties a slot precedes the next bytes in it, so a killed process leaves an index that is true. Nothing is synced before
+// Close: after a power failure the index may be ahead of the slots, whose own heads and checksums tell.
 type index struct {
 	path       string
 	f          *os.File
@@ -30,6 +30,7 @@ type index struct {
 	slot       int64
 	next       uint64 // number of the next record
 	records    int    // in the file
+	lost       int    // records that did not fit when it was opened; -1: its head did not
 }
 
 // entry is a record: a block in a slot.
@@ -63,7 +64,9 @@ func openIndex(path string, slots int, slot int64, fresh bool) (*index, []entry,
 	var list []entry
 	if g, first, ok := x.parseHead(text); ok && !fresh {
 		x.generation = g
-		list, x.next = x.replay(text[recordBytes:], first)
+		list, x.next, x.lost = x.replay(text[recordBytes:], first)
+	} else if len(text) > 0 && !fresh {
+		x.lost = -1
 	}
 	return x, list, x.rewrite(list)
 }
@@ -99,32 +102,31 @@ func (x *index) append(to []byte, e entry) []byte {
 	return binary.LittleEndian.AppendUint64(to, xxh3.HashSeed(to[at:], x.generation))
 }
 
-// replay gives the blocks that are there after all records, and the number of the next one.
-func (x *index) replay(b []byte, next uint64) ([]entry, uint64) {
+// replay gives the blocks that are there after all records, the number of the next one, and how many whole records did not fit.
+func (x *index) replay(b []byte, next uint64) (list []entry, _ uint64, lost int) {
 	var all []entry
 	last := make(map[int]int, x.slots) // of a slot, in all
-	for ; len(b) >= recordBytes; b = b[recordBytes:] {
+	for ; len(b) >= recordBytes; b, next = b[recordBytes:], next+1 {
 		r := b[:recordBytes]
 		e := entry{owner: binary.LittleEndian.Uint64(r[16:]), sum: binary.LittleEndian.Uint64(r[64:])}
 		slot, size := binary.LittleEndian.Uint64(r[8:]), binary.LittleEndian.Uint64(r[56:])
 		if binary.LittleEndian.Uint64(r) != next ||
 			xxh3.HashSeed(r[:recordBytes-8], x.generation) != binary.LittleEndian.Uint64(r[recordBytes-8:]) ||
 			slot >= uint64(x.slots) || size > uint64(x.slot-headRoom) {
-			break
+			lost++
+			continue
 		}
 		e.slot, e.size = int(slot), int(size)
 		copy(e.key[:], r[24:])
 		last[e.slot] = len(all)
 		all = append(all, e)
-		next++
 	}
-	var list []entry
 	for i, e := range all {
 		if last[e.slot] == i && e.size > 0 {
 			list = append(list, e)
 		}
 	}
-	return list, next
+	return list, next, lost
 }
 
 // rewrite replaces the file by one that holds these entries alone.
@@ -172,7 +174,7 @@ func (x *index) write(list ...entry) error {
 		if !ok {
 			return fmt.Errorf("%s: its head: %w", x.path, errDamaged)
 		}
-		live, _ := x.replay(text[recordBytes:], first)
+		live, _, _ := x.replay(text[recordBytes:], first)
 		if err := x.rewrite(live); err != nil {
 			return err
 		}

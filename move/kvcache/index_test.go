@@ -120,6 +120,20 @@ func TestSlabThatWasDamaged(t *testing.T) {
 	if n := served(t, open(slab, append(bytes.Clone(index), index[recordBytes:]...), nil)); n != 16 {
 		t.Errorf("with old records behind it the index has %d blocks, want 16", n)
 	}
+	// A record that does not fit costs no other one.
+	for at := recordBytes; at < len(index); at += recordBytes {
+		bad := bytes.Clone(index)
+		bad[at+r.IntN(recordBytes)] ^= 1
+		c := open(slab, bad, nil)
+		if n := served(t, c); n < 15 || c.slab.index.lost != 1 {
+			t.Errorf("with record %d damaged %d blocks are back, and %d records are lost", at/recordBytes, n, c.slab.index.lost)
+		}
+	}
+	bad := bytes.Clone(index)
+	bad[20] ^= 1
+	if c := open(slab, bad, nil); c.slab.index.lost != -1 || served(t, c) != 0 {
+		t.Errorf("an index whose head is damaged: %d", c.slab.index.lost)
+	}
 	all := bytes.Clone(slab)
 	for i := range 16 {
 		all[i*8192+headRoom] ^= 1

@@ -13,6 +13,8 @@
 // the cache that the engines share (shared.go). An engine that reports fewer cached tokens than it should have has evicted them, and the
 // router forgets them as well. An engine that was down is believed to have seen nothing.
 //
+// With Options.Prefill other engines read long prompts first (prefill.go). An engine that lists its models gets requests for those only.
+//
 // A request that fails before its first token is sent to another engine. After the first token the client gets an error
 // event: half an answer is never passed off as a whole one.
 package route
@@ -27,6 +29,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,6 +47,8 @@ const (
 // Options are those of a router.
 type Options struct {
 	Engines []string      // their addresses, like http://10.0.0.1:8000
+	Prefill []string      // addresses of engines that read long prompts for them
+	Long    int           // bytes that the engine has not seen from which on a prompt is long; default: 2 KiB
 	Policy  Policy        // default: Prefix
 	Cache   string        // address of the cache that the engines share; empty for none
 	Token   string        // for it
@@ -78,19 +83,23 @@ type Router struct {
 	next    int
 	retries int
 	broken  int // streams that failed after their first token
+	apart   int // prompts that another engine read
+	missed  int // prompts that none of those could read
 }
 
 // engine is what the router knows of an engine. Router.mu guards it.
 type engine struct {
-	base  *url.URL
-	up    bool
-	why   string        // it is down
-	down  chan struct{} // closed when it goes down
-	load  int           // bytes
-	seen  *recent
-	asked int
-	bytes int // of prompts
-	known int // bytes of prompts that it had seen
+	base    *url.URL
+	prefill bool // it reads prompts for others
+	up      bool
+	why     string          // it is down
+	models  map[string]bool // nil: it does not say
+	down    chan struct{}   // closed when it goes down
+	load    int             // bytes
+	seen    *recent
+	asked   int
+	bytes   int // of prompts
+	known   int // bytes of prompts that it had seen
 }
 
 // settle fills in defaults and reports what is wrong.
@@ -103,6 +112,9 @@ func (o *Options) settle() error {
 	}
 	if o.Health == 0 {
 		o.Health = time.Second
+	}
+	if o.Long == 0 {
+		o.Long = 2 << 10
 	}
 	if o.Look == 0 {
 		o.Look = 100 * time.Millisecond
@@ -124,12 +136,13 @@ func New(ctx context.Context, o Options) (*Router, error) {
 	dial := &net.Dialer{Timeout: 2 * time.Second}
 	r := &Router{o: o,
 		client: &http.Client{Transport: &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute}}}
-	for _, at := range o.Engines {
+	for i, at := range append(slices.Clone(o.Engines), o.Prefill...) {
 		base, err := baseOf(at)
 		if err != nil {
 			return nil, err
 		}
-		r.engines = append(r.engines, &engine{base: base, down: make(chan struct{}), seen: newRecent(remembered), why: "not asked yet"})
+		r.engines = append(r.engines, &engine{base: base, prefill: i >= len(o.Engines), down: make(chan struct{}),
+			seen: newRecent(remembered), why: "not asked yet"})
 	}
 	if o.Cache != "" {
 		r.shared = newShared(o.Cache, o.Token, o.TLS)
@@ -171,9 +184,16 @@ func (r *Router) Close() {
 func (r *Router) watch(ctx context.Context, e *engine, looked func()) {
 	tick := time.NewTicker(r.o.Health)
 	defer tick.Stop()
-	for {
+	var models map[string]bool
+	for next := 0; ; next-- {
 		err := r.healthy(ctx, e)
-		r.mark(e, err)
+		if err == nil && next <= 0 {
+			models, next = r.modelsOf(ctx, e), looksPerList
+		}
+		if err != nil {
+			next = 0
+		}
+		r.mark(e, err, models)
 		if looked != nil {
 			looked()
 			looked = nil
@@ -213,10 +233,31 @@ func (r *Router) healthy(ctx context.Context, e *engine) error {
 	return err
 }
 
-// mark notes how an engine is. Who waits for the first token of one that went down is told.
-func (r *Router) mark(e *engine, err error) {
+// looksPerList is how many looks at an engine's health pass before its models are listed again.
+const looksPerList = 10
+
+// modelsOf lists an engine's models. It is nil where the engine does not tell, as without a key.
+func (r *Router) modelsOf(ctx context.Context, e *engine) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, max(2*r.o.Health, time.Second))
+	defer cancel()
+	list, err := r.list(ctx, e.base.String(), nil)
+	if err != nil || len(list) == 0 {
+		return nil
+	}
+	models := map[string]bool{}
+	for _, m := range list {
+		if id, _ := m["id"].(string); id != "" {
+			models[id] = true
+		}
+	}
+	return models
+}
+
+// mark notes how an engine is, and its models. Who waits for the first token of one that went down is told.
+func (r *Router) mark(e *engine, err error, models map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e.models = models
 	switch {
 	case err == nil && !e.up:
 		e.up, e.why = true, ""
@@ -249,46 +290,69 @@ func costOf(size, seen, cached int) int {
 	return size - seen - loads + loads/loadShare
 }
 
-// pick takes the engine for a prompt of which the shared cache has some bytes, of those that were not tried yet.
-func (r *Router) pick(names []uint64, size, cached int, tried map[*engine]bool) (*lease, error) {
+// A prompt is what a request is routed by.
+type prompt struct {
+	model  string
+	names  []uint64 // of its blocks
+	size   int      // bytes
+	cached int      // bytes from the beginning on that the shared cache has
+}
+
+// can are the engines of a kind that are up, have the model and were not tried. Where no engine lists the model, one of them says so.
+func (r *Router) can(p prompt, prefill bool, tried map[*engine]bool) (list []*engine) {
+	for i := range r.engines {
+		if e := r.engines[(r.next+i)%len(r.engines)]; e.prefill == prefill && e.up {
+			list = append(list, e)
+		}
+	}
+	has := func(e *engine) bool { return e.models[p.model] }
+	if slices.ContainsFunc(list, has) {
+		list = slices.DeleteFunc(list, func(e *engine) bool { return !has(e) })
+	} else if prefill {
+		list = slices.DeleteFunc(list, func(e *engine) bool { return e.models != nil })
+	}
+	return slices.DeleteFunc(list, func(e *engine) bool { return tried[e] })
+}
+
+// pick takes the engine for a prompt, of those that were not tried yet.
+func (r *Router) pick(p prompt, prefill bool, tried map[*engine]bool) (*lease, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var best *engine
 	least, known := 0, 0
-	for i := range r.engines {
-		e := r.engines[(r.next+i)%len(r.engines)]
-		if !e.up || tried[e] {
-			continue
-		}
-		had := e.seen.match(names)
-		cost := e.load + costOf(size, had*block, cached)
+	for _, e := range r.can(p, prefill, tried) {
+		had := e.seen.match(p.names)
+		cost := e.load + costOf(p.size, had*block, p.cached)
 		if best == nil || r.o.Policy == Prefix && cost < least {
 			best, least, known = e, cost, had
 		}
 	}
 	if best == nil {
-		return nil, r.none()
+		return nil, r.none(p, prefill, tried)
 	}
 	r.next = (r.next + 1) % len(r.engines)
-	l := &lease{e: best, down: best.down, names: names, known: known, cost: costOf(size, known*block, cached) + running,
+	l := &lease{e: best, down: best.down, names: p.names, known: known, cost: costOf(p.size, known*block, p.cached) + running,
 		base: best.base.String()}
 	best.load += l.cost
 	best.asked++
-	best.bytes += size
-	best.known += min(known*block, size)
-	best.seen.add(names)
+	best.bytes += p.size
+	best.known += min(known*block, p.size)
+	best.seen.add(p.names)
 	return l, nil
 }
 
 // none says why no engine can take a request.
-func (r *Router) none() error {
+func (r *Router) none(p prompt, prefill bool, tried map[*engine]bool) error {
 	var why []string
 	for _, e := range r.engines {
-		if !e.up {
+		if !e.up && e.prefill == prefill {
 			why = append(why, fmt.Sprintf("%s: %s", e.base.Host, e.why))
 		}
 	}
-	if len(why) == 0 {
+	switch {
+	case len(why) == 0 && len(tried) == 0:
+		return fmt.Errorf("no engine has the model %q", p.model)
+	case len(why) == 0:
 		return errors.New("every engine failed")
 	}
 	return fmt.Errorf("no engine is left: %s", strings.Join(why, "; "))

@@ -62,11 +62,11 @@ func (r *Router) ask(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	text := prefixOf(parsed, body)
-	cached := r.has(q, parsed, body, len(text))
+	p := prompt{model: parsed.Model, names: names(text), size: len(text), cached: r.has(q, parsed, body, len(text))}
 	tried := map[*engine]bool{}
 	var last error
 	for {
-		l, err := r.pick(names(text), len(text), cached, tried)
+		l, err := r.pick(p, false, tried)
 		if err == nil && len(tried) == tries {
 			r.done(l, 0, -1)
 			err = fmt.Errorf("%d engines failed", tries)
@@ -79,7 +79,7 @@ func (r *Router) ask(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 		tried[l.e] = true
-		if last = r.try(w, q, l, body, parsed.Stream); last == nil || q.Context().Err() != nil {
+		if last = r.try(w, q, l, r.readApart(q, p, l, body), parsed.Stream); last == nil || q.Context().Err() != nil {
 			return
 		}
 		r.mu.Lock()
@@ -107,48 +107,64 @@ func (r *Router) try(w http.ResponseWriter, q *http.Request, l *lease, body []by
 	// The engine is free when the router has the end of its answer. Whoever has read an answer finds it taken off the engine's load.
 	done := sync.OnceFunc(func() { r.done(l, prompt, cached) })
 	defer done()
-	ctx, cancel := context.WithCancelCause(q.Context())
-	defer cancel(nil)
-	first := make(chan struct{}) // closed when the first token is here: an engine that goes down later ends by itself
-	go func() {
-		select {
-		case <-l.down:
-			cancel(errors.New("the engine does not answer"))
-		case <-first:
-		case <-ctx.Done():
-		}
-	}()
-	up, err := http.NewRequestWithContext(ctx, q.Method, l.base+q.URL.Path, bytes.NewReader(body))
+	ctx, first, end := l.until(q.Context()) // an engine that goes down after the first token ends by itself
+	defer end()
+	a, err := r.send(ctx, q, l, body)
 	if err != nil {
 		return err
 	}
-	pass(q.Header, up.Header)
-	a, err := r.client.Do(up)
-	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-		r.mark(l.e, err)
-	}
-	if err != nil {
-		return causeOf(ctx, err)
-	}
 	defer a.Body.Close()
-	if a.StatusCode >= 500 || a.StatusCode == http.StatusTooManyRequests {
-		text, _ := io.ReadAll(io.LimitReader(a.Body, 1000))
-		return fmt.Errorf("%s: %s", a.Status, text)
-	}
 	if stream && a.StatusCode < 300 {
-		return r.relay(ctx, w, a, l, func() { close(first) }, done)
+		return r.relay(ctx, w, a, l, first, done)
 	}
 	text, err := io.ReadAll(a.Body)
 	if err != nil {
 		return causeOf(ctx, err)
 	}
-	close(first)
+	first()
 	prompt, cached = usageOf(text)
 	done()
 	pass(a.Header, w.Header())
 	w.WriteHeader(a.StatusCode)
 	_, _ = w.Write(text) // a client that is gone needs no answer
 	return nil
+}
+
+// until is ctx until an engine goes down, or until first is called.
+func (l *lease) until(ctx context.Context) (_ context.Context, first, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	here := make(chan struct{})
+	go func() {
+		select {
+		case <-l.down:
+			cancel(errors.New("the engine does not answer"))
+		case <-here:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { close(here) }, func() { cancel(nil) }
+}
+
+// send sends a request's body to one engine and returns its answer, which another engine would not give better.
+func (r *Router) send(ctx context.Context, q *http.Request, l *lease, body []byte) (*http.Response, error) {
+	up, err := http.NewRequestWithContext(ctx, q.Method, l.base+q.URL.Path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	pass(q.Header, up.Header)
+	a, err := r.client.Do(up)
+	if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
+		r.mark(l.e, err, nil)
+	}
+	if err != nil {
+		return nil, causeOf(ctx, err)
+	}
+	if a.StatusCode >= 500 || a.StatusCode == http.StatusTooManyRequests {
+		defer a.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 1000))
+		return nil, fmt.Errorf("%s: %s", a.Status, text)
+	}
+	return a, nil
 }
 
 // causeOf is why a request ended, if the router ended it.
@@ -263,22 +279,9 @@ func (r *Router) model(w http.ResponseWriter, q *http.Request) {
 func (r *Router) models(q *http.Request) []map[string]any {
 	have, list := map[string]bool{}, []map[string]any{}
 	for _, base := range r.ups() {
-		up, err := http.NewRequestWithContext(q.Context(), http.MethodGet, base+"/v1/models", nil)
-		if err != nil {
-			continue
-		}
-		pass(q.Header, up.Header)
-		a, err := r.client.Do(up)
-		if err != nil {
-			continue // its health will show
-		}
-		var got struct {
-			Data []map[string]any `json:"data"`
-		}
-		err = json.NewDecoder(io.LimitReader(a.Body, maxEvent)).Decode(&got)
-		a.Body.Close()
-		for _, m := range got.Data {
-			if id, _ := m["id"].(string); err == nil && !have[id] {
+		got, err := r.list(q.Context(), base, q.Header)
+		for _, m := range got {
+			if id, _ := m["id"].(string); err == nil && !have[id] { // its health will show an error
 				have[id] = true
 				list = append(list, m)
 			}
@@ -287,11 +290,30 @@ func (r *Router) models(q *http.Request) []map[string]any {
 	return list
 }
 
+// list asks an engine for its models.
+func (r *Router) list(ctx context.Context, base string, from http.Header) ([]map[string]any, error) {
+	up, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/models", nil)
+	if err != nil {
+		return nil, err
+	}
+	pass(from, up.Header)
+	a, err := r.client.Do(up)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Body.Close()
+	var got struct {
+		Data []map[string]any `json:"data"`
+	}
+	err = json.NewDecoder(io.LimitReader(a.Body, maxEvent)).Decode(&got)
+	return got.Data, err
+}
+
 func (r *Router) ups() (list []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.engines {
-		if e.up {
+		if e.up && !e.prefill {
 			list = append(list, e.base.String())
 		}
 	}
@@ -301,6 +323,7 @@ func (r *Router) ups() (list []string) {
 // EngineStatus is how an engine stands.
 type EngineStatus struct {
 	Engine   string `json:"engine"`
+	Prefill  bool   `json:"prefill,omitempty"` // it reads prompts for others
 	Up       bool   `json:"up"`
 	Error    string `json:"error,omitempty"`
 	Waiting  int    `json:"waiting_bytes"` // of prompts, and what is generated as its share
@@ -315,6 +338,8 @@ type Status struct {
 	Up      int            `json:"up"`
 	Retries int            `json:"retries"`
 	Broken  int            `json:"broken_streams"`
+	Apart   int            `json:"prefilled_prompts"` // that another engine read
+	Missed  int            `json:"failed_prefills"`   // where none of those could
 	Engines []EngineStatus `json:"engines"`
 	Cache   *CacheStatus   `json:"cache,omitempty"`
 }
@@ -331,12 +356,12 @@ type CacheStatus struct {
 func (r *Router) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Status{Policy: r.o.Policy, Retries: r.retries, Broken: r.broken}
+	s := Status{Policy: r.o.Policy, Retries: r.retries, Broken: r.broken, Apart: r.apart, Missed: r.missed}
 	for _, e := range r.engines {
-		if e.up {
+		if e.up && !e.prefill {
 			s.Up++
 		}
-		s.Engines = append(s.Engines, EngineStatus{e.base.Host, e.up, e.why, e.load, e.asked, e.bytes, e.known})
+		s.Engines = append(s.Engines, EngineStatus{e.base.Host, e.prefill, e.up, e.why, e.load, e.asked, e.bytes, e.known})
 	}
 	if c := r.shared; c != nil {
 		c.mu.Lock()
@@ -350,6 +375,8 @@ func (r *Router) metrics(w http.ResponseWriter, q *http.Request) {
 	s, m := r.Status(), &metrics.Page{}
 	m.Add("weft_router_retries_total", metrics.Counter, "Requests that went to another engine before their first token.", float64(s.Retries))
 	m.Add("weft_router_broken_streams_total", metrics.Counter, "Answers whose engine ended after the first token.", float64(s.Broken))
+	m.Add("weft_router_prefilled_prompts_total", metrics.Counter, "Prompts that a prefill engine read.", float64(s.Apart))
+	m.Add("weft_router_failed_prefills_total", metrics.Counter, "Prompts that no prefill engine could read.", float64(s.Missed))
 	if s.Cache != nil {
 		m.Add("weft_router_cache_matched_bytes_total", metrics.Counter, "Bytes of prompts that the shared cache had.", float64(s.Cache.Matched))
 	}

@@ -50,7 +50,10 @@ def of(x, writable=True):
     a = getattr(x, "__array_interface__", None)
     if a is not None:
         return _interface(x, a, CPU, writable)
-    a = getattr(x, "__cuda_array_interface__", None)
+    try:
+        a = getattr(x, "__cuda_array_interface__", None)
+    except Exception:  # JAX up to 0.4.24 raises a RuntimeError for arrays of the CPU
+        a = None
     if a is not None:
         return _interface(x, a, CUDA, writable)
     if hasattr(x, "__dlpack__"):

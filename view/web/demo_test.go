@@ -34,7 +34,7 @@ func newDemo(ranks, perHost, tp, pp int, began time.Time) *demo {
 		now: began, took: 380 * time.Millisecond, failAt: 60, failed: -1, every: 50, slow: min(ranks-1, 5)}
 	d.Job(web.Job{Title: "weft up", Model: "GPT 6 layers, 256 wide", Layout: fmt.Sprintf("dp%d pp%d tp%d zero1", ranks/tp/pp, pp, tp),
 		Transport: "shm+tcp", Command: fmt.Sprintf("weft up --ranks %d --tp %d --pp %d --zero 1 --for 10m", ranks, tp, pp),
-		Params: 4_861_952, Ranks: ranks, Started: began, Until: began.Add(10 * time.Minute)})
+		Params: 4_861_952, Ranks: ranks, Started: began, Until: began.Add(10 * time.Minute), Watch: "/watch/", Studio: "/studio/"})
 	for id := range ranks {
 		d.state = append(d.state, web.Healthy)
 		d.restarts = append(d.restarts, 0)

@@ -116,6 +116,23 @@ func testPart(t *testing.T, ctx context.Context) {
 	chrome.Quiet(t, ctx)
 }
 
+// Lanes are named by what is in them: a switch that reduces is no ninth rank of eight GPUs.
+func testSwitchLane(t *testing.T, ctx context.Context) {
+	open := studio.Open{Name: "one", Text: "preset: dgx-h100\n", State: map[string]any{
+		"a": map[string]any{"op": "all-reduce", "bytes": 1 << 20, "algo": "nvls"}, "ran": map[string]bool{"a": true}}}
+	visit(t, ctx, server(t, open).URL, 1280, 800)
+	click(t, ctx, "#tab-collective")
+	chrome.Until(t, ctx, idle+` && app.results.a`)
+	names := chrome.Ask[[]string](t, ctx, `lanesOf(app.results.a, '', 'a', app.stage).lanes.map(l => l.name)`)
+	if len(names) != 9 || names[7] != "rank 7" || names[8] != "n0:nvs0" {
+		t.Errorf("the lanes of a reduction in the switch: %q", names)
+	}
+	said := chrome.Ask[string](t, ctx, `lanesOf(app.results.a, '', 'a', app.stage).lanes.flatMap(l => l.spans.map(s => s[4]())).join()`)
+	if strings.Contains(said, "rank 8") || !strings.Contains(said, "to n0:nvs0") {
+		t.Errorf("the spans say %.300q", said)
+	}
+}
+
 // measured checks the links of the recording. A host inside the tree sends 64 MiB of each all-reduce over every cable, four times a
 // second in 1.7 ms each: 39.5 GB/s while they run. The prediction is 1.49 ms: 45.0 GB/s.
 func measured(t *testing.T, ctx context.Context, cable string) {

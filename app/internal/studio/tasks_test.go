@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -99,7 +100,7 @@ func TestInABrowser(t *testing.T) {
 		name string
 		test func(*testing.T, context.Context)
 	}{{"Tasks", testTasks}, {"Looks", testLooks}, {"ServerReturns", testServerReturns}, {"Token", testToken}, {"Live", testLive},
-		{"Part", testPart}, {"Same", testSame}, {"Cancel", testCancel}} {
+		{"Part", testPart}, {"Same", testSame}, {"Past", testPast}, {"Cancel", testCancel}, {"SwitchLane", testSwitchLane}} {
 		t.Run(x.name, func(t *testing.T) { x.test(t, ctx) })
 	}
 }
@@ -133,9 +134,10 @@ func testTasks(t *testing.T, ctx context.Context) {
 		if !chrome.Ask[bool](t, ctx, `document.querySelector('.gutter b').textContent.includes('8') && app.stage.scene.gpus === 16`) {
 			t.Error("the line is not marked, or the picture is gone")
 		}
+		p.sees("#stale", "last text without mistakes")
 		chrome.Ask[bool](t, ctx,
 			`(() => { const e = document.getElementById('text'); e.value = e.value.replace('rial', 'rail'); e.dispatchEvent(new Event('input')); return true; })()`)
-		p.until(`document.getElementById('text-errors').textContent === '' && ` + idle)
+		p.until(`document.getElementById('text-errors').textContent === '' && document.getElementById('stale').hidden && ` + idle)
 	})
 	p.task("add two hosts by a button", func() {
 		p.click(`#grow [data-by="1"][data-unit="host"]`)
@@ -537,6 +539,75 @@ func testLive(t *testing.T, ctx context.Context) {
 	if n := chrome.Ask[int](t, ctx, `app.stage.scene.gpus`); n != 1024 {
 		t.Errorf("the picture of the design has %d GPUs after a late answer of the run", n)
 	}
+}
+
+// Who opens the page late sees what happened before: of a run by its epochs and events, and the clock begins with the run. Another run
+// at the same address begins anew.
+func testPast(t *testing.T, ctx context.Context) {
+	board := func(title string, begun time.Time) *web.Board {
+		b := web.NewBoard()
+		t.Cleanup(b.Close)
+		b.Job(web.Job{Title: title, Ranks: 4, Transport: "shm", Started: begun})
+		for id := range 4 {
+			b.Rank(web.Rank{ID: id, Rank: id, Host: "host-a", Pid: 100 + id, State: web.Healthy, Step: 40})
+		}
+		return b
+	}
+	begun := time.Now().Add(-100 * time.Second)
+	first := board("a run", begun)
+	first.Epoch(web.Epoch{Number: 1, At: begun.Add(2 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "formed of 4"})
+	first.Event(web.Event{At: begun.Add(40 * time.Second), Kind: "exit", ID: 2, Text: "pid 102 was ended by SIGKILL"})
+	first.Epoch(web.Epoch{Number: 2, At: begun.Add(41 * time.Second), Members: []int{0, 1, 3}, Reason: "worker 2 died", Step: 20})
+	first.Epoch(web.Epoch{Number: 3, At: begun.Add(60 * time.Second), Members: []int{0, 1, 3}, Recovering: []int{2},
+		Reason: "worker 2 joined", Step: 25})
+	first.Epoch(web.Epoch{Number: 4, At: begun.Add(70 * time.Second), Members: []int{0, 1, 2, 3}, Reason: "worker 2 has caught up", Step: 30})
+	var pages atomic.Pointer[http.Handler]
+	h := first.Handler()
+	pages.Store(&h)
+	l := engine.Default()
+	s := httptest.NewServer((&studio.Server{Engine: engine.New(l), Limits: l,
+		Live: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*pages.Load()).ServeHTTP(w, r) })}).Handler())
+	defer s.Close()
+	visit(t, ctx, s.URL, 1280, 900)
+	chrome.Ask[bool](t, ctx, `(app.liveFeed.every = 50, true)`)
+	chrome.Until(t, ctx, `app.total >= 100 && app.total < 1000 && app.stage.states?.get('n2') === 'healthy'`)
+	for at, want := range map[int]string{1: "starting", 20: "healthy", 50: "failed", 65: "recovering", 80: "healthy"} {
+		chrome.Ask[bool](t, ctx, fmt.Sprintf(`(app.seek(%d), true)`, at))
+		if got := chrome.Ask[string](t, ctx, `app.stage.states.get('n2')`); got != want {
+			t.Errorf("after %d s the rank was %s, want %s", at, got, want)
+		}
+		if at == 50 {
+			p := &person{T: t, ctx: ctx}
+			p.sees("#run-facts", "3 of 4")
+			p.sees("#l-state", "worker 2 died")
+		}
+	}
+	h = board("another run", time.Now()).Handler()
+	pages.Store(&h)
+	chrome.Until(t, ctx, `document.getElementById('title').textContent === 'another run' && app.total < 60`)
+
+	// Of a cluster that is watched, incidents say what was. A rank that is gone and that no incident is about has ended.
+	got := chrome.Ask[[]string](t, ctx, `(() => {
+		const rows = [0, 1, 2].map(rank => ({ job: 'j', host: 'h', rank, state: rank === 1 ? '' : 'gone' })), job = { began: 5 };
+		const over = { kind: 'rank-dead', severity: 'critical', job: 'j', subject: { ranks: [1] }, began: 10, ended: 20,
+			verdict: 'rank 1 is dead' };
+		const goes = { ...over, subject: { ranks: [2] }, began: 15, ended: undefined, verdict: 'rank 2 is dead' };
+		const view = { now: 30, title: 'w', health: { hosts: 1, jobs: 1, ranks: 3, state: 'bad' },
+			incidents: [goes, over], collectives: [], links: [], jobs: [job] };
+		const live = app.liveFeed;
+		live.stop();
+		live.begin('watch', 5, 30, watchPast(view, rows));
+		live.showWatch(view, rows, 25);
+		const now = ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join();
+		const then = t => { live.replay(t); return t + ' ' + ['n0', 'n1', 'n2'].map(n => app.stage.states.get(n)).join(); };
+		return [0, 6, 12, 18].map(then).concat('now ' + now);
+	})()`)
+	want := []string{"0 healthy,healthy,healthy", "6 healthy,failed,healthy", "12 healthy,failed,failed", "18 healthy,healthy,failed",
+		"now left,healthy,failed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("a watched cluster was %q, want %q", got, want)
+	}
+	chrome.Quiet(t, ctx)
 }
 
 // A cancelled simulation ends, and the page takes the next one.

@@ -127,6 +127,7 @@ class App {
       this.empty(null);
       this.editor.errors([]);
       $('text-errors').replaceChildren();
+      this.stale(false);
       if (!same) { this.results = { a: null, b: null }; this.bound = null; this.plan = null; }
       this.refresh();
     } catch (e) { this.wrong(e, 'text-errors', true); return false; }
@@ -142,12 +143,15 @@ class App {
     } catch (e) { if (e.name !== 'AbortError') $('figures').replaceChildren(el('section', {}, el('h2', {}, 'Figures'), el('p', { class: 'say' }, e.text ?? e.message))); }
   }
 
+  // stale says that picture and figures are of an older text than the editor has, as that one has mistakes.
+  stale(yes) { $('stale').hidden = !yes; $('frame').classList.toggle('stale', yes); }
+
   // wrong shows an error where it belongs: at lines of the file, or below a form.
   wrong(e, where, ofText) {
     if (e.name === 'AbortError') return;
-    const lines = e.lines ?? [], list = ofText && lines.length ? lines.map(l => el('li', {}, l.line ? el('button', { type: 'button', class: 'link', onclick: () => this.editor.go(l.line) }, `line ${l.line}: `) : '', l.text)) : [el('li', {}, e.text ?? e.message), ...lines.map(l => el('li', { class: 'step' }, l.text))];
+    const lines = e.lines ?? [], list = ofText && lines.length ? lines.map(l => el('li', {}, l.line ? el('button', { type: 'button', class: 'link', onclick: () => this.editor.go(l.line) }, `line ${l.line}: `) : '', l.text)) : [el('li', {}, e.text ?? e.message), ...lines.filter(l => !(e.text ?? '').includes(l.text)).map(l => el('li', { class: 'step' }, l.text))];
     $(where).replaceChildren(...list);
-    if (ofText) { this.editor.errors(lines); if (!this.stage.scene) this.empty('This cluster file cannot be drawn yet', e.text ?? e.message); }
+    if (ofText) { this.editor.errors(lines); this.stale(!!this.stage.scene); if (!this.stage.scene) this.empty('This cluster file cannot be drawn yet', e.text ?? e.message); }
     if (!(e instanceof EngineError)) console.error(e);
   }
 

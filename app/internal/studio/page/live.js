@@ -49,9 +49,25 @@ class Live {
 
   async look() {
     this.kind ??= await this.get('api/all').then(() => 'up', e => this.get('api/view').then(() => 'watch', () => { throw e; }));
-    if (this.kind === 'up') { const all = await this.get('api/all'), watch = await this.get('watch/api/view').catch(() => null); return () => this.showRun(all, watch); }
+    if (this.kind === 'up') {
+      const all = await this.get('api/all'), watch = await this.get('watch/api/view').catch(() => null), now = at(all.now);
+      const epochs = this.run === all.board ? null : (await this.get('api/epochs')).epochs ?? [];
+      return () => { if (epochs) this.begin(all.board, now - all.summary.elapsed_ns / 1e9, now, runPast(all, epochs)); this.showRun(all, watch, now - this.zero); };
+    }
     const view = await this.get('api/view'), table = await this.get('api/table?n=4000');
-    return () => this.showWatch(view, table.rows);
+    return () => {
+      if (this.run !== 'watch') this.begin('watch', Math.min(...view.jobs.map(j => j.began).filter(t => t > 0), view.now), view.now, watchPast(view, table.rows ?? []));
+      this.showWatch(view, table.rows, view.now - this.zero);
+    };
+  }
+
+  // begin starts the clock where a run began, or an hour ago. What the page has not seen is told by the run's events.
+  begin(run, zero, now, past) {
+    this.run = run;
+    this.zero = Math.max(zero, now - 3600);
+    this.history = []; this.lanes.clear(); this.counts.clear(); this.back = null;
+    const before = past.filter(f => f.t <= this.zero).slice(-1);
+    for (const f of [...before, ...past.filter(f => f.t > this.zero && f.t < now)]) this.note(f.hosts, f.open, f.text, Math.max(0, f.t - this.zero), []).said = f.said;
   }
 
   lost(text) {
@@ -90,11 +106,18 @@ class Live {
   // show paints ranks by their state and remembers it, so that the clock can go back to any second that the page has seen.
   show(hosts, open, state, t, links) {
     this.scene(hosts);
-    const now = performance.now() / 1000;
-    this.began ??= now;
+    const now = this.note(hosts, open, state, t, links);
+    if (this.back === null) this.paint(now);
+    this.groups = [{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: t }];
+    this.app.showLive(this.groups, t, this.back);
+    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering'], ...(hosts.some(h => h.ranks.some(r => r.state === 'left')) ? [['left', 'ended']] : [])]);
+  }
+
+  // note remembers a second of a run.
+  note(hosts, open, state, t, links) {
     // A second in which nothing changed shares what the one before it holds: an hour of a calm run takes no more than a minute.
     const last = this.history[this.history.length - 1], key = JSON.stringify([hosts, open.map(i => [i.id, i.severity])]);
-    const at = { t: t ?? now - this.began, state, links, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
+    const at = { t, state, links, ...(last?.key === key ? { hosts: last.hosts, open: last.open, key: last.key } : { hosts, open, key }) };
     this.history.push(at);
     if (this.history.length > 7200) this.history.shift();
     if (!this.app.recording && this.history.length > 300) this.history[this.history.length - 301].links = []; // thousands of cables every second are kept for five minutes
@@ -105,10 +128,7 @@ class Live {
       const last = lane.spans[lane.spans.length - 1];
       if (last && last[3] === r.state) last[2] = at.t; else { if (last) last[2] = at.t; const state = r.state; lane.spans.push([at.t, at.t, at.t + .2, state, () => state]); }
     });
-    if (this.back === null) this.paint(at);
-    this.groups = [{ label: '', tint: 'a', lanes: [...this.lanes.values()], gaps: [], total: at.t }];
-    this.app.showLive(this.groups, at.t, this.back);
-    this.app.legend([['healthy', 'healthy'], ['starting', 'starts or waits for others'], ['suspect', 'suspect'], ['failed', 'failed'], ['recovering', 'recovering']]);
+    return at;
   }
 
   // replay shows the second before t; the last one follows the run again.
@@ -155,7 +175,7 @@ class Live {
       { key: 'loss', name: 'Loss', value: s.loss == null ? '–' : digits(s.loss, 4), formula: 'mean over the batch', source: 'reported by ranks' },
       { key: 'rate', name: 'Tokens/s', value: countText(s.tokens_per_s), formula: 'tokens of finished steps ÷ time', source: 'reported by ranks' },
       { key: 'ranks', name: 'Ranks healthy', value: `${s.states?.healthy ?? 0} of ${s.ranks}`, state: (s.states?.healthy ?? 0) < s.ranks ? 'warn' : 'good', formula: 'ranks by state', source: 'launchers and leases' },
-      { key: 'fail', name: 'Failures', value: String(s.failures), note: `${s.restarts} restarts`, formula: 'counted since the start', source: 'the run\'s events' }]);
+      { key: 'fail', name: 'Failures', value: String(s.failures), note: s.restarts === 1 ? '1 restart' : `${s.restarts} restarts`, formula: 'counted since the start', source: 'the run\'s events' }]);
     this.collectives((all.collectives ?? []).map(c => ({ op: c.op, bytes: c.bytes, took: (c.mean_ns ?? 0) / 1e9, bus: c.busbw_gb_per_s ?? c.bus_gb_per_s })), watch?.collectives);
   }
 
@@ -166,12 +186,10 @@ class Live {
   }
 
   showWatch(v, rows, t) {
-    const hosts = new Map(), open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
-    const worst = r => open.some(i => failing(i) && i.job === r.job && i.subject?.ranks?.includes(r.rank));
-    const state = r => r.state === 'gone' || worst(r) ? 'failed' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
-    for (const r of rows ?? []) { if (!hosts.has(r.host)) hosts.set(r.host, []); hosts.get(r.host).push({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) }); }
+    const open = v.incidents.filter(i => !i.ended), hung = new Set(open.filter(i => i.kind === 'hang').map(i => i.job));
+    const state = r => open.some(i => failing(i) && about(i, r)) ? 'failed' : r.state === 'gone' ? 'left' : r.trouble ? 'suspect' : r.waits && hung.has(r.job) ? 'starting' : 'healthy';
     this.title = v.title; this.known = v.incidents;
-    this.show([...hosts].map(([name, ranks]) => ({ name, ranks })), open, v.health.verdict || v.health.state, t, this.cables(v, rows ?? []) ?? pairLinks(v.links ?? [], 'rank '));
+    this.show(byHost(rows, state), open, v.health.verdict || v.health.state, t, this.cables(v, rows ?? []) ?? pairLinks(v.links ?? [], 'rank '));
     this.head([
       { key: 'hosts', name: 'Hosts', value: countText(v.health.hosts), note: `${v.health.silent} silent`, formula: 'hosts that report', source: 'agents' },
       { key: 'jobs', name: 'Jobs', value: countText(v.health.jobs), note: `${countText(v.health.ranks)} ranks`, formula: 'jobs with ranks', source: 'watch folders' },
@@ -268,6 +286,45 @@ class Live {
       formula: cables ? 'measured: bytes per second at the NIC’s port ÷ the share of time that collectives take; predicted: bytes on the cable ÷ predicted time' : 'measured: bytes per second while there was something to send; ' + (predicted ? 'predicted: what a message alone reached on such a link when the ranks met' : 'expected: the median of this job’s links'), source: cables ? 'port counters of the agents; NCCL’s algorithm simulated on the cluster file' : 'the connections of ranks, as the watch sees them' + (predicted ? '; link costs of the runtime' : '') },
       el('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': 'links, measured and expected' }, el('table', {}, el('thead', {}, el('tr', {}, ...['link', 'measured', predicted ? 'predicted' : 'expected', 'ratio'].map(h => el('th', { scope: 'col' }, h)))), el('tbody', {}, ...rows)))));
   }
+}
+
+// at is a time in seconds.
+function at(text) { return Date.parse(text) / 1000; }
+
+// about reports whether an incident is about a rank.
+function about(i, r) { return i.job === r.job && !!i.subject?.ranks?.includes(r.rank); }
+
+// byHost are the ranks of a watch's rows by their hosts.
+function byHost(rows, state) {
+  return [...Map.groupBy(rows ?? [], r => r.host)].map(([name, list]) => ({ name, ranks: list.map(r => ({ rank: r.rank, label: r.job + ' ' + r.rank, state: state(r) })) }));
+}
+
+// runPast are the moments at which ranks of a run changed, by its epochs and events.
+const eventStates = { kill: 'failed', exit: 'failed', failure: 'failed', stopped: 'suspect', continued: 'healthy', restart: 'starting', resumed: 'healthy' };
+function runPast(all, epochs) {
+  const ids = (all.topology?.hosts ?? []).flatMap(h => h.ids), states = new Map(ids.map(id => [id, 'starting'])), changes = [];
+  for (const e of epochs) {
+    const members = new Set(e.members), back = new Set(e.recovering);
+    changes.push([at(e.at), `epoch ${e.number}: ${e.reason}`, e.step, () => { for (const id of ids) { if (members.has(id)) states.set(id, 'healthy'); else if (back.has(id)) states.set(id, 'recovering'); else if (states.get(id) !== 'starting') states.set(id, 'failed'); } }]);
+  }
+  for (const e of all.events ?? []) if (eventStates[e.kind] && states.has(e.id)) changes.push([at(e.at), `slot ${e.id}: ${e.text}`, e.step, () => states.set(e.id, eventStates[e.kind])]);
+  const frame = (t, text, step) => {
+    const well = [...states.values()].filter(s => s === 'healthy').length, n = ids.length;
+    return { t, text, open: [], hosts: all.topology.hosts.map(h => ({ name: h.host, ranks: h.ids.map(id => ({ id, label: 'slot ' + id, state: states.get(id) })) })),
+      said: [[countText(step ?? 0)], ['–'], ['–'], [`${well} of ${n}`, '', well < n ? 'warn' : 'good'], ['–']] };
+  };
+  if (!changes.length) return [];
+  return [frame(0, 'starting', 0), ...changes.sort((a, b) => a[0] - b[0]).map(([t, text, step, change]) => { change(); return frame(t, text, step); })];
+}
+
+// watchPast are the moments at which incidents began and ended.
+function watchPast(v, rows) {
+  const times = [...new Set(v.incidents.flatMap(i => [i.began, i.ended]).filter(t => t > 0))].sort((a, b) => a - b), said = [['–'], ['–']];
+  return times.length ? [0, ...times].map(t => {
+    const open = v.incidents.filter(i => i.began <= t && !(i.ended && i.ended <= t));
+    const state = r => open.some(i => failing(i) && about(i, r)) ? 'failed' : open.some(i => about(i, r)) ? 'suspect' : 'healthy';
+    return { t, open, hosts: byHost(rows, state), text: open[0]?.verdict ?? 'nothing is wrong', said: [...said, [String(open.length), '', open.length ? 'bad' : 'good']] };
+  }) : [];
 }
 
 // linkState judges a link by the others of its job: what slows all of them down is no fault of one.

@@ -62,13 +62,15 @@ function triedList(r) {
 
 // lanesOf makes lanes of a trace: one for each rank that was recorded.
 function lanesOf(r, label, tint, stage) {
-  const t = r.trace, nodes = t.nodes, by = new Map(t.shown.map(rank => [rank, []])), at = new Map(t.shown.map((rank, i) => [rank, i]));
+  const t = r.trace, nodes = t.nodes, part = rank => nodes[rank] === undefined ? '' : stage.nodeName(nodes[rank]);
+  const named = rank => rank < t.ranks ? 'rank ' + rank : part(rank) || 'switch'; // switches that reduce have the numbers behind the GPUs'
+  const by = new Map(t.shown.map(rank => [rank, []])), at = new Map(t.shown.map((rank, i) => [rank, i]));
   for (let i = 0; i < t.rank.length; i++) {
     const sends = t.to[i] >= 0;
     by.get(t.rank[i])?.push([t.begin_ps[i], sends ? t.flow_ps[i] : t.begin_ps[i], t.end_ps[i], sends ? tint : 'nic',
-      () => `${t.ops[t.op[i]]} of ${byteSize(t.bytes[i])}` + (sends ? ` to rank ${t.to[i]}` : '') + (t.from[i] >= 0 ? ` from rank ${t.from[i]}` : '') + `, channel ${t.channel[i]}`]);
+      () => `${t.ops[t.op[i]]} of ${byteSize(t.bytes[i])}` + (sends ? ' to ' + named(t.to[i]) : '') + (t.from[i] >= 0 ? ' from ' + named(t.from[i]) : '') + `, channel ${t.channel[i]}`]);
   }
-  const lanes = [...by].map(([rank, spans]) => ({ name: label + 'rank ' + rank, node: nodes[rank], part: nodes[rank] === undefined ? '' : stage.nodeName(nodes[rank]), spans: spans.sort((a, b) => a[0] - b[0]) }));
+  const lanes = [...by].map(([rank, spans]) => ({ name: label + named(rank), node: nodes[rank], part: part(rank), spans: spans.sort((a, b) => a[0] - b[0]) }));
   const chain = Array.from(t.chain, i => ({ lane: lanes[at.get(t.rank[i])], begin: t.begin_ps[i], end: t.end_ps[i] })).filter(c => c.lane);
   return { label, tint, lanes, chain, gaps: t.gaps, total: r.time_ps, load: (t.load_tiers ?? []).map((name, i) => ({ name, values: t.load[i] })) };
 }
