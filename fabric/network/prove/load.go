@@ -16,9 +16,9 @@ import (
 
 // Load reads the files of a network by their paths, as weft net emit lays them
 // out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
-// nftables, and cables/cables.csv. Other files are left alone.
+// nftables, of InfiniBand fabrics OpenSM's, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
-	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}}
+	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}, subnets: map[string]*Subnet{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		part := strings.SplitN(path, "/", 3)
 		if len(part) < 3 {
@@ -29,6 +29,9 @@ func Load(files map[string][]byte) (*Net, error) {
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
+		return nil, fmt.Errorf("cables/cables.csv: %w", err)
+	}
+	if err := n.plugSubnets(files["cables/cables.csv"]); err != nil {
 		return nil, fmt.Errorf("cables/cables.csv: %w", err)
 	}
 	n.build()
@@ -64,6 +67,11 @@ var readers = []struct {
 	{"hosts", "etc/netplan/", (*Net).netplan},
 	{"hosts", "etc/nftables.d/", (*Net).nft},
 	{"hosts", "usr/local/sbin/weft-roce", (*Net).roce},
+	{"opensm", "etc/opensm/opensm.conf", (*Net).openSM},
+	{"opensm", "etc/opensm/root_guids.conf", (*Net).rootGUIDs},
+	{"opensm", "etc/opensm/cn_guids.conf", (*Net).cnGUIDs},
+	{"opensm", "etc/opensm/ib-node-name-map", (*Net).nodeNames},
+	{"opensm", "etc/opensm/partitions.conf", (*Net).partitionFile},
 }
 
 func (n *Net) device(name string, router bool) *Device {
