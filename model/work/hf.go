@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"strings"
 )
 
-// config is a Hugging Face config.json, loosely typed: families name the same thing differently.
+// config is a Hugging Face config.json, loosely typedPositions: families name the same thing differently.
 type config map[string]json.RawMessage
 
 func (c config) num(keys ...string) (int, bool) {
@@ -119,162 +120,283 @@ var unsupportedKeys = []struct{ key, what string }{
 	{"is_encoder_decoder", "an encoder beside the decoder"},
 }
 
+// What sets families apart from a decoder with RMS norms and a gated MLP. Names that end in * stand for all that begin so.
+var (
+	wideFamilies      = families{"falcon", "mpt", "chatglm", "qwen"} // an MLP four times as wide as the model, where the file does not say
+	ungatedFamilies   = families{"falcon", "mpt", "nemotron"}
+	layerNormFamilies = families{"falcon", "mpt", "nemotron", "dbrx", "cohere", "stablelm"}
+	qkvBiasFamilies   = families{"qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen", "glm", "glm4"}
+	qkNormFamilies    = families{"qwen3*", "gemma3*"}
+	postNormFamilies  = families{"gemma2", "gemma3*", "glm4"}
+	wholeFamilies     = families{"qwen*"} // every layer sees all, although the file names a window
+)
+
+// families are values of model_type.
+type families []string
+
+func (f families) has(kind string) bool {
+	return slices.ContainsFunc(f, func(name string) bool {
+		prefix, open := strings.CutSuffix(name, "*")
+		return kind == name || open && strings.HasPrefix(kind, prefix)
+	})
+}
+
+// positions are the embeddings of positions that families learn.
+var positions = map[string]func(c, attn config) int{
+	"gpt2": learnedPositions, "gpt_bigcode": learnedPositions, "gpt_neo": learnedPositions,
+	"opt": offsetPositions, "biogpt": offsetPositions,
+	"bert": typedPositions, "roberta": typedPositions, "xlm-roberta": typedPositions, "camembert": typedPositions, "megatron-bert": typedPositions, "distilbert": typedPositions,
+	"mpt": func(c, attn config) int {
+		if attn.flag("alibi", true) {
+			return 0
+		}
+		return c.number("max_seq_len")
+	},
+}
+
+func learnedPositions(c, _ config) int { return c.number("n_positions", "max_position_embeddings") }
+func offsetPositions(c, _ config) int  { return c.number("max_position_embeddings") + 2 }
+func typedPositions(c, _ config) int {
+	return c.number("max_position_embeddings") + c.number("type_vocab_size")
+}
+
+// reader reads one file into a model. Its steps run in order: later ones need what earlier ones found.
+type reader struct {
+	name, kind string // the model's and its model_type
+	c          config
+	attn, ffn  config // of files that keep these apart
+	old        bool   // one of gptFamilies
+	m          *Model
+	missing    []string
+}
+
 // FromHF reads a config.json as Hugging Face's Transformers writes it.
 func FromHF(name string, data []byte) (*Model, error) {
-	var c config
-	if err := json.Unmarshal(data, &c); err != nil {
+	r := &reader{name: name, attn: config{}, ffn: config{}}
+	if err := json.Unmarshal(data, &r.c); err != nil {
 		return nil, fmt.Errorf("%s: not a config.json: %w", name, err)
 	}
-	if len(c) == 0 {
+	if len(r.c) == 0 {
 		return nil, fmt.Errorf("%s: an empty config.json", name)
 	}
-	kind := c.text("model_type")
-	if raw, ok := c["text_config"]; ok { // a model that also sees pictures
-		var inner config
-		if err := json.Unmarshal(raw, &inner); err != nil {
-			return nil, fmt.Errorf("%s: text_config: %w", name, err)
+	for _, step := range []func() error{r.family, r.layers, r.shape, r.heads, r.mlp, r.norms, r.experts, r.latent, r.windows, r.whole} {
+		if err := step(); err != nil {
+			return nil, err
 		}
-		if t := inner.text("model_type"); t != "" {
-			kind = t
-		}
-		if raw, ok := c["tie_word_embeddings"]; ok {
-			if _, has := inner["tie_word_embeddings"]; !has {
-				inner["tie_word_embeddings"] = raw
-			}
-		}
-		if text, ok := defaults[kind]; ok {
-			filled := config{}
-			if err := json.Unmarshal([]byte(text), &filled); err != nil {
-				return nil, err
-			}
-			maps.Copy(filled, inner)
-			inner = filled
-		}
-		if why, ok := unsupported[c.text("model_type")]; ok {
-			return nil, fmt.Errorf("%s: model_type %s has %s: not modelled", name, c.text("model_type"), why)
-		}
-		c = inner
 	}
-	if kind == "" {
-		return nil,
-			fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; a YAML file in weft's own words describes any model",
-				name)
+	if len(r.missing) > 0 {
+		return nil, fmt.Errorf("%s: model_type %s: missing %s", name, r.kind, strings.Join(r.missing, ", "))
 	}
-	if why, ok := unsupported[kind]; ok {
-		return nil, fmt.Errorf("%s: model_type %s has %s: not modelled", name, kind, why)
+	if err := r.m.Check(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: model_type %s", name, r.kind), err)
 	}
+	return r.m, nil
+}
+
+// need is a number that a model cannot do without.
+func (r *reader) need(what string, keys ...string) int {
+	n, ok := r.c.num(keys...)
+	if !ok {
+		r.missing = append(r.missing, fmt.Sprintf("%s (%s)", what, strings.Join(keys, " or ")))
+	}
+	return n
+}
+
+// family finds the part that describes the text model, and its family.
+func (r *reader) family() error {
+	r.kind = r.c.text("model_type")
+	if raw, ok := r.c["text_config"]; ok { // a model that also sees pictures
+		outer := r.kind
+		if err := r.inner(raw); err != nil {
+			return err
+		}
+		if why, ok := unsupported[outer]; ok {
+			return fmt.Errorf("%s: model_type %s has %s: not modelled", r.name, outer, why)
+		}
+	}
+	if r.kind == "" {
+		return fmt.Errorf("%s: no model_type: it does not look like a config.json of Hugging Face; "+
+			"a YAML file in weft's own words describes any model", r.name)
+	}
+	if why, ok := unsupported[r.kind]; ok {
+		return fmt.Errorf("%s: model_type %s has %s: not modelled", r.name, r.kind, why)
+	}
+	r.old = slices.Contains(gptFamilies, r.kind)
+	r.m = &Model{Name: r.name, BothWays: slices.Contains(encoders, r.kind)}
+	if !r.old && !slices.Contains(gatedFamilies, r.kind) {
+		r.m.Notes = append(r.m.Notes,
+			fmt.Sprintf("model_type %s is not known here: it is read as a decoder with RMS norms and a gated MLP; "+
+				"compare its parameters with its model card", r.kind))
+	}
+	return nil
+}
+
+// inner goes on with the text part of a model, and what Transformers takes for keys that it leaves out.
+func (r *reader) inner(raw json.RawMessage) error {
+	var text config
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return fmt.Errorf("%s: text_config: %w", r.name, err)
+	}
+	if text == nil { // null
+		return nil
+	}
+	if t := text.text("model_type"); t != "" {
+		r.kind = t
+	}
+	if raw, ok := r.c["tie_word_embeddings"]; ok {
+		if _, has := text["tie_word_embeddings"]; !has {
+			text["tie_word_embeddings"] = raw
+		}
+	}
+	filled := config{}
+	if known, ok := defaults[r.kind]; ok {
+		if err := json.Unmarshal([]byte(known), &filled); err != nil {
+			return err
+		}
+	}
+	maps.Copy(filled, text)
+	r.c = filled
+	return nil
+}
+
+// layers refuses what is neither attention nor an MLP, and reads linear attention.
+func (r *reader) layers() error {
 	for _, u := range unsupportedKeys {
-		if raw, ok := c[u.key]; ok && !slices.Contains([]string{"null", "0", "false", "[]", "{}"}, strings.TrimSpace(string(raw))) &&
-			!c.allOnes(u.key) {
-			return nil, fmt.Errorf("%s: model_type %s has %s (%s): not modelled", name, kind, u.what, u.key)
+		if raw, ok := r.c[u.key]; ok && !slices.Contains([]string{"null", "0", "false", "[]", "{}"}, strings.TrimSpace(string(raw))) &&
+			!r.c.allOnes(u.key) {
+			return fmt.Errorf("%s: model_type %s has %s (%s): not modelled", r.name, r.kind, u.what, u.key)
 		}
 	}
-	linear := c.linear()
-	if linear == nil && (slices.Contains(c.strings("layer_types"), "linear_attention") || c.number("full_attention_interval") > 1) {
-		return nil,
-			fmt.Errorf("%s: model_type %s has linear-attention layers without linear_num_value_heads: only gated delta networks are modelled",
-				name, kind)
+	r.m.Linear = r.c.linear()
+	if r.m.Linear == nil && (slices.Contains(r.c.strings("layer_types"), "linear_attention") || r.c.number("full_attention_interval") > 1) {
+		return fmt.Errorf("%s: model_type %s has linear-attention layers without linear_num_value_heads: only gated delta networks are modelled",
+			r.name, r.kind)
 	}
-	m := &Model{Name: name, BothWays: slices.Contains(encoders, kind)}
-	if !slices.Contains(gptFamilies, kind) && !slices.Contains(gatedFamilies, kind) {
-		m.Notes = append(m.Notes,
-			fmt.Sprintf("model_type %s is not known here: it is read as a decoder with RMS norms and a gated MLP; compare its parameters with its model card",
-				kind))
-	}
-	var missing []string
-	need := func(what string, keys ...string) int {
-		n, ok := c.num(keys...)
-		if !ok {
-			missing = append(missing, fmt.Sprintf("%s (%s)", what, strings.Join(keys, " or ")))
-		}
-		return n
-	}
-	m.Hidden = need("hidden size", "hidden_size", "n_embd", "d_model", "n_embed", "dim")
-	if n, ok := c.num("word_embed_proj_dim"); ok && n != m.Hidden {
-		return nil, fmt.Errorf("%s: word_embed_proj_dim %d is not hidden_size %d; an embedding of another width is not modelled",
-			name, n, m.Hidden)
-	}
-	if n, ok := c.num("embedding_size"); ok && n != m.Hidden {
-		return nil, fmt.Errorf("%s: embedding_size %d is not hidden_size %d; an embedding of another width is not modelled", name, n, m.Hidden)
-	}
-	m.Layers = need("layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-	m.Heads = need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
-	m.Vocab = need("vocabulary", "vocab_size", "padded_vocab_size")
-	m.KVHeads = c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv")
-	attn := config{}
-	if raw, ok := c["attn_config"]; ok { // MPT and DBRX
-		_ = json.Unmarshal(raw, &attn)
-		if m.KVHeads == 0 {
-			m.KVHeads = attn.number("kv_n_heads")
+	return nil
+}
+
+// shape is how wide and how deep the model is.
+func (r *reader) shape() error {
+	m := r.m
+	m.Hidden = r.need("hidden size", "hidden_size", "n_embd", "d_model", "n_embed", "dim")
+	for _, key := range []string{"word_embed_proj_dim", "embedding_size"} {
+		if n, ok := r.c.num(key); ok && n != m.Hidden {
+			return fmt.Errorf("%s: %s %d is not hidden_size %d; an embedding of another width is not modelled", r.name, key, n, m.Hidden)
 		}
 	}
-	if kind == "falcon" && c.flag("multi_query", false) && !c.flag("new_decoder_architecture", false) || kind == "gpt_bigcode" &&
-		c.flag("multi_query", true) {
-		m.KVHeads = 1
+	m.Layers = r.need("layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+	m.Heads = r.need("heads", "num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+	m.Vocab = r.need("vocabulary", "vocab_size", "padded_vocab_size")
+	for key, part := range map[string]*config{"attn_config": &r.attn, "ffn_config": &r.ffn} { // MPT and DBRX
+		if raw, ok := r.c[key]; ok {
+			_ = json.Unmarshal(raw, part)
+		}
 	}
-	if kind == "chatglm" && !c.flag("multi_query_attention", false) {
-		m.KVHeads = 0
+	return nil
+}
+
+// heads are those of attention.
+func (r *reader) heads() error {
+	m, c := r.m, r.c
+	m.KVHeads = cmp.Or(c.number("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv"), r.attn.number("kv_n_heads"))
+	switch r.kind {
+	case "falcon":
+		if c.flag("multi_query", false) && !c.flag("new_decoder_architecture", false) {
+			m.KVHeads = 1
+		}
+	case "gpt_bigcode":
+		if c.flag("multi_query", true) {
+			m.KVHeads = 1
+		}
+	case "chatglm":
+		if !c.flag("multi_query_attention", false) {
+			m.KVHeads = 0
+		}
 	}
-	if m.KVHeads == 0 {
-		m.KVHeads = m.Heads
-	}
-	m.HeadDim = c.number("head_dim", "kv_channels", "attention_head_dim")
-	if m.HeadDim == 0 && m.Heads > 0 {
+	m.KVHeads = cmp.Or(m.KVHeads, m.Heads)
+	if m.HeadDim = c.number("head_dim", "kv_channels", "attention_head_dim"); m.HeadDim == 0 && m.Heads > 0 {
 		m.HeadDim = m.Hidden / m.Heads
 	}
+	return nil
+}
 
-	old := slices.Contains(gptFamilies, kind)
+// mlp is that of layers without experts.
+func (r *reader) mlp() error {
+	m, c := r.m, r.c
 	var ok bool
 	if m.FFN, ok = c.num("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size", "ff_intermediate_size",
 		"hidden_dim"); !ok {
-		switch e, has := c.num("expansion_ratio"); {
-		case has:
+		if e, has := c.num("expansion_ratio"); has {
 			m.FFN = e * m.Hidden
-		case old || kind == "falcon" || kind == "mpt" || kind == "chatglm" || kind == "qwen":
+		} else if r.old || wideFamilies.has(r.kind) {
 			m.FFN = 4 * m.Hidden
 		}
 	}
-	if kind == "qwen" { // its file counts both matrices before the activation
+	if r.kind == "qwen" { // its file counts both matrices before the activation
 		m.FFN /= 2
 	}
-	ffn := config{}
-	if raw, ok := c["ffn_config"]; ok { // DBRX
-		_ = json.Unmarshal(raw, &ffn)
-		if n := ffn.number("ffn_hidden_size"); n > 0 {
-			m.FFN = n
-		}
+	if n := r.ffn.number("ffn_hidden_size"); n > 0 {
+		m.FFN = n
 	}
-	act := strings.ToLower(c.text("hidden_act") + c.text("hidden_activation") + c.text("activation_function") + c.text("mlp_hidden_act"))
-	m.Gated = !old && kind != "falcon" && kind != "mpt" && kind != "nemotron" && !strings.Contains(act, "relu2") && act != "relu" &&
-		act != "xielu"
-	m.Tied = c.flag("tie_word_embeddings", slices.Contains(tiedFamilies, kind))
-	m.LayerNorm = old || kind == "falcon" || kind == "mpt" || kind == "nemotron" || kind == "dbrx" || kind == "cohere" || kind == "stablelm"
-	m.Bias = old || kind == "gpt_oss"
-	if b := c.flag("use_bias", m.Bias); kind == "starcoder2" {
-		m.Bias = b
-	}
-	m.QKVBias = !m.Bias && (kind == "qwen2" || kind == "qwen2_moe" || kind == "qwen2_vl_text" || kind == "qwen2_5_vl_text" || kind == "qwen" ||
-		kind == "glm" || kind == "glm4" ||
-		c.flag("attention_bias", false) || c.flag("qkv_bias", false) || c.flag("add_qkv_bias", false))
-	m.QKNorm = strings.HasPrefix(kind, "qwen3") || strings.HasPrefix(kind, "gemma3") || c.flag("use_qk_norm", c.flag("qk_norm", false))
-	m.PostNorms = kind == "gemma2" || strings.HasPrefix(kind, "gemma3") || kind == "glm4"
-	switch kind {
-	case "gpt2", "gpt_bigcode", "gpt_neo":
-		m.Positions = c.number("n_positions", "max_position_embeddings")
-	case "opt":
-		m.Positions = c.number("max_position_embeddings") + 2
-	case "biogpt":
-		m.Positions = c.number("max_position_embeddings") + 2
-	case "bert", "roberta", "xlm-roberta", "camembert", "megatron-bert", "distilbert":
-		m.Positions = c.number("max_position_embeddings") + c.number("type_vocab_size")
-	case "mpt":
-		if raw := config(attn); raw != nil && !attn.flag("alibi", true) {
-			m.Positions = c.number("max_seq_len")
-		}
-	}
+	m.Gated = !r.old && !r.plain() && !ungatedFamilies.has(r.kind)
+	return nil
+}
 
-	// Experts.
+// plain reports whether the activation is one that comes without a gate.
+func (r *reader) plain() bool {
+	act := ""
+	for _, key := range []string{"hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act"} {
+		act += strings.ToLower(r.c.text(key))
+	}
+	return strings.Contains(act, "relu2") || act == "relu" || act == "xielu"
+}
+
+// norms are norms, biases and embeddings.
+func (r *reader) norms() error {
+	m, c := r.m, r.c
+	m.Tied = c.flag("tie_word_embeddings", slices.Contains(tiedFamilies, r.kind))
+	m.LayerNorm = r.old || layerNormFamilies.has(r.kind)
+	m.Bias = r.old || r.kind == "gpt_oss"
+	if r.kind == "starcoder2" {
+		m.Bias = c.flag("use_bias", m.Bias)
+	}
+	m.QKVBias = !m.Bias && (qkvBiasFamilies.has(r.kind) ||
+		c.flag("attention_bias", false) || c.flag("qkv_bias", false) || c.flag("add_qkv_bias", false))
+	m.QKNorm = qkNormFamilies.has(r.kind) || c.flag("use_qk_norm", c.flag("qk_norm", false))
+	m.PostNorms = postNormFamilies.has(r.kind)
+	if count, ok := positions[r.kind]; ok {
+		m.Positions = count(c, r.attn)
+	}
+	return nil
+}
+
+// experts are those of a mixture, and the router that chooses among them.
+func (r *reader) experts() error {
+	m, c := r.m, r.c
 	m.Experts = c.number("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+	r.router()
+	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts",
+		"experts_per_token", "moe_k")
+	if n := r.ffn.number("moe_num_experts"); n > 0 {
+		m.Experts, m.TopK = n, r.ffn.number("moe_top_k")
+	}
+	if m.Experts == 1 {
+		m.Experts, m.TopK = 0, 0
+	}
+	if m.Experts > 0 {
+		r.expertWidths()
+		if err := r.mixed(); err != nil {
+			return err
+		}
+	}
+	if m.FFN == 0 && (m.Experts == 0 || m.DenseLayers() > 0) {
+		r.missing = append(r.missing, "width of the MLP (intermediate_size)")
+	}
+	return nil
+}
+
+func (r *reader) router() {
+	m, c := r.m, r.c
 	if n, top := c.number("n_group", "moe_router_num_groups"), c.number("topk_group", "moe_router_group_topk"); n > 1 && top > 0 && top < n {
 		m.Groups, m.TopGroups = n, top
 	}
@@ -284,127 +406,138 @@ func FromHF(name string, data []byte) (*Model, error) {
 	if scale := 1.0; json.Unmarshal(c["routed_scaling_factor"], &scale) == nil && scale != 1 && m.Experts > 1 {
 		m.RouterScale = scale
 	}
-	m.TopK = c.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "num_selected_experts",
-		"experts_per_token", "moe_k")
-	if n := ffn.number("moe_num_experts"); n > 0 {
-		m.Experts, m.TopK = n, ffn.number("moe_top_k")
+}
+
+// expertWidths are how wide experts are, and the MLP beside them.
+func (r *reader) expertWidths() {
+	m, c := r.m, r.c
+	if m.ExpertFFN = c.number("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size"); m.ExpertFFN == 0 {
+		m.ExpertFFN = m.FFN
 	}
-	if m.Experts == 1 {
-		m.Experts, m.TopK = 0, 0
+	if n := c.number("intermediate_size_mlp"); n > 0 { // Llama 4: dense layers are wider than experts
+		m.FFN = n
 	}
-	if m.Experts > 0 {
-		m.ExpertFFN = c.number("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_size")
-		if m.ExpertFFN == 0 {
-			m.ExpertFFN = m.FFN
-		}
-		if n := c.number("intermediate_size_mlp"); n > 0 { // Llama 4: dense layers are wider than experts
-			m.FFN = n
-		}
-		m.SharedFFN = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
-		if n := c.number("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"); n > 0 && m.SharedFFN == 0 {
-			m.SharedFFN = n * m.ExpertFFN
-		}
-		if strings.HasPrefix(kind, "llama4") {
-			m.SharedFFN = m.ExpertFFN
-		}
-		switch {
-		case c.flag("residual_moe", false): // Grok 2: a dense MLP beside the experts
-			m.SharedFFN = m.FFN
-		case c.flag("parallel_attn_mlp_res", false): // Arctic: the same, as wide as the model
-			m.SharedFFN = m.Hidden
-		}
-		m.SharedGate = kind == "qwen2_moe"
-		m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers", "moe_layer_start_index")
-		m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period", "moe_layer_interval",
-			"moe_layer_frequency")
-		if raw, ok := c["mlp_only_layers"]; ok {
-			var list []int
-			if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
-				slices.Sort(list)
-				for i, l := range list {
-					if l != i {
-						return nil, fmt.Errorf("%s: mlp_only_layers %v: only the first layers may be without experts", name, list)
-					}
-				}
-				m.DenseFirst = len(list)
-			}
+	m.SharedFFN = c.number("shared_expert_intermediate_size", "shared_intermediate_size")
+	if m.SharedFFN == 0 {
+		m.SharedFFN = m.ExpertFFN * max(c.number("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"), 0)
+	}
+	switch {
+	case c.flag("residual_moe", false): // Grok 2: a dense MLP beside the experts
+		m.SharedFFN = m.FFN
+	case c.flag("parallel_attn_mlp_res", false): // Arctic: the same, as wide as the model
+		m.SharedFFN = m.Hidden
+	case strings.HasPrefix(r.kind, "llama4"):
+		m.SharedFFN = m.ExpertFFN
+	}
+	m.SharedGate = r.kind == "qwen2_moe"
+}
+
+// mixed is which layers have experts.
+func (r *reader) mixed() error {
+	m, c := r.m, r.c
+	m.DenseFirst = c.number("first_k_dense_replace", "first_num_dense_layers", "moe_layer_start_index")
+	m.MoEEvery = c.number("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "expert_layer_period", "moe_layer_interval",
+		"moe_layer_frequency")
+	var list []int
+	if json.Unmarshal(c["mlp_only_layers"], &list) != nil || len(list) == 0 {
+		return nil
+	}
+	slices.Sort(list)
+	for i, l := range list {
+		if l != i {
+			return fmt.Errorf("%s: mlp_only_layers %v: only the first layers may be without experts", r.name, list)
 		}
 	}
-	if m.FFN == 0 && (m.Experts == 0 || m.DenseLayers() > 0) {
-		missing = append(missing, "width of the MLP (intermediate_size)")
-	}
+	m.DenseFirst = len(list)
+	return nil
+}
+
+// latent is attention over compressed keys, what predicts more tokens, and what goes with linear attention.
+func (r *reader) latent() error {
+	m, c := r.m, r.c
 	if rank := c.number("kv_lora_rank"); rank > 0 {
-		m.MLA = &MLA{QRank: c.number("q_lora_rank"), KVRank: rank, NoPE: need("qk_nope_head_dim", "qk_nope_head_dim"),
-			RoPE: c.number("qk_rope_head_dim"), V: need("v_head_dim", "v_head_dim")}
+		m.MLA = &MLA{QRank: c.number("q_lora_rank"), KVRank: rank, NoPE: r.need("qk_nope_head_dim", "qk_nope_head_dim"),
+			RoPE: c.number("qk_rope_head_dim"), V: r.need("v_head_dim", "v_head_dim")}
 		m.HeadDim = m.MLA.NoPE
 	}
 	m.MTP = c.number("num_nextn_predict_layers")
-	if m.Linear = linear; linear != nil {
+	if m.Linear != nil {
 		m.QGate, m.QKNorm = c.flag("attn_output_gate", true), true
 		m.SharedGate = m.SharedFFN > 0
 	}
+	return nil
+}
 
-	// Windows.
-	if w, has := c.num("sliding_window"); has && w > 0 &&
-		c.flag("use_sliding_window", kind != "qwen2" && kind != "qwen3" && !strings.HasPrefix(kind, "qwen")) {
-		m.Window = w
-		switch types := c.strings("layer_types"); {
-		case len(types) > 0:
-			for _, t := range types {
-				if t == "sliding_attention" || t == "chunked_attention" {
-					m.Windowed++
-				}
-			}
-		case kind == "gemma2" || kind == "gpt_oss":
-			m.Windowed = m.Layers / 2
-		case c.text("sliding_window_pattern") != "": // such as LLLG: L looks back over its window
-			p := c.text("sliding_window_pattern")
-			for i := range m.Layers {
-				if p[i%len(p)] == 'L' {
-					m.Windowed++
-				}
-			}
-		case c.number("sliding_window_pattern") > 0:
-			m.Windowed = m.Layers - m.Layers/c.number("sliding_window_pattern")
-		case strings.HasPrefix(kind, "gemma3"):
-			m.Windowed = m.Layers - m.Layers/6
-		case kind == "cohere2":
-			m.Windowed = m.Layers - m.Layers/4
-		case c.number("max_window_layers") > 0:
-			m.Windowed = max(m.Layers-c.number("max_window_layers"), 0)
-		default:
-			m.Windowed = m.Layers
-		}
+// windows is which layers look back over a window only.
+func (r *reader) windows() error {
+	m, c := r.m, r.c
+	if w, has := c.num("sliding_window"); has && w > 0 && c.flag("use_sliding_window", !wholeFamilies.has(r.kind)) {
+		m.Window, m.Windowed = w, r.windowed()
 	}
-	switch kind {
-	case "gpt_neo": // every second layer looks back over its window
-		if n := c.number("window_size"); n > 0 {
-			m.Window, m.Windowed = n, m.Layers/2
-		}
-	case "modernbert":
-		if n, every := c.number("local_attention"), c.number("global_attn_every_n_layers"); n > 0 && every > 0 {
-			m.Window, m.Windowed = n, m.Layers-(m.Layers+every-1)/every
-		}
-	}
+	r.ownWindows()
 	if n := c.number("index_topk"); n > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("attention over %d chosen tokens (index_topk) is priced as attention over all", n))
 	}
-	if n := c.number("attention_chunk_size"); n > 0 && strings.HasPrefix(kind, "llama4") {
-		m.Window, m.Windowed = n, m.Layers-m.Layers/4
+	return nil
+}
+
+// ownWindows are those of families that have a word of their own for them.
+func (r *reader) ownWindows() {
+	m, c := r.m, r.c
+	tokens, windowed := 0, 0
+	switch {
+	case r.kind == "gpt_neo": // every second layer looks back over its window
+		tokens, windowed = c.number("window_size"), m.Layers/2
+	case r.kind == "modernbert":
+		if every := c.number("global_attn_every_n_layers"); every > 0 {
+			tokens, windowed = c.number("local_attention"), m.Layers-(m.Layers+every-1)/every
+		}
+	case strings.HasPrefix(r.kind, "llama4"):
+		tokens, windowed = c.number("attention_chunk_size"), m.Layers-m.Layers/4
 	}
+	if tokens > 0 {
+		m.Window, m.Windowed = tokens, windowed
+	}
+}
+
+// windowed is how many layers have the window that the file names.
+func (r *reader) windowed() (n int) {
+	m, c := r.m, r.c
+	pattern, types := c.text("sliding_window_pattern"), c.strings("layer_types")
+	switch every := c.number("sliding_window_pattern"); {
+	case len(types) > 0:
+		for _, t := range types {
+			n += map[string]int{"sliding_attention": 1, "chunked_attention": 1}[t]
+		}
+		return n
+	case r.kind == "gemma2" || r.kind == "gpt_oss":
+		return m.Layers / 2
+	case pattern != "": // such as LLLG: L looks back over its window
+		for i := range m.Layers {
+			n += strings.Count(pattern[i%len(pattern):][:1], "L")
+		}
+		return n
+	case every > 0:
+		return m.Layers - m.Layers/every
+	case strings.HasPrefix(r.kind, "gemma3"):
+		return m.Layers - m.Layers/6
+	case r.kind == "cohere2":
+		return m.Layers - m.Layers/4
+	case c.number("max_window_layers") > 0:
+		return max(m.Layers-c.number("max_window_layers"), 0)
+	}
+	return m.Layers
+}
+
+// whole refuses sizes that are no whole numbers.
+func (r *reader) whole() error {
 	for _, k := range []string{"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size", "n_embd",
 		"n_layer", "n_head"} {
-		if raw, ok := c[k]; ok && string(raw) != "null" {
-			if _, ok := c.num(k); !ok {
-				return nil, fmt.Errorf("%s: model_type %s: %s is %s; want one whole number", name, kind, k, raw)
+		if raw, ok := r.c[k]; ok && string(raw) != "null" {
+			if _, ok := r.c.num(k); !ok {
+				return fmt.Errorf("%s: model_type %s: %s is %s; want one whole number", r.name, r.kind, k, raw)
 			}
 		}
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("%s: model_type %s: missing %s", name, kind, strings.Join(missing, ", "))
-	}
-	if err := m.Check(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: model_type %s", name, kind), err)
-	}
-	return m, nil
+	return nil
 }

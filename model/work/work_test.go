@@ -289,3 +289,13 @@ func TestFilesThatAreNoModel(t *testing.T) {
 		}
 	}
 }
+
+// A text_config that is null is none: the file describes the model itself.
+func TestNullTextConfig(t *testing.T) {
+	const file = `{"model_type":"llama","text_config":null,"tie_word_embeddings":true,"hidden_size":1024,"num_hidden_layers":24,
+		"num_attention_heads":16,"vocab_size":32000,"intermediate_size":4096}`
+	m, err := FromHF("x", []byte(file))
+	if err != nil || m.Layers != 24 || !m.Tied {
+		t.Errorf("%+v, %v", m, err)
+	}
+}

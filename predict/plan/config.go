@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -261,19 +262,8 @@ func readDeepSpeed(name string, data []byte) (*Config, error) {
 
 // deepspeed takes DeepSpeed's keys from a table.
 func (c *Config) deepspeed(m map[string]any) error {
-	if c.Dialect == "deepspeed" {
-		known := 0
-		for _, k := range deepspeedKeys {
-			if _, ok := m[k]; ok {
-				known++
-			}
-		}
-		if err := misspelt(m, deepspeedKeys); err != nil {
-			return err
-		}
-		if known == 0 {
-			return fmt.Errorf("no key of DeepSpeed is in it")
-		}
+	if err := c.isDeepSpeed(m); err != nil {
+		return err
 	}
 	for _, k := range []struct{ to, key string }{{"batch", "train_batch_size"}, {"micro", "train_micro_batch_size_per_gpu"},
 		{"accumulation", "gradient_accumulation_steps"}, {"cp", "sequence_parallel_size"}} {
@@ -284,10 +274,50 @@ func (c *Config) deepspeed(m map[string]any) error {
 	if c.Values["cp"] > 1 {
 		c.Context = "ulysses"
 	}
-	z := table(m, "zero_optimization")
 	if b, ok := m["zero_optimization"].(bool); ok { // the oldest spelling
 		c.Values["zero"] = b2i(b)
 	}
+	z := table(m, "zero_optimization")
+	if err := c.zeroStage(z); err != nil {
+		return err
+	}
+	c.zeroDetails(z)
+	if err := c.precision(m); err != nil {
+		return err
+	}
+	tp := table(m, "tensor_parallel")
+	for _, k := range []string{"autotp_size", "tp_size"} {
+		if err := c.set("tp", tp, k); err != nil {
+			return err
+		}
+	}
+	if err := c.set("pp", table(m, "pipeline"), "stages"); err != nil {
+		return err
+	}
+	if a, ok := m["activation_checkpointing"].(map[string]any); ok && c.Dialect == "deepspeed" {
+		if n, ok := number(a["number_checkpoints"]); ok && n > 0 || truthy(a["partition_activations"]) || truthy(a["cpu_checkpointing"]) {
+			c.Recompute = &work.Recompute{Full: true}
+		}
+	}
+	return nil
+}
+
+// isDeepSpeed refuses a file of DeepSpeed's own that has keys that are nearly right, or none at all.
+func (c *Config) isDeepSpeed(m map[string]any) error {
+	if c.Dialect != "deepspeed" {
+		return nil
+	}
+	if err := misspelt(m, deepspeedKeys); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(deepspeedKeys, func(k string) bool { _, ok := m[k]; return ok }) {
+		return fmt.Errorf("no key of DeepSpeed is in it")
+	}
+	return nil
+}
+
+// zeroStage is which state ZeRO shares, and whether its traffic overlaps.
+func (c *Config) zeroStage(z map[string]any) error {
 	if err := only("DeepSpeed", z, zeroKeys); err != nil {
 		return fmt.Errorf("zero_optimization: %w", err)
 	}
@@ -295,32 +325,25 @@ func (c *Config) deepspeed(m map[string]any) error {
 		return fmt.Errorf("zero_optimization: %w", err)
 	}
 	stage, said := c.Values["zero"]
-	if c.Dialect == "deepspeed" && !said {
-		stage = 0
-		c.Values["zero"] = 0
+	if c.Dialect == "deepspeed" {
+		c.Values["zero"] = stage
 	}
 	if stage < 0 || stage > 3 {
 		return fmt.Errorf("zero_optimization.stage is %d; want 0 to 3", stage)
 	}
+	on := stage == 3
 	if v, ok := z["overlap_comm"]; ok && v != "auto" {
-		on := truthy(v)
+		on, said = truthy(v), true
+	}
+	if said {
 		c.Overlap = &on
-	} else if said {
-		on := stage == 3
-		c.Overlap = &on
 	}
-	for _, k := range []string{"offload_optimizer", "offload_param"} {
-		if o, ok := z[k].(map[string]any); ok {
-			if d, _ := o["device"].(string); d != "" && d != "none" {
-				c.Offload = true
-				c.find("%s to %s: times of host memory and disks are rough", k, d)
-			}
-		}
-	}
-	if truthy(z["cpu_offload"]) {
-		c.Offload = true
-		c.find("cpu_offload is an old spelling of offload_optimizer")
-	}
+	return nil
+}
+
+// zeroDetails are where ZeRO keeps state, among how many ranks, and what of it is not modelled.
+func (c *Config) zeroDetails(z map[string]any) {
+	c.offload(z)
 	for _, old := range []string{"stage3_gather_fp16_weights_on_model_save", "cpu_offload_params"} {
 		if _, ok := z[old]; ok {
 			c.find("%s is an old spelling", old)
@@ -339,47 +362,49 @@ func (c *Config) deepspeed(m map[string]any) error {
 	if n, ok := number(z["reduce_bucket_size"]); ok && n > 1e9 {
 		c.find("reduce_bucket_size is %d elements, not bytes: about %.0f GB while gradients are reduced", n, 4.5*float64(n)/1e9)
 	}
-	enabled := func(key string) (bool, bool) {
-		t, ok := m[key].(map[string]any)
-		if !ok {
-			return false, false
+}
+
+// offload is which state lives in host memory or on disks.
+func (c *Config) offload(z map[string]any) {
+	for _, k := range []string{"offload_optimizer", "offload_param"} {
+		if d, _ := table(z, k)["device"].(string); d != "" && d != "none" {
+			c.Offload = true
+			c.find("%s to %s: times of host memory and disks are rough", k, d)
 		}
-		if s, ok := t["enabled"].(string); ok && s == "auto" {
+	}
+	if truthy(z["cpu_offload"]) {
+		c.Offload = true
+		c.find("cpu_offload is an old spelling of offload_optimizer")
+	}
+}
+
+// precision is which types DeepSpeed computes and sums in.
+func (c *Config) precision(m map[string]any) error {
+	enabled := func(key string) (on, said bool) {
+		t, ok := m[key].(map[string]any)
+		if s, _ := t["enabled"].(string); !ok || s == "auto" {
 			return false, false
 		}
 		return truthy(t["enabled"]), true
 	}
 	bf, bfSaid := enabled("bf16")
-	if b2, ok2 := enabled("bfloat16"); ok2 {
-		bf, bfSaid = b2, ok2
+	if on, said := enabled("bfloat16"); said {
+		bf, bfSaid = on, said
 	}
 	fp, fpSaid := enabled("fp16")
-	switch {
-	case bf && fp:
+	if bf && fp {
 		return fmt.Errorf("bf16 and fp16 are both enabled; DeepSpeed takes one")
-	case bf:
-		c.Dtype = "bf16"
-	case fp:
-		c.Dtype = "fp16"
-	case bfSaid && fpSaid:
-		c.Dtype = "fp32"
+	}
+	for _, t := range []struct {
+		name string
+		on   bool
+	}{{"fp32", bfSaid && fpSaid}, {"fp16", fp}, {"bf16", bf}} {
+		if t.on {
+			c.Dtype = t.name
+		}
 	}
 	if g, _ := table(m, "data_types")["grad_accum_dtype"].(string); g == "fp32" {
 		c.Grad = "fp32"
-	}
-	tp := table(m, "tensor_parallel")
-	for _, k := range []string{"autotp_size", "tp_size"} {
-		if err := c.set("tp", tp, k); err != nil {
-			return err
-		}
-	}
-	if err := c.set("pp", table(m, "pipeline"), "stages"); err != nil {
-		return err
-	}
-	if a, ok := m["activation_checkpointing"].(map[string]any); ok && c.Dialect == "deepspeed" {
-		if n, ok := number(a["number_checkpoints"]); ok && n > 0 || truthy(a["partition_activations"]) || truthy(a["cpu_checkpointing"]) {
-			c.Recompute = &work.Recompute{Full: true}
-		}
 	}
 	return nil
 }
@@ -706,191 +731,213 @@ type Given struct {
 // asked for, all at once; what contradicts itself is an error.
 func (c *Config) Layout(m *work.Model, gpus int, g Given) (Layout, error) {
 	l := Default(c.Framework)
-	l.ZeRO = 0
-	var missing []string
-	get := func(key string, otherwise int) int {
-		if v, ok := c.Values[key]; ok {
-			return v
-		}
-		return otherwise
+	if err := c.degrees(&l, gpus); err != nil {
+		return l, err
 	}
-	l.TP, l.CP, l.PP, l.EP = get("tp", 1), get("cp", 1), get("pp", 1), get("ep", 1)
+	if err := c.stages(&l, m.Layers); err != nil {
+		return l, err
+	}
+	l.ETP = c.expertTensor(&l, m)
+	if err := c.mesh(&l, gpus); err != nil {
+		return l, err
+	}
+	missing, err := c.batches(&l, g)
+	if err != nil {
+		return l, err
+	}
+	if l.Seq = cmp.Or(max(g.Seq, 0), c.get("seq", 0)); l.Seq == 0 {
+		missing = append(missing, "--seq TOKENS")
+	}
+	if l.Dtype = cmp.Or(g.Dtype, c.Dtype); l.Dtype == "" {
+		missing = append(missing, "--dtype TYPE")
+		l.Dtype = "bf16"
+	}
+	c.flags(&l, m)
+	if len(missing) > 0 {
+		return l, fmt.Errorf("the file does not say everything; add %s", strings.Join(missing, ", "))
+	}
+	return l, l.Check(m, gpus)
+}
+
+// get is a value, or another one where the file has none.
+func (c *Config) get(key string, otherwise int) int {
+	if v, ok := c.Values[key]; ok {
+		return v
+	}
+	return otherwise
+}
+
+// degrees are how many ranks share the parts of a model, and how many copies of it there are.
+func (c *Config) degrees(l *Layout, gpus int) error {
 	for _, x := range []struct {
 		name string
-		at   *int
+		to   *int
 	}{{"tp", &l.TP}, {"cp", &l.CP}, {"pp", &l.PP}, {"ep", &l.EP}} {
-		if *x.at == 0 {
-			*x.at = 1 // gpt-neox writes 0 for none
-		}
-		if *x.at < 0 {
-			return l, fmt.Errorf("%s is %d; it must be at least 1", x.name, *x.at)
+		*x.to = cmp.Or(c.get(x.name, 1), 1) // gpt-neox writes 0 for none
+		if *x.to < 0 {
+			return fmt.Errorf("%s is %d; it must be at least 1", x.name, *x.to)
 		}
 	}
 	if gpus <= 0 {
-		return l, fmt.Errorf("the number of GPUs is not in the file; say --gpus")
+		return fmt.Errorf("the number of GPUs is not in the file; say --gpus")
 	}
 	if c.GPUs > 0 && c.GPUs != gpus {
 		c.find("the file is for %d GPUs, the plan for %d", c.GPUs, gpus)
 	}
-	rest := l.TP * l.CP * l.PP
-	if gpus%rest != 0 {
-		return l, fmt.Errorf("%d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", gpus, l.TP, l.CP, l.PP, rest)
-	}
-	l.DP = gpus / rest
-	l.ZeRO = get("zero", l.ZeRO)
-	l.Schedule = schedule.OneFOneB
-	if c.Schedule != "" {
-		l.Schedule = c.Schedule
-	}
-	l.VPP, l.FirstLess, l.LastLess = get("vpp", 1), get("first-less", 0), get("last-less", 0)
+	l.ZeRO = c.get("zero", 0)
+	return l.fill(gpus)
+}
+
+// stages are how a pipeline cuts the layers, and in which order it works.
+func (c *Config) stages(l *Layout, layers int) error {
+	l.Schedule = cmp.Or(c.Schedule, schedule.OneFOneB)
+	l.VPP, l.FirstLess, l.LastLess = c.get("vpp", 1), c.get("first-less", 0), c.get("last-less", 0)
 	if c.Chunks != nil {
-		if err := l.cutAs(c.Chunks, m.Layers); err != nil {
-			return l, err
+		if err := l.cutAs(c.Chunks, layers); err != nil {
+			return err
 		}
 	}
-	if n := get("layers-per-chunk", 0); n > 0 && l.PP > 1 {
-		counted := m.Layers + l.FirstLess + l.LastLess
+	if l.PP == 1 {
+		l.VPP, l.Schedule = 1, schedule.OneFOneB
+		return nil
+	}
+	if n := c.get("layers-per-chunk", 0); n > 0 {
+		counted := layers + l.FirstLess + l.LastLess
 		if counted%(l.PP*n) != 0 {
-			return l, fmt.Errorf("%d layers a chunk do not divide %d layers over pp %d", n, counted, l.PP)
+			return fmt.Errorf("%d layers a chunk do not divide %d layers over pp %d", n, counted, l.PP)
 		}
 		l.VPP = counted / l.PP / n
 	}
-	if l.PP == 1 {
-		l.VPP = 1
-		l.Schedule = schedule.OneFOneB
-	} else if l.Schedule == schedule.Interleaved && l.VPP == 1 {
+	c.order(l)
+	return nil
+}
+
+// order is the schedule that goes with the chunks.
+func (c *Config) order(l *Layout) {
+	switch {
+	case l.Schedule == schedule.Interleaved && l.VPP == 1:
 		l.VPP = 2
 		c.find("%s says nothing of chunks a rank: 2 are taken", l.Schedule)
-	}
-	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
+	case l.Schedule == schedule.OneFOneB && l.VPP > 1:
 		l.Schedule = schedule.Interleaved
-	}
-	if l.Schedule == schedule.ZBV {
+	case l.Schedule == schedule.ZBV:
 		l.VPP = 2
 	}
-	l.ETP = get("etp", 0)
-	switch {
-	case l.EP == 1 && (l.ETP == 0 || m.Experts == 0):
-		l.ETP = l.TP
-	case l.ETP == 0 && c.Framework == Megatron:
-		l.ETP = l.TP
-	case l.ETP == 0:
-		l.ETP = 1
+}
+
+// expertTensor is how many tensor parallel ranks an expert has.
+func (c *Config) expertTensor(l *Layout, m *work.Model) int {
+	n := c.get("etp", 0)
+	if l.EP == 1 && m.Experts == 0 || n == 0 && (l.EP == 1 || c.Framework == Megatron) {
+		return l.TP
 	}
-	// A mesh of replicas and shards (torchtitan, Accelerate) leaves context parallel ranks out of the count; all of them share.
-	shard, mesh := get("shard", 0), get("replicate", 0) > 0
-	if mesh && shard > 0 {
+	return cmp.Or(n, 1)
+}
+
+// mesh is how many data ranks share the state. A mesh of replicas and shards (torchtitan, Accelerate) leaves context parallel ranks out
+// of the count; all of them share.
+func (c *Config) mesh(l *Layout, gpus int) error {
+	ranks, shard, replicas := l.DP*l.CP, c.get("shard", 0), c.get("replicate", 0)
+	mesh := replicas > 0 && shard > 0
+	if mesh {
 		shard *= l.CP
 	}
-	if shard > 1 && shard < l.DP*l.CP {
+	if shard > 1 && shard < ranks {
 		l.Shard = shard
 	}
-	if r := get("replicate", 1); r > 1 {
-		if l.DP*l.CP%r != 0 {
-			return l, fmt.Errorf("%d replicas do not divide %d data ranks", r, l.DP*l.CP)
+	if replicas > 1 {
+		if ranks%replicas != 0 {
+			return fmt.Errorf("%d replicas do not divide %d data ranks", replicas, ranks)
 		}
-		l.Shard = l.DP * l.CP / r
+		l.Shard = ranks / replicas
 	}
-	if mesh && shard > 0 && shard*get("replicate", 1) != l.DP*l.CP {
-		return l, fmt.Errorf("shard %d x replicate %d is not the %d data ranks that %d GPUs leave", shard/l.CP, get("replicate", 1), l.DP, gpus)
+	if mesh && shard*replicas != ranks {
+		return fmt.Errorf("shard %d x replicate %d is not the %d data ranks that %d GPUs leave", shard/l.CP, replicas, l.DP, gpus)
 	}
-	// Batches: any two of batch, micro-batch and accumulation fix the third.
-	batch, micro, acc := get("batch", 0), get("micro", 0), get("accumulation", 0)
+	return nil
+}
+
+// batches are the batch and the micro-batch: any two of these and accumulation fix the third. What the file leaves open is missing.
+func (c *Config) batches(l *Layout, g Given) (missing []string, err error) {
+	batch, micro, acc := c.get("batch", 0), c.get("micro", 0), c.get("accumulation", 0)
 	if g.Batch > 0 {
 		if batch > 0 && batch != g.Batch {
 			c.find("--batch %d stands instead of the file's %d", g.Batch, batch)
 		}
-		batch = g.Batch
-		acc = 0
+		batch, acc = g.Batch, 0
 	}
 	if g.Micro > 0 {
 		micro = g.Micro
 	}
 	if c.Local > 0 { // torchtitan: of a data rank; a pipeline cuts it into micro-batches
-		if batch == 0 {
-			batch = c.Local * l.DP
-		}
-		if l.PP == 1 {
+		batch = cmp.Or(batch, c.Local*l.DP)
+		if micro = cmp.Or(micro, 1); l.PP == 1 {
 			micro = c.Local
-		} else if micro == 0 {
-			micro = 1
 		}
 	}
-	switch {
-	case batch > 0 && micro > 0:
-		if batch%(micro*l.DP) != 0 {
-			return l, fmt.Errorf("batch %d is not a multiple of micro-batch %d x %d data ranks = %d", batch, micro, l.DP, micro*l.DP)
-		}
-		if acc > 0 && batch != micro*acc*l.DP {
-			return l, fmt.Errorf("batch sizes contradict one another: %d is not micro-batch %d x accumulation %d x %d data ranks = %d",
-				batch, micro, acc, l.DP, micro*acc*l.DP)
-		}
-	case batch > 0 && acc > 0:
-		if batch%(acc*l.DP) != 0 {
-			return l, fmt.Errorf("batch %d is not a multiple of accumulation %d x %d data ranks", batch, acc, l.DP)
-		}
-		micro = batch / (acc * l.DP)
-	case micro > 0 && acc > 0:
-		batch = micro * acc * l.DP
-	default:
-		if batch == 0 {
-			missing = append(missing, "--batch SEQUENCES")
-		}
-		if micro == 0 {
-			missing = append(missing, "--micro SEQUENCES (of a micro-batch)")
-		}
+	if acc > 0 {
+		batch, micro, err = third(batch, micro, acc, l.DP)
+	} else if batch > 0 && micro > 0 {
+		err = contradict(batch, micro, 0, l.DP)
+	}
+	if batch == 0 {
+		missing = append(missing, "--batch SEQUENCES")
+	}
+	if micro == 0 {
+		missing = append(missing, "--micro SEQUENCES (of a micro-batch)")
 	}
 	l.Batch, l.Micro = batch, max(micro, 1)
-	l.Seq = get("seq", 0)
-	if g.Seq > 0 {
-		l.Seq = g.Seq
+	return missing, err
+}
+
+// third finds the batch or the micro-batch, of which one may be 0, by accumulation.
+func third(batch, micro, acc, dp int) (int, int, error) {
+	switch {
+	case batch > 0 && micro > 0:
+		return batch, micro, contradict(batch, micro, acc, dp)
+	case batch > 0 && batch%(acc*dp) != 0:
+		return batch, micro, fmt.Errorf("batch %d is not a multiple of accumulation %d x %d data ranks", batch, acc, dp)
+	case batch > 0:
+		micro = batch / (acc * dp)
+	case micro > 0:
+		batch = micro * acc * dp
 	}
-	if l.Seq == 0 {
-		missing = append(missing, "--seq TOKENS")
+	return batch, micro, nil
+}
+
+// contradict is why a batch is not that of its parts. acc is 0 where it is not known.
+func contradict(batch, micro, acc, dp int) error {
+	if batch%(micro*dp) != 0 {
+		return fmt.Errorf("batch %d is not a multiple of micro-batch %d x %d data ranks = %d", batch, micro, dp, micro*dp)
 	}
-	l.Dtype = c.Dtype
-	if g.Dtype != "" {
-		l.Dtype = g.Dtype
+	if acc > 0 && batch != micro*acc*dp {
+		return fmt.Errorf("batch sizes contradict one another: %d is not micro-batch %d x accumulation %d x %d data ranks = %d",
+			batch, micro, acc, dp, micro*acc*dp)
 	}
-	if l.Dtype == "" {
-		missing = append(missing, "--dtype TYPE")
-		l.Dtype = "bf16"
-	}
-	if c.Grad != "" {
-		l.Grad = c.Grad
-	}
+	return nil
+}
+
+// flags are what the file says of types, recompute and overlap. The rest is the framework's default.
+func (c *Config) flags(l *Layout, m *work.Model) {
+	l.Grad, l.Context, l.Phase = cmp.Or(c.Grad, l.Grad), cmp.Or(c.Context, l.Context), cmp.Or(c.Phase, l.Phase)
 	if c.Recompute != nil {
 		l.Recompute = *c.Recompute
 	}
-	if c.Context != "" {
-		l.Context = c.Context
-	}
-	if c.Sequence != nil {
-		l.Sequence = *c.Sequence
+	usual := l.Sequence
+	for _, x := range []struct {
+		to   *bool
+		said *bool
+	}{{&l.Sequence, c.Sequence}, {&l.Overlap, c.Overlap}, {&l.TPOverlap, c.TPOverlap}, {&l.DPOverlap, c.DPOverlap}, {&l.Flash, c.Flash}} {
+		if x.said != nil {
+			*x.to = *x.said
+		}
 	}
 	if l.TP == 1 {
-		l.Sequence = Default(c.Framework).Sequence
+		l.Sequence = usual
 	}
-	if c.Overlap != nil {
-		l.Overlap = *c.Overlap
-	}
-	if c.TPOverlap != nil {
-		l.TPOverlap = *c.TPOverlap || l.TP == 1 || !l.Sequence
+	if l.TP == 1 || !l.Sequence { // nothing to overlap
+		l.TPOverlap = l.TPOverlap || c.TPOverlap != nil
 	}
 	l.EPOverlap = c.EPOverlap && l.mayHideExperts()
-	if c.DPOverlap != nil {
-		l.DPOverlap = *c.DPOverlap
-	}
-	l.Blocking = c.Blocking
-	if c.Flash != nil {
-		l.Flash = *c.Flash
-	}
-	if c.Phase != "" {
-		l.Phase = c.Phase
-	}
-	l.Offload, l.Looped, l.Dropout = c.Offload, c.Looped && m.Experts > 0, c.Dropout
-	if len(missing) > 0 {
-		return l, fmt.Errorf("the file does not say everything; add %s", strings.Join(missing, ", "))
-	}
-	return l, l.Check(m, gpus)
+	l.Blocking, l.Offload, l.Looped, l.Dropout = c.Blocking, c.Offload, c.Looped && m.Experts > 0, c.Dropout
 }

@@ -67,7 +67,7 @@ func (l Layout) differ(other Layout) map[string]bool {
 	}
 	a, b := split(l), split(other)
 	out := map[string]bool{}
-	for _, k := range keys {
+	for _, k := range keys() {
 		if a[k] != b[k] {
 			out[k] = true
 		}
@@ -78,7 +78,7 @@ func (l Layout) differ(other Layout) map[string]bool {
 // cannot lists what a dialect has no words for.
 func cannot(dialect string, l Layout, rules map[string]bool) error {
 	var bad []string
-	for _, k := range keys {
+	for _, k := range keys() {
 		if rules[k] {
 			bad = append(bad, k)
 		}

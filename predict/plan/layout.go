@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -107,10 +109,118 @@ func Default(f Framework) Layout {
 	return l
 }
 
-// known keys of ParseLayout, in the order in which String writes them.
-var keys = []string{"tp", "cp", "pp", "vpp", "dp", "ep", "etp", "shard", "sp", "cp-kind", "zero", "schedule", "first-less", "last-less",
-	"micro", "batch", "seq", "recompute", "dtype", "grad", "phase", "overlap", "tp-overlap", "ep-overlap", "dp-overlap", "p2p", "flash",
-	"loss", "dropout", "experts", "imbalance", "offload"}
+// A setting is a key of ParseLayout and how its value is read.
+type setting struct {
+	key  string
+	read func(l *Layout, value string) error
+}
+
+// settings are what ParseLayout knows, in the order in which String writes them.
+var settings = []setting{
+	atLeast("tp", 1, func(l *Layout) *int { return &l.TP }),
+	atLeast("cp", 1, func(l *Layout) *int { return &l.CP }),
+	atLeast("pp", 1, func(l *Layout) *int { return &l.PP }),
+	atLeast("vpp", 1, func(l *Layout) *int { return &l.VPP }),
+	atLeast("dp", 1, func(l *Layout) *int { return &l.DP }),
+	atLeast("ep", 1, func(l *Layout) *int { return &l.EP }),
+	atLeast("etp", 1, func(l *Layout) *int { return &l.ETP }),
+	atLeast("shard", 0, func(l *Layout) *int { return &l.Shard }),
+	truth("sp", func(l *Layout) *bool { return &l.Sequence }),
+	oneOf("cp-kind", func(l *Layout) *string { return &l.Context }, "ring", "ulysses", "gather"),
+	{"zero", readZeRO},
+	{"schedule", func(l *Layout, value string) (err error) { l.Schedule, err = schedule.ParseKind(value); return err }},
+	atLeast("first-less", 0, func(l *Layout) *int { return &l.FirstLess }),
+	atLeast("last-less", 0, func(l *Layout) *int { return &l.LastLess }),
+	atLeast("micro", 1, func(l *Layout) *int { return &l.Micro }),
+	atLeast("batch", 1, func(l *Layout) *int { return &l.Batch }),
+	atLeast("seq", 1, func(l *Layout) *int { return &l.Seq }),
+	{"recompute", func(l *Layout, value string) (err error) { l.Recompute, err = work.ParseRecompute(value); return err }},
+	oneOf("dtype", func(l *Layout) *string { return &l.Dtype }, "bf16", "fp16", "fp32", "fp8", "mxfp8", "fp8block", "nvfp4"),
+	oneOf("grad", func(l *Layout) *string { return &l.Grad }, "fp32", "bf16"),
+	oneOf("phase", func(l *Layout) *string { return &l.Phase }, "pretrain", "sft", "lora"),
+	truth("overlap", func(l *Layout) *bool { return &l.Overlap }),
+	truth("tp-overlap", func(l *Layout) *bool { return &l.TPOverlap }),
+	truth("ep-overlap", func(l *Layout) *bool { return &l.EPOverlap }),
+	truth("dp-overlap", func(l *Layout) *bool { return &l.DPOverlap }),
+	either("p2p", "overlap", "blocking", func(l *Layout) *bool { return &l.Blocking }),
+	truth("flash", func(l *Layout) *bool { return &l.Flash }),
+	either("loss", "plain", "fused", func(l *Layout) *bool { return &l.FusedLoss }),
+	truth("dropout", func(l *Layout) *bool { return &l.Dropout }),
+	either("experts", "grouped", "looped", func(l *Layout) *bool { return &l.Looped }),
+	{"imbalance", readImbalance},
+	truth("offload", func(l *Layout) *bool { return &l.Offload }),
+}
+
+// atLeast is a number from least on.
+func atLeast(key string, least int, of func(*Layout) *int) setting {
+	return setting{key, func(l *Layout, value string) (err error) {
+		to := of(l)
+		if *to, err = strconv.Atoi(value); err != nil || *to < least || *to > 1<<26 {
+			return fmt.Errorf("%s is %q; want a number from %d on", key, value, least)
+		}
+		return nil
+	}}
+}
+
+// truth is on or off.
+func truth(key string, of func(*Layout) *bool) setting {
+	return setting{key, func(l *Layout, value string) (err error) {
+		switch value {
+		case "on", "yes":
+			*of(l) = true
+		case "off", "no":
+			*of(l) = false
+		default:
+			if *of(l), err = strconv.ParseBool(value); err != nil {
+				return fmt.Errorf("%s is %q; want on or off", key, value)
+			}
+		}
+		return nil
+	}}
+}
+
+// oneOf is one of some words.
+func oneOf(key string, of func(*Layout) *string, words ...string) setting {
+	return setting{key, func(l *Layout, value string) error {
+		to := of(l)
+		if *to = strings.ToLower(value); !slices.Contains(words, *to) {
+			return fmt.Errorf("%s is %q; known: %s", key, value, strings.Join(words, ", "))
+		}
+		return nil
+	}}
+}
+
+// either is one of two words, of which the second is true.
+func either(key, no, yes string, of func(*Layout) *bool) setting {
+	return setting{key, func(l *Layout, value string) error {
+		var word string
+		if err := oneOf(key, func(*Layout) *string { return &word }, no, yes).read(l, value); err != nil {
+			return err
+		}
+		*of(l) = word == yes
+		return nil
+	}}
+}
+
+func readZeRO(l *Layout, value string) error {
+	if err := atLeast("zero", 0, func(l *Layout) *int { return &l.ZeRO }).read(l, value); err != nil {
+		return err
+	}
+	if l.ZeRO > 3 {
+		return fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
+	}
+	return nil
+}
+
+func readImbalance(l *Layout, value string) (err error) {
+	if l.Imbalance, err = strconv.ParseFloat(value, 64); err != nil || !(l.Imbalance >= 1 && l.Imbalance <= 1000) {
+		return fmt.Errorf("imbalance is %q; want how many times the mean the fullest rank has, such as 1.2", value)
+	}
+	return nil
+}
+
+// otherNames are what other tools call keys of ParseLayout.
+var otherNames = map[string]string{"mbs": "micro", "micro-batch": "micro", "gbs": "batch", "global-batch": "batch", "etensor": "etp"}
 
 // ParseLayout reads tp=8,pp=4,dp=16,... What is not said is as in Default; dp follows from gpus where that
 // is above 0. An unknown key is answered with the known ones.
@@ -120,228 +230,87 @@ func ParseLayout(s string, f Framework, gpus int) (Layout, error) {
 	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
 		key, value, ok := strings.Cut(word, "=")
 		key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
-		switch key {
-		case "mbs", "micro-batch":
-			key = "micro"
-		case "gbs", "global-batch":
-			key = "batch"
-		case "etensor":
-			key = "etp"
-		}
-		if !ok || !slices.Contains(keys, key) {
-			return l, fmt.Errorf("layout %q: %q; want KEY=VALUE with keys of %s", s, word, strings.Join(keys, ", "))
+		key = cmp.Or(otherNames[key], key)
+		at := slices.IndexFunc(settings, func(x setting) bool { return x.key == key })
+		if !ok || at < 0 {
+			return l, fmt.Errorf("layout %q: %q; want KEY=VALUE with keys of %s", s, word, strings.Join(keys(), ", "))
 		}
 		if given[key] {
 			return l, fmt.Errorf("layout %q: %s is given twice", s, key)
 		}
 		given[key] = true
-		var err error
-		number := func(to *int, least int) {
-			if *to, err = strconv.Atoi(value); err != nil || *to < least || *to > 1<<26 {
-				err = fmt.Errorf("%s is %q; want a number from %d on", key, value, least)
-			}
-		}
-		truth := func(to *bool) {
-			if *to, err = strconv.ParseBool(map[string]string{"on": "true", "off": "false", "yes": "true", "no": "false"}[value]); err != nil {
-				if *to, err = strconv.ParseBool(value); err != nil {
-					err = fmt.Errorf("%s is %q; want on or off", key, value)
-				}
-			}
-		}
-		choice := func(to *string, names ...string) {
-			if *to = strings.ToLower(value); !slices.Contains(names, *to) {
-				err = fmt.Errorf("%s is %q; known: %s", key, value, strings.Join(names, ", "))
-			}
-		}
-		switch key {
-		case "tp":
-			number(&l.TP, 1)
-		case "cp":
-			number(&l.CP, 1)
-		case "pp":
-			number(&l.PP, 1)
-		case "vpp":
-			number(&l.VPP, 1)
-		case "dp":
-			number(&l.DP, 1)
-		case "ep":
-			number(&l.EP, 1)
-		case "etp":
-			number(&l.ETP, 1)
-		case "shard":
-			number(&l.Shard, 0)
-		case "micro":
-			number(&l.Micro, 1)
-		case "batch":
-			number(&l.Batch, 1)
-		case "seq":
-			number(&l.Seq, 1)
-		case "first-less":
-			number(&l.FirstLess, 0)
-		case "last-less":
-			number(&l.LastLess, 0)
-		case "zero":
-			if number(&l.ZeRO, 0); err == nil && l.ZeRO > 3 {
-				err = fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
-			}
-		case "sp":
-			truth(&l.Sequence)
-		case "overlap":
-			truth(&l.Overlap)
-		case "tp-overlap":
-			truth(&l.TPOverlap)
-		case "ep-overlap":
-			truth(&l.EPOverlap)
-		case "dp-overlap":
-			truth(&l.DPOverlap)
-		case "p2p":
-			how := "overlap"
-			choice(&how, "overlap", "blocking")
-			l.Blocking = how == "blocking"
-		case "loss":
-			how := "plain"
-			choice(&how, "plain", "fused")
-			l.FusedLoss = how == "fused"
-		case "flash":
-			truth(&l.Flash)
-		case "experts":
-			how := "grouped"
-			choice(&how, "grouped", "looped")
-			l.Looped = how == "looped"
-		case "imbalance":
-			if l.Imbalance, err = strconv.ParseFloat(value, 64); err != nil || !(l.Imbalance >= 1 && l.Imbalance <= 1000) {
-				err = fmt.Errorf("imbalance is %q; want how many times the mean the fullest rank has, such as 1.2", value)
-			}
-		case "dropout":
-			truth(&l.Dropout)
-		case "offload":
-			truth(&l.Offload)
-		case "cp-kind":
-			choice(&l.Context, "ring", "ulysses", "gather")
-		case "schedule":
-			l.Schedule, err = schedule.ParseKind(value)
-		case "recompute":
-			l.Recompute, err = work.ParseRecompute(value)
-		case "dtype":
-			choice(&l.Dtype, "bf16", "fp16", "fp32", "fp8", "mxfp8", "fp8block", "nvfp4")
-		case "grad":
-			choice(&l.Grad, "fp32", "bf16")
-		case "phase":
-			choice(&l.Phase, "pretrain", "sft", "lora")
-		}
-		if err != nil {
+		if err := settings[at].read(&l, value); err != nil {
 			return l, fmt.Errorf("layout %q: %w", s, err)
 		}
 	}
+	if err := l.complete(given, gpus); err != nil {
+		return l, fmt.Errorf("layout %q: %w", s, err)
+	}
+	return l, nil
+}
+
+func keys() (list []string) {
+	for _, x := range settings {
+		list = append(list, x.key)
+	}
+	return list
+}
+
+// fill makes as many copies of the model as there are GPUs for.
+func (l *Layout) fill(gpus int) error {
+	rest := l.TP * l.CP * l.PP
+	if gpus%rest != 0 {
+		return fmt.Errorf("%d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", gpus, l.TP, l.CP, l.PP, rest)
+	}
+	l.DP = gpus / rest
+	return nil
+}
+
+// complete is what follows from the keys that were given.
+func (l *Layout) complete(given map[string]bool, gpus int) error {
 	if l.VPP > 1 && l.Schedule == schedule.OneFOneB {
 		l.Schedule = schedule.Interleaved
 	}
 	if l.Schedule == schedule.Interleaved && l.PP > 1 && l.VPP == 1 {
-		return l,
-			fmt.Errorf("layout %q: schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b",
-				s)
+		return errors.New(
+			"schedule=interleaved needs vpp, the chunks of layers that a pipeline rank holds, such as vpp=2; with one chunk it is 1f1b")
 	}
 	if l.Schedule == schedule.ZBV && !given["vpp"] {
 		l.VPP = 2
 	}
 	if !given["dp"] && gpus > 0 {
-		if rest := l.TP * l.CP * l.PP; gpus%rest == 0 {
-			l.DP = gpus / rest
-		} else {
-			return l, fmt.Errorf("layout %q: %d GPUs are not a multiple of tp %d x cp %d x pp %d = %d", s, gpus, l.TP, l.CP, l.PP, rest)
+		if err := l.fill(gpus); err != nil {
+			return err
 		}
 	}
-	if l.ETP == 0 {
-		l.ETP = 1
-		if l.EP == 1 {
-			l.ETP = l.TP
-		}
+	if l.EP == 1 {
+		l.ETP = cmp.Or(l.ETP, l.TP)
 	}
-	return l, nil
+	l.ETP = cmp.Or(l.ETP, 1)
+	return nil
 }
 
 func (l Layout) String() string {
-	on := func(b bool) string {
-		if b {
-			return "on"
-		}
-		return "off"
-	}
+	onOff := map[bool]string{true: "on", false: "off"}
 	var parts []string
-	put := func(key string, v any) { parts = append(parts, fmt.Sprintf("%s=%v", key, v)) }
-	put("tp", l.TP)
-	put("cp", l.CP)
-	put("pp", l.PP)
-	if l.VPP > 1 {
-		put("vpp", l.VPP)
-	}
-	put("dp", l.DP)
-	put("ep", l.EP)
-	if l.EP > 1 || l.ETP != l.TP {
-		put("etp", l.ETP)
-	}
-	if l.Shard > 0 {
-		put("shard", l.Shard)
-	}
-	if l.TP > 1 {
-		put("sp", on(l.Sequence))
-	}
-	if l.CP > 1 && l.Context != "ring" {
-		put("cp-kind", l.Context)
-	}
-	put("zero", l.ZeRO)
-	put("schedule", l.Schedule)
-	if l.FirstLess > 0 {
-		put("first-less", l.FirstLess)
-	}
-	if l.LastLess > 0 {
-		put("last-less", l.LastLess)
-	}
-	put("micro", l.Micro)
-	if l.Batch > 0 {
-		put("batch", l.Batch)
-	}
-	if l.Seq > 0 {
-		put("seq", l.Seq)
-	}
-	put("recompute", l.Recompute)
-	put("dtype", l.Dtype)
-	put("grad", l.Grad)
-	if l.Phase != "pretrain" {
-		put("phase", l.Phase)
-	}
-	if !l.Overlap {
-		put("overlap", "off")
-	}
-	if !l.TPOverlap {
-		put("tp-overlap", "off")
-	}
-	if l.EPOverlap {
-		put("ep-overlap", "on")
-	}
-	if !l.DPOverlap {
-		put("dp-overlap", "off")
-	}
-	if l.Blocking {
-		put("p2p", "blocking")
-	}
-	if !l.Flash {
-		put("flash", "off")
-	}
-	if l.FusedLoss {
-		put("loss", "fused")
-	}
-	if l.Dropout {
-		put("dropout", "on")
-	}
-	if l.Looped {
-		put("experts", "looped")
-	}
-	if l.Imbalance > 1 {
-		put("imbalance", l.Imbalance)
-	}
-	if l.Offload {
-		put("offload", "on")
+	for _, x := range []struct {
+		key   string
+		value any
+		said  bool // what is not said is as ParseLayout takes it
+	}{
+		{"tp", l.TP, true}, {"cp", l.CP, true}, {"pp", l.PP, true}, {"vpp", l.VPP, l.VPP > 1}, {"dp", l.DP, true}, {"ep", l.EP, true},
+		{"etp", l.ETP, l.EP > 1 || l.ETP != l.TP}, {"shard", l.Shard, l.Shard > 0}, {"sp", onOff[l.Sequence], l.TP > 1},
+		{"cp-kind", l.Context, l.CP > 1 && l.Context != "ring"}, {"zero", l.ZeRO, true}, {"schedule", l.Schedule, true},
+		{"first-less", l.FirstLess, l.FirstLess > 0}, {"last-less", l.LastLess, l.LastLess > 0}, {"micro", l.Micro, true},
+		{"batch", l.Batch, l.Batch > 0}, {"seq", l.Seq, l.Seq > 0}, {"recompute", l.Recompute, true}, {"dtype", l.Dtype, true},
+		{"grad", l.Grad, true}, {"phase", l.Phase, l.Phase != "pretrain"}, {"overlap", "off", !l.Overlap}, {"tp-overlap", "off", !l.TPOverlap},
+		{"ep-overlap", "on", l.EPOverlap}, {"dp-overlap", "off", !l.DPOverlap}, {"p2p", "blocking", l.Blocking}, {"flash", "off", !l.Flash},
+		{"loss", "fused", l.FusedLoss}, {"dropout", "on", l.Dropout}, {"experts", "looped", l.Looped},
+		{"imbalance", l.Imbalance, l.Imbalance > 1}, {"offload", "on", l.Offload},
+	} {
+		if x.said {
+			parts = append(parts, fmt.Sprintf("%s=%v", x.key, x.value))
+		}
 	}
 	return strings.Join(parts, ",")
 }

@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -326,183 +329,11 @@ func readMegatronYAML(name string, data []byte) (*Config, error) {
 func (a args) config(name string) (*Config, error) {
 	c := newConfig("megatron", Megatron)
 	c.args = a
-	wrong := func(format string, v ...any) (*Config, error) {
-		return nil, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, v...))
-	}
-	for _, other := range []struct{ key, what string }{{"encoder-num-layers", "an encoder and a decoder"},
-		{"decoder-num-layers", "an encoder and a decoder"}, {"hybrid-layer-pattern", "layers of Mamba"},
-		{"hybrid-override-pattern", "layers of Mamba"}, {"is-hybrid-model", "layers of Mamba"}} {
-		if _, ok := a[other.key]; ok {
-			return wrong("--%s: the model has %s; only decoders of transformer layers can be planned", other.key, other.what)
+	for _, read := range []func(args) error{refuseOthers, refuseMisspelt, c.parallel, c.zero, c.overlaps, c.readStages, c.types, c.recompute,
+		c.attention} {
+		if err := read(a); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-	}
-	var flags []string
-	for k := range a {
-		flags = append(flags, k)
-	}
-	slices.Sort(flags)
-	for _, k := range flags {
-		if slices.Contains(megatronKeys, k) || slices.Contains(megatronOthers, k) {
-			continue
-		}
-		for _, w := range megatronKeys {
-			if len(w) > 9 && spell.Distance(k, w, 3) < 3 && len(k) > 8 {
-				return wrong("unknown argument --%s; did you mean --%s?", k, w)
-			}
-		}
-	}
-	unresolved := ""
-	for _, k := range []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"},
-		{"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
-		{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"},
-		{"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"},
-		{"replicate", "num-distributed-optimizer-instances"}} {
-		v, ok := a[k.key]
-		if !ok {
-			continue
-		}
-		n, isNumber := number(v)
-		switch {
-		case isNumber:
-			c.Values[k.to] = n
-		case strings.Contains(v, "$"):
-			unresolved += fmt.Sprintf(" --%s %s", k.key, v)
-		default:
-			return wrong("--%s is %q; want a whole number", k.key, v)
-		}
-	}
-	if unresolved != "" {
-		c.find("set outside the script:%s", unresolved)
-	}
-	for _, k := range []string{"tp", "pp", "cp"} {
-		if _, ok := c.Values[k]; !ok &&
-			!strings.Contains(unresolved, map[string]string{"tp": "tensor-", "pp": "pipeline-", "cp": "context-"}[k]) {
-			c.Values[k] = 1
-		}
-	}
-	for _, k := range []string{"tp", "pp"} {
-		if _, ok := c.Values[k]; !ok {
-			return wrong("%s is set outside the script (%s); write its value into it", k, strings.TrimSpace(unresolved))
-		}
-	}
-	if c.Values["vpp"] > 0 && c.Values["layers-per-chunk"] > 0 {
-		return wrong("--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank are both given; Megatron takes one")
-	}
-	if c.Values["vpp"] == 0 {
-		delete(c.Values, "vpp")
-	}
-	c.Values["zero"] = b2i(a.on("use-distributed-optimizer"))
-	if n, ok := a.num("zero-stage"); ok && a.on("deepspeed") { // Megatron-DeepSpeed
-		if n < 0 || n > 3 {
-			return wrong("--zero-stage is %d; want 0 to 3", n)
-		}
-		c.Values["zero"] = n
-		if n == 0 && a.on("bf16") {
-			c.Values["zero"] = 1
-			c.find("--zero-stage 0 with --bf16: DeepSpeed's optimizer for bf16 shares its state as stage 1 does")
-		}
-	}
-	if a.on("use-megatron-fsdp") || a.on("use-torch-fsdp2") || a.on("use-custom-fsdp") {
-		switch s := a["data-parallel-sharding-strategy"]; s {
-		case "no_shard":
-			c.Values["zero"] = 0
-		case "optim":
-			c.Values["zero"] = 1
-		case "optim_grads":
-			c.Values["zero"] = 2
-		case "optim_grads_params", "":
-			c.Values["zero"] = 3
-		default:
-			return wrong("--data-parallel-sharding-strategy is %q; known: no_shard, optim, optim_grads, optim_grads_params", s)
-		}
-	}
-	sp := a.on("sequence-parallel")
-	c.Sequence = &sp
-	if sp && c.Values["tp"] == 1 {
-		c.find("--sequence-parallel does nothing with tp 1")
-	}
-	overlap := a.on("overlap-grad-reduce") || a.on("tp-comm-overlap") || c.Values["zero"] >= 2
-	c.Overlap = &overlap
-	if overlap {
-		tp, dp := a.on("tp-comm-overlap"), a.on("overlap-grad-reduce") || c.Values["zero"] >= 2
-		c.TPOverlap, c.DPOverlap = &tp, &dp
-		if !tp && sp && c.Values["tp"] > 1 {
-			c.find("no --tp-comm-overlap: forward waits for the transfers of tensor parallelism")
-		}
-	}
-	c.Blocking = a.on("no-overlap-p2p-communication")
-	c.EPOverlap = a.on("overlap-moe-expert-parallel-comm")
-	if err := c.readStages(a); err != nil {
-		return wrong("%v", err)
-	}
-	if !overlap {
-		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")
-	}
-	switch {
-	case a.on("fp4-format") || a["fp4-format"] != "" && a["fp4-format"] != "false":
-		c.Dtype = "nvfp4"
-	case a["fp8-format"] != "" && a["fp8-format"] != "false":
-		c.Dtype = "fp8"
-		if r := a["fp8-recipe"]; r == "mxfp8" {
-			c.Dtype = "mxfp8"
-		} else if r == "blockwise" {
-			c.Dtype = "fp8block"
-		}
-	case a.on("bf16"):
-		c.Dtype = "bf16"
-	case a.on("fp16"):
-		c.Dtype = "fp16"
-	default:
-		c.Dtype = "fp32"
-	}
-	if a.on("bf16") && a.on("fp16") {
-		return wrong("--bf16 and --fp16 are both given; Megatron takes one")
-	}
-	c.Dropout = a.dropout("attention-dropout") || a.dropout("hidden-dropout")
-	c.Grad = "fp32"
-	if a.on("grad-reduce-in-bf16") || a.on("fp16") && !a.on("accumulate-allreduce-grads-in-fp32") {
-		c.Grad = "bf16"
-	}
-	switch g := a["recompute-granularity"]; {
-	case g == "full":
-		c.Recompute = &work.Recompute{Full: true}
-		if a["recompute-method"] == "" {
-			c.find("full recompute without --recompute-method recomputes nothing in old releases")
-		}
-	case g == "selective" || a.on("recompute-activations"):
-		r := work.Recompute{Modules: []string{"core_attn"}}
-		if mods := strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]); strings.TrimSpace(mods) != "" &&
-			mods != "true" {
-			r.Modules = nil
-			for _, x := range strings.Fields(mods) {
-				if !slices.Contains(megatronModules, x) {
-					return wrong("--recompute-modules: %s is not known; want some of %s", x, strings.Join(megatronModules, ", "))
-				}
-				r.Modules = append(r.Modules, x)
-			}
-			slices.Sort(r.Modules)
-		}
-		c.Recompute = &r
-	case g == "" && (a.on("checkpoint-activations") || a.on("deepspeed-activation-checkpointing")): // of older releases
-		c.Recompute = &work.Recompute{Full: true}
-	case g == "" || g == "none" || g == "None":
-		c.Recompute = &work.Recompute{}
-	default:
-		return wrong("--recompute-granularity is %q; known: full, selective", g)
-	}
-	flash := true
-	if b := a["attention-backend"]; b == "unfused" || b == "local" || b == "" && a["transformer-impl"] == "local" && !a.on("use-flash-attn") {
-		flash = false
-	}
-	c.Flash = &flash
-	if flash && c.Recompute != nil && len(c.Recompute.Modules) == 1 && c.Recompute.Modules[0] == "core_attn" {
-		c.find("selective recompute saves almost nothing with flash attention, which keeps no scores")
-	}
-	switch t := a["cp-comm-type"]; t {
-	case "a2a":
-		c.Context = "ulysses"
-	case "all_gather":
-		c.Context = "gather"
 	}
 	if a["rampup-batch-size"] != "" || a["step-batch-size-schedule"] != "" {
 		c.find("the batch grows during the run; the plan is for the last size")
@@ -512,6 +343,207 @@ func (a args) config(name string) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// refuseOthers names models that no plan can be made for.
+func refuseOthers(a args) error {
+	for _, other := range []struct{ key, what string }{{"encoder-num-layers", "an encoder and a decoder"},
+		{"decoder-num-layers", "an encoder and a decoder"}, {"hybrid-layer-pattern", "layers of Mamba"},
+		{"hybrid-override-pattern", "layers of Mamba"}, {"is-hybrid-model", "layers of Mamba"}} {
+		if _, ok := a[other.key]; ok {
+			return fmt.Errorf("--%s: the model has %s; only decoders of transformer layers can be planned", other.key, other.what)
+		}
+	}
+	return nil
+}
+
+// refuseMisspelt names arguments that are nearly one that a plan needs.
+func refuseMisspelt(a args) error {
+	for _, k := range slices.Sorted(maps.Keys(a)) {
+		if len(k) <= 8 || slices.Contains(megatronKeys, k) || slices.Contains(megatronOthers, k) {
+			continue
+		}
+		for _, w := range megatronKeys {
+			if len(w) > 9 && spell.Distance(k, w, 3) < 3 {
+				return fmt.Errorf("unknown argument --%s; did you mean --%s?", k, w)
+			}
+		}
+	}
+	return nil
+}
+
+// megatronNumbers are arguments by the name of their value in a Config.
+var megatronNumbers = []struct{ to, key string }{{"tp", "tensor-model-parallel-size"}, {"pp", "pipeline-model-parallel-size"},
+	{"cp", "context-parallel-size"}, {"ep", "expert-model-parallel-size"}, {"etp", "expert-tensor-parallel-size"},
+	{"vpp", "num-virtual-stages-per-pipeline-rank"}, {"layers-per-chunk", "num-layers-per-virtual-pipeline-stage"},
+	{"micro", "micro-batch-size"}, {"batch", "global-batch-size"}, {"seq", "seq-length"},
+	{"replicate", "num-distributed-optimizer-instances"}}
+
+// parallel reads the degrees of parallelism and the sizes of batches.
+func (c *Config) parallel(a args) error {
+	outside := map[string]string{} // what the script does not set itself
+	var list []string
+	for _, k := range megatronNumbers {
+		v, ok := a[k.key]
+		if !ok {
+			continue
+		}
+		n, isNumber := number(v)
+		switch {
+		case isNumber:
+			c.Values[k.to] = n
+		case strings.Contains(v, "$"):
+			outside[k.to] = "--" + k.key + " " + v
+			list = append(list, outside[k.to])
+		default:
+			return fmt.Errorf("--%s is %q; want a whole number", k.key, v)
+		}
+	}
+	if list != nil {
+		c.find("set outside the script: %s", strings.Join(list, " "))
+	}
+	for _, k := range []string{"tp", "pp", "cp"} {
+		if _, ok := c.Values[k]; !ok && outside[k] == "" {
+			c.Values[k] = 1
+		}
+	}
+	for _, k := range []string{"tp", "pp"} {
+		if _, ok := c.Values[k]; !ok {
+			return fmt.Errorf("%s is set outside the script (%s); write its value into it", k, strings.Join(list, " "))
+		}
+	}
+	if c.Values["vpp"] > 0 && c.Values["layers-per-chunk"] > 0 {
+		return errors.New("--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank are both given; Megatron takes one")
+	}
+	if c.Values["vpp"] == 0 {
+		delete(c.Values, "vpp")
+	}
+	return nil
+}
+
+// shardings are Megatron FSDP's words for what ZeRO numbers.
+var shardings = map[string]int{"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3, "": 3}
+
+// zero reads what data ranks share.
+func (c *Config) zero(a args) error {
+	c.Values["zero"] = b2i(a.on("use-distributed-optimizer"))
+	if n, ok := a.num("zero-stage"); ok && a.on("deepspeed") { // Megatron-DeepSpeed
+		if n < 0 || n > 3 {
+			return fmt.Errorf("--zero-stage is %d; want 0 to 3", n)
+		}
+		c.Values["zero"] = n
+		if n == 0 && a.on("bf16") {
+			c.Values["zero"] = 1
+			c.find("--zero-stage 0 with --bf16: DeepSpeed's optimizer for bf16 shares its state as stage 1 does")
+		}
+	}
+	if a.on("use-megatron-fsdp") || a.on("use-torch-fsdp2") || a.on("use-custom-fsdp") {
+		s := a["data-parallel-sharding-strategy"]
+		stage, ok := shardings[s]
+		if !ok {
+			return fmt.Errorf("--data-parallel-sharding-strategy is %q; known: no_shard, optim, optim_grads, optim_grads_params", s)
+		}
+		c.Values["zero"] = stage
+	}
+	return nil
+}
+
+// overlaps reads which traffic runs beside compute.
+func (c *Config) overlaps(a args) error {
+	sp := a.on("sequence-parallel")
+	c.Sequence = &sp
+	if sp && c.Values["tp"] == 1 {
+		c.find("--sequence-parallel does nothing with tp 1")
+	}
+	tp, dp := a.on("tp-comm-overlap"), a.on("overlap-grad-reduce") || c.Values["zero"] >= 2
+	overlap := tp || dp
+	c.Overlap = &overlap
+	if overlap {
+		c.TPOverlap, c.DPOverlap = &tp, &dp
+		if !tp && sp && c.Values["tp"] > 1 {
+			c.find("no --tp-comm-overlap: forward waits for the transfers of tensor parallelism")
+		}
+	} else {
+		c.find("neither --overlap-grad-reduce nor --tp-comm-overlap: all traffic is visible")
+	}
+	c.Blocking = a.on("no-overlap-p2p-communication")
+	c.EPOverlap = a.on("overlap-moe-expert-parallel-comm")
+	return nil
+}
+
+// fp8Recipes are Megatron's recipes that have types of their own.
+var fp8Recipes = map[string]string{"mxfp8": "mxfp8", "blockwise": "fp8block"}
+
+// types reads which types a run computes and sums in, and whether it drops anything.
+func (c *Config) types(a args) error {
+	given := func(key string) bool { return a[key] != "" && a[key] != "false" }
+	c.Dtype = "fp32"
+	for _, t := range []struct {
+		name string
+		on   bool
+	}{{"fp16", a.on("fp16")}, {"bf16", a.on("bf16")}, {cmp.Or(fp8Recipes[a["fp8-recipe"]], "fp8"), given("fp8-format")},
+		{"nvfp4", given("fp4-format")}} { // the narrowest counts
+		if t.on {
+			c.Dtype = t.name
+		}
+	}
+	if a.on("bf16") && a.on("fp16") {
+		return errors.New("--bf16 and --fp16 are both given; Megatron takes one")
+	}
+	c.Dropout = a.dropout("attention-dropout") || a.dropout("hidden-dropout")
+	c.Grad = "fp32"
+	if a.on("grad-reduce-in-bf16") || a.on("fp16") && !a.on("accumulate-allreduce-grads-in-fp32") {
+		c.Grad = "bf16"
+	}
+	return nil
+}
+
+// recompute reads what the backward pass computes again.
+func (c *Config) recompute(a args) error {
+	c.Recompute = &work.Recompute{}
+	switch g := a["recompute-granularity"]; {
+	case g == "full":
+		c.Recompute.Full = true
+		if a["recompute-method"] == "" {
+			c.find("full recompute without --recompute-method recomputes nothing in old releases")
+		}
+	case g == "selective" || a.on("recompute-activations"):
+		modules, err := a.modules()
+		c.Recompute.Modules = modules
+		return err
+	case g == "": // of older releases
+		c.Recompute.Full = a.on("checkpoint-activations") || a.on("deepspeed-activation-checkpointing")
+	case g != "none" && g != "None":
+		return fmt.Errorf("--recompute-granularity is %q; known: full, selective", g)
+	}
+	return nil
+}
+
+// modules are those that selective recompute names.
+func (a args) modules() ([]string, error) {
+	names := strings.Fields(strings.NewReplacer("[", "", "]", "", ",", " ", `"`, "").Replace(a["recompute-modules"]))
+	if len(names) == 0 || slices.Equal(names, []string{"true"}) {
+		return []string{"core_attn"}, nil
+	}
+	for _, x := range names {
+		if !slices.Contains(megatronModules, x) {
+			return nil, fmt.Errorf("--recompute-modules: %s is not known; want some of %s", x, strings.Join(megatronModules, ", "))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// attention reads how attention is computed, and how it is cut over context parallel ranks.
+func (c *Config) attention(a args) error {
+	b := a["attention-backend"]
+	flash := b != "unfused" && b != "local" && (b != "" || a["transformer-impl"] != "local" || a.on("use-flash-attn"))
+	c.Flash = &flash
+	if flash && slices.Equal(c.Recompute.Modules, []string{"core_attn"}) {
+		c.find("selective recompute saves almost nothing with flash attention, which keeps no scores")
+	}
+	c.Context = map[string]string{"a2a": "ulysses", "all_gather": "gather"}[a["cp-comm-type"]]
+	return nil
 }
 
 var freqList = regexp.MustCompile(`^\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?$`)

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -89,13 +90,36 @@ func steps(op sched.Collective, n int) float64 {
 
 // why says what keeps NCCL from a combination; empty if nothing does.
 func (m *NCCL) why(op sched.Collective, a algorithm, p protocol) string {
-	f := m.f
-	if len(m.o.Algos) > 0 && !slices.Contains(m.o.Algos, algoNames[a]) {
+	others := func(asked []string, name string) bool { return len(asked) > 0 && !slices.Contains(asked, name) }
+	if others(m.o.Algos, algoNames[a]) {
 		return "not among the algorithms asked for"
 	}
-	if len(m.o.Protos) > 0 && !slices.Contains(m.o.Protos, protoNames[p]) {
+	if others(m.o.Protos, protoNames[p]) {
 		return "not among the protocols asked for"
 	}
+	if why := whyNotFor(op, a); why != "" {
+		return why
+	}
+	if p != simple && a != tree && a != ring {
+		return algoNames[a] + " runs with Simple only"
+	}
+	why := ""
+	switch a {
+	case nvls, nvlsTree:
+		why = m.whyNoNVLS(op, a)
+	case collDirect, collChain:
+		why = m.whyNoCollNet(op, a)
+	case pat:
+		why = m.whyNoPAT()
+	}
+	if p == ll128 {
+		why = cmp.Or(why, m.whyNoLL128())
+	}
+	return why
+}
+
+// whyNotFor is why no version of NCCL has an operation by an algorithm.
+func whyNotFor(op sched.Collective, a algorithm) string {
 	switch op {
 	case sched.Broadcast, sched.Reduce:
 		if a != ring {
@@ -110,56 +134,70 @@ func (m *NCCL) why(op sched.Collective, a algorithm, p protocol) string {
 			return "PAT serves all-gather and reduce-scatter only"
 		}
 	}
-	if p != simple && a != tree && a != ring {
-		return algoNames[a] + " runs with Simple only"
+	return ""
+}
+
+func (m *NCCL) whyNoNVLS(op sched.Collective, a algorithm) string {
+	f := m.f
+	switch {
+	case m.o.NoNVLS:
+		return "NVLS is turned off"
+	case f.compute < 90 || !f.multi:
+		return "the NVLink switches do not reduce in flight (needs compute capability 9.0 and its NVSwitch)"
+	case m.graphs[a].Channels < 2:
+		return "fewer than two channels"
+	case a == nvlsTree && f.nodes == 1:
+		return "NVLSTree is for several nodes"
+	case a == nvlsTree || f.nodes == 1:
+		return ""
+	case !m.o.CollNet:
+		return "NVLS over several nodes needs a network that reduces (CollNet)"
+	case op != sched.AllReduce:
+		return "NVLS over several nodes needs a plug-in with iallgather and ireducescatter"
 	}
-	switch a {
-	case nvls, nvlsTree:
-		switch {
-		case m.o.NoNVLS:
-			return "NVLS is turned off"
-		case f.compute < 90 || !f.multi:
-			return "the NVLink switches do not reduce in flight (needs compute capability 9.0 and its NVSwitch)"
-		case m.graphs[a].Channels < 2:
-			return "fewer than two channels"
-		case a == nvls && f.nodes > 1 && !m.o.CollNet:
-			return "NVLS over several nodes needs a network that reduces (CollNet)"
-		case a == nvls && f.nodes > 1 && op != sched.AllReduce:
-			return "NVLS over several nodes needs a plug-in with iallgather and ireducescatter"
-		case a == nvlsTree && f.nodes == 1:
-			return "NVLSTree is for several nodes"
-		}
-	case collDirect, collChain:
-		switch {
-		case !m.o.CollNet:
-			return "no network plug-in that reduces (CollNet) is enabled"
-		case f.nodes < 2:
-			return "CollNet needs at least two nodes"
-		case f.perNode > 8:
-			return "CollNet serves at most eight ranks a node"
-		case a == collDirect && !f.switched:
-			return "CollNetDirect needs NVSwitch"
-		case a == collDirect && op != sched.AllReduce:
-			return "CollNetDirect needs a plug-in with iallgather and ireducescatter here"
-		}
-	case pat:
-		if f.perNode > 1 {
-			return "PAT is on by default only with one rank a node"
-		}
-		if f.nodes < 2 {
-			return "PAT is for several nodes"
-		}
+	return ""
+}
+
+func (m *NCCL) whyNoCollNet(op sched.Collective, a algorithm) string {
+	f := m.f
+	switch {
+	case !m.o.CollNet:
+		return "no network plug-in that reduces (CollNet) is enabled"
+	case f.nodes < 2:
+		return "CollNet needs at least two nodes"
+	case f.perNode > 8:
+		return "CollNet serves at most eight ranks a node"
+	case a == collDirect && !f.switched:
+		return "CollNetDirect needs NVSwitch"
+	case a == collDirect && op != sched.AllReduce:
+		return "CollNetDirect needs a plug-in with iallgather and ireducescatter here"
 	}
-	if p == ll128 {
-		inter := m.graphs[ring].TypeInter
-		switch {
-		case f.compute < 70:
-			return "LL128 needs compute capability 7.0"
-		case f.medium != alone && f.path > pathNVB:
-			return fmt.Sprintf("LL128 is on only over NVLink; the way inside the node is %s", f.path)
-		case f.nodes > 1 && f.compute >= 90 && inter > pathPXN, f.nodes > 1 && f.compute < 90 && inter > pathPXB:
-			return fmt.Sprintf("LL128 is off with NICs as far as %s", inter)
-		}
+	return ""
+}
+
+func (m *NCCL) whyNoPAT() string {
+	switch {
+	case m.f.perNode > 1:
+		return "PAT is on by default only with one rank a node"
+	case m.f.nodes < 2:
+		return "PAT is for several nodes"
+	}
+	return ""
+}
+
+func (m *NCCL) whyNoLL128() string {
+	f, inter := m.f, m.graphs[ring].TypeInter
+	farthest := pathPXB
+	if f.compute >= 90 {
+		farthest = pathPXN
+	}
+	switch {
+	case f.compute < 70:
+		return "LL128 needs compute capability 7.0"
+	case f.medium != alone && f.path > pathNVB:
+		return fmt.Sprintf("LL128 is on only over NVLink; the way inside the node is %s", f.path)
+	case f.nodes > 1 && inter > farthest:
+		return fmt.Sprintf("LL128 is off with NICs as far as %s", inter)
 	}
 	return ""
 }

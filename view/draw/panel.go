@@ -168,43 +168,47 @@ func (p *panel) owns(l *topo.Link) bool { return p.mine[l.A] || p.mine[l.B] }
 // arrange sorts the panel's switches and hosts into tiers, pods and blocks.
 func (p *panel) arrange(g *topo.Graph) {
 	p.findTiers(g)
-	top := 0
-	lowest := 0
+	top, lowest := 0, 0
 	if len(p.rows) > 0 {
 		top, lowest = p.rows[0], p.rows[len(p.rows)-1]
 	}
+	order, labels := p.blocks(g, lowest)
+	homes := p.cut(g, order, labels, top)
+	p.place(g, homes, top)
+	// Blocks follow each other in the order of pod labels, then of their first leaf.
+	slices.SortStableFunc(p.pods, func(a, b *pod) int { return cmp.Compare(a.label, b.label) })
+	p.sign(g)
+}
 
-	// Blocks: hosts and lowest-tier switches that hang together.
-	blocks := newSets(len(g.Nodes) + len(g.Hosts))
-	end := func(n topo.NodeID) int {
-		if h := g.Nodes[n].Host; h != topo.None {
-			return len(g.Nodes) + int(h)
-		}
-		return int(n)
+// piece is what a node counts as where things hang together: hosts are one piece each.
+func piece(g *topo.Graph, n topo.NodeID) int {
+	if h := g.Nodes[n].Host; h != topo.None {
+		return len(g.Nodes) + int(h)
 	}
+	return int(n)
+}
+
+// blocks are the hosts and the switches of the lowest tier that hang together, with the labels of the pods that they name.
+func (p *panel) blocks(g *topo.Graph, lowest int) (order []*block, labels map[*block]map[int32]bool) {
+	together := newSets(len(g.Nodes) + len(g.Hosts))
 	for i := range g.Links {
 		l := &g.Links[i]
-		if !p.owns(l) {
-			continue
-		}
 		a, b := g.Nodes[l.A].Host != topo.None, g.Nodes[l.B].Host != topo.None
-		if a != b && (a && p.tier[l.B] == lowest || b && p.tier[l.A] == lowest) {
-			blocks.join(end(l.A), end(l.B))
+		if p.owns(l) && a != b && (a && p.tier[l.B] == lowest || b && p.tier[l.A] == lowest) {
+			together.join(piece(g, l.A), piece(g, l.B))
 		}
 	}
 	made := map[int]*block{}
-	var order []*block
-	labels := map[*block]map[int32]bool{}
+	labels = map[*block]map[int32]bool{}
 	get := func(i int, label int32) *block {
-		root := blocks.find(i)
-		if blocks.size[root] == 1 { // hosts without a leaf, and leaves without a host: one block a pod label
+		root := together.find(i)
+		if together.size[root] == 1 { // hosts without a leaf, and leaves without a host: one block a pod label
 			root = -2 - int(label)
 		}
 		b := made[root]
 		if b == nil {
 			b = &block{}
-			made[root] = b
-			labels[b] = map[int32]bool{}
+			made[root], labels[b] = b, map[int32]bool{}
 			order = append(order, b)
 		}
 		if label != topo.None {
@@ -229,51 +233,71 @@ func (p *panel) arrange(g *topo.Graph) {
 	for _, b := range order {
 		b.leaf = byPlane(g, p.kind, lowest, leaves[b])
 	}
+	return order, labels
+}
 
-	// Pods: by label where every block has at most one, else by what hangs together below the top tier.
-	useLabels, any := true, false
-	for _, b := range order {
-		useLabels = useLabels && len(labels[b]) <= 1
-		any = any || len(labels[b]) == 1
-	}
-	useLabels = useLabels && any
-	podKey := func(b *block) int {
-		for l := range labels[b] {
-			return int(l)
-		}
-		return topo.None
-	}
-	midKey := func(n topo.NodeID) int { return int(g.Nodes[n].Pod) }
-	if !useLabels {
-		below := newSets(len(g.Nodes) + len(g.Hosts))
-		for i := range g.Links {
-			l := &g.Links[i]
-			if p.owns(l) && p.tier[l.A] != top && p.tier[l.B] != top && p.tier[l.A] != p.tier[l.B] || len(p.rows) == 1 && p.owns(l) {
-				below.join(end(l.A), end(l.B))
+// homes says which pod a switch between the lowest tier and the top belongs to.
+type homes struct {
+	pods     map[int]*pod
+	key      func(topo.NodeID) int
+	labelled bool // pods are those of the labels
+}
+
+// cut makes pods of blocks: by label where every block has at most one, else by what hangs together below the top tier.
+func (p *panel) cut(g *topo.Graph, order []*block, labels map[*block]map[int32]bool, top int) homes {
+	several := func(b *block) bool { return len(labels[b]) > 1 }
+	one := func(b *block) bool { return len(labels[b]) == 1 }
+	h := homes{pods: map[int]*pod{}, labelled: slices.ContainsFunc(order, one) && !slices.ContainsFunc(order, several)}
+	var of func(b *block) int
+	if h.labelled {
+		of = func(b *block) int {
+			for l := range labels[b] {
+				return int(l)
 			}
+			return topo.None
 		}
-		podKey = func(b *block) int {
+		h.key = func(n topo.NodeID) int { return int(g.Nodes[n].Pod) }
+	} else {
+		below := p.below(g, top)
+		of = func(b *block) int {
 			if len(b.leaf) > 0 {
 				return below.find(int(b.leaf[0].nodes[0]))
 			}
 			return below.find(len(g.Nodes) + int(b.host.hosts[0]))
 		}
-		midKey = func(n topo.NodeID) int { return below.find(int(n)) }
+		h.key = func(n topo.NodeID) int { return below.find(int(n)) }
 	}
-	pods := map[int]*pod{}
 	for _, b := range order {
-		k := podKey(b)
-		if pods[k] == nil {
-			pods[k] = &pod{label: topo.None, mid: make([][]*group, len(p.rows))}
-			if useLabels {
-				pods[k].label = int32(k)
+		k := of(b)
+		if h.pods[k] == nil {
+			h.pods[k] = &pod{label: topo.None, mid: make([][]*group, len(p.rows))}
+			if h.labelled {
+				h.pods[k].label = int32(k)
 			}
-			p.pods = append(p.pods, pods[k])
+			p.pods = append(p.pods, h.pods[k])
 		}
-		pods[k].blocks = append(pods[k].blocks, b)
+		h.pods[k].blocks = append(h.pods[k].blocks, b)
 	}
+	return h
+}
+
+// below is what hangs together without the top tier.
+func (p *panel) below(g *topo.Graph, top int) *sets {
+	s := newSets(len(g.Nodes) + len(g.Hosts))
+	for i := range g.Links {
+		l := &g.Links[i]
+		between := p.tier[l.A] != top && p.tier[l.B] != top && p.tier[l.A] != p.tier[l.B]
+		if p.owns(l) && (between || len(p.rows) == 1) {
+			s.join(piece(g, l.A), piece(g, l.B))
+		}
+	}
+	return s
+}
+
+// place puts the tiers above the lowest inside pods or above them. From the bottom up: a tier lies inside pods if all its
+// switches belong to one, and the tiers below do, too.
+func (p *panel) place(g *topo.Graph, h homes, top int) {
 	p.above = make([][]*group, len(p.rows))
-	// From the bottom up: a tier lies inside pods if all its switches belong to one, and the tiers below do, too.
 	inside := true
 	for row := len(p.rows) - 2; row >= 0; row-- {
 		t := p.rows[row]
@@ -284,8 +308,8 @@ func (p *panel) arrange(g *topo.Graph) {
 				continue
 			}
 			all = append(all, n)
-			home := pods[midKey(n)]
-			inside = inside && t != top && home != nil && !(useLabels && g.Nodes[n].Pod == topo.None)
+			home := h.pods[h.key(n)]
+			inside = inside && t != top && home != nil && !(h.labelled && g.Nodes[n].Pod == topo.None)
 			inPod[home] = append(inPod[home], n)
 		}
 		if !inside {
@@ -296,9 +320,6 @@ func (p *panel) arrange(g *topo.Graph) {
 			home.mid[row] = byPlane(g, p.kind, t, inPod[home])
 		}
 	}
-	// Blocks follow each other in the order of pod labels, then of their first leaf.
-	slices.SortStableFunc(p.pods, func(a, b *pod) int { return cmp.Compare(a.label, b.label) })
-	p.sign(g)
 }
 
 // findTiers takes the switches' own tiers, or counts them from the hosts up where one is unknown.

@@ -134,6 +134,10 @@ var usual = cost.Links{
 	Far:   cost.Link{Alpha: 25, Post: 3, Beta: 1.5e-4, Wire: 3.2e-4},
 }
 
+// sameMachine is the way between hosts that are namespaces or pods of one machine: no wire takes time, and the cores that all of them share
+// do the work of both ends. So fewer messages are worth another round.
+var sameMachine = cost.Link{Alpha: 2, Post: 5, Beta: 1.5e-4, Wire: 3.2e-4}
+
 // The steps to which figures are rounded. With links that cost anything up to three
 // times more or less than usual, and a way out of 1 to 400 Gb/s, programs that are
 // chosen so take 1% longer than the best, the mean over ranks, operations and sizes.
@@ -149,7 +153,10 @@ const (
 // (2026-11-16). So doubtful figures do not count, but for the way between hosts, of which
 // none is usual. most is the number of ranks of the host that has most.
 func rough(l cost.Links, most int) cost.Links {
-	paces := l.Paces
+	paces, usual := l.Paces, usual
+	if l.Hosts > 1 {
+		usual.Far = sameMachine
+	}
 	l.Paces = slices.Clone(usual.Paces)
 	for i := range l.Paces {
 		l.Paces[i].Traffic = float64(perPass * pass << (4 * i) * most)

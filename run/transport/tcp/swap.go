@@ -19,53 +19,82 @@ const swapLooks = 64
 // frame.PieceSize, 4 MiB 0.99 and 1.07, all-reduces of 2 and 4 MiB 0.61 and 1.05 ms, and 0.64 and
 // 1.13 (medians of 30 turns in one run, 2026-11-16); from 16 MiB on it is the same.
 func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits func(sending bool)) error {
-	to, channel, b, from, fromChannel := out.To, out.Channel, out.Bytes, in.From, in.Channel
-	if err := p.Member(to, channel); err != nil {
+	dst, src, err := p.partners(out, in)
+	if err != nil {
 		return p.fail(err)
-	}
-	if err := p.Member(from, fromChannel); err != nil {
-		return p.fail(err)
-	}
-	if f := p.err.Load(); f != nil {
-		return p.fail(f.err)
-	}
-	dst, src := p.link(to), p.link(from)
-	for _, pr := range [2]*wire.Link{dst, src} {
-		if err := pr.Meet(p.stop); err != nil {
-			return p.fail(err)
-		}
 	}
 	self := p.e.Rank()
 	if dst.Rank == self || src.Rank == self || dst.Alive() != nil || src.Alive() != nil {
 		return p.oneByOne(out, in, waits)
 	}
 	p.mu.Lock()
-	if len(b) <= wire.QuickSize && in.N <= wire.QuickSize && !p.Full(dst.Rank) && dst.Quick() && src.Quick() {
+	full := p.Full(dst.Rank)
+	if len(out.Bytes) <= wire.QuickSize && in.N <= wire.QuickSize && !full && dst.Quick() && src.Quick() {
 		return p.exchangeShort(dst, src, out, in, waits)
 	}
-	if p.e.wire.Secure() || dst.Numbered || src.Numbered {
+	if p.e.wire.Secure() || dst.Numbered || src.Numbered || full {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
-	w := p.way(from, fromChannel)
-	s := p.at(w, src.Rank, fromChannel, w.base)
+	w := p.way(in.From, in.Channel)
+	s := p.at(w, src.Rank, in.Channel, w.base)
 	announced := s.asked
-	if p.Full(dst.Rank) || (in.After && (s.came || s.busy > 0)) || (announced && (s.take != nil || in.Dst == nil || s.total != in.N)) {
+	if in.After && (s.came || s.busy > 0) || announced && (s.take != nil || in.Dst == nil || s.total != in.N) {
 		p.mu.Unlock()
 		return p.oneByOne(out, in, waits)
 	}
-	sends := p.way(to, channel)
-	o := p.outgoing(sends, dst, channel, b)
+	sends := p.way(out.To, out.Channel)
+	o := p.outgoing(sends, dst, out.Channel, out.Bytes)
 	if in.After {
 		s.after = &o.Gone
 	}
 	if !announced {
-		if w.next == w.base {
-			w.next++
-		}
-		p.ask(s, from, in.Dst, in.Take, transport.FormOf(fromChannel, in.N))
+		p.askNext(w, s, in)
 	}
 	p.mu.Unlock()
+	there := p.alternate(dst, src, o, s, in.After)
+	if !o.Done.Load() {
+		if err := p.awaitSent(dst, there, sends, o, waits); err != nil {
+			return err
+		}
+	}
+	if in.After {
+		p.handMore(s)
+	}
+	return p.awaitMessage(src, in.From, w, s, announced, in.Dst, in.Take)
+}
+
+// partners are the links with the ranks of an exchange, once they have met.
+func (p *port) partners(out transport.Outgoing, in transport.Incoming) (dst, src *wire.Link, err error) {
+	if err := p.Member(out.To, out.Channel); err != nil {
+		return nil, nil, err
+	}
+	if err := p.Member(in.From, in.Channel); err != nil {
+		return nil, nil, err
+	}
+	if f := p.err.Load(); f != nil {
+		return nil, nil, f.err
+	}
+	dst, src = p.link(out.To), p.link(in.From)
+	for _, pr := range [2]*wire.Link{dst, src} {
+		if err := pr.Meet(p.stop); err != nil {
+			return nil, nil, err
+		}
+	}
+	return dst, src, nil
+}
+
+// askNext says where the next message of a way is wanted, which nobody announced; the caller holds mu.
+func (p *port) askNext(w *way, s *slot, in transport.Incoming) {
+	if w.next == w.base {
+		w.next++
+	}
+	p.ask(s, in.From, in.Dst, in.Take, transport.FormOf(in.Channel, in.N))
+}
+
+// alternate writes a frame of o and reads what has come of s, and so on, until both are through or nothing has moved for a while. It
+// returns the stream that o goes over.
+func (p *port) alternate(dst, src *wire.Link, o *wire.Outbound, s *slot, after bool) (there *wire.Stream) {
 	dst.Messages.Add(1)
 	there, back := dst.Streams()[0], src.Streams()[0]
 	if there.Roomy() {
@@ -78,7 +107,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 			moved = back.Read(frame.PieceSize, true, &s.done) || moved
 			back.EndRead()
 		}
-		if moved && in.After {
+		if moved && after {
 			p.handMore(s)
 		}
 		if o.Done.Load() && s.done.Load() || p.err.Load() != nil || dst.Alive() != nil || src.Alive() != nil {
@@ -90,15 +119,7 @@ func (p *port) Exchange(out transport.Outgoing, in transport.Incoming, waits fun
 			p.e.wire.Home.Yield()
 		}
 	}
-	if !o.Done.Load() {
-		if err := p.awaitSent(dst, there, sends, o, waits); err != nil {
-			return err
-		}
-	}
-	if in.After {
-		p.handMore(s)
-	}
-	return p.awaitMessage(src, from, w, s, announced, in.Dst, in.Take)
+	return there
 }
 
 // handMore hands out what came before as much of the other message was sent: pieces
@@ -135,10 +156,7 @@ func (p *port) oneByOne(out transport.Outgoing, in transport.Incoming, waits fun
 		w := p.way(from, fromChannel)
 		s := p.at(w, p.Members[from], fromChannel, w.base)
 		if !s.asked && p.err.Load() == nil {
-			if w.next == w.base {
-				w.next++
-			}
-			p.ask(s, from, in.Dst, in.Take, transport.FormOf(fromChannel, in.N))
+			p.askNext(w, s, in)
 		}
 		p.mu.Unlock()
 	}
