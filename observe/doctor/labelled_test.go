@@ -199,9 +199,9 @@ func sureOf(right, said int, all float64) float64 {
 	return math.Round(100*(float64(right)+drawn*all)/float64(said+drawn)) / 100
 }
 
-// atLeast is the share of right headlines above which so many right ones of n are likelier than one in forty (Clopper and Pearson).
+// atLeast is the lower end of the interval of 95% around a share of right headlines (Clopper and Pearson).
 func atLeast(right, n int) float64 {
-	tail := func(p float64) (sum float64) { // that at least so many are right
+	tail := func(p float64) (sum float64) { // that right ones or more of n are right
 		for k := right; k <= n; k++ {
 			c := 1.0
 			for i := range k {

@@ -76,7 +76,12 @@ func (j *job) hungry(r *rank) bool {
 	case mine.turn > 0 && mine.turn < glance: // each wait for a processor is long where many want one, so it seems to want much
 		return false
 	}
-	var ran, wants []float64
+	ran, wants := j.waiters(r)
+	return mine.wants >= atWork && (len(ran) == 0 || mine.ran >= asMuch*median(ran) || mine.wants >= asMuch*median(wants))
+}
+
+// waiters give what the ranks next to one use that wait in an operation.
+func (j *job) waiters(r *rank) (ran, wants []float64) {
 	for _, p := range j.ranks {
 		if p == r || p.host != r.host || !p.waits() {
 			continue
@@ -85,7 +90,7 @@ func (j *job) hungry(r *rank) bool {
 			ran, wants = append(ran, u.ran), append(wants, u.wants)
 		}
 	}
-	return mine.wants >= atWork && (len(ran) == 0 || mine.ran >= asMuch*median(ran) || mine.wants >= asMuch*median(wants))
+	return ran, wants
 }
 
 // waits says whether the rank is in an operation.

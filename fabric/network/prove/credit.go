@@ -31,6 +31,11 @@ type turning struct {
 	climbs, levels bool // some of them go up, or from this root to another
 }
 
+// suspect says whether a circle may lead through the switch.
+func (x *turning) suspect(free bool) bool {
+	return free && x.in > 0 && x.out > 0 || x.fallen && x.climbs || x.level && x.levels
+}
+
 // add takes the turns of all packets from some switches to the target that the routes were last computed for.
 func (t *turns) add(from []int32) {
 	if t.at == nil {
@@ -46,7 +51,7 @@ func (t *turns) add(from []int32) {
 	for _, u := range t.order {
 		x := &t.at[u]
 		t.count += x.in * x.out
-		t.suspect = t.suspect || x.in > 0 && t.r.free && x.out > 0 || x.fallen && x.climbs || x.level && x.levels
+		t.suspect = t.suspect || x.suspect(t.r.free)
 		if t.next != nil {
 			t.join(u)
 		}

@@ -309,16 +309,13 @@ func (n *Net) plugSubnets(data []byte) error {
 		return nil
 	}
 	r := csv.NewReader(bytes.NewReader(data))
-	head, err := r.Read()
+	r.ReuseRecord = true
+	at, network, err := columns(r)
+	if err == nil && network < 0 {
+		err = errors.New("no column network, which names the fabric of a cable")
+	}
 	if err != nil {
 		return err
-	}
-	network := slices.Index(head, "network")
-	at := [4]int{}
-	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
-		if at[i] = slices.Index(head, name); at[i] < 0 || network < 0 {
-			return errors.New("it needs columns from_device, from_port, to_device, to_port and network")
-		}
 	}
 	at4 := map[string]map[string]int32{} // of each subnet, switches by name
 	for {
@@ -333,7 +330,8 @@ func (n *Net) plugSubnets(data []byte) error {
 			if at4[s.Name] == nil {
 				at4[s.Name] = map[string]int32{}
 			}
-			n.plugSubnet(s, at4[s.Name], [2][2]string{{row[at[0]], row[at[1]]}, {row[at[2]], row[at[3]]}})
+			n.plugSubnet(s, at4[s.Name], [2][2]string{
+				{strings.Clone(row[at[0]]), strings.Clone(row[at[1]])}, {strings.Clone(row[at[2]]), strings.Clone(row[at[3]])}})
 		}
 	}
 	for _, s := range n.subnets {

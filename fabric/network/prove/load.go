@@ -328,18 +328,18 @@ func nftRule(m []string) (x Drop, err error) {
 	return x, err
 }
 
-// columns finds the ends of a cable in the first row.
-func columns(r *csv.Reader) (at [4]int, err error) {
+// columns finds the ends of a cable, and the network that it belongs to, in the first row. network is -1 without one.
+func columns(r *csv.Reader) (at [4]int, network int, err error) {
 	head, err := r.Read()
 	if err != nil {
-		return at, err
+		return at, -1, err
 	}
 	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
 		if at[i] = slices.Index(head, name); at[i] < 0 {
-			return at, fmt.Errorf("no column %s", name)
+			return at, -1, fmt.Errorf("no column %s", name)
 		}
 	}
-	return at, nil
+	return at, slices.Index(head, "network"), nil
 }
 
 // plug joins ports. Ends without files, such as InfiniBand switches, are left open.
@@ -349,7 +349,7 @@ func (n *Net) plug(data []byte) error {
 	}
 	r := csv.NewReader(bytes.NewReader(data))
 	r.ReuseRecord = true
-	at, err := columns(r)
+	at, _, err := columns(r)
 	if err != nil {
 		return err
 	}

@@ -69,18 +69,21 @@ func (r *routes) elect() {
 			break
 		}
 	}
-	for len(q) > 0 {
-		u := q[0]
-		q = q[1:]
-		for _, l := range r.s.switches[u].next {
+	r.count(q)
+	if r.engine == "ftree" && !r.layered() && slices.Contains(r.s.engines, "updn") {
+		r.engine = "updn"
+	}
+}
+
+// count ranks the switches below the roots.
+func (r *routes) count(q []int32) {
+	for ; len(q) > 0; q = q[1:] {
+		for _, l := range r.s.switches[q[0]].next {
 			if !r.cut[l.cable] && !r.dead[l.to] && r.rank[l.to] == far {
-				r.rank[l.to] = r.rank[u] + 1
+				r.rank[l.to] = r.rank[q[0]] + 1
 				q = append(q, l.to)
 			}
 		}
-	}
-	if r.engine == "ftree" && !r.layered() && slices.Contains(r.s.engines, "updn") {
-		r.engine = "updn"
 	}
 }
 
@@ -603,11 +606,11 @@ func (s *Subnet) Follow(from, to string) (hops []string, paths int, why string) 
 	case !p.share(a, b):
 		return nil, 0, "they share no partition in which one of them is a full member"
 	}
-	return append(append([]string{from}, p.trail(a.at, b.at)...), to), p.r.count(a.at, map[int32]int{}), ""
+	return append(append([]string{from}, p.trail(a.at, b.at)...), to), p.r.paths(a.at, map[int32]int{}), ""
 }
 
-// count counts the shortest paths from a switch to the target.
-func (r *routes) count(u int32, known map[int32]int) (n int) {
+// paths counts the shortest paths from a switch to the target.
+func (r *routes) paths(u int32, known map[int32]int) (n int) {
 	if r.dist[u] == 0 {
 		return 1
 	}
@@ -616,7 +619,7 @@ func (r *routes) count(u int32, known map[int32]int) (n int) {
 	}
 	for _, l := range r.s.switches[u].next {
 		if r.onward(u, l) {
-			n += r.count(l.to, known)
+			n += r.paths(l.to, known)
 		}
 	}
 	known[u] = n

@@ -39,7 +39,7 @@ var (
 	mpichExit   = regexp.MustCompile(`^=?\s*EXIT CODE: +(\d+)|^\s*Exit [Cc]ode: +(\d+)`)
 	hydraHost   = regexp.MustCompile(`^=?\s*PID \d+ RUNNING AT ([\w.-]+)`)
 	hydraSignal = regexp.MustCompile(`EXIT STRING: .*\(signal (\d+)\)`)
-	lateBeat    = regexp.MustCompile(`\[RankMonitorServer:(\d+)\].*(?:Did not get (?:initial|subsequent) heartbeat\. Waited|Section '[^']*' has been open for|Out of section) ?([\d.]*)`)
+	lateBeat    = regexp.MustCompile(`\[RankMonitorServer:(\d+)\].*(?:id not get \w+ heartbeat\. Waited|has been open for) ([\d.]+)`)
 	member      = regexp.MustCompile(`GLOBAL_RANK: (\d+), MEMBER: \d+/(\d+)`)
 	noMR        = regexp.MustCompile(`Couldn.t (?:allocate|register) MR(?: with error=(\d+))?`)
 	actorDied   = regexp.MustCompile(`(?:RayActorError|ActorDiedError): The actor (?:died|is dead)|The actor is dead because its worker process has died`)
@@ -144,7 +144,8 @@ var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrie
 	"running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:",
 	"(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk",
 	"double free or", "corrupted size", "corrupted double", "Fatal Python error",
-	"Segfault encountered", "MPI_ABORT", "RUNNING AT ", "EXIT STRING:", "[RankMonitorServer:", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR",
+	"Segfault encountered", "MPI_ABORT", "RUNNING AT ", "EXIT STRING:", "[RankMonitorServer:",
+	"EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR",
 	"RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled",
 	"failed: internal", "failed: invalid", "failed: remote"}
 
