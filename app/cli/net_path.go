@@ -33,7 +33,7 @@ func modelOf(p *network.Plan, from string, hosts ...string) (*prove.Net, error) 
 // followPath follows a flow through the files, where they decide.
 func followPath(p *network.Plan, path *network.Path, from string) error {
 	if !path.Modelled {
-		return nil
+		return followInfiniBand(p, path, from)
 	}
 	n, err := modelOf(p, from, path.From, path.To)
 	if err != nil {
@@ -41,6 +41,23 @@ func followPath(p *network.Plan, path *network.Path, from string) error {
 	}
 	t := n.Follow(path.From, path.Source, path.Target)
 	path.Hops, path.Paths, path.Unreached = t.Hops, t.Paths, t.Why
+	return nil
+}
+
+// followInfiniBand follows a flow by the subnet manager's files, where its ends are adapters of one fabric.
+func followInfiniBand(p *network.Plan, path *network.Path, from string) error {
+	if len(path.Hops) < 2 || len(p.Rails) == 0 || !p.Rails[0].InfiniBand {
+		return nil
+	}
+	n, err := modelOf(p, from, path.From, path.To)
+	if err != nil {
+		return err
+	}
+	for _, s := range n.Subnets() {
+		if a, b := path.Hops[0], path.Hops[len(path.Hops)-1]; s.Has(a) && s.Has(b) {
+			path.Hops, path.Paths, path.Unreached = s.Follow(a, b)
+		}
+	}
 	return nil
 }
 
@@ -84,8 +101,8 @@ func newNetPath() *cobra.Command {
 		Short: "Trace a flow: network, source address, routing table and switches",
 		Long: `Say which network a flow takes, from which address to which, and follow it through the
 emitted files, as 'weft net prove' does: over which switches, and over how many paths of
-equal cost. InfiniBand and networks without switches in the cluster file have no such
-files; the plan answers for them.`,
+equal cost; over InfiniBand, as OpenSM routes by its files. Networks without switches in the
+cluster file have no such files; the plan answers for them.`,
 		Example: `  weft net path examples/rail-1k.yaml n0 n17 --for checkpoint
   weft net path examples/hpn.yaml n0 n200 --for collective --rail 5`,
 		Args:              cobra.ExactArgs(3),

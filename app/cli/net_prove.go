@@ -38,13 +38,15 @@ rails are apart; all shortest paths are used; and all of it stays so while any o
 switch, cable or NIC is broken. Addresses, router ids and AS numbers are unique.
 Of SONiC switches also: both ends of a cable pause the same packets, buffers do not
 wait for one another in a circle (PFC deadlock), and no path is left unused because
-two tiers choose by one hash.
+two tiers choose by one hash. Of InfiniBand fabrics, routed as OpenSM does by its files:
+all adapters reach one another, also after any one failure, partitions join and part hosts
+as meant, and buffers do not wait in a circle.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a
 folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of every
-switch, netplan, nftables and RoCE settings of every host, and the cable plan. InfiniBand, NVUE,
-networkd and NetworkManager are not modelled.
+switch, netplan, nftables and RoCE settings of every host, OpenSM's files, and the cable
+plan. NVUE, networkd and NetworkManager are not modelled.
 
 Exit code 1 if a property is refuted, a line of a file is not modelled, or a network
 is not proven because no fabric of the cluster file joins its hosts.`,
@@ -67,15 +69,22 @@ is not proven because no fabric of the cluster file joins its hosts.`,
 				return err
 			}
 			areas, outside := provenAreas(p)
-			if len(areas) == 0 {
-				return finding{fmt.Errorf("%s has no Ethernet switches for storage or rails: there is nothing to prove", p.Name)}
+			if len(areas)+len(n.Subnets()) == 0 {
+				return finding{fmt.Errorf("%s has no switches for storage or rails that are modelled: there is nothing to prove", p.Name)}
 			}
 			groups, err := failGroups(p, together, racks)
 			if err != nil {
 				return err
 			}
 			began := time.Now()
-			r := n.Prove(areas, prove.Options{Failures: !nofail, Pairs: pairs, Together: groups})
+			o := prove.Options{Failures: !nofail, Pairs: pairs, Together: groups}
+			r := &prove.Report{}
+			if len(areas) > 0 {
+				r = n.Prove(areas, o)
+			}
+			for _, s := range n.Subnets() {
+				r.InfiniBand = append(r.InfiniBand, n.ProveSubnet(s, provenTenants(p), o))
+			}
 			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)
@@ -128,28 +137,41 @@ func failGroups(p *network.Plan, together []string, racks bool) (out [][]string,
 
 // printProof prints what holds, and the counterexamples of what does not.
 func printProof(w io.Writer, name string, r *prove.Report) error {
-	fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %.1f s\n\n",
-		name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
-		r.Classes-r.Decided, r.Seconds)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, v := range r.Verdicts {
-		state := "holds"
-		switch {
-		case v.Advice && v.Broken > 0:
-			state = fmt.Sprintf("%d cut hosts off", v.Broken)
-		case !v.Holds:
-			state = fmt.Sprintf("refuted in %d", v.Broken)
+	seconds := fmt.Sprintf("%.1f s", r.Seconds)
+	if len(r.Verdicts) > 0 {
+		fmt.Fprintf(w, "%s: %s, %s, %s, %s of targets, %d decided by symmetry, %s\n\n",
+			name, count(r.Hosts, "host"), count(r.Switches, "switch"), count(r.Cables, "cable"), count(r.Classes, "class"),
+			r.Classes-r.Decided, seconds)
+		if err := printVerdicts(w, r.Verdicts); err != nil {
+			return err
 		}
+	}
+	for i, s := range r.InfiniBand {
+		if i > 0 || len(r.Verdicts) > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: InfiniBand fabric %s, %s, %s, %s, routed by %s, %s\n\n",
+			name, s.Name, count(s.Adapters, "adapter"), count(s.Switches, "switch"), count(s.Cables, "cable"), s.Engine, seconds)
+		if err := printVerdicts(w, s.Verdicts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printVerdicts(w io.Writer, list []prove.Verdict) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, v := range list {
 		note := ""
 		if v.Note != "" {
 			note = " (" + v.Note + ")"
 		}
-		fmt.Fprintf(t, "%s\t%d %s%s\t%s\n", v.Property, v.Cases, v.Of, note, state)
+		fmt.Fprintf(t, "%s\t%d %s%s\t%s\n", v.Property, v.Cases, v.Of, note, stateOf(&v))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, v := range r.Verdicts {
+	for _, v := range list {
 		for i, c := range v.Counter {
 			if i == 0 {
 				fmt.Fprintf(w, "\n%s: not so\n", v.Property)
@@ -158,6 +180,34 @@ func printProof(w io.Writer, name string, r *prove.Report) error {
 		}
 	}
 	return nil
+}
+
+// stateOf says in a word or two what was found of a property.
+func stateOf(v *prove.Verdict) string {
+	switch {
+	case v.Advice && v.Broken > 0 && v.Of == "pairs":
+		return fmt.Sprintf("%d are longer", v.Broken)
+	case v.Advice && v.Broken > 0:
+		return fmt.Sprintf("%d cut hosts off", v.Broken)
+	case !v.Holds:
+		return fmt.Sprintf("refuted in %d", v.Broken)
+	}
+	return "holds"
+}
+
+// provenTenants are the partitions that hosts are meant to be in.
+func provenTenants(p *network.Plan) (out []prove.Tenant) {
+	for _, t := range p.Intent.Partitions {
+		x := prove.Tenant{Name: t.Name, Hosts: map[string]bool{}, Limited: map[string]bool{}}
+		for _, h := range t.Hosts {
+			x.Hosts[h] = true
+		}
+		for _, h := range t.Limited {
+			x.Hosts[h], x.Limited[h] = true, true
+		}
+		out = append(out, x)
+	}
+	return out
 }
 
 // provenAreas are the networks that Ethernet switches of the plan join. Storage NICs of all
@@ -239,7 +289,7 @@ func verdict(holds bool, outside []string) error {
 func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if from == "" {
-		names := []string{"cables", "netplan"}
+		names := []string{"cables", "netplan", "opensm"}
 		for _, d := range []string{p.Intent.Render.Leaf, p.Intent.Render.Spine} {
 			if d == "nvue" {
 				return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")

@@ -23,6 +23,7 @@ func (x *process) look(now time.Time, starved bool) *watch.Turns {
 			ran += t.Ran
 			x.turns.Ran += (t.Ran - was[id].Ran).Seconds()
 			x.turns.Waited += (t.Waited - was[id].Waited).Seconds()
+			x.turns.Times += t.Times - was[id].Times
 		}
 		if ran > 0 { // the kernel counts
 			x.turns.Seen += now.Sub(at).Seconds()

@@ -363,6 +363,13 @@ func overlap[T comparable](a, b []T) bool {
 	return slices.ContainsFunc(a, func(x T) bool { return slices.Contains(b, x) })
 }
 
+// holdsUp says whether a cause is of just the ranks that others wait for: then it is why they do not come.
+func (d *diag) holdsUp(f *Finding) bool {
+	return len(f.Subject.Ranks) > 0 && slices.ContainsFunc(d.hangs, func(h Hang) bool {
+		return len(h.Culprits) > 0 && !slices.ContainsFunc(f.Subject.Ranks, func(r int) bool { return !slices.Contains(h.Culprits, r) })
+	})
+}
+
 // report puts the findings in order and writes the verdict.
 func (d *diag) report() *Report {
 	r := &Report{Findings: []Finding{}, Jobs: []Job{}, Files: d.c.Files, Unread: []Source{}, Unknown: d.unknown, Next: []Step{}}
@@ -378,11 +385,14 @@ func (d *diag) report() *Report {
 		r.Files = []File{}
 	}
 	rank := func(f *Finding) int {
-		if i := slices.Index(roots, f.ID); i >= 0 {
+		hang := slices.Index(roots, "ras-query-crash")
+		switch i := slices.Index(roots, f.ID); {
+		case i > hang && d.holdsUp(f):
+			return hang - 1
+		case i >= 0:
 			return i
-		}
-		if f.ID == "hang" {
-			return slices.Index(roots, "ras-query-crash")
+		case f.ID == "hang":
+			return hang
 		}
 		return len(roots)
 	}

@@ -78,7 +78,11 @@ func (d *diag) ranksTwice() {
 // what a job prints when it is done.
 func (d *diag) storeLost() {
 	calm := !d.job.some("exit", "exception", "watchdog", "stuck", "cancelled")
+	asked := d.afterCancel()
 	d.job.each(func(_ *proc, l *Line) {
+		if asked(l) {
+			return
+		}
 		f := d.find("store-lost", d.of(l), l.At)
 		if calm = calm && strings.Contains(l.Msg, "[W"); calm {
 			f.Severity, f.Cause = Info, "rank 0 ended first: usual when a job is done, a failure if it was not"

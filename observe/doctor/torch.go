@@ -41,6 +41,9 @@ func (t timeout) what() string {
 	return t.l.F["op"]
 }
 
+// monitor is who watches ranks' heartbeats in NVIDIA's resiliency extension. It ends those that miss them with SIGKILL.
+const monitor = "nvrx"
+
 // watchdogs judges collectives that PyTorch's watchdog gave up, group by group.
 func (d *diag) watchdogs() {
 	groups, states := d.timeouts()
@@ -56,7 +59,14 @@ func (d *diag) watchdogs() {
 			l.F["a"], cmp.Or(l.F["opa"], "something else"), l.F["b"], cmp.Or(l.F["opb"], "something else"))
 	}, "fingerprint")
 	if len(groups) == 0 {
-		jb.each(func(_ *proc, l *Line) { d.find("watchdog-stuck", d.of(l), l.At) }, "stuck")
+		jb.each(func(_ *proc, l *Line) {
+			f := d.find("watchdog-stuck", d.of(l), l.At)
+			if l.F["by"] == monitor {
+				f.Title, f.Confidence = "ranks gave no sign of life, and their monitor ended them", 0.6
+				f.Cause = "no heartbeat for " + cmp.Or(l.F["seconds"], "too many") + " s: a hang, or a checkpoint, during which none are sent"
+				f.Fix = "py-spy dump of the first of these ranks; a longer rank_heartbeat_timeout if it saved or loaded a checkpoint"
+			}
+		}, "stuck")
 	} else {
 		jb.each(func(_ *proc, l *Line) { d.consequence("the watchdog got stuck", l) }, "stuck")
 	}
@@ -315,8 +325,9 @@ func (d *diag) exits() {
 	for _, l := range list {
 		best = min(best, grade(l))
 	}
+	asked := d.askedToEnd()
 	for _, l := range list {
-		if g := grade(l); g > best || g >= 2 {
+		if g := grade(l); g > best || g >= 2 || asked(l) {
 			d.consequence("processes ended", l)
 			continue
 		}
@@ -324,6 +335,36 @@ func (d *diag) exits() {
 	}
 	d.notNumbers()
 	d.ended(len(list) > 0)
+}
+
+// askedToEnd says of the end of a process whether it follows from a monitor that ended it, or from a scheduler that ended the
+// job and said why: a time limit, a preemption, a user. Such ends are by a signal, and later.
+func (d *diag) askedToEnd() func(*Line) bool {
+	after := d.afterCancel()
+	watched := false
+	d.job.each(func(_ *proc, l *Line) { watched = watched || l.F["by"] == monitor }, "stuck")
+	return func(l *Line) bool {
+		s := exitSignal(l)
+		return (s == 9 || s == 15) && (watched || after(l))
+	}
+}
+
+// afterCancel says of a line whether it is later than the scheduler's word that it ends the job, with a reason.
+func (d *diag) afterCancel() func(*Line) bool {
+	var told []*Line
+	d.job.each(func(_ *proc, l *Line) {
+		if why := strings.ToLower(l.F["why"]); why != "" && !strings.Contains(why, "failure") {
+			told = append(told, l)
+		}
+	}, "cancelled")
+	return func(l *Line) bool {
+		return slices.ContainsFunc(told, func(c *Line) bool {
+			if c.At.File == l.At.File && c.At.Line > 0 {
+				return c.At.Line < l.At.Line
+			}
+			return c.Time > 0 && l.Time >= c.Time-1
+		})
+	}
 }
 
 // notNumbers judges losses and gradients that are not finite.

@@ -95,7 +95,7 @@ func (p *play) second() {
 			}
 			if t, ok := p.turns[r]; ok {
 				h := p.had[r]
-				h = Turns{h.Seen + 1, h.Ran + t.Ran, h.Waited + t.Waited}
+				h = Turns{h.Seen + 1, h.Ran + t.Ran, h.Waited + t.Waited, h.Times + t.Times}
 				p.had[r], x.Turns = h, &h
 			}
 			if p.full[r] {

@@ -31,6 +31,7 @@ func (r *rank) mark(now, every float64) {
 type use struct {
 	ran   float64
 	wants float64 // share in which threads ran or were ready to, of each of them
+	turn  float64 // seconds that its threads ran each time they were let; 0 where that is not known
 	known bool    // that its threads were looked at for wants
 }
 
@@ -49,6 +50,9 @@ func (r *rank) use() (u use) {
 	}
 	if seen := r.Turns.Seen - was.Seen; seen > 0 {
 		u.ran = (r.Turns.Ran - was.Ran) / seen
+		if times := r.Turns.Times - was.Times; times > 0 {
+			u.turn = (r.Turns.Ran - was.Ran) / float64(times)
+		}
 		u.wants, u.known = u.ran+(r.Turns.Waited-was.Waited)/seen, true
 	}
 	return u
@@ -60,15 +64,24 @@ const (
 	someUse = 0.01 // share of the time that a rank runs which works, where nothing else is known
 	atWork  = 0.5  // share of the time that threads of a rank want to run which works
 	asMuch  = 2    // times as much as one that waits
+	glance  = 3e-5 // seconds: threads that run for less each time have looked and found nothing to do
 )
 
 // hungry says that a rank of a starved host wants to run, more so than ranks that do nothing there but wait in an operation.
 func (j *job) hungry(r *rank) bool {
 	mine := r.use()
-	if !mine.known {
+	switch {
+	case !mine.known:
 		return mine.ran >= someUse
+	case mine.turn > 0 && mine.turn < glance: // each wait for a processor is long where many want one, so it seems to want much
+		return false
 	}
-	var ran, wants []float64
+	ran, wants := j.waiters(r)
+	return mine.wants >= atWork && (len(ran) == 0 || mine.ran >= asMuch*median(ran) || mine.wants >= asMuch*median(wants))
+}
+
+// waiters give what the ranks next to one use that wait in an operation.
+func (j *job) waiters(r *rank) (ran, wants []float64) {
 	for _, p := range j.ranks {
 		if p == r || p.host != r.host || !p.waits() {
 			continue
@@ -77,7 +90,7 @@ func (j *job) hungry(r *rank) bool {
 			ran, wants = append(ran, u.ran), append(wants, u.wants)
 		}
 	}
-	return mine.wants >= atWork && (len(ran) == 0 || mine.ran >= asMuch*median(ran) || mine.wants >= asMuch*median(wants))
+	return ran, wants
 }
 
 // waits says whether the rank is in an operation.

@@ -9,6 +9,7 @@ import (
 // same host that wait in the operation, whose threads wake up as often as those of a rank that hangs.
 func TestHangsOnStarvedHosts(t *testing.T) {
 	idle, stalled := Turns{Ran: 0.012, Waited: 0.2}, Turns{Ran: 0.003, Waited: 2}
+	long, short := Turns{Ran: 0.003, Waited: 2, Times: 2}, Turns{Ran: 0.004, Waited: 0.9, Times: 270} // a core for 15 processes
 	for _, c := range []struct {
 		name  string
 		rank  Turns // that does not come
@@ -23,6 +24,9 @@ func TestHangsOnStarvedHosts(t *testing.T) {
 		{"works with little weight", Turns{Ran: 0.004, Waited: 0.95}, idle, 0.004, "host-starved"},
 		{"works next to one that spins", Turns{Ran: 0.05, Waited: 0.95}, Turns{Ran: 0.05, Waited: 0.95}, 0.05, "host-starved"},
 		{"nobody is let run", stalled, stalled, 0.003, "host-starved"},
+		{"nobody is let run, for long each time", long, long, 0.003, "host-starved"},
+		{"hangs where each look takes long", short, short, 0.004, "hang"},
+		{"hangs there, alone", short, Turns{}, 0.004, "hang"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPlay(8, 5, Config{Hang: 5})

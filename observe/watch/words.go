@@ -110,9 +110,10 @@ type Rank struct {
 
 // Turns are what the threads of a rank had of the processors, all together, while the agent looked at them, in seconds.
 type Turns struct {
-	Seen   float64 `json:"seen"`   // for which it looked
-	Ran    float64 `json:"ran"`    // on a processor
-	Waited float64 `json:"waited"` // for a processor, ready to run
+	Seen   float64 `json:"seen"`            // for which it looked
+	Ran    float64 `json:"ran"`             // on a processor
+	Waited float64 `json:"waited"`          // for a processor, ready to run
+	Times  int64   `json:"times,omitempty"` // that they were given one
 }
 
 // Group is a communicator as one of its ranks sees it. Operations of a group have

@@ -14,6 +14,7 @@ import (
 type Turn struct {
 	Ran    time.Duration // on a processor
 	Waited time.Duration // for a processor, ready to run
+	Times  int64         // that it was given one
 }
 
 // Of gives the threads of a process by their numbers; dir is the folder of the process in /proc. It gives none where the
@@ -23,10 +24,11 @@ func Of(dir string) map[string]Turn {
 	out := make(map[string]Turn, len(tasks))
 	for _, t := range tasks {
 		b, err := os.ReadFile(filepath.Join(dir, "task", t.Name(), "schedstat"))
-		if f := strings.Fields(string(b)); err == nil && len(f) > 1 { // time on a processor, time of waiting for one, turns
+		if f := strings.Fields(string(b)); err == nil && len(f) > 2 { // time on a processor, time of waiting for one, turns
 			ran, _ := strconv.ParseInt(f[0], 10, 64)
 			waited, _ := strconv.ParseInt(f[1], 10, 64)
-			out[t.Name()] = Turn{time.Duration(ran), time.Duration(waited)}
+			times, _ := strconv.ParseInt(f[2], 10, 64)
+			out[t.Name()] = Turn{time.Duration(ran), time.Duration(waited), times}
 		}
 	}
 	return out

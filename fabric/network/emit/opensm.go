@@ -2,6 +2,7 @@ package emit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/fabric/network"
@@ -39,10 +40,13 @@ func openSM(p *network.Plan, fabric int) []File {
 	conf := begin()
 	engine := "ftree,updn"
 	if g.Fabrics[fabric].Family != topo.Clos {
-		engine = "updn,minhop"
+		engine = "updn" // minhop lets buffers wait in more circles
+		conf.line("# On a %s, updn may let buffers wait in a circle: see weft net prove. UFM has routing of its own for dragonflies.",
+			g.Fabrics[fabric].Family)
 	}
 	conf.line("routing_engine %s,no_fallback", engine)
 	conf.line("root_guid_file /etc/opensm/root_guids.conf\ncn_guid_file /etc/opensm/cn_guids.conf\npartition_config_file /etc/opensm/partitions.conf")
+	conf.line("node_name_map_name /etc/opensm/ib-node-name-map")
 	conf.line("sm_priority 14\nsweep_interval 10")
 	if len(p.Intent.Partitions) > 0 {
 		conf.line("qos TRUE\nqos_policy_file /etc/opensm/qos-policy.conf\nqos_max_vls 4\nqos_high_limit 255\nqos_vlarb_high 0:64,1:64\nqos_vlarb_low 0:64,1:128\nqos_sl2vl 0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,15")
@@ -53,11 +57,18 @@ func openSM(p *network.Plan, fabric int) []File {
 	}
 	cn := begin()
 	for _, x := range ports {
-		cn.line("%s", x.guid)
+		cn.line("%s # %s %s", x.guid, x.host.Name, x.name)
+	}
+	names := begin()
+	for i := range p.Switches {
+		if s := &p.Switches[i]; int(g.Nodes[s.Node].Fabric) == fabric {
+			names.line("0x%016x %q", nodeGUID(p, s.Node, ""), s.Name)
+		}
 	}
 	part, qos := begin(), begin()
 	partitions(p, ports, part, qos)
 	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644),
+		names.file(dir+"ib-node-name-map", 0o644),
 		part.file(dir+"partitions.conf", 0o644)}
 	if len(p.Intent.Partitions) > 0 {
 		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
@@ -65,28 +76,49 @@ func openSM(p *network.Plan, fabric int) []File {
 	return out
 }
 
-// smRoots are the GUIDs of the highest switches; ib says whether the fabric is InfiniBand.
+// smRoots are the GUIDs of the switches that routing counts from; ib says whether the fabric is InfiniBand. Of a Clos network they
+// are the highest ones. Elsewhere they are switches every two of which are joined, such as a dragonfly's first group: OpenSM takes
+// a cable between two roots for a way up from both, so packets that pass more than one of them could let
+// buffers wait in a circle.
 func smRoots(p *network.Plan, fabric int) (roots []string, ib bool) {
 	g := p.Graph
 	tiers := 0
+	var all []*network.Switch
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		if int(g.Nodes[s.Node].Fabric) == fabric && s.IB {
 			ib, tiers = true, max(tiers, s.Tier)
+			all = append(all, s)
 		}
 	}
-	for i := range p.Switches {
-		s := &p.Switches[i]
-		if int(g.Nodes[s.Node].Fabric) == fabric && s.Tier == tiers {
-			roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
-		}
+	all = slices.DeleteFunc(all, func(s *network.Switch) bool { return s.Tier < tiers })
+	if g.Fabrics[fabric].Family != topo.Clos {
+		all = clique(g, all)
+	}
+	for _, s := range all {
+		roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
 	}
 	return roots, ib
+}
+
+// clique gives the first switch and those that are joined with it and with one another.
+func clique(g *topo.Graph, all []*network.Switch) (out []*network.Switch) {
+	for _, s := range all {
+		next := map[topo.NodeID]bool{}
+		for _, e := range g.Edges(s.Node) {
+			next[e.Peer] = true
+		}
+		if !slices.ContainsFunc(out, func(o *network.Switch) bool { return !next[o.Node] }) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // smPort is a port of a host in an InfiniBand fabric.
 type smPort struct {
 	host *network.Host
+	name string
 	guid string
 }
 
@@ -105,7 +137,7 @@ func smPorts(p *network.Plan, fabric int) (ports []smPort, invented bool) {
 				invented = true
 				guid = fmt.Sprintf("0x%016x", nodeGUID(p, x.Node, h.Name)+1) // the first port
 			}
-			ports = append(ports, smPort{h, guid})
+			ports = append(ports, smPort{h, x.Name, guid})
 		}
 	}
 	return ports, invented

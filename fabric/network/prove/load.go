@@ -16,9 +16,9 @@ import (
 
 // Load reads the files of a network by their paths, as weft net emit lays them
 // out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
-// nftables, and cables/cables.csv. Other files are left alone.
+// nftables, of InfiniBand fabrics OpenSM's, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
-	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}}
+	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}, subnets: map[string]*Subnet{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		part := strings.SplitN(path, "/", 3)
 		if len(part) < 3 {
@@ -29,6 +29,9 @@ func Load(files map[string][]byte) (*Net, error) {
 		}
 	}
 	if err := n.plug(files["cables/cables.csv"]); err != nil {
+		return nil, fmt.Errorf("cables/cables.csv: %w", err)
+	}
+	if err := n.plugSubnets(files["cables/cables.csv"]); err != nil {
 		return nil, fmt.Errorf("cables/cables.csv: %w", err)
 	}
 	n.build()
@@ -64,6 +67,11 @@ var readers = []struct {
 	{"hosts", "etc/netplan/", (*Net).netplan},
 	{"hosts", "etc/nftables.d/", (*Net).nft},
 	{"hosts", "usr/local/sbin/weft-roce", (*Net).roce},
+	{"opensm", "etc/opensm/opensm.conf", (*Net).openSM},
+	{"opensm", "etc/opensm/root_guids.conf", (*Net).rootGUIDs},
+	{"opensm", "etc/opensm/cn_guids.conf", (*Net).cnGUIDs},
+	{"opensm", "etc/opensm/ib-node-name-map", (*Net).nodeNames},
+	{"opensm", "etc/opensm/partitions.conf", (*Net).partitionFile},
 }
 
 func (n *Net) device(name string, router bool) *Device {
@@ -320,18 +328,18 @@ func nftRule(m []string) (x Drop, err error) {
 	return x, err
 }
 
-// columns finds the ends of a cable in the first row.
-func columns(r *csv.Reader) (at [4]int, err error) {
+// columns finds the ends of a cable, and the network that it belongs to, in the first row. network is -1 without one.
+func columns(r *csv.Reader) (at [4]int, network int, err error) {
 	head, err := r.Read()
 	if err != nil {
-		return at, err
+		return at, -1, err
 	}
 	for i, name := range []string{"from_device", "from_port", "to_device", "to_port"} {
 		if at[i] = slices.Index(head, name); at[i] < 0 {
-			return at, fmt.Errorf("no column %s", name)
+			return at, -1, fmt.Errorf("no column %s", name)
 		}
 	}
-	return at, nil
+	return at, slices.Index(head, "network"), nil
 }
 
 // plug joins ports. Ends without files, such as InfiniBand switches, are left open.
@@ -341,7 +349,7 @@ func (n *Net) plug(data []byte) error {
 	}
 	r := csv.NewReader(bytes.NewReader(data))
 	r.ReuseRecord = true
-	at, err := columns(r)
+	at, _, err := columns(r)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ type Net struct {
 
 	ribs      map[string]*rib      // computed for Follow, without failures
 	templates map[string]*template // of netplan files
+	subnets   map[string]*Subnet   // InfiniBand fabrics
 	work      *worker
 }
 

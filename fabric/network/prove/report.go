@@ -72,11 +72,15 @@ type Report struct {
 	Decided  int       `json:"decided"` // classes of which no symmetry takes one to another
 	Verdicts []Verdict `json:"verdicts"`
 	Seconds  float64   `json:"seconds"` // that it took, for whoever calls to fill in
+
+	InfiniBand []*SubnetReport `json:"infiniband,omitempty"` // for whoever calls to fill in
 }
 
 // Holds reports whether no property was refuted.
 func (r *Report) Holds() bool {
-	return !slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return !v.Holds && !v.Advice })
+	refuted := func(v Verdict) bool { return !v.Holds && !v.Advice }
+	return !slices.ContainsFunc(r.Verdicts, refuted) &&
+		!slices.ContainsFunc(r.InfiniBand, func(s *SubnetReport) bool { return slices.ContainsFunc(s.Verdicts, refuted) })
 }
 
 // Verdict finds a property's by name; nil if it was not looked at.

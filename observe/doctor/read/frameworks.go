@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
@@ -36,6 +37,9 @@ var (
 	pythonFatal = regexp.MustCompile(`Fatal Python error: (Segmentation fault|Bus error|Aborted|Illegal instruction)|!+ Segfault encountered !+`)
 	mpiAbort    = regexp.MustCompile(`MPI_ABORT was invoked on rank (\d+)`)
 	mpichExit   = regexp.MustCompile(`^=?\s*EXIT CODE: +(\d+)|^\s*Exit [Cc]ode: +(\d+)`)
+	hydraHost   = regexp.MustCompile(`^=?\s*PID \d+ RUNNING AT ([\w.-]+)`)
+	hydraSignal = regexp.MustCompile(`EXIT STRING: .*\(signal (\d+)\)`)
+	lateBeat    = regexp.MustCompile(`\[RankMonitorServer:(\d+)\].*(?:id not get \w+ heartbeat\. Waited|has been open for) ([\d.]+)`)
 	member      = regexp.MustCompile(`GLOBAL_RANK: (\d+), MEMBER: \d+/(\d+)`)
 	noMR        = regexp.MustCompile(`Couldn.t (?:allocate|register) MR(?: with error=(\d+))?`)
 	actorDied   = regexp.MustCompile(`(?:RayActorError|ActorDiedError): The actor (?:died|is dead)|The actor is dead because its worker process has died`)
@@ -91,13 +95,14 @@ var frameworkRules = []torchRule{
 		return s.torchFound(l, "no_mr", l.rank, true, map[string]string{"gpu": map[bool]string{true: "1"}[s.gpuBuffer]})
 	}},
 	{has: []string{"RayActorError", "ActorDiedError", "The actor is dead because"}, when: actorDied, read: (*scan).actorLine},
-	{has: []string{"EXIT CODE:", "Exit Code:", "Exit code:"}, when: mpichExit, read: func(s *scan, l *torchText) verdict {
-		m := mpichExit.FindStringSubmatch(l.text)
-		if code := m[1] + m[2]; code != "0" {
-			return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": code, "by": "mpirun"})
-		}
+	{has: []string{"RUNNING AT "}, when: hydraHost, read: func(s *scan, l *torchText) verdict {
+		s.torch.ranAt = hydraHost.FindStringSubmatch(l.text)[1]
 		return noted
 	}},
+	{has: []string{"EXIT CODE:", "Exit Code:", "Exit code:"}, when: mpichExit, read: (*scan).mpichLine},
+	{has: []string{"EXIT STRING:"}, when: hydraSignal, read: (*scan).hydraLine},
+	{has: []string{"[RankMonitorServer:"}, when: lateBeat, re: lateBeat, kind: "stuck", fields: []string{"", "seconds"}, rank: fromGroup,
+		by: "nvrx"},
 	{has: []string{"died unexpectedly"}, when: diedVLLM, read: func(s *scan, l *torchText) verdict {
 		return s.exited(l, l.rank, s.host, clock(l.text), map[string]string{"code": "unknown", "by": "vllm"})
 	}},
@@ -107,13 +112,40 @@ var frameworkRules = []torchRule{
 		"NCCL: invalid"}, when: callFailed, re: callFailed, kind: "nccl_failed", fields: []string{"what"}, raised: true},
 }
 
+// mpichLine is the exit code of a process of MPICH.
+func (s *scan) mpichLine(l *torchText) verdict {
+	m := mpichExit.FindStringSubmatch(l.text)
+	code, host := m[1]+m[2], cmp.Or(s.torch.ranAt, s.host)
+	s.torch.ranAt = ""
+	if code == "0" {
+		return noted
+	}
+	return s.exited(l, l.rank, host, clock(l.text), map[string]string{"code": code, "by": "mpirun"})
+}
+
+// hydraLine says that the exit code, which was printed before, is a signal.
+func (s *scan) hydraLine(l *torchText) verdict {
+	signal := hydraSignal.FindStringSubmatch(l.text)[1]
+	for i := len(s.c.Lines) - 1; i >= 0; i-- {
+		x := &s.c.Lines[i]
+		if x.At.File == s.file && x.Kind == "exit" && x.F["by"] == "mpirun" {
+			if x.F["code"] == signal {
+				x.F["code"] = "-" + signal
+			}
+			break
+		}
+	}
+	return noted
+}
+
 // frameworkWords are of which a line must have one to be looked at.
 var frameworkWords = []string{"[missing ranks:", "imed out task names:", "Barrier timed out", "eartbeat timeout",
 	"stopped sending heartbeats", "/replica:", "memory pressure (OOM)", "System memory low at", "memory usage threshold",
 	"running low on memory", "output empty list", "death signal, shutting down", " evicted", "Cuda failure ", "Stalled ranks:",
 	"(core dumped)", " Killed  ", "Segmentation fault", "Bus error", "Aborted", "] Signal: ", "free(): ", "malloc(): ", "munmap_chunk",
 	"double free or", "corrupted size", "corrupted double", "Fatal Python error",
-	"Segfault encountered", "MPI_ABORT", "EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR",
+	"Segfault encountered", "MPI_ABORT", "RUNNING AT ", "EXIT STRING:", "[RankMonitorServer:",
+	"EXIT CODE:", "Exit Code:", "Exit code:", "GLOBAL_RANK: ", "GPU buffer", "allocate MR", "register MR",
 	"RayActorError", "ActorDiedError", "The actor is dead", "died unexpectedly", "SocketImpl(", "TCPStore", "failed: unhandled",
 	"failed: internal", "failed: invalid", "failed: remote"}
 

@@ -133,7 +133,7 @@ var dialects = []dialect{
 		readRASText, false},
 	{"sacct", line("JobID", `^\s*JobID(?:Raw)?\b.*\bState\b`), readSacct, true},
 	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol, true},
-	{"kubectl describe pod", line("\nContainers:", `^Name:\s+\S+\s*\nNamespace:`), readPods, true},
+	{"kubectl describe pod", line("\nStatus:", `^Name:\s+\S+\s*\n(?:Namespace|Priority|Node):`), readPods, true},
 	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag, false},
 	{"dcgmi nvlink", line("gpuId ", `NvLink Link Status`), readLinkStatus, false},
 	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM, true},

@@ -276,11 +276,31 @@ func (s *scan) podJSON(d *pdict) bool {
 		if st.text("reason") == "Evicted" {
 			s.podEvent(0, p.name+": "+st.text("message"), p, "Evicted", st.text("message"))
 		}
+		for _, c := range st.list("conditions") {
+			s.podCondition(c, p)
+		}
 		for _, c := range st.list("containerStatuses") {
 			s.podStatus(c, p)
 		}
 	}
 	return some
+}
+
+// disrupted are the reasons of a pod's condition DisruptionTarget, as the events that they are.
+var disrupted = map[string]string{"DeletionByTaintManager": "NodeNotReady", "DeletionByPodGC": "NodeNotReady",
+	"PreemptionByScheduler": "Preempted", "PreemptionByKubeScheduler": "Preempted", "EvictionByEvictionAPI": "Evicted",
+	"TerminationByKubelet": "Evicted"}
+
+// podCondition takes why a pod is ended from outside. The pod itself may stay Running for as long as its host is gone.
+func (s *scan) podCondition(c any, p *pod) {
+	v, _ := c.(*pdict)
+	if v == nil || v.text("type") != "DisruptionTarget" || v.text("status") != "True" {
+		return
+	}
+	if event, known := disrupted[v.text("reason")]; known {
+		s.podEvent(0, p.name+": "+v.text("reason")+": "+v.text("message"), p, event, v.text("message"))
+		s.podEnded(clock(v.text("lastTransitionTime")))
+	}
 }
 
 // firstText is the first of several fields that is set.

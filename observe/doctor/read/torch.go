@@ -84,6 +84,7 @@ type torchState struct {
 	rows    int               // lines since the table began
 	idle    int               // lines since something was opened
 	root    bool              // the table's row is the first failure
+	ranAt   string            // the host of a process whose exit code comes next
 	stalled int               // lines that may still be of a list of ranks that others wait for
 	listed  string            // the kind of line that each of them is
 	// starting is set while JAX's processes connect.
@@ -233,6 +234,7 @@ var torchRules = []torchRule{
 	{has: []string{"nvidia-nccl-cu"}, re: pipNCCL, kind: "package", fields: []string{"ver"}, rank: fromNobody, calm: true},
 	{begins: "Traceback (most recent call last)", read: (*scan).tracebackLine},
 	{has: []string{"NCCL_"}, read: (*scan).variableLine},
+	{has: []string{"[c10d]", "ProcessGroupNCCL.cpp:", "distributed_c10d.py:"}, kind: "torch", rank: fromNobody, calm: true},
 }
 
 // allRules are those of other frameworks where torchRules have no word of a launcher for it.
