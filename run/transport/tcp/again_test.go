@@ -31,3 +31,22 @@ func TestPieceComesAgainWhileItIsRead(t *testing.T) {
 		t.Errorf("done %v with %q", x.done.Load(), dst)
 	}
 }
+
+// A message came over two streams before it was asked for, and was taken while one of them still read it: its slot serves no other message
+// before that stream has let go, which would take it for unread.
+func TestSlotIsReadWhenItsMessageIsTaken(t *testing.T) {
+	e := unopened(t, 1)
+	p := &port{e: e, expects: make([]int, 1)}
+	x := &slot{port: p, known: true, total: 8, busy: 2}
+	h := &frame.Header{Piece: 1, Length: 8}
+	x.Arrived(h, wire.Part, buffer.Part(8))
+	if !x.done.Load() {
+		t.Fatal("the message is not complete")
+	}
+	p.retire(x)
+	next := p.slot()
+	x.Let(h, wire.Part, buffer.Part(8), 0)
+	if next.busy != 0 {
+		t.Errorf("%d streams read the next message", next.busy)
+	}
+}

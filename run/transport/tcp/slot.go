@@ -132,8 +132,13 @@ func (p *port) slot() *slot {
 	return &slot{port: p}
 }
 
-// retire gives a slot back whose message was taken; the caller holds mu.
+// retire gives a slot back whose message was taken, unless a stream that broke or was overtaken still reads a piece of it: that ends the
+// slot. The caller holds mu.
 func (p *port) retire(s *slot) {
+	if s.busy > 0 {
+		s.dead, s.came = true, false // its bytes are repaid already
+		return
+	}
 	*s = slot{port: p, parts: s.parts[:0], direct: s.direct[:0]}
 	if len(p.free) < 64 {
 		p.free = append(p.free, s)
