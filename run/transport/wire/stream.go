@@ -146,8 +146,18 @@ func (s *Stream) Roomy() bool { return s.roomy }
 // Link is that with the stream's other end.
 func (s *Stream) Link() *Link { return s.peer }
 
-// TryRead begins to read the stream, unless somebody else does. EndRead ends it.
-func (s *Stream) TryRead() bool { return s.rmu.TryLock() }
+// TryRead begins to read the stream, unless somebody else does or it is lost. EndRead ends it. The descriptor of a stream that is lost may be
+// another one's already, whose bytes nobody else would get.
+func (s *Stream) TryRead() bool {
+	if !s.rmu.TryLock() {
+		return false
+	}
+	if s.lost.Load() { // dispose says so before it closes the descriptor, under this lock
+		s.rmu.Unlock()
+		return false
+	}
+	return true
+}
 
 // EndRead is the end of what TryRead began.
 func (s *Stream) EndRead() { s.rmu.Unlock() }

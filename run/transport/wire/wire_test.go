@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/internal/buffer"
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/internal/rails"
 )
@@ -495,5 +496,28 @@ func TestBrokenBeforeTheCopy(t *testing.T) {
 	clear(b) // it is the caller's again
 	if n := e.count.resent.Load(); n != 1 || !slices.Equal(x.b, want) {
 		t.Errorf("%d pieces were sent again; the copy is the message: %t", n, slices.Equal(x.b, want))
+	}
+}
+
+// The descriptor of a stream that was lost is another connection's soon: what comes there is not read by who looked at the old stream.
+func TestLostStreamsReadNothing(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	s := &Stream{fd: pair[0], stage: buffer.Aligned(stageSize)}
+	s.lost.Store(true)
+	sent := make([]byte, frame.HeaderSize)
+	if _, err := unix.Write(pair[1], sent); err != nil {
+		t.Fatal(err)
+	}
+	if s.TryRead() {
+		s.Peek(0)
+		s.EndRead()
+	}
+	if n, err := unix.Read(pair[0], make([]byte, 1<<10)); n != len(sent) {
+		t.Errorf("%d of %d bytes of the other connection are left (%v)", n, len(sent), err)
 	}
 }
