@@ -15,8 +15,6 @@ import (
 	"strings"
 )
 
-const mirror = "http://deb.debian.org/debian/"
-
 func main() {
 	if len(os.Args) < 4 {
 		fmt.Fprintln(os.Stderr, "usage: debroot RELEASE FOLDER PACKAGE...")
@@ -39,6 +37,10 @@ func unpack(release, folder string, packages []string) error {
 	done := filepath.Join(folder, ".complete")
 	if _, err := os.Stat(done); err == nil {
 		return nil
+	}
+	mirror, err := mirrorOf()
+	if err != nil {
+		return err
 	}
 	index, err := exec.Command("sh", "-c", "wget -q -O - "+mirror+"dists/"+release+"/main/binary-amd64/Packages.xz | xz -dc").Output()
 	if err != nil || len(index) == 0 {
@@ -69,6 +71,17 @@ func unpack(release, folder string, packages []string) error {
 		}
 	}
 	return os.WriteFile(done, nil, 0o644)
+}
+
+// mirrorOf is where this machine's own packages come from: the first of apt's sources.
+func mirrorOf() (string, error) {
+	list, err := exec.Command("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages").Output()
+	for _, uri := range strings.Fields(string(list)) {
+		if !strings.Contains(uri, "security") { // which has updates alone
+			return uri, nil
+		}
+	}
+	return "", errors.Join(errors.New("apt-get names no source of packages; run apt-get update on a Debian machine"), err)
 }
 
 // read takes in the mirror's index. Of alternatives the first counts.
