@@ -156,10 +156,10 @@ func along(tables map[string]map[string]int, left ports, at, target string) (hop
 // packets arrive, and over how many switches.
 func TestSubnetIsOpenSMs(t *testing.T) {
 	compared, lost := 0, 0
-	for try := range bounded.Times(4, 60) {
-		t.Run(fmt.Sprint(try), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(7, uint64(try)))
-			p := planOf(t, "test.yaml", []string{leavesAndSpines, smallDragonfly}[try%2])
+	for seed := range bounded.Times(4, 60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(7, uint64(seed)))
+			p := planOf(t, "test.yaml", []string{leavesAndSpines, smallDragonfly}[seed%2])
 			d, err := format.Find("ibsim")
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestSubnetIsOpenSMs(t *testing.T) {
 			cut := map[[2]string]bool{}
 			for _, a := range slices.Sorted(maps.Keys(all)) {
 				for _, port := range slices.Sorted(maps.Keys(all[a])) {
-					if b := all[a][port]; all[b] != nil && a < b && random.IntN(10) < []int{0, 4, 2, 5, 3}[try/2%5] {
+					if b := all[a][port]; all[b] != nil && a < b && random.IntN(10) < []int{0, 4, 2, 5, 3}[seed/2%5] {
 						cut[[2]string{a, b}] = true
 					}
 				}
