@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/collective/step"
+	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -22,7 +23,8 @@ const (
 //   - a channel does one action after another, so it takes at least the sum of
 //     what each of them takes on an idle network;
 //   - a link carries at least what these ranks send and receive over it;
-//   - a channel that begins with a message begins no earlier than that message can come (chainBound).
+//   - a channel that begins with a message begins no earlier than that message can come (chainBound);
+//   - what is left of a host with a bad part carries at least what all ranks of this host send and receive over it (boundBad).
 //
 // A root that sends everything to everybody is found out this way at once, at any
 // number of ranks, and an algorithm that cannot be the fastest is not simulated.
@@ -48,7 +50,76 @@ func (n *network) bound(j Job) (unit.Time, error) {
 		}
 		least = max(least, t)
 	}
+	bad, err := n.boundBad(j, code, chunk)
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range bad {
+		least = max(least, b.least())
+	}
+	n.bounds = append(n.bounds, bad...)
 	return n.o.Costs.Launch + least, nil
+}
+
+// maxBadHosts is how many hosts with bad parts bound looks at, and maxBadRanks how many ranks of each.
+const (
+	maxBadHosts = 4
+	maxBadRanks = 16
+)
+
+// boundBad follows the ranks of hosts with bad parts, those of a host together: where a NIC failed, the others carry its bytes too.
+func (n *network) boundBad(j Job, code *step.Code, chunk int64) ([]*rankBound, error) {
+	bad, err := n.badHosts()
+	if err != nil || len(bad) == 0 {
+		return nil, err
+	}
+	ranks := map[topo.HostID][]sched.Rank{}
+	for r, at := range j.Place[:j.Program.Ranks] {
+		if h := n.g.Nodes[at].Host; slices.Contains(bad, h) && len(ranks[h]) < maxBadRanks {
+			ranks[h] = append(ranks[h], sched.Rank(r))
+		}
+	}
+	var bounds []*rankBound
+	for _, h := range bad {
+		if len(ranks[h]) == 0 {
+			continue
+		}
+		b, err := n.boundHost(j, code, ranks[h], chunk)
+		if err != nil {
+			return nil, err
+		}
+		bounds = append(bounds, b)
+	}
+	return bounds, nil
+}
+
+// boundHost is bound for the ranks of a host together. It stands under the last of them.
+func (n *network) boundHost(j Job, code *step.Code, ranks []sched.Rank, chunk int64) (*rankBound, error) {
+	all := n.rankBound(j, ranks[len(ranks)-1], chunk)
+	for _, r := range ranks {
+		b := n.rankBound(j, r, chunk)
+		b.ways, b.load, b.beside = all.ways, all.load, ranks
+		if err := b.follow(code.Machine(r)); err != nil {
+			return nil, err
+		}
+		for c, t := range b.busy {
+			all.busy[c] = max(all.busy[c], t)
+		}
+	}
+	return all, nil
+}
+
+// badHosts lists the first hosts with a part that is dead or slow.
+func (n *network) badHosts() ([]topo.HostID, error) {
+	if n.whole == nil {
+		return nil, nil
+	}
+	bad, err := findBad(n.whole, &n.o)
+	if err != nil {
+		return nil, err
+	}
+	hosts := bad.hosts(n.whole)
+	return hosts[:min(len(hosts), maxBadHosts)], nil
 }
 
 // sample chooses the ranks that bound looks at: the root and its neighbour, some
@@ -65,6 +136,11 @@ func sample(ranks, switches int) []sched.Rank {
 // boundRank is bound for one rank.
 func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (*rankBound, error) {
 	b := n.rankBound(j, r, chunk)
+	return b, b.follow(m)
+}
+
+// follow takes in what a rank does.
+func (b *rankBound) follow(m *step.Machine) error {
 	var ready []step.Action
 	for count := 0; count < maxBoundCosts; {
 		if ready = m.Ready(ready[:0]); len(ready) == 0 {
@@ -85,11 +161,11 @@ func (n *network) boundRank(j Job, m *step.Machine, r sched.Rank, chunk int64) (
 				continue
 			}
 			if err := b.add(a, times); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return b, m.Err()
+	return m.Err()
 }
 
 // rankBound begins to look at a rank.
@@ -116,6 +192,7 @@ type rankBound struct {
 	busy   []float64            // picoseconds, by channel
 	comes  map[boundKey]float64 // picoseconds, of what it receives, by where that comes from
 	load   map[wire]float64     // bytes times whole
+	beside []sched.Rank         // those whose load is counted together with its own
 }
 
 type boundKey struct {
@@ -184,7 +261,9 @@ func (b *rankBound) add(a *step.Action, times int64) error {
 		if err != nil {
 			return err
 		}
-		carry(w)
+		if !slices.Contains(b.beside, a.From) { // or it was counted there, as it was sent
+			carry(w)
+		}
 		b.comes[boundKey{a.From, b.rank, a.Channel}] += float64(span(float64(bytes), w.rate)) * float64(times)
 	}
 	if a.Op.Sends() {

@@ -38,6 +38,11 @@ func TestNoTimeIsBelowTheBound(t *testing.T) {
 			g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) { first = max(first, id) })
 			o.Slow = []Slow{{g.NodeName(first), 0.5}}
 		}
+		if rapid.Bool().Draw(t, "dead") {
+			if nics := nodesOf(g, topo.NIC); len(nics) > 0 {
+				o.Fail = []string{g.NodeName(rapid.SampledFrom(nics).Draw(t, "NIC"))}
+			}
+		}
 		p, err := Wish{}.Program(a, g, op, min(n, g.Count(topo.GPU)), size, o.Catalog)
 		if err != nil {
 			t.Skip(err)
@@ -74,10 +79,16 @@ func TestBoundIsNearTheTime(t *testing.T) {
 		op   sched.Collective
 		size unit.Bytes
 		part float64
+		fail string
 	}{
-		{"direct", sched.Broadcast, 16 * unit.MiB, 0.9}, {"direct", sched.Gather, 16 * unit.MiB, 0.8}, {"ring", sched.AllReduce, unit.GiB, 0.9},
-		{"recursive-doubling", sched.AllReduce, 64 * unit.MiB, 0.9}, {"direct", sched.Broadcast, 8, 0.5},
+		{"direct", sched.Broadcast, 16 * unit.MiB, 0.9, ""}, {"direct", sched.Gather, 16 * unit.MiB, 0.8, ""}, {"ring", sched.AllReduce, unit.GiB, 0.9, ""},
+		{"recursive-doubling", sched.AllReduce, 64 * unit.MiB, 0.9, ""}, {"direct", sched.Broadcast, 8, 0.5, ""},
+		{"ring", sched.AllReduce, 256 * unit.MiB, 0.9, g.NodeName(nodesOf(g, topo.NIC)[13])},
 	} {
+		o := o
+		if c.fail != "" {
+			o.Fail = []string{c.fail}
+		}
 		a, err := algo.Find(c.algo)
 		if err != nil {
 			t.Fatal(err)
@@ -106,6 +117,12 @@ func TestBoundIsNearTheTime(t *testing.T) {
 			t.Errorf("%s of %s by %s: the bound is %s of %s", c.op, c.size, c.algo, least, r.Time)
 		}
 	}
+}
+
+// nodesOf lists the nodes of a kind.
+func nodesOf(g *topo.Graph, kind topo.Kind) (all []topo.NodeID) {
+	g.Each(kind, func(id topo.NodeID, _ *topo.Node) { all = append(all, id) })
+	return all
 }
 
 // TestAutoSimulatesFew: work of auto on thousands of ranks stays bounded. Work is

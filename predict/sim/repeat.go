@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/weft-fabric/weft/collective/step"
@@ -137,6 +138,23 @@ func (b *badParts) weaken(l topo.LinkID, factor float64) {
 	if f, known := b.slow[l]; !known || factor < f {
 		b.slow[l] = factor
 	}
+}
+
+// hosts lists those that bad parts belong to, in their order.
+func (b *badParts) hosts(g *topo.Graph) []topo.HostID {
+	found := map[topo.HostID]bool{}
+	link := func(l topo.LinkID) { found[g.Nodes[g.Links[l].A].Host], found[g.Nodes[g.Links[l].B].Host] = true, true }
+	for l := range b.dead {
+		link(l)
+	}
+	for l := range b.slow {
+		link(l)
+	}
+	for node := range b.lame {
+		found[g.Nodes[node].Host] = true
+	}
+	delete(found, topo.None)
+	return slices.Sorted(maps.Keys(found))
 }
 
 // repeat gives the bad parts with their counterparts: those of a host in one of c.every hosts, those of a switch in every group of
