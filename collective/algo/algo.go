@@ -65,7 +65,24 @@ type Traits struct {
 	Adds   Switch // the switches that compute
 	ByLeaf bool   // and ranks are ordered by the one they hang on
 	Copies int    // of the pattern side by side that keep the machine busy; 0 for one
+	Cut    Cut    // which bytes Pieces are cut from
+	Long   int    // among the first to try for long messages, from 1 on; 0 for none of them
+	Short  int    // the same for short ones
+	Staged bool   // of Pairs: each rank talks to one other at a time
+	Twin   string // sends the same bytes between the same pairs, and its ranks are alike where they are a power of two
 }
+
+// Cut says what a program with Pieces cuts.
+type Cut uint8
+
+// What is cut.
+const (
+	CutAll   Cut = iota // the buffer
+	CutShare            // what a rank of a domain has of it
+	CutEach             // the same, which each rank of a domain sends to all others there
+	CutWhole            // the buffer where it is passed on whole; where every rank has a block, this is a piece
+	CutNone             // nothing: the program has a number of its own
+)
 
 // Switch is a kind of switch that computes.
 type Switch uint8

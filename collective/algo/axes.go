@@ -29,7 +29,7 @@ import (
 // torus interconnects, 2010; bcube as in gloo.
 func init() {
 	register(&Algorithm{
-		Name: "torus", Traits: Traits{Grid: true, Torus: true, Vast: true}, Ops: []sched.Collective{sched.AllReduce},
+		Name: "torus", Traits: Traits{Grid: true, Torus: true, Vast: true, Long: 4}, Ops: []sched.Collective{sched.AllReduce},
 		Summary:   "large messages on a torus: all links of all dimensions, both ways",
 		Steps:     "2 sum(d_i - 1)",
 		Sent:      "2S(n-1)/n, spread over 2 directions of every dimension",

@@ -15,7 +15,7 @@ import (
 // communications in multiport message-passing systems, 1997.
 func init() {
 	register(&Algorithm{
-		Name: "bruck", Traits: Traits{Vast: true}, Nests: true, Ops: []sched.Collective{sched.AllGather, sched.AllToAll},
+		Name: "bruck", Traits: Traits{Vast: true, Long: 13, Short: 9}, Nests: true, Ops: []sched.Collective{sched.AllGather, sched.AllToAll},
 		Summary:   "small messages, any count",
 		Steps:     "ceil(log2 n)",
 		Sent:      "S(n-1)/n; about S/2 log2 n for all-to-all",

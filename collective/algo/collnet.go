@@ -39,7 +39,7 @@ func init() {
 		Build:     collnetChain,
 	})
 	register(&Algorithm{
-		Name: "collnet-direct", Traits: Traits{Adds: FabricSwitch, Vast: true}, Ops: ops,
+		Name: "collnet-direct", Traits: Traits{Adds: FabricSwitch, Vast: true, Cut: CutShare}, Ops: ops,
 		Summary:   "middle and large messages over switches that compute, every NIC busy",
 		Steps:     "4 for a piece: to the heads, to the switch, back, to all",
 		Sent:      "2S(H-1)/H to and from heads, S/H to the network, H heads",

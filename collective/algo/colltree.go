@@ -22,7 +22,7 @@ import (
 // A two-level pipelined tree as weft defines it.
 func init() {
 	register(&Algorithm{
-		Name: "colltree", Traits: Traits{Layers: true, Vast: true},
+		Name: "colltree", Traits: Traits{Layers: true, Vast: true, Long: 11, Short: 4},
 		Ops:       []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier},
 		Summary:   "small to middle messages where links inside a domain are faster than between",
 		Steps:     "2 (ceil(log2 Local) + ceil(log2 domains)) for a piece; half for broadcast, reduce",

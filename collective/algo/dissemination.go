@@ -13,7 +13,7 @@ import "github.com/weft-fabric/weft/collective/sched"
 // Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 1988.
 func init() {
 	register(&Algorithm{
-		Name: "dissemination", Traits: Traits{Vast: true}, Ops: []sched.Collective{sched.Barrier},
+		Name: "dissemination", Traits: Traits{Vast: true, Short: 6}, Ops: []sched.Collective{sched.Barrier},
 		Summary:   "barriers: the fewest steps for any count",
 		Steps:     "ceil(log2 n)",
 		Sent:      "S ceil(log2 n)",

@@ -20,7 +20,7 @@ import (
 // operations in MPICH, 2005.
 func init() {
 	register(&Algorithm{
-		Name: "recursive-doubling", Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
+		Name: "recursive-doubling", Traits: Traits{Short: 7}, Nests: true, Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
 		Summary:   "smallest messages: the fewest steps there can be",
 		Steps:     "log2 n; floor(log2 n) + 2 between powers of two",
 		Sent:      "S log2 n; between powers of two S (floor(log2 n) + 1)",

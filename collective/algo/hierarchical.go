@@ -27,7 +27,7 @@ import (
 // part, both by way of scratch, where the blocks of a rail are neighbours.
 func init() {
 	register(&Algorithm{
-		Name: "hierarchical", Traits: Traits{Layers: true, Outer: true, Vast: true, Copies: 4},
+		Name: "hierarchical", Traits: Traits{Layers: true, Outer: true, Vast: true, Copies: 4, Long: 3},
 		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
 		Summary:   "large messages over rails: only a share of the data leaves a domain on each",
 		Steps:     "those of its parts; ring in ring 2(Local-1) + 2(domains-1), half for reduce-scatter, all-gather",

@@ -26,7 +26,7 @@ import (
 func init() {
 	ops := []sched.Collective{sched.AllToAll}
 	register(&Algorithm{
-		Name: "pairwise", Traits: Traits{Pairs: true}, Ops: ops,
+		Name: "pairwise", Traits: Traits{Pairs: true, Long: 8}, Ops: ops,
 		Summary:   "large all-to-all: one peer a step, nobody overrun",
 		Steps:     "n-1",
 		Sent:      "S(n-1)/n",
@@ -36,7 +36,7 @@ func init() {
 		},
 	})
 	register(&Algorithm{
-		Name: "pairwise-xor", Traits: Traits{Pairs: true}, Ops: ops,
+		Name: "pairwise-xor", Traits: Traits{Pairs: true, Long: 6, Staged: true}, Ops: ops,
 		Summary:   "large all-to-all on powers of two: both directions of one link a step",
 		Steps:     "n-1",
 		Sent:      "S(n-1)/n",
@@ -52,7 +52,7 @@ func init() {
 		},
 	})
 	register(&Algorithm{
-		Name: "pairwise-hosts", Traits: Traits{Pairs: true}, Ops: ops,
+		Name: "pairwise-hosts", Traits: Traits{Pairs: true, Long: 7, Staged: true, Twin: "pairwise-xor"}, Ops: ops,
 		Summary:   "large all-to-all over hosts: inside and between hosts at once, nobody overrun",
 		Steps:     "n-Local between hosts, beside Local-1 inside",
 		Sent:      "S(n-1)/n",

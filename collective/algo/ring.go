@@ -19,7 +19,7 @@ import (
 // workstations, 2009.
 func init() {
 	register(&Algorithm{
-		Name: "ring", Traits: Traits{Ring: true}, Nests: true,
+		Name: "ring", Traits: Traits{Ring: true, Cut: CutWhole, Long: 2}, Nests: true,
 		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce, sched.SendRecv},
 		Summary:   "large messages: every link carries the least bytes there can be",
 		Steps:     "2(n-1); n-1 for reduce-scatter, all-gather",
@@ -28,7 +28,7 @@ func init() {
 		Build:     func(s Spec) (string, error) { return ring(s, 1), nil },
 	})
 	register(&Algorithm{
-		Name:      "bidirectional-ring",
+		Name: "bidirectional-ring", Traits: Traits{Cut: CutWhole},
 		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather, sched.Broadcast, sched.Reduce},
 		Summary:   "large messages on links that carry both directions at once",
 		Steps:     "2(n-1); n-1 for reduce-scatter, all-gather",

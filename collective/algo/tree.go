@@ -27,7 +27,7 @@ func itoa(v int) string { return strconv.Itoa(v) }
 func init() {
 	ops := []sched.Collective{sched.AllReduce, sched.Broadcast, sched.Reduce, sched.Barrier}
 	register(&Algorithm{
-		Name: "tree", Traits: Traits{Vast: true}, Nests: true, Ops: ops,
+		Name: "tree", Traits: Traits{Vast: true, Short: 10}, Nests: true, Ops: ops,
 		Summary:   "small messages: few steps",
 		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
 		Sent:      "up to 3S inside the tree, S at leaves",
@@ -35,7 +35,7 @@ func init() {
 		Build:     func(s Spec) (string, error) { return trees(s, 1), nil },
 	})
 	register(&Algorithm{
-		Name: "double-binary-tree", Traits: Traits{Vast: true}, Ops: ops,
+		Name: "double-binary-tree", Traits: Traits{Vast: true, Long: 10, Short: 5}, Ops: ops,
 		Summary:   "small to middle messages: few steps at full bandwidth",
 		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
 		Sent:      "up to 2S, at odd counts one rank 3S",

@@ -72,7 +72,7 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 			s.Dims, s.Orders = dims, [][]sched.Rank{order}
 		}
 	case a.ByLeaf:
-		if local, order := byLeaf(g, s.Ranks); order != nil {
+		if local, order := leafOrder(g, s.Ranks); order != nil {
 			s.Local, s.Orders = local, [][]sched.Rank{order}
 		}
 	}
@@ -83,15 +83,14 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 // With D hops of latency A and B bytes at rate R, p pieces take about
 // (p + D) (A + B/(p R)), least for p = sqrt(D B / (R A)). Taken for 20 hops of 5
 // us at 48 GB/s, and rounded to a power of two up to 64, and to fewer where many
-// ranks would take long to simulate. NVLink SHARP keeps the eight pieces that
-// collective/algo gives it.
+// ranks would take long to simulate.
 func Pieces(a *algo.Algorithm, s algo.Spec, size unit.Bytes) int {
-	switch a.Name {
-	case "nvls":
+	switch a.Cut {
+	case algo.CutNone:
 		return 0
-	case "nvls-tree", "collnet-direct":
+	case algo.CutShare, algo.CutEach:
 		size /= unit.Bytes(max(min(s.Local, s.Ranks), 1))
-	case "ring", "bidirectional-ring":
+	case algo.CutWhole:
 		if s.Op != sched.Broadcast && s.Op != sched.Reduce {
 			return 0 // a block of each rank is a piece
 		}
@@ -99,7 +98,7 @@ func Pieces(a *algo.Algorithm, s algo.Spec, size unit.Bytes) int {
 	const best = 12 << 10 // bytes: R A / 20
 	share := float64(size) / float64(max(s.Channels, 1))
 	messages := float64(s.Ranks) // for each piece, about
-	if a.Name == "nvls-tree" {
+	if a.Cut == algo.CutEach {
 		messages *= float64(min(s.Local, s.Ranks))
 	}
 	most := min(max(17-math.Log2(messages), 2), 6)
@@ -283,61 +282,19 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	// The likely ones first: what is slower than they are is given up early.
 	rack := Domain(g, n) > 16
 	order := func(c candidate) int {
-		if op == sched.AllToAll && c.a.Name == "bruck" && n > 8*vast { // messages of all pairs take longer
+		if op == sched.AllToAll && !c.a.Pairs && n > 8*vast { // messages of all pairs take longer
 			return 0
 		}
 		return likely(c, size, n, rack)
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
-	f := s.found
-	var failed error
-	var large *candidate // of those that have too many actions to simulate, the one with the fewest
-	fewestActions := manyError(math.MaxInt64)
 	for _, c := range list {
-		t := Tried{Algo: c.name(), Why: leftOut(c.a, g, op, n, wish)}
-		if t.Why == "" && f.Result != nil && f.Result.Time <= floor && c.a.Adds == algo.NoSwitch {
-			t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
-		}
-		if t.Why == "" && o.Stop != nil && o.Stop() {
-			t.Why, t.Cost, failed = ErrBudget.Error(), true, ErrBudget
-		}
-		if t.Why == "" {
-			p, res, err := s.try(c)
-			var slower slowerError
-			var many manyError
-			var memory *MemoryError
-			switch {
-			case err == nil:
-				f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
-			case errors.Is(err, ErrLate) && o.Stop != nil && o.Stop():
-				t.Why, t.Cost, failed = ErrBudget.Error(), true, ErrBudget
-			case errors.Is(err, ErrLate):
-			case errors.As(err, &memory):
-				t.Why, t.Cost = err.Error(), true
-				failed = cmp.Or[error](failed, err)
-			case errors.Is(err, errProgram), errors.As(err, &slower):
-				t.Why = err.Error()
-			case errors.As(err, &many):
-				t.Why, t.Cost = fmt.Sprintf("%v; --algo %s does", err, c.name()), true
-				if many < fewestActions {
-					large, fewestActions = &c, many
-				}
-			default:
-				t.Why, failed = err.Error(), err
-			}
-		}
-		f.Tried = append(f.Tried, t)
+		s.found.Tried = append(s.found.Tried, s.attempt(c, floor))
 	}
-	if f.Program == nil && large != nil { // an answer that takes long is better than none
-		net.quick = false
-		p, res, err := s.try(*large)
-		if err != nil {
-			return nil, err
-		}
-		f.Algo, f.Program, f.Result = large.name(), p, res
-		at := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Algo == f.Algo })
-		f.Tried[at].Time, f.Tried[at].Why = res.Time, ""
+	if err := s.insist(); err != nil {
+		return nil, err
 	}
+	f := s.found
 	f.synthesise(g, op, n, size, o, wish)
 	if f.Actions = net.work; s.healthy != nil {
 		f.Actions += s.healthy.work
@@ -346,10 +303,74 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	switch {
 	case f.Program != nil:
 		return f, nil
-	case failed != nil:
-		return nil, failed
+	case s.failed != nil:
+		return nil, s.failed
 	}
 	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+}
+
+// attempt tries one algorithm, unless there is a reason not to; floor is what none takes less than whose switches do not add.
+func (s *search) attempt(c candidate, floor unit.Time) Tried {
+	f := s.found
+	t := Tried{Algo: c.name(), Why: leftOut(c.a, s.g, s.op, s.n, s.wish)}
+	switch {
+	case t.Why != "":
+		return t
+	case f.Result != nil && f.Result.Time <= floor && c.a.Adds == algo.NoSwitch:
+		t.Why = fmt.Sprintf("no algorithm without switches that add can take less than %s", floor)
+		return t
+	case s.net.o.Stop != nil && s.net.o.Stop():
+		t.Why, t.Cost, s.failed = ErrBudget.Error(), true, ErrBudget
+		return t
+	}
+	p, res, err := s.try(c)
+	if err != nil {
+		s.gaveUp(c, &t, err)
+		return t
+	}
+	f.Algo, f.Program, f.Result, t.Time = c.name(), p, res, res.Time
+	return t
+}
+
+// gaveUp notes why an algorithm has no time.
+func (s *search) gaveUp(c candidate, t *Tried, err error) {
+	var slower slowerError
+	var many manyError
+	var memory *MemoryError
+	switch {
+	case errors.Is(err, ErrLate) && s.net.o.Stop != nil && s.net.o.Stop():
+		t.Why, t.Cost, s.failed = ErrBudget.Error(), true, ErrBudget
+	case errors.Is(err, ErrLate):
+	case errors.As(err, &memory):
+		t.Why, t.Cost = err.Error(), true
+		s.failed = cmp.Or[error](s.failed, err)
+	case errors.Is(err, errProgram), errors.As(err, &slower):
+		t.Why = err.Error()
+	case errors.As(err, &many):
+		t.Why, t.Cost = fmt.Sprintf("%v; --algo %s does", err, c.name()), true
+		if s.large == nil || many < s.actions {
+			s.large, s.actions = &c, many
+		}
+	default:
+		t.Why, s.failed = err.Error(), err
+	}
+}
+
+// insist simulates an algorithm that has too many actions, where there is no other: an answer that takes long is better than none.
+func (s *search) insist() error {
+	f := s.found
+	if f.Program != nil || s.large == nil {
+		return nil
+	}
+	s.net.quick = false
+	p, res, err := s.try(*s.large)
+	if err != nil {
+		return err
+	}
+	f.Algo, f.Program, f.Result = s.large.name(), p, res
+	at := slices.IndexFunc(f.Tried, func(t Tried) bool { return t.Algo == f.Algo })
+	f.Tried[at].Time, f.Tried[at].Why = res.Time, ""
+	return nil
 }
 
 var errProgram = errors.New("no program")
@@ -379,6 +400,9 @@ type search struct {
 	size    unit.Bytes
 	wish    Wish
 	found   *Found
+	failed  error      // why an algorithm that might have served has no time
+	large   *candidate // of those that have too many actions to simulate, the one with the fewest
+	actions manyError  // and how many these are
 }
 
 // try simulates one algorithm for as long as the fastest so far takes.
@@ -450,25 +474,25 @@ func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, err
 	return false, err
 }
 
+// lastTries is where algorithms come that are not among the first to try.
+const lastTries = 100
+
 // likely orders algorithms by how fast they tend to be at a size; rack means that
 // many GPUs share NVSwitches.
 func likely(c candidate, size unit.Bytes, n int, rack bool) int {
-	order := []string{"nvls", "ring", "hierarchical", "torus", "nvls-tree", "pairwise-xor", "pairwise-hosts", "pairwise", "sharp",
-		"double-binary-tree", "colltree", "binomial", "bruck"}
+	at := c.a.Long
 	if size < 256*unit.KiB {
-		order = []string{"sharp", "nvls", "nvls-tree", "colltree", "double-binary-tree", "dissemination", "recursive-doubling", "binomial",
-			"bruck", "tree"}
+		at = c.a.Short
 	}
-	if rack && c.a.Name == "nvls-tree" || c.outer != "" && n > many {
+	switch {
+	case rack && c.a.Adds == algo.NVSwitch && c.a.Vast || c.outer != "" && n > many:
 		return 0
+	case at > 0:
+		return at
+	case c.a.Pairs:
+		return lastTries + 1
 	}
-	if at := slices.Index(order, c.a.Name); at >= 0 {
-		return at + 1
-	}
-	if c.a.Pairs {
-		return len(order) + 2
-	}
-	return len(order) + 1
+	return lastTries
 }
 
 // leftOut says why an algorithm is not tried; empty if it is.
@@ -486,9 +510,9 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 		return "there are no InfiniBand switches that add"
 	}
 	all := a.Pairs && op != sched.Gather && op != sched.Scatter && op != sched.Broadcast && op != sched.Reduce && op != sched.SendRecv
-	alone := op == sched.AllToAll && (a.Name == "pairwise-xor" || a.Name == "pairwise-hosts")
-	if alone && a.Name == "pairwise-hosts" && n > many && n&(n-1) == 0 {
-		return "pairwise-xor sends the same bytes between the same pairs, and its ranks fold; ask for it by name"
+	alone := op == sched.AllToAll && a.Staged
+	if alone && a.Twin != "" && n > many && n&(n-1) == 0 {
+		return a.Twin + " sends the same bytes between the same pairs, and its ranks fold; ask for it by name"
 	}
 	if n > many && all && !alone {
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)

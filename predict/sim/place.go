@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/collective/step"
 	"github.com/weft-fabric/weft/model/topo"
@@ -36,7 +37,8 @@ func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID
 	top, err := highest(g)
 	code := step.Compile(p)
 	leaves := p.Switches
-	if p.Name == "sharp" && leaves > 1 {
+	leafy := byLeaf(p)
+	if leafy && leaves > 1 {
 		leaves--
 	}
 	for k := range p.Switches {
@@ -45,7 +47,7 @@ func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID
 		switch {
 		case code.Multimem(sched.Rank(p.Ranks + k)):
 			at = neighbour(g, gpu, topo.NVSwitch)
-		case p.Name == "sharp" && k < leaves && g.Near(gpu) != topo.None:
+		case leafy && k < leaves && g.Near(gpu) != topo.None:
 			at = neighbour(g, g.Near(gpu), topo.Switch)
 		case err == nil:
 			at = top[k%len(top)]
@@ -61,11 +63,17 @@ func PlaceOn(g *topo.Graph, p *sched.Program, gpus []topo.NodeID) ([]topo.NodeID
 	return place, nil
 }
 
-// byLeaf groups the first n GPUs by the switch that their NICs hang on: the ranks,
+// byLeaf reports whether the algorithm of a program puts switches at the leaves that ranks hang on.
+func byLeaf(p *sched.Program) bool {
+	a, err := algo.Find(p.Name)
+	return err == nil && a.ByLeaf
+}
+
+// leafOrder groups the first n GPUs by the switch that their NICs hang on: the ranks,
 // group after group, and how many there are in each. Where groups differ in size
 // a switch stands for several of them. It gives no order where a GPU has no NIC at
 // a switch, or where that would cut groups down to single ranks.
-func byLeaf(g *topo.Graph, n int) (local int, order []sched.Rank) {
+func leafOrder(g *topo.Graph, n int) (local int, order []sched.Rank) {
 	groups := map[topo.NodeID][]sched.Rank{}
 	var leaves []topo.NodeID
 	r, lost := 0, false
