@@ -20,7 +20,8 @@ import (
 // Thakur, Rabenseifner and Gropp 2005.
 func init() {
 	register(&Algorithm{
-		Name: "binomial", Traits: Traits{Vast: true, Long: 12, Short: 8}, Ops: []sched.Collective{sched.Gather, sched.Scatter, sched.Broadcast, sched.Reduce},
+		Name: "binomial", Traits: Traits{Vast: true, Long: 12, Short: 8},
+		Ops:       []sched.Collective{sched.Gather, sched.Scatter, sched.Broadcast, sched.Reduce},
 		Summary:   "small messages from or to one rank",
 		Steps:     "ceil(log2 n)",
 		Sent:      "S(n-1)/n at the root of a scatter, at most S/2 by others; S ceil(log2 n) at the root of a broadcast",

@@ -19,7 +19,8 @@ import (
 // Demystifying NCCL, arXiv 2507.04786.
 func init() {
 	register(&Algorithm{
-		Name: "nvls", Traits: Traits{Adds: NVSwitch, Cut: CutNone, Long: 1, Short: 2}, Ops: []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
+		Name: "nvls", Traits: Traits{Adds: NVSwitch, Cut: CutNone, Long: 1, Short: 2},
+		Ops:       []sched.Collective{sched.AllReduce, sched.ReduceScatter, sched.AllGather},
 		Summary:   "one NVSwitch domain whose switches compute",
 		Steps:     "4 for a piece: two passes through the switch; 2 for reduce-scatter, all-gather",
 		Sent:      "S + S/n; S for reduce-scatter, S/n for all-gather",
@@ -33,7 +34,8 @@ func init() {
 		Build: nvls,
 	})
 	register(&Algorithm{
-		Name: "nvls-tree", Traits: Traits{Adds: NVSwitch, Vast: true, Copies: 2, Cut: CutEach, Long: 5, Short: 3}, Ops: []sched.Collective{sched.AllReduce},
+		Name: "nvls-tree", Traits: Traits{Adds: NVSwitch, Vast: true, Copies: 2, Cut: CutEach, Long: 5, Short: 3},
+		Ops:       []sched.Collective{sched.AllReduce},
 		Summary:   "several NVSwitch domains whose switches compute",
 		Steps:     "4 + 2 ceil(log2 domains) for a piece",
 		Sent:      "S + S/H in the domain, up to 3S/H between domains, H ranks a domain",

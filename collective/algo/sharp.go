@@ -16,7 +16,8 @@ import (
 // architecture for efficient data reduction, 2016.
 func init() {
 	register(&Algorithm{
-		Name: "sharp", Traits: Traits{Adds: FabricSwitch, ByLeaf: true, Vast: true, Long: 9, Short: 1}, Ops: []sched.Collective{sched.AllReduce, sched.Barrier},
+		Name: "sharp", Traits: Traits{Adds: FabricSwitch, ByLeaf: true, Vast: true, Long: 9, Short: 1},
+		Ops:       []sched.Collective{sched.AllReduce, sched.Barrier},
 		Summary:   "all sizes where the network's switches compute: every rank sends its data once",
 		Steps:     "2 below one switch, 4 below two tiers, for a piece",
 		Sent:      "S",
