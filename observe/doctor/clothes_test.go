@@ -18,11 +18,13 @@ import (
 	"github.com/weft-fabric/weft/observe/doctor"
 )
 
-// clothes are what launchers, log drivers and terminals put around a line.
-var clothes = []struct {
+type clothing struct {
 	name string
 	line func(rank int, text string) string
-}{
+}
+
+// clothes are what launchers, log drivers and terminals put around a line.
+var clothes = []clothing{
 	{"mpirun --tag-output", func(r int, t string) string { return fmt.Sprintf("[1,%d]<stderr>:%s", r, t) }},
 	{"mpirun --timestamp-output", func(r int, t string) string { return fmt.Sprintf("[1,%d]<stdout>: %s", r, t) }},
 	{"hydra -prepend-rank", func(r int, t string) string { return fmt.Sprintf("[%d] %s", r, t) }},
@@ -117,7 +119,57 @@ func TestSymptomsInEveryClothing(t *testing.T) {
 
 var clock = regexp.MustCompile(`(?m)^\[?\d{4}-\d\d-\d\d`)
 
-// Packed logs are read as they are: gzip, zstd, tar of files, and one in another.
+// wide writes ASCII text as UTF-16; at is where the character stands in its two bytes.
+func wide(text, mark string, at int) []byte {
+	out := []byte(mark)
+	for i := range len(text) {
+		two := [2]byte{}
+		two[at] = text[i]
+		out = append(out, two[:]...)
+	}
+	return out
+}
+
+// What Python raised is the cause, and its rank is known where the launcher names it, in whatever a launcher puts before the line.
+func TestTracebackInEveryClothing(t *testing.T) {
+	const raised = 6
+	trace := []string{"Traceback (most recent call last):", `  File "/srv/train.py", line 210, in <module>`, "    main()",
+		"IndexError: list index out of range"}
+	worn := append(slices.Clone(clothes), []clothing{
+		{"rank N:", func(r int, t string) string { return fmt.Sprintf("rank %d: %s", r, t) }},
+		{"RANK-N:", func(r int, t string) string { return fmt.Sprintf("RANK-%d: %s", r, t) }},
+		{"[rank: N]", func(r int, t string) string { return fmt.Sprintf("[rank: %d] %s", r, t) }},
+		{"[Rank N]", func(r int, t string) string { return fmt.Sprintf("[Rank %d] %s", r, t) }},
+		{"node:rank|", func(r int, t string) string { return fmt.Sprintf("gpu-a%d:%d|%s", r/4, r, t) }},
+		{"pdsh", func(r int, t string) string { return fmt.Sprintf("n%d: %s", r, t) }},
+		{"time and torchrun", func(r int, t string) string { return fmt.Sprintf("2026-11-16 12:00:00,123 [rank%d]: %s", r, t) }},
+		{"time in brackets", func(r int, t string) string { return fmt.Sprintf("[2026-11-16 12:00:00] [rank%d]: %s", r, t) }},
+		{"date(1)", func(r int, t string) string { return fmt.Sprintf("12:00:00 [rank%d]: %s", r, t) }},
+	}...)
+	for _, c := range worn {
+		t.Run(c.name, func(t *testing.T) {
+			var b strings.Builder
+			for _, l := range trace {
+				b.WriteString(c.line(raised, l) + "\n")
+			}
+			closed := "n1:771:902 [2] misc/socket.cc:50 NCCL WARN socketProgressOpt: Connection closed by remote peer n1<41822>"
+			b.WriteString(c.line(2, closed) + "\n")
+			r := diagnose(t, file(b.String()))
+			if len(r.Findings) == 0 || r.Findings[0].ID != "program-error" {
+				t.Fatalf("%s\n%s", r.Verdict, b.String())
+			}
+			named := launcherRanks.MatchString(c.line(raised, "x"))
+			if got := r.Findings[0].Subject.Ranks; named && !slices.Equal(got, []int{raised}) || !named && len(got) > 0 && got[0] != raised {
+				t.Errorf("ranks %v: %s", got, b.String())
+			}
+		})
+	}
+}
+
+// launcherRanks are clothes that name the rank of the job, not of the host.
+var launcherRanks = regexp.MustCompile(`(?i)rank[^a-z]*6|^6: |\[1,6\]|:6\|`)
+
+// Packed logs are read as they are: gzip, zstd, tar of files, UTF-16, and one in another.
 func TestPacked(t *testing.T) {
 	text := ncclJob{more: one(1,
 		"WARN: NET/IB : Got completion from peer 10.0.0.2<4> with status=4 opcode=0 len=0 vendor err 81 (Send)")}.text()
@@ -147,7 +199,8 @@ func TestPacked(t *testing.T) {
 	}
 	plain := []byte(text)
 	for name, b := range map[string][]byte{"log.gz": zip(plain), "log.zst": zst(plain), "logs.tar": tarred(plain),
-		"logs.tar.gz": zip(tarred(plain)), "logs.tar.zst": zst(tarred(zip(plain)))} {
+		"logs.tar.gz": zip(tarred(plain)), "logs.tar.zst": zst(tarred(zip(plain))),
+		"utf16le.log": wide(text, "\xff\xfe", 0), "utf16be.log": wide(text, "\xfe\xff", 1), "bare16.log": wide(text, "", 0)} {
 		r := diagnose(t, map[string]string{name: string(b)})
 		if f := found(r, "gpudirect-acs"); f == nil || !slices.Equal(f.Subject.Hosts, []string{"n0"}) {
 			t.Errorf("%s: %v %v", name, ids(r, doctor.Info), r.Files)

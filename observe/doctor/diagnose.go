@@ -31,7 +31,8 @@ type diag struct {
 	j       *joined
 	list    []*Finding
 	index   map[string]*Finding
-	job     *job // that rules are about
+	job     *job              // that rules are about
+	downs   map[part][]Kernel // links of NICs that were lost
 	conseq  map[*job]map[string]map[string]bool
 	runs    *runs  // where and when jobs ran; see about
 	apart   string // that a host's kernel log is of, where it is none of a job's
@@ -56,6 +57,7 @@ func Diagnose(c *Case, o Options) *Report {
 	d.job = nil
 	d.launchRules()
 	d.kernelRules()
+	d.linksLost()
 	d.gpuRules()
 	d.portRules()
 	d.etherRules()
@@ -159,8 +161,9 @@ func (d *diag) consequence(what string, l *Line) {
 }
 
 // roots are findings that can be the cause of others, the likeliest first.
-var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "pod-evicted", "gpu-diagnostic-failed",
-	"disk-full", "nic-firmware", "link-flap", "nic-cable", "cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used",
+var roots = []string{"gpu-failed", "nvswitch-failed", "host-lost", "host-out-of-memory", "pod-evicted", "pod-pending",
+	"gpu-diagnostic-failed", "disk-full", "nic-firmware", "link-flap", "nic-link-down", "nic-cable",
+	"cable-unplugged", "checkpoint-blocks", "peer-died", "rendezvous-port-used",
 	"cuda-out-of-memory", "gpu-access-fault", "program-error", "process-died", "ras-query-crash", "ras-thread-crash", "nccl-crash",
 	"versions-differ", "gpu-shared",
 	"fabric-manager-down", "nvls-fabric", "nvls-invalid", "shm-full", "memlock", "verbs-memory", "gpu-memory-full", "lazy-communicator",
@@ -194,7 +197,7 @@ func (d *diag) foldExits() {
 			continue
 		}
 		if c := d.rootOf(f); c != nil {
-			c.Consequences = append(c.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+			c.Consequences = append(c.Consequences, f.brief())
 			d.drop(f)
 		}
 	}
@@ -231,7 +234,8 @@ var explains = [][2]string{
 	{"straggler", "below-prediction"}, {"slow-link", "bandwidth-dropped"}, {"slow-rank-io", "bandwidth-dropped"},
 	{"straggler", "bandwidth-dropped"},
 	{"disk-full", "program-error"}, {"disk-full", "process-died"}, {"name-lookup", "program-error"}, {"name-lookup", "rendezvous-unreachable"},
-	{"name-lookup", "rendezvous-incomplete"}, {"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
+	{"name-lookup", "rendezvous-incomplete"}, {"pod-pending", "rendezvous-incomplete"},
+	{"pod-evicted", "process-died"}, {"mtu-differs", "watchdog-same-place"},
 	{"fabric-manager-down", "fabric-manager-errors"}, {"fabric-manager-down", "nvswitch-event"}, {"nvswitch-failed", "fabric-manager-down"},
 	{"fabric-manager-down", "cuda-error"},
 	{"port-slow", "below-prediction"}, {"cable-degraded", "below-prediction"}, {"port-slow", "bandwidth-dropped"},
@@ -275,7 +279,7 @@ func (d *diag) foldUnderGPU(xid *Finding) {
 		"gpu-spinning", "connect-refused"} {
 		for _, f := range slices.Clone(d.list) {
 			if f.ID == id && oneJob(f, xid) && (overlap(f.Subject.Hosts, xid.Subject.Hosts) || id == "peer-died" && len(xid.Subject.Hosts) == 0) {
-				xid.Consequences = append(xid.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject))
+				xid.Consequences = append(xid.Consequences, f.brief())
 				xid.addEvidence(f.Evidence...)
 				d.drop(f)
 			}
@@ -296,10 +300,10 @@ func (d *diag) foldPair(id, effect string) {
 			if f.ID != effect || !oneJob(f, cause) || f.Severity < Warning && cause.Severity < Warning {
 				continue
 			}
-			if id == "gpu-failed" && !overlap(f.Subject.Devices, cause.Subject.Devices) && !overlap(f.Subject.Hosts, cause.Subject.Hosts) {
+			if id == "gpu-failed" && !cause.sameGPU(f) {
 				continue
 			}
-			cause.Consequences = append(append(cause.Consequences, fmt.Sprintf("%s (%s)", f.Title, f.Subject)), f.Consequences...)
+			cause.Consequences = append(append(cause.Consequences, f.brief()), f.Consequences...)
 			if len(cause.Subject.Hosts)+len(cause.Subject.Ranks) == 0 {
 				cause.Subject.add(f.Subject)
 			}
@@ -308,6 +312,14 @@ func (d *diag) foldPair(id, effect string) {
 			d.drop(f)
 		}
 	}
+}
+
+// sameGPU says whether an error of a GPU can be of the one that failed. Programs name a rank, kernels a host and a device.
+func (f *Finding) sameGPU(event *Finding) bool {
+	if len(f.Subject.Hosts)+len(f.Subject.Devices) == 0 && len(event.Subject.Hosts) == 1 && len(event.Subject.Devices) == 1 {
+		f.Subject.Hosts, f.Subject.Devices = slices.Clone(event.Subject.Hosts), slices.Clone(event.Subject.Devices)
+	}
+	return overlap(event.Subject.Devices, f.Subject.Devices) || overlap(event.Subject.Hosts, f.Subject.Hosts)
 }
 
 // foldConsequences gives what only follows to the likeliest root of its job.

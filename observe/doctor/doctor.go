@@ -192,6 +192,14 @@ type Finding struct {
 	causes map[string]bool // keys of what Cause says beyond the catalogue's sentence
 }
 
+// brief is the title with whom it is about.
+func (f *Finding) brief() string {
+	if who := f.Subject.String(); who != "" {
+		return f.Title + " (" + who + ")"
+	}
+	return f.Title
+}
+
 // addCause says a cause once, by its key, and reports whether it is new. The first takes the place of the catalogue's
 // sentence, further ones are appended.
 func (f *Finding) addCause(key, why string) bool {

@@ -424,6 +424,14 @@ func findings() []symptom {
 			"n1/ip.txt": "2: ens1: <BROADCAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP\n"},
 			map[string]string{"n0/ip.txt": "2: ens1: <BROADCAST,UP,LOWER_UP> mtu 9000 qdisc mq state UP\n",
 				"n1/ip.txt": "2: ens1: <BROADCAST,UP,LOWER_UP> mtu 9000 qdisc mq state UP\n"}, "hosts n0, n1", "9000 on n0, 1500 on n1"},
+		{"", "pod-pending",
+			f("pods.json",
+				`{"kind":"Pod","metadata":{"name":"w1"},"spec":{},"status":{"phase":"Pending","conditions":[`+
+					`{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/9 nodes: 9 Insufficient nvidia.com/gpu."}]}}`),
+			f("pods.json",
+				`{"kind":"Pod","metadata":{"name":"w1"},"spec":{"nodeName":"n7"},"status":{"phase":"Pending","conditions":[`+
+					`{"type":"PodScheduled","status":"True"}]}}`), "host w1",
+			"Insufficient nvidia.com/gpu"},
 		{"", "pod-evicted",
 			f("pods.json",
 				`{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"w1"},"spec":{"nodeName":"n7"},"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}}]}`),

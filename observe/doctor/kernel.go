@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -160,9 +161,21 @@ func (d *diag) kernelEvent(k Kernel, s Subject) {
 	if (id == "host-hardware" || id == "gpu-diagnostic-failed") && len(f.Evidence) == 1 && k.Device != "" {
 		f.Cause = k.Text
 	}
-	if id == "host-out-of-memory" && !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0 {
-		f.Severity, f.Confidence = Warning, 0.7
+	if f.mild(k) {
+		f.Severity = Warning
 	}
+	if id == "host-out-of-memory" && f.Severity == Warning {
+		f.Confidence = 0.7
+	}
+}
+
+// mild says whether a kernel's line alone is no reason to call the job broken: a tool calls it a warning, or memory was short and
+// a process ended that is none of the job's.
+func (f *Finding) mild(k Kernel) bool {
+	if f.ID == "host-out-of-memory" {
+		return !strings.Contains(strings.ToLower(k.Text), "python") && len(f.Subject.Ranks) == 0
+	}
+	return k.F["status"] == "Warning" && len(f.Evidence) == 1
 }
 
 // processOf is the process that a kernel line names. Without a host, any process of that number may be it.
@@ -189,6 +202,7 @@ func (d *diag) pcieNoise(corrected map[part][]Kernel) {
 }
 
 func (d *diag) nicDowns(downs map[part][]Kernel) {
+	d.downs = downs
 	for _, k := range slices.SortedFunc(maps.Keys(downs), byHostThenDevice) {
 		list := downs[k]
 		// Once in the first minutes of a host is its start.
@@ -202,7 +216,65 @@ func (d *diag) nicDowns(downs map[part][]Kernel) {
 		if len(list) > 2 {
 			f.Severity, f.Title = Critical, "a NIC loses its link again and again"
 		}
+		if len(list) == 1 && d.upSoon(list[0]) && len(f.Subject.Devices) == 1 {
+			f.Severity = Info
+			f.Cause = "it was back within a minute: the start of the host or its driver, a short flap, or maintenance"
+		}
 	}
+}
+
+// upSoon says whether a link that went down was up again within a minute.
+func (d *diag) upSoon(down Kernel) bool {
+	at := cmp.Or(down.Time, down.Uptime)
+	return slices.ContainsFunc(d.c.Kernel, func(k Kernel) bool {
+		up := cmp.Or(k.Time, k.Uptime)
+		return k.Kind == "nic_up" && k.Host == down.Host && k.F["if"] == down.F["if"] && k.Device == down.Device && up >= at && up < at+60
+	})
+}
+
+// linksLost joins NICs that lost their link, as the kernel of their host says, with what NCCL says of transfers from or to that host
+// about that time.
+func (d *diag) linksLost() {
+	effects := []string{"ib-pair-unreachable", "lossy-path", "completion-error", "peer-died", "nccl-failed"}
+	for _, at := range slices.SortedFunc(maps.Keys(d.downs), byHostThenDevice) {
+		down := d.downs[at][len(d.downs[at])-1]
+		for _, jb := range d.j.jobs {
+			d.job = jb
+			if !d.sawLost(down) {
+				continue
+			}
+			f := d.find("nic-link-down", Subject{Hosts: []string{at.host}, Devices: []string{named(at.host, at.dev)}}, down.At)
+			f.Severity, f.Title, f.Cause = Critical, "a NIC lost its link while the job used it", byID["nic-link-down"].Cause
+			f.Since = cmp.Or(f.Since, when(down))
+			for _, id := range effects {
+				if e := d.has(id); e != nil {
+					f.Consequences = append(f.Consequences, e.brief())
+					f.addEvidence(e.Evidence...)
+					d.drop(e)
+				}
+			}
+		}
+	}
+	d.job = nil
+}
+
+// sawLost says whether transfers of the current job failed at a host when its link was lost.
+func (d *diag) sawLost(down Kernel) (saw bool) {
+	d.job.each(func(_ *proc, l *Line) {
+		host := down.Host == l.Host || down.Host == d.j.hostOf(l.F["peer"]) || down.Host == d.j.addr[ipOf(l.F["peer"])]
+		saw = saw || host && down.Host != "" && l.F["status"] == "12" && about(l.Time, down.Time)
+	}, "ib_wc")
+	return saw
+}
+
+// about says whether an error can come from a link that was lost at that time: retries take a while, and clocks may differ by a zone.
+func about(at, lost float64) bool {
+	if at == 0 || lost == 0 {
+		return true
+	}
+	after := at - lost
+	zones := math.Round(after/1800) * 1800
+	return after > -120 && after < 600 || math.Abs(zones) <= anyZone && math.Abs(after-zones) < 120
 }
 
 // crash says which bug a crash inside NCCL is.

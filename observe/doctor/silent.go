@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +16,39 @@ import (
 var wordsAtTheEnd = []string{"watchdog", "pgstate", "stuck", "exception", "cuda_error", "cuda_oom", "nccl_failed", "store_lost", "barrier",
 	"fingerprint", "gloo_late", "gloo_lost"}
 
-var rankFile = regexp.MustCompile(`(?i)rank[_.-]?(\d{1,6})(?:\D|$)`)
+var (
+	rankFile   = regexp.MustCompile(`(?i)(?:^|[^a-z])(?:global[_-]?)?rank[_.-]?(\d{1,6})(?:\D|$)`)
+	otherRank  = regexp.MustCompile(`(?i)(?:node|local|tp|pp|dp|ep|cp|group)[_-]?rank`)
+	workerFile = regexp.MustCompile(`(?i)(?:worker|task|proc|process)[_.-]?(\d{1,6})(?:[^\d]|$)`)
+	folderFile = regexp.MustCompile(`(?:^|/)(\d{1,4})/std(?:out|err)(?:\.log|\.txt)?$`)
+)
+
+// FileRank is the rank that a file is named after. Files of one form have the same name but for the number.
+type FileRank struct {
+	Rank int
+	Form string
+	Sure bool // the name says rank; a worker's number may count something else
+}
+
+// RankOfFile is the rank that a file or the folder it is in is named after.
+func RankOfFile(name string) (FileRank, bool) {
+	dir, base := path.Split(name)
+	folder := path.Base(dir)
+	for _, t := range []struct {
+		re   *regexp.Regexp
+		text string
+		sure bool
+	}{{rankFile, base, true}, {rankFile, folder, true}, {folderFile, name, false}, {workerFile, base, false}, {workerFile, folder, false}} {
+		m := t.re.FindStringSubmatchIndex(t.text)
+		if m == nil || otherRank.MatchString(t.text) {
+			continue
+		}
+		n := num(t.text[m[2]:m[3]])
+		form := strings.Replace(name, t.text, t.text[:m[2]]+"*"+t.text[m[3]:], 1)
+		return FileRank{Rank: n, Form: form, Sure: t.sure}, true
+	}
+	return FileRank{}, false
+}
 
 // roll is who belongs to a job and who of them spoke.
 type roll struct {
@@ -38,21 +71,27 @@ func (d *diag) callRoll() roll {
 	d.listen(&r)
 	jb.each(func(_ *proc, l *Line) { r.size = max(r.size, min(num(l.F["n"]), mostRanks)) }, "member")
 	r.told = r.size > 0
-	for _, f := range d.c.Files {
-		if rank := rankOfFile(f.Path); rank >= 0 {
-			r.here[rank] = r.here[rank] || len(d.j.jobs) == 1
-		}
-		for _, rank := range f.Ranks {
-			r.here[rank] = r.here[rank] || jb.has(f.Path)
-		}
-	}
-	maps.DeleteFunc(r.here, func(_ int, here bool) bool { return !here })
+	d.filesHere(&r)
 	for rank := range r.here { // what a line says may be of a part of the job
 		if rank >= r.size {
 			r.size, r.told = rank+1, false
 		}
 	}
 	return r
+}
+
+// filesHere notes ranks whose logs are among the files, also where they say nothing that matters.
+func (d *diag) filesHere(r *roll) {
+	for _, f := range d.c.Files {
+		if n, ok := RankOfFile(f.Path); ok && n.Sure && len(d.j.jobs) == 1 {
+			r.here[n.Rank] = true
+		}
+		for _, rank := range f.Ranks {
+			if d.job.has(f.Path) {
+				r.here[rank] = true
+			}
+		}
+	}
 }
 
 // listen notes who spoke when the job came to a halt.
@@ -69,14 +108,6 @@ func (d *diag) listen(r *roll) {
 		}
 		byFile[l.At.File] = rank
 	}, wordsAtTheEnd...)
-}
-
-// rankOfFile is the rank that a file is named after, or -1.
-func rankOfFile(path string) int {
-	if m := rankFile.FindStringSubmatch(path[strings.LastIndexByte(path, '/')+1:]); m != nil {
-		return num(m[1])
-	}
-	return -1
 }
 
 // silent are the ranks that should have spoken and did not.
@@ -200,8 +231,8 @@ func (d *diag) writer(l *Line) int {
 	if r := d.j.rankOf(l); r >= 0 {
 		return r
 	}
-	if r := rankOfFile(l.At.File); r >= 0 {
-		return r
+	if n, ok := RankOfFile(l.At.File); ok && n.Sure {
+		return n.Rank
 	}
 	owner := -1
 	for _, p := range d.job.procs {

@@ -140,6 +140,9 @@ func (d *diag) timedOut(g string, list []timeout, states map[int]*Line) {
 	}
 	switch {
 	case low.seq != high.seq:
+		if few := odd(first, low.seq, high.seq); len(few) > 0 {
+			s.Ranks = few
+		}
 		f := d.find("watchdog-desync", s, ev...)
 		f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
 	default:
@@ -161,6 +164,22 @@ func (d *diag) timedOut(g string, list []timeout, states map[int]*Line) {
 	if len(states) > 1 && len(d.c.Dumps) == 0 {
 		d.issuedLess(g, first, high, states)
 	}
+}
+
+// odd are the ranks that are in another operation than most, nil where no operation has most of them.
+func odd(first map[int]timeout, low, high int) (few []int) {
+	for _, at := range []int{low, high} {
+		few = nil
+		for _, r := range slices.Sorted(maps.Keys(first)) {
+			if first[r].seq == at {
+				few = append(few, r)
+			}
+		}
+		if 2*len(few) < len(first) {
+			return few
+		}
+	}
+	return nil
 }
 
 // issuedLess finds ranks that had issued less than what the others wait in.
@@ -241,9 +260,14 @@ func follows(msg string) bool {
 func (d *diag) exceptions() {
 	jb := d.job
 	raised := map[int]*Line{}
+	var handled []*Line
 	jb.each(func(_ *proc, l *Line) {
 		if follows(l.F["type"] + ": " + l.F["msg"]) {
 			d.consequence("exceptions that repeat it", l)
+			return
+		}
+		if l.F["went_on"] != "" {
+			handled = append(handled, l)
 			return
 		}
 		f := d.find("program-error", d.of(l), l.At)
@@ -257,6 +281,7 @@ func (d *diag) exceptions() {
 			raised[l.Rank] = l
 		}
 	}, "exception")
+	d.caught(handled)
 	jb.each(func(_ *proc, l *Line) {
 		switch msg := l.F["msg"]; {
 		case strings.Contains(msg, "out of memory"):
@@ -290,7 +315,7 @@ func (d *diag) exceptions() {
 		if raised[l.Rank] == nil {
 			raised[l.Rank] = l
 		}
-	}, "cuda_oom", "gpu_access")
+	}, "cuda_oom", "gpu_access", "disk_full", "loader_shm")
 	delete(raised, -1)
 	// Others timed out: they wait for the ranks that are gone.
 	if len(raised) == 0 || d.hung() || len(d.c.Dumps) > 0 {
@@ -313,6 +338,16 @@ func (d *diag) exceptions() {
 		h.Why = append(h.Why, fmt.Sprintf("rank %d failed: %s", r, raised[r].At.Text))
 	}
 	d.hangs = append(d.hangs, h)
+}
+
+// caught tells of exceptions that did not end the program, where none did.
+func (d *diag) caught(handled []*Line) {
+	if len(handled) == 0 || d.has("program-error") != nil {
+		return
+	}
+	f := d.find("program-error", d.of(handled[0]), handled[0].At)
+	f.Severity, f.Title = Info, "the program caught an exception and went on"
+	f.Cause = strings.TrimSuffix(handled[0].F["type"]+": "+handled[0].F["msg"], ": ")
 }
 
 // exits judges processes that ended, by the launcher's words.
@@ -399,6 +434,11 @@ func (d *diag) ended(exits bool) {
 		}
 		f := d.find("host-out-of-memory", s, l.At)
 		f.Confidence = max(f.Confidence, 0.9)
+		if l.F["by"] == "ray" && len(f.Evidence) == 1 {
+			f.Title = "Ray ended a worker since its node was low on memory"
+			f.Cause = "processes on the node use more than Ray's threshold of its memory; Ray ends workers before the kernel would"
+			f.Fix = "fewer or smaller workers and tasks per node, more memory; RAY_memory_usage_threshold moves the limit"
+		}
 	}, "oom_event")
 	jb.each(func(_ *proc, l *Line) { d.find("shm-full", d.of(l), l.At) }, "loader_shm")
 	jb.each(func(_ *proc, l *Line) {
@@ -430,6 +470,12 @@ func (d *diag) scheduled() {
 			f.Subject.Devices = append(f.Subject.Devices, "node "+node)
 		}
 	}, "evicted")
+	jb.each(func(_ *proc, l *Line) {
+		f := d.find("pod-pending", d.of(l), l.At)
+		if why := l.F["why"]; why != "" && len(f.Evidence) == 1 {
+			f.Cause = why
+		}
+	}, "pending")
 	jb.each(func(_ *proc, l *Line) {
 		f := d.find("disk-full", d.of(l), l.At)
 		if path := l.F["path"]; path != "" && len(f.Evidence) == 1 {

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +14,15 @@ import (
 
 var (
 	diagRow  = regexp.MustCompile(`^\|\s*(.*?)\s*\|\s*(.*?)\s*\|$`)
+	diagGPU  = regexp.MustCompile(`^GPU(\d+): Fail`)
 	diagFail = regexp.MustCompile(`^Fail(?: - (?:GPUs?: ([\d, ]+)|(All)))?`)
 	dcgmLine = regexp.MustCompile(`^(DCGM_FI_\w+)\{(.*)\} ([-+0-9.eE]+)`)
 )
 
-// readDiag reads dcgmi diag. A test's name stands in its first row alone.
+// readDiag reads dcgmi diag. A test's name stands in its first row alone. DCGM 4 has a row for the test as a whole, then one per GPU.
 func readDiag(s *scan, b []byte) error {
 	test, n := "", 0
+	perGPU := bytes.Contains(b, []byte("GPU0: "))
 	for l := range strings.Lines(string(b)) {
 		n++
 		m := diagRow.FindStringSubmatch(strings.TrimRight(l, "\r\n"))
@@ -29,11 +32,7 @@ func readDiag(s *scan, b []byte) error {
 		if m[1] != "" {
 			test = m[1]
 		}
-		f := diagFail.FindStringSubmatch(m[2])
-		if f == nil {
-			continue
-		}
-		for _, g := range strings.Split(f[1], ",") {
+		for _, g := range diagFailed(m[2], perGPU) {
 			k := doctor.Kernel{At: s.at(n, l), Kind: "gpu_diag", Host: s.host, Code: -1, Text: test, F: map[string]string{}}
 			if g = strings.TrimSpace(g); g != "" {
 				k.Device = "gpu" + g
@@ -42,6 +41,62 @@ func readDiag(s *scan, b []byte) error {
 		}
 	}
 	return nil
+}
+
+// diagFailed are the GPUs that failed by a result; a GPU without a name is one that the result does not tell.
+func diagFailed(result string, perGPU bool) []string {
+	if g := diagGPU.FindStringSubmatch(result); g != nil {
+		return []string{g[1]}
+	}
+	f := diagFail.FindStringSubmatch(result)
+	if f == nil || perGPU && f[1]+f[2] == "" {
+		return nil
+	}
+	return strings.Split(f[1], ",")
+}
+
+var (
+	healthGPU = regexp.MustCompile(`^-> (?:GPU )?(\d+)$|^GPU ID: (\d+)$`)
+	healthOf  = regexp.MustCompile(`^(?:-> )?([A-Z][A-Za-z ]*(?:system|subsystem|memory|Memory|PCIe|InfoROM|Driver|NVLink|NvSwitch\w*))$`)
+)
+
+// healthReport is what is known while dcgmi health is read.
+type healthReport struct {
+	s    *scan
+	gpu  string
+	open bool // a sentence of the last error may go on
+}
+
+// readHealth reads dcgmi health -c: what is watched of each GPU, and in the rows below what is wrong with it.
+func readHealth(s *scan, b []byte) error {
+	h, n := &healthReport{s: s}, 0
+	for l := range strings.Lines(string(b)) {
+		n++
+		if m := diagRow.FindStringSubmatch(strings.TrimRight(l, "\r\n")); m != nil {
+			h.row(n, l, strings.TrimSpace(m[1]), strings.TrimSpace(m[2]))
+		}
+	}
+	return nil
+}
+
+func (h *healthReport) row(n int, l, left, right string) {
+	list := h.s.c.Kernel
+	if left == "" {
+		if h.open {
+			list[len(list)-1].Text += " " + right
+		}
+		return
+	}
+	h.open = false
+	if g := healthGPU.FindStringSubmatch(left); g != nil {
+		h.gpu = g[1] + g[2]
+		return
+	}
+	if m := healthOf.FindStringSubmatch(left); m != nil && h.gpu != "" && (right == "Failure" || right == "Warning") {
+		h.s.addKernel(doctor.Kernel{At: h.s.at(n, l), Kind: "gpu_diag", Host: h.s.host, Device: "gpu" + h.gpu, Code: -1,
+			Text: m[1] + ":", F: map[string]string{"status": right}})
+		h.open = len(h.s.c.Kernel) > len(list)
+	}
 }
 
 var (

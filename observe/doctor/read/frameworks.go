@@ -182,7 +182,7 @@ func (s *scan) ompiLine(l *torchText) verdict {
 // rayMemory is Ray, which ends workers before the kernel does.
 func (s *scan) rayMemory(l *torchText) verdict {
 	delete(s.torch.trace, l.prefix)
-	f := map[string]string{}
+	f := map[string]string{"by": "ray"}
 	if m := rayNode.FindStringSubmatch(l.text); m != nil {
 		f["addr"] = m[1]
 	}

@@ -64,7 +64,7 @@ func hostFromName(name string, known map[string]bool) string {
 
 var (
 	hostWord = regexp.MustCompile(`^[a-z]{1,12}-?\d{1,6}$`)
-	notHost  = regexp.MustCompile(`^(?:[abhvtlp]\d{1,3}|gb\d+|mlx\d*|xid\d*|sxid\d*|rank\d*|eth\d*|ens?\d*|ib\d*|test\d*|run\d*|job\d*|dump\d*|log\d*|kmsg\d*|part\d*|exit-?\d*|code\d*|page\d*|phase\d*|step-?\d*|file\d*|gpu\d*|nic\d*|try\d*|case\d*|v\d+|x\d+|cuda\d*|nccl\d*|hdr\d*|ndr\d*|edr\d*|perf(?:query)?\d*|ibstat(?:us)?\d*|iblinkinfo\d*|dmesg\d*|smi\d*|topo\d*|nvlink\d*|ethtool\d*|lspci\d*|mlxlink\d*|sample\d*|snap\d*|pass\d*|stat\d*|out\d*|err\d*|std(?:out|err)\d*|messages\d*|syslog\d*|journal\d*|counters?\d*|trace\d*|flight\d*|ras\d*|attempt\d*|restart\d*|round\d*|time\d*|before\d*|after\d*|old\d*|new\d*|worker\d*-?log\d*)$`)
+	notHost  = regexp.MustCompile(`^(?:[abhvtlp]\d{1,3}|gb\d+|mlx\d*|xid\d*|sxid\d*|rank\d*|eth\d*|ens?\d*|ib\d*|test\d*|run\d*|job\d*|dump\d*|log\d*|kmsg\d*|part\d*|exit-?\d*|code\d*|page\d*|phase\d*|step-?\d*|file\d*|gpu\d*|nic\d*|try\d*|case\d*|v\d+|x\d+|cuda\d*|nccl\d*|hdr\d*|ndr\d*|edr\d*|perf(?:query)?\d*|diag\d*|health\d*|ibstat(?:us)?\d*|iblinkinfo\d*|dmesg\d*|smi\d*|topo\d*|nvlink\d*|ethtool\d*|lspci\d*|mlxlink\d*|sample\d*|snap\d*|pass\d*|stat\d*|out\d*|err\d*|std(?:out|err)\d*|messages\d*|syslog\d*|journal\d*|counters?\d*|trace\d*|flight\d*|ras\d*|attempt\d*|restart\d*|round\d*|time\d*|before\d*|after\d*|old\d*|new\d*|worker\d*-?log\d*)$`)
 )
 
 func reversed(l []string) []string {
@@ -76,6 +76,7 @@ func reversed(l []string) []string {
 // Finish fills in what single files do not know: the hosts of files that do not name theirs, and the zones of their clocks.
 func Finish(c *doctor.Case) {
 	defer clocks(c)
+	ranksOfFiles(c)
 	known := map[string]bool{}
 	for i := range c.Lines {
 		if h := c.Lines[i].Host; h != "" {

@@ -26,7 +26,8 @@ var (
 	ncclSource = regexp.MustCompile(`(\S+\.(?:cc|c|h|cpp|cu)):(\d+)`)
 	bareVer    = regexp.MustCompile(`[NR]CCL version (\d+\.\d+\.\d+)([^+\s]*)\+(?:cuda|hip)(\S*)`)
 	mpiRank    = regexp.MustCompile(`\[\d+,(\d+)\]<std(?:out|err)>`)
-	wordRank   = regexp.MustCompile(`\[[Rr]ank ?(\d+)\]`)
+	wordRank   = regexp.MustCompile(`\[[Rr]ank:? ?(\d+)\]|^(?i:rank)[ _-]?(\d+)[:|] `)
+	barRank    = regexp.MustCompile(`^[A-Za-z][\w.-]*:(\d+)\|`)
 	srunRank   = regexp.MustCompile(`^(\d+): `)
 	mpichRank  = regexp.MustCompile(`^\[(\d+)\](?:<std(?:out|err)>:)? ?(?:$|[A-Za-z0-9_.-]+:\d+:\d+)`)
 )
@@ -57,13 +58,13 @@ func ncclMarks(text string) [][4]int {
 
 // launcherRank is the rank that a launcher's prefix names, or -1.
 func launcherRank(prefix string) int {
-	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && prefix[0] != '[' &&
-		(prefix[0] < '0' || prefix[0] > '9') {
+	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && !strings.Contains(prefix, "RANK") &&
+		!strings.Contains(prefix, "|") && prefix[0] != '[' && (prefix[0] < '0' || prefix[0] > '9') {
 		return -1
 	}
-	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank} {
+	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank, barRank} {
 		if m := re.FindStringSubmatch(prefix); m != nil {
-			if n, err := strconv.Atoi(m[1]); err == nil && n < 1<<24 {
+			if n, err := strconv.Atoi(strings.Join(m[1:], "")); err == nil && n < 1<<24 {
 				return n
 			}
 		}

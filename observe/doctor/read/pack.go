@@ -7,11 +7,14 @@ import (
 	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"path"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -34,7 +37,7 @@ func (s *scan) unpack(br *bufio.Reader) *bufio.Reader {
 		case bytes.HasPrefix(magic, []byte("BZh")):
 			z = bzip2.NewReader(br)
 		default:
-			return br
+			return wide(br)
 		}
 		if err != nil {
 			s.note(doctor.Unread, "compressed data: %v", err)
@@ -43,6 +46,72 @@ func (s *scan) unpack(br *bufio.Reader) *bufio.Reader {
 		br = bufio.NewReaderSize(cutReader{z, s}, headSize)
 	}
 	return br
+}
+
+// wide gives text in UTF-16, as PowerShell and some consoles write it, as UTF-8. It begins with its byte order, or every other
+// byte of its beginning is zero.
+func wide(br *bufio.Reader) *bufio.Reader {
+	head, _ := br.Peek(64)
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(head, []byte{0xff, 0xfe}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(head, []byte{0xfe, 0xff}):
+		order = binary.BigEndian
+	default:
+		var zero [2]int
+		for i, b := range head {
+			if b == 0 {
+				zero[i%2]++
+			}
+		}
+		half := len(head) / 2
+		switch {
+		case half < 16 || zero[0]+zero[1] != half:
+			return br
+		case zero[1] == half:
+			order = binary.LittleEndian
+		case zero[0] == half:
+			order = binary.BigEndian
+		default:
+			return br
+		}
+	}
+	return bufio.NewReaderSize(&utf16Reader{r: br, order: order}, headSize)
+}
+
+// utf16Reader turns UTF-16 into UTF-8 without its byte order mark.
+type utf16Reader struct {
+	r     io.Reader
+	order binary.ByteOrder
+	high  rune // the first half of a pair
+	out   []byte
+}
+
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	var unit [2]byte
+	for len(u.out) < len(p) {
+		if _, err := io.ReadFull(u.r, unit[:]); err != nil {
+			if len(u.out) > 0 {
+				break
+			}
+			return 0, io.EOF
+		}
+		r := rune(u.order.Uint16(unit[:]))
+		switch {
+		case r == 0xfeff:
+			continue
+		case u.high == 0 && utf16.IsSurrogate(r):
+			u.high = r
+			continue
+		case u.high != 0:
+			r, u.high = utf16.DecodeRune(u.high, r), 0
+		}
+		u.out = utf8.AppendRune(u.out, r)
+	}
+	n := copy(p, u.out)
+	u.out = u.out[n:]
+	return n, nil
 }
 
 // cutReader ends a compressed stream that is cut instead of failing.

@@ -112,6 +112,7 @@ var dialects = []dialect{
 		return len(b) > 1 && (b[0] == 0x80 && b[1] <= 5 || bytes.HasPrefix(b, []byte("(dp")))
 	}, readPickle, true},
 	{"nvidia-smi -q -x", line("<nvidia_smi_log", `<nvidia_smi_log`), readSMI, true},
+	{"nvidia-smi -q", line("NVSMI LOG", `^=+NVSMI LOG=+`), readSMIText, true},
 	{"json", isJSON, readJSON, true},
 	{"nvidia-smi nvlink", line("(UUID: ", `^GPU \d+: .*\(UUID: [A-Z]+-.*\)\s*\n\s+(Link \d+|NVML|Unable|<)`), readNVLink, false},
 	{"nvidia-smi topo", line("GPU0", `^\s*(?:\x1b\[4m)?\s*GPU0\s.*\n`), readTopo, false},
@@ -135,6 +136,7 @@ var dialects = []dialect{
 	{"scontrol show job", line("JobState=", `(?m)^JobId=\d+ .*\bJobName=|^JobId=\d+ JobName=`), readScontrol, true},
 	{"kubectl describe pod", line("\nStatus:", `^Name:\s+\S+\s*\n(?:Namespace|Priority|Node):`), readPods, true},
 	{"dcgmi diag", line("| Diagnostic", `^\| Diagnostic\s+\| Result`), readDiag, false},
+	{"dcgmi health", line("Health Monitor Report", `^\| Health Monitor Report`), readHealth, false},
 	{"dcgmi nvlink", line("gpuId ", `NvLink Link Status`), readLinkStatus, false},
 	{"DCGM metrics", line("DCGM_FI_", `^DCGM_FI_\w+\{`), readDCGM, true},
 	{"ip address", line("> mtu ", `^\d+: [\w.@-]+: <[A-Z,_-]*> mtu \d+`), readIP, false},

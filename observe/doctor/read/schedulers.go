@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,11 +169,19 @@ type pod struct {
 	reason     string
 	code       string
 	job, index string // of its labels
+	pending    bool
 }
+
+// neverRuns are reasons of a waiting container or of events for which a pod stays Pending until somebody acts.
+var neverRuns = map[string]bool{"ImagePullBackOff": true, "ErrImagePull": true, "InvalidImageName": true, "ErrImageNeverPull": true,
+	"CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true, "Unschedulable": true,
+	"SchedulingGated": true, "FailedScheduling": true, "FailedMount": true, "FailedAttachVolume": true, "FailedCreatePodSandBox": true,
+	"UnexpectedAdmissionError": true}
 
 var (
 	podField = regexp.MustCompile(`^( *)([A-Z][A-Za-z ]*):\s+(\S.*?)\s*$`)
 	podEvent = regexp.MustCompile(`^\s+Warning\s+(Evicted|OOMKilling|SystemOOM|Preempted|Preempting|NodeNotReady)\s+(.*)`)
+	podStuck = regexp.MustCompile(`^\s+Warning\s+(\w+)\s+\S+(?: \(x\d+ over \S+\))?\s+[\w.-]+\s+(\S.*)`)
 )
 
 // readPods reads kubectl describe of one pod or several.
@@ -184,6 +193,8 @@ func readPods(s *scan, b []byte) error {
 		l = strings.TrimRight(l, "\r\n")
 		if m := podEvent.FindStringSubmatch(l); m != nil {
 			s.podEvent(n, l, p, m[1], m[2])
+		} else if m := podStuck.FindStringSubmatch(l); m != nil && p.pending && neverRuns[m[1]] {
+			s.podWaits(n, l, p, m[1]+": "+m[2])
 		} else if m := podField.FindStringSubmatch(l); m != nil {
 			s.podField(n, l, p, len(m[1]), m[2], m[3])
 		}
@@ -200,20 +211,37 @@ func (s *scan) podField(n int, text string, p *pod, indent int, name, value stri
 		p.node, _, _ = strings.Cut(value, "/")
 	case indent == 0 && name == "Reason" && value == "Evicted":
 		s.podEvent(n, text, p, value, "")
+	case indent == 0 && name == "Status":
+		p.pending = value == "Pending"
 	case name == "State" || name == "Last State":
 		p.state, p.reason, p.code = value, "", ""
-	case p.state != "Terminated":
-	case name == "Reason":
+	case p.state == "Waiting" && name == "Reason" && neverRuns[value]:
+		s.podWaits(n, text, p, value)
+	case p.state == "Terminated":
+		s.podTerminated(n, text, p, name, value)
+	}
+}
+
+// podTerminated takes a field of how a container ended.
+func (s *scan) podTerminated(n int, text string, p *pod, name, value string) {
+	switch name {
+	case "Reason":
 		p.reason = value
-	case name == "Exit Code":
+	case "Exit Code":
 		p.code = value
 		s.podEnd(n, text, p, 0)
-	case name == "Finished":
+	case "Finished":
 		if at, err := time.Parse(time.RFC1123Z, value); err == nil {
 			s.podEnded(float64(at.Unix()))
 		}
 		p.state = ""
 	}
+}
+
+// podWaits is a pod that will not start by itself.
+func (s *scan) podWaits(n int, text string, p *pod, why string) {
+	s.addLine(doctor.Line{At: s.at(n, p.name+": "+strings.TrimSpace(text)), Kind: "pending", Host: p.name, Rank: -1, Dev: -1, Warn: true,
+		Msg: text, F: map[string]string{"by": "kubernetes", "node": p.node, "why": why}})
 }
 
 // podEnd is a container that ended.
@@ -279,7 +307,7 @@ func (s *scan) podJSON(d *pdict) bool {
 		for _, c := range st.list("conditions") {
 			s.podCondition(c, p)
 		}
-		for _, c := range st.list("containerStatuses") {
+		for _, c := range slices.Concat(st.list("initContainerStatuses"), st.list("containerStatuses")) {
 			s.podStatus(c, p)
 		}
 	}
@@ -294,7 +322,14 @@ var disrupted = map[string]string{"DeletionByTaintManager": "NodeNotReady", "Del
 // podCondition takes why a pod is ended from outside. The pod itself may stay Running for as long as its host is gone.
 func (s *scan) podCondition(c any, p *pod) {
 	v, _ := c.(*pdict)
-	if v == nil || v.text("type") != "DisruptionTarget" || v.text("status") != "True" {
+	if v == nil {
+		return
+	}
+	if why := v.text("reason"); v.text("type") == "PodScheduled" && v.text("status") == "False" && neverRuns[why] {
+		s.podWaits(0, why+": "+v.text("message"), p, why+": "+v.text("message"))
+		s.podEnded(clock(v.text("lastTransitionTime")))
+	}
+	if v.text("type") != "DisruptionTarget" || v.text("status") != "True" {
 		return
 	}
 	if event, known := disrupted[v.text("reason")]; known {
@@ -316,6 +351,10 @@ func firstText(d *pdict, names ...string) string {
 // podStatus takes how a container ended, now or before its last restart.
 func (s *scan) podStatus(c any, p *pod) {
 	v, _ := c.(*pdict)
+	if w := v.dict("state").dict("waiting"); w != nil && neverRuns[w.text("reason")] {
+		why := w.text("reason") + ": " + w.text("message")
+		s.podWaits(0, why, p, why)
+	}
 	for _, k := range []string{"lastState", "state"} {
 		if v == nil {
 			return

@@ -70,16 +70,22 @@ func readSMI(s *scan, b []byte) error {
 	if log == nil {
 		return errNotThis
 	}
+	before := len(s.c.GPUs)
+	err = s.smiGPUs(log)
+	if cut != nil {
+		s.note(doctor.Cut, "the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, len(s.c.GPUs)-before)
+	}
+	return err
+}
+
+// smiGPUs takes all GPUs of a log.
+func (s *scan) smiGPUs(log *xnode) error {
 	i := 0
 	for _, g := range log.kids {
-		if g.name != "gpu" {
-			continue
+		if g.name == "gpu" {
+			s.c.GPUs = append(s.c.GPUs, s.smiGPU(g, i))
+			i++
 		}
-		s.c.GPUs = append(s.c.GPUs, s.smiGPU(g, i))
-		i++
-	}
-	if cut != nil {
-		s.note(doctor.Cut, "the XML ends in the middle (%v): %d GPUs were read, values of the last may be missing", cut, i)
 	}
 	return nil
 }

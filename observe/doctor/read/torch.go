@@ -2,6 +2,7 @@ package read
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,7 +62,7 @@ var (
 	loaderBus      = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Bus error`)
 	loaderKill     = regexp.MustCompile(`DataLoader worker \(pid\(?s?\)? ?\d+.*killed by signal: Killed`)
 	pythonRaise    = regexp.MustCompile(`^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Expired))(?:: (.*))?$`)
-	launcherHead   = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|\([^)]*pid=\d+[^)]*\) |\[(?:default|rank|RANK ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
+	launcherHead   = regexp.MustCompile(`^(?:\[\d+,\d+\]<std(?:out|err)>: ?|(?i:rank)[ _-]?\d+[:|] ?|\[(?i:rank): ?\d+\]:? ?|[A-Za-z][\w.-]*:\d+\| ?|[A-Za-z][\w.-]*\d: |\([^)]*pid=\d+[^)]*\) |\[(?:default|(?i:rank) ?)\d+\]:? ?|\[pod/[^\]]+\] |\d+: |\[\d+\](?:<std(?:out|err)>:)? ?|(?:[A-Za-z][\w.-]*-\d+): |(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.,]+ \[?[\w.]+:\d+\] ?)+`)
 	checkpointing  = regexp.MustCompile(`(?i)\b(?:saving|writing|storing|dumping|begin(?:ning)? to save|start(?:ing|ed)? (?:to )?(?:sav|writ)\w+)\b.{0,60}\bcheckpoint|\bcheckpoint(?:ing)? (?:is being (?:saved|written)|save (?:begins|started|starts))|\[Torch\] Saving `)
 	checkpointDone = regexp.MustCompile(`(?i)(\b(?:saved|wrote|finished|completed|done (?:saving|writing))\b.{0,60}\bcheckpoint|\bcheckpoint\b.{0,120}\b(?:saved|written|done|complete[d]?|finished)\b|\[Torch\] Saved )`)
 	accessFault    = regexp.MustCompile(`(?:^([A-Za-z][\w.-]*): )?Memory access fault by GPU (node-\d+)(?: \(Agent handle: [^)]*\))? on address (\S+?)\.?(?: Reason: ([^.]*)|\s*$)`)
@@ -70,7 +71,9 @@ var (
 	diskFull       = regexp.MustCompile(`(?:[Nn]o space left on device|[Dd]isk quota exceeded)(?:: '([^']*)')?`)
 	onShm          = regexp.MustCompile(`/dev/shm|NCCL (?:WARN|INFO)`)
 	noName         = regexp.MustCompile(`(?:\(([\w.-]+), \d+\) cannot be retrieved|gaierror:.*|getaddrinfo.*|resolve host(?:name)? ([\w.-]+).*|)(?:Name or service not known|Temporary failure in name resolution|gai error)`)
-	containerTop   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)? (?:std(?:out|err) [FP] )?`)
+	// A time with or without its day, in brackets or not, the words of syslog or the journal behind it, and containerd's stream.
+	lineTop = regexp.MustCompile(`^(?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\]?(?: [\w.-]+ [\w.-]+(?:\[\d+\])?:)?|` +
+		`\[?\d\d:\d\d:\d\d[\d.,]*\]?|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.-]+(?:\[\d+\])?:) (?:std(?:out|err) [FP] )?`)
 )
 
 // checkpointWords are in lines of programs that save their state.
@@ -79,6 +82,7 @@ var checkpointWords = []string{"heckpoint", "CHECKPOINT", "[Torch] Sav"}
 // torchState is what the lines so far leave open.
 type torchState struct {
 	trace   map[string]bool   // a traceback is open behind this prefix
+	wrapped []string          // what stands before tracebacks besides prefixes that are known
 	last    map[string]bool   // "Last error:" stood behind this prefix
 	row     map[string]string // of the launcher's table of failures
 	rows    int               // lines since the table began
@@ -90,6 +94,7 @@ type torchState struct {
 	// starting is set while JAX's processes connect.
 	starting bool
 
+	caught     *caught
 	actor      map[string]string // what is known of the actor of Ray that died last
 	actorLines int               // since then
 }
@@ -99,7 +104,7 @@ type torchState struct {
 const patience = 20_000
 
 func (t *torchState) open() bool {
-	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil
+	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil || t.caught != nil
 }
 
 // table begins torchrun's table of failures, or its row of the first one.
@@ -122,13 +127,13 @@ func (t *torchState) begin(open map[string]bool, prefix string) map[string]bool 
 // plain takes launchers' prefixes off a line and gives both.
 func plain(text string) (prefix, rest string) {
 	rest = text
-	for _, re := range []*regexp.Regexp{containerTop, launcherHead} {
+	for _, re := range []*regexp.Regexp{lineTop, launcherHead} {
 		if m := re.FindString(rest); m != "" {
 			rest = rest[len(m):]
 		}
 	}
 	prefix = text[:len(text)-len(rest)]
-	if m := containerTop.FindString(prefix); m != "" {
+	if m := lineTop.FindString(prefix); m != "" {
 		prefix = prefix[len(m):]
 	}
 	return strings.TrimSpace(prefix), rest
@@ -232,7 +237,7 @@ var torchRules = []torchRule{
 	{begins: "Last error:", read: (*scan).lastErrorLine},
 	{has: []string{"Too many open files"}, kind: "files"},
 	{has: []string{"nvidia-nccl-cu"}, re: pipNCCL, kind: "package", fields: []string{"ver"}, rank: fromNobody, calm: true},
-	{begins: "Traceback (most recent call last)", read: (*scan).tracebackLine},
+	{has: []string{traceback}, read: (*scan).tracebackLine},
 	{has: []string{"NCCL_"}, read: (*scan).variableLine},
 	{has: []string{"[c10d]", "ProcessGroupNCCL.cpp:", "distributed_c10d.py:"}, kind: "torch", rank: fromNobody, calm: true},
 }
@@ -323,6 +328,7 @@ func (s *scan) torchLine(n int, text string) bool {
 		delete(t.last, prefix)
 		return s.lastWords(l, strings.TrimSpace(body), clock(text)) == found
 	}
+	t.caught.look(s, l)
 	if v := s.stalledLine(l); v != goOn {
 		return v == found
 	}
@@ -361,13 +367,34 @@ func (s *scan) lastErrorLine(l *torchText) verdict {
 	return noted
 }
 
-// tracebackLine begins a traceback: what was raised follows.
+// tracebackLine begins a traceback: what was raised follows, behind the same prefix. A line that goes on after it is a quotation.
 func (s *scan) tracebackLine(l *torchText) verdict {
-	if l.body[0] != 'T' { // quoted by another
+	before, after, _ := strings.Cut(l.body, traceback)
+	if before != "" && (len(before) > longestWrap || strings.TrimSpace(after) != ":" || strings.TrimSpace(before) == "") {
 		return goOn
 	}
-	s.torch.trace = s.torch.begin(s.torch.trace, l.prefix)
+	if before != "" && !slices.Contains(s.torch.wrapped, before) && len(s.torch.wrapped) < 64 {
+		s.torch.wrapped = append(s.torch.wrapped, before)
+	}
+	s.torch.trace = s.torch.begin(s.torch.trace, l.prefix+before)
 	return noted
+}
+
+const (
+	traceback   = "Traceback (most recent call last)"
+	longestWrap = 120 // bytes before a traceback that some launcher or progress bar may have put there
+)
+
+// unwrapped takes off what stood before a traceback that is open.
+func (t *torchState) unwrapped(l *torchText) *torchText {
+	for _, w := range t.wrapped {
+		if rest, ok := strings.CutPrefix(l.body, w); ok && t.trace[l.prefix+w] {
+			x := *l
+			x.prefix, x.body = l.prefix+w, rest
+			return &x
+		}
+	}
+	return l
 }
 
 // variableLine sets variables of NCCL.

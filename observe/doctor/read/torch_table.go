@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor/read/internal/regexp"
 )
 
 // The table of failures that torchrun closes with, and what tracebacks end with.
@@ -49,6 +51,7 @@ var echoes = []string{"ChildFailedError", "DistBackendError", "DistNetworkError"
 
 // raisedLine is what was raised: the line behind a traceback that is not indented.
 func (s *scan) raisedLine(l *torchText) verdict {
+	l = s.torch.unwrapped(l)
 	if !s.torch.trace[l.prefix] || l.body == "" || l.body[0] == ' ' || l.body[0] == '\t' {
 		return goOn
 	}
@@ -60,5 +63,42 @@ func (s *scan) raisedLine(l *torchText) verdict {
 	if slices.Contains(echoes, m[1][strings.LastIndexByte(m[1], '.')+1:]) {
 		return noted
 	}
-	return s.torchFound(l, "exception", l.rank, true, map[string]string{"type": m[1], "msg": m[2]})
+	f := map[string]string{"type": m[1], "msg": m[2]}
+	s.torch.caught = &caught{prefix: l.prefix, fields: f, step: -1}
+	return s.torchFound(l, "exception", l.rank, true, f)
+}
+
+// caught is an exception of which it is not known yet whether it ended the program. Two further steps say that it did not: ranks
+// that wait for one that is gone come no further than the step that they are in.
+type caught struct {
+	prefix string
+	fields map[string]string
+	lines  int // since then
+	step   int // the last that was seen
+	more   int // steps that went up
+}
+
+const stepsWithin = 2000 // lines
+
+var stepLine = regexp.MustCompile(`(?i)\b(?:global[ _])?(?:step|iter|iteration)[ :=#\[]+(\d+)`)
+
+// look takes a line of the program that raised it.
+func (c *caught) look(s *scan, l *torchText) {
+	if c == nil {
+		return
+	}
+	if c.lines++; c.lines > stepsWithin {
+		s.torch.caught = nil
+		return
+	}
+	m := stepLine.FindStringSubmatch(l.body)
+	if m == nil || l.prefix != c.prefix {
+		return
+	}
+	if n := number(m[1]); n > c.step {
+		c.step = n
+		if c.more++; c.more >= 2 {
+			c.fields["went_on"], s.torch.caught = "1", nil
+		}
+	}
 }
