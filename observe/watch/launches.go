@@ -3,7 +3,6 @@ package watch
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -21,9 +20,10 @@ const (
 	// seenTogether is the same where an agent saw the ends itself: the kernel tells of one
 	// a moment after its connections are closed.
 	seenTogether = 0.25
-	// clocksAgree is how far a host's clock may be off, in seconds, until its times are
-	// corrected. Below it reports take about as long to arrive.
-	clocksAgree = 2.0
+	// clocksAgree is how far a host's clock may be off, in seconds, until its times are corrected. Below it reports take about
+	// as long to arrive. Few reports may all have been slow.
+	clocksAgree      = 0.5
+	clocksAgreeFirst = 2.0
 	// lostExit is how long after a process is gone its launcher may still say how it ended.
 	lostExit  = 10.0
 	followers = 8 // consequences that an incident lists
@@ -136,9 +136,6 @@ func (m *Machine) ended(now float64, j *job, l Launch) {
 	}
 	if l.PID == 0 { // it ran on another host, under a number that its launcher does not know
 		l.PID, l.Host = r.PID, r.host
-	}
-	if h := m.hosts[l.Host]; h != nil && math.Abs(h.skew) > clocksAgree {
-		l.At -= h.skew
 	}
 	if j.exit(l.Rank, l.PID) != nil {
 		return

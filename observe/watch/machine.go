@@ -75,7 +75,8 @@ type host struct {
 	name, boot  string
 	first, at   float64 // by the server's clock
 	every       float64
-	skew        float64
+	skew        float64 // how far its clock is ahead of the server's, by clock
+	clock       offset
 	schema      string
 	values      []float64
 	states      []health.Status
@@ -258,7 +259,7 @@ func (m *Machine) Observe(now float64, r *Report) error {
 		m.change(Change{At: now, Host: r.Host, What: "the host started again", From: h.boot, To: r.Boot})
 	}
 	h.boot = cmp.Or(r.Boot, h.boot)
-	h.at, h.every, h.skew = now, r.Every, r.At-now
+	h.at, h.every, h.skew = now, r.Every, h.clock.add(r.At-now)
 	if r.Load != nil {
 		h.load = *r.Load
 	}
@@ -272,6 +273,7 @@ func (m *Machine) Observe(now float64, r *Report) error {
 		m.ranks(now, h, r.Ranks)
 	}
 	for _, l := range r.Launches {
+		l.At -= h.clock.off()
 		m.launch(now, l)
 	}
 	for _, d := range r.Dumps {
