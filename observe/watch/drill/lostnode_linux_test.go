@@ -234,6 +234,9 @@ func TestLostNode(t *testing.T) {
 			continue
 		}
 		t.Run(launcher, func(t *testing.T) {
+			if launcher == "weft run" {
+				weftBinary(t) // building it on a busy machine may take longer than hosts are given
+			}
 			h := startHosts(t)
 			hostLaunchers[launcher](h)
 			h.atWork(4)
