@@ -346,6 +346,7 @@ func (s *scan) log(r io.Reader) (string, error) {
 		if s.held != nil {
 			s.release(string(b))
 		}
+		s.wentOn(b)
 		s.noteRank(b)
 		if l.err == nil && s.half == "" && s.keepCall(l.n, b) {
 			nccl++

@@ -104,7 +104,7 @@ type torchState struct {
 const patience = 20_000
 
 func (t *torchState) open() bool {
-	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil || t.caught != nil
+	return len(t.trace)+len(t.last)+t.stalled > 0 || t.row != nil || t.actor != nil
 }
 
 // table begins torchrun's table of failures, or its row of the first one.
@@ -328,7 +328,6 @@ func (s *scan) torchLine(n int, text string) bool {
 		delete(t.last, prefix)
 		return s.lastWords(l, strings.TrimSpace(body), clock(text)) == found
 	}
-	t.caught.look(s, l)
 	if v := s.stalledLine(l); v != goOn {
 		return v == found
 	}

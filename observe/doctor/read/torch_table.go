@@ -1,6 +1,7 @@
 package read
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,8 +83,9 @@ const stepsWithin = 2000 // lines
 
 var stepLine = regexp.MustCompile(`(?i)\b(?:global[ _])?(?:step|iter|iteration)[ :=#\[]+(\d+)`)
 
-// look takes a line of the program that raised it.
-func (c *caught) look(s *scan, l *torchText) {
+// wentOn looks whether a line is a step of the program that raised an exception. Nearly all lines have none of the words.
+func (s *scan) wentOn(b []byte) {
+	c := s.torch.caught
 	if c == nil {
 		return
 	}
@@ -91,8 +93,12 @@ func (c *caught) look(s *scan, l *torchText) {
 		s.torch.caught = nil
 		return
 	}
-	m := stepLine.FindStringSubmatch(l.body)
-	if m == nil || l.prefix != c.prefix {
+	if !bytes.Contains(b, []byte("tep")) && !bytes.Contains(b, []byte("iter")) {
+		return
+	}
+	prefix, body := plain(string(b))
+	m := stepLine.FindStringSubmatch(body)
+	if m == nil || prefix != c.prefix {
 		return
 	}
 	if n := number(m[1]); n > c.step {
