@@ -25,3 +25,20 @@ func TestManyCaughtExceptions(t *testing.T) {
 		t.Logf("%.0f copies for each exception", each)
 	}
 }
+
+// Once enough lines of how NCCL connects are kept, further ones are passed over without being read.
+func TestManyPaths(t *testing.T) {
+	const line = "n1:100:200 [3] NCCL INFO Channel 07/0 : 12[4] -> 13[5] [send] via NET/IB/4/GDRDMA\n"
+	copies := func(lines int) float64 {
+		text := strings.Repeat(line, lines)
+		return testing.AllocsPerRun(1, func() {
+			if err := File(&doctor.Case{}, "log", "", strings.NewReader(text)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	const more = 20_000
+	if each := (copies(maxPaths+more) - copies(maxPaths)) / more; each > 4 {
+		t.Errorf("%.1f copies for each line beyond the first %d", each, maxPaths)
+	}
+}
