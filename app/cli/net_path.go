@@ -56,6 +56,9 @@ func followInfiniBand(p *network.Plan, path *network.Path, from string) error {
 	for _, s := range n.Subnets() {
 		if a, b := path.Hops[0], path.Hops[len(path.Hops)-1]; s.Has(a) && s.Has(b) {
 			path.Hops, path.Paths, path.Unreached = s.Follow(a, b)
+			if path.Unreached == "" && s.Guessed() {
+				path.Why += "; by the fewest cables, and nue may take more: --from a folder with " + prove.TablesFile(s.Name) + " says which"
+			}
 		}
 	}
 	return nil
@@ -63,7 +66,7 @@ func followInfiniBand(p *network.Plan, path *network.Path, from string) error {
 
 // followContacts follows a packet for every two networks, where the files decide.
 func followContacts(p *network.Plan, list []network.Contact, a, b, from string) error {
-	if !slices.ContainsFunc(list, func(c network.Contact) bool { return c.Modelled }) {
+	if !slices.ContainsFunc(list, func(c network.Contact) bool { return c.Modelled || c.Adapters[0] != "" }) {
 		return nil
 	}
 	n, err := modelOf(p, from, a, b)
@@ -72,6 +75,9 @@ func followContacts(p *network.Plan, list []network.Contact, a, b, from string) 
 	}
 	for i := range list {
 		c := &list[i]
+		if c.Adapters[0] != "" {
+			contactAdapters(n, c)
+		}
 		if !c.Modelled {
 			continue
 		}
@@ -89,6 +95,25 @@ func followContacts(p *network.Plan, list []network.Contact, a, b, from string) 
 		}
 	}
 	return nil
+}
+
+// contactAdapters follows a packet between two adapters by the subnet manager's files.
+func contactAdapters(n *prove.Net, c *network.Contact) {
+	for _, s := range n.Subnets() {
+		if !s.Has(c.Adapters[0]) || !s.Has(c.Adapters[1]) {
+			continue
+		}
+		hops, _, why := s.Follow(c.Adapters[0], c.Adapters[1])
+		c.Reaches, c.Why = why == "", why
+		switch {
+		case why == "" && s.Guessed():
+			c.Why = "joined by the InfiniBand fabric " + s.Name
+		case why == "":
+			c.Why = "packets pass by " + strings.Join(hops[1:len(hops)-1], ", ")
+		}
+		return
+	}
+	c.Reaches, c.Why = false, fmt.Sprintf("no InfiniBand fabric of the files joins %s and %s", c.Adapters[0], c.Adapters[1])
 }
 
 func newNetPath() *cobra.Command {
@@ -147,8 +172,8 @@ func newNetReach() *cobra.Command {
 		Short: "Show which networks of one host reach which networks of another, and why not",
 		Long: `Follow packets between the networks of two hosts through the emitted files, as 'weft net
 prove' does: inside a network as the host sends them, and from one network to another as the
-switch would take them, whatever the host's routes say. InfiniBand and networks without
-switches in the cluster file have no such files; the plan answers for them.`,
+switch would take them, whatever the host's routes say; over InfiniBand, by OpenSM's files.
+Networks without switches in the cluster file have no such files; the plan answers for them.`,
 		Example:           `  weft net reach examples/rail-1k.yaml n0 n17`,
 		Args:              cobra.ExactArgs(3),
 		ValidArgsFunction: clusterNames,

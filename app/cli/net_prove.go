@@ -40,7 +40,8 @@ Of SONiC switches also: both ends of a cable pause the same packets, buffers do 
 wait for one another in a circle (PFC deadlock), and no path is left unused because
 two tiers choose by one hash. Of InfiniBand fabrics, routed as OpenSM does by its files:
 all adapters reach one another, also after any one failure, partitions join and part hosts
-as meant, and buffers do not wait in a circle.
+as meant, and buffers do not wait in a circle. Where DIR has opensm/FABRIC/var/log/opensm-lfts.dump
+(opensm -D 0x43 writes one), OpenSM's own tables are judged.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a

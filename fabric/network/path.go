@@ -217,6 +217,7 @@ type Contact struct {
 	Modelled       bool       `json:"-"`
 	Source, Target netip.Addr `json:"-"`
 	Switch         string     `json:"-"` // where the interface is plugged in; empty without a cable
+	Adapters       [2]string  `json:"-"` // both ends, where the subnet manager's files decide it
 }
 
 // Reach says which networks of one host reach which of another, and why.
@@ -259,6 +260,9 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 		c.Why = p.apart(a, b, x, y)
 		if c.Why == "" {
 			c.Reaches, c.Why = true, p.outside(x)
+		}
+		if x.IB && y.IB && x.Link != None && y.Link != None {
+			c.Adapters = [2]string{p.Graph.NodeName(x.Node), p.Graph.NodeName(y.Node)}
 		}
 	}
 	return c

@@ -2,7 +2,6 @@ package emit
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/fabric/network"
@@ -11,8 +10,8 @@ import (
 )
 
 // OpenSM writes the subnet manager's files, a folder for each InfiniBand fabric:
-// routing up and down from stated roots, partitions for tenants, a service level
-// for each.
+// routing up and down from stated roots where there are tiers, else by nue, partitions
+// for tenants, a service level for each.
 func OpenSM(p *network.Plan) []File {
 	var out []File
 	for f := range p.Graph.Fabrics {
@@ -27,6 +26,7 @@ func openSM(p *network.Plan, fabric int) []File {
 	if !ib {
 		return nil
 	}
+	tiered := g.Fabrics[fabric].Family == topo.Clos
 	ports, invented := smPorts(p, fabric)
 	dir := "opensm/" + g.Fabrics[fabric].Name + "/etc/opensm/"
 	begin := func() *text {
@@ -38,14 +38,14 @@ func openSM(p *network.Plan, fabric int) []File {
 		return &t
 	}
 	conf := begin()
-	engine := "ftree,updn"
-	if g.Fabrics[fabric].Family != topo.Clos {
-		engine = "updn" // minhop lets buffers wait in more circles
-		conf.line("# On a %s, updn may let buffers wait in a circle: see weft net prove. UFM has routing of its own for dragonflies.",
-			g.Fabrics[fabric].Family)
+	if tiered {
+		conf.line("routing_engine ftree,updn,no_fallback\nroot_guid_file /etc/opensm/root_guids.conf")
+	} else {
+		conf.line("# Without tiers, engines that count from roots let buffers wait in a circle, or lose hosts with a cable.")
+		conf.line("# Nue does neither, on one virtual lane, so that senders need no service level of their own.")
+		conf.line("routing_engine nue,no_fallback\nnue_max_num_vls 1")
 	}
-	conf.line("routing_engine %s,no_fallback", engine)
-	conf.line("root_guid_file /etc/opensm/root_guids.conf\ncn_guid_file /etc/opensm/cn_guids.conf\npartition_config_file /etc/opensm/partitions.conf")
+	conf.line("cn_guid_file /etc/opensm/cn_guids.conf\npartition_config_file /etc/opensm/partitions.conf")
 	conf.line("node_name_map_name /etc/opensm/ib-node-name-map")
 	conf.line("sm_priority 14\nsweep_interval 10")
 	if len(p.Intent.Partitions) > 0 {
@@ -67,52 +67,35 @@ func openSM(p *network.Plan, fabric int) []File {
 	}
 	part, qos := begin(), begin()
 	partitions(p, ports, part, qos)
-	out := []File{conf.file(dir+"opensm.conf", 0o644), root.file(dir+"root_guids.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644),
+	out := []File{conf.file(dir+"opensm.conf", 0o644), cn.file(dir+"cn_guids.conf", 0o644),
 		names.file(dir+"ib-node-name-map", 0o644),
 		part.file(dir+"partitions.conf", 0o644)}
+	if tiered {
+		out = append(out, root.file(dir+"root_guids.conf", 0o644))
+	}
 	if len(p.Intent.Partitions) > 0 {
 		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
 	}
 	return out
 }
 
-// smRoots are the GUIDs of the switches that routing counts from; ib says whether the fabric is InfiniBand. Of a Clos network they
-// are the highest ones. Elsewhere they are switches every two of which are joined, such as a dragonfly's first group: OpenSM takes
-// a cable between two roots for a way up from both, so packets that pass more than one of them could let
-// buffers wait in a circle.
+// smRoots are the GUIDs of the highest switches, which routing up and down counts from; ib says whether the fabric is InfiniBand.
 func smRoots(p *network.Plan, fabric int) (roots []string, ib bool) {
-	g := p.Graph
 	tiers := 0
 	var all []*network.Switch
 	for i := range p.Switches {
 		s := &p.Switches[i]
-		if int(g.Nodes[s.Node].Fabric) == fabric && s.IB {
+		if int(p.Graph.Nodes[s.Node].Fabric) == fabric && s.IB {
 			ib, tiers = true, max(tiers, s.Tier)
 			all = append(all, s)
 		}
 	}
-	all = slices.DeleteFunc(all, func(s *network.Switch) bool { return s.Tier < tiers })
-	if g.Fabrics[fabric].Family != topo.Clos {
-		all = clique(g, all)
-	}
 	for _, s := range all {
-		roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
+		if s.Tier == tiers {
+			roots = append(roots, fmt.Sprintf("0x%016x", nodeGUID(p, s.Node, "")))
+		}
 	}
 	return roots, ib
-}
-
-// clique gives the first switch and those that are joined with it and with one another.
-func clique(g *topo.Graph, all []*network.Switch) (out []*network.Switch) {
-	for _, s := range all {
-		next := map[topo.NodeID]bool{}
-		for _, e := range g.Edges(s.Node) {
-			next[e.Peer] = true
-		}
-		if !slices.ContainsFunc(out, func(o *network.Switch) bool { return !next[o.Node] }) {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // smPort is a port of a host in an InfiniBand fabric.

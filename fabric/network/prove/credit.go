@@ -1,6 +1,9 @@
 package prove
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // turns are the waits of an InfiniBand fabric's buffers for one another. A packet that came over one cable and leaves over
 // another holds a buffer of the first until the second has room. If such waits form a circle, all of it may stand still for good.
@@ -128,7 +131,10 @@ func (t *turns) circle() []channel {
 
 // credits looks for buffers that wait in a circle.
 func (p *subnetProof) credits(t *turns) Verdict {
-	v := Verdict{Property: "buffers do not wait in a circle", Of: "turns", Cases: t.count}
+	v := Verdict{Property: noCircle, Of: "turns", Cases: t.count}
+	if p.r.engine == "nue" {
+		return p.lanes()
+	}
 	if !t.suspect {
 		return v
 	}
@@ -142,14 +148,34 @@ func (p *subnetProof) credits(t *turns) Verdict {
 			t.order = append(t.order, int32(u))
 		}
 	}
-	if circle := t.circle(); circle != nil {
-		var names []string
-		for _, c := range append(circle, circle[0]) {
-			names = append(names, p.s.switches[c.from].name)
-		}
-		v.refute(1, Counterexample{Path: names,
-			Why: "each waits for room in the next one's buffers, so packets on all of these cables stop for good; " +
-				"of OpenSM's engines only those that spread paths over service levels (dfsssp, lash) avoid it, and senders must ask for the level"})
+	p.refuteCircle(&v, t.circle())
+	return v
+}
+
+// refuteCircle names the switches of a circle, if there is one.
+func (p *subnetProof) refuteCircle(v *Verdict, circle []channel) {
+	if circle == nil {
+		return
+	}
+	var names []string
+	for _, c := range append(circle, circle[0]) {
+		names = append(names, p.s.switches[c.from].name)
+	}
+	v.refute(1, Counterexample{Path: names,
+		Why: "each waits for room in the next one's buffers, so packets on all of these cables stop for good; " +
+			"OpenSM's nue avoids it on any fabric (routing_engine nue,no_fallback)"})
+}
+
+// noCircle is what buffers must not do.
+const noCircle = "buffers do not wait in a circle"
+
+// lanes is what nue promises: it lays its paths so that no circle forms on a virtual lane. Over several of them that holds only
+// for packets with the service levels that the subnet manager gives out on request, for which NCCL does not ask.
+func (p *subnetProof) lanes() Verdict {
+	v := Verdict{Property: noCircle, Of: "virtual lane", Cases: max(1, p.s.lanes),
+		Note: "nue's promise; with var/log/opensm-lfts.dump beside etc/opensm its tables are judged"}
+	if p.s.lanes != 1 {
+		v.refute(1, Counterexample{Why: fmt.Sprintf("nue_max_num_vls is %d: paths are apart only if senders ask for their service level; 1 needs none", p.s.lanes)})
 	}
 	return v
 }

@@ -32,6 +32,10 @@ type Subnet struct {
 	trunks   int // cables between switches
 	loose    []string
 	routing  bool // there is an opensm.conf
+
+	lanes  int        // that nue spreads paths over
+	dumped []dumpLine // of opensm-lfts.dump
+	tables *tables    // what they say; nil without them
 }
 
 // ibSwitch is a switch of a subnet; its number is its place in Subnet.switches.
@@ -53,7 +57,8 @@ type ibLink struct {
 type adapter struct {
 	host, port string
 	guid       uint64
-	at         int32 // the switch it is plugged into
+	at         int32  // the switch it is plugged into
+	plug       string // and by which of its ports
 }
 
 func (a *adapter) String() string { return a.host + ":" + a.port }
@@ -88,12 +93,15 @@ var smFiles = map[string]string{
 }
 
 // smEngines are the routing engines that are modelled.
-var smEngines = []string{"ftree", "updn", "minhop"}
+var smEngines = []string{"ftree", "updn", "minhop", "nue"}
+
+// rooted are those that count from root_guids.conf.
+var rooted = []string{"ftree", "updn"}
 
 func (n *Net) subnet(name string) *Subnet {
 	s := n.subnets[name]
 	if s == nil {
-		s = &Subnet{Name: name, guids: map[uint64]string{}, adapterOf: map[string]uint64{}, named: map[string]bool{}}
+		s = &Subnet{Name: name, guids: map[uint64]string{}, adapterOf: map[string]uint64{}, named: map[string]bool{}, lanes: 1}
 		n.subnets[name] = s
 	}
 	return s
@@ -127,18 +135,20 @@ func smLines(data []byte, each func(line, comment string) error) error {
 func (n *Net) openSM(name string, data []byte) error {
 	s := n.subnet(name)
 	s.routing = true
-	return smLines(data, func(line, _ string) error {
+	return smLines(data, func(line, _ string) (err error) {
 		key, value, _ := strings.Cut(line, " ")
 		value = strings.TrimSpace(value)
 		switch file, isFile := smFiles[key]; {
 		case key == "routing_engine":
 			s.engine(value)
+		case key == "nue_max_num_vls":
+			s.lanes, err = strconv.Atoi(value)
 		case isFile && path.Base(value) == file:
 			s.named[key] = true
 		case !slices.Contains(smOptions, key):
 			s.Unread = append(s.Unread, "opensm.conf: "+line)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -336,6 +346,9 @@ func (n *Net) plugSubnets(data []byte) error {
 	}
 	for _, s := range n.subnets {
 		s.identify()
+		if len(s.dumped) > 0 {
+			s.tables = s.tabled()
+		}
 	}
 	return nil
 }
@@ -364,7 +377,7 @@ func (n *Net) plugSubnet(s *Subnet, at map[string]int32, ends [2][2]string) {
 	case n.isAdapter(s, ends[0]): // two hosts, without a switch
 		s.loose = append(s.loose, fmt.Sprintf("%s:%s and %s:%s are joined without a switch", ends[0][0], ends[0][1], ends[1][0], ends[1][1]))
 	case n.isAdapter(s, ends[1]):
-		a := &adapter{host: ends[1][0], port: ends[1][1], at: number(ends[0][0])}
+		a := &adapter{host: ends[1][0], port: ends[1][1], at: number(ends[0][0]), plug: ends[0][1]}
 		a.guid = s.adapterOf[a.String()]
 		s.adapters = append(s.adapters, a)
 		s.switches[a.at].hung = append(s.switches[a.at].hung, a)

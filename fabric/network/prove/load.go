@@ -72,6 +72,7 @@ var readers = []struct {
 	{"opensm", "etc/opensm/cn_guids.conf", (*Net).cnGUIDs},
 	{"opensm", "etc/opensm/ib-node-name-map", (*Net).nodeNames},
 	{"opensm", "etc/opensm/partitions.conf", (*Net).partitionFile},
+	{"opensm", "var/log/opensm-lfts.dump", (*Net).forwardingTables},
 }
 
 func (n *Net) device(name string, router bool) *Device {

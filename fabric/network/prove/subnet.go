@@ -29,7 +29,8 @@ type SubnetReport struct {
 //
 // OpenSM's engines ftree and updn send packets up, towards the roots, and then down, never up again. A switch's rank is its
 // distance from the nearest root; between equals the greater GUID is above, and of two roots each is above the other. A switch
-// forwards by target alone. Minhop does the same without up and down.
+// forwards by target alone. Minhop does the same without up and down. Nue reaches whatever cables reach; its paths are those of
+// its tables, if there is a dump of them.
 type routes struct {
 	s      *Subnet
 	dead   []bool // switches
@@ -64,8 +65,8 @@ func (r *routes) elect() {
 	}
 	r.none, r.free, r.engine = true, false, "none"
 	for _, e := range r.s.engines {
-		if e == "minhop" || len(q) > 0 {
-			r.none, r.free, r.engine = false, e == "minhop", e
+		if free := !slices.Contains(rooted, e); free || len(q) > 0 {
+			r.none, r.free, r.engine = false, free, e
 			break
 		}
 	}
@@ -203,7 +204,13 @@ type subnetProof struct {
 
 func (p *subnetProof) read() Verdict {
 	s := p.s
-	v := Verdict{Property: "files are modelled", Of: "files", Cases: 5}
+	v := Verdict{Property: "files are modelled", Of: "files", Cases: 2 + len(s.named)}
+	if s.tables != nil {
+		v.Cases++
+		for _, line := range s.tables.Unread {
+			v.refute(1, Counterexample{Why: "the model does not know " + line})
+		}
+	}
 	for _, line := range s.Unread {
 		v.refute(1, Counterexample{Why: "the model does not know " + line})
 	}
@@ -211,6 +218,9 @@ func (p *subnetProof) read() Verdict {
 		v.refute(1, Counterexample{Why: "opensm.conf names no routing engine"})
 	}
 	for option, file := range smFiles {
+		if option == "root_guid_file" && !slices.ContainsFunc(s.engines, func(e string) bool { return slices.Contains(rooted, e) }) {
+			continue
+		}
 		if !s.named[option] {
 			v.refute(1, Counterexample{Why: fmt.Sprintf("opensm.conf does not read %s: it has no %s", file, option)})
 		}
@@ -257,6 +267,9 @@ func (p *subnetProof) allPairs() int { return len(p.s.adapters) * (len(p.s.adapt
 func (p *subnetProof) joined() []Verdict {
 	reach := Verdict{Property: "adapters reach one another", Of: "pairs", Cases: p.allPairs()}
 	short := Verdict{Property: "paths are as short as cables allow", Of: "pairs", Cases: p.allPairs(), Advice: true}
+	if p.s.tables != nil {
+		return p.tabled(reach, short)
+	}
 	t := &turns{r: p.r}
 	for _, d := range p.edges {
 		p.r.to(d)
@@ -271,6 +284,9 @@ func (p *subnetProof) joined() []Verdict {
 			}
 		}
 		t.add(p.edges)
+	}
+	if p.r.engine == "nue" { // which path it takes is in its tables alone
+		short.Cases = 0
 	}
 	return []Verdict{reach, short, p.credits(t)}
 }
@@ -605,6 +621,9 @@ func (s *Subnet) Follow(from, to string) (hops []string, paths int, why string) 
 		return nil, 0, p.lost(a.at, b.at)
 	case !p.share(a, b):
 		return nil, 0, "they share no partition in which one of them is a full member"
+	case s.tables != nil:
+		hops, why := s.tables.follow(a, b)
+		return hops, 1, why
 	}
 	return append(append([]string{from}, p.trail(a.at, b.at)...), to), p.r.paths(a.at, map[int32]int{}), ""
 }

@@ -33,6 +33,11 @@ name: dragonfly
 hosts: {"n[0-9]": {kind: dgx-h100}}
 fabric: {family: dragonfly, switch: QM9700, routers: 4, ports: 4, global: 2, groups: 5}
 `
+	smallTorus = `
+name: torus
+hosts: {"n[0-15]": {kind: dgx-h100}}
+fabric: {family: torus, switch: QM9700, dims: [4, 4], ports: 8}
+`
 )
 
 // subnetFiles are the files that the model reads of an InfiniBand fabric.
@@ -97,6 +102,11 @@ func without(fabric []byte, cut map[[2]string]bool) (out []byte, left ports) {
 
 // forwarding lets opensm route a fabric with the emitted files, and gives its tables: of each switch, the port to each adapter.
 func forwarding(t *testing.T, fabric []byte, files map[string][]byte) map[string]map[string]int {
+	return readTables(dumped(t, fabric, files))
+}
+
+// dumped is opensm-lfts.dump, as opensm writes it.
+func dumped(t *testing.T, fabric []byte, files map[string][]byte) []byte {
 	t.Helper()
 	s := ibsim.Start(t, fabric)
 	dir := filepath.Join(s.Dir, "etc")
@@ -119,6 +129,11 @@ func forwarding(t *testing.T, fabric []byte, files map[string][]byte) map[string
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dump
+}
+
+// readTables reads a dump by the names in it.
+func readTables(dump []byte) map[string]map[string]int {
 	tables := map[string]map[string]int{}
 	at := ""
 	for line := range strings.Lines(string(dump)) {
@@ -160,30 +175,19 @@ func TestSubnetIsOpenSMs(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(7, uint64(seed)))
 			p := planOf(t, "test.yaml", []string{leavesAndSpines, smallDragonfly}[seed%2])
-			d, err := format.Find("ibsim")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var whole bytes.Buffer
-			if err := d.Encode(&whole, p.Graph); err != nil {
-				t.Fatal(err)
-			}
-			_, all := without(whole.Bytes(), nil)
-			cut := map[[2]string]bool{}
-			for _, a := range slices.Sorted(maps.Keys(all)) {
-				for _, port := range slices.Sorted(maps.Keys(all[a])) {
-					if b := all[a][port]; all[b] != nil && a < b && random.IntN(10) < []int{0, 4, 2, 5, 3}[seed/2%5] {
-						cut[[2]string{a, b}] = true
-					}
-				}
-			}
-			fabric, left := without(whole.Bytes(), cut)
+			whole := ibsimOf(t, p)
+			_, all := without(whole, nil)
+			cut := randomCut(random, all, []int{0, 4, 2, 5, 3}[seed/2%5])
+			fabric, left := without(whole, cut)
 			if !slices.ContainsFunc([]string{"spine0", "spine1", "router0", "router1", "router2", "router3"}, func(root string) bool {
 				return left[root] != nil && joinedTo(left, "n0 nic0", root)
 			}) {
 				return // no root is left where opensm runs: it tries again for ever
 			}
 			files := subnetFiles(t, p)
+			if seed%2 == 1 {
+				fromRoots(t, files)
+			}
 			files["cables/cables.csv"] = unplugged(files["cables/cables.csv"], cut)
 			c, l := compare(t, fabric, left, files)
 			compared, lost = compared+c, lost+l
@@ -341,38 +345,212 @@ func TestSubnetMistakes(t *testing.T) {
 	}
 }
 
-// TestCreditLoop: with OpenSM's tables for a dragonfly, buffers may wait in a circle. The model says so, and so do the
-// tables themselves, which name no roots there; on a tree neither does.
+// fromRoots has a dragonfly's files route by updn from the routers of its first group, which are all joined.
+func fromRoots(t *testing.T, files map[string][]byte) {
+	t.Helper()
+	const dir = "opensm/compute/etc/opensm/"
+	var roots strings.Builder
+	for line := range strings.Lines(string(files[dir+"ib-node-name-map"])) {
+		if regexp.MustCompile(`"router[0-3]"`).MatchString(line) {
+			roots.WriteString(strings.Fields(line)[0] + "\n")
+		}
+	}
+	files[dir+"root_guids.conf"] = []byte(roots.String())
+	conf := string(files[dir+"opensm.conf"])
+	from := "routing_engine nue,no_fallback\nnue_max_num_vls 1\n"
+	if !strings.Contains(conf, from) {
+		t.Fatal(conf)
+	}
+	files[dir+"opensm.conf"] = []byte(strings.Replace(conf, from,
+		"routing_engine updn,no_fallback\nroot_guid_file /etc/opensm/root_guids.conf\n", 1))
+}
+
+// TestCreditLoop: with OpenSM's tables by minhop for a dragonfly or a torus, buffers may wait in a circle, and with those by updn for
+// a torus. The model says so, and so do the tables themselves. By the files as they are emitted no buffers do.
 func TestCreditLoop(t *testing.T) {
+	engine := func(e string) func(*testing.T, map[string][]byte) {
+		return func(t *testing.T, files map[string][]byte) {
+			const conf = "opensm/compute/etc/opensm/opensm.conf"
+			before := files[conf]
+			files[conf] = regexp.MustCompile(`routing_engine \S+`).ReplaceAll(before, []byte("routing_engine "+e))
+			if bytes.Equal(before, files[conf]) {
+				t.Fatalf("%s", before)
+			}
+		}
+	}
+	asEmitted := func(*testing.T, map[string][]byte) {}
 	for _, c := range []struct {
-		text string
-		loop bool
-	}{{leavesAndSpines, false}, {smallDragonfly, true}} {
-		t.Run(c.text[7:11], func(t *testing.T) {
+		name, text string
+		loop       bool
+		change     func(*testing.T, map[string][]byte)
+	}{
+		{"tree", leavesAndSpines, false, asEmitted},
+		{"dragonfly", smallDragonfly, false, asEmitted},
+		{"torus", smallTorus, false, asEmitted},
+		{"dragonfly by minhop", smallDragonfly, true, engine("minhop")},
+		{"torus by minhop", smallTorus, true, engine("minhop")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			p := planOf(t, "test.yaml", c.text)
 			files := subnetFiles(t, p)
-			const conf = "opensm/compute/etc/opensm/opensm.conf"
-			files[conf] = bytes.Replace(files[conf], []byte("routing_engine updn"), []byte("routing_engine minhop"), 1)
-			n, s := loadSubnet(t, files)
-			r := n.ProveSubnet(s, nil, prove.Options{})
-			i := slices.IndexFunc(r.Verdicts, func(v prove.Verdict) bool { return v.Property == "buffers do not wait in a circle" })
-			if i < 0 || r.Verdicts[i].Holds == c.loop {
-				t.Errorf("the model: %+v", r.Verdicts)
+			c.change(t, files)
+			judge := func(with string) {
+				n, s := loadSubnet(t, files)
+				r := n.ProveSubnet(s, nil, prove.Options{Failures: true})
+				for _, v := range r.Verdicts {
+					if circle := v.Property == "buffers do not wait in a circle"; !v.Advice && v.Holds == (circle && c.loop) {
+						t.Errorf("%s: %+v", with, v)
+					}
+				}
 			}
-			d, err := format.Find("ibsim")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var fabric bytes.Buffer
-			if err := d.Encode(&fabric, p.Graph); err != nil {
-				t.Fatal(err)
-			}
-			_, left := without(fabric.Bytes(), nil)
-			if got := circular(left, forwarding(t, fabric.Bytes(), files)); got != c.loop {
+			judge("from the files")
+			fabric := ibsimOf(t, p)
+			_, left := without(fabric, nil)
+			dump := dumped(t, fabric, files)
+			if got := circular(left, readTables(dump)); got != c.loop {
 				t.Errorf("opensm's tables have a circle: %v", got)
 			}
+			files["opensm/compute/var/log/opensm-lfts.dump"] = dump
+			judge("from opensm's tables")
+			_, all := loadSubnet(t, files)
+			sameAsTables(t, readTables(dump), left, all)
 		})
 	}
+}
+
+// TestTableMistakes plants mistakes into opensm's tables of a dragonfly, and into what nue is told.
+func TestTableMistakes(t *testing.T) {
+	p := planOf(t, "test.yaml", smallDragonfly)
+	whole := subnetFiles(t, p)
+	dump := dumped(t, ibsimOf(t, p), whole)
+	const conf, file = "opensm/compute/etc/opensm/opensm.conf", "opensm/compute/var/log/opensm-lfts.dump"
+	row := regexp.MustCompile(`(0x[0-9a-fA-F]+) \d+ (# Channel Adapter portguid 0x[0-9a-fA-F]+: 'n9 nic7')`)
+	head := regexp.MustCompile(`guid 0x[0-9a-fA-F]+ \('router0'\)`)
+	for _, c := range []struct {
+		name, property, want string
+		do                   func(map[string][]byte)
+	}{
+		{"lanes", "buffers do not wait in a circle", "nue_max_num_vls is 4", func(f map[string][]byte) {
+			f[conf] = bytes.Replace(f[conf], []byte("vls 1"), []byte("vls 4"), 1)
+		}},
+		{"a port without a cable", "adapters reach one another", "has no port with a cable for n9:nic7", func(f map[string][]byte) {
+			f[file] = row.ReplaceAll(dump, []byte("$1 063 $2"))
+		}},
+		{"a port that leads elsewhere", "adapters reach one another", "for n9:nic7", func(f map[string][]byte) {
+			f[file] = row.ReplaceAll(dump, []byte("$1 005 $2"))
+		}},
+		{"a switch that nobody knows", "files are modelled", "0x0000000000000042", func(f map[string][]byte) {
+			f[file] = head.ReplaceAll(dump, []byte("guid 0x0000000000000042 ('router0')"))
+		}},
+	} {
+		files := maps.Clone(whole)
+		c.do(files)
+		n, s := loadSubnet(t, files)
+		r := n.ProveSubnet(s, nil, prove.Options{})
+		i := slices.IndexFunc(r.Verdicts, func(v prove.Verdict) bool { return v.Property == c.property })
+		if i < 0 || r.Verdicts[i].Holds || !strings.Contains(fmt.Sprint(r.Verdicts[i].Counter), c.want) {
+			t.Errorf("%s: %+v", c.name, r.Verdicts)
+		}
+	}
+}
+
+// ibsimOf is the fabric of a plan in ibsim's format.
+func ibsimOf(t *testing.T, p *network.Plan) []byte {
+	t.Helper()
+	d, err := format.Find("ibsim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := d.Encode(&out, p.Graph); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// sameAsTables holds paths of a model that has opensm's tables to the same tables, switch by switch.
+func sameAsTables(t *testing.T, tables map[string]map[string]int, left ports, s *prove.Subnet) {
+	t.Helper()
+	compared := 0
+	for _, a := range adaptersOf(left) {
+		for _, b := range adaptersOf(left) {
+			if a == b {
+				continue
+			}
+			from, to := strings.Replace(a.name, " ", ":", 1), strings.Replace(b.name, " ", ":", 1)
+			want := append(append([]string{from}, along(tables, left, a.at, b.name)...), to)
+			got, _, why := s.Follow(from, to)
+			if compared++; !slices.Equal(got, want) {
+				t.Fatalf("opensm's tables lead over %v, the model over %v %s", want, got, why)
+			}
+		}
+	}
+	t.Logf("%d paths compared", compared)
+}
+
+// TestNueReaches: whatever cables are missing, opensm's tables by nue reach what cables join, as the model says, and buffers never
+// wait in a circle.
+func TestNueReaches(t *testing.T) {
+	compared, lost := 0, 0
+	for seed := range bounded.Times(4, 60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { // a simulator each
+			c, l := nueReaches(t, seed)
+			compared, lost = compared+c, lost+l
+		})
+	}
+	t.Logf("%d pairs compared, %d of them lost", compared, lost)
+	if lost == 0 || lost == compared {
+		t.Error("all pairs are lost or none: the cuts show nothing")
+	}
+}
+
+// nueReaches compares one fabric of which random cables are missing.
+func nueReaches(t *testing.T, seed int) (compared, lost int) {
+	p := planOf(t, "test.yaml", []string{smallDragonfly, smallTorus}[seed%2])
+	whole := ibsimOf(t, p)
+	_, all := without(whole, nil)
+	cut := randomCut(rand.New(rand.NewPCG(11, uint64(seed))), all, []int{4, 7, 8, 2}[seed/2%4])
+	fabric, left := without(whole, cut)
+	files := subnetFiles(t, p)
+	files["cables/cables.csv"] = unplugged(files["cables/cables.csv"], cut)
+	tables := forwarding(t, fabric, files)
+	if circular(left, tables) {
+		t.Error("opensm's tables have a circle")
+	}
+	_, s := loadSubnet(t, files)
+	ends := adaptersOf(left)
+	for _, a := range ends {
+		if !joinedTo(left, "n0 nic0", a.at) {
+			continue // opensm runs on the first host, and routes what that is joined with
+		}
+		for _, b := range ends {
+			if a == b {
+				continue
+			}
+			reached := along(tables, left, a.at, b.name) != nil
+			_, _, why := s.Follow(strings.Replace(a.name, " ", ":", 1), strings.Replace(b.name, " ", ":", 1))
+			if compared++; !reached {
+				lost++
+			}
+			if reached != (why == "") {
+				t.Errorf("%s to %s: by opensm's tables %v, by the model %q", a.name, b.name, reached, why)
+			}
+		}
+	}
+	return compared, lost
+}
+
+// randomCut picks cables between switches, some of ten.
+func randomCut(random *rand.Rand, all ports, ofTen int) map[[2]string]bool {
+	cut := map[[2]string]bool{}
+	for _, a := range slices.Sorted(maps.Keys(all)) {
+		for _, port := range slices.Sorted(maps.Keys(all[a])) {
+			if b := all[a][port]; all[b] != nil && a < b && random.IntN(10) < ofTen {
+				cut[[2]string{a, b}] = true
+			}
+		}
+	}
+	return cut
 }
 
 // circular says whether the cables on which packets wait for one another form a circle: one that is left when all are taken away
