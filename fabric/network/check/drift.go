@@ -103,6 +103,9 @@ func (c *comparer) running(s *network.Switch, d *device) {
 	}
 	missing, extra := difference(want, d.conf)
 	missing, extra = slices.DeleteFunc(missing, usual), slices.DeleteFunc(extra, usual)
+	if d.sysctl["net.ipv4.ip_forward"] != "" { // FRR shows the kernel's setting, which is told as such
+		extra = slices.DeleteFunc(extra, func(line string) bool { return line == "no ip forwarding" })
+	}
 	if len(missing)+len(extra) == 0 {
 		return
 	}

@@ -183,3 +183,31 @@ func TestLateCommandsAreNotChecked(t *testing.T) {
 		t.Errorf("%d findings of bgp.json; readings %v", late, r)
 	}
 }
+
+// TestForwardingOffIsOneFinding: FRR shows the kernel's switched off forwarding in its configuration; that is the kernel setting's
+// finding, and FRR's own where the setting was not read.
+func TestForwardingOffIsOneFinding(t *testing.T) {
+	p := planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: frr, spine: frr}}\n")
+	files, err := emit.Make(p, []string{"frr"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := "frr version 8.4.4\nno ip forwarding\n"
+	for _, f := range files {
+		if f.Path == "switches/leaf0/etc/frr/frr.conf" {
+			conf += string(f.Data)
+		}
+	}
+	sysctl := "/proc/sys/net/ipv4/ip_forward:0\n/proc/sys/net/ipv4/fib_multipath_hash_policy:1\n/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown:1\n"
+	for _, c := range []struct {
+		read Readings
+		part string
+	}{
+		{Readings{"leaf0": {"running.txt": []byte(conf), "sysctl.txt": []byte(sysctl)}}, "net.ipv4.ip_forward"},
+		{Readings{"leaf0": {"running.txt": []byte(conf)}}, "running configuration"},
+	} {
+		if found := of(Compare(p, c.read), "leaf0"); len(found) != 1 || found[0].Part != c.part {
+			t.Errorf("want one finding of %s: %v", c.part, found)
+		}
+	}
+}
