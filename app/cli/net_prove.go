@@ -42,12 +42,13 @@ two tiers choose by one hash. Of InfiniBand fabrics, routed as OpenSM does by it
 all adapters reach one another, also after any one failure, partitions join and part hosts
 as meant, and buffers do not wait in a circle. Where DIR has opensm/FABRIC/var/log/opensm-lfts.dump
 (opensm -D 0x43 writes one), OpenSM's own tables are judged.
+Of Slurm's files: every host is there once, below the switches that cables make.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a
 folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of every
-switch, netplan, nftables and RoCE settings of every host, OpenSM's files, and the cable
-plan. NVUE, networkd and NetworkManager are not modelled.
+switch, netplan, nftables and RoCE settings of every host, OpenSM's and Slurm's files, and
+the cable plan. NVUE, networkd and NetworkManager are not modelled.
 
 Exit code 1 if a property is refuted, a line of a file is not modelled, or a network
 is not proven because no fabric of the cluster file joins its hosts.`,
@@ -85,6 +86,9 @@ is not proven because no fabric of the cluster file joins its hosts.`,
 			}
 			for _, s := range n.Subnets() {
 				r.InfiniBand = append(r.InfiniBand, n.ProveSubnet(s, provenTenants(p), o))
+			}
+			if n.Slurm != nil {
+				r.Slurm = n.Slurm.Prove()
 			}
 			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
@@ -157,7 +161,11 @@ func printProof(w io.Writer, name string, r *prove.Report) error {
 			return err
 		}
 	}
-	return nil
+	if len(r.Slurm) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s: Slurm\n\n", name)
+	return printVerdicts(w, r.Slurm)
 }
 
 func printVerdicts(w io.Writer, list []prove.Verdict) error {
@@ -291,6 +299,9 @@ func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	if from == "" {
 		names := []string{"cables", "netplan", "opensm"}
+		if slices.Contains(p.Intent.Render.Schedules, "slurm") {
+			names = append(names, "slurm")
+		}
 		for _, d := range []string{p.Intent.Render.Leaf, p.Intent.Render.Spine} {
 			if d == "nvue" {
 				return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/fabric/network"
+	"github.com/weft-fabric/weft/fabric/network/prove"
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
@@ -57,8 +58,35 @@ func TestSlurmStartsOnEveryExample(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("slurmctld has the switches\n%v\nthe cables make\n%v\n%s", got, want, c.said.String())
 			}
+			s := readBack(t, p)
+			if fmt.Sprint(s.Levels()) != fmt.Sprint(got) && len(got) > 0 {
+				t.Errorf("slurmctld has the switches\n%v\nweft net prove reads\n%v", got, s.Levels())
+			}
+			for _, v := range s.Prove() {
+				if !v.Holds {
+					t.Errorf("%+v", v)
+				}
+			}
 		})
 	}
+}
+
+// readBack has the prover read a plan's files for Slurm.
+func readBack(t *testing.T, p *network.Plan) *prove.Slurm {
+	t.Helper()
+	list, err := Make(p, []string{"cables", "slurm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, f := range list {
+		files[f.Path] = f.Data
+	}
+	n, err := prove.Load(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Slurm
 }
 
 // levels reads what scontrol shows: for every level the node sets of its switches, sorted.

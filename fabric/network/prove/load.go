@@ -16,7 +16,7 @@ import (
 
 // Load reads the files of a network by their paths, as weft net emit lays them
 // out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
-// nftables, of InfiniBand fabrics OpenSM's, and cables/cables.csv. Other files are left alone.
+// nftables, of InfiniBand fabrics OpenSM's, of Slurm its hosts and topology, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
 	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}, subnets: map[string]*Subnet{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -32,6 +32,9 @@ func Load(files map[string][]byte) (*Net, error) {
 		return nil, fmt.Errorf("cables/cables.csv: %w", err)
 	}
 	if err := n.plugSubnets(files["cables/cables.csv"]); err != nil {
+		return nil, fmt.Errorf("cables/cables.csv: %w", err)
+	}
+	if err := n.plugSlurm(files["cables/cables.csv"]); err != nil {
 		return nil, fmt.Errorf("cables/cables.csv: %w", err)
 	}
 	n.build()
@@ -72,6 +75,10 @@ var readers = []struct {
 	{"opensm", "etc/opensm/cn_guids.conf", (*Net).cnGUIDs},
 	{"opensm", "etc/opensm/ib-node-name-map", (*Net).nodeNames},
 	{"opensm", "etc/opensm/partitions.conf", (*Net).partitionFile},
+	{"slurm", "slurm/weft-nodes.conf", (*Net).slurmNodes},
+	{"slurm", "slurm/slurm.conf", (*Net).slurmNodes},
+	{"slurm", "slurm/topology.conf", (*Net).slurmTopology},
+	{"slurm", "slurm/topology.yaml", (*Net).slurmYAML},
 	{"opensm", "var/log/opensm-lfts.dump", (*Net).forwardingTables},
 }
 

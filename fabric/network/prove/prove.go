@@ -25,6 +25,7 @@ import (
 type Net struct {
 	Devices map[string]*Device
 	Unread  []string // lines that the model does not know, with their files
+	Slurm   *Slurm   // nil without Slurm's files
 
 	devices  []*Device // by name
 	routers  []*Device // by Device.id

@@ -74,12 +74,13 @@ type Report struct {
 	Seconds  float64   `json:"seconds"` // that it took, for whoever calls to fill in
 
 	InfiniBand []*SubnetReport `json:"infiniband,omitempty"` // for whoever calls to fill in
+	Slurm      []Verdict       `json:"slurm,omitempty"`      // likewise
 }
 
 // Holds reports whether no property was refuted.
 func (r *Report) Holds() bool {
 	refuted := func(v Verdict) bool { return !v.Holds && !v.Advice }
-	return !slices.ContainsFunc(r.Verdicts, refuted) &&
+	return !slices.ContainsFunc(r.Verdicts, refuted) && !slices.ContainsFunc(r.Slurm, refuted) &&
 		!slices.ContainsFunc(r.InfiniBand, func(s *SubnetReport) bool { return slices.ContainsFunc(s.Verdicts, refuted) })
 }
 
