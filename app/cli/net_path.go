@@ -66,7 +66,7 @@ func followInfiniBand(p *network.Plan, path *network.Path, from string) error {
 
 // followContacts follows a packet for every two networks, where the files decide.
 func followContacts(p *network.Plan, list []network.Contact, a, b, from string) error {
-	if !slices.ContainsFunc(list, func(c network.Contact) bool { return c.Modelled || c.Adapters[0] != "" }) {
+	if !slices.ContainsFunc(list, func(c network.Contact) bool { return c.FromFiles() }) {
 		return nil
 	}
 	n, err := modelOf(p, from, a, b)
@@ -75,10 +75,7 @@ func followContacts(p *network.Plan, list []network.Contact, a, b, from string) 
 	}
 	for i := range list {
 		c := &list[i]
-		if c.Adapters[0] != "" {
-			contactAdapters(n, c)
-		}
-		if !c.Modelled {
+		if contactAdapters(n, c); !c.Modelled {
 			continue
 		}
 		start := a
@@ -97,8 +94,11 @@ func followContacts(p *network.Plan, list []network.Contact, a, b, from string) 
 	return nil
 }
 
-// contactAdapters follows a packet between two adapters by the subnet manager's files.
+// contactAdapters follows a packet between two adapters by the subnet manager's files, if the contact is theirs.
 func contactAdapters(n *prove.Net, c *network.Contact) {
+	if c.Adapters[0] == "" {
+		return
+	}
 	for _, s := range n.Subnets() {
 		if !s.Has(c.Adapters[0]) || !s.Has(c.Adapters[1]) {
 			continue

@@ -87,9 +87,7 @@ is not proven because no fabric of the cluster file joins its hosts.`,
 			for _, s := range n.Subnets() {
 				r.InfiniBand = append(r.InfiniBand, n.ProveSubnet(s, provenTenants(p), o))
 			}
-			if n.Slurm != nil {
-				r.Slurm = n.Slurm.Prove()
-			}
+			r.Slurm = n.Slurm.Prove()
 			r.Seconds = time.Since(began).Seconds()
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), r)

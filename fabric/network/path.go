@@ -220,6 +220,9 @@ type Contact struct {
 	Adapters       [2]string  `json:"-"` // both ends, where the subnet manager's files decide it
 }
 
+// FromFiles reports whether the emitted files decide the contact.
+func (c *Contact) FromFiles() bool { return c.Modelled || c.Adapters[0] != "" }
+
 // Reach says which networks of one host reach which of another, and why.
 func (p *Plan) Reach(from, to string) ([]Contact, error) {
 	a, b, err := p.ends(from, to)

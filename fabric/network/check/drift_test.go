@@ -187,7 +187,8 @@ func TestLateCommandsAreNotChecked(t *testing.T) {
 // TestForwardingOffIsOneFinding: FRR shows the kernel's switched off forwarding in its configuration; that is the kernel setting's
 // finding, and FRR's own where the setting was not read.
 func TestForwardingOffIsOneFinding(t *testing.T) {
-	p := planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\nnetwork: {render: {leaf: frr, spine: frr}}\n")
+	p := planOf(t, "name: c\nhosts: {\"n[0-3]\": hgx-h100}\nfabric: {family: rail, switch: SN5600, link: 400gbe}\n"+
+		"network: {render: {leaf: frr, spine: frr}}\n")
 	files, err := emit.Make(p, []string{"frr"})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +199,8 @@ func TestForwardingOffIsOneFinding(t *testing.T) {
 			conf += string(f.Data)
 		}
 	}
-	sysctl := "/proc/sys/net/ipv4/ip_forward:0\n/proc/sys/net/ipv4/fib_multipath_hash_policy:1\n/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown:1\n"
+	sysctl := "/proc/sys/net/ipv4/ip_forward:0\n/proc/sys/net/ipv4/fib_multipath_hash_policy:1\n" +
+		"/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown:1\n"
 	for _, c := range []struct {
 		read Readings
 		part string

@@ -38,13 +38,7 @@ func openSM(p *network.Plan, fabric int) []File {
 		return &t
 	}
 	conf := begin()
-	if tiered {
-		conf.line("routing_engine ftree,updn,no_fallback\nroot_guid_file /etc/opensm/root_guids.conf")
-	} else {
-		conf.line("# Without tiers, engines that count from roots let buffers wait in a circle, or lose hosts with a cable.")
-		conf.line("# Nue does neither, on one virtual lane, so that senders need no service level of their own.")
-		conf.line("routing_engine nue,no_fallback\nnue_max_num_vls 1")
-	}
+	smEngine(conf, tiered)
 	conf.line("cn_guid_file /etc/opensm/cn_guids.conf\npartition_config_file /etc/opensm/partitions.conf")
 	conf.line("node_name_map_name /etc/opensm/ib-node-name-map")
 	conf.line("sm_priority 14\nsweep_interval 10")
@@ -77,6 +71,17 @@ func openSM(p *network.Plan, fabric int) []File {
 		out = append(out, qos.file(dir+"qos-policy.conf", 0o644))
 	}
 	return out
+}
+
+// smEngine writes how packets are routed.
+func smEngine(conf *text, tiered bool) {
+	if tiered {
+		conf.line("routing_engine ftree,updn,no_fallback\nroot_guid_file /etc/opensm/root_guids.conf")
+	} else {
+		conf.line("# Without tiers, engines that count from roots let buffers wait in a circle, or lose hosts with a cable.")
+		conf.line("# Nue does neither, on one virtual lane, so that senders need no service level of their own.")
+		conf.line("routing_engine nue,no_fallback\nnue_max_num_vls 1")
+	}
 }
 
 // smRoots are the GUIDs of the highest switches, which routing up and down counts from; ib says whether the fabric is InfiniBand.

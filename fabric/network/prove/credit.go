@@ -175,7 +175,8 @@ func (p *subnetProof) lanes() Verdict {
 	v := Verdict{Property: noCircle, Of: "virtual lane", Cases: max(1, p.s.lanes),
 		Note: "nue's promise; with var/log/opensm-lfts.dump beside etc/opensm its tables are judged"}
 	if p.s.lanes != 1 {
-		v.refute(1, Counterexample{Why: fmt.Sprintf("nue_max_num_vls is %d: paths are apart only if senders ask for their service level; 1 needs none", p.s.lanes)})
+		v.refute(1, Counterexample{Why: fmt.Sprintf("nue_max_num_vls is %d: paths are apart only if senders ask for their service level; "+
+			"1 needs none", p.s.lanes)})
 	}
 	return v
 }

@@ -3,6 +3,7 @@ package prove
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -128,44 +129,47 @@ func (s *Slurm) line(name, block, nodes, below string) error {
 	return nil
 }
 
-// slurmYAML reads topology.yaml, which Slurm prefers to topology.conf.
-func (n *Net) slurmYAML(_ string, data []byte) error {
-	var file []struct {
-		Topology string
-		Default  bool `yaml:"cluster_default"`
-		Tree     *struct {
-			Switches []struct{ Switch, Children, Nodes string }
-		}
-		Block *struct {
-			Sizes  []int `yaml:"block_sizes"`
-			Blocks []struct{ Block, Nodes string }
-		}
+// slurmTopologies are those of a topology.yaml.
+type slurmTopologies []struct {
+	Topology string
+	Default  bool `yaml:"cluster_default"`
+	Tree     struct {
+		Switches []struct{ Switch, Children, Nodes string }
 	}
+	Block struct {
+		Sizes  []int `yaml:"block_sizes"`
+		Blocks []struct{ Block, Nodes string }
+	}
+}
+
+// slurmYAML reads topology.yaml, which Slurm prefers to topology.conf: its first topology, or that of the whole cluster.
+func (n *Net) slurmYAML(_ string, data []byte) error {
+	var file slurmTopologies
 	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
 		return err
 	}
+	if len(file) == 0 {
+		return errors.New("it has no topology")
+	}
+	at := 0
+	for i := range file {
+		if file[i].Default {
+			at = i
+		}
+	}
+	t := &file[at]
 	s := n.slurm()
-	s.yaml = true
-	s.lines, s.byName, s.sizes = nil, map[string]*slurmLine{}, nil
-	for _, t := range file {
-		if !t.Default && len(file) > 1 {
-			continue
+	s.yaml, s.Plugin = true, "tree"
+	s.lines, s.byName, s.sizes = nil, map[string]*slurmLine{}, t.Block.Sizes
+	for _, x := range t.Tree.Switches {
+		if err := s.line(x.Switch, "", x.Nodes, x.Children); err != nil {
+			return err
 		}
-		if t.Tree != nil {
-			s.Plugin = "tree"
-			for _, x := range t.Tree.Switches {
-				if err := s.line(x.Switch, "", x.Nodes, x.Children); err != nil {
-					return err
-				}
-			}
-		}
-		if t.Block != nil {
-			s.Plugin, s.sizes = "block", t.Block.Sizes
-			for _, x := range t.Block.Blocks {
-				if err := s.line("", x.Block, x.Nodes, ""); err != nil {
-					return err
-				}
-			}
+	}
+	for _, x := range t.Block.Blocks {
+		s.Plugin = "block"
+		if err := s.line("", x.Block, x.Nodes, ""); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -231,6 +235,9 @@ func (s *Slurm) Levels() (out [][]string) {
 
 // Prove looks at what must hold of Slurm's files, and of them and the cables.
 func (s *Slurm) Prove() []Verdict {
+	if s == nil {
+		return nil
+	}
 	list := []Verdict{s.read(), s.once()}
 	if s.Plugin == "block" {
 		list = append(list, s.blocks())
@@ -318,9 +325,9 @@ func (s *Slurm) tree() Verdict {
 	}
 	for _, h := range slices.Sorted(maps.Keys(heights)) {
 		group := s.joined(h + 1)
-		count := map[string]int{}
-		for _, name := range group {
-			count[name]++
+		count := map[int]int{}
+		for _, number := range group {
+			count[number]++
 		}
 		for _, x := range heights[h] {
 			if why := s.wrong(x, group, count); why != "" {
@@ -331,9 +338,9 @@ func (s *Slurm) tree() Verdict {
 	return v
 }
 
-// wrong says how the hosts below a line differ from those that cables join; nothing if they do not. group are names of hosts that
-// are joined, and count how many have a name.
-func (s *Slurm) wrong(x *slurmLine, group map[string]string, count map[string]int) string {
+// wrong says how the hosts below a line differ from those that cables join; nothing if they do not. group are numbers of hosts, one for
+// those that are joined, and count says how many have a number.
+func (s *Slurm) wrong(x *slurmLine, group map[string]int, count map[int]int) string {
 	nodes, _ := s.all(x, 0)
 	if len(nodes) == 0 {
 		return "it has no hosts"
@@ -341,7 +348,7 @@ func (s *Slurm) wrong(x *slurmLine, group map[string]string, count map[string]in
 	mine := map[string]bool{}
 	for _, node := range nodes {
 		mine[node] = true
-		if group[node] != group[nodes[0]] || group[node] == "" {
+		if number, known := group[node]; !known || number != group[nodes[0]] {
 			return fmt.Sprintf("%s and %s are below it, and cables of that level do not join them", nodes[0], node)
 		}
 	}
@@ -356,35 +363,41 @@ func (s *Slurm) wrong(x *slurmLine, group map[string]string, count map[string]in
 	return ""
 }
 
-// joined gives hosts that switches up to some cables away from hosts join one name. At one cable, switches that are themselves
+// joined gives hosts that switches up to some cables away from hosts join one number. At one cable, switches that are themselves
 // joined by a cable count as apart.
-func (s *Slurm) joined(tiers int) map[string]string {
+func (s *Slurm) joined(tiers int) map[string]int {
 	host := map[string]bool{}
 	for _, node := range s.Nodes {
 		host[node] = true
 	}
-	tier := s.tiers(host)
-	parent := map[string]string{}
-	var find func(string) string
-	find = func(x string) string {
-		if p, ok := parent[x]; ok && p != x {
-			parent[x] = find(p)
-			return parent[x]
-		}
-		return x
-	}
-	in := func(x string) bool { return host[x] || tier[x] > 0 && tier[x] <= tiers }
+	number := s.numbered(host, tiers)
+	up := newSets(len(number))
 	for _, c := range s.cables {
-		a, b := c[0], c[2]
-		if in(a) && in(b) && (tiers > 1 || host[a] || host[b]) {
-			parent[find(a)] = find(b)
+		a, inA := number[c[0]]
+		b, inB := number[c[2]]
+		if inA && inB && (tiers > 1 || host[c[0]] || host[c[2]]) {
+			up.join(a, b)
 		}
 	}
-	out := map[string]string{}
+	out := map[string]int{}
 	for node := range host {
-		out[node] = find(node)
+		out[node] = up.root(number[node])
 	}
 	return out
+}
+
+// numbered counts hosts, and switches up to some cables away from them.
+func (s *Slurm) numbered(host map[string]bool, tiers int) map[string]int {
+	number := map[string]int{}
+	for node := range host {
+		number[node] = len(number)
+	}
+	for x, tier := range s.tiers(host) {
+		if tier <= tiers {
+			number[x] = len(number)
+		}
+	}
+	return number
 }
 
 // tiers are the distances of switches from hosts, in cables.

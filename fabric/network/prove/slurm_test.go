@@ -25,7 +25,8 @@ func TestSlurmMistakes(t *testing.T) {
 		{"a host that nobody knows", tree, conf, "n[0-3]", "n[0-3],x9", "Slurm has every host once", "no NodeName line does"},
 		{"a switch that no line is about", tree, conf, "Switches=leaf", "Switches=loaf9,leaf", "Slurm's files are one", "loaf9 below it"},
 		{"a key that nobody knows", tree, conf, "SwitchName=leaf0", "SwitchName=leaf0 Speed=9", "Slurm's files are one", "Speed=9"},
-		{"the other plug-in", tree, nodes, "topology/tree", "topology/block", "Slurm's files are one", "is no line for TopologyPlugin=topology/block"},
+		{"the other plug-in", tree, nodes, "topology/tree", "topology/block", "Slurm's files are one",
+			"is no line for TopologyPlugin=topology/block"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := slurmFiles(t, c.text)
@@ -83,7 +84,8 @@ func TestSlurmYAML(t *testing.T) {
 		}
 		for _, w := range strings.Fields(line) {
 			key, value, _ := strings.Cut(w, "=")
-			yaml += map[string]string{"SwitchName": "      - switch: ", "Nodes": "        nodes: ", "Switches": "        children: "}[key] + value + "\n"
+			words := map[string]string{"SwitchName": "      - switch: ", "Nodes": "        nodes: ", "Switches": "        children: "}
+			yaml += words[key] + value + "\n"
 		}
 	}
 	files[file] = []byte(yaml)

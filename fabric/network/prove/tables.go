@@ -78,7 +78,8 @@ func (s *Subnet) tabled() *tables {
 		u, known := at[row.at]
 		d, mine := t.to[row.target]
 		if !known || !mine {
-			t.Unread = append(t.Unread, fmt.Sprintf("opensm-lfts.dump: the way from switch 0x%016x to 0x%016x: cables.csv and the GUIDs have no such", row.at, row.target))
+			t.Unread = append(t.Unread, fmt.Sprintf("opensm-lfts.dump: the way from switch 0x%016x to 0x%016x: "+
+				"cables.csv and the GUIDs have no such", row.at, row.target))
 			continue
 		}
 		t.ways[u][d] = links[u][row.port]
