@@ -317,7 +317,8 @@ func (s *Slurm) blocks() Verdict {
 // tree compares Slurm's switches with those that cables make: hosts at one switch of the lowest level share a switch, or a host
 // that does; hosts below one of level k are joined by switches up to k+1 cables away from hosts.
 func (s *Slurm) tree() Verdict {
-	v := Verdict{Property: "Slurm's switches are what cables make", Of: "switches", Cases: len(s.lines)}
+	v := Verdict{Property: "Slurm's switches are what cables make", Of: "switches", Cases: len(s.lines),
+		Note: fmt.Sprintf("%d levels", len(s.Levels()))}
 	heights := map[int][]*slurmLine{}
 	for _, x := range s.lines {
 		_, h := s.all(x, 0)
