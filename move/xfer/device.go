@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/run/gpu"
 )
@@ -162,8 +162,9 @@ func (l *lane) wait() error {
 	return l.reach(n)
 }
 
-// spin is how long a wait for a GPU looks at its mark without a pause: copies inside a GPU take some ten microseconds, which is
-// what giving the processor away and getting it back costs.
+// spin is how long a brief copy takes (Transfer.Now). A wait for a GPU looks at its mark ten times as long without a pause: copies inside
+// a GPU take up to half a millisecond, and a program in another language gets the processor back after 30 us only, as the goroutine has
+// a thread of its own.
 const spin = 100 * time.Microsecond
 
 // reach waits for what was queued before a mark.
@@ -177,11 +178,7 @@ func (l *lane) reach(n uint64) error {
 		if looks%16 != 0 {
 			continue
 		}
-		switch waited := time.Since(began); {
-		case waited < spin:
-		case waited < 10*spin:
-			runtime.Gosched()
-		default:
+		if time.Since(began) > 10*spin {
 			time.Sleep(20 * time.Microsecond)
 		}
 	}
@@ -258,7 +255,14 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 	}()
 	var end uint64
 	err = q.queue.Batch(func() error {
-		err := l.queueGPU(ctx, q, src, gate, func() { idle = false })
+		busy := func() { idle = false }
+		err := gpu.ErrNoJIT
+		if l.inPieces(src) {
+			err = l.queuePieces(ctx, x, q, src, gate, busy)
+		}
+		if idle && errors.Is(err, gpu.ErrNoJIT) {
+			err = l.queueGPU(ctx, q, src, gate, busy)
+		}
 		if err == nil {
 			end, err = q.queue.Mark()
 		}
@@ -331,4 +335,137 @@ func (q *lane) copy(d, s *part, at, n int64) error {
 		return q.queue.In(to.at+gpu.Ptr(d.off+at), s.at.mem[s.off+at:][:n])
 	}
 	return q.queue.Out(d.at.mem[d.off+at:][:n], from.at+gpu.Ptr(s.off+at))
+}
+
+// A kernel that copies many pieces takes 30 us for 16 MiB on an H200, a call of the driver for each piece 3.5 us. So pieces go by the
+// kernel that are shorter on average than the GPU copies in that time. It gets long ones in parts, so that all its threads have work.
+const (
+	fewPieces   = 8
+	pieceHost   = 128 << 10 // from or to memory of the host
+	pieceInside = 1 << 20
+	piecePart   = 64 << 10
+)
+
+// inPieces reports whether a kernel copies faster than calls of the driver.
+func (l *landing) inPieces(src *view) bool {
+	most := int64(pieceInside)
+	for i := range l.view.parts {
+		if l.view.parts[i].at.mem != nil || src.parts[i].at.mem != nil {
+			most = pieceHost
+			break
+		}
+	}
+	n := int64(len(l.view.parts))
+	return n >= fewPieces && l.total/n < most
+}
+
+// queuePieces queues the copies as kernels, each for a table of pieces. It tells busy before the first of them. An error before that is
+// gpu.ErrNoJIT, perhaps.
+func (l *landing) queuePieces(ctx context.Context, x *Device, q *lane, src *view, gate func(n int64) error, busy func()) error {
+	t := &pieceTable{l: l, q: q, gate: gate, busy: busy, ctx: ctx}
+	half := len(q.bounce) / 2
+	for i := range t.rooms {
+		t.rooms[i] = unsafe.Slice((*gpu.Piece)(unsafe.Pointer(&q.bounce[i*half])), burstCopies)
+	}
+	see := seer{x: x}
+	for i := range l.view.parts {
+		d, s := &l.view.parts[i], &src.parts[i]
+		to, err := see.at(0, d)
+		if err != nil {
+			return storageError(d.at.region, err)
+		}
+		from, err := see.at(1, s)
+		if err != nil {
+			return storageError(s.at.region, err)
+		}
+		if d.at.mem != nil || s.at.mem != nil {
+			t.host = true
+		}
+		for at := int64(0); at < d.n; at += piecePart {
+			if err := t.add(to+gpu.Ptr(at), from+gpu.Ptr(at), min(d.n-at, piecePart)); err != nil {
+				return err
+			}
+		}
+	}
+	return t.launch()
+}
+
+// seer finds where a kernel sees parts of the destination (0) and the source (1).
+type seer struct {
+	x    *Device
+	last [2]*place
+	base [2]gpu.Ptr
+}
+
+func (s *seer) at(side int, p *part) (gpu.Ptr, error) {
+	if p.at != s.last[side] {
+		base, err := gpu.Ptr(0), error(nil)
+		if d, ok := p.at.device(); ok {
+			base = d.at
+		} else {
+			base, err = s.x.gpu.Seen(p.at.mem)
+		}
+		if err != nil {
+			return 0, err
+		}
+		s.last[side], s.base[side] = p.at, base
+	}
+	return s.base[side] + gpu.Ptr(p.off), nil
+}
+
+// pieceTable is the table of the next kernel. There are two, in turn, and two kernels under way at most.
+type pieceTable struct {
+	l    *landing
+	q    *lane
+	gate func(n int64) error
+	busy func()
+	ctx  context.Context
+	host bool // memory of the host is among the pieces
+
+	rooms  [2][]gpu.Piece
+	turn   int
+	count  int
+	queued int64 // bytes of this table
+	before int64 // of the last one
+	mark   uint64
+}
+
+func (t *pieceTable) add(to, from gpu.Ptr, n int64) error {
+	t.rooms[t.turn][t.count] = gpu.Piece{Dst: to, Src: from, Bytes: uint64(n)}
+	t.count, t.queued = t.count+1, t.queued+n
+	if t.count < burstCopies && (!t.host || t.queued < burst) {
+		return nil
+	}
+	return t.launch()
+}
+
+// launch queues the copies of the table, and waits for those of the one before, whose room is next.
+func (t *pieceTable) launch() error {
+	if t.count == 0 {
+		return nil
+	}
+	if t.l.stop.Load() {
+		return t.l.reason()
+	}
+	if err := t.ctx.Err(); err != nil {
+		return err
+	}
+	if err := t.gate(t.queued); err != nil {
+		return err
+	}
+	region := t.l.view.parts[0].at.region
+	if err := t.q.queue.Pieces(t.rooms[t.turn][:t.count]); err != nil {
+		return storageError(region, err)
+	}
+	t.busy()
+	next, err := t.q.queue.Mark()
+	if err == nil && t.mark != 0 {
+		err = t.q.reach(t.mark)
+	}
+	if err != nil {
+		return storageError(region, err)
+	}
+	t.l.moved.Add(t.before)
+	t.mark, t.before, t.queued, t.count, t.turn = next, t.queued, 0, 0, 1-t.turn
+	return nil
 }

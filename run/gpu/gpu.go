@@ -111,6 +111,8 @@ type Queue interface {
 	In(dst Ptr, src []byte) error
 	Out(dst []byte, src Ptr) error
 	Copy(dst, src Ptr, bytes int) error
+	// Pieces copies many pieces with one kernel. The list lies in registered memory and stays as it is until they are copied.
+	Pieces(list []Piece) error
 	// Batch calls f, whose copies and marks cost the driver less than alone.
 	Batch(f func() error) error
 	// Reduce reduces.
@@ -135,6 +137,12 @@ type Queue interface {
 	Await(word *uint32, n uint32) error
 	// Close waits for what is queued.
 	Close() error
+}
+
+// Piece is a copy as a kernel reads it. Memory of the host goes by the address where kernels see it (Device.Seen).
+type Piece struct {
+	Dst, Src Ptr
+	Bytes    uint64
 }
 
 // Reduction is one pass over memory: dsts = ((s0 op s1) op s2) op ..., or in another order, in the bits that package reduce defines. Avg

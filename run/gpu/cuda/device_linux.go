@@ -361,6 +361,9 @@ func (d *Device) kernel(t reduce.Type, op reduce.Op, form ptx.Form) (*kernel, er
 		return nil, err
 	}
 	k, err := d.compile(text)
+	if err != nil && form == ptx.Pieces {
+		return nil, fmt.Errorf("kernel for copies of pieces: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kernel for %s of %s: %w", op, t, err)
 	}

@@ -59,6 +59,88 @@ func until(t *testing.T, what string, done func() (bool, error)) {
 	}
 }
 
+// The GPU copies pieces of any length and alignment, inside it and from and to memory of the host, and writes nothing beside them.
+func TestPiecesOnGPU(t *testing.T) {
+	d := real(t)
+	q, err := d.Queue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	const room, longest = 8 << 20, 64 << 10
+	host := func(n int) []byte {
+		b := make([]byte, n+8192)
+		b = b[-uintptr(unsafe.Pointer(&b[0]))&4095:][:n:n]
+		if err := d.Register(b); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Unregister(b) })
+		return b
+	}
+	to, from, table := host(room), host(room), host(1<<20)
+	list := unsafe.Slice((*gpu.Piece)(unsafe.Pointer(&table[0])), len(table)/int(unsafe.Sizeof(gpu.Piece{})))
+	a, b := alloc(t, d, room), alloc(t, d, room)
+	seenTo, err := d.Seen(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seenFrom, err := d.Seen(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rnd := rand.New(rand.NewPCG(7, 8))
+	for round := range 30 {
+		for i := 0; i < room; i += 8 {
+			binary.LittleEndian.PutUint64(to[i:], rnd.Uint64())
+			binary.LittleEndian.PutUint64(from[i:], rnd.Uint64())
+		}
+		want, way := bytes.Clone(to), round%3 // inside, out, in
+		dst, src := [3]gpu.Ptr{a, seenTo, a}[way], [3]gpu.Ptr{b, b, seenFrom}[way]
+		for _, err := range []error{q.In(a, to), q.In(b, from)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		finish(t, q)
+		count := 0
+		for at := 0; ; count++ {
+			n, gap, off := rnd.IntN(longest), rnd.IntN(40), rnd.IntN(room-longest)
+			if round%2 == 0 { // whole vectors
+				at, n, off = at&^15, n&^15, off&^15
+			}
+			if at+n > room {
+				break
+			}
+			copy(want[at:][:n], from[off:])
+			list[count] = gpu.Piece{Dst: dst + gpu.Ptr(at), Src: src + gpu.Ptr(off), Bytes: uint64(n)}
+			at += n + gap
+		}
+		if err := q.Pieces(list[:count]); err != nil {
+			t.Fatal(err)
+		}
+		if dst == a {
+			if err := q.Out(to, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		finish(t, q)
+		if !bytes.Equal(to, want) {
+			t.Fatalf("round %d: %d pieces came out wrong", round, count)
+		}
+	}
+}
+
+// alloc gets memory of a GPU for a test.
+func alloc(t *testing.T, d gpu.Device, bytes int) gpu.Ptr {
+	t.Helper()
+	p, err := d.Alloc(bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Free(p) })
+	return p
+}
+
 // Every kernel gives the bits of package reduce on a GPU: every type and operation, with 2 to 8 sources, any alignment, in place
 // and not, on random bits with many NaNs, infinities, zeros and subnormal numbers; 16-bit types on all their patterns. Nothing
 // beside the destinations is written.

@@ -146,12 +146,29 @@ func (q *queue) Reduce(r *gpu.Reduction) error {
 	if err != nil {
 		return err
 	}
+	return q.start(k, ptx.Blocks(r, q.d.info.Units), ptx.Threads, ptx.Arguments(r))
+}
+
+// Pieces launches the kernel that copies them, a block for each.
+func (q *queue) Pieces(list []gpu.Piece) error {
+	k, err := q.d.kernel(0, 0, ptx.Pieces)
+	if err != nil {
+		return err
+	}
+	table, err := q.seen((*uint32)(unsafe.Pointer(unsafe.SliceData(list))))
+	if err != nil {
+		return err
+	}
+	return q.start(k, len(list), ptx.PieceThreads, ptx.PieceArguments(table, len(list)))
+}
+
+// start launches a kernel.
+func (q *queue) start(k *kernel, blocks, threads int, arguments []byte) error {
 	const buffer, size, end = 1, 2, 0
 	l := &q.launch
-	l.arguments = ptx.Arguments(r)
-	l.size = uintptr(len(l.arguments))
+	l.arguments, l.size = arguments, uintptr(len(arguments))
 	l.extra = [5]uintptr{buffer, uintptr(unsafe.Pointer(&l.arguments[0])), size, uintptr(unsafe.Pointer(&l.size)), end}
-	return q.d.do("cuLaunchKernel", k.function, uintptr(ptx.Blocks(r, q.d.info.Units)), 1, 1, ptx.Threads, 1, 1, 0, q.stream, 0,
+	return q.do("cuLaunchKernel", k.function, uintptr(blocks), 1, 1, uintptr(threads), 1, 1, 0, q.stream, 0,
 		uintptr(unsafe.Pointer(&l.extra)))
 }
 

@@ -129,9 +129,6 @@ func (f Form) merges() []byte {
 // Kernel is the text of the kernel for elements of a type and an operation, for GPUs of a compute capability (70 for 7.0)
 // and above. reduce.Check says which there are.
 func Kernel(t reduce.Type, op reduce.Op, form Form, sm int) (string, error) {
-	if err := reduce.Check(t, op); err != nil {
-		return "", err
-	}
 	version, target := "7.0", 70
 	if sm < 70 {
 		return "", fmt.Errorf("a GPU of compute capability %d.%d: want 7.0 or above", sm/10, sm%10)
@@ -140,11 +137,20 @@ func Kernel(t reduce.Type, op reduce.Op, form Form, sm int) (string, error) {
 		target = 80
 	}
 	k := &words{writer: &writer{}, t: t, sm: target, form: form}
-	k.body(op)
 	var text strings.Builder
-	fmt.Fprintf(&text, "// %s of %s\n.version %s\n.target sm_%d\n.address_size 64\n\n", op, t, version, target)
-	fmt.Fprintf(&text, ".visible .entry %s(\n\t.param .align 8 .b8 srcs[%d],\n\t.param .align 8 .b8 dsts[%d],\n", Name, Params[0], Params[1])
-	text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n\t.param .u64 factor")
+	if form == Pieces {
+		k.pieces()
+		fmt.Fprintf(&text, "// copies of pieces\n.version %s\n.target sm_%d\n.address_size 64\n\n", version, target)
+		fmt.Fprintf(&text, ".visible .entry %s(\n\t.param .u64 table,\n\t.param .u32 pieces", Name)
+	} else {
+		if err := reduce.Check(t, op); err != nil {
+			return "", err
+		}
+		k.body(op)
+		fmt.Fprintf(&text, "// %s of %s\n.version %s\n.target sm_%d\n.address_size 64\n\n", op, t, version, target)
+		fmt.Fprintf(&text, ".visible .entry %s(\n\t.param .align 8 .b8 srcs[%d],\n\t.param .align 8 .b8 dsts[%d],\n", Name, Params[0], Params[1])
+		text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n\t.param .u64 factor")
+	}
 	if form == AnyOrder {
 		fmt.Fprintf(&text, ",\n\t.param .align 8 .b8 merges[%d]\n)\n{\n\t.local .align 16 .b8 %s[%d];\n", Most, Pending, PendingBytes)
 	} else {

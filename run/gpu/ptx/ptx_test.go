@@ -25,6 +25,11 @@ func tree(n int) Form { return FormOf(reduce.Float32, reduce.Sum, reduce.Tree(n)
 func every(t *testing.T, do func(name, text string, sm int)) {
 	t.Helper()
 	for _, sm := range []int{70, 80} {
+		text, err := Kernel(0, 0, Pieces, sm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(fmt.Sprintf("pieces-sm_%d", sm), text, sm)
 		for _, typ := range reduce.Types() {
 			for _, op := range reduce.Ops() {
 				if reduce.Check(typ, op) != nil {
@@ -58,7 +63,8 @@ func TestGolden(t *testing.T) {
 	every(t, func(name, text string, sm int) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256([]byte(text)), name)
 		switch name {
-		case "float32-sum-sm_80", "float32-sum-sm_80-ordered", "float32-sum-sm_80-tree4", "bfloat16-avg-sm_80", "int8-max-sm_70":
+		case "float32-sum-sm_80", "float32-sum-sm_80-ordered", "float32-sum-sm_80-tree4", "bfloat16-avg-sm_80", "int8-max-sm_70",
+			"pieces-sm_80":
 			golden(t, name+".ptx", []byte(text))
 		}
 	})

@@ -52,6 +52,7 @@ func compile(text string) (*kernel, error) {
 		at += uint64(ptx.Params[i])
 	}
 	rd.params[ptx.Pending] = 0
+	rd.params["table"], rd.params["pieces"] = 0, 8 // of ptx.Pieces
 	_, body, found := strings.Cut(text, "{\n")
 	if !found {
 		return nil, fmt.Errorf("no kernel in %q", text)

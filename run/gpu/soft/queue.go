@@ -115,6 +115,11 @@ func (q *Queue) Copy(dst, src gpu.Ptr, n int) error {
 	})
 }
 
+// Pieces runs the kernel that copies them.
+func (q *Queue) Pieces(list []gpu.Piece) error {
+	return q.add(func() error { return q.d.pieces(list) })
+}
+
 // Batch has nothing to save.
 func (q *Queue) Batch(f func() error) error { return f() }
 

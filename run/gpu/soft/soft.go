@@ -260,8 +260,30 @@ func (d *Device) reduce(r *gpu.Reduction) error {
 	if err != nil {
 		return err
 	}
+	const threads = 8 // of a block, so that small sizes have several
+	return k.run(min(3, ptx.Blocks(r, 2)), threads, ptx.Arguments(r), d.memory())
+}
+
+// pieces runs the kernel that copies pieces.
+func (d *Device) pieces(list []gpu.Piece) error {
+	k, err := d.kernel(0, 0, ptx.Pieces)
+	if err != nil {
+		return err
+	}
+	const blocks, threads, table = 3, 8, 1 << 20 // an address that no memory has
+	text, other := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(gpu.Piece{}))), d.memory()
+	return k.run(blocks, threads, ptx.PieceArguments(table, len(list)), func(at uint64, n int) ([]byte, error) {
+		if at >= table && at+uint64(n) <= table+uint64(len(text)) {
+			return text[at-table:][:n], nil
+		}
+		return other(at, n)
+	})
+}
+
+// memory finds the memory at an address.
+func (d *Device) memory() func(at uint64, bytes int) ([]byte, error) {
 	var last *segment
-	memory := func(at uint64, n int) ([]byte, error) {
+	return func(at uint64, n int) ([]byte, error) {
 		p := gpu.Ptr(at)
 		if last == nil || p < last.Base || p+gpu.Ptr(n) > last.Base+gpu.Ptr(last.Bytes) {
 			var err error
@@ -271,6 +293,4 @@ func (d *Device) reduce(r *gpu.Reduction) error {
 		}
 		return last.memory[p-last.Base:][:n], nil
 	}
-	const threads = 8 // of a block, so that small sizes have several
-	return k.run(min(3, ptx.Blocks(r, 2)), threads, ptx.Arguments(r), memory)
 }

@@ -204,6 +204,66 @@ func TestStrayAddressesAreFound(t *testing.T) {
 	}
 }
 
+// Pieces of any length and alignment, inside the GPU and from and to memory of the host, are copied; nothing beside them is written.
+func TestPieces(t *testing.T) {
+	const room = 1 << 16
+	d, rnd := New(gpu.Plain), rand.New(rand.NewPCG(5, 6))
+	defer d.Close()
+	a, err := d.Alloc(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := make([]byte, room)
+	seen, err := d.Seen(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inA, _ := d.Bytes(a, room)
+	inB, _ := d.Bytes(b, room)
+	q := d.UserQueue()
+	defer q.Close()
+	for turn, x := range []struct {
+		dst, src gpu.Ptr
+		to, from []byte
+	}{{a, b, inA, inB}, {a, seen, inA, host}, {seen, b, host, inB}} {
+		for round := range 20 {
+			copy(x.to, input(rnd, room))
+			copy(x.from, input(rnd, room))
+			want := bytes.Clone(x.to)
+			var list []gpu.Piece
+			for at := 0; ; {
+				n, gap, from := rnd.IntN(2000), rnd.IntN(40), rnd.IntN(room-2000)
+				if round%2 == 0 { // whole vectors
+					at, n, from = at&^15, n&^15, from&^15
+				}
+				if at+n > room {
+					break
+				}
+				copy(want[at:][:n], x.from[from:])
+				list = append(list, gpu.Piece{Dst: x.dst + gpu.Ptr(at), Src: x.src + gpu.Ptr(from), Bytes: uint64(n)})
+				at += n + gap
+			}
+			if err := q.Pieces(list); err != nil {
+				t.Fatal(err)
+			}
+			mark, err := q.Mark()
+			for done := false; !done && err == nil; {
+				done, err = q.Reached(mark)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(x.to, want) {
+				t.Fatalf("direction %d, round %d: %d pieces came out wrong", turn, round, len(list))
+			}
+		}
+	}
+}
+
 // What the kernels are interpreted from is one text a kernel, and all compile here.
 func TestEveryKernelIsRead(t *testing.T) {
 	for _, sm := range []int{70, 80} {
