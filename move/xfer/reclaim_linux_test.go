@@ -58,11 +58,35 @@ type lateReader struct {
 	stop   atomic.Bool
 
 	good, refused int
+	answers       atomic.Int64 // good and refused
 	wrong         []string
+	over          chan struct{} // closed when it has ended; then err says why
 	err           error
 }
 
+// awaits waits until the reader has read an edition. A machine that is busy may take its time, as long as reads are answered; once none
+// is, or that many are that the reader should have asked for the new description, it gives up.
+func (l *lateReader) awaits(t *testing.T, number uint64) {
+	t.Helper()
+	const most = 10_000
+	first := l.answers.Load()
+	for seen, last := uint64(0), first; seen != number; {
+		select {
+		case seen = <-l.fresh:
+		case <-l.over:
+			t.Fatalf("edition %d is not read: %v", number, l.err)
+		case <-time.After(25 * time.Second):
+			now := l.answers.Load()
+			if now == last || now-first > most {
+				t.Fatalf("edition %d is not read: %d reads were answered meanwhile, the last one more than 25 s ago: %v", number, now-first, now == last)
+			}
+			last = now
+		}
+	}
+}
+
 func (l *lateReader) run(a *Agent, patience int) {
+	defer close(l.over)
 	mem := make([]byte, matrixSize)
 	mine, err := a.Register("mine", Memory(mem), Own)
 	if err != nil {
@@ -100,6 +124,7 @@ func (l *lateReader) read(a *Agent, mine *Region, e *edition, patience int) erro
 		if err == nil {
 			err = q.Wait(context.Background())
 		}
+		l.answers.Add(1)
 		switch {
 		case errors.Is(err, ErrLease):
 			l.refused++
@@ -162,7 +187,7 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 				}
 				defer a.Close()
 				l.newest.Store(&first)
-				l.fresh = make(chan uint64, 1000)
+				l.fresh, l.over = make(chan uint64, 1000), make(chan struct{})
 				wg.Go(func() { l.run(a, 1+20*i) })
 			}
 			rounds, began := uint64(bounded.Times(6, 200)), time.Now()
@@ -172,13 +197,7 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 			number := uint64(2)
 			for ; number <= rounds && (*reclaims == 0 || time.Since(began) < *reclaims); number++ {
 				for _, l := range readers { // each has read the last edition once
-					for seen := uint64(0); seen != number-1; {
-						select {
-						case seen = <-l.fresh:
-						case <-time.After(25 * time.Second):
-							t.Fatalf("edition %d is not read: %v", number-1, l.err)
-						}
-					}
+					l.awaits(t, number-1)
 				}
 				e := turn(number)
 				for _, l := range readers {
