@@ -179,7 +179,8 @@ func (c *Cache) addTenant(t Tenant) error {
 		return fmt.Errorf("kv cache: tenant %q is there twice or has no name", t.Name)
 	}
 	if n < 1 {
-		return fmt.Errorf("kv cache: tenant %s has %v, less than a block of %v", t.Name, unit.Bytes(t.Quota), unit.Bytes(c.o.Block))
+		return fmt.Errorf("kv cache: tenant %s has a quota of %v, less than a block of %v: raise it, or make blocks smaller", t.Name,
+			unit.Bytes(t.Quota), unit.Bytes(c.o.Block))
 	}
 	for _, other := range c.tenants {
 		if t.Token == other.Token {

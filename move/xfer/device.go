@@ -229,8 +229,8 @@ func (x *Device) device() *Device { return x }
 // burst is how many bytes are queued before the fence is looked at again; two bursts are under way at most, which is
 // how long a cancel waits.
 const (
-	burst       = 16 << 20  // between host and GPU: under a millisecond
-	burstInside = 256 << 20 // inside a GPU
+	burst       = 16 << 20 // between host and GPU: under a millisecond
+	burstInside = 1 << 30  // inside a GPU: half a millisecond
 	burstCopies = 4096
 )
 

@@ -190,11 +190,27 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 				l.fresh, l.over = make(chan uint64, 1000), make(chan struct{})
 				wg.Go(func() { l.run(a, 1+20*i) })
 			}
-			rounds, began := uint64(bounded.Times(6, 200)), time.Now()
+			rounds, began, number := uint64(bounded.Times(6, 200)), time.Now(), uint64(2)
+			refused := 0
+			end := sync.OnceFunc(func() { // also where somebody gave up: what was read until then counts
+				for _, l := range readers {
+					l.stop.Store(true)
+				}
+				wg.Wait()
+				good, wrong := 0, 0
+				for i, l := range readers {
+					good, wrong, refused = good+l.good, wrong+len(l.wrong), refused+l.refused
+					if l.err != nil || len(l.wrong) > 0 {
+						t.Errorf("reader %d: %d of %d reads without an error were wrong %v; %v", i, len(l.wrong), l.good, l.wrong, l.err)
+					}
+				}
+				t.Logf("%d editions in %s: %d reads without an error, %d of them wrong, %d refused",
+					number-1, time.Since(began).Round(time.Second), good, wrong, refused)
+			})
+			defer end()
 			if *reclaims > 0 {
 				rounds = math.MaxUint64
 			}
-			number := uint64(2)
 			for ; number <= rounds && (*reclaims == 0 || time.Since(began) < *reclaims); number++ {
 				for _, l := range readers { // each has read the last edition once
 					l.awaits(t, number-1)
@@ -204,20 +220,8 @@ func TestReclaimAgainstLateReaders(t *testing.T) {
 					l.newest.Store(&e)
 				}
 			}
-			for _, l := range readers {
-				l.stop.Store(true)
-			}
-			wg.Wait()
-			good, wrong, refused := 0, 0, 0
-			for i, l := range readers {
-				good, wrong, refused = good+l.good, wrong+len(l.wrong), refused+l.refused
-				if l.err != nil || len(l.wrong) > 0 {
-					t.Errorf("reader %d: %d of %d reads without an error were wrong %v; %v", i, len(l.wrong), l.good, l.wrong, l.err)
-				}
-			}
+			end()
 			rounds = number - 1
-			t.Logf("%d editions in %s: %d reads without an error, %d of them wrong, %d refused",
-				rounds, time.Since(began).Round(time.Second), good, wrong, refused)
 			if refused < int(rounds)-1 {
 				t.Errorf("only %d reads were refused in %d rounds: nobody was late", refused, rounds)
 			}

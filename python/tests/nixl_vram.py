@@ -278,7 +278,7 @@ def rates():
     """READs by weft between two agents, and torch's copies of the same tensors."""
     a, b = nixl_agent("a", nixl_agent_config(backends=["UCX"])), nixl_agent("b", nixl_agent_config(backends=["UCX"]))
     print("%s, torch %s" % (torch.cuda.get_device_name(), torch.__version__))
-    for size in 4 << 20, 32 << 20, 256 << 20, 1 << 30:
+    for size in 4 << 20, 32 << 20, 64 << 20, 128 << 20, 256 << 20, 1 << 30:
         gpu = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
         ends = {"GPU to GPU": torch.zeros_like(gpu), "GPU to pinned host": torch.zeros(size, dtype=torch.uint8, pin_memory=True), "GPU to host": torch.zeros(size, dtype=torch.uint8)}
         torch.cuda.synchronize()
