@@ -464,6 +464,7 @@ func TestTenantsThatCannotBeApart(t *testing.T) {
 		{"", `[{"name": "a", "token": "x", "quota": 2000000}]`, "set WEFT_TOKEN"},
 		{"x", `[{"name": "a", "token": "x", "quota": 2000000}]`, "give it one of its own"},
 		{"p", `[{"name": "a", "token": "x", "quota": 2000000}, {"name": "b", "token": "x", "quota": 2000000}]`, "the same token"},
+		{"p", `[{"name": "a", "token": "x"}]`, "a quota of 0 B, less than a block of 1 MiB: raise it"},
 		{"p", `[{"name": "a", "token": "x", "quota": 2000000}, {"name": "b", "token": "y", "salt": "a", "quota": 2000000}]`, "the same salt"},
 	} {
 		file := filepath.Join(dir, fmt.Sprint(i))
