@@ -78,7 +78,7 @@ func (l *lateReader) awaits(t *testing.T, number uint64) {
 		case <-time.After(25 * time.Second):
 			now := l.answers.Load()
 			if now == last || now-first > most {
-				t.Fatalf("edition %d is not read: %d reads were answered meanwhile, the last one more than 25 s ago: %v", number, now-first, now == last)
+				t.Fatalf("edition %d is not read: %d reads were answered meanwhile, %d in the last 25 s", number, now-first, now-last)
 			}
 			last = now
 		}

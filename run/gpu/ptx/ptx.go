@@ -149,7 +149,8 @@ func Kernel(t reduce.Type, op reduce.Op, form Form, sm int) (string, error) {
 		k.body(op)
 		fmt.Fprintf(&text, "// %s of %s\n.version %s\n.target sm_%d\n.address_size 64\n\n", op, t, version, target)
 		fmt.Fprintf(&text, ".visible .entry %s(\n\t.param .align 8 .b8 srcs[%d],\n\t.param .align 8 .b8 dsts[%d],\n", Name, Params[0], Params[1])
-		text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n\t.param .u64 factor")
+		text.WriteString("\t.param .u32 nsrc,\n\t.param .u32 ndst,\n\t.param .u64 head,\n\t.param .u64 body,\n\t.param .u64 count,\n")
+		text.WriteString("\t.param .u64 factor")
 	}
 	if form == AnyOrder {
 		fmt.Fprintf(&text, ",\n\t.param .align 8 .b8 merges[%d]\n)\n{\n\t.local .align 16 .b8 %s[%d];\n", Most, Pending, PendingBytes)
