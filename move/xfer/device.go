@@ -255,14 +255,7 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 	}()
 	var end uint64
 	err = q.queue.Batch(func() error {
-		busy := func() { idle = false }
-		err := gpu.ErrNoJIT
-		if l.inPieces(src) {
-			err = l.queuePieces(ctx, x, q, src, gate, busy)
-		}
-		if idle && errors.Is(err, gpu.ErrNoJIT) {
-			err = l.queueGPU(ctx, q, src, gate, busy)
-		}
+		err := l.queueFaster(ctx, x, q, src, gate, func() { idle = false })
 		if err == nil {
 			end, err = q.queue.Mark()
 		}
@@ -277,6 +270,21 @@ func (l *landing) copyGPU(ctx context.Context, x *Device, src *view, gate func(n
 	idle = true
 	l.moved.Store(l.total)
 	return nil
+}
+
+// queueFaster queues the copies: by a kernel where that is faster and the driver can compile it, else one by one.
+func (l *landing) queueFaster(ctx context.Context, x *Device, q *lane, src *view, gate func(n int64) error, busy func()) error {
+	if l.inPieces(src) {
+		queued := false
+		err := l.queuePieces(ctx, x, q, src, gate, func() {
+			queued = true
+			busy()
+		})
+		if queued || !errors.Is(err, gpu.ErrNoJIT) {
+			return err
+		}
+	}
+	return l.queueGPU(ctx, q, src, gate, busy)
 }
 
 // queueGPU queues the copies. It tells busy before the first of them.
