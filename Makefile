@@ -94,7 +94,7 @@ RACE_CORE = run/comm/internal/... run/transport/auth run/transport/mem run/trans
 	run/transport/internal/... run/transport/wire run/transport/tcp/internal/... run/internal/member run/lives run/elastic
 .PHONY: race-core
 race-core:
-	CGO_ENABLED=1 GOFLAGS= $(GO) test -vet=off -race -short -timeout 10m $(RACE_CORE:%=./%)
+	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 10m $(RACE_CORE:%=./%)
 
 # Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
 .PHONY: tests
