@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +24,8 @@ func choices() []choice {
 		types = append(types, t.String())
 	}
 	return []choice{
+		{"sim collective", "routing", slices.Sorted(maps.Keys(routings))},
+		{"sim collective", "congestion", slices.Sorted(maps.Keys(congestions))},
 		{"", "routing", []string{"adaptive", "ecmp"}},
 		{"", "nvls", []string{"on", "off"}},
 		{"", "framework", []string{"megatron", "fsdp", "deepspeed"}},

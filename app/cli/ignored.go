@@ -32,7 +32,7 @@ var ignoredFlags = []ignored{
 	{"plan", "top", "layout like", "", "one layout is priced, nothing is searched for; leave it out"},
 	{"plan", "cal", "factor", "", "--factor stands instead of the fitted one; leave out one of them"},
 	{"plan", "json why tokens timeline", "emit", "", "--emit writes a configuration alone; leave it out"},
-	{"sim collective", "seed", "", "routing=ecmp", "only ECMP has a seed; add --routing ecmp"},
+	{"sim collective", "seed", "", "routing=ecmp routing=flowlet", "adaptive routing has no seed; add --routing ecmp"},
 	{"sim collective", "gpus", "place", "", "--place says which GPUs take part; leave it out"},
 	{"sim train", "seed", "", "routing=ecmp", "only ECMP has a seed; add --routing ecmp"},
 	{"sim train", "mixed", "", "jobs job", "one job is not mixed with others; add --jobs or --job"},

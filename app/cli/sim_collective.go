@@ -24,18 +24,18 @@ import (
 
 // simFlags is what 'sim collective' is asked.
 type simFlags struct {
-	op, size, cluster, host, algo, as, cal, routing, transport, out string
-	channels, pieces, seeds, qps, copies                            int
-	gpus                                                            string
-	seed                                                            uint64
-	fail, slow, jobs                                                []string
-	program, place                                                  string
-	unproven                                                        bool
-	memory                                                          string
-	limit                                                           time.Duration
-	pxn, wire, noFold, noSwitches, asJSON                           bool
-	preset                                                          presetFlags
-	nccl                                                            ncclFlags
+	op, size, cluster, host, algo, as, cal, routing, congestion, transport, out string
+	channels, pieces, seeds, qps, copies                                        int
+	gpus                                                                        string
+	seed                                                                        uint64
+	fail, slow, jobs                                                            []string
+	program, place                                                              string
+	unproven                                                                    bool
+	memory                                                                      string
+	limit                                                                       time.Duration
+	pxn, wire, noFold, noSwitches, asJSON                                       bool
+	preset                                                                      presetFlags
+	nccl                                                                        ncclFlags
 }
 
 func newSimCollective() *cobra.Command {
@@ -55,8 +55,10 @@ what NCCL would choose and how long it takes.
 
 --routing ecmp hashes every flow to one path, so that flows collide; --qps splits flows
 over several queue pairs, hashed one by one; --seeds compares it with adaptive routing.
-Flowlets, packet loss, incast, PFC pauses and DCQCN are not modelled: links share what
-they have without loss.
+--routing flowlet hashes a flow anew after 50 us without a packet. --congestion pfc has
+switches pause the links that bring more than can leave, with all flows on them; under
+dcqcn that ends once senders have slowed down. Both simulate rank by rank, for hundreds of
+GPUs. Packet loss is not modelled.
 
 -o trace.json writes a trace for Perfetto or chrome://tracing, -o timeline.svg a
 picture of up to sixteen ranks, showing repeated rounds once.`,
@@ -89,10 +91,13 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
 	s.BoolVar(&f.pxn, "pxn", false, "between rails, go over NVLink to the GPU at the other rail's NIC first")
-	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal paths: adaptive or ecmp")
-	s.Uint64Var(&f.seed, "seed", 0, "what ECMP hashes with")
+	s.StringVar(&f.routing, "routing", "adaptive", "`HOW` switches choose among equal paths: adaptive, ecmp or flowlet")
+	s.StringVar(&f.congestion, "congestion", "fair",
+		"`WHAT` a full link does to other flows: fair (nothing), pfc (pauses those on the links before it), "+
+			"dcqcn (the same, until senders slow down)")
+	s.Uint64Var(&f.seed, "seed", 0, "what ECMP and flowlets hash with")
 	s.IntVar(&f.qps, "qps", 1, "under ecmp, number of queue pairs that a flow is split over")
-	s.IntVar(&f.seeds, "seeds", 0, "under ecmp, number of seeds to try: mean and 99th percentile, compared with adaptive routing")
+	s.IntVar(&f.seeds, "seeds", 0, "under ecmp or flowlet, number of seeds to try: mean and 99th percentile, compared with adaptive routing")
 	s.StringVar(&f.transport, "transport", "rdma", "`HOW` bytes pass between GPU and NIC: rdma or tcp")
 	s.IntVar(&f.copies, "copies", 1, "this many of the collective at once, on the same GPUs, contending")
 	s.StringVar(&f.program, "program", "",
@@ -325,14 +330,17 @@ func (f *simFlags) options() (o sim.Options, err error) {
 	if o.Slow, err = parseSlow(f.slow); err != nil {
 		return o, err
 	}
-	if o.Routing, err = choose("--routing", f.routing, map[string]sim.Routing{"adaptive": sim.Adaptive, "ecmp": sim.ECMP}); err != nil {
+	if o.Routing, err = choose("--routing", f.routing, routings); err != nil {
+		return o, err
+	}
+	if o.Congestion, err = choose("--congestion", f.congestion, congestions); err != nil {
 		return o, err
 	}
 	if o.Transport, err = choose("--transport", f.transport, map[string]sim.Transport{"rdma": sim.RDMA, "tcp": sim.TCP}); err != nil {
 		return o, err
 	}
-	if f.seeds < 0 || f.seeds > 0 && o.Routing != sim.ECMP {
-		return o, fmt.Errorf("--seeds %d: seeds are for --routing ecmp, at least one of them", f.seeds)
+	if f.seeds < 0 || f.seeds > 0 && o.Routing == sim.Adaptive {
+		return o, fmt.Errorf("--seeds %d: seeds are for --routing ecmp and flowlet, at least one of them", f.seeds)
 	}
 	if o.QPs = f.qps; f.qps < 1 || f.qps > 64 || f.qps > 1 && o.Routing != sim.ECMP {
 		return o, fmt.Errorf("--qps %d: want 1 to 64 with --routing ecmp; adaptive routing spreads every flow as it is", f.qps)
@@ -402,7 +410,7 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Needs: sim.Needs(found.Algo), Proto: "simple",
 		Channels: p.Channels(),
 		Time:     res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit,
-		Short: res.Shortened,
+		Short: res.Shortened, Paused: res.Paused,
 		Every: res.Every, Seed: f.seed, Digest: p.Digest()}
 	left := map[string]string{}
 	for _, t := range found.Tried {
@@ -434,6 +442,12 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 	}
 	return row, res, nil
 }
+
+// routings and congestions are the words for them.
+var (
+	routings    = map[string]sim.Routing{"adaptive": sim.Adaptive, "ecmp": sim.ECMP, "flowlet": sim.Flowlets}
+	congestions = map[string]sim.Congestion{"fair": sim.FairShares, "pfc": sim.Pauses, "dcqcn": sim.Notices}
+)
 
 // simulate runs the algorithm asked for, or all that fit. With seeds, the run
 // is under adaptive routing, for the seeds to be compared with.

@@ -171,7 +171,7 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 		p := jobs[i].Program
 		rows[i].Start = r.Start.Microseconds()
 		rows[i].simRow = simRow{Op: p.Op.String(), Bytes: int64(jobs[i].Size), GPUs: p.Ranks, Algo: p.Name, Proto: "simple",
-			Channels: p.Channels(), Seed: f.seed, Digest: p.Digest(),
+			Channels: p.Channels(), Seed: f.seed, Paused: res.Paused, Digest: p.Digest(),
 			Time: (r.End - r.Start).Microseconds(), AlgBW: float64(r.AlgBW) / 1e9, BusBW: float64(r.BusBW) / 1e9}
 		if r.End == slices.MaxFunc(res.Jobs, func(a, b sim.JobResult) int { return int(a.End - b.End) }).End {
 			rows[i].Limit = res.Limit
@@ -201,8 +201,8 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 
 // askedJobs are those of --job, or the one that --program and --place describe.
 func (f *simFlags) askedJobs(cmd *cobra.Command) (asked []jobFlags, err error) {
-	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "seed", "transport", "wire", "no-fold",
-		"output", "unproven"}
+	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "congestion", "seed",
+		"transport", "wire", "no-fold", "output", "unproven"}
 	switch {
 	case len(f.jobs) > 0:
 		err = honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=",

@@ -30,6 +30,7 @@ type simRow struct {
 	P99      float64 `json:"ecmp_p99_us,omitempty"`
 	Seeds    int     `json:"ecmp_seeds,omitempty"`
 	Seed     uint64  `json:"seed,omitempty"`
+	Paused   float64 `json:"paused_share,omitempty"`   // of all flows' time: held back by a pause while no link on their way was full
 	Copies   int     `json:"copies,omitempty"`         // bandwidths are those of each
 	Short    bool    `json:"shortened,omitempty"`      // simulated with fewer ranks around a bad part, and carried on to all
 	Every    int     `json:"repeated_every,omitempty"` // an estimate: the bad part was simulated in one of this number of hosts
@@ -114,6 +115,9 @@ func printTiers(w io.Writer, r *sim.Result) {
 		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f%%\t%.1f%%\n", t.Tier, t.Wires, t.Bytes.Decimal(), 100*t.Mean, 100*t.Most)
 	}
 	table.Flush()
+	if r.Paused > 0 {
+		fmt.Fprintf(w, "Pauses held flows back, with no full link on their way, for %.1f%% of all flows' time.\n", 100*r.Paused)
+	}
 	fmt.Fprintf(w, "%d actions, %d of them folded; %s simulated\n", r.Actions, r.Folded, count(r.Ranks, "rank"))
 	if r.Shortened {
 		fmt.Fprintln(w, "The table is of the ranks around the bad part. The time of all ranks was carried on from three such parts, to about 1%.")

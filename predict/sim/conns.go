@@ -91,6 +91,11 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	}
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
+	if w.o.Routing == Flowlets && net && w.threadOf[c.flow] >= 0 {
+		if w.err = w.hashAnew(id, r.job.Place[src], r.job.Place[dst], t.channel); w.err != nil {
+			return -1
+		}
+	}
 	if w.busy {
 		w.chargeFlow(id)
 	}
@@ -136,7 +141,7 @@ const maxKnown = 1 << 22
 // connect makes every connection that the programs may use, if that can be
 // told, and finds those whose flows are alone on their links.
 func (w *world) connect() error {
-	w.listing = w.sym == nil
+	w.listing = w.sym == nil && !w.o.plain()
 	w.conns = slices.Grow(w.conns, min(len(w.threads), maxKnown)/2)
 	for _, r := range w.runs {
 		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) bool {
@@ -165,7 +170,11 @@ func (w *world) connect() error {
 		w.listing = false
 		w.bundle()
 	}
-	if w.chargeFlows() {
+	if w.o.Congestion != FairShares {
+		w.hold(w.o.Congestion)
+		return nil
+	}
+	if w.chargeFlows() || w.o.Routing == Flowlets {
 		w.share.apart()
 		return nil
 	}

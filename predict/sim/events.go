@@ -11,6 +11,7 @@ const (
 	ends                // a thread's flow is through, if its version still holds
 	done                // a thread's action is done
 	arrives             // the oldest message under way on a connection is there
+	calms               // a link may no longer pause others
 	carries             // what a switch sends on a connection is through, if its version still holds
 )
 

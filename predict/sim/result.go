@@ -24,6 +24,10 @@ type Result struct {
 	Seed     uint64
 	Trace    *Trace // nil unless asked for
 
+	// Paused is the part of all flows' time for which a pause held them back, while no link on their way was full. It is 0 with
+	// FairShares.
+	Paused float64
+
 	// Shortened means that rings were simulated with three smaller numbers of ranks around a bad part, and their time carried on
 	// to all of them, within one part in 10,000. Links and Tiers then tell of the largest of these.
 	Shortened bool
@@ -62,6 +66,13 @@ func (w *world) result() *Result {
 	res.Time = end - begin
 	res.AlgBW, res.BusBW = res.Jobs[0].AlgBW, res.Jobs[0].BusBW
 	res.Limit = w.limit(res)
+	if p := w.share.pause; p != nil {
+		busy := 0.0
+		for _, t := range w.resBusy {
+			busy += t
+		}
+		res.Paused = float64(p.lost) / max(busy, 1)
+	}
 	return res
 }
 
@@ -164,6 +175,10 @@ func (w *world) passed(sum []float64) {
 	}
 	for i := range w.conns {
 		c := &w.conns[i]
+		if x := w.flowlets[int32(i)]; x != nil {
+			x.pass(sum)
+			continue
+		}
 		for _, part := range [2][]use{c.path, c.mid} {
 			for _, u := range part {
 				sum[u.wire] += float64(c.bytes) * float64(u.share)

@@ -17,9 +17,11 @@ type Spread struct {
 	Worst *Result   // the result of the slowest seed
 }
 
-// Seeds runs jobs under ECMP with a number of seeds from Options.Seed on.
+// Seeds runs jobs under ECMP, or with flowlets if these are asked for, with a number of seeds from Options.Seed on.
 func Seeds(g *topo.Graph, jobs []Job, o Options, count int) (*Spread, error) {
-	o.Routing = ECMP
+	if o.Routing == Adaptive {
+		o.Routing = ECMP
+	}
 	s := &Spread{}
 	sum := 0.0
 	for i := range max(count, 1) {

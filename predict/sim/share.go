@@ -24,6 +24,8 @@ type sharing struct {
 	heap  []filling
 	full  []int32
 
+	pause *pausing // nil where only full links hold flows back
+
 	changed []int32 // flows whose rate is new
 	work    int64   // flows and links looked at, until somebody takes note
 }
@@ -92,6 +94,9 @@ func (s *sharing) touch(res int32) {
 func (s *sharing) start(f int32) {
 	x := &s.flows[f]
 	x.active, x.rate, x.was = true, 0, 0
+	if s.pause != nil {
+		s.pause.begun(x.loads)
+	}
 	for i := range x.loads {
 		l := &x.loads[i]
 		l.at = int32(len(s.res[l.res].on))
@@ -137,7 +142,11 @@ func (s *sharing) solve() []int32 {
 			continue
 		}
 		s.component(res)
-		s.fill()
+		if s.pause != nil {
+			s.fillPaused()
+		} else {
+			s.fill()
+		}
 		s.work += int64(len(s.part) + len(s.queue))
 	}
 	s.dirty = s.dirty[:0]

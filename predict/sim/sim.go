@@ -61,6 +61,7 @@ type Routing uint8
 const (
 	Adaptive Routing = iota // every flow is spread evenly over all equal ways
 	ECMP                    // every flow takes one way, by the hash of its ends and the seed
+	Flowlets                // the same, with another hash after every gap in the flow
 )
 
 // Transport says how bytes pass between a GPU and its NIC.
@@ -75,23 +76,24 @@ const (
 // Options says how to simulate. The zero value is a healthy fabric at wire
 // rates with adaptive routing, RDMA and no overhead.
 type Options struct {
-	Catalog   *catalog.Catalog // latencies of chips, efficiencies; nil for the built-in one
-	Measured  bool             // links reach the efficiency measured for their kind rather than the wire rate
-	Costs     Costs            // overheads of software and memory; see DefaultCosts
-	Routing   Routing
-	Seed      uint64 // what ECMP hashes with
-	QPs       int    // queue pairs that a flow between NICs is split over evenly, which ECMP hashes one by one; 0 for one
-	PXN       bool   // between rails, go over the accelerator network of the sender's host first
-	Transport Transport
-	Fail      []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
-	Slow      []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
-	Unfolded  bool     // simulate every rank and every round
-	Wide      bool     // links between switches carry whatever comes: a fabric that blocks nobody
-	ordered   bool     // and everything in the order of time, without lanes: what tests compare with
-	listed    bool     // prove symmetry by the routes of all ranks, without orbits: what tests compare with
-	shorten   bool     // shorten rings that are not too long, for tests
-	ways      ways     // how what two nodes send one another is split, where that is not by the shortest ways
-	Trace     int      // spans to record at most, of ranks spread over the job; 0 for none
+	Catalog    *catalog.Catalog // latencies of chips, efficiencies; nil for the built-in one
+	Measured   bool             // links reach the efficiency measured for their kind rather than the wire rate
+	Costs      Costs            // overheads of software and memory; see DefaultCosts
+	Routing    Routing
+	Congestion Congestion // what a full link does to flows that do not pass it
+	Seed       uint64     // what ECMP hashes with
+	QPs        int        // queue pairs that a flow between NICs is split over evenly, which ECMP hashes one by one; 0 for one
+	PXN        bool       // between rails, go over the accelerator network of the sender's host first
+	Transport  Transport
+	Fail       []string // parts that are dead: a node "leaf3", "n7:nic2", a host "n7", a port "leaf3:p5" or a link as LinkName prints it
+	Slow       []Slow   // parts at a fraction of their rate; a GPU's factor slows its overhead and memory as well
+	Unfolded   bool     // simulate every rank and every round
+	Wide       bool     // links between switches carry whatever comes: a fabric that blocks nobody
+	ordered    bool     // and everything in the order of time, without lanes: what tests compare with
+	listed     bool     // prove symmetry by the routes of all ranks, without orbits: what tests compare with
+	shorten    bool     // shorten rings that are not too long, for tests
+	ways       ways     // how what two nodes send one another is split, where that is not by the shortest ways
+	Trace      int      // spans to record at most, of ranks spread over the job; 0 for none
 
 	// TraceRanks is how many ranks a trace shows at most; 0 for 16.
 	TraceRanks int
@@ -198,6 +200,9 @@ func (f *Fabric) Run(jobs []Job) (*Result, error) {
 	return f.net.run(full, f.net.o.Deadline)
 }
 
+// plain reports whether flows keep all links of their way, each by itself.
+func (o *Options) plain() bool { return o.Congestion != FairShares || o.Routing == Flowlets }
+
 // networkOf is a graph as a simulation with options sees it: without what failed.
 func networkOf(g *topo.Graph, o Options) (*network, error) {
 	if o.Catalog == nil {
@@ -208,6 +213,9 @@ func networkOf(g *topo.Graph, o Options) (*network, error) {
 			return nil, err
 		}
 		o.Unfolded, o.Costs.Launch = true, 0
+	}
+	if o.plain() {
+		o.Unfolded, o.ordered = true, true
 	}
 	whole := g
 	if len(o.Fail) > 0 {

@@ -140,10 +140,12 @@ type world struct {
 	pace   pace
 	times  []int64 // by thread: how many do the same; nil if each does for itself
 
-	cores []int32 // by machine of Processors: its resource
-	own   []int32 // by thread: the core that it has at most
-	task  []int32 // by thread: the flow of its work
-	busy  bool    // connections that are made from now on take time of cores
+	cores    []int32             // by machine of Processors: its resource
+	own      []int32             // by thread: the core that it has at most
+	task     []int32             // by thread: the flow of its work
+	flowlets map[int32]*flowlets // by connection; nil unless flows are hashed anew
+
+	busy bool // connections that are made from now on take time of cores
 }
 
 func newWorld(net *network, jobs []Job, o Options) (*world, error) {
@@ -223,6 +225,9 @@ func (w *world) run() error {
 			return ErrLate
 		}
 		w.batches++
+		if w.share.pause != nil {
+			w.share.pause.now = w.now
+		}
 		for w.events.count > 0 && w.events.next() == w.now {
 			w.handle(w.events.pop())
 			if w.err != nil {
@@ -276,6 +281,8 @@ func (w *world) handle(e event) {
 		}
 	case done:
 		w.done(e.id)
+	case calms:
+		w.share.touch(e.id)
 	case carries:
 		if q := w.conns[e.id].queue; len(q) > 0 && q[0].version == e.version {
 			w.carriedOn(e.id)
@@ -451,7 +458,11 @@ func (w *world) channelsOf(m int) int32 { return w.runs[w.runOf[m]].channels }
 func (w *world) begin(id int32) {
 	t := &w.threads[id]
 	t.phase, t.left, t.since, t.flowed = flows, float64(t.bytes), w.now, w.now
-	w.share.start(w.conns[t.out].flow)
+	c := &w.conns[t.out]
+	if x := w.flowlets[t.out]; x != nil {
+		c.flow = x.next(w.now)
+	}
+	w.share.start(c.flow)
 }
 
 // rates gives flows their rates after what happened now.
@@ -467,11 +478,18 @@ func (w *world) rates() {
 			continue
 		}
 		t := &w.threads[id]
+		w.lose(f, t.since)
 		t.left -= float64(x.was) * float64(w.now-t.since) / 1e12
 		t.since, x.was = w.now, x.rate
 		t.version++
 		t.at = w.now + max(1, span(t.left, x.rate))
 		w.events.push(t.at, ends, id, t.version)
+	}
+	if p := w.share.pause; p != nil {
+		for _, res := range p.wake {
+			w.events.push(p.asked[res], calms, res, 0)
+		}
+		p.wake = p.wake[:0]
 	}
 }
 
@@ -480,8 +498,12 @@ func (w *world) through(id int32) {
 	t := &w.threads[id]
 	c := &w.conns[t.out]
 	limit := w.share.flows[c.flow].limit
+	w.lose(c.flow, t.since)
 	w.share.stop(c.flow)
 	w.carriedBy(c, t.bytes, w.now-t.flowed, limit, &t.critical)
+	if x := w.flowlets[t.out]; x != nil {
+		x.left(w.now, t.bytes)
+	}
 	if t.reduced > w.now { // the memory is slower than the wire
 		t.critical[Reduction] += t.reduced - w.now
 		t.phase, t.at = settles, t.reduced

@@ -1,0 +1,435 @@
+package sim
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/weft-fabric/weft/model/heap"
+	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/unit"
+)
+
+// Congestion says what a lossless fabric does where more bytes come to a link than it carries.
+type Congestion uint8
+
+// The kinds of congestion control.
+const (
+	// FairShares gives every flow its max-min share at once and holds back nobody else.
+	FairShares Congestion = iota
+
+	// Pauses has switches pause the links that bring too much (PFC, or credits that run out), and with them all flows there.
+	Pauses
+
+	// Notices has senders slow down when switches mark their packets (DCQCN). Flows begin at the rate of their NIC, and each
+	// notice halves it; until the shares are found, switches pause links.
+	Notices
+)
+
+// noticeTime is the time between two notices to a sender, of DCQCN as published.
+const noticeTime = 50 * unit.Microsecond
+
+// pausing is what queues do to the rates of flows, where switches pause the links that fill them.
+//
+//	A ══╗              X carries the flows of A and B at half their rate, and its queue fills. The switch pauses its links, L and B's.
+//	    ╠═ L ══╗       On L everything comes in the order in which it was sent: the flow of C, which does not go to X, comes at
+//	C ══╝      ╠═ X    the rate of A's.
+//	B ═════════╝
+//
+// The rates are a fixed point, found in rounds. Flows take max-min shares, in which a switch takes from its links in turn: a link
+// that brings few flows gives each of them more (the parking lot). A link is paused if a flow on it is held back behind it, by a
+// link that is full while none before it is. All flows on a paused link keep to the rate of the slowest of those held back, each
+// as its own link before it brings them. A flow that is slowed down is held back there, so the pause spreads towards the senders.
+// What a slowed flow leaves to others is shared anew, but no flow that was slowed gets faster again: with many full links on the
+// ways of the same flows the rates are a little low.
+type pausing struct {
+	queues []bool    // by resource: a link of the network, whose packets wait for one another
+	before [][]uint8 // by flow: how many links come before each of its loads
+	mild   bool      // links pause only for a while after flows have begun: Notices
+	since  []unit.Time
+	asked  []unit.Time // when the end of a link's pauses is looked at, so that it is asked for once
+	wake   []int32     // links whose end is to be asked for
+	now    unit.Time
+
+	stuck []bool    // by flow: a pause holds it back, and no full link on its way
+	was   []bool    // the same until its rate was last taken note of
+	lost  unit.Time // of all flows, while they were stuck
+
+	rate, most, weight []float64 // by flow: bytes a second; what pauses leave it; how many flows it counts for
+	held, slowed       []int32   // by flow: the load that holds it back; the one at which a pause does
+	used, open         []float64 // by resource, while rates rise
+	let                []float64 // by resource: the rate of each link before it, where it is paused; else infinite
+	next               heap.Heap[filled]
+
+	by     [][]int32   // by flow: a number for each of its loads and the link that leads there
+	brings [][][]int32 // by flow and load: the links that lead there
+	beside []int32     // by such a number: how many flows there are
+	lanes  map[turn]bool
+	links  map[turn]int // before one, that bring flows which the other holds back
+	flows  map[int32]int
+	sums   map[int32]float64 // of the weights of these
+}
+
+// maxSpread bounds the rounds in which pauses spread, each over at least one link.
+const maxSpread = 32
+
+// tiny is how close to each other rates are that count as the same.
+const tiny = 1e-9
+
+// hold begins to keep to pauses: it puts loads in the order of their links.
+func (w *world) hold(c Congestion) {
+	p := &pausing{mild: c == Notices}
+	for _, tier := range w.resTier {
+		p.queues = append(p.queues, tier == Leaf || tier == Spine || tier == Core)
+	}
+	flows := len(w.share.flows)
+	p.before = make([][]uint8, flows)
+	for f := range w.share.flows {
+		p.before[f] = w.steps(w.share.flows[f].loads)
+	}
+	p.size(len(p.queues), flows)
+	p.number(w.share.flows)
+	w.share.pause = p
+}
+
+// size makes room for what is worked out.
+func (p *pausing) size(links, flows int) {
+	p.since, p.asked = make([]unit.Time, links), make([]unit.Time, links)
+	p.used, p.open, p.let = make([]float64, links), make([]float64, links), make([]float64, links)
+	p.lanes, p.links, p.flows, p.sums = map[turn]bool{}, map[turn]int{}, map[int32]int{}, map[int32]float64{}
+	p.rate, p.most, p.weight = make([]float64, flows), make([]float64, flows), make([]float64, flows)
+	p.held, p.slowed = make([]int32, flows), make([]int32, flows)
+	p.stuck, p.was = make([]bool, flows), make([]bool, flows)
+}
+
+// steps counts the links before each load: those that lead to where it begins.
+func (w *world) steps(loads []load) []uint8 {
+	before := make([]uint8, len(loads))
+	ends := func(i int) (from, to topo.NodeID) {
+		x := w.resWire[loads[i].res]
+		if x < 0 || int(x>>1) >= len(w.net.g.Links) {
+			return topo.None, topo.None
+		}
+		return w.net.g.Links[x>>1].Ends(x&1 == 0)
+	}
+	for again, turn := true, 0; again && turn < len(loads); turn++ {
+		again = false
+		for i := range loads {
+			from, _ := ends(i)
+			for j := range loads {
+				if _, to := ends(j); i != j && from != topo.None && from == to && before[i] <= before[j] {
+					before[i], again = before[j]+1, true
+				}
+			}
+		}
+	}
+	return before
+}
+
+// number gives each load and the link that leads there a number. A flow that begins there, or comes by several links, has one of its own.
+func (p *pausing) number(flows []stream) {
+	type way struct{ by, res int32 }
+	known := map[way]int32{}
+	for f := range flows {
+		before, loads := p.before[f], flows[f].loads
+		list, all := make([]int32, len(loads)), make([][]int32, len(loads))
+		for at, l := range loads {
+			for i := range loads {
+				if before[i]+1 == before[at] {
+					all[at] = append(all[at], loads[i].res)
+				}
+			}
+			own := -2 - int32(f) // the flow itself
+			if len(all[at]) == 0 {
+				all[at] = []int32{own}
+			}
+			k := way{own, l.res}
+			if len(all[at]) == 1 {
+				k.by = all[at][0]
+			}
+			if _, there := known[k]; !there {
+				known[k] = int32(len(known))
+			}
+			list[at] = known[k]
+		}
+		p.by, p.brings = append(p.by, list), append(p.brings, all)
+	}
+	p.beside = make([]int32, len(known))
+}
+
+// begun notes that a flow starts now.
+func (p *pausing) begun(loads []load) {
+	for _, l := range loads {
+		p.since[l.res] = p.now
+	}
+}
+
+// pauses reports whether a link whose queue fills with a number of flows pauses those before it now.
+func (p *pausing) pauses(res int32, flows int) bool {
+	if !p.mild {
+		return true
+	}
+	end := p.since[res] + noticeTime*unit.Time(bits.Len(uint(flows-1)))
+	if p.now >= end {
+		return false
+	}
+	if p.asked[res] != end {
+		p.asked[res] = end
+		p.wake = append(p.wake, res)
+	}
+	return true
+}
+
+// fillPaused gives the flows of a component their rates.
+func (s *sharing) fillPaused() {
+	p := s.pause
+	for _, f := range s.part {
+		for _, k := range p.by[f] {
+			p.beside[k] = 0
+		}
+	}
+	for _, f := range s.part {
+		p.most[f], p.weight[f] = math.Inf(1), 1
+		for _, k := range p.by[f] {
+			p.beside[k]++
+		}
+	}
+	s.rise()
+	s.takeTurns()
+	for range maxSpread {
+		s.rise()
+		if !s.spreadPauses() {
+			break
+		}
+	}
+	for _, f := range s.part {
+		p.stuck[f] = p.rate[f] >= p.most[f]*(1-tiny)
+		s.set(f, max(1, int64(p.rate[f])), s.flows[f].loads[p.held[f]].res)
+	}
+}
+
+// filled is a level at which a resource is full, or a flow, ^res, as fast as pauses let it be.
+type filled struct {
+	level float64
+	res   int32
+}
+
+// Before orders them by level.
+func (a filled) Before(b filled) bool {
+	return a.level < b.level || a.level == b.level && a.res < b.res
+}
+
+// rise finds weighted max-min rates, none above what pauses leave.
+func (s *sharing) rise() {
+	p := s.pause
+	for _, r := range s.queue {
+		p.used[r], p.open[r] = 0, 0
+	}
+	for _, f := range s.part {
+		p.rate[f] = -1
+		for _, l := range s.flows[f].loads {
+			p.open[l.res] += float64(l.share) * p.weight[f]
+		}
+	}
+	p.next.Clear()
+	for _, r := range s.queue {
+		p.next.Push(filled{s.fullAt(r), r})
+	}
+	for _, f := range s.part {
+		if p.most[f] < math.Inf(1) {
+			p.next.Push(filled{p.most[f] / p.weight[f], ^f})
+		}
+	}
+	for left := len(s.part); left > 0; {
+		left -= s.fullNow()
+	}
+}
+
+// fullNow ends the rise of the flows that the next links to be full hold back, and counts them.
+func (s *sharing) fullNow() (frozen int) {
+	p := s.pause
+	s.full = s.full[:0]
+	level := 0.0
+	for p.next.Len() > 0 {
+		x := p.next.First()
+		if len(s.full) > 0 && x.level > level*(1+tiny) {
+			break
+		}
+		p.next.Pop()
+		if x.res >= 0 {
+			if now := s.fullAt(x.res); now > x.level*(1+tiny) { // others have left it since
+				if !math.IsInf(now, 1) {
+					p.next.Push(filled{now, x.res})
+				}
+				continue
+			}
+		}
+		if len(s.full) == 0 {
+			level = x.level
+		}
+		s.full = append(s.full, x.res)
+	}
+	for _, r := range s.full { // before anything changes
+		if r >= 0 {
+			s.res[r].tight = s.epoch
+		}
+	}
+	for _, r := range s.full {
+		if r >= 0 {
+			continue
+		}
+		if f := ^r; p.rate[f] < 0 {
+			s.freeze(f, p.slowed[f], level)
+			frozen++
+		}
+	}
+	for _, r := range s.full {
+		if r < 0 {
+			continue
+		}
+		for _, m := range s.res[r].on {
+			if p.rate[m.flow] < 0 {
+				s.freeze(m.flow, s.firstFull(m.flow), level)
+				frozen++
+			}
+		}
+	}
+	for _, r := range s.full {
+		if r >= 0 {
+			s.res[r].tight = 0
+		}
+	}
+	return frozen
+}
+
+// fullAt is the level at which a resource is full.
+func (s *sharing) fullAt(r int32) float64 {
+	p := s.pause
+	if p.open[r] < tiny {
+		return math.Inf(1)
+	}
+	return max(0, float64(s.res[r].cap)*whole-p.used[r]) / p.open[r]
+}
+
+// freeze ends a flow's rise.
+func (s *sharing) freeze(f, held int32, level float64) {
+	p := s.pause
+	p.rate[f], p.held[f] = level*p.weight[f], held
+	for _, l := range s.flows[f].loads {
+		p.used[l.res] += float64(l.share) * p.rate[f]
+		if p.open[l.res] -= float64(l.share) * p.weight[f]; p.open[l.res] < tiny {
+			p.open[l.res] = 0
+		}
+	}
+}
+
+// firstFull is the load of a flow that holds it back: of the links that are full, the one nearest to the sender.
+func (s *sharing) firstFull(f int32) int32 {
+	best := int32(-1)
+	for i, l := range s.flows[f].loads {
+		if s.res[l.res].tight == s.epoch && (best < 0 || s.pause.before[f][i] < s.pause.before[f][best]) {
+			best = int32(i)
+		}
+	}
+	return best
+}
+
+// turn is a full resource, another on the way there, and a link that leads to this one; 0 for none.
+type turn struct{ full, res, by int32 }
+
+// takeTurns weighs flows as switches do that take from their links in turn, on the way to what holds them back. A flow that comes by
+// two links has a turn on each.
+func (s *sharing) takeTurns() {
+	p := s.pause
+	clear(p.lanes)
+	clear(p.links)
+	clear(p.flows)
+	clear(p.sums)
+	for _, f := range s.part {
+		full := s.flows[f].loads[p.held[f]].res
+		p.flows[full]++
+		s.toFull(f, func(i int, l *load) {
+			for _, by := range p.brings[f][i] {
+				if k := (turn{full, l.res, by + 1}); !p.lanes[k] {
+					p.lanes[k] = true
+					p.links[turn{full, l.res, 0}]++
+				}
+			}
+		})
+	}
+	for _, f := range s.part {
+		full := s.flows[f].loads[p.held[f]].res
+		var level [256]float64 // by links before: the part that is taken of the flow there
+		s.toFull(f, func(i int, l *load) {
+			part := float64(len(p.brings[f][i])) / float64(p.links[turn{full, l.res, 0}])
+			level[p.before[f][i]] += part * float64(l.share) / whole
+		})
+		for _, part := range level[:p.before[f][p.held[f]]+1] {
+			if part > 0 {
+				p.weight[f] *= part
+			}
+		}
+		p.sums[full] += p.weight[f]
+	}
+	for _, f := range s.part {
+		full := s.flows[f].loads[p.held[f]].res
+		p.weight[f] *= float64(p.flows[full]) / p.sums[full]
+	}
+}
+
+// toFull visits the loads of a flow in the network, up to the one that holds it back.
+func (s *sharing) toFull(f int32, visit func(i int, l *load)) {
+	p := s.pause
+	most := p.before[f][p.held[f]]
+	for i := range s.flows[f].loads {
+		if l := &s.flows[f].loads[i]; p.queues[l.res] && p.before[f][i] <= most {
+			visit(i, l)
+		}
+	}
+}
+
+// spreadPauses slows flows on paused links down; false if none had to be.
+func (s *sharing) spreadPauses() bool {
+	p := s.pause
+	clear(p.flows) // that a resource holds back
+	for _, f := range s.part {
+		p.flows[s.flows[f].loads[p.held[f]].res]++
+	}
+	for _, r := range s.queue {
+		p.let[r] = math.Inf(1)
+	}
+	for _, f := range s.part {
+		held := p.held[f]
+		full := s.flows[f].loads[held].res
+		slowed := p.rate[f] >= p.most[f]*(1-tiny) // and so held back by a pause, which is no queue of its own
+		if !p.queues[full] || p.before[f][held] == 0 || !slowed && !p.pauses(full, p.flows[full]) {
+			continue
+		}
+		for i, l := range s.flows[f].loads {
+			if p.queues[l.res] && p.before[f][i] < p.before[f][held] {
+				p.let[l.res] = min(p.let[l.res], p.rate[f]*float64(p.beside[p.by[f][i]])*whole/float64(l.share))
+			}
+		}
+	}
+	slower := false
+	for _, f := range s.part {
+		for i, l := range s.flows[f].loads {
+			most := p.let[l.res] / float64(p.beside[p.by[f][i]]) * float64(l.share) / whole
+			if most < p.rate[f]*(1-1e-6) && most < p.most[f]*(1-1e-6) {
+				p.most[f], p.slowed[f], slower = most, int32(i), true
+			}
+		}
+	}
+	return slower
+}
+
+// lose counts the time for which a flow was stuck until now.
+func (w *world) lose(f int32, since unit.Time) {
+	p := w.share.pause
+	if p == nil {
+		return
+	}
+	if p.was[f] {
+		p.lost += w.now - since
+	}
+	p.was[f] = p.stuck[f]
+}
