@@ -141,9 +141,9 @@ func show(rates []float64) string {
 }
 
 // TestPausesHarmOthers: the testbed of Zhu et al. (Congestion control for large-scale RDMA deployments, SIGCOMM 2015, section 2.2):
-// four leaves with two uplinks each, all links 40 Gb/s. Four senders under leaf 1 send to R under leaf 4; VS under leaf 1 to VR under leaf 2.
-// VS's fair share is 20 Gb/s. Measured were 10 with PFC alone, and 4.5 once two senders under leaf 3 join in; with DCQCN the
-// victim kept its share.
+// four leaves with two uplinks each, all links 40 Gb/s. Four senders under leaf 1 send to R under leaf 4;
+// VS under leaf 1 sends to VR under leaf 2. VS's fair share is 20 Gb/s. Measured were 10 with PFC alone, and 4.5 once two senders
+// under leaf 3 join in; with DCQCN the victim kept its share.
 func TestPausesHarmOthers(t *testing.T) {
 	f := fabric{caps: slices.Repeat([]float64{40}, 30)}
 	const ( // links

@@ -92,7 +92,8 @@ func TestSharesAreMaxMinFair(t *testing.T) {
 			}
 			want := plainShares(capacity, active)
 			for i, f := range ids {
-				if got := float64(s.flows[f].rate); math.Abs(got-want[i]) > 1e-6*want[i]+20*float64(len(loads)) { // a byte a second is lost to rounding for each flow, times the shares' ratio
+				// A byte a second is lost to rounding for each flow, times the shares' ratio.
+				if got := float64(s.flows[f].rate); math.Abs(got-want[i]) > 1e-6*want[i]+20*float64(len(loads)) {
 
 					t.Fatalf("flow %d has %.0f B/s, the plain form gives %.0f", f, got, want[i])
 				}
