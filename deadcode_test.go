@@ -49,8 +49,6 @@ var unreached = []struct{ what, why string }{
 	{"run/coord/worker.go:Client.Workers", "the registered workers, for tools and tests"},
 	{"move/infer/infer.go:Answer", "what one process answers, for tests and programs that compare"},
 	{"move/kv/", "the library of KV caches: locks, layouts and placement are for serving engines"},
-	{"model/heap/heap.go:Heap.All", "internal/world puts off what is under way"},
-	{"model/heap/heap.go:Heap.Set", "internal/world puts off what is under way"},
 	{"model/topo/diff.go", "what differs between two topologies"},
 	{"model/topo/project.go", "a topology's fabric or hosts alone"},
 	{"model/topo/catalog/claims.go:Claims", "figures of the field that are wrong, with the right ones"},

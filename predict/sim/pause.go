@@ -104,20 +104,18 @@ func (p *pausing) size(links, flows int) {
 // steps counts the links before each load: those that lead to where it begins.
 func (w *world) steps(loads []load) []uint8 {
 	before := make([]uint8, len(loads))
-	ends := func(i int) (from, to topo.NodeID) {
-		x := w.resWire[loads[i].res]
-		if x < 0 || int(x>>1) >= len(w.net.g.Links) {
-			return topo.None, topo.None
+	from, to := make([]topo.NodeID, len(loads)), make([]topo.NodeID, len(loads))
+	for i, l := range loads {
+		from[i], to[i] = topo.None, topo.None
+		if x := w.resWire[l.res]; x >= 0 && int(x>>1) < len(w.net.g.Links) {
+			from[i], to[i] = w.net.g.Links[x>>1].Ends(x&1 == 0)
 		}
-		return w.net.g.Links[x>>1].Ends(x&1 == 0)
 	}
-	for again, turn := true, 0; again && turn < len(loads); turn++ {
-		again = false
+	for range loads { // the longest way has no more links than there are
 		for i := range loads {
-			from, _ := ends(i)
 			for j := range loads {
-				if _, to := ends(j); i != j && from != topo.None && from == to && before[i] <= before[j] {
-					before[i], again = before[j]+1, true
+				if from[i] != topo.None && from[i] == to[j] {
+					before[i] = max(before[i], min(before[j], math.MaxUint8-1)+1)
 				}
 			}
 		}
@@ -154,6 +152,13 @@ func (p *pausing) number(flows []stream) {
 		p.by, p.brings = append(p.by, list), append(p.brings, all)
 	}
 	p.beside = make([]int32, len(known))
+}
+
+// at tells the time.
+func (p *pausing) at(now unit.Time) {
+	if p != nil {
+		p.now = now
+	}
 }
 
 // begun notes that a flow starts now.
@@ -247,8 +252,32 @@ func (s *sharing) rise() {
 // fullNow ends the rise of the flows that the next links to be full hold back, and counts them.
 func (s *sharing) fullNow() (frozen int) {
 	p := s.pause
+	level := s.nextFull()
+	for _, r := range s.full { // before anything changes
+		if r >= 0 {
+			s.res[r].tight = s.epoch
+		} else if p.rate[^r] < 0 {
+			s.freeze(^r, p.slowed[^r], level)
+			frozen++
+		}
+	}
+	for _, r := range s.full {
+		if r >= 0 {
+			frozen += s.freezeOn(r, level)
+		}
+	}
+	for _, r := range s.full {
+		if r >= 0 {
+			s.res[r].tight = 0
+		}
+	}
+	return frozen
+}
+
+// nextFull lists in full what is full next, and gives the level.
+func (s *sharing) nextFull() (level float64) {
+	p := s.pause
 	s.full = s.full[:0]
-	level := 0.0
 	for p.next.Len() > 0 {
 		x := p.next.First()
 		if len(s.full) > 0 && x.level > level*(1+tiny) {
@@ -257,9 +286,7 @@ func (s *sharing) fullNow() (frozen int) {
 		p.next.Pop()
 		if x.res >= 0 {
 			if now := s.fullAt(x.res); now > x.level*(1+tiny) { // others have left it since
-				if !math.IsInf(now, 1) {
-					p.next.Push(filled{now, x.res})
-				}
+				p.next.Push(filled{now, x.res})
 				continue
 			}
 		}
@@ -268,34 +295,15 @@ func (s *sharing) fullNow() (frozen int) {
 		}
 		s.full = append(s.full, x.res)
 	}
-	for _, r := range s.full { // before anything changes
-		if r >= 0 {
-			s.res[r].tight = s.epoch
-		}
-	}
-	for _, r := range s.full {
-		if r >= 0 {
-			continue
-		}
-		if f := ^r; p.rate[f] < 0 {
-			s.freeze(f, p.slowed[f], level)
+	return level
+}
+
+// freezeOn ends the rise of the flows on a resource that is full.
+func (s *sharing) freezeOn(r int32, level float64) (frozen int) {
+	for _, m := range s.res[r].on {
+		if s.pause.rate[m.flow] < 0 {
+			s.freeze(m.flow, s.firstFull(m.flow), level)
 			frozen++
-		}
-	}
-	for _, r := range s.full {
-		if r < 0 {
-			continue
-		}
-		for _, m := range s.res[r].on {
-			if p.rate[m.flow] < 0 {
-				s.freeze(m.flow, s.firstFull(m.flow), level)
-				frozen++
-			}
-		}
-	}
-	for _, r := range s.full {
-		if r >= 0 {
-			s.res[r].tight = 0
 		}
 	}
 	return frozen
@@ -398,16 +406,8 @@ func (s *sharing) spreadPauses() bool {
 		p.let[r] = math.Inf(1)
 	}
 	for _, f := range s.part {
-		held := p.held[f]
-		full := s.flows[f].loads[held].res
-		slowed := p.rate[f] >= p.most[f]*(1-tiny) // and so held back by a pause, which is no queue of its own
-		if !p.queues[full] || p.before[f][held] == 0 || !slowed && !p.pauses(full, p.flows[full]) {
-			continue
-		}
-		for i, l := range s.flows[f].loads {
-			if p.queues[l.res] && p.before[f][i] < p.before[f][held] {
-				p.let[l.res] = min(p.let[l.res], p.rate[f]*float64(p.beside[p.by[f][i]])*whole/float64(l.share))
-			}
+		if s.fills(f) {
+			s.letIn(f)
 		}
 	}
 	slower := false
@@ -420,6 +420,28 @@ func (s *sharing) spreadPauses() bool {
 		}
 	}
 	return slower
+}
+
+// fills reports whether a flow waits in the queue of what holds it back, so that the links before that are paused.
+func (s *sharing) fills(f int32) bool {
+	p := s.pause
+	held := p.held[f]
+	full := s.flows[f].loads[held].res
+	if !p.queues[full] || p.before[f][held] == 0 {
+		return false
+	}
+	slowed := p.rate[f] >= p.most[f]*(1-tiny) // by a pause, which spreads
+	return slowed || p.pauses(full, p.flows[full])
+}
+
+// letIn keeps the links before what holds a flow back to the rate at which it goes on.
+func (s *sharing) letIn(f int32) {
+	p := s.pause
+	for i, l := range s.flows[f].loads {
+		if p.queues[l.res] && p.before[f][i] < p.before[f][p.held[f]] {
+			p.let[l.res] = min(p.let[l.res], p.rate[f]*float64(p.beside[p.by[f][i]])*whole/float64(l.share))
+		}
+	}
 }
 
 // lose counts the time for which a flow was stuck until now.

@@ -225,9 +225,7 @@ func (w *world) run() error {
 			return ErrLate
 		}
 		w.batches++
-		if w.share.pause != nil {
-			w.share.pause.now = w.now
-		}
+		w.share.pause.at(w.now)
 		for w.events.count > 0 && w.events.next() == w.now {
 			w.handle(w.events.pop())
 			if w.err != nil {
