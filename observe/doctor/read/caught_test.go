@@ -38,7 +38,26 @@ func TestManyPaths(t *testing.T) {
 		})
 	}
 	const more = 20_000
-	if each := (copies(maxPaths+more) - copies(maxPaths)) / more; each > 4 {
+	if each := (copies(maxPaths+more) - copies(maxPaths)) / more; each > 0.1 {
 		t.Errorf("%.1f copies for each line beyond the first %d", each, maxPaths)
+	}
+}
+
+// TestPathsPassedOver: only what is like the lines of which enough are kept is passed over, and who printed it is known.
+func TestPathsPassedOver(t *testing.T) {
+	const path = "n2:100:200 [3] NCCL INFO Channel 07/0 : 12[4] -> 13[5] via P2P/IPC"
+	for line, want := range map[string]bool{
+		path:                                     true,
+		strings.Replace(path, "P2P", "SHM", 1):   false, // of which there were few
+		strings.Replace(path, "INFO", "WARN", 1): false,
+		path + "n3:1:2 [0] NCCL WARN Call to ibv_create_qp failed": false,
+		"{\"log\":\"" + path + "\"}":                               false,
+		"\x1b[1m" + path:                                           false,
+		"n2:100:200 [3] NCCL INFO Channel 00/02 : 0 1 2 3":         false,
+	} {
+		s := &scan{kinds: map[string]int{"ch_p2p": maxPaths, "ch_shm": 1}, hosts: map[string]bool{}}
+		if got := s.passPath([]byte(line)); got != want || s.hosts["n2"] != want {
+			t.Errorf("%q: passed over is %v, want %v; hosts are %v", line, got, want, s.hosts)
+		}
 	}
 }

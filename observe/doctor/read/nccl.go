@@ -173,7 +173,7 @@ func (s *scan) ncclLines(n int, text string) bool {
 		from = next
 		warn := level == "WARN" || level == "ABORT"
 		if !warn && s.enough(msg) {
-			s.noteHost(head) // an INFO line without news
+			s.noteHost([]byte(head)) // an INFO line without news
 			continue
 		}
 		l := s.ncclHead(text[:m[0]], head)
@@ -246,9 +246,39 @@ var paths = sync.OnceValue(func() (set kindSet) {
 	return set
 })
 
+// passPath passes over a line that says how two ranks are connected, once enough of its kind are kept: of a long log of many ranks
+// such lines are the most. What is not quite like them is read as any line.
+func (s *scan) passPath(b []byte) bool {
+	at := bytes.Index(b, pathMark)
+	if at < 0 || b[0] == '{' || bytes.IndexByte(b, 0x1b) >= 0 {
+		return false
+	}
+	msg := b[at+len(pathMark):]
+	via := bytes.Index(msg, []byte(" via "))
+	if via < 0 || bytes.Contains(msg, []byte("NCCL ")) || bytes.Contains(b[:at], []byte("NCCL ")) {
+		return false
+	}
+	for _, k := range pathKinds {
+		if bytes.HasPrefix(msg[via+len(" via "):], k.via) && s.kinds[k.kind] >= maxPaths {
+			s.passed++
+			s.noteHost(b[:at])
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	pathMark  = []byte(" NCCL INFO Channel ")
+	pathKinds = []struct {
+		via  []byte
+		kind string
+	}{{[]byte("P2P/"), "ch_p2p"}, {[]byte("SHM/"), "ch_shm"}, {[]byte("NET/"), "ch_net"}}
+)
+
 // noteHost notes the host of a line that is not read.
-func (s *scan) noteHost(head string) {
-	who := origin([]byte(strings.TrimRight(head, " ")))
+func (s *scan) noteHost(head []byte) {
+	who := origin(bytes.TrimRight(head, " "))
 	host, _, _ := bytes.Cut(who, []byte(":"))
 	if host, _, _ = bytes.Cut(host, []byte(".")); len(host) > 0 && !s.hosts[string(host)] {
 		s.hosts[string(host)] = true

@@ -352,6 +352,10 @@ func (s *scan) log(r io.Reader) (string, error) {
 			nccl++
 			continue
 		}
+		if s.half == "" && s.passPath(b) {
+			nccl++
+			continue
+		}
 		if s.bench.active() || s.half != "" || s.torch.open() || interesting(b) {
 			raw := s.whole(string(b))
 			if strings.IndexByte(raw, 0x1b) >= 0 {
