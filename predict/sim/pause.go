@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/heap"
 	"github.com/weft-fabric/weft/model/topo"
@@ -60,13 +62,15 @@ type pausing struct {
 	let                []float64 // by resource: the rate of each link before it, where it is paused; else infinite
 	next               heap.Heap[filled]
 
-	by     [][]int32   // by flow: a number for each of its loads and the link that leads there
-	brings [][][]int32 // by flow and load: the links that lead there
-	beside []int32     // by such a number: how many flows there are
-	lanes  map[turn]bool
-	links  map[turn]int // before one, that bring flows which the other holds back
-	flows  map[int32]int
-	sums   map[int32]float64 // of the weights of these
+	by      [][]int32   // by flow: a number for each of its loads and the link that leads there
+	brings  [][][]int32 // by flow and load: numbers of the links that lead there, which differ from load to load
+	beside  []int32     // by such a number: how many flows there are
+	turn    uint32      // counts what weigh was asked for, so that what it counted before counts no more
+	seen    []uint32    // by such a number of brings
+	counted []uint32    // by resource: the turn in which links was counted
+	links   []int32     // by resource: links that bring flows
+	holds   []int32     // by resource: flows that it holds back
+	order   []int32     // the flows of a component, by what holds them back
 }
 
 // maxSpread bounds the rounds in which pauses spread, each over at least one link.
@@ -95,7 +99,7 @@ func (w *world) hold(c Congestion) {
 func (p *pausing) size(links, flows int) {
 	p.since, p.asked = make([]unit.Time, links), make([]unit.Time, links)
 	p.used, p.open, p.let = make([]float64, links), make([]float64, links), make([]float64, links)
-	p.lanes, p.links, p.flows, p.sums = map[turn]bool{}, map[turn]int{}, map[int32]int{}, map[int32]float64{}
+	p.counted, p.links, p.holds = make([]uint32, links), make([]int32, links), make([]int32, links)
 	p.rate, p.most, p.weight = make([]float64, flows), make([]float64, flows), make([]float64, flows)
 	p.held, p.slowed = make([]int32, flows), make([]int32, flows)
 	p.stuck, p.was = make([]bool, flows), make([]bool, flows)
@@ -126,31 +130,37 @@ func (w *world) steps(loads []load) []uint8 {
 // number gives each load and the link that leads there a number. A flow that begins there, or comes by several links, has one of its own.
 func (p *pausing) number(flows []stream) {
 	type way struct{ by, res int32 }
-	known := map[way]int32{}
+	known, pairs := map[way]int32{}, map[way]int32{}
+	number := func(known map[way]int32, w way) int32 {
+		k, there := known[w]
+		if !there {
+			k = int32(len(known))
+			known[w] = k
+		}
+		return k
+	}
 	for f := range flows {
 		before, loads := p.before[f], flows[f].loads
 		list, all := make([]int32, len(loads)), make([][]int32, len(loads))
 		for at, l := range loads {
+			own := way{-2 - int32(f), l.res} // it begins there
+			one := own
 			for i := range loads {
 				if before[i]+1 == before[at] {
-					all[at] = append(all[at], loads[i].res)
+					one = way{loads[i].res, l.res}
+					all[at] = append(all[at], number(pairs, one))
 				}
 			}
-			own := -2 - int32(f) // the flow itself
 			if len(all[at]) == 0 {
-				all[at] = []int32{own}
+				all[at] = []int32{number(pairs, own)}
+			} else if len(all[at]) > 1 {
+				one = own
 			}
-			k := way{own, l.res}
-			if len(all[at]) == 1 {
-				k.by = all[at][0]
-			}
-			if _, there := known[k]; !there {
-				known[k] = int32(len(known))
-			}
-			list[at] = known[k]
+			list[at] = number(known, one)
 		}
 		p.by, p.brings = append(p.by, list), append(p.brings, all)
 	}
+	p.seen = make([]uint32, len(pairs))
 	p.beside = make([]int32, len(known))
 }
 
@@ -341,46 +351,55 @@ func (s *sharing) firstFull(f int32) int32 {
 	return best
 }
 
-// turn is a full resource, another on the way there, and a link that leads to this one; 0 for none.
-type turn struct{ full, res, by int32 }
-
 // takeTurns weighs flows as switches do that take from their links in turn, on the way to what holds them back. A flow that comes by
 // two links has a turn on each.
 func (s *sharing) takeTurns() {
 	p := s.pause
-	clear(p.lanes)
-	clear(p.links)
-	clear(p.flows)
-	clear(p.sums)
-	for _, f := range s.part {
-		full := s.flows[f].loads[p.held[f]].res
-		p.flows[full]++
+	full := func(f int32) int32 { return s.flows[f].loads[p.held[f]].res }
+	p.order = append(p.order[:0], s.part...)
+	slices.SortFunc(p.order, func(a, b int32) int { return cmp.Or(cmp.Compare(full(a), full(b)), cmp.Compare(a, b)) })
+	for first := 0; first < len(p.order); {
+		last := first
+		for last < len(p.order) && full(p.order[last]) == full(p.order[first]) {
+			last++
+		}
+		s.weigh(p.order[first:last])
+		first = last
+	}
+}
+
+// weigh is takeTurns for the flows that one resource holds back.
+func (s *sharing) weigh(flows []int32) {
+	p := s.pause
+	p.turn++
+	for _, f := range flows {
 		s.toFull(f, func(i int, l *load) {
-			for _, by := range p.brings[f][i] {
-				if k := (turn{full, l.res, by + 1}); !p.lanes[k] {
-					p.lanes[k] = true
-					p.links[turn{full, l.res, 0}]++
+			if p.counted[l.res] != p.turn {
+				p.counted[l.res], p.links[l.res] = p.turn, 0
+			}
+			for _, k := range p.brings[f][i] {
+				if p.seen[k] != p.turn {
+					p.seen[k] = p.turn
+					p.links[l.res]++
 				}
 			}
 		})
 	}
-	for _, f := range s.part {
-		full := s.flows[f].loads[p.held[f]].res
+	sum := 0.0
+	for _, f := range flows {
 		var level [256]float64 // by links before: the part that is taken of the flow there
 		s.toFull(f, func(i int, l *load) {
-			part := float64(len(p.brings[f][i])) / float64(p.links[turn{full, l.res, 0}])
-			level[p.before[f][i]] += part * float64(l.share) / whole
+			level[p.before[f][i]] += float64(len(p.brings[f][i])) / float64(p.links[l.res]) * float64(l.share) / whole
 		})
 		for _, part := range level[:p.before[f][p.held[f]]+1] {
 			if part > 0 {
 				p.weight[f] *= part
 			}
 		}
-		p.sums[full] += p.weight[f]
+		sum += p.weight[f]
 	}
-	for _, f := range s.part {
-		full := s.flows[f].loads[p.held[f]].res
-		p.weight[f] *= float64(p.flows[full]) / p.sums[full]
+	for _, f := range flows {
+		p.weight[f] *= float64(len(flows)) / sum
 	}
 }
 
@@ -398,12 +417,11 @@ func (s *sharing) toFull(f int32, visit func(i int, l *load)) {
 // spreadPauses slows flows on paused links down; false if none had to be.
 func (s *sharing) spreadPauses() bool {
 	p := s.pause
-	clear(p.flows) // that a resource holds back
-	for _, f := range s.part {
-		p.flows[s.flows[f].loads[p.held[f]].res]++
-	}
 	for _, r := range s.queue {
-		p.let[r] = math.Inf(1)
+		p.let[r], p.holds[r] = math.Inf(1), 0
+	}
+	for _, f := range s.part {
+		p.holds[s.flows[f].loads[p.held[f]].res]++
 	}
 	for _, f := range s.part {
 		if s.fills(f) {
@@ -431,7 +449,7 @@ func (s *sharing) fills(f int32) bool {
 		return false
 	}
 	slowed := p.rate[f] >= p.most[f]*(1-tiny) // by a pause, which spreads
-	return slowed || p.pauses(full, p.flows[full])
+	return slowed || p.pauses(full, int(p.holds[full]))
 }
 
 // letIn keeps the links before what holds a flow back to the rate at which it goes on.
