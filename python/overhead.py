@@ -49,13 +49,20 @@ def rank_main(a):
     while not hasattr(pg, "_comm"):  # PyTorch 2 wraps what a backend made
         pg = pg._get_backend(torch.device(a.device))
     p = t.data_ptr()
-    packed = _group._pack(_group._SIZE, _native.ALL_REDUCE, _group.TYPES[t.dtype], _group.SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, pg._ms, 0, 0, 0, 0, 0, *_group._place(t))
+    packed = _group._pack(_group._SIZE, _native.ALL_REDUCE, _group.TYPES[t.dtype], _group.SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, pg._ms, 0, 0, 0, 0, 0, *_group._place(t), 0)
     nothing = ctypes.CDLL(None).getppid
     error = _native.error()
+
+    def started():
+        _native.start(pg._comm, packed, _native.request(), error)
+        _native.wait(_native.started(), -1, _native.status(), error)
+
     layers = {
         "ctypes call of C": nothing,
         "weft_run": lambda: _native.run(pg._comm, packed, None, error),
+        "weft_start, weft_wait": started,
         "dist.all_reduce, weft": lambda: dist.all_reduce(t, group=group),
+        "all_reduce async, wait, weft": lambda: dist.all_reduce(t, group=group, async_op=True).wait(),
         "dist.all_reduce, Gloo": lambda: dist.all_reduce(t),
     }
     if a.device == "cuda":

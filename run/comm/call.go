@@ -45,18 +45,7 @@ func (o *current) again(r *request) bool {
 // repeat carries out the call of the operation before once more, on any buffers, and lets go of the communicator.
 func (c *Comm) repeat(ctx context.Context, r *request) error {
 	o := &c.cur
-	c.seq++
-	c.makeGood()
-	o.Call.Seq = c.seq
-	if c.world.mem == nil { // the operation before is part of what ranks have to agree on
-		o.Call.Program = o.prepared.digest ^ r.Salt ^ c.before
-		o.mixed = o.Call.Signature()
-	}
-	if o.Salt != r.Salt && c.world.mem != nil {
-		o.Call.Program = o.prepared.digest ^ r.Salt
-		o.mixed = o.Call.Signature()
-	}
-	o.ctx, o.In, o.Out, o.Salt = ctx, r.In, r.Out, r.Salt
+	c.nextLike(ctx, r)
 	if o.inline != nil && o.prepared.judge == nil {
 		o.Sig = calls.Mix(o.mixed^c.before, c.seq)
 		if raised, done := c.shared.RunAtOnce(&o.Op, o.inline); done {
@@ -70,6 +59,23 @@ func (c *Comm) repeat(ctx context.Context, r *request) error {
 		}
 	}
 	return c.run(true)
+}
+
+// nextLike makes the call of the operation before the one under way once more.
+func (c *Comm) nextLike(ctx context.Context, r *request) {
+	o := &c.cur
+	c.seq++
+	c.makeGood()
+	o.Call.Seq = c.seq
+	if c.world.mem == nil { // the operation before is part of what ranks have to agree on
+		o.Call.Program = o.prepared.digest ^ r.Salt ^ c.before
+		o.mixed = o.Call.Signature()
+	}
+	if o.Salt != r.Salt && c.world.mem != nil {
+		o.Call.Program = o.prepared.digest ^ r.Salt
+		o.mixed = o.Call.Signature()
+	}
+	o.ctx, o.In, o.Out, o.Salt = ctx, r.In, r.Out, r.Salt
 }
 
 // start makes a call the operation under way; the caller's turn it is.
@@ -159,18 +165,7 @@ func (c *Comm) run(letGo bool) error {
 // carryOut is run of a single operation.
 func (c *Comm) carryOut(letGo bool) error {
 	o := &c.cur
-	o.Began, o.Entered, o.lost = 0, 0, false
-	if o.limit.Load() != 0 {
-		o.limit.Store(0)
-		o.missed.Store(0)
-	}
-	before := c.before
-	if c.world.mem == nil {
-		before = 0 // it is in the call
-	}
-	o.Sig = calls.Mix(o.mixed^before, o.Call.Seq)
-	o.Steps.Reset(false)
-	o.Overlap = keepsInput(o.Request.Op) && op.Overlap(o.In, o.Out)
+	c.reset(o)
 	var err error
 	switch o.Mode = o.starts; o.Mode {
 	case plan.Alone:
@@ -185,6 +180,52 @@ func (c *Comm) carryOut(letGo bool) error {
 	default:
 		err = c.shared.Run(&o.Op)
 	}
+	return c.conclude(o, err, letGo)
+}
+
+// reset makes the operation under way one that has not begun.
+func (c *Comm) reset(o *current) {
+	o.Began, o.Entered, o.lost = 0, 0, false
+	if o.limit.Load() != 0 {
+		o.limit.Store(0)
+		o.missed.Store(0)
+	}
+	before := c.before
+	if c.world.mem == nil {
+		before = 0 // it is in the call
+	}
+	o.Sig = calls.Mix(o.mixed^before, o.Call.Seq)
+	o.Steps.Reset(false)
+	o.Overlap = keepsInput(o.Request.Op) && op.Overlap(o.In, o.Out)
+}
+
+// enterEarly enters a started call that is the one before once more, if that needs no wait; its caller's turn it is. It reports whether
+// the call was entered, and whether all is there to end it.
+func (c *Comm) enterEarly(q *queued) (entered, there bool, err error) {
+	o := &c.cur
+	switch {
+	case !o.again(&q.request), o.inline == nil, o.prepared.judge != nil, q.want != (want{}), q.factor != 1, q.Cause != 0:
+		return false, false, nil
+	case c.failed.Load() != nil, q.ctx.Err() != nil, !c.shared.MayEnterNow(c.seq + 1):
+		return false, false, nil
+	}
+	c.nextLike(q.ctx, &q.request)
+	c.reset(o)
+	there, err = c.shared.EnterEarly(&o.Op, o.inline, c.queue.looks())
+	return true, there || err != nil, err
+}
+
+// finish ends a call that was entered early, with the error that entering it had.
+func (c *Comm) finish(err error, letGo bool) error {
+	o := &c.cur
+	if err == nil {
+		err = c.shared.FinishInline(&o.Op, o.inline)
+	}
+	return c.conclude(o, err, letGo)
+}
+
+// conclude ends the operation under way.
+func (c *Comm) conclude(o *current, err error, letGo bool) error {
 	atOnce := o.Began == 0
 	if atOnce { // or it could not even enter
 		c.begin(o, c.group.Watch.About())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,11 +16,12 @@ import (
 // queued is a call that waits for its turn.
 type queued struct {
 	request
-	ctx    context.Context
-	want   want
-	factor float64
-	handle *Handle
-	atWait bool
+	ctx     context.Context
+	want    want
+	factor  float64
+	handle  *Handle
+	atWait  bool
+	entered bool // by enterEarly
 }
 
 // Option changes how a call is made: Using, Factor, AtWait, CausedBy.
@@ -41,7 +43,8 @@ func CausedBy(operation uint64) Option { return Option{cause: operation} }
 
 // AtWait lets Wait carry a started call out on the goroutine that waits, if nobody has begun it: no other has to be woken, which
 // takes longer than a small operation. A call that is not waited for begins within about a millisecond. A Wait that carries the call
-// out ends with it, not with its own context.
+// out ends with it, not with its own context. A call of a few bytes in shared memory that is like the one before is entered when it is
+// started, and is over then if the other ranks come within some 20 us.
 func AtWait() Option { return Option{atWait: true} }
 
 // untilLate is how long a call waits for its caller to carry it out.
@@ -77,6 +80,10 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		return c.doNow(ctx, &q.request, q.want, q.factor)
 	}
 	own := q.handle
+	if own != nil && q.atWait && c.flight.Take() {
+		c.startEarly(q)
+		return nil
+	}
 	if own == nil {
 		q.handle = newHandle(ctx)
 	}
@@ -85,6 +92,21 @@ func (c *Comm) doLater(ctx context.Context, r *request, opts []Option) error {
 		return q.handle.waitAsking(ctx)
 	}
 	return nil
+}
+
+// startEarly starts a call that waits to be carried out, and carries it out if that takes no longer than starting it; it is the
+// caller's turn.
+func (c *Comm) startEarly(q *queued) {
+	entered, there, err := c.enterEarly(q)
+	if entered {
+		c.queue.looked(there)
+	}
+	if there {
+		q.handle.end(c.finish(err, true))
+		return
+	}
+	q.entered = entered
+	c.queue.handBack(q)
 }
 
 // set applies the options of a call.
@@ -110,6 +132,9 @@ func (q *queued) set(opts []Option) error {
 
 // carryOutQueued carries out a call whose turn has come.
 func (c *Comm) carryOutQueued(q *queued) error {
+	if q.entered {
+		return c.finish(nil, false)
+	}
 	if err := c.start(q.ctx, &q.request, q.want, q.factor); err != nil {
 		return err
 	}
@@ -127,6 +152,42 @@ type queue struct {
 	unclaimed atomic.Bool // they wait for somebody to carry them out: AtWait
 	armed     atomic.Bool // afterAll will look after them
 	afterAll  *time.Timer // guarded by mu
+	inVain    uint        // how often in a row the others were not there early; owned by whose turn it is
+	skip      uint        // how many calls more do not look for them
+}
+
+// looks says whether a call that is entered early is to look for the others. Where that was in vain, ever fewer do.
+func (q *queue) looks() bool {
+	if q.skip > 0 {
+		q.skip--
+		return false
+	}
+	return true
+}
+
+// looked tells whether the others were there.
+func (q *queue) looked(there bool) {
+	switch {
+	case there:
+		q.inVain, q.skip = 0, 0
+	case q.skip == 0:
+		q.inVain = min(q.inVain+1, 6)
+		q.skip = 1<<q.inVain - 2
+	}
+}
+
+// handBack ends the caller's turn with a call that is left to be carried out before those that others queued meanwhile.
+func (q *queue) handBack(x *queued) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calls = slices.Insert(q.calls, 0, x)
+	x.handle.by.Store(q)
+	q.flight.Turn(flight.Queued)
+	if len(q.calls) > 1 {
+		go q.work(nil)
+		return
+	}
+	q.offer()
 }
 
 // add queues a call, which somebody waits for or has started.

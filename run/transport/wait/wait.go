@@ -246,6 +246,22 @@ func (f *Flag) Wait(v uint64, w *Waiter, stop func() error) error {
 	return f.wait(v, &f.sleepers, w, stop)
 }
 
+// Soon is Wait that gives up before it yields or sleeps, after some 20 us at most. Without look it does not wait at all.
+func (f *Flag) Soon(v uint64, w *Waiter, look bool) bool {
+	if f.value.Load() >= v {
+		return true
+	}
+	first := min(w.Spin, unpaused)
+	if !look || spin(&f.value, v, first) {
+		return look
+	}
+	w.Settle()
+	return pause(&f.value, v, min(w.Spin-first, pausesSoon))
+}
+
+// pausesSoon are about as many as take 20 us.
+const pausesSoon = 256
+
 // WaitAs is Wait among those that are counted apart.
 func (f *Flag) WaitAs(v uint64, s *Sleepers, w *Waiter, stop func() error) error {
 	if f.value.Load() >= v {

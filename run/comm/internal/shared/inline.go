@@ -54,18 +54,52 @@ func NewInline(o *op.Op, rank int) *Inline {
 
 // RunInline runs an operation in its inline form.
 func (r *Runner) RunInline(o *op.Op, b *Inline) error {
+	if err := r.enterInline(o, b, b.atOnce); err != nil {
+		return err
+	}
+	return r.FinishInline(o, b)
+}
+
+// enterInline says that this rank has entered, and gives what the others read.
+func (r *Runner) enterInline(o *op.Op, b *Inline, atOnce bool) error {
 	o.Mode = plan.Inline
 	if err := r.mayEnter(o); err != nil {
 		return err
 	}
-	seq := o.Call.Seq
-	at := board.EntryOffset(seq)
-	line, entry := r.g.Mine().EntryAt(at), plan.Nowhere
+	line, entry := r.g.Mine().EntryAt(board.EntryOffset(o.Call.Seq)), plan.Nowhere
 	if b.gives {
 		entry = plan.InEntry
 		exportInline(o, line.Data())
 	}
-	r.announce(o, line, uint64(entry), b.atOnce)
+	r.announce(o, line, uint64(entry), atOnce)
+	return nil
+}
+
+// MayEnterNow reports whether nothing keeps this rank from entering an operation: then EnterEarly does not wait.
+func (r *Runner) MayEnterNow(seq uint64) bool {
+	mine := r.g.Mine()
+	return seq-r.window.low < board.Window && mine.NoticeWord().Load() == 0 && mine.WasGivenUp(seq) < 0
+}
+
+// EnterEarly enters an operation that FinishInline carries out, at once or later, and on another goroutine if need be. It reports whether
+// the ranks that this one needs are there; if they are not, it has looked for them for some 20 us, unless ranks share cores.
+func (r *Runner) EnterEarly(o *op.Op, b *Inline, look bool) (there bool, err error) {
+	if err := r.enterInline(o, b, false); err != nil {
+		return false, err
+	}
+	for _, i := range b.reads {
+		if !r.g.Boards[i].Entry(o.Call.Seq).Flag().Soon(o.Call.Seq, r.g.Waiter, look) {
+			r.g.Waiter.Settle()
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// FinishInline ends an operation that was entered.
+func (r *Runner) FinishInline(o *op.Op, b *Inline) error {
+	seq := o.Call.Seq
+	at := board.EntryOffset(seq)
 	for _, i := range b.reads {
 		if _, err := r.awaitEntry(o, int(i)); err != nil {
 			return err
