@@ -33,8 +33,8 @@ var expired = func() context.Context {
 	return ctx
 }()
 
-// start starts a call.
-func start(c *comm.Comm, k *call, q *queue) (C.int64_t, error) {
+// start starts a call. If it may be over, the number of one that ended well already is 0.
+func start(c *comm.Comm, k *call, q *queue, mayBeOver bool) (C.int64_t, error) {
 	r := &request{ctx: patient(int64(k.a.timeout_ms))}
 	if k.a.op >= C.WEFT_PUT {
 		t := k.post(c)
@@ -45,11 +45,28 @@ func start(c *comm.Comm, k *call, q *queue) (C.int64_t, error) {
 			return 0, err
 		}
 	}
+	if mayBeOver && q == nil && r.ended() {
+		return 0, nil
+	}
 	n := requests.add(r)
 	if q != nil {
 		go r.tell(n, q)
 	}
 	return n, nil
+}
+
+// ended reports whether a call is over, without an error and a status to tell.
+func (r *request) ended() bool {
+	h, ok := r.handle.(*comm.Handle)
+	if !ok {
+		return false
+	}
+	select {
+	case <-h.Done():
+		return r.status == comm.Status{} && h.Wait(context.Background()) == nil
+	default:
+		return false
+	}
 }
 
 // look says whether a call is over, and how it ended.
@@ -104,6 +121,15 @@ func put(to *C.weft_status, s comm.Status) {
 
 //export goStart
 func goStart(n C.weft_comm, from *C.weft_call, out *C.weft_request, e *C.weft_error) (rc C.int) {
+	return startFor(n, from, out, e, false)
+}
+
+//export goTry
+func goTry(n C.weft_comm, from *C.weft_call, out *C.weft_request, e *C.weft_error) (rc C.int) {
+	return startFor(n, from, out, e, true)
+}
+
+func startFor(n C.weft_comm, from *C.weft_call, out *C.weft_request, e *C.weft_error, mayBeOver bool) (rc C.int) {
 	defer guard(&rc, e)
 	c, k, err := asked(n, from)
 	if err != nil {
@@ -115,7 +141,7 @@ func goStart(n C.weft_comm, from *C.weft_call, out *C.weft_request, e *C.weft_er
 			return fill(e, err)
 		}
 	}
-	r, err := start(c, k, q)
+	r, err := start(c, k, q, mayBeOver)
 	*out = r
 	return fill(e, err)
 }
@@ -382,7 +408,7 @@ func goBegin(n C.weft_prepared, out *C.weft_request, e *C.weft_error) (rc C.int)
 	if err != nil {
 		return fill(e, err)
 	}
-	*out, err = start(p.c, p.k, p.q)
+	*out, err = start(p.c, p.k, p.q, false)
 	return fill(e, err)
 }
 

@@ -153,6 +153,7 @@ int weft_ended(weft_comm c, weft_error *e) { GO(e, goEnded(c, e)); }
 int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error *e) { GO(e, goRun(c, (weft_call *)call, status, e)); }
 int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e) { GO(e, goRunAll(c, (weft_call *)calls, n, e)); }
 int weft_start(weft_comm c, const weft_call *call, weft_request *r, weft_error *e) { GO(e, goStart(c, (weft_call *)call, r, e)); }
+int weft_try(weft_comm c, const weft_call *call, weft_request *r, weft_error *e) { GO(e, goTry(c, (weft_call *)call, r, e)); }
 int weft_test(weft_request r, weft_status *status, weft_error *e) { GO(e, goTest(r, status, e)); }
 int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e) { GO(e, goWait(r, timeout_ms, status, e)); }
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e)

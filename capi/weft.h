@@ -247,6 +247,7 @@ int weft_ended(weft_comm c, weft_error *e); /* WEFT_OK, or WEFT_DEAD or WEFT_LEF
 int weft_run(weft_comm c, const weft_call *call, weft_status *status, weft_error *e);                 /* returns when it is over */
 int weft_run_all(weft_comm c, const weft_call *calls, int n, weft_error *e);                          /* at once: none waits for another's end */
 int weft_start(weft_comm c, const weft_call *call, weft_request *r, weft_error *e);                   /* returns at once */
+int weft_try(weft_comm c, const weft_call *call, weft_request *r, weft_error *e); /* weft_start; *r is 0 if the call is over already, without an error */
 int weft_test(weft_request r, weft_status *status, weft_error *e);                                    /* WEFT_PENDING, or how it ended */
 int weft_wait(weft_request r, int64_t timeout_ms, weft_status *status, weft_error *e);                /* the same after a while; < 0 for ever: a small call that has not begun is then carried out here */
 int weft_wait_any(const weft_request *r, int n, int64_t timeout_ms, int *which, weft_status *status, weft_error *e); /* zeros are passed over */

@@ -168,6 +168,7 @@ _functions = {
     "weft_run": [_H, POINTER(Call), POINTER(Status), _E],
     "weft_run_all": [_H, POINTER(Call), c_int, _E],
     "weft_start": [_H, POINTER(Call), POINTER(_H), _E],
+    "weft_try": [_H, POINTER(Call), POINTER(_H), _E],
     "weft_test": [_H, POINTER(Status), _E],
     "weft_wait": [_H, c_int64, POINTER(Status), _E],
     "weft_wait_any": [POINTER(_H), c_int, c_int64, POINTER(c_int), POINTER(Status), _E],

@@ -2,8 +2,10 @@ package comm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -81,4 +83,102 @@ func TestAtWaitEndsWithClose(t *testing.T) {
 		t.Error("the call succeeded without the other rank")
 	}
 	_ = comms[1].Close()
+}
+
+// Calls that are alike are entered when they are started. A rank that is late holds no caller up: as many are pending as were started, more
+// than fit on the board among them, and all end when it comes, in any order of waits, with other calls between them.
+func TestEarlyCallsOfALateRank(t *testing.T) {
+	const calls = 200
+	came := make(chan struct{})
+	each(t, 2, Config{}, func(c *Comm) error {
+		ctx, random := context.Background(), rand.New(rand.NewPCG(uint64(c.Rank()), 11))
+		for range 3 { // from the second on a call is like the one before
+			if err := AllReduce(ctx, c, []int64{1}, Sum); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 1 {
+			<-came
+		}
+		var handles []*Handle
+		bufs := make([][]int64, calls)
+		pending := 0
+		for i := range bufs {
+			bufs[i] = []int64{int64(i)}
+			handles = append(handles, AllReduceAsync(ctx, c, bufs[i], Sum, AtWait()))
+			select {
+			case <-handles[i].Done():
+			default:
+				pending++
+			}
+		}
+		if c.Rank() == 0 {
+			if pending != calls {
+				return fmt.Errorf("%d of %d calls are pending without the other rank", pending, calls)
+			}
+			close(came)
+		}
+		for _, i := range random.Perm(calls) {
+			if err := handles[i].Wait(ctx); err != nil || bufs[i][0] != int64(2*i) {
+				return fmt.Errorf("call %d: %v, %v", i, bufs[i], err)
+			}
+		}
+		return Barrier(ctx, c)
+	})
+}
+
+// A call that is over when it is started has its result then, and the next call is behind it.
+func TestEarlyCallsEnd(t *testing.T) {
+	ended := make([]int, 2)
+	each(t, 2, Config{}, func(c *Comm) error {
+		ctx := context.Background()
+		for i := range 3000 {
+			buf := []int64{int64(i)}
+			h := AllReduceAsync(ctx, c, buf, Sum, AtWait())
+			select {
+			case <-h.Done():
+				ended[c.Rank()]++
+			default:
+			}
+			if err := h.Wait(ctx); err != nil || buf[0] != int64(2*i) {
+				return fmt.Errorf("call %d: %v, %v", i, buf, err)
+			}
+		}
+		return nil
+	})
+	if ended[0]+ended[1] == 0 {
+		t.Error("no call was over when it was started")
+	}
+}
+
+// A call that was entered early fails with the name of the rank that ends without it.
+func TestEarlyCallOfARankThatLeaves(t *testing.T) {
+	comms, err := Local(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	both := make(chan error)
+	go func() { both <- makeEqual(comms[1], 2) }()
+	if err := makeEqual(comms[0], 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-both; err != nil {
+		t.Fatal(err)
+	}
+	h := AllReduceAsync(ctx, comms[0], []float32{1}, Sum, AtWait())
+	_ = comms[1].Close()
+	var f *Failure
+	if err := h.Wait(ctx); !errors.As(err, &f) || !slices.Equal(f.Culprits, []int{1}) {
+		t.Errorf("want a failure that names rank 1, got %v", err)
+	}
+	_ = comms[0].Close()
+}
+
+// makeEqual makes a number of equal calls.
+func makeEqual(c *Comm, calls int) (err error) {
+	for range calls {
+		err = errors.Join(err, AllReduce(context.Background(), c, []float32{1}, Sum))
+	}
+	return err
 }

@@ -23,7 +23,7 @@ from ._names import Named
 from ._members import Disagreement, Members, error, gone, late, wait
 from ._present import Presence, put
 from ._types import BYTE, SUM, TYPES, reduction
-from ._work import Done, Error, Queued, Work, ends, failure
+from ._work import Done, Error, Over, Queued, Work, ends, failure
 
 _FRONT = c10d.__dict__  # the functions that users call
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
@@ -187,7 +187,7 @@ class ProcessGroup(Named):
                 if finish is not None:
                     finish()
                 return _DONE
-            work = self._work(what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish, place)
+            work = self._work(what, self._start(what, op, k), tensors, (keep, counts, sends), finish, place)
             return self._hand(work, mode)
         if mode == SYNC and self._coalesced is None:
             if op == native.RECV:
@@ -200,8 +200,12 @@ class ProcessGroup(Named):
             if finish is not None:
                 finish()
             return Done(tensors, status.source) if op == native.RECV else _DONE
-        work = Work(self, what, [self._start(what, op, k)], tensors, (keep, counts, sends), finish)
-        work.number = number
+        requests = self._start(what, op, k)
+        if requests or finish is not None:
+            work = Work(self, what, requests, tensors, (keep, counts, sends), finish)
+            work.number = number
+        else:
+            work = Over(self, what, tensors, number)
         return self._hand(work, mode)
 
     def _record(self, call):
@@ -257,10 +261,12 @@ class ProcessGroup(Named):
             self._failed(rc, what, op)
 
     def _start(self, what, op, k):
+        """Starts a call. Gives its request, or none if it is over."""
         rc = native.start(self._comm, k, native.request(), native.error())
         if rc:
             self._failed(rc, what, op)
-        return native.started()
+        request = native.started()
+        return (request,) if request else ()
 
     def _tidy(self):
         """Lets go of works that are over and that nobody waits for."""
@@ -407,7 +413,10 @@ class ProcessGroup(Named):
         self._collectives += 1
         k = _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0, ends.cause(self))
         if goes_on:
-            work = Work(self, "all_reduce", [self._start("all_reduce", native.ALL_REDUCE, k)], tensors, t, None)
+            requests = self._start("all_reduce", native.ALL_REDUCE, k)
+            if not requests:
+                return Over(self, "all_reduce", tensors, self._collectives)
+            work = Work(self, "all_reduce", requests, tensors, t, None)
             work.number = self._collectives
             if len(self._live) > 16:
                 self._tidy()
@@ -448,7 +457,7 @@ class ProcessGroup(Named):
         requests, number = [], 0
         for _, k in calls:
             number = self._count(op)
-            requests.append(self._start(what, op, _pack(
+            requests.extend(self._start(what, op, _pack(
                 _SIZE, op, k["type"], k.get("reduce", 0), k.get("root", 0), 0, 0, -2, 0, k["dst"], k["src"], k["count"], 0, 0, 0, k.get("factor", 0.0),
                 self._limit(mode, opts), 0, 0, 0, 0, 0, *place, ends.cause(self))))
 

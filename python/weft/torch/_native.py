@@ -84,6 +84,7 @@ def run(comm, call, status, error):
 
 
 def start(comm, call, request, error):
+    """Starts a call. The number of one that ended well already is 0."""
     _load()
     return start(comm, call, request, error)
 
@@ -109,7 +110,7 @@ def _load():
     enqueue = _bind("weft_enqueue", c_int64, c_char_p, c_void_p)
     block = _bind("weft_block", c_int64, c_void_p, c_void_p)
     run = _bind("weft_run", c_int64, c_char_p, c_void_p, c_void_p)
-    start = _bind("weft_start", c_int64, c_char_p, c_void_p, c_void_p)
+    start = _bind("weft_try", c_int64, c_char_p, c_void_p, c_void_p)
     wait = _bind("weft_wait", c_int64, c_int64, c_void_p, c_void_p)
 
 

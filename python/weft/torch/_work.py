@@ -86,7 +86,8 @@ class Done(_Base):
 
 
 class Work(_Base):
-    """Calls that were started. It is over when all of them are, and finish, which puts results where they belong, was called."""
+    """Calls that were started, without those that are over already. It is over when all of them are, and finish, which puts results
+    where they belong, was called."""
 
     _over, _error, _source = False, None, None
     _record = None  # of the profiler
@@ -97,12 +98,15 @@ class Work(_Base):
 
     def __init__(self, group, what, requests, tensors, keep, finish):
         _Base.__init__(self)
-        self._group, self._what, self._requests = group, what, requests
+        self._group, self._what, self._requests = group, what, list(requests)
         self._tensors, self._keep, self._finish = tensors, keep, finish
         if finish is not None and torch.is_inference_mode_enabled():  # the thread that ends it may have another mode
             self._finish = torch.inference_mode()(finish)
         self._lock = threading.Lock()
-        group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
+        if requests:
+            group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
+        else:
+            self._end(None)
 
     def keep(self):
         """Keeps this object for its caller, which may be C++ and hold no more than the part of it that is of C++ (before PyTorch 2),
@@ -233,6 +237,22 @@ class Work(_Base):
         return self._source
 
     source_rank = _source_rank
+
+
+class Over(Work):
+    """A call that was over when it was started. Making this takes a third of the time of a Work."""
+
+    _over, _requests, _keep, _finish = True, (), None, None
+    _lock = threading.RLock()  # of all of them: it is held for a moment, by those who ask for futures
+
+    def __init__(self, group, what, tensors, number):
+        _Base.__init__(self)
+        self._group, self._what, self._tensors, self.number = group, what, tensors, number
+
+    def wait(self, timeout=None):
+        if self._future is None and not self._watched and not self._group._kept:
+            return True
+        return super().wait(timeout)
 
 
 class Queued(Work):
