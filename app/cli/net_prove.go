@@ -46,8 +46,8 @@ Of Slurm's files: every host is there once, below the switches that cables make.
 A property that does not hold is refuted by a packet, the failure and the path.
 
 The files are those that 'weft net emit' would write, or with --from those in a
-folder, as they are now: frr.conf or SONiC's config_db.json with the MTUs of every
-switch, netplan, nftables and RoCE settings of every host, OpenSM's and Slurm's files, and
+folder, as they are now: frr.conf, bird.conf with etc/network/interfaces, or SONiC's
+config_db.json with the MTUs of every switch, netplan, nftables and RoCE settings of every host, OpenSM's and Slurm's files, and
 the cable plan. NVUE, networkd and NetworkManager are not modelled.
 
 Exit code 1 if a property is refuted, a line of a file is not modelled, or a network
@@ -294,27 +294,10 @@ func verdict(holds bool, outside []string) error {
 
 // provenFiles are the files to read: of a folder, or what would be emitted.
 func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
-	out := map[string][]byte{}
 	if from == "" {
-		names := []string{"cables", "netplan", "opensm"}
-		if slices.Contains(p.Intent.Render.Schedules, "slurm") {
-			names = append(names, "slurm")
-		}
-		for _, d := range []string{p.Intent.Render.Leaf, p.Intent.Render.Spine} {
-			if d == "nvue" {
-				return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")
-			}
-			names = append(names, d)
-		}
-		if slices.Contains(names, "sonic") { // switches that pause, and hosts that must do so alike
-			names = append(names, "roce")
-		}
-		list, err := emit.Make(p, names)
-		for _, f := range list {
-			out[f.Path] = f.Data
-		}
-		return out, err
+		return emittedFiles(p)
 	}
+	out := map[string][]byte{}
 	if d, err := os.Stat(from); err != nil || !d.IsDir() {
 		return nil, fmt.Errorf("--from %s: no such folder; 'weft net emit -o DIR' writes one", from)
 	}
@@ -328,5 +311,28 @@ func provenFiles(p *network.Plan, from string) (map[string][]byte, error) {
 		}
 		return err
 	})
+	return out, err
+}
+
+// emittedFiles are those that would be emitted, of all kinds that the prover reads.
+func emittedFiles(p *network.Plan) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	names := []string{"cables", "netplan", "opensm"}
+	if slices.Contains(p.Intent.Render.Schedules, "slurm") {
+		names = append(names, "slurm")
+	}
+	for _, d := range []string{p.Intent.Render.Leaf, p.Intent.Render.Spine} {
+		if d == "nvue" {
+			return nil, errors.New("network.render has nvue, which is not modelled; write frr or sonic to have the same plan proven")
+		}
+		names = append(names, d)
+	}
+	if slices.Contains(names, "sonic") { // switches that pause, and hosts that must do so alike
+		names = append(names, "roce")
+	}
+	list, err := emit.Make(p, names)
+	for _, f := range list {
+		out[f.Path] = f.Data
+	}
 	return out, err
 }

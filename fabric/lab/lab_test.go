@@ -287,6 +287,12 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
+			t.Cleanup(func() { // also after a failure: the next fault begins with a whole lab
+				if out, err := i.Run(f.node, "sh", "-c", f.undo); err != nil {
+					t.Fatalf("%v %s", err, out)
+				}
+				settled(t, i, p, 60*time.Second, nothing)
+			})
 			if out, err := i.Run(f.node, "sh", "-c", f.plant); err != nil {
 				t.Fatalf("%v %s", err, out)
 			}
@@ -296,10 +302,6 @@ func testDrift(t *testing.T, p *network.Plan, i *Info) {
 				}
 				return fmt.Errorf("want one finding, %s %s %s: %v", f.state, f.device, f.part, nothing(found))
 			})
-			if out, err := i.Run(f.node, "sh", "-c", f.undo); err != nil {
-				t.Fatalf("%v %s", err, out)
-			}
-			settled(t, i, p, 60*time.Second, nothing)
 		})
 	}
 }

@@ -245,30 +245,42 @@ func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	c := Contact{From: f.String(), To: t.String()}
 	x, y := a.First(f), b.First(t)
 	files := x != nil && y != nil && modelled(a.Leg(x)) && modelled(b.Leg(y))
-	switch {
-	case f == Management && t == Management:
-		c.Reaches, c.Why = true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
-	case f == Frontend && t == Management:
-		c.Why = fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone",
-			p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
-	case f != t && !files:
-		c.Why = fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
-	case files:
-		c.Modelled, c.Source, c.Target = true, x.Addr.Addr(), y.Addr.Addr()
+	if t == Management || f != t && !files {
+		c.Reaches, c.Why = p.byRole(f, t)
+		return c
+	}
+	if files {
+		c.Modelled, c.Source, c.Target, c.Why = true, x.Addr.Addr(), y.Addr.Addr(), joinedBy(x)
 		if sw, _ := p.PeerPort(a.Leg(x)); sw != nil {
 			c.Switch = sw.Name
 		}
-		c.Why = joinedBy(x)
-	default:
-		c.Why = p.apart(a, b, x, y)
-		if c.Why == "" {
-			c.Reaches, c.Why = true, p.outside(x)
-		}
-		if x.IB && y.IB && x.Link != None && y.Link != None {
-			c.Adapters = [2]string{p.Graph.NodeName(x.Node), p.Graph.NodeName(y.Node)}
-		}
+		return c
 	}
+	if c.Why = p.apart(a, b, x, y); c.Why == "" {
+		c.Reaches, c.Why = true, p.outside(x)
+	}
+	c.Adapters = p.adapters(x, y)
 	return c
+}
+
+// adapters are the ends of a way over InfiniBand; empty where there is none.
+func (p *Plan) adapters(x, y *Interface) (out [2]string) {
+	if x.IB && y.IB && x.Link != None && y.Link != None {
+		out = [2]string{p.Graph.NodeName(x.Node), p.Graph.NodeName(y.Node)}
+	}
+	return out
+}
+
+// byRole says what is known of two networks that no file joins.
+func (p *Plan) byRole(f, t Role) (reaches bool, why string) {
+	switch {
+	case f == Management && t == Management:
+		return true, fmt.Sprintf("one VLAN, %d", p.Intent.Management.VLAN)
+	case f == Frontend && t == Management:
+		return false, fmt.Sprintf("VLAN %d and VLAN %d meet at the gateway only, and it should let operators through alone",
+			p.Intent.Frontend.VLAN, p.Intent.Management.VLAN)
+	}
+	return false, fmt.Sprintf("%s and %s share no switch port, VLAN or route", f, t)
 }
 
 // joinedBy says what joins the hosts of a network whose packets arrive.

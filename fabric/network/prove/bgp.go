@@ -18,11 +18,14 @@ type edge struct {
 type prefix struct {
 	netip.Prefix
 	connected, origins []int32
+	shut               shut   // sessions that it does not pass
+	closed             string // the same, to compare with
 }
 
 // build makes indices of what the files hold. Nothing of the model changes afterwards.
 func (n *Net) build() {
 	n.bundle()
+	n.birds()
 	n.devices = slices.SortedFunc(maps.Values(n.Devices), func(a, b *Device) int { return cmp.Compare(a.Name, b.Name) })
 	n.prefixes, n.ribs = map[netip.Prefix]*prefix{}, map[string]*rib{}
 	for _, d := range n.devices {
@@ -35,6 +38,7 @@ func (n *Net) build() {
 		}
 	}
 	n.join()
+	n.filters()
 	seen := map[int]bool{}
 	for p := range n.prefixes {
 		seen[p.Bits()] = true
@@ -80,7 +84,7 @@ func (n *Net) connect(d *Device) {
 			if !slices.Contains(x.connected, d.id) {
 				x.connected = append(x.connected, d.id)
 			}
-			if d.BGP != nil && d.BGP.permits(m) && !slices.Contains(x.origins, d.id) {
+			if d.advertises(p.Name, m) && !slices.Contains(x.origins, d.id) {
 				x.origins = append(x.origins, d.id)
 			}
 		}
@@ -95,6 +99,9 @@ func (d *Device) session(port string) *End {
 	}
 	far := p.Peer.Device
 	if far.BGP == nil || !far.BGP.named[p.Peer.Port.Name] || far.BGP.ASN == d.BGP.ASN || far.BGP.guard(p.Peer.Port.Name) != d.BGP.guard(port) {
+		return nil
+	}
+	if d.BGP.refuses(port, p.Peer) != "" || far.BGP.refuses(p.Peer.Port.Name, p.Peer.Port.Peer) != "" {
 		return nil
 	}
 	return p.Peer
@@ -118,6 +125,7 @@ func (n *Net) chain(a netip.Addr) []*prefix {
 // advertise it (-1 where it learns nothing), and the AS path that it knows.
 type rib struct {
 	dist, path []int32
+	shut       shut  // sessions that the prefix does not pass
 	vague      int32 // a router whose choice among equal paths decides what others learn; -1 if there is none
 }
 
@@ -182,12 +190,12 @@ func (w *worker) alike(a, b int32) bool {
 
 // rib computes what routers learn of a prefix that some advertise. Every hop adds one
 // number, so the shortest paths come layer by layer; a router refuses paths with its own number.
-func (w *worker) rib(origins []int32, f *failed, into *rib) *rib {
+func (w *worker) rib(origins []int32, closed shut, f *failed, into *rib) *rib {
 	n := w.n
 	if into == nil {
 		into = &rib{dist: make([]int32, len(n.routers)), path: make([]int32, len(n.routers))}
 	}
-	into.vague = -1
+	into.vague, into.shut = -1, closed
 	for i := range into.dist {
 		into.dist[i] = -1
 	}
@@ -216,7 +224,7 @@ func (w *worker) advertise(r *rib, u, far int32, f *failed) {
 		if d := r.dist[e.to]; d >= 0 && d < far || f != nil && (f.cable(e.cable) || f.router(e.to)) {
 			continue
 		}
-		if w.contains(sent, n.routers[e.to].BGP.ASN) {
+		if r.shut[[2]int32{u, e.cable}] || w.contains(sent, n.routers[e.to].BGP.ASN) {
 			continue
 		}
 		if r.dist[e.to] < 0 {
@@ -238,7 +246,7 @@ func (w *worker) hops(r *rib, u int32, broken *failed, f func(edge)) {
 		if r.dist[e.to] != r.dist[u]-1 || broken != nil && (broken.cable(e.cable) || broken.router(e.to)) {
 			continue
 		}
-		if w.contains(r.path[e.to], d.ASN) {
+		if r.shut[[2]int32{e.to, e.cable}] || w.contains(r.path[e.to], d.ASN) {
 			continue
 		}
 		f(e)
@@ -251,10 +259,10 @@ func (n *Net) ways(d *Device, x *prefix, f *failed) []*End {
 		return nil
 	}
 	origins := n.advertisers(x, f)
-	key := fmt.Sprint(origins)
+	key := fmt.Sprint(origins, x.closed)
 	r := n.ribs[key]
 	if r == nil || f != nil {
-		r = n.work.rib(origins, f, nil)
+		r = n.work.rib(origins, x.shut, f, nil)
 		if f == nil {
 			n.ribs[key] = r
 		}

@@ -174,7 +174,7 @@ func (p *prover) oneLeg(c *class) {
 		return
 	}
 	for _, leg := range c.legs {
-		p.w.rib([]int32{leg}, nil, &p.again)
+		p.w.rib([]int32{leg}, nil, nil, &p.again)
 		for _, l := range p.legs {
 			for _, s := range l.sources {
 				if c.count[l.to] == 0 || s.vni != c.vni || p.again.dist[s.router] >= 0 {

@@ -228,7 +228,7 @@ func (p *prover) target(area int, s place) {
 func keyOf(chain []*prefix, vni int) string {
 	var key strings.Builder
 	for _, x := range chain {
-		fmt.Fprint(&key, x.origins, x.connected, vni)
+		fmt.Fprint(&key, x.origins, x.connected, vni, x.closed)
 	}
 	return key.String()
 }
@@ -458,7 +458,7 @@ func (p *prover) decide(c *class) {
 		p.overlapping(c)
 		return
 	}
-	p.w.rib(c.chain[0].origins, nil, &p.base)
+	p.w.rib(c.chain[0].origins, c.chain[0].shut, nil, &p.base)
 	if r := p.base.vague; r >= 0 {
 		p.loops.refute(1, Counterexample{Packet: "to " + c.chain[0].String(), Path: []string{p.n.routers[r].Name},
 			Why: "which of its equal paths the switch advertises on is not modelled, and others depend on it"})

@@ -73,7 +73,7 @@ func (p *prover) spread(r int32) {
 		return
 	}
 	for _, e := range p.n.sessions[r] {
-		if p.base.dist[e.to] == far+1 {
+		if p.base.dist[e.to] == far+1 && !p.base.shut[[2]int32{r, e.cable}] {
 			p.lose(e.to)
 		}
 	}
@@ -98,7 +98,7 @@ func (p *prover) settle(c *class, v *Verdict, failure func() *failed) {
 				if gone(f, c.chain[0].origins) {
 					return // the targets' own switch
 				}
-				p.w.rib(c.chain[0].origins, f, &p.again)
+				p.w.rib(c.chain[0].origins, c.chain[0].shut, f, &p.again)
 			}
 			p.detour(v, c, l.to, s, f)
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // Load reads the files of a network by their paths, as weft net emit lays them
-// out: of switches etc/frr/frr.conf and udev rules or etc/sonic, of hosts netplan and
+// out: of switches etc/frr/frr.conf or etc/bird.conf, udev rules and interfaces, or etc/sonic, of hosts netplan and
 // nftables, of InfiniBand fabrics OpenSM's, of Slurm its hosts and topology, and cables/cables.csv. Other files are left alone.
 func Load(files map[string][]byte) (*Net, error) {
 	n := &Net{Devices: map[string]*Device{}, templates: map[string]*template{}, subnets: map[string]*Subnet{}}
@@ -43,8 +43,10 @@ func Load(files map[string][]byte) (*Net, error) {
 
 // file reads one of a device's files, by the three parts of its path.
 func (n *Net) file(part []string, files map[string][]byte) error {
-	if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both && part[0] == "switches" && part[2] == "etc/sonic/config_db.json" {
-		n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and etc/sonic")
+	if other := secondDialect[part[2]]; other != "" && part[0] == "switches" {
+		if _, both := files["switches/"+part[1]+"/etc/frr/frr.conf"]; both {
+			n.Unread = append(n.Unread, part[1]+", which has files of two dialects: etc/frr and "+other)
+		}
 	}
 	for _, r := range readers {
 		if r.of != part[0] || !strings.HasPrefix(part[2], r.path) {
@@ -57,6 +59,9 @@ func (n *Net) file(part []string, files map[string][]byte) error {
 	return nil
 }
 
+// secondDialect are files that a switch with etc/frr/frr.conf does not have as well.
+var secondDialect = map[string]string{"etc/sonic/config_db.json": "etc/sonic", "etc/bird.conf": "etc/bird.conf", "etc/bird/bird.conf": "etc/bird"}
+
 // readers says who reads the files of which devices, by how their paths begin.
 var readers = []struct {
 	of, path string
@@ -64,6 +69,9 @@ var readers = []struct {
 }{
 	{"switches", "etc/frr/frr.conf", (*Net).frr},
 	{"switches", "etc/sonic/frr/frr.conf", (*Net).frr},
+	{"switches", "etc/bird.conf", (*Net).bird},
+	{"switches", "etc/bird/bird.conf", (*Net).bird},
+	{"switches", "etc/network/interfaces", (*Net).interfaces},
 	{"switches", "etc/udev/rules.d/", (*Net).udev},
 	{"switches", "etc/sonic/config_db.json", (*Net).sonic},
 	{"switches", "usr/local/sbin/weft-bridges", (*Net).script},

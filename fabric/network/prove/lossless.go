@@ -272,7 +272,7 @@ func (p *prover) circle(f *failed) []string {
 		if len(c.chain) > 1 {
 			continue
 		}
-		p.w.rib(c.chain[0].origins, f, r)
+		p.w.rib(c.chain[0].origins, c.chain[0].shut, f, r)
 		seen := map[[2]int32]bool{}
 		var walk func(in [2]int32)
 		walk = func(in [2]int32) { // by cable, at router

@@ -352,7 +352,7 @@ func (w *walker) bridged(d *Device, svi *Port) (hops []string, why string) {
 		h := r.bridgeTo(svi.Tunnel.VNI).local(w.dst, w.failed)
 		return w.from(h.on, h)
 	}}
-	t.rib = w.net.work.rib(ends, w.failed, nil)
+	t.rib = w.net.work.rib(ends, nil, w.failed, nil)
 	hops, why = t.from(d)
 	w.good[d] = t.good[d.id]
 	return hops, why

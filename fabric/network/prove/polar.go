@@ -47,7 +47,7 @@ func inTurn(next []int32) (out []int32) {
 // hashes follows the flows to a class; false if they were refuted.
 func (p *prover) hashes(c *class, v *Verdict, order func([]int32) []int32) bool {
 	before := v.Broken
-	r := p.w.rib(c.chain[0].origins, nil, &p.base)
+	r := p.w.rib(c.chain[0].origins, c.chain[0].shut, nil, &p.base)
 	next, period := map[int32][]int32{}, map[string]int{}
 	var routers []int32
 	for u, d := range p.n.routers {

@@ -1,5 +1,5 @@
 // Package prove says whether a network works, from the files that were emitted
-// for it and from nothing else: the routing of every switch (frr.conf, SONiC's
+// for it and from nothing else: the routing of every switch (frr.conf, bird.conf, SONiC's
 // config_db.json), the netplan and filters of every host, and the cable plan. It
 // reads them back, computes what BGP would make of them, and follows packets.
 //
@@ -46,10 +46,11 @@ type Device struct {
 	Name   string
 	Router bool
 	Ports  map[string]*Port
-	Routes []Route // of its files; BGP's are computed
-	Rules  []Rule  // by priority
-	Drops  []Drop  // of its filters
-	BGP    *BGP    // nil for hosts
+	Routes []Route   // of its files; BGP's are computed
+	Rules  []Rule    // by priority
+	Drops  []Drop    // of its filters
+	BGP    *BGP      // nil for hosts
+	bird   *birdFile // nil where another daemon routes
 	VRFs   map[string]*VRF
 
 	id    int32      // in Net.routers
@@ -62,14 +63,15 @@ type Device struct {
 type Port struct {
 	Name    string
 	Addrs   []netip.Prefix
-	MTU     int     // 0 where no file sets it: Linux then uses 1500
-	Peer    *End    // nil without a cable
-	Bridge  *Port   // the VLAN interface whose bridge the port is a member of
-	Members []*Port // of a VLAN interface
-	Tunnel  *Tunnel // of a VLAN interface whose bridge tunnels join with others
-	VRF     *VRF    // the routing table of the switch that the port is in; nil for its main one
-	Bond    *Bond   // what the port, or the port that it is a leg of, is made of
-	Tracked bool    // bonds of the switch go down with the last port that has it
+	MTU     int        // 0 where no file sets it: Linux then uses 1500
+	Peer    *End       // nil without a cable
+	Bridge  *Port      // the VLAN interface whose bridge the port is a member of
+	Members []*Port    // of a VLAN interface
+	Tunnel  *Tunnel    // of a VLAN interface whose bridge tunnels join with others
+	VRF     *VRF       // the routing table of the switch that the port is in; nil for its main one
+	Bond    *Bond      // what the port, or the port that it is a leg of, is made of
+	Local   netip.Addr // by which neighbours on its cable know it; invalid where no file says
+	Tracked bool       // bonds of the switch go down with the last port that has it
 
 	// Lossless are the packets for which the port pauses its peer instead of dropping: priorities by DSCP.
 	// It is nil where no file says anything of it.
@@ -125,6 +127,7 @@ type BGP struct {
 	Guards     map[string]string // of neighbours and groups: what both ends of a session must have alike
 	Relax      bool              // paths of equal length count as equal, whatever their numbers
 	MaxPaths   int
+	Sessions   map[string]*birdSession // of bird.conf, by port
 
 	named map[string]bool // Neighbours as a set
 }
@@ -139,9 +142,11 @@ func (b *BGP) permits(p netip.Prefix) bool { return b.lets(b.Connected, p) }
 
 // lets reports whether a route-map lets a prefix pass.
 func (b *BGP) lets(name string, p netip.Prefix) bool {
-	return name != "" && slices.ContainsFunc(b.Lists[b.Maps[name]], func(l Permit) bool {
-		return l.Prefix.Contains(p.Addr()) && p.Bits() >= l.Prefix.Bits() && p.Bits() >= l.Min && p.Bits() <= l.Max
-	})
+	return name != "" && slices.ContainsFunc(b.Lists[b.Maps[name]], func(l Permit) bool { return l.permits(p) })
+}
+
+func (l *Permit) permits(p netip.Prefix) bool {
+	return l.Prefix.Contains(p.Addr()) && p.Bits() >= l.Prefix.Bits() && p.Bits() >= l.Min && p.Bits() <= l.Max
 }
 
 // cable joins two ports.

@@ -194,6 +194,12 @@ func silent(p *Port) string {
 	case far.BGP == nil || !slices.Contains(far.BGP.Neighbours, p.Peer.Port.Name):
 		return far.Name + " has no neighbor " + p.Peer.Port.Name
 	}
+	if why := p.on.BGP.refuses(p.Name, p.Peer); why != "" {
+		return p.on.Name + ": " + why
+	}
+	if why := far.BGP.refuses(p.Peer.Port.Name, p.Peer.Port.Peer); why != "" {
+		return far.Name + ": " + why
+	}
 	if far.BGP.ASN != p.on.BGP.ASN {
 		return "their passwords or their TTL security differ"
 	}

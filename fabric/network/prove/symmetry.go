@@ -166,7 +166,7 @@ func (p *prover) webAreas(w *web) {
 // orbits gives each class the first class that a symmetry takes to it, itself if there is none.
 func (p *prover) orbits() []int {
 	up := newSets(len(p.classes))
-	if len(p.classes) < 8 || slices.ContainsFunc(p.classes, func(c *class) bool { return len(c.chain) > 1 }) {
+	if len(p.classes) < 8 || slices.ContainsFunc(p.classes, func(c *class) bool { return len(c.chain) > 1 || len(c.chain[0].shut) > 0 }) {
 		return up
 	}
 	w := p.web()

@@ -184,7 +184,7 @@ func (w *walker) inside(d *Device, v *VRF) (hops []string, why string, found boo
 		return hops, fmt.Sprintf("%s has no route to %s in %s", d.Name, w.dst, v.Name), v.Closed
 	}
 	t := tunnelling{w: w, ends: ends, good: map[int32]int{}, arrive: func(r *Device) ([]string, string) { return w.behind(far[r]) }}
-	t.rib = w.net.work.rib(ends, w.failed, nil)
+	t.rib = w.net.work.rib(ends, nil, w.failed, nil)
 	hops, why = t.from(d)
 	w.good[d] = t.good[d.id]
 	return hops, why, true
