@@ -84,7 +84,8 @@ func proofOf(t *testing.T, files map[string][]byte, areas []prove.Area) *prove.R
 }
 
 const birdFabric = "name: c\n" + smallHost + `hosts: {"n[0-3]": small}
-fabric: {family: fat-tree, pod: 2, leaf: {switch: SN5600-400, down: 4, up: 2, link: 400gbe}, spine: {switch: SN5600-400, count: 2}, link: 400gbe}
+fabric: {family: fat-tree, pod: 2, leaf: {switch: SN5600-400, down: 4, up: 2, link: 400gbe},
+  spine: {switch: SN5600-400, count: 2}, link: 400gbe}
 `
 
 // TestBirdIsProvenAsFRR: the lab's bird.conf files are proven as the emitted frr.conf files are, case by case.
@@ -120,11 +121,13 @@ var birdMistakes = []birdMistake{
 	{"wrong AS", "leaf0", `(neighbor \S+ as )\d+`, "${1}65099", "cables between switches carry BGP", "wants AS number 65099"},
 	{"missing neighbour", "leaf0", `protocol bgp [^\n]*\n`, "", "cables between switches carry BGP", "leaf0 has no neighbor"},
 	{"wrong address", "leaf0", `neighbor fe80::\S+%`, "neighbor fe80::1%", "cables between switches carry BGP", "wants fe80::1"},
-	{"filter that drops all hosts", "spine0", `if net ~ \[[^\]]*\]`, "if net ~ [ 10.255.0.0/16+ ]", "all shortest paths are used", "uses 1 of 2"},
+	{"filter that drops all hosts", "spine0", `if net ~ \[[^\]]*\]`, "if net ~ [ 10.255.0.0/16+ ]",
+		"all shortest paths are used", "uses 1 of 2"},
 	{"no extended next hop", "spine0", `extended next hop on;`, "", "cables between switches carry BGP", "extended next hop"},
 	{"one path", "leaf0", `merge paths on limit 64;`, "", "all shortest paths are used", "uses 1 of 2"},
 	{"nothing to the kernel", "leaf0", `protocol kernel [^\n]*\n`, "", "files are modelled", "no route gets to the kernel"},
-	{"a protocol that no one reads", "leaf0", `protocol direct`, "protocol ospf { ipv4 { export all; }; }\nprotocol direct", "files are modelled", "protocol ospf"},
+	{"a protocol that no one reads", "leaf0", `protocol direct`, "protocol ospf { ipv4 { export all; }; }\nprotocol direct",
+		"files are modelled", "protocol ospf"},
 	{"no own networks", "leaf0", `protocol direct [^\n]*\n`, "", "hosts reach one another", "no route"},
 	{"import of nothing", "leaf1", `import all`, "import where net = 10.9.9.0/24", "hosts reach one another", "no route"},
 	{"unknown filter", "leaf1", `import all`, "import where bgp_path.len < 3", "files are modelled", "bgp_path.len"},
@@ -198,7 +201,8 @@ func TestModelAgreesWithBIRD(t *testing.T) {
 // configure has BIRD read another file.
 func configure(t *testing.T, i *Info, node, text string) {
 	t.Helper()
-	out, err := i.Run(node, "sh", "-c", `printf %s "$1" > "/run/weft/$0/etc/bird.conf" && birdc -s "/run/weft/$0/bird.ctl" configure`, node, text)
+	const command = `printf %s "$1" > "/run/weft/$0/etc/bird.conf" && birdc -s "/run/weft/$0/bird.ctl" configure`
+	out, err := i.Run(node, "sh", "-c", command, node, text)
 	if err != nil || !strings.Contains(string(out), "Reconfigur") {
 		t.Fatalf("%s: %v: %s", node, err, out)
 	}

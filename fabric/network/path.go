@@ -162,7 +162,8 @@ func (p *Plan) hops(x, y *Interface) []string {
 func (p *Plan) apart(a, b *Host, x, y *Interface) string {
 	switch {
 	case !x.IB && x.Role == Storage:
-		return fmt.Sprintf("the cluster file has no switches of the storage network, so nothing here joins %s and %s; declare them under fabrics (service: true)",
+		return fmt.Sprintf("the cluster file has no switches of the storage network, so nothing here joins %s and %s; "+
+			"declare them under fabrics (service: true)",
 			a.Label(x), b.Label(y))
 	case !x.IB:
 		return ""

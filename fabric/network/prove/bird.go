@@ -61,7 +61,8 @@ var birdInert = map[string][]string{
 
 // bird reads the routing of a switch.
 func (n *Net) bird(name string, data []byte) error {
-	f := &birdFile{d: n.device(name, true), sets: map[string][]Permit{}, filters: map[string]birdPolicy{}, templates: map[string][]birdStatement{}}
+	f := &birdFile{d: n.device(name, true), sets: map[string][]Permit{}, filters: map[string]birdPolicy{},
+		templates: map[string][]birdStatement{}}
 	f.d.BGP = &BGP{named: map[string]bool{}, Groups: map[string]string{}, Guards: map[string]string{}, Relax: true, MaxPaths: 1}
 	f.d.bird = f
 	tokens, err := birdTokens(string(data))
@@ -150,7 +151,8 @@ func (f *birdFile) top(s *birdStatement) error {
 
 // birdProtocols read the protocols.
 var birdProtocols = map[string]func(f *birdFile, s *birdStatement, list []birdStatement) error{
-	"device": (*birdFile).device, "direct": (*birdFile).directly, "static": (*birdFile).static, "kernel": (*birdFile).kernels, "bgp": (*birdFile).bgp,
+	"device": (*birdFile).device, "direct": (*birdFile).directly, "static": (*birdFile).static,
+	"kernel": (*birdFile).kernels, "bgp": (*birdFile).bgp,
 }
 
 // template keeps the statements of a template, behind those of the one that it is made from.
@@ -433,7 +435,7 @@ func (n *Net) birds() {
 			d.bird.unread = append(d.bird.unread, "its addresses: bird.conf has none, and etc/network/interfaces neither")
 		}
 		for _, line := range d.bird.unread {
-			n.Unread = append(n.Unread, name+" "+line)
+			n.Unread = append(n.Unread, name+": "+line)
 		}
 	}
 }
@@ -457,7 +459,8 @@ func (d *Device) attach(s *birdSession) (unread []string) {
 	b.Neighbours = append(b.Neighbours, s.port)
 	b.named[s.port], b.Sessions[s.port], b.Guards[s.port] = true, s, s.guard
 	if p := d.port(s.port); p.Peer != nil && s.to.IsLinkLocalUnicast() && !p.Peer.Port.Local.IsValid() {
-		unread = append(unread, fmt.Sprintf("bird.conf protocol %s: whose %s is; the hardware address of %s is in no file", s.name, s.to, p.Peer))
+		unread = append(unread,
+			fmt.Sprintf("bird.conf protocol %s: whose %s is; the hardware address of %s is in no file", s.name, s.to, p.Peer))
 	}
 	return unread
 }
@@ -496,12 +499,18 @@ func (n *Net) filters() {
 					x.shut[[2]int32{d.id, e.cable}] = true
 				}
 			}
-			if b := d.bird; b != nil && b.kernel != nil && !own && len(x.origins) > 0 && !b.kernel(key, false) {
-				n.Unread = append(n.Unread, fmt.Sprintf("%s bird.conf protocol kernel: it keeps %s from the kernel, and BGP may tell others of it", d.Name, key))
+			if !own && len(x.origins) > 0 && d.bird.keeps(key) {
+				n.Unread = append(n.Unread,
+					fmt.Sprintf("%s bird.conf protocol kernel: it keeps %s from the kernel, and BGP may tell others of it", d.Name, key))
 			}
 		}
 		x.closed = fmt.Sprint(x.shut)
 	}
+}
+
+// keeps reports whether the kernel does not get a network that BGP learns.
+func (f *birdFile) keeps(p netip.Prefix) bool {
+	return f != nil && f.kernel != nil && !f.kernel(p, false)
 }
 
 // passes reports whether a network passes a session: the export at one end, and the import at the other.

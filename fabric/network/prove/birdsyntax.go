@@ -26,7 +26,8 @@ type birdStatement struct {
 func (s *birdStatement) String() string { return strings.Join(s.words, " ") }
 
 // birdWord finds the next word of bird.conf: blanks and comments, texts, signs, or names, numbers and prefixes.
-var birdWord = regexp.MustCompile(`^(?:(\s+|#[^\n]*|//[^\n]*|(?s:/\*.*?\*/))|("[^"\n]*")|(&&|\|\||!=|!~|>=|<=|[{}\[\]();,=~!<>])|([\w.:/%+*?-]+))`)
+var birdWord = regexp.MustCompile(`^(?:(\s+|#[^\n]*|//[^\n]*|(?s:/\*.*?\*/))|("[^"\n]*")|` +
+	`(&&|\|\||!=|!~|>=|<=|[{}\[\]();,=~!<>])|([\w.:/%+*?-]+))`)
 
 // birdTokens cuts bird.conf into words.
 func birdTokens(text string) (out []birdToken, err error) {

@@ -60,7 +60,8 @@ func (n *Net) file(part []string, files map[string][]byte) error {
 }
 
 // secondDialect are files that a switch with etc/frr/frr.conf does not have as well.
-var secondDialect = map[string]string{"etc/sonic/config_db.json": "etc/sonic", "etc/bird.conf": "etc/bird.conf", "etc/bird/bird.conf": "etc/bird"}
+var secondDialect = map[string]string{"etc/sonic/config_db.json": "etc/sonic", "etc/bird.conf": "etc/bird.conf",
+	"etc/bird/bird.conf": "etc/bird"}
 
 // readers says who reads the files of which devices, by how their paths begin.
 var readers = []struct {
