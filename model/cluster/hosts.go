@@ -136,13 +136,15 @@ func (p *parse) readKinds(n *node) {
 	}
 	all := p.fields("kinds", n)
 	for _, e := range all.n.keys {
+		before := len(p.errs)
+		p.kinds[e.key] = nil // known, also where it is wrong
 		f := p.fields(all.at(clip(e.key)), e.value)
 		box := build.Box{Name: e.key, CPU: f.text("cpu")}
 		p.devices(f, &box)
 		p.joins(f, &box)
 		p.sold(f, box)
 		f.done()
-		if len(p.errs) > 0 {
+		if len(p.errs) > before {
 			continue
 		}
 		g, err := box.Build(p.catalog, e.key)

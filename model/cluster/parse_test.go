@@ -479,3 +479,17 @@ func FuzzInventory(f *testing.F) {
 		}
 	})
 }
+
+// TestOneMistakeIsOneError: a mistake elsewhere in a file does not make its kinds unknown, and neither does one in a kind itself.
+func TestOneMistakeIsOneError(t *testing.T) {
+	const kinds = "kinds:\n  box:\n    devices:\n      gpu0: {kind: gpu, model: H100-SXM}\n      nic0: {kind: nic, model: ConnectX-7, parent: %s}\n"
+	for name, file := range map[string]string{
+		"elsewhere": fmt.Sprintf(kinds, "gpu0") + "hosts: {n0: box}\nnetwork: {storage: {links: bridged}}\n",
+		"in a kind": fmt.Sprintf(kinds, "gpu7") + "hosts: {n0: box}\n",
+	} {
+		_, err := Parse("c.yaml", []byte(file), nil)
+		if err == nil || strings.Contains(err.Error(), "unknown host kind") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

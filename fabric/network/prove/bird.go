@@ -39,9 +39,9 @@ type birdDirect struct {
 type birdSession struct {
 	name       string
 	local      uint32
-	as         uint32 // of the other end; 0 for any other
-	to         netip.Addr
-	port       string // "" where the address says it
+	as         uint32     // of the other end; 0 for any other
+	from, to   netip.Addr // from is invalid where BIRD finds out itself
+	port       string     // "" where the address says it
 	guard, off string
 	extended   bool // networks of IPv4 pass although the session is of IPv6
 	in, out    birdPolicy
@@ -83,6 +83,9 @@ func (n *Net) bird(name string, data []byte) error {
 
 // whole looks for what BIRD does nothing without.
 func (f *birdFile) whole() error {
+	if f.d.BGP.ID == "" {
+		f.unread = append(f.unread, "a bird.conf without router id: BIRD chooses one")
+	}
 	if f.kernel == nil {
 		f.unread = append(f.unread, "a bird.conf without protocol kernel: no route gets to the kernel")
 	}
@@ -346,11 +349,7 @@ func (f *birdFile) bgp(s *birdStatement, list []birdStatement) error {
 
 // birdBGP reads the statements of a session by their first words.
 var birdBGP = map[string]func(*birdFile, *birdSession, *birdStatement) error{
-	"local": func(_ *birdFile, x *birdSession, s *birdStatement) error {
-		asn, err := strconv.ParseUint(after(s.words, "as"), 10, 32)
-		x.local = uint32(asn)
-		return err
-	},
+	"local":    func(f *birdFile, x *birdSession, s *birdStatement) error { return x.self(f, s) },
 	"neighbor": func(f *birdFile, x *birdSession, s *birdStatement) error { return x.neighbour(f, s) },
 	"interface": func(_ *birdFile, x *birdSession, s *birdStatement) error {
 		x.port = strings.Trim(s.words[len(s.words)-1], `"`)
@@ -375,6 +374,23 @@ var birdBGP = map[string]func(*birdFile, *birdSession, *birdStatement) error{
 	"ipv4": func(f *birdFile, x *birdSession, s *birdStatement) error {
 		return f.channel(s, &x.in, &x.out, &x.extended)
 	},
+}
+
+// self reads local [ADDRESS] as N.
+func (x *birdSession) self(f *birdFile, s *birdStatement) (err error) {
+	w := s.words[1:]
+	if len(w) == 3 {
+		if x.from, err = netip.ParseAddr(w[0]); err != nil {
+			return f.pass("bgp", s)
+		}
+		w = w[1:]
+	}
+	if len(w) != 2 || w[0] != "as" {
+		return f.pass("bgp", s)
+	}
+	asn, err := strconv.ParseUint(w[1], 10, 32)
+	x.local = uint32(asn)
+	return err
 }
 
 // neighbour reads neighbor ADDRESS[%PORT] [as N] [internal|external].
@@ -458,6 +474,9 @@ func (d *Device) attach(s *birdSession) (unread []string) {
 	}
 	b.Neighbours = append(b.Neighbours, s.port)
 	b.named[s.port], b.Sessions[s.port], b.Guards[s.port] = true, s, s.guard
+	if p := d.port(s.port); s.from.IsValid() && s.from != p.Local && !p.owns(s.from) {
+		unread = append(unread, fmt.Sprintf("bird.conf protocol %s: local %s is not an address of %s", s.name, s.from, s.port))
+	}
 	if p := d.port(s.port); p.Peer != nil && s.to.IsLinkLocalUnicast() && !p.Peer.Port.Local.IsValid() {
 		unread = append(unread,
 			fmt.Sprintf("bird.conf protocol %s: whose %s is; the hardware address of %s is in no file", s.name, s.to, p.Peer))

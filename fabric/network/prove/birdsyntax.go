@@ -201,10 +201,25 @@ func (c *birdCode) step() birdStep {
 		return s
 	case "if":
 		return c.branch()
+	default:
+		if attribute, _, _ := strings.Cut(word, "."); slices.Contains(birdMarks, attribute) {
+			return c.mark()
+		}
 	}
 	c.at--
 	c.fail("is not modelled")
 	return nil
+}
+
+// birdMarks are attributes that filters may set: no packet goes elsewhere for them, and no filter that is modelled asks for them.
+var birdMarks = []string{"krt_prefsrc", "bgp_community", "bgp_ext_community", "bgp_large_community"}
+
+// mark passes over what is done to an attribute.
+func (c *birdCode) mark() birdStep {
+	for c.peek() != "" && !c.take(";") {
+		c.at++
+	}
+	return func(netip.Prefix, bool) birdVerdict { return birdOpen }
 }
 
 // verdict reads what stands behind accept or reject: perhaps a text for the log.
@@ -285,19 +300,27 @@ func (c *birdCode) term() birdPolicy {
 	return birdNone
 }
 
-// source reads where routes come from.
+// source reads where routes come from. Those that the model has are networks of a router's own ports, or learnt by BGP.
 func (c *birdCode) source() birdPolicy {
-	op, from := c.next(), c.next()
-	want, known := map[string]bool{"RTS_DEVICE": true, "RTS_BGP": false}[from]
-	if op != "=" && op != "!=" || !known {
-		c.at -= 2
+	op := c.next()
+	names := []string{c.next()}
+	if names[0] == "[" {
+		for names = nil; c.err == nil && !c.take("]"); c.take(",") {
+			names = append(names, c.next())
+		}
+	}
+	sets := op == "~" || op == "!~"
+	if !sets && op != "=" && op != "!=" || slices.ContainsFunc(names, func(x string) bool { return !strings.HasPrefix(x, "RTS_") }) {
 		c.fail("is not modelled")
 		return birdNone
 	}
-	if op == "!=" {
-		want = !want
+	return func(_ netip.Prefix, own bool) bool {
+		from := "RTS_BGP"
+		if own {
+			from = "RTS_DEVICE"
+		}
+		return slices.Contains(names, from) != (op[0] == '!')
 	}
-	return func(_ netip.Prefix, own bool) bool { return own == want }
 }
 
 // net reads what networks are compared with: a set of them, or one.
