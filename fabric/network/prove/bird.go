@@ -123,36 +123,62 @@ func (f *birdFile) note(c *birdCode) {
 	}
 }
 
+// birdTop reads statements outside protocols by their first words and how many there are at least.
+var birdTop = map[string]struct {
+	least int
+	read  func(*birdFile, *birdStatement) error
+}{
+	"router": {3, (*birdFile).routerID}, "filter": {2, (*birdFile).filter}, "define": {4, (*birdFile).define},
+	"template": {3, (*birdFile).template}, "protocol": {2, (*birdFile).protocol},
+}
+
 // top reads a statement outside protocols.
 func (f *birdFile) top(s *birdStatement) error {
-	w := s.words
-	switch {
-	case len(w) == 3 && w[0] == "router" && w[1] == "id":
-		f.d.BGP.ID = w[2]
-		return nil
-	case len(w) == 2 && w[0] == "filter" && s.block:
-		c := f.code(s.body)
-		f.filters[w[1]] = c.filter()
-		f.note(c)
-		return nil
-	case len(w) > 3 && w[0] == "define" && w[2] == "=" && w[3] == "[":
-		c := f.code(s.head[3:])
-		f.sets[w[1]] = c.set()
-		f.note(c)
-		return nil
-	case len(w) > 1 && w[0] == "template" && w[1] == "bgp":
-		return f.template(s)
-	case len(w) > 1 && w[0] == "protocol" && birdProtocols[w[1]] != nil:
-		list, err := birdStatements(s.body)
-		if err != nil {
-			return err
-		}
-		return birdProtocols[w[1]](f, s, list)
+	if r := birdTop[s.words[0]]; r.read != nil && len(s.words) >= r.least {
+		return r.read(f, s)
 	}
 	return f.pass("", s)
 }
 
-// birdProtocols read the protocols.
+func (f *birdFile) routerID(s *birdStatement) error {
+	if len(s.words) != 3 || s.words[1] != "id" {
+		return f.pass("", s)
+	}
+	f.d.BGP.ID = s.words[2]
+	return nil
+}
+
+func (f *birdFile) filter(s *birdStatement) error {
+	c := f.code(s.body)
+	f.filters[s.words[1]] = c.filter()
+	f.note(c)
+	return nil
+}
+
+// define reads a set of networks; other constants are not modelled.
+func (f *birdFile) define(s *birdStatement) error {
+	if s.words[2] != "=" || s.words[3] != "[" {
+		return f.pass("", s)
+	}
+	c := f.code(s.head[3:])
+	f.sets[s.words[1]] = c.set()
+	f.note(c)
+	return nil
+}
+
+func (f *birdFile) protocol(s *birdStatement) error {
+	read := birdProtocols[s.words[1]]
+	if read == nil {
+		return f.pass("", s)
+	}
+	list, err := birdStatements(s.body)
+	if err != nil {
+		return err
+	}
+	return read(f, s, list)
+}
+
+// birdProtocols reads the protocols.
 var birdProtocols = map[string]func(f *birdFile, s *birdStatement, list []birdStatement) error{
 	"device": (*birdFile).device, "direct": (*birdFile).directly, "static": (*birdFile).static,
 	"kernel": (*birdFile).kernels, "bgp": (*birdFile).bgp,
@@ -160,9 +186,12 @@ var birdProtocols = map[string]func(f *birdFile, s *birdStatement, list []birdSt
 
 // template keeps the statements of a template, behind those of the one that it is made from.
 func (f *birdFile) template(s *birdStatement) error {
+	if s.words[1] != "bgp" {
+		return f.pass("", s)
+	}
 	list, err := birdStatements(s.body)
-	if err != nil || len(s.words) < 3 {
-		return cmp.Or(err, errors.New("a template has a name"))
+	if err != nil {
+		return err
 	}
 	from, err := f.from(s)
 	f.templates[s.words[2]] = append(slices.Clone(from), list...)
@@ -323,10 +352,7 @@ func (f *birdFile) bgp(s *birdStatement, list []birdStatement) error {
 	if err != nil {
 		return err
 	}
-	x := &birdSession{name: "bgp"}
-	if len(s.words) > 2 && s.words[2] != "from" {
-		x.name = s.words[2]
-	}
+	x := &birdSession{name: strings.Join(s.words[1:min(3, len(s.words))], " ")}
 	for _, c := range append(slices.Clone(from), list...) {
 		read := birdBGP[c.words[0]]
 		if read == nil {
@@ -335,16 +361,21 @@ func (f *birdFile) bgp(s *birdStatement, list []birdStatement) error {
 		}
 		err = errors.Join(err, read(f, x, &c))
 	}
+	f.sessions = append(f.sessions, x)
+	return errors.Join(err, x.whole())
+}
+
+// whole looks for what a session needs.
+func (x *birdSession) whole() error {
 	switch {
 	case x.local == 0 || !x.to.IsValid():
-		err = errors.Join(err, fmt.Errorf("protocol %s has no local AS number or no neighbour", x.name))
+		return fmt.Errorf("protocol %s has no local AS number or no neighbour", x.name)
 	case x.in == nil || x.out == nil:
-		err = errors.Join(err, fmt.Errorf("protocol %s: BIRD wants an import and an export in its ipv4 channel", x.name))
+		return fmt.Errorf("protocol %s: BIRD wants an import and an export in its ipv4 channel", x.name)
 	case x.to.Is6() && !x.extended:
 		x.off = cmp.Or(x.off, "carries no IPv4: extended next hop is not on")
 	}
-	f.sessions = append(f.sessions, x)
-	return err
+	return nil
 }
 
 // birdBGP reads the statements of a session by their first words.
@@ -458,14 +489,7 @@ func (n *Net) birds() {
 
 // attach gives a session its port, and says what is not known of it.
 func (d *Device) attach(s *birdSession) (unread []string) {
-	if s.port == "" {
-		for _, name := range slices.Sorted(maps.Keys(d.Ports)) {
-			if slices.ContainsFunc(d.Ports[name].Addrs, func(x netip.Prefix) bool { return x.Contains(s.to) && x.Addr() != s.to }) {
-				s.port = name
-			}
-		}
-	}
-	if s.port == "" {
+	if s.port = cmp.Or(s.port, d.towards(s.to)); s.port == "" {
 		return []string{fmt.Sprintf("bird.conf protocol %s: no port has a network with %s", s.name, s.to)}
 	}
 	b := d.BGP
@@ -482,6 +506,16 @@ func (d *Device) attach(s *birdSession) (unread []string) {
 			fmt.Sprintf("bird.conf protocol %s: whose %s is; the hardware address of %s is in no file", s.name, s.to, p.Peer))
 	}
 	return unread
+}
+
+// towards is the port with a network that an address is in; "" if there is none.
+func (d *Device) towards(a netip.Addr) (port string) {
+	for _, name := range slices.Sorted(maps.Keys(d.Ports)) {
+		if slices.ContainsFunc(d.Ports[name].Addrs, func(x netip.Prefix) bool { return x.Contains(a) && x.Addr() != a }) {
+			port = name
+		}
+	}
+	return port
 }
 
 // refuses says why a session of bird.conf does not come up with what is at the other end of its cable; nothing if it does.

@@ -1,8 +1,8 @@
 package prove
 
 import (
+	"encoding/hex"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -40,25 +40,27 @@ func (f *ifaceFile) line(w []string) (known bool, err error) {
 	switch {
 	case w[0] == "auto" || w[0] == "allow-hotplug":
 		return true, nil
-	case w[0] == "iface" && len(w) > 1:
+	case len(w) < 2:
+		return false, nil
+	case w[0] == "iface":
 		f.port = f.d.port(w[1])
-		method := w[len(w)-1]
-		return len(w) == 2 || slices.Contains([]string{"static", "manual", "loopback"}, method), nil
-	case f.port == nil || len(w) < 2:
+		return len(w) == 2 || slices.Contains([]string{"static", "manual", "loopback"}, w[len(w)-1]), nil
+	case f.port == nil:
 		return false, nil
 	}
-	value := w[len(w)-1]
-	switch w[0] {
+	return f.option(w[0], w[len(w)-1])
+}
+
+// option reads what an interface has.
+func (f *ifaceFile) option(name, value string) (known bool, err error) {
+	switch name {
 	case "address":
 		return true, f.address(value)
 	case "mtu":
 		f.port.MTU, err = strconv.Atoi(value)
 		return true, err
 	case "hwaddress":
-		mac, err := net.ParseMAC(value)
-		if err == nil && len(mac) == 6 {
-			f.port.Local = linkLocal(mac)
-		}
+		f.port.Local, err = linkLocal(value)
 		return true, err
 	}
 	return false, nil
@@ -78,6 +80,10 @@ func (f *ifaceFile) address(text string) error {
 }
 
 // linkLocal is the address that the kernel makes of a hardware address.
-func linkLocal(m net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+func linkLocal(text string) (netip.Addr, error) {
+	m, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil || len(m) != 6 {
+		return netip.Addr{}, fmt.Errorf("%q is no hardware address of six bytes", text)
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]}), nil
 }
