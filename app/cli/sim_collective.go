@@ -430,6 +430,7 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 			return row, nil, err
 		}
 		row.Mean, row.P99, row.Seeds = spread.Mean.Microseconds(), spread.P99.Microseconds(), f.seeds
+		row.Routing = f.routing
 	}
 	if f.copies > 1 {
 		jobs := slices.Repeat([]sim.Job{{Program: p, Size: size}}, f.copies)
@@ -437,7 +438,7 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 			return row, nil, err
 		}
 		each := float64(size.Per(res.Time)) / 1e9
-		row.Copies, row.Time, row.Limit = f.copies, res.Time.Microseconds(), res.Limit
+		row.Copies, row.Time, row.Limit, row.Paused = f.copies, res.Time.Microseconds(), res.Limit, res.Paused
 		row.AlgBW, row.BusBW = each, each*op.BusFactor(n)
 	}
 	return row, res, nil

@@ -27,8 +27,9 @@ type simRow struct {
 	BusBW    float64 `json:"busbw_GBps"`
 	Limit    string  `json:"limit"`
 	Mean     float64 `json:"ecmp_mean_us,omitempty"`
-	P99      float64 `json:"ecmp_p99_us,omitempty"`
+	P99      float64 `json:"ecmp_p99_us,omitempty"` // of flowlets, if Routing says so
 	Seeds    int     `json:"ecmp_seeds,omitempty"`
+	Routing  string  `json:"routing,omitempty"` // that the seeds are for
 	Seed     uint64  `json:"seed,omitempty"`
 	Paused   float64 `json:"paused_share,omitempty"`   // of all flows' time: held back by a pause while no link on their way was full
 	Copies   int     `json:"copies,omitempty"`         // bandwidths are those of each
@@ -51,7 +52,8 @@ func printRows(w io.Writer, rows []simRow) {
 	ecmp := len(rows) > 0 && rows[0].Seeds > 0
 	head := "size\tGPUs\talgorithm\tproto\tchannels\ttime\talgbw\tbusbw\t"
 	if ecmp {
-		head = "size\tGPUs\talgorithm\tproto\tchannels\tadaptive\talgbw\tbusbw\tECMP mean\tECMP p99\t"
+		how := map[string]string{"ecmp": "ECMP", "flowlet": "flowlets"}[rows[0].Routing]
+		head = "size\tGPUs\talgorithm\tproto\tchannels\tadaptive\talgbw\tbusbw\t" + how + " mean\t" + how + " p99\t"
 	}
 	fmt.Fprintln(table, head+"limit")
 	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }

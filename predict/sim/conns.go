@@ -92,6 +92,9 @@ func (w *world) conn(r *run, from, delta int32) int32 {
 	w.conns = append(w.conns, c)
 	w.keys[key] = id
 	if w.o.Routing == Flowlets && net && w.threadOf[c.flow] >= 0 {
+		if !w.spend(hashes*(len(c.path)+len(c.mid))*useBytes, r) {
+			return -1
+		}
 		if w.err = w.hashAnew(id, r.job.Place[src], r.job.Place[dst], t.channel); w.err != nil {
 			return -1
 		}
@@ -162,7 +165,7 @@ func (w *world) connect() error {
 				}
 			}
 			w.chargeFlows()
-			return w.err
+			return w.unknown()
 		}
 	}
 	w.known = true
@@ -200,6 +203,15 @@ func (w *world) connect() error {
 		}
 	}
 	return nil
+}
+
+// unknown refuses what needs all connections, which are too many to list or cannot be told before time begins.
+func (w *world) unknown() error {
+	if w.err == nil && w.o.Congestion != FairShares {
+		return fmt.Errorf("%s: pauses are worked out where all connections can be told beforehand, and they are at most %d; use fewer GPUs",
+			w.runs[0].job.Program.Name, maxKnown)
+	}
+	return w.err
 }
 
 // prune takes the resources off flows that can hold none of them back: those

@@ -5,11 +5,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -242,6 +244,22 @@ func TestCongestedJobs(t *testing.T) {
 	}
 	if took[Pauses] < took[FairShares]*5/4 || took[Notices] > took[Pauses] || took[Notices] < took[FairShares] {
 		t.Errorf("times are %v", took)
+	}
+}
+
+// TestPausesNeedAllConnections: what cannot be worked out is refused, and not answered with fair shares.
+func TestPausesNeedAllConnections(t *testing.T) {
+	g := example(t, "rail-131k.yaml")
+	a, err := algo.Find("pairwise")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := Wish{}.Job(a, g, sched.AllToAll, 8192, 8*unit.MiB, catalog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Run(g, []Job{j}, Options{Congestion: Pauses}); err == nil || !strings.Contains(err.Error(), "use fewer GPUs") {
+		t.Errorf("answered with %v, %v", r, err)
 	}
 }
 
