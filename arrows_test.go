@@ -75,7 +75,7 @@ var floors = map[string][][]string{
 		{"gpu/ptx"},
 		{"launch", "launch/place"},
 		{"transport", "transport/auth", "transport/match", "transport/meter"},
-		{"transport/wait"},
+		{"transport/wait", "transport/record"},
 		{"transport/affinity", "transport/rendezvous", "transport/witness"},
 		{"transport/internal/ring"},
 		{"transport/internal/socket", "transport/internal/frame", "transport/internal/rails", "transport/tcp/internal/verbs"},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // conn is an authenticated connection with frames.
@@ -28,7 +29,7 @@ type conn struct {
 
 	wmu  sync.Mutex
 	out  *auth.Key
-	head [frameSize]byte
+	head [record.Size]byte
 	tail [tailSize]byte
 	made []byte // hashes of the slice that goes
 	vec  [3][]byte
@@ -69,21 +70,16 @@ func (c *conn) close() {
 func (c *conn) send(kind uint8, call, number uint64, payload []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	sum := uint32(0)
+	h := record.Header{Kind: kind, Length: uint32(len(payload)), Call: call, Number: number}
 	if len(payload) > 0 {
-		sum = c.out.Piece(payload)
+		h.Sum = c.out.Piece(payload)
 	}
-	return c.put(frame{kind: kind, length: uint32(len(payload)), call: call, number: number, sum: sum, payload: payload})
-}
-
-// put writes a frame that has its checksum. The caller holds wmu.
-func (c *conn) put(f frame) error {
-	f.put(&c.head, c.out)
-	if len(f.payload) == 0 {
+	h.Put(&c.head, c.out)
+	if len(payload) == 0 {
 		_, err := c.nc.Write(c.head[:])
 		return err
 	}
-	return c.write(c.head[:], f.payload)
+	return c.write(c.head[:], payload)
 }
 
 func (c *conn) write(parts ...[]byte) error {
@@ -106,14 +102,14 @@ const unsummed = 1
 // putSlice writes a slice. A portion is hashed when it is on its way, so that the other end works meanwhile; the last one before, as the
 // checksum goes with it. The caller holds wmu.
 func (c *conn) putSlice(call, i uint64, b []byte) error {
-	f := frame{kind: fData, length: uint32(len(b)), call: call, number: i}
+	h := record.Header{Kind: fData, Length: uint32(len(b)), Call: call, Number: i}
 	if c.agent.cfg.NoSums {
-		f.sum = unsummed
-		f.put(&c.head, c.out)
+		h.Sum = unsummed
+		h.Put(&c.head, c.out)
 		c.tail = [tailSize]byte{}
 		return c.write(c.head[:], b, c.tail[:])
 	}
-	f.put(&c.head, c.out)
+	h.Put(&c.head, c.out)
 	head := c.head[:]
 	c.made = c.made[:0]
 	size := portion
@@ -159,21 +155,21 @@ func (c *conn) while(ctx context.Context, send func() error) error {
 
 // next reads a header, and the payload of what is no slice.
 func (c *conn) next(f *frame) error {
-	var b [frameSize]byte
+	var b [record.Size]byte
 	if err := c.fill(b[:]); err != nil {
 		return err
 	}
 	if err := f.parse(&b, c.in); err != nil {
 		return err
 	}
-	if f.kind == fData || f.length == 0 {
+	if f.Kind == fData || f.Length == 0 {
 		return nil
 	}
-	f.payload = make([]byte, f.length)
+	f.payload = make([]byte, f.Length)
 	if err := c.fill(f.payload); err != nil {
 		return err
 	}
-	if c.in.Piece(f.payload) != f.sum {
+	if c.in.Piece(f.payload) != f.Sum {
 		return auth.ErrAltered
 	}
 	return nil
@@ -243,22 +239,22 @@ func (e writeEnd) interrupt() { _ = e.nc.SetWriteDeadline(time.Unix(1, 0)) }
 
 // slice takes a slice that has come: into its place, or nowhere. again is told of one with a wrong checksum.
 func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) error {
-	i := int(f.number)
-	if l == nil || l.have == nil || f.number >= uint64(len(l.have)*64) {
-		return c.discard(int(f.length) + tailSize)
+	i := int(f.Number)
+	if l == nil || l.have == nil || f.Number >= uint64(len(l.have)*64) {
+		return c.discard(int(f.Length) + tailSize)
 	}
 	off, n := l.slice(i)
-	if n != int64(f.length) {
-		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.call, f.length, n)
+	if n != int64(f.Length) {
+		return fmt.Errorf("slice %d of request %d has %d bytes, want %d", i, f.Call, f.Length, n)
 	}
-	sums := f.sum != unsummed
+	sums := f.Sum != unsummed
 	if !sums && !c.agent.cfg.NoSums {
 		l.close(fmt.Errorf("slices come without checksums (%w), and agent %s wants them: set NoSums (--no-checksums) at both ends or at none",
 			ErrSum, c.agent.id.Name))
-		return c.discard(int(f.length) + tailSize)
+		return c.discard(int(f.Length) + tailSize)
 	}
 	if !l.enterSlice(i, readEnd{c}) {
-		return c.discard(int(f.length) + tailSize)
+		return c.discard(int(f.Length) + tailSize)
 	}
 	dst := l.view.flat(off, n)
 	direct := dst != nil
@@ -288,7 +284,7 @@ func (c *conn) slice(f *frame, l *landing, again func(call, i uint64) error) err
 		return c.discard(len(dst) + tailSize - k)
 	case sums && c.in.Tail(c.got) != binary.LittleEndian.Uint32(tail[:]):
 		leave()
-		return again(f.call, f.number)
+		return again(f.Call, f.Number)
 	case direct:
 		l.landed(i)
 		leave()
@@ -609,12 +605,12 @@ func (l *link) greet(ctx context.Context, s *session, nc net.Conn, secret *auth.
 
 // welcomed says why a frame is no welcome.
 func welcomed(f *frame) error {
-	switch f.kind {
+	switch f.Kind {
 	case fWelcome:
 		return nil
 	case fFail:
 		_, err := parseFail(f.payload)
 		return err
 	}
-	return fmt.Errorf("it answered with a frame of kind %d", f.kind)
+	return fmt.Errorf("it answered with a frame of kind %d", f.Kind)
 }

@@ -404,30 +404,30 @@ func (g *guest) tell(s *inbound, f *frame) error {
 	}
 	if alone {
 		g.mu.Lock()
-		_, over := g.over[f.call]
-		old := over || f.call < g.low
+		_, over := g.over[f.Call]
+		old := over || f.Call < g.low
 		full := g.agent.inbox.full()
 		if !old && !full {
-			g.over[f.call] = &ending{}
+			g.over[f.Call] = &ending{}
 		}
 		g.mu.Unlock()
 		if !old && full {
-			return s.control.send(fFail, f.call, 0, failPayload(g.agent.errFull(), g.agent.id.Name))
+			return s.control.send(fFail, f.Call, 0, failPayload(g.agent.errFull(), g.agent.id.Name))
 		}
 		if !old {
 			g.agent.inbox.add(Notice{From: g.id, Data: text})
 		}
-		return s.control.send(fTold, f.call, 0, nil)
+		return s.control.send(fTold, f.Call, 0, nil)
 	}
-	if in := g.find(f.call); in != nil {
+	if in := g.find(f.Call); in != nil {
 		in.succeed()
 		return nil
 	}
 	g.mu.Lock()
-	how := g.over[f.call]
+	how := g.over[f.Call]
 	g.mu.Unlock()
 	if how == nil {
-		how = &ending{why: fmt.Errorf("request %d: %w here", f.call, ErrAgent), who: g.id.Name}
+		how = &ending{why: fmt.Errorf("request %d: %w here", f.Call, ErrAgent), who: g.id.Name}
 	}
-	return how.say(s, f.call)
+	return how.say(s, f.Call)
 }

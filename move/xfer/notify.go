@@ -49,7 +49,7 @@ func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
 		select {
 		case f := <-ch:
 			s.forget(num)
-			if f.kind == fFail {
+			if f.Kind == fFail {
 				_, err := parseFail(f.payload)
 				return err
 			}

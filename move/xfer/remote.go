@@ -67,7 +67,7 @@ func (r *Request) answer(s *session, ch chan frame) (frame, error) {
 
 // heard takes a frame of the target about the request.
 func (r *Request) heard(f frame) (frame, error) {
-	if f.kind != fFail {
+	if f.Kind != fFail {
 		return f, nil
 	}
 	who, err := parseFail(f.payload)
@@ -76,7 +76,7 @@ func (r *Request) heard(f frame) (frame, error) {
 	if errors.Is(err, ErrDeadline) && who == r.agent.id.Name && r.t.Op == Read && r.peer != nil {
 		who = r.peer.id.Name
 	}
-	return f, &blamed{err, who, int64(f.number)}
+	return f, &blamed{err, who, int64(f.Number)}
 }
 
 // readMapped copies out of the peer's memory.
@@ -341,7 +341,7 @@ func (r *Request) awaitLanding(s *session, p *post, again bool, work func(ch cha
 		if err != nil {
 			return err
 		}
-		if f.kind == fLanded {
+		if f.Kind == fLanded {
 			r.enter(Landed)
 			if r.t.Notice != nil {
 				r.enter(Told)
@@ -397,7 +397,7 @@ func (r *Request) writeStream(s *session, again bool) error {
 			if err != nil {
 				return err
 			}
-			if f.kind == fLanded {
+			if f.Kind == fLanded {
 				select {
 				case ch <- f:
 				default:
@@ -405,8 +405,8 @@ func (r *Request) writeStream(s *session, again bool) error {
 				return nil
 			}
 			b := reader{b: f.payload}
-			if skip = b.bitmap(); f.kind != fHave || b.end() != nil {
-				return fmt.Errorf("agent %s: it answered with a frame of kind %d", r.peerName(), f.kind)
+			if skip = b.bitmap(); f.Kind != fHave || b.end() != nil {
+				return fmt.Errorf("agent %s: it answered with a frame of kind %d", r.peerName(), f.Kind)
 			}
 		}
 		// A failure at the target stops the sending.
@@ -417,10 +417,10 @@ func (r *Request) writeStream(s *session, again bool) error {
 			for {
 				select {
 				case f := <-ch:
-					if f.kind == fFail || f.kind == fLanded { // all else was said before
+					if f.Kind == fFail || f.Kind == fLanded { // all else was said before
 						answer = f
 					}
-					if f.kind == fFail {
+					if f.Kind == fFail {
 						close(failed)
 						return
 					}
@@ -432,7 +432,7 @@ func (r *Request) writeStream(s *session, again bool) error {
 		err := send.all(r.ctx, skip)
 		close(sent)
 		<-heard
-		if answer.kind != 0 {
+		if answer.Kind != 0 {
 			select {
 			case ch <- answer:
 			default: // the mailbox is full of what nobody asked for
@@ -440,7 +440,7 @@ func (r *Request) writeStream(s *session, again bool) error {
 			}
 		}
 		switch {
-		case answer.kind == fFail:
+		case answer.Kind == fFail:
 			return nil // the answer waits in the mailbox
 		case errors.Is(err, ErrLost):
 			s.lose(err)

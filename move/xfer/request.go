@@ -258,7 +258,7 @@ func (r *Request) confirm(ctx context.Context, s *session) error {
 	for {
 		select {
 		case f := <-ch:
-			if f.kind == fStopped {
+			if f.Kind == fStopped {
 				return nil
 			}
 		case <-s.lost:

@@ -79,8 +79,8 @@ func (a *Agent) serve(nc net.Conn, h auth.Hello) {
 	if !stop() && err == nil {
 		err = greet.Err()
 	}
-	if err == nil && f.kind != fHello {
-		err = fmt.Errorf("it begins with a frame of kind %d", f.kind)
+	if err == nil && f.Kind != fHello {
+		err = fmt.Errorf("it begins with a frame of kind %d", f.Kind)
 	}
 	if err == nil {
 		err = g.get(f.payload)
@@ -174,7 +174,7 @@ func (a *Agent) serveControl(c *conn, h *hello, f *frame) error {
 			flags |= welcomeMapped
 		}
 	}
-	if unix && readable(h.pid, f.call, f.number) == nil {
+	if unix && readable(h.pid, f.Call, f.Number) == nil {
 		s.pid = h.pid
 		flags |= welcomePulls
 	}
@@ -243,11 +243,11 @@ func (a *Agent) serveStream(c *conn, h *hello) error {
 	c.src = whole(c.nc)
 	for err == nil {
 		var f frame
-		if err = c.next(&f); err == nil && f.kind != fData {
-			err = fmt.Errorf("frame of kind %d on a stream", f.kind)
+		if err = c.next(&f); err == nil && f.Kind != fData {
+			err = fmt.Errorf("frame of kind %d on a stream", f.Kind)
 		}
 		if err == nil {
-			l := g.landing(s, f.call)
+			l := g.landing(s, f.Call)
 			err = c.slice(&f, l, func(call, i uint64) error { return s.again(l, call, i) })
 		}
 	}
@@ -445,16 +445,16 @@ func (a *Agent) tellHolder(holder ID, lease uint64) bool {
 
 // handle takes a frame of the guest. An error ends the session.
 func (g *guest) handle(s *inbound, f *frame) error {
-	switch f.kind {
+	switch f.Kind {
 	case fLease:
 		answer, err := g.lease(f)
 		if err != nil {
-			return s.control.send(fFail, f.call, 0, failPayload(err, g.agent.id.Name))
+			return s.control.send(fFail, f.Call, 0, failPayload(err, g.agent.id.Name))
 		}
-		return s.control.send(fLeased, f.call, answer.id, answer.put)
+		return s.control.send(fLeased, f.Call, answer.id, answer.put)
 	case fReturn:
 		g.agent.mu.Lock()
-		l := g.agent.leases[f.number]
+		l := g.agent.leases[f.Number]
 		g.agent.mu.Unlock()
 		if l != nil && l.holderID() == g.id {
 			g.mu.Lock()
@@ -465,40 +465,40 @@ func (g *guest) handle(s *inbound, f *frame) error {
 	case fPost:
 		var p post
 		if err := p.get(f.payload); err != nil {
-			g.refuse(f.call, err) // slices of it may be on their way
-			return s.control.send(fFail, f.call, 0, failPayload(err, g.agent.id.Name))
+			g.refuse(f.Call, err) // slices of it may be on their way
+			return s.control.send(fFail, f.Call, 0, failPayload(err, g.agent.id.Name))
 		}
-		g.post(s, f.call, f.number != 0, &p)
+		g.post(s, f.Call, f.Number != 0, &p)
 	case fTell:
 		return g.tell(s, f)
 	case fFail:
-		if in := g.find(f.call); in != nil {
+		if in := g.find(f.Call); in != nil {
 			who, err := parseFail(f.payload)
 			g.agent.wg.Go(func() { in.fail(err, who) })
 		}
 	case fCancel:
-		in := g.find(f.call)
+		in := g.find(f.Call)
 		g.agent.wg.Go(func() {
 			if in != nil {
 				in.fail(fmt.Errorf("by %s: %w", g.id.Name, ErrCancelled), g.id.Name)
 			}
-			g.refuse(f.call, ErrCancelled)
-			_ = s.control.send(fStopped, f.call, 0, nil)
+			g.refuse(f.Call, ErrCancelled)
+			_ = s.control.send(fStopped, f.Call, 0, nil)
 		})
 	case fAgain:
 		g.mu.Lock()
 		var again func(i int)
-		if in := g.requests[f.call]; in != nil {
+		if in := g.requests[f.Call]; in != nil {
 			again = in.again
 		}
 		g.mu.Unlock()
 		if again != nil {
-			g.agent.wg.Go(func() { again(int(f.number)) })
+			g.agent.wg.Go(func() { again(int(f.Number)) })
 		}
 	case fAsk:
-		return s.control.send(fBlob, f.call, 0, g.agent.Describe())
+		return s.control.send(fBlob, f.Call, 0, g.agent.Describe())
 	default:
-		return fmt.Errorf("frame of kind %d from an agent that dialed", f.kind)
+		return fmt.Errorf("frame of kind %d from an agent that dialed", f.Kind)
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (s *session) welcome(raw net.Conn, f *frame) error {
 	}
 	if flags&welcomePrivate != 0 {
 		s.noPull = "it keeps its memory to itself"
-	} else if err := readable(pid, f.call, f.number); err != nil {
+	} else if err := readable(pid, f.Call, f.Number); err != nil {
 		s.noPull = err.Error()
 	} else {
 		s.pid = pid
@@ -187,7 +187,7 @@ func (s *session) call(ctx context.Context, kind uint8, number uint64, payload [
 	}
 	select {
 	case f := <-ch:
-		if f.kind == fFail {
+		if f.Kind == fFail {
 			_, err := parseFail(f.payload)
 			return f, err
 		}
@@ -207,25 +207,25 @@ func (s *session) readControl() {
 			s.lose(err)
 			return
 		}
-		switch f.kind {
+		switch f.Kind {
 		case fRevoke:
 			s.agent.wg.Go(func() {
-				if !s.agent.revoked(s.peer.id, f.number) {
-					_ = s.control.send(fReturn, 0, f.number, nil)
+				if !s.agent.revoked(s.peer.id, f.Number) {
+					_ = s.control.send(fReturn, 0, f.Number, nil)
 				}
 			})
 			continue
 		case fAgain:
 			s.mu.Lock()
-			again := s.sends[f.call]
+			again := s.sends[f.Call]
 			s.mu.Unlock()
 			if again != nil {
-				s.agent.wg.Go(func() { again(int(f.number)) })
+				s.agent.wg.Go(func() { again(int(f.Number)) })
 			}
 			continue
 		}
 		s.mu.Lock()
-		ch := s.calls[f.call]
+		ch := s.calls[f.Call]
 		s.mu.Unlock()
 		if ch != nil {
 			select {
@@ -242,12 +242,12 @@ func (s *session) readStream(c *conn) {
 	for {
 		var f frame
 		err := c.next(&f)
-		if err == nil && f.kind != fData {
-			err = fmt.Errorf("frame of kind %d on a stream", f.kind)
+		if err == nil && f.Kind != fData {
+			err = fmt.Errorf("frame of kind %d on a stream", f.Kind)
 		}
 		if err == nil {
 			s.mu.Lock()
-			l := s.reads[f.call]
+			l := s.reads[f.Call]
 			s.mu.Unlock()
 			err = c.slice(&f, l, func(call, i uint64) error { return s.again(l, call, i) })
 		}
@@ -462,11 +462,11 @@ func (s *session) lease(ctx context.Context, l *List) (*hold, error) {
 	r := reader{b: f.payload}
 	slot := int(r.num()) - 1
 	given := time.Duration(r.num())
-	if err := r.end(); err != nil || f.kind != fLeased || slot >= leaseSlots || given <= 0 {
-		return nil, fmt.Errorf("agent %s: it answered a lease with a frame of kind %d", s.peer.id.Name, f.kind)
+	if err := r.end(); err != nil || f.Kind != fLeased || slot >= leaseSlots || given <= 0 {
+		return nil, fmt.Errorf("agent %s: it answered a lease with a frame of kind %d", s.peer.id.Name, f.Kind)
 	}
 	link := s.link
-	h := &hold{id: f.number, slot: slot, ttl: given, until: began.Add(given)}
+	h := &hold{id: f.Number, slot: slot, ttl: given, until: began.Add(given)}
 	h.renew = func(ctx context.Context) error {
 		s, err := link.get(ctx)
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // socket reads a TCP socket for those who want all of what they ask for: the kernel wakes the reader when that much is there,
@@ -14,7 +16,7 @@ import (
 type socket struct {
 	raw  syscall.RawConn
 	low  int // the socket's mark
-	more [tailSize + frameSize]byte
+	more [tailSize + record.Size]byte
 	rest []byte // of more: what has come and was not asked for yet
 }
 
@@ -77,7 +79,7 @@ func (s *socket) Read(b []byte) (n int, err error) {
 // readv reads into b, and behind it into more. Behind a header alone it reads nothing: the slice would begin in more, and all of it
 // would be copied to odd addresses.
 func (s *socket) readv(fd int, b []byte) (int, error) {
-	if len(b) <= frameSize {
+	if len(b) <= record.Size {
 		return unix.Read(fd, b)
 	}
 	v := [2]unix.Iovec{{Base: unsafe.SliceData(b)}, {Base: &s.more[0]}}

@@ -58,8 +58,8 @@ func (c *conn) overUCX(ctx context.Context, rank int) error {
 		if err := c.next(&f); err != nil {
 			return nil, err
 		}
-		if f.kind != fBlob {
-			return nil, fmt.Errorf("frame of kind %d instead of an address of UCX", f.kind)
+		if f.Kind != fBlob {
+			return nil, fmt.Errorf("frame of kind %d instead of an address of UCX", f.Kind)
 		}
 		all := make([][]byte, 2)
 		all[rank], all[1-rank] = mine, f.payload

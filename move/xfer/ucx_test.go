@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 	"github.com/weft-fabric/weft/run/transport/ucx"
 )
 
@@ -126,8 +127,8 @@ func TestFenceBeforeTheChecksum(t *testing.T) {
 	var secret auth.Secret
 	from, to := a.newConn(out, &secret, true), a.newConn(in, &secret, false)
 	to.src = whole(in)
-	f := frame{kind: fData, length: 1000, call: 1}
-	f.put(&from.head, from.out)
+	h := record.Header{Kind: fData, Length: 1000, Call: 1}
+	h.Put(&from.head, from.out)
 	if err := from.write(from.head[:], make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}

@@ -9,20 +9,13 @@ import (
 
 	"github.com/weft-fabric/weft/run/gpu"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
-// A frame is a header of fixed size and a payload. All numbers are little-endian.
-//
-//	 0  u16 magic   u8 kind   u8 flags   u32 length of the payload
-//	 8  u64 request or call              16  u64 slice, lease, or another number
-//	24  u32 checksum of the payload      28  u32 checksum of the header with this field zero
-//
-// Checksums are those of run/transport/auth: keyed by the connection's secret, and in order. That of a slice follows its bytes, 4 bytes
-// long, and its header has none: it is made while the bytes are sent.
+// Agents talk in records (run/transport/record); the call is a request, and the number a slice, a lease, or something else. The checksum
+// of a slice follows its bytes, 4 bytes long, and its header has none: it is made while the bytes are sent.
 const (
-	frameSize  = 32
 	tailSize   = 4
-	frameMagic = 0x5847
 	maxPayload = 32 << 20
 )
 
@@ -49,50 +42,25 @@ const (
 	frameEnd
 )
 
+// frame is a record.
 type frame struct {
-	kind    uint8
-	flags   uint8
-	length  uint32
-	call    uint64
-	number  uint64
-	sum     uint32
+	record.Header
 	payload []byte
 }
 
-// put encodes the header.
-func (f *frame) put(b *[frameSize]byte, k *auth.Key) {
-	le := binary.LittleEndian
-	le.PutUint16(b[0:], frameMagic)
-	b[2], b[3] = f.kind, f.flags
-	le.PutUint32(b[4:], f.length)
-	le.PutUint64(b[8:], f.call)
-	le.PutUint64(b[16:], f.number)
-	le.PutUint32(b[24:], f.sum)
-	le.PutUint32(b[28:], 0)
-	le.PutUint32(b[28:], k.Head(b[:]))
-	k.Next()
-}
-
-// parse decodes a header.
-func (f *frame) parse(b *[frameSize]byte, k *auth.Key) error {
-	le := binary.LittleEndian
-	if m := le.Uint16(b[0:]); m != frameMagic {
-		return fmt.Errorf("frame begins with %#x instead of %#x", m, frameMagic)
+// parse decodes a header and checks what it says.
+func (f *frame) parse(b *[record.Size]byte, k *auth.Key) error {
+	f.payload = nil
+	if err := f.Parse(b, k); err != nil {
+		return err
 	}
-	sum := le.Uint32(b[28:])
-	le.PutUint32(b[28:], 0)
-	if k.Head(b[:]) != sum {
-		return fmt.Errorf("header: %w", auth.ErrAltered)
-	}
-	k.Next()
-	*f = frame{kind: b[2], flags: b[3], length: le.Uint32(b[4:]), call: le.Uint64(b[8:]), number: le.Uint64(b[16:]), sum: le.Uint32(b[24:])}
 	switch {
-	case f.kind < fHello || f.kind >= frameEnd:
-		return fmt.Errorf("frame of unknown kind %d", f.kind)
-	case f.length > maxPayload:
-		return fmt.Errorf("payload of %d bytes, at most %d are allowed", f.length, maxPayload)
-	case f.kind == fData && f.length > sliceSize:
-		return fmt.Errorf("slice of %d bytes, at most %d are allowed", f.length, sliceSize)
+	case f.Kind < fHello || f.Kind >= frameEnd:
+		return fmt.Errorf("frame of unknown kind %d", f.Kind)
+	case f.Length > maxPayload:
+		return fmt.Errorf("payload of %d bytes, at most %d are allowed", f.Length, maxPayload)
+	case f.Kind == fData && f.Length > sliceSize:
+		return fmt.Errorf("slice of %d bytes, at most %d are allowed", f.Length, sliceSize)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ const Timeout = 5 * time.Second
 
 // magic is not text, ends lines in both conventions and stops a terminal, so
 // that no other protocol begins with it; its last byte is the version.
-var magic = [8]byte{0x89, 'w', 'e', 'f', 't', '\r', 0x1a, 1}
+var magic = [8]byte{0x89, 'w', 'e', 'f', 't', '\r', 0x1a, 2}
 
 // tlsHandshake is the first byte of a connection under TLS.
 const tlsHandshake = 0x16

@@ -3,12 +3,11 @@ package rendezvous
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // Kinds of frames in a rendezvous.
@@ -32,45 +31,29 @@ const (
 	maxWord  = 64 << 10
 )
 
-const headerSize = 16
-
 // writeTime is how long a peer may take to accept a frame.
 const writeTime = 10 * time.Second
 
-// frame is what goes over a link: a header of kind, rank, round and length, each
-// of four bytes, and the body.
+// frame is what goes over a link: a record whose call is the round of gathering and whose number is a rank.
 type frame struct {
-	kind, rank, round uint32
-	body              []byte
+	kind        uint8
+	rank, round uint32
+	body        []byte
 }
 
-// limit is the longest body of a kind.
-func limit(kind uint32) uint32 {
-	switch kind {
-	case kindStart:
-		return 16
-	case kindBlob:
-		return maxBlob
-	case kindBlobs:
-		return maxBlobs
-	}
-	return maxWord
-}
+// limits are the longest bodies by kind.
+var limits = [kindEnd]uint32{kindStart: 16, kindWaiting: maxWord, kindFail: maxWord, kindBlob: maxBlob, kindBlobs: maxBlobs,
+	kindGone: maxWord, kindTell: maxWord, kindBye: maxWord}
 
-// parseHeader checks a header before anything is allocated for the body.
-func parseHeader(b *[headerSize]byte) (f frame, n uint32, err error) {
-	le := binary.LittleEndian
-	f = frame{kind: le.Uint32(b[0:]), rank: le.Uint32(b[4:]), round: le.Uint32(b[8:])}
-	n = le.Uint32(b[12:])
+// limit is the longest body of a record.
+func limit(h *record.Header) (uint32, error) {
 	switch {
-	case f.kind == 0 || f.kind >= kindEnd:
-		return f, n, fmt.Errorf("frame of unknown kind %d", f.kind)
-	case n > limit(f.kind):
-		return f, n, fmt.Errorf("frame of kind %d with %d bytes, at most %d are allowed", f.kind, n, limit(f.kind))
-	case f.kind == kindStart && n != 16:
-		return f, n, fmt.Errorf("start of %d bytes, it has 16", n)
+	case h.Kind == 0 || h.Kind >= kindEnd:
+		return 0, fmt.Errorf("frame of unknown kind %d", h.Kind)
+	case h.Kind == kindStart && h.Length != 16:
+		return 0, fmt.Errorf("start of %d bytes, it has 16", h.Length)
 	}
-	return f, n, nil
+	return limits[h.Kind], nil
 }
 
 // visit says which process dials, and for the how manieth time: a rank that lost its connection may dial again before rank 0
@@ -90,53 +73,30 @@ func (v visit) attempt() uint64  { return binary.LittleEndian.Uint64(v[8:]) }
 
 // link is the connection with one rank.
 type link struct {
-	conn net.Conn
+	conn *record.Conn
 	by   visit // rank 0: who dialed
 	in   bool  // the handshake is complete
 	bye  bool  // it has taken its leave
 	why  string
-	mu   sync.Mutex
+	mu   sync.Mutex // a deadline is for one frame
 }
 
 func (l *link) send(f frame, deadline time.Time) error {
-	if uint64(len(f.body)) > uint64(limit(f.kind)) {
-		return fmt.Errorf("%d bytes are too many for one frame of the rendezvous, at most %d are allowed", len(f.body), limit(f.kind))
+	if most := limits[f.kind]; uint64(len(f.body)) > uint64(most) {
+		return fmt.Errorf("%d bytes are too many for one frame of the rendezvous, at most %d are allowed", len(f.body), most)
 	}
-	var h [headerSize]byte
-	le := binary.LittleEndian
-	le.PutUint32(h[0:], f.kind)
-	le.PutUint32(h[4:], f.rank)
-	le.PutUint32(h[8:], f.round)
-	le.PutUint32(h[12:], uint32(len(f.body)))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.conn.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	_, err := l.conn.Write(append(h[:], f.body...)) // at once: frames are few, and what is sealed goes in one record
-	return err
+	return l.conn.Send(record.Header{Kind: f.kind, Call: uint64(f.round), Number: uint64(f.rank)}, f.body)
 }
 
-// receive reads a frame. The body grows as it comes, so that a length alone
-// does not take memory.
 func (l *link) receive() (frame, error) {
-	var h [headerSize]byte
-	if _, err := io.ReadFull(l.conn, h[:]); err != nil {
-		return frame{}, err
-	}
-	f, n, err := parseHeader(&h)
-	if err != nil {
-		return frame{}, err
-	}
-	const piece = 1 << 20
-	for len(f.body) < int(n) {
-		at := len(f.body)
-		f.body = append(f.body, make([]byte, min(piece, int(n)-at))...)
-		if _, err := io.ReadFull(l.conn, f.body[at:]); err != nil {
-			return frame{}, err
-		}
-	}
-	return f, nil
+	var h record.Header
+	body, err := l.conn.Receive(&h, limit)
+	return frame{h.Kind, uint32(h.Number), uint32(h.Call), body}, err
 }
 
 // putBlobs writes one blob after another, each after its length.

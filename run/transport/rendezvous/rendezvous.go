@@ -22,6 +22,7 @@ import (
 	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // Config says where the rendezvous is and who comes.
@@ -207,7 +208,7 @@ func (r *Meeting) host(ctx context.Context) error {
 	r.gate = &auth.Listener{
 		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
-		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.sealed(conn, &h.Secret, false), h) },
+		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.records(conn, &h.Secret, false), h) },
 		Leave: r.turnBack,
 	}
 	r.wg.Add(1)
@@ -421,7 +422,7 @@ func (r *Meeting) turnBack(h auth.Hello) {
 }
 
 // enter makes a rank that was admitted a member.
-func (r *Meeting) enter(conn net.Conn, h auth.Hello) {
+func (r *Meeting) enter(conn *record.Conn, h auth.Hello) {
 	rank := h.Rank
 	r.mu.Lock()
 	if r.closed || r.links[rank] == nil || r.links[rank].by != visitOf(h) {
@@ -476,12 +477,12 @@ func (r *Meeting) come(ctx context.Context) error {
 	}
 }
 
-// sealed is a connection with keyed checksums, unless it is under TLS or there is no token.
-func (r *Meeting) sealed(conn net.Conn, secret *auth.Secret, dialer bool) net.Conn {
+// records are those of a connection. Their checksums are keyed unless it is under TLS or there is no token.
+func (r *Meeting) records(conn net.Conn, secret *auth.Secret, dialer bool) *record.Conn {
 	if r.cfg.TLS != nil || r.cfg.Token == "" {
-		return conn
+		secret = nil
 	}
-	return auth.Sealed(conn, secret, dialer)
+	return record.New(conn, secret, dialer, 4<<10)
 }
 
 // visit is one attempt to come in.
@@ -495,7 +496,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	l := &link{conn: r.sealed(conn, &secret, true), in: true}
+	l := &link{conn: r.records(conn, &secret, true), in: true}
 	for {
 		f, err := l.receive()
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 func TestMain(m *testing.M) {
@@ -682,13 +683,13 @@ func TestTheLaterAttemptCounts(t *testing.T) {
 	first, other := net.Pipe()
 	second, mine := net.Pipe()
 	defer mine.Close()
-	m.enter(second, hello(2))
-	m.enter(first, hello(1))
+	m.enter(record.New(second, nil, false, 4<<10), hello(2))
+	m.enter(record.New(first, nil, false, 4<<10), hello(1))
 	m.turnBack(hello(1))
 	if _, err := other.Read(make([]byte, 1)); err == nil {
 		t.Error("the first connection is still open")
 	}
-	if l := m.links[1]; l == nil || !l.in || l.conn != second {
+	if l := m.links[1]; l == nil || !l.in || l.conn.Conn != second {
 		t.Errorf("rank 1 is not there by its later connection: %+v", l)
 	}
 	if err := m.admit(auth.Hello{Purpose: auth.Meet, Rank: 1, Size: 3, Extra: newVisit([8]byte{8}, 1)}); err == nil ||
@@ -754,13 +755,18 @@ func (b *lockedBuffer) String() string {
 }
 
 func FuzzFrame(f *testing.F) {
-	f.Add([]byte{kindBlob, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 'a', 'b'})
-	f.Add([]byte{kindBlobs, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f})
+	header := func(h record.Header) []byte {
+		var b [record.Size]byte
+		h.Put(&b, auth.PlainKey())
+		return b[:]
+	}
+	f.Add(append(header(record.Header{Kind: kindBlob, Call: 1, Number: 1, Length: 2, Sum: auth.PlainKey().Piece([]byte("ab"))}), "ab"...))
+	f.Add(header(record.Header{Kind: kindBlobs, Call: 1, Length: 0x7fffffff}))
 	f.Add(putBlobs([][]byte{nil, {1}, {2, 3}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, c := net.Pipe()
 		go func() { _, _ = c.Write(b); c.Close() }()
-		l := &link{conn: a}
+		l := &link{conn: record.New(a, nil, false, 4<<10)}
 		for {
 			fr, err := l.receive()
 			if err != nil {
@@ -811,7 +817,7 @@ func TestToldWhileOneComesIn(t *testing.T) {
 	ours, theirs := net.Pipe()
 	links := slices.Clone(m.links)
 	var wg sync.WaitGroup
-	wg.Go(func() { m.enter(ours, auth.Hello{Rank: 1}) })
+	wg.Go(func() { m.enter(record.New(ours, nil, false, 4<<10), auth.Hello{Rank: 1}) })
 	if err := m.spread(within(t, 10*time.Second), links, frame{kind: kindWaiting, body: putRanks([]int{1})}); err != nil {
 		t.Error(err)
 	}

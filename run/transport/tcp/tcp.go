@@ -5,7 +5,6 @@ package tcp
 import (
 	"context"
 	"io"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/match"
+	"github.com/weft-fabric/weft/run/transport/record"
 	"github.com/weft-fabric/weft/run/transport/tcp/internal/verbs"
 	"github.com/weft-fabric/weft/run/transport/wire"
 )
@@ -102,9 +102,9 @@ var _ transport.Endpoint = (*Endpoint)(nil)
 // above is the endpoint as its wire sees it.
 type above struct{ e *Endpoint }
 
-func (a above) Serve(conn net.Conn, rank int) { a.e.verbs.Serve(conn, rank) }
-func (a above) Renew(rank int)                { a.e.verbs.Renew(rank) }
-func (a above) Closed()                       { a.e.verbs.Stop() }
+func (a above) Serve(conn *record.Conn, rank int) { a.e.verbs.Serve(conn, rank) }
+func (a above) Renew(rank int)                    { a.e.verbs.Renew(rank) }
+func (a above) Closed()                           { a.e.verbs.Stop() }
 
 // Closing ends the calls.
 func (a above) Closing() {

@@ -3,10 +3,9 @@
 package wire
 
 import (
-	"net"
-
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // Call is what a frame says about the call that it belongs to. A wire carries it and does not read it.
@@ -20,7 +19,7 @@ type Above interface {
 	// Told takes a frame without a piece.
 	Told(s *Stream, call *Call, h *frame.Header)
 	// Serve takes a connection that a peer dialed with Dial.
-	Serve(conn net.Conn, rank int)
+	Serve(conn *record.Conn, rank int)
 	// Renew hears that a connection with a peer broke, and that others are made: those of Dial may be broken, too.
 	Renew(rank int)
 	// Closing hears that calls are to end, Closed that no connection comes any more.

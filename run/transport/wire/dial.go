@@ -19,6 +19,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport/internal/buffer"
 	"github.com/weft-fabric/weft/run/transport/internal/rails"
 	"github.com/weft-fabric/weft/run/transport/internal/socket"
+	"github.com/weft-fabric/weft/run/transport/record"
 	"github.com/weft-fabric/weft/run/transport/wait"
 )
 
@@ -110,10 +111,7 @@ func (e *Node) serve() {
 			l := getLane(h.Extra)
 			switch l.kind {
 			case laneOther:
-				if e.keyed {
-					conn = auth.Sealed(conn, &h.Secret, false)
-				}
-				e.above.Serve(conn, h.Rank)
+				e.above.Serve(e.records(conn, &h.Secret, false), h.Rank)
 				return
 			case laneKnock:
 				conn.Close()
@@ -302,7 +300,7 @@ func (e *Node) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.S
 }
 
 // Dial makes a connection with a rank that is no stream, over the first rail that works. The other end's Above serves it.
-func (e *Node) Dial(rank int) (conn net.Conn, err error) {
+func (e *Node) Dial(rank int) (*record.Conn, error) {
 	ctx, cancel := context.WithTimeout(e.ctx, dialTime)
 	defer cancel()
 	pairs := e.pairsWith(rank)
@@ -310,24 +308,28 @@ func (e *Node) Dial(rank int) (conn net.Conn, err error) {
 		p := pairs[ss[0].pair]
 		pairs = append([][2]int{p}, slices.Delete(slices.Clone(pairs), ss[0].pair, ss[0].pair+1)...)
 	}
-	var refused error
+	var refused, last error
 	for _, p := range pairs {
-		var secret auth.Secret
-		conn, secret, err = e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneOther})
+		conn, secret, err := e.dialOnce(ctx, rank, lane{mine: uint32(p[0]), yours: uint32(p[1]), kind: laneOther})
 		if err == nil {
-			if e.keyed {
-				conn = auth.Sealed(conn, &secret, true)
-			}
-			return conn, nil
+			return e.records(conn, &secret, true), nil
 		}
-		if isRefused(err) {
+		if last = err; isRefused(err) {
 			refused = err
 		}
 	}
 	if pr := e.peers[rank]; refused != nil && !pr.met.Load() { // it has no streams whose end would tell that it has ended
 		_ = pr.unmet(refused)
 	}
-	return nil, err
+	return nil, last
+}
+
+// records are those of a connection that is no stream.
+func (e *Node) records(conn net.Conn, secret *auth.Secret, dialer bool) *record.Conn {
+	if !e.keyed {
+		secret = nil
+	}
+	return record.New(conn, secret, dialer, 64<<10)
 }
 
 // add makes a connection a stream of a peer.

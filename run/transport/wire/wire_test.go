@@ -24,6 +24,7 @@ import (
 	"github.com/weft-fabric/weft/run/transport/internal/buffer"
 	"github.com/weft-fabric/weft/run/transport/internal/frame"
 	"github.com/weft-fabric/weft/run/transport/internal/rails"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +34,7 @@ type nobody struct{}
 
 func (nobody) Route(*Stream, *Call, bool) bool    { return true }
 func (nobody) Told(*Stream, *Call, *frame.Header) {}
-func (nobody) Serve(conn net.Conn, _ int)         { conn.Close() }
+func (nobody) Serve(conn *record.Conn, _ int)     { conn.Close() }
 func (nobody) Renew(int)                          {}
 func (nobody) Closing()                           {}
 func (nobody) Closed()                            {}

@@ -5,22 +5,33 @@ import (
 	"encoding/binary"
 	"net"
 	"testing"
+
+	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // FuzzQuestion: whatever a connection says, the witness answers whole, or not at all, and keeps no more than fits.
 func FuzzQuestion(f *testing.F) {
-	q := make([]byte, questionSize)
-	binary.LittleEndian.PutUint32(q[28:], ^uint32(0))
-	f.Add(q)
-	f.Add(append(binary.LittleEndian.AppendUint32(make([]byte, 28), 3), "abc"...))
-	f.Add(binary.LittleEndian.AppendUint32(make([]byte, 28), maxRecord+1))
+	ask := func(h record.Header, body string) {
+		var b [record.Size]byte
+		h.Kind, h.Sum = kindAsk, auth.PlainKey().Piece([]byte(body))
+		h.Put(&b, auth.PlainKey())
+		f.Add(append(b[:], body...))
+	}
+	ask(record.Header{Length: votesSize}, string(make([]byte, votesSize)))
+	ask(record.Header{Length: votesSize + 3, Flags: flagRecord}, string(make([]byte, votesSize))+"abc")
+	ask(record.Header{Length: 3}, "abc")
+	ask(record.Header{Length: votesSize + maxRecord + 1}, "")
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		s := &Server{votes: &votes{list: map[Key]vote{}}}
 		c := &spoken{in: bytes.NewReader(said)}
-		s.answer(c, [16]byte{1})
-		if b := c.out.Bytes(); len(b) > 0 && (len(b) < answerSize || len(b) != answerSize+int(binary.LittleEndian.Uint32(b[9:]))) {
-			t.Errorf("%d bytes of an answer: %x", len(b), b[:min(len(b), 32)])
+		s.answer(record.New(c, nil, false, bufferSize), [16]byte{1})
+		if b := c.out.Bytes(); len(b) > 0 {
+			var h record.Header
+			if _, err := record.New(&spoken{in: bytes.NewReader(b)}, nil, true, bufferSize).Receive(&h, room(kindFound, maxRecord)); err != nil {
+				t.Errorf("%d bytes of an answer: %x: %v", len(b), b[:min(len(b), 32)], err)
+			}
 		}
 		for k, v := range s.votes.list {
 			if len(v.record) > maxRecord {

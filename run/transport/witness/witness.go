@@ -8,14 +8,12 @@
 package witness
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -25,6 +23,7 @@ import (
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // Key names a decision: how a communicator of a world goes on.
@@ -42,6 +41,7 @@ type Witness interface {
 }
 
 const (
+	bufferSize   = 4 << 10
 	maxRecord    = 4 << 10
 	maxDecisions = 1 << 16
 )
@@ -178,7 +178,7 @@ func Serve(c ServerConfig) (*Server, error) {
 		Enter: func(conn net.Conn, h auth.Hello) {
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(auth.Timeout))
-			s.answer(auth.Sealed(conn, &h.Secret, false), h.World)
+			s.answer(record.New(conn, &h.Secret, false, bufferSize), h.World)
 		}}
 	s.wg.Go(func() { s.gate.Serve(ln) })
 	return s, nil
@@ -198,35 +198,46 @@ func (s *Server) Close() error {
 	return err
 }
 
-// A question is communicator, epoch, the two votes, and a record with its length before it, or ^0 if there is none. The answer is a
-// status, the vote that was found, and the record with its length; with status 1 it is an error's text.
-const questionSize, answerSize = 4 + 8 + 8 + 8 + 4, 1 + 8 + 4
+// The kinds of records: a question, whose call is the epoch and whose number the communicator; and the answers, whose number is the
+// vote that was found.
+const (
+	kindAsk    = 1 + iota // body: the vote that is expected, the new one, and what is voted for if flagRecord is set
+	kindFound             // body: what was voted for
+	kindFailed            // body: why
+)
 
-func (s *Server) answer(conn net.Conn, world [16]byte) {
-	var q [questionSize]byte
-	if _, err := io.ReadFull(conn, q[:]); err != nil {
+const flagRecord = 1
+
+const votesSize = 16 // before the record of a question
+
+// room is what a record of a kind may hold.
+func room(kind uint8, most uint32) func(*record.Header) (uint32, error) {
+	return func(h *record.Header) (uint32, error) {
+		if h.Kind != kind && h.Kind != kindFailed {
+			return 0, fmt.Errorf("a record of kind %d where one of kind %d belongs", h.Kind, kind)
+		}
+		return most, nil
+	}
+}
+
+func (s *Server) answer(conn *record.Conn, world [16]byte) {
+	var h record.Header
+	q, err := conn.Receive(&h, room(kindAsk, votesSize+maxRecord))
+	if err != nil || h.Kind != kindAsk || len(q) < votesSize {
 		return
 	}
 	le := binary.LittleEndian
-	var record []byte
-	if n := le.Uint32(q[28:]); n != ^uint32(0) {
-		if n > maxRecord {
-			return
-		}
-		record = make([]byte, n)
-		if _, err := io.ReadFull(conn, record); err != nil {
-			return
-		}
+	was, to, said := le.Uint64(q), le.Uint64(q[8:]), q[votesSize:]
+	if h.Flags&flagRecord == 0 {
+		said = nil
 	}
-	found, kept, err := s.votes.Swap(context.Background(), Key{world, le.Uint32(q[0:]), le.Uint64(q[4:])}, le.Uint64(q[12:]),
-		le.Uint64(q[20:]), record)
-	var a [answerSize]byte
+	kind := uint8(kindFound)
+	found, kept, err := s.votes.Swap(context.Background(), Key{world, uint32(h.Number), h.Call}, was, to, said)
 	if err != nil {
-		a[0], kept = 1, []byte(err.Error())
+		text := err.Error()
+		kind, kept = kindFailed, []byte(text[:min(len(text), maxRecord)])
 	}
-	le.PutUint64(a[1:], found)
-	le.PutUint32(a[9:], uint32(len(kept)))
-	_, _ = conn.Write(append(a[:], kept...))
+	_ = conn.Send(record.Header{Kind: kind, Number: found}, kept)
 }
 
 // Client asks a witness.
@@ -237,7 +248,7 @@ type Client struct {
 }
 
 // Swap is that of Witness, over a connection of its own: a decision takes a few of them.
-func (c *Client) Swap(ctx context.Context, k Key, was, to uint64, record []byte) (found uint64, kept []byte, err error) {
+func (c *Client) Swap(ctx context.Context, k Key, was, to uint64, say []byte) (found uint64, kept []byte, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("witness %s: %w", c.Addr, err)
@@ -250,35 +261,21 @@ func (c *Client) Swap(ctx context.Context, k Key, was, to uint64, record []byte)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	sealed := auth.Sealed(conn, &secret, true)
-	var q [questionSize]byte
+	records := record.New(conn, &secret, true, bufferSize)
 	le := binary.LittleEndian
-	le.PutUint32(q[0:], k.Comm)
-	le.PutUint64(q[4:], k.Epoch)
-	le.PutUint64(q[12:], was)
-	le.PutUint64(q[20:], to)
-	le.PutUint32(q[28:], ^uint32(0))
-	if record != nil {
-		le.PutUint32(q[28:], uint32(len(record)))
+	q := le.AppendUint64(le.AppendUint64(nil, was), to)
+	h := record.Header{Kind: kindAsk, Call: k.Epoch, Number: uint64(k.Comm)}
+	if say != nil {
+		h.Flags = flagRecord
 	}
-	if _, err := sealed.Write(append(q[:], record...)); err != nil {
+	if err := records.Send(h, append(q, say...)); err != nil {
 		return 0, nil, err
 	}
-	in := bufio.NewReader(sealed)
-	var a [answerSize]byte
-	if _, err := io.ReadFull(in, a[:]); err != nil {
+	if kept, err = records.Receive(&h, room(kindFound, maxRecord)); err != nil {
 		return 0, nil, err
 	}
-	n := le.Uint32(a[9:])
-	if n > maxRecord {
-		return 0, nil, fmt.Errorf("it answers with %d bytes, at most %d are allowed", n, maxRecord)
-	}
-	kept = make([]byte, n)
-	if _, err := io.ReadFull(in, kept); err != nil {
-		return 0, nil, err
-	}
-	if a[0] != 0 {
+	if h.Kind == kindFailed {
 		return 0, nil, errors.New(string(kept))
 	}
-	return le.Uint64(a[1:]), kept, nil
+	return h.Number, kept, nil
 }

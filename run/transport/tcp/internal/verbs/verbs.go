@@ -6,20 +6,19 @@
 // posted, so that an unreceived message never delays operations. A goroutine at the
 // target executes and answers them one after another, which is the promised order.
 //
-//	request  u8 verb, 7 zero, u64 key, u64 length or operand, u64 operand, then the data of a write
-//	answer   u8 status, 7 zero, u64 result, then the data of a read
+//	resume   call: the poster's session    number: answers it has received
+//	verb     call: length or operand       number: key    body: the new value of a compare and swap, or the first part of a write
+//	answer   call: result                  number: of the operation    flags: status    body: the first part of what was read
+//	more     body: the next part of at most 256 KiB
 //
-// A broken connection is replaced. It begins with the poster's session and the number of answers received; unanswered
-// operations are resent. The target knows how many operations of the session it has executed, so it answers those
+// A broken connection is replaced. It begins with resume; unanswered operations are resent. The target knows how many operations of the session it has executed, so it answers those
 // again without executing them twice.
 package verbs
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -29,12 +28,11 @@ import (
 
 	"github.com/weft-fabric/weft/run/retry"
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 const (
-	requestSize = 32
-	answerSize  = 16
-	resumeSize  = 16
+	portion = 256 << 10 // of data in a record
 
 	unanswered = 1024 // operations that may be: the target remembers its last answers
 
@@ -48,6 +46,9 @@ const (
 	verbSwap
 	verbAdd
 	verbNotify
+	kindResume
+	kindAnswer
+	kindMore
 )
 
 const (
@@ -71,7 +72,7 @@ type operation struct {
 
 // Net is what the verbs need of their endpoint.
 type Net interface {
-	Dial(rank int) (net.Conn, error) // a connection for verbs
+	Dial(rank int) (*record.Conn, error) // a connection for verbs
 	Alive(rank int) error
 	Resumes() bool // a connection that breaks is made again, as long as the rank is alive
 	Closed() bool
@@ -90,7 +91,7 @@ type Verbs struct {
 	done   []transport.Completion
 	to     map[int]*initiator
 	from   map[int]*session
-	served map[net.Conn]struct{}
+	served map[*record.Conn]struct{}
 	closed bool
 }
 
@@ -101,7 +102,7 @@ type session struct {
 	done uint64 // operations that were carried out
 	last [unanswered]answer
 
-	conn net.Conn // under the lock of Verbs
+	conn *record.Conn // under the lock of Verbs
 }
 
 // answer is one that was given.
@@ -121,7 +122,7 @@ type initiator struct {
 	sent []*operation // not answered yet, in order
 	seen uint64       // answers that came
 	err  error
-	conn net.Conn // nil while there is none
+	conn *record.Conn // nil while there is none
 
 	landing bool // the reader puts what comes into the caller's memory: nothing is completed or sent again before it has ended
 }
@@ -137,7 +138,7 @@ func (x *initiator) land() {
 // where the memory is got from Alloc.
 func New(rank, size int, n Net, named func(k transport.Key, n int) ([]byte, error)) *Verbs {
 	return &Verbs{net: n, rank: rank, size: size, named: named, regions: regions{byID: map[uint64]*region{}}, to: map[int]*initiator{},
-		from: map[int]*session{}, served: map[net.Conn]struct{}{}}
+		from: map[int]*session{}, served: map[*record.Conn]struct{}{}}
 }
 
 // finish tells Poll that an operation is complete.
@@ -363,14 +364,12 @@ func (x *initiator) run() {
 }
 
 // connect makes a connection and says where to go on.
-func (x *initiator) connect() (net.Conn, error) {
+func (x *initiator) connect() (*record.Conn, error) {
 	for pauses := retry.Pause(redialFirst, redialMost); ; time.Sleep(pauses.Next()) {
 		conn, err := x.v.net.Dial(x.rank)
 		if err == nil {
-			var h [resumeSize]byte
-			binary.LittleEndian.PutUint64(h[:], x.id)
-			binary.LittleEndian.PutUint64(h[8:], x.seen) // nobody reads answers meanwhile
-			if _, err = conn.Write(h[:]); err == nil {
+			// Nobody reads answers meanwhile.
+			if err = conn.Send(record.Header{Kind: kindResume, Call: x.id, Number: x.seen}, nil); err == nil {
 				return conn, nil
 			}
 			conn.Close()
@@ -386,7 +385,7 @@ func (x *initiator) connect() (net.Conn, error) {
 
 // broke takes back what was not answered over a connection, to be sent again. It is false if the
 // operations have failed.
-func (x *initiator) broke(conn net.Conn, err error) bool {
+func (x *initiator) broke(conn *record.Conn, err error) bool {
 	conn.Close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -429,10 +428,8 @@ func (v *Verbs) Renew(rank int) {
 }
 
 // write sends what is posted until the connection breaks.
-func (x *initiator) write(conn net.Conn) error {
+func (x *initiator) write(conn *record.Conn) error {
 	const batch = 64
-	var heads [batch][requestSize]byte
-	out := bufio.NewWriterSize(conn, 64<<10)
 	for {
 		x.mu.Lock()
 		for (len(x.wait) == 0 || len(x.sent) >= unanswered) && x.err == nil && x.conn == conn {
@@ -447,42 +444,99 @@ func (x *initiator) write(conn net.Conn) error {
 		x.wait = x.wait[n:]
 		x.sent = append(x.sent, ops...)
 		x.mu.Unlock()
-		for i, o := range ops {
-			h := heads[i][:]
-			h[0] = o.verb
-			binary.LittleEndian.PutUint64(h[8:], uint64(o.key))
-			binary.LittleEndian.PutUint64(h[16:], o.a)
-			binary.LittleEndian.PutUint64(h[24:], o.b)
-			_, _ = out.Write(h)
-			if o.verb == verbWrite && len(o.mem) > 0 {
-				_, _ = out.Write(o.mem)
+		for _, o := range ops {
+			if err := o.put(conn); err != nil {
+				return err
 			}
 		}
-		if err := out.Flush(); err != nil {
+		if err := conn.Flush(); err != nil {
 			return err
 		}
 	}
+}
+
+// put writes an operation to a connection.
+func (o *operation) put(conn *record.Conn) error {
+	h := record.Header{Kind: o.verb, Call: o.a, Number: uint64(o.key)}
+	switch o.verb {
+	case verbWrite:
+		return putParts(conn, h, o.mem)
+	case verbSwap:
+		return conn.Put(h, binary.LittleEndian.AppendUint64(nil, o.b))
+	}
+	return conn.Put(h, nil)
+}
+
+// putParts writes a record whose data may take several.
+func putParts(conn *record.Conn, h record.Header, data []byte) error {
+	for {
+		n := min(len(data), portion)
+		if err := conn.Put(h, data[:n]); err != nil || n == len(data) {
+			return err
+		}
+		h, data = record.Header{Kind: kindMore}, data[n:]
+	}
+}
+
+// getParts reads the data of a record and those that follow it: as much as mem holds.
+func getParts(conn *record.Conn, h record.Header, mem []byte) error {
+	for {
+		n := int(h.Length)
+		if n > len(mem) || n != min(len(mem), portion) {
+			return fmt.Errorf("%d bytes where %d belong", n, min(len(mem), portion))
+		}
+		if err := conn.Body(&h, mem[:n]); err != nil || n == len(mem) {
+			return err
+		}
+		mem = mem[n:]
+		if err := nextPart(conn, &h); err != nil {
+			return err
+		}
+	}
+}
+
+// passParts reads over n bytes of data.
+func passParts(conn *record.Conn, h record.Header, n uint64) error {
+	for {
+		if err := conn.Pass(&h); err != nil || uint64(h.Length) >= n {
+			return err
+		}
+		n -= uint64(h.Length)
+		if err := nextPart(conn, &h); err != nil {
+			return err
+		}
+	}
+}
+
+func nextPart(conn *record.Conn, h *record.Header) error {
+	if err := conn.Next(h); err != nil {
+		return err
+	}
+	if h.Kind != kindMore || h.Length == 0 {
+		return fmt.Errorf("a record of kind %d where data go on", h.Kind)
+	}
+	return nil
 }
 
 // errNotAsked is an answer that fits no operation.
 var errNotAsked = errors.New("it answered what was not asked")
 
 // read takes the answers.
-func (x *initiator) read(conn net.Conn) {
-	in := bufio.NewReaderSize(conn, 64<<10)
+func (x *initiator) read(conn *record.Conn) {
 	for {
-		if err := x.readOne(in, conn); err != nil {
+		if err := x.readOne(conn); err != nil {
 			x.broke(conn, err)
 			return
 		}
 	}
 }
 
-func (x *initiator) readOne(in io.Reader, conn net.Conn) error {
-	var h [answerSize]byte
-	if _, err := io.ReadFull(in, h[:]); err != nil {
+func (x *initiator) readOne(conn *record.Conn) error {
+	var h record.Header
+	if err := conn.Next(&h); err != nil {
 		return err
 	}
+	status := h.Flags
 	x.mu.Lock()
 	if x.conn != conn {
 		x.mu.Unlock()
@@ -492,15 +546,15 @@ func (x *initiator) readOne(in io.Reader, conn net.Conn) error {
 		x.mu.Unlock()
 		return net.ErrClosed
 	}
-	if len(x.sent) == 0 {
+	if len(x.sent) == 0 || h.Kind != kindAnswer || h.Number != x.seen {
 		x.mu.Unlock()
 		return errNotAsked
 	}
 	o := x.sent[0]
-	if o.verb == verbRead && h[0] == statusDone {
+	if o.verb == verbRead && status == statusDone {
 		x.landing = true
 		x.mu.Unlock()
-		_, err := io.ReadFull(in, o.mem)
+		err := getParts(conn, h, o.mem)
 		x.mu.Lock()
 		x.landing = false
 		x.cond.Broadcast()
@@ -512,15 +566,15 @@ func (x *initiator) readOne(in io.Reader, conn net.Conn) error {
 			return err
 		}
 	}
-	if o.was != nil && h[0] == statusDone {
-		*o.was = binary.LittleEndian.Uint64(h[8:])
+	if o.was != nil && status == statusDone {
+		*o.was = h.Call
 	}
 	x.sent = x.sent[1:]
 	if x.seen++; len(x.sent) == unanswered-1 {
 		x.cond.Broadcast()
 	}
 	x.mu.Unlock()
-	x.v.finish(x.rank, o, o.problem(x.rank, h[0]))
+	x.v.finish(x.rank, o, o.problem(x.rank, status))
 	return nil
 }
 
@@ -557,7 +611,7 @@ func (x *initiator) fail(err error) {
 }
 
 // Serve carries out what a peer posts.
-func (v *Verbs) Serve(conn net.Conn, rank int) {
+func (v *Verbs) Serve(conn *record.Conn, rank int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -586,25 +640,23 @@ func (v *Verbs) Serve(conn net.Conn, rank int) {
 }
 
 // agent is the target's side of a connection.
-func (v *Verbs) agent(conn net.Conn, rank int, s *session) {
-	in, out := bufio.NewReaderSize(conn, 64<<10), bufio.NewWriterSize(conn, 64<<10)
-	le := binary.LittleEndian
-	var begin [resumeSize]byte
-	if _, err := io.ReadFull(in, begin[:]); err != nil {
+func (v *Verbs) agent(conn *record.Conn, rank int, s *session) {
+	var h record.Header
+	if err := conn.Next(&h); err != nil || h.Kind != kindResume {
 		return
 	}
-	if id := le.Uint64(begin[:]); id != s.id {
-		s.id, s.done = id, 0
+	if h.Call != s.id {
+		s.id, s.done = h.Call, 0
 	}
-	at := le.Uint64(begin[8:]) // operations before the next one
+	at := h.Number // operations before the next one
 	if at > s.done || s.done-at > unanswered {
 		return
 	}
 	for {
-		if in.Buffered() < requestSize && out.Flush() != nil {
+		if !conn.Waits() && conn.Flush() != nil {
 			return
 		}
-		if err := v.serveOne(in, out, rank, s, at); err != nil {
+		if err := v.serveOne(conn, rank, s, at); err != nil {
 			return
 		}
 		at++
@@ -612,69 +664,59 @@ func (v *Verbs) agent(conn net.Conn, rank int, s *session) {
 }
 
 // serveOne carries out the next operation, or answers it again if it was carried out before.
-func (v *Verbs) serveOne(in *bufio.Reader, out *bufio.Writer, rank int, s *session, at uint64) error {
-	var h [requestSize]byte
-	if _, err := io.ReadFull(in, h[:]); err != nil {
+func (v *Verbs) serveOne(conn *record.Conn, rank int, s *session, at uint64) error {
+	var h record.Header
+	if err := conn.Next(&h); err != nil {
 		return err
 	}
-	le := binary.LittleEndian
-	verb, key, a, b := h[0], transport.Key(le.Uint64(h[8:])), le.Uint64(h[16:]), le.Uint64(h[24:])
+	verb := h.Kind
 	if verb < verbWrite || verb > verbNotify {
 		return fmt.Errorf("verb %d", verb)
 	}
 	again := at < s.done
-	r, mem, status := v.target(verb, key, a)
+	r, mem, status := v.target(verb, transport.Key(h.Number), h.Call)
 	if r != nil {
 		defer r.release()
 	}
-	if verb == verbWrite {
-		if err := take(in, mem, a, status == statusDone && !again); err != nil {
-			return err
-		}
+	b, err := operand(conn, h, mem, status == statusDone && !again)
+	if err != nil {
+		return err
 	}
 	said := &s.last[at%unanswered]
 	if !again {
 		*said = answer{status: status}
 		if status == statusDone {
-			said.result = v.act(rank, verb, mem, a, b)
+			said.result = v.act(rank, verb, mem, h.Call, b)
 		}
 		s.done++
 	}
 	if verb == verbRead && status != statusDone {
 		said.status = status // the memory may have gone since
 	}
-	var ans [answerSize]byte
-	ans[0] = said.status
-	le.PutUint64(ans[8:], said.result)
-	if _, err := out.Write(ans[:]); err != nil {
-		return err
+	if verb != verbRead || said.status != statusDone {
+		mem = nil
 	}
-	if verb == verbRead && said.status == statusDone {
-		_, err := out.Write(mem)
-		return err
-	}
-	return nil
+	return putParts(conn, record.Header{Kind: kindAnswer, Flags: said.status, Call: said.result, Number: at}, mem)
 }
 
-// take reads the n bytes of a write into memory, or past it if there is none.
-func take(in *bufio.Reader, mem []byte, n uint64, ok bool) error {
-	if !ok {
-		if n > 1<<62 {
-			return fmt.Errorf("write of %d bytes", n)
-		}
-		_, err := io.CopyN(io.Discard, in, int64(n))
-		return err
+// operand takes what comes with an operation: the data of a write into memory, or past it if it is not to change; and else a number.
+func operand(conn *record.Conn, h record.Header, mem []byte, ok bool) (n uint64, err error) {
+	switch {
+	case h.Kind == verbWrite && !ok:
+		return 0, passParts(conn, h, h.Call)
+	case h.Kind == verbWrite && len(mem) != 8:
+		return 0, getParts(conn, h, mem)
+	case h.Kind != verbWrite && h.Length == 0:
+		return 0, nil
 	}
-	if n == 8 {
-		var w [8]byte
-		if _, err := io.ReadFull(in, w[:]); err != nil {
-			return err
-		}
+	var w [8]byte
+	if err := getParts(conn, h, w[:]); err != nil {
+		return 0, err
+	}
+	if h.Kind == verbWrite {
 		putMemory(mem, w[:])
-		return nil
 	}
-	_, err := io.ReadFull(in, mem)
-	return err
+	return binary.LittleEndian.Uint64(w[:]), nil
 }
 
 // Stop ends all operations.

@@ -2,28 +2,31 @@ package verbs
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/transport/auth"
+	"github.com/weft-fabric/weft/run/transport/record"
 )
 
 // late is a connection whose answer to a read comes at the moment when the operation fails.
 type late struct {
 	net.Conn
-	asked  chan struct{} // closed when the request was written
-	once   sync.Once
-	answer *bytes.Reader
-	body   func() // called before the body is given out
+	asked   chan struct{} // closed when the request was written
+	resumed atomic.Bool
+	once    sync.Once
+	answer  *bytes.Reader
+	body    func() // called before the body is given out
 }
 
 func (c *late) Write(b []byte) (int, error) {
-	if len(b) >= requestSize {
+	if c.resumed.Swap(true) { // what comes after resume
 		c.once.Do(func() { close(c.asked) })
 	}
 	return len(b), nil
@@ -31,10 +34,10 @@ func (c *late) Write(b []byte) (int, error) {
 
 func (c *late) Read(b []byte) (int, error) {
 	<-c.asked
-	if c.answer.Len() <= int(c.answer.Size())-answerSize {
+	if c.answer.Len() <= int(c.answer.Size())-record.Size {
 		c.body()
 	}
-	return c.answer.Read(b[:min(len(b), answerSize)])
+	return c.answer.Read(b[:min(len(b), record.Size)])
 }
 
 func (c *late) Close() error { return nil }
@@ -45,17 +48,19 @@ type one struct {
 	wg   sync.WaitGroup
 }
 
-func (o *one) Dial(int) (net.Conn, error) { return o.conn, nil }
-func (o *one) Alive(int) error            { return nil }
-func (o *one) Resumes() bool              { return false }
-func (o *one) Closed() bool               { return false }
-func (o *one) Go(f func())                { o.wg.Go(f) }
+func (o *one) Dial(int) (*record.Conn, error) { return record.New(o.conn, nil, true, record.Size), nil }
+func (o *one) Alive(int) error                { return nil }
+func (o *one) Resumes() bool                  { return false }
+func (o *one) Closed() bool                   { return false }
+func (o *one) Go(f func())                    { o.wg.Go(f) }
 
 // A read that fails while its bytes come in is told as failed once no more of them lands.
 func TestReadFailsWhileItLands(t *testing.T) {
-	answer := make([]byte, answerSize+2*answerSize)
-	answer[0] = statusDone
-	binary.LittleEndian.PutUint64(answer[answerSize:], 1)
+	data := []byte{2 * record.Size: 1}[1:]
+	var head [record.Size]byte
+	h := record.Header{Kind: kindAnswer, Flags: statusDone, Length: uint32(len(data)), Sum: auth.PlainKey().Piece(data)}
+	h.Put(&head, auth.PlainKey())
+	answer := append(head[:], data...)
 	c := &late{asked: make(chan struct{}), answer: bytes.NewReader(answer)}
 	n := &one{conn: c}
 	v := New(0, 2, n, nil)
@@ -73,7 +78,7 @@ func TestReadFailsWhileItLands(t *testing.T) {
 			t.Errorf("%v was told while bytes land", got)
 		}
 	}
-	dst := make([]byte, 2*answerSize)
+	dst := make([]byte, len(data))
 	if _, err := v.Read(1, dst, 8); err != nil {
 		t.Fatal(err)
 	}
