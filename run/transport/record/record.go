@@ -72,14 +72,13 @@ type Conn struct {
 
 	wmu  sync.Mutex
 	out  *auth.Key
-	bw   *bufio.Writer
-	head [Size]byte
+	wait []byte // was put and is not written
+	vec  [2][]byte
 }
 
 // New lets a connection carry records from now on. Without a secret checksums are CRC-32C. Each direction is buffered.
 func New(conn net.Conn, s *auth.Secret, dialer bool, buffer int) *Conn {
-	c := &Conn{Conn: conn, in: auth.PlainKey(), out: auth.PlainKey(), br: bufio.NewReaderSize(conn, buffer),
-		bw: bufio.NewWriterSize(conn, buffer)}
+	c := &Conn{Conn: conn, in: auth.PlainKey(), out: auth.PlainKey(), br: bufio.NewReaderSize(conn, buffer), wait: make([]byte, 0, buffer)}
 	if s != nil {
 		c.out, c.in = s.Keys(dialer)
 	}
@@ -90,10 +89,10 @@ func New(conn net.Conn, s *auth.Secret, dialer bool, buffer int) *Conn {
 func (c *Conn) Send(h Header, body []byte) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if err := c.put(&h, body); err != nil {
+	if err := c.put(&h, body); err != nil || len(c.wait) == 0 {
 		return err
 	}
-	return c.bw.Flush()
+	return c.flush(nil)
 }
 
 // Put writes a record that goes with the next Flush, or before.
@@ -108,11 +107,29 @@ func (c *Conn) put(h *Header, body []byte) error {
 	if len(body) > 0 {
 		h.Sum = c.out.Piece(body)
 	}
-	h.Put(&c.head, c.out)
-	if _, err := c.bw.Write(c.head[:]); err != nil {
-		return err
+	if len(c.wait)+Size > cap(c.wait) {
+		if err := c.flush(nil); err != nil {
+			return err
+		}
 	}
-	_, err := c.bw.Write(body)
+	n := len(c.wait)
+	c.wait = c.wait[:n+Size]
+	h.Put((*[Size]byte)(c.wait[n:]), c.out)
+	if len(c.wait)+len(body) > cap(c.wait) {
+		return c.flush(body)
+	}
+	c.wait = append(c.wait, body...)
+	return nil
+}
+
+// flush writes what waits, and a body after it, which is not copied.
+func (c *Conn) flush(body []byte) error {
+	v := net.Buffers(append(c.vec[:0], c.wait))
+	if len(body) > 0 {
+		v = append(v, body)
+	}
+	c.wait = c.wait[:0]
+	_, err := v.WriteTo(c.Conn)
 	return err
 }
 
@@ -120,7 +137,10 @@ func (c *Conn) put(h *Header, body []byte) error {
 func (c *Conn) Flush() error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	return c.bw.Flush()
+	if len(c.wait) == 0 {
+		return nil
+	}
+	return c.flush(nil)
 }
 
 // Waits reports whether the next header is here already.
