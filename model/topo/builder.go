@@ -170,21 +170,23 @@ func (g *Graph) checkEnds() error {
 	var all problems
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		if n.Host < None || int(n.Host) >= len(g.Hosts) {
+		if !within(int(n.Host), None, len(g.Hosts)) {
 			all.add("node %q names host number %d of %d", n.Name, n.Host, len(g.Hosts))
 		}
-		if n.Fabric < None || int(n.Fabric) >= len(g.Fabrics) {
+		if !within(int(n.Fabric), None, len(g.Fabrics)) {
 			all.add("node %q names fabric number %d of %d", n.Name, n.Fabric, len(g.Fabrics))
 		}
 	}
 	for i := range g.Links {
 		l := &g.Links[i]
-		if l.A < 0 || l.B < 0 || int(l.A) >= len(g.Nodes) || int(l.B) >= len(g.Nodes) || int(l.Class) >= len(g.Classes) {
+		if !within(int(l.A), 0, len(g.Nodes)) || !within(int(l.B), 0, len(g.Nodes)) || int(l.Class) >= len(g.Classes) {
 			all.add("link %d leads to nowhere: ends %d and %d, class %d", i, l.A, l.B, l.Class)
 		}
 	}
 	return all.err()
 }
+
+func within(i, least, n int) bool { return least <= i && i < n }
 
 // problems collects findings, a readable number of them.
 type problems struct {
@@ -264,6 +266,14 @@ func (g *Graph) Validate() error {
 	return all.err()
 }
 
+// port is the number of a link's port at one of its ends.
+func (l *Link) port(end NodeID) uint16 {
+	if l.B == end {
+		return l.BPort
+	}
+	return l.APort
+}
+
 func (g *Graph) checkPorts(all *problems) {
 	used := map[uint16]LinkID{}
 	for i := range g.Nodes {
@@ -276,10 +286,7 @@ func (g *Graph) checkPorts(all *problems) {
 		for _, e := range edges {
 			l := &g.Links[e.Link]
 			total += int(l.Count)
-			port := l.APort
-			if l.B == NodeID(i) {
-				port = l.BPort
-			}
+			port := l.port(NodeID(i))
 			if port == 0 {
 				continue
 			}

@@ -37,22 +37,7 @@ func (g *Graph) Placed(rack func(device string) int32, metres func(LinkID) float
 	if same.Wires == nil {
 		same.Wires = map[LinkID]Attrs{}
 	}
-	for h := range same.Hosts {
-		host := &same.Hosts[h]
-		if r := rack(host.Name); r != None {
-			host.Rack = r
-			for i := range host.Count {
-				same.Nodes[host.First+NodeID(i)].Rack = r
-			}
-		}
-	}
-	for i := range same.Nodes {
-		if n := &same.Nodes[i]; n.Host == None && n.Kind == Switch {
-			if r := rack(n.Name); r != None {
-				n.Rack = r
-			}
-		}
-	}
+	same.rerack(rack)
 	for i := range same.Links {
 		l := LinkID(i)
 		if !g.Class(l).Kind.Network() {
@@ -69,6 +54,26 @@ func (g *Graph) Placed(rack func(device string) int32, metres func(LinkID) float
 	}
 	same.measure()
 	return &same
+}
+
+// rerack moves hosts, with all their parts, and switches outside of hosts into the racks that it is given.
+func (g *Graph) rerack(rack func(device string) int32) {
+	for h := range g.Hosts {
+		host := &g.Hosts[h]
+		if r := rack(host.Name); r != None {
+			host.Rack = r
+			for i := range host.Count {
+				g.Nodes[host.First+NodeID(i)].Rack = r
+			}
+		}
+	}
+	for i := range g.Nodes {
+		if n := &g.Nodes[i]; n.Host == None && n.Kind == Switch {
+			if r := rack(n.Name); r != None {
+				n.Rack = r
+			}
+		}
+	}
 }
 
 // measure reads the lengths of cables out of the attributes of links.

@@ -126,24 +126,35 @@ func (g *Graph) trunked(a, b NodeID) (via LinkKind, links int) {
 	if na == 0 || nb == 0 {
 		return 0, 0
 	}
+	seen := g.switchesFrom(near)
+	if !slices.ContainsFunc(far, func(n NodeID) bool { return seen[n] }) {
+		return 0, 0
+	}
+	return via, min(na, nb)
+}
+
+// switchesFrom gives all NVSwitches that can be reached from some of them by way of others, not through GPUs.
+func (g *Graph) switchesFrom(todo []NodeID) map[NodeID]bool {
 	seen := map[NodeID]bool{}
-	for len(near) > 0 {
-		n := near[len(near)-1]
-		near = near[:len(near)-1]
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
 		if seen[n] {
 			continue
 		}
 		seen[n] = true
 		for _, e := range g.Edges(n) {
 			if g.Nodes[e.Peer].Kind == NVSwitch && g.Class(e.Link).Kind.Accelerator() {
-				near = append(near, e.Peer)
+				todo = append(todo, e.Peer)
 			}
 		}
 	}
-	if !slices.ContainsFunc(far, func(n NodeID) bool { return seen[n] }) {
-		return 0, 0
-	}
-	return via, min(na, nb)
+	return seen
+}
+
+// oneBridge reports whether two ascents to the same CPU end at one host bridge.
+func (g *Graph) oneBridge(a, b ascent) bool {
+	return a.root != None && a.root == b.root || !g.hasRoots(a.cpu) && a.wired && b.wired
 }
 
 // Span says how far apart two parts of a host are over PCIe, whatever
@@ -167,7 +178,7 @@ func (g *Graph) Span(a, b NodeID) Span {
 	switch {
 	case ra.cpu == None || ra.cpu != rb.cpu:
 		return SYS
-	case ra.root != None && ra.root == rb.root, !g.hasRoots(ra.cpu) && ra.wired && rb.wired:
+	case g.oneBridge(ra, rb):
 		return PHB
 	default:
 		return NODE

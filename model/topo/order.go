@@ -13,14 +13,9 @@ func Natural(a, b string) int {
 			return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), strings.Compare(a, b))
 		}
 		if digit(a[i]) && digit(b[j]) {
-			si, sj := i, j
-			for i < len(a) && digit(a[i]) {
-				i++
-			}
-			for j < len(b) && digit(b[j]) {
-				j++
-			}
-			x, y := strings.TrimLeft(a[si:i], "0"), strings.TrimLeft(b[sj:j], "0")
+			x, y := digits(a[i:]), digits(b[j:])
+			i, j = i+len(x), j+len(y)
+			x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
 			if c := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); c != 0 {
 				return c
 			}
@@ -34,6 +29,15 @@ func Natural(a, b string) int {
 }
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// digits is the number that a text starts with.
+func digits(s string) string {
+	n := 0
+	for n < len(s) && digit(s[n]) {
+		n++
+	}
+	return s[:n]
+}
 
 // order gives the permutation that sorts n things, nil if they are in order already.
 func order(n int, compare func(i, j int) int) []int32 {
@@ -296,12 +300,21 @@ type hostWalk struct {
 	queue []NodeID
 }
 
-func (w *hostWalk) from(g *Graph, start NodeID) {
-	host := &g.Hosts[g.Nodes[start].Host]
+// coherent reports whether a link of a kind that mostly joins accelerators is here a CPU's way to its GPU.
+func (g *Graph) coherent(k LinkKind, a, b NodeID) bool {
+	return k == C2C || k == NVLink && g.hostOnly(a, b)
+}
+
+func (w *hostWalk) reset(parts int32) {
 	w.dist, w.via, w.queue = w.dist[:0], w.via[:0], w.queue[:0]
-	for range host.Count {
+	for range parts {
 		w.dist, w.via = append(w.dist, -1), append(w.via, Edge{None, None})
 	}
+}
+
+func (w *hostWalk) from(g *Graph, start NodeID) {
+	host := &g.Hosts[g.Nodes[start].Host]
+	w.reset(host.Count)
 	w.dist[start-host.First] = 0
 	w.queue = append(w.queue, start)
 	for q := 0; q < len(w.queue); q++ {
@@ -310,8 +323,7 @@ func (w *hostWalk) from(g *Graph, start NodeID) {
 			continue
 		}
 		for _, e := range g.Edges(n) {
-			if k := g.Class(e.Link).Kind; k != PCIe && k != SMP && !(k == C2C || k == NVLink && g.hostOnly(n, e.Peer)) ||
-				g.Nodes[e.Peer].Host != g.Nodes[start].Host {
+			if k := g.Class(e.Link).Kind; k != PCIe && k != SMP && !g.coherent(k, n, e.Peer) || g.Nodes[e.Peer].Host != g.Nodes[start].Host {
 				continue
 			}
 			if i := e.Peer - host.First; w.dist[i] < 0 {

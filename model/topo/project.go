@@ -119,14 +119,19 @@ func (g *Graph) onNetwork(l LinkID) bool {
 	return g.Class(l).Kind.Network() && net(g.Links[l].A) && net(g.Links[l].B)
 }
 
-// seen marks the switches and the NICs that discovery of the network meets, and says which kind of network it is.
-func (g *Graph) seen() ([]bool, LinkKind) {
-	kind := Ethernet
+// discovered is the kind of network whose discovery is asked: of a cluster with both, the InfiniBand one.
+func (g *Graph) discovered() LinkKind {
 	for i := range g.Links {
 		if g.onNetwork(LinkID(i)) && g.Class(LinkID(i)).Kind == InfiniBand {
-			kind = InfiniBand
+			return InfiniBand
 		}
 	}
+	return Ethernet
+}
+
+// seen marks the switches and the NICs that discovery of the network meets, and says which kind of network it is.
+func (g *Graph) seen() ([]bool, LinkKind) {
+	kind := g.discovered()
 	seen := make([]bool, len(g.Nodes))
 	linked := make([]bool, len(g.Nodes))
 	for i := range g.Links {
@@ -145,10 +150,9 @@ func (g *Graph) seen() ([]bool, LinkKind) {
 	return seen, kind
 }
 
-// HostOnly keeps of a graph one host and the NVSwitches that its GPUs are linked to.
-func HostOnly(g *Graph, h HostID) *Graph {
-	host := g.Hosts[h]
-	b := NewBuilder(host.Name)
+// copyParts adds a host of another graph with its parts, and the NVSwitches at them, which belong to no host. It says
+// which node each has become.
+func (b *Builder) copyParts(g *Graph, host Host) map[NodeID]NodeID {
 	id := b.Host(host)
 	moved := make(map[NodeID]NodeID)
 	take := func(n NodeID, host HostID) {
@@ -167,6 +171,14 @@ func HostOnly(g *Graph, h HostID) *Graph {
 			}
 		}
 	}
+	return moved
+}
+
+// HostOnly keeps of a graph one host and the NVSwitches that its GPUs are linked to.
+func HostOnly(g *Graph, h HostID) *Graph {
+	host := g.Hosts[h]
+	b := NewBuilder(host.Name)
+	moved := b.copyParts(g, host)
 	for i := range host.Count {
 		n := host.First + NodeID(i)
 		for _, e := range g.Edges(n) {

@@ -578,11 +578,14 @@ func (r *router) meet(low, high NodeID) bool {
 			i++
 		}
 	}
-	if g.Nodes[high].Tier > g.Nodes[low].Tier+2 { // four tiers and more: one step up, then the same question
-		for _, e := range a {
-			if g.Nodes[e.Peer].Tier > g.Nodes[low].Tier && r.meet(e.Peer, high) {
-				return true
-			}
+	return g.Nodes[high].Tier > g.Nodes[low].Tier+2 && r.meetAbove(low, high)
+}
+
+// meetAbove is meet for four tiers and more: it goes one step up and asks the same question.
+func (r *router) meetAbove(low, high NodeID) bool {
+	for _, e := range r.g.Edges(low) {
+		if r.g.Nodes[e.Peer].Tier > r.g.Nodes[low].Tier && r.meet(e.Peer, high) {
+			return true
 		}
 	}
 	return false

@@ -114,23 +114,7 @@ func (x Cluster) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 		if len(x.Fabrics) > 1 {
 			prefix = name + "-"
 		}
-		var parties []party
-		for g, group := range x.Hosts {
-			p := party{count: len(group.Names), guest: group.Guest}
-			for _, u := range uses[g] {
-				if u.fabric == i {
-					p.nics++
-					p.model = group.Box.Nodes[u.node].Model
-					rail := group.Box.Nodes[u.node].Rail
-					if rail == topo.None {
-						rail = int16(u.nic)
-					}
-					p.rails = append(p.rails, rail)
-				}
-			}
-			parties = append(parties, p)
-		}
-		l, err := f.lay(c, prefix, parties)
+		l, err := f.lay(c, prefix, x.parties(i, uses))
 		if err != nil {
 			return nil, Growth{}, fmt.Errorf("fabric %q: %w", name, err)
 		}
@@ -147,6 +131,28 @@ func (x Cluster) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 	}
 	g, err := b.Graph()
 	return g, growth, err
+}
+
+// parties gives for each group of hosts what a fabric has to know of it. A NIC
+// that the box puts on no rail is on the rail of its number within the fabric.
+func (x Cluster) parties(fabric int, uses [][]use) []party {
+	var list []party
+	for g, group := range x.Hosts {
+		p := party{count: len(group.Names), guest: group.Guest}
+		for _, u := range uses[g] {
+			if u.fabric != fabric {
+				continue
+			}
+			nic := &group.Box.Nodes[u.node]
+			rail := nic.Rail
+			if rail == topo.None {
+				rail = int16(u.nic)
+			}
+			p.nics, p.model, p.rails = p.nics+1, nic.Model, append(p.rails, rail)
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // use says that a NIC, by its index in the box, is port number nic of a fabric.
@@ -202,28 +208,30 @@ func pickNICs(box *topo.Graph, names []string, service, guest bool) ([]int32, er
 			match = append(match, int32(i))
 		}
 	}
-	if len(names) == 0 {
-		if guest {
-			return all, nil
-		}
+	switch {
+	case guest:
+		return all, nil
+	case len(names) == 0:
 		return match, nil
 	}
-	if guest {
-		return all, nil
+	match, missing := namedNICs(box, names)
+	if missing != "" && len(match) > 0 {
+		return nil, fmt.Errorf("host kind %q has no NIC %q; it has: %s", box.Hosts[0].Model, missing, strings.Join(known, " "))
 	}
-	missing := ""
+	return match, nil
+}
+
+// namedNICs finds NICs of a box by their names, and says which name, if any, the box does not have.
+func namedNICs(box *topo.Graph, names []string) (found []int32, missing string) {
 	for _, name := range names {
 		i := slices.IndexFunc(box.Nodes, func(n topo.Node) bool { return n.Kind == topo.NIC && n.Name == name })
 		if i < 0 {
 			missing = name
 			continue
 		}
-		match = append(match, int32(i))
+		found = append(found, int32(i))
 	}
-	if missing != "" && len(match) > 0 {
-		return nil, fmt.Errorf("host kind %q has no NIC %q; it has: %s", box.Hosts[0].Model, missing, strings.Join(known, " "))
-	}
-	return match, nil
+	return found, missing
 }
 
 // emit adds hosts, then switches, with all ids known beforehand, so that
@@ -360,14 +368,7 @@ func same(a, b unit.Rate) bool { return math.Abs(float64(a-b)) <= 1e-6*float64(m
 // NIC of one port that stands in several planes divides its rate among them.
 func portClass(c *catalog.Catalog, gen, nic string, sw catalog.Switch, planes int) (topo.Class, error) {
 	if gen != "" {
-		link, err := c.Link(gen)
-		if err == nil && link.Kind != sw.Kind {
-			err = fmt.Errorf("link %q is %s, but switch %q is %s", gen, link.Kind, sw.Name, sw.Kind)
-		}
-		if err == nil {
-			err = nicCan(c, nic, link, planes)
-		}
-		return link.Class(0), err
+		return statedClass(c, gen, nic, sw, planes)
 	}
 	native, err := c.Link(sw.Link)
 	if err != nil {
@@ -388,6 +389,18 @@ func portClass(c *catalog.Catalog, gen, nic string, sw catalog.Switch, planes in
 		rate = min(rate, want)
 	}
 	return classOf(c, sw.Kind, rate, native)
+}
+
+// statedClass is the link that the description names, where both the switch and the NIC can speak it.
+func statedClass(c *catalog.Catalog, gen, nic string, sw catalog.Switch, planes int) (topo.Class, error) {
+	link, err := c.Link(gen)
+	if err == nil && link.Kind != sw.Kind {
+		err = fmt.Errorf("link %q is %s, but switch %q is %s", gen, link.Kind, sw.Name, sw.Kind)
+	}
+	if err == nil {
+		err = nicCan(c, nic, link, planes)
+	}
+	return link.Class(0), err
 }
 
 // nicCan refuses a link that is faster than a port of the NIC, or so fast that

@@ -62,6 +62,21 @@ func neighbours(dims []int, f func(i, j, dim int)) {
 	}
 }
 
+// fit refuses a torus whose switches lack the ports for their hosts and for two neighbours in each dimension, or whose
+// places are too few for all NICs.
+func (x Torus) fit(model string, radix, nics, per, places int) error {
+	if per < 1 || per > 1<<12 {
+		return fmt.Errorf("ports is %d; a switch of a torus needs at least one for hosts", per)
+	}
+	if need := per + 2*len(x.Dims); need > radix {
+		return fmt.Errorf("a switch needs %d ports for hosts and %d for its neighbours, and %s has %d", per, 2*len(x.Dims), model, radix)
+	}
+	if nics > per*places {
+		return fmt.Errorf("%d NICs do not fit torus %v with %d a switch: %d fit; raise dims or ports", nics, x.Dims, per, per*places)
+	}
+	return nil
+}
+
 func (x Torus) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, error) {
 	places, err := checkDims(x.Dims)
 	if err != nil {
@@ -81,14 +96,8 @@ func (x Torus) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, e
 	if per == 0 {
 		per = ceil(total, places)
 	}
-	if per < 1 || per > 1<<12 {
-		return nil, fmt.Errorf("ports is %d; a switch of a torus needs at least one for hosts", per)
-	}
-	if need := per + 2*len(x.Dims); need > radix {
-		return nil, fmt.Errorf("a switch needs %d ports for hosts and %d for its neighbours, and %s has %d", per, 2*len(x.Dims), sw.Name, radix)
-	}
-	if total > per*places {
-		return nil, fmt.Errorf("%d NICs do not fit torus %v with %d a switch: %d fit; raise dims or ports", total, x.Dims, per, per*places)
+	if err := x.fit(sw.Name, radix, total, per, places); err != nil {
+		return nil, err
 	}
 	for i := range places {
 		n := topo.Part(topo.Switch, topo.None, fmt.Sprintf("%ssw%d", prefix, i))

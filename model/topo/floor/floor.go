@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
@@ -547,22 +549,19 @@ func rackName(i, row int) string {
 
 // rackIndex reads what rackName prints.
 func rackIndex(name string, row int) (int, bool) {
-	i, r := 0, 0
-	for i < len(name) && name[i] >= 'A' && name[i] <= 'Z' && i < 3 {
-		r = r*26 + int(name[i]-'A') + 1
-		i++
-	}
-	n := 0
-	if i == 0 || i == len(name) || len(name)-i > 4 {
+	i := strings.IndexFunc(name, func(c rune) bool { return c < 'A' || c > 'Z' })
+	if i < 1 || i > 3 || len(name)-i > 4 {
 		return 0, false
 	}
-	for _, c := range name[i:] {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int(c-'0')
+	n, err := strconv.ParseUint(name[i:], 10, 16)
+	if err != nil {
+		return 0, false
 	}
-	return (r-1)*row + n - 1, n >= 1 && n <= row
+	r := 0
+	for _, c := range name[:i] {
+		r = r*26 + int(c-'A') + 1
+	}
+	return (r-1)*row + int(n) - 1, n >= 1 && int(n) <= row
 }
 
 // kilowatts prints watts.

@@ -78,18 +78,18 @@ func pcieSpeed(gen string) string {
 // ten and, where that is unknown, from how many links a GPU was seen to have:
 // V100 has 6, A100 12, H100 and later 18.
 func nvlink(sm, links int) topo.Class {
-	gen := "nvlink2"
-	switch {
-	case sm >= 100 || sm == 0 && links > 18:
-		gen = "nvlink5"
-	case sm >= 90 || sm == 0 && links > 12:
-		gen = "nvlink4"
-	case sm >= 80 || sm == 0 && links > 6:
-		gen = "nvlink3"
-	case sm >= 60 && sm < 70:
-		gen = "nvlink1"
+	for _, g := range []struct {
+		name      string
+		sm, links int
+	}{{"nvlink5", 100, 18}, {"nvlink4", 90, 12}, {"nvlink3", 80, 6}} {
+		if sm >= g.sm || sm == 0 && links > g.links {
+			return class(g.name, 0)
+		}
 	}
-	return class(gen, 0)
+	if sm >= 60 && sm < 70 {
+		return class("nvlink1", 0)
+	}
+	return class("nvlink2", 0)
 }
 
 // infiniband lists what a lane carries behind its code, Gb/s, for speeds that the catalogue leaves out.

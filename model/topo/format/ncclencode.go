@@ -230,13 +230,20 @@ type hung struct {
 	link topo.LinkID
 }
 
+// hangs reports whether a neighbour of a node is to be written among what hangs below it: part of the same host, not
+// written yet, and no CPU, since CPUs stand side by side.
+func (w *ncclWriter) hangs(peer, n, parent topo.NodeID) bool {
+	p := &w.g.Nodes[peer]
+	return peer != parent && !w.seen[peer] && p.Kind != topo.CPU && p.Host == w.g.Nodes[n].Host
+}
+
 // children lists the devices below a node in the order they are to be written;
 // root ports are passed through, since NCCL does not know them.
 func (w *ncclWriter) children(n, parent topo.NodeID) []hung {
 	var list []hung
 	for _, edge := range w.g.Edges(n) {
 		kind, link := w.g.Nodes[edge.Peer].Kind, w.g.Class(edge.Link).Kind
-		if edge.Peer == parent || w.seen[edge.Peer] || kind == topo.CPU || w.g.Nodes[edge.Peer].Host != w.g.Nodes[n].Host {
+		if !w.hangs(edge.Peer, n, parent) {
 			continue
 		}
 		switch {

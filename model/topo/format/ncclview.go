@@ -53,7 +53,12 @@ func ViewNCCL(g *topo.Graph, h topo.HostID) NCCLView {
 	}
 	slices.Sort(v.NUMA)
 	v.GPUPairs, v.NICPairs = spanCounts(between[:]), spanCounts(near[:])
-	devices := slices.Concat(gpus, nics)
+	v.Islands = islands(g, slices.Concat(gpus, nics))
+	return v
+}
+
+// islands gathers the devices that reach one another without passing a CPU, the largest islands first.
+func islands(g *topo.Graph, devices []topo.NodeID) (list []Island) {
 	taken := map[topo.NodeID]bool{}
 	for _, first := range devices {
 		if taken[first] {
@@ -73,13 +78,13 @@ func ViewNCCL(g *topo.Graph, h topo.HostID) NCCLView {
 				island.NICLink = slower(g, d, island.NICLink)
 			}
 		}
-		v.Islands = append(v.Islands, island)
+		list = append(list, island)
 	}
-	slices.SortFunc(v.Islands, func(x, y Island) int {
+	slices.SortFunc(list, func(x, y Island) int {
 		return cmp.Or(-cmp.Compare(x.GPUs, y.GPUs), -cmp.Compare(x.NICs, y.NICs), strings.Compare(x.GPULink, y.GPULink),
 			strings.Compare(x.NICLink, y.NICLink))
 	})
-	return v
+	return list
 }
 
 func ncclSpan(g *topo.Graph, a, b topo.NodeID) topo.Span {

@@ -72,19 +72,22 @@ func smiHeader(line string) []string {
 		return nil
 	}
 	names := strings.Fields(glued.ReplaceAllString(head, "$1 "))
-	if len(names) == 0 || !gpuLabel.MatchString(names[0]) && !nicName(names[0]) {
+	if len(names) == 0 || !deviceLabel(names[0]) {
 		return nil
 	}
 	for _, n := range names {
 		if _, err := smiCell(n); err == nil {
 			return nil // a row of the matrix, not its head
 		}
-		if !gpuLabel.MatchString(n) && !nicName(n) {
+		if !deviceLabel(n) {
 			return nil
 		}
 	}
 	return names
 }
+
+// deviceLabel reports whether a word can head a row or a column: GPU0, NIC0, or a NIC's own name.
+func deviceLabel(s string) bool { return gpuLabel.MatchString(s) || nicName(s) }
 
 // nicName reports whether a word can name a NIC's column: NIC0, mlx5_0, roceo1, bnxt_re0, efa_0.
 func nicName(s string) bool {
@@ -261,7 +264,7 @@ func headless(data []byte) (names []string, columns int) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) < 2 || len(fields) > 2*maxDevices || len(names) == 0 && !gpuLabel.MatchString(fields[0]) ||
-			!gpuLabel.MatchString(fields[0]) && !nicName(fields[0]) {
+			!deviceLabel(fields[0]) {
 			return nil
 		}
 		n := 0
@@ -355,10 +358,7 @@ func (m *smiMatrix) affinity(i int, line string, fields []string, hasCPU, hasNUM
 	}
 	rest := fields[min(len(fields), n+1):]
 	if tabs := strings.Split(line, "\t"); len(tabs) > n+1 && strings.TrimSpace(tabs[0]) == d.label {
-		rest = rest[:0]
-		for _, cell := range tabs[n+1:] {
-			rest = append(rest, strings.TrimSpace(cell))
-		}
+		rest = trimmed(tabs[n+1:])
 	}
 	take := func(has bool) string {
 		if !has || len(rest) == 0 {
@@ -373,6 +373,13 @@ func (m *smiMatrix) affinity(i int, line string, fields []string, hasCPU, hasNUM
 		rest = rest[1:]
 	}
 	d.gpuNUMA = take(hasGPUNUMA)
+}
+
+func trimmed(cells []string) []string {
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
 }
 
 // check fills one triangle from the other and refuses what disagrees or is missing.

@@ -237,26 +237,31 @@ func (w *slurmWriter) tree() error {
 	return nil
 }
 
+// group prints the line of one group, and above it which switches of the graph it stands for where these are several.
+func (w *slurmWriter) group(g *slurmGroup) {
+	if len(g.members) > 1 {
+		list := make([]string, len(g.members))
+		for j, n := range g.members {
+			list[j] = w.g.Nodes[n].Name
+		}
+		fmt.Fprintf(w, "# %s stands for %s\n", g.name, hostlist.Slurm(list))
+	}
+	fmt.Fprintf(w, "SwitchName=%s", g.name)
+	if len(g.below) > 0 {
+		fmt.Fprintf(w, " Switches=%s", hostlist.Slurm(g.below))
+	}
+	if len(g.hosts) > 0 {
+		slices.Sort(g.hosts)
+		fmt.Fprintf(w, " Nodes=%s", w.names(slices.Compact(g.hosts)))
+	}
+	fmt.Fprintln(w)
+}
+
 // write prints the groups and, if several have nothing above them, one switch above them all, without which no job could span them.
 func (w *slurmWriter) write(groups []*slurmGroup, parent map[int]bool) {
 	var roots []string
 	for i, g := range groups {
-		if len(g.members) > 1 {
-			list := make([]string, len(g.members))
-			for j, n := range g.members {
-				list[j] = w.g.Nodes[n].Name
-			}
-			fmt.Fprintf(w, "# %s stands for %s\n", g.name, hostlist.Slurm(list))
-		}
-		fmt.Fprintf(w, "SwitchName=%s", g.name)
-		if len(g.below) > 0 {
-			fmt.Fprintf(w, " Switches=%s", hostlist.Slurm(g.below))
-		}
-		if len(g.hosts) > 0 {
-			slices.Sort(g.hosts)
-			fmt.Fprintf(w, " Nodes=%s", w.names(slices.Compact(g.hosts)))
-		}
-		fmt.Fprintln(w)
+		w.group(g)
 		if !parent[i+1] {
 			roots = append(roots, g.name)
 		}

@@ -26,21 +26,9 @@ func slurmYAML(head []byte) bool {
 // or else the first. Slurm ignores keys that it does not know, and so makes a
 // tree flat without a word; here they are refused.
 func readSlurmYAML(data []byte) (entries []*slurmEntry, sizes string, err error) {
-	root, err := readPlainYAML("slurm", data)
+	chosen, err := slurmDefault(data)
 	if err != nil {
 		return nil, "", err
-	}
-	if root.list == nil {
-		return nil, "", errorAt("slurm", root.line, "expected a list of topologies that starts with - topology:")
-	}
-	var chosen *plainNode
-	for _, t := range root.list {
-		if err := t.only("topology", "cluster_default", "tree", "block", "flat", "ring", "torus3d"); err != nil {
-			return nil, "", err
-		}
-		if chosen == nil || t.get("cluster_default").text == "true" {
-			chosen = t
-		}
 	}
 	r := &slurmYAMLReader{}
 	switch tree, block := chosen.get("tree"), chosen.get("block"); {
@@ -56,6 +44,26 @@ func readSlurmYAML(data []byte) (entries []*slurmEntry, sizes string, err error)
 		err = errorAt("slurm", chosen.line, "topology %q names no switch and no block", clip(chosen.get("topology").text))
 	}
 	return r.entries, r.sizes, err
+}
+
+// slurmDefault is the topology that Slurm takes for the whole cluster. Of several that say so, the last one counts.
+func slurmDefault(data []byte) (chosen *plainNode, err error) {
+	root, err := readPlainYAML("slurm", data)
+	if err != nil {
+		return nil, err
+	}
+	if root.list == nil {
+		return nil, errorAt("slurm", root.line, "expected a list of topologies that starts with - topology:")
+	}
+	for _, t := range root.list {
+		if err := t.only("topology", "cluster_default", "tree", "block", "flat", "ring", "torus3d"); err != nil {
+			return nil, err
+		}
+		if chosen == nil || t.get("cluster_default").text == "true" {
+			chosen = t
+		}
+	}
+	return chosen, nil
 }
 
 // SlurmConf writes what a topology.yaml says as a topology.conf, so that the two can be compared.
@@ -106,22 +114,8 @@ func (r *slurmYAMLReader) read(n *plainNode, list, name string) error {
 	r.sizes = strings.Join(sizes, ",")
 	index := map[string]int{}
 	for _, item := range n.get(list).list {
-		if err := item.only(name, "nodes", "children"); err != nil {
-			return err
-		}
-		e := &slurmEntry{name: item.get(name).text, block: name == "block", line: item.line}
-		if e.name == "" {
-			return errorAt("slurm", item.line, "a %s without a name; expected %s: NAME", name, name)
-		}
-		if first, twice := index[e.name]; twice {
-			return errorAt("slurm", item.line, "%q is defined twice, first in line %d", clip(e.name), first)
-		}
-		index[e.name] = item.line
-		var err error
-		if e.nodes, err = r.expand(item.get("nodes")); err != nil {
-			return err
-		}
-		if e.switches, err = r.expand(item.get("children")); err != nil {
+		e, err := r.entry(item, name, index)
+		if err != nil {
 			return err
 		}
 		if len(r.entries) == maxSlurmSwitches {
@@ -130,6 +124,27 @@ func (r *slurmYAMLReader) read(n *plainNode, list, name string) error {
 		r.entries = append(r.entries, e)
 	}
 	return nil
+}
+
+// entry takes one switch or block, whose name must be new; seen has the line of each name so far.
+func (r *slurmYAMLReader) entry(item *plainNode, name string, seen map[string]int) (*slurmEntry, error) {
+	if err := item.only(name, "nodes", "children"); err != nil {
+		return nil, err
+	}
+	e := &slurmEntry{name: item.get(name).text, block: name == "block", line: item.line}
+	if e.name == "" {
+		return nil, errorAt("slurm", item.line, "a %s without a name; expected %s: NAME", name, name)
+	}
+	if first, twice := seen[e.name]; twice {
+		return nil, errorAt("slurm", item.line, "%q is defined twice, first in line %d", clip(e.name), first)
+	}
+	seen[e.name] = item.line
+	var err error
+	if e.nodes, err = r.expand(item.get("nodes")); err != nil {
+		return nil, err
+	}
+	e.switches, err = r.expand(item.get("children"))
+	return e, err
 }
 
 // expand reads a hostlist.
@@ -184,36 +199,51 @@ type plainLine struct {
 // plain and quoted scalars, lists of scalars in brackets, comments. Anchors,
 // tags, several documents and texts over several lines are refused.
 func readPlainYAML(dialect string, data []byte) (*plainNode, error) {
-	var all []plainLine
-	err := lines(data, func(number int, line string) error {
-		if len(line) > maxLine {
-			return errorAt(dialect, number, "a line of more than %d bytes", maxLine)
-		}
-		text := uncomment(line)
-		body := strings.TrimLeft(text, " ")
-		switch {
-		case body == "" || body == "---" && len(all) == 0:
-			return nil
-		case body == "---" || body == "...":
-			return errorAt(dialect, number, "a second document; one is read")
-		case strings.Contains(text[:len(text)-len(body)]+body[:1], "\t"):
-			return errorAt(dialect, number, "a tab at the start of the line; YAML is indented with spaces")
-		}
-		all = append(all, plainLine{number, len(text) - len(body), body})
-		return nil
-	})
-	if err != nil {
+	p := &plainYAML{dialect: dialect}
+	if err := lines(data, p.take); err != nil {
 		return nil, err
 	}
-	if len(all) == 0 {
+	if len(p.lines) == 0 {
 		return nil, errorAt(dialect, 1, "the file is empty")
 	}
-	p := &plainYAML{dialect: dialect, lines: all}
-	root, err := p.value(all[0].indent, 0)
+	root, err := p.value(p.lines[0].indent, 0)
 	if err == nil && p.at < len(p.lines) {
 		err = errorAt(dialect, p.lines[p.at].number, "found %q less indented than the lines before", clip(p.lines[p.at].text))
 	}
 	return root, err
+}
+
+// take keeps a line that holds something besides a comment and the mark before the first document.
+func (p *plainYAML) take(number int, line string) error {
+	if len(line) > maxLine {
+		return errorAt(p.dialect, number, "a line of more than %d bytes", maxLine)
+	}
+	text := uncomment(line)
+	body := strings.TrimLeft(text, " ")
+	switch {
+	case body == "" || body == "---" && len(p.lines) == 0:
+		return nil
+	case body == "---" || body == "...":
+		return errorAt(p.dialect, number, "a second document; one is read")
+	case strings.Contains(text[:len(text)-len(body)]+body[:1], "\t"):
+		return errorAt(p.dialect, number, "a tab at the start of the line; YAML is indented with spaces")
+	}
+	p.lines = append(p.lines, plainLine{number, len(text) - len(body), body})
+	return nil
+}
+
+// indent is that of the line where reading is, -1 after the last one.
+func (p *plainYAML) indent() int {
+	if p.at < len(p.lines) {
+		return p.lines[p.at].indent
+	}
+	return -1
+}
+
+// listItem cuts the dash off an item of a list. A minus sign with something behind it starts a scalar.
+func listItem(text string) (item string, ok bool) {
+	item, ok = strings.CutPrefix(text, "-")
+	return item, ok && (item == "" || item[0] == ' ')
 }
 
 // uncomment cuts a comment off, but not a # inside quotes or a word, and the blanks at the end.
@@ -249,9 +279,9 @@ func (p *plainYAML) value(indent, depth int) (*plainNode, error) {
 		return nil, errorAt(p.dialect, p.lines[p.at].number, "nested more than %d deep", maxPlainDepth)
 	}
 	n := &plainNode{line: p.lines[p.at].number}
-	for p.at < len(p.lines) && p.lines[p.at].indent == indent {
+	for p.indent() == indent {
 		l := &p.lines[p.at]
-		if item, ok := strings.CutPrefix(l.text, "-"); ok && (item == "" || item[0] == ' ') {
+		if item, ok := listItem(l.text); ok {
 			if len(n.keys) > 0 {
 				return nil, errorAt(p.dialect, l.number, "a list item among keys")
 			}
@@ -269,7 +299,7 @@ func (p *plainYAML) value(indent, depth int) (*plainNode, error) {
 			return nil, err
 		}
 	}
-	if p.at < len(p.lines) && p.lines[p.at].indent > indent {
+	if p.indent() > indent {
 		return nil, errorAt(p.dialect, p.lines[p.at].number, "found %q indented more than the lines before", clip(p.lines[p.at].text))
 	}
 	return n, nil
@@ -353,24 +383,12 @@ func cutKey(s string) (key, rest string, ok bool) {
 
 // scalar reads a plain or quoted text, or a list of them in brackets.
 func (p *plainYAML) scalar(number int, s string) (*plainNode, error) {
-	n := &plainNode{line: number}
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		inner, closed := strings.CutSuffix(inner, "]")
 		if !closed {
 			return nil, errorAt(p.dialect, number, "found %q; expected a list that ends with ] on the same line", clip(s))
 		}
-		n.list = []*plainNode{}
-		for part := range strings.SplitSeq(inner, ",") {
-			if part = strings.TrimSpace(part); part == "" {
-				continue
-			}
-			child, err := p.scalar(number, part)
-			if err != nil {
-				return nil, err
-			}
-			n.list = append(n.list, child)
-		}
-		return n, nil
+		return p.bracketed(number, inner)
 	}
 	if strings.ContainsAny(s[:1], `{&*!|>%@`) {
 		return nil, errorAt(p.dialect, number, "found %q; expected plain text, a quoted text or a list in brackets", clip(s))
@@ -381,6 +399,21 @@ func (p *plainYAML) scalar(number int, s string) (*plainNode, error) {
 		}
 		s = s[1 : len(s)-1]
 	}
-	n.text = s
+	return &plainNode{line: number, text: s}, nil
+}
+
+// bracketed reads scalars between commas. An empty list differs from none, so its node holds a list of no items.
+func (p *plainYAML) bracketed(number int, s string) (*plainNode, error) {
+	n := &plainNode{line: number, list: []*plainNode{}}
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		child, err := p.scalar(number, part)
+		if err != nil {
+			return nil, err
+		}
+		n.list = append(n.list, child)
+	}
 	return n, nil
 }

@@ -72,17 +72,25 @@ func (m *smiMatrix) nest() ([]sets, error) {
 		if level == topo.NODE {
 			m.gather(s)
 		}
-		for i := range n {
-			for j := range i {
-				if c := m.at(i, j); c.Via == 0 && c.Span > level && c.Span != unknownSpan && s.find(i) == s.find(j) {
-					return nil, errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but both are within %s of the same devices; no host is wired so",
-						m.devices[i].label, m.devices[j].label, c, level)
-				}
-			}
+		if err := m.apart(s, level); err != nil {
+			return nil, err
 		}
 		nested[level] = s
 	}
 	return nested, nil
+}
+
+// apart refuses a pair in one set of a level that the matrix says is farther apart.
+func (m *smiMatrix) apart(s sets, level topo.Span) error {
+	for i := range m.devices {
+		for j := range i {
+			if c := m.at(i, j); c.Via == 0 && c.Span > level && c.Span != unknownSpan && s.find(i) == s.find(j) {
+				return errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but both are within %s of the same devices; no host is wired so",
+					m.devices[i].label, m.devices[j].label, c, level)
+			}
+		}
+	}
+	return nil
 }
 
 // gather puts GPUs whose distance NVLink hides onto one CPU if their NUMA affinity is the same and no pair of them is known to be farther
@@ -206,10 +214,9 @@ func (m *smiMatrix) most() (links int, kind topo.LinkKind) {
 	return links, kind
 }
 
-// cpus makes a CPU for each set of devices, named after the NUMA affinity of its
-// GPUs where that is a number of its own, and joins them all.
-func (m *smiMatrix) cpus(b *topo.Builder, host topo.HostID, near sets) map[int]topo.NodeID {
-	number, taken := map[int]int{}, map[int]bool{}
+// numa gives sets of devices the NUMA number that their first GPU states, unless another set has it.
+func (m *smiMatrix) numa(near sets) (number map[int]int, taken map[int]bool) {
+	number, taken = map[int]int{}, map[int]bool{}
 	for i, d := range m.devices {
 		if v, err := strconv.Atoi(d.numa); err == nil && v >= 0 && v < 1<<12 && !taken[v] {
 			if _, done := number[near.find(i)]; !done {
@@ -217,6 +224,13 @@ func (m *smiMatrix) cpus(b *topo.Builder, host topo.HostID, near sets) map[int]t
 			}
 		}
 	}
+	return number, taken
+}
+
+// cpus makes a CPU for each set of devices, named after the NUMA affinity of its
+// GPUs where that is a number of its own, and joins them all.
+func (m *smiMatrix) cpus(b *topo.Builder, host topo.HostID, near sets) map[int]topo.NodeID {
+	number, taken := m.numa(near)
 	cpus, next := map[int]topo.NodeID{}, 0
 	var list []topo.NodeID
 	for i := range m.devices {
@@ -441,11 +455,16 @@ func cpuList(mask string) string {
 		switch {
 		case set && start < 0:
 			start = i
-		case !set && start == i-1 && start >= 0:
-			list, start = append(list, strconv.Itoa(start)), -1
 		case !set && start >= 0:
-			list, start = append(list, fmt.Sprintf("%d-%d", start, i-1)), -1
+			list, start = append(list, cpuRange(start, i-1)), -1
 		}
 	}
 	return strings.Join(list, ",")
+}
+
+func cpuRange(first, last int) string {
+	if first == last {
+		return strconv.Itoa(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
 }

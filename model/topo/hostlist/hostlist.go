@@ -208,10 +208,9 @@ func compress(names []string, suffixes bool) string {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		end := i + 1
 		at := hole{}
-		if end < len(names) {
-			at = differ(names[i], names[end])
+		if i+1 < len(names) {
+			at = differ(names[i], names[i+1])
 		}
 		if at.end == at.start || !suffixes && at.end < len(names[i]) {
 			out.WriteString(names[i])
@@ -219,26 +218,30 @@ func compress(names []string, suffixes bool) string {
 			continue
 		}
 		prefix, suffix := names[i][:at.start], names[i][at.end:]
-		numbers := []string{names[i][at.start:at.end]}
-		for ; end < len(names); end++ {
-			n := names[end]
-			if len(n) < len(prefix)+len(suffix)+1 || !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) {
-				break
-			}
-			middle := n[len(prefix) : len(n)-len(suffix)]
-			if !digits(middle) {
-				break
-			}
-			numbers = append(numbers, middle)
-		}
+		numbers := between(names[i:], prefix, suffix)
 		out.WriteString(prefix)
 		out.WriteByte('[')
 		writeNumbers(&out, numbers)
 		out.WriteByte(']')
 		out.WriteString(suffix)
-		i = end
+		i += len(numbers)
 	}
 	return out.String()
+}
+
+// between gives the numbers between prefix and suffix, up to the first name that is not made so.
+func between(names []string, prefix, suffix string) (numbers []string) {
+	for _, n := range names {
+		if len(n) < len(prefix)+len(suffix)+1 || !strings.HasPrefix(n, prefix) || !strings.HasSuffix(n, suffix) {
+			break
+		}
+		middle := n[len(prefix) : len(n)-len(suffix)]
+		if !digits(middle) {
+			break
+		}
+		numbers = append(numbers, middle)
+	}
+	return numbers
 }
 
 // hole is where the one differing number of a name starts and ends.

@@ -201,19 +201,28 @@ func (f *finder) minimal(a, b topo.NodeID, hops int) uint64 {
 			ways = times64(ways, 2)
 		}
 		step = min(step, d-step)
-		for i := 1; i <= step; i++ { // one dimension's steps among all so far: binomial(total, step)
-			total++
-			hi, lo := bits.Mul64(ways, uint64(total))
-			if hi >= uint64(i) {
-				return math.MaxUint64
-			}
-			ways, _ = bits.Div64(hi, lo, uint64(i))
+		var ok bool
+		if ways, ok = timesChoose(ways, total+step, step); !ok {
+			return math.MaxUint64
 		}
+		total += step
 	}
 	if total != hops {
 		return 1
 	}
 	return ways
+}
+
+// timesChoose multiplies ways by the number of places for k steps among n, binomial(n, k); false if that overflows.
+func timesChoose(ways uint64, n, k int) (uint64, bool) {
+	for i := 1; i <= k; i++ {
+		hi, lo := bits.Mul64(ways, uint64(n-k+i))
+		if hi >= uint64(i) {
+			return 0, false
+		}
+		ways, _ = bits.Div64(hi, lo, uint64(i))
+	}
+	return ways, true
 }
 
 // plus64 and times64 stay at the largest number instead of wrapping around.

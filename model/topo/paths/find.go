@@ -125,6 +125,21 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
+// relays reports whether an edge of the source leads to another GPU than the destination.
+func (f *finder) relays(e topo.Edge) bool {
+	return e.Peer != f.b && f.kind(e.Peer) == topo.GPU && f.g.Class(e.Link).Kind.Accelerator()
+}
+
+// by gives the two legs of a way that is stored and forwarded by a GPU, nil if there are no such.
+func (f *finder) by(gpu topo.NodeID) []leg {
+	first, ok := f.own(f.a, gpu, nil)
+	second, also := f.own(gpu, f.b, nil)
+	if !ok || !also {
+		return nil
+	}
+	return []leg{first, second}
+}
+
 // relayed goes by way of the GPU that is best joined to both ends, directly.
 func (f *finder) relayed() {
 	if f.kind(f.a) != topo.GPU || f.kind(f.b) != topo.GPU {
@@ -136,7 +151,7 @@ func (f *finder) relayed() {
 	last := topo.NodeID(topo.None)
 	for _, e := range f.g.Edges(f.a) {
 		m := e.Peer
-		if m == last || m == f.b || f.kind(m) != topo.GPU || !f.g.Class(e.Link).Kind.Accelerator() {
+		if m == last || !f.relays(e) {
 			continue
 		}
 		last = m
@@ -146,10 +161,8 @@ func (f *finder) relayed() {
 		}
 		best.Count++
 		if r := min(out, in); r > bestRate {
-			first, ok := f.own(f.a, m, nil)
-			second, also := f.own(m, f.b, nil)
-			if ok && also {
-				bestRate, legs, best.Detail = r, []leg{first, second}, "by "+f.g.Nodes[m].Name
+			if both := f.by(m); both != nil {
+				bestRate, legs, best.Detail = r, both, "by "+f.g.Nodes[m].Name
 			}
 		}
 	}
@@ -224,6 +237,9 @@ type span struct {
 	out, in topo.NodeID
 	lane    lane
 }
+
+// whole reports whether there is a NIC at either end.
+func (s span) whole() bool { return s.out != topo.None && s.in != topo.None }
 
 // networked is what leaves through a NIC: RDMA in each network that both ends
 // reach, by another rail's NIC, over all planes at once, and sockets.
@@ -420,6 +436,17 @@ func (f *finder) fabricLeg(s span) func([]topo.Use) ([]topo.Use, bool) {
 	}
 }
 
+// proxy gives the first NIC of the source's host on a rail, and the GPU that it serves.
+func (f *finder) proxy(rail int16, l lane) (nic, gpu topo.NodeID) {
+	nic, gpu = topo.None, topo.None
+	f.nics(f.a, func(n topo.NodeID) {
+		if nic == topo.None && f.g.Nodes[n].Rail == rail && f.in(n, l) && f.g.Near(n) != topo.None {
+			nic, gpu = n, f.g.Near(n)
+		}
+	})
+	return nic, gpu
+}
+
 // proxied reaches the NIC on the destination's rail over the accelerators'
 // network, so that the fabric need not cross rails.
 func (f *finder) proxied(s span, several bool) {
@@ -427,12 +454,7 @@ func (f *finder) proxied(s span, several bool) {
 	if f.kind(f.a) != topo.GPU || f.sameHost() || rail == topo.None || f.g.Nodes[s.out].Rail == rail {
 		return
 	}
-	nic, proxy := topo.NodeID(topo.None), topo.NodeID(topo.None)
-	f.nics(f.a, func(n topo.NodeID) {
-		if nic == topo.None && f.g.Nodes[n].Rail == rail && f.in(n, s.lane) && f.g.Near(n) != topo.None {
-			nic, proxy = n, f.g.Near(n)
-		}
-	})
+	nic, proxy := f.proxy(rail, s.lane)
 	if proxy == topo.None || proxy == f.a {
 		return
 	}
@@ -467,7 +489,7 @@ func (f *finder) parallel(planes []leg, widths []uint64) {
 // sockets copies into host memory, through the kernel and the NIC, and the same
 // back at the other end.
 func (f *finder) sockets(s span, several bool) {
-	if f.sameHost() || s.out == topo.None || s.in == topo.None || f.kind(f.a) == topo.NIC || f.kind(f.b) == topo.NIC {
+	if f.sameHost() || !s.whole() || f.kind(f.a) == topo.NIC || f.kind(f.b) == topo.NIC {
 		return
 	}
 	here, there := f.g.CPUOf(f.a), f.g.CPUOf(f.b)
@@ -475,9 +497,12 @@ func (f *finder) sockets(s span, several bool) {
 		return
 	}
 	up, ok := f.g.Inside(f.a, here, nil)
-	wire, also := f.join(f.hostLeg(here, s.out), f.fabricLeg(s), f.hostLeg(s.in, there))
-	down, too := f.g.Inside(there, f.b, nil)
-	if !ok || !also || !too {
+	down, also := f.g.Inside(there, f.b, nil)
+	if !ok || !also {
+		return
+	}
+	wire, ok := f.join(f.hostLeg(here, s.out), f.fabricLeg(s), f.hostLeg(s.in, there))
+	if !ok {
 		return
 	}
 	p := Path{Mechanism: Sockets, Count: f.equalCost(s)}

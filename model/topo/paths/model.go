@@ -121,11 +121,17 @@ func (f *finder) rate(p *Path) {
 	p.Rate, p.Expected, p.Loaded = exact(p.Rate), exact(p.Expected), exact(p.Loaded)
 	p.Limit = f.limit(p, p.Hops[worst])
 	if p.Mechanism == Sockets && p.Expected > socketRate {
-		p.Expected, p.Limit = socketRate, "the CPU's copies between sockets and buffers"
-		p.Loaded = min(p.Loaded, p.Expected)
-		if p.Loaded == p.Expected {
-			p.Crowd = ""
-		}
+		p.throttle(socketRate, "the CPU's copies between sockets and buffers")
+	}
+}
+
+// throttle bounds a path by something other than its links. Where that is less than what a crowd on the links leaves,
+// the crowd no longer matters.
+func (p *Path) throttle(rate unit.Rate, why string) {
+	p.Expected, p.Limit = rate, why
+	p.Loaded = min(p.Loaded, rate)
+	if p.Loaded == rate {
+		p.Crowd = ""
 	}
 }
 

@@ -76,16 +76,20 @@ func (p *Path) Route(g *topo.Graph) string {
 			fmt.Fprintf(&b, ":p%d", port)
 		}
 		if u.Share < 0.999 {
-			others := 0
-			for _, v := range p.Hops {
-				if x, y := g.Links[v.Link].Ends(v.Forward); x == from && y != to {
-					others++
-				}
-			}
-			if others > 0 {
+			if others := p.others(g, from, to); others > 0 {
 				fmt.Fprintf(&b, " (and %d more)", others)
 			}
 		}
 	}
 	return b.String()
+}
+
+// others counts the hops from a node to anywhere but one of its peers.
+func (p *Path) others(g *topo.Graph, from, to topo.NodeID) (n int) {
+	for _, h := range p.Hops {
+		if x, y := g.Links[h.Link].Ends(h.Forward); x == from && y != to {
+			n++
+		}
+	}
+	return n
 }
