@@ -69,6 +69,17 @@ func (c *Cluster) Ask(ctx context.Context, prompt []byte, count int, mode Mode) 
 	return c.Answer(ctx, Question{Prompt: prompt, Count: count, Mode: mode, Top: -1})
 }
 
+// enlist gives a question its number and a place in the list that pages show, which holds the last 200 at most.
+func (c *Cluster) enlist(r *Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	r.ID = c.asked
+	if c.requests = append(c.requests, r); len(c.requests) > 200 {
+		c.requests = slices.Delete(c.requests, 0, 100)
+	}
+}
+
 // Answer answers a question.
 func (c *Cluster) Answer(ctx context.Context, q Question) (*Reply, error) {
 	prompt, count, mode := q.Prompt, q.Count, q.Mode
@@ -89,13 +100,7 @@ func (c *Cluster) Answer(ctx context.Context, q Question) (*Reply, error) {
 	for _, h := range hashes {
 		r.Blocks = append(r.Blocks, h.String()[:8])
 	}
-	c.mu.Lock()
-	c.asked++
-	r.ID = c.asked
-	if c.requests = append(c.requests, r); len(c.requests) > 200 {
-		c.requests = slices.Delete(c.requests, 0, 100)
-	}
-	c.mu.Unlock()
+	c.enlist(r)
 	var last time.Time
 	for try := range maxAttempts {
 		done, err := c.attempt(ctx, r, q, &last)

@@ -223,20 +223,25 @@ func (c *Cluster) start(p *process) error {
 	})
 	c.wg.Go(func() {
 		defer close(over)
-		lines := bufio.NewScanner(out)
-		lines.Buffer(nil, 16<<20)
-		for lines.Scan() {
-			var e event
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				c.o.Log.Error("a worker told nonsense", "worker", p.name, "error", err)
-				continue
-			}
-			c.hear(p, e)
-		}
+		c.listen(p, out)
 		err := cmd.Wait()
 		c.gone(p, cmd, fmt.Sprintf("%v %s", err, words.String()))
 	})
 	return nil
+}
+
+// listen takes what a worker tells, a line each, until it closes its output.
+func (c *Cluster) listen(p *process, out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			c.o.Log.Error("a worker told nonsense", "worker", p.name, "error", err)
+			continue
+		}
+		c.hear(p, e)
+	}
 }
 
 // hear takes an event of a worker.

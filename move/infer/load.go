@@ -124,6 +124,16 @@ func (c *Cluster) Drive(ctx context.Context, l Load) (Tally, error) {
 	return t, first
 }
 
+// live are the names of the workers that answer.
+func (c *Cluster) live() (names []string) {
+	for _, w := range c.Status().Workers {
+		if w.Live {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
 // Break kills workers (or stops them for a while), one after the other, at instants that follow from the seed.
 func (c *Cluster) Break(ctx context.Context, kills, stops int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 5))
@@ -135,12 +145,7 @@ func (c *Cluster) Break(ctx context.Context, kills, stops int, seed uint64) {
 			timer.Stop()
 			return
 		}
-		live := []string{}
-		for _, w := range c.Status().Workers {
-			if w.Live {
-				live = append(live, w.Name)
-			}
-		}
+		live := c.live()
 		if len(live) == 0 {
 			continue
 		}

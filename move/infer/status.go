@@ -79,6 +79,21 @@ func spread(mode Mode, list []time.Duration) Spread {
 	return Spread{mode, len(list), list[len(list)/2], list[min(len(list)-1, len(list)*99/100)]}
 }
 
+// times are those of the requests of a mode that are done: until the first token, and between two tokens, which a request of one token
+// has not. The caller holds mu.
+func (c *Cluster) times(mode Mode) (first, each []time.Duration) {
+	for _, r := range c.requests {
+		if r.Mode != mode || r.State != "done" {
+			continue
+		}
+		first = append(first, r.First)
+		if r.Count > 1 {
+			each = append(each, r.Each)
+		}
+	}
+	return first, each
+}
+
 // Status tells how the cluster stands.
 func (c *Cluster) Status() Status {
 	cache := c.cacheStatus()
@@ -97,16 +112,7 @@ func (c *Cluster) Status() Status {
 		s.Requests = append(s.Requests, *c.requests[i])
 	}
 	for _, m := range Modes {
-		var first, each []time.Duration
-		for _, r := range c.requests {
-			if r.Mode == m && r.State == "done" {
-				first = append(first, r.First)
-				if r.Count > 1 {
-					each = append(each, r.Each)
-				}
-			}
-		}
-		if len(first) > 0 {
+		if first, each := c.times(m); len(first) > 0 {
 			s.TTFT, s.TPOT = append(s.TTFT, spread(m, first)), append(s.TPOT, spread(m, each))
 		}
 	}

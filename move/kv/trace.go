@@ -223,6 +223,28 @@ type Result struct {
 	Bound    float64 `json:"bound"`         // hit rate of a cache without end
 }
 
+// found counts a request for a path of n blocks, of which the spans were there: from the beginning on, without gaps.
+func (r *Result) found(spans []Span, n int, e Economy) {
+	r.Requests++
+	r.Blocks += n
+	have := 0
+	for _, s := range spans {
+		r.ByTier[s.Tier] += s.To - s.From
+		have = s.To
+	}
+	r.Hits += have
+	if have == n {
+		r.Whole++
+	}
+	for d := range n {
+		c := e.Recompute(d)
+		r.Compute += c
+		if d < have {
+			r.Saved += c
+		}
+	}
+}
+
 // Replay runs a trace through tiers: every request looks its path up and stores it.
 func Replay(list []Request, tiers []Tier, e Economy, halfLife float64) (Result, error) {
 	t, err := NewTiers(tiers, e, halfLife)
@@ -235,24 +257,7 @@ func Replay(list []Request, tiers []Tier, e Economy, halfLife float64) (Result, 
 	known := 0
 	for _, r := range list {
 		path := r.Path()
-		res.Requests++
-		res.Blocks += len(path)
-		have := 0
-		for _, s := range t.Lookup(path, r.At) {
-			res.ByTier[s.Tier] += s.To - s.From
-			have = s.To
-		}
-		res.Hits += have
-		if have == len(path) {
-			res.Whole++
-		}
-		for d := range path {
-			c := e.Recompute(d)
-			res.Compute += c
-			if d < have {
-				res.Saved += c
-			}
-		}
+		res.found(t.Lookup(path, r.At), len(path), e)
 		for _, h := range path {
 			if seen[h] {
 				known++

@@ -98,6 +98,18 @@ type Change struct {
 // Everything asks News for all blocks that are there.
 const Everything = ^uint64(0)
 
+// everything is all blocks that can be read, as if they had come just now. The caller holds mu.
+func (c *Cache) everything() (list []Change) {
+	for _, t := range c.tenants {
+		for key, b := range t.blocks {
+			if b.slot >= 0 && b.full || b.disk >= 0 {
+				list = append(list, Change{key, true})
+			}
+		}
+	}
+	return list
+}
+
 // News gives what came and went since an earlier answer's Next.
 func (c *Cache) News(since uint64) News {
 	c.mu.Lock()
@@ -110,13 +122,7 @@ func (c *Cache) News(since uint64) News {
 	first := j.next - uint64(len(j.list))
 	if since < first || since > j.next {
 		out.Whole = true
-		for _, t := range c.tenants {
-			for key, b := range t.blocks {
-				if b.slot >= 0 && b.full || b.disk >= 0 {
-					out.Changes = append(out.Changes, Change{key, true})
-				}
-			}
-		}
+		out.Changes = c.everything()
 		return out
 	}
 	for _, x := range j.list[since-first:] {
@@ -325,6 +331,11 @@ func (p *peer) pull(ctx context.Context) error {
 	if err := json.Unmarshal(text, &list); err != nil {
 		return fmt.Errorf("%s: %w", p.address, err)
 	}
+	return p.apply(&list, len(text))
+}
+
+// apply enters what came and went since the last answer. Lines are + or - and a hash.
+func (p *peer) apply(list *changeList, bytes int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if list.Whole {
@@ -342,7 +353,7 @@ func (p *peer) pull(ctx context.Context) error {
 		}
 	}
 	p.name, p.generation, p.next, p.moves = list.Name, list.Generation, list.Next, list.Moves
-	p.bytes += int64(len(text))
+	p.bytes += int64(bytes)
 	return nil
 }
 
@@ -399,6 +410,11 @@ func (p *peer) ask(ctx context.Context, call string, head any) (io.ReadCloser, e
 	return a.Body, nil
 }
 
+// whole reports whether one block was moved that fits where there is room for one.
+func (m *moved) whole(room int64) bool {
+	return m.Blocks == 1 && m.Size >= 1 && m.Size <= room && len(m.Sums) == 1
+}
+
 // pushed has the peer write a block into a region that is made for it.
 func (p *peer) pushed(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
 	buf := make([]byte, o.Block)
@@ -422,7 +438,7 @@ func (p *peer) pushed(ctx context.Context, who string, key kv.Hash, o Options) (
 	switch {
 	case out.Error != "":
 		return nil, fmt.Errorf("%s: block %s: %s", p.address, key, out.Error)
-	case out.Blocks != 1 || out.Size < 1 || out.Size > o.Block || len(out.Sums) != 1:
+	case !out.whole(o.Block):
 		return nil, fmt.Errorf("%s: block %s: %w", p.address, key, errMissing)
 	}
 	if err := region.Release(ctx); err != nil {

@@ -152,6 +152,22 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 	return InStore, true, use(data)
 }
 
+// spoiled counts a block that could not be read from its slot on the disk, and forgets it unless it has moved since. The caller holds mu.
+func (c *Cache) spoiled(t *tenant, b *block, slot int, why error) {
+	if errors.Is(why, errDamaged) {
+		t.count.Damaged++
+	} else {
+		t.count.Failed++
+	}
+	c.o.Log.Warn("a block of the slab is lost", "block", b.key, "error", why)
+	if b.disk == slot {
+		t.disk.Cut([]kv.Hash{b.key}, 0, nil)
+		c.slab.give(slot)
+		b.disk = -1
+		c.forget(t, b)
+	}
+}
+
 // local reads a block from memory or disk. With asked it counts as used.
 func (c *Cache) local(t *tenant, key kv.Hash, use func([]byte) error, asked bool) (Where, bool, error) {
 	one := []kv.Hash{key}
@@ -188,18 +204,7 @@ func (c *Cache) local(t *tenant, key kv.Hash, use func([]byte) error, asked bool
 	c.mu.Lock()
 	t.disk.Unlock(lock)
 	if err != nil {
-		if errors.Is(err, errDamaged) {
-			t.count.Damaged++
-		} else {
-			t.count.Failed++
-		}
-		c.o.Log.Warn("a block of the slab is lost", "block", key, "error", err)
-		if b.disk == slot {
-			t.disk.Cut(one, 0, nil)
-			c.slab.give(slot)
-			b.disk = -1
-			c.forget(t, b)
-		}
+		c.spoiled(t, b, slot, err)
 		c.mu.Unlock()
 		return "", false, nil
 	}

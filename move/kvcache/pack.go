@@ -127,18 +127,8 @@ func (c *Cache) inStore(ctx context.Context, t *tenant, path Path, i int) (place
 	return place{}, fs.ErrNotExist
 }
 
-// head reads what a pack holds.
-func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, error) {
-	p.mu.Lock()
-	list := p.known[name]
-	p.mu.Unlock()
-	if list != nil {
-		return list, nil
-	}
-	b := make([]byte, packHead(blocks))
-	if err := p.ask(ctx, p.look, name, b, 0); err != nil {
-		return nil, err
-	}
+// parseHead decodes the head of a pack: magic, blocks, 56 bytes for each, and a checksum.
+func parseHead(name string, blocks int, b []byte) (list []place, err error) {
 	n := len(b) - 8
 	if binary.LittleEndian.Uint64(b) != packMagic || binary.LittleEndian.Uint64(b[8:]) != uint64(blocks) ||
 		xxh3.Hash(b[:n]) != binary.LittleEndian.Uint64(b[n:]) {
@@ -152,6 +142,25 @@ func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, err
 			return nil, fmt.Errorf("pack %s: a block of %d bytes at %d: %w", name, x.size, x.off, errDamaged)
 		}
 		list = append(list, x)
+	}
+	return list, nil
+}
+
+// head reads what a pack holds.
+func (p *packs) head(ctx context.Context, name string, blocks int) ([]place, error) {
+	p.mu.Lock()
+	list := p.known[name]
+	p.mu.Unlock()
+	if list != nil {
+		return list, nil
+	}
+	b := make([]byte, packHead(blocks))
+	if err := p.ask(ctx, p.look, name, b, 0); err != nil {
+		return nil, err
+	}
+	list, err := parseHead(name, blocks, b)
+	if err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	if len(p.known) >= maxKnown {

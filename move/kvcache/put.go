@@ -64,14 +64,17 @@ type reserved struct {
 	fresh bool // it is nowhere else
 }
 
+// stays reports whether a block keeps its place from one of the same name: it is in memory, or it is on the disk with another size, as its
+// size and checksum are those of the disk's.
+func (b *block) stays(size int) bool { return b.slot >= 0 || b.disk >= 0 && b.size != size }
+
 // reserve takes a slot for a block; commit or abort follows. It gives nil if the block is there.
 func (c *Cache) reserve(t *tenant, key kv.Hash, size int) (*reserved, error) {
 	one := []kv.Hash{key}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := t.blocks[key]
-	// A block of the same name and another size that is on the disk stays: its size and checksum are those of the disk's.
-	if b != nil && (b.slot >= 0 || b.disk >= 0 && b.size != size) || c.closed {
+	if b != nil && b.stays(size) || c.closed {
 		t.memory.Match(one, c.now())
 		t.count.Known++
 		return nil, nil

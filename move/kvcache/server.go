@@ -230,12 +230,18 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, who string) {
 			return
 		}
 		if !found && !q.Alone {
-			for range len(all) - i - 1 {
-				if writeFrame(out, nil) != nil {
-					return
-				}
-			}
-			break
+			writeGaps(out, len(all)-i-1)
+			return
+		}
+	}
+	_ = out.Flush()
+}
+
+// writeGaps ends an answer with blocks that are not there.
+func writeGaps(out *bufio.Writer, n int) {
+	for range n {
+		if writeFrame(out, nil) != nil {
+			return // the client is gone
 		}
 	}
 	_ = out.Flush()

@@ -159,29 +159,37 @@ func (a *Agent) open() error {
 		return nil
 	}, Enter: a.enter}
 	for _, addr := range a.cfg.Listen {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return fmt.Errorf("listen at %q: %w; want HOST:PORT", addr, err)
-		}
-		if err := auth.CheckToken(a.cfg.Token, host, a.cfg.NoToken); err != nil {
+		if err := a.listenAt(addr); err != nil {
 			return err
 		}
-		ln, err := net.Listen("tcp", addr)
-		if err != nil {
-			return err
-		}
-		a.listeners = append(a.listeners, ln)
-		entrance := a.entrance
-		if a.cfg.TLS != nil {
-			entrance = &auth.Listener{Token: a.cfg.Token, Log: a.cfg.Log, TLS: a.cfg.TLS, Admit: a.entrance.Admit, Enter: a.enter}
-		}
-		a.entrances = append(a.entrances, entrance)
-		a.wg.Go(func() { entrance.Serve(ln) })
 	}
 	if ln := listenLocal(); ln != nil {
 		a.local = ln
 		a.wg.Go(func() { a.entrance.Serve(ln) })
 	}
+	return nil
+}
+
+// listenAt answers agents of other hosts at an address. With TLS each has an entrance of its own, as agents of this host come without.
+func (a *Agent) listenAt(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("listen at %q: %w; want HOST:PORT", addr, err)
+	}
+	if err := auth.CheckToken(a.cfg.Token, host, a.cfg.NoToken); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	a.listeners = append(a.listeners, ln)
+	entrance := a.entrance
+	if a.cfg.TLS != nil {
+		entrance = &auth.Listener{Token: a.cfg.Token, Log: a.cfg.Log, TLS: a.cfg.TLS, Admit: a.entrance.Admit, Enter: a.enter}
+	}
+	a.entrances = append(a.entrances, entrance)
+	a.wg.Go(func() { entrance.Serve(ln) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -83,10 +84,7 @@ func (e *epochs) put(s span) {
 			in = append(in, span{max(x.off, s.end), x.end, x.epoch, x.out})
 		}
 	}
-	at := 0
-	for at < len(in) && in[at].off < s.off {
-		at++
-	}
+	at, _ := slices.BinarySearchFunc(in, s.off, func(x span, off int64) int { return cmp.Compare(x.off, off) })
 	e.list = slices.Replace(e.list, from, to, slices.Insert(in, at, s)...)
 }
 

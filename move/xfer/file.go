@@ -84,10 +84,10 @@ func OpenFile(path string, o FileOptions) (Storage, error) {
 		return newWholeFile(path, o)
 	}
 	flag := os.O_RDWR
-	if o.ReadOnly {
+	switch {
+	case o.ReadOnly:
 		flag = os.O_RDONLY
-	}
-	if o.Create && !o.ReadOnly {
+	case o.Create:
 		flag |= os.O_CREATE
 	}
 	_, before := os.Lstat(path)
@@ -202,26 +202,16 @@ func (x *file) do(ctx context.Context, p []byte, off int64, write bool) error {
 	if x.direct != nil {
 		from, to = cut(p, off)
 	}
-	if from > 0 || to == 0 {
-		k := from
-		if to == 0 {
-			k = len(p)
-		}
-		if err := through(x.f, p[:k], off, write); err != nil {
+	if to == 0 {
+		return through(x.f, p, off, write)
+	}
+	if from > 0 {
+		if err := through(x.f, p[:from], off, write); err != nil {
 			return err
-		}
-		if to == 0 {
-			return nil
 		}
 	}
 	if to > from {
-		var err error
-		if x.ring != nil {
-			err = x.ring.do(x.direct, p[from:to], off+int64(from), write)
-		} else {
-			err = through(x.direct, p[from:to], off+int64(from), write)
-		}
-		if err != nil {
+		if err := x.past(p[from:to], off+int64(from), write); err != nil {
 			return err
 		}
 	}
@@ -229,6 +219,14 @@ func (x *file) do(ctx context.Context, p []byte, off int64, write bool) error {
 		return through(x.f, p[to:], off+int64(to), write)
 	}
 	return nil
+}
+
+// past reads or writes past the page cache.
+func (x *file) past(p []byte, off int64, write bool) error {
+	if x.ring != nil {
+		return x.ring.do(x.direct, p, off, write)
+	}
+	return through(x.direct, p, off, write)
 }
 
 // through reads or writes by plain calls.

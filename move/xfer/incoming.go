@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -30,17 +31,28 @@ type incoming struct {
 	end     context.CancelFunc
 }
 
+// begin enters a new request, which fails at the deadline that came with it. The caller holds mu.
+func (g *guest) begin(network string, call uint64, p *post) *incoming {
+	in := &incoming{guest: g, network: network, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice,
+		done: make(chan struct{})}
+	in.ctx, in.end = context.WithCancel(g.agent.base)
+	g.requests[call] = in
+	if end := time.Now().Add(p.timeout); end.After(g.until) {
+		g.until = end
+	}
+	in.timer = time.AfterFunc(p.timeout, func() {
+		in.fail(fmt.Errorf("%w: %s were left when it came", ErrDeadline, p.timeout.Round(time.Millisecond)), g.id.Name)
+	})
+	return in
+}
+
 // post takes a request: a new one, or one that goes on after its connection was lost.
 func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 	a := g.agent
 	g.mu.Lock()
 	if p.low > g.low {
 		g.low = p.low
-		for n := range g.over {
-			if n < g.low {
-				delete(g.over, n)
-			}
-		}
+		maps.DeleteFunc(g.over, func(n uint64, _ *ending) bool { return n < g.low })
 	}
 	why, over := g.over[call]
 	in := g.requests[call]
@@ -52,16 +64,7 @@ func (g *guest) post(s *inbound, call uint64, resumed bool, p *post) {
 		return
 	}
 	if in == nil {
-		in = &incoming{guest: g, network: s.network, call: call, op: p.op, total: p.total, class: p.class, tells: p.tells, text: p.notice,
-			done: make(chan struct{})}
-		in.ctx, in.end = context.WithCancel(a.base)
-		g.requests[call] = in
-		if end := time.Now().Add(p.timeout); end.After(g.until) {
-			g.until = end
-		}
-		in.timer = time.AfterFunc(p.timeout, func() {
-			in.fail(fmt.Errorf("%w: %s were left when it came", ErrDeadline, p.timeout.Round(time.Millisecond)), g.id.Name)
-		})
+		in = g.begin(s.network, call, p)
 	}
 	g.mu.Unlock()
 	a.wg.Go(func() {
@@ -394,6 +397,25 @@ func (in *incoming) serveRead(s *inbound, p *post) error {
 	return err
 }
 
+// tellAlone takes a notice that belongs to no data. One that came before is answered again and not added twice.
+func (g *guest) tellAlone(s *inbound, call uint64, text []byte) error {
+	g.mu.Lock()
+	_, over := g.over[call]
+	old := over || call < g.low
+	full := g.agent.inbox.full()
+	if !old && !full {
+		g.over[call] = &ending{}
+	}
+	g.mu.Unlock()
+	if !old && full {
+		return s.control.send(fFail, call, 0, failPayload(g.agent.errFull(), g.agent.id.Name))
+	}
+	if !old {
+		g.agent.inbox.add(Notice{From: g.id, Data: text})
+	}
+	return s.control.send(fTold, call, 0, nil)
+}
+
 // tell takes a notice: of a read that has landed at its initiator, or without data.
 func (g *guest) tell(s *inbound, f *frame) error {
 	r := reader{b: f.payload}
@@ -403,21 +425,7 @@ func (g *guest) tell(s *inbound, f *frame) error {
 		return err
 	}
 	if alone {
-		g.mu.Lock()
-		_, over := g.over[f.Call]
-		old := over || f.Call < g.low
-		full := g.agent.inbox.full()
-		if !old && !full {
-			g.over[f.Call] = &ending{}
-		}
-		g.mu.Unlock()
-		if !old && full {
-			return s.control.send(fFail, f.Call, 0, failPayload(g.agent.errFull(), g.agent.id.Name))
-		}
-		if !old {
-			g.agent.inbox.add(Notice{From: g.id, Data: text})
-		}
-		return s.control.send(fTold, f.Call, 0, nil)
+		return g.tellAlone(s, f.Call, text)
 	}
 	if in := g.find(f.Call); in != nil {
 		in.succeed()

@@ -67,21 +67,26 @@ func (a *Agent) leaseFor(holder ID, granted uint64, ttl time.Duration, caps []ca
 			return nil, fmt.Errorf("%w: it does not cover %d bytes at %d of region %d", ErrLease, d.Len, d.Off, d.Region)
 		}
 	}
-	l.mu.Lock()
-	if l.holder.Name == "" {
-		l.holder = holder // a grant, taken up: it lasts as long as it was given for
-		l.mu.Unlock()
-	} else {
-		same := l.holder == holder
-		l.mu.Unlock()
-		if !same {
-			return nil, fmt.Errorf("%w: it belongs to %s", ErrLease, l.holderName())
-		}
-		if err := l.renew(ttl); err != nil {
-			return nil, err
-		}
+	if err := l.taken(holder, ttl); err != nil {
+		return nil, err
 	}
 	return l, nil
+}
+
+// taken gives a grant to whoever takes it up first, for as long as it was given for, and renews a lease for its holder.
+func (l *lease) taken(holder ID, ttl time.Duration) error {
+	l.mu.Lock()
+	if l.holder.Name == "" {
+		l.holder = holder
+		l.mu.Unlock()
+		return nil
+	}
+	same := l.holder == holder
+	l.mu.Unlock()
+	if !same {
+		return fmt.Errorf("%w: it belongs to %s", ErrLease, l.holderName())
+	}
+	return l.renew(ttl)
 }
 
 // epochsOf gives the epochs of descriptions that capabilities are of.

@@ -32,6 +32,24 @@ func (a *Agent) Prepare(peer *Peer, descs []Desc) (*List, error) {
 	return a.prepare(peer, descs, 0)
 }
 
+// find enters a region of the agent, or of its peer.
+func (l *List) find(id uint32) (size int64, name string, err error) {
+	if l.peer == nil {
+		r, err := l.agent.region(id)
+		if err != nil {
+			return 0, "", err
+		}
+		l.own[id] = r
+		return r.Size(), r.name, nil
+	}
+	r, err := l.peer.region(id)
+	if err != nil {
+		return 0, "", err
+	}
+	l.far[id] = r
+	return r.Size, r.Name, nil
+}
+
 // PrepareGranted is Prepare for reading under a lease that the owner gave beforehand (Agent.Grant).
 func (a *Agent) PrepareGranted(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 	return a.prepare(peer, descs, grant)
@@ -51,27 +69,14 @@ func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 	} else {
 		l.far = map[uint32]*Remote{}
 	}
-	var last uint32
 	var size int64
 	var name string
 	for i, d := range descs {
-		if i == 0 || d.Region != last {
-			if peer == nil {
-				r, err := a.region(d.Region)
-				if err != nil {
-					return nil, fmt.Errorf("prepare a list of %s: descriptor %d: %w", whose, i, err)
-				}
-				l.own[d.Region] = r
-				size, name = r.Size(), r.name
-			} else {
-				r, err := peer.region(d.Region)
-				if err != nil {
-					return nil, fmt.Errorf("prepare a list of %s: descriptor %d: %w", whose, i, err)
-				}
-				l.far[d.Region] = r
-				size, name = r.Size, r.Name
+		if i == 0 || d.Region != descs[i-1].Region {
+			var err error
+			if size, name, err = l.find(d.Region); err != nil {
+				return nil, fmt.Errorf("prepare a list of %s: descriptor %d: %w", whose, i, err)
 			}
-			last = d.Region
 		}
 		if err := bounds(d, size); err != nil {
 			return nil, fmt.Errorf("prepare a list of %s: descriptor %d of region %q: %w", whose, i, name, err)

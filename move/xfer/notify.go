@@ -41,24 +41,28 @@ func (a *Agent) Notify(ctx context.Context, p *Peer, data []byte) error {
 		if err != nil {
 			return err
 		}
-		ch := s.expect(num)
-		err = s.control.sendWhile(ctx, fTell, num, 0, w)
-		if err != nil {
-			s.lose(err)
+		if told, err := s.tell(ctx, num, w); told {
+			return err
 		}
-		select {
-		case f := <-ch:
-			s.forget(num)
-			if f.Kind == fFail {
-				_, err := parseFail(f.payload)
-				return err
-			}
-			return nil
-		case <-s.lost:
-			s.forget(num)
-		case <-ctx.Done():
-			s.forget(num)
-			return fmt.Errorf("notify %s: %w: %w", p.id.Name, ErrDeadline, ctx.Err())
+	}
+}
+
+// tell sends a notice and waits for the answer. It is false if the session was lost before one came.
+func (s *session) tell(ctx context.Context, num uint64, payload []byte) (told bool, err error) {
+	ch := s.expect(num)
+	defer s.forget(num)
+	if err := s.control.sendWhile(ctx, fTell, num, 0, payload); err != nil {
+		s.lose(err)
+	}
+	select {
+	case f := <-ch:
+		if f.Kind == fFail {
+			_, err = parseFail(f.payload)
 		}
+		return true, err
+	case <-s.lost:
+		return false, nil
+	case <-ctx.Done():
+		return true, fmt.Errorf("notify %s: %w: %w", s.peer.id.Name, ErrDeadline, ctx.Err())
 	}
 }

@@ -53,6 +53,24 @@ func (d description) sign(token string) []byte {
 	return m.Sum(nil)
 }
 
+// describe is the region as peers know it. A private agent does not say where its memory lies.
+func (r *Region) describe() Remote {
+	r.mu.Lock()
+	epoch := r.epochs.now
+	r.mu.Unlock()
+	x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Epoch: epoch, Share: r.share}
+	if r.agent.cfg.Private {
+		return x
+	}
+	if r.mem != nil {
+		x.Addr = r.address()
+	}
+	if d, ok := (&place{store: r.store}).device(); ok {
+		x.Shown, _ = d.show() // what is not shown goes over sockets
+	}
+	return x
+}
+
 // Describe is what a peer must know to reach this agent and regions of it, all if none is given. Whoever has it
 // and the token may use the regions as their access says.
 func (a *Agent) Describe(regions ...*Region) []byte {
@@ -71,17 +89,7 @@ func (a *Agent) Describe(regions ...*Region) []byte {
 		a.mu.Unlock()
 	}
 	for _, r := range regions {
-		r.mu.Lock()
-		epoch := r.epochs.now
-		r.mu.Unlock()
-		x := Remote{ID: r.id, Name: r.name, Kind: r.Kind(), Size: r.Size(), Access: r.access, Key: r.key, Epoch: epoch, Share: r.share}
-		if r.mem != nil && !a.cfg.Private {
-			x.Addr = r.address()
-		}
-		if d, ok := (&place{store: r.store}).device(); ok && !a.cfg.Private {
-			x.Shown, _ = d.show() // what is not shown goes over sockets
-		}
-		d.Regions = append(d.Regions, x)
+		d.Regions = append(d.Regions, r.describe())
 	}
 	slices.SortFunc(d.Regions, func(x, y Remote) int { return int(x.ID) - int(y.ID) })
 	d.MAC = d.sign(a.cfg.Token)
@@ -174,16 +182,20 @@ func (a *Agent) know(d *description) (*Peer, error) {
 			paths: map[string]*Route{}}
 		a.peers[d.Name] = p
 	}
+	p.learn(d.Regions)
+	return p, nil
+}
+
+// learn enters regions, but for earlier descriptions of them that came late.
+func (p *Peer) learn(regions []Remote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range d.Regions {
-		r := &d.Regions[i]
-		if known := p.regions[r.ID]; known != nil && known.Epoch > r.Epoch {
-			continue // an earlier description that came late
+	for i := range regions {
+		r := &regions[i]
+		if known := p.regions[r.ID]; known == nil || known.Epoch <= r.Epoch {
+			p.regions[r.ID], p.names[r.Name] = r, r
 		}
-		p.regions[r.ID], p.names[r.Name] = r, r
 	}
-	return p, nil
 }
 
 // Forget makes a peer unknown: what was prepared with it fails.

@@ -83,6 +83,21 @@ func (a *Agent) Free(b []byte) error {
 	return share.Free(b)
 }
 
+// mayRegister is nil if there is room for a region of a name. The caller holds mu.
+func (a *Agent) mayRegister(name string) error {
+	switch {
+	case a.closed:
+		return fmt.Errorf("agent %s: register %q: %w", a.id.Name, name, ErrClosed)
+	case name == "" || len(name) > maxName:
+		return fmt.Errorf("agent %s: register: name of %d bytes, want 1 to %d", a.id.Name, len(name), maxName)
+	case a.names[name] != nil:
+		return fmt.Errorf("agent %s: region %q is there already; release it first", a.id.Name, name)
+	case len(a.regions) >= maxRegions:
+		return fmt.Errorf("agent %s: %w: %d regions, at most %d", a.id.Name, ErrLimit, len(a.regions), maxRegions)
+	}
+	return nil
+}
+
 // Register makes storage known under a name. Peers may do what access says, 0 for everything.
 func (a *Agent) Register(name string, s Storage, access Access) (*Region, error) {
 	if access == 0 {
@@ -97,15 +112,8 @@ func (a *Agent) Register(name string, s Storage, access Access) (*Region, error)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.closed:
-		return nil, fmt.Errorf("agent %s: register %q: %w", a.id.Name, name, ErrClosed)
-	case name == "" || len(name) > maxName:
-		return nil, fmt.Errorf("agent %s: register: name of %d bytes, want 1 to %d", a.id.Name, len(name), maxName)
-	case a.names[name] != nil:
-		return nil, fmt.Errorf("agent %s: region %q is there already; release it first", a.id.Name, name)
-	case len(a.regions) >= maxRegions:
-		return nil, fmt.Errorf("agent %s: %w: %d regions, at most %d", a.id.Name, ErrLimit, len(a.regions), maxRegions)
+	if err := a.mayRegister(name); err != nil {
+		return nil, err
 	}
 	if r.mem != nil && a.share != nil {
 		if off, ok := a.share.Offset(r.mem); ok {
@@ -139,6 +147,25 @@ func (r *Region) At(off, n int64) Desc { return Desc{r.id, off, n} }
 // address of the memory, for peers that read this process's memory.
 func (r *Region) address() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))) }
 
+// withdraw lets nobody begin anything with bytes, and gives who has begun.
+func (r *Region) withdraw(off, n int64) (writes []*landing, reads []*lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epochs.withdraw(off, n)
+	for l := range r.landed {
+		if l.touches(r, off, n) {
+			writes = append(writes, l)
+		}
+	}
+	for l := range r.leases {
+		if l.touches(r.id, off, n) {
+			reads = append(reads, l)
+		}
+	}
+	slices.SortFunc(reads, func(a, b *lease) int { return int(int64(a.id) - int64(b.id)) })
+	return writes, reads
+}
+
 // Reclaim returns when n bytes from off on may be used again: writes of peers into them have been failed, and
 // readers have given back their leases, or those are over. A reader that is too late fails, and says so,
 // before it uses what it read. From the moment of the call on nobody gets a new lease on the bytes, and no write into them
@@ -147,22 +174,7 @@ func (r *Region) Reclaim(ctx context.Context, off, n int64) error {
 	if off < 0 || n < 0 || n > r.Size()-off {
 		return fmt.Errorf("reclaim region %q: %w: %d bytes at %d of %d", r.name, ErrBounds, n, off, r.Size())
 	}
-	r.mu.Lock()
-	r.epochs.withdraw(off, n)
-	var writes []*landing
-	for l := range r.landed {
-		if l.touches(r, off, n) {
-			writes = append(writes, l)
-		}
-	}
-	var reads []*lease
-	for l := range r.leases {
-		if l.touches(r.id, off, n) {
-			reads = append(reads, l)
-		}
-	}
-	r.mu.Unlock()
-	slices.SortFunc(reads, func(a, b *lease) int { return int(int64(a.id) - int64(b.id)) })
+	writes, reads := r.withdraw(off, n)
 	for _, l := range writes {
 		l.close(fmt.Errorf("region %q, bytes %d to %d: %w", r.name, off, off+n, ErrWithdrawn))
 	}

@@ -220,6 +220,25 @@ type diskRates struct {
 	why         string    // neither was measured
 }
 
+// rates are those of the file system that the file is on, measured once in a process.
+func (x *file) rates(r *ring) (diskRates, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(x.f.Fd()), &st); err != nil {
+		return diskRates{}, err
+	}
+	measured.Lock()
+	defer measured.Unlock()
+	if measured.by == nil {
+		measured.by = map[uint64]diskRates{}
+	}
+	m, known := measured.by[st.Dev]
+	if !known {
+		m = measureDisk(filepath.Dir(x.path), r)
+		measured.by[st.Dev] = m
+	}
+	return m, nil
+}
+
 // chooseIO decides between plain calls and the ring, by what was measured on the file system.
 func (x *file) chooseIO() error {
 	r, err := theRing()
@@ -236,21 +255,10 @@ func (x *file) chooseIO() error {
 		x.ring, x.way = r, "io_uring past the page cache, as demanded"
 		return nil
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(x.f.Fd()), &st); err != nil {
-		return err
-	}
-	measured.Lock()
-	defer measured.Unlock()
-	if measured.by == nil {
-		measured.by = map[uint64]diskRates{}
-	}
-	m, known := measured.by[st.Dev]
-	if !known {
-		m = measureDisk(filepath.Dir(x.path), r)
-		measured.by[st.Dev] = m
-	}
+	m, err := x.rates(r)
 	switch {
+	case err != nil:
+		return err
 	case m.why != "":
 		x.way = "calls past the page cache: " + m.why
 	case float64(m.ring) > 1.05*float64(m.calls):

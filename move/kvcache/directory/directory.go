@@ -91,6 +91,26 @@ func (d *Directory) Close() {
 
 func (d *Directory) own() string { return d.prefix + "/blocks/" + d.name + "/" }
 
+// claim puts the entry where there is none, or the same: one of an earlier life. That of another cache of this name is ErrName.
+func (d *Directory) claim(ctx context.Context, key, text string, lease clientv3.LeaseID) error {
+	var r *clientv3.TxnResponse
+	for _, is := range []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+		clientv3.Compare(clientv3.Value(key), "=", text)} {
+		var err error
+		r, err = d.etcd.Txn(ctx).If(is).Then(clientv3.OpDelete(d.own(), clientv3.WithPrefix()),
+			clientv3.OpPut(key, text, clientv3.WithLease(lease))).
+			Else(clientv3.OpGet(key)).Commit()
+		if err != nil || r.Succeeded {
+			return err
+		}
+	}
+	var other Entry
+	if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		_ = json.Unmarshal(kvs[0].Value, &other)
+	}
+	return fmt.Errorf("%w: %s, at %s; give each cache a name of its own, or wait %d s for one that died", ErrName, d.name, other.Address, ttl)
+}
+
 // enter puts the cache's entry under a new lease, and takes away the blocks of an earlier life.
 func (d *Directory) enter(ctx, life context.Context) (clientv3.LeaseID, <-chan *clientv3.LeaseKeepAliveResponse, error) {
 	l, err := d.etcd.Grant(ctx, ttl)
@@ -102,23 +122,7 @@ func (d *Directory) enter(ctx, life context.Context) (clientv3.LeaseID, <-chan *
 		return 0, nil, err
 	}
 	key := d.prefix + "/caches/" + d.name
-	var r *clientv3.TxnResponse
-	for _, is := range []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
-		clientv3.Compare(clientv3.Value(key), "=", string(text))} {
-		r, err = d.etcd.Txn(ctx).If(is).Then(clientv3.OpDelete(d.own(), clientv3.WithPrefix()),
-			clientv3.OpPut(key, string(text), clientv3.WithLease(l.ID))).
-			Else(clientv3.OpGet(key)).Commit()
-		if err != nil || r.Succeeded {
-			break
-		}
-	}
-	if err == nil && !r.Succeeded {
-		var other Entry
-		if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			_ = json.Unmarshal(kvs[0].Value, &other)
-		}
-		err = fmt.Errorf("%w: %s, at %s; give each cache a name of its own, or wait %d s for one that died", ErrName, d.name, other.Address, ttl)
-	}
+	err = d.claim(ctx, key, string(text), l.ID)
 	var alive <-chan *clientv3.LeaseKeepAliveResponse
 	if err == nil {
 		alive, err = d.etcd.KeepAlive(life, l.ID)
@@ -245,28 +249,32 @@ func (d *Directory) follow(life context.Context, from int64) {
 	}
 }
 
-// take notes a key that is there, or no more.
-func (d *Directory) take(key string, value []byte, there bool) {
-	rest, ok := strings.CutPrefix(key, d.prefix+"/caches/")
-	if ok {
-		if rest == d.name {
-			return
-		}
-		if t := d.others[rest]; t != nil { // gone, or another life of it
-			t.Close()
-			delete(d.others, rest)
-		}
-		var e Entry
-		if there && json.Unmarshal(value, &e) == nil && e.Address != "" {
-			name, err := url.PathUnescape(rest)
-			if err != nil {
-				name = rest
-			}
-			d.others[rest] = d.cache.Tell(name, e.Address, d.token, e.Moves)
-		}
+// takeCache notes a cache that is there, or no more. Its own name is passed over.
+func (d *Directory) takeCache(key string, value []byte, there bool) {
+	if key == d.name {
 		return
 	}
-	rest, ok = strings.CutPrefix(key, d.prefix+"/blocks/")
+	if t := d.others[key]; t != nil { // gone, or another life of it
+		t.Close()
+		delete(d.others, key)
+	}
+	var e Entry
+	if there && json.Unmarshal(value, &e) == nil && e.Address != "" {
+		name, err := url.PathUnescape(key)
+		if err != nil {
+			name = key
+		}
+		d.others[key] = d.cache.Tell(name, e.Address, d.token, e.Moves)
+	}
+}
+
+// take notes a key that is there, or no more.
+func (d *Directory) take(key string, value []byte, there bool) {
+	if rest, ok := strings.CutPrefix(key, d.prefix+"/caches/"); ok {
+		d.takeCache(rest, value, there)
+		return
+	}
+	rest, ok := strings.CutPrefix(key, d.prefix+"/blocks/")
 	name, block, _ := strings.Cut(rest, "/")
 	t := d.others[name]
 	if !ok || t == nil {

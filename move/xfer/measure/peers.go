@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -56,23 +57,31 @@ func (c *Config) ucx(ctx context.Context, block int64, batch int) other {
 			_ = server.Process.Kill()
 			_ = server.Wait()
 		}()
-		var out []byte
-		for {
-			client := exec.CommandContext(ctx, path, "127.0.0.1", "-p", strconv.Itoa(port), "-t", test, "-s", strconv.FormatInt(per, 10),
-				"-n", strconv.Itoa(iters), "-w", "2", "-f", "-v")
-			client.Env, client.WaitDelay = env, time.Second
-			dieWithParent(client)
-			if out, err = client.CombinedOutput(); err == nil {
-				break
-			}
-			if ctx.Err() != nil || !bytes.Contains(out, []byte("refused")) {
-				return 0, fmt.Errorf("ucx_perftest: %w: %s", err, lastLine(string(out)))
-			}
-			time.Sleep(10 * time.Millisecond) // its server does not listen yet
+		out, err := ucxClient(ctx, env, path, "127.0.0.1", "-p", strconv.Itoa(port), "-t", test, "-s", strconv.FormatInt(per, 10),
+			"-n", strconv.Itoa(iters), "-w", "2", "-f", "-v")
+		if err != nil {
+			return 0, err
 		}
 		return ucxTime(out, per, iters)
 	}
 	return o
+}
+
+// ucxClient runs the client of ucx_perftest once its server listens.
+func ucxClient(ctx context.Context, env []string, path string, args ...string) ([]byte, error) {
+	for {
+		client := exec.CommandContext(ctx, path, args...)
+		client.Env, client.WaitDelay = env, time.Second
+		dieWithParent(client)
+		out, err := client.CombinedOutput()
+		if err == nil {
+			return out, nil
+		}
+		if ctx.Err() != nil || !bytes.Contains(out, []byte("refused")) {
+			return nil, fmt.Errorf("ucx_perftest: %w: %s", err, lastLine(string(out)))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // ucxTime reads the line of ucx_perftest -v: megabytes, of 2^20, a second over the whole run are under overall_bw.
@@ -117,24 +126,31 @@ func freePort() (int, error) {
 //go:embed peers/rma.c
 var rmaSource []byte
 
-// rma is MPI's one-sided operations: the same blocks by MPI_Get or MPI_Put, completed by a flush.
-func (c *Config) rma(ctx context.Context, block int64, batch int, total int64) other {
-	o := other{name: "MPI one-sided"}
+// buildRMA compiles the program that measures MPI.
+func (c *Config) buildRMA(ctx context.Context) (bin string, err error) {
 	for _, tool := range []string{"mpicc.openmpi", "mpirun.openmpi"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			o.Why = tool + " is not installed; on Debian: apt-get install openmpi-bin libopenmpi-dev gcc"
-			return o
+			return "", errors.New(tool + " is not installed; on Debian: apt-get install openmpi-bin libopenmpi-dev gcc")
 		}
 	}
 	src, bin := filepath.Join(c.Dir, "rma.c"), filepath.Join(c.Dir, "rma")
 	if err := os.WriteFile(src, rmaSource, 0o644); err != nil {
-		o.Why = err.Error()
-		return o
+		return "", err
 	}
-	build, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(build, "mpicc.openmpi", "-O3", src, "-o", bin).CombinedOutput(); err != nil {
-		o.Why = fmt.Sprintf("mpicc: %v: %s", err, lastLine(string(out)))
+	if out, err := exec.CommandContext(ctx, "mpicc.openmpi", "-O3", src, "-o", bin).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mpicc: %w: %s", err, lastLine(string(out)))
+	}
+	return bin, nil
+}
+
+// rma is MPI's one-sided operations: the same blocks by MPI_Get or MPI_Put, completed by a flush.
+func (c *Config) rma(ctx context.Context, block int64, batch int, total int64) other {
+	o := other{name: "MPI one-sided"}
+	bin, err := c.buildRMA(ctx)
+	if err != nil {
+		o.Why = err.Error()
 		return o
 	}
 	op := "get"

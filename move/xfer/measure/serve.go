@@ -5,6 +5,7 @@ package measure
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -73,20 +74,24 @@ func ParseRegion(s string) (Region, error) {
 
 // Register makes the region with an agent.
 func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
-	var s xfer.Storage
+	s, err := r.storage(a)
+	if err != nil {
+		return nil, err
+	}
+	return a.Register(r.Name, s, 0)
+}
+
+// storage is where the bytes of the region lie.
+func (r Region) storage(a *xfer.Agent) (xfer.Storage, error) {
 	switch r.Kind {
 	case xfer.Host:
 		b, err := a.Alloc(int(r.Size))
 		if err != nil {
 			return nil, err
 		}
-		s = xfer.Memory(b)
+		return xfer.Memory(b), nil
 	case xfer.File:
-		var err error
-		if s, err = xfer.OpenFile(r.Path, xfer.FileOptions{Size: r.Size, Create: r.Create &&
-			r.Size > 0, Buffered: r.Buffered, IO: r.IO}); err != nil {
-			return nil, err
-		}
+		return xfer.OpenFile(r.Path, xfer.FileOptions{Size: r.Size, Create: r.Create && r.Size > 0, Buffered: r.Buffered, IO: r.IO})
 	case xfer.Object:
 		at := strings.LastIndex(r.Path, "/")
 		if at < 0 {
@@ -96,16 +101,15 @@ func (r Region) Register(a *xfer.Agent) (*xfer.Region, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s, err = xfer.NewObject(p, r.Path[at+1:], r.Size, xfer.ObjectOptions{}); err != nil {
-			return nil, err
-		}
+		return xfer.NewObject(p, r.Path[at+1:], r.Size, xfer.ObjectOptions{})
 	case xfer.GPU:
-		var err error
-		if s, err = onGPU(r.Path, r.Size); err != nil {
+		s, err := onGPU(r.Path, r.Size)
+		if err != nil {
 			return nil, fmt.Errorf("region %q: %w", r.Name, err)
 		}
+		return s, nil
 	}
-	return a.Register(r.Name, s, 0)
+	return nil, nil
 }
 
 // gpus are the GPUs that regions of this process are on, each opened once: copies between two regions of one are its own.
@@ -309,40 +313,40 @@ func bare(ln net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			buf := bareMemory()
-			at := 0
-			var head [9]byte
-			for {
-				if _, err := io.ReadFull(c, head[:]); err != nil {
-					return
-				}
-				n := int64(0)
-				for i := range 8 {
-					n |= int64(head[i]) << (8 * i)
-				}
-				for n > 0 {
-					k := int(min(n, 1<<20))
-					if at+k > len(buf) {
-						at = 0
-					}
-					var err error
-					if head[8] == 0 {
-						_, err = c.Write(buf[at : at+k])
-					} else {
-						_, err = io.ReadFull(c, buf[at:at+k])
-					}
-					if err != nil {
-						return
-					}
-					at, n = at+k, n-int64(k)
-				}
-				if head[8] != 0 {
-					if _, err := c.Write(head[:1]); err != nil {
-						return
-					}
-				}
-			}
+			answerBare(c)
 		}()
+	}
+}
+
+// answerBare takes what is written and gives what is read, until the connection ends. A question is a length of 8 bytes and 0 for reading;
+// what was written whole is answered with a byte.
+func answerBare(c net.Conn) {
+	buf := bareMemory()
+	at := 0
+	var head [9]byte
+	for {
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return
+		}
+		do := c.Write
+		if head[8] != 0 {
+			do = func(b []byte) (int, error) { return io.ReadFull(c, b) }
+		}
+		for n := int64(binary.LittleEndian.Uint64(head[:])); n > 0; {
+			k := int(min(n, 1<<20))
+			if at+k > len(buf) {
+				at = 0
+			}
+			if _, err := do(buf[at : at+k]); err != nil {
+				return
+			}
+			at, n = at+k, n-int64(k)
+		}
+		if head[8] != 0 {
+			if _, err := c.Write(head[:1]); err != nil {
+				return
+			}
+		}
 	}
 }
 
