@@ -65,6 +65,20 @@ func (s *Store) LoadFrom(ctx context.Context, m *Manifest, want []Tensor) error 
 // readers is how many reads are under way: more than processors, since they wait.
 func readers() int { return min(2*runtime.GOMAXPROCS(0), 16) }
 
+// holds finds a tensor, or says in which way it is not the one that is wanted.
+func (m *Manifest) holds(w Tensor, shape []int) (t Info, why string) {
+	t, ok := m.Tensor(w.Name)
+	switch {
+	case !ok:
+		return t, fmt.Sprintf("tensor %q is not in it", w.Name)
+	case t.Type != w.Type:
+		return t, fmt.Sprintf("tensor %q is %s in it, %s here", w.Name, t.Type, w.Type)
+	case !slices.Equal(t.Shape, shape):
+		return t, fmt.Sprintf("tensor %q has shape %v in it, %v here", w.Name, t.Shape, shape)
+	}
+	return t, ""
+}
+
 // plan says what is copied from where, by file.
 func (m *Manifest) plan(want []Tensor) ([][]move, error) {
 	moves := make([][]move, len(m.Files))
@@ -74,16 +88,9 @@ func (m *Manifest) plan(want []Tensor) ([][]move, error) {
 			return nil, fmt.Errorf("load step %d: %w", m.Step, err)
 		}
 		r := w.Region()
-		t, ok := m.Tensor(w.Name)
-		switch {
-		case !ok:
-			bad.Lines = append(bad.Lines, fmt.Sprintf("tensor %q is not in it", w.Name))
-			continue
-		case t.Type != w.Type:
-			bad.Lines = append(bad.Lines, fmt.Sprintf("tensor %q is %s in it, %s here", w.Name, t.Type, w.Type))
-			continue
-		case !slices.Equal(t.Shape, r.Global):
-			bad.Lines = append(bad.Lines, fmt.Sprintf("tensor %q has shape %v in it, %v here", w.Name, t.Shape, r.Global))
+		t, why := m.holds(w, r.Global)
+		if why != "" {
+			bad.Lines = append(bad.Lines, why)
 			continue
 		}
 		segments, gaps := box.Plan(r, t.regions())

@@ -314,13 +314,10 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	}
 	c.next = nil
 	old := make([]int, len(members))
-	rank := -1
 	for i, m := range members {
 		old[i] = c.group.Members[m]
-		if m == c.Rank() {
-			rank = i
-		}
 	}
+	rank := slices.Index(members, c.Rank())
 	sub.enter(old)
 	sub.become(id, rank, sub.group.Members)
 	if err := sub.meet(at); err != nil {

@@ -54,19 +54,25 @@ func (c *Comm) mailOf(rank, tag int, any bool) (*mail, error) {
 	if m := c.mail.Load(); m != nil {
 		return m, nil
 	}
+	return c.openMail()
+}
+
+// openMail makes the port of messages with tags, once.
+func (c *Comm) openMail() (*mail, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mail.Load() == nil {
-		port, err := c.world.ep.Port(transport.Group{ID: c.id | 1<<30, Epoch: c.epoch, Members: c.group.Members, Words: calls.Words{}})
-		if err != nil {
-			return nil, err
-		}
-		call := calls.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: calls.PointToPoint, Root: -1}
-		m := &mail{messages: messages{c: c}}
-		m.Mail = pair.NewMail(m, port, call.Wire(), c.Rank(), c.Size())
-		c.mail.Store(m)
+	if m := c.mail.Load(); m != nil {
+		return m, nil
 	}
-	return c.mail.Load(), nil
+	port, err := c.world.ep.Port(transport.Group{ID: c.id | 1<<30, Epoch: c.epoch, Members: c.group.Members, Words: calls.Words{}})
+	if err != nil {
+		return nil, err
+	}
+	call := calls.Call{Epoch: c.epoch, Comm: c.id, Seq: 1, Op: sched.SendRecv, Variant: calls.PointToPoint, Root: -1}
+	m := &mail{messages: messages{c: c}}
+	m.Mail = pair.NewMail(m, port, call.Wire(), c.Rank(), c.Size())
+	c.mail.Store(m)
+	return m, nil
 }
 
 // SendTag sends buf to a rank with a tag, a number of 0 or more, by which the receiver may choose it. Messages from one rank to

@@ -19,6 +19,21 @@ func (c *Client) Publish(ctx context.Context, e Epoch) (Epoch, error) {
 	return c.publish(ctx, e)
 }
 
+// entry enters an epoch if its number is free and the one before is there. It takes away what nobody waits for any more: what epochs
+// gathered but for the one before, and the epochs beyond the history.
+func (c *Client) entry(number uint64, key, value string) (conds []clientv3.Cmp, ops []clientv3.Op) {
+	conds = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	if number > 1 {
+		conds = append(conds, clientv3.Compare(clientv3.CreateRevision(c.prefix+epochKey(number-1)), ">", 0))
+	}
+	ops = []clientv3.Op{clientv3.OpPut(key, value),
+		clientv3.OpDelete(c.prefix+"gather/", clientv3.WithRange(c.prefix+fmt.Sprintf("gather/%016x", number-1)))}
+	if number > history {
+		ops = append(ops, clientv3.OpDelete(c.prefix+"epoch/", clientv3.WithRange(c.prefix+epochKey(number-history+1))))
+	}
+	return conds, ops
+}
+
 func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (Epoch, error) {
 	if err := e.check(); err != nil {
 		return Epoch{}, err
@@ -28,16 +43,8 @@ func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (E
 		return Epoch{}, err
 	}
 	key := c.prefix + epochKey(e.Number)
-	conds := append([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}, leads...)
-	if e.Number > 1 {
-		conds = append(conds, clientv3.Compare(clientv3.CreateRevision(c.prefix+epochKey(e.Number-1)), ">", 0))
-	}
-	// What earlier epochs gathered, but for the one before, nobody waits for any more.
-	ops := []clientv3.Op{clientv3.OpPut(key, value),
-		clientv3.OpDelete(c.prefix+"gather/", clientv3.WithRange(c.prefix+fmt.Sprintf("gather/%016x", e.Number-1)))}
-	if e.Number > history {
-		ops = append(ops, clientv3.OpDelete(c.prefix+"epoch/", clientv3.WithRange(c.prefix+epochKey(e.Number-history+1))))
-	}
+	conds, ops := c.entry(e.Number, key, value)
+	conds = append(conds, leads...)
 	var answer *clientv3.TxnResponse
 	err = c.do(ctx, func(ctx context.Context) (err error) {
 		answer, err = c.etcd.Txn(ctx).If(conds...).Then(ops...).Else(clientv3.OpGet(key)).Commit()
@@ -50,14 +57,13 @@ func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (E
 		return e, nil
 	}
 	kvs := answer.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		if len(leads) > 0 {
-			return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w",
-				e.Number, e.Number-1, ErrConflict)
-		}
+	switch {
+	case len(kvs) == 0 && len(leads) > 0:
+		return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w",
+			e.Number, e.Number-1, ErrConflict)
+	case len(kvs) == 0:
 		return Epoch{}, fmt.Errorf("coord: epoch %d cannot follow: epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
-	}
-	if string(kvs[0].Value) == value { // written by a first attempt whose answer was lost
+	case string(kvs[0].Value) == value: // written by a first attempt whose answer was lost
 		return e, nil
 	}
 	held, err := DecodeEpoch(kvs[0].Value)
@@ -113,12 +119,17 @@ func (c *Client) WatchEpochs(ctx context.Context) <-chan Epoch {
 		if err != nil {
 			return // the context has ended, or nothing can be read: so does the channel
 		}
+		tell := func(e Epoch) bool {
+			select {
+			case out <- e:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
 		var last uint64
 		if latest != nil {
-			last = latest.Number
-			select {
-			case out <- *latest:
-			case <-ctx.Done():
+			if last = latest.Number; !tell(*latest) {
 				return
 			}
 		}
@@ -128,10 +139,7 @@ func (c *Client) WatchEpochs(ctx context.Context) <-chan Epoch {
 				if n.value == nil || err != nil || e.Number <= last {
 					continue
 				}
-				last = e.Number
-				select {
-				case out <- e:
-				case <-ctx.Done():
+				if last = e.Number; !tell(e) {
 					return false
 				}
 			}

@@ -47,6 +47,16 @@ func (e *MissingError) Timeout() bool { return true }
 // Unwrap makes it context.DeadlineExceeded.
 func (e *MissingError) Unwrap() error { return context.DeadlineExceeded }
 
+// firstEpoch is the first of what changed that is an epoch.
+func firstEpoch(news []change) (Epoch, bool) {
+	for _, n := range news {
+		if e, err := DecodeEpoch(n.value); err == nil {
+			return e, true
+		}
+	}
+	return Epoch{}, false
+}
+
 // Gather brings the values of all members of an epoch together, in rank order.
 // Each calls it with its rank and the same name, which serves once in an epoch.
 // Rank 0 collects and the others wait for its word, so that n members cost 2n
@@ -74,13 +84,11 @@ func (c *Client) Gather(ctx context.Context, e Epoch, rank int, name string, val
 	go func() {
 		defer close(later)
 		c.follow(work, epochKey(e.Number+1), func(news []change) bool {
-			for _, n := range news {
-				if next, err := DecodeEpoch(n.value); err == nil {
-					cancel(fmt.Errorf("coord: %q in epoch %d: epoch %d is there (%s): %w", name, e.Number, next.Number, next.Reason, ErrSuperseded))
-					return false
-				}
+			next, found := firstEpoch(news)
+			if found {
+				cancel(fmt.Errorf("coord: %q in epoch %d: epoch %d is there (%s): %w", name, e.Number, next.Number, next.Reason, ErrSuperseded))
 			}
-			return true
+			return !found
 		})
 	}()
 	all, err := c.gather(work, e, rank, name, value)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/run/internal/member"
@@ -50,6 +51,8 @@ func (w Worker) String() string {
 	return fmt.Sprintf("worker %d (pid %d on %s)", w.ID, w.PID, w.Host)
 }
 
+var states = []State{Joining, Ready, Leaving, Dead}
+
 // check says what is wrong with a worker's record.
 func (w *Worker) check() error {
 	switch {
@@ -57,7 +60,7 @@ func (w *Worker) check() error {
 		return fmt.Errorf("coord: worker id %d is reserved; ids count from 0 to %d", w.ID, outside-1)
 	case w.Life == 0:
 		return fmt.Errorf("coord: worker %d has no life; Register chooses one", w.ID)
-	case w.State != Joining && w.State != Ready && w.State != Leaving && w.State != Dead:
+	case !slices.Contains(states, w.State):
 		return fmt.Errorf("coord: worker %d is in state %.32q; known are joining, ready, leaving and dead", w.ID, w.State)
 	case w.Pace < 0:
 		return fmt.Errorf("coord: worker %d has a pace of %d ns; it is not below 0", w.ID, w.Pace)

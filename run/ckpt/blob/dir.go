@@ -363,21 +363,34 @@ func (d *Dir) Unfinished(ctx context.Context) ([]string, error) {
 		if !e.IsDir() {
 			continue
 		}
-		files, err := os.ReadDir(filepath.Join(d.root, e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		in, err := d.unfinishedIn(e.Name())
+		if err != nil {
 			return nil, err
 		}
-		if len(files) == 0 && err == nil {
-			names = append(names, e.Name()+"/")
-		}
-		for _, f := range files {
-			if name, ok := tempOf(f.Name()); ok {
-				names = append(names, e.Name()+"/"+name)
-			}
-		}
+		names = append(names, in...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// unfinishedIn is Unfinished for one folder, which may go meanwhile.
+func (d *Dir) unfinishedIn(folder string) (names []string, err error) {
+	files, err := os.ReadDir(filepath.Join(d.root, folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return []string{folder + "/"}, nil
+	}
+	for _, f := range files {
+		if name, ok := tempOf(f.Name()); ok {
+			names = append(names, folder+"/"+name)
+		}
+	}
+	return names, nil
 }
 
 // Remove deletes a file. Others may remove it, or the folder, at the same time.

@@ -211,16 +211,19 @@ func (s *S3) Read(ctx context.Context, name string, p []byte, off int64) error {
 	return err
 }
 
+// rangeOf asks for n bytes of an object, and for nothing if it has another tag; any will do if version is empty.
+func rangeOf(off int64, n int, version string) (o minio.GetObjectOptions, err error) {
+	if err := o.SetRange(off, off+int64(n)-1); err != nil || version == "" {
+		return o, err
+	}
+	return o, o.SetMatchETag(version)
+}
+
 // ReadVersion asks for a range of an object that has this tag.
 func (s *S3) ReadVersion(ctx context.Context, name string, p []byte, off int64, version string) (string, error) {
-	var o minio.GetObjectOptions
-	if err := o.SetRange(off, off+int64(len(p))-1); err != nil {
+	o, err := rangeOf(off, len(p), version)
+	if err != nil {
 		return "", err
-	}
-	if version != "" {
-		if err := o.SetMatchETag(version); err != nil {
-			return "", err
-		}
 	}
 	core := minio.Core{Client: s.client}
 	body, info, _, err := core.GetObject(ctx, s.bucket, s.prefix+name, o)

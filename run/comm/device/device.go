@@ -24,6 +24,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -137,15 +138,9 @@ type Group struct {
 // Open makes a group of the ranks of c, each with the GPU that open gives; all ranks must call it. The group closes the GPU. If
 // a rank has none, all ranks get an error that names it.
 func Open(ctx context.Context, c *comm.Comm, open func() (gpu.Device, error), cfg Config) (*Group, error) {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 2 * time.Minute
-	}
-	if cfg.Piece == 0 {
-		cfg.Piece = 4 << 20
-	}
-	if cfg.Way == "" {
-		cfg.Way = Auto
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 2*time.Minute)
+	cfg.Piece = cmp.Or(cfg.Piece, 4<<20)
+	cfg.Way = cmp.Or(cfg.Way, Auto)
 	if err := errors.Join(cfg.Way.check(), cfg.Sums.check()); err != nil {
 		return nil, err
 	}

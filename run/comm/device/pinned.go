@@ -91,10 +91,8 @@ func (s *staged) choose(ctx context.Context, cards []card) (string, error) {
 	if g.cfg.Sums == OnHost {
 		return "sums on the host, as was demanded (WEFT_CUDA_SUMS)", nil
 	}
-	for r, c := range cards {
-		if c.Host != cards[0].Host {
-			return fmt.Sprintf("sums on the host: rank %d is on another one", r), nil
-		}
+	if r := slices.IndexFunc(cards, func(c card) bool { return c.Host != cards[0].Host }); r >= 0 {
+		return fmt.Sprintf("sums on the host: rank %d is on another one", r), nil
 	}
 	if g.Size() > ptx.Most {
 		return fmt.Sprintf("sums on the host: %d ranks, and kernels take %d", g.Size(), ptx.Most), nil

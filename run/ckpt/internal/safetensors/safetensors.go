@@ -104,30 +104,32 @@ type jsonEntry struct {
 	Offsets []int64 `json:"data_offsets"`
 }
 
+// put appends a member to an object that has begun at Prefix.
+func put(b *bytes.Buffer, key string, value any) error {
+	k, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	v, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if b.Len() > Prefix+1 {
+		b.WriteByte(',')
+	}
+	b.Write(k)
+	b.WriteByte(':')
+	b.Write(v)
+	return nil
+}
+
 // Encode gives the length, the header and spaces up to a multiple of align bytes.
 func (h Header) Encode(align int) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, Prefix))
 	b.WriteByte('{')
-	put := func(key string, value any) error {
-		if b.Len() > Prefix+1 {
-			b.WriteByte(',')
-		}
-		k, err := json.Marshal(key)
-		if err != nil {
-			return err
-		}
-		v, err := json.Marshal(value)
-		if err != nil {
-			return err
-		}
-		b.Write(k)
-		b.WriteByte(':')
-		b.Write(v)
-		return nil
-	}
 	if len(h.Metadata) > 0 {
-		if err := put(metadataKey, h.Metadata); err != nil {
+		if err := put(&b, metadataKey, h.Metadata); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +138,7 @@ func (h Header) Encode(align int) ([]byte, error) {
 		if shape == nil {
 			shape = []int{}
 		}
-		if err := put(e.Name, jsonEntry{e.Type, shape, []int64{e.Begin, e.End}}); err != nil {
+		if err := put(&b, e.Name, jsonEntry{e.Type, shape, []int64{e.Begin, e.End}}); err != nil {
 			return nil, err
 		}
 	}

@@ -206,6 +206,13 @@ func (s *Scene) lateOperation() Verdict {
 	if s.Shared {
 		missing = s.hindmost(missing)
 	}
+	s.accuse(&v, missing, behind)
+	return v
+}
+
+// accuse names who is at fault, of those that did not enter the operation, or of those that did not go on in it if all have entered.
+// Stopped processes are at fault before those that wait for them.
+func (s *Scene) accuse(v *Verdict, missing, behind []int) {
 	what := "did not enter it"
 	if v.Culprits = s.awaited(missing); len(missing) == 0 {
 		v.Culprits, what = s.chain(behind), "entered it but did not go on"
@@ -217,9 +224,8 @@ func (s *Scene) lateOperation() Verdict {
 	if len(v.Culprits) == 0 {
 		v.Text += "every other rank entered it and did its part, so nobody seems to be at fault; the time limit may be too short for this operation on a busy host"
 	} else {
-		v.Text += fmt.Sprintf("%s %s; %s", Names(v.Culprits), what, s.lastWords(&v))
+		v.Text += fmt.Sprintf("%s %s; %s", Names(v.Culprits), what, s.lastWords(v))
 	}
-	return v
 }
 
 // Where a rank is, seen from the operation in question.

@@ -119,6 +119,24 @@ func (r *Runner) makeSpace(o *op.Op, p *Prepared) *space {
 	return sp
 }
 
+// blocks are the smallest and the largest block of input and output; the larger buffer has all blocks, on every rank.
+func (r *Runner) blocks(o *op.Op, p *Prepared) (least, most int) {
+	least = -1
+	for _, x := range [...]struct {
+		buf sched.Buffer
+		n   int
+	}{{sched.In, p.Script.in}, {sched.Out, p.Script.out}} {
+		for k := range x.n {
+			lo, hi := o.Chunks.Span(o.Op, x.buf, r.g.Rank, k)
+			most = max(most, hi-lo)
+			if least < 0 || hi-lo < least {
+				least = hi - lo
+			}
+		}
+	}
+	return least, most
+}
+
 // pad works out the padding that the layout asks for, or knows it of the operation before.
 func (r *Runner) pad(o *op.Op, p *Prepared) padding {
 	usual := o.Counts == nil && o.Chunks.Full == 0
@@ -127,19 +145,8 @@ func (r *Runner) pad(o *op.Op, p *Prepared) padding {
 	}
 	n := r.g.Size()
 	l := &padding{ins: o.InBytes(r.g.Rank, n), outs: o.OutBytes(r.g.Rank, n)}
-	least := -1
-	for _, x := range [...]struct {
-		buf sched.Buffer
-		n   int
-	}{{sched.In, p.Script.in}, {sched.Out, p.Script.out}} { // of which the larger one has all blocks, on every rank
-		for k := range x.n {
-			lo, hi := o.Chunks.Span(o.Op, x.buf, r.g.Rank, k)
-			l.stride = max(l.stride, hi-lo)
-			if least < 0 || hi-lo < least {
-				least = hi - lo
-			}
-		}
-	}
+	var least int
+	least, l.stride = r.blocks(o, p)
 	if least != l.stride {
 		l.padded = p.Script.tmp > 0 || !p.Straight(o.Counts != nil)
 	}
