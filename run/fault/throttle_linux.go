@@ -3,27 +3,37 @@ package fault
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Throttle lets one process send at most bytesPerSecond bytes to another, on every TCP
-// connection between them: the kernel paces the sender's sockets. It needs the rights of
-// a debugger over the sender (the same user, or its parent). undo takes it back.
-func Throttle(from, to int, bytesPerSecond uint64) (connections int, undo func(), err error) {
+// shared are the sockets of a process that lead to another one.
+func shared(from, to int) ([]socket, error) {
 	mine, err := sockets(from)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	theirs, err := sockets(to)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	there := map[string]bool{}
 	for _, s := range theirs {
 		there[s.remote+" "+s.local] = true
+	}
+	return slices.DeleteFunc(mine, func(s socket) bool { return !there[s.local+" "+s.remote] }), nil
+}
+
+// Throttle lets one process send at most bytesPerSecond bytes to another, on every TCP
+// connection between them: the kernel paces the sender's sockets. It needs the rights of
+// a debugger over the sender (the same user, or its parent). undo takes it back.
+func Throttle(from, to int, bytesPerSecond uint64) (connections int, undo func(), err error) {
+	between, err := shared(from, to)
+	if err != nil {
+		return 0, nil, err
 	}
 	pid, err := unix.PidfdOpen(from, 0)
 	if err != nil {
@@ -38,10 +48,7 @@ func Throttle(from, to int, bytesPerSecond uint64) (connections int, undo func()
 		}
 		held = nil
 	}
-	for _, s := range mine {
-		if !there[s.local+" "+s.remote] {
-			continue
-		}
+	for _, s := range between {
 		fd, err := unix.PidfdGetfd(pid, s.fd, 0)
 		if err != nil {
 			undo()
@@ -71,9 +78,8 @@ type socket struct {
 	local, remote string // as /proc/net/tcp has them
 }
 
-// sockets are the TCP connections of a process.
-func sockets(pid int) (list []socket, err error) {
-	dir := "/proc/" + strconv.Itoa(pid)
+// established are the ends of the connections in a process's network, by inode.
+func established(dir string) map[string][2]string {
 	ends := map[string][2]string{}
 	for _, f := range []string{"tcp", "tcp6"} {
 		b, err := os.ReadFile(dir + "/net/" + f)
@@ -81,11 +87,18 @@ func sockets(pid int) (list []socket, err error) {
 			continue
 		}
 		for l := range strings.Lines(string(b)) {
-			if x := strings.Fields(l); len(x) > 9 && x[3] == "01" { // established
+			if x := strings.Fields(l); len(x) > 9 && x[3] == "01" {
 				ends[x[9]] = [2]string{plain(x[1]), plain(x[2])}
 			}
 		}
 	}
+	return ends
+}
+
+// sockets are the TCP connections of a process.
+func sockets(pid int) (list []socket, err error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	ends := established(dir)
 	fds, err := os.ReadDir(dir + "/fd")
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)

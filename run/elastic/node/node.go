@@ -219,6 +219,17 @@ func New(cfg Config) (*Node, error) {
 	return n, nil
 }
 
+// runSlots works until all processes have ended, and gives the first failure by slot.
+func (n *Node) runSlots(ctx, inner context.Context) error {
+	var wg sync.WaitGroup
+	failures := make([]error, len(n.slots))
+	for i, s := range n.slots {
+		wg.Go(func() { failures[i] = s.run(ctx, inner) })
+	}
+	wg.Wait()
+	return cmp.Or(failures...)
+}
+
 // Run works until all its processes have ended for good. When ctx ends they get
 // SIGTERM and, after the grace, SIGKILL. The error is that of the job if it cannot
 // go on, a *HaltError if too few were left, a *launch.Failure if processes failed
@@ -246,25 +257,11 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.number(ctx, inner); err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	failures := make([]error, len(n.slots))
-	for i, s := range n.slots {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			failures[i] = s.run(ctx, inner)
-		}()
-	}
-	wg.Wait()
+	failed := n.runSlots(ctx, inner)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.broken != nil {
-		return n.broken
-	}
-	for _, err := range failures {
-		if err != nil {
-			return err
-		}
+	if err := cmp.Or(n.broken, failed); err != nil {
+		return err
 	}
 	if n.halt != nil && !n.ended && ctx.Err() == nil {
 		return n.halt
@@ -413,6 +410,16 @@ func (n *Node) halts(e coord.Epoch) {
 	}
 }
 
+// waiting counts ranks that need an answer of the coordinator to go on.
+func (n *Node) waiting() (count int) {
+	for _, s := range n.slots {
+		if s.waits.Load() {
+			count++
+		}
+	}
+	return count
+}
+
 // mind watches whether the coordinator answers, says when it does not, and ends the
 // job here when ranks have waited for it too long. Ranks that need nothing of it go on.
 func (n *Node) mind(ctx context.Context) {
@@ -435,12 +442,7 @@ func (n *Node) mind(ctx context.Context) {
 			continue
 		}
 		where := strings.Join(n.cfg.Client.Endpoints(), ",")
-		waiting := 0
-		for _, s := range n.slots {
-			if s.waits.Load() {
-				waiting++
-			}
-		}
+		waiting := n.waiting()
 		if !told {
 			told = true
 			n.tell(Event{Kind: Trouble, Slot: -1,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,6 +93,16 @@ func (n *Node) observeHosts(e coord.Epoch) {
 	n.observer.Update(e.Number, hosts)
 }
 
+// seatsOf are those of an epoch whose processes a launcher started, and where it listens.
+func seatsOf(e coord.Epoch, launcher member.ID) (seats []coord.Seat, at netip.AddrPort) {
+	for _, s := range slices.Concat(e.Members, e.Recovering) {
+		if h, err := agentOf(s); err == nil && h.ID == launcher {
+			seats, at = append(seats, s), h.Addr
+		}
+	}
+	return seats, at
+}
+
 // observed takes news of another host.
 func (n *Node) observed(ev observe.Event) {
 	if ev.Kind != member.Died {
@@ -103,15 +114,7 @@ func (n *Node) observed(ev observe.Event) {
 	if e.Number != ev.Epoch || stopped {
 		return
 	}
-	var seats []coord.Seat
-	var at netip.AddrPort
-	for _, list := range [][]coord.Seat{e.Members, e.Recovering} {
-		for _, s := range list {
-			if h, err := agentOf(s); err == nil && h.ID == ev.ID {
-				seats, at = append(seats, s), h.Addr
-			}
-		}
-	}
+	seats, at := seatsOf(e, ev.ID)
 	if len(seats) == 0 {
 		return
 	}

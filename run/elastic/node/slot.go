@@ -215,6 +215,24 @@ func (s *slot) prefix() string {
 	return "[slot " + strconv.Itoa(s.name()) + "] "
 }
 
+// pipe says where the process's output goes.
+func (s *slot) pipe(c *launch.Command) {
+	cfg := &s.n.cfg
+	prefix := func() string { return "" }
+	if cfg.Prefix {
+		prefix = s.prefix
+	}
+	if cfg.Stdout != nil {
+		c.Stdout = launch.Lines(cfg.Stdout, &s.n.lines, prefix)
+	}
+	if cfg.Stderr != nil {
+		c.Stderr = launch.Lines(cfg.Stderr, &s.n.lines, prefix)
+	}
+	if cfg.Output != nil {
+		c.Stdout, c.Stderr = cfg.Output(c.Rank, s.local, c.Stdout, c.Stderr)
+	}
+}
+
 // start starts the process, with an epoch in its environment if there is one.
 func (s *slot) start(env []string) error {
 	cfg := &s.n.cfg
@@ -231,19 +249,7 @@ func (s *slot) start(env []string) error {
 	}
 	c.Env = append(s.common(), cfg.Env...)
 	c.Env = append(c.Env, env...)
-	prefix := func() string { return "" }
-	if cfg.Prefix {
-		prefix = s.prefix
-	}
-	if cfg.Stdout != nil {
-		c.Stdout = launch.Lines(cfg.Stdout, &s.n.lines, prefix)
-	}
-	if cfg.Stderr != nil {
-		c.Stderr = launch.Lines(cfg.Stderr, &s.n.lines, prefix)
-	}
-	if cfg.Output != nil {
-		c.Stdout, c.Stderr = cfg.Output(c.Rank, s.local, c.Stdout, c.Stderr)
-	}
+	s.pipe(&c)
 	if cfg.Follow {
 		ours, theirs, err := pair()
 		if err != nil {

@@ -42,6 +42,21 @@ type reader struct {
 	params map[string]uint64
 }
 
+// lines are the instructions of a kernel's body. Labels are noted: they name the instruction after them.
+func (rd *reader) lines(body string) (list []string) {
+	for line := range strings.Lines(body) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line == "}" || strings.HasPrefix(line, ".reg") || strings.HasPrefix(line, ".local"):
+		case strings.HasSuffix(line, ":"):
+			rd.labels[strings.TrimSuffix(line, ":")] = len(list)
+		default:
+			list = append(list, strings.TrimSuffix(line, ";"))
+		}
+	}
+	return list
+}
+
 // compile reads a text.
 func compile(text string) (*kernel, error) {
 	rd := &reader{regs: map[string]int{}, labels: map[string]int{}, params: map[string]uint64{}}
@@ -57,19 +72,8 @@ func compile(text string) (*kernel, error) {
 	if !found {
 		return nil, fmt.Errorf("no kernel in %q", text)
 	}
-	var lines []string
-	for line := range strings.Lines(body) {
-		line = strings.TrimSpace(line)
-		switch {
-		case line == "" || line == "}" || strings.HasPrefix(line, ".reg") || strings.HasPrefix(line, ".local"):
-		case strings.HasSuffix(line, ":"):
-			rd.labels[strings.TrimSuffix(line, ":")] = len(lines)
-		default:
-			lines = append(lines, strings.TrimSuffix(line, ";"))
-		}
-	}
 	k := &kernel{}
-	for _, line := range lines {
+	for _, line := range rd.lines(body) {
 		in, err := rd.instruction(line)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", line, err)

@@ -38,22 +38,26 @@ func parseAddresses(s string, port int) ([]string, error) {
 	return list, nil
 }
 
+// cutBrackets cuts [IPv6 address][:port].
+func cutBrackets(a string) (host, port string, err error) {
+	host, after, closed := strings.Cut(a[1:], "]")
+	if !closed || after != "" && (after[0] != ':' || after == ":") {
+		return "", "", fmt.Errorf("%s; want an IPv6 address like [fd00::1]:%d", quoted(a), CoordPort)
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
+		return "", "", fmt.Errorf("%s in brackets is no IPv6 address; want one like [fd00::1]:%d", quoted(host), CoordPort)
+	}
+	return host, strings.TrimPrefix(after, ":"), checkHost(host)
+}
+
 // cutPort cuts host[:port] and checks the host.
 func cutPort(a string) (host, port string, err error) {
 	if strings.Contains(a, "://") {
 		return "", "", fmt.Errorf("%s has a scheme; want host:port alone", quoted(a))
 	}
 	host = a
-	if rest, ok := strings.CutPrefix(a, "["); ok {
-		inside, after, closed := strings.Cut(rest, "]")
-		if !closed || after != "" && (after[0] != ':' || after == ":") {
-			return "", "", fmt.Errorf("%s; want an IPv6 address like [fd00::1]:%d", quoted(a), CoordPort)
-		}
-		host, port = inside, strings.TrimPrefix(after, ":")
-		if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
-			return "", "", fmt.Errorf("%s in brackets is no IPv6 address; want one like [fd00::1]:%d", quoted(host), CoordPort)
-		}
-		return host, port, checkHost(host)
+	if strings.HasPrefix(a, "[") {
+		return cutBrackets(a)
 	}
 	if i := strings.IndexByte(a, ':'); i >= 0 {
 		if strings.Count(a, ":") > 1 {

@@ -117,9 +117,13 @@ func (f *found) task(r *reader) {
 	}
 	// One process a node is a launcher, and says nothing of how many ranks it
 	// is to start.
-	if f.Size <= f.Nodes || f.Node < 0 {
-		return
+	if f.Size > f.Nodes && f.Node >= 0 {
+		f.tasksHere(r)
 	}
+}
+
+// tasksHere is how many tasks of the step run on this node.
+func (f *found) tasksHere(r *reader) {
 	for _, name := range []string{"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"} {
 		s := r.text(name)
 		if s == "" {

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-fabric/weft/run/retry"
 )
 
 // perftest measures a way of UCX by UCX's own program, ucx_perftest: what the library itself reaches, without weft.
@@ -60,14 +62,11 @@ func perftestOnce(ctx context.Context, transports, test string, bytes, times int
 		_ = server.Wait()
 	}()
 	var out []byte
+	pauses := retry.Pause(100*time.Millisecond, 100*time.Millisecond)
 	for try := 0; ; try++ { // until the server listens
 		out, err = start("127.0.0.1", "-t", test, "-s", strconv.Itoa(bytes), "-n", strconv.Itoa(times), "-w", "100", "-v", "-f").CombinedOutput()
-		if err == nil || ctx.Err() != nil || try >= 30 {
+		if err == nil || try >= 30 || pauses.Wait(ctx) != nil {
 			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	if err != nil {

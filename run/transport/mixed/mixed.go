@@ -199,25 +199,27 @@ func letter(hosts []int, a, b int) byte {
 	return 't'
 }
 
+// writeHosts prints a line for each run of ranks of one host.
+func writeHosts(w io.Writer, hosts []int) error {
+	for from := 0; from < len(hosts); {
+		to := from + 1
+		for to < len(hosts) && hosts[to] == hosts[from] {
+			to++
+		}
+		if _, err := fmt.Fprintf(w, "host %d: ranks %d to %d, shared memory inside, tcp to the others\n", hosts[from], from, to-1); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
 // WriteMatrix prints how every pair of ranks talks: a line a rank, with a letter for
 // each other one. Ranks of more than 64 are summed up host by host.
 func WriteMatrix(w io.Writer, hosts []int) error {
 	n := len(hosts)
 	if n > 64 {
-		var last, from int
-		for r := 0; r <= n; r++ {
-			if r < n && (r == 0 || hosts[r] == last) {
-				last = hosts[r]
-				continue
-			}
-			if _, err := fmt.Fprintf(w, "host %d: ranks %d to %d, shared memory inside, tcp to the others\n", last, from, r-1); err != nil {
-				return err
-			}
-			if r < n {
-				last, from = hosts[r], r
-			}
-		}
-		return nil
+		return writeHosts(w, hosts)
 	}
 	if _, err := fmt.Fprintln(w, "ways between ranks: s shared memory, t tcp"); err != nil {
 		return err

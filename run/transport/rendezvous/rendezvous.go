@@ -196,8 +196,7 @@ func (r *Meeting) host(ctx context.Context) error {
 	if _, err := rand.Read(r.world[:]); err != nil {
 		return err
 	}
-	r.ln = r.cfg.Listener
-	if r.ln == nil {
+	if r.ln = r.cfg.Listener; r.ln == nil {
 		ln, err := r.listen(ctx)
 		if err != nil {
 			return fmt.Errorf("rank 0 cannot listen at %s, which is to be an address of its host (MASTER_ADDR, MASTER_PORT): %w", r.addr, err)
@@ -211,12 +210,12 @@ func (r *Meeting) host(ctx context.Context) error {
 		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.records(conn, &h.Secret, false), h) },
 		Leave: r.turnBack,
 	}
-	r.wg.Add(1)
-	go func() {
-		defer r.wg.Done()
-		r.gate.Serve(r.ln)
-	}()
+	r.wg.Go(func() { r.gate.Serve(r.ln) })
+	return r.awaitAll(ctx, start)
+}
 
+// awaitAll lets ranks come until all are there, and tells those that are whom they wait for.
+func (r *Meeting) awaitAll(ctx context.Context, start time.Time) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	r.mu.Lock()
@@ -465,16 +464,21 @@ func (r *Meeting) come(ctx context.Context) error {
 			r.unknown(err)
 		}
 		if pauses.Wait(ctx) != nil {
-			r.mu.Lock()
-			wait := r.wait
-			r.mu.Unlock()
-			if len(wait) > 0 {
-				return fmt.Errorf("rank %d waited for %s of %d at %s for %s: %w", r.cfg.Rank, plural("rank", wait), r.cfg.Size, r.addr, since(start),
-					ctx.Err())
-			}
-			return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
+			return r.tooLate(ctx, start, last)
 		}
 	}
+}
+
+// tooLate says what the time passed with: rank 0 told for whom it waits, or was never reached.
+func (r *Meeting) tooLate(ctx context.Context, start time.Time, last error) error {
+	r.mu.Lock()
+	wait := r.wait
+	r.mu.Unlock()
+	if len(wait) > 0 {
+		return fmt.Errorf("rank %d waited for %s of %d at %s for %s: %w", r.cfg.Rank, plural("rank", wait), r.cfg.Size, r.addr, since(start),
+			ctx.Err())
+	}
+	return fmt.Errorf("rank %d tried to reach rank 0 at %s for %s: %w", r.cfg.Rank, r.addr, since(start), last)
 }
 
 // records are those of a connection. Their checksums are keyed unless it is under TLS or there is no token.

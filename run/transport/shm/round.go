@@ -73,19 +73,23 @@ func (p *pass) handTo(ctx context.Context, to *met) error {
 			}
 			fds = append(fds, int(m.file.Fd()))
 		}
-		for {
-			_, _, err := to.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
-			if err == nil {
-				break
-			}
-			// A user may have as many descriptors under way as a process open files: they get fewer as ranks take theirs.
-			if !errors.Is(err, unix.ETOOMANYREFS) || ctx.Err() != nil {
-				return err
-			}
-			time.Sleep(time.Millisecond)
+		if err := giveFiles(ctx, to.conn, b, fds); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// giveFiles sends bytes with descriptors. A user may have as many of those under way as a process open files: they get fewer as ranks
+// take theirs.
+func giveFiles(ctx context.Context, to *net.UnixConn, b []byte, fds []int) error {
+	for {
+		_, _, err := to.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+		if !errors.Is(err, unix.ETOOMANYREFS) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // takeRound hears from the first rank of all others.

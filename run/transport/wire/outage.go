@@ -104,6 +104,16 @@ type ending struct {
 	stall   stall
 }
 
+// takeBack marks the pieces that a stream carried to be sent again.
+func (c *carrier) takeBack(s *Stream) {
+	for _, p := range c.window {
+		if p != nil && p.s == s {
+			p.s = nil
+			c.again = append(c.again, p)
+		}
+	}
+}
+
 // strike takes a stream out, and counts how it ended. What it carried is to be sent again.
 func (pr *Link) strike(s *Stream, why error) ending {
 	pr.mu.Lock()
@@ -114,12 +124,7 @@ func (pr *Link) strike(s *Stream, why error) ending {
 	if pr.Numbered && !pr.e.closed.Load() {
 		pr.streams.Store(&out.rest)
 		pr.left = append(pr.left, s)
-		for _, p := range pr.carrier.window {
-			if p != nil && p.s == s {
-				p.s = nil
-				pr.carrier.again = append(pr.carrier.again, p)
-			}
-		}
+		pr.carrier.takeBack(s)
 	}
 	out.stalled = pr.stall.another(&pr.carrier, pr.e.outage(), s.born, time.Now())
 	out.stall = pr.stall

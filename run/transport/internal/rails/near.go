@@ -41,7 +41,7 @@ func Near(sys fs.FS, gpu int, names []string) string {
 // storage and management are not. Without a GPU it is all cards, and without a card all interfaces. sys is /sys.
 func Affine(sys fs.FS, names []string) []string {
 	ways := map[string][]string{}
-	var cards, list []string
+	var cards []string
 	for _, name := range names {
 		if way, ok := devicePath(sys, "class/net/"+name+"/device"); ok {
 			ways[name] = way
@@ -55,22 +55,20 @@ func Affine(sys fs.FS, names []string) []string {
 	if len(gpus) == 0 {
 		return cards
 	}
-	near := map[string]bool{}
-	for _, here := range gpus {
-		most := 0
+	most := make([]int, len(gpus)) // by GPU, how much of its path the nearest cards share
+	for i, here := range gpus {
 		for _, name := range cards {
-			most = max(most, shared(here, ways[name]))
-		}
-		for _, name := range cards {
-			near[name] = near[name] || shared(here, ways[name]) == most
+			most[i] = max(most[i], shared(here, ways[name]))
 		}
 	}
-	for _, name := range cards {
-		if near[name] {
-			list = append(list, name)
+	return slices.DeleteFunc(cards, func(name string) bool {
+		for i, here := range gpus {
+			if shared(here, ways[name]) == most[i] {
+				return false
+			}
 		}
-	}
-	return list
+		return true
+	})
 }
 
 // gpuPaths are the ways on the PCI bus to the display and 3D controllers of NVIDIA and AMD, by address.
