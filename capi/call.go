@@ -463,7 +463,8 @@ func (k *call) post(c *comm.Comm) comm.Ticket {
 	return comm.Notify(c, uint32(k.a.value), peer)
 }
 
-// small reports whether a collective takes less time than to wake somebody who carries it out.
+// small reports whether a collective is carried out by who waits for it, if that is soon: it takes little more time than to wake
+// somebody else.
 func (k *call) small(c *comm.Comm) bool {
 	n := k.n
 	for _, x := range k.counts {
@@ -475,7 +476,7 @@ func (k *call) small(c *comm.Comm) bool {
 	case C.WEFT_ALL_GATHER, C.WEFT_REDUCE_SCATTER, C.WEFT_ALL_TO_ALL, C.WEFT_GATHER, C.WEFT_SCATTER:
 		n *= c.Size()
 	}
-	return n*k.kind.size <= 32<<10
+	return n*k.kind.size <= 1<<20
 }
 
 // later starts a call.

@@ -4,14 +4,15 @@
     PYTHONPATH=python python3 python/tests/torch_suite.py --compare          # weft and Gloo, 2, 3 and 4 ranks, shm and tcp: the table of the docs
     PYTHONPATH=python python3 python/tests/torch_suite.py --ranks 2 test_all_reduce_sum test_broadcast
     PYTHONPATH=python python3 python/tests/torch_suite.py --ranks 4 --one-gpu   # the tests that use GPUs, all ranks on the first one
+    PYTHONPATH=python python3 python/tests/torch_suite.py --compare --one-gpu   # the same on both backends, 2, 4 and 8 ranks
 
 The tests are torch/testing/_internal/distributed/distributed_test.py of the PyTorch that is installed. They are not copied
 and not changed on disk. Their text is read, the places that name the backends a test is for learn the name weft, and the
 result is run. Tests for Gloo alone and for MPI alone (CPU tensors in both cases) are opened so. Tests that need several GPUs
 skip themselves.
 
-Test processes are forked, not spawned, except those on a GPU: importing PyTorch anew in every rank takes twenty times as
-long as a test.
+Test processes are forked, not spawned, wherever a forked one can open a GPU: importing PyTorch anew in every rank takes twenty times
+as long as a test.
 """
 
 import argparse
@@ -130,6 +131,7 @@ def load(backend, one_gpu=False):
     path, text = source(name)
     if one_gpu:
         text = on_one_gpu(text, backend)
+        torch._C._cuda_getDeviceCount = lambda: 1  # the real one keeps processes that are forked later from opening a GPU
         common.skip_if_lt_x_gpu = lambda *_, **__: lambda test: test
         common.skip_if_no_gpu = lambda test: test
         common.init_multigpu_helper = lambda n, _: {i: [0] for i in range(n)}
@@ -141,6 +143,18 @@ def load(backend, one_gpu=False):
     common.TIMEOUT_DEFAULT = 100
     common.TIMEOUT_OVERRIDE.clear()
     return torch, module
+
+
+def forks_open_gpus(torch):
+    """Whether a process that is forked here can open a GPU: not if this one has, or has counted GPUs."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.cuda.init()
+        except RuntimeError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def spawned(backend, *args, **options):
@@ -210,10 +224,12 @@ def run(backend, ranks, names, quiet=False, one_gpu=False, part=(0, 1)):
         os.environ.update(BACKEND=backend, WORLD_SIZE=str(ranks), TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS="1",
                           INIT_METHOD="file://" + os.path.join(folder, "init_dir", "shared"))
         os.environ.pop("MASTER_PORT", None)
+        if one_gpu:
+            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         torch, module = load(backend, one_gpu)
         torch.set_num_threads(1)
         logging.disable(logging.WARNING)
-        tests = case(module, torch, backend if one_gpu else None)
+        tests = case(module, torch, backend if one_gpu and not forks_open_gpus(torch) else None)
         every = unittest.TestLoader().getTestCaseNames(tests)
         unknown = [n for n in names if n not in every]
         if unknown:
@@ -230,16 +246,32 @@ def count(rows):
     return done["passed"] + done["failed"], done["passed"], done["failed"], done["skipped"]
 
 
-def compare(out):
-    """Runs everything on both backends, each in a process of its own, and writes the table."""
+def aside(jobs, more, **env):
+    """Runs tests in processes of their own, so many at a time, and gives their outcomes."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, str(i)) for i in range(jobs)]
+        parts = [subprocess.Popen([sys.executable, __file__, *more, "--quiet", "--json", path, "--part", f"{i}/{jobs}"], env={**os.environ, **env})
+                 for i, path in enumerate(paths)]
+        for p in parts:
+            p.wait()
+        rows = []
+        for path in paths:
+            with open(path) as f:
+                rows += json.load(f)
+        return rows
+
+
+def compare(out, one_gpu, jobs, keep):
+    """Runs everything on both backends and writes the table."""
     results = []
-    for ranks in (2, 3, 4):
-        for backend, transport in (("gloo", "tcp"), ("weft", "shm"), ("weft", "tcp")):
-            with tempfile.NamedTemporaryFile("r", suffix=".json") as f:
-                subprocess.run([sys.executable, __file__, "--backend", backend, "--ranks", str(ranks), "--json", f.name, "--quiet"],
-                               env={**os.environ, "WEFT_TRANSPORT": transport}, check=False)
-                results.append((backend, transport, ranks, json.load(f)))
+    for ranks in (2, 4, 8) if one_gpu else (2, 3, 4):
+        for backend, transport in (("gloo", "tcp"), ("weft", "shm")) if one_gpu else (("gloo", "tcp"), ("weft", "shm"), ("weft", "tcp")):
+            more = ["--backend", backend, "--ranks", str(ranks), *["--one-gpu"] * one_gpu]
+            results.append((backend, transport, ranks, aside(max(1, jobs // ranks), more, WEFT_TRANSPORT=transport)))
             print(results[-1][:3], count(results[-1][3]), flush=True)
+            if keep:
+                with open(keep, "w") as f:
+                    json.dump(results, f)
     text, bad = page(results)
     if out:
         with open(out, "w") as f:
@@ -295,9 +327,10 @@ def main():
     p.add_argument("--one-gpu", action="store_true", help="the tests that use GPUs, with all ranks on the first one")
     p.add_argument("--part", default="0/1", metavar="I/N", help="every N-th test, from the I-th on")
     p.add_argument("names", nargs="*", metavar="TEST", help="tests by name; all if none is named")
+    p.add_argument("--jobs", type=int, default=1, help="with --compare: processes that run tests at a time")
     a = p.parse_args()
     if a.compare:
-        sys.exit(compare(a.out))
+        sys.exit(compare(a.out, a.one_gpu, a.jobs, a.json))
     rows = run(a.backend, a.ranks, a.names * a.repeat, a.quiet, a.one_gpu, tuple(map(int, a.part.split("/"))))
     if a.json:
         with open(a.json, "w") as f:

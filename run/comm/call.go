@@ -203,10 +203,7 @@ func (c *Comm) reset(o *current) {
 // the call was entered, and whether all is there to end it.
 func (c *Comm) enterEarly(q *queued) (entered, there bool, err error) {
 	o := &c.cur
-	switch {
-	case !o.again(&q.request), o.inline == nil, o.prepared.judge != nil, q.want != (want{}), q.factor != 1, q.Cause != 0:
-		return false, false, nil
-	case c.failed.Load() != nil, q.ctx.Err() != nil, !c.shared.MayEnterNow(c.seq + 1):
+	if !c.likeBefore(q) || o.inline == nil || o.prepared.judge != nil || !c.shared.MayEnterNow(c.seq+1) {
 		return false, false, nil
 	}
 	c.nextLike(q.ctx, &q.request)

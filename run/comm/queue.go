@@ -135,10 +135,19 @@ func (c *Comm) carryOutQueued(q *queued) error {
 	if q.entered {
 		return c.finish(nil, false)
 	}
+	if c.likeBefore(q) {
+		c.nextLike(q.ctx, &q.request)
+		return c.run(false)
+	}
 	if err := c.start(q.ctx, &q.request, q.want, q.factor); err != nil {
 		return err
 	}
 	return c.run(false)
+}
+
+// likeBefore reports whether a queued call is the one before once more, and nothing keeps it from being made.
+func (c *Comm) likeBefore(q *queued) bool {
+	return c.cur.again(&q.request) && q.want == (want{}) && q.factor == 1 && q.Cause == 0 && c.failed.Load() == nil && q.ctx.Err() == nil
 }
 
 // queue has the calls of a communicator that wait for their turn. Whose turn it is to carry operations out is in the flight recorder's

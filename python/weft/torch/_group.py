@@ -25,17 +25,17 @@ from ._present import Presence, put
 from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Over, Queued, Work, ends, failure
 
-_FRONT = c10d.__dict__  # the functions that users call
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
-_SUM, _SUM_OBJECT = _RedOpType.SUM, dist.ReduceOp.SUM
+_SUM = _RedOpType.SUM
 _STRIDED = torch.strided
 _profiling = torch._C._autograd._profiler_enabled
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 TESTED = ((1, 13), (2, 6), (2, 11))
-# From PyTorch 2.7 on C++ keeps a Python Work alive while it holds it. Before, a Work that is returned to C++ must be one of C++.
+# From PyTorch 2.7 on C++ keeps a Python Work alive while it holds it. Before, it holds the half of it that is C++.
 _KEEPS_WORK = VERSION >= (2, 7)
 
-SYNC, ASYNC, OTHER = 0, 1, 2
+# How a call is made: by a caller that waits at once, for one that gets the Work, or as a part of another Work.
+SYNC, STARTED, PART = 0, 1, 2
 _TRACER = "torch._dynamo.trace_rules"
 _traced = True  # torch.compile may look into this package
 
@@ -54,27 +54,12 @@ _OPTIONS_TELL = hasattr(dist.AllreduceOptions, "asyncOp")
 
 
 def _mode(opts=None):
-    """How the method that asks was called: by somebody that waits at once, by one that gives the work to its caller, or by somebody
-    else, C++ among them.
+    """Whether who calls waits at once: then the call runs on this thread. From PyTorch 2.8 on the options of a collective tell.
 
-    A call that is waited for at once runs on this thread, which is several times as fast as handing it to another one. From PyTorch
-    2.8 on the options of a collective tell. Before, for messages, which have no such options, and in a backward pass, where C++ and
-    hooks of Python call with the same ones, the frame of the caller does."""
+    Otherwise, and for messages, nobody can know. The call is started, and wait carries it out on the thread that waits."""
     if _traced:
         _stay_untraced()
-    if _OPTIONS_TELL and opts is not None:
-        goes_on = getattr(opts, "asyncOp", None)
-        if goes_on is False:
-            return SYNC
-        if goes_on and not in_backward(1):
-            return OTHER
-    try:
-        f = sys._getframe(2)
-    except ValueError:  # a thread of C++
-        return OTHER
-    if f.f_globals is not _FRONT:
-        return OTHER
-    return ASYNC if f.f_locals.get("async_op", f.f_code.co_name not in ("send", "recv")) else SYNC
+    return SYNC if _OPTIONS_TELL and opts is not None and getattr(opts, "asyncOp", True) is False else STARTED
 
 
 class Options:
@@ -150,6 +135,9 @@ class ProcessGroup(Named):
     def _get_sequence_number_for_group(self):
         return self._calls
 
+    def _get_backend(self, device):
+        return self  # PyTorch's own method knows only what C++ registered
+
     def __repr__(self):
         return f"<weft.torch.ProcessGroup {self._name!r}: rank {self._rank} of {self._size}>"
 
@@ -161,7 +149,7 @@ class ProcessGroup(Named):
 
     def _limit(self, mode, opts):
         """The time limit of a call, in milliseconds."""
-        if mode == OTHER and opts is not None:
+        if mode == STARTED and opts is not None:
             t = opts.timeout.total_seconds()
             if t > 0:
                 return int(t * 1000)
@@ -179,7 +167,7 @@ class ProcessGroup(Named):
         number = self._count(op)
         k = _pack(_SIZE, op, type, reduce, root, peer, 0, tag, 0, dst, src, count, 0,
                   ctypes.addressof(counts) if counts is not None else 0, ctypes.addressof(sends) if sends is not None else 0,
-                  factor, self._ms if mode != OTHER else self._limit(mode, opts), 0, 0, 0, 0, 0, *place, ends.cause(self) if number else 0)
+                  factor, self._limit(mode, opts), 0, 0, 0, 0, 0, *place, ends.cause(self) if number else 0)
         if place[0] and op < native.SEND:
             self._side(place[1])
             if mode == SYNC and self._coalesced is None:
@@ -262,10 +250,11 @@ class ProcessGroup(Named):
 
     def _start(self, what, op, k):
         """Starts a call. Gives its request, or none if it is over."""
-        rc = native.start(self._comm, k, native.request(), native.error())
+        local = native.local
+        rc = native.start(self._comm, k, local.request_address, local.address)
         if rc:
             self._failed(rc, what, op)
-        request = native.started()
+        request = local.request.value
         return (request,) if request else ()
 
     def _tidy(self):
@@ -279,16 +268,11 @@ class ProcessGroup(Named):
             self._tidy()
         if self._coalesced is not None:
             self._coalesced.append(work)
-        if mode != OTHER:
+        if mode == PART:
             return work
-        if in_backward(3):
-            # DDP asks for a future and waits for it at the end of the backward pass. A future of C++ cannot be given an error from
-            # here, so the pass itself waits first, and raises. Functional collectives wait for the work at once.
-            future = work.later()
-            torch.autograd.Variable._execution_engine.queue_callback(work.wait)
-            if VERSION < (2, 0):
-                return _create_work_from_future(future)
-        if not _KEEPS_WORK:
+        if VERSION < (2, 0) and in_backward():
+            return work.half()
+        if not _KEEPS_WORK and work.number:
             work.keep()
         return work
 
@@ -368,6 +352,7 @@ class ProcessGroup(Named):
             opts = _with(dist.AllreduceOptions(), opts)
         if len(tensors) != 1:
             self._refuse(ValueError(f"all_reduce: {len(tensors)} tensors; a rank has one"))
+        bucket = mode == STARTED and _memory.of_cpp(tensors)
         t = tensors[0]
         if t.layout is torch.sparse_coo:
             return self._sparse(t, mode, opts)
@@ -375,7 +360,7 @@ class ProcessGroup(Named):
         ty = self._reducible("all_reduce", t)
         op, factor = self._op("all_reduce", opts, t)
         if t.is_contiguous():
-            if mode == OTHER and not place[0]:
+            if bucket and not place[0]:
                 _memory.adopt(self, t)
             p = t.data_ptr()
             return self._make("all_reduce", mode, opts, tensors, native.ALL_REDUCE, ty, op, factor, dst=p, src=p, count=t.numel(), keep=t, place=place)
@@ -387,20 +372,10 @@ class ProcessGroup(Named):
     def _plain_sum(self, tensors, opts):
         """The call that is made most, dist.all_reduce(t), in a few microseconds: it asks PyTorch's objects for as little as it can.
         None if it is another one, or failed."""
-        if _OPTIONS_TELL and opts is not None:
-            goes_on, plain = opts.asyncOp, opts.reduceOp == _SUM
-            if goes_on and in_backward(2):
-                return None
-        else:
-            try:
-                f = sys._getframe(2)
-            except ValueError:
-                return None
-            if f.f_globals is not _FRONT:
-                return None
-            given = f.f_locals
-            goes_on, plain = given.get("async_op", True), given.get("op") is _SUM_OBJECT
-        if not plain or self._coalesced is not None or self._members is not None or _profiling():
+        if opts is None or self._coalesced is not None or self._members is not None or _profiling() or opts.reduceOp != _SUM:
+            return None
+        goes_on = not _OPTIONS_TELL or opts.asyncOp
+        if goes_on and in_backward():
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)
@@ -414,12 +389,15 @@ class ProcessGroup(Named):
         k = _pack(_SIZE, native.ALL_REDUCE, ty, SUM, 0, 0, 0, -2, 0, p, p, t.numel(), 0, 0, 0, 0.0, self._ms, 0, 0, 0, 0, 0, 0, 0, 0, ends.cause(self))
         if goes_on:
             requests = self._start("all_reduce", native.ALL_REDUCE, k)
-            if not requests:
-                return Over(self, "all_reduce", tensors, self._collectives)
-            work = Work(self, "all_reduce", requests, tensors, t, None)
-            work.number = self._collectives
-            if len(self._live) > 16:
-                self._tidy()
+            if requests:
+                work = Work(self, "all_reduce", requests, tensors, t, None)
+                work.number = self._collectives
+                if len(self._live) > 16:
+                    self._tidy()
+            else:
+                work = Over(self, "all_reduce", tensors, self._collectives)
+            if not _KEEPS_WORK:
+                work.keep()
             return work
         rc = native.run(self._comm, k, None, native.error())
         if rc:
@@ -544,7 +522,7 @@ class ProcessGroup(Named):
 
     def allgather_into_tensor_coalesced(self, outs, inputs, opts=None):
         mode = _mode(opts)
-        works = [self._gather_flat("all_gather_into_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
+        works = [self._gather_flat("all_gather_into_tensor_coalesced", PART, opts, o, t) for o, t in zip(outs, inputs)]
         return self._all_of("all_gather_into_tensor_coalesced", mode, works, outs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
@@ -554,7 +532,7 @@ class ProcessGroup(Named):
         what = "all_gather_coalesced"
         if len(output_lists) != self._size:
             self._refuse(ValueError(f"{what}: {len(output_lists)} lists for {self._size} ranks"))
-        works = [self._gather_into(what, ASYNC, opts, [outs[i] for outs in output_lists], t) for i, t in enumerate(inputs)]
+        works = [self._gather_into(what, PART, opts, [outs[i] for outs in output_lists], t) for i, t in enumerate(inputs)]
         return self._all_of(what, mode, works, [o for outs in output_lists for o in outs])
 
     def _all_of(self, what, mode, works, tensors):
@@ -647,7 +625,7 @@ class ProcessGroup(Named):
 
     def reduce_scatter_tensor_coalesced(self, outs, inputs, opts=None):
         mode = _mode(opts)
-        works = [self._scatter_flat("reduce_scatter_tensor_coalesced", ASYNC, opts, o, t) for o, t in zip(outs, inputs)]
+        works = [self._scatter_flat("reduce_scatter_tensor_coalesced", PART, opts, o, t) for o, t in zip(outs, inputs)]
         return self._all_of("reduce_scatter_tensor_coalesced", mode, works, outs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced

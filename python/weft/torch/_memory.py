@@ -10,6 +10,7 @@ When the group ends, what is still in use goes back into plain memory by the sam
 
 import ctypes
 import sys
+import warnings
 import weakref
 
 import torch
@@ -72,25 +73,46 @@ def _give_back(pointer):
             pass  # the group has ended: so has the memory
 
 
-if hasattr(torch._C, "_current_graph_task_id"):  # PyTorch 2
-    def in_backward(_):
-        """Whether a method of the group was called out of a backward pass: there C++ calls it, for a bucket of gradients."""
-        return torch._C._current_graph_task_id() != -1
-else:
-    def in_backward(depth):
-        """The same, by the function that lies so many calls above the one that asks."""
-        try:
-            f = sys._getframe(depth + 1)
-        except ValueError:
-            return False
-        return f.f_globals.get("__name__", "").startswith("torch.autograd")
+def _asker():
+    """A function that says whether this thread is in a backward pass, by asking PyTorch."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    if task is not None:
+        return lambda: task() != -1
+    try:  # PyTorch 1 tells C++ alone
+        with open("/proc/self/maps") as f:
+            path = next(line.split()[-1] for line in f if "libtorch_cpu" in line)
+        info = ctypes.PyDLL(path)["_ZN5torch8autograd32get_current_graph_task_exec_infoEv"]
+    except (OSError, StopIteration, AttributeError) as e:
+        warnings.warn(f"weft.torch cannot ask this PyTorch whether a backward pass is under way ({e}); calls without gradients take a millisecond more")
+        return _can_queue
+    info.argtypes, info.restype = (), ctypes.c_void_p
+    return lambda: info() is not None
+
+
+def _can_queue():
+    """The same by trying what is allowed in a backward pass alone."""
+    if torch.is_grad_enabled():
+        return False
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+    except RuntimeError:
+        return False
+    return True
+
+
+in_backward = _asker()
+
+
+def of_cpp(tensors):
+    """Whether Python holds the tensor of a list there alone: C++ made the list."""
+    return sys.getrefcount(tensors[0]) <= 2
 
 
 def adopt(group, t):
     """Brings the memory of a bucket of gradients where the other ranks see it, once it has been seen before: buckets are made anew
-    after the first step."""
+    after the first step. A tensor that Python holds is none: an array of NumPy may lie in its memory."""
     size = t.numel() * t.element_size()
-    if size < LEAST or not group._shared or not in_backward(2):
+    if size < LEAST or not group._shared or not in_backward():
         return
     at = t.data_ptr()
     if at in _blocks:

@@ -23,7 +23,7 @@ class _Local(threading.local):
         self.status_address, self.request_address = ctypes.addressof(self.status), ctypes.addressof(self.request)
 
 
-_local = _Local()
+local = _local = _Local()
 
 
 def error():
@@ -44,11 +44,6 @@ def request():
 def started():
     """The number of the request that this thread started last."""
     return _local.request.value
-
-
-def source():
-    """The rank that the message came from of which this thread's status is."""
-    return _local.status.source
 
 
 def read():

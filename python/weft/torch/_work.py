@@ -13,6 +13,10 @@ from torch.futures import Future
 import weft
 
 from . import _native as native
+from ._memory import in_backward
+
+
+_new_lock = threading.Lock
 
 
 class Error(getattr(torch.distributed, "DistBackendError", RuntimeError), weft.Error):
@@ -98,11 +102,11 @@ class Work(_Base):
 
     def __init__(self, group, what, requests, tensors, keep, finish):
         _Base.__init__(self)
-        self._group, self._what, self._requests = group, what, list(requests)
+        self._group, self._what, self._requests = group, what, requests
         self._tensors, self._keep, self._finish = tensors, keep, finish
         if finish is not None and torch.is_inference_mode_enabled():  # the thread that ends it may have another mode
             self._finish = torch.inference_mode()(finish)
-        self._lock = threading.Lock()
+        self._lock = _new_lock()
         if requests:
             group._live[id(self)] = self  # its buffers must stay until it is over, whoever forgets it
         else:
@@ -113,13 +117,30 @@ class Work(_Base):
         until it has waited."""
         kept = self._group._kept
         kept[id(self)] = self
-        while len(kept) > 10000:  # who has not waited for so long never will
+        while len(kept) > 1000:  # who has not waited for so long never will
             kept.pop(next(iter(kept)))
 
-    def later(self):
-        """A future that is completed by the one that waits."""
-        self._future = _future(self._tensors)
-        return self._future
+    def half(self):
+        """An object of C++ that stands for this one, for a caller in a backward pass with PyTorch 1: it may be C++, which finds no future
+        in an object of Python. What Python asks it is asked of this one."""
+        half = torch._C._distributed_c10d._create_work_from_future(self.get_future())
+        _halves[half] = self
+        _ask_whole()
+        return half
+
+    def _at_end(self):
+        """Completes the future at the end of a backward pass."""
+        if not self._watched:
+            self.wait()
+
+    def wanted(self):
+        """Sees to it that the future is completed, whether somebody waits for this or not."""
+        with self._lock:
+            if self._future is not None and not self._watched:
+                self._watched = ends.watch(self)
+            future = self._future
+        if future is not None and not self._watched and self._over:
+            self._tell()
 
     def record(self, record):
         """Lets the profiler's record last until this is over. Who waits finds it ended."""
@@ -155,15 +176,16 @@ class Work(_Base):
 
     def _wait(self, ms):
         """Waits for a time, for ever if it is negative; the lock is held."""
-        status, error = native.status(), native.error()
+        local = native.local
         while self._requests:
-            rc = native.wait(self._requests[0], ms, status, error)
+            rc = native.wait(self._requests[0], ms, None if self.number else local.status_address, local.address)
             if rc == native.PENDING:
                 return
             if rc == native.INTERRUPTED:  # the wait was, the call goes on
                 native.reraise()
-            self._requests.pop(0)
-            self._source = native.source()
+            self._requests = self._requests[1:]
+            if not self.number:
+                self._source = local.status.source
             if rc != native.OK and self._error is None:
                 self._error = failure(rc, self._what)
         self._end(self._error)
@@ -183,9 +205,10 @@ class Work(_Base):
             with self._lock:
                 if not self._over:
                     self._wait(ms)
-        if self._over:
+        if self._over and (self._watched or self._future is not None):
             ends.told(self)
-        self._group._kept.pop(id(self), None)
+        if self._group._kept:
+            self._group._kept.pop(id(self), None)
         if not self._over:
             raise Error(f"weft: {self._what}: Timed out after {ms} ms of waiting; the call is still in progress")
         if self._error is not None:
@@ -219,16 +242,20 @@ class Work(_Base):
 
     def get_future(self):
         with self._lock:
-            if self._told is not None:
-                return self._told
-            if self._future is None:
-                self._future = _future(self._tensors)
-                if self.number:
-                    _causes[self._future] = (self._group.token, self.number)
-                self._watched = ends.watch(self)
-            future = self._future
-        if not self._watched and self._over:
-            self._tell()
+            future = self._told or self._future
+            if future is not None:
+                return future
+            future = self._future = _future(self._tensors)
+            if self.number:
+                _causes[future] = (self._group.token, self.number)
+        # DDP asks for the futures of its buckets and waits for them at the end of the backward pass. A future of C++ cannot be given an
+        # error from here, so the pass itself waits first, and raises. Who does something with the future in Python has it at once.
+        if not self._over and in_backward():
+            _held[future] = self
+            _replace_methods()
+            torch.autograd.Variable._execution_engine.queue_callback(self._at_end)
+        else:
+            self.wanted()
         return future
 
     def _source_rank(self):
@@ -250,7 +277,9 @@ class Over(Work):
         self._group, self._what, self._tensors, self.number = group, what, tensors, number
 
     def wait(self, timeout=None):
-        if self._future is None and not self._watched and not self._group._kept:
+        if self._future is None and not self._watched:
+            if self._group._kept:
+                self._group._kept.pop(id(self), None)
             return True
         return super().wait(timeout)
 
@@ -307,18 +336,14 @@ class Queued(Work):
             raise self._error
         return True
 
-    def get_future(self):
-        """A future that is complete at once: who waits for it lets his stream wait."""
+    def wanted(self):
+        """Completes the future at once: who waits for it lets his stream wait."""
         with self._lock:
-            if self._told is not None:
-                return self._told
-            future = self._future = _future(self._tensors)
             side = torch.cuda.current_stream(self._device) if self._finish is not None else self._group._side(self._device)
             with torch.cuda.stream(side):
                 self._follow()
         with torch.cuda.stream(side):
             self._tell()
-        return future
 
 
 class _Ends:
@@ -527,6 +552,37 @@ _SPARE = 8  # threads that stay when they have nothing to do
 # What led to a future: the group and the number of its collective. Futures of callbacks have that of theirs.
 _causes = weakref.WeakKeyDictionary()
 
+# Works whose futures are complete at the end of the backward pass, unless Python wants them before.
+_held = weakref.WeakKeyDictionary()
+
+# Objects of C++ that stand for works: see Work.half.
+_halves = weakref.WeakKeyDictionary()
+
+
+def _want(future):
+    work = _held.pop(future, None)
+    if work is not None:
+        work.wanted()
+
+
+def _ask_whole():
+    """Lets what Python asks half of a work be asked of all of it."""
+    if getattr(_Base.wait, "whole", False):
+        return
+
+    def asking(name, plain):
+        def ask(self, *args):
+            work = _halves.get(self)
+            return plain(self, *args) if work is None else getattr(work, name)(*args)
+
+        ask.whole = True
+        return ask
+
+    for name in ("wait", "synchronize", "is_completed", "is_success", "exception", "result", "get_future"):
+        if hasattr(_Base, name):
+            setattr(_Base, name, asking(name, getattr(_Base, name)))
+
+
 
 _add_done_callback = torch._C.Future.add_done_callback  # runs at once on whichever thread
 
@@ -538,14 +594,20 @@ def _replace_methods():
     kind = torch._C.Future
     if getattr(kind.wait, "aside", False):
         return
-    wait_, then_ = kind.wait, kind.then
+    wait_, then_, done_, collect_ = kind.wait, kind.then, kind.done, torch._C._collect_all
 
     def wait(self):
-        if not self.done():
+        _want(self)
+        if not done_(self):
             ends.aside(self)
         return wait_(self)
 
+    def done(self):
+        _want(self)
+        return done_(self)
+
     def then(self, callback):
+        _want(self)
         cause = _causes.get(self)
         if cause is None:
             return then_(self, callback)
@@ -554,11 +616,18 @@ def _replace_methods():
         return future
 
     def add_done_callback(self, callback):
+        _want(self)
         cause = _causes.get(self)
         _add_done_callback(self, callback if cause is None else lambda f: ends.call(callback, cause, f))
 
+    def collect_all(futures):
+        for f in futures:
+            _want(f)
+        return collect_(futures)
+
     wait.aside = True
-    kind.wait, kind.then, kind.add_done_callback = wait, then, add_done_callback
+    kind.wait, kind.then, kind.done, kind.add_done_callback = wait, then, done, add_done_callback
+    torch._C._collect_all = collect_all
 
 
 ends = _Ends()
