@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/weft-fabric/weft/model/topo/build"
@@ -25,6 +26,33 @@ func (p *parse) fabrics(n *node) []build.Fabric {
 	return all
 }
 
+// checkLink refuses a link that the catalogue does not have; where none is named, the usual one is taken later.
+func (p *parse) checkLink(f *fields, gen string) bool {
+	if gen == "" {
+		return true
+	}
+	_, err := p.catalog.Link(gen)
+	if err != nil {
+		f.fail("link", "%v", err)
+	}
+	return err == nil
+}
+
+// fabricName takes a name, which must be new and must not be torn apart where names of ports are written.
+func (p *parse) fabricName(f *fields, name string, line int) string {
+	if strings.ContainsAny(name, ": \t") {
+		f.fail("name", "%q; a name has neither colon nor space", clip(name))
+	}
+	if p.lines == nil {
+		p.lines = map[string]int{}
+	}
+	if other, twice := p.lines[name]; twice {
+		f.fail("name", "fabric %q is already on line %d", clip(name), other)
+	}
+	p.lines[name] = line
+	return name
+}
+
 // fabric reads one fabric of any family.
 func (p *parse) fabric(path, name string, n *node) ([]build.Fabric, *build.Chips) {
 	f := p.fields(path, n)
@@ -36,25 +64,9 @@ func (p *parse) fabric(path, name string, n *node) ([]build.Fabric, *build.Chips
 		f.fail("family", "missing; known: %s", strings.Join(families, ", "))
 	}
 	family := f.oneOf("family", families...)
-	if given := f.text("name"); given != "" {
-		name = given
-	}
-	if strings.ContainsAny(name, ": \t") {
-		f.fail("name", "%q; a name has neither colon nor space", clip(name))
-	}
-	if p.lines == nil {
-		p.lines = map[string]int{}
-	}
-	if other, twice := p.lines[name]; twice {
-		f.fail("name", "fabric %q is already on line %d", clip(name), other)
-	}
-	p.lines[name] = n.line
+	name = p.fabricName(f, cmp.Or(f.text("name"), name), n.line)
 	nics, service, link := f.names("nics"), f.bool("service"), f.text("link")
-	if link != "" {
-		if _, err := p.catalog.Link(link); err != nil {
-			f.fail("link", "%v", err)
-		}
-	}
+	p.checkLink(f, link)
 	var out []build.Fabric
 	var chips *build.Chips
 	switch family {
@@ -175,11 +187,8 @@ func (p *parse) clos(f *fields, family, name string, nics []string, service bool
 			q.done()
 			continue
 		}
-		if t.tier.Link = q.text("link"); t.tier.Link != "" {
-			if _, err := p.catalog.Link(t.tier.Link); err != nil {
-				q.fail("link", "%v", err)
-			}
-		}
+		t.tier.Link = q.text("link")
+		p.checkLink(q, t.tier.Link)
 		if q.has("oversubscription") {
 			if t.tier.Oversub.Up > 0 {
 				q.fail("oversubscription", "also given for the whole fabric; write it once")

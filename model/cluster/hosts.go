@@ -173,6 +173,15 @@ func located(line int, err error) (int, string) {
 // deviceKinds are what may stand in a host.
 var deviceKinds = []string{"gpu", "cpu", "root-port", "pcie-switch", "nvswitch", "nic"}
 
+func (p *parse) deviceKind(f *fields) topo.Kind {
+	word := f.text("kind")
+	kind, err := topo.ParseKind(word)
+	if err != nil || kind == topo.Switch {
+		f.fail("kind", "%q; known: %s", clip(word), strings.Join(deviceKinds, ", "))
+	}
+	return kind
+}
+
 // devices reads the device tree: hostlists of names with kind, model, parent and
 // link. A parent that is a hostlist as long as the names pairs up with them; a
 // longer run of names is dealt out in equal parts.
@@ -187,21 +196,12 @@ func (p *parse) devices(f *fields, box *build.Box) {
 		path := f.at("devices." + clip(e.key))
 		names := p.expand(path, e.line, e.key)
 		q := p.fields(path, e.value)
-		word := q.text("kind")
-		kind, err := topo.ParseKind(word)
-		if err != nil || kind == topo.Switch {
-			q.fail("kind", "%q; known: %s", clip(word), strings.Join(deviceKinds, ", "))
-		}
+		d := build.Device{Kind: p.deviceKind(q)}
 		parents := q.names("parent")
-		d := build.Device{Kind: kind, Model: q.text("model"), Link: q.text("link"), Lanes: q.integer("lanes", 1, 512), Rail: topo.None,
-			Line: e.line}
-		storage := q.bool("storage")
-		if d.Link != "" {
-			if _, err := p.catalog.Link(d.Link); err != nil {
-				q.fail("link", "%v", err)
-			}
-		}
-		p.checkModel(q, kind, d.Model)
+		d.Model, d.Link, d.Lanes, d.Rail, d.Line = q.text("model"), q.text("link"), q.integer("lanes", 1, 512), topo.None, e.line
+		compute := !q.bool("storage") && d.Kind == topo.NIC
+		p.checkLink(q, d.Link)
+		p.checkModel(q, d.Kind, d.Model)
 		if len(parents) > 0 && len(names)%len(parents) != 0 {
 			q.fail("parent", "%d devices do not divide among %d parents", len(names), len(parents))
 			parents = nil
@@ -215,7 +215,7 @@ func (p *parse) devices(f *fields, box *build.Box) {
 			if d.Name = name; len(parents) > 0 {
 				d.Parent = parents[i/(len(names)/len(parents))]
 			}
-			if kind == topo.NIC && !storage {
+			if compute {
 				d.Rail = rail
 				rail++
 			}

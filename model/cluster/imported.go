@@ -41,16 +41,7 @@ func (p *parse) readImport(n *node) *imported {
 	if name == "" {
 		return nil
 	}
-	if p.open == nil {
-		p.fail(n.line, "import", "%q cannot be read here", clip(name))
-		return nil
-	}
-	data, err := p.open(name)
-	if err != nil {
-		p.fail(n.line, "import", "%v", err)
-		return nil
-	}
-	g, err := decodeImport(name, from, data)
+	g, err := p.importedFrom(name, from)
 	if err != nil {
 		p.fail(n.line, "import", "%v", err)
 		return nil
@@ -69,6 +60,19 @@ func (p *parse) readImport(n *node) *imported {
 		return nil
 	}
 	return &imported{graph: g, model: model, line: n.line}
+}
+
+// importedFrom reads the topology in a file. Descriptions that arrive without their files, over the network for
+// instance, cannot open any.
+func (p *parse) importedFrom(name, from string) (*topo.Graph, error) {
+	if p.open == nil {
+		return nil, fmt.Errorf("%q cannot be read here", clip(name))
+	}
+	data, err := p.open(name)
+	if err != nil {
+		return nil, err
+	}
+	return decodeImport(name, from, data)
 }
 
 // decodeImport reads a topology in the dialect that is named, or that its text shows.
@@ -114,10 +118,7 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 	for _, f := range g.Fabrics {
 		b.Fabric(f)
 	}
-	moved := make([]topo.NodeID, len(g.Nodes))
-	for i := range moved {
-		moved[i] = topo.None
-	}
+	moved := slices.Repeat([]topo.NodeID{topo.None}, len(g.Nodes))
 	var bare, short []string
 	for h := range g.Hosts {
 		host := g.Hosts[h]
@@ -126,23 +127,11 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 			if g.Hosts[h].Model == "" {
 				bare = append(bare, host.Name)
 			}
-			id := b.Host(host)
-			for i := range g.HostNodes(topo.HostID(h)) {
-				n := host.First + topo.NodeID(i)
-				part := g.Nodes[n]
-				part.Host = id
-				moved[n] = b.Node(part)
-				b.Attr(moved[n], g.Attrs[n])
-			}
+			copyHost(b, g, host, moved)
 			continue
 		}
 		box := group.Box
-		_, first := b.Stamp(box, topo.Host{Name: host.Name, Model: box.Hosts[0].Model, Pod: host.Pod, Rack: rack[host.Name]})
-		for i := range box.Nodes {
-			if n := b.At(first + topo.NodeID(i)); n.Kind == topo.NIC {
-				n.Rail = topo.None
-			}
-		}
+		first := stampRailless(b, box, topo.Host{Name: host.Name, Model: box.Hosts[0].Model, Pod: host.Pod, Rack: rack[host.Name]})
 		left, problem := p.plug(b, g, topo.HostID(h), box, first, moved)
 		if problem != "" {
 			p.fail(p.places[host.Name], "hosts", "%s", problem)
@@ -160,6 +149,11 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 		return
 	}
 	c.Graph = out
+	c.noteImport(bare, short)
+}
+
+// noteImport says what the import leaves incomplete: hosts without a kind, and hosts whose NICs lack cables.
+func (c *Cluster) noteImport(bare, short []string) {
 	if len(bare) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s of the imported fabric, the first %s, have no kind under hosts and so no GPUs",
 			plural(len(bare), "host"), bare[0]))
@@ -168,6 +162,29 @@ func (p *parse) buildImport(c *Cluster, from *imported) {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s, the first %s, have fewer cables in the imported fabric than their kind has compute NICs",
 			plural(len(short), "host"), short[0]))
 	}
+}
+
+// copyHost takes over a host as the import found it, and notes in moved which node each of its parts has become.
+func copyHost(b *topo.Builder, g *topo.Graph, host topo.Host, moved []topo.NodeID) {
+	id := b.Host(host)
+	for i := range host.Count {
+		n := host.First + topo.NodeID(i)
+		part := g.Nodes[n]
+		part.Host = id
+		moved[n] = b.Node(part)
+		b.Attr(moved[n], g.Attrs[n])
+	}
+}
+
+// stampRailless adds a host and gives its first part. A kind numbers its NICs as rails, which only cables make true.
+func stampRailless(b *topo.Builder, box *topo.Graph, host topo.Host) (first topo.NodeID) {
+	_, first = b.Stamp(box, host)
+	for i := range box.Nodes {
+		if n := b.At(first + topo.NodeID(i)); n.Kind == topo.NIC {
+			n.Rail = topo.None
+		}
+	}
+	return first
 }
 
 // kindsOf is what the file says of imported hosts: their kind and rack.
@@ -215,6 +232,18 @@ func copyFabric(b *topo.Builder, g *topo.Graph, moved []topo.NodeID, model strin
 	}
 }
 
+// computeFirst lists the NICs of a kind: those on a rail in its order, then the others.
+func computeFirst(box *topo.Graph) (nics []int) {
+	for i := range box.Nodes {
+		if box.Nodes[i].Kind == topo.NIC {
+			nics = append(nics, i)
+		}
+	}
+	place := func(i int) uint16 { return uint16(box.Nodes[i].Rail) } // None is the greatest
+	slices.SortStableFunc(nics, func(a, b int) int { return cmp.Compare(place(a), place(b)) })
+	return nics
+}
+
 // plug gives the NICs of a stamped host the places of those that were found at
 // it. It says how many compute NICs are left without a cable, or what is wrong.
 func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Graph, first topo.NodeID, moved []topo.NodeID) (left int,
@@ -226,23 +255,7 @@ func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Gr
 			found = append(found, host.First+topo.NodeID(i))
 		}
 	}
-	var free []int // NICs of the kind, compute first, each in its order
-	for i := range box.Nodes {
-		if box.Nodes[i].Kind == topo.NIC {
-			free = append(free, i)
-		}
-	}
-	compute := func(i int) bool { return box.Nodes[i].Rail != topo.None }
-	slices.SortStableFunc(free, func(a, b int) int {
-		x, y := 0, 0
-		if !compute(a) {
-			x = 1
-		}
-		if !compute(b) {
-			y = 1
-		}
-		return cmp.Or(x-y, cmp.Compare(box.Nodes[a].Rail, box.Nodes[b].Rail))
-	})
+	free := computeFirst(box)
 	if len(found) > len(free) {
 		return 0, fmt.Sprintf("%q has %s in the imported fabric and kind %s has %d; take another kind, or write your own under kinds",
 			host.Name, plural(len(found), "NIC"), box.Hosts[0].Model, len(free))
@@ -267,7 +280,7 @@ func (p *parse) plug(b *topo.Builder, g *topo.Graph, h topo.HostID, box *topo.Gr
 		b.Attr(moved[n], g.Attrs[n])
 	}
 	for _, i := range free {
-		if compute(i) && !slices.Contains(moved[host.First:host.First+topo.NodeID(host.Count)], first+topo.NodeID(i)) {
+		if box.Nodes[i].Rail != topo.None && !slices.Contains(moved[host.First:host.First+topo.NodeID(host.Count)], first+topo.NodeID(i)) {
 			left++
 		}
 	}

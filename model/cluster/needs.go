@@ -8,6 +8,15 @@ import (
 // failureParts are the parts whose failure rates may be given.
 var failureParts = []string{"gpu", "host", "nic", "cable", "switch"}
 
+// refuseModelless refuses what says something only of a model, where none is named.
+func (f *fields) refuseModelless() {
+	for _, name := range []string{"batch", "seq", "tokens", "dtype"} {
+		if f.has(name) {
+			f.fail(name, "%s is of a model, and no model is named; add model: llama3-70b", f.text(name))
+		}
+	}
+}
+
 // needs reads what the owner asks for.
 func (p *parse) needs(n *node) Needs {
 	out := DefaultNeeds()
@@ -26,11 +35,7 @@ func (p *parse) needs(n *node) Needs {
 	}
 	out.Tokens = f.number("tokens", 0, 1)
 	if out.Model == "" {
-		for _, name := range []string{"batch", "seq", "tokens", "dtype"} {
-			if f.has(name) {
-				f.fail(name, "%s is of a model, and no model is named; add model: llama3-70b", f.text(name))
-			}
-		}
+		f.refuseModelless()
 	}
 	out.BytesPer = f.number("bytes-per-param", out.BytesPer, 0.1)
 	out.StepSeconds = f.seconds("step", out.StepSeconds)
@@ -50,15 +55,20 @@ func (p *parse) needs(n *node) Needs {
 		q.done()
 	}
 	if given := f.get("provided"); given != nil {
-		q := p.fields("needs.provided", given)
-		for _, e := range q.n.keys {
-			if !strings.Contains(e.key, ".") || slices.Contains(strings.Split(e.key, "."), "") {
-				p.fail(e.line, q.at(clip(e.key)), "not the key of a checklist item; they look like monitoring.health")
-				continue
-			}
-			out.Provided[e.key] = q.text(e.key)
-		}
+		p.provided(given, out.Provided)
 	}
 	f.done()
 	return out
+}
+
+// provided reads which items of the design's checklist the owner sees to, and how.
+func (p *parse) provided(n *node, into map[string]string) {
+	f := p.fields("needs.provided", n)
+	for _, e := range f.n.keys {
+		if !strings.Contains(e.key, ".") || slices.Contains(strings.Split(e.key, "."), "") {
+			p.fail(e.line, f.at(clip(e.key)), "not the key of a checklist item; they look like monitoring.health")
+			continue
+		}
+		into[e.key] = f.text(e.key)
+	}
 }

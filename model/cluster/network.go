@@ -320,6 +320,11 @@ func (p *parse) net(q *fields, name string, into *Net) {
 	f.done()
 }
 
+// nameServer reports whether an address can be that of one other host.
+func nameServer(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
 // dns reads the name servers of a network: one to three, as resolvers read no more.
 func (p *parse) dns(f *fields, name string, n *node, into *Net) {
 	if name == "backend" || name == "storage" {
@@ -337,7 +342,7 @@ func (p *parse) dns(f *fields, name string, n *node, into *Net) {
 		a := p.addr(f, "dns", item)
 		switch {
 		case !a.IsValid():
-		case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		case !nameServer(a):
 			p.fail(item.line, f.at("dns"), "%s is no address of a server that hosts reach; write one such as 10.0.0.53", a)
 		case slices.Contains(into.DNS, a):
 			p.fail(item.line, f.at("dns"), "%s comes twice; write it once", a)
@@ -532,17 +537,7 @@ func (p *parse) partitions(n *node) []Partition {
 		if err != nil || key < 1 || key > 0x7ffe {
 			q.fail("pkey", "%q; it must be a number from 0x1 to 0x7ffe, the top bit says full or limited", clip(q.text("pkey")))
 		}
-		if !partitionName.MatchString(e.key) {
-			p.fail(e.line, f.at(clip(e.key)),
-				"a partition's name has 1 to 63 letters, digits, hyphens, dots and underscores, since the subnet manager's file ends it at other signs")
-		} else if strings.EqualFold(e.key, "default") {
-			p.fail(e.line, f.at(e.key), "the partition 0x7fff has this name, and every port is in it; take another")
-		}
-		for _, o := range out {
-			if strings.EqualFold(o.Name, e.key) {
-				p.fail(e.line, f.at(clip(e.key)), "%q is on line %d and differs in case only; take another name", o.Name, o.Line)
-			}
-		}
+		p.checkPartition(f, e, out)
 		hosts := q.names("hosts")
 		if len(hosts) == 0 && len(p.errs) == 0 {
 			q.fail("hosts", "missing; write the hosts of the partition, such as \"n[0-3]\"")
@@ -551,6 +546,21 @@ func (p *parse) partitions(n *node) []Partition {
 		q.done()
 	}
 	return out
+}
+
+// checkPartition refuses names that OpenSM would cut short, take for its own partition or for another one of the file.
+func (p *parse) checkPartition(f *fields, e entry, others []Partition) {
+	if !partitionName.MatchString(e.key) {
+		p.fail(e.line, f.at(clip(e.key)),
+			"a partition's name has 1 to 63 letters, digits, hyphens, dots and underscores, since the subnet manager's file ends it at other signs")
+	} else if strings.EqualFold(e.key, "default") {
+		p.fail(e.line, f.at(e.key), "the partition 0x7fff has this name, and every port is in it; take another")
+	}
+	for _, o := range others {
+		if strings.EqualFold(o.Name, e.key) {
+			p.fail(e.line, f.at(clip(e.key)), "%q is on line %d and differs in case only; take another name", o.Name, o.Line)
+		}
+	}
 }
 
 // partitionName is a name that OpenSM's partitions.conf takes whole.
@@ -747,6 +757,10 @@ func (d *Device) tidy() string {
 	if d.PCI != "" && !pciAddress.MatchString(d.PCI) {
 		return fmt.Sprintf("pci %q; it must be an address such as 0000:1a:00.0", clip(d.PCI))
 	}
+	return d.tidyGUID()
+}
+
+func (d *Device) tidyGUID() string {
 	if d.GUID == "" {
 		return ""
 	}

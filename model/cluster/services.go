@@ -71,11 +71,7 @@ func (p *parse) readServices(n *node) *services {
 		if x.Down > 0 && x.Oversub.Up > 0 {
 			q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
 		}
-		if x.Link != "" {
-			if _, err := p.catalog.Link(x.Link); err != nil {
-				q.fail("link", "%v", err)
-			}
-		}
+		p.checkLink(q, x.Link)
 		q.done()
 		return x
 	}
@@ -264,22 +260,27 @@ func (c *Cluster) side(name string, in *sideIntent) Service {
 	return out
 }
 
+// freeNICs gives the NICs of a host that no fabric has: those named, or else those whose names say the network.
+func freeNICs(parts []topo.Node, network string, names []string) (found []topo.Node) {
+	for _, n := range parts {
+		want := slices.Contains(names, n.Name)
+		if len(names) == 0 {
+			want = strings.HasPrefix(n.Name, sidePrefixes[network])
+		}
+		if n.Kind == topo.NIC && n.Fabric == topo.None && want {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
 // sideHosts cuts out of every host the NICs of a network that no fabric has.
 func (c *Cluster) sideHosts(name string, nics []string) (groups []build.Hosts, most int, model string) {
 	g := c.Graph
 	boxes := map[string]int{}
 	for h := range g.Hosts {
 		host := &g.Hosts[h]
-		var found []topo.Node
-		for _, n := range g.HostNodes(topo.HostID(h)) {
-			want := slices.Contains(nics, n.Name)
-			if len(nics) == 0 {
-				want = strings.HasPrefix(n.Name, sidePrefixes[name])
-			}
-			if n.Kind == topo.NIC && n.Fabric == topo.None && want {
-				found = append(found, n)
-			}
-		}
+		found := freeNICs(g.HostNodes(topo.HostID(h)), name, nics)
 		if len(found) == 0 {
 			continue
 		}

@@ -60,25 +60,7 @@ type handEnd struct {
 func (p *parse) buildWires(c *Cluster, switches, links *node) {
 	w := &wires{p: p, b: topo.NewBuilder(c.Name), hosts: map[string]hostPlace{}, switches: map[string]*handSwitch{},
 		fabrics: map[string]int8{}, tiers: map[int8][2]int{}}
-	rack := int32(0)
-	for _, group := range p.hosts {
-		for i, name := range group.Names {
-			h := topo.Host{Name: name, Model: group.Box.Hosts[0].Model, Pod: topo.None, Rack: topo.None}
-			if group.PerRack > 0 {
-				h.Rack = rack + int32(i/group.PerRack)
-			}
-			_, first := w.b.Stamp(group.Box, h)
-			w.hosts[name] = hostPlace{group.Box, first}
-			for j := range group.Box.Nodes {
-				if n := w.b.At(first + topo.NodeID(j)); n.Kind == topo.NIC {
-					n.Rail = topo.None
-				}
-			}
-		}
-		if group.PerRack > 0 {
-			rack += int32((len(group.Names) + group.PerRack - 1) / group.PerRack)
-		}
-	}
+	w.addHosts()
 	w.readSwitches(switches)
 	w.readLinks(links)
 	if len(p.errs) > 0 {
@@ -102,6 +84,48 @@ func (p *parse) buildWires(c *Cluster, switches, links *node) {
 	c.Graph = g
 }
 
+// addHosts adds all hosts. Racks are numbered through the groups that have some, as each fills its own.
+func (w *wires) addHosts() {
+	rack := int32(0)
+	for _, group := range w.p.hosts {
+		for i, name := range group.Names {
+			h := topo.Host{Name: name, Model: group.Box.Hosts[0].Model, Pod: topo.None, Rack: topo.None}
+			if group.PerRack > 0 {
+				h.Rack = rack + int32(i/group.PerRack)
+			}
+			w.hosts[name] = hostPlace{group.Box, stampRailless(w.b, group.Box, h)}
+		}
+		if group.PerRack > 0 {
+			rack += int32((len(group.Names) + group.PerRack - 1) / group.PerRack)
+		}
+	}
+}
+
+// switchBase reads what all switches of an entry have in common.
+func (w *wires) switchBase(f *fields, model string) topo.Node {
+	base := topo.Part(topo.Switch, topo.None, "")
+	base.Model, base.Ports = model, uint16(w.p.catalog.Switches[model].Ports)
+	if f.has("ports") {
+		base.Ports = uint16(f.integer("ports", 1, 65535))
+	}
+	base.Tier = uint8(f.integer("tier", 1, 9))
+	for _, field := range []struct {
+		name string
+		set  func(v int)
+	}{
+		{"rail", func(v int) { base.Rail = int16(v) }}, {"plane", func(v int) { base.Plane = int8(v) }},
+		{"pod", func(v int) { base.Pod = int32(v) }}, {"rack", func(v int) { base.Rack = int32(v) }},
+	} {
+		if f.has(field.name) {
+			field.set(f.integer(field.name, 0, 127))
+		}
+	}
+	fabric := f.text("fabric")
+	f.done()
+	base.Fabric = w.fabric(fabric)
+	return base
+}
+
 func (w *wires) readSwitches(n *node) {
 	if n == nil {
 		return
@@ -120,27 +144,7 @@ func (w *wires) readSwitches(n *node) {
 			f = w.p.fields(path, e.value)
 			key = w.p.model(f, "model", true)
 		}
-		model := w.p.catalog.Switches[key]
-		base := topo.Part(topo.Switch, topo.None, "")
-		base.Model, base.Ports = key, uint16(model.Ports)
-		if f.has("ports") {
-			base.Ports = uint16(f.integer("ports", 1, 65535))
-		}
-		base.Tier = uint8(f.integer("tier", 1, 9))
-		for _, field := range []struct {
-			name string
-			set  func(v int)
-		}{
-			{"rail", func(v int) { base.Rail = int16(v) }}, {"plane", func(v int) { base.Plane = int8(v) }},
-			{"pod", func(v int) { base.Pod = int32(v) }}, {"rack", func(v int) { base.Rack = int32(v) }},
-		} {
-			if f.has(field.name) {
-				field.set(f.integer(field.name, 0, 127))
-			}
-		}
-		fabric := f.text("fabric")
-		f.done()
-		base.Fabric = w.fabric(fabric)
+		model, base := w.p.catalog.Switches[key], w.switchBase(f, key)
 		for _, name := range names {
 			if _, twice := w.switches[name]; twice {
 				w.p.fail(e.line, path, "switch %q is already there", name)
@@ -159,13 +163,7 @@ func (w *wires) readSwitches(n *node) {
 			}
 			w.p.places[name] = e.line
 			w.order = append(w.order, s)
-			count := w.tiers[base.Fabric]
-			if base.Tier > 0 {
-				count[0]++
-			} else {
-				count[1]++
-			}
-			w.tiers[base.Fabric] = count
+			w.countTier(base)
 		}
 		if count := w.tiers[base.Fabric]; count[0] > 0 && count[1] > 0 {
 			w.p.fail(e.line, path,
@@ -187,6 +185,46 @@ func (w *wires) fabric(name string) int8 {
 	return id
 }
 
+// countTier counts the switches of a fabric with a written tier and those without.
+func (w *wires) countTier(n topo.Node) {
+	count := w.tiers[n.Fabric]
+	if n.Tier > 0 {
+		count[0]++
+	} else {
+		count[1]++
+	}
+	w.tiers[n.Fabric] = count
+}
+
+// writtenLinks is an item of links: hostlists of both ends, which pair up, and how many cables run between each pair.
+type writtenLinks struct {
+	from, to []string
+	gen      string
+	count    int
+}
+
+// item reads one item of links in either form; nil if it is none.
+func (w *wires) item(path string, item *node) *writtenLinks {
+	switch {
+	case item.kind == list && len(item.list) == 2 && item.list[0].kind == scalar && item.list[1].kind == scalar:
+		return &writtenLinks{from: w.p.expand(path, item.list[0].line, item.list[0].text),
+			to: w.p.expand(path, item.list[1].line, item.list[1].text), count: 1}
+	case item.kind == mapping:
+		f := w.p.fields(path, item)
+		l := &writtenLinks{from: f.names("from"), to: f.names("to"), gen: f.text("link"), count: 1}
+		if f.has("count") {
+			l.count = f.integer("count", 1, 1024)
+		}
+		if !w.p.checkLink(f, l.gen) {
+			l.gen = ""
+		}
+		f.done()
+		return l
+	}
+	w.p.fail(item.line, path, "%s; a link is [\"n0:nic0\", \"leaf0:p1\"] or {from: n0:nic0, to: leaf0:p1}", item.show())
+	return nil
+}
+
 func (w *wires) readLinks(n *node) {
 	if n == nil {
 		return
@@ -197,41 +235,22 @@ func (w *wires) readLinks(n *node) {
 	}
 	for i, item := range n.list {
 		path := fmt.Sprintf("links[%d]", i)
-		var from, to []string
-		gen, count := "", 1
-		switch {
-		case item.kind == list && len(item.list) == 2 && item.list[0].kind == scalar && item.list[1].kind == scalar:
-			from = w.p.expand(path, item.list[0].line, item.list[0].text)
-			to = w.p.expand(path, item.list[1].line, item.list[1].text)
-		case item.kind == mapping:
-			f := w.p.fields(path, item)
-			from, to, gen = f.names("from"), f.names("to"), f.text("link")
-			if f.has("count") {
-				count = f.integer("count", 1, 1024)
-			}
-			if gen != "" {
-				if _, err := w.p.catalog.Link(gen); err != nil {
-					f.fail("link", "%v", err)
-					gen = ""
-				}
-			}
-			f.done()
-		default:
-			w.p.fail(item.line, path, "%s; a link is [\"n0:nic0\", \"leaf0:p1\"] or {from: n0:nic0, to: leaf0:p1}", item.show())
+		written := w.item(path, item)
+		if written == nil {
 			continue
 		}
-		pairs, err := pair(from, to)
+		pairs, err := pair(written.from, written.to)
 		if err != nil {
 			w.p.fail(item.line, path, "%v", err)
 			continue
 		}
 		for _, ends := range pairs {
-			for range count {
+			for range written.count {
 				if len(w.links) >= maxWires {
 					w.p.fail(item.line, path, "more than %d links", maxWires)
 					return
 				}
-				w.link(path, item.line, ends, gen)
+				w.link(path, item.line, ends, written.gen)
 			}
 		}
 	}
@@ -265,17 +284,25 @@ func (w *wires) link(path string, line int, ends [2]string, gen string) {
 		return
 	}
 	l.class = class
+	if err := w.joinFabric(l); err != nil {
+		w.p.fail(line, path, "%v", err)
+		return
+	}
+	w.links = append(w.links, l)
+}
+
+// joinFabric puts a NIC that is linked to a switch into the switch's fabric and on its rail.
+func (w *wires) joinFabric(l handLink) error {
 	for i, e := range l.ends {
 		if n, other := w.b.At(e.node), l.ends[1-i].sw; n.Kind == topo.NIC && other != nil {
 			sw := w.b.At(other.id)
 			if n.Fabric != topo.None && n.Fabric != sw.Fabric {
-				w.p.fail(line, path, "%q is already in another fabric than %q", e.text, other.name)
-				return
+				return fmt.Errorf("%q is already in another fabric than %q", e.text, other.name)
 			}
 			n.Fabric, n.Rail = sw.Fabric, sw.Rail
 		}
 	}
-	w.links = append(w.links, l)
+	return nil
 }
 
 // end finds HOST:PART, SWITCH or SWITCH:pN.
@@ -360,37 +387,50 @@ func (w *wires) class(l handLink, gen string) (topo.Class, error) {
 // can holds a written link against what both ends are able to do: the kind of
 // the switch's ports, and the rate of the switch's and the NIC's.
 func (w *wires) can(l handLink, link catalog.Link) error {
-	class := link.Class(0)
 	for i, e := range l.ends {
 		n := w.b.At(e.node)
+		var err error
 		switch {
 		case e.sw != nil:
-			own, known := w.p.catalog.Links[e.sw.model.Link]
-			if !known {
-				continue
-			}
-			if own.Kind != link.Kind {
-				return fmt.Errorf("link %q is %s, but switch %q (%s) is %s", link.Gen, link.Kind, e.sw.name, e.sw.model.Name, own.Kind)
-			}
-			if rate := own.Class(0).Rate; class.Rate > rate*(1+1e-9) {
-				return fmt.Errorf("link %q runs at %s, but a port of switch %q (%s) at most at %s: %s",
-					link.Gen, class.Rate.Bits(), e.sw.name, e.sw.model.Name, rate.Bits(), own.Gen)
-			}
+			err = w.switchCan(e.sw, link)
 		case n.Kind == topo.NIC:
-			if !link.Kind.Network() {
-				return fmt.Errorf("link %q is %s; a NIC such as %q takes InfiniBand or Ethernet", link.Gen, link.Kind, e.text)
-			}
-			card, known := w.p.catalog.NICs[n.Model]
-			if !known {
-				continue
-			}
-			if own := w.p.catalog.Links[card.Link]; class.Rate > own.Class(0).Rate*(1+1e-9) {
-				return fmt.Errorf("link %q runs at %s, but %q (%s) at most at %s: %s",
-					link.Gen, class.Rate.Bits(), e.text, n.Model, own.Class(0).Rate.Bits(), own.Gen)
-			}
+			err = w.nicCan(e.text, n.Model, link)
 		case link.Kind.Network() || l.ends[1-i].sw != nil:
-			return fmt.Errorf("%q is a %s; a network link ends at a NIC or a switch", e.text, n.Kind)
+			err = fmt.Errorf("%q is a %s; a network link ends at a NIC or a switch", e.text, n.Kind)
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *wires) switchCan(sw *handSwitch, link catalog.Link) error {
+	own, known := w.p.catalog.Links[sw.model.Link]
+	if !known {
+		return nil
+	}
+	if own.Kind != link.Kind {
+		return fmt.Errorf("link %q is %s, but switch %q (%s) is %s", link.Gen, link.Kind, sw.name, sw.model.Name, own.Kind)
+	}
+	if rate := own.Class(0).Rate; link.Class(0).Rate > rate*(1+1e-9) {
+		return fmt.Errorf("link %q runs at %s, but a port of switch %q (%s) at most at %s: %s",
+			link.Gen, link.Class(0).Rate.Bits(), sw.name, sw.model.Name, rate.Bits(), own.Gen)
+	}
+	return nil
+}
+
+func (w *wires) nicCan(name, model string, link catalog.Link) error {
+	if !link.Kind.Network() {
+		return fmt.Errorf("link %q is %s; a NIC such as %q takes InfiniBand or Ethernet", link.Gen, link.Kind, name)
+	}
+	card, known := w.p.catalog.NICs[model]
+	if !known {
+		return nil
+	}
+	if own := w.p.catalog.Links[card.Link]; link.Class(0).Rate > own.Class(0).Rate*(1+1e-9) {
+		return fmt.Errorf("link %q runs at %s, but %q (%s) at most at %s: %s",
+			link.Gen, link.Class(0).Rate.Bits(), name, model, own.Class(0).Rate.Bits(), own.Gen)
 	}
 	return nil
 }

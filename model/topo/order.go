@@ -263,16 +263,7 @@ func (g *Graph) affinity() {
 				continue
 			}
 			walk.from(g, gpu)
-			best := NodeID(None)
-			for j := int32(0); j < host.Count; j++ {
-				nic := host.First + NodeID(j)
-				if g.Nodes[nic].Kind != NIC || walk.dist[j] < 0 || !g.networked(nic) {
-					continue
-				}
-				if best == None || cmp.Or(cmp.Compare(walk.dist[j], walk.dist[best-host.First]), cmp.Compare(load[nic], load[best])) < 0 {
-					best = nic
-				}
-			}
+			best := walk.nearest(g, host, load)
 			if best == None {
 				continue
 			}
@@ -283,6 +274,22 @@ func (g *Graph) affinity() {
 			}
 		}
 	}
+}
+
+// nearest is the NIC of a host with the fewest hops from where the walk began, and among those the least loaded; None
+// if there is no NIC for it.
+func (w *hostWalk) nearest(g *Graph, host *Host, load map[NodeID]int) NodeID {
+	best := NodeID(None)
+	for i := range host.Count {
+		nic := host.First + NodeID(i)
+		if g.Nodes[nic].Kind != NIC || w.dist[i] < 0 || !g.networked(nic) {
+			continue
+		}
+		if best == None || cmp.Or(cmp.Compare(w.dist[i], w.dist[best-host.First]), cmp.Compare(load[nic], load[best])) < 0 {
+			best = nic
+		}
+	}
+	return best
 }
 
 // networked reports whether GPUs may use a NIC: it belongs to a fabric that is

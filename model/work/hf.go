@@ -505,16 +505,22 @@ func (r *reader) ownWindows() {
 	}
 }
 
+func count(list []string, word string) (n int) {
+	for _, s := range list {
+		if s == word {
+			n++
+		}
+	}
+	return n
+}
+
 // windowed is how many layers have the window that the file names.
 func (r *reader) windowed() (n int) {
 	m, c := r.m, r.c
 	pattern, types := c.text("sliding_window_pattern"), c.strings("layer_types")
 	switch every := c.number("sliding_window_pattern"); {
 	case len(types) > 0:
-		for _, t := range types {
-			n += map[string]int{"sliding_attention": 1, "chunked_attention": 1}[t]
-		}
-		return n
+		return count(types, "sliding_attention") + count(types, "chunked_attention")
 	case r.kind == "gemma2" || r.kind == "gpt_oss":
 		return m.Layers / 2
 	case pattern != "": // such as LLLG: L looks back over its window

@@ -196,6 +196,22 @@ func Names() []string {
 	return names
 }
 
+// model fills in what a row leaves out: as many heads of keys and values as of queries, which share the hidden size.
+func (r row) model() *Model {
+	m := &Model{Name: r.name, Layers: r.layers, Hidden: r.hidden, FFN: r.ffn, Heads: r.heads, KVHeads: r.kv, HeadDim: r.dim, Vocab: r.vocab,
+		Gated: r.gated, Tied: r.tied}
+	if m.KVHeads == 0 {
+		m.KVHeads = m.Heads
+	}
+	if m.HeadDim == 0 {
+		m.HeadDim = m.Hidden / m.Heads
+	}
+	if r.more != nil {
+		r.more(m)
+	}
+	return m
+}
+
 // Named finds a model of the catalogue. Case, and whether words are joined by '-', '_' or
 // nothing, make no difference.
 func Named(name string) (*Model, error) {
@@ -217,18 +233,7 @@ func Named(name string) (*Model, error) {
 		if plain(r.name) != asked {
 			continue
 		}
-		m := &Model{Name: r.name, Layers: r.layers, Hidden: r.hidden, FFN: r.ffn, Heads: r.heads, KVHeads: r.kv, HeadDim: r.dim, Vocab: r.vocab,
-			Gated: r.gated, Tied: r.tied}
-		if m.KVHeads == 0 {
-			m.KVHeads = m.Heads
-		}
-		if m.HeadDim == 0 {
-			m.HeadDim = m.Hidden / m.Heads
-		}
-		if r.more != nil {
-			r.more(m)
-		}
-		return m, nil
+		return r.model(), nil
 	}
 	for n, c := range networks {
 		if plain(n) == asked {

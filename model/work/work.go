@@ -190,13 +190,9 @@ type LayerParams struct {
 // Total sums up a layer.
 func (p LayerParams) Total() float64 { return p.Attention + p.Replicated + p.MLP + p.Experts }
 
-// Layer gives the parameters of a layer with or without experts.
-//
-//	attention  h d (2a + 2k);  latent  r_q (h + a(n+r)) + r_kv (h + a(n+v)) + h r + a v h
-//	MLP        G h f;          experts G h (E f_e + f_s) + h E
-func (m *Model) Layer(moe bool) LayerParams {
+// attention gives the parameters of a layer's attention, latent (MLA) or usual.
+func (m *Model) attention() (p LayerParams) {
 	h, d, a, k := float64(m.Hidden), float64(m.HeadDim), float64(m.Heads), float64(m.KVHeads)
-	var p LayerParams
 	if x := m.MLA; x != nil {
 		n, r, v, rk := float64(x.NoPE), float64(x.RoPE), float64(x.V), float64(x.KVRank)
 		if x.QRank > 0 {
@@ -208,21 +204,31 @@ func (m *Model) Layer(moe bool) LayerParams {
 		}
 		p.Replicated += h*(rk+r) + m.norm(x.KVRank)
 		p.Attention += rk*a*(n+v) + a*v*h
-	} else {
-		p.Attention = h * d * (2*a + 2*k)
-		if m.QGate {
-			p.Attention += h * d * a
-		}
-		if m.Bias {
-			p.Attention += d * (a + 2*k)
-			p.Replicated += h
-		} else if m.QKVBias {
-			p.Attention += d * (a + 2*k)
-		}
-		if m.QKNorm {
-			p.Replicated += 2 * d
-		}
+		return p
 	}
+	p.Attention = h * d * (2*a + 2*k)
+	if m.QGate {
+		p.Attention += h * d * a
+	}
+	if m.Bias {
+		p.Attention += d * (a + 2*k)
+		p.Replicated += h
+	} else if m.QKVBias {
+		p.Attention += d * (a + 2*k)
+	}
+	if m.QKNorm {
+		p.Replicated += 2 * d
+	}
+	return p
+}
+
+// Layer gives the parameters of a layer with or without experts.
+//
+//	attention  h d (2a + 2k);  latent  r_q (h + a(n+r)) + r_kv (h + a(n+v)) + h r + a v h
+//	MLP        G h f;          experts G h (E f_e + f_s) + h E
+func (m *Model) Layer(moe bool) LayerParams {
+	h := float64(m.Hidden)
+	p := m.attention()
 	norms := 2.0
 	if m.PostNorms {
 		norms = 4

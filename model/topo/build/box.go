@@ -243,15 +243,20 @@ func (d Device) fits(parent Device, link catalog.Link) error {
 	if d.Lanes < 0 || d.Lanes > maxLanes {
 		return fmt.Errorf("lanes is %d; it must be between 0 (as usual) and %d", d.Lanes, maxLanes)
 	}
+	return d.hangs(parent, link)
+}
+
+func (d Device) hangs(parent Device, link catalog.Link) error {
 	switch {
 	case d.Kind == topo.CPU || d.Kind == topo.NVSwitch:
 		return fmt.Errorf("a %s has no parent; join it to %q instead", d.Kind, parent.Name)
 	case d.Kind == topo.RootPort && parent.Kind != topo.CPU:
 		return fmt.Errorf("a %s hangs from a %s, but %q is a %s", d.Kind, topo.CPU, parent.Name, parent.Kind)
-	case parent.Kind != topo.CPU && parent.Kind != topo.RootPort && parent.Kind != topo.PCIeSwitch:
+	case !slices.Contains([]topo.Kind{topo.CPU, topo.RootPort, topo.PCIeSwitch}, parent.Kind):
 		return fmt.Errorf("parent %q is a %s; it must be a %s, %s or %s", parent.Name, parent.Kind, topo.PCIeSwitch, topo.RootPort, topo.CPU)
-	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort, link.Kind.Accelerator() && d.Kind == topo.GPU &&
-		parent.Kind == topo.CPU:
+	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort:
+		return nil
+	case link.Kind.Accelerator() && d.Kind == topo.GPU && parent.Kind == topo.CPU:
 		return nil
 	}
 	return fmt.Errorf("link %q to %q is %s; a %s hangs from a %s by PCIe", link.Gen, parent.Name, link.Kind, d.Kind, parent.Kind)

@@ -14,18 +14,21 @@ import (
 // demand is what is plugged into one switch: links by class.
 type demand map[topo.Class]int
 
+func (p *plan) slowest(hosts []party) (class topo.Class) {
+	for g, h := range hosts {
+		if !h.guest && h.nics > 0 && (class.Rate == 0 || p.host[g].Rate < class.Rate) {
+			class = p.host[g]
+		}
+	}
+	return class
+}
+
 // checkPorts adds up what every switch of the plan has to carry and refuses the
 // plan if one of them lacks the ports. Hosts of different rates may share a
 // leaf, so every unit is looked at, not only the first.
 func (p *plan) checkPorts(c *catalog.Catalog, hosts []party) error {
 	if p.Leaf.Down > 0 { // the owner's own split must hold when the leaf is full, even with the slowest hosts
-		slowest := topo.Class{}
-		for g, h := range hosts {
-			if !h.guest && h.nics > 0 && (slowest.Rate == 0 || p.host[g].Rate < slowest.Rate) {
-				slowest = p.host[g]
-			}
-		}
-		d := demand{slowest: p.Leaf.Down}
+		d := demand{p.slowest(hosts): p.Leaf.Down}
 		d[p.up[0]] += p.leafUp
 		if err := d.fits(c, p.models[0]); err != nil {
 			return fmt.Errorf("leaf with down: %d and up: %d: %w", p.Leaf.Down, p.Leaf.Up, err)

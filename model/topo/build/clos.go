@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/weft-fabric/weft/model/topo"
@@ -124,14 +125,9 @@ func (x Clos) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, er
 	return p.layout(prefix, hosts), nil
 }
 
-// plan works out the numbers, with as few tiers as fit if none are given.
-func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
-	p := &plan{Clos: x}
-	p.Planes = max(p.Planes, 1)
-	if err := p.checkSigns(); err != nil {
-		return nil, err
-	}
-	nics := 0
+// countHosts counts the hosts with NICs here, and the ports of guests, which take what is left; it gives the most NICs
+// of a host.
+func (p *plan) countHosts(hosts []party) (nics int) {
 	for _, h := range hosts {
 		if h.guest {
 			p.guests += h.count * h.nics
@@ -142,6 +138,28 @@ func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
 			nics = max(nics, h.nics)
 		}
 	}
+	return nics
+}
+
+// tierRange is how many tiers are tried. One switch alone has no leaves that could be shaped.
+func (p *plan) tierRange() (from, to int) {
+	switch {
+	case p.Tiers != 0:
+		return p.Tiers, p.Tiers
+	case p.Leaf.Down > 0 || p.Leaf.Up > 0 || p.leaves > 1 || p.Unit > 0:
+		return 2, 3
+	}
+	return 1, 3
+}
+
+// plan works out the numbers, with as few tiers as fit if none are given.
+func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
+	p := &plan{Clos: x}
+	p.Planes = max(p.Planes, 1)
+	if err := p.checkSigns(); err != nil {
+		return nil, err
+	}
+	nics := p.countHosts(hosts)
 	if p.hosts == 0 {
 		return nil, fmt.Errorf("no host has a NIC for it; name them with nics")
 	}
@@ -156,13 +174,7 @@ func (x Clos) plan(c *catalog.Catalog, hosts []party) (*plan, error) {
 	if err := p.hardware(c, hosts); err != nil {
 		return nil, err
 	}
-	from, to := x.Tiers, x.Tiers
-	if x.Tiers == 0 {
-		from, to = 1, 3
-		if x.Leaf.Down > 0 || x.Leaf.Up > 0 || p.leaves > 1 || x.Unit > 0 {
-			from = 2
-		}
-	}
+	from, to := p.tierRange()
 	var err error
 	for t := from; t <= to; t++ {
 		p.tiers = t
@@ -289,6 +301,28 @@ func (p *plan) fit() error {
 	}
 }
 
+// splitLeaf divides a leaf's ports as the oversubscription says. A unit smaller than the leaf leaves ports free on both
+// sides.
+func (p *plan) splitLeaf() (err error) {
+	ports, name := p.ports[0], p.models[0].Name
+	r := p.Leaf.Oversub.orEven()
+	if p.Unit == 0 {
+		p.leafDown, p.leafUp, err = r.split(ports, "leaf "+name)
+		return err
+	}
+	p.leafDown = p.Unit * p.perLeaf
+	if p.leafDown*r.Up%r.Down != 0 {
+		return fmt.Errorf("%d ports down do not divide %s; with %d hosts a unit write down and up", p.leafDown, r, p.Unit)
+	}
+	p.leafUp = p.leafDown * r.Up / r.Down
+	if p.leafDown+p.leafUp > ports {
+		most := ports / (r.Down + r.Up) * r.Down / p.perLeaf
+		return fmt.Errorf("a unit of %d hosts needs %d ports down and %d up at each leaf, and %s has %d; at most %d hosts a unit fit at %s",
+			p.Unit, p.leafDown, p.leafUp, name, ports, most, r)
+	}
+	return nil
+}
+
 func (p *plan) fitLeaves() error {
 	p.leafDown, p.leafUp = p.Leaf.Down, p.Leaf.Up
 	name := p.models[0].Name
@@ -299,33 +333,13 @@ func (p *plan) fitLeaves() error {
 		}
 		p.leafUp = 0
 	case p.leafDown == 0 && p.leafUp == 0:
-		ports := p.ports[0]
-		r := p.Leaf.Oversub.orEven()
-		if p.Unit > 0 {
-			// A unit smaller than the leaf leaves ports free on both sides.
-			p.leafDown = p.Unit * p.perLeaf
-			if p.leafDown*r.Up%r.Down != 0 {
-				return fmt.Errorf("%d ports down do not divide %s; with %d hosts a unit write down and up", p.leafDown, r, p.Unit)
-			}
-			p.leafUp = p.leafDown * r.Up / r.Down
-			if p.leafDown+p.leafUp > ports {
-				most := ports / (r.Down + r.Up) * r.Down / p.perLeaf
-				return fmt.Errorf("a unit of %d hosts needs %d ports down and %d up at each leaf, and %s has %d; at most %d hosts a unit fit at %s",
-					p.Unit, p.leafDown, p.leafUp, name, ports, most, r)
-			}
-			break
-		}
-		var err error
-		if p.leafDown, p.leafUp, err = r.split(ports, "leaf "+name); err != nil {
+		if err := p.splitLeaf(); err != nil {
 			return err
 		}
 	case p.leafDown == 0 || p.leafUp == 0:
 		return fmt.Errorf("leaf has down: %d and up: %d; give both, or oversubscription", p.leafDown, p.leafUp)
 	}
-	unit := p.Unit
-	if unit == 0 {
-		unit = p.leafDown / p.perLeaf
-	}
+	unit := cmp.Or(p.Unit, p.leafDown/p.perLeaf)
 	if unit == 0 || unit*p.perLeaf > p.leafDown {
 		return fmt.Errorf("a leaf %s has %d ports down; each host takes %d of them, so %d hosts fit and not %d",
 			name, p.leafDown, p.perLeaf, p.leafDown/p.perLeaf, max(unit, 1))

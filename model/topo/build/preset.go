@@ -1,7 +1,9 @@
 package build
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,16 +72,10 @@ func Presets() []Preset {
 // BuildPreset builds a preset with the parameters given and the others at their
 // defaults. Unknown names are answered with the known ones.
 func BuildPreset(c *catalog.Catalog, name string, params map[string]int) (*Built, error) {
-	all := Presets()
-	i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name })
-	if i < 0 {
-		var known []string
-		for _, p := range all {
-			known = append(known, p.Name)
-		}
-		return nil, fmt.Errorf("unknown preset %q; known: %s", name, strings.Join(known, ", "))
+	p, err := presetNamed(name)
+	if err != nil {
+		return nil, err
 	}
-	p := all[i]
 	full := map[string]int{}
 	for _, param := range p.Params {
 		full[param.Name] = param.Default
@@ -101,26 +97,34 @@ func BuildPreset(c *catalog.Catalog, name string, params map[string]int) (*Built
 	}
 	built.LinksPerCable = max(built.LinksPerCable, 1)
 	if grow, ok := growing[name]; ok || strings.HasPrefix(name, "superpod-") {
-		if grow == "" {
-			grow = "su"
-		}
-		built.Next = func() (*topo.Graph, error) {
-			more := make(map[string]int, len(full))
-			for k, v := range full {
-				more[k] = v
-			}
-			more[grow]++
-			if grow == "hosts" {
-				more[grow] += max(built.Growth.UnitHosts, 1) - 1
-			}
-			next, err := p.Build(c, more)
-			if err != nil {
-				return nil, fmt.Errorf("preset %q with one %s more: %w", name, built.Growth.Unit, err)
-			}
-			return next.Graph, nil
-		}
+		built.Next = func() (*topo.Graph, error) { return p.next(c, full, cmp.Or(grow, "su"), built.Growth) }
 	}
 	return built, nil
+}
+
+func presetNamed(name string) (Preset, error) {
+	var known []string
+	for _, p := range Presets() {
+		if p.Name == name {
+			return p, nil
+		}
+		known = append(known, p.Name)
+	}
+	return Preset{}, fmt.Errorf("unknown preset %q; known: %s", name, strings.Join(known, ", "))
+}
+
+// next builds the preset one unit larger, by the parameter that it grows by. Hosts are added by the unit, not one by one.
+func (p Preset) next(c *catalog.Catalog, params map[string]int, grow string, g Growth) (*topo.Graph, error) {
+	more := maps.Clone(params)
+	more[grow]++
+	if grow == "hosts" {
+		more[grow] += max(g.UnitHosts, 1) - 1
+	}
+	next, err := p.Build(c, more)
+	if err != nil {
+		return nil, fmt.Errorf("preset %q with one %s more: %w", p.Name, g.Unit, err)
+	}
+	return next.Graph, nil
 }
 
 // growing names the parameter by which each preset grows.

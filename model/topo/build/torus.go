@@ -133,6 +133,29 @@ type Chips struct {
 	Hosts []string    // names; none means n0, n1, ...
 }
 
+// position is where a chip of a host stands in the torus: the host's place among blocks and the chip's in its block,
+// dimension by dimension.
+func (x Chips) position(block []int, host, chip int) int {
+	pos, stride := 0, 1
+	for d, length := range x.Dims {
+		along := length / block[d]
+		pos += (host%along*block[d] + chip%block[d]) * stride
+		host, chip, stride = host/along, chip/block[d], stride*length
+	}
+	return pos
+}
+
+// inside has the links that a host brings along.
+func (x Chips) inside() map[[2]topo.NodeID]bool {
+	links := map[[2]topo.NodeID]bool{}
+	for _, l := range x.Box.Links {
+		if x.Box.Classes[l.Class].Kind == topo.ICI {
+			links[[2]topo.NodeID{l.A, l.B}] = true
+		}
+	}
+	return links
+}
+
 // Build makes the graph. Chip i of the torus stands at x = i mod X and so on;
 // hosts are numbered the same way over their blocks.
 func (x Chips) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
@@ -152,12 +175,11 @@ func (x Chips) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 	if !ok {
 		return fail("%v does not divide into hosts of %d chips; make the dimensions even", x.Dims, chips)
 	}
-	hosts := places / chips
-	names := x.Hosts
-	if names == nil {
+	hosts, names := places/chips, x.Hosts
+	switch {
+	case names == nil:
 		names = numbered("n", hosts)
-	}
-	if len(names) != hosts {
+	case len(names) != hosts:
 		return fail("%v has %d chips and so %d hosts of %d, but %d hosts are named", x.Dims, places, hosts, chips, len(names))
 	}
 	b := topo.NewBuilder(x.Name)
@@ -171,25 +193,14 @@ func (x Chips) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 			if x.Box.Nodes[i].Kind != topo.GPU {
 				continue
 			}
-			pos, stride, hs, cs := 0, 1, h, chip
-			for d, length := range x.Dims {
-				along := length / block[d]
-				pos += (hs%along*block[d] + cs%block[d]) * stride
-				hs, cs, stride = hs/along, cs/block[d], stride*length
-			}
+			pos := x.position(block, h, chip)
 			n := b.At(first + topo.NodeID(i))
 			n.Fabric, n.Pos = fabric, int32(pos)
 			at[pos] = first + topo.NodeID(i)
 			chip++
 		}
 	}
-	inside := map[[2]topo.NodeID]bool{} // links that the box brings along
-	size := topo.NodeID(len(x.Box.Nodes))
-	for _, l := range x.Box.Links {
-		if x.Box.Classes[l.Class].Kind == topo.ICI {
-			inside[[2]topo.NodeID{l.A, l.B}] = true
-		}
-	}
+	inside, size := x.inside(), topo.NodeID(len(x.Box.Nodes))
 	class := b.Class(link.Class(0))
 	neighbours(x.Dims, func(i, j, dim int) {
 		p, q := min(at[i], at[j]), max(at[i], at[j])

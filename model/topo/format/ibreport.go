@@ -35,21 +35,12 @@ func (s reportSide) id() string {
 	return fmt.Sprintf("H-%016x", s.guid)
 }
 
-// cutWord takes the first word off a text, and leaves the blanks behind it.
-func cutWord(s string) (word, rest string) {
-	s = strings.TrimLeft(s, " \t")
-	if end := strings.IndexAny(s, " \t"); end >= 0 {
-		return s[:end], s[end:]
-	}
-	return s, ""
-}
-
 // reportEnd reads type, LID, port and GUID from the front of a text.
 func reportEnd(s string) (side reportSide, rest string, ok bool) {
 	var words [4]string
 	rest = s
 	for i := range words {
-		words[i], rest = cutWord(rest)
+		words[i], rest = word(rest)
 	}
 	switch words[0] {
 	case "SW":

@@ -257,13 +257,7 @@ func differ(a, b string) hole {
 	for start > 0 && isDigit(a[start-1]) {
 		start--
 	}
-	end, endB := start, start
-	for end < len(a) && isDigit(a[end]) {
-		end++
-	}
-	for endB < len(b) && isDigit(b[endB]) {
-		endB++
-	}
+	end, endB := digitsEnd(a, start), digitsEnd(b, start)
 	if end == start || endB == start || a == b || a[end:] != b[endB:] {
 		return hole{}
 	}
@@ -271,6 +265,13 @@ func differ(a, b string) hole {
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+func digitsEnd(s string, i int) int {
+	for i < len(s) && isDigit(s[i]) {
+		i++
+	}
+	return i
+}
 
 // writeNumbers writes numbers as spans wherever one follows the other.
 func writeNumbers(out *strings.Builder, numbers []string) {

@@ -3,6 +3,7 @@ package paths
 import (
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/topo"
 )
@@ -41,6 +42,21 @@ func (f *finder) equalCost(s span) uint64 {
 	return n
 }
 
+// cables counts the physical links from one NIC straight to the other.
+func (f *finder) cables(s span) (n uint64) {
+	for _, e := range f.g.Edges(s.out) {
+		if e.Peer == s.in && f.g.Class(e.Link).Kind.Network() {
+			n = plus64(n, uint64(f.g.Links[e.Link].Count))
+		}
+	}
+	return n
+}
+
+// tiered reports whether an irregular fabric has tiers all the same, and no switches side by side.
+func (f *finder) tiered(s span) bool {
+	return slices.ContainsFunc(f.g.Edges(s.out), func(e topo.Edge) bool { return f.g.Nodes[e.Peer].Tier > 0 }) && !f.g.Peered(s.lane.fabric)
+}
+
 func (f *finder) count(s span) uint64 {
 	g := f.g
 	family := topo.Irregular
@@ -50,16 +66,10 @@ func (f *finder) count(s span) uint64 {
 	if family == topo.Torus {
 		return f.throughTorus(s)
 	}
-	tiered, direct := family == topo.Clos, uint64(0)
-	for _, e := range g.Edges(s.out) {
-		if e.Peer == s.in && g.Class(e.Link).Kind.Network() {
-			direct = plus64(direct, uint64(g.Links[e.Link].Count))
-		}
-		tiered = tiered || family == topo.Irregular && g.Nodes[e.Peer].Tier > 0 && !g.Peered(s.lane.fabric)
-	}
-	if direct > 0 {
+	if direct := f.cables(s); direct > 0 {
 		return direct
 	}
+	tiered := family == topo.Clos || family == topo.Irregular && f.tiered(s)
 	if f.fronts[0] == nil {
 		f.fronts = [2]*front{newFront(g), newFront(g)}
 	}

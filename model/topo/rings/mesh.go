@@ -2,6 +2,7 @@ package rings
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/unit"
@@ -26,33 +27,30 @@ func (s *search) meshed() (Plan, error) {
 		links[i], wires[i] = make([]int16, n), make([][]topo.Edge, n)
 	}
 	var edges []edge
-	var kind topo.LinkKind
-	var best unit.Rate
-	var unmeasured string
+	fastest := topo.LinkID(topo.None)
 	for i, gpu := range s.gpus {
 		for _, e := range g.Edges(gpu) {
-			class := g.Class(e.Link)
 			j, ok := index[e.Peer]
-			if !ok || !class.Kind.Accelerator() {
+			if !ok || !g.Class(e.Link).Kind.Accelerator() {
 				continue
 			}
-			if kind == 0 || class.Rate > best {
-				kind, best, unmeasured = class.Kind, class.Rate, s.unmeasured(e.Link)
+			if fastest == topo.None || g.Class(e.Link).Rate > g.Class(fastest).Rate {
+				fastest = e.Link
 			}
-			for range g.Links[e.Link].Count {
-				links[i][j]++
-				wires[i][j] = append(wires[i][j], e)
-				if i < j {
-					edges = append(edges, edge{i, j})
-				}
+			count := int(g.Links[e.Link].Count)
+			links[i][j] += int16(count)
+			wires[i][j] = append(wires[i][j], slices.Repeat([]topo.Edge{e}, count)...)
+			if i < j {
+				edges = append(edges, slices.Repeat([]edge{{i, j}}, count)...)
 			}
 		}
 	}
 	if len(edges) == 0 {
 		return Plan{}, fmt.Errorf("no link joins two of %s directly", s.names(s.gpus))
 	}
-	p := Plan{Medium: Medium(kind.String()), Exact: true, Unmeasured: unmeasured}
-	s.meshRings(&p, links, wires, best)
+	best := g.Class(fastest)
+	p := Plan{Medium: Medium(best.Kind.String()), Exact: true, Unmeasured: s.unmeasured(fastest)}
+	s.meshRings(&p, links, wires, best.Rate)
 	s.meshTrees(&p, edges, wires)
 	return p, nil
 }
@@ -87,32 +85,39 @@ func (s *search) meshRings(p *Plan, links [][]int16, wires [][][]topo.Edge, best
 		p.RingBus += r.Rate
 		p.RingExpected += expected
 	}
-	switch found := len(orders); {
+	p.Why = p.whyNoMore(len(orders))
+}
+
+// whyNoMore says what keeps a mesh from having more rings than were found: its cut, its shape, or the end of the search.
+func (p *Plan) whyNoMore(found int) string {
+	switch cut := p.Bound.Rings; {
 	case found == cut && cut > 0:
-		p.Why = p.Bound.Why
+		return p.Bound.Why
 	case found == 0 && cut == 0:
-		p.Why = "no ring: " + p.Bound.Why
+		return "no ring: " + p.Bound.Why
 	case p.Exact && found == 0:
-		p.Why = "no cycle of links visits every GPU of the set once"
+		return "no cycle of links visits every GPU of the set once"
 	case p.Exact:
-		p.Why = fmt.Sprintf("%s, but no %d rings fit: every combination was tried", p.Bound.Why, found+1)
+		return fmt.Sprintf("%s, but no %d rings fit: every combination was tried", p.Bound.Why, found+1)
 	default:
-		p.Why = fmt.Sprintf("%s; %d rings were found within %d steps and more may fit", p.Bound.Why, found, p.Steps)
+		return fmt.Sprintf("%s; %d rings were found within %d steps and more may fit", p.Bound.Why, found, p.Steps)
 	}
 }
 
+// others lists what of n vertices is not on one side of a cut.
+func others(side []int, n int) (list []int) {
+	for v := range n {
+		if !slices.Contains(side, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// cutWhy names the smaller side of the smallest cut, which is what bounds the rings.
 func (s *search) cutWhy(cut int, side []int, n int) string {
 	if len(side) > n/2 && len(side) > 1 {
-		in := map[int]bool{}
-		for _, v := range side {
-			in[v] = true
-		}
-		side = nil
-		for v := range n {
-			if !in[v] {
-				side = append(side, v)
-			}
-		}
+		side = others(side, n)
 	}
 	var list []topo.NodeID
 	for _, v := range side {

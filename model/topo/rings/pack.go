@@ -65,14 +65,11 @@ const (
 //  4. every set of rings again, for as long as is left.
 func pack(links [][]int16, k int, o Options) (rings [][]int, result outcome, steps int) {
 	n := len(links)
-	if n == 2 {
+	if n == 2 { // there and back: as many as there are links
 		if int(links[0][1]) < k {
 			return nil, impossible, 1
 		}
-		for range k {
-			rings = append(rings, []int{0, 1})
-		}
-		return rings, found, 1
+		return slices.Repeat([][]int{{0, 1}}, k), found, 1
 	}
 	p := newPacker(links, o.Budget/4)
 	if p.pairs(k) {
@@ -82,15 +79,9 @@ func pack(links [][]int16, k int, o Options) (rings [][]int, result outcome, ste
 	exhaust := func(budget int) ([][]int, outcome) {
 		p := newPacker(links, budget)
 		p.want, p.sorted = k, true
-		ok := p.ring(0)
+		rings, result := p.search()
 		steps += p.steps
-		switch {
-		case ok:
-			return p.rings, found
-		case p.steps < p.budget:
-			return nil, impossible
-		}
-		return nil, unknown
+		return rings, result
 	}
 	if rings, result = exhaust(o.Budget / 16); result != unknown {
 		return rings, result, steps
@@ -102,17 +93,25 @@ func pack(links [][]int16, k int, o Options) (rings [][]int, result outcome, ste
 		for range n {
 			p.ties = append(p.ties, mix(&random))
 		}
-		ok := p.ring(0)
+		rings, result = p.search()
 		steps, left = steps+p.steps, left-p.steps
-		if ok {
-			return p.rings, found, steps
-		}
-		if p.steps < p.budget {
-			return nil, impossible, steps
+		if result != unknown {
+			return rings, result, steps
 		}
 	}
 	rings, result = exhaust(o.Budget / 2)
 	return rings, result, steps
+}
+
+// search looks for the rings that are wanted. One that ends within its budget without them has seen that there are none.
+func (p *packer) search() ([][]int, outcome) {
+	switch ok := p.ring(0); {
+	case ok:
+		return p.rings, found
+	case p.steps < p.budget:
+		return nil, impossible
+	}
+	return nil, unknown
 }
 
 // mix is SplitMix64.
@@ -280,9 +279,11 @@ func (p *packer) enough(r, least int) bool {
 	if ways < per {
 		return false
 	}
-	if p.n > smallCut {
-		return true
-	}
+	return p.n > smallCut || p.everyCut(per)
+}
+
+// everyCut reports whether so many links leave every set of vertices, in one direction as in the other.
+func (p *packer) everyCut(per int) bool {
 	// cut[S] from cut[S without its highest vertex v]: links from v to outside S
 	// come in, links from the rest of S to v no longer count.
 	var cut [1 << smallCut]int32

@@ -63,11 +63,14 @@ func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one 
 	}
 	fold(b, lines)
 	fmt.Fprintf(b, "  %d %s: bus %s on the wire, %s expected\n", len(p.Trees), plural(len(p.Trees), "tree"), p.TreeBus, p.TreeExpected)
-	lines = lines[:0]
+	fold(b, p.treeLines(g, gpus, one))
+}
+
+// treeLines describes the trees, a line each; of more than five the first four.
+func (p *Plan) treeLines(g *topo.Graph, gpus []topo.NodeID, one bool) (lines []string) {
 	for i, t := range p.Trees {
 		if i == 4 && len(p.Trees) > 5 {
-			lines = append(lines, fmt.Sprintf("and %d more", len(p.Trees)-i))
-			break
+			return append(lines, fmt.Sprintf("and %d more", len(p.Trees)-i))
 		}
 		var edges []string
 		for j, parent := range t.Parent {
@@ -77,7 +80,7 @@ func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one 
 		}
 		lines = append(lines, fmt.Sprintf("%s  root %s, depth %d: %s", t.Rate, shortName(g, t.Root, one), t.Depth, strings.Join(edges, " ")))
 	}
-	fold(b, lines)
+	return lines
 }
 
 // fold writes lines, runs of equal ones once.

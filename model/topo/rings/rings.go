@@ -121,6 +121,19 @@ type Result struct {
 	Others []Plan
 }
 
+// plans tries every medium, and says of those that join the GPUs in no way why they do not.
+func (s *search) plans() (plans []Plan, reasons []error) {
+	for _, try := range []func() (Plan, error){s.switched, s.meshed, s.hosted} {
+		p, err := try()
+		if err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		plans = append(plans, p)
+	}
+	return plans, reasons
+}
+
 // Search finds the best rings and trees over a set of GPUs of one host or of
 // one accelerator network. The same arguments give the same result.
 func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*Result, error) {
@@ -133,16 +146,7 @@ func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*
 		return nil, err
 	}
 	s := &search{g: g, c: c, o: o, gpus: set}
-	var plans []Plan
-	var reasons []error
-	for _, try := range []func() (Plan, error){s.switched, s.meshed, s.hosted} {
-		p, err := try()
-		if err != nil {
-			reasons = append(reasons, err)
-			continue
-		}
-		plans = append(plans, p)
-	}
+	plans, reasons := s.plans()
 	best := 0
 	for i := range plans { // the accelerators' own network comes first, and a tie leaves the host's links free
 		if plans[i].Bus() > plans[best].Bus()*1.01 {
@@ -150,8 +154,8 @@ func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*
 		}
 	}
 	if len(plans) == 0 || plans[best].Bus() == 0 {
-		for i := range plans {
-			reasons = append(reasons, errors.New(plans[i].Why))
+		for _, p := range plans {
+			reasons = append(reasons, errors.New(p.Why))
 		}
 		return nil, fmt.Errorf("no ring or tree joins %s: %w", s.names(set), errors.Join(reasons...))
 	}

@@ -10,6 +10,26 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 )
 
+// intoSwitches counts the links into NVSwitches of the GPU that has the fewest.
+func (s *search) intoSwitches() (least int, kind topo.LinkKind, err error) {
+	for i, gpu := range s.gpus {
+		links := 0
+		for _, e := range s.g.Edges(gpu) {
+			if s.g.Nodes[e.Peer].Kind == topo.NVSwitch {
+				links += int(s.g.Links[e.Link].Count)
+				kind = s.g.Class(e.Link).Kind
+			}
+		}
+		if links == 0 {
+			return 0, 0, fmt.Errorf("%s has no link to a switch of the accelerator network", s.name(gpu))
+		}
+		if i == 0 || links < least {
+			least = links
+		}
+	}
+	return least, kind, nil
+}
+
 // switched stripes rings over NVSwitches. Any order of GPUs will do as far as
 // their own links go; the order chosen keeps GPUs at the same switches together,
 // so that a ring crosses from one board or tray group to the next only once each
@@ -17,22 +37,9 @@ import (
 // from the most loaded link: the GPUs' own, or a trunk between switches.
 func (s *search) switched() (Plan, error) {
 	g := s.g
-	var kind topo.LinkKind
-	count := 0
-	for i, gpu := range s.gpus {
-		links := 0
-		for _, e := range g.Edges(gpu) {
-			if g.Nodes[e.Peer].Kind == topo.NVSwitch {
-				links += int(g.Links[e.Link].Count)
-				kind = g.Class(e.Link).Kind
-			}
-		}
-		if links == 0 {
-			return Plan{}, fmt.Errorf("%s has no link to a switch of the accelerator network", s.name(gpu))
-		}
-		if i == 0 || links < count {
-			count = links
-		}
+	count, kind, err := s.intoSwitches()
+	if err != nil {
+		return Plan{}, err
 	}
 	order := slices.Clone(s.gpus)
 	slices.SortStableFunc(order, func(a, b topo.NodeID) int {
@@ -135,6 +142,11 @@ func (s *search) trunk(board []topo.NodeID) (rate unit.Rate, cut bool) {
 		}
 		cut = cut || inside == 0
 	}
+	return s.leaving(board), cut
+}
+
+// leaving is the rate of all links from some switches, which are sorted, to others.
+func (s *search) leaving(board []topo.NodeID) (rate unit.Rate) {
 	for _, n := range board {
 		for _, e := range s.g.Edges(n) {
 			if _, ok := slices.BinarySearch(board, e.Peer); !ok && s.g.Nodes[e.Peer].Kind == topo.NVSwitch {
@@ -142,7 +154,17 @@ func (s *search) trunk(board []topo.NodeID) (rate unit.Rate, cut bool) {
 			}
 		}
 	}
-	return rate, cut
+	return rate
+}
+
+// intoHost is the rate of a GPU's links to its host, over PCIe or straight to a CPU.
+func (s *search) intoHost(gpu topo.NodeID) (rate unit.Rate) {
+	for _, e := range s.g.Edges(gpu) {
+		if k := s.g.Class(e.Link).Kind; k == topo.PCIe || s.g.Nodes[e.Peer].Kind == topo.CPU {
+			rate += s.g.Rate(e.Link)
+		}
+	}
+	return rate
 }
 
 // hosted makes one ring through the PCIe tree and the sockets of the host. GPUs
@@ -162,23 +184,14 @@ func (s *search) hosted() (Plan, error) {
 		return Plan{}, err
 	}
 	p := Plan{Medium: Socket, Exact: true}
-	for _, hop := range hops {
-		for _, u := range hop {
-			if s.g.Class(u.Link).Kind == topo.PCIe {
-				p.Medium = PCIe
-			}
-		}
+	onPCIe := func(u topo.Use) bool { return s.g.Class(u.Link).Kind == topo.PCIe }
+	if slices.ContainsFunc(slices.Concat(hops...), onPCIe) {
+		p.Medium = PCIe
 	}
 	worst := s.circle(&p, order, hops, 1)
 	// Each end of the set has one way into the host, crossed once each way.
 	for i, gpu := range s.gpus {
-		var rate unit.Rate
-		for _, e := range s.g.Edges(gpu) {
-			if k := s.g.Class(e.Link).Kind; k == topo.PCIe || s.g.Nodes[e.Peer].Kind == topo.CPU {
-				rate += s.g.Rate(e.Link)
-			}
-		}
-		if i == 0 || rate < p.Bound.Rate {
+		if rate := s.intoHost(gpu); i == 0 || rate < p.Bound.Rate {
 			p.Bound = Bound{Rings: 1, Rate: rate, Why: fmt.Sprintf("%s reaches its host at %s", s.name(gpu), rate)}
 		}
 	}
@@ -224,33 +237,41 @@ func (s *search) crossedOnce(hops [][]topo.Use) bool {
 	return len(sockets) <= 2
 }
 
+// seat is where a GPU stands in the tree of its host.
+type seat struct {
+	gpu    topo.NodeID
+	socket topo.NodeID   // None where no CPU reaches it
+	up     []topo.NodeID // from the socket down to the GPU
+}
+
+// seatOf finds the socket that is the fewest hops away.
+func (s *search) seatOf(gpu topo.NodeID) seat {
+	best := seat{gpu: gpu, socket: topo.None}
+	host := &s.g.Hosts[s.g.Nodes[gpu].Host]
+	for i := range host.Count {
+		cpu := host.First + topo.NodeID(i)
+		if s.g.Nodes[cpu].Kind != topo.CPU {
+			continue
+		}
+		way, ok := s.g.Inside(cpu, gpu, nil)
+		if ok && (best.socket == topo.None || len(way) < len(best.up)) {
+			best.socket, best.up = cpu, nil
+			for _, u := range way {
+				_, to := s.g.Links[u.Link].Ends(u.Forward)
+				best.up = append(best.up, to)
+			}
+		}
+	}
+	return best
+}
+
 // treeOrder sorts GPUs by their way up to the socket, and the sockets so that
 // the worst link is loaded least.
 func (s *search) treeOrder() ([]topo.NodeID, error) {
-	type seat struct {
-		gpu    topo.NodeID
-		socket topo.NodeID
-		up     []topo.NodeID // from the socket down to the GPU
-	}
 	var seats []seat
 	var sockets []topo.NodeID
-	host := &s.g.Hosts[s.g.Nodes[s.gpus[0]].Host]
 	for _, gpu := range s.gpus {
-		best := seat{gpu: gpu, socket: topo.None}
-		for i := range host.Count {
-			cpu := host.First + topo.NodeID(i)
-			if s.g.Nodes[cpu].Kind != topo.CPU {
-				continue
-			}
-			way, ok := s.g.Inside(cpu, gpu, nil)
-			if ok && (best.socket == topo.None || len(way) < len(best.up)) {
-				best.socket, best.up = cpu, nil
-				for _, u := range way {
-					_, to := s.g.Links[u.Link].Ends(u.Forward)
-					best.up = append(best.up, to)
-				}
-			}
-		}
+		best := s.seatOf(gpu)
 		if best.socket != topo.None && !slices.Contains(sockets, best.socket) {
 			sockets = append(sockets, best.socket)
 		}
