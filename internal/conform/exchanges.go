@@ -271,29 +271,39 @@ func calls(e transport.Endpoint) error {
 	return p.Close()
 }
 
+// subset is a communicator of some ranks.
+type subset struct {
+	id      uint32
+	members []int
+}
+
+// open opens a port for every subset that has this rank, nil for the others, which must refuse it.
+func open(e transport.Endpoint, groups []subset) (ports []transport.Port, err error) {
+	for _, g := range groups {
+		p, err := e.Port(transport.Group{ID: g.id, Epoch: 1, Members: g.members})
+		switch member := slices.Contains(g.members, e.Rank()); {
+		case member && err != nil:
+			return nil, err
+		case member:
+			p.Begin(call(g.id, 1), impatient())
+		case err == nil:
+			p.Close()
+			return nil, fmt.Errorf("a port for members %v, of which rank %d is not one", g.members, e.Rank())
+		default:
+			p = nil
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
 // communicators: ports of different communicators do not disturb one another,
 // and ranks are those of the communicator, in its order.
 func communicators(e transport.Endpoint) error {
-	groups := []struct {
-		id      uint32
-		members []int
-	}{{1, []int{0, 1, 2, 3}}, {2, []int{3, 1}}, {3, []int{2, 0}}, {4, []int{3, 2, 1, 0}}, {5, []int{1, 3, 0}}}
-	var ports []transport.Port
-	for _, g := range groups {
-		if !slices.Contains(g.members, e.Rank()) {
-			if p, err := e.Port(transport.Group{ID: g.id, Epoch: 1, Members: g.members}); err == nil {
-				p.Close()
-				return fmt.Errorf("a port for members %v, of which rank %d is not one", g.members, e.Rank())
-			}
-			ports = append(ports, nil)
-			continue
-		}
-		p, err := e.Port(transport.Group{ID: g.id, Epoch: 1, Members: g.members})
-		if err != nil {
-			return err
-		}
-		p.Begin(call(g.id, 1), impatient())
-		ports = append(ports, p)
+	groups := []subset{{1, []int{0, 1, 2, 3}}, {2, []int{3, 1}}, {3, []int{2, 0}}, {4, []int{3, 2, 1, 0}}, {5, []int{1, 3, 0}}}
+	ports, err := open(e, groups)
+	if err != nil {
+		return err
 	}
 	// Everything is sent before anything is received, and received in another order.
 	for i, g := range groups {

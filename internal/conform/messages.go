@@ -72,6 +72,24 @@ func order(e transport.Endpoint) error {
 	return p.Close()
 }
 
+// taken takes a message of n bytes, whose pieces must begin where whole lines of 64 bytes do.
+func taken(p transport.Port, n int) ([]byte, error) {
+	got := make([]byte, 0, n)
+	var broken error
+	if err := p.Take(0, 0, n, func(piece []byte) {
+		if len(got)%64 != 0 {
+			broken = fmt.Errorf("take of %d bytes: a piece after %d bytes, which is no multiple of 64", n, len(got))
+		}
+		got = append(got, piece...)
+	}); err != nil {
+		return nil, fmt.Errorf("take %d bytes: %w", n, err)
+	}
+	if broken == nil && len(got) != n {
+		broken = fmt.Errorf("take of %d bytes gave %d", n, len(got))
+	}
+	return got, broken
+}
+
 // allSizes: messages of every size arrive whole, by Recv and by Take.
 func allSizes(e transport.Endpoint) error {
 	p, err := begun(e, 7)
@@ -96,21 +114,9 @@ func allSizes(e transport.Endpoint) error {
 		if err := same(b, uint64(k)); err != nil {
 			return err
 		}
-		got := make([]byte, 0, n)
-		var broken error
-		if err := p.Take(0, 0, n, func(piece []byte) {
-			if len(got)%64 != 0 {
-				broken = fmt.Errorf("take of %d bytes: a piece after %d bytes, which is no multiple of 64", n, len(got))
-			}
-			got = append(got, piece...)
-		}); err != nil {
-			return fmt.Errorf("take %d bytes: %w", n, err)
-		}
-		if broken != nil {
-			return broken
-		}
-		if len(got) != n {
-			return fmt.Errorf("take of %d bytes gave %d", n, len(got))
+		got, err := taken(p, n)
+		if err != nil {
+			return err
 		}
 		if err := same(got, uint64(k)); err != nil {
 			return err

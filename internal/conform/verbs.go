@@ -101,15 +101,21 @@ func share(e transport.Endpoint, n int) ([]byte, []transport.Key, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	keys, err := swapKeys(e, k)
+	return b, keys, err
+}
+
+// swapKeys tells a rank's key to all others and gives theirs, by rank.
+func swapKeys(e transport.Endpoint, k transport.Key) ([]transport.Key, error) {
 	p, err := begun(e, 0x5a)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	keys := make([]transport.Key, e.Size())
 	for r := range keys {
 		if r != e.Rank() {
 			if err := p.Send(r, 0, binary.LittleEndian.AppendUint64(nil, uint64(k))); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 	}
@@ -118,12 +124,12 @@ func share(e transport.Endpoint, n int) ([]byte, []transport.Key, error) {
 		if r != e.Rank() {
 			var x [8]byte
 			if err := p.Recv(r, 0, x[:]); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			keys[r] = transport.Key(binary.LittleEndian.Uint64(x[:]))
 		}
 	}
-	return b, keys, p.Close()
+	return keys, p.Close()
 }
 
 // word is eight bytes of own memory, for sync/atomic.
@@ -173,6 +179,22 @@ func noticeAfterData(e transport.Endpoint) error {
 	return e.Verbs().Free(b)
 }
 
+// writeTwice writes the numbers up to rounds to one place of rank 0 and then to another, until that has seen the last one.
+func writeTwice(e transport.Endpoint, x *box, first, second transport.Key, rounds uint64) error {
+	src := make([]byte, 8)
+	for k := uint64(1); k <= rounds; k++ {
+		binary.NativeEndian.PutUint64(src, k)
+		if _, err := e.Verbs().Write(0, first, src); err != nil {
+			return err
+		}
+		if err := x.complete(e.Verbs().Write(0, second, src)); err != nil {
+			return err
+		}
+	}
+	_, err := x.notice(0)
+	return err
+}
+
 // writesInOrder: writes become visible in the order in which they were posted.
 // Words of eight bytes are written at once, so that the owner can look at them
 // while they are.
@@ -185,17 +207,7 @@ func writesInOrder(e transport.Endpoint) error {
 	x, peer := newBox(e), 1-e.Rank()
 	const first, second = 2048, 8 // in different lines, not in the order of their addresses
 	if e.Rank() == 1 {
-		src := make([]byte, 8)
-		for k := uint64(1); k <= rounds; k++ {
-			binary.NativeEndian.PutUint64(src, k)
-			if _, err := e.Verbs().Write(peer, keys[peer]+first, src); err != nil {
-				return err
-			}
-			if err := x.complete(e.Verbs().Write(peer, keys[peer]+second, src)); err != nil {
-				return err
-			}
-		}
-		if _, err := x.notice(peer); err != nil {
+		if err := writeTwice(e, x, keys[0]+first, keys[0]+second, rounds); err != nil {
 			return err
 		}
 		return e.Verbs().Free(b)
@@ -256,6 +268,15 @@ func reads(e transport.Endpoint) error {
 	return e.Verbs().Free(b)
 }
 
+// addThree adds 3 to a word of rank 0, which its owner does in its own memory.
+func addThree(e transport.Endpoint, x *box, at transport.Key, own *atomic.Uint64) (was uint64, err error) {
+	if e.Rank() == 0 {
+		return own.Add(3) - 3, nil
+	}
+	was = own.Load()
+	return was, x.complete(e.Verbs().FetchAdd(0, at, 3, &was))
+}
+
 // fetchAdd: nothing is lost of what all ranks add to a word, its owner by
 // sync/atomic among them, and nobody sees the same number twice.
 func fetchAdd(e transport.Endpoint) error {
@@ -271,10 +292,8 @@ func fetchAdd(e transport.Endpoint) error {
 	x := newBox(e)
 	last := int64(-1)
 	for range rounds {
-		was := word(b[8:]).Load()
-		if e.Rank() == 0 {
-			was = word(b[8:]).Add(3) - 3
-		} else if err := x.complete(e.Verbs().FetchAdd(0, keys[0]+8, 3, &was)); err != nil {
+		was, err := addThree(e, x, keys[0]+8, word(b[8:]))
+		if err != nil {
 			return err
 		}
 		if int64(was) <= last || was%3 != 0 {
@@ -291,6 +310,25 @@ func fetchAdd(e transport.Endpoint) error {
 	return e.Verbs().Free(b)
 }
 
+// countUp raises a word of rank 0 by one at a time until it is rounds, and gives how often this rank was the one to do so.
+func countUp(e transport.Endpoint, x *box, at transport.Key, rounds uint64) (won int, err error) {
+	for k := uint64(0); k < rounds; {
+		var was uint64
+		if err := x.complete(e.Verbs().CompareSwap(0, at, k, k+1, &was)); err != nil {
+			return 0, err
+		}
+		if was < k {
+			return 0, fmt.Errorf("the word went back from %d to %d", k, was)
+		}
+		if was == k {
+			won++
+			was++
+		}
+		k = was
+	}
+	return won, nil
+}
+
 // compareSwap: of all that swap the same number, one succeeds.
 func compareSwap(e transport.Endpoint) error {
 	const rounds = 300
@@ -303,20 +341,9 @@ func compareSwap(e transport.Endpoint) error {
 		return err
 	}
 	x := newBox(e)
-	won := 0
-	for k := uint64(0); k < rounds; {
-		var was uint64
-		if err := x.complete(e.Verbs().CompareSwap(0, keys[0], k, k+1, &was)); err != nil {
-			return err
-		}
-		if was < k {
-			return fmt.Errorf("the word went back from %d to %d", k, was)
-		}
-		if was == k {
-			won++
-			was++
-		}
-		k = was
+	won, err := countUp(e, x, keys[0], rounds)
+	if err != nil {
+		return err
 	}
 	var all uint64
 	if err := x.complete(e.Verbs().FetchAdd(0, keys[0]+16, uint64(won), &all)); err != nil {
@@ -331,22 +358,31 @@ func compareSwap(e transport.Endpoint) error {
 	return e.Verbs().Free(b)
 }
 
+// notifyAll posts numbered notices to all ranks, this one too, and waits for none.
+func notifyAll(e transport.Endpoint, rounds uint32) (map[transport.Ticket]bool, error) {
+	tickets := map[transport.Ticket]bool{}
+	for k := range rounds {
+		for r := range e.Size() {
+			t, err := e.Verbs().Notify(r, k<<8|uint32(e.Rank()))
+			if err != nil {
+				return nil, err
+			}
+			if t == 0 || tickets[t] {
+				return nil, fmt.Errorf("ticket %d twice", t)
+			}
+			tickets[t] = true
+		}
+	}
+	return tickets, nil
+}
+
 // notices: all arrive, those of a peer in order, however many are under way.
 func notices(e transport.Endpoint) error {
 	const rounds = 1000
 	x := newBox(e)
-	tickets := map[transport.Ticket]bool{}
-	for k := range uint32(rounds) {
-		for r := range e.Size() {
-			t, err := e.Verbs().Notify(r, k<<8|uint32(e.Rank()))
-			if err != nil {
-				return err
-			}
-			if t == 0 || tickets[t] {
-				return fmt.Errorf("ticket %d twice", t)
-			}
-			tickets[t] = true
-		}
+	tickets, err := notifyAll(e, rounds)
+	if err != nil {
+		return err
 	}
 	for r := range e.Size() {
 		for k := range uint32(rounds) {
@@ -456,22 +492,15 @@ func verbsGone(e transport.Endpoint) error {
 	if err := gone(bar.p.Recv(1, 9, make([]byte, 8)), 1); err != nil {
 		return err
 	}
-	x := newBox(e)
+	x, v := newBox(e), e.Verbs()
 	var was uint64
-	for k := range 4 {
-		var t transport.Ticket
-		var err error
-		switch k {
-		case 0:
-			t, err = e.Verbs().Write(1, keys[1], b)
-		case 1:
-			t, err = e.Verbs().Read(1, b, keys[1])
-		case 2:
-			t, err = e.Verbs().FetchAdd(1, keys[1], 1, &was)
-		case 3:
-			t, err = e.Verbs().Notify(1, 1)
-		}
-		if err := gone(x.complete(t, err), 1); err != nil {
+	for k, post := range []func() (transport.Ticket, error){
+		func() (transport.Ticket, error) { return v.Write(1, keys[1], b) },
+		func() (transport.Ticket, error) { return v.Read(1, b, keys[1]) },
+		func() (transport.Ticket, error) { return v.FetchAdd(1, keys[1], 1, &was) },
+		func() (transport.Ticket, error) { return v.Notify(1, 1) },
+	} {
+		if err := gone(x.complete(post()), 1); err != nil {
 			return fmt.Errorf("operation %d: %w", k, err)
 		}
 	}

@@ -301,37 +301,43 @@ func woven(rng *rand.Rand, n int) (*sched.Program, string) {
 // jobs does what the collective promises of some chunks of every block, some of which
 // may have been done before: that only makes the program longer.
 func (w *weaver) jobs(j, per, width int) {
-	all := func(at int) (ends []end) {
-		for r := range w.n {
-			ends = append(ends, end{r, at})
-		}
-		return ends
-	}
-	root := w.p.Root
-	switch w.p.Op {
+	switch root := w.p.Root; w.p.Op {
 	case sched.AllReduce:
-		w.reduce(j, width, all(j))
+		w.reduce(j, width, w.everywhere(j))
 	case sched.Reduce:
 		w.reduce(j, width, []end{{root, j}})
 	case sched.Broadcast:
-		w.move(root, j, width, all(j))
+		w.move(root, j, width, w.everywhere(j))
 	default:
 		for _, b := range w.rng.Perm(w.n) {
-			at := b*per + j
-			switch w.p.Op {
-			case sched.ReduceScatter:
-				w.reduce(at, width, []end{{b, j}})
-			case sched.AllGather:
-				w.move(b, j, width, all(at))
-			case sched.Gather:
-				w.move(b, j, width, []end{{root, at}})
-			case sched.Scatter:
-				w.move(root, at, width, []end{{b, j}})
-			case sched.AllToAll:
-				for _, q := range w.rng.Perm(w.n) {
-					w.move(q, at, width, []end{{b, q*per + j}})
-				}
-			}
+			w.block(b, j, per, width)
+		}
+	}
+}
+
+// everywhere is the same chunk of every rank.
+func (w *weaver) everywhere(at int) (ends []end) {
+	for r := range w.n {
+		ends = append(ends, end{r, at})
+	}
+	return ends
+}
+
+// block does what jobs does for one rank's block, in collectives that divide a buffer among ranks.
+func (w *weaver) block(b, j, per, width int) {
+	root, at := w.p.Root, b*per+j
+	switch w.p.Op {
+	case sched.ReduceScatter:
+		w.reduce(at, width, []end{{b, j}})
+	case sched.AllGather:
+		w.move(b, j, width, w.everywhere(at))
+	case sched.Gather:
+		w.move(b, j, width, []end{{root, at}})
+	case sched.Scatter:
+		w.move(root, at, width, []end{{b, j}})
+	case sched.AllToAll:
+		for _, q := range w.rng.Perm(w.n) {
+			w.move(q, at, width, []end{{b, q*per + j}})
 		}
 	}
 }

@@ -179,34 +179,37 @@ func Rank() {
 	os.Exit(0)
 }
 
+// given reads which rank of which world a process of a test is.
+func given(rank string) (cfg comm.Config, err error) {
+	cfg = comm.Config{Host: os.Getenv("WEFT_TEST_HOST"), Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT")}
+	if cfg.Rank, err = strconv.Atoi(rank); err != nil {
+		return cfg, err
+	}
+	if cfg.Size, err = strconv.Atoi(os.Getenv("WEFT_TEST_SIZE")); err != nil {
+		return cfg, err
+	}
+	if cfg.Timeout, err = time.ParseDuration(os.Getenv("WEFT_TEST_LIMIT")); err != nil {
+		return cfg, err
+	}
+	cfg.LocalRank, err = strconv.Atoi(os.Getenv("WEFT_TEST_SEAT"))
+	return cfg, err
+}
+
 func serve(rank string) error {
-	r, err := strconv.Atoi(rank)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(os.Getenv("WEFT_TEST_SIZE"))
-	if err != nil {
-		return err
-	}
-	limit, err := time.ParseDuration(os.Getenv("WEFT_TEST_LIMIT"))
-	if err != nil {
-		return err
-	}
-	seat, err := strconv.Atoi(os.Getenv("WEFT_TEST_SEAT"))
+	cfg, err := given(rank)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	m, err := comm.Join(ctx, comm.Config{Rank: r, Size: n, LocalRank: seat, Host: os.Getenv("WEFT_TEST_HOST"),
-		Addr: os.Getenv("WEFT_TEST_ADDR"), Transport: os.Getenv("WEFT_TEST_TRANSPORT"), Timeout: limit})
+	m, err := comm.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	run := func(c *Case) ([]byte, error) { return c.Run(context.Background(), m) }
 	if way := os.Getenv("WEFT_TEST_GPU"); way != "" {
 		g, err := device.Open(ctx, m, func() (gpu.Device, error) { return soft.New(gpu.Plain), nil },
-			device.Config{Way: device.Way(way), Sums: device.OnHost, Timeout: limit})
+			device.Config{Way: device.Way(way), Sums: device.OnHost, Timeout: cfg.Timeout})
 		if err != nil {
 			return err
 		}
@@ -221,7 +224,7 @@ func serve(rank string) error {
 		}
 		var a answer
 		if a.Out, err = run(&c); err != nil {
-			a.Err = fmt.Sprintf("rank %d: %v", r, err)
+			a.Err = fmt.Sprintf("rank %d: %v", cfg.Rank, err)
 		}
 		if err := out.Encode(&a); err != nil {
 			return err

@@ -118,29 +118,39 @@ func compress(plain []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// write writes the image as a tar file.
-func (img image) write(to io.Writer) error {
-	w := tar.NewWriter(to)
-	put := func(name string, b []byte) error {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(b)), ModTime: img.Created,
-			Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		_, err := w.Write(b)
+// tarball is an image layout in a tar file: blobs under their digests, all of one time, so that the same content gives
+// the same bytes.
+type tarball struct {
+	*tar.Writer
+	created time.Time
+}
+
+func (w tarball) put(name string, b []byte) error {
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(b)), ModTime: w.created,
+		Format: tar.FormatPAX}); err != nil {
 		return err
 	}
-	blob := func(mediaType string, b []byte) (descriptor, error) {
-		d := descriptor{MediaType: mediaType, Digest: digest(b), Size: len(b)}
-		return d, put("blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:"), b)
+	_, err := w.Write(b)
+	return err
+}
+
+func (w tarball) blob(mediaType string, b []byte) (descriptor, error) {
+	d := descriptor{MediaType: mediaType, Digest: digest(b), Size: len(b)}
+	return d, w.put("blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:"), b)
+}
+
+func (w tarball) object(mediaType string, v any) (descriptor, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return descriptor{}, err
 	}
-	object := func(mediaType string, v any) (descriptor, error) {
-		b, err := json.Marshal(v)
-		if err != nil {
-			return descriptor{}, err
-		}
-		return blob(mediaType, b)
-	}
-	if err := put("oci-layout", []byte(layoutFile)); err != nil {
+	return w.blob(mediaType, b)
+}
+
+// write writes the image as a tar file.
+func (img image) write(to io.Writer) error {
+	w := tarball{tar.NewWriter(to), img.Created}
+	if err := w.put("oci-layout", []byte(layoutFile)); err != nil {
 		return err
 	}
 	all := index{SchemaVersion: 2, MediaType: typeIndex}
@@ -153,11 +163,11 @@ func (img image) write(to io.Writer) error {
 		if err != nil {
 			return err
 		}
-		l, err := blob(typeLayer, packed)
+		l, err := w.blob(typeLayer, packed)
 		if err != nil {
 			return err
 		}
-		c, err := object(typeConfig, config{platform: bin.platform, Created: img.Created.Format(time.RFC3339),
+		c, err := w.object(typeConfig, config{platform: bin.platform, Created: img.Created.Format(time.RFC3339),
 			Config: settings{Entrypoint: []string{"/weft"}, Env: []string{"PATH=/", "HOME=/tmp"}, Labels: map[string]string{
 				"org.opencontainers.image.title": "weft", "org.opencontainers.image.version": img.Version,
 				"org.opencontainers.image.revision": img.Commit, "org.opencontainers.image.licenses": "Apache-2.0"}},
@@ -165,7 +175,7 @@ func (img image) write(to io.Writer) error {
 		if err != nil {
 			return err
 		}
-		m, err := object(typeManifest, manifest{2, typeManifest, c, []descriptor{l}})
+		m, err := w.object(typeManifest, manifest{2, typeManifest, c, []descriptor{l}})
 		if err != nil {
 			return err
 		}
@@ -177,7 +187,7 @@ func (img image) write(to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := put("index.json", b); err != nil {
+	if err := w.put("index.json", b); err != nil {
 		return err
 	}
 	return w.Close()

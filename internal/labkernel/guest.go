@@ -45,9 +45,10 @@ func guest() error {
 	return nil
 }
 
-// enter makes the machine's files the guest's root. keep leaves /tmp as it is, because the command is there.
-func enter(keep bool) error {
-	type mount struct{ from, to, kind, options string }
+type mount struct{ from, to, kind, options string }
+
+// mounts lists the machine's files, which the guest cannot change, and what it writes to, in memory.
+func mounts(keep bool) []mount {
 	list := []mount{{"host", "/host", "9p", "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}, {"proc", "/host/proc", "proc", ""},
 		{"sys", "/host/sys", "sysfs", ""}}
 	for _, dir := range []string{"run", "tmp", "var/tmp", "var/log", "mnt"} {
@@ -55,7 +56,12 @@ func enter(keep bool) error {
 			list = append(list, mount{dir, "/host/" + dir, "tmpfs", ""})
 		}
 	}
-	for _, m := range list {
+	return list
+}
+
+// enter makes the machine's files the guest's root. keep leaves /tmp as it is, because the command is there.
+func enter(keep bool) error {
+	for _, m := range mounts(keep) {
 		flags := uintptr(0)
 		if m.kind == "9p" {
 			flags = unix.MS_RDONLY

@@ -144,16 +144,24 @@ func unpack(dir string) error {
 			}
 		}
 	}
-	depmod := exec.Command(filepath.Join(root, "bin/kmod"), "-b", root)
-	depmod.Args[0] = "depmod"
-	releases, _ := filepath.Glob(filepath.Join(root, "lib/modules/*"))
-	for _, r := range releases {
-		depmod.Args = append(depmod.Args, filepath.Base(r))
-	}
-	if out, err := depmod.CombinedOutput(); err != nil {
-		return fmt.Errorf("depmod: %w: %s", err, out)
+	if err := depmod(root); err != nil {
+		return err
 	}
 	return os.WriteFile(done, nil, 0o644)
+}
+
+// depmod lists the modules of the kernels below root. kmod is depmod when it is called so.
+func depmod(root string) error {
+	cmd := exec.Command(filepath.Join(root, "bin/kmod"), "-b", root)
+	cmd.Args[0] = "depmod"
+	releases, _ := filepath.Glob(filepath.Join(root, "lib/modules/*"))
+	for _, r := range releases {
+		cmd.Args = append(cmd.Args, filepath.Base(r))
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("depmod: %w: %s", err, out)
+	}
+	return nil
 }
 
 // initrd writes the first files of the guest: this program, the command and the modules in the order in which they are loaded.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -115,12 +116,9 @@ func Check(data []byte) (documents int, err error) {
 			errs = append(errs, fmt.Errorf("document %d: unknown kind %s", documents, name))
 			continue
 		}
-		body := map[string]any{}
-		for k, v := range doc {
-			if k != "apiVersion" && k != "kind" {
-				body[k] = v
-			}
-		}
+		body := maps.Clone(doc)
+		delete(body, "apiVersion")
+		delete(body, "kind")
 		c := &checker{at: name}
 		c.walk("", body, known)
 		c.sense(doc)
@@ -166,18 +164,22 @@ func (c *checker) walk(path string, v, want any) {
 			c.walk(fmt.Sprintf("%s[%d]", path, i), x, w.of)
 		}
 	case fields:
-		object, ok := v.(map[string]any)
-		if !ok {
-			c.fail("%s is no object", path)
+		c.object(path, v, w)
+	}
+}
+
+func (c *checker) object(path string, v any, want fields) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		c.fail("%s is no object", path)
+	}
+	for k, x := range object {
+		inner, known := want[k]
+		if !known {
+			c.fail("%s has no field %s", strings.TrimPrefix(path, "."), k)
+			continue
 		}
-		for k, x := range object {
-			inner, known := w[k]
-			if !known {
-				c.fail("%s has no field %s", strings.TrimPrefix(path, "."), k)
-				continue
-			}
-			c.walk(path+"."+k, x, inner)
-		}
+		c.walk(path+"."+k, x, inner)
 	}
 }
 
@@ -220,6 +222,11 @@ func (c *checker) sense(doc map[string]any) {
 			c.fail("the selector wants %s=%v, the template has %v", k, v, have)
 		}
 	}
+	c.pods(doc)
+}
+
+// pods checks the pods of a workload, those of the jobs of a JobSet too.
+func (c *checker) pods(doc map[string]any) {
 	specs := []any{dig(doc, "spec", "template", "spec")}
 	jobs, _ := dig(doc, "spec", "replicatedJobs").([]any)
 	for _, j := range jobs {
@@ -247,25 +254,30 @@ func (c *checker) pod(spec any, volumes []string) {
 		c.fail("a pod without containers")
 	}
 	for _, x := range containers {
-		if text(dig(x, "image")) == "" || text(dig(x, "name")) == "" {
-			c.fail("a container without name or image")
+		c.container(x, volumes)
+	}
+}
+
+// container checks that what a container mounts and what its probes ask is there.
+func (c *checker) container(x any, volumes []string) {
+	if text(dig(x, "image")) == "" || text(dig(x, "name")) == "" {
+		c.fail("a container without name or image")
+	}
+	mounts, _ := dig(x, "volumeMounts").([]any)
+	for _, m := range mounts {
+		if !slices.Contains(volumes, text(dig(m, "name"))) {
+			c.fail("the container %v mounts %v, which is no volume", dig(x, "name"), dig(m, "name"))
 		}
-		mounts, _ := dig(x, "volumeMounts").([]any)
-		for _, m := range mounts {
-			if !slices.Contains(volumes, text(dig(m, "name"))) {
-				c.fail("the container %v mounts %v, which is no volume", dig(x, "name"), dig(m, "name"))
-			}
-		}
-		var ports []string
-		named, _ := dig(x, "ports").([]any)
-		for _, p := range named {
-			ports = append(ports, text(dig(p, "name")), text(dig(p, "containerPort")))
-		}
-		for _, probe := range []string{"readinessProbe", "livenessProbe"} {
-			for _, way := range []string{"httpGet", "tcpSocket"} {
-				if p := text(dig(x, probe, way, "port")); p != "" && !slices.Contains(ports, p) {
-					c.fail("%s asks port %s, which the container does not have", probe, p)
-				}
+	}
+	var ports []string
+	named, _ := dig(x, "ports").([]any)
+	for _, p := range named {
+		ports = append(ports, text(dig(p, "name")), text(dig(p, "containerPort")))
+	}
+	for _, probe := range []string{"readinessProbe", "livenessProbe"} {
+		for _, way := range []string{"httpGet", "tcpSocket"} {
+			if p := text(dig(x, probe, way, "port")); p != "" && !slices.Contains(ports, p) {
+				c.fail("%s asks port %s, which the container does not have", probe, p)
 			}
 		}
 	}

@@ -85,6 +85,23 @@ func space() (netns.NsHandle, error) {
 	return made, nil
 }
 
+// addHost adds a host without a wire. It is listed as soon as it has a namespace, so that Close removes it whatever fails then.
+func (l *Lab) addHost() (h *host, err error) {
+	h = &host{}
+	if h.space, err = space(); err != nil {
+		return nil, err
+	}
+	l.hosts = append(l.hosts, h)
+	if h.net, err = netlink.NewHandleAt(h.space); err != nil {
+		return nil, err
+	}
+	lo, err := h.net.LinkByName("lo")
+	if err != nil {
+		return nil, err
+	}
+	return h, h.net.LinkSetUp(lo)
+}
+
 func (l *Lab) build(hosts int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -109,19 +126,8 @@ func (l *Lab) build(hosts int) error {
 		bridges[r] = b
 	}
 	for i := range hosts {
-		h := &host{}
-		if h.space, err = space(); err != nil {
-			return err
-		}
-		l.hosts = append(l.hosts, h)
-		if h.net, err = netlink.NewHandleAt(h.space); err != nil {
-			return err
-		}
-		lo, err := h.net.LinkByName("lo")
+		h, err := l.addHost()
 		if err != nil {
-			return err
-		}
-		if err := h.net.LinkSetUp(lo); err != nil {
 			return err
 		}
 		for r := range l.rails {

@@ -47,6 +47,28 @@ type verbs struct {
 	pending map[transport.Ticket]int // by peer
 }
 
+func (v *verbs) begin(peer int) transport.Ticket {
+	v.next++
+	if v.pending == nil {
+		v.pending = map[transport.Ticket]int{}
+	}
+	v.pending[v.next] = peer
+	return v.next
+}
+
+// end completes an operation, unless its peer has been given up since it was posted.
+func (v *verbs) end(t transport.Ticket, err error, then func()) {
+	peer, open := v.pending[t]
+	if !open {
+		return
+	}
+	if then != nil {
+		then()
+	}
+	delete(v.pending, t)
+	v.done = append(v.done, transport.Completion{Ticket: t, Peer: peer, Err: err})
+}
+
 // Alloc gets memory.
 func (e *Endpoint) Alloc(n int) ([]byte, error) {
 	if n < 0 {
@@ -103,22 +125,7 @@ func (e *Endpoint) post(to int, at transport.Key, n int, do func(b []byte) func(
 		return 0, fmt.Errorf("world: rank %d; ranks are 0 to %d", to, len(w.eps)-1)
 	}
 	v := &e.verbs
-	v.next++
-	t := v.next
-	if v.pending == nil {
-		v.pending = map[transport.Ticket]int{}
-	}
-	v.pending[t] = to
-	end := func(err error, then func()) {
-		if _, open := v.pending[t]; !open {
-			return
-		}
-		if then != nil {
-			then()
-		}
-		delete(v.pending, t)
-		v.done = append(v.done, transport.Completion{Ticket: t, Peer: to, Err: err})
-	}
+	t := v.begin(to)
 	deliver := func(w *World) {
 		peer := w.eps[to]
 		if w.dead[to] || peer.closed {
@@ -133,10 +140,10 @@ func (e *Endpoint) post(to int, at transport.Key, n int, do func(b []byte) func(
 			then = do(b)
 		}
 		if to == e.rank {
-			end(err, then)
+			v.end(t, err, then)
 			return
 		}
-		w.post(lineKey{from: to, to: e.rank, channel: -2}, func(*World) { end(err, then) }, nil)
+		w.post(lineKey{from: to, to: e.rank, channel: -2}, func(*World) { v.end(t, err, then) }, nil)
 	}
 	if to == e.rank {
 		deliver(w)

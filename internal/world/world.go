@@ -231,6 +231,9 @@ func (w *World) waiting() string {
 	return s
 }
 
+// over reports whether a task need not wait any longer.
+func (t *task) over(now int64) bool { return t.due <= now || t.ready != nil && t.ready() }
+
 // turn carries out what is due first, or says when something will be; the caller
 // holds mu.
 func (w *World) turn(now int64) (next int64) {
@@ -250,7 +253,7 @@ func (w *World) turn(now int64) (next int64) {
 	})
 	for i, t := range w.tasks {
 		until := w.paused[t.rank]
-		if w.hung || until <= now && (t.due <= now || t.ready != nil && t.ready()) {
+		if w.hung || until <= now && t.over(now) {
 			w.tasks = slices.Delete(w.tasks, i, i+1)
 			w.events++
 			close(t.wake)

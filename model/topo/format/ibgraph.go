@@ -57,26 +57,14 @@ func sortedPorts(v *ibNode) []int {
 
 // adapters adds hosts and NICs and gives the names that hosts took.
 func (n *ibNet) adapters(b *topo.Builder, fabric int8) map[string]topo.HostID {
-	type place struct{ host, nic string }
-	times := map[place]int{}
-	places := map[*ibNode]place{}
+	times := map[ibSeat]int{}
+	places := map[*ibNode]ibSeat{}
 	for _, v := range n.order {
 		if v.sw || v.aggregation() {
 			continue
 		}
-		at := place{}
-		if words := strings.Fields(v.desc); isGeneric(v.desc) {
-			v.needGUID()
-			at.host = "host-" + strings.TrimPrefix(cmp.Or(v.attrs["ib.sysimgguid"], fmt.Sprintf("0x%x", v.guid)), "0x")
-			at.nic = fmt.Sprintf("nic-%x", v.guid)
-		} else {
-			at.host, at.nic = hostName(words[0]), "nic0"
-			if len(words) > 1 {
-				at.nic = hostName(strings.Join(words[1:], "-"))
-			}
-		}
-		places[v] = at
-		times[at]++
+		places[v] = v.seat()
+		times[places[v]]++
 	}
 	hosts := map[string]topo.HostID{}
 	for _, v := range n.order {
@@ -98,21 +86,43 @@ func (n *ibNet) adapters(b *topo.Builder, fabric int8) map[string]topo.HostID {
 		v.node = b.Node(part)
 		b.Attr(v.node, n.said(v, at.host+" "+at.nic))
 		for _, p := range sortedPorts(v) {
-			port, own := v.port[p], topo.Attrs{}
-			key := fmt.Sprintf("ib.p%d.", p)
-			if port.guid != 0 && port.guid != v.guid+uint64(p) {
-				own[key+"guid"] = fmt.Sprintf("0x%x", port.guid)
-			}
-			if port.lid != "" {
-				own[key+"lid"] = port.lid
-			}
-			if port.lmc != "" {
-				own[key+"lmc"] = port.lmc
-			}
-			b.Attr(v.node, own)
+			b.Attr(v.node, v.port[p].said(p, v.guid))
 		}
 	}
 	return hosts
+}
+
+// ibSeat is the host and the NIC that an adapter's description makes of it.
+type ibSeat struct{ host, nic string }
+
+// seat reads an adapter's description. One that the driver wrote and nobody changed names no host; then the GUIDs do.
+func (v *ibNode) seat() ibSeat {
+	if isGeneric(v.desc) {
+		v.needGUID()
+		image := cmp.Or(v.attrs["ib.sysimgguid"], fmt.Sprintf("0x%x", v.guid))
+		return ibSeat{"host-" + strings.TrimPrefix(image, "0x"), fmt.Sprintf("nic-%x", v.guid)}
+	}
+	words := strings.Fields(v.desc)
+	if len(words) == 1 {
+		return ibSeat{hostName(words[0]), "nic0"}
+	}
+	return ibSeat{hostName(words[0]), hostName(strings.Join(words[1:], "-"))}
+}
+
+// said keeps what a file says of an adapter's port, so that it can be written again. Usually a port's GUID is the node's
+// plus its number, and says nothing new.
+func (p *ibPort) said(number int, node uint64) topo.Attrs {
+	own, key := topo.Attrs{}, fmt.Sprintf("ib.p%d.", number)
+	if p.guid != 0 && p.guid != node+uint64(number) {
+		own[key+"guid"] = fmt.Sprintf("0x%x", p.guid)
+	}
+	if p.lid != "" {
+		own[key+"lid"] = p.lid
+	}
+	if p.lmc != "" {
+		own[key+"lmc"] = p.lmc
+	}
+	return own
 }
 
 // needGUID gives a node without a GUID one, since its name depends on it.
@@ -133,6 +143,29 @@ func (n *ibNet) said(v *ibNode, plain string) topo.Attrs {
 	return v.attrs
 }
 
+// boardName takes a switch's name apart into its own, with the board's place in a director, and a model of the catalogue.
+func boardName(desc string) (name, model string) {
+	_, rest, _ := strings.Cut(desc, ";")
+	own, board, ok := strings.Cut(rest, ":")
+	if !ok {
+		return desc, ""
+	}
+	name = own
+	places := strings.Split(board, "/")
+	if len(places) > 2 {
+		name += "/" + strings.Join(places[1:len(places)-1], "/")
+	}
+	if last := places[len(places)-1]; len(places) > 1 && last != "U1" {
+		name += "/" + last
+	}
+	if m := strings.TrimPrefix(places[0], "M"); m != places[0] {
+		if _, err := known().Switch(m); err == nil {
+			model = m
+		}
+	}
+	return name, model
+}
+
 // switches adds the switches. "MF0;leaf3:MQM8700/U1" is leaf3, a QM8700; a part
 // of a director, ".../L01/U1", keeps its place in the name.
 func (n *ibNet) switches(b *topo.Builder, fabric int8, hosts map[string]topo.HostID) {
@@ -142,24 +175,8 @@ func (n *ibNet) switches(b *topo.Builder, fabric int8, hosts map[string]topo.Hos
 		if !v.sw {
 			continue
 		}
-		name := v.desc
-		if _, rest, ok := strings.Cut(v.desc, ";"); ok {
-			if own, board, ok := strings.Cut(rest, ":"); ok {
-				name = own
-				places := strings.Split(board, "/")
-				if len(places) > 2 {
-					name += "/" + strings.Join(places[1:len(places)-1], "/")
-				}
-				if last := places[len(places)-1]; len(places) > 1 && last != "U1" {
-					name += "/" + last
-				}
-				if model := strings.TrimPrefix(places[0], "M"); model != places[0] {
-					if _, err := known().Switch(model); err == nil {
-						models[v] = model
-					}
-				}
-			}
-		}
+		var name string
+		name, models[v] = boardName(v.desc)
 		if isGeneric(v.desc) {
 			v.needGUID()
 			name = fmt.Sprintf("switch-%x", v.guid)
@@ -206,20 +223,23 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 	if ok && (peer.node < v.node) {
 		return nil // added from the other end
 	}
-	if p.peerPort > int(b.At(peer.node).Ports) {
-		b.At(peer.node).Ports = uint16(p.peerPort)
-	}
+	b.At(peer.node).Ports = max(b.At(peer.node).Ports, uint16(p.peerPort))
 	class, _ := ibClass(p.width, p.speed)
 	link := b.Link(topo.Link{A: v.node, B: peer.node, APort: uint16(port), BPort: uint16(p.peerPort), Class: b.Class(class)})
 	more := topo.Attrs{}
-	if p.more != "" && v.guid != 0 {
-		more[fmt.Sprintf("ib.more.%x", v.guid)] = p.more
-	}
-	if ok && back.more != "" && peer.guid != 0 {
-		more[fmt.Sprintf("ib.more.%x", peer.guid)] = back.more
+	v.sayMore(more, p)
+	if ok {
+		peer.sayMore(more, back)
 	}
 	b.Wire(link, more)
 	return nil
+}
+
+// sayMore keeps what a line says of a node's port behind width and speed. Without a GUID nothing would tell which end it is about.
+func (v *ibNode) sayMore(to topo.Attrs, p *ibPort) {
+	if p.more != "" && v.guid != 0 {
+		to[fmt.Sprintf("ib.more.%x", v.guid)] = p.more
+	}
 }
 
 // anSaid packs what is known of an aggregation node into an attribute of its switch; anRead unpacks it.

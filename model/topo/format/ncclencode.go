@@ -182,6 +182,29 @@ func (w *ncclWriter) invent(h topo.HostID) {
 	}
 }
 
+// element makes the element of a device. Where it was read from a file, it has the same attributes again, and the
+// elements below it that are no devices; their order is settled later.
+func (w *ncclWriter) element(d hung, at int) *element {
+	attrs := w.g.Attrs[d.node]
+	pci := &element{name: "pci", attrs: under(attrs, "pci."), at: at}
+	if len(pci.attrs) == 0 && at == 0 {
+		pci.attrs = w.function(d)
+	}
+	for k, v := range attrs {
+		if at, ok := strings.CutPrefix(k, "nccl.below."); ok {
+			for _, sub := range elements(v) {
+				sub.at = number(at)
+				pci.subs = append(pci.subs, sub)
+			}
+		}
+	}
+	if len(pci.attrs) == 0 { // a <nic> right under its <cpu>
+		pci.name = "nic"
+		pci.attrs = under(attrs, "nic.")
+	}
+	return pci
+}
+
 // below adds the elements of what hangs on a node, seen from its parent.
 func (w *ncclWriter) below(e *element, n, parent topo.NodeID) {
 	byAt := map[int]*element{}
@@ -190,23 +213,8 @@ func (w *ncclWriter) below(e *element, n, parent topo.NodeID) {
 		at := number(attrs["nccl.at"])
 		pci := byAt[at]
 		if at == 0 || pci == nil {
-			pci = &element{name: "pci", attrs: under(attrs, "pci."), at: at}
-			if len(pci.attrs) == 0 && at == 0 {
-				pci.attrs = w.function(d)
-			}
-			for k, v := range attrs { // their order is settled below
-				if at, ok := strings.CutPrefix(k, "nccl.below."); ok {
-					for _, sub := range elements(v) {
-						sub.at = number(at)
-						pci.subs = append(pci.subs, sub)
-					}
-				}
-			}
+			pci = w.element(d, at)
 			byAt[at] = pci
-			if len(pci.attrs) == 0 { // a <nic> right under its <cpu>
-				pci.name = "nic"
-				pci.attrs = under(attrs, "nic.")
-			}
 			e.subs = append(e.subs, pci)
 		}
 		switch w.g.Nodes[d.node].Kind {

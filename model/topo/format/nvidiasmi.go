@@ -388,21 +388,31 @@ func (m *smiMatrix) check() error {
 		if !d.seen && i == 0 {
 			return fmt.Errorf("nvidia-smi: no row for %s", d.label)
 		}
-		for j := range m.devices[:i] {
-			haveIJ, haveJI := j < len(m.cells[i]), i < len(m.cells[j])
-			switch {
-			case haveIJ && haveJI && m.cells[i][j] != m.cells[j][i]:
-				return errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but %s to %s is %s in line %d", d.label, m.devices[j].label, m.cells[i][j],
-					m.devices[j].label, d.label, m.cells[j][i], m.line[j])
-			case !haveIJ && !haveJI && !d.gpu && !m.devices[j].gpu:
-				m.cells[i] = append(m.cells[i], topo.Connection{Span: unknownSpan})
-			case !haveIJ && !haveJI:
-				return fmt.Errorf("nvidia-smi: nothing says how %s and %s are joined: the rows of both are cut off or missing",
-					m.devices[j].label, d.label)
-			case !haveIJ:
-				m.cells[i] = append(m.cells[i], m.cells[j][i]) // rows end early, they have no holes: len(m.cells[i]) is j
+		for j := range i {
+			if err := m.pair(i, j); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// pair fills cell j of row i, where the row ends before it, from the cell across the diagonal. Rows end early, they have
+// no holes, so what is added here is cell j. How two NICs are joined may stay unknown.
+func (m *smiMatrix) pair(i, j int) error {
+	d, other := &m.devices[i], &m.devices[j]
+	haveIJ, haveJI := j < len(m.cells[i]), i < len(m.cells[j])
+	switch {
+	case haveIJ && haveJI && m.cells[i][j] != m.cells[j][i]:
+		return errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but %s to %s is %s in line %d", d.label, other.label, m.cells[i][j],
+			other.label, d.label, m.cells[j][i], m.line[j])
+	case haveIJ:
+	case haveJI:
+		m.cells[i] = append(m.cells[i], m.cells[j][i])
+	case d.gpu || other.gpu:
+		return fmt.Errorf("nvidia-smi: nothing says how %s and %s are joined: the rows of both are cut off or missing", other.label, d.label)
+	default:
+		m.cells[i] = append(m.cells[i], topo.Connection{Span: unknownSpan})
 	}
 	return nil
 }

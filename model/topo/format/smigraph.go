@@ -96,7 +96,6 @@ func (m *smiMatrix) apart(s sets, level topo.Span) error {
 // gather puts GPUs whose distance NVLink hides onto one CPU if their NUMA affinity is the same and no pair of them is known to be farther
 // apart.
 func (m *smiMatrix) gather(s sets) {
-	n := len(m.devices)
 	byNUMA := map[string]int{}
 	for i, d := range m.devices {
 		if _, err := strconv.Atoi(d.numa); err != nil {
@@ -107,21 +106,25 @@ func (m *smiMatrix) gather(s sets) {
 			byNUMA[d.numa] = i
 			continue
 		}
-		apart := s.find(first) == s.find(i)
-		for x := 0; x < n && !apart; x++ {
-			for y := range x {
-				c := m.at(x, y)
-				fx, fy := s.find(x), s.find(y)
-				if c.Via == 0 && c.Span == topo.SYS && (fx == s.find(first) && fy == s.find(i) || fy == s.find(first) && fx == s.find(i)) {
-					apart = true
-					break
-				}
-			}
-		}
-		if !apart {
+		if s.find(first) != s.find(i) && !m.acrossCPUs(s, first, i) {
 			s.join(first, i)
 		}
 	}
+}
+
+// acrossCPUs reports whether some pair between two sets, named by a device of each, is known to be on different CPUs.
+func (m *smiMatrix) acrossCPUs(s sets, a, b int) bool {
+	a, b = s.find(a), s.find(b)
+	for x := range m.devices {
+		for y := range x {
+			c := m.at(x, y)
+			fx, fy := s.find(x), s.find(y)
+			if c.Via == 0 && c.Span == topo.SYS && (fx == a && fy == b || fy == a && fx == b) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {

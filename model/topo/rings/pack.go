@@ -282,7 +282,7 @@ func (p *packer) enough(r, least int) bool {
 	return p.n > smallCut || p.everyCut(per)
 }
 
-// everyCut reports whether so many links leave every set of vertices, in one direction as in the other.
+// everyCut reports whether at least per links lead out of every set of vertices.
 func (p *packer) everyCut(per int) bool {
 	// cut[S] from cut[S without its highest vertex v]: links from v to outside S
 	// come in, links from the rest of S to v no longer count.
