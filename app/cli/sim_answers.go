@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,10 +89,10 @@ var asked = []string{"op", "size", "cluster", "host", "gpus", "su", "set", "json
 // asOther answers with another library's choice.
 func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
 	if f.as == "rccl" {
-		return errors.New("--as rccl: too few measurements of RCCL are public to fit a model; leave --as out to simulate, or fit your own logs with 'weft calibrate' and give --cal")
+		return f.asRCCL(cmd, c, op, sizes, gpus)
 	}
 	if f.as != "nccl" {
-		return fmt.Errorf("--as %q is unknown; known: nccl", f.as)
+		return fmt.Errorf("--as %q is unknown; known: nccl, rccl", f.as)
 	}
 	if err := honours(cmd, "--as nccl", "it answers from NCCL's tables for a healthy cluster; leave --as out to simulate",
 		slices.Concat(asked, []string{"as"}, f.nccl.names())...); err != nil {
@@ -116,15 +115,44 @@ func (f *simFlags) asOther(cmd *cobra.Command, c *cluster.Cluster, op sched.Coll
 		if p.Excluded {
 			return fmt.Errorf("--as nccl: %s of %s: %s", op, size, p.Reason)
 		}
-		rows = append(rows, simRow{Op: op.String(), Bytes: int64(size), GPUs: len(gpus), Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
-			Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest,
-			Error: p.Error, Within: p.Within})
+		rows = append(rows, predictedRow(&p, op, size, len(gpus)))
 	}
+	return f.printPredicted(cmd, rows, "")
+}
+
+// asRCCL answers as AMD's library would.
+func (f *simFlags) asRCCL(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
+	if err := honours(cmd, "--as rccl", "it answers from measurements of healthy machines; leave --as out to simulate",
+		slices.Concat(asked, []string{"as"})...); err != nil {
+		return err
+	}
+	m, err := tune.NewRCCL(c.Graph, gpus, c.Catalog)
+	if err != nil {
+		return fmt.Errorf("--as rccl: %w; leave --as out to simulate", err)
+	}
+	var rows []simRow
+	for _, size := range sizes {
+		p, err := m.Predict(op, size)
+		if err != nil {
+			return fmt.Errorf("--as rccl: %s of %s: %w; leave --as out to simulate", op, size, err)
+		}
+		rows = append(rows, predictedRow(&p, op, size, len(gpus)))
+	}
+	return f.printPredicted(cmd, rows, "; these are few: "+rows[len(rows)-1].Nearest)
+}
+
+func predictedRow(p *tune.Prediction, op sched.Collective, size unit.Bytes, gpus int) simRow {
+	return simRow{Op: op.String(), Bytes: int64(size), GPUs: gpus, Algo: p.Algo, Proto: p.Proto, Channels: p.Channels,
+		Time: p.Time.Microseconds(), AlgBW: float64(p.AlgBW) / 1e9, BusBW: float64(p.BusBW) / 1e9, Limit: p.Limit, Nearest: p.Nearest,
+		Error: p.Error, Within: p.Within}
+}
+
+func (f *simFlags) printPredicted(cmd *cobra.Command, rows []simRow, few string) error {
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	printRows(cmd.OutOrStdout(), rows)
-	fmt.Fprintln(cmd.OutOrStdout(), "± is what nine of ten measurements stayed within that were left out of the fit")
+	fmt.Fprintf(cmd.OutOrStdout(), "± is what nine of ten measurements stayed within that were left out of the fit%s\n", few)
 	return nil
 }
 

@@ -51,7 +51,7 @@ that 'weft algo verify' proves.
 algorithms that fit, including those in computing switches, keeps the fastest, and
 prints what it left out and why. Parts have the names of 'weft topo': --fail leaf3,
 --fail n7:nic2, --slow n7:nic2=0.5. --as nccl answers from measured tables instead:
-what NCCL would choose and how long it takes.
+what NCCL would choose and how long it takes; --as rccl how long RCCL takes.
 
 --routing ecmp hashes every flow to one path, so that flows collide; --qps splits flows
 over several queue pairs, hashed one by one; --seeds compares it with adaptive routing.
@@ -64,6 +64,7 @@ GPUs. Packet loss is not modelled.
 picture of up to sixteen ranks, showing repeated rounds once.`,
 		Example: `  weft sim collective --op all-reduce --size 1GiB --cluster examples/rail-1k.yaml
   weft sim collective --op all-reduce --size 8B..1GiB --host dgx-h100 --gpus 8 --as nccl --json
+  weft sim collective --size 64MiB..1GiB --host mi300x --as rccl
   weft sim collective --size 64MiB --cluster fat-tree --set hosts=16 --algo hierarchical --routing ecmp --seeds 20
   weft sim collective --cluster rail --set hosts=2 --program mine.xml --size 64MiB
   weft sim collective --cluster rail --set hosts=4 --place 'n[0,2]:gpu[0-7]' --algo ring --size 64MiB
@@ -86,7 +87,7 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
 	s.IntVar(&f.pieces, "pieces", 0, "how finely trees and chains cut a buffer; 0 for what suits the size")
 	s.BoolVar(&f.noSwitches, "no-switches", false, "auto leaves out algorithms that add in switches: NVLink SHARP and SHARP")
-	s.StringVar(&f.as, "as", "", "answer as another library would: nccl")
+	s.StringVar(&f.as, "as", "", "answer as another library would: nccl, rccl")
 	s.StringVar(&f.cal, "cal", "", "`FILE` of 'weft calibrate': answer by the model fitted to the cluster's own measurements")
 	s.StringArrayVar(&f.fail, "fail", nil, "a dead `PART`: switch, HOST:NIC, HOST, SWITCH:pPORT or a link; repeatable")
 	s.StringArrayVar(&f.slow, "slow", nil, "`PART=FACTOR`: a part at a fraction of its rate; repeatable")
@@ -295,7 +296,7 @@ func (f *simFlags) overBudget(err error) error {
 	return err
 }
 
-// otherAnswer asks NCCL's model (--as) or measurements (--cal) instead of simulating, where flags say so.
+// otherAnswer asks a library's model (--as) or measurements (--cal) instead of simulating, where flags say so.
 func (f *simFlags) otherAnswer(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes,
 	gpus []topo.NodeID) (answered bool, err error) {
 	if len(f.jobs) > 0 && (f.program != "" || f.place != "") {

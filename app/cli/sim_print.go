@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,6 +48,14 @@ type simRow struct {
 	Notes      []string          `json:"notes,omitempty"`       // where the question lies outside of what was measured
 }
 
+// channelsOf is how many channels a row has, a dash where that is not known.
+func channelsOf(r simRow) string {
+	if r.Channels == 0 {
+		return "-"
+	}
+	return strconv.Itoa(r.Channels)
+}
+
 func printRows(w io.Writer, rows []simRow) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	ecmp := len(rows) > 0 && rows[0].Seeds > 0
@@ -62,7 +71,7 @@ func printRows(w io.Writer, rows []simRow) {
 		if r.Every > 0 {
 			about = "~"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%d\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, r.Channels, about,
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, channelsOf(r), about,
 			us(r.Time), r.interval(), r.AlgBW, r.BusBW)
 		if ecmp {
 			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))

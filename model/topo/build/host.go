@@ -31,6 +31,8 @@ var wirings = map[string]func(*maker){
 	"gh200":          graceHopper,
 	"mi300x":         mi300X,
 	"mi325x":         mi300X,
+	"mi350x":         mi300X,
+	"mi355x":         mi300X,
 	"hgx-h20":        hgxH100,
 	"hgx-h800":       hgxH800,
 	"tpu-v4":         tpuHost,

@@ -1,6 +1,6 @@
 package build
 
-// mi300X is AMD's platform of eight MI300X, every two joined by one xGMI link
+// mi300X is AMD's platform of eight MI300X or their successors, every two joined by one xGMI link
 // (rocm-smi prints one hop between any two), in a two-socket server with a GPU
 // and a NIC behind each of eight PCIe switches.
 func mi300X(m *maker) {

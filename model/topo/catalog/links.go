@@ -73,6 +73,8 @@ func links() []Link {
 			Source: "NVIDIA Grace Hopper whitepaper 2023: 900 GB/s both ways; ten blocks of nine lanes at 40 Gb/s (ISSCC 2023)"},
 		{Gen: "xgmi3", Kind: topo.XGMI, LaneRate: gb(32), Lanes: 16, Latency: nvlinkLatency,
 			Source: "AMD Instinct MI300X data sheet 2023: seven links of 128 GB/s both ways"},
+		{Gen: "xgmi4", Kind: topo.XGMI, LaneRate: gb(38.4), Lanes: 16, Latency: nvlinkLatency,
+			Source: "AMD CDNA 4 whitepaper 2025: seven links of 153.6 GB/s both ways"},
 		{Gen: "ici4", Kind: topo.ICI, LaneRate: gb(100), Lanes: 4, Latency: nvlinkLatency,
 			Source: "Jouppi et al., ISCA 2023, table 4: six links of 50 GB/s a chip; lanes as in the 400 Gb/s optics"},
 

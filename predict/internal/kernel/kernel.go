@@ -93,7 +93,7 @@ func reachOf(name, table string) map[string]float64 {
 // multiprocessors by the catalogue's name.
 var multiprocessors = map[string]float64{"P100-SXM": 56, "V100-SXM-16GB": 80, "V100-SXM": 80, "V100-PCIe": 80, "A10": 72, "RTX-4090": 128,
 	"L40S": 142, "RTX-PRO-6000": 188, "H100-PCIe": 114, "H20": 78,
-	"MI300X": 304, "MI325X": 304, "TPU-v4": 8}
+	"MI300X": 304, "MI325X": 304, "MI350X": 256, "MI355X": 256, "TPU-v4": 8}
 
 // NewChip takes the facts of a GPU from the catalogue.
 func NewChip(g catalog.GPU) Chip {
