@@ -201,6 +201,9 @@ const maxBroken = 1 << 22
 // messages a rank or are the same for all ranks: the others take minutes.
 const vast = 8192
 
+// fewer is the part of the ranks that an algorithm in switches is simulated with first: it is often late with these already.
+const fewer = 32
+
 // Tried is an algorithm that Best looked at.
 type Tried struct {
 	Algo string    // as Name gives it
@@ -438,8 +441,8 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 				slowerError(fmt.Sprintf("it has %d million actions, too many to simulate where switches add and ranks are not folded; --algo %s does",
 					work>>20, c.name()))
 		}
-		if p.Switches > 0 && s.n > vast {
-			few := s.n / 16
+		if p.Switches > 0 && s.n > many {
+			few := s.n / fewer
 			if late, err := s.lateWith(c, few, deadline); err != nil {
 				return nil, nil, err
 			} else if late {

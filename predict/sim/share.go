@@ -37,6 +37,8 @@ type resource struct {
 	sum    int64 // shares of the flows on it
 	used   int64 // what frozen flows take, times whole
 	open   int64 // shares of flows that still rise
+	even   int64 // what all its flows together could have each, if evenOf is sum: worked out once for as many flows
+	evenOf int64
 	on     []member
 	seen   uint32 // the epoch in which it was last part of a component
 	tight  uint32 // the epoch if it is in full
@@ -154,7 +156,13 @@ func (s *sharing) solve() []int32 {
 }
 
 // even is the rate at which a resource is full if all its flows have the same.
-func (s *sharing) even(r int32) int64 { return max(1, rate(s.res[r].cap, s.res[r].sum)) }
+func (s *sharing) even(r int32) int64 {
+	x := &s.res[r]
+	if x.evenOf != x.sum {
+		x.even, x.evenOf = max(1, rate(x.cap, x.sum)), x.sum
+	}
+	return x.even
+}
 
 // apart finds the resources whose flows load no other, now that all flows are
 // known: their flows have the same rate, which takes no search.
@@ -213,7 +221,7 @@ func (s *sharing) fill() {
 	for _, r := range s.queue {
 		x := &s.res[r]
 		x.used, x.open = 0, x.sum
-		if v := s.level(r); v < least {
+		if v := s.even(r); v < least {
 			least, all = v, len(x.on) == len(s.part)
 		} else if v == least {
 			all = all || len(x.on) == len(s.part)
@@ -225,7 +233,7 @@ func (s *sharing) fill() {
 	}
 	s.heap = s.heap[:0]
 	for _, r := range s.queue {
-		s.push(filling{s.level(r), r})
+		s.push(filling{s.even(r), r})
 	}
 	for left := len(s.part); left > 0; {
 		top := s.pop()
@@ -284,7 +292,7 @@ func (s *sharing) alike(level int64) {
 	for _, f := range s.part {
 		limit := int32(-1)
 		for _, l := range s.flows[f].loads {
-			if s.level(l.res) == level && (limit < 0 || cmp.Or(len(s.res[l.res].on)-len(s.res[limit].on), int(l.res-limit)) < 0) {
+			if s.even(l.res) == level && (limit < 0 || cmp.Or(len(s.res[l.res].on)-len(s.res[limit].on), int(l.res-limit)) < 0) {
 				limit = l.res
 			}
 		}
