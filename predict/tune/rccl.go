@@ -93,23 +93,31 @@ func (m *RCCL) mesh(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) erro
 			return fmt.Errorf("%s is a %s; the model covers MI300X, MI325X, MI350X and MI355X, of which measurements are public",
 				g.NodeName(a), g.Nodes[a].Model)
 		}
-		joined := map[topo.NodeID]float64{}
-		for _, e := range g.Edges(a) {
-			if g.Class(e.Link).Kind == topo.XGMI {
-				joined[e.Peer] += float64(g.Rate(e.Link)) / 1e9
-			}
-		}
-		for _, b := range group {
-			switch rate := joined[b] * xgmiData; {
-			case a == b:
-			case rate == 0:
-				return fmt.Errorf("%s and %s have no link; RCCL was measured where every two GPUs have one", g.NodeName(a), g.NodeName(b))
-			case m.link == 0 || rate < m.link:
-				m.link = rate
-			}
+		if err := m.joins(g, a, group); err != nil {
+			return err
 		}
 	}
 	m.f.model = g.Nodes[group[0]].Model
+	return nil
+}
+
+// joins takes in the links of a GPU to the others of its node.
+func (m *RCCL) joins(g *topo.Graph, a topo.NodeID, group []topo.NodeID) error {
+	joined := map[topo.NodeID]float64{}
+	for _, e := range g.Edges(a) {
+		if g.Class(e.Link).Kind == topo.XGMI {
+			joined[e.Peer] += float64(g.Rate(e.Link)) / 1e9
+		}
+	}
+	for _, b := range group {
+		switch rate := joined[b] * xgmiData; {
+		case a == b:
+		case rate == 0:
+			return fmt.Errorf("%s and %s have no link; RCCL was measured where every two GPUs have one", g.NodeName(a), g.NodeName(b))
+		case m.link == 0 || rate < m.link:
+			m.link = rate
+		}
+	}
 	return nil
 }
 
