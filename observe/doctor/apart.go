@@ -25,33 +25,23 @@ func (j *joined) adopt() {
 	if len(orphans) == 0 {
 		return
 	}
-	switch {
-	case len(j.jobs) == 1:
-		for _, p := range orphans {
-			p.job = j.jobs[0]
-			j.jobs[0].procs = append(j.jobs[0].procs, p)
-		}
-	case len(j.jobs) == 0:
-		jb := &job{procs: orphans}
-		for _, p := range orphans {
-			p.job = jb
-		}
-		j.jobs = append(j.jobs, jb)
-	default: // by file
-		for _, p := range orphans {
-			for _, jb := range j.jobs {
-				if slices.ContainsFunc(jb.procs, func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }) {
-					p.job = jb
-					jb.procs = append(jb.procs, p)
-					break
-				}
-			}
-			if p.job == nil {
-				p.job = j.jobs[0]
-				j.jobs[0].procs = append(j.jobs[0].procs, p)
-			}
-		}
+	if len(j.jobs) == 0 {
+		j.jobs = append(j.jobs, &job{})
 	}
+	for _, p := range orphans {
+		p.job = j.homeOf(p)
+		p.job.procs = append(p.job.procs, p)
+	}
+}
+
+// homeOf is the job with a process in the same file, or the first job if none has one.
+func (j *joined) homeOf(p *proc) *job {
+	if len(j.jobs) == 1 {
+		return j.jobs[0]
+	}
+	inFile := func(q *proc) bool { return len(q.lines) > 0 && q.lines[0].At.File == p.lines[0].At.File }
+	i := slices.IndexFunc(j.jobs, func(jb *job) bool { return slices.ContainsFunc(jb.procs, inFile) })
+	return j.jobs[max(i, 0)]
 }
 
 // looseFile is a file with lines that name no process, and what it tells of its job.

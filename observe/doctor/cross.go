@@ -92,15 +92,20 @@ func (c *comm) reached() (a reached) {
 	return a
 }
 
-// neverArrived says which ranks did not come to a communicator that the others entered.
-func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
-	jb := d.job
-	var missing []int
-	for r := range c.n {
-		if !slices.Contains(starts, r) {
+// absent lists the ranks below n that are not among those present.
+func absent(n int, present []int) (missing []int) {
+	for r := range n {
+		if !slices.Contains(present, r) {
 			missing = append(missing, r)
 		}
 	}
+	return missing
+}
+
+// neverArrived says which ranks did not come to a communicator that the others entered.
+func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
+	jb := d.job
+	missing := absent(c.n, starts)
 	lone := len(jb.procs) == 1 // the logs of the others were not given
 	if lone && failed {
 		d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given",
@@ -265,6 +270,7 @@ func (d *diag) identity() {
 	}
 }
 
+// channelsDiffer finds ranks of a communicator that set up other channels than most: they would pair up wrongly.
 func (d *diag) channelsDiffer() {
 	for _, c := range d.job.sure() {
 		kinds := map[string][]*member{}
@@ -277,12 +283,7 @@ func (d *diag) channelsDiffer() {
 		if len(kinds) < 2 {
 			continue
 		}
-		common := ""
-		for _, k := range slices.Sorted(maps.Keys(kinds)) {
-			if common == "" || len(kinds[k]) > len(kinds[common]) {
-				common = k
-			}
-		}
+		common := commonest(kinds)
 		for _, k := range slices.Sorted(maps.Keys(kinds)) {
 			if k == common {
 				continue
@@ -407,12 +408,7 @@ func (d *diag) differentCalls(c *comm, calls map[int64]map[int]launched) bool {
 		if len(kinds) < 2 {
 			continue
 		}
-		common := ""
-		for _, k := range slices.Sorted(maps.Keys(kinds)) {
-			if common == "" || len(kinds[k]) > len(kinds[common]) {
-				common = k
-			}
-		}
+		common := commonest(kinds)
 		h := Hang{Class: "mismatch", Group: cmp.Or(c.id, c.key), Operation: fmt.Sprintf("%s #%d", calls[op][kinds[common][0]].l.F["fn"], op),
 			Confidence: 0.85, Waiting: kinds[common]}
 		slices.Sort(h.Waiting)
@@ -437,15 +433,12 @@ func (d *diag) differentCalls(c *comm, calls map[int64]map[int]launched) bool {
 	return false
 }
 
-// fellBehind finds a minority that stopped earlier than all the others, which stopped together.
-func (d *diag) fellBehind(c *comm, calls map[int64]map[int]launched, last map[int]int64) bool {
-	top := int64(-1)
-	for _, op := range last {
-		top = max(top, op)
-	}
-	var behind, there []int
+// reachedCall sorts ranks by whether they launched operation top. It leaves out those whose last operation is unknown
+// because their log was cut or they had finished.
+func (d *diag) reachedCall(c *comm, last map[int]int64, top int64) (behind, there []int) {
 	for _, r := range slices.Sorted(maps.Keys(last)) {
-		if d.cutFile(c.members[r].colls[0].At.File) || c.members[r].end != nil || last[r] != top && d.atEnd(c.members[r]) {
+		m := c.members[r]
+		if d.cutFile(m.colls[0].At.File) || m.end != nil || last[r] != top && d.atEnd(m) {
 			continue
 		}
 		if last[r] == top {
@@ -454,6 +447,16 @@ func (d *diag) fellBehind(c *comm, calls map[int64]map[int]launched, last map[in
 			behind = append(behind, r)
 		}
 	}
+	return behind, there
+}
+
+// fellBehind finds a minority that stopped earlier than all the others, which stopped together.
+func (d *diag) fellBehind(c *comm, calls map[int64]map[int]launched, last map[int]int64) bool {
+	top := int64(-1)
+	for _, op := range last {
+		top = max(top, op)
+	}
+	behind, there := d.reachedCall(c, last, top)
 	if len(behind) == 0 || len(behind)*4 > len(there) || len(there) < 2 {
 		return false
 	}

@@ -77,29 +77,23 @@ func (jb *job) nicsUsed() map[string]*nicUse {
 // gdrOff finds hosts that use GPUDirect RDMA for no connection.
 func (d *diag) gdrOff(hosts map[string]*nicUse) (off map[string]bool) {
 	order := slices.SortedFunc(maps.Keys(hosts), natural)
-	some := false
-	for _, h := range order {
-		some = some || len(hosts[h].gdr) > 0
-	}
+	some := slices.ContainsFunc(order, func(h string) bool { return len(hosts[h].gdr) > 0 })
 	off = map[string]bool{}
 	for _, h := range order {
 		u := hosts[h]
 		if len(u.gdr) > 0 || len(u.plain) == 0 {
 			continue
 		}
-		near, ev := d.nearNIC(h)
-		switch {
-		case some || near:
-			off[h] = true
+		off[h] = true
+		if near, ev := d.nearNIC(h); some || near {
 			f := d.find("gdr-off", d.of(u.plain[0]), append([]Evidence{u.plain[0].At}, ev...)...)
 			f.Subject.Hosts = append(f.Subject.Hosts, h)
-		default:
-			off[h] = true
-			f := d.find("gdr-off", Subject{Hosts: []string{h}}, u.plain[0].At)
-			if len(f.Evidence) == 1 {
-				f.Severity, f.Confidence = Info, 0.5
-				f.Cause = "no rank of the job uses GPUDirect RDMA; whether it could is unknown (nvidia-smi topo -m)"
-			}
+			continue
+		}
+		f := d.find("gdr-off", Subject{Hosts: []string{h}}, u.plain[0].At)
+		if len(f.Evidence) == 1 {
+			f.Severity, f.Confidence = Info, 0.5
+			f.Cause = "no rank of the job uses GPUDirect RDMA; whether it could is unknown (nvidia-smi topo -m)"
 		}
 	}
 	if some {

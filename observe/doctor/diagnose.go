@@ -290,6 +290,15 @@ func (d *diag) foldUnderGPU(xid *Finding) {
 // oneJob says whether two findings can be of one job. What is of no job can be of any.
 func oneJob(a, b *Finding) bool { return a.Job == b.Job || a.Job == "" || b.Job == "" }
 
+// mayExplain says whether an effect can be the work of this cause. Two mere notes are not worth folding, and a failed
+// GPU explains only what happened on that GPU.
+func (f *Finding) mayExplain(effect *Finding) bool {
+	if !oneJob(f, effect) || f.Severity < Warning && effect.Severity < Warning {
+		return false
+	}
+	return f.ID != "gpu-failed" || f.sameGPU(effect)
+}
+
 // foldPair puts findings of effect under those of cause in the same job.
 func (d *diag) foldPair(id, effect string) {
 	for _, cause := range slices.Clone(d.list) {
@@ -297,10 +306,7 @@ func (d *diag) foldPair(id, effect string) {
 			continue
 		}
 		for _, f := range slices.Clone(d.list) {
-			if f.ID != effect || !oneJob(f, cause) || f.Severity < Warning && cause.Severity < Warning {
-				continue
-			}
-			if id == "gpu-failed" && !cause.sameGPU(f) {
+			if f.ID != effect || !cause.mayExplain(f) {
 				continue
 			}
 			cause.Consequences = append(append(cause.Consequences, f.brief()), f.Consequences...)

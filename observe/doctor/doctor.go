@@ -13,7 +13,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -352,6 +354,16 @@ func (r *Report) Worst() (worst Severity, any bool) {
 		worst, any = max(worst, f.Severity), true
 	}
 	return worst, any
+}
+
+// commonest is the key with the longest list, and the first in order of several.
+func commonest[K cmp.Ordered, V any](lists map[K][]V) (most K) {
+	for i, k := range slices.Sorted(maps.Keys(lists)) {
+		if i == 0 || len(lists[k]) > len(lists[most]) {
+			most = k
+		}
+	}
+	return most
 }
 
 // natural orders names with numbers as people do: n2 before n10.

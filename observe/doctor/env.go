@@ -52,10 +52,8 @@ var pluginVariables = []string{"NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_IBE
 
 // unknownVariable says why a version does not read a variable, "" if it does.
 func unknownVariable(name string, v [3]int, known bool) string {
-	for _, p := range pluginVariables {
-		if strings.HasPrefix(name, p) {
-			return ""
-		}
+	if slices.ContainsFunc(pluginVariables, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		return ""
 	}
 	x, ok := variables[name]
 	if !ok {
@@ -103,18 +101,22 @@ var xids = func() map[int]Xid {
 	return m
 }()
 
+// nvlink5Rows are the lines of NVIDIA's table for one Xid and one error status.
+func nvlink5Rows(code int, status uint64) (list [][]string) {
+	for _, r := range rows(nvlink5CSV) {
+		st, err := strconv.ParseUint(strings.TrimPrefix(r[5], "0x"), 16, 64)
+		if r[0] == strconv.Itoa(code) && err == nil && st == status {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // nvlink5 decodes Xid 144 to 150 by unit, subcode and error status.
 func nvlink5(code int, unit string, intr, status uint64) (severity, action string, ok bool) {
 	sub := strconv.FormatUint(intr>>20&0x3f, 10)
 	var loose []string
-	for _, r := range rows(nvlink5CSV) {
-		if r[0] != strconv.Itoa(code) {
-			continue
-		}
-		st, err := strconv.ParseUint(strings.TrimPrefix(r[5], "0x"), 16, 64)
-		if err != nil || st != status {
-			continue
-		}
+	for _, r := range nvlink5Rows(code, status) {
 		if r[2] == sub && (strings.EqualFold(r[1], unit) || unit == "") {
 			return r[6], strings.ReplaceAll(r[8], "_", " "), true
 		}

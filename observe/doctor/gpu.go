@@ -132,13 +132,27 @@ func (d *diag) gpuClocks(g GPU, s Subject, clocks []float64) {
 			f.Severity = Critical
 		}
 	}
-	if m := median(clocks); g.Util > 80 && len(clocks) >= 3 && g.ClockSM > 0 && g.ClockSM < 0.9*m {
-		f := d.find("gpu-slow-clock", s, g.At)
-		f.Cause = fmt.Sprintf("%.0f MHz, the others run at %.0f", g.ClockSM, m)
-		if g.ClockSM < 0.7*m {
-			f.Severity = Critical
-		}
+	if g.Util > 80 && len(clocks) >= 3 {
+		d.slowClock(g, s, median(clocks))
 	}
+}
+
+// slowClock compares a busy GPU with the usual clock of its model. Idle GPUs clock down, so they say nothing.
+func (d *diag) slowClock(g GPU, s Subject, usual float64) {
+	if g.ClockSM <= 0 || g.ClockSM >= 0.9*usual {
+		return
+	}
+	f := d.find("gpu-slow-clock", s, g.At)
+	f.Cause = fmt.Sprintf("%.0f MHz, the others run at %.0f", g.ClockSM, usual)
+	if g.ClockSM < 0.7*usual {
+		f.Severity = Critical
+	}
+}
+
+// outsideFabric says whether the GPU reports that it did not join its NVLink fabric. GPUs without one report nothing.
+func (g GPU) outsideFabric() bool {
+	return g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") ||
+		g.FabricCode != "" && !strings.EqualFold(g.FabricCode, "Success")
 }
 
 // gpuSlot judges the GPU's PCIe link and its part in the NVLink fabric.
@@ -154,8 +168,7 @@ func (d *diag) gpuSlot(g GPU, s Subject) {
 	if g.Replays > 1000 {
 		d.find("pcie-replays", s, g.At)
 	}
-	if g.FabricState != "" && !strings.EqualFold(g.FabricState, "Completed") || g.FabricCode != "" &&
-		!strings.EqualFold(g.FabricCode, "Success") {
+	if g.outsideFabric() {
 		f := d.find("nvlink-fabric-degraded", s, g.At)
 		f.Severity, f.Confidence = Critical, 0.85
 		f.Cause = fmt.Sprintf("fabric state %s, status %s: fabric manager or IMEX", g.FabricState, g.FabricCode)

@@ -195,56 +195,67 @@ func sinks(edges []edge) (ranks []int, cycle bool) {
 	return ranks, cycle
 }
 
-// components numbers the strongly connected components of a graph (Tarjan,
+// tarjan is what Tarjan's algorithm knows of the nodes it has seen.
+type tarjan struct {
+	index map[int]int // the order in which nodes were entered, from 1
+	low   map[int]int // the earliest node on the stack that a node reaches
+	comp  map[int]int // nodes that have left the stack
+	stack []int
+	comps int
+}
+
+func (t *tarjan) enter(n int) {
+	t.index[n] = len(t.index) + 1
+	t.low[n] = t.index[n]
+	t.stack = append(t.stack, n)
+}
+
+// leave ends a component if n was its first node: all that was entered since then belongs to it.
+func (t *tarjan) leave(n int) {
+	if t.low[n] != t.index[n] {
+		return
+	}
+	for t.comp[n] == 0 {
+		top := len(t.stack) - 1
+		t.comp[t.stack[top]] = t.comps + 1
+		t.stack = t.stack[:top]
+	}
+	t.comps++
+}
+
+// components numbers the strongly connected components of a graph from 1 (Tarjan,
 // without recursion).
 func components(nodes []int, out map[int][]int) map[int]int {
-	index, low, comp := map[int]int{}, map[int]int{}, map[int]int{}
-	var stack []int
-	on := map[int]bool{}
-	next, comps := 1, 0
+	t := tarjan{index: map[int]int{}, low: map[int]int{}, comp: map[int]int{}}
 	type frame struct{ n, i int }
 	for _, root := range nodes {
-		if index[root] != 0 {
+		if t.index[root] != 0 {
 			continue
 		}
 		frames := []frame{{root, 0}}
 		for len(frames) > 0 {
 			f := &frames[len(frames)-1]
+			n := f.n
 			if f.i == 0 {
-				index[f.n], low[f.n] = next, next
-				next++
-				stack = append(stack, f.n)
-				on[f.n] = true
+				t.enter(n)
 			}
-			if f.i < len(out[f.n]) {
-				m := out[f.n][f.i]
+			if f.i < len(out[n]) {
+				m := out[n][f.i]
 				f.i++
-				if index[m] == 0 {
+				if t.index[m] == 0 {
 					frames = append(frames, frame{m, 0})
-				} else if on[m] {
-					low[f.n] = min(low[f.n], index[m])
+				} else if t.comp[m] == 0 {
+					t.low[n] = min(t.low[n], t.index[m])
 				}
 				continue
 			}
-			if low[f.n] == index[f.n] {
-				for {
-					m := stack[len(stack)-1]
-					stack = stack[:len(stack)-1]
-					on[m] = false
-					comp[m] = comps
-					if m == f.n {
-						break
-					}
-				}
-				comps++
-			}
-			n := f.n
+			t.leave(n)
 			frames = frames[:len(frames)-1]
 			if len(frames) > 0 {
 				p := frames[len(frames)-1].n
-				low[p] = min(low[p], low[n])
+				t.low[p] = min(t.low[p], t.low[n])
 			}
 		}
 	}
-	return comp
+	return t.comp
 }

@@ -277,23 +277,27 @@ func about(at, lost float64) bool {
 	return after > -120 && after < 600 || math.Abs(zones) <= anyZone && math.Abs(after-zones) < 120
 }
 
+// rasAsked says whether somebody queried RAS: its answer is among the inputs, or a rank logged that it served one.
+func (d *diag) rasAsked() bool {
+	for i := range d.c.Lines {
+		if msg := d.c.Lines[i].Msg; strings.Contains(msg, "RAS handling") || strings.Contains(msg, "RAS client connected") {
+			return true
+		}
+	}
+	return len(d.c.RAS) > 0
+}
+
 // crash says which bug a crash inside NCCL is.
 func (d *diag) crash(k Kernel) string {
 	var v [3]int
 	known := false
-	ras := len(d.c.RAS) > 0
 	for _, jb := range d.j.jobs {
 		if x, ok := jb.version(); ok {
 			v, known = x, true
 		}
 	}
-	for i := range d.c.Lines {
-		if strings.Contains(d.c.Lines[i].Msg, "RAS handling") || strings.Contains(d.c.Lines[i].Msg, "RAS client connected") {
-			ras = true
-		}
-	}
 	switch {
-	case known && ras && atLeast(v, 2, 24) && !atLeast(v, 2, 29, 2):
+	case known && atLeast(v, 2, 24) && !atLeast(v, 2, 29, 2) && d.rasAsked():
 		return "ras-query-crash"
 	case known && v == [3]int{2, 27, 7}:
 		return "ras-thread-crash"

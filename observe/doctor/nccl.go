@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -187,19 +188,22 @@ func (d *diag) completionErrors() (retry []*Line) {
 	return retry
 }
 
+// portFailed says whether an asynchronous event of a NIC means that its port went down.
+func portFailed(event string) bool {
+	event = strings.ToLower(event)
+	return strings.Contains(event, "port err") || strings.Contains(event, "port down")
+}
+
+// mayBeWith says whether two lines can tell of one event: they are at most two minutes apart, or one has no time.
+func (l *Line) mayBeWith(o *Line) bool {
+	return l.Time == 0 || o.Time == 0 || math.Abs(l.Time-o.Time) < 120
+}
+
 // flapped: one side saw its port fail, so it was the link.
 func (d *diag) flapped(retry []*Line) bool {
 	flap := false
 	d.job.each(func(_ *proc, l *Line) {
-		ev := strings.ToLower(l.F["ev"])
-		if !strings.Contains(ev, "port error") && !strings.Contains(ev, "port down") && !strings.Contains(ev, "port err") {
-			return
-		}
-		near := false
-		for _, r := range retry {
-			near = near || l.Time == 0 || r.Time == 0 || r.Time-l.Time < 120 && l.Time-r.Time < 120
-		}
-		if !near {
+		if !portFailed(l.F["ev"]) || !slices.ContainsFunc(retry, l.mayBeWith) {
 			return
 		}
 		flap = true

@@ -2,9 +2,7 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -130,12 +128,7 @@ func (d *diag) cuda() {
 	// NVLink fabric: the odd one out.
 	masks := map[string][]*Line{}
 	jb.each(func(_ *proc, l *Line) { masks[l.F["hm"]] = append(masks[l.F["hm"]], l) }, "mnnvl")
-	common := ""
-	for _, m := range slices.Sorted(maps.Keys(masks)) {
-		if common == "" || len(masks[m]) > len(masks[common]) {
-			common = m
-		}
-	}
+	common := commonest(masks)
 	jb.each(func(_ *proc, l *Line) {
 		zero := strings.Trim(l.F["u"], "0.x-") == ""
 		if l.F["hm"] != common || zero && l.F["st"] != "" && len(masks) >= 1 && jb.mnnvlWanted() {
@@ -173,7 +166,13 @@ func (d *diag) gpuPaths() {
 			f.Severity, f.Confidence = Info, 0.4
 		}
 	}, "p2p_off", "p2p_off_conn")
-	for _, c := range jb.comms {
+	d.sharedMemory()
+	d.spinningAndACS()
+}
+
+// sharedMemory finds ranks that talk through their host's memory although NVLink joins their GPUs.
+func (d *diag) sharedMemory() {
+	for _, c := range d.job.comms {
 		for _, r := range c.ranks() {
 			m := c.members[r]
 			for _, l := range m.via {
@@ -191,7 +190,6 @@ func (d *diag) gpuPaths() {
 			}
 		}
 	}
-	d.spinningAndACS()
 }
 
 // nvlinked says whether two GPUs of a host are joined by NVLink, as nvidia-smi topo shows them.

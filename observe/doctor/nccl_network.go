@@ -99,12 +99,7 @@ func (d *diag) networksDiffer(names map[string][]*Line) {
 	if len(sets) < 2 {
 		return
 	}
-	common := kinds[0]
-	for _, k := range kinds {
-		if len(names[k]) > len(names[common]) {
-			common = k
-		}
-	}
+	common := commonest(names)
 	for _, k := range kinds {
 		if k == common {
 			continue
@@ -215,15 +210,9 @@ func (d *diag) bootstrap(multi bool, v [3]int, known bool) {
 		}
 	}, "bootstrap_if")
 	if multi && len(nets) > 1 {
-		keys := slices.Sorted(maps.Keys(nets))
-		common := keys[0]
-		for _, k := range keys {
-			if len(nets[k]) > len(nets[common]) {
-				common = k
-			}
-		}
+		common := commonest(nets)
 		// Names may differ by slot; networks that differ by interface name are the sign.
-		for _, k := range keys {
+		for _, k := range slices.Sorted(maps.Keys(nets)) {
 			if k == common {
 				continue
 			}
@@ -314,6 +303,13 @@ func (d *diag) connections(v [3]int, known bool) {
 		f := d.find("connect-refused", s, l.At)
 		notReachable(f, peer)
 	}, "connect_fail")
+	d.connectsInVain()
+}
+
+// connectsInVain finds hosts that tried again and again to connect while the job never came up. A few tries are normal:
+// peers start at different times.
+func (d *diag) connectsInVain() {
+	jb := d.job
 	retries := map[string][]*Line{}
 	jb.each(func(_ *proc, l *Line) {
 		m := l.F["msg"] + l.F["m2"]
@@ -328,6 +324,14 @@ func (d *diag) connections(v [3]int, known bool) {
 	}
 }
 
+// protocols explains the first four bytes of clients that are often pointed at the wrong port.
+var protocols = map[string]string{
+	"GET ": ": an HTTP client, such as a metrics scraper",
+	"POST": ": an HTTP client, such as a metrics scraper",
+	"HEAD": ": an HTTP client, such as a metrics scraper",
+	"SSH-": ": an SSH client or scanner",
+}
+
 // foreignClient judges a connection that began with bytes that are not NCCL's.
 func (d *diag) foreignClient(l *Line) {
 	if strings.Contains(l.F["what"], "type") {
@@ -336,18 +340,21 @@ func (d *diag) foreignClient(l *Line) {
 	}
 	f := d.find("foreign-client", d.of(l), l.At)
 	if t := magicText(l.Msg); t != "" {
-		f.Cause = fmt.Sprintf("a foreign client; its first bytes are %q", t)
-		if strings.HasPrefix(t, "GET ") || strings.HasPrefix(t, "POST") || strings.HasPrefix(t, "HEAD") {
-			f.Cause += ": an HTTP client, such as a metrics scraper"
-		} else if strings.HasPrefix(t, "SSH-") {
-			f.Cause += ": an SSH client or scanner"
-		}
+		f.Cause = fmt.Sprintf("a foreign client; its first bytes are %q%s", t, protocols[t[:4]])
 	}
 	if len(f.Evidence) == 1 && d.job.ready() {
 		f.Severity = Info
 	} else if len(f.Evidence) > 1 || !d.job.ready() {
 		f.Severity = Warning
 	}
+}
+
+// otherTrouble says whether the job has a warning that a closed connection does not explain by itself.
+func (jb *job) otherTrouble() bool {
+	follows := []string{"peer_closed", "bt", "proxy_fail", "async_err"}
+	return slices.ContainsFunc(jb.procs, func(p *proc) bool {
+		return slices.ContainsFunc(p.lines, func(l *Line) bool { return l.Warn && !slices.Contains(follows, l.Kind) })
+	})
 }
 
 // closedByOne: everybody names one peer that says nothing, so it died.
@@ -362,13 +369,7 @@ func (d *diag) closedByOne(f *Finding) {
 		}
 		who[fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
 	}, "peer_closed")
-	other := false
-	for _, p := range jb.procs {
-		for _, l := range p.lines {
-			other = other || l.Warn && l.Kind != "peer_closed" && l.Kind != "bt" && l.Kind != "proxy_fail" && l.Kind != "async_err"
-		}
-	}
-	if !said && len(who) >= 2 && !other {
+	if !said && len(who) >= 2 && !jb.otherTrouble() {
 		g := d.find("peer-died", Subject{Hosts: []string{host}}, f.Evidence...)
 		g.Confidence = 0.8
 	}
@@ -452,10 +453,10 @@ func (d *diag) justEnded(l *Line) bool {
 		if p.host != l.Host || p.pid == l.PID {
 			continue
 		}
-		for _, x := range p.lines {
-			if x.Kind == "comm_end" && x.F["st"] == "COMPLETE" && x.Time > 0 && x.Time <= l.Time && l.Time-x.Time < 120 {
-				return true
-			}
+		if slices.ContainsFunc(p.lines, func(x *Line) bool {
+			return x.Kind == "comm_end" && x.F["st"] == "COMPLETE" && x.Time > 0 && x.Time <= l.Time && l.Time-x.Time < 120
+		}) {
+			return true
 		}
 	}
 	return false

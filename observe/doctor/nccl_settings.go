@@ -113,11 +113,10 @@ func (d *diag) valueDiffers(name string, by map[string][]*Line) {
 	}
 }
 
-// unsetOnHosts finds a variable that is set on all processes of some hosts and on none of others.
-func (d *diag) unsetOnHosts(name string) {
-	set, all := map[string]int{}, map[string]int{}
-	var example *Line
-	for _, p := range d.job.procs {
+// settersOf counts by host the processes that print variables, and those of them that set this one.
+func (jb *job) settersOf(name string) (set, all map[string]int, example *Line) {
+	set, all = map[string]int{}, map[string]int{}
+	for _, p := range jb.procs {
 		if len(p.members) == 0 || len(p.env) == 0 {
 			continue
 		}
@@ -127,6 +126,12 @@ func (d *diag) unsetOnHosts(name string) {
 			example = l
 		}
 	}
+	return set, all, example
+}
+
+// unsetOnHosts finds a variable that is set on all processes of some hosts and on none of others.
+func (d *diag) unsetOnHosts(name string) {
+	set, all, example := d.job.settersOf(name)
 	if len(set) == 0 || len(set) == len(all) {
 		return
 	}
@@ -160,6 +165,17 @@ func (d *diag) plugin() {
 	}
 }
 
+// libraryTwice compares the version that runs with those of the packages that list the library as theirs.
+func (d *diag) libraryTwice(runs string, said *Line) {
+	d.job.each(func(_ *proc, l *Line) {
+		if ver := l.F["ver"]; ver != runs {
+			f := d.find("library-twice", Subject{Hosts: []string{l.Host}}, l.At, said.At)
+			f.Cause = fmt.Sprintf("the package is %s, the library that runs is %s: two packages install the same path, and the last wins",
+				ver, runs)
+		}
+	}, "package")
+}
+
 // versions finds libraries of different versions.
 func (d *diag) versions(v [3]int, known bool) {
 	jb := d.job
@@ -173,15 +189,11 @@ func (d *diag) versions(v [3]int, known bool) {
 			}
 		}
 	}
-	jb.each(func(_ *proc, l *Line) {
+	if len(vers) == 1 {
 		for x, list := range vers {
-			if x != l.F["ver"] && len(vers) == 1 {
-				f := d.find("library-twice", Subject{Hosts: []string{l.Host}}, l.At, list[0].At)
-				f.Cause = fmt.Sprintf("the package is %s, the library that runs is %s: two packages install the same path, and the last wins",
-					l.F["ver"], x)
-			}
+			d.libraryTwice(x, list[0])
 		}
-	}, "package")
+	}
 	if known && !atLeast(v, 2, 22) && len(jb.procs) > 1 && len(vers) == 1 {
 		d.unknown = append(d.unknown, "NCCL "+dotted(v)+
 			" prints its version on rank 0 only: whether the others run the same is unknown (grep libnccl /proc/PID/maps)")
@@ -261,34 +273,36 @@ func (d *diag) affinity() {
 	}
 }
 
-func (d *diag) initTimes() {
-	jb := d.job
-	for _, c := range jb.comms {
-		var slow *member
-		var sum [2]float64
-		for _, r := range c.ranks() {
-			m := c.members[r]
-			if m.timings == nil {
-				continue
-			}
-			f := func(k string) float64 { v, _ := strconv.ParseFloat(m.timings.F[k], 64); return v }
-			if f("total") <= 60 {
-				continue
-			}
-			if slow == nil {
-				slow = m
-			}
-			if f("boot") > f("total")/2 {
-				sum[0]++
-			} else if f("topo")+f("graphs") > f("total")/2 {
-				sum[1]++
-			}
-		}
-		if slow == nil {
+// slowInit returns the first rank whose Init took more than a minute, and how many ranks spent most of theirs in the
+// bootstrap and in the search for a topology.
+func (c *comm) slowInit() (slow *member, boot, topo int) {
+	for _, r := range c.ranks() {
+		m := c.members[r]
+		if m.timings == nil {
 			continue
 		}
+		f := func(k string) float64 { v, _ := strconv.ParseFloat(m.timings.F[k], 64); return v }
+		if f("total") <= 60 {
+			continue
+		}
+		if slow == nil {
+			slow = m
+		}
+		if f("boot") > f("total")/2 {
+			boot++
+		} else if f("topo")+f("graphs") > f("total")/2 {
+			topo++
+		}
+	}
+	return slow, boot, topo
+}
+
+// initTimes explains an Init that took long by the part that most of the time went into.
+func (d *diag) initTimes() {
+	for _, c := range d.job.comms {
+		slow, boot, topo := c.slowInit()
 		switch {
-		case sum[0] > 0:
+		case boot > 0:
 			s := Subject{}
 			ev := []Evidence{slow.timings.At}
 			// The late rank waited least.
@@ -297,7 +311,7 @@ func (d *diag) initTimes() {
 				ev = append(ev, late.boot.At)
 			}
 			d.find("init-slow-bootstrap", s, ev...)
-		case sum[1] > 0:
+		case topo > 0:
 			d.find("init-slow-topology", d.of(slow.timings), slow.timings.At)
 		}
 	}

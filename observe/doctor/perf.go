@@ -124,12 +124,8 @@ func (d *diag) rasBehind(file string, c RASComm, lag rasLag, stuck, moved bool) 
 	f := d.find("ras-behind", Subject{Ranks: ranks})
 	for _, k := range behind {
 		f.Subject.Hosts = append(f.Subject.Hosts, k.Host)
-		text := fmt.Sprintf("communicator %s rank %d", c.Hash, k.Rank)
-		if k.Host != "" {
-			text += fmt.Sprintf(" on %s (process %d)", k.Host, k.PID)
-		}
 		f.addEvidence(Evidence{File: file, Line: k.Line,
-			Text: fmt.Sprintf("%s is %d %s behind in %s", text, gap, plural(int(gap), "operation"), opName)})
+			Text: fmt.Sprintf("communicator %s %s is %d %s behind in %s", c.Hash, k.name(), gap, plural(int(gap), "operation"), opName)})
 	}
 	switch {
 	case most && !stuck:
@@ -148,14 +144,27 @@ func (d *diag) rasBehind(file string, c RASComm, lag rasLag, stuck, moved bool) 
 	if moved || !stuck {
 		return
 	}
-	h := Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"), Confidence: f.Confidence,
-		Waiting: []int{}}
+	d.hangs = append(d.hangs, Hang{Culprits: ranks, Class: "behind", Group: c.Hash, Operation: cmp.Or(opName, "collective"),
+		Confidence: f.Confidence, Waiting: c.without(ranks)})
+}
+
+// name is the rank, and its process where RAS knows it: ranks that it lost have none.
+func (k RASRank) name() string {
+	if k.Host == "" {
+		return fmt.Sprintf("rank %d", k.Rank)
+	}
+	return fmt.Sprintf("rank %d on %s (process %d)", k.Rank, k.Host, k.PID)
+}
+
+// without lists the other ranks of the communicator.
+func (c RASComm) without(ranks []int) []int {
+	others := []int{}
 	for _, k := range c.Ranks {
 		if !slices.Contains(ranks, k.Rank) {
-			h.Waiting = append(h.Waiting, k.Rank)
+			others = append(others, k.Rank)
 		}
 	}
-	d.hangs = append(d.hangs, h)
+	return others
 }
 
 func (d *diag) perfRules() {
@@ -168,18 +177,23 @@ func (d *diag) perfRules() {
 		}
 	}
 	for _, e := range d.o.Expect {
-		best := Bench{}
-		for _, b := range d.c.Bench {
-			if opWord(b.Op) == e.Op && b.Size == e.Size && b.Bus > best.Bus {
-				best = b
-			}
+		d.reaches(e)
+	}
+}
+
+// reaches compares the best measurement of an operation and size with its prediction.
+func (d *diag) reaches(e Expectation) {
+	best := Bench{}
+	for _, b := range d.c.Bench {
+		if opWord(b.Op) == e.Op && b.Size == e.Size && b.Bus > best.Bus {
+			best = b
 		}
-		if best.Bus > 0 && best.Bus < 0.8*e.Bus {
-			f := d.find("below-prediction", Subject{}, best.At)
-			f.Cause = fmt.Sprintf("%s of %d bytes reached %.1f GB/s, %.1f are predicted (%s)", e.Op, e.Size, best.Bus, e.Bus, e.Why)
-			if best.Bus < 0.5*e.Bus {
-				f.Severity = Critical
-			}
+	}
+	if best.Bus > 0 && best.Bus < 0.8*e.Bus {
+		f := d.find("below-prediction", Subject{}, best.At)
+		f.Cause = fmt.Sprintf("%s of %d bytes reached %.1f GB/s, %.1f are predicted (%s)", e.Op, e.Size, best.Bus, e.Bus, e.Why)
+		if best.Bus < 0.5*e.Bus {
+			f.Severity = Critical
 		}
 	}
 }

@@ -77,12 +77,17 @@ func (d *diag) portRules() {
 		d.counters(name, samples[name], samples)
 	}
 	d.cables()
+	d.switches()
+	d.pairTests()
+}
+
+// switches passes on what switches report of their own hardware: fans, power supplies, heat.
+func (d *diag) switches() {
 	for _, w := range d.c.Switches {
 		if len(w.Problems) > 0 {
 			d.find("switch-hardware", Subject{Devices: []string{strings.TrimSpace(w.Name + " " + w.GUID)}}, w.Problems...)
 		}
 	}
-	d.pairTests()
 }
 
 // portsSeen is what the ports of all hosts have in common.
@@ -122,15 +127,20 @@ func (d *diag) portsSeen() portsSeen {
 		}
 		byDevice[p.Device] = x
 	}
-	common := map[string]float64{}
+	return portsSeen{rates, usualRates(rates), layers, active, byDevice, disabled}
+}
+
+// usualRates is the rate that most ports of each kind have, and the higher one of two that are as frequent.
+func usualRates(rates map[string]map[float64]int) map[string]float64 {
+	usual := map[string]float64{}
 	for k, m := range rates {
 		for _, r := range slices.Sorted(maps.Keys(m)) {
-			if m[r] > m[common[k]] || m[r] == m[common[k]] && r > common[k] {
-				common[k] = r
+			if m[r] > m[usual[k]] || m[r] == m[usual[k]] && r > usual[k] {
+				usual[k] = r
 			}
 		}
 	}
-	return portsSeen{rates, common, layers, active, byDevice, disabled}
+	return usual
 }
 
 // portUnread tells of a tool that could not read its device.
@@ -215,14 +225,20 @@ func (p *Port) whyDown() string {
 	return "cable, switch port, or no subnet manager"
 }
 
-// pairTests holds the bandwidth between two NICs against the rate of the port.
-func (d *diag) pairTests() {
+// bestPairs is the fastest bandwidth test of each NIC. Small messages measure latency and do not count.
+func (d *diag) bestPairs() map[string]Bench {
 	best := map[string]Bench{}
 	for _, b := range d.c.Bench {
 		if b.Device != "" && strings.HasSuffix(b.Op, "_bw") && b.Size >= 64<<10 && b.Alg > best[b.Device].Alg {
 			best[b.Device] = b
 		}
 	}
+	return best
+}
+
+// pairTests holds the bandwidth between two NICs against the rate of the port.
+func (d *diag) pairTests() {
+	best := d.bestPairs()
 	for _, dev := range slices.Sorted(maps.Keys(best)) {
 		b := best[dev]
 		for _, p := range d.c.Ports {
@@ -339,16 +355,16 @@ func (d *diag) countersGrew(name string, s Subject, a, p Port) {
 		if x.name == "port_rcv_remote_physical_errors" {
 			f.Fix = "look one hop up: bad packets were marked there"
 		}
-		if x.name == "symbol_error" && b-was < 120 || x.name == "link_error_recovery" && b-was < 5 || x.name == "port_xmit_discards" &&
-			b-was < 100 {
-			if len(f.Evidence) == 1 {
-				f.Severity = Warning
-			}
-		} else {
+		if b-was >= alarming[x.name] {
 			f.Severity = Critical
+		} else if len(f.Evidence) == 1 {
+			f.Severity = Warning
 		}
 	}
 }
+
+// alarming is by how much a counter has to grow to be critical; any growth of the others is.
+var alarming = map[string]uint64{"symbol_error": 120, "link_error_recovery": 5, "port_xmit_discards": 100}
 
 // cables judges links of a fabric.
 func (d *diag) cables() {
@@ -399,6 +415,19 @@ func (d *diag) usualCables() map[string]map[string]int {
 	return usual
 }
 
+// hosts names the hosts at the cable's ends: the first word of an adapter's description.
+func (c Cable) hosts() (list []string) {
+	for _, n := range []struct {
+		name string
+		sw   bool
+	}{{c.A, c.ASwitch}, {c.B, c.BSwitch}} {
+		if f := strings.Fields(n.name); !n.sw && len(f) > 0 {
+			list = append(list, f[0])
+		}
+	}
+	return list
+}
+
 // cable judges one cable; usual counts the cables of its kind by width and speed.
 func (d *diag) cable(c Cable, s Subject, usual map[string]int) {
 	if c.Problem != "" {
@@ -406,14 +435,7 @@ func (d *diag) cable(c Cable, s Subject, usual map[string]int) {
 		f.Cause = "the subnet manager marked it " + c.Problem
 		return
 	}
-	for _, n := range []struct {
-		name string
-		sw   bool
-	}{{c.A, c.ASwitch}, {c.B, c.BSwitch}} {
-		if f := strings.Fields(n.name); !n.sw && len(f) > 0 {
-			s.Hosts = append(s.Hosts, f[0])
-		}
-	}
+	s.Hosts = append(s.Hosts, c.hosts()...)
 	if c.WidthMax > c.Width || c.SpeedMax != "" {
 		f := d.find("cable-degraded", s, c.At)
 		f.Cause = fmt.Sprintf("%dX %s; both ends could do more", c.Width, c.Speed)

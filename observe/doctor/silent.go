@@ -120,6 +120,17 @@ func (r *roll) silent() (list []int) {
 	return list
 }
 
+// correct says in a finding about all ranks that only some of them timed out.
+func (r *roll) correct(f *Finding, silent []int) {
+	if len(f.Subject.Ranks) < r.size {
+		f.Title = fmt.Sprintf("%d of %d ranks timed out in one operation", len(f.Subject.Ranks), r.size)
+	}
+	if len(silent) > 0 {
+		f.Confidence = min(f.Confidence, 0.5)
+		f.Cause = ranksText(silent) + " said nothing of it: the others wait for them, or their logs were not given"
+	}
+}
+
 // silence judges ranks that do not say that the operation timed out in which the others of the whole job wait.
 func (d *diag) silence() {
 	op, group := d.stoppedIn()
@@ -133,13 +144,8 @@ func (d *diag) silence() {
 	if spoke < 2 {
 		return
 	}
-	f := d.has("watchdog-same-place")
-	if f != nil && len(f.Subject.Ranks) < r.size {
-		f.Title = fmt.Sprintf("%d of %d ranks timed out in one operation", len(f.Subject.Ranks), r.size)
-	}
-	if f != nil && len(list) > 0 {
-		f.Confidence = min(f.Confidence, 0.5)
-		f.Cause = ranksText(list) + " said nothing of it: the others wait for them, or their logs were not given"
+	if f := d.has("watchdog-same-place"); f != nil {
+		r.correct(f, list)
 	}
 	if len(list) > 0 && !d.hung() && 2*len(list) <= spoke { // nobody else is to blame, and most spoke
 		d.hangs = append(d.hangs, r.blame(list, op, group))

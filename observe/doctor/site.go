@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,25 +34,7 @@ func (s *Site) Where(host, device string) string {
 		}
 	}
 	if device == "" {
-		rack := ""
-		if r := s.g.Hosts[h].Rack; r >= 0 {
-			rack = fmt.Sprintf(", rack %d", r)
-		}
-		leaves := map[string]bool{}
-		var order []string
-		for _, n := range nics {
-			if leaf, port := s.cabled(n); leaf != "" {
-				at := fmt.Sprintf("%s port %d", leaf, port)
-				if !leaves[at] {
-					leaves[at] = true
-					order = append(order, at)
-				}
-			}
-		}
-		if len(order) == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%s%s: %s", host, rack, few(order))
+		return s.whereAll(h, nics)
 	}
 	nic := s.nic(nics, h, device)
 	if nic == topo.None {
@@ -65,6 +48,26 @@ func (s *Site) Where(host, device string) string {
 		text += fmt.Sprintf(", %s port %d", leaf, port)
 	}
 	return text
+}
+
+// whereAll names a host's rack and the leaf ports that its NICs are cabled to.
+func (s *Site) whereAll(h topo.HostID, nics []topo.NodeID) string {
+	rack := ""
+	if r := s.g.Hosts[h].Rack; r >= 0 {
+		rack = fmt.Sprintf(", rack %d", r)
+	}
+	var ports []string
+	for _, n := range nics {
+		if leaf, port := s.cabled(n); leaf != "" {
+			if at := fmt.Sprintf("%s port %d", leaf, port); !slices.Contains(ports, at) {
+				ports = append(ports, at)
+			}
+		}
+	}
+	if len(ports) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s%s: %s", s.g.Hosts[h].Name, rack, few(ports))
 }
 
 // Place is where a device is: its NIC, rail and the switch port at the other end. Rail is
@@ -126,20 +129,24 @@ func (s *Site) nic(nics []topo.NodeID, h topo.HostID, device string) topo.NodeID
 		return topo.None
 	}
 	if strings.HasPrefix(strings.ToLower(device), "gpu") {
-		i := 0
-		first := s.g.Hosts[h].First
-		for j, n := range s.g.HostNodes(h) {
-			if n.Kind == topo.GPU {
-				if i == k {
-					return s.g.Near(first + topo.NodeID(j))
-				}
-				i++
-			}
-		}
-		return topo.None
+		return s.nicOfGPU(h, k)
 	}
 	if k < len(nics) {
 		return nics[k]
+	}
+	return topo.None
+}
+
+func (s *Site) nicOfGPU(h topo.HostID, k int) topo.NodeID {
+	first := s.g.Hosts[h].First
+	for j, n := range s.g.HostNodes(h) {
+		if n.Kind != topo.GPU {
+			continue
+		}
+		if k == 0 {
+			return s.g.Near(first + topo.NodeID(j))
+		}
+		k--
 	}
 	return topo.None
 }

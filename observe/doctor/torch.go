@@ -551,12 +551,16 @@ func (p *proc) ranksIn(c *comm) (list []int) {
 	return list
 }
 
+// isOn says whether a rank is known to run on a host. A job without a world knows of none.
+func (c *comm) isOn(rank int, host string) bool {
+	return c != nil && c.members[rank] != nil && c.members[rank].proc.host == host
+}
+
 // processDied says which process ended, and what its exit code means.
 func (d *diag) processDied(l *Line) {
 	jb := d.job
 	s := d.of(l)
-	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world != nil && jb.world.members[t] != nil &&
-		jb.world.members[t].proc.host == l.Host {
+	if t, err := strconv.Atoi(l.F["task"]); err == nil && jb.world.isOn(t, l.Host) {
 		s.Ranks = []int{t}
 	}
 	if h := cmp.Or(d.j.addr[l.F["addr"]], l.F["addr"]); h != "" {

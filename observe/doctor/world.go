@@ -36,16 +36,8 @@ func groupKey(name string, ranks []int) string {
 	return fmt.Sprintf("%s%d and %d more, %x", name, ranks[:shown], len(ranks)-shown, h.Sum64())
 }
 
-// worlds sorts dumps into jobs and finds out whose each dump is.
-func worlds(dumps []Dump) []*world {
-	parts := map[string][]*Dump{}
-	for i := range dumps {
-		d := &dumps[i]
-		key := path.Dir(d.File) + "|" + signature(d)
-		parts[key] = append(parts[key], d)
-	}
-	// A folder of one job may hold dumps with and without groups (a dump that was
-	// cut); those without go to the only job of their folder.
+// placeCut gives dumps without groups to the only job of their folder: a folder of one job may hold some that were cut.
+func placeCut(parts map[string][]*Dump) {
 	for key, list := range parts {
 		dir, sig, _ := strings.Cut(key, "|")
 		if sig != "" {
@@ -62,6 +54,17 @@ func worlds(dumps []Dump) []*world {
 			delete(parts, key)
 		}
 	}
+}
+
+// worlds sorts dumps into jobs and finds out whose each dump is.
+func worlds(dumps []Dump) []*world {
+	parts := map[string][]*Dump{}
+	for i := range dumps {
+		d := &dumps[i]
+		key := path.Dir(d.File) + "|" + signature(d)
+		parts[key] = append(parts[key], d)
+	}
+	placeCut(parts)
 	// Dumps of one job may lie in a folder a host.
 	if merged := mergeFolders(parts); merged != nil {
 		parts = merged
