@@ -97,21 +97,23 @@ func (j *joined) settle(loose []*Line) {
 	}
 }
 
-// fits says how well a file goes with a job: 0 is not at all.
-func (jb *job) fits(f *looseFile) int {
+// contradicts says whether a file is certainly of another job: it has a rank on another host, or another Slurm job's number.
+func (jb *job) contradicts(f *looseFile) bool {
 	for rank, host := range f.at {
 		if other := jb.at[rank]; other != "" && other != host {
-			return 0
+			return true
 		}
 	}
-	if jb.slurm != "" && f.slurm != "" && jb.slurm != f.slurm {
+	return jb.slurm != "" && f.slurm != "" && jb.slurm != f.slurm
+}
+
+// fits says how well a file goes with a job: 0 is not at all.
+func (jb *job) fits(f *looseFile) int {
+	if jb.contradicts(f) {
 		return 0
 	}
-	own, told := false, false
-	for _, p := range jb.procs {
-		own = own || p.lines[0].At.File == f.name
-		told = told || f.hosts[p.host]
-	}
+	own := slices.ContainsFunc(jb.procs, func(p *proc) bool { return p.lines[0].At.File == f.name })
+	told := slices.ContainsFunc(jb.procs, func(p *proc) bool { return f.hosts[p.host] })
 	for host := range f.hosts {
 		told = told || jb.told[host]
 	}
@@ -238,6 +240,12 @@ const (
 	soonDone = 600.0       // after a job
 )
 
+// apart says whether a job certainly did not run at a time, whatever the time zones of the two logs.
+func (r *runs) apart(jb *job, t float64) bool {
+	at := r.span[jb]
+	return t > 0 && at[0] > 0 && (t < at[0]-longAgo-anyZone || t > at[1]+soonDone+anyZone)
+}
+
 // about finds the job that what a host's kernel says can explain. It may be of no job that is here, and it may be of
 // another time.
 func (d *diag) about(k *Kernel) (jb *job, other, old bool) {
@@ -245,16 +253,13 @@ func (d *diag) about(k *Kernel) (jb *job, other, old bool) {
 		d.runs = d.j.runs()
 	}
 	on := d.runs.on[k.Host]
-	if k.Host != "" && len(on) == 0 && d.runs.whole && len(d.j.jobs) > 0 {
-		return nil, true, false
-	}
 	if len(on) == 0 {
+		if k.Host != "" && d.runs.whole && len(d.j.jobs) > 0 {
+			return nil, true, false
+		}
 		on = d.j.jobs
 	}
-	fits := slices.DeleteFunc(slices.Clone(on), func(x *job) bool {
-		at := d.runs.span[x]
-		return k.Time > 0 && at[0] > 0 && (k.Time < at[0]-longAgo-anyZone || k.Time > at[1]+soonDone+anyZone)
-	})
+	fits := slices.DeleteFunc(slices.Clone(on), func(x *job) bool { return d.runs.apart(x, k.Time) })
 	switch {
 	case len(fits) == 0 && len(on) > 0:
 		return nil, false, true

@@ -41,34 +41,29 @@ func (d *diag) atEnd(m *member) bool {
 	return false
 }
 
+// stoppedBy says whether a finding is reason enough for a job to stop: it is critical, and about more than speed.
+func (jb *job) stoppedBy(f *Finding) bool {
+	return f.Severity == Critical && (f.Job == "" || f.Job == jb.name) && f.ID != "tcp-fallback" && f.Layer != "performance"
+}
+
 // arrivals finds ranks that never came to a communicator.
 func (d *diag) arrivals() {
 	jb := d.job
-	failed := false
-	for _, f := range d.list {
-		failed = failed || f.Severity == Critical && (f.Job == "" || f.Job == jb.name) && f.ID != "tcp-fallback" && f.Layer != "performance"
-	}
+	failed := slices.ContainsFunc(d.list, jb.stoppedBy)
 	for _, c := range jb.comms {
 		a := c.reached()
+		if miss := c.n - len(c.members); miss > 0 && c == jb.world && len(a.done) > 0 {
+			d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", miss, c.n, jb.name))
+		}
 		if len(a.done) > 0 || len(a.starts) == 0 {
-			if miss := c.n - len(c.members); miss > 0 && c == jb.world && len(a.done) > 0 {
-				d.unknown = append(d.unknown, fmt.Sprintf("%d of %d ranks of %s have no lines here: their logs were not given", miss, c.n, jb.name))
-			}
 			continue
 		}
-		cut := false
-		for _, r := range a.starts {
-			cut = cut || d.cutFile(c.members[r].start.At.File)
-		}
-		if len(a.starts) < c.n {
+		cut := slices.ContainsFunc(a.starts, func(r int) bool { return d.cutFile(c.members[r].start.At.File) })
+		switch {
+		case len(a.starts) < c.n:
 			d.neverArrived(c, a.starts, cut, failed)
-			continue
-		}
-		if failed {
-			continue
-		}
-		if f := d.stuck(c, a); f != nil && cut {
-			f.Confidence, f.Severity = 0.4, Warning
+		case !failed:
+			d.stuck(c, a, cut)
 		}
 	}
 }
@@ -141,7 +136,8 @@ func (d *diag) neverArrived(c *comm, starts []int, cut, failed bool) {
 }
 
 // stuck says where a communicator stopped that all ranks entered and none finished.
-func (d *diag) stuck(c *comm, a reached) *Finding {
+func (d *diag) stuck(c *comm, a reached, cut bool) {
+	var f *Finding
 	hasVia, hasUp := false, false
 	for _, m := range c.members {
 		hasVia = hasVia || len(m.via) > 0
@@ -150,33 +146,37 @@ func (d *diag) stuck(c *comm, a reached) *Finding {
 	switch {
 	case hasVia && !hasUp:
 		s, ev := d.halfPairs(c)
-		return d.find("stuck-in-connect", s, ev...)
+		f = d.find("stuck-in-connect", s, ev...)
 	case !hasVia:
-		s := Subject{}
-		var ev []Evidence
-		if len(a.booted) > 0 && len(a.booted) < c.n {
-			for r := range c.n {
-				if !slices.Contains(a.booted, r) {
-					s.Ranks = append(s.Ranks, r)
-					s.Hosts = append(s.Hosts, c.members[r].proc.host)
-					ev = append(ev, c.members[r].start.At)
-				}
-			}
-		} else {
-			last := c.members[a.starts[0]]
-			for _, r := range a.starts {
-				if m := c.members[r]; m.start.Time > last.start.Time {
-					last = m
-				}
-			}
-			if last.start.Time > 0 {
-				s = Subject{Ranks: []int{last.rank}, Hosts: []string{last.proc.host}}
-			}
-			ev = append(ev, last.start.At)
-		}
-		return d.find("stuck-in-bootstrap", s, ev...)
+		s, ev := c.notBooted(a)
+		f = d.find("stuck-in-bootstrap", s, ev...)
 	}
-	return nil
+	if f != nil && cut { // it may have gone on after the end of the log
+		f.Confidence, f.Severity = 0.4, Warning
+	}
+}
+
+// notBooted names the ranks that the bootstrap waits for. Where no rank or every rank has passed it, that is the one that
+// started last, if the lines have times.
+func (c *comm) notBooted(a reached) (s Subject, ev []Evidence) {
+	if len(a.booted) > 0 && len(a.booted) < c.n {
+		for _, r := range absent(c.n, a.booted) {
+			s.Ranks = append(s.Ranks, r)
+			s.Hosts = append(s.Hosts, c.members[r].proc.host)
+			ev = append(ev, c.members[r].start.At)
+		}
+		return s, ev
+	}
+	last := c.members[a.starts[0]]
+	for _, r := range a.starts {
+		if m := c.members[r]; m.start.Time > last.start.Time {
+			last = m
+		}
+	}
+	if last.start.Time > 0 {
+		s = Subject{Ranks: []int{last.rank}, Hosts: []string{last.proc.host}}
+	}
+	return s, []Evidence{last.start.At}
 }
 
 type wire struct {
@@ -248,26 +248,24 @@ func (d *diag) identity() {
 		for _, m := range c.members {
 			byHost[m.proc.host]++
 		}
-		shared := false
-		for _, n := range byHost {
-			shared = shared || n > 1
-		}
 		for _, r := range c.ranks() {
 			m := c.members[r]
-			if sh := m.shape; sh != nil && c.n > 1 && num(sh.F["nodes"]) == c.n && shared && byHost[m.proc.host] > 1 {
+			if sh := m.shape; sh != nil && num(sh.F["nodes"]) == c.n && byHost[m.proc.host] > 1 {
 				d.find("host-identity-split", d.of(sh), sh.At)
 			}
 			for _, l := range m.via {
-				if l.Kind != "ch_net" {
-					continue
-				}
-				a, b := c.members[num(l.F["a"])], c.members[num(l.F["b"])]
-				if a != nil && b != nil && a != b && a.proc.host == b.proc.host && a.proc != b.proc {
+				if l.Kind == "ch_net" && c.insideHost(l) {
 					d.find("host-identity-split", d.of(l), l.At)
 				}
 			}
 		}
 	}
+}
+
+// insideHost says whether a connection joins two processes of one host.
+func (c *comm) insideHost(l *Line) bool {
+	a, b := c.members[num(l.F["a"])], c.members[num(l.F["b"])]
+	return a != nil && b != nil && a.proc.host == b.proc.host && a.proc != b.proc
 }
 
 // channelsDiffer finds ranks of a communicator that set up other channels than most: they would pair up wrongly.

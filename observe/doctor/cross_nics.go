@@ -129,6 +129,16 @@ func (d *diag) gdrOneSide(c *comm, off map[string]bool) {
 	}
 }
 
+// crossing names the NICs of a connection whose ends have different numbers and names, "" if they are of one rail.
+func (names nicNames) crossing(send, recv *Line) string {
+	i, j := num(send.F["dev"]), num(recv.F["dev"])
+	a, b := names[send.Host][i], names[recv.Host][j]
+	if i == j || a != "" && a == b {
+		return ""
+	}
+	return fmt.Sprintf("%s:%s - %s:%s", send.Host, cmp.Or(a, "nic"+send.F["dev"]), recv.Host, cmp.Or(b, "nic"+recv.F["dev"]))
+}
+
 // crossedRails finds connections from one rail to another.
 func (d *diag) crossedRails(names nicNames) {
 	crossing, all := 0, 0
@@ -142,16 +152,14 @@ func (d *diag) crossedRails(names nicNames) {
 				continue
 			}
 			all++
-			i, j := num(s.F["dev"]), num(r.F["dev"])
-			a, b := names[s.Host][i], names[r.Host][j]
-			if i != j && (a == "" || b == "" || a != b) {
+			if link := names.crossing(s, r); link != "" {
 				crossing++
 				ev = append(ev, s.At, r.At)
-				links = append(links, fmt.Sprintf("%s:%s - %s:%s", s.Host, cmp.Or(a, "nic"+s.F["dev"]), r.Host, cmp.Or(b, "nic"+r.F["dev"])))
+				links = append(links, link)
 			}
 		}
 	}
-	if all == 0 || float64(crossing) <= 0.1*float64(all) {
+	if float64(crossing) <= 0.1*float64(all) {
 		return
 	}
 	f := d.find("cross-rail", Subject{Links: links}, ev...)
@@ -162,44 +170,62 @@ func (d *diag) crossedRails(names nicNames) {
 	}
 }
 
+// usualNICs is the number of NICs that the most hosts use, the higher one of two, and how many hosts use each number.
+func usualNICs(hosts map[string]*nicUse) (usual int, most map[int]int) {
+	most = map[int]int{}
+	for _, u := range hosts {
+		most[len(u.nics)]++
+	}
+	for _, n := range slices.Sorted(maps.Keys(most)) {
+		if most[n] > most[usual] || most[n] == most[usual] && n > usual {
+			usual = n
+		}
+	}
+	return usual, most
+}
+
+// unused names a host's NICs that no connection uses.
+func (u *nicUse) unused(host string, names map[int]string) (list []string) {
+	for i, name := range names {
+		if !u.nics[i] {
+			list = append(list, host+":"+name)
+		}
+	}
+	slices.SortFunc(list, natural)
+	return list
+}
+
+// nicsSeen is a line that uses a NIC of the host, and one that lists its NICs if there is one.
+func (d *diag) nicsSeen(host string, u *nicUse) []Evidence {
+	ev := []Evidence{append(slices.Clone(u.gdr), u.plain...)[0].At}
+	d.job.each(func(_ *proc, l *Line) {
+		if l.Host == host && len(ev) < 2 {
+			ev = append(ev, l.At)
+		}
+	}, "ib_using")
+	return ev
+}
+
+// enoughFor says whether a host has a rank for each of n NICs, and none whose connections are not in the logs.
+func (d *diag) enoughFor(host string, n int) bool {
+	local := d.localRanks(host)
+	return local >= n && d.job.ranksSeen(host) >= local
+}
+
 // unusedNICs finds hosts that use fewer NICs than most hosts do, or than they have.
 func (d *diag) unusedNICs(names nicNames, listed map[string]int, hosts map[string]*nicUse) {
 	order := slices.SortedFunc(maps.Keys(hosts), natural)
-	most := map[int]int{}
-	for _, h := range order {
-		most[len(hosts[h].nics)]++
-	}
-	common := 0
-	for _, n := range slices.Sorted(maps.Keys(most)) {
-		if most[n] > most[common] || most[n] == most[common] && n > common {
-			common = n
-		}
-	}
+	common, most := usualNICs(hosts)
 	for _, h := range order {
 		u := hosts[h]
-		used, own, local := len(u.nics), listed[h], d.localRanks(h)
+		used, own := len(u.nics), listed[h]
 		lost := common > used && most[common] > most[used]
-		fewer := own > used && local >= own && d.job.ranksSeen(h) >= local
+		fewer := own > used && d.enoughFor(h, own)
 		if !lost && !fewer {
 			continue
 		}
-		var absent []string
-		for i, name := range names[h] {
-			if !u.nics[i] {
-				absent = append(absent, h+":"+name)
-			}
-		}
-		slices.SortFunc(absent, natural)
-		var ev []Evidence
-		for _, l := range append(slices.Clone(u.gdr), u.plain...)[:1] {
-			ev = append(ev, l.At)
-		}
-		d.job.each(func(_ *proc, l *Line) {
-			if l.Host == h && len(ev) < 2 {
-				ev = append(ev, l.At)
-			}
-		}, "ib_using")
-		f := d.find("rails-unused", Subject{Hosts: []string{h}, Devices: absent}, ev...)
+		ev := d.nicsSeen(h, u)
+		f := d.find("rails-unused", Subject{Hosts: []string{h}, Devices: u.unused(h, names[h])}, ev...)
 		f.Cause = fmt.Sprintf("%s uses %d NICs; it has %d", h, used, own)
 		switch {
 		case lost:

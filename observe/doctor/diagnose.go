@@ -592,6 +592,33 @@ func next(r *Report) []Step {
 	return out
 }
 
+// hangFixes says by class of hang where to look next.
+var hangFixes = map[string]string{
+	"host":     "stack of the named ranks (py-spy dump); data loader, storage, an exception that was swallowed",
+	"gpu":      "Xid in the kernel log of their hosts; nvidia-smi; drain the host",
+	"link":     "test the path between the two: ib_write_bw, nvidia-smi nvlink -s",
+	"network":  "errors of ports and switches; RDMA counters; RAS",
+	"mismatch": "the code path of the named ranks: they call another operation or another size",
+	"order":    "issue collectives of different groups in one order on all ranks",
+	"missing":  "the named ranks: did their processes die, or could they not write a dump",
+	"behind":   "stack of the named ranks",
+}
+
+// hostsOf finds where the culprits run. A hang of no certain job is looked for in all of them.
+func (d *diag) hostsOf(h *Hang) (hosts []string) {
+	for _, p := range d.j.order {
+		if p.job == nil || h.job != nil && h.job != p.job {
+			continue
+		}
+		for _, r := range p.ranksIn(p.job.world) {
+			if slices.Contains(h.Culprits, r) {
+				hosts = append(hosts, p.host)
+			}
+		}
+	}
+	return hosts
+}
+
 // hangFindings makes findings of the wait-graph's verdicts.
 func (d *diag) hangFindings() {
 	for i := range d.hangs {
@@ -601,16 +628,7 @@ func (d *diag) hangFindings() {
 		d.job = nil
 		f.Confidence = h.Confidence
 		f.Cause = HangClasses[h.Class]
-		f.Fix = map[string]string{
-			"host":     "stack of the named ranks (py-spy dump); data loader, storage, an exception that was swallowed",
-			"gpu":      "Xid in the kernel log of their hosts; nvidia-smi; drain the host",
-			"link":     "test the path between the two: ib_write_bw, nvidia-smi nvlink -s",
-			"network":  "errors of ports and switches; RDMA counters; RAS",
-			"mismatch": "the code path of the named ranks: they call another operation or another size",
-			"order":    "issue collectives of different groups in one order on all ranks",
-			"missing":  "the named ranks: did their processes die, or could they not write a dump",
-			"behind":   "stack of the named ranks",
-		}[h.Class]
+		f.Fix = hangFixes[h.Class]
 		file := ""
 		for _, dump := range d.c.Dumps {
 			if file = dump.File; file != "" {
@@ -627,13 +645,7 @@ func (d *diag) hangFindings() {
 			}
 			f.addEvidence(ev)
 		}
-		for _, p := range d.j.order {
-			for _, m := range p.members {
-				if m.proc.job != nil && (h.job == nil || h.job == m.proc.job) && m.comm == m.proc.job.world && slices.Contains(h.Culprits, m.rank) {
-					f.Subject.Hosts = append(f.Subject.Hosts, p.host)
-				}
-			}
-		}
+		f.Subject.Hosts = append(f.Subject.Hosts, d.hostsOf(h)...)
 		if len(h.Waiting) > 0 {
 			f.Consequences = append(f.Consequences, fmt.Sprintf("%s wait in %s of group %s", ranksText(h.Waiting), h.Operation, h.Group))
 		}

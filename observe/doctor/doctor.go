@@ -356,6 +356,14 @@ func (r *Report) Worst() (worst Severity, any bool) {
 	return worst, any
 }
 
+// inner returns the map at a key of a map of maps, and makes it if there is none yet.
+func inner[K, L comparable, V any](m map[K]map[L]V, k K) map[L]V {
+	if m[k] == nil {
+		m[k] = map[L]V{}
+	}
+	return m[k]
+}
+
 // commonest is the key with the longest list, and the first in order of several.
 func commonest[K cmp.Ordered, V any](lists map[K][]V) (most K) {
 	for i, k := range slices.Sorted(maps.Keys(lists)) {

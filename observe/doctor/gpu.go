@@ -62,13 +62,25 @@ func (d *diag) gpuModels() (links map[string]map[int]int, clocks map[string][]fl
 	return links, clocks
 }
 
+// nvlinkErrors judges a link's counters. A few CRC errors are normal, replays and recoveries are not.
+func (d *diag) nvlinkErrors(g GPU, l NVLink, s Subject) {
+	for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
+		n := l.Errors[name]
+		recovery := strings.Contains(name, "recovery")
+		if n > 0 && (recovery || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc") {
+			s.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, g.device()), l.Index)}
+			f := d.find("nvlink-errors", s, l.At)
+			if recovery {
+				f.Severity = Critical
+			}
+		}
+	}
+}
+
 // nvlinks judges the NVLinks of a GPU; counts says how many GPUs of its model have how many active links.
 func (d *diag) nvlinks(g GPU, s Subject, counts map[int]int) {
 	dev := g.device()
-	inactive, most := 0, 0
-	for n := range counts {
-		most = max(most, n)
-	}
+	inactive, most := 0, slices.Max(slices.AppendSeq([]int{0}, maps.Keys(counts)))
 	for _, l := range g.Links {
 		if !l.Active {
 			inactive++
@@ -82,18 +94,7 @@ func (d *diag) nvlinks(g GPU, s Subject, counts map[int]int) {
 				f.Cause = "all links are down: NVLinks that did not train (bridge, NVSwitch, fabric manager), or a PCIe card that has none"
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(l.Errors)) {
-			n := l.Errors[name]
-			bad := n > 0 && (strings.Contains(name, "recovery") || strings.Contains(name, "replay")) || n > 100 && strings.Contains(name, "crc")
-			if bad {
-				x := s
-				x.Links = []string{fmt.Sprintf("%s NVLink %d", named(g.Host, dev), l.Index)}
-				f := d.find("nvlink-errors", x, l.At)
-				if strings.Contains(name, "recovery") {
-					f.Severity = Critical
-				}
-			}
-		}
+		d.nvlinkErrors(g, l, s)
 	}
 	if inactive == 0 && len(g.Links) > 0 && len(g.Links) < most {
 		x := d.find("nvlink-inactive", s, g.At)

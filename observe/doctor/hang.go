@@ -30,11 +30,14 @@ type edge struct {
 	weak     bool // a receive that may have been posted far ahead
 }
 
+// cut says whether operations that the dump lacks may have been in it.
+func (d *Dump) cut() bool { return d.Truncated && !d.Idle }
+
 // arrived says whether member m has come as far as operation s of a group: -1
 // not yet, 0 it is in it, 1 it has finished it.
 func arrived(v *view, key string, s int64) int {
 	st := v.coll[key]
-	cut := v.dump.Truncated && !v.dump.Idle // what it has not, it may have had
+	cut := v.dump.cut()
 	switch {
 	case st == nil && cut:
 		return 0
@@ -54,12 +57,7 @@ func arrived(v *view, key string, s int64) int {
 
 // judge finds who holds a job up; nil when nothing waits.
 func (w *world) judge() *Hang {
-	views := map[int]*view{}
-	waiting := false
-	for _, r := range w.ranks() {
-		views[r] = w.view(r)
-		waiting = waiting || views[r].first != nil
-	}
+	views, waiting := w.views()
 	if !waiting {
 		return nil
 	}
@@ -69,54 +67,80 @@ func (w *world) judge() *Hang {
 	if h := w.inOrder(views); h != nil {
 		return h
 	}
-	stuck := map[int]bool{}
-	for _, r := range w.ranks() {
-		stuck[r] = w.selfStuck(r, views)
-	}
+	stuck := w.allStuck(views)
 	known := w.edges(views, stuck, false)
 	full := w.edges(views, stuck, true)
-	culprits, cycle := sinks(known)
-	if len(culprits) == 0 || cycle {
-		// A receive that was posted ahead is no reason to wait.
-		strong := slices.DeleteFunc(slices.Clone(known), func(e edge) bool { return e.weak })
-		if c, cy := sinks(strong); len(c) > 0 && !cy {
-			culprits, cycle = c, false
-		}
-	}
+	culprits, cycle := surest(known)
 	h := &Hang{Job: w.name, Confidence: 0.95}
-	missing := w.missing()
 	switch {
-	case len(culprits) > 0 && !cycle:
+	case len(culprits) == 0:
+		if c := w.missed(full, views); len(c) > 0 {
+			h.Culprits, h.Class, h.Confidence = c, "missing", 0.8
+		} else {
+			return w.shared(views, h)
+		}
+	case cycle:
+		h.Culprits, h.Class, h.Confidence = culprits, "order", 0.8
+	default:
 		h.Culprits = culprits
 		h.Class = w.class(culprits, views, stuck)
 		if h.Class == "" { // they wait in an operation that everybody has issued, and nobody knows of the missing
-			if c := w.missed(full, views); len(missing) > 0 && len(c) > 0 {
+			if c := w.missed(full, views); len(w.missing()) > 0 && len(c) > 0 {
 				h.Culprits, h.Class, h.Confidence = c, "missing", 0.8
 			} else {
 				h.Class = "network"
 				h.Confidence = 0.6
 			}
 		}
-	case len(culprits) > 0:
-		h.Culprits, h.Class, h.Confidence = culprits, "order", 0.8
-	default:
-		if c := w.missed(full, views); len(c) > 0 {
-			h.Culprits, h.Class, h.Confidence = c, "missing", 0.8
-		} else {
-			return w.shared(views, h)
-		}
 	}
-	for _, m := range missing {
+	w.addCandidates(h)
+	w.doubt(h)
+	w.describe(h, full, views)
+	return h
+}
+
+// views is what each dump tells of its rank; waiting says whether any has an operation that is not finished.
+func (w *world) views() (views map[int]*view, waiting bool) {
+	views = map[int]*view{}
+	for _, r := range w.ranks() {
+		views[r] = w.view(r)
+		waiting = waiting || views[r].first != nil
+	}
+	return views, waiting
+}
+
+func (w *world) allStuck(views map[int]*view) map[int]bool {
+	stuck := map[int]bool{}
+	for _, r := range w.ranks() {
+		stuck[r] = w.selfStuck(r, views)
+	}
+	return stuck
+}
+
+// surest finds who is waited for, at first with all edges. If they form a circle it leaves out receives, which may have
+// been posted far ahead and are no reason to wait.
+func surest(known []edge) (culprits []int, cycle bool) {
+	culprits, cycle = sinks(known)
+	if len(culprits) > 0 && !cycle {
+		return culprits, false
+	}
+	strong := slices.DeleteFunc(slices.Clone(known), func(e edge) bool { return e.weak })
+	if c, cy := sinks(strong); len(c) > 0 && !cy {
+		return c, false
+	}
+	return culprits, cycle
+}
+
+// addCandidates names the ranks that nothing is known of: they may be to blame as well, which makes the verdict less sure.
+func (w *world) addCandidates(h *Hang) {
+	for _, m := range w.missing() {
 		if !slices.Contains(h.Culprits, m) {
 			h.Candidates = append(h.Candidates, m)
 		}
 	}
-	if len(h.Candidates) > 0 && h.Confidence > 0.85 {
-		h.Confidence = 0.85
+	if len(h.Candidates) > 0 {
+		h.Confidence = min(h.Confidence, 0.85)
 	}
-	w.doubt(h)
-	w.describe(h, full, views)
-	return h
 }
 
 // candidate leaves out of the culprits those of whom less is known than of others: without a
@@ -149,6 +173,12 @@ func (w *world) doubt(h *Hang) {
 	}
 }
 
+// busyBefore says whether a rank is still in an operation that it issued before the one of this group.
+func (v *view) busyBefore(key string) bool {
+	st := v.coll[key]
+	return v.first != nil && st != nil && st.op != nil && v.first.Record < st.op.Record
+}
+
 // reach says how far a member is with the oldest unfinished operation of another rank:
 // -1 it is not there, 0 it is in it now, 1 it has finished it. A rank works on its
 // operations in the order in which it issued them, so one that is in an older operation
@@ -156,8 +186,7 @@ func (w *world) doubt(h *Hang) {
 func (w *world) reach(mine, theirs *view, key string, o *Op) int {
 	if !o.P2P {
 		a := arrived(theirs, key, o.Seq)
-		if a == 0 && theirs.first != nil && theirs.coll[key] != nil && theirs.coll[key].op != nil &&
-			theirs.first.Record < theirs.coll[key].op.Record {
+		if a == 0 && theirs.busyBefore(key) {
 			return -1
 		}
 		return a
@@ -166,13 +195,26 @@ func (w *world) reach(mine, theirs *view, key string, o *Op) int {
 	if mine.whole && theirs.whole && theirs.sent[pk] != mine.sent[pk] {
 		return cmp.Compare(theirs.sent[pk], mine.sent[pk])
 	}
-	switch list := theirs.p2p[pk]; {
-	case len(list) == 0 && theirs.dump.Truncated && !theirs.dump.Idle:
-		return 0
-	case len(list) == 0 || theirs.first.Record < list[0].Record:
-		return -1
+	if list := theirs.p2p[pk]; len(list) > 0 {
+		return min(0, cmp.Compare(theirs.first.Record, list[0].Record))
 	}
-	return 0
+	if theirs.dump.cut() {
+		return 0
+	}
+	return -1
+}
+
+// class is the class of hang that a rank causes, judged by its own dump alone. "in it" is none: it waits like the others.
+func (v *view) class(stuck bool) string {
+	switch {
+	case v == nil:
+		return "missing"
+	case stuck:
+		return "gpu"
+	case v.first == nil:
+		return "host"
+	}
+	return "in it"
 }
 
 // inOrder judges by the oldest unfinished operation of every rank alone: what it is in.
@@ -185,30 +227,17 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 	}
 	// A rank that has not finished what its peers have is to blame, also while nobody waits
 	// for it.
-	for r := range stuck {
-		if !slices.Contains(culprits, r) {
-			culprits = append(culprits, r)
-		}
-	}
+	culprits = slices.AppendSeq(culprits, maps.Keys(stuck))
 	slices.Sort(culprits)
-	culprits = w.candidate(culprits)
+	culprits = w.candidate(slices.Compact(culprits))
 	class := map[string]int{}
 	for _, r := range culprits {
-		switch {
-		case views[r] == nil:
-			class["missing"]++
-		case stuck[r]:
-			class["gpu"]++
-		case views[r].first == nil:
-			class["host"]++
-		default:
-			class["in it"]++
-		}
+		class[views[r].class(stuck[r])]++
 	}
-	if sure := len(culprits) - class["in it"]; sure <= 0 {
+	// What waits in an operation that all have issued may follow from the others.
+	culprits = slices.DeleteFunc(culprits, func(r int) bool { return views[r].class(stuck[r]) == "in it" })
+	if len(culprits) == 0 {
 		return nil
-	} else if class["in it"] > 0 { // what waits in an operation that all have issued may follow from the others
-		culprits = slices.DeleteFunc(culprits, func(r int) bool { return views[r] != nil && !stuck[r] && views[r].first != nil })
 	}
 	h := &Hang{Job: w.name, Culprits: culprits, Confidence: 0.95}
 	for _, c := range []string{"missing", "host", "gpu"} {
@@ -219,14 +248,7 @@ func (w *world) inOrder(views map[int]*view) *Hang {
 	if h.Class == "missing" {
 		h.Confidence = 0.8
 	}
-	for _, m := range w.missing() {
-		if !slices.Contains(culprits, m) {
-			h.Candidates = append(h.Candidates, m)
-		}
-	}
-	if len(h.Candidates) > 0 {
-		h.Confidence = min(h.Confidence, 0.85)
-	}
+	w.addCandidates(h)
 	w.doubt(h)
 	w.describe(h, edges, views)
 	if h.Operation == "" { // nobody waits for them yet
@@ -274,46 +296,50 @@ func (w *world) onlyReceives(v *view) bool {
 	return true
 }
 
+// stuckAt lists the places in a group's order where a member is stuck.
+func (g *Group) stuckAt(views map[int]*view) []int64 {
+	at := map[int64]bool{}
+	for _, m := range g.Ranks {
+		if v := views[m]; v != nil {
+			if st := v.coll[g.key]; st != nil && st.oldest >= 0 {
+				at[st.oldest] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(at))
+}
+
+// issued sorts a group's members by what they issued at one place, and gives an operation of each kind.
+func (w *world) issued(g *Group, seq int64, views map[int]*view) (kinds map[string][]int, ops map[string]*Op) {
+	kinds, ops = map[string][]int{}, map[string]*Op{}
+	for _, m := range g.Ranks {
+		v := views[m]
+		if v == nil {
+			continue
+		}
+		for i := range v.dump.Entries {
+			o := &v.dump.Entries[i]
+			if !o.P2P && o.Seq == seq && w.keyOf(v.dump, o) == g.key {
+				what := kindOf(o)
+				kinds[what] = append(kinds[what], m)
+				ops[what] = o
+				break
+			}
+		}
+	}
+	return kinds, ops
+}
+
 // mismatch looks for ranks that issued another operation at the same place.
 func (w *world) mismatch(views map[int]*view) *Hang {
 	for _, key := range w.keys {
 		g := w.groups[key]
-		// The place where a member is stuck.
-		at := map[int64]bool{}
-		for _, m := range g.Ranks {
-			if v := views[m]; v != nil {
-				if st := v.coll[key]; st != nil && st.oldest >= 0 {
-					at[st.oldest] = true
-				}
-			}
-		}
-		for _, seq := range slices.Sorted(maps.Keys(at)) {
-			kinds := map[string][]int{}
-			ops := map[string]*Op{}
-			for _, m := range g.Ranks {
-				v := views[m]
-				if v == nil {
-					continue
-				}
-				for i := range v.dump.Entries {
-					o := &v.dump.Entries[i]
-					if !o.P2P && o.Seq == seq && w.keyOf(v.dump, o) == key {
-						what := kindOf(o)
-						kinds[what] = append(kinds[what], m)
-						ops[what] = o
-						break
-					}
-				}
-			}
+		for _, seq := range g.stuckAt(views) {
+			kinds, ops := w.issued(g, seq, views)
 			if len(kinds) < 2 {
 				continue
 			}
-			most := ""
-			for _, k := range slices.Sorted(maps.Keys(kinds)) {
-				if most == "" || len(kinds[k]) > len(kinds[most]) {
-					most = k
-				}
-			}
+			most := commonest(kinds)
 			h := &Hang{Job: w.name, Class: "mismatch", Confidence: 0.9, Group: groupName(g), Operation: fmt.Sprintf("%s #%d", ops[most].Name, seq)}
 			tie := false
 			for _, k := range slices.Sorted(maps.Keys(kinds)) {

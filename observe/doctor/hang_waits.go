@@ -16,47 +16,55 @@ func (w *world) waits(views map[int]*view) (edges []edge, stuck map[int]bool) {
 			continue
 		}
 		key := w.keyOf(v.dump, o)
-		g := w.groups[key]
-		if g == nil || len(g.Ranks) < 2 {
-			continue
-		}
-		members := g.Ranks
-		if o.P2P {
-			if o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
-				continue
-			}
-			members = []int{g.Ranks[o.From], g.Ranks[o.To]}
-		}
-		var wait, lost []int
-		passed := false
-		for _, m := range members {
-			switch {
-			case m == r:
-			case views[m] == nil && w.passed(m, key, o):
-				passed = true
-			case views[m] == nil:
-				lost = append(lost, m)
-			default:
-				switch w.reach(v, views[m], key, o) {
-				case -1:
-					wait = append(wait, m)
-				case 1:
-					passed = true
-				}
-			}
-		}
-		switch {
-		case len(wait) > 0:
-		case passed:
+		wait, passed := w.lateFor(r, key, views)
+		if len(wait) == 0 && passed {
 			stuck[r] = true
-		default: // those of which nothing is known, if there are any
-			wait = lost
 		}
 		for _, m := range wait {
 			edges = append(edges, edge{from: r, to: m, op: o, group: key})
 		}
 	}
 	return edges, stuck
+}
+
+// taking lists the ranks that take part in an operation: a group's members, or the two ends of a message. It is empty
+// where the group is unknown.
+func (g *Group) taking(o *Op) []int {
+	switch {
+	case g == nil || len(g.Ranks) < 2:
+		return nil
+	case !o.P2P:
+		return g.Ranks
+	case min(o.From, o.To) < 0 || max(o.From, o.To) >= len(g.Ranks):
+		return nil
+	}
+	return []int{g.Ranks[o.From], g.Ranks[o.To]}
+}
+
+// lateFor lists who has not come to rank r's first unfinished operation, or those of which nothing is known if all others
+// have come; passed says that somebody has finished it, so that r waits for nobody.
+func (w *world) lateFor(r int, key string, views map[int]*view) (wait []int, passed bool) {
+	v := views[r]
+	var lost []int
+	for _, m := range w.groups[key].taking(v.first) {
+		switch {
+		case m == r:
+		case views[m] == nil && w.passed(m, key, v.first):
+			passed = true
+		case views[m] == nil:
+			lost = append(lost, m)
+		default:
+			reach := w.reach(v, views[m], key, v.first)
+			passed = passed || reach == 1
+			if reach == -1 {
+				wait = append(wait, m)
+			}
+		}
+	}
+	if len(wait) == 0 && !passed {
+		wait = lost
+	}
+	return wait, passed
 }
 
 // missed gives the ranks without a dump that the others wait for. A rank is stuck at
@@ -158,6 +166,21 @@ func (w *world) edges(views map[int]*view, stuck map[int]bool, missing bool) []e
 	return out
 }
 
+// leavesOf says which components wait for no other one, and how many nodes each has.
+func leavesOf(comp map[int]int, out map[int][]int) (leaves map[int]bool, size map[int]int) {
+	leaves, size = map[int]bool{}, map[int]int{}
+	for n, c := range comp {
+		size[c]++
+		if _, seen := leaves[c]; !seen {
+			leaves[c] = true
+		}
+		if slices.ContainsFunc(out[n], func(m int) bool { return comp[m] != c }) {
+			leaves[c] = false
+		}
+	}
+	return leaves, size
+}
+
 // sinks gives the ranks that others wait for and that wait for nobody outside
 // themselves; cycle says that they wait for one another.
 func sinks(edges []edge) (ranks []int, cycle bool) {
@@ -168,19 +191,7 @@ func sinks(edges []edge) (ranks []int, cycle bool) {
 		nodes[e.from], nodes[e.to] = true, true
 	}
 	comp := components(slices.Sorted(maps.Keys(nodes)), out)
-	leaves := map[int]bool{}
-	size := map[int]int{}
-	for n, c := range comp {
-		size[c]++
-		if _, seen := leaves[c]; !seen {
-			leaves[c] = true
-		}
-		for _, m := range out[n] {
-			if comp[m] != c {
-				leaves[c] = false
-			}
-		}
-	}
+	leaves, size := leavesOf(comp, out)
 	single := false
 	for c, leaf := range leaves {
 		single = single || leaf && size[c] == 1

@@ -90,35 +90,55 @@ func (d *diag) hostRules() {
 		d.interfaces(h, byHost[h])
 	}
 	for _, h := range d.c.Host {
-		s := Subject{Hosts: []string{h.Host}}
-		ev := func(format string, args ...any) Evidence {
-			e := h.At
-			e.Text = fmt.Sprintf(format, args...)
-			return e
-		}
-		if h.RDMA > 0 && h.MemLock >= 0 && h.MemLock < 1<<62 {
-			f := d.find("memlock", s, ev("limit of locked memory: %d bytes", h.MemLock))
-			f.Cause = "the limit of locked memory is not unlimited on a host with RDMA"
-			f.Severity, f.Confidence = Warning, 0.7
-		}
-		if h.ShmSize > 0 && h.ShmFree < 64<<20 && h.NVIDIA {
-			d.find("shm-small", s, ev("/dev/shm: %d MiB free of %d", h.ShmFree>>20, h.ShmSize>>20))
-		}
-		if h.RDMA > 0 && h.Verbs >= 0 && h.Verbs < h.RDMA {
-			d.find("verbs-count", s, ev("%d files uverbs* for %d RDMA devices", h.Verbs, h.RDMA))
-		}
-		if h.RDMA > 0 && h.NVIDIA && !h.PeerMem {
-			d.find("peermem-missing", s, ev("nvidia_peermem is not in /proc/modules"))
-		}
-		if ports := h.PortHigh - h.PortLow; h.PortHigh > 0 {
-			d.portNeed(h, ports, s, ev("ip_local_port_range %d to %d", h.PortLow, h.PortHigh))
-			if ports < 10000 {
-				d.find("ports-narrow", s, ev("ip_local_port_range %d to %d: %d ports", h.PortLow, h.PortHigh, ports))
-			}
-		}
+		d.memoryLimits(h)
+		d.rdmaSetup(h)
+		d.portRange(h)
 	}
 	d.processes()
 	d.mtuAcross()
+}
+
+// says is the evidence for a setting of the host.
+func (h HostState) says(format string, args ...any) Evidence {
+	e := h.At
+	e.Text = fmt.Sprintf(format, args...)
+	return e
+}
+
+func (d *diag) memoryLimits(h HostState) {
+	s := Subject{Hosts: []string{h.Host}}
+	if h.RDMA > 0 && h.MemLock >= 0 && h.MemLock < 1<<62 {
+		f := d.find("memlock", s, h.says("limit of locked memory: %d bytes", h.MemLock))
+		f.Cause = "the limit of locked memory is not unlimited on a host with RDMA"
+		f.Severity, f.Confidence = Warning, 0.7
+	}
+	if h.ShmSize > 0 && h.ShmFree < 64<<20 && h.NVIDIA {
+		d.find("shm-small", s, h.says("/dev/shm: %d MiB free of %d", h.ShmFree>>20, h.ShmSize>>20))
+	}
+}
+
+// rdmaSetup looks for what the kernel has to offer to programs so that they can use the RDMA devices it knows.
+func (d *diag) rdmaSetup(h HostState) {
+	s := Subject{Hosts: []string{h.Host}}
+	if h.RDMA > 0 && h.Verbs >= 0 && h.Verbs < h.RDMA {
+		d.find("verbs-count", s, h.says("%d files uverbs* for %d RDMA devices", h.Verbs, h.RDMA))
+	}
+	if h.RDMA > 0 && h.NVIDIA && !h.PeerMem {
+		d.find("peermem-missing", s, h.says("nvidia_peermem is not in /proc/modules"))
+	}
+}
+
+// portRange judges the ports that connections may begin from: a large all-to-all over TCP can use them up.
+func (d *diag) portRange(h HostState) {
+	if h.PortHigh <= 0 {
+		return
+	}
+	s := Subject{Hosts: []string{h.Host}}
+	ports := h.PortHigh - h.PortLow
+	d.portNeed(h, ports, s, h.says("ip_local_port_range %d to %d", h.PortLow, h.PortHigh))
+	if ports < 10000 {
+		d.find("ports-narrow", s, h.says("ip_local_port_range %d to %d: %d ports", h.PortLow, h.PortHigh, ports))
+	}
 }
 
 // mtuAcross compares interfaces of one name between hosts: what leaves with the larger MTU is dropped on the way.
@@ -146,23 +166,34 @@ func (d *diag) mtuAcross() {
 	}
 }
 
+// virtual says whether the interface is the loopback, a bridge, a bond or another one without a port of its own.
+func (a Address) virtual() bool {
+	return a.Name == "lo" || virtualIf.MatchString(a.Name) || strings.HasPrefix(a.Name, "br") || strings.HasPrefix(a.Name, "bond")
+}
+
+// sharedSubnet is the IPv4 network of an interface's address, "" if no other interface can be in it.
+func sharedSubnet(prefix string) string {
+	pre, err := netip.ParsePrefix(prefix)
+	if err != nil || pre.Addr().IsLinkLocalUnicast() || !pre.Addr().Is4() || pre.Bits() >= 31 {
+		return ""
+	}
+	return pre.Masked().String()
+}
+
 // interfaces compares the addresses, states and MTUs of one host's interfaces.
 func (d *diag) interfaces(h string, list []Address) {
 	stem := regexp.MustCompile(`\d.*$`)
 	subnets := map[string][]Address{}
 	kinds := map[string][]Address{}
 	for _, a := range list {
-		if a.Name == "lo" || virtualIf.MatchString(a.Name) || strings.HasPrefix(a.Name, "br") || strings.HasPrefix(a.Name, "bond") {
+		if a.virtual() {
 			continue
 		}
 		kinds[stem.ReplaceAllString(a.Name, "")] = append(kinds[stem.ReplaceAllString(a.Name, "")], a)
 		for _, p := range a.Prefixes {
-			pre, err := netip.ParsePrefix(p)
-			if err != nil || pre.Addr().IsLinkLocalUnicast() || !pre.Addr().Is4() || pre.Bits() >= 31 {
-				continue
+			if k := sharedSubnet(p); k != "" {
+				subnets[k] = append(subnets[k], a)
 			}
-			k := pre.Masked().String()
-			subnets[k] = append(subnets[k], a)
 		}
 	}
 	d.addressTwice(h, list)
@@ -230,32 +261,39 @@ func (d *diag) sameKind(h string, list []Address) {
 	}
 }
 
+// channelsPerPeer is the most point-to-point channels that a rank has to each peer, and the line that says so.
+func (c *comm) channelsPerPeer() (most int, said *Line) {
+	for _, m := range c.members {
+		if m.channels == nil {
+			continue
+		}
+		if n := num(m.channels.F["pp"]); n > most {
+			most, said = n, m.channels
+		}
+	}
+	return most, said
+}
+
+// elsewhere says whether a job runs on other hosts. The state of a single host may have another name than its logs.
+func (d *diag) elsewhere(jb *job, host string) bool {
+	return host != "" && !slices.Contains(jb.hosts(), host) && len(d.c.Host) > 1
+}
+
 // portNeed holds the connections of a job against the ports of a host.
 func (d *diag) portNeed(h HostState, ports int, s Subject, ev Evidence) {
 	for _, jb := range d.j.jobs {
 		hosts := len(jb.hosts())
-		if hosts < 2 || jb.world == nil || h.Host != "" && !slices.Contains(jb.hosts(), h.Host) && len(d.c.Host) > 1 {
+		if hosts < 2 || jb.world == nil || d.elsewhere(jb, h.Host) {
 			continue
 		}
 		gpus := max(jb.world.n/hosts, 1)
-		q := 0
-		var line *Line
-		for _, m := range jb.world.members {
-			if m.channels != nil {
-				if n := num(m.channels.F["pp"]); n > q {
-					q, line = n, m.channels
-				}
-			}
-		}
+		q, line := jb.world.channelsPerPeer()
 		if q == 0 {
 			continue
 		}
 		need := (hosts - 1) * gpus * q * 2 * gpus
-		for _, p := range jb.procs {
-			if l := p.env["NCCL_PXN_DISABLE"]; l == nil || l.F["val"] != "1" {
-				need /= gpus
-			}
-			break
+		if l := jb.procs[0].env["NCCL_PXN_DISABLE"]; l == nil || l.F["val"] != "1" {
+			need /= gpus
 		}
 		if float64(need) > 0.8*float64(ports) {
 			f := d.find("ports-narrow", s, ev, line.At)
@@ -274,39 +312,44 @@ func (d *diag) processes() {
 		byHost[p.Host] = append(byHost[p.Host], p)
 	}
 	for _, h := range slices.SortedFunc(maps.Keys(byHost), natural) {
-		list := byHost[h]
-		cores := map[int]bool{}
-		one := len(list) > 1
-		libs := map[string][]Process{}
+		d.processesOn(h, byHost[h])
+	}
+}
+
+// processesOn judges what a host's processes share: a core that all are bound to, or libraries that should be the same.
+func (d *diag) processesOn(h string, list []Process) {
+	cores := map[int]bool{}
+	one := len(list) > 1
+	libs := map[string][]Process{}
+	for _, p := range list {
+		one = one && len(p.CPUs) == 1
+		for _, c := range p.CPUs {
+			cores[c] = true
+		}
+		if p.Hash != "" {
+			libs[p.Hash] = append(libs[p.Hash], p)
+		}
+		d.processLimits(h, p)
+	}
+	if one && len(cores) == 1 {
 		for _, p := range list {
-			one = one && len(p.CPUs) == 1
-			for _, c := range p.CPUs {
-				cores[c] = true
-			}
-			if p.Hash != "" {
-				libs[p.Hash] = append(libs[p.Hash], p)
-			}
-			s := Subject{Hosts: []string{h}, Ranks: []int{p.Rank}}
-			if p.FilesUp > 0 && float64(p.Files) > 0.9*float64(p.FilesUp) {
-				d.find("open-files", s, p.At)
-			}
-			if p.MemLock >= 0 && p.MemLock < 1<<30 {
-				for _, x := range d.c.Host {
-					if x.Host == h && x.RDMA > 0 {
-						d.find("memlock", s, p.At)
-					}
-				}
-			}
+			d.find("affinity-one-core", Subject{Hosts: []string{h}, Ranks: []int{p.Rank}}, p.At)
 		}
-		if one && len(cores) == 1 {
-			for _, p := range list {
-				d.find("affinity-one-core", Subject{Hosts: []string{h}, Ranks: []int{p.Rank}}, p.At)
-			}
+	}
+	if len(libs) > 1 {
+		for _, k := range slices.Sorted(maps.Keys(libs)) {
+			d.find("versions-differ", Subject{Hosts: []string{h}, Ranks: []int{libs[k][0].Rank}}, libs[k][0].At)
 		}
-		if len(libs) > 1 {
-			for _, k := range slices.Sorted(maps.Keys(libs)) {
-				d.find("versions-differ", Subject{Hosts: []string{h}, Ranks: []int{libs[k][0].Rank}}, libs[k][0].At)
-			}
-		}
+	}
+}
+
+func (d *diag) processLimits(h string, p Process) {
+	s := Subject{Hosts: []string{h}, Ranks: []int{p.Rank}}
+	if p.FilesUp > 0 && float64(p.Files) > 0.9*float64(p.FilesUp) {
+		d.find("open-files", s, p.At)
+	}
+	if p.MemLock >= 0 && p.MemLock < 1<<30 &&
+		slices.ContainsFunc(d.c.Host, func(x HostState) bool { return x.Host == h && x.RDMA > 0 }) {
+		d.find("memlock", s, p.At)
 	}
 }

@@ -240,6 +240,13 @@ func (j *joiner) line(l *Line) {
 	}
 }
 
+// goesOn says whether a line of Init can be the next one of this member, rather than the first of a communicator that has
+// the pointer of one that ended.
+func (m *member) goesOn(kind string, n, rank int) bool {
+	over := m.done != nil || kind == "init_start" && m.start != nil
+	return !over && m.rank == rank && m.comm.n == n
+}
+
 // enter files a line in which a process enters a communicator, or has finished its setup.
 func (j *joiner) enter(l *Line, p *proc, pk, tk, dk string) {
 	n, rank := num(l.F["n"]), num(l.F["rank"])
@@ -248,8 +255,7 @@ func (j *joiner) enter(l *Line, p *proc, pk, tk, dk string) {
 	}
 	ptr := pk + l.F["comm"]
 	m := j.byPtr[ptr]
-	if m != nil && (l.Kind == "init_start" && (m.start != nil || m.done != nil) || l.Kind == "init_done" && m.done != nil || m.rank != rank ||
-		m.comm.n != n) {
+	if m != nil && !m.goesOn(l.Kind, n, rank) {
 		m = nil // the pointer is used again
 	}
 	if m == nil {
@@ -337,10 +343,10 @@ func ipOf(s string) string {
 	return a.Unmap().String()
 }
 
-// group makes jobs: processes that share a communicator, directly or through others.
-func (j *joined) group(comms []*comm, loose []*Line) {
+// joinedBy returns the process that stands for all that share communicators with a process, directly or through others.
+func joinedBy(comms []*comm) (root func(*proc) *proc) {
 	parent := map[*proc]*proc{}
-	root := func(p *proc) *proc {
+	root = func(p *proc) *proc {
 		for parent[p] != nil {
 			p = parent[p]
 		}
@@ -357,6 +363,12 @@ func (j *joined) group(comms []*comm, loose []*Line) {
 			}
 		}
 	}
+	return root
+}
+
+// group makes jobs: processes that share a communicator, directly or through others.
+func (j *joined) group(comms []*comm, loose []*Line) {
+	root := joinedBy(comms)
 	byRoot := map[*proc]*job{}
 	for _, p := range j.order {
 		if len(p.members) == 0 {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -47,6 +48,39 @@ func (jb *job) ready() bool {
 	return false
 }
 
+// pair lists the two ranks that a line names, or those of them that it has.
+func (l *Line) pair() (ranks []int) {
+	for _, k := range []string{"a", "b"} {
+		if r, err := strconv.Atoi(l.F[k]); err == nil {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// ranksNamed adds to findings the ranks that lines tell of, rather than those that print the lines.
+func (d *diag) ranksNamed() {
+	if f := d.has("gpu-shared"); f != nil {
+		d.job.each(func(_ *proc, l *Line) {
+			f.Subject.Ranks = append(f.Subject.Ranks, l.pair()...)
+			if l.F["bus"] != "" {
+				f.Subject.Devices = append(f.Subject.Devices, l.F["bus"])
+			}
+		}, "dup_gpu")
+	}
+	d.job.each(func(_ *proc, l *Line) {
+		for _, r := range l.pair() {
+			d.find("versions-differ", Subject{Ranks: []int{r}})
+		}
+	}, "ver_mismatch")
+	d.job.each(func(_ *proc, l *Line) {
+		if r := num(l.F["rank"]); r >= 0 {
+			d.find("rank-twice", Subject{Ranks: []int{r}})
+		}
+	}, "root_twice")
+}
+
+// ncclRules judges the lines of NCCL's log, first those of which one is enough.
 func (d *diag) ncclRules() {
 	jb := d.job
 	multi := jb.multiHost()
@@ -63,33 +97,11 @@ func (d *diag) ncclRules() {
 			f.Severity = Warning
 		}
 	}, "oob_none")
-	if f := d.has("gpu-shared"); f != nil {
-		jb.each(func(_ *proc, l *Line) {
-			for _, k := range []string{"a", "b"} {
-				if r, err := strconv.Atoi(l.F[k]); err == nil {
-					f.Subject.Ranks = append(f.Subject.Ranks, r)
-				}
-			}
-			if l.F["bus"] != "" {
-				f.Subject.Devices = append(f.Subject.Devices, l.F["bus"])
-			}
-		}, "dup_gpu")
-	}
-	jb.each(func(_ *proc, l *Line) {
-		for _, k := range []string{"a", "b"} {
-			if r, err := strconv.Atoi(l.F[k]); err == nil {
-				d.find("versions-differ", Subject{Ranks: []int{r}})
-			}
-		}
-	}, "ver_mismatch")
-	jb.each(func(_ *proc, l *Line) {
-		if r := num(l.F["rank"]); r >= 0 {
-			d.find("rank-twice", Subject{Ranks: []int{r}})
-		}
-	}, "root_twice")
+	d.ranksNamed()
 	d.completions()
 	d.asyncEvents()
 	d.queuePairs()
+	d.verbsFailed()
 	d.devices(multi)
 	d.network(multi)
 	d.bootstrap(multi, version, versionKnown)
@@ -223,34 +235,25 @@ func (d *diag) flapped(retry []*Line) bool {
 	return true
 }
 
+// processesIn counts the processes that the lines are of.
+func processesIn(lines []*Line) int {
+	who := map[string]bool{}
+	for _, l := range lines {
+		who[fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
+	}
+	return len(who)
+}
+
 // silentPeer: many name one peer that does not complain itself, so it died.
 func (d *diag) silentPeer(retry []*Line) bool {
 	peers := map[string][]*Line{}
-	reporters := map[string]map[string]bool{}
 	for _, l := range retry {
-		peer := ipOf(l.F["peer"])
-		if peer == "" {
-			peer = l.F["gid"]
-		}
-		if h := d.j.hostOf(l.F["peer"]); h != "" {
-			peer = h
-		}
+		peer := cmp.Or(d.j.hostOf(l.F["peer"]), ipOf(l.F["peer"]), l.F["gid"])
 		peers[peer] = append(peers[peer], l)
-		if reporters[peer] == nil {
-			reporters[peer] = map[string]bool{}
-		}
-		reporters[peer][fmt.Sprintf("%s:%d", l.Host, l.PID)] = true
 	}
-	complains := map[string]bool{}
-	for _, l := range retry {
-		complains[l.Host] = true
-	}
-	var silent []string
-	for _, p := range slices.Sorted(maps.Keys(peers)) {
-		if p != "" && len(reporters[p]) >= 2 && !complains[p] {
-			silent = append(silent, p)
-		}
-	}
+	silent := slices.DeleteFunc(slices.Sorted(maps.Keys(peers)), func(p string) bool {
+		return p == "" || processesIn(peers[p]) < 2 || slices.ContainsFunc(retry, func(l *Line) bool { return l.Host == p })
+	})
 	if len(silent) != 1 || len(peers[silent[0]])*10 < len(retry)*8 {
 		return false
 	}
@@ -258,11 +261,7 @@ func (d *diag) silentPeer(retry []*Line) bool {
 	s := Subject{Hosts: []string{host}}
 	for _, p := range jb.procs {
 		if p.host == host {
-			for _, m := range p.members {
-				if m.comm == jb.world {
-					s.Ranks = append(s.Ranks, m.rank)
-				}
-			}
+			s.Ranks = append(s.Ranks, p.ranksIn(jb.world)...)
 		}
 	}
 	d.find("peer-died", s)
@@ -330,7 +329,7 @@ func (d *diag) asyncEvents() {
 			d.find("gid-changed", s, l.At)
 		case strings.Contains(ev, "access violation"), strings.Contains(ev, "invalid request local"):
 			d.find("remote-invalid-request", s, l.At)
-		case strings.Contains(ev, "port error") || strings.Contains(ev, "port err"):
+		case strings.Contains(ev, "port err"):
 			if d.has("link-flap") == nil {
 				f := d.find("link-flap", s, l.At)
 				f.Confidence = 0.8
@@ -341,6 +340,11 @@ func (d *diag) asyncEvents() {
 			f.Cause = l.F["ev"]
 		}
 	}, "ib_async")
+	d.recoveries()
+}
+
+// recoveries judges links that NCCL could use again, and ports that came back slower than they were.
+func (d *diag) recoveries() {
 	d.job.each(func(_ *proc, l *Line) {
 		f := d.find("link-flap", Subject{Hosts: []string{l.Host}}, l.At)
 		if strings.Contains(l.Msg, "succeeded") && len(f.Evidence) <= 2 {
@@ -357,6 +361,33 @@ func (d *diag) asyncEvents() {
 	}, "ib_speed")
 }
 
+type queuePairError struct{ errno, text, id string }
+
+// queuePairErrors is what the error of a queue pair's change of state means. Logs have the number, the text or both.
+var queuePairErrors = []queuePairError{
+	{"110", "timed out", "qp-timeout"},
+	{"101", "network is unreachable", "gid-unreachable"},
+	{"22", "invalid argument", "gid-index-wrong"},
+	{"19", "no such device", "gid-no-netdev"},
+}
+
+// notRegistered says why memory could not be registered with a NIC, and returns false if the error is not one it knows.
+func (d *diag) notRegistered(l *Line) bool {
+	switch msg := l.F["msg"]; {
+	case msg == "" || strings.Contains(msg, "annot allocate memory"):
+		d.find("memlock", d.of(l), l.At)
+	case strings.Contains(l.Msg, "Invalid argument") || strings.Contains(l.Msg, "Bad address"):
+		f := d.find("peermem-missing", d.of(l), l.At)
+		f.Title, f.Severity, f.Confidence = "the NIC cannot register memory", Critical, 0.6
+		f.Cause = l.F["fn"] +
+			" failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
+	default:
+		return false
+	}
+	return true
+}
+
+// queuePairs judges calls of the verbs library that failed to connect a queue pair.
 func (d *diag) queuePairs() {
 	d.job.each(func(_ *proc, l *Line) {
 		msg := strings.ToLower(l.F["msg"])
@@ -364,32 +395,24 @@ func (d *diag) queuePairs() {
 		if m := regexp.MustCompile(`on dev (\S+?):\d+`).FindStringSubmatch(l.Msg); m != nil {
 			s.Devices = []string{l.Host + ":" + m[1]}
 		}
-		switch {
-		case l.F["errno"] == "110" || strings.Contains(msg, "timed out"):
-			d.find("qp-timeout", s, l.At)
-		case l.F["errno"] == "101" || strings.Contains(msg, "network is unreachable"):
-			d.find("gid-unreachable", s, l.At)
-		case l.F["errno"] == "22" || strings.Contains(msg, "invalid argument"):
-			d.find("gid-index-wrong", s, l.At)
-		case l.F["errno"] == "19" || strings.Contains(msg, "no such device"):
-			d.find("gid-no-netdev", s, l.At)
-		default:
+		i := slices.IndexFunc(queuePairErrors, func(e queuePairError) bool { return l.F["errno"] == e.errno || strings.Contains(msg, e.text) })
+		if i >= 0 {
+			d.find(queuePairErrors[i].id, s, l.At)
+		} else {
 			d.find("qp-timeout", s, l.At).Confidence = 0.4
 		}
 	}, "modify_qp")
+}
+
+// verbsFailed judges all other calls of the verbs library that failed.
+func (d *diag) verbsFailed() {
 	d.job.each(func(_ *proc, l *Line) {
 		switch fn := l.F["fn"]; {
-		case strings.HasPrefix(fn, "ibv_reg_") && (strings.Contains(l.F["msg"], "annot allocate memory") || l.F["msg"] == ""):
-			d.find("memlock", d.of(l), l.At)
+		case strings.HasPrefix(fn, "ibv_reg_") && d.notRegistered(l):
 		case strings.HasPrefix(fn, "ibv_create_") && strings.Contains(l.F["msg"], "annot allocate memory"):
 			d.find("verbs-memory", d.of(l), l.At)
 		case fn == "ibv_get_async_event" && d.has("nic-firmware") != nil:
 			d.consequence("the NIC gives no events any more", l)
-		case strings.HasPrefix(fn, "ibv_reg_") && (strings.Contains(l.Msg, "Invalid argument") || strings.Contains(l.Msg, "Bad address")):
-			f := d.find("peermem-missing", d.of(l), l.At)
-			f.Title, f.Severity, f.Confidence = "the NIC cannot register memory", Critical, 0.6
-			f.Cause = fn +
-				" failed: mostly GPU memory that the NIC cannot reach, because nvidia-peermem or DMA-BUF is missing or does not fit the driver"
 		case fn != "ibv_modify_qp":
 			f := d.find("completion-error", d.of(l), l.At)
 			f.Title = "a verbs call failed: " + fn

@@ -9,13 +9,15 @@ import (
 	"strings"
 )
 
+// noEntry are the forms in which the lack of a device file appears.
+var noEntry = []string{"ENOENT", "No such file", "errno 2", "errno=2"}
+
 // devices judges which RDMA devices could be opened.
 func (d *diag) devices(multi bool) {
 	jb := d.job
 	jb.each(func(_ *proc, l *Line) {
 		id := "verbs-device-missing"
-		if strings.Contains(l.F["rest"], "ENOENT") || strings.Contains(l.F["rest"], "No such file") || strings.Contains(l.F["rest"], "errno 2") ||
-			strings.Contains(l.F["rest"], "errno=2") {
+		if slices.ContainsFunc(noEntry, func(text string) bool { return strings.Contains(l.F["rest"], text) }) {
 			id = "verbs-permission"
 		}
 		s := d.of(l)
@@ -34,15 +36,9 @@ func (d *diag) devices(multi bool) {
 				f.Severity = Info
 			}
 		}
-		layers := map[string]bool{}
-		for _, x := range list {
-			layer := x.layer
-			if strings.HasPrefix(layer, "IB") {
-				layer = "IB"
-			}
-			layers[layer] = true
-		}
-		if layers["IB"] && layers["RoCE"] {
+		ib := slices.ContainsFunc(list, func(x ibDevice) bool { return strings.HasPrefix(x.layer, "IB") })
+		roce := slices.ContainsFunc(list, func(x ibDevice) bool { return x.layer == "RoCE" })
+		if ib && roce {
 			d.find("ib-roce-mixed", d.of(l), l.At)
 		}
 	}, "ib_using")
@@ -52,26 +48,48 @@ func (d *diag) devices(multi bool) {
 	}
 }
 
-// hcaNames finds devices that NCCL_IB_HCA names and that are not there.
-func (d *diag) hcaNames(lists map[string][]ibDevice) {
-	have := map[string]map[string]bool{}
+// devicesKnown collects by host the RDMA devices that logs and port listings name; whole are hosts with a listing, of
+// which all devices are known.
+func (d *diag) devicesKnown(lists map[string][]ibDevice) (have map[string]map[string]bool, whole map[string]bool) {
+	have, whole = map[string]map[string]bool{}, map[string]bool{}
 	for h, list := range lists {
 		have[h] = map[string]bool{}
 		for _, x := range list {
 			have[h][x.name] = true
 		}
 	}
-	whole := map[string]bool{} // hosts of which all devices are known
 	for _, p := range d.c.Ports {
 		if p.Switch || p.Device == "" {
 			continue
 		}
-		if have[p.Host] == nil {
-			have[p.Host] = map[string]bool{}
-		}
-		have[p.Host][p.Device] = true
+		inner(have, p.Host)[p.Device] = true
 		whole[p.Host] = true
 	}
+	return have, whole
+}
+
+// unmatched lists the names of a filter that fit no device. With = in front names must be equal, else they are prefixes.
+func unmatched(filter string, devices map[string]bool) (lost []string) {
+	names, exact := strings.CutPrefix(filter, "=")
+	for part := range strings.SplitSeq(names, ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(part), ":")
+		if name == "" {
+			continue
+		}
+		found := false
+		for dev := range devices {
+			found = found || dev == name || !exact && strings.HasPrefix(dev, name)
+		}
+		if !found {
+			lost = append(lost, name)
+		}
+	}
+	return lost
+}
+
+// hcaNames finds devices that NCCL_IB_HCA names and that are not there.
+func (d *diag) hcaNames(lists map[string][]ibDevice) {
+	have, whole := d.devicesKnown(lists)
 	d.job.each(func(p *proc, l *Line) {
 		if l.F["var"] != "NCCL_IB_HCA" || l.Host == "" || have[l.Host] == nil {
 			return
@@ -80,21 +98,7 @@ func (d *diag) hcaNames(lists map[string][]ibDevice) {
 		if strings.HasPrefix(val, "^") {
 			return
 		}
-		exact := strings.HasPrefix(val, "=")
-		var lost []string
-		for part := range strings.SplitSeq(strings.TrimPrefix(val, "="), ",") {
-			name, _, _ := strings.Cut(strings.TrimSpace(part), ":")
-			if name == "" {
-				continue
-			}
-			found := false
-			for dev := range have[l.Host] {
-				found = found || dev == name || !exact && strings.HasPrefix(dev, name)
-			}
-			if !found {
-				lost = append(lost, name)
-			}
-		}
+		lost := unmatched(val, have[l.Host])
 		// Devices that the log does not list may be down; only a full list is proof,
 		// or a list from which other names of the filter are missing entirely.
 		if len(lost) > 0 {

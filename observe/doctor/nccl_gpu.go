@@ -216,6 +216,20 @@ func (d *diag) gpuKinds(host string) (consumers, others bool) {
 	return consumers, others
 }
 
+// writesLost finds bridges that send direct writes between GPUs through the root complex, where some machines lose them.
+func (d *diag) writesLost(g GPU) {
+	p2p := false
+	d.job.each(func(_ *proc, l *Line) { p2p = p2p || (l.Host == g.Host || g.Host == "") }, "ch_p2p")
+	if !p2p {
+		return
+	}
+	for _, p := range d.c.PCI {
+		if p.Bridge && strings.Contains(p.ACS, "SrcValid+") && (p.Host == g.Host || g.Host == "" || p.Host == "") {
+			d.find("p2p-writes-lost", Subject{Hosts: []string{g.Host}, Devices: []string{p.Addr}}, p.At, g.At)
+		}
+	}
+}
+
 // spinningAndACS: GPUs spin, paths are P2P, and ACS is on.
 func (d *diag) spinningAndACS() {
 	jb := d.job
@@ -223,19 +237,11 @@ func (d *diag) spinningAndACS() {
 		if g.Util < 99 || g.Power <= 0 || g.Cap <= 0 || g.Power > 0.4*g.Cap {
 			continue
 		}
-		p2p := false
-		jb.each(func(_ *proc, l *Line) { p2p = p2p || (l.Host == g.Host || g.Host == "") }, "ch_p2p")
-		for _, p := range d.c.PCI {
-			if p2p && p.Bridge && strings.Contains(p.ACS, "SrcValid+") && (p.Host == g.Host || g.Host == "" || p.Host == "") {
-				d.find("p2p-writes-lost", Subject{Hosts: []string{g.Host}, Devices: []string{p.Addr}}, p.At, g.At)
-			}
-		}
-		if jb.some("ib_wc") {
-			bad := false
-			jb.each(func(_ *proc, l *Line) { bad = bad || num(l.F["status"]) != 5 }, "ib_wc")
-			if bad && !jb.some("watchdog", "exit") {
-				d.find("error-not-polled", Subject{Hosts: []string{g.Host}}, g.At)
-			}
+		d.writesLost(g)
+		bad := false // a completion failed, other than because its queue was being emptied
+		jb.each(func(_ *proc, l *Line) { bad = bad || num(l.F["status"]) != 5 }, "ib_wc")
+		if bad && !jb.some("watchdog", "exit") {
+			d.find("error-not-polled", Subject{Hosts: []string{g.Host}}, g.At)
 		}
 	}
 }

@@ -113,8 +113,6 @@ func (d *diag) networksDiffer(names map[string][]*Line) {
 
 // overTCP says why ranks use TCP, and weighs it by whether their hosts have RDMA.
 func (d *diag) overTCP(socket []*Line) {
-	jb := d.job
-	reasons := map[string]string{"ib_nolib": "tcp-no-library", "ofi_none": "tcp-no-provider", "ib_none": "tcp-no-device"}
 	byHost := map[string]bool{}
 	for _, l := range socket {
 		ev, rdma := d.rdmaOn(l.Host)
@@ -133,20 +131,28 @@ func (d *diag) overTCP(socket []*Line) {
 			continue
 		}
 		byHost[l.Host] = true
-		jb.each(func(_ *proc, x *Line) {
-			if x.Host != l.Host {
-				return
-			}
-			id := reasons[x.Kind]
-			if id == "tcp-no-device" && !rdma {
-				return
-			}
-			f := d.find(id, d.of(x), x.At, l.At)
-			if !rdma && id == "tcp-no-library" {
-				f.Severity, f.Confidence = Warning, 0.7
-			}
-		}, "ib_nolib", "ofi_none", "ib_none")
+		d.whyTCP(l, rdma)
 	}
+	d.weighTCP(socket)
+}
+
+// whyTCP finds what kept a host from RDMA. That it has no device is a reason only where it should have one.
+func (d *diag) whyTCP(l *Line, rdma bool) {
+	reasons := map[string]string{"ib_nolib": "tcp-no-library", "ofi_none": "tcp-no-provider", "ib_none": "tcp-no-device"}
+	d.job.each(func(_ *proc, x *Line) {
+		id := reasons[x.Kind]
+		if x.Host != l.Host || id == "tcp-no-device" && !rdma {
+			return
+		}
+		f := d.find(id, d.of(x), x.At, l.At)
+		if !rdma && id == "tcp-no-library" {
+			f.Severity, f.Confidence = Warning, 0.7
+		}
+	}, "ib_nolib", "ofi_none", "ib_none")
+}
+
+// weighTCP gives TCP its full weight if any host that uses it has RDMA, and then names the variable that turns RDMA off.
+func (d *diag) weighTCP(socket []*Line) {
 	if f := d.has("tcp-fallback"); f != nil && f.Severity == Info {
 		for _, l := range socket {
 			if _, rdma := d.rdmaOn(l.Host); rdma {
@@ -155,7 +161,7 @@ func (d *diag) overTCP(socket []*Line) {
 			}
 		}
 	}
-	for _, p := range jb.procs {
+	for _, p := range d.job.procs {
 		if l := p.env["NCCL_IB_DISABLE"]; l != nil && l.F["val"] == "1" {
 			if f := d.has("tcp-fallback"); f != nil && f.Severity > Info {
 				f.Cause = "NCCL_IB_DISABLE=1 turns RDMA off"

@@ -348,31 +348,40 @@ func (d *diag) churn() {
 			bySize[m.comm.n] = append(bySize[m.comm.n], m)
 		}
 		for _, n := range slices.Sorted(maps.Keys(bySize)) {
-			list := bySize[n]
-			first, last := list[0].first(), list[len(list)-1].first()
-			ended := 0
-			for _, m := range list {
-				if m.end != nil && m.end.F["what"] != "Abort" {
-					ended++
-				}
-			}
-			if first.Time > 0 && last.Time-first.Time > 600 {
-				late := 0
-				for _, m := range list {
-					if m.first().Time-first.Time > 600 {
-						late++
-					}
-				}
-				minutes := (last.Time - first.Time - 600) / 60
-				if late >= 3 && float64(late) > minutes {
-					d.find("communicators-in-loop", d.of(last), first.At, last.At)
-				}
-			} else if first.Time == 0 && len(list) >= 24 && ended*2 >= len(list) {
-				d.find("communicators-in-loop", d.of(last), first.At, last.At).Confidence = 0.6
-			}
-			if len(list) >= 48 && ended*4 < len(list) {
-				d.find("communicators-leaked", d.of(last), first.At, last.At)
-			}
+			d.madeAgain(bySize[n])
 		}
 	}
+}
+
+// madeAgain judges the communicators of one size that a process made, in order.
+func (d *diag) madeAgain(list []*member) {
+	first, last := list[0].first(), list[len(list)-1].first()
+	ended := 0
+	for _, m := range list {
+		if m.end != nil && m.end.F["what"] != "Abort" {
+			ended++
+		}
+	}
+	if moreThanOnePerMinute(list) {
+		d.find("communicators-in-loop", d.of(last), first.At, last.At)
+	} else if first.Time == 0 && len(list) >= 24 && ended*2 >= len(list) {
+		d.find("communicators-in-loop", d.of(last), first.At, last.At).Confidence = 0.6
+	}
+	if len(list) >= 48 && ended*4 < len(list) {
+		d.find("communicators-leaked", d.of(last), first.At, last.At)
+	}
+}
+
+// moreThanOnePerMinute leaves out the first ten minutes, in which programs set themselves up. Without times it is false.
+func moreThanOnePerMinute(list []*member) bool {
+	const setup = 600
+	begin := list[0].first().Time
+	late := 0
+	for _, m := range list {
+		if m.first().Time-begin > setup {
+			late++
+		}
+	}
+	minutes := (list[len(list)-1].first().Time - begin - setup) / 60
+	return begin > 0 && minutes > 0 && late >= 3 && float64(late) > minutes
 }

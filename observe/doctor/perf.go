@@ -32,8 +32,22 @@ type rasPlace struct {
 	rank int
 }
 
-// rasComm judges one communicator of a report; again says that an earlier report left its counts in before.
-func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]map[string]int64) {
+// failed says whether RAS reports an error of the rank: states other than success (0) and in progress (7), or an abort.
+func (k RASRank) failed() bool {
+	return k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7
+}
+
+func (d *diag) rasErrors(file string, c RASComm) {
+	for _, k := range c.Ranks {
+		if k.failed() {
+			d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}},
+				Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v",
+					c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
+		}
+	}
+}
+
+func (d *diag) rasMissing(file string, c RASComm) {
 	for _, k := range c.Missing {
 		ev := Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s: rank %d on %s (process %d) does not answer",
 			c.Hash, k.Rank, cmp.Or(k.Host, "?"), k.PID)}
@@ -45,13 +59,12 @@ func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]m
 			f.Cause = "RAS considers the process dead"
 		}
 	}
-	for _, k := range c.Ranks {
-		if k.AsyncError != 0 && k.AsyncError != 7 || k.Abort || k.InitState != 0 && k.InitState != 7 {
-			d.find("ras-error", Subject{Ranks: []int{k.Rank}, Hosts: []string{k.Host}},
-				Evidence{File: file, Line: k.Line, Text: fmt.Sprintf("communicator %s rank %d: init state %d, async error %d, abort %v",
-					c.Hash, k.Rank, k.InitState, k.AsyncError, k.Abort)})
-		}
-	}
+}
+
+// rasComm judges one communicator of a report; again says that an earlier report left its counts in before.
+func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]map[string]int64) {
+	d.rasMissing(file, c)
+	d.rasErrors(file, c)
 	stuck, moved := false, false
 	for _, k := range c.Ranks {
 		p := rasPlace{c.Hash, k.Rank}
@@ -66,15 +79,20 @@ func (d *diag) rasComm(file string, c RASComm, again bool, before map[rasPlace]m
 		d.rasBehind(file, c, lag, stuck, moved)
 	}
 	if len(c.Missing) > 0 && len(d.hangs) == 0 {
-		h := Hang{Class: "missing", Group: c.Hash, Operation: "collective", Confidence: 0.85, Waiting: []int{}}
-		for _, k := range c.Missing {
-			h.Culprits = append(h.Culprits, k.Rank)
-			h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
-		}
-		slices.Sort(h.Culprits)
-		h.Culprits = slices.Compact(h.Culprits) // a report lists a rank in several sections
-		d.hangs = append(d.hangs, h)
+		d.hangs = append(d.hangs, c.unanswered())
 	}
+}
+
+// unanswered is the hang of which the ranks that do not answer are to blame.
+func (c RASComm) unanswered() Hang {
+	h := Hang{Class: "missing", Group: c.Hash, Operation: "collective", Confidence: 0.85, Waiting: []int{}}
+	for _, k := range c.Missing {
+		h.Culprits = append(h.Culprits, k.Rank)
+		h.Why = append(h.Why, fmt.Sprintf("rank %d does not answer RAS", k.Rank))
+	}
+	slices.Sort(h.Culprits)
+	h.Culprits = slices.Compact(h.Culprits) // a report lists a rank in several sections
+	return h
 }
 
 // rasLag is who is behind in a communicator, by how much, and in which operation the most.
@@ -217,6 +235,16 @@ func opWord(s string) string {
 	return strings.Replace(b.String(), "alltoall", "all-to-all", 1)
 }
 
+// collective says whether the record is of a rank's time in a collective.
+func (p *Perf) collective() bool {
+	return p.Seq >= 0 && p.Rank >= 0 && p.Peer < 0 && p.Micros > 0 && p.Op != ""
+}
+
+// largeMessage says whether the record is of a message whose time depends on bandwidth more than on latency.
+func (p *Perf) largeMessage() bool {
+	return p.Peer >= 0 && p.Rank >= 0 && p.Micros > 0 && p.Bytes >= 1<<16
+}
+
 // lateness finds stragglers. A rank that comes last waits least, so it has the
 // shortest time in a collective: the median of the waits less its own is how late it
 // came.
@@ -229,46 +257,38 @@ func (d *diag) lateness() {
 	ops := map[op]map[int]float64{}
 	where := map[string]map[int]Perf{}
 	for _, p := range d.c.Perf {
-		if p.Seq < 0 || p.Rank < 0 || p.Peer >= 0 || p.Micros <= 0 || p.Op == "" {
+		if !p.collective() {
 			continue
 		}
-		k := op{p.Comm, p.Seq, p.Op}
-		if ops[k] == nil {
-			ops[k] = map[int]float64{}
-		}
-		ops[k][p.Rank] = p.Micros
-		if where[p.Comm] == nil {
-			where[p.Comm] = map[int]Perf{}
-		}
-		where[p.Comm][p.Rank] = p
+		inner(ops, op{p.Comm, p.Seq, p.Op})[p.Rank] = p.Micros
+		inner(where, p.Comm)[p.Rank] = p
 	}
 	ranks := map[string]map[int]*tally{}
 	for k, waits := range ops {
-		if len(waits) < 3 {
-			continue
+		if len(waits) >= 3 {
+			tallyWaits(inner(ranks, k.comm), waits)
 		}
-		if ranks[k.comm] == nil {
-			ranks[k.comm] = map[int]*tally{}
-		}
-		tallyWaits(ranks[k.comm], waits)
 	}
 	for _, c := range slices.Sorted(maps.Keys(ranks)) {
 		for _, r := range slices.Sorted(maps.Keys(ranks[c])) {
-			t := ranks[c][r]
-			late := median(t.late)
-			if t.n < 20 || float64(t.last) < 0.6*float64(t.n) || late <= 5*median(t.noise) || median(t.share) < 0.1 {
-				continue
-			}
-			p := where[c][r]
-			f := d.find("straggler", Subject{Ranks: []int{r}, Hosts: []string{p.Host}},
-				Evidence{File: p.At.File, Line: p.At.Line,
-					Text: fmt.Sprintf("rank %d comes last in %d of %d collectives, %.0f us after the median", r, t.last, t.n, late)})
-			f.Cause = fmt.Sprintf("rank %d is late by %.0f us in the median; the others wait for it: slow processor, GPU or data on that rank",
-				r, late)
-			if median(t.share) > 0.5 {
-				f.Severity = Critical
-			}
+			d.straggler(where[c][r], ranks[c][r])
 		}
+	}
+}
+
+// straggler judges a rank by how often, how regularly and by how much it came last; p is one of its records.
+func (d *diag) straggler(p Perf, t *tally) {
+	late := median(t.late)
+	if t.n < 20 || float64(t.last) < 0.6*float64(t.n) || late <= 5*median(t.noise) || median(t.share) < 0.1 {
+		return
+	}
+	f := d.find("straggler", Subject{Ranks: []int{p.Rank}, Hosts: []string{p.Host}},
+		Evidence{File: p.At.File, Line: p.At.Line,
+			Text: fmt.Sprintf("rank %d comes last in %d of %d collectives, %.0f us after the median", p.Rank, t.last, t.n, late)})
+	f.Cause = fmt.Sprintf("rank %d is late by %.0f us in the median; the others wait for it: slow processor, GPU or data on that rank",
+		p.Rank, late)
+	if median(t.share) > 0.5 {
+		f.Severity = Critical
 	}
 }
 
@@ -312,9 +332,47 @@ func tallyWaits(ranks map[int]*tally, waits map[int]float64) {
 	}
 }
 
+// cell is a place in the matrix of who sends to whom.
+type cell struct{ from, to int }
+
+// matrix says which pairs of ranks are slow, and for each sender and each receiver whether its pairs are.
+type matrix struct {
+	median   float64 // of all pairs, in microseconds
+	slow     map[cell]float64
+	row, col map[int][]bool
+}
+
+// slowCells finds pairs that take more than twice the median of all pairs.
+func slowCells(times map[cell][]float64) matrix {
+	var all []float64
+	for _, v := range times {
+		all = append(all, median(v))
+	}
+	m := matrix{median(all), map[cell]float64{}, map[int][]bool{}, map[int][]bool{}}
+	for c, v := range times {
+		bad := median(v) > 2*m.median && len(v) >= 3
+		if bad {
+			m.slow[c] = median(v)
+		}
+		m.row[c.from] = append(m.row[c.from], bad)
+		m.col[c.to] = append(m.col[c.to], bad)
+	}
+	return m
+}
+
+// mostly says whether at least four fifths of two or more are true.
+func mostly(list []bool) bool {
+	n := 0
+	for _, b := range list {
+		if b {
+			n++
+		}
+	}
+	return len(list) >= 2 && float64(n)/float64(len(list)) >= 0.8
+}
+
 // delays finds slow senders, receivers and links from point-to-point records.
 func (d *diag) delays() {
-	type cell struct{ from, to int }
 	type size struct {
 		comm  string
 		bytes int64
@@ -323,7 +381,7 @@ func (d *diag) delays() {
 	var host = map[int]string{}
 	at := map[cell]Evidence{}
 	for _, p := range d.c.Perf {
-		if p.Peer < 0 || p.Rank < 0 || p.Micros <= 0 || p.Bytes < 1<<16 {
+		if !p.largeMessage() {
 			continue
 		}
 		c := cell{p.Rank, p.Peer}
@@ -331,52 +389,25 @@ func (d *diag) delays() {
 			c = cell{p.Peer, p.Rank}
 		}
 		host[p.Rank] = p.Host
-		k := size{p.Comm, p.Bytes}
-		if mats[k] == nil {
-			mats[k] = map[cell][]float64{}
-		}
-		mats[k][c] = append(mats[k][c], p.Micros)
+		m := inner(mats, size{p.Comm, p.Bytes})
+		m[c] = append(m[c], p.Micros)
 		at[c] = p.At
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(mats),
 		func(a, b size) int { return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.bytes, b.bytes)) }) {
-		m := mats[k]
-		if len(m) < 6 {
+		if len(mats[k]) < 6 {
 			continue
 		}
-		var all []float64
-		row, col := map[int][]bool{}, map[int][]bool{}
-		for _, v := range m {
-			all = append(all, median(v))
-		}
-		mid := median(all)
-		slow := map[cell]float64{}
-		for c, v := range m {
-			bad := median(v) > 2*mid && len(v) >= 3
-			if bad {
-				slow[c] = median(v)
-			}
-			row[c.from] = append(row[c.from], bad)
-			col[c.to] = append(col[c.to], bad)
-		}
-		share := func(l []bool) float64 {
-			n := 0
-			for _, b := range l {
-				if b {
-					n++
-				}
-			}
-			return float64(n) / float64(len(l))
-		}
-		for _, c := range slices.SortedFunc(maps.Keys(slow),
+		m := slowCells(mats[k])
+		for _, c := range slices.SortedFunc(maps.Keys(m.slow),
 			func(a, b cell) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) }) {
 			ev := at[c]
-			ev.Text = fmt.Sprintf("rank %d to rank %d: %.0f us, the median is %.0f", c.from, c.to, slow[c], mid)
+			ev.Text = fmt.Sprintf("rank %d to rank %d: %.0f us, the median is %.0f", c.from, c.to, m.slow[c], m.median)
 			switch {
-			case len(row[c.from]) >= 2 && share(row[c.from]) >= 0.8:
+			case mostly(m.row[c.from]):
 				d.find("slow-rank-io", Subject{Ranks: []int{c.from}, Hosts: []string{host[c.from]}},
 					ev).Cause = fmt.Sprintf("everything that rank %d sends is slow: its NIC, PCIe or host", c.from)
-			case len(col[c.to]) >= 2 && share(col[c.to]) >= 0.8:
+			case mostly(m.col[c.to]):
 				d.find("slow-rank-io", Subject{Ranks: []int{c.to}, Hosts: []string{host[c.to]}},
 					ev).Cause = fmt.Sprintf("everything that rank %d receives is slow: its NIC, PCIe or host", c.to)
 			default:

@@ -186,43 +186,63 @@ func (d *diag) port(p Port, s Subject, seen portsSeen) {
 	}
 }
 
+// unmanaged says whether the link is up and waits for a subnet manager to give it an address.
+func (p *Port) unmanaged() bool {
+	return (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp")
+}
+
+// downEverywhere weighs a port that is down on every host: it is likely not wired, unless it looks for a partner while the
+// ports that are not wired are switched off.
+func (f *Finding) downEverywhere(p Port, seen portsSeen) {
+	if seen.disabled[p.Host] && strings.EqualFold(p.Phys, "Polling") {
+		f.Severity, f.Confidence = max(Warning, f.Severity), 0.7
+		f.Cause = "it looks for a partner and finds none, on every host that was read; ports that are not wired are switched off on this host, so this one should be: cable or switch port"
+		return
+	}
+	f.Severity = min(f.Severity, Info)
+	f.Cause += " (down on every host that was read: perhaps not wired)"
+}
+
 // portDown weighs a port that is down: one that is down everywhere is not wired; management Ethernet may be.
 func (d *diag) portDown(p Port, s Subject, seen portsSeen) {
 	if strings.EqualFold(p.Phys, "Disabled") {
 		d.find("port-disabled", s, p.At)
 		return
 	}
-	role := seen.device[p.Device]
 	f := d.find("port-down", s, p.At)
-	f.Cause = fmt.Sprintf("state %s, physical %s: %s", p.State, cmp.Or(p.Phys, "unknown"), p.whyDown())
-	if (strings.HasPrefix(p.State, "Init") || p.State == "Armed") && strings.EqualFold(p.Phys, "LinkUp") {
-		f.Cause = fmt.Sprintf("state %s, physical %s: the cable is good, and no subnet manager has set the port up", p.State, p.Phys)
-		f.Fix = "is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
-	}
+	why, fix := p.whyDown()
+	f.Cause = fmt.Sprintf("state %s, physical %s: %s", p.State, cmp.Or(p.Phys, "unknown"), why)
+	f.Fix = cmp.Or(fix, f.Fix)
+	role := seen.device[p.Device]
 	switch {
 	case seen.active[p.Host] == 0 && len(d.c.Ports) > 1:
-	case role[1] > 1 && role[0] == 0 && seen.disabled[p.Host] && strings.EqualFold(p.Phys, "Polling"):
-		f.Severity, f.Confidence = max(Warning, f.Severity), 0.7
-		f.Cause = "it looks for a partner and finds none, on every host that was read; ports that are not wired are switched off on this host, so this one should be: cable or switch port"
 	case role[1] > 1 && role[0] == 0:
-		f.Severity = min(f.Severity, Info)
-		f.Cause += " (down on every host that was read: perhaps not wired)"
+		f.downEverywhere(p, seen)
 	case p.Layer == "Ethernet" && seen.layers["InfiniBand"]:
 		if len(f.Evidence) == 1 {
 			f.Severity, f.Confidence = Warning, 0.5
 		}
 	}
-	if p.Layer != "Ethernet" && seen.active[p.Host] > 0 && role[0] > 0 {
+	if seen.needed(p) {
 		f.Severity = Critical
 	}
 }
 
-// whyDown is what mlxlink says of a port that is down; else what it can be.
-func (p *Port) whyDown() string {
-	if p.Problem != "" {
-		return "mlxlink: " + p.Problem
+// needed says whether a port should be up: ports of its name are active elsewhere, and its host has active ones.
+func (seen *portsSeen) needed(p Port) bool {
+	return p.Layer != "Ethernet" && seen.active[p.Host] > 0 && seen.device[p.Device][0] > 0
+}
+
+// whyDown is what mlxlink says of a port that is down; else what it can be. fix is "" where there is no better one than usual.
+func (p *Port) whyDown() (why, fix string) {
+	switch {
+	case p.unmanaged():
+		return "the cable is good, and no subnet manager has set the port up",
+			"is a subnet manager at work (sminfo), and does it reach this port? restart it; its log names ports that it gives up"
+	case p.Problem != "":
+		return "mlxlink: " + p.Problem, ""
 	}
-	return "cable, switch port, or no subnet manager"
+	return "cable, switch port, or no subnet manager", ""
 }
 
 // bestPairs is the fastest bandwidth test of each NIC. Small messages measure latency and do not count.

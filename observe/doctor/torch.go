@@ -41,6 +41,25 @@ func (t timeout) what() string {
 	return t.l.F["op"]
 }
 
+// where is the operation, with its number if that is known.
+func (t timeout) where() string {
+	if t.seq < 0 {
+		return t.l.F["op"]
+	}
+	return fmt.Sprintf("%s #%d", t.l.F["op"], t.seq)
+}
+
+// earliest is the first operation of each rank that timed out. The rank waits in that one; later ones only follow.
+func earliest(list []timeout) map[int]timeout {
+	first := map[int]timeout{}
+	for _, h := range list {
+		if f, ok := first[h.rank]; !ok || h.seq < f.seq {
+			first[h.rank] = h
+		}
+	}
+	return first
+}
+
 // monitor is who watches ranks' heartbeats in NVIDIA's resiliency extension. It ends those that miss them with SIGKILL.
 const monitor = "nvrx"
 
@@ -114,43 +133,31 @@ func (d *diag) timeouts() (groups map[string][]timeout, states map[string]map[in
 
 // timedOut judges the timeouts of one group.
 func (d *diag) timedOut(g string, list []timeout, states map[int]*Line) {
-	// What a rank waits in is the first that timed out.
-	first := map[int]timeout{}
+
 	var s Subject
 	var ev []Evidence
 	for _, h := range list {
-		if f, ok := first[h.rank]; !ok || h.seq < f.seq {
-			first[h.rank] = h
-		}
 		ev = append(ev, h.l.At)
 	}
+	first := earliest(list)
 	ranks := slices.Sorted(maps.Keys(first))
 	s.Ranks = ranks
-	low, high := first[ranks[0]], first[ranks[0]]
+	bySeq := func(a, b int) int { return cmp.Compare(first[a].seq, first[b].seq) }
+	low, high := first[slices.MinFunc(ranks, bySeq)], first[slices.MaxFunc(ranks, bySeq)]
 	kinds := map[string][]int{}
 	for _, r := range ranks {
-		h := first[r]
-		if h.seq < low.seq {
-			low = h
-		}
-		if h.seq > high.seq {
-			high = h
-		}
-		kinds[h.what()] = append(kinds[h.what()], r)
+		what := first[r].what()
+		kinds[what] = append(kinds[what], r)
 	}
-	switch {
-	case low.seq != high.seq:
+	if low.seq != high.seq {
 		if few := odd(first, low.seq, high.seq); len(few) > 0 {
 			s.Ranks = few
 		}
 		f := d.find("watchdog-desync", s, ev...)
 		f.Cause = fmt.Sprintf("the program is out of step: rank %d is in %s #%d, others are further", low.rank, low.l.F["op"], low.seq)
-	default:
+	} else {
 		f := d.find("watchdog-same-place", s, ev...)
-		where := low.l.F["op"]
-		if low.seq >= 0 {
-			where = fmt.Sprintf("%s #%d", where, low.seq)
-		}
+		where := low.where()
 		f.Cause = fmt.Sprintf("all wait in %s of group %s: %s", where, g, byID["watchdog-same-place"].Cause)
 		if len(ranks) == 1 {
 			f.Confidence = 0.5

@@ -157,30 +157,34 @@ func possible(d *Dump) []int {
 		return []int{d.Rank}
 	}
 	var in []int
-	for i, g := range d.Groups {
+	for _, g := range d.Groups {
 		if len(g.Ranks) == 0 {
 			continue
 		}
-		if in == nil && i >= 0 {
+		if in == nil {
 			in = slices.Clone(g.Ranks)
 			continue
 		}
 		in = slices.DeleteFunc(in, func(r int) bool { return !slices.Contains(g.Ranks, r) })
 	}
-	// A send 0->3 of a group is of member 0, a recv 3<-0 of member 3.
-	for _, e := range d.Entries {
-		if !e.P2P || len(in) < 2 {
-			continue
+	for i := range d.Entries {
+		if len(in) >= 2 && d.Entries[i].P2P {
+			in = d.ownerOf(&d.Entries[i], in)
 		}
-		for _, g := range d.Groups {
-			self := e.From
-			if strings.HasPrefix(e.Name, "recv") {
-				self = e.To
-			}
-			if g.Name == e.Group && self >= 0 && self < len(g.Ranks) && slices.Contains(in, g.Ranks[self]) {
-				in = []int{g.Ranks[self]}
-				break
-			}
+	}
+	return in
+}
+
+// ownerOf narrows the ranks that a dump can be of by a message in it: a send 0->3 of a group is of member 0, a recv 3<-0 of
+// member 3.
+func (d *Dump) ownerOf(e *Op, in []int) []int {
+	self := e.From
+	if strings.HasPrefix(e.Name, "recv") {
+		self = e.To
+	}
+	for _, g := range d.Groups {
+		if g.Name == e.Group && self >= 0 && self < len(g.Ranks) && slices.Contains(in, g.Ranks[self]) {
+			return []int{g.Ranks[self]}
 		}
 	}
 	return in

@@ -26,7 +26,7 @@ func isFlight(d *pdict) bool {
 	if d == nil || !d.has("entries") && !d.has("pg_config") {
 		return false
 	}
-	if d.has("pg_config") || d.has("pg_status") || d.has("version") || d.has("nccl_version") || d.has("comm_lib_version") {
+	if slices.ContainsFunc([]string{"pg_config", "pg_status", "version", "nccl_version", "comm_lib_version"}, d.has) {
 		return true
 	}
 	// JSON has its keys in order: of a file that was cut nothing but operations may be left.

@@ -49,13 +49,7 @@ func readIBStat(s *scan, b []byte) error {
 			continue
 		}
 		if strings.Contains(l, "ibpanic") || strings.Contains(l, "stat of IB device") || strings.Contains(l, "can't open") {
-			s.note(doctor.Cut, "line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
-			p := newPort()
-			p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
-			if m := statFailed.FindStringSubmatch(l); m != nil {
-				p.Name = m[1]
-			}
-			s.c.Ports = append(s.c.Ports, p)
+			s.statStopped(n, l)
 			continue
 		}
 		m := statPair.FindStringSubmatch(l)
@@ -68,21 +62,34 @@ func readIBStat(s *scan, b []byte) error {
 	return nil
 }
 
+// statStopped keeps the line with which ibstat gave up, as a port that could not be read.
+func (s *scan) statStopped(n int, l string) {
+	s.note(doctor.Cut, "line %d: ibstat stopped: %s", n, strings.TrimSpace(l))
+	p := newPort()
+	p.At, p.Host, p.Problem = s.at(n, l), s.host, strings.TrimSpace(l)
+	if m := statFailed.FindStringSubmatch(l); m != nil {
+		p.Name = m[1]
+	}
+	s.c.Ports = append(s.c.Ports, p)
+}
+
+// stateName is the name in "4: ACTIVE", as ibstatus prints states.
+func stateName(val string) string {
+	if _, name, ok := strings.Cut(val, ": "); ok {
+		return name
+	}
+	return val
+}
+
 // portField stores what ibstat and ibstatus call by slightly different names.
 func portField(p *doctor.Port, key, val string, at doctor.Evidence) {
 	val = strings.TrimSpace(val)
 	switch strings.ToLower(key) {
 	case "state":
-		if _, rest, ok := strings.Cut(val, ": "); ok { // 4: ACTIVE
-			val = rest
-		}
-		p.State = title(val)
+		p.State = title(stateName(val))
 		p.At = at
 	case "physical state", "phys state":
-		if _, rest, ok := strings.Cut(val, ": "); ok {
-			val = rest
-		}
-		p.Phys = val
+		p.Phys = stateName(val)
 	case "rate":
 		if f := firstNumber.FindString(val); f != "" {
 			p.Rate, _ = strconv.ParseFloat(f, 64)
@@ -251,6 +258,22 @@ var (
 	liLine   = regexp.MustCompile(`^\s*(?:0x[0-9a-fA-F]+\s+)?(?:"?([^"]*?)"?\s+)?(\d+)\s+(\d+)\[\s*\]\s*==\(\s*(?:(\d+)X\s+)?(?:([\d.]+ Gbps|[A-Z]+\d*)\s+)?(\w+)\s*/\s*(\w+)\s*\)==>\s*(?:0x[0-9a-fA-F]+\s+)?(?:(\d+)\s+(\d+))?\s*\[\s*\]\s*"([^"]*)"\s*(?:\(\s*(.*?)\s*\))?`)
 )
 
+var (
+	liWider  = regexp.MustCompile(`Could be (\d+)X`)
+	liFaster = regexp.MustCompile(`Could be ([\d.]+ Gbps|[A-Z]+\d*)\b`)
+)
+
+// couldBe reads iblinkinfo's remark on a link that is narrower or slower than both of its ends allow.
+func couldBe(remark string) (width int, speed string) {
+	if w := liWider.FindStringSubmatch(remark); w != nil {
+		width, _ = strconv.Atoi(w[1])
+	}
+	if w := liFaster.FindStringSubmatch(remark); w != nil && !strings.HasSuffix(w[1], "X") {
+		speed = w[1]
+	}
+	return width, speed
+}
+
 // readLinkInfo reads iblinkinfo: a heading a node, then a line a port.
 func readLinkInfo(s *scan, b []byte) error {
 	node, isSwitch := "", false
@@ -280,14 +303,7 @@ func readLinkInfo(s *scan, b []byte) error {
 		c.APort, _ = strconv.Atoi(m[3])
 		c.BPort, _ = strconv.Atoi(m[9])
 		c.Width, _ = strconv.Atoi(m[4])
-		if strings.Contains(m[11], "Could be") {
-			if w := regexp.MustCompile(`Could be (\d+)X`).FindStringSubmatch(m[11]); w != nil {
-				c.WidthMax, _ = strconv.Atoi(w[1])
-			}
-			if w := regexp.MustCompile(`Could be ([\d.]+ Gbps|[A-Z]+\d*)\b`).FindStringSubmatch(m[11]); w != nil && !strings.HasSuffix(w[1], "X") {
-				c.SpeedMax = w[1]
-			}
-		}
+		c.WidthMax, c.SpeedMax = couldBe(m[11])
 		s.c.Cables = append(s.c.Cables, c)
 	}
 	if bad > 0 {

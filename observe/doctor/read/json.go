@@ -60,6 +60,10 @@ func (j *jsoner) value(depth int) (any, error) {
 	case c == '-' || c >= '0' && c <= '9':
 		return j.number()
 	}
+	return j.word()
+}
+
+func (j *jsoner) word() (any, error) {
 	for word, v := range map[string]any{"true": true, "false": false, "null": nil, "NaN": nil} {
 		if rest := j.b[j.at:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
 			j.at += len(word)
@@ -69,6 +73,29 @@ func (j *jsoner) value(depth int) (any, error) {
 		}
 	}
 	return nil, fmt.Errorf("line %d: %q begins no JSON value", j.lineAt(), j.b[j.at])
+}
+
+// key reads an object's key and the colon behind it.
+func (j *jsoner) key() (string, error) {
+	if j.at >= len(j.b) {
+		return "", errCut
+	}
+	if j.b[j.at] != '"' {
+		return "", fmt.Errorf("line %d: expected a key in quotes, found %q", j.lineAt(), j.b[j.at])
+	}
+	k, err := j.text()
+	if err != nil {
+		return "", err
+	}
+	j.space()
+	if j.at >= len(j.b) {
+		return "", errCut
+	}
+	if j.b[j.at] != ':' {
+		return "", fmt.Errorf("line %d: expected : after key %q", j.lineAt(), clip(k))
+	}
+	j.at++
+	return k, nil
 }
 
 func (j *jsoner) object(depth int) (any, error) {
@@ -90,24 +117,10 @@ func (j *jsoner) object(depth int) (any, error) {
 			j.at++
 			j.space()
 		}
-		if j.at >= len(j.b) {
-			return d, errCut
-		}
-		if j.b[j.at] != '"' {
-			return d, fmt.Errorf("line %d: expected a key in quotes, found %q", j.lineAt(), j.b[j.at])
-		}
-		k, err := j.text()
+		k, err := j.key()
 		if err != nil {
 			return d, err
 		}
-		j.space()
-		if j.at >= len(j.b) {
-			return d, errCut
-		}
-		if j.b[j.at] != ':' {
-			return d, fmt.Errorf("line %d: expected : after key %q", j.lineAt(), clip(k))
-		}
-		j.at++
 		v, err := j.value(depth + 1)
 		if err != nil {
 			switch v.(type) { // a part of a container is worth keeping, a part of a number is wrong

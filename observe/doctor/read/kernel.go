@@ -57,18 +57,22 @@ func (s *scan) kernelLine(n int, text string) bool {
 	return true
 }
 
+// journalEntry reads a line of journalctl -o json; its times are in microseconds.
+func journalEntry(k *doctor.Kernel, d *pdict) (body string) {
+	if h := d.text("_HOSTNAME"); h != "" {
+		k.Host, _, _ = strings.Cut(h, ".")
+	}
+	k.Time = d.float("__REALTIME_TIMESTAMP") / 1e6
+	return d.text("MESSAGE")
+}
+
 // kernelHead reads the host and the time of a line, and returns the rest.
 func kernelHead(k *doctor.Kernel, text string) (body string) {
 	body = text
 	if strings.HasPrefix(text, "{") && strings.Contains(text, `"MESSAGE"`) {
-		if v, _ := parseJSON([]byte(text)); v != nil {
-			if d, _ := v.(*pdict); d != nil {
-				body = d.text("MESSAGE")
-				if h := d.text("_HOSTNAME"); h != "" {
-					k.Host, _, _ = strings.Cut(h, ".")
-				}
-				k.Time = d.float("__REALTIME_TIMESTAMP") / 1e6
-			}
+		v, _ := parseJSON([]byte(text))
+		if d, _ := v.(*pdict); d != nil {
+			body = journalEntry(k, d)
 		}
 	} else if m := kmsgHead.FindStringSubmatch(text); m != nil {
 		us, _ := strconv.ParseFloat(m[1], 64)

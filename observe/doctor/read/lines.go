@@ -72,13 +72,46 @@ var (
 
 // hasClock says whether 12:34:56 is in a text, before slower looks.
 func hasClock(s string) bool {
-	digit := func(i int) bool { return s[i] >= '0' && s[i] <= '9' }
 	for i := 2; i+5 < len(s); i++ {
-		if s[i] == ':' && s[i+3] == ':' && digit(i-2) && digit(i-1) && digit(i+1) && digit(i+2) && digit(i+4) && digit(i+5) {
+		if s[i] == ':' && s[i+3] == ':' && isClock(s[i-2:i+6]) {
 			return true
 		}
 	}
 	return false
+}
+
+// isClock looks only at the digits of 12:34:56; the colons are known.
+func isClock(s string) bool {
+	for _, i := range [...]int{0, 1, 3, 4, 6, 7} {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// isoClock reads the parts of isoTime: date, time, fraction with its mark, and zone.
+func isoClock(m []string) float64 {
+	t, err := time.Parse("2006-01-02 15:04:05", m[1]+" "+m[2])
+	if err != nil {
+		return 0
+	}
+	sec := float64(t.Unix())
+	if m[3] != "" {
+		if f, err := strconv.ParseFloat("0."+m[3][1:], 64); err == nil {
+			sec += f
+		}
+	}
+	if z := strings.ReplaceAll(m[4], ":", ""); len(z) == 5 {
+		h, _ := strconv.Atoi(z[1:3])
+		mi, _ := strconv.Atoi(z[3:5])
+		off := float64(h*3600 + mi*60)
+		if z[0] == '+' {
+			off = -off
+		}
+		sec += off
+	}
+	return sec
 }
 
 // clock finds a time in the head of a line: seconds since 1970. Times without a
@@ -88,26 +121,7 @@ func clock(s string) float64 {
 		return 0
 	}
 	if m := isoTime.FindStringSubmatch(s); m != nil {
-		t, err := time.Parse("2006-01-02 15:04:05", m[1]+" "+m[2])
-		if err != nil {
-			return 0
-		}
-		sec := float64(t.Unix())
-		if m[3] != "" {
-			if f, err := strconv.ParseFloat("0."+m[3][1:], 64); err == nil {
-				sec += f
-			}
-		}
-		if z := strings.ReplaceAll(m[4], ":", ""); len(z) == 5 {
-			h, _ := strconv.Atoi(z[1:3])
-			mi, _ := strconv.Atoi(z[3:5])
-			off := float64(h*3600 + mi*60)
-			if z[0] == '+' {
-				off = -off
-			}
-			sec += off
-		}
-		return sec
+		return isoClock(m)
 	}
 	if m := abslTime.FindStringSubmatch(s); m != nil { // of c10 and absl: month, day, no year
 		return yearless("2006 1 02 15:04:05", m[1]+" "+m[2]+" "+m[3], m[4])

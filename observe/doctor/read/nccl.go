@@ -56,10 +56,15 @@ func ncclMarks(text string) [][4]int {
 	}
 }
 
+// mayNameRank rules most prefixes out, so that the expressions below need not run on every line.
+func mayNameRank(prefix string) bool {
+	return prefix[0] == '[' || prefix[0] >= '0' && prefix[0] <= '9' || strings.Contains(prefix, "]<std") ||
+		strings.Contains(prefix, "ank") || strings.Contains(prefix, "RANK") || strings.Contains(prefix, "|")
+}
+
 // launcherRank is the rank that a launcher's prefix names, or -1.
 func launcherRank(prefix string) int {
-	if prefix == "" || !strings.Contains(prefix, "]<std") && !strings.Contains(prefix, "ank") && !strings.Contains(prefix, "RANK") &&
-		!strings.Contains(prefix, "|") && prefix[0] != '[' && (prefix[0] < '0' || prefix[0] > '9') {
+	if prefix == "" || !mayNameRank(prefix) {
 		return -1
 	}
 	for _, re := range []*regexp.Regexp{mpiRank, wordRank, srunRank, mpichRank, barRank} {

@@ -53,6 +53,7 @@ func (r *fileRanks) trust(n doctor.FileRank) bool {
 // ofItsRank says whether a line is of the process that wrote the file.
 func ofItsRank(l *doctor.Line) bool { return ownWords[l.Kind] || toldByItself[l.F["by"]] }
 
+// saidRanks collects the ranks that each file's lines name as their own, and which forms of file names contradict them.
 func saidRanks(c *doctor.Case) *fileRanks {
 	r := &fileRanks{said: map[string]map[int]bool{}, forms: map[string]int{}, wrong: map[string]bool{}}
 	for i := range c.Files {
@@ -74,9 +75,8 @@ func saidRanks(c *doctor.Case) *fileRanks {
 			continue
 		}
 		r.forms[n.Form]++
-		if others := maps.Clone(ranks); len(others) > 0 {
-			delete(others, n.Rank)
-			r.wrong[n.Form] = r.wrong[n.Form] || len(others) > 0
+		if len(ranks) > 1 || len(ranks) == 1 && !ranks[n.Rank] {
+			r.wrong[n.Form] = true
 		}
 	}
 	return r

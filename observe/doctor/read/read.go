@@ -414,16 +414,17 @@ func (s *scan) noteRank(b []byte) {
 	if len(b) < 8 || string(b[:5]) != "[rank" {
 		return
 	}
-	n, i := 0, 5
-	for ; i < len(b) && i < 12 && b[i] >= '0' && b[i] <= '9'; i++ {
-		n = 10*n + int(b[i]-'0')
+	n, digits := 0, 0
+	for rest := b[5:min(len(b), 12)]; digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9'; digits++ {
+		n = 10*n + int(rest[digits]-'0')
 	}
-	if i > 5 && i < len(b) && b[i] == ']' && !s.ranks[n] {
-		if s.ranks == nil {
-			s.ranks = map[int]bool{}
-		}
-		s.ranks[n] = true
+	if digits == 0 || !bytes.HasPrefix(b[5+digits:], []byte("]")) {
+		return
 	}
+	if s.ranks == nil {
+		s.ranks = map[int]bool{}
+	}
+	s.ranks[n] = true
 }
 
 // whole joins a sentence of PyTorch's watchdog that a terminal or a launcher broke in two.

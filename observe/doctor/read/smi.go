@@ -112,10 +112,8 @@ func xmlTree(b []byte) (root *xnode, cut, err error) {
 			}
 			l, _ := dec.InputPos()
 			n := &xnode{name: t.Name.Local, line: l}
-			for _, a := range t.Attr {
-				if a.Name.Local == "id" {
-					n.id = a.Value
-				}
+			if i := slices.IndexFunc(t.Attr, func(a xml.Attr) bool { return a.Name.Local == "id" }); i >= 0 {
+				n.id = t.Attr[i].Value
 			}
 			top.kids = append(top.kids, n)
 			stack = append(stack, n)
@@ -236,12 +234,7 @@ func readNVLink(s *scan, b []byte) error {
 			continue
 		}
 		i, _ := strconv.Atoi(m[1])
-		k := -1
-		for j := range gpu.Links {
-			if gpu.Links[j].Index == i {
-				k = j
-			}
-		}
+		k := slices.IndexFunc(gpu.Links, func(l doctor.NVLink) bool { return l.Index == i })
 		if k < 0 {
 			gpu.Links = append(gpu.Links, doctor.NVLink{At: s.at(n, l), Index: i, GBps: -1, Active: true, Errors: map[string]int64{}})
 			k = len(gpu.Links) - 1

@@ -269,6 +269,22 @@ func (r *torchRule) of(l *torchText) bool {
 	return false
 }
 
+// named returns the parts of a line by name, and who ends processes in lines of a launcher; nil if there is nothing to name.
+func (r *torchRule) named(m []string) (f map[string]string) {
+	if len(r.fields) > 0 || r.by != "" {
+		f = map[string]string{}
+	}
+	for i, name := range r.fields {
+		if name != "" {
+			f[name] = strings.TrimSpace(m[i+1])
+		}
+	}
+	if r.by != "" {
+		f["by"] = r.by
+	}
+	return f
+}
+
 // take reads a line of the rule.
 func (r *torchRule) take(s *scan, l *torchText) verdict {
 	if r.read != nil {
@@ -280,19 +296,9 @@ func (r *torchRule) take(s *scan, l *torchText) verdict {
 			return goOn
 		}
 	}
-	var f map[string]string
-	if len(r.fields) > 0 || r.by != "" {
-		f = map[string]string{}
-	}
-	for i, name := range r.fields {
-		if name != "" {
-			f[name] = strings.TrimSpace(m[i+1])
-		}
-	}
-	if r.by != "" {
-		if f["by"] = r.by; f["code"] == "0" {
-			return goOn
-		}
+	f := r.named(m)
+	if r.by != "" && f["code"] == "0" {
+		return goOn
 	}
 	if r.raised {
 		delete(s.torch.trace, l.prefix)

@@ -54,19 +54,20 @@ func (s *scan) cutDump(d *doctor.Dump) {
 
 func isJSON(b []byte, text string) bool {
 	t := strings.TrimLeft(strings.TrimPrefix(text, "\ufeff"), " \t\r\n")
-	if t == "" || t[0] != '{' && t[0] != '[' {
-		return false
-	}
-	if strings.HasPrefix(t, `{"log":`) {
+	if len(t) < 2 || strings.HasPrefix(t, `{"log":`) {
 		return false
 	}
 	first, _, _ := strings.Cut(t, "\n")
 	if strings.Contains(first, `"MESSAGE"`) || strings.Contains(first, `"__REALTIME_TIMESTAMP"`) {
 		return false // the journal
 	}
-	// A bracket may begin a log line: [1,0]<stdout>: or [2024-01-02 ...]
-	return t[0] == '{' && (len(t) > 1 && strings.ContainsAny(t[1:2], "\" \n\r\t}")) || t[0] == '[' &&
-		(len(t) > 1 && strings.ContainsAny(t[1:2], "{ \n\r\t]")) && strings.Contains(t[:min(len(t), 200)], "{")
+	switch t[0] {
+	case '{':
+		return strings.ContainsAny(t[1:2], "\" \n\r\t}")
+	case '[': // it may begin a log line: [1,0]<stdout>: or [2024-01-02 ...]
+		return strings.ContainsAny(t[1:2], "{ \n\r\t]") && strings.Contains(t[:min(len(t), 200)], "{")
+	}
+	return false
 }
 
 // readJSON reads the JSON forms: dumps, RAS, Inspector, nccl-tests, ip -j.
