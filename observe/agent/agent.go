@@ -322,24 +322,30 @@ func (a *Agent) ports(s *Snapshot, observe func(device, port, metric string, v f
 				observe(d.Name(), pd.Name(), "port_active", active)
 			}
 			for _, dir := range []string{"counters", "hw_counters"} {
-				files, _ := os.ReadDir(filepath.Join(base, dir))
-				for _, f := range files {
-					t, ok := a.text(device, filepath.Join(base, dir, f.Name()))
-					if !ok {
-						continue
-					}
-					s.Completed++
-					v, err := strconv.ParseUint(t, 10, 64)
-					if err != nil {
-						continue
-					}
-					p.Counters[f.Name()] = v
-					observe(d.Name(), pd.Name(), f.Name(), float64(v))
-				}
+				s.Completed += a.portCounters(&p, filepath.Join(base, dir), observe)
 			}
 			s.Ports = append(s.Ports, p)
 		}
 	}
+}
+
+// portCounters reads the files of a folder, each a counter, and returns how many could be read.
+func (a *Agent) portCounters(p *Port, dir string, observe func(device, port, metric string, v float64)) (completed int) {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		t, ok := a.text(p.Device+"/"+p.Port, filepath.Join(dir, f.Name()))
+		if !ok {
+			continue
+		}
+		completed++
+		v, err := strconv.ParseUint(t, 10, 64)
+		if err != nil {
+			continue
+		}
+		p.Counters[f.Name()] = v
+		observe(p.Device, p.Port, f.Name(), float64(v))
+	}
+	return completed
 }
 
 func (a *Agent) nets(s *Snapshot, observe func(device, port, metric string, v float64)) {
@@ -390,12 +396,25 @@ func (a *Agent) driver(s *Snapshot, name string, observe func(device, port, metr
 	}
 }
 
+// pciClasses begin the classes of GPUs (3D controllers) and of NICs (Ethernet and InfiniBand).
+var pciClasses = []string{"0x0302", "0x0200", "0x0207"}
+
+// aerTotal is the sum at the end of a file of PCIe errors.
+func aerTotal(text string) (total float64, ok bool) {
+	for l := range strings.Lines(text) {
+		if f := strings.Fields(l); len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
+			total, ok = number(f[1]), true
+		}
+	}
+	return total, ok
+}
+
 func (a *Agent) pci(s *Snapshot, observe func(device, port, metric string, v float64)) {
 	list, _ := os.ReadDir(a.path("sys/bus/pci/devices"))
 	for _, d := range list {
 		base := a.path("sys/bus/pci/devices/" + d.Name())
 		class, _ := a.text("pci/"+d.Name(), base+"/class")
-		if !strings.HasPrefix(class, "0x0302") && !strings.HasPrefix(class, "0x0200") && !strings.HasPrefix(class, "0x0207") {
+		if !slices.ContainsFunc(pciClasses, func(prefix string) bool { return strings.HasPrefix(class, prefix) }) {
 			continue
 		}
 		p := PCI{Addr: d.Name(), AER: map[string]float64{}}
@@ -411,12 +430,9 @@ func (a *Agent) pci(s *Snapshot, observe func(device, port, metric string, v flo
 			observe(d.Name(), "", "width_ratio", p.Width/p.WidthMax)
 		}
 		for _, kind := range []string{"correctable", "nonfatal", "fatal"} {
-			for l := range strings.Lines(get("aer_dev_" + kind)) {
-				if f := strings.Fields(l); len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
-					v := number(f[1])
-					p.AER[kind] = v
-					observe(d.Name(), "", "aer_"+kind, v)
-				}
+			if v, ok := aerTotal(get("aer_dev_" + kind)); ok {
+				p.AER[kind] = v
+				observe(d.Name(), "", "aer_"+kind, v)
 			}
 		}
 		s.PCI = append(s.PCI, p)
@@ -445,6 +461,28 @@ func (a *Agent) kernel(observe func(device, port, metric string, v float64)) {
 	observe("kernel", "", "xid_fatal", float64(a.xids["fatal"]))
 }
 
+// tcpCounters reads pairs of lines that begin with prefix: one with the names, then one with the values.
+func tcpCounters(text, prefix string, into map[string]float64) {
+	var names []string
+	for l := range strings.Lines(text) {
+		f := strings.Fields(l)
+		if len(f) == 0 || f[0] != prefix {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i := 1; i < min(len(f), len(names)); i++ {
+			switch names[i] {
+			case "RetransSegs", "OutSegs", "ListenOverflows", "ListenDrops":
+				into[names[i]] = number(f[i])
+			}
+		}
+		names = nil
+	}
+}
+
 func (a *Agent) tcp(s *Snapshot, observe func(device, port, metric string, v float64)) {
 	for file, prefix := range map[string]string{"proc/net/snmp": "Tcp:", "proc/net/netstat": "TcpExt:"} {
 		t, ok := a.text(file, a.path(file))
@@ -452,24 +490,7 @@ func (a *Agent) tcp(s *Snapshot, observe func(device, port, metric string, v flo
 			continue
 		}
 		s.Completed++
-		var names []string
-		for l := range strings.Lines(t) {
-			f := strings.Fields(l)
-			if len(f) == 0 || f[0] != prefix {
-				continue
-			}
-			if names == nil {
-				names = f
-				continue
-			}
-			for i := 1; i < len(f) && i < len(names); i++ {
-				switch names[i] {
-				case "RetransSegs", "OutSegs", "ListenOverflows", "ListenDrops":
-					s.TCP[names[i]] = number(f[i])
-				}
-			}
-			names = nil
-		}
+		tcpCounters(t, prefix, s.TCP)
 	}
 	if v, ok := s.TCP["ListenDrops"]; ok {
 		observe("tcp", "", "listen_drops", v)

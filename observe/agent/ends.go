@@ -24,6 +24,19 @@ import (
 // nothing to an agent. The kernel does: when a rank's process ended and how. The kernel
 // log, the control group and the end of its standard error say why.
 
+// openStderr keeps a rank's standard error open if it is a file: its last lines tell why the rank ended.
+func (x *process) openStderr() {
+	f, err := os.Open(x.dir + "/fd/2")
+	if err != nil {
+		return
+	}
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+		x.stderr = f
+	} else {
+		f.Close()
+	}
+}
+
 // follow begins to wait for the ends of ranks and of what started them.
 func (p *pulse) follow(procs []*process) {
 	if p.root != "" {
@@ -37,13 +50,7 @@ func (p *pulse) follow(procs []*process) {
 			continue
 		}
 		x.killed, x.paths = x.oomKills(), x.mentioned()
-		if f, err := os.Open(x.dir + "/fd/2"); err == nil {
-			if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
-				x.stderr = f
-			} else {
-				f.Close()
-			}
-		}
+		x.openStderr()
 		if up := x.parent; up > 1 && p.starters[up] == nil && p.exits.follow(up) {
 			p.starters[up] = &starter{job: x.Job}
 		}

@@ -209,28 +209,31 @@ func (x *process) stat() (state string, cpu float64, resident int64, ok bool) {
 	return f[0], (user + system) / 100, int64(number(f[21])) * int64(os.Getpagesize()), true
 }
 
+// memoryFile reads the first of some files that is there: control groups of version 2 and 1 name them differently. No number,
+// such as "max", is 0.
+func (x *process) memoryFile(names ...string) int64 {
+	for _, n := range names {
+		if b, err := os.ReadFile(filepath.Join(x.memory, n)); err == nil {
+			v, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return v
+		}
+	}
+	return 0
+}
+
 // limit reads how much memory the control group of a process may use, and uses.
 func (x *process) limit() (limit, used int64) {
-	get := func(names ...string) int64 {
-		for _, n := range names {
-			if b, err := os.ReadFile(filepath.Join(x.memory, n)); err == nil {
-				v, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-				if err != nil { // max
-					return 0
-				}
-				return v
-			}
-		}
-		return 0
-	}
 	if x.control(); x.memory == "" {
 		return 0, 0
 	}
-	limit = get("memory.max", "memory.limit_in_bytes")
+	limit = x.memoryFile("memory.max", "memory.limit_in_bytes")
 	if limit <= 0 || limit > 1<<50 {
 		return 0, 0
 	}
-	used = get("memory.current", "memory.usage_in_bytes")
+	used = x.memoryFile("memory.current", "memory.usage_in_bytes")
 	b, _ := os.ReadFile(filepath.Join(x.memory, "memory.stat"))
 	for l := range strings.Lines(string(b)) {
 		if f := strings.Fields(l); len(f) == 2 && (f[0] == "inactive_file" || f[0] == "total_inactive_file") {
@@ -349,25 +352,25 @@ func (p *pulse) inspector(x *process, path string) {
 		if o.Seq < 0 || o.Peer >= 0 || o.Op == "" {
 			continue
 		}
-		g := x.groups[o.Comm]
-		if g == nil {
-			g = &watch.Group{Name: o.Comm}
-			x.groups[o.Comm] = g
-		}
-		g.Done = max(g.Done, o.Seq)
-		if g.Ops = append(g.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: o.Micros / 1e6}); len(g.Ops) > 256 {
-			g.Ops = g.Ops[len(g.Ops)-256:]
-		}
+		x.finished(o)
 	}
 }
 
-// dumps reads flight records of a rank that appeared: PyTorch's and weft's.
-func (p *pulse) dumps(x *process) (list []watch.Dump) {
-	root := x.dir + "/root"
-	if !x.seen { // it has ended, and with it its view of the file system
-		root = p.root + "/"
+// finished adds a collective to its group, which keeps the last ones.
+func (x *process) finished(o doctor.Perf) {
+	g := x.groups[o.Comm]
+	if g == nil {
+		g = &watch.Group{Name: o.Comm}
+		x.groups[o.Comm] = g
 	}
-	paths := []string{}
+	g.Done = max(g.Done, o.Seq)
+	if g.Ops = append(g.Ops, watch.Op{Seq: o.Seq, Name: o.Op, Bytes: o.Bytes, Took: o.Micros / 1e6}); len(g.Ops) > 256 {
+		g.Ops = g.Ops[len(g.Ops)-256:]
+	}
+}
+
+// dumpPaths is where a rank writes its dumps, by its environment or by default.
+func (x *process) dumpPaths() (paths []string) {
 	for _, k := range []string{"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"} {
 		if f := x.Env[k]; f != "" {
 			paths = append(paths, f+strconv.Itoa(x.Rank))
@@ -379,7 +382,16 @@ func (p *pulse) dumps(x *process) (list []watch.Dump) {
 	if dir := x.Env["WEFT_FLIGHT_DIR"]; dir != "" {
 		paths = append(paths, filepath.Join(dir, fmt.Sprintf("rank-%d.json", x.Rank)))
 	}
-	for _, f := range paths {
+	return paths
+}
+
+// dumps reads flight records of a rank that appeared: PyTorch's and weft's.
+func (p *pulse) dumps(x *process) (list []watch.Dump) {
+	root := x.dir + "/root"
+	if !x.seen { // it has ended, and with it its view of the file system
+		root = p.root + "/"
+	}
+	for _, f := range x.dumpPaths() {
 		b, ok := p.fresh(filepath.Join(root, f))
 		if !ok {
 			continue

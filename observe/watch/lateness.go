@@ -148,14 +148,20 @@ func latestOf(part []*opSeen, wall float64) (rank int, late float64) {
 	return later(part, 5, 0.02*wall)
 }
 
-// later is latestOf with a number of deviations and a least lateness in seconds.
-func later(part []*opSeen, deviations, least float64) (rank int, late float64) {
+// lateIn sums up by rank how much later than the median it came to the operations.
+func lateIn(part []*opSeen) map[int]float64 {
 	sum := map[int]float64{}
 	for _, o := range part {
 		for r, w := range o.took {
 			sum[r] += o.mid - w
 		}
 	}
+	return sum
+}
+
+// later is latestOf with a number of deviations and a least lateness in seconds.
+func later(part []*opSeen, deviations, least float64) (rank int, late float64) {
+	sum := lateIn(part)
 	top := -1
 	all, dev := make([]float64, 0, len(sum)), make([]float64, 0, len(sum))
 	for r, x := range sum {
@@ -217,18 +223,9 @@ func (g *group) atOnce(now, wall float64, told [][]*opSeen) (int, *latest) {
 	return who, &latest{share: 1, cost: sum / max(now-began+wall, 1e-9), late: sum / float64(n), n: ops, top: n, telling: n, last: n}
 }
 
-// slice sums up lateness in slices of operations and judges every rank: bad are those that come
-// late in most of them.
-func (m *Machine) slice(j *job, g *group, parts [][]*opSeen, count int, tells teller, bad map[int]bool) map[int]bool {
-	newest, oldest := parts[0][0], parts[len(parts)-1]
-	ops := float64(count) / float64(len(parts))
-	wall := max(g.step*ops, (newest.at-oldest[len(oldest)-1].at)/float64(len(parts))) // of a slice
-	if wall <= 0 {                                                                    // all were told of at once: nothing is known of the time between them
-		return bad
-	}
-	ranks := map[int]*latest{}
-	all := map[int]float64{}
-	telling := 0
+// lateInAll sums up by rank how late it came where it was the last, and in all how much later than the median.
+func lateInAll(parts [][]*opSeen, count int) (ranks map[int]*latest, all map[int]float64) {
+	ranks, all = map[int]*latest{}, map[int]float64{}
 	for _, part := range parts {
 		for _, o := range part {
 			for r, w := range o.took {
@@ -242,6 +239,22 @@ func (m *Machine) slice(j *job, g *group, parts [][]*opSeen, count int, tells te
 				}
 			}
 		}
+	}
+	return ranks, all
+}
+
+// slice sums up lateness in slices of operations and judges every rank: bad are those that come
+// late in most of them.
+func (m *Machine) slice(j *job, g *group, parts [][]*opSeen, count int, tells teller, bad map[int]bool) map[int]bool {
+	newest, oldest := parts[0][0], parts[len(parts)-1]
+	ops := float64(count) / float64(len(parts))
+	wall := max(g.step*ops, (newest.at-oldest[len(oldest)-1].at)/float64(len(parts))) // of a slice
+	if wall <= 0 {                                                                    // all were told of at once: nothing is known of the time between them
+		return bad
+	}
+	ranks, all := lateInAll(parts, count)
+	telling := 0
+	for _, part := range parts {
 		if r, _ := tells(part, wall); r >= 0 {
 			telling++
 			ranks[r].top++

@@ -26,15 +26,21 @@ func (m *Machine) overdue(now float64, h *host) bool {
 	return h != nil && now-h.at > 2*h.every+1 && now-h.at <= m.limit(h)
 }
 
-// nodeLost judges a host that went silent and with which the job stopped: nothing ended since, ranks on other hosts wait
-// or failed later. A host that is silent while its job goes on has lost its agent alone.
-func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
+// ranksByHost leaves out ranks that ended, unless nothing was heard of their host for too long: it may have taken them along.
+func (m *Machine) ranksByHost(now float64, j *job) map[string][]int {
 	hosts := map[string][]int{}
 	for n, r := range j.ranks {
-		if r.gone == 0 || m.hosts[r.host] != nil && now-m.hosts[r.host].at > m.limit(m.hosts[r.host]) {
+		if h := m.hosts[r.host]; r.gone == 0 || h != nil && now-h.at > m.limit(h) {
 			hosts[r.host] = append(hosts[r.host], n)
 		}
 	}
+	return hosts
+}
+
+// nodeLost judges a host that went silent and with which the job stopped: nothing ended since, ranks on other hosts wait
+// or failed later. A host that is silent while its job goes on has lost its agent alone.
+func (m *Machine) nodeLost(now float64, j *job, raise raiser) bool {
+	hosts := m.ranksByHost(now, j)
 	was := j.lost
 	j.lost = ""
 	if name := j.failedHost; name != "" {

@@ -452,6 +452,22 @@ func (m *Machine) dump(now float64, d Dump) {
 	}
 }
 
+// end closes incidents that were not found again for the quiet time of their kind.
+func (m *Machine) end(now float64, found map[string]bool) {
+	for _, k := range slices.Sorted(maps.Keys(m.open)) {
+		i := m.open[k]
+		if !found[k] && now-i.Seen >= Kinds[i.Kind].Quiet {
+			i.Ended = now
+			delete(m.open, k)
+			m.past = append(m.past, i)
+			m.news = append(m.news, *i)
+		}
+	}
+	if n := len(m.past); n > incidentsKept {
+		m.past = slices.Delete(m.past, 0, n-incidentsKept)
+	}
+}
+
 // Tick looks at everything and gives the incidents that opened, and those that ended,
 // since the last one. Call it once or twice a second.
 func (m *Machine) Tick(now float64) []Incident {
@@ -490,18 +506,7 @@ func (m *Machine) Tick(now float64) []Incident {
 		raise("store", Incident{Kind: "store", Severity: doctor.Warning, Confidence: 1, Verdict: "history is not being written: " + m.trouble})
 	}
 	m.relate()
-	for _, k := range slices.Sorted(maps.Keys(m.open)) {
-		i := m.open[k]
-		if !found[k] && now-i.Seen >= Kinds[i.Kind].Quiet {
-			i.Ended = now
-			delete(m.open, k)
-			m.past = append(m.past, i)
-			m.news = append(m.news, *i)
-		}
-	}
-	if n := len(m.past); n > incidentsKept {
-		m.past = slices.Delete(m.past, 0, n-incidentsKept)
-	}
+	m.end(now, found)
 	m.last = now
 	out := m.news
 	m.news = nil

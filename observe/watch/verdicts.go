@@ -212,20 +212,24 @@ func (m *Machine) checks(now float64, raise raiser) {
 		if len(byLeaf[b.h.leaf(b.s.Device)]) >= 3 {
 			continue
 		}
-		sev := doctor.Warning
-		if b.s.State == health.Bad {
-			sev = doctor.Critical
-		}
-		device := b.s.Device
-		if b.s.Port != "" {
-			device += " port " + b.s.Port
-		}
-		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric),
-			Incident{Kind: "check", Severity: sev, Confidence: 0.9,
-				Subject: doctor.Subject{Hosts: []string{b.h.name}, Devices: []string{b.h.name + ":" + b.s.Device}}, Cause: b.s.Why, Fix: b.s.Fix,
-				Verdict:  fmt.Sprintf("%s %s: %s (%s)", b.h.name, device, b.s.Why, b.s.Metric),
-				Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", b.s.Metric, b.s.State, b.s.Value)}}})
+		raise(fmt.Sprintf("check/%s/%s/%s/%s", b.h.name, b.s.Device, b.s.Port, b.s.Metric), b.h.check(now, b.s))
 	}
+}
+
+// check is the incident of an agent's check that is not well.
+func (h *host) check(now float64, s health.Status) Incident {
+	sev := doctor.Warning
+	if s.State == health.Bad {
+		sev = doctor.Critical
+	}
+	device := s.Device
+	if s.Port != "" {
+		device += " port " + s.Port
+	}
+	return Incident{Kind: "check", Severity: sev, Confidence: 0.9,
+		Subject: doctor.Subject{Hosts: []string{h.name}, Devices: []string{h.name + ":" + s.Device}}, Cause: s.Why, Fix: s.Fix,
+		Verdict:  fmt.Sprintf("%s %s: %s (%s)", h.name, device, s.Why, s.Metric),
+		Evidence: []Evidence{{now, fmt.Sprintf("%s is %s, value %g", s.Metric, s.State, s.Value)}}}
 }
 
 func (h *host) leaf(device string) string {

@@ -455,23 +455,25 @@ type HostView struct {
 	Skew   float64 `json:"clock_s"`
 }
 
+// cutNumber cuts a name around its first number, which is -1 if it has none. Longer ones are cut at 15 digits.
+func cutNumber(s string) (before string, n int, after string) {
+	i := strings.IndexAny(s, "0123456789")
+	if i < 0 {
+		return s, -1, ""
+	}
+	k := i
+	for k < len(s) && s[k] >= '0' && s[k] <= '9' && k-i < 15 {
+		n = n*10 + int(s[k]-'0')
+		k++
+	}
+	return s[:i], n, s[k:]
+}
+
 // natural orders names with numbers as people do.
 func natural(a, b string) int {
-	cut := func(s string) (string, int, string) {
-		i := strings.IndexAny(s, "0123456789")
-		if i < 0 {
-			return s, -1, ""
-		}
-		k, n := i, 0
-		for k < len(s) && s[k] >= '0' && s[k] <= '9' && k-i < 15 {
-			n = n*10 + int(s[k]-'0')
-			k++
-		}
-		return s[:i], n, s[k:]
-	}
 	for a != b {
-		x, n, ra := cut(a)
-		y, k, rb := cut(b)
+		x, n, ra := cutNumber(a)
+		y, k, rb := cutNumber(b)
 		if c := cmp.Or(strings.Compare(x, y), cmp.Compare(n, k)); c != 0 || n < 0 {
 			return c
 		}

@@ -51,6 +51,19 @@ type fileClock struct {
 	known   bool
 }
 
+// note adds an event of a host; several hosts leave the file with none.
+func (f *fileClock) note(host, key string, at float64, exact bool) {
+	if f.host != host {
+		f.host = ""
+	}
+	if key == "" || at == 0 {
+		return
+	}
+	if old, ok := f.moments[key]; !ok || at < old.at {
+		f.moments[key] = moment{at, exact}
+	}
+}
+
 // clocks moves the times of files to the clock of the one that shares most of its events with others.
 func clocks(c *doctor.Case) {
 	years(c)
@@ -70,6 +83,12 @@ func clocks(c *doctor.Case) {
 		}
 		order = slices.DeleteFunc(order, func(f *fileClock) bool { return f.known })
 	}
+	shift(c, files)
+}
+
+// shift moves the times of a case as their files say. Times since a host's start become times of the day where another
+// file told when that was.
+func shift(c *doctor.Case, files map[string]*fileClock) {
 	for i := range c.Lines {
 		if l := &c.Lines[i]; l.Time != 0 && files[l.At.File] != nil {
 			l.Time += files[l.At.File].shift
@@ -132,6 +151,22 @@ func years(c *doctor.Case) {
 	})
 }
 
+// happened names the event of a line that other files may tell of as well, "" if it has none. Exact ones have one time in
+// all files; of the others the earliest counts.
+func happened(l *doctor.Line) (key string, exact bool) {
+	switch l.Kind {
+	case "watchdog":
+		return "waits " + l.F["group"] + " " + l.F["seq"] + " " + l.F["op"], false
+	case "init_done":
+		if l.F["cid"] != "" {
+			return "ready " + l.F["cid"] + " " + l.F["n"], true
+		}
+	case "exit":
+		return ended(l.Host, l.F["pid"]), false
+	}
+	return "", false
+}
+
 // fileClocks collects the events of each file that another may tell of.
 func fileClocks(c *doctor.Case) map[string]*fileClock {
 	files := map[string]*fileClock{}
@@ -141,31 +176,12 @@ func fileClocks(c *doctor.Case) map[string]*fileClock {
 			f = &fileClock{name: file, host: host, moments: map[string]moment{}}
 			files[file] = f
 		}
-		if f.host != host {
-			f.host = ""
-		}
-		if key == "" || at == 0 {
-			return f
-		}
-		if old, ok := f.moments[key]; !ok || at < old.at {
-			f.moments[key] = moment{at, exact}
-		}
+		f.note(host, key, at, exact)
 		return f
 	}
 	for i := range c.Lines {
 		l := &c.Lines[i]
-		key, exact := "", false
-		switch l.Kind {
-		case "watchdog":
-			key = "waits " + l.F["group"] + " " + l.F["seq"] + " " + l.F["op"]
-		case "init_done":
-			if l.F["cid"] != "" {
-				key, exact = "ready "+l.F["cid"]+" "+l.F["n"], true
-			}
-		case "exit":
-			key = ended(l.Host, l.F["pid"])
-		}
-		if key != "" {
+		if key, exact := happened(l); key != "" {
 			note(l.At.File, l.Host, key, l.Time, exact)
 		}
 	}

@@ -21,12 +21,15 @@ var (
 	p2pName    = regexp.MustCompile(`^(send|recv) (\d+)(->|<-)(\d+)`)
 )
 
+// flightKeys are keys beside the operations that only dumps of PyTorch have.
+var flightKeys = []string{"pg_config", "pg_status", "version", "nccl_version", "comm_lib_version"}
+
 // isFlight reports whether a dictionary looks like a dump of PyTorch.
 func isFlight(d *pdict) bool {
 	if d == nil || !d.has("entries") && !d.has("pg_config") {
 		return false
 	}
-	if slices.ContainsFunc([]string{"pg_config", "pg_status", "version", "nccl_version", "comm_lib_version"}, d.has) {
+	if slices.ContainsFunc(flightKeys, func(key string) bool { return d.has(key) }) {
 		return true
 	}
 	// JSON has its keys in order: of a file that was cut nothing but operations may be left.

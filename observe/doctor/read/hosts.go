@@ -15,22 +15,30 @@ import (
 func knownHost(name string, known map[string]bool) string {
 	dir, base := path.Split(name)
 	for _, part := range append([]string{base}, reversed(strings.Split(strings.Trim(dir, "/"), "/"))...) {
-		for _, w := range strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("._@+=,", r) }) {
-			if known[w] {
-				return w
-			}
-			for _, cut := range []string{"-", "_"} {
-				for _, x := range strings.Split(w, cut) {
-					if known[x] {
-						return x
-					}
-				}
-			}
+		if h := knownWord(part, known); h != "" {
+			return h
 		}
 		for h := range known {
 			if len(h) > 2 && strings.Contains(part, h) && !strings.Contains(part, h+"0") {
 				if i := strings.Index(part, h) + len(h); i >= len(part) || part[i] < '0' || part[i] > '9' {
 					return h
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// knownWord looks for a known host among the words of a part, and among the parts of those that dashes join.
+func knownWord(part string, known map[string]bool) string {
+	for _, w := range strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("._@+=,", r) }) {
+		if known[w] {
+			return w
+		}
+		for _, cut := range []string{"-", "_"} {
+			for x := range strings.SplitSeq(w, cut) {
+				if known[x] {
+					return x
 				}
 			}
 		}

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +49,7 @@ func readIBStat(s *scan, b []byte) error {
 			port = &p
 			continue
 		}
-		if strings.Contains(l, "ibpanic") || strings.Contains(l, "stat of IB device") || strings.Contains(l, "can't open") {
+		if slices.ContainsFunc(statStops, func(text string) bool { return strings.Contains(l, text) }) {
 			s.statStopped(n, l)
 			continue
 		}
@@ -61,6 +62,9 @@ func readIBStat(s *scan, b []byte) error {
 	add()
 	return nil
 }
+
+// statStops are in the lines with which ibstat gives up.
+var statStops = []string{"ibpanic", "stat of IB device", "can't open"}
 
 // statStopped keeps the line with which ibstat gave up, as a port that could not be read.
 func (s *scan) statStopped(n int, l string) {

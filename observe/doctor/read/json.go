@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -182,6 +183,33 @@ func (j *jsoner) number() (any, error) {
 	return f, nil
 }
 
+// escapes are the bytes that a letter behind a backslash stands for; all other letters stand for themselves.
+var escapes = map[byte]byte{'n': '\n', 't': '\t', 'r': '\r', 'b': ' ', 'f': ' '}
+
+// escape reads a backslash and what follows it.
+func (j *jsoner) escape(b *strings.Builder) error {
+	if j.at+1 >= len(j.b) {
+		return errCut
+	}
+	e := j.b[j.at+1]
+	j.at += 2
+	if e != 'u' {
+		b.WriteByte(cmp.Or(escapes[e], e))
+		return nil
+	}
+	r, ok := j.hex()
+	if !ok {
+		return fmt.Errorf("line %d: bad \\u in a text", j.lineAt())
+	}
+	if utf16.IsSurrogate(r) && j.at+1 < len(j.b) && j.b[j.at] == '\\' && j.b[j.at+1] == 'u' {
+		j.at += 2
+		low, _ := j.hex()
+		r = utf16.DecodeRune(r, low)
+	}
+	b.WriteRune(r)
+	return nil
+}
+
 func (j *jsoner) text() (string, error) {
 	j.at++
 	var b strings.Builder
@@ -191,33 +219,8 @@ func (j *jsoner) text() (string, error) {
 			j.at++
 			return b.String(), nil
 		case '\\':
-			if j.at+1 >= len(j.b) {
-				return "", errCut
-			}
-			e := j.b[j.at+1]
-			j.at += 2
-			switch e {
-			case 'n':
-				b.WriteByte('\n')
-			case 't':
-				b.WriteByte('\t')
-			case 'r':
-				b.WriteByte('\r')
-			case 'b', 'f':
-				b.WriteByte(' ')
-			case 'u':
-				r, ok := j.hex()
-				if !ok {
-					return "", fmt.Errorf("line %d: bad \\u in a text", j.lineAt())
-				}
-				if utf16.IsSurrogate(r) && j.at+1 < len(j.b) && j.b[j.at] == '\\' && j.b[j.at+1] == 'u' {
-					j.at += 2
-					low, _ := j.hex()
-					r = utf16.DecodeRune(r, low)
-				}
-				b.WriteRune(r)
-			default:
-				b.WriteByte(e)
+			if err := j.escape(&b); err != nil {
+				return "", err
 			}
 		default:
 			b.WriteByte(c)

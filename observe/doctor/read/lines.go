@@ -2,6 +2,7 @@ package read
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"strconv"
 	"strings"
@@ -48,15 +49,10 @@ func (l *lines) next() (line []byte, ok bool) {
 		}
 	}
 	l.n++
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
-		b = b[:len(b)-1]
-	}
+	b = bytes.TrimRight(b, "\r\n")
 	if len(b) == 0 && err == nil { // of empty lines the first is enough
 		ahead, _ := l.r.Peek(l.r.Buffered())
-		k := 0
-		for k < len(ahead) && ahead[k] == '\n' {
-			k++
-		}
+		k := len(ahead) - len(bytes.TrimLeft(ahead, "\n"))
 		l.r.Discard(k)
 		l.n += k
 	}

@@ -78,7 +78,14 @@ func launcherRank(prefix string) int {
 }
 
 // classify finds the kind of an NCCL message and its fields.
-func classify(msg string) (string, map[string]string) {
+func classify(msg string) (kind string, f map[string]string) {
+	if kind, f = kindIn(msg); kind == "ib_wc" {
+		moreOfCompletion(f)
+	}
+	return kind, f
+}
+
+func kindIn(msg string) (string, map[string]string) {
 	hits := kindsOf()(msg)
 	for w, set := range hits {
 		for ; set != 0; set &= set - 1 {
@@ -144,39 +151,59 @@ var kindsOf = sync.OnceValue(func() func(string) kindSet {
 var needEnd = []string{"ch_net", "ch_p2p", "ch_shm", "channels", "env", "env_hca", "ib_using", "affinity", "affinity2", "bootstrap_if",
 	"network", "version", "local_shape", "mnnvl"}
 
+// warnLevels are the levels of messages that say that something went wrong.
+var warnLevels = map[string]bool{"WARN": true, "ABORT": true}
+
+// bareVersion reads a version line, which is bare below INFO, as messages of old launchers are.
+func (s *scan) bareVersion(n int, text string) bool {
+	m := bareVer.FindStringSubmatch(text)
+	if m == nil {
+		return false
+	}
+	s.addLine(doctor.Line{At: s.at(n, text), Kind: "version", Dev: -1, Rank: launcherRank(text), Time: clock(text), Msg: text,
+		F: map[string]string{"ver": m[1], "cuda": m[3]}})
+	return true
+}
+
+// nextOrigin finds where a message ends in a line of several: before the origin of the next one, whose mark is at end. Text
+// that runs into the name of a host is told apart by the hosts that are known.
+func (s *scan) nextOrigin(text string, from, end int) int {
+	between := text[from:end]
+	o := ncclOrigin.FindAllStringSubmatchIndex(between, -1)
+	if o == nil {
+		return end
+	}
+	x := o[len(o)-1]
+	return from + x[0] + len(between[x[2]:x[3]]) - len(s.knownHost(between[x[2]:x[3]]))
+}
+
+// perhapsCut says whether a message may lack its end where that counts: at the end of the file, or before a message of
+// another process. In that case it holds the message back until the next line tells.
+func (s *scan) perhapsCut(l doctor.Line, more bool) bool {
+	if !slices.Contains(needEnd, l.Kind) {
+		return false
+	}
+	if more && !s.last {
+		s.held = append(s.held, l)
+	}
+	return more || s.last
+}
+
 // ncclLines reads the NCCL messages of one line of a file.
 func (s *scan) ncclLines(n int, text string) bool {
 	marks := ncclMarks(text)
 	if marks == nil {
-		// A version line is bare below INFO, and so are messages of old launchers.
-		if m := bareVer.FindStringSubmatch(text); m != nil {
-			l := doctor.Line{At: s.at(n, text), Kind: "version", Dev: -1, Rank: launcherRank(text), Time: clock(text), Msg: text,
-				F: map[string]string{"ver": m[1], "cuda": m[3]}}
-			s.addLine(l)
-			return true
-		}
-		return false
+		return s.bareVersion(n, text)
 	}
 	from := 0
 	for i, m := range marks {
 		head := text[from:m[0]]
-		level := text[m[2]:m[3]]
-		end := len(text)
-		next := end
+		from = len(text)
 		if i+1 < len(marks) {
-			// The next message's origin ends this one's text.
-			between := text[m[1]:marks[i+1][0]]
-			if o := ncclOrigin.FindAllStringSubmatchIndex(between, -1); o != nil {
-				x := o[len(o)-1]
-				next = m[1] + x[0] + len(between[x[2]:x[3]]) - len(s.knownHost(between[x[2]:x[3]]))
-			} else {
-				next = marks[i+1][0]
-			}
-			end = next
+			from = s.nextOrigin(text, m[1], marks[i+1][0])
 		}
-		msg := strings.TrimSpace(text[m[1]:end])
-		from = next
-		warn := level == "WARN" || level == "ABORT"
+		msg := strings.TrimSpace(text[m[1]:from])
+		warn := warnLevels[text[m[2]:m[3]]]
 		if !warn && s.enough(msg) {
 			s.noteHost([]byte(head)) // an INFO line without news
 			continue
@@ -184,29 +211,29 @@ func (s *scan) ncclLines(n int, text string) bool {
 		l := s.ncclHead(text[:m[0]], head)
 		l.At, l.Msg, l.Warn = s.at(n, text), msg, warn
 		l.Kind, l.F = classify(msg)
-		if l.Kind == "ib_wc" {
-			moreOfCompletion(l.F)
-		}
 		if l.Kind == "" && !l.Warn {
 			continue
 		}
-		if slices.Contains(needEnd, l.Kind) {
-			if s.last { // cut by the end of the file
-				continue
-			}
-			if i+1 < len(marks) { // perhaps cut by another process: the next line tells
-				s.held = append(s.held, l)
-				continue
-			}
+		if s.perhapsCut(l, i+1 < len(marks)) {
+			continue
 		}
-		if limit := mostOf[l.Kind]; limit > 0 {
-			if s.kinds[l.Kind]++; s.kinds[l.Kind] > limit {
-				s.passed++
-				continue
-			}
+		if !s.overLimit(l.Kind) {
+			s.addLine(l)
 		}
-		s.addLine(l)
 	}
+	return true
+}
+
+// overLimit counts messages of a kind, of which the first ones are enough.
+func (s *scan) overLimit(kind string) bool {
+	limit := mostOf[kind]
+	if limit == 0 {
+		return false
+	}
+	if s.kinds[kind]++; s.kinds[kind] <= limit {
+		return false
+	}
+	s.passed++
 	return true
 }
 

@@ -134,48 +134,53 @@ func archive(br *bufio.Reader) (each func(func(name string, r io.Reader)) error,
 	head, _ := br.Peek(512)
 	switch {
 	case len(head) == 512 && string(head[257:262]) == "ustar":
-		return func(f func(string, io.Reader)) error {
-			t := tar.NewReader(br)
-			for {
-				h, err := t.Next()
-				if err == io.EOF {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				if h.Typeflag == tar.TypeReg {
-					f(h.Name, t)
-				}
-			}
-		}, true
+		return func(f func(string, io.Reader)) error { return tarFiles(br, f) }, true
 	case bytes.HasPrefix(head, []byte("# Archive created by ttar")):
 		return func(f func(string, io.Reader)) error { return textArchive(br, f) }, true
 	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return func(f func(string, io.Reader)) error {
-			b, err := io.ReadAll(io.LimitReader(br, maxWhole))
-			if err != nil {
-				return err
-			}
-			z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
-			if err != nil {
-				return err
-			}
-			for _, e := range z.File {
-				if e.FileInfo().IsDir() {
-					continue
-				}
-				r, err := e.Open()
-				if err != nil {
-					return err
-				}
-				f(e.Name, r)
-				r.Close()
-			}
-			return nil
-		}, true
+		return func(f func(string, io.Reader)) error { return zipFiles(br, f) }, true
 	}
 	return nil, false
+}
+
+func tarFiles(r io.Reader, f func(name string, r io.Reader)) error {
+	t := tar.NewReader(r)
+	for {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag == tar.TypeReg {
+			f(h.Name, t)
+		}
+	}
+}
+
+// zipFiles reads the whole archive first, since its table of contents is at the end.
+func zipFiles(r io.Reader, f func(name string, r io.Reader)) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxWhole))
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return err
+	}
+	for _, e := range z.File {
+		if e.FileInfo().IsDir() {
+			continue
+		}
+		r, err := e.Open()
+		if err != nil {
+			return err
+		}
+		f(e.Name, r)
+		r.Close()
+	}
+	return nil
 }
 
 // textArchive reads ttar's form, in which trees of /sys are kept as text:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strings"
 )
 
 // A pickle is a program for a stack machine, and the machine of Python can be told
@@ -299,15 +300,50 @@ func (p *pickler) store(op byte) error {
 	return p.set([]any{k, v})
 }
 
+// integer pushes a number of one, two or four bytes. Only that of four (BININT) has a sign.
+func (p *pickler) integer(op byte) error {
+	n, err := p.little(operand[op])
+	if err != nil {
+		return err
+	}
+	if op == 'J' {
+		n = int(int32(n))
+	}
+	return p.push(int64(n))
+}
+
+// long pushes a number of any length (LONG1, LONG4).
+func (p *pickler) long(op byte) error {
+	n, err := p.little(operand[op])
+	if err != nil {
+		return err
+	}
+	b, err := p.take(int(int32(n)))
+	if err != nil {
+		return err
+	}
+	return p.push(long(b))
+}
+
+func (p *pickler) text(op byte) error {
+	n, err := p.little(operand[op])
+	if err != nil {
+		return err
+	}
+	b, err := p.take(n)
+	if err != nil {
+		return err
+	}
+	return p.push(string(b))
+}
+
 // scalar pushes a number, a text or a constant.
 func (p *pickler) scalar(op byte) error {
 	switch op {
 	case 'N':
 		return p.push(nil)
-	case 0x88:
-		return p.push(true)
-	case 0x89:
-		return p.push(false)
+	case 0x88, 0x89:
+		return p.push(op == 0x88)
 	case 'I', 'L', 'F', 'S', 'V': // text forms of protocol 0
 		s, err := p.line()
 		if err != nil {
@@ -315,24 +351,9 @@ func (p *pickler) scalar(op byte) error {
 		}
 		return p.textual(op, s)
 	case 'J', 'K', 'M':
-		n, err := p.little(operand[op])
-		if err != nil {
-			return err
-		}
-		if op == 'J' {
-			n = int(int32(n))
-		}
-		return p.push(int64(n))
-	case 0x8a, 0x8b: // LONG1, LONG4
-		n, err := p.little(operand[op])
-		if err != nil {
-			return err
-		}
-		b, err := p.take(int(int32(n)))
-		if err != nil {
-			return err
-		}
-		return p.push(long(b))
+		return p.integer(op)
+	case 0x8a, 0x8b:
+		return p.long(op)
 	case 'G':
 		b, err := p.take(8)
 		if err != nil {
@@ -340,15 +361,7 @@ func (p *pickler) scalar(op byte) error {
 		}
 		return p.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
 	case 'X', 'T', 'B', 0x8c, 'U', 'C', 0x8d, 0x8e: // text and bytes with their length
-		n, err := p.little(operand[op])
-		if err != nil {
-			return err
-		}
-		b, err := p.take(n)
-		if err != nil {
-			return err
-		}
-		return p.push(string(b))
+		return p.text(op)
 	}
 	return fmt.Errorf("byte %d is not a pickle instruction (0x%02x)", p.at-1, op)
 }
@@ -409,23 +422,23 @@ func pickleOp(b byte) string {
 	return names[b]
 }
 
+// textInteger pushes a number, or one of the two INT texts that stand for truth values.
+func (p *pickler) textInteger(op byte, s string) error {
+	if op == 'I' && (s == "00" || s == "01") {
+		return p.push(s == "01")
+	}
+	var v int64
+	if _, err := fmt.Sscan(strings.TrimSuffix(s, "L"), &v); err != nil {
+		return fmt.Errorf("byte %d: %q is not a number", p.at-1, clip(strings.TrimSuffix(s, "L")))
+	}
+	return p.push(v)
+}
+
+// textual pushes what instructions of protocol 0 write as a line of text.
 func (p *pickler) textual(op byte, s string) error {
 	switch op {
 	case 'I', 'L':
-		if op == 'I' && s == "01" {
-			return p.push(true)
-		}
-		if op == 'I' && s == "00" {
-			return p.push(false)
-		}
-		if n := len(s); n > 0 && s[n-1] == 'L' {
-			s = s[:n-1]
-		}
-		var v int64
-		if _, err := fmt.Sscan(s, &v); err != nil {
-			return fmt.Errorf("byte %d: %q is not a number", p.at-1, clip(s))
-		}
-		return p.push(v)
+		return p.textInteger(op, s)
 	case 'F':
 		var v float64
 		if _, err := fmt.Sscan(s, &v); err != nil {

@@ -75,9 +75,9 @@ func saidRanks(c *doctor.Case) *fileRanks {
 			continue
 		}
 		r.forms[n.Form]++
-		if len(ranks) > 1 || len(ranks) == 1 && !ranks[n.Rank] {
-			r.wrong[n.Form] = true
-		}
+		others := maps.Clone(ranks)
+		delete(others, n.Rank)
+		r.wrong[n.Form] = r.wrong[n.Form] || len(others) > 0
 	}
 	return r
 }

@@ -202,20 +202,35 @@ func readPods(s *scan, b []byte) error {
 	return nil
 }
 
+// head takes a field of the pod itself, and returns false if it is none of those that count.
+func (p *pod) head(name, value string) bool {
+	switch name {
+	case "Name":
+		*p = pod{name: value}
+	case "Node":
+		p.node, _, _ = strings.Cut(value, "/")
+	case "Status":
+		p.pending = value == "Pending"
+	default:
+		return false
+	}
+	return true
+}
+
+// neverStarts says whether a field is a reason to wait that does not go away by itself.
+func (p *pod) neverStarts(name, value string) bool {
+	return p.state == "Waiting" && name == "Reason" && neverRuns[value]
+}
+
 // podField takes a field. Names stand at the margin, a container's state below it.
 func (s *scan) podField(n int, text string, p *pod, indent int, name, value string) {
 	switch {
-	case indent == 0 && name == "Name":
-		*p = pod{name: value}
-	case indent == 0 && name == "Node":
-		p.node, _, _ = strings.Cut(value, "/")
+	case indent == 0 && p.head(name, value):
 	case indent == 0 && name == "Reason" && value == "Evicted":
 		s.podEvent(n, text, p, value, "")
-	case indent == 0 && name == "Status":
-		p.pending = value == "Pending"
 	case name == "State" || name == "Last State":
 		p.state, p.reason, p.code = value, "", ""
-	case p.state == "Waiting" && name == "Reason" && neverRuns[value]:
+	case p.neverStarts(name, value):
 		s.podWaits(n, text, p, value)
 	case p.state == "Terminated":
 		s.podTerminated(n, text, p, name, value)

@@ -90,6 +90,16 @@ func (s *scan) smiGPUs(log *xnode) error {
 	return nil
 }
 
+func element(t xml.StartElement) *xnode {
+	n := &xnode{name: t.Name.Local}
+	for _, a := range t.Attr {
+		if a.Name.Local == "id" {
+			n.id = a.Value
+		}
+	}
+	return n
+}
+
 // xmlTree reads elements, their text and their ids. cut is what stopped it before the end.
 func xmlTree(b []byte) (root *xnode, cut, err error) {
 	dec := xml.NewDecoder(strings.NewReader(string(b)))
@@ -110,11 +120,8 @@ func xmlTree(b []byte) (root *xnode, cut, err error) {
 			if len(stack) > 64 {
 				return nil, nil, fmt.Errorf("XML nested deeper than 64")
 			}
-			l, _ := dec.InputPos()
-			n := &xnode{name: t.Name.Local, line: l}
-			if i := slices.IndexFunc(t.Attr, func(a xml.Attr) bool { return a.Name.Local == "id" }); i >= 0 {
-				n.id = t.Attr[i].Value
-			}
+			n := element(t)
+			n.line, _ = dec.InputPos()
 			top.kids = append(top.kids, n)
 			stack = append(stack, n)
 		case xml.EndElement:
@@ -265,6 +272,15 @@ func emptyGPU() doctor.GPU {
 
 var nicLegend = regexp.MustCompile(`^\s*(NIC\d+): (\S+)`)
 
+// matrixNames are the GPUs and NICs in the heading of a matrix; what follows them is about the processors near them.
+func matrixNames(heading []string) []string {
+	i := slices.IndexFunc(heading, func(x string) bool { return x == "CPU" || x == "NUMA" || x == "GPU" })
+	if i < 0 {
+		return heading
+	}
+	return heading[:i]
+}
+
 // readTopo reads the matrix of nvidia-smi topo -m.
 func readTopo(s *scan, b []byte) error {
 	m := doctor.Matrix{Host: s.host, Cell: map[[2]string]string{}, NICs: map[string]string{}}
@@ -282,22 +298,12 @@ func readTopo(s *scan, b []byte) error {
 		}
 		if m.Names == nil {
 			if f[0] == "GPU0" {
-				m.At = s.at(n, l)
-				for _, x := range f {
-					if x == "CPU" || x == "NUMA" || x == "GPU" {
-						break
-					}
-					m.Names = append(m.Names, x)
-				}
+				m.At, m.Names = s.at(n, l), matrixNames(f)
 			}
 			continue
 		}
 		row := f[0]
-		found := false
-		for _, x := range m.Names {
-			found = found || x == row
-		}
-		if !found {
+		if !slices.Contains(m.Names, row) {
 			continue
 		}
 		for i, x := range m.Names {

@@ -356,9 +356,6 @@ func (s *scan) torchLine(n int, text string) bool {
 // lastWords are NCCL's, which follow "Last error:".
 func (s *scan) lastWords(l *torchText, msg string, at float64) verdict {
 	kind, f := classify(msg)
-	if kind == "ib_wc" {
-		moreOfCompletion(f)
-	}
 	s.addLine(doctor.Line{At: s.at(l.n, l.text), Kind: kind, Warn: true, Rank: l.rank, Dev: -1, Time: at, Msg: msg, F: f, Host: s.host})
 	return found
 }
