@@ -23,6 +23,7 @@ func learned(n int) func(*Model) {
 	return func(m *Model) { gpt(m); m.Positions = n }
 }
 func qkv(m *Model)    { m.QKVBias = true }
+func oss(m *Model)    { m.Bias, m.Sinks, m.ClampGLU = true, true, 7 }
 func qkNorm(m *Model) { m.QKNorm = true }
 func moe(experts, topk, ffn, shared, dense int, more ...func(*Model)) func(*Model) {
 	return func(m *Model) {
@@ -137,9 +138,9 @@ var rows = []row{
 	{"llama4-maverick", 48, 5120, 16384, 40, 8, 128, 202048, true, false,
 		moe(128, 1, 8192, 8192, 0, func(m *Model) { m.MoEEvery = 2 }, sigmoid(false, 0))},
 	{"gpt-oss-20b", 24, 2880, 2880, 64, 8, 64, 201088, true, false,
-		moe(32, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 12))},
+		moe(32, 4, 2880, 0, 0, oss, windowed(128, 12))},
 	{"gpt-oss-120b", 36, 2880, 2880, 64, 8, 64, 201088, true, false,
-		moe(128, 4, 2880, 0, 0, func(m *Model) { m.Bias = true }, windowed(128, 18))},
+		moe(128, 4, 2880, 0, 0, oss, windowed(128, 18))},
 	{"glm-4.5", 92, 5120, 12288, 96, 8, 128, 151552, true, false, moe(160, 8, 1536, 1536, 3, qkv, qkNorm, sigmoid(true, 2.5))},
 	{"glm-4.5-air", 46, 4096, 10944, 96, 8, 128, 151552, true, false, moe(128, 8, 1408, 1408, 1, qkv, sigmoid(true, 0))},
 	{"glm-5", 78, 6144, 12288, 64, 64, 192, 154880, true, false, moe(256, 8, 2048, 2048, 3, latent(2048, 512, 192, 64, 256),

@@ -59,6 +59,9 @@ type Model struct {
 	Linear *Linear `json:"linear,omitempty"` // layers that keep a state instead of attending; nil for none
 	QGate  bool    `json:"q_gate,omitempty"` // attention's output is gated: queries are projected twice as wide
 
+	Sinks    bool    `json:"sinks,omitempty"`     // each head may attend to nothing: a learned score stands beside those of the keys
+	ClampGLU float64 `json:"clamp_glu,omitempty"` // gate and value of MLPs are cut off here, and 1 is added to the value: GPT-OSS
+
 	Window   int `json:"window,omitempty"`   // tokens that windowed layers look back
 	Windowed int `json:"windowed,omitempty"` // how many layers are windowed
 
@@ -315,12 +318,12 @@ func (m *Model) KVBytesPerToken(b float64) float64 {
 	return 2 * float64(m.Attending()) * float64(m.KVHeads) * float64(m.HeadDim) * b
 }
 
-// Routing says how tokens are given to experts, in words that are equal where it is.
+// Routing says how tokens are given to experts, and what attention and MLPs do beside the usual, in words that are equal where it is.
 func (m *Model) Routing() string {
 	scale := m.RouterScale
 	if scale == 0 {
 		scale = 1
 	}
-	return fmt.Sprintf("top %d of %d, %d of %d groups, %q, bias %t, x %g",
-		m.TopK, m.Experts, m.TopGroups, m.Groups, m.Router, m.RouterBias, scale)
+	return fmt.Sprintf("sinks %t, clamp %g, top %d of %d, %d of %d groups, %q, bias %t, x %g",
+		m.Sinks, m.ClampGLU, m.TopK, m.Experts, m.TopGroups, m.Groups, m.Router, m.RouterBias, scale)
 }

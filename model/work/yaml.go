@@ -37,6 +37,7 @@ type file struct {
 	Window *int   `yaml:"window"`
 	WinL   *int   `yaml:"windowed"`
 	MTP    *int   `yaml:"mtp"`
+	Sinks  *bool  `yaml:"sinks"`
 	MLA    *struct {
 		Q    int `yaml:"q_rank"`
 		KV   int `yaml:"kv_rank"`
@@ -86,7 +87,7 @@ func FromYAML(name string, data []byte) (*Model, error) {
 		}
 	}
 	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias},
-		{&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}} {
+		{&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}, {&m.Sinks, f.Sinks}} {
 		if p.from != nil {
 			*p.to = *p.from
 		}

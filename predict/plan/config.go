@@ -41,6 +41,9 @@ type Config struct {
 	Flash     *bool
 	Dropout   bool
 	Looped    bool // products of experts one after the other
+	Fused     bool // grouped products of experts that apply the activation
+	FP8Scores bool
+	Sender    string // what brings tokens to experts
 	Offload   bool
 	Phase     string
 	Local     int // torchtitan's batch of a data rank
@@ -273,6 +276,9 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 		if _, ok := c.Values[k]; !ok {
 			c.Values[k] = d
 		}
+	}
+	if c.Sender, _ = p["expert_parallel_comm_backend"].(string); c.Sender != "deepep" {
+		c.Sender = ""
 	}
 	c.Local = c.Values["local"]
 	delete(c.Values, "local")

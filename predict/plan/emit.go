@@ -140,7 +140,8 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 		l.Recompute.String() != "op", "sp": !l.Sequence && l.TP > 1,
 		"dtype": l.Dtype != "bf16" && l.Dtype != "fp8" && l.Dtype != "mxfp8" &&
 			l.Dtype != "fp32", "phase": l.Phase != "pretrain", "micro": l.PP == 1 &&
-			l.Batch%l.DP != 0, "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0}); err != nil {
+			l.Batch%l.DP != 0, "first-less": l.FirstLess > 0, "last-less": l.LastLess > 0,
+		"dispatcher": l.Sender == "hybridep"}); err != nil {
 		return "", err
 	}
 	var b strings.Builder
@@ -188,6 +189,9 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 	}
 	if m.Experts > 0 {
 		p("expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d", l.EP, l.ETP)
+		if l.copiesOnce() {
+			p("expert_parallel_comm_backend = %q", l.Sender)
+		}
 	}
 	mode := "none"
 	switch {

@@ -52,7 +52,8 @@ var megatronModules = []string{"core_attn", "layernorm", "mla_up_proj", "mlp", "
 func megatronRefuses(m *work.Model, l Layout) error {
 	zb := l.PP > 1 && l.Schedule != schedule.OneFOneB && l.Schedule != schedule.Interleaved
 	if err := cannot("megatron", l, map[string]bool{"schedule": zb, "shard": l.Shard > 0 &&
-		l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload}); err != nil {
+		l.ZeRO != 1, "phase": l.Phase != "pretrain", "offload": l.Offload,
+		"fp8-attention": l.FP8Scores, "document": l.Document > 0}); err != nil {
 		return err
 	}
 	no := func(format string, args ...any) error {
@@ -131,7 +132,15 @@ func (s *megatronScript) shape() {
 	s.put("num-layers", m.Layers)
 	s.put("hidden-size", m.Hidden)
 	s.put("ffn-hidden-size", m.FFN)
-	s.on(m.Gated, "swiglu")
+	s.on(m.Gated && m.ClampGLU == 0, "swiglu")
+	if m.ClampGLU > 0 {
+		s.put("quick-geglu", nil)
+		s.put("glu-linear-offset", "1.0")
+		s.put("activation-func-clamp-value", m.ClampGLU)
+	}
+	if m.Sinks {
+		s.put("softmax-type", "learnable")
+	}
 	s.on(!m.Tied, "untie-embeddings-and-output-weights")
 	s.on(!m.Bias, "disable-bias-linear")
 	s.on(m.QKVBias, "add-qkv-bias")
@@ -202,7 +211,13 @@ func (s *megatronScript) experts() {
 		s.put("moe-layer-freq", m.MoEEvery)
 	}
 	s.on(!s.l.Looped, "moe-grouped-gemm")
-	s.put("moe-token-dispatcher-type", "alltoall")
+	s.on(s.l.Fused, "use-transformer-engine-op-fuser")
+	if s.l.copiesOnce() {
+		s.put("moe-token-dispatcher-type", "flex")
+		s.put("moe-flex-dispatcher-backend", s.l.Sender)
+	} else {
+		s.put("moe-token-dispatcher-type", "alltoall")
+	}
 	s.on(s.l.EPOverlap, "overlap-moe-expert-parallel-comm")
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/weft-fabric/weft/model/work"
 )
 
 // Interval is where a step's time lies with 90% confidence. It is calibrated on measured steps whose whole model was left out of
@@ -33,10 +35,16 @@ func (i Interval) String() string {
 	return text
 }
 
-// errorClass is the class whose errors a step shares: dense, FSDP or MoE.
-func errorClass(f Framework, experts int) string {
+// sinkClass is the class of models whose attention has sinks. Its kernels were slow in most releases, so their errors tell nothing of
+// others'.
+const sinkClass = "MoE or attention-sink"
+
+// errorClass is the class whose errors a step shares: dense, FSDP, MoE or sinkClass.
+func errorClass(f Framework, m *work.Model) string {
 	switch {
-	case experts > 0:
+	case m.Sinks:
+		return sinkClass
+	case m.Experts > 0:
 		return "MoE"
 	case f == FSDP:
 		return "FSDP"
@@ -74,21 +82,29 @@ func readErrors(text string) (all []measuredError) {
 func spreadOf(class, leave string) (spread float64, models, steps int) {
 	by := map[string][]float64{}
 	for _, p := range Points() {
-		if !math.IsNaN(p.Error) && p.Model.Name != leave && errorClass(p.Framework, p.Model.Experts) == class {
+		if !math.IsNaN(p.Error) && p.Model.Name != leave && shares(class, errorClass(p.Framework, p.Model)) {
 			by[p.Model.Name] = append(by[p.Model.Name], p.Error)
 		}
 	}
 	for _, e := range outsideErrors() {
-		if e.model != leave && e.class == class {
+		if e.model != leave && shares(class, e.class) {
 			by[e.model] = append(by[e.model], e.error)
 		}
 	}
-	return conformal(by)
+	if class == sinkClass { // two models: the largest error of all with experts
+		return conformal(by, 1)
+	}
+	return conformal(by, confidence)
+}
+
+// shares reports whether errors of a class say something of another: sinkClass has too few of its own.
+func shares(class, errors string) bool {
+	return errors == class || class == sinkClass && errors == "MoE"
 }
 
 // conformal is the quantile of |ln(1 + error)| at the confidence, from errors by model. Every model has the same weight. How much of a
 // left-out model's errors it holds is tested.
-func conformal(by map[string][]float64) (spread float64, models, runs int) {
+func conformal(by map[string][]float64, confidence float64) (spread float64, models, runs int) {
 	type score struct{ size, weight float64 }
 	var all []score
 	for _, list := range by {
@@ -115,7 +131,7 @@ func (q Question) interval(step float64) *Interval {
 	if q.Model.CNN != nil {
 		return nil
 	}
-	class := errorClass(q.Framework, q.Model.Experts)
+	class := errorClass(q.Framework, q.Model)
 	spread, models, steps := spreadOf(class, "")
 	if models == 0 {
 		return nil
@@ -152,7 +168,7 @@ func memorySpread(leave string) (spread float64, models, runs int) {
 			by[e.model] = append(by[e.model], e.error)
 		}
 	}
-	return conformal(by)
+	return conformal(by, confidence)
 }
 
 // ranOut is the smallest share of the memory that was predicted for a run that ran out of it, by framework. BLOOM's 82 layers of 14,336 on

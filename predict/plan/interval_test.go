@@ -18,7 +18,7 @@ func TestIntervalsCoverLeftOutModels(t *testing.T) {
 			}
 		}
 		for _, p := range Points() {
-			if p.Step > 0 && !math.IsNaN(p.Error) && errorClass(p.Framework, p.Model.Experts) == class {
+			if p.Step > 0 && !math.IsNaN(p.Error) && errorClass(p.Framework, p.Model) == class {
 				see(p.Model.Name, p.Error)
 			}
 		}

@@ -59,6 +59,7 @@ type Layout struct {
 	Micro     int            `json:"micro"`
 	Batch     int            `json:"batch"` // sequences a step, all ranks together
 	Seq       int            `json:"seq"`
+	Document  int            `json:"document,omitempty"` // tokens of each document that a sequence is packed from: they attend to one another; 0 for one
 	Recompute work.Recompute `json:"recompute"`
 	Dtype     string         `json:"dtype"`                  // bf16, fp16, fp32, fp8, mxfp8, nvfp4: of the matrix products
 	Grad      string         `json:"grad"`                   // fp32 or bf16: how gradients are summed and sent
@@ -72,6 +73,9 @@ type Layout struct {
 	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
 	Dropout   bool           `json:"dropout,omitempty"`
 	Looped    bool           `json:"looped_experts,omitempty"` // products of experts one after the other, not grouped
+	Fused     bool           `json:"fused_experts,omitempty"`  // grouped products that apply the activation: Megatron's --use-transformer-engine-op-fuser
+	FP8Scores bool           `json:"fp8_attention,omitempty"`  // attention multiplies in fp8, too: Megatron's --fp8-dot-product-attention
+	Sender    string         `json:"dispatcher,omitempty"`     // what brings tokens to experts: alltoall (also ""), deepep, hybridep
 	Offload   bool           `json:"offload,omitempty"`        // the optimizer's state lives in host memory
 	Imbalance float64        `json:"imbalance,omitempty"`      // tokens of the fullest expert parallel rank over the mean; 0 and 1 are even
 }
@@ -134,6 +138,7 @@ var settings = []setting{
 	atLeast("micro", 1, func(l *Layout) *int { return &l.Micro }),
 	atLeast("batch", 1, func(l *Layout) *int { return &l.Batch }),
 	atLeast("seq", 1, func(l *Layout) *int { return &l.Seq }),
+	atLeast("document", 0, func(l *Layout) *int { return &l.Document }),
 	{"recompute", func(l *Layout, value string) (err error) { l.Recompute, err = work.ParseRecompute(value); return err }},
 	oneOf("dtype", func(l *Layout) *string { return &l.Dtype }, "bf16", "fp16", "fp32", "fp8", "mxfp8", "fp8block", "nvfp4"),
 	oneOf("grad", func(l *Layout) *string { return &l.Grad }, "fp32", "bf16"),
@@ -146,7 +151,9 @@ var settings = []setting{
 	truth("flash", func(l *Layout) *bool { return &l.Flash }),
 	either("loss", "plain", "fused", func(l *Layout) *bool { return &l.FusedLoss }),
 	truth("dropout", func(l *Layout) *bool { return &l.Dropout }),
-	either("experts", "grouped", "looped", func(l *Layout) *bool { return &l.Looped }),
+	{"experts", readExperts},
+	oneOf("dispatcher", func(l *Layout) *string { return &l.Sender }, "alltoall", "deepep", "hybridep"),
+	truth("fp8-attention", func(l *Layout) *bool { return &l.FP8Scores }),
 	{"imbalance", readImbalance},
 	truth("offload", func(l *Layout) *bool { return &l.Offload }),
 }
@@ -209,6 +216,16 @@ func readZeRO(l *Layout, value string) error {
 	if l.ZeRO > 3 {
 		return fmt.Errorf("zero is %d; want 0 to 3", l.ZeRO)
 	}
+	return nil
+}
+
+// readExperts reads how the products of experts are computed.
+func readExperts(l *Layout, value string) error {
+	var word string
+	if err := oneOf("experts", func(*Layout) *string { return &word }, "grouped", "looped", "fused").read(l, value); err != nil {
+		return err
+	}
+	l.Looped, l.Fused = word == "looped", word == "fused"
 	return nil
 }
 
@@ -302,10 +319,12 @@ func (l Layout) String() string {
 		{"etp", l.ETP, l.EP > 1 || l.ETP != l.TP}, {"shard", l.Shard, l.Shard > 0}, {"sp", onOff[l.Sequence], l.TP > 1},
 		{"cp-kind", l.Context, l.CP > 1 && l.Context != "ring"}, {"zero", l.ZeRO, true}, {"schedule", l.Schedule, true},
 		{"first-less", l.FirstLess, l.FirstLess > 0}, {"last-less", l.LastLess, l.LastLess > 0}, {"micro", l.Micro, true},
-		{"batch", l.Batch, l.Batch > 0}, {"seq", l.Seq, l.Seq > 0}, {"recompute", l.Recompute, true}, {"dtype", l.Dtype, true},
+		{"batch", l.Batch, l.Batch > 0}, {"seq", l.Seq, l.Seq > 0}, {"document", l.Document, l.Document > 0},
+		{"recompute", l.Recompute, true}, {"dtype", l.Dtype, true},
 		{"grad", l.Grad, true}, {"phase", l.Phase, l.Phase != "pretrain"}, {"overlap", "off", !l.Overlap}, {"tp-overlap", "off", !l.TPOverlap},
 		{"ep-overlap", "on", l.EPOverlap}, {"dp-overlap", "off", !l.DPOverlap}, {"p2p", "blocking", l.Blocking}, {"flash", "off", !l.Flash},
 		{"loss", "fused", l.FusedLoss}, {"dropout", "on", l.Dropout}, {"experts", "looped", l.Looped},
+		{"experts", "fused", l.Fused}, {"dispatcher", l.Sender, l.copiesOnce()}, {"fp8-attention", "on", l.FP8Scores},
 		{"imbalance", l.Imbalance, l.Imbalance > 1}, {"offload", "on", l.Offload},
 	} {
 		if x.said {
@@ -315,10 +334,29 @@ func (l Layout) String() string {
 	return strings.Join(parts, ",")
 }
 
+// copiesOnce reports whether tokens travel by kernels that send each of them once to a domain with several of its experts.
+func (l Layout) copiesOnce() bool { return l.Sender == "deepep" || l.Sender == "hybridep" }
+
 // mayHideExperts reports whether expert traffic can run beside the compute of another micro-batch. Megatron's flag needs a second chunk
 // to compute meanwhile unless there is no pipeline, and experts that are not computed again as a whole.
 func (l Layout) mayHideExperts() bool {
 	return l.EP > 1 && (l.PP == 1 || l.VPP > 1 || l.Schedule == schedule.DualPipe) && !l.Recompute.Has("moe")
+}
+
+// checkExperts says what is wrong about experts.
+func (l Layout) checkExperts(m *work.Model, want func(ok bool, format string, args ...any)) {
+	if l.EP > 1 {
+		want(m.Experts > 0, "ep %d: %s has no experts", l.EP, m.Name)
+		want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
+		want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
+	}
+	want(!l.copiesOnce() || l.EP > 1, "dispatcher %s needs ep above 1", l.Sender)
+	want(!l.Fused || m.Experts > 0 && l.Dtype == "mxfp8", "experts=fused needs a model with experts, and dtype mxfp8")
+	want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
+	want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, "+
+		"and recompute of neither whole layers nor all experts")
+	want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
+	want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
 }
 
 // Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.
@@ -368,17 +406,8 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 		}
 		want(l.Context != "ulysses" || m.KVHeads%(l.CP*l.TP) == 0 ||
 			l.CP == 1, "ulysses needs heads for every rank: %d KV heads, cp %d x tp %d", m.KVHeads, l.CP, l.TP)
-		if l.EP > 1 {
-			want(m.Experts > 0, "ep %d: %s has no experts", l.EP, m.Name)
-			want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
-			want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
-		}
-		want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
-		want(!l.EPOverlap ||
-			l.mayHideExperts(),
-			"ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, and recompute of neither whole layers nor all experts")
-		want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
-		want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
+		want(!l.FP8Scores || gemmType(l.Dtype) != "bf16" && l.Flash, "fp8-attention needs dtype fp8, mxfp8, fp8block or nvfp4, and flash=on")
+		l.checkExperts(m, want)
 	}
 	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)
 	want(l.PP == 1 || l.ZeRO < 2 || l.Schedule != schedule.DualPipe, "zero %d with dualpipe", l.ZeRO)

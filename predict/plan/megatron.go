@@ -468,6 +468,10 @@ func (c *Config) overlaps(a args) error {
 	}
 	c.Blocking = a.on("no-overlap-p2p-communication")
 	c.EPOverlap = a.on("overlap-moe-expert-parallel-comm")
+	c.Fused, c.FP8Scores = a.on("use-transformer-engine-op-fuser"), a.on("fp8-dot-product-attention")
+	if a["moe-token-dispatcher-type"] == "flex" {
+		c.Sender = cmp.Or(a["moe-flex-dispatcher-backend"], "deepep")
+	}
 	return nil
 }
 
@@ -562,6 +566,8 @@ func (a args) model(name string, c *Config) error {
 	m := &work.Model{Name: name, Layers: L, Hidden: h, Heads: heads, KVHeads: heads, Gated: a.on("swiglu") ||
 		a.on("quick-geglu"), Tied: !a.on("untie-embeddings-and-output-weights"), LayerNorm: a["normalization"] != "RMSNorm",
 		Bias: !a.on("disable-bias-linear"), QKNorm: a.on("qk-layernorm"), QKVBias: a.on("add-qkv-bias") && a.on("disable-bias-linear")}
+	m.Sinks = a["softmax-type"] == "learnable"
+	m.ClampGLU, _ = strconv.ParseFloat(a["activation-func-clamp-value"], 64)
 	if n, ok := a.num("num-query-groups"); ok && a.on("group-query-attention") {
 		m.KVHeads = n
 	}

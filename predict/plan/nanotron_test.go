@@ -23,7 +23,8 @@ func TestNanotronsBestLayouts(t *testing.T) {
 			t.Fatal(err)
 		}
 		best := theirs
-		all := newSpace(p.Model, p.GPUs, p.Framework, Wish{Batch: p.Layout.Batch, Seq: p.Layout.Seq, Dtype: p.Layout.Dtype})
+		all := newSpace(p.Model, clusterOf(t, p.GPU, p.GPUs, p.NIC), p.Framework,
+			Wish{Batch: p.Layout.Batch, Seq: p.Layout.Seq, Dtype: p.Layout.Dtype})
 		all.base.Overlap, all.base.Grad = p.Layout.Overlap, p.Layout.Grad
 		all.again = []work.Recompute{p.Layout.Recompute}
 		factor, _, h := q.factors(habits)

@@ -38,6 +38,13 @@ func (o *oracle) try(l Layout) {
 		x.EPOverlap = true
 		o.try(x)
 	}
+	if l.EP > 1 && l.Sender == "" { // Megatron's --moe-flex-dispatcher-backend, torchtitan's expert_parallel_comm_backend
+		for _, kernels := range map[Framework][]string{Megatron: {"deepep", "hybridep"}, FSDP: {"deepep"}}[o.f] {
+			x := l
+			x.Sender = kernels
+			o.try(x)
+		}
+	}
 	c, err := price(Question{Model: o.m, Machine: o.mc, Framework: o.f, Layout: l, Factor: o.factor}, habits, math.Inf(1))
 	if err != nil || !c.Fits {
 		return

@@ -53,8 +53,10 @@ func accuracyPage(t testing.TB, rows []scored) string {
 	}
 	p("\nBold: missed. Layers with experts got 1.5 times faster from one release of Megatron-Bridge to the next for the same layout; the table knows the")
 	p("release of each point, and `weft plan --release` takes it. nanotron's rows are derived from a picture and from a FLOP convention that is not stated.")
-	p("What steps with experts recompute and overlap, and how their layers are cut, is in Megatron-Bridge's recipes of the release, and taken from")
-	p("there. Two figures are fitted to them: 7 passes over routed tokens, and 3 ms of host time for a layer and pass without CUDA graphs.\n")
+	p("What steps with experts recompute and overlap, what sends their tokens and how their layers are cut is in Megatron-Bridge's")
+	p("recipes of the release, and taken from there; so are three layouts that the tables of 26.02.01 print otherwise (remarks in")
+	p("points.csv). Fine-tuning packs SQuAD, as its recipes do. Two figures are fitted: 7 passes over routed tokens, and 3 ms of")
+	p("host time for a layer and pass without CUDA graphs.\n")
 	p("## By class, model left out\n")
 	p("| framework, GPU, type, kind | points | models | factor | median | p90 |")
 	p("|---|---|---|---|---|---|")
@@ -163,10 +165,10 @@ What the model takes from them, each for a reason that holds without them:
 
 Where it loses:
 
-- **GPT-OSS is predicted 1.2 to 2 times too fast.** Its attention with sinks had no fast kernel before release 26.06, and
-  its experts' biases and clamped activation are not priced.
-- Experts of Qwen3 235B on B300 doubled in speed between two releases of 2026 (2,644 and 5,936 tokens), and Qwen3 30B
-  on H100 between 26.02 and 26.02.01.
+- **GPT-OSS is predicted 1.2 to 2 times too fast.** Kernels of attention with sinks were slow in most releases: the same
+  layout took 1.6 times as long in 26.06.01 as in 26.06 and 26.08. Biases and clamps of its experts are not priced.
+- Qwen3 235B on B300 doubled in speed between two releases of 2026 (2,644 and 5,936 tokens), and Qwen3 30B on H100
+  between 26.02 and 26.02.01, as their recipes stopped hiding experts' traffic.
 - AutoModel's experts are faster than the factor of dense FSDP says. Kimi K2 ran with Muon, which is not priced.
 - Steps at a fixed batch lose 10 to 16% from 256 to 1,024 GPUs in MegaScale's paper, and 4% here.
 - V100's single GPU ran kernels of 2019, which were not fused.

@@ -70,7 +70,7 @@ type Cost struct {
 	Why        *Term            `json:"why,omitempty"`
 	Pipe       *schedule.Result `json:"-"`
 	stageTimes []chunkTime
-	experts    int     // of the model
+	class      string  // whose errors its step shares
 	least      float64 // bytes of the framework when the allocator has given its slack back
 }
 
@@ -93,17 +93,28 @@ func Price(q Question) (*Cost, error) {
 	return c, nil
 }
 
+// without notes what a step takes if something is not there that many runs do not have.
+func (c *Cost) without(q Question, what string, change func(*Layout)) {
+	if q.Machine.stretch != nil { // it would be asked for transfers that nobody sends
+		return
+	}
+	q.Why = false
+	change(&q.Layout)
+	if other, err := price(q, habits, math.Inf(1)); err == nil && other.Step > c.Step*1.03 {
+		c.Notes = append(c.Notes, fmt.Sprintf("%s a step takes %.4g s, %.0f%% more", what, other.Step, 100*(other.Step/c.Step-1)))
+	}
+}
+
 // assume names what the figures take for granted and many runs do not have.
 func (c *Cost) assume(q Question) {
 	l := q.Layout
 	if q.Framework == Megatron && l.Overlap && l.TPOverlap && l.Sequence && l.TP > 1 {
-		plain := q
-		plain.Layout.TPOverlap, plain.Why = false, false
-		if other, err := price(plain, habits, math.Inf(1)); err == nil && other.Step > c.Step*1.03 {
-			c.Notes = append(c.Notes,
-				fmt.Sprintf("tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off) a step takes %.4g s, %.0f%% more",
-					other.Step, 100*(other.Step/c.Step-1)))
-		}
+		c.without(q, "tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off)",
+			func(l *Layout) { l.TPOverlap = false })
+	}
+	if l.copiesOnce() {
+		c.without(q, "tokens travel by the kernels of "+l.Sender+", which has to be installed; without it (dispatcher=alltoall)",
+			func(l *Layout) { l.Sender = "" })
 	}
 	if n := q.Machine.GPU.Compute; n > 0 && n < 80 && l.Flash && q.Model.CNN == nil {
 		c.Notes = append(c.Notes,
@@ -136,7 +147,7 @@ func price(q Question, h Habits, limit float64) (*Cost, error) {
 func (p *pricer) price(q Question, factor float64, from string, stages []chunkTime, limit float64) (*Cost, error) {
 	l := q.Layout
 	c := &Cost{Layout: l, LayoutText: l.String(), Framework: q.Framework, GPUs: l.GPUs(), Factor: factor, FactorFrom: from,
-		Convention: work.Causal, experts: q.Model.Experts}
+		Convention: work.Causal, class: errorClass(q.Framework, q.Model)}
 	if q.Model.CNN != nil {
 		p.convolution(c, factor)
 	} else {

@@ -98,6 +98,9 @@ var Points = sync.OnceValue(func() []Point {
 				recipe(&l, p.Model.Name, p.GPU, p.Release)
 			}
 		}
+		if l.Phase != "pretrain" { // NeMo's and Megatron-Bridge's recipes for fine-tuning pack SQuAD, whose examples have about 200 tokens
+			l.Document = 200
+		}
 		p.Layout = l
 		if v := x("mfu_full"); v > 0 && p.Step == 0 {
 			p.Step = p.Model.TrainFLOPs(l.Seq, work.Full, 0) * float64(l.Batch) * float64(l.Seq) / (v / 100 * 989.4e12 * float64(p.GPUs))

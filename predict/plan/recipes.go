@@ -6,10 +6,17 @@ import (
 )
 
 // recipe sets what Megatron-Bridge's performance recipes turned on for a published step with experts. The tables of results do not say it;
-// the recipes of the release (scripts/performance/configs at v0.2.0 for 25.11, v0.3.0 for 26.02, v0.4.0 for 26.04, v0.5.0 since 26.06) do.
+// the recipes of the release do: scripts/performance at v0.1.0rc4 for 25.09, v0.2.0 for 25.11, v0.3.0 for 26.02, v0.3.1 for 26.02.01,
+// v0.4.0 for 26.04, v0.4.2 for 26.04.01 and v0.5.0 since 26.06.
 func recipe(l *Layout, model, gpu, release string) {
 	l.Recompute.Modules = strings.Fields(ruleOf(recipeAgain, l, model, gpu, release))
 	l.EPOverlap = ruleOf(recipeHides, l, model, gpu, release) == "on" && l.mayHideExperts()
+	l.DPOverlap = !slices.Contains(strings.Fields(hoppers), gpu) || model != "deepseek-v3" && model != "kimi-k2" || release < "25.09"
+	if l.EP > 1 {
+		l.Sender = ruleOf(recipeSends, l, model, gpu, release)
+	}
+	l.Fused = strings.HasPrefix(gpu, "GB") && l.Dtype == "mxfp8" && release >= "26.06" && model != "kimi-k2"
+	l.FP8Scores = l.Fused && (model != "deepseek-v3" || gpu == "GB300")
 	if model == "deepseek-v3" || model == "kimi-k2" { // 61 layers in chunks of 64/n: Et*4|(t*4|)*14tmL, or Et|(tt|)*30mL
 		switch chunks := l.PP * l.VPP; {
 		case chunks == 32:
@@ -63,7 +70,9 @@ var recipeAgain = []recipeRow{
 // recipeHides is where recipes set --overlap-moe-expert-parallel-comm (moe_a2a_overlap).
 var recipeHides = []recipeRow{
 	{models: "kimi-k2", says: "off"},
-	{models: "qwen3-235b-a22b", gpus: hoppers, says: "on"},
+	{models: "qwen3-235b-a22b", gpus: hoppers, from: "25.11", says: "on"},
+	{models: "deepseek-v3", gpus: hoppers, until: "26.02", says: "on"},
+	{until: "25.11"},
 	{gpus: hoppers, until: "26.02", says: "on"},
 	{models: "qwen3-30b-a3b", gpus: hoppers, until: "26.04", says: "on"},
 	{gpus: hoppers, says: "off"},
@@ -74,6 +83,24 @@ var recipeHides = []recipeRow{
 	{models: "gpt-oss-120b", gpus: "GB200", from: "26.04", says: "on"},
 	{models: "qwen3-30b-a3b", gpus: "B300", from: "26.06", says: "on"},
 	{gpus: "GB200 GB300", dtype: "mxfp8", from: "26.06", says: "on"},
+}
+
+// recipeSends is what brings tokens to experts: moe_flex_dispatcher_backend, and all-to-all without.
+var recipeSends = []recipeRow{
+	{until: "25.09"},
+	{models: "deepseek-v3", gpus: hoppers, until: "26.02", says: "deepep"},
+	{until: "25.11"}, // tokens are dropped
+	{models: "deepseek-v3 kimi-k2", gpus: "GB200 GB300", says: "hybridep"},
+	{models: "deepseek-v3", gpus: "B200", ep: 32, says: "deepep"},
+	{models: "deepseek-v3", from: "26.02", says: "hybridep"},
+	{models: "qwen3-30b-a3b qwen3-235b-a22b", gpus: "GB200 GB300", says: "hybridep"},
+	{models: "qwen3-30b-a3b", gpus: "B300", says: "hybridep"},
+	{models: "qwen3-30b-a3b", gpus: hoppers, from: "26.02", until: "26.02.01", says: "deepep"},
+	{models: "qwen3-30b-a3b", from: "26.02.01", says: "hybridep"},
+	{models: "qwen3-235b-a22b", gpus: "B300", from: "26.04.01", says: "hybridep"},
+	{models: "gpt-oss-120b", gpus: "GB200 GB300", dtype: "mxfp8", from: "26.06", says: "hybridep"},
+	{models: "gpt-oss-120b", gpus: "GB200 B200 B300", from: "26.04", until: "26.06", says: "hybridep"},
+	{models: "gpt-oss-120b", gpus: "B300", from: "26.06", says: "hybridep"},
 }
 
 // hostOf is the host's time for a layer with experts by release, over that without CUDA graphs since 25.11; 1 where no release is given.
@@ -89,6 +116,8 @@ func hostOf(q Question) float64 {
 	switch {
 	case q.Release < "25.09":
 		return 4
+	case q.Release < "25.11" && q.Model.Name == "qwen3-30b-a3b" && chipOf(q.Machine.GPU.Name) == "b200":
+		return 0 // tokens are dropped, so that shapes are fixed and graphs hold whole layers
 	case q.Release < "25.11":
 		return 1.5
 	case strings.HasPrefix(q.Machine.GPU.Name, "GB"):

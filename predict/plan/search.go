@@ -133,7 +133,7 @@ type searcher struct {
 }
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
-	s := &searcher{space: newSpace(m, mc.GPUs, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
+	s := &searcher{space: newSpace(m, mc, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
 		small: math.Inf(1), rules: map[rule]bool{}}
 	s.t = gemmType(s.base.Dtype)
 	s.scale = newScale(newPricer(m, mc, f, s.base, h))

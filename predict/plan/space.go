@@ -21,12 +21,13 @@ type space struct {
 	w    Wish
 	gpus int
 	base Layout // what every layout has in common
+	send string // what brings tokens to experts, as dispatchers says
 
 	again []work.Recompute
 	ranks map[int][]int // data ranks by micro-batch
 }
 
-func newSpace(m *work.Model, gpus int, f Framework, w Wish) *space {
+func newSpace(m *work.Model, mc *Machine, f Framework, w Wish) *space {
 	base := Default(f)
 	base.Batch, base.Seq = w.Batch, w.Seq
 	for _, x := range []struct {
@@ -37,7 +38,7 @@ func newSpace(m *work.Model, gpus int, f Framework, w Wish) *space {
 			*x.to = x.from
 		}
 	}
-	s := &space{m: m, f: f, w: w, gpus: gpus, base: base, ranks: map[int][]int{}}
+	s := &space{m: m, f: f, w: w, gpus: mc.GPUs, base: base, send: dispatchers(f, mc), ranks: map[int][]int{}}
 	s.again = s.recomputes()
 	return s
 }
@@ -97,6 +98,19 @@ func (s *space) experts() []int {
 	return divisors(s.m.Experts)
 }
 
+// dispatchers names the kernels that bring tokens to experts where a framework has some for a GPU; they are never slower than all-to-all.
+// DeepEP runs on NVIDIA's GPUs from Ampere on, in NVLink domains of one host; HybridEP, which torchtitan lacks, in larger ones, too.
+func dispatchers(f Framework, mc *Machine) string {
+	large := mc.Domain > mc.HostGPUs
+	switch nvidia := mc.GPU.Compute >= 80; {
+	case f == Megatron && nvidia && large:
+		return "hybridep"
+	case f == DeepSpeed || !nvidia || large:
+		return ""
+	}
+	return "deepep"
+}
+
 // families calls do for each family, with one data rank and one stage.
 func (s *space) families(do func(Layout)) {
 	for _, tp := range divisors(s.m.Heads) {
@@ -117,6 +131,9 @@ func (s *space) familiesOf(tp, cp int, do func(Layout)) {
 					for _, ep := range s.experts() {
 						l := s.base
 						l.TP, l.CP, l.Sequence, l.Context, l.Micro, l.ETP, l.EP = tp, cp, sp, kind, micro, etp, ep
+						if ep > 1 {
+							l.Sender = s.send
+						}
 						if tp == 1 {
 							l.Sequence = s.base.Sequence
 						}

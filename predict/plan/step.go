@@ -147,7 +147,17 @@ func (p *pricer) grouped(local, tokens, n, k float64) (f, b, w float64) {
 	w = local * p.mc.gemm(p.t, k, n, each) * p.slow()
 	// Small products of many experts run side by side.
 	w = min(w, max(p.mc.gemm(p.t, k, n, tokens)*1.1, local*n*k*4/(c.HBM*.8)))
-	return f, b, w
+	starts := p.starting(local)
+	return f + starts, b + starts, w + starts
+}
+
+// starting is what it takes to start the products of all experts but one. Transformer Engine starts one for each, with a kernel that
+// quantises its input where it is narrow; fused layers have one for all.
+func (p *pricer) starting(local float64) float64 {
+	if p.l.Fused {
+		return 0
+	}
+	return (local - 1) * p.mc.Chip.Launch(p.t)
 }
 
 // layer prices a layer.
@@ -182,8 +192,11 @@ func (p *pricer) layer(moe bool) layerTime {
 		add(p.product(T, h, heads*d))
 	}
 	// Attention: with context parallelism each rank has its share of the pairs.
-	seq := float64(l.Seq)
-	at := p.mc.attention(float64(l.Micro), seq, heads, kv, (d+vd)/2) / float64(l.CP)
+	seq, docs := float64(l.Seq), 1.0
+	if l.Document > 0 && l.Document < l.Seq {
+		seq, docs = float64(l.Document), float64(l.Seq)/float64(l.Document)
+	}
+	at := p.mc.attention(p.scores(), float64(l.Micro)*docs, seq, heads, kv, (d+vd)/2) / float64(l.CP)
 	if m.BothWays { // the tables hold causal attention: half of the pairs
 		at *= 2
 	}
@@ -247,7 +260,7 @@ func (p *pricer) layer(moe bool) layerTime {
 		fuller := func(f, b, w float64) (float64, float64, float64) { return crowd * f, crowd * b, crowd * w }
 		add(fuller(p.grouped(local, routed, g*f, h)))
 		add(fuller(p.grouped(local, routed, h, f)))
-		bytes += crowd * (mlp(routed, f) + routed*h*2*p.h.Permute)
+		bytes += crowd * (p.activates(mlp(routed, f)) + routed*h*2*p.permutes())
 		if m.SharedFFN > 0 {
 			fs := float64(m.SharedFFN) / t
 			x.shared += add(p.product(T, g*fs, h))
@@ -267,7 +280,7 @@ func (p *pricer) layer(moe bool) layerTime {
 	if l.TP > 1 {
 		buf := 2 * T * h
 		if l.Sequence {
-			ag, _ := p.mc.Collective(sched.AllGather, l.TP, 1, buf)
+			ag, _ := p.mc.Collective(sched.AllGather, l.TP, 1, buf*p.gathered())
 			rs, _ := p.mc.Collective(sched.ReduceScatter, l.TP, 1, buf)
 			x.tpF, x.tpB = 2*(ag+rs), 4*ag+2*rs
 			if moe && l.ETP < l.TP { // experts take the sequence's share as it is
@@ -295,6 +308,21 @@ func (p *pricer) layer(moe bool) layerTime {
 		}
 	}
 	return x
+}
+
+// gathered is the bytes of what tensor parallel ranks gather, over those of bf16. Transformer Engine quantises the inputs of products before
+// it gathers them; sums are scattered in bf16.
+func (p *pricer) gathered() float64 {
+	if p.f != Megatron {
+		return 1
+	}
+	switch p.t {
+	case "fp8", "fp8block":
+		return .5
+	case "fp4":
+		return .28
+	}
+	return 1
 }
 
 // unfused is attention that writes its scores: two batches of whole products, and passes over the scores. Forward writes them,
@@ -330,17 +358,53 @@ func (p *pricer) toExperts(tokens, bytes float64) float64 {
 		return 0
 	}
 	size, k := tokens*bytes, float64(p.m.TopK)
-	if n <= p.mc.Domain {
-		t, _ := p.mc.Collective(sched.AllToAll, n, 1, size*k)
+	if !p.l.copiesOnce() {
+		plain, _ := p.mc.Collective(sched.AllToAll, n, 1, size*k)
+		return plain
+	}
+	t := dispatching + size*k*float64(n-1)/float64(n)/(p.mc.Inside()*dispatched)
+	if n > p.mc.Domain {
+		across, _ := p.mc.Collective(sched.AllToAll, n, 1, size*p.copies())
+		t = max(t, across) + forwarding
+	}
+	if p.mc.stretch != nil { // what is simulated is what is sent
 		return t
 	}
-	leaves := size * k * float64(n-1) / float64(n)
-	inside := leaves / p.mc.Inside()
-	if host := min(n, p.mc.HostGPUs); host > 1 { // every GPU has its own links to the switch, so that a host shows their rate
-		inside, _ = p.mc.Collective(sched.AllToAll, host, 1, leaves*float64(host)/float64(host-1))
+	plain, _ := p.mc.Collective(sched.AllToAll, n, 1, size*k)
+	return min(t, plain) // of short messages the start counts alone
+}
+
+// What kernels made for expert traffic reach of a GPU's NVLink, and how long they take to start. DeepEP's README has 153 to 158 of H800's
+// 200 GB/s, and on B200 643 to 675 of 900 with 24 multiprocessors and 726 to 740 with 64.
+const (
+	dispatched  = .76
+	dispatching = 20e-6
+)
+
+// permutes is the passes over routed tokens beside their products. Before they are sent tokens are sorted by rank, and there by expert;
+// results go back through both. Kernels made for it write tokens where their expert reads them, and read results there: one copy each way
+// is left.
+func (p *pricer) permutes() float64 {
+	if p.l.copiesOnce() && p.l.EP > 1 {
+		return min(p.h.Permute, 4)
 	}
-	across, _ := p.mc.Collective(sched.AllToAll, n, 1, size*p.copies())
-	return max(inside, across) + forwarding
+	return p.h.Permute
+}
+
+// activates is the bytes that experts' activation functions move: none where the products apply them.
+func (p *pricer) activates(bytes float64) float64 {
+	if p.l.Fused {
+		return 0
+	}
+	return bytes
+}
+
+// scores is the type that attention multiplies in.
+func (p *pricer) scores() kernel.Type {
+	if p.l.FP8Scores {
+		return "fp8"
+	}
+	return "bf16"
 }
 
 // forwarding is how long the first tokens take through the NIC before they go on over NVLink, in seconds.
@@ -408,16 +472,19 @@ func (m *Machine) gemm(t kernel.Type, a, b, c float64) float64 {
 }
 
 // prompts is attention over whole sequences.
-type prompts struct{ batch, seq, heads, kv, dim float64 }
+type prompts struct {
+	t                          kernel.Type
+	batch, seq, heads, kv, dim float64
+}
 
-func (m *Machine) attention(batch, seq, heads, kv, dim float64) float64 {
-	s := prompts{batch, seq, heads, kv, dim}
+func (m *Machine) attention(t kernel.Type, batch, seq, heads, kv, dim float64) float64 {
+	s := prompts{t, batch, seq, heads, kv, dim}
 	if m.attentions == nil {
 		m.attentions = map[prompts]float64{}
 	}
 	v, ok := m.attentions[s]
 	if !ok {
-		v = m.Chip.Prefill("bf16", batch, seq, seq, heads, kv, dim)
+		v = m.Chip.Prefill(t, batch, seq, seq, heads, kv, dim)
 		m.attentions[s] = v
 	}
 	return v

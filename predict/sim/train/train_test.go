@@ -208,7 +208,7 @@ func TestTransfersOnAFabricThatBlocks(t *testing.T) {
 	}{
 		{"llama3-8b", "tp=8,pp=2,dp=6,micro=1,batch=24,seq=4096", "stages", 2.7, 3.01},
 		{"llama3-8b", "tp=8,pp=2,dp=6,micro=1,batch=24,seq=4096", "gradients", 1, 1.01},
-		{"qwen3-30b-a3b", "tp=1,ep=32,etp=1,dp=96,micro=1,batch=96,seq=4096", "experts", 1.2, 3},
+		{"qwen3-30b-a3b", "tp=1,ep=32,etp=1,dispatcher=deepep,dp=96,micro=1,batch=96,seq=4096", "experts", 1.2, 3},
 	} {
 		r := on(t, "fat-tree", map[string]int{"hosts": 12, "tiers": 2, "down": 3, "up": 1}, c.model, c.layout, plan.Megatron, sim.Options{})
 		x := timesOf(t, r, c.kind)
