@@ -368,9 +368,8 @@ func (r *reader) norms() error {
 	m.QKVBias = !m.Bias && (qkvBiasFamilies.has(r.kind) ||
 		c.flag("attention_bias", false) || c.flag("qkv_bias", false) || c.flag("add_qkv_bias", false))
 	m.QKNorm = qkNormFamilies.has(r.kind) || c.flag("use_qk_norm", c.flag("qk_norm", false))
-	if r.kind == "gpt_oss" {
-		oss(m)
-	}
+	m.Sinks = r.kind == "gpt_oss"
+	m.ClampGLU = map[bool]float64{true: 7}[m.Sinks]
 	m.PostNorms = postNormFamilies.has(r.kind)
 	if count, ok := positions[r.kind]; ok {
 		m.Positions = count(c, r.attn)

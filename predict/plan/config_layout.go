@@ -227,10 +227,16 @@ func (c *Config) flags(l *Layout, m *work.Model) {
 		l.TPOverlap = l.TPOverlap || c.TPOverlap != nil
 	}
 	l.EPOverlap = c.EPOverlap && l.mayHideExperts()
+	l.Blocking, l.Offload, l.Dropout = c.Blocking, c.Offload, c.Dropout
+	c.experts(l, m)
+}
+
+// experts are what the file says of experts' products and tokens.
+func (c *Config) experts(l *Layout, m *work.Model) {
+	l.Looped = c.Looped && m.Experts > 0
 	l.Fused = c.Fused && m.Experts > 0 && l.Dtype == "mxfp8" && !c.Looped
 	l.FP8Scores = c.FP8Scores && gemmType(l.Dtype) != "bf16" && l.Flash
 	if l.EP > 1 && (c.Sender == "deepep" || c.Sender == "hybridep") {
 		l.Sender = c.Sender
 	}
-	l.Blocking, l.Offload, l.Looped, l.Dropout = c.Blocking, c.Offload, c.Looped && m.Experts > 0, c.Dropout
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -11,13 +12,17 @@ import (
 func recipe(l *Layout, model, gpu, release string) {
 	l.Recompute.Modules = strings.Fields(ruleOf(recipeAgain, l, model, gpu, release))
 	l.EPOverlap = ruleOf(recipeHides, l, model, gpu, release) == "on" && l.mayHideExperts()
-	l.DPOverlap = !slices.Contains(strings.Fields(hoppers), gpu) || model != "deepseek-v3" && model != "kimi-k2" || release < "25.09"
+	l.DPOverlap = ruleOf(recipeReduces, l, model, gpu, release) != "off"
+	l.Fused, l.FP8Scores = ruleOf(recipeFuses, l, model, gpu, release) == "on", ruleOf(recipeScores, l, model, gpu, release) == "on"
 	if l.EP > 1 {
 		l.Sender = ruleOf(recipeSends, l, model, gpu, release)
 	}
-	l.Fused = strings.HasPrefix(gpu, "GB") && l.Dtype == "mxfp8" && release >= "26.06" && model != "kimi-k2"
-	l.FP8Scores = l.Fused && (model != "deepseek-v3" || gpu == "GB300")
-	if model == "deepseek-v3" || model == "kimi-k2" { // 61 layers in chunks of 64/n: Et*4|(t*4|)*14tmL, or Et|(tt|)*30mL
+	l.cutEnds(model)
+}
+
+// cutEnds sets how recipes cut 61 layers in chunks of 64/n: Et*4|(t*4|)*14tmL, or Et|(tt|)*30mL.
+func (l *Layout) cutEnds(model string) {
+	if model == "deepseek-v3" || model == "kimi-k2" {
 		switch chunks := l.PP * l.VPP; {
 		case chunks == 32:
 			l.FirstLess, l.LastLess = 1, 2
@@ -103,9 +108,26 @@ var recipeSends = []recipeRow{
 	{models: "gpt-oss-120b", gpus: "B300", from: "26.06", says: "hybridep"},
 }
 
-// hostOf is the host's time for a layer with experts by release, over that without CUDA graphs since 25.11; 1 where no release is given.
-// Recipes for Grace put attention and router into graphs since then, and those for mxfp8 that overlap experts' traffic the whole step since
-// 26.06.
+// recipeReduces is where recipes do not reduce gradients beside the last backward, recipeFuses where they set cutedsl_fused_grouped_mlp, and
+// recipeScores where they set fp8_dot_product_attention.
+var (
+	recipeReduces = []recipeRow{{models: "deepseek-v3 kimi-k2", gpus: hoppers, from: "25.09", says: "off"}}
+	recipeFuses   = []recipeRow{{models: "kimi-k2"}, {gpus: "GB200 GB300", dtype: "mxfp8", from: "26.06", says: "on"}}
+	recipeScores  = append([]recipeRow{{models: "deepseek-v3", gpus: "GB200"}}, recipeFuses...)
+)
+
+// recipeHosts is the host's time for a layer with experts, over that without CUDA graphs since 25.11. Recipes for Grace put attention and
+// router into graphs since then, and those for mxfp8 that overlap experts' traffic the whole step since 26.06. Where tokens are dropped
+// shapes are fixed, and graphs hold whole layers.
+var recipeHosts = []recipeRow{
+	{until: "25.09", says: "4"},
+	{models: "qwen3-30b-a3b", gpus: "B200 GB200", until: "25.11", says: "0"},
+	{until: "25.11", says: "1.5"},
+	{gpus: "GB200 GB300", says: ".7"},
+	{says: "1"},
+}
+
+// hostOf is what recipeHosts says by release; 1 where no release is given.
 func hostOf(q Question) float64 {
 	if q.Model.Experts == 0 || q.Framework != Megatron || q.Release == "" {
 		return 1
@@ -113,15 +135,6 @@ func hostOf(q Question) float64 {
 	if q.Release >= "26.06" && q.Layout.Dtype == "mxfp8" && q.Layout.EPOverlap {
 		return 0
 	}
-	switch {
-	case q.Release < "25.09":
-		return 4
-	case q.Release < "25.11" && q.Model.Name == "qwen3-30b-a3b" && chipOf(q.Machine.GPU.Name) == "b200":
-		return 0 // tokens are dropped, so that shapes are fixed and graphs hold whole layers
-	case q.Release < "25.11":
-		return 1.5
-	case strings.HasPrefix(q.Machine.GPU.Name, "GB"):
-		return .7
-	}
-	return 1
+	times, _ := strconv.ParseFloat(ruleOf(recipeHosts, &q.Layout, q.Model.Name, q.Machine.GPU.Name, q.Release), 64)
+	return times
 }
