@@ -11,8 +11,7 @@ and not changed on disk. Their text is read, the places that name the backends a
 result is run. Tests for Gloo alone and for MPI alone (CPU tensors in both cases) are opened so. Tests that need several GPUs
 skip themselves.
 
-Test processes are forked, not spawned, wherever a forked one can open a GPU: importing PyTorch anew in every rank takes twenty times
-as long as a test.
+Test processes are forked, not spawned: importing PyTorch anew in every rank takes twenty times as long as a test.
 """
 
 import argparse
@@ -145,34 +144,30 @@ def load(backend, one_gpu=False):
     return torch, module
 
 
-def forks_open_gpus(torch):
-    """Whether a process that is forked here can open a GPU: not if this one has, or has counted GPUs."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            torch.cuda.init()
-        except RuntimeError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(pid, 0)[1] == 0
+LOADED = None  # what load gave, in the process that ranks on GPUs are forked from
 
 
-def spawned(backend, *args, **options):
-    """A rank in a process of its own: one that was forked cannot open a GPU if the process before it did."""
-    torch, module = load(backend, one_gpu=True)
+def on_gpu(backend, environment, *args, **options):
+    """A rank that opens a GPU."""
+    import torch_suite
+    os.environ.update(environment)  # every test has folders of its own
+    torch, module = torch_suite.LOADED or load(backend, one_gpu=True)
     torch.set_num_threads(1)
     case(module, torch, backend)._run(*args, **options)
 
 
-def case(module, torch, on_gpu=None):
-    """The tests. Ranks of a backend that is named for GPUs are spawned, others forked."""
+def case(module, torch, gpus_of=None):
+    """The tests. Ranks are forked, those of a backend that is named for GPUs from a process that runs no tests: one that has asked
+    CUDA for anything cannot fork ranks that do."""
     def process(target, name, args, kwargs=None):
-        return torch.multiprocessing.get_context("spawn").Process(target=spawned, name=name, args=(on_gpu, *args), kwargs=kwargs or {})
+        server = torch.multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(["torch_suite"])
+        return server.Process(target=on_gpu, name=name, args=(gpus_of, dict(os.environ), *args), kwargs=kwargs or {})
 
     class TestDistributed(module.TestDistBackend, module.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
-            self._start_processes(process if on_gpu else torch.multiprocessing.get_context("fork").Process)
+            self._start_processes(process if gpus_of else torch.multiprocessing.get_context("fork").Process)
 
         def tearDown(self):
             processes = self.processes
@@ -225,11 +220,11 @@ def run(backend, ranks, names, quiet=False, one_gpu=False, part=(0, 1)):
                           INIT_METHOD="file://" + os.path.join(folder, "init_dir", "shared"))
         os.environ.pop("MASTER_PORT", None)
         if one_gpu:
-            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+            os.environ.update(PYTORCH_NVML_BASED_CUDA_CHECK="1", TORCH_SUITE_LOAD=backend)
         torch, module = load(backend, one_gpu)
         torch.set_num_threads(1)
         logging.disable(logging.WARNING)
-        tests = case(module, torch, backend if one_gpu and not forks_open_gpus(torch) else None)
+        tests = case(module, torch, backend if one_gpu else None)
         every = unittest.TestLoader().getTestCaseNames(tests)
         unknown = [n for n in names if n not in every]
         if unknown:
@@ -345,3 +340,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+elif __name__ == "torch_suite" and "TORCH_SUITE_LOAD" in os.environ:
+    LOADED = load(os.environ["TORCH_SUITE_LOAD"], one_gpu=True)

@@ -26,7 +26,7 @@ from ._types import BYTE, SUM, TYPES, reduction
 from ._work import Done, Error, Over, Queued, Work, ends, failure
 
 _ReduceOp, _RedOpType = dist.ReduceOp, dist.ReduceOp.RedOpType
-_SUM = _RedOpType.SUM
+_SUM, _Options = _RedOpType.SUM, dist.AllreduceOptions
 _STRIDED = torch.strided
 _profiling = torch._C._autograd._profiler_enabled
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -372,7 +372,9 @@ class ProcessGroup(Named):
     def _plain_sum(self, tensors, opts):
         """The call that is made most, dist.all_reduce(t), in a few microseconds: it asks PyTorch's objects for as little as it can.
         None if it is another one, or failed."""
-        if opts is None or self._coalesced is not None or self._members is not None or _profiling() or opts.reduceOp != _SUM:
+        if type(opts) is not _Options or type(tensors) is not list or len(tensors) != 1 or self._coalesced is not None or self._members is not None:
+            return None
+        if _profiling() or opts.reduceOp != _SUM:
             return None
         goes_on = not _OPTIONS_TELL or opts.asyncOp
         if goes_on and in_backward():
