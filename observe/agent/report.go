@@ -161,6 +161,35 @@ func (a *Agent) load(late time.Duration) *watch.Load {
 	return l
 }
 
+// send sends a report. A server that does not know the names of the counters refuses them; they are said again at once, with
+// names, which is noted for reports after this one.
+func (a *Agent) send(ctx context.Context, now time.Time, r *watch.Report, names *bool) (answer watch.Answer, err error) {
+	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	answer, err = a.c.Send(limit, r)
+	if err == nil && answer.Names {
+		*names = true
+		r.Counters = a.Counters(now, true).Counters
+		answer, err = a.c.Send(limit, r)
+	}
+	return answer, err
+}
+
+// notReached logs an error, unless it is that the agent itself is ending.
+func (a *Agent) notReached(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		a.c.Log.Warn("the server of weft watch is not reached; tried again", "error", err)
+	}
+}
+
+// slower is the time between reports that a busy server asks for, at most a minute, if it is longer than the agent's own.
+func slower(pulse, asked time.Duration) time.Duration {
+	if asked > pulse {
+		return min(asked, time.Minute)
+	}
+	return pulse
+}
+
 // tell sends reports until the context ends: ranks every pulse, counters when they were
 // sampled. What cannot be sent is not kept: the next report has the newer figures, and
 // operations of ranks that were not told of are missing in what the server knows.
@@ -181,18 +210,11 @@ func (a *Agent) tell(ctx context.Context) {
 			c := a.Counters(now, names)
 			r.Counters, sampled = c.Counters, at
 		}
-		limit, cancel := context.WithTimeout(ctx, 10*time.Second)
-		answer, err := a.c.Send(limit, r)
-		if err == nil && answer.Names { // what was refused is said again at once
-			names = true
-			r.Counters = a.Counters(now, true).Counters
-			answer, err = a.c.Send(limit, r)
-		}
-		cancel()
+		answer, err := a.send(ctx, now, r, &names)
 		switch {
 		case err != nil:
-			if lost++; lost == 1 && ctx.Err() == nil {
-				a.c.Log.Warn("the server of weft watch is not reached; tried again", "error", err)
+			if lost++; lost == 1 {
+				a.notReached(ctx, err)
 			}
 		case lost > 0:
 			a.taken(len(r.Launches))
@@ -203,8 +225,8 @@ func (a *Agent) tell(ctx context.Context) {
 			names = answer.Names
 		}
 		pulse := a.c.Pulse
-		if p := time.Duration(answer.Pulse * float64(time.Second)); err == nil && p > pulse {
-			pulse = min(p, time.Minute)
+		if err == nil {
+			pulse = slower(pulse, time.Duration(answer.Pulse*float64(time.Second)))
 		}
 		due = time.Now().Add(pulse)
 		timer.Reset(pulse)

@@ -16,6 +16,18 @@ import (
 	"github.com/weft-fabric/weft/run/lives"
 )
 
+// failedSteps are jobs of which a step failed, whatever the script made of it.
+func failedSteps(c *doctor.Case) map[string]bool {
+	steps := map[string]bool{}
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		if job, _, step := strings.Cut(l.F["job"], "."); step && (l.Kind == "exit" || l.Kind == "oom_event") {
+			steps[job] = true
+		}
+	}
+	return steps
+}
+
 // Scheduled reads what a scheduler recorded of jobs (sacct -P, scontrol show job, kubectl
 // get pods -o json), as a report for a server. Where a scheduler knows that a job was
 // cancelled, ran out of its time or lost a node, its word counts for more than what the
@@ -31,12 +43,7 @@ func Scheduled(r io.Reader) (*watch.Report, error) {
 	}
 	host, _ := os.Hostname()
 	rep := &watch.Report{Host: cmp.Or(host, "scheduler")}
-	steps := map[string]bool{} // jobs of which one failed, whatever the script made of it
-	for i := range c.Lines {
-		if job, _, step := strings.Cut(c.Lines[i].F["job"], "."); step && (c.Lines[i].Kind == "exit" || c.Lines[i].Kind == "oom_event") {
-			steps[job] = true
-		}
-	}
+	steps := failedSteps(c)
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		var x watch.Launch

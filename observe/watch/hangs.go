@@ -10,21 +10,27 @@ import (
 
 // Jobs in which ranks wait and no operation ends.
 
+// recorded judges the flight records of a job's ranks. Those of one failure come within a moment of one another.
+func (m *Machine) recorded(now float64, j *job, raise raiser) {
+	list := m.dumps[j.name]
+	if len(list) == 0 || now-m.dumped[j.name] < 1 {
+		return
+	}
+	j.members(list)
+	for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
+		// A rank without a record that still counts as running may have died a moment ago: the
+		// records of the others can come before the report that its process is gone.
+		running := slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone == 0 })
+		if h.Class == "missing" && running && now-m.dumped[j.name] < waitForOthers {
+			continue
+		}
+		m.hung(now, j, h, raise, "flight records of the ranks")
+	}
+}
+
 // hang judges a job in which ranks wait and no operation ends, by doctor's wait-graph.
 func (m *Machine) hang(now float64, j *job, raise raiser) {
-	// Records of one failure come within a moment of one another.
-	if list := m.dumps[j.name]; len(list) > 0 && now-m.dumped[j.name] >= 1 {
-		j.members(list)
-		for _, h := range doctor.Hangs(&doctor.Case{Dumps: list}) {
-			// A rank without a record that still counts as running may have died a moment ago: the
-			// records of the others can come before the report that its process is gone.
-			running := slices.ContainsFunc(h.Culprits, func(c int) bool { return j.ranks[c] != nil && j.ranks[c].gone == 0 })
-			if h.Class == "missing" && running && now-m.dumped[j.name] < waitForOthers {
-				continue
-			}
-			m.hung(now, j, h, raise, "flight records of the ranks")
-		}
-	}
+	m.recorded(now, j, raise)
 	quiet := now - j.moved
 	if quiet < m.c.Hang {
 		return

@@ -5,7 +5,32 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weft-fabric/weft/observe/doctor"
 )
+
+// addEvidence adds what is new, every five seconds, until there is enough.
+func (i *Incident) addEvidence(now float64, list []Evidence) {
+	for _, e := range list {
+		n := len(i.Evidence)
+		if n > 0 && (n >= evidenceKept || now-i.Evidence[n-1].At < 5 || i.Evidence[n-1].Text == e.Text) {
+			break
+		}
+		i.Evidence = append(i.Evidence, e)
+	}
+}
+
+// places says where the devices of a subject are in the cluster file, each place once.
+func places(site *doctor.Site, s doctor.Subject) (list []string) {
+	for _, h := range s.Hosts {
+		for _, d := range s.Devices {
+			if w := site.Where(h, strings.TrimPrefix(d, h+":")); w != "" && !slices.Contains(list, w) {
+				list = append(list, w)
+			}
+		}
+	}
+	return list
+}
 
 // raise opens an incident or adds to the one that is open under the key.
 func (m *Machine) raise(now float64, key string, i Incident) {
@@ -17,13 +42,7 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 		i.Cause, i.Fix = cmp.Or(i.Cause, k.Cause), cmp.Or(i.Fix, k.Fix)
 		i.Subject = i.Subject.Tidy()
 		if m.c.Site != nil && len(i.Where) == 0 {
-			for _, h := range i.Subject.Hosts {
-				for _, d := range i.Subject.Devices {
-					if w := m.c.Site.Where(h, strings.TrimPrefix(d, h+":")); w != "" && !slices.Contains(i.Where, w) {
-						i.Where = append(i.Where, w)
-					}
-				}
-			}
+			i.Where = places(m.c.Site, i.Subject)
 		}
 		if i.Evidence == nil {
 			i.Evidence = []Evidence{}
@@ -37,13 +56,7 @@ func (m *Machine) raise(now float64, key string, i Incident) {
 	if i.Cause != "" { // it may have become known
 		old.Cause, old.Fix = i.Cause, cmp.Or(i.Fix, old.Fix)
 	}
-	for _, e := range i.Evidence { // what is new, every five seconds
-		n := len(old.Evidence)
-		if n > 0 && (n >= evidenceKept || now-old.Evidence[n-1].At < 5 || old.Evidence[n-1].Text == e.Text) {
-			break
-		}
-		old.Evidence = append(old.Evidence, e)
-	}
+	old.addEvidence(now, i.Evidence)
 	for _, f := range i.Follows {
 		if !slices.Contains(old.Follows, f) {
 			old.Follows = append(old.Follows, f)

@@ -90,13 +90,7 @@ func (m *Machine) launch(now float64, l Launch) {
 	j.size = max(j.size, l.Size)
 	switch l.Event {
 	case "started":
-		if m.c.Elastic {
-			j.reborn(now, l)
-		} else if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At { // another attempt
-			j.deaths, j.cause, j.differ = nil, nil, nil
-			clear(j.words)
-		}
-		j.over = ""
+		m.started(now, j, l)
 	case "ended":
 		m.ended(now, j, l)
 	case "said":
@@ -104,14 +98,30 @@ func (m *Machine) launch(now float64, l Launch) {
 			j.words[k] = l
 		}
 	case "over":
-		if l.Why == "host-lost" {
-			j.failedHost = l.Host
-		}
-		if l.Rank < 0 && (j.cause != nil || l.How == j.over) { // a scheduler does not know whose failure it was
-			return
-		}
-		j.over, j.overBy = l.How, l.Rank
+		j.setOver(l)
 	}
+}
+
+// started takes the start of a rank. One that comes after the last death begins another attempt, of a job that is not elastic.
+func (m *Machine) started(now float64, j *job, l Launch) {
+	if m.c.Elastic {
+		j.reborn(now, l)
+	} else if n := len(j.deaths); n > 0 && l.At > j.deaths[n-1].At {
+		j.deaths, j.cause, j.differ = nil, nil, nil
+		clear(j.words)
+	}
+	j.over = ""
+}
+
+// setOver takes the end of the whole job.
+func (j *job) setOver(l Launch) {
+	if l.Why == "host-lost" {
+		j.failedHost = l.Host
+	}
+	if l.Rank < 0 && (j.cause != nil || l.How == j.over) { // a scheduler does not know whose failure it was
+		return
+	}
+	j.over, j.overBy = l.How, l.Rank
 }
 
 // reborn takes the start of a process in the place of one that failed, where that is what the job does.
@@ -271,34 +281,35 @@ func (m *Machine) launched(now float64, j *job, raise raiser) {
 		j.decide(now)
 	}
 	j.conclude(now)
-	alive := 0
-	for _, r := range j.ranks {
-		if r.gone == 0 {
-			alive++
-		}
-	}
+	alive := j.count().alive
 	if c := j.cause; c != nil && (alive > 0 || now-c.seen < 2*waitForOthers) && !m.differs(now, j) {
-		if w := j.words[[2]int{c.Rank, c.PID}]; c.Why == "" {
-			c.Why, c.Said = w.Why, w.Said
-		}
-		left := ""
-		if alive > 0 {
-			left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
-		}
-		cause, fix := c.why()
-		i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name,
-			Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
-			Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
-			Cause:   cause, Fix: fix, Follows: j.consequences(),
-			Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.status())}}}
-		if c.Seen {
-			i.Evidence[0].Text = fmt.Sprintf("the kernel says that process %d %s", c.PID, c.status())
-		}
-		if c.Said != "" {
-			i.Evidence = append(i.Evidence, Evidence{c.At, c.Said})
-		}
-		raise(j.causeKey(), i)
+		raise(j.causeKey(), j.caused(alive))
 	}
+}
+
+// caused is the incident of the death that ended the job, with the last words of the rank where they came after its end.
+func (j *job) caused(alive int) Incident {
+	c := j.cause
+	if w := j.words[[2]int{c.Rank, c.PID}]; c.Why == "" {
+		c.Why, c.Said = w.Why, w.Said
+	}
+	left := ""
+	if alive > 0 {
+		left = fmt.Sprintf("; %d of %d ranks are left", alive, j.size)
+	}
+	cause, fix := c.why()
+	i := Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.99, Job: j.name,
+		Subject: doctor.Subject{Ranks: []int{c.Rank}, Hosts: []string{c.Host}},
+		Verdict: fmt.Sprintf("rank %d (process %d on %s) of %s %s%s", c.Rank, c.PID, c.Host, j.name, c.how(), left),
+		Cause:   cause, Fix: fix, Follows: j.consequences(),
+		Evidence: []Evidence{{c.At, fmt.Sprintf("its launcher says that process %d %s", c.PID, c.status())}}}
+	if c.Seen {
+		i.Evidence[0].Text = fmt.Sprintf("the kernel says that process %d %s", c.PID, c.status())
+	}
+	if c.Said != "" {
+		i.Evidence = append(i.Evidence, Evidence{c.At, c.Said})
+	}
+	return i
 }
 
 // differs says that ranks gave up since they called different operations, or that flight records may say so within a

@@ -41,11 +41,26 @@ func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
 	for _, l := range r.Links {
 		j.ends[l.Local+" "+l.Remote] = r.Rank.Rank
 	}
-	type sum struct {
-		acked, busy, lost, queued float64
-		n                         int
+	for peer, s := range j.toPeers(r) {
+		k := pair{r.Rank.Rank, peer}
+		f := j.links[k]
+		if f == nil || f.conns != s.n || len(f.acked) > 0 && s.acked < f.acked[len(f.acked)-1] {
+			f = &flow{conns: s.n}
+			j.links[k] = f
+		}
+		f.add(now, s)
 	}
-	to := map[int]*sum{}
+}
+
+// linkSum is what the connections of one rank to another have in sum.
+type linkSum struct {
+	acked, busy, lost, queued float64
+	n                         int
+}
+
+// toPeers sums up a rank's connections by the rank at the other end, where that is known.
+func (j *job) toPeers(r *rank) map[int]*linkSum {
+	to := map[int]*linkSum{}
 	for _, l := range r.Links {
 		peer, ok := j.ends[l.Remote+" "+l.Local]
 		if !ok || peer == r.Rank.Rank {
@@ -53,23 +68,20 @@ func (m *Machine) flows(now float64, j *job, r *rank, links []Link) {
 		}
 		s := to[peer]
 		if s == nil {
-			s = &sum{}
+			s = &linkSum{}
 			to[peer] = s
 		}
 		s.acked, s.busy, s.lost, s.queued, s.n = s.acked+l.Acked, s.busy+l.Busy, s.lost+l.Lost, s.queued+l.Queued, s.n+1
 	}
-	for peer, s := range to {
-		k := pair{r.Rank.Rank, peer}
-		f := j.links[k]
-		if f == nil || f.conns != s.n || len(f.acked) > 0 && s.acked < f.acked[len(f.acked)-1] {
-			f = &flow{conns: s.n}
-			j.links[k] = f
-		}
-		f.at, f.acked, f.busy, f.lost, f.queued = append(f.at, now), append(f.acked, s.acked), append(f.busy, s.busy),
-			append(f.lost, s.lost), s.queued
-		for len(f.at) > 2 && now-f.at[1] >= flowWindow || len(f.at) > 64 {
-			f.at, f.acked, f.busy, f.lost = f.at[1:], f.acked[1:], f.busy[1:], f.lost[1:]
-		}
+	return to
+}
+
+// add takes a reading and drops those that have left the window.
+func (f *flow) add(now float64, s *linkSum) {
+	f.at, f.acked, f.busy, f.lost, f.queued = append(f.at, now), append(f.acked, s.acked), append(f.busy, s.busy),
+		append(f.lost, s.lost), s.queued
+	for len(f.at) > 2 && now-f.at[1] >= flowWindow || len(f.at) > 64 {
+		f.at, f.acked, f.busy, f.lost = f.at[1:], f.acked[1:], f.busy[1:], f.lost[1:]
 	}
 }
 

@@ -344,28 +344,26 @@ func (m *Machine) change(c Change) {
 
 func rankKey(job string, rank int) string { return fmt.Sprintf("%s/%d", job, rank) }
 
+// unreaped says whether the process has ended and its parent has not asked how.
+func (r *Rank) unreaped() bool { return r.State == "Z" || r.State == "X" }
+
+// ranks takes what a host's agent says of the ranks there.
 func (m *Machine) ranks(now float64, h *host, list []Rank) {
 	had := h.ranks
 	h.ranks = map[string]bool{}
 	for i := range list {
 		x := &list[i]
-		if x.State == "Z" || x.State == "X" {
-			continue // it has ended, and its parent has not asked how
+		if x.unreaped() {
+			continue
 		}
 		j := m.jobNamed(now, x.Job)
 		j.size = max(j.size, x.Size, x.Rank+1)
 		j.alive = now
 		r := j.ranks[x.Rank]
 		if r == nil {
-			r = &rank{first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+			r = m.newRank(now, h, x)
 			j.ranks[x.Rank] = r
-			if m.c.Site != nil {
-				device := cmp.Or(x.NIC, "gpu"+x.GPU)
-				if at, ok := m.c.Site.Place(h.name, device); ok {
-					r.place = at
-				}
-			}
-		} else if r.PID != x.PID && r.host == h.name && r.gone == 0 || r.gone > 0 {
+		} else if r.gone > 0 || r.PID != x.PID && r.host == h.name {
 			m.replaced(now, j, r, x)
 			r.groups, r.first, r.moved, r.marks = map[string]*Group{}, now, now, [2]mark{}
 		}
@@ -382,15 +380,47 @@ func (m *Machine) ranks(now float64, h *host, list []Rank) {
 		m.flows(now, j, r, links)
 	}
 	for k := range had {
-		if h.ranks[k] {
-			continue
-		}
-		name, n := k[:strings.LastIndexByte(k, '/')], 0
-		fmt.Sscanf(k[strings.LastIndexByte(k, '/')+1:], "%d", &n)
-		if j := m.jobs[name]; j != nil && j.ranks[n] != nil && j.ranks[n].host == h.name && j.ranks[n].gone == 0 {
-			j.ranks[n].gone = now
+		if !h.ranks[k] {
+			m.goneFrom(now, h, k)
 		}
 	}
+}
+
+func (m *Machine) newRank(now float64, h *host, x *Rank) *rank {
+	r := &rank{first: now, moved: now, groups: map[string]*Group{}, place: doctor.Place{Rail: -1}}
+	if m.c.Site == nil {
+		return r
+	}
+	if at, ok := m.c.Site.Place(h.name, cmp.Or(x.NIC, "gpu"+x.GPU)); ok {
+		r.place = at
+	}
+	return r
+}
+
+// goneFrom notes that a host no longer has a rank, by its rankKey. The rank may have come back on another host.
+func (m *Machine) goneFrom(now float64, h *host, key string) {
+	name, n := key[:strings.LastIndexByte(key, '/')], 0
+	fmt.Sscanf(key[strings.LastIndexByte(key, '/')+1:], "%d", &n)
+	if j := m.jobs[name]; j != nil && j.ranks[n] != nil && j.ranks[n].host == h.name && j.ranks[n].gone == 0 {
+		j.ranks[n].gone = now
+	}
+}
+
+// move notes that a rank went on, and since when the job had stood still if it did.
+func (j *job) move(now float64, r *rank) {
+	if now-j.moved >= leaving {
+		j.still = j.moved
+	}
+	r.moved, j.moved, r.marks = now, now, [2]mark{}
+}
+
+func (j *job) groupNamed(name string) *group {
+	x := j.group[name]
+	if x == nil {
+		x = &group{name: name, ops: map[int64]*opSeen{}, late: map[int]*latest{}, per: map[string]*timing{}}
+		j.group[name] = x
+	}
+	return x
 }
 
 // progress takes what a rank says of a group.
@@ -399,48 +429,50 @@ func (m *Machine) progress(now float64, j *job, r *rank, g *Group) {
 	ops := g.Ops
 	keep := *g
 	keep.Ops = nil
-	if was != nil && keep.Op == "" {
-		keep.Op = was.Op
-	}
-	if len(keep.Ranks) == 0 && was != nil {
-		keep.Ranks = was.Ranks
-	}
-	if was != nil && g.Done < was.Done { // the communicator was made again
-		delete(j.group, g.Name)
+	if was != nil {
+		keep.Op = cmp.Or(keep.Op, was.Op)
+		if len(keep.Ranks) == 0 {
+			keep.Ranks = was.Ranks
+		}
+		if g.Done < was.Done { // the communicator was made again
+			delete(j.group, g.Name)
+		}
 	}
 	if was == nil || was.Done != g.Done {
-		if now-j.moved >= leaving {
-			j.still = j.moved
-		}
-		r.moved, j.moved, r.marks = now, now, [2]mark{}
+		j.move(now, r)
 	}
 	r.groups[g.Name] = &keep
-	x := j.group[g.Name]
-	if x == nil {
-		x = &group{name: g.Name, ops: map[int64]*opSeen{}, late: map[int]*latest{}, per: map[string]*timing{}}
-		j.group[g.Name] = x
-	}
-	for _, o := range ops {
+	x := j.groupNamed(g.Name)
+	for i := range ops {
+		o := &ops[i]
 		if math.IsNaN(o.Took) || o.Took < 0 {
 			continue
 		}
-		s := x.ops[o.Seq]
-		if s == nil {
-			if len(x.order) > 0 && o.Seq < x.order[0] {
-				continue // of a time that is past
-			}
-			s = &opSeen{name: o.Name, bytes: o.Bytes, at: now, took: map[int]float64{}}
-			x.ops[o.Seq] = s
-			i, _ := slices.BinarySearch(x.order, o.Seq)
-			x.order = slices.Insert(x.order, i, o.Seq)
-			if len(x.order) > opsKept {
-				delete(x.ops, x.order[0])
-				x.order = x.order[1:]
-			}
+		if s := x.op(now, o); s != nil {
+			s.took[r.Rank.Rank] = o.Took
+			s.predicted = max(s.predicted, o.Predicted)
 		}
-		s.took[r.Rank.Rank] = o.Took
-		s.predicted = max(s.predicted, o.Predicted)
 	}
+}
+
+// op finds an operation of the group, or adds it and drops the oldest one; nil is one that was dropped before.
+func (x *group) op(now float64, o *Op) *opSeen {
+	s := x.ops[o.Seq]
+	if s != nil {
+		return s
+	}
+	if len(x.order) > 0 && o.Seq < x.order[0] {
+		return nil
+	}
+	s = &opSeen{name: o.Name, bytes: o.Bytes, at: now, took: map[int]float64{}}
+	x.ops[o.Seq] = s
+	i, _ := slices.BinarySearch(x.order, o.Seq)
+	x.order = slices.Insert(x.order, i, o.Seq)
+	if len(x.order) > opsKept {
+		delete(x.ops, x.order[0])
+		x.order = x.order[1:]
+	}
+	return s
 }
 
 // dump takes a flight record. Those of one job are joined by the ranks in them.

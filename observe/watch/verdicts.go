@@ -138,32 +138,48 @@ func (m *Machine) restarted(now float64, j *job, raise raiser) {
 	}
 }
 
-// processes finds ranks that died, are stopped or have no memory left.
-func (m *Machine) processes(now float64, j *job, raise raiser) {
-	alive, ended := 0, 0.0 // ranks that are there; when the last of the others went
-	oldest, newest, size := math.Inf(1), 0.0, 0
+// census counts a job's ranks.
+type census struct {
+	alive          int
+	ended          float64 // when the last one of the others went
+	oldest, newest float64 // when those that are there came
+	size           int     // of the job, as they say
+}
+
+func (j *job) count() census {
+	c := census{oldest: math.Inf(1)}
 	for _, r := range j.ranks {
 		if r.gone == 0 {
-			alive++
-			oldest, newest, size = min(oldest, r.first), max(newest, r.first), max(size, r.Size)
+			c.alive++
+			c.oldest, c.newest, c.size = min(c.oldest, r.first), max(c.newest, r.first), max(c.size, r.Size)
 		} else {
-			ended = max(ended, r.gone)
+			c.ended = max(c.ended, r.gone)
 		}
 	}
+	return c
+}
+
+// othersGoOn says whether the job goes on without rank n. Ranks of a job that ends go within a moment of one another. Those of
+// a job that is started again come one by one, and are no others that go on: who has not come long after them is missing.
+func (c *census) othersGoOn(now float64, n int, r *rank) bool {
+	if c.alive == 0 || now-c.ended < waitForOthers {
+		return false
+	}
+	return c.oldest <= r.gone || now-c.newest >= startTime && (n < c.size || c.size == 0)
+}
+
+// processes finds ranks that died, are stopped or have no memory left.
+func (m *Machine) processes(now float64, j *job, raise raiser) {
+	c := j.count()
 	for _, n := range slices.Sorted(maps.Keys(j.ranks)) {
 		r := j.ranks[n]
-		if r.gone > 0 && alive > 0 && j.guessed(now, n) {
-			// Others must go on: ranks of a job that ends go within a moment of one another. Those of a job that is started again come one
-			// by one, and are no others that go on: who has not come long after them is missing.
-			others := oldest <= r.gone || now-newest >= startTime && (n < size || size == 0)
-			if others && now-ended >= waitForOthers {
+		if r.gone > 0 {
+			if j.guessed(now, n) && c.othersGoOn(now, n, r) {
 				raise(fmt.Sprintf("dead/%s/%d/%d", j.name, n, r.PID),
 					Incident{Kind: "rank-dead", Severity: doctor.Critical, Confidence: 0.95, Job: j.name, Subject: m.subject(j, n),
-						Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, alive, j.size),
+						Verdict:  fmt.Sprintf("%s of %s has died; %d of %d ranks are left", j.on(n), j.name, c.alive, j.size),
 						Evidence: []Evidence{{r.gone, fmt.Sprintf("process %d is gone from %s", r.PID, r.host)}}})
 			}
-		}
-		if r.gone > 0 {
 			continue
 		}
 		if r.State == "T" || r.State == "t" {
@@ -415,31 +431,13 @@ func (m *Machine) collectives(now float64) {
 }
 
 func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
-	key := fmt.Sprintf("%s/%d/%d", t.op, t.bytes, t.ranks)
-	if _, ok := m.predict[key]; !ok && m.c.Predict != nil {
-		if x, known := m.c.Predict(t.op, t.bytes, t.ranks); known {
-			m.predict[key] = x
-		}
-	}
-	t.predict = cmp.Or(t.told, m.predict[key])
+	t.predict = cmp.Or(t.told, m.predicted(t))
 	t.base = 0
 	if len(t.windows) >= learned {
 		t.base = median(t.windows)
 	}
 	if t.predict > 0 && t.told == 0 { // libraries predict for their own links, which differ from job to job
-		// Sizes differ in what limits them, so each power of two has its own.
-		class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
-		c := m.calib[class]
-		if c == nil {
-			c = &calibration{}
-			m.calib[class] = c
-		}
-		if len(c.ratios) >= learned {
-			t.base = t.predict * median(c.ratios)
-		}
-		if c.ratios = append(c.ratios, t.mean/t.predict); len(c.ratios) > windowsKept {
-			c.ratios = c.ratios[1:]
-		}
+		m.calibrate(t)
 	}
 	if t.windows = append(t.windows, t.mean); len(t.windows) > windowsKept {
 		t.windows = t.windows[1:]
@@ -450,9 +448,40 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	}
 	at := fmt.Sprintf("collective/%s/%s/%s/%d", j.name, g.name, t.op, t.bytes)
 	// Small operations are ruled by latency, which says little of links.
-	if !m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(j)) {
-		return
+	if m.held(at, t.ratio > 1.25*1.25 && t.bytes >= 1<<20 && !m.starvedJob(j)) {
+		m.stand = append(m.stand, standing{at, j.slowCollective(now, t)})
 	}
+}
+
+// predicted is the planner's time for a collective, 0 if it has none. It is asked once for each size.
+func (m *Machine) predicted(t *timing) float64 {
+	key := fmt.Sprintf("%s/%d/%d", t.op, t.bytes, t.ranks)
+	if _, ok := m.predict[key]; !ok && m.c.Predict != nil {
+		if x, known := m.c.Predict(t.op, t.bytes, t.ranks); known {
+			m.predict[key] = x
+		}
+	}
+	return m.predict[key]
+}
+
+// calibrate corrects a prediction by how much longer collectives of about this size take on this cluster. What limits them
+// differs with the size, so each power of two has ratios of its own.
+func (m *Machine) calibrate(t *timing) {
+	class := fmt.Sprintf("%s/%d", t.op, bits.Len64(uint64(t.bytes)))
+	c := m.calib[class]
+	if c == nil {
+		c = &calibration{}
+		m.calib[class] = c
+	}
+	if len(c.ratios) >= learned {
+		t.base = t.predict * median(c.ratios)
+	}
+	if c.ratios = append(c.ratios, t.mean/t.predict); len(c.ratios) > windowsKept {
+		c.ratios = c.ratios[1:]
+	}
+}
+
+func (j *job) slowCollective(now float64, t *timing) Incident {
 	sev, against := doctor.Warning, "its own median"
 	if t.ratio > 2 {
 		sev = doctor.Critical
@@ -460,10 +489,10 @@ func (m *Machine) compare(now float64, j *job, g *group, t *timing) {
 	if t.predict > 0 && t.told == 0 {
 		against = "the prediction, corrected by what this cluster reaches"
 	}
-	m.stand = append(m.stand, standing{at, Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,
+	return Incident{Kind: "slow-collective", Severity: sev, Confidence: 0.7, Job: j.name,
 		Verdict: fmt.Sprintf("%s of %s in %s takes %s, %.1f times the baseline of %s",
 			t.op, size(t.bytes), j.name, span(t.mean), t.ratio, span(t.base)),
-		Evidence: []Evidence{{now, "the baseline is " + against}}}})
+		Evidence: []Evidence{{now, "the baseline is " + against}}}
 }
 
 func size(b int64) string {

@@ -203,7 +203,8 @@ func (m *Machine) incidents() []Incident {
 	return out
 }
 
-func (m *Machine) health(now float64) Health {
+// counted is a Health with nothing but its numbers.
+func (m *Machine) counted(now float64) Health {
 	h := Health{State: "good", Open: map[string]int{}, Jobs: len(m.jobs), Reports: m.counts.reports, Refused: m.counts.refused}
 	if m.c.Site != nil {
 		for _, name := range m.c.Site.Hosts() {
@@ -214,26 +215,32 @@ func (m *Machine) health(now float64) Health {
 		}
 	}
 	for _, x := range m.hosts {
-		h.Hosts++
+		h.countHost(x)
 		if now-x.at > m.limit(x) {
 			h.Silent++
 		}
-		h.Checks += x.checks
-		h.Bad += len(x.states)
-		h.Series += len(x.values)
-		for _, p := range x.ports {
-			if h.Ports++; !p.Active {
-				h.Down++
-			}
-		}
 	}
 	for _, j := range m.jobs {
-		for _, r := range j.ranks {
-			if r.gone == 0 {
-				h.Ranks++
-			}
+		h.Ranks += j.count().alive
+	}
+	return h
+}
+
+func (h *Health) countHost(x *host) {
+	h.Hosts++
+	h.Checks += x.checks
+	h.Bad += len(x.states)
+	h.Series += len(x.values)
+	for _, p := range x.ports {
+		if h.Ports++; !p.Active {
+			h.Down++
 		}
 	}
+}
+
+// health sums up the cluster: its worst incident gives the state and the verdict.
+func (m *Machine) health(now float64) Health {
+	h := m.counted(now)
 	worst := doctor.Info
 	var first *Incident
 	for _, i := range m.ordered() {

@@ -1,8 +1,10 @@
 package draw
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/topo/floor"
 	"github.com/weft-fabric/weft/view/draw/svg"
@@ -103,17 +105,19 @@ func floorRack(c *svg.Canvas, p *floor.Plan, r *floor.Rack, b svg.Box, most floa
 		}
 	}
 	c.Text(b.Mid(), b.Bottom()-32, svg.Middle, small, fmt.Sprintf("%.1f kW", r.Watts/1000), svg.Class("dim"))
-	share, of := 0.0, p.Intent.Power
-	if of == 0 {
-		of = most
+	powerBar(c, svg.Box{X: b.X + 6, Y: b.Bottom() - 12, W: b.W - 12, H: 6}, r.Watts, p.Intent.Power, most)
+}
+
+// powerBar shows a rack's power as a share of what it may draw, or of what the rack that draws the most does if that is not
+// known.
+func powerBar(c *svg.Canvas, bar svg.Box, watts, limit, most float64) {
+	share := 0.0
+	if of := cmp.Or(limit, most); of > 0 {
+		share = min(1, watts/of)
 	}
-	if of > 0 {
-		share = min(1, r.Watts/of)
-	}
-	bar := svg.Box{X: b.X + 6, Y: b.Bottom() - 12, W: b.W - 12, H: 6}
 	c.Rect(bar, 2, "", svg.Class("empty"))
 	high := "bar"
-	if p.Intent.Power > 0 && share > 0.9 {
+	if limit > 0 && share > 0.9 {
 		high = "bar high"
 	}
 	bar.W *= share
@@ -134,20 +138,22 @@ func ranks(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// elevations draws the first rack with hosts and the network racks from the front.
-func elevations(c *svg.Canvas, p *floor.Plan, y float64) (bottom, right float64) {
-	var list []int
-	for i := range p.Racks {
-		if p.Racks[i].Use == "hosts" {
-			list = append(list, i)
-			break
-		}
+// typical are the first rack with hosts, since the others look like it, and the first network racks.
+func typical(p *floor.Plan) (list []int) {
+	if i := slices.IndexFunc(p.Racks, func(r floor.Rack) bool { return r.Use == "hosts" }); i >= 0 {
+		list = append(list, i)
 	}
 	for i := range p.Racks {
 		if p.Racks[i].Use == "network" && len(list) < 5 {
 			list = append(list, i)
 		}
 	}
+	return list
+}
+
+// elevations draws the first rack with hosts and the network racks from the front.
+func elevations(c *svg.Canvas, p *floor.Plan, y float64) (bottom, right float64) {
+	list := typical(p)
 	c.Text(margin, y, svg.Start, large, "From the front")
 	y += 28
 	height := float64(p.Intent.Units) * elevationUnit

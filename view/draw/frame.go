@@ -271,11 +271,16 @@ func (p *page) gpuText(hosts []topo.HostID) string {
 	if least != most {
 		text = fmt.Sprintf("%d to %d × %s", least, most, model)
 	}
+	return text + each(with, len(hosts))
+}
+
+// each says how many of the hosts the number before it is for.
+func each(with, hosts int) string {
 	switch {
-	case with < len(hosts):
-		text += fmt.Sprintf(" in each of %d", with)
+	case with < hosts:
+		return fmt.Sprintf(" in each of %d", with)
 	case with > 1:
-		text += " each"
+		return " each"
 	}
-	return text
+	return ""
 }

@@ -108,7 +108,7 @@ func runFrom(i, n int, at func(int) string) (string, int) {
 // differ finds the one number in which two names differ, and what stands before and behind it.
 func differ(a, b string) (prefix, digits, suffix string, ok bool) {
 	i := 0
-	for i < len(a) && i < len(b) && a[i] == b[i] {
+	for i < min(len(a), len(b)) && a[i] == b[i] {
 		i++
 	}
 	for i > 0 && isDigit(a[i-1]) { // the whole number, also where its first digits agree

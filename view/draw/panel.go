@@ -322,6 +322,29 @@ func (p *panel) place(g *topo.Graph, h homes, top int) {
 	}
 }
 
+// countTiers gives switches with hosts tier 1, and all others one more than the nearest of those.
+func (p *panel) countTiers(g *topo.Graph) {
+	var queue []topo.NodeID
+	clear(p.tier)
+	for _, n := range p.switches {
+		if slices.ContainsFunc(g.Edges(n), func(e topo.Edge) bool { return g.Nodes[e.Peer].Host != topo.None }) {
+			p.tier[n] = 1
+			queue = append(queue, n)
+		}
+	}
+	for q := 0; q < len(queue); q++ {
+		for _, e := range g.Edges(queue[q]) {
+			if p.mine[e.Peer] && p.tier[e.Peer] == 0 {
+				p.tier[e.Peer] = p.tier[queue[q]] + 1
+				queue = append(queue, e.Peer)
+			}
+		}
+	}
+	for _, n := range p.switches { // switches that reach no host
+		p.tier[n] = max(p.tier[n], 1)
+	}
+}
+
 // findTiers takes the switches' own tiers, or counts them from the hosts up where one is unknown.
 func (p *panel) findTiers(g *topo.Graph) {
 	p.tier = make(map[topo.NodeID]int, len(p.switches))
@@ -331,28 +354,7 @@ func (p *panel) findTiers(g *topo.Graph) {
 		known = known && g.Nodes[n].Tier > 0
 	}
 	if !known {
-		var queue []topo.NodeID
-		clear(p.tier)
-		for _, n := range p.switches {
-			for _, e := range g.Edges(n) {
-				if g.Nodes[e.Peer].Host != topo.None {
-					p.tier[n] = 1
-					queue = append(queue, n)
-					break
-				}
-			}
-		}
-		for q := 0; q < len(queue); q++ {
-			for _, e := range g.Edges(queue[q]) {
-				if p.mine[e.Peer] && p.tier[e.Peer] == 0 {
-					p.tier[e.Peer] = p.tier[queue[q]] + 1
-					queue = append(queue, e.Peer)
-				}
-			}
-		}
-		for _, n := range p.switches { // switches that reach no host
-			p.tier[n] = max(p.tier[n], 1)
-		}
+		p.countTiers(g)
 	}
 	seen := map[int]bool{}
 	for _, n := range p.switches {

@@ -177,7 +177,13 @@ func (v *tiersView) vertical() {
 		}
 	}
 	bottom := v.rows[v.hostRow].bottom + inside + v.labelRoom()
-	for _, c := range v.columns { // an elision's text may need more room than its rows have
+	v.y = max(y, bottom, v.elisions(bottom))
+}
+
+// elisions places the boxes that stand for what is left out, and returns the lowest y that they reach: their text may need
+// more room than the rows have.
+func (v *tiersView) elisions(bottom float64) (y float64) {
+	for _, c := range v.columns {
 		if e := c.more; e != nil {
 			top := v.rows[v.podRow].top - inside
 			h := max(bottom-top, e.height())
@@ -193,7 +199,7 @@ func (v *tiersView) vertical() {
 			}
 		}
 	}
-	v.y = max(y, bottom)
+	return y
 }
 
 // labelRoom is what the pods' names take below their hosts, where no link passes.

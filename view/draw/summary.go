@@ -15,30 +15,34 @@ func plural(n int, noun string) string {
 	return word
 }
 
+// allGPUs counts the cluster's accelerators, with their model if they have one.
+func (p *page) allGPUs() string {
+	total := 0
+	var models []string
+	p.g.Each(topo.GPU, func(_ topo.NodeID, n *topo.Node) {
+		total++
+		if !slices.Contains(models, n.Model) {
+			models = append(models, n.Model)
+		}
+	})
+	if total == 0 {
+		return ""
+	}
+	noun := "GPU"
+	if strings.HasPrefix(strings.ToUpper(models[0]), "TPU") {
+		noun = "chip"
+	}
+	text := count(total, noun)
+	if len(models) == 1 && models[0] != "" {
+		text += " (" + models[0] + ")"
+	}
+	return text
+}
+
 // summary is the line below the title: what there is, in numbers.
 func (p *page) summary() string {
 	var parts []string
-	gpus := map[string]int{}
-	var order []string
-	p.g.Each(topo.GPU, func(_ topo.NodeID, n *topo.Node) {
-		if gpus[n.Model] == 0 {
-			order = append(order, n.Model)
-		}
-		gpus[n.Model]++
-	})
-	total := 0
-	for _, m := range order {
-		total += gpus[m]
-	}
-	if total > 0 {
-		noun := "GPU"
-		if strings.HasPrefix(strings.ToUpper(order[0]), "TPU") {
-			noun = "chip"
-		}
-		text := count(total, noun)
-		if len(order) == 1 && order[0] != "" {
-			text += " (" + order[0] + ")"
-		}
+	if text := p.allGPUs(); text != "" {
 		parts = append(parts, text)
 	}
 	text := count(len(p.g.Hosts), "host")

@@ -233,27 +233,7 @@ func (v *tiersView) view(pods, blocks int) []*column {
 			continue
 		}
 		pd := v.pn.pods[pk.index]
-		c := &column{pod: pd}
-		bsigs := make([]string, len(pd.blocks))
-		for i, b := range pd.blocks {
-			bsigs[i] = b.sig
-		}
-		for _, bk := range choices(bsigs, blocks) {
-			if bk.index < 0 {
-				e := &elision{blocks: pd.blocks[bk.from:bk.to]}
-				v.describe(e, bsigs[bk.from:bk.to], bsigs[max(bk.from-1, 0)])
-				c.blocks = append(c.blocks, &stack{more: e, low: moreWidth, want: moreWidth})
-				continue
-			}
-			b := pd.blocks[bk.index]
-			s := &stack{block: b}
-			s.low, s.want = rowWidth(b.leaf, false), rowWidth(b.leaf, true)
-			if b.host != nil {
-				s.low, s.want = max(s.low, b.host.view.low), max(s.want, b.host.view.want)
-			}
-			s.low, s.want = s.low+2*inside, s.want+2*inside
-			c.blocks = append(c.blocks, s)
-		}
+		c := &column{pod: pd, blocks: v.stacks(pd.blocks, blocks)}
 		for i, s := range c.blocks {
 			if i > 0 {
 				c.low, c.want = c.low+between, c.want+between
@@ -270,6 +250,31 @@ func (v *tiersView) view(pods, blocks int) []*column {
 		list = append(list, c)
 	}
 	level(list)
+	return list
+}
+
+// stacks chooses at most n blocks of a pod to be drawn, and works out the widths that each needs and would like.
+func (v *tiersView) stacks(blocks []*block, n int) (list []*stack) {
+	sigs := make([]string, len(blocks))
+	for i, b := range blocks {
+		sigs[i] = b.sig
+	}
+	for _, k := range choices(sigs, n) {
+		if k.index < 0 {
+			e := &elision{blocks: blocks[k.from:k.to]}
+			v.describe(e, sigs[k.from:k.to], sigs[max(k.from-1, 0)])
+			list = append(list, &stack{more: e, low: moreWidth, want: moreWidth})
+			continue
+		}
+		b := blocks[k.index]
+		s := &stack{block: b}
+		s.low, s.want = rowWidth(b.leaf, false), rowWidth(b.leaf, true)
+		if b.host != nil {
+			s.low, s.want = max(s.low, b.host.view.low), max(s.want, b.host.view.want)
+		}
+		s.low, s.want = s.low+2*inside, s.want+2*inside
+		list = append(list, s)
+	}
 	return list
 }
 

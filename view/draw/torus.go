@@ -55,13 +55,17 @@ func (v *torusView) regular(nodes int) bool {
 	if len(v.dims) == 0 || volume < nodes || volume > 4*nodes || len(v.pn.chips) > 0 && len(v.pn.switches) > 0 {
 		return false
 	}
-	placed := 0
+	return v.placed(volume) == nodes
+}
+
+// placed counts the nodes that are in the first places of the grid.
+func (v *torusView) placed(volume int) (n int) {
 	for i := range volume {
-		if n := v.g.At(v.pn.fabric, i); n != topo.None && v.pn.mine[n] {
-			placed++
+		if at := v.g.At(v.pn.fabric, i); at != topo.None && v.pn.mine[at] {
+			n++
 		}
 	}
-	return placed == nodes
+	return n
 }
 
 // tally counts links by the dimension they run along.
@@ -338,6 +342,21 @@ func (v *torusView) elide(b svg.Box, pk pick) {
 	v.c.End()
 }
 
+// linksAlong says what links there are along a dimension. One of two has no room for a ring.
+func (v *torusView) linksAlong(d int) string {
+	if v.steps[d].links == 0 {
+		return "no links"
+	}
+	text := v.steps[d].text(v.g)
+	if n := v.wraps[d].links; n > 0 {
+		return text + fmt.Sprintf("; %s of them wrap around", thousands(n))
+	}
+	if v.dims[d] > 2 {
+		return text + "; no wrap-around"
+	}
+	return text
+}
+
 // notes writes the left column and gives the y below it.
 func (v *torusView) notes(y float64) float64 {
 	var size []string
@@ -349,15 +368,7 @@ func (v *torusView) notes(y float64) float64 {
 	write := func(f svg.Font, text, class string) { y = v.paragraph(margin, y, gutter-20, f, text, class) + 3 }
 	write(large, strings.Join(size, " × ")+" "+plural(2, v.unit), "")
 	for d := range v.dims {
-		text := fmt.Sprintf("along %s: %s", axis(d), v.steps[d].text(v.g))
-		if v.steps[d].links == 0 {
-			text = fmt.Sprintf("along %s: no links", axis(d))
-		} else if n := v.wraps[d].links; n > 0 {
-			text += fmt.Sprintf("; %s of them wrap around", thousands(n))
-		} else if v.dims[d] > 2 {
-			text += "; no wrap-around"
-		}
-		write(small, text, "dim")
+		write(small, fmt.Sprintf("along %s: %s", axis(d), v.linksAlong(d)), "dim")
 	}
 	for d, drawn := range [][]int{v.cols, v.rows} {
 		if k := len(drawn) - 1; slices.Contains(drawn, -1) {

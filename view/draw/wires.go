@@ -114,22 +114,25 @@ func (v *tiersView) connect() {
 	}
 }
 
+// put notes at which spot a member of a group is drawn.
+func (w *wiring) put(gr *group, member, spot int) {
+	if gr.kind == 0 {
+		w.host[gr.hosts[member]] = int32(spot)
+	} else {
+		w.node[gr.nodes[member]] = int32(spot)
+	}
+}
+
+// addGroup makes a spot of a group's frame, and where it has cells one of each cell and of each run of cells of one rail.
 func (w *wiring) addGroup(p *page, gr *group) {
 	f := &gr.view
 	at := len(w.spots)
 	w.spots = append(w.spots, spot{box: f.box, rail: topo.None, name: f.lines[0], same: at, frame: at, lone: true})
-	put := func(i, s int) {
-		if gr.kind == 0 {
-			w.host[gr.hosts[i]] = int32(s)
-		} else {
-			w.node[gr.nodes[i]] = int32(s)
-		}
-	}
 	if len(f.cells) == 0 {
 		w.spots[at].rail = p.railOf(gr, 0)
 		w.spots[at].one = gr.kind != 0
 		for i := range gr.size() {
-			put(i, at)
+			w.put(gr, i, at)
 		}
 		return
 	}
@@ -150,7 +153,7 @@ func (w *wiring) addGroup(p *page, gr *group) {
 			name: span(c.to-c.from, func(j int) string { return p.memberName(gr, c.from+j) }), same: w.spots[seg].same, frame: at, lone: i < f.per &&
 				len(f.cells) <= f.per})
 		for j := c.from; j < c.to; j++ {
-			put(j, id)
+			w.put(gr, j, id)
 		}
 	}
 }

@@ -197,6 +197,9 @@ func (b *Board) Rank(r Rank) {
 	row.Rank = r
 }
 
+// announced says whether anything but a step was heard of the rank.
+func (r *rankRow) announced() bool { return r.State != Starting || r.Rank.Rank >= 0 || r.Pid != 0 }
+
 // Step adds one rank's finished step.
 func (b *Board) Step(s report.Step) {
 	if s.Ended.IsZero() {
@@ -208,7 +211,7 @@ func (b *Board) Step(s report.Step) {
 	if s.Epoch < row.last.Epoch {
 		return // of a time that the rank has left behind
 	}
-	if row.State == Starting && row.Rank.Rank < 0 && row.Pid == 0 { // never announced
+	if !row.announced() {
 		row.State, row.Rank.Rank, row.seq, b.placeSeq = Healthy, s.Rank, seq, seq
 	}
 	row.Step, row.last, row.stepSeq = s.Step, s, seq
@@ -235,26 +238,32 @@ func (b *Board) rollBack(step int, epoch uint64, seq uint64) {
 	b.late.cut(step, epoch, seq)
 }
 
-// sum adds a report to its step. Reports of steps that have left the recent
-// ones are dropped: all other ranks are far ahead.
-func (b *Board) sum(s report.Step, seq uint64) {
-	i, found := slices.BinarySearchFunc(b.recent, s.Step, func(a stepSum, step int) int { return cmp.Compare(a.step, step) })
-	if found && b.recent[i].epoch > s.Epoch {
-		return
-	}
-	if !found {
-		if i == 0 && len(b.recent) == recentSteps {
-			return
-		}
-		b.recent = slices.Insert(b.recent, i, stepSum{step: s.Step, epoch: s.Epoch})
+// recentStep finds a step among the recent ones or adds it. It is nil if the step has left them, or is of an epoch that is
+// over.
+func (b *Board) recentStep(step int, epoch uint64) *stepSum {
+	i, found := slices.BinarySearchFunc(b.recent, step, func(a stepSum, step int) int { return cmp.Compare(a.step, step) })
+	switch {
+	case found && b.recent[i].epoch > epoch, !found && i == 0 && len(b.recent) == recentSteps:
+		return nil
+	case found && b.recent[i].epoch < epoch:
+		b.recent[i] = stepSum{step: step, epoch: epoch}
+	case !found:
+		b.recent = slices.Insert(b.recent, i, stepSum{step: step, epoch: epoch})
 		if len(b.recent) > recentSteps {
 			b.recent = slices.Delete(b.recent, 0, 1)
 			i--
 		}
-	} else if b.recent[i].epoch < s.Epoch {
-		b.recent[i] = stepSum{step: s.Step, epoch: s.Epoch}
 	}
-	sum := &b.recent[i]
+	return &b.recent[i]
+}
+
+// sum adds a report to its step. Reports of steps that have left the recent
+// ones are dropped: all other ranks are far ahead.
+func (b *Board) sum(s report.Step, seq uint64) {
+	sum := b.recentStep(s.Step, s.Epoch)
+	if sum == nil {
+		return
+	}
 	sum.n++
 	if s.Loss != 0 {
 		sum.loss += s.Loss

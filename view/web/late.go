@@ -30,29 +30,43 @@ func (l *lateness) know(id int, ids []int, seq uint64) {
 	l.resetSeq = seq
 }
 
+// column finds a step or adds it. It is nil if the step is older than all that are kept, or of an epoch that is over.
+func (l *lateness) column(step int, epoch uint64) *column {
+	i, found := slices.BinarySearchFunc(l.columns, step, func(c column, step int) int { return c.step - step })
+	if found {
+		c := &l.columns[i]
+		if c.epoch > epoch {
+			return nil
+		}
+		if c.epoch < epoch {
+			clear(c.arrived)
+			c.epoch = epoch
+		}
+		return c
+	}
+	if len(l.columns) < lateSteps {
+		l.columns = slices.Insert(l.columns, i, column{step: step, epoch: epoch})
+		return &l.columns[i]
+	}
+	if i == 0 {
+		return nil
+	}
+	old := l.columns[0].arrived // reused: a run of 1,000 ranks takes 8 kB a step
+	clear(old)
+	copy(l.columns, l.columns[1:i])
+	l.columns[i-1] = column{step: step, epoch: epoch, arrived: old}
+	return &l.columns[i-1]
+}
+
+// add takes when a rank arrived at the end of a step.
 func (l *lateness) add(s report.Step, seq uint64) {
 	if s.Arrived.IsZero() {
 		return
 	}
-	i, found := slices.BinarySearchFunc(l.columns, s.Step, func(c column, step int) int { return c.step - step })
-	switch {
-	case found && l.columns[i].epoch > s.Epoch:
+	c := l.column(s.Step, s.Epoch)
+	if c == nil {
 		return
-	case found && l.columns[i].epoch < s.Epoch:
-		clear(l.columns[i].arrived)
-		l.columns[i].epoch = s.Epoch
-	case !found && i == 0 && len(l.columns) == lateSteps:
-		return
-	case !found && len(l.columns) == lateSteps:
-		old := l.columns[0].arrived // reused: a run of 1,000 ranks takes 8 kB a step
-		clear(old)
-		copy(l.columns, l.columns[1:i])
-		i--
-		l.columns[i] = column{step: s.Step, epoch: s.Epoch, arrived: old}
-	case !found:
-		l.columns = slices.Insert(l.columns, i, column{step: s.Step, epoch: s.Epoch})
 	}
-	c := &l.columns[i]
 	at := l.index[s.ID]
 	if at >= len(c.arrived) {
 		c.arrived = append(c.arrived, make([]int64, len(l.index)-len(c.arrived))...)

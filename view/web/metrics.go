@@ -10,16 +10,22 @@ import (
 	"github.com/weft-fabric/weft/model/metrics"
 )
 
+// lastSave is the step of the last checkpoint that can be loaded, NaN if there is none.
+func (b *Board) lastSave() float64 {
+	step := math.NaN()
+	for _, c := range b.saves {
+		if c.State == "complete" || c.State == "emergency" {
+			step = float64(c.Step)
+		}
+	}
+	return step
+}
+
 // metrics writes gauges and counters in Prometheus's text form.
 func (b *Board) metrics(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	s, collectives, saves, epochs := b.summary(time.Now()), b.collectives(), b.counts.saves, b.counts.epochs
-	lastSave := math.NaN()
-	for _, c := range b.saves {
-		if c.State == "complete" || c.State == "emergency" {
-			lastSave = float64(c.Step)
-		}
-	}
+	lastSave := b.lastSave()
 	b.mu.Unlock()
 
 	var m metrics.Page

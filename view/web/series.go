@@ -88,7 +88,8 @@ type part struct {
 
 func newMeter() meter { return meter{width: time.Second} }
 
-func (m *meter) add(from, to time.Time, amount int, seq uint64) {
+// within moves a span of time behind the beginning, which the first span gives. One without a beginning is a moment.
+func (m *meter) within(from, to time.Time) (time.Time, time.Time) {
 	if from.IsZero() || from.After(to) {
 		from = to
 	}
@@ -101,6 +102,12 @@ func (m *meter) add(from, to time.Time, amount int, seq uint64) {
 	if to.Before(from) {
 		to = from
 	}
+	return from, to
+}
+
+// add spreads an amount evenly over the time that it took.
+func (m *meter) add(from, to time.Time, amount int, seq uint64) {
+	from, to = m.within(from, to)
 	for to.Sub(m.start) >= m.width*ratePoints {
 		m.halve(seq)
 		if m.width > math.MaxInt64/(4*ratePoints) { // a clock jumped by centuries

@@ -30,6 +30,11 @@ type groupView struct {
 	Link string `json:"link"` // the group's slowest kind of link
 }
 
+// takesPart says whether the rank has a place in the groups, and was not left out or suspected.
+func (r *Rank) takesPart() bool {
+	return r.Rank >= 0 && r.Replica >= 0 && r.State != Left && r.State != Suspect
+}
+
 func (b *Board) topology() *topologyView {
 	v := &topologyView{Within: "shm", Between: "tcp", Hosts: []hostView{}, Groups: []groupView{}}
 	switch words := strings.FieldsFunc(strings.ToLower(b.job.Transport), func(r rune) bool { return r < 'a' || r > 'z' }); {
@@ -50,7 +55,7 @@ func (b *Board) topology() *topologyView {
 			v.Hosts = append(v.Hosts, hostView{Host: r.Host})
 		}
 		v.Hosts[at].IDs = append(v.Hosts[at].IDs, id)
-		if r.Rank >= 0 && r.Replica >= 0 && r.State != Left && r.State != Suspect {
+		if r.takesPart() {
 			in = append(in, r)
 			v.Replicas, v.Tensor, v.Stages = max(v.Replicas, r.Replica+1), max(v.Tensor, r.Tensor+1), max(v.Stages, r.Stage+1)
 		}

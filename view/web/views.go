@@ -246,6 +246,17 @@ func (b *Board) lossSince(seq uint64) *lossView {
 	return &v
 }
 
+// firstChange is the first of n pieces that has to be told, n if none has: it changed, or its neighbour was begun, as that is
+// when it stopped being the last.
+func (m *meter) firstChange(n int, seq uint64) int {
+	for i := range n {
+		if m.parts[i].seq > seq || i+1 < len(m.parts) && m.parts[i+1].seq > seq {
+			return i
+		}
+	}
+	return n
+}
+
 // rateSince leaves out the piece that time is still in unless the run has
 // ended: it would always look like a drop.
 func (b *Board) rateSince(seq uint64) *throughputView {
@@ -255,14 +266,8 @@ func (b *Board) rateSince(seq uint64) *throughputView {
 	if n := len(parts); n > 1 && !b.job.Ended {
 		parts = parts[:n-1]
 	}
-	v.From = len(parts)
-	for i, p := range parts {
-		// A piece is told when its neighbour was begun, as that is when it stopped
-		// being the last.
-		if v.Reset || b.jobSeq > seq || p.seq > seq || i+1 < len(m.parts) && m.parts[i+1].seq > seq {
-			v.From = i
-			break
-		}
+	if !v.Reset && b.jobSeq <= seq {
+		v.From = m.firstChange(len(parts), seq)
 	}
 	for i := v.From; i < len(parts); i++ {
 		v.Rate = append(v.Rate, round(parts[i].amount/m.width.Seconds()))
