@@ -14,6 +14,17 @@ import (
 	"github.com/weft-fabric/weft/run/comm"
 )
 
+// checkElements refuses elements whose bytes cannot be counted, and a buffer that is not there.
+func checkElements(buf unsafe.Pointer, count, size C.int64_t) error {
+	switch {
+	case count < 0 || size <= 0 || count > 1<<62/size:
+		return fmt.Errorf("%d elements of %d bytes: want 0 or more of 1 or more", count, size)
+	case buf == nil && count > 0:
+		return fmt.Errorf("the buffer is NULL, %d elements are needed", count)
+	}
+	return nil
+}
+
 // goFold makes a reduction by a function of C.
 //
 //export goFold
@@ -24,13 +35,11 @@ func goFold(n C.weft_comm, buf unsafe.Pointer, count, size C.int64_t, f C.weft_c
 	if err != nil {
 		return fill(e, err)
 	}
-	switch {
-	case f == nil:
+	if f == nil {
 		return fill(e, errors.New("no function was given"))
-	case count < 0 || size <= 0 || count > 1<<62/size:
-		return fill(e, fmt.Errorf("%d elements of %d bytes: want 0 or more of 1 or more", count, size))
-	case buf == nil && count > 0:
-		return fill(e, fmt.Errorf("the buffer is NULL, %d elements are needed", count))
+	}
+	if err := checkElements(buf, count, size); err != nil {
+		return fill(e, err)
 	}
 	fold := func(acc, x []byte) {
 		if len(acc) > 0 {

@@ -207,6 +207,19 @@ func untilOver(ms C.int64_t, wait func(d time.Duration) bool) error {
 	}
 }
 
+// firstOver looks after all requests, and gives the first that is over and how it ended; -1 if none is.
+func firstOver(all []*request) (int, error) {
+	for i, r := range all {
+		if r == nil {
+			continue
+		}
+		if over, err := r.look(); over {
+			return i, err
+		}
+	}
+	return -1, nil
+}
+
 //export goWaitAny
 func goWaitAny(list *C.weft_request, n C.int, ms C.int64_t, which *C.int, status *C.weft_status, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
@@ -237,16 +250,10 @@ func goWaitAny(list *C.weft_request, n C.int, ms C.int64_t, which *C.int, status
 	}
 	var how error
 	look := func() bool {
-		for i, r := range all {
-			if r == nil {
-				continue
-			}
-			if over, err := r.look(); over {
-				*which, how = C.int(i), err
-				return true
-			}
-		}
-		return false
+		var i int
+		i, how = firstOver(all)
+		*which = C.int(i)
+		return i >= 0
 	}
 	err := untilOver(ms, func(d time.Duration) bool {
 		if look() {

@@ -280,6 +280,23 @@ func goRun(n C.weft_comm, from *C.weft_call, status *C.weft_status, e *C.weft_er
 	return fill(e, err)
 }
 
+// readAll reads calls that lie one behind the other. How far apart they are is the size that the first one states, which
+// may be larger than what is known here.
+func readAll(from *C.weft_call, count int, c *comm.Comm) (list []*call, err error) {
+	for i := range count {
+		at := (*C.weft_call)(unsafe.Add(unsafe.Pointer(from), i*int(from.size)))
+		k, err := read(at, c)
+		if err == nil && k.a.size != from.size {
+			err = fmt.Errorf("weft_call.size is %d and that of the first is %d", k.a.size, from.size)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("call %d of %d: %w", i, count, err)
+		}
+		list = append(list, k)
+	}
+	return list, nil
+}
+
 //export goRunAll
 func goRunAll(n C.weft_comm, from *C.weft_call, count C.int, e *C.weft_error) (rc C.int) {
 	defer guard(&rc, e)
@@ -290,17 +307,9 @@ func goRunAll(n C.weft_comm, from *C.weft_call, count C.int, e *C.weft_error) (r
 	if count <= 0 {
 		return fill(e, fmt.Errorf("weft_run_all: %d calls", count))
 	}
-	var list []*call
-	for i := range int(count) {
-		at := (*C.weft_call)(unsafe.Add(unsafe.Pointer(from), i*int(from.size)))
-		k, err := read(at, c)
-		if err == nil && k.a.size != from.size {
-			err = fmt.Errorf("weft_call.size is %d and that of the first is %d", k.a.size, from.size)
-		}
-		if err != nil {
-			return fill(e, fmt.Errorf("call %d of %d: %w", i, count, err))
-		}
-		list = append(list, k)
+	list, err := readAll(from, int(count), c)
+	if err != nil {
+		return fill(e, err)
 	}
 	_, err = during(int64(list[0].a.timeout_ms), func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithCancelCause(ctx)

@@ -133,13 +133,22 @@ func (a *Algorithm) Canonical(s Spec) bool {
 		return s.Op == sched.Reduce
 	case "recursive-doubling", "rabenseifner":
 		f := foldOf(s.Ranks)
-		return f.canonical() && (s.Op != sched.ReduceScatter || f.extra == 0 || s.Ranks == 3)
+		if s.Op == sched.ReduceScatter {
+			return f.extra == 0 || s.Ranks == 3
+		}
+		return f.canonical()
 	}
 	return false
 }
 
 // Serves reports whether the algorithm does a collective.
 func (a *Algorithm) Serves(op sched.Collective) bool { return slices.Contains(a.Ops, op) }
+
+// turned moves everything in an order on by some places, the last to the front.
+func turned(order []sched.Rank, by int) []sched.Rank {
+	cut := len(order) - by
+	return slices.Concat(order[cut:], order[:cut])
+}
 
 // Program builds the algorithm's program for a spec.
 func (a *Algorithm) Program(s Spec) (*sched.Program, error) {
@@ -156,18 +165,7 @@ func (a *Algorithm) Program(s Spec) (*sched.Program, error) {
 		return nil, fmt.Errorf("root %d is not among %d ranks", s.Root, s.Ranks)
 	}
 	s.Channels = max(s.Channels, 1)
-	if a.Fits != nil {
-		if err := a.Fits(s); err != nil {
-			return nil, fmt.Errorf("%s: %w", a.Name, err)
-		}
-	}
-	var text string
-	var err error
-	if s.Ranks == 1 {
-		text, err = alone(s)
-	} else {
-		text, err = a.Build(s)
-	}
+	text, err := a.text(s)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
@@ -180,6 +178,19 @@ func (a *Algorithm) Program(s Spec) (*sched.Program, error) {
 		return nil, fmt.Errorf("%s: %w", a.Name, err)
 	}
 	return p, p.Check()
+}
+
+// text writes the program without its head. A rank on its own copies, whatever the algorithm.
+func (a *Algorithm) text(s Spec) (string, error) {
+	if a.Fits != nil {
+		if err := a.Fits(s); err != nil {
+			return "", err
+		}
+	}
+	if s.Ranks == 1 {
+		return alone(s)
+	}
+	return a.Build(s)
 }
 
 // placed gives every channel of a program the order of its copy.
@@ -196,12 +207,8 @@ func (s *Spec) placed(channels int) ([][]sched.Rank, error) {
 			return nil, fmt.Errorf("an order of %d ranks for %d", len(order), s.Ranks)
 		}
 		if s.Op.Rooted() && order != nil {
-			at := slices.Index(order, sched.Rank(s.Root))
-			turned := make([]sched.Rank, len(order))
-			for i := range order {
-				turned[(i-at+s.Root+len(order))%len(order)] = order[i]
-			}
-			order = turned
+			by := s.Root - slices.Index(order, sched.Rank(s.Root)) + len(order) // the root keeps its number
+			order = turned(order, by%len(order))
 		}
 		for range channels / s.Channels {
 			placed = append(placed, order)

@@ -160,12 +160,13 @@ func swing(s Spec) (string, error) {
 func rabenseifner(s Spec) (string, error) {
 	var t text
 	f := foldOf(s.Ranks)
-	switch {
-	case s.Op == sched.ReduceScatter && f.extra > 0:
-		return halvingScatter(s, f), nil // blocks of ranks that fold are neighbours only there
-	case s.Op == sched.ReduceScatter:
+	if s.Op == sched.ReduceScatter {
+		if f.extra > 0 {
+			return halvingScatter(s, f), nil // blocks of ranks that fold are neighbours only there
+		}
 		return nearestScatter(s, f), nil
 	}
+	rootAside := s.Root < 2*f.extra && s.Root%2 == 1
 	parts := 1 << f.steps
 	h := halver{fold: f, part: reversed(f.virtual, f.steps), peer: f.rank("(" + f.virtual + "^(1<<s))")}
 	base := fmt.Sprintf("c*%d", parts)
@@ -197,7 +198,7 @@ func rabenseifner(s Spec) (string, error) {
 			switch {
 			case !reduce:
 				t.line("recv -> out%s from r-1", whole)
-			case s.Root < 2*f.extra && s.Root%2 == 1:
+			case rootAside:
 				t.block(func() { t.line("recv -> out%s from r-1", whole) }, "if r == %d:", s.Root)
 			}
 		}, "if %s:", f.aside())
@@ -212,7 +213,7 @@ func rabenseifner(s Spec) (string, error) {
 			switch {
 			case !reduce:
 				t.block(func() { t.line("send out%s to r+1", whole) }, "if %s:", f.paired())
-			case s.Root < 2*f.extra && s.Root%2 == 1:
+			case rootAside:
 				t.block(func() { t.line("send out%s to r+1", whole) }, "if r == %d:", s.Root-1)
 			}
 		}, "else:")

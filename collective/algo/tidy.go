@@ -57,24 +57,25 @@ func op(k sched.Kind, l, r *sched.Expr) *sched.Expr {
 
 func same(a, b *sched.Expr) bool { return a.String() == b.String() }
 
+func simplified(e *sched.Expr, one bool) *sched.Expr {
+	switch {
+	case e == nil || e.Kind == sched.Num:
+		return e
+	case e.Kind == sched.Var:
+		if one && e.Name == "c" {
+			return sched.N(0)
+		}
+		return e
+	case e.Kind == sched.Look:
+		return &sched.Expr{Kind: sched.Look, Name: e.Name, L: simplified(e.L, one)}
+	}
+	return op(e.Kind, simplified(e.L, one), simplified(e.R, one))
+}
+
 // tidy simplifies every expression of a program. Where there is one channel, c is 0.
 func tidy(p *sched.Program) {
 	one := p.Channels() == 1
-	var simple func(e *sched.Expr) *sched.Expr
-	simple = func(e *sched.Expr) *sched.Expr {
-		switch {
-		case e == nil || e.Kind == sched.Num:
-			return e
-		case e.Kind == sched.Var:
-			if one && e.Name == "c" {
-				return sched.N(0)
-			}
-			return e
-		case e.Kind == sched.Look:
-			return &sched.Expr{Kind: sched.Look, Name: e.Name, L: simple(e.L)}
-		}
-		return op(e.Kind, simple(e.L), simple(e.R))
-	}
+	simple := func(e *sched.Expr) *sched.Expr { return simplified(e, one) }
 	var walk func(body []sched.Stmt)
 	walk = func(body []sched.Stmt) {
 		for _, s := range body {

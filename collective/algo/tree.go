@@ -111,6 +111,24 @@ type node struct {
 	up   string
 }
 
+// relatives gives how far a position's children and its parent are from it, in the tree over n positions where it has
+// height b. A child that there is no rank for is left out, and its place goes to the highest below it that there is.
+func relatives(n, b, pos int) (kids []int, up int) {
+	if b > 1 {
+		kids = append(kids, -b/2)
+		for h := b / 2; h >= 1; h /= 2 {
+			if pos+h < n {
+				kids = append(kids, h)
+				break
+			}
+		}
+	}
+	if pos/(2*b)%2 == 0 && pos+b < n {
+		return kids, b
+	}
+	return kids, -b
+}
+
 // binary writes the tree as a few nodes for each height, whatever the number of
 // ranks: only the last rank of a height can have other children or another
 // parent than its neighbours.
@@ -119,23 +137,7 @@ func binary(n int, p position) []node {
 	var out []node
 	for b := 1; b < n; b *= 2 {
 		last := (n - 1 - b) / (2 * b) * (2 * b) // the last position of this height is last+b
-		regular := func(r int) ([]int, int) {
-			var kids []int
-			if b > 1 {
-				kids = append(kids, -b/2)
-				for h := b / 2; h >= 1; h /= 2 {
-					if r+h < n {
-						kids = append(kids, h)
-						break
-					}
-				}
-			}
-			up := -b
-			if r/(2*b)%2 == 0 && r+b < n {
-				up = b
-			}
-			return kids, up
-		}
+		regular := func(r int) ([]int, int) { return relatives(n, b, r) }
 		emit := func(cond string, kids []int, up int) {
 			l := node{cond: cond, up: p.from(offset(pos, up))}
 			for _, k := range kids {

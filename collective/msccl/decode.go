@@ -255,25 +255,35 @@ func (x *decoder) step(g int, tb *xmlTB, s xmlStep) error {
 	return nil
 }
 
-// color gives every set of connected thread blocks a channel that no other set
-// with a GPU in common has.
-func (x *decoder) color() error {
-	sets := map[*block][]*block{}
-	var order []*block
+// sets gives the sets of connected thread blocks, in the order of their first ones.
+func (x *decoder) sets() (sets [][]*block, err error) {
+	index := map[*block]int{}
 	for _, list := range x.blocks {
 		for _, b := range list {
-			root := b.find()
-			if sets[root] == nil {
-				order = append(order, root)
+			i, known := index[b.find()]
+			if !known {
+				i = len(sets)
+				index[b.find()] = i
+				sets = append(sets, nil)
 			}
-			for _, other := range sets[root] {
+			for _, other := range sets[i] {
 				if other.gpu == b.gpu {
-					return fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; a program runs such a set as one channel, which has one thread a rank",
+					return nil, fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; a program runs such a set as one channel, which has one thread a rank",
 						b.gpu, other.ID, b.ID)
 				}
 			}
-			sets[root] = append(sets[root], b)
+			sets[i] = append(sets[i], b)
 		}
+	}
+	return sets, nil
+}
+
+// color gives every set of connected thread blocks a channel that no other set
+// with a GPU in common has.
+func (x *decoder) color() error {
+	sets, err := x.sets()
+	if err != nil {
+		return err
 	}
 	first := 0
 	if x.inside {
@@ -281,15 +291,15 @@ func (x *decoder) color() error {
 	}
 	used := make([]map[int]bool, x.n)
 	channels := first
-	for _, root := range order {
+	for _, set := range sets {
 		c := first
 		taken := func(c int) bool {
-			return slices.ContainsFunc(sets[root], func(b *block) bool { return used[b.gpu][c] })
+			return slices.ContainsFunc(set, func(b *block) bool { return used[b.gpu][c] })
 		}
 		for taken(c) {
 			c++
 		}
-		for _, b := range sets[root] {
+		for _, b := range set {
 			if used[b.gpu] == nil {
 				used[b.gpu] = map[int]bool{}
 			}
@@ -301,30 +311,40 @@ func (x *decoder) color() error {
 	return nil
 }
 
+// countActions notes how many actions of the program a thread block has done after each of its steps, which is what
+// others wait for. A wait is an action, and where in and out are one memory, so is the one for the copy.
+func (b *block) countActions(inside bool) {
+	actions := 0
+	if inside {
+		actions++
+	}
+	for _, s := range b.Step {
+		if s.DepTB >= 0 && s.DepTB != b.ID {
+			actions++
+		}
+		if s.Type != "nop" {
+			actions++
+		}
+		b.done = append(b.done, actions)
+	}
+}
+
+// scratch is how many chunks of it are needed. In-place programs whose input is larger than the output work on a copy.
+func (x *decoder) scratch() int {
+	if x.inside && x.shrinks() {
+		return x.tmp + x.p.NumChunks(sched.In)
+	}
+	return x.tmp
+}
+
 // write makes the program's text: for every channel, what each rank does.
 func (x *decoder) write() error {
-	tmp := x.tmp
-	if x.inside && x.shrinks() {
-		tmp += x.p.NumChunks(sched.In)
-	}
-	if tmp > 0 {
+	if tmp := x.scratch(); tmp > 0 {
 		x.p.Scratch = sched.N(tmp)
 	}
-	for _, list := range x.blocks { // waits need to know what counts how much
+	for _, list := range x.blocks {
 		for _, b := range list {
-			actions := 0
-			if x.inside {
-				actions++ // the wait for the copy
-			}
-			for _, s := range b.Step {
-				if s.DepTB >= 0 && s.DepTB != b.ID {
-					actions++
-				}
-				if s.Type != "nop" {
-					actions++
-				}
-				b.done = append(b.done, actions)
-			}
+			b.countActions(x.inside)
 		}
 	}
 	r := &sched.Expr{Kind: sched.Var, Name: "r"}
@@ -420,22 +440,26 @@ func (x *decoder) body(g int, list []*block, b *block) []sched.Stmt {
 		if op == sched.Wait {
 			continue
 		}
-		st := &sched.Step{Op: op}
-		if op.Reads() {
-			st.Src = x.at(g, s.SrcBuf, s.SrcOff, s.Count)
-		}
-		if op.Stores() {
-			st.Dst = x.at(g, s.DstBuf, s.DstOff, s.Count)
-		}
-		if op.Receives() {
-			st.From = sched.N(b.Recv)
-		}
-		if op.Sends() {
-			st.To = sched.N(b.Send)
-		}
-		body = append(body, sched.Stmt{Step: st})
+		body = append(body, sched.Stmt{Step: x.operands(op, g, b, &s)})
 	}
 	return body
+}
+
+func (x *decoder) operands(op sched.Op, g int, b *block, s *xmlStep) *sched.Step {
+	st := &sched.Step{Op: op}
+	if op.Reads() {
+		st.Src = x.at(g, s.SrcBuf, s.SrcOff, s.Count)
+	}
+	if op.Stores() {
+		st.Dst = x.at(g, s.DstBuf, s.DstOff, s.Count)
+	}
+	if op.Receives() {
+		st.From = sched.N(b.Recv)
+	}
+	if op.Sends() {
+		st.To = sched.N(b.Send)
+	}
+	return st
 }
 
 // Read reads a program in any of its forms, which its first character tells apart: MSCCL's XML, MSCCL++'s JSON, or text.

@@ -12,6 +12,24 @@ import (
 // maxSteps bounds what Encode writes out.
 const maxSteps = 1 << 20
 
+// unroll lists what every rank does on every channel.
+func (e *encoder) unroll() error {
+	e.lists = make([][][]step.Action, e.p.Ranks)
+	for r := range e.lists {
+		e.lists[r] = make([][]step.Action, e.p.Channels())
+	}
+	total := 0
+	return step.Run(e.p, func(r sched.Rank, a *step.Action, m struct{}) (struct{}, error) {
+		if total++; total > maxSteps {
+			return m, fmt.Errorf("%s has more than %d steps in all, too many to unroll for every rank", e.p.Name, maxSteps)
+		}
+		e.widest = max(e.widest, int(a.Count))
+		e.lists[r][a.Channel] = append(e.lists[r][a.Channel], *a)
+		e.signals = e.signals || a.Count == 0 && a.Op != sched.Wait
+		return m, nil
+	})
+}
+
 // Encode writes a program out for every rank. A channel of a rank becomes as
 // many thread blocks as it has pairs of peers, chained by dependencies so that
 // its steps keep their order. A fused step whose two peers do not go together
@@ -29,21 +47,8 @@ func Encode(w io.Writer, p *sched.Program) error {
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which MSCCL cannot describe", p.Name, p.Switches)
 	}
-	e := &encoder{p: p, lists: make([][][]step.Action, p.Ranks)}
-	for r := range e.lists {
-		e.lists[r] = make([][]step.Action, p.Channels())
-	}
-	total := 0
-	err := step.Run(p, func(r sched.Rank, a *step.Action, m struct{}) (struct{}, error) {
-		if total++; total > maxSteps {
-			return m, fmt.Errorf("%s has more than %d steps in all, too many to unroll for every rank", p.Name, maxSteps)
-		}
-		e.widest = max(e.widest, int(a.Count))
-		e.lists[r][a.Channel] = append(e.lists[r][a.Channel], *a)
-		e.signals = e.signals || a.Count == 0 && a.Op != sched.Wait
-		return m, nil
-	})
-	if err != nil {
+	e := &encoder{p: p}
+	if err := e.unroll(); err != nil {
 		return err
 	}
 	a := xmlAlgo{Name: p.Name, Proto: "Simple", Channels: p.Channels(), Chunks: max(p.NumChunks(sched.In), p.NumChunks(sched.Out)),

@@ -8,6 +8,44 @@ import (
 	"github.com/weft-fabric/weft/collective/step"
 )
 
+func newPlanEncoder(p *sched.Program) *planEncoder {
+	e := &planEncoder{p: p, gpus: make([]planGPU, p.Ranks), chans: map[[3]int]int{}, remote: map[[2]int]int{}, sent: map[step.Conn][]int{},
+		sems: map[pairOf]int{}, due: map[pairOf][]int64{}}
+	for r := range e.gpus {
+		e.gpus[r] = emptyGPU(p, r)
+	}
+	return e
+}
+
+// emptyGPU has a thread block for every channel, and the lists that the loader wants even where they stay empty.
+func emptyGPU(p *sched.Program, r int) planGPU {
+	in, out, scratch := p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp)
+	g := planGPU{ID: r, In: &in, Out: &out, Scratch: &scratch, Channels: []planChannel{{Type: "memory"}},
+		Blocks: make([]planBlock, p.Channels())}
+	for c := range g.Blocks {
+		g.Blocks[c] = planBlock{ID: c, Ops: []planOp{}, Channels: []planUse{{Type: "memory"}}, Remote: []planRefUse{{Type: "memory"}}}
+	}
+	return g
+}
+
+// fits refuses what the loader has no room for.
+func (g *planGPU) fits() error {
+	if k := len(g.Semaphores); k > maxPlanSems {
+		return fmt.Errorf("rank %d needs %d semaphores; MSCCL++ has %d: use fewer trees, or one lane", g.ID, k, maxPlanSems)
+	}
+	for c, b := range g.Blocks {
+		if len(b.Ops) > maxPlanOps {
+			return fmt.Errorf("rank %d channel %d has %d operations; MSCCL++ takes %d of a thread block: use fewer pieces or trees",
+				g.ID, c, len(b.Ops), maxPlanOps)
+		}
+		if len(b.Channels[0].IDs) > maxPlanChans {
+			return fmt.Errorf("rank %d channel %d has %d connections; MSCCL++ takes %d of a thread block",
+				g.ID, c, len(b.Channels[0].IDs), maxPlanChans)
+		}
+	}
+	return nil
+}
+
 // EncodePlan writes a program as a MSCCL++ execution plan. A channel of a rank
 // becomes a thread block. A send is a put into a place of its own in the
 // receiver's scratch and a signal, a receive is a wait and what is done with it.
@@ -25,16 +63,7 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 	case p.Switches > 0:
 		return fmt.Errorf("%s has %d switches that compute, which these plans do not describe", p.Name, p.Switches)
 	}
-	e := &planEncoder{p: p, gpus: make([]planGPU, p.Ranks), chans: map[[3]int]int{}, remote: map[[2]int]int{}, sent: map[step.Conn][]int{},
-		sems: map[pairOf]int{}, due: map[pairOf][]int64{}}
-	for r := range e.gpus {
-		in, out, scratch := p.NumChunks(sched.In), p.NumChunks(sched.Out), p.NumChunks(sched.Tmp)
-		e.gpus[r] = planGPU{ID: r, In: &in, Out: &out, Scratch: &scratch, Channels: []planChannel{{Type: "memory"}},
-			Blocks: make([]planBlock, p.Channels())}
-		for c := range e.gpus[r].Blocks {
-			e.gpus[r].Blocks[c] = planBlock{ID: c, Ops: []planOp{}, Channels: []planUse{{Type: "memory"}}, Remote: []planRefUse{{Type: "memory"}}}
-		}
-	}
+	e := newPlanEncoder(p)
 	// Who is waited for, and when, is known after a first run.
 	err := step.Run(p, func(r sched.Rank, a *step.Action, m struct{}) (struct{}, error) {
 		if a.Op == sched.Wait && a.Done > 0 {
@@ -50,18 +79,8 @@ func EncodePlan(w io.Writer, p *sched.Program) error {
 		return err
 	}
 	for r := range e.gpus {
-		if k := len(e.gpus[r].Semaphores); k > maxPlanSems {
-			return fmt.Errorf("rank %d needs %d semaphores; MSCCL++ has %d: use fewer trees, or one lane", r, k, maxPlanSems)
-		}
-		for c, b := range e.gpus[r].Blocks {
-			if len(b.Ops) > maxPlanOps {
-				return fmt.Errorf("rank %d channel %d has %d operations; MSCCL++ takes %d of a thread block: use fewer pieces or trees",
-					r, c, len(b.Ops), maxPlanOps)
-			}
-			if len(b.Channels[0].IDs) > maxPlanChans {
-				return fmt.Errorf("rank %d channel %d has %d connections; MSCCL++ takes %d of a thread block",
-					r, c, len(b.Channels[0].IDs), maxPlanChans)
-			}
+		if err := e.gpus[r].fits(); err != nil {
+			return err
 		}
 	}
 	made := Plan{Name: p.Name, Collective: coll, Protocol: "Simple", Align: 16, Threads: 1024, GPUs: e.gpus}

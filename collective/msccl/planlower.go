@@ -290,12 +290,20 @@ func (d *planDecoder) port(t *planThread, w wire) *lane {
 	return l
 }
 
-func (d *planDecoder) puts(t *planThread, o *unrolled) error {
+// checkPuts refuses what is not a put from each source to its target, and signals where the channel has none with a put.
+func (o *planOp) checkPuts() error {
 	if len(o.Src) != len(o.Dst) || len(o.Src) == 0 {
 		return fmt.Errorf("%d sources and %d targets", len(o.Src), len(o.Dst))
 	}
 	if o.Name != "put" && o.Type != "port" {
 		return fmt.Errorf("a %s channel; only port channels put and signal in one", o.Type)
+	}
+	return nil
+}
+
+func (d *planDecoder) puts(t *planThread, o *unrolled) error {
+	if err := o.checkPuts(); err != nil {
+		return err
 	}
 	for i := range o.Src {
 		src, err := d.local(t, o, o.Src, i)

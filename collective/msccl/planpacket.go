@@ -60,27 +60,35 @@ func (d *planDecoder) packed(t *planThread, o *unrolled) error {
 		}
 		return d.forward(t, o, src, o.Dst, true)
 	case "cpkt":
-		src, err := d.local(t, o, o.Src, 0)
-		if err != nil {
-			return err
-		}
-		dst, err := d.packetAt(t, o, o.Dst, 0)
-		if err != nil {
-			return err
-		}
-		return d.pack(t, src, dst)
+		return d.copyIntoPackets(t, o)
 	case "upkt":
-		src, err := d.packetAt(t, o, o.Src, 0)
-		if err != nil {
-			return err
-		}
-		dst, err := d.local(t, o, o.Dst, 0)
-		if err != nil || !d.flagged(t, src) {
-			return err
-		}
-		return t.move(src, dst)
+		return d.copyFromPackets(t, o)
 	}
 	return d.reducePackets(t, o)
+}
+
+func (d *planDecoder) copyIntoPackets(t *planThread, o *unrolled) error {
+	src, err := d.local(t, o, o.Src, 0)
+	if err != nil {
+		return err
+	}
+	dst, err := d.packetAt(t, o, o.Dst, 0)
+	if err != nil {
+		return err
+	}
+	return d.pack(t, src, dst)
+}
+
+func (d *planDecoder) copyFromPackets(t *planThread, o *unrolled) error {
+	src, err := d.packetAt(t, o, o.Src, 0)
+	if err != nil {
+		return err
+	}
+	dst, err := d.local(t, o, o.Dst, 0)
+	if err != nil || !d.flagged(t, src) {
+		return err
+	}
+	return t.move(src, dst)
 }
 
 // pack copies chunks into packets of the same GPU.
@@ -207,20 +215,25 @@ func (d *planDecoder) multimem(t *planThread, o *unrolled) error {
 
 // gather brings what an operation through the switch reads into a cell of the switch.
 func (d *planDecoder) gather(t *planThread, o *unrolled, centre int) (cell sched.Ref, err error) {
-	s := d.strand(t.lane, centre)
-	if o.Name != "glres" {
-		from := d.local
-		if o.Name == "gstorepkt" {
-			from = d.packetAt
-		}
-		src, err := from(t, o, o.Src, 0)
-		if err != nil || o.Name == "gstorepkt" && !d.flagged(t, src) {
-			return cell, err
-		}
-		cell = d.cell(t, length(src))
-		d.message(t.lane, t.gpu, centre, src, cell)
-		return cell, nil
+	if o.Name == "glres" {
+		return d.gatherGroup(t, o, centre)
 	}
+	from := d.local
+	if o.Name == "gstorepkt" {
+		from = d.packetAt
+	}
+	src, err := from(t, o, o.Src, 0)
+	if err != nil || o.Name == "gstorepkt" && !d.flagged(t, src) {
+		return cell, err
+	}
+	cell = d.cell(t, length(src))
+	d.message(t.lane, t.gpu, centre, src, cell)
+	return cell, nil
+}
+
+// gatherGroup adds up what all GPUs of a group have in the same place.
+func (d *planDecoder) gatherGroup(t *planThread, o *unrolled, centre int) (cell sched.Ref, err error) {
+	s := d.strand(t.lane, centre)
 	kind, ranks, err := d.plan.group(t.gpu, t.id, *o.Src[0].Switch)
 	if err != nil {
 		return cell, err
@@ -259,13 +272,18 @@ func (d *planDecoder) cell(t *planThread, count int) sched.Ref {
 	return parts(sched.Tmp, t.cell, count)
 }
 
+// programName makes one word of a plan's name, which the text form of a program can hold.
+func programName(plan string) string {
+	name := strings.Join(strings.Fields(plan), "-")
+	if name == "" || strings.HasPrefix(name, "#") {
+		return "plan"
+	}
+	return name
+}
+
 // program puts the strands together. Channel 0 copies the input where the plan writes to it.
 func (d *planDecoder) program() (*sched.Program, error) {
-	name := strings.Join(strings.Fields(d.plan.Name), "-")
-	if name == "" || strings.HasPrefix(name, "#") {
-		name = "plan"
-	}
-	p := &sched.Program{From: d.plan, Name: name, Op: d.op, Ranks: d.n, Switches: d.switches, Chunks: sched.N(d.chunks), Slots: 8}
+	p := &sched.Program{From: d.plan, Name: programName(d.plan.Name), Op: d.op, Ranks: d.n, Switches: d.switches, Chunks: sched.N(d.chunks), Slots: 8}
 	first := 0
 	if d.framed() {
 		first = 1

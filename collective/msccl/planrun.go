@@ -192,6 +192,10 @@ func (p *Plan) Program() (*sched.Program, error) {
 	return d.program()
 }
 
+func (l *planLoop) valid() bool {
+	return l != nil && l.Unit >= 1 && l.Chunks >= 1 && l.Chunks <= maxPlanChunks
+}
+
 // each calls do for every operation, those of pipelines too.
 func (p *Plan) each(do func(g *planGPU, b *planBlock, o *planOp, k int, loop *planLoop) error) error {
 	for i := range p.GPUs {
@@ -206,7 +210,7 @@ func (p *Plan) each(do func(g *planGPU, b *planBlock, o *planOp, k int, loop *pl
 					}
 					continue
 				}
-				if o.Iterate == nil || o.Iterate.Unit < 1 || o.Iterate.Chunks < 1 || o.Iterate.Chunks > maxPlanChunks {
+				if !o.Iterate.valid() {
 					return opError(g.ID, b.ID, k, o.Name, fmt.Errorf("no iter_context with unit_size, and num_chunks up to %d", maxPlanChunks))
 				}
 				for m := range o.Ops {
@@ -299,6 +303,19 @@ func (d *planDecoder) sizes() error {
 	return nil
 }
 
+func (d *planDecoder) countPosts(t *planThread) error {
+	for _, o := range t.ops {
+		keys, err := d.posts(t, o.planOp)
+		if err != nil {
+			return opError(t.gpu, t.id, o.number, o.Name, err)
+		}
+		for _, key := range keys {
+			d.counter(key).totals[t]++
+		}
+	}
+	return nil
+}
+
 // unroll makes the thread blocks, and counts their signals and releases. The first strands have no steps: whoever knows of one
 // knows that its GPU has begun.
 func (d *planDecoder) unroll() error {
@@ -330,14 +347,8 @@ func (d *planDecoder) unroll() error {
 					}
 				}
 			}
-			for _, o := range t.ops {
-				keys, err := d.posts(t, o.planOp)
-				if err != nil {
-					return opError(i, j, o.number, o.Name, err)
-				}
-				for _, key := range keys {
-					d.counter(key).totals[t]++
-				}
+			if err := d.countPosts(t); err != nil {
+				return err
 			}
 			d.threads = append(d.threads, t)
 		}
@@ -556,6 +567,14 @@ func (d *planDecoder) settled() error {
 			}
 		}
 	}
+	if err := d.apart(); err != nil {
+		return err
+	}
+	return d.arrived()
+}
+
+// apart reports scratch that is used both plainly and by packets, which carry a flag for each word and so take more of it.
+func (d *planDecoder) apart() error {
 	for gpu, used := range d.plain {
 		if len(used) == 0 || len(d.packets[gpu]) == 0 {
 			continue
@@ -567,7 +586,17 @@ func (d *planDecoder) settled() error {
 			}
 		}
 	}
-	return d.arrived()
+	return nil
+}
+
+// lastResult finds the last step of a strand that receives into the output, and counts the steps up to it; 0 if none does.
+func (d *planDecoder) lastResult(s *strand) (steps int, what sched.Ref) {
+	for i, st := range s.body {
+		if st.Step.Op == sched.Recv && (st.Step.Dst.Buf == sched.Out || d.ones(st.Step.Dst)) {
+			steps, what = i+1, st.Step.Dst
+		}
+	}
+	return steps, what
 }
 
 // arrived reports data that may come to a GPU after its thread blocks have ended.
@@ -576,13 +605,7 @@ func (d *planDecoder) arrived() error {
 		if s.rank >= d.n || s.at != nil {
 			continue
 		}
-		last := 0
-		var what sched.Ref
-		for i, st := range s.body {
-			if st.Step.Op == sched.Recv && (st.Step.Dst.Buf == sched.Out || d.ones(st.Step.Dst)) {
-				last, what = i+1, st.Step.Dst
-			}
-		}
+		last, what := d.lastResult(s)
 		known := false
 		for _, t := range d.threads {
 			known = known || t.gpu == s.rank && s.index < len(t.own.waited) && t.own.waited[s.index] >= last

@@ -39,6 +39,13 @@ func (p *Program) checkHead() error {
 		return fmt.Errorf("program %s has %d ranks; at least one is needed", p.Name, p.Ranks)
 	case p.Root >= p.Ranks:
 		return fmt.Errorf("program %s has root %d of %d ranks", p.Name, p.Root, p.Ranks)
+	}
+	return p.checkRoom()
+}
+
+// checkRoom reports what is missing or too much of chunks, slots and channels.
+func (p *Program) checkRoom() error {
+	switch {
 	case p.Chunks == nil:
 		return fmt.Errorf("program %s does not say how many chunks there are", p.Name)
 	case p.Slots < 1:
@@ -178,16 +185,7 @@ func (r *resolver) expr(e *Expr) error {
 		return nil
 	}
 	if e.Kind == Look {
-		values, err := r.scope.table(e.Name)
-		switch {
-		case err != nil:
-			return err
-		case e.L == nil:
-			return fmt.Errorf("table %s is looked up without an index", e.Name)
-		case len(e.table) != len(values) || len(values) > 0 && &e.table[0] != &values[0]:
-			e.table = values
-		}
-		return r.expr(e.L)
+		return r.look(e)
 	}
 	if e.L == nil || e.R == nil {
 		return fmt.Errorf("an expression %q lacks a side", kindSigns[e.Kind])
@@ -198,44 +196,65 @@ func (r *resolver) expr(e *Expr) error {
 	return r.expr(e.R)
 }
 
+// look binds a lookup to its table. As with the slots of names, what is right already is not written again: programs in
+// use are checked, too, while others read them.
+func (r *resolver) look(e *Expr) error {
+	values, err := r.scope.table(e.Name)
+	switch {
+	case err != nil:
+		return err
+	case e.L == nil:
+		return fmt.Errorf("table %s is looked up without an index", e.Name)
+	case len(e.table) != len(values) || len(values) > 0 && &e.table[0] != &values[0]:
+		e.table = values
+	}
+	return r.expr(e.L)
+}
+
+func (r *resolver) loop(l *Loop, depth int) error {
+	if err := r.expr(l.Count); err != nil {
+		return err
+	}
+	if len(r.scope.names) == maxNames {
+		return fmt.Errorf("more than %d names at once", maxNames)
+	}
+	r.scope.names = append(r.scope.names, l.Var)
+	if slot := len(r.scope.names) - 1; l.slot != slot {
+		l.slot = slot
+	}
+	err := r.body(l.Body, depth)
+	r.scope.names = r.scope.names[:len(r.scope.names)-1]
+	return err
+}
+
+func (r *resolver) choice(c *If, depth int) error {
+	if err := r.expr(c.Cond); err != nil {
+		return err
+	}
+	if err := r.body(c.Then, depth); err != nil {
+		return err
+	}
+	return r.body(c.Else, depth)
+}
+
 func (r *resolver) body(body []Stmt, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("statements nest deeper than %d", maxDepth)
 	}
 	for _, s := range body {
+		var err error
 		switch {
 		case s.Step != nil:
-			if err := r.step(s.Step); err != nil {
-				return err
-			}
+			err = r.step(s.Step)
 		case s.Loop != nil:
-			if err := r.expr(s.Loop.Count); err != nil {
-				return err
-			}
-			if len(r.scope.names) == maxNames {
-				return fmt.Errorf("more than %d names at once", maxNames)
-			}
-			r.scope.names = append(r.scope.names, s.Loop.Var)
-			if slot := len(r.scope.names) - 1; s.Loop.slot != slot {
-				s.Loop.slot = slot
-			}
-			err := r.body(s.Loop.Body, depth+1)
-			r.scope.names = r.scope.names[:len(r.scope.names)-1]
-			if err != nil {
-				return err
-			}
+			err = r.loop(s.Loop, depth+1)
 		case s.If != nil:
-			if err := r.expr(s.If.Cond); err != nil {
-				return err
-			}
-			if err := r.body(s.If.Then, depth+1); err != nil {
-				return err
-			}
-			if err := r.body(s.If.Else, depth+1); err != nil {
-				return err
-			}
+			err = r.choice(s.If, depth+1)
 		default:
-			return fmt.Errorf("an empty statement")
+			err = fmt.Errorf("an empty statement")
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -268,6 +287,10 @@ func (r *resolver) step(s *Step) error {
 			return err
 		}
 	}
+	return s.checkBuffers()
+}
+
+func (s *Step) checkBuffers() error {
 	if s.Op.Stores() && s.Dst.Buf == In {
 		return fmt.Errorf("%s writes to in, which belongs to the caller", s)
 	}

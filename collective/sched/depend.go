@@ -72,10 +72,11 @@ func (e *Expr) Repeats(by int) bool {
 		return e.slot != slotRank
 	case Look:
 		return e.L.Repeats(by)
-	case Mod:
-		if e.L.Kind == Var && e.L.slot == slotRank && e.R.Kind == Num && e.R.Val > 0 && int64(by)%e.R.Val == 0 {
-			return true
-		}
 	}
-	return e.L.Repeats(by) && e.R.Repeats(by)
+	return e.rankMod(int64(by)) || e.L.Repeats(by) && e.R.Repeats(by)
+}
+
+// rankMod reports whether an expression is r % d for a d that divides by.
+func (e *Expr) rankMod(by int64) bool {
+	return e.Kind == Mod && e.L.Kind == Var && e.L.slot == slotRank && e.R.Kind == Num && e.R.Val > 0 && by%e.R.Val == 0
 }

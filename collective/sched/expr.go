@@ -250,6 +250,11 @@ func (p *exprParser) skip() {
 	}
 }
 
+// ends reports whether what stands at the cursor ends an expression, though it begins like an operator.
+func (p *exprParser) ends() bool {
+	return strings.HasPrefix(p.text[p.pos:], "->") || strings.HasPrefix(p.text[p.pos:], "+:")
+}
+
 // sign takes the operator at the cursor if its level is at least min.
 func (p *exprParser) sign(min int) (Kind, bool) {
 	p.skip()
@@ -259,9 +264,7 @@ func (p *exprParser) sign(min int) (Kind, bool) {
 			best = k
 		}
 	}
-	// "->" ends an expression.
-	if best == 0 || kindLevel[best] < min || best == Sub && strings.HasPrefix(p.text[p.pos:], "->") ||
-		best == Add && strings.HasPrefix(p.text[p.pos:], "+:") {
+	if best == 0 || kindLevel[best] < min || p.ends() {
 		return 0, false
 	}
 	p.pos += len(kindSigns[best])
@@ -310,32 +313,41 @@ func (p *exprParser) expr(min int) (*Expr, error) {
 	}
 }
 
+func (p *exprParser) parenthesis() (*Expr, error) {
+	p.pos++
+	e, err := p.expr(0)
+	if err != nil {
+		return nil, err
+	}
+	p.skip()
+	if p.pos == len(p.text) || p.text[p.pos] != ')' {
+		return nil, fmt.Errorf("a closing parenthesis is missing at %q", p.text[p.pos:])
+	}
+	p.pos++
+	return e, nil
+}
+
+// letters takes the name or number at the cursor.
+func (p *exprParser) letters() string {
+	start := p.pos
+	for p.pos < len(p.text) && wordByte(p.text[p.pos]) {
+		p.pos++
+	}
+	return p.text[start:p.pos]
+}
+
 func (p *exprParser) operand() (*Expr, error) {
 	p.skip()
 	if p.pos == len(p.text) {
 		return nil, fmt.Errorf("an expression is missing at the end")
 	}
 	if p.text[p.pos] == '(' {
-		p.pos++
-		e, err := p.expr(0)
-		if err != nil {
-			return nil, err
-		}
-		p.skip()
-		if p.pos == len(p.text) || p.text[p.pos] != ')' {
-			return nil, fmt.Errorf("a closing parenthesis is missing at %q", p.text[p.pos:])
-		}
-		p.pos++
-		return e, nil
+		return p.parenthesis()
 	}
-	start := p.pos
-	for p.pos < len(p.text) && wordByte(p.text[p.pos]) {
-		p.pos++
-	}
-	word := p.text[start:p.pos]
+	word := p.letters()
 	switch {
 	case word == "":
-		return nil, fmt.Errorf("expected a number or a name at %q", p.text[start:])
+		return nil, fmt.Errorf("expected a number or a name at %q", p.text[p.pos:])
 	case word[0] >= '0' && word[0] <= '9':
 		v, err := strconv.ParseInt(word, 10, 48)
 		if err != nil {

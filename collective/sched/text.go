@@ -29,11 +29,7 @@ func (p *Program) String() string {
 	}
 	for _, t := range p.Tables {
 		fmt.Fprintf(&b, "table %s:", t.Name)
-		for _, v := range t.Values {
-			b.WriteByte(' ')
-			b.WriteString(strconv.FormatInt(v, 10))
-		}
-		b.WriteByte('\n')
+		printNumbers(&b, t.Values)
 	}
 	fmt.Fprintf(&b, "chunks %s\n", p.Chunks)
 	if p.Scratch != nil {
@@ -43,10 +39,7 @@ func (p *Program) String() string {
 	for c, order := range p.Orders {
 		if order != nil {
 			fmt.Fprintf(&b, "order %d:", c)
-			for _, r := range order {
-				fmt.Fprintf(&b, " %d", r)
-			}
-			b.WriteByte('\n')
+			printNumbers(&b, order)
 		}
 	}
 	for _, g := range p.Groups {
@@ -54,6 +47,15 @@ func (p *Program) String() string {
 		printStmts(&b, g.Body, 1)
 	}
 	return b.String()
+}
+
+// printNumbers ends a line with a list. Tables may have millions of numbers, which Fprintf would make slow.
+func printNumbers[T ~int32 | ~int64](b *strings.Builder, list []T) {
+	for _, v := range list {
+		b.WriteByte(' ')
+		b.WriteString(strconv.FormatInt(int64(v), 10))
+	}
+	b.WriteByte('\n')
 }
 
 func printStmts(b *strings.Builder, body []Stmt, depth int) {

@@ -18,17 +18,8 @@ func (k *Code) Count(ranks []sched.Rank, most int64) (n int64, why string) {
 		for g := range k.prog.Groups {
 			group := &k.prog.Groups[g]
 			uses = uses || depends(group.Body, sched.RankSlot) || len(k.at) > 0
-			for j := range group.Count {
-				env := k.prog.Env(k.pos(c, r), c)
-				if at := t.n; j == 0 && !depends(group.Body, sched.ChannelSlot) && len(k.at) == 0 {
-					t.body(group.Body, &env, 1)
-					t.add(t.n-at, int64(group.Count-1))
-					c += group.Count
-					break
-				}
-				t.body(group.Body, &env, 1)
-				c++
-			}
+			k.countGroup(t, group, r, c)
+			c += group.Count
 			if t.n > most {
 				return t.n, t.why()
 			}
@@ -39,6 +30,21 @@ func (k *Code) Count(ranks []sched.Rank, most int64) (n int64, why string) {
 		}
 	}
 	return t.n, t.why()
+}
+
+// countGroup counts what a rank does in a group of channels, the first of which is c. Where nothing tells the channels
+// apart, one stands for all.
+func (k *Code) countGroup(t *counter, group *sched.Group, r sched.Rank, c int) {
+	alike := !depends(group.Body, sched.ChannelSlot) && len(k.at) == 0
+	for j := range group.Count {
+		env := k.prog.Env(k.pos(c+j, r), c+j)
+		before := t.n
+		t.body(group.Body, &env, 1)
+		if alike {
+			t.add(t.n-before, int64(group.Count-1))
+			return
+		}
+	}
 }
 
 type counter struct {
@@ -70,6 +76,27 @@ func (t *counter) add(each, times int64) {
 	}
 }
 
+// repeat counts the rounds of a loop, as one where they are alike.
+func (t *counter) repeat(l *sched.Loop, env *sched.Env, times int64) {
+	rounds := l.Count.Eval(env)
+	if rounds > t.rounds {
+		t.loop, t.rounds = l, rounds
+	}
+	t.add(times, rounds)
+	if rounds <= 0 || t.n > t.most {
+		return
+	}
+	if !depends(l.Body, l.Slot()) {
+		env[l.Slot()] = 0
+		t.body(l.Body, env, times*rounds)
+		return
+	}
+	for v := int64(0); v < rounds && t.n <= t.most; v++ {
+		env[l.Slot()] = v
+		t.body(l.Body, env, times)
+	}
+}
+
 // body counts what a body does, times times.
 func (t *counter) body(body []sched.Stmt, env *sched.Env, times int64) {
 	for _, s := range body {
@@ -79,23 +106,7 @@ func (t *counter) body(body []sched.Stmt, env *sched.Env, times int64) {
 		t.add(1, times)
 		switch {
 		case s.Loop != nil:
-			rounds := s.Loop.Count.Eval(env)
-			if rounds > t.rounds {
-				t.loop, t.rounds = s.Loop, rounds
-			}
-			t.add(times, rounds)
-			if rounds <= 0 || t.n > t.most {
-				continue
-			}
-			if !depends(s.Loop.Body, s.Loop.Slot()) {
-				env[s.Loop.Slot()] = 0
-				t.body(s.Loop.Body, env, times*rounds)
-				continue
-			}
-			for v := int64(0); v < rounds && t.n <= t.most; v++ {
-				env[s.Loop.Slot()] = v
-				t.body(s.Loop.Body, env, times)
-			}
+			t.repeat(s.Loop, env, times)
 		case s.If != nil && s.If.Cond.Eval(env) != 0:
 			t.body(s.If.Then, env, times)
 		case s.If != nil:

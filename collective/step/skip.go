@@ -51,20 +51,11 @@ func (m *Machine) Room(since []Mark) int64 {
 		if ch.waiting && m.moved(since, ch.code[ch.pc].step, ch, mk) {
 			return 0
 		}
-		slot := -1
-		for s := range ch.env {
-			if ch.env[s] == mk.env[s] {
-				continue
-			}
-			if slot >= 0 {
-				return 0
-			}
-			slot = s
+		slot, ok := ch.advanced(mk)
+		if !ok {
+			return 0
 		}
 		if slot < 0 {
-			if ch.done != mk.done {
-				return 0
-			}
 			continue
 		}
 		body, ok := ch.around(slot)
@@ -89,6 +80,22 @@ func (m *Machine) Skip(since []Mark, times int64) {
 		}
 		ch.done += (ch.done - mk.done) * times
 	}
+}
+
+// advanced gives the slot of the one loop variable that differs from a mark's, -1 if the channel did nothing; false if
+// several differ, or none though something was done.
+func (ch *channel) advanced(mk *Mark) (slot int, ok bool) {
+	slot = -1
+	for s := range ch.env {
+		if ch.env[s] == mk.env[s] {
+			continue
+		}
+		if slot >= 0 {
+			return slot, false
+		}
+		slot = s
+	}
+	return slot, slot >= 0 || ch.done == mk.done
 }
 
 // around gives the body of the loop around the current place whose variable has a slot.

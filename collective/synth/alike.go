@@ -122,18 +122,6 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 		at[[2]int{e.From, e.To}] = i
 	}
 	nodes, edges = sequence(n.Nodes()), sequence(len(n.Edges))
-	find := func(set []int, v int) int {
-		for set[v] != v {
-			set[v] = set[set[v]]
-			v = set[v]
-		}
-		return v
-	}
-	join := func(set []int, a, b int) {
-		if a, b = find(set, a), find(set, b); a != b {
-			set[max(a, b)] = min(a, b)
-		}
-	}
 	colour := n.plainColours()
 	for r, w := range weight {
 		colour[r] = scramble(uint64(w) + 2)
@@ -146,7 +134,7 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 			first[c] = v
 			continue
 		}
-		if find(nodes, u) == find(nodes, v) {
+		if firstOf(nodes, u) == firstOf(nodes, v) {
 			continue
 		}
 		to := n.renumbering(colour, u, v, in, out, at)
@@ -154,19 +142,43 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 			continue
 		}
 		for x, y := range to {
-			join(nodes, x, y)
+			unite(nodes, x, y)
 		}
 		for i, e := range n.Edges {
-			join(edges, i, at[[2]int{to[e.From], to[e.To]}])
+			unite(edges, i, at[[2]int{to[e.From], to[e.To]}])
 		}
 	}
 	for v := range nodes {
-		nodes[v] = find(nodes, v)
+		nodes[v] = firstOf(nodes, v)
 	}
 	for i := range edges {
-		edges[i] = find(edges, i)
+		edges[i] = firstOf(edges, i)
 	}
 	return nodes, edges
+}
+
+// firstOf finds the first member of the set that v is in, in a forest of sets where everyone names an earlier member.
+func firstOf(sets []int, v int) int {
+	for sets[v] != v {
+		sets[v] = sets[sets[v]]
+		v = sets[v]
+	}
+	return v
+}
+
+func unite(sets []int, a, b int) {
+	a, b = firstOf(sets, a), firstOf(sets, b)
+	sets[max(a, b)] = min(a, b)
+}
+
+// kept is a renumbering if it keeps all links, as wide as they are, and nil if it does not.
+func (n *Net) kept(to []int, at map[[2]int]int) []int {
+	for _, e := range n.Edges {
+		if i, ok := at[[2]int{to[e.From], to[e.To]}]; !ok || n.Edges[i].Cap != e.Cap {
+			return nil
+		}
+	}
+	return to
 }
 
 // renumbering looks for one that takes u to v and keeps all links; nil for none. Nodes
@@ -196,12 +208,7 @@ func (n *Net) renumbering(colour []uint64, u, v int, in, out [][]int, at map[[2]
 			for x, c := range a {
 				to[x] = have[c][0]
 			}
-			for _, e := range n.Edges {
-				if i, ok := at[[2]int{to[e.From], to[e.To]}]; !ok || n.Edges[i].Cap != e.Cap {
-					return nil
-				}
-			}
-			return to
+			return n.kept(to, at)
 		}
 		u, v = open, have[a[open]][0]
 		if b[open] == a[open] {

@@ -178,6 +178,16 @@ func (b *builder) join(from, to int, l topo.LinkID) {
 	b.net.Edges = append(b.net.Edges, Edge{from, to, c, class.Kind, int(b.g.Links[l].Count)})
 }
 
+// accelerates reports whether an edge is of an accelerator network and leads to a switch of it or to a GPU that takes part.
+func (b *builder) accelerates(e topo.Edge) bool {
+	if !b.g.Class(e.Link).Kind.Accelerator() {
+		return false
+	}
+	_, member := b.at[place{e.Peer, 0}]
+	kind := b.g.Nodes[e.Peer].Kind
+	return kind == topo.NVSwitch || kind == topo.GPU && member
+}
+
 // accelerated adds the accelerator networks and says which of them each GPU is in.
 func (b *builder) accelerated(gpus []topo.NodeID) []int {
 	g := b.g
@@ -199,11 +209,7 @@ func (b *builder) accelerated(gpus []topo.NodeID) []int {
 				domain[r] = i
 			}
 			for _, e := range g.Edges(at) {
-				if !g.Class(e.Link).Kind.Accelerator() {
-					continue
-				}
-				_, member := b.at[place{e.Peer, 0}]
-				if kind := g.Nodes[e.Peer].Kind; kind != topo.NVSwitch && (kind != topo.GPU || !member) {
+				if !b.accelerates(e) {
 					continue
 				}
 				b.join(b.node(at, 0), b.node(e.Peer, 0), e.Link)
@@ -217,21 +223,24 @@ func (b *builder) accelerated(gpus []topo.NodeID) []int {
 	return domain
 }
 
+// inTree reports whether a part of a host passes bytes between GPUs, or is a GPU that takes part.
+func (b *builder) inTree(id topo.NodeID) bool {
+	kind := b.g.Nodes[id].Kind
+	_, member := b.at[place{id, 0}]
+	return kind != topo.NIC && kind != topo.NVSwitch && (kind != topo.GPU || member)
+}
+
 // pcie adds the PCIe tree and the sockets of a host, over which GPUs may reach one another.
 func (b *builder) pcie(h topo.HostID) {
 	g := b.g
 	for i, n := range g.HostNodes(h) {
 		id := g.Hosts[h].First + topo.NodeID(i)
-		_, member := b.at[place{id, 0}]
-		if n.Kind == topo.NIC || n.Kind == topo.GPU && !member || n.Kind == topo.NVSwitch {
+		if !b.inTree(id) {
 			continue
 		}
 		for _, e := range g.Edges(id) {
 			peer := &g.Nodes[e.Peer]
-			_, member := b.at[place{e.Peer, 0}]
-			kind := g.Class(e.Link).Kind
-			if peer.Host != h || peer.Kind == topo.NIC || peer.Kind == topo.GPU && !member || peer.Kind == topo.NVSwitch ||
-				kind.Network() || n.Kind == topo.GPU && peer.Kind == topo.GPU {
+			if peer.Host != h || !b.inTree(e.Peer) || g.Class(e.Link).Kind.Network() || n.Kind == topo.GPU && peer.Kind == topo.GPU {
 				continue
 			}
 			b.join(b.node(id, 0), b.node(e.Peer, 0), e.Link)
@@ -497,32 +506,31 @@ func (n *Net) renumber() {
 	}
 }
 
+// reached marks the nodes that links lead to from rank 0, in the direction in which they end at end.
+func (n *Net) reached(links [][]int, end func(e *Edge) int) []bool {
+	seen := make([]bool, n.Nodes())
+	seen[0] = true
+	queue := []int{0}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, i := range links[v] {
+			if u := end(&n.Edges[i]); !seen[u] {
+				seen[u] = true
+				queue = append(queue, u)
+			}
+		}
+	}
+	return seen
+}
+
 // apart gives the ranks that rank 0 cannot reach, or that cannot reach it; the
 // smaller side of them. It gives nil if there are none.
 func (n *Net) apart() []int {
 	in, out := n.sides()
-	for _, back := range []bool{false, true} {
-		seen := make([]bool, n.Nodes())
-		seen[0] = true
-		queue := []int{0}
-		for len(queue) > 0 {
-			v := queue[0]
-			queue = queue[1:]
-			list := out[v]
-			if back {
-				list = in[v]
-			}
-			for _, i := range list {
-				u := n.Edges[i].To
-				if back {
-					u = n.Edges[i].From
-				}
-				if !seen[u] {
-					seen[u] = true
-					queue = append(queue, u)
-				}
-			}
-		}
+	to := n.reached(out, func(e *Edge) int { return e.To })
+	from := n.reached(in, func(e *Edge) int { return e.From })
+	for _, seen := range [][]bool{to, from} {
 		var reached, left []int
 		for r := range n.Ranks {
 			if seen[r] {
@@ -567,19 +575,16 @@ func (n *Net) ranks(list []int) string {
 	}
 	for _, r := range list {
 		name := n.Names[r]
-		cut := len(name)
-		for cut > 0 && name[cut-1] >= '0' && name[cut-1] <= '9' {
-			cut--
-		}
-		if head := name[:cut]; head != host || cut == len(name) {
+		head := strings.TrimRight(name, "0123456789")
+		if head != host || head == name {
 			flush()
 			host = head
 		}
-		if cut == len(name) {
+		if head == name {
 			parts = append(parts, name)
 			continue
 		}
-		nums = append(nums, name[cut:])
+		nums = append(nums, name[len(head):])
 	}
 	flush()
 	if len(parts) > 6 {

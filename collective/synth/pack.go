@@ -121,10 +121,8 @@ func (w *wired) pack() ([]Tree, error) {
 	return merged(done), nil
 }
 
-// extend finds a link for the first open group and how many of its trees may take it.
-func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
-	n, g := w.net.Ranks, open[0]
-	f := flow.New(n+len(open), 0)
+func flowOver(left [][]int64, nodes int) *flow.Network {
+	f := flow.New(nodes, 0)
 	for u := range left {
 		for v, c := range left[u] {
 			if c > 0 {
@@ -132,6 +130,24 @@ func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
 			}
 		}
 	}
+	return f
+}
+
+// targets lists the ranks outside a group that a rank has capacity left to, wide links first: they take the whole group.
+func (g *group) targets(left []int64) (list []int) {
+	for v, c := range left {
+		if !g.in[v] && c > 0 {
+			list = append(list, v)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(min(left[b], g.weight), min(left[a], g.weight)) })
+	return list
+}
+
+// extend finds a link for the first open group and how many of its trees may take it.
+func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
+	n, g := w.net.Ranks, open[0]
+	f := flowOver(left, n+len(open))
 	var others int64
 	starts := make([]int, 0, len(open))
 	for i, o := range open[1:] {
@@ -145,19 +161,10 @@ func (w *wired) extend(left [][]int64, open []*group) (x, y int, most int64) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.depth[a], g.depth[b]) })
 	base := f.Arcs()
 	for _, u := range order {
-		var targets []int
-		for v := range n {
-			if !g.in[v] && left[u][v] > 0 {
-				targets = append(targets, v)
-			}
-		}
+		targets := g.targets(left[u])
 		if len(targets) == 0 {
 			continue
 		}
-		// wide links first: they take the whole group
-		slices.SortStableFunc(targets, func(a, b int) int {
-			return cmp.Compare(min(left[u][b], g.weight), min(left[u][a], g.weight))
-		})
 		f.Trim(base)
 		for i, o := range open[1:] {
 			f.Link(u, starts[i], o.weight, 0)

@@ -433,19 +433,19 @@ func (n *Net) joined(sets [][]bool) [][]bool {
 	return out
 }
 
+func (n *Net) ranksIn(set []bool) (count int) {
+	for r := range n.Ranks {
+		if set[r] {
+			count++
+		}
+	}
+	return count
+}
+
 // widest takes the largest sets first and leaves out what overlaps them.
 func (n *Net) widest(sets [][]bool) [][]bool {
-	size := func(s []bool) int {
-		k := 0
-		for r := range n.Ranks {
-			if s[r] {
-				k++
-			}
-		}
-		return k
-	}
 	sets = slices.Clone(sets)
-	slices.SortStableFunc(sets, func(a, b []bool) int { return size(b) - size(a) })
+	slices.SortStableFunc(sets, func(a, b []bool) int { return n.ranksIn(b) - n.ranksIn(a) })
 	taken := make([]bool, n.Ranks)
 	var out [][]bool
 	for _, s := range sets {
@@ -493,17 +493,9 @@ func (n *Net) divide(part []int) {
 	}
 }
 
-// family evaluates sets that are disjoint in ranks. Those that switches of
-// theirs could serve better are trimmed: a switch belongs to one set only, or,
-// where switches pass on only, to none if that makes borders smaller.
-func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
-	if len(sets) < 2 {
-		return nil, nil
-	}
-	part := make([]int, n.Nodes())
-	for v := range part {
-		part[v] = -1
-	}
+// partOf gives for every node the first set that it is in, -1 for none.
+func (n *Net) partOf(sets [][]bool) []int {
+	part := slices.Repeat([]int{-1}, n.Nodes())
 	for i, s := range sets {
 		for v := range s {
 			if s[v] && part[v] < 0 {
@@ -511,6 +503,17 @@ func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
 			}
 		}
 	}
+	return part
+}
+
+// family evaluates sets that are disjoint in ranks. Those that switches of
+// theirs could serve better are trimmed: a switch belongs to one set only, or,
+// where switches pass on only, to none if that makes borders smaller.
+func (n *Net) family(sets [][]bool, adds bool) ([]Cut, *big.Rat) {
+	if len(sets) < 2 {
+		return nil, nil
+	}
+	part := n.partOf(sets)
 	if len(sets) == 2 {
 		n.divide(part)
 	}

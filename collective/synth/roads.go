@@ -65,6 +65,15 @@ func (n *Net) roads(period int) *roads {
 	return r
 }
 
+// home is the host that a transfer does not leave, -1 if it has to.
+func (r *roads) home(from, to int) int {
+	host := r.net.Hosts[from]
+	if host >= 0 && host == r.net.Hosts[to] && r.dist(from, host)[to] >= 0 {
+		return host
+	}
+	return -1
+}
+
 // way is what a transfer takes of which links: the shortest ways, in proportion to what they
 // carry, and inside a host if it ends there.
 func (r *roads) way(from, to int) []part {
@@ -74,11 +83,7 @@ func (r *roads) way(from, to int) []part {
 	if way, ok := r.known[[2]int{from, to}]; ok {
 		return way
 	}
-	host := -1
-	if n.Hosts[from] >= 0 && n.Hosts[from] == n.Hosts[to] && r.dist(from, n.Hosts[from])[to] >= 0 {
-		host = n.Hosts[from]
-	}
-	dist := r.dist(from, host)
+	dist := r.dist(from, r.home(from, to))
 	share := map[int]float64{to: 1}
 	var way []part
 	for now := []int{to}; len(now) > 0; {
@@ -94,6 +99,7 @@ func (r *roads) way(from, to int) []part {
 				total += n.Edges[i].Cap
 			}
 		}
+		// Every link carries as much of it as it is wide among those that lead here.
 		for _, i := range r.in[v] {
 			if !leads(i) {
 				continue

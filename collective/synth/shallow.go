@@ -152,6 +152,26 @@ func loads(trees []Tree, n int) [][]float64 {
 	return load
 }
 
+// nearest hangs every rank below the first of its parents on a shortest way from the root, and lists all of these.
+func nearest(next [][]int, width [][]int64, root int) (Tree, [][]int) {
+	n, far := len(next), distances(next, root)
+	t := Tree{Root: root, Parent: make([]int, n), Weight: 1}
+	choices := make([][]int, n)
+	for v := range n {
+		t.Parent[v] = -1
+		if v == root {
+			continue
+		}
+		for u := range n {
+			if far[u]+1 == far[v] && width[u][v] > 0 {
+				choices[v] = append(choices[v], u)
+			}
+		}
+		t.Parent[v] = choices[v][0]
+	}
+	return t, choices
+}
+
 // balanced hangs every rank below a parent on a shortest way, and moves ranks to
 // other such parents as long as that lowers the sum of squares of the links'
 // loads over their widths, which the busiest links rule.
@@ -160,20 +180,7 @@ func balanced(next [][]int, width [][]int64, roots []int) []Tree {
 	trees := make([]Tree, len(roots))
 	choices := make([][][]int, len(roots)) // by tree and rank: parents on a shortest way
 	for i, r := range roots {
-		far := distances(next, r)
-		trees[i] = Tree{Root: r, Parent: make([]int, n), Weight: 1}
-		choices[i] = make([][]int, n)
-		for v := range n {
-			trees[i].Parent[v] = -1
-			for u := range n {
-				if v != r && far[u]+1 == far[v] && width[u][v] > 0 {
-					choices[i][v] = append(choices[i][v], u)
-				}
-			}
-			if v != r {
-				trees[i].Parent[v] = choices[i][v][0]
-			}
-		}
+		trees[i], choices[i] = nearest(next, width, r)
 	}
 	load := loads(trees, n)
 	for moved, round := true, 0; moved && round < 64; round++ {

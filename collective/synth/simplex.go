@@ -170,21 +170,25 @@ func fraction(v float64) *big.Rat {
 // more (weak duality): what z gains is what the prices make of the limits, and no
 // variable gains more than its rows cost.
 func (l *linear) proven(z, price []*big.Rat) (*big.Rat, bool) {
-	var x big.Rat
-	dot := func(row []int64, v []*big.Rat) *big.Rat {
-		sum := new(big.Rat)
-		for j, a := range row {
-			if a != 0 && v[j].Sign() != 0 {
-				sum.Add(sum, x.Mul(x.SetInt64(a), v[j]))
-			}
-		}
-		return sum
-	}
 	for i, row := range l.rows {
 		if dot(row, z).Cmp(new(big.Rat).SetInt64(l.limit[i])) > 0 {
 			return nil, false
 		}
 	}
+	var x big.Rat
+	cost := l.cost(price)
+	for j, g := range l.gain {
+		if cost[j].Cmp(x.SetInt64(g)) < 0 {
+			return nil, false
+		}
+	}
+	total := dot(l.gain, z)
+	return total, total.Cmp(dot(l.limit, price)) == 0
+}
+
+// cost is what one unit of each variable takes of the rows, at their prices.
+func (l *linear) cost(price []*big.Rat) []*big.Rat {
+	var x big.Rat
 	cost := zeros(len(l.gain))
 	for i, row := range l.rows {
 		if price[i].Sign() == 0 {
@@ -196,13 +200,18 @@ func (l *linear) proven(z, price []*big.Rat) (*big.Rat, bool) {
 			}
 		}
 	}
-	for j, g := range l.gain {
-		if cost[j].Cmp(x.SetInt64(g)) < 0 {
-			return nil, false
+	return cost
+}
+
+func dot(row []int64, v []*big.Rat) *big.Rat {
+	var x big.Rat
+	sum := new(big.Rat)
+	for j, a := range row {
+		if a != 0 && v[j].Sign() != 0 {
+			sum.Add(sum, x.Mul(x.SetInt64(a), v[j]))
 		}
 	}
-	total := dot(l.gain, z)
-	return total, total.Cmp(dot(l.limit, price)) == 0
+	return sum
 }
 
 // exact is the simplex method in whole numbers: entries share one denominator,

@@ -154,6 +154,28 @@ func (w *wired) split() error {
 	return nil
 }
 
+// lower takes off parts until their sum is most: the largest first, and as much of all that are as large.
+func lower(parts []*int64, sum, most int64) {
+	for sum > most {
+		slices.SortStableFunc(parts, func(a, b *int64) int { return cmp.Compare(*b, *a) })
+		top := *parts[0]
+		k := 1
+		for k < len(parts) && *parts[k] == top {
+			k++
+		}
+		floor := int64(0)
+		if k < len(parts) {
+			floor = *parts[k]
+		}
+		off := min(max((sum-most)/int64(k), 1), max(top-floor, 1))
+		for _, p := range parts[:k] {
+			d := min(off, sum-most, *p)
+			*p -= d
+			sum -= d
+		}
+	}
+}
+
 // balance takes capacity off switches that take in more than they pass on, or less.
 func (w *wired) balance() error {
 	n := w.net
@@ -180,25 +202,7 @@ func (w *wired) balance() error {
 					parts = append(parts, p)
 				}
 			}
-			// Everyone's share of what the other side carries, the largest cut first.
-			for sum := max(in, out); sum > most; {
-				slices.SortStableFunc(parts, func(a, b *int64) int { return cmp.Compare(*b, *a) })
-				top := *parts[0]
-				k := 1
-				for k < len(parts) && *parts[k] == top {
-					k++
-				}
-				floor := int64(0)
-				if k < len(parts) {
-					floor = *parts[k]
-				}
-				off := min(max((sum-most)/int64(k), 1), max(top-floor, 1))
-				for _, p := range parts[:k] {
-					d := min(off, sum-most, *p)
-					*p -= d
-					sum -= d
-				}
-			}
+			lower(parts, max(in, out), most)
 		}
 	}
 	if !w.fits() {
@@ -274,12 +278,7 @@ func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
 	var want, low, high int64
 	for _, u := range in {
 		want += w.cap[u][v]
-		pairs := int64(0)
-		for _, t := range out {
-			if ok(u, t) {
-				pairs++
-			}
-		}
+		pairs := int64(howMany(out, func(t int) bool { return ok(u, t) }))
 		if pairs == 0 {
 			return nil
 		}
@@ -307,28 +306,47 @@ func (w *wired) shares(v int, in, out []int, ok func(u, t int) bool) [][]int64 {
 		if f.Run(s, t, want) < want {
 			return nil
 		}
-		share := make([][]int64, len(in))
-		for i := range in {
-			share[i] = make([]int64, len(out))
-			for j, l := range links[i] {
-				if l >= 0 {
-					share[i][j] = f.Used(l)
-				}
-			}
-		}
-		return share
+		return used(f, links)
 	}
 	if try(high) == nil {
 		return nil
 	}
+	return try(leastThat(low, high, func(most int64) bool { return try(most) != nil }))
+}
+
+// leastThat halves the numbers from low to high until the least is left for which ok holds, as it does for high.
+func leastThat(low, high int64, ok func(int64) bool) int64 {
 	for low < high {
-		if mid := low + (high-low)/2; try(mid) != nil {
+		if mid := low + (high-low)/2; ok(mid) {
 			high = mid
 		} else {
 			low = mid + 1
 		}
 	}
-	return try(low)
+	return low
+}
+
+func howMany(list []int, is func(v int) bool) (n int) {
+	for _, v := range list {
+		if is(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// used is what a flow takes of links, nothing where the link is -1.
+func used(f *flow.Network, links [][]int) [][]int64 {
+	share := make([][]int64, len(links))
+	for i := range links {
+		share[i] = make([]int64, len(links[i]))
+		for j, l := range links[i] {
+			if l >= 0 {
+				share[i][j] = f.Used(l)
+			}
+		}
+	}
+	return share
 }
 
 // pairwise splits a switch pair by pair: at first no pair gets more than an even share,
@@ -347,7 +365,7 @@ func (w *wired) pairwise(v int) error {
 				if w.cap[u][v] == 0 {
 					break
 				}
-				if even && (u == t || n.Hosts[v] < 0 && n.Hosts[u] >= 0 && n.Hosts[u] == n.Hosts[t]) {
+				if even && w.detour(u, v, t) {
 					continue
 				}
 				if short && !w.short(u, v, t) {
@@ -357,6 +375,18 @@ func (w *wired) pairwise(v int) error {
 			}
 		}
 	}
+	return w.emptied(v)
+}
+
+// detour reports whether a switch is no way to go from u to t: back to u itself, or out of a host and in again.
+func (w *wired) detour(u, v, t int) bool {
+	hosts := w.net.Hosts
+	return u == t || hosts[v] < 0 && hosts[u] >= 0 && hosts[u] == hosts[t]
+}
+
+// emptied refuses a switch that is left with capacity of some sender.
+func (w *wired) emptied(v int) error {
+	n := w.net
 	for u := range n.Nodes() {
 		if w.cap[u][v] > 0 {
 			return fmt.Errorf("%s: switch %s cannot be removed: %d of what %s sends through it has nowhere to go",

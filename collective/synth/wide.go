@@ -76,35 +76,15 @@ func (n *Net) turned() *turns {
 		twice = twice || known
 		at[[2]int{e.From, e.To}] = i
 	}
-	find := func(i int) int {
-		for t.class[i] != i {
-			t.class[i] = t.class[t.class[i]]
-			i = t.class[i]
-		}
-		return i
-	}
 	order := 1
 	for size := n.Ranks; size > 1 && !twice; {
-		step := 1
-		for ; step < size; step++ {
-			if size%step != 0 {
-				continue
+		step, to := n.rotation(size, at)
+		if to != nil {
+			for i, e := range n.Edges {
+				unite(t.class, i, at[[2]int{to[e.From], to[e.To]}])
 			}
-			if to := n.rotate(rotation{step, size}, at); to != nil {
-				for i, e := range n.Edges {
-					a, b := find(i), find(at[[2]int{to[e.From], to[e.To]}])
-					t.class[max(a, b)] = min(a, b)
-				}
-				t.list = append(t.list, rotation{step, size})
-				order *= size / step
-				break
-			}
-		}
-		if step == size { // nothing goes round in blocks of this size
-			step = size - 1
-			for size%step != 0 {
-				step--
-			}
+			t.list = append(t.list, rotation{step, size})
+			order *= size / step
 		}
 		size = step
 	}
@@ -113,7 +93,7 @@ func (n *Net) turned() *turns {
 	}
 	alike := make([]int, len(n.Edges))
 	for i := range n.Edges {
-		t.class[i] = find(i)
+		t.class[i] = firstOf(t.class, i)
 		alike[t.class[i]]++
 	}
 	for i := range n.Edges {
@@ -122,51 +102,65 @@ func (n *Net) turned() *turns {
 	return t
 }
 
+// rotation finds the smallest step by which ranks can turn in blocks of a size, and what that makes of every node. Where
+// there is none, it gives the largest divisor of the size, for smaller blocks.
+func (n *Net) rotation(size int, at map[[2]int]int) (step int, to []int) {
+	largest := 1
+	for step := 1; step < size; step++ {
+		if size%step != 0 {
+			continue
+		}
+		if to := n.rotate(rotation{step, size}, at); to != nil {
+			return step, to
+		}
+		largest = step
+	}
+	return largest, nil
+}
+
 // rotate says what every node becomes when ranks are turned, going by what switches are
 // joined to; nil if some switch has no counterpart or some link is not kept.
 func (n *Net) rotate(by rotation, at map[[2]int]int) []int {
 	in, out := n.sides()
-	names := func(times int) []uint64 {
-		name := make([]uint64, n.Nodes())
-		for r := range n.Ranks {
-			name[r] = scramble(uint64(by.of(r, times)) + 1)
-		}
-		for range 4 { // switches by their ranks, then by those of their neighbours, and so on
-			next := slices.Clone(name)
-			for v := n.Ranks; v < n.Nodes(); v++ {
-				next[v] = name[v]
-				for _, i := range out[v] {
-					next[v] += scramble(name[n.Edges[i].To] ^ uint64(n.Edges[i].Cap)<<20)
-				}
-				for _, i := range in[v] {
-					next[v] += scramble(name[n.Edges[i].From] ^ uint64(n.Edges[i].Cap)<<21)
-				}
-			}
-			name = next
-		}
-		return name
-	}
 	known := map[uint64]int{}
-	for v, k := range names(0) {
+	for v, k := range n.turnedNames(by, 0, in, out) {
 		if _, twice := known[k]; twice {
 			return nil
 		}
 		known[k] = v
 	}
 	to := make([]int, n.Nodes())
-	for v, k := range names(1) {
+	for v, k := range n.turnedNames(by, 1, in, out) {
 		u, ok := known[k]
 		if !ok || (u < n.Ranks) != (v < n.Ranks) {
 			return nil
 		}
 		to[v] = u
 	}
-	for _, e := range n.Edges {
-		if i, ok := at[[2]int{to[e.From], to[e.To]}]; !ok || n.Edges[i].Cap != e.Cap {
-			return nil
-		}
+	return n.kept(to, at)
+}
+
+// turnedNames names every node when ranks have been turned some times: a switch by the ranks that it is joined to, then by
+// the names of its neighbours, and so on.
+func (n *Net) turnedNames(by rotation, times int, in, out [][]int) []uint64 {
+	name := make([]uint64, n.Nodes())
+	for r := range n.Ranks {
+		name[r] = scramble(uint64(by.of(r, times)) + 1)
 	}
-	return to
+	for range 4 {
+		next := slices.Clone(name)
+		for v := n.Ranks; v < n.Nodes(); v++ {
+			next[v] = name[v]
+			for _, i := range out[v] {
+				next[v] += scramble(name[n.Edges[i].To] ^ uint64(n.Edges[i].Cap)<<20)
+			}
+			for _, i := range in[v] {
+				next[v] += scramble(name[n.Edges[i].From] ^ uint64(n.Edges[i].Cap)<<21)
+			}
+		}
+		name = next
+	}
+	return name
 }
 
 // scramble spreads a number over all bits (splitmix64).

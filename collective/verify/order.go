@@ -181,15 +181,25 @@ func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 			return in, err
 		}
 	}
-	if len(c.past) > 0 {
-		at := moment{t, a.Step + 1}
-		if _, ok := c.past[at]; ok {
-			c.past[at] = slices.Clone(v)
-		}
-	}
+	c.remember(moment{t, a.Step + 1}, v)
 	if !a.Op.Sends() {
 		return letter{}, nil
 	}
+	return c.letter(r, a, v), nil
+}
+
+// remember keeps a thread's clock at a moment that some rank waits for.
+func (c *clocks) remember(at moment, v vector) {
+	if len(c.past) == 0 {
+		return
+	}
+	if _, ok := c.past[at]; ok {
+		c.past[at] = slices.Clone(v)
+	}
+}
+
+// letter is what goes along with a message: the sender's clock, and where the bytes lie if they need not be copied.
+func (c *clocks) letter(r sched.Rank, a *step.Action, v vector) letter {
 	out := letter{rank: r}
 	if k := len(c.spare) - 1; k >= 0 {
 		out.clock, c.spare = append(c.spare[k][:0], v...), c.spare[:k]
@@ -203,7 +213,7 @@ func (c *clocks) do(r sched.Rank, a *step.Action, in letter) (letter, error) {
 	case a.Op.Stores():
 		out.lies, out.lasted = c.w.at(r, a.Dst), true
 	}
-	return out, nil
+	return out
 }
 
 // touch notes which chunks an action uses.

@@ -69,19 +69,17 @@ func (t *turner) repeats(by int64) bool {
 
 func (t *turner) body(body []sched.Stmt) bool {
 	for _, s := range body {
+		ok := true
 		switch {
 		case s.Step != nil:
-			if !t.step(s.Step) {
-				return false
-			}
+			ok = t.step(s.Step)
 		case s.Loop != nil:
-			if t.form(s.Loop.Count).shape != fixed || !t.body(s.Loop.Body) {
-				return false
-			}
+			ok = t.form(s.Loop.Count).shape == fixed && t.body(s.Loop.Body)
 		case s.If != nil:
-			if t.form(s.If.Cond).shape != fixed || !t.body(s.If.Then) || !t.body(s.If.Else) {
-				return false
-			}
+			ok = t.form(s.If.Cond).shape == fixed && t.body(s.If.Then) && t.body(s.If.Else)
+		}
+		if !ok {
+			return false
 		}
 	}
 	return true

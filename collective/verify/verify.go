@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
@@ -493,29 +494,34 @@ func (w *world) promised(r sched.Rank) error {
 			next = min(next, (c/w.per+1)*w.per)
 		}
 		if w.p.Op == sched.AllReduce {
-			// Where the first ranks stand for all, their block b is what a rank some
-			// periods before has in one of the first blocks, so these must be alike.
-			at := c
-			if w.turns {
-				per := chunks / w.n
-				at = c % (per * int64(len(w.mem)))
-				next = min(next, (c/per+1)*per)
+			alike, err := w.associated(r, c, got)
+			if err != nil {
+				return err
 			}
-			if first, ok := w.mem[0][sched.Out].find(at); ok {
-				if first.how != got.how {
-					other := "rank 0 does"
-					if w.turns {
-						other = "another rank does"
-					}
-					return w.wrong(r, c,
-						"sums out[%d] in another association than %s: the bits may differ; let all ranks add in one order, such as (x0+x1)+x2", c, other)
-				}
-				next = min(next, c+first.hi-at)
-			}
+			next = min(next, alike)
 		}
 		c = next
 	}
 	return nil
+}
+
+// associated checks that a chunk is summed as on another rank, and says up to where this holds. Where the first ranks
+// stand for all, their block b is what a rank some periods before has in one of the first blocks, so these must be alike.
+func (w *world) associated(r sched.Rank, c int64, got run) (next int64, err error) {
+	at, next, other := c, math.MaxInt64, "rank 0 does"
+	if w.turns {
+		per := int64(w.p.NumChunks(sched.Out)) / w.n
+		at, next, other = c%(per*int64(len(w.mem))), (c/per+1)*per, "another rank does"
+	}
+	first, ok := w.mem[0][sched.Out].find(at)
+	switch {
+	case !ok:
+		return next, nil
+	case first.how != got.how:
+		return 0, w.wrong(r, c,
+			"sums out[%d] in another association than %s: the bits may differ; let all ranks add in one order, such as (x0+x1)+x2", c, other)
+	}
+	return min(next, c+first.hi-at), nil
 }
 
 func (w *world) violation(r sched.Rank, a *step.Action, format string, args ...any) error {
