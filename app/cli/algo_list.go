@@ -21,6 +21,23 @@ type algoEntry struct {
 	Outer       bool     `json:"outer"` // may stand between them
 }
 
+// algoEntries describes the algorithms for a collective, or all of them for 0.
+func algoEntries(only sched.Collective) []algoEntry {
+	list := []algoEntry{}
+	for _, a := range algo.All() {
+		if only != 0 && !a.Serves(only) {
+			continue
+		}
+		e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference,
+			Inner: algo.IsInner(a, sched.AllReduce), Outer: algo.IsOuter(a, sched.AllReduce)}
+		for _, o := range a.Ops {
+			e.Collectives = append(e.Collectives, o.String())
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
 func newAlgoList() *cobra.Command {
 	var op string
 	var asJSON bool
@@ -42,18 +59,7 @@ proofs check the formulas.`,
 					return fmt.Errorf("--op: %w", err)
 				}
 			}
-			list := []algoEntry{}
-			for _, a := range algo.All() {
-				if only != 0 && !a.Serves(only) {
-					continue
-				}
-				e := algoEntry{Name: a.Name, Steps: a.Steps, Sent: a.Sent, Best: a.Summary, Reference: a.Reference,
-					Inner: algo.IsInner(a, sched.AllReduce), Outer: algo.IsOuter(a, sched.AllReduce)}
-				for _, o := range a.Ops {
-					e.Collectives = append(e.Collectives, o.String())
-				}
-				list = append(list, e)
-			}
+			list := algoEntries(only)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), list)
 			}

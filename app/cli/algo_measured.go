@@ -112,6 +112,17 @@ func (f *synthFlags) runMeasured(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+func parseCollectives(names string) (ops []sched.Collective, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		op, err := sched.ParseCollective(name)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
 // measuring is what --measured is to measure, as the other flags say.
 func (f *synthFlags) measuring(cmd *cobra.Command, args []string) (cfg fit.Config, err error) {
 	if len(args) > 0 {
@@ -128,12 +139,8 @@ func (f *synthFlags) measuring(cmd *cobra.Command, args []string) (cfg fit.Confi
 	if cmd.Flags().Changed("op") {
 		ops = f.op
 	}
-	for _, name := range strings.Split(ops, ",") {
-		op, err := sched.ParseCollective(name)
-		if err != nil {
-			return cfg, fmt.Errorf("--op: %w", err)
-		}
-		cfg.Ops = append(cfg.Ops, op)
+	if cfg.Ops, err = parseCollectives(ops); err != nil {
+		return cfg, fmt.Errorf("--op: %w", err)
 	}
 	size := "256KiB..16MiB"
 	if cmd.Flags().Changed("size") {

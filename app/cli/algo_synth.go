@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -317,21 +319,23 @@ func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []top
 	return output(cmd, f.out, func(w io.Writer) error { return emitTuner(w, c, set, tune.NCCLOptions{}, nil) })
 }
 
-// writeProgram writes a program in one of its forms.
+// writeProgram writes a program in the form that is named, or else that the file's name says.
 func writeProgram(cmd *cobra.Command, p *sched.Program, to, out string) error {
 	write := func(w io.Writer) error {
 		_, err := io.WriteString(w, p.String())
 		return err
 	}
-	switch {
-	case to == "svg" || to == "" && strings.HasSuffix(out, ".svg"):
+	byName := map[string]string{".svg": "svg", ".xml": "msccl", ".json": "mscclpp"}[filepath.Ext(out)]
+	switch form := cmp.Or(to, byName, "weft"); form {
+	case "weft":
+	case "svg":
 		write = func(w io.Writer) error { return draw.Program(w, p) }
-	case to == "msccl" || to == "" && strings.HasSuffix(out, ".xml"):
+	case "msccl":
 		write = func(w io.Writer) error { return msccl.Encode(w, p) }
-	case to == "mscclpp" || to == "" && strings.HasSuffix(out, ".json"):
+	case "mscclpp":
 		write = func(w io.Writer) error { return msccl.EncodePlan(w, p) }
-	case to != "weft" && to != "":
-		return fmt.Errorf("--to %q: known: weft, msccl, mscclpp, svg, nccl-tuner", to)
+	default:
+		return fmt.Errorf("--to %q: known: weft, msccl, mscclpp, svg, nccl-tuner", form)
 	}
 	return output(cmd, out, write)
 }

@@ -46,23 +46,26 @@ func (f *benchFlags) runCompare(cmd *cobra.Command, args []string) error {
 		return failed
 	}
 	// What was measured before it was stopped is shown.
-	return errors.Join(failed, output(cmd, f.output, func(w io.Writer) error {
-		if f.json && len(tables) == 1 {
-			return printJSON(w, tables[0])
+	return errors.Join(failed, output(cmd, f.output, func(w io.Writer) error { return f.printTables(w, &c, tables) }))
+}
+
+// printTables prints one table for each layout of hosts. In JSON, one alone is no list.
+func (f *benchFlags) printTables(w io.Writer, c *bench.Comparison, tables []*bench.Table) error {
+	if f.json && len(tables) == 1 {
+		return printJSON(w, tables[0])
+	}
+	if f.json {
+		return printJSON(w, tables)
+	}
+	for i, t := range tables {
+		if i > 0 {
+			fmt.Fprintln(w)
 		}
-		if f.json {
-			return printJSON(w, tables)
+		if err := printComparison(w, c, t, f.cpu); err != nil {
+			return err
 		}
-		for i, t := range tables {
-			if i > 0 {
-				fmt.Fprintln(w)
-			}
-			if err := printComparison(w, &c, t, f.cpu); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	}
+	return nil
 }
 
 // comparison is what the flags and operations ask for. With hosts, the ranks run on several hosts; sized is whether sizes are given.

@@ -15,6 +15,30 @@ import (
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
+// readPoints reads a table of points or a log of nccl-tests, whose collective is as where it does not say.
+func readPoints(cmd *cobra.Command, path string, as sched.Collective) (points []tune.Point, err error) {
+	data, err := readInput(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	if strings.EqualFold(filepath.Ext(path), ".csv") {
+		points, err = tune.ReadPoints(bytes.NewReader(data))
+	} else {
+		points, err = tune.ReadNCCLTestsAs(bytes.NewReader(data), as)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return points, nil
+}
+
+func printFit(w io.Writer, c *tune.Calibration) {
+	for _, l := range c.Links {
+		fmt.Fprintf(w, "%s: %d points, %s to %s, %d to %d GPUs: bus %s, error on left-out points: median %.1f%%, 90th percentile %.1f%%\n",
+			l.Kind, l.Points, l.From, l.To, l.MinGPUs, l.MaxGPUs, l.Bus(), 100*l.MedianError, 100*l.P90Error)
+	}
+}
+
 func newCalibrate() *cobra.Command {
 	var out, op, steps, on string
 	var p presetFlags
@@ -51,17 +75,9 @@ with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 			}
 			var points []tune.Point
 			for _, path := range args {
-				data, err := readInput(cmd, path)
+				more, err := readPoints(cmd, path, as)
 				if err != nil {
 					return err
-				}
-				read := func() ([]tune.Point, error) { return tune.ReadNCCLTestsAs(bytes.NewReader(data), as) }
-				if strings.EqualFold(filepath.Ext(path), ".csv") {
-					read = func() ([]tune.Point, error) { return tune.ReadPoints(bytes.NewReader(data)) }
-				}
-				more, err := read()
-				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
 				}
 				points = append(points, more...)
 			}
@@ -73,11 +89,7 @@ with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 				_, err = io.WriteString(cmd.OutOrStdout(), c.String())
 				return err
 			}
-			for _, l := range c.Links {
-				fmt.Fprintf(cmd.OutOrStdout(),
-					"%s: %d points, %s to %s, %d to %d GPUs: bus %s, error on left-out points: median %.1f%%, 90th percentile %.1f%%\n",
-					l.Kind, l.Points, l.From, l.To, l.MinGPUs, l.MaxGPUs, l.Bus(), 100*l.MedianError, 100*l.P90Error)
-			}
+			printFit(cmd.OutOrStdout(), c)
 			return output(cmd, out, func(w io.Writer) error { _, err := io.WriteString(w, c.String()); return err })
 		},
 	}

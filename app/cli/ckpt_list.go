@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"text/tabwriter"
 	"time"
 
@@ -10,6 +11,32 @@ import (
 	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/run/ckpt"
 )
+
+// printCheckpoints prints a table, and below it what is wrong with damaged checkpoints.
+func printCheckpoints(out io.Writer, list []ckpt.Entry) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "step\tstate\tepoch\tranks\ttensors\tsize\tcreated\tfolder")
+	for _, e := range list {
+		created := "-"
+		if !e.Created.IsZero() {
+			created = e.Created.Format(time.RFC3339)
+		}
+		state := string(e.State)
+		if e.Emergency {
+			state += ", emergency"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%d\t%v\t%s\t%s\n", e.Step, state, e.Epoch, e.World, e.Tensors, unit.Bytes(e.Bytes), created, e.Folder)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, e := range list {
+		for _, p := range e.Problems {
+			fmt.Fprintf(out, "step %d: %s\n", e.Step, p)
+		}
+	}
+	return nil
+}
 
 func newCkptList() *cobra.Command {
 	var asJSON bool
@@ -37,28 +64,7 @@ missing or wrong), incomplete (no manifest: being written, or abandoned), foreig
 					fmt.Fprintf(cmd.OutOrStdout(), "no checkpoints in %s\n", args[0])
 					return nil
 				}
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(w, "step\tstate\tepoch\tranks\ttensors\tsize\tcreated\tfolder")
-				for _, e := range list {
-					created := "-"
-					if !e.Created.IsZero() {
-						created = e.Created.Format(time.RFC3339)
-					}
-					state := string(e.State)
-					if e.Emergency {
-						state += ", emergency"
-					}
-					fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%d\t%v\t%s\t%s\n", e.Step, state, e.Epoch, e.World, e.Tensors, unit.Bytes(e.Bytes), created, e.Folder)
-				}
-				if err := w.Flush(); err != nil {
-					return err
-				}
-				for _, e := range list {
-					for _, p := range e.Problems {
-						fmt.Fprintf(cmd.OutOrStdout(), "step %d: %s\n", e.Step, p)
-					}
-				}
-				return nil
+				return printCheckpoints(cmd.OutOrStdout(), list)
 			})
 		},
 	}

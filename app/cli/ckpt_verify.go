@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/model/unit"
@@ -17,6 +18,26 @@ type verified struct {
 	Files    int            `json:"files"`
 	Bytes    int64          `json:"bytes"`
 	Problems []ckpt.Problem `json:"problems,omitempty"`
+}
+
+// verifyAll reads all checkpoints that are said to be whole, and counts those and the damaged ones among them.
+func verifyAll(ctx context.Context, s *ckpt.Store, list []ckpt.Entry) (results []verified, checked, damaged int, err error) {
+	results = []verified{}
+	for _, e := range list {
+		v := verified{Step: e.Step, State: e.State, Folder: e.Folder, Files: e.World, Bytes: e.Bytes}
+		if e.State != ckpt.Incomplete {
+			checked++
+			if v.Problems, err = s.Verify(ctx, e); err != nil {
+				return nil, 0, 0, err
+			}
+			if len(v.Problems) > 0 {
+				v.State = ckpt.Damaged
+				damaged++
+			}
+		}
+		results = append(results, v)
+	}
+	return results, checked, damaged, nil
 }
 
 func newCkptVerify() *cobra.Command {
@@ -37,24 +58,12 @@ Other programs' files have no checksums; only their structure is checked.`,
 				if err != nil {
 					return finding{err}
 				}
-				results := []verified{}
-				checked, damaged := 0, 0
-				for _, e := range list {
-					if step >= 0 && e.Step != step {
-						continue
-					}
-					v := verified{Step: e.Step, State: e.State, Folder: e.Folder, Files: e.World, Bytes: e.Bytes}
-					if e.State != ckpt.Incomplete {
-						checked++
-						if v.Problems, err = s.Verify(ctx, e); err != nil {
-							return finding{err}
-						}
-						if len(v.Problems) > 0 {
-							v.State = ckpt.Damaged
-							damaged++
-						}
-					}
-					results = append(results, v)
+				if step >= 0 {
+					list = slices.DeleteFunc(list, func(e ckpt.Entry) bool { return e.Step != step })
+				}
+				results, checked, damaged, err := verifyAll(ctx, s, list)
+				if err != nil {
+					return finding{err}
 				}
 				if asJSON {
 					if err := printJSON(cmd.OutOrStdout(), results); err != nil {

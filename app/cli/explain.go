@@ -218,6 +218,30 @@ func explainAll(g *topo.Graph, n int) []topo.NodeID {
 // second or two.
 const maxExplained = 1024
 
+func boundSentences(bounds []boundAnswer) (list []string) {
+	for _, x := range bounds {
+		text := fmt.Sprintf("No schedule beats %s, bus %s, at wire rate: %s.", x.Rate, x.Bus, x.Why)
+		if x.Adds {
+			text = fmt.Sprintf("With switches that copy and add, none beats %s, bus %s.", x.Rate, x.Bus)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// fit adds what measurements say of the cluster, if there are any, and why NCCL is slow on these GPUs of a host.
+func (e *explanation) fit(m *tune.NCCL, c *cluster.Cluster, set []topo.NodeID, op sched.Collective, cal *tune.Calibration) (err error) {
+	if cal != nil {
+		if e.Fitted, err = m.Select(op, e.Bytes, cal); err != nil {
+			return err
+		}
+	}
+	if oneHost(c.Graph, set) {
+		e.Set, err = tune.WhySlowSet(c.Graph, set, c.Catalog)
+	}
+	return err
+}
+
 func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions,
 	cal *tune.Calibration) (*explanation, error) {
 	if len(set) < 2 {
@@ -241,23 +265,10 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 				best.Algo, count(p.Channels(), "channel"), res.Time, res.BusBW, res.Limit))
 	}
 	if b, err := findBounds(c, set, op, 0, bytes, sim.Options{}); err == nil && len(set) <= maxExplained {
-		for _, x := range b.Bounds {
-			text := fmt.Sprintf("No schedule beats %s, bus %s, at wire rate: %s.", x.Rate, x.Bus, x.Why)
-			if x.Adds {
-				text = fmt.Sprintf("With switches that copy and add, none beats %s, bus %s.", x.Rate, x.Bus)
-			}
-			e.Why = append(e.Why, text)
-		}
+		e.Why = append(e.Why, boundSentences(b.Bounds)...)
 	}
-	if cal != nil {
-		if e.Fitted, err = m.Select(op, bytes, cal); err != nil {
-			return nil, err
-		}
-	}
-	if oneHost(c.Graph, set) {
-		if e.Set, err = tune.WhySlowSet(c.Graph, set, c.Catalog); err != nil {
-			return nil, err
-		}
+	if err := e.fit(m, c, set, op, cal); err != nil {
+		return nil, err
 	}
 	return e, nil
 }

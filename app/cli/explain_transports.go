@@ -33,12 +33,9 @@ their library say which one is missing.`,
   weft explain transports --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sizes, err := parseSizes(size)
+			message, err := messageSize(size)
 			if err != nil {
 				return err
-			}
-			if len(sizes) != 1 || sizes[0] < 64 || sizes[0] > 1<<30 {
-				return fmt.Errorf("--size %s: want one size from 64 bytes to 1 GiB", size)
 			}
 			if o.For < time.Millisecond || o.For > time.Minute {
 				return fmt.Errorf("--for %s: want 1ms to 1m", o.For)
@@ -47,7 +44,7 @@ their library say which one is missing.`,
 			if err != nil {
 				return err
 			}
-			o.Command, o.Message, o.Trace = []string{exe, "explain", "way-rank"}, int(sizes[0]), calls
+			o.Command, o.Message, o.Trace = []string{exe, "explain", "way-rank"}, message, calls
 			if !asJSON {
 				o.Told = func(name string) { fmt.Fprintf(cmd.ErrOrStderr(), "measuring %s\n", name) }
 			}
@@ -94,21 +91,37 @@ func printWays(w io.Writer, rows []measure.Row) error {
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		parts := []string{"copies " + r.CopiesWhy}
-		if r.Over != "" && r.Over != r.Name {
-			parts = append(parts, "over "+r.Over)
-		}
-		if len(r.CallNames) > 0 {
-			parts = append(parts, "calls of 64 messages: "+strings.Join(r.CallNames, ", "))
-		}
-		if r.Note != "" {
-			parts = append(parts, r.Note)
-		}
-		if _, err := fmt.Fprintf(w, "%s: %s\n", r.Name, strings.Join(parts, "; ")); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", r.Name, wayNotes(r)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// wayNotes says what the columns have no room for: why bytes are copied, what carries them, and which calls were counted.
+func wayNotes(r measure.Row) string {
+	parts := []string{"copies " + r.CopiesWhy}
+	if r.Over != "" && r.Over != r.Name {
+		parts = append(parts, "over "+r.Over)
+	}
+	if len(r.CallNames) > 0 {
+		parts = append(parts, "calls of 64 messages: "+strings.Join(r.CallNames, ", "))
+	}
+	if r.Note != "" {
+		parts = append(parts, r.Note)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func messageSize(text string) (int, error) {
+	sizes, err := parseSizes(text)
+	if err != nil {
+		return 0, err
+	}
+	if len(sizes) != 1 || sizes[0] < 64 || sizes[0] > 1<<30 {
+		return 0, fmt.Errorf("--size %s: want one size from 64 bytes to 1 GiB", text)
+	}
+	return int(sizes[0]), nil
 }
 
 // known is a figure, or a dash where there is none.

@@ -189,6 +189,9 @@ func (s *kvServe) agents(host, token string, between *tls.Config) (end func(), e
 	return end, err
 }
 
+// chainForm is nothing, or what kv.Chain's Print gives: whose hashes, tokens per block, and the start of the chain.
+var chainForm = regexp.MustCompile(`^((vllm|sglang)/[1-9][0-9]*/[0-9a-f]{16})?$`)
+
 // sizes reads the flags of sizes and habits, and refuses those that say nothing.
 func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 	for _, f := range []struct {
@@ -217,7 +220,7 @@ func (s *kvServe) sizes(cmd *cobra.Command) (err error) {
 	if s.o.Dirty < 1 {
 		return fmt.Errorf("--dirty %d: want at least 1 block", s.o.Dirty)
 	}
-	if s.chain != "" && !regexp.MustCompile(`^(vllm|sglang)/[1-9][0-9]*/[0-9a-f]{16}$`).MatchString(s.chain) {
+	if !chainForm.MatchString(s.chain) {
 		return fmt.Errorf("--chain %q: want what kv.Chain's Print gives, like vllm/16/0123456789abcdef", s.chain)
 	}
 	if s.o.Policy, err = kv.ParsePolicy(s.policy); err != nil {
@@ -471,6 +474,41 @@ func kvTLS() (*tls.Config, error) {
 	return client, nil
 }
 
+func printKVStat(out io.Writer, s kvcache.Stat) error {
+	w := newTable(out)
+	fmt.Fprintf(w, "cache\t%s, up %s, policy %s, blocks of up to %v\n", s.Name, (time.Duration(s.Uptime) * time.Second).String(), s.Policy,
+		unit.Bytes(s.Block))
+	fmt.Fprintf(w, "memory\t%v\n", unit.Bytes(s.Memory))
+	if s.Slab > 0 {
+		fmt.Fprintf(w, "disk\t%v, %d blocks written, %d left again\n", unit.Bytes(s.Slab), s.Counters.Written, s.Counters.EvictedOut)
+	}
+	if s.Store != "" {
+		fmt.Fprintf(w, "store\t%s, %d packs written, %d were there\n", s.Store, s.Counters.Packed, s.Counters.Raced)
+	}
+	if s.Chain != "" {
+		fmt.Fprintf(w, "chain\t%s\n", s.Chain)
+	}
+	if s.Broken != "" {
+		fmt.Fprintf(w, "broken\t%s\n", s.Broken)
+	}
+	for _, t := range s.Tenants {
+		fmt.Fprintf(w, "tenant %s\t%d of %d blocks in memory, %d on disk, %d in use\n", t.Name, t.Memory, t.Room, t.Disk, t.InUse)
+	}
+	for _, p := range s.Peers {
+		state := p.Error
+		if state == "" {
+			state = "heard " + strconv.FormatFloat(p.Heard, 'f', 1, 64) + " s ago"
+		}
+		fmt.Fprintf(w, "peer %s\t%d blocks, %s\n", strings.TrimSpace(p.Name+" "+p.Address), p.Blocks, state)
+	}
+	c := s.Counters
+	fmt.Fprintf(w, "asked\t%d: memory %d, disk %d, store %d, peers %d, nowhere %d\n", c.Asked, c.Memory, c.Disk, c.Store, c.Peer, c.Missed)
+	fmt.Fprintf(w, "stored\t%d, %d were there, %d refused, %d not written behind\n", c.Stored, c.Known, c.Refused, c.Behind)
+	fmt.Fprintf(w, "bytes\t%v in, %v out, %v of both by transfers\n", unit.Bytes(c.In), unit.Bytes(c.Out), unit.Bytes(c.Moved))
+	fmt.Fprintf(w, "damaged\t%d dropped, %d reads or writes failed\n", c.Damaged, c.Failed)
+	return w.Flush()
+}
+
 func newKVStat() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -503,38 +541,7 @@ it serves HTTPS, set WEFT_KV_TLS to a folder with ca.pem, cert.pem and key.pem.`
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
-			w := newTable(cmd.OutOrStdout())
-			fmt.Fprintf(w, "cache\t%s, up %s, policy %s, blocks of up to %v\n", s.Name, (time.Duration(s.Uptime) * time.Second).String(), s.Policy,
-				unit.Bytes(s.Block))
-			fmt.Fprintf(w, "memory\t%v\n", unit.Bytes(s.Memory))
-			if s.Slab > 0 {
-				fmt.Fprintf(w, "disk\t%v, %d blocks written, %d left again\n", unit.Bytes(s.Slab), s.Counters.Written, s.Counters.EvictedOut)
-			}
-			if s.Store != "" {
-				fmt.Fprintf(w, "store\t%s, %d packs written, %d were there\n", s.Store, s.Counters.Packed, s.Counters.Raced)
-			}
-			if s.Chain != "" {
-				fmt.Fprintf(w, "chain\t%s\n", s.Chain)
-			}
-			if s.Broken != "" {
-				fmt.Fprintf(w, "broken\t%s\n", s.Broken)
-			}
-			for _, t := range s.Tenants {
-				fmt.Fprintf(w, "tenant %s\t%d of %d blocks in memory, %d on disk, %d in use\n", t.Name, t.Memory, t.Room, t.Disk, t.InUse)
-			}
-			for _, p := range s.Peers {
-				state := p.Error
-				if state == "" {
-					state = "heard " + strconv.FormatFloat(p.Heard, 'f', 1, 64) + " s ago"
-				}
-				fmt.Fprintf(w, "peer %s\t%d blocks, %s\n", strings.TrimSpace(p.Name+" "+p.Address), p.Blocks, state)
-			}
-			c := s.Counters
-			fmt.Fprintf(w, "asked\t%d: memory %d, disk %d, store %d, peers %d, nowhere %d\n", c.Asked, c.Memory, c.Disk, c.Store, c.Peer, c.Missed)
-			fmt.Fprintf(w, "stored\t%d, %d were there, %d refused, %d not written behind\n", c.Stored, c.Known, c.Refused, c.Behind)
-			fmt.Fprintf(w, "bytes\t%v in, %v out, %v of both by transfers\n", unit.Bytes(c.In), unit.Bytes(c.Out), unit.Bytes(c.Moved))
-			fmt.Fprintf(w, "damaged\t%d dropped, %d reads or writes failed\n", c.Damaged, c.Failed)
-			return w.Flush()
+			return printKVStat(cmd.OutOrStdout(), s)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -23,6 +23,18 @@ func newLab() *cobra.Command {
 	return cmd
 }
 
+// existing is the full path of a file, nothing for the name of a preset.
+func existing(name string) string {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
 func newLabUp() *cobra.Command {
 	var f planFlags
 	var name string
@@ -60,11 +72,7 @@ run --lab work in it, show and drill need root.`,
 			if err != nil {
 				return err
 			}
-			if path, err := filepath.Abs(args[0]); err == nil {
-				if _, err := os.Stat(path); err == nil {
-					s.File = path
-				}
-			}
+			s.File = existing(args[0])
 			if err := lab.Check(s); err != nil {
 				return err
 			}

@@ -14,6 +14,24 @@ import (
 	"github.com/weft-fabric/weft/fabric/lab"
 )
 
+// lookTwice looks at a lab again after some time: rates are what was counted in between.
+func lookTwice(ctx context.Context, i *lab.Info, over time.Duration) (*lab.State, error) {
+	before, err := i.Look(nil)
+	if err != nil {
+		return nil, finding{err}
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(over):
+	}
+	s, err := i.Look(before)
+	if err != nil {
+		return nil, finding{err}
+	}
+	return s, nil
+}
+
 func newLabShow() *cobra.Command {
 	var file, listen string
 	var over time.Duration
@@ -40,18 +58,9 @@ func newLabShow() *cobra.Command {
 			if listen != "" {
 				return serveLab(cmd, i, listen)
 			}
-			before, err := i.Look(nil)
+			s, err := lookTwice(cmd.Context(), i, over)
 			if err != nil {
-				return finding{err}
-			}
-			select {
-			case <-cmd.Context().Done():
-				return cmd.Context().Err()
-			case <-time.After(over):
-			}
-			s, err := i.Look(before)
-			if err != nil {
-				return finding{err}
+				return err
 			}
 			switch {
 			case file != "":

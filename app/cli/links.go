@@ -64,11 +64,8 @@ func (f *linkFlags) env() (list []string, err error) {
 		if x.name == "" {
 			continue
 		}
-		if err := comm.CheckNamed(x.name); err != nil {
-			return nil, fmt.Errorf("--%s %s: %w", x.flag, x.name, err)
-		}
-		if err := comm.CheckTransport(x.name); err != nil || x.name == "mem" {
-			return nil, fmt.Errorf("--%s: unknown transport %q; known: %s", x.flag, x.name, strings.Join(transports, ", "))
+		if err := checkTransport(x.flag, x.name); err != nil {
+			return nil, err
 		}
 		list = append(list, x.variable+"="+x.name)
 	}
@@ -82,10 +79,26 @@ func (f *linkFlags) env() (list []string, err error) {
 		list = append(list, "WEFT_CHECKSUM="+f.checksum)
 	}
 	if f.outage != "" {
-		if d, err := time.ParseDuration(f.outage); f.outage != "none" && (err != nil || d <= 0) {
+		if !outageTime(f.outage) {
 			return nil, fmt.Errorf("--outage %q; want a time such as 30s, or none", f.outage)
 		}
 		list = append(list, "WEFT_OUTAGE="+f.outage)
 	}
 	return list, nil
+}
+
+// checkTransport refuses what is no transport between processes.
+func checkTransport(flag, name string) error {
+	if err := comm.CheckNamed(name); err != nil {
+		return fmt.Errorf("--%s %s: %w", flag, name, err)
+	}
+	if err := comm.CheckTransport(name); err != nil || name == "mem" {
+		return fmt.Errorf("--%s: unknown transport %q; known: %s", flag, name, strings.Join(transports, ", "))
+	}
+	return nil
+}
+
+func outageTime(text string) bool {
+	d, err := time.ParseDuration(text)
+	return text == "none" || err == nil && d > 0
 }

@@ -102,6 +102,18 @@ func readInput(cmd *cobra.Command, path string) ([]byte, error) {
 	return data, nil
 }
 
+// loadPreset makes a preset of a name for which there is no file. One with a dot or a slash was meant for a file.
+func loadPreset(name string, params map[string]int) (*cluster.Cluster, error) {
+	if strings.ContainsAny(name, "/.") {
+		return nil, fmt.Errorf("no file %q", name)
+	}
+	c, err := cluster.Preset(name, params)
+	if err != nil && strings.HasPrefix(err.Error(), "unknown preset") {
+		err = fmt.Errorf("%q is no file here: %w", name, err)
+	}
+	return c, err
+}
+
 // loadCluster finds what CLUSTER means: a file that exists, else a preset.
 func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluster, error) {
 	params, err := p.params()
@@ -110,14 +122,7 @@ func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluste
 	}
 	if arg != "-" {
 		if _, err := os.Stat(arg); errors.Is(err, fs.ErrNotExist) {
-			if strings.ContainsAny(arg, "/.") {
-				return nil, fmt.Errorf("no file %q", arg)
-			}
-			c, err := cluster.Preset(arg, params)
-			if err != nil && strings.HasPrefix(err.Error(), "unknown preset") {
-				err = fmt.Errorf("%q is no file here: %w", arg, err)
-			}
-			return c, err
+			return loadPreset(arg, params)
 		}
 	}
 	if len(params) > 0 {

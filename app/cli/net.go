@@ -239,48 +239,60 @@ func validText(v interface {
 	return v.String()
 }
 
+func (r *netPlanRow) networks(p *network.Plan) {
+	for _, role := range []network.Role{network.Frontend, network.Backend, network.Storage, network.Management} {
+		n := p.Net(role)
+		r.Networks = append(r.Networks, netRow{role.String(), n.Prefix.String(), n.VLAN, n.MTU})
+	}
+	for _, x := range p.Rails {
+		r.Rails = append(r.Rails, netRailRow{x.Number, x.Prefix.String(), x.Table, x.Rule})
+	}
+}
+
 // netReport is the plan of one host or switch, or of the first some of each.
 func netReport(p *network.Plan, only string, some int) netPlanRow {
 	out := netPlanRow{Name: p.Name, Digest: p.Digest, Warnings: append([]string{}, p.Warnings...), Hosts: []netHostRow{},
 		Switches: []netSwitchRow{}, Rails: []netRailRow{}}
-	for _, r := range []network.Role{network.Frontend, network.Backend, network.Storage, network.Management} {
-		n := p.Net(r)
-		out.Networks = append(out.Networks, netRow{r.String(), n.Prefix.String(), n.VLAN, n.MTU})
-	}
-	for _, r := range p.Rails {
-		out.Rails = append(out.Rails, netRailRow{r.Number, r.Prefix.String(), r.Table, r.Rule})
-	}
+	out.networks(p)
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
 		if only != "" && h.Name != only || len(out.Hosts) == some {
 			continue
 		}
-		row := netHostRow{Name: h.Name, Number: h.Number, BMC: h.BMC.String(), Interfaces: []netIfaceRow{}}
-		for j := range h.Interfaces {
-			x := &h.Interfaces[j]
-			q := netIfaceRow{Name: x.Name, Network: x.Role.String(), Rail: x.Rail, Address: validText(x.Addr), Gateway: validText(x.Gateway),
-				MTU: x.MTU, VLAN: x.VLAN, Bond: x.Bond, MAC: x.MAC}
-			if sw, port := p.PeerPort(x); sw != nil {
-				q.Switch, q.Port = sw.Name, emit.PortName(p, sw, port.Number)
-			}
-			row.Interfaces = append(row.Interfaces, q)
-		}
-		out.Hosts = append(out.Hosts, row)
+		out.Hosts = append(out.Hosts, hostRow(p, h))
 	}
 	for i := range p.Switches {
 		s := &p.Switches[i]
 		if only != "" && s.Name != only || len(out.Switches) == some {
 			continue
 		}
-		row := netSwitchRow{Name: s.Name, Number: s.Number, Tier: s.Tier, ASN: s.ASN, Loopback: validText(s.Loopback),
-			Management: s.Mgmt.String(), Ports: []netPortRow{}}
-		for j := range s.Ports {
-			q := &s.Ports[j]
-			row.Ports = append(row.Ports, netPortRow{q.Number, emit.PortName(p, s, q.Number), p.Graph.NodeName(q.Peer), validText(q.Addr), q.VLAN})
-		}
-		out.Switches = append(out.Switches, row)
+		out.Switches = append(out.Switches, switchRow(p, s))
 	}
 	return out
+}
+
+func hostRow(p *network.Plan, h *network.Host) netHostRow {
+	row := netHostRow{Name: h.Name, Number: h.Number, BMC: h.BMC.String(), Interfaces: []netIfaceRow{}}
+	for j := range h.Interfaces {
+		x := &h.Interfaces[j]
+		q := netIfaceRow{Name: x.Name, Network: x.Role.String(), Rail: x.Rail, Address: validText(x.Addr), Gateway: validText(x.Gateway),
+			MTU: x.MTU, VLAN: x.VLAN, Bond: x.Bond, MAC: x.MAC}
+		if sw, port := p.PeerPort(x); sw != nil {
+			q.Switch, q.Port = sw.Name, emit.PortName(p, sw, port.Number)
+		}
+		row.Interfaces = append(row.Interfaces, q)
+	}
+	return row
+}
+
+func switchRow(p *network.Plan, s *network.Switch) netSwitchRow {
+	row := netSwitchRow{Name: s.Name, Number: s.Number, Tier: s.Tier, ASN: s.ASN, Loopback: validText(s.Loopback),
+		Management: s.Mgmt.String(), Ports: []netPortRow{}}
+	for j := range s.Ports {
+		q := &s.Ports[j]
+		row.Ports = append(row.Ports, netPortRow{q.Number, emit.PortName(p, s, q.Number), p.Graph.NodeName(q.Peer), validText(q.Addr), q.VLAN})
+	}
+	return row
 }
 
 func printPlan(w io.Writer, p *network.Plan, only string) error {
@@ -366,6 +378,29 @@ func zeroDash(n uint32) string {
 	return fmt.Sprint(n)
 }
 
+func listDialects(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "dialect\tfor\tread back in tests by")
+	for _, d := range emit.Dialects() {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", d.Name, d.What, cmp.Or(d.Checker, "no checker here"))
+	}
+	return t.Flush()
+}
+
+// putFiles writes what is not there already, and counts it.
+func putFiles(dir string, files []emit.File) (written int, err error) {
+	for _, x := range files {
+		changed, err := putFile(filepath.Join(dir, filepath.FromSlash(x.Path)), x)
+		if err != nil {
+			return written, err
+		}
+		if changed {
+			written++
+		}
+	}
+	return written, nil
+}
+
 func newNetEmit() *cobra.Command {
 	var f planFlags
 	var dir string
@@ -390,12 +425,7 @@ input gives equal bytes.`,
 		ValidArgsFunction: clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if list {
-				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "dialect\tfor\tread back in tests by")
-				for _, d := range emit.Dialects() {
-					fmt.Fprintf(t, "%s\t%s\t%s\n", d.Name, d.What, cmp.Or(d.Checker, "no checker here"))
-				}
-				return t.Flush()
+				return listDialects(cmd.OutOrStdout())
 			}
 			if dir == "" {
 				return errors.New("-o DIR is missing; files are written below it")
@@ -412,23 +442,15 @@ input gives equal bytes.`,
 			if err != nil {
 				return fmt.Errorf("--only: %w", err)
 			}
-			written, same := 0, 0
-			for _, x := range files {
-				changed, err := putFile(filepath.Join(dir, filepath.FromSlash(x.Path)), x)
-				if err != nil {
-					return err
-				}
-				if changed {
-					written++
-				} else {
-					same++
-				}
+			written, err := putFiles(dir, files)
+			if err != nil {
+				return err
 			}
 			for _, w := range p.Warnings {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", w)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d files below %s, %d written, %d as they were (%s)\n",
-				p.Name, len(files), dir, written, same, strings.Join(names, ", "))
+				p.Name, len(files), dir, written, len(files)-written, strings.Join(names, ", "))
 			return nil
 		},
 	}

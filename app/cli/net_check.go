@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -326,30 +327,35 @@ func printDrift(cmd *cobra.Command, file, head string, found []check.Finding) {
 		return
 	}
 	for _, x := range found {
-		device := x.Device
-		if x.Line > 0 && x.Intent == "" { // of the file itself
-			device = fmt.Sprintf("%s:%d", x.Device, x.Line)
+		printDifference(w, file, x)
+	}
+}
+
+// printDifference prints what differs on a device, and which line of the cluster's file wants it otherwise.
+func printDifference(w io.Writer, file string, x check.Finding) {
+	device := x.Device
+	if x.Line > 0 && x.Intent == "" { // of the file itself
+		device = fmt.Sprintf("%s:%d", x.Device, x.Line)
+	}
+	fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, device, x.Part, x.What)
+	if x.Want != "" {
+		fmt.Fprintf(w, "        want  %s\n", x.Want)
+	}
+	if x.Got != "" {
+		fmt.Fprintf(w, "        got   %s\n", x.Got)
+	}
+	if x.Command != "" {
+		fmt.Fprintf(w, "        by    %s\n", x.Command)
+	}
+	if x.Intent != "" {
+		at := "the default of " + x.Intent
+		if x.Line > 0 {
+			at = fmt.Sprintf("%s:%d %s", file, x.Line, x.Intent)
 		}
-		fmt.Fprintf(w, "%-8s%s %s: %s\n", x.State, device, x.Part, x.What)
-		if x.Want != "" {
-			fmt.Fprintf(w, "        want  %s\n", x.Want)
-		}
-		if x.Got != "" {
-			fmt.Fprintf(w, "        got   %s\n", x.Got)
-		}
-		if x.Command != "" {
-			fmt.Fprintf(w, "        by    %s\n", x.Command)
-		}
-		if x.Intent != "" {
-			at := "the default of " + x.Intent
-			if x.Line > 0 {
-				at = fmt.Sprintf("%s:%d %s", file, x.Line, x.Intent)
-			}
-			fmt.Fprintf(w, "        plan  %s\n", at)
-		}
-		fmt.Fprintf(w, "        fix   %s\n", x.Fix)
-		for _, c := range x.Consequences {
-			fmt.Fprintf(w, "        so    %s\n", c)
-		}
+		fmt.Fprintf(w, "        plan  %s\n", at)
+	}
+	fmt.Fprintf(w, "        fix   %s\n", x.Fix)
+	for _, c := range x.Consequences {
+		fmt.Fprintf(w, "        so    %s\n", c)
 	}
 }

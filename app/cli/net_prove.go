@@ -217,6 +217,14 @@ func provenTenants(p *network.Plan) (out []prove.Tenant) {
 	return out
 }
 
+// storageNet is the network that a storage NIC belongs to. Where storage is routed, that is more than its own link.
+func storageNet(x *network.Interface) netip.Prefix {
+	if x.Net.IsValid() {
+		return x.Net
+	}
+	return x.Addr.Masked()
+}
+
 // provenAreas are the networks that Ethernet switches of the plan join. Storage NICs of all
 // numbers reach one another; rails need not. Each tenant has its own part of a network. outside names
 // storage networks without switches.
@@ -229,10 +237,7 @@ func provenAreas(p *network.Plan) (out []prove.Area, outside []string) {
 			if x.Role != network.Storage || x.IB || !x.Addr.IsValid() {
 				continue
 			}
-			net := x.Addr.Masked()
-			if x.Net.IsValid() {
-				net = x.Net
-			}
+			net := storageNet(x)
 			if seen[net] {
 				continue
 			}

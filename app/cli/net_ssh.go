@@ -16,6 +16,24 @@ import (
 // sshTime is how long a device may take to answer all commands.
 const sshTime = time.Minute
 
+type sshDevice struct {
+	name string
+	sw   bool
+}
+
+// sshDevices lists all hosts and those switches that have a shell of Linux, which InfiniBand's have not.
+func sshDevices(p *network.Plan) (list []sshDevice) {
+	for i := range p.Hosts {
+		list = append(list, sshDevice{p.Hosts[i].Name, false})
+	}
+	for i := range p.Switches {
+		if !p.Switches[i].IB {
+			list = append(list, sshDevice{p.Switches[i].Name, true})
+		}
+	}
+	return list
+}
+
 // readSSH asks every host and switch of a plan over ssh, sixteen at a time: all
 // commands of a device in one shell. A device that does not answer is told of and
 // is unknown. rsh is the command before the device's name.
@@ -26,19 +44,7 @@ func readSSH(cmd *cobra.Command, p *network.Plan, user string, rsh []string) (ch
 	if _, err := exec.LookPath(rsh[0]); err != nil {
 		return nil, fmt.Errorf("--from ssh: %w", err)
 	}
-	type device struct {
-		name string
-		sw   bool
-	}
-	var list []device
-	for i := range p.Hosts {
-		list = append(list, device{p.Hosts[i].Name, false})
-	}
-	for i := range p.Switches {
-		if !p.Switches[i].IB {
-			list = append(list, device{p.Switches[i].Name, true})
-		}
-	}
+	list := sshDevices(p)
 	out := check.Readings{}
 	var mu sync.Mutex
 	var group sync.WaitGroup

@@ -100,19 +100,24 @@ and the model's error there.`,
 	return cmd
 }
 
+// namedModel finds a model that is no file here. Of a bare number of parameters, nothing but the size is known.
+func namedModel(arg string) (*work.Model, error) {
+	if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(arg)) {
+		return nil, fmt.Errorf("no file %q", arg)
+	}
+	m, err := work.Named(arg)
+	if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 {
+		return work.GPTLike(n), nil
+	}
+	return m, err
+}
+
 // loadModel finds what MODEL means: a file or a folder with a config.json, else a name.
 func loadModel(cmd *cobra.Command, arg string) (*work.Model, error) {
 	st, err := os.Stat(arg)
 	switch {
 	case arg != "-" && errors.Is(err, fs.ErrNotExist):
-		if strings.HasSuffix(arg, ".json") || strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") {
-			return nil, fmt.Errorf("no file %q", arg)
-		}
-		m, err := work.Named(arg)
-		if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 {
-			return work.GPTLike(n), nil // nothing but a size is known
-		}
-		return m, err
+		return namedModel(arg)
 	case err == nil && st.IsDir():
 		arg = filepath.Join(arg, "config.json")
 	}
@@ -320,7 +325,24 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 
 // check refuses values of flags that mean nothing, before anything is read.
 func (f *trainFlags) check(cmd *cobra.Command) error {
-	given := cmd.Flags().Changed
+	if err := f.checkNumbers(cmd.Flags().Changed); err != nil {
+		return err
+	}
+	for _, x := range []struct{ name, key, value string }{{"dtype", "dtype", f.dtype}, {"phase", "phase", f.phase}} {
+		if x.value == "" {
+			continue
+		}
+		if _, err := plan.ParseLayout(x.key+"="+x.value, plan.Megatron, 0); err != nil {
+			return fmt.Errorf("--%s: %w", x.name, err)
+		}
+	}
+	if f.release != "" && (len(f.release) < 4 || strings.Trim(f.release, "0123456789.") != "") {
+		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
+	}
+	return nil
+}
+
+func (f *trainFlags) checkNumbers(given func(flag string) bool) error {
 	for _, x := range []struct {
 		name  string
 		value float64
@@ -336,17 +358,6 @@ func (f *trainFlags) check(cmd *cobra.Command) error {
 		if given(x.name) && (x.value < 1 || x.value > 1<<26) {
 			return fmt.Errorf("--%s is %d; it must be at least 1 and no more than %d", x.name, x.value, 1<<26)
 		}
-	}
-	for _, x := range []struct{ name, key, value string }{{"dtype", "dtype", f.dtype}, {"phase", "phase", f.phase}} {
-		if x.value == "" {
-			continue
-		}
-		if _, err := plan.ParseLayout(x.key+"="+x.value, plan.Megatron, 0); err != nil {
-			return fmt.Errorf("--%s: %w", x.name, err)
-		}
-	}
-	if f.release != "" && (len(f.release) < 4 || strings.Trim(f.release, "0123456789.") != "") {
-		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
 	}
 	return nil
 }
@@ -484,16 +495,28 @@ func (f *trainFlags) dtypeOr(l plan.Layout) string {
 	return "bf16"
 }
 
+// missing names the flags that a search cannot do without: what a layout that is given would say.
+func (f *trainFlags) missing(m *work.Model) (flags []string) {
+	if f.batch < 1 {
+		flags = append(flags, "--batch SEQUENCES")
+	}
+	if f.seq < 1 && m.CNN == nil {
+		flags = append(flags, "--seq TOKENS")
+	}
+	return flags
+}
+
+// compare says what the second best layout spends its time on where the best one does not.
+func (a *answer) compare(q plan.Question, second plan.Layout) {
+	q.Layout = second
+	if c, err := plan.Price(q); err == nil {
+		a.Beside = plan.Beside(a.Cost, c)
+	}
+}
+
 // search looks for the best layout.
 func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (err error) {
-	var missing []string
-	if f.batch < 1 {
-		missing = append(missing, "--batch SEQUENCES")
-	}
-	if f.seq < 1 && q.Model.CNN == nil {
-		missing = append(missing, "--seq TOKENS")
-	}
-	if len(missing) > 0 {
+	if missing := f.missing(q.Model); len(missing) > 0 {
 		return fmt.Errorf("a search needs %s; or give a whole --layout", strings.Join(missing, " and "))
 	}
 	w := plan.Wish{Batch: f.batch, Seq: f.seq, Dtype: f.dtype, Phase: f.phase, Release: f.release, Factor: q.Factor, Reserve: .05,
@@ -522,16 +545,12 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 	if a.Cost, err = plan.Price(*q); err != nil {
 		return err
 	}
-	if len(found.Candidates) > 1 {
-		other := *q
-		other.Layout = found.Candidates[1].Layout
-		if c, err := plan.Price(other); err == nil {
-			a.Beside = plan.Beside(a.Cost, c)
-		}
-	}
 	var layouts []plan.Layout
 	for _, c := range found.Candidates {
 		layouts = append(layouts, c.Layout)
+	}
+	if len(layouts) > 1 {
+		a.compare(*q, layouts[1])
 	}
 	a.Changes = plan.Changes(*q, layouts)
 	if a.Verdict == plan.VerdictUnsure {

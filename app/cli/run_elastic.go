@@ -204,6 +204,17 @@ func (r *elasticRun) serve(ctx context.Context, job *place.Job, token string) (s
 	}, nil
 }
 
+// leaseTerm is how long a lease lasts at the coordinator; 0 leaves it to package coord.
+func leaseTerm(job place.Job, token string) time.Duration {
+	switch {
+	case token != "" && job.Nodes > fewHosts:
+		return coord.ManyHosts
+	case job.Serve && job.Nodes == 1:
+		return coord.OneHost
+	}
+	return 0
+}
+
 // dial finds the coordinator. One that this program serves has certificates that
 // follow from the token; another etcd has its own, or none.
 func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*coord.Client, error) {
@@ -213,12 +224,7 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 		cfg.Wait = max(r.away, 5*time.Minute) // the first node may be started later
 		fmt.Fprintf(r.err, "weft: node %d meets the others at %s\n", job.Node, job.Coord[0])
 	}
-	if job.Serve && job.Nodes == 1 {
-		cfg.TTL = coord.OneHost
-	}
-	if token != "" && job.Nodes > fewHosts {
-		cfg.TTL = coord.ManyHosts
-	}
+	cfg.TTL = leaseTerm(job, token)
 	if r.tls != (coord.Files{}) {
 		t, err := r.tls.Load()
 		if err != nil {
@@ -277,6 +283,11 @@ func (r *elasticRun) work(ctx context.Context, job place.Job, client *coord.Clie
 	defer r.passSignals(ctx, cancel, n, len(slots))()
 	err = n.Run(ctx)
 	launch.Over(r.watched, job.Name, err)
+	return ended(err)
+}
+
+// ended is how a run that ended so is reported. A rank's failure has its own exit code.
+func ended(err error) error {
 	switch {
 	case err == nil || errors.As(err, new(*launch.Failure)):
 		return err

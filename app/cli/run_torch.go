@@ -76,6 +76,11 @@ func (t *torchFlags) complete(env func(string) string) (err error) {
 	if t.conf == "" {
 		return nil
 	}
+	return t.readConf()
+}
+
+// readConf takes those settings of torchrun's rendezvous that mean something here.
+func (t *torchFlags) readConf() error {
 	for pair := range strings.SplitSeq(t.conf, ",") {
 		key, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
 		s, bad := strconv.ParseFloat(value, 64)
@@ -119,6 +124,19 @@ func streams(s string) (map[int]int, error) {
 	return all, nil
 }
 
+// findPython is the Python of PYTHON_EXEC, as torchrun takes it, or else the first on the path; nothing if there is none.
+func findPython() string {
+	if python := os.Getenv("PYTHON_EXEC"); python != "" {
+		return python
+	}
+	for _, name := range []string{"python3", "python"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
 // command puts Python before a module or a script that cannot be run by itself.
 func (t *torchFlags) command(args []string) ([]string, error) {
 	script := strings.HasSuffix(args[0], ".py") && !t.noPython
@@ -130,14 +148,7 @@ func (t *torchFlags) command(args []string) ([]string, error) {
 	if !t.module && !script {
 		return args, nil
 	}
-	python := os.Getenv("PYTHON_EXEC")
-	for _, name := range []string{"python3", "python"} {
-		if python == "" {
-			if p, err := exec.LookPath(name); err == nil {
-				python = p
-			}
-		}
-	}
+	python := findPython()
 	if python == "" {
 		return nil, fmt.Errorf("%s is for Python, and neither python3 nor python is here; set PYTHON_EXEC", args[0])
 	}

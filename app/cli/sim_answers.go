@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -156,6 +157,22 @@ func (f *simFlags) printPredicted(cmd *cobra.Command, rows []simRow, few string)
 	return nil
 }
 
+func countHosts(g *topo.Graph, parts []topo.NodeID) int {
+	hosts := map[topo.HostID]bool{}
+	for _, n := range parts {
+		hosts[g.Nodes[n].Host] = true
+	}
+	return len(hosts)
+}
+
+func printRowNotes(w io.Writer, rows []simRow) {
+	for _, r := range rows {
+		for _, note := range r.Notes {
+			fmt.Fprintf(w, "%s: %s\n", unit.Bytes(r.Bytes), note)
+		}
+	}
+}
+
 // calibrated answers by the model that was fitted to the cluster's own
 // measurements: for the algorithm asked for, or else for what NCCL most likely ran.
 func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.Collective, sizes []unit.Bytes, gpus []topo.NodeID) error {
@@ -172,11 +189,7 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 	if err == nil {
 		nodes = m.Nodes()
 	} else { // GPUs that NCCL's model does not know
-		hosts := map[topo.HostID]bool{}
-		for _, n := range gpus {
-			hosts[c.Graph.Nodes[n].Host] = true
-		}
-		nodes = len(hosts)
+		nodes = countHosts(c.Graph, gpus)
 	}
 	link, err := cal.Link(nodes)
 	if err != nil {
@@ -203,11 +216,7 @@ func (f *simFlags) calibrated(cmd *cobra.Command, c *cluster.Cluster, op sched.C
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
 	printRows(cmd.OutOrStdout(), rows)
-	for _, r := range rows {
-		for _, note := range r.Notes {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", unit.Bytes(r.Bytes), note)
-		}
-	}
+	printRowNotes(cmd.OutOrStdout(), rows)
 	fmt.Fprintf(cmd.OutOrStdout(),
 		"fitted to %s; nine of ten of these, left out of the fit, are predicted within %.1f%%, half within %.1f%%\n",
 		rows[0].Nearest, 100*link.P90Error, 100*link.MedianError)

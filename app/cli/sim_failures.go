@@ -315,6 +315,11 @@ func setRepairs(list []failures.Hazard, repairs map[string]string) error {
 	return nil
 }
 
+// validGroup reports whether units of a group can fail as often as rate says; as NaN and infinity they cannot.
+func validGroup(d failures.Group, rate float64) bool {
+	return d.Name != "" && d.Count >= 1 && d.Hosts >= 0 && rate > 0 && !math.IsInf(rate, 0)
+}
+
 // parseGroup reads a kind of failure domain and how often one of them fails a year.
 func parseGroup(text string) (failures.Group, float64, error) {
 	d, rate := failures.Group{}, 0.0
@@ -337,7 +342,7 @@ func parseGroup(text string) (failures.Group, float64, error) {
 			return d, 0, fmt.Errorf("%s: want a number", word)
 		}
 	}
-	if d.Name == "" || d.Count < 1 || d.Hosts < 0 || !(rate > 0) || math.IsInf(rate, 0) {
+	if !validGroup(d, rate) {
 		return d, 0, fmt.Errorf("want name=NAME count=N hosts=N rate=FAILURES per unit and year, all above 0")
 	}
 	return d, rate, nil
@@ -361,24 +366,33 @@ func blast(g *topo.Graph) int {
 	return most
 }
 
+// readTier reads a name and, into values, numbers by their keys, which are there already.
+func readTier(text string, values map[string]float64) (name string, err error) {
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		if key == "name" {
+			name = value
+			continue
+		}
+		if _, known := values[key]; !known {
+			return name, fmt.Errorf("%q is not known; want name=, write=, read=, survives=, every=, copy=", word)
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return name, fmt.Errorf("%s: want a number above 0", word)
+		}
+		values[key] = v
+	}
+	return name, nil
+}
+
 // parseTier reads a place of checkpoints, of which a host holds that many bytes.
 func parseTier(text string, bytes float64) (failures.Tier, error) {
 	t := failures.Tier{}
 	values := map[string]float64{"write": 0, "read": 0, "survives": 0, "every": 0, "copy": 0}
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		if key == "name" {
-			t.Name = value
-			continue
-		}
-		if _, known := values[key]; !known {
-			return t, fmt.Errorf("%q is not known; want name=, write=, read=, survives=, every=, copy=", word)
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return t, fmt.Errorf("%s: want a number above 0", word)
-		}
-		values[key] = v
+	var err error
+	if t.Name, err = readTier(text, values); err != nil {
+		return t, err
 	}
 	switch {
 	case t.Name == "" || values["write"] == 0 || values["read"] == 0 || values["survives"] == 0:

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/work"
 	"github.com/weft-fabric/weft/predict/plan"
@@ -200,12 +201,20 @@ func (s *simServe) readLoad(cmd *cobra.Command) (serve.Load, error) {
 	return load, nil
 }
 
-// engineOn is the engine that the flags describe, without a layout.
-func (s *simServe) engineOn(c *cluster.Cluster, mc *plan.Machine, m *work.Model) (e serve.Engine, err error) {
+// checkTypes refuses types that engines do not keep weights or KV in. KV caches of four bits are none that they have.
+func (s *simServe) checkTypes() error {
 	for name, v := range map[string]string{"--weights": s.weights, "--kv": s.kv} {
 		if !slices.Contains([]string{"bf16", "fp8", "fp4", "int4"}, v) || name == "--kv" && strings.HasSuffix(v, "4") {
-			return e, fmt.Errorf("%s %q: want bf16 or fp8, or fp4 or int4 for weights", name, v)
+			return fmt.Errorf("%s %q: want bf16 or fp8, or fp4 or int4 for weights", name, v)
 		}
+	}
+	return nil
+}
+
+// engineOn is the engine that the flags describe, without a layout.
+func (s *simServe) engineOn(c *cluster.Cluster, mc *plan.Machine, m *work.Model) (e serve.Engine, err error) {
+	if err := s.checkTypes(); err != nil {
+		return e, err
 	}
 	kind, err := serve.KindNamed(s.engine)
 	if err != nil {
@@ -338,12 +347,18 @@ func simServeFlags(cmd *cobra.Command) error {
 	if fl.Changed("accept") && !fl.Changed("drafts") {
 		return fmt.Errorf("--accept is for tokens guessed ahead: say --drafts, too")
 	}
-	if !fl.Changed("tp") {
-		for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
-			if fl.Changed(name) {
-				return fmt.Errorf("--%s is for one layout: say --tp, too; default: all layouts are tried (--apart also with prefill and decode apart)",
-					name)
-			}
+	return checkLayoutFlags(fl)
+}
+
+// checkLayoutFlags refuses parts of a layout where all layouts are tried.
+func checkLayoutFlags(fl *pflag.FlagSet) error {
+	if fl.Changed("tp") {
+		return nil
+	}
+	for _, name := range []string{"pp", "dp", "ep", "replicas", "prefill"} {
+		if fl.Changed(name) {
+			return fmt.Errorf("--%s is for one layout: say --tp, too; default: all layouts are tried (--apart also with prefill and decode apart)",
+				name)
 		}
 	}
 	return nil

@@ -122,22 +122,24 @@ func printSummary(w io.Writer, g *topo.Graph) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for i := range g.Nodes {
-		if n := &g.Nodes[i]; n.Kind == topo.GPU {
-			in := g.Injection(topo.NodeID(i))
-			fmt.Fprintf(w, "\n%s sends, one way:", g.NodeName(topo.NodeID(i)))
-			if in.Accelerator > 0 {
-				fmt.Fprintf(w, " %s over its own network (%s),", in.Accelerator, in.Accelerator.BothWays())
-			}
-			fmt.Fprintf(w, " %s over PCIe", in.PCIe)
-			if in.NIC > 0 {
-				fmt.Fprintf(w, ", %s through %s", in.NIC, g.NodeName(g.Near(topo.NodeID(i))))
-			}
-			fmt.Fprintln(w)
-			break
-		}
+	if i := slices.IndexFunc(g.Nodes, func(n topo.Node) bool { return n.Kind == topo.GPU }); i >= 0 {
+		printInjection(w, g, topo.NodeID(i))
 	}
 	return nil
+}
+
+// printInjection says what a GPU can send at once, by each of its ways out.
+func printInjection(w io.Writer, g *topo.Graph, gpu topo.NodeID) {
+	in := g.Injection(gpu)
+	fmt.Fprintf(w, "\n%s sends, one way:", g.NodeName(gpu))
+	if in.Accelerator > 0 {
+		fmt.Fprintf(w, " %s over its own network (%s),", in.Accelerator, in.Accelerator.BothWays())
+	}
+	fmt.Fprintf(w, " %s over PCIe", in.PCIe)
+	if in.NIC > 0 {
+		fmt.Fprintf(w, ", %s through %s", in.NIC, g.NodeName(g.Near(gpu)))
+	}
+	fmt.Fprintln(w)
 }
 
 // tierName says "leaf" for a switch of tier 1 and so on.

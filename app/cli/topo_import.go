@@ -22,6 +22,25 @@ func dialectNames(write bool) []string {
 	return names
 }
 
+func namedDialect(name string) (d format.Dialect, err error) {
+	if name == "" {
+		return d, nil
+	}
+	if d, err = format.Find(name); err != nil || d.Decode == nil {
+		return d, fmt.Errorf("--from: no dialect %q can be read; known: %s", name, strings.Join(dialectNames(false), ", "))
+	}
+	return d, nil
+}
+
+func detectDialect(file string, data []byte) (format.Dialect, error) {
+	d, ok := format.Detect(data)
+	if !ok || d.Decode == nil {
+		return d, fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s",
+			file, strings.Join(dialectNames(false), "|"))
+	}
+	return d, nil
+}
+
 func newTopoImport() *cobra.Command {
 	var from, out, link string
 	var asJSON bool
@@ -37,22 +56,17 @@ as CLUSTER. Missing rates are shown as unknown; --link states them.`,
   weft topo import --from slurm topology.conf --link ndr -o fabric.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var d format.Dialect
-			var err error
-			if from != "" {
-				if d, err = format.Find(from); err != nil || d.Decode == nil {
-					return fmt.Errorf("--from: no dialect %q can be read; known: %s", from, strings.Join(dialectNames(false), ", "))
-				}
+			d, err := namedDialect(from)
+			if err != nil {
+				return err
 			}
 			data, err := readInput(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			if from == "" {
-				var ok bool
-				if d, ok = format.Detect(data); !ok || d.Decode == nil {
-					return fmt.Errorf("%s is in no dialect that can be told from its text; say which with --from %s",
-						args[0], strings.Join(dialectNames(false), "|"))
+				if d, err = detectDialect(args[0], data); err != nil {
+					return err
 				}
 			}
 			g, err := decode(d, args[0], data)

@@ -18,6 +18,14 @@ type ringsAnswer struct {
 	Bounds []boundAnswer `json:"schedule_bounds,omitempty"`
 }
 
+func (b boundAnswer) sentence() string {
+	adds := ""
+	if b.Adds {
+		adds = " in switches that add"
+	}
+	return fmt.Sprintf("no schedule of %s%s beats bus %s on the wire: %s", b.Op, adds, b.Bus, b.Why)
+}
+
 func newTopoRings() *cobra.Command {
 	var p presetFlags
 	var gpus string
@@ -60,11 +68,7 @@ func newTopoRings() *cobra.Command {
 				return err
 			}
 			for _, b := range answer.Bounds {
-				adds := ""
-				if b.Adds {
-					adds = " in switches that add"
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "no schedule of %s%s beats bus %s on the wire: %s\n", b.Op, adds, b.Bus, b.Why)
+				fmt.Fprintln(cmd.OutOrStdout(), b.sentence())
 			}
 			return nil
 		},

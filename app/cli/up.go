@@ -133,13 +133,8 @@ layer. --compare measures what streaming hides (docs/how-to/kv.md).`,
 	return cmd
 }
 
-func (s *upFlags) run(cmd *cobra.Command, args []string) (err error) {
-	if err := s.serve.wrong(cmd.Flags()); err != nil {
-		return err
-	}
-	if s.serve.on {
-		return s.answerPrompts(cmd)
-	}
+// prepare settles what ranks are started with. In a lab, this process is then in one of its hosts.
+func (s *upFlags) prepare(cmd *cobra.Command) error {
 	if err := s.training(cmd); err != nil {
 		return err
 	}
@@ -155,16 +150,34 @@ func (s *upFlags) run(cmd *cobra.Command, args []string) (err error) {
 	s.o.Fallback = !cmd.Flags().Changed("listen")
 	s.o.Batch = cmd.Flags().Changed("batch")
 	s.tell(cmd)
+	return nil
+}
+
+func printIndented(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+func (s *upFlags) run(cmd *cobra.Command, args []string) (err error) {
+	if err := s.serve.wrong(cmd.Flags()); err != nil {
+		return err
+	}
+	if s.serve.on {
+		return s.answerPrompts(cmd)
+	}
+	if err := s.prepare(cmd); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends this process, and its ranks die with it
 	sum, err := up.Run(ctx, s.o)
 	if s.asJSON && (err == nil || sum.Steps > 0) {
-		text, e := json.MarshalIndent(sum, "", "  ")
-		if e != nil {
-			return e
-		}
-		if _, e := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text); e != nil {
+		if e := printIndented(cmd.OutOrStdout(), sum); e != nil {
 			return e
 		}
 	}

@@ -65,6 +65,15 @@ func (f *watchFlags) config(cmd *cobra.Command) (watch.Config, error) {
 	return c, nil
 }
 
+// ncclOn is NCCL on the first GPUs of a cluster, nil where its model does not know them.
+func ncclOn(c *cluster.Cluster, ranks int) *tune.NCCL {
+	m, err := tune.NewNCCL(c.Graph, explainAll(c.Graph, ranks), c.Catalog, tune.NCCLOptions{})
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
 // predictor says how long NCCL's operations take on a cluster. Predictions are made one
 // after another beside what asks for them: a model of a thousand GPUs takes seconds.
 func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (float64, bool) {
@@ -80,14 +89,12 @@ func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (floa
 	work := func() {
 		models := map[int]*tune.NCCL{}
 		for q := range queue {
-			m, took := models[q.ranks], 0.0
-			if m == nil {
-				var err error
-				if m, err = tune.NewNCCL(c.Graph, explainAll(c.Graph, q.ranks), c.Catalog, tune.NCCLOptions{}); err != nil {
-					m = nil
-				}
+			m, known := models[q.ranks]
+			if !known {
+				m = ncclOn(c, q.ranks)
 				models[q.ranks] = m
 			}
+			took := 0.0
 			if m != nil {
 				took = float64(m.Predict(q.op, unit.Bytes(q.bytes)).Time) / float64(unit.Second)
 			}
@@ -352,6 +359,27 @@ func drawScreen(ctx context.Context, w *os.File, s *server.Server) {
 	}
 }
 
+// askWatch asks a server of 'weft watch', with the cluster's token as the password.
+func askWatch(ctx context.Context, addr, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+strings.TrimPrefix(addr, "http://")+path, nil)
+	if err != nil {
+		return err
+	}
+	req.SetBasicAuth("weft", os.Getenv("WEFT_TOKEN"))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return finding{fmt.Errorf("no server of 'weft watch' answers at %s: %w", addr, err)}
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusUnauthorized {
+		return finding{fmt.Errorf("%s needs the cluster's token; set WEFT_TOKEN", addr)}
+	}
+	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
+		return finding{fmt.Errorf("%s is not a 'weft watch' server: %w", addr, err)}
+	}
+	return nil
+}
+
 func newWatchShow() *cobra.Command {
 	var asJSON, color bool
 	var width, height int
@@ -371,27 +399,8 @@ or no server answers, 2 for wrong use.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
 			defer cancel()
-			get := func(path string, into any) error {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+strings.TrimPrefix(addr, "http://")+path, nil)
-				if err != nil {
-					return err
-				}
-				req.SetBasicAuth("weft", os.Getenv("WEFT_TOKEN"))
-				res, err := http.DefaultClient.Do(req)
-				if err != nil {
-					return finding{fmt.Errorf("no server of 'weft watch' answers at %s: %w", addr, err)}
-				}
-				defer res.Body.Close()
-				if res.StatusCode == http.StatusUnauthorized {
-					return finding{fmt.Errorf("%s needs the cluster's token; set WEFT_TOKEN", addr)}
-				}
-				if err := json.NewDecoder(res.Body).Decode(into); err != nil {
-					return finding{fmt.Errorf("%s is not a 'weft watch' server: %w", addr, err)}
-				}
-				return nil
-			}
 			var v watch.View
-			if err := get("/api/view", &v); err != nil {
+			if err := askWatch(ctx, addr, "/api/view", &v); err != nil {
 				return err
 			}
 			if asJSON {
@@ -400,7 +409,7 @@ or no server answers, 2 for wrong use.`,
 				}
 			} else {
 				var t struct{ Rows []watch.Row }
-				if err := get("/api/table?n=16", &t); err != nil {
+				if err := askWatch(ctx, addr, "/api/table?n=16", &t); err != nil {
 					return err
 				}
 				fmt.Fprint(cmd.OutOrStdout(), watch.Screen(v, t.Rows, watch.Style{Width: width, Height: height, Color: color}))

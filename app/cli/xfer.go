@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -256,6 +257,28 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
 	return cmd
 }
 
+// printExplained prints what each path takes, with why beside the chosen one.
+func printExplained(out io.Writer, e measure.Explained, why string) error {
+	w := newTable(out)
+	fmt.Fprintf(w, "path\tlatency\trate\t%v take\twhy\n", e.Size)
+	for _, r := range e.Routes {
+		if !r.OK {
+			fmt.Fprintf(w, "%s\t-\t-\t-\tno: %s\n", r.Path, r.Why)
+			continue
+		}
+		chosen := ""
+		if r.Path == e.Chosen {
+			chosen = why
+		}
+		fmt.Fprintf(w, "%s\t%v\t%v\t%v\t%s\n", r.Path, r.Latency.Round(time.Microsecond/10), r.Rate,
+			(r.Latency + time.Duration(float64(e.Size)/float64(r.Rate)*1e9)).Round(time.Microsecond), chosen)
+	}
+	if e.File != "" {
+		fmt.Fprintf(w, "\nfiles: %s\n", e.File)
+	}
+	return w.Flush()
+}
+
 func newXferExplain() *cobra.Command {
 	var place xferPlace
 	var size string
@@ -292,27 +315,11 @@ not the others. LOCAL and REMOTE are host, file, object or gpu. --path and --req
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), e)
 			}
-			w := newTable(cmd.OutOrStdout())
-			fmt.Fprintf(w, "path\tlatency\trate\t%v take\twhy\n", e.Size)
-			for _, r := range e.Routes {
-				if !r.OK {
-					fmt.Fprintf(w, "%s\t-\t-\t-\tno: %s\n", r.Path, r.Why)
-					continue
-				}
-				why := ""
-				if r.Path == e.Chosen {
-					why = "chosen: takes the least time"
-					if c.Path != "" {
-						why = "chosen: demanded"
-					}
-				}
-				fmt.Fprintf(w, "%s\t%v\t%v\t%v\t%s\n", r.Path, r.Latency.Round(time.Microsecond/10), r.Rate,
-					(r.Latency + time.Duration(float64(n)/float64(r.Rate)*1e9)).Round(time.Microsecond), why)
+			why := "chosen: takes the least time"
+			if c.Path != "" {
+				why = "chosen: demanded"
 			}
-			if e.File != "" {
-				fmt.Fprintf(w, "\nfiles: %s\n", e.File)
-			}
-			return w.Flush()
+			return printExplained(cmd.OutOrStdout(), e, why)
 		},
 	}
 	place.register(cmd)
@@ -347,6 +354,21 @@ func checkEtcd(endpoints string) error {
 }
 
 const etcdPrefix = "/weft/xfer"
+
+func printRegion(w io.Writer, r *xfer.Remote) {
+	may := []string{}
+	if r.Access&xfer.MayRead != 0 {
+		may = append(may, "read")
+	}
+	if r.Access&xfer.MayWrite != 0 {
+		may = append(may, "written")
+	}
+	mapped := "no"
+	if r.Share >= 0 {
+		mapped = "yes"
+	}
+	fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", r.Name, r.Kind, unit.Bytes(r.Size), strings.Join(may, ", "), mapped)
+}
 
 func newXferShow() *cobra.Command {
 	var etcd, prefix string
@@ -398,18 +420,7 @@ the cluster's token.`,
 			fmt.Fprintf(w, "agent %s, generation %x\n", p.ID().Name, p.ID().Generation)
 			fmt.Fprintln(w, "region\tkind\tsize\tmay be\tmapped on its host")
 			for _, r := range p.Regions() {
-				may := []string{}
-				if r.Access&xfer.MayRead != 0 {
-					may = append(may, "read")
-				}
-				if r.Access&xfer.MayWrite != 0 {
-					may = append(may, "written")
-				}
-				mapped := "no"
-				if r.Share >= 0 {
-					mapped = "yes"
-				}
-				fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", r.Name, r.Kind, unit.Bytes(r.Size), strings.Join(may, ", "), mapped)
+				printRegion(w, r)
 			}
 			return w.Flush()
 		},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -61,6 +62,18 @@ func (n *nixlbench) register(cmd *cobra.Command) {
 	}
 }
 
+// endpoint puts the scheme before an object store's address where it has none; nixlbench's is http.
+func (n *nixlbench) endpoint() error {
+	scheme, end := *n.obj["obj_scheme"], n.obj["obj_endpoint_override"]
+	if scheme != "" && scheme != "http" && scheme != "https" {
+		return fmt.Errorf("--obj_scheme %q: want http or https", scheme)
+	}
+	if *end != "" && !strings.Contains(*end, "://") {
+		*end = cmp.Or(scheme, "http") + "://" + *end
+	}
+	return nil
+}
+
 // place takes the flags of files and of the object store.
 func (n *nixlbench) place(p *xferPlace) error {
 	if n.direct && p.buffered {
@@ -72,15 +85,8 @@ func (n *nixlbench) place(p *xferPlace) error {
 		}
 		p.store = "s3://" + strings.Trim(b, "/")
 	}
-	scheme, end := *n.obj["obj_scheme"], n.obj["obj_endpoint_override"]
-	if scheme != "" && scheme != "http" && scheme != "https" {
-		return fmt.Errorf("--obj_scheme %q: want http or https", scheme)
-	}
-	if *end != "" && !strings.Contains(*end, "://") {
-		if scheme == "" {
-			scheme = "http" // as nixlbench has it
-		}
-		*end = scheme + "://" + *end
+	if err := n.endpoint(); err != nil {
+		return err
 	}
 	for _, x := range objectFlags {
 		if v := *n.obj[x.name]; v != "" && x.variable != "" {

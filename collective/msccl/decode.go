@@ -268,7 +268,8 @@ func (x *decoder) sets() (sets [][]*block, err error) {
 			}
 			for _, other := range sets[i] {
 				if other.gpu == b.gpu {
-					return nil, fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; a program runs such a set as one channel, which has one thread a rank",
+					return nil, fmt.Errorf("gpu %d: thread blocks %d and %d hang together through thread blocks of their peers; "+
+						"a program runs such a set as one channel, which has one thread a rank",
 						b.gpu, other.ID, b.ID)
 				}
 			}

@@ -283,7 +283,8 @@ func programName(plan string) string {
 
 // program puts the strands together. Channel 0 copies the input where the plan writes to it.
 func (d *planDecoder) program() (*sched.Program, error) {
-	p := &sched.Program{From: d.plan, Name: programName(d.plan.Name), Op: d.op, Ranks: d.n, Switches: d.switches, Chunks: sched.N(d.chunks), Slots: 8}
+	p := &sched.Program{From: d.plan, Name: programName(d.plan.Name), Op: d.op, Ranks: d.n, Switches: d.switches,
+		Chunks: sched.N(d.chunks), Slots: 8}
 	first := 0
 	if d.framed() {
 		first = 1

@@ -79,6 +79,19 @@ type Table struct {
 	Failed    []Missing `json:"failed"`
 }
 
+// others are the libraries that weft is compared with. Canonical sums are compared with weft's usual ones alone.
+func (c *Comparison) others() []*Peer {
+	switch {
+	case c.Peers != nil || c.Canonical:
+		return c.Peers
+	case c.Hosts != nil:
+		return c.Hosts.peers()
+	case c.Spread:
+		return yielding(c.Transport)
+	}
+	return Peers(c.Transport)
+}
+
 // Compare measures. Competitors take turns in every round, and the order is
 // rotated from round to round, so that what else the machine does falls on all
 // of them alike.
@@ -86,16 +99,7 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, ...any) {}
 	}
-	switch {
-	case c.Peers != nil:
-	case c.Canonical:
-	case c.Hosts != nil:
-		c.Peers = c.Hosts.peers()
-	case c.Spread:
-		c.Peers = yielding(c.Transport)
-	default:
-		c.Peers = Peers(c.Transport)
-	}
+	c.Peers = c.others()
 	t := &Table{Transport: c.Transport, Apart: c.Apart, Busy: c.Busy, Spread: c.Spread, Rounds: c.Rounds}
 	present, bins := c.own(), map[*Peer]string{}
 	for _, p := range c.Peers {
@@ -273,6 +277,11 @@ func (c *Comparison) size(op Op, n int, bytes int64, running []*competitor, drop
 	return row
 }
 
+// beats reports whether a variant is better than the best so far: right where that is wrong, or faster and no less right.
+func (t *turn) beats(best *turn, faster bool) bool {
+	return t.wrong == 0 && best.wrong > 0 || faster && (t.wrong == 0 || best.wrong > 0)
+}
+
 // prepare finds the best variant of a competitor and how many operations fill a batch.
 func (c *Comparison) prepare(op Op, r *competitor, bytes int64) (*turn, error) {
 	var best *turn
@@ -287,7 +296,7 @@ func (c *Comparison) prepare(op Op, r *competitor, bytes int64) (*turn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if best == nil || t.wrong == 0 && best.wrong > 0 || per < fastest && (t.wrong == 0 || best.wrong > 0) {
+		if best == nil || t.beats(best, per < fastest) {
 			best, fastest = t, per
 		}
 	}

@@ -202,20 +202,25 @@ func (t *Table) spread(w io.Writer) error {
 			}
 		}
 		for _, o := range ours {
-			p50, p99, ok := r.Spreads(o)
-			if !ok {
-				cells = append(cells, "-", "-")
-				continue
-			}
-			tail := digits(p99)
-			if p99*farOff < 1 {
-				tail = "**" + tail + "**"
-			}
-			cells = append(cells, ratio(p50), tail)
+			cells = append(cells, r.spreadCells(o)...)
 		}
 		line(cells)
 	}
 	return tw.Flush()
+}
+
+// spreadCells compares the best of the others with one of weft's families, in the middle and at the end of the times. Ends
+// that are far worse are bold.
+func (r *Row) spreadCells(ours string) []string {
+	p50, p99, ok := r.Spreads(ours)
+	if !ok {
+		return []string{"-", "-"}
+	}
+	tail := digits(p99)
+	if p99*farOff < 1 {
+		tail = "**" + tail + "**"
+	}
+	return []string{ratio(p50), tail}
 }
 
 // Processor writes the processor time that a GB costs, in seconds of all ranks.

@@ -126,20 +126,24 @@ func (c *Config) Complete() error {
 	return c.find()
 }
 
+func (c *Config) fromAlgo() (*sched.Program, error) {
+	a, err := algo.Find(c.Algo)
+	if err != nil {
+		return nil, err
+	}
+	s := algo.Spec{Op: c.Op.Collective, Ranks: c.Ranks}
+	if c.Op.Rooted() {
+		s.Root = c.Root
+	}
+	return a.Program(s)
+}
+
 // find makes the program that was asked for by name or as a text.
 func (c *Config) find() error {
 	var err error
 	switch {
 	case c.Algo != "":
-		var a *algo.Algorithm
-		if a, err = algo.Find(c.Algo); err != nil {
-			return err
-		}
-		s := algo.Spec{Op: c.Op.Collective, Ranks: c.Ranks}
-		if c.Op.Rooted() {
-			s.Root = c.Root
-		}
-		c.program, err = a.Program(s)
+		c.program, err = c.fromAlgo()
 	case c.Program != "":
 		if c.program, err = sched.Parse(c.Program); err == nil && c.program.Ranks != c.Ranks {
 			err = fmt.Errorf("program %s is for %d ranks, not %d", c.program.Name, c.program.Ranks, c.Ranks)

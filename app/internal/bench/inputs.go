@@ -170,6 +170,25 @@ func contributions[T reduce.Element](op reduce.Op, n, rank int, seed uint64) []T
 	return out
 }
 
+func combined(op reduce.Op, v, x int64) int64 {
+	switch op {
+	case reduce.Prod:
+		return v * x
+	case reduce.Min:
+		return min(v, x)
+	case reduce.Max:
+		return max(v, x)
+	case reduce.BAnd:
+		return v & x
+	case reduce.BOr:
+		return v | x
+	case reduce.BXor:
+		return v ^ x
+	default:
+		return v + x
+	}
+}
+
 // reduced is one period of the right result of a reduction over n ranks.
 func reduced[T reduce.Element](op reduce.Op, n int, seed uint64) []T {
 	t := reduce.TypeOf[T]()
@@ -177,23 +196,7 @@ func reduced[T reduce.Element](op reduce.Op, n int, seed uint64) []T {
 	for k := range out {
 		v := contribution(t, op, n, 0, seed, k)
 		for r := 1; r < n; r++ {
-			x := contribution(t, op, n, r, seed, k)
-			switch op {
-			case reduce.Prod:
-				v *= x
-			case reduce.Min:
-				v = min(v, x)
-			case reduce.Max:
-				v = max(v, x)
-			case reduce.BAnd:
-				v &= x
-			case reduce.BOr:
-				v |= x
-			case reduce.BXor:
-				v ^= x
-			default:
-				v += x
-			}
+			v = combined(op, v, contribution(t, op, n, r, seed, k))
 		}
 		if op == reduce.PreMulSum {
 			v *= factor

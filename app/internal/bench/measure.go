@@ -206,6 +206,11 @@ func (r *Report) judge() error {
 		}
 		return fmt.Errorf("%w: %d elements, at %s", ErrWrong, r.Wrong, strings.Join(where, ", "))
 	}
+	return r.slow()
+}
+
+// slow says if the largest size stays below the bus bandwidth that was demanded, in place and out of it.
+func (r *Report) slow() error {
 	if r.Config.Floor == 0 || len(r.Rows) == 0 {
 		return nil
 	}

@@ -63,33 +63,39 @@ func NewNamespaces(ctx context.Context, wire Wiring) (*Namespaces, error) {
 		}
 		return nil
 	}
-	lines := []string{"ip netns add " + n.fabric}
-	for r := range rails {
-		lines = append(lines, fmt.Sprintf("ip -n %s link add sw%d type bridge", n.fabric, r),
-			fmt.Sprintf("ip -n %s link set sw%d up", n.fabric, r))
-	}
 	for i := range hosts {
-		name := fmt.Sprintf("weft%dh%d", os.Getpid(), i)
-		n.Names, n.Addrs = append(n.Names, name), append(n.Addrs, fmt.Sprintf("10.79.0.%d", i+1))
-		lines = append(lines, "ip netns add "+name, "ip -n "+name+" link set lo up")
-		for r := range rails {
-			port, end := fmt.Sprintf("p%dr%d", i, r), fmt.Sprintf("r%d", r)
-			lines = append(lines, "ip -n "+n.fabric+" link add "+port+" type veth peer name "+end+" netns "+name,
-				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r),
-				fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
-				"ip -n "+name+" link set "+end+" up")
-			if wire.Rate > 0 { // both ends: a link is as fast in as out
-				shape := fmt.Sprintf("root tbf rate %dbit burst 96kb limit 16mb", int64(wire.Rate)*8)
-				lines = append(lines, "tc -n "+name+" qdisc add dev "+end+" "+shape, "tc -n "+n.fabric+" qdisc add dev "+port+" "+shape)
-			}
-		}
+		n.Names, n.Addrs = append(n.Names, fmt.Sprintf("weft%dh%d", os.Getpid(), i)), append(n.Addrs, fmt.Sprintf("10.79.0.%d", i+1))
 	}
-	for _, line := range lines {
+	for _, line := range n.commands(wire.Rate) {
 		if err := do(line); err != nil {
 			return nil, errors.Join(err, n.Close())
 		}
 	}
 	return n, nil
+}
+
+// commands make a switch for each rail, and join every host to all of them.
+func (n *Namespaces) commands(rate unit.Rate) []string {
+	lines := []string{"ip netns add " + n.fabric}
+	for r := range n.Rails {
+		lines = append(lines, fmt.Sprintf("ip -n %s link add sw%d type bridge", n.fabric, r),
+			fmt.Sprintf("ip -n %s link set sw%d up", n.fabric, r))
+	}
+	for i, name := range n.Names {
+		lines = append(lines, "ip netns add "+name, "ip -n "+name+" link set lo up")
+		for r := range n.Rails {
+			port, end := fmt.Sprintf("p%dr%d", i, r), fmt.Sprintf("r%d", r)
+			lines = append(lines, "ip -n "+n.fabric+" link add "+port+" type veth peer name "+end+" netns "+name,
+				fmt.Sprintf("ip -n %s link set %s master sw%d up", n.fabric, port, r),
+				fmt.Sprintf("ip -n %s addr add 10.79.%d.%d/24 dev %s", name, r, i+1, end),
+				"ip -n "+name+" link set "+end+" up")
+			if rate > 0 { // both ends: a link is as fast in as out
+				shape := fmt.Sprintf("root tbf rate %dbit burst 96kb limit 16mb", int64(rate)*8)
+				lines = append(lines, "tc -n "+name+" qdisc add dev "+end+" "+shape, "tc -n "+n.fabric+" qdisc add dev "+port+" "+shape)
+			}
+		}
+	}
+	return lines
 }
 
 var left = regexp.MustCompile(`^weft(\d+)(f|h\d+)$`)

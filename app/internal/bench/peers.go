@@ -163,23 +163,32 @@ func (p *Peer) of(op string) []string {
 	return []string{"default"}
 }
 
+// checkTools says which tool of a peer is missing. The probe finds out about libraries, which have no command of their own.
+func (p *Peer) checkTools(ctx context.Context) error {
+	for _, tool := range p.tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s is not installed", tool)
+		}
+	}
+	if p.probe == nil {
+		return nil
+	}
+	probe := exec.CommandContext(ctx, p.probe[0], p.probe[1:]...)
+	probe.WaitDelay = outputTime
+	if err := probe.Run(); err != nil {
+		return fmt.Errorf("%s fails", strings.Join(p.probe, " "))
+	}
+	return nil
+}
+
 // ready builds the peer's program in the cache unless it is there, and gives
 // its path. An error says what is missing.
 func (p *Peer) ready(ctx context.Context, cache string) (string, error) {
 	if p.source == "" {
 		return "", nil
 	}
-	for _, tool := range p.tools {
-		if _, err := exec.LookPath(tool); err != nil {
-			return "", fmt.Errorf("%s is not installed", tool)
-		}
-	}
-	if p.probe != nil {
-		probe := exec.CommandContext(ctx, p.probe[0], p.probe[1:]...)
-		probe.WaitDelay = outputTime
-		if err := probe.Run(); err != nil {
-			return "", fmt.Errorf("%s fails", strings.Join(p.probe, " "))
-		}
+	if err := p.checkTools(ctx); err != nil {
+		return "", err
 	}
 	dir, err := p.unpack(cache)
 	if err != nil {

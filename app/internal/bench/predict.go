@@ -147,6 +147,18 @@ func (m *model) fit(p *sched.Program, bytes int64, runs int) error {
 	return nil
 }
 
+// late is what an exchange in phases, met, takes more than one without, since ranks of a host wait for one another.
+func (m *model) late(met, list []Took, bytes float64) float64 {
+	if !m.r.Phases || len(met) == 0 {
+		return 0
+	}
+	size := min(bytes, float64(met[len(met)-1].Bytes))
+	if m.wire > 0 {
+		size = 8
+	}
+	return max(m.at(met, size, 0)-m.at(m.r.Gauge.Inside, 8, 0)-m.at(list, size, 0), 0)
+}
+
 // fitFar is fit of messages between hosts. An exchange takes what the sender and the receiver do, one after the other, and one way the
 // longer of these. Where ranks share cores, what is more than their work is time until they notice a message. In phases that is longer, as
 // ranks of a host wait for one another before and after.
@@ -161,14 +173,7 @@ func (m *model) fitFar(p *sched.Program, far sent, span, begin float64) {
 	if together := widestOf(g.Channels, p.Channels()); together != nil { // side by side they are no faster than they were seen to be
 		long = max(m.at(together, far.bytes*float64(p.Channels()), span)-small-begin, 0)
 	}
-	late := 0.0
-	if m.r.Phases && len(met) > 0 {
-		size := min(far.bytes, float64(met[len(met)-1].Bytes))
-		if m.wire > 0 {
-			size = 8
-		}
-		late = max(m.at(met, size, 0)-m.at(g.Inside, 8, 0)-m.at(list, size, 0), 0)
-	}
+	late := m.late(met, list, far.bytes)
 	share := min(max((m.at(g.OneWay, far.bytes, span)-begin)/max(m.at(g.Pair, far.bytes, span)-begin, 1e-3), 0.5), 0.9)
 	if m.wire > 0 { // what waits for a wire is no work; both ends copy and check a byte
 		share, long = 0.5, 4*m.at(g.Passes, far.bytes, span)

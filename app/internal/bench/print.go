@@ -95,6 +95,19 @@ func (p *Printer) columns() {
 		"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", cpu[2])
 }
 
+// time prints the columns out of place or in place, as nccl-tests has them. Below zero, nothing was checked.
+func (p *Printer) time(t *Time) {
+	if t == nil {
+		fmt.Fprintf(p.w, " %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A")
+		return
+	}
+	wrong := "N/A"
+	if t.Wrong >= 0 {
+		wrong = strconv.FormatInt(t.Wrong, 10)
+	}
+	fmt.Fprintf(p.w, " %8s %7.2f %7.2f %6s", fixed(t.Micros), t.AlgBW, t.BusBW, wrong)
+}
+
 func (p *Printer) row(r *Point) {
 	if program := r.Program + ", " + r.Way; r.Program != "" && program != p.program {
 		fmt.Fprintf(p.w, "# from %d bytes: %s\n", r.Bytes, program)
@@ -108,17 +121,8 @@ func (p *Printer) row(r *Point) {
 		root = p.cfg.Root
 	}
 	fmt.Fprintf(p.w, "%12d %13d %9s %7s %7d", r.Bytes, r.Count, p.cfg.Type, redop, root)
-	for _, t := range []*Time{r.Out, r.In} {
-		if t == nil {
-			fmt.Fprintf(p.w, " %8s %7s %7s %6s", "N/A", "N/A", "N/A", "N/A")
-			continue
-		}
-		wrong := "N/A"
-		if t.Wrong >= 0 {
-			wrong = strconv.FormatInt(t.Wrong, 10)
-		}
-		fmt.Fprintf(p.w, " %8s %7.2f %7.2f %6s", fixed(t.Micros), t.AlgBW, t.BusBW, wrong)
-	}
+	p.time(r.Out)
+	p.time(r.In)
 	if p.cpu {
 		for _, t := range []*Time{r.Out, r.In} {
 			if t == nil {

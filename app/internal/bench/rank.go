@@ -195,13 +195,8 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 		}
 		t.Wrong = n
 	}
-	if err := m.w.zero(ctx); err != nil {
+	if err := m.warm(ctx, inPlace); err != nil {
 		return nil, err
-	}
-	for range m.cfg.Warmup {
-		if err := m.w.call(ctx, inPlace); err != nil {
-			return nil, err
-		}
 	}
 	if t.Iters == 0 {
 		var err error
@@ -226,6 +221,25 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 		}
 		t.Wrong += n
 	}
+	m.rates(t, bytes, times, cpu)
+	return t, nil
+}
+
+// warm makes the calls that are not timed. Buffers hold zeros then, as sums over sums would grow beyond all numbers.
+func (m *meter) warm(ctx context.Context, inPlace bool) error {
+	if err := m.w.zero(ctx); err != nil {
+		return err
+	}
+	for range m.cfg.Warmup {
+		if err := m.w.call(ctx, inPlace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rates works out bandwidths of the batches' times in nanoseconds, and processor time over all bytes that moved.
+func (m *meter) rates(t *Time, bytes int64, times []float64, cpu int64) {
 	slices.Sort(times)
 	ns := median(times)
 	t.Micros, t.Least = ns/1e3, times[0]/1e3
@@ -236,7 +250,6 @@ func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uin
 	if moved := t.BusBW * ns * float64(m.c.Size()) * float64(t.Iters*m.cfg.Batches) / 1e9; moved > 0 {
 		t.CPUPerG = float64(cpu) / 1e9 / moved
 	}
-	return t, nil
 }
 
 // verify carries out the operation once on verifiable inputs and counts wrong

@@ -45,16 +45,22 @@ func (c *Comparison) crossing(t *turn, do func() error) error {
 	return err
 }
 
+// overLeast lists, in rising order, what a family sent between hosts over the least that must pass. Small messages are
+// left out, of which most is headers.
+func (t *Table) overLeast(family string) (ratios []float64) {
+	for _, r := range t.Rows {
+		if c := r.Cells[family]; c != nil && r.Least > 0 && c.Wire > 0 && r.Bytes >= 32<<10 {
+			ratios = append(ratios, c.Wire/float64(r.Least))
+		}
+	}
+	slices.Sort(ratios)
+	return ratios
+}
+
 // Crossed writes what each family sent between hosts, over the least that must pass, and who took another way.
 func (t *Table) Crossed(w io.Writer) {
 	for _, f := range t.Families {
-		var ratios []float64
-		for _, r := range t.Rows {
-			if c := r.Cells[f]; c != nil && r.Least > 0 && c.Wire > 0 && r.Bytes >= 32<<10 {
-				ratios = append(ratios, c.Wire/float64(r.Least))
-			}
-		}
-		if slices.Sort(ratios); len(ratios) > 0 {
+		if ratios := t.overLeast(f); len(ratios) > 0 {
 			fmt.Fprintf(w, "# bytes between hosts over the least that must pass, from 32 KiB on: %s %.2f to %.2f, median %.2f\n",
 				f, ratios[0], ratios[len(ratios)-1], median(ratios))
 		}

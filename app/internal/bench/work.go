@@ -70,6 +70,21 @@ type typed[T reduce.Element] struct {
 	opts    []comm.Option
 }
 
+// options are what every call of a measurement gets.
+func (c *Config) options() (opts []comm.Option) {
+	switch {
+	case c.program == nil:
+	case c.Unproven:
+		opts = append(opts, comm.Unproven(c.program))
+	default:
+		opts = append(opts, comm.Using(c.program))
+	}
+	if c.Reduce == reduce.PreMulSum && c.Op.Reduces() {
+		opts = append(opts, comm.Factor(factor))
+	}
+	return opts
+}
+
 func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int, gpus *gpus) (work, error) {
 	w := &typed[T]{c: c, cfg: cfg}
 	alloc := func() ([]T, error) { return make([]T, most), nil }
@@ -88,14 +103,7 @@ func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int, gpus *gpus)
 	if w.out, err = alloc(); err != nil {
 		return nil, err
 	}
-	if cfg.program != nil && cfg.Unproven {
-		w.opts = append(w.opts, comm.Unproven(cfg.program))
-	} else if cfg.program != nil {
-		w.opts = append(w.opts, comm.Using(cfg.program))
-	}
-	if cfg.Reduce == reduce.PreMulSum && cfg.Op.Reduces() {
-		w.opts = append(w.opts, comm.Factor(factor))
-	}
+	w.opts = cfg.options()
 	if gpus != nil {
 		return newOnGPU(w, gpus)
 	}

@@ -101,6 +101,33 @@ func (d Drill) plan(whole time.Duration, rng *rand.Rand) []act {
 	return list
 }
 
+// waitUntil waits for a time; false if ctx ended first.
+func waitUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pause stops a rank, which the others take for dead, and lets it go on after they have replaced it.
+func (r *run) pause(slot int) {
+	at := time.Now()
+	pid := r.node.Signal(slot, syscall.SIGSTOP)
+	if pid == 0 {
+		return
+	}
+	r.ledger.hurt(slot, pid, at, "stop")
+	time.AfterFunc(rest, func() {
+		if r.node.Signal(slot, syscall.SIGCONT) == pid {
+			r.note("continued", slot, "SIGCONT to pid %d", pid)
+		}
+	})
+}
+
 // drill carries the drill out; false if ctx ended first. Where there is nobody to
 // kill, it waits until there is.
 func (r *run) drill(ctx context.Context) bool {
@@ -110,11 +137,7 @@ func (r *run) drill(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		timer := time.NewTimer(time.Until(began.Add(a.at)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !waitUntil(ctx, began.Add(a.at)) {
 			return false
 		}
 		if a.kind == "coord" {
@@ -138,17 +161,7 @@ func (r *run) drill(ctx context.Context) bool {
 				r.ledger.hurt(slot, pid, at, "kill")
 			}
 		case "stop":
-			at := time.Now()
-			pid := r.node.Signal(slot, syscall.SIGSTOP)
-			if pid == 0 {
-				continue
-			}
-			r.ledger.hurt(slot, pid, at, "stop")
-			time.AfterFunc(rest, func() {
-				if r.node.Signal(slot, syscall.SIGCONT) == pid {
-					r.note("continued", slot, "SIGCONT to pid %d", pid)
-				}
-			})
+			r.pause(slot)
 		}
 	}
 	// The last one must have been overcome before the run may end.

@@ -152,6 +152,43 @@ func fate(e launch.Exit) string {
 	return strings.Join(append([]string{how}, e.Stderr...), ": ")
 }
 
+func (l *ledger) started(e node.Event) {
+	s := &l.slots[e.Slot]
+	again := s.Pid != 0
+	l.had[e.Pid] = e.Slot
+	s.Pid, s.State, s.Rank, s.Host = e.Pid, web.Starting, -1, "localhost"
+	if again {
+		s.Restarts++
+		l.r.note("restart", e.Slot, "started again as pid %d", e.Pid)
+	}
+	l.show(e.Slot)
+}
+
+func (l *ledger) exited(e node.Event) {
+	s := &l.slots[e.Slot]
+	s.State, s.Rank = web.Failed, -1
+	if e.Exit.OK() {
+		s.State = web.Left
+	} else {
+		l.open(e.Slot, e.Pid, e.At, "exit")
+		l.r.event(web.Event{At: e.At, Kind: "exit", ID: e.Slot, Text: fate(e.Exit)})
+	}
+	l.show(e.Slot)
+}
+
+// placed notes a slot's standing with the coordinator. Only members of an epoch have a rank.
+func (l *ledger) placed(e node.Event) {
+	l.standing[e.Slot] = e.Place.Standing
+	s := &l.slots[e.Slot]
+	switch e.Place.Standing {
+	case coord.Recovering, coord.Waiting, coord.Spare:
+		s.State, s.Rank = web.Recovering, -1
+	case coord.Evicted:
+		s.Rank = -1
+	}
+	l.show(e.Slot)
+}
+
 // watch takes what happens on the node. Calls come one at a time.
 func (l *ledger) watch(e node.Event) {
 	l.mu.Lock()
@@ -161,25 +198,9 @@ func (l *ledger) watch(e node.Event) {
 	case node.Decided:
 		l.decided(e)
 	case node.Started:
-		s := &l.slots[e.Slot]
-		again := s.Pid != 0
-		l.had[e.Pid] = e.Slot
-		s.Pid, s.State, s.Rank, s.Host = e.Pid, web.Starting, -1, "localhost"
-		if again {
-			s.Restarts++
-			l.r.note("restart", e.Slot, "started again as pid %d", e.Pid)
-		}
-		l.show(e.Slot)
+		l.started(e)
 	case node.Exited:
-		s := &l.slots[e.Slot]
-		s.State, s.Rank = web.Failed, -1
-		if e.Exit.OK() {
-			s.State = web.Left
-		} else {
-			l.open(e.Slot, e.Pid, e.At, "exit")
-			l.r.event(web.Event{At: e.At, Kind: "exit", ID: e.Slot, Text: fate(e.Exit)})
-		}
-		l.show(e.Slot)
+		l.exited(e)
 	case node.Silent:
 		l.open(e.Slot, e.Pid, e.Since, "silent")
 		l.slots[e.Slot].State, l.slots[e.Slot].Rank = web.Suspect, -1 // its seat is no longer its own
@@ -190,15 +211,7 @@ func (l *ledger) watch(e node.Event) {
 		l.r.event(web.Event{At: e.At, Kind: "continued", ID: e.Slot, Text: fmt.Sprintf("pid %d speaks again", e.Pid)})
 		l.show(e.Slot)
 	case node.Placed:
-		l.standing[e.Slot] = e.Place.Standing
-		s := &l.slots[e.Slot]
-		switch e.Place.Standing {
-		case coord.Recovering, coord.Waiting, coord.Spare:
-			s.State, s.Rank = web.Recovering, -1
-		case coord.Evicted:
-			s.Rank = -1
-		}
-		l.show(e.Slot)
+		l.placed(e)
 	case node.Trouble:
 		l.r.event(web.Event{At: e.At, Kind: "coordinator", ID: -1, Text: e.Text})
 	case node.GaveUp:
@@ -362,18 +375,23 @@ func (l *ledger) stepped(slot int, s report.Step) {
 	if s.Epoch >= l.work.Epoch { // not the word of a rank that was killed, read late
 		l.at = max(l.at, s.Step)
 	}
-	if s.Rank == 0 && s.Overlap {
+	if s.Rank == 0 {
+		l.pace(s)
+	}
+}
+
+// pace keeps how long steps take, those beside a checkpoint apart, and the last five seconds for the rate.
+func (l *ledger) pace(s report.Step) {
+	if s.Overlap {
 		to := &l.alone
 		if s.Writing || s.Save > 0 {
 			to = &l.beside
 		}
 		*to = append(*to, s.Ended.Sub(s.Began))
 	}
-	if s.Rank == 0 {
-		l.recent = append(l.recent, paced{s.Ended, s.Tokens, s.Step})
-		for len(l.recent) > 2 && s.Ended.Sub(l.recent[0].at) > 5*time.Second {
-			l.recent = slices.Delete(l.recent, 0, 1)
-		}
+	l.recent = append(l.recent, paced{s.Ended, s.Tokens, s.Step})
+	for len(l.recent) > 2 && s.Ended.Sub(l.recent[0].at) > 5*time.Second {
+		l.recent = slices.Delete(l.recent, 0, 1)
 	}
 }
 
@@ -403,24 +421,33 @@ func (l *ledger) saved(slot int, at time.Time, c rank.Part) {
 	out.Bytes, out.Took = s.bytes, at.Sub(s.began)
 	if !s.over && len(s.done) >= c.Of && c.Of > 0 {
 		s.over = true
-		out.State = "complete"
-		if c.Final {
-			l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("of step %d, where the run ends", c.Step)})
-		}
-		if c.Emergency {
-			out.State = "emergency"
-			l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("emergency checkpoint of step %d", c.Step)})
-		}
+		out.State = l.complete(at, c)
 	}
 	l.r.board.Checkpoint(out)
 }
 
+// complete tells of a checkpoint that is more than one of many, and gives the state that the page shows.
+func (l *ledger) complete(at time.Time, c rank.Part) string {
+	if c.Final {
+		l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("of step %d, where the run ends", c.Step)})
+	}
+	if !c.Emergency {
+		return "complete"
+	}
+	l.r.event(web.Event{At: at, Kind: "checkpoint", ID: -1, Text: fmt.Sprintf("emergency checkpoint of step %d", c.Step)})
+	return "emergency"
+}
+
+// covers reports whether what befell a process belongs to an incident: a process ends only once, and is stopped again
+// only when it went on.
+func (i *incident) covers(slot, pid int, kind string) bool {
+	return i.slot == slot && i.pid == pid && (!i.over || kind == "exit")
+}
+
 // open begins an incident, unless the drill has for that process.
 func (l *ledger) open(slot, pid int, at time.Time, kind string) {
-	for _, i := range l.incidents {
-		if i.slot == slot && i.pid == pid && (!i.over || kind == "exit") {
-			return
-		}
+	if slices.ContainsFunc(l.incidents, func(i *incident) bool { return i.covers(slot, pid, kind) }) {
+		return
 	}
 	i := &incident{slot: slot, pid: pid, kind: kind, at: at, epoch: l.working, others: map[int]bool{}, knew: map[int]time.Time{}}
 	if slices.ContainsFunc(l.epoch.Members, func(m coord.Seat) bool { return int(m.ID) == slot }) {
@@ -470,6 +497,22 @@ func (l *ledger) know(slot int, at time.Time, before uint64) {
 	}
 }
 
+// seated gives the rank of each slot in an epoch, and when the last of them was at work; nil if some are not yet.
+func seated(e coord.Epoch, at map[int]time.Time) (seat map[int]int, last time.Time) {
+	seat = map[int]int{}
+	for rank, m := range e.Members {
+		t, ok := at[int(m.ID)]
+		if !ok {
+			return nil, last
+		}
+		seat[int(m.ID)] = rank
+		if t.After(last) {
+			last = t
+		}
+	}
+	return seat, last
+}
+
 // settle finds out whether all members of the latest epoch are at work, and which
 // incidents are over with that.
 func (l *ledger) settle() {
@@ -479,17 +522,9 @@ func (l *ledger) settle() {
 		// Members did not have to change over where only newcomers have been listed.
 		return
 	}
-	last := time.Time{}
-	seat := map[int]int{}
-	for rank, m := range e.Members {
-		t, ok := at[int(m.ID)]
-		if !ok {
-			return
-		}
-		seat[int(m.ID)] = rank
-		if t.After(last) {
-			last = t
-		}
+	seat, last := seated(e, at)
+	if seat == nil {
+		return
 	}
 	l.working, l.seat = e.Number, seat
 	for n := range l.formed {

@@ -156,6 +156,23 @@ func (l *ledger) summary() Summary {
 	return s
 }
 
+// again trains up to a number of steps as one rank of an undisturbed run, and tells of every loss.
+func (r *run) again(ctx context.Context, c *comm.Comm, steps int, tell func(step int, loss float64)) (err error) {
+	t, err := train.New(ctx, r.o.Train, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	for t.Taken() < steps {
+		stats, err := t.Step(ctx)
+		if err != nil {
+			return err
+		}
+		tell(stats.Step, stats.Loss)
+	}
+	return nil
+}
+
 // check trains again in this process, with as many ranks in the same layout and
 // undisturbed, and compares the losses.
 func (r *run) check(ctx context.Context, s *Summary) error {
@@ -174,22 +191,11 @@ func (r *run) check(ctx context.Context, s *Summary) error {
 		go func() {
 			defer wg.Done()
 			defer func() { errs[i] = errors.Join(errs[i], c.Close()) }()
-			t, err := train.New(ctx, r.o.Train, c)
-			if err != nil {
-				errs[i] = err
-				return
-			}
-			defer func() { errs[i] = errors.Join(errs[i], t.Close()) }()
-			for t.Taken() < s.Steps {
-				stats, err := t.Step(ctx)
-				if err != nil {
-					errs[i] = err
-					return
+			errs[i] = r.again(ctx, c, s.Steps, func(step int, loss float64) {
+				if was, ok := r.ledger.losses[step]; ok && i == 0 {
+					v.take(step, was, loss)
 				}
-				if loss, ok := r.ledger.losses[stats.Step]; ok && i == 0 {
-					v.take(stats.Step, loss, stats.Loss)
-				}
-			}
+			})
 		}()
 	}
 	wg.Wait()
@@ -280,14 +286,7 @@ func (s Summary) Print(out io.Writer) error {
 		row("not saved", "the last %d steps", s.Unsaved)
 	}
 	row("epochs", "%d", s.Epochs)
-	if s.Failures > 0 || s.Kills > 0 {
-		row("failures", "%d of working ranks, %d kills by the drill, %d of the coordinator", s.Failures, s.Kills, s.Coordinators)
-		if s.Detect != nil {
-			row("detected", "%.1f ms until all survivors knew (median), %.1f ms at most", *s.Detect, *s.DetectMax)
-			row("resumed", "%.1f ms until all survivors trained again (median), %.1f ms at most", *s.Resume, *s.ResumeMax)
-		}
-		row("steps lost", "%d, not counting those in flight", s.Lost)
-	}
+	s.printFailures(row)
 	if s.Deviation != nil {
 		verdict := "passed"
 		if s.Same != nil && !*s.Same {
@@ -297,6 +296,19 @@ func (s Summary) Print(out io.Writer) error {
 			verdict, s.Checked, *s.Deviation)
 	}
 	return w.Flush()
+}
+
+// printFailures says what befell the ranks, if anything did.
+func (s Summary) printFailures(row func(name, format string, a ...any)) {
+	if s.Failures == 0 && s.Kills == 0 {
+		return
+	}
+	row("failures", "%d of working ranks, %d kills by the drill, %d of the coordinator", s.Failures, s.Kills, s.Coordinators)
+	if s.Detect != nil {
+		row("detected", "%.1f ms until all survivors knew (median), %.1f ms at most", *s.Detect, *s.DetectMax)
+		row("resumed", "%.1f ms until all survivors trained again (median), %.1f ms at most", *s.Resume, *s.ResumeMax)
+	}
+	row("steps lost", "%d, not counting those in flight", s.Lost)
 }
 
 // figures are the measures as the page shows them.

@@ -27,6 +27,17 @@ type cable struct {
 	Bytes int64  `json:"bytes"`
 }
 
+func namedGPUs(g *topo.Graph, names []string) (gpus []topo.NodeID, err error) {
+	for _, name := range names {
+		id, err := g.Lookup(name)
+		if err != nil || g.Nodes[id].Kind != topo.GPU || slices.Contains(gpus, id) {
+			return nil, fmt.Errorf("ranks: %q is no GPU of the cluster file, or is named twice", name)
+		}
+		gpus = append(gpus, id)
+	}
+	return gpus, nil
+}
+
 // traffic simulates the algorithm that NCCL would choose, on the GPUs of the job, and counts the bytes of every cable.
 func (j *job) traffic(q trafficQuestion) (any, error) {
 	b, err := j.cluster(q.File)
@@ -42,12 +53,8 @@ func (j *job) traffic(q trafficQuestion) (any, error) {
 		return nil, fmt.Errorf("%s of %d bytes on %d ranks; want 1 byte to %s, and 2 to %d ranks",
 			op, q.Bytes, len(q.Ranks), unit.Bytes(mostBytes), mostBounded)
 	}
-	for _, name := range q.Ranks {
-		id, err := b.c.Graph.Lookup(name)
-		if err != nil || b.c.Graph.Nodes[id].Kind != topo.GPU || slices.Contains(a.gpus, id) {
-			return nil, fmt.Errorf("ranks: %q is no GPU of the cluster file, or is named twice", name)
-		}
-		a.gpus = append(a.gpus, id)
+	if a.gpus, err = namedGPUs(b.c.Graph, q.Ranks); err != nil {
+		return nil, err
 	}
 	if a.o, err = j.options(Collective{}, b); err != nil {
 		return nil, err
