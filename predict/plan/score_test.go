@@ -170,12 +170,14 @@ func TestScore(t *testing.T) {
 	runs, _ := megatronRuns(t)
 	for _, r := range append(runs, stepRuns(t)...) {
 		peaks[r.class] = append(peaks[r.class], r.predicted/r.measured-1)
-		peaks["all"] = append(peaks["all"], r.predicted/r.measured-1)
+		if r.class != "nano" { // priced as Megatron, and is not
+			peaks["all that is modelled"] = append(peaks["all that is modelled"], r.predicted/r.measured-1)
+		}
 		if testing.Verbose() && os.Getenv("WEFT_ROWS") != "" {
 			t.Logf("  %s %+.1f%% of %.2f GB: %s %s", r.class, 100*(r.predicted/r.measured-1), r.measured/1e9, r.model, r.id)
 		}
 	}
-	for _, class := range []string{"all", "Megatron, gpt", "Megatron, moe", "tt", "bloom", "nano"} {
+	for _, class := range []string{"all that is modelled", "Megatron, gpt", "Megatron, moe", "tt", "bloom", "nano"} {
 		say("memory peak: "+class, peaks[class], "4 / 10")
 	}
 }
