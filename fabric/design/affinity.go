@@ -86,29 +86,33 @@ func relation(g *topo.Graph, from topo.NodeID, way []topo.Use) int {
 	if len(way) == 0 {
 		return 5
 	}
-	switches, roots, cpus := 0, 0, 0
+	crossed := map[topo.Kind]int{}
 	for _, u := range way {
 		_, at := g.Links[u.Link].Ends(u.Forward)
-		switch g.Nodes[at].Kind {
-		case topo.PCIeSwitch:
-			switches++
-		case topo.RootPort:
-			roots++
-		case topo.CPU:
-			cpus++
-		}
+		crossed[g.Nodes[at].Kind]++
 	}
 	switch {
-	case cpus > 1:
+	case crossed[topo.CPU] > 1:
 		return 4
-	case roots > 1:
+	case crossed[topo.RootPort] > 1:
 		return 3
-	case roots == 1 || cpus == 1:
+	case crossed[topo.RootPort] == 1 || crossed[topo.CPU] == 1:
 		return 2
-	case switches > 1:
+	case crossed[topo.PCIeSwitch] > 1:
 		return 1
 	}
 	return 0
+}
+
+// paths counts GPUs by how near their NIC is.
+func (in insides) paths() string {
+	var seen []string
+	for i, n := range in.relation {
+		if n > 0 {
+			seen = append(seen, fmt.Sprintf("%s %s", count(n), relations[i]))
+		}
+	}
+	return strings.Join(seen, ", ")
 }
 
 func (in insides) answer(key string, r *Report) (answer, evidence string) {
@@ -117,13 +121,7 @@ func (in insides) answer(key string, r *Report) (answer, evidence string) {
 	}
 	switch key {
 	case "host.affinity":
-		var seen []string
-		for i, n := range in.relation {
-			if n > 0 {
-				seen = append(seen, fmt.Sprintf("%s %s", count(n), relations[i]))
-			}
-		}
-		evidence = "the path from each GPU to the NIC it uses: " + strings.Join(seen, ", ")
+		evidence = "the path from each GPU to the NIC it uses: " + in.paths()
 		if in.relation[5] == in.gpus {
 			return NotApplicable, "GPUs use no NIC"
 		}

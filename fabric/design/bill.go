@@ -194,22 +194,40 @@ func (v *view) segment(id topo.LinkID) segment {
 	return s
 }
 
+// cageEnd is where links end that can share cages.
+type cageEnd struct {
+	of   int64 // a switch, a NIC, or a host whose NICs share cages
+	host bool
+	rank int
+	gen  string
+}
+
+// cage finds whose cages a link ends in, and how many links of that rate one of them holds.
+func (v *view) cage(c *catalog.Catalog, id topo.NodeID, rate unit.Rate) (e cageEnd, fits int) {
+	n := &v.g.Nodes[id]
+	if n.Kind == topo.Switch {
+		model := c.Switches[n.Model]
+		return cageEnd{of: int64(id)}, max(model.PerCage, 1) * slower(c, model.Link, rate, model.Split)
+	}
+	fits = slower(c, c.NICs[n.Model].Link, rate, maxBreakout)
+	if n.Host != topo.None {
+		if host := c.Hosts[v.g.Hosts[n.Host].Model]; host.Shared > 1 && host.NIC == n.Model {
+			return cageEnd{of: int64(n.Host), host: true}, fits * host.Shared
+		}
+	}
+	return cageEnd{of: int64(id)}, fits
+}
+
 // cages counts, for every segment with transceivers, the cages that its links end
 // in: each takes one transceiver. A cage may hold several ports, a port several
 // links, and links of one cage may differ in length.
 func (v *view) cages(c *catalog.Catalog, optical map[segment]bool) map[segment]int {
 	g := v.g
-	type end struct {
-		of   int64 // a switch, a NIC, or a host whose NICs share cages
-		host bool
-		rank int
-		gen  string
-	}
 	type stretch struct {
-		end
+		cageEnd
 		segment
 	}
-	links, per := map[stretch]int{}, map[end]int{}
+	links, per := map[stretch]int{}, map[cageEnd]int{}
 	var order []stretch
 	for i := range g.Links {
 		l := &g.Links[i]
@@ -222,20 +240,8 @@ func (v *view) cages(c *catalog.Catalog, optical map[segment]bool) map[segment]i
 			continue
 		}
 		for _, id := range []topo.NodeID{l.A, l.B} {
-			n := &g.Nodes[id]
-			e, fits := end{int64(id), false, s.rank, s.gen}, 1
-			if n.Kind == topo.Switch {
-				model := c.Switches[n.Model]
-				fits = max(model.PerCage, 1) * slower(c, model.Link, class.Rate, model.Split)
-			} else {
-				nic := c.NICs[n.Model]
-				fits = slower(c, nic.Link, class.Rate, maxBreakout)
-				if n.Host != topo.None {
-					if host := c.Hosts[g.Hosts[n.Host].Model]; host.Shared > 1 && host.NIC == n.Model {
-						e, fits = end{int64(n.Host), true, s.rank, s.gen}, fits*host.Shared
-					}
-				}
-			}
+			e, fits := v.cage(c, id, class.Rate)
+			e.rank, e.gen = s.rank, s.gen
 			at := stretch{e, s}
 			if links[at] == 0 {
 				order = append(order, at)
@@ -244,11 +250,11 @@ func (v *view) cages(c *catalog.Catalog, optical map[segment]bool) map[segment]i
 			per[e] = fits
 		}
 	}
-	sum, before := map[segment]int{}, map[end]int{}
+	sum, before := map[segment]int{}, map[cageEnd]int{}
 	for _, at := range order {
-		fits, n := per[at.end], before[at.end]
-		before[at.end] += links[at]
-		sum[at.segment] += (before[at.end]+fits-1)/fits - (n+fits-1)/fits
+		fits, n := per[at.cageEnd], before[at.cageEnd]
+		before[at.cageEnd] += links[at]
+		sum[at.segment] += (before[at.cageEnd]+fits-1)/fits - (n+fits-1)/fits
 	}
 	return sum
 }
@@ -265,14 +271,39 @@ func slower(c *catalog.Catalog, gen string, rate unit.Rate, most int) int {
 	return max(1, min(most, int(float64(own.Class(0).Rate/rate)*(1+1e-9))))
 }
 
-func (r *Report) billCables(v *view, c *catalog.Catalog) {
-	g := v.g
+// segments counts the network's links by what decides on their cables.
+func (v *view) segments() map[segment]int {
 	counts := map[segment]int{}
-	for i := range g.Links {
-		if g.Class(topo.LinkID(i)).Kind.Network() {
-			counts[v.segment(topo.LinkID(i))] += int(g.Links[i].Count)
+	for i := range v.g.Links {
+		if v.g.Class(topo.LinkID(i)).Kind.Network() {
+			counts[v.segment(topo.LinkID(i))] += int(v.g.Links[i].Count)
 		}
 	}
+	return counts
+}
+
+// pick is the cable for a segment; ok is false where the catalogue has none that fits and reaches.
+type pick struct {
+	gen   string
+	n     int
+	cable catalog.Cable
+	ok    bool
+}
+
+// pick chooses one cable for several links where the catalogue has such cables.
+func (r *Report) pick(c *catalog.Catalog, s segment, n int) pick {
+	p := pick{gen: s.gen, n: n}
+	if s.rank < service {
+		if wide, ok := twin(c, s.gen, r.perCable); ok {
+			p.gen, p.n = wide, (p.n+r.perCable-1)/r.perCable
+		}
+	}
+	p.cable, p.ok = c.CableFor(p.gen, s.metres, r.fibre && !s.inRack)
+	return p
+}
+
+func (r *Report) billCables(v *view, c *catalog.Catalog) {
+	counts := v.segments()
 	if r.Optics.Rule == "" {
 		r.Optics.Rule = cableRule
 	}
@@ -281,21 +312,9 @@ func (r *Report) billCables(v *view, c *catalog.Catalog) {
 	list := slices.SortedFunc(maps.Keys(counts), func(a, b segment) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name), cmp.Compare(a.gen, b.gen), cmp.Compare(a.metres, b.metres))
 	})
-	type pick struct {
-		gen   string
-		n     int
-		cable catalog.Cable
-		ok    bool
-	}
 	picks, optical := map[segment]pick{}, map[segment]bool{}
 	for _, s := range list {
-		p := pick{gen: s.gen, n: counts[s]}
-		if s.rank < service {
-			if wide, ok := twin(c, s.gen, r.perCable); ok {
-				p.gen, p.n = wide, (p.n+r.perCable-1)/r.perCable
-			}
-		}
-		p.cable, p.ok = c.CableFor(p.gen, s.metres, r.fibre && !s.inRack)
+		p := r.pick(c, s, counts[s])
 		picks[s], optical[s] = p, p.cable.Optics > 0
 	}
 	cages := v.cages(c, optical)

@@ -70,16 +70,8 @@ func (v *view) halfFlow() *halfFlow {
 	return h
 }
 
-// run finds the flow with some parts gone.
-func (h *halfFlow) run(r removal) int64 {
-	n := len(h.v.nodes)
-	both := func(link int, rate int64) {
-		h.net.Set(2*link, rate)
-		h.net.Set(2*link+1, rate)
-	}
-	for i, t := range h.v.links {
-		both(i, t.rate)
-	}
+// load sums up by node what the endpoints that are left send from the first half and take in the second.
+func (h *halfFlow) load(r removal) {
 	clear(h.srcs)
 	clear(h.dsts)
 	for i, e := range h.v.ends {
@@ -92,6 +84,19 @@ func (h *halfFlow) run(r removal) int64 {
 			h.dsts[e.at] += e.rate
 		}
 	}
+}
+
+// run finds the flow with some parts gone.
+func (h *halfFlow) run(r removal) int64 {
+	n := len(h.v.nodes)
+	both := func(link int, rate int64) {
+		h.net.Set(2*link, rate)
+		h.net.Set(2*link+1, rate)
+	}
+	for i, t := range h.v.links {
+		both(i, t.rate)
+	}
+	h.load(r)
 	for p := range n {
 		h.net.Set(h.base+2*p, h.srcs[p])
 		h.net.Set(h.base+2*(n+p), h.dsts[p])

@@ -1,7 +1,9 @@
 package design
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +20,24 @@ type Comparison struct {
 	Lines []Line   `json:"lines"`
 }
 
+// better lists who has the best value, nobody where all have it.
+func better(values []float64, less int) []int {
+	list := []int{}
+	if less == 0 || len(values) == 0 {
+		return list
+	}
+	best := slices.MinFunc(values, func(a, b float64) int { return less * cmp.Compare(a, b) })
+	for i, v := range values {
+		if v == best {
+			list = append(list, i)
+		}
+	}
+	if len(list) == len(values) {
+		return []int{}
+	}
+	return list
+}
+
 // Compare puts designs side by side.
 func Compare(list []*Report) *Comparison {
 	c := &Comparison{}
@@ -26,24 +46,13 @@ func Compare(list []*Report) *Comparison {
 	}
 	// less is 1 if less is better, -1 if more is, 0 if neither.
 	figure := func(what string, less int, value func(*Report) (float64, string)) {
-		l := Line{What: what, Better: []int{}}
-		best := 0.0
+		l := Line{What: what}
 		var values []float64
-		for i, r := range list {
+		for _, r := range list {
 			v, text := value(r)
 			values, l.Values = append(values, v), append(l.Values, text)
-			if i == 0 || float64(less)*v < float64(less)*best {
-				best = v
-			}
 		}
-		for i, v := range values {
-			if v == best && less != 0 {
-				l.Better = append(l.Better, i)
-			}
-		}
-		if len(l.Better) == len(list) {
-			l.Better = []int{}
-		}
+		l.Better = better(values, less)
 		c.Lines = append(c.Lines, l)
 	}
 	number := func(what string, less int, value func(*Report) int) {

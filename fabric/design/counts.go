@@ -58,6 +58,20 @@ type Model struct {
 	Count int    `json:"count"`
 }
 
+// add counts a switch. One without a tier is a leaf.
+func (s *Switches) add(tier uint8) {
+	switch tier {
+	case 0, 1:
+		s.Leaf++
+	case 2:
+		s.Spine++
+	case 3:
+		s.Core++
+	default:
+		s.Higher++
+	}
+}
+
 // count fills in everything that is only counted.
 func (r *Report) count(v *view) {
 	g := v.g
@@ -81,16 +95,7 @@ func (r *Report) count(v *view) {
 		if n.Kind == topo.GPU {
 			continue
 		}
-		switch v.tier[p] {
-		case 0, 1:
-			r.Switches.Leaf++
-		case 2:
-			r.Switches.Spine++
-		case 3:
-			r.Switches.Core++
-		default:
-			r.Switches.Higher++
-		}
+		r.Switches.add(v.tier[p])
 		m := Model{Tier: tierName(max(v.tier[p], 1)), Model: n.Model, Ports: int(n.Ports)}
 		if models[m]++; models[m] == 1 {
 			order = append(order, m)

@@ -205,6 +205,19 @@ func (v *view) worstHalves(h *halfFlow) (first halves, how string, exact bool) {
 		len(starts)), false
 }
 
+// means is by host the mean score of the nodes that it is attached to, weighted by rate.
+func (c *cutter) means(score []float64) []float64 {
+	sum := make([]float64, len(c.hosts))
+	for h, nics := range c.hosts {
+		for _, n := range nics {
+			for _, i := range n.ends {
+				sum[h] += score[c.v.ends[i].at] * float64(c.v.ends[i].rate) / float64(c.rates[h])
+			}
+		}
+	}
+	return sum
+}
+
 // starts gives halves to begin with: hosts in order, a torus cut across its
 // longest dimension, hosts by their distance from a switch, and by the slowest
 // mode in which the fabric could swing (the Fiedler vector).
@@ -220,14 +233,7 @@ func (c *cutter) starts() []halves {
 	}
 	by := func(score []float64) {
 		sorted := slices.Clone(order)
-		sum := make([]float64, len(c.hosts))
-		for h, nics := range c.hosts {
-			for _, n := range nics {
-				for _, i := range n.ends {
-					sum[h] += score[v.ends[i].at] * float64(v.ends[i].rate) / float64(c.rates[h])
-				}
-			}
-		}
+		sum := c.means(score)
 		slices.SortStableFunc(sorted, func(a, b int) int { return cmp.Compare(sum[a], sum[b]) })
 		list = append(list, c.inOrder(sorted, nil))
 	}
@@ -264,14 +270,11 @@ func (v *view) fiedler() []float64 {
 	const rounds = 60
 	n := len(v.nodes)
 	degree := make([]float64, n)
-	most := 0.0
 	for _, t := range v.links {
 		degree[t.a] += float64(t.rate)
 		degree[t.b] += float64(t.rate)
 	}
-	for _, d := range degree {
-		most = max(most, d)
-	}
+	most := slices.Max(append(degree, 0))
 	x, next := make([]float64, n), make([]float64, n)
 	for i := range x {
 		x[i] = math.Sin(float64(i+1) * 12.9898) // any start that is not even

@@ -40,8 +40,7 @@ func partNames() []string {
 	return names
 }
 
-// fail computes expected failures a year.
-func (r *Report) fail(v *view, rates map[string]float64) error {
+func checkRates(rates map[string]float64) error {
 	for _, part := range slices.Sorted(maps.Keys(rates)) {
 		if !slices.Contains(partNames(), part) {
 			return fmt.Errorf("needs: a failure rate is given for %q; known parts: %s", part, strings.Join(partNames(), ", "))
@@ -49,6 +48,14 @@ func (r *Report) fail(v *view, rates map[string]float64) error {
 		if rates[part] < 0 {
 			return fmt.Errorf("needs: the failure rate of %s is %g a year; it cannot be negative", part, rates[part])
 		}
+	}
+	return nil
+}
+
+// fail computes expected failures a year.
+func (r *Report) fail(v *view, rates map[string]float64) error {
+	if err := checkRates(rates); err != nil {
+		return err
 	}
 	nics := 0 // those with a cable
 	v.g.Each(topo.NIC, func(n topo.NodeID, _ *topo.Node) {

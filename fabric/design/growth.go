@@ -2,6 +2,7 @@ package design
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
@@ -93,6 +94,19 @@ func moved(larger, now *topo.Graph, perCable int) string {
 	return fmt.Sprintf("%d cables between existing switches move", pulled)
 }
 
+// closOf is the most NICs that a Clos of switches with k ports reaches with some tiers, and the formula.
+func closOf(k int, tiers uint8) (most int, rule string) {
+	switch tiers {
+	case 2:
+		return k * k / 2, "k^2/2"
+	case 3:
+		return k * k * k / 4, "k^3/4"
+	case 4:
+		return k * k * k * k / 8, "k^4/8"
+	}
+	return k, "k"
+}
+
 // largest is the most hosts a non-blocking Clos of these switches reaches with
 // the tiers there are: with k ports k NICs in one tier, k^2/2 in two, k^3/4 in
 // three, for each plane or fabric by itself.
@@ -101,27 +115,18 @@ func (v *view) largest(r *Report) (int, string) {
 	if !ok || family != topo.Clos && family != topo.Irregular || v.direct {
 		return 0, "no formula for this family"
 	}
+	if slices.ContainsFunc(v.nodes, func(n topo.NodeID) bool { return v.g.Nodes[n].Ports == 0 }) {
+		return 0, "the switches' port counts are not known"
+	}
 	k := 0
-	for _, n := range v.nodes {
-		ports := int(v.g.Nodes[n].Ports)
-		if ports == 0 {
-			return 0, "the switches' port counts are not known"
-		}
-		if k == 0 || ports < k {
+	for i, n := range v.nodes {
+		if ports := int(v.g.Nodes[n].Ports); i == 0 || ports < k {
 			k = ports
 		}
 	}
 	apart := max(r.Sizes.Planes, r.Sizes.Fabrics, 1)
 	nics := max(r.Sizes.NICsPerHost/apart, 1)
-	most, rule := k, "k"
-	switch v.top() {
-	case 2:
-		most, rule = k*k/2, "k^2/2"
-	case 3:
-		most, rule = k*k*k/4, "k^3/4"
-	case 4:
-		most, rule = k*k*k*k/8, "k^4/8"
-	}
+	most, rule := closOf(k, v.top())
 	return most / nics, fmt.Sprintf("%s NICs for k = %d ports in %d tiers without oversubscription, %d NICs a host in each of %d planes",
 		rule, k, v.top(), nics, apart)
 }

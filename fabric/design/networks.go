@@ -103,6 +103,19 @@ func (r *Report) networks(v *view, facts *catalog.Catalog) error {
 	return nil
 }
 
+// plugMoved copies the cables between nodes that were moved to another graph.
+func plugMoved(b *topo.Builder, g *topo.Graph, moved []topo.NodeID) {
+	for i := range g.Links {
+		l := g.Links[i]
+		x, y := moved[l.A], moved[l.B]
+		if x == topo.None || y == topo.None || !g.Classes[l.Class].Kind.Network() {
+			continue
+		}
+		l.A, l.B, l.Class = x, y, b.Class(g.Classes[l.Class])
+		b.Wire(b.Link(l), g.Wires[topo.LinkID(i)])
+	}
+}
+
 // fabricAlone cuts one fabric out of a graph: its switches, its cables and the
 // NICs at their ends; nil where it has no switch.
 func fabricAlone(g *topo.Graph, fabric int8) *topo.Graph {
@@ -136,15 +149,7 @@ func fabricAlone(g *topo.Graph, fabric int8) *topo.Graph {
 	if switches == 0 {
 		return nil
 	}
-	for i := range g.Links {
-		l := g.Links[i]
-		x, y := moved[l.A], moved[l.B]
-		if x == topo.None || y == topo.None || !g.Classes[l.Class].Kind.Network() {
-			continue
-		}
-		l.A, l.B, l.Class = x, y, b.Class(g.Classes[l.Class])
-		b.Wire(b.Link(l), g.Wires[topo.LinkID(i)])
-	}
+	plugMoved(b, g, moved)
 	out, err := b.Graph()
 	if err != nil {
 		return nil

@@ -73,12 +73,9 @@ func (r *TierRatio) spread() string {
 	return strings.Join(list, ", ")
 }
 
-// ratios measures every tier on the links as they are.
-func (v *view) ratios(wanted float64) []TierRatio {
-	if family, _, ok := v.family(); ok && (family == topo.Dragonfly || family == topo.Torus) {
-		return v.groupRatios(family, wanted)
-	}
-	down, up := make([]float64, len(v.nodes)), make([]float64, len(v.nodes))
+// rates sums up by node what leads down and what leads up from it. Links inside a tier are neither.
+func (v *view) rates() (down, up []float64) {
+	down, up = make([]float64, len(v.nodes)), make([]float64, len(v.nodes))
 	for _, e := range v.ends {
 		down[e.at] += float64(e.rate)
 	}
@@ -92,6 +89,15 @@ func (v *view) ratios(wanted float64) []TierRatio {
 			down[high] += float64(t.rate)
 		}
 	}
+	return down, up
+}
+
+// ratios measures every tier on the links as they are.
+func (v *view) ratios(wanted float64) []TierRatio {
+	if family, _, ok := v.family(); ok && (family == topo.Dragonfly || family == topo.Torus) {
+		return v.groupRatios(family, wanted)
+	}
+	down, up := v.rates()
 	var list []TierRatio
 	for t := uint8(1); t < v.top(); t++ {
 		r := TierRatio{Tier: tierName(t)}

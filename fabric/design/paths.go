@@ -222,13 +222,10 @@ func (v *view) ecmp(p *Paths) {
 				peers[e.to] = true
 			}
 		}
-		if !seen || up < p.ECMPMin {
-			p.ECMPMin = up
+		if !seen {
+			p.ECMPMin, p.ECMPPeers = up, len(peers)
 		}
-		if !seen || len(peers) < p.ECMPPeers {
-			p.ECMPPeers = len(peers)
-		}
-		p.ECMPMax = max(p.ECMPMax, up)
+		p.ECMPMin, p.ECMPPeers, p.ECMPMax = min(p.ECMPMin, up), min(p.ECMPPeers, len(peers)), max(p.ECMPMax, up)
 		seen = true
 	}
 }

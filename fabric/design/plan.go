@@ -68,6 +68,12 @@ func (r *Report) plan(c *cluster.Cluster, n cluster.Needs) error {
 	}
 	p.Changes = plan.Changes(plan.Question{Model: m, Machine: machine, Framework: plan.Megatron, Layout: p.Best.Layout}, layouts)
 	p.Best.Why = nil
+	p.judge(n)
+	return nil
+}
+
+// judge says how fast the best layout is, and what the owner's tokens take with it if their number is given.
+func (p *ModelPlan) judge(n cluster.Needs) {
 	p.Verdict = fmt.Sprintf("%s trains at %s a step of %s sequences, %.0f%% of the GPUs' peak, %.0f%% of the time on transfers nothing hides.",
 		p.Model, seconds(p.Best.Step), count(n.Batch), 100*p.Best.MFU, 100*p.Best.Shown)
 	if n.Tokens > 0 {
@@ -75,7 +81,6 @@ func (r *Report) plan(c *cluster.Cluster, n cluster.Needs) error {
 		p.Days, p.USD = steps*p.Best.Step/86400, steps*p.Best.USDPerStep
 		p.Verdict += fmt.Sprintf(" %s tokens take %s without failures.", params(n.Tokens), days(p.Days))
 	}
-	return nil
 }
 
 // planSections is empty where no model is named.

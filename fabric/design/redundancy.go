@@ -79,13 +79,9 @@ func (r *Report) dualLink(v *view) Verdict {
 	}
 }
 
-// dualLeaf asks whether a host survives any leaf. Leaves of different rails are
-// no MLAG pair: the host lives on with fewer NICs, and every collective with it.
-func (r *Report) dualLeaf(v *view) Verdict {
-	const topic = "dual leaf (MLAG or rails)"
-	least, most := -1, 0
-	same := true // every NIC by itself reaches two leaves
-	perHost, perNIC := map[topo.HostID]map[int32]bool{}, map[topo.NodeID]map[int32]bool{}
+// leaves are the leaves that each host and each NIC reaches.
+func (v *view) leaves() (perHost map[topo.HostID]map[int32]bool, perNIC map[topo.NodeID]map[int32]bool) {
+	perHost, perNIC = map[topo.HostID]map[int32]bool{}, map[topo.NodeID]map[int32]bool{}
 	for _, e := range v.endpoints() {
 		if perHost[e.host] == nil {
 			perHost[e.host] = map[int32]bool{}
@@ -95,6 +91,16 @@ func (r *Report) dualLeaf(v *view) Verdict {
 		}
 		perHost[e.host][e.at], perNIC[e.node][e.at] = true, true
 	}
+	return perHost, perNIC
+}
+
+// dualLeaf asks whether a host survives any leaf. Leaves of different rails are
+// no MLAG pair: the host lives on with fewer NICs, and every collective with it.
+func (r *Report) dualLeaf(v *view) Verdict {
+	const topic = "dual leaf (MLAG or rails)"
+	least, most := -1, 0
+	same := true // every NIC by itself reaches two leaves
+	perHost, perNIC := v.leaves()
 	for _, leaves := range perHost {
 		most = max(most, len(leaves))
 		if least < 0 || len(leaves) < least {

@@ -319,37 +319,41 @@ func (f *Found) explain() {
 		case i == 0:
 			p.Why = "nothing fits; this comes closest"
 		default:
-			var why []string
-			if d := p.USD - best.USD; math.Abs(d) > 5e4 {
-				word := "more"
-				if d < 0 {
-					word, d = "less", -d
-				}
-				why = append(why, fmt.Sprintf("%s %s", dollars(d), word))
-			}
-			if p.Host != best.Host {
-				why = append(why, "hosts "+p.Host+" for "+best.Host)
-			}
-			if p.Switch != best.Switch {
-				why = append(why, "switches "+p.Switch+" for "+best.Switch)
-			}
-			if p.Switches != best.Switches {
-				why = append(why, fmt.Sprintf("%d switches for %d", p.Switches, best.Switches))
-			}
-			if math.Abs(p.Ratio-best.Ratio) > 0.001 {
-				why = append(why, fmt.Sprintf("%.3g:1 for %.3g:1", p.Ratio, best.Ratio))
-			}
-			if p.Family != best.Family {
-				what := map[string]string{"rail": "NIC i of all hosts of a pod on leaf i: all-to-all crosses spines less",
-					"fat-tree": "all NICs of a host on one leaf: a leaf that dies takes its hosts with it"}[p.Family]
-				why = append(why, what)
-			}
-			if len(why) == 0 {
-				why = append(why, "the same figures")
-			}
-			p.Why = strings.Join(why, "; ")
+			p.Why = strings.Join(p.against(best), "; ")
 		}
 	}
+}
+
+// against lists what a proposal has where the best one has something else.
+func (p *Proposal) against(best *Proposal) (why []string) {
+	if d := p.USD - best.USD; math.Abs(d) > 5e4 {
+		word := "more"
+		if d < 0 {
+			word, d = "less", -d
+		}
+		why = append(why, fmt.Sprintf("%s %s", dollars(d), word))
+	}
+	if p.Host != best.Host {
+		why = append(why, "hosts "+p.Host+" for "+best.Host)
+	}
+	if p.Switch != best.Switch {
+		why = append(why, "switches "+p.Switch+" for "+best.Switch)
+	}
+	if p.Switches != best.Switches {
+		why = append(why, fmt.Sprintf("%d switches for %d", p.Switches, best.Switches))
+	}
+	if math.Abs(p.Ratio-best.Ratio) > 0.001 {
+		why = append(why, fmt.Sprintf("%.3g:1 for %.3g:1", p.Ratio, best.Ratio))
+	}
+	if p.Family != best.Family {
+		what := map[string]string{"rail": "NIC i of all hosts of a pod on leaf i: all-to-all crosses spines less",
+			"fat-tree": "all NICs of a host on one leaf: a leaf that dies takes its hosts with it"}[p.Family]
+		why = append(why, what)
+	}
+	if len(why) == 0 {
+		why = append(why, "the same figures")
+	}
+	return why
 }
 
 // Text prints the answer for people: at most a number of proposals.

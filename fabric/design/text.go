@@ -27,9 +27,6 @@ func (r *Report) Text(w io.Writer) error {
 			if i > 0 {
 				line("")
 			}
-			if t.Title != "" {
-				line(t.Title + ":")
-			}
 			for _, l := range t.lines() {
 				line(l)
 			}
@@ -46,10 +43,12 @@ func (r *Report) Text(w io.Writer) error {
 	return b.Flush()
 }
 
+// tableMargin and tableGap are the spaces before a table and between its columns.
+const tableMargin, tableGap = 2, 2
+
 // lines sets a table. Columns of words share what the columns of numbers leave,
 // and wrap inside it.
 func (t table) lines() []string {
-	const gap, margin = 2, 2
 	widths := make([]int, len(t.Cols))
 	for i, c := range t.Cols {
 		widths[i] = utf8.RuneCountInString(c.Name)
@@ -57,48 +56,54 @@ func (t table) lines() []string {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
 	}
-	room := textWidth - margin - gap*(len(t.Cols)-1)
+	room := textWidth - tableMargin - tableGap*(len(t.Cols)-1)
 	fit(widths, t.Cols, room)
 	var out []string
-	put := func(cells []string) {
-		parts := make([][]string, len(cells))
-		height := 1
-		for i, c := range cells {
-			parts[i] = wrap(c, widths[i])
-			height = max(height, len(parts[i]))
-		}
-		for h := range height {
-			var b strings.Builder
-			b.WriteString(strings.Repeat(" ", margin))
-			for i := range cells {
-				s := ""
-				if h < len(parts[i]) {
-					s = parts[i][h]
-				}
-				pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(s)))
-				if i > 0 {
-					b.WriteString(strings.Repeat(" ", gap))
-				}
-				if t.Cols[i].Right {
-					b.WriteString(pad + s)
-				} else {
-					b.WriteString(s + pad)
-				}
-			}
-			out = append(out, b.String())
-		}
+	if t.Title != "" {
+		out = append(out, t.Title+":")
 	}
 	if !t.Bare {
 		head := make([]string, len(t.Cols))
 		for i, c := range t.Cols {
 			head[i] = c.Name
 		}
-		put(head)
+		out = append(out, t.set(head, widths)...)
 	}
 	for _, row := range t.Rows {
-		put(row)
+		out = append(out, t.set(row, widths)...)
 	}
 	return out
+}
+
+// set sets one row, in as many lines as its longest cell needs.
+func (t table) set(cells []string, widths []int) (lines []string) {
+	parts := make([][]string, len(cells))
+	height := 1
+	for i, c := range cells {
+		parts[i] = wrap(c, widths[i])
+		height = max(height, len(parts[i]))
+	}
+	for h := range height {
+		var b strings.Builder
+		b.WriteString(strings.Repeat(" ", tableMargin))
+		for i := range cells {
+			s := ""
+			if h < len(parts[i]) {
+				s = parts[i][h]
+			}
+			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(s)))
+			if i > 0 {
+				b.WriteString(strings.Repeat(" ", tableGap))
+			}
+			if t.Cols[i].Right {
+				b.WriteString(pad + s)
+			} else {
+				b.WriteString(s + pad)
+			}
+		}
+		lines = append(lines, b.String())
+	}
+	return lines
 }
 
 // fit narrows the widest column of words by one until all fit.

@@ -3,6 +3,8 @@ package lab
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -124,37 +126,34 @@ type Suspect struct {
 // working one did. Every way is a list of cables; the answer has the cables
 // with the most lost ways, in order.
 func suspects(lost, works [][]int) (cables []int, most int) {
-	hit, fine := map[int]int{}, map[int]bool{}
-	count := 0
-	for _, ways := range [][][]int{lost, works} {
-		for _, way := range ways {
-			seen := map[int]bool{}
-			for _, c := range way {
-				if count == 1 {
-					fine[c] = true
-				} else if !seen[c] {
-					hit[c]++
-				}
-				seen[c] = true
-			}
+	hit := crossings(lost)
+	for c := range crossings(works) {
+		delete(hit, c)
+	}
+	for _, c := range slices.Sorted(maps.Keys(hit)) {
+		if hit[c] > most {
+			cables, most = nil, hit[c]
 		}
-		count++
-	}
-	for c, n := range hit {
-		if !fine[c] && n > most {
-			most = n
-		}
-	}
-	highest := -1
-	for c := range hit {
-		highest = max(highest, c)
-	}
-	for c := 0; c <= highest; c++ {
-		if !fine[c] && hit[c] == most && most > 0 {
+		if hit[c] == most {
 			cables = append(cables, c)
 		}
 	}
 	return cables, most
+}
+
+// crossings counts by cable the ways that cross it.
+func crossings(ways [][]int) map[int]int {
+	hit := map[int]int{}
+	for _, way := range ways {
+		seen := map[int]bool{}
+		for _, c := range way {
+			if !seen[c] {
+				hit[c]++
+			}
+			seen[c] = true
+		}
+	}
+	return hit
 }
 
 // outage sums up which packets of a flow arrived: how many were lost and the
@@ -182,6 +181,32 @@ func outage(sent []int64, got []bool) (lost, row int, lasted time.Duration) {
 	return lost, row, lasted
 }
 
+func (r *Runtime) print(w io.Writer) {
+	for _, x := range []struct {
+		name string
+		p    *Phase
+	}{{"before", &r.Before}, {"during", &r.During}, {"after", &r.After}} {
+		var rails []string
+		for _, s := range x.p.Rails {
+			rails = append(rails, fmt.Sprintf("%.0f%%", 100*s))
+		}
+		fmt.Fprintf(w, "  %-9s %6.1f MB/s bus bandwidth, %d operations in %.1f s, longest %.0f ms, rails %s\n",
+			x.name, x.p.MBps, x.p.Ops, x.p.Seconds, x.p.Longest, strings.Join(rails, " "))
+	}
+	fmt.Fprintf(w, "  runtime   %d ranks: %d of %d connections given up, %d back, %d wrong elements\n",
+		r.Ranks, r.Lost, r.Known, r.Back, r.Wrong)
+	if r.Failed != "" {
+		fmt.Fprintf(w, "  runtime   ended early: %s\n", r.Failed)
+	}
+	for _, s := range r.Suspect {
+		fmt.Fprintf(w, "  suspect   %s, cable to %s: crossed by %d of %d lost connections and by no working one\n",
+			s.Port, s.Other, s.Lost, s.Of)
+		if s.Proof != "" {
+			fmt.Fprintf(w, "            %s\n", s.Proof)
+		}
+	}
+}
+
 // Print writes a report for people.
 func (d *Drill) Print(w io.Writer) {
 	fmt.Fprintf(w, "%s  %s\n", d.Fault.Name, d.Fault.Does)
@@ -204,30 +229,8 @@ func (d *Drill) Print(w io.Writer) {
 	for _, f := range d.Drift {
 		fmt.Fprintf(w, "  check     %s\n", f)
 	}
-	if r := d.Runtime; r != nil {
-		for _, x := range []struct {
-			name string
-			p    *Phase
-		}{{"before", &r.Before}, {"during", &r.During}, {"after", &r.After}} {
-			var rails []string
-			for _, s := range x.p.Rails {
-				rails = append(rails, fmt.Sprintf("%.0f%%", 100*s))
-			}
-			fmt.Fprintf(w, "  %-9s %6.1f MB/s bus bandwidth, %d operations in %.1f s, longest %.0f ms, rails %s\n",
-				x.name, x.p.MBps, x.p.Ops, x.p.Seconds, x.p.Longest, strings.Join(rails, " "))
-		}
-		fmt.Fprintf(w, "  runtime   %d ranks: %d of %d connections given up, %d back, %d wrong elements\n",
-			r.Ranks, r.Lost, r.Known, r.Back, r.Wrong)
-		if r.Failed != "" {
-			fmt.Fprintf(w, "  runtime   ended early: %s\n", r.Failed)
-		}
-		for _, s := range r.Suspect {
-			fmt.Fprintf(w, "  suspect   %s, cable to %s: crossed by %d of %d lost connections and by no working one\n",
-				s.Port, s.Other, s.Lost, s.Of)
-			if s.Proof != "" {
-				fmt.Fprintf(w, "            %s\n", s.Proof)
-			}
-		}
+	if d.Runtime != nil {
+		d.Runtime.print(w)
 	}
 	if d.Restored >= 0 {
 		fmt.Fprintf(w, "  repaired  all ways back after %.0f ms\n", d.Restored)

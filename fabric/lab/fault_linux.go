@@ -230,6 +230,23 @@ func (i *Info) breakage(name string, t *target) (*breakage, error) {
 	return nil, fmt.Errorf("unknown fault %q; known: %s", name, strings.Join(known, ", "))
 }
 
+// nicWith names the interface that has an address, "" if none has.
+func nicWith(h *netlink.Handle, addr netip.Addr) (name string, err error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return "", err
+	}
+	for _, l := range links {
+		addrs, _ := h.AddrList(l, unix.AF_INET)
+		for _, a := range addrs {
+			if ip, _ := netip.AddrFromSlice(a.IP.To4()); ip == addr {
+				name = l.Attrs().Name
+			}
+		}
+	}
+	return name, nil
+}
+
 // ruleMissing takes the rule of a rail other than the first of a host away.
 func (i *Info) ruleMissing(t *target) (*breakage, error) {
 	h, err := i.handle(t.from)
@@ -254,18 +271,9 @@ func (i *Info) ruleMissing(t *target) (*breakage, error) {
 		b.plant = func() error { return i.sh(t.from, "ip rule del %s", line) }
 		b.repair = func() error { return i.sh(t.from, "ip rule add %s", line) }
 		// The probe leaves from the other rail's address to the first rail's: the rule alone says by which NIC.
-		links, err := h.LinkList()
+		other, err := nicWith(h, src)
 		if err != nil {
 			return nil, err
-		}
-		other := ""
-		for _, l := range links {
-			addrs, _ := h.AddrList(l, unix.AF_INET)
-			for _, a := range addrs {
-				if ip, _ := netip.AddrFromSlice(a.IP.To4()); ip == src {
-					other = l.Attrs().Name
-				}
-			}
 		}
 		b.shares = []string{t.from + ":" + other, t.from + ":" + t.nic}
 		t.src = src

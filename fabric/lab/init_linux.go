@@ -94,28 +94,38 @@ func (b *builder) settle() {
 	}
 	_ = b.each(func(n *Node) error {
 		if _, err := exec.LookPath("lldpcli"); err == nil && b.spec.LLDP {
-			bridged := 0
-			for _, w := range b.spec.Wires {
-				if w.A == n.Name && w.Bridge != "" {
-					bridged++ // nobody answers there
-				}
-			}
-			wait(func() bool {
-				out, err := exec.Command("lldpcli", "-u", "/run/weft/"+n.Name+"/lldpd.socket", "-f", "keyvalue", "show", "neighbors").Output()
-				return err == nil && bytes.Count(out, []byte(".chassis.name=")) >= wires[n.Name]-bridged
-			})
+			answer := wires[n.Name] - b.bridged(n)
+			wait(func() bool { return n.lldpHears(answer) })
 		}
 		if n.Router && b.spec.Routing == "frr" {
 			conf, _ := os.ReadFile("/run/weft/" + n.Name + "/etc/frr/frr.conf")
 			if bytes.Contains(conf, []byte("bfd profile")) {
-				wait(func() bool {
-					out, err := exec.Command("vtysh", "-N", n.Name, "-d", "bfdd", "-c", "show bfd peers brief").Output()
-					return err == nil && len(regexp.MustCompile(`(?m)\bup\s*$`).FindAll(out, -1)) >= len(n.Uplink)
-				})
+				wait(n.bfdUp)
 			}
 		}
 		return nil
 	})
+}
+
+// bridged counts the wires of a node that end in a bridge, where nobody answers LLDP.
+func (b *builder) bridged(n *Node) (count int) {
+	for _, w := range b.spec.Wires {
+		if w.A == n.Name && w.Bridge != "" {
+			count++
+		}
+	}
+	return count
+}
+
+func (n *Node) lldpHears(neighbours int) bool {
+	out, err := exec.Command("lldpcli", "-u", "/run/weft/"+n.Name+"/lldpd.socket", "-f", "keyvalue", "show", "neighbors").Output()
+	return err == nil && bytes.Count(out, []byte(".chassis.name=")) >= neighbours
+}
+
+// bfdUp says whether BFD hears a router on every uplink.
+func (n *Node) bfdUp() bool {
+	out, err := exec.Command("vtysh", "-N", n.Name, "-d", "bfdd", "-c", "show bfd peers brief").Output()
+	return err == nil && len(regexp.MustCompile(`(?m)\bup\s*$`).FindAll(out, -1)) >= len(n.Uplink)
 }
 
 // Progress is a line that init says while the lab comes up.
@@ -796,6 +806,11 @@ func configured(n *Node) error {
 	return nil
 }
 
+// learns says whether routes to another router can come to this one.
+func (n *Node) learns(other *Node) bool {
+	return other.Router && other.Name != n.Name && other.Island == n.Island && (n.Tier == 1 || other.Tier == 1)
+}
+
 // routed checks a router in the thread's namespace: a route to the address of every
 // router that it can learn of. Routers of one tier above the leaves share an AS number
 // and do not learn of one another.
@@ -812,7 +827,7 @@ func (b *builder) routed(n *Node) error {
 	}
 	for i := range b.spec.Nodes {
 		other := &b.spec.Nodes[i]
-		if other.Router && other.Name != n.Name && other.Island == n.Island && (n.Tier == 1 || other.Tier == 1) && !have[other.Loop] {
+		if n.learns(other) && !have[other.Loop] {
 			return fmt.Errorf("no route to %s yet", other.Name)
 		}
 	}

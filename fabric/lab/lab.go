@@ -202,10 +202,9 @@ func (s *Spec) islands() {
 	}
 }
 
-// tunnels notes which switches must know of one another because tunnels join their bridges.
-func (s *Spec) tunnels(p *network.Plan) error {
-	on := map[int][]*Node{} // switches of each VXLAN network
-	device := map[int]string{}
+// vxlans lists the switches of each VXLAN network, and names the device that each of them has for it.
+func (s *Spec) vxlans(p *network.Plan) (on map[int][]*Node, device map[int]string) {
+	on, device = map[int][]*Node{}, map[int]string{}
 	for i := range p.Switches {
 		n := s.Node(p.Switches[i].Name)
 		for _, q := range p.Switches[i].Ports {
@@ -214,6 +213,12 @@ func (s *Spec) tunnels(p *network.Plan) error {
 			}
 		}
 	}
+	return on, device
+}
+
+// tunnels notes which switches must know of one another because tunnels join their bridges.
+func (s *Spec) tunnels(p *network.Plan) error {
+	on, device := s.vxlans(p)
 	if len(on) > 0 && s.Routing != "frr" {
 		return fmt.Errorf("%s has bridges that EVPN joins, which --routing %s does not speak; start the lab with --routing frr",
 			p.Name, s.Routing)

@@ -147,6 +147,16 @@ func (i *Info) trace(flows []flow) ([][]int, error) {
 	return out, nil
 }
 
+// overRails names a socket's connection; ok is false where one of its ends is not on a rail.
+func (s *Spec) overRails(id *netlink.SocketID) (c conn, ok bool) {
+	a, ok1 := netip.AddrFromSlice(id.Source.To4())
+	b, ok2 := netip.AddrFromSlice(id.Destination.To4())
+	if !ok1 || !ok2 || s.rail(a) < 0 || s.rail(b) < 0 {
+		return c, false
+	}
+	return newConn(netip.AddrPortFrom(a, id.SourcePort), netip.AddrPortFrom(b, id.DestinationPort)), true
+}
+
 // connections lists the established TCP connections over the rails, with the time for which one of
 // its ends has not heard the other, in milliseconds.
 func (i *Info) connections() (map[conn]uint32, error) {
@@ -165,15 +175,10 @@ func (i *Info) connections() (map[conn]uint32, error) {
 			if x.TCPInfo == nil || x.TCPInfo.State != netlink.TCP_ESTABLISHED {
 				continue
 			}
-			id := &x.InetDiagMsg.ID
-			a, ok1 := netip.AddrFromSlice(id.Source.To4())
-			b, ok2 := netip.AddrFromSlice(id.Destination.To4())
-			if !ok1 || !ok2 || i.Spec.rail(a) < 0 || i.Spec.rail(b) < 0 {
-				continue
+			if c, ok := i.Spec.overRails(&x.InetDiagMsg.ID); ok {
+				last := min(x.TCPInfo.Last_ack_recv, x.TCPInfo.Last_data_recv)
+				out[c] = max(out[c], last) // a way works if both ends hear
 			}
-			c := newConn(netip.AddrPortFrom(a, id.SourcePort), netip.AddrPortFrom(b, id.DestinationPort))
-			last := min(x.TCPInfo.Last_ack_recv, x.TCPInfo.Last_data_recv)
-			out[c] = max(out[c], last) // a way works if both ends hear
 		}
 	}
 	return out, nil

@@ -503,6 +503,25 @@ func (m *maker) ports() {
 	}
 }
 
+// railAddress gives a link of a rail its addresses: from the rail's prefix, from one that the leaf's hosts of the rail share, or
+// from one of its own.
+func (m *maker) railAddress(s *Switch, p *Port, x *Interface) {
+	r, h := &m.plan.Rails[p.Rail], &m.plan.Hosts[p.Host]
+	switch {
+	case r.InfiniBand || m.in.Backend.Links == "rail":
+		x.Addr = whole(at(r.Prefix, 2+h.Number), r.Prefix)
+	case m.in.Backend.Links == "leaf":
+		leaf := m.leafPrefix(r, int(s.Node))
+		x.Addr = whole(at(leaf, 2+m.place[[3]int{int(s.Node), p.Rail, p.Host}]), leaf)
+		x.Gateway = at(leaf, 1)
+		p.Addr = whole(x.Gateway, leaf)
+	default:
+		link := netip.PrefixFrom(at(r.Prefix, 2*h.Number), 31)
+		p.Addr = link
+		x.Addr, x.Gateway = whole(at(link, 1), link), link.Addr()
+	}
+}
+
 // addresses gives the links of the backend and of routed storage their addresses.
 func (m *maker) addresses() {
 	for i := range m.plan.Switches {
@@ -522,19 +541,7 @@ func (m *maker) addresses() {
 				continue
 			}
 			r := &m.plan.Rails[p.Rail]
-			switch {
-			case r.InfiniBand || m.in.Backend.Links == "rail":
-				x.Addr = whole(at(r.Prefix, 2+h.Number), r.Prefix)
-			case m.in.Backend.Links == "leaf":
-				leaf := m.leafPrefix(r, int(s.Node))
-				x.Addr = whole(at(leaf, 2+m.place[[3]int{int(s.Node), p.Rail, p.Host}]), leaf)
-				x.Gateway = at(leaf, 1)
-				p.Addr = whole(x.Gateway, leaf)
-			default:
-				link := netip.PrefixFrom(at(r.Prefix, 2*h.Number), 31)
-				p.Addr = link
-				x.Addr, x.Gateway = whole(at(link, 1), link), link.Addr()
-			}
+			m.railAddress(s, p, x)
 			if !x.Addr.IsValid() {
 				m.fail("backend.prefix", "%s: no address is left for %s %s on rail %d", r.Prefix, h.Name, x.Name, p.Rail)
 				return

@@ -109,13 +109,20 @@ func (m *maker) labelled(h *Host, low string) bool {
 	return false
 }
 
+// taken are names that mean something else to Linux: its loopback, and the settings of all interfaces.
+var taken = []string{"lo", "all", "default"}
+
+func linuxTakes(name string) bool {
+	return len(name) <= 15 && !strings.ContainsAny(name, "/: \t") && !slices.Contains(taken, name)
+}
+
 // names checks the names of a host's interfaces, which the kernel limits.
 func (m *maker) names(h *Host) {
 	for i, x := range h.Interfaces {
 		if len(m.errs) > 0 {
 			return // hosts of one kind have the same names
 		}
-		if len(x.Name) > 15 || strings.ContainsAny(x.Name, "/: \t") || x.Name == "lo" || x.Name == "all" || x.Name == "default" {
+		if !linuxTakes(x.Name) {
 			m.wrongName("hosts", h.Name,
 				"%s: interface name %q; Linux takes at most 15 bytes without slash, colon or space, and not lo, all or default: rename it under kinds",
 				h.Name, clip(x.Name))

@@ -293,16 +293,22 @@ func (m *maker) bonds() {
 	}
 }
 
+// bonds lists the interfaces that the bond of a network joins.
+func (h *Host) bonds(role Role) (list []*Interface) {
+	for k := range h.Interfaces {
+		if y := &h.Interfaces[k]; y.Bond != "" && y.Role == role {
+			list = append(list, y)
+		}
+	}
+	return list
+}
+
 // bonded checks the bond of a host on a network.
 func (m *maker) bonded(h *Host, role Role) bool {
 	field := role.String() + ".bond"
 	peers, members := map[topo.NodeID]bool{}, 0
 	var names []string
-	for k := range h.Interfaces {
-		y := &h.Interfaces[k]
-		if y.Bond == "" || y.Role != role {
-			continue
-		}
+	for _, y := range h.bonds(role) {
 		members++
 		if y.IB {
 			m.fail(field, "lacp: %s %s is InfiniBand, which has no LACP; leave bond out", h.Name, y.Name)

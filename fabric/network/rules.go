@@ -97,6 +97,15 @@ func (m *maker) nets() []roleNet {
 	return []roleNet{{Frontend, &m.in.Frontend}, {Backend, &m.in.Backend}, {Storage, &m.in.Storage}, {Management, &m.in.Management}}
 }
 
+// forHosts says whether hosts get the address at an offset: the rest of a small network, and a part of each block of 256
+// behind the first in a large one.
+func forHosts(net netip.Prefix, offset int) bool {
+	if net.Bits() >= 24 {
+		return offset >= firstOfBlock
+	}
+	return offset >= 256+firstOfBlock && offset%256 >= firstOfBlock && offset%256 < firstOfBlock+perBlock
+}
+
 // inside checks that a gateway or name server is an address of its network that no host has.
 func (m *maker) inside(role Role, what string, a netip.Addr, net *cluster.Net) {
 	if !a.IsValid() {
@@ -112,8 +121,7 @@ func (m *maker) inside(role Role, what string, a netip.Addr, net *cluster.Net) {
 		m.fail(field, "%s is outside %s", a, net.Prefix)
 	case offset == 0 || offset == size(net.Prefix)-1:
 		m.fail(field, "%s is the network's own or its broadcast address", a)
-	case net.Prefix.Bits() >= 24 && offset >= firstOfBlock,
-		net.Prefix.Bits() < 24 && offset >= 256+firstOfBlock && offset%256 >= firstOfBlock && offset%256 < firstOfBlock+perBlock:
+	case forHosts(net.Prefix, offset):
 		m.fail(field, "%s is an address that hosts get; take one of %s to %s", a, at(net.Prefix, 1), at(net.Prefix, firstOfBlock-1))
 	}
 }
@@ -151,9 +159,13 @@ func (m *maker) roce() {
 		m.fail("roce.ecn.max", "%v; switches buffer %v in all, so a queue never gets there: write a size such as 1500KB",
 			r.ECNMax, unit.Bytes(switchBuffer))
 	}
-	if r.Mode != "lossless" {
-		return
+	if r.Mode == "lossless" {
+		m.lossless(r)
 	}
+}
+
+// lossless checks the priority that is never dropped.
+func (m *maker) lossless(r *cluster.RoCE) {
 	if r.Priority == 0 {
 		m.fail("roce.priority", "0 is the priority of all other traffic, which would pause the data with it; take another such as 3")
 	}
@@ -201,12 +213,20 @@ func (m *maker) nics() {
 				m.fail(field, "%q is a NIC of the compute fabric, which has a rail of its own; %s", clip(name), known)
 			case !free[name]:
 				m.fail(field, "no host has a NIC %q; %s", clip(name), known)
-			case x.role == Storage && slices.Contains(m.in.Frontend.NICs, name):
-				m.fail(field, "%q is under frontend, too; a NIC is in one network", clip(name))
-			case x.role == Frontend && slices.Contains(m.in.Storage.NICs, name) && !m.in.Given("storage.nics"):
-				m.fail(field, "%q is by default in storage, and a NIC is in one network; write storage: {nics: ...}, too", clip(name))
+			default:
+				m.inOneNetwork(x.role, field, name)
 			}
 		}
+	}
+}
+
+// inOneNetwork checks that a NIC of one of the two networks is not in the other one as well.
+func (m *maker) inOneNetwork(role Role, field, name string) {
+	switch {
+	case role == Storage && slices.Contains(m.in.Frontend.NICs, name):
+		m.fail(field, "%q is under frontend, too; a NIC is in one network", clip(name))
+	case role == Frontend && slices.Contains(m.in.Storage.NICs, name) && !m.in.Given("storage.nics"):
+		m.fail(field, "%q is by default in storage, and a NIC is in one network; write storage: {nics: ...}, too", clip(name))
 	}
 }
 

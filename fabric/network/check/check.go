@@ -322,20 +322,30 @@ func (c *comparer) iface(dev, name string, mtu int, addrs []string, cable, field
 			Intent: field + ".mtu", Fix: fmt.Sprintf("ip link set %s mtu %d", name, mtu)})
 	}
 	missing, extra := difference(addrs, x.addrs)
-	switch {
-	case len(missing) == 1 && len(extra) == 1:
-		c.add(Finding{State: Differ, Kind: Address, Device: dev, Part: name, What: "address", Want: missing[0], Got: extra[0], Command: cmd,
-			Intent: field + ".prefix", Fix: "apply the emitted file again",
-			links: []string{"address " + dev + " " + name, cable, ofRoute(extra[0])}})
-	default:
-		for _, a := range missing {
-			c.add(Finding{State: Missing, Kind: Address, Device: dev, Part: name, What: "address", Want: a, Command: cmd, Intent: field + ".prefix",
-				Fix: fmt.Sprintf("ip addr add %s dev %s", a, name), links: []string{"address " + dev + " " + name, cable}})
-		}
-		for _, a := range extra {
-			c.add(Finding{State: Extra, Kind: Address, Device: dev, Part: name, What: "address", Got: a, Command: cmd, Intent: field + ".prefix",
-				Fix: fmt.Sprintf("ip addr del %s dev %s", a, name), links: []string{ofRoute(a)}})
-		}
+	c.addresses(Finding{Kind: Address, Device: dev, Part: name, What: "address", Command: cmd, Intent: field + ".prefix"}, missing, extra, cable)
+}
+
+// addresses compares an interface's addresses; f is what all findings have in common. One that is missing while another one is
+// there is a wrong address.
+func (c *comparer) addresses(f Finding, missing, extra []string, cable string) {
+	dev, name := f.Device, f.Part
+	if len(missing) == 1 && len(extra) == 1 {
+		f.State, f.Want, f.Got, f.Fix = Differ, missing[0], extra[0], "apply the emitted file again"
+		f.links = []string{"address " + dev + " " + name, cable, ofRoute(extra[0])}
+		c.add(f)
+		return
+	}
+	for _, a := range missing {
+		m := f
+		m.State, m.Want, m.Fix = Missing, a, fmt.Sprintf("ip addr add %s dev %s", a, name)
+		m.links = []string{"address " + dev + " " + name, cable}
+		c.add(m)
+	}
+	for _, a := range extra {
+		x := f
+		x.State, x.Got, x.Fix = Extra, a, fmt.Sprintf("ip addr del %s dev %s", a, name)
+		x.links = []string{ofRoute(a)}
+		c.add(x)
 	}
 }
 
@@ -555,9 +565,9 @@ func (c *comparer) trunk(s *network.Switch, q *network.Port) string {
 // session compares the BGP session of a port between switches, and its BFD.
 func (c *comparer) session(s *network.Switch, q *network.Port, name, cable string) {
 	d := c.said[s.Name]
-	cmd, watch := "vtysh -c 'show bgp summary json'", "vtysh -c 'show bfd peers json'"
+	cmd := "vtysh -c 'show bgp summary json'"
 	if d.bird {
-		cmd, watch = "birdc show protocols all", "birdc show bfd sessions"
+		cmd = "birdc show protocols all"
 	}
 	peer, ok := d.peers[name]
 	switch {
@@ -570,8 +580,17 @@ func (c *comparer) session(s *network.Switch, q *network.Port, name, cable strin
 			Want: "Established", Got: peer.state, Command: cmd, Intent: "routing", Fix: "look at the link, then at bgpd on the other end",
 			links: []string{cable, "session " + cable, "daemon " + c.p.Graph.NodeName(q.Peer)}, wide: true})
 	}
-	if d.bfd == nil || c.p.Intent.Routing.Multiplier == 0 || !ok || peer.state != "Established" {
-		return
+	if d.bfd != nil && c.p.Intent.Routing.Multiplier != 0 && ok && peer.state == "Established" {
+		c.bfd(s, q, name, cable)
+	}
+}
+
+// bfd compares the BFD of a session that is established.
+func (c *comparer) bfd(s *network.Switch, q *network.Port, name, cable string) {
+	d := c.said[s.Name]
+	watch := "vtysh -c 'show bfd peers json'"
+	if d.bird {
+		watch = "birdc show bfd sessions"
 	}
 	if status, ok := d.bfd[name]; !ok || status != "up" {
 		state := Differ

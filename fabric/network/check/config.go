@@ -216,20 +216,24 @@ func (c *config) nccl(text string) {
 			if !ok || !strings.HasPrefix(name, "NCCL_") {
 				continue
 			}
-			value = strings.Trim(value, `"'`)
-			why, leave := byHand[name]
-			switch {
-			case leave && value != "0" && value != "":
-				c.add(numbers[i], Variable, name, why, "unset", word, "remove the line; measure with and without it before you keep it")
-			case name == "NCCL_SOCKET_IFNAME" && strings.HasPrefix(strings.TrimLeft(value, "=^"), "ib") && !strings.HasPrefix(value, "^"):
-				c.add(numbers[i], Variable, name,
-					"ranks find one another over IP over InfiniBand, which a fault of the fabric takes away with the data",
-					"the front end's interface", word, "NCCL_SOCKET_IFNAME==front0, with the name of the front end's interface")
-			case name == "NCCL_IB_HCA" && value != "" && !strings.ContainsAny(value[:1], "=^"):
-				c.add(numbers[i], Variable, name, "without = at the beginning names are beginnings: mlx5_1 takes mlx5_10 to mlx5_19, too",
-					"NCCL_IB_HCA=="+value, word, "NCCL_IB_HCA=="+value)
-			}
+			c.variable(numbers[i], word, name, strings.Trim(value, `"'`))
 		}
+	}
+}
+
+// variable checks one setting of NCCL, which the file has as word.
+func (c *config) variable(line int, word, name, value string) {
+	why, leave := byHand[name]
+	switch {
+	case leave && value != "0" && value != "":
+		c.add(line, Variable, name, why, "unset", word, "remove the line; measure with and without it before you keep it")
+	case name == "NCCL_SOCKET_IFNAME" && strings.HasPrefix(strings.TrimLeft(value, "=^"), "ib") && !strings.HasPrefix(value, "^"):
+		c.add(line, Variable, name,
+			"ranks find one another over IP over InfiniBand, which a fault of the fabric takes away with the data",
+			"the front end's interface", word, "NCCL_SOCKET_IFNAME==front0, with the name of the front end's interface")
+	case name == "NCCL_IB_HCA" && value != "" && !strings.ContainsAny(value[:1], "=^"):
+		c.add(line, Variable, name, "without = at the beginning names are beginnings: mlx5_1 takes mlx5_10 to mlx5_19, too",
+			"NCCL_IB_HCA=="+value, word, "NCCL_IB_HCA=="+value)
 	}
 }
 

@@ -58,6 +58,20 @@ func cables(p *network.Plan) []cable {
 	return out
 }
 
+// listedSecond says whether a cable between two nodes is listed as one from b to a: it begins at a switch, and at the lower one
+// of two.
+func listedSecond(g *topo.Graph, a, b topo.NodeID) bool {
+	return g.Nodes[a].Kind == topo.NIC || g.Nodes[b].Kind == topo.Switch && g.Nodes[b].Tier < g.Nodes[a].Tier
+}
+
+// farEnd names the device and the port that a cable leads to: a host and its NIC, or a switch and its port.
+func farEnd(g *topo.Graph, n topo.NodeID, port int) (device, there string) {
+	if h := g.Nodes[n].Host; h != topo.None {
+		return g.Hosts[h].Name, g.Nodes[n].Name
+	}
+	return g.Nodes[n].Name, fmt.Sprintf("p%d", port)
+}
+
 // Cables writes the plan of cables: one line each, with what the people who buy and
 // plug it, and LLDP afterwards, must see. Cables of networks beside the graph
 // (services in the cluster file) follow.
@@ -97,13 +111,10 @@ func Cables(p *network.Plan) []File {
 		for i := range g.Links {
 			l := &g.Links[i]
 			a, b, aPort, bPort := l.A, l.B, l.APort, l.BPort
-			if g.Nodes[a].Kind == topo.NIC || g.Nodes[b].Kind == topo.Switch && g.Nodes[b].Tier < g.Nodes[a].Tier {
+			if listedSecond(g, a, b) {
 				a, b, aPort, bPort = b, a, bPort, aPort
 			}
-			far, there := g.Nodes[b].Name, fmt.Sprintf("p%d", bPort)
-			if h := g.Nodes[b].Host; h != topo.None {
-				far, there = g.Hosts[h].Name, g.Nodes[b].Name
-			}
+			far, there := farEnd(g, b, int(bPort))
 			add(g, topo.LinkID(i), g.Nodes[a].Name, fmt.Sprintf("p%d", aPort), g.Nodes[a].Rack, far, there, g.Nodes[b].Rack, fibre &&
 				s.Name != "out-of-band", s.Name)
 		}

@@ -83,6 +83,7 @@ func Netplan(p *network.Plan) []File {
 	return out
 }
 
+// netplanInterface writes an interface. A member of a bond leaves addresses and routes to the bond.
 func netplanInterface(t *text, p *network.Plan, x *network.Interface, member bool) {
 	t.line("    %s:", x.Name)
 	if x.MAC != "" {
@@ -101,10 +102,14 @@ func netplanInterface(t *text, p *network.Plan, x *network.Interface, member boo
 		return
 	}
 	t.line("      addresses: [%s]", x.Addr)
-	routes, rules := Routing(p, x)
 	if x.Role == network.Frontend && len(p.Intent.Frontend.DNS) > 0 && x.Gateway.IsValid() {
 		t.line("      nameservers: {addresses: [%s], search: [%s]}", joined(p.Intent.Frontend.DNS, netip.Addr.String), p.Intent.Domain)
 	}
+	netplanRouting(t, p, x)
+}
+
+func netplanRouting(t *text, p *network.Plan, x *network.Interface) {
+	routes, rules := Routing(p, x)
 	if len(routes) > 0 {
 		t.line("      routes:")
 	}

@@ -8,6 +8,17 @@ import (
 	"github.com/weft-fabric/weft/fabric/network"
 )
 
+// quotedNames are by network the names of a host's interfaces that have addresses, as filters write them.
+func quotedNames(h *network.Host) map[network.Role][]string {
+	names := map[network.Role][]string{}
+	for j := range h.Interfaces {
+		if x := &h.Interfaces[j]; x.Addr.IsValid() {
+			names[x.Role] = append(names[x.Role], fmt.Sprintf("%q", x.Name))
+		}
+	}
+	return names
+}
+
 // NFT writes filters of hosts that keep their networks apart, as weft net reach
 // says it: rails hear the backend alone, storage its own network alone, the
 // front end nobody with an address of the others, and a host passes nothing on
@@ -16,12 +27,7 @@ func NFT(p *network.Plan) []File {
 	var out []File
 	for i := range p.Hosts {
 		h := &p.Hosts[i]
-		names := map[network.Role][]string{}
-		for j := range h.Interfaces {
-			if x := &h.Interfaces[j]; x.Addr.IsValid() {
-				names[x.Role] = append(names[x.Role], fmt.Sprintf("%q", x.Name))
-			}
-		}
+		names := quotedNames(h)
 		set := func(role network.Role) string { return "{ " + strings.Join(names[role], ", ") + " }" }
 		var t text
 		t.head(p, "#")

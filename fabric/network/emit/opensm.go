@@ -131,10 +131,9 @@ func smPorts(p *network.Plan, fabric int) (ports []smPort, invented bool) {
 	return ports, invented
 }
 
-// partitions writes who may talk to whom, and a service level for each partition.
-func partitions(p *network.Plan, ports []smPort, part, qos *text) {
-	// Tenants are apart only where the default partition does not join them:
-	// their ports are limited members of it, and limited members do not hear one another.
+// defaultPartition writes the one that all ports are in. Tenants are apart only where it does not join them: their ports are
+// limited members of it, and limited members do not hear one another.
+func defaultPartition(p *network.Plan, ports []smPort, part *text) {
 	tenant := map[string]bool{}
 	for _, t := range p.Intent.Partitions {
 		for _, h := range t.Hosts {
@@ -143,15 +142,20 @@ func partitions(p *network.Plan, ports []smPort, part, qos *text) {
 	}
 	if len(tenant) == 0 {
 		part.line("Default=0x7fff, ipoib, mtu=5, defmember=full : ALL, ALL_SWITCHES=full, SELF=full ;")
-	} else {
-		others := []string{"ALL", "ALL_SWITCHES=full", "SELF=full"}
-		for _, x := range ports {
-			if !tenant[x.host.Name] {
-				others = append(others, x.guid+"=full")
-			}
-		}
-		part.line("Default=0x7fff, ipoib, mtu=5, defmember=limited : %s ;", strings.Join(others, ", "))
+		return
 	}
+	others := []string{"ALL", "ALL_SWITCHES=full", "SELF=full"}
+	for _, x := range ports {
+		if !tenant[x.host.Name] {
+			others = append(others, x.guid+"=full")
+		}
+	}
+	part.line("Default=0x7fff, ipoib, mtu=5, defmember=limited : %s ;", strings.Join(others, ", "))
+}
+
+// partitions writes who may talk to whom, and a service level for each partition.
+func partitions(p *network.Plan, ports []smPort, part, qos *text) {
+	defaultPartition(p, ports, part)
 	qos.line("qos-ulps\n    default : 0")
 	for i, t := range p.Intent.Partitions {
 		member := map[string]string{} // a host to what its ports are in the partition

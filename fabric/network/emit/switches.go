@@ -15,20 +15,23 @@ import (
 // of it where a cage holds several ports.
 type panel struct{ cage, leg, legs int }
 
+// splitInto says into how many ports each of a switch's whole ones is split, 1 where the numbers do not go into one another.
+func splitInto(ports, whole int) int {
+	if whole > 0 && ports > whole && ports%whole == 0 {
+		return ports / whole
+	}
+	return 1
+}
+
 // panelOf finds a port's cage. A switch whose ports are split has several legs a
 // cage, and so have Quantum-2 switches as sold.
 func panelOf(p *network.Plan, s *network.Switch, number int) panel {
 	node := &p.Graph.Nodes[s.Node]
 	legs := 1
 	if sw, ok := p.Catalog.Switches[node.Model]; ok {
-		legs = max(1, sw.PerCage)
-		if node.Ports > 0 && sw.Ports > 0 && int(node.Ports) > sw.Ports && int(node.Ports)%sw.Ports == 0 {
-			legs *= int(node.Ports) / sw.Ports
-		}
+		legs = max(1, sw.PerCage) * splitInto(int(node.Ports), sw.Ports)
 		if base, split, ok := strings.Cut(node.Model, "-"); ok && split != "" { // "SN5600-400": every port split
-			if whole, ok := p.Catalog.Switches[base]; ok && whole.Ports > 0 && sw.Ports%whole.Ports == 0 {
-				legs *= sw.Ports / whole.Ports
-			}
+			legs *= splitInto(sw.Ports, p.Catalog.Switches[base].Ports)
 		}
 	}
 	return panel{(number-1)/legs + 1, (number - 1) % legs, legs}

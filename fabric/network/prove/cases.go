@@ -356,26 +356,24 @@ func (p *prover) whole(s, t place, trip *Trip) {
 // route or filter tells parts of it apart, but for networks of its own ports.
 func (d *Device) alike(src netip.Addr, net netip.Prefix) bool {
 	splits := func(x netip.Prefix) bool { return x.Bits() > net.Bits() && net.Contains(x.Addr()) }
-	for _, r := range d.Rules {
-		if r.From.Contains(src) && splits(r.To) {
+	for i := range d.Rules {
+		if r := &d.Rules[i]; r.From.Contains(src) && splits(r.To) {
 			return false
 		}
 	}
-	for _, r := range d.Routes {
-		if splits(r.To) {
+	for i := range d.Routes {
+		if splits(d.Routes[i].To) {
 			return false
 		}
 	}
-	for _, x := range d.Drops {
-		if splits(x.Prefix) {
+	for i := range d.Drops {
+		if splits(d.Drops[i].Prefix) {
 			return false
 		}
 	}
 	for _, q := range d.ports {
-		for _, a := range q.Addrs {
-			if splits(a) && a.Bits() < 31 {
-				return false
-			}
+		if slices.ContainsFunc(q.Addrs, func(a netip.Prefix) bool { return splits(a) && a.Bits() < 31 }) {
+			return false
 		}
 	}
 	return true

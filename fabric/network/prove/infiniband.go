@@ -313,6 +313,27 @@ func (s *Subnet) partitionMembers(p *partition, list string, full bool) error {
 	return nil
 }
 
+// plugRows reads the cables behind the heading; at and network are the columns of their ends and of their fabric.
+func (n *Net) plugRows(r *csv.Reader, at [4]int, network int) error {
+	switches := map[string]map[string]int32{} // of each subnet, by name
+	for {
+		row, err := r.Read()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if s := n.subnets[row[network]]; s != nil {
+			if switches[s.Name] == nil {
+				switches[s.Name] = map[string]int32{}
+			}
+			n.plugSubnet(s, switches[s.Name], [2][2]string{
+				{strings.Clone(row[at[0]]), strings.Clone(row[at[1]])}, {strings.Clone(row[at[2]]), strings.Clone(row[at[3]])}})
+		}
+	}
+}
+
 // plugSubnets gives subnets their cables: those whose last column names them.
 func (n *Net) plugSubnets(data []byte) error {
 	if len(n.subnets) == 0 {
@@ -327,22 +348,8 @@ func (n *Net) plugSubnets(data []byte) error {
 	if err != nil {
 		return err
 	}
-	at4 := map[string]map[string]int32{} // of each subnet, switches by name
-	for {
-		row, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if s := n.subnets[row[network]]; s != nil {
-			if at4[s.Name] == nil {
-				at4[s.Name] = map[string]int32{}
-			}
-			n.plugSubnet(s, at4[s.Name], [2][2]string{
-				{strings.Clone(row[at[0]]), strings.Clone(row[at[1]])}, {strings.Clone(row[at[2]]), strings.Clone(row[at[3]])}})
-		}
+	if err := n.plugRows(r, at, network); err != nil {
+		return err
 	}
 	for _, s := range n.subnets {
 		s.identify()

@@ -358,6 +358,9 @@ func (w *walker) bridged(d *Device, svi *Port) (hops []string, why string) {
 	return hops, why
 }
 
+// has says whether an address is behind one of the bridge's own ports. A switch without the bridge has none.
+func (p *Port) has(dst netip.Addr, f *failed) bool { return p != nil && p.local(dst, f) != nil }
+
 // tunnelEnds lists the switches to which a switch sends packets for an address of a bridge.
 func (n *Net) tunnelEnds(d *Device, svi *Port, dst netip.Addr, f *failed) (ends []int32, why string) {
 	if d.BGP == nil || !d.BGP.AllVNI {
@@ -366,7 +369,7 @@ func (n *Net) tunnelEnds(d *Device, svi *Port, dst netip.Addr, f *failed) (ends 
 	found := false
 	for _, r := range n.routers {
 		p := r.bridgeTo(svi.Tunnel.VNI)
-		if r == d || p == nil || f.router(r.id) || p.local(dst, f) == nil {
+		if r == d || f.router(r.id) || !p.has(dst, f) {
 			continue
 		}
 		found = true
