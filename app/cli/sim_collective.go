@@ -344,7 +344,7 @@ func (f *simFlags) options() (o sim.Options, err error) {
 		return o, fmt.Errorf("--seeds %d: seeds are for --routing ecmp and flowlet, at least one of them", f.seeds)
 	}
 	if o.QPs = f.qps; f.qps < 1 || f.qps > 64 || f.qps > 1 && o.Routing != sim.ECMP {
-		return o, fmt.Errorf("--qps %d: want 1 to 64 with --routing ecmp; adaptive routing spreads every flow as it is", f.qps)
+		return o, fmt.Errorf("--qps %d: want 1 to 64, and only with --routing ecmp, not %s", f.qps, f.routing)
 	}
 	if f.algo != "auto" {
 		if _, _, err := sim.Named(f.algo); err != nil {
