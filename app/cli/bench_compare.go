@@ -172,17 +172,12 @@ func counts(list string) (all []int, err error) {
 
 // layouts are what --namespaces asks for: hosts, ranks on each, and what joins them.
 func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
-	var rate unit.BitRate
-	if f.rate != "" {
-		if rate, err = unit.ParseBitRate(f.rate); err != nil || rate < 1e6 {
-			return nil, fmt.Errorf("--rate %q: want the rate of a rail, like 1Gb/s, of 1 Mb/s or more", f.rate)
-		}
+	rate, err := railRate(f.rate)
+	if err != nil {
+		return nil, err
 	}
 	if f.spaces == "" {
-		if f.rate != "" || cmd.Flags().Changed("rails") {
-			return nil, errors.New("--rails and --rate are those of --namespaces; give that, too")
-		}
-		return nil, nil
+		return nil, f.refuseRails(cmd)
 	}
 	if cmd.Flags().Changed("ranks") {
 		return nil, fmt.Errorf("-n %s with --namespaces %s, which says how many ranks there are; leave out one of them", f.ranks, f.spaces)
@@ -192,14 +187,36 @@ func (f *benchFlags) layouts(cmd *cobra.Command) (list []layout, err error) {
 	}
 	for _, s := range strings.Split(f.spaces, ",") {
 		l := layout{Wiring: bench.Wiring{Rails: f.rails, Rate: rate.Bytes()}}
-		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || l.Hosts < 2 || l.Hosts > 200 || l.Ranks < 1 ||
-			l.Hosts*l.Ranks > launch.MaxRanks {
+		if _, err := fmt.Sscanf(s+" ", "%dx%d ", &l.Hosts, &l.Ranks); err != nil || !l.fits() {
 			return nil, fmt.Errorf("--namespaces %q: want HOSTSxRANKS such as 2x4: 2 to 200 hosts, with at least one rank each, %d ranks in all",
 				s, launch.MaxRanks)
 		}
 		list = append(list, l)
 	}
 	return list, nil
+}
+
+// refuseRails refuses networks between hosts where there are no hosts.
+func (f *benchFlags) refuseRails(cmd *cobra.Command) error {
+	if f.rate != "" || cmd.Flags().Changed("rails") {
+		return errors.New("--rails and --rate are those of --namespaces; give that, too")
+	}
+	return nil
+}
+
+func (l *layout) fits() bool {
+	return l.Hosts >= 2 && l.Hosts <= 200 && l.Ranks >= 1 && l.Hosts*l.Ranks <= launch.MaxRanks
+}
+
+// railRate reads the rate of a rail; 0 leaves rails as fast as they are.
+func railRate(text string) (rate unit.BitRate, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	if rate, err = unit.ParseBitRate(text); err != nil || rate < 1e6 {
+		return 0, fmt.Errorf("--rate %q: want the rate of a rail, like 1Gb/s, of 1 Mb/s or more", text)
+	}
+	return rate, nil
 }
 
 // layout is hosts made of namespaces, each with the same number of ranks.

@@ -15,6 +15,17 @@ import (
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
+// logOp reads the collective that logs are taken to be of, 0 where they say it themselves.
+func logOp(name string) (op sched.Collective, err error) {
+	if name == "" {
+		return 0, nil
+	}
+	if op, err = tune.ParseOp(name); err != nil {
+		return 0, fmt.Errorf("--op: %w", err)
+	}
+	return op, nil
+}
+
 // readPoints reads a table of points or a log of nccl-tests, whose collective is as where it does not say.
 func readPoints(cmd *cobra.Command, path string, as sched.Collective) (points []tune.Point, err error) {
 	data, err := readInput(cmd, path)
@@ -66,12 +77,9 @@ with its fields joined by spaces. 'weft plan' reads the result with --cal.`,
 			if len(args) == 0 {
 				return fmt.Errorf("give logs of nccl-tests, or --steps FILE with --cluster")
 			}
-			var as sched.Collective
-			if op != "" {
-				var err error
-				if as, err = tune.ParseOp(op); err != nil {
-					return fmt.Errorf("--op: %w", err)
-				}
+			as, err := logOp(op)
+			if err != nil {
+				return err
 			}
 			var points []tune.Point
 			for _, path := range args {

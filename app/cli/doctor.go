@@ -19,6 +19,31 @@ import (
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
+// loadSite loads the cluster that is named, nil if none is.
+func loadSite(cmd *cobra.Command, name string, p presetFlags) (*cluster.Cluster, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return loadCluster(cmd, name, p)
+}
+
+// reportVerdict is the finding that a report comes to, if it does: nothing understood, or something at or above a level.
+func reportVerdict(r *doctor.Report, level doctor.Severity) error {
+	if r.Blind() {
+		return finding{fmt.Errorf("unknown: %s given, none understood", count(len(r.Unread), "file"))}
+	}
+	if worst, any := r.Worst(); !any || worst < level {
+		return nil
+	}
+	n := 0
+	for _, x := range r.Findings {
+		if x.Severity >= level {
+			n++
+		}
+	}
+	return finding{fmt.Errorf("%s at or above %s", count(n, "finding"), level)}
+}
+
 func newDoctor() *cobra.Command {
 	var f struct {
 		cluster, failOn     string
@@ -56,11 +81,9 @@ unknown. Exit code 2 means wrong use.`,
 			if err != nil {
 				return fmt.Errorf("--fail-on: %w", err)
 			}
-			var site *cluster.Cluster
-			if f.cluster != "" {
-				if site, err = loadCluster(cmd, f.cluster, f.preset); err != nil {
-					return err
-				}
+			site, err := loadSite(cmd, f.cluster, f.preset)
+			if err != nil {
+				return err
 			}
 			c, err := gather(cmd, args, f.force)
 			if err != nil {
@@ -77,19 +100,10 @@ unknown. Exit code 2 means wrong use.`,
 			} else {
 				err = printReport(cmd.OutOrStdout(), r)
 			}
-			if err == nil && r.Blind() {
-				return finding{fmt.Errorf("unknown: %s given, none understood", count(len(r.Unread), "file"))}
+			if err != nil {
+				return err
 			}
-			if worst, any := r.Worst(); err == nil && any && worst >= level {
-				n := 0
-				for _, x := range r.Findings {
-					if x.Severity >= level {
-						n++
-					}
-				}
-				return finding{fmt.Errorf("%s at or above %s", count(n, "finding"), level)}
-			}
-			return err
+			return reportVerdict(r, level)
 		},
 	}
 	s := cmd.Flags()

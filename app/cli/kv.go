@@ -117,24 +117,15 @@ func (s *kvReplay) run(cmd *cobra.Command, args []string) error {
 	if !(s.half >= 0) || math.IsInf(s.half, 1) {
 		return fmt.Errorf("--half-life %g: want 0 (uses never count less) or more seconds", s.half)
 	}
-	var names []kv.Policy
-	for _, n := range strings.Split(s.policies, ",") {
-		p, err := kv.ParsePolicy(n)
-		if err != nil {
-			return fmt.Errorf("--policy: %w", err)
-		}
-		names = append(names, p)
+	names, err := parsePolicies(s.policies)
+	if err != nil {
+		return fmt.Errorf("--policy: %w", err)
 	}
 	sets, err := tierSets(s.tiers, s.admit)
 	if err != nil {
 		return fmt.Errorf("--tiers: %w", err)
 	}
-	type row struct {
-		Policy kv.Policy `json:"policy"`
-		Tiers  []kv.Tier `json:"tiers"`
-		kv.Result
-	}
-	var rows []row
+	var rows []replayed
 	for _, set := range sets {
 		for _, p := range names {
 			these, err := kv.ParseTiers(set, p, kv.Admission(s.admit))
@@ -145,13 +136,34 @@ func (s *kvReplay) run(cmd *cobra.Command, args []string) error {
 			if err != nil {
 				return finding{err}
 			}
-			rows = append(rows, row{p, these, r})
+			rows = append(rows, replayed{p, these, r})
 		}
 	}
 	if s.asJSON {
 		return printJSON(cmd.OutOrStdout(), rows)
 	}
-	w := cmd.OutOrStdout()
+	return printReplayed(cmd.OutOrStdout(), rows)
+}
+
+// replayed is what a trace finds in tiers under a policy.
+type replayed struct {
+	Policy kv.Policy `json:"policy"`
+	Tiers  []kv.Tier `json:"tiers"`
+	kv.Result
+}
+
+func parsePolicies(names string) (list []kv.Policy, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		p, err := kv.ParsePolicy(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+func printReplayed(w io.Writer, rows []replayed) error {
 	first := rows[0]
 	fmt.Fprintf(w, "%d requests, %d blocks of %d tokens, %d of them different; a cache without end finds %.1f%%\n",
 		first.Requests, first.Blocks, kv.TraceBlock, first.Unique, 100*first.Bound)

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -91,13 +93,8 @@ func (s *labDrill) run(cmd *cobra.Command, name string, faults []string) error {
 		return finding{err}
 	}
 	if s.hosts != "" {
-		if cfg.Hosts, err = hostlist.Expand(s.hosts); err != nil {
+		if cfg.Hosts, err = labHosts(i, name, s.hosts); err != nil {
 			return err
-		}
-		for _, h := range cfg.Hosts {
-			if !slices.Contains(i.Spec.Hosts(), h) {
-				return fmt.Errorf("--hosts %s: lab %s has no host %s", s.hosts, name, h)
-			}
 		}
 	}
 	if !s.noRanks {
@@ -111,22 +108,41 @@ func (s *labDrill) run(cmd *cobra.Command, name string, faults []string) error {
 	cfg.Drift = drift(cmd, i)
 	ctx, stop := signal.NotifyContext(cmd.Context(), ending()...)
 	defer stop()
+	return s.drill(ctx, cmd.OutOrStdout(), i, faults)
+}
+
+// labHosts expands a hostlist and refuses what is no host of a lab.
+func labHosts(i *lab.Info, name, list string) ([]string, error) {
+	hosts, err := hostlist.Expand(list)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hosts {
+		if !slices.Contains(i.Spec.Hosts(), h) {
+			return nil, fmt.Errorf("--hosts %s: lab %s has no host %s", list, name, h)
+		}
+	}
+	return hosts, nil
+}
+
+// drill prints each report as soon as there is one, since a drill takes a while; JSON is one list at the end.
+func (s *labDrill) drill(ctx context.Context, w io.Writer, i *lab.Info, faults []string) error {
 	reports := []*lab.Drill{}
 	for k, f := range faults {
-		d, err := i.Drill(ctx, f, *cfg)
+		d, err := i.Drill(ctx, f, s.cfg)
 		if err != nil {
 			return finding{fmt.Errorf("%s: %w", f, err)}
 		}
 		reports = append(reports, d)
 		if !s.asJSON {
 			if k > 0 {
-				fmt.Fprintln(cmd.OutOrStdout())
+				fmt.Fprintln(w)
 			}
-			d.Print(cmd.OutOrStdout())
+			d.Print(w)
 		}
 	}
 	if s.asJSON {
-		return printJSON(cmd.OutOrStdout(), reports)
+		return printJSON(w, reports)
 	}
 	return nil
 }

@@ -156,14 +156,21 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 	if c.Graph.Count(topo.Switch) > 0 {
 		return grow(c, arg, p, gpus)
 	}
+	big, note := severalHosts(c, arg, gpus)
+	return big, note, nil
+}
+
+// severalHosts makes a cluster of as many hosts like the one of c as the GPUs need, on the first kind of switch in the
+// catalogue that they can be joined by; c itself where there is none.
+func severalHosts(c *cluster.Cluster, arg string, gpus int) (*cluster.Cluster, string) {
 	h, err := c.Catalog.Host(c.Graph.Hosts[0].Model)
 	if err != nil || h.GPUs == 0 || h.NIC == "" {
-		return c, "", nil
+		return c, ""
 	}
 	hosts := (gpus + h.GPUs - 1) / h.GPUs
 	nic, err := c.Catalog.NIC(h.NIC)
 	if err != nil {
-		return c, "", nil
+		return c, ""
 	}
 	text := ""
 	if strings.HasPrefix(h.Name, "gb") {
@@ -179,10 +186,10 @@ func planCluster(cmd *cobra.Command, arg string, p presetFlags, gpus int) (*clus
 			c.Name, hosts-1, h.Name, text, s.Name)
 		if big, err := cluster.Parse(c.Name, []byte(file), nil); err == nil {
 			return big, fmt.Sprintf("%s is one host: %d of them are taken, joined by a rail fabric of %s that does not block",
-				arg, hosts, s.Name), nil
+				arg, hosts, s.Name)
 		}
 	}
-	return c, "", nil
+	return c, ""
 }
 
 // grow builds a preset with the smallest first parameter that gives it enough GPUs. A parameter that the user has set stays; then,
@@ -506,11 +513,19 @@ func (f *trainFlags) missing(m *work.Model) (flags []string) {
 	return flags
 }
 
-// compare says what the second best layout spends its time on where the best one does not.
-func (a *answer) compare(q plan.Question, second plan.Layout) {
-	q.Layout = second
-	if c, err := plan.Price(q); err == nil {
-		a.Beside = plan.Beside(a.Cost, c)
+// compare says what the second best layout spends its time on where the best one does not, and what would have to change
+// for another one to be the best.
+func (a *answer) compare(q plan.Question, candidates []*plan.Cost) {
+	var layouts []plan.Layout
+	for _, c := range candidates {
+		layouts = append(layouts, c.Layout)
+	}
+	a.Changes = plan.Changes(q, layouts)
+	if len(layouts) > 1 {
+		q.Layout = layouts[1]
+		if c, err := plan.Price(q); err == nil {
+			a.Beside = plan.Beside(a.Cost, c)
+		}
 	}
 }
 
@@ -545,14 +560,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 	if a.Cost, err = plan.Price(*q); err != nil {
 		return err
 	}
-	var layouts []plan.Layout
-	for _, c := range found.Candidates {
-		layouts = append(layouts, c.Layout)
-	}
-	if len(layouts) > 1 {
-		a.compare(*q, layouts[1])
-	}
-	a.Changes = plan.Changes(*q, layouts)
+	a.compare(*q, found.Candidates)
 	if a.Verdict == plan.VerdictUnsure {
 		a.Findings = append(a.Findings, surer(*q, found.Front, a.Step)...)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,37 @@ import (
 	"github.com/weft-fabric/weft/predict/plan"
 	"github.com/weft-fabric/weft/predict/sim/chakra"
 )
+
+func allNodes(traces []*chakra.Trace) (n int) {
+	for _, t := range traces {
+		n += len(t.Nodes)
+	}
+	return n
+}
+
+// printTraced prints the time of a step, the ranks with the most exposed communication, and the transfers that took longest.
+func printTraced(w io.Writer, r *chakra.Result) {
+	fmt.Fprintf(w, "time     %.6g s\n", r.Time)
+	byExposed := slices.SortedFunc(slices.Values(r.Ranks), func(a, b chakra.RankResult) int {
+		return cmp.Or(cmp.Compare(b.Exposed, a.Exposed), a.Rank-b.Rank)
+	})
+	fmt.Fprintf(w, "\n%6s  %10s  %10s  %10s  %10s  %10s\n", "rank", "end s", "compute s", "transfer s", "exposed s", "waited s")
+	for i, x := range byExposed {
+		if i == 8 && len(byExposed) > 9 {
+			fmt.Fprintf(w, "%6s  and %d ranks with less exposed; --json has all\n", "", len(byExposed)-i)
+			break
+		}
+		fmt.Fprintf(w, "%6d  %10.4g  %10.4g  %10.4g  %10.4g  %10.4g\n", x.Rank, x.End, x.Compute, x.Comm, x.Exposed, x.Waited)
+	}
+	fmt.Fprintf(w, "\n%-16s  %12s  %6s  %6s  %6s  %10s  %s\n", "transfer", "bytes", "ranks", "groups", "calls", "each s", "how")
+	for i, x := range r.Calls {
+		if i == 10 && len(r.Calls) > 11 {
+			fmt.Fprintf(w, "and %d other kinds of transfers; --json has all\n", len(r.Calls)-i)
+			break
+		}
+		fmt.Fprintf(w, "%-16s  %12.0f  %6d  %6d  %6d  %10.4g  %s; %s\n", x.Op, x.Bytes, x.Ranks, x.Groups, x.Calls, x.Each, x.Algo, x.Limit)
+	}
+}
 
 func newSimTrace() *cobra.Command {
 	var p presetFlags
@@ -67,34 +99,11 @@ comm_group.json next to the traces, or from --groups.`,
 				return printJSON(cmd.OutOrStdout(), r)
 			}
 			w := cmd.OutOrStdout()
-			nodes := 0
-			for _, t := range traces {
-				nodes += len(t.Nodes)
-			}
-			fmt.Fprintf(w, "traces   %s, %s, on %s\n", count(len(traces), "rank"), count(nodes, "node"), c.Name)
+			fmt.Fprintf(w, "traces   %s, %s, on %s\n", count(len(traces), "rank"), count(allNodes(traces), "node"), c.Name)
 			if note != "" {
 				fmt.Fprintln(w, "note    ", note)
 			}
-			fmt.Fprintf(w, "time     %.6g s\n", r.Time)
-			byExposed := slices.SortedFunc(slices.Values(r.Ranks), func(a, b chakra.RankResult) int {
-				return cmp.Or(cmp.Compare(b.Exposed, a.Exposed), a.Rank-b.Rank)
-			})
-			fmt.Fprintf(w, "\n%6s  %10s  %10s  %10s  %10s  %10s\n", "rank", "end s", "compute s", "transfer s", "exposed s", "waited s")
-			for i, x := range byExposed {
-				if i == 8 && len(byExposed) > 9 {
-					fmt.Fprintf(w, "%6s  and %d ranks with less exposed; --json has all\n", "", len(byExposed)-i)
-					break
-				}
-				fmt.Fprintf(w, "%6d  %10.4g  %10.4g  %10.4g  %10.4g  %10.4g\n", x.Rank, x.End, x.Compute, x.Comm, x.Exposed, x.Waited)
-			}
-			fmt.Fprintf(w, "\n%-16s  %12s  %6s  %6s  %6s  %10s  %s\n", "transfer", "bytes", "ranks", "groups", "calls", "each s", "how")
-			for i, x := range r.Calls {
-				if i == 10 && len(r.Calls) > 11 {
-					fmt.Fprintf(w, "and %d other kinds of transfers; --json has all\n", len(r.Calls)-i)
-					break
-				}
-				fmt.Fprintf(w, "%-16s  %12.0f  %6d  %6d  %6d  %10.4g  %s; %s\n", x.Op, x.Bytes, x.Ranks, x.Groups, x.Calls, x.Each, x.Algo, x.Limit)
-			}
+			printTraced(w, r)
 			return nil
 		},
 	}

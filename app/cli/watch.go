@@ -74,6 +74,14 @@ func ncclOn(c *cluster.Cluster, ranks int) *tune.NCCL {
 	return m
 }
 
+// secondsOf is the time of an operation, 0 if there is no model.
+func secondsOf(m *tune.NCCL, op sched.Collective, bytes unit.Bytes) float64 {
+	if m == nil {
+		return 0
+	}
+	return float64(m.Predict(op, bytes).Time) / float64(unit.Second)
+}
+
 // predictor says how long NCCL's operations take on a cluster. Predictions are made one
 // after another beside what asks for them: a model of a thousand GPUs takes seconds.
 func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (float64, bool) {
@@ -94,10 +102,7 @@ func predictor(c *cluster.Cluster) func(op string, bytes int64, ranks int) (floa
 				m = ncclOn(c, q.ranks)
 				models[q.ranks] = m
 			}
-			took := 0.0
-			if m != nil {
-				took = float64(m.Predict(q.op, unit.Bytes(q.bytes)).Time) / float64(unit.Second)
-			}
+			took := secondsOf(m, q.op, unit.Bytes(q.bytes))
 			mu.Lock()
 			answers[q] = took
 			mu.Unlock()

@@ -148,13 +148,16 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 			unite(edges, i, at[[2]int{to[e.From], to[e.To]}])
 		}
 	}
-	for v := range nodes {
-		nodes[v] = firstOf(nodes, v)
-	}
-	for i := range edges {
-		edges[i] = firstOf(edges, i)
-	}
+	flatten(nodes)
+	flatten(edges)
 	return nodes, edges
+}
+
+// flatten makes everyone name the first member of his set.
+func flatten(sets []int) {
+	for v := range sets {
+		sets[v] = firstOf(sets, v)
+	}
 }
 
 // firstOf finds the first member of the set that v is in, in a forest of sets where everyone names an earlier member.

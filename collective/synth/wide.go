@@ -91,15 +91,20 @@ func (n *Net) turned() *turns {
 	if len(t.list) > 0 && t.list[0].size == n.Ranks {
 		t.period = t.list[0].step
 	}
-	alike := make([]int, len(n.Edges))
-	for i := range n.Edges {
-		t.class[i] = firstOf(t.class, i)
-		alike[t.class[i]]++
-	}
-	for i := range n.Edges {
-		t.times[i] = order / alike[t.class[i]]
-	}
+	flatten(t.class)
+	t.count(order)
 	return t
+}
+
+// count says how many turned transfers take a link, of as many as there are ways to turn.
+func (t *turns) count(order int) {
+	alike := make([]int, len(t.class))
+	for _, c := range t.class {
+		alike[c]++
+	}
+	for i, c := range t.class {
+		t.times[i] = order / alike[c]
+	}
 }
 
 // rotation finds the smallest step by which ranks can turn in blocks of a size, and what that makes of every node. Where

@@ -123,6 +123,13 @@ func third(e transport.Endpoint) error {
 	return p.Close()
 }
 
+// tellsLengths reports whether an error of rank 1 says how long rank 0's message is and how long it was to be.
+func tellsLengths(err error, sent, want int) bool {
+	var m *transport.Mismatch
+	return errors.As(err, &m) && m.Rank == 1 && m.Peer == 0 && m.Sent == transport.FormOf(0, sent) && m.Want == transport.FormOf(0, want) &&
+		m.Mine == m.Theirs && strings.Contains(m.Error(), fmt.Sprintf("%d bytes", want))
+}
+
 // wrongLength: a message of another length is an error that tells both.
 func wrongLength(e transport.Endpoint) error {
 	bar, err := newBarrier(e)
@@ -139,11 +146,7 @@ func wrongLength(e transport.Endpoint) error {
 				return err
 			}
 		} else {
-			err := p.Recv(0, 0, make([]byte, n+8))
-			var m *transport.Mismatch
-			if !errors.As(err, &m) || m.Rank != 1 || m.Peer != 0 ||
-				m.Sent != transport.FormOf(0, n) || m.Want != transport.FormOf(0, n+8) || m.Mine != m.Theirs ||
-				!strings.Contains(m.Error(), fmt.Sprintf("%d bytes", n+8)) {
+			if err := p.Recv(0, 0, make([]byte, n+8)); !tellsLengths(err, n, n+8) {
 				return fmt.Errorf("a message of %d bytes received as %d gave %v", n, n+8, err)
 			}
 		}

@@ -234,6 +234,21 @@ func allToAll(e transport.Endpoint) error {
 	return p.Close()
 }
 
+// heard receives the message of call k+1, after which its sender must have been seen in that call or a later one.
+func heard(p transport.Port, from, k int, b []byte) error {
+	if err := p.Recv(from, 0, b); err != nil {
+		return fmt.Errorf("call %d: %w", k+1, err)
+	}
+	if err := same(b, uint64(k)); err != nil {
+		return fmt.Errorf("call %d: %w", k+1, err)
+	}
+	c, ok := p.Last(from)
+	if !ok || c.Seq < uint64(k+1) || c.Comm != 7 || c != call(7, c.Seq) {
+		return fmt.Errorf("a message of call %d came, but its sender was last seen doing %+v (%v)", k+1, c, ok)
+	}
+	return nil
+}
+
 // calls: ranks go on to the next call when they are done, not when all are, and
 // Last tells how far a peer has got.
 func calls(e transport.Endpoint) error {
@@ -251,15 +266,8 @@ func calls(e transport.Endpoint) error {
 	for k := range rounds {
 		p.Begin(call(7, uint64(k+1)), impatient())
 		if me > 0 {
-			if err := p.Recv(me-1, 0, b); err != nil {
-				return fmt.Errorf("call %d: %w", k+1, err)
-			}
-			if err := same(b, uint64(k)); err != nil {
-				return fmt.Errorf("call %d: %w", k+1, err)
-			}
-			c, ok := p.Last(me - 1)
-			if !ok || c.Seq < uint64(k+1) || c.Comm != 7 || c != call(7, c.Seq) {
-				return fmt.Errorf("a message of call %d came, but its sender was last seen doing %+v (%v)", k+1, c, ok)
+			if err := heard(p, me-1, k, b); err != nil {
+				return err
 			}
 		}
 		if me < size-1 {

@@ -135,6 +135,24 @@ func swapKeys(e transport.Endpoint, k transport.Key) ([]transport.Key, error) {
 // word is eight bytes of own memory, for sync/atomic.
 func word(b []byte) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b[0])) }
 
+// writeAndNotify writes to rank 1 in two parts that begin and end anywhere, tells it, and waits until it has looked.
+func writeAndNotify(e transport.Endpoint, x *box, at transport.Key, src []byte, number uint32) error {
+	half := len(src) / 3
+	if _, err := e.Verbs().Write(1, at, src[:half]); err != nil {
+		return err
+	}
+	if _, err := e.Verbs().Write(1, at+transport.Key(half), src[half:]); err != nil {
+		return err
+	}
+	if err := x.complete(e.Verbs().Notify(1, number)); err != nil {
+		return err
+	}
+	if got, err := x.notice(1); err != nil || got != number {
+		return fmt.Errorf("answer %d is %d: %w", number, got, err)
+	}
+	return nil
+}
+
 // noticeAfterData: a notice comes after everything that was posted before it.
 func noticeAfterData(e transport.Endpoint) error {
 	const rounds, most = 300, 1 << 17
@@ -146,20 +164,8 @@ func noticeAfterData(e transport.Endpoint) error {
 	length := func(k int) int { return 1 + k*k*7919%(most-1) }
 	if e.Rank() == 0 {
 		for k := range rounds {
-			n := length(k)
-			src := message(n, uint64(k))
-			// In two writes that begin and end anywhere.
-			if _, err := e.Verbs().Write(peer, keys[peer], src[:n/3]); err != nil {
+			if err := writeAndNotify(e, x, keys[peer], message(length(k), uint64(k)), uint32(k)); err != nil {
 				return err
-			}
-			if _, err := e.Verbs().Write(peer, keys[peer]+transport.Key(n/3), src[n/3:]); err != nil {
-				return err
-			}
-			if err := x.complete(e.Verbs().Notify(peer, uint32(k))); err != nil {
-				return err
-			}
-			if got, err := x.notice(peer); err != nil || got != uint32(k) { // it has looked
-				return fmt.Errorf("answer %d is %d: %w", k, got, err)
 			}
 		}
 		return e.Verbs().Free(b)

@@ -32,6 +32,28 @@ type pack struct {
 	needs []string
 }
 
+func run(commands [][]string) error {
+	for _, args := range commands {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// mergeUsr makes /bin and the like links into /usr, as packages of today expect them.
+func mergeUsr(folder string) error {
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := os.MkdirAll(filepath.Join(folder, "usr", dir), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink("usr/"+dir, filepath.Join(folder, dir)); err != nil && !os.IsExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 // unpack brings packages and what they need, unless the folder is complete.
 func unpack(release, folder string, packages []string) error {
 	done := filepath.Join(folder, ".complete")
@@ -47,13 +69,8 @@ func unpack(release, folder string, packages []string) error {
 		return errors.Join(fmt.Errorf("%s has no index of %s", mirror, release), err)
 	}
 	known := read(index)
-	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
-		if err := os.MkdirAll(filepath.Join(folder, "usr", dir), 0o755); err != nil {
-			return err
-		}
-		if err := os.Symlink("usr/"+dir, filepath.Join(folder, dir)); err != nil && !os.IsExist(err) {
-			return err
-		}
+	if err := mergeUsr(folder); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for queue := packages; len(queue) > 0; queue = queue[1:] {
@@ -64,10 +81,8 @@ func unpack(release, folder string, packages []string) error {
 		seen[p.file] = true
 		queue = append(queue, p.needs...)
 		deb := filepath.Join(folder, "one.deb")
-		for _, args := range [][]string{{"wget", "-q", "-O", deb, mirror + p.file}, {"dpkg", "-x", deb, folder}, {"rm", deb}} {
-			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
-			}
+		if err := run([][]string{{"wget", "-q", "-O", deb, mirror + p.file}, {"dpkg", "-x", deb, folder}, {"rm", deb}}); err != nil {
+			return err
 		}
 	}
 	return os.WriteFile(done, nil, 0o644)

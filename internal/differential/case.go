@@ -73,18 +73,26 @@ func DrawCase(rng *rand.Rand, p *sched.Program) Case {
 		c.Count = max(c.Count/p.Ranks, 1)
 	}
 	if dealt(p.Op) && rng.IntN(3) == 0 {
-		for range p.Ranks { // none at all, or up to twice as many
-			c.Lengths = append(c.Lengths, max(0, rng.IntN(2*c.Count+2)-1))
-		}
+		c.drawLengths(rng, p.Ranks)
 	}
 	c.Tricky = c.Op == "sum" && c.Count <= mostTricky && c.Lengths == nil
 	inPlace, plain := rng.IntN(3), rng.IntN(3)
 	for range p.Ranks {
-		c.InPlace = append(c.InPlace, inPlace == 0 || inPlace == 1 && rng.IntN(2) == 0)
-		c.Plain = append(c.Plain, plain == 0 || plain == 1 && rng.IntN(2) == 0)
+		c.InPlace = append(c.InPlace, allOrSome(rng, inPlace))
+		c.Plain = append(c.Plain, allOrSome(rng, plain))
 	}
 	return c
 }
+
+// drawLengths gives every rank a length of its own: none at all, or up to twice as many elements.
+func (c *Case) drawLengths(rng *rand.Rand, ranks int) {
+	for range ranks {
+		c.Lengths = append(c.Lengths, max(0, rng.IntN(2*c.Count+2)-1))
+	}
+}
+
+// allOrSome is true for all ranks where kind is 0, for about half of them where it is 1, and else for none.
+func allOrSome(rng *rand.Rand, kind int) bool { return kind == 0 || kind == 1 && rng.IntN(2) == 0 }
 
 // dealt says whether a collective has a block for every rank whose length may be its own.
 func dealt(op sched.Collective) bool {
@@ -388,20 +396,9 @@ func check[T number](c *Case, p *sched.Program, outs [][]byte) error {
 
 // plain is what the collective promises, where the order of sums does not matter.
 func plain[T number](c *Case, p *sched.Program, in [][]T) [][]T {
-	reduce := reduction[T](c.Op)
 	switch p.Op {
 	case sched.AllReduce, sched.ReduceScatter, sched.Reduce:
-		total := append([]T(nil), in[0]...)
-		for _, x := range in[1:] {
-			for i := range total {
-				total[i] = reduce(total[i], x[i])
-			}
-		}
-		if c.Op == "avg" {
-			for i := range total {
-				total[i] *= T(1 / float64(p.Ranks)) // as reduce.Finish says
-			}
-		}
+		total := total(c, in)
 		out := make([][]T, p.Ranks)
 		for r := range out {
 			switch {
@@ -415,18 +412,40 @@ func plain[T number](c *Case, p *sched.Program, in [][]T) [][]T {
 		return out
 	}
 	if c.Lengths != nil {
-		out := make([][]T, p.Ranks)
-		for r := range out {
-			switch at, n := c.block(r); {
-			case p.Op == sched.Scatter:
-				out[r] = in[p.Root][at : at+n]
-			case p.Op == sched.AllGather || r == p.Root:
-				out[r] = slices.Concat(in...)
-			}
-		}
-		return out
+		return varied(c, p, in)
 	}
 	return reference.Promised(p.Op, p.Root, in)
+}
+
+// total reduces all inputs. The mean is the sum times a rounded factor, as reduce.Finish says.
+func total[T number](c *Case, in [][]T) []T {
+	reduce := reduction[T](c.Op)
+	total := slices.Clone(in[0])
+	for _, x := range in[1:] {
+		for i := range total {
+			total[i] = reduce(total[i], x[i])
+		}
+	}
+	if c.Op == "avg" {
+		for i := range total {
+			total[i] *= T(1 / float64(len(in)))
+		}
+	}
+	return total
+}
+
+// varied is what is promised where ranks have blocks of different lengths.
+func varied[T number](c *Case, p *sched.Program, in [][]T) [][]T {
+	out := make([][]T, p.Ranks)
+	for r := range out {
+		switch at, n := c.block(r); {
+		case p.Op == sched.Scatter:
+			out[r] = in[p.Root][at : at+n]
+		case p.Op == sched.AllGather || r == p.Root:
+			out[r] = slices.Concat(in...)
+		}
+	}
+	return out
 }
 
 func differ[T number](r int, got []byte, want []T) error {

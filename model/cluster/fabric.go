@@ -168,40 +168,48 @@ func (p *parse) clos(f *fields, family, name string, nics []string, service bool
 		name string
 		tier *build.Tier
 	}{{"leaf", &x.Leaf}, {"spine", &x.Spine}, {"core", &x.Core}} {
-		n := f.get(t.name)
-		if n == nil {
-			continue
-		}
-		if n.kind == scalar {
-			t.tier.Model = p.model(f, t.name, true)
-			continue
-		}
-		q := p.fields(f.at(t.name), n)
-		if m := p.model(q, "switch", t.tier.Model == "" && t.name == "leaf"); m != "" {
-			t.tier.Model = m
-		}
-		if t.name != "leaf" {
-			t.tier.Count = q.integer("count", 1, 1<<14)
-		}
-		if t.name == "core" { // nothing leads up from here
-			q.done()
-			continue
-		}
-		t.tier.Link = q.text("link")
-		p.checkLink(q, t.tier.Link)
-		if q.has("oversubscription") {
-			if t.tier.Oversub.Up > 0 {
-				q.fail("oversubscription", "also given for the whole fabric; write it once")
-			}
-			t.tier.Oversub = q.ratio("oversubscription")
-		}
-		t.tier.Down, t.tier.Up = q.integer("down", 1, 4096), q.integer("up", 1, 4096)
-		if t.tier.Down > 0 && t.tier.Oversub.Up > 0 {
-			q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
-		}
-		q.done()
+		p.tier(f, t.name, t.tier)
 	}
 	return x
+}
+
+// tier reads the switches of a tier: their model alone, or a mapping. Nothing leads up from the cores.
+func (p *parse) tier(f *fields, name string, t *build.Tier) {
+	n := f.get(name)
+	if n == nil {
+		return
+	}
+	if n.kind == scalar {
+		t.Model = p.model(f, name, true)
+		return
+	}
+	q := p.fields(f.at(name), n)
+	if m := p.model(q, "switch", t.Model == "" && name == "leaf"); m != "" {
+		t.Model = m
+	}
+	if name != "leaf" {
+		t.Count = q.integer("count", 1, 1<<14)
+	}
+	if name != "core" {
+		p.upwards(q, t)
+	}
+	q.done()
+}
+
+// upwards reads how a tier's ports divide between the tiers below and above.
+func (p *parse) upwards(f *fields, t *build.Tier) {
+	t.Link = f.text("link")
+	p.checkLink(f, t.Link)
+	if f.has("oversubscription") {
+		if t.Oversub.Up > 0 {
+			f.fail("oversubscription", "also given for the whole fabric; write it once")
+		}
+		t.Oversub = f.ratio("oversubscription")
+	}
+	t.Down, t.Up = f.integer("down", 1, 4096), f.integer("up", 1, 4096)
+	if t.Down > 0 && t.Oversub.Up > 0 {
+		f.fail("down", "given beside oversubscription; write down and up, or oversubscription")
+	}
 }
 
 // overlays reads nvlink: what joins hosts besides the fabrics.

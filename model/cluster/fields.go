@@ -300,26 +300,42 @@ func (f *fields) ratio(name string) build.Ratio {
 	if n == nil {
 		return build.Ratio{}
 	}
-	down, up, pair := strings.Cut(n.text, ":")
-	d, errD := strconv.Atoi(strings.TrimSpace(down))
-	u := 1
-	var errU error
-	if pair {
-		u, errU = strconv.Atoi(strings.TrimSpace(up))
-	} else if errD != nil { // a decimal fraction, as a ratio of whole numbers
-		v, err := strconv.ParseFloat(down, 64)
-		if err == nil && v > 0 && v < 1000 {
-			d, u, errD = int(math.Round(v*1000)), 1000, nil
-			for _, p := range []int{2, 2, 2, 5, 5, 5} {
-				if d%p == 0 && u%p == 0 {
-					d, u = d/p, u/p
-				}
-			}
-		}
-	}
-	if n.kind != scalar || errD != nil || errU != nil || d < 1 || u < 1 || d > 10000 || u > 10000 {
+	r, err := parseRatio(n.text)
+	if n.kind != scalar || err != nil || r.Down < 1 || r.Up < 1 || r.Down > 10000 || r.Up > 10000 {
 		f.fail(name, "%s; it must be a ratio of ports down to ports up, such as 2:1", n.show())
 		return build.Ratio{}
 	}
-	return build.Ratio{Down: d, Up: u}
+	return r
+}
+
+func parseRatio(text string) (r build.Ratio, err error) {
+	down, up, pair := strings.Cut(text, ":")
+	d, err := strconv.Atoi(strings.TrimSpace(down))
+	switch {
+	case pair && err == nil:
+		r.Down = d
+		r.Up, err = strconv.Atoi(strings.TrimSpace(up))
+		return r, err
+	case pair || err == nil:
+		return build.Ratio{Down: d, Up: 1}, err
+	}
+	return decimalRatio(down)
+}
+
+// decimalRatio makes a ratio of whole numbers of a fraction with up to three decimals.
+func decimalRatio(text string) (build.Ratio, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return build.Ratio{}, err
+	}
+	if !(v > 0 && v < 1000) {
+		return build.Ratio{}, strconv.ErrRange
+	}
+	d, u := int(math.Round(v*1000)), 1000
+	for _, p := range []int{2, 2, 2, 5, 5, 5} {
+		if d%p == 0 && u%p == 0 {
+			d, u = d/p, u/p
+		}
+	}
+	return build.Ratio{Down: d, Up: u}, nil
 }

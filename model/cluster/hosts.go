@@ -32,21 +32,58 @@ func (p *parse) knownKinds() []string {
 	return own
 }
 
+// rackDefaults reads how many hosts of each kind stand in a rack.
+func (p *parse) rackDefaults(n *node) map[string]int {
+	perRack := map[string]int{}
+	if n == nil {
+		return perRack
+	}
+	d := p.fields("defaults", n)
+	for _, e := range d.n.keys {
+		if known := p.knownKinds(); !slices.Contains(known, e.key) {
+			p.fail(e.line, d.at(clip(e.key)), "unknown host kind; %s", suggest(e.key, known))
+			continue
+		}
+		q := p.fields(d.at(e.key), e.value)
+		perRack[e.key] = q.perRack()
+		q.done()
+	}
+	return perRack
+}
+
+// hostKind reads a kind alone, or a mapping of the kind and the hosts per rack.
+func (p *parse) hostKind(field string, n *node) (kind string, rack int) {
+	if n.kind == scalar {
+		return n.text, 0
+	}
+	f := p.fields(field, n)
+	kind = f.text("kind")
+	if kind == "" {
+		f.fail("kind", "missing; known: %s", strings.Join(p.knownKinds(), ", "))
+	}
+	rack = f.perRack()
+	f.done()
+	return kind, rack
+}
+
+// placeHosts notes the line of each host; of several mistakes in a hostlist, the first is told.
+func (p *parse) placeHosts(field string, line int, names []string) {
+	for _, name := range names {
+		if strings.Contains(name, ":") {
+			p.fail(line, field, "host name %q has a colon, which stands between a host and its parts", name)
+			return
+		}
+		if other, twice := p.places[name]; twice {
+			p.fail(line, field, "host %q is already on line %d", name, other)
+			return
+		}
+		p.places[name] = line
+	}
+}
+
 // readHosts reads hostlists with their kinds, in the order written.
 func (p *parse) readHosts(n, defaults *node) {
-	perRack := map[string]int{}
-	if defaults != nil {
-		d := p.fields("defaults", defaults)
-		for _, e := range d.n.keys {
-			if known := p.knownKinds(); !slices.Contains(known, e.key) {
-				p.fail(e.line, d.at(clip(e.key)), "unknown host kind; %s", suggest(e.key, known))
-				continue
-			}
-			q := p.fields(d.at(e.key), e.value)
-			perRack[e.key] = q.perRack()
-			q.done()
-		}
-	}
+	perRack := p.rackDefaults(defaults)
 	if n == nil {
 		return
 	}
@@ -58,30 +95,11 @@ func (p *parse) readHosts(n, defaults *node) {
 	for _, e := range n.keys {
 		field := "hosts." + clip(e.key)
 		names := p.expand(field, e.line, e.key)
-		kind, rack := e.value.text, 0
-		if e.value.kind != scalar {
-			f := p.fields(field, e.value)
-			kind = f.text("kind")
-			if kind == "" {
-				f.fail("kind", "missing; known: %s", strings.Join(p.knownKinds(), ", "))
-			}
-			rack = f.perRack()
-			f.done()
-		}
+		kind, rack := p.hostKind(field, e.value)
 		if rack == 0 {
 			rack = perRack[kind]
 		}
-		for _, name := range names {
-			if strings.Contains(name, ":") {
-				p.fail(e.line, field, "host name %q has a colon, which stands between a host and its parts", name)
-				break
-			}
-			if other, twice := p.places[name]; twice {
-				p.fail(e.line, field, "host %q is already on line %d", name, other)
-				break
-			}
-			p.places[name] = e.line
-		}
+		p.placeHosts(field, e.line, names)
 		if len(p.places) > maxHosts {
 			p.fail(e.line, field, "more than %d hosts", maxHosts)
 			return

@@ -293,13 +293,7 @@ func (p *parse) net(q *fields, name string, into *Net) {
 		into.MTU = f.integer("mtu", 1280, 9216)
 	}
 	if f.has("nics") {
-		into.NICs = f.names("nics")
-		switch name {
-		case "backend":
-			f.fail("nics", "%s; rails are the NICs of the compute fabrics: write nics there, under fabric", f.get("nics").show())
-		case "management":
-			f.fail("nics", "%s; BMCs are no NICs of the host: leave nics out", f.get("nics").show())
-		}
+		f.netNICs(name, into)
 	}
 	if f.has("bond") && name == "management" {
 		f.fail("bond", "%s; a BMC has one port: leave bond out", f.get("bond").show())
@@ -307,17 +301,33 @@ func (p *parse) net(q *fields, name string, into *Net) {
 		into.Bond = f.oneOf("bond", "none", "lacp")
 	}
 	if name == "backend" {
-		if f.has("links") {
-			into.Links = f.oneOf("links", "/31", "leaf", "rail")
-		}
-		if f.has("table") {
-			into.Table = f.integer("table", 1, math.MaxInt32)
-		}
-		if f.has("rule") {
-			into.Rule = f.integer("rule", 1, 32765)
-		}
+		f.backend(into)
 	}
 	f.done()
+}
+
+// netNICs reads which NICs a network has, where that is not settled elsewhere.
+func (f *fields) netNICs(name string, into *Net) {
+	into.NICs = f.names("nics")
+	switch name {
+	case "backend":
+		f.fail("nics", "%s; rails are the NICs of the compute fabrics: write nics there, under fabric", f.get("nics").show())
+	case "management":
+		f.fail("nics", "%s; BMCs are no NICs of the host: leave nics out", f.get("nics").show())
+	}
+}
+
+// backend reads what only rails have: how leaves number their links, and the tables and rules of hosts that route by source.
+func (f *fields) backend(into *Net) {
+	if f.has("links") {
+		into.Links = f.oneOf("links", "/31", "leaf", "rail")
+	}
+	if f.has("table") {
+		into.Table = f.integer("table", 1, math.MaxInt32)
+	}
+	if f.has("rule") {
+		into.Rule = f.integer("rule", 1, 32765)
+	}
 }
 
 // nameServer reports whether an address can be that of one other host.
@@ -652,14 +662,52 @@ func (p *parse) flows(n *node, out *Network) {
 	}
 }
 
+func deviceOf(columns, cells []string, line int) Device {
+	d := Device{Line: line}
+	for i, c := range columns {
+		*map[string]*string{"host": &d.Host, "part": &d.Part, "mac": &d.MAC, "pci": &d.PCI, "guid": &d.GUID, "serial": &d.Serial}[c] = cells[i]
+	}
+	return d
+}
+
+func (p *parse) openInventory(f *fields, n *node) ([]byte, error) {
+	if p.open == nil {
+		return nil, fmt.Errorf("%s cannot be read here; leave inventory out", n.show())
+	}
+	return p.open(f.text("inventory"))
+}
+
+// csvCells takes a line apart. Quotes have no meaning: no value that is read here has a comma.
+func csvCells(line string) []string {
+	cells := strings.Split(line, ",")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
+}
+
+// check says what is wrong with a part, or which line has what only one part can have; seen keeps these lines.
+func (d *Device) check(seen map[string]int) string {
+	if problem := d.tidy(); problem != "" {
+		return problem
+	}
+	for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID},
+		{"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
+		if x.value == "" {
+			continue
+		}
+		if other, twice := seen[x.what+" "+x.key]; twice {
+			return fmt.Sprintf("%s %s is already on line %d; every part has its own", x.what, clip(x.key), other)
+		}
+		seen[x.what+" "+x.key] = d.Line
+	}
+	return ""
+}
+
 // inventory reads the file of real parts: CSV with a head line naming its columns.
 func (p *parse) inventory(f *fields, n *node) []Device {
 	const columns = "host, part, mac, pci, guid, serial"
-	if p.open == nil {
-		p.fail(n.line, "inventory", "%s cannot be read here; leave inventory out", n.show())
-		return nil
-	}
-	data, err := p.open(f.text("inventory"))
+	data, err := p.openInventory(f, n)
 	if err != nil {
 		p.fail(n.line, "inventory", "%v", err)
 		return nil
@@ -678,10 +726,7 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
-		cells := strings.Split(text, ",")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
+		cells := csvCells(text)
 		if head == nil {
 			if problem := checkColumns(cells, columns); problem != "" {
 				bad(number, "%s", problem)
@@ -694,30 +739,12 @@ func (p *parse) inventory(f *fields, n *node) []Device {
 			bad(number, "%d values under %d columns", len(cells), len(head))
 			continue
 		}
-		d := Device{Line: number}
-		for i, c := range head {
-			*map[string]*string{"host": &d.Host, "part": &d.Part, "mac": &d.MAC, "pci": &d.PCI, "guid": &d.GUID, "serial": &d.Serial}[c] = cells[i]
-		}
-		if problem := d.tidy(); problem != "" {
+		d := deviceOf(head, cells, number)
+		if problem := d.check(seen); problem != "" {
 			bad(number, "%s", problem)
 			continue
 		}
-		unique := true
-		for _, x := range []struct{ what, value, key string }{{"mac", d.MAC, d.MAC}, {"guid", d.GUID, d.GUID},
-			{"pci", d.PCI, d.Host + " " + d.PCI}, {"part", d.Part, d.Host + " " + d.Part}} {
-			if x.value == "" {
-				continue
-			}
-			if other, twice := seen[x.what+" "+x.key]; twice {
-				bad(number, "%s %s is already on line %d; every part has its own", x.what, clip(x.key), other)
-				unique = false
-				break
-			}
-			seen[x.what+" "+x.key] = number
-		}
-		if unique {
-			out = append(out, d)
-		}
+		out = append(out, d)
 	}
 	if head == nil {
 		bad(1, "the file is empty; its first line names the columns: %s", columns)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,23 +60,7 @@ func (p *parse) readServices(n *node) *services {
 		return out
 	}
 	f := p.fields("services", n)
-	side := func(name string) *sideIntent {
-		s := f.get(name)
-		if s == nil {
-			return nil
-		}
-		q := p.fields(f.at(name), s)
-		x := &sideIntent{NICs: q.names("nics"), Switch: p.model(q, "switch", false), Link: q.text("link"), Leaves: q.integer("leaves", 1, 64),
-			Oversub: q.ratio("oversubscription"),
-			Down:    q.integer("down", 1, 4096), Up: q.integer("up", 1, 4096), line: s.line}
-		if x.Down > 0 && x.Oversub.Up > 0 {
-			q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
-		}
-		p.checkLink(q, x.Link)
-		q.done()
-		return x
-	}
-	out.storage, out.inBand = side("storage"), side("in-band")
+	out.storage, out.inBand = p.side(f, "storage"), p.side(f, "in-band")
 	if out.storage != nil && out.inBand != nil {
 		for _, x := range out.inBand.NICs {
 			if slices.Contains(out.storage.NICs, x) {
@@ -85,21 +70,43 @@ func (p *parse) readServices(n *node) *services {
 		}
 	}
 	if s := f.get("out-of-band"); s != nil {
-		q := p.fields(f.at("out-of-band"), s)
-		x := &floor.OutOfBand{Switch: p.model(q, "switch", false), Spine: p.model(q, "spine", false), PDUs: -1}
-		for _, field := range []string{"switch", "spine"} {
-			if m := q.text(field); m != "" && p.catalog.Switches[m].Kind == topo.InfiniBand {
-				q.fail(field, "%q is InfiniBand, and BMCs have Ethernet; take one such as SN2201", m)
-			}
-		}
-		if q.has("pdus") {
-			x.PDUs = q.integer("pdus", 0, 16)
-		}
-		q.done()
-		out.outOfBand = x
+		out.outOfBand = p.outOfBand(p.fields(f.at("out-of-band"), s))
 	}
 	f.done()
 	return out
+}
+
+// side reads a network that serves all hosts, nil if there is none.
+func (p *parse) side(f *fields, name string) *sideIntent {
+	s := f.get(name)
+	if s == nil {
+		return nil
+	}
+	q := p.fields(f.at(name), s)
+	x := &sideIntent{NICs: q.names("nics"), Switch: p.model(q, "switch", false), Link: q.text("link"), Leaves: q.integer("leaves", 1, 64),
+		Oversub: q.ratio("oversubscription"),
+		Down:    q.integer("down", 1, 4096), Up: q.integer("up", 1, 4096), line: s.line}
+	if x.Down > 0 && x.Oversub.Up > 0 {
+		q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
+	}
+	p.checkLink(q, x.Link)
+	q.done()
+	return x
+}
+
+// outOfBand reads the network of BMCs and PDUs, which all have Ethernet.
+func (p *parse) outOfBand(f *fields) *floor.OutOfBand {
+	x := &floor.OutOfBand{Switch: p.model(f, "switch", false), Spine: p.model(f, "spine", false), PDUs: -1}
+	for _, field := range []string{"switch", "spine"} {
+		if m := f.text(field); m != "" && p.catalog.Switches[m].Kind == topo.InfiniBand {
+			f.fail(field, "%q is InfiniBand, and BMCs have Ethernet; take one such as SN2201", m)
+		}
+	}
+	if f.has("pdus") {
+		x.PDUs = f.integer("pdus", 0, 16)
+	}
+	f.done()
+	return x
 }
 
 // The NICs of a network beside the compute fabrics, by how their names begin.
@@ -110,6 +117,35 @@ func (p *parse) finish(c *Cluster, in *floor.Intent, asked *services, line int, 
 	if c == nil || c.Graph == nil {
 		return
 	}
+	if !p.addSides(c, asked) {
+		return
+	}
+	if in == nil {
+		c.addOutOfBand(asked)
+		return
+	}
+	plan, problem := floor.Make(c.Graph, c.Catalog, *in, extras(c.Services))
+	if problem != nil {
+		at := cmp.Or(problem.Line, lineOf(problem.Field), line)
+		p.fail(at, "floor."+problem.Field, "%s", problem.Msg)
+		return
+	}
+	if at := lineOf("lengths"); at > 0 { // the default lengths are not the owner's word
+		if problem := c.tooLong(plan); problem != nil {
+			p.fail(at, "floor.lengths", "%s", problem.Msg)
+			return
+		}
+	}
+	c.Floor = plan
+	c.Graph = plan.Apply(c.Graph)
+	for i := range c.Services {
+		c.Services[i].Graph = plan.Apply(c.Services[i].Graph)
+	}
+	c.addOutOfBand(asked)
+}
+
+// addSides builds the storage and in-band networks that are asked for; false if one cannot be.
+func (p *parse) addSides(c *Cluster, asked *services) bool {
 	for _, s := range []struct {
 		name string
 		in   *sideIntent
@@ -120,47 +156,31 @@ func (p *parse) finish(c *Cluster, in *floor.Intent, asked *services, line int, 
 		svc := c.side(s.name, s.in)
 		if svc.Problem != "" {
 			p.fail(s.in.line, "services."+s.name, "%s", svc.Problem)
-			return
+			return false
 		}
 		c.Services = append(c.Services, svc)
 	}
-	if in == nil {
-		if asked.outOfBand != nil {
-			c.Services = append(c.Services, c.outOfBand(asked.outOfBand, c.Services))
-		}
-		return
-	}
-	plan, problem := floor.Make(c.Graph, c.Catalog, *in, extras(c.Services))
-	if problem != nil {
-		at := problem.Line
-		if at == 0 {
-			if at = lineOf(problem.Field); at == 0 {
-				at = line
-			}
-		}
-		p.fail(at, "floor."+problem.Field, "%s", problem.Msg)
-		return
-	}
-	if at := lineOf("lengths"); at > 0 { // the default lengths are not the owner's word
-		graphs := []*topo.Graph{c.Graph}
-		for _, s := range c.Services {
-			graphs = append(graphs, s.Graph)
-		}
-		for _, g := range graphs {
-			if problem := plan.TooLong(g); problem != nil {
-				p.fail(at, "floor.lengths", "%s", problem.Msg)
-				return
-			}
-		}
-	}
-	c.Floor = plan
-	c.Graph = plan.Apply(c.Graph)
-	for i := range c.Services {
-		c.Services[i].Graph = plan.Apply(c.Services[i].Graph)
-	}
+	return true
+}
+
+// addOutOfBand comes last: the switches of all other networks have a BMC, too.
+func (c *Cluster) addOutOfBand(asked *services) {
 	if asked.outOfBand != nil {
 		c.Services = append(c.Services, c.outOfBand(asked.outOfBand, c.Services))
 	}
+}
+
+// tooLong finds a cable of any network that is longer than the plan lets it be.
+func (c *Cluster) tooLong(plan *floor.Plan) *floor.Problem {
+	if problem := plan.TooLong(c.Graph); problem != nil {
+		return problem
+	}
+	for _, s := range c.Services {
+		if problem := plan.TooLong(s.Graph); problem != nil {
+			return problem
+		}
+	}
+	return nil
 }
 
 // extras lists the switches of networks beside the graph.

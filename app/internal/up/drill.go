@@ -113,6 +113,13 @@ func waitUntil(ctx context.Context, at time.Time) bool {
 	}
 }
 
+func (r *run) kill(slot int) {
+	at := time.Now()
+	if pid := r.node.Signal(slot, syscall.SIGKILL); pid != 0 {
+		r.ledger.hurt(slot, pid, at, "kill")
+	}
+}
+
 // pause stops a rank, which the others take for dead, and lets it go on after they have replaced it.
 func (r *run) pause(slot int) {
 	at := time.Now()
@@ -156,10 +163,7 @@ func (r *run) drill(ctx context.Context) bool {
 				return false
 			}
 		case "kill":
-			at := time.Now()
-			if pid := r.node.Signal(slot, syscall.SIGKILL); pid != 0 {
-				r.ledger.hurt(slot, pid, at, "kill")
-			}
+			r.kill(slot)
 		case "stop":
 			r.pause(slot)
 		}

@@ -246,6 +246,17 @@ func (d Device) fits(parent Device, link catalog.Link) error {
 	return d.hangs(parent, link)
 }
 
+// joins reports whether a kind of link runs between two devices.
+func (d Device) joins(parent Device, link catalog.Link) bool {
+	switch {
+	case link.Kind == topo.SMP:
+		return d.Kind == topo.RootPort
+	case link.Kind.Accelerator():
+		return d.Kind == topo.GPU && parent.Kind == topo.CPU
+	}
+	return link.Kind == topo.PCIe
+}
+
 func (d Device) hangs(parent Device, link catalog.Link) error {
 	switch {
 	case d.Kind == topo.CPU || d.Kind == topo.NVSwitch:
@@ -254,9 +265,7 @@ func (d Device) hangs(parent Device, link catalog.Link) error {
 		return fmt.Errorf("a %s hangs from a %s, but %q is a %s", d.Kind, topo.CPU, parent.Name, parent.Kind)
 	case !slices.Contains([]topo.Kind{topo.CPU, topo.RootPort, topo.PCIeSwitch}, parent.Kind):
 		return fmt.Errorf("parent %q is a %s; it must be a %s, %s or %s", parent.Name, parent.Kind, topo.PCIeSwitch, topo.RootPort, topo.CPU)
-	case link.Kind == topo.PCIe, link.Kind == topo.SMP && d.Kind == topo.RootPort:
-		return nil
-	case link.Kind.Accelerator() && d.Kind == topo.GPU && parent.Kind == topo.CPU:
+	case d.joins(parent, link):
 		return nil
 	}
 	return fmt.Errorf("link %q to %q is %s; a %s hangs from a %s by PCIe", link.Gen, parent.Name, link.Kind, d.Kind, parent.Kind)

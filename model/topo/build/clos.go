@@ -210,25 +210,26 @@ func (p *plan) checkSigns() error {
 	return nil
 }
 
-// hardware finds models, link classes and port counts.
-func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
-	tiers := [3]*Tier{&p.Leaf, &p.Spine, &p.Core}
+// findModels finds each tier's switch; one that names none has that of the tier below.
+func (p *plan) findModels(c *catalog.Catalog, tiers [3]*Tier) (err error) {
 	for i, t := range tiers {
 		if t.Model == "" && i > 0 {
 			t.Model = tiers[i-1].Model
 		}
-		var err error
 		if p.models[i], err = c.Switch(t.Model); err != nil {
 			return err
 		}
 	}
-	var fastest topo.Class // of the links to hosts: a slower host takes a whole port of this rate
+	return nil
+}
+
+// hostClasses finds the links of each group of hosts, and the fastest of them: a slower host takes a whole port of that rate.
+func (p *plan) hostClasses(c *catalog.Catalog, hosts []party) (fastest topo.Class, err error) {
 	for _, h := range hosts {
 		var class topo.Class
 		if h.nics > 0 {
-			var err error
 			if class, err = portClass(c, p.Link, h.model, p.models[0], p.Planes); err != nil {
-				return err
+				return fastest, err
 			}
 			if !h.guest && class.Rate > fastest.Rate {
 				fastest = class
@@ -236,22 +237,37 @@ func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
 		}
 		p.host = append(p.host, class)
 	}
-	var err error
+	return fastest, nil
+}
+
+// usualLink is what leads up from a tier: its switches' own link, or where their ports are split, one like those below.
+func (p *plan) usualLink(tier int, hosts topo.Class) string {
+	switch low := p.models[tier]; {
+	case p.ports[tier] <= low.Ports:
+		return low.Link
+	case tier == 0:
+		return hosts.Gen
+	default:
+		return p.up[0].Gen
+	}
+}
+
+// hardware finds models, link classes and port counts.
+func (p *plan) hardware(c *catalog.Catalog, hosts []party) error {
+	tiers := [3]*Tier{&p.Leaf, &p.Spine, &p.Core}
+	if err := p.findModels(c, tiers); err != nil {
+		return err
+	}
+	fastest, err := p.hostClasses(c, hosts)
+	if err != nil {
+		return err
+	}
 	if p.ports[0], err = portsAt(c, p.models[0], fastest); err != nil {
 		return err
 	}
 	for i := range p.up {
 		low, high := p.models[i], p.models[i+1]
-		gen := tiers[i].Link
-		if gen == "" {
-			gen = low.Link
-			if i == 0 && p.ports[0] > low.Ports {
-				gen = fastest.Gen
-			} else if i == 1 && p.ports[1] > low.Ports {
-				gen = p.up[0].Gen
-			}
-		}
-		link, err := c.Link(gen)
+		link, err := c.Link(cmp.Or(tiers[i].Link, p.usualLink(i, fastest)))
 		if err != nil {
 			return err
 		}
@@ -339,6 +355,11 @@ func (p *plan) fitLeaves() error {
 	case p.leafDown == 0 || p.leafUp == 0:
 		return fmt.Errorf("leaf has down: %d and up: %d; give both, or oversubscription", p.leafDown, p.leafUp)
 	}
+	return p.fillUnits(name)
+}
+
+// fillUnits divides the hosts into units of as many as a leaf takes, and finds room for guests in the last one.
+func (p *plan) fillUnits(name string) error {
 	unit := cmp.Or(p.Unit, p.leafDown/p.perLeaf)
 	if unit == 0 || unit*p.perLeaf > p.leafDown {
 		return fmt.Errorf("a leaf %s has %d ports down; each host takes %d of them, so %d hosts fit and not %d",

@@ -133,6 +133,13 @@ type Chips struct {
 	Hosts []string    // names; none means n0, n1, ...
 }
 
+func (x Chips) names(hosts int) []string {
+	if x.Hosts != nil {
+		return x.Hosts
+	}
+	return numbered("n", hosts)
+}
+
 // position is where a chip of a host stands in the torus: the host's place among blocks and the chip's in its block,
 // dimension by dimension.
 func (x Chips) position(block []int, host, chip int) int {
@@ -175,11 +182,9 @@ func (x Chips) Build(c *catalog.Catalog) (*topo.Graph, Growth, error) {
 	if !ok {
 		return fail("%v does not divide into hosts of %d chips; make the dimensions even", x.Dims, chips)
 	}
-	hosts, names := places/chips, x.Hosts
-	switch {
-	case names == nil:
-		names = numbered("n", hosts)
-	case len(names) != hosts:
+	hosts := places / chips
+	names := x.names(hosts)
+	if len(names) != hosts {
 		return fail("%v has %d chips and so %d hosts of %d, but %d hosts are named", x.Dims, places, hosts, chips, len(names))
 	}
 	b := topo.NewBuilder(x.Name)

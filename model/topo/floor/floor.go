@@ -497,45 +497,56 @@ func (m *maker) settle() {
 
 // stack gives the devices of a rack their units around those that have one.
 func (m *maker) stack(s *shelf) {
-	used := make([]bool, m.in.Units+2)
-	mark := func(d *Device) {
-		for u := d.Unit; u < d.Unit+d.Units && u < len(used); u++ {
-			used[u] = true
+	used := make(units, m.in.Units+2)
+	used[len(used)-1] = true // no unit, but where the rack ends
+	for _, d := range s.devices {
+		if d.Unit > 0 {
+			used.take(d)
 		}
 	}
 	for _, d := range s.devices {
-		if d.Unit > 0 {
-			mark(d)
-		}
-	}
-	free := func(u, n int) bool {
-		for i := u; i < u+n; i++ {
-			if i > m.in.Units || used[i] {
-				return false
-			}
-		}
-		return true
-	}
-	for _, d := range s.devices {
-		if d.Unit > 0 {
+		switch {
+		case d.Unit > 0:
 			continue
-		}
-		if d.Kind == "host" {
-			for u := 1; u <= m.in.Units && d.Unit == 0; u++ {
-				if free(u, d.Units) {
-					d.Unit = u
-				}
-			}
-		} else {
-			for u := m.in.Units - m.in.Reserve - d.Units + 1; u >= 1 && d.Unit == 0; u-- {
-				if free(u, d.Units) {
-					d.Unit = u
-				}
-			}
+		case d.Kind == "host":
+			d.Unit = used.lowest(d.Units)
+		default:
+			d.Unit = used.highest(m.in.Units-m.in.Reserve-d.Units+1, d.Units)
 		}
 		d.Unit = max(d.Unit, 1)
-		mark(d)
+		used.take(d)
 	}
+}
+
+// units says which units of a rack are taken, from 1 on.
+type units []bool
+
+func (x units) take(d *Device) {
+	for u := d.Unit; u < d.Unit+d.Units && u < len(x); u++ {
+		x[u] = true
+	}
+}
+
+func (x units) free(u, n int) bool { return u+n <= len(x) && !slices.Contains(x[u:u+n], true) }
+
+// lowest finds room for n units as far down as there is some, 0 if there is none.
+func (x units) lowest(n int) int {
+	for u := 1; u < len(x); u++ {
+		if x.free(u, n) {
+			return u
+		}
+	}
+	return 0
+}
+
+// highest finds room for n units from one on downwards, 0 if there is none.
+func (x units) highest(from, n int) int {
+	for u := from; u >= 1; u-- {
+		if x.free(u, n) {
+			return u
+		}
+	}
+	return 0
 }
 
 // rackName is row and number: A01, B10, AA03.

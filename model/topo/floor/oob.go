@@ -1,6 +1,7 @@
 package floor
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/weft-fabric/weft/model/topo"
@@ -20,41 +21,43 @@ type OutOfBand struct {
 // spineRoom is how many leaves a pair of spines takes; what is left leads on.
 const spineRoom = 60
 
+func namesOf(list []Extra) map[string]bool {
+	names := map[string]bool{}
+	for _, x := range list {
+		names[x.Name] = true
+	}
+	return names
+}
+
+func pduPorts(rack string, count int) (ports [][2]string) {
+	for k := range count {
+		ports = append(ports, [2]string{fmt.Sprintf("%s-pdu%d", rack, k), "eth0"})
+	}
+	return ports
+}
+
+func switchAndLink(c *catalog.Catalog, model string) (sw catalog.Switch, link catalog.Link, err error) {
+	if sw, err = c.Switch(model); err == nil {
+		link, err = c.Link(sw.Link)
+	}
+	return sw, link, err
+}
+
 // Build makes the network of a cluster that stands as plan says. more are
 // switches of other networks beside the graph.
 func (o *OutOfBand) Build(g *topo.Graph, c *catalog.Catalog, plan *Plan, more []Extra) (*topo.Graph, error) {
-	leafModel, spineModel, pdus := o.Switch, o.Spine, o.PDUs
-	if leafModel == "" {
-		leafModel = "SN2201"
-	}
-	if spineModel == "" {
-		spineModel = "SN4600C"
-	}
-	if pdus == 0 {
-		pdus = 2
-	}
-	leaf, err := c.Switch(leafModel)
+	leafModel, spineModel, pdus := cmp.Or(o.Switch, "SN2201"), cmp.Or(o.Spine, "SN4600C"), cmp.Or(o.PDUs, 2)
+	leaf, port, err := switchAndLink(c, leafModel)
 	if err != nil {
 		return nil, err
 	}
-	spine, err := c.Switch(spineModel)
-	if err != nil {
-		return nil, err
-	}
-	port, err := c.Link(leaf.Link)
-	if err != nil {
-		return nil, err
-	}
-	up, err := c.Link(spine.Link)
+	spine, up, err := switchAndLink(c, spineModel)
 	if err != nil {
 		return nil, err
 	}
 	b := topo.NewBuilder("out-of-band")
 	fabric := b.Fabric(topo.Fabric{Name: "out-of-band", Family: topo.Clos})
-	extra := map[string]bool{}
-	for _, x := range more {
-		extra[x.Name] = true
-	}
+	extra := namesOf(more)
 	node := func(name, model string, tier uint8, ports, rack int) topo.NodeID {
 		n := topo.Part(topo.Switch, topo.None, name)
 		n.Fabric, n.Tier, n.Model, n.Ports, n.Rack = fabric, tier, model, uint16(ports), int32(rack)
@@ -77,10 +80,7 @@ func (o *OutOfBand) Build(g *topo.Graph, c *catalog.Catalog, plan *Plan, more []
 		if r.Use == "" {
 			continue
 		}
-		names := oobPorts(g, plan, &r, extra)
-		for k := range pdus {
-			names = append(names, [2]string{fmt.Sprintf("%s-pdu%d", r.Name, k), "eth0"})
-		}
+		names := append(oobPorts(g, plan, &r, extra), pduPorts(r.Name, pdus)...)
 		if len(names) <= leaf.Ports && used+len(names) > leaf.Ports { // a rack is not parted where it need not be
 			used = leaf.Ports
 		}

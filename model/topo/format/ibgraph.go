@@ -228,16 +228,15 @@ func (n *ibNet) cable(b *topo.Builder, v *ibNode, port int) error {
 	link := b.Link(topo.Link{A: v.node, B: peer.node, APort: uint16(port), BPort: uint16(p.peerPort), Class: b.Class(class)})
 	more := topo.Attrs{}
 	v.sayMore(more, p)
-	if ok {
-		peer.sayMore(more, back)
-	}
+	peer.sayMore(more, back)
 	b.Wire(link, more)
 	return nil
 }
 
-// sayMore keeps what a line says of a node's port behind width and speed. Without a GUID nothing would tell which end it is about.
+// sayMore keeps what a line, if there is one, says of a node's port behind width and speed. Without a GUID nothing would
+// tell which end it is about.
 func (v *ibNode) sayMore(to topo.Attrs, p *ibPort) {
-	if p.more != "" && v.guid != 0 {
+	if p != nil && p.more != "" && v.guid != 0 {
 		to[fmt.Sprintf("ib.more.%x", v.guid)] = p.more
 	}
 }

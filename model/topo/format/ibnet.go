@@ -256,17 +256,7 @@ func readClassic(n *ibNet, data []byte) error {
 
 // header takes what stands around a node's id: the numbers before it and the comment after.
 func (v *ibNode) header(pending topo.Attrs, rest string) {
-	for _, key := range []string{"switchguid", "caguid", "rtguid", "hcaguid", "nodeguid"} {
-		if g, ok := parseGUID(pending[key]); ok && g != 0 {
-			v.guid = g
-		}
-	}
-	v.idGUID()
-	for _, key := range []string{"vendid", "devid", "sysimgguid"} {
-		if g, ok := parseGUID(pending[key]); ok && g != 0 && !(key == "sysimgguid" && g == v.guid) {
-			v.attrs["ib."+key] = fmt.Sprintf("0x%x", g)
-		}
-	}
+	v.numbers(pending)
 	_, comment, _ := strings.Cut(rest, "#")
 	if open, end := strings.IndexByte(comment, '"'), strings.LastIndexByte(comment, '"'); open >= 0 && end > open {
 		v.desc, rest = comment[open+1:end], comment[end+1:]
@@ -279,7 +269,27 @@ func (v *ibNode) header(pending topo.Attrs, rest string) {
 	if strings.Contains(rest, "enhanced port 0") {
 		v.attrs["ib.port0"] = "enhanced"
 	}
-	words := strings.Fields(rest)
+	v.ownLIDs(rest)
+}
+
+// numbers takes a node's GUID and what else is written before its id. The GUID of a whole system is usually its node's.
+func (v *ibNode) numbers(pending topo.Attrs) {
+	for _, key := range []string{"switchguid", "caguid", "rtguid", "hcaguid", "nodeguid"} {
+		if g, ok := parseGUID(pending[key]); ok && g != 0 {
+			v.guid = g
+		}
+	}
+	v.idGUID()
+	for _, key := range []string{"vendid", "devid", "sysimgguid"} {
+		if g, ok := parseGUID(pending[key]); ok && g != 0 && !(key == "sysimgguid" && g == v.guid) {
+			v.attrs["ib."+key] = fmt.Sprintf("0x%x", g)
+		}
+	}
+}
+
+// ownLIDs takes the LID of a switch and its mask from a comment.
+func (v *ibNode) ownLIDs(comment string) {
+	words := strings.Fields(comment)
 	for i := 0; i+1 < len(words); i++ {
 		if (words[i] == "lid" || words[i] == "lmc") && words[i+1] != "0" && isNumber(words[i+1]) {
 			v.attrs["ib."+words[i]] = words[i+1]

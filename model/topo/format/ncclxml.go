@@ -143,6 +143,24 @@ type ncclDevice struct {
 	at    int
 }
 
+// countHosts counts the hosts that the CPUs of a system are in. Files of several hosts say by a hash which one it is.
+func countHosts(system *element) (int, error) {
+	hashes := map[string]bool{}
+	for _, e := range system.subs {
+		if e.name != "cpu" {
+			return 0, errorAt("nccl-xml", e.line, "found <%s> in <system>; expected <cpu>", clip(e.name))
+		}
+		hashes[e.attrs["host_hash"]] = true
+	}
+	if len(system.subs) == 0 {
+		return 0, errorAt("nccl-xml", system.line, "<system> holds no <cpu>")
+	}
+	if len(system.subs) > maxCPUs {
+		return 0, errorAt("nccl-xml", system.subs[maxCPUs].line, "more than %d <cpu>", maxCPUs)
+	}
+	return len(hashes), nil
+}
+
 // decodeNCCL reads a topology file. CPUs, PCIe switches, GPUs and NICs become
 // nodes; all that an element says is kept in attributes ("pci.class", "gpu.sm",
 // "net.guid"), with its place in the file, so that encoding gives it back. Files
@@ -161,25 +179,16 @@ func decodeNCCL(name string, data []byte) (*topo.Graph, error) {
 	}
 	r := &ncclReader{b: topo.NewBuilder(name), hosts: map[string]topo.HostID{}, pex: map[topo.HostID]int{}, nvs: map[uint64]topo.NodeID{},
 		lines: map[ncclAddress]int{}}
-	hashes := map[string]bool{}
-	for _, e := range root.subs {
-		if e.name != "cpu" {
-			return nil, errorAt("nccl-xml", e.line, "found <%s> in <system>; expected <cpu>", clip(e.name))
-		}
-		hashes[e.attrs["host_hash"]] = true
-	}
-	if len(root.subs) == 0 {
-		return nil, errorAt("nccl-xml", root.line, "<system> holds no <cpu>")
-	}
-	if len(root.subs) > maxCPUs {
-		return nil, errorAt("nccl-xml", root.subs[maxCPUs].line, "more than %d <cpu>", maxCPUs)
+	hosts, err := countHosts(root)
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range root.subs {
 		hash := e.attrs["host_hash"]
 		host, ok := r.hosts[hash]
 		if !ok {
 			h := topo.Host{Name: hostName(name), Pod: topo.None, Rack: topo.None}
-			if len(hashes) > 1 {
+			if hosts > 1 {
 				h.Name = fmt.Sprintf("%s-%d", h.Name, len(r.hosts))
 			}
 			host = r.b.Host(h)

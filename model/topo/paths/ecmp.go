@@ -42,6 +42,13 @@ func (f *finder) equalCost(s span) uint64 {
 	return n
 }
 
+func (f *finder) family(l lane) topo.Family {
+	if l.fabric == topo.None {
+		return topo.Irregular
+	}
+	return f.g.Fabrics[l.fabric].Family
+}
+
 // cables counts the physical links from one NIC straight to the other.
 func (f *finder) cables(s span) (n uint64) {
 	for _, e := range f.g.Edges(s.out) {
@@ -59,10 +66,7 @@ func (f *finder) tiered(s span) bool {
 
 func (f *finder) count(s span) uint64 {
 	g := f.g
-	family := topo.Irregular
-	if i := s.lane.fabric; i != topo.None {
-		family = g.Fabrics[i].Family
-	}
+	family := f.family(s.lane)
 	if family == topo.Torus {
 		return f.throughTorus(s)
 	}

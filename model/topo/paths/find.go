@@ -40,6 +40,8 @@ func (f *finder) add(p Path, legs []leg, extra ...Term) {
 
 func (f *finder) kind(n topo.NodeID) topo.Kind { return f.g.Nodes[n].Kind }
 
+func (f *finder) endsAtNIC() bool { return f.kind(f.a) == topo.NIC || f.kind(f.b) == topo.NIC }
+
 // sameHost reports whether both ends are parts of one host.
 func (f *finder) sameHost() bool {
 	h := f.g.Nodes[f.a].Host
@@ -489,7 +491,7 @@ func (f *finder) parallel(planes []leg, widths []uint64) {
 // sockets copies into host memory, through the kernel and the NIC, and the same
 // back at the other end.
 func (f *finder) sockets(s span, several bool) {
-	if f.sameHost() || !s.whole() || f.kind(f.a) == topo.NIC || f.kind(f.b) == topo.NIC {
+	if f.sameHost() || !s.whole() || f.endsAtNIC() {
 		return
 	}
 	here, there := f.g.CPUOf(f.a), f.g.CPUOf(f.b)

@@ -120,7 +120,7 @@ func (f *finder) rate(p *Path) {
 	}
 	p.Rate, p.Expected, p.Loaded = exact(p.Rate), exact(p.Expected), exact(p.Loaded)
 	p.Limit = f.limit(p, p.Hops[worst])
-	if p.Mechanism == Sockets && p.Expected > socketRate {
+	if p.Mechanism == Sockets {
 		p.throttle(socketRate, "the CPU's copies between sockets and buffers")
 	}
 }
@@ -128,6 +128,9 @@ func (f *finder) rate(p *Path) {
 // throttle bounds a path by something other than its links. Where that is less than what a crowd on the links leaves,
 // the crowd no longer matters.
 func (p *Path) throttle(rate unit.Rate, why string) {
+	if p.Expected <= rate {
+		return
+	}
 	p.Expected, p.Limit = rate, why
 	p.Loaded = min(p.Loaded, rate)
 	if p.Loaded == rate {

@@ -134,6 +134,16 @@ func (s *search) plans() (plans []Plan, reasons []error) {
 	return plans, reasons
 }
 
+// bestOf is the number of the best plan. The accelerators' own network comes first, and a tie leaves the host's links free.
+func bestOf(plans []Plan) (best int) {
+	for i := range plans {
+		if plans[i].Bus() > plans[best].Bus()*1.01 {
+			best = i
+		}
+	}
+	return best
+}
+
 // Search finds the best rings and trees over a set of GPUs of one host or of
 // one accelerator network. The same arguments give the same result.
 func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*Result, error) {
@@ -147,12 +157,7 @@ func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*
 	}
 	s := &search{g: g, c: c, o: o, gpus: set}
 	plans, reasons := s.plans()
-	best := 0
-	for i := range plans { // the accelerators' own network comes first, and a tie leaves the host's links free
-		if plans[i].Bus() > plans[best].Bus()*1.01 {
-			best = i
-		}
-	}
+	best := bestOf(plans)
 	if len(plans) == 0 || plans[best].Bus() == 0 {
 		for _, p := range plans {
 			reasons = append(reasons, errors.New(p.Why))
