@@ -83,6 +83,26 @@ func TestTorchCallbacks(t *testing.T) {
 	}
 }
 
+// TestTorchMixed has blocking and started calls on several groups in random order, and kills a rank in the middle of them.
+func TestTorchMixed(t *testing.T) {
+	python := libweft.Python(t, "torch")
+	libweft.Build(t)
+	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
+	for _, transport := range []string{"shm", "tcp"} {
+		for r, out := range libweft.AllRanks(t, 3, []string{"WEFT_TRANSPORT=" + transport}, python, drills, "mixed") {
+			if !strings.Contains(out, "mixed is well") {
+				t.Errorf("%s: rank %d printed %q", transport, r, out)
+			}
+		}
+		outs, errs := libweft.Ranks(t, 3, []string{"WEFT_TRANSPORT=" + transport}, python, drills, "mixed-kill")
+		for _, r := range []int{0, 2} {
+			if !strings.Contains(outs[r], "mixed-kill is well") {
+				t.Errorf("%s, rank 1 was killed: rank %d ended with %v and printed %q", transport, r, errs[r], outs[r])
+			}
+		}
+	}
+}
+
 // TestTorchMissing makes groups without one of the ranks: dead, or never there.
 func TestTorchMissing(t *testing.T) {
 	python := libweft.Python(t, "torch")

@@ -298,6 +298,95 @@ def kill():
     assert e.culprits == [1] and e.code in (1, 4), (e.culprits, e.code, str(e))
 
 
+class Mixture:
+    """Calls on several groups that share ranks: blocking ones, started ones that are waited for at once, late, by their futures or by
+    asking, of sizes that take different ways. All ranks draw the same calls; when they wait, and compute between, each draws for itself."""
+
+    SIZES = (1, 2, 2, 2, 256, 16384, 300000)
+
+    def __init__(self, seed):
+        self.calls, self.own, self.seed, self.number = random.Random(seed), random.Random(f"{seed} {RANK}"), seed, 0
+        self.groups = [(members, dist.new_group(members)) for members in ([0, 1, 2], [0, 1], [1, 2], [0, 2])]
+        self.open = []
+
+    def step(self, groups):
+        members, group = groups[self.calls.randrange(len(groups))]
+        n, blocking, op = self.calls.choice(self.SIZES), self.calls.random() < 0.4, self.calls.choice(("sum", "sum", "broadcast", "gather"))
+        self.number += 1
+        if RANK not in members:
+            return
+        x = torch.full((n,), float(RANK + self.number % 100))
+        want, out = [float(r + self.number % 100) for r in members], [x]
+        sum(range(self.own.randrange(0, 3000)))
+        if op == "sum":
+            work, want = dist.all_reduce(x, group=group, async_op=not blocking), [sum(want)]
+        elif op == "broadcast":
+            work, want = dist.broadcast(x, members[-1], group=group, async_op=not blocking), want[-1:]
+        else:
+            out = [torch.empty(n) for _ in members]
+            work = dist.all_gather(out, x, group=group, async_op=not blocking)
+        self.open.append((self.number, op, work, out, want))
+        while self.open and (len(self.open) > 8 or self.own.random() < 0.4):
+            self.end(self.own.randrange(len(self.open)))
+
+    def end(self, i):
+        number, op, work, out, want = self.open.pop(i)
+        how = self.own.randrange(3) if work is not None else 3
+        if how == 0:
+            work.wait()
+        elif how == 1:
+            work.get_future().wait()
+        elif how == 2:
+            while not work.is_completed():
+                pass
+            work.wait()
+        assert all(t.eq(w).all() for t, w in zip(out, want)), f"seed {self.seed}, call {number}, {op}: {[t[0].item() for t in out]}, want {want}"
+
+    def rest(self):
+        while self.open:
+            self.end(0)
+
+
+def mixed():
+    """Blocking and started calls on several groups, some over when they are started, give the right values whatever order they end in."""
+    assert SIZE == 3
+    for seed in range(int(os.environ.get("SEEDS", "3"))):
+        m = Mixture(seed)
+        for _ in range(400):
+            m.step(m.groups)
+        m.rest()
+        dist.barrier()
+        for _, g in m.groups:
+            if g is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(g)
+
+
+def mixed_kill():
+    """The same when rank 1 is killed between two calls, with some of its own under way: the others learn who it was, and a group without
+    it goes on."""
+    assert SIZE == 3
+    m = Mixture("kill")
+    for _ in range(200):
+        m.step(m.groups)
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def on():
+        for _ in range(200):
+            m.step(m.groups)
+        m.rest()
+
+    refused(weft.torch.Error, ["rank 1"], on)
+    m.open.clear()
+    left = m.groups[-1][1]
+    for i in range(100):
+        x = torch.full((1 + i * i,), float(RANK))
+        work = dist.all_reduce(x, group=left, async_op=i % 2 == 0)
+        if work is not None:
+            work.wait()
+        assert x.eq(2).all()
+
+
 def nested():
     """Callbacks start calls and wait for their futures, levels deep, in chains, for several at once and for one that began before."""
     def start(x):
@@ -525,7 +614,8 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_}
+          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_,
+          "mixed": mixed, "mixed-kill": mixed_kill}
 
 
 def main():
@@ -537,7 +627,7 @@ def main():
     for name in sys.argv[1:]:
         DRILLS[name]()
         print(f"{name} is well", flush=True)
-    if not {"kill", "exit", "dead-member", "far-member", "absent"} & set(sys.argv):
+    if not {"kill", "mixed-kill", "exit", "dead-member", "far-member", "absent"} & set(sys.argv):
         dist.destroy_process_group()
 
 
