@@ -30,7 +30,7 @@ _SUM, _Options = _RedOpType.SUM, dist.AllreduceOptions
 _STRIDED = torch.strided
 _profiling = torch._C._autograd._profiler_enabled
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
-TESTED = ((1, 13), (2, 6), (2, 11))
+TESTED = ((1, 13), (2, 6), (2, 11), (2, 14))
 # From PyTorch 2.7 on C++ keeps a Python Work alive while it holds it. Before, it holds the half of it that is C++.
 _KEEPS_WORK = VERSION >= (2, 7)
 
