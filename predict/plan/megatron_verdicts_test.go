@@ -111,6 +111,8 @@ var megatronBases = []string{
 	"deepseek-v3 tp=2,pp=8,vpp=4,dp=32,ep=64,etp=1,micro=1,batch=2048,seq=4096,first-less=1,last-less=2,recompute=mla_up_proj,ep-overlap=on",
 	"deepseek-v3 pp=4,vpp=4,dp=64,ep=64,etp=1,micro=1,batch=2048,seq=4096,last-less=3,recompute=mla_up_proj,dtype=mxfp8",
 	"kimi-k2 pp=16,vpp=2,dp=16,ep=16,etp=1,micro=1,batch=512,seq=4096,recompute=mla_up_proj+moe_act",
+	"gpt-oss-20b dp=8,ep=8,etp=1,micro=1,batch=64,seq=4096,dispatcher=deepep",
+	"qwen3-30b-a3b pp=2,vpp=12,dp=8,ep=8,etp=1,micro=1,batch=128,seq=4096,dtype=mxfp8,dispatcher=hybridep,experts=fused,ep-overlap=on",
 }
 
 // trials draws changes for every base.

@@ -69,7 +69,7 @@ func files(t testing.TB) (out []frameworkFile) {
 			[]string{"dp=8", "tp=2,dp=4", "pp=4,dp=4", "tp=2,pp=2,dp=8", "cp=2,dp=4,cp-kind=ulysses", "dp=8,offload=on", "dp=16,shard=8"}},
 		{"torchtitan", FSDP, []string{"llama3-8b", "llama3-70b", "llama3.1-405b", "qwen3-8b", "deepseek-v3"},
 			[]string{"dp=8", "dp=32,shard=8", "tp=2,dp=8", "tp=8,pp=4,dp=4", "tp=2,pp=2,dp=4,schedule=interleaved,vpp=4",
-				"pp=4,dp=8,schedule=zbv,vpp=2", "cp=4,dp=8,cp-kind=gather", "tp=2,cp=2,dp=8,cp-kind=ring", "dp=64,ep=8,etp=1"}},
+				"pp=4,dp=8,schedule=zbv,vpp=2", "cp=4,dp=8,cp-kind=gather", "tp=2,cp=2,dp=8,cp-kind=ring", "dp=64,ep=8,etp=1", "dp=64,ep=8,etp=1,dispatcher=deepep"}},
 	} {
 		for _, model := range d.models {
 			m := named(t, model)
