@@ -239,15 +239,32 @@ func (v *view) groupFormula(first halves, ideal float64) (float64, string, bool)
 	return min(ideal, cut), "the links between the groups of one half and those of the other, at most the endpoints' own rate", true
 }
 
-// treeFormula takes each set of switches joined below a tier as one ideal
-// switch. Then the fabric is a tree: in every group the halves exchange what
-// they can, and the rest goes up through the group's uplinks. Contracting
-// switches never lessens a flow, so this is an upper bound; where every switch
-// of a group has its even share of the uplinks it is exact.
-func (v *view) treeFormula(first halves) float64 {
-	n := len(v.nodes)
-	sets := newSets(n)
-	left, right := make([]int64, n), make([]int64, n) // excess by root of the set
+// joinUpTo joins switches that trunks inside the tiers up to t link, and adds up the excess of what was joined.
+func (v *view) joinUpTo(t uint8, sets sets, left, right []int64) {
+	for _, l := range v.links {
+		if v.tier[l.a] > t || v.tier[l.b] > t {
+			continue
+		}
+		if a, b := sets.find(l.a), sets.find(l.b); a != b {
+			r := sets.join(a, b)
+			o := a + b - r
+			left[r], right[r] = left[r]+left[o], right[r]+right[o]
+			left[o], right[o] = 0, 0
+		}
+	}
+}
+
+// lower is the end of a trunk that is in the lower tier.
+func (v *view) lower(l trunk) int32 {
+	if v.tier[l.a] > v.tier[l.b] {
+		return l.b
+	}
+	return l.a
+}
+
+// attached sums up by node the rates of the endpoints of each half.
+func (v *view) attached(first halves) (left, right []int64) {
+	left, right = make([]int64, len(v.nodes)), make([]int64, len(v.nodes))
 	for i, e := range v.ends {
 		if e.service {
 			continue
@@ -258,27 +275,26 @@ func (v *view) treeFormula(first halves) float64 {
 			right[e.at] += e.rate
 		}
 	}
+	return left, right
+}
+
+// treeFormula takes each set of switches joined below a tier as one ideal
+// switch. Then the fabric is a tree: in every group the halves exchange what
+// they can, and the rest goes up through the group's uplinks. Contracting
+// switches never lessens a flow, so this is an upper bound; where every switch
+// of a group has its even share of the uplinks it is exact.
+func (v *view) treeFormula(first halves) float64 {
+	n := len(v.nodes)
+	sets := newSets(n)
+	left, right := v.attached(first) // excess by root of the set
 	total := int64(0)
 	up := make([]int64, n)
 	for t := uint8(1); t <= v.top(); t++ {
-		for _, l := range v.links {
-			if v.tier[l.a] <= t && v.tier[l.b] <= t {
-				a, b := sets.find(l.a), sets.find(l.b)
-				if a != b {
-					r := sets.join(a, b)
-					o := a + b - r
-					left[r], right[r] = left[r]+left[o], right[r]+right[o]
-					left[o], right[o] = 0, 0
-				}
-			}
-		}
+		v.joinUpTo(t, sets, left, right)
 		clear(up)
 		for _, l := range v.links {
-			switch low, high := v.tier[l.a] <= t, v.tier[l.b] <= t; {
-			case low && !high:
-				up[sets.find(l.a)] += l.rate
-			case high && !low:
-				up[sets.find(l.b)] += l.rate
+			if low := v.lower(l); v.tier[low] <= t && max(v.tier[l.a], v.tier[l.b]) > t {
+				up[sets.find(low)] += l.rate
 			}
 		}
 		for p := range n {

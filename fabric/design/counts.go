@@ -119,28 +119,34 @@ func (r *Report) countCables(v *view) {
 		n := int(l.Count)
 		kind := g.Classes[l.Class].Kind
 		switch {
-		case kind.Accelerator() && (a.Host != b.Host || a.Host == topo.None):
+		case kind.Accelerator() && !oneHost(a, b):
 			r.Cables.Direct += n
 		case !kind.Network():
 		case !compute(g, a) || !compute(g, b):
 			r.Cables.Service += n
 		case a.Kind == topo.NIC || b.Kind == topo.NIC:
 			r.Cables.HostLeaf += n
-		case v.index[l.A] < 0 || v.index[l.B] < 0:
+		case min(v.index[l.A], v.index[l.B]) < 0:
 			r.Cables.Other += n
 		default:
-			switch x, y := v.tier[v.index[l.A]], v.tier[v.index[l.B]]; {
-			case x == y:
-				r.Cables.Peer += n
-			case min(x, y) == 1 && max(x, y) == 2:
-				r.Cables.LeafSpine += n
-			case min(x, y) == 2 && max(x, y) == 3:
-				r.Cables.SpineCore += n
-			default:
-				r.Cables.Other += n
-			}
+			*r.Cables.between(v.tier[v.index[l.A]], v.tier[v.index[l.B]]) += n
 		}
 	}
+}
+
+func oneHost(a, b *topo.Node) bool { return a.Host == b.Host && a.Host != topo.None }
+
+// between is the count of cables between switches of two tiers.
+func (c *Cables) between(x, y uint8) *int {
+	switch {
+	case x == y:
+		return &c.Peer
+	case min(x, y) == 1 && max(x, y) == 2:
+		return &c.LeafSpine
+	case min(x, y) == 2 && max(x, y) == 3:
+		return &c.SpineCore
+	}
+	return &c.Other
 }
 
 // bundle turns links into cables where one cable carries several.
@@ -154,33 +160,34 @@ func (r *Report) countPlaces(v *view) {
 	g := v.g
 	racks, pods, planes, rails := map[int32]bool{}, map[int32]bool{}, map[int8]bool{}, map[int16]bool{}
 	for h := range g.Hosts {
-		if g.Hosts[h].Rack != topo.None {
-			racks[g.Hosts[h].Rack] = true
-		}
+		racks[g.Hosts[h].Rack] = true
 		if v.gpus[h] == 0 && v.computes > 0 {
 			continue
 		}
-		if g.Hosts[h].Pod != topo.None {
-			pods[g.Hosts[h].Pod] = true
-		}
+		pods[g.Hosts[h].Pod] = true
 		r.Sizes.GPUsPerHost = max(r.Sizes.GPUsPerHost, int(v.gpus[h]))
 		r.Sizes.HostRate = max(r.Sizes.HostRate, float64(v.capacity[h]))
 	}
 	for _, id := range v.nodes {
 		if n := &g.Nodes[id]; n.Kind == topo.Switch {
-			planes[n.Plane] = true
-			if n.Rail != topo.None {
-				rails[n.Rail] = true
-			}
+			planes[n.Plane], rails[n.Rail] = true, true
 		}
 	}
+	delete(racks, topo.None)
+	delete(pods, topo.None)
 	delete(planes, topo.None)
+	delete(rails, topo.None)
 	r.Sizes.Racks, r.Sizes.Pods, r.Sizes.Planes, r.Sizes.Rails = len(racks), len(pods), len(planes), len(rails)
 	for _, f := range g.Fabrics {
 		if !f.Service {
 			r.Sizes.Fabrics++
 		}
 	}
+	r.countNICs(v)
+}
+
+// countNICs counts the NICs that are in the network, which a host may have more of, and takes their rates.
+func (r *Report) countNICs(v *view) {
 	perHost := map[topo.HostID]int{}
 	rates := map[topo.NodeID]float64{}
 	for _, e := range v.endpoints() {

@@ -3,6 +3,8 @@ package design
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weft-fabric/weft/model/topo"
 )
@@ -136,18 +138,26 @@ func (b *breaker) lose(hosts map[topo.HostID]bool, nodes map[int32]bool) Loss {
 	return l
 }
 
-// rack takes out the fullest rack, with the switches that stand in it.
-func (b *breaker) rack() (l Loss, racks int, takes string, ok bool) {
-	v := b.v
+// rackLoads counts by rack the GPUs of the hosts that are in the network, or the hosts if there are no GPUs at all.
+func (v *view) rackLoads() map[int32]int {
 	load := map[int32]int{}
-	best := int32(topo.None)
 	for h := range v.g.Hosts {
 		rack := v.g.Hosts[h].Rack
 		if rack == topo.None || v.capacity[h] == 0 || v.computes > 0 && v.gpus[h] == 0 {
 			continue
 		}
 		load[rack] += max(int(v.gpus[h]), 1)
-		if best == topo.None || load[rack] > load[best] || load[rack] == load[best] && rack < best {
+	}
+	return load
+}
+
+// rack takes out the fullest rack, with the switches that stand in it.
+func (b *breaker) rack() (l Loss, racks int, takes string, ok bool) {
+	v := b.v
+	load := v.rackLoads()
+	best := int32(topo.None)
+	for _, rack := range slices.Sorted(maps.Keys(load)) {
+		if best == topo.None || load[rack] > load[best] {
 			best = rack
 		}
 	}

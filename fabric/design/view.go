@@ -60,13 +60,10 @@ func compute(g *topo.Graph, n *topo.Node) bool {
 	return len(g.Fabrics) == 0 || n.Fabric == topo.None || !g.Fabrics[n.Fabric].Service
 }
 
-func look(g *topo.Graph) (*view, error) {
-	v := &view{g: g, index: make([]int32, len(g.Nodes)), gpus: make([]int32, len(g.Hosts)), capacity: make([]int64, len(g.Hosts))}
-	for i := range v.index {
-		v.index[i] = -1
-	}
-	for i := range g.Nodes {
-		if n := &g.Nodes[i]; n.Kind == topo.GPU && n.Host != topo.None {
+// countGPUs counts accelerators by host, and the hosts that have any.
+func (v *view) countGPUs() {
+	for i := range v.g.Nodes {
+		if n := &v.g.Nodes[i]; n.Kind == topo.GPU && n.Host != topo.None {
 			v.gpus[n.Host]++
 		}
 	}
@@ -75,6 +72,16 @@ func look(g *topo.Graph) (*view, error) {
 			v.computes++
 		}
 	}
+}
+
+// look takes what forwards between hosts as nodes: the switches of compute fabrics, else chips that forward, else NVSwitches
+// outside hosts.
+func look(g *topo.Graph) (*view, error) {
+	v := &view{g: g, index: make([]int32, len(g.Nodes)), gpus: make([]int32, len(g.Hosts)), capacity: make([]int64, len(g.Hosts))}
+	for i := range v.index {
+		v.index[i] = -1
+	}
+	v.countGPUs()
 	take := func(want func(*topo.Node) bool) int {
 		for i := range g.Nodes {
 			if n := &g.Nodes[i]; want(n) {
@@ -103,6 +110,25 @@ func look(g *topo.Graph) (*view, error) {
 	return v, nil
 }
 
+// endpoint says whether a node is a host's NIC or accelerator.
+func endpoint(n *topo.Node) bool {
+	return n.Host != topo.None && (n.Kind == topo.NIC || n.Kind == topo.GPU)
+}
+
+// chipEnds makes every chip that forwards an endpoint as well, with the rate of all its links.
+func (v *view) chipEnds() {
+	sum := make([]int64, len(v.nodes))
+	for _, t := range v.links {
+		sum[t.a] += t.rate
+		sum[t.b] += t.rate
+	}
+	for at, n := range v.nodes {
+		if h := v.g.Nodes[n].Host; h != topo.None {
+			v.ends = append(v.ends, end{node: n, host: h, at: int32(at), count: 1, rate: sum[at], id: topo.None})
+		}
+	}
+}
+
 // collect gathers trunks and endpoints.
 func (v *view) collect() {
 	g := v.g
@@ -118,23 +144,19 @@ func (v *view) collect() {
 			if a >= 0 {
 				node, at = l.B, a
 			}
-			if h := g.Nodes[node].Host; h != topo.None && (g.Nodes[node].Kind == topo.NIC || g.Nodes[node].Kind == topo.GPU) && !v.direct {
-				v.ends = append(v.ends, end{node: node, host: h, at: at, count: int32(l.Count), rate: rate, id: topo.LinkID(i)})
+			if !v.direct && endpoint(&g.Nodes[node]) {
+				v.ends = append(v.ends, end{node: node, host: g.Nodes[node].Host, at: at, count: int32(l.Count), rate: rate, id: topo.LinkID(i)})
 			}
 		}
 	}
 	if v.direct {
-		sum := make([]int64, len(v.nodes))
-		for _, t := range v.links {
-			sum[t.a] += t.rate
-			sum[t.b] += t.rate
-		}
-		for at, n := range v.nodes {
-			if h := g.Nodes[n].Host; h != topo.None {
-				v.ends = append(v.ends, end{node: n, host: h, at: int32(at), count: 1, rate: sum[at], id: topo.None})
-			}
-		}
+		v.chipEnds()
 	}
+	v.capacities()
+}
+
+// capacities sums up the rates of each host's endpoints, and marks those of hosts that only serve others.
+func (v *view) capacities() {
 	for i := range v.ends {
 		e := &v.ends[i]
 		e.service = v.computes > 0 && v.gpus[e.host] == 0

@@ -321,14 +321,7 @@ func (m *maker) backend(h *Host) {
 func (m *maker) switches(lock *Lock) {
 	var names []string
 	m.g.Each(topo.Switch, func(id topo.NodeID, n *topo.Node) {
-		s := Switch{Name: n.Name, Node: id, Tier: int(n.Tier), Role: Backend}
-		if n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Service {
-			s.Role = m.serviceRole(int(n.Fabric))
-		}
-		for _, e := range cables(m.g, id) {
-			s.IB = s.IB || m.g.Class(e.Link).Kind == topo.InfiniBand
-		}
-		m.plan.Switches = append(m.plan.Switches, s)
+		m.plan.Switches = append(m.plan.Switches, m.newSwitch(id, n))
 		names = append(names, n.Name)
 	})
 	number := numbers(names, lock.Switches)
@@ -359,10 +352,26 @@ func (m *maker) switches(lock *Lock) {
 	}
 	m.asnsFit(pods, leaves)
 	if leaves == 0 && len(m.plan.Switches) > 0 {
-		for _, field := range []string{"routing", "render.leaf", "render.spine"} {
-			if m.in.Given(field) {
-				m.fail(field, "all switches are InfiniBand, which a subnet manager configures; leave it out")
-			}
+		m.nothingRoutes()
+	}
+}
+
+func (m *maker) newSwitch(id topo.NodeID, n *topo.Node) Switch {
+	s := Switch{Name: n.Name, Node: id, Tier: int(n.Tier), Role: Backend}
+	if n.Fabric >= 0 && m.g.Fabrics[n.Fabric].Service {
+		s.Role = m.serviceRole(int(n.Fabric))
+	}
+	for _, e := range cables(m.g, id) {
+		s.IB = s.IB || m.g.Class(e.Link).Kind == topo.InfiniBand
+	}
+	return s
+}
+
+// nothingRoutes refuses settings of routers in a cluster that has none.
+func (m *maker) nothingRoutes() {
+	for _, field := range []string{"routing", "render.leaf", "render.spine"} {
+		if m.in.Given(field) {
+			m.fail(field, "all switches are InfiniBand, which a subnet manager configures; leave it out")
 		}
 	}
 }
@@ -440,6 +449,24 @@ func (m *maker) leafASN() int {
 	return 10000
 }
 
+// numberPorts gives ports without a number the lowest ones that are free.
+func (s *Switch) numberPorts() {
+	used := map[int]bool{}
+	for j := range s.Ports {
+		used[s.Ports[j].Number] = true
+	}
+	next := 1
+	for j := range s.Ports {
+		if s.Ports[j].Number == 0 {
+			for used[next] {
+				next++
+			}
+			used[next] = true
+			s.Ports[j].Number = next
+		}
+	}
+}
+
 // ports lists what is plugged into every switch, by port number.
 func (m *maker) ports() {
 	m.leafs, m.place, m.room = map[[2]int]int{}, map[[3]int]int{}, map[int]int{}
@@ -447,41 +474,16 @@ func (m *maker) ports() {
 	held := map[[2]int]int{}
 	for i := range m.plan.Switches {
 		s := &m.plan.Switches[i]
-		used := map[int]bool{}
 		edges := cables(m.g, s.Node)
 		s.Ports = make([]Port, 0, len(edges))
 		unnumbered := false
 		for _, e := range edges {
-			l := m.g.Links[e.Link]
-			number := int(l.APort)
-			if l.B == s.Node {
-				number = int(l.BPort)
-			}
-			p := Port{Number: number, Link: e.Link, Peer: e.Peer, Host: None, Iface: None, Rail: None, MTU: SwitchMTU}
-			if peer := m.g.Nodes[e.Peer]; peer.Kind == topo.NIC && peer.Host >= 0 {
-				p.Host = int(peer.Host)
-				if j := int(m.byNic[m.end(e.Peer, e.Link)]); j != None {
-					x := &m.plan.Hosts[p.Host].Interfaces[j]
-					p.Iface, p.Rail, p.VLAN = j, x.Rail, x.VLAN
-				}
-			}
-			unnumbered = unnumbered || number == 0
+			p := m.portOf(s, e)
+			unnumbered = unnumbered || p.Number == 0
 			s.Ports = append(s.Ports, p)
 		}
-		for j := range s.Ports {
-			if unnumbered {
-				used[s.Ports[j].Number] = true
-			}
-		}
-		next := 1
-		for j := range s.Ports {
-			if s.Ports[j].Number == 0 {
-				for used[next] {
-					next++
-				}
-				used[next] = true
-				s.Ports[j].Number = next
-			}
+		if unnumbered {
+			s.numberPorts()
 		}
 		slices.SortStableFunc(s.Ports, func(a, b Port) int { return a.Number - b.Number })
 		if m.in.Backend.Links != "leaf" {
@@ -501,6 +503,24 @@ func (m *maker) ports() {
 			m.room[p.Rail] = max(m.room[p.Rail], held[key])
 		}
 	}
+}
+
+// portOf is a switch's port as its cable has it; one that the cable does not number is 0.
+func (m *maker) portOf(s *Switch, e topo.Edge) Port {
+	l := m.g.Links[e.Link]
+	number := int(l.APort)
+	if l.B == s.Node {
+		number = int(l.BPort)
+	}
+	p := Port{Number: number, Link: e.Link, Peer: e.Peer, Host: None, Iface: None, Rail: None, MTU: SwitchMTU}
+	if peer := m.g.Nodes[e.Peer]; peer.Kind == topo.NIC && peer.Host >= 0 {
+		p.Host = int(peer.Host)
+		if j := int(m.byNic[m.end(e.Peer, e.Link)]); j != None {
+			x := &m.plan.Hosts[p.Host].Interfaces[j]
+			p.Iface, p.Rail, p.VLAN = j, x.Rail, x.VLAN
+		}
+	}
+	return p
 }
 
 // railAddress gives a link of a rail its addresses: from the rail's prefix, from one that the leaf's hosts of the rail share, or

@@ -29,6 +29,22 @@ type Options struct {
 	Bytes    func(n, all int64) // of what is above 256 MiB, every 64 MiB and at its end; all is -1 for a stream; may be nil
 }
 
+// stdin tells how much was read if somebody wants to know.
+func (o *Options) stdin() io.Reader {
+	if o.Bytes == nil {
+		return o.Stdin
+	}
+	return &counted{r: o.Stdin, all: -1, tell: o.Bytes}
+}
+
+func ras(ctx context.Context, c *doctor.Case, source string, force bool) error {
+	b, err := AskRAS(ctx, strings.TrimPrefix(source, "ras://"), force)
+	if err != nil {
+		return err
+	}
+	return read.File(c, source, "", strings.NewReader(string(b)))
+}
+
 // Gather reads sources: files, folders, "-", and ras://HOST:PORT.
 func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, error) {
 	c := &doctor.Case{}
@@ -36,19 +52,11 @@ func Gather(ctx context.Context, sources []string, o Options) (*doctor.Case, err
 	for _, s := range sources {
 		switch {
 		case s == "-":
-			var from io.Reader = o.Stdin
-			if o.Bytes != nil {
-				from = &counted{r: o.Stdin, all: -1, tell: o.Bytes}
-			}
-			if err := read.File(c, "stdin", "", from); err != nil {
+			if err := read.File(c, "stdin", "", o.stdin()); err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
 		case strings.HasPrefix(s, "ras://"):
-			b, err := AskRAS(ctx, strings.TrimPrefix(s, "ras://"), o.ForceRAS)
-			if err != nil {
-				return nil, err
-			}
-			if err := read.File(c, s, "", strings.NewReader(string(b))); err != nil {
+			if err := ras(ctx, c, s, o.ForceRAS); err != nil {
 				return nil, err
 			}
 		default:

@@ -216,6 +216,18 @@ func Ranks(c *doctor.Case, host string) {
 var starters = []string{"bash", "sh", "dash", "zsh", "srun", "slurmstepd", "sleep", "timeout", "env", "nice", "numactl", "taskset", "tini",
 	"dumb-init", "sudo", "su", "setsid", "stdbuf", "script", "time", "nsys", "ncu", "strace", "orted", "prted"}
 
+// environment keeps the variables that matter to NCCL and to finding out which job a process is of.
+func environment(b []byte) map[string]string {
+	env := map[string]string{}
+	for kv := range bytes.SplitSeq(b, []byte{0}) {
+		k, v, ok := strings.Cut(string(kv), "=")
+		if ok && (strings.HasPrefix(k, "NCCL_") || wanted[k]) {
+			env[k] = v
+		}
+	}
+	return env
+}
+
 // Rank tells whether a process is a rank of a job, by its environment and its control group.
 // Proc is where the processes are: /proc.
 func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
@@ -224,13 +236,7 @@ func Rank(proc, host string, pid int) (p doctor.Process, ok bool) {
 	if err != nil || len(b) == 0 || !bytes.Contains(b, []byte("RANK=")) && !bytes.Contains(b, []byte("PROCID=")) {
 		return p, false
 	}
-	env := map[string]string{}
-	for kv := range bytes.SplitSeq(b, []byte{0}) {
-		k, v, ok := strings.Cut(string(kv), "=")
-		if ok && (strings.HasPrefix(k, "NCCL_") || wanted[k]) {
-			env[k] = v
-		}
-	}
+	env := environment(b)
 	rank, ok := firstInt(env, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 	world, _ := firstInt(env, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 	if !ok || world == 0 {
@@ -328,6 +334,21 @@ func controlJob(text string, env map[string]string) string {
 	return ""
 }
 
+// readLimits takes the soft limits. "unlimited" leaves locked memory as it is, since it is no number.
+func readLimits(p *doctor.Process, text string) {
+	for l := range strings.Lines(text) {
+		f := strings.Fields(l)
+		if strings.HasPrefix(l, "Max locked memory") && len(f) > 3 {
+			if n, err := strconv.ParseInt(f[3], 10, 64); err == nil {
+				p.MemLock = n
+			}
+		}
+		if strings.HasPrefix(l, "Max open files") && len(f) > 3 {
+			p.FilesUp, _ = strconv.ParseInt(f[3], 10, 64)
+		}
+	}
+}
+
 // Jobs finds the ranks of jobs, and what they have mapped and may use.
 func Jobs(c *doctor.Case, host string) {
 	Ranks(c, host)
@@ -340,17 +361,7 @@ func Jobs(c *doctor.Case, host string) {
 				p.CPUs = cpus(strings.TrimSpace(v))
 			}
 		}
-		for l := range strings.Lines(readText(filepath.Join(dir, "limits"))) {
-			f := strings.Fields(l)
-			if strings.HasPrefix(l, "Max locked memory") && len(f) > 3 {
-				if n, err := strconv.ParseInt(f[3], 10, 64); err == nil {
-					p.MemLock = n
-				}
-			}
-			if strings.HasPrefix(l, "Max open files") && len(f) > 3 {
-				p.FilesUp, _ = strconv.ParseInt(f[3], 10, 64)
-			}
-		}
+		readLimits(p, readText(filepath.Join(dir, "limits")))
 		if fds, err := os.ReadDir(filepath.Join(dir, "fd")); err == nil {
 			p.Files = int64(len(fds))
 		}

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,7 @@ const (
 
 // AskRAS gets a report in JSON, or in text from old versions by force.
 func AskRAS(ctx context.Context, addr string, force bool) ([]byte, error) {
-	if addr == "" {
-		addr = "localhost"
-	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		addr = net.JoinHostPort(strings.Trim(addr, "[]"), rasPort)
-	}
+	addr = rasAddress(addr)
 	if !force {
 		ok, err := rasIsSafe(ctx, addr)
 		if err != nil {
@@ -65,14 +61,28 @@ func AskRAS(ctx context.Context, addr string, force bool) ([]byte, error) {
 	if _, err := fmt.Fprint(c, "VERBOSE STATUS\n"); err != nil {
 		return nil, fmt.Errorf("RAS at %s: %w", addr, err)
 	}
-	b, err := io.ReadAll(io.LimitReader(c.r, maxRAS))
-	if err != nil && len(b) == 0 {
-		if timedOut(err) {
-			return nil, fmt.Errorf("RAS at %s took the question and did not answer within %s", addr, rasTimeout+5*time.Second+rasMargin)
-		}
-		return nil, fmt.Errorf("RAS at %s: %w", addr, err)
+	return readRAS(c.r, addr)
+}
+
+// rasAddress adds what is missing to an address: this host, and the port that NCCL listens on by default.
+func rasAddress(addr string) string {
+	addr = cmp.Or(addr, "localhost")
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return net.JoinHostPort(strings.Trim(addr, "[]"), rasPort)
 	}
-	return b, nil
+	return addr
+}
+
+// readRAS reads a report to its end. A part of one is worth having, so an error counts only if nothing came.
+func readRAS(r io.Reader, addr string) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxRAS))
+	if err == nil || len(b) > 0 {
+		return b, nil
+	}
+	if timedOut(err) {
+		return nil, fmt.Errorf("RAS at %s took the question and did not answer within %s", addr, rasTimeout+5*time.Second+rasMargin)
+	}
+	return nil, fmt.Errorf("RAS at %s: %w", addr, err)
 }
 
 // rasIsSafe asks for monitoring mode, which 2.29.2 and later have, and hangs up.

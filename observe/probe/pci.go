@@ -127,24 +127,32 @@ func readIn(dir, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
+// lanes reads a width, 0 where it is unknown, which 255 and 63 stand for.
+func lanes(dir, name string) int {
+	w, _ := strconv.Atoi(readIn(dir, name))
+	if w > 32 {
+		return 0
+	}
+	return w
+}
+
+// slower is the lower of two speeds, or the one that is known.
+func slower(a, b string) string {
+	if gigatransfers(a) == 0 || gigatransfers(b) > 0 && gigatransfers(b) < gigatransfers(a) {
+		return b
+	}
+	return a
+}
+
 // link gives the speed and width that the link above a device can run at: the
 // smaller of what the device and the port above it can do at most, as NCCL takes
 // it. What it runs at now is not asked: a GPU with nothing to do lets its link
 // fall to 2.5 GT/s. A link that runs on fewer lanes than it could is worth a note,
 // since lanes do not come back by themselves.
 func (p *prober) link(dir string) (speed string, width int) {
-	lanes := func(dir, name string) int {
-		w, _ := strconv.Atoi(readIn(dir, name))
-		if w > 32 {
-			return 0 // 255 and 63 stand for "unknown"
-		}
-		return w
-	}
 	speed, width = readIn(dir, "max_link_speed"), lanes(dir, "max_link_width")
 	if above := filepath.Dir(dir); address.MatchString(filepath.Base(above)) {
-		if s := readIn(above, "max_link_speed"); gigatransfers(speed) == 0 || gigatransfers(s) > 0 && gigatransfers(s) < gigatransfers(speed) {
-			speed = s
-		}
+		speed = slower(speed, readIn(above, "max_link_speed"))
 		if w := lanes(above, "max_link_width"); width == 0 || w > 0 && w < width {
 			width = w
 		}
@@ -169,6 +177,9 @@ func gigatransfers(speed string) float64 {
 	return rate
 }
 
+// accelerators are vendors of GPUs and the like that call their devices processing accelerators or system peripherals.
+var accelerators = []uint32{nvidiaVendor, amdVendor, googleVendor, habanaVendor}
+
 // isGPU takes display and 3D controllers of GPU vendors and processing accelerators.
 func (d device) isGPU() bool {
 	switch d.class >> 8 {
@@ -176,9 +187,10 @@ func (d device) isGPU() bool {
 		return true
 	case 0x0300:
 		return d.vendor == nvidiaVendor || d.vendor == amdVendor && d.width >= 8
-	case 0x1200, 0x0880:
-		return d.vendor == nvidiaVendor || d.vendor == amdVendor || d.vendor == googleVendor || d.vendor == habanaVendor ||
-			d.vendor == intelVendor && d.class>>8 == 0x1200
+	case 0x1200:
+		return d.vendor == intelVendor || slices.Contains(accelerators, d.vendor)
+	case 0x0880:
+		return slices.Contains(accelerators, d.vendor)
 	}
 	return false
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,11 +131,7 @@ func (p *prober) cpus() {
 	if strings.Contains(p.cpuinfo(), "AuthenticAMD") {
 		gen = "xgmi3-cpu"
 	}
-	var ids []int
-	for id := range p.numa {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
+	ids := slices.Sorted(maps.Keys(p.numa))
 	for i, a := range ids {
 		for _, b := range ids[i+1:] {
 			p.b.Link(topo.Link{A: p.numa[a], B: p.numa[b], Class: p.class(gen, topo.SMP, 0, 20*unit.GBps)})
@@ -291,28 +288,37 @@ func (p *prober) ports(d device) topo.Attrs {
 		for _, n := range names {
 			switch class {
 			case "infiniband":
-				a["smi.device"] = n.Name()
-				base := filepath.Join("class/infiniband", n.Name(), "ports/1")
-				for file, key := range map[string]string{"rate": "port.rate", "state": "port.state", "link_layer": "port.layer"} {
-					if v := p.read(base, file); v != "" {
-						a[key] = v
-					}
-				}
-				if gbps, _, ok := strings.Cut(a["port.rate"], " "); ok {
-					if v, err := strconv.ParseFloat(gbps, 64); err == nil {
-						a["net.name"], a["net.speed"] = n.Name(), strconv.Itoa(int(v*1000))
-					}
-				}
+				p.rdmaPort(a, n.Name())
 			case "net":
-				if a["smi.device"] == "" {
-					a["smi.device"] = n.Name()
-				}
-				a["port.interface"] = n.Name()
-				if mbps, err := strconv.Atoi(p.read("class/net", n.Name(), "speed")); err == nil && mbps > 0 {
-					a["port.mbps"] = strconv.Itoa(mbps)
-				}
+				p.netPort(a, n.Name())
 			}
 		}
 	}
 	return a
+}
+
+// rdmaPort adds what the first port of an RDMA device says. Its rate has the unit behind it: "400 Gb/sec (4X NDR)".
+func (p *prober) rdmaPort(a topo.Attrs, name string) {
+	a["smi.device"] = name
+	base := filepath.Join("class/infiniband", name, "ports/1")
+	for file, key := range map[string]string{"rate": "port.rate", "state": "port.state", "link_layer": "port.layer"} {
+		if v := p.read(base, file); v != "" {
+			a[key] = v
+		}
+	}
+	if gbps, _, ok := strings.Cut(a["port.rate"], " "); ok {
+		if v, err := strconv.ParseFloat(gbps, 64); err == nil {
+			a["net.name"], a["net.speed"] = name, strconv.Itoa(int(v*1000))
+		}
+	}
+}
+
+func (p *prober) netPort(a topo.Attrs, name string) {
+	if a["smi.device"] == "" {
+		a["smi.device"] = name
+	}
+	a["port.interface"] = name
+	if mbps, err := strconv.Atoi(p.read("class/net", name, "speed")); err == nil && mbps > 0 {
+		a["port.mbps"] = strconv.Itoa(mbps)
+	}
 }

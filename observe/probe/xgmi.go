@@ -13,9 +13,8 @@ import (
 // xgmiLink is the kernel's number for an xGMI link in a kfd topology (HSA's io link type).
 const xgmiLink = 11
 
-// xgmi joins AMD GPUs as the kfd driver's topology in /sys says.
-func (p *prober) xgmi() {
-	nodes, _ := filepath.Glob(filepath.Join(p.sys, "class/kfd/kfd/topology/nodes/[0-9]*"))
+// kfdGPUs finds the GPUs among the driver's nodes, by their PCI addresses. Nodes without SIMD units are CPUs.
+func (p *prober) kfdGPUs(nodes []string) map[int]topo.NodeID {
 	byAddr := map[string]topo.NodeID{}
 	for _, g := range p.gpus {
 		byAddr[g.addr] = g.node
@@ -32,6 +31,13 @@ func (p *prober) xgmi() {
 			at[id] = n
 		}
 	}
+	return at
+}
+
+// xgmi joins AMD GPUs as the kfd driver's topology in /sys says.
+func (p *prober) xgmi() {
+	nodes, _ := filepath.Glob(filepath.Join(p.sys, "class/kfd/kfd/topology/nodes/[0-9]*"))
+	at := p.kfdGPUs(nodes)
 	for _, dir := range nodes {
 		from, _ := strconv.Atoi(filepath.Base(dir))
 		links, _ := filepath.Glob(filepath.Join(dir, "io_links/[0-9]*"))

@@ -158,6 +158,15 @@ func (b *Board) row(id int, seq uint64) *rankRow {
 	return r
 }
 
+// restarted says whether a process number is that of a new process: both numbers have to be known.
+func (r *rankRow) restarted(pid int) bool { return pid != r.Pid && pid != 0 && r.Pid != 0 }
+
+// inPlaceOf says whether two ranks have the same host and the same place in all groups, and both are in the job or both left.
+func (r *Rank) inPlaceOf(o *Rank) bool {
+	return r.Host == o.Host && r.Rank == o.Rank && r.Replica == o.Replica && r.Tensor == o.Tensor && r.Stage == o.Stage &&
+		(r.State == Left) == (o.State == Left)
+}
+
 // Rank adds or replaces the rank of an id. One with another pid than before is
 // a new process.
 func (b *Board) Rank(r Rank) {
@@ -165,8 +174,7 @@ func (b *Board) Rank(r Rank) {
 	seq, unlock := b.change()
 	defer unlock()
 	row := b.row(r.ID, seq)
-	restarted := r.Pid != row.Pid && r.Pid != 0 && row.Pid != 0
-	if restarted {
+	if row.restarted(r.Pid) {
 		if t := b.tallies[r.ID]; t != nil {
 			t.restart()
 		}
@@ -183,8 +191,7 @@ func (b *Board) Rank(r Rank) {
 		delete(b.down, r.ID)
 	}
 	old := row.Rank
-	if old.Host != r.Host || old.Rank != r.Rank || old.Replica != r.Replica || old.Tensor != r.Tensor || old.Stage != r.Stage ||
-		(old.State == Left) != (r.State == Left) {
+	if !old.inPlaceOf(&r) {
 		b.placeSeq = seq
 	}
 	if old.Step != r.Step {

@@ -110,27 +110,19 @@ func (k Kind) order(s State) int {
 	switch {
 	case s == Unknown:
 		return 0
-	case k == Crossed || k == Daemon:
-		return 1
-	case k == NoPort || k == PortOff:
-		return 2
 	case k == Neighbour && s != Missing:
 		return 3
-	case k == NoCarrier:
-		return 4
-	case k == Session:
-		return 6
-	case k == BFD:
-		return 7
-	case k == Neighbour:
-		return 8
-	case k == Ways || k == InVRF && s == Missing:
+	case k == InVRF && s == Missing:
 		return 9
-	case k == Running:
-		return 10
+	}
+	if n, ok := orders[k]; ok {
+		return n
 	}
 	return 5
 }
+
+// orders are the kinds that come before or after most others.
+var orders = map[Kind]int{Crossed: 1, Daemon: 1, NoPort: 2, PortOff: 2, NoCarrier: 4, Session: 6, BFD: 7, Neighbour: 8, Ways: 9, Running: 10}
 
 // Finding is one thing that is not as planned.
 type Finding struct {
@@ -496,6 +488,31 @@ func (c *comparer) setting(dev, key string, want ...string) {
 	}
 }
 
+// loopback compares the addresses of a switch's loopback: its own one, and no other.
+func (c *comparer) loopback(s *network.Switch, addrs []string) {
+	own := s.Loopback.String() + "/32"
+	if !slices.Contains(addrs, own) {
+		c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: own,
+			Got: strings.Join(addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
+	}
+	for _, a := range addrs {
+		if a != own {
+			c.add(Finding{State: Extra, Kind: Address, Device: s.Name, Part: "lo", What: "address", Got: a, Command: "ip -j addr",
+				Intent: "loopbacks", Fix: fmt.Sprintf("ip addr del %s dev lo", a), links: []string{ofRoute(a)}})
+		}
+	}
+}
+
+// extraSessions finds BGP sessions over ports that do not lead to switches.
+func (c *comparer) extraSessions(s *network.Switch, d *device) {
+	for name := range d.peers {
+		if !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Host == network.None && emit.PortName(c.p, s, q.Number) == name }) {
+			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have",
+				Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
+		}
+	}
+}
+
 // sw compares a switch's ports, addresses, sessions and settings.
 func (c *comparer) sw(s *network.Switch) {
 	p, d := c.p, c.said[s.Name]
@@ -513,33 +530,19 @@ func (c *comparer) sw(s *network.Switch) {
 		c.iface(s.Name, name, q.MTU, addrs, cable, "backend")
 		if q.Host == network.None {
 			c.timers(s, q, name, cable)
-		}
-		if q.Host == network.None && d.peers != nil {
-			c.session(s, q, name, cable)
+			if d.peers != nil {
+				c.session(s, q, name, cable)
+			}
 		}
 	}
 	if d.ifaces != nil {
-		if lo := d.ifaces["lo"]; !slices.Contains(lo.addrs, s.Loopback.String()+"/32") {
-			c.add(Finding{State: Missing, Kind: Address, Device: s.Name, Part: "lo", What: "address", Want: s.Loopback.String() + "/32",
-				Got: strings.Join(lo.addrs, ", "), Command: "ip -j addr", Intent: "loopbacks", Fix: "apply frr.conf again"})
-		}
-		for _, a := range d.ifaces["lo"].addrs {
-			if a != s.Loopback.String()+"/32" {
-				c.add(Finding{State: Extra, Kind: Address, Device: s.Name, Part: "lo", What: "address", Got: a, Command: "ip -j addr",
-					Intent: "loopbacks", Fix: fmt.Sprintf("ip addr del %s dev lo", a), links: []string{ofRoute(a)}})
-			}
-		}
+		c.loopback(s, d.ifaces["lo"].addrs)
 	}
 	if d.asn != 0 && d.asn != s.ASN {
 		c.add(Finding{State: Differ, Kind: ASNumber, Device: s.Name, Part: "bgp", What: "AS number", Want: fmt.Sprint(s.ASN),
 			Got: fmt.Sprint(d.asn), Command: "vtysh -c 'show bgp summary json'", Intent: "routing.asn", Fix: "load the emitted frr.conf"})
 	}
-	for name := range d.peers {
-		if !slices.ContainsFunc(s.Ports, func(q network.Port) bool { return q.Host == network.None && emit.PortName(p, s, q.Number) == name }) {
-			c.add(Finding{State: Extra, Kind: Session, Device: s.Name, Part: "bgp " + name, What: "a session that the plan does not have",
-				Got: d.peers[name].state, Command: "vtysh -c 'show bgp summary json'", Fix: "no neighbor " + name})
-		}
-	}
+	c.extraSessions(s, d)
 	c.setting(s.Name, "net.ipv4.ip_forward", "1")
 	// 1 hashes addresses and ports; so does 3 if its fields say so.
 	if policy := []string{"1"}; d.sysctl["net.ipv4.fib_multipath_hash_fields"] == "55" {

@@ -28,24 +28,27 @@ const (
 // Dialects of configuration files that Config reads.
 var ConfigDialects = []string{"gres.conf", "interfaces", "netplan", "nccl.conf"}
 
+// dialectOf tells files apart by words that only one of them has, "" if there are none.
+func dialectOf(text string) string {
+	switch {
+	case has(text, "Name=") && has(text, "File=") || has(text, "AutoDetect="):
+		return "gres.conf"
+	case has(text, "NCCL_") && !has(text, "network:"):
+		return "nccl.conf"
+	case has(text, "iface "):
+		return "interfaces"
+	case has(text, "network:"):
+		return "netplan"
+	}
+	return ""
+}
+
 // Config finds mistakes in a configuration file that somebody wrote: gres.conf of Slurm, /etc/network/interfaces, netplan,
 // nccl.conf or the variables of a job script. It needs no plan. dialect says which it is; "" for one that the text tells.
 func Config(name, dialect string, data []byte) ([]Finding, error) {
 	text := string(data)
-	if dialect == "" {
-		switch {
-		case has(text, "Name=") && (has(text, "File=") || has(text, "AutoDetect=")) || has(text, "AutoDetect="):
-			dialect = "gres.conf"
-		case has(text, "NCCL_") && !has(text, "network:"):
-			dialect = "nccl.conf"
-		case has(text, "iface "):
-			dialect = "interfaces"
-		case has(text, "network:"):
-			dialect = "netplan"
-		}
-	}
 	c := &config{name: name}
-	switch dialect {
+	switch cmp.Or(dialect, dialectOf(text)) {
 	case "gres.conf":
 		c.gres(text)
 	case "nccl.conf":
@@ -252,11 +255,14 @@ type nic struct {
 	connect  bool // IPoIB's connected mode
 }
 
+// datagrams says whether the interface is IP over InfiniBand in its usual mode.
+func (x *nic) datagrams() bool { return x.ib && !x.connect }
+
 // nics checks the interfaces of a host against one another.
 func (c *config) nics(list []nic) {
 	for i := range list {
 		x := &list[i]
-		if x.ib && !x.connect && x.mtu > network.IPoIBMTU {
+		if x.datagrams() && x.mtu > network.IPoIBMTU {
 			c.add(x.mtuLine, IPoIB, x.name, fmt.Sprintf("IP over InfiniBand carries at most %d bytes in datagram mode; 9000 is Ethernet's",
 				network.IPoIBMTU), fmt.Sprint(network.IPoIBMTU), fmt.Sprint(x.mtu),
 				fmt.Sprintf("mtu %d, with mtu=5 in partitions.conf", network.IPoIBMTU))
@@ -269,25 +275,30 @@ func (c *config) nics(list []nic) {
 			y := &list[j]
 			for _, p := range x.prefixes {
 				for _, q := range y.prefixes {
-					if !p.Masked().Overlaps(q.Masked()) {
-						continue
-					}
-					if !x.quiet || !y.quiet {
-						c.add(x.line, Flat, x.name,
-							fmt.Sprintf("%s and %s are in one subnet: each answers ARP for the other, and packets come in by the wrong NIC", y.name, x.name),
-							"a subnet a rail, or arp_ignore=1 and arp_announce=2 on both", p.String(),
-							fmt.Sprintf("sysctl net.ipv4.conf.{%s,%s}.arp_ignore=1 and arp_announce=2, or a prefix a rail: weft net plan", y.name, x.name))
-					}
-					for _, z := range []*nic{y, x} {
-						if !slices.ContainsFunc(z.rules, func(r string) bool { return r == p.Addr().String() || r == q.Addr().String() }) &&
-							!c.told(NoRule, z.name) {
-							c.add(z.line, NoRule, z.name, "no routing rule for its address: packets that bear it leave by whichever NIC comes first",
-								"ip rule add from its address", "none",
-								fmt.Sprintf("ip rule add from %s table N, with a route of the subnet by %s in table N", z.prefixes[0].Addr(), z.name))
-						}
+					if p.Masked().Overlaps(q.Masked()) {
+						c.oneSubnet(x, y, p, q)
 					}
 				}
 			}
+		}
+	}
+}
+
+// oneSubnet judges two NICs with addresses p and q in one subnet: neither may answer for the other, and each needs a rule for
+// what it sends.
+func (c *config) oneSubnet(x, y *nic, p, q netip.Prefix) {
+	if !x.quiet || !y.quiet {
+		c.add(x.line, Flat, x.name,
+			fmt.Sprintf("%s and %s are in one subnet: each answers ARP for the other, and packets come in by the wrong NIC", y.name, x.name),
+			"a subnet a rail, or arp_ignore=1 and arp_announce=2 on both", p.String(),
+			fmt.Sprintf("sysctl net.ipv4.conf.{%s,%s}.arp_ignore=1 and arp_announce=2, or a prefix a rail: weft net plan", y.name, x.name))
+	}
+	for _, z := range []*nic{y, x} {
+		if !slices.ContainsFunc(z.rules, func(r string) bool { return r == p.Addr().String() || r == q.Addr().String() }) &&
+			!c.told(NoRule, z.name) {
+			c.add(z.line, NoRule, z.name, "no routing rule for its address: packets that bear it leave by whichever NIC comes first",
+				"ip rule add from its address", "none",
+				fmt.Sprintf("ip rule add from %s table N, with a route of the subnet by %s in table N", z.prefixes[0].Addr(), z.name))
 		}
 	}
 }

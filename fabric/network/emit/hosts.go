@@ -259,6 +259,12 @@ func nmConnection(p *network.Plan, h *network.Host, x *network.Interface) *text 
 	if x.Bond != "" {
 		return &t
 	}
+	nmIPv4(&t, p, x)
+	t.line("\n[ipv6]\nmethod=disabled")
+	return &t
+}
+
+func nmIPv4(t *text, p *network.Plan, x *network.Interface) {
 	t.line("\n[ipv4]\nmethod=manual\naddress1=%s", x.Addr)
 	routes, rules := Routing(p, x)
 	if x.Role == network.Frontend && x.Gateway.IsValid() {
@@ -284,8 +290,6 @@ func nmConnection(p *network.Plan, h *network.Host, x *network.Interface) *text 
 	for k, r := range rules {
 		t.line("routing-rule%d=priority %d from %s to %s table %d", k+1, r.Priority, r.From, r.To, r.Table)
 	}
-	t.line("\n[ipv6]\nmethod=disabled")
-	return &t
 }
 
 // uuid makes a stable identifier of names: version 5 in form, from our own space.

@@ -374,6 +374,33 @@ func standInMAC(name string) string {
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
+// nvuePorts writes the ports, the VLANs' interfaces and the bridge that joins them.
+func nvuePorts(t *text, p *network.Plan, s *network.Switch) {
+	for _, q := range s.Ports {
+		t.line("      %s:\n        type: swp\n        description: %q\n        link:\n          mtu: %d\n          state:\n            up: {}",
+			panelOf(p, s, q.Number).swp(), peerName(p, &q), q.MTU)
+		switch {
+		case q.VLAN != 0:
+			t.line("        bridge:\n          domain:\n            br_default:\n              access: %d", q.VLAN)
+		case q.Addr.IsValid():
+			t.line("        ipv4:\n          address:\n            %s: {}", q.Addr)
+		}
+	}
+	g := gateways(p, s)
+	for _, vlan := range sortedKeys(g) {
+		t.line("      vlan%d:\n        type: svi\n        vlan: %d\n        ipv4:\n          address:", vlan, vlan)
+		for _, a := range g[vlan] {
+			t.line("            %s: {}", a)
+		}
+	}
+	if len(g) > 0 || bridged(p, s) {
+		t.line("    bridge:\n      domain:\n        br_default:\n          vlan:")
+		for _, vlan := range vlansOf(s) {
+			t.line("            '%d': {}", vlan)
+		}
+	}
+}
+
 // NVUE writes startup.yaml for Cumulus Linux 5.15 and later, whose tree differs
 // from that of earlier ones.
 func NVUE(p *network.Plan) []File {
@@ -387,29 +414,7 @@ func NVUE(p *network.Plan) []File {
 		t.line("    interface:")
 		t.line("      lo:\n        type: loopback\n        ipv4:\n          address:\n            %s/32: {}", s.Loopback)
 		t.line("      eth0:\n        type: eth\n        ipv4:\n          address:\n            %s: {}", s.Mgmt)
-		for _, q := range s.Ports {
-			t.line("      %s:\n        type: swp\n        description: %q\n        link:\n          mtu: %d\n          state:\n            up: {}",
-				panelOf(p, s, q.Number).swp(), peerName(p, &q), q.MTU)
-			switch {
-			case q.VLAN != 0:
-				t.line("        bridge:\n          domain:\n            br_default:\n              access: %d", q.VLAN)
-			case q.Addr.IsValid():
-				t.line("        ipv4:\n          address:\n            %s: {}", q.Addr)
-			}
-		}
-		g := gateways(p, s)
-		for _, vlan := range sortedKeys(g) {
-			t.line("      vlan%d:\n        type: svi\n        vlan: %d\n        ipv4:\n          address:", vlan, vlan)
-			for _, a := range g[vlan] {
-				t.line("            %s: {}", a)
-			}
-		}
-		if len(g) > 0 || bridged(p, s) {
-			t.line("    bridge:\n      domain:\n        br_default:\n          vlan:")
-			for _, vlan := range vlansOf(s) {
-				t.line("            '%d': {}", vlan)
-			}
-		}
+		nvuePorts(&t, p, s)
 		if in.RoCE.Mode == "lossless" {
 			t.line("    qos:\n      roce:\n        mode: lossless\n        state: enabled")
 		}

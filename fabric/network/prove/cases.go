@@ -356,27 +356,12 @@ func (p *prover) whole(s, t place, trip *Trip) {
 // route or filter tells parts of it apart, but for networks of its own ports.
 func (d *Device) alike(src netip.Addr, net netip.Prefix) bool {
 	splits := func(x netip.Prefix) bool { return x.Bits() > net.Bits() && net.Contains(x.Addr()) }
-	for i := range d.Rules {
-		if r := &d.Rules[i]; r.From.Contains(src) && splits(r.To) {
-			return false
-		}
-	}
-	for i := range d.Routes {
-		if splits(d.Routes[i].To) {
-			return false
-		}
-	}
-	for i := range d.Drops {
-		if splits(d.Drops[i].Prefix) {
-			return false
-		}
-	}
-	for _, q := range d.ports {
-		if slices.ContainsFunc(q.Addrs, func(a netip.Prefix) bool { return splits(a) && a.Bits() < 31 }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(d.Rules, func(r Rule) bool { return r.From.Contains(src) && splits(r.To) }) &&
+		!slices.ContainsFunc(d.Routes, func(r Route) bool { return splits(r.To) }) &&
+		!slices.ContainsFunc(d.Drops, func(x Drop) bool { return splits(x.Prefix) }) &&
+		!slices.ContainsFunc(d.ports, func(q *Port) bool {
+			return slices.ContainsFunc(q.Addrs, func(a netip.Prefix) bool { return splits(a) && a.Bits() < 31 })
+		})
 }
 
 // run decides all classes.

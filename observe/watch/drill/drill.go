@@ -4,6 +4,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,9 +190,7 @@ func (o *Options) Check() error {
 
 // Run injects every fault and gives the table.
 func Run(ctx context.Context, o Options) (Table, error) {
-	if o.Ranks == 0 {
-		o.Ranks = 4
-	}
+	o.Ranks = cmp.Or(o.Ranks, 4)
 	o.Trials = max(o.Trials, 1)
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -302,6 +301,17 @@ type trial struct {
 	list  []watch.Incident
 }
 
+// atWork counts the ranks that have done enough operations for the server to know what is usual.
+func (t *trial) atWork() (n int) {
+	rows, _ := t.server.Rows("", "", 0, 100)
+	for _, r := range rows {
+		if r.Seq > 60 {
+			n++
+		}
+	}
+	return n
+}
+
 // start starts a job and waits until it is seen at work.
 func (o *Options) start(ctx context.Context, hang float64) (*trial, error) {
 	t := &trial{n: o.Ranks, hang: hang, procs: map[int]*launch.Process{}, over: make(chan error, 1), heard: make(chan struct{}, 64)}
@@ -333,13 +343,7 @@ func (o *Options) start(ctx context.Context, hang float64) (*trial, error) {
 	}()
 	limit := time.Now().Add(40 * time.Second)
 	for {
-		rows, _ := t.server.Rows("", "", 0, 100)
-		done := 0
-		for _, r := range rows {
-			if r.Seq > 60 {
-				done++
-			}
-		}
+		done := t.atWork()
 		if done == o.Ranks && t.senders() == o.Ranks {
 			break
 		}

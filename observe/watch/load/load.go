@@ -53,6 +53,17 @@ func (w *World) rate(host, port int) float64 {
 	return base * (1 + 0.02*math.Sin(float64(host*8+port)))
 }
 
+// fill gives values to the series that are of no port. A third of them move.
+func fill(values []float64, t float64) {
+	for k := 64; k < len(values); k++ {
+		if k%3 == 0 {
+			values[k] = math.Floor(t * float64(k))
+		} else {
+			values[k] = float64(k)
+		}
+	}
+}
+
 // Counters gives the report of a host's counters at a time. With names, the names of the
 // series are in it.
 func (w *World) Counters(i int, at float64, names bool) *watch.Report {
@@ -80,13 +91,7 @@ func (w *World) Counters(i int, at float64, names bool) *watch.Report {
 			}
 		}
 	}
-	for k := 64; k < w.Series; k++ {
-		if k%3 == 0 { // a third of the series move
-			c.Values[k] = math.Floor(t * float64(k))
-		} else {
-			c.Values[k] = float64(k)
-		}
-	}
+	fill(c.Values, t)
 	return &watch.Report{Host: w.Host(i), Boot: "boot", At: at, Every: w.Every, Counters: c}
 }
 

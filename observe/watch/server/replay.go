@@ -46,28 +46,40 @@ func Replay(dir string, c watch.Config, from, to float64, each func(now float64,
 		}
 		p.until(beatAt(at))
 		if r.Counters != nil {
-			if r.Counters.Values == nil {
-				r.Counters = nil // the beginning of its file is gone
-			} else {
-				r.Counters.Names = names[r.Counters.Schema]
-			}
+			r.Counters = named(r.Counters, names)
 		}
 		if p.m.Observe(at, r) == nil {
 			n++
 		}
 		return p.on
 	})
-	if err == nil && n == 0 {
+	if err != nil {
+		return err
+	}
+	if n == 0 {
 		return fmt.Errorf("%s has no reports of that time", dir)
 	}
-	if err == nil {
-		end := p.next + beatAt(5) // a server that was killed
-		if p.end >= p.next-1 {
-			end = p.end
-		}
-		p.until(min(end, p.next+gap, beatAt(min(to, 1e15))))
+	p.finish(to)
+	return nil
+}
+
+// named gives counters the names of their series, and returns nil if the beginning of their file is gone, and with it the
+// values.
+func named(c *watch.Counters, names map[string][]string) *watch.Counters {
+	if c.Values == nil {
+		return nil
 	}
-	return err
+	c.Names = names[c.Schema]
+	return c
+}
+
+// finish plays on until the server ended, or for some beats if it was killed and did not say when.
+func (p *player) finish(to float64) {
+	end := p.next + beatAt(5)
+	if p.end >= p.next-1 {
+		end = p.end
+	}
+	p.until(min(end, p.next+gap, beatAt(min(to, 1e15))))
 }
 
 // lives reads when the server did not run.

@@ -259,6 +259,20 @@ func (s *Server) Close() error {
 	return st.Close()
 }
 
+// notice logs incidents and passes them on. It is called without locks, as who takes them may ask the server.
+func (s *Server) notice(news []watch.Incident) {
+	for _, i := range news {
+		if s.c.Notice != nil {
+			s.c.Notice(i)
+		}
+		if i.Ended == 0 {
+			s.c.Log.Warn("incident", "id", i.ID, "kind", i.Kind, "severity", i.Severity, "verdict", i.Verdict)
+		} else {
+			s.c.Log.Info("over", "id", i.ID, "kind", i.Kind, "verdict", i.Verdict)
+		}
+	}
+}
+
 // Tick judges now.
 func (s *Server) Tick() {
 	s.mu.Lock()
@@ -290,16 +304,7 @@ func (s *Server) Tick() {
 		}
 	}
 	s.viewMu.Unlock()
-	for _, i := range news {
-		if s.c.Notice != nil {
-			s.c.Notice(i)
-		}
-		if i.Ended == 0 {
-			s.c.Log.Warn("incident", "id", i.ID, "kind", i.Kind, "severity", i.Severity, "verdict", i.Verdict)
-		} else {
-			s.c.Log.Info("over", "id", i.ID, "kind", i.Kind, "verdict", i.Verdict)
-		}
-	}
+	s.notice(news)
 	if s.odd = !s.odd; s.odd || len(news) > 0 {
 		s.publish(now)
 	}

@@ -27,11 +27,16 @@ type sums struct {
 // NewMeans begins without sums.
 func NewMeans() *Means { return &Means{hosts: map[string]*sums{}} }
 
+// fits says whether the sums are of the same series as the counters.
+func (s *sums) fits(c *watch.Counters) bool {
+	return s.schema == c.Schema && len(s.base) == len(c.Values)
+}
+
 // Add takes the series of a host. Where a bucket is over it gives its record.
 func (m *Means) Add(now float64, host string, c *watch.Counters) []byte {
 	s := m.hosts[host]
 	var out []byte
-	other := s != nil && (s.schema != c.Schema || len(s.base) != len(c.Values))
+	other := s != nil && !s.fits(c)
 	if s != nil && (other || now-s.begin >= Bucket || now < s.begin) {
 		out = s.record(host)
 		if other {

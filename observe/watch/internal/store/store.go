@@ -290,15 +290,25 @@ func ReadSince(dir string, k Kind, since time.Time, f func(record []byte) bool) 
 // ErrForeign is a file that is no file of a store.
 var ErrForeign = errors.New("this is no file of weft watch")
 
+// begins reads the magic bytes. A file without all of them is no error where it was just begun, or where the host lost power
+// before the system had written it.
+func begins(r io.Reader) (ok bool, err error) {
+	head := make([]byte, len(magic))
+	n, err := io.ReadFull(r, head)
+	if err == nil && string(head) == magic {
+		return true, nil
+	}
+	if n < len(magic) && strings.HasPrefix(magic, string(head[:n])) || len(bytes.Trim(head, "\x00")) == 0 {
+		return false, nil
+	}
+	return false, ErrForeign
+}
+
 // Records gives the records of one file until f says false. A file that ends within a
 // record, or whose next record is damaged, ends there: that is what kill -9 leaves.
 func Records(r io.Reader, f func(record []byte) bool) error {
-	head := make([]byte, len(magic))
-	if n, err := io.ReadFull(r, head); err != nil || string(head) != magic {
-		if n < len(magic) && strings.HasPrefix(magic, string(head[:n])) || len(bytes.Trim(head, "\x00")) == 0 {
-			return nil // just begun, or the host lost power before the system had written it
-		}
-		return ErrForeign
+	if ok, err := begins(r); !ok {
+		return err
 	}
 	var fixed [8]byte
 	var buf []byte
