@@ -96,12 +96,7 @@ func (d *diag) valuesDiffer() {
 
 // valueDiffers takes the lines that set a variable, by value.
 func (d *diag) valueDiffers(name string, by map[string][]*Line) {
-	common := ""
-	for _, val := range slices.Sorted(maps.Keys(by)) {
-		if common == "" || len(by[val]) > len(by[common]) {
-			common = val
-		}
-	}
+	common := commonest(by)
 	for _, val := range slices.Sorted(maps.Keys(by)) {
 		if val == common {
 			continue

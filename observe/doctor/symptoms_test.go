@@ -267,6 +267,9 @@ func symptoms() []symptom {
 		{"69", "env-differs",
 			with(ncclJob{env: func(h, _ int) []string { return []string{fmt.Sprintf("NCCL_ALGO=%s", []string{"Ring", "Tree"}[h])} }}),
 			env("NCCL_ALGO=Ring"), "", "NCCL_ALGO"},
+		{"69b", "env-differs", // most ranks have it empty
+			with(ncclJob{hosts: 3, env: func(h, _ int) []string { return []string{"NCCL_ALGO=" + []string{"", "", "Tree"}[h]} }}),
+			env("NCCL_ALGO=Ring"), "n2", `"Tree" on some ranks and "" on others`},
 		{"70", "collective-mismatch", fail("NET/IB : req 0/2 tag 3 peer 10.0.0.2<4> collective mismatch error, local size 4096 remote size 8192"),
 			ok, "n0", ""},
 		{"71", "init-order", fail("Message truncated : received 256 bytes instead of 4"), ok, "n0", ""},
