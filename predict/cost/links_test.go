@@ -228,7 +228,7 @@ func TestReplayIsMonotone(t *testing.T) {
 			if now.Time < last || more.Time > now.Time {
 				t.Fatalf("%s of %s takes %s, of less %s, on one more core %s", p.Name, b, now.Time, last, more.Time)
 			}
-			if now.Time < max(now.Chain, now.Cores, now.Out) || now.Time > 2*now.Chain+now.Cores+now.Out {
+			if now.Time < max(now.Chain, now.Cores, now.Wire) || now.Time > 2*now.Chain+now.Cores+now.Wire {
 				t.Fatalf("%s of %s: %+v", p.Name, b, now)
 			}
 			last = now.Time
@@ -277,6 +277,29 @@ func TestReplayOfARing(t *testing.T) {
 	// Of every step's messages, one leaves each host.
 	if us, least := got.Time.Microseconds(), 2*(n-1)*block*1e-1; us < least || us > 1.1*least {
 		t.Errorf("%.1f us, and the way out alone takes %.1f", us, least)
+	}
+}
+
+// What comes to one host shares its way in, also where each sender has a way out of its own.
+func TestReplayCountsTheWayIn(t *testing.T) {
+	const n, bytes = 5, 1 << 20
+	l := &Links{Ranks: n, Cores: 1, Near: Link{Alpha: 1}, Far: Link{Alpha: 5, Post: 1, Wire: 1e-3}, Paces: []Pace{{1, 1e-9}}}
+	for _, name := range []string{"direct", "rank-order"} {
+		a, err := algo.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.Reduce, Ranks: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Replay(p, bytes, []int{0, 1, 2, 3, 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if us, want := got.Time.Microseconds(), (n-1)*bytes*1e-3; us < want || us > 1.1*want {
+			t.Errorf("%s: %.1f us, and %d messages come in in %.1f", name, us, n-1, want)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 //	Post + b*Beta   of a core of the sender
 //	b*Wire          of the way out of its host, while it is sent
 //	Alpha           on the way
+//	b*Wire          of the way into the receiver's host, at the same time unless others come there
 //	Post + b*Beta   of a core of the receiver, from its first byte on, and the memory traffic of adding
 //
 // (Alexandrov, Ionescu, Schauser and Scheiman 1995). Chunks are no smaller than
@@ -27,7 +28,7 @@ import (
 // barrier or no bytes). Chunks longer than Run go in as many messages as there are
 // runs. The input of an all-reduce is copied once, by the program or, in place, by
 // comm, which keeps what is overwritten until nothing can fail any more. A program
-// takes the longest chain of these, and no less than any host's cores and way out
+// takes the longest chain of these, and no less than any host's cores and its ways in and out
 // need for all they have to do, and more where ranks share cores (end); channels of a
 // rank run side by side as far as it has cores. None of it depends on the order in which the interpreter takes the ranks.
 func (l *Links) Replay(p *sched.Program, bytes unit.Bytes, hosts []int) (Replayed, error) {
@@ -78,18 +79,18 @@ type Replayed struct {
 	Time  unit.Time
 	Chain unit.Time // the longest chain of messages and of what ranks do between them, and no less than a rank's work
 	Cores unit.Time // what the cores of the busiest host need for everything
-	Out   unit.Time // what the way out of the busiest host needs
+	Wire  unit.Time // what the way in or out of the busiest host needs
 }
 
 // Limit names what bounds the time.
 func (r Replayed) Limit() string {
-	switch max(r.Chain, r.Cores, r.Out) {
+	switch max(r.Chain, r.Cores, r.Wire) {
 	case r.Chain:
 		return "the chain of messages"
 	case r.Cores:
 		return "a host's cores"
 	}
-	return "the way out of a host"
+	return "the wire of a host"
 }
 
 // walk is a replay: when each thread is free again, and what everybody has to
@@ -108,10 +109,11 @@ type walk struct {
 	on      []int           // by host: its ranks
 	thread  [][][]float64   // by rank and channel
 	left    [][][]float64   // by rank and channel: when its last message was out of the host
+	came    [][][]float64   // by rank and channel: when the last message was in the host that it received from another
 	past    [][][][]float64 // thread after each action, where a channel waits for another
 	rank    [][]float64     // by rank: work of cores
 	work    [][]float64     // by host: work of cores
-	out     [][]float64     // by host: work of its way out
+	out, in [][]float64     // by host: work of its ways out and in
 	letters []sent          // that were taken
 	within  []float64       // by size: the time that is asked for; nil if none is
 	slower  int             // the sizes before this one take longer
@@ -158,10 +160,11 @@ func newWalk(l *Links, p *sched.Program, sizes []unit.Bytes, hosts []int) *walk 
 		}
 		w.full[len(sizes)+k], w.runs[len(sizes)+k] = w.full[k], 1
 	}
-	w.out, w.work, w.rank = w.lists(len(w.on)), w.lists(len(w.on)), w.lists(p.Ranks)
+	w.out, w.in, w.work, w.rank = w.lists(len(w.on)), w.lists(len(w.on)), w.lists(len(w.on)), w.lists(p.Ranks)
 	w.thread, w.left, w.past = make([][][]float64, p.Ranks), make([][][]float64, p.Ranks), make([][][][]float64, p.Ranks)
+	w.came = make([][][]float64, p.Ranks)
 	for r := range p.Ranks {
-		w.thread[r], w.left[r] = w.lists(p.Channels()), w.lists(p.Channels())
+		w.thread[r], w.left[r], w.came[r] = w.lists(p.Channels()), w.lists(p.Channels()), w.lists(p.Channels())
 		if waits(p) {
 			w.past[r] = make([][][]float64, p.Channels())
 		}
@@ -248,10 +251,10 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 		chunks = a.Dst
 	}
 	var from, to *Link
-	var far bool
+	var far, afar bool // to or from another host
 	var letter sent
 	if a.Op.Receives() {
-		from, _ = w.between(a.From, r)
+		from, afar = w.between(a.From, r)
 	}
 	if a.Op.Sends() {
 		to, far = w.between(r, a.To)
@@ -270,7 +273,14 @@ func (w *walk) do(r sched.Rank, a *step.Action, m sent) (sent, error) {
 		b, begin, runs := count*chunk, now[k], w.runs[k]
 		if from != nil {
 			begin = max(begin, m.first[k])
-			now[k] = max(begin+runs*from.Post+b*from.Beta, m.last[k]+from.Post)
+			last := m.last[k]
+			if afar {
+				came := &w.came[r][a.Channel][k]
+				*came = max(last, *came+b*from.Wire)
+				last = *came
+				w.in[h][k] += b * from.Wire
+			}
+			now[k] = max(begin+runs*from.Post+b*from.Beta, last+from.Post)
 			rank[k] += runs*from.Post + b*from.Beta
 			work[k] += runs*from.Post + b*from.Beta
 		}
@@ -312,7 +322,7 @@ func (w *walk) lost(h int, thread []float64) bool {
 	have := float64(max(w.l.Cores, 1))
 	for ; w.slower < len(w.within); w.slower++ {
 		k := w.slower
-		if max(w.work[h][k]/have, w.out[h][k], thread[len(w.within)+k]) <= w.within[k] {
+		if max(w.work[h][k]/have, w.out[h][k], w.in[h][k], thread[len(w.within)+k]) <= w.within[k] {
 			return false
 		}
 	}
@@ -340,7 +350,7 @@ func (w *walk) end() []Replayed {
 	}
 	list := make([]Replayed, w.sizes/2)
 	for k := range list {
-		chain, bare, cores, out := 0.0, 0.0, 0.0, 0.0
+		chain, bare, cores, wire := 0.0, 0.0, 0.0, 0.0
 		for r, threads := range w.thread {
 			for _, t := range threads {
 				chain, bare = max(chain, t[k]), max(bare, t[len(list)+k])
@@ -349,9 +359,9 @@ func (w *walk) end() []Replayed {
 			chain = max(chain, w.rank[r][k]/float64(own))
 		}
 		for h := range w.work {
-			cores, out = max(cores, w.work[h][k]/w.l.Own(1)), max(out, w.out[h][k])
+			cores, wire = max(cores, w.work[h][k]/w.l.Own(1)), max(wire, w.out[h][k], w.in[h][k])
 		}
-		list[k] = Replayed{Span(max(chain, cores, out) + idle*min(bare, cores)), Span(chain), Span(cores), Span(out)}
+		list[k] = Replayed{Span(max(chain, cores, wire) + idle*min(bare, cores)), Span(chain), Span(cores), Span(wire)}
 	}
 	return list
 }

@@ -439,7 +439,7 @@ func (t *Table) refine(x *timed, class int) error {
 				continue
 			case channels > 1 && (message < wide || t.many == 1 || channels > t.mostChannels(x.op, class)):
 				continue // within a host all channels end up on the same two cores' sockets
-			case x.Time-max(x.Cores, x.Out) < x.Time/slack:
+			case x.Time-max(x.Cores, x.Wire) < x.Time/slack:
 				return nil
 			}
 			w := x.way
