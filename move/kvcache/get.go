@@ -98,6 +98,21 @@ func (c *Cache) Get(ctx context.Context, who string, p Path, i int, use func(dat
 	return w, ok, err
 }
 
+// fetched counts a block that was asked for elsewhere, by what became of it.
+func (c *Cache) fetched(t *tenant, found *int64, bytes int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case errors.Is(err, errDamaged):
+		t.count.Damaged++
+	case err != nil:
+		t.count.Failed++
+	default:
+		*found++
+		t.count.Out += int64(bytes)
+	}
+}
+
 func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([]byte) error) (Where, bool, error) {
 	key := t.name(path.Keys[i])
 	if w, ok, err := c.local(t, key, use, true); ok || err != nil {
@@ -108,17 +123,7 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 			continue
 		}
 		data, err := p.fetch(ctx, t.Name, key, c.o)
-		c.mu.Lock()
-		switch {
-		case errors.Is(err, errDamaged):
-			t.count.Damaged++
-		case err != nil:
-			t.count.Failed++
-		default:
-			t.count.Peer++
-			t.count.Out += int64(len(data))
-		}
-		c.mu.Unlock()
+		c.fetched(t, &t.count.Peer, len(data), err)
 		if err == nil {
 			_, _ = c.put(t, key, data)
 			return AtPeer, true, use(data)
@@ -133,17 +138,7 @@ func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([
 		return "", false, nil
 	}
 	data, err := c.packs.read(ctx, at)
-	c.mu.Lock()
-	switch {
-	case errors.Is(err, errDamaged):
-		t.count.Damaged++
-	case err != nil:
-		t.count.Failed++
-	default:
-		t.count.Store++
-		t.count.Out += int64(len(data))
-	}
-	c.mu.Unlock()
+	c.fetched(t, &t.count.Store, len(data), err)
 	if err != nil {
 		c.o.Log.Warn("a block could not be read from the store", "pack", at.pack, "error", err)
 		return "", false, nil

@@ -182,6 +182,13 @@ func (l *List) stands() bool {
 	return !h.given && !h.asked && time.Until(h.until) > h.ttl*3/4
 }
 
+// over reports whether nothing may be begun under a lease any more: it was given back, the owner wants it, or its time has passed.
+func (h *hold) over() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.given || h.asked || time.Now().After(h.until)
+}
+
 // leased is the lease of a list: the one it has, or a new one. One request asks for it, others wait as long as their own time lasts.
 func (l *List) leased(ctx context.Context, get func() (*hold, error)) (*hold, error) {
 	select {
@@ -196,13 +203,8 @@ func (l *List) leased(ctx context.Context, get func() (*hold, error)) (*hold, er
 	if released {
 		return nil, fmt.Errorf("%w: the list was released", ErrClosed)
 	}
-	if old != nil {
-		old.mu.Lock()
-		over := old.given || old.asked || time.Now().After(old.until)
-		old.mu.Unlock()
-		if !over || l.grant != 0 {
-			return old, nil
-		}
+	if old != nil && (l.grant != 0 || !old.over()) {
+		return old, nil
 	}
 	h, err := get()
 	if err != nil {

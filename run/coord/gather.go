@@ -114,6 +114,39 @@ func (c *Client) Barrier(ctx context.Context, e Epoch, rank int, name string) er
 
 func gatherKey(e Epoch, name string) string { return fmt.Sprintf("gather/%016x/%s/", e.Number, name) }
 
+// gathered waits for the list that rank 0 makes of what n members give.
+func (c *Client) gathered(ctx context.Context, key string, n int) (all [][]byte, err error) {
+	var bad error
+	err = c.follow(ctx, key, func(news []change) bool {
+		for _, x := range news {
+			if x.value != nil {
+				all, bad = decodeList(x.value, n)
+				return false
+			}
+		}
+		return true
+	})
+	return all, errors.Join(err, bad)
+}
+
+// collect waits for what each of n members gives under its rank.
+func (c *Client) collect(ctx context.Context, prefix string, n int) ([][]byte, error) {
+	all, came := make([][]byte, n), make([]bool, n)
+	left := n
+	err := c.follow(ctx, prefix, func(news []change) bool {
+		for _, x := range news {
+			var r int
+			if _, err := fmt.Sscanf(x.key, "%08x", &r); err != nil || x.value == nil || r < 0 || r >= n || came[r] {
+				continue
+			}
+			all[r], came[r] = x.value, true
+			left--
+		}
+		return left > 0
+	})
+	return all, err
+}
+
 func (c *Client) gather(ctx context.Context, e Epoch, rank int, name string, value []byte) ([][]byte, error) {
 	prefix := gatherKey(e, name)
 	if err := c.once(ctx, fmt.Sprintf("%sin/%08x", prefix, rank), value,
@@ -121,32 +154,9 @@ func (c *Client) gather(ctx context.Context, e Epoch, rank int, name string, val
 		return nil, err
 	}
 	if rank != 0 {
-		var all [][]byte
-		var bad error
-		err := c.follow(ctx, prefix+"all", func(news []change) bool {
-			for _, n := range news {
-				if n.value != nil {
-					all, bad = decodeList(n.value, len(e.Members))
-					return false
-				}
-			}
-			return true
-		})
-		return all, errors.Join(err, bad)
+		return c.gathered(ctx, prefix+"all", len(e.Members))
 	}
-	all, came := make([][]byte, len(e.Members)), make([]bool, len(e.Members))
-	left := len(e.Members)
-	err := c.follow(ctx, prefix+"in/", func(news []change) bool {
-		for _, n := range news {
-			var r int
-			if _, err := fmt.Sscanf(n.key, "%08x", &r); err != nil || n.value == nil || r < 0 || r >= len(all) || came[r] {
-				continue
-			}
-			all[r], came[r] = n.value, true
-			left--
-		}
-		return left > 0
-	})
+	all, err := c.collect(ctx, prefix+"in/", len(e.Members))
 	if err != nil {
 		return nil, err
 	}

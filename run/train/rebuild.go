@@ -146,21 +146,26 @@ func (t *Trainer) rebuild(ctx context.Context, world group, l Layout, fitted boo
 	return nil
 }
 
+// stepsOf are the steps that ranks hold, in order.
+func stepsOf(all []passport) (steps []int) {
+	for _, p := range all {
+		if p.holds {
+			steps = append(steps, p.step)
+		}
+	}
+	slices.Sort(steps)
+	return slices.Compact(steps)
+}
+
 // source finds the state to go on from: the latest step of which every part is held by
 // some rank. Ranks in whose commit that step failed take it here. After a Rebuild that
 // succeeded on some ranks only, ranks hold the step in two layouts, of which one is
 // whole.
 func (t *Trainer) source(all []passport, me int) (head passport, holders []holder, err error) {
-	var steps []int
-	for _, p := range all {
-		if p.holds && !slices.Contains(steps, p.step) {
-			steps = append(steps, p.step)
-		}
-	}
+	steps := stepsOf(all)
 	if len(steps) == 0 {
 		return head, nil, ErrStateless
 	}
-	slices.Sort(steps)
 	for _, step := range slices.Backward(steps) {
 		view := viewAt(all, step)
 		for _, p := range view {

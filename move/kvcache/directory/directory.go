@@ -157,6 +157,23 @@ func (d *Directory) publish(life context.Context, lease clientv3.LeaseID, alive 
 	}
 }
 
+// entries are changes as one transaction, up to the first key that comes again: a transaction puts a key once.
+func (d *Directory) entries(list []kvcache.Change, lease clientv3.LeaseID) (ops []clientv3.Op) {
+	seen := map[kv.Hash]bool{}
+	for _, x := range list {
+		if seen[x.Key] {
+			break
+		}
+		seen[x.Key] = true
+		if x.Here {
+			ops = append(ops, clientv3.OpPut(d.own()+x.Key.String(), "", clientv3.WithLease(lease)))
+		} else {
+			ops = append(ops, clientv3.OpDelete(d.own()+x.Key.String()))
+		}
+	}
+	return ops
+}
+
 // put goes on until the lease is lost.
 func (d *Directory) put(life context.Context, lease clientv3.LeaseID, alive <-chan *clientv3.LeaseKeepAliveResponse) error {
 	ctx, cancel := context.WithCancelCause(life)
@@ -175,19 +192,7 @@ func (d *Directory) put(life context.Context, lease clientv3.LeaseID, alive <-ch
 			}
 		}
 		for len(list) > 0 {
-			var ops []clientv3.Op
-			seen := map[kv.Hash]bool{}
-			for _, x := range list[:min(batch, len(list))] {
-				if seen[x.Key] { // a transaction puts a key once
-					break
-				}
-				seen[x.Key] = true
-				if x.Here {
-					ops = append(ops, clientv3.OpPut(d.own()+x.Key.String(), "", clientv3.WithLease(lease)))
-				} else {
-					ops = append(ops, clientv3.OpDelete(d.own()+x.Key.String()))
-				}
-			}
+			ops := d.entries(list[:min(batch, len(list))], lease)
 			if _, err := d.etcd.Txn(ctx).Then(ops...).Commit(); err != nil {
 				return err
 			}

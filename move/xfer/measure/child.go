@@ -11,6 +11,23 @@ import (
 	"time"
 )
 
+// hear takes what the agent says, until it ends. What nobody waits for is dropped.
+func (c *Child) hear(r *bufio.Reader) {
+	for {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var x Heard
+		if json.Unmarshal(line, &x) == nil {
+			select {
+			case c.lines <- x:
+			default:
+			}
+		}
+	}
+}
+
 // Start starts an agent's process: command is the program with its arguments, which must call Serve. It ends with
 // this process at the latest.
 func Start(ctx context.Context, command []string, env ...string) (*Child, error) {
@@ -40,19 +57,7 @@ func Start(ctx context.Context, command []string, env ...string) (*Child, error)
 		if json.Unmarshal(first, &h) == nil {
 			hello <- h
 		}
-		for {
-			line, err := r.ReadBytes('\n')
-			if err != nil {
-				break
-			}
-			var x Heard
-			if json.Unmarshal(line, &x) == nil {
-				select {
-				case c.lines <- x:
-				default: // nobody listens
-				}
-			}
-		}
+		c.hear(r)
 		_ = cmd.Wait()
 	}()
 	select {

@@ -36,6 +36,16 @@ type Region struct {
 	IO               string
 }
 
+// cutSize cuts PATH[:SIZE]. A path may have colons, so that only what reads as a size is one.
+func cutSize(s string) (path, size string) {
+	if i := strings.LastIndex(s, ":"); i >= 0 {
+		if _, err := unit.ParseBytes(s[i+1:]); err == nil {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
 // ParseRegion reads a region.
 func ParseRegion(s string) (Region, error) {
 	name, rest, ok := strings.Cut(s, "=")
@@ -50,13 +60,7 @@ func ParseRegion(s string) (Region, error) {
 	r := Region{Name: name, Kind: k, Create: true}
 	size := arg
 	if k != xfer.Host {
-		r.Path = arg
-		size = ""
-		if i := strings.LastIndex(arg, ":"); i >= 0 {
-			if _, err := unit.ParseBytes(arg[i+1:]); err == nil {
-				r.Path, size = arg[:i], arg[i+1:]
-			}
-		}
+		r.Path, size = cutSize(arg)
 	}
 	if size != "" {
 		n, err := unit.ParseBytes(size)

@@ -43,25 +43,33 @@ func (t *Table) explain(w io.Writer, canonical bool) error {
 			t.line(out, op, 0, 0, p)
 			continue
 		}
-		var from int64
-		var last *Pick
-		for class := 1; class <= classOf(largest); class++ {
-			p, err := t.Pick(op, 0, smallest(class), canonical)
-			if err != nil {
-				return err
-			}
-			if last != nil && (p.Algo != last.Algo || p.Pieces != last.Pieces || p.Channels != last.Channels) {
-				t.line(out, op, from, smallest(class-1), last)
-				last = nil
-			}
-			if last == nil {
-				from = smallest(class)
-			}
-			last = p
+		if err := t.lines(out, op, canonical); err != nil {
+			return err
 		}
-		t.line(out, op, from, largest, last)
 	}
 	return out.Flush()
+}
+
+// lines writes a line for each range of sizes that have one program.
+func (t *Table) lines(out io.Writer, op sched.Collective, canonical bool) error {
+	var from int64
+	var last *Pick
+	for class := 1; class <= classOf(largest); class++ {
+		p, err := t.Pick(op, 0, smallest(class), canonical)
+		if err != nil {
+			return err
+		}
+		if last != nil && (p.Algo != last.Algo || p.Pieces != last.Pieces || p.Channels != last.Channels) {
+			t.line(out, op, from, smallest(class-1), last)
+			last = nil
+		}
+		if last == nil {
+			from = smallest(class)
+		}
+		last = p
+	}
+	t.line(out, op, from, largest, last)
+	return nil
 }
 
 func (t *Table) heading() string {

@@ -103,19 +103,26 @@ func decodeMade(text []byte, key Key) ([]Made, error) {
 	case f.Key != key:
 		return nil, fmt.Errorf("they belong to %+v, not %+v", f.Key, key)
 	}
-	for i, m := range f.Made {
-		p, err := sched.Parse(m.Program)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("program %d: %w", i, err)
-		case p.Op != m.Op || p.Op.Rooted() && p.Root != m.Root || p.Ranks != key.Ranks || p.Switches > 0:
-			return nil, fmt.Errorf("program %d is for %s of %d ranks, root %d; want %s of %d, root %d, without switches",
-				i, p.Op, p.Ranks, p.Root, m.Op, key.Ranks, m.Root)
-		case m.From < 0 || m.To < m.From:
-			return nil, fmt.Errorf("program %d is for %d to %d bytes", i, m.From, m.To)
+	for i := range f.Made {
+		if err := f.Made[i].check(key.Ranks); err != nil {
+			return nil, fmt.Errorf("program %d %w", i, err)
 		}
 	}
 	return f.Made, nil
+}
+
+// check refuses what is not the program that its entry says.
+func (m *Made) check(ranks int) error {
+	p, err := sched.Parse(m.Program)
+	switch {
+	case err != nil:
+		return fmt.Errorf("does not read: %w", err)
+	case p.Op != m.Op || p.Op.Rooted() && p.Root != m.Root || p.Ranks != ranks || p.Switches > 0:
+		return fmt.Errorf("is for %s of %d ranks, root %d; want %s of %d, root %d, without switches", p.Op, p.Ranks, p.Root, m.Op, ranks, m.Root)
+	case m.From < 0 || m.To < m.From:
+		return fmt.Errorf("is for %d to %d bytes", m.From, m.To)
+	}
+	return nil
 }
 
 // Programs are those that were made for the ranks' links. The zero value has none.

@@ -312,12 +312,17 @@ func (b *Book) turn(from *Epoch, c *Change) (*Epoch, error) {
 	return e, nil
 }
 
+// same reports whether two epochs say the same.
+func (e *Epoch) same(o *Epoch) bool {
+	return e.Number == o.Number && e.Leader == o.Leader && e.Observers == o.Observers && e.AfterStep == o.AfterStep && e.Halt == o.Halt &&
+		slices.Equal(e.Members, o.Members)
+}
+
 // keep gives the one copy of an epoch, wired.
 func (b *Book) keep(e *Epoch) *Epoch {
 	for i := range b.pages {
 		p := b.pages[i].epoch
-		if p == e || p != nil && p.Number == e.Number && p.Leader == e.Leader && p.Observers == e.Observers &&
-			p.AfterStep == e.AfterStep && p.Halt == e.Halt && slices.Equal(p.Members, e.Members) {
+		if p == e || p != nil && p.same(e) {
 			return p
 		}
 	}

@@ -171,6 +171,20 @@ func (m *Machine) doubts() {
 	m.doubtAt = m.now
 }
 
+// later moves what is known of others by a time in which this process heard nothing.
+func (m *Machine) later(gap Time) {
+	for i := range m.watches {
+		w := &m.watches[i]
+		w.seen, w.due, w.trouble = min(m.now, w.seen+gap), m.now, nil
+	}
+	for i := range m.marks {
+		m.marks[i].since += gap
+		if m.marks[i].until < far-gap {
+			m.marks[i].until += gap
+		}
+	}
+}
+
 // wake takes the time of an input. Time that passed without any input for two
 // intervals was not this process's to watch in: silence of others is counted
 // without it.
@@ -186,16 +200,7 @@ func (m *Machine) wake(now Time) {
 	if gap <= 2*m.interval || m.epoch == nil {
 		return
 	}
-	for i := range m.watches {
-		w := &m.watches[i]
-		w.seen, w.due, w.trouble = min(now, w.seen+gap), now, nil
-	}
-	for i := range m.marks {
-		m.marks[i].since += gap
-		if m.marks[i].until < far-gap {
-			m.marks[i].until += gap
-		}
-	}
+	m.later(gap)
 	if m.isolatedSince != far {
 		m.isolatedSince += gap
 	}
@@ -226,20 +231,24 @@ func (m *Machine) Next() Time {
 	return next
 }
 
-// Tick lets time pass.
-func (m *Machine) Tick(now Time) {
-	m.wake(now)
-	if m.now >= m.nextBeat {
-		m.beat()
-	}
-	troubled := false
+// checkAll looks at the members whose time has come, and reports whether any is in doubt.
+func (m *Machine) checkAll() (troubled bool) {
 	for i := range m.watches {
 		if m.now >= m.watches[i].due {
 			m.check(i)
 		}
 		troubled = troubled || m.watches[i].trouble != nil
 	}
-	if troubled || m.isolatedSince != far {
+	return troubled
+}
+
+// Tick lets time pass.
+func (m *Machine) Tick(now Time) {
+	m.wake(now)
+	if m.now >= m.nextBeat {
+		m.beat()
+	}
+	if troubled := m.checkAll(); troubled || m.isolatedSince != far {
 		m.checkIsolation()
 	}
 	if len(m.marks) > 0 {

@@ -343,16 +343,21 @@ func (m *Machine) checkQuorum() {
 	m.emit(Event{Kind: QuorumLost, ID: m.self, Reason: Orphaned})
 }
 
+// silent counts the observed members without a sign of life for two timeouts, but for those that are known to have failed.
+func (m *Machine) silent() (count int) {
+	for i := range m.watches {
+		if m.now-m.watches[i].seen >= 2*m.cfg.Timeout && m.State(m.ids[i]) != Failed {
+			count++
+		}
+	}
+	return count
+}
+
 // checkIsolation notices that half of those observed have been silent for two
 // timeouts without another observer or the leader to confirm it, so that it is
 // this process that is cut off; and after Config.Orphan that this goes on.
 func (m *Machine) checkIsolation() {
-	silent := 0
-	for i := range m.watches {
-		if m.now-m.watches[i].seen >= 2*m.cfg.Timeout && m.State(m.ids[i]) != Failed {
-			silent++
-		}
-	}
+	silent := m.silent()
 	switch {
 	case silent == 0 || 2*silent < len(m.watches) || m.now-m.leaderSeen < m.cfg.Timeout:
 		if m.isolatedSince != far {

@@ -25,14 +25,20 @@ func torchrun(r *reader) (f found, ok bool) {
 		f.Restart = n
 		f.because("restart %d: TORCHELASTIC_RESTART_COUNT", n)
 	}
-	if id := r.text("TORCHELASTIC_RUN_ID"); id != "" && id != noID {
-		f.Job = id
-		if f.Restart > 0 {
-			f.Job += "-r" + strconv.Itoa(f.Restart)
-		}
-		f.Job = label(f.Job)
-		f.shared = f.Job
-		f.because("job %s: TORCHELASTIC_RUN_ID", f.Job)
-	}
+	f.torchJob(r)
 	return f, true
+}
+
+// torchJob takes torchrun's name of the run, if it was given one. Each restart is a job of its own.
+func (f *found) torchJob(r *reader) {
+	id := r.text("TORCHELASTIC_RUN_ID")
+	if id == "" || id == noID {
+		return
+	}
+	if f.Restart > 0 {
+		id += "-r" + strconv.Itoa(f.Restart)
+	}
+	f.Job = label(id)
+	f.shared = f.Job
+	f.because("job %s: TORCHELASTIC_RUN_ID", f.Job)
 }

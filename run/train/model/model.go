@@ -158,6 +158,22 @@ type Net struct {
 	Total  int     // parameters of the whole network
 }
 
+// fits is nil if the model can be cut so.
+func (s Shard) fits(c Config) error {
+	switch {
+	case c.Kind == GPT && c.Heads%s.Tensors != 0:
+		return fmt.Errorf("model: %d heads are not divided evenly by %d tensor ranks; take one of %s", c.Heads, s.Tensors, divisors(c.Heads))
+	case c.Hidden%s.Tensors != 0:
+		return fmt.Errorf("model: hidden width %d is not divided evenly by %d tensor ranks; take one of %s",
+			c.Hidden, s.Tensors, divisors(c.Hidden))
+	case s.Stages > c.Layers:
+		return fmt.Errorf("model: %d layers make at most as many stages, not %d", c.Layers, s.Stages)
+	case s.Tensor < 0 || s.Tensor >= s.Tensors || s.Stage < 0 || s.Stage >= s.Stages:
+		return fmt.Errorf("model: tensor rank %d of %d, stage %d of %d", s.Tensor, s.Tensors, s.Stage, s.Stages)
+	}
+	return nil
+}
+
 // New lays out a rank's part. Units begin at multiples of align elements, so that
 // every unit and every bucket cut there divides evenly among that many ranks.
 func New(c Config, s Shard, align int) (*Net, error) {
@@ -165,18 +181,8 @@ func New(c Config, s Shard, align int) (*Net, error) {
 		return nil, err
 	}
 	s, align = s.normal(), max(1, align)
-	if c.Kind == GPT && c.Heads%s.Tensors != 0 {
-		return nil, fmt.Errorf("model: %d heads are not divided evenly by %d tensor ranks; take one of %s", c.Heads, s.Tensors, divisors(c.Heads))
-	}
-	if c.Hidden%s.Tensors != 0 {
-		return nil, fmt.Errorf("model: hidden width %d is not divided evenly by %d tensor ranks; take one of %s",
-			c.Hidden, s.Tensors, divisors(c.Hidden))
-	}
-	if s.Stages > c.Layers {
-		return nil, fmt.Errorf("model: %d layers make at most as many stages, not %d", c.Layers, s.Stages)
-	}
-	if s.Tensor < 0 || s.Tensor >= s.Tensors || s.Stage < 0 || s.Stage >= s.Stages {
-		return nil, fmt.Errorf("model: tensor rank %d of %d, stage %d of %d", s.Tensor, s.Tensors, s.Stage, s.Stages)
+	if err := s.fits(c); err != nil {
+		return nil, err
 	}
 	n := &Net{Config: c, Shard: s, Total: total(c)}
 	n.Units = units(c, s)

@@ -73,15 +73,21 @@ func parseCard(b []byte) (card, error) {
 		n := int(rest[0])
 		*s, rest = string(rest[1:1+n]), rest[1+n:]
 	}
-	switch {
-	case len(rest) > 0:
+	if len(rest) > 0 {
 		return c, fmt.Errorf("%d bytes too many", len(rest))
-	case c.name == "" || len(c.name) > maxName:
-		return c, fmt.Errorf("a socket name of %d bytes", len(c.name))
-	case c.size < 1 || c.rank < 0 || c.rank >= c.size:
-		return c, fmt.Errorf("rank %d of %d", c.rank, c.size)
 	}
-	return c, nil
+	return c, c.check()
+}
+
+// check refuses what no rank says of itself.
+func (c *card) check() error {
+	switch {
+	case c.name == "" || len(c.name) > maxName:
+		return fmt.Errorf("a socket name of %d bytes", len(c.name))
+	case c.size < 1 || c.rank < 0 || c.rank >= c.size:
+		return fmt.Errorf("rank %d of %d", c.rank, c.size)
+	}
+	return nil
 }
 
 // hello is said on a connection, with the descriptor of the arena beside it.

@@ -48,6 +48,29 @@ var settings = map[string]string{
 // least is the first minor version of UCX 1 whose calls and structures are those below.
 const least = 11
 
+// set puts our settings into the environment that UCX reads, but for those that the user made.
+func set(setenv uintptr) {
+	for k, v := range settings {
+		if _, made := os.LookupEnv(k); !made {
+			key, value := cstring(k), cstring(v)
+			purego.SyscallN(setenv, key.at(), value.at(), 1)
+			key.free()
+			value.free()
+		}
+	}
+}
+
+// find looks the calls up that are needed, and gives those that are not there.
+func (l *library) find(lib uintptr) (missing []string) {
+	for _, symbol := range needed {
+		var err error
+		if l.at[symbol], err = purego.Dlsym(lib, symbol); err != nil {
+			missing = append(missing, symbol)
+		}
+	}
+	return missing
+}
+
 // load opens UCX once for the process.
 var load = sync.OnceValues(func() (*library, error) { return open("libucp.so.0") })
 
@@ -61,25 +84,12 @@ func open(name string) (*library, error) {
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range settings {
-		if _, set := os.LookupEnv(k); !set {
-			key, value := cstring(k), cstring(v)
-			purego.SyscallN(setenv, key.at(), value.at(), 1)
-			key.free()
-			value.free()
-		}
-	}
+	set(setenv)
 	lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoLibrary, err)
 	}
-	var missing []string
-	for _, symbol := range needed {
-		if l.at[symbol], err = purego.Dlsym(lib, symbol); err != nil {
-			missing = append(missing, symbol)
-		}
-	}
-	if len(missing) > 0 {
+	if missing := l.find(lib); len(missing) > 0 {
 		return nil, fmt.Errorf("%w: %s has no %s; want UCX 1.%d or newer", ErrNoLibrary, name, strings.Join(missing, ", "), least)
 	}
 	for _, x := range []struct {

@@ -72,6 +72,11 @@ func (h *header) parse(b []byte, world uint64, size, n int) error {
 	*h = header{world: world, number: le.Uint64(b[8:]), kind: b[16], flags: b[17], rank: le.Uint32(b[20:]), channel: le.Uint32(b[24:]),
 		length: le.Uint64(b[32:]), word: le.Uint64(b[40:])}
 	copy(h.call[:], b[48:])
+	return h.check(size, n)
+}
+
+// check is the part of parse that looks at what the header says.
+func (h *header) check(size, n int) error {
 	switch {
 	case h.kind == 0 || h.kind >= kindEnd:
 		return fmt.Errorf("message of unknown kind %d", h.kind)

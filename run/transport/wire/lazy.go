@@ -116,13 +116,18 @@ func (pr *Link) has(pair, number int) bool {
 // closing is why an endpoint that closes turns connections away.
 const closing = "endpoint closed"
 
+// isClosing reports whether a dialed endpoint was about to close: it said so, or the connection ended in the handshake.
+func isClosing(err error) bool {
+	var refusal *auth.Refusal
+	return errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
+		errors.Is(err, io.EOF)
+}
+
 // unmet is what it means that a peer cannot be dialed. All listen before any dials, so
 // one where nobody listens has ended. One that closes may have dialed before: its last
 // messages are on their way. Otherwise it is tried again.
 func (pr *Link) unmet(err error) error {
-	var refusal *auth.Refusal
-	if errors.As(err, &refusal) && refusal.Why == closing || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) ||
-		errors.Is(err, io.EOF) {
+	if isClosing(err) {
 		return nil
 	}
 	if isRefused(err) {

@@ -229,6 +229,23 @@ func Parse(header []byte, data int64) (Header, error) {
 	return h, nil
 }
 
+// product is the bytes of a shape. A length of 0 makes it 0 whatever the others are.
+func product(size int64, shape []int) (bytes int64, ok bool) {
+	zero := slices.Contains(shape, 0)
+	for _, n := range shape {
+		if n < 0 || !zero && int64(n) > math.MaxInt64/size {
+			return 0, false
+		}
+		if !zero {
+			size *= int64(n)
+		}
+	}
+	if zero {
+		size = 0
+	}
+	return size, true
+}
+
 func (e *jsonEntry) check() error {
 	if err := e.Type.Check(); err != nil {
 		return err
@@ -239,18 +256,9 @@ func (e *jsonEntry) check() error {
 	if e.Shape == nil {
 		return errors.New("no shape")
 	}
-	want := int64(e.Type.Size())
-	zero := slices.Contains(e.Shape, 0)
-	for _, n := range e.Shape {
-		if n < 0 || !zero && int64(n) > math.MaxInt64/want {
-			return fmt.Errorf("shape %v: want lengths from 0 on whose product has less than 2^63 bytes", e.Shape)
-		}
-		if !zero {
-			want *= int64(n)
-		}
-	}
-	if zero {
-		want = 0
+	want, ok := product(int64(e.Type.Size()), e.Shape)
+	if !ok {
+		return fmt.Errorf("shape %v: want lengths from 0 on whose product has less than 2^63 bytes", e.Shape)
 	}
 	if begin, end := e.Offsets[0], e.Offsets[1]; begin < 0 || end < begin || end-begin != want {
 		return fmt.Errorf("data_offsets %v: want %d bytes for shape %v of %s", e.Offsets, want, e.Shape, e.Type)

@@ -400,21 +400,9 @@ func (w *World) send(from int32, out *member.Outbound) {
 	if x.cut != y.cut || lost > 0 && w.random() < lost {
 		return
 	}
-	delay := n.Latency.Nanoseconds() + x.slow + y.slow
-	if n.Jitter > 0 {
-		delay += w.jitter[w.bits()%uint64(len(w.jitter))]
-	}
-	if n.Tail > 0 && w.random() < n.Tail {
-		delay += n.TailFor.Nanoseconds()
-	}
+	delay := w.delay() + x.slow + y.slow
 	y.receivedBytes += size
-	var at int32
-	if k := len(w.free); k > 0 {
-		at, w.free = w.free[k-1], w.free[:k-1]
-	} else {
-		at = int32(len(w.pool))
-		w.pool = append(w.pool, member.Message{})
-	}
+	at := w.room()
 	if w.set.Wire {
 		msg, err := member.Decode(w.scratch)
 		if err != nil {
@@ -508,4 +496,28 @@ func (w *World) join(i int32) {
 	}
 	m.Join(x.local(w.now), x.life, via)
 	w.drain(i)
+}
+
+// delay is how long a message of the network takes this time.
+func (w *World) delay() int64 {
+	n := &w.set.Network
+	d := n.Latency.Nanoseconds()
+	if n.Jitter > 0 {
+		d += w.jitter[w.bits()%uint64(len(w.jitter))]
+	}
+	if n.Tail > 0 && w.random() < n.Tail {
+		d += n.TailFor.Nanoseconds()
+	}
+	return d
+}
+
+// room is a place for a message under way, one that was used before if there is any.
+func (w *World) room() int32 {
+	if k := len(w.free); k > 0 {
+		at := w.free[k-1]
+		w.free = w.free[:k-1]
+		return at
+	}
+	w.pool = append(w.pool, member.Message{})
+	return int32(len(w.pool) - 1)
 }
