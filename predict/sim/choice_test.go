@@ -130,7 +130,7 @@ func (c *contest) run(t *testing.T) (ratios []float64, loss float64) {
 		}
 		p, err := a.Program(algo.Spec{Op: c.op, Ranks: c.links.Ranks})
 		if err != nil {
-			continue // not for so many ranks
+			continue // it takes other numbers of ranks
 		}
 		replayed, err := c.links.Replay(p, c.size, c.hosts)
 		if err != nil {
