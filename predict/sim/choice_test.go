@@ -85,7 +85,8 @@ func TestChoosingAgreesWithTheSimulator(t *testing.T) {
 		l := &cost.Links{Kind: "tcp", Ranks: n, Cores: cores, Paces: []cost.Pace{{Traffic: 1, Byte: between(1e-7, 1e-4)}},
 			Near: cost.Link{Alpha: between(0.3, 5), Post: between(0.2, 5), Beta: between(2e-5, 5e-4)},
 			Far:  cost.Link{Alpha: between(6, 60), Post: between(0.5, 6), Beta: between(2e-5, 5e-4), Wire: between(2e-5, 1e-2)}}
-		c := &contest{links: l, op: ops[r.IntN(len(ops))], size: unit.Bytes(64*n) + unit.Bytes(between(8, 64<<20))/unit.Bytes(8*n)*unit.Bytes(8*n)}
+		c := &contest{links: l, op: ops[r.IntN(len(ops))]}
+		c.size = unit.Bytes(64*n) + unit.Bytes(between(8, 64<<20))/unit.Bytes(8*n)*unit.Bytes(8*n)
 		c.graph, c.place, c.cores = measuredHosts(t, l, hosts, local)
 		for k := range n {
 			c.hosts = append(c.hosts, k/local)
@@ -96,7 +97,7 @@ func TestChoosingAgreesWithTheSimulator(t *testing.T) {
 	slices.Sort(ratios)
 	slices.Sort(losses)
 	at := func(list []float64, share float64) float64 { return list[int(share*float64(len(list)-1))] }
-	t.Logf("%d programs: replayed time over simulated %.2f (5%%), %.2f, %.2f (95%%); %d choices, slower than the best by %.2f (90%%), %.2f at most",
+	t.Logf("%d programs: replayed time over simulated %.2f (5%%), %.2f, %.2f (95%%); %d choices, %.2f of the best (90%%), %.2f at most",
 		len(ratios), at(ratios, 0.05), at(ratios, 0.5), at(ratios, 0.95), len(losses), at(losses, 0.9), at(losses, 1))
 	if m := at(ratios, 0.5); m < 0.95 || m > 1.05 {
 		t.Errorf("half of the programs take %.2f times as long as simulated", m)
