@@ -269,6 +269,9 @@ func TestPublishedLayoutsAreFoundOrBeaten(t *testing.T) {
 		m := named(t, x.model)
 		mc := clusterOf(t, x.gpu, x.gpus, 400)
 		l := layout(t, x.layout, Megatron)
+		if l.EP > 1 {
+			l.Sender = dispatchers(Megatron, mc) // as the search has it
+		}
 		theirs, err := Price(Question{Model: m, Machine: mc, Framework: Megatron, Layout: l})
 		if err != nil {
 			t.Fatal(err)
