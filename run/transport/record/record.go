@@ -76,9 +76,12 @@ type Conn struct {
 	vec  [2][]byte
 }
 
-// New lets a connection carry records from now on. Without a secret checksums are CRC-32C. Each direction is buffered.
+// readAhead is small: what a long body has in it is copied.
+const readAhead = 4 << 10
+
+// New lets a connection carry records from now on. Without a secret checksums are CRC-32C. buffer is how many bytes may wait to be written.
 func New(conn net.Conn, s *auth.Secret, dialer bool, buffer int) *Conn {
-	c := &Conn{Conn: conn, in: auth.PlainKey(), out: auth.PlainKey(), br: bufio.NewReaderSize(conn, buffer), wait: make([]byte, 0, buffer)}
+	c := &Conn{Conn: conn, in: auth.PlainKey(), out: auth.PlainKey(), br: bufio.NewReaderSize(conn, readAhead), wait: make([]byte, 0, buffer)}
 	if s != nil {
 		c.out, c.in = s.Keys(dialer)
 	}
