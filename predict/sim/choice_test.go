@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,48 +14,21 @@ import (
 	"github.com/weft-fabric/weft/predict/cost"
 )
 
-// measuredHosts is what cost.Links describe as a graph: ranks of a host around its memory, hosts around a switch.
+// measuredHosts is what cost.Links describe as a graph, with the cores of its machines.
 func measuredHosts(t *testing.T, l *cost.Links, hosts, local int) (*topo.Graph, []topo.NodeID, *Processors) {
 	t.Helper()
-	us := func(x float64) unit.Time { return cost.Span(x) }
-	b := topo.NewBuilder("measured")
-	fabric := b.Fabric(topo.Fabric{Name: "net"})
-	memory := b.Class(topo.Class{Kind: topo.PCIe, Gen: "memory", Lanes: 1, Rate: 100000 * unit.GBps, Latency: us(l.Near.Alpha / 2)})
-	bus := b.Class(topo.Class{Kind: topo.PCIe, Gen: "bus", Lanes: 1, Rate: 100000 * unit.GBps})
-	cable := b.Class(topo.Class{Kind: topo.Ethernet, Gen: "cable", Lanes: 1, Rate: unit.Rate(1e6 / l.Far.Wire),
-		Latency: us((l.Far.Alpha - l.Near.Alpha) / 2)})
-	leaf := topo.Part(topo.Switch, topo.HostID(topo.None), "switch")
-	leaf.Tier, leaf.Fabric, leaf.Model = 1, fabric, "none"
-	sw := b.Node(leaf)
-	var names []string
-	p := &Processors{
-		Near: Work{Send: us(l.Near.Post), Take: us(l.Near.Post), SendByte: l.Near.Beta * 1e3, TakeByte: l.Near.Beta * 1e3, Kept: 32 << 10},
-		Far:  Work{Send: us(l.Far.Post), Take: us(l.Far.Post), SendByte: l.Far.Beta * 1e3, TakeByte: l.Far.Beta * 1e3, Kept: 32 << 10},
-		Sum:  3 * l.Paces[0].Byte * 1e3, Copy: 3 * l.Paces[0].Byte * 1e3,
+	const quick = 100_000 * unit.GBps
+	g, place := starOf(t, hosts, local,
+		topo.Class{Kind: topo.PCIe, Gen: "memory", Lanes: 1, Rate: quick, Latency: cost.Span(l.Near.Alpha / 2)},
+		topo.Class{Kind: topo.PCIe, Gen: "bus", Lanes: 1, Rate: quick},
+		topo.Class{Kind: topo.Ethernet, Gen: "cable", Lanes: 1, Rate: unit.Rate(1e6 / l.Far.Wire),
+			Latency: cost.Span((l.Far.Alpha - l.Near.Alpha) / 2)}, "none")
+	work := func(x cost.Link) Work {
+		return Work{Send: cost.Span(x.Post), Take: cost.Span(x.Post), SendByte: x.Beta * 1e3, TakeByte: x.Beta * 1e3, Kept: 32 << 10}
 	}
+	p := &Processors{Near: work(l.Near), Far: work(l.Far), Sum: 3 * l.Paces[0].Byte * 1e3, Copy: 3 * l.Paces[0].Byte * 1e3}
 	for h := range hosts {
 		p.Cores, p.Machine = append(p.Cores, float64(l.Cores)), append(p.Machine, h)
-		host := b.Host(topo.Host{Name: fmt.Sprintf("h%d", h)})
-		cpu := b.Node(topo.Part(topo.CPU, host, "cpu"))
-		part := topo.Part(topo.NIC, host, "nic")
-		part.Fabric, part.Model = fabric, "none"
-		nic := b.Node(part)
-		b.Link(topo.Link{A: cpu, B: nic, Class: bus, Count: 1})
-		b.Link(topo.Link{A: nic, B: sw, Class: cable, Count: 1})
-		for r := range local {
-			names = append(names, fmt.Sprintf("h%d:r%d", h, r))
-			b.Link(topo.Link{A: cpu, B: b.Node(topo.Part(topo.GPU, host, fmt.Sprintf("r%d", r))), Class: memory, Count: 1})
-		}
-	}
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
-	place := make([]topo.NodeID, len(names))
-	for i, name := range names {
-		if place[i], err = g.Lookup(name); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return g, place, p
 }

@@ -14,25 +14,31 @@ import (
 
 // crowdOf is hosts of some ranks each, joined by a switch.
 func crowdOf(t interface{ Fatal(...any) }, hosts, local int) (*topo.Graph, []topo.NodeID) {
-	b := topo.NewBuilder("crowd")
+	memory := topo.Class{Kind: topo.PCIe, Gen: "memory", Lanes: 1, Rate: 1000 * unit.GBps}
+	return starOf(t, hosts, local, memory, memory, topo.Class{Kind: topo.Ethernet, Gen: "cable", Lanes: 1, Rate: 10 * unit.GBps}, "")
+}
+
+// starOf is the same of given links: from ranks to the memory of their host, from there to its NIC, and to the switch. NIC and switch are
+// of one model.
+func starOf(t interface{ Fatal(...any) }, hosts, local int, memory, bus, cable topo.Class, model string) (*topo.Graph, []topo.NodeID) {
+	b := topo.NewBuilder("star")
 	fabric := b.Fabric(topo.Fabric{Name: "net"})
-	memory := b.Class(topo.Class{Kind: topo.PCIe, Gen: "memory", Lanes: 1, Rate: 1000 * unit.GBps})
-	cable := b.Class(topo.Class{Kind: topo.Ethernet, Gen: "cable", Lanes: 1, Rate: 10 * unit.GBps})
+	near, across, far := b.Class(memory), b.Class(bus), b.Class(cable)
 	leaf := topo.Part(topo.Switch, topo.HostID(topo.None), "switch")
-	leaf.Tier, leaf.Fabric = 1, fabric
+	leaf.Tier, leaf.Fabric, leaf.Model = 1, fabric, model
 	sw := b.Node(leaf)
 	var names []string
 	for h := range hosts {
 		host := b.Host(topo.Host{Name: fmt.Sprintf("h%d", h)})
 		cpu := b.Node(topo.Part(topo.CPU, host, "cpu"))
 		part := topo.Part(topo.NIC, host, "nic")
-		part.Fabric = fabric
+		part.Fabric, part.Model = fabric, model
 		nic := b.Node(part)
-		b.Link(topo.Link{A: cpu, B: nic, Class: memory, Count: 1})
-		b.Link(topo.Link{A: nic, B: sw, Class: cable, Count: 1})
+		b.Link(topo.Link{A: cpu, B: nic, Class: across, Count: 1})
+		b.Link(topo.Link{A: nic, B: sw, Class: far, Count: 1})
 		for r := range local {
 			names = append(names, fmt.Sprintf("h%d:r%d", h, r))
-			b.Link(topo.Link{A: cpu, B: b.Node(topo.Part(topo.GPU, host, fmt.Sprintf("r%d", r))), Class: memory, Count: 1})
+			b.Link(topo.Link{A: cpu, B: b.Node(topo.Part(topo.GPU, host, fmt.Sprintf("r%d", r))), Class: near, Count: 1})
 		}
 	}
 	g, err := b.Graph()
