@@ -105,23 +105,28 @@ func (c *Conn) Put(h Header, body []byte) error {
 	return c.put(&h, body)
 }
 
+// put copies what fits where records wait, and makes the checksum of the copy. A longer body is not copied: it must not change.
 func (c *Conn) put(h *Header, body []byte) error {
-	h.Length = uint32(len(body))
-	if len(body) > 0 {
-		h.Sum = c.out.Piece(body)
-	}
-	if len(c.wait)+Size > cap(c.wait) {
+	if len(c.wait)+Size+len(body) > cap(c.wait) && len(c.wait) > 0 {
 		if err := c.flush(nil); err != nil {
 			return err
 		}
 	}
 	n := len(c.wait)
 	c.wait = c.wait[:n+Size]
+	long := len(c.wait)+len(body) > cap(c.wait)
+	if !long {
+		c.wait = append(c.wait, body...)
+		body = c.wait[n+Size:]
+	}
+	h.Length = uint32(len(body))
+	if len(body) > 0 {
+		h.Sum = c.out.Piece(body)
+	}
 	h.Put((*[Size]byte)(c.wait[n:]), c.out)
-	if len(c.wait)+len(body) > cap(c.wait) {
+	if long {
 		return c.flush(body)
 	}
-	c.wait = append(c.wait, body...)
 	return nil
 }
 

@@ -467,11 +467,17 @@ func (o *operation) put(conn *record.Conn) error {
 	return conn.Put(h, nil)
 }
 
+// parts are copies of data for records: data are memory that somebody may write to while they are sent, and what has a checksum must not
+// change.
+var parts = sync.Pool{New: func() any { return new([portion]byte) }}
+
 // putParts writes a record whose data may take several.
 func putParts(conn *record.Conn, h record.Header, data []byte) error {
+	part := parts.Get().(*[portion]byte)
+	defer parts.Put(part)
 	for {
-		n := min(len(data), portion)
-		if err := conn.Put(h, data[:n]); err != nil || n == len(data) {
+		n := copy(part[:], data)
+		if err := conn.Put(h, part[:n]); err != nil || n == len(data) {
 			return err
 		}
 		h, data = record.Header{Kind: kindMore}, data[n:]

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
@@ -91,4 +92,74 @@ func TestReadFailsWhileItLands(t *testing.T) {
 	}
 	failing.Wait()
 	n.wg.Wait()
+}
+
+// meeting is the other end of a connection: a target.
+type meeting struct {
+	one
+	target *Verbs
+	dials  int
+}
+
+func (m *meeting) Dial(int) (*record.Conn, error) {
+	m.dials++
+	ours, theirs := net.Pipe()
+	m.target.Serve(record.New(theirs, nil, false, 64<<10), 0)
+	return record.New(ours, nil, true, 64<<10), nil
+}
+
+// Memory is read while its owner writes to it: peers look at words until they change. What comes is what was sent, and no altered record.
+func TestReadsOfMemoryThatChanges(t *testing.T) {
+	served := &one{}
+	target := New(1, 2, served, nil)
+	n := &meeting{target: target}
+	v := New(0, 2, n, nil)
+	for _, size := range []int{8, 4 << 10, 3 * portion} {
+		mem, err := target.Alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := target.Key(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var owner sync.WaitGroup
+		over := make(chan struct{})
+		owner.Go(func() {
+			for i := uint64(0); ; i++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				at := int(i*4099) % size &^ 7
+				(*atomic.Uint64)(unsafe.Pointer(&mem[at])).Store(i)
+			}
+		})
+		dst := make([]byte, size)
+		for range 300 {
+			if _, err := v.Read(1, dst, key); err != nil {
+				t.Fatal(err)
+			}
+			var got []transport.Completion
+			for len(got) == 0 {
+				got = v.Poll(nil)
+				runtime.Gosched()
+			}
+			if got[0].Err != nil {
+				t.Errorf("%d bytes: %v", size, got[0].Err)
+				break
+			}
+		}
+		close(over)
+		owner.Wait()
+	}
+	if n.dials != 1 {
+		t.Errorf("%d connections for reads that all went well", n.dials)
+	}
+	v.Stop()
+	target.Stop()
+	n.wg.Wait()
+	served.wg.Wait()
+	target.Release()
 }
