@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -23,9 +24,6 @@ type RCCL struct {
 	f    *facts
 	link float64 // GB/s one way of an xGMI link that are data
 }
-
-// xgmiData is what of an xGMI link's wire rate is data: AMD says 48 of 64 GB/s for MI300X, and RCCL counts with it.
-const xgmiData = 0.75
 
 // rcclWay is one way to do a collective inside a node: us = Floor + Hop*steps + bytes/(rate*Share).
 type rcclWay struct {
@@ -93,7 +91,7 @@ func (m *RCCL) mesh(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) erro
 			return fmt.Errorf("%s is a %s; the model covers MI300X, MI325X, MI350X and MI355X, of which measurements are public",
 				g.NodeName(a), g.Nodes[a].Model)
 		}
-		if err := m.joins(g, a, group); err != nil {
+		if err := m.joins(g, a, group, cmp.Or(c.Links[gpu.Link].Efficiency, 1)); err != nil {
 			return err
 		}
 	}
@@ -101,8 +99,8 @@ func (m *RCCL) mesh(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) erro
 	return nil
 }
 
-// joins takes in the links of a GPU to the others of its node.
-func (m *RCCL) joins(g *topo.Graph, a topo.NodeID, group []topo.NodeID) error {
+// joins takes in the links of a GPU to the others of its node. data is what of a link's wire rate is data; RCCL counts with it, too.
+func (m *RCCL) joins(g *topo.Graph, a topo.NodeID, group []topo.NodeID, data float64) error {
 	joined := map[topo.NodeID]float64{}
 	for _, e := range g.Edges(a) {
 		if g.Class(e.Link).Kind == topo.XGMI {
@@ -110,7 +108,7 @@ func (m *RCCL) joins(g *topo.Graph, a topo.NodeID, group []topo.NodeID) error {
 		}
 	}
 	for _, b := range group {
-		switch rate := joined[b] * xgmiData; {
+		switch rate := joined[b] * data; {
 		case a == b:
 		case rate == 0:
 			return fmt.Errorf("%s and %s have no link; RCCL was measured where every two GPUs have one", g.NodeName(a), g.NodeName(b))
