@@ -124,13 +124,14 @@ func nvlsTree(s Spec) (string, error) {
 	for ch := range s.Channels {
 		at := func(h string) string { return fmt.Sprintf("(%d+%s)*%d+p", ch*local, h, pieces) }
 		load, store := fmt.Sprintf("tmp[%d]", 2*ch), fmt.Sprintf("tmp[%d]", 2*ch+1)
-		place := position{g, func(p string) string { return fmt.Sprintf("(%s)*%d+%s", p, local, l) }}
+		place := position{to: g, from: func(p string) string { return fmt.Sprintf("(%s)*%d+%s", p, local, l) }}
 		if ch%2 == 1 { // the second tree of the pair: mirrored or shifted
 			if domains%2 == 0 {
-				place = position{fmt.Sprintf("(%d-%s)", domains-1, g),
-					func(p string) string { return fmt.Sprintf("(%d-(%s))*%d+%s", domains-1, p, local, l) }}
+				place = position{to: fmt.Sprintf("(%d-%s)", domains-1, g),
+					from: func(p string) string { return fmt.Sprintf("(%d-(%s))*%d+%s", domains-1, p, local, l) }}
 			} else {
-				place = position{shifted(g, 1, domains), func(p string) string { return fmt.Sprintf("(%s+1)%%%d*%d+%s", p, domains, local, l) }}
+				place = position{to: shifted(g, 1, domains),
+					from: func(p string) string { return fmt.Sprintf("(%s+1)%%%d*%d+%s", p, domains, local, l) }}
 			}
 		}
 		nodes := binary(domains, place)

@@ -2,6 +2,7 @@ package algo
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/weft-fabric/weft/collective/sched"
 )
@@ -20,7 +21,8 @@ func itoa(v int) string { return strconv.Itoa(v) }
 //
 // The second tree of a pair is the first with the ranks mirrored (even counts)
 // or shifted by one (odd counts), so that inner ranks of one are leaves of the
-// other and each tree carries half the data at the full rate.
+// other and each tree carries half the data at the full rate. Broadcast and
+// reduce keep the root on top of both: there it is the other way round.
 //
 // Sanders, Speck and Träff, Two-tree algorithms for full bandwidth broadcast,
 // reduction and scan, 2009.
@@ -38,7 +40,7 @@ func init() {
 		Name: "double-binary-tree", Traits: Traits{Vast: true, Long: 10, Short: 5}, Ops: ops,
 		Summary:   "small to middle messages: few steps at full bandwidth",
 		Steps:     "2 ceil(log2 n) for a piece; half for broadcast, reduce",
-		Sent:      "up to 2S, at odd counts one rank 3S",
+		Sent:      "up to 2S; S for broadcast, reduce",
 		Reference: "Sanders, Speck, Träff 2009",
 		Build:     func(s Spec) (string, error) { return trees(s, 2), nil },
 	})
@@ -49,12 +51,13 @@ func init() {
 type position struct {
 	to   string
 	from func(pos string) string
+	top  string // the rank at position 0, if from does not give it
 }
 
 // turn puts the rank shift at position 0.
 func turn(shift int) position {
 	if shift == 0 {
-		return position{"r", func(p string) string { return p }}
+		return position{to: "r", from: func(p string) string { return p }}
 	}
 	return position{
 		to:   "((r-" + itoa(shift) + ")%n)",
@@ -62,21 +65,37 @@ func turn(shift int) position {
 	}
 }
 
+// next keeps the root at position 0 and moves everyone else one position on, the last one to position 1. At even
+// counts this swaps even and odd positions, except that the last rank stays a leaf.
+func next(root int) position {
+	name := turn(root)
+	q := name.to
+	to := "((" + q + "%(n-1)+1)*(" + q + " > 0))"
+	return position{
+		to:   to,
+		from: func(p string) string { return name.from("((" + strings.Replace(p, to, q+"+1", 1) + "-2)%(n-1)+1)") },
+		top:  itoa(root),
+	}
+}
+
 // places gives the names of ranks in the two trees of a pair. A root other than
 // 0 turns the first tree so that it starts there; the second keeps the root and
-// reverses the others.
+// reverses the others (odd counts) or moves them by one (even counts).
 func places(s Spec, tree int) position {
 	root := itoa(s.Root)
 	switch {
 	case tree == 0:
 		return turn(s.Root)
 	case s.Op.Rooted():
+		if s.Ranks%2 == 0 && s.Ranks > 2 {
+			return next(s.Root)
+		}
 		return position{
 			to:   "((" + root + "-r)%n)",
 			from: func(p string) string { return "(" + root + "-(" + p + "))%n" },
 		}
 	case s.Ranks%2 == 0:
-		return position{"(n-1-r)", func(p string) string { return "n-1-(" + p + ")" }}
+		return position{to: "(n-1-r)", from: func(p string) string { return "n-1-(" + p + ")" }}
 	default:
 		return turn(1)
 	}
@@ -140,6 +159,9 @@ func binary(n int, p position) []node {
 		regular := func(r int) ([]int, int) { return relatives(n, b, r) }
 		emit := func(cond string, kids []int, up int) {
 			l := node{cond: cond, up: p.from(offset(pos, up))}
+			if p.top != "" && cond == pos+" == "+itoa(-up) {
+				l.up = p.top
+			}
 			for _, k := range kids {
 				l.kids = append(l.kids, p.from(offset(pos, k)))
 			}

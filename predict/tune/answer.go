@@ -58,7 +58,7 @@ func (f *LinkFit) Answer(m *NCCL, op sched.Collective, algo string, gpus, nodes 
 	if sends(op) {
 		a.Algo = "direct"
 	}
-	if algo != "" && algo != "auto" {
+	if algo != "" && algo != "auto" && algo != a.Algo {
 		algos, err := cost.Algos(op, gpus)
 		if err != nil {
 			return nil, err
@@ -74,9 +74,7 @@ func (f *LinkFit) Answer(m *NCCL, op sched.Collective, algo string, gpus, nodes 
 			}
 			return nil, fmt.Errorf("a calibration answers for %s, not for %s", strings.Join(names, ", "), algo)
 		}
-		if algo != a.Algo {
-			a.Notes = append(a.Notes, fmt.Sprintf("the points are of NCCL's own algorithms; %s is taken to cost what its steps and bytes do", algo))
-		}
+		a.Notes = append(a.Notes, fmt.Sprintf("the points are of NCCL's own algorithms; %s is taken to cost what its steps and bytes do", algo))
 		a.Algo, work = algo, algos[at].Cost(bytes)
 	}
 	a.Time = f.Model().Time(work)

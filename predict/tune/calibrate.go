@@ -118,34 +118,28 @@ func Calibrate(points []Point) (*Calibration, error) {
 	return &c, nil
 }
 
-// costOf is the cost of what NCCL most likely ran: rings, and direct sends.
+// costOf is the cost of what NCCL most likely ran: rings, and direct sends. Its barrier is an all-reduce of nothing.
 func costOf(p Point) cost.Work {
-	n, s := float64(p.GPUs), float64(p.Bytes)
-	share := (n - 1) / n
-	switch p.Op {
-	case sched.AllReduce:
-		return cost.Work{Steps: 2 * (n - 1), Wire: 2 * share * s, Reduced: share * s}
-	case sched.ReduceScatter:
-		return cost.Work{Steps: n - 1, Wire: share * s, Reduced: share * s}
-	case sched.AllGather:
-		return cost.Work{Steps: n - 1, Wire: share * s}
-	case sched.Reduce:
-		return cost.Work{Steps: n - 1, Wire: s, Reduced: s}
-	case sched.Broadcast:
-		return cost.Work{Steps: n - 1, Wire: s}
-	case sched.AllToAll:
-		if p.Nodes > 1 { // what all GPUs of a node send to other nodes
-			per := n / float64(p.Nodes)
-			return cost.Work{Steps: 1, Wire: per * s * (n - per) / n}
-		}
-		return cost.Work{Steps: 1, Wire: share * s}
-	case sched.Gather, sched.Scatter:
-		return cost.Work{Steps: 1, Wire: share * s}
-	case sched.Barrier:
-		return cost.Work{Steps: 2 * (n - 1)}
-	default:
-		return cost.Work{Steps: 1, Wire: s}
+	name, op, bytes := "ring", p.Op, p.Bytes
+	switch {
+	case sends(p.Op):
+		name = "direct"
+	case p.Op == sched.Barrier:
+		op, bytes = sched.AllReduce, 0
 	}
+	var w cost.Work
+	algos, _ := cost.Algos(op, max(p.GPUs, 1))
+	for _, a := range algos {
+		if a.Name == name {
+			w = a.Cost(bytes)
+		}
+	}
+	if p.Op == sched.AllToAll && p.Nodes > 1 { // what all GPUs of a node send to other nodes
+		n := float64(p.GPUs)
+		per := n / float64(p.Nodes)
+		w.Wire = per * float64(p.Bytes) * (n - per) / n
+	}
+	return w
 }
 
 // sample is a point ready for fitting.
