@@ -96,7 +96,8 @@ func Algos(op sched.Collective, n int) ([]Algo, error) {
 			f.form("direct", 2, 2*f.share, f.share),
 		}, nil
 	case sched.ReduceScatter:
-		return []Algo{f.ring(1, f.share, f.share), f.form("halving-doubling", f.folded, f.halves, f.halves), f.form("direct", 1, f.share, f.share)}, nil
+		return []Algo{f.ring(1, f.share, f.share), f.form("halving-doubling", f.folded, f.halves, f.halves),
+			f.form("direct", 1, f.share, f.share)}, nil
 	case sched.AllGather:
 		return []Algo{f.ring(1, f.share, 0), f.form("halving-doubling", f.folded, f.halves, 0), f.form("bruck", f.up, f.share, 0),
 			f.form("direct", 1, f.share, 0)}, nil

@@ -74,7 +74,8 @@ func TestAnswersKeepToTheWire(t *testing.T) {
 // What NCCL most likely runs costs the same whether it is asked for by name or not: it is what the points were fitted to.
 func TestAnswersByNameAgree(t *testing.T) {
 	m := newMachines(t).model("dgx-h100", 16, 2, NCCLOptions{})
-	f := &LinkFit{Kind: "between", Ops: sched.Collectives(), Launch: Value{Best: 5}, Alpha: Value{Best: 10}, Beta: Value{Best: 30}, Overlap: Value{Best: 1}}
+	f := &LinkFit{Kind: "between", Ops: sched.Collectives(), Launch: Value{Best: 5}, Alpha: Value{Best: 10}, Beta: Value{Best: 30},
+		Overlap: Value{Best: 1}}
 	for _, op := range sched.Collectives() {
 		auto, err := f.Answer(m, op, "auto", 16, 2, unit.MiB)
 		if err != nil {
