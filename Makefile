@@ -81,12 +81,23 @@ quick test: export CGO_ENABLED = 0
 quick test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(FAST)
 quick test: export GOGC = 400
 
-# staticcheck, which only computes, has what processes of tests leave of the processors when they wait. Three packages of tests at a
-# time, and four tests of a package: many of them wait.
-test: packages gofmt vet
+# Packages of Debian come while vet compiles. Then tests of processes, hosts and browsers, which mostly wait for each other, run
+# before everything that only computes: that has what they leave of the processors, so that they are not late because of it.
+test:
+	$(MAKE) -j 3 packages gofmt vet
 	if command -v cc >/dev/null; then $(MAKE) lib; fi
-	$(MAKE) -j 2 NICE='nice -n 19' staticcheck tests
+	$(MAKE) -j 3 NICE='nice -n 19' staticcheck real-tests pure-tests
 	if command -v cc >/dev/null; then $(MAKE) race-core; fi
+
+# Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
+REAL  = ./app/... ./capi/... ./fabric/lab/... ./move/... ./observe/... ./run/... ./view/...
+TESTS = $(GO) test -vet=off -parallel 4 -timeout 15m -p 2
+.PHONY: real-tests pure-tests
+real-tests:
+	$(TESTS) $(REAL)
+
+pure-tests:
+	$(NICE) $(TESTS) $(filter-out $(shell $(GO) list $(REAL)),$(shell $(GO) list ./...))
 
 # What the run side shares between goroutines and processes, under the race detector: the parts that are quick under it. make race has
 # all of them.
@@ -95,11 +106,6 @@ RACE_CORE = run/comm/internal/... run/transport/auth run/transport/mem run/trans
 .PHONY: race-core
 race-core:
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 10m $(RACE_CORE:%=./%)
-
-# Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
-.PHONY: tests
-tests:
-	$(GO) test -vet=off -parallel 4 -timeout 15m -p 3 ./...
 
 # Everything there is: tests try all counts of ranks, layouts and moments of a death instead of a choice of them.
 long: packages lint cross

@@ -100,7 +100,7 @@ func judgeFabric(t *testing.T, seed uint64, faults int, sum *modelSum) {
 		echo(t, i, p.Hosts[k].Name)
 	}
 	compareWithModel(t, fmt.Sprintf("seed %d, %s, no fault", seed, kind), i, p, filesOf(t, p), prove.Failure{}, sum)
-	if list, err := i.Traffic(TrafficConfig{Bytes: 64 << 10, Limit: 10 * time.Second, Apart: 2 * time.Second}); err != nil {
+	if list, err := i.Traffic(TrafficConfig{Bytes: 64 << 10, Limit: time.Minute, Apart: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	} else if k := slices.IndexFunc(list, func(x Transfer) bool { return !x.AsPlanned() }); k >= 0 {
 		t.Errorf("seed %d, %s: %+v", seed, kind, list[k])
@@ -390,7 +390,7 @@ func compareWithModel(t *testing.T, name string, i *Info, p *network.Plan, files
 			group.Go(func() {
 				limit := 2 * time.Second
 				if trip.Reached { // it ends when it arrives, and a busy machine may take longer
-					limit = 10 * time.Second
+					limit = time.Minute
 				}
 				err := transfer(i, trip.From, "", trip.Source, trip.Target, limit)
 				if (err == nil) == trip.Reached {

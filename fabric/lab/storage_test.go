@@ -71,7 +71,7 @@ func TestStorageCarriesPackets(t *testing.T) {
 					if a == b {
 						continue
 					}
-					if err := transfer(i, p.Hosts[a].Name, "", x.Addr.Addr(), y.Addr.Addr(), 10*time.Second); err != nil {
+					if err := transfer(i, p.Hosts[a].Name, "", x.Addr.Addr(), y.Addr.Addr(), time.Minute); err != nil {
 						t.Errorf("%s %s to %s: %v", p.Hosts[a].Name, x.Addr.Addr(), y.Addr.Addr(), err)
 					}
 				}
@@ -87,7 +87,7 @@ func TestStorageCarriesPackets(t *testing.T) {
 	if out, err := i.Run("n0", "ip", "link", "set", n0[0].Name, "down"); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	if err := transfer(i, "n0", "", n0[1].Addr.Addr(), n3[1].Addr.Addr(), 10*time.Second); err != nil {
+	if err := transfer(i, "n0", "", n0[1].Addr.Addr(), n3[1].Addr.Addr(), time.Minute); err != nil {
 		t.Errorf("without %s: %v", n0[0].Name, err)
 	}
 }

@@ -66,12 +66,19 @@ func Command(t testing.TB, name string, args ...string) *exec.Cmd {
 // Within is Command with another limit.
 func Within(t testing.TB, limit time.Duration, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	t.Cleanup(cancel)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	late := errors.New("late")
+	atEnd(t, func(test context.Context) {
+		new(clock).follow(test, limit)
+		if test.Err() == nil {
+			cancel(late)
+		}
+	})
+	t.Cleanup(func() { cancel(nil) })
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = outputTime
 	cmd.Cancel = func() error {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if context.Cause(ctx) == late {
 			t.Errorf("killed, as it did not end within %v: %s", limit, strings.Join(cmd.Args, " "))
 		}
 		return cmd.Process.Kill()
@@ -137,12 +144,17 @@ func Of(variable string) (pids []int, lines []string) {
 // done is called within a limit. It is for tests whose processes others start.
 func Guard(t testing.TB, limit time.Duration, variable string) (done func()) {
 	t.Helper()
-	timer := time.AfterFunc(limit, func() {
+	guarded, cancel := context.WithCancel(context.Background())
+	go func() {
+		new(clock).follow(guarded, limit)
+		if guarded.Err() != nil {
+			return
+		}
 		pids, lines := Of(variable)
 		t.Errorf("did not end within %v; killed are:\n  %s", limit, strings.Join(lines, "\n  "))
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-	})
-	return func() { timer.Stop() }
+	}()
+	return cancel
 }

@@ -25,12 +25,12 @@ RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def refused(kind, words, call):
-    """The call raises such an exception, with these words, within seconds."""
+    """The call raises such an exception, with these words, long before a time limit."""
     began = time.monotonic()
     try:
         call()
     except kind as e:
-        assert time.monotonic() - began < 20, f"it took {time.monotonic() - began:.0f} s"
+        assert time.monotonic() - began < 60, f"it took {time.monotonic() - began:.0f} s"
         missing = [w for w in words if w not in str(e)]
         assert not missing, f"{missing} is not in: {e}"
         return e
@@ -572,9 +572,11 @@ def far_member():
 
 def absent():
     """Rank 1 never joins. The others name it when the limit has passed, which is one limit for all parts of joining."""
-    limit = timedelta(seconds=2)
+    limit = timedelta(seconds=4)
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, RANK == 0, wait_for_workers=False)
-    if RANK != 1:
+    if RANK != 1:  # both begin to join at once, however long each took to start
+        store.set(f"rank {RANK} is here", "")
+        store.get(f"rank {2 - RANK} is here")
         e = refused(weft.torch.Error, ["joining", "rank 1"], lambda: dist.init_process_group("weft", store=store, rank=RANK, world_size=SIZE, timeout=limit))
         assert e.culprits == [1], (e.culprits, str(e))
     store.set(f"rank {RANK} is over", "")
@@ -599,7 +601,7 @@ def interrupt():
                 raise AssertionError(f"{name}: nothing was raised")
             except KeyboardInterrupt:
                 print(f"{name}: KeyboardInterrupt {time.monotonic() - began - 0.5:.2f} s after the signal", flush=True)
-                assert time.monotonic() - began < 20
+                assert time.monotonic() - began < 60
             timer.join()
         dist.barrier()
 

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // watched is what the watch of a run says at a path.
@@ -41,7 +43,7 @@ func TestKilledFromOutsideIsNamed(t *testing.T) {
 		}
 	}
 	predicted := false
-	for tick, late := time.Tick(100*time.Millisecond), time.After(limit); !predicted; {
+	for tick, late := time.Tick(100*time.Millisecond), bounded.After(t, limit); !predicted; {
 		select {
 		case <-tick:
 		case <-late:

@@ -183,7 +183,7 @@ func open(t *testing.T, c siteConfig, within func(func() error) error) *site {
 		s.in.Close()
 		select {
 		case <-s.over:
-		case <-time.After(limit):
+		case <-bounded.After(t, limit):
 			t.Errorf("the agent %s does not end", s.name)
 			s.cmd.Process.Kill() // its ranks die with it
 			<-s.over
@@ -205,7 +205,7 @@ func (s *site) from() {
 // await waits for a line since the mark.
 func (s *site) await(what string, want func(line) bool) line {
 	s.t.Helper()
-	late := time.After(limit)
+	late := bounded.After(s.t, limit)
 	s.mu.Lock()
 	at := s.mark
 	s.mu.Unlock()
@@ -260,7 +260,7 @@ func (s *site) ends() {
 	s.in.Close()
 	select {
 	case <-s.over:
-	case <-time.After(limit):
+	case <-bounded.After(s.t, limit):
 		s.t.Fatalf("the agent %s goes on", s.name)
 	}
 	if s.err != nil {
