@@ -162,6 +162,8 @@ func (c *Call) input() Entry {
 		return InEntry
 	case n <= SmallUpTo && !c.Pushes:
 		return InSmall
+	case c.ahead():
+		return Staged
 	case c.InSeen && lendable:
 		return Lent
 	case !c.Pushes && c.follows():
@@ -179,9 +181,28 @@ func (c *Call) input() Entry {
 	return Staged
 }
 
-// PairUpTo is the input up to which a rank has two stages, for operations in turn. A larger one has a single stage, and
-// operations wait for one another at the end instead.
-const PairUpTo = 1 << 20
+// An input of up to PairUpTo has two stages, for operations in turn; one of up to AheadUpTo has Stages of them. A larger one
+// has a single stage, and operations wait for one another at the end instead.
+const (
+	Stages    = 16
+	AheadUpTo = 64 << 10
+	PairUpTo  = 1 << 20
+)
+
+// StageOf is which stage an input of n bytes goes to.
+func StageOf(seq uint64, n int) int {
+	if n <= AheadUpTo {
+		return int(seq % Stages)
+	}
+	return int(seq & 1)
+}
+
+// ahead reports whether a root copies its input though the others see it, so that it need not wait for its readers: where ranks
+// share cores, a wait in every operation is a switch in every operation. On two cores, beside other work, a broadcast of 16 KiB takes
+// 0.6 times as long so among 4 ranks and 0.3 times among 8; a scatter of 64 KiB 0.7 times (2026-11-19).
+func (c *Call) ahead() bool {
+	return c.Full && c.In <= AheadUpTo && (c.Op == sched.Broadcast || c.Op == sched.Scatter)
+}
 
 func (c *Call) pullFrom() int {
 	if c.Reduces {

@@ -43,6 +43,7 @@ func scaled(c *Call) { c.Scaled = true }
 func inPlace(c *Call) {
 	c.Overlap, c.Exact = true, true
 }
+func full(c *Call)    { c.Full = true }
 func noPulls(c *Call) { c.Pulls = false }
 func helper(c *Call)  { c.Rank = 1 }
 
@@ -63,6 +64,10 @@ func TestEveryModeAndEntry(t *testing.T) {
 		{"4 KiB", flat(sched.AllGather, 4, 4*k, 16*k), InSmall, Direct},
 		{"4 KiB and a byte", flat(sched.AllGather, 4, 4*k+1, 16*k+4), Staged, Direct},
 		{"registered", with(flat(sched.AllGather, 4, 64*k, 256*k), seen), Lent, Direct},
+		{"broadcast, registered", with(flat(sched.Broadcast, 4, 64*k, 64*k), seen), Lent, Direct},
+		{"broadcast, registered, no idle core", with(with(flat(sched.Broadcast, 4, 64*k, 64*k), seen), full), Staged, Direct},
+		{"scatter, registered, no idle core", with(with(flat(sched.Scatter, 4, 64*k, 16*k), seen), full), Staged, Direct},
+		{"larger broadcast, registered, no idle core", with(with(flat(sched.Broadcast, 4, 64*k+1, 64*k+1), seen), full), Lent, Direct},
 		{"registered, in place, not proven", with(with(flat(sched.AllToAll, 4, 32*k, 32*k), seen),
 			func(c *Call) { inPlace(c); c.InPlace = false }), Staged, Direct},
 		{"registered, scaled", with(with(flat(sched.ReduceScatter, 4, 64*k, 16*k), seen), scaled), Staged, Direct},
@@ -94,7 +99,7 @@ func TestEveryModeAndEntry(t *testing.T) {
 		{"gather, registered, helper", with(with(flat(sched.Gather, 4, 16*k, 64*k), seen), helper), Lent, Share},
 		{"gather, small", with(flat(sched.Gather, 4, k, 4*k), seen), InSmall, Direct},
 		{"gather, plain, grows", flat(sched.Gather, 4, 512*k, 2*m), Staged | Growing, Direct},
-		{"gather, plain, no idle core", with(flat(sched.Gather, 4, 512*k, 2*m), func(c *Call) { c.Full = true }), Pulled, Direct},
+		{"gather, plain, no idle core", with(flat(sched.Gather, 4, 512*k, 2*m), full), Pulled, Direct},
 		{"reduce, registered, root", with(flat(sched.Reduce, 4, 16*k, 16*k), seen), Lent | OutSeen, Share},
 		{"reduce, registered, root in place", with(with(flat(sched.Reduce, 4, 16*k, 16*k), seen), inPlace), Lent | OutSeen | Overlaid, Share},
 		{"reduce, registered, crowded", with(with(flat(sched.Reduce, 4, 16*k, 16*k), seen), func(c *Call) { c.Crowded = true }), Lent, Direct},

@@ -10,13 +10,13 @@ import (
 )
 
 // staging is a rank's buffers of a communicator that the others see, for what they could not see otherwise. They grow to the
-// largest operation and are given back with the communicator. A pair of stages serves operations in turn: what one operation
-// left is not touched by the next.
+// largest operation and are given back with the communicator. Stages serve operations in turn: what one operation left is not
+// touched by the next.
 type staging struct {
 	verbs  transport.Verbs
 	memory transport.Memory
-	inputs [2]stage // copies of inputs up to plan.PairUpTo
-	large  stage    // copies of larger ones: used by every operation
+	inputs [plan.Stages]stage // copies of inputs up to plan.PairUpTo
+	large  stage              // copies of larger ones: used by every operation
 	sums   stage
 	slots  stage // of exchanges by pieces
 	log    stage // the journal
@@ -60,7 +60,7 @@ func (s *staging) input(seq uint64, n int, commits bool) ([]byte, transport.Hand
 	if n > plan.PairUpTo || commits {
 		return s.atLeast(&s.large, n)
 	}
-	return s.atLeast(&s.inputs[seq&1], n)
+	return s.atLeast(&s.inputs[plan.StageOf(seq, n)], n)
 }
 
 // result gives a stage for sums. They are written after all ranks entered the operation, and so have read those of the one
@@ -84,7 +84,11 @@ func (s *staging) journal(mine board.Board) error {
 
 // all gives the buffers, and forgets them.
 func (s *staging) all() (list [][]byte) {
-	for _, x := range []*stage{&s.inputs[0], &s.inputs[1], &s.large, &s.sums, &s.slots, &s.log} {
+	each := []*stage{&s.large, &s.sums, &s.slots, &s.log}
+	for i := range s.inputs {
+		each = append(each, &s.inputs[i])
+	}
+	for _, x := range each {
 		if x.b != nil {
 			list = append(list, x.b)
 		}

@@ -5,6 +5,7 @@ import (
 	"github.com/weft-fabric/weft/run/comm/internal/board"
 	"github.com/weft-fabric/weft/run/comm/internal/group"
 	"github.com/weft-fabric/weft/run/comm/internal/op"
+	"github.com/weft-fabric/weft/run/comm/internal/plan"
 )
 
 // Ranks wait only for those whose inputs they read: the root of a broadcast for nobody, the others for the root; the root of a
@@ -26,8 +27,8 @@ import (
 // before mixed in. So ranks that differ in a call that was not compared differ in all that follow, and the first entry
 // that one reads of the other tells. Then the calls on both boards tell in which operation it was.
 type window struct {
-	low    uint64    // all ranks entered this operation
-	staged [2]uint64 // the operations that used the pair of stages last
+	low    uint64              // all ranks entered this operation
+	staged [plan.Stages]uint64 // the operations that used the stages last
 }
 
 // awaitAll returns once all ranks entered operation w, which this rank did before.
@@ -87,13 +88,18 @@ func (r *Runner) mayWriteSmall(o *op.Op) error {
 
 // mayStage returns once the stage of an operation may be written.
 func (r *Runner) mayStage(o *op.Op) error {
-	last := &r.window.staged[o.Call.Seq&1]
+	seq := o.Call.Seq
+	last := &r.window.staged[plan.StageOf(seq, len(o.In))]
 	if *last >= r.window.low && *last > 0 {
-		if err := r.awaitAll(o, *last+1); err != nil {
+		w := *last + 1
+		if seq-*last == plan.Stages {
+			w = seq - plan.Stages/2
+		}
+		if err := r.awaitAll(o, w); err != nil {
 			return err
 		}
 	}
-	*last = o.Call.Seq
+	*last = seq
 	return nil
 }
 
