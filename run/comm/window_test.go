@@ -93,7 +93,9 @@ func TestRanksAhead(t *testing.T) {
 // would write again what others have yet to read.
 func TestHowFarAhead(t *testing.T) {
 	crowd := runtime.NumCPU() + 1 // ranks that share cores copy what they would lend otherwise
-	for _, x := range []struct{ ranks, count, ahead int }{{2, 1, board.Window - 1}, {2, 100, board.SmallWindow - 1}, {crowd, 5000, plan.Stages}} {
+	for _, x := range []struct{ ranks, count, ahead int }{
+		{2, 1, board.Window - 1}, {2, 100, board.SmallWindow - 1}, {crowd, 5000, plan.Stages},
+	} {
 		comms, err := LocalWith(x.ranks, quick)
 		if err != nil {
 			t.Fatal(err)
